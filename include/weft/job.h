@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A job: ranks over peers. Optional: peers are addresses, and a program can do
+ * without ranks. Ranks come from the launcher through PMIx (weft run, mpirun,
+ * prterun, srun --mpi=pmix). Started without a launcher, a program is a job of
+ * one rank.
+ *
+ * The job has one endpoint of its own, weft_job_ep, owned by the thread that
+ * opened the job; the job's collective calls are made by that thread. */
+#ifndef WEFT_JOB_H
+#define WEFT_JOB_H
+
+#include <weft/weft.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct weft_job;
+
+struct weft_job_params {
+    uint32_t version;
+    uint32_t flags;              /* 0 */
+    weft_peer_down_fn peer_down; /* for the job's endpoint; may be null */
+    void *arg;
+    uint64_t reserved[12];
+};
+#define WEFT_JOB_PARAMS_INIT                                                                       \
+    {                                                                                              \
+        (WEFT_VERSION_MAJOR << 16) | WEFT_VERSION_MINOR, 0, NULL, NULL,                            \
+        {                                                                                          \
+            0                                                                                      \
+        }                                                                                          \
+    }
+
+/* Join the job this process was started in. Collective: every rank calls it.
+ *   params  null for defaults
+ * Returns  OK | EINVAL | EVERSION | EPEER (a member died meanwhile) | ETIMEDOUT
+ *          (WEFT_JOB_TIMEOUT) | ESYSTEM | ENOMEM | EUNREACH | EFORKED | EBUSY (already open) */
+WEFT_API WEFT_MUST_USE enum weft_status weft_job_open(const struct weft_job_params *params,
+                                                      struct weft_job **out);
+
+/* Leave the job. An exit with code 0 after this is a departure, not a failure.
+ * Not collective, waits for nobody: call weft_job_barrier before it if others
+ * may still need this rank. Closes the job's peers, endpoint and context;
+ * what else was opened on them must have been closed.
+ * Returns  OK | EBUSY (something of the caller's is still open; nothing changed) | EINVAL | EFORKED
+ */
+WEFT_API enum weft_status weft_job_close(struct weft_job *job);
+
+WEFT_API unsigned weft_job_rank(const struct weft_job *job);
+WEFT_API unsigned weft_job_size(const struct weft_job *job);
+/* Ranks on this node, this one included, and this rank's place among them. */
+WEFT_API unsigned weft_job_local_size(const struct weft_job *job);
+WEFT_API unsigned weft_job_local_rank(const struct weft_job *job);
+
+WEFT_API struct weft_ctx *weft_job_ctx(const struct weft_job *job);
+WEFT_API struct weft_ep *weft_job_ep(const struct weft_job *job);
+
+/* Rank [rank]'s endpoint as a peer of weft_job_ep. The job owns it: do not
+ * close it. Null if there is no such rank. The own rank works too. */
+WEFT_API struct weft_peer *weft_job_peer(struct weft_job *job, unsigned rank);
+
+/* Which rank [peer] of weft_job_ep is; -1 if it is none of the job's. */
+WEFT_API int weft_job_peer_rank(const struct weft_job *job, const struct weft_peer *peer);
+
+/* Wait until every rank has called it. Collective; polls the job's endpoint,
+ * so handlers run. Orders: puts made before it are visible after it.
+ * Returns  OK | EPEER (a member died: at every survivor, also at those that
+ *          never talked to it) | ECLOSED (a member left) | ECONTEXT | EINVAL | EFORKED */
+WEFT_API WEFT_MUST_USE enum weft_status weft_job_barrier(struct weft_job *job);
+
+#define WEFT_JOB_ALLGATHER_MAX 4096
+
+/* Gather [len] bytes from every rank at every rank, in rank order. Collective.
+ *   mine  [len] bytes, len <= WEFT_JOB_ALLGATHER_MAX, the same len everywhere
+ *   all   len * size bytes; set on success only
+ * Returns  as weft_job_barrier, or EMSGSIZE */
+WEFT_API WEFT_MUST_USE enum weft_status weft_job_allgather(struct weft_job *job, const void *mine,
+                                                           size_t len, void *all);
+
+/* Allocate a region of [len] bytes on every rank and open everyone's.
+ * Collective; len may differ.
+ *   mr       this rank's own; close with weft_mr_close after the remotes
+ *   remotes  [size] entries, by rank, the own rank's included; close each with
+ *            weft_remote_close
+ * Returns  as weft_job_allgather, weft_mem_alloc, weft_remote_open. On failure
+ *          nothing stays open here. */
+WEFT_API WEFT_MUST_USE enum weft_status weft_job_mem_alloc(struct weft_job *job, size_t len,
+                                                           unsigned access, struct weft_mr **mr,
+                                                           struct weft_remote **remotes);
+
+/* End the whole job with exit code [code]; does not return. Without a launcher
+ * it ends this process. */
+WEFT_API __attribute__((noreturn)) void weft_job_abort(struct weft_job *job, int code,
+                                                       const char *why);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,488 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Weft: active messages and one-sided put and get between processes.
+ *
+ * Objects, and who may touch them:
+ *   weft_ctx     one library instance; any thread
+ *   weft_ep      an endpoint, one thread's way out and in; its owning thread only
+ *   weft_peer    a remote endpoint as one local endpoint sees it; that endpoint's owner
+ *   weft_mr      a memory region others may reach; any thread
+ *   weft_remote  a peer's region, resolved once; its endpoint's owner
+ *   weft_op      one operation in flight; memory is the caller's
+ *
+ * An endpoint belongs to the thread that uses it and takes no lock: any thread
+ * may use it, but only one at a time, with the usual hand-over (a mutex, a
+ * join) between them.
+ *
+ * Every call returns enum weft_status unless it says otherwise: 0 is success,
+ * above 0 a state, below 0 a failure that changed nothing. Outputs are set
+ * only on success. Handles are opaque and never null when a call succeeded.
+ *
+ * A forked child owns nothing of its parent's context: every call on it there
+ * returns WEFT_EFORKED. */
+#ifndef WEFT_WEFT_H
+#define WEFT_WEFT_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define WEFT_VERSION_MAJOR 0
+#define WEFT_VERSION_MINOR 1
+#define WEFT_VERSION_PATCH 0
+#define WEFT_VERSION_STRING "0.1.0"
+
+#if defined(__GNUC__) || defined(__clang__)
+#define WEFT_API __attribute__((visibility("default")))
+#define WEFT_MUST_USE __attribute__((warn_unused_result))
+#define WEFT_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define WEFT_INLINE static inline __attribute__((always_inline))
+#else
+#error "Weft's headers need gcc or clang (__atomic builtins)"
+#endif
+
+enum weft_status {
+#define WEFT_STATUS(name, value, text) WEFT_##name = (value),
+#include <weft/status.def>
+#undef WEFT_STATUS
+    WEFT_STATUS_MAX_ = 0x7fff /* not a status: fixes the enum's size */
+};
+
+/* A short English sentence for [status]; static storage, never null. */
+WEFT_API const char *weft_status_text(enum weft_status status);
+/* The name, e.g. "WEFT_EPEER"; static storage, never null. */
+WEFT_API const char *weft_status_name(enum weft_status status);
+/* "0.1.0" of the library that is running, not of the header. */
+WEFT_API const char *weft_version(void);
+
+struct weft_ctx;
+struct weft_ep;
+struct weft_peer;
+struct weft_mr;
+
+/* ---- context ---- */
+
+/* Reserved space must be zero. [version]: set by WEFT_CTX_PARAMS_INIT. */
+struct weft_ctx_params {
+    uint32_t version;
+    uint32_t flags; /* 0 */
+    uint64_t reserved[14];
+};
+#define WEFT_CTX_PARAMS_INIT                                                                       \
+    {                                                                                              \
+        (WEFT_VERSION_MAJOR << 16) | WEFT_VERSION_MINOR, 0,                                        \
+        {                                                                                          \
+            0                                                                                      \
+        }                                                                                          \
+    }
+
+/* Open a library instance: reads the WEFT_ variables, opens the transports,
+ * starts one service thread (it sleeps unless peers connect, ask for memory,
+ * or die; it never touches the data path).
+ *   params  null for defaults; read during the call
+ *   out     set on success; close with weft_ctx_close
+ * Returns  OK | EINVAL (bad params or variable) | EVERSION | ESYSTEM | ENOMEM
+ * Blocks   no. Several contexts per process are allowed. */
+WEFT_API WEFT_MUST_USE enum weft_status weft_ctx_open(const struct weft_ctx_params *params,
+                                                      struct weft_ctx **out);
+
+/* Close [ctx] and stop its service thread. Peers in other processes learn that
+ * this one left (WEFT_ECLOSED).
+ * Returns  OK | EBUSY (an endpoint or region is still open; nothing changed)
+ *          | EINVAL (null) | EFORKED */
+WEFT_API enum weft_status weft_ctx_close(struct weft_ctx *ctx);
+
+/* ---- endpoint ---- */
+
+/* Called by weft_ep_poll, at most once per peer, when [peer] can no longer be
+ * reached: WEFT_EPEER (died), WEFT_ECLOSED (closed its endpoint or left),
+ * WEFT_EPROTO (broke the protocol, connection dropped). May not send; may
+ * note things and read weft_peer_arg. Requests not answered by then never
+ * will be. */
+typedef void (*weft_peer_down_fn)(struct weft_ep *ep, struct weft_peer *peer, enum weft_status why,
+                                  void *arg);
+
+struct weft_ep_params {
+    uint32_t version;
+    uint32_t flags;              /* 0 */
+    weft_peer_down_fn peer_down; /* may be null */
+    void *arg;                   /* handed to peer_down */
+    uint64_t reserved[12];
+};
+#define WEFT_EP_PARAMS_INIT                                                                        \
+    {                                                                                              \
+        (WEFT_VERSION_MAJOR << 16) | WEFT_VERSION_MINOR, 0, NULL, NULL,                            \
+        {                                                                                          \
+            0                                                                                      \
+        }                                                                                          \
+    }
+
+/* Open an endpoint. The calling thread owns it until it is handed over.
+ * Returns  OK | EINVAL | EVERSION | ENOMEM | ESYSTEM | ELIMIT (65,535 endpoints) | EFORKED */
+WEFT_API WEFT_MUST_USE enum weft_status
+weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params *params, struct weft_ep **out);
+
+/* Close [ep] with its peers' connections. Messages already sent stay readable
+ * by their receivers. weft_peer and weft_remote handles of [ep] must have been
+ * closed. Not from a handler.
+ * Returns  OK | EINVAL | EBUSY (open peers or remotes; nothing changed) | ECONTEXT | EFORKED */
+WEFT_API enum weft_status weft_ep_close(struct weft_ep *ep);
+
+#define WEFT_ADDR_MAX 128
+
+/* Copy [ep]'s address, to be handed to others by any means.
+ *   buf  at least *len bytes
+ *   len  in: room; out: bytes used (at most WEFT_ADDR_MAX), also set when
+ *        the room was too small
+ * Returns  OK | EMSGSIZE (too small) | EINVAL | EFORKED. Any thread. */
+WEFT_API WEFT_MUST_USE enum weft_status weft_ep_address(struct weft_ep *ep, void *buf, size_t *len);
+
+/* Deliver what has arrived: run handlers, retire replies, report lost peers.
+ * Bounded work; never blocks.
+ * Returns  the number of events handled, 0 if none; a negative weft_status:
+ *          EINVAL | ECONTEXT (inside a handler) | EFORKED */
+WEFT_API int weft_ep_poll(struct weft_ep *ep);
+
+/* Poll until something was handled or [timeout_ns] has passed; negative waits
+ * without limit, and then returns also when a peer is lost. Adapts: spins while
+ * cores are idle, yields when ranks outnumber cores, then sleeps.
+ * Returns  as weft_ep_poll; 0 means the time is over. */
+WEFT_API int weft_ep_wait(struct weft_ep *ep, int64_t timeout_ns);
+
+/* Poll [ep] until the 64-bit word at [word] (8-byte aligned, in memory a peer
+ * puts to) is >= [at_least], unsigned. [peer] may be null; when given, its
+ * loss ends the wait.
+ * A put does not wake a sleeper: past a bounded spin this naps for at most
+ * 50 us at a time.
+ * Returns  OK | ETIMEDOUT | EPEER | ECLOSED | EPROTO | EINVAL | ECONTEXT | EFORKED
+ * Order    acquire: what was put before the signal is visible on OK. */
+WEFT_API WEFT_MUST_USE enum weft_status weft_word_wait(struct weft_ep *ep, const uint64_t *word,
+                                                       uint64_t at_least, struct weft_peer *peer,
+                                                       int64_t timeout_ns);
+
+/* A descriptor that polls readable when [ep] may have events after a
+ * successful weft_ep_arm. Belongs to [ep]: never read, write or close it.
+ * Returns  a descriptor; a negative weft_status: EINVAL | EFORKED */
+WEFT_API int weft_ep_fd(struct weft_ep *ep);
+
+/* Prepare to sleep on weft_ep_fd. The next weft_ep_poll disarms.
+ * Returns  OK (armed: an event from now on makes the descriptor readable)
+ *          | AGAIN (events are there: poll instead) | EINVAL | ECONTEXT | EFORKED */
+WEFT_API WEFT_MUST_USE enum weft_status weft_ep_arm(struct weft_ep *ep);
+
+/* ---- peer ---- */
+
+/* Make a peer from address bytes. Nothing is sent; it connects on first use.
+ *   addr  [len] bytes from weft_ep_address; copied
+ * Returns  OK | EINVAL (not an address) | EVERSION | EUNREACH (another node, user or
+ *          namespace; the log says which) | ENOMEM | EFORKED */
+WEFT_API WEFT_MUST_USE enum weft_status weft_peer_open(struct weft_ep *ep, const void *addr,
+                                                       size_t len, struct weft_peer **out);
+
+/* Close [peer]: drops the connection. Its remotes must have been closed.
+ * Returns  OK | EBUSY | EINVAL | ECONTEXT | EFORKED */
+WEFT_API enum weft_status weft_peer_close(struct weft_peer *peer);
+
+/* OK while the peer can be reached as far as is known, else the cause that
+ * peer_down reports. */
+WEFT_API enum weft_status weft_peer_status(const struct weft_peer *peer);
+
+/* A pointer of the caller's, null at first. */
+WEFT_API void weft_peer_set_arg(struct weft_peer *peer, void *arg);
+WEFT_API void *weft_peer_arg(const struct weft_peer *peer);
+
+/* ---- active messages ---- */
+
+#define WEFT_AM_MAX_ARGS 16
+#define WEFT_AM_HANDLERS 256      /* ids 0..255 */
+#define WEFT_AM_USER_HANDLERS 240 /* ids 0..239 are the application's, the rest Weft's own */
+
+/* What a handler gets. Valid until the handler returns. */
+struct weft_am {
+    struct weft_ep *ep;
+    const void *data;     /* payload, in place, 16-byte aligned; its sender can
+                           * still change it: copy before checking */
+    uint32_t len;         /* payload bytes */
+    uint32_t reply_max;   /* longest reply payload; 0 in a reply or one-way request */
+    const uint32_t *args; /* [nargs] words, copied out: nobody else writes them */
+    uint16_t nargs;
+    uint8_t handler; /* the id it was sent to */
+    uint8_t is_reply;
+    uint8_t can_reply; /* 1: this request may be replied to, once */
+    uint8_t reserved0[3];
+    void *arg;   /* given at weft_am_register */
+    void *token; /* opaque; for weft_am_reply and weft_am_source */
+    uint64_t reserved[2];
+};
+
+/* Runs inside weft_ep_poll or weft_ep_wait on the thread that polls. May call
+ * weft_am_reply (once, if can_reply), weft_am_source, and put and get on
+ * mapped memory; every other call on an endpoint returns WEFT_ECONTEXT. */
+typedef void (*weft_am_fn)(const struct weft_am *am);
+
+/* Register [fn] for messages that arrive at [ep] with id [handler]; null
+ * removes. A message without a handler is dropped, counted and logged once.
+ * Returns  OK | EINVAL (id above 239) | ECONTEXT | EFORKED */
+WEFT_API WEFT_MUST_USE enum weft_status weft_am_register(struct weft_ep *ep, unsigned handler,
+                                                         weft_am_fn fn, void *arg);
+
+/* Longest payload of a request or reply; at least 512, 4032 by default (WEFT_AM_MAX). */
+WEFT_API size_t weft_am_max(const struct weft_ep *ep);
+
+/* Send an active message to [peer].
+ *   handler    id registered at the receiving endpoint, 0..239
+ *   args       [nargs] words, 0..16; may be null when nargs is 0; copied
+ *   data       [len] bytes, 0..weft_am_max; copied before the call returns
+ *   reply_max  0: one-way, nothing is reserved. Otherwise room is reserved so
+ *              that a reply of up to reply_max - 1 payload bytes (and 16 args)
+ *              never waits: 1 = a reply without payload.
+ * Returns  OK (sent, source reusable) | AGAIN (nothing started: poll, try again)
+ *          | EINVAL | EMSGSIZE | EPEER | ECLOSED | EPROTO | ELIMIT | ECONTEXT | EFORKED
+ *          | EUNREACH | ESYSTEM (connecting failed; the log says how)
+ * Order    none promised, also between two messages to one peer.
+ * Blocks   never; the first message to a peer connects (a few system calls). */
+WEFT_API WEFT_MUST_USE enum weft_status weft_am_request(struct weft_peer *peer, unsigned handler,
+                                                        const uint32_t *args, unsigned nargs,
+                                                        const void *data, size_t len,
+                                                        size_t reply_max);
+
+/* Reply to the request being handled; from its handler only, at most once.
+ *   len  at most am->reply_max - 1
+ * Returns  OK | EINVAL (one-way, second reply, or a reply) | EMSGSIZE | EPEER. Never AGAIN. */
+WEFT_API WEFT_MUST_USE enum weft_status weft_am_reply(const struct weft_am *am, unsigned handler,
+                                                      const uint32_t *args, unsigned nargs,
+                                                      const void *data, size_t len);
+
+/* Copy the address of the endpoint that sent [am]; as weft_ep_address. */
+WEFT_API WEFT_MUST_USE enum weft_status weft_am_source(const struct weft_am *am, void *buf,
+                                                       size_t *len);
+
+/* ---- memory ---- */
+
+enum weft_access {
+    WEFT_REMOTE_READ = 1,
+    WEFT_REMOTE_WRITE = 2,
+};
+
+/* Allocate [len] bytes, zeroed, page aligned when len >= a page and 64-byte
+ * aligned otherwise, that peers on this node can map.
+ *   access  WEFT_REMOTE_* that peers are granted
+ * Returns  OK | EINVAL (len 0, unknown access) | ENOMEM | ELIMIT | ESYSTEM | EFORKED */
+WEFT_API WEFT_MUST_USE enum weft_status weft_mem_alloc(struct weft_ctx *ctx, size_t len,
+                                                       unsigned access, struct weft_mr **out);
+
+WEFT_API void *weft_mr_base(const struct weft_mr *mr);
+WEFT_API size_t weft_mr_length(const struct weft_mr *mr);
+
+#define WEFT_KEY_MAX 64
+
+/* Copy the key with which peers open [mr]; as weft_ep_address (WEFT_KEY_MAX). */
+WEFT_API WEFT_MUST_USE enum weft_status weft_mr_key(const struct weft_mr *mr, void *buf,
+                                                    size_t *len);
+
+/* Close [mr] and give its memory back. From then on every put or get of a peer
+ * on it fails with WEFT_EKEY; one that is under way ends in memory that
+ * nobody uses any more, and fails too. Waits for nobody.
+ * Returns  OK | EINVAL | EFORKED */
+WEFT_API enum weft_status weft_mr_close(struct weft_mr *mr);
+
+/* A peer's region, resolved once. The fields are for the inlined calls below;
+ * read them only where a comment says so. */
+struct weft_remote {
+    unsigned char *base; /* may be read: where the region is mapped here; null: it is not */
+    uint64_t length;     /* may be read: bytes */
+    const uint64_t *gen_word;
+    uint64_t gen;
+    uint32_t access; /* may be read: WEFT_REMOTE_* granted */
+    uint32_t flags;
+    struct weft_peer *peer; /* may be read */
+    uint64_t reserved[6];
+};
+
+/* Resolve [key] of [peer]'s process: asks its service thread and maps the
+ * region. Waits for that thread at most WEFT_CONNECT_TIMEOUT (10 s): a stopped
+ * process is slow, not dead.
+ * Returns  OK | EKEY (closed or unknown) | EINVAL | EPEER | ECLOSED | ETIMEDOUT (nothing changed)
+ *          | EUNREACH | ENOMEM | ESYSTEM | ELIMIT | ECONTEXT | EFORKED */
+WEFT_API WEFT_MUST_USE enum weft_status weft_remote_open(struct weft_peer *peer, const void *key,
+                                                         size_t key_len, struct weft_remote **out);
+WEFT_API enum weft_status weft_remote_close(struct weft_remote *remote);
+
+/* One operation in flight. Memory is the caller's and is lent from a call that
+ * returned PENDING until status is no longer PENDING. */
+struct weft_op {
+    int32_t status; /* enum weft_status; written by Weft, read after polling */
+    uint32_t flags;
+    void *user; /* the caller's, never touched */
+    uint64_t reserved[6];
+};
+
+/* The out-of-line side of the inlined calls; not to be called. */
+WEFT_API enum weft_status weft_put_slow_(struct weft_remote *r, uint64_t offset, const void *src,
+                                         size_t len, struct weft_op *op);
+WEFT_API enum weft_status weft_get_slow_(struct weft_remote *r, uint64_t offset, void *dst,
+                                         size_t len, struct weft_op *op);
+WEFT_API enum weft_status weft_signal_slow_(struct weft_remote *r, uint64_t offset, uint64_t value,
+                                            unsigned how);
+WEFT_API enum weft_status weft_remote_why_(const struct weft_remote *r, uint64_t offset,
+                                           uint64_t len, unsigned access);
+
+#ifndef WEFT_TEST_POINT_
+#define WEFT_TEST_POINT_(label) ((void)0)
+#endif
+
+/* Is [r] mapped, alive, and [offset, offset + len) inside it, with [access]? */
+WEFT_INLINE int weft_remote_ok_(const struct weft_remote *r, uint64_t offset, uint64_t len,
+                                unsigned access)
+{
+    return r->base && len <= r->length && offset <= r->length - len &&
+           (r->access & access) == access &&
+           __atomic_load_n(r->gen_word, __ATOMIC_ACQUIRE) == r->gen;
+}
+
+/* Was the region still open when the copy before this call ended? */
+WEFT_INLINE int weft_remote_still_(const struct weft_remote *r)
+{
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    return __atomic_load_n(r->gen_word, __ATOMIC_RELAXED) == r->gen;
+}
+
+/* One store or load for the sizes that have one: an aligned word never tears. */
+WEFT_INLINE void weft_copy_(void *dst, const void *src, size_t len)
+{
+    switch (len) {
+    case 8: memcpy(dst, src, 8); break;
+    case 4: memcpy(dst, src, 4); break;
+    case 16: memcpy(dst, src, 16); break;
+    default: memcpy(dst, src, len);
+    }
+}
+
+/* Copy [len] bytes from local memory into a peer's region.
+ *   r       open remote whose endpoint the calling thread owns
+ *   offset  bytes from the region's start; offset + len <= r->length
+ *   src     [len] bytes, any memory; lent until completion
+ *   op      the caller's, lent while PENDING; null: only a flush reports it
+ * Returns   OK (visible at the target to everything ordered after; op untouched)
+ *           | PENDING | AGAIN | EINVAL | ERANGE | EACCESS | EKEY | EPEER | ECLOSED | EFORKED
+ *           A failure other than ERANGE, EACCESS and EINVAL may have written part of
+ *           the bytes to memory that no longer belongs to the region.
+ * Order     none among puts; weft_put_signal and weft_flush order.
+ * Blocks    never. Between node-mates: two checks and a copy, inlined. */
+WEFT_INLINE WEFT_MUST_USE enum weft_status weft_put(struct weft_remote *r, uint64_t offset,
+                                                    const void *src, size_t len, struct weft_op *op)
+{
+    if (WEFT_UNLIKELY(!weft_remote_ok_(r, offset, len, WEFT_REMOTE_WRITE)))
+        return weft_put_slow_(r, offset, src, len, op);
+    WEFT_TEST_POINT_("put.copy");
+    weft_copy_(r->base + offset, src, len);
+    if (WEFT_UNLIKELY(!weft_remote_still_(r)))
+        return weft_remote_why_(r, offset, len, WEFT_REMOTE_WRITE);
+    return WEFT_OK;
+}
+
+/* Copy [len] bytes from a peer's region into local memory; as weft_put, with
+ * WEFT_REMOTE_READ. On a failure dst is undefined. */
+WEFT_INLINE WEFT_MUST_USE enum weft_status weft_get(struct weft_remote *r, uint64_t offset,
+                                                    void *dst, size_t len, struct weft_op *op)
+{
+    if (WEFT_UNLIKELY(!weft_remote_ok_(r, offset, len, WEFT_REMOTE_READ)))
+        return weft_get_slow_(r, offset, dst, len, op);
+    WEFT_TEST_POINT_("get.copy");
+    weft_copy_(dst, r->base + offset, len);
+    if (WEFT_UNLIKELY(!weft_remote_still_(r)))
+        return weft_remote_why_(r, offset, len, WEFT_REMOTE_READ);
+    return WEFT_OK;
+}
+
+enum weft_signal {
+    WEFT_SIGNAL_SET = 0, /* store the value */
+    WEFT_SIGNAL_ADD = 1, /* add it; atomic among all signals to the word */
+};
+
+/* Put, then update an 8-byte word of the same peer so that whoever sees the
+ * word's new value (weft_word_wait, or an acquire load) sees the data.
+ *   len         0: only the signal
+ *   sig         remote that holds the word, may be r; WEFT_REMOTE_WRITE
+ *   sig_offset  multiple of 8
+ *   how         enum weft_signal
+ * Returns   as weft_put; a failure of either check before the copy writes nothing */
+WEFT_INLINE WEFT_MUST_USE enum weft_status weft_put_signal(struct weft_remote *r, uint64_t offset,
+                                                           const void *src, size_t len,
+                                                           struct weft_remote *sig,
+                                                           uint64_t sig_offset, uint64_t value,
+                                                           unsigned how, struct weft_op *op)
+{
+    enum weft_status s;
+    uint64_t *word;
+    if (WEFT_UNLIKELY((sig_offset & 7) || how > WEFT_SIGNAL_ADD || sig->peer != r->peer))
+        return WEFT_EINVAL;
+    if (WEFT_UNLIKELY(!weft_remote_ok_(sig, sig_offset, 8, WEFT_REMOTE_WRITE)))
+        return weft_signal_slow_(sig, sig_offset, value, how);
+    s = weft_put(r, offset, src, len, op);
+    if (WEFT_UNLIKELY(s != WEFT_OK))
+        return s;
+    WEFT_TEST_POINT_("signal.store");
+    word = (uint64_t *)(void *)(sig->base + sig_offset);
+    if (how == WEFT_SIGNAL_ADD)
+        (void)__atomic_fetch_add(word, value, __ATOMIC_RELEASE);
+    else
+        __atomic_store_n(word, value, __ATOMIC_RELEASE);
+    if (WEFT_UNLIKELY(!weft_remote_still_(sig)))
+        return weft_remote_why_(sig, sig_offset, 8, WEFT_REMOTE_WRITE);
+    return WEFT_OK;
+}
+
+/* Every put of [peer]'s endpoint to [peer] is visible at its target when this
+ * returns OK, also to a thread that synchronises by plain loads and stores
+ * both ways (a full fence between node-mates).
+ * Returns  OK | PENDING (not on shared memory) | EPEER | ECLOSED | EPROTO | EINVAL | EFORKED */
+WEFT_API WEFT_MUST_USE enum weft_status weft_flush(struct weft_peer *peer, struct weft_op *op);
+
+/* ---- what this library can do ---- */
+
+/* Tell the library how many ranks share this node's cores; a job does it by
+ * itself. More ranks than cores makes waiting yield early. */
+WEFT_API void weft_ctx_set_local_ranks(struct weft_ctx *ctx, unsigned ranks);
+
+/* Call [row] for every tunable: its variable, value in force, default, and
+ * what it is. Strings are valid during the call. */
+typedef void (*weft_config_row_fn)(void *arg, const char *name, const char *value, const char *dflt,
+                                   const char *doc);
+WEFT_API void weft_config_rows(weft_config_row_fn row, void *arg);
+
+/* Call [row] for every counter of [ctx] (sums over endpoints that are open and
+ * those that were). Any thread; each value is exact when its endpoint rests. */
+typedef void (*weft_stat_row_fn)(void *arg, const char *name, uint64_t value, const char *doc);
+WEFT_API void weft_stat_rows(const struct weft_ctx *ctx, weft_stat_row_fn row, void *arg);
+
+/* Call [row] for every transport built in: its name, whether it can be used
+ * here, and why not or what limits it. */
+typedef void (*weft_transport_row_fn)(void *arg, const char *name, int usable, const char *note);
+WEFT_API void weft_transport_rows(weft_transport_row_fn row, void *arg);
+
+#if defined(__cplusplus)
+#define WEFT_LAYOUT_(c) static_assert(c, #c)
+#else
+#define WEFT_LAYOUT_(c) _Static_assert(c, #c)
+#endif
+WEFT_LAYOUT_(sizeof(struct weft_remote) == 96);
+WEFT_LAYOUT_(offsetof(struct weft_remote, gen_word) == 16);
+WEFT_LAYOUT_(offsetof(struct weft_remote, gen) == 24);
+WEFT_LAYOUT_(offsetof(struct weft_remote, access) == 32);
+WEFT_LAYOUT_(offsetof(struct weft_remote, peer) == 40);
+WEFT_LAYOUT_(sizeof(struct weft_op) == 64);
+WEFT_LAYOUT_(sizeof(struct weft_am) == 72);
+WEFT_LAYOUT_(offsetof(struct weft_am, args) == 24);
+WEFT_LAYOUT_(offsetof(struct weft_am, arg) == 40);
+WEFT_LAYOUT_(sizeof(struct weft_ctx_params) == 120);
+WEFT_LAYOUT_(sizeof(struct weft_ep_params) == 120);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

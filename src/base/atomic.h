@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Everything about the memory model that differs between machines, and nothing
+ * else: how to fetch a line for writing, how to tell the core that it waits. */
+#ifndef WF_BASE_ATOMIC_H
+#define WF_BASE_ATOMIC_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#define WF_CACHE_LINE 64
+
+/* Fetch the line at [p] in exclusive state, so that stores to several lines
+ * overlap their ownership misses. gcc's __builtin_prefetch(p, 1) is only a
+ * read prefetch unless -mprfchw is given, so the instruction is written out. */
+static inline void wf_prefetch_write(const void *p)
+{
+#if defined(__x86_64__)
+    __asm__ volatile("prefetchw %0" : : "m"(*(const char *)p));
+#else
+    __builtin_prefetch(p, 1, 3);
+#endif
+}
+
+/* One turn of a spin loop. */
+static inline void wf_relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb" : : : "memory");
+#endif
+}
+
+#define wf_load_relaxed(p) atomic_load_explicit((p), memory_order_relaxed)
+#define wf_load_acquire(p) atomic_load_explicit((p), memory_order_acquire)
+#define wf_store_relaxed(p, v) atomic_store_explicit((p), (v), memory_order_relaxed)
+#define wf_store_release(p, v) atomic_store_explicit((p), (v), memory_order_release)
+
+#endif

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef WF_BASE_UTIL_H
+#define WF_BASE_UTIL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define wf_container_of(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
+#define WF_ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
+#define WF_MIN(a, b) ((a) < (b) ? (a) : (b))
+#define WF_MAX(a, b) ((a) > (b) ? (a) : (b))
+
+/* clang's thread-safety analysis; gcc has none. */
+#if defined(__clang__)
+#define WF_GUARDED_BY(lock) __attribute__((guarded_by(lock)))
+#else
+#define WF_GUARDED_BY(lock)
+#endif
+
+/* [align] is a power of two. */
+static inline size_t wf_align_up(size_t n, size_t align)
+{
+    return (n + align - 1) & ~(align - 1);
+}
+
+/* Doubly linked list with a head of its own type. */
+struct wf_list {
+    struct wf_list *next, *prev;
+};
+
+static inline void wf_list_init(struct wf_list *l)
+{
+    l->next = l->prev = l;
+}
+
+static inline int wf_list_empty(const struct wf_list *l)
+{
+    return l->next == l;
+}
+
+static inline void wf_list_append(struct wf_list *head, struct wf_list *item)
+{
+    item->prev = head->prev;
+    item->next = head;
+    head->prev->next = item;
+    head->prev = item;
+}
+
+static inline void wf_list_remove(struct wf_list *item)
+{
+    item->prev->next = item->next;
+    item->next->prev = item->prev;
+    wf_list_init(item);
+}
+
+#define wf_list_each(it, head) for (struct wf_list *it = (head)->next; it != (head); it = it->next)
+#define wf_list_each_safe(it, nx, head)                                                            \
+    for (struct wf_list *it = (head)->next, *nx = it->next; it != (head); it = nx, nx = it->next)
+
+#endif

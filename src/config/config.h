@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The values of params.def, read from the environment once per process. */
+#ifndef WF_CONFIG_CONFIG_H
+#define WF_CONFIG_CONFIG_H
+
+#include <stdint.h>
+#include <weft/weft.h>
+
+struct wf_config {
+#define WF_PARAM_UINT(field, name, dflt, min, max, doc) uint64_t field;
+#define WF_PARAM_BOOL(field, name, dflt, doc) int field;
+#define WF_PARAM_ENUM(field, name, dflt, values, doc) int field;
+#include "config/params.def"
+#undef WF_PARAM_UINT
+#undef WF_PARAM_BOOL
+#undef WF_PARAM_ENUM
+};
+
+/* Read and check the environment, once; later calls give the same answer.
+ * Returns  OK | EINVAL (a value out of range or of the wrong form; logged with
+ *          what is allowed). Unknown WEFT_ names are warned about with the
+ *          nearest name. Any thread. */
+enum weft_status wf_config_init(void);
+
+/* The values in force; the defaults before wf_config_init succeeded. */
+const struct wf_config *wf_config(void);
+
+/* The launcher's own variables, the only others that Weft reads. Null if unset. */
+const char *wf_config_launcher(const char *name);
+
+#endif

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "base/log.h"
+#include "core/core.h"
+
+/* Ids from WEFT_AM_USER_HANDLERS on are Weft's own; on the wire they are alike. */
+enum weft_status weft_am_register(struct weft_ep *ep, unsigned handler, weft_am_fn fn, void *arg)
+{
+    enum weft_status status = wf_ep_check(ep);
+    if (status != WEFT_OK)
+        return status;
+    if (handler >= WEFT_AM_USER_HANDLERS)
+        return WEFT_EINVAL;
+    ep->handlers[handler] = (struct handler){ fn, arg };
+    return WEFT_OK;
+}
+
+size_t weft_am_max(const struct weft_ep *ep)
+{
+    return ep ? ep->am_max : 0;
+}
+
+static void unhandled(struct weft_ep *ep, const struct weft_am *am)
+{
+    uint64_t bit = UINT64_C(1) << (am->handler % 64);
+    uint64_t *c = &ep->counters[WF_STAT_UNHANDLED];
+    __atomic_store_n(c, *c + 1, __ATOMIC_RELAXED);
+    if (!(ep->unhandled_logged[am->handler / 64] & bit))
+        wf_error("a %s for handler %u was dropped: none is registered at endpoint %u "
+                 "(weft_am_register before peers send)",
+                 am->is_reply ? "reply" : "request", am->handler, ep->address.ep);
+    ep->unhandled_logged[am->handler / 64] |= bit;
+}
+
+void wf_am_deliver(void *owner, struct weft_am *am)
+{
+    struct weft_ep *ep = owner;
+    const struct handler *h = &ep->handlers[am->handler];
+    if (__builtin_expect(!h->fn, 0)) {
+        unhandled(ep, am);
+        return;
+    }
+    am->ep = ep;
+    am->arg = h->arg;
+    h->fn(am);
+}
+
+static inline enum weft_status out_check(unsigned handler, const uint32_t *args, unsigned nargs,
+                                         const void *data, size_t len)
+{
+    if (__builtin_expect(handler >= WEFT_AM_USER_HANDLERS || nargs > WEFT_AM_MAX_ARGS ||
+                             (nargs && !args) || (len && !data),
+                         0))
+        return handler >= WEFT_AM_USER_HANDLERS ? WEFT_EHANDLER : WEFT_EINVAL;
+    return WEFT_OK;
+}
+
+enum weft_status weft_am_request(struct weft_peer *peer, unsigned handler, const uint32_t *args,
+                                 unsigned nargs, const void *data, size_t len, size_t reply_max)
+{
+    struct wf_am_out out = { args, data, (uint32_t)len, (uint32_t)reply_max, (uint16_t)nargs,
+                             (uint8_t)handler };
+    enum weft_status status = peer ? wf_ep_check(peer->ep) : WEFT_EINVAL;
+    if (__builtin_expect(status != WEFT_OK, 0))
+        return status;
+    status = out_check(handler, args, nargs, data, len);
+    if (__builtin_expect(status != WEFT_OK, 0))
+        return status;
+    if (__builtin_expect(len > peer->ep->am_max || reply_max > peer->ep->am_max + 1u, 0))
+        return WEFT_EMSGSIZE;
+    return peer->transport->request(wf_peer_tpeer(peer), &out);
+}
+
+enum weft_status weft_am_reply(const struct weft_am *am, unsigned handler, const uint32_t *args,
+                               unsigned nargs, const void *data, size_t len)
+{
+    struct wf_am_out out = { args, data, (uint32_t)len, 0, (uint16_t)nargs, (uint8_t)handler };
+    struct wf_token *token = am ? am->token : NULL;
+    enum weft_status status;
+    if (!am || !token || !token->can_reply)
+        return WEFT_EINVAL;
+    if (!wf_life_is(am->ep->life))
+        return WEFT_EFORKED;
+    status = out_check(handler, args, nargs, data, len);
+    if (status != WEFT_OK)
+        return status;
+    if (len > token->reply_room)
+        return WEFT_EMSGSIZE;
+    token->can_reply = 0;
+    return token->tep->transport->reply(token, &out);
+}
+
+enum weft_status weft_am_source(const struct weft_am *am, void *buf, size_t *len)
+{
+    struct wf_address from;
+    struct wf_token *token = am ? am->token : NULL;
+    if (!token || am->is_reply)
+        return WEFT_EINVAL;
+    token->tep->transport->source(token, &from);
+    return wf_copy_out(buf, len, &from, sizeof from);
+}

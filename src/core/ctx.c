@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "config/config.h"
+#include "core/core.h"
+
+const struct wf_transport *const wf_transports[WF_TRANSPORTS] = { &wf_loop_transport,
+                                                                  &wf_shm_transport };
+
+enum weft_status wf_ep_check_version(uint32_t version)
+{
+    if (version >> 16 == WEFT_VERSION_MAJOR && (version & 0xffff) <= WEFT_VERSION_MINOR)
+        return WEFT_OK;
+    wf_error("the program was built for Weft %u.%u, this library is %s", version >> 16,
+             version & 0xffff, WEFT_VERSION_STRING);
+    return WEFT_EVERSION;
+}
+
+static enum weft_status params_check(const struct weft_ctx_params *p)
+{
+    enum weft_status status = p ? wf_ep_check_version(p->version) : WEFT_OK;
+    if (status != WEFT_OK || !p)
+        return status;
+    for (size_t i = 0; i < WF_ARRAY_LEN(p->reserved); i++)
+        if (p->reserved[i])
+            return WEFT_EINVAL;
+    return p->flags ? WEFT_EINVAL : WEFT_OK;
+}
+
+static enum weft_status self_identify(struct wf_process_id *self)
+{
+    self->node = wf_boot_id();
+    self->netns = wf_namespace_id("net");
+    self->pidns = wf_namespace_id("pid");
+    self->uid = (uint32_t)geteuid();
+    self->pid = (uint32_t)getpid();
+    self->start = wf_process_start((int)self->pid);
+    if (!self->node || !self->netns || !self->pidns || !self->start) {
+        wf_error("cannot read /proc/self and /proc/sys/kernel/random/boot_id: is /proc mounted?");
+        return WEFT_ESYSTEM;
+    }
+    if (getrandom(self->token, sizeof self->token, 0) != sizeof self->token) {
+        wf_error("getrandom: %m");
+        return WEFT_ESYSTEM;
+    }
+    return WEFT_OK;
+}
+
+static unsigned cores_allowed(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set))
+        return 1;
+    return (unsigned)WF_MAX(1, CPU_COUNT(&set));
+}
+
+static void transports_close(struct weft_ctx *ctx)
+{
+    for (int i = WF_TRANSPORTS; i-- > 0;)
+        if (ctx->tctx[i])
+            wf_transports[i]->ctx_close(ctx->tctx[i]);
+}
+
+static enum weft_status transports_open(struct weft_ctx *ctx)
+{
+    struct wf_tctx_params params = { &ctx->mem, &ctx->self, ctx->life };
+    for (int i = 0; i < WF_TRANSPORTS; i++) {
+        enum weft_status status = wf_transports[i]->ctx_open(&params, &ctx->tctx[i]);
+        if (status != WEFT_OK) {
+            ctx->tctx[i] = NULL;
+            transports_close(ctx);
+            return status;
+        }
+    }
+    return WEFT_OK;
+}
+
+enum weft_status weft_ctx_open(const struct weft_ctx_params *params, struct weft_ctx **out)
+{
+    enum weft_status status = out ? params_check(params) : WEFT_EINVAL;
+    struct weft_ctx *ctx;
+    if (status == WEFT_OK)
+        status = wf_config_init();
+    if (status != WEFT_OK)
+        return status;
+    ctx = calloc(1, sizeof *ctx);
+    if (!ctx)
+        return WEFT_ENOMEM;
+    wf_list_init(&ctx->eps);
+    ctx->cores = cores_allowed();
+    ctx->life = wf_life_begin();
+    status = ctx->life ? self_identify(&ctx->self) : WEFT_ENOMEM;
+    if (status == WEFT_OK)
+        status = wf_mem_init(&ctx->mem, wf_config()->slab);
+    if (status != WEFT_OK)
+        goto free_ctx;
+    status = transports_open(ctx);
+    if (status != WEFT_OK)
+        goto fini_mem;
+    pthread_mutex_init(&ctx->lock, NULL);
+    *out = ctx;
+    return WEFT_OK;
+fini_mem:
+    wf_mem_fini(&ctx->mem);
+free_ctx:
+    free(ctx);
+    return status;
+}
+
+enum weft_status weft_ctx_close(struct weft_ctx *ctx)
+{
+    enum weft_status status = wf_ctx_check(ctx);
+    bool in_use;
+    if (status != WEFT_OK)
+        return status;
+    pthread_mutex_lock(&ctx->lock);
+    in_use = !wf_list_empty(&ctx->eps) || ctx->regions;
+    pthread_mutex_unlock(&ctx->lock);
+    if (in_use)
+        return WEFT_EBUSY;
+    transports_close(ctx);
+    wf_mem_fini(&ctx->mem);
+    pthread_mutex_destroy(&ctx->lock);
+    free(ctx);
+    return WEFT_OK;
+}
+
+void weft_ctx_set_local_ranks(struct weft_ctx *ctx, unsigned ranks)
+{
+    if (ctx)
+        atomic_store_explicit(&ctx->local_ranks, ranks, memory_order_relaxed);
+}
+
+void weft_transport_rows(weft_transport_row_fn row, void *arg)
+{
+    for (int i = 0; i < WF_TRANSPORTS; i++) {
+        char note[256] = "";
+        int usable = wf_transports[i]->probe(note, sizeof note);
+        row(arg, wf_transports[i]->name, usable, note);
+    }
+}
+
+void weft_stat_rows(const struct weft_ctx *ctx, weft_stat_row_fn row, void *arg)
+{
+    static const struct {
+        const char *name, *doc;
+    } rows[] = {
+#define WF_STAT(name, doc) { #name, doc },
+#include "config/stats.def"
+#undef WF_STAT
+    };
+    struct weft_ctx *c = (struct weft_ctx *)(uintptr_t)ctx; /* for its lock */
+    uint64_t sum[WF_STATS];
+    if (!ctx || !wf_life_is(ctx->life))
+        return;
+    pthread_mutex_lock(&c->lock);
+    memcpy(sum, c->past, sizeof sum);
+    wf_list_each(it, &c->eps) {
+        struct weft_ep *ep = wf_container_of(it, struct weft_ep, item);
+        for (int i = 0; i < WF_STATS; i++)
+            sum[i] += __atomic_load_n(&ep->counters[i], __ATOMIC_RELAXED);
+    }
+    pthread_mutex_unlock(&c->lock);
+    for (int i = 0; i < WF_STATS; i++)
+        row(arg, rows[i].name, sum[i], rows[i].doc);
+}

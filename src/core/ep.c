@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "config/config.h"
+#include "core/core.h"
+
+static void peer_down(void *owner, struct wf_tpeer *tpeer, enum weft_status why)
+{
+    struct weft_ep *ep = owner;
+    struct weft_peer *peer = wf_container_of(tpeer, struct weft_peer, tpeer);
+    peer->status = why;
+    if (ep->peer_down)
+        ep->peer_down(ep, peer, why, ep->arg);
+}
+
+const struct wf_tep_events wf_ep_events = { wf_am_deliver, peer_down };
+
+static enum weft_status params_check(const struct weft_ep_params *p)
+{
+    enum weft_status status = p ? wf_ep_check_version(p->version) : WEFT_OK;
+    if (status != WEFT_OK || !p)
+        return status;
+    for (size_t i = 0; i < WF_ARRAY_LEN(p->reserved); i++)
+        if (p->reserved[i])
+            return WEFT_EINVAL;
+    return p->flags ? WEFT_EINVAL : WEFT_OK;
+}
+
+/* A free id; ids wrap, the generation tells reused ones apart. */
+static enum weft_status ep_name(struct weft_ctx *ctx, struct weft_ep *ep)
+{
+    for (unsigned tries = 0; tries < 65535; tries++) {
+        uint16_t id = ++ctx->next_ep;
+        bool taken = !id;
+        wf_list_each(it, &ctx->eps)
+            taken |= wf_container_of(it, struct weft_ep, item)->address.ep == id;
+        if (taken)
+            continue;
+        ep->address = (struct wf_address){ .version = WF_ADDRESS_VERSION,
+                                           .size = sizeof ep->address,
+                                           .ep = id,
+                                           .ep_gen = ++ctx->next_gen,
+                                           .process = ctx->self };
+        return WEFT_OK;
+    }
+    wf_error("65,535 endpoints are open: close some");
+    return WEFT_ELIMIT;
+}
+
+static void teps_close(struct weft_ep *ep)
+{
+    for (int i = WF_TRANSPORTS; i-- > 0;)
+        if (ep->tep[i])
+            wf_transports[i]->ep_close(ep->tep[i]);
+}
+
+static enum weft_status teps_open(struct weft_ep *ep)
+{
+    struct wf_tep_params params = { .events = &wf_ep_events,
+                                    .owner = ep,
+                                    .address = ep->address,
+                                    .event_fd = ep->event_fd,
+                                    .am_max = ep->am_max,
+                                    .counters = ep->counters };
+    for (int i = 0; i < WF_TRANSPORTS; i++) {
+        enum weft_status status =
+            wf_transports[i]->ep_open(ep->ctx->tctx[i], &params, &ep->tep[i]);
+        if (status != WEFT_OK) {
+            ep->tep[i] = NULL;
+            teps_close(ep);
+            return status;
+        }
+    }
+    return WEFT_OK;
+}
+
+static void ep_unlist(struct weft_ep *ep)
+{
+    struct weft_ctx *ctx = ep->ctx;
+    pthread_mutex_lock(&ctx->lock);
+    wf_list_remove(&ep->item);
+    for (int i = 0; i < WF_STATS; i++)
+        ctx->past[i] += ep->counters[i];
+    pthread_mutex_unlock(&ctx->lock);
+}
+
+enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params *params,
+                              struct weft_ep **out)
+{
+    enum weft_status status = wf_ctx_check(ctx);
+    struct weft_ep *ep;
+    if (status == WEFT_OK)
+        status = out ? params_check(params) : WEFT_EINVAL;
+    if (status != WEFT_OK)
+        return status;
+    ep = aligned_alloc(64, wf_align_up(sizeof *ep, 64));
+    if (!ep)
+        return WEFT_ENOMEM;
+    memset(ep, 0, sizeof *ep);
+    ep->ctx = ctx;
+    ep->life = ctx->life;
+    ep->am_max = (uint32_t)wf_config()->am_max;
+    ep->peer_down = params ? params->peer_down : NULL;
+    ep->arg = params ? params->arg : NULL;
+    ep->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (ep->event_fd < 0) {
+        wf_error("cannot open an endpoint: %m (raise the limit on open files, ulimit -n)");
+        free(ep);
+        return WEFT_ESYSTEM;
+    }
+    pthread_mutex_lock(&ctx->lock);
+    status = ep_name(ctx, ep);
+    if (status == WEFT_OK)
+        wf_list_append(&ctx->eps, &ep->item);
+    pthread_mutex_unlock(&ctx->lock);
+    if (status == WEFT_OK && (status = teps_open(ep)) != WEFT_OK)
+        ep_unlist(ep);
+    if (status != WEFT_OK) {
+        close(ep->event_fd);
+        free(ep);
+        return status;
+    }
+    *out = ep;
+    return WEFT_OK;
+}
+
+enum weft_status weft_ep_close(struct weft_ep *ep)
+{
+    enum weft_status status = wf_ep_check(ep);
+    if (status != WEFT_OK)
+        return status;
+    if (ep->peers || ep->remotes)
+        return WEFT_EBUSY;
+    teps_close(ep);
+    ep_unlist(ep);
+    close(ep->event_fd);
+    free(ep);
+    return WEFT_OK;
+}
+
+enum weft_status weft_ep_address(struct weft_ep *ep, void *buf, size_t *len)
+{
+    if (!ep)
+        return WEFT_EINVAL;
+    if (!wf_life_is(ep->life))
+        return WEFT_EFORKED;
+    return wf_copy_out(buf, len, &ep->address, sizeof ep->address);
+}
+
+static void ep_disarm(struct weft_ep *ep)
+{
+    ep->armed = false;
+    for (int i = 0; i < WF_TRANSPORTS; i++)
+        wf_transports[i]->disarm(ep->tep[i]);
+}
+
+int weft_ep_poll(struct weft_ep *ep)
+{
+    enum weft_status status = wf_ep_check(ep);
+    int events = 0;
+    if (__builtin_expect(status != WEFT_OK, 0))
+        return status;
+    if (__builtin_expect(ep->armed, 0))
+        ep_disarm(ep);
+    ep->busy = 1;
+    for (int i = 0; i < WF_TRANSPORTS; i++)
+        events += wf_transports[i]->poll(ep->tep[i]);
+    ep->busy = 0;
+    return events;
+}
+
+int weft_ep_fd(struct weft_ep *ep)
+{
+    if (!ep)
+        return WEFT_EINVAL;
+    return wf_life_is(ep->life) ? ep->event_fd : WEFT_EFORKED;
+}
+
+/* Forget old wakes, say "asleep", then look again: see transport/shm/sleep.h.
+ * Draining comes first, so that a wake written after it is never lost. */
+enum weft_status weft_ep_arm(struct weft_ep *ep)
+{
+    enum weft_status status = wf_ep_check(ep);
+    uint64_t n;
+    if (status != WEFT_OK)
+        return status;
+    if (read(ep->event_fd, &n, sizeof n) < 0 && errno != EAGAIN)
+        return WEFT_ESYSTEM;
+    ep->armed = true;
+    for (int i = 0; i < WF_TRANSPORTS && status == WEFT_OK; i++)
+        status = wf_transports[i]->arm(ep->tep[i]);
+    if (status != WEFT_OK)
+        ep_disarm(ep);
+    return status;
+}

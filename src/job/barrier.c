@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Barrier of the ranks on a node.
+ *
+ * With a core for every rank: dissemination, one 8-byte store into the
+ * partner's line per round, and each rank spins on a line of its own. With two
+ * ranks that is one line each way at once: the physical limit.
+ * With more ranks than cores: one counter, and who waits yields at once. Each
+ * round of dissemination would cost every rank a turn on a core (measured on 2
+ * cores with 16 ranks: performance.md's 12 us for a counter that only yields,
+ * 35 us spinning before). Everybody reads the counter itself, so whoever
+ * arrives last releases all. */
+#include <sched.h>
+
+#include "base/atomic.h"
+#include "base/clock.h"
+#include "job/job.h"
+
+/* Looks at the word before anything else is looked at: some 20 us. */
+#define SPINS 8192
+/* Yields before the rest of the wait naps: some 100 us when others run. */
+#define YIELDS 256
+#define YIELDS_PER_POLL 16
+#define LOOK_MIN_NS 100000
+#define LOOK_MAX_NS 10000000
+
+static inline bool is_there(const uint64_t *word, uint64_t at_least)
+{
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE) >= at_least; /* "arrive" */
+}
+
+/* A rank that the launcher says failed has died, unless it had left before. */
+static void heed_launcher(struct weft_job *job)
+{
+    uint64_t passed;
+    unsigned now = wf_launch_failures(&job->launch);
+    if (now == job->failures_seen)
+        return;
+    job->failures_seen = now;
+    for (unsigned r = 0; r < job->size; r++)
+        if (wf_launch_failed(&job->launch, r) && !wf_board_left(&job->board, r, &passed))
+            job->broken = WEFT_EPEER;
+}
+
+static enum weft_status look_around(struct weft_job *job)
+{
+    heed_launcher(job);
+    if (job->broken)
+        return job->broken;
+    return wf_board_misses(&job->board, job->barriers) ? WEFT_ECLOSED : WEFT_OK;
+}
+
+/* The wait is long: let the endpoint's own way of waiting save the core, and
+ * look for what ends a barrier early: at once, and then ever more rarely. */
+static enum weft_status wait_long(struct weft_job *job, const uint64_t *word, uint64_t at_least,
+                                  uint64_t deadline_ns)
+{
+    int64_t look_ns = LOOK_MIN_NS;
+    for (;;) {
+        enum weft_status s = look_around(job);
+        if (s) /* what happened may have happened after the arrival */
+            return is_there(word, at_least) ? WEFT_OK : s;
+        if (deadline_ns && wf_now_ns() > deadline_ns)
+            return WEFT_ETIMEDOUT;
+        s = weft_word_wait(job->ep, word, at_least, NULL, look_ns);
+        if (s != WEFT_ETIMEDOUT)
+            return s;
+        if (look_ns < LOOK_MAX_NS)
+            look_ns *= 2;
+    }
+}
+
+static enum weft_status wait_spinning(struct weft_job *job, const uint64_t *word, uint64_t at_least,
+                                      uint64_t deadline_ns)
+{
+    for (unsigned i = 0; i < SPINS; i++)
+        if (is_there(word, at_least))
+            return WEFT_OK;
+    return wait_long(job, word, at_least, deadline_ns);
+}
+
+static enum weft_status wait_yielding(struct weft_job *job, const uint64_t *word, uint64_t at_least,
+                                      uint64_t deadline_ns)
+{
+    for (unsigned i = 1; i <= YIELDS; i++) {
+        if (is_there(word, at_least))
+            return WEFT_OK;
+        sched_yield();
+        if (i % YIELDS_PER_POLL == 0)
+            (void)weft_ep_poll(job->ep); /* what it returns shows in wait_long, too */
+    }
+    return wait_long(job, word, at_least, deadline_ns);
+}
+
+static enum weft_status disseminate(struct weft_job *job, uint64_t deadline_ns)
+{
+    const struct wf_board *b = &job->board;
+    enum weft_status s = WEFT_OK;
+    for (unsigned k = 0, to = b->me; !s && k < b->rounds; k++) {
+        to = b->me + (1u << k);
+        to -= to >= b->n ? b->n : 0;
+        __atomic_store_n(wf_board_flag(b, to, k), job->barriers, __ATOMIC_RELEASE); /* "arrive" */
+        s = wait_spinning(job, wf_board_flag(b, b->me, k), job->barriers, deadline_ns);
+    }
+    return s;
+}
+
+static enum weft_status count(struct weft_job *job, uint64_t deadline_ns)
+{
+    const struct wf_board *b = &job->board;
+    /* "arrive": acquire too, so that each arrival passes on those before it. */
+    uint64_t before = __atomic_fetch_add(b->arrivals, 1, __ATOMIC_ACQ_REL);
+    if (before + 1 >= job->barriers * b->n)
+        return WEFT_OK;
+    return wait_yielding(job, b->arrivals, job->barriers * b->n, deadline_ns);
+}
+
+enum weft_status wf_job_meet(struct weft_job *job, uint64_t deadline_ns)
+{
+    enum weft_status s;
+    if (WEFT_UNLIKELY(job->broken))
+        return job->broken;
+    job->barriers++;
+    s = job->crowded ? count(job, deadline_ns) : disseminate(job, deadline_ns);
+    if (!s)
+        job->passed = job->barriers;
+    else if (!job->broken)
+        job->broken = s; /* this rank has arrived or not: it cannot meet again */
+    return s;
+}
+
+enum weft_status weft_job_barrier(struct weft_job *job)
+{
+    int events;
+    if (WEFT_UNLIKELY(!job))
+        return WEFT_EINVAL;
+    events = weft_ep_poll(job->ep); /* also refuses a handler and a forked child */
+    if (WEFT_UNLIKELY(events < 0))
+        return (enum weft_status)events;
+    return wf_job_meet(job, 0);
+}

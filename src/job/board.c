@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "job/board.h"
+
+#define MAGIC 0x0100445241424657u /* "WFBARD", version 1 */
+#define LINE WF_BOARD_LINE
+#define PAGE 4096u
+
+struct offsets {
+    size_t arrivals, departures, left, flags, outboxes, end;
+};
+
+static unsigned rounds_for(unsigned n)
+{
+    unsigned k = 0;
+    while (k < 31 && 1u << k < n)
+        k++;
+    return k;
+}
+
+static size_t round_up(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+static struct offsets layout(unsigned n)
+{
+    struct offsets o = {.arrivals = LINE, .departures = 2 * LINE, .left = 3 * LINE};
+    o.flags = o.left + round_up((size_t)n * sizeof(uint64_t), LINE);
+    o.outboxes = round_up(o.flags + (size_t)n * rounds_for(n) * LINE, PAGE);
+    o.end = o.outboxes + (size_t)n * 2 * WEFT_JOB_ALLGATHER_MAX;
+    return o;
+}
+
+size_t wf_board_size(unsigned n)
+{
+    return layout(n).end;
+}
+
+static uint64_t *word(const struct wf_board *b, size_t offset)
+{
+    return (uint64_t *)(void *)(b->base + offset);
+}
+
+enum weft_status wf_board_open(struct wf_board *b, void *base, unsigned me, unsigned n, bool host)
+{
+    struct offsets o = layout(n);
+    *b = (struct wf_board){.base = base, .me = me, .n = n, .rounds = rounds_for(n)};
+    b->arrivals = word(b, o.arrivals);
+    b->flags = b->base + o.flags;
+    b->outboxes = b->base + o.outboxes;
+    if (host) {
+        word(b, 0)[1] = n;
+        word(b, 0)[0] = MAGIC; /* mates look after the launcher's fence */
+        return WEFT_OK;
+    }
+    if (word(b, 0)[0] == MAGIC && word(b, 0)[1] == n)
+        return WEFT_OK;
+    b->base = NULL;
+    return WEFT_EPROTO;
+}
+
+void wf_board_depart(struct wf_board *b, uint64_t passed)
+{
+    struct offsets o = layout(b->n);
+    /* "depart": who counts a departure finds the word. */
+    __atomic_store_n(word(b, o.left) + b->me, passed + 1, __ATOMIC_RELEASE);
+    __atomic_fetch_add(word(b, o.departures), 1, __ATOMIC_RELEASE);
+}
+
+bool wf_board_left(const struct wf_board *b, unsigned rank, uint64_t *passed)
+{
+    struct offsets o = layout(b->n);
+    uint64_t left;
+    if (!b->base || rank >= b->n)
+        return false;
+    left = __atomic_load_n(word(b, o.left) + rank, __ATOMIC_ACQUIRE); /* "depart" */
+    if (left)
+        *passed = left - 1;
+    return left != 0;
+}
+
+bool wf_board_misses(const struct wf_board *b, uint64_t barrier)
+{
+    struct offsets o = layout(b->n);
+    uint64_t passed;
+    if (!__atomic_load_n(word(b, o.departures), __ATOMIC_ACQUIRE)) /* "depart" */
+        return false;
+    for (unsigned r = 0; r < b->n; r++)
+        if (wf_board_left(b, r, &passed) && passed < barrier)
+            return true;
+    return false;
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The job's board: one small region in which the ranks of a node keep their
+ * barriers, what they gather, and who has left.
+ *
+ * Local rank 0 allocates it and every mate opens a remote to it: one remote
+ * per rank, however many ranks there are. It is used as what it is, memory
+ * mapped by all, not by put and get: these stop working when the host closes
+ * the region, and a rank that is the first out of a barrier may close the job
+ * while others are still inside that barrier. The mapping itself stays until
+ * its own mapper drops it (a slab of its own: closing it does not punch it),
+ * so the last ones still find the arrivals there, and who left when.
+ *
+ * Layout, 64-byte lines; n ranks, k rounds of dissemination:
+ *   line 0          magic, n: a mate compares them
+ *   line 1          arrivals: counts up by n per barrier
+ *   line 2          departures: how many ranks have left
+ *   then            left[n], 8 bytes each, rounded up to a line: 0, or one more
+ *                   than the barriers that rank had passed when it left
+ *   then            flag[n][k], a line each: the last barrier in which the
+ *                   round's partner signalled
+ *   then            outbox[n][2], WEFT_JOB_ALLGATHER_MAX each
+ *
+ * All counters only grow, so nothing is ever reset and a rank that runs ahead
+ * by one barrier harms nobody. A mate that scribbles here can end or stall
+ * collectives, but no value read here is used as an index or a length.
+ *
+ * Acquire/release pairs
+ *   "arrive"   barrier.c: a signal or the arrivals (release) with the wait for
+ *              them (acquire): what a rank did before a barrier is seen by who
+ *              passed it
+ *   "depart"   wf_board_depart (release) with wf_board_left (acquire) */
+#ifndef WF_JOB_BOARD_H
+#define WF_JOB_BOARD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <weft/job.h>
+
+#define WF_BOARD_LINE 64
+
+struct wf_board {
+    unsigned char *base; /* null: not open */
+    unsigned me, n, rounds;
+    uint64_t *arrivals;
+    unsigned char *flags; /* flag[rank][round] */
+    unsigned char *outboxes;
+};
+
+/* Bytes for [n] ranks. */
+size_t wf_board_size(unsigned n);
+
+/* Use [base], zeroed by its host, as rank [me] of [n]. [host]: write the head;
+ * otherwise check it. Returns OK | EPROTO */
+enum weft_status wf_board_open(struct wf_board *b, void *base, unsigned me, unsigned n, bool host);
+
+/* In round [k] of a dissemination barrier rank r signals rank r + 2^k. */
+static inline uint64_t *wf_board_flag(const struct wf_board *b, unsigned rank, unsigned k)
+{
+    return (uint64_t *)(void *)(b->flags + ((size_t)rank * b->rounds + k) * WF_BOARD_LINE);
+}
+
+static inline unsigned char *wf_board_outbox(const struct wf_board *b, unsigned rank, unsigned half)
+{
+    return b->outboxes + ((size_t)rank * 2 + half) * WEFT_JOB_ALLGATHER_MAX;
+}
+
+/* Say that this rank leaves, having passed so many barriers. */
+void wf_board_depart(struct wf_board *b, uint64_t passed);
+/* Has [rank] left, and then after how many barriers? */
+bool wf_board_left(const struct wf_board *b, unsigned rank, uint64_t *passed);
+/* Has any rank left that has not passed barrier number [barrier]? */
+bool wf_board_misses(const struct wf_board *b, uint64_t barrier);
+
+#endif

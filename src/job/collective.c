@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdlib.h>
+#include <string.h>
+
+#include "job/job.h"
+
+/* One barrier is enough. Each rank writes its outbox, all meet, each reads all.
+ * The next gather uses the other half of the outboxes, so a rank that runs
+ * ahead overwrites nothing that is still being read; the one after it comes
+ * back to this half, but only past that gather's barrier, which each rank
+ * enters when it has read all of this one. */
+static enum weft_status gather(struct weft_job *job, const void *mine, size_t len, void *all)
+{
+    const struct wf_board *b = &job->board;
+    unsigned half = (unsigned)(job->gathers & 1);
+    enum weft_status s;
+    job->gathers++;
+    memcpy(wf_board_outbox(b, b->me, half), mine, len);
+    s = wf_job_meet(job, 0);
+    for (unsigned r = 0; !s && r < b->n; r++)
+        memcpy((char *)all + r * len, wf_board_outbox(b, r, half), len);
+    return s;
+}
+
+enum weft_status weft_job_allgather(struct weft_job *job, const void *mine, size_t len, void *all)
+{
+    int events;
+    if (!job || (len && (!mine || !all)))
+        return WEFT_EINVAL;
+    if (len > WEFT_JOB_ALLGATHER_MAX)
+        return WEFT_EMSGSIZE;
+    events = weft_ep_poll(job->ep);
+    if (events < 0)
+        return (enum weft_status)events;
+    if (!len)
+        return wf_job_meet(job, 0);
+    return gather(job, mine, len, all);
+}
+
+/* ---- memory on every rank ---- */
+
+struct offer {
+    int32_t status; /* of the allocation */
+    uint32_t key_len;
+    unsigned char key[WEFT_KEY_MAX];
+};
+
+static void make_offer(struct weft_job *job, size_t len, unsigned access, struct weft_mr **mr,
+                       struct offer *offer)
+{
+    size_t room = sizeof offer->key;
+    *offer = (struct offer){.status = weft_mem_alloc(job->ctx, len, access, mr)};
+    if (offer->status)
+        return;
+    offer->status = weft_mr_key(*mr, offer->key, &room);
+    offer->key_len = (uint32_t)room;
+}
+
+/* The lowest rank's failure, the same answer at every rank. */
+static enum weft_status first_failure(const int32_t *statuses, size_t stride, unsigned n)
+{
+    for (unsigned r = 0; r < n; r++) {
+        int32_t s = *(const int32_t *)(const void *)((const char *)statuses + r * stride);
+        if (s)
+            return s < 0 ? (enum weft_status)s : WEFT_EPROTO;
+    }
+    return WEFT_OK;
+}
+
+static void close_remotes(struct weft_remote **remotes, unsigned n)
+{
+    for (unsigned r = 0; r < n; r++) {
+        if (remotes[r])
+            (void)weft_remote_close(remotes[r]);
+        remotes[r] = NULL;
+    }
+}
+
+static enum weft_status open_remotes(struct weft_job *job, const struct offer *offers,
+                                     struct weft_remote **remotes)
+{
+    enum weft_status s = WEFT_OK;
+    for (unsigned i = 0; !s && i < job->size; i++) {
+        unsigned r = (job->rank + i) % job->size; /* not all at one rank's door at once */
+        if (offers[r].key_len > WEFT_KEY_MAX)
+            return WEFT_EPROTO;
+        do /* a stopped mate is slow, not dead: its death would be said */
+            s = weft_remote_open(job->peers[r], offers[r].key, offers[r].key_len, &remotes[r]);
+        while (s == WEFT_ETIMEDOUT && !job->broken);
+    }
+    return s;
+}
+
+enum weft_status weft_job_mem_alloc(struct weft_job *job, size_t len, unsigned access,
+                                    struct weft_mr **mr, struct weft_remote **remotes)
+{
+    struct offer mine, *offers;
+    struct weft_mr *own = NULL;
+    enum weft_status s = WEFT_ENOMEM;
+    int32_t opened = 0, *all_opened;
+    if (!job || !mr || !remotes)
+        return WEFT_EINVAL;
+    offers = calloc(job->size, sizeof *offers);
+    all_opened = calloc(job->size, sizeof *all_opened);
+    if (!offers || !all_opened)
+        goto free_offers;
+    memset(remotes, 0, job->size * sizeof(struct weft_remote *));
+    make_offer(job, len, access, &own, &mine);
+    s = weft_job_allgather(job, &mine, sizeof mine, offers);
+    if (!s)
+        s = first_failure(&offers[0].status, sizeof *offers, job->size);
+    if (s)
+        goto close_own;
+    opened = open_remotes(job, offers, remotes);
+    /* All or none: nobody uses what another could not open. */
+    s = weft_job_allgather(job, &opened, sizeof opened, all_opened);
+    if (!s)
+        s = first_failure(all_opened, sizeof *all_opened, job->size);
+    if (!s) {
+        *mr = own;
+        goto free_offers;
+    }
+    close_remotes(remotes, job->size);
+close_own:
+    if (own)
+        (void)weft_mr_close(own);
+free_offers:
+    free(all_opened);
+    free(offers);
+    return s;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The job's own parts.
+ *
+ *   card.c        what a rank tells the others about itself
+ *   launch.c      the launcher: PMIx with bounded waits
+ *   board.c       shared memory of the node's ranks
+ *   barrier.c     barrier
+ *   collective.c  allgather and what is made of it
+ *   job.c         open, close, abort
+ *
+ * Everything here belongs to the thread that opened the job, except what the
+ * launcher's thread notes in struct wf_launch. */
+#ifndef WF_JOB_JOB_H
+#define WF_JOB_JOB_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <weft/job.h>
+
+#include "job/board.h"
+#include "job/launch.h"
+
+struct weft_job {
+    unsigned rank, size, local_rank, local_size;
+    bool crowded; /* more ranks than cores: yield, do not spin */
+    struct weft_ctx *ctx;
+    struct weft_ep *ep;
+    struct weft_peer **peers; /* [size], by rank */
+    uint32_t *by_address;     /* [size]: ranks, sorted by where their peer object is */
+
+    struct wf_board board;
+    struct weft_mr *board_mr;         /* the host's */
+    struct weft_remote *board_remote; /* everyone else's */
+    uint64_t barriers;                /* begun */
+    uint64_t passed;
+    uint64_t gathers;
+
+    enum weft_status broken;      /* why no collective can succeed any more; OK: not */
+    unsigned failures_seen;       /* of wf_launch_failures */
+    weft_peer_down_fn peer_down;  /* the caller's */
+    void *arg;
+    struct wf_launch launch;
+};
+
+/* As weft_job_barrier, without polling first; ETIMEDOUT after [deadline_ns]
+ * unless that is 0. */
+enum weft_status wf_job_meet(struct weft_job *job, uint64_t deadline_ns);
+
+#endif

@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE
+#include "job/launch.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <pmix.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/util.h"
+#include "config/config.h"
+
+#define CARD_KEY "weft.card"
+#define CLOSE_NS 5000000000u
+#define ABORT_NS 2000000000u
+
+/* What a launcher may say when a rank is lost: `weft run` the first, PRRTE any. */
+static pmix_status_t failure_events[] = {PMIX_ERR_PROC_TERM_WO_SYNC, PMIX_ERR_PROC_ABORTED_BY_SIG,
+                                         PMIX_ERR_EXIT_NONZERO_TERM};
+
+struct wf_launch_mine {
+    pmix_proc_t self;
+    size_t event_ref;
+    uint32_t rank, size, local_rank, local_size;
+    enum weft_status status; /* of the call that runs or ran last */
+    bool running;            /* under lock */
+    _Atomic unsigned failures;
+    _Atomic unsigned char *failed; /* [size], once the size is known */
+    struct wf_card *cards;         /* [size] */
+    unsigned char card[WF_CARD_MAX];
+    size_t card_len;
+    int abort_code;
+    char abort_why[256];
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t change; /* with lock; a call ended or a rank failed */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static struct wf_launch_mine *_Atomic current; /* for the event handler */
+static bool stuck;                             /* under lock */
+
+static void init_change(void)
+{
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&change, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
+/* ---- bounded calls ---- */
+
+struct call {
+    enum weft_status (*fn)(struct wf_launch_mine *m);
+    struct wf_launch_mine *m;
+};
+
+static void *call_thread(void *arg)
+{
+    struct call call = *(struct call *)arg;
+    enum weft_status status;
+    free(arg);
+    status = call.fn(call.m);
+    pthread_mutex_lock(&lock);
+    call.m->status = status;
+    call.m->running = false;
+    pthread_cond_broadcast(&change);
+    pthread_mutex_unlock(&lock);
+    return NULL;
+}
+
+static int start_thread(struct call *call)
+{
+    sigset_t all, before;
+    pthread_attr_t attr;
+    pthread_t thread;
+    int error;
+    sigfillset(&all);
+    pthread_attr_init(&attr);
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    error = pthread_create(&thread, &attr, call_thread, call);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
+    return error;
+}
+
+static enum weft_status wait_call(struct wf_launch_mine *m, uint64_t deadline_ns, bool heed_failures)
+{
+    const struct timespec end = {.tv_sec = (time_t)(deadline_ns / 1000000000u),
+                                 .tv_nsec = (long)(deadline_ns % 1000000000u)};
+    enum weft_status status;
+    int late = 0;
+    pthread_mutex_lock(&lock);
+    while (m->running && !late && !(heed_failures && atomic_load(&m->failures)))
+        late = pthread_cond_timedwait(&change, &lock, &end);
+    stuck = m->running;
+    status = !m->running ? m->status : late ? WEFT_ETIMEDOUT : WEFT_EPEER;
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+static void set_running(struct wf_launch_mine *m, bool running)
+{
+    pthread_mutex_lock(&lock);
+    m->running = running;
+    pthread_mutex_unlock(&lock);
+}
+
+/* Run [fn] on its own thread until the deadline or, with [heed_failures], until
+ * a rank fails. */
+static enum weft_status call_bounded(struct wf_launch_mine *m,
+                                     enum weft_status (*fn)(struct wf_launch_mine *m),
+                                     uint64_t deadline_ns, bool heed_failures)
+{
+    struct call *call = malloc(sizeof *call);
+    int error;
+    if (!call)
+        return WEFT_ENOMEM;
+    *call = (struct call){fn, m};
+    set_running(m, true);
+    error = start_thread(call);
+    if (error) {
+        wf_error("cannot start a thread: %s (ulimit -u, or the cgroup's pids.max)",
+                 strerror(error));
+        set_running(m, false);
+        free(call);
+        return WEFT_ESYSTEM;
+    }
+    return wait_call(m, deadline_ns, heed_failures);
+}
+
+static enum weft_status complain(const char *what, pmix_status_t s)
+{
+    wf_error("PMIx cannot %s: %s", what, PMIx_Error_string(s));
+    return s == PMIX_ERR_NOMEM ? WEFT_ENOMEM : WEFT_ESYSTEM;
+}
+
+/* ---- failures, told in the library's thread ---- */
+
+static void note_failure(struct wf_launch_mine *m, const pmix_proc_t *proc)
+{
+    if (strncmp(proc->nspace, m->self.nspace, PMIX_MAX_NSLEN) || proc->rank >= m->size ||
+        proc->rank == m->rank || atomic_exchange(&m->failed[proc->rank], 1))
+        return;
+    wf_info("the launcher says that rank %u failed", proc->rank);
+    pthread_mutex_lock(&lock);
+    atomic_fetch_add(&m->failures, 1);
+    pthread_cond_broadcast(&change);
+    pthread_mutex_unlock(&lock);
+}
+
+/* Copies that libpmix 4.2.2 replays to a late comer name the late comer itself
+ * as the source (tried), so only the affected process counts. */
+static void on_event(size_t ref, pmix_status_t status, const pmix_proc_t *source,
+                     pmix_info_t info[], size_t ninfo, pmix_info_t results[], size_t nresults,
+                     pmix_event_notification_cbfunc_fn_t done, void *arg)
+{
+    struct wf_launch_mine *m = atomic_load(&current);
+    (void)ref, (void)status, (void)source, (void)results, (void)nresults;
+    for (size_t i = 0; m && i < ninfo; i++)
+        if (PMIX_CHECK_KEY(&info[i], PMIX_EVENT_AFFECTED_PROC) &&
+            info[i].value.type == PMIX_PROC && info[i].value.data.proc)
+            note_failure(m, info[i].value.data.proc);
+    if (done)
+        done(PMIX_EVENT_ACTION_COMPLETE, NULL, 0, NULL, NULL, arg);
+}
+
+/* ---- joining ---- */
+
+static enum weft_status get_count(const pmix_proc_t *proc, const char *key, uint32_t *out)
+{
+    pmix_value_t *value = NULL;
+    pmix_status_t s = PMIx_Get(proc, key, NULL, 0, &value);
+    enum weft_status status = WEFT_OK;
+    if (s)
+        return complain(key, s);
+    if (value->type == PMIX_UINT32 && value->data.uint32 > 0 && value->data.uint32 < INT32_MAX) {
+        *out = value->data.uint32;
+    } else {
+        wf_error("the launcher's value of %s is not a number of processes", key);
+        status = WEFT_EPROTO;
+    }
+    PMIX_VALUE_RELEASE(value);
+    return status;
+}
+
+/* "0,1,2": this rank's place among them, and how many they are. */
+static enum weft_status parse_mates(struct wf_launch_mine *m, const char *text)
+{
+    uint32_t count = 0;
+    bool found = false;
+    for (char *end; *text; text = end + (*end == ',')) {
+        unsigned long rank = strtoul(text, &end, 10);
+        if (end == text || rank >= m->size || (*end && *end != ','))
+            return WEFT_EPROTO;
+        if (rank == m->rank) {
+            m->local_rank = count;
+            found = true;
+        }
+        count++;
+    }
+    m->local_size = count;
+    return found ? WEFT_OK : WEFT_EPROTO;
+}
+
+static enum weft_status get_mates(struct wf_launch_mine *m, const pmix_proc_t *job)
+{
+    pmix_value_t *value = NULL;
+    enum weft_status status = WEFT_EPROTO;
+    pmix_status_t s = PMIx_Get(job, PMIX_LOCAL_PEERS, NULL, 0, &value);
+    if (s)
+        return complain("say which ranks are on this node", s);
+    if (value->type == PMIX_STRING && value->data.string)
+        status = parse_mates(m, value->data.string);
+    PMIX_VALUE_RELEASE(value);
+    if (status)
+        wf_error("the launcher's list of the ranks on this node is broken");
+    return status;
+}
+
+static enum weft_status join(struct wf_launch_mine *m)
+{
+    pmix_proc_t job;
+    enum weft_status status;
+    pmix_status_t s = PMIx_Init(&m->self, NULL, 0);
+    if (s)
+        return complain("reach the launcher", s);
+    PMIX_LOAD_PROCID(&job, m->self.nspace, PMIX_RANK_WILDCARD);
+    m->rank = m->self.rank;
+    status = get_count(&job, PMIX_JOB_SIZE, &m->size);
+    if (!status && m->rank >= m->size)
+        status = WEFT_EPROTO;
+    if (!status)
+        status = get_mates(m, &job);
+    if (status)
+        goto finalize;
+    m->failed = calloc(m->size, sizeof *m->failed);
+    m->cards = calloc(m->size, sizeof *m->cards);
+    status = WEFT_ENOMEM;
+    if (!m->failed || !m->cards)
+        goto finalize;
+    atomic_store(&current, m);
+    /* Without a callback it blocks and returns the handler's number, or an error. */
+    s = PMIx_Register_event_handler(failure_events, WF_ARRAY_LEN(failure_events), NULL, 0, on_event,
+                                    NULL, NULL);
+    if (s < 0)
+        wf_info("the launcher does not tell of failures: %s", PMIx_Error_string(s));
+    m->event_ref = s < 0 ? SIZE_MAX : (size_t)s;
+    return WEFT_OK;
+finalize:
+    PMIx_Finalize(NULL, 0);
+    return status;
+}
+
+bool wf_launch_present(void)
+{
+    return wf_config_launcher("PMIX_NAMESPACE") && wf_config_launcher("PMIX_RANK");
+}
+
+static void free_mine(struct wf_launch *launch)
+{
+    struct wf_launch_mine *m = launch->mine;
+    bool keep;
+    pthread_mutex_lock(&lock);
+    keep = stuck; /* a thread left behind uses it */
+    pthread_mutex_unlock(&lock);
+    launch->mine = NULL;
+    if (!m || keep)
+        return;
+    free((void *)m->failed);
+    free(m->cards);
+    free(m);
+}
+
+enum weft_status wf_launch_open(struct wf_launch *launch, uint64_t deadline_ns)
+{
+    enum weft_status status;
+    bool was_stuck;
+    pthread_once(&once, init_change);
+    pthread_mutex_lock(&lock);
+    was_stuck = stuck;
+    pthread_mutex_unlock(&lock);
+    if (was_stuck) {
+        wf_error("an earlier call to the launcher has not returned: it cannot be joined again");
+        return WEFT_EBUSY;
+    }
+    *launch = (struct wf_launch){.mine = calloc(1, sizeof *launch->mine)};
+    if (!launch->mine)
+        return WEFT_ENOMEM;
+    status = call_bounded(launch->mine, join, deadline_ns, false);
+    if (status) {
+        if (status == WEFT_ETIMEDOUT)
+            wf_error("the launcher does not answer (WEFT_JOB_TIMEOUT): is it stopped?");
+        free_mine(launch);
+        return status;
+    }
+    launch->rank = launch->mine->rank;
+    launch->size = launch->mine->size;
+    launch->local_rank = launch->mine->local_rank;
+    launch->local_size = launch->mine->local_size;
+    return WEFT_OK;
+}
+
+/* ---- exchange ---- */
+
+static enum weft_status hand_in(struct wf_launch_mine *m)
+{
+    pmix_value_t value;
+    pmix_status_t s;
+    value.type = PMIX_BYTE_OBJECT;
+    value.data.bo.bytes = (char *)m->card;
+    value.data.bo.size = m->card_len;
+    s = PMIx_Put(PMIX_GLOBAL, CARD_KEY, &value); /* copies */
+    if (!s)
+        s = PMIx_Commit();
+    return s ? complain("hand in this rank's address", s) : WEFT_OK;
+}
+
+static enum weft_status wait_for_all(void)
+{
+    pmix_info_t info;
+    pmix_status_t s;
+    bool yes = true;
+    PMIX_INFO_LOAD(&info, PMIX_COLLECT_DATA, &yes, PMIX_BOOL);
+    s = PMIx_Fence(NULL, 0, &info, 1);
+    PMIX_INFO_DESTRUCT(&info);
+    if (s == PMIX_ERR_PARTIAL_SUCCESS || s == PMIX_ERR_LOST_CONNECTION)
+        return WEFT_EPEER;
+    return s ? complain("wait for the other ranks", s) : WEFT_OK;
+}
+
+static enum weft_status get_card(struct wf_launch_mine *m, uint32_t rank)
+{
+    pmix_value_t *value = NULL;
+    enum weft_status status = WEFT_EPROTO;
+    pmix_proc_t proc;
+    pmix_status_t s;
+    PMIX_LOAD_PROCID(&proc, m->self.nspace, rank);
+    s = PMIx_Get(&proc, CARD_KEY, NULL, 0, &value);
+    if (s)
+        return complain("get a rank's address", s);
+    if (value->type == PMIX_BYTE_OBJECT && value->data.bo.bytes)
+        status = wf_card_parse(value->data.bo.bytes, value->data.bo.size, &m->cards[rank]);
+    PMIX_VALUE_RELEASE(value);
+    if (status == WEFT_EVERSION)
+        wf_error("rank %u runs another version of Weft", rank);
+    else if (status)
+        wf_error("what rank %u handed to the launcher is not from Weft, or damaged", rank);
+    return status;
+}
+
+static enum weft_status exchange(struct wf_launch_mine *m)
+{
+    enum weft_status status = hand_in(m);
+    if (!status)
+        status = wait_for_all();
+    for (uint32_t r = 0; !status && r < m->size; r++)
+        status = get_card(m, r);
+    return status;
+}
+
+static void explain_exchange(const struct wf_launch *launch, enum weft_status status)
+{
+    if (status == WEFT_ETIMEDOUT)
+        wf_error("rank %u: not all of the %u ranks opened the job in time (WEFT_JOB_TIMEOUT=%" PRIu64
+                 " ms)",
+                 launch->rank, launch->size, wf_config()->job_timeout_ms);
+    if (status != WEFT_EPEER)
+        return;
+    for (unsigned r = 0; r < launch->size; r++)
+        if (wf_launch_failed(launch, r)) {
+            wf_error("rank %u: rank %u failed before it opened the job", launch->rank, r);
+            return;
+        }
+    wf_error("rank %u: another rank left before it opened the job", launch->rank);
+}
+
+enum weft_status wf_launch_exchange(struct wf_launch *launch, const struct wf_card *mine,
+                                    struct wf_card *cards, uint64_t deadline_ns)
+{
+    struct wf_launch_mine *m = launch->mine;
+    enum weft_status status;
+    m->card_len = wf_card_pack(mine, m->card);
+    status = call_bounded(m, exchange, deadline_ns, true);
+    if (status)
+        explain_exchange(launch, status);
+    else
+        memcpy(cards, m->cards, launch->size * sizeof *cards);
+    return status;
+}
+
+bool wf_launch_failed(const struct wf_launch *launch, unsigned rank)
+{
+    return launch->mine && rank < launch->size && atomic_load(&launch->mine->failed[rank]);
+}
+
+unsigned wf_launch_failures(const struct wf_launch *launch)
+{
+    return launch->mine ? atomic_load_explicit(&launch->mine->failures, memory_order_relaxed) : 0;
+}
+
+/* ---- leaving ---- */
+
+static enum weft_status leave(struct wf_launch_mine *m)
+{
+    pmix_status_t s;
+    if (m->event_ref != SIZE_MAX)
+        (void)PMIx_Deregister_event_handler(m->event_ref, NULL, NULL);
+    atomic_store(&current, NULL);
+    s = PMIx_Finalize(NULL, 0);
+    return s ? complain("leave the launcher", s) : WEFT_OK;
+}
+
+static bool is_stuck(void)
+{
+    bool yes;
+    pthread_mutex_lock(&lock);
+    yes = stuck;
+    pthread_mutex_unlock(&lock);
+    return yes;
+}
+
+void wf_launch_close(struct wf_launch *launch)
+{
+    if (!launch->mine)
+        return;
+    if (!is_stuck() &&
+        call_bounded(launch->mine, leave, wf_now_ns() + CLOSE_NS, false) == WEFT_ETIMEDOUT)
+        wf_warn("the launcher did not confirm that rank %u leaves: is it stopped?", launch->rank);
+    free_mine(launch);
+}
+
+static enum weft_status ask_abort(struct wf_launch_mine *m)
+{
+    pmix_status_t s = PMIx_Abort(m->abort_code, m->abort_why, NULL, 0);
+    return s ? complain("end the job", s) : WEFT_OK;
+}
+
+void wf_launch_abort(struct wf_launch *launch, int code, const char *why)
+{
+    struct wf_launch_mine *m = launch->mine;
+    if (!m || is_stuck())
+        return;
+    m->abort_code = code;
+    strncpy(m->abort_why, why, sizeof m->abort_why - 1);
+    (void)call_bounded(m, ask_abort, wf_now_ns() + ABORT_NS, false);
+}

@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* An endpoint's messages to itself. Slots hold a request and, mirrored, its
+ * reply; the memory appears with the first message and is private. One thread
+ * owns everything here, so nothing is atomic. */
+#define _GNU_SOURCE
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/rand.h"
+#include "base/util.h"
+#include "config/config.h"
+#include "config/stats.h"
+#include "mem/mem.h"
+#include "transport/transport.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define SLOTS 64
+
+enum slot_state { SLOT_FREE, SLOT_REQUEST, SLOT_RUNNING, SLOT_REPLY };
+
+struct loop_msg {
+    uint32_t args[16];
+    uint32_t len, reply_max;
+    uint16_t nargs;
+    uint8_t handler;
+};
+
+struct loop_slot {
+    enum slot_state state;
+    struct loop_msg msg[2]; /* request, reply */
+};
+
+struct loop_ctx {
+    struct wf_tctx base;
+    struct wf_mem *mem;
+    uint64_t token;
+};
+
+struct loop_tep {
+    struct wf_tep base;
+    struct loop_ctx *ctx;
+    struct wf_address address;
+    struct loop_slot *slots; /* null until the first message */
+    uint8_t *payload;        /* 2 * SLOTS * am_max: request, reply of each slot */
+    uint32_t next;           /* slot to try first, to send and to deliver */
+    uint32_t busy;           /* slots not free */
+    bool shuffle;
+    uint64_t rand;
+};
+
+struct loop_peer {
+    struct wf_tpeer base;
+};
+
+struct loop_token {
+    struct wf_token base;
+    uint32_t slot;
+};
+
+/* A region of this process, mapped a second time: as a mate would have it. */
+struct loop_map {
+    void *base;
+    size_t size;
+};
+
+#define LOOP_OF(ptr, type) ((struct type *)(void *)(ptr))
+
+static void count(struct loop_tep *t, enum wf_stat stat)
+{
+    uint64_t *c = &t->base.counters[stat];
+    __atomic_store_n(c, __atomic_load_n(c, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
+}
+
+static uint8_t *payload_of(struct loop_tep *t, uint32_t slot, bool reply)
+{
+    return t->payload + (size_t)(2 * slot + reply) * t->base.am_max;
+}
+
+static int loop_probe(char *note, size_t room)
+{
+    snprintf(note, room, "an endpoint's messages to itself");
+    return 1;
+}
+
+static enum weft_status loop_ctx_open(const struct wf_tctx_params *params, struct wf_tctx **out)
+{
+    struct loop_ctx *ctx = calloc(1, sizeof *ctx);
+    if (!ctx)
+        return WEFT_ENOMEM;
+    ctx->base.transport = &wf_loop_transport;
+    ctx->mem = params->mem;
+    ctx->token = params->self->token[0];
+    *out = &ctx->base;
+    return WEFT_OK;
+}
+
+static void loop_ctx_close(struct wf_tctx *tctx)
+{
+    free(tctx);
+}
+
+static enum weft_status loop_ep_open(struct wf_tctx *tctx, const struct wf_tep_params *params,
+                                     struct wf_tep **out)
+{
+    struct loop_tep *t = calloc(1, sizeof *t);
+    if (!t)
+        return WEFT_ENOMEM;
+    t->base = (struct wf_tep){ .transport = &wf_loop_transport,
+                               .events = params->events,
+                               .owner = params->owner,
+                               .counters = params->counters,
+                               .event_fd = params->event_fd,
+                               .am_max = params->am_max };
+    t->ctx = LOOP_OF(tctx, loop_ctx);
+    t->address = params->address;
+    t->shuffle = wf_config()->shuffle;
+    t->rand = wf_config()->shuffle_seed ? wf_config()->shuffle_seed : wf_now_ns();
+    *out = &t->base;
+    return WEFT_OK;
+}
+
+static void loop_ep_close(struct wf_tep *tep)
+{
+    struct loop_tep *t = LOOP_OF(tep, loop_tep);
+    free(t->slots);
+    free(t->payload);
+    free(t);
+}
+
+static enum weft_status loop_reach(struct wf_tctx *tctx, const struct wf_address *from,
+                                   const struct wf_address *to, const char **why)
+{
+    (void)tctx;
+    *why = "it is another endpoint";
+    return memcmp(from, to, sizeof *from) ? WEFT_EUNREACH : WEFT_OK;
+}
+
+static enum weft_status loop_peer_open(struct wf_tep *tep, struct wf_tpeer *tpeer,
+                                       const struct wf_address *to)
+{
+    (void)to;
+    tpeer->tep = tep;
+    return WEFT_OK;
+}
+
+static void loop_peer_close(struct wf_tpeer *tpeer)
+{
+    (void)tpeer;
+}
+
+static bool slots_make(struct loop_tep *t)
+{
+    if (t->slots)
+        return true;
+    t->slots = calloc(SLOTS, sizeof *t->slots);
+    t->payload = aligned_alloc(64, 2 * (size_t)SLOTS * t->base.am_max);
+    if (t->slots && t->payload)
+        return true;
+    free(t->slots);
+    free(t->payload);
+    t->slots = NULL;
+    t->payload = NULL;
+    return false;
+}
+
+static void msg_fill(struct loop_tep *t, uint32_t slot, bool reply, const struct wf_am_out *out)
+{
+    struct loop_msg *m = &t->slots[slot].msg[reply];
+    m->len = out->len;
+    m->reply_max = out->reply_max;
+    m->nargs = out->nargs;
+    m->handler = out->handler;
+    if (out->nargs)
+        memcpy(m->args, out->args, 4u * out->nargs);
+    if (out->len)
+        memcpy(payload_of(t, slot, reply), out->data, out->len);
+}
+
+static enum weft_status loop_request(struct wf_tpeer *tpeer, const struct wf_am_out *out)
+{
+    struct loop_tep *t = LOOP_OF(tpeer->tep, loop_tep);
+    uint32_t slot;
+    if (!slots_make(t))
+        return WEFT_ENOMEM;
+    if (t->busy == SLOTS) {
+        count(t, WF_STAT_AGAIN);
+        return WEFT_AGAIN;
+    }
+    for (slot = t->next; t->slots[slot].state != SLOT_FREE;)
+        slot = (slot + 1) % SLOTS;
+    msg_fill(t, slot, false, out);
+    t->slots[slot].state = SLOT_REQUEST;
+    t->next = (slot + 1) % SLOTS;
+    t->busy++;
+    count(t, WF_STAT_REQUESTS_SENT);
+    return WEFT_OK;
+}
+
+static enum weft_status loop_reply(struct wf_token *token, const struct wf_am_out *out)
+{
+    struct loop_tep *t = LOOP_OF(token->tep, loop_tep);
+    uint32_t slot = LOOP_OF(token, loop_token)->slot;
+    msg_fill(t, slot, true, out);
+    t->slots[slot].state = SLOT_REPLY;
+    count(t, WF_STAT_REPLIES_SENT);
+    return WEFT_OK;
+}
+
+static void loop_source(const struct wf_token *token, struct wf_address *out)
+{
+    *out = LOOP_OF(token->tep, loop_tep)->address;
+}
+
+static void deliver(struct loop_tep *t, uint32_t slot, bool reply)
+{
+    struct loop_slot *s = &t->slots[slot];
+    struct loop_msg *m = &s->msg[reply];
+    struct loop_token token = { .base = { .tep = &t->base }, .slot = slot };
+    struct weft_am am = { .data = payload_of(t, slot, reply),
+                          .len = m->len,
+                          .args = m->args,
+                          .nargs = m->nargs,
+                          .handler = m->handler,
+                          .is_reply = reply,
+                          .token = &token };
+    if (!reply) {
+        am.reply_max = m->reply_max;
+        am.can_reply = m->reply_max != 0;
+        token.base.can_reply = am.can_reply;
+        token.base.reply_room = m->reply_max ? m->reply_max - 1 : 0;
+        s->state = SLOT_RUNNING;
+    }
+    count(t, reply ? WF_STAT_REPLIES_RECEIVED : WF_STAT_REQUESTS_RECEIVED);
+    t->base.events->deliver(t->base.owner, &am);
+    if (s->state == SLOT_REPLY && !reply)
+        return; /* its reply waits in the slot */
+    s->state = SLOT_FREE;
+    t->busy--;
+}
+
+/* One round over the slots: what was pending when it began, each once. */
+static int loop_poll(struct wf_tep *tep)
+{
+    struct loop_tep *t = LOOP_OF(tep, loop_tep);
+    uint8_t order[SLOTS];
+    uint32_t n = 0;
+    if (!t->busy)
+        return 0;
+    for (uint32_t i = 0; i < SLOTS; i++)
+        if (t->slots[(t->next + i) % SLOTS].state != SLOT_FREE)
+            order[n++] = (uint8_t)((t->next + i) % SLOTS);
+    for (uint32_t i = n; t->shuffle && i > 1; i--) {
+        uint32_t j = (uint32_t)(wf_rand(&t->rand) % i);
+        uint8_t swap = order[i - 1];
+        order[i - 1] = order[j];
+        order[j] = swap;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        deliver(t, order[i], t->slots[order[i]].state == SLOT_REPLY);
+    return (int)n;
+}
+
+static enum weft_status loop_arm(struct wf_tep *tep)
+{
+    return LOOP_OF(tep, loop_tep)->busy ? WEFT_AGAIN : WEFT_OK;
+}
+
+static void loop_disarm(struct wf_tep *tep)
+{
+    (void)tep;
+}
+
+static enum weft_status loop_remote_map(struct wf_tpeer *tpeer, const struct wf_key *key,
+                                        struct weft_remote *remote, void **cookie)
+{
+    struct loop_ctx *ctx = LOOP_OF(tpeer->tep, loop_tep)->ctx;
+    struct loop_map *map;
+    enum weft_status status = WEFT_EKEY;
+    size_t size = 0;
+    int fd;
+    if (key->token != ctx->token || key->slot >= WF_MEM_STATE_WORDS)
+        return WEFT_EKEY;
+    if (!(map = malloc(sizeof *map)))
+        return WEFT_ENOMEM;
+    fd = wf_mem_slab_dup(ctx->mem, key->slab, &size);
+    if (fd >= 0 && key->offset <= size && key->length <= size - key->offset)
+        status = wf_shared_map(fd, size, 1, &map->base);
+    if (fd >= 0)
+        close(fd);
+    if (status != WEFT_OK) {
+        free(map);
+        return status;
+    }
+    map->size = size;
+    remote->base = (unsigned char *)map->base + key->offset;
+    remote->length = key->length;
+    remote->gen_word = (const uint64_t *)(const void *)ctx->mem->state + key->slot;
+    remote->gen = key->gen;
+    remote->access = key->access;
+    *cookie = map;
+    return WEFT_OK;
+}
+
+static void loop_remote_unmap(struct wf_tpeer *tpeer, void *cookie)
+{
+    struct loop_map *map = cookie;
+    (void)tpeer;
+    munmap(map->base, map->size);
+    free(map);
+}
+
+static enum weft_status loop_flush(struct wf_tpeer *tpeer)
+{
+    (void)tpeer;
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    return WEFT_OK;
+}
+
+const struct wf_transport wf_loop_transport = {
+    .name = "loop",
+    .caps = WF_CAP_MAPS | WF_CAP_SLEEP,
+    .tpeer_size = sizeof(struct loop_peer),
+    .probe = loop_probe,
+    .ctx_open = loop_ctx_open,
+    .ctx_close = loop_ctx_close,
+    .ep_open = loop_ep_open,
+    .ep_close = loop_ep_close,
+    .reach = loop_reach,
+    .peer_open = loop_peer_open,
+    .peer_close = loop_peer_close,
+    .request = loop_request,
+    .reply = loop_reply,
+    .source = loop_source,
+    .poll = loop_poll,
+    .arm = loop_arm,
+    .disarm = loop_disarm,
+    .remote_map = loop_remote_map,
+    .remote_unmap = loop_remote_unmap,
+    .flush = loop_flush,
+};

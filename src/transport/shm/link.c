@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The server's side: processes that connected to this one. The service thread
+ * alone runs this, holding ctx->lock. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/process.h"
+#include "transport/shm/shm.h"
+
+static void link_open(struct shm_ctx *ctx, int sock)
+{
+    struct shm_link *link = calloc(1, sizeof *link);
+    if (!link) {
+        close(sock);
+        return;
+    }
+    link->sock = (struct shm_watch){ SHM_WATCH_LINK_SOCK, sock };
+    link->pid = (struct shm_watch){ SHM_WATCH_LINK_PID, -1 };
+    link->answer_fd = -1;
+    wf_list_init(&link->rxs);
+    wf_list_append(&ctx->links, &link->item);
+    if (wf_shm_watch_add(ctx, &link->sock, EPOLLIN))
+        wf_shm_link_down(ctx, link, WEFT_ESYSTEM);
+}
+
+/* unix(7) SO_PEERCRED: the credentials at connect(2), the kernel's word. */
+static bool same_user(const struct shm_ctx *ctx, int sock)
+{
+    struct ucred cred;
+    socklen_t len = sizeof cred;
+    if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &cred, &len))
+        return false;
+    if (cred.uid == ctx->self.uid)
+        return true;
+    wf_warn("process %d of user %u tried to connect; refused: Weft talks to its own user only",
+            (int)cred.pid, (unsigned)cred.uid);
+    return false;
+}
+
+/* False: none was waiting. */
+bool wf_shm_link_accept(struct shm_ctx *ctx)
+{
+    int sock = accept4(ctx->listen.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (sock < 0) {
+        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+            wf_error("cannot accept a peer: %m (raise the limit on open files, ulimit -n); will "
+                     "try again");
+            (void)epoll_ctl(ctx->epoll_fd, EPOLL_CTL_DEL, ctx->listen.fd, NULL);
+            ctx->listen_paused = true;
+        }
+        return false;
+    }
+    if (!same_user(ctx, sock))
+        close(sock); /* before a byte of it is read */
+    else
+        link_open(ctx, sock);
+    return true;
+}
+
+/* Nothing more comes from this process: its connections end once drained. */
+void wf_shm_link_down(struct shm_ctx *ctx, struct shm_link *link, enum weft_status why)
+{
+    link->dead = true;
+    wf_shm_watch_close(ctx, &link->sock);
+    wf_shm_watch_close(ctx, &link->pid);
+    wf_list_each_safe(it, nx, &link->rxs) {
+        struct shm_rx *rx = wf_container_of(it, struct shm_rx, link_item);
+        wf_list_remove(it);
+        wf_store_release(&rx->down, (int)why);
+        wf_shm_notify(rx->tep);
+    }
+}
+
+void wf_shm_link_free(struct shm_ctx *ctx, struct shm_link *link)
+{
+    (void)ctx;
+    wf_list_remove(&link->item);
+    if (link->answer_fd >= 0)
+        close(link->answer_fd);
+    free(link);
+}
+
+/* Send the link's answer; one that does not fit waits, and with it the link. */
+static void answer_send(struct shm_ctx *ctx, struct shm_link *link)
+{
+    struct epoll_event ev = { .data.ptr = &link->sock };
+    bool was = link->blocked;
+    link->blocked = wf_packet_send(link->sock.fd, &link->answer, link->answer_type,
+                                   &link->answer_fd, link->answer_fd >= 0) &&
+                    (errno == EAGAIN || errno == ETOOMANYREFS || errno == ENOBUFS);
+    if (!link->blocked && link->answer_fd >= 0) {
+        close(link->answer_fd);
+        link->answer_fd = -1;
+    }
+    if (was == link->blocked)
+        return;
+    ev.events = link->blocked ? EPOLLOUT : EPOLLIN;
+    if (epoll_ctl(ctx->epoll_fd, EPOLL_CTL_MOD, link->sock.fd, &ev))
+        wf_error("epoll_ctl: %m");
+}
+
+static void answer(struct shm_ctx *ctx, struct shm_link *link, enum wf_packet_type type, int fd,
+                   const struct wf_packet *p)
+{
+    link->answer = *p;
+    link->answer_type = type;
+    link->answer_fd = fd;
+    answer_send(ctx, link);
+}
+
+/* Who it says it is must be who the kernel says. Its pidfd tells of its death
+ * even while a child of it holds the socket open. */
+static bool hello_take(struct shm_ctx *ctx, struct shm_link *link, const struct wf_packet *p)
+{
+    struct ucred cred;
+    socklen_t len = sizeof cred;
+    if (link->hello || getsockopt(link->sock.fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) ||
+        (uint32_t)cred.pid != p->u.hello.pid)
+        return false;
+    link->id = p->u.hello;
+    link->flags = p->flags;
+    link->hello = true;
+    link->pid.fd = wf_pidfd_open((int)cred.pid);
+    /* Gone already, or its pid is another's by now: what it sent still counts,
+     * and the socket's end tells the rest. */
+    if (link->pid.fd >= 0 && wf_process_start((int)cred.pid) != link->id.start) {
+        close(link->pid.fd);
+        link->pid.fd = -1;
+    }
+    return link->pid.fd < 0 || !wf_shm_watch_add(ctx, &link->pid, EPOLLIN);
+}
+
+static void hello_answer(struct shm_ctx *ctx, struct shm_link *link)
+{
+    struct wf_packet p = { .flags = ctx->membarrier ? WF_PACKET_MEMBARRIER : 0 };
+    int fd = fcntl(ctx->mem->state_fd, F_DUPFD_CLOEXEC, 0);
+    if (fd < 0) {
+        wf_error("cannot answer process %u: %m (raise the limit on open files, ulimit -n)",
+                 link->id.pid);
+        wf_shm_link_down(ctx, link, WEFT_ESYSTEM);
+        return;
+    }
+    answer(ctx, link, WF_PACKET_WELCOME, fd, &p);
+}
+
+static enum weft_status ring_open(struct shm_ctx *ctx, struct shm_link *link,
+                                  const struct wf_packet *p, const int fds[3], int *event_fd)
+{
+    struct shm_tep *tep = wf_shm_tep_find(ctx, p->u.ring.to_ep, p->u.ring.to_gen);
+    bool fence = !(ctx->membarrier && (p->flags & WF_PACKET_MEMBARRIER));
+    enum weft_status why = WEFT_ENOMEM;
+    struct shm_segs *segs;
+    struct shm_rx *rx;
+    if (!tep || !wf_shm_same_token(p->u.ring.from.process.token, link->id.token))
+        return tep ? WEFT_EPROTO : WEFT_ECLOSED;
+    *event_fd = fcntl(tep->base.event_fd, F_DUPFD_CLOEXEC, 0);
+    if (*event_fd < 0)
+        return WEFT_ELIMIT;
+    segs = wf_shm_segs_map(&p->u.ring.geometry, fds, &why);
+    rx = segs ? wf_shm_rx_open(tep, segs, &p->u.ring.from, fds[2], fence) : NULL;
+    if (!rx) {
+        if (segs)
+            wf_shm_segs_unref(segs);
+        close(*event_fd);
+        *event_fd = -1;
+        return why == WEFT_OK ? WEFT_ENOMEM : why;
+    }
+    wf_list_append(&link->rxs, &rx->link_item);
+    wf_list_append(&tep->fresh, &rx->item);
+    wf_shm_notify(tep);
+    return WEFT_OK;
+}
+
+static void ring_take(struct shm_ctx *ctx, struct shm_link *link, const struct wf_packet *p,
+                      const int fds[3])
+{
+    struct wf_packet out = { .cookie = p->cookie,
+                             .flags = ctx->membarrier ? WF_PACKET_MEMBARRIER : 0 };
+    int event_fd = -1;
+    enum weft_status status = ring_open(ctx, link, p, fds, &event_fd);
+    close(fds[0]);
+    close(fds[1]);
+    if (status != WEFT_OK) {
+        close(fds[2]);
+        if (status == WEFT_EPROTO)
+            wf_error("process %u offered a ring that cannot be trusted (not sealed, or too short); "
+                     "refused",
+                     link->id.pid);
+        out.u.ring_no.status = status;
+    }
+    answer(ctx, link, status == WEFT_OK ? WF_PACKET_RING_OK : WF_PACKET_RING_NO, event_fd, &out);
+}
+
+static void slab_take(struct shm_ctx *ctx, struct shm_link *link, const struct wf_packet *p)
+{
+    struct wf_packet out = { .u.slab.id = p->u.slab.id };
+    size_t size = 0;
+    int fd = wf_mem_slab_dup(ctx->mem, p->u.slab.id, &size);
+    out.u.slab.size = size;
+    answer(ctx, link, fd < 0 ? WF_PACKET_SLAB_NO : WF_PACKET_SLAB_OK, fd, &out);
+}
+
+static void packet_take(struct shm_ctx *ctx, struct shm_link *link, const struct wf_packet *p,
+                        const int fds[WF_PACKET_FDS], int nfds)
+{
+    if (!link->hello && p->type != WF_PACKET_HELLO)
+        goto refuse;
+    switch (p->type) {
+    case WF_PACKET_HELLO:
+        if (!hello_take(ctx, link, p))
+            goto refuse;
+        hello_answer(ctx, link);
+        return;
+    case WF_PACKET_RING: ring_take(ctx, link, p, fds); return;
+    case WF_PACKET_SLAB: slab_take(ctx, link, p); return;
+    case WF_PACKET_BYE: link->farewell = true; return;
+    default: break; /* an answer: only clients get those */
+    }
+refuse:
+    for (int i = 0; i < nfds; i++)
+        close(fds[i]);
+    wf_warn("a process sent a packet of type %d out of turn; its connection is closed", p->type);
+    wf_shm_link_down(ctx, link, WEFT_EPROTO);
+}
+
+/* Packets until none is there or the answer does not fit: OK. Else why the link
+ * ended; the caller takes it down. */
+static enum weft_status link_read(struct shm_ctx *ctx, struct shm_link *link)
+{
+    while (!link->dead && !link->blocked) {
+        struct wf_packet p;
+        int fds[WF_PACKET_FDS], nfds = 0;
+        int got = wf_packet_recv(link->sock.fd, &p, fds, &nfds);
+        if (got > 0) {
+            packet_take(ctx, link, &p, fds, nfds);
+            continue;
+        }
+        if (got < 0 && (errno == EAGAIN || errno == EINTR))
+            return WEFT_OK;
+        if (got < 0 && errno == EPROTO) {
+            wf_warn("a process sent something that is no packet; its connection is closed");
+            return WEFT_EPROTO;
+        }
+        return link->farewell ? WEFT_ECLOSED : WEFT_EPEER;
+    }
+    return WEFT_OK;
+}
+
+/* Everything that [token]'s process still said counts, also a connection that
+ * nobody accepted yet; then its links end. */
+void wf_shm_links_down(struct shm_ctx *ctx, const uint64_t token[2], enum weft_status why)
+{
+    while (!ctx->listen_paused && wf_shm_link_accept(ctx))
+        ;
+    wf_list_each_safe(it, nx, &ctx->links) {
+        struct shm_link *link = wf_container_of(it, struct shm_link, item);
+        enum weft_status end = WEFT_OK;
+        if (!link->dead && (!link->hello || wf_shm_same_token(link->id.token, token)))
+            end = link_read(ctx, link);
+        if (!link->dead && link->hello && wf_shm_same_token(link->id.token, token))
+            wf_shm_link_down(ctx, link, why);
+        else if (!link->dead && end != WEFT_OK)
+            wf_shm_link_down(ctx, link, end);
+    }
+}
+
+void wf_shm_link_event(struct shm_ctx *ctx, struct shm_link *link, enum shm_watch_kind kind,
+                       uint32_t events)
+{
+    enum weft_status end;
+    if (link->dead)
+        return;
+    if (link->blocked && (events & EPOLLOUT))
+        answer_send(ctx, link);
+    end = link_read(ctx, link); /* what it said before it died still counts */
+    if (link->dead)
+        return;
+    if (end == WEFT_OK && kind == SHM_WATCH_LINK_PID)
+        end = link->farewell ? WEFT_ECLOSED : WEFT_EPEER;
+    if (end == WEFT_EPEER && link->hello)
+        wf_shm_process_down(ctx, link->id.token, end);
+    else if (end != WEFT_OK)
+        wf_shm_link_down(ctx, link, end); /* it closed its side: ours to it is another socket */
+}

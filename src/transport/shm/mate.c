@@ -1,0 +1,487 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The client's side: processes that this one talks to, and their memory. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/process.h"
+#include "config/config.h"
+#include "transport/shm/shm.h"
+
+static bool is_self(const struct shm_ctx *ctx, const struct wf_process_id *id)
+{
+    return wf_shm_same_token(id->token, ctx->self.token);
+}
+
+/* Watch [mate]'s life by a pidfd. The start time tells a reused pid. */
+static enum weft_status mate_watch(struct shm_ctx *ctx, struct shm_mate *mate)
+{
+    mate->pid.fd = wf_pidfd_open((int)mate->id.pid);
+    if (mate->pid.fd < 0 && errno != ESRCH) {
+        wf_error("cannot watch process %u: %m%s", mate->id.pid,
+                 errno == EMFILE ? " (raise the limit on open files, ulimit -n)" : "");
+        return WEFT_ESYSTEM;
+    }
+    if (mate->pid.fd < 0 || wf_process_start((int)mate->id.pid) != mate->id.start) {
+        if (mate->pid.fd >= 0)
+            close(mate->pid.fd);
+        mate->pid.fd = -1;
+        mate->down = WEFT_EPEER;
+        return WEFT_OK;
+    }
+    return wf_shm_watch_add(ctx, &mate->pid, EPOLLIN) ? WEFT_ESYSTEM : WEFT_OK;
+}
+
+struct shm_mate *wf_shm_mate_get(struct shm_ctx *ctx, const struct wf_process_id *id,
+                                 enum weft_status *why)
+{
+    struct shm_mate *mate;
+    wf_list_each(it, &ctx->mates) {
+        mate = wf_container_of(it, struct shm_mate, item);
+        if (wf_shm_same_token(mate->id.token, id->token) && mate->id.pid == id->pid) {
+            mate->refs++;
+            return mate;
+        }
+    }
+    mate = calloc(1, sizeof *mate);
+    if (!mate) {
+        *why = WEFT_ENOMEM;
+        return NULL;
+    }
+    mate->id = *id;
+    mate->sock = (struct shm_watch){ SHM_WATCH_MATE_SOCK, -1 };
+    mate->pid = (struct shm_watch){ SHM_WATCH_MATE_PID, -1 };
+    wf_list_init(&mate->slabs);
+    wf_list_init(&mate->peers);
+    *why = is_self(ctx, id) ? WEFT_OK : mate_watch(ctx, mate);
+    if (*why != WEFT_OK) {
+        wf_shm_watch_close(ctx, &mate->pid);
+        free(mate);
+        return NULL;
+    }
+    mate->refs = 1;
+    wf_list_append(&ctx->mates, &mate->item);
+    return mate;
+}
+
+/* Unwatched at once; freed by the service thread, which may hold its events. */
+void wf_shm_mate_unref(struct shm_ctx *ctx, struct shm_mate *mate)
+{
+    struct wf_packet bye = { 0 };
+    if (--mate->refs)
+        return;
+    if (mate->sock.fd >= 0)
+        (void)wf_packet_send(mate->sock.fd, &bye, WF_PACKET_BYE, NULL, 0);
+    wf_shm_watch_close(ctx, &mate->sock);
+    wf_shm_watch_close(ctx, &mate->pid);
+    wf_list_remove(&mate->item);
+    wf_list_append(&ctx->gone, &mate->item);
+    wf_shm_kick(ctx);
+}
+
+static void slab_free(struct shm_slab *slab)
+{
+    wf_list_remove(&slab->item);
+    if (slab->base)
+        munmap(slab->base, slab->size);
+    free(slab);
+}
+
+void wf_shm_mate_free(struct shm_ctx *ctx, struct shm_mate *mate)
+{
+    wf_shm_watch_close(ctx, &mate->sock);
+    wf_shm_watch_close(ctx, &mate->pid);
+    wf_list_each_safe(it, nx, &mate->slabs)
+        slab_free(wf_container_of(it, struct shm_slab, item));
+    if (mate->state)
+        munmap(mate->state, WF_MEM_STATE_SIZE);
+    wf_list_remove(&mate->item);
+    free(mate);
+}
+
+/* Zeroes over its generation words: no remote of it matches from here on. */
+void wf_shm_mate_forget(struct shm_mate *mate)
+{
+    if (mate->state)
+        (void)mmap(mate->state, WF_MEM_STATE_SIZE, PROT_READ,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+}
+
+/* [mate] is gone: every remote of it fails from here on, then its peers learn it. */
+void wf_shm_mate_down(struct shm_ctx *ctx, struct shm_mate *mate, enum weft_status why)
+{
+    if (mate->down)
+        return;
+    mate->down = why;
+    wf_shm_mate_forget(mate);
+    wf_shm_watch_close(ctx, &mate->sock);
+    wf_shm_watch_close(ctx, &mate->pid);
+    wf_list_each(it, &mate->slabs) {
+        struct shm_slab *slab = wf_container_of(it, struct shm_slab, item);
+        if (slab->status == WEFT_PENDING)
+            slab->status = why;
+    }
+    wf_list_each(p, &mate->peers)
+        wf_shm_peer_fail(wf_container_of(p, struct shm_peer, mate_item), why);
+    pthread_cond_broadcast(&ctx->changed);
+}
+
+static enum weft_status connect_failed(struct shm_ctx *ctx, struct shm_mate *mate)
+{
+    enum weft_status why = WEFT_ESYSTEM;
+    if (errno == EAGAIN) /* its backlog is full */
+        return WEFT_AGAIN;
+    if (errno == ECONNREFUSED) /* nobody listens: it left, or it is dead */
+        why = wf_pidfd_ended(mate->pid.fd) ? WEFT_EPEER : WEFT_ECLOSED;
+    else
+        wf_error("cannot connect to process %u: %m", mate->id.pid);
+    if (why != WEFT_ESYSTEM)
+        wf_shm_mate_down(ctx, mate, why);
+    return why;
+}
+
+static enum weft_status peer_check(const struct shm_ctx *ctx, struct shm_mate *mate, int sock)
+{
+    struct ucred cred;
+    socklen_t len = sizeof cred;
+    if (!getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &cred, &len) && cred.uid == ctx->self.uid &&
+        (uint32_t)cred.pid == mate->id.pid)
+        return WEFT_OK;
+    wf_error("the socket of process %u is held by another user or process: not connecting",
+             mate->id.pid);
+    return WEFT_EUNREACH;
+}
+
+/* Connect to [mate]'s service thread unless that was done. Never blocks: the
+ * kernel queues both the connection and what is sent until it is accepted. */
+enum weft_status wf_shm_mate_connect(struct shm_ctx *ctx, struct shm_mate *mate)
+{
+    struct sockaddr_un sa = { .sun_family = AF_UNIX };
+    struct wf_packet hello = { .flags = ctx->membarrier ? WF_PACKET_MEMBARRIER : 0 };
+    enum weft_status status;
+    char name[64];
+    int sock;
+    if (mate->down)
+        return mate->down;
+    if (mate->sock.fd >= 0)
+        return WEFT_OK;
+    sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (sock < 0) {
+        wf_error("cannot open a socket: %m (raise the limit on open files, ulimit -n)");
+        return WEFT_ESYSTEM;
+    }
+    wf_shm_socket_name(mate->id.token, name);
+    memcpy(sa.sun_path, name, strlen(name + 1) + 1);
+    if (connect(sock, (struct sockaddr *)&sa,
+                (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name + 1)))) {
+        status = connect_failed(ctx, mate);
+        close(sock);
+        return status;
+    }
+    status = peer_check(ctx, mate, sock);
+    hello.u.hello = ctx->self;
+    if (status == WEFT_OK && wf_packet_send(sock, &hello, WF_PACKET_HELLO, NULL, 0))
+        status = WEFT_AGAIN;
+    mate->sock.fd = sock;
+    if (status == WEFT_OK && wf_shm_watch_add(ctx, &mate->sock, EPOLLIN))
+        status = WEFT_ESYSTEM;
+    if (status != WEFT_OK)
+        wf_shm_watch_close(ctx, &mate->sock);
+    return status;
+}
+
+static struct shm_tx *tx_of_cookie(struct shm_mate *mate, uint32_t cookie)
+{
+    wf_list_each(it, &mate->peers) {
+        struct shm_peer *peer = wf_container_of(it, struct shm_peer, mate_item);
+        if (peer->tx && peer->tx->cookie == cookie)
+            return peer->tx;
+    }
+    return NULL;
+}
+
+/* The receiver can be woken from now on. The order matters: the descriptor,
+ * then no more fences, then one wake for what the sender could not announce. */
+static void ring_ready(struct shm_ctx *ctx, struct shm_mate *mate, const struct wf_packet *p, int fd)
+{
+    struct shm_tx *tx = tx_of_cookie(mate, p->cookie);
+    uint64_t one = 1;
+    if (!tx || wf_load_relaxed(&tx->wake_fd) >= 0) {
+        close(fd);
+        return;
+    }
+    wf_store_release(&tx->wake_fd, fd);
+    if (ctx->membarrier && (p->flags & WF_PACKET_MEMBARRIER))
+        wf_store_release(&tx->fence, 0);
+    if (write(fd, &one, sizeof one) < 0 && errno != EAGAIN)
+        wf_warn("cannot wake process %u: %m", mate->id.pid);
+}
+
+static void ring_refused(struct shm_mate *mate, const struct wf_packet *p)
+{
+    struct shm_tx *tx = tx_of_cookie(mate, p->cookie);
+    int32_t why = p->u.ring_no.status;
+    if (tx)
+        wf_shm_peer_fail(tx->peer, why == WEFT_EPROTO || why == WEFT_ELIMIT || why == WEFT_ENOMEM
+                                       ? (enum weft_status)why
+                                       : WEFT_ECLOSED);
+}
+
+static void slab_answer(struct shm_ctx *ctx, struct shm_mate *mate, const struct wf_packet *p,
+                        int fd)
+{
+    wf_list_each_safe(it, nx, &mate->slabs) {
+        struct shm_slab *slab = wf_container_of(it, struct shm_slab, item);
+        void *base;
+        if (slab->id != p->u.slab.id || slab->status != WEFT_PENDING)
+            continue;
+        slab->status = WEFT_EKEY;
+        if (fd >= 0)
+            slab->status = wf_shared_map(fd, (size_t)p->u.slab.size, 1, &base);
+        if (fd >= 0 && slab->status == WEFT_OK) {
+            slab->base = base;
+            slab->size = (size_t)p->u.slab.size;
+        }
+        if (!slab->users)
+            slab_free(slab);
+    }
+    if (fd >= 0)
+        close(fd);
+    pthread_cond_broadcast(&ctx->changed);
+}
+
+static enum weft_status welcome_take(struct shm_mate *mate, const struct wf_packet *p, int fd)
+{
+    enum weft_status status = mate->state ? WEFT_EPROTO : WEFT_OK;
+    void *state = NULL;
+    if (status == WEFT_OK)
+        status = wf_shared_map(fd, WF_MEM_STATE_SIZE, 0, &state);
+    close(fd);
+    if (status != WEFT_OK) {
+        wf_error("process %u: its state segment cannot be mapped: %s", mate->id.pid,
+                 weft_status_text(status));
+        return status;
+    }
+    mate->state = state;
+    mate->flags = p->flags;
+    return WEFT_OK;
+}
+
+static enum weft_status packet_take(struct shm_ctx *ctx, struct shm_mate *mate,
+                                    const struct wf_packet *p, const int fds[WF_PACKET_FDS],
+                                    int nfds)
+{
+    switch (p->type) {
+    case WF_PACKET_WELCOME:
+        if (welcome_take(mate, p, fds[0]) != WEFT_OK)
+            return WEFT_EPROTO;
+        pthread_cond_broadcast(&ctx->changed);
+        return WEFT_OK;
+    case WF_PACKET_RING_OK: ring_ready(ctx, mate, p, fds[0]); return WEFT_OK;
+    case WF_PACKET_RING_NO: ring_refused(mate, p); return WEFT_OK;
+    case WF_PACKET_SLAB_OK: slab_answer(ctx, mate, p, fds[0]); return WEFT_OK;
+    case WF_PACKET_SLAB_NO: slab_answer(ctx, mate, p, -1); return WEFT_OK;
+    case WF_PACKET_BYE: mate->farewell = true; return WEFT_OK;
+    default: break; /* a question: only servers get those */
+    }
+    for (int i = 0; i < nfds; i++)
+        close(fds[i]);
+    return WEFT_EPROTO;
+}
+
+static void mate_read(struct shm_ctx *ctx, struct shm_mate *mate)
+{
+    while (mate->sock.fd >= 0) {
+        struct wf_packet p;
+        int fds[WF_PACKET_FDS], nfds = 0;
+        int got = wf_packet_recv(mate->sock.fd, &p, fds, &nfds);
+        enum weft_status why = WEFT_OK;
+        if (got > 0) {
+            why = packet_take(ctx, mate, &p, fds, nfds);
+        } else {
+            if (got < 0 && (errno == EAGAIN || errno == EINTR))
+                return;
+            why = got < 0 && errno == EPROTO ? WEFT_EPROTO
+                  : mate->farewell           ? WEFT_ECLOSED
+                                             : WEFT_EPEER;
+        }
+        if (why == WEFT_EPROTO)
+            wf_error("process %u sent something that breaks the protocol; its connection is closed",
+                     mate->id.pid);
+        if (why != WEFT_OK)
+            wf_shm_process_down(ctx, mate->id.token, why);
+    }
+}
+
+void wf_shm_mate_event(struct shm_ctx *ctx, struct shm_mate *mate, enum shm_watch_kind kind)
+{
+    mate_read(ctx, mate); /* what it said before it died still counts */
+    if (kind == SHM_WATCH_MATE_PID && !mate->down)
+        wf_shm_process_down(ctx, mate->id.token, mate->farewell ? WEFT_ECLOSED : WEFT_EPEER);
+}
+
+/* Wait until *status is no longer PENDING, or [mate] is down, or the time is over. */
+static enum weft_status changed_wait(struct shm_ctx *ctx, struct shm_mate *mate,
+                                     const struct timespec *deadline)
+{
+    if (mate->down)
+        return mate->down;
+    if (pthread_cond_timedwait(&ctx->changed, &ctx->lock, deadline) == ETIMEDOUT)
+        return WEFT_ETIMEDOUT;
+    return mate->down;
+}
+
+static struct timespec deadline_in(uint64_t ms)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    t.tv_sec += (time_t)(ms / 1000);
+    t.tv_nsec += (long)(ms % 1000) * 1000000;
+    if (t.tv_nsec >= 1000000000) {
+        t.tv_nsec -= 1000000000;
+        t.tv_sec++;
+    }
+    return t;
+}
+
+/* Do [step] until it says something else than AGAIN: its socket is full or its
+ * backlog is, which no event of ours tells. */
+static enum weft_status retry(struct shm_ctx *ctx, struct shm_mate *mate, struct wf_packet *p,
+                              uint64_t until_ns)
+{
+    for (;;) {
+        enum weft_status status = wf_shm_mate_connect(ctx, mate);
+        struct timespec soon = deadline_in(1);
+        if (status == WEFT_OK && !p)
+            return WEFT_OK;
+        if (status == WEFT_OK && !wf_packet_send(mate->sock.fd, p, WF_PACKET_SLAB, NULL, 0))
+            return WEFT_OK;
+        if (status < 0)
+            return status;
+        if (wf_now_ns() > until_ns)
+            return WEFT_ETIMEDOUT;
+        (void)pthread_cond_timedwait(&ctx->changed, &ctx->lock, &soon);
+    }
+}
+
+static struct shm_slab *slab_find(struct shm_mate *mate, uint64_t id)
+{
+    wf_list_each(it, &mate->slabs) {
+        struct shm_slab *slab = wf_container_of(it, struct shm_slab, item);
+        if (slab->id == id && (slab->status == WEFT_OK || slab->status == WEFT_PENDING))
+            return slab;
+    }
+    return NULL;
+}
+
+static void slab_unuse(struct shm_slab *slab)
+{
+    if (--slab->users == 0 && slab->status != WEFT_PENDING)
+        slab_free(slab);
+}
+
+static struct shm_slab *slab_new(struct shm_mate *mate, uint64_t id)
+{
+    struct shm_slab *slab = calloc(1, sizeof *slab);
+    if (!slab)
+        return NULL;
+    slab->id = id;
+    slab->status = WEFT_PENDING;
+    wf_list_append(&mate->slabs, &slab->item);
+    return slab;
+}
+
+/* A slab of this very context: mapped a second time, so that closing it leaves
+ * a late copy's pages in the hands of its mapper, as with any other mate. */
+static void slab_map_own(struct shm_ctx *ctx, struct shm_slab *slab)
+{
+    size_t size = 0;
+    void *base;
+    int fd = wf_mem_slab_dup(ctx->mem, slab->id, &size);
+    slab->status = fd < 0 ? WEFT_EKEY : wf_shared_map(fd, size, 1, &base);
+    if (slab->status == WEFT_OK) {
+        slab->base = base;
+        slab->size = size;
+    }
+    if (fd >= 0)
+        close(fd);
+}
+
+static enum weft_status slab_get(struct shm_ctx *ctx, struct shm_mate *mate, uint64_t id,
+                                 struct shm_slab **out)
+{
+    uint64_t ms = wf_config()->connect_timeout_ms, until = wf_now_ns() + ms * 1000000;
+    struct timespec deadline = deadline_in(ms);
+    struct shm_slab *slab = slab_find(mate, id);
+    enum weft_status status = WEFT_OK;
+    bool ask = !slab;
+    if (!slab && !(slab = slab_new(mate, id)))
+        return WEFT_ENOMEM;
+    slab->users++;
+    if (is_self(ctx, &mate->id)) {
+        if (ask)
+            slab_map_own(ctx, slab);
+    } else {
+        struct wf_packet p = { .u.slab.id = id };
+        status = retry(ctx, mate, ask ? &p : NULL, until);
+        if (status != WEFT_OK && ask)
+            slab->status = status; /* never asked: nobody will answer */
+        while (status == WEFT_OK && (slab->status == WEFT_PENDING || !mate->state))
+            status = changed_wait(ctx, mate, &deadline);
+    }
+    if (status == WEFT_OK)
+        status = slab->status;
+    if (status == WEFT_OK)
+        *out = slab;
+    else
+        slab_unuse(slab);
+    return status;
+}
+
+enum weft_status wf_shm_remote_map(struct wf_tpeer *tpeer, const struct wf_key *key,
+                                   struct weft_remote *remote, void **cookie)
+{
+    struct shm_ctx *ctx = SHM_OF(tpeer->tep, shm_tep)->ctx;
+    struct shm_mate *mate = SHM_OF(tpeer, shm_peer)->mate;
+    struct shm_slab *slab = NULL;
+    enum weft_status status;
+    if (key->token != mate->id.token[0] || key->slot >= WF_MEM_STATE_WORDS)
+        return WEFT_EKEY;
+    pthread_mutex_lock(&ctx->lock);
+    status = mate->down ? mate->down : slab_get(ctx, mate, key->slab, &slab);
+    if (status == WEFT_OK && (key->offset > slab->size || key->length > slab->size - key->offset)) {
+        slab_unuse(slab);
+        status = WEFT_EKEY;
+    }
+    if (status == WEFT_OK) {
+        const uint64_t *state =
+            is_self(ctx, &mate->id) ? (const uint64_t *)(const void *)ctx->mem->state : mate->state;
+        remote->base = slab->base + key->offset;
+        remote->length = key->length;
+        remote->gen_word = state + key->slot;
+        remote->gen = key->gen;
+        remote->access = key->access;
+        *cookie = slab;
+        if (__atomic_load_n(remote->gen_word, __ATOMIC_ACQUIRE) != key->gen) {
+            slab_unuse(slab);
+            status = WEFT_EKEY;
+        }
+    }
+    pthread_mutex_unlock(&ctx->lock);
+    return status;
+}
+
+void wf_shm_remote_unmap(struct wf_tpeer *tpeer, void *cookie)
+{
+    struct shm_ctx *ctx = SHM_OF(tpeer->tep, shm_tep)->ctx;
+    pthread_mutex_lock(&ctx->lock);
+    slab_unuse(cookie);
+    pthread_mutex_unlock(&ctx->lock);
+}

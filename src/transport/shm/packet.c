@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE
+#include "transport/shm/packet.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static const int8_t fds_of[WF_PACKET_TYPES] = {
+    [WF_PACKET_WELCOME] = 1, [WF_PACKET_RING] = 3, [WF_PACKET_RING_OK] = 1, [WF_PACKET_SLAB_OK] = 1
+};
+
+static int ring_ok(const struct wf_packet *p)
+{
+    struct wf_address a;
+    return wf_address_parse(&p->u.ring.from, sizeof p->u.ring.from, &a) == WEFT_OK &&
+           wf_shm_geometry_ok(&p->u.ring.geometry);
+}
+
+int wf_packet_parse(const void *buf, size_t len, int nfds, struct wf_packet *out)
+{
+    struct wf_packet p;
+    if (len != sizeof p)
+        return -1;
+    memcpy(&p, buf, sizeof p);
+    if (p.magic != WF_PACKET_MAGIC || p.version != WF_PACKET_VERSION || p.size != sizeof p ||
+        p.type == 0 || p.type >= WF_PACKET_TYPES || nfds != fds_of[p.type])
+        return -1;
+    if (p.type == WF_PACKET_RING && !ring_ok(&p))
+        return -1;
+    if (p.type == WF_PACKET_RING_NO && p.u.ring_no.status >= 0)
+        return -1;
+    if (p.type == WF_PACKET_HELLO && (!p.u.hello.pid || p.u.hello.pid > INT32_MAX))
+        return -1;
+    if (p.type == WF_PACKET_SLAB_OK && (!p.u.slab.size || p.u.slab.size > SIZE_MAX / 2))
+        return -1;
+    *out = p;
+    return 0;
+}
+
+int wf_packet_send(int sock, struct wf_packet *packet, enum wf_packet_type type, const int *fds,
+                   int nfds)
+{
+    union {
+        struct cmsghdr align;
+        char room[CMSG_SPACE(WF_PACKET_FDS * sizeof(int))];
+    } control = { .room = { 0 } };
+    struct iovec iov = { packet, sizeof *packet };
+    struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
+    packet->magic = WF_PACKET_MAGIC;
+    packet->version = WF_PACKET_VERSION;
+    packet->type = (uint8_t)type;
+    packet->size = sizeof *packet;
+    if (nfds) {
+        struct cmsghdr *c = &control.align;
+        msg.msg_control = &control;
+        msg.msg_controllen = CMSG_SPACE((size_t)nfds * sizeof(int));
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN((size_t)nfds * sizeof(int));
+        memcpy(CMSG_DATA(c), fds, (size_t)nfds * sizeof(int));
+    }
+    return sendmsg(sock, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -1 : 0;
+}
+
+/* Take every descriptor that came, so that none leaks, also the ones too many. */
+static int take_fds(struct msghdr *msg, int fds[WF_PACKET_FDS])
+{
+    int n = 0;
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
+        size_t count;
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+            continue;
+        count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < count; i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof fd);
+            if (n < WF_PACKET_FDS)
+                fds[n] = fd;
+            else
+                close(fd);
+            n++;
+        }
+    }
+    return n;
+}
+
+int wf_packet_recv(int sock, struct wf_packet *packet, int fds[WF_PACKET_FDS], int *nfds)
+{
+    union {
+        struct cmsghdr align;
+        char room[CMSG_SPACE(2 * WF_PACKET_FDS * sizeof(int))];
+    } control;
+    struct wf_packet raw;
+    struct iovec iov = { &raw, sizeof raw };
+    struct msghdr msg = { .msg_iov = &iov,
+                          .msg_iovlen = 1,
+                          .msg_control = &control,
+                          .msg_controllen = sizeof control };
+    ssize_t n = recvmsg(sock, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    int got;
+    if (n <= 0)
+        return (int)n;
+    got = take_fds(&msg, fds);
+    if (!(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) && !wf_packet_parse(&raw, (size_t)n, got, packet)) {
+        *nfds = got;
+        return 1;
+    }
+    for (int i = 0; i < got && i < WF_PACKET_FDS; i++)
+        close(fds[i]);
+    errno = EPROTO;
+    return -1;
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* An endpoint's turn: what arrived, who left, and going to sleep. */
+#define _GNU_SOURCE
+#include <linux/membarrier.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/rand.h"
+#include "transport/shm/shm.h"
+#include "transport/shm/sleep.h"
+
+#define BURST 32        /* messages per connection per turn */
+#define SWEEP_MASK 1023 /* turns between looks at the closed words */
+
+bool wf_sleep_register(void)
+{
+    /* membarrier(2): one failing means a kernel or a sandbox without it. */
+    return !syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) &&
+           !syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
+}
+
+void wf_sleep_barrier(bool membarrier)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    if (membarrier)
+        (void)syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
+}
+
+static void rx_drop(struct shm_tep *t, uint32_t i)
+{
+    struct shm_rx *rx = t->rx[i];
+    t->rx[i] = t->rx[--t->nrx];
+    pthread_mutex_lock(&t->ctx->lock);
+    wf_list_remove(&rx->link_item);
+    pthread_mutex_unlock(&t->ctx->lock);
+    wf_shm_rx_free(rx);
+}
+
+/* A sender is gone: deliver what it had published, then let go. */
+static int rxs_down(struct shm_tep *t)
+{
+    int events = 0;
+    for (uint32_t i = t->nrx; i-- > 0;) {
+        struct shm_rx *rx = t->rx[i];
+        int down = wf_load_acquire(&rx->down);
+        if (!down)
+            continue;
+        if (down != WEFT_EPROTO)
+            events += wf_shm_rx_poll(rx, (int)rx->mask + 1);
+        rx_drop(t, i);
+    }
+    return events;
+}
+
+static int peer_report(struct shm_tep *t, struct shm_peer *peer, enum weft_status why)
+{
+    int events = 1;
+    peer->reported = true;
+    if (peer->tx) {
+        if (why != WEFT_EPROTO) /* replies that made it */
+            events += wf_shm_tx_poll(peer->tx, (int)peer->tx->mask + 1);
+        wf_shm_tx_close(peer->tx);
+    }
+    wf_shm_count(t, WF_STAT_PEERS_DOWN);
+    t->base.events->peer_down(t->base.owner, &peer->base, why);
+    return events;
+}
+
+static int peers_down(struct shm_tep *t)
+{
+    int events = 0;
+    wf_list_each(it, &t->peers) {
+        struct shm_peer *peer = wf_container_of(it, struct shm_peer, tep_item);
+        int down = wf_load_acquire(&peer->down);
+        if (down && !peer->reported)
+            events += peer_report(t, peer, (enum weft_status)down);
+    }
+    return events;
+}
+
+static bool rx_room(struct shm_tep *t)
+{
+    struct shm_rx **more;
+    if (t->nrx < t->rx_room)
+        return true;
+    more = realloc(t->rx, (t->rx_room + 64) * sizeof(struct shm_rx *));
+    if (!more)
+        return false; /* it stays in fresh; tried again at the next turn */
+    t->rx = more;
+    t->rx_room += 64;
+    return true;
+}
+
+static void fresh_take(struct shm_tep *t)
+{
+    pthread_mutex_lock(&t->ctx->lock);
+    while (!wf_list_empty(&t->fresh)) {
+        struct shm_rx *rx = wf_container_of(t->fresh.next, struct shm_rx, item);
+        if (!rx_room(t)) {
+            wf_store_relaxed(&t->inbox, 1);
+            break;
+        }
+        wf_list_remove(&rx->item);
+        t->rx[t->nrx++] = rx;
+    }
+    pthread_mutex_unlock(&t->ctx->lock);
+}
+
+static int inbox_handle(struct shm_tep *t)
+{
+    int events;
+    /* Before looking: what is flagged after this is seen next turn. */
+    atomic_exchange_explicit(&t->inbox, 0, memory_order_acquire);
+    fresh_take(t);
+    events = rxs_down(t);
+    return events + peers_down(t);
+}
+
+/* The other side closed its endpoint while its process lives on. */
+static void closed_sweep(struct shm_tep *t)
+{
+    for (uint32_t i = 0; i < t->nrx; i++) {
+        struct shm_rx *rx = t->rx[i];
+        if (wf_load_acquire(&rx->segs->fwd->closed) && !wf_shm_rx_ready(rx, rx->head)) {
+            wf_store_relaxed(&rx->down, (int)WEFT_ECLOSED);
+            wf_store_relaxed(&t->inbox, 1);
+        }
+    }
+    for (uint32_t i = 0; i < t->ntx; i++) {
+        int32_t closed = wf_load_acquire(&t->tx[i]->back->closed);
+        if (closed)
+            wf_shm_peer_fail(t->tx[i]->peer, closed == WEFT_EPROTO ? WEFT_EPROTO : WEFT_ECLOSED);
+    }
+}
+
+struct shm_shuffle_item {
+    struct shm_rx *rx; /* or */
+    struct shm_tx *tx;
+    uint32_t at;
+};
+
+static bool shuffle_add(struct shm_tep *t, size_t *n, struct shm_rx *rx, struct shm_tx *tx,
+                        uint32_t at)
+{
+    if (*n == t->items_room) {
+        size_t room = t->items_room ? 2 * t->items_room : 256;
+        void *more = realloc(t->items, room * sizeof *t->items);
+        if (!more)
+            return false;
+        t->items = more;
+        t->items_room = room;
+    }
+    t->items[(*n)++] = (struct shm_shuffle_item){ rx, tx, at };
+    return true;
+}
+
+static size_t shuffle_collect(struct shm_tep *t)
+{
+    size_t n = 0;
+    for (uint32_t i = 0; i < t->nrx; i++)
+        for (uint32_t at = t->rx[i]->head;
+             at - t->rx[i]->head <= t->rx[i]->mask && wf_shm_rx_ready(t->rx[i], at); at++)
+            if (!shuffle_add(t, &n, t->rx[i], NULL, at))
+                break;
+    for (uint32_t i = 0; i < t->ntx; i++)
+        for (uint32_t at = t->tx[i]->due_head; wf_shm_tx_reply_ready(t->tx[i], at); at++)
+            if (!shuffle_add(t, &n, NULL, t->tx[i], at))
+                break;
+    return n;
+}
+
+/* WEFT_SHUFFLE: everything pending, in random order; slots are given back when
+ * all of them have been handled. */
+static int poll_shuffled(struct shm_tep *t)
+{
+    size_t n = shuffle_collect(t);
+    for (size_t i = n; i > 1; i--) {
+        size_t j = wf_rand(&t->rand) % i;
+        struct shm_shuffle_item swap = t->items[i - 1];
+        t->items[i - 1] = t->items[j];
+        t->items[j] = swap;
+    }
+    for (size_t i = 0; i < n; i++) {
+        struct shm_shuffle_item *it = &t->items[i];
+        if (it->rx && wf_load_relaxed(&it->rx->down) != WEFT_EPROTO)
+            (void)wf_shm_rx_deliver(it->rx, it->at);
+        else if (it->tx && wf_load_relaxed(&it->tx->down) != WEFT_EPROTO)
+            (void)wf_shm_tx_deliver(it->tx, it->at);
+    }
+    for (size_t i = 0; i < n; i++) {
+        struct shm_shuffle_item *it = &t->items[i];
+        if (it->rx)
+            wf_shm_rx_publish(it->rx, it->rx->head + 1);
+        else
+            wf_shm_tx_retire(it->tx, 1);
+    }
+    return (int)n;
+}
+
+int wf_shm_poll(struct wf_tep *tep)
+{
+    struct shm_tep *t = SHM_OF(tep, shm_tep);
+    int events = 0;
+    if (__builtin_expect(!(++t->turn & SWEEP_MASK), 0))
+        closed_sweep(t);
+    if (__builtin_expect(wf_load_acquire(&t->inbox), 0))
+        events += inbox_handle(t);
+    if (t->shuffle)
+        return events + poll_shuffled(t);
+    for (uint32_t i = 0; i < t->nrx; i++)
+        events += wf_shm_rx_poll(t->rx[i], BURST);
+    for (uint32_t i = 0; i < t->ntx; i++)
+        events += wf_shm_tx_poll(t->tx[i], BURST);
+    return events;
+}
+
+static void say(struct shm_tep *t, bool asleep)
+{
+    for (uint32_t i = 0; i < t->nrx; i++)
+        wf_sleep_say(&t->rx[i]->back->sleep_epoch, &t->rx[i]->epoch, asleep);
+    for (uint32_t i = 0; i < t->ntx; i++)
+        wf_sleep_say(&t->tx[i]->segs->fwd->sleep_epoch, &t->tx[i]->epoch, asleep);
+}
+
+static bool pending(struct shm_tep *t)
+{
+    closed_sweep(t);
+    if (wf_load_acquire(&t->inbox))
+        return true;
+    for (uint32_t i = 0; i < t->nrx; i++)
+        if (wf_shm_rx_ready(t->rx[i], t->rx[i]->head))
+            return true;
+    for (uint32_t i = 0; i < t->ntx; i++)
+        if (wf_shm_tx_reply_ready(t->tx[i], t->tx[i]->due_head))
+            return true;
+    return false;
+}
+
+enum weft_status wf_shm_arm(struct wf_tep *tep)
+{
+    struct shm_tep *t = SHM_OF(tep, shm_tep);
+    say(t, true);
+    t->armed = true;
+    WF_HOOK("arm.said");
+    wf_sleep_barrier(t->ctx->membarrier);
+    wf_shm_count(t, WF_STAT_ARMED);
+    return pending(t) ? WEFT_AGAIN : WEFT_OK;
+}
+
+void wf_shm_disarm(struct wf_tep *tep)
+{
+    struct shm_tep *t = SHM_OF(tep, shm_tep);
+    if (t->armed)
+        say(t, false);
+    t->armed = false;
+    t->turn = SWEEP_MASK; /* what woke us may be a closing */
+}

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What two processes share of a connection: wire structures. docs/protocol.md
+ * "Shared-memory rings" is their description.
+ *
+ * A connection carries requests of one endpoint to another, and their replies.
+ * The sender makes both segments and passes them on:
+ *
+ *   forward   the sender writes, the receiver maps it read-only (sealed):
+ *             struct wf_shm_fwd, lines[slots], payload area
+ *   back      the receiver writes: struct wf_shm_back, replies[slots], places
+ *
+ * A request is one line: header, payload and arguments when they fit its 48
+ * bytes, else its arguments and payload lie in a block of the payload area.
+ * Its ready word is written last. The reply to the request in slot i is written to
+ * reply slot i, its payload beyond 48 bytes to the place that the request named.
+ *
+ * Acquire/release pairs:
+ *   "line"   sender stores line.ready (release) after the message; receiver loads it (acquire)
+ *   "head"   receiver stores back.head (release) after its handlers have returned;
+ *            sender loads it (acquire) before it uses the slots and blocks again
+ *   "reply"  receiver stores reply.line.ready (release); sender loads it (acquire)
+ *   "sleep"  see sleep.h */
+#ifndef WF_SHM_RING_H
+#define WF_SHM_RING_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/atomic.h"
+
+#define WF_SHM_DATA 48
+#define WF_SHM_NO_PLACE 0xff
+#define WF_SHM_BLOCK 64 /* granule of the payload area */
+#define WF_SHM_ARGS_BLOCK 64
+#define WF_SHM_REPLIED 1 /* reply_max of a reply's ready word */
+
+enum wf_shm_line_flags {
+    WF_SHM_BESIDE = 1,    /* request: block at [where] holds arguments, then payload */
+    WF_SHM_NO_REPLY = 2,  /* reply: the handler did not reply */
+    WF_SHM_ARGS_NEXT = 4, /* reply: arguments are in args[] */
+    WF_SHM_IN_PLACE = 8,  /* reply: payload is in the request's place */
+};
+
+/* What of a line is copied out before anything of it is looked at. */
+struct wf_shm_header {
+    uint16_t len;
+    uint16_t reply_max; /* longest reply + 1; 0: one-way */
+    uint8_t handler;
+    uint8_t nargs;
+    uint8_t place; /* for a long reply, or WF_SHM_NO_PLACE */
+    uint8_t flags;
+    uint32_t where; /* block's offset in the payload area / WF_SHM_BLOCK */
+};
+
+/* [ready] holds, from its low bits up, the position + 1 of the message in the
+ * connection modulo 2^32, its payload length (16 bits) and reply_max (16): one
+ * store says that the message is there and how long it is. */
+struct wf_shm_line {
+    _Atomic uint64_t ready;
+    uint8_t handler;
+    uint8_t nargs;
+    uint8_t place;
+    uint8_t flags;
+    uint32_t where;
+    uint8_t data[WF_SHM_DATA]; /* payload from the front, arguments at the end */
+};
+_Static_assert(sizeof(struct wf_shm_line) == WF_CACHE_LINE, "one message, one line");
+_Static_assert(offsetof(struct wf_shm_line, handler) == 8, "wire structure");
+_Static_assert(offsetof(struct wf_shm_line, data) == 16, "payload is 16-byte aligned");
+
+static inline uint64_t wf_shm_ready(uint32_t pos, uint32_t len, uint32_t reply_max)
+{
+    return (uint64_t)(pos + 1) | (uint64_t)len << 32 | (uint64_t)reply_max << 48;
+}
+
+/* Is the message at [pos] there, by the [ready] word that was loaded? */
+static inline int wf_shm_is_ready(uint64_t ready, uint32_t pos)
+{
+    return (uint32_t)ready == pos + 1;
+}
+
+/* A reply slot whose requests wanted no reply was never written: its zeroes
+ * must not pass for position 2^32 - 1. */
+static inline int wf_shm_reply_is_ready(uint64_t ready, uint32_t pos)
+{
+    return wf_shm_is_ready(ready, pos) && ready >> 48 == WF_SHM_REPLIED;
+}
+
+static inline void wf_shm_header_read(struct wf_shm_header *h, const struct wf_shm_line *line,
+                                      uint64_t ready)
+{
+    uint64_t rest;
+    __builtin_memcpy(&rest, &line->handler, sizeof rest);
+    h->len = (uint16_t)(ready >> 32);
+    h->reply_max = (uint16_t)(ready >> 48);
+    h->handler = (uint8_t)rest;
+    h->nargs = (uint8_t)(rest >> 8);
+    h->place = (uint8_t)(rest >> 16);
+    h->flags = (uint8_t)(rest >> 24);
+    h->where = (uint32_t)(rest >> 32);
+}
+
+static inline void wf_shm_header_write(struct wf_shm_line *line, uint8_t handler, uint32_t nargs,
+                                       uint8_t place, uint8_t flags, uint32_t where)
+{
+    uint64_t rest = (uint64_t)handler | (uint64_t)(uint8_t)nargs << 8 | (uint64_t)place << 16 |
+                    (uint64_t)flags << 24 | (uint64_t)where << 32;
+    __builtin_memcpy(&line->handler, &rest, sizeof rest);
+}
+
+struct wf_shm_reply {
+    struct wf_shm_line line;
+    uint32_t args[16];
+};
+_Static_assert(sizeof(struct wf_shm_reply) == 2 * WF_CACHE_LINE, "wire structure");
+
+struct wf_shm_fwd {
+    _Atomic uint64_t sleep_epoch; /* odd: the sender sleeps and wants its replies announced */
+    _Atomic uint32_t closed;      /* 1: the sender sends no more */
+    uint8_t pad[WF_CACHE_LINE - 12];
+    struct wf_shm_line lines[];
+};
+
+struct wf_shm_back {
+    _Atomic uint32_t head; /* messages consumed, modulo 2^32 */
+    uint8_t pad0[WF_CACHE_LINE - 4];
+    _Atomic uint64_t sleep_epoch; /* odd: the receiver sleeps */
+    _Atomic int32_t closed;       /* below 0: the receiver takes no more, a weft_status */
+    uint8_t pad1[WF_CACHE_LINE - 12];
+    struct wf_shm_reply replies[];
+};
+_Static_assert(sizeof(struct wf_shm_fwd) == 64 && sizeof(struct wf_shm_back) == 128,
+               "wire structures");
+
+/* Sizes of a connection; travel in its RING packet, checked by wf_shm_geometry_ok. */
+struct wf_shm_geometry {
+    uint32_t slots;   /* power of two, 16..65536 */
+    uint32_t payload; /* power of two, 4096..2^24 */
+    uint32_t am_max;  /* multiple of 64 */
+    uint32_t places;  /* 1..64 */
+};
+
+static inline int wf_shm_geometry_ok(const struct wf_shm_geometry *g)
+{
+    return g->slots >= 16 && g->slots <= 65536 && !(g->slots & (g->slots - 1)) &&
+           g->payload >= 4096 && g->payload <= 1u << 24 && !(g->payload & (g->payload - 1)) &&
+           g->am_max >= 512 && g->am_max <= 32704 + 64 && !(g->am_max % 64) && g->places >= 1 &&
+           g->places <= 64 && 2 * (g->am_max + WF_SHM_ARGS_BLOCK) <= g->payload;
+}
+
+static inline size_t wf_shm_fwd_size(const struct wf_shm_geometry *g)
+{
+    return (sizeof(struct wf_shm_fwd) + g->slots * sizeof(struct wf_shm_line) + g->payload + 4095) &
+           ~(size_t)4095;
+}
+
+static inline size_t wf_shm_back_size(const struct wf_shm_geometry *g)
+{
+    return (sizeof(struct wf_shm_back) + g->slots * sizeof(struct wf_shm_reply) +
+            (size_t)g->places * g->am_max + 4095) &
+           ~(size_t)4095;
+}
+
+/* Copy [n] <= 64 bytes to 16-byte aligned [dst] with room for n rounded up to
+ * 16; [src] is read only within its n bytes. Fixed-size moves: a call to
+ * memcpy(3) with a variable length costs more than the whole line. */
+static inline void wf_shm_copy_small(void *dst, const void *src, size_t n)
+{
+    uint8_t *d = dst;
+    const uint8_t *s = src;
+    if (n == 8) {
+        __builtin_memcpy(d, s, 8);
+    } else if (n >= 16) {
+        size_t i = 0;
+        for (; i + 16 <= n; i += 16)
+            __builtin_memcpy(d + i, s + i, 16);
+        __builtin_memcpy(d + n - 16, s + n - 16, 16);
+    } else if (n >= 8) {
+        __builtin_memcpy(d, s, 8);
+        __builtin_memcpy(d + n - 8, s + n - 8, 8);
+    } else if (n >= 4) {
+        __builtin_memcpy(d, s, 4);
+        __builtin_memcpy(d + n - 4, s + n - 4, 4);
+    } else if (n) {
+        d[0] = s[0];
+        d[n / 2] = s[n / 2];
+        d[n - 1] = s[n - 1];
+    }
+}
+
+#endif

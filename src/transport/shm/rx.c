@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The receiving side of a connection: requests in, replies out. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "transport/shm/shm.h"
+#include "transport/shm/sleep.h"
+
+/* The request being handled; its reply goes to the slot of the same position. */
+struct shm_token {
+    struct wf_token base;
+    struct shm_rx *rx;
+    uint32_t pos;
+    uint8_t place;
+};
+
+/* Takes wake_fd and a reference of segs on success. */
+struct shm_rx *wf_shm_rx_open(struct shm_tep *tep, struct shm_segs *segs,
+                              const struct wf_address *from, int wake_fd, bool fence)
+{
+    struct shm_rx *rx = aligned_alloc(WF_CACHE_LINE, wf_align_up(sizeof *rx, WF_CACHE_LINE));
+    if (!rx)
+        return NULL;
+    memset(rx, 0, sizeof *rx);
+    rx->lines = segs->fwd->lines;
+    rx->back = segs->back;
+    rx->mask = segs->geometry.slots - 1;
+    rx->payload = (const uint8_t *)(rx->lines + segs->geometry.slots);
+    rx->fence = fence;
+    rx->segs = segs;
+    rx->tep = tep;
+    rx->wake_fd = wake_fd;
+    rx->from = *from;
+    wf_list_init(&rx->item);
+    wf_list_init(&rx->link_item);
+    return rx;
+}
+
+/* The caller has taken it off its lists. */
+void wf_shm_rx_free(struct shm_rx *rx)
+{
+    close(rx->wake_fd);
+    wf_shm_segs_unref(rx->segs);
+    free(rx);
+}
+
+static void wake_sender(struct shm_rx *rx)
+{
+    uint64_t one = 1;
+    WF_HOOK("reply.wake");
+    if (write(rx->wake_fd, &one, sizeof one) < 0 && errno != EAGAIN)
+        wf_warn("cannot wake peer process %u: %m", rx->from.process.pid);
+    wf_shm_count(rx->tep, WF_STAT_WAKES_SENT);
+}
+
+/* Take no more from this sender, and tell it. */
+void wf_shm_rx_refuse(struct shm_rx *rx, enum weft_status why)
+{
+    wf_store_release(&rx->back->closed, (int32_t)why);
+    wake_sender(rx);
+}
+
+static void reply_publish(struct shm_rx *rx, struct wf_shm_reply *r, uint32_t pos, uint32_t len)
+{
+    WF_HOOK("reply.data");
+    wf_store_release(&r->line.ready, wf_shm_ready(pos, len, WF_SHM_REPLIED)); /* "reply" */
+    WF_HOOK("reply.published");
+    if (wf_sleep_must_wake(&rx->segs->fwd->sleep_epoch, &rx->epoch_seen, rx->fence))
+        wake_sender(rx);
+}
+
+/* The handler did not reply: its slot must still be told so. */
+static void reply_nothing(struct shm_token *t)
+{
+    struct wf_shm_reply *r = &t->rx->back->replies[t->pos & t->rx->mask];
+    wf_shm_header_write(&r->line, 0, 0, 0, WF_SHM_NO_REPLY, 0);
+    reply_publish(t->rx, r, t->pos, 0);
+}
+
+enum weft_status wf_shm_reply(struct wf_token *token, const struct wf_am_out *out)
+{
+    struct shm_token *t = SHM_OF(token, shm_token);
+    struct shm_rx *rx = t->rx;
+    struct wf_shm_reply *r = &rx->back->replies[t->pos & rx->mask];
+    bool in_place = out->len > WF_SHM_DATA;
+    bool next = 4u * out->nargs + (in_place ? 0 : out->len) > WF_SHM_DATA;
+    uint8_t flags = (uint8_t)((in_place ? WF_SHM_IN_PLACE : 0) | (next ? WF_SHM_ARGS_NEXT : 0));
+    wf_shm_header_write(&r->line, out->handler, out->nargs, 0, flags, 0);
+    WF_HOOK("reply.header");
+    if (in_place)
+        memcpy((uint8_t *)(rx->back->replies + rx->mask + 1) +
+                   (size_t)t->place * rx->segs->geometry.am_max,
+               out->data, out->len);
+    else
+        wf_shm_copy_small(r->line.data, out->data, out->len);
+    if (out->nargs)
+        memcpy(next ? (uint8_t *)r->args : r->line.data + WF_SHM_DATA - 4u * out->nargs, out->args,
+               4u * out->nargs);
+    reply_publish(rx, r, t->pos, out->len);
+    wf_shm_count(rx->tep, WF_STAT_REPLIES_SENT);
+    return WEFT_OK;
+}
+
+void wf_shm_source(const struct wf_token *token, struct wf_address *out)
+{
+    *out = SHM_OF(token, shm_token)->rx->from;
+}
+
+static inline uint64_t ready_word(const struct shm_rx *rx, uint32_t pos)
+{
+    return wf_load_acquire(&rx->lines[pos & rx->mask].ready); /* "line" */
+}
+
+bool wf_shm_rx_ready(const struct shm_rx *rx, uint32_t pos)
+{
+    return wf_shm_is_ready(ready_word(rx, pos), pos);
+}
+
+/* Where the payload of a checked header is; null if the header lies. */
+static inline const uint8_t *request_payload(const struct shm_rx *rx, const struct wf_shm_line *line,
+                                      const struct wf_shm_header *h)
+{
+    const struct wf_shm_geometry *g = &rx->segs->geometry;
+    uint64_t at = (uint64_t)h->where * WF_SHM_BLOCK;
+    if (h->nargs > 16 || h->len > g->am_max || h->reply_max > g->am_max + 1)
+        return NULL;
+    if (h->reply_max > WF_SHM_DATA + 1 && h->place >= g->places)
+        return NULL;
+    if (!(h->flags & WF_SHM_BESIDE))
+        return h->len + 4u * h->nargs <= WF_SHM_DATA ? line->data : NULL;
+    at += h->nargs ? WF_SHM_ARGS_BLOCK : 0;
+    return at + h->len <= g->payload ? rx->payload + at : NULL;
+}
+
+__attribute__((noinline, cold)) static int request_bad(struct shm_rx *rx, const struct wf_shm_header *h)
+{
+    wf_error("peer process %u: message with %u bytes, %u arguments, block %u, place %u breaks the "
+             "protocol; dropping the connection",
+             rx->from.process.pid, h->len, h->nargs, h->where, h->place);
+    wf_shm_count(rx->tep, WF_STAT_BAD_MESSAGES);
+    wf_shm_rx_refuse(rx, WEFT_EPROTO);
+    wf_store_release(&rx->down, (int)WEFT_EPROTO);
+    wf_store_release(&rx->tep->inbox, 1);
+    return -1;
+}
+
+/* What stays the same from message to message of one connection. */
+struct delivery {
+    struct weft_am am;
+    struct shm_token token;
+    uint32_t args[16];
+};
+
+static inline void delivery_init(struct delivery *d, struct shm_rx *rx)
+{
+    d->token.base.tep = &rx->tep->base;
+    d->token.rx = rx;
+    d->am.args = d->args;
+    d->am.token = &d->token;
+    d->am.is_reply = 0;
+}
+
+/* Deliver the message at [pos], whose ready word was loaded. Returns 1, or -1 if
+ * it breaks the protocol (the connection is dropped). Publishes no head. */
+static inline int deliver(struct shm_rx *rx, struct delivery *d, uint32_t pos, uint64_t ready)
+{
+    const struct wf_shm_line *line = &rx->lines[pos & rx->mask];
+    struct wf_shm_header h;
+    wf_shm_header_read(&h, line, ready);
+    d->am.data = request_payload(rx, line, &h);
+    if (__builtin_expect(!d->am.data, 0))
+        return request_bad(rx, &h);
+    if (h.nargs)
+        memcpy(d->args,
+               h.flags & WF_SHM_BESIDE ? (const uint8_t *)d->am.data - WF_SHM_ARGS_BLOCK
+                                       : line->data + WF_SHM_DATA - 4u * h.nargs,
+               4u * h.nargs);
+    d->token.base.reply_room = h.reply_max ? h.reply_max - 1u : 0;
+    d->token.base.can_reply = h.reply_max != 0;
+    d->token.pos = pos;
+    d->token.place = h.place;
+    d->am.len = h.len;
+    d->am.reply_max = h.reply_max;
+    d->am.nargs = h.nargs;
+    d->am.handler = h.handler;
+    d->am.can_reply = h.reply_max != 0;
+    rx->tep->base.events->deliver(rx->tep->base.owner, &d->am);
+    if (__builtin_expect(d->token.base.can_reply, 0))
+        reply_nothing(&d->token);
+    return 1;
+}
+
+static void count_received(struct shm_rx *rx, int n)
+{
+    uint64_t *c = &rx->tep->base.counters[WF_STAT_REQUESTS_RECEIVED];
+    __atomic_store_n(c, *c + (uint64_t)n, __ATOMIC_RELAXED);
+}
+
+int wf_shm_rx_deliver(struct shm_rx *rx, uint32_t pos)
+{
+    struct delivery d;
+    int n;
+    delivery_init(&d, rx);
+    n = deliver(rx, &d, pos, ready_word(rx, pos));
+    count_received(rx, n > 0);
+    return n;
+}
+
+void wf_shm_rx_publish(struct shm_rx *rx, uint32_t head)
+{
+    rx->head = head;
+    WF_HOOK("head.store");
+    wf_store_release(&rx->back->head, head); /* "head" */
+}
+
+__attribute__((noinline)) static int rx_burst(struct shm_rx *rx, uint64_t ready, int budget)
+{
+    struct delivery d;
+    uint32_t pos = rx->head;
+    int events = 0;
+    delivery_init(&d, rx);
+    while (deliver(rx, &d, pos, ready) > 0) {
+        pos++;
+        if (++events == budget)
+            break;
+        ready = ready_word(rx, pos);
+        if (!wf_shm_is_ready(ready, pos))
+            break;
+    }
+    count_received(rx, events);
+    wf_shm_rx_publish(rx, pos);
+    return events;
+}
+
+/* [budget] > 0 */
+int wf_shm_rx_poll(struct shm_rx *rx, int budget)
+{
+    uint64_t ready = ready_word(rx, rx->head);
+    return wf_shm_is_ready(ready, rx->head) ? rx_burst(rx, ready, budget) : 0;
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The mapped segments of a connection. */
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "transport/shm/shm.h"
+
+static struct shm_segs *segs_new(const struct wf_shm_geometry *g)
+{
+    struct shm_segs *s = calloc(1, sizeof *s);
+    if (s) {
+        atomic_init(&s->refs, 1);
+        s->geometry = *g;
+    }
+    return s;
+}
+
+static void segs_free(struct shm_segs *s)
+{
+    if (s->fwd)
+        munmap(s->fwd, wf_shm_fwd_size(&s->geometry));
+    if (s->back)
+        munmap(s->back, wf_shm_back_size(&s->geometry));
+    free(s);
+}
+
+/* The sender's side: makes both memfds; the caller closes fds. Null: logged. */
+struct shm_segs *wf_shm_segs_create(const struct wf_shm_geometry *g, int fds[2])
+{
+    struct shm_segs *s = segs_new(g);
+    void *fwd = NULL, *back = NULL;
+    if (!s)
+        return NULL;
+    fds[0] = wf_shared_create("weft-ring", wf_shm_fwd_size(g), 1, &fwd);
+    s->fwd = fwd;
+    if (fds[0] >= 0) {
+        fds[1] = wf_shared_create("weft-back", wf_shm_back_size(g), 0, &back);
+        s->back = back;
+        if (fds[1] >= 0)
+            return s;
+        close(fds[0]);
+    }
+    segs_free(s);
+    return NULL;
+}
+
+/* The receiver's side. */
+struct shm_segs *wf_shm_segs_map(const struct wf_shm_geometry *g, const int fds[2],
+                                 enum weft_status *why)
+{
+    struct shm_segs *s = segs_new(g);
+    void *fwd = NULL, *back = NULL;
+    if (!s) {
+        *why = WEFT_ENOMEM;
+        return NULL;
+    }
+    *why = wf_shared_map(fds[0], wf_shm_fwd_size(g), 0, &fwd);
+    if (*why == WEFT_OK)
+        *why = wf_shared_map(fds[1], wf_shm_back_size(g), 1, &back);
+    s->fwd = fwd;
+    s->back = back;
+    if (*why == WEFT_OK)
+        return s;
+    segs_free(s);
+    return NULL;
+}
+
+void wf_shm_segs_ref(struct shm_segs *segs)
+{
+    atomic_fetch_add_explicit(&segs->refs, 1, memory_order_relaxed);
+}
+
+void wf_shm_segs_unref(struct shm_segs *segs)
+{
+    if (atomic_fetch_sub_explicit(&segs->refs, 1, memory_order_acq_rel) == 1)
+        segs_free(segs);
+}

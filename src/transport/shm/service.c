@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The service thread: one per context, asleep in epoll_wait. It answers other
+ * processes and learns of their deaths, so that the application can compute. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "transport/shm/shm.h"
+
+#define ROUND 32
+#define ACCEPT_RETRY_MS 100 /* after running out of descriptors */
+
+void wf_shm_socket_name(const uint64_t token[2], char name[static 64])
+{
+    name[0] = 0; /* abstract: unix(7) */
+    snprintf(name + 1, 63, "weft-%016llx%016llx", (unsigned long long)token[0],
+             (unsigned long long)token[1]);
+}
+
+int wf_shm_watch_add(struct shm_ctx *ctx, struct shm_watch *w, uint32_t events)
+{
+    struct epoll_event ev = { .events = events, .data.ptr = w };
+    return epoll_ctl(ctx->epoll_fd, EPOLL_CTL_ADD, w->fd, &ev);
+}
+
+void wf_shm_watch_close(struct shm_ctx *ctx, struct shm_watch *w)
+{
+    if (w->fd < 0)
+        return;
+    /* A forked child may hold a copy, so that close alone would not do it. */
+    (void)epoll_ctl(ctx->epoll_fd, EPOLL_CTL_DEL, w->fd, NULL);
+    close(w->fd);
+    w->fd = -1;
+}
+
+void wf_shm_kick(struct shm_ctx *ctx)
+{
+    uint64_t one = 1;
+    if (write(ctx->kick.fd, &one, sizeof one) < 0 && errno != EAGAIN)
+        wf_error("cannot wake the service thread: %m");
+}
+
+void wf_shm_notify(struct shm_tep *tep)
+{
+    uint64_t one = 1;
+    wf_store_release(&tep->inbox, 1);
+    if (write(tep->base.event_fd, &one, sizeof one) < 0 && errno != EAGAIN)
+        wf_error("cannot wake an endpoint: %m");
+}
+
+void wf_shm_process_down(struct shm_ctx *ctx, const uint64_t token[2], enum weft_status why)
+{
+    /* Its messages first: none is delivered after its peers were told. */
+    wf_shm_links_down(ctx, token, why);
+    wf_list_each(m, &ctx->mates) {
+        struct shm_mate *mate = wf_container_of(m, struct shm_mate, item);
+        if (wf_shm_same_token(mate->id.token, token))
+            wf_shm_mate_down(ctx, mate, why);
+    }
+}
+
+static void kick_drain(struct shm_ctx *ctx)
+{
+    uint64_t n;
+    if (read(ctx->kick.fd, &n, sizeof n) < 0 && errno != EAGAIN)
+        wf_error("service thread: %m");
+}
+
+static void event_handle(struct shm_ctx *ctx, const struct epoll_event *ev)
+{
+    struct shm_watch *w = ev->data.ptr;
+    if (w->fd < 0) /* closed by an earlier event of this round */
+        return;
+    switch (w->kind) {
+    case SHM_WATCH_LISTEN: (void)wf_shm_link_accept(ctx); break;
+    case SHM_WATCH_KICK: kick_drain(ctx); break;
+    case SHM_WATCH_MATE_SOCK:
+        wf_shm_mate_event(ctx, wf_container_of(w, struct shm_mate, sock), w->kind);
+        break;
+    case SHM_WATCH_MATE_PID:
+        wf_shm_mate_event(ctx, wf_container_of(w, struct shm_mate, pid), w->kind);
+        break;
+    case SHM_WATCH_LINK_SOCK:
+        wf_shm_link_event(ctx, wf_container_of(w, struct shm_link, sock), w->kind, ev->events);
+        break;
+    case SHM_WATCH_LINK_PID:
+        wf_shm_link_event(ctx, wf_container_of(w, struct shm_link, pid), w->kind, ev->events);
+        break;
+    }
+}
+
+/* Objects are freed here alone, after the round whose events may name them. */
+static void reap(struct shm_ctx *ctx)
+{
+    wf_list_each_safe(l, lnext, &ctx->links) {
+        struct shm_link *link = wf_container_of(l, struct shm_link, item);
+        if (link->dead)
+            wf_shm_link_free(ctx, link);
+    }
+    wf_list_each_safe(m, mnext, &ctx->gone) {
+        struct shm_mate *mate = wf_container_of(m, struct shm_mate, item);
+        if (!mate->refs)
+            wf_shm_mate_free(ctx, mate);
+    }
+}
+
+static void listen_resume(struct shm_ctx *ctx)
+{
+    if (!ctx->listen_paused || wf_shm_watch_add(ctx, &ctx->listen, EPOLLIN))
+        return;
+    ctx->listen_paused = false;
+}
+
+static void *service_main(void *arg)
+{
+    struct shm_ctx *ctx = arg;
+    struct epoll_event events[ROUND];
+    bool stop = false, paused = false;
+    while (!stop) {
+        int n = epoll_wait(ctx->epoll_fd, events, ROUND, paused ? ACCEPT_RETRY_MS : -1);
+        pthread_mutex_lock(&ctx->lock);
+        for (int i = 0; i < n; i++)
+            event_handle(ctx, &events[i]);
+        reap(ctx);
+        listen_resume(ctx);
+        stop = ctx->stop;
+        paused = ctx->listen_paused;
+        pthread_mutex_unlock(&ctx->lock);
+    }
+    return NULL;
+}
+
+static enum weft_status listen_open(struct shm_ctx *ctx)
+{
+    struct sockaddr_un sa = { .sun_family = AF_UNIX };
+    char name[64];
+    socklen_t len;
+    ctx->listen.kind = SHM_WATCH_LISTEN;
+    ctx->listen.fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (ctx->listen.fd < 0) {
+        wf_error("cannot open a socket: %m%s",
+                 errno == EMFILE ? " (raise the limit on open files, ulimit -n)" : "");
+        return WEFT_ESYSTEM;
+    }
+    wf_shm_socket_name(ctx->self.token, name);
+    memcpy(sa.sun_path, name, strlen(name + 1) + 1);
+    len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name + 1));
+    if (bind(ctx->listen.fd, (struct sockaddr *)&sa, len) || listen(ctx->listen.fd, SOMAXCONN)) {
+        wf_error("cannot listen on an abstract socket: %m");
+        return WEFT_ESYSTEM;
+    }
+    return WEFT_OK;
+}
+
+static enum weft_status thread_start(struct shm_ctx *ctx)
+{
+    pthread_attr_t attr;
+    sigset_t all, old;
+    size_t stack = 128 * 1024; /* the deepest call chain needs a few KiB; logging 1 KiB */
+    int err;
+    sigfillset(&all);
+    pthread_attr_init(&attr);
+    (void)pthread_attr_setstacksize(&attr, stack > (size_t)PTHREAD_STACK_MIN ? stack : (size_t)PTHREAD_STACK_MIN);
+    pthread_sigmask(SIG_SETMASK, &all, &old); /* signals are the application's */
+    err = pthread_create(&ctx->thread, &attr, service_main, ctx);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    pthread_attr_destroy(&attr);
+    if (err) {
+        errno = err;
+        wf_error("cannot start the service thread: %m");
+        return WEFT_ESYSTEM;
+    }
+    pthread_setname_np(ctx->thread, "weft-service");
+    return WEFT_OK;
+}
+
+enum weft_status wf_shm_service_start(struct shm_ctx *ctx)
+{
+    enum weft_status status = WEFT_ESYSTEM;
+    ctx->listen.fd = ctx->kick.fd = -1;
+    ctx->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (ctx->epoll_fd < 0) {
+        wf_error("epoll_create1: %m");
+        return WEFT_ESYSTEM;
+    }
+    ctx->kick.kind = SHM_WATCH_KICK;
+    ctx->kick.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (ctx->kick.fd >= 0 && listen_open(ctx) == WEFT_OK &&
+        !wf_shm_watch_add(ctx, &ctx->kick, EPOLLIN) &&
+        !wf_shm_watch_add(ctx, &ctx->listen, EPOLLIN))
+        status = thread_start(ctx);
+    if (status != WEFT_OK) {
+        wf_shm_watch_close(ctx, &ctx->listen);
+        wf_shm_watch_close(ctx, &ctx->kick);
+        close(ctx->epoll_fd);
+    }
+    return status;
+}
+
+/* Says goodbye to everyone, so that leaving is told from dying. */
+static void farewell(struct shm_ctx *ctx)
+{
+    struct wf_packet bye = { 0 };
+    wf_list_each(m, &ctx->mates) {
+        struct shm_mate *mate = wf_container_of(m, struct shm_mate, item);
+        if (mate->sock.fd >= 0)
+            (void)wf_packet_send(mate->sock.fd, &bye, WF_PACKET_BYE, NULL, 0);
+    }
+    wf_list_each(l, &ctx->links) {
+        struct shm_link *link = wf_container_of(l, struct shm_link, item);
+        if (link->sock.fd >= 0)
+            (void)wf_packet_send(link->sock.fd, &bye, WF_PACKET_BYE, NULL, 0);
+    }
+}
+
+void wf_shm_service_stop(struct shm_ctx *ctx)
+{
+    pthread_mutex_lock(&ctx->lock);
+    ctx->stop = true;
+    pthread_mutex_unlock(&ctx->lock);
+    wf_shm_kick(ctx);
+    pthread_join(ctx->thread, NULL);
+    pthread_mutex_lock(&ctx->lock);
+    farewell(ctx);
+    wf_list_each_safe(l, lnext, &ctx->links) {
+        struct shm_link *link = wf_container_of(l, struct shm_link, item);
+        wf_shm_link_down(ctx, link, WEFT_ECLOSED);
+        wf_shm_link_free(ctx, link);
+    }
+    wf_list_each_safe(m, mnext, &ctx->mates)
+        wf_shm_mate_free(ctx, wf_container_of(m, struct shm_mate, item));
+    wf_list_each_safe(g, gnext, &ctx->gone)
+        wf_shm_mate_free(ctx, wf_container_of(g, struct shm_mate, item));
+    wf_shm_watch_close(ctx, &ctx->listen);
+    wf_shm_watch_close(ctx, &ctx->kick);
+    close(ctx->epoll_fd);
+    pthread_mutex_unlock(&ctx->lock);
+}

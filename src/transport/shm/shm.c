@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Opening and closing, and the table of operations. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/process.h"
+#include "config/config.h"
+#include "transport/shm/shm.h"
+#include "transport/shm/sleep.h"
+
+/* Contexts whose mates' memory a forked child must let go of. */
+static struct wf_list fork_list = { &fork_list, &fork_list };
+static pthread_mutex_t fork_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+
+static void fork_prepare(void)
+{
+    pthread_mutex_lock(&fork_lock);
+    wf_list_each(it, &fork_list)
+        pthread_mutex_lock(&wf_container_of(it, struct shm_ctx, fork_item)->lock);
+}
+
+static void fork_parent(void)
+{
+    wf_list_each(it, &fork_list)
+        pthread_mutex_unlock(&wf_container_of(it, struct shm_ctx, fork_item)->lock);
+    pthread_mutex_unlock(&fork_lock);
+}
+
+/* The child: no generation matches any more, and the contexts are forgotten. */
+static void fork_child(void)
+{
+    wf_list_each(it, &fork_list) {
+        struct shm_ctx *ctx = wf_container_of(it, struct shm_ctx, fork_item);
+        struct shm_mate own = { .state = (uint64_t *)(void *)ctx->mem->state };
+        wf_list_each(m, &ctx->mates)
+            wf_shm_mate_forget(wf_container_of(m, struct shm_mate, item));
+        wf_shm_mate_forget(&own);
+        pthread_mutex_unlock(&ctx->lock);
+    }
+    wf_list_init(&fork_list);
+    pthread_mutex_unlock(&fork_lock);
+}
+
+static void fork_register(void)
+{
+    pthread_atfork(fork_prepare, fork_parent, fork_child);
+}
+
+static int shm_probe(char *note, size_t room)
+{
+    void *p;
+    int fd = wf_shared_create("weft-probe", 4096, 1, &p);
+    bool membarrier = wf_config()->membarrier && wf_sleep_register();
+    if (fd < 0) {
+        snprintf(note, room, "memfd_create or its seals are missing (Linux 5.1 or later is needed)");
+        return 0;
+    }
+    close(fd);
+    snprintf(note, room, "%s",
+             membarrier ? "memfd, pidfd, membarrier"
+                        : "memfd, pidfd; membarrier is denied: every message costs a fence");
+    return 1;
+}
+
+static enum weft_status shm_ctx_open(const struct wf_tctx_params *params, struct wf_tctx **out)
+{
+    struct shm_ctx *ctx = calloc(1, sizeof *ctx);
+    pthread_condattr_t attr;
+    enum weft_status status;
+    if (!ctx)
+        return WEFT_ENOMEM;
+    ctx->base.transport = &wf_shm_transport;
+    ctx->mem = params->mem;
+    ctx->self = *params->self;
+    ctx->life = params->life;
+    ctx->membarrier = wf_config()->membarrier && wf_sleep_register();
+    wf_list_init(&ctx->mates);
+    wf_list_init(&ctx->gone);
+    wf_list_init(&ctx->links);
+    wf_list_init(&ctx->teps);
+    pthread_mutex_init(&ctx->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&ctx->changed, &attr);
+    pthread_condattr_destroy(&attr);
+    status = wf_shm_service_start(ctx);
+    if (status != WEFT_OK) {
+        pthread_cond_destroy(&ctx->changed);
+        pthread_mutex_destroy(&ctx->lock);
+        free(ctx);
+        return status;
+    }
+    pthread_once(&fork_once, fork_register);
+    pthread_mutex_lock(&fork_lock);
+    wf_list_append(&fork_list, &ctx->fork_item);
+    pthread_mutex_unlock(&fork_lock);
+    *out = &ctx->base;
+    return WEFT_OK;
+}
+
+static void shm_ctx_close(struct wf_tctx *tctx)
+{
+    struct shm_ctx *ctx = SHM_OF(tctx, shm_ctx);
+    pthread_mutex_lock(&fork_lock);
+    wf_list_remove(&ctx->fork_item);
+    pthread_mutex_unlock(&fork_lock);
+    wf_shm_service_stop(ctx);
+    pthread_cond_destroy(&ctx->changed);
+    pthread_mutex_destroy(&ctx->lock);
+    free(ctx);
+}
+
+struct shm_tep *wf_shm_tep_find(struct shm_ctx *ctx, uint16_t ep, uint32_t gen)
+{
+    wf_list_each(it, &ctx->teps) {
+        struct shm_tep *t = wf_container_of(it, struct shm_tep, item);
+        if (t->address.ep == ep && t->address.ep_gen == gen)
+            return t;
+    }
+    return NULL;
+}
+
+static enum weft_status shm_ep_open(struct wf_tctx *tctx, const struct wf_tep_params *params,
+                                    struct wf_tep **out)
+{
+    struct shm_ctx *ctx = SHM_OF(tctx, shm_ctx);
+    const struct wf_config *c = wf_config();
+    struct shm_tep *t = calloc(1, sizeof *t);
+    if (!t || !(t->tx = calloc(c->shm_rings, sizeof(struct shm_tx *)))) {
+        free(t);
+        return WEFT_ENOMEM;
+    }
+    t->base = (struct wf_tep){ .transport = &wf_shm_transport,
+                               .events = params->events,
+                               .owner = params->owner,
+                               .counters = params->counters,
+                               .event_fd = params->event_fd,
+                               .am_max = params->am_max };
+    t->ctx = ctx;
+    t->address = params->address;
+    t->shuffle = c->shuffle;
+    t->rand = c->shuffle_seed ? c->shuffle_seed + params->address.ep : wf_now_ns();
+    if (t->shuffle)
+        wf_info("WEFT_SHUFFLE: endpoint %u uses seed %llu", params->address.ep,
+                (unsigned long long)t->rand);
+    wf_list_init(&t->peers);
+    wf_list_init(&t->fresh);
+    pthread_mutex_lock(&ctx->lock);
+    wf_list_append(&ctx->teps, &t->item);
+    pthread_mutex_unlock(&ctx->lock);
+    *out = &t->base;
+    return WEFT_OK;
+}
+
+static void shm_ep_close(struct wf_tep *tep)
+{
+    struct shm_tep *t = SHM_OF(tep, shm_tep);
+    pthread_mutex_lock(&t->ctx->lock);
+    wf_list_remove(&t->item); /* no new connections from here on */
+    wf_list_each_safe(it, nx, &t->fresh) {
+        struct shm_rx *rx = wf_container_of(it, struct shm_rx, item);
+        wf_list_remove(&rx->item);
+        wf_list_remove(&rx->link_item);
+        wf_shm_rx_refuse(rx, WEFT_ECLOSED);
+        wf_shm_rx_free(rx);
+    }
+    for (uint32_t i = 0; i < t->nrx; i++) {
+        wf_list_remove(&t->rx[i]->link_item);
+        wf_shm_rx_refuse(t->rx[i], WEFT_ECLOSED);
+        wf_shm_rx_free(t->rx[i]);
+    }
+    pthread_mutex_unlock(&t->ctx->lock);
+    free(t->rx);
+    free(t->tx);
+    free(t->items);
+    free(t);
+}
+
+static enum weft_status shm_reach(struct wf_tctx *tctx, const struct wf_address *from,
+                                  const struct wf_address *to, const char **why)
+{
+    const struct wf_process_id *a = &from->process, *b = &to->process;
+    (void)tctx;
+    *why = a->node != b->node       ? "it is on another node"
+           : a->uid != b->uid       ? "it belongs to another user"
+           : a->netns != b->netns   ? "it is in another network namespace"
+           : a->pidns != b->pidns   ? "it is in another PID namespace"
+                                    : NULL;
+    return *why ? WEFT_EUNREACH : WEFT_OK;
+}
+
+static enum weft_status shm_peer_open(struct wf_tep *tep, struct wf_tpeer *tpeer,
+                                      const struct wf_address *to)
+{
+    struct shm_tep *t = SHM_OF(tep, shm_tep);
+    struct shm_peer *peer = SHM_OF(tpeer, shm_peer);
+    enum weft_status status = WEFT_OK;
+    peer->base.tep = tep;
+    peer->to = *to;
+    pthread_mutex_lock(&t->ctx->lock);
+    peer->mate = wf_shm_mate_get(t->ctx, &to->process, &status);
+    if (peer->mate) {
+        wf_list_append(&peer->mate->peers, &peer->mate_item);
+        wf_list_append(&t->peers, &peer->tep_item);
+        if (peer->mate->down)
+            wf_shm_peer_fail(peer, peer->mate->down);
+        status = WEFT_OK;
+    }
+    pthread_mutex_unlock(&t->ctx->lock);
+    return status;
+}
+
+static void shm_peer_close(struct wf_tpeer *tpeer)
+{
+    struct shm_peer *peer = SHM_OF(tpeer, shm_peer);
+    struct shm_ctx *ctx = SHM_OF(tpeer->tep, shm_tep)->ctx;
+    if (peer->tx)
+        wf_shm_tx_close(peer->tx);
+    wf_list_remove(&peer->tep_item);
+    pthread_mutex_lock(&ctx->lock);
+    wf_list_remove(&peer->mate_item);
+    wf_shm_mate_unref(ctx, peer->mate);
+    pthread_mutex_unlock(&ctx->lock);
+}
+
+static enum weft_status shm_flush(struct wf_tpeer *tpeer)
+{
+    int down = wf_load_acquire(&SHM_OF(tpeer, shm_peer)->down);
+    atomic_thread_fence(memory_order_seq_cst);
+    return (enum weft_status)down;
+}
+
+const struct wf_transport wf_shm_transport = {
+    .name = "shm",
+    .caps = WF_CAP_MAPS | WF_CAP_SLEEP,
+    .tpeer_size = sizeof(struct shm_peer),
+    .probe = shm_probe,
+    .ctx_open = shm_ctx_open,
+    .ctx_close = shm_ctx_close,
+    .ep_open = shm_ep_open,
+    .ep_close = shm_ep_close,
+    .reach = shm_reach,
+    .peer_open = shm_peer_open,
+    .peer_close = shm_peer_close,
+    .request = wf_shm_request,
+    .reply = wf_shm_reply,
+    .source = wf_shm_source,
+    .poll = wf_shm_poll,
+    .arm = wf_shm_arm,
+    .disarm = wf_shm_disarm,
+    .remote_map = wf_shm_remote_map,
+    .remote_unmap = wf_shm_remote_unmap,
+    .flush = shm_flush,
+};

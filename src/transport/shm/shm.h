@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The shared-memory transport's objects. Each sender owns its rings and mates
+ * map them read-only; see ring.h for the memory and packet.h for how it travels.
+ *
+ * Who touches what
+ *   The endpoint's owner alone: the fields not marked otherwise of shm_tep,
+ *   shm_peer, shm_tx, shm_rx.
+ *   ctx->lock: mates, links, their sockets and lists, an endpoint's inbox. Held
+ *   for short, never over anything that blocks (sockets are nonblocking; a wait
+ *   for an answer is a condition variable's). The service thread handles every
+ *   event under it.
+ *   Atomics: what the service thread tells an owner without a lock; each names
+ *   its writer.
+ *
+ * Lock order: fork list, then ctx->lock, then mem->lock. */
+#ifndef WF_SHM_SHM_H
+#define WF_SHM_SHM_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "base/util.h"
+#include "config/stats.h"
+#include "mem/mem.h"
+#include "transport/shm/packet.h"
+#include "transport/shm/ring.h"
+#include "transport/transport.h"
+
+/* What an epoll event belongs to. */
+enum shm_watch_kind {
+    SHM_WATCH_LISTEN,
+    SHM_WATCH_KICK,
+    SHM_WATCH_MATE_SOCK,
+    SHM_WATCH_MATE_PID,
+    SHM_WATCH_LINK_SOCK,
+    SHM_WATCH_LINK_PID,
+};
+
+struct shm_watch {
+    enum shm_watch_kind kind;
+    int fd; /* -1: none */
+};
+
+/* The two mapped segments of a connection. Two endpoints of one process share
+ * one object, and so one mapping; between processes each side has its own. */
+struct shm_segs {
+    _Atomic unsigned refs;
+    struct wf_shm_geometry geometry;
+    struct wf_shm_fwd *fwd; /* read-only at the receiver of another process */
+    struct wf_shm_back *back;
+};
+
+/* A slab of a mate, mapped here. */
+struct shm_slab {
+    struct wf_list item; /* mate->slabs */
+    uint64_t id;
+    unsigned char *base; /* null until it came */
+    size_t size;
+    enum weft_status status; /* PENDING until answered */
+    unsigned users;          /* remotes and waiters */
+};
+
+/* Another process that this one talks to or watches. Outlives its death while
+ * peers refer to it. */
+struct shm_mate {
+    struct wf_list item; /* ctx->mates, or ctx->gone */
+    unsigned refs;       /* peers */
+    struct wf_process_id id;
+    struct shm_watch sock, pid;
+    enum weft_status down; /* OK, or why it is gone */
+    bool farewell;         /* BYE was received */
+    uint32_t flags;        /* of its WELCOME */
+    uint64_t *state;       /* its generation words, read-only; null until WELCOME */
+    struct wf_list slabs, peers;
+};
+
+/* A process that connected to this one: the server's side. Service thread only. */
+struct shm_link {
+    struct wf_list item; /* ctx->links */
+    struct shm_watch sock, pid;
+    struct wf_process_id id;
+    bool hello;    /* it said who it is */
+    bool farewell; /* BYE was received */
+    bool dead;     /* to be freed at the end of this round */
+    uint32_t flags;
+    bool blocked; /* [answer] waits for room in the socket; nothing more is read until then */
+    struct wf_packet answer;
+    enum wf_packet_type answer_type;
+    int answer_fd; /* -1: none */
+    struct wf_list rxs;
+};
+
+struct shm_ctx {
+    struct wf_tctx base;
+    struct wf_list fork_item;
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* CLOCK_MONOTONIC; a mate's answer came, or it is down */
+    struct wf_mem *mem;
+    struct wf_process_id self;
+    uint64_t life;
+    bool membarrier; /* constant: registered and usable */
+    int epoll_fd;
+    struct shm_watch listen, kick;
+    pthread_t thread;
+    bool stop WF_GUARDED_BY(lock);
+    bool listen_paused WF_GUARDED_BY(lock); /* out of descriptors */
+    uint32_t next_cookie WF_GUARDED_BY(lock);
+    struct wf_list mates WF_GUARDED_BY(lock), gone WF_GUARDED_BY(lock);
+    struct wf_list links WF_GUARDED_BY(lock), teps WF_GUARDED_BY(lock);
+};
+
+/* One request in flight that expects a reply. */
+struct shm_due {
+    uint32_t pos;
+    uint16_t reply_max;
+    uint8_t place; /* or WF_SHM_NO_PLACE */
+};
+
+/* One block of the payload area in flight. */
+struct shm_block {
+    uint32_t pos;
+    uint64_t end; /* free when back.head has passed pos */
+};
+
+/* The sender's side of a connection. */
+struct shm_tx {
+    /* Read at every message. */
+    struct wf_shm_line *lines;
+    struct wf_shm_back *back;
+    uint32_t mask;
+    uint32_t tail;       /* next position */
+    uint32_t credit_end; /* tail may go this far before looking at head again */
+    uint64_t epoch_seen; /* of back->sleep_epoch */
+    _Atomic int down;    /* by the service thread: 0, or weft_status */
+    _Atomic int fence;   /* by the service thread: 1 until the receiver can membarrier */
+    _Atomic int wake_fd; /* by the service thread, once; -1 before */
+    uint64_t *sent;      /* counter */
+
+    uint64_t places_free; /* bit mask */
+
+    struct shm_due *due; /* ring of mask + 1, oldest first */
+    uint32_t due_head, due_tail;
+    struct shm_block *blocks; /* ring of mask + 1 */
+    uint32_t block_head, block_tail;
+    uint64_t pay_head, pay_tail; /* byte positions, monotonic */
+    uint32_t head_seen;
+    uint64_t epoch; /* of fwd->sleep_epoch, ours */
+    uint8_t *payload;
+    uint8_t *places;
+    struct shm_segs *segs;
+    struct shm_tep *tep;
+    struct shm_peer *peer;
+    uint32_t cookie;
+};
+
+struct shm_peer {
+    struct wf_tpeer base;
+    struct shm_tx *tx; /* null until the first message */
+    struct shm_mate *mate;
+    struct wf_address to;
+    struct wf_list mate_item; /* mate->peers; ctx->lock */
+    struct wf_list tep_item;  /* tep->peers */
+    _Atomic int down;         /* by the service thread or the owner: 0, or weft_status */
+    bool reported;
+};
+
+/* The receiver's side of a connection. */
+struct shm_rx {
+    const struct wf_shm_line *lines;
+    struct wf_shm_back *back;
+    uint32_t mask;
+    uint32_t head;
+    const uint8_t *payload;
+    bool fence;          /* constant: the sender cannot membarrier */
+    uint64_t epoch;      /* of back->sleep_epoch, ours */
+    uint64_t epoch_seen; /* of fwd->sleep_epoch */
+    struct shm_segs *segs;
+    struct shm_tep *tep;
+    int wake_fd; /* the sender's */
+    _Atomic int down; /* by the service thread: 0, or weft_status */
+    struct wf_address from;
+    struct wf_list item;      /* tep->fresh until the owner takes it; ctx->lock */
+    struct wf_list link_item; /* link->rxs; ctx->lock */
+};
+
+struct shm_tep {
+    struct wf_tep base;
+    struct shm_ctx *ctx;
+    _Atomic int inbox; /* by the service thread: look at fresh, down flags */
+    uint32_t turn;
+    bool armed, shuffle;
+    uint32_t nrx, ntx, rx_room;
+    struct shm_rx **rx;
+    struct shm_tx **tx; /* shm_rings entries */
+    struct shm_shuffle_item *items;
+    size_t items_room;
+    uint64_t rand;
+    struct wf_address address;
+    struct wf_list peers;
+    struct wf_list item;  /* ctx->teps */
+    struct wf_list fresh; /* rx not taken yet; ctx->lock */
+};
+
+#define SHM_OF(ptr, type) ((struct type *)(void *)(ptr))
+
+/* segs.c */
+struct shm_segs *wf_shm_segs_create(const struct wf_shm_geometry *g, int fds[2]);
+struct shm_segs *wf_shm_segs_map(const struct wf_shm_geometry *g, const int fds[2],
+                                 enum weft_status *why);
+void wf_shm_segs_ref(struct shm_segs *segs);
+void wf_shm_segs_unref(struct shm_segs *segs);
+
+/* tx.c */
+enum weft_status wf_shm_request(struct wf_tpeer *tpeer, const struct wf_am_out *out);
+int wf_shm_tx_poll(struct shm_tx *tx, int budget);
+int wf_shm_tx_deliver(struct shm_tx *tx, uint32_t due_index);
+bool wf_shm_tx_reply_ready(const struct shm_tx *tx, uint32_t due_index);
+void wf_shm_tx_retire(struct shm_tx *tx, uint32_t count);
+void wf_shm_tx_close(struct shm_tx *tx);
+void wf_shm_peer_fail(struct shm_peer *peer, enum weft_status why);
+
+/* rx.c */
+struct shm_rx *wf_shm_rx_open(struct shm_tep *tep, struct shm_segs *segs,
+                              const struct wf_address *from, int wake_fd, bool fence);
+void wf_shm_rx_free(struct shm_rx *rx);
+int wf_shm_rx_poll(struct shm_rx *rx, int budget);
+bool wf_shm_rx_ready(const struct shm_rx *rx, uint32_t pos);
+int wf_shm_rx_deliver(struct shm_rx *rx, uint32_t pos); /* ready */
+void wf_shm_rx_publish(struct shm_rx *rx, uint32_t head);
+void wf_shm_rx_refuse(struct shm_rx *rx, enum weft_status why);
+enum weft_status wf_shm_reply(struct wf_token *token, const struct wf_am_out *out);
+void wf_shm_source(const struct wf_token *token, struct wf_address *out);
+
+/* poll.c */
+int wf_shm_poll(struct wf_tep *tep);
+enum weft_status wf_shm_arm(struct wf_tep *tep);
+void wf_shm_disarm(struct wf_tep *tep);
+
+/* mate.c; callers hold ctx->lock unless said otherwise */
+struct shm_mate *wf_shm_mate_get(struct shm_ctx *ctx, const struct wf_process_id *id,
+                                 enum weft_status *why);
+void wf_shm_mate_unref(struct shm_ctx *ctx, struct shm_mate *mate);
+void wf_shm_mate_free(struct shm_ctx *ctx, struct shm_mate *mate);
+enum weft_status wf_shm_mate_connect(struct shm_ctx *ctx, struct shm_mate *mate);
+void wf_shm_mate_event(struct shm_ctx *ctx, struct shm_mate *mate, enum shm_watch_kind kind);
+void wf_shm_mate_down(struct shm_ctx *ctx, struct shm_mate *mate, enum weft_status why);
+void wf_shm_mate_forget(struct shm_mate *mate); /* in a forked child */
+enum weft_status wf_shm_remote_map(struct wf_tpeer *tpeer, const struct wf_key *key,
+                                   struct weft_remote *remote, void **cookie); /* takes the lock */
+void wf_shm_remote_unmap(struct wf_tpeer *tpeer, void *cookie);                /* takes the lock */
+
+/* link.c; the service thread, holding ctx->lock */
+bool wf_shm_link_accept(struct shm_ctx *ctx);
+void wf_shm_links_down(struct shm_ctx *ctx, const uint64_t token[2], enum weft_status why);
+void wf_shm_link_event(struct shm_ctx *ctx, struct shm_link *link, enum shm_watch_kind kind,
+                       uint32_t events);
+void wf_shm_link_down(struct shm_ctx *ctx, struct shm_link *link, enum weft_status why);
+void wf_shm_link_free(struct shm_ctx *ctx, struct shm_link *link);
+
+/* service.c */
+enum weft_status wf_shm_service_start(struct shm_ctx *ctx);
+void wf_shm_service_stop(struct shm_ctx *ctx);
+int wf_shm_watch_add(struct shm_ctx *ctx, struct shm_watch *w, uint32_t events);
+void wf_shm_watch_close(struct shm_ctx *ctx, struct shm_watch *w);
+/* Everything of the process with this token is gone: mate and links alike. */
+void wf_shm_process_down(struct shm_ctx *ctx, const uint64_t token[2], enum weft_status why);
+void wf_shm_kick(struct shm_ctx *ctx);
+/* Tell [tep]'s owner to look at its inbox. */
+void wf_shm_notify(struct shm_tep *tep);
+void wf_shm_socket_name(const uint64_t token[2], char name[static 64]);
+
+/* shm.c */
+struct shm_tep *wf_shm_tep_find(struct shm_ctx *ctx, uint16_t ep, uint32_t gen);
+
+static inline bool wf_shm_same_token(const uint64_t a[2], const uint64_t b[2])
+{
+    return a[0] == b[0] && a[1] == b[1];
+}
+
+static inline void wf_shm_count(struct shm_tep *tep, enum wf_stat stat)
+{
+    uint64_t *c = &tep->base.counters[stat];
+    __atomic_store_n(c, __atomic_load_n(c, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
+}
+
+#endif

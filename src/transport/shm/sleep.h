@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The one arm-then-recheck helper. Publishing a message and then reading "does
+ * the other side sleep?" is a store followed by a load, which processors
+ * reorder. The sleeper pays: membarrier(2) makes every running thread of the
+ * registered processes pass a full fence. Where that is denied, the publisher
+ * fences at every message instead. tests/model/arm.pml checks both.
+ *
+ * The sleep word is an epoch, odd while its writer sleeps. A waker remembers
+ * the epoch that it has woken, so that it wakes once per sleep, and writes
+ * nothing to the sleeper's memory. */
+#ifndef WF_SHM_SLEEP_H
+#define WF_SHM_SLEEP_H
+
+#include <stdbool.h>
+
+#include "base/atomic.h"
+#include "base/hook.h"
+
+/* After a publish: does the other side need waking? */
+static inline bool wf_sleep_must_wake(const _Atomic uint64_t *epoch, uint64_t *seen, bool fence)
+{
+    uint64_t e;
+    if (fence)
+        atomic_thread_fence(memory_order_seq_cst);
+    else
+        atomic_signal_fence(memory_order_seq_cst); /* the compiler; membarrier does the rest */
+    e = wf_load_relaxed(epoch);
+    if (__builtin_expect(e == *seen, 1))
+        return false;
+    *seen = e;
+    return e & 1;
+}
+
+/* Say that this side sleeps or wakes. Between saying so and looking again
+ * whether anything came, wf_sleep_barrier. */
+static inline void wf_sleep_say(_Atomic uint64_t *epoch, uint64_t *mine, bool asleep)
+{
+    if ((*mine & 1) != (uint64_t)asleep)
+        wf_store_relaxed(epoch, ++*mine);
+}
+
+bool wf_sleep_register(void); /* this process can use membarrier from now on */
+void wf_sleep_barrier(bool membarrier);
+
+#endif

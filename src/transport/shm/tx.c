@@ -1,0 +1,470 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The sending side of a connection: requests out, replies in. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "config/config.h"
+#include "transport/shm/shm.h"
+#include "transport/shm/sleep.h"
+
+/* How far ahead lines are fetched for writing: see bench/results. */
+#define AHEAD 8
+
+void wf_shm_peer_fail(struct shm_peer *peer, enum weft_status why)
+{
+    int up = 0;
+    if (peer->tx)
+        wf_store_release(&peer->tx->down, (int)why);
+    if (atomic_compare_exchange_strong(&peer->down, &up, (int)why))
+        wf_shm_notify(SHM_OF(peer->base.tep, shm_tep));
+}
+
+/* Give back the payload blocks of messages that the receiver has consumed. */
+static void blocks_reclaim(struct shm_tx *tx)
+{
+    while (tx->block_head != tx->block_tail) {
+        const struct shm_block *b = &tx->blocks[tx->block_head & tx->mask];
+        if ((int32_t)(tx->head_seen - b->pos) <= 0)
+            break;
+        tx->pay_head = b->end;
+        tx->block_head++;
+    }
+}
+
+/* Look at the receiver's head. False: it is nonsense, the peer broke the protocol. */
+__attribute__((noinline)) static bool head_refresh(struct shm_tx *tx)
+{
+    uint32_t head = wf_load_acquire(&tx->back->head); /* "head" */
+    uint32_t base = head;
+    if (head - tx->head_seen > tx->tail - tx->head_seen) {
+        wf_error("peer process %u: head %u of a ring that holds %u..%u; dropping the connection",
+                 tx->peer->to.process.pid, head, tx->head_seen, tx->tail);
+        wf_shm_peer_fail(tx->peer, WEFT_EPROTO);
+        return false;
+    }
+    tx->head_seen = head;
+    blocks_reclaim(tx);
+    /* A slot whose reply is still to come is not free, consumed or not. */
+    if (tx->due_head != tx->due_tail) {
+        uint32_t oldest = tx->due[tx->due_head & tx->mask].pos;
+        if ((int32_t)(oldest - base) < 0)
+            base = oldest;
+    }
+    tx->credit_end = base + tx->mask + 1;
+    return true;
+}
+
+__attribute__((noinline, cold)) static enum weft_status no_room(struct shm_tx *tx)
+{
+    int32_t closed = wf_load_relaxed(&tx->back->closed);
+    int down;
+    if (closed)
+        wf_shm_peer_fail(tx->peer, closed == WEFT_EPROTO ? WEFT_EPROTO : WEFT_ECLOSED);
+    down = wf_load_acquire(&tx->down);
+    if (down)
+        return (enum weft_status)down;
+    wf_shm_count(tx->tep, WF_STAT_AGAIN);
+    return WEFT_AGAIN;
+}
+
+/* Room for [need] contiguous bytes in the payload area. Claims nothing. */
+static bool block_find(struct shm_tx *tx, uint32_t need, uint64_t *start)
+{
+    uint64_t size = tx->segs->geometry.payload;
+    uint64_t off = tx->pay_tail & (size - 1);
+    uint64_t at = off + need > size ? tx->pay_tail + size - off : tx->pay_tail;
+    if (at + need - tx->pay_head > size && (!head_refresh(tx) || at + need - tx->pay_head > size))
+        return false;
+    *start = at;
+    return true;
+}
+
+__attribute__((noinline, cold)) static enum weft_status wake_receiver(struct shm_tx *tx)
+{
+    int fd = wf_load_acquire(&tx->wake_fd);
+    uint64_t one = 1;
+    WF_HOOK("send.wake");
+    /* Not known yet: the service thread writes it once when it learns it. */
+    if (fd >= 0 && write(fd, &one, sizeof one) < 0 && errno != EAGAIN)
+        wf_warn("cannot wake peer process %u: %m", tx->peer->to.process.pid);
+    wf_shm_count(tx->tep, WF_STAT_WAKES_SENT);
+    return WEFT_OK; /* the message is sent, whatever became of the wake */
+}
+
+/* Everything else of the message is written: say so. The last thing a send does. */
+static inline enum weft_status publish(struct shm_tx *tx, struct wf_shm_line *line, uint32_t tail,
+                                       uint32_t len, uint32_t reply_max)
+{
+    WF_HOOK("send.data");
+#ifdef WF_PLANT_RELAXED
+    wf_store_relaxed(&line->ready, wf_shm_ready(tail, len, reply_max));
+#else
+    wf_store_release(&line->ready, wf_shm_ready(tail, len, reply_max)); /* "line" */
+#endif
+    tx->tail = tail + 1;
+    __atomic_store_n(tx->sent, __atomic_load_n(tx->sent, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
+    WF_HOOK("send.published");
+    if (__builtin_expect(wf_sleep_must_wake(&tx->back->sleep_epoch, &tx->epoch_seen,
+                                            wf_load_relaxed(&tx->fence)),
+                         0))
+        return wake_receiver(tx);
+    return WEFT_OK;
+}
+
+static inline void line_data(struct wf_shm_line *line, const struct wf_am_out *out)
+{
+    wf_shm_copy_small(line->data, out->data, out->len);
+    if (out->nargs)
+        wf_shm_copy_small(line->data + WF_SHM_DATA - 4u * out->nargs, out->args, 4u * out->nargs);
+}
+
+static uint8_t place_take(struct shm_tx *tx)
+{
+    uint8_t place = (uint8_t)__builtin_ctzll(tx->places_free);
+    tx->places_free &= tx->places_free - 1;
+    return place;
+}
+
+/* Copy arguments and payload into the block at [start]; its offset for the line. */
+static uint32_t block_fill(struct shm_tx *tx, uint64_t start, uint32_t need,
+                           const struct wf_am_out *out)
+{
+    uint64_t at = start & (tx->segs->geometry.payload - 1);
+    uint8_t *block = tx->payload + at;
+    tx->pay_tail = start + need;
+    tx->blocks[tx->block_tail++ & tx->mask] = (struct shm_block){ tx->tail, tx->pay_tail };
+    if (out->nargs) {
+        memcpy(block, out->args, 4u * out->nargs);
+        block += WF_SHM_ARGS_BLOCK;
+    }
+    WF_HOOK("send.payload");
+    if (out->len)
+        memcpy(block, out->data, out->len);
+    return (uint32_t)(at / WF_SHM_BLOCK);
+}
+
+/* A message that is more than one line, or wants a reply. Finds room for all of
+ * it before it claims any. */
+static enum weft_status send_large(struct shm_tx *tx, const struct wf_am_out *out)
+{
+    struct wf_shm_line *line = &tx->lines[tx->tail & tx->mask];
+    bool beside = out->len + 4u * out->nargs > WF_SHM_DATA;
+    bool placed = out->reply_max > WF_SHM_DATA + 1;
+    uint32_t need = (uint32_t)wf_align_up((out->nargs ? WF_SHM_ARGS_BLOCK : 0) + out->len,
+                                          WF_SHM_BLOCK);
+    uint8_t place = WF_SHM_NO_PLACE;
+    uint64_t start = 0;
+    if ((placed && !tx->places_free) || (beside && !block_find(tx, need, &start)))
+        return no_room(tx);
+    /* No fallible step from here on. */
+    if (placed)
+        place = place_take(tx);
+    if (out->reply_max)
+        tx->due[tx->due_tail++ & tx->mask] =
+            (struct shm_due){ tx->tail, (uint16_t)out->reply_max, place };
+    wf_shm_header_write(line, out->handler, out->nargs, place, beside ? WF_SHM_BESIDE : 0,
+                        beside ? block_fill(tx, start, need, out) : 0);
+    WF_HOOK("send.header");
+    if (!beside)
+        line_data(line, out);
+    return publish(tx, line, tx->tail, out->len, out->reply_max);
+}
+
+static inline enum weft_status send_line(struct shm_tx *tx, uint32_t tail,
+                                         const struct wf_am_out *out)
+{
+    struct wf_shm_line *line = &tx->lines[tail & tx->mask];
+    wf_prefetch_write(&tx->lines[(tail + AHEAD) & tx->mask]);
+    wf_shm_header_write(line, out->handler, out->nargs, WF_SHM_NO_PLACE, 0, 0);
+    WF_HOOK("send.header");
+    line_data(line, out);
+    return publish(tx, line, tail, out->len, 0);
+}
+
+static inline bool is_plain(const struct wf_am_out *out)
+{
+    return !out->reply_max && out->len + 4u * out->nargs <= WF_SHM_DATA;
+}
+
+__attribute__((noinline)) static enum weft_status send_slow(struct shm_tx *tx,
+                                                            const struct wf_am_out *out)
+{
+    int down = wf_load_relaxed(&tx->down);
+    if (down)
+        return (enum weft_status)down;
+    if (tx->tail == tx->credit_end && (!head_refresh(tx) || tx->tail == tx->credit_end))
+        return no_room(tx);
+    return is_plain(out) ? send_line(tx, tx->tail, out) : send_large(tx, out);
+}
+
+/* One line, no reply: no call is made but in tail position, so nothing is saved
+ * and restored. */
+static inline enum weft_status tx_send(struct shm_tx *tx, const struct wf_am_out *out)
+{
+    uint32_t tail = tx->tail;
+    if (__builtin_expect(wf_load_relaxed(&tx->down) || tail == tx->credit_end, 0) || !is_plain(out))
+        return send_slow(tx, out);
+    return send_line(tx, tail, out);
+}
+
+static struct shm_tx *tx_new(struct shm_tep *tep, struct shm_peer *peer,
+                             const struct wf_shm_geometry *g, int fds[2])
+{
+    struct shm_tx *tx = aligned_alloc(WF_CACHE_LINE, wf_align_up(sizeof *tx, WF_CACHE_LINE));
+    if (!tx)
+        return NULL;
+    memset(tx, 0, sizeof *tx);
+    tx->due = calloc(g->slots, sizeof *tx->due);
+    tx->blocks = calloc(g->slots, sizeof *tx->blocks);
+    tx->segs = tx->due && tx->blocks ? wf_shm_segs_create(g, fds) : NULL;
+    if (!tx->segs) {
+        free(tx->due);
+        free(tx->blocks);
+        free(tx);
+        return NULL;
+    }
+    tx->tep = tep;
+    tx->peer = peer;
+    tx->sent = &tep->base.counters[WF_STAT_REQUESTS_SENT];
+    tx->mask = g->slots - 1;
+    tx->credit_end = g->slots;
+    tx->lines = tx->segs->fwd->lines;
+    tx->payload = (uint8_t *)(tx->lines + g->slots);
+    tx->back = tx->segs->back;
+    tx->places = (uint8_t *)(tx->back->replies + g->slots);
+    tx->places_free = g->places == 64 ? ~UINT64_C(0) : (UINT64_C(1) << g->places) - 1;
+    atomic_init(&tx->wake_fd, -1);
+    atomic_init(&tx->fence, 1);
+    return tx;
+}
+
+static void tx_free(struct shm_tx *tx)
+{
+    int fd = wf_load_relaxed(&tx->wake_fd);
+    if (fd >= 0)
+        close(fd);
+    wf_shm_segs_unref(tx->segs);
+    free(tx->due);
+    free(tx->blocks);
+    free(tx);
+}
+
+/* Another endpoint of this context: no sockets, one mapping for both. */
+static enum weft_status connect_here(struct shm_tep *tep, struct shm_peer *peer, struct shm_tx *tx)
+{
+    struct shm_ctx *ctx = tep->ctx;
+    struct shm_tep *to = wf_shm_tep_find(ctx, peer->to.ep, peer->to.ep_gen);
+    struct shm_rx *rx;
+    int there, here;
+    if (!to)
+        return WEFT_ECLOSED;
+    there = fcntl(to->base.event_fd, F_DUPFD_CLOEXEC, 0);
+    here = fcntl(tep->base.event_fd, F_DUPFD_CLOEXEC, 0);
+    wf_shm_segs_ref(tx->segs);
+    rx = there < 0 || here < 0
+             ? NULL
+             : wf_shm_rx_open(to, tx->segs, &tep->address, here, !ctx->membarrier);
+    if (!rx) {
+        wf_shm_segs_unref(tx->segs);
+        if (there >= 0)
+            close(there);
+        if (here >= 0)
+            close(here);
+        return WEFT_ENOMEM;
+    }
+    wf_store_relaxed(&tx->wake_fd, there);
+    wf_store_relaxed(&tx->fence, !ctx->membarrier);
+    wf_list_append(&to->fresh, &rx->item);
+    wf_shm_notify(to);
+    return WEFT_OK;
+}
+
+/* Another process: hand the segments to its service thread. What is sent before
+ * it maps them waits in them. */
+static enum weft_status connect_there(struct shm_tep *tep, struct shm_peer *peer, struct shm_tx *tx,
+                                      const int fds[2])
+{
+    struct shm_ctx *ctx = tep->ctx;
+    struct wf_packet p = { .flags = ctx->membarrier ? WF_PACKET_MEMBARRIER : 0 };
+    int all[3] = { fds[0], fds[1], tep->base.event_fd };
+    enum weft_status status = wf_shm_mate_connect(ctx, peer->mate);
+    if (status != WEFT_OK)
+        return status;
+    p.cookie = tx->cookie = ++ctx->next_cookie;
+    p.u.ring.from = tep->address;
+    p.u.ring.to_ep = peer->to.ep;
+    p.u.ring.to_gen = peer->to.ep_gen;
+    p.u.ring.geometry = tx->segs->geometry;
+    WF_HOOK("connect.ring");
+    if (!wf_packet_send(peer->mate->sock.fd, &p, WF_PACKET_RING, all, 3))
+        return WEFT_OK;
+    if (errno == EAGAIN || errno == ETOOMANYREFS)
+        return WEFT_AGAIN;
+    if (errno == EPIPE || errno == ECONNRESET) /* the service thread is about to learn why */
+        return WEFT_AGAIN;
+    wf_error("cannot pass a ring to process %u: %m", peer->to.process.pid);
+    return WEFT_ESYSTEM;
+}
+
+static enum weft_status tx_connect(struct shm_tep *tep, struct shm_peer *peer)
+{
+    const struct wf_config *c = wf_config();
+    struct wf_shm_geometry g = { (uint32_t)c->shm_slots, (uint32_t)c->shm_payload, tep->base.am_max,
+                                 (uint32_t)c->shm_places };
+    enum weft_status status = WEFT_OK;
+    struct shm_tx *tx;
+    int fds[2] = { -1, -1 };
+    if (wf_load_acquire(&peer->down))
+        return (enum weft_status)wf_load_relaxed(&peer->down);
+    if (tep->ntx == c->shm_rings) {
+        wf_shm_count(tep, WF_STAT_AGAIN);
+        return WEFT_AGAIN;
+    }
+    if (!(tx = tx_new(tep, peer, &g, fds)))
+        return WEFT_ENOMEM;
+    pthread_mutex_lock(&tep->ctx->lock);
+    if (wf_load_relaxed(&peer->down))
+        status = (enum weft_status)wf_load_relaxed(&peer->down);
+    else if (wf_shm_same_token(peer->to.process.token, tep->ctx->self.token))
+        status = connect_here(tep, peer, tx);
+    else
+        status = connect_there(tep, peer, tx, fds);
+    if (status == WEFT_OK)
+        peer->tx = tx;
+    pthread_mutex_unlock(&tep->ctx->lock);
+    close(fds[0]);
+    close(fds[1]);
+    if (status == WEFT_OK) {
+        tep->tx[tep->ntx++] = tx;
+        wf_shm_count(tep, WF_STAT_CONNECTIONS);
+    } else {
+        tx_free(tx);
+        if (status == WEFT_EPEER || status == WEFT_ECLOSED || status == WEFT_EUNREACH)
+            wf_shm_peer_fail(peer, status);
+    }
+    return status;
+}
+
+__attribute__((noinline, cold)) static enum weft_status
+send_first(struct shm_tep *tep, struct shm_peer *peer, const struct wf_am_out *out)
+{
+    enum weft_status status = tx_connect(tep, peer);
+    return status == WEFT_OK ? send_slow(peer->tx, out) : status;
+}
+
+enum weft_status wf_shm_request(struct wf_tpeer *tpeer, const struct wf_am_out *out)
+{
+    struct shm_peer *peer = SHM_OF(tpeer, shm_peer);
+    if (__builtin_expect(!peer->tx, 0))
+        return send_first(SHM_OF(tpeer->tep, shm_tep), peer, out);
+    return tx_send(peer->tx, out);
+}
+
+/* Caller: the owner, in peer_close or after the peer was lost. */
+void wf_shm_tx_close(struct shm_tx *tx)
+{
+    struct shm_tep *tep = tx->tep;
+    pthread_mutex_lock(&tep->ctx->lock);
+    tx->peer->tx = NULL;
+    pthread_mutex_unlock(&tep->ctx->lock);
+    wf_store_release(&tx->segs->fwd->closed, 1);
+    if (wf_load_acquire(&tx->wake_fd) >= 0)
+        wake_receiver(tx);
+    for (uint32_t i = 0; i < tep->ntx; i++)
+        if (tep->tx[i] == tx) {
+            tep->tx[i] = tep->tx[--tep->ntx];
+            break;
+        }
+    tx_free(tx);
+}
+
+static uint64_t reply_ready_word(const struct shm_tx *tx, const struct shm_due *due)
+{
+    return wf_load_acquire(&tx->back->replies[due->pos & tx->mask].line.ready); /* "reply" */
+}
+
+bool wf_shm_tx_reply_ready(const struct shm_tx *tx, uint32_t i)
+{
+    const struct shm_due *due = &tx->due[i & tx->mask];
+    return i != tx->due_tail && wf_shm_reply_is_ready(reply_ready_word(tx, due), due->pos);
+}
+
+/* The payload of a reply whose header was copied and checked; null: it lies. */
+static const void *reply_payload(const struct shm_tx *tx, const struct shm_due *due,
+                                 const struct wf_shm_reply *r, const struct wf_shm_header *h)
+{
+    bool next = h->flags & WF_SHM_ARGS_NEXT, in_place = h->flags & WF_SHM_IN_PLACE;
+    if (h->nargs > 16 || h->len > due->reply_max - 1)
+        return NULL;
+    if (!next && 4u * h->nargs + (in_place ? 0 : h->len) > WF_SHM_DATA)
+        return NULL;
+    if (in_place)
+        return due->place == WF_SHM_NO_PLACE
+                   ? NULL
+                   : tx->places + (size_t)due->place * tx->segs->geometry.am_max;
+    return h->len <= WF_SHM_DATA ? r->line.data : NULL;
+}
+
+static int reply_bad(struct shm_tx *tx, const struct wf_shm_header *h)
+{
+    wf_error("peer process %u: reply of %u bytes, %u arguments does not fit what was asked; "
+             "dropping the connection",
+             tx->peer->to.process.pid, h->len, h->nargs);
+    wf_shm_count(tx->tep, WF_STAT_BAD_MESSAGES);
+    wf_shm_peer_fail(tx->peer, WEFT_EPROTO);
+    return -1;
+}
+
+/* Deliver reply [i] of due, which is ready. Events: 1, or 0 if there was none
+ * to deliver, or -1 if the peer broke the protocol. Retires nothing. */
+int wf_shm_tx_deliver(struct shm_tx *tx, uint32_t i)
+{
+    const struct shm_due *due = &tx->due[i & tx->mask];
+    const struct wf_shm_reply *r = &tx->back->replies[due->pos & tx->mask];
+    struct wf_token token = { .tep = &tx->tep->base };
+    struct wf_shm_header h;
+    uint32_t args[16];
+    struct weft_am am = { .args = args, .is_reply = 1, .token = &token };
+    wf_shm_header_read(&h, &r->line, reply_ready_word(tx, due));
+    if (h.flags & WF_SHM_NO_REPLY)
+        return 0;
+    am.data = reply_payload(tx, due, r, &h);
+    if (!am.data)
+        return reply_bad(tx, &h);
+    am.len = h.len;
+    am.nargs = h.nargs;
+    am.handler = h.handler;
+    if (h.nargs)
+        memcpy(args, h.flags & WF_SHM_ARGS_NEXT ? (const void *)r->args
+                                                : r->line.data + WF_SHM_DATA - 4u * h.nargs,
+               4u * h.nargs);
+    tx->tep->base.events->deliver(tx->tep->base.owner, &am);
+    wf_shm_count(tx->tep, WF_STAT_REPLIES_RECEIVED);
+    return 1;
+}
+
+/* The oldest [count] replies have been delivered: their slots and places are free. */
+void wf_shm_tx_retire(struct shm_tx *tx, uint32_t count)
+{
+    for (; count; count--) {
+        const struct shm_due *due = &tx->due[tx->due_head++ & tx->mask];
+        if (due->place != WF_SHM_NO_PLACE)
+            tx->places_free |= UINT64_C(1) << due->place;
+    }
+}
+
+int wf_shm_tx_poll(struct shm_tx *tx, int budget)
+{
+    int events = 0;
+    while (budget-- && wf_shm_tx_reply_ready(tx, tx->due_head)) {
+        if (wf_shm_tx_deliver(tx, tx->due_head) < 0)
+            break;
+        wf_shm_tx_retire(tx, 1);
+        events++;
+    }
+    return events;
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The contract between the core and a transport.
+ *
+ * A transport moves active messages between endpoints and maps or moves remote
+ * memory. It knows addresses, never ranks, and calls the core only through
+ * struct wf_tep_events. tests/contract runs one suite over every transport.
+ *
+ *   wf_tctx   the transport's part of a context; any thread
+ *   wf_tep    the transport's part of an endpoint; the endpoint's owner
+ *   wf_tpeer  the transport's part of a peer, embedded by the core in its peer
+ *             object; the endpoint's owner
+ *
+ * Each transport embeds the base structs at the start of its own.
+ *
+ * Rules that every transport keeps:
+ *  1. request never blocks. OK means the message is on its way and the source
+ *     is the caller's again; AGAIN means nothing was started; a failure status
+ *     is the peer's state.
+ *  2. reply never fails for want of room: the request reserved it.
+ *  3. A payload handed to [events->deliver] stays unchanged by the transport
+ *     until deliver returns, also if deliver sends a reply.
+ *  4. poll delivers each message exactly once, does bounded work per call, and
+ *     is never called from inside deliver.
+ *  5. After [events->peer_down] for a peer nothing of it is delivered, and its
+ *     memory is not touched again.
+ *  6. arm returns OK only if an event that comes after it makes the endpoint's
+ *     event descriptor readable; what came before makes it return AGAIN.
+ *  7. A transport's own threads never touch the data path. */
+#ifndef WF_TRANSPORT_TRANSPORT_H
+#define WF_TRANSPORT_TRANSPORT_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <weft/weft.h>
+
+#include "transport/address.h"
+
+struct wf_transport;
+struct wf_tctx;
+struct wf_tep;
+struct wf_tpeer;
+struct wf_token;
+struct wf_mem;
+
+/* Capabilities are data; the core looks at them when a peer is opened. */
+enum wf_transport_caps {
+    WF_CAP_MAPS = 1,  /* remote_map gives a base address: put and get are copies */
+    WF_CAP_SLEEP = 2, /* arm works */
+};
+
+/* A message on its way out. Everything is lent for the call and was checked:
+ * nargs <= 16, len <= am_max, reply_max <= am_max + 1. */
+struct wf_am_out {
+    const uint32_t *args;
+    const void *data;
+    uint32_t len;
+    uint32_t reply_max; /* as weft_am_request: 0 one-way, else longest reply + 1 */
+    uint16_t nargs;
+    uint8_t handler;
+};
+
+/* What the core implements. All run on the endpoint's owner, inside poll. */
+struct wf_tep_events {
+    /* A message is here. [am]'s ep and arg are the core's to fill; [am] and its
+     * payload are lent for the call. */
+    void (*deliver)(void *owner, struct weft_am *am);
+    /* [tpeer] cannot be reached any more; at most once per peer. */
+    void (*peer_down)(void *owner, struct wf_tpeer *tpeer, enum weft_status why);
+};
+
+struct wf_tctx_params {
+    struct wf_mem *mem; /* outlives the tctx */
+    const struct wf_process_id *self;
+    uint64_t life; /* wf_life_is(life) is false in a forked child */
+};
+
+struct wf_tep_params {
+    const struct wf_tep_events *events;
+    void *owner; /* handed to events */
+    struct wf_address address;
+    int event_fd; /* eventfd(2), nonblocking: readable wakes the owner; outlives the tep */
+    uint32_t am_max;
+    uint64_t *counters; /* wf_stat indices, written by the owner only */
+};
+
+struct wf_tctx {
+    const struct wf_transport *transport;
+};
+
+struct wf_tep {
+    const struct wf_transport *transport;
+    const struct wf_tep_events *events;
+    void *owner;
+    uint64_t *counters;
+    int event_fd;
+    uint32_t am_max;
+};
+
+struct wf_tpeer {
+    struct wf_tep *tep;
+};
+
+/* The request being delivered, for its reply; on the transport's stack. */
+struct wf_token {
+    struct wf_tep *tep;
+    uint32_t reply_room; /* longest reply payload */
+    uint8_t can_reply;   /* cleared by the core when it replies */
+};
+
+struct wf_transport {
+    const char *name;
+    unsigned caps;
+    size_t tpeer_size; /* bytes the core sets aside in a peer */
+
+    /* One line for `weft info`: usable here? Writes why not, or what limits it. */
+    int (*probe)(char *note, size_t room);
+
+    enum weft_status (*ctx_open)(const struct wf_tctx_params *params, struct wf_tctx **out);
+    void (*ctx_close)(struct wf_tctx *tctx); /* all teps are closed */
+
+    enum weft_status (*ep_open)(struct wf_tctx *tctx, const struct wf_tep_params *params,
+                                struct wf_tep **out);
+    void (*ep_close)(struct wf_tep *tep); /* all tpeers are closed */
+
+    /* OK if this transport can take messages to [addr], else EUNREACH with the
+     * reason, a literal, in *why. */
+    enum weft_status (*reach)(struct wf_tctx *tctx, const struct wf_address *from,
+                              const struct wf_address *to, const char **why);
+
+    /* [tpeer] is tpeer_size zeroed bytes. Sends nothing. */
+    enum weft_status (*peer_open)(struct wf_tep *tep, struct wf_tpeer *tpeer,
+                                  const struct wf_address *to);
+    void (*peer_close)(struct wf_tpeer *tpeer); /* all its remotes are unmapped */
+
+    /* Rule 1. Connects on first use. */
+    enum weft_status (*request)(struct wf_tpeer *tpeer, const struct wf_am_out *out);
+    /* Rule 2. Inside deliver only, once per token. OK | a state of the peer */
+    enum weft_status (*reply)(struct wf_token *token, const struct wf_am_out *out);
+    /* The sender of the message being delivered. */
+    void (*source)(const struct wf_token *token, struct wf_address *out);
+
+    /* Events handled. Rule 4. */
+    int (*poll)(struct wf_tep *tep);
+    enum weft_status (*arm)(struct wf_tep *tep); /* rule 6: OK | AGAIN */
+    void (*disarm)(struct wf_tep *tep);
+
+    /* Resolve [key]: sets base, length, gen_word, gen and access of [remote].
+     * May wait, bounded, for the peer's process. *cookie is for remote_unmap. */
+    enum weft_status (*remote_map)(struct wf_tpeer *tpeer, const struct wf_key *key,
+                                   struct weft_remote *remote, void **cookie);
+    void (*remote_unmap)(struct wf_tpeer *tpeer, void *cookie);
+
+    /* All puts to [tpeer] are visible at its process. */
+    enum weft_status (*flush)(struct wf_tpeer *tpeer);
+};
+
+extern const struct wf_transport wf_loop_transport;
+extern const struct wf_transport wf_shm_transport;
+
+#endif

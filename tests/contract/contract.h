@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* One suite for every transport: each test gets a fresh pair of endpoints of
+ * the set-up at hand, and one thread that polls both. A transport joins by a row
+ * in setups[] (pair.c). Tests use the public interface only and rely on no
+ * order, so that they hold under WEFT_SHUFFLE=1 and with the smallest rings. */
+#ifndef TEST_CONTRACT_H
+#define TEST_CONTRACT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <weft/weft.h>
+
+#include "support.h"
+
+struct setup {
+    const char *name;
+    int eps;      /* 1: the peer is the endpoint itself */
+    int contexts; /* 2: they meet as two processes do */
+    int rings;    /* endpoints that can be sent to are limited by WEFT_SHM_RINGS */
+    int places;   /* long replies are limited by WEFT_SHM_PLACES, apart from the rest */
+};
+
+struct pair {
+    const struct setup *setup;
+    struct weft_ctx *ctx[2]; /* the same twice with one context */
+    struct weft_ep *ep[2];   /* the same twice with one endpoint */
+    struct weft_peer *peer[2]; /* peer[i]: how ep[i] reaches the other */
+    int downs[2];              /* calls of peer_down */
+    enum weft_status why[2];   /* of the last */
+    void *test;                /* the running test's own */
+};
+
+/* Conditions in handlers: noted, checked by the test's thread afterwards; an
+ * assertion there would jump out of the library. */
+extern int contract_bad;
+void contract_note(const char *what, const char *file, int line);
+#define EXPECT(cond) ((cond) ? (void)0 : contract_note(#cond, __FILE__, __LINE__))
+
+#define OK(call) assert_int_equal((call), WEFT_OK)
+/* Says which of many calls it was. */
+#define GIVES(want, call)                                                                          \
+    do {                                                                                           \
+        enum weft_status got_ = (call);                                                            \
+        if (got_ != (want))                                                                        \
+            fail_msg("%s:%d: %s gives %s, not %s", __FILE__, __LINE__, #call,                      \
+                     weft_status_name(got_), weft_status_name(want));                              \
+    } while (0)
+
+/* Poll both ends until [cond]; it must come true. */
+#define UNTIL(p, cond)                                                                             \
+    do {                                                                                           \
+        uint64_t end_ = test_now_ns() + TEST_LIMIT_NS;                                             \
+        while (!(cond)) {                                                                          \
+            pair_poll(p);                                                                          \
+            if (test_now_ns() > end_)                                                              \
+                fail_msg("%s:%d: never came true: %s", __FILE__, __LINE__, #cond);                 \
+        }                                                                                          \
+    } while (0)
+
+int pair_setup(void **state);
+int pair_teardown(void **state);
+int pair_poll(struct pair *p);
+/* Poll until nothing has happened for long enough to see also what comes late. */
+void pair_quiet(struct pair *p);
+/* Close end [i] with all that is its own; with two contexts, its context too. */
+void pair_close_end(struct pair *p, int i);
+void pair_register(struct pair *p, unsigned handler, weft_am_fn fn); /* at both ends */
+uint64_t pair_stat(const struct pair *p, const char *name);          /* sum of both */
+uint64_t config_value(const char *name);
+struct weft_peer *peer_to(struct weft_ep *from, struct weft_ep *to);
+int other(const struct pair *p, int i);
+/* As weft_am_request, polling while it says AGAIN. */
+enum weft_status request_wait(struct pair *p, int from, unsigned handler, const uint32_t *args,
+                              unsigned nargs, const void *data, size_t len, size_t reply_max);
+
+#define CONTRACT_TESTS(X)                                                                          \
+    X(am_sizes)                                                                                    \
+    X(am_reply_rules)                                                                              \
+    X(am_never_replied)                                                                            \
+    X(am_full)                                                                                     \
+    X(am_full_of_payload)                                                                          \
+    X(am_places)                                                                                   \
+    X(am_reply_keeps_payload)                                                                      \
+    X(am_unhandled)                                                                                \
+    X(am_source)                                                                                   \
+    X(am_handler_context)                                                                          \
+    X(traffic_random)                                                                              \
+    X(misuse_ctx)                                                                                  \
+    X(misuse_ep)                                                                                   \
+    X(misuse_am)                                                                                   \
+    X(misuse_mem)                                                                                  \
+    X(sleep_arm)                                                                                   \
+    X(sleep_reply)                                                                                 \
+    X(sleep_closed)                                                                                \
+    X(sleep_timeout)                                                                               \
+    X(sleep_word)                                                                                  \
+    X(close_peer_down)                                                                             \
+    X(close_delivers_first)                                                                        \
+    X(close_without_reply)                                                                         \
+    X(close_reconnect)                                                                             \
+    X(close_rings)                                                                                 \
+    X(close_context)                                                                               \
+    X(rma_contents)                                                                                \
+    X(rma_signal)                                                                                  \
+    X(rma_range)                                                                                   \
+    X(rma_access)                                                                                  \
+    X(rma_closed)                                                                                  \
+    X(rma_reused)                                                                                  \
+    X(rma_keys)                                                                                    \
+    X(rma_two_remotes)                                                                             \
+    X(rma_many_regions)
+
+#define CONTRACT_DECLARE(name) void test_##name(void **state);
+CONTRACT_TESTS(CONTRACT_DECLARE)
+
+#endif

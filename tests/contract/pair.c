@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The set-ups, and what tests do with a pair of endpoints. */
+#include "contract.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+static const struct setup setups[] = {
+    { "loop", 1, 1, 0, 0 },
+    { "shm, one context", 2, 1, 1, 1 },
+    { "shm, two contexts", 2, 2, 1, 1 },
+};
+#define SETUPS (sizeof setups / sizeof setups[0])
+
+int contract_bad;
+
+void contract_note(const char *what, const char *file, int line)
+{
+    if (!contract_bad++)
+        print_error("%s:%d: in a handler: not true: %s\n", file, line, what);
+}
+
+static void on_down(struct weft_ep *ep, struct weft_peer *peer, enum weft_status why, void *arg)
+{
+    struct pair *p = arg;
+    int i = ep == p->ep[0] ? 0 : 1;
+    EXPECT(weft_peer_status(peer) == why);
+    if (peer == p->peer[i]) {
+        p->downs[i]++;
+        p->why[i] = why;
+    }
+}
+
+struct weft_peer *peer_to(struct weft_ep *from, struct weft_ep *to)
+{
+    unsigned char addr[WEFT_ADDR_MAX];
+    size_t len = sizeof addr;
+    struct weft_peer *peer = NULL;
+    OK(weft_ep_address(to, addr, &len));
+    OK(weft_peer_open(from, addr, len, &peer));
+    assert_non_null(peer);
+    return peer;
+}
+
+int other(const struct pair *p, int i)
+{
+    return p->setup->eps == 1 ? i : !i;
+}
+
+int pair_setup(void **state)
+{
+    const struct setup *s = *state;
+    struct pair *p = calloc(1, sizeof *p);
+    struct weft_ep_params params = WEFT_EP_PARAMS_INIT;
+    contract_bad = 0;
+    params.peer_down = on_down;
+    params.arg = p;
+    p->setup = s;
+    for (int i = 0; i < 2; i++) {
+        if (i < s->contexts)
+            OK(weft_ctx_open(NULL, &p->ctx[i]));
+        else
+            p->ctx[i] = p->ctx[0];
+        if (i < s->eps)
+            OK(weft_ep_open(p->ctx[i], &params, &p->ep[i]));
+        else
+            p->ep[i] = p->ep[0];
+    }
+    for (int i = 0; i < s->eps; i++)
+        p->peer[i] = peer_to(p->ep[i], p->ep[other(p, i)]);
+    if (s->eps == 1)
+        p->peer[1] = p->peer[0];
+    *state = p;
+    return 0;
+}
+
+void pair_close_end(struct pair *p, int i)
+{
+    bool shared_ctx = p->ctx[0] == p->ctx[1];
+    if (p->peer[i])
+        OK(weft_peer_close(p->peer[i]));
+    if (p->ep[i])
+        OK(weft_ep_close(p->ep[i]));
+    if (p->ctx[i] && (!shared_ctx || !p->ep[!i]))
+        OK(weft_ctx_close(p->ctx[i]));
+    p->peer[i] = NULL;
+    p->ep[i] = NULL;
+    p->ctx[i] = NULL;
+}
+
+int pair_teardown(void **state)
+{
+    struct pair *p = *state;
+    if (p->setup->eps == 1) {
+        p->peer[1] = NULL;
+        p->ep[1] = NULL;
+        p->ctx[1] = NULL;
+        if (p->peer[0])
+            pair_close_end(p, 0);
+    } else {
+        for (int i = 0; i < 2; i++)
+            if (p->ctx[i])
+                pair_close_end(p, i);
+    }
+    free(p);
+    return contract_bad;
+}
+
+int pair_poll(struct pair *p)
+{
+    int events = 0;
+    for (int i = 0; i < p->setup->eps; i++) {
+        int n = p->ep[i] ? weft_ep_poll(p->ep[i]) : 0;
+        if (n < 0)
+            fail_msg("weft_ep_poll: %s", weft_status_name((enum weft_status)n));
+        events += n;
+    }
+    if (contract_bad)
+        fail_msg("%d conditions in handlers did not hold", contract_bad);
+    return events;
+}
+
+void pair_quiet(struct pair *p)
+{
+    uint64_t end = test_now_ns() + TEST_LIMIT_NS;
+    for (int quiet = 0; quiet < 3000; quiet++) {
+        if (pair_poll(p))
+            quiet = 0;
+        assert_true(test_now_ns() < end);
+    }
+}
+
+void pair_register(struct pair *p, unsigned handler, weft_am_fn fn)
+{
+    for (int i = 0; i < 2; i++)
+        OK(weft_am_register(p->ep[i], handler, fn, p));
+}
+
+struct value {
+    const char *name;
+    uint64_t value;
+};
+
+static void stat_row(void *arg, const char *name, uint64_t value, const char *doc)
+{
+    struct value *v = arg;
+    (void)doc;
+    if (!strcmp(name, v->name))
+        v->value += value;
+}
+
+uint64_t pair_stat(const struct pair *p, const char *name)
+{
+    struct value v = { name, 0 };
+    for (int i = 0; i < p->setup->contexts; i++)
+        if (p->ctx[i])
+            weft_stat_rows(p->ctx[i], stat_row, &v);
+    return v.value;
+}
+
+static void config_row(void *arg, const char *name, const char *value, const char *dflt,
+                       const char *doc)
+{
+    struct value *v = arg;
+    (void)dflt;
+    (void)doc;
+    if (!strcmp(name, v->name))
+        v->value = strtoull(value, NULL, 0);
+}
+
+uint64_t config_value(const char *name)
+{
+    struct value v = { name, 0 };
+    weft_config_rows(config_row, &v);
+    return v.value;
+}
+
+enum weft_status request_wait(struct pair *p, int from, unsigned handler, const uint32_t *args,
+                              unsigned nargs, const void *data, size_t len, size_t reply_max)
+{
+    uint64_t end = test_now_ns() + TEST_LIMIT_NS;
+    for (;;) {
+        enum weft_status status =
+            weft_am_request(p->peer[from], handler, args, nargs, data, len, reply_max);
+        if (status != WEFT_AGAIN || test_now_ns() > end)
+            return status;
+        pair_poll(p);
+    }
+}
+
+#define CONTRACT_NAME(name) { #name, test_##name, pair_setup, pair_teardown, NULL },
+static const struct CMUnitTest tests[] = { CONTRACT_TESTS(CONTRACT_NAME) };
+#define TESTS (sizeof tests / sizeof tests[0])
+
+/* contract_test [PATTERN]: only tests whose name matches, e.g. '*am_sizes' */
+int main(int argc, char **argv)
+{
+    static char names[SETUPS * TESTS][64];
+    static struct CMUnitTest all[SETUPS * TESTS];
+    for (size_t s = 0; s < SETUPS; s++)
+        for (size_t t = 0; t < TESTS; t++) {
+            size_t i = s * TESTS + t;
+            snprintf(names[i], sizeof names[i], "%s: %s", setups[s].name, tests[t].name);
+            all[i] = tests[t];
+            all[i].name = names[i];
+            all[i].initial_state = (void *)(uintptr_t)&setups[s];
+        }
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests_name("contract", all, NULL, NULL);
+}

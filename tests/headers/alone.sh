@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Each installed header compiles alone, twice included, as C17 and as C++17,
+# with gcc and with clang, without a warning, also with the strict warnings
+# that programs turn on for themselves; so do the initialisers.
+set -u
+include=$1
+warnings=(-Wall -Wextra -Wpedantic -Wshadow -Wundef -Wcast-align -Wconversion -Werror)
+failed=0
+missing=()
+
+initialisers='
+struct weft_ctx_params ctx_params = WEFT_CTX_PARAMS_INIT;
+struct weft_ep_params ep_params = WEFT_EP_PARAMS_INIT;'
+job_initialiser='
+struct weft_job_params job_params = WEFT_JOB_PARAMS_INIT;'
+
+program() { # HEADER: what a user's first file could be
+    printf '#include <weft/%s>\n#include <weft/%s>\n' "$1" "$1"
+    case $1 in
+        weft.h) echo "$initialisers" ;;
+        job.h) echo "$initialisers$job_initialiser" ;;
+    esac
+    echo 'int main(void) { return (int)WEFT_OK; }'
+}
+
+try() { # COMPILER STANDARD LANGUAGE HEADER
+    if ! program "$4" | "$1" "-std=$2" -x "$3" "${warnings[@]}" -I"$include" -fsyntax-only -; then
+        echo "weft/$4 does not compile alone as $2 with $1"
+        failed=1
+    fi
+}
+
+for compiler in gcc g++ clang clang++; do
+    if ! command -v "$compiler" >/dev/null; then
+        missing+=("$compiler")
+        continue
+    fi
+    for header in "$include"/weft/*.h; do
+        case $compiler in
+            *++) try "$compiler" c++17 c++ "${header##*/}" ;;
+            *) try "$compiler" c17 c "${header##*/}"
+               try "$compiler" gnu17 c "${header##*/}" ;;
+        esac
+    done
+done
+
+[ "$failed" -eq 0 ] || exit 1
+if [ ${#missing[@]} -gt 0 ]; then
+    echo "not installed: ${missing[*]}"
+    exit 77
+fi

@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A rank for the tests of job and launcher: does what its arguments say, in
+ * turn, and ends with code 0. What it says goes to stdout in whole lines.
+ *
+ *   WORD          by every rank
+ *   RANK:WORD     by that rank alone
+ *
+ *   open close barrier        the call; prints its status if it is not OK
+ *   close-busy                close while a region is open: EBUSY, then works
+ *   gather                    allgathers of many sizes, contents checked
+ *   memory                    weft_job_mem_alloc, every rank puts to every other
+ *   storm=N                   N barriers with a check that nobody is ahead
+ *   until-broken              barriers until one fails; prints its status
+ *   say=TEXT                  prints RANK/SIZE TEXT
+ *   ready=FD                  writes one byte to descriptor FD
+ *   wait=FD                   reads one byte from descriptor FD
+ *   exit=N                    exits with code N at once
+ *   kill=N                    kills itself with signal N
+ *   abort=N                   weft_job_abort
+ *   orphan                    leaves a child that never ends
+ *   deaf                      ignores SIGTERM
+ *   hang                      waits for ever
+ *   fork-check                what a forked child may do
+ *   handler-check             what a handler may do
+ *   down                      from here on prints each peer_down
+ *   cpus                      prints the affinity mask's size */
+#define _GNU_SOURCE
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <weft/job.h>
+
+static struct weft_job *job;
+static bool tell_down;
+
+static unsigned rank_before_open(void)
+{
+    const char *text = getenv("PMIX_RANK");
+    if (!text)
+        text = getenv("OMPI_COMM_WORLD_RANK");
+    return text ? (unsigned)atoi(text) : 0;
+}
+
+__attribute__((format(printf, 1, 2))) static void say(const char *fmt, ...)
+{
+    char line[256];
+    va_list args;
+    int n = snprintf(line, sizeof line, "%u: ", rank_before_open());
+    va_start(args, fmt);
+    n += vsnprintf(line + n, sizeof line - (size_t)n - 1, fmt, args);
+    va_end(args);
+    line[n++] = '\n';
+    if (write(STDOUT_FILENO, line, (size_t)n) != n)
+        _exit(99);
+}
+
+__attribute__((noreturn)) static void wrong(const char *what)
+{
+    say("WRONG: %s", what);
+    exit(98);
+}
+
+static void check(bool ok, const char *what)
+{
+    if (!ok)
+        wrong(what);
+}
+
+static void report(const char *what, enum weft_status s)
+{
+    if (s != WEFT_OK)
+        say("%s %s", what, weft_status_name(s));
+}
+
+static void on_down(struct weft_ep *ep, struct weft_peer *peer, enum weft_status why, void *arg)
+{
+    (void)ep;
+    check(arg == &tell_down, "peer_down's argument");
+    if (tell_down)
+        say("down %d %s", weft_job_peer_rank(job, peer), weft_status_name(why));
+}
+
+/* ---- words ---- */
+
+static void do_open(void)
+{
+    struct weft_job_params params = WEFT_JOB_PARAMS_INIT;
+    struct weft_job *again;
+    enum weft_status s;
+    params.peer_down = on_down;
+    params.arg = &tell_down;
+    s = weft_job_open(&params, &job);
+    report("open", s);
+    if (s)
+        exit(1);
+    check(weft_job_rank(job) < weft_job_size(job), "rank");
+    check(weft_job_open(NULL, &again) == WEFT_EBUSY, "a second open is refused");
+    check(weft_job_peer(job, weft_job_size(job)) == NULL, "there is no such peer");
+    for (unsigned r = 0; r < weft_job_size(job); r++)
+        check(weft_job_peer_rank(job, weft_job_peer(job, r)) == (int)r, "peer_rank");
+    check(weft_job_peer_rank(job, NULL) == -1, "peer_rank of nobody");
+}
+
+static void do_close(void)
+{
+    enum weft_status s = weft_job_close(job);
+    report("close", s);
+    if (!s)
+        job = NULL;
+}
+
+static void do_close_busy(void)
+{
+    struct weft_mr *mr;
+    check(weft_mem_alloc(weft_job_ctx(job), 100, WEFT_REMOTE_READ, &mr) == WEFT_OK, "alloc");
+    check(weft_job_close(job) == WEFT_EBUSY, "close is refused while a region is open");
+    check(weft_job_barrier(job) == WEFT_OK, "nothing changed");
+    check(weft_mr_close(mr) == WEFT_OK, "region close");
+}
+
+static unsigned char byte_of(unsigned rank, size_t i, unsigned turn)
+{
+    return (unsigned char)(rank * 37 + i * 11 + turn * 101 + 1);
+}
+
+static void gather_once(size_t len, unsigned turn)
+{
+    unsigned n = weft_job_size(job), me = weft_job_rank(job);
+    unsigned char *all = malloc(n * len + 1), *mine = malloc(len + 1);
+    check(all && mine, "malloc");
+    for (size_t i = 0; i < len; i++)
+        mine[i] = byte_of(me, i, turn);
+    check(weft_job_allgather(job, mine, len, all) == WEFT_OK, "allgather");
+    for (unsigned r = 0; r < n; r++)
+        for (size_t i = 0; i < len; i++)
+            check(all[r * len + i] == byte_of(r, i, turn), "what allgather brought");
+    free(all);
+    free(mine);
+}
+
+static void do_gather(void)
+{
+    static const size_t lens[] = {1, 8, 63, 64, 1000, WEFT_JOB_ALLGATHER_MAX, 0, 3};
+    unsigned char mine = 0, all[64];
+    for (unsigned turn = 0; turn < 400; turn++)
+        gather_once(lens[turn % 8], turn);
+    check(weft_job_allgather(job, &mine, WEFT_JOB_ALLGATHER_MAX + 1, all) == WEFT_EMSGSIZE,
+          "too long a gather");
+    check(weft_job_allgather(job, NULL, 1, all) == WEFT_EINVAL, "gather of nothing");
+}
+
+/* Every rank writes its number into its place at every rank. */
+static void do_memory(void)
+{
+    unsigned n = weft_job_size(job), me = weft_job_rank(job);
+    struct weft_remote **remotes = calloc(n, sizeof(struct weft_remote *));
+    size_t len = 64 * (n + 1) + me; /* another length at each rank */
+    struct weft_mr *mr = NULL;
+    check(remotes != NULL, "calloc");
+    check(weft_job_mem_alloc(job, len, WEFT_REMOTE_READ | WEFT_REMOTE_WRITE, &mr, remotes) ==
+              WEFT_OK,
+          "mem_alloc");
+    for (unsigned r = 0; r < n; r++) {
+        uint64_t mark = 1000 + me;
+        check(remotes[r]->length == 64 * (n + 1) + r, "length of a mate's region");
+        check(weft_put(remotes[r], 64 * me, &mark, sizeof mark, NULL) == WEFT_OK, "put");
+    }
+    check(weft_job_barrier(job) == WEFT_OK, "barrier");
+    for (unsigned r = 0; r < n; r++)
+        check(*(uint64_t *)(void *)((char *)weft_mr_base(mr) + 64 * r) == 1000 + r, "what was put");
+    for (unsigned r = 0; r < n; r++)
+        check(weft_remote_close(remotes[r]) == WEFT_OK, "remote close");
+    check(weft_mr_close(mr) == WEFT_OK, "mr close");
+    /* One rank's failure is everybody's. */
+    check(weft_job_mem_alloc(job, me == n - 1 ? 0 : 100, WEFT_REMOTE_READ, &mr, remotes) ==
+              WEFT_EINVAL,
+          "mem_alloc that fails at the last rank");
+    free(remotes);
+}
+
+/* Each rank counts in its own word; after a barrier all words are at least at
+ * its number, and none is more than one past it. */
+static void do_storm(long turns)
+{
+    unsigned n = weft_job_size(job), me = weft_job_rank(job);
+    struct weft_remote **remotes = calloc(n, sizeof(struct weft_remote *));
+    struct weft_mr *mr = NULL;
+    check(remotes != NULL, "calloc");
+    check(weft_job_mem_alloc(job, 8, WEFT_REMOTE_READ, &mr, remotes) == WEFT_OK, "mem_alloc");
+    for (uint64_t t = 1; t <= (uint64_t)turns; t++) {
+        __atomic_store_n((uint64_t *)weft_mr_base(mr), t, __ATOMIC_RELAXED);
+        check(weft_job_barrier(job) == WEFT_OK, "barrier");
+        for (unsigned r = 0; r < n; r++) {
+            uint64_t seen;
+            check(weft_get(remotes[(me + r) % n], 0, &seen, 8, NULL) == WEFT_OK, "get");
+            check(seen == t || seen == t + 1, "somebody is not where the barrier says");
+        }
+    }
+    check(weft_job_barrier(job) == WEFT_OK, "barrier");
+    for (unsigned r = 0; r < n; r++)
+        check(weft_remote_close(remotes[r]) == WEFT_OK, "remote close");
+    check(weft_mr_close(mr) == WEFT_OK, "mr close");
+    free(remotes);
+}
+
+static void do_until_broken(void)
+{
+    enum weft_status s;
+    do
+        s = weft_job_barrier(job);
+    while (s == WEFT_OK);
+    say("barrier %s", weft_status_name(s));
+    check(weft_job_barrier(job) == s, "a broken job stays broken");
+}
+
+static void do_fork_check(void)
+{
+    int status;
+    pid_t pid = fork();
+    if (!pid) {
+        struct weft_job *again;
+        if (weft_job_barrier(job) != WEFT_EFORKED)
+            _exit(1);
+        if (weft_job_close(job) != WEFT_EFORKED)
+            _exit(2);
+        _exit(weft_job_open(NULL, &again) == WEFT_EFORKED ? 0 : 3);
+    }
+    check(pid > 0 && waitpid(pid, &status, 0) == pid, "fork");
+    check(status == 0, "what a forked child may do");
+}
+
+static unsigned handled;
+
+static void on_message(const struct weft_am *am)
+{
+    unsigned char byte = 0, all[1];
+    (void)am;
+    check(weft_job_barrier(job) == WEFT_ECONTEXT, "barrier in a handler");
+    check(weft_job_allgather(job, &byte, 1, all) == WEFT_ECONTEXT, "gather in a handler");
+    check(weft_job_close(job) == WEFT_ECONTEXT, "close in a handler");
+    handled++;
+}
+
+static void do_handler_check(void)
+{
+    check(weft_am_register(weft_job_ep(job), 1, on_message, NULL) == WEFT_OK, "register");
+    check(weft_am_request(weft_job_peer(job, weft_job_rank(job)), 1, NULL, 0, NULL, 0, 0) ==
+              WEFT_OK,
+          "message to oneself");
+    while (!handled)
+        (void)weft_ep_wait(weft_job_ep(job), 1000000);
+}
+
+static void do_cpus(void)
+{
+    cpu_set_t set;
+    check(!sched_getaffinity(0, sizeof set, &set), "sched_getaffinity");
+    say("cpus %d", CPU_COUNT(&set));
+}
+
+static void do_orphan(void)
+{
+    int fds[2];
+    char byte;
+    check(!pipe(fds), "pipe");
+    if (!fork()) {
+        setsid();
+        signal(SIGTERM, SIG_IGN);
+        (void)!write(fds[1], "", 1);
+        for (;;)
+            pause();
+    }
+    check(read(fds[0], &byte, 1) == 1, "orphan");
+    close(fds[0]);
+    close(fds[1]);
+}
+
+/* ---- words that take a number ---- */
+
+static bool do_numbered(const char *word)
+{
+    const char *equals = strchr(word, '=');
+    size_t len = equals ? (size_t)(equals - word) : 0;
+    int n = equals ? atoi(equals + 1) : 0;
+    char byte = 0;
+#define IS(name) (len == strlen(name) && !strncmp(word, name, len))
+    if (IS("say"))
+        say("%s", equals + 1);
+    else if (IS("storm"))
+        do_storm(n);
+    else if (IS("ready"))
+        check(write(n, "r", 1) == 1, "ready");
+    else if (IS("wait"))
+        check(read(n, &byte, 1) == 1, "wait");
+    else if (IS("exit"))
+        exit(n);
+    else if (IS("kill"))
+        raise(n);
+    else if (IS("abort"))
+        weft_job_abort(job, n, "asked to");
+    else
+        return false;
+    return true;
+}
+
+static void do_word(const char *word)
+{
+    static const struct {
+        const char *name;
+        void (*fn)(void);
+    } words[] = {
+        {"open", do_open},
+        {"close", do_close},
+        {"close-busy", do_close_busy},
+        {"gather", do_gather},
+        {"memory", do_memory},
+        {"until-broken", do_until_broken},
+        {"orphan", do_orphan},
+        {"fork-check", do_fork_check},
+        {"handler-check", do_handler_check},
+        {"cpus", do_cpus},
+    };
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (!strcmp(word, words[i].name)) {
+            words[i].fn();
+            return;
+        }
+    if (!strcmp(word, "barrier"))
+        report("barrier", weft_job_barrier(job));
+    else if (!strcmp(word, "down"))
+        tell_down = true;
+    else if (!strcmp(word, "deaf"))
+        signal(SIGTERM, SIG_IGN);
+    else if (!strcmp(word, "hang"))
+        for (;;)
+            pause();
+    else if (!do_numbered(word))
+        wrong(word);
+}
+
+int main(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        char *colon = strchr(argv[i], ':');
+        if (!colon)
+            do_word(argv[i]);
+        else if ((unsigned)atoi(argv[i]) == rank_before_open())
+            do_word(colon + 1);
+    }
+    return 0;
+}

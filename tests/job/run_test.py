@@ -1,0 +1,308 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""weft run: who departs, who fails, with which code, and that nothing is left.
+
+usage: run_test.py WEFT MEMBER"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import harness
+from harness import Job, files, read_within
+
+WEFT, MEMBER = sys.argv[1:3]
+CPUS = len(os.sched_getaffinity(0))
+
+
+def run(*args, **kw):
+    """weft run ARGS to its end: (code, output, errors); nothing may be left."""
+    job = Job([WEFT, "run", *args], **kw)
+    result = job.finish()
+    assert job.gone_within(1), f"processes left after {args}"
+    return result
+
+
+def member(n, *words, options=(), **kw):
+    return run("-n", str(n), *options, "--", MEMBER, *words, **kw)
+
+
+def expect(result, code, pattern="", absent=None):
+    got, out, err = result
+    assert got == code, f"code {got}, not {code}\n{out}{err}"
+    assert re.search(pattern, err), f"{pattern!r} not said\n{err}"
+    assert absent is None or absent not in err, f"{absent!r} said\n{err}"
+    assert "WRONG" not in out, out
+    return out
+
+
+# ---- codes ----
+
+# words, code, what is said; 4 ranks
+CODES = [
+    (["open", "barrier", "close"], 0, r"\A\Z"),
+    (["say=plain"], 0, r"\A\Z"),
+    (["exit=3"], 3, r"rank \d \(pid \d+\) exited with code 3; ending the job"),
+    (["2:exit=3"], 3, r"rank 2 \(pid \d+\) exited with code 3; ending the job"),
+    (["2:exit=3", "hang"], 3, r"rank 2 .* exited with code 3"),
+    (["1:kill=9", "hang"], 137, r"rank 1 .* was killed by SIGKILL; ending the job"),
+    (["1:kill=11", "hang"], 139, r"rank 1 .* was killed by SIGSEGV"),
+    (["open", "3:exit=0", "hang"], 1, r"rank 3 .* exited with code 0 without weft_job_close"),
+    (["open", "3:exit=255", "hang"], 255, r"rank 3 .* exited with code 255"),
+    (["open", "barrier", "close", "1:exit=4"], 4, r"rank 1 .* exited with code 4"),
+    (["open", "barrier", "close", "1:kill=15"], 143, r"rank 1 .* was killed by SIGTERM"),
+    (["3:exit=0", "open", "hang"], 1, r"rank 3 .* without weft_job_open, which other ranks"),
+    (["open", "2:abort=9", "hang"], 9, r"rank 2 .* aborted the job with code 9: asked to"),
+    (["open", "2:abort=0", "hang"], 0, r"rank 2 .* aborted the job with code 0"),
+    (["open", "close", "open", "barrier", "close"], 0, r"\A\Z"),
+    (["open", "close", "open", "1:exit=0", "hang"], 1, r"rank 1 .* without weft_job_close"),
+]
+
+
+def test_codes():
+    for words, code, pattern in CODES:
+        expect(member(4, *words), code, pattern)
+
+
+def test_one_line_per_failure():
+    """What a failure drags along is not reported."""
+    got = member(4, "open", "1:kill=9", "until-broken", "exit=5")
+    expect(got, 137)
+    assert len(got[2].splitlines()) == 1, got[2]
+
+
+def test_first_failure_is_the_cause():
+    """Survivors exit at once with codes of their own; the killed rank counts."""
+    for victim in (0, 3):
+        expect(member(4, "open", f"{victim}:kill=9", "until-broken", "exit=5"), 137,
+               f"rank {victim} ")
+
+
+def test_keep_going():
+    out = expect(member(4, "open", "1:kill=9", "until-broken", "close", options=["--keep-going"]),
+                 137, r"rank 1 .* killed by SIGKILL; keeping the others running")
+    assert out.count("barrier WEFT_EPEER") == 3, out
+    out = expect(member(4, "2:exit=6", "say=went on", options=["--keep-going"]), 6)
+    assert out.count("went on") == 3, out
+    expect(member(4, "open", "2:abort=8", "hang", options=["--keep-going"]), 8)
+
+
+def test_dead_member_of_a_fence():
+    """A rank that never opens the job fails the others' weft_job_open soon,
+    however it went and whoever holds its connection."""
+    for first in (["1:exit=5"], ["1:kill=9"], ["1:exit=0"], ["1:orphan", "1:kill=9"]):
+        start = time.monotonic()
+        out = expect(member(4, *first, "open", "close", options=["--keep-going"]),
+                     {"1:exit=5": 5, "1:exit=0": 1}.get(first[0], 137))
+        assert out.count("open WEFT_EPEER") == 3, out
+        assert time.monotonic() - start < 5, "the others waited too long"
+
+
+def test_job_timeout():
+    """A rank that is just late is waited for, but not longer than
+    WEFT_JOB_TIMEOUT."""
+    out = expect(member(3, "1:hang", "open", env={"WEFT_JOB_TIMEOUT": "300"}), 1,
+                 r"not all of the 3 ranks opened the job in time")
+    assert "open WEFT_ETIMEDOUT" in out, out
+
+
+# ---- what a rank gets ----
+
+def test_stdin():
+    read, write = os.pipe()
+    os.write(write, b"hello\n")
+    os.close(write)
+    out = expect(run("-n", "2", "--", "sh", "-c", "cat; echo", stdin=read), 0)
+    os.close(read)
+    assert sorted(out.split()) == ["hello"], out
+    out = expect(run("-n", "3", "--", "readlink", "/proc/self/fd/0"), 0)
+    assert out.count("/dev/null") >= 2, out
+
+
+def test_descriptors():
+    """Ranks inherit what weft run was given, and nothing of its own."""
+    read, write = os.pipe()
+    out = expect(run("-n", "3", "--", "ls", "-m", "/proc/self/fd", pass_fds=[write]), 0)
+    os.close(read)
+    os.close(write)
+    lines = out.splitlines()
+    assert len(lines) == 3
+    for line in lines:
+        fds = {int(fd) for fd in line.split(",")}
+        assert write in fds, f"{write} is not in {line}"
+        assert len(fds) == 6, f"not 0 1 2, the harness's, ours and ls's own: {line}"
+
+
+def test_binding():
+    def masks(n, *options):
+        out = expect(run("-n", str(n), *options, "--", "grep", "Cpus_allowed_list",
+                         "/proc/self/status"), 0)
+        return [line.split()[1] for line in out.splitlines()]
+    everything = masks(1, "--bind", "none")[0]
+    many = masks(CPUS + 1)
+    assert many == [everything] * (CPUS + 1), many
+    assert masks(2, "--bind=none") == [everything] * 2
+    if CPUS >= 2:
+        assert len(set(masks(2))) == 2, "two ranks share a core"
+        assert len(set(masks(2, "--bind", "core"))) == 2
+    expect(run("-n", str(CPUS + 1), "--bind", "core", "true"), 2, r"--bind none lets them share")
+
+
+def test_environment():
+    out = expect(run("-n", "1", "--", "sh", "-c", "echo $HWLOC_COMPONENTS $PMIX_RANK $MINE",
+                     env={"HWLOC_COMPONENTS": "-gl", "MINE": "kept", "PMIX_RANK": "77"}), 0)
+    assert out.split() == ["-gl", "0", "kept"], out
+
+
+def test_nested():
+    """A job inside a rank of another is a job of its own."""
+    out = expect(run("-n", "2", "--", WEFT, "run", "-n", "2", "--", MEMBER, "open", "barrier",
+                     "close", "say=in"), 0)
+    assert out.count("in") == 4, out
+
+
+def test_wrapped():
+    """A rank may be a shell's child."""
+    expect(run("-n", "2", "--", "sh", "-c", f"{MEMBER} open barrier close; exit 0"), 0, r"\A\Z")
+    expect(run("-n", "2", "--", "sh", "-c", f"{MEMBER} open 1:exit=0 hang; exit $?"), 1)
+
+
+def test_another_jobs_name():
+    """Who does not know the job's name does not get in."""
+    out = expect(run("-n", "1", "--", "env", "PMIX_NAMESPACE=weft-1-0", MEMBER, "open"), 1)
+    assert "open WEFT_ESYSTEM" in out, out
+
+
+# ---- the end ----
+
+def ready_job(n, *words, options=()):
+    """A job whose ranks have all got as far as [words], then hang."""
+    read, write = os.pipe()
+    job = Job([WEFT, "run", "-n", str(n), *options, "--", MEMBER, *words, f"ready={write}", "hang"],
+              pass_fds=[write])
+    os.close(write)
+    read_within(read, n)
+    os.close(read)
+    return job
+
+
+def test_signals():
+    for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        job = ready_job(3, "open", "barrier", options=["--keep-going"])
+        job.process.send_signal(sig)
+        expect(job.finish(5), 128 + sig, f"got {sig.name}; ending the job")
+        assert job.gone_within(1)
+
+
+def test_grace():
+    """SIGKILL comes two seconds after SIGTERM, or with the second signal."""
+    job = ready_job(2, "deaf", "open", "orphan")
+    start = time.monotonic()
+    job.process.terminate()
+    expect(job.finish(6), 143, r"rank 0 .* is still there after SIGTERM")
+    assert 1.9 < time.monotonic() - start < 4, "not after two seconds"
+    assert job.gone_within(1)
+    job = ready_job(2, "deaf", "open")
+    start = time.monotonic()
+    job.process.terminate()
+    line = job.process.stderr.readline()
+    assert "SIGTERM" in line, line
+    job.process.terminate()
+    job.finish(6)
+    assert time.monotonic() - start < 1.9, "the second signal did not hurry it"
+    assert job.gone_within(1)
+
+
+def test_stopped_rank_is_ended():
+    job = ready_job(2, "open")
+    for pid in job.members():
+        if pid != job.process.pid:
+            with open(f"/proc/{pid}/comm", encoding="ascii") as f:
+                if f.read().strip() == "member":
+                    os.kill(pid, signal.SIGSTOP)
+    job.process.terminate()
+    expect(job.finish(6), 143)
+    assert job.gone_within(1)
+
+
+def test_killed_launcher():
+    """Ranks, their children and all files go with weft run."""
+    before = files()
+    for words in (["open"], ["open", "orphan"], ["deaf"], ["deaf", "open", "barrier", "orphan"]):
+        job = ready_job(4, *words)
+        job.process.kill()
+        assert job.process.wait(5) == -9
+        assert job.gone_within(3), f"processes left: {words}"
+    assert files() == before, files() - before
+
+
+def test_killed_launcher_early():
+    """The same at moments of the start."""
+    before = files()
+    for step in range(12):
+        job = Job([WEFT, "run", "-n", "4", "--", MEMBER, "open", "storm=1000000"])
+        time.sleep(step * 0.004)  # the moment to kill at, nothing is waited for
+        job.process.kill()
+        job.process.wait(5)
+        assert job.gone_within(3), f"processes left after {step * 4} ms"
+    assert files() == before, files() - before
+
+
+def test_nothing_left():
+    before = files()
+    expect(member(4, "open", "barrier", "gather", "memory", "close"), 0)
+    expect(member(4, "open", "1:kill=9", "hang"), 137)
+    expect(member(3, "orphan"), 0)
+    assert files() == before, files() - before
+
+
+# ---- the command line ----
+
+def test_cannot_start():
+    for program, code, said in (("/nonexistent/program", 127, "No such file"),
+                                ("nonexistent-program", 127, "in PATH"),
+                                ("/etc/passwd", 126, "Permission denied"),
+                                ("/", 126, "Permission denied")):
+        expect(run("-n", "3", "--", program), code, f"cannot start {program} as rank 0: .*{said}")
+
+
+def test_usage():
+    for args, said in ((["--keepgoing", "true"], "did you mean --keep-going"),
+                       (["-n", "x", "true"], "must be a number"),
+                       (["-n", "0", "true"], "must be a number"),
+                       (["-n"], "needs a number"),
+                       (["true"], "say -n N"),
+                       (["-n", "2"], "which program"),
+                       (["-n", "2", "--bind", "socket", "true"], "core or none"),
+                       (["-n", "2", "--bind"], "core or none"),
+                       (["--zzzzzzzzzz"], "unknown option")):
+        expect(run(*args), 2, said)
+    out = expect(run("--help"), 0)
+    assert len(out.splitlines()) <= 30, "help does not fit a screen"
+    expect(run("-n2", "--", "true"), 0, r"\A\Z")
+    expect(run("-n=2", "sh", "-c", "test $# = 1 && test $1 = --help", "sh", "--help"), 0, r"\A\Z")
+
+
+def test_tool():
+    def tool(*args):
+        return subprocess.run([WEFT, *args], capture_output=True, text=True, timeout=30,
+                              check=False)
+    assert tool("--version").stdout.startswith("weft ")
+    assert tool("--help").returncode == 0 and tool("help", "run").returncode == 0
+    assert tool().returncode == 2
+    assert 'did you mean "run"' in tool("rnu").stderr and tool("rnu").returncode == 2
+    info = tool("info")
+    assert info.returncode == 0 and "shm" in info.stdout and "open files" in info.stdout
+    config = subprocess.run([WEFT, "info", "--config"], capture_output=True, text=True, timeout=30,
+                            env={**os.environ, "WEFT_AM_MAX": "1024"}, check=True).stdout
+    assert re.search(r"^\* WEFT_AM_MAX +1024 +4032 ", config, re.M), config
+    assert "did you mean --config" in tool("info", "--cofnig").stderr
+
+
+if __name__ == "__main__":
+    if not harness.private_tmp():
+        print("not root: other programs' files in /tmp may disturb this")
+    harness.main([f for name, f in list(globals().items()) if name.startswith("test_")])

@@ -1,0 +1,568 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* `weft perf`: options, and the order in which limits and tests run. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "perf.h"
+#include "tool.h"
+
+#define RUN_NS 50e6        /* a run of a test aims at this long */
+#define PAIRED_RUN_NS 20e6 /* shorter, so that limit and test see the same weather */
+#define SIZE_MAX_BYTES ((size_t)1 << 30)
+#define SPINS_ALONE 20000u /* about 1 ms of polling */
+#define SPINS_CROWDED 20u  /* ranks outnumber cores: the other rank needs this one */
+
+/* ---- options ---- */
+
+struct complaint {
+    char text[400];
+};
+
+static int complain(struct complaint *c, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static int complain(struct complaint *c, const char *format, ...)
+{
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(c->text, sizeof c->text, format, ap);
+    va_end(ap);
+    return -1;
+}
+
+static const char *const option_names[] = {"--size", "--iters", "--pairs", "--cached",
+                                           "--json", "--help",  NULL};
+
+static int no_such(struct complaint *c, const char *kind, const char *word,
+                   const char *const *names)
+{
+    const char *near = wf_tool_nearest(word, names);
+    if (near)
+        return complain(c, "there is no %s \"%s\"; did you mean \"%s\"?", kind, word, near);
+    return complain(c, "there is no %s \"%s\"; weft perf --help lists them", kind, word);
+}
+
+/* A positive number with k, M or G after it if [scaled]; the rest goes to *end. */
+static int parse_number(const char *text, bool scaled, uint64_t max, uint64_t *out,
+                        const char **end)
+{
+    static const char units[] = "kKmMgG";
+    char *stop;
+    unsigned long long v;
+    if (*text < '0' || *text > '9')
+        return -1;
+    errno = 0;
+    v = strtoull(text, &stop, 10);
+    if (errno || v == 0)
+        return -1;
+    if (scaled && *stop && strchr(units, *stop)) {
+        unsigned shift = 10 * (unsigned)((strchr(units, *stop) - units) / 2 + 1);
+        if (v > max >> shift)
+            return -1;
+        v <<= shift;
+        stop++;
+    }
+    if (v > max)
+        return -1;
+    *out = v;
+    *end = stop;
+    return 0;
+}
+
+static int parse_size(struct wf_perf_options *o, const char *text, struct complaint *c)
+{
+    uint64_t first, last;
+    const char *end;
+    if (parse_number(text, true, SIZE_MAX_BYTES, &first, &end))
+        return complain(c, "--size %s: give bytes, 1 to 1G, or a sweep such as 8:1M", text);
+    last = first;
+    if (*end == ':' && parse_number(end + 1, true, SIZE_MAX_BYTES, &last, &end))
+        return complain(c, "--size %s: give bytes, 1 to 1G, or a sweep such as 8:1M", text);
+    if (*end || last < first)
+        return complain(c, "--size %s: a sweep is N:M with N at most M, such as 8:1M", text);
+    o->size_first = (size_t)first;
+    o->size_last = (size_t)last;
+    return 0;
+}
+
+static int parse_valued(struct wf_perf_options *o, const char *name, const char *value,
+                        struct complaint *c)
+{
+    uint64_t v;
+    const char *end;
+    if (!value)
+        return complain(c, "%s needs a value", name);
+    if (!strcmp(name, "--size"))
+        return parse_size(o, value, c);
+    if (!strcmp(name, "--iters")) {
+        if (parse_number(value, true, 1ull << 40, &v, &end) || *end)
+            return complain(c, "--iters %s: give a number of operations, at least 1", value);
+        o->iters = v;
+        return 0;
+    }
+    if (parse_number(value, false, WF_PERF_PAIRS_MAX, &v, &end) || *end)
+        return complain(c, "--pairs %s: give a number from 1 to %u", value, WF_PERF_PAIRS_MAX);
+    o->pairs = (unsigned)v;
+    return 0;
+}
+
+/* 0: not one of the options without a value. */
+static int parse_flag(struct wf_perf_options *o, const char *arg)
+{
+    if (!strcmp(arg, "--json"))
+        o->json = true;
+    else if (!strcmp(arg, "--cached"))
+        o->cached = true;
+    else if (!strcmp(arg, "--help") || !strcmp(arg, "-h"))
+        o->help = true;
+    else
+        return 0;
+    return 1;
+}
+
+/* An option with a value, as "--size 8" or "--size=8"; *at moves over the value. */
+static int parse_option(struct wf_perf_options *o, char **argv, int *at, struct complaint *c)
+{
+    const char *arg = argv[*at], *equals = strchr(arg, '=');
+    size_t n = equals ? (size_t)(equals - arg) : strlen(arg);
+    for (int i = 0; i < 3; i++) {
+        const char *name = option_names[i];
+        if (strlen(name) == n && !strncmp(arg, name, n))
+            return parse_valued(o, name, equals ? equals + 1 : argv[++*at], c);
+    }
+    return no_such(c, "option", arg, option_names);
+}
+
+static int parse_test(struct wf_perf_options *o, const char *name, struct complaint *c)
+{
+    const char *names[32] = {"limits"};
+    if (o->test || o->limits)
+        return complain(c, "one test at a time: \"%s\" is a second one", name);
+    if (!strcmp(name, "limits")) {
+        o->limits = true;
+        return 0;
+    }
+    for (size_t i = 0; i < wf_perf_tests_count; i++) {
+        names[i + 1] = wf_perf_tests[i].name;
+        if (!strcmp(name, wf_perf_tests[i].name))
+            o->test = &wf_perf_tests[i];
+    }
+    return o->test ? 0 : no_such(c, "test", name, names);
+}
+
+/* Do the options suit the test? Fills in its default size. */
+static int parse_finish(struct wf_perf_options *o, struct complaint *c)
+{
+    const struct wf_perf_test *t = o->test;
+    if (o->limits)
+        return o->size_first || o->iters || o->pairs || o->cached
+                   ? complain(c, "limits takes no option but --json")
+                   : 0;
+    if (!t)
+        return complain(c, "which test? weft perf --help lists them");
+    if (!o->size_first) {
+        o->size_first = o->size_last = t->size;
+        return 0;
+    }
+    if (!t->size)
+        return complain(c, "%s moves no data: leave --size out", t->name);
+    if (o->size_first < t->size_min || o->size_first % t->size_unit)
+        return complain(c, "%s: the size must be at least %zu and a multiple of %zu", t->name,
+                        t->size_min, t->size_unit);
+    return 0;
+}
+
+static int parse(int argc, char **argv, struct wf_perf_options *o, struct complaint *c)
+{
+    for (int i = 1; i < argc; i++) {
+        if (parse_flag(o, argv[i]))
+            continue;
+        if (argv[i][0] == '-' ? parse_option(o, argv, &i, c) : parse_test(o, argv[i], c))
+            return -1;
+    }
+    return o->help ? 0 : parse_finish(o, c);
+}
+
+/* ---- what tests call ---- */
+
+int wf_perf_fail(struct wf_perf *p, const char *what, enum weft_status status)
+{
+    fflush(stdout);
+    fprintf(stderr, "weft perf %s: rank %u: %s: %s (%s)\n", p->test->name, p->rank, what,
+            weft_status_text(status), weft_status_name(status));
+    return -1;
+}
+
+int wf_perf_sync(struct wf_perf *p)
+{
+    enum weft_status s = weft_job_barrier(p->job);
+    return s == WEFT_OK ? 0 : wf_perf_fail(p, "waiting for the other ranks", s);
+}
+
+/* ---- the machine's limit in the ranks' own processes ---- */
+
+struct machine_card {
+    int32_t pid, fd, cpu; /* cpu: -1 unless bound to a single one */
+    int32_t ok;
+};
+
+static int only_cpu(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) < 0 || CPU_COUNT(&set) != 1)
+        return -1;
+    for (int c = 0; c < CPU_SETSIZE; c++)
+        if (CPU_ISSET(c, &set))
+            return c;
+    return -1;
+}
+
+static int machine_map(struct wf_perf *p, const struct machine_card cards[2], int fd)
+{
+    char path[64];
+    int bad, own = fd;
+    if (p->rank == 1) {
+        snprintf(path, sizeof path, "/proc/%d/fd/%d", cards[0].pid, cards[0].fd);
+        own = open(path, O_RDWR | O_CLOEXEC);
+    }
+    bad = own < 0 ||
+          wf_machine_init(&p->machine, (int)p->rank, own, p->o->size_last, cards[1 - p->rank].pid);
+    if (bad)
+        fprintf(stderr, "weft perf: rank %u: --pairs: sharing memory for the limit: %s\n", p->rank,
+                strerror(errno));
+    if (own >= 0)
+        close(own);
+    return bad;
+}
+
+static int gather_cards(struct wf_perf *p, const struct machine_card *mine,
+                        struct machine_card cards[2])
+{
+    enum weft_status s = weft_job_allgather(p->job, mine, sizeof *mine, cards);
+    return s == WEFT_OK ? 0 : wf_perf_fail(p, "exchanging what the limit needs", s);
+}
+
+/* Make the pair of processes a limit needs out of the two ranks. */
+static int machine_open(struct wf_perf *p)
+{
+    struct machine_card mine = {.pid = getpid(), .fd = -1, .cpu = only_cpu(), .ok = 1}, cards[2];
+    if (p->rank == 0)
+        mine.fd = wf_machine_memfd(p->o->size_last);
+    if (gather_cards(p, &mine, cards))
+        return -1;
+    if (cards[0].cpu >= 0 && cards[0].cpu == cards[1].cpu) {
+        if (p->rank == 0)
+            fprintf(stderr,
+                    "weft perf: --pairs needs a core for each rank, both are bound to "
+                    "core %d: use weft run --bind core on two cores\n",
+                    cards[0].cpu);
+        return -1;
+    }
+    mine.ok = !machine_map(p, cards, mine.fd);
+    if (gather_cards(p, &mine, cards))
+        return -1;
+    p->has_machine = cards[0].ok && cards[1].ok;
+    return p->has_machine ? 0 : -1;
+}
+
+struct limit_kind {
+    const char *name, *unit;
+};
+
+static const struct limit_kind limit_kinds[] = {
+    [WF_PERF_LINE_LAT] = {"line_lat", "ns"}, [WF_PERF_LINE_RATE] = {"line_rate", "million/s"},
+    [WF_PERF_COPY_LAT] = {"copy", "ns"},     [WF_PERF_COPY_RATE] = {"1/copy", "million/s"},
+    [WF_PERF_COPY_GBS] = {"copy", "GB/s"},
+};
+
+static int machine_run(struct wf_perf *p, uint64_t iters, double *v)
+{
+    double p99;
+    int bad;
+    switch (p->test->limit) {
+    case WF_PERF_LINE_LAT: bad = wf_machine_line_lat(&p->machine, 20000, v, &p99); break;
+    case WF_PERF_LINE_RATE: bad = wf_machine_line_rate(&p->machine, 2000000, v); break;
+    default: bad = wf_machine_copy(&p->machine, p->len, iters, v); break;
+    }
+    if (bad) {
+        fprintf(stderr, "weft perf %s: rank %u: the limit's loop: the other rank is gone\n",
+                p->test->name, p->rank);
+        return -1;
+    }
+    if (p->test->limit == WF_PERF_COPY_RATE)
+        *v = 1e3 / *v;
+    if (p->test->limit == WF_PERF_COPY_GBS)
+        *v = (double)p->len / *v;
+    return 0;
+}
+
+static double figure_of(enum wf_perf_limit limit, const struct wf_perf_result *r)
+{
+    switch (limit) {
+    case WF_PERF_LINE_RATE:
+    case WF_PERF_COPY_RATE: return r->rate_mps;
+    case WF_PERF_COPY_GBS: return r->gbs;
+    default: return r->lat_ns;
+    }
+}
+
+/* ---- one size ---- */
+
+/* Everybody learns how many iterations rank 0 wants. */
+static int agree(struct wf_perf *p, uint64_t *iters)
+{
+    uint64_t *all = malloc(p->size * sizeof *all);
+    enum weft_status s = all ? weft_job_allgather(p->job, iters, sizeof *iters, all) : WEFT_ENOMEM;
+    if (s == WEFT_OK)
+        *iters = all[0];
+    free(all);
+    return s == WEFT_OK ? 0 : wf_perf_fail(p, "agreeing on a number of iterations", s);
+}
+
+static int run_once(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r)
+{
+    memset(r, 0, sizeof *r);
+    p->run++;
+    if (wf_perf_sync(p) || p->test->run(p, iters, r))
+        return -1;
+    return wf_perf_sync(p); /* everyone has verified */
+}
+
+/* Warm up, and find out how many iterations fill the time. */
+static int choose_iters(struct wf_perf *p, uint64_t *iters)
+{
+    struct wf_perf_result r;
+    uint64_t n = p->o->iters ? p->o->iters : p->test->first_iters;
+    if (n > p->test->first_iters)
+        n = p->test->first_iters;
+    if (run_once(p, n, &r))
+        return -1;
+    if (p->o->iters) {
+        *iters = p->o->iters;
+        return 0;
+    }
+    if (p->rank == 0 && r.elapsed_ns > 0) {
+        double want = (p->o->pairs ? PAIRED_RUN_NS : RUN_NS) / r.elapsed_ns * (double)n;
+        n = want < 10 ? 10 : want > 1e9 ? 1000000000u : (uint64_t)want;
+    }
+    *iters = n;
+    return agree(p, iters);
+}
+
+static double median_of(const double *v, unsigned n)
+{
+    double sorted[WF_PERF_PAIRS_MAX];
+    memcpy(sorted, v, n * sizeof *v);
+    return wf_perf_median(sorted, n);
+}
+
+struct runs {
+    double lat[WF_PERF_PAIRS_MAX], p99[WF_PERF_PAIRS_MAX], rate[WF_PERF_PAIRS_MAX],
+        gbs[WF_PERF_PAIRS_MAX];
+};
+
+static void summarize(struct wf_perf *p, struct wf_perf_row *row, const struct runs *runs,
+                      unsigned n)
+{
+    row->median = (struct wf_perf_result){.lat_ns = median_of(runs->lat, n),
+                                          .p99_ns = median_of(runs->p99, n),
+                                          .rate_mps = median_of(runs->rate, n),
+                                          .gbs = median_of(runs->gbs, n)};
+    row->pairs = p->o->pairs;
+    if (!row->pairs)
+        return;
+    row->limit_name = limit_kinds[p->test->limit].name;
+    row->limit_unit = limit_kinds[p->test->limit].unit;
+    row->limit = median_of(row->limits, n);
+    row->ratio = median_of(row->ratios, n);
+}
+
+static int run_all(struct wf_perf *p, struct wf_perf_row *row, struct runs *runs)
+{
+    unsigned n = p->o->pairs ? p->o->pairs : WF_PERF_REPEATS;
+    for (unsigned i = 0; i < n; i++) {
+        struct wf_perf_result r;
+        if (p->o->pairs && machine_run(p, row->iters, &row->limits[i]))
+            return -1;
+        if (run_once(p, row->iters, &r))
+            return -1;
+        runs->lat[i] = r.lat_ns;
+        runs->p99[i] = r.p99_ns;
+        runs->rate[i] = r.rate_mps;
+        runs->gbs[i] = r.gbs;
+        row->figures[i] = figure_of(p->test->limit, &r);
+        row->ratios[i] = row->limits[i] > 0 ? row->figures[i] / row->limits[i] : 0;
+    }
+    summarize(p, row, runs, n);
+    return 0;
+}
+
+static int run_size(struct wf_perf *p, size_t size)
+{
+    struct wf_perf_row *row = calloc(1, sizeof *row);
+    struct runs *runs = calloc(1, sizeof *runs);
+    int bad = !row || !runs;
+    if (bad)
+        wf_perf_fail(p, "keeping results", WEFT_ENOMEM);
+    p->len = size;
+    if (p->rank == 0)
+        wf_perf_print_progress(p->o, size);
+    if (!bad && p->test->open(p) == 0) {
+        row->test = p->test->name;
+        row->size = size;
+        bad = choose_iters(p, &row->iters) || run_all(p, row, runs);
+        if (!bad) /* after a failure the process ends: closing would need the others */
+            p->test->close(p);
+        if (!bad && p->rank == 0)
+            wf_perf_print_row(p->o, row);
+    } else
+        bad = 1;
+    free(row);
+    free(runs);
+    return bad ? -1 : 0;
+}
+
+static int run_sizes(struct wf_perf *p)
+{
+    const struct wf_perf_options *o = p->o;
+    if (p->rank == 0)
+        wf_perf_print_head(o);
+    if (o->size_last == 0)
+        return run_size(p, 0);
+    for (size_t size = o->size_first; size <= o->size_last; size *= 2)
+        if (run_size(p, size))
+            return -1;
+    return 0;
+}
+
+/* ---- the job ---- */
+
+static void on_peer_down(struct weft_ep *ep, struct weft_peer *peer, enum weft_status why,
+                         void *arg)
+{
+    struct wf_perf *p = arg;
+    (void)ep;
+    (void)peer;
+    (void)why;
+    p->down = true;
+}
+
+static int join(struct wf_perf *p)
+{
+    struct weft_job_params params = WEFT_JOB_PARAMS_INIT;
+    enum weft_status s;
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    params.peer_down = on_peer_down;
+    params.arg = p;
+    s = weft_job_open(&params, &p->job);
+    if (s != WEFT_OK) {
+        fprintf(stderr, "weft perf: joining the job: %s (%s)\n", weft_status_text(s),
+                weft_status_name(s));
+        return -1;
+    }
+    p->rank = weft_job_rank(p->job);
+    p->size = weft_job_size(p->job);
+    p->ep = weft_job_ep(p->job);
+    p->spins = (long)weft_job_local_size(p->job) <= cores ? SPINS_ALONE : SPINS_CROWDED;
+    return 0;
+}
+
+/* Leave with exit code [code], after rank 0 has said why. */
+static int leave(struct wf_perf *p, int code)
+{
+    enum weft_status s = weft_job_barrier(p->job);
+    if (s == WEFT_OK)
+        s = weft_job_close(p->job);
+    if (s != WEFT_OK && code == 0) {
+        wf_perf_fail(p, "leaving the job", s);
+        return 1;
+    }
+    return code;
+}
+
+/* The command line is wrong: one rank says so, if there are ranks. */
+static int refuse(const struct complaint *c)
+{
+    struct wf_perf p = {0};
+    if (join(&p)) {
+        fprintf(stderr, "weft perf: %s\n", c->text);
+        return WF_TOOL_USAGE;
+    }
+    if (p.rank == 0)
+        fprintf(stderr, "weft perf: %s\n", c->text);
+    return leave(&p, WF_TOOL_USAGE);
+}
+
+/* Does the job have the ranks the test is for? Says what to run instead. */
+static bool ranks_fit(const struct wf_perf *p)
+{
+    const struct wf_perf_test *t = p->test;
+    bool fit = p->size == t->ranks || (t->ranks == 0 && (p->size == 2 || !p->o->pairs));
+    if (!fit && p->rank == 0)
+        fprintf(stderr,
+                "weft perf: %s%s runs between two ranks, this job has %u.\n"
+                "Run instead: weft run -n 2 -- weft perf %s%s\n",
+                t->name, t->ranks ? "" : " --pairs", p->size, t->name,
+                p->o->pairs ? " --pairs 15" : "");
+    return fit;
+}
+
+static bool size_fits(const struct wf_perf *p)
+{
+    bool am = !strncmp(p->test->name, "am_", 3);
+    size_t max = am ? weft_am_max(p->ep) : SIZE_MAX_BYTES;
+    if (p->o->size_last <= max)
+        return true;
+    if (p->rank == 0)
+        fprintf(stderr,
+                "weft perf: --size: an active message carries at most %zu bytes; "
+                "WEFT_AM_MAX raises that\n",
+                max);
+    return false;
+}
+
+static int run_job(struct wf_perf *p)
+{
+    if (!ranks_fit(p) || !size_fits(p))
+        return leave(p, WF_TOOL_USAGE);
+    if (p->size == 2)
+        p->peer = weft_job_peer(p->job, 1 - p->rank);
+    p->samples = malloc(sizeof *p->samples);
+    if (!p->samples) {
+        wf_perf_fail(p, "keeping samples", WEFT_ENOMEM);
+        return 1;
+    }
+    if ((p->o->pairs && machine_open(p)) || run_sizes(p))
+        return 1;
+    if (p->has_machine)
+        wf_machine_fini(&p->machine);
+    free(p->samples);
+    return leave(p, 0);
+}
+
+int wf_tool_perf(int argc, char **argv)
+{
+    struct wf_perf_options o = {0};
+    struct complaint c = {{0}};
+    struct wf_perf p = {0};
+    if (parse(argc, argv, &o, &c))
+        return refuse(&c);
+    if (o.help) {
+        wf_perf_usage();
+        return 0;
+    }
+    if (o.limits)
+        return wf_perf_limits(o.json);
+    p.o = &o;
+    p.test = o.test;
+    return join(&p) ? 1 : run_job(&p);
+}

@@ -1,0 +1,543 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "perf_machine.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+/* The memfd, every part on pages of its own: */
+#define AT_SYNC 0u         /* one line for each side's round, 4096 apart */
+#define AT_HEAD 8192u      /* what the ring's reader has taken */
+#define AT_PING 12288u     /* side 0 writes, side 1 polls */
+#define AT_PONG 16384u     /* side 1 writes, side 0 polls */
+#define AT_BOUNCE 20480u   /* both write */
+#define AT_BUFFER 24576u   /* where side 1's private buffer is, for the kernel's copy */
+#define AT_RING (2u << 20) /* 65,536 lines */
+#define AT_COPY (6u << 20) /* the copies' destination */
+#define PAGE_2M ((size_t)2 << 20)
+
+/* Ring of 64-byte lines. Tried here (two Sapphire Rapids cores, million lines/s,
+ * best of 7, by number of lines): 1,024 120, 4,096 200, 16,384 207, 65,536 222
+ * (4 KiB pages: 187): the longer ring is in L3 when its lines come round again,
+ * which answers faster than the other core's L2. A line carries 8 bytes of data
+ * as a small message does; writing and reading all 56 halves the rate. */
+#define RING_LINES 65536u
+/* Lines fetched for writing ahead of the one being written; 4, 8, 16 and 32 are
+ * within 3%, none costs 10 to 60%. */
+#define RING_AHEAD 16u
+/* The reader gives lines back after this many; 8 to 1,024 make no difference. */
+#define RING_BATCH 64u
+
+#define SPIN_TURNS 20000 /* polls, about 1 ms, before the clock and the peer are looked at */
+
+struct line {
+    _Atomic uint64_t seq;
+    uint64_t data[7];
+};
+_Static_assert(sizeof(struct line) == 64, "one line");
+
+/* Fetch the line at [p] for writing; a hint, never faults. The compiler's
+ * builtin is only a read prefetch unless it may assume the instruction. */
+static inline void fetch_for_write(const void *p)
+{
+#if defined(__x86_64__)
+    __asm__ __volatile__("prefetchw %0" : : "m"(*(const char *)p));
+#elif defined(__aarch64__)
+    __asm__ __volatile__("prfm pstl1keep, [%0]" : : "r"(p));
+#else
+    __builtin_prefetch(p, 1);
+#endif
+}
+
+static inline _Atomic uint64_t *word_at(const struct wf_machine *m, size_t offset)
+{
+    return (_Atomic uint64_t *)(void *)(m->mem + offset);
+}
+
+/* Acquire pairs with the release of word_set on the other side. */
+static inline uint64_t word_get(_Atomic uint64_t *w)
+{
+    return atomic_load_explicit(w, memory_order_acquire);
+}
+
+static inline void word_set(_Atomic uint64_t *w, uint64_t v)
+{
+    atomic_store_explicit(w, v, memory_order_release);
+}
+
+/* ---- waiting, bounded ---- */
+
+struct wait {
+    unsigned turns;
+    uint64_t since_ns;
+};
+
+static int peer_is_dead(const struct wf_machine *m)
+{
+    struct pollfd p = {.fd = m->peer_pidfd, .events = POLLIN};
+    return m->peer_pidfd >= 0 && poll(&p, 1, 0) > 0;
+}
+
+/* The slow side of a wait: 1 when it is to end. */
+static __attribute__((noinline, cold)) int wait_look(struct wf_machine *m, struct wait *w)
+{
+    uint64_t now = wf_perf_now_ns();
+    w->turns = 0;
+    if (w->since_ns == 0)
+        w->since_ns = now;
+    if (m->broken || peer_is_dead(m) || now - w->since_ns > WF_MACHINE_PATIENCE_NS) {
+        m->broken = 1;
+        return 1;
+    }
+    sched_yield(); /* the other side may need this core */
+    return 0;
+}
+
+#define WAIT_LOST(m, w, every) (++(w)->turns >= (every) && wait_look((m), (w)))
+
+int wf_machine_sync(struct wf_machine *m)
+{
+    struct wait w = {0, 0};
+    if (m->broken)
+        return -1;
+    word_set(word_at(m, AT_SYNC + 4096u * (unsigned)m->side), ++m->round);
+    while (word_get(word_at(m, AT_SYNC + 4096u * (unsigned)!m->side)) < m->round) {
+        wf_perf_relax();
+        if (WAIT_LOST(m, &w, 200)) /* yields early: side 1 rests here while side 0 copies */
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- set-up ---- */
+
+static size_t round_up(size_t n, size_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+/* Room for an odd number of slots that cover the walk, or for one message. */
+static size_t copy_room(size_t copy_max)
+{
+    size_t walk = WF_MACHINE_WALK + 2 * WF_MACHINE_BIG;
+    return round_up(copy_max > walk ? copy_max : walk, PAGE_2M);
+}
+
+int wf_machine_memfd(size_t copy_max)
+{
+    int fd = memfd_create("weft-perf-machine", MFD_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    if (ftruncate(fd, (off_t)(AT_COPY + copy_room(copy_max))) < 0) {
+        int saved = errno;
+        close(fd);
+        errno = saved;
+        return -1;
+    }
+    return fd;
+}
+
+static void *map_source(size_t len)
+{
+    void *p =
+        mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    return p == MAP_FAILED ? NULL : memset(p, 0x5a, len);
+}
+
+/* Map [fd] at a multiple of 2 MiB, or huge pages are not used. */
+static void *map_aligned(int fd, size_t len)
+{
+    unsigned char *room =
+        mmap(NULL, len + PAGE_2M, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    unsigned char *at, *end;
+    if (room == MAP_FAILED)
+        return NULL;
+    end = room + len + PAGE_2M;
+    at = (unsigned char *)round_up((uintptr_t)room, PAGE_2M);
+    if (at > room)
+        munmap(room, (size_t)(at - room));
+    if (end > at + len)
+        munmap(at + len, (size_t)(end - at) - len);
+    if (mmap(at, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED)
+        return at;
+    munmap(at, len);
+    return NULL;
+}
+
+int wf_machine_init(struct wf_machine *m, int side, int fd, size_t copy_max, pid_t peer)
+{
+    memset(m, 0, sizeof *m);
+    m->side = side;
+    m->peer_pidfd = -1;
+    m->mem_len = AT_COPY + copy_room(copy_max);
+    m->copy_max = copy_max;
+    m->mem = map_aligned(fd, m->mem_len);
+    if (!m->mem)
+        return -1;
+    /* Both are only hints: huge pages give the ring 220 instead of 187 million/s. */
+    (void)madvise(m->mem, m->mem_len, MADV_HUGEPAGE);
+    if (madvise(m->mem, m->mem_len, MADV_POPULATE_WRITE) < 0 && errno == ENOMEM)
+        return -1;
+    m->src = map_source(copy_room(copy_max));
+    m->samples = malloc(sizeof *m->samples);
+    if (!m->src || !m->samples)
+        return -1;
+    return peer ? wf_machine_peer(m, peer) : 0;
+}
+
+int wf_machine_peer(struct wf_machine *m, pid_t peer)
+{
+    m->peer_pidfd = (int)syscall(SYS_pidfd_open, peer, 0);
+    return m->peer_pidfd < 0 ? -1 : 0;
+}
+
+void wf_machine_fini(struct wf_machine *m)
+{
+    if (m->mem)
+        munmap(m->mem, m->mem_len);
+    if (m->src)
+        munmap(m->src, copy_room(m->copy_max));
+    if (m->peer_pidfd >= 0)
+        close(m->peer_pidfd);
+    free(m->samples);
+    memset(m, 0, sizeof *m);
+    m->peer_pidfd = -1;
+    m->broken = 1;
+}
+
+int wf_machine_bind(int cpu)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    return sched_setaffinity(0, sizeof set, &set);
+}
+
+/* ---- lines ---- */
+
+/* Wait until [in] holds [v], keeping [out], the line this side writes next. */
+static inline int line_wait(struct wf_machine *m, _Atomic uint64_t *in, uint64_t v,
+                            const _Atomic uint64_t *out)
+{
+    struct wait w = {0, 0};
+    while (word_get(in) != v) {
+        fetch_for_write((const void *)out);
+        if (WAIT_LOST(m, &w, SPIN_TURNS))
+            return -1;
+    }
+    return 0;
+}
+
+/* Two lines, because a message and its answer are in two places unless both
+ * processes may write both. Tried here in turn, ns one way, medians of 15 on a
+ * fairly quiet machine: plain polling 185 to 220; a pause in the poll 170 to 205;
+ * waiting 50 to 300 ns before the first poll 190 to 220; a new line each time
+ * over 1 MiB 210 to 220; cldemote after the store 200 to 220; MOVDIR64B 420 to
+ * 480; fetching the line to be written next while polling 135 to 200: taken. */
+int wf_machine_line_lat(struct wf_machine *m, uint64_t iters, double *median_ns, double *p99_ns)
+{
+    _Atomic uint64_t *out = word_at(m, m->side ? AT_PONG : AT_PING);
+    _Atomic uint64_t *in = word_at(m, m->side ? AT_PING : AT_PONG);
+    uint64_t base;
+    if (wf_machine_sync(m))
+        return -1;
+    base = m->round << 32; /* values never seen before; rounds are the same on both sides */
+    wf_perf_samples_start(m->samples);
+    for (uint64_t i = 1; i <= iters; i++) {
+        if (m->side && line_wait(m, in, base + i, out))
+            return -1;
+        word_set(out, base + i);
+        wf_perf_samples_add(m->samples);
+        if (!m->side && line_wait(m, in, base + i, out))
+            return -1;
+    }
+    wf_perf_samples_end(m->samples, 2, median_ns, p99_ns);
+    return wf_machine_sync(m);
+}
+
+static inline int bounce_wait(struct wf_machine *m, _Atomic uint64_t *line, uint64_t v)
+{
+    struct wait w = {0, 0};
+    while (word_get(line) != v) {
+        wf_perf_relax();
+        if (WAIT_LOST(m, &w, SPIN_TURNS))
+            return -1;
+    }
+    return 0;
+}
+
+/* The line's owner changes with the poll, so nothing has to be invalidated
+ * before the next store: 65 to 105 ns here where two lines take 135 to 200. */
+int wf_machine_bounce_lat(struct wf_machine *m, uint64_t iters, double *median_ns)
+{
+    _Atomic uint64_t *line = word_at(m, AT_BOUNCE);
+    uint64_t base;
+    double p99;
+    if (wf_machine_sync(m))
+        return -1;
+    base = m->round << 32;
+    wf_perf_samples_start(m->samples);
+    for (uint64_t i = 1; i <= iters; i++) {
+        if (m->side && bounce_wait(m, line, base + 2 * i))
+            return -1;
+        word_set(line, base + 2 * i + (uint64_t)m->side);
+        wf_perf_samples_add(m->samples);
+        if (!m->side && bounce_wait(m, line, base + 2 * i + 1))
+            return -1;
+    }
+    wf_perf_samples_end(m->samples, 2, median_ns, &p99);
+    return wf_machine_sync(m);
+}
+
+static int ring_write(struct wf_machine *m, uint64_t first, uint64_t end)
+{
+    struct line *ring = (struct line *)(void *)(m->mem + AT_RING);
+    uint64_t limit = first + RING_LINES;
+    for (uint64_t i = first; i < end; i++) {
+        struct wait w = {0, 0};
+        struct line *l = &ring[i % RING_LINES];
+        while (i >= limit) {
+            limit = word_get(word_at(m, AT_HEAD)) + RING_LINES;
+            if (i >= limit && WAIT_LOST(m, &w, SPIN_TURNS))
+                return -1;
+        }
+        fetch_for_write(&ring[(i + RING_AHEAD) % RING_LINES]);
+        l->data[0] = i;
+        word_set(&l->seq, i + 1);
+    }
+    return 0;
+}
+
+static int ring_read(struct wf_machine *m, uint64_t first, uint64_t end)
+{
+    struct line *ring = (struct line *)(void *)(m->mem + AT_RING);
+    uint64_t sum = 0;
+    for (uint64_t i = first; i < end; i++) {
+        struct wait w = {0, 0};
+        struct line *l = &ring[i % RING_LINES];
+        while (word_get(&l->seq) != i + 1)
+            if (WAIT_LOST(m, &w, SPIN_TURNS))
+                return -1;
+        sum += l->data[0] ^ i; /* 0 unless the line came without its data */
+        if (i % RING_BATCH == RING_BATCH - 1)
+            word_set(word_at(m, AT_HEAD), i + 1);
+    }
+    word_set(word_at(m, AT_HEAD), end);
+    m->broken |= sum != 0;
+    return m->broken ? -1 : 0;
+}
+
+int wf_machine_line_rate(struct wf_machine *m, uint64_t lines, double *mps)
+{
+    uint64_t first = m->ring_at, start;
+    m->ring_at += lines;
+    if (wf_machine_sync(m))
+        return -1;
+    start = wf_perf_now_ns();
+    if (m->side ? ring_read(m, first, first + lines) : ring_write(m, first, first + lines))
+        return -1;
+    if (wf_machine_sync(m)) /* the last line was read */
+        return -1;
+    *mps = (double)lines * 1e3 / (double)(wf_perf_now_ns() - start);
+    return 0;
+}
+
+/* ---- copies ---- */
+
+/* One copy of a length known at run time only. Tried here, ns at 8 B: libc's
+ * memcpy 3 to 5, rep movsb 8 to 10, a test for the word's size before it 1.4 to
+ * 2.0: taken. At 1 MiB, GB/s: libc's memcpy 34.9, rep movsb 33.7, loops of AVX-512
+ * 32.1, of AVX2 32.3, with lines fetched for writing 34.6, non-temporal 16.0. */
+static inline void copy_one(unsigned char *dst, const unsigned char *src, size_t len)
+{
+    if (len == 8)
+        memcpy(dst, src, 8);
+    else
+        memcpy(dst, src, len);
+}
+
+struct walk {
+    size_t len, stride, slots;
+    size_t src_mask; /* source slots - 1: 8 small ones in turn, or a single big one */
+};
+
+static struct walk walk_of(size_t len)
+{
+    struct walk k = {.len = len, .stride = round_up(len, 8)};
+    k.slots = (WF_MACHINE_WALK + k.stride - 1) / k.stride;
+    k.src_mask = len < WF_MACHINE_BIG ? 7 : 0;
+    if (k.src_mask)
+        k.slots |= 1; /* odd: each pass puts other data into a slot than the one before */
+    return k;
+}
+
+static void copy_loop(struct wf_machine *m, const struct walk *k, uint64_t iters)
+{
+    unsigned char *base = m->mem + AT_COPY, *end = base + k->slots * k->stride, *dst = base;
+    size_t len = k->len;
+    __asm__ __volatile__("" : "+r"(len)); /* the compiler does not know it */
+    for (uint64_t i = 0; i < iters; i++) {
+        unsigned char *src = m->src + (i & k->src_mask) * k->stride;
+        if (!k->src_mask)
+            memcpy(src, &i, sizeof i); /* len >= WF_MACHINE_BIG */
+        copy_one(dst, src, len);
+        dst += k->stride;
+        if (dst == end)
+            dst = base;
+    }
+}
+
+int wf_machine_copy(struct wf_machine *m, size_t len, uint64_t iters, double *ns)
+{
+    struct walk k = walk_of(len);
+    if (len == 0 || len > m->copy_max || wf_machine_sync(m))
+        return -1;
+    if (m->side == 0) {
+        uint64_t start;
+        copy_loop(m, &k, k.slots < iters ? k.slots : iters); /* warm: each page touched */
+        start = wf_perf_now_ns();
+        copy_loop(m, &k, iters);
+        *ns = (double)(wf_perf_now_ns() - start) / (double)iters;
+    }
+    return wf_machine_sync(m);
+}
+
+static int kernel_copy_loop(struct wf_machine *m, size_t len, uint64_t iters, pid_t peer)
+{
+    unsigned char *there = (unsigned char *)(uintptr_t)word_get(word_at(m, AT_BUFFER));
+    struct iovec from = {m->src, len}, to = {there, len};
+    for (uint64_t i = 0; i < iters; i++) {
+        memcpy(m->src, &i, sizeof i);
+        if (process_vm_writev(peer, &from, 1, &to, 1, 0) != (ssize_t)len)
+            return -1;
+    }
+    return 0;
+}
+
+int wf_machine_kernel_copy(struct wf_machine *m, size_t len, uint64_t iters, pid_t peer,
+                           double *gbs)
+{
+    if (len < sizeof iters || len > copy_room(m->copy_max))
+        return -1;
+    if (m->side)
+        word_set(word_at(m, AT_BUFFER), (uint64_t)(uintptr_t)m->src);
+    if (wf_machine_sync(m))
+        return -1;
+    if (m->side == 0) {
+        uint64_t start = wf_perf_now_ns();
+        *gbs = 0;
+        if (kernel_copy_loop(m, len, iters, peer) == 0)
+            *gbs = (double)len * (double)iters / (double)(wf_perf_now_ns() - start);
+    }
+    return wf_machine_sync(m);
+}
+
+/* ---- loopback TCP ---- */
+
+/* Send from or receive into [p] exactly [len] bytes, never sleeping. */
+static int tcp_move(struct wf_machine *m, int fd, int sending, unsigned char *p, size_t len)
+{
+    struct wait w = {0, 0};
+    while (len) {
+        ssize_t n = sending ? send(fd, p, len, MSG_DONTWAIT | MSG_NOSIGNAL)
+                            : recv(fd, p, len, MSG_DONTWAIT);
+        if (n > 0) {
+            p += n;
+            len -= (size_t)n;
+        } else if (n == 0 || (errno != EAGAIN && errno != EINTR) || WAIT_LOST(m, &w, 2000)) {
+            m->broken = 1;
+            return -1;
+        }
+    }
+    return 0;
+}
+
+int wf_machine_tcp_lat(struct wf_machine *m, int fd, uint64_t iters, double *median_ns)
+{
+    uint64_t word;
+    double p99;
+    if (wf_machine_sync(m))
+        return -1;
+    wf_perf_samples_start(m->samples);
+    for (uint64_t i = 1; i <= iters; i++) {
+        word = i;
+        if (m->side && tcp_move(m, fd, 0, (unsigned char *)&word, sizeof word))
+            return -1;
+        if (tcp_move(m, fd, 1, (unsigned char *)&word, sizeof word))
+            return -1;
+        wf_perf_samples_add(m->samples);
+        if (!m->side && tcp_move(m, fd, 0, (unsigned char *)&word, sizeof word))
+            return -1;
+    }
+    wf_perf_samples_end(m->samples, 2, median_ns, &p99);
+    return wf_machine_sync(m);
+}
+
+int wf_machine_tcp_rate(struct wf_machine *m, int fd, size_t len, uint64_t iters, double *gbs)
+{
+    uint64_t start;
+    if (len > copy_room(m->copy_max) || wf_machine_sync(m))
+        return -1;
+    start = wf_perf_now_ns();
+    for (uint64_t i = 0; i < iters; i++)
+        if (tcp_move(m, fd, m->side == 0, m->src, len))
+            return -1;
+    if (wf_machine_sync(m)) /* the last byte was received */
+        return -1;
+    *gbs = (double)len * (double)iters / (double)(wf_perf_now_ns() - start);
+    return 0;
+}
+
+static int tcp_listen(struct sockaddr_in *at)
+{
+    socklen_t len = sizeof *at;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -1;
+    memset(at, 0, sizeof *at);
+    at->sin_family = AF_INET;
+    at->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (bind(fd, (struct sockaddr *)at, len) == 0 && listen(fd, 1) == 0 &&
+        getsockname(fd, (struct sockaddr *)at, &len) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+int wf_machine_tcp_pair(int fds[2])
+{
+    struct sockaddr_in at, from;
+    socklen_t from_len = sizeof from, own_len = sizeof at;
+    int one = 1, listener = tcp_listen(&at);
+    if (listener < 0)
+        return -1;
+    fds[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    fds[1] = -1;
+    if (fds[0] >= 0 && connect(fds[0], (struct sockaddr *)&at, sizeof at) == 0 &&
+        getsockname(fds[0], (struct sockaddr *)&at, &own_len) == 0)
+        fds[1] = accept4(listener, (struct sockaddr *)&from, &from_len, SOCK_CLOEXEC);
+    close(listener);
+    if (fds[1] >= 0 && from.sin_port == at.sin_port &&
+        setsockopt(fds[0], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0 &&
+        setsockopt(fds[1], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0)
+        return 0;
+    if (fds[0] >= 0)
+        close(fds[0]);
+    if (fds[1] >= 0)
+        close(fds[1]);
+    return -1;
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The tables, JSON lines and help of `weft perf`. */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "perf.h"
+
+void wf_perf_usage(void)
+{
+    fputs("usage: weft run -n 2 -- weft perf TEST [OPTIONS]\n"
+          "       weft perf limits [--json]        what the machine itself can do\n\ntests:\n",
+          stdout);
+    for (size_t i = 0; i < wf_perf_tests_count; i++)
+        printf("  %-9s %s\n", wf_perf_tests[i].name, wf_perf_tests[i].doc);
+    fputs("\noptions:\n"
+          "  --size N|N:M   bytes, k and M allowed; N:M doubles from N up to M\n"
+          "  --iters N      operations in each run; default: as many as fill 50 ms\n"
+          "  --pairs N      run the machine's limit and the test in turn, N times: ratios\n"
+          "  --cached       use one place again and again instead of walking 1 MiB\n"
+          "  --json         one object per size instead of a table\n",
+          stdout);
+}
+
+static void json_figure(const char *name, double v)
+{
+    if (v > 0)
+        printf(",\"%s\":%.*f", name, v < 100 ? 3 : 1, v);
+}
+
+static void json_list(const char *name, const double *v, unsigned n)
+{
+    printf(",\"%s\":[", name);
+    for (unsigned i = 0; i < n; i++)
+        printf("%s%.4f", i ? "," : "", v[i]);
+    putchar(']');
+}
+
+static void json_row(const struct wf_perf_row *row)
+{
+    printf("{\"test\":\"%s\",\"size\":%zu,\"iters\":%llu", row->test, row->size,
+           (unsigned long long)row->iters);
+    json_figure("lat_ns", row->median.lat_ns);
+    json_figure("p99_ns", row->median.p99_ns);
+    json_figure("rate_mps", row->median.rate_mps);
+    json_figure("gbs", row->median.gbs);
+    if (row->pairs) {
+        printf(",\"pairs\":%u,\"limit\":\"%s\"", row->pairs, row->limit_name);
+        json_figure("limit_value", row->limit);
+        printf(",\"ratio\":%.4f", row->ratio);
+        json_list("ratios", row->ratios, row->pairs);
+        json_list("limit_values", row->limits, row->pairs);
+    }
+    fputs("}\n", stdout);
+}
+
+static void cell(double v)
+{
+    if (v > 0)
+        printf(" %12.*f", v < 100 ? 2 : 1, v);
+    else
+        printf(" %12s", "-");
+}
+
+void wf_perf_print_head(const struct wf_perf_options *o)
+{
+    if (o->json)
+        return;
+    printf("%-9s %9s %11s %12s %12s %12s %12s\n", "test", "bytes", "iterations", "latency ns",
+           "p99 ns", "million/s", "GB/s");
+    fflush(stdout);
+}
+
+static void table_pairs(const struct wf_perf_row *row)
+{
+    printf("\n%6s %14s %14s %9s\n%6s %14s %14s\n", "pair", row->limit_name, row->test, "ratio", "",
+           row->limit_unit, row->limit_unit);
+    for (unsigned i = 0; i < row->pairs; i++)
+        printf("%6u %14.2f %14.2f %9.3f\n", i + 1, row->limits[i], row->figures[i], row->ratios[i]);
+    printf("median %14.2f %14s %9.3f  (%s / %s)\n\n", row->limit, "", row->ratio, row->test,
+           row->limit_name);
+}
+
+static void table_row(const struct wf_perf_row *row)
+{
+    printf("%-9s ", row->test);
+    if (row->size)
+        printf("%9zu", row->size);
+    else
+        printf("%9s", "-");
+    printf(" %11llu", (unsigned long long)row->iters);
+    cell(row->median.lat_ns);
+    cell(row->median.p99_ns);
+    cell(row->median.rate_mps);
+    cell(row->median.gbs);
+    putchar('\n');
+    if (row->pairs)
+        table_pairs(row);
+}
+
+void wf_perf_print_row(const struct wf_perf_options *o, const struct wf_perf_row *row)
+{
+    if (isatty(STDERR_FILENO))
+        fputs("\r\033[K", stderr);
+    (o->json ? json_row : table_row)(row);
+    fflush(stdout);
+}
+
+void wf_perf_print_progress(const struct wf_perf_options *o, size_t size)
+{
+    if (isatty(STDERR_FILENO) && o->size_last > o->size_first)
+        fprintf(stderr, "\r\033[K%s: %zu bytes, up to %zu", o->test->name, size, o->size_last);
+}

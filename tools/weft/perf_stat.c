@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "perf_stat.h"
+
+#include <stdlib.h>
+
+static int compare_u64(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static int compare_double(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double wf_perf_median(double *v, size_t n)
+{
+    if (n == 0)
+        return 0;
+    qsort(v, n, sizeof *v, compare_double);
+    return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+}
+
+/* Turn the ring of stamps into differences, oldest first; returns how many. */
+static size_t samples_diff(struct wf_perf_samples *s)
+{
+    size_t held = s->count < WF_PERF_SAMPLES ? (size_t)s->count : WF_PERF_SAMPLES;
+    size_t oldest = s->count < WF_PERF_SAMPLES ? 0 : (size_t)(s->count % WF_PERF_SAMPLES);
+    uint64_t before = s->stamp[oldest];
+    size_t n = 0;
+    for (size_t i = 1; i < held; i++) {
+        size_t at = (oldest + i) % WF_PERF_SAMPLES;
+        uint64_t stamp = s->stamp[at];
+        s->stamp[at] = stamp - before;
+        before = stamp;
+        n++;
+    }
+    s->stamp[oldest] = 0; /* the one place that holds no difference: sorts first */
+    return n;
+}
+
+void wf_perf_samples_end(struct wf_perf_samples *s, double parts, double *median, double *p99)
+{
+    uint64_t stamps = wf_perf_stamp() - s->first_stamp;
+    double ns = (double)(wf_perf_now_ns() - s->first_ns);
+    double scale = stamps ? ns / (double)stamps / parts : 0;
+    size_t n = samples_diff(s);
+    if (n == 0) {
+        *median = *p99 = s->count ? ns / parts / (double)s->count : 0;
+        return;
+    }
+    qsort(s->stamp, n + 1, sizeof *s->stamp, compare_u64);
+    *median = (double)s->stamp[1 + n / 2] * scale;
+    *p99 = (double)s->stamp[1 + (n - 1) * 99 / 100] * scale;
+}

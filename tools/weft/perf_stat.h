@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Clocks, samples and medians of `weft perf`; knows nothing of Weft, so that
+ * the machine's limits can be measured with it too. */
+#ifndef WEFT_PERF_STAT_H
+#define WEFT_PERF_STAT_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#if defined(__x86_64__)
+#include <x86intrin.h>
+#endif
+
+static inline uint64_t wf_perf_now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* A cheap stamp in units of its own; wf_perf_samples scales it by the clock. */
+static inline uint64_t wf_perf_stamp(void)
+{
+#if defined(__x86_64__)
+    return __rdtsc();
+#else
+    return wf_perf_now_ns();
+#endif
+}
+
+static inline void wf_perf_relax(void)
+{
+#if defined(__x86_64__)
+    _mm_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("yield" ::: "memory");
+#endif
+}
+
+/* The newest WF_PERF_SAMPLES stamps of a loop, one taken per turn. In a
+ * ping-pong it is taken right after the ping has left, so its cost hides in the
+ * time the answer needs. */
+#define WF_PERF_SAMPLES 65536u
+
+struct wf_perf_samples {
+    uint64_t stamp[WF_PERF_SAMPLES];
+    uint64_t count;
+    uint64_t first_ns, first_stamp;
+};
+
+static inline void wf_perf_samples_start(struct wf_perf_samples *s)
+{
+    s->count = 0;
+    s->first_ns = wf_perf_now_ns();
+    s->first_stamp = wf_perf_stamp();
+}
+
+static inline void wf_perf_samples_add(struct wf_perf_samples *s)
+{
+    s->stamp[s->count++ % WF_PERF_SAMPLES] = wf_perf_stamp();
+}
+
+/* Median and 99th percentile of the time between two neighbouring stamps, in
+ * ns divided by [parts]. Destroys the samples. */
+void wf_perf_samples_end(struct wf_perf_samples *s, double parts, double *median, double *p99);
+
+/* Median of v[0..n); sorts v. 0 when n is 0. */
+double wf_perf_median(double *v, size_t n);
+
+#endif
