@@ -141,7 +141,8 @@ WEFT_API enum weft_status weft_ep_close(struct weft_ep *ep);
 WEFT_API WEFT_MUST_USE enum weft_status weft_ep_address(struct weft_ep *ep, void *buf, size_t *len);
 
 /* Deliver what has arrived: run handlers, retire replies, report lost peers.
- * Bounded work; never blocks.
+ * Room for a message that was refused with AGAIN is an event, too. Bounded
+ * work; never blocks.
  * Returns  the number of events handled, 0 if none; a negative weft_status:
  *          EINVAL | ECONTEXT (inside a handler) | EFORKED */
 WEFT_API int weft_ep_poll(struct weft_ep *ep);

@@ -22,7 +22,7 @@ int wf_log_on(enum wf_log_level level)
 /* One write(2) per line, so that lines of several ranks do not mix. */
 void wf_log(enum wf_log_level level, const char *fmt, ...)
 {
-    static const char *const names[] = { "error", "warning", "info", "debug" };
+    static const char *const names[] = {"error", "warning", "info", "debug"};
     int saved = errno;
     char line[1024];
     va_list ap;

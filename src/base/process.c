@@ -98,6 +98,6 @@ int wf_pidfd_open(int pid)
 
 int wf_pidfd_ended(int pidfd)
 {
-    struct pollfd p = { .fd = pidfd, .events = POLLIN };
+    struct pollfd p = {.fd = pidfd, .events = POLLIN};
     return poll(&p, 1, 0) > 0;
 }

@@ -5,7 +5,8 @@ const char *weft_status_text(enum weft_status status)
 {
     switch ((int)status) {
 #define WEFT_STATUS(name, value, text)                                                             \
-    case value: return text;
+    case value:                                                                                    \
+        return text;
 #include <weft/status.def>
 #undef WEFT_STATUS
     default: return "unknown status";
@@ -16,7 +17,8 @@ const char *weft_status_name(enum weft_status status)
 {
     switch ((int)status) {
 #define WEFT_STATUS(name, value, text)                                                             \
-    case value: return "WEFT_" #name;
+    case value:                                                                                    \
+        return "WEFT_" #name;
 #include <weft/status.def>
 #undef WEFT_STATUS
     default: return "WEFT_?";

@@ -29,11 +29,11 @@ struct param {
 #define FIELD(f) offsetof(struct wf_config, f)
 static const struct param params[] = {
 #define WF_PARAM_UINT(field, name, dflt, min, max, doc)                                            \
-    { name, KIND_UINT, FIELD(field), #dflt, min, max, NULL, doc },
+    {name, KIND_UINT, FIELD(field), #dflt, min, max, NULL, doc},
 #define WF_PARAM_BOOL(field, name, dflt, doc)                                                      \
-    { name, KIND_BOOL, FIELD(field), #dflt, 0, 1, NULL, doc },
+    {name, KIND_BOOL, FIELD(field), #dflt, 0, 1, NULL, doc},
 #define WF_PARAM_ENUM(field, name, dflt, values, doc)                                              \
-    { name, KIND_ENUM, FIELD(field), dflt, 0, 0, values, doc },
+    {name, KIND_ENUM, FIELD(field), dflt, 0, 0, values, doc},
 #include "config/params.def"
 #undef WF_PARAM_UINT
 #undef WF_PARAM_BOOL
@@ -41,7 +41,7 @@ static const struct param params[] = {
 };
 
 /* WEFT_ names that mean something elsewhere: to the tool, tests or front doors. */
-static const char *const known_elsewhere[] = { "WEFT_TEST_", "WEFT_HOOK" };
+static const char *const known_elsewhere[] = {"WEFT_TEST_", "WEFT_HOOK"};
 
 static struct wf_config config;
 static enum weft_status config_status;
@@ -72,8 +72,8 @@ static int parse_uint(const char *text, uint64_t *out)
 
 static int parse_bool(const char *text, int *out)
 {
-    static const char *const names[2][4] = { { "0", "no", "off", "false" },
-                                             { "1", "yes", "on", "true" } };
+    static const char *const names[2][4] = {{"0", "no", "off", "false"},
+                                            {"1", "yes", "on", "true"}};
     for (int v = 0; v < 2; v++)
         for (size_t i = 0; i < 4; i++)
             if (!strcasecmp(text, names[v][i])) {

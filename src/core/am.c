@@ -10,7 +10,7 @@ enum weft_status weft_am_register(struct weft_ep *ep, unsigned handler, weft_am_
         return status;
     if (handler >= WEFT_AM_USER_HANDLERS)
         return WEFT_EINVAL;
-    ep->handlers[handler] = (struct handler){ fn, arg };
+    ep->handlers[handler] = (struct handler){fn, arg};
     return WEFT_OK;
 }
 
@@ -57,8 +57,8 @@ static inline enum weft_status out_check(unsigned handler, const uint32_t *args,
 enum weft_status weft_am_request(struct weft_peer *peer, unsigned handler, const uint32_t *args,
                                  unsigned nargs, const void *data, size_t len, size_t reply_max)
 {
-    struct wf_am_out out = { args, data, (uint32_t)len, (uint32_t)reply_max, (uint16_t)nargs,
-                             (uint8_t)handler };
+    struct wf_am_out out = {
+        args, data, (uint32_t)len, (uint32_t)reply_max, (uint16_t)nargs, (uint8_t)handler};
     enum weft_status status = peer ? wf_ep_check(peer->ep) : WEFT_EINVAL;
     if (__builtin_expect(status != WEFT_OK, 0))
         return status;
@@ -73,7 +73,7 @@ enum weft_status weft_am_request(struct weft_peer *peer, unsigned handler, const
 enum weft_status weft_am_reply(const struct weft_am *am, unsigned handler, const uint32_t *args,
                                unsigned nargs, const void *data, size_t len)
 {
-    struct wf_am_out out = { args, data, (uint32_t)len, 0, (uint16_t)nargs, (uint8_t)handler };
+    struct wf_am_out out = {args, data, (uint32_t)len, 0, (uint16_t)nargs, (uint8_t)handler};
     struct wf_token *token = am ? am->token : NULL;
     enum weft_status status;
     if (!am || !token || !token->can_reply)

@@ -9,8 +9,8 @@
 #include "config/config.h"
 #include "core/core.h"
 
-const struct wf_transport *const wf_transports[WF_TRANSPORTS] = { &wf_loop_transport,
-                                                                  &wf_shm_transport };
+const struct wf_transport *const wf_transports[WF_TRANSPORTS] = {&wf_loop_transport,
+                                                                 &wf_shm_transport};
 
 enum weft_status wf_ep_check_version(uint32_t version)
 {
@@ -68,7 +68,7 @@ static void transports_close(struct weft_ctx *ctx)
 
 static enum weft_status transports_open(struct weft_ctx *ctx)
 {
-    struct wf_tctx_params params = { &ctx->mem, &ctx->self, ctx->life };
+    struct wf_tctx_params params = {&ctx->mem, &ctx->self, ctx->life};
     for (int i = 0; i < WF_TRANSPORTS; i++) {
         enum weft_status status = wf_transports[i]->ctx_open(&params, &ctx->tctx[i]);
         if (status != WEFT_OK) {
@@ -150,7 +150,7 @@ void weft_stat_rows(const struct weft_ctx *ctx, weft_stat_row_fn row, void *arg)
     static const struct {
         const char *name, *doc;
     } rows[] = {
-#define WF_STAT(name, doc) { #name, doc },
+#define WF_STAT(name, doc) {#name, doc},
 #include "config/stats.def"
 #undef WF_STAT
     };
@@ -160,7 +160,8 @@ void weft_stat_rows(const struct weft_ctx *ctx, weft_stat_row_fn row, void *arg)
         return;
     pthread_mutex_lock(&c->lock);
     memcpy(sum, c->past, sizeof sum);
-    wf_list_each(it, &c->eps) {
+    wf_list_each(it, &c->eps)
+    {
         struct weft_ep *ep = wf_container_of(it, struct weft_ep, item);
         for (int i = 0; i < WF_STATS; i++)
             sum[i] += __atomic_load_n(&ep->counters[i], __ATOMIC_RELAXED);

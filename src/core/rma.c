@@ -57,15 +57,15 @@ enum weft_status weft_mr_key(const struct weft_mr *mr, void *buf, size_t *len)
     if (status != WEFT_OK)
         return status;
     r = &mr->region;
-    key = (struct wf_key){ .version = WF_KEY_VERSION,
-                           .access = (uint8_t)r->access,
-                           .size = sizeof key,
-                           .slot = r->slot,
-                           .gen = r->gen,
-                           .slab = r->slab->id,
-                           .offset = r->offset,
-                           .length = r->length,
-                           .token = mr->ctx->self.token[0] };
+    key = (struct wf_key){.version = WF_KEY_VERSION,
+                          .access = (uint8_t)r->access,
+                          .size = sizeof key,
+                          .slot = r->slot,
+                          .gen = r->gen,
+                          .slab = r->slab->id,
+                          .offset = r->offset,
+                          .length = r->length,
+                          .token = mr->ctx->self.token[0]};
     return wf_copy_out(buf, len, &key, sizeof key);
 }
 

@@ -25,7 +25,7 @@ static void backoff_init(struct backoff *b, const struct weft_ep *ep, int64_t ti
 {
     const struct wf_config *c = wf_config();
     unsigned ranks = atomic_load_explicit(&ep->ctx->local_ranks, memory_order_relaxed);
-    *b = (struct backoff){ .spins = ranks > ep->ctx->cores ? 0 : c->spin, .yields = c->yield };
+    *b = (struct backoff){.spins = ranks > ep->ctx->cores ? 0 : c->spin, .yields = c->yield};
     b->until_ns = timeout_ns < 0 ? UINT64_MAX : wf_now_ns() + (uint64_t)timeout_ns;
 }
 
@@ -53,12 +53,18 @@ static struct timespec time_left(const struct backoff *b, uint64_t at_most_ns)
     uint64_t left = b->until_ns > now ? b->until_ns - now : 0;
     if (left > at_most_ns)
         left = at_most_ns;
-    return (struct timespec){ (time_t)(left / 1000000000), (long)(left % 1000000000) };
+    return (struct timespec){(time_t)(left / 1000000000), (long)(left % 1000000000)};
+}
+
+static void nap(const struct backoff *b)
+{
+    struct timespec t = time_left(b, NAP_MAX_NS);
+    nanosleep(&t, NULL);
 }
 
 static enum weft_status sleep_on_fd(struct weft_ep *ep, const struct backoff *b)
 {
-    struct pollfd p = { .fd = ep->event_fd, .events = POLLIN };
+    struct pollfd p = {.fd = ep->event_fd, .events = POLLIN};
     struct timespec left = time_left(b, UINT64_MAX);
     enum weft_status status = weft_ep_arm(ep);
     if (status != WEFT_OK)
@@ -88,6 +94,8 @@ int weft_ep_wait(struct weft_ep *ep, int64_t timeout_ns)
             events = weft_ep_poll(ep);
             if (events || backoff_over(&b))
                 return events;
+            if (status == WEFT_AGAIN) /* armed in vain: no busy loop of system calls */
+                nap(&b);
         }
     }
 }
@@ -114,8 +122,7 @@ enum weft_status weft_word_wait(struct weft_ep *ep, const uint64_t *word, uint64
             if (word_reached(word, at_least))
                 return WEFT_OK;
             if (!backoff_turn(&b)) {
-                struct timespec nap = time_left(&b, NAP_MAX_NS);
-                nanosleep(&nap, NULL);
+                nap(&b);
                 break;
             }
         }

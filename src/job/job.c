@@ -23,7 +23,8 @@ static pid_t open_pid; /* under open_lock: the process in which a job is open; 0
 
 /* ---- peers ---- */
 
-static void on_peer_down(struct weft_ep *ep, struct weft_peer *peer, enum weft_status why, void *arg)
+static void on_peer_down(struct weft_ep *ep, struct weft_peer *peer, enum weft_status why,
+                         void *arg)
 {
     struct weft_job *job = arg;
     int rank = weft_job_peer_rank(job, peer);
@@ -38,7 +39,8 @@ static void on_peer_down(struct weft_ep *ep, struct weft_peer *peer, enum weft_s
 static int compare_address(const void *a, const void *b, void *arg)
 {
     struct weft_peer **peers = arg;
-    uintptr_t x = (uintptr_t)peers[*(const uint32_t *)a], y = (uintptr_t)peers[*(const uint32_t *)b];
+    uintptr_t x = (uintptr_t)peers[*(const uint32_t *)a],
+              y = (uintptr_t)peers[*(const uint32_t *)b];
     return (x > y) - (x < y);
 }
 
@@ -67,7 +69,8 @@ static enum weft_status open_peers(struct weft_job *job, const struct wf_card *c
  * pages in use are few; huge ones would cost 2 MiB at once. */
 static enum weft_status host_board(struct weft_job *job, struct wf_card *card)
 {
-    size_t len = wf_board_size(job->size), slab = (size_t)wf_config()->slab, room = sizeof card->key;
+    size_t len = wf_board_size(job->size), slab = (size_t)wf_config()->slab,
+           room = sizeof card->key;
     enum weft_status s;
     len = len < slab ? slab : len;
     s = weft_mem_alloc(job->ctx, len, WEFT_REMOTE_READ | WEFT_REMOTE_WRITE, &job->board_mr);

@@ -35,9 +35,9 @@ struct weft_job {
     uint64_t passed;
     uint64_t gathers;
 
-    enum weft_status broken;      /* why no collective can succeed any more; OK: not */
-    unsigned failures_seen;       /* of wf_launch_failures */
-    weft_peer_down_fn peer_down;  /* the caller's */
+    enum weft_status broken;     /* why no collective can succeed any more; OK: not */
+    unsigned failures_seen;      /* of wf_launch_failures */
+    weft_peer_down_fn peer_down; /* the caller's */
     void *arg;
     struct wf_launch launch;
 };

@@ -22,19 +22,24 @@
 #define CLOSE_NS 5000000000u
 #define ABORT_NS 2000000000u
 
-/* What a launcher may say when a rank is lost: `weft run` the first, PRRTE any. */
-static pmix_status_t failure_events[] = {PMIX_ERR_PROC_TERM_WO_SYNC, PMIX_ERR_PROC_ABORTED_BY_SIG,
-                                         PMIX_ERR_EXIT_NONZERO_TERM};
+#define RETRY_NS 1000000
+
+/* What a launcher may say when a rank is lost (`weft run` the first, PRRTE any),
+ * and when it ended as it should. */
+static pmix_status_t end_events[] = {PMIX_ERR_PROC_TERM_WO_SYNC, PMIX_ERR_PROC_ABORTED_BY_SIG,
+                                     PMIX_ERR_EXIT_NONZERO_TERM, PMIX_EVENT_PROC_TERMINATED};
+enum { RANK_HERE, RANK_ENDED, RANK_FAILED };
 
 struct wf_launch_mine {
     pmix_proc_t self;
     size_t event_ref;
     uint32_t rank, size, local_rank, local_size;
-    enum weft_status status; /* of the call that runs or ran last */
-    bool running;            /* under lock */
-    _Atomic unsigned failures;
-    _Atomic unsigned char *failed; /* [size], once the size is known */
-    struct wf_card *cards;         /* [size] */
+    enum weft_status status;         /* of the call that runs or ran last */
+    bool running;                    /* under lock */
+    uint64_t deadline_ns;            /* of that call */
+    _Atomic unsigned failures, ends; /* an end is any, a failure too */
+    _Atomic unsigned char *fate;     /* [size], RANK_*, once the size is known */
+    struct wf_card *cards;           /* [size] */
     unsigned char card[WF_CARD_MAX];
     size_t card_len;
     int abort_code;
@@ -93,14 +98,14 @@ static int start_thread(struct call *call)
     return error;
 }
 
-static enum weft_status wait_call(struct wf_launch_mine *m, uint64_t deadline_ns, bool heed_failures)
+static enum weft_status wait_call(struct wf_launch_mine *m, bool heed_ends)
 {
-    const struct timespec end = {.tv_sec = (time_t)(deadline_ns / 1000000000u),
-                                 .tv_nsec = (long)(deadline_ns % 1000000000u)};
+    const struct timespec end = {.tv_sec = (time_t)(m->deadline_ns / 1000000000u),
+                                 .tv_nsec = (long)(m->deadline_ns % 1000000000u)};
     enum weft_status status;
     int late = 0;
     pthread_mutex_lock(&lock);
-    while (m->running && !late && !(heed_failures && atomic_load(&m->failures)))
+    while (m->running && !late && !(heed_ends && atomic_load(&m->ends)))
         late = pthread_cond_timedwait(&change, &lock, &end);
     stuck = m->running;
     status = !m->running ? m->status : late ? WEFT_ETIMEDOUT : WEFT_EPEER;
@@ -115,17 +120,18 @@ static void set_running(struct wf_launch_mine *m, bool running)
     pthread_mutex_unlock(&lock);
 }
 
-/* Run [fn] on its own thread until the deadline or, with [heed_failures], until
- * a rank fails. */
+/* Run [fn] on its own thread until the deadline or, with [heed_ends], until a
+ * rank ends in any way. */
 static enum weft_status call_bounded(struct wf_launch_mine *m,
                                      enum weft_status (*fn)(struct wf_launch_mine *m),
-                                     uint64_t deadline_ns, bool heed_failures)
+                                     uint64_t deadline_ns, bool heed_ends)
 {
     struct call *call = malloc(sizeof *call);
     int error;
     if (!call)
         return WEFT_ENOMEM;
     *call = (struct call){fn, m};
+    m->deadline_ns = deadline_ns;
     set_running(m, true);
     error = start_thread(call);
     if (error) {
@@ -135,7 +141,7 @@ static enum weft_status call_bounded(struct wf_launch_mine *m,
         free(call);
         return WEFT_ESYSTEM;
     }
-    return wait_call(m, deadline_ns, heed_failures);
+    return wait_call(m, heed_ends);
 }
 
 static enum weft_status complain(const char *what, pmix_status_t s)
@@ -144,16 +150,19 @@ static enum weft_status complain(const char *what, pmix_status_t s)
     return s == PMIX_ERR_NOMEM ? WEFT_ENOMEM : WEFT_ESYSTEM;
 }
 
-/* ---- failures, told in the library's thread ---- */
+/* ---- ends of ranks, told in the library's thread ---- */
 
-static void note_failure(struct wf_launch_mine *m, const pmix_proc_t *proc)
+static void note_end(struct wf_launch_mine *m, const pmix_proc_t *proc, bool failed)
 {
+    unsigned char fate = failed ? RANK_FAILED : RANK_ENDED;
     if (strncmp(proc->nspace, m->self.nspace, PMIX_MAX_NSLEN) || proc->rank >= m->size ||
-        proc->rank == m->rank || atomic_exchange(&m->failed[proc->rank], 1))
+        proc->rank == m->rank || atomic_exchange(&m->fate[proc->rank], fate) == fate)
         return;
-    wf_info("the launcher says that rank %u failed", proc->rank);
+    wf_info("the launcher says that rank %u %s", proc->rank, failed ? "failed" : "ended");
     pthread_mutex_lock(&lock);
-    atomic_fetch_add(&m->failures, 1);
+    atomic_fetch_add(&m->ends, 1);
+    if (failed)
+        atomic_fetch_add(&m->failures, 1);
     pthread_cond_broadcast(&change);
     pthread_mutex_unlock(&lock);
 }
@@ -165,11 +174,11 @@ static void on_event(size_t ref, pmix_status_t status, const pmix_proc_t *source
                      pmix_event_notification_cbfunc_fn_t done, void *arg)
 {
     struct wf_launch_mine *m = atomic_load(&current);
-    (void)ref, (void)status, (void)source, (void)results, (void)nresults;
+    (void)ref, (void)source, (void)results, (void)nresults;
     for (size_t i = 0; m && i < ninfo; i++)
-        if (PMIX_CHECK_KEY(&info[i], PMIX_EVENT_AFFECTED_PROC) &&
-            info[i].value.type == PMIX_PROC && info[i].value.data.proc)
-            note_failure(m, info[i].value.data.proc);
+        if (PMIX_CHECK_KEY(&info[i], PMIX_EVENT_AFFECTED_PROC) && info[i].value.type == PMIX_PROC &&
+            info[i].value.data.proc)
+            note_end(m, info[i].value.data.proc, status != PMIX_EVENT_PROC_TERMINATED);
     if (done)
         done(PMIX_EVENT_ACTION_COMPLETE, NULL, 0, NULL, NULL, arg);
 }
@@ -243,17 +252,17 @@ static enum weft_status join(struct wf_launch_mine *m)
         status = get_mates(m, &job);
     if (status)
         goto finalize;
-    m->failed = calloc(m->size, sizeof *m->failed);
+    m->fate = calloc(m->size, sizeof *m->fate);
     m->cards = calloc(m->size, sizeof *m->cards);
     status = WEFT_ENOMEM;
-    if (!m->failed || !m->cards)
+    if (!m->fate || !m->cards)
         goto finalize;
     atomic_store(&current, m);
     /* Without a callback it blocks and returns the handler's number, or an error. */
-    s = PMIx_Register_event_handler(failure_events, WF_ARRAY_LEN(failure_events), NULL, 0, on_event,
-                                    NULL, NULL);
+    s = PMIx_Register_event_handler(end_events, WF_ARRAY_LEN(end_events), NULL, 0, on_event, NULL,
+                                    NULL);
     if (s < 0)
-        wf_info("the launcher does not tell of failures: %s", PMIx_Error_string(s));
+        wf_info("the launcher does not say when a rank ends: %s", PMIx_Error_string(s));
     m->event_ref = s < 0 ? SIZE_MAX : (size_t)s;
     return WEFT_OK;
 finalize:
@@ -276,7 +285,7 @@ static void free_mine(struct wf_launch *launch)
     launch->mine = NULL;
     if (!m || keep)
         return;
-    free((void *)m->failed);
+    free((void *)m->fate);
     free(m->cards);
     free(m);
 }
@@ -325,7 +334,7 @@ static enum weft_status hand_in(struct wf_launch_mine *m)
     return s ? complain("hand in this rank's address", s) : WEFT_OK;
 }
 
-static enum weft_status wait_for_all(void)
+static pmix_status_t fence(void)
 {
     pmix_info_t info;
     pmix_status_t s;
@@ -333,6 +342,22 @@ static enum weft_status wait_for_all(void)
     PMIX_INFO_LOAD(&info, PMIX_COLLECT_DATA, &yes, PMIX_BOOL);
     s = PMIx_Fence(NULL, 0, &info, 1);
     PMIX_INFO_DESTRUCT(&info);
+    return s;
+}
+
+/* A fence ends with PARTIAL_SUCCESS when a member's connection breaks. That may
+ * be one that only leaves an earlier job of the same processes, and is about to
+ * come back: whoever was in that fence tries again, and all meet in one sooner
+ * or later, unless the launcher says that the member has ended. */
+static enum weft_status wait_for_all(struct wf_launch_mine *m)
+{
+    const struct timespec pause = {.tv_nsec = RETRY_NS};
+    pmix_status_t s = fence();
+    while (s == PMIX_ERR_PARTIAL_SUCCESS && !atomic_load(&m->ends) &&
+           wf_now_ns() < m->deadline_ns) {
+        nanosleep(&pause, NULL);
+        s = fence();
+    }
     if (s == PMIX_ERR_PARTIAL_SUCCESS || s == PMIX_ERR_LOST_CONNECTION)
         return WEFT_EPEER;
     return s ? complain("wait for the other ranks", s) : WEFT_OK;
@@ -362,7 +387,7 @@ static enum weft_status exchange(struct wf_launch_mine *m)
 {
     enum weft_status status = hand_in(m);
     if (!status)
-        status = wait_for_all();
+        status = wait_for_all(m);
     for (uint32_t r = 0; !status && r < m->size; r++)
         status = get_card(m, r);
     return status;
@@ -371,14 +396,15 @@ static enum weft_status exchange(struct wf_launch_mine *m)
 static void explain_exchange(const struct wf_launch *launch, enum weft_status status)
 {
     if (status == WEFT_ETIMEDOUT)
-        wf_error("rank %u: not all of the %u ranks opened the job in time (WEFT_JOB_TIMEOUT=%" PRIu64
-                 " ms)",
-                 launch->rank, launch->size, wf_config()->job_timeout_ms);
+        wf_error(
+            "rank %u: not all of the %u ranks opened the job in time (WEFT_JOB_TIMEOUT=%" PRIu64
+            " ms)",
+            launch->rank, launch->size, wf_config()->job_timeout_ms);
     if (status != WEFT_EPEER)
         return;
     for (unsigned r = 0; r < launch->size; r++)
-        if (wf_launch_failed(launch, r)) {
-            wf_error("rank %u: rank %u failed before it opened the job", launch->rank, r);
+        if (atomic_load(&launch->mine->fate[r])) {
+            wf_error("rank %u: rank %u ended before it opened the job", launch->rank, r);
             return;
         }
     wf_error("rank %u: another rank left before it opened the job", launch->rank);
@@ -400,7 +426,8 @@ enum weft_status wf_launch_exchange(struct wf_launch *launch, const struct wf_ca
 
 bool wf_launch_failed(const struct wf_launch *launch, unsigned rank)
 {
-    return launch->mine && rank < launch->size && atomic_load(&launch->mine->failed[rank]);
+    return launch->mine && rank < launch->size &&
+           atomic_load(&launch->mine->fate[rank]) == RANK_FAILED;
 }
 
 unsigned wf_launch_failures(const struct wf_launch *launch)

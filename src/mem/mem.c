@@ -71,7 +71,7 @@ enum weft_status wf_shared_map(int fd, size_t size, int writable, void **base)
 enum weft_status wf_mem_init(struct wf_mem *mem, size_t slab_size)
 {
     void *state;
-    *mem = (struct wf_mem){ .slab_size = slab_size, .state_fd = -1 };
+    *mem = (struct wf_mem){.slab_size = slab_size, .state_fd = -1};
     wf_list_init(&mem->slabs);
     mem->free_slots = NULL;
     mem->state_fd = wf_shared_create("weft-state", WF_MEM_STATE_SIZE, 1, &state);
@@ -170,7 +170,7 @@ enum weft_status wf_mem_region_open(struct wf_mem *mem, size_t len, unsigned acc
                                     struct wf_region *out)
 {
     enum weft_status status = WEFT_ENOMEM;
-    struct wf_region r = { .length = len, .access = access };
+    struct wf_region r = {.length = len, .access = access};
     if (!len || len > SIZE_MAX / 2)
         return len ? WEFT_ENOMEM : WEFT_EINVAL;
     pthread_mutex_lock(&mem->lock);
@@ -218,7 +218,8 @@ int wf_mem_slab_dup(struct wf_mem *mem, uint64_t id, size_t *size)
 {
     int fd = -1;
     pthread_mutex_lock(&mem->lock);
-    wf_list_each(it, &mem->slabs) {
+    wf_list_each(it, &mem->slabs)
+    {
         struct wf_slab *slab = wf_container_of(it, struct wf_slab, item);
         if (slab->id == id) {
             fd = fcntl(slab->fd, F_DUPFD_CLOEXEC, 0);

@@ -109,12 +109,12 @@ static enum weft_status loop_ep_open(struct wf_tctx *tctx, const struct wf_tep_p
     struct loop_tep *t = calloc(1, sizeof *t);
     if (!t)
         return WEFT_ENOMEM;
-    t->base = (struct wf_tep){ .transport = &wf_loop_transport,
-                               .events = params->events,
-                               .owner = params->owner,
-                               .counters = params->counters,
-                               .event_fd = params->event_fd,
-                               .am_max = params->am_max };
+    t->base = (struct wf_tep){.transport = &wf_loop_transport,
+                              .events = params->events,
+                              .owner = params->owner,
+                              .counters = params->counters,
+                              .event_fd = params->event_fd,
+                              .am_max = params->am_max};
     t->ctx = LOOP_OF(tctx, loop_ctx);
     t->address = params->address;
     t->shuffle = wf_config()->shuffle;
@@ -219,14 +219,14 @@ static void deliver(struct loop_tep *t, uint32_t slot, bool reply)
 {
     struct loop_slot *s = &t->slots[slot];
     struct loop_msg *m = &s->msg[reply];
-    struct loop_token token = { .base = { .tep = &t->base }, .slot = slot };
-    struct weft_am am = { .data = payload_of(t, slot, reply),
-                          .len = m->len,
-                          .args = m->args,
-                          .nargs = m->nargs,
-                          .handler = m->handler,
-                          .is_reply = reply,
-                          .token = &token };
+    struct loop_token token = {.base = {.tep = &t->base}, .slot = slot};
+    struct weft_am am = {.data = payload_of(t, slot, reply),
+                         .len = m->len,
+                         .args = m->args,
+                         .nargs = m->nargs,
+                         .handler = m->handler,
+                         .is_reply = reply,
+                         .token = &token};
     if (!reply) {
         am.reply_max = m->reply_max;
         am.can_reply = m->reply_max != 0;

@@ -20,8 +20,8 @@ static void link_open(struct shm_ctx *ctx, int sock)
         close(sock);
         return;
     }
-    link->sock = (struct shm_watch){ SHM_WATCH_LINK_SOCK, sock };
-    link->pid = (struct shm_watch){ SHM_WATCH_LINK_PID, -1 };
+    link->sock = (struct shm_watch){SHM_WATCH_LINK_SOCK, sock};
+    link->pid = (struct shm_watch){SHM_WATCH_LINK_PID, -1};
     link->answer_fd = -1;
     wf_list_init(&link->rxs);
     wf_list_append(&ctx->links, &link->item);
@@ -69,7 +69,8 @@ void wf_shm_link_down(struct shm_ctx *ctx, struct shm_link *link, enum weft_stat
     link->dead = true;
     wf_shm_watch_close(ctx, &link->sock);
     wf_shm_watch_close(ctx, &link->pid);
-    wf_list_each_safe(it, nx, &link->rxs) {
+    wf_list_each_safe(it, nx, &link->rxs)
+    {
         struct shm_rx *rx = wf_container_of(it, struct shm_rx, link_item);
         wf_list_remove(it);
         wf_store_release(&rx->down, (int)why);
@@ -89,7 +90,7 @@ void wf_shm_link_free(struct shm_ctx *ctx, struct shm_link *link)
 /* Send the link's answer; one that does not fit waits, and with it the link. */
 static void answer_send(struct shm_ctx *ctx, struct shm_link *link)
 {
-    struct epoll_event ev = { .data.ptr = &link->sock };
+    struct epoll_event ev = {.data.ptr = &link->sock};
     bool was = link->blocked;
     link->blocked = wf_packet_send(link->sock.fd, &link->answer, link->answer_type,
                                    &link->answer_fd, link->answer_fd >= 0) &&
@@ -138,7 +139,7 @@ static bool hello_take(struct shm_ctx *ctx, struct shm_link *link, const struct 
 
 static void hello_answer(struct shm_ctx *ctx, struct shm_link *link)
 {
-    struct wf_packet p = { .flags = ctx->membarrier ? WF_PACKET_MEMBARRIER : 0 };
+    struct wf_packet p = {.flags = ctx->membarrier ? WF_PACKET_MEMBARRIER : 0};
     int fd = fcntl(ctx->mem->state_fd, F_DUPFD_CLOEXEC, 0);
     if (fd < 0) {
         wf_error("cannot answer process %u: %m (raise the limit on open files, ulimit -n)",
@@ -180,8 +181,8 @@ static enum weft_status ring_open(struct shm_ctx *ctx, struct shm_link *link,
 static void ring_take(struct shm_ctx *ctx, struct shm_link *link, const struct wf_packet *p,
                       const int fds[3])
 {
-    struct wf_packet out = { .cookie = p->cookie,
-                             .flags = ctx->membarrier ? WF_PACKET_MEMBARRIER : 0 };
+    struct wf_packet out = {.cookie = p->cookie,
+                            .flags = ctx->membarrier ? WF_PACKET_MEMBARRIER : 0};
     int event_fd = -1;
     enum weft_status status = ring_open(ctx, link, p, fds, &event_fd);
     close(fds[0]);
@@ -199,7 +200,7 @@ static void ring_take(struct shm_ctx *ctx, struct shm_link *link, const struct w
 
 static void slab_take(struct shm_ctx *ctx, struct shm_link *link, const struct wf_packet *p)
 {
-    struct wf_packet out = { .u.slab.id = p->u.slab.id };
+    struct wf_packet out = {.u.slab.id = p->u.slab.id};
     size_t size = 0;
     int fd = wf_mem_slab_dup(ctx->mem, p->u.slab.id, &size);
     out.u.slab.size = size;
@@ -258,7 +259,8 @@ void wf_shm_links_down(struct shm_ctx *ctx, const uint64_t token[2], enum weft_s
 {
     while (!ctx->listen_paused && wf_shm_link_accept(ctx))
         ;
-    wf_list_each_safe(it, nx, &ctx->links) {
+    wf_list_each_safe(it, nx, &ctx->links)
+    {
         struct shm_link *link = wf_container_of(it, struct shm_link, item);
         enum weft_status end = WEFT_OK;
         if (!link->dead && (!link->hello || wf_shm_same_token(link->id.token, token)))

@@ -43,7 +43,8 @@ struct shm_mate *wf_shm_mate_get(struct shm_ctx *ctx, const struct wf_process_id
                                  enum weft_status *why)
 {
     struct shm_mate *mate;
-    wf_list_each(it, &ctx->mates) {
+    wf_list_each(it, &ctx->mates)
+    {
         mate = wf_container_of(it, struct shm_mate, item);
         if (wf_shm_same_token(mate->id.token, id->token) && mate->id.pid == id->pid) {
             mate->refs++;
@@ -56,8 +57,8 @@ struct shm_mate *wf_shm_mate_get(struct shm_ctx *ctx, const struct wf_process_id
         return NULL;
     }
     mate->id = *id;
-    mate->sock = (struct shm_watch){ SHM_WATCH_MATE_SOCK, -1 };
-    mate->pid = (struct shm_watch){ SHM_WATCH_MATE_PID, -1 };
+    mate->sock = (struct shm_watch){SHM_WATCH_MATE_SOCK, -1};
+    mate->pid = (struct shm_watch){SHM_WATCH_MATE_PID, -1};
     wf_list_init(&mate->slabs);
     wf_list_init(&mate->peers);
     *why = is_self(ctx, id) ? WEFT_OK : mate_watch(ctx, mate);
@@ -74,7 +75,7 @@ struct shm_mate *wf_shm_mate_get(struct shm_ctx *ctx, const struct wf_process_id
 /* Unwatched at once; freed by the service thread, which may hold its events. */
 void wf_shm_mate_unref(struct shm_ctx *ctx, struct shm_mate *mate)
 {
-    struct wf_packet bye = { 0 };
+    struct wf_packet bye = {0};
     if (--mate->refs)
         return;
     if (mate->sock.fd >= 0)
@@ -98,8 +99,7 @@ void wf_shm_mate_free(struct shm_ctx *ctx, struct shm_mate *mate)
 {
     wf_shm_watch_close(ctx, &mate->sock);
     wf_shm_watch_close(ctx, &mate->pid);
-    wf_list_each_safe(it, nx, &mate->slabs)
-        slab_free(wf_container_of(it, struct shm_slab, item));
+    wf_list_each_safe(it, nx, &mate->slabs) slab_free(wf_container_of(it, struct shm_slab, item));
     if (mate->state)
         munmap(mate->state, WF_MEM_STATE_SIZE);
     wf_list_remove(&mate->item);
@@ -123,7 +123,8 @@ void wf_shm_mate_down(struct shm_ctx *ctx, struct shm_mate *mate, enum weft_stat
     wf_shm_mate_forget(mate);
     wf_shm_watch_close(ctx, &mate->sock);
     wf_shm_watch_close(ctx, &mate->pid);
-    wf_list_each(it, &mate->slabs) {
+    wf_list_each(it, &mate->slabs)
+    {
         struct shm_slab *slab = wf_container_of(it, struct shm_slab, item);
         if (slab->status == WEFT_PENDING)
             slab->status = why;
@@ -163,8 +164,8 @@ static enum weft_status peer_check(const struct shm_ctx *ctx, struct shm_mate *m
  * kernel queues both the connection and what is sent until it is accepted. */
 enum weft_status wf_shm_mate_connect(struct shm_ctx *ctx, struct shm_mate *mate)
 {
-    struct sockaddr_un sa = { .sun_family = AF_UNIX };
-    struct wf_packet hello = { .flags = ctx->membarrier ? WF_PACKET_MEMBARRIER : 0 };
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
+    struct wf_packet hello = {.flags = ctx->membarrier ? WF_PACKET_MEMBARRIER : 0};
     enum weft_status status;
     char name[64];
     int sock;
@@ -199,7 +200,8 @@ enum weft_status wf_shm_mate_connect(struct shm_ctx *ctx, struct shm_mate *mate)
 
 static struct shm_tx *tx_of_cookie(struct shm_mate *mate, uint32_t cookie)
 {
-    wf_list_each(it, &mate->peers) {
+    wf_list_each(it, &mate->peers)
+    {
         struct shm_peer *peer = wf_container_of(it, struct shm_peer, mate_item);
         if (peer->tx && peer->tx->cookie == cookie)
             return peer->tx;
@@ -209,19 +211,22 @@ static struct shm_tx *tx_of_cookie(struct shm_mate *mate, uint32_t cookie)
 
 /* The receiver can be woken from now on. The order matters: the descriptor,
  * then no more fences, then one wake for what the sender could not announce. */
-static void ring_ready(struct shm_ctx *ctx, struct shm_mate *mate, const struct wf_packet *p, int fd)
+static void ring_ready(struct shm_ctx *ctx, struct shm_mate *mate, const struct wf_packet *p,
+                       int fd)
 {
     struct shm_tx *tx = tx_of_cookie(mate, p->cookie);
+    bool fresh = tx && wf_load_relaxed(&tx->wake_fd) < 0;
     uint64_t one = 1;
-    if (!tx || wf_load_relaxed(&tx->wake_fd) >= 0) {
-        close(fd);
-        return;
+    if (fresh) {
+        wf_store_release(&tx->wake_fd, fd);
+        if (ctx->membarrier && (p->flags & WF_PACKET_MEMBARRIER))
+            wf_store_release(&tx->fence, 0);
     }
-    wf_store_release(&tx->wake_fd, fd);
-    if (ctx->membarrier && (p->flags & WF_PACKET_MEMBARRIER))
-        wf_store_release(&tx->fence, 0);
+    /* Also for a connection that was closed meanwhile: it may have sent. */
     if (write(fd, &one, sizeof one) < 0 && errno != EAGAIN)
         wf_warn("cannot wake process %u: %m", mate->id.pid);
+    if (!fresh)
+        close(fd);
 }
 
 static void ring_refused(struct shm_mate *mate, const struct wf_packet *p)
@@ -237,7 +242,8 @@ static void ring_refused(struct shm_mate *mate, const struct wf_packet *p)
 static void slab_answer(struct shm_ctx *ctx, struct shm_mate *mate, const struct wf_packet *p,
                         int fd)
 {
-    wf_list_each_safe(it, nx, &mate->slabs) {
+    wf_list_each_safe(it, nx, &mate->slabs)
+    {
         struct shm_slab *slab = wf_container_of(it, struct shm_slab, item);
         void *base;
         if (slab->id != p->u.slab.id || slab->status != WEFT_PENDING)
@@ -373,7 +379,8 @@ static enum weft_status retry(struct shm_ctx *ctx, struct shm_mate *mate, struct
 
 static struct shm_slab *slab_find(struct shm_mate *mate, uint64_t id)
 {
-    wf_list_each(it, &mate->slabs) {
+    wf_list_each(it, &mate->slabs)
+    {
         struct shm_slab *slab = wf_container_of(it, struct shm_slab, item);
         if (slab->id == id && (slab->status == WEFT_OK || slab->status == WEFT_PENDING))
             return slab;
@@ -429,7 +436,7 @@ static enum weft_status slab_get(struct shm_ctx *ctx, struct shm_mate *mate, uin
         if (ask)
             slab_map_own(ctx, slab);
     } else {
-        struct wf_packet p = { .u.slab.id = id };
+        struct wf_packet p = {.u.slab.id = id};
         status = retry(ctx, mate, ask ? &p : NULL, until);
         if (status != WEFT_OK && ask)
             slab->status = status; /* never asked: nobody will answer */

@@ -6,9 +6,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static const int8_t fds_of[WF_PACKET_TYPES] = {
-    [WF_PACKET_WELCOME] = 1, [WF_PACKET_RING] = 3, [WF_PACKET_RING_OK] = 1, [WF_PACKET_SLAB_OK] = 1
-};
+static const int8_t fds_of[WF_PACKET_TYPES] = {[WF_PACKET_WELCOME] = 1,
+                                               [WF_PACKET_RING] = 3,
+                                               [WF_PACKET_RING_OK] = 1,
+                                               [WF_PACKET_SLAB_OK] = 1};
 
 static int ring_ok(const struct wf_packet *p)
 {
@@ -44,9 +45,9 @@ int wf_packet_send(int sock, struct wf_packet *packet, enum wf_packet_type type,
     union {
         struct cmsghdr align;
         char room[CMSG_SPACE(WF_PACKET_FDS * sizeof(int))];
-    } control = { .room = { 0 } };
-    struct iovec iov = { packet, sizeof *packet };
-    struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
+    } control = {.room = {0}};
+    struct iovec iov = {packet, sizeof *packet};
+    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
     packet->magic = WF_PACKET_MAGIC;
     packet->version = WF_PACKET_VERSION;
     packet->type = (uint8_t)type;
@@ -92,17 +93,18 @@ int wf_packet_recv(int sock, struct wf_packet *packet, int fds[WF_PACKET_FDS], i
         char room[CMSG_SPACE(2 * WF_PACKET_FDS * sizeof(int))];
     } control;
     struct wf_packet raw;
-    struct iovec iov = { &raw, sizeof raw };
-    struct msghdr msg = { .msg_iov = &iov,
-                          .msg_iovlen = 1,
-                          .msg_control = &control,
-                          .msg_controllen = sizeof control };
+    struct iovec iov = {&raw, sizeof raw};
+    struct msghdr msg = {.msg_iov = &iov,
+                         .msg_iovlen = 1,
+                         .msg_control = &control,
+                         .msg_controllen = sizeof control};
     ssize_t n = recvmsg(sock, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     int got;
     if (n <= 0)
         return (int)n;
     got = take_fds(&msg, fds);
-    if (!(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) && !wf_packet_parse(&raw, (size_t)n, got, packet)) {
+    if (!(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) &&
+        !wf_packet_parse(&raw, (size_t)n, got, packet)) {
         *nfds = got;
         return 1;
     }

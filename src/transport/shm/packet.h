@@ -28,7 +28,8 @@ enum wf_packet_type {
     WF_PACKET_TYPES
 };
 
-#define WF_PACKET_MEMBARRIER 1 /* flags: this process is registered for, and can issue, membarrier */
+#define WF_PACKET_MEMBARRIER                                                                       \
+    1 /* flags: this process is registered for, and can issue, membarrier */
 
 struct wf_packet {
     uint32_t magic;

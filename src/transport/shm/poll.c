@@ -21,11 +21,10 @@ bool wf_sleep_register(void)
            !syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
 }
 
-void wf_sleep_barrier(bool membarrier)
+bool wf_sleep_barrier(bool membarrier)
 {
     atomic_thread_fence(memory_order_seq_cst);
-    if (membarrier)
-        (void)syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
+    return !membarrier || !syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
 }
 
 static void rx_drop(struct shm_tep *t, uint32_t i)
@@ -71,7 +70,8 @@ static int peer_report(struct shm_tep *t, struct shm_peer *peer, enum weft_statu
 static int peers_down(struct shm_tep *t)
 {
     int events = 0;
-    wf_list_each(it, &t->peers) {
+    wf_list_each(it, &t->peers)
+    {
         struct shm_peer *peer = wf_container_of(it, struct shm_peer, tep_item);
         int down = wf_load_acquire(&peer->down);
         if (down && !peer->reported)
@@ -152,7 +152,7 @@ static bool shuffle_add(struct shm_tep *t, size_t *n, struct shm_rx *rx, struct 
         t->items = more;
         t->items_room = room;
     }
-    t->items[(*n)++] = (struct shm_shuffle_item){ rx, tx, at };
+    t->items[(*n)++] = (struct shm_shuffle_item){rx, tx, at};
     return true;
 }
 
@@ -176,6 +176,7 @@ static size_t shuffle_collect(struct shm_tep *t)
 static int poll_shuffled(struct shm_tep *t)
 {
     size_t n = shuffle_collect(t);
+    int events = (int)n;
     for (size_t i = n; i > 1; i--) {
         size_t j = wf_rand(&t->rand) % i;
         struct shm_shuffle_item swap = t->items[i - 1];
@@ -189,6 +190,11 @@ static int poll_shuffled(struct shm_tep *t)
         else if (it->tx && wf_load_relaxed(&it->tx->down) != WEFT_EPROTO)
             (void)wf_shm_tx_deliver(it->tx, it->at);
     }
+    for (uint32_t i = 0; i < t->ntx; i++)
+        if (wf_shm_tx_room(t->tx[i])) {
+            t->tx[i]->wants_room = false;
+            events++;
+        }
     for (size_t i = 0; i < n; i++) {
         struct shm_shuffle_item *it = &t->items[i];
         if (it->rx)
@@ -196,7 +202,7 @@ static int poll_shuffled(struct shm_tep *t)
         else
             wf_shm_tx_retire(it->tx, 1);
     }
-    return (int)n;
+    return events;
 }
 
 int wf_shm_poll(struct wf_tep *tep)
@@ -207,6 +213,10 @@ int wf_shm_poll(struct wf_tep *tep)
         closed_sweep(t);
     if (__builtin_expect(wf_load_acquire(&t->inbox), 0))
         events += inbox_handle(t);
+    if (__builtin_expect(t->retry, 0)) {
+        t->retry = false;
+        events++;
+    }
     if (t->shuffle)
         return events + poll_shuffled(t);
     for (uint32_t i = 0; i < t->nrx; i++)
@@ -227,13 +237,13 @@ static void say(struct shm_tep *t, bool asleep)
 static bool pending(struct shm_tep *t)
 {
     closed_sweep(t);
-    if (wf_load_acquire(&t->inbox))
+    if (wf_load_acquire(&t->inbox) || t->retry)
         return true;
     for (uint32_t i = 0; i < t->nrx; i++)
         if (wf_shm_rx_ready(t->rx[i], t->rx[i]->head))
             return true;
     for (uint32_t i = 0; i < t->ntx; i++)
-        if (wf_shm_tx_reply_ready(t->tx[i], t->tx[i]->due_head))
+        if (wf_shm_tx_reply_ready(t->tx[i], t->tx[i]->due_head) || wf_shm_tx_room(t->tx[i]))
             return true;
     return false;
 }
@@ -244,9 +254,8 @@ enum weft_status wf_shm_arm(struct wf_tep *tep)
     say(t, true);
     t->armed = true;
     WF_HOOK("arm.said");
-    wf_sleep_barrier(t->ctx->membarrier);
     wf_shm_count(t, WF_STAT_ARMED);
-    return pending(t) ? WEFT_AGAIN : WEFT_OK;
+    return !wf_sleep_barrier(t->ctx->membarrier) || pending(t) ? WEFT_AGAIN : WEFT_OK;
 }
 
 void wf_shm_disarm(struct wf_tep *tep)

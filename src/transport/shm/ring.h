@@ -32,7 +32,6 @@
 #define WF_SHM_NO_PLACE 0xff
 #define WF_SHM_BLOCK 64 /* granule of the payload area */
 #define WF_SHM_ARGS_BLOCK 64
-#define WF_SHM_REPLIED 1 /* reply_max of a reply's ready word */
 
 enum wf_shm_line_flags {
     WF_SHM_BESIDE = 1,    /* request: block at [where] holds arguments, then payload */
@@ -77,13 +76,6 @@ static inline uint64_t wf_shm_ready(uint32_t pos, uint32_t len, uint32_t reply_m
 static inline int wf_shm_is_ready(uint64_t ready, uint32_t pos)
 {
     return (uint32_t)ready == pos + 1;
-}
-
-/* A reply slot whose requests wanted no reply was never written: its zeroes
- * must not pass for position 2^32 - 1. */
-static inline int wf_shm_reply_is_ready(uint64_t ready, uint32_t pos)
-{
-    return wf_shm_is_ready(ready, pos) && ready >> 48 == WF_SHM_REPLIED;
 }
 
 static inline void wf_shm_header_read(struct wf_shm_header *h, const struct wf_shm_line *line,

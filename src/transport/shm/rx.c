@@ -66,7 +66,7 @@ void wf_shm_rx_refuse(struct shm_rx *rx, enum weft_status why)
 static void reply_publish(struct shm_rx *rx, struct wf_shm_reply *r, uint32_t pos, uint32_t len)
 {
     WF_HOOK("reply.data");
-    wf_store_release(&r->line.ready, wf_shm_ready(pos, len, WF_SHM_REPLIED)); /* "reply" */
+    wf_store_release(&r->line.ready, wf_shm_ready(pos, len, 0)); /* "reply" */
     WF_HOOK("reply.published");
     if (wf_sleep_must_wake(&rx->segs->fwd->sleep_epoch, &rx->epoch_seen, rx->fence))
         wake_sender(rx);
@@ -120,8 +120,9 @@ bool wf_shm_rx_ready(const struct shm_rx *rx, uint32_t pos)
 }
 
 /* Where the payload of a checked header is; null if the header lies. */
-static inline const uint8_t *request_payload(const struct shm_rx *rx, const struct wf_shm_line *line,
-                                      const struct wf_shm_header *h)
+static inline const uint8_t *request_payload(const struct shm_rx *rx,
+                                             const struct wf_shm_line *line,
+                                             const struct wf_shm_header *h)
 {
     const struct wf_shm_geometry *g = &rx->segs->geometry;
     uint64_t at = (uint64_t)h->where * WF_SHM_BLOCK;
@@ -135,7 +136,8 @@ static inline const uint8_t *request_payload(const struct shm_rx *rx, const stru
     return at + h->len <= g->payload ? rx->payload + at : NULL;
 }
 
-__attribute__((noinline, cold)) static int request_bad(struct shm_rx *rx, const struct wf_shm_header *h)
+__attribute__((noinline, cold)) static int request_bad(struct shm_rx *rx,
+                                                       const struct wf_shm_header *h)
 {
     wf_error("peer process %u: message with %u bytes, %u arguments, block %u, place %u breaks the "
              "protocol; dropping the connection",
@@ -214,6 +216,9 @@ void wf_shm_rx_publish(struct shm_rx *rx, uint32_t head)
     rx->head = head;
     WF_HOOK("head.store");
     wf_store_release(&rx->back->head, head); /* "head" */
+    /* The sender may sleep because it had no room. */
+    if (wf_sleep_must_wake(&rx->segs->fwd->sleep_epoch, &rx->epoch_seen, rx->fence))
+        wake_sender(rx);
 }
 
 __attribute__((noinline)) static int rx_burst(struct shm_rx *rx, uint64_t ready, int budget)

@@ -27,7 +27,7 @@ void wf_shm_socket_name(const uint64_t token[2], char name[static 64])
 
 int wf_shm_watch_add(struct shm_ctx *ctx, struct shm_watch *w, uint32_t events)
 {
-    struct epoll_event ev = { .events = events, .data.ptr = w };
+    struct epoll_event ev = {.events = events, .data.ptr = w};
     return epoll_ctl(ctx->epoll_fd, EPOLL_CTL_ADD, w->fd, &ev);
 }
 
@@ -60,7 +60,8 @@ void wf_shm_process_down(struct shm_ctx *ctx, const uint64_t token[2], enum weft
 {
     /* Its messages first: none is delivered after its peers were told. */
     wf_shm_links_down(ctx, token, why);
-    wf_list_each(m, &ctx->mates) {
+    wf_list_each(m, &ctx->mates)
+    {
         struct shm_mate *mate = wf_container_of(m, struct shm_mate, item);
         if (wf_shm_same_token(mate->id.token, token))
             wf_shm_mate_down(ctx, mate, why);
@@ -100,12 +101,14 @@ static void event_handle(struct shm_ctx *ctx, const struct epoll_event *ev)
 /* Objects are freed here alone, after the round whose events may name them. */
 static void reap(struct shm_ctx *ctx)
 {
-    wf_list_each_safe(l, lnext, &ctx->links) {
+    wf_list_each_safe(l, lnext, &ctx->links)
+    {
         struct shm_link *link = wf_container_of(l, struct shm_link, item);
         if (link->dead)
             wf_shm_link_free(ctx, link);
     }
-    wf_list_each_safe(m, mnext, &ctx->gone) {
+    wf_list_each_safe(m, mnext, &ctx->gone)
+    {
         struct shm_mate *mate = wf_container_of(m, struct shm_mate, item);
         if (!mate->refs)
             wf_shm_mate_free(ctx, mate);
@@ -140,7 +143,7 @@ static void *service_main(void *arg)
 
 static enum weft_status listen_open(struct shm_ctx *ctx)
 {
-    struct sockaddr_un sa = { .sun_family = AF_UNIX };
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
     char name[64];
     socklen_t len;
     ctx->listen.kind = SHM_WATCH_LISTEN;
@@ -168,7 +171,8 @@ static enum weft_status thread_start(struct shm_ctx *ctx)
     int err;
     sigfillset(&all);
     pthread_attr_init(&attr);
-    (void)pthread_attr_setstacksize(&attr, stack > (size_t)PTHREAD_STACK_MIN ? stack : (size_t)PTHREAD_STACK_MIN);
+    (void)pthread_attr_setstacksize(
+        &attr, stack > (size_t)PTHREAD_STACK_MIN ? stack : (size_t)PTHREAD_STACK_MIN);
     pthread_sigmask(SIG_SETMASK, &all, &old); /* signals are the application's */
     err = pthread_create(&ctx->thread, &attr, service_main, ctx);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
@@ -208,13 +212,15 @@ enum weft_status wf_shm_service_start(struct shm_ctx *ctx)
 /* Says goodbye to everyone, so that leaving is told from dying. */
 static void farewell(struct shm_ctx *ctx)
 {
-    struct wf_packet bye = { 0 };
-    wf_list_each(m, &ctx->mates) {
+    struct wf_packet bye = {0};
+    wf_list_each(m, &ctx->mates)
+    {
         struct shm_mate *mate = wf_container_of(m, struct shm_mate, item);
         if (mate->sock.fd >= 0)
             (void)wf_packet_send(mate->sock.fd, &bye, WF_PACKET_BYE, NULL, 0);
     }
-    wf_list_each(l, &ctx->links) {
+    wf_list_each(l, &ctx->links)
+    {
         struct shm_link *link = wf_container_of(l, struct shm_link, item);
         if (link->sock.fd >= 0)
             (void)wf_packet_send(link->sock.fd, &bye, WF_PACKET_BYE, NULL, 0);
@@ -230,7 +236,8 @@ void wf_shm_service_stop(struct shm_ctx *ctx)
     pthread_join(ctx->thread, NULL);
     pthread_mutex_lock(&ctx->lock);
     farewell(ctx);
-    wf_list_each_safe(l, lnext, &ctx->links) {
+    wf_list_each_safe(l, lnext, &ctx->links)
+    {
         struct shm_link *link = wf_container_of(l, struct shm_link, item);
         wf_shm_link_down(ctx, link, WEFT_ECLOSED);
         wf_shm_link_free(ctx, link);

@@ -13,7 +13,7 @@
 #include "transport/shm/sleep.h"
 
 /* Contexts whose mates' memory a forked child must let go of. */
-static struct wf_list fork_list = { &fork_list, &fork_list };
+static struct wf_list fork_list = {&fork_list, &fork_list};
 static pthread_mutex_t fork_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 
@@ -34,11 +34,11 @@ static void fork_parent(void)
 /* The child: no generation matches any more, and the contexts are forgotten. */
 static void fork_child(void)
 {
-    wf_list_each(it, &fork_list) {
+    wf_list_each(it, &fork_list)
+    {
         struct shm_ctx *ctx = wf_container_of(it, struct shm_ctx, fork_item);
-        struct shm_mate own = { .state = (uint64_t *)(void *)ctx->mem->state };
-        wf_list_each(m, &ctx->mates)
-            wf_shm_mate_forget(wf_container_of(m, struct shm_mate, item));
+        struct shm_mate own = {.state = (uint64_t *)(void *)ctx->mem->state};
+        wf_list_each(m, &ctx->mates) wf_shm_mate_forget(wf_container_of(m, struct shm_mate, item));
         wf_shm_mate_forget(&own);
         pthread_mutex_unlock(&ctx->lock);
     }
@@ -57,7 +57,8 @@ static int shm_probe(char *note, size_t room)
     int fd = wf_shared_create("weft-probe", 4096, 1, &p);
     bool membarrier = wf_config()->membarrier && wf_sleep_register();
     if (fd < 0) {
-        snprintf(note, room, "memfd_create or its seals are missing (Linux 5.1 or later is needed)");
+        snprintf(note, room,
+                 "memfd_create or its seals are missing (Linux 5.1 or later is needed)");
         return 0;
     }
     close(fd);
@@ -117,7 +118,8 @@ static void shm_ctx_close(struct wf_tctx *tctx)
 
 struct shm_tep *wf_shm_tep_find(struct shm_ctx *ctx, uint16_t ep, uint32_t gen)
 {
-    wf_list_each(it, &ctx->teps) {
+    wf_list_each(it, &ctx->teps)
+    {
         struct shm_tep *t = wf_container_of(it, struct shm_tep, item);
         if (t->address.ep == ep && t->address.ep_gen == gen)
             return t;
@@ -135,12 +137,12 @@ static enum weft_status shm_ep_open(struct wf_tctx *tctx, const struct wf_tep_pa
         free(t);
         return WEFT_ENOMEM;
     }
-    t->base = (struct wf_tep){ .transport = &wf_shm_transport,
-                               .events = params->events,
-                               .owner = params->owner,
-                               .counters = params->counters,
-                               .event_fd = params->event_fd,
-                               .am_max = params->am_max };
+    t->base = (struct wf_tep){.transport = &wf_shm_transport,
+                              .events = params->events,
+                              .owner = params->owner,
+                              .counters = params->counters,
+                              .event_fd = params->event_fd,
+                              .am_max = params->am_max};
     t->ctx = ctx;
     t->address = params->address;
     t->shuffle = c->shuffle;
@@ -162,7 +164,8 @@ static void shm_ep_close(struct wf_tep *tep)
     struct shm_tep *t = SHM_OF(tep, shm_tep);
     pthread_mutex_lock(&t->ctx->lock);
     wf_list_remove(&t->item); /* no new connections from here on */
-    wf_list_each_safe(it, nx, &t->fresh) {
+    wf_list_each_safe(it, nx, &t->fresh)
+    {
         struct shm_rx *rx = wf_container_of(it, struct shm_rx, item);
         wf_list_remove(&rx->item);
         wf_list_remove(&rx->link_item);
@@ -186,11 +189,11 @@ static enum weft_status shm_reach(struct wf_tctx *tctx, const struct wf_address 
 {
     const struct wf_process_id *a = &from->process, *b = &to->process;
     (void)tctx;
-    *why = a->node != b->node       ? "it is on another node"
-           : a->uid != b->uid       ? "it belongs to another user"
-           : a->netns != b->netns   ? "it is in another network namespace"
-           : a->pidns != b->pidns   ? "it is in another PID namespace"
-                                    : NULL;
+    *why = a->node != b->node     ? "it is on another node"
+           : a->uid != b->uid     ? "it belongs to another user"
+           : a->netns != b->netns ? "it is in another network namespace"
+           : a->pidns != b->pidns ? "it is in another PID namespace"
+                                  : NULL;
     return *why ? WEFT_EUNREACH : WEFT_OK;
 }
 

@@ -136,6 +136,7 @@ struct shm_tx {
     _Atomic int fence;   /* by the service thread: 1 until the receiver can membarrier */
     _Atomic int wake_fd; /* by the service thread, once; -1 before */
     uint64_t *sent;      /* counter */
+    bool wants_room;     /* a message was refused; set until head moves */
 
     uint64_t places_free; /* bit mask */
 
@@ -177,7 +178,7 @@ struct shm_rx {
     uint64_t epoch_seen; /* of fwd->sleep_epoch */
     struct shm_segs *segs;
     struct shm_tep *tep;
-    int wake_fd; /* the sender's */
+    int wake_fd;      /* the sender's */
     _Atomic int down; /* by the service thread: 0, or weft_status */
     struct wf_address from;
     struct wf_list item;      /* tep->fresh until the owner takes it; ctx->lock */
@@ -190,6 +191,7 @@ struct shm_tep {
     _Atomic int inbox; /* by the service thread: look at fresh, down flags */
     uint32_t turn;
     bool armed, shuffle;
+    bool retry; /* a connection was refused for now: nothing will announce that it works again */
     uint32_t nrx, ntx, rx_room;
     struct shm_rx **rx;
     struct shm_tx **tx; /* shm_rings entries */
@@ -215,6 +217,7 @@ void wf_shm_segs_unref(struct shm_segs *segs);
 enum weft_status wf_shm_request(struct wf_tpeer *tpeer, const struct wf_am_out *out);
 int wf_shm_tx_poll(struct shm_tx *tx, int budget);
 int wf_shm_tx_deliver(struct shm_tx *tx, uint32_t due_index);
+bool wf_shm_tx_room(const struct shm_tx *tx);
 bool wf_shm_tx_reply_ready(const struct shm_tx *tx, uint32_t due_index);
 void wf_shm_tx_retire(struct shm_tx *tx, uint32_t count);
 void wf_shm_tx_close(struct shm_tx *tx);

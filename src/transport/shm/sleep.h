@@ -24,7 +24,7 @@ static inline bool wf_sleep_must_wake(const _Atomic uint64_t *epoch, uint64_t *s
         atomic_thread_fence(memory_order_seq_cst);
     else
         atomic_signal_fence(memory_order_seq_cst); /* the compiler; membarrier does the rest */
-    e = wf_load_relaxed(epoch);
+    e = wf_load_acquire(epoch);                    /* before the waker looks for the descriptor */
     if (__builtin_expect(e == *seen, 1))
         return false;
     *seen = e;
@@ -40,6 +40,7 @@ static inline void wf_sleep_say(_Atomic uint64_t *epoch, uint64_t *mine, bool as
 }
 
 bool wf_sleep_register(void); /* this process can use membarrier from now on */
-void wf_sleep_barrier(bool membarrier);
+/* False: the kernel refused, and sleeping would lose wakes. */
+bool wf_sleep_barrier(bool membarrier);
 
 #endif

@@ -68,6 +68,7 @@ __attribute__((noinline, cold)) static enum weft_status no_room(struct shm_tx *t
     if (down)
         return (enum weft_status)down;
     wf_shm_count(tx->tep, WF_STAT_AGAIN);
+    tx->wants_room = true; /* its coming is an event */
     return WEFT_AGAIN;
 }
 
@@ -136,7 +137,7 @@ static uint32_t block_fill(struct shm_tx *tx, uint64_t start, uint32_t need,
     uint64_t at = start & (tx->segs->geometry.payload - 1);
     uint8_t *block = tx->payload + at;
     tx->pay_tail = start + need;
-    tx->blocks[tx->block_tail++ & tx->mask] = (struct shm_block){ tx->tail, tx->pay_tail };
+    tx->blocks[tx->block_tail++ & tx->mask] = (struct shm_block){tx->tail, tx->pay_tail};
     if (out->nargs) {
         memcpy(block, out->args, 4u * out->nargs);
         block += WF_SHM_ARGS_BLOCK;
@@ -147,6 +148,17 @@ static uint32_t block_fill(struct shm_tx *tx, uint64_t start, uint32_t need,
     return (uint32_t)(at / WF_SHM_BLOCK);
 }
 
+/* One-way messages leave reply slots as they were, so after 2^32 messages (and,
+ * for a slot never written, at position 2^32 - 1) the old word could pass for
+ * this reply. Before the request is published, it is made to differ. */
+static void due_add(struct shm_tx *tx, struct shm_due due)
+{
+    _Atomic uint64_t *ready = &tx->back->replies[due.pos & tx->mask].line.ready;
+    if (wf_shm_is_ready(wf_load_relaxed(ready), due.pos))
+        wf_store_relaxed(ready, wf_shm_ready(due.pos - 1, 0, 0));
+    tx->due[tx->due_tail++ & tx->mask] = due;
+}
+
 /* A message that is more than one line, or wants a reply. Finds room for all of
  * it before it claims any. */
 static enum weft_status send_large(struct shm_tx *tx, const struct wf_am_out *out)
@@ -154,8 +166,8 @@ static enum weft_status send_large(struct shm_tx *tx, const struct wf_am_out *ou
     struct wf_shm_line *line = &tx->lines[tx->tail & tx->mask];
     bool beside = out->len + 4u * out->nargs > WF_SHM_DATA;
     bool placed = out->reply_max > WF_SHM_DATA + 1;
-    uint32_t need = (uint32_t)wf_align_up((out->nargs ? WF_SHM_ARGS_BLOCK : 0) + out->len,
-                                          WF_SHM_BLOCK);
+    uint32_t need =
+        (uint32_t)wf_align_up((out->nargs ? WF_SHM_ARGS_BLOCK : 0) + out->len, WF_SHM_BLOCK);
     uint8_t place = WF_SHM_NO_PLACE;
     uint64_t start = 0;
     if ((placed && !tx->places_free) || (beside && !block_find(tx, need, &start)))
@@ -164,8 +176,7 @@ static enum weft_status send_large(struct shm_tx *tx, const struct wf_am_out *ou
     if (placed)
         place = place_take(tx);
     if (out->reply_max)
-        tx->due[tx->due_tail++ & tx->mask] =
-            (struct shm_due){ tx->tail, (uint16_t)out->reply_max, place };
+        due_add(tx, (struct shm_due){tx->tail, (uint16_t)out->reply_max, place});
     wf_shm_header_write(line, out->handler, out->nargs, place, beside ? WF_SHM_BESIDE : 0,
                         beside ? block_fill(tx, start, need, out) : 0);
     WF_HOOK("send.header");
@@ -237,6 +248,8 @@ static struct shm_tx *tx_new(struct shm_tep *tep, struct shm_peer *peer,
     tx->back = tx->segs->back;
     tx->places = (uint8_t *)(tx->back->replies + g->slots);
     tx->places_free = g->places == 64 ? ~UINT64_C(0) : (UINT64_C(1) << g->places) - 1;
+    if (tep->armed) /* the reply to this first message must wake, too */
+        wf_sleep_say(&tx->segs->fwd->sleep_epoch, &tx->epoch, true);
     atomic_init(&tx->wake_fd, -1);
     atomic_init(&tx->fence, 1);
     return tx;
@@ -289,8 +302,8 @@ static enum weft_status connect_there(struct shm_tep *tep, struct shm_peer *peer
                                       const int fds[2])
 {
     struct shm_ctx *ctx = tep->ctx;
-    struct wf_packet p = { .flags = ctx->membarrier ? WF_PACKET_MEMBARRIER : 0 };
-    int all[3] = { fds[0], fds[1], tep->base.event_fd };
+    struct wf_packet p = {.flags = ctx->membarrier ? WF_PACKET_MEMBARRIER : 0};
+    int all[3] = {fds[0], fds[1], tep->base.event_fd};
     enum weft_status status = wf_shm_mate_connect(ctx, peer->mate);
     if (status != WEFT_OK)
         return status;
@@ -313,14 +326,15 @@ static enum weft_status connect_there(struct shm_tep *tep, struct shm_peer *peer
 static enum weft_status tx_connect(struct shm_tep *tep, struct shm_peer *peer)
 {
     const struct wf_config *c = wf_config();
-    struct wf_shm_geometry g = { (uint32_t)c->shm_slots, (uint32_t)c->shm_payload, tep->base.am_max,
-                                 (uint32_t)c->shm_places };
+    struct wf_shm_geometry g = {(uint32_t)c->shm_slots, (uint32_t)c->shm_payload, tep->base.am_max,
+                                (uint32_t)c->shm_places};
     enum weft_status status = WEFT_OK;
     struct shm_tx *tx;
-    int fds[2] = { -1, -1 };
+    int fds[2] = {-1, -1};
     if (wf_load_acquire(&peer->down))
         return (enum weft_status)wf_load_relaxed(&peer->down);
     if (tep->ntx == c->shm_rings) {
+        tep->retry = true;
         wf_shm_count(tep, WF_STAT_AGAIN);
         return WEFT_AGAIN;
     }
@@ -338,6 +352,8 @@ static enum weft_status tx_connect(struct shm_tep *tep, struct shm_peer *peer)
     pthread_mutex_unlock(&tep->ctx->lock);
     close(fds[0]);
     close(fds[1]);
+    if (status == WEFT_AGAIN)
+        tep->retry = true;
     if (status == WEFT_OK) {
         tep->tx[tep->ntx++] = tx;
         wf_shm_count(tep, WF_STAT_CONNECTIONS);
@@ -390,7 +406,7 @@ static uint64_t reply_ready_word(const struct shm_tx *tx, const struct shm_due *
 bool wf_shm_tx_reply_ready(const struct shm_tx *tx, uint32_t i)
 {
     const struct shm_due *due = &tx->due[i & tx->mask];
-    return i != tx->due_tail && wf_shm_reply_is_ready(reply_ready_word(tx, due), due->pos);
+    return i != tx->due_tail && wf_shm_is_ready(reply_ready_word(tx, due), due->pos);
 }
 
 /* The payload of a reply whose header was copied and checked; null: it lies. */
@@ -425,10 +441,10 @@ int wf_shm_tx_deliver(struct shm_tx *tx, uint32_t i)
 {
     const struct shm_due *due = &tx->due[i & tx->mask];
     const struct wf_shm_reply *r = &tx->back->replies[due->pos & tx->mask];
-    struct wf_token token = { .tep = &tx->tep->base };
+    struct wf_token token = {.tep = &tx->tep->base};
     struct wf_shm_header h;
     uint32_t args[16];
-    struct weft_am am = { .args = args, .is_reply = 1, .token = &token };
+    struct weft_am am = {.args = args, .is_reply = 1, .token = &token};
     wf_shm_header_read(&h, &r->line, reply_ready_word(tx, due));
     if (h.flags & WF_SHM_NO_REPLY)
         return 0;
@@ -439,8 +455,9 @@ int wf_shm_tx_deliver(struct shm_tx *tx, uint32_t i)
     am.nargs = h.nargs;
     am.handler = h.handler;
     if (h.nargs)
-        memcpy(args, h.flags & WF_SHM_ARGS_NEXT ? (const void *)r->args
-                                                : r->line.data + WF_SHM_DATA - 4u * h.nargs,
+        memcpy(args,
+               h.flags & WF_SHM_ARGS_NEXT ? (const void *)r->args
+                                          : r->line.data + WF_SHM_DATA - 4u * h.nargs,
                4u * h.nargs);
     tx->tep->base.events->deliver(tx->tep->base.owner, &am);
     wf_shm_count(tx->tep, WF_STAT_REPLIES_RECEIVED);
@@ -457,9 +474,19 @@ void wf_shm_tx_retire(struct shm_tx *tx, uint32_t count)
     }
 }
 
+/* Has room come for a message that was refused? */
+bool wf_shm_tx_room(const struct shm_tx *tx)
+{
+    return tx->wants_room && wf_load_acquire(&tx->back->head) != tx->head_seen;
+}
+
 int wf_shm_tx_poll(struct shm_tx *tx, int budget)
 {
     int events = 0;
+    if (__builtin_expect(tx->wants_room, 0) && wf_shm_tx_room(tx)) {
+        tx->wants_room = false;
+        events++;
+    }
     while (budget-- && wf_shm_tx_reply_ready(tx, tx->due_head)) {
         if (wf_shm_tx_deliver(tx, tx->due_head) < 0)
             break;
