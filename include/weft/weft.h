@@ -99,7 +99,9 @@ WEFT_API enum weft_status weft_ctx_close(struct weft_ctx *ctx);
 
 /* Called by weft_ep_poll, at most once per peer, when [peer] can no longer be
  * reached: WEFT_EPEER (died), WEFT_ECLOSED (closed its endpoint or left),
- * WEFT_EPROTO (broke the protocol, connection dropped). May not send; may
+ * WEFT_EPROTO (broke the protocol, connection dropped), WEFT_ELIMIT or
+ * WEFT_ENOMEM (one of the two processes has no descriptors or memory left for
+ * the connection; the log says what to raise). May not send; may
  * note things and read weft_peer_arg. Requests not answered by then never
  * will be. */
 typedef void (*weft_peer_down_fn)(struct weft_ep *ep, struct weft_peer *peer, enum weft_status why,
@@ -241,8 +243,9 @@ WEFT_API size_t weft_am_max(const struct weft_ep *ep);
  *              that a reply of up to reply_max - 1 payload bytes (and 16 args)
  *              never waits: 1 = a reply without payload.
  * Returns  OK (sent, source reusable) | AGAIN (nothing started: poll, try again)
- *          | EINVAL | EMSGSIZE | EPEER | ECLOSED | EPROTO | ELIMIT | ECONTEXT | EFORKED
- *          | EUNREACH | ESYSTEM (connecting failed; the log says how)
+ *          | EINVAL | EHANDLER (id above 239) | EMSGSIZE | EPEER | ECLOSED | EPROTO
+ *          | ELIMIT | ECONTEXT | EFORKED
+ *          | EUNREACH | ENOMEM | ESYSTEM (connecting failed; the log says how)
  * Order    none promised, also between two messages to one peer.
  * Blocks   never; the first message to a peer connects (a few system calls). */
 WEFT_API WEFT_MUST_USE enum weft_status weft_am_request(struct weft_peer *peer, unsigned handler,
@@ -307,7 +310,7 @@ struct weft_remote {
  * region. Waits for that thread at most WEFT_CONNECT_TIMEOUT (10 s): a stopped
  * process is slow, not dead.
  * Returns  OK | EKEY (closed or unknown) | EINVAL | EPEER | ECLOSED | ETIMEDOUT (nothing changed)
- *          | EUNREACH | ENOMEM | ESYSTEM | ELIMIT | ECONTEXT | EFORKED */
+ *          | EPROTO | EUNREACH | ENOMEM | ESYSTEM | ELIMIT | ECONTEXT | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_remote_open(struct weft_peer *peer, const void *key,
                                                          size_t key_len, struct weft_remote **out);
 WEFT_API enum weft_status weft_remote_close(struct weft_remote *remote);

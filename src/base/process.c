@@ -13,6 +13,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#define PF_EXITING 4u /* include/linux/sched.h; proc(5) field 9 */
+
 static const uint64_t no_life;
 const uint64_t *wf_life_word = &no_life;
 
@@ -20,9 +22,27 @@ static uint64_t *life_page; /* private, wiped in children */
 static uint64_t life_count; /* inherited, so a child never repeats a value */
 static pthread_mutex_t life_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void life_wipe(void)
+static void life_fork(void)
 {
-    *life_page = 0;
+    pthread_mutex_lock(&life_lock);
+}
+
+static void life_parent(void)
+{
+    pthread_mutex_unlock(&life_lock);
+}
+
+static void life_child(void)
+{
+    if (life_page)
+        *life_page = 0;
+    pthread_mutex_unlock(&life_lock);
+}
+
+/* From the start, so that no fork can find the lock held by a thread it lacks. */
+__attribute__((constructor)) static void life_init(void)
+{
+    (void)pthread_atfork(life_fork, life_parent, life_child);
 }
 
 uint64_t wf_life_begin(void)
@@ -36,7 +56,6 @@ uint64_t wf_life_begin(void)
         (void)madvise(p, 4096, MADV_WIPEONFORK);
         life_page = p;
         wf_life_word = life_page;
-        pthread_atfork(NULL, NULL, life_wipe);
     }
     if (!*life_page)
         *life_page = ++life_count;
@@ -59,17 +78,33 @@ static ssize_t read_file(const char *path, char *buf, size_t room)
     return n;
 }
 
-uint64_t wf_process_start(int pid)
+/* Field [n] >= 3 of /proc/PID/stat in *out; 0 if there is no such process. */
+static int stat_field(int pid, int n, char out[32])
 {
     char path[64], buf[1024], *p;
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
     if (read_file(path, buf, sizeof buf) <= 0 || !(p = strrchr(buf, ')')))
         return 0;
     /* proc(5): after the command in parentheses comes field 3. */
-    for (int field = 2; field < 22; field++)
+    for (int field = 2; field < n; field++)
         if (!(p = strchr(p + 1, ' ')))
             return 0;
-    return strtoull(p + 1, NULL, 10);
+    snprintf(out, 32, "%.*s", (int)strcspn(p + 1, " \n"), p + 1);
+    return 1;
+}
+
+uint64_t wf_process_start(int pid)
+{
+    char text[32];
+    return stat_field(pid, 22, text) ? strtoull(text, NULL, 10) : 0;
+}
+
+int wf_process_exiting(int pid)
+{
+    char state[32], flags[32];
+    if (!stat_field(pid, 3, state) || !stat_field(pid, 9, flags))
+        return 1;
+    return state[0] == 'Z' || state[0] == 'X' || (strtoul(flags, NULL, 10) & PF_EXITING);
 }
 
 uint64_t wf_namespace_id(const char *name)

@@ -20,6 +20,8 @@ static inline int wf_life_is(uint64_t life)
 
 /* /proc/PID/stat field 22; 0 if there is no such process. */
 uint64_t wf_process_start(int pid);
+/* 1 if [pid] has ended or is ending: its sockets close before its pidfd tells. */
+int wf_process_exiting(int pid);
 /* Inode of /proc/self/ns/NAME; 0 if unknown. */
 uint64_t wf_namespace_id(const char *name);
 /* The node's boot id folded to 64 bits; 0 if unknown. */

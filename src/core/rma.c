@@ -137,7 +137,7 @@ enum weft_status weft_remote_why_(const struct weft_remote *r, uint64_t offset, 
         return WEFT_EACCESS;
     if (__atomic_load_n(r->gen_word, __ATOMIC_ACQUIRE) == r->gen)
         return WEFT_OK; /* cannot be: generations only move on */
-    return r->peer->transport->flush(wf_peer_tpeer(r->peer)) ?: WEFT_EKEY;
+    return r->peer->transport->status(wf_peer_tpeer(r->peer)) ?: WEFT_EKEY;
 }
 
 static enum weft_status refused(const struct weft_remote *r, uint64_t offset, size_t len,

@@ -4,6 +4,9 @@
 #define MAGIC 0x0100445241424657u /* "WFBARD", version 1 */
 #define LINE WF_BOARD_LINE
 #define PAGE 4096u
+#define SETS_MAX 16
+#define FLAGS_MAX 65536u
+#define DEATH ((uint64_t)1 << 63)
 
 struct offsets {
     size_t arrivals, departures, left, flags, outboxes, end;
@@ -17,6 +20,13 @@ static unsigned rounds_for(unsigned n)
     return k;
 }
 
+/* As many as fit in 64 KiB. */
+static unsigned sets_for(unsigned n)
+{
+    size_t one = (size_t)n * rounds_for(n) * LINE, fit = one ? FLAGS_MAX / one : 1;
+    return fit > SETS_MAX ? SETS_MAX : fit ? (unsigned)fit : 1;
+}
+
 static size_t round_up(size_t n, size_t to)
 {
     return (n + to - 1) / to * to;
@@ -26,7 +36,7 @@ static struct offsets layout(unsigned n)
 {
     struct offsets o = {.arrivals = LINE, .departures = 2 * LINE, .left = 3 * LINE};
     o.flags = o.left + round_up((size_t)n * sizeof(uint64_t), LINE);
-    o.outboxes = round_up(o.flags + (size_t)n * rounds_for(n) * LINE, PAGE);
+    o.outboxes = round_up(o.flags + (size_t)sets_for(n) * n * rounds_for(n) * LINE, PAGE);
     o.end = o.outboxes + (size_t)n * 2 * WEFT_JOB_ALLGATHER_MAX;
     return o;
 }
@@ -46,7 +56,9 @@ enum weft_status wf_board_open(struct wf_board *b, void *base, unsigned me, unsi
     struct offsets o = layout(n);
     *b = (struct wf_board){.base = base, .me = me, .n = n, .rounds = rounds_for(n)};
     b->arrivals = word(b, o.arrivals);
-    b->flags = b->base + o.flags;
+    b->all_flags = b->base + o.flags;
+    b->sets = sets_for(n);
+    wf_board_use(b, 0);
     b->outboxes = b->base + o.outboxes;
     if (host) {
         word(b, 0)[1] = n;
@@ -59,34 +71,38 @@ enum weft_status wf_board_open(struct wf_board *b, void *base, unsigned me, unsi
     return WEFT_EPROTO;
 }
 
-void wf_board_depart(struct wf_board *b, uint64_t passed)
+static uint64_t left_word(const struct wf_board *b, unsigned rank)
 {
     struct offsets o = layout(b->n);
+    return __atomic_load_n(word(b, o.left) + rank, __ATOMIC_ACQUIRE); /* "depart" */
+}
+
+void wf_board_depart(struct wf_board *b, uint64_t passed, bool death)
+{
+    struct offsets o = layout(b->n);
+    uint64_t left = (passed + 1) | (death ? DEATH : 0);
     /* "depart": who counts a departure finds the word. */
-    __atomic_store_n(word(b, o.left) + b->me, passed + 1, __ATOMIC_RELEASE);
+    __atomic_store_n(word(b, o.left) + b->me, left, __ATOMIC_RELEASE);
     __atomic_fetch_add(word(b, o.departures), 1, __ATOMIC_RELEASE);
 }
 
-bool wf_board_left(const struct wf_board *b, unsigned rank, uint64_t *passed)
+bool wf_board_left(const struct wf_board *b, unsigned rank)
 {
-    struct offsets o = layout(b->n);
-    uint64_t left;
-    if (!b->base || rank >= b->n)
-        return false;
-    left = __atomic_load_n(word(b, o.left) + rank, __ATOMIC_ACQUIRE); /* "depart" */
-    if (left)
-        *passed = left - 1;
-    return left != 0;
+    return b->base && rank < b->n && left_word(b, rank);
 }
 
-bool wf_board_misses(const struct wf_board *b, uint64_t barrier)
+enum weft_status wf_board_missing(const struct wf_board *b, uint64_t barrier)
 {
     struct offsets o = layout(b->n);
-    uint64_t passed;
+    enum weft_status s = WEFT_OK;
     if (!__atomic_load_n(word(b, o.departures), __ATOMIC_ACQUIRE)) /* "depart" */
-        return false;
-    for (unsigned r = 0; r < b->n; r++)
-        if (wf_board_left(b, r, &passed) && passed < barrier)
-            return true;
-    return false;
+        return WEFT_OK;
+    for (unsigned r = 0; r < b->n; r++) {
+        uint64_t left = left_word(b, r);
+        if (left & DEATH)
+            return WEFT_EPEER;
+        if (left && left <= barrier)
+            s = WEFT_ECLOSED;
+    }
+    return s;
 }

@@ -10,14 +10,15 @@
  * its own mapper drops it (a slab of its own: closing it does not punch it),
  * so the last ones still find the arrivals there, and who left when.
  *
- * Layout, 64-byte lines; n ranks, k rounds of dissemination:
+ * Layout, lines of WF_BOARD_LINE; n ranks, k rounds of dissemination:
  *   line 0          magic, n: a mate compares them
  *   line 1          arrivals: counts up by n per barrier
  *   line 2          departures: how many ranks have left
  *   then            left[n], 8 bytes each, rounded up to a line: 0, or one more
- *                   than the barriers that rank had passed when it left
- *   then            flag[n][k], a line each: the last barrier in which the
- *                   round's partner signalled
+ *                   than the barriers that rank had passed when it left, with the
+ *                   top bit set if it left because another had died
+ *   then            flag[sets][n][k], a line each: the last barrier in which the
+ *                   round's partner signalled; one set is in use (barrier.c)
  *   then            outbox[n][2], WEFT_JOB_ALLGATHER_MAX each
  *
  * All counters only grow, so nothing is ever reset and a rank that runs ahead
@@ -28,7 +29,8 @@
  *   "arrive"   barrier.c: a signal or the arrivals (release) with the wait for
  *              them (acquire): what a rank did before a barrier is seen by who
  *              passed it
- *   "depart"   wf_board_depart (release) with wf_board_left (acquire) */
+ *   "depart"   wf_board_depart (release) with wf_board_left and
+ *              wf_board_missing (acquire) */
 #ifndef WF_JOB_BOARD_H
 #define WF_JOB_BOARD_H
 
@@ -37,13 +39,18 @@
 #include <stdint.h>
 #include <weft/job.h>
 
-#define WF_BOARD_LINE 64
+/* Two cache lines: with one, the adjacent-line prefetcher of x86 takes a mate's
+ * flag along with the own one (2 ranks: barrier over bare exchange up to 1.5,
+ * with two lines up to 1.2). */
+#define WF_BOARD_LINE 128
 
 struct wf_board {
     unsigned char *base; /* null: not open */
     unsigned me, n, rounds;
     uint64_t *arrivals;
-    unsigned char *flags; /* flag[rank][round] */
+    unsigned sets;
+    unsigned char *all_flags;
+    unsigned char *flags; /* of the set in use: flag[rank][round] */
     unsigned char *outboxes;
 };
 
@@ -53,6 +60,12 @@ size_t wf_board_size(unsigned n);
 /* Use [base], zeroed by its host, as rank [me] of [n]. [host]: write the head;
  * otherwise check it. Returns OK | EPROTO */
 enum weft_status wf_board_open(struct wf_board *b, void *base, unsigned me, unsigned n, bool host);
+
+/* Use flag set [set] from the next barrier on; all ranks change together. */
+static inline void wf_board_use(struct wf_board *b, unsigned set)
+{
+    b->flags = b->all_flags + (size_t)set * b->n * b->rounds * WF_BOARD_LINE;
+}
 
 /* In round [k] of a dissemination barrier rank r signals rank r + 2^k. */
 static inline uint64_t *wf_board_flag(const struct wf_board *b, unsigned rank, unsigned k)
@@ -65,11 +78,12 @@ static inline unsigned char *wf_board_outbox(const struct wf_board *b, unsigned 
     return b->outboxes + ((size_t)rank * 2 + half) * WEFT_JOB_ALLGATHER_MAX;
 }
 
-/* Say that this rank leaves, having passed so many barriers. */
-void wf_board_depart(struct wf_board *b, uint64_t passed);
-/* Has [rank] left, and then after how many barriers? */
-bool wf_board_left(const struct wf_board *b, unsigned rank, uint64_t *passed);
-/* Has any rank left that has not passed barrier number [barrier]? */
-bool wf_board_misses(const struct wf_board *b, uint64_t barrier);
+/* Say that this rank leaves, having passed so many barriers, and whether it
+ * knows of a death. */
+void wf_board_depart(struct wf_board *b, uint64_t passed, bool death);
+bool wf_board_left(const struct wf_board *b, unsigned rank);
+/* Has any rank left that has not passed barrier number [barrier]?
+ * OK (none) | ECLOSED | EPEER (because another died) */
+enum weft_status wf_board_missing(const struct wf_board *b, uint64_t barrier);
 
 #endif

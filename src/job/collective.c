@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/core.h"
 #include "job/job.h"
 
 /* One barrier is enough. Each rank writes its outbox, all meet, each reads all.
@@ -24,17 +25,14 @@ static enum weft_status gather(struct weft_job *job, const void *mine, size_t le
 
 enum weft_status weft_job_allgather(struct weft_job *job, const void *mine, size_t len, void *all)
 {
-    int events;
-    if (!job || (len && (!mine || !all)))
-        return WEFT_EINVAL;
-    if (len > WEFT_JOB_ALLGATHER_MAX)
-        return WEFT_EMSGSIZE;
-    events = weft_ep_poll(job->ep);
-    if (events < 0)
-        return (enum weft_status)events;
-    if (!len)
-        return wf_job_meet(job, 0);
-    return gather(job, mine, len, all);
+    enum weft_status s = job ? wf_ep_check(job->ep) : WEFT_EINVAL;
+    if (!s && len && (!mine || !all))
+        s = WEFT_EINVAL;
+    if (!s && len > WEFT_JOB_ALLGATHER_MAX)
+        s = WEFT_EMSGSIZE;
+    if (s)
+        return s;
+    return len ? gather(job, mine, len, all) : weft_job_barrier(job);
 }
 
 /* ---- memory on every rank ---- */

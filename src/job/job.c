@@ -28,9 +28,8 @@ static void on_peer_down(struct weft_ep *ep, struct weft_peer *peer, enum weft_s
 {
     struct weft_job *job = arg;
     int rank = weft_job_peer_rank(job, peer);
-    uint64_t passed;
     /* Who left the job properly may end any way it likes. */
-    if (rank >= 0 && !job->broken && !wf_board_left(&job->board, (unsigned)rank, &passed))
+    if (rank >= 0 && !job->broken && !wf_board_left(&job->board, (unsigned)rank))
         job->broken = why;
     if (job->peer_down)
         job->peer_down(ep, peer, why, job->arg);
@@ -197,6 +196,8 @@ static enum weft_status meet_all(struct weft_job *job, const struct wf_card *min
     count_cores(job, cards);
     /* Nobody leaves before everyone has the board. */
     s = wf_job_meet(job, deadline_ns);
+    if (!s)
+        s = wf_job_tune(job, deadline_ns);
     if (s)
         wf_error("rank %u: the job could not be opened: %s", job->rank, weft_status_text(s));
     return s;
@@ -226,7 +227,7 @@ static enum weft_status open_parts(struct weft_job *job)
 static void close_parts(struct weft_job *job)
 {
     if (job->board.base)
-        wf_board_depart(&job->board, job->passed);
+        wf_board_depart(&job->board, job->passed, job->broken == WEFT_EPEER);
     if (job->board_remote)
         (void)weft_remote_close(job->board_remote);
     if (job->board_mr)

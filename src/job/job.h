@@ -46,4 +46,8 @@ struct weft_job {
  * unless that is 0. */
 enum weft_status wf_job_meet(struct weft_job *job, uint64_t deadline_ns);
 
+/* Collective, once, before the first gather: find the fastest place for the
+ * barrier's flags. */
+enum weft_status wf_job_tune(struct weft_job *job, uint64_t deadline_ns);
+
 #endif

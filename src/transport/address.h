@@ -80,7 +80,8 @@ static inline enum weft_status wf_key_parse(const void *buf, size_t len, struct 
     if (len < sizeof k)
         return WEFT_EINVAL;
     memcpy(&k, buf, sizeof k);
-    if (k.size != sizeof k || !k.length || k.offset + k.length < k.length)
+    /* Generation words of wiped and never used slots are even. */
+    if (k.size != sizeof k || !k.length || k.offset + k.length < k.length || !(k.gen & 1))
         return WEFT_EINVAL;
     *out = k;
     return WEFT_OK;

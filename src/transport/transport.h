@@ -21,8 +21,9 @@
  *     until deliver returns, also if deliver sends a reply.
  *  4. poll delivers each message exactly once, does bounded work per call, and
  *     is never called from inside deliver.
- *  5. After [events->peer_down] for a peer nothing of it is delivered, and its
- *     memory is not touched again.
+ *  5. After [events->peer_down] for a peer nothing of it is delivered; what it
+ *     had sent is delivered before. After EPEER its memory is not touched again
+ *     (closing one endpoint leaves its process's regions as they are).
  *  6. arm returns OK only if an event that comes after it makes the endpoint's
  *     event descriptor readable; what came before makes it return AGAIN.
  *  7. A transport's own threads never touch the data path. */
@@ -152,6 +153,9 @@ struct wf_transport {
 
     /* All puts to [tpeer] are visible at its process. */
     enum weft_status (*flush)(struct wf_tpeer *tpeer);
+
+    /* Can [tpeer] be reached? OK or why not; not a hot path. */
+    enum weft_status (*status)(struct wf_tpeer *tpeer);
 };
 
 extern const struct wf_transport wf_loop_transport;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/rand.h"
 #include "base/util.h"
 #include "config/config.h"
@@ -48,7 +49,7 @@ struct loop_tep {
     uint8_t *payload;        /* 2 * SLOTS * am_max: request, reply of each slot */
     uint32_t next;           /* slot to try first, to send and to deliver */
     uint32_t busy;           /* slots not free */
-    bool shuffle;
+    bool shuffle, armed;
     uint64_t rand;
 };
 
@@ -180,6 +181,15 @@ static void msg_fill(struct loop_tep *t, uint32_t slot, bool reply, const struct
         memcpy(payload_of(t, slot, reply), out->data, out->len);
 }
 
+/* The owner itself sends while it is armed. */
+static void loop_wake(struct loop_tep *t)
+{
+    uint64_t one = 1;
+    t->armed = false;
+    if (write(t->base.event_fd, &one, sizeof one) < 0)
+        wf_error("cannot wake an endpoint: %m");
+}
+
 static enum weft_status loop_request(struct wf_tpeer *tpeer, const struct wf_am_out *out)
 {
     struct loop_tep *t = LOOP_OF(tpeer->tep, loop_tep);
@@ -196,6 +206,8 @@ static enum weft_status loop_request(struct wf_tpeer *tpeer, const struct wf_am_
     t->slots[slot].state = SLOT_REQUEST;
     t->next = (slot + 1) % SLOTS;
     t->busy++;
+    if (t->armed)
+        loop_wake(t);
     count(t, WF_STAT_REQUESTS_SENT);
     return WEFT_OK;
 }
@@ -266,12 +278,14 @@ static int loop_poll(struct wf_tep *tep)
 
 static enum weft_status loop_arm(struct wf_tep *tep)
 {
-    return LOOP_OF(tep, loop_tep)->busy ? WEFT_AGAIN : WEFT_OK;
+    struct loop_tep *t = LOOP_OF(tep, loop_tep);
+    t->armed = !t->busy;
+    return t->armed ? WEFT_OK : WEFT_AGAIN;
 }
 
 static void loop_disarm(struct wf_tep *tep)
 {
-    (void)tep;
+    LOOP_OF(tep, loop_tep)->armed = false;
 }
 
 static enum weft_status loop_remote_map(struct wf_tpeer *tpeer, const struct wf_key *key,
@@ -287,7 +301,9 @@ static enum weft_status loop_remote_map(struct wf_tpeer *tpeer, const struct wf_
     if (!(map = malloc(sizeof *map)))
         return WEFT_ENOMEM;
     fd = wf_mem_slab_dup(ctx->mem, key->slab, &size);
-    if (fd >= 0 && key->offset <= size && key->length <= size - key->offset)
+    if (fd >= 0 && key->offset <= size && key->length <= size - key->offset &&
+        __atomic_load_n((const uint64_t *)(const void *)ctx->mem->state + key->slot,
+                        __ATOMIC_ACQUIRE) == key->gen)
         status = wf_shared_map(fd, size, 1, &map->base);
     if (fd >= 0)
         close(fd);
@@ -320,6 +336,12 @@ static enum weft_status loop_flush(struct wf_tpeer *tpeer)
     return WEFT_OK;
 }
 
+static enum weft_status loop_status(struct wf_tpeer *tpeer)
+{
+    (void)tpeer;
+    return WEFT_OK;
+}
+
 const struct wf_transport wf_loop_transport = {
     .name = "loop",
     .caps = WF_CAP_MAPS | WF_CAP_SLEEP,
@@ -341,4 +363,5 @@ const struct wf_transport wf_loop_transport = {
     .remote_map = loop_remote_map,
     .remote_unmap = loop_remote_unmap,
     .flush = loop_flush,
+    .status = loop_status,
 };

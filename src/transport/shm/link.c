@@ -13,6 +13,10 @@
 #include "base/process.h"
 #include "transport/shm/shm.h"
 
+/* Connections that one process may hold to this one: 64 endpoints with
+ * WEFT_SHM_RINGS' default each. Each costs a descriptor and two mappings here. */
+#define RINGS_MAX 4096u
+
 static void link_open(struct shm_ctx *ctx, int sock)
 {
     struct shm_link *link = calloc(1, sizeof *link);
@@ -53,6 +57,7 @@ bool wf_shm_link_accept(struct shm_ctx *ctx)
                      "try again");
             (void)epoll_ctl(ctx->epoll_fd, EPOLL_CTL_DEL, ctx->listen.fd, NULL);
             ctx->listen_paused = true;
+            wf_shm_tick(ctx);
         }
         return false;
     }
@@ -87,23 +92,38 @@ void wf_shm_link_free(struct shm_ctx *ctx, struct shm_link *link)
     free(link);
 }
 
+/* Room in the socket is announced; room for descriptors is not, the next tick
+ * tries. The other side's end is always announced. */
+static void link_interest(struct shm_ctx *ctx, struct shm_link *link)
+{
+    struct epoll_event ev = {.data.ptr = &link->sock};
+    ev.events = link->later ? 0 : link->blocked ? EPOLLOUT : EPOLLIN;
+    if (link->sock.fd >= 0 && epoll_ctl(ctx->epoll_fd, EPOLL_CTL_MOD, link->sock.fd, &ev))
+        wf_error("epoll_ctl: %m");
+}
+
+static void answer_drop(struct shm_link *link)
+{
+    link->blocked = link->later = false;
+    if (link->answer_fd >= 0)
+        close(link->answer_fd);
+    link->answer_fd = -1;
+}
+
 /* Send the link's answer; one that does not fit waits, and with it the link. */
 static void answer_send(struct shm_ctx *ctx, struct shm_link *link)
 {
-    struct epoll_event ev = {.data.ptr = &link->sock};
-    bool was = link->blocked;
-    link->blocked = wf_packet_send(link->sock.fd, &link->answer, link->answer_type,
-                                   &link->answer_fd, link->answer_fd >= 0) &&
-                    (errno == EAGAIN || errno == ETOOMANYREFS || errno == ENOBUFS);
-    if (!link->blocked && link->answer_fd >= 0) {
-        close(link->answer_fd);
-        link->answer_fd = -1;
-    }
-    if (was == link->blocked)
-        return;
-    ev.events = link->blocked ? EPOLLOUT : EPOLLIN;
-    if (epoll_ctl(ctx->epoll_fd, EPOLL_CTL_MOD, link->sock.fd, &ev))
-        wf_error("epoll_ctl: %m");
+    int failed = wf_packet_send(link->sock.fd, &link->answer, link->answer_type, &link->answer_fd,
+                                link->answer_fd >= 0)
+                     ? errno
+                     : 0;
+    link->later = failed == ETOOMANYREFS || failed == ENOBUFS || failed == ENOMEM;
+    link->blocked = link->later || failed == EAGAIN;
+    if (link->later)
+        wf_shm_tick(ctx);
+    if (!link->blocked)
+        answer_drop(link);
+    link_interest(ctx, link);
 }
 
 static void answer(struct shm_ctx *ctx, struct shm_link *link, enum wf_packet_type type, int fd,
@@ -128,6 +148,8 @@ static bool hello_take(struct shm_ctx *ctx, struct shm_link *link, const struct 
     link->flags = p->flags;
     link->hello = true;
     link->pid.fd = wf_pidfd_open((int)cred.pid);
+    if (link->pid.fd < 0 && errno != ESRCH)
+        wf_warn("cannot watch process %u: %m; its death shows by its socket alone", link->id.pid);
     /* Gone already, or its pid is another's by now: what it sent still counts,
      * and the socket's end tells the rest. */
     if (link->pid.fd >= 0 && wf_process_start((int)cred.pid) != link->id.start) {
@@ -141,13 +163,37 @@ static void hello_answer(struct shm_ctx *ctx, struct shm_link *link)
 {
     struct wf_packet p = {.flags = ctx->membarrier ? WF_PACKET_MEMBARRIER : 0};
     int fd = fcntl(ctx->mem->state_fd, F_DUPFD_CLOEXEC, 0);
-    if (fd < 0) {
-        wf_error("cannot answer process %u: %m (raise the limit on open files, ulimit -n)",
-                 link->id.pid);
-        wf_shm_link_down(ctx, link, WEFT_ESYSTEM);
+    if (fd >= 0) {
+        answer(ctx, link, WF_PACKET_WELCOME, fd, &p);
         return;
     }
-    answer(ctx, link, WF_PACKET_WELCOME, fd, &p);
+    wf_error("cannot answer process %u: %m (raise the limit on open files, ulimit -n); will try "
+             "again",
+             link->id.pid);
+    link->blocked = link->later = link->greet = true;
+    link_interest(ctx, link);
+    wf_shm_tick(ctx);
+}
+
+/* At a tick: what failed for want of descriptors once more. */
+void wf_shm_link_later(struct shm_ctx *ctx, struct shm_link *link)
+{
+    link->later = link->blocked = false;
+    if (link->greet) {
+        link->greet = false;
+        hello_answer(ctx, link);
+    } else {
+        answer_send(ctx, link);
+    }
+    if (!link->blocked)
+        wf_shm_link_event(ctx, link, SHM_WATCH_LINK_SOCK, 0);
+}
+
+static unsigned rings_of(const struct shm_link *link)
+{
+    unsigned n = 0;
+    wf_list_each(it, &link->rxs) n++;
+    return n;
 }
 
 static enum weft_status ring_open(struct shm_ctx *ctx, struct shm_link *link,
@@ -158,8 +204,12 @@ static enum weft_status ring_open(struct shm_ctx *ctx, struct shm_link *link,
     enum weft_status why = WEFT_ENOMEM;
     struct shm_segs *segs;
     struct shm_rx *rx;
-    if (!tep || !wf_shm_same_token(p->u.ring.from.process.token, link->id.token))
-        return tep ? WEFT_EPROTO : WEFT_ECLOSED;
+    if (!tep)
+        return WEFT_ECLOSED;
+    if (memcmp(&p->u.ring.from.process, &link->id, sizeof link->id) || !wf_shm_is_eventfd(fds[2]))
+        return WEFT_EPROTO;
+    if (rings_of(link) >= RINGS_MAX)
+        return WEFT_ELIMIT;
     *event_fd = fcntl(tep->base.event_fd, F_DUPFD_CLOEXEC, 0);
     if (*event_fd < 0)
         return WEFT_ELIMIT;
@@ -179,16 +229,21 @@ static enum weft_status ring_open(struct shm_ctx *ctx, struct shm_link *link,
 }
 
 static void ring_take(struct shm_ctx *ctx, struct shm_link *link, const struct wf_packet *p,
-                      const int fds[3])
+                      const int fds[3], int nfds)
 {
     struct wf_packet out = {.cookie = p->cookie,
                             .flags = ctx->membarrier ? WF_PACKET_MEMBARRIER : 0};
     int event_fd = -1;
-    enum weft_status status = ring_open(ctx, link, p, fds, &event_fd);
-    close(fds[0]);
-    close(fds[1]);
+    enum weft_status status =
+        nfds == WF_PACKET_LOST ? WEFT_ELIMIT : ring_open(ctx, link, p, fds, &event_fd);
+    if (status == WEFT_ELIMIT)
+        wf_error("cannot take a connection of process %u: it has %u (at most %u), or out of "
+                 "descriptors (raise the limit on open files, ulimit -n)",
+                 link->id.pid, rings_of(link), RINGS_MAX);
+    for (int i = 0; i < nfds; i++)
+        if (i < 2 || status != WEFT_OK)
+            close(fds[i]);
     if (status != WEFT_OK) {
-        close(fds[2]);
         if (status == WEFT_EPROTO)
             wf_error("process %u offered a ring that cannot be trusted (not sealed, or too short); "
                      "refused",
@@ -204,6 +259,7 @@ static void slab_take(struct shm_ctx *ctx, struct shm_link *link, const struct w
     size_t size = 0;
     int fd = wf_mem_slab_dup(ctx->mem, p->u.slab.id, &size);
     out.u.slab.size = size;
+    out.u.slab.status = fd < 0 && errno == EMFILE ? WEFT_ELIMIT : WEFT_EKEY;
     answer(ctx, link, fd < 0 ? WF_PACKET_SLAB_NO : WF_PACKET_SLAB_OK, fd, &out);
 }
 
@@ -218,7 +274,7 @@ static void packet_take(struct shm_ctx *ctx, struct shm_link *link, const struct
             goto refuse;
         hello_answer(ctx, link);
         return;
-    case WF_PACKET_RING: ring_take(ctx, link, p, fds); return;
+    case WF_PACKET_RING: ring_take(ctx, link, p, fds, nfds); return;
     case WF_PACKET_SLAB: slab_take(ctx, link, p); return;
     case WF_PACKET_BYE: link->farewell = true; return;
     default: break; /* an answer: only clients get those */
@@ -242,8 +298,11 @@ static enum weft_status link_read(struct shm_ctx *ctx, struct shm_link *link)
             packet_take(ctx, link, &p, fds, nfds);
             continue;
         }
-        if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        if (got < 0 && errno == EAGAIN)
             return WEFT_OK;
+        /* Once, and ahead of the packets, if the other side closed with some unread. */
+        if (got < 0 && (errno == ECONNRESET || errno == EINTR))
+            continue;
         if (got < 0 && errno == EPROTO) {
             wf_warn("a process sent something that is no packet; its connection is closed");
             return WEFT_EPROTO;
@@ -253,40 +312,59 @@ static enum weft_status link_read(struct shm_ctx *ctx, struct shm_link *link)
     return WEFT_OK;
 }
 
-/* Everything that [token]'s process still said counts, also a connection that
- * nobody accepted yet; then its links end. */
-void wf_shm_links_down(struct shm_ctx *ctx, const uint64_t token[2], enum weft_status why)
+/* Take what processes still have to say to this one: [id]'s packets, those of
+ * links that have not said whose they are, and connections nobody accepted yet. */
+void wf_shm_links_read(struct shm_ctx *ctx, const struct wf_process_id *id)
 {
     while (!ctx->listen_paused && wf_shm_link_accept(ctx))
         ;
     wf_list_each_safe(it, nx, &ctx->links)
     {
         struct shm_link *link = wf_container_of(it, struct shm_link, item);
-        enum weft_status end = WEFT_OK;
-        if (!link->dead && (!link->hello || wf_shm_same_token(link->id.token, token)))
-            end = link_read(ctx, link);
-        if (!link->dead && link->hello && wf_shm_same_token(link->id.token, token))
-            wf_shm_link_down(ctx, link, why);
-        else if (!link->dead && end != WEFT_OK)
-            wf_shm_link_down(ctx, link, end);
+        if (!link->dead && (!link->hello || wf_shm_same(&link->id, id)))
+            link->end = link_read(ctx, link);
     }
+}
+
+/* Everything that [id]'s process still said counts; then its links end. */
+void wf_shm_links_down(struct shm_ctx *ctx, const struct wf_process_id *id, enum weft_status why)
+{
+    wf_list_each(it, &ctx->links)
+    {
+        struct shm_link *link = wf_container_of(it, struct shm_link, item);
+        if (!link->dead && link->hello && wf_shm_same(&link->id, id))
+            answer_drop(link); /* nobody waits for it any more, and it holds up the rest */
+    }
+    wf_shm_links_read(ctx, id);
+    wf_list_each_safe(it, nx, &ctx->links)
+    {
+        struct shm_link *link = wf_container_of(it, struct shm_link, item);
+        if (link->dead)
+            continue;
+        if (link->hello && wf_shm_same(&link->id, id))
+            wf_shm_link_down(ctx, link, why);
+        else if (link->end != WEFT_OK)
+            wf_shm_link_down(ctx, link, link->end);
+    }
+    wf_shm_kick(ctx); /* the service thread frees them */
 }
 
 void wf_shm_link_event(struct shm_ctx *ctx, struct shm_link *link, enum shm_watch_kind kind,
                        uint32_t events)
 {
-    enum weft_status end;
     if (link->dead)
         return;
     if (link->blocked && (events & EPOLLOUT))
         answer_send(ctx, link);
-    end = link_read(ctx, link); /* what it said before it died still counts */
+    if (kind == SHM_WATCH_LINK_PID || (events & (EPOLLHUP | EPOLLERR)))
+        answer_drop(link);            /* nobody waits for it, and it holds up the rest */
+    link->end = link_read(ctx, link); /* what it said before it died still counts */
     if (link->dead)
         return;
-    if (end == WEFT_OK && kind == SHM_WATCH_LINK_PID)
-        end = link->farewell ? WEFT_ECLOSED : WEFT_EPEER;
-    if (end == WEFT_EPEER && link->hello)
-        wf_shm_process_down(ctx, link->id.token, end);
-    else if (end != WEFT_OK)
-        wf_shm_link_down(ctx, link, end); /* it closed its side: ours to it is another socket */
+    if (link->end == WEFT_OK && kind == SHM_WATCH_LINK_PID)
+        link->end = link->farewell ? WEFT_ECLOSED : WEFT_EPEER;
+    if (link->end == WEFT_EPEER && link->hello)
+        wf_shm_process_down(ctx, &link->id, link->end);
+    else if (link->end != WEFT_OK)
+        wf_shm_link_down(ctx, link, link->end); /* it closed its side: ours is another socket */
 }

@@ -17,7 +17,7 @@
 
 static bool is_self(const struct shm_ctx *ctx, const struct wf_process_id *id)
 {
-    return wf_shm_same_token(id->token, ctx->self.token);
+    return wf_shm_same(id, &ctx->self);
 }
 
 /* Watch [mate]'s life by a pidfd. The start time tells a reused pid. */
@@ -34,6 +34,7 @@ static enum weft_status mate_watch(struct shm_ctx *ctx, struct shm_mate *mate)
             close(mate->pid.fd);
         mate->pid.fd = -1;
         mate->down = WEFT_EPEER;
+        wf_shm_links_down(ctx, &mate->id, WEFT_EPEER); /* its messages come first */
         return WEFT_OK;
     }
     return wf_shm_watch_add(ctx, &mate->pid, EPOLLIN) ? WEFT_ESYSTEM : WEFT_OK;
@@ -46,7 +47,7 @@ struct shm_mate *wf_shm_mate_get(struct shm_ctx *ctx, const struct wf_process_id
     wf_list_each(it, &ctx->mates)
     {
         mate = wf_container_of(it, struct shm_mate, item);
-        if (wf_shm_same_token(mate->id.token, id->token) && mate->id.pid == id->pid) {
+        if (wf_shm_same(&mate->id, id)) {
             mate->refs++;
             return mate;
         }
@@ -109,9 +110,10 @@ void wf_shm_mate_free(struct shm_ctx *ctx, struct shm_mate *mate)
 /* Zeroes over its generation words: no remote of it matches from here on. */
 void wf_shm_mate_forget(struct shm_mate *mate)
 {
-    if (mate->state)
-        (void)mmap(mate->state, WF_MEM_STATE_SIZE, PROT_READ,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    if (mate->state && mmap(mate->state, WF_MEM_STATE_SIZE, PROT_READ,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+        wf_error("cannot wipe the state of process %u: %m; puts to it may seem to succeed",
+                 mate->id.pid);
 }
 
 /* [mate] is gone: every remote of it fails from here on, then its peers learn it. */
@@ -140,11 +142,12 @@ static enum weft_status connect_failed(struct shm_ctx *ctx, struct shm_mate *mat
     if (errno == EAGAIN) /* its backlog is full */
         return WEFT_AGAIN;
     if (errno == ECONNREFUSED) /* nobody listens: it left, or it is dead */
-        why = wf_pidfd_ended(mate->pid.fd) ? WEFT_EPEER : WEFT_ECLOSED;
+        why = wf_pidfd_ended(mate->pid.fd) || wf_process_exiting((int)mate->id.pid) ? WEFT_EPEER
+                                                                                    : WEFT_ECLOSED;
     else
         wf_error("cannot connect to process %u: %m", mate->id.pid);
     if (why != WEFT_ESYSTEM)
-        wf_shm_mate_down(ctx, mate, why);
+        wf_shm_process_down(ctx, &mate->id, why);
     return why;
 }
 
@@ -211,12 +214,16 @@ static struct shm_tx *tx_of_cookie(struct shm_mate *mate, uint32_t cookie)
 
 /* The receiver can be woken from now on. The order matters: the descriptor,
  * then no more fences, then one wake for what the sender could not announce. */
-static void ring_ready(struct shm_ctx *ctx, struct shm_mate *mate, const struct wf_packet *p,
-                       int fd)
+static enum weft_status ring_ready(struct shm_ctx *ctx, struct shm_mate *mate,
+                                   const struct wf_packet *p, int fd)
 {
     struct shm_tx *tx = tx_of_cookie(mate, p->cookie);
     bool fresh = tx && wf_load_relaxed(&tx->wake_fd) < 0;
     uint64_t one = 1;
+    if (!wf_shm_is_eventfd(fd)) {
+        close(fd);
+        return WEFT_EPROTO;
+    }
     if (fresh) {
         wf_store_release(&tx->wake_fd, fd);
         if (ctx->membarrier && (p->flags & WF_PACKET_MEMBARRIER))
@@ -227,6 +234,7 @@ static void ring_ready(struct shm_ctx *ctx, struct shm_mate *mate, const struct 
         wf_warn("cannot wake process %u: %m", mate->id.pid);
     if (!fresh)
         close(fd);
+    return WEFT_OK;
 }
 
 static void ring_refused(struct shm_mate *mate, const struct wf_packet *p)
@@ -248,7 +256,9 @@ static void slab_answer(struct shm_ctx *ctx, struct shm_mate *mate, const struct
         void *base;
         if (slab->id != p->u.slab.id || slab->status != WEFT_PENDING)
             continue;
-        slab->status = WEFT_EKEY;
+        slab->status = p->type == WF_PACKET_SLAB_OK      ? WEFT_ELIMIT /* out of descriptors here */
+                       : p->u.slab.status == WEFT_ELIMIT ? WEFT_ELIMIT /* or there */
+                                                         : WEFT_EKEY;
         if (fd >= 0)
             slab->status = wf_shared_map(fd, (size_t)p->u.slab.size, 1, &base);
         if (fd >= 0 && slab->status == WEFT_OK) {
@@ -280,17 +290,34 @@ static enum weft_status welcome_take(struct shm_mate *mate, const struct wf_pack
     return WEFT_OK;
 }
 
+/* The descriptor of an answer did not fit into this process. */
+static enum weft_status answer_lost(struct shm_ctx *ctx, struct shm_mate *mate,
+                                    const struct wf_packet *p)
+{
+    struct shm_tx *tx = p->type == WF_PACKET_RING_OK ? tx_of_cookie(mate, p->cookie) : NULL;
+    wf_error("an answer of process %u was lost: out of descriptors (raise the limit on open files, "
+             "ulimit -n)",
+             mate->id.pid);
+    if (tx) /* it could not be woken */
+        wf_shm_peer_fail(tx->peer, WEFT_ELIMIT);
+    if (p->type == WF_PACKET_SLAB_OK)
+        slab_answer(ctx, mate, p, -1);
+    return p->type == WF_PACKET_WELCOME ? WEFT_ELIMIT : WEFT_OK;
+}
+
 static enum weft_status packet_take(struct shm_ctx *ctx, struct shm_mate *mate,
                                     const struct wf_packet *p, const int fds[WF_PACKET_FDS],
                                     int nfds)
 {
+    if (nfds == WF_PACKET_LOST)
+        return answer_lost(ctx, mate, p);
     switch (p->type) {
     case WF_PACKET_WELCOME:
         if (welcome_take(mate, p, fds[0]) != WEFT_OK)
             return WEFT_EPROTO;
         pthread_cond_broadcast(&ctx->changed);
         return WEFT_OK;
-    case WF_PACKET_RING_OK: ring_ready(ctx, mate, p, fds[0]); return WEFT_OK;
+    case WF_PACKET_RING_OK: return ring_ready(ctx, mate, p, fds[0]);
     case WF_PACKET_RING_NO: ring_refused(mate, p); return WEFT_OK;
     case WF_PACKET_SLAB_OK: slab_answer(ctx, mate, p, fds[0]); return WEFT_OK;
     case WF_PACKET_SLAB_NO: slab_answer(ctx, mate, p, -1); return WEFT_OK;
@@ -312,8 +339,11 @@ static void mate_read(struct shm_ctx *ctx, struct shm_mate *mate)
         if (got > 0) {
             why = packet_take(ctx, mate, &p, fds, nfds);
         } else {
-            if (got < 0 && (errno == EAGAIN || errno == EINTR))
+            if (got < 0 && errno == EAGAIN)
                 return;
+            /* Once, and ahead of the packets, if the other side closed with some unread. */
+            if (got < 0 && (errno == ECONNRESET || errno == EINTR))
+                continue;
             why = got < 0 && errno == EPROTO ? WEFT_EPROTO
                   : mate->farewell           ? WEFT_ECLOSED
                                              : WEFT_EPEER;
@@ -322,7 +352,7 @@ static void mate_read(struct shm_ctx *ctx, struct shm_mate *mate)
             wf_error("process %u sent something that breaks the protocol; its connection is closed",
                      mate->id.pid);
         if (why != WEFT_OK)
-            wf_shm_process_down(ctx, mate->id.token, why);
+            wf_shm_process_down(ctx, &mate->id, why);
     }
 }
 
@@ -330,7 +360,7 @@ void wf_shm_mate_event(struct shm_ctx *ctx, struct shm_mate *mate, enum shm_watc
 {
     mate_read(ctx, mate); /* what it said before it died still counts */
     if (kind == SHM_WATCH_MATE_PID && !mate->down)
-        wf_shm_process_down(ctx, mate->id.token, mate->farewell ? WEFT_ECLOSED : WEFT_EPEER);
+        wf_shm_process_down(ctx, &mate->id, mate->farewell ? WEFT_ECLOSED : WEFT_EPEER);
 }
 
 /* Wait until *status is no longer PENDING, or [mate] is down, or the time is over. */

@@ -3,6 +3,7 @@
 #include "transport/shm/packet.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -25,11 +26,14 @@ int wf_packet_parse(const void *buf, size_t len, int nfds, struct wf_packet *out
         return -1;
     memcpy(&p, buf, sizeof p);
     if (p.magic != WF_PACKET_MAGIC || p.version != WF_PACKET_VERSION || p.size != sizeof p ||
-        p.type == 0 || p.type >= WF_PACKET_TYPES || nfds != fds_of[p.type])
+        p.type == 0 || p.type >= WF_PACKET_TYPES)
+        return -1;
+    if (nfds != fds_of[p.type] && (nfds != WF_PACKET_LOST || !fds_of[p.type]))
         return -1;
     if (p.type == WF_PACKET_RING && !ring_ok(&p))
         return -1;
-    if (p.type == WF_PACKET_RING_NO && p.u.ring_no.status >= 0)
+    if ((p.type == WF_PACKET_RING_NO && p.u.ring_no.status >= 0) ||
+        (p.type == WF_PACKET_SLAB_NO && p.u.slab.status >= 0))
         return -1;
     if (p.type == WF_PACKET_HELLO && (!p.u.hello.pid || p.u.hello.pid > INT32_MAX))
         return -1;
@@ -99,13 +103,19 @@ int wf_packet_recv(int sock, struct wf_packet *packet, int fds[WF_PACKET_FDS], i
                          .msg_control = &control,
                          .msg_controllen = sizeof control};
     ssize_t n = recvmsg(sock, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    bool lost;
     int got;
-    if (n <= 0)
-        return (int)n;
+    if (n < 0)
+        return -1;
     got = take_fds(&msg, fds);
-    if (!(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) &&
-        !wf_packet_parse(&raw, (size_t)n, got, packet)) {
-        *nfds = got;
+    if (!n && !got)
+        return 0; /* end of file: an empty packet would be none of ours */
+    /* recvmsg(2): this process is out of descriptors, or more came than any packet has. */
+    lost = (msg.msg_flags & MSG_CTRUNC) && got < WF_PACKET_FDS;
+    *nfds = lost ? WF_PACKET_LOST : got;
+    if (!(msg.msg_flags & MSG_TRUNC) && !wf_packet_parse(&raw, (size_t)n, *nfds, packet)) {
+        for (int i = 0; lost && i < got && i < WF_PACKET_FDS; i++)
+            close(fds[i]);
         return 1;
     }
     for (int i = 0; i < got && i < WF_PACKET_FDS; i++)

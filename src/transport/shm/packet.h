@@ -53,6 +53,7 @@ struct wf_packet {
         struct {
             uint64_t id;
             uint64_t size;
+            int32_t status; /* SLAB_NO: below 0 */
         } slab;
         uint8_t room[112];
     } u;
@@ -69,7 +70,9 @@ int wf_packet_send(int sock, struct wf_packet *packet, enum wf_packet_type type,
                    int nfds);
 
 /* Receive without blocking. Returns 1 (packet and fds, which the caller now
- * owns), 0 (end of file), -1 with errno (EAGAIN: none; EPROTO: not a packet). */
+ * owns; *nfds is WF_PACKET_LOST if this process had no room for them and none
+ * was kept), 0 (end of file), -1 with errno (EAGAIN: none; EPROTO: not a packet). */
+#define WF_PACKET_LOST (-1)
 int wf_packet_recv(int sock, struct wf_packet *packet, int fds[WF_PACKET_FDS], int *nfds);
 
 #endif

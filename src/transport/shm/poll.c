@@ -53,33 +53,6 @@ static int rxs_down(struct shm_tep *t)
     return events;
 }
 
-static int peer_report(struct shm_tep *t, struct shm_peer *peer, enum weft_status why)
-{
-    int events = 1;
-    peer->reported = true;
-    if (peer->tx) {
-        if (why != WEFT_EPROTO) /* replies that made it */
-            events += wf_shm_tx_poll(peer->tx, (int)peer->tx->mask + 1);
-        wf_shm_tx_close(peer->tx);
-    }
-    wf_shm_count(t, WF_STAT_PEERS_DOWN);
-    t->base.events->peer_down(t->base.owner, &peer->base, why);
-    return events;
-}
-
-static int peers_down(struct shm_tep *t)
-{
-    int events = 0;
-    wf_list_each(it, &t->peers)
-    {
-        struct shm_peer *peer = wf_container_of(it, struct shm_peer, tep_item);
-        int down = wf_load_acquire(&peer->down);
-        if (down && !peer->reported)
-            events += peer_report(t, peer, (enum weft_status)down);
-    }
-    return events;
-}
-
 static bool rx_room(struct shm_tep *t)
 {
     struct shm_rx **more;
@@ -108,11 +81,71 @@ static void fresh_take(struct shm_tep *t)
     pthread_mutex_unlock(&t->ctx->lock);
 }
 
+/* What [peer] had sent comes before the news that it is gone: take what its
+ * process still said, deliver its messages, let go of its connections. */
+static int peer_drain(struct shm_tep *t, const struct shm_peer *peer, enum weft_status why)
+{
+    int events = 0;
+    pthread_mutex_lock(&t->ctx->lock);
+    wf_shm_links_read(t->ctx, &peer->to.process);
+    pthread_mutex_unlock(&t->ctx->lock);
+    fresh_take(t);
+    for (uint32_t i = t->nrx; i-- > 0;) {
+        struct shm_rx *rx = t->rx[i];
+        if (memcmp(&rx->from, &peer->to, sizeof rx->from))
+            continue;
+        if (why != WEFT_EPROTO)
+            events += wf_shm_rx_poll(rx, (int)rx->mask + 1);
+        wf_shm_rx_refuse(rx, WEFT_ECLOSED);
+        rx_drop(t, i);
+    }
+    return events;
+}
+
+static int peer_report(struct shm_tep *t, struct shm_peer *peer, enum weft_status why)
+{
+    int events = 1 + peer_drain(t, peer, why);
+    peer->reported = true;
+    if (peer->tx) {
+        if (why != WEFT_EPROTO) /* replies that made it */
+            events += wf_shm_tx_poll(peer->tx, (int)peer->tx->mask + 1);
+        wf_shm_tx_close(peer->tx);
+    }
+    wf_shm_count(t, WF_STAT_PEERS_DOWN);
+    t->base.events->peer_down(t->base.owner, &peer->base, why);
+    return events;
+}
+
+/* Whose loss is known before its connections are looked at: one that is lost
+ * meanwhile flags the inbox again. */
+static void peers_sample(struct shm_tep *t)
+{
+    wf_list_each(it, &t->peers)
+    {
+        struct shm_peer *peer = wf_container_of(it, struct shm_peer, tep_item);
+        peer->reporting = wf_load_acquire(&peer->down) && !peer->reported;
+    }
+}
+
+static int peers_down(struct shm_tep *t)
+{
+    int events = 0;
+    wf_list_each(it, &t->peers)
+    {
+        struct shm_peer *peer = wf_container_of(it, struct shm_peer, tep_item);
+        if (peer->reporting)
+            events += peer_report(t, peer, (enum weft_status)wf_load_acquire(&peer->down));
+        peer->reporting = false;
+    }
+    return events;
+}
+
 static int inbox_handle(struct shm_tep *t)
 {
     int events;
     /* Before looking: what is flagged after this is seen next turn. */
     atomic_exchange_explicit(&t->inbox, 0, memory_order_acquire);
+    peers_sample(t);
     fresh_take(t);
     events = rxs_down(t);
     return events + peers_down(t);

@@ -82,7 +82,8 @@ static inline void wf_shm_header_read(struct wf_shm_header *h, const struct wf_s
                                       uint64_t ready)
 {
     uint64_t rest;
-    __builtin_memcpy(&rest, &line->handler, sizeof rest);
+    /* Once: a lying sender may change it meanwhile. */
+    rest = __atomic_load_n((const uint64_t *)(const void *)&line->handler, __ATOMIC_RELAXED);
     h->len = (uint16_t)(ready >> 32);
     h->reply_max = (uint16_t)(ready >> 48);
     h->handler = (uint8_t)rest;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The mapped segments of a connection. */
 #define _GNU_SOURCE
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -76,4 +77,13 @@ void wf_shm_segs_unref(struct shm_segs *segs)
 {
     if (atomic_fetch_sub_explicit(&segs->refs, 1, memory_order_acq_rel) == 1)
         segs_free(segs);
+}
+
+bool wf_shm_is_eventfd(int fd)
+{
+    static const char name[] = "anon_inode:[eventfd]";
+    char path[64], link[sizeof name];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return readlink(path, link, sizeof link) == (ssize_t)sizeof name - 1 &&
+           !memcmp(link, name, sizeof name - 1);
 }

@@ -12,11 +12,12 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "transport/shm/shm.h"
 
 #define ROUND 32
-#define ACCEPT_RETRY_MS 100 /* after running out of descriptors */
+#define RETRY_MS 100 /* after running out of descriptors */
 
 void wf_shm_socket_name(const uint64_t token[2], char name[static 64])
 {
@@ -35,7 +36,11 @@ void wf_shm_watch_close(struct shm_ctx *ctx, struct shm_watch *w)
 {
     if (w->fd < 0)
         return;
-    /* A forked child may hold a copy, so that close alone would not do it. */
+    /* A forked child may hold a copy, so that close alone would neither unwatch
+     * it nor end it for the other side. */
+    if (w->kind == SHM_WATCH_LISTEN || w->kind == SHM_WATCH_MATE_SOCK ||
+        w->kind == SHM_WATCH_LINK_SOCK)
+        (void)shutdown(w->fd, SHUT_RDWR);
     (void)epoll_ctl(ctx->epoll_fd, EPOLL_CTL_DEL, w->fd, NULL);
     close(w->fd);
     w->fd = -1;
@@ -56,14 +61,14 @@ void wf_shm_notify(struct shm_tep *tep)
         wf_error("cannot wake an endpoint: %m");
 }
 
-void wf_shm_process_down(struct shm_ctx *ctx, const uint64_t token[2], enum weft_status why)
+void wf_shm_process_down(struct shm_ctx *ctx, const struct wf_process_id *id, enum weft_status why)
 {
     /* Its messages first: none is delivered after its peers were told. */
-    wf_shm_links_down(ctx, token, why);
+    wf_shm_links_down(ctx, id, why);
     wf_list_each(m, &ctx->mates)
     {
         struct shm_mate *mate = wf_container_of(m, struct shm_mate, item);
-        if (wf_shm_same_token(mate->id.token, token))
+        if (wf_shm_same(&mate->id, id))
             wf_shm_mate_down(ctx, mate, why);
     }
 }
@@ -115,27 +120,45 @@ static void reap(struct shm_ctx *ctx)
     }
 }
 
-static void listen_resume(struct shm_ctx *ctx)
+/* Something failed for want of descriptors or memory, and no event will say when
+ * there are some again. */
+void wf_shm_tick(struct shm_ctx *ctx)
 {
-    if (!ctx->listen_paused || wf_shm_watch_add(ctx, &ctx->listen, EPOLLIN))
+    if (!ctx->tick_ns)
+        ctx->tick_ns = wf_now_ns() + RETRY_MS * 1000000u;
+}
+
+static void tick(struct shm_ctx *ctx)
+{
+    if (!ctx->tick_ns || wf_now_ns() < ctx->tick_ns)
         return;
-    ctx->listen_paused = false;
+    ctx->tick_ns = 0;
+    if (ctx->listen_paused)
+        ctx->listen_paused = wf_shm_watch_add(ctx, &ctx->listen, EPOLLIN) != 0;
+    if (ctx->listen_paused)
+        wf_shm_tick(ctx);
+    wf_list_each_safe(it, nx, &ctx->links)
+    {
+        struct shm_link *link = wf_container_of(it, struct shm_link, item);
+        if (link->later && !link->dead)
+            wf_shm_link_later(ctx, link);
+    }
 }
 
 static void *service_main(void *arg)
 {
     struct shm_ctx *ctx = arg;
     struct epoll_event events[ROUND];
-    bool stop = false, paused = false;
+    bool stop = false, ticking = false;
     while (!stop) {
-        int n = epoll_wait(ctx->epoll_fd, events, ROUND, paused ? ACCEPT_RETRY_MS : -1);
+        int n = epoll_wait(ctx->epoll_fd, events, ROUND, ticking ? RETRY_MS : -1);
         pthread_mutex_lock(&ctx->lock);
         for (int i = 0; i < n; i++)
             event_handle(ctx, &events[i]);
+        tick(ctx);
         reap(ctx);
-        listen_resume(ctx);
         stop = ctx->stop;
-        paused = ctx->listen_paused;
+        ticking = ctx->tick_ns != 0;
         pthread_mutex_unlock(&ctx->lock);
     }
     return NULL;

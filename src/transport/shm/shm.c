@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -62,6 +63,7 @@ static int shm_probe(char *note, size_t room)
         return 0;
     }
     close(fd);
+    munmap(p, 4096);
     snprintf(note, room, "%s",
              membarrier ? "memfd, pidfd, membarrier"
                         : "memfd, pidfd; membarrier is denied: every message costs a fence");
@@ -231,6 +233,19 @@ static void shm_peer_close(struct wf_tpeer *tpeer)
     pthread_mutex_unlock(&ctx->lock);
 }
 
+/* Why an access to [tpeer] failed. The loss wipes the words first and says why
+ * afterwards, both under the lock. */
+static enum weft_status shm_status(struct wf_tpeer *tpeer)
+{
+    struct shm_peer *peer = SHM_OF(tpeer, shm_peer);
+    struct shm_ctx *ctx = SHM_OF(tpeer->tep, shm_tep)->ctx;
+    enum weft_status status;
+    pthread_mutex_lock(&ctx->lock);
+    status = peer->mate->down ? peer->mate->down : (enum weft_status)wf_load_relaxed(&peer->down);
+    pthread_mutex_unlock(&ctx->lock);
+    return status;
+}
+
 static enum weft_status shm_flush(struct wf_tpeer *tpeer)
 {
     int down = wf_load_acquire(&SHM_OF(tpeer, shm_peer)->down);
@@ -259,4 +274,5 @@ const struct wf_transport wf_shm_transport = {
     .remote_map = wf_shm_remote_map,
     .remote_unmap = wf_shm_remote_unmap,
     .flush = shm_flush,
+    .status = shm_status,
 };

@@ -80,11 +80,14 @@ struct shm_link {
     struct wf_list item; /* ctx->links */
     struct shm_watch sock, pid;
     struct wf_process_id id;
-    bool hello;    /* it said who it is */
-    bool farewell; /* BYE was received */
-    bool dead;     /* to be freed at the end of this round */
+    bool hello;           /* it said who it is */
+    bool farewell;        /* BYE was received */
+    bool dead;            /* to be freed at the end of this round */
+    bool greet;           /* WELCOME could not be sent yet */
+    enum weft_status end; /* why its last reading ended it; OK: it did not */
     uint32_t flags;
     bool blocked; /* [answer] waits for room in the socket; nothing more is read until then */
+    bool later;   /* it waits for something that no event announces: tried at each tick */
     struct wf_packet answer;
     enum wf_packet_type answer_type;
     int answer_fd; /* -1: none */
@@ -104,7 +107,8 @@ struct shm_ctx {
     struct shm_watch listen, kick;
     pthread_t thread;
     bool stop WF_GUARDED_BY(lock);
-    bool listen_paused WF_GUARDED_BY(lock); /* out of descriptors */
+    bool listen_paused WF_GUARDED_BY(lock); /* out of descriptors: tried at each tick */
+    uint64_t tick_ns WF_GUARDED_BY(lock);   /* when; 0: no tick is due */
     uint32_t next_cookie WF_GUARDED_BY(lock);
     struct wf_list mates WF_GUARDED_BY(lock), gone WF_GUARDED_BY(lock);
     struct wf_list links WF_GUARDED_BY(lock), teps WF_GUARDED_BY(lock);
@@ -163,7 +167,7 @@ struct shm_peer {
     struct wf_list mate_item; /* mate->peers; ctx->lock */
     struct wf_list tep_item;  /* tep->peers */
     _Atomic int down;         /* by the service thread or the owner: 0, or weft_status */
-    bool reported;
+    bool reporting, reported;
 };
 
 /* The receiver's side of a connection. */
@@ -207,6 +211,9 @@ struct shm_tep {
 #define SHM_OF(ptr, type) ((struct type *)(void *)(ptr))
 
 /* segs.c */
+/* Is a descriptor that came from outside an eventfd? A pipe would kill or block
+ * who wakes it. */
+bool wf_shm_is_eventfd(int fd);
 struct shm_segs *wf_shm_segs_create(const struct wf_shm_geometry *g, int fds[2]);
 struct shm_segs *wf_shm_segs_map(const struct wf_shm_geometry *g, const int fds[2],
                                  enum weft_status *why);
@@ -255,7 +262,9 @@ void wf_shm_remote_unmap(struct wf_tpeer *tpeer, void *cookie);                /
 
 /* link.c; the service thread, holding ctx->lock */
 bool wf_shm_link_accept(struct shm_ctx *ctx);
-void wf_shm_links_down(struct shm_ctx *ctx, const uint64_t token[2], enum weft_status why);
+void wf_shm_links_down(struct shm_ctx *ctx, const struct wf_process_id *id, enum weft_status why);
+void wf_shm_links_read(struct shm_ctx *ctx, const struct wf_process_id *id);
+void wf_shm_link_later(struct shm_ctx *ctx, struct shm_link *link);
 void wf_shm_link_event(struct shm_ctx *ctx, struct shm_link *link, enum shm_watch_kind kind,
                        uint32_t events);
 void wf_shm_link_down(struct shm_ctx *ctx, struct shm_link *link, enum weft_status why);
@@ -266,8 +275,9 @@ enum weft_status wf_shm_service_start(struct shm_ctx *ctx);
 void wf_shm_service_stop(struct shm_ctx *ctx);
 int wf_shm_watch_add(struct shm_ctx *ctx, struct shm_watch *w, uint32_t events);
 void wf_shm_watch_close(struct shm_ctx *ctx, struct shm_watch *w);
-/* Everything of the process with this token is gone: mate and links alike. */
-void wf_shm_process_down(struct shm_ctx *ctx, const uint64_t token[2], enum weft_status why);
+/* Everything of this process is gone: mate and links alike. */
+void wf_shm_process_down(struct shm_ctx *ctx, const struct wf_process_id *id, enum weft_status why);
+void wf_shm_tick(struct shm_ctx *ctx); /* have the service thread try again soon */
 void wf_shm_kick(struct shm_ctx *ctx);
 /* Tell [tep]'s owner to look at its inbox. */
 void wf_shm_notify(struct shm_tep *tep);
@@ -276,9 +286,11 @@ void wf_shm_socket_name(const uint64_t token[2], char name[static 64]);
 /* shm.c */
 struct shm_tep *wf_shm_tep_find(struct shm_ctx *ctx, uint16_t ep, uint32_t gen);
 
-static inline bool wf_shm_same_token(const uint64_t a[2], const uint64_t b[2])
+/* The kernel vouches for the pid, the process itself for its token: only both
+ * together name it. */
+static inline bool wf_shm_same(const struct wf_process_id *a, const struct wf_process_id *b)
 {
-    return a[0] == b[0] && a[1] == b[1];
+    return a->pid == b->pid && a->token[0] == b->token[0] && a->token[1] == b->token[1];
 }
 
 static inline void wf_shm_count(struct shm_tep *tep, enum wf_stat stat)

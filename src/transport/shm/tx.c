@@ -72,6 +72,14 @@ __attribute__((noinline, cold)) static enum weft_status no_room(struct shm_tx *t
     return WEFT_AGAIN;
 }
 
+/* All places for long replies are taken: the replies that free them are events. */
+static enum weft_status no_place(struct shm_tx *tx)
+{
+    enum weft_status status = no_room(tx);
+    tx->wants_room = false;
+    return status;
+}
+
 /* Room for [need] contiguous bytes in the payload area. Claims nothing. */
 static bool block_find(struct shm_tx *tx, uint32_t need, uint64_t *start)
 {
@@ -170,7 +178,9 @@ static enum weft_status send_large(struct shm_tx *tx, const struct wf_am_out *ou
         (uint32_t)wf_align_up((out->nargs ? WF_SHM_ARGS_BLOCK : 0) + out->len, WF_SHM_BLOCK);
     uint8_t place = WF_SHM_NO_PLACE;
     uint64_t start = 0;
-    if ((placed && !tx->places_free) || (beside && !block_find(tx, need, &start)))
+    if (placed && !tx->places_free)
+        return no_place(tx);
+    if (beside && !block_find(tx, need, &start))
         return no_room(tx);
     /* No fallible step from here on. */
     if (placed)
@@ -343,7 +353,7 @@ static enum weft_status tx_connect(struct shm_tep *tep, struct shm_peer *peer)
     pthread_mutex_lock(&tep->ctx->lock);
     if (wf_load_relaxed(&peer->down))
         status = (enum weft_status)wf_load_relaxed(&peer->down);
-    else if (wf_shm_same_token(peer->to.process.token, tep->ctx->self.token))
+    else if (wf_shm_same(&peer->to.process, &tep->ctx->self))
         status = connect_here(tep, peer, tx);
     else
         status = connect_there(tep, peer, tx, fds);
@@ -384,10 +394,11 @@ enum weft_status wf_shm_request(struct wf_tpeer *tpeer, const struct wf_am_out *
 void wf_shm_tx_close(struct shm_tx *tx)
 {
     struct shm_tep *tep = tx->tep;
+    /* Before the descriptor may come: whichever wake is the last sees it. */
+    wf_store_release(&tx->segs->fwd->closed, 1);
     pthread_mutex_lock(&tep->ctx->lock);
     tx->peer->tx = NULL;
     pthread_mutex_unlock(&tep->ctx->lock);
-    wf_store_release(&tx->segs->fwd->closed, 1);
     if (wf_load_acquire(&tx->wake_fd) >= 0)
         wake_receiver(tx);
     for (uint32_t i = 0; i < tep->ntx; i++)
