@@ -128,16 +128,18 @@ static int cmp(const void *a, const void *b)
 int main(int argc, char **argv)
 {
     int pairs = argc > 1 ? atoi(argv[1]) : 15, me, fd[2][2];
-    struct shared *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct shared *s =
+        mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     struct ring *out[2];
     const struct ring *in[2];
     double res[4][1000];
-    uint32_t step = 0, seq[2] = { 0, 0 };
+    uint32_t step = 0, seq[2] = {0, 0};
     pid_t kid;
     if (pairs < 1 || pairs > 1000)
         return 2;
     for (int i = 0; i < 4; i++) /* [owner: 0 sender, 1 receiver][sending process] */
-        fd[i / 2][i % 2] = memfd_create("ring", 0), ftruncate(fd[i / 2][i % 2], sizeof(struct ring));
+        fd[i / 2][i % 2] = memfd_create("ring", 0),
+                      ftruncate(fd[i / 2][i % 2], sizeof(struct ring));
     kid = fork();
     me = kid == 0;
     if (me)
@@ -147,8 +149,10 @@ int main(int argc, char **argv)
     CPU_SET(me, &c);
     sched_setaffinity(0, sizeof c, &c);
     for (int o = 0; o < 2; o++) { /* the owner touches first */
-        struct ring *mine = mmap(NULL, sizeof *mine, PROT_READ | PROT_WRITE, MAP_SHARED, fd[o][me], 0);
-        struct ring *his = mmap(NULL, sizeof *his, PROT_READ | (o ? PROT_WRITE : 0), MAP_SHARED, fd[o][!me], 0);
+        struct ring *mine =
+            mmap(NULL, sizeof *mine, PROT_READ | PROT_WRITE, MAP_SHARED, fd[o][me], 0);
+        struct ring *his =
+            mmap(NULL, sizeof *his, PROT_READ | (o ? PROT_WRITE : 0), MAP_SHARED, fd[o][!me], 0);
         memset(o ? his : mine, 0, o ? 0 : sizeof *mine);
         if (o)
             memset(his, 0, sizeof *his);
@@ -178,7 +182,9 @@ int main(int argc, char **argv)
         qsort(res[i], (size_t)pairs, sizeof(double), cmp);
     for (int i = 0; i < 2; i++)
         qsort(ratio[i], (size_t)pairs, sizeof(double), cmp);
-    printf("| owner | one way, ns (median of %d) | per message, ns | million/s |\n|---|---|---|---|\n", pairs);
+    printf(
+        "| owner | one way, ns (median of %d) | per message, ns | million/s |\n|---|---|---|---|\n",
+        pairs);
     for (int o = 0; o < 2; o++)
         printf("| %s | %.1f | %.2f | %.1f |\n", o ? "receiver" : "sender", res[o][pairs / 2],
                res[2 + o][pairs / 2], 1e3 / res[2 + o][pairs / 2]);

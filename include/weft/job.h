@@ -34,7 +34,8 @@ struct weft_job_params {
 
 /* Join the job this process was started in. Collective: every rank calls it.
  *   params  null for defaults
- * Returns  OK | EINVAL | EVERSION | EPEER (a member died meanwhile) | ETIMEDOUT
+ * Returns  OK | EINVAL | EVERSION | ENOJOB (under a launcher, but this library was built
+ *          without libpmix) | EPEER (a member died meanwhile) | ETIMEDOUT
  *          (WEFT_JOB_TIMEOUT) | ESYSTEM | ENOMEM | EUNREACH | EFORKED | EBUSY (already open) */
 WEFT_API WEFT_MUST_USE enum weft_status weft_job_open(const struct weft_job_params *params,
                                                       struct weft_job **out);

@@ -243,7 +243,7 @@ WEFT_API size_t weft_am_max(const struct weft_ep *ep);
  *              that a reply of up to reply_max - 1 payload bytes (and 16 args)
  *              never waits: 1 = a reply without payload.
  * Returns  OK (sent, source reusable) | AGAIN (nothing started: poll, try again)
- *          | EINVAL | EHANDLER (id above 239) | EMSGSIZE | EPEER | ECLOSED | EPROTO
+ *          | EINVAL (also: id above 239) | EMSGSIZE | EPEER | ECLOSED | EPROTO
  *          | ELIMIT | ECONTEXT | EFORKED
  *          | EUNREACH | ENOMEM | ESYSTEM (connecting failed; the log says how)
  * Order    none promised, also between two messages to one peer.
@@ -358,6 +358,7 @@ WEFT_INLINE int weft_remote_still_(const struct weft_remote *r)
 WEFT_INLINE void weft_copy_(void *dst, const void *src, size_t len)
 {
     switch (len) {
+    case 0: break;
     case 8: memcpy(dst, src, 8); break;
     case 4: memcpy(dst, src, 4); break;
     case 16: memcpy(dst, src, 16); break;
@@ -459,7 +460,7 @@ typedef void (*weft_config_row_fn)(void *arg, const char *name, const char *valu
 WEFT_API void weft_config_rows(weft_config_row_fn row, void *arg);
 
 /* Call [row] for every counter of [ctx] (sums over endpoints that are open and
- * those that were). Any thread; each value is exact when its endpoint rests. */
+ * those that were). Any thread; each value is that of its endpoint's last poll. */
 typedef void (*weft_stat_row_fn)(void *arg, const char *name, uint64_t value, const char *doc);
 WEFT_API void weft_stat_rows(const struct weft_ctx *ctx, weft_stat_row_fn row, void *arg);
 

@@ -50,15 +50,13 @@ static inline enum weft_status out_check(unsigned handler, const uint32_t *args,
     if (__builtin_expect(handler >= WEFT_AM_USER_HANDLERS || nargs > WEFT_AM_MAX_ARGS ||
                              (nargs && !args) || (len && !data),
                          0))
-        return handler >= WEFT_AM_USER_HANDLERS ? WEFT_EHANDLER : WEFT_EINVAL;
+        return WEFT_EINVAL;
     return WEFT_OK;
 }
 
 enum weft_status weft_am_request(struct weft_peer *peer, unsigned handler, const uint32_t *args,
                                  unsigned nargs, const void *data, size_t len, size_t reply_max)
 {
-    struct wf_am_out out = {
-        args, data, (uint32_t)len, (uint32_t)reply_max, (uint16_t)nargs, (uint8_t)handler};
     enum weft_status status = peer ? wf_ep_check(peer->ep) : WEFT_EINVAL;
     if (__builtin_expect(status != WEFT_OK, 0))
         return status;
@@ -67,13 +65,14 @@ enum weft_status weft_am_request(struct weft_peer *peer, unsigned handler, const
         return status;
     if (__builtin_expect(len > peer->ep->am_max || reply_max > peer->ep->am_max + 1u, 0))
         return WEFT_EMSGSIZE;
-    return peer->transport->request(wf_peer_tpeer(peer), &out);
+    return peer->transport->request(wf_peer_tpeer(peer), handler, args, nargs, data, len,
+                                    reply_max);
 }
 
 enum weft_status weft_am_reply(const struct weft_am *am, unsigned handler, const uint32_t *args,
                                unsigned nargs, const void *data, size_t len)
 {
-    struct wf_am_out out = {args, data, (uint32_t)len, 0, (uint16_t)nargs, (uint8_t)handler};
+    struct wf_am_out out = wf_am_out(handler, args, nargs, data, len, 0);
     struct wf_token *token = am ? am->token : NULL;
     enum weft_status status;
     if (!am || !token || !token->can_reply)

@@ -15,6 +15,11 @@
 #include "config/config.h"
 #include "core/core.h"
 
+/* The launcher's time to hear that this rank leaves; libpmix itself waits 2 s.
+ * After a failure nobody should wait long for the error. */
+#define LEAVE_NS 5000000000u
+#define LEAVE_FAILED_NS 300000000u
+
 #define HOST 0 /* the rank that holds the board */
 
 /* PMIx has one identity per process, so there is one job. */
@@ -224,7 +229,7 @@ static enum weft_status open_parts(struct weft_job *job)
 }
 
 /* Closes what is open, in the order in which it depends on each other. */
-static void close_parts(struct weft_job *job)
+static void close_parts(struct weft_job *job, uint64_t launcher_ns)
 {
     if (job->board.base)
         wf_board_depart(&job->board, job->passed, job->broken == WEFT_EPEER);
@@ -240,7 +245,7 @@ static void close_parts(struct weft_job *job)
         (void)weft_ep_close(job->ep);
     if (job->ctx)
         (void)weft_ctx_close(job->ctx);
-    wf_launch_close(&job->launch);
+    wf_launch_close(&job->launch, launcher_ns);
     free(job->peers);
     free(job->by_address);
     free(job);
@@ -285,8 +290,11 @@ enum weft_status weft_job_open(const struct weft_job_params *params, struct weft
         job->arg = params->arg;
     }
     s = open_parts(job);
+    if (s == WEFT_ECLOSED || s == WEFT_EKEY) /* who leaves now gave up: after a death */
+        s = WEFT_EPEER;
     if (s) {
-        close_parts(job);
+        job->broken = s;
+        close_parts(job, LEAVE_FAILED_NS);
         unclaim();
         return s;
     }
@@ -317,7 +325,7 @@ enum weft_status weft_job_close(struct weft_job *job)
         s = WEFT_EBUSY;
     if (s)
         return s;
-    close_parts(job);
+    close_parts(job, LEAVE_NS);
     unclaim();
     return WEFT_OK;
 }

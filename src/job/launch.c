@@ -19,7 +19,6 @@
 #include "config/config.h"
 
 #define CARD_KEY "weft.card"
-#define CLOSE_NS 5000000000u
 #define ABORT_NS 2000000000u
 
 #define RETRY_NS 1000000
@@ -456,12 +455,12 @@ static bool is_stuck(void)
     return yes;
 }
 
-void wf_launch_close(struct wf_launch *launch)
+void wf_launch_close(struct wf_launch *launch, uint64_t at_most_ns)
 {
     if (!launch->mine)
         return;
     if (!is_stuck() &&
-        call_bounded(launch->mine, leave, wf_now_ns() + CLOSE_NS, false) == WEFT_ETIMEDOUT)
+        call_bounded(launch->mine, leave, wf_now_ns() + at_most_ns, false) == WEFT_ETIMEDOUT)
         wf_warn("the launcher did not confirm that rank %u leaves: is it stopped?", launch->rank);
     free_mine(launch);
 }

@@ -42,8 +42,8 @@ bool wf_launch_failed(const struct wf_launch *launch, unsigned rank);
 /* How often it has said so of any rank. One load. */
 unsigned wf_launch_failures(const struct wf_launch *launch);
 
-/* Leave: from now on an exit is a departure. Waits at most 5 s. */
-void wf_launch_close(struct wf_launch *launch);
+/* Leave: from now on an exit is a departure. Waits at most so long. */
+void wf_launch_close(struct wf_launch *launch, uint64_t at_most_ns);
 
 /* Ask the launcher to end the job; waits at most 2 s for it to hear. */
 void wf_launch_abort(struct wf_launch *launch, int code, const char *why);

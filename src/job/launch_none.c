@@ -38,9 +38,9 @@ unsigned wf_launch_failures(const struct wf_launch *launch)
     return 0;
 }
 
-void wf_launch_close(struct wf_launch *launch)
+void wf_launch_close(struct wf_launch *launch, uint64_t at_most_ns)
 {
-    (void)launch;
+    (void)launch, (void)at_most_ns;
 }
 
 void wf_launch_abort(struct wf_launch *launch, int code, const char *why)

@@ -49,8 +49,9 @@ enum wf_transport_caps {
     WF_CAP_SLEEP = 2, /* arm works */
 };
 
-/* A message on its way out. Everything is lent for the call and was checked:
- * nargs <= 16, len <= am_max, reply_max <= am_max + 1. */
+/* A message on its way out, for transports' own use beyond their fast path.
+ * Everything is lent for the call and was checked: nargs <= 16, len <= am_max,
+ * reply_max <= am_max + 1. */
 struct wf_am_out {
     const uint32_t *args;
     const void *data;
@@ -59,6 +60,13 @@ struct wf_am_out {
     uint16_t nargs;
     uint8_t handler;
 };
+
+static inline struct wf_am_out wf_am_out(unsigned handler, const uint32_t *args, unsigned nargs,
+                                         const void *data, size_t len, size_t reply_max)
+{
+    return (struct wf_am_out){
+        args, data, (uint32_t)len, (uint32_t)reply_max, (uint16_t)nargs, (uint8_t)handler};
+}
 
 /* What the core implements. All run on the endpoint's owner, inside poll. */
 struct wf_tep_events {
@@ -133,8 +141,10 @@ struct wf_transport {
                                   const struct wf_address *to);
     void (*peer_close)(struct wf_tpeer *tpeer); /* all its remotes are unmapped */
 
-    /* Rule 1. Connects on first use. */
-    enum weft_status (*request)(struct wf_tpeer *tpeer, const struct wf_am_out *out);
+    /* Rule 1. Connects on first use. The parameters of weft_am_request in the
+     * same order, checked: so they stay in the registers where they are. */
+    enum weft_status (*request)(struct wf_tpeer *tpeer, unsigned handler, const uint32_t *args,
+                                unsigned nargs, const void *data, size_t len, size_t reply_max);
     /* Rule 2. Inside deliver only, once per token. OK | a state of the peer */
     enum weft_status (*reply)(struct wf_token *token, const struct wf_am_out *out);
     /* The sender of the message being delivered. */

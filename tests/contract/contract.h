@@ -25,8 +25,8 @@ struct setup {
 
 struct pair {
     const struct setup *setup;
-    struct weft_ctx *ctx[2]; /* the same twice with one context */
-    struct weft_ep *ep[2];   /* the same twice with one endpoint */
+    struct weft_ctx *ctx[2];   /* the same twice with one context */
+    struct weft_ep *ep[2];     /* the same twice with one endpoint */
     struct weft_peer *peer[2]; /* peer[i]: how ep[i] reaches the other */
     int downs[2];              /* calls of peer_down */
     enum weft_status why[2];   /* of the last */
@@ -94,6 +94,7 @@ enum weft_status request_wait(struct pair *p, int from, unsigned handler, const 
     X(misuse_mem)                                                                                  \
     X(sleep_arm)                                                                                   \
     X(sleep_reply)                                                                                 \
+    X(sleep_room)                                                                                  \
     X(sleep_closed)                                                                                \
     X(sleep_timeout)                                                                               \
     X(sleep_word)                                                                                  \

@@ -2,13 +2,12 @@
 /* The set-ups, and what tests do with a pair of endpoints. */
 #include "contract.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 
 static const struct setup setups[] = {
-    { "loop", 1, 1, 0, 0 },
-    { "shm, one context", 2, 1, 1, 1 },
-    { "shm, two contexts", 2, 2, 1, 1 },
+    {"loop", 1, 1, 0, 0},
+    {"shm, one context", 2, 1, 1, 1},
+    {"shm, two contexts", 2, 2, 1, 1},
 };
 #define SETUPS (sizeof setups / sizeof setups[0])
 
@@ -76,16 +75,16 @@ int pair_setup(void **state)
 
 void pair_close_end(struct pair *p, int i)
 {
-    bool shared_ctx = p->ctx[0] == p->ctx[1];
+    struct weft_ctx *ctx = p->ctx[i];
     if (p->peer[i])
         OK(weft_peer_close(p->peer[i]));
     if (p->ep[i])
         OK(weft_ep_close(p->ep[i]));
-    if (p->ctx[i] && (!shared_ctx || !p->ep[!i]))
-        OK(weft_ctx_close(p->ctx[i]));
     p->peer[i] = NULL;
     p->ep[i] = NULL;
     p->ctx[i] = NULL;
+    if (ctx && ctx != p->ctx[!i]) /* else the other end still uses it */
+        OK(weft_ctx_close(ctx));
 }
 
 int pair_teardown(void **state)
@@ -151,7 +150,7 @@ static void stat_row(void *arg, const char *name, uint64_t value, const char *do
 
 uint64_t pair_stat(const struct pair *p, const char *name)
 {
-    struct value v = { name, 0 };
+    struct value v = {name, 0};
     for (int i = 0; i < p->setup->contexts; i++)
         if (p->ctx[i])
             weft_stat_rows(p->ctx[i], stat_row, &v);
@@ -170,7 +169,7 @@ static void config_row(void *arg, const char *name, const char *value, const cha
 
 uint64_t config_value(const char *name)
 {
-    struct value v = { name, 0 };
+    struct value v = {name, 0};
     weft_config_rows(config_row, &v);
     return v.value;
 }
@@ -188,8 +187,8 @@ enum weft_status request_wait(struct pair *p, int from, unsigned handler, const 
     }
 }
 
-#define CONTRACT_NAME(name) { #name, test_##name, pair_setup, pair_teardown, NULL },
-static const struct CMUnitTest tests[] = { CONTRACT_TESTS(CONTRACT_NAME) };
+#define CONTRACT_NAME(name) {#name, test_##name, pair_setup, pair_teardown, NULL},
+static const struct CMUnitTest tests[] = {CONTRACT_TESTS(CONTRACT_NAME)};
 #define TESTS (sizeof tests / sizeof tests[0])
 
 /* contract_test [PATTERN]: only tests whose name matches, e.g. '*am_sizes' */

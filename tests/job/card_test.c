@@ -40,8 +40,8 @@ static void test_round_trip(void **state)
 
 static void test_largest(void **state)
 {
-    struct wf_card c = {.addr_len = WEFT_ADDR_MAX, .key_len = WEFT_KEY_MAX,
-                        .mask_len = WF_CARD_MASK_MAX};
+    struct wf_card c = {
+        .addr_len = WEFT_ADDR_MAX, .key_len = WEFT_KEY_MAX, .mask_len = WF_CARD_MASK_MAX};
     unsigned char bytes[WF_CARD_MAX];
     struct wf_card back;
     (void)state;
@@ -87,7 +87,6 @@ static void test_board_layout(void **state)
         size_t size = wf_board_size(n);
         unsigned char *base = aligned_alloc(4096, size + 4096 - size % 4096);
         struct wf_board host, b;
-        uint64_t passed = 0;
         assert_non_null(base);
         memset(base, 0, size);
         assert_int_equal(wf_board_open(&b, base, 0, n, false), WEFT_EPROTO);
@@ -95,8 +94,11 @@ static void test_board_layout(void **state)
         assert_int_equal(wf_board_open(&b, base, n - 1, n + 1, false), WEFT_EPROTO);
         assert_int_equal(wf_board_open(&b, base, n - 1, n, false), WEFT_OK);
         for (unsigned r = 0; r < n; r++) {
-            for (unsigned k = 0; k < b.rounds; k++)
-                assert_int_equal((*wf_board_flag(&b, r, k))++, 0);
+            for (unsigned set = 0; set < b.sets; set++) {
+                wf_board_use(&b, set);
+                for (unsigned k = 0; k < b.rounds; k++)
+                    assert_int_equal((*wf_board_flag(&b, r, k))++, 0);
+            }
             for (unsigned half = 0; half < 2; half++) {
                 unsigned char *box = wf_board_outbox(&b, r, half);
                 assert_true(box + WEFT_JOB_ALLGATHER_MAX <= base + size);
@@ -105,12 +107,13 @@ static void test_board_layout(void **state)
             }
         }
         assert_int_equal((*b.arrivals)++, 0);
-        assert_false(wf_board_misses(&b, 8));
-        wf_board_depart(&b, 7);
-        assert_true(wf_board_left(&host, n - 1, &passed));
-        assert_int_equal(passed, 7);
-        assert_true(wf_board_misses(&host, 8));
-        assert_false(wf_board_misses(&host, 7));
+        assert_int_equal(wf_board_missing(&b, 8), WEFT_OK);
+        wf_board_depart(&b, 7, false);
+        assert_true(wf_board_left(&host, n - 1));
+        assert_int_equal(wf_board_missing(&host, 8), WEFT_ECLOSED);
+        assert_int_equal(wf_board_missing(&host, 7), WEFT_OK);
+        wf_board_depart(&host, 7, true);
+        assert_int_equal(wf_board_missing(&b, 8), WEFT_EPEER);
         free(base);
     }
 }
@@ -118,8 +121,8 @@ static void test_board_layout(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_largest),
-        cmocka_unit_test(test_damaged),    cmocka_unit_test(test_own_mask),
+        cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_largest),
+        cmocka_unit_test(test_damaged),      cmocka_unit_test(test_own_mask),
         cmocka_unit_test(test_board_layout),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -91,6 +91,9 @@ def private_tmp():
     script = ("mount --rbind / /mnt && for d in /tmp /var/tmp /dev/shm; do "
               "mount -t tmpfs none $d || exit 70; done; exec \"$@\"")
     os.environ["WEFT_TEST_PRIVATE"] = "1"
+    tree = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    for name, value in os.environ.items():  # LSAN_OPTIONS, for one
+        os.environ[name] = value.replace(f"={tree}/", f"=/mnt{tree}/")
     moved = ["/mnt" + os.path.abspath(a) if os.path.exists(a) else a for a in sys.argv]
     os.execvp("unshare", ["unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh",
                           sys.executable, *moved])

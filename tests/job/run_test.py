@@ -49,7 +49,7 @@ CODES = [
     (["2:exit=3"], 3, r"rank 2 \(pid \d+\) exited with code 3; ending the job"),
     (["2:exit=3", "hang"], 3, r"rank 2 .* exited with code 3"),
     (["1:kill=9", "hang"], 137, r"rank 1 .* was killed by SIGKILL; ending the job"),
-    (["1:kill=11", "hang"], 139, r"rank 1 .* was killed by SIGSEGV"),
+    (["1:kill=10", "hang"], 138, r"rank 1 .* was killed by SIGUSR1"),
     (["open", "3:exit=0", "hang"], 1, r"rank 3 .* exited with code 0 without weft_job_close"),
     (["open", "3:exit=255", "hang"], 255, r"rank 3 .* exited with code 255"),
     (["open", "barrier", "close", "1:exit=4"], 4, r"rank 1 .* exited with code 4"),
@@ -174,6 +174,28 @@ def test_another_jobs_name():
     """Who does not know the job's name does not get in."""
     out = expect(run("-n", "1", "--", "env", "PMIX_NAMESPACE=weft-1-0", MEMBER, "open"), 1)
     assert "open WEFT_ESYSTEM" in out, out
+
+
+def test_stopped_launcher():
+    """weft run is stopped for a while: a rank waits no longer than it should,
+    and one that closed the job meanwhile has departed."""
+    start = time.monotonic()
+    out = expect(run("-n", "1", "--", "sh", "-c", f"kill -STOP $PPID; {MEMBER} open; echo $?; "
+                     "kill -CONT $PPID", env={"WEFT_JOB_TIMEOUT": "300"}), 0,
+                 "launcher does not answer")
+    assert "open WEFT_ETIMEDOUT" in out and time.monotonic() - start < 5, out
+    for leave, code in (("close", 0), ("abort=9", 9)):
+        ready, is_ready = os.pipe()
+        go, say_go = os.pipe()
+        script = (f"{MEMBER} open ready={is_ready} wait={go} {leave} & "
+                  f"head -c 1 <&{ready} >/dev/null; kill -STOP $PPID; echo >&{say_go}; wait $!; "
+                  "code=$?; kill -CONT $PPID; exit $code")
+        job = Job([WEFT, "run", "-n", "1", "--", "sh", "-c", script],
+                  pass_fds=[ready, is_ready, go, say_go])
+        expect(job.finish(), code)
+        assert job.gone_within(1)
+        for fd in (ready, is_ready, go, say_go):
+            os.close(fd)
 
 
 # ---- the end ----

@@ -102,7 +102,8 @@ static void show_maps(void)
     if (!read_line("/proc/sys/vm/max_map_count", value, sizeof value))
         return;
     few = atol(value) < 65530; /* the kernel's default */
-    row("mappings", few, value, few ? "every mate's memory takes some: sysctl vm.max_map_count" : "");
+    row("mappings", few, value,
+        few ? "every mate's memory takes some: sysctl vm.max_map_count" : "");
 }
 
 static void show_ptrace(void)
@@ -136,8 +137,12 @@ static void show_membarrier(void)
 {
     long cmds = syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
     bool there = cmds > 0 && (cmds & MEMBARRIER_CMD_GLOBAL_EXPEDITED);
-    row("membarrier", !there, there ? "global expedited" : cmds < 0 ? "denied" : "too old",
-        there ? "" : "each message pays a fence: Linux 4.16, or allow it in the container's seccomp");
+    row("membarrier", !there,
+        there      ? "global expedited"
+        : cmds < 0 ? "denied"
+                   : "too old",
+        there ? ""
+              : "each message pays a fence: Linux 4.16, or allow it in the container's seccomp");
 }
 
 static void show_pidfd(void)
@@ -266,7 +271,8 @@ static int show_info(void)
     printf("    %-22s gcc %d.%d\n", "compiler", __GNUC__, __GNUC_MINOR__);
 #endif
 #ifdef WF_TOOL_PMIX
-    printf("    %-22s %s\n", "job start-up", PMIx_Get_version());
+    printf("    %-22s %.*s\n", "job start-up", (int)strcspn(PMIx_Get_version(), "("),
+           PMIx_Get_version());
 #else
     printf("  ! %-22s none: one rank only (-Dpmix=enabled)\n", "job start-up");
 #endif

@@ -18,15 +18,16 @@ struct command {
 int wf_tool_run(int argc, char **argv)
 {
     (void)argc, (void)argv;
-    fputs("weft run: built without libpmix: install it and configure with -Dpmix=enabled\n", stderr);
+    fputs("weft run: built without libpmix: install it and configure with -Dpmix=enabled\n",
+          stderr);
     return WF_TOOL_USAGE;
 }
 #endif
 
 static const struct command commands[] = {
-    { "run", wf_tool_run, "start a program as the ranks of a job on this machine" },
-    { "info", wf_tool_info, "what this library can do here, and what limits it" },
-    { "perf", wf_tool_perf, "measure latency, rate and bandwidth" },
+    {"run", wf_tool_run, "start a program as the ranks of a job on this machine"},
+    {"info", wf_tool_info, "what this library can do here, and what limits it"},
+    {"perf", wf_tool_perf, "measure latency, rate and bandwidth"},
 };
 #define COMMANDS (sizeof commands / sizeof commands[0])
 
@@ -90,7 +91,7 @@ static void usage(FILE *to)
 
 static const struct command *find(const char *name)
 {
-    const char *names[COMMANDS + 4] = { "help", "--version", "--help" };
+    const char *names[COMMANDS + 4] = {"help", "--version", "--help"};
     const char *near;
     for (size_t i = 0; i < COMMANDS; i++) {
         if (!strcmp(name, commands[i].name))
@@ -107,7 +108,7 @@ static const struct command *find(const char *name)
 
 static int help(const char *name)
 {
-    char *args[] = { (char *)(uintptr_t)name, (char[]){ "--help" }, NULL };
+    char *args[] = {(char *)(uintptr_t)name, (char[]){"--help"}, NULL};
     const struct command *c;
     if (!name) {
         usage(stdout);

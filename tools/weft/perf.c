@@ -15,11 +15,13 @@
 #include "perf.h"
 #include "tool.h"
 
-#define RUN_NS 50e6        /* a run of a test aims at this long */
-#define PAIRED_RUN_NS 20e6 /* shorter, so that limit and test see the same weather */
+#define RUN_NS 50e6                      /* a run of a test aims at this long */
+#define PAIRED_RUN_NS 20e6               /* shorter, so that limit and test see the same weather */
+#define FIRST_BYTES ((uint64_t)32 << 20) /* the first run, which warms up, moves no more */
+#define SLOW_NS 500e6
 #define SIZE_MAX_BYTES ((size_t)1 << 30)
-#define SPINS_ALONE 20000u /* about 1 ms of polling */
-#define SPINS_CROWDED 20u  /* ranks outnumber cores: the other rank needs this one */
+#define SPINS_ALONE 5000u /* about 0.1 ms of polling */
+#define SPINS_CROWDED 20u /* ranks outnumber cores: the other rank needs this one */
 
 /* ---- options ---- */
 
@@ -337,25 +339,40 @@ static int run_once(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r)
     return wf_perf_sync(p); /* everyone has verified */
 }
 
-/* Warm up, and find out how many iterations fill the time. */
+/* After a run of [n] that took [elapsed_ns], how many fill the time. A quick run
+ * may only have been disturbed: it is never answered with fewer. */
+static uint64_t next_iters(const struct wf_perf *p, uint64_t n, double elapsed_ns)
+{
+    double want = (p->o->pairs ? PAIRED_RUN_NS : RUN_NS) / elapsed_ns * (double)n;
+    if (want <= (double)n && elapsed_ns < SLOW_NS)
+        return n;
+    return want < 1e9 ? (uint64_t)want + 1 : 1000000000u;
+}
+
+/* Warm up, and find out how many iterations fill the time: from a cold run, then
+ * from a warm one. */
 static int choose_iters(struct wf_perf *p, uint64_t *iters)
 {
-    struct wf_perf_result r;
-    uint64_t n = p->o->iters ? p->o->iters : p->test->first_iters;
-    if (n > p->test->first_iters)
-        n = p->test->first_iters;
-    if (run_once(p, n, &r))
-        return -1;
-    if (p->o->iters) {
-        *iters = p->o->iters;
-        return 0;
-    }
-    if (p->rank == 0 && r.elapsed_ns > 0) {
-        double want = (p->o->pairs ? PAIRED_RUN_NS : RUN_NS) / r.elapsed_ns * (double)n;
-        n = want < 10 ? 10 : want > 1e9 ? 1000000000u : (uint64_t)want;
+    uint64_t n = p->test->first_iters, fit = FIRST_BYTES / (p->len + 1) + 10;
+    if (n > fit)
+        n = fit;
+    if (p->o->iters && n > p->o->iters)
+        n = p->o->iters;
+    for (int warm = 0; warm < 2; warm++) {
+        struct wf_perf_result r;
+        if (run_once(p, n, &r))
+            return -1;
+        if (p->o->iters) {
+            *iters = p->o->iters;
+            return 0;
+        }
+        if (p->rank == 0 && r.elapsed_ns > 0)
+            n = next_iters(p, n, r.elapsed_ns);
+        if (agree(p, &n))
+            return -1;
     }
     *iters = n;
-    return agree(p, iters);
+    return 0;
 }
 
 static double median_of(const double *v, unsigned n)

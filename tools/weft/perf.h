@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What the parts of `weft perf` share. perf.c reads the options and drives,
- * perf_tests.c holds the tests, perf_out.c prints, perf_limits.c and
+ * perf_tests.c and
+ * perf_rma.c hold the tests, perf_out.c prints, perf_limits.c and
  * perf_machine.c measure the machine itself. */
 #ifndef WEFT_PERF_H
 #define WEFT_PERF_H
@@ -87,9 +88,8 @@ struct wf_perf {
     bool has_machine;
 
     /* of the test that is open */
-    size_t stride, slots; /* of the memory that is walked */
-    size_t src_mask;      /* local slots - 1: 8 small ones in turn; 0: a single one, stamped */
-    unsigned char *local; /* copied from or to; an image of what is expected */
+    size_t stride, slots, batch; /* of the memory that is walked; batch: slots at a time */
+    unsigned char *local;        /* copied from or to */
     size_t local_len;
     struct weft_mr *mr;
     unsigned char *mine;          /* the region peers put to and get from */
@@ -98,10 +98,40 @@ struct wf_perf {
     uint64_t am_count, am_sum;    /* of what arrived */
 };
 
+/* A wait that has lasted; all zero at its start. */
+struct wf_perf_wait {
+    unsigned turns;
+    uint64_t since_ns;
+};
+
 /* Print "weft perf TEST: rank R: [what]: [status]" and return -1. */
 int wf_perf_fail(struct wf_perf *p, const char *what, enum weft_status status);
 /* Every rank is here. 0, or -1 with the cause printed. */
 int wf_perf_sync(struct wf_perf *p);
+
+/* What the tests share (perf_tests.c). Data is made of words: word i of run r is
+ * wf_perf_word(r, i), so no run can pass with what an earlier one left. */
+uint64_t wf_perf_word(uint64_t run, uint64_t i);
+void wf_perf_fill(unsigned char *at, size_t len, uint64_t run);
+/* The last of [iters] operations, counted from 0, on slot [slot] of [slots]; slot < iters. */
+uint64_t wf_perf_last_on(uint64_t iters, uint64_t slots, uint64_t slot);
+/* Print that [what] [at] is not what was sent, and return -1. */
+int wf_perf_wrong(struct wf_perf *p, const char *what, uint64_t at);
+int wf_perf_local_open(struct wf_perf *p, size_t len);
+/* Collective: a region of [len] bytes on every rank. */
+int wf_perf_region_open(struct wf_perf *p, size_t len);
+void wf_perf_region_close(struct wf_perf *p); /* and the local memory */
+/* After AGAIN: poll, and give the core away if that does not help. */
+int wf_perf_again(struct wf_perf *p, struct wf_perf_wait *w);
+
+/* The tests of puts and gets (perf_rma.c). */
+int wf_perf_put_lat_open(struct wf_perf *p);
+int wf_perf_put_lat_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r);
+int wf_perf_put_open(struct wf_perf *p);
+int wf_perf_put_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r);
+int wf_perf_get_open(struct wf_perf *p);
+int wf_perf_get_lat_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r);
+int wf_perf_get_rate_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r);
 
 int wf_perf_limits(bool json);
 

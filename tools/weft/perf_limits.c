@@ -29,8 +29,8 @@ static const size_t copy_sizes[] = {8, 64, 512, 4096, 65536, BIG};
 
 struct limits {
     double line_lat_ns, bounce_lat_ns, line_rate_mps;
-    double copy_ns[COPY_SIZES];
-    double kernel_copy_gbs, tcp_lat_ns, tcp_gbs;
+    double store_ns, copy_ns[COPY_SIZES];
+    double kernel_copy_gbs, kernel_copy_huge_gbs, tcp_lat_ns, tcp_gbs;
 };
 
 static void keep_low(double *best, double v)
@@ -68,14 +68,20 @@ static int measure_lines(struct wf_machine *m, struct limits *l)
 static int measure_copies(struct wf_machine *m, struct limits *l, pid_t peer)
 {
     double v = 0;
+    if (wf_machine_store(m, 1000000, &v))
+        return -1;
+    keep_low(&l->store_ns, v);
     for (size_t i = 0; i < COPY_SIZES; i++) {
         if (wf_machine_copy(m, copy_sizes[i], copies_of(copy_sizes[i]), &v))
             return -1;
         keep_low(&l->copy_ns[i], v);
     }
-    if (wf_machine_kernel_copy(m, BIG, 200, peer, &v))
+    if (wf_machine_kernel_copy(m, BIG, 200, false, peer, &v))
         return -1;
     keep_high(&l->kernel_copy_gbs, v);
+    if (wf_machine_kernel_copy(m, BIG, 200, true, peer, &v))
+        return -1;
+    keep_high(&l->kernel_copy_huge_gbs, v);
     return 0;
 }
 
@@ -165,8 +171,7 @@ static int measure(struct limits *l, const int cpu[2])
         child(cpu, fd, self, tcp[1]);
     close(tcp[1]);
     if (pid < 0 || measure_as(l, 0, cpu[0], fd, pid, tcp[0])) {
-        fprintf(stderr, "weft perf limits: the second process failed or was killed: %s\n",
-                strerror(errno));
+        fprintf(stderr, "weft perf limits: one of its two processes failed or was killed\n");
         if (pid > 0)
             kill(pid, SIGKILL);
         status = -1;
@@ -181,15 +186,16 @@ static int measure(struct limits *l, const int cpu[2])
 static void print_json(const struct limits *l)
 {
     printf("{\"test\":\"limits\",\"line_lat_ns\":%.1f,\"bounce_lat_ns\":%.1f,"
-           "\"line_rate_mps\":%.1f,\"copy_ns\":{",
-           l->line_lat_ns, l->bounce_lat_ns, l->line_rate_mps);
+           "\"line_rate_mps\":%.1f,\"store_ns\":%.2f,\"copy_ns\":{",
+           l->line_lat_ns, l->bounce_lat_ns, l->line_rate_mps, l->store_ns);
     for (size_t i = 0; i < COPY_SIZES; i++)
         printf("%s\"%zu\":%.2f", i ? "," : "", copy_sizes[i], l->copy_ns[i]);
-    printf("},\"copy_gbs\":%.2f,\"kernel_copy_gbs\":", (double)BIG / l->copy_ns[COPY_SIZES - 1]);
+    printf("},\"copy_gbs\":%.2f", (double)BIG / l->copy_ns[COPY_SIZES - 1]);
     if (l->kernel_copy_gbs > 0)
-        printf("%.2f", l->kernel_copy_gbs);
+        printf(",\"kernel_copy_gbs\":%.2f,\"kernel_copy_huge_gbs\":%.2f", l->kernel_copy_gbs,
+               l->kernel_copy_huge_gbs);
     else
-        printf("null");
+        printf(",\"kernel_copy_gbs\":null,\"kernel_copy_huge_gbs\":null");
     printf(",\"tcp_lat_ns\":%.0f,\"tcp_gbs\":%.2f}\n", l->tcp_lat_ns, l->tcp_gbs);
 }
 
@@ -201,14 +207,16 @@ static void print_table(const struct limits *l)
            l->bounce_lat_ns);
     printf("%-16s %10.1f million 64-byte lines per second through a ring\n", "line_rate",
            l->line_rate_mps);
+    printf("%-16s %10.2f ns      a word into shared memory, its length fixed\n", "store 8",
+           l->store_ns);
     for (size_t i = 0; i < COPY_SIZES; i++)
-        printf("copy %-11zu %10.2f ns      one core into shared memory\n", copy_sizes[i],
-               l->copy_ns[i]);
+        printf("copy %-11zu %10.2f ns      memcpy into shared memory, its length not fixed\n",
+               copy_sizes[i], l->copy_ns[i]);
     printf("%-16s %10.2f GB/s    the same, 1 MiB at a time\n", "copy",
            (double)BIG / l->copy_ns[COPY_SIZES - 1]);
     if (l->kernel_copy_gbs > 0)
-        printf("%-16s %10.2f GB/s    process_vm_writev, 1 MiB at a time\n", "kernel_copy",
-               l->kernel_copy_gbs);
+        printf("%-16s %10.2f GB/s    process_vm_writev, 1 MiB at a time; huge pages: %.2f\n",
+               "kernel_copy", l->kernel_copy_gbs, l->kernel_copy_huge_gbs);
     else
         printf("%-16s %10s         the kernel refuses process_vm_writev here\n", "kernel_copy",
                "-");

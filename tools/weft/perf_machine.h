@@ -10,6 +10,7 @@
 #ifndef WEFT_PERF_MACHINE_H
 #define WEFT_PERF_MACHINE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -17,8 +18,26 @@
 #include "perf_stat.h"
 
 #define WF_MACHINE_PATIENCE_NS (60ull * 1000000000u)
-#define WF_MACHINE_WALK ((size_t)1 << 20) /* distinct bytes a copying loop walks at least */
-#define WF_MACHINE_BIG ((size_t)64 << 10) /* from here on messages are stamped, not rotated */
+#define WF_MACHINE_WALK ((size_t)1 << 20)   /* distinct bytes a copying loop walks at least */
+#define WF_MACHINE_BIG ((size_t)64 << 10)   /* from here on a batch is one message, stamped */
+#define WF_MACHINE_LOCAL ((size_t)16 << 10) /* local bytes of a batch; twice that fits L1 */
+
+/* How copies walk: over [slots] slots of [stride] bytes, [batch] of them at a time
+ * out of a local area that stays in the first cache. */
+struct wf_machine_walk {
+    size_t len, stride, slots, batch;
+};
+
+static inline struct wf_machine_walk wf_machine_walk_of(size_t len)
+{
+    struct wf_machine_walk k = {.len = len, .stride = (len + 7) / 8 * 8};
+    size_t fit = WF_MACHINE_LOCAL / k.stride;
+    k.batch = len >= WF_MACHINE_BIG || fit == 0 ? 1 : fit < 512 ? fit : 512;
+    k.slots = (WF_MACHINE_WALK / k.stride + k.batch - 1) / k.batch * k.batch;
+    if (k.slots == 0)
+        k.slots = 1;
+    return k;
+}
 
 struct wf_machine {
     int side; /* 0 measures, 1 answers */
@@ -30,7 +49,8 @@ struct wf_machine {
     uint64_t round;  /* of the pair's own barrier */
     uint64_t ring_at;
     struct wf_perf_samples *samples;
-    unsigned char *src; /* private, copied from */
+    unsigned char *src;   /* private, copied from, in huge pages where there are any */
+    unsigned char *plain; /* the same in ordinary pages, as malloc gives */
 };
 
 /* Create the memfd for messages up to [copy_max] bytes; -1 with errno set. */
@@ -48,7 +68,8 @@ int wf_machine_bind(int cpu);
 /* Wait for the other side. 0, or -1: it is gone. */
 int wf_machine_sync(struct wf_machine *m);
 
-/* Half a ping-pong through two cache lines, one for each direction. */
+/* Half a ping-pong through two cache lines, one for each direction; the best of
+ * the ways known, [iters] of each. */
 int wf_machine_line_lat(struct wf_machine *m, uint64_t iters, double *median_ns, double *p99_ns);
 /* Half a ping-pong through one line that both sides write. */
 int wf_machine_bounce_lat(struct wf_machine *m, uint64_t iters, double *median_ns);
@@ -56,8 +77,12 @@ int wf_machine_bounce_lat(struct wf_machine *m, uint64_t iters, double *median_n
 int wf_machine_line_rate(struct wf_machine *m, uint64_t lines, double *mps);
 /* ns for one copy of [len] bytes into the shared memory. Side 0 only works. */
 int wf_machine_copy(struct wf_machine *m, size_t len, uint64_t iters, double *ns);
-/* GB/s of process_vm_writev in messages of [len] bytes; *gbs is 0 when the kernel refuses. */
-int wf_machine_kernel_copy(struct wf_machine *m, size_t len, uint64_t iters, pid_t peer,
+/* ns for one load and store of a word, the same way: less than any call that is
+ * told its length can take. */
+int wf_machine_store(struct wf_machine *m, uint64_t iters, double *ns);
+/* GB/s of process_vm_writev in messages of [len] bytes, between ordinary or huge
+ * pages; *gbs is 0 when the kernel refuses. */
+int wf_machine_kernel_copy(struct wf_machine *m, size_t len, uint64_t iters, bool huge, pid_t peer,
                            double *gbs);
 
 /* A connected pair of loopback TCP sockets; 0, or -1 with errno set. */

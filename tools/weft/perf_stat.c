@@ -41,14 +41,20 @@ static size_t samples_diff(struct wf_perf_samples *s)
     return n;
 }
 
+double wf_perf_samples_ns(const struct wf_perf_samples *s, uint64_t stamps)
+{
+    uint64_t all = wf_perf_stamp() - s->first_stamp;
+    double ns = (double)(wf_perf_now_ns() - s->first_ns);
+    return all ? ns / (double)all * (double)stamps : 0;
+}
+
 void wf_perf_samples_end(struct wf_perf_samples *s, double parts, double *median, double *p99)
 {
-    uint64_t stamps = wf_perf_stamp() - s->first_stamp;
-    double ns = (double)(wf_perf_now_ns() - s->first_ns);
-    double scale = stamps ? ns / (double)stamps / parts : 0;
+    double scale = wf_perf_samples_ns(s, 1u << 20) / (double)(1u << 20) / parts;
     size_t n = samples_diff(s);
-    if (n == 0) {
-        *median = *p99 = s->count ? ns / parts / (double)s->count : 0;
+    if (n == 0) { /* too few to tell: no percentile */
+        *median = wf_perf_samples_ns(s, s->spent) / parts;
+        *p99 = 0;
         return;
     }
     qsort(s->stamp, n + 1, sizeof *s->stamp, compare_u64);

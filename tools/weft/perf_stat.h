@@ -47,11 +47,12 @@ struct wf_perf_samples {
     uint64_t stamp[WF_PERF_SAMPLES];
     uint64_t count;
     uint64_t first_ns, first_stamp;
+    uint64_t spent; /* sum of the spans, for loops that are timed in pieces */
 };
 
 static inline void wf_perf_samples_start(struct wf_perf_samples *s)
 {
-    s->count = 0;
+    s->count = s->spent = 0;
     s->first_ns = wf_perf_now_ns();
     s->first_stamp = wf_perf_stamp();
 }
@@ -60,6 +61,16 @@ static inline void wf_perf_samples_add(struct wf_perf_samples *s)
 {
     s->stamp[s->count++ % WF_PERF_SAMPLES] = wf_perf_stamp();
 }
+
+/* Instead of a stamp, the time one piece of a loop took, from stamp to stamp. */
+static inline void wf_perf_samples_span(struct wf_perf_samples *s, uint64_t span)
+{
+    s->spent += span;
+    s->stamp[s->count++ % WF_PERF_SAMPLES] = s->spent;
+}
+
+/* ns in [stamps] stamps. */
+double wf_perf_samples_ns(const struct wf_perf_samples *s, uint64_t stamps);
 
 /* Median and 99th percentile of the time between two neighbouring stamps, in
  * ns divided by [parts]. Destroys the samples. */

@@ -23,31 +23,30 @@
 
 #include "tool.h"
 
-#define GRACE_NS 2000000000u     /* between SIGTERM and SIGKILL */
-#define SWEEP_POLL_MS 20         /* while only grandchildren are left */
-#define CODE_NOT_FOUND 127       /* as the shell's: POSIX, 2.8.2 */
+#define GRACE_NS 2000000000u /* between SIGTERM and SIGKILL */
+#define DOUBT_NS 250000000u  /* for word of a rank's leaving that comes after its exit */
+#define HOLD_NS 500000000u   /* for a rank that is on its way out */
+#define SWEEP_POLL_MS 20     /* while only grandchildren are left */
+#define CODE_NOT_FOUND 127   /* as the shell's: POSIX, 2.8.2 */
 #define CODE_NOT_EXECUTABLE 126
-
-struct options {
-    unsigned nranks;
-    enum wf_bind bind;
-    bool keep_going;
-    char **argv;
-};
 
 struct rank {
     pid_t pid; /* 0 once reaped */
     pid_t was; /* its pid, for messages */
     int status;
-    bool fresh; /* reaped and not judged yet */
-    bool quiet; /* left with 0, never opened the job */
+    unsigned order;          /* among those reaped and not judged yet, from 1; else 0 */
+    bool quiet;              /* left with 0, never opened the job */
+    uint64_t doubt_until_ns; /* left with 0, and may have closed the job; 0: no doubt */
 };
 
 struct run {
-    struct options opt;
+    struct wf_run_options opt;
     const char *job;
     struct rank *ranks; /* [opt.nranks] */
     unsigned alive;
+    unsigned doubts;
+    unsigned reaped;
+    uint64_t hold_until_ns; /* judging waits for a rank on its way out; 0: it does not */
     int signal_fd;
     int code; /* the first failure's; meaningful when failed */
     bool failed;
@@ -61,135 +60,6 @@ static uint64_t now_ns(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-/* ---- options ---- */
-
-static void usage(FILE *to)
-{
-    fputs("usage: weft run -n N [OPTIONS] [--] PROGRAM [ARGUMENTS]\n"
-          "\n"
-          "Starts PROGRAM N times on this machine, as the ranks of one job.\n"
-          "\n"
-          "options:\n"
-          "  -n N          how many ranks\n"
-          "  --bind core   bind each rank to a core of its own; the default when there\n"
-          "                are cores enough\n"
-          "  --bind none   bind no rank\n"
-          "  --keep-going  when a rank fails, leave the others running\n"
-          "  --help        print this\n"
-          "\n"
-          "Rank 0 reads this command's input, the others /dev/null.\n"
-          "A rank that ends by a signal, with a code other than 0, or without\n"
-          "weft_job_close ends the job: the others get SIGTERM and 2 s later SIGKILL.\n"
-          "\n"
-          "exit code: 0 if all ranks left well, else the first failure's (128 + n for\n"
-          "signal n; 1 if it was 0 without weft_job_close; 126, 127 if PROGRAM could\n"
-          "not be started); 2 if this command line was not understood.\n"
-          "\n"
-          "example:\n"
-          "  weft run -n 4 -- ./hello\n",
-          to);
-}
-
-__attribute__((format(printf, 1, 2))) static int bad_usage(const char *fmt, ...)
-{
-    va_list args;
-    va_start(args, fmt);
-    fputs("weft run: ", stderr);
-    vfprintf(stderr, fmt, args);
-    fputc('\n', stderr);
-    va_end(args);
-    return WF_TOOL_USAGE;
-}
-
-static int unknown_option(const char *option)
-{
-    static const char *const names[] = {"-n", "--bind", "--keep-going", "--help", NULL};
-    char name[64];
-    const char *near;
-    snprintf(name, sizeof name, "%.*s", (int)strcspn(option, "="), option);
-    near = wf_tool_nearest(name, names);
-    if (near)
-        return bad_usage("unknown option %s; did you mean %s?", option, near);
-    return bad_usage("unknown option %s; weft run --help lists them, and -- ends them", option);
-}
-
-static int parse_ranks(const char *text, struct options *opt)
-{
-    char *end;
-    unsigned long n;
-    errno = 0;
-    n = strtoul(text, &end, 10);
-    if (errno || *end || text[0] < '0' || text[0] > '9' || n < 1 || n > WF_RUN_RANKS_MAX)
-        return bad_usage("-n %s: must be a number of ranks from 1 to %d", text, WF_RUN_RANKS_MAX);
-    opt->nranks = (unsigned)n;
-    return 0;
-}
-
-static int parse_bind(const char *text, struct options *opt)
-{
-    if (strcmp(text, "core") && strcmp(text, "none"))
-        return bad_usage("--bind %s: must be core or none", text);
-    opt->bind = text[0] == 'c' ? WF_BIND_CORE : WF_BIND_NONE;
-    return 0;
-}
-
-/* If argv[*at] is [name] with a value, in the next word or after '=' (or, for
- * a one-letter option, right behind), set *value and step over it. */
-static bool takes_value(char **argv, int *at, const char *name, const char **value)
-{
-    size_t len = strlen(name);
-    const char *arg = argv[*at];
-    if (strncmp(arg, name, len))
-        return false;
-    if (!arg[len]) {
-        *value = argv[*at + 1];
-        *at += *value != NULL;
-        return true;
-    }
-    if (arg[len] != '=' && name[1] == '-')
-        return false;
-    *value = arg + len + (arg[len] == '=');
-    return arg[len] == '=' || (arg[len] >= '0' && arg[len] <= '9');
-}
-
-static int parse_option(char **argv, int *at, struct options *opt)
-{
-    const char *value = NULL, *option = argv[*at];
-    if (!strcmp(option, "--keep-going")) {
-        opt->keep_going = true;
-        return 0;
-    }
-    if (takes_value(argv, at, "-n", &value))
-        return value ? parse_ranks(value, opt) : bad_usage("-n needs a number of ranks");
-    if (takes_value(argv, at, "--bind", &value))
-        return value ? parse_bind(value, opt) : bad_usage("--bind needs core or none");
-    return unknown_option(option);
-}
-
-/* Returns 0 to go on, else leaves *code set. */
-static int parse(int argc, char **argv, struct options *opt, int *code)
-{
-    int i = 1;
-    for (; i < argc && argv[i][0] == '-' && argv[i][1]; i++) {
-        if (!strcmp(argv[i], "--")) {
-            i++;
-            break;
-        }
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
-            usage(stdout);
-            *code = 0;
-            return -1;
-        }
-        if ((*code = parse_option(argv, &i, opt)))
-            return -1;
-    }
-    opt->argv = argv + i;
-    *code = !opt->nranks ? bad_usage("how many ranks? say -n N (weft run --help)")
-            : i >= argc  ? bad_usage("which program? weft run -n %u -- PROGRAM", opt->nranks)
-                         : 0;
-    return *code ? -1 : 0;
 }
 
 /* ---- the end of the job ---- */
@@ -216,8 +86,8 @@ static void kill_job(struct run *run)
 {
     for (unsigned r = 0; r < run->opt.nranks && !run->killed; r++)
         if (run->ranks[r].pid)
-            fprintf(stderr, "weft run: rank %u (pid %d) is still there after SIGTERM: SIGKILL\n",
-                    r, (int)run->ranks[r].pid);
+            fprintf(stderr, "weft run: rank %u (pid %d) is still there after SIGTERM: SIGKILL\n", r,
+                    (int)run->ranks[r].pid);
     run->killed = true;
     signal_ranks(run, SIGKILL);
 }
@@ -239,7 +109,7 @@ __attribute__((format(printf, 4, 5))) static void fail(struct run *run, unsigned
     if (!run->failed)
         run->code = code;
     run->failed = true;
-    wf_host_tell_failed(r);
+    wf_host_tell_ended(r, true);
     if (!run->opt.keep_going)
         end_job(run);
 }
@@ -248,18 +118,14 @@ __attribute__((format(printf, 4, 5))) static void fail(struct run *run, unsigned
 
 static void reap(struct run *run)
 {
-    int status;
-    pid_t pid;
-    while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
-        for (unsigned r = 0; r < run->opt.nranks; r++) {
-            struct rank *k = &run->ranks[r];
-            if (k->pid != pid)
-                continue;
-            k->pid = 0;
-            k->status = status;
-            k->fresh = true;
-            run->alive--;
-        }
+    int r, status;
+    while ((r = wf_exit_next(&status)) >= 0) {
+        struct rank *k = &run->ranks[r];
+        k->pid = 0;
+        k->status = status;
+        k->order = ++run->reaped;
+        run->alive--;
+    }
 }
 
 static void judge_signal(struct run *run, unsigned r, int status)
@@ -277,28 +143,94 @@ static void judge_exit(struct run *run, unsigned r, int code)
     enum wf_host_state state = wf_host_rank_state(r);
     if (code)
         fail(run, r, code, "exited with code %d", code);
-    else if (state == WF_HOST_OPEN)
-        fail(run, r, 1, "exited with code 0 without weft_job_close");
+    else if (state == WF_HOST_OPEN) {
+        run->ranks[r].doubt_until_ns = now_ns() + DOUBT_NS;
+        run->doubts++;
+    } else if (state == WF_HOST_UNSEEN)
+        run->ranks[r].quiet = true;
     else
-        run->ranks[r].quiet = state == WF_HOST_UNSEEN;
+        wf_host_tell_ended(r, false);
 }
 
-/* Survivors often fail because a mate did, and wait() hands out exits in any
- * order. But who caused it ended earlier, so it is in the same batch at the
- * latest; and who was killed is more likely the cause than who exited. */
+/* libpmix's client waits 2 s for the server's answer when it leaves, then goes
+ * without it. If this process was stopped or starved for so long, the word is
+ * still on its way. */
+static void judge_doubts(struct run *run)
+{
+    for (unsigned r = 0; r < run->opt.nranks && run->doubts; r++) {
+        struct rank *k = &run->ranks[r];
+        bool closed = wf_host_rank_state(r) == WF_HOST_CLOSED;
+        if (!k->doubt_until_ns || (!closed && !run->ending && now_ns() < k->doubt_until_ns))
+            continue;
+        k->doubt_until_ns = 0;
+        run->doubts--;
+        if (closed)
+            wf_host_tell_ended(r, false);
+        else
+            fail(run, r, 1, "exited with code 0 without weft_job_close");
+    }
+}
+
+/* The rank reaped first among those not judged yet, killed ones before all
+ * others; -1 if there is none. */
+static int next_to_judge(const struct run *run)
+{
+    int best = -1;
+    bool best_killed = false;
+    for (unsigned r = 0; r < run->opt.nranks; r++) {
+        const struct rank *k = &run->ranks[r];
+        bool killed = k->order && WIFSIGNALED(k->status);
+        if (!k->order || (best_killed && !killed))
+            continue;
+        if (best < 0 || killed > best_killed || k->order < run->ranks[best].order) {
+            best = (int)r;
+            best_killed = killed;
+        }
+    }
+    return best;
+}
+
+/* Survivors often fail because a mate did, and must not be taken for the cause.
+ * A process closes its sockets, which mates see, before it counts as ended: so
+ * while any rank is on its way out, judging waits for it. */
+static bool must_wait(struct run *run)
+{
+    bool dying = false;
+    for (unsigned r = 0; r < run->opt.nranks && !dying; r++)
+        dying = run->ranks[r].pid && wf_exit_dying(run->ranks[r].pid);
+    if (!dying || run->ending) {
+        run->hold_until_ns = 0;
+        return false;
+    }
+    if (!run->hold_until_ns)
+        run->hold_until_ns = now_ns() + HOLD_NS;
+    return now_ns() < run->hold_until_ns;
+}
+
+static bool any_failed(const struct run *run)
+{
+    for (unsigned r = 0; r < run->opt.nranks; r++) {
+        const struct rank *k = &run->ranks[r];
+        if (k->order && (k->status || wf_host_rank_state(r) == WF_HOST_OPEN))
+            return true;
+    }
+    return false;
+}
+
 static void judge(struct run *run)
 {
-    for (int pass = 0; pass < 2; pass++)
-        for (unsigned r = 0; r < run->opt.nranks; r++) {
-            struct rank *k = &run->ranks[r];
-            if (!k->fresh || (pass == 0 && !WIFSIGNALED(k->status)))
-                continue;
-            k->fresh = false;
-            if (WIFSIGNALED(k->status))
-                judge_signal(run, r, k->status);
-            else
-                judge_exit(run, r, WEXITSTATUS(k->status));
-        }
+    int r = next_to_judge(run);
+    if (r < 0 || (any_failed(run) && must_wait(run)))
+        return;
+    for (; r >= 0; r = next_to_judge(run)) {
+        struct rank *k = &run->ranks[r];
+        k->order = 0;
+        if (WIFSIGNALED(k->status))
+            judge_signal(run, (unsigned)r, k->status);
+        else
+            judge_exit(run, (unsigned)r, WEXITSTATUS(k->status));
+    }
+    run->hold_until_ns = 0;
 }
 
 /* Leaving without opening the job is fine until somebody opens it. */
@@ -417,29 +349,40 @@ static int start_ranks(struct run *run)
             return start_failed(run, r, error);
         }
         run->alive++;
+        if (wf_exit_watch(r, k->pid)) {
+            fprintf(stderr, "weft run: cannot watch rank %u: %s\n", r, strerror(errno));
+            return CODE_NOT_EXECUTABLE;
+        }
     }
     return 0;
 }
 
 static int wait_ms(const struct run *run)
 {
-    uint64_t now = now_ns();
-    if (!run->ending || run->killed)
+    uint64_t now = now_ns(), until = run->ending && !run->killed ? run->kill_at_ns : UINT64_MAX;
+    if (run->hold_until_ns && run->hold_until_ns < until)
+        until = run->hold_until_ns;
+    for (unsigned r = 0; r < run->opt.nranks && run->doubts; r++)
+        if (run->ranks[r].doubt_until_ns && run->ranks[r].doubt_until_ns < until)
+            until = run->ranks[r].doubt_until_ns;
+    if (until == UINT64_MAX)
         return -1;
-    return now >= run->kill_at_ns ? 0 : (int)((run->kill_at_ns - now) / 1000000u) + 1;
+    return now >= until ? 0 : (int)((until - now) / 1000000u) + 1;
 }
 
 static void run_until_all_left(struct run *run)
 {
-    while (run->alive) {
-        struct pollfd fds[2] = {{.fd = run->signal_fd, .events = POLLIN},
-                                {.fd = wf_host_fd(), .events = POLLIN}};
-        (void)poll(fds, 2, wait_ms(run));
+    while (run->alive || run->doubts) {
+        struct pollfd fds[3] = {{.fd = run->signal_fd, .events = POLLIN},
+                                {.fd = wf_host_fd(), .events = POLLIN},
+                                {.fd = wf_exit_fd(), .events = POLLIN}};
+        (void)poll(fds, 3, wait_ms(run));
         wf_host_drain();
         read_signals(run);
         reap(run);
         judge_abort(run); /* before the exit that follows it */
         judge(run);
+        judge_doubts(run);
         judge_quiet(run);
         if (run->ending && !run->killed && run->alive && now_ns() >= run->kill_at_ns)
             kill_job(run);
@@ -468,20 +411,20 @@ static int run_job(struct run *run)
     return run->failed ? run->code : 0;
 }
 
-static int check_cores(const struct options *opt)
+static int check_cores(const struct wf_run_options *opt)
 {
     if (opt->bind != WF_BIND_CORE || opt->nranks <= wf_spawn_cores())
         return 0;
-    return bad_usage("--bind core: %u ranks, but this process may use %u core%s; "
-                     "--bind none lets them share",
-                     opt->nranks, wf_spawn_cores(), wf_spawn_cores() == 1 ? "" : "s");
+    return wf_run_usage("--bind core: %u ranks, but this process may use %u core%s; "
+                        "--bind none lets them share",
+                        opt->nranks, wf_spawn_cores(), wf_spawn_cores() == 1 ? "" : "s");
 }
 
 int wf_tool_run(int argc, char **argv)
 {
     struct run run = {0};
     int code;
-    if (parse(argc, argv, &run.opt, &code))
+    if (wf_run_parse(argc, argv, &run.opt, &code))
         return code;
     wf_spawn_init();
     if ((code = check_cores(&run.opt)))
@@ -489,7 +432,8 @@ int wf_tool_run(int argc, char **argv)
     run.ranks = calloc(run.opt.nranks, sizeof *run.ranks);
     run.signal_fd = open_signals();
     run.job = wf_host_name_job();
-    if (!run.ranks || run.signal_fd < 0 || !run.job || wf_sweep_guard(run.job)) {
+    if (!run.ranks || run.signal_fd < 0 || wf_exit_open(run.opt.nranks) || !run.job ||
+        wf_sweep_guard(run.job)) {
         fprintf(stderr, "weft run: cannot start: %s\n", strerror(errno));
         return CODE_NOT_EXECUTABLE;
     }

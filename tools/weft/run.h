@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The parts of `weft run`.
  *
- *   run.c         options, and the life of the job: who left, who failed, what ends it
+ *   run.c         the life of the job: who left, who failed, what ends it
+ *   run_options.c the command line
  *   run_host.c    the PMIx server the ranks find each other through
  *   run_spawn.c   starts one rank: binding, descriptors, exec
+ *   run_exit.c    in which order ranks end
  *   run_sweep.c   finds processes of the job that are nobody's direct child any more
  *
  * One thread, but for the PMIx library's own, whose callbacks in run_host.c
@@ -17,6 +19,23 @@
 #include <sys/types.h>
 
 #define WF_RUN_RANKS_MAX 4096
+
+/* ---- options ---- */
+
+enum wf_bind { WF_BIND_AUTO, WF_BIND_CORE, WF_BIND_NONE };
+
+struct wf_run_options {
+    unsigned nranks;
+    enum wf_bind bind;
+    bool keep_going;
+    char **argv; /* the program's, null-terminated */
+};
+
+/* Returns 0 to go on; otherwise *code is the exit code. */
+int wf_run_parse(int argc, char **argv, struct wf_run_options *opt, int *code);
+
+/* Says what is wrong with the command line. Returns the exit code. */
+__attribute__((format(printf, 1, 2))) int wf_run_usage(const char *fmt, ...);
 
 /* ---- host ---- */
 
@@ -51,14 +70,13 @@ bool wf_host_anyone_opened(void);
  * none. */
 int wf_host_aborted(int *code, char *why, size_t room);
 
-/* Tell the other ranks that [rank] will not come (back). */
-void wf_host_tell_failed(unsigned rank);
+/* Tell the other ranks that [rank] has ended and will not come back. */
+void wf_host_tell_ended(unsigned rank, bool failed);
 
 /* ---- spawn ---- */
 
-enum wf_bind { WF_BIND_AUTO, WF_BIND_CORE, WF_BIND_NONE };
-
-/* Before any other descriptor is opened: those open now are what ranks inherit. */
+/* Before any other descriptor is opened and any signal touched: what is so now
+ * is what ranks inherit. */
 void wf_spawn_init(void);
 
 /* Cores in this process's affinity mask: hardware threads that share a core
@@ -68,6 +86,20 @@ unsigned wf_spawn_cores(void);
 /* Start argv as [rank]. [bound]: on the core of that number alone.
  * Returns the pid; -1 with *error set to errno if it could not be started. */
 pid_t wf_spawn(unsigned rank, char **argv, char **environment, bool bound, int *error);
+
+/* ---- exit ---- */
+
+/* Returns 0, or -1 with errno. */
+int wf_exit_open(unsigned nranks);
+/* [pid], a child, is rank [rank]. Returns 0, or -1 with errno. */
+int wf_exit_watch(unsigned rank, pid_t pid);
+/* Readable when a rank ended. */
+int wf_exit_fd(void);
+/* Reap a rank, in the order in which they ended. Returns it, or -1 if none has
+ * ended since. */
+int wf_exit_next(int *status);
+/* Is [pid], a child not reaped yet, on its way out? */
+bool wf_exit_dying(pid_t pid);
 
 /* ---- sweep ---- */
 

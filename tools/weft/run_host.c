@@ -48,9 +48,7 @@ static struct {
     int aborted; /* rank + 1; 0 none */
     int abort_code;
     char abort_why[256];
-} host = {.fd = -1,
-          .lock = PTHREAD_MUTEX_INITIALIZER,
-          .answered = PTHREAD_COND_INITIALIZER};
+} host = {.fd = -1, .lock = PTHREAD_MUTEX_INITIALIZER, .answered = PTHREAD_COND_INITIALIZER};
 
 /* ---- callbacks: in the library's thread ---- */
 
@@ -372,9 +370,9 @@ static void ignore_answer(pmix_status_t status, void *arg)
 /* libpmix itself ends a fence early (PMIX_ERR_PARTIAL_SUCCESS) when a member's
  * connection breaks, but not when a member dies before it ever connected, nor
  * while a child of the member still holds the socket (both tried): so every
- * death is announced. The announcement is cached for who comes later.
+ * end is announced. The announcement is cached for who comes later.
  * (Deregistering the dead client instead makes the fence hang for good.) */
-void wf_host_tell_failed(unsigned rank)
+void wf_host_tell_ended(unsigned rank, bool failed)
 {
     pmix_proc_t proc;
     pmix_info_t *info;
@@ -385,7 +383,7 @@ void wf_host_tell_failed(unsigned rank)
         return;
     PMIX_INFO_LOAD(&info[0], PMIX_EVENT_AFFECTED_PROC, &proc, PMIX_PROC);
     PMIX_INFO_LOAD(&info[1], PMIX_EVENT_NON_DEFAULT, &yes, PMIX_BOOL);
-    if (PMIx_Notify_event(PMIX_ERR_PROC_TERM_WO_SYNC, &proc, PMIX_RANGE_LOCAL, info, 2,
-                          ignore_answer, info) != PMIX_SUCCESS)
+    if (PMIx_Notify_event(failed ? PMIX_ERR_PROC_TERM_WO_SYNC : PMIX_EVENT_PROC_TERMINATED, &proc,
+                          PMIX_RANGE_LOCAL, info, 2, ignore_answer, info) != PMIX_SUCCESS)
         PMIX_INFO_FREE(info, 2);
 }

@@ -27,7 +27,9 @@
 
 static int *inherited; /* sorted descriptors that were open at the start */
 static size_t inherited_count;
-static cpu_set_t *allowed; /* CPUS_MAX wide */
+static sigset_t start_mask;
+static struct sigaction start_sigpipe;
+static cpu_set_t *allowed;   /* CPUS_MAX wide */
 static int leader[CPUS_MAX]; /* by cpu: the lowest allowed one of its core; -1 not allowed */
 static unsigned cores;
 
@@ -140,8 +142,22 @@ static cpu_set_t *core_mask(unsigned core)
     return mask;
 }
 
+/* Were one of 0, 1, 2 closed, a socket of the host would take its place. */
+static void fill_standard(void)
+{
+    int fd;
+    do
+        fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0)
+        close(fd);
+}
+
 void wf_spawn_init(void)
 {
+    fill_standard();
+    sigprocmask(SIG_BLOCK, NULL, &start_mask);
+    sigaction(SIGPIPE, NULL, &start_sigpipe);
     list_inherited();
     list_cores();
 }
@@ -161,12 +177,10 @@ static void die_with(pid_t parent)
         raise(SIGKILL);
 }
 
-static void reset_signals(void)
+static void restore_signals(void)
 {
-    sigset_t none;
-    signal(SIGPIPE, SIG_DFL);
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
+    sigaction(SIGPIPE, &start_sigpipe, NULL);
+    sigprocmask(SIG_SETMASK, &start_mask, NULL);
 }
 
 static void take_null_stdin(void)
@@ -189,7 +203,7 @@ __attribute__((noreturn)) static void child(unsigned rank, char **argv, char **e
     if (rank)
         take_null_stdin();
     keep_only_inherited();
-    reset_signals();
+    restore_signals();
     execvpe(argv[0], argv, environment);
     error = errno;
     n = write(report, &error, sizeof error);

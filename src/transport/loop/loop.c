@@ -190,8 +190,10 @@ static void loop_wake(struct loop_tep *t)
         wf_error("cannot wake an endpoint: %m");
 }
 
-static enum weft_status loop_request(struct wf_tpeer *tpeer, const struct wf_am_out *out)
+static enum weft_status loop_request(struct wf_tpeer *tpeer, unsigned handler, const uint32_t *args,
+                                     unsigned nargs, const void *data, size_t len, size_t reply_max)
 {
+    struct wf_am_out out = wf_am_out(handler, args, nargs, data, len, reply_max);
     struct loop_tep *t = LOOP_OF(tpeer->tep, loop_tep);
     uint32_t slot;
     if (!slots_make(t))
@@ -202,7 +204,7 @@ static enum weft_status loop_request(struct wf_tpeer *tpeer, const struct wf_am_
     }
     for (slot = t->next; t->slots[slot].state != SLOT_FREE;)
         slot = (slot + 1) % SLOTS;
-    msg_fill(t, slot, false, out);
+    msg_fill(t, slot, false, &out);
     t->slots[slot].state = SLOT_REQUEST;
     t->next = (slot + 1) % SLOTS;
     t->busy++;

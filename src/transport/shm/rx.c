@@ -9,6 +9,10 @@
 #include "transport/shm/shm.h"
 #include "transport/shm/sleep.h"
 
+/* How far ahead lines are fetched for reading while the receiver lags. Where it
+ * does not, the lines ahead are still the sender's, who needs them exclusively. */
+#define READ_AHEAD 24
+
 /* The request being handled; its reply goes to the slot of the same position. */
 struct shm_token {
     struct wf_token base;
@@ -28,6 +32,7 @@ struct shm_rx *wf_shm_rx_open(struct shm_tep *tep, struct shm_segs *segs,
     rx->lines = segs->fwd->lines;
     rx->back = segs->back;
     rx->mask = segs->geometry.slots - 1;
+    rx->publish_at = segs->geometry.slots / 16;
     rx->payload = (const uint8_t *)(rx->lines + segs->geometry.slots);
     rx->fence = fence;
     rx->segs = segs;
@@ -213,7 +218,7 @@ int wf_shm_rx_deliver(struct shm_rx *rx, uint32_t pos)
 
 void wf_shm_rx_publish(struct shm_rx *rx, uint32_t head)
 {
-    rx->head = head;
+    rx->head = rx->published = head;
     WF_HOOK("head.store");
     wf_store_release(&rx->back->head, head); /* "head" */
     /* The sender may sleep because it had no room. */
@@ -228,6 +233,8 @@ __attribute__((noinline)) static int rx_burst(struct shm_rx *rx, uint64_t ready,
     int events = 0;
     delivery_init(&d, rx);
     while (deliver(rx, &d, pos, ready) > 0) {
+        if (rx->backlog)
+            __builtin_prefetch(&rx->lines[(pos + READ_AHEAD) & rx->mask]);
         pos++;
         if (++events == budget)
             break;
@@ -236,13 +243,25 @@ __attribute__((noinline)) static int rx_burst(struct shm_rx *rx, uint64_t ready,
             break;
     }
     count_received(rx, events);
-    wf_shm_rx_publish(rx, pos);
+    rx->backlog = events == budget && budget > 1;
+    rx->replies = d.am.can_reply;
+    rx->head = pos;
+    if (budget == 1 || pos - rx->published >= rx->publish_at || !wf_shm_rx_ready(rx, pos))
+        wf_shm_rx_publish(rx, pos);
     return events;
 }
 
-/* [budget] > 0 */
+/* [budget] > 0. After an empty turn only one message is taken: looking at the
+ * next line misses the cache, and until that is over nothing that the
+ * application does with the first, say answer it, leaves the core. */
 int wf_shm_rx_poll(struct shm_rx *rx, int budget)
 {
     uint64_t ready = ready_word(rx, rx->head);
-    return wf_shm_is_ready(ready, rx->head) ? rx_burst(rx, ready, budget) : 0;
+    bool idle = rx->idle;
+    rx->idle = !wf_shm_is_ready(ready, rx->head);
+    if (!rx->idle)
+        return rx_burst(rx, ready, idle ? 1 : budget);
+    if (rx->replies) /* as the owner's own next line, poll.c */
+        wf_prefetch_write(&rx->back->replies[rx->head & rx->mask]);
+    return 0;
 }

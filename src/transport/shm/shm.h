@@ -127,20 +127,23 @@ struct shm_block {
     uint64_t end; /* free when back.head has passed pos */
 };
 
+#define WF_SHM_EPOCH_NONE UINT64_MAX
+
 /* The sender's side of a connection. */
 struct shm_tx {
     /* Read at every message. */
     struct wf_shm_line *lines;
     struct wf_shm_back *back;
     uint32_t mask;
-    uint32_t tail;       /* next position */
-    uint32_t credit_end; /* tail may go this far before looking at head again */
-    uint64_t epoch_seen; /* of back->sleep_epoch */
-    _Atomic int down;    /* by the service thread: 0, or weft_status */
-    _Atomic int fence;   /* by the service thread: 1 until the receiver can membarrier */
-    _Atomic int wake_fd; /* by the service thread, once; -1 before */
-    uint64_t *sent;      /* counter */
-    bool wants_room;     /* a message was refused; set until head moves */
+    uint32_t tail;        /* next position */
+    uint32_t credit_end;  /* tail may go this far before looking at head again */
+    uint64_t epoch_seen;  /* of back->sleep_epoch; WF_SHM_EPOCH_NONE while this side must fence */
+    uint64_t epoch_woken; /* the last that was woken, or passed */
+    _Atomic int down;     /* by the service thread: 0, or weft_status */
+    _Atomic int fence;    /* by the service thread: 1 until the receiver can membarrier */
+    _Atomic int wake_fd;  /* by the service thread, once; -1 before */
+    uint32_t counted;     /* tail when REQUESTS_SENT was last brought up to date */
+    bool wants_room;      /* a message was refused; set until head moves */
 
     uint64_t places_free; /* bit mask */
 
@@ -176,6 +179,11 @@ struct shm_rx {
     struct wf_shm_back *back;
     uint32_t mask;
     uint32_t head;
+    uint32_t published;  /* the head that the sender knows; it looks at it when it is out of room */
+    uint32_t publish_at; /* constant: how many to consume before the next */
+    bool backlog;        /* the last turn did not reach the end */
+    bool idle;           /* the last turn found nothing */
+    bool replies;        /* the last message wanted a reply */
     const uint8_t *payload;
     bool fence;          /* constant: the sender cannot membarrier */
     uint64_t epoch;      /* of back->sleep_epoch, ours */
@@ -195,6 +203,7 @@ struct shm_tep {
     _Atomic int inbox; /* by the service thread: look at fresh, down flags */
     uint32_t turn;
     bool armed, shuffle;
+    struct shm_tx *hot; /* sent to last, or null */
     bool retry; /* a connection was refused for now: nothing will announce that it works again */
     uint32_t nrx, ntx, rx_room;
     struct shm_rx **rx;
@@ -221,7 +230,9 @@ void wf_shm_segs_ref(struct shm_segs *segs);
 void wf_shm_segs_unref(struct shm_segs *segs);
 
 /* tx.c */
-enum weft_status wf_shm_request(struct wf_tpeer *tpeer, const struct wf_am_out *out);
+enum weft_status wf_shm_request(struct wf_tpeer *tpeer, unsigned handler, const uint32_t *args,
+                                unsigned nargs, const void *data, size_t len, size_t reply_max);
+void wf_shm_tx_count(struct shm_tx *tx);
 int wf_shm_tx_poll(struct shm_tx *tx, int budget);
 int wf_shm_tx_deliver(struct shm_tx *tx, uint32_t due_index);
 bool wf_shm_tx_room(const struct shm_tx *tx);

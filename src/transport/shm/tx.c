@@ -12,7 +12,16 @@
 #include "transport/shm/sleep.h"
 
 /* How far ahead lines are fetched for writing: see bench/results. */
-#define AHEAD 8
+#define AHEAD 24
+
+/* REQUESTS_SENT follows the tail, at every turn and refusal: not at every message. */
+void wf_shm_tx_count(struct shm_tx *tx)
+{
+    uint64_t *c = &tx->tep->base.counters[WF_STAT_REQUESTS_SENT];
+    __atomic_store_n(c, *c + (tx->tail - tx->counted), __ATOMIC_RELAXED);
+    tx->counted = tx->tail;
+    tx->tep->hot = tx;
+}
 
 void wf_shm_peer_fail(struct shm_peer *peer, enum weft_status why)
 {
@@ -67,6 +76,7 @@ __attribute__((noinline, cold)) static enum weft_status no_room(struct shm_tx *t
     down = wf_load_acquire(&tx->down);
     if (down)
         return (enum weft_status)down;
+    wf_shm_tx_count(tx);
     wf_shm_count(tx->tep, WF_STAT_AGAIN);
     tx->wants_room = true; /* its coming is an event */
     return WEFT_AGAIN;
@@ -104,6 +114,17 @@ __attribute__((noinline, cold)) static enum weft_status wake_receiver(struct shm
     return WEFT_OK; /* the message is sent, whatever became of the wake */
 }
 
+/* The message is published: must its receiver be woken? Also the place where this
+ * side fences, as long as the receiver cannot membarrier: epoch_seen is then a
+ * value that no epoch has, so that every send comes here. */
+__attribute__((noinline)) static enum weft_status epoch_changed(struct shm_tx *tx)
+{
+    bool fence = wf_load_acquire(&tx->fence);
+    bool wake = wf_sleep_must_wake(&tx->back->sleep_epoch, &tx->epoch_woken, fence);
+    tx->epoch_seen = fence ? WF_SHM_EPOCH_NONE : tx->epoch_woken;
+    return wake ? wake_receiver(tx) : WEFT_OK;
+}
+
 /* Everything else of the message is written: say so. The last thing a send does. */
 static inline enum weft_status publish(struct shm_tx *tx, struct wf_shm_line *line, uint32_t tail,
                                        uint32_t len, uint32_t reply_max)
@@ -115,12 +136,11 @@ static inline enum weft_status publish(struct shm_tx *tx, struct wf_shm_line *li
     wf_store_release(&line->ready, wf_shm_ready(tail, len, reply_max)); /* "line" */
 #endif
     tx->tail = tail + 1;
-    __atomic_store_n(tx->sent, __atomic_load_n(tx->sent, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
     WF_HOOK("send.published");
-    if (__builtin_expect(wf_sleep_must_wake(&tx->back->sleep_epoch, &tx->epoch_seen,
-                                            wf_load_relaxed(&tx->fence)),
-                         0))
-        return wake_receiver(tx);
+    atomic_signal_fence(
+        memory_order_seq_cst); /* sleep.h: the receiver's membarrier does the rest */
+    if (__builtin_expect(wf_load_acquire(&tx->back->sleep_epoch) != tx->epoch_seen, 0))
+        return epoch_changed(tx);
     return WEFT_OK;
 }
 
@@ -195,11 +215,13 @@ static enum weft_status send_large(struct shm_tx *tx, const struct wf_am_out *ou
     return publish(tx, line, tx->tail, out->len, out->reply_max);
 }
 
+/* One line, no reply. */
 static inline enum weft_status send_line(struct shm_tx *tx, uint32_t tail,
                                          const struct wf_am_out *out)
 {
     struct wf_shm_line *line = &tx->lines[tail & tx->mask];
-    wf_prefetch_write(&tx->lines[(tail + AHEAD) & tx->mask]);
+    if (tx->credit_end - tail > AHEAD) /* not what the receiver has still to read */
+        wf_prefetch_write(&tx->lines[(tail + AHEAD) & tx->mask]);
     wf_shm_header_write(line, out->handler, out->nargs, WF_SHM_NO_PLACE, 0, 0);
     WF_HOOK("send.header");
     line_data(line, out);
@@ -211,8 +233,7 @@ static inline bool is_plain(const struct wf_am_out *out)
     return !out->reply_max && out->len + 4u * out->nargs <= WF_SHM_DATA;
 }
 
-__attribute__((noinline)) static enum weft_status send_slow(struct shm_tx *tx,
-                                                            const struct wf_am_out *out)
+static enum weft_status tx_send(struct shm_tx *tx, const struct wf_am_out *out)
 {
     int down = wf_load_relaxed(&tx->down);
     if (down)
@@ -220,16 +241,6 @@ __attribute__((noinline)) static enum weft_status send_slow(struct shm_tx *tx,
     if (tx->tail == tx->credit_end && (!head_refresh(tx) || tx->tail == tx->credit_end))
         return no_room(tx);
     return is_plain(out) ? send_line(tx, tx->tail, out) : send_large(tx, out);
-}
-
-/* One line, no reply: no call is made but in tail position, so nothing is saved
- * and restored. */
-static inline enum weft_status tx_send(struct shm_tx *tx, const struct wf_am_out *out)
-{
-    uint32_t tail = tx->tail;
-    if (__builtin_expect(wf_load_relaxed(&tx->down) || tail == tx->credit_end, 0) || !is_plain(out))
-        return send_slow(tx, out);
-    return send_line(tx, tail, out);
 }
 
 static struct shm_tx *tx_new(struct shm_tep *tep, struct shm_peer *peer,
@@ -250,7 +261,7 @@ static struct shm_tx *tx_new(struct shm_tep *tep, struct shm_peer *peer,
     }
     tx->tep = tep;
     tx->peer = peer;
-    tx->sent = &tep->base.counters[WF_STAT_REQUESTS_SENT];
+    tx->epoch_seen = WF_SHM_EPOCH_NONE;
     tx->mask = g->slots - 1;
     tx->credit_end = g->slots;
     tx->lines = tx->segs->fwd->lines;
@@ -375,25 +386,41 @@ static enum weft_status tx_connect(struct shm_tep *tep, struct shm_peer *peer)
     return status;
 }
 
-__attribute__((noinline, cold)) static enum weft_status
-send_first(struct shm_tep *tep, struct shm_peer *peer, const struct wf_am_out *out)
+__attribute__((noinline)) static enum weft_status
+request_slow(struct wf_tpeer *tpeer, unsigned handler, const uint32_t *args, unsigned nargs,
+             const void *data, size_t len, size_t reply_max)
 {
-    enum weft_status status = tx_connect(tep, peer);
-    return status == WEFT_OK ? send_slow(peer->tx, out) : status;
+    struct wf_am_out out = wf_am_out(handler, args, nargs, data, len, reply_max);
+    struct shm_peer *peer = SHM_OF(tpeer, shm_peer);
+    if (!peer->tx) {
+        enum weft_status status = tx_connect(SHM_OF(tpeer->tep, shm_tep), peer);
+        if (status != WEFT_OK)
+            return status;
+    }
+    return tx_send(peer->tx, &out);
 }
 
-enum weft_status wf_shm_request(struct wf_tpeer *tpeer, const struct wf_am_out *out)
+/* The fast path, for one line with room and no reply, makes no call but in tail
+ * position: nothing is saved and restored, and parameters stay where they came.
+ * It does not look whether the peer is down: until the owner polls, and learns
+ * it, what is sent to a dead peer is lost as if it had died a moment later. */
+enum weft_status wf_shm_request(struct wf_tpeer *tpeer, unsigned handler, const uint32_t *args,
+                                unsigned nargs, const void *data, size_t len, size_t reply_max)
 {
-    struct shm_peer *peer = SHM_OF(tpeer, shm_peer);
-    if (__builtin_expect(!peer->tx, 0))
-        return send_first(SHM_OF(tpeer->tep, shm_tep), peer, out);
-    return tx_send(peer->tx, out);
+    struct shm_tx *tx = SHM_OF(tpeer, shm_peer)->tx;
+    struct wf_am_out out;
+    if (__builtin_expect(!tx || tx->tail == tx->credit_end, 0) || reply_max ||
+        len + 4 * nargs > WF_SHM_DATA)
+        return request_slow(tpeer, handler, args, nargs, data, len, reply_max);
+    out = wf_am_out(handler, args, nargs, data, len, 0);
+    return send_line(tx, tx->tail, &out);
 }
 
 /* Caller: the owner, in peer_close or after the peer was lost. */
 void wf_shm_tx_close(struct shm_tx *tx)
 {
     struct shm_tep *tep = tx->tep;
+    wf_shm_tx_count(tx);
     /* Before the descriptor may come: whichever wake is the last sees it. */
     wf_store_release(&tx->segs->fwd->closed, 1);
     pthread_mutex_lock(&tep->ctx->lock);
@@ -401,6 +428,7 @@ void wf_shm_tx_close(struct shm_tx *tx)
     pthread_mutex_unlock(&tep->ctx->lock);
     if (wf_load_acquire(&tx->wake_fd) >= 0)
         wake_receiver(tx);
+    tep->hot = NULL;
     for (uint32_t i = 0; i < tep->ntx; i++)
         if (tep->tx[i] == tx) {
             tep->tx[i] = tep->tx[--tep->ntx];
@@ -494,6 +522,8 @@ bool wf_shm_tx_room(const struct shm_tx *tx)
 int wf_shm_tx_poll(struct shm_tx *tx, int budget)
 {
     int events = 0;
+    if (tx->tail != tx->counted)
+        wf_shm_tx_count(tx);
     if (__builtin_expect(tx->wants_room, 0) && wf_shm_tx_room(tx)) {
         tx->wants_room = false;
         events++;

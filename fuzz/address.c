@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* wf_address_parse and wf_key_parse: bytes that applications pass on for us. */
+#include "fuzz.h"
+
+#include "transport/address.h"
+
+size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
+{
+    struct wf_address a = {.version = WF_ADDRESS_VERSION, .size = sizeof a, .process = {.pid = 7}};
+    struct wf_key k = {
+        .version = WF_KEY_VERSION, .size = sizeof k, .offset = 64, .length = 64, .gen = 1};
+    if (i > 1 || room < sizeof a)
+        return 0;
+    memcpy(buf, i ? (void *)&k : (void *)&a, i ? sizeof k : sizeof a);
+    return i ? sizeof k : sizeof a;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct wf_address a;
+    struct wf_key k;
+    if (wf_address_parse(data, size, &a) == WEFT_OK) {
+        fuzz_touch(&a, sizeof a);
+        FUZZ_CHECK(size >= sizeof a && a.size == sizeof a && (int32_t)a.process.pid > 0);
+    }
+    if (wf_key_parse(data, size, &k) == WEFT_OK) {
+        fuzz_touch(&k, sizeof k);
+        FUZZ_CHECK(size >= sizeof k && k.length && k.offset + k.length >= k.length && (k.gen & 1));
+    }
+    return 0;
+}

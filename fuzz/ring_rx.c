@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The receiving side of a ring whose lines are anything: wf_shm_rx_poll. The
+ * segments are heap blocks of exactly their size, so that one byte too far is seen. */
+#define _GNU_SOURCE
+#include "fuzz.h"
+
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "core/core.h"
+#include "transport/shm/shm.h"
+
+#define SLOTS 16
+static const struct wf_shm_geometry geometry = {SLOTS, 4096, 512, 4};
+
+static struct weft_ep *ep;
+static struct shm_tep *tep;
+
+/* Uses all that it was given, and replies as long as it may. */
+static void on_message(const struct weft_am *am)
+{
+    static const uint8_t reply[512];
+    const uint32_t args[16] = {0};
+    FUZZ_CHECK(am->nargs <= 16 && am->len <= geometry.am_max && !((uintptr_t)am->data & 15));
+    FUZZ_CHECK(am->reply_max <= geometry.am_max + 1 && !am->is_reply);
+    fuzz_touch(am->data, am->len);
+    fuzz_touch(am->args, 4u * am->nargs);
+    if (am->can_reply && am->len % 3)
+        FUZZ_CHECK(weft_am_reply(am, am->handler % WEFT_AM_USER_HANDLERS, args, am->nargs, reply,
+                                 am->reply_max - 1) == WEFT_OK);
+}
+
+static void set_up(void)
+{
+    struct weft_ctx *ctx;
+    setenv("WEFT_AM_MAX", "512", 1);
+    FUZZ_CHECK(weft_ctx_open(NULL, &ctx) == WEFT_OK && weft_ep_open(ctx, NULL, &ep) == WEFT_OK);
+    for (unsigned i = 0; i < WEFT_AM_USER_HANDLERS; i++)
+        FUZZ_CHECK(weft_am_register(ep, i, on_message, NULL) == WEFT_OK);
+    tep = SHM_OF(ep->tep[1], shm_tep);
+    wf_log_set_level((enum wf_log_level) - 1); /* each refusal says so: not 20,000 times */
+}
+
+size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
+{
+    static const struct wf_shm_header headers[] = {
+        {8, 0, 1, 0, WF_SHM_NO_PLACE, 0, 0},         {48, 1, 1, 0, WF_SHM_NO_PLACE, 0, 0},
+        {0, 49, 1, 12, WF_SHM_NO_PLACE, 0, 0},       {512, 513, 2, 0, 3, WF_SHM_BESIDE, 56},
+        {500, 513, 2, 16, 0, WF_SHM_BESIDE, 0},      {0, 0, 2, 16, 255, WF_SHM_BESIDE, 63},
+        {100, 0, 250, 3, 255, WF_SHM_BESIDE, 61},    {32, 100, 3, 4, 1, 0, 0},
+        {512, 0, 3, 0, 255, WF_SHM_BESIDE, 1u << 26}};
+    if (i >= sizeof headers / sizeof headers[0] || room < 12 * SLOTS)
+        return 0;
+    for (unsigned k = 0; k < SLOTS; k++)
+        memcpy(buf + 12 * k, &headers[(i + k / 4) % (sizeof headers / sizeof headers[0])], 12);
+    return 12 * SLOTS;
+}
+
+/* Sixteen messages; what each header says comes from the input, in 12 bytes. */
+static void lines_fill(struct wf_shm_fwd *fwd, struct fuzz_input *in)
+{
+    for (uint32_t pos = 0; pos < SLOTS; pos++) {
+        struct wf_shm_line *line = &fwd->lines[pos];
+        uint16_t len = 0, reply_max = 0;
+        fuzz_take(in, &len, 2);
+        fuzz_take(in, &reply_max, 2);
+        fuzz_take(in, &line->handler, 8);
+        memset(line->data, (int)pos, sizeof line->data);
+        atomic_store(&line->ready, wf_shm_ready(pos, len, reply_max));
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct fuzz_input in = {data, data + size};
+    size_t fwd_size = sizeof(struct wf_shm_fwd) + SLOTS * sizeof(struct wf_shm_line) + 4096;
+    size_t back_size = sizeof(struct wf_shm_back) + SLOTS * sizeof(struct wf_shm_reply) + 4 * 512;
+    struct shm_segs segs = {.refs = 2, .geometry = geometry}; /* never unmapped */
+    struct wf_address from = {.version = WF_ADDRESS_VERSION};
+    struct shm_rx *rx;
+    int done = 0;
+    if (!ep)
+        set_up();
+    segs.fwd = aligned_alloc(64, fwd_size);
+    segs.back = aligned_alloc(64, back_size);
+    memset(segs.fwd, 0, fwd_size);
+    memset(segs.back, 0, back_size);
+    lines_fill(segs.fwd, &in);
+    rx = wf_shm_rx_open(tep, &segs, &from, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), false);
+    FUZZ_CHECK(rx);
+    for (int n = 1; n > 0; done += n)
+        n = wf_shm_rx_poll(rx, 5);
+    /* All of it was handled, or the connection was dropped at the first lie. */
+    FUZZ_CHECK((done == SLOTS && !segs.back->closed) ||
+               (done < SLOTS && segs.back->closed == WEFT_EPROTO && rx->down == WEFT_EPROTO));
+    FUZZ_CHECK(segs.back->head == (uint32_t)done);
+    wf_shm_rx_free(rx);
+    free(segs.fwd);
+    free(segs.back);
+    return 0;
+}

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Endpoints, peers and contexts that go away, in order. (Deaths: tests/stress.) */
+#include "contract.h"
+
+#include <dirent.h>
+
+enum { MSG = 1, ASK = 2, ANSWER = 3 };
+
+static void count_msg(const struct weft_am *am)
+{
+    ++((int *)((struct pair *)am->arg)->test)[0];
+    EXPECT(test_same(am->data, am->len, am->args[0]));
+}
+
+static void reply_all(const struct weft_am *am)
+{
+    static const unsigned char data[64];
+    count_msg(am);
+    EXPECT(weft_am_reply(am, ANSWER, NULL, 0, data, am->reply_max - 1) == WEFT_OK);
+}
+
+static void count_answer(const struct weft_am *am)
+{
+    ++((int *)((struct pair *)am->arg)->test)[1];
+}
+
+static int open_files(void)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    int n = 0;
+    assert_non_null(dir);
+    while (readdir(dir))
+        n++;
+    closedir(dir);
+    return n;
+}
+
+static enum weft_status send_msg(struct pair *p, int from, uint32_t id, size_t len,
+                                 unsigned handler, size_t reply_max)
+{
+    unsigned char data[512];
+    test_fill(data, len, id);
+    return weft_am_request(p->peer[from], handler, &id, 1, data, len, reply_max);
+}
+
+/* Fails when: a peer's closing is not reported, reported twice or with another
+ * cause, or sending to it goes on as if it were there. */
+void test_close_peer_down(void **state)
+{
+    struct pair *p = *state;
+    int seen[2] = {0};
+    if (p->setup->eps == 1)
+        return;
+    p->test = seen;
+    pair_register(p, MSG, count_msg);
+    OK(send_msg(p, 0, 1, 8, MSG, 0));
+    OK(send_msg(p, 1, 2, 8, MSG, 0));
+    UNTIL(p, seen[0] == 2);
+    GIVES(WEFT_OK, weft_peer_status(p->peer[0]));
+    OK(weft_peer_close(p->peer[1]));
+    OK(weft_ep_close(p->ep[1]));
+    p->peer[1] = NULL;
+    p->ep[1] = NULL;
+    UNTIL(p, p->downs[0]);
+    pair_quiet(p);
+    assert_int_equal(p->downs[0], 1);
+    assert_int_equal(p->why[0], WEFT_ECLOSED);
+    GIVES(WEFT_ECLOSED, weft_peer_status(p->peer[0]));
+    GIVES(WEFT_ECLOSED, send_msg(p, 0, 3, 8, MSG, 0));
+    GIVES(WEFT_ECLOSED, send_msg(p, 0, 3, 100, MSG, 9));
+    assert_int_equal(pair_stat(p, "PEERS_DOWN"), 1);
+}
+
+/* Fails when: what was sent before the sender closed everything is lost, also
+ * when the receiver had not even heard of the connection yet. */
+void test_close_delivers_first(void **state)
+{
+    struct pair *p = *state;
+    const struct setup *setup = p->setup;
+    int seen[2] = {0};
+    if (setup->eps == 1)
+        return;
+    for (int round = 0; round < 30; round++) {
+        void *fresh = (void *)(uintptr_t)setup;
+        int sent = 0;
+        seen[0] = 0;
+        p->test = seen;
+        pair_register(p, MSG, count_msg);
+        if (round & 1) { /* connected before */
+            OK(send_msg(p, 0, 0, 8, MSG, 0));
+            UNTIL(p, seen[0] == 1);
+            sent = 1;
+        }
+        for (uint32_t id = 0; id < 300; id++)
+            sent += send_msg(p, 0, id, id, MSG, 0) == WEFT_OK;
+        assert_true(sent > 1);
+        pair_close_end(p, 0);
+        UNTIL(p, seen[0] == sent);
+        pair_quiet(p);
+        assert_int_equal(seen[0], sent);
+        assert_int_equal(pair_teardown((void *[]){p}), 0);
+        assert_int_equal(pair_setup(&fresh), 0);
+        *state = p = fresh;
+    }
+}
+
+/* Fails when: replies to a requester that closed meanwhile go astray, or their
+ * memory is gone when they are written. */
+void test_close_without_reply(void **state)
+{
+    struct pair *p = *state;
+    int seen[2] = {0};
+    int sent = 0;
+    if (p->setup->eps == 1)
+        return;
+    p->test = seen;
+    pair_register(p, ASK, reply_all);
+    pair_register(p, ANSWER, count_answer);
+    for (uint32_t id = 0; id < 100; id++)
+        sent += send_msg(p, 0, id, 500, ASK, 1 + id % 65) == WEFT_OK;
+    pair_close_end(p, 0);
+    UNTIL(p, seen[0] == sent);
+    pair_quiet(p);
+    assert_int_equal(seen[0], sent);
+    assert_int_equal(seen[1], 0);
+}
+
+/* Fails when: a connection leaves descriptors, memory or a ring's turn behind. */
+void test_close_reconnect(void **state)
+{
+    struct pair *p = *state;
+    int seen[2] = {0}, files = 0;
+    long kib = 0;
+    p->test = seen;
+    pair_register(p, ASK, reply_all);
+    pair_register(p, ANSWER, count_answer);
+    for (int round = 0; round < 300; round++) {
+        for (uint32_t id = 0; id < 20; id++)
+            OK(request_wait(p, 0, ASK, (uint32_t[]){0}, 1, NULL, 0, 1 + id % 65));
+        UNTIL(p, seen[1] == 20 * (round + 1));
+        OK(weft_peer_close(p->peer[0]));
+        p->peer[0] = peer_to(p->ep[0], p->ep[other(p, 0)]);
+        p->peer[1] = p->setup->eps == 1 ? p->peer[0] : p->peer[1];
+        pair_quiet(p);
+        if (round == 100) {
+            files = open_files();
+            kib = test_status_kib("VmRSS");
+        }
+    }
+    UNTIL(p, open_files() <= files + 4); /* a service thread may be at work */
+    assert_true(test_status_kib("VmRSS") < kib + 4096);
+    assert_int_equal(seen[0], 6000);
+}
+
+#define MORE 65
+
+/* Fails when: an endpoint makes more rings than WEFT_SHM_RINGS, or one that was
+ * given back cannot be used by the next peer. */
+void test_close_rings(void **state)
+{
+    struct pair *p = *state;
+    struct weft_ep *eps[MORE];
+    struct weft_peer *peers[MORE];
+    int seen[2] = {0};
+    unsigned rings = (unsigned)config_value("WEFT_SHM_RINGS"), again = 0;
+    if (!p->setup->rings || rings + 1 != MORE)
+        return; /* loop has none; the limit was set to another value */
+    p->test = seen;
+    for (int i = 0; i < MORE; i++) {
+        OK(weft_ep_open(p->ctx[1], NULL, &eps[i]));
+        OK(weft_am_register(eps[i], MSG, count_msg, p));
+        peers[i] = peer_to(p->ep[0], eps[i]);
+        again += weft_am_request(peers[i], MSG, (uint32_t[]){0}, 1, NULL, 0, 0) == WEFT_AGAIN;
+    }
+    assert_int_equal(again, 1); /* the last */
+    assert_int_equal(pair_stat(p, "CONNECTIONS"), rings);
+    OK(weft_peer_close(peers[7]));
+    OK(weft_am_request(peers[MORE - 1], MSG, (uint32_t[]){0}, 1, NULL, 0, 0));
+    OK(weft_am_request(peers[0], MSG, (uint32_t[]){0}, 1, NULL, 0, 0));
+    UNTIL(p, ({
+              for (int i = 0; i < MORE; i++)
+                  assert_true(weft_ep_poll(eps[i]) >= 0);
+              seen[0] == MORE + 1;
+          }));
+    for (int i = 0; i < MORE; i++) {
+        if (i != 7)
+            OK(weft_peer_close(peers[i]));
+        OK(weft_ep_close(eps[i]));
+    }
+}
+
+/* Fails when: the end of a process's context goes unnoticed where only its
+ * memory was used, or a put or get still succeeds after it. */
+void test_close_context(void **state)
+{
+    struct pair *p = *state;
+    unsigned char key[WEFT_KEY_MAX];
+    size_t len = sizeof key;
+    struct weft_mr *mr;
+    struct weft_remote *r;
+    uint64_t word = 1;
+    if (p->setup->contexts == 1)
+        return;
+    OK(weft_mem_alloc(p->ctx[1], 4096, WEFT_REMOTE_READ | WEFT_REMOTE_WRITE, &mr));
+    OK(weft_mr_key(mr, key, &len));
+    OK(weft_remote_open(p->peer[0], key, len, &r));
+    OK(weft_put(r, 8, &word, 8, NULL));
+    OK(weft_mr_close(mr));
+    pair_close_end(p, 1);
+    UNTIL(p, p->downs[0]);
+    pair_quiet(p);
+    assert_int_equal(p->downs[0], 1);
+    assert_int_equal(p->why[0], WEFT_ECLOSED);
+    GIVES(WEFT_ECLOSED, weft_put(r, 8, &word, 8, NULL));
+    GIVES(WEFT_ECLOSED, weft_get(r, 8, &word, 8, NULL));
+    GIVES(WEFT_ECLOSED, weft_put_signal(r, 8, &word, 8, r, 0, 1, WEFT_SIGNAL_ADD, NULL));
+    GIVES(WEFT_ECLOSED, weft_flush(p->peer[0], NULL));
+    OK(weft_remote_close(r));
+    GIVES(WEFT_ECLOSED, weft_remote_open(p->peer[0], key, len, &r));
+    GIVES(WEFT_ECLOSED, send_msg(p, 0, 1, 8, MSG, 0));
+}

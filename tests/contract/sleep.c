@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Arming, the descriptor, and waits with a limit. */
+#include "contract.h"
+
+#include <poll.h>
+
+enum { HELLO = 1, ANSWER = 2 };
+
+static int readable(struct weft_ep *ep, int timeout_ms)
+{
+    struct pollfd fd = {.fd = weft_ep_fd(ep), .events = POLLIN};
+    return poll(&fd, 1, timeout_ms) == 1;
+}
+
+static void hello(const struct weft_am *am)
+{
+    ++((int *)((struct pair *)am->arg)->test)[0];
+    if (am->can_reply)
+        EXPECT(weft_am_reply(am, ANSWER, NULL, 0, NULL, 0) == WEFT_OK);
+}
+
+static void answer(const struct weft_am *am)
+{
+    ++((int *)((struct pair *)am->arg)->test)[1];
+}
+
+/* Both ends have talked both ways, so that nothing of connecting is under way. */
+static void warm_up(struct pair *p, int seen[2])
+{
+    p->test = seen;
+    pair_register(p, HELLO, hello);
+    pair_register(p, ANSWER, answer);
+    for (int i = 0; i < p->setup->eps; i++)
+        OK(weft_am_request(p->peer[i], HELLO, NULL, 0, NULL, 0, 1));
+    UNTIL(p, seen[1] == p->setup->eps);
+    pair_quiet(p);
+    seen[0] = seen[1] = 0;
+}
+
+/* Armed, and the descriptor is silent: a service thread's late word about the
+ * connection may wake it now and then, but not for ever. */
+static void arm_and_rest(struct pair *p, int i)
+{
+    for (int tries = 0; tries < 1000; tries++) {
+        enum weft_status status = weft_ep_arm(p->ep[i]);
+        if (status == WEFT_OK && !readable(p->ep[i], 5))
+            return;
+        assert_true(status == WEFT_OK || status == WEFT_AGAIN);
+        assert_true(weft_ep_poll(p->ep[i]) >= 0);
+    }
+    fail_msg("an endpoint with nothing to do never comes to rest");
+}
+
+/* Fails when: a message to an armed endpoint does not wake it, once or every
+ * time; arming succeeds over something that is there already. */
+void test_sleep_arm(void **state)
+{
+    struct pair *p = *state;
+    int seen[2] = {0};
+    warm_up(p, seen);
+    for (int round = 1; round <= 200; round++) {
+        int to = p->setup->eps == 1 ? 0 : round & 1;
+        arm_and_rest(p, to);
+        OK(weft_am_request(p->peer[other(p, to)], HELLO, NULL, 0, NULL, 0, 0));
+        assert_true(readable(p->ep[to], 20000));
+        assert_true(weft_ep_poll(p->ep[to]) >= 1);
+        assert_int_equal(seen[0], round);
+        OK(weft_am_request(p->peer[other(p, to)], HELLO, NULL, 0, NULL, 0, 0));
+        assert_int_equal(weft_ep_arm(p->ep[to]), WEFT_AGAIN);
+        assert_int_equal(weft_ep_arm(p->ep[to]), WEFT_AGAIN);
+        assert_true(weft_ep_poll(p->ep[to]) >= 1);
+        seen[0]--;
+    }
+}
+
+/* Fails when: a reply does not wake the requester that sleeps for it. */
+void test_sleep_reply(void **state)
+{
+    struct pair *p = *state;
+    int seen[2] = {0};
+    warm_up(p, seen);
+    if (p->setup->eps == 1)
+        return; /* nobody else could answer while it sleeps */
+    for (int round = 1; round <= 100; round++) {
+        int from = round & 1;
+        OK(weft_am_request(p->peer[from], HELLO, NULL, 0, NULL, 0, 1));
+        arm_and_rest(p, from);
+        assert_true(weft_ep_poll(p->ep[!from]) >= 1);
+        assert_true(readable(p->ep[from], 20000));
+        assert_true(weft_ep_poll(p->ep[from]) >= 1);
+        assert_int_equal(seen[1], round);
+    }
+}
+
+/* Fails when: a sender that was refused sleeps on while there is room again: in
+ * the ring, among the blocks, among the places. */
+void test_sleep_room(void **state)
+{
+    static const struct {
+        size_t len, reply_max;
+    } kinds[] = {{0, 0}, {0, 1}, {500, 0}, {0, 500}, {500, 500}};
+    struct pair *p = *state;
+    int seen[2] = {0};
+    static const char data[500];
+    warm_up(p, seen);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        enum weft_status status;
+        do
+            status =
+                weft_am_request(p->peer[0], HELLO, NULL, 0, data, kinds[i].len, kinds[i].reply_max);
+        while (status == WEFT_OK);
+        GIVES(WEFT_AGAIN, status);
+        if (p->setup->eps == 2) {
+            arm_and_rest(p, 0);
+            assert_true(weft_ep_poll(p->ep[1]) >= 1);
+            assert_true(readable(p->ep[0], 20000));
+        }
+        assert_true(weft_ep_wait(p->ep[0], -1) >= 1);
+        OK(request_wait(p, 0, HELLO, NULL, 0, data, kinds[i].len, kinds[i].reply_max));
+        pair_quiet(p);
+    }
+}
+
+/* Fails when: an endpoint sleeps on while the one it talks to goes away. */
+void test_sleep_closed(void **state)
+{
+    struct pair *p = *state;
+    int seen[2] = {0};
+    warm_up(p, seen);
+    if (p->setup->eps == 1)
+        return;
+    arm_and_rest(p, 0);
+    pair_close_end(p, 1);
+    assert_true(readable(p->ep[0], 20000));
+    while (!p->downs[0]) /* as a program would wait: forever */
+        assert_true(weft_ep_wait(p->ep[0], -1) >= 0);
+    assert_int_equal(p->why[0], WEFT_ECLOSED);
+}
+
+/* Fails when: a wait comes back early, or not at all, or misses what is there. */
+void test_sleep_timeout(void **state)
+{
+    struct pair *p = *state;
+    const int64_t waits[] = {1, 100000, 30000000};
+    int seen[2] = {0};
+    uint64_t begin;
+    warm_up(p, seen);
+    assert_int_equal(weft_ep_wait(p->ep[0], 0), 0);
+    for (size_t i = 0; i < sizeof waits / sizeof waits[0]; i++) {
+        begin = test_now_ns();
+        assert_int_equal(weft_ep_wait(p->ep[0], waits[i]), 0);
+        assert_true(test_now_ns() - begin >= (uint64_t)waits[i]);
+    }
+    OK(weft_am_request(p->peer[other(p, 0)], HELLO, NULL, 0, NULL, 0, 0));
+    assert_true(weft_ep_wait(p->ep[0], -1) >= 1);
+    OK(weft_am_request(p->peer[other(p, 0)], HELLO, NULL, 0, NULL, 0, 0));
+    assert_true(weft_ep_wait(p->ep[0], INT64_MAX) >= 1);
+    assert_int_equal(seen[0], 2);
+}
+
+/* Fails when: a word that is there is not seen, a limit is not kept, or the
+ * comparison is signed. */
+void test_sleep_word(void **state)
+{
+    struct pair *p = *state;
+    struct weft_mr *mr;
+    struct weft_remote *r;
+    unsigned char key[WEFT_KEY_MAX];
+    size_t len = sizeof key;
+    uint64_t begin = test_now_ns(), word = UINT64_MAX;
+    OK(weft_mem_alloc(p->ctx[1], 8, WEFT_REMOTE_WRITE, &mr));
+    OK(weft_mr_key(mr, key, &len));
+    OK(weft_remote_open(p->peer[0], key, len, &r));
+    GIVES(WEFT_OK, weft_word_wait(p->ep[1], &word, INT64_MAX, NULL, 0));
+    GIVES(WEFT_OK, weft_word_wait(p->ep[1], weft_mr_base(mr), 0, p->peer[1], -1));
+    GIVES(WEFT_ETIMEDOUT, weft_word_wait(p->ep[1], weft_mr_base(mr), 1, p->peer[1], 2000000));
+    assert_true(test_now_ns() - begin >= 2000000);
+    OK(weft_put_signal(r, 0, "", 0, r, 0, 5, WEFT_SIGNAL_SET, NULL));
+    GIVES(WEFT_OK, weft_word_wait(p->ep[1], weft_mr_base(mr), 5, p->peer[1], -1));
+    GIVES(WEFT_ETIMEDOUT, weft_word_wait(p->ep[1], weft_mr_base(mr), 6, NULL, 0));
+    OK(weft_remote_close(r));
+    OK(weft_mr_close(mr));
+}

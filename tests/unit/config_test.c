@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The environment, as a program sees it: this one runs itself with variables
+ * set, and reads what it then says. */
+#include "unit.h"
+
+#include <sys/wait.h>
+
+static const char *self;
+
+static void print_row(void *arg, const char *name, const char *value, const char *dflt,
+                      const char *doc)
+{
+    (void)arg;
+    printf("%s=%s (%s) %s\n", name, value, dflt, doc);
+}
+
+static int probe(void)
+{
+    struct weft_ctx *ctx = NULL;
+    enum weft_status status = weft_ctx_open(NULL, &ctx);
+    printf("open %s\n", weft_status_name(status));
+    weft_config_rows(print_row, NULL);
+    return ctx && weft_ctx_close(ctx) != WEFT_OK;
+}
+
+/* What the probe says with [env], e.g. "WEFT_SPIN=7 WEFT_LOG=error". */
+static char *said(const char *env)
+{
+    static char text[65536];
+    char command[4096];
+    size_t n;
+    FILE *f;
+    snprintf(command, sizeof command, "env -u WEFT_LOG %s %s --probe 2>&1", env, self);
+    f = popen(command, "r");
+    assert_non_null(f);
+    n = fread(text, 1, sizeof text - 1, f);
+    text[n] = 0;
+    assert_int_equal(pclose(f), 0);
+    return text;
+}
+
+static void says(const char *env, const char *want)
+{
+    const char *text = said(env);
+    if (!strstr(text, want))
+        fail_msg("with %s: no \"%s\" in:\n%s", env, want, text);
+}
+
+static void is_quiet(const char *env)
+{
+    const char *text = said(env);
+    if (strncmp(text, "open WEFT_OK\n", 13))
+        fail_msg("with %s: something else first:\n%s", env, text);
+}
+
+/* Fails when: a value is not taken, a suffix or base is misread. */
+static void test_values(void **state)
+{
+    (void)state;
+    is_quiet("");
+    says("WEFT_SPIN=7", "WEFT_SPIN=7 (20000)");
+    says("WEFT_SPIN=0x10", "WEFT_SPIN=16 ");
+    says("WEFT_SLAB=4M", "WEFT_SLAB=4194304 ");
+    says("WEFT_SLAB=128k", "WEFT_SLAB=131072 ");
+    says("WEFT_SLAB=1G", "WEFT_SLAB=1073741824 ");
+    says("WEFT_SHUFFLE=on", "WEFT_SHUFFLE=1 ");
+    says("WEFT_SHUFFLE=No", "WEFT_SHUFFLE=0 ");
+    says("WEFT_SHUFFLE=true", "WEFT_SHUFFLE=1 ");
+    says("WEFT_LOG=DEBUG", "WEFT_LOG=debug ");
+    says("WEFT_SHUFFLE_SEED=18446744073709551615", "WEFT_SHUFFLE_SEED=18446744073709551615 ");
+}
+
+/* Fails when: what must be a power of two or fit another value is not made so. */
+static void test_rounded(void **state)
+{
+    (void)state;
+    says("WEFT_AM_MAX=513", "WEFT_AM_MAX=576 ");
+    says("WEFT_SHM_SLOTS=17", "WEFT_SHM_SLOTS=32 ");
+    says("WEFT_SHM_SLOTS=65535", "WEFT_SHM_SLOTS=65536 ");
+    says("WEFT_SHM_PAYLOAD=5000", "WEFT_SHM_PAYLOAD=16384 ");
+    says("WEFT_SHM_PAYLOAD=4096", "WEFT_SHM_PAYLOAD=16384 "); /* four of WEFT_AM_MAX */
+    says("WEFT_AM_MAX=32704", "WEFT_SHM_PAYLOAD=131072 ");
+    says("WEFT_SLAB=65537", "WEFT_SLAB=131072 ");
+}
+
+/* Fails when: a value that cannot be used is taken for another in silence. */
+static void test_refused(void **state)
+{
+    static const char *const bad[] = {
+        "WEFT_AM_MAX=511",
+        "WEFT_AM_MAX=32705",
+        "WEFT_AM_MAX=-1",
+        "WEFT_AM_MAX=",
+        "WEFT_AM_MAX=4032x",
+        "WEFT_AM_MAX=0x",
+        "WEFT_AM_MAX=' 4032'",
+        "WEFT_AM_MAX=4kk",
+        "WEFT_AM_MAX=+600",
+        "WEFT_SLAB=99999999999999999999",
+        "WEFT_SLAB=18014398509481985k",
+        "WEFT_SHUFFLE=2",
+        "WEFT_SHUFFLE=",
+        "WEFT_SHUFFLE=maybe",
+        "WEFT_LOG=loud",
+        "WEFT_LOG=",
+        "WEFT_LOG='warn|info'",
+        "WEFT_SHM_RINGS=0",
+        "WEFT_SHM_PLACES=65",
+        "WEFT_SHM_SLOTS=8",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        says(bad[i], "open WEFT_EINVAL");
+        says(bad[i], " error: WEFT_");
+        says(bad[i], ": must be ");
+    }
+    says("WEFT_AM_MAX=511", "WEFT_AM_MAX=511: must be a number from 512 to 32704");
+    says("WEFT_LOG=loud", "must be one of error|warn|info|debug");
+    says("WEFT_AM_MAX=511", "WEFT_AM_MAX=4032 (4032)"); /* the default stays */
+}
+
+/* Fails when: a misspelt variable goes unnoticed, or is an error. */
+static void test_unknown(void **state)
+{
+    (void)state;
+    says("WEFT_SHM_SLOT=64", "WEFT_SHM_SLOT is not a variable of Weft; the nearest is "
+                             "WEFT_SHM_SLOTS");
+    says("WEFT_SHUFLE=1", "the nearest is WEFT_SHUFFLE (");
+    says("WEFT_SHM_SLOT=64", "open WEFT_OK");
+    says("WEFT_=1", "WEFT_ is not a variable");
+    is_quiet("WEFT_TEST_ANYTHING=1");
+    is_quiet("WEFT_LOG=error WEFT_SHUFLE=1"); /* a warning */
+    is_quiet("WEFTY=1");
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_values), cmocka_unit_test(test_rounded),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_unknown)};
+    self = argv[0];
+    if (argc > 1 && !strcmp(argv[1], "--probe"))
+        return probe();
+    return cmocka_run_group_tests_name("config", tests, NULL, NULL);
+}

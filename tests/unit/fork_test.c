@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What a forked child may do with its parent's objects: nothing; and that the
+ * parent does not notice. */
+#define _GNU_SOURCE
+#include "unit.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define RW (WEFT_REMOTE_READ | WEFT_REMOTE_WRITE)
+
+/* Endpoint 0 reaches endpoint 1 of its own context, 2 of another, and itself. */
+struct family {
+    struct weft_ctx *ctx[2];
+    struct weft_ep *ep[3];
+    struct weft_peer *peer[3];
+    struct weft_mr *mr[2];
+    struct weft_remote *remote[3];
+    int got;
+    int downs;
+};
+
+static void count_it(const struct weft_am *am)
+{
+    ++*(int *)am->arg;
+}
+
+static void count_down(struct weft_ep *ep, struct weft_peer *peer, enum weft_status why, void *arg)
+{
+    (void)ep;
+    (void)peer;
+    ((struct family *)arg)->downs += why == WEFT_ECLOSED ? 1 : 100;
+}
+
+static struct weft_peer *peer_to(struct weft_ep *from, struct weft_ep *to)
+{
+    unsigned char addr[WEFT_ADDR_MAX];
+    size_t len = sizeof addr;
+    struct weft_peer *peer;
+    OK(weft_ep_address(to, addr, &len));
+    OK(weft_peer_open(from, addr, len, &peer));
+    return peer;
+}
+
+static int family_open(void **state)
+{
+    struct family *f = calloc(1, sizeof *f);
+    struct weft_ep_params params = WEFT_EP_PARAMS_INIT;
+    unsigned char key[WEFT_KEY_MAX];
+    const int mr_of[3] = {0, 0, 1};
+    params.peer_down = count_down;
+    params.arg = f;
+    for (int i = 0; i < 2; i++) {
+        OK(weft_ctx_open(NULL, &f->ctx[i]));
+        OK(weft_mem_alloc(f->ctx[i], 4096, RW, &f->mr[i]));
+    }
+    for (int i = 0; i < 3; i++) {
+        OK(weft_ep_open(f->ctx[i / 2], &params, &f->ep[i]));
+        OK(weft_am_register(f->ep[i], 1, count_it, &f->got));
+    }
+    for (int i = 0; i < 3; i++) {
+        size_t len = sizeof key;
+        f->peer[i] = peer_to(f->ep[0], f->ep[i]);
+        OK(weft_mr_key(f->mr[mr_of[i]], key, &len));
+        OK(weft_remote_open(f->peer[i], key, len, &f->remote[i]));
+    }
+    *state = f;
+    return 0;
+}
+
+static int family_close(void **state)
+{
+    struct family *f = *state;
+    for (int i = 0; i < 3; i++) {
+        if (f->remote[i])
+            OK(weft_remote_close(f->remote[i]));
+        OK(weft_peer_close(f->peer[i]));
+    }
+    for (int i = 0; i < 3; i++)
+        if (f->ep[i])
+            OK(weft_ep_close(f->ep[i]));
+    for (int i = 0; i < 2; i++) {
+        if (f->mr[i])
+            OK(weft_mr_close(f->mr[i]));
+        if (f->ctx[i])
+            OK(weft_ctx_close(f->ctx[i]));
+    }
+    free(f);
+    return 0;
+}
+
+/* All ways lead to where they should. */
+static void works(struct family *f)
+{
+    uint64_t end = test_now_ns() + TEST_LIMIT_NS, v = 0;
+    int before = f->got;
+    for (int i = 0; i < 3; i++) {
+        uint64_t tag = test_now_ns();
+        OK(weft_am_request(f->peer[i], 1, NULL, 0, NULL, 0, 0));
+        OK(weft_put(f->remote[i], 0, &tag, 8, NULL));
+        OK(weft_get(f->remote[i], 0, &v, 8, NULL));
+        assert_int_equal(v, tag);
+        assert_int_equal(*(uint64_t *)weft_mr_base(f->mr[i == 2]), tag);
+    }
+    while (f->got != before + 3) {
+        for (int i = 0; i < 3; i++)
+            assert_true(weft_ep_poll(f->ep[i]) >= 0);
+        assert_true(test_now_ns() < end);
+    }
+    assert_int_equal(f->downs, 0);
+}
+
+static int failed_line;
+#define FORKED(call)                                                                               \
+    do {                                                                                           \
+        if ((int)(call) != WEFT_EFORKED && !failed_line) {                                         \
+            failed_line = __LINE__;                                                                \
+            fprintf(stderr, "in the child: %s is not EFORKED\n", #call);                           \
+        }                                                                                          \
+    } while (0)
+
+static void stat_row(void *arg, const char *name, uint64_t value, const char *doc)
+{
+    (void)arg;
+    (void)name;
+    (void)value;
+    (void)doc;
+}
+
+static void child_calls_mem(struct family *f)
+{
+    unsigned char buf[WEFT_ADDR_MAX] = {0};
+    size_t len = sizeof buf;
+    struct weft_mr *mr;
+    struct weft_remote *r;
+    uint64_t v = 666;
+    FORKED(weft_mem_alloc(f->ctx[0], 64, RW, &mr));
+    FORKED(weft_mr_key(f->mr[0], buf, &len));
+    FORKED(weft_mr_close(f->mr[0]));
+    for (int i = 0; i < 3; i++) {
+        FORKED(weft_remote_open(f->peer[i], buf, 48, &r));
+        FORKED(weft_put(f->remote[i], 0, &v, 8, NULL));
+        FORKED(weft_get(f->remote[i], 0, &v, 8, NULL));
+        FORKED(weft_put_signal(f->remote[i], 0, &v, 8, f->remote[i], 8, 1, 0, NULL));
+        FORKED(weft_flush(f->peer[i], NULL));
+        FORKED(weft_remote_close(f->remote[i]));
+    }
+}
+
+/* Every public call on inherited objects. Returns 0 when all say EFORKED. */
+static int child_calls(struct family *f)
+{
+    unsigned char buf[WEFT_ADDR_MAX] = {0};
+    size_t len = sizeof buf;
+    struct weft_ep *ep;
+    struct weft_peer *peer;
+    uint64_t v = 666;
+    child_calls_mem(f);
+    FORKED(weft_ep_open(f->ctx[0], NULL, &ep));
+    FORKED(weft_ep_address(f->ep[0], buf, &len));
+    FORKED(weft_ep_poll(f->ep[0]));
+    FORKED(weft_ep_wait(f->ep[0], -1));
+    FORKED(weft_word_wait(f->ep[0], &v, 0, f->peer[0], -1));
+    FORKED(weft_ep_fd(f->ep[0]));
+    FORKED(weft_ep_arm(f->ep[0]));
+    FORKED(weft_am_register(f->ep[0], 1, count_it, NULL));
+    FORKED(weft_peer_open(f->ep[0], buf, 64, &peer));
+    for (int i = 0; i < 3; i++) {
+        FORKED(weft_am_request(f->peer[i], 1, NULL, 0, NULL, 0, 0));
+        FORKED(weft_peer_close(f->peer[i]));
+        FORKED(weft_ep_close(f->ep[i]));
+    }
+    FORKED(weft_ctx_close(f->ctx[0]));
+    weft_stat_rows(f->ctx[0], stat_row, NULL);
+    weft_ctx_set_local_ranks(f->ctx[0], 2);
+    return failed_line;
+}
+
+/* Runs [child] in a fork; what it returns must be 0. */
+static void in_child(int (*child)(struct family *), struct family *f)
+{
+    int status;
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (!pid) {
+        alarm(60);
+        _exit(child(f) ? 1 : 0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    if (status)
+        fail_msg("the child ended with status 0x%x", (unsigned)status);
+}
+
+/* Fails when: a call in the child does not see that it is one, touches what the
+ * parent uses, or tells the parent's peers that it left. */
+static void test_all_calls(void **state)
+{
+    struct family *f = *state;
+    works(f);
+    for (int i = 0; i < 3; i++) {
+        in_child(child_calls, f);
+        works(f);
+    }
+}
+
+/* A context of its own, and talking to the parent's endpoint, which is fair. */
+static int child_own_context(struct family *f)
+{
+    void *state = NULL;
+    struct family *mine;
+    if (child_calls(f) || family_open(&state))
+        return 1;
+    mine = state;
+    works(mine);
+    if (child_calls(f)) /* still the parent's */
+        return 2;
+    return family_close(&state);
+}
+
+/* Fails when: a child cannot begin anew, or having begun anew makes its
+ * parent's objects look alive. */
+static void test_own_context(void **state)
+{
+    works(*state);
+    in_child(child_own_context, *state);
+    works(*state);
+}
+
+static int grandchild(struct family *f)
+{
+    void *state = NULL;
+    if (family_open(&state))
+        return 1;
+    works(state);
+    in_child(child_calls, state); /* of the child's objects */
+    in_child(child_calls, f);     /* and of the first parent's */
+    works(state);
+    return family_close(&state);
+}
+
+/* Fails when: a value of the life word comes back two generations later. */
+static void test_grandchild(void **state)
+{
+    works(*state);
+    in_child(grandchild, *state);
+    works(*state);
+}
+
+static void *churn(void *arg)
+{
+    atomic_bool *stop = arg;
+    while (!*stop) {
+        struct weft_ctx *ctx;
+        struct weft_mr *mr;
+        if (weft_ctx_open(NULL, &ctx) != WEFT_OK || weft_mem_alloc(ctx, 64, RW, &mr) != WEFT_OK ||
+            weft_mr_close(mr) != WEFT_OK || weft_ctx_close(ctx) != WEFT_OK)
+            return arg;
+    }
+    return NULL;
+}
+
+static int child_opens(struct family *f)
+{
+    struct weft_ctx *ctx;
+    struct weft_ep *ep;
+    (void)f;
+    return weft_ctx_open(NULL, &ctx) || weft_ep_open(ctx, NULL, &ep) || weft_ep_close(ep) ||
+           weft_ctx_close(ctx);
+}
+
+/* Fails when: a lock that another thread held at the fork stays locked in the child. */
+static void test_fork_under_load(void **state)
+{
+    atomic_bool stop = false;
+    pthread_t thread;
+    void *bad;
+    assert_int_equal(pthread_create(&thread, NULL, churn, &stop), 0);
+    for (int i = 0; i < 50; i++)
+        in_child(child_opens, *state);
+    stop = true;
+    pthread_join(thread, &bad);
+    assert_null(bad);
+    works(*state);
+}
+
+/* Fails when: a context that closes in order is not noticed because a forked
+ * child still holds copies of its sockets. */
+static void test_child_holds_sockets(void **state)
+{
+    struct family *f = *state;
+    uint64_t end = test_now_ns() + 10000000000u;
+    int hold[2], status;
+    enum weft_status put;
+    pid_t pid;
+    assert_int_equal(pipe(hold), 0); /* no message yet: only sockets connect the two */
+    pid = fork();
+    assert_true(pid >= 0);
+    if (!pid) {
+        char c;
+        close(hold[1]);
+        alarm(60);
+        _exit(read(hold[0], &c, 1) != 0); /* until the parent lets go */
+    }
+    close(hold[0]);
+    OK(weft_ep_close(f->ep[2]));
+    OK(weft_mr_close(f->mr[1]));
+    OK(weft_ctx_close(f->ctx[1]));
+    f->ep[2] = NULL;
+    f->mr[1] = NULL;
+    f->ctx[1] = NULL;
+    while (f->downs != 1 && test_now_ns() < end)
+        assert_true(weft_ep_poll(f->ep[0]) >= 0);
+    put = weft_put(f->remote[2], 0, "", 1, NULL);
+    close(hold[1]);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(f->downs, 1);
+    assert_int_equal(put, WEFT_ECLOSED);
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, family_open, family_close)
+int main(void)
+{
+    const struct CMUnitTest tests[] = {T(test_all_calls), T(test_own_context), T(test_grandchild),
+                                       T(test_fork_under_load), T(test_child_holds_sockets)};
+    return cmocka_run_group_tests_name("fork", tests, NULL, NULL);
+}

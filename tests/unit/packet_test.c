@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Service packets, addresses and keys: the parsers of what others send. */
+#define _GNU_SOURCE
+#include "unit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "transport/shm/packet.h"
+
+static const int fds_of_type[WF_PACKET_TYPES] = {[WF_PACKET_WELCOME] = 1,
+                                                 [WF_PACKET_RING] = 3,
+                                                 [WF_PACKET_RING_OK] = 1,
+                                                 [WF_PACKET_SLAB_OK] = 1};
+
+/* A packet of [type] that is right in all its fields. */
+static struct wf_packet good(unsigned type)
+{
+    struct wf_packet p = {.magic = WF_PACKET_MAGIC,
+                          .version = WF_PACKET_VERSION,
+                          .type = (uint8_t)type,
+                          .size = sizeof p};
+    if (type == WF_PACKET_HELLO)
+        p.u.hello.pid = 1;
+    if (type == WF_PACKET_RING) {
+        p.u.ring.from = (struct wf_address){.version = WF_ADDRESS_VERSION, .size = 64};
+        p.u.ring.from.process.pid = 1;
+        p.u.ring.geometry = (struct wf_shm_geometry){512, 65536, 4032, 16};
+    }
+    if (type == WF_PACKET_RING_NO)
+        p.u.ring_no.status = WEFT_ECLOSED;
+    if (type == WF_PACKET_SLAB_OK)
+        p.u.slab.size = 4096;
+    if (type == WF_PACKET_SLAB_NO)
+        p.u.slab.status = WEFT_EKEY;
+    return p;
+}
+
+static int parse(const struct wf_packet *p, int nfds)
+{
+    struct wf_packet out;
+    memset(&out, 0x5a, sizeof out);
+    if (!wf_packet_parse(p, sizeof *p, nfds, &out)) {
+        assert_memory_equal(&out, p, sizeof out);
+        return 1;
+    }
+    for (size_t i = 0; i < sizeof out; i++) /* nothing is handed out of a refused one */
+        assert_int_equal(((unsigned char *)&out)[i], 0x5a);
+    return 0;
+}
+
+/* Fails when: a packet passes with descriptors of another number than its type's. */
+static void test_types(void **state)
+{
+    (void)state;
+    for (unsigned type = 0; type < 256; type++)
+        for (int nfds = -2; nfds < 8; nfds++) {
+            struct wf_packet p = good(type);
+            int known = type && type < WF_PACKET_TYPES;
+            int want = known &&
+                       (nfds == fds_of_type[type] || (nfds == WF_PACKET_LOST && fds_of_type[type]));
+            assert_int_equal(parse(&p, nfds), want);
+        }
+}
+
+/* Fails when: the frame of a packet is not checked. */
+static void test_frame(void **state)
+{
+    (void)state;
+    for (unsigned type = 1; type < WF_PACKET_TYPES; type++) {
+        struct wf_packet p = good(type), out;
+        unsigned char raw[2 * sizeof p] = {0};
+        memcpy(raw, &p, sizeof p);
+        for (size_t len = 0; len < sizeof raw; len++)
+            if (len != sizeof p)
+                assert_int_not_equal(wf_packet_parse(raw, len, fds_of_type[type], &out), 0);
+        p.magic ^= 1;
+        assert_false(parse(&p, fds_of_type[type]));
+        p = good(type);
+        p.version++;
+        assert_false(parse(&p, fds_of_type[type]));
+        p = good(type);
+        p.size--;
+        assert_false(parse(&p, fds_of_type[type]));
+    }
+}
+
+#define BAD(type, change)                                                                          \
+    do {                                                                                           \
+        struct wf_packet p = good(type);                                                           \
+        p.change;                                                                                  \
+        if (parse(&p, fds_of_type[type]))                                                          \
+            fail_msg("line %d: taken with %s", __LINE__, #change);                                 \
+    } while (0)
+
+/* Fails when: a field of a packet is used without a check of its range. */
+static void test_fields(void **state)
+{
+    (void)state;
+    BAD(WF_PACKET_HELLO, u.hello.pid = 0);
+    BAD(WF_PACKET_HELLO, u.hello.pid = 0x80000000u);
+    BAD(WF_PACKET_RING_NO, u.ring_no.status = 0);
+    BAD(WF_PACKET_RING_NO, u.ring_no.status = WEFT_AGAIN);
+    BAD(WF_PACKET_SLAB_NO, u.slab.status = 0);
+    BAD(WF_PACKET_SLAB_NO, u.slab.status = WEFT_PENDING);
+    BAD(WF_PACKET_SLAB_OK, u.slab.size = 0);
+    BAD(WF_PACKET_SLAB_OK, u.slab.size = UINT64_MAX);
+    BAD(WF_PACKET_RING, u.ring.from.version = 2);
+    BAD(WF_PACKET_RING, u.ring.from.size = 63);
+    BAD(WF_PACKET_RING, u.ring.from.process.pid = 0);
+    BAD(WF_PACKET_RING, u.ring.geometry.slots = 0);
+    BAD(WF_PACKET_RING, u.ring.geometry.slots = 500);
+    BAD(WF_PACKET_RING, u.ring.geometry.slots = 131072);
+    BAD(WF_PACKET_RING, u.ring.geometry.payload = 0);
+    BAD(WF_PACKET_RING, u.ring.geometry.payload = 65537);
+    BAD(WF_PACKET_RING, u.ring.geometry.payload = 1u << 31);
+    BAD(WF_PACKET_RING, u.ring.geometry.am_max = 4033);
+    BAD(WF_PACKET_RING, u.ring.geometry.am_max = 0);
+    BAD(WF_PACKET_RING, u.ring.geometry.am_max = 65536);
+    BAD(WF_PACKET_RING, u.ring.geometry.am_max = UINT32_MAX - 63);
+    BAD(WF_PACKET_RING, u.ring.geometry.places = 0);
+    BAD(WF_PACKET_RING, u.ring.geometry.places = 65);
+}
+
+/* Fails when: sizes computed from an accepted geometry overflow, or the parts
+ * of a segment overlap or are misaligned. */
+static void test_geometry(void **state)
+{
+    const uint32_t slots[] = {16, 512, 65536}, payloads[] = {4096, 65536, 1u << 24},
+                   maxima[] = {512, 4032, 32704};
+    unsigned accepted = 0;
+    (void)state;
+    for (int s = 0; s < 3; s++)
+        for (int b = 0; b < 3; b++)
+            for (int m = 0; m < 3; m++)
+                for (uint32_t places = 1; places <= 64; places += 63) {
+                    struct wf_shm_geometry g = {slots[s], payloads[b], maxima[m], places};
+                    size_t fwd = wf_shm_fwd_size(&g), back = wf_shm_back_size(&g);
+                    if (!wf_shm_geometry_ok(&g))
+                        continue;
+                    accepted++;
+                    assert_true(fwd >= 64 + (size_t)g.slots * 64 + g.payload);
+                    assert_true(back >= 128 + (size_t)g.slots * 128 + (size_t)places * g.am_max);
+                    assert_true(!(fwd & 4095) && !(back & 4095) && fwd < 1u << 30);
+                }
+    assert_int_equal(accepted, 2 * 3 * 7); /* the smallest payload area holds only 512 */
+    assert_int_equal(offsetof(struct wf_shm_fwd, lines) % 64, 0);
+    assert_int_equal(offsetof(struct wf_shm_back, replies) % 64, 0);
+}
+
+/* Fails when: the small copy reads or writes a byte beside its range. */
+static void test_copy_small(void **state)
+{
+    _Alignas(16) unsigned char dst[96];
+    (void)state;
+    for (size_t n = 0; n <= 64; n++)
+        for (size_t shift = 0; shift < 16; shift++) {
+            unsigned char *src = malloc(n + shift + 1); /* exact: a sanitizer sees more */
+            memset(dst, 0x77, sizeof dst);
+            test_fill(src + shift, n, n);
+            wf_shm_copy_small(dst + 16, src + shift, n);
+            assert_true(test_same(dst + 16, n, n));
+            for (size_t i = 0; i < 16; i++)
+                assert_int_equal(dst[i], 0x77);
+            for (size_t i = 16 + ((n + 15) & ~(size_t)15); i < sizeof dst; i++)
+                assert_int_equal(dst[i], 0x77);
+            free(src);
+        }
+}
+
+static void sock_pair(int s[2])
+{
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, s), 0);
+}
+
+/* Raw bytes with [nfds] copies of descriptor 0. */
+static void send_raw(int sock, const void *bytes, size_t len, int nfds)
+{
+    union {
+        struct cmsghdr align;
+        char room[CMSG_SPACE(32 * sizeof(int))];
+    } control;
+    struct iovec iov = {(void *)(uintptr_t)bytes, len};
+    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+    memset(&control, 0, sizeof control);
+    if (nfds) {
+        msg.msg_control = &control;
+        msg.msg_controllen = CMSG_SPACE((size_t)nfds * sizeof(int));
+        control.align.cmsg_level = SOL_SOCKET;
+        control.align.cmsg_type = SCM_RIGHTS;
+        control.align.cmsg_len = CMSG_LEN((size_t)nfds * sizeof(int));
+        memset(CMSG_DATA(&control.align), 0, (size_t)nfds * sizeof(int));
+    }
+    assert_int_equal(sendmsg(sock, &msg, 0), (ssize_t)len);
+}
+
+/* Fails when: a packet or its descriptors change on the way, or they are
+ * inherited by exec. */
+static void test_round_trip(void **state)
+{
+    int s[2], fds[WF_PACKET_FDS], nfds, files;
+    (void)state;
+    sock_pair(s);
+    files = test_open_files();
+    for (unsigned type = 1; type < WF_PACKET_TYPES; type++) {
+        struct wf_packet p = good(type), out;
+        int give[3] = {0, 1, 2};
+        p.cookie = type * 77;
+        assert_int_equal(wf_packet_send(s[0], &p, type, give, fds_of_type[type]), 0);
+        assert_int_equal(wf_packet_recv(s[1], &out, fds, &nfds), 1);
+        assert_memory_equal(&p, &out, sizeof p);
+        assert_int_equal(nfds, fds_of_type[type]);
+        for (int i = 0; i < nfds; i++) {
+            assert_true(fcntl(fds[i], F_GETFD) & FD_CLOEXEC);
+            close(fds[i]);
+        }
+    }
+    assert_int_equal(test_open_files(), files);
+    assert_int_equal(wf_packet_recv(s[1], &(struct wf_packet){0}, fds, &nfds), -1);
+    assert_true(errno == EAGAIN || errno == EWOULDBLOCK);
+    close(s[0]);
+    assert_int_equal(wf_packet_recv(s[1], &(struct wf_packet){0}, fds, &nfds), 0);
+    close(s[1]);
+}
+
+/* Fails when: descriptors that come with a refused packet stay open. */
+static void test_no_descriptor_leaks(void **state)
+{
+    const size_t lens[] = {0, 1, 127, 128, 129, 4096};
+    unsigned char raw[4096];
+    int s[2], fds[WF_PACKET_FDS], nfds, files;
+    (void)state;
+    sock_pair(s);
+    files = test_open_files();
+    memset(raw, 0xff, sizeof raw);
+    for (size_t i = 0; i < sizeof lens / sizeof lens[0]; i++)
+        for (int n = 0; n <= 20; n++) {
+            struct wf_packet p = good(1 + (unsigned)n % (WF_PACKET_TYPES - 1)), out;
+            if (lens[i] >= sizeof p && n & 1)
+                memcpy(raw, &p, sizeof p);
+            if (lens[i] == sizeof p && n & 1 && n == fds_of_type[p.type])
+                continue; /* that one is right */
+            send_raw(s[0], raw, lens[i], n);
+            assert_true(wf_packet_recv(s[1], &out, fds, &nfds) <= 0);
+            if (test_open_files() != files)
+                fail_msg("%zu bytes with %d descriptors: %d stay open", lens[i], n,
+                         test_open_files() - files);
+        }
+    close(s[0]);
+    close(s[1]);
+}
+
+/* Fails when: a packet whose descriptors this process has no room for is refused,
+ * taken as if they were there, or some of them stay. */
+static void test_out_of_descriptors(void **state)
+{
+    struct rlimit old, few;
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    for (unsigned type = 1; type < WF_PACKET_TYPES; type++)
+        for (int room = 0; room < fds_of_type[type]; room++) {
+            int s[2], fds[WF_PACKET_FDS], nfds = 0, files, got;
+            struct wf_packet p = good(type), out;
+            sock_pair(s);
+            files = test_open_files();
+            assert_int_equal(wf_packet_send(s[0], &p, type, (int[]){0, 1, 2}, fds_of_type[type]),
+                             0);
+            few = old;
+            few.rlim_cur = (rlim_t)s[1] + 1 + (rlim_t)room;
+            assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+            got = wf_packet_recv(s[1], &out, fds, &nfds);
+            assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+            assert_int_equal(got, 1);
+            assert_int_equal(nfds, WF_PACKET_LOST);
+            assert_int_equal(test_open_files(), files);
+            close(s[0]);
+            close(s[1]);
+        }
+}
+
+/* Fails when: bytes that are no address, or no key, pass. */
+static void test_address_and_key(void **state)
+{
+    struct wf_address a = good(WF_PACKET_RING).u.ring.from, a2;
+    struct wf_key k = {.version = WF_KEY_VERSION, .size = sizeof k, .length = 1, .gen = 1}, k2;
+    (void)state;
+    OK(wf_address_parse(&a, sizeof a, &a2));
+    OK(wf_address_parse(&a, WEFT_ADDR_MAX, &a2)); /* room after it is none of it */
+    assert_int_equal(wf_address_parse(NULL, sizeof a, &a2), WEFT_EINVAL);
+    for (size_t n = 0; n < sizeof a; n++)
+        assert_int_equal(wf_address_parse(&a, n, &a2), WEFT_EINVAL);
+    a.version++;
+    assert_int_equal(wf_address_parse(&a, sizeof a, &a2), WEFT_EVERSION);
+    OK(wf_key_parse(&k, sizeof k, &k2));
+    assert_int_equal(wf_key_parse(NULL, sizeof k, &k2), WEFT_EINVAL);
+    for (size_t n = 0; n < sizeof k; n++)
+        assert_int_equal(wf_key_parse(&k, n, &k2), WEFT_EINVAL);
+    k.offset = UINT64_MAX;
+    assert_int_equal(wf_key_parse(&k, sizeof k, &k2), WEFT_EINVAL);
+    k.offset = k.length = 0;
+    assert_int_equal(wf_key_parse(&k, sizeof k, &k2), WEFT_EINVAL);
+    k.length = 1;
+    k.gen = 2; /* of no region: even */
+    assert_int_equal(wf_key_parse(&k, sizeof k, &k2), WEFT_EINVAL);
+    k.gen = 1;
+    k.version++;
+    assert_int_equal(wf_key_parse(&k, sizeof k, &k2), WEFT_EVERSION);
+}
+
+/* Fails when: a process that memory cannot be shared with is taken for a mate. */
+static void test_reach(void **state)
+{
+    struct weft_ctx *ctx;
+    struct weft_ep *ep;
+    struct weft_peer *peer = NULL;
+    struct wf_address a, other;
+    size_t len = sizeof a;
+    (void)state;
+    OK(weft_ctx_open(NULL, &ctx));
+    OK(weft_ep_open(ctx, NULL, &ep));
+    OK(weft_ep_address(ep, &a, &len));
+    for (int i = 0; i < 4; i++) {
+        other = a;
+        other.process.node ^= i == 0;
+        other.process.uid ^= i == 1;
+        other.process.netns ^= i == 2;
+        other.process.pidns ^= i == 3;
+        assert_int_equal(weft_peer_open(ep, &other, len, &peer), WEFT_EUNREACH);
+    }
+    other = a;
+    other.process.token[0] ^= 1; /* a process that ended long ago */
+    other.process.start ^= 1;
+    OK(weft_peer_open(ep, &other, len, &peer));
+    assert_int_equal(weft_am_request(peer, 1, NULL, 0, NULL, 0, 0), WEFT_EPEER);
+    OK(weft_peer_close(peer));
+    other = a;
+    other.ep_gen++; /* an endpoint that is not there */
+    OK(weft_peer_open(ep, &other, len, &peer));
+    assert_int_equal(weft_am_request(peer, 1, NULL, 0, NULL, 0, 0), WEFT_ECLOSED);
+    OK(weft_peer_close(peer));
+    OK(weft_ep_close(ep));
+    OK(weft_ctx_close(ctx));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_types),
+        cmocka_unit_test(test_frame),
+        cmocka_unit_test(test_fields),
+        cmocka_unit_test(test_geometry),
+        cmocka_unit_test(test_copy_small),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_address_and_key),
+        cmocka_unit_test(test_reach),
+        cmocka_unit_test(test_no_descriptor_leaks),
+        cmocka_unit_test(test_out_of_descriptors),
+    };
+    return cmocka_run_group_tests_name("packet", tests, NULL, NULL);
+}
