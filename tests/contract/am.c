@@ -347,6 +347,37 @@ void test_am_places(void **state)
     free(s);
 }
 
+static void short_answer(const struct weft_am *am)
+{
+    struct seen *s = ((struct pair *)am->arg)->test;
+    uint32_t id = am->args[0];
+    EXPECT(am->len == 40 && test_same(am->data, am->len, id + 1000000));
+    EXPECT(id < IDS && ++s->times[id] == 1);
+    s->answers++;
+}
+
+/* Fails when: a slot is used again whose reply has come but was not looked at. */
+void test_am_unread_replies(void **state)
+{
+    struct pair *p = *state;
+    struct seen *s = calloc(1, sizeof *s);
+    unsigned n = 0;
+    p->test = s;
+    pair_register(p, ASK, places_ask);
+    pair_register(p, ANSWER, short_answer);
+    for (int round = 0; round < 20; round++) {
+        n += fill_up(p, n, 0, 41);
+        for (int i = 0; i < 10 && p->setup->eps == 2; i++) /* the other end answers all */
+            assert_true(weft_ep_poll(p->ep[1]) >= 0);
+    }
+    if (p->setup->rings)
+        assert_in_range(n, 1, config_value("WEFT_SHM_SLOTS"));
+    UNTIL(p, s->answers == n);
+    pair_quiet(p);
+    assert_int_equal(s->answers, n);
+    free(s);
+}
+
 static void keeps_ask(const struct weft_am *am)
 {
     uint32_t id = am->args[0];

@@ -43,6 +43,21 @@ static enum weft_status send_msg(struct pair *p, int from, uint32_t id, size_t l
     return weft_am_request(p->peer[from], handler, &id, 1, data, len, reply_max);
 }
 
+/* Another endpoint that comes, talks to end 0 and goes: news that is not old news. */
+static void newcomer(struct pair *p, int seen[2])
+{
+    struct weft_ep *ep;
+    struct weft_peer *peer;
+    int before = seen[0];
+    OK(weft_ep_open(p->ctx[1], NULL, &ep));
+    peer = peer_to(ep, p->ep[0]);
+    OK(weft_am_request(peer, MSG, (uint32_t[]){7}, 1, NULL, 0, 0));
+    UNTIL(p, seen[0] == before + 1);
+    OK(weft_peer_close(peer));
+    OK(weft_ep_close(ep));
+    pair_quiet(p);
+}
+
 /* Fails when: a peer's closing is not reported, reported twice or with another
  * cause, or sending to it goes on as if it were there. */
 void test_close_peer_down(void **state)
@@ -68,6 +83,8 @@ void test_close_peer_down(void **state)
     GIVES(WEFT_ECLOSED, weft_peer_status(p->peer[0]));
     GIVES(WEFT_ECLOSED, send_msg(p, 0, 3, 8, MSG, 0));
     GIVES(WEFT_ECLOSED, send_msg(p, 0, 3, 100, MSG, 9));
+    newcomer(p, seen);
+    assert_int_equal(p->downs[0], 1);
     assert_int_equal(pair_stat(p, "PEERS_DOWN"), 1);
 }
 
@@ -207,7 +224,7 @@ void test_close_context(void **state)
     OK(weft_put(r, 8, &word, 8, NULL));
     OK(weft_mr_close(mr));
     pair_close_end(p, 1);
-    UNTIL(p, p->downs[0]);
+    GIVES(WEFT_ECLOSED, weft_word_wait(p->ep[0], &word, UINT64_MAX, p->peer[0], -1));
     pair_quiet(p);
     assert_int_equal(p->downs[0], 1);
     assert_int_equal(p->why[0], WEFT_ECLOSED);

@@ -82,6 +82,7 @@ enum weft_status request_wait(struct pair *p, int from, unsigned handler, const 
     X(am_never_replied)                                                                            \
     X(am_full)                                                                                     \
     X(am_full_of_payload)                                                                          \
+    X(am_unread_replies)                                                                           \
     X(am_places)                                                                                   \
     X(am_reply_keeps_payload)                                                                      \
     X(am_unhandled)                                                                                \

@@ -17,7 +17,11 @@
  * WEFT_SHM_RINGS' default each. Each costs a descriptor and two mappings here. */
 #define RINGS_MAX 4096u
 
-static void link_open(struct shm_ctx *ctx, int sock)
+/* Links that one process may hold: one for each pair of its contexts and ours. */
+#define LINKS_MAX 1024u
+#define REFUSALS_LOGGED 10u
+
+static void link_open(struct shm_ctx *ctx, int sock, int pid)
 {
     struct shm_link *link = calloc(1, sizeof *link);
     if (!link) {
@@ -27,30 +31,44 @@ static void link_open(struct shm_ctx *ctx, int sock)
     link->sock = (struct shm_watch){SHM_WATCH_LINK_SOCK, sock};
     link->pid = (struct shm_watch){SHM_WATCH_LINK_PID, -1};
     link->answer_fd = -1;
+    link->from_pid = pid;
     wf_list_init(&link->rxs);
     wf_list_append(&ctx->links, &link->item);
     if (wf_shm_watch_add(ctx, &link->sock, EPOLLIN))
         wf_shm_link_down(ctx, link, WEFT_ESYSTEM);
 }
 
-/* unix(7) SO_PEERCRED: the credentials at connect(2), the kernel's word. */
-static bool same_user(const struct shm_ctx *ctx, int sock)
+static unsigned links_of(const struct shm_ctx *ctx, int pid)
+{
+    unsigned n = 0;
+    wf_list_each(it, &ctx->links) n += wf_container_of(it, struct shm_link, item)->from_pid == pid;
+    return n;
+}
+
+/* Whose connection is it? unix(7) SO_PEERCRED: the credentials at connect(2), the
+ * kernel's word. The pid, or -1 if it is not to be served. */
+static int caller_of(struct shm_ctx *ctx, int sock)
 {
     struct ucred cred;
     socklen_t len = sizeof cred;
     if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &cred, &len))
-        return false;
+        return -1;
+    if (cred.uid == ctx->self.uid && links_of(ctx, cred.pid) < LINKS_MAX)
+        return cred.pid;
+    if (ctx->refused++ >= REFUSALS_LOGGED) /* a flood of them shall not flood the log */
+        return -1;
     if (cred.uid == ctx->self.uid)
-        return true;
-    wf_warn("process %d of user %u tried to connect; refused: Weft talks to its own user only",
-            (int)cred.pid, (unsigned)cred.uid);
-    return false;
+        wf_warn("process %d has %u connections: no more", (int)cred.pid, LINKS_MAX);
+    else
+        wf_warn("process %d of user %u tried to connect; refused: Weft talks to its own user only",
+                (int)cred.pid, (unsigned)cred.uid);
+    return -1;
 }
 
 /* False: none was waiting. */
 bool wf_shm_link_accept(struct shm_ctx *ctx)
 {
-    int sock = accept4(ctx->listen.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    int pid, sock = accept4(ctx->listen.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (sock < 0) {
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
             wf_error("cannot accept a peer: %m (raise the limit on open files, ulimit -n); will "
@@ -61,10 +79,11 @@ bool wf_shm_link_accept(struct shm_ctx *ctx)
         }
         return false;
     }
-    if (!same_user(ctx, sock))
+    pid = caller_of(ctx, sock);
+    if (pid < 0)
         close(sock); /* before a byte of it is read */
     else
-        link_open(ctx, sock);
+        link_open(ctx, sock, pid);
     return true;
 }
 

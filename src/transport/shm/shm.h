@@ -80,6 +80,7 @@ struct shm_link {
     struct wf_list item; /* ctx->links */
     struct shm_watch sock, pid;
     struct wf_process_id id;
+    int from_pid;         /* who connected, the kernel's word */
     bool hello;           /* it said who it is */
     bool farewell;        /* BYE was received */
     bool dead;            /* to be freed at the end of this round */
@@ -110,6 +111,7 @@ struct shm_ctx {
     bool listen_paused WF_GUARDED_BY(lock); /* out of descriptors: tried at each tick */
     uint64_t tick_ns WF_GUARDED_BY(lock);   /* when; 0: no tick is due */
     uint32_t next_cookie WF_GUARDED_BY(lock);
+    unsigned refused WF_GUARDED_BY(lock); /* connections */
     struct wf_list mates WF_GUARDED_BY(lock), gone WF_GUARDED_BY(lock);
     struct wf_list links WF_GUARDED_BY(lock), teps WF_GUARDED_BY(lock);
 };

@@ -394,25 +394,35 @@ static void kill_process(struct turn *turn, pid_t pid)
         close(fd);
 }
 
+/* By which call it learned last. */
+static enum kill_seen slowest(const struct kill_rank *k)
+{
+    int last = 0;
+    for (int i = 1; i < KILL_SEEN; i++)
+        if (k->seen_ns[i] > k->seen_ns[last])
+            last = i;
+    return (enum kill_seen)last;
+}
+
 static void check_survivor(struct turn *turn, int r)
 {
     static const char *const names[] = {KILL_SEEN_NAMES};
     struct kill_rank *k = &t.board->rank[r];
+    enum kill_seen last = slowest(k);
+    uint64_t ns = k->seen_ns[last] - t.board->killed_ns;
     if (k->fail[0])
         blame(turn, "rank %d: %s", r, k->fail);
     else if (k->phase != KILL_LEFT)
         blame(turn, "rank %d ended in phase %d of %d", r, k->phase, KILL_LEFT);
-    for (int i = 0; i < KILL_SEEN && !turn->why[0]; i++) {
-        uint64_t ns = k->seen_ns[i] - t.board->killed_ns;
-        if (ns > KILL_SECOND)
-            blame(turn, "rank %d learned of the death after %llu ms (%s)", r,
-                  (unsigned long long)(ns / MS), names[i]);
-        else if (ns > SLOW_NS)
-            printf("kill: turn %u, %s: rank %d learned of the death after %llu ms (%s)\n",
-                   turn->number, turn->part->name, r, (unsigned long long)(ns / MS), names[i]);
-        if (ns > turn->part->worst_ns)
-            turn->part->worst_ns = ns;
-    }
+    if (turn->why[0])
+        return;
+    if (ns > SLOW_NS)
+        printf("kill: turn %u, %s: rank %d learned of the death after %llu ms (%s)\n", turn->number,
+               turn->part->name, r, (unsigned long long)(ns / MS), names[last]);
+    if (ns > KILL_SECOND)
+        blame(turn, "more than a second until rank %d learned of the death", r);
+    if (ns > turn->part->worst_ns)
+        turn->part->worst_ns = ns;
 }
 
 static void check_code(struct turn *turn)
