@@ -85,7 +85,8 @@ int weft_ep_wait(struct weft_ep *ep, int64_t timeout_ns)
         events = weft_ep_poll(ep);
         if (events)
             return events;
-        if ((b.turns & 63) == 63 && backoff_over(&b))
+        /* A yield may cost a slice of whoever computes: look at the clock after each. */
+        if (((b.turns & 63) == 63 || b.turns > b.spins) && backoff_over(&b))
             return 0;
         if (!backoff_turn(&b)) {
             enum weft_status status = sleep_on_fd(ep, &b);
@@ -125,6 +126,8 @@ enum weft_status weft_word_wait(struct weft_ep *ep, const uint64_t *word, uint64
                 nap(&b);
                 break;
             }
+            if (b.turns > b.spins && i % 4 == 3) /* yields: each may cost a slice */
+                break;
         }
         (void)weft_ep_poll(ep);
         if (word_reached(word, at_least))

@@ -21,6 +21,7 @@
 /* Yields before the rest of the wait naps: some 100 us when others run. */
 #define YIELDS 256
 #define YIELDS_PER_POLL 4
+#define YIELDS_NS 500000
 #define SPINS_PER_POLL 512
 /* A rank that never waits polls, too. */
 #define BARRIERS_PER_POLL 16
@@ -89,12 +90,17 @@ static enum weft_status wait_spinning(struct weft_job *job, const uint64_t *word
 static enum weft_status wait_yielding(struct weft_job *job, const uint64_t *word, uint64_t at_least,
                                       uint64_t deadline_ns)
 {
+    uint64_t start = wf_now_ns();
     for (unsigned i = 1; i <= YIELDS; i++) {
         if (is_there(word, at_least))
             return WEFT_OK;
         sched_yield();
-        if (i % YIELDS_PER_POLL == 0)
-            (void)weft_ep_poll(job->ep);
+        if (i % YIELDS_PER_POLL)
+            continue;
+        (void)weft_ep_poll(job->ep);
+        /* A yield to who computes costs a whole slice of it: milliseconds. */
+        if (job->broken || wf_now_ns() - start > YIELDS_NS)
+            break;
     }
     return wait_long(job, word, at_least, deadline_ns);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* keeps_test [MESSAGES]: a handler replies with a medium and then sums up its own
- * payload, several times, while the requester floods it from another process.
+ * payload, several times, while the requester floods it from another process, so
+ * fast that it always waits for the room which that very payload takes.
  *
  * Fails when: a reply gives the request's payload back before its handler returns. */
 #define _GNU_SOURCE
@@ -26,6 +27,8 @@ static void on_ask(const struct weft_am *am)
     size_t len = am->reply_max - 1;
     test_fill(e->data, len, id + 1000000000u);
     e->wrong += weft_am_reply(am, ANSWER, am->args, 1, e->data, len) != WEFT_OK;
+    for (uint64_t end = test_now_ns() + 10000; test_now_ns() < end;) /* time to be overtaken */
+        ;
     for (int i = 0; i < 4; i++)
         e->wrong += !test_same(am->data, am->len, id) || am->args[0] != id;
     e->asked++;
@@ -36,6 +39,13 @@ static void on_answer(const struct weft_am *am)
     struct end *e = am->arg;
     e->wrong += !test_same(am->data, am->len, am->args[0] + 1000000000u);
     e->answered++;
+}
+
+/* In the line, and beside it. */
+static size_t length_of(uint32_t id, size_t max)
+{
+    uint64_t r = test_mix(id);
+    return r & 1 ? (r >> 1) % 45 : (r >> 1) % (max + 1);
 }
 
 static int end_open(struct end *e)
@@ -54,10 +64,10 @@ static int requester(struct end *e, uint32_t count, int address_pipe)
         return 2;
     max = weft_am_max(e->ep);
     for (uint32_t id = 0; id < count; id++) {
-        size_t size = test_mix(id) % (max + 1);
+        size_t size = length_of(id, max);
         enum weft_status status;
         test_fill(e->data, size, id);
-        while ((status = weft_am_request(peer, ASK, &id, 1, e->data, size, max + 1)) == WEFT_AGAIN)
+        while ((status = weft_am_request(peer, ASK, &id, 1, e->data, size, 400)) == WEFT_AGAIN)
             if (weft_ep_wait(e->ep, -1) < 0)
                 return 3;
         if (status != WEFT_OK)
@@ -77,6 +87,9 @@ int main(int argc, char **argv)
     unsigned char addr[WEFT_ADDR_MAX];
     size_t len = sizeof addr;
     pid_t pid;
+    setenv("WEFT_SHM_SLOTS", "64", 0);
+    setenv("WEFT_SHM_PLACES", "64", 0);
+    setenv("WEFT_SHM_PAYLOAD", "16384", 0);
     alarm(60 + count / 1000);
     if (pipe(address_pipe) || (pid = fork()) < 0)
         return 2;

@@ -140,6 +140,9 @@ static void test_wrap_full(void **state)
     while (weft_am_request(b->peer, ASK, &n, 1, NULL, 0, 1) == WEFT_OK)
         n++;
     assert_int_equal(n, b->tx->mask + 1);
+    for (int i = 0; i < 100; i++) /* all answered, but the answers have not been looked at */
+        assert_true(weft_ep_poll(b->ep[1]) >= 0);
+    assert_int_equal(weft_am_request(b->peer, ASK, &n, 1, NULL, 0, 1), WEFT_AGAIN);
     for (int i = 0; i < 3000; i++)
         turn(b);
     assert_int_equal(b->asked, n);

@@ -47,7 +47,7 @@ static int rxs_down(struct shm_tep *t)
         if (!down)
             continue;
         if (down != WEFT_EPROTO)
-            events += wf_shm_rx_poll(rx, (int)rx->mask + 1);
+            events += wf_shm_rx_drain(rx);
         rx_drop(t, i);
     }
     return events;
@@ -95,7 +95,7 @@ static int peer_drain(struct shm_tep *t, const struct shm_peer *peer, enum weft_
         if (memcmp(&rx->from, &peer->to, sizeof rx->from))
             continue;
         if (why != WEFT_EPROTO)
-            events += wf_shm_rx_poll(rx, (int)rx->mask + 1);
+            events += wf_shm_rx_drain(rx);
         wf_shm_rx_refuse(rx, WEFT_ECLOSED);
         rx_drop(t, i);
     }

@@ -265,3 +265,10 @@ int wf_shm_rx_poll(struct shm_rx *rx, int budget)
         wf_prefetch_write(&rx->back->replies[rx->head & rx->mask]);
     return 0;
 }
+
+/* The sender sends no more: deliver all that it had published. */
+int wf_shm_rx_drain(struct shm_rx *rx)
+{
+    uint64_t ready = ready_word(rx, rx->head);
+    return wf_shm_is_ready(ready, rx->head) ? rx_burst(rx, ready, (int)rx->mask + 1) : 0;
+}

@@ -248,6 +248,7 @@ struct shm_rx *wf_shm_rx_open(struct shm_tep *tep, struct shm_segs *segs,
                               const struct wf_address *from, int wake_fd, bool fence);
 void wf_shm_rx_free(struct shm_rx *rx);
 int wf_shm_rx_poll(struct shm_rx *rx, int budget);
+int wf_shm_rx_drain(struct shm_rx *rx);
 bool wf_shm_rx_ready(const struct shm_rx *rx, uint32_t pos);
 int wf_shm_rx_deliver(struct shm_rx *rx, uint32_t pos); /* ready */
 void wf_shm_rx_publish(struct shm_rx *rx, uint32_t head);

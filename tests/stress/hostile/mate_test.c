@@ -4,8 +4,9 @@
  * contents; after each attack they must still do so, and must not hold more
  * memory or descriptors than before.
  *
- * What makes it fail: a header field that is used before it is checked; a
- * segment that can shrink under its reader; a segment that its reader can
+ * What makes it fail: a header field that is used before it is checked (tried:
+ * no check of len); a segment that can shrink under its reader (tried: no look
+ * at its seals); a segment that its reader can
  * write; a descriptor that is not closed on some way out; a write to, or a wait
  * for, something the enemy handed over; a list that grows with every packet;
  * believing what a hello says. */

@@ -3,7 +3,7 @@
  * exit code 77 without.
  *
  * What makes it fail: a socket that is read before SO_PEERCRED was looked at
- * (tried by accepting without the look); an address that is believed. */
+ * (knock*: tried by accepting everyone); an address that is believed. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>

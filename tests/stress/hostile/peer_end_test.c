@@ -3,9 +3,9 @@
  * while its pid lives on; a child of it holds its sockets open; its pid belongs
  * to somebody else by now. Each is told as its death within a second.
  *
- * What makes it fail: looking at the socket alone (held: tried by watching no
- * pidfd), or at the pidfd alone (exec: tried by not reading the socket), or at
- * the pid alone (pid_reused: tried by not comparing start times). */
+ * What makes it fail: looking at the socket alone (held_*: tried by watching no
+ * pidfd), at the pidfd alone (exec_*), or at the pid alone (pid_*: tried by not
+ * comparing start times). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

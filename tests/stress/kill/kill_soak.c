@@ -21,8 +21,10 @@
  * per part. Exit code 0: all that was run held.
  *
  * What makes it fail: a survivor that waits for a reply, a lock or a slot of
- * the dead; a death told with the wrong status, late, or not by all calls; a
- * rank that outlives the launcher; a store directory that PMIx leaves. */
+ * the dead; a death told with the wrong status, late, or not by all calls
+ * (tried: generations of the dead left as they were); a rank that outlives the
+ * launcher (tried: neither a parent-death signal nor the guard); a store
+ * directory that PMIx leaves. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>

@@ -2,12 +2,12 @@
 /* A stopped process is slow, not dead, and what it does when it goes on can
  * touch only memory that nobody uses any more.
  *
- * What makes it fail: a death told by a timeout (slow); a message lost or
- * doubled when a ring is full for long (slow); a region whose space is handed
- * out again while a mate still has it mapped, or a put that looks at the
- * generation only before the copy (late_*: tried by closing a region without
- * changing its generation, and by giving its space out again); a question to a
- * stopped service thread that waits for ever, or is not asked again (timeout). */
+ * What makes it fail: a death told by a timeout (slow*); a message lost or
+ * doubled when a ring is full for long (slow*); a region that is closed without
+ * changing its generation (late_*_closed: tried), or whose space is handed out
+ * again while a mate still has it mapped (late_*: tried); a put that looks at
+ * the generation only before the copy (late_*); a question to a stopped service
+ * thread that waits for ever, or is not asked again (timeout). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
@@ -307,7 +307,7 @@ static void verify(const void *at, size_t len)
 }
 
 /* New regions, and plain memory where the old one was if its pages are gone. */
-static void late_case(const char *at, size_t len)
+static void late_case(const char *at, size_t len, int reuses)
 {
     struct late l = {at, len};
     struct proc p = proc_start(late_main, &l);
@@ -329,7 +329,7 @@ static void late_case(const char *at, size_t len)
           errno == EINVAL); /* EINVAL: not a page's start */
     if (plain != MAP_FAILED)
         fill(plain, len, &filled);
-    for (int i = 0; i < REUSES; i++) {
+    for (int i = 0; i < reuses; i++) {
         CHECK_STATUS(weft_mem_alloc(ctx, len, WEFT_REMOTE_READ | WEFT_REMOTE_WRITE, &more[i]),
                      WEFT_OK);
         fill(weft_mr_base(more[i]), len, &filled);
@@ -341,24 +341,29 @@ static void late_case(const char *at, size_t len)
     }
     if (plain != MAP_FAILED)
         verify(plain, len);
-    for (int i = 0; i < REUSES; i++)
+    for (int i = 0; i < reuses; i++)
         verify(weft_mr_base(more[i]), len);
-    CHECK(filled >= REUSES * len);
+    CHECK(filled >= (size_t)reuses * len);
     proc_join(&p);
 }
 
+/* _closed: nothing new takes the region's place in the table of generations. */
 #define LATE(name, at)                                                                             \
+    static void late_##name##_closed(void)                                                         \
+    {                                                                                              \
+        late_case(at, 3 * 4096, 0);                                                                \
+    }                                                                                              \
     static void late_##name##_small(void)                                                          \
     {                                                                                              \
-        late_case(at, 128);                                                                        \
+        late_case(at, 128, REUSES);                                                                \
     }                                                                                              \
     static void late_##name##_pages(void)                                                          \
     {                                                                                              \
-        late_case(at, 3 * 4096);                                                                   \
+        late_case(at, 3 * 4096, REUSES);                                                           \
     }                                                                                              \
     static void late_##name##_slab(void)                                                           \
     {                                                                                              \
-        late_case(at, 3 << 20);                                                                    \
+        late_case(at, 3 << 20, REUSES);                                                            \
     }
 LATE(put, "put.copy")
 LATE(get, "get.copy")
@@ -370,12 +375,15 @@ int main(void)
     failed += proc_case("slow", slow);
     failed += proc_case("slow_from_the_start", slow_from_the_start);
     failed += proc_case("timeout", timeout);
+    failed += proc_case("late_put_closed", late_put_closed);
     failed += proc_case("late_put_small", late_put_small);
     failed += proc_case("late_put_pages", late_put_pages);
     failed += proc_case("late_put_slab", late_put_slab);
+    failed += proc_case("late_get_closed", late_get_closed);
     failed += proc_case("late_get_small", late_get_small);
     failed += proc_case("late_get_pages", late_get_pages);
     failed += proc_case("late_get_slab", late_get_slab);
+    failed += proc_case("late_signal_closed", late_signal_closed);
     failed += proc_case("late_signal_small", late_signal_small);
     failed += proc_case("late_signal_pages", late_signal_pages);
     failed += proc_case("late_signal_slab", late_signal_slab);
