@@ -5,6 +5,7 @@
  *
  * Fails when: a reply gives the request's payload back before its handler returns. */
 #define _GNU_SOURCE
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <weft/weft.h>
@@ -103,6 +104,8 @@ int main(int argc, char **argv)
     while (e.asked < count && !e.wrong)
         if (weft_ep_wait(e.ep, -1) < 0)
             return 3;
+    if (e.wrong)
+        kill(pid, SIGKILL);
     if (waitpid(pid, &status, 0) != pid || status)
         fprintf(stderr, "the requester ended with status 0x%x\n", (unsigned)status);
     if (e.wrong)
