@@ -24,16 +24,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "contract/support.h"
 #include "enemy.h"
 
 #define ROUNDS 30 /* of good work after an attack */
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define KIB_MORE (1 << 20) /* their own: freed memory is kept back */
-#else
-#define KIB_MORE 8192
-#endif
-#define MANY 6000     /* if the limit on open files allows it */
+#define KIB_MORE (TEST_SANITIZED ? 1 << 20 : 8192) /* a sanitizer keeps freed memory back */
+#define MANY 6000                                  /* if the limit on open files allows it */
 #define FDS_MOST 4600 /* that the victim holds during any attack of one process */
 
 static struct worker victim, friend;
