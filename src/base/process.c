@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "base/process.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -78,11 +79,13 @@ static ssize_t read_file(const char *path, char *buf, size_t room)
     return n;
 }
 
-/* Field [n] >= 3 of /proc/PID/stat in *out; 0 if there is no such process. */
+/* Field [n] >= 3 of /proc/PID/stat in *out; 0 with errno, ESRCH or ENOENT if there
+ * is no such process. */
 static int stat_field(int pid, int n, char out[32])
 {
     char path[64], buf[1024], *p;
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    errno = ESRCH;
     if (read_file(path, buf, sizeof buf) <= 0 || !(p = strrchr(buf, ')')))
         return 0;
     /* proc(5): after the command in parentheses comes field 3. */
@@ -103,7 +106,7 @@ int wf_process_exiting(int pid)
 {
     char state[32], flags[32];
     if (!stat_field(pid, 3, state) || !stat_field(pid, 9, flags))
-        return 1;
+        return errno == ESRCH || errno == ENOENT;
     return state[0] == 'Z' || state[0] == 'X' || (strtoul(flags, NULL, 10) & PF_EXITING);
 }
 

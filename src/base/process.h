@@ -18,7 +18,8 @@ static inline int wf_life_is(uint64_t life)
     return *(const uint64_t *)wf_life_word == life;
 }
 
-/* /proc/PID/stat field 22; 0 if there is no such process. */
+/* /proc/PID/stat field 22; 0 with errno: ESRCH or ENOENT if there is no such
+ * process, anything else if that could not be found out. */
 uint64_t wf_process_start(int pid);
 /* 1 if [pid] has ended or is ending: its sockets close before its pidfd tells. */
 int wf_process_exiting(int pid);

@@ -24,13 +24,15 @@ static bool is_self(const struct shm_ctx *ctx, const struct wf_process_id *id)
 /* Watch [mate]'s life by a pidfd. The start time tells a reused pid. */
 static enum weft_status mate_watch(struct shm_ctx *ctx, struct shm_mate *mate)
 {
+    uint64_t start;
     mate->pid.fd = wf_pidfd_open((int)mate->id.pid);
-    if (mate->pid.fd < 0 && errno != ESRCH) {
+    start = mate->pid.fd < 0 ? 0 : wf_process_start((int)mate->id.pid);
+    if (!start && errno != ESRCH && errno != ENOENT) {
         wf_error("cannot watch process %u: %m%s", mate->id.pid,
                  errno == EMFILE ? " (raise the limit on open files, ulimit -n)" : "");
         return WEFT_ESYSTEM;
     }
-    if (mate->pid.fd < 0 || wf_process_start((int)mate->id.pid) != mate->id.start) {
+    if (start != mate->id.start) {
         if (mate->pid.fd >= 0)
             close(mate->pid.fd);
         mate->pid.fd = -1;
