@@ -82,9 +82,10 @@ static enum weft_status open_remotes(struct weft_job *job, const struct offer *o
         unsigned r = (job->rank + i) % job->size; /* not all at one rank's door at once */
         if (offers[r].key_len > WEFT_KEY_MAX)
             return WEFT_EPROTO;
-        do /* a stopped mate is slow, not dead: its death would be said */
+        do { /* a stopped mate is slow, not dead: deaths, its own or another's, are said by polls */
             s = weft_remote_open(job->peers[r], offers[r].key, offers[r].key_len, &remotes[r]);
-        while (s == WEFT_ETIMEDOUT && !job->broken);
+            (void)weft_ep_poll(job->ep);
+        } while (s == WEFT_ETIMEDOUT && !job->broken);
     }
     return s;
 }

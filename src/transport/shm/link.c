@@ -91,6 +91,7 @@ bool wf_shm_link_accept(struct shm_ctx *ctx)
 void wf_shm_link_down(struct shm_ctx *ctx, struct shm_link *link, enum weft_status why)
 {
     link->dead = true;
+    wf_shm_goodbye(&link->sock); /* if it lives: this is not a death */
     wf_shm_watch_close(ctx, &link->sock);
     wf_shm_watch_close(ctx, &link->pid);
     wf_list_each_safe(it, nx, &link->rxs)
@@ -123,7 +124,7 @@ static void link_interest(struct shm_ctx *ctx, struct shm_link *link)
 
 static void answer_drop(struct shm_link *link)
 {
-    link->blocked = link->later = false;
+    link->blocked = link->later = link->greet = false;
     if (link->answer_fd >= 0)
         close(link->answer_fd);
     link->answer_fd = -1;
@@ -342,6 +343,8 @@ void wf_shm_links_read(struct shm_ctx *ctx, const struct wf_process_id *id)
         struct shm_link *link = wf_container_of(it, struct shm_link, item);
         if (!link->dead && (!link->hello || wf_shm_same(&link->id, id)))
             link->end = link_read(ctx, link);
+        if (!link->dead && link->end == WEFT_EPROTO) /* an end can be read again, this cannot */
+            wf_shm_link_down(ctx, link, WEFT_EPROTO);
     }
 }
 

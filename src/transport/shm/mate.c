@@ -79,11 +79,9 @@ struct shm_mate *wf_shm_mate_get(struct shm_ctx *ctx, const struct wf_process_id
 /* Unwatched at once; freed by the service thread, which may hold its events. */
 void wf_shm_mate_unref(struct shm_ctx *ctx, struct shm_mate *mate)
 {
-    struct wf_packet bye = {0};
     if (--mate->refs)
         return;
-    if (mate->sock.fd >= 0)
-        (void)wf_packet_send(mate->sock.fd, &bye, WF_PACKET_BYE, NULL, 0);
+    wf_shm_goodbye(&mate->sock);
     wf_shm_watch_close(ctx, &mate->sock);
     wf_shm_watch_close(ctx, &mate->pid);
     wf_list_remove(&mate->item);
@@ -128,6 +126,7 @@ void wf_shm_mate_down(struct shm_ctx *ctx, struct shm_mate *mate, enum weft_stat
         return;
     mate->down = why;
     wf_shm_mate_forget(mate);
+    wf_shm_goodbye(&mate->sock); /* if it lives: this is not a death */
     wf_shm_watch_close(ctx, &mate->sock);
     wf_shm_watch_close(ctx, &mate->pid);
     wf_list_each(it, &mate->slabs)

@@ -66,6 +66,19 @@ static bool rx_room(struct shm_tep *t)
     return true;
 }
 
+/* Was the owner told that [from] is gone? Nothing of it comes after that, until
+ * its peer is closed and opened again. */
+static bool is_lost(const struct shm_tep *t, const struct wf_address *from)
+{
+    wf_list_each(it, &t->peers)
+    {
+        const struct shm_peer *peer = wf_container_of(it, struct shm_peer, tep_item);
+        if (peer->reported && !memcmp(&peer->to, from, sizeof *from))
+            return true;
+    }
+    return false;
+}
+
 static void fresh_take(struct shm_tep *t)
 {
     pthread_mutex_lock(&t->ctx->lock);
@@ -76,7 +89,13 @@ static void fresh_take(struct shm_tep *t)
             break;
         }
         wf_list_remove(&rx->item);
-        t->rx[t->nrx++] = rx;
+        if (is_lost(t, &rx->from)) {
+            wf_list_remove(&rx->link_item);
+            wf_shm_rx_refuse(rx, WEFT_ECLOSED);
+            wf_shm_rx_free(rx);
+        } else {
+            t->rx[t->nrx++] = rx;
+        }
     }
     pthread_mutex_unlock(&t->ctx->lock);
 }

@@ -167,7 +167,7 @@ static inline void delivery_init(struct delivery *d, struct shm_rx *rx)
     d->token.rx = rx;
     d->am.args = d->args;
     d->am.token = &d->token;
-    d->am.is_reply = 0;
+    d->am.is_reply = d->am.can_reply = 0;
 }
 
 /* Deliver the message at [pos], whose ready word was loaded. Returns 1, or -1 if

@@ -124,8 +124,10 @@ static void reap(struct shm_ctx *ctx)
  * there are some again. */
 void wf_shm_tick(struct shm_ctx *ctx)
 {
-    if (!ctx->tick_ns)
-        ctx->tick_ns = wf_now_ns() + RETRY_MS * 1000000u;
+    if (ctx->tick_ns)
+        return;
+    ctx->tick_ns = wf_now_ns() + RETRY_MS * 1000000u;
+    wf_shm_kick(ctx); /* it may sleep without a limit: an endpoint's owner calls this, too */
 }
 
 static void tick(struct shm_ctx *ctx)
@@ -232,21 +234,23 @@ enum weft_status wf_shm_service_start(struct shm_ctx *ctx)
     return status;
 }
 
-/* Says goodbye to everyone, so that leaving is told from dying. */
-static void farewell(struct shm_ctx *ctx)
+/* Before a socket is closed for a reason of ours: leaving is told from dying. */
+void wf_shm_goodbye(const struct shm_watch *sock)
 {
     struct wf_packet bye = {0};
+    if (sock->fd >= 0)
+        (void)wf_packet_send(sock->fd, &bye, WF_PACKET_BYE, NULL, 0);
+}
+
+static void farewell(struct shm_ctx *ctx)
+{
     wf_list_each(m, &ctx->mates)
     {
-        struct shm_mate *mate = wf_container_of(m, struct shm_mate, item);
-        if (mate->sock.fd >= 0)
-            (void)wf_packet_send(mate->sock.fd, &bye, WF_PACKET_BYE, NULL, 0);
+        wf_shm_goodbye(&wf_container_of(m, struct shm_mate, item)->sock);
     }
     wf_list_each(l, &ctx->links)
     {
-        struct shm_link *link = wf_container_of(l, struct shm_link, item);
-        if (link->sock.fd >= 0)
-            (void)wf_packet_send(link->sock.fd, &bye, WF_PACKET_BYE, NULL, 0);
+        wf_shm_goodbye(&wf_container_of(l, struct shm_link, item)->sock);
     }
 }
 
@@ -258,6 +262,10 @@ void wf_shm_service_stop(struct shm_ctx *ctx)
     wf_shm_kick(ctx);
     pthread_join(ctx->thread, NULL);
     pthread_mutex_lock(&ctx->lock);
+    /* Who is in the queue is told goodbye, and who comes later is refused. */
+    (void)shutdown(ctx->listen.fd, SHUT_RD);
+    for (int i = 0; i < SOMAXCONN && wf_shm_link_accept(ctx); i++)
+        ;
     farewell(ctx);
     wf_list_each_safe(l, lnext, &ctx->links)
     {

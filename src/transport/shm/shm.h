@@ -293,6 +293,7 @@ void wf_shm_watch_close(struct shm_ctx *ctx, struct shm_watch *w);
 void wf_shm_process_down(struct shm_ctx *ctx, const struct wf_process_id *id, enum weft_status why);
 void wf_shm_tick(struct shm_ctx *ctx); /* have the service thread try again soon */
 void wf_shm_kick(struct shm_ctx *ctx);
+void wf_shm_goodbye(const struct shm_watch *sock);
 /* Tell [tep]'s owner to look at its inbox. */
 void wf_shm_notify(struct shm_tep *tep);
 void wf_shm_socket_name(const uint64_t token[2], char name[static 64]);

@@ -85,8 +85,9 @@ __attribute__((noinline, cold)) static enum weft_status no_room(struct shm_tx *t
 /* All places for long replies are taken: the replies that free them are events. */
 static enum weft_status no_place(struct shm_tx *tx)
 {
+    bool wanted = tx->wants_room;
     enum weft_status status = no_room(tx);
-    tx->wants_room = false;
+    tx->wants_room = wanted;
     return status;
 }
 
