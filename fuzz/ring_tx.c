@@ -133,7 +133,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     atomic_store(&tx->back->closed, (int32_t)closed);
     for (uint32_t i = 0; i < SLOTS; i++)
         status = weft_am_request(peer, 1, NULL, 0, NULL, 0, 0);
-    /* A head that is not between what it was and the tail is a lie. */
+    /* A head that is not between what it was, 0, and the tail is a lie. */
+    FUZZ_CHECK(head <= SLOTS || status == WEFT_EPROTO || (closed && status == WEFT_ECLOSED));
     FUZZ_CHECK(status == WEFT_OK || status == WEFT_AGAIN || status == WEFT_EPROTO ||
                status == WEFT_ECLOSED);
     (void)wf_shm_tx_poll(tx, SLOTS);
