@@ -25,6 +25,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/uio.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -107,9 +108,16 @@ WEFT_API enum weft_status weft_ctx_close(struct weft_ctx *ctx);
 typedef void (*weft_peer_down_fn)(struct weft_ep *ep, struct weft_peer *peer, enum weft_status why,
                                   void *arg);
 
+enum weft_ep_flags {
+    /* Several threads may call on the endpoint at a time: a mutex lets one in
+     * (weft_ep_wait lets go of it while it waits). Inlined put, get and atomics
+     * take none. Without it an endpoint costs nothing and is one thread's. */
+    WEFT_EP_LOCKED = 1,
+};
+
 struct weft_ep_params {
     uint32_t version;
-    uint32_t flags;              /* 0 */
+    uint32_t flags;              /* enum weft_ep_flags */
     weft_peer_down_fn peer_down; /* may be null */
     void *arg;                   /* handed to peer_down */
     uint64_t reserved[12];
@@ -129,8 +137,9 @@ weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params *params, struct w
 
 /* Close [ep] with its peers' connections. Messages already sent stay readable
  * by their receivers. weft_peer and weft_remote handles of [ep] must have been
- * closed. Not from a handler.
- * Returns  OK | EINVAL | EBUSY (open peers or remotes; nothing changed) | ECONTEXT | EFORKED */
+ * closed. Receives that nothing has matched are cancelled. Not from a handler.
+ * Returns  OK | EINVAL | EBUSY (open peers or remotes, or operations in flight; nothing changed)
+ *          | ECONTEXT | EFORKED */
 WEFT_API enum weft_status weft_ep_close(struct weft_ep *ep);
 
 #define WEFT_ADDR_MAX 128
@@ -185,7 +194,8 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_ep_arm(struct weft_ep *ep);
 WEFT_API WEFT_MUST_USE enum weft_status weft_peer_open(struct weft_ep *ep, const void *addr,
                                                        size_t len, struct weft_peer **out);
 
-/* Close [peer]: drops the connection. Its remotes must have been closed.
+/* Close [peer]: drops the connection. Its remotes must have been closed and its
+ * operations have completed. Receives that name it complete with WEFT_ECLOSED.
  * Returns  OK | EBUSY | EINVAL | ECONTEXT | EFORKED */
 WEFT_API enum weft_status weft_peer_close(struct weft_peer *peer);
 
@@ -216,9 +226,10 @@ struct weft_am {
     uint8_t is_reply;
     uint8_t can_reply; /* 1: this request may be replied to, once */
     uint8_t reserved0[3];
-    void *arg;   /* given at weft_am_register */
-    void *token; /* opaque; for weft_am_reply and weft_am_source */
-    uint64_t reserved[2];
+    void *arg;         /* given at weft_am_register */
+    void *token;       /* opaque; for weft_am_reply and weft_am_source */
+    uint64_t long_len; /* weft_am_long: bytes at data; then len is that, or UINT32_MAX if more */
+    uint64_t reserved[1];
 };
 
 /* Runs inside weft_ep_poll or weft_ep_wait on the thread that polls. May call
@@ -253,6 +264,14 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_am_request(struct weft_peer *peer, 
                                                         const void *data, size_t len,
                                                         size_t reply_max);
 
+#define WEFT_IOV_MAX 64 /* pieces of one operation */
+
+/* As weft_am_request, the payload gathered from [count] pieces. */
+WEFT_API WEFT_MUST_USE enum weft_status weft_am_requestv(struct weft_peer *peer, unsigned handler,
+                                                         const uint32_t *args, unsigned nargs,
+                                                         const struct iovec *iov, unsigned count,
+                                                         size_t reply_max);
+
 /* Reply to the request being handled; from its handler only, at most once.
  *   len  at most am->reply_max - 1
  * Returns  OK | EINVAL (one-way, second reply, or a reply) | EMSGSIZE | EPEER. Never AGAIN. */
@@ -278,6 +297,25 @@ enum weft_access {
 WEFT_API WEFT_MUST_USE enum weft_status weft_mem_alloc(struct weft_ctx *ctx, size_t len,
                                                        unsigned access, struct weft_mr **out);
 
+enum weft_mem_type {
+    WEFT_MEM_HOST = 0,
+    WEFT_MEM_CUDA = 1,
+    WEFT_MEM_ROCM = 2,
+    WEFT_MEM_DMABUF = 3,
+};
+
+/* Let peers reach [len] bytes of the caller's own memory at [addr]. It is not
+ * mapped elsewhere: peers on this node get from it by one copy through the
+ * kernel, without this process; a put or an atomic is done by this process when
+ * one of its endpoints is polled. Memory from weft_mem_alloc is faster.
+ *   addr    any mapped memory; stays the caller's, must stay mapped until close
+ *   type    enum weft_mem_type; only host memory is supported
+ *   access  WEFT_REMOTE_*
+ * Returns  OK | EINVAL | EMEMTYPE | ENOMEM | ELIMIT | EFORKED */
+WEFT_API WEFT_MUST_USE enum weft_status weft_mr_register(struct weft_ctx *ctx, void *addr,
+                                                         size_t len, unsigned type, unsigned access,
+                                                         struct weft_mr **out);
+
 WEFT_API void *weft_mr_base(const struct weft_mr *mr);
 WEFT_API size_t weft_mr_length(const struct weft_mr *mr);
 
@@ -289,7 +327,9 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_mr_key(const struct weft_mr *mr, vo
 
 /* Close [mr] and give its memory back. From then on every put or get of a peer
  * on it fails with WEFT_EKEY; one that is under way ends in memory that
- * nobody uses any more, and fails too. Waits for nobody.
+ * nobody uses any more, and fails too. Waits for no other process; for memory
+ * of weft_mr_register it waits while another thread of this one copies a piece
+ * (of up to 1 MiB) into it.
  * Returns  OK | EINVAL | EFORKED */
 WEFT_API enum weft_status weft_mr_close(struct weft_mr *mr);
 
@@ -315,14 +355,30 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_remote_open(struct weft_peer *peer,
                                                          size_t key_len, struct weft_remote **out);
 WEFT_API enum weft_status weft_remote_close(struct weft_remote *remote);
 
-/* One operation in flight. Memory is the caller's and is lent from a call that
- * returned PENDING until status is no longer PENDING. */
+/* One operation in flight. Memory is the caller's, zeroed before its first use,
+ * and is lent from a call that returned PENDING until status is no longer
+ * PENDING. A call that returns anything else leaves it alone, but where a
+ * comment says otherwise. */
 struct weft_op {
     int32_t status; /* enum weft_status; written by Weft, read after polling */
-    uint32_t flags;
-    void *user; /* the caller's, never touched */
-    uint64_t reserved[6];
+    uint32_t flags; /* 0 */
+    void *user;     /* the caller's, never touched */
+    /* May be null. Called once for each call that returned PENDING, when the
+     * operation has completed and [op] is the caller's again; from weft_ep_poll, or
+     * from the call that ends it. The same rules as for a handler. */
+    void (*done)(struct weft_op *op);
+    uint64_t len;             /* received messages: see weft/msg.h */
+    uint64_t tag;             /* alike */
+    struct weft_peer *source; /* alike */
+    void *entry_;             /* Weft's, while PENDING */
+    uint64_t reserved[5];
 };
+
+/* Poll [ep] until [op] has completed or [timeout_ns] has passed (negative: no
+ * limit). An op that was never started is complete.
+ * Returns  the operation's status | PENDING (the time is over) | EINVAL | ECONTEXT | EFORKED */
+WEFT_API WEFT_MUST_USE enum weft_status weft_op_wait(struct weft_ep *ep, struct weft_op *op,
+                                                     int64_t timeout_ns);
 
 /* The out-of-line side of the inlined calls; not to be called. */
 WEFT_API enum weft_status weft_put_slow_(struct weft_remote *r, uint64_t offset, const void *src,
@@ -330,7 +386,11 @@ WEFT_API enum weft_status weft_put_slow_(struct weft_remote *r, uint64_t offset,
 WEFT_API enum weft_status weft_get_slow_(struct weft_remote *r, uint64_t offset, void *dst,
                                          size_t len, struct weft_op *op);
 WEFT_API enum weft_status weft_signal_slow_(struct weft_remote *r, uint64_t offset, uint64_t value,
-                                            unsigned how);
+                                            unsigned how, struct weft_op *op);
+WEFT_API enum weft_status weft_put_signal_slow_(struct weft_remote *r, uint64_t offset,
+                                                const void *src, size_t len,
+                                                struct weft_remote *sig, uint64_t sig_offset,
+                                                uint64_t value, unsigned how, struct weft_op *op);
 WEFT_API enum weft_status weft_remote_why_(const struct weft_remote *r, uint64_t offset,
                                            uint64_t len, unsigned access);
 
@@ -425,8 +485,8 @@ WEFT_INLINE WEFT_MUST_USE enum weft_status weft_put_signal(struct weft_remote *r
     uint64_t *word;
     if (WEFT_UNLIKELY((sig_offset & 7) || how > WEFT_SIGNAL_ADD || sig->peer != r->peer))
         return WEFT_EINVAL;
-    if (WEFT_UNLIKELY(!weft_remote_ok_(sig, sig_offset, 8, WEFT_REMOTE_WRITE)))
-        return weft_signal_slow_(sig, sig_offset, value, how);
+    if (WEFT_UNLIKELY(!weft_remote_ok_(sig, sig_offset, 8, WEFT_REMOTE_WRITE) || !r->base))
+        return weft_put_signal_slow_(r, offset, src, len, sig, sig_offset, value, how, op);
     s = weft_put(r, offset, src, len, op);
     if (WEFT_UNLIKELY(s != WEFT_OK))
         return s;
@@ -441,13 +501,154 @@ WEFT_INLINE WEFT_MUST_USE enum weft_status weft_put_signal(struct weft_remote *r
     return WEFT_OK;
 }
 
-/* Every put of [peer]'s endpoint to [peer] is visible at its target when this
- * returns OK, also to a thread that synchronises by plain loads and stores
- * both ways (a full fence between node-mates).
- * Returns  OK | PENDING (not on shared memory) | EPEER | ECLOSED | EPROTO | EINVAL | EFORKED */
+/* Put or get [count] pieces of local memory, one after the other, to or from
+ * the peer's region from [offset] on; as weft_put and weft_get. */
+WEFT_API WEFT_MUST_USE enum weft_status weft_putv(struct weft_remote *r, uint64_t offset,
+                                                  const struct iovec *iov, unsigned count,
+                                                  struct weft_op *op);
+WEFT_API WEFT_MUST_USE enum weft_status weft_getv(struct weft_remote *r, uint64_t offset,
+                                                  const struct iovec *iov, unsigned count,
+                                                  struct weft_op *op);
+
+enum weft_atomic {
+    WEFT_ATOMIC_ADD,
+    WEFT_ATOMIC_AND,
+    WEFT_ATOMIC_OR,
+    WEFT_ATOMIC_XOR,
+    WEFT_ATOMIC_MIN,
+    WEFT_ATOMIC_MAX,
+    WEFT_ATOMIC_SWAP,
+    WEFT_ATOMIC_CAS, /* store the operand if the word equals [compare] */
+};
+
+enum weft_atomic_type { WEFT_U64, WEFT_I64, WEFT_U32, WEFT_I32 };
+
+WEFT_API enum weft_status weft_atomic_slow_(struct weft_remote *r, uint64_t offset,
+                                            unsigned operation, unsigned type, uint64_t operand,
+                                            uint64_t compare, uint64_t *fetched,
+                                            struct weft_op *op);
+
+#define WEFT_ATOMIC_BODY_(T)                                                                       \
+    T *w = (T *)word, v = (T)operand, old = (T)0;                                                  \
+    switch (operation) {                                                                           \
+    case WEFT_ATOMIC_ADD: old = __atomic_fetch_add(w, v, __ATOMIC_ACQ_REL); break;                 \
+    case WEFT_ATOMIC_AND: old = __atomic_fetch_and(w, v, __ATOMIC_ACQ_REL); break;                 \
+    case WEFT_ATOMIC_OR: old = __atomic_fetch_or(w, v, __ATOMIC_ACQ_REL); break;                   \
+    case WEFT_ATOMIC_XOR: old = __atomic_fetch_xor(w, v, __ATOMIC_ACQ_REL); break;                 \
+    case WEFT_ATOMIC_SWAP: old = __atomic_exchange_n(w, v, __ATOMIC_ACQ_REL); break;               \
+    case WEFT_ATOMIC_CAS:                                                                          \
+        old = (T)compare;                                                                          \
+        (void)__atomic_compare_exchange_n(w, &old, v, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);      \
+        break;                                                                                     \
+    default:                                                                                       \
+        old = __atomic_load_n(w, __ATOMIC_ACQUIRE);                                                \
+        while ((operation == WEFT_ATOMIC_MIN ? v < old : v > old) &&                               \
+               !__atomic_compare_exchange_n(w, &old, v, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))    \
+            ;                                                                                      \
+    }                                                                                              \
+    return (uint64_t)old
+
+/* The word's old value. [word] is aligned, [operation] and [type] are known. */
+WEFT_INLINE uint64_t weft_atomic_do_(void *word, unsigned operation, unsigned type,
+                                     uint64_t operand, uint64_t compare)
+{
+    if (type == WEFT_U64) {
+        WEFT_ATOMIC_BODY_(uint64_t);
+    } else if (type == WEFT_I64) {
+        WEFT_ATOMIC_BODY_(int64_t);
+    } else if (type == WEFT_U32) {
+        WEFT_ATOMIC_BODY_(uint32_t);
+    } else {
+        WEFT_ATOMIC_BODY_(int32_t);
+    }
+}
+
+/* Change a word of a peer's region in one step that no other atomic on it, of
+ * any process, divides. Every atomic on a region is done by a processor on its
+ * node (one domain), so its owner may use its own atomic instructions too.
+ *   offset     multiple of the word's size
+ *   operation  enum weft_atomic
+ *   type       enum weft_atomic_type: how wide, and how MIN and MAX compare
+ *   operand    its low 32 bits for the 32-bit types
+ *   compare    for CAS, else ignored
+ *   fetched    null, or where the word's old value goes (of a 32-bit word:
+ *              sign- or zero-extended by its type); lent until completion
+ *   op         as in weft_put
+ * Needs      WEFT_REMOTE_WRITE, and WEFT_REMOTE_READ if [fetched] is given.
+ * Returns    as weft_put. A failure after the check may have changed memory that
+ *            no longer belongs to the region. */
+WEFT_INLINE WEFT_MUST_USE enum weft_status weft_atomic(struct weft_remote *r, uint64_t offset,
+                                                       unsigned operation, unsigned type,
+                                                       uint64_t operand, uint64_t compare,
+                                                       uint64_t *fetched, struct weft_op *op)
+{
+    const unsigned size = type <= WEFT_I64 ? 8 : 4;
+    const unsigned access = WEFT_REMOTE_WRITE | (fetched ? (unsigned)WEFT_REMOTE_READ : 0u);
+    uint64_t old;
+    if (WEFT_UNLIKELY(operation > WEFT_ATOMIC_CAS || type > WEFT_I32 || (offset & (size - 1))))
+        return WEFT_EINVAL;
+    if (WEFT_UNLIKELY(!weft_remote_ok_(r, offset, size, access)))
+        return weft_atomic_slow_(r, offset, operation, type, operand, compare, fetched, op);
+    old = weft_atomic_do_(r->base + offset, operation, type, operand, compare);
+    if (WEFT_UNLIKELY(!weft_remote_still_(r)))
+        return weft_remote_why_(r, offset, size, access);
+    if (fetched)
+        *fetched = old;
+    return WEFT_OK;
+}
+
+/* Put [len] bytes to a peer's region, then run a handler at the endpoint of
+ * r->peer, whose data are those bytes where they lie. No limit of its own on len.
+ *   handler, args, nargs, reply_max  as weft_am_request
+ *   offset, src, len                 as weft_put
+ *   op                               as weft_put: completes when src may be reused
+ * Returns  as weft_put, with op null also AGAIN: call again with the same arguments
+ *          (part may have been written); ELIMIT | EMSGSIZE (reply_max) as weft_am_request
+ * Order    the handler runs after the bytes are there; nothing else. */
+WEFT_API WEFT_MUST_USE enum weft_status weft_am_long(struct weft_remote *r, uint64_t offset,
+                                                     const void *src, size_t len, unsigned handler,
+                                                     const uint32_t *args, unsigned nargs,
+                                                     size_t reply_max, struct weft_op *op);
+
+/* Every put, get and atomic to [peer] that was started before this is complete,
+ * those without an op included, when this returns OK or [op] completes; then
+ * also visible to a thread that synchronises by plain loads and stores both ways
+ * (a full fence between node-mates).
+ *   op  may be null: then PENDING means to poll and call again
+ * Returns  OK | PENDING (only if something was) | the first failure of an operation without op
+ *          | EPEER | ECLOSED | EPROTO | EINVAL | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_flush(struct weft_peer *peer, struct weft_op *op);
 
 /* ---- what this library can do ---- */
+
+enum weft_operation {
+    WEFT_OP_AM,
+    WEFT_OP_PUT,
+    WEFT_OP_GET,
+    WEFT_OP_ATOMIC,
+    WEFT_OP_MSG,
+    WEFT_OP_AM_LONG,
+};
+
+/* The way an operation takes. Strings are static. */
+struct weft_path {
+    const char *transport; /* "shm", "loop" */
+    const char *protocol;  /* "inline", "eager", "pull", "pieces", ... */
+    const char *why;       /* a sentence */
+    uint32_t copies;       /* of each payload byte, from the source to where it is used */
+    uint32_t inlined;      /* 1: it is done in the caller's code and counted only with
+                            * WEFT_COUNT_INLINE */
+    uint64_t reserved[4];
+};
+
+/* Which way an operation of [len] bytes to [peer] takes, told by the function
+ * that the operation itself asks.
+ *   operation  enum weft_operation
+ *   r          the region, for PUT, GET, ATOMIC and AM_LONG; else null
+ * Returns  OK | EINVAL | EMSGSIZE (too long for it) | what weft_peer_status says | EFORKED */
+WEFT_API WEFT_MUST_USE enum weft_status weft_path_of(struct weft_peer *peer, unsigned operation,
+                                                     const struct weft_remote *r, size_t len,
+                                                     struct weft_path *out);
 
 /* Tell the library how many ranks share this node's cores; a job does it by
  * itself. More ranks than cores makes waiting yield early. */
@@ -479,7 +680,9 @@ WEFT_LAYOUT_(offsetof(struct weft_remote, gen_word) == 16);
 WEFT_LAYOUT_(offsetof(struct weft_remote, gen) == 24);
 WEFT_LAYOUT_(offsetof(struct weft_remote, access) == 32);
 WEFT_LAYOUT_(offsetof(struct weft_remote, peer) == 40);
-WEFT_LAYOUT_(sizeof(struct weft_op) == 64);
+WEFT_LAYOUT_(sizeof(struct weft_op) == 96);
+WEFT_LAYOUT_(offsetof(struct weft_op, done) == 16);
+WEFT_LAYOUT_(offsetof(struct weft_op, reserved) == 56);
 WEFT_LAYOUT_(sizeof(struct weft_am) == 72);
 WEFT_LAYOUT_(offsetof(struct weft_am, args) == 24);
 WEFT_LAYOUT_(offsetof(struct weft_am, arg) == 40);

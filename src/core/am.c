@@ -5,13 +5,13 @@
 /* Ids from WEFT_AM_USER_HANDLERS on are Weft's own; on the wire they are alike. */
 enum weft_status weft_am_register(struct weft_ep *ep, unsigned handler, weft_am_fn fn, void *arg)
 {
-    enum weft_status status = wf_ep_check(ep);
+    enum weft_status status = wf_ep_enter(ep);
     if (status != WEFT_OK)
         return status;
     if (handler >= WEFT_AM_USER_HANDLERS)
-        return WEFT_EINVAL;
+        return wf_ep_left(ep, WEFT_EINVAL);
     ep->handlers[handler] = (struct handler){fn, arg};
-    return WEFT_OK;
+    return wf_ep_left(ep, WEFT_OK);
 }
 
 size_t weft_am_max(const struct weft_ep *ep)
@@ -54,19 +54,75 @@ static inline enum weft_status out_check(unsigned handler, const uint32_t *args,
     return WEFT_OK;
 }
 
-enum weft_status weft_am_request(struct weft_peer *peer, unsigned handler, const uint32_t *args,
-                                 unsigned nargs, const void *data, size_t len, size_t reply_max)
+static inline enum weft_status request_check(const struct weft_peer *peer, unsigned handler,
+                                             const uint32_t *args, unsigned nargs, const void *data,
+                                             size_t len, size_t reply_max)
 {
-    enum weft_status status = peer ? wf_ep_check(peer->ep) : WEFT_EINVAL;
-    if (__builtin_expect(status != WEFT_OK, 0))
-        return status;
-    status = out_check(handler, args, nargs, data, len);
+    enum weft_status status = out_check(handler, args, nargs, data, len);
     if (__builtin_expect(status != WEFT_OK, 0))
         return status;
     if (__builtin_expect(len > peer->ep->am_max || reply_max > peer->ep->am_max + 1u, 0))
         return WEFT_EMSGSIZE;
+    return WEFT_OK;
+}
+
+__attribute__((noinline)) static enum weft_status
+request_locked(struct weft_peer *peer, unsigned handler, const uint32_t *args, unsigned nargs,
+               const void *data, size_t len, size_t reply_max)
+{
+    enum weft_status status = wf_ep_enter(peer->ep);
+    if (status != WEFT_OK)
+        return status;
+    status = request_check(peer, handler, args, nargs, data, len, reply_max);
+    if (status == WEFT_OK)
+        status = peer->transport->request(wf_peer_tpeer(peer), handler, args, nargs, data, len,
+                                          reply_max);
+    return wf_ep_left(peer->ep, status);
+}
+
+enum weft_status weft_am_request(struct weft_peer *peer, unsigned handler, const uint32_t *args,
+                                 unsigned nargs, const void *data, size_t len, size_t reply_max)
+{
+    enum weft_status status = WEFT_EINVAL;
+    if (__builtin_expect(peer && peer->ep->locked, 0))
+        return request_locked(peer, handler, args, nargs, data, len, reply_max);
+    if (peer)
+        status = wf_ep_enter(peer->ep);
+    if (__builtin_expect(status != WEFT_OK, 0))
+        return status;
+    status = request_check(peer, handler, args, nargs, data, len, reply_max);
+    if (__builtin_expect(status != WEFT_OK, 0))
+        return status;
     return peer->transport->request(wf_peer_tpeer(peer), handler, args, nargs, data, len,
                                     reply_max);
+}
+
+enum weft_status weft_am_requestv(struct weft_peer *peer, unsigned handler, const uint32_t *args,
+                                  unsigned nargs, const struct iovec *iov, unsigned count,
+                                  size_t reply_max)
+{
+    struct weft_ep *ep = peer ? peer->ep : NULL;
+    enum weft_status status = wf_ep_enter(ep);
+    struct wf_iov mem = {.v = iov, .n = count};
+    const void *data = count == 1 && iov ? iov->iov_base : NULL;
+    size_t len = 0;
+    if (status != WEFT_OK)
+        return status;
+    status = wf_iov_check(iov, count, &len);
+    if (status == WEFT_OK && len > ep->am_max)
+        status = WEFT_EMSGSIZE;
+    if (status == WEFT_OK && count > 1) {
+        status = wf_scratch_need(ep);
+        if (status == WEFT_OK)
+            wf_iov_gather(ep->scratch, &mem, 0, len);
+        data = ep->scratch;
+    }
+    if (status == WEFT_OK)
+        status = request_check(peer, handler, args, nargs, data, len, reply_max);
+    if (status == WEFT_OK)
+        status = peer->transport->request(wf_peer_tpeer(peer), handler, args, nargs, data, len,
+                                          reply_max);
+    return wf_ep_left(ep, status);
 }
 
 enum weft_status weft_am_reply(const struct weft_am *am, unsigned handler, const uint32_t *args,

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The core's objects. ctx.c, ep.c, peer.c, am.c, rma.c and wait.c each own one
- * part; transports are reached through transport.h alone. */
+/* The core's objects. ctx.c, ep.c, peer.c, source.c, am.c, op.c, rma.c, msg.c,
+ * path.c and wait.c each own one part; transports are reached through
+ * transport.h alone.
+ *
+ * Weft's own messages. What is more than a copy in mapped memory or an active
+ * message is built of active messages to Weft's own handlers, enum wf_own, on
+ * any transport; docs/protocol.md "Operations by message" is their description. */
 #ifndef WF_CORE_CORE_H
 #define WF_CORE_CORE_H
 
@@ -12,6 +17,9 @@
 #include "base/process.h"
 #include "base/util.h"
 #include "config/stats.h"
+#include "core/op.h"
+#include "core/source.h"
+#include "core/stats.h"
 #include "mem/mem.h"
 #include "transport/transport.h"
 
@@ -31,7 +39,7 @@ struct weft_ctx {
     unsigned regions WF_GUARDED_BY(lock);
     uint32_t next_gen WF_GUARDED_BY(lock);
     uint16_t next_ep WF_GUARDED_BY(lock);
-    uint64_t past[WF_STATS] WF_GUARDED_BY(lock); /* counters of closed endpoints */
+    struct wf_stats stats WF_GUARDED_BY(lock);
 };
 
 struct handler {
@@ -39,10 +47,30 @@ struct handler {
     void *arg;
 };
 
+/* Ids of Weft's own handlers. */
+enum wf_own {
+    WF_OWN_MSG = WEFT_AM_USER_HANDLERS, /* a whole tagged message */
+    WF_OWN_OFFER,                       /* a tagged message to be copied */
+    WF_OWN_OFFER_ANSWER,
+    WF_OWN_DONE,  /* it was copied */
+    WF_OWN_FETCH, /* a piece of it is wanted */
+    WF_OWN_PIECE,
+    WF_OWN_PUT,  /* a piece to put */
+    WF_OWN_TAKE, /* a piece to copy from the sender and put */
+    WF_OWN_GET,
+    WF_OWN_GOT,
+    WF_OWN_ATOMIC,
+    WF_OWN_ANSWER, /* of PUT, TAKE, ATOMIC */
+    WF_OWN_LONG,
+    WF_OWN_END
+};
+_Static_assert(WF_OWN_END <= WEFT_AM_HANDLERS, "ids are 8 bits");
+
 struct weft_ep {
     struct weft_ctx *ctx;
     uint64_t life; /* a copy of ctx's, on a line that every call reads */
-    int busy;      /* inside poll: handlers may not call back */
+    bool locked;   /* constant: several threads, [lock] first */
+    bool busy;     /* inside poll: handlers may not call back */
     bool armed;
     uint32_t am_max;
     struct wf_tep *tep[WF_TRANSPORTS];
@@ -51,9 +79,17 @@ struct weft_ep {
     weft_peer_down_fn peer_down;
     void *arg;
     struct wf_address address;
-    struct wf_list item; /* ctx->eps */
+    struct wf_list item;    /* ctx->eps */
+    pthread_mutex_t lock;   /* recursive; LOCKED endpoints' */
+    struct wf_match *match; /* null until the first tagged message or receive */
+    struct wf_sources sources;
+    struct wf_entries entries;
+    struct wf_list stalled;   /* flows with entries that wait for room */
+    struct wf_list copying;   /* receives under way */
+    unsigned posted, claimed; /* receives not matched; messages not taken */
+    uint8_t *scratch;         /* am_max bytes, to gather a payload in; null until needed */
     uint64_t unhandled_logged[WEFT_AM_HANDLERS / 64];
-    uint64_t counters[WF_STATS];
+    uint64_t *counters; /* [WF_STATS], in ctx->stats */
     struct handler handlers[WEFT_AM_HANDLERS];
 };
 
@@ -61,8 +97,11 @@ struct weft_peer {
     struct weft_ep *ep;
     const struct wf_transport *transport; /* chosen when the peer was opened */
     void *arg;
+    struct wf_flow *flow;     /* null until its first operation that is not at once complete */
+    struct wf_source *source; /* null until it sends a tagged message or a receive names it */
     enum weft_status status;
     unsigned remotes;
+    bool own; /* opened by Weft to answer a peer that the application did not open */
     _Alignas(16) unsigned char tpeer[]; /* the transport's part */
 };
 
@@ -71,14 +110,36 @@ static inline struct wf_tpeer *wf_peer_tpeer(struct weft_peer *peer)
     return (struct wf_tpeer *)(void *)peer->tpeer;
 }
 
-/* What the public calls check first: null, forked child, inside a handler. */
-static inline enum weft_status wf_ep_check(const struct weft_ep *ep)
+/* What the public calls begin with: null, forked child, inside a handler; a
+ * locked endpoint is locked on OK, until wf_ep_leave. */
+enum weft_status wf_ep_enter_slow(struct weft_ep *ep);
+static inline enum weft_status wf_ep_enter(struct weft_ep *ep)
 {
     if (!ep)
         return WEFT_EINVAL;
     if (__builtin_expect(!wf_life_is(ep->life), 0))
         return WEFT_EFORKED;
+    if (__builtin_expect(ep->locked, 0))
+        return wf_ep_enter_slow(ep);
     return __builtin_expect(ep->busy, 0) ? WEFT_ECONTEXT : WEFT_OK;
+}
+
+/* The same of an endpoint that is not locked: the job's. */
+static inline enum weft_status wf_ep_check(struct weft_ep *ep)
+{
+    return wf_ep_enter(ep);
+}
+
+static inline void wf_ep_leave(struct weft_ep *ep)
+{
+    if (__builtin_expect(ep->locked, 0))
+        pthread_mutex_unlock(&ep->lock);
+}
+
+static inline enum weft_status wf_ep_left(struct weft_ep *ep, enum weft_status status)
+{
+    wf_ep_leave(ep);
+    return status;
 }
 
 static inline enum weft_status wf_ctx_check(const struct weft_ctx *ctx)
@@ -90,6 +151,31 @@ static inline enum weft_status wf_ctx_check(const struct weft_ctx *ctx)
 
 extern const struct wf_tep_events wf_ep_events;
 void wf_am_deliver(void *owner, struct weft_am *am); /* am.c */
+
+/* ep.c */
+static inline void wf_ep_count(struct weft_ep *ep, enum wf_stat stat, uint64_t n)
+{
+    uint64_t *c = &ep->counters[stat];
+    __atomic_store_n(c, *c + n, __ATOMIC_RELAXED);
+}
+
+/* peer.c: opened by Weft itself; closed by wf_peer_free */
+enum weft_status wf_peer_new(struct weft_ep *ep, const struct wf_address *to,
+                             struct weft_peer **out);
+void wf_peer_free(struct weft_peer *peer);
+
+/* msg.c */
+void wf_msg_register(struct weft_ep *ep);
+void wf_msg_copy_down(struct wf_entry *entry, enum weft_status why);
+void wf_msg_source_down(struct wf_source *source, enum weft_status why);
+bool wf_msg_progress(struct wf_entry *entry); /* a receive under way; false: it ended */
+bool wf_msg_busy(const struct weft_ep *ep);   /* more than receives that nothing has matched */
+void wf_msg_close(struct weft_ep *ep);
+enum weft_status wf_msg_push(struct wf_entry *entry);
+
+/* rma.c */
+void wf_rma_register(struct weft_ep *ep);
+enum weft_status wf_rma_push(struct wf_entry *entry);
 enum weft_status wf_ep_check_version(uint32_t version);
 
 /* Copy [n] bytes of [from] as weft_ep_address promises. */

@@ -99,13 +99,16 @@ enum weft_status weft_ctx_open(const struct weft_ctx_params *params, struct weft
         status = wf_mem_init(&ctx->mem, wf_config()->slab);
     if (status != WEFT_OK)
         goto free_ctx;
-    status = transports_open(ctx);
+    status = wf_stats_open(&ctx->stats);
+    if (status == WEFT_OK)
+        status = transports_open(ctx);
     if (status != WEFT_OK)
         goto fini_mem;
     pthread_mutex_init(&ctx->lock, NULL);
     *out = ctx;
     return WEFT_OK;
 fini_mem:
+    wf_stats_close(&ctx->stats);
     wf_mem_fini(&ctx->mem);
 free_ctx:
     free(ctx);
@@ -124,6 +127,7 @@ enum weft_status weft_ctx_close(struct weft_ctx *ctx)
     if (in_use)
         return WEFT_EBUSY;
     transports_close(ctx);
+    wf_stats_close(&ctx->stats);
     wf_mem_fini(&ctx->mem);
     pthread_mutex_destroy(&ctx->lock);
     free(ctx);
@@ -159,13 +163,7 @@ void weft_stat_rows(const struct weft_ctx *ctx, weft_stat_row_fn row, void *arg)
     if (!ctx || !wf_life_is(ctx->life))
         return;
     pthread_mutex_lock(&c->lock);
-    memcpy(sum, c->past, sizeof sum);
-    wf_list_each(it, &c->eps)
-    {
-        struct weft_ep *ep = wf_container_of(it, struct weft_ep, item);
-        for (int i = 0; i < WF_STATS; i++)
-            sum[i] += __atomic_load_n(&ep->counters[i], __ATOMIC_RELAXED);
-    }
+    wf_stats_sum(&c->stats, sum);
     pthread_mutex_unlock(&c->lock);
     for (int i = 0; i < WF_STATS; i++)
         row(arg, rows[i].name, sum[i], rows[i].doc);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/probe.h"
 #include "config/config.h"
 #include "core/core.h"
 
@@ -14,11 +15,32 @@ static void peer_down(void *owner, struct wf_tpeer *tpeer, enum weft_status why)
     struct weft_ep *ep = owner;
     struct weft_peer *peer = wf_container_of(tpeer, struct weft_peer, tpeer);
     peer->status = why;
+    WF_PROBE2(peer_down, peer, why);
+    wf_flow_down(peer, why);
+    if (peer->own)
+        return;
+    if (peer->source && peer->source->peer == peer)
+        wf_msg_source_down(peer->source, why);
     if (ep->peer_down)
         ep->peer_down(ep, peer, why, ep->arg);
 }
 
-const struct wf_tep_events wf_ep_events = {wf_am_deliver, peer_down};
+static void conn_down(void *owner, void *conn)
+{
+    (void)owner;
+    wf_source_unref(conn);
+}
+
+const struct wf_tep_events wf_ep_events = {wf_am_deliver, peer_down, conn_down};
+
+enum weft_status wf_ep_enter_slow(struct weft_ep *ep)
+{
+    pthread_mutex_lock(&ep->lock);
+    if (!ep->busy)
+        return WEFT_OK;
+    pthread_mutex_unlock(&ep->lock); /* this thread is inside poll */
+    return WEFT_ECONTEXT;
+}
 
 static enum weft_status params_check(const struct weft_ep_params *p)
 {
@@ -28,7 +50,7 @@ static enum weft_status params_check(const struct weft_ep_params *p)
     for (size_t i = 0; i < WF_ARRAY_LEN(p->reserved); i++)
         if (p->reserved[i])
             return WEFT_EINVAL;
-    return p->flags ? WEFT_EINVAL : WEFT_OK;
+    return p->flags & ~(uint32_t)WEFT_EP_LOCKED ? WEFT_EINVAL : WEFT_OK;
 }
 
 /* A free id; ids wrap, the generation tells reused ones apart. */
@@ -83,9 +105,19 @@ static void ep_unlist(struct weft_ep *ep)
     struct weft_ctx *ctx = ep->ctx;
     pthread_mutex_lock(&ctx->lock);
     wf_list_remove(&ep->item);
-    for (int i = 0; i < WF_STATS; i++)
-        ctx->past[i] += ep->counters[i];
+    wf_stats_give(&ctx->stats, ep->counters);
     pthread_mutex_unlock(&ctx->lock);
+}
+
+/* Recursive: a handler's calls are told that they are a handler's. */
+static void lock_make(struct weft_ep *ep)
+{
+    pthread_mutexattr_t attr;
+    pthread_mutexattr_init(&attr);
+    pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&ep->lock, &attr);
+    pthread_mutexattr_destroy(&attr);
+    ep->locked = true;
 }
 
 enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params *params,
@@ -106,6 +138,9 @@ enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params 
     ep->am_max = (uint32_t)wf_config()->am_max;
     ep->peer_down = params ? params->peer_down : NULL;
     ep->arg = params ? params->arg : NULL;
+    wf_entries_init(ep);
+    if (params && params->flags & WEFT_EP_LOCKED)
+        lock_make(ep);
     ep->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (ep->event_fd < 0) {
         wf_error("cannot open an endpoint: %m (raise the limit on open files, ulimit -n)");
@@ -114,11 +149,18 @@ enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params 
     }
     pthread_mutex_lock(&ctx->lock);
     status = ep_name(ctx, ep);
+    if (status == WEFT_OK) {
+        ep->counters = wf_stats_take(&ctx->stats, ep->address.ep, ep->address.ep_gen);
+        if (!ep->counters)
+            status = WEFT_ELIMIT;
+    }
     if (status == WEFT_OK)
         wf_list_append(&ctx->eps, &ep->item);
     pthread_mutex_unlock(&ctx->lock);
     if (status == WEFT_OK && (status = teps_open(ep)) != WEFT_OK)
         ep_unlist(ep);
+    wf_msg_register(ep);
+    wf_rma_register(ep);
     if (status != WEFT_OK) {
         close(ep->event_fd);
         free(ep);
@@ -130,14 +172,23 @@ enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params 
 
 enum weft_status weft_ep_close(struct weft_ep *ep)
 {
-    enum weft_status status = wf_ep_check(ep);
+    enum weft_status status = wf_ep_enter(ep);
     if (status != WEFT_OK)
         return status;
-    if (ep->peers || ep->remotes)
-        return WEFT_EBUSY;
+    if (ep->peers || ep->remotes || wf_msg_busy(ep))
+        return wf_ep_left(ep, WEFT_EBUSY);
+    wf_msg_close(ep);
+    wf_sources_close(ep);
     teps_close(ep);
+    wf_sources_close(ep); /* those whose connections were open */
+    free(ep->sources.buckets);
+    wf_entries_fini(ep);
     ep_unlist(ep);
     close(ep->event_fd);
+    free(ep->scratch);
+    wf_ep_leave(ep);
+    if (ep->locked)
+        pthread_mutex_destroy(&ep->lock);
     free(ep);
     return WEFT_OK;
 }
@@ -160,16 +211,19 @@ static void ep_disarm(struct weft_ep *ep)
 
 int weft_ep_poll(struct weft_ep *ep)
 {
-    enum weft_status status = wf_ep_check(ep);
+    enum weft_status status = wf_ep_enter(ep);
     int events = 0;
     if (__builtin_expect(status != WEFT_OK, 0))
         return status;
     if (__builtin_expect(ep->armed, 0))
         ep_disarm(ep);
-    ep->busy = 1;
+    ep->busy = true;
     for (int i = 0; i < WF_TRANSPORTS; i++)
         events += wf_transports[i]->poll(ep->tep[i]);
-    ep->busy = 0;
+    if (__builtin_expect(!wf_list_empty(&ep->stalled) || !wf_list_empty(&ep->copying), 0))
+        events += wf_op_progress(ep);
+    ep->busy = false;
+    wf_ep_leave(ep);
     return events;
 }
 
@@ -186,18 +240,20 @@ int weft_ep_fd(struct weft_ep *ep)
  * armed already begins a new sleep. */
 enum weft_status weft_ep_arm(struct weft_ep *ep)
 {
-    enum weft_status status = wf_ep_check(ep);
+    enum weft_status status = wf_ep_enter(ep);
     uint64_t n;
     if (status != WEFT_OK)
         return status;
     if (ep->armed)
         ep_disarm(ep);
     if (read(ep->event_fd, &n, sizeof n) < 0 && errno != EAGAIN)
-        return WEFT_ESYSTEM;
+        return wf_ep_left(ep, WEFT_ESYSTEM);
     ep->armed = true;
+    if (!wf_list_empty(&ep->copying)) /* it goes on at the next poll */
+        status = WEFT_AGAIN;
     for (int i = 0; i < WF_TRANSPORTS && status == WEFT_OK; i++)
         status = wf_transports[i]->arm(ep->tep[i]);
     if (status != WEFT_OK)
         ep_disarm(ep);
-    return status;
+    return wf_ep_left(ep, status);
 }

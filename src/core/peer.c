@@ -13,21 +13,15 @@ static int transport_for(struct weft_ep *ep, const struct wf_address *to, const 
     return -1;
 }
 
-enum weft_status weft_peer_open(struct weft_ep *ep, const void *addr, size_t len,
-                                struct weft_peer **out)
+enum weft_status wf_peer_new(struct weft_ep *ep, const struct wf_address *to,
+                             struct weft_peer **out)
 {
-    enum weft_status status = wf_ep_check(ep);
-    struct wf_address to;
+    enum weft_status status;
     const char *why = "";
     struct weft_peer *peer;
-    int i;
-    if (status == WEFT_OK)
-        status = out ? wf_address_parse(addr, len, &to) : WEFT_EINVAL;
-    if (status != WEFT_OK)
-        return status;
-    i = transport_for(ep, &to, &why);
+    int i = transport_for(ep, to, &why);
     if (i < 0) {
-        wf_error("cannot reach endpoint %u of process %u: %s", to.ep, to.process.pid, why);
+        wf_error("cannot reach endpoint %u of process %u: %s", to->ep, to->process.pid, why);
         return WEFT_EUNREACH;
     }
     peer = calloc(1, sizeof *peer + wf_transports[i]->tpeer_size);
@@ -35,27 +29,54 @@ enum weft_status weft_peer_open(struct weft_ep *ep, const void *addr, size_t len
         return WEFT_ENOMEM;
     peer->ep = ep;
     peer->transport = wf_transports[i];
-    status = peer->transport->peer_open(ep->tep[i], wf_peer_tpeer(peer), &to);
+    status = peer->transport->peer_open(ep->tep[i], wf_peer_tpeer(peer), to);
     if (status != WEFT_OK) {
         free(peer);
         return status;
     }
-    ep->peers++;
     *out = peer;
     return WEFT_OK;
 }
 
-enum weft_status weft_peer_close(struct weft_peer *peer)
+void wf_peer_free(struct weft_peer *peer)
 {
-    enum weft_status status = peer ? wf_ep_check(peer->ep) : WEFT_EINVAL;
+    wf_flow_close(peer);
+    peer->transport->peer_close(wf_peer_tpeer(peer));
+    free(peer);
+}
+
+enum weft_status weft_peer_open(struct weft_ep *ep, const void *addr, size_t len,
+                                struct weft_peer **out)
+{
+    struct wf_address to;
+    enum weft_status status = wf_ep_enter(ep);
     if (status != WEFT_OK)
         return status;
-    if (peer->remotes)
-        return WEFT_EBUSY;
-    peer->transport->peer_close(wf_peer_tpeer(peer));
-    peer->ep->peers--;
-    free(peer);
-    return WEFT_OK;
+    status = out ? wf_address_parse(addr, len, &to) : WEFT_EINVAL;
+    if (status == WEFT_OK)
+        status = wf_peer_new(ep, &to, out);
+    if (status == WEFT_OK) {
+        ep->peers++;
+        if (ep->sources.count)
+            wf_source_peer_opened(*out, &to);
+    }
+    return wf_ep_left(ep, status);
+}
+
+enum weft_status weft_peer_close(struct weft_peer *peer)
+{
+    struct weft_ep *ep = peer ? peer->ep : NULL;
+    enum weft_status status = wf_ep_enter(ep);
+    if (status != WEFT_OK)
+        return status;
+    if (peer->remotes || wf_flow_busy(peer))
+        return wf_ep_left(ep, WEFT_EBUSY);
+    if (peer->source && peer->source->peer == peer)
+        wf_msg_source_down(peer->source, WEFT_ECLOSED);
+    wf_source_peer_closed(peer);
+    wf_peer_free(peer);
+    ep->peers--;
+    return wf_ep_left(ep, WEFT_OK);
 }
 
 enum weft_status weft_peer_status(const struct weft_peer *peer)

@@ -1,19 +1,31 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Regions and remotes: everything about them that is not inlined. */
+/* Regions and remotes: everything about them that is not inlined. Where a region
+ * is not mapped, its owner acts on messages; docs/protocol.md "Operations by
+ * message" is their description. */
 #include <stdlib.h>
 
-#include "core/core.h"
+#include "base/log.h"
+#include "core/path.h"
 
 struct weft_mr {
     struct weft_ctx *ctx;
     struct wf_region region;
 };
 
-/* The public part first: the inlined calls see only that. */
-struct remote {
-    struct weft_remote pub;
-    void *cookie; /* the transport's */
-};
+static enum weft_status mr_opened(struct weft_ctx *ctx, struct weft_mr *mr, enum weft_status status,
+                                  struct weft_mr **out)
+{
+    if (status != WEFT_OK) {
+        free(mr);
+        return status;
+    }
+    mr->ctx = ctx;
+    pthread_mutex_lock(&ctx->lock);
+    ctx->regions++;
+    pthread_mutex_unlock(&ctx->lock);
+    *out = mr;
+    return WEFT_OK;
+}
 
 enum weft_status weft_mem_alloc(struct weft_ctx *ctx, size_t len, unsigned access,
                                 struct weft_mr **out)
@@ -26,17 +38,25 @@ enum weft_status weft_mem_alloc(struct weft_ctx *ctx, size_t len, unsigned acces
         return WEFT_EINVAL;
     if (!(mr = calloc(1, sizeof *mr)))
         return WEFT_ENOMEM;
-    status = wf_mem_region_open(&ctx->mem, len, access, &mr->region);
-    if (status != WEFT_OK) {
-        free(mr);
+    return mr_opened(ctx, mr, wf_mem_region_open(&ctx->mem, len, access, &mr->region), out);
+}
+
+enum weft_status weft_mr_register(struct weft_ctx *ctx, void *addr, size_t len, unsigned type,
+                                  unsigned access, struct weft_mr **out)
+{
+    enum weft_status status = wf_ctx_check(ctx);
+    struct weft_mr *mr;
+    if (status != WEFT_OK)
         return status;
-    }
-    mr->ctx = ctx;
-    pthread_mutex_lock(&ctx->lock);
-    ctx->regions++;
-    pthread_mutex_unlock(&ctx->lock);
-    *out = mr;
-    return WEFT_OK;
+    if (type == WEFT_MEM_CUDA || type == WEFT_MEM_ROCM || type == WEFT_MEM_DMABUF)
+        return WEFT_EMEMTYPE;
+    if (!out || !addr || !len || type != WEFT_MEM_HOST || len > UINTPTR_MAX - (uintptr_t)addr ||
+        (access & ~(unsigned)(WEFT_REMOTE_READ | WEFT_REMOTE_WRITE)))
+        return WEFT_EINVAL;
+    if (!(mr = calloc(1, sizeof *mr)))
+        return WEFT_ENOMEM;
+    return mr_opened(ctx, mr, wf_mem_region_register(&ctx->mem, addr, len, access, &mr->region),
+                     out);
 }
 
 void *weft_mr_base(const struct weft_mr *mr)
@@ -62,8 +82,8 @@ enum weft_status weft_mr_key(const struct weft_mr *mr, void *buf, size_t *len)
                           .size = sizeof key,
                           .slot = r->slot,
                           .gen = r->gen,
-                          .slab = r->slab->id,
-                          .offset = r->offset,
+                          .slab = r->slab ? r->slab->id : WF_KEY_PRIVATE,
+                          .offset = r->slab ? r->offset : (uint64_t)(uintptr_t)r->base,
                           .length = r->length,
                           .token = mr->ctx->self.token[0]};
     return wf_copy_out(buf, len, &key, sizeof key);
@@ -85,41 +105,43 @@ enum weft_status weft_mr_close(struct weft_mr *mr)
 enum weft_status weft_remote_open(struct weft_peer *peer, const void *key, size_t key_len,
                                   struct weft_remote **out)
 {
-    enum weft_status status = peer ? wf_ep_check(peer->ep) : WEFT_EINVAL;
+    enum weft_status status = wf_ep_enter(peer ? peer->ep : NULL);
+    struct wf_remote *r;
     struct wf_key k;
-    struct remote *r;
-    if (status == WEFT_OK)
-        status = out ? wf_key_parse(key, key_len, &k) : WEFT_EINVAL;
     if (status != WEFT_OK)
         return status;
+    status = out ? wf_key_parse(key, key_len, &k) : WEFT_EINVAL;
+    if (status != WEFT_OK)
+        return wf_ep_left(peer->ep, status);
     r = aligned_alloc(64, wf_align_up(sizeof *r, 64));
     if (!r)
-        return WEFT_ENOMEM;
+        return wf_ep_left(peer->ep, WEFT_ENOMEM);
     memset(r, 0, sizeof *r);
     r->pub.peer = peer;
+    r->key = k;
     status = peer->transport->remote_map(wf_peer_tpeer(peer), &k, &r->pub, &r->cookie);
     if (status != WEFT_OK) {
         free(r);
-        return status;
+        return wf_ep_left(peer->ep, status);
     }
     peer->remotes++;
     peer->ep->remotes++;
     *out = &r->pub;
-    return WEFT_OK;
+    return wf_ep_left(peer->ep, WEFT_OK);
 }
 
 enum weft_status weft_remote_close(struct weft_remote *remote)
 {
-    struct remote *r = (struct remote *)(void *)remote;
+    struct wf_remote *r = wf_remote_of(remote);
     struct weft_peer *peer = remote ? remote->peer : NULL;
-    enum weft_status status = peer ? wf_ep_check(peer->ep) : WEFT_EINVAL;
+    enum weft_status status = wf_ep_enter(peer ? peer->ep : NULL);
     if (status != WEFT_OK)
         return status;
     peer->transport->remote_unmap(wf_peer_tpeer(peer), r->cookie);
     peer->remotes--;
     peer->ep->remotes--;
     free(r);
-    return WEFT_OK;
+    return wf_ep_left(peer->ep, WEFT_OK);
 }
 
 /* Why an access to [r] failed or may not be made. EKEY if the region was closed;
@@ -140,45 +162,801 @@ enum weft_status weft_remote_why_(const struct weft_remote *r, uint64_t offset, 
     return r->peer->transport->status(wf_peer_tpeer(r->peer)) ?: WEFT_EKEY;
 }
 
-static enum weft_status refused(const struct weft_remote *r, uint64_t offset, size_t len,
+/* ---- what is done by messages ---- */
+
+#define TAKES 4 /* pieces that an owner is asked to copy at a time */
+
+#define LO(x) ((uint32_t)(x))
+#define HI(x) ((uint32_t)((uint64_t)(x) >> 32))
+
+static uint64_t word64(const uint32_t *args)
+{
+    return args[0] | (uint64_t)args[1] << 32;
+}
+
+/* Wire: before the arguments' words, what a long message is about. */
+struct long_head {
+    uint64_t gen, offset, len;
+    uint32_t slot;
+    uint8_t handler;
+    uint8_t zero[3];
+};
+_Static_assert(sizeof(struct long_head) == 32, "wire structure");
+
+static enum weft_status request(struct weft_peer *peer, enum wf_own handler, const uint32_t *args,
+                                unsigned nargs, const void *data, size_t len, size_t reply_max)
+{
+    return peer->transport->request(wf_peer_tpeer(peer), handler, args, nargs, data, len,
+                                    reply_max);
+}
+
+/* The region's words, which every request about it begins with. */
+#define REGION(e, at)                                                                              \
+    (e)->u.rma.slot, LO((e)->u.rma.gen), HI((e)->u.rma.gen), LO((e)->u.rma.offset + (at)),         \
+        HI((e)->u.rma.offset + (at))
+#define REGION_ARGS 5
+
+static enum weft_status push_take(struct wf_entry *e)
+{
+    while (e->sent < e->len && e->unanswered < TAKES && !e->status) {
+        size_t n = (size_t)WF_MIN(e->len - e->sent, WF_PULL_MAX);
+        uint64_t from = (uint64_t)(uintptr_t)e->mem.one.iov_base + e->sent;
+        uint32_t args[] = {REGION(e, e->sent), e->id, LO(from), HI(from), (uint32_t)n};
+        enum weft_status status =
+            request(e->peer, WF_OWN_TAKE, args, WF_ARRAY_LEN(args), NULL, 0, 1);
+        if (status != WEFT_OK)
+            return status;
+        e->sent += n;
+        e->unanswered++;
+    }
+    return WEFT_PENDING;
+}
+
+static enum weft_status push_put(struct wf_entry *e)
+{
+    while (e->sent < e->len && !e->status) {
+        size_t n = (size_t)WF_MIN(e->len - e->sent, e->ep->am_max), span = n;
+        const void *data = wf_iov_span(&e->mem, e->sent, &span);
+        uint32_t args[] = {REGION(e, e->sent), e->id};
+        enum weft_status status = WEFT_OK;
+        if (span < n && (status = wf_scratch_need(e->ep)) == WEFT_OK) {
+            wf_iov_gather(e->ep->scratch, &e->mem, e->sent, n);
+            data = e->ep->scratch;
+        }
+        if (status == WEFT_OK)
+            status = request(e->peer, WF_OWN_PUT, args, WF_ARRAY_LEN(args), data, n, 1);
+        if (status != WEFT_OK)
+            return status;
+        wf_ep_count(e->ep, WF_STAT_COPIED_BYTES, n);
+        e->sent += n;
+        e->unanswered++;
+    }
+    return WEFT_PENDING;
+}
+
+static enum weft_status push_get(struct wf_entry *e)
+{
+    while (e->sent < e->len && !e->status) {
+        uint32_t n = (uint32_t)WF_MIN(e->len - e->sent, e->ep->am_max);
+        uint32_t args[] = {REGION(e, e->sent), e->id, n, LO(e->sent), HI(e->sent)};
+        enum weft_status status =
+            request(e->peer, WF_OWN_GET, args, WF_ARRAY_LEN(args), NULL, 0, n + 1);
+        if (status != WEFT_OK)
+            return status;
+        e->sent += n;
+        e->unanswered++;
+    }
+    return WEFT_PENDING;
+}
+
+static enum weft_status push_atomic(struct wf_entry *e)
+{
+    uint32_t what =
+        e->u.rma.operation | (uint32_t)e->u.rma.type << 8 | (e->u.rma.fetched ? 1u << 16 : 0);
+    uint32_t args[] = {REGION(e, 0),
+                       e->id,
+                       what,
+                       LO(e->u.rma.operand),
+                       HI(e->u.rma.operand),
+                       LO(e->u.rma.compare),
+                       HI(e->u.rma.compare)};
+    enum weft_status status = request(e->peer, WF_OWN_ATOMIC, args, WF_ARRAY_LEN(args), NULL, 0, 1);
+    if (status != WEFT_OK)
+        return status;
+    e->unanswered++;
+    return WEFT_PENDING;
+}
+
+/* The bytes first, then, when all of them are there, the word. */
+static enum weft_status push_signal(struct wf_entry *e)
+{
+    uint32_t args[REGION_ARGS + 6];
+    enum weft_status status;
+    if (e->sent < e->len) {
+        status = e->pull ? push_take(e) : push_put(e);
+        if (status != WEFT_PENDING)
+            return status;
+    }
+    if (e->unanswered || e->status)
+        return WEFT_PENDING;
+    memcpy(args, e->u.rma.args, REGION_ARGS * sizeof *args);
+    args[REGION_ARGS] = e->id;
+    args[REGION_ARGS + 1] = e->u.rma.operation | WEFT_U64 << 8;
+    args[REGION_ARGS + 2] = LO(e->u.rma.operand);
+    args[REGION_ARGS + 3] = HI(e->u.rma.operand);
+    args[REGION_ARGS + 4] = args[REGION_ARGS + 5] = 0;
+    status = request(e->peer, WF_OWN_ATOMIC, args, WF_ARRAY_LEN(args), NULL, 0, 1);
+    if (status != WEFT_OK)
+        return status;
+    e->started = true;
+    e->unanswered++;
+    return WEFT_PENDING;
+}
+
+/* The bytes first, then, when all of them are there, the message. */
+static enum weft_status push_long(struct wf_entry *e)
+{
+    struct long_head head = {e->u.rma.gen,  e->u.rma.offset,  e->len,
+                             e->u.rma.slot, e->u.rma.handler, {0}};
+    if (e->sent < e->len) {
+        enum weft_status status = e->pull ? push_take(e) : push_put(e);
+        if (status != WEFT_PENDING)
+            return status;
+    }
+    if (e->unanswered || e->status)
+        return WEFT_PENDING;
+    return request(e->peer, WF_OWN_LONG, e->u.rma.args, e->u.rma.nargs, &head, sizeof head,
+                   e->u.rma.reply_max);
+}
+
+enum weft_status wf_rma_push(struct wf_entry *e)
+{
+    switch (e->kind) {
+    case WF_KIND_PUT: return e->pull ? push_take(e) : push_put(e);
+    case WF_KIND_GET: return push_get(e);
+    case WF_KIND_ATOMIC: return push_atomic(e);
+    case WF_KIND_LONG: return push_long(e);
+    case WF_KIND_SIGNAL: return push_signal(e);
+    default: return WEFT_PENDING;
+    }
+}
+
+/* ---- the owner's side ---- */
+
+static void answer(const struct weft_am *am, enum wf_own handler, const uint32_t *args,
+                   unsigned nargs, const void *data, size_t len)
+{
+    struct wf_token *token = am->token;
+    struct wf_am_out out = wf_am_out(handler, args, nargs, data, len, 0);
+    if (!token->can_reply || len > token->reply_room)
+        return;
+    token->can_reply = 0;
+    (void)token->tep->transport->reply(token, &out);
+}
+
+static void answer_status(const struct weft_am *am, enum weft_status status, uint64_t old)
+{
+    uint32_t args[] = {am->args[REGION_ARGS], (uint32_t)status, LO(old), HI(old)};
+    answer(am, WF_OWN_ANSWER, args, WF_ARRAY_LEN(args), NULL, 0);
+}
+
+static enum weft_status use(const struct weft_am *am, uint64_t len, unsigned access, void **base)
+{
+    const uint32_t *a = am->args;
+    return wf_mem_use(&am->ep->ctx->mem, a[0], word64(a + 1), word64(a + 3), len, access, base);
+}
+
+static void unuse(const struct weft_am *am)
+{
+    wf_mem_unuse(&am->ep->ctx->mem, am->args[0]);
+}
+
+static bool nargs_are(const struct weft_am *am, unsigned n)
+{
+    if (am->nargs == n)
+        return true;
+    wf_error("a message that breaks the protocol was dropped: handler %u with %u arguments",
+             am->handler, am->nargs);
+    wf_ep_count(am->ep, WF_STAT_BAD_MESSAGES, 1);
+    return false;
+}
+
+static void on_put(const struct weft_am *am)
+{
+    enum weft_status status;
+    void *base;
+    if (!nargs_are(am, REGION_ARGS + 1))
+        return;
+    status = use(am, am->len, WEFT_REMOTE_WRITE, &base);
+    if (status == WEFT_OK) {
+        memcpy(base, am->data, am->len);
+        wf_ep_count(am->ep, WF_STAT_COPIED_BYTES, am->len);
+        unuse(am);
+    }
+    answer_status(am, status, 0);
+}
+
+static void on_take(const struct weft_am *am)
+{
+    struct wf_source *source = wf_source_of(am->ep, am->token);
+    struct weft_peer *peer = NULL;
+    enum weft_status status = WEFT_ENOMEM;
+    size_t n;
+    void *base;
+    if (!nargs_are(am, REGION_ARGS + 4))
+        return;
+    n = am->args[REGION_ARGS + 3];
+    if (source)
+        peer = wf_source_peer(source, &status);
+    if (peer)
+        status = n <= WF_PULL_MAX ? use(am, n, WEFT_REMOTE_WRITE, &base) : WEFT_EPROTO;
+    if (peer && status == WEFT_OK) {
+        status =
+            peer->transport->pull(wf_peer_tpeer(peer), base, word64(am->args + REGION_ARGS + 1), n);
+        wf_ep_count(am->ep, WF_STAT_COPIED_BYTES, n);
+        unuse(am);
+    }
+    answer_status(am, status, 0);
+}
+
+static void on_get(const struct weft_am *am)
+{
+    const uint32_t *a = am->args;
+    enum weft_status status = WEFT_EPROTO;
+    uint32_t out[4];
+    void *base;
+    size_t n;
+    if (!nargs_are(am, REGION_ARGS + 4))
+        return;
+    n = a[REGION_ARGS + 1];
+    out[0] = a[REGION_ARGS];
+    out[2] = a[REGION_ARGS + 2];
+    out[3] = a[REGION_ARGS + 3];
+    if (n < am->reply_max)
+        status = use(am, n, WEFT_REMOTE_READ, &base);
+    out[1] = (uint32_t)status;
+    answer(am, WF_OWN_GOT, out, 4, status == WEFT_OK ? base : NULL, status == WEFT_OK ? n : 0);
+    if (status == WEFT_OK) {
+        wf_ep_count(am->ep, WF_STAT_COPIED_BYTES, n);
+        unuse(am);
+    }
+}
+
+static void on_atomic(const struct weft_am *am)
+{
+    const uint32_t *a = am->args + REGION_ARGS;
+    unsigned operation, type, size;
+    enum weft_status status = WEFT_EPROTO;
+    uint64_t old = 0;
+    void *word;
+    if (!nargs_are(am, REGION_ARGS + 6))
+        return;
+    operation = a[1] & 0xff;
+    type = a[1] >> 8 & 0xff;
+    size = type <= WEFT_I64 ? 8 : 4;
+    if (operation <= WEFT_ATOMIC_CAS && type <= WEFT_I32)
+        status = use(am, size, WEFT_REMOTE_WRITE | (a[1] >> 16 ? (unsigned)WEFT_REMOTE_READ : 0u),
+                     &word);
+    if (status == WEFT_OK) {
+        if ((uintptr_t)word & (size - 1))
+            status = WEFT_EINVAL; /* the region itself does not begin on a word */
+        else
+            old = weft_atomic_do_(word, operation, type, word64(a + 2), word64(a + 4));
+        unuse(am);
+    }
+    answer_status(am, status, old);
+}
+
+/* The bytes are there: the application's handler runs on them. */
+static void on_long(const struct weft_am *am)
+{
+    struct weft_ep *ep = am->ep;
+    struct weft_am user = *am;
+    struct long_head head;
+    enum weft_status status = WEFT_EPROTO;
+    void *base;
+    if (am->len == sizeof head) {
+        memcpy(&head, am->data, sizeof head);
+        if (head.handler < WEFT_AM_USER_HANDLERS)
+            status = wf_mem_use(&ep->ctx->mem, head.slot, head.gen, head.offset, head.len,
+                                WEFT_REMOTE_WRITE, &base);
+    }
+    if (status != WEFT_OK) { /* the region was closed meanwhile, or its sender lies */
+        wf_warn("a long message was dropped: %s", weft_status_text(status));
+        wf_ep_count(ep, WF_STAT_BAD_MESSAGES, status == WEFT_EPROTO);
+        return;
+    }
+    wf_mem_unuse(&ep->ctx->mem, head.slot);
+    user.handler = head.handler;
+    user.data = base;
+    user.long_len = head.len;
+    user.len = (uint32_t)WF_MIN(head.len, UINT32_MAX);
+    wf_am_deliver(ep, &user);
+}
+
+/* ---- answers ---- */
+
+static struct wf_entry *answered(const struct weft_am *am)
+{
+    static const enum wf_kind kinds[] = {WF_KIND_PUT, WF_KIND_GET, WF_KIND_ATOMIC, WF_KIND_LONG,
+                                         WF_KIND_SIGNAL};
+    const struct wf_token *token = am->token;
+    if (am->nargs != 4 || !am->is_reply)
+        return NULL;
+    for (size_t i = 0; i < WF_ARRAY_LEN(kinds); i++) {
+        struct wf_entry *e = wf_entry_find(am->ep, am->args[0], kinds[i]);
+        if (e)
+            return token->tpeer == wf_peer_tpeer(e->peer) && e->unanswered ? e : NULL;
+    }
+    return NULL;
+}
+
+static void note_status(struct wf_entry *e, const struct weft_am *am)
+{
+    int32_t status = (int32_t)am->args[1];
+    if (status && !e->status)
+        e->status = (int16_t)(status < 0 && status > -1000 ? status : WEFT_EPROTO);
+}
+
+/* The owner may not copy from here: what it did not get goes in pieces. */
+static bool fall_back(struct wf_entry *e)
+{
+    if (!e->pull || e->status != WEFT_EUNREACH)
+        return false;
+    e->peer->flow->no_pull = true;
+    e->pull = false;
+    e->status = WEFT_OK;
+    e->sent = 0;
+    wf_entry_queue(e);
+    return true;
+}
+
+static void answer_count(struct wf_entry *e)
+{
+    if (--e->unanswered) {
+        if (e->sent < e->len && !e->status)
+            wf_entry_queue(e);
+        return;
+    }
+    if (fall_back(e))
+        return;
+    if (e->status)
+        wf_entry_end(e, (enum weft_status)e->status);
+    else if (e->sent < e->len || e->kind == WF_KIND_LONG ||
+             (e->kind == WF_KIND_SIGNAL && !e->started))
+        wf_entry_queue(e);
+    else
+        wf_entry_end(e, WEFT_OK);
+}
+
+static void on_answer(const struct weft_am *am)
+{
+    struct wf_entry *e = answered(am);
+    if (!e || e->kind == WF_KIND_GET)
+        return;
+    note_status(e, am);
+    if (e->kind == WF_KIND_ATOMIC && !e->status && e->u.rma.fetched)
+        *e->u.rma.fetched = word64(am->args + 2);
+    answer_count(e);
+}
+
+static void on_got(const struct weft_am *am)
+{
+    struct wf_entry *e = answered(am);
+    uint64_t at;
+    if (!e || e->kind != WF_KIND_GET)
+        return;
+    note_status(e, am);
+    at = word64(am->args + 2);
+    if (!e->status && (am->len > e->len || at > e->len - am->len))
+        e->status = WEFT_EPROTO;
+    if (!e->status) {
+        wf_iov_scatter(&e->mem, at, am->data, am->len);
+        wf_ep_count(am->ep, WF_STAT_COPIED_BYTES, am->len);
+    }
+    answer_count(e);
+}
+
+void wf_rma_register(struct weft_ep *ep)
+{
+    ep->handlers[WF_OWN_PUT].fn = on_put;
+    ep->handlers[WF_OWN_TAKE].fn = on_take;
+    ep->handlers[WF_OWN_GET].fn = on_get;
+    ep->handlers[WF_OWN_GOT].fn = on_got;
+    ep->handlers[WF_OWN_ATOMIC].fn = on_atomic;
+    ep->handlers[WF_OWN_ANSWER].fn = on_answer;
+    ep->handlers[WF_OWN_LONG].fn = on_long;
+}
+
+/* ---- the initiator's side ---- */
+
+static enum weft_status refused(const struct weft_remote *r, uint64_t offset, uint64_t len,
                                 unsigned access)
 {
     enum weft_status status = weft_remote_why_(r, offset, len, access);
     return status == WEFT_OK ? WEFT_EKEY : status;
 }
 
-/* Every transport of this version maps what it resolves, so what comes here was
- * refused by a check. */
+/* May an operation that is not inlined begin? Entered on OK. Checks what the
+ * inlined calls check, and that no handler is running: a message would be needed. */
+static enum weft_status begin(const struct weft_remote *r, uint64_t offset, uint64_t len,
+                              unsigned access)
+{
+    enum weft_status status;
+    if (!r || !r->peer)
+        return WEFT_EINVAL;
+    if (r->base)
+        return refused(r, offset, len, access);
+    status = wf_ep_enter(r->peer->ep);
+    if (status != WEFT_OK)
+        return status;
+    if (len > r->length || offset > r->length - len)
+        status = WEFT_ERANGE;
+    else if ((r->access & access) != access)
+        status = WEFT_EACCESS;
+    else if (__atomic_load_n(r->gen_word, __ATOMIC_ACQUIRE) != r->gen)
+        status = refused(r, offset, len, access);
+    else
+        status = r->peer->status;
+    return status == WEFT_OK ? WEFT_OK : wf_ep_left(r->peer->ep, status);
+}
+
+static struct wf_entry *entry_new(const struct wf_remote *r, enum wf_kind kind, uint64_t offset,
+                                  uint64_t len, struct weft_op *op, enum weft_status *why)
+{
+    struct weft_peer *peer = r->pub.peer;
+    struct wf_entry *e = wf_entry_new(peer->ep, peer, kind, op, true, why);
+    if (!e)
+        return NULL;
+    e->len = len;
+    e->u.rma.slot = r->key.slot;
+    e->u.rma.gen = r->key.gen;
+    e->u.rma.offset = offset;
+    return e;
+}
+
+/* A region of this process: hold it open and copy. [to]: from [mem] into it. */
+static enum weft_status here_copy(const struct wf_remote *r, uint64_t offset,
+                                  const struct wf_iov *mem, size_t len, bool to)
+{
+    struct wf_mem *m = &r->pub.peer->ep->ctx->mem;
+    uint64_t at = 0;
+    while (at < len) {
+        size_t n = WF_MIN(len - (size_t)at, WF_PULL_MAX); /* who closes it waits for so much */
+        void *base;
+        enum weft_status status = wf_mem_use(m, r->key.slot, r->key.gen, offset + at, n,
+                                             to ? WEFT_REMOTE_WRITE : WEFT_REMOTE_READ, &base);
+        if (status != WEFT_OK)
+            return status;
+        if (to)
+            wf_iov_gather(base, mem, at, n);
+        else
+            wf_iov_scatter(mem, at, base, n);
+        wf_mem_unuse(m, r->key.slot);
+        at += n;
+    }
+    return WEFT_OK;
+}
+
+static enum weft_status put_begun(struct wf_remote *r, uint64_t offset, const struct iovec *iov,
+                                  unsigned count, size_t len, struct weft_op *op)
+{
+    enum wf_path path = wf_path_put(r, len, count);
+    struct weft_ep *ep = r->pub.peer->ep;
+    enum weft_status status;
+    struct wf_iov mem = {.v = iov, .n = count};
+    struct wf_entry *e;
+    if (path == WF_PATH_HERE)
+        return here_copy(r, offset, &mem, len, true);
+    e = entry_new(r, WF_KIND_PUT, offset, len, op, &status);
+    if (!e)
+        return status;
+    e->pull = path == WF_PATH_PULL;
+    status = wf_iov_set(&e->mem, iov, count);
+    if (status != WEFT_OK) {
+        wf_entry_free(e);
+        return status;
+    }
+    status = wf_entry_start(e, wf_rma_push);
+    if (status == WEFT_PENDING)
+        wf_ep_count(ep, path == WF_PATH_PULL ? WF_STAT_PUT_PULL : WF_STAT_PUT_PIECES, 1);
+    return status;
+}
+
+/* One copy by the kernel, the generation checked around it. EUNREACH: not allowed. */
+static enum weft_status get_pull(struct wf_remote *r, uint64_t offset, const struct wf_iov *mem,
+                                 size_t len)
+{
+    struct weft_peer *peer = r->pub.peer;
+    for (uint64_t at = 0; at < len;) {
+        size_t n = WF_MIN(len - (size_t)at, WF_PULL_MAX);
+        void *to = wf_iov_span(mem, at, &n);
+        enum weft_status status =
+            peer->transport->pull(wf_peer_tpeer(peer), to, r->key.offset + offset + at, n);
+        if (!weft_remote_still_(&r->pub))
+            return refused(&r->pub, offset, len, WEFT_REMOTE_READ);
+        if (status != WEFT_OK)
+            return status;
+        at += n;
+    }
+    wf_ep_count(peer->ep, WF_STAT_COPIED_BYTES, len);
+    return WEFT_OK;
+}
+
+static enum weft_status get_begun(struct wf_remote *r, uint64_t offset, const struct iovec *iov,
+                                  unsigned count, size_t len, struct weft_op *op)
+{
+    enum wf_path path = wf_path_get(r);
+    struct weft_peer *peer = r->pub.peer;
+    struct wf_iov mem = {.v = iov, .n = count};
+    enum weft_status status;
+    struct wf_entry *e;
+    if (path == WF_PATH_HERE)
+        return here_copy(r, offset, &mem, len, false);
+    if (path == WF_PATH_PULL) {
+        status = get_pull(r, offset, &mem, len);
+        if (status != WEFT_EUNREACH) {
+            wf_ep_count(peer->ep, WF_STAT_GET_PULL, status == WEFT_OK);
+            return status;
+        }
+    }
+    e = entry_new(r, WF_KIND_GET, offset, len, op, &status);
+    if (!e)
+        return status;
+    if (path == WF_PATH_PULL)
+        peer->flow->no_pull = true;
+    status = wf_iov_set(&e->mem, iov, count);
+    if (status != WEFT_OK) {
+        wf_entry_free(e);
+        return status;
+    }
+    status = wf_entry_start(e, wf_rma_push);
+    if (status == WEFT_PENDING)
+        wf_ep_count(peer->ep, WF_STAT_GET_PIECES, 1);
+    return status;
+}
+
 enum weft_status weft_put_slow_(struct weft_remote *r, uint64_t offset, const void *src, size_t len,
                                 struct weft_op *op)
 {
-    (void)src;
-    (void)op;
-    return refused(r, offset, len, WEFT_REMOTE_WRITE);
+    struct iovec one = {(void *)(uintptr_t)src, len};
+    enum weft_status status = begin(r, offset, len, WEFT_REMOTE_WRITE);
+    if (status != WEFT_OK || !len)
+        return status == WEFT_OK ? wf_ep_left(r->peer->ep, WEFT_OK) : status;
+    status = src ? put_begun(wf_remote_of(r), offset, &one, 1, len, op) : WEFT_EINVAL;
+    return wf_ep_left(r->peer->ep, status);
 }
 
 enum weft_status weft_get_slow_(struct weft_remote *r, uint64_t offset, void *dst, size_t len,
                                 struct weft_op *op)
 {
-    (void)dst;
-    (void)op;
-    return refused(r, offset, len, WEFT_REMOTE_READ);
+    struct iovec one = {dst, len};
+    enum weft_status status = begin(r, offset, len, WEFT_REMOTE_READ);
+    if (status != WEFT_OK || !len)
+        return status == WEFT_OK ? wf_ep_left(r->peer->ep, WEFT_OK) : status;
+    status = dst ? get_begun(wf_remote_of(r), offset, &one, 1, len, op) : WEFT_EINVAL;
+    return wf_ep_left(r->peer->ep, status);
 }
 
-enum weft_status weft_signal_slow_(struct weft_remote *r, uint64_t offset, uint64_t value,
-                                   unsigned how)
+enum weft_status weft_putv(struct weft_remote *r, uint64_t offset, const struct iovec *iov,
+                           unsigned count, struct weft_op *op)
 {
-    (void)value;
-    (void)how;
-    return refused(r, offset, sizeof(uint64_t), WEFT_REMOTE_WRITE);
+    size_t len = 0;
+    enum weft_status status = r ? wf_iov_check(iov, count, &len) : WEFT_EINVAL;
+    if (status != WEFT_OK)
+        return status;
+    if (!weft_remote_ok_(r, offset, len, WEFT_REMOTE_WRITE)) {
+        status = begin(r, offset, len, WEFT_REMOTE_WRITE);
+        if (status == WEFT_OK)
+            status =
+                wf_ep_left(r->peer->ep,
+                           len ? put_begun(wf_remote_of(r), offset, iov, count, len, op) : WEFT_OK);
+        return status;
+    }
+    for (unsigned i = 0; i < count && status == WEFT_OK; offset += iov[i++].iov_len)
+        status = weft_put(r, offset, iov[i].iov_base, iov[i].iov_len, NULL);
+    return status;
+}
+
+enum weft_status weft_getv(struct weft_remote *r, uint64_t offset, const struct iovec *iov,
+                           unsigned count, struct weft_op *op)
+{
+    size_t len = 0;
+    enum weft_status status = r ? wf_iov_check(iov, count, &len) : WEFT_EINVAL;
+    if (status != WEFT_OK)
+        return status;
+    if (!weft_remote_ok_(r, offset, len, WEFT_REMOTE_READ)) {
+        status = begin(r, offset, len, WEFT_REMOTE_READ);
+        if (status == WEFT_OK)
+            status =
+                wf_ep_left(r->peer->ep,
+                           len ? get_begun(wf_remote_of(r), offset, iov, count, len, op) : WEFT_OK);
+        return status;
+    }
+    for (unsigned i = 0; i < count && status == WEFT_OK; offset += iov[i++].iov_len)
+        status = weft_get(r, offset, iov[i].iov_base, iov[i].iov_len, NULL);
+    return status;
+}
+
+enum weft_status weft_atomic_slow_(struct weft_remote *r, uint64_t offset, unsigned operation,
+                                   unsigned type, uint64_t operand, uint64_t compare,
+                                   uint64_t *fetched, struct weft_op *op)
+{
+    const unsigned size = type <= WEFT_I64 ? 8 : 4;
+    const unsigned access = WEFT_REMOTE_WRITE | (fetched ? (unsigned)WEFT_REMOTE_READ : 0u);
+    enum weft_status status = begin(r, offset, size, access);
+    struct wf_remote *remote = wf_remote_of(r);
+    struct weft_ep *ep;
+    struct wf_entry *e;
+    if (status != WEFT_OK)
+        return status;
+    ep = r->peer->ep;
+    if (wf_path_atomic(remote) == WF_PATH_HERE) {
+        void *word;
+        status = wf_mem_use(&ep->ctx->mem, remote->key.slot, remote->key.gen, offset, size, access,
+                            &word);
+        if (status == WEFT_OK) {
+            uint64_t old = 0;
+            if ((uintptr_t)word & (size - 1))
+                status = WEFT_EINVAL;
+            else
+                old = weft_atomic_do_(word, operation, type, operand, compare);
+            wf_mem_unuse(&ep->ctx->mem, remote->key.slot);
+            if (fetched && status == WEFT_OK)
+                *fetched = old;
+        }
+        return wf_ep_left(ep, status);
+    }
+    e = entry_new(remote, WF_KIND_ATOMIC, offset, 0, op, &status);
+    if (e) {
+        e->u.rma.operation = (uint8_t)operation;
+        e->u.rma.type = (uint8_t)type;
+        e->u.rma.operand = operand;
+        e->u.rma.compare = compare;
+        e->u.rma.fetched = fetched;
+        status = wf_entry_start(e, wf_rma_push);
+        wf_ep_count(ep, WF_STAT_ATOMIC_SENT, status == WEFT_PENDING);
+    }
+    return wf_ep_left(ep, status);
+}
+
+/* A set is a swap that fetches nothing. */
+enum weft_status weft_signal_slow_(struct weft_remote *r, uint64_t offset, uint64_t value,
+                                   unsigned how, struct weft_op *op)
+{
+    return weft_atomic_slow_(r, offset, how == WEFT_SIGNAL_ADD ? WEFT_ATOMIC_ADD : WEFT_ATOMIC_SWAP,
+                             WEFT_U64, value, 0, NULL, op);
+}
+
+static enum weft_status signal_begun(struct wf_remote *r, uint64_t offset, const void *src,
+                                     size_t len, const struct wf_remote *sig, uint64_t sig_offset,
+                                     uint64_t value, unsigned how, struct weft_op *op)
+{
+    enum weft_status status;
+    struct wf_entry *e = entry_new(r, WF_KIND_SIGNAL, offset, len, op, &status);
+    const uint32_t words[REGION_ARGS] = {sig->key.slot, LO(sig->key.gen), HI(sig->key.gen),
+                                         LO(sig_offset), HI(sig_offset)};
+    if (!e)
+        return status;
+    memcpy(e->u.rma.args, words, sizeof words);
+    e->u.rma.operation = how == WEFT_SIGNAL_ADD ? WEFT_ATOMIC_ADD : WEFT_ATOMIC_SWAP;
+    e->u.rma.operand = value;
+    e->pull = wf_path_put(r, len, 1) == WF_PATH_PULL;
+    wf_iov_one(&e->mem, src, len);
+    return wf_entry_start(e, wf_rma_push);
+}
+
+/* One of the two regions is not mapped here, or a check failed. What can be
+ * copied is copied at once; a signal is never ahead of its data. */
+enum weft_status weft_put_signal_slow_(struct weft_remote *r, uint64_t offset, const void *src,
+                                       size_t len, struct weft_remote *sig, uint64_t sig_offset,
+                                       uint64_t value, unsigned how, struct weft_op *op)
+{
+    enum weft_status status;
+    if (!weft_remote_ok_(sig, sig_offset, 8, WEFT_REMOTE_WRITE)) {
+        status = begin(sig, sig_offset, 8, WEFT_REMOTE_WRITE);
+        if (status != WEFT_OK)
+            return status;
+        wf_ep_leave(sig->peer->ep);
+    }
+    if (weft_remote_ok_(r, offset, len, WEFT_REMOTE_WRITE)) {
+        status = weft_put(r, offset, src, len, NULL);
+        return status == WEFT_OK ? weft_signal_slow_(sig, sig_offset, value, how, op) : status;
+    }
+    status = begin(r, offset, len, WEFT_REMOTE_WRITE);
+    if (status != WEFT_OK)
+        return status;
+    if (len && !src)
+        status = WEFT_EINVAL;
+    else if (wf_path_put(wf_remote_of(r), len, 1) == WF_PATH_HERE) {
+        struct wf_iov mem;
+        wf_iov_one(&mem, src, len);
+        status = here_copy(wf_remote_of(r), offset, &mem, len, true);
+        if (status == WEFT_OK)
+            status = weft_atomic(sig, sig_offset,
+                                 how == WEFT_SIGNAL_ADD ? WEFT_ATOMIC_ADD : WEFT_ATOMIC_SWAP,
+                                 WEFT_U64, value, 0, NULL, op);
+    } else {
+        status = signal_begun(wf_remote_of(r), offset, src, len, wf_remote_of(sig), sig_offset,
+                              value, how, op);
+    }
+    return wf_ep_left(r->peer->ep, status);
+}
+
+static enum weft_status long_begun(struct weft_remote *r, uint64_t offset, const void *src,
+                                   size_t len, struct wf_entry *e)
+{
+    struct wf_remote *remote = wf_remote_of(r);
+    enum wf_path path = wf_path_put(remote, len, 1);
+    enum weft_status status = WEFT_OK;
+    struct wf_iov mem;
+    wf_iov_one(&mem, src, len);
+    wf_iov_one(&e->mem, src, len);
+    if (path == WF_PATH_INLINE)
+        status = len ? weft_put(r, offset, src, len, NULL) : WEFT_OK;
+    else if (path == WF_PATH_HERE)
+        status = here_copy(remote, offset, &mem, len, true);
+    else
+        e->pull = path == WF_PATH_PULL;
+    if (status != WEFT_OK) {
+        wf_entry_free(e);
+        return status;
+    }
+    if (path == WF_PATH_INLINE || path == WF_PATH_HERE)
+        e->sent = len;
+    return wf_entry_start(e, wf_rma_push);
+}
+
+enum weft_status weft_am_long(struct weft_remote *r, uint64_t offset, const void *src, size_t len,
+                              unsigned handler, const uint32_t *args, unsigned nargs,
+                              size_t reply_max, struct weft_op *op)
+{
+    struct weft_ep *ep = r && r->peer ? r->peer->ep : NULL;
+    enum weft_status status = wf_ep_enter(ep);
+    struct wf_entry *e = NULL;
+    if (status != WEFT_OK)
+        return status;
+    if (handler >= WEFT_AM_USER_HANDLERS || nargs > WEFT_AM_MAX_ARGS || (nargs && !args) ||
+        (len && !src))
+        status = WEFT_EINVAL;
+    else if (reply_max > ep->am_max + 1u)
+        status = WEFT_EMSGSIZE;
+    else if (!weft_remote_ok_(r, offset, len, WEFT_REMOTE_WRITE) &&
+             (status = begin(r, offset, len, WEFT_REMOTE_WRITE)) == WEFT_OK)
+        wf_ep_leave(ep); /* entered twice */
+    if (status == WEFT_OK)
+        e = entry_new(wf_remote_of(r), WF_KIND_LONG, offset, len, op, &status);
+    if (e) {
+        e->u.rma.handler = (uint8_t)handler;
+        e->u.rma.nargs = (uint8_t)nargs;
+        e->u.rma.reply_max = (uint32_t)reply_max;
+        memcpy(e->u.rma.args, args ? args : e->u.rma.args, nargs * sizeof *args);
+        status = long_begun(r, offset, src, len, e);
+        wf_ep_count(ep, WF_STAT_LONG_SENT, status == WEFT_OK || status == WEFT_PENDING);
+    }
+    return wf_ep_left(ep, status);
 }
 
 enum weft_status weft_flush(struct weft_peer *peer, struct weft_op *op)
 {
-    (void)op;
-    if (!peer)
-        return WEFT_EINVAL;
-    if (!wf_life_is(peer->ep->life))
-        return WEFT_EFORKED;
-    return peer->transport->flush(wf_peer_tpeer(peer));
+    enum weft_status status = WEFT_EINVAL;
+    struct wf_entry *e;
+    if (peer)
+        status =
+            wf_life_is(peer->ep->life) ? peer->transport->flush(wf_peer_tpeer(peer)) : WEFT_EFORKED;
+    if (status != WEFT_OK || !peer->flow)
+        return status;
+    status = wf_ep_enter(peer->ep);
+    if (status != WEFT_OK)
+        return status;
+    if (wf_list_empty(&peer->flow->issued)) {
+        status = peer->flow->lost;
+        peer->flow->lost = WEFT_OK;
+    } else if (!op) {
+        status = WEFT_PENDING;
+    } else if ((e = wf_entry_new(peer->ep, peer, WF_KIND_FLUSH, op, true, &status))) {
+        op->entry_ = e;
+        op->status = status = WEFT_PENDING;
+    }
+    return wf_ep_left(peer->ep, status);
 }

@@ -15,6 +15,7 @@
 #include "core/core.h"
 
 #define NAP_MAX_NS 50000
+#define SHARED_MAX_NS 1000000
 
 struct backoff {
     uint64_t turns, spins, yields;
@@ -62,14 +63,18 @@ static void nap(const struct backoff *b)
     nanosleep(&t, NULL);
 }
 
+/* Of a locked endpoint: another thread may handle what this one waits for, and
+ * disarm it, so it looks again after SHARED_MAX_NS. */
 static enum weft_status sleep_on_fd(struct weft_ep *ep, const struct backoff *b)
 {
     struct pollfd p = {.fd = ep->event_fd, .events = POLLIN};
-    struct timespec left = time_left(b, UINT64_MAX);
+    bool shared = ep->locked;
+    struct timespec left = time_left(b, shared ? SHARED_MAX_NS : UINT64_MAX);
     enum weft_status status = weft_ep_arm(ep);
     if (status != WEFT_OK)
         return status;
-    if (ppoll(&p, 1, b->until_ns == UINT64_MAX ? NULL : &left, NULL) < 0 && errno != EINTR)
+    if (ppoll(&p, 1, b->until_ns == UINT64_MAX && !shared ? NULL : &left, NULL) < 0 &&
+        errno != EINTR)
         return WEFT_ESYSTEM;
     return WEFT_OK;
 }
@@ -109,10 +114,11 @@ static bool word_reached(const uint64_t *word, uint64_t at_least)
 enum weft_status weft_word_wait(struct weft_ep *ep, const uint64_t *word, uint64_t at_least,
                                 struct weft_peer *peer, int64_t timeout_ns)
 {
-    enum weft_status status = wf_ep_check(ep);
+    enum weft_status status = wf_ep_enter(ep);
     struct backoff b;
     if (status != WEFT_OK)
         return status;
+    wf_ep_leave(ep);
     if (!word || ((uintptr_t)word & 7))
         return WEFT_EINVAL;
     if (word_reached(word, at_least))
@@ -136,5 +142,36 @@ enum weft_status weft_word_wait(struct weft_ep *ep, const uint64_t *word, uint64
             return weft_peer_status(peer);
         if (backoff_over(&b))
             return WEFT_ETIMEDOUT;
+    }
+}
+
+enum weft_status weft_op_wait(struct weft_ep *ep, struct weft_op *op, int64_t timeout_ns)
+{
+    enum weft_status status = op ? wf_ep_enter(ep) : WEFT_EINVAL;
+    struct backoff b;
+    if (status != WEFT_OK)
+        return status;
+    wf_ep_leave(ep);
+    backoff_init(&b, ep, timeout_ns);
+    for (;;) {
+        int events;
+        if (__atomic_load_n(&op->status, __ATOMIC_ACQUIRE) != WEFT_PENDING)
+            return (enum weft_status)op->status;
+        events = weft_ep_poll(ep);
+        if (events < 0)
+            return (enum weft_status)events;
+        if (events) {
+            b.turns = 0;
+            continue;
+        }
+        if (((b.turns & 63) == 63 || b.turns > b.spins) && backoff_over(&b))
+            return WEFT_PENDING;
+        if (!backoff_turn(&b)) {
+            status = sleep_on_fd(ep, &b);
+            if (status < 0)
+                return status;
+            if (status == WEFT_AGAIN)
+                nap(&b);
+        }
     }
 }

@@ -74,6 +74,8 @@ enum weft_status wf_mem_init(struct wf_mem *mem, size_t slab_size)
     *mem = (struct wf_mem){.slab_size = slab_size, .state_fd = -1};
     wf_list_init(&mem->slabs);
     mem->free_slots = NULL;
+    mem->regions = NULL;
+    pthread_cond_init(&mem->unused, NULL);
     mem->state_fd = wf_shared_create("weft-state", WF_MEM_STATE_SIZE, 1, &state);
     if (mem->state_fd < 0)
         return WEFT_ESYSTEM;
@@ -84,8 +86,8 @@ enum weft_status wf_mem_init(struct wf_mem *mem, size_t slab_size)
 
 static void slab_close(struct wf_mem *mem, struct wf_slab *slab)
 {
-    if (mem->current == slab)
-        mem->current = NULL;
+    if (mem->current[slab->read_only] == slab)
+        mem->current[slab->read_only] = NULL;
     wf_list_remove(&slab->item);
     munmap(slab->base, slab->size);
     close(slab->fd);
@@ -101,45 +103,48 @@ void wf_mem_fini(struct wf_mem *mem)
     munmap(mem->state, WF_MEM_STATE_SIZE);
     close(mem->state_fd);
     free(mem->free_slots);
+    free(mem->regions);
+    pthread_cond_destroy(&mem->unused);
     pthread_mutex_destroy(&mem->lock);
     mem->state = NULL;
 }
 
-static struct wf_slab *slab_open(struct wf_mem *mem, size_t size)
+static struct wf_slab *slab_open(struct wf_mem *mem, size_t size, bool read_only)
 {
     struct wf_slab *slab = calloc(1, sizeof *slab);
     void *base;
     if (!slab)
         return NULL;
-    slab->fd = wf_shared_create("weft-slab", size, 0, &base);
+    slab->fd = wf_shared_create("weft-slab", size, read_only, &base);
     if (slab->fd < 0) {
         free(slab);
         return NULL;
     }
     slab->base = base;
     slab->size = size;
+    slab->read_only = read_only;
     slab->id = ++mem->next_slab;
     wf_list_append(&mem->slabs, &slab->item);
     return slab;
 }
 
 /* Space for [len] bytes: a slab of its own, or the next piece of the current one. */
-static struct wf_slab *slab_for(struct wf_mem *mem, size_t len, size_t *offset)
+static struct wf_slab *slab_for(struct wf_mem *mem, size_t len, bool read_only, size_t *offset)
 {
     size_t page = 4096, align = len >= page ? page : WF_CACHE_LINE, size = wf_align_up(len, align);
-    struct wf_slab *slab = mem->current;
+    struct wf_slab *slab = mem->current[read_only];
     if (len >= mem->slab_size) {
-        slab = slab_open(mem, wf_align_up(len, page));
+        slab = slab_open(mem, wf_align_up(len, page), read_only);
         if (slab && slab->size >= HUGE_PAGE)
             (void)madvise(slab->base, slab->size, MADV_HUGEPAGE);
         *offset = 0;
         return slab;
     }
     if (!slab || wf_align_up(slab->used, align) + size > slab->size) {
-        struct wf_slab *old = mem->current;
-        if (!(slab = slab_open(mem, mem->slab_size)))
+        struct wf_slab *old = slab;
+        if (!(slab = slab_open(mem, mem->slab_size, read_only)))
             return NULL;
-        mem->current = slab;
+        mem->current[read_only] = slab;
         if (old && !old->regions)
             slab_close(mem, old);
     }
@@ -157,60 +162,127 @@ static int slot_take(struct wf_mem *mem, uint32_t *slot)
     if (mem->next_slot == WF_MEM_STATE_WORDS)
         return -1;
     if (!(mem->next_slot & 255)) { /* room for every slot to come back without allocating */
-        void *more = realloc(mem->free_slots, (mem->next_slot + 256) * sizeof *mem->free_slots);
-        if (!more)
+        size_t n = mem->next_slot + 256;
+        void *more = realloc(mem->free_slots, n * sizeof *mem->free_slots);
+        struct wf_region **regions = more ? realloc(mem->regions, n * sizeof *regions) : NULL;
+        if (more)
+            mem->free_slots = more;
+        if (!regions)
             return -1;
-        mem->free_slots = more;
+        mem->regions = regions;
     }
     *slot = mem->next_slot++;
     return 0;
 }
 
+static void region_publish(struct wf_mem *mem, struct wf_region *r)
+{
+    mem->open_regions++;
+    mem->regions[r->slot] = r;
+    r->gen = wf_load_relaxed(&mem->state[r->slot]) + 1;
+    wf_store_release(&mem->state[r->slot], r->gen);
+}
+
+static enum weft_status region_slot(struct wf_mem *mem, struct wf_region *r)
+{
+    if (!slot_take(mem, &r->slot))
+        return WEFT_OK;
+    wf_error("%d memory regions are open: close some", WF_MEM_STATE_WORDS);
+    return WEFT_ELIMIT;
+}
+
 enum weft_status wf_mem_region_open(struct wf_mem *mem, size_t len, unsigned access,
                                     struct wf_region *out)
 {
-    enum weft_status status = WEFT_ENOMEM;
-    struct wf_region r = {.length = len, .access = access};
+    enum weft_status status;
+    struct wf_region *r = out;
     if (!len || len > SIZE_MAX / 2)
         return len ? WEFT_ENOMEM : WEFT_EINVAL;
+    *r = (struct wf_region){.length = len, .access = access};
     pthread_mutex_lock(&mem->lock);
-    if (slot_take(mem, &r.slot)) {
-        wf_error("%d memory regions are open: close some", WF_MEM_STATE_WORDS);
-        status = WEFT_ELIMIT;
-        goto out;
+    status = region_slot(mem, r);
+    if (status == WEFT_OK) {
+        r->slab = slab_for(mem, len, !(access & WEFT_REMOTE_WRITE), &r->offset);
+        if (r->slab) {
+            r->slab->regions++;
+            r->base = r->slab->base + r->offset;
+            region_publish(mem, r);
+        } else {
+            mem->free_slots[mem->free_count++] = r->slot;
+            status = WEFT_ENOMEM;
+        }
     }
-    r.slab = slab_for(mem, len, &r.offset);
-    if (!r.slab) {
-        mem->free_slots[mem->free_count++] = r.slot;
-        goto out;
-    }
-    r.slab->regions++;
-    mem->open_regions++;
-    r.base = r.slab->base + r.offset;
-    r.gen = wf_load_relaxed(&mem->state[r.slot]) + 1;
-    wf_store_release(&mem->state[r.slot], r.gen);
-    *out = r;
-    status = WEFT_OK;
-out:
     pthread_mutex_unlock(&mem->lock);
     return status;
 }
 
-void wf_mem_region_close(struct wf_mem *mem, struct wf_region *r)
+enum weft_status wf_mem_region_register(struct wf_mem *mem, void *addr, size_t len, unsigned access,
+                                        struct wf_region *out)
+{
+    enum weft_status status;
+    *out = (struct wf_region){.length = len, .access = access, .base = addr};
+    pthread_mutex_lock(&mem->lock);
+    status = region_slot(mem, out);
+    if (status == WEFT_OK)
+        region_publish(mem, out);
+    pthread_mutex_unlock(&mem->lock);
+    return status;
+}
+
+enum weft_status wf_mem_use(struct wf_mem *mem, uint32_t slot, uint64_t gen, uint64_t offset,
+                            uint64_t len, unsigned access, void **base)
+{
+    enum weft_status status = WEFT_EKEY;
+    struct wf_region *r;
+    pthread_mutex_lock(&mem->lock);
+    r = slot < mem->next_slot ? mem->regions[slot] : NULL;
+    if (r && r->gen == gen && !r->closing)
+        status = len > r->length || offset > r->length - len ? WEFT_ERANGE
+                 : (r->access & access) != access            ? WEFT_EACCESS
+                                                             : WEFT_OK;
+    if (status == WEFT_OK) {
+        *base = r->base + offset;
+        r->users++;
+    }
+    pthread_mutex_unlock(&mem->lock);
+    return status;
+}
+
+void wf_mem_unuse(struct wf_mem *mem, uint32_t slot)
+{
+    struct wf_region *r;
+    pthread_mutex_lock(&mem->lock);
+    r = mem->regions[slot];
+    if (--r->users == 0)
+        pthread_cond_broadcast(&mem->unused);
+    pthread_mutex_unlock(&mem->lock);
+}
+
+static void space_release(struct wf_mem *mem, const struct wf_region *r)
 {
     struct wf_slab *slab = r->slab;
+    if (--slab->regions == 0 && slab != mem->current[slab->read_only])
+        slab_close(mem, slab);
+    else if (r->length >= 4096) /* page aligned: its pages go, its space is not reused */
+        (void)fallocate(slab->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)r->offset,
+                        (off_t)wf_align_up(r->length, 4096));
+}
+
+void wf_mem_region_close(struct wf_mem *mem, struct wf_region *r)
+{
     pthread_mutex_lock(&mem->lock);
     /* "generation": from here on every mate's check fails. A full fence, so
      * that it is seen before anything the owner does with this memory. */
     atomic_store_explicit(&mem->state[r->slot], r->gen + 1, memory_order_seq_cst);
     WF_HOOK("region.closed");
+    r->closing = true; /* no new users; those there are threads of this process, at one copy each */
+    while (r->users)
+        pthread_cond_wait(&mem->unused, &mem->lock);
+    mem->regions[r->slot] = NULL;
     mem->free_slots[mem->free_count++] = r->slot;
     mem->open_regions--;
-    if (--slab->regions == 0 && slab != mem->current)
-        slab_close(mem, slab);
-    else if (r->length >= 4096) /* page aligned: its pages go, its space is not reused */
-        (void)fallocate(slab->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)r->offset,
-                        (off_t)wf_align_up(r->length, 4096));
+    if (r->slab)
+        space_release(mem, r);
     pthread_mutex_unlock(&mem->lock);
 }
 

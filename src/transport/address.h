@@ -11,6 +11,7 @@
 
 #define WF_ADDRESS_VERSION 1
 #define WF_KEY_VERSION 1
+#define WF_KEY_PRIVATE UINT64_MAX
 
 /* A process as others on its node tell it apart. */
 struct wf_process_id {
@@ -40,8 +41,8 @@ struct wf_key {
     uint16_t size;  /* of the whole */
     uint32_t slot;  /* index of its generation word in the owner's state segment */
     uint64_t gen;
-    uint64_t slab;
-    uint64_t offset; /* in the slab */
+    uint64_t slab;   /* WF_KEY_PRIVATE: memory of weft_mr_register, which is not mapped */
+    uint64_t offset; /* in the slab; PRIVATE: its address in the owner's process */
     uint64_t length;
     uint64_t token; /* token[0] of the owner: a key of another process is told */
 };

@@ -26,7 +26,9 @@
  *     (closing one endpoint leaves its process's regions as they are).
  *  6. arm returns OK only if an event that comes after it makes the endpoint's
  *     event descriptor readable; what came before makes it return AGAIN.
- *  7. A transport's own threads never touch the data path. */
+ *  7. A transport's own threads never touch the data path.
+ *  8. Requests of one tpeer to Weft's own handlers (WEFT_AM_USER_HANDLERS and up)
+ *     are delivered in the order in which they were sent, WEFT_SHUFFLE or not. */
 #ifndef WF_TRANSPORT_TRANSPORT_H
 #define WF_TRANSPORT_TRANSPORT_H
 
@@ -75,6 +77,9 @@ struct wf_tep_events {
     void (*deliver)(void *owner, struct weft_am *am);
     /* [tpeer] cannot be reached any more; at most once per peer. */
     void (*peer_down)(void *owner, struct wf_tpeer *tpeer, enum weft_status why);
+    /* A connection whose word (struct wf_token, conn) the core had set is gone:
+     * everything of it was delivered. */
+    void (*conn_down)(void *owner, void *conn);
 };
 
 struct wf_tctx_params {
@@ -112,8 +117,11 @@ struct wf_tpeer {
 /* The request being delivered, for its reply; on the transport's stack. */
 struct wf_token {
     struct wf_tep *tep;
-    uint32_t reply_room; /* longest reply payload */
-    uint8_t can_reply;   /* cleared by the core when it replies */
+    void **conn;            /* of a request: the core's word for the connection it came on,
+                             * null at first */
+    struct wf_tpeer *tpeer; /* of a reply: whom the request went to */
+    uint32_t reply_room;    /* longest reply payload */
+    uint8_t can_reply;      /* cleared by the core when it replies */
 };
 
 struct wf_transport {
@@ -155,7 +163,19 @@ struct wf_transport {
     enum weft_status (*arm)(struct wf_tep *tep); /* rule 6: OK | AGAIN */
     void (*disarm)(struct wf_tep *tep);
 
-    /* Resolve [key]: sets base, length, gen_word, gen and access of [remote].
+    /* An open tpeer of [address], or null. Linear; not a hot path. */
+    struct wf_tpeer *(*find)(struct wf_tep *tep, const struct wf_address *address);
+    /* [tpeer]'s address, as given to peer_open. */
+    void (*address)(const struct wf_tpeer *tpeer, struct wf_address *out);
+
+    /* Copy [len] bytes from address [src] of [tpeer]'s process, which lent them
+     * to this call, to [dst]; done when it returns. len <= WF_PULL_MAX.
+     * OK | EUNREACH (not allowed here: use messages) | EPEER, ECLOSED (its process is
+     * gone) | EPROTO (there is no such memory) */
+    enum weft_status (*pull)(struct wf_tpeer *tpeer, void *dst, uint64_t src, size_t len);
+
+    /* Resolve [key]: sets length, gen_word, gen and access of [remote], and base,
+     * unless the region is not to be mapped (WF_KEY_PRIVATE).
      * May wait, bounded, for the peer's process. *cookie is for remote_unmap. */
     enum weft_status (*remote_map)(struct wf_tpeer *tpeer, const struct wf_key *key,
                                    struct weft_remote *remote, void **cookie);
@@ -167,6 +187,8 @@ struct wf_transport {
     /* Can [tpeer] be reached? OK or why not; not a hot path. */
     enum weft_status (*status)(struct wf_tpeer *tpeer);
 };
+
+#define WF_PULL_MAX ((size_t)1 << 20)
 
 extern const struct wf_transport wf_loop_transport;
 extern const struct wf_transport wf_shm_transport;

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <weft/msg.h>
 #include <weft/weft.h>
 
 #include "support.h"
@@ -76,6 +77,9 @@ int other(const struct pair *p, int i);
 enum weft_status request_wait(struct pair *p, int from, unsigned handler, const uint32_t *args,
                               unsigned nargs, const void *data, size_t len, size_t reply_max);
 
+/* What [op] ends with, once it was started with [status]. */
+enum weft_status op_end(struct pair *p, struct weft_op *op, enum weft_status status);
+
 #define CONTRACT_TESTS(X)                                                                          \
     X(am_sizes)                                                                                    \
     X(am_reply_rules)                                                                              \
@@ -113,7 +117,27 @@ enum weft_status request_wait(struct pair *p, int from, unsigned handler, const 
     X(rma_reused)                                                                                  \
     X(rma_keys)                                                                                    \
     X(rma_two_remotes)                                                                             \
-    X(rma_many_regions)
+    X(rma_many_regions)                                                                            \
+    X(msg_sizes)                                                                                   \
+    X(msg_order)                                                                                   \
+    X(msg_wildcards)                                                                               \
+    X(msg_truncated)                                                                               \
+    X(msg_pieces)                                                                                  \
+    X(msg_claim)                                                                                   \
+    X(msg_cancel)                                                                                  \
+    X(msg_closed)                                                                                  \
+    X(msg_refused)                                                                                 \
+    X(msg_many)                                                                                    \
+    X(op_contents)                                                                                 \
+    X(op_atomics)                                                                                  \
+    X(op_atomic_sum)                                                                               \
+    X(op_signal)                                                                                   \
+    X(op_long)                                                                                     \
+    X(op_rights)                                                                                   \
+    X(op_region_closed)                                                                            \
+    X(op_flush)                                                                                    \
+    X(op_many)                                                                                     \
+    X(op_paths)
 
 #define CONTRACT_DECLARE(name) void test_##name(void **state);
 CONTRACT_TESTS(CONTRACT_DECLARE)

@@ -187,6 +187,14 @@ enum weft_status request_wait(struct pair *p, int from, unsigned handler, const 
     }
 }
 
+enum weft_status op_end(struct pair *p, struct weft_op *op, enum weft_status status)
+{
+    if (status != WEFT_PENDING)
+        return status;
+    UNTIL(p, op->status != WEFT_PENDING);
+    return (enum weft_status)op->status;
+}
+
 #define CONTRACT_NAME(name) {#name, test_##name, pair_setup, pair_teardown, NULL},
 static const struct CMUnitTest tests[] = {CONTRACT_TESTS(CONTRACT_NAME)};
 #define TESTS (sizeof tests / sizeof tests[0])

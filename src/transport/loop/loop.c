@@ -32,6 +32,7 @@ struct loop_msg {
 
 struct loop_slot {
     enum slot_state state;
+    struct wf_tpeer *tpeer; /* who sent it */
     struct loop_msg msg[2]; /* request, reply */
 };
 
@@ -51,10 +52,13 @@ struct loop_tep {
     uint32_t busy;           /* slots not free */
     bool shuffle, armed;
     uint64_t rand;
+    void *conn; /* the core's */
+    struct wf_list peers;
 };
 
 struct loop_peer {
     struct wf_tpeer base;
+    struct wf_list item; /* tep->peers */
 };
 
 struct loop_token {
@@ -118,6 +122,7 @@ static enum weft_status loop_ep_open(struct wf_tctx *tctx, const struct wf_tep_p
                               .am_max = params->am_max};
     t->ctx = LOOP_OF(tctx, loop_ctx);
     t->address = params->address;
+    wf_list_init(&t->peers);
     t->shuffle = wf_config()->shuffle;
     t->rand = wf_config()->shuffle_seed ? wf_config()->shuffle_seed : wf_now_ns();
     *out = &t->base;
@@ -127,6 +132,8 @@ static enum weft_status loop_ep_open(struct wf_tctx *tctx, const struct wf_tep_p
 static void loop_ep_close(struct wf_tep *tep)
 {
     struct loop_tep *t = LOOP_OF(tep, loop_tep);
+    if (t->conn)
+        t->base.events->conn_down(t->base.owner, t->conn);
     free(t->slots);
     free(t->payload);
     free(t);
@@ -145,12 +152,13 @@ static enum weft_status loop_peer_open(struct wf_tep *tep, struct wf_tpeer *tpee
 {
     (void)to;
     tpeer->tep = tep;
+    wf_list_append(&LOOP_OF(tep, loop_tep)->peers, &LOOP_OF(tpeer, loop_peer)->item);
     return WEFT_OK;
 }
 
 static void loop_peer_close(struct wf_tpeer *tpeer)
 {
-    (void)tpeer;
+    wf_list_remove(&LOOP_OF(tpeer, loop_peer)->item);
 }
 
 static bool slots_make(struct loop_tep *t)
@@ -206,6 +214,7 @@ static enum weft_status loop_request(struct wf_tpeer *tpeer, unsigned handler, c
         slot = (slot + 1) % SLOTS;
     msg_fill(t, slot, false, &out);
     t->slots[slot].state = SLOT_REQUEST;
+    t->slots[slot].tpeer = tpeer;
     t->next = (slot + 1) % SLOTS;
     t->busy++;
     if (t->armed)
@@ -233,7 +242,8 @@ static void deliver(struct loop_tep *t, uint32_t slot, bool reply)
 {
     struct loop_slot *s = &t->slots[slot];
     struct loop_msg *m = &s->msg[reply];
-    struct loop_token token = {.base = {.tep = &t->base}, .slot = slot};
+    struct loop_token token = {.base = {.tep = &t->base, .conn = &t->conn, .tpeer = s->tpeer},
+                               .slot = slot};
     struct weft_am am = {.data = payload_of(t, slot, reply),
                          .len = m->len,
                          .args = m->args,
@@ -256,6 +266,31 @@ static void deliver(struct loop_tep *t, uint32_t slot, bool reply)
     t->busy--;
 }
 
+static bool is_own(const struct loop_tep *t, uint32_t slot)
+{
+    const struct loop_slot *s = &t->slots[slot];
+    return s->state == SLOT_REQUEST && s->msg[0].handler >= WEFT_AM_USER_HANDLERS;
+}
+
+/* Random order, but for requests to Weft's own handlers among themselves (rule 8). */
+static void shuffle(struct loop_tep *t, uint8_t *order, uint32_t n)
+{
+    uint8_t own[SLOTS];
+    uint32_t nown = 0, next = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (is_own(t, order[i]))
+            own[nown++] = order[i];
+    for (uint32_t i = n; i > 1; i--) {
+        uint32_t j = (uint32_t)(wf_rand(&t->rand) % i);
+        uint8_t swap = order[i - 1];
+        order[i - 1] = order[j];
+        order[j] = swap;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        if (is_own(t, order[i]))
+            order[i] = own[next++];
+}
+
 /* One round over the slots: what was pending when it began, each once. */
 static int loop_poll(struct wf_tep *tep)
 {
@@ -267,12 +302,8 @@ static int loop_poll(struct wf_tep *tep)
     for (uint32_t i = 0; i < SLOTS; i++)
         if (t->slots[(t->next + i) % SLOTS].state != SLOT_FREE)
             order[n++] = (uint8_t)((t->next + i) % SLOTS);
-    for (uint32_t i = n; t->shuffle && i > 1; i--) {
-        uint32_t j = (uint32_t)(wf_rand(&t->rand) % i);
-        uint8_t swap = order[i - 1];
-        order[i - 1] = order[j];
-        order[j] = swap;
-    }
+    if (t->shuffle)
+        shuffle(t, order, n);
     for (uint32_t i = 0; i < n; i++)
         deliver(t, order[i], t->slots[order[i]].state == SLOT_REPLY);
     return (int)n;
@@ -290,23 +321,18 @@ static void loop_disarm(struct wf_tep *tep)
     LOOP_OF(tep, loop_tep)->armed = false;
 }
 
-static enum weft_status loop_remote_map(struct wf_tpeer *tpeer, const struct wf_key *key,
-                                        struct weft_remote *remote, void **cookie)
+static enum weft_status map_again(struct loop_ctx *ctx, const struct wf_key *key,
+                                  struct loop_map **out)
 {
-    struct loop_ctx *ctx = LOOP_OF(tpeer->tep, loop_tep)->ctx;
-    struct loop_map *map;
+    struct loop_map *map = malloc(sizeof *map);
     enum weft_status status = WEFT_EKEY;
     size_t size = 0;
     int fd;
-    if (key->token != ctx->token || key->slot >= WF_MEM_STATE_WORDS)
-        return WEFT_EKEY;
-    if (!(map = malloc(sizeof *map)))
+    if (!map)
         return WEFT_ENOMEM;
     fd = wf_mem_slab_dup(ctx->mem, key->slab, &size);
-    if (fd >= 0 && key->offset <= size && key->length <= size - key->offset &&
-        __atomic_load_n((const uint64_t *)(const void *)ctx->mem->state + key->slot,
-                        __ATOMIC_ACQUIRE) == key->gen)
-        status = wf_shared_map(fd, size, 1, &map->base);
+    if (fd >= 0 && key->offset <= size && key->length <= size - key->offset)
+        status = wf_shared_map(fd, size, key->access & WEFT_REMOTE_WRITE, &map->base);
     if (fd >= 0)
         close(fd);
     if (status != WEFT_OK) {
@@ -314,21 +340,60 @@ static enum weft_status loop_remote_map(struct wf_tpeer *tpeer, const struct wf_
         return status;
     }
     map->size = size;
-    remote->base = (unsigned char *)map->base + key->offset;
+    *out = map;
+    return WEFT_OK;
+}
+
+static enum weft_status loop_remote_map(struct wf_tpeer *tpeer, const struct wf_key *key,
+                                        struct weft_remote *remote, void **cookie)
+{
+    struct loop_ctx *ctx = LOOP_OF(tpeer->tep, loop_tep)->ctx;
+    struct loop_map *map = NULL;
+    enum weft_status status;
+    if (key->token != ctx->token || key->slot >= WF_MEM_STATE_WORDS)
+        return WEFT_EKEY;
     remote->length = key->length;
     remote->gen_word = (const uint64_t *)(const void *)ctx->mem->state + key->slot;
     remote->gen = key->gen;
     remote->access = key->access;
+    if (__atomic_load_n(remote->gen_word, __ATOMIC_ACQUIRE) != key->gen)
+        return WEFT_EKEY;
+    status =
+        key->slab == WF_KEY_PRIVATE || !wf_config()->shm_map ? WEFT_OK : map_again(ctx, key, &map);
+    if (status == WEFT_OK && map)
+        remote->base = (unsigned char *)map->base + key->offset;
     *cookie = map;
-    return WEFT_OK;
+    return status;
 }
 
 static void loop_remote_unmap(struct wf_tpeer *tpeer, void *cookie)
 {
     struct loop_map *map = cookie;
     (void)tpeer;
+    if (!map)
+        return;
     munmap(map->base, map->size);
     free(map);
+}
+
+static struct wf_tpeer *loop_find(struct wf_tep *tep, const struct wf_address *address)
+{
+    struct loop_tep *t = LOOP_OF(tep, loop_tep);
+    if (wf_list_empty(&t->peers) || memcmp(address, &t->address, sizeof *address))
+        return NULL;
+    return &wf_container_of(t->peers.next, struct loop_peer, item)->base;
+}
+
+static void loop_address(const struct wf_tpeer *tpeer, struct wf_address *out)
+{
+    *out = LOOP_OF(tpeer->tep, loop_tep)->address;
+}
+
+static enum weft_status loop_pull(struct wf_tpeer *tpeer, void *dst, uint64_t src, size_t len)
+{
+    (void)tpeer;
+    memmove(dst, (const void *)(uintptr_t)src, len);
+    return WEFT_OK;
 }
 
 static enum weft_status loop_flush(struct wf_tpeer *tpeer)
@@ -359,6 +424,9 @@ const struct wf_transport wf_loop_transport = {
     .request = loop_request,
     .reply = loop_reply,
     .source = loop_source,
+    .find = loop_find,
+    .address = loop_address,
+    .pull = loop_pull,
     .poll = loop_poll,
     .arm = loop_arm,
     .disarm = loop_disarm,

@@ -33,9 +33,6 @@ static enum weft_status mate_watch(struct shm_ctx *ctx, struct shm_mate *mate)
         return WEFT_ESYSTEM;
     }
     if (start != mate->id.start) {
-        if (mate->pid.fd >= 0)
-            close(mate->pid.fd);
-        mate->pid.fd = -1;
         mate->down = WEFT_EPEER;
         wf_shm_links_down(ctx, &mate->id, WEFT_EPEER); /* its messages come first */
         return WEFT_OK;
@@ -128,7 +125,7 @@ void wf_shm_mate_down(struct shm_ctx *ctx, struct shm_mate *mate, enum weft_stat
     wf_shm_mate_forget(mate);
     wf_shm_goodbye(&mate->sock); /* if it lives: this is not a death */
     wf_shm_watch_close(ctx, &mate->sock);
-    wf_shm_watch_close(ctx, &mate->pid);
+    wf_shm_watch_stop(ctx, &mate->pid);
     wf_list_each(it, &mate->slabs)
     {
         struct shm_slab *slab = wf_container_of(it, struct shm_slab, item);
@@ -264,7 +261,7 @@ static void slab_answer(struct shm_ctx *ctx, struct shm_mate *mate, const struct
                        : p->u.slab.status == WEFT_ELIMIT ? WEFT_ELIMIT /* or there */
                                                          : WEFT_EKEY;
         if (fd >= 0)
-            slab->status = wf_shared_map(fd, (size_t)p->u.slab.size, 1, &base);
+            slab->status = wf_shared_map(fd, (size_t)p->u.slab.size, slab->writable, &base);
         if (fd >= 0 && slab->status == WEFT_OK) {
             slab->base = base;
             slab->size = (size_t)p->u.slab.size;
@@ -428,12 +425,13 @@ static void slab_unuse(struct shm_slab *slab)
         slab_free(slab);
 }
 
-static struct shm_slab *slab_new(struct shm_mate *mate, uint64_t id)
+static struct shm_slab *slab_new(struct shm_mate *mate, uint64_t id, bool writable)
 {
     struct shm_slab *slab = calloc(1, sizeof *slab);
     if (!slab)
         return NULL;
     slab->id = id;
+    slab->writable = writable;
     slab->status = WEFT_PENDING;
     wf_list_append(&mate->slabs, &slab->item);
     return slab;
@@ -446,7 +444,7 @@ static void slab_map_own(struct shm_ctx *ctx, struct shm_slab *slab)
     size_t size = 0;
     void *base;
     int fd = wf_mem_slab_dup(ctx->mem, slab->id, &size);
-    slab->status = fd < 0 ? WEFT_EKEY : wf_shared_map(fd, size, 1, &base);
+    slab->status = fd < 0 ? WEFT_EKEY : wf_shared_map(fd, size, slab->writable, &base);
     if (slab->status == WEFT_OK) {
         slab->base = base;
         slab->size = size;
@@ -455,15 +453,31 @@ static void slab_map_own(struct shm_ctx *ctx, struct shm_slab *slab)
         close(fd);
 }
 
+/* Its state segment is here, and what this process asks of it reaches it. */
+static enum weft_status state_get(struct shm_ctx *ctx, struct shm_mate *mate)
+{
+    uint64_t ms = wf_config()->connect_timeout_ms, until = wf_now_ns() + ms * 1000000;
+    struct timespec deadline = deadline_in(ms);
+    enum weft_status status;
+    if (is_self(ctx, &mate->id))
+        return WEFT_OK;
+    status = retry(ctx, mate, NULL, until);
+    while (status == WEFT_OK && !mate->state)
+        status = changed_wait(ctx, mate, &deadline);
+    return status;
+}
+
 static enum weft_status slab_get(struct shm_ctx *ctx, struct shm_mate *mate, uint64_t id,
-                                 struct shm_slab **out)
+                                 bool writable, struct shm_slab **out)
 {
     uint64_t ms = wf_config()->connect_timeout_ms, until = wf_now_ns() + ms * 1000000;
     struct timespec deadline = deadline_in(ms);
     struct shm_slab *slab = slab_find(mate, id);
     enum weft_status status = WEFT_OK;
     bool ask = !slab;
-    if (!slab && !(slab = slab_new(mate, id)))
+    if (slab && slab->writable != writable)
+        return WEFT_EKEY; /* no such region: rights are a slab's */
+    if (!slab && !(slab = slab_new(mate, id, writable)))
         return WEFT_ENOMEM;
     slab->users++;
     if (is_self(ctx, &mate->id)) {
@@ -496,22 +510,29 @@ enum weft_status wf_shm_remote_map(struct wf_tpeer *tpeer, const struct wf_key *
     if (key->token != mate->id.token[0] || key->slot >= WF_MEM_STATE_WORDS)
         return WEFT_EKEY;
     pthread_mutex_lock(&ctx->lock);
-    status = mate->down ? mate->down : slab_get(ctx, mate, key->slab, &slab);
-    if (status == WEFT_OK && (key->offset > slab->size || key->length > slab->size - key->offset)) {
+    if (mate->down)
+        status = mate->down;
+    else if (key->slab == WF_KEY_PRIVATE || !wf_config()->shm_map)
+        status = state_get(ctx, mate);
+    else
+        status = slab_get(ctx, mate, key->slab, key->access & WEFT_REMOTE_WRITE, &slab);
+    if (slab && status == WEFT_OK &&
+        (key->offset > slab->size || key->length > slab->size - key->offset)) {
         slab_unuse(slab);
         status = WEFT_EKEY;
     }
     if (status == WEFT_OK) {
         const uint64_t *state =
             is_self(ctx, &mate->id) ? (const uint64_t *)(const void *)ctx->mem->state : mate->state;
-        remote->base = slab->base + key->offset;
+        remote->base = slab ? slab->base + key->offset : NULL;
         remote->length = key->length;
         remote->gen_word = state + key->slot;
         remote->gen = key->gen;
         remote->access = key->access;
         *cookie = slab;
         if (__atomic_load_n(remote->gen_word, __ATOMIC_ACQUIRE) != key->gen) {
-            slab_unuse(slab);
+            if (slab)
+                slab_unuse(slab);
             status = WEFT_EKEY;
         }
     }
@@ -522,6 +543,8 @@ enum weft_status wf_shm_remote_map(struct wf_tpeer *tpeer, const struct wf_key *
 void wf_shm_remote_unmap(struct wf_tpeer *tpeer, void *cookie)
 {
     struct shm_ctx *ctx = SHM_OF(tpeer->tep, shm_tep)->ctx;
+    if (!cookie)
+        return;
     pthread_mutex_lock(&ctx->lock);
     slab_unuse(cookie);
     pthread_mutex_unlock(&ctx->lock);

@@ -191,6 +191,7 @@ struct shm_shuffle_item {
     struct shm_rx *rx; /* or */
     struct shm_tx *tx;
     uint32_t at;
+    bool own; /* to one of Weft's own handlers */
 };
 
 static bool shuffle_add(struct shm_tep *t, size_t *n, struct shm_rx *rx, struct shm_tx *tx,
@@ -199,12 +200,15 @@ static bool shuffle_add(struct shm_tep *t, size_t *n, struct shm_rx *rx, struct 
     if (*n == t->items_room) {
         size_t room = t->items_room ? 2 * t->items_room : 256;
         void *more = realloc(t->items, room * sizeof *t->items);
-        if (!more)
+        void *own = more ? realloc(t->own, room * sizeof *t->own) : NULL;
+        if (more)
+            t->items = more;
+        if (!own)
             return false;
-        t->items = more;
+        t->own = own;
         t->items_room = room;
     }
-    t->items[(*n)++] = (struct shm_shuffle_item){rx, tx, at};
+    t->items[(*n)++] = (struct shm_shuffle_item){rx, tx, at, rx && wf_shm_rx_is_own(rx, at)};
     return true;
 }
 
@@ -223,18 +227,43 @@ static size_t shuffle_collect(struct shm_tep *t)
     return n;
 }
 
+/* Messages to Weft's own handlers keep their order within a connection (rule 8
+ * of the contract): their places in the random order stay, who takes which does not. */
+static void own_collect(struct shm_tep *t, size_t n)
+{
+    const struct shm_rx *last = NULL;
+    uint32_t nown = 0;
+    for (size_t i = 0; i < n && t->items[i].rx; i++) {
+        struct shm_rx *rx = t->items[i].rx;
+        if (rx != last)
+            rx->own_next = nown;
+        last = rx;
+        if (t->items[i].own)
+            t->own[nown++] = t->items[i].at;
+    }
+}
+
+static void own_order(struct shm_tep *t, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (t->items[i].own)
+            t->items[i].at = t->own[t->items[i].rx->own_next++];
+}
+
 /* WEFT_SHUFFLE: everything pending, in random order; slots are given back when
  * all of them have been handled. */
 static int poll_shuffled(struct shm_tep *t)
 {
     size_t n = shuffle_collect(t);
     int events = (int)n;
+    own_collect(t, n);
     for (size_t i = n; i > 1; i--) {
         size_t j = wf_rand(&t->rand) % i;
         struct shm_shuffle_item swap = t->items[i - 1];
         t->items[i - 1] = t->items[j];
         t->items[j] = swap;
     }
+    own_order(t, n);
     for (size_t i = 0; i < n; i++) {
         struct shm_shuffle_item *it = &t->items[i];
         if (it->rx && wf_load_relaxed(&it->rx->down) != WEFT_EPROTO)

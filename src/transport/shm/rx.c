@@ -47,6 +47,8 @@ struct shm_rx *wf_shm_rx_open(struct shm_tep *tep, struct shm_segs *segs,
 /* The caller has taken it off its lists. */
 void wf_shm_rx_free(struct shm_rx *rx)
 {
+    if (rx->conn) /* then the owner is here */
+        rx->tep->base.events->conn_down(rx->tep->base.owner, rx->conn);
     close(rx->wake_fd);
     wf_shm_segs_unref(rx->segs);
     free(rx);
@@ -124,6 +126,12 @@ bool wf_shm_rx_ready(const struct shm_rx *rx, uint32_t pos)
     return wf_shm_is_ready(ready_word(rx, pos), pos);
 }
 
+bool wf_shm_rx_is_own(const struct shm_rx *rx, uint32_t pos)
+{
+    return __atomic_load_n(&rx->lines[pos & rx->mask].handler, __ATOMIC_RELAXED) >=
+           WEFT_AM_USER_HANDLERS;
+}
+
 /* Where the payload of a checked header is; null if the header lies. */
 static inline const uint8_t *request_payload(const struct shm_rx *rx,
                                              const struct wf_shm_line *line,
@@ -164,10 +172,13 @@ struct delivery {
 static inline void delivery_init(struct delivery *d, struct shm_rx *rx)
 {
     d->token.base.tep = &rx->tep->base;
+    d->token.base.conn = &rx->conn;
+    d->token.base.tpeer = NULL;
     d->token.rx = rx;
     d->am.args = d->args;
     d->am.token = &d->token;
     d->am.is_reply = d->am.can_reply = 0;
+    d->am.long_len = 0;
 }
 
 /* Deliver the message at [pos], whose ready word was loaded. Returns 1, or -1 if

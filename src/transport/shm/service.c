@@ -46,6 +46,13 @@ void wf_shm_watch_close(struct shm_ctx *ctx, struct shm_watch *w)
     w->fd = -1;
 }
 
+/* Events end, the descriptor stays. */
+void wf_shm_watch_stop(struct shm_ctx *ctx, const struct shm_watch *w)
+{
+    if (w->fd >= 0)
+        (void)epoll_ctl(ctx->epoll_fd, EPOLL_CTL_DEL, w->fd, NULL);
+}
+
 void wf_shm_kick(struct shm_ctx *ctx)
 {
     uint64_t one = 1;

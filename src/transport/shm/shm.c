@@ -82,6 +82,7 @@ static enum weft_status shm_ctx_open(const struct wf_tctx_params *params, struct
     ctx->self = *params->self;
     ctx->life = params->life;
     ctx->membarrier = wf_config()->membarrier && wf_sleep_register();
+    wf_shm_pull_allow();
     wf_list_init(&ctx->mates);
     wf_list_init(&ctx->gone);
     wf_list_init(&ctx->links);
@@ -182,6 +183,7 @@ static void shm_ep_close(struct wf_tep *tep)
     pthread_mutex_unlock(&t->ctx->lock);
     free(t->rx);
     free(t->tx);
+    free(t->own);
     free(t->items);
     free(t);
 }
@@ -246,6 +248,22 @@ static enum weft_status shm_status(struct wf_tpeer *tpeer)
     return status;
 }
 
+static struct wf_tpeer *shm_find(struct wf_tep *tep, const struct wf_address *address)
+{
+    wf_list_each(it, &SHM_OF(tep, shm_tep)->peers)
+    {
+        struct shm_peer *peer = wf_container_of(it, struct shm_peer, tep_item);
+        if (!memcmp(&peer->to, address, sizeof *address))
+            return &peer->base;
+    }
+    return NULL;
+}
+
+static void shm_address(const struct wf_tpeer *tpeer, struct wf_address *out)
+{
+    *out = SHM_OF(tpeer, shm_peer)->to;
+}
+
 static enum weft_status shm_flush(struct wf_tpeer *tpeer)
 {
     int down = wf_load_acquire(&SHM_OF(tpeer, shm_peer)->down);
@@ -268,6 +286,9 @@ const struct wf_transport wf_shm_transport = {
     .request = wf_shm_request,
     .reply = wf_shm_reply,
     .source = wf_shm_source,
+    .find = shm_find,
+    .address = shm_address,
+    .pull = wf_shm_pull,
     .poll = wf_shm_poll,
     .arm = wf_shm_arm,
     .disarm = wf_shm_disarm,

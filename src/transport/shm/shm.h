@@ -57,6 +57,7 @@ struct shm_slab {
     uint64_t id;
     unsigned char *base; /* null until it came */
     size_t size;
+    bool writable;           /* mapped so */
     enum weft_status status; /* PENDING until answered */
     unsigned users;          /* remotes and waiters */
 };
@@ -67,7 +68,8 @@ struct shm_mate {
     struct wf_list item; /* ctx->mates, or ctx->gone */
     unsigned refs;       /* peers */
     struct wf_process_id id;
-    struct shm_watch sock, pid;
+    struct shm_watch sock;
+    struct shm_watch pid;  /* open as long as the mate, for wf_shm_pull; -1: it is this process */
     enum weft_status down; /* OK, or why it is gone */
     bool farewell;         /* BYE was received */
     uint32_t flags;        /* of its WELCOME */
@@ -192,8 +194,10 @@ struct shm_rx {
     uint64_t epoch_seen; /* of fwd->sleep_epoch */
     struct shm_segs *segs;
     struct shm_tep *tep;
-    int wake_fd;      /* the sender's */
-    _Atomic int down; /* by the service thread: 0, or weft_status */
+    void *conn;        /* the core's */
+    uint32_t own_next; /* shuffling: index in tep->own */
+    int wake_fd;       /* the sender's */
+    _Atomic int down;  /* by the service thread: 0, or weft_status */
     struct wf_address from;
     struct wf_list item;      /* tep->fresh until the owner takes it; ctx->lock */
     struct wf_list link_item; /* link->rxs; ctx->lock */
@@ -211,6 +215,7 @@ struct shm_tep {
     struct shm_rx **rx;
     struct shm_tx **tx; /* shm_rings entries */
     struct shm_shuffle_item *items;
+    uint32_t *own; /* as many: positions of messages to Weft's own handlers */
     size_t items_room;
     uint64_t rand;
     struct wf_address address;
@@ -250,7 +255,8 @@ void wf_shm_rx_free(struct shm_rx *rx);
 int wf_shm_rx_poll(struct shm_rx *rx, int budget);
 int wf_shm_rx_drain(struct shm_rx *rx);
 bool wf_shm_rx_ready(const struct shm_rx *rx, uint32_t pos);
-int wf_shm_rx_deliver(struct shm_rx *rx, uint32_t pos); /* ready */
+bool wf_shm_rx_is_own(const struct shm_rx *rx, uint32_t pos); /* ready: to a handler of Weft's */
+int wf_shm_rx_deliver(struct shm_rx *rx, uint32_t pos);       /* ready */
 void wf_shm_rx_publish(struct shm_rx *rx, uint32_t head);
 void wf_shm_rx_refuse(struct shm_rx *rx, enum weft_status why);
 enum weft_status wf_shm_reply(struct wf_token *token, const struct wf_am_out *out);
@@ -274,6 +280,10 @@ enum weft_status wf_shm_remote_map(struct wf_tpeer *tpeer, const struct wf_key *
                                    struct weft_remote *remote, void **cookie); /* takes the lock */
 void wf_shm_remote_unmap(struct wf_tpeer *tpeer, void *cookie);                /* takes the lock */
 
+/* pull.c */
+enum weft_status wf_shm_pull(struct wf_tpeer *tpeer, void *dst, uint64_t src, size_t len);
+void wf_shm_pull_allow(void);
+
 /* link.c; the service thread, holding ctx->lock */
 bool wf_shm_link_accept(struct shm_ctx *ctx);
 void wf_shm_links_down(struct shm_ctx *ctx, const struct wf_process_id *id, enum weft_status why);
@@ -289,6 +299,7 @@ enum weft_status wf_shm_service_start(struct shm_ctx *ctx);
 void wf_shm_service_stop(struct shm_ctx *ctx);
 int wf_shm_watch_add(struct shm_ctx *ctx, struct shm_watch *w, uint32_t events);
 void wf_shm_watch_close(struct shm_ctx *ctx, struct shm_watch *w);
+void wf_shm_watch_stop(struct shm_ctx *ctx, const struct shm_watch *w);
 /* Everything of this process is gone: mate and links alike. */
 void wf_shm_process_down(struct shm_ctx *ctx, const struct wf_process_id *id, enum weft_status why);
 void wf_shm_tick(struct shm_ctx *ctx); /* have the service thread try again soon */

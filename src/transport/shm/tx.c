@@ -481,7 +481,7 @@ int wf_shm_tx_deliver(struct shm_tx *tx, uint32_t i)
 {
     const struct shm_due *due = &tx->due[i & tx->mask];
     const struct wf_shm_reply *r = &tx->back->replies[due->pos & tx->mask];
-    struct wf_token token = {.tep = &tx->tep->base};
+    struct wf_token token = {.tep = &tx->tep->base, .tpeer = &tx->peer->base};
     struct wf_shm_header h;
     uint32_t args[16];
     struct weft_am am = {.args = args, .is_reply = 1, .token = &token};

@@ -1,0 +1,857 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Tagged messages. A short one is a MSG with its bytes. A long one is an OFFER
+ * that says where its bytes are; whoever receives it copies them, or FETCHes
+ * them in PIECEs where the system forbids that, and says DONE (or answers the
+ * OFFER so, if it could be copied at once). */
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/probe.h"
+#include "config/config.h"
+#include "core/path.h"
+
+#define FETCH_WINDOW 8 /* pieces under way per receive; places for long replies are few */
+
+/* A message that no receive has matched; also what weft_msg_claim hands out. */
+struct weft_msg {
+    struct wf_match_msg match;
+    struct wf_source *source;
+    uint64_t len;
+    uint32_t id; /* the sender's entry, of an offer */
+    uint16_t nfrom;
+    bool offer;
+    _Alignas(16) uint8_t data[]; /* the bytes, or struct place[nfrom] */
+};
+
+/* Wire: where an offered message lies in its sender's memory. */
+struct place {
+    uint64_t addr, len;
+};
+_Static_assert(sizeof(struct place) == 16, "wire structure");
+
+static uint64_t word64(const uint32_t *args)
+{
+    return args[0] | (uint64_t)args[1] << 32;
+}
+
+#define LO(x) ((uint32_t)(x))
+#define HI(x) ((uint32_t)((uint64_t)(x) >> 32))
+
+static enum weft_status request(struct weft_peer *peer, enum wf_own handler, const uint32_t *args,
+                                unsigned nargs, const void *data, size_t len, size_t reply_max)
+{
+    return peer->transport->request(wf_peer_tpeer(peer), handler, args, nargs, data, len,
+                                    reply_max);
+}
+
+static void bad_message(const struct weft_am *am, const char *what)
+{
+    wf_error("a message that breaks the protocol was dropped: %s", what);
+    wf_ep_count(am->ep, WF_STAT_BAD_MESSAGES, 1);
+}
+
+static struct wf_match *match_of(struct weft_ep *ep)
+{
+    if (!ep->match)
+        ep->match = wf_match_new();
+    return ep->match;
+}
+
+/* ---- sending ---- */
+
+static enum weft_status push_whole(struct wf_entry *e)
+{
+    uint32_t args[2] = {LO(e->u.send.tag), HI(e->u.send.tag)};
+    const void *data = e->mem.one.iov_base;
+    if (e->mem.n > 1) {
+        enum weft_status status = wf_scratch_need(e->ep);
+        if (status != WEFT_OK)
+            return status;
+        wf_iov_gather(e->ep->scratch, &e->mem, 0, e->len);
+        data = e->ep->scratch;
+    }
+    return request(e->peer, WF_OWN_MSG, args, 2, data, e->len, 0);
+}
+
+static enum weft_status push_offer(struct wf_entry *e)
+{
+    uint32_t args[5] = {LO(e->u.send.tag), HI(e->u.send.tag), LO(e->len), HI(e->len), e->id};
+    struct place places[WEFT_IOV_MAX];
+    enum weft_status status;
+    for (unsigned i = 0; i < e->mem.n; i++)
+        places[i] = (struct place){(uint64_t)(uintptr_t)e->mem.v[i].iov_base, e->mem.v[i].iov_len};
+    status = request(e->peer, WF_OWN_OFFER, args, 5, places, e->mem.n * sizeof(struct place), 1);
+    if (status != WEFT_OK)
+        return status;
+    e->unanswered++;
+    return WEFT_PENDING;
+}
+
+static enum weft_status push_done(struct wf_entry *e)
+{
+    uint32_t args[2] = {e->u.done.id, (uint32_t)e->u.done.status};
+    enum weft_status status = request(e->peer, WF_OWN_DONE, args, 2, NULL, 0, 0);
+    return status == WEFT_AGAIN ? WEFT_AGAIN : WEFT_OK; /* a lost sender waits for nothing */
+}
+
+/* Ask for pieces of an offered message. */
+static enum weft_status push_fetches(struct wf_entry *e)
+{
+    while (e->sent < e->len && e->unanswered < FETCH_WINDOW && !e->status) {
+        uint32_t n = (uint32_t)WF_MIN(e->len - e->sent, e->ep->am_max);
+        uint32_t args[5] = {e->u.copy.id, e->id, LO(e->sent), HI(e->sent), n};
+        enum weft_status status = request(e->peer, WF_OWN_FETCH, args, 5, NULL, 0, n + 1);
+        if (status != WEFT_OK)
+            return status;
+        e->sent += n;
+        e->unanswered++;
+    }
+    return WEFT_PENDING;
+}
+
+enum weft_status wf_msg_push(struct wf_entry *e)
+{
+    switch (e->kind) {
+    case WF_KIND_SEND: return push_whole(e);
+    case WF_KIND_OFFER: return push_offer(e);
+    case WF_KIND_DONE: return push_done(e);
+    default: return push_fetches(e);
+    }
+}
+
+static enum weft_status send_checked(struct weft_peer *peer, uint64_t tag, const struct iovec *iov,
+                                     unsigned count, size_t len, struct weft_op *op)
+{
+    struct weft_ep *ep = peer->ep;
+    bool whole = wf_path_msg(peer, len) == WF_PATH_WHOLE;
+    enum weft_status status;
+    struct wf_entry *e;
+    if (!whole && !op)
+        return WEFT_EINVAL;
+    wf_ep_count(ep, whole ? WF_STAT_MSG_EAGER : WF_STAT_MSG_RNDV, 1);
+    if (whole && count <= 1 && !(peer->flow && !wf_list_empty(&peer->flow->queue))) {
+        uint32_t args[2] = {LO(tag), HI(tag)};
+        status = request(peer, WF_OWN_MSG, args, 2, len ? iov->iov_base : NULL, len, 0);
+        if (status == WEFT_OK)
+            wf_ep_count(ep, WF_STAT_COPIED_BYTES, len);
+        if (status != WEFT_AGAIN || !op)
+            goto out;
+    }
+    e = wf_entry_new(ep, peer, whole ? WF_KIND_SEND : WF_KIND_OFFER, op, true, &status);
+    if (!e)
+        goto out;
+    e->u.send.tag = tag;
+    e->len = len;
+    status = wf_iov_set(&e->mem, iov, count);
+    if (status != WEFT_OK) {
+        wf_entry_free(e);
+        goto out;
+    }
+    status = wf_entry_start(e, wf_msg_push);
+    if (whole && status >= 0 && status != WEFT_AGAIN)
+        wf_ep_count(ep, WF_STAT_COPIED_BYTES, len);
+out:
+    if (status < 0 || status == WEFT_AGAIN)
+        wf_ep_count(ep, whole ? WF_STAT_MSG_EAGER : WF_STAT_MSG_RNDV, (uint64_t)-1);
+    return status;
+}
+
+enum weft_status weft_msg_sendv(struct weft_peer *peer, uint64_t tag, const struct iovec *iov,
+                                unsigned count, struct weft_op *op)
+{
+    struct weft_ep *ep = peer ? peer->ep : NULL;
+    enum weft_status status = wf_ep_enter(ep);
+    size_t len = 0;
+    if (status != WEFT_OK)
+        return status;
+    status = wf_iov_check(iov, count, &len);
+    if (status == WEFT_OK)
+        status = send_checked(peer, tag, iov, count, len, op);
+    return wf_ep_left(ep, status);
+}
+
+enum weft_status weft_msg_send(struct weft_peer *peer, uint64_t tag, const void *buf, size_t len,
+                               struct weft_op *op)
+{
+    struct iovec one = {(void *)(uintptr_t)buf, len};
+    struct weft_ep *ep = peer ? peer->ep : NULL;
+    enum weft_status status = wf_ep_enter(ep);
+    if (status != WEFT_OK)
+        return status;
+    status = (len && !buf) || len > SIZE_MAX / 2 ? WEFT_EINVAL
+                                                 : send_checked(peer, tag, &one, 1, len, op);
+    return wf_ep_left(ep, status);
+}
+
+/* ---- receiving ---- */
+
+static void op_fill(struct weft_op *op, const struct wf_source *source, uint64_t tag, uint64_t len)
+{
+    op->len = len;
+    op->tag = tag;
+    op->source = source->peer;
+}
+
+/* Copy a whole message to a receive's buffer. OK | ETRUNC */
+static enum weft_status whole_take(struct weft_ep *ep, const struct wf_iov *mem, uint64_t room,
+                                   const void *data, uint64_t len)
+{
+    size_t n = (size_t)WF_MIN(len, room);
+    if (mem->n == 1 && n)
+        memcpy(mem->one.iov_base, data, n);
+    else if (n)
+        wf_iov_scatter(mem, 0, data, n);
+    wf_ep_count(ep, WF_STAT_COPIED_BYTES, n);
+    wf_ep_count(ep, WF_STAT_MSG_RECEIVED, 1);
+    return len > room ? WEFT_ETRUNC : WEFT_OK;
+}
+
+/* A posted receive leaves the matching. */
+static void recv_unpost(struct wf_entry *e)
+{
+    struct weft_ep *ep = e->ep;
+    wf_match_recv_remove(ep->match, &e->u.recv.match);
+    ep->posted--;
+    if (e->u.recv.match.source)
+        wf_source_unref((struct wf_source *)(uintptr_t)e->u.recv.match.source);
+}
+
+/* One step of an offered message's copy: OK (all is here) | PENDING (call again, or
+ * pieces are due) | a failure */
+static enum weft_status copy_step(struct wf_entry *e)
+{
+    uint64_t budget = WF_PULL_MAX;
+    while (e->pull && e->moved < e->len && budget) {
+        size_t n = (size_t)WF_MIN(e->len - e->moved, budget), m;
+        void *to = wf_iov_span(&e->mem, e->moved, &n);
+        const void *from;
+        enum weft_status status;
+        m = n;
+        from = wf_iov_span(&e->u.copy.from, e->moved, &m);
+        status = e->peer->transport->pull(wf_peer_tpeer(e->peer), to, (uint64_t)(uintptr_t)from, m);
+        if (status == WEFT_EUNREACH) {
+            e->peer->flow->no_pull = true;
+            e->pull = false;
+            e->moved = 0;
+            break;
+        }
+        if (status != WEFT_OK)
+            return status;
+        e->moved += m;
+        budget -= m;
+    }
+    if (e->moved == e->len)
+        return WEFT_OK;
+    if (e->pull) {
+        if (wf_list_empty(&e->queued))
+            wf_list_append(&e->ep->copying, &e->queued);
+    } else if (!e->unanswered) {
+        wf_list_remove(&e->queued);
+        wf_entry_queue(e);
+    }
+    return WEFT_PENDING;
+}
+
+/* The receive is over; the entry becomes the word to the sender, unless that was
+ * told already. */
+static void copy_close(struct wf_entry *e, bool tell, enum weft_status status)
+{
+    struct wf_source *source = e->u.copy.source;
+    uint32_t id = e->u.copy.id;
+    wf_list_remove(&e->queued);
+    wf_ep_count(e->ep, WF_STAT_COPIED_BYTES, e->moved);
+    wf_ep_count(e->ep, WF_STAT_MSG_RECEIVED, 1);
+    wf_ep_count(e->ep, e->pull ? WF_STAT_MSG_PULL : WF_STAT_MSG_PIECES, 1);
+    wf_source_unref(source);
+    if (!tell || e->peer->status != WEFT_OK) {
+        wf_entry_free(e);
+        return;
+    }
+    wf_iov_clear(&e->mem);
+    wf_iov_clear(&e->u.copy.from);
+    e->kind = WF_KIND_DONE;
+    e->op = NULL;
+    e->u.done.id = id;
+    e->u.done.status = status;
+    wf_entry_queue(e);
+}
+
+static enum weft_status copy_status(const struct wf_entry *e, enum weft_status status)
+{
+    return status == WEFT_OK && e->u.copy.full > e->len ? WEFT_ETRUNC : status;
+}
+
+static void copy_end(struct wf_entry *e, bool tell, enum weft_status status)
+{
+    struct weft_ep *ep = e->ep;
+    struct weft_op *op = e->op;
+    enum weft_status outcome = copy_status(e, status);
+    op_fill(op, e->u.copy.source, e->u.copy.tag, e->u.copy.full);
+    WF_PROBE3(op_end, op, e->kind, outcome);
+    copy_close(e, tell, status);
+    wf_op_end(ep, op, outcome);
+}
+
+/* The peer by which its sender is answered is lost. */
+void wf_msg_copy_down(struct wf_entry *e, enum weft_status why)
+{
+    copy_end(e, false, why);
+}
+
+bool wf_msg_progress(struct wf_entry *e)
+{
+    enum weft_status status = copy_step(e);
+    if (status == WEFT_PENDING)
+        return true;
+    copy_end(e, true, status);
+    return false;
+}
+
+/* What an offer says, checked. */
+struct offer {
+    struct wf_source *source;
+    uint64_t tag, len;
+    uint32_t id;
+    unsigned nfrom;
+    const struct place *from;
+};
+
+/* Make [e], whose mem, len (room) and op are a receive's, the copy of [o]. */
+static enum weft_status copy_begin(struct wf_entry *e, const struct offer *o)
+{
+    struct iovec from[WEFT_IOV_MAX];
+    enum weft_status status = WEFT_OK;
+    struct weft_peer *peer = wf_source_peer(o->source, &status);
+    if (!peer)
+        return status;
+    for (unsigned i = 0; i < o->nfrom; i++)
+        from[i] = (struct iovec){(void *)(uintptr_t)o->from[i].addr, (size_t)o->from[i].len};
+    memset(&e->u, 0, sizeof e->u);
+    status = wf_iov_set(&e->u.copy.from, from, o->nfrom);
+    if (status == WEFT_OK && (status = wf_entry_bind(e, peer)) != WEFT_OK)
+        wf_iov_clear(&e->u.copy.from);
+    if (status != WEFT_OK)
+        return status;
+    e->kind = WF_KIND_COPY;
+    e->pull = wf_path_can_pull(peer);
+    e->len = WF_MIN(e->len, o->len);
+    e->u.copy.tag = o->tag;
+    e->u.copy.full = o->len;
+    e->u.copy.id = o->id;
+    e->u.copy.source = o->source;
+    wf_source_ref(o->source);
+    return copy_step(e);
+}
+
+static void copy_refused(struct wf_entry *e, const struct offer *o, enum weft_status status)
+{
+    struct weft_op *op = e->op;
+    struct weft_ep *ep = e->ep;
+    op_fill(op, o->source, o->tag, o->len);
+    e->kind = WF_KIND_RECV;
+    wf_entry_free(e);
+    wf_op_end(ep, op, status);
+}
+
+/* ---- messages that came ---- */
+
+static struct weft_msg *kept_new(struct wf_source *source, uint64_t tag, size_t bytes)
+{
+    struct weft_msg *m = malloc(sizeof *m + bytes);
+    if (!m)
+        return NULL;
+    memset(m, 0, sizeof *m);
+    m->match.source = source;
+    m->match.tag = tag;
+    m->source = source;
+    wf_source_ref(source);
+    return m;
+}
+
+static void kept_free(struct weft_msg *m)
+{
+    wf_source_unref(m->source);
+    free(m);
+}
+
+static bool keep(struct weft_ep *ep, struct wf_source *source, struct weft_msg *m)
+{
+    struct wf_match *match = match_of(ep);
+    if (m && match) {
+        wf_match_msg_add(match, &m->match);
+        wf_ep_count(ep, WF_STAT_MSG_KEPT, 1);
+        return true;
+    }
+    wf_error("no memory to keep a tagged message: its sender's messages are refused from here on");
+    source->down = WEFT_ENOMEM;
+    if (m)
+        kept_free(m);
+    return false;
+}
+
+static struct wf_entry *posted_for(struct weft_ep *ep, const struct wf_source *source, uint64_t tag)
+{
+    struct wf_match_recv *r = ep->posted ? wf_match_recv_find(ep->match, source, tag) : NULL;
+    return r ? wf_container_of(r, struct wf_entry, u.recv.match) : NULL;
+}
+
+static void on_msg(const struct weft_am *am)
+{
+    struct weft_ep *ep = am->ep;
+    struct wf_source *source = wf_source_of(ep, am->token);
+    struct wf_entry *e;
+    uint64_t tag;
+    if (am->nargs != 2) {
+        bad_message(am, "a tagged message without its tag");
+        return;
+    }
+    if (!source || source->down)
+        return;
+    tag = word64(am->args);
+    e = posted_for(ep, source, tag);
+    if (e) {
+        struct weft_op *op = e->op;
+        enum weft_status status;
+        recv_unpost(e);
+        status = whole_take(ep, &e->mem, e->len, am->data, am->len);
+        op_fill(op, source, tag, am->len);
+        wf_entry_free(e);
+        WF_PROBE3(op_end, op, WF_KIND_RECV, status);
+        wf_op_end(ep, op, status);
+    } else {
+        struct weft_msg *m = kept_new(source, tag, am->len);
+        if (m) {
+            m->len = am->len;
+            memcpy(m->data, am->data, am->len);
+            wf_ep_count(ep, WF_STAT_COPIED_BYTES, am->len);
+        }
+        (void)keep(ep, source, m);
+    }
+}
+
+/* Copy out what an offer says, then check it. */
+static bool offer_parse(const struct weft_am *am, struct offer *o, struct place from[WEFT_IOV_MAX])
+{
+    uint64_t total = 0;
+    if (am->nargs != 5 || am->len % sizeof *from || am->len / sizeof *from > WEFT_IOV_MAX)
+        return false;
+    memcpy(from, am->data, am->len);
+    o->tag = word64(am->args);
+    o->len = word64(am->args + 2);
+    o->id = am->args[4];
+    o->nfrom = am->len / (unsigned)sizeof *from;
+    o->from = from;
+    for (unsigned i = 0; i < o->nfrom; i++) {
+        if (from[i].len > SIZE_MAX / 2 - total)
+            return false;
+        total += from[i].len;
+    }
+    return total == o->len;
+}
+
+static void answer(const struct weft_am *am, enum wf_own handler, const uint32_t *args,
+                   unsigned nargs, const void *data, size_t len)
+{
+    struct wf_token *token = am->token;
+    struct wf_am_out out = wf_am_out(handler, args, nargs, data, len, 0);
+    if (!token->can_reply || len > token->reply_room)
+        return;
+    token->can_reply = 0;
+    (void)token->tep->transport->reply(token, &out);
+}
+
+static void offer_answer(const struct weft_am *am, uint32_t id, enum weft_status status)
+{
+    uint32_t args[2] = {id, (uint32_t)status};
+    answer(am, WF_OWN_OFFER_ANSWER, args, 2, NULL, 0);
+}
+
+static void on_offer(const struct weft_am *am)
+{
+    struct weft_ep *ep = am->ep;
+    struct wf_source *source = wf_source_of(ep, am->token);
+    struct place from[WEFT_IOV_MAX];
+    struct offer o;
+    struct wf_entry *e;
+    enum weft_status status = WEFT_PENDING;
+    if (!offer_parse(am, &o, from)) {
+        bad_message(am, "an offer of a tagged message");
+        return;
+    }
+    o.source = source;
+    if (!source || source->down) {
+        offer_answer(am, o.id, WEFT_ENOMEM);
+        return;
+    }
+    e = posted_for(ep, source, o.tag);
+    if (!e) {
+        struct weft_msg *m = kept_new(source, o.tag, o.nfrom * sizeof *from);
+        if (m) {
+            m->offer = true;
+            m->len = o.len;
+            m->id = o.id;
+            m->nfrom = (uint16_t)o.nfrom;
+            memcpy(m->data, from, o.nfrom * sizeof *from);
+        }
+        offer_answer(am, o.id, keep(ep, source, m) ? WEFT_PENDING : WEFT_ENOMEM);
+        return;
+    }
+    recv_unpost(e);
+    status = copy_begin(e, &o);
+    offer_answer(am, o.id, status);
+    if (status != WEFT_PENDING && e->kind == WF_KIND_COPY)
+        copy_end(e, false, status);
+    else if (status != WEFT_PENDING)
+        copy_refused(e, &o, status);
+}
+
+/* Is [e] for whoever [am] came from? */
+static bool is_from(const struct wf_entry *e, const struct weft_am *am)
+{
+    const struct wf_token *token = am->token;
+    if (am->is_reply)
+        return token->tpeer == wf_peer_tpeer(e->peer);
+    return e->peer->source && e->peer->source == *token->conn;
+}
+
+static void on_offer_answer(const struct weft_am *am)
+{
+    struct wf_entry *e =
+        am->nargs == 2 && am->is_reply ? wf_entry_find(am->ep, am->args[0], WF_KIND_OFFER) : NULL;
+    if (!e || !is_from(e, am))
+        return;
+    e->unanswered = 0;
+    if ((int32_t)am->args[1] != WEFT_PENDING)
+        wf_entry_end(e, (int32_t)am->args[1] <= 0 ? (enum weft_status)(int32_t)am->args[1]
+                                                  : WEFT_EPROTO);
+}
+
+static void on_done(const struct weft_am *am)
+{
+    struct wf_entry *e = am->nargs == 2 ? wf_entry_find(am->ep, am->args[0], WF_KIND_OFFER) : NULL;
+    (void)wf_source_of(am->ep, am->token);
+    if (e && !wf_source_of_peer(e->peer))
+        e = NULL;
+    if (e && is_from(e, am))
+        wf_entry_end(e, (int32_t)am->args[1] <= 0 ? (enum weft_status)(int32_t)am->args[1]
+                                                  : WEFT_EPROTO);
+}
+
+/* The receiver wants a piece of an offered message. */
+static void on_fetch(const struct weft_am *am)
+{
+    const uint32_t *a = am->args;
+    struct wf_entry *e = am->nargs == 5 ? wf_entry_find(am->ep, a[0], WF_KIND_OFFER) : NULL;
+    uint64_t at;
+    size_t n;
+    uint32_t out[4];
+    if (am->nargs != 5)
+        return;
+    at = word64(a + 2);
+    n = a[4];
+    out[0] = a[1];
+    out[1] = (uint32_t)WEFT_EPROTO;
+    out[2] = a[2];
+    out[3] = a[3];
+    (void)wf_source_of(am->ep, am->token);
+    if (e && wf_source_of_peer(e->peer) && is_from(e, am) && n <= am->ep->am_max && n <= e->len &&
+        at <= e->len - n && wf_scratch_need(am->ep) == WEFT_OK) {
+        size_t span = n;
+        const void *data = wf_iov_span(&e->mem, at, &span);
+        if (span < n) {
+            wf_iov_gather(am->ep->scratch, &e->mem, at, n);
+            data = am->ep->scratch;
+        }
+        out[1] = WEFT_OK;
+        answer(am, WF_OWN_PIECE, out, 4, data, n);
+        wf_ep_count(am->ep, WF_STAT_COPIED_BYTES, n);
+    } else {
+        answer(am, WF_OWN_PIECE, out, 4, NULL, 0);
+    }
+}
+
+static void on_piece(const struct weft_am *am)
+{
+    const uint32_t *a = am->args;
+    struct wf_entry *e =
+        am->nargs == 4 && am->is_reply ? wf_entry_find(am->ep, a[0], WF_KIND_COPY) : NULL;
+    uint64_t at;
+    if (!e || !is_from(e, am) || !e->unanswered)
+        return;
+    at = word64(a + 2);
+    e->unanswered--;
+    if (a[1] || am->len > e->len || at > e->len - am->len || !am->len)
+        e->status = WEFT_EPROTO;
+    else
+        wf_iov_scatter(&e->mem, at, am->data, am->len);
+    e->moved += am->len;
+    if (e->status || e->moved >= e->len) {
+        if (!e->unanswered)
+            copy_end(e, true, (enum weft_status)e->status);
+    } else if (e->sent < e->len) {
+        wf_entry_queue(e);
+    }
+}
+
+void wf_msg_register(struct weft_ep *ep)
+{
+    ep->handlers[WF_OWN_MSG].fn = on_msg;
+    ep->handlers[WF_OWN_OFFER].fn = on_offer;
+    ep->handlers[WF_OWN_OFFER_ANSWER].fn = on_offer_answer;
+    ep->handlers[WF_OWN_DONE].fn = on_done;
+    ep->handlers[WF_OWN_FETCH].fn = on_fetch;
+    ep->handlers[WF_OWN_PIECE].fn = on_piece;
+}
+
+/* ---- what the application calls ---- */
+
+/* Receive [m]; the op is filled in if this is over. Without memory for it (ENOMEM,
+ * ELIMIT) nothing changed, else [m] ends. [matching]: it is still there. */
+static enum weft_status take(struct weft_ep *ep, struct weft_msg *m, bool matching,
+                             const struct iovec *iov, unsigned count, size_t room,
+                             struct weft_op *op)
+{
+    enum weft_status status;
+    struct wf_entry *e;
+    struct offer o = {m->source, m->match.tag, m->len,
+                      m->id,     m->nfrom,     (const struct place *)(const void *)m->data};
+    if (!m->offer) {
+        struct wf_iov mem = {.v = iov, .n = count};
+        if (count == 1)
+            wf_iov_one(&mem, iov->iov_base, iov->iov_len);
+        status = whole_take(ep, &mem, room, m->data, m->len);
+        op_fill(op, m->source, m->match.tag, m->len);
+        op->status = status;
+        if (matching)
+            wf_match_msg_remove(ep->match, &m->match);
+        kept_free(m);
+        return status;
+    }
+    e = wf_entry_new(ep, NULL, WF_KIND_RECV, op, false, &status);
+    if (!e)
+        return status;
+    status = wf_iov_set(&e->mem, iov, count);
+    e->len = room;
+    if (status == WEFT_OK)
+        status = copy_begin(e, &o);
+    if (e->kind != WF_KIND_COPY && (status == WEFT_ENOMEM || status == WEFT_ELIMIT)) {
+        wf_entry_free(e);
+        return status;
+    }
+    if (matching)
+        wf_match_msg_remove(ep->match, &m->match);
+    if (status == WEFT_PENDING) {
+        op->entry_ = e;
+        op->status = WEFT_PENDING;
+    } else {
+        op_fill(op, o.source, o.tag, o.len);
+        if (e->kind == WF_KIND_COPY) {
+            enum weft_status outcome = copy_status(e, status);
+            copy_close(e, true, status);
+            status = outcome;
+        } else {
+            wf_entry_free(e);
+        }
+        op->status = status;
+    }
+    kept_free(m);
+    return status;
+}
+
+static enum weft_status post(struct weft_ep *ep, struct wf_source *source, uint64_t tag,
+                             uint64_t mask, const struct iovec *iov, unsigned count, size_t room,
+                             struct weft_op *op)
+{
+    enum weft_status status;
+    struct wf_entry *e = wf_entry_new(ep, NULL, WF_KIND_RECV, op, false, &status);
+    if (!e)
+        return status;
+    status = wf_iov_set(&e->mem, iov, count);
+    e->len = room;
+    e->u.recv.match.source = source;
+    e->u.recv.match.tag = tag;
+    e->u.recv.match.mask = mask;
+    if (status != WEFT_OK) {
+        wf_entry_free(e);
+        return status;
+    }
+    wf_match_recv_add(ep->match, &e->u.recv.match);
+    if (source)
+        wf_source_ref(source);
+    ep->posted++;
+    op->entry_ = e;
+    op->status = WEFT_PENDING;
+    WF_PROBE3(op_start, op, WF_KIND_RECV, room);
+    return WEFT_PENDING;
+}
+
+/* What receives and probes check alike; entered on OK. */
+static enum weft_status find_begin(struct weft_ep *ep, struct weft_peer *peer,
+                                   struct wf_source **source)
+{
+    enum weft_status status = wf_ep_enter(ep);
+    if (status != WEFT_OK)
+        return status;
+    *source = NULL;
+    if (peer && peer->ep != ep)
+        status = WEFT_EINVAL;
+    else if ((peer && !(*source = wf_source_of_peer(peer))) || !match_of(ep))
+        status = WEFT_ENOMEM;
+    if (status != WEFT_OK)
+        wf_ep_leave(ep);
+    return status;
+}
+
+static enum weft_status recv_checked(struct weft_ep *ep, struct weft_peer *peer, uint64_t tag,
+                                     uint64_t mask, const struct iovec *iov, unsigned count,
+                                     size_t room, struct weft_op *op)
+{
+    struct wf_source *source;
+    struct wf_match_msg *found;
+    enum weft_status status = op ? find_begin(ep, peer, &source) : WEFT_EINVAL;
+    if (status != WEFT_OK)
+        return status;
+    found = wf_match_msg_find(ep->match, source, tag, mask);
+    if (found) {
+        struct weft_msg *m = wf_container_of(found, struct weft_msg, match);
+        status = take(ep, m, true, iov, count, room, op);
+    } else if (source && (source->down || peer->status != WEFT_OK)) {
+        status = source->down ? source->down : peer->status;
+    } else {
+        status = post(ep, source, tag, mask, iov, count, room, op);
+    }
+    return wf_ep_left(ep, status);
+}
+
+enum weft_status weft_msg_recv(struct weft_ep *ep, struct weft_peer *source, uint64_t tag,
+                               uint64_t mask, void *buf, size_t len, struct weft_op *op)
+{
+    struct iovec one = {buf, len};
+    if ((len && !buf) || len > SIZE_MAX / 2)
+        return WEFT_EINVAL;
+    return recv_checked(ep, source, tag, mask, &one, 1, len, op);
+}
+
+enum weft_status weft_msg_recvv(struct weft_ep *ep, struct weft_peer *source, uint64_t tag,
+                                uint64_t mask, const struct iovec *iov, unsigned count,
+                                struct weft_op *op)
+{
+    size_t room = 0;
+    enum weft_status status = wf_iov_check(iov, count, &room);
+    struct iovec none = {NULL, 0};
+    if (status != WEFT_OK)
+        return status;
+    return recv_checked(ep, source, tag, mask, count ? iov : &none, count ? count : 1, room, op);
+}
+
+static void info_fill(struct weft_msg_info *info, const struct weft_msg *m)
+{
+    *info = (struct weft_msg_info){.tag = m->match.tag, .len = m->len, .source = m->source->peer};
+}
+
+enum weft_status weft_msg_probe(struct weft_ep *ep, struct weft_peer *peer, uint64_t tag,
+                                uint64_t mask, struct weft_msg_info *info)
+{
+    struct wf_source *source;
+    struct wf_match_msg *found;
+    enum weft_status status = info ? find_begin(ep, peer, &source) : WEFT_EINVAL;
+    if (status != WEFT_OK)
+        return status;
+    found = wf_match_msg_find(ep->match, source, tag, mask);
+    if (found)
+        info_fill(info, wf_container_of(found, struct weft_msg, match));
+    return wf_ep_left(ep, found ? WEFT_OK : WEFT_AGAIN);
+}
+
+enum weft_status weft_msg_claim(struct weft_ep *ep, struct weft_peer *peer, uint64_t tag,
+                                uint64_t mask, struct weft_msg_info *info, struct weft_msg **msg)
+{
+    struct wf_source *source;
+    struct wf_match_msg *found;
+    enum weft_status status = info && msg ? find_begin(ep, peer, &source) : WEFT_EINVAL;
+    if (status != WEFT_OK)
+        return status;
+    found = wf_match_msg_find(ep->match, source, tag, mask);
+    if (found) {
+        *msg = wf_container_of(found, struct weft_msg, match);
+        wf_match_msg_remove(ep->match, found);
+        ep->claimed++;
+        info_fill(info, *msg);
+    }
+    return wf_ep_left(ep, found ? WEFT_OK : WEFT_AGAIN);
+}
+
+enum weft_status weft_msg_take(struct weft_ep *ep, struct weft_msg *msg, void *buf, size_t len,
+                               struct weft_op *op)
+{
+    struct iovec one = {buf, len};
+    enum weft_status status =
+        msg && op && (!len || buf) && len <= SIZE_MAX / 2 ? wf_ep_enter(ep) : WEFT_EINVAL;
+    if (status != WEFT_OK)
+        return status;
+    if (msg->source->ep != ep)
+        return wf_ep_left(ep, WEFT_EINVAL);
+    status = take(ep, msg, false, &one, 1, len, op);
+    if (status != WEFT_ENOMEM && status != WEFT_ELIMIT)
+        ep->claimed--;
+    return wf_ep_left(ep, status);
+}
+
+enum weft_status weft_msg_cancel(struct weft_ep *ep, struct weft_op *op)
+{
+    enum weft_status status = op ? wf_ep_enter(ep) : WEFT_EINVAL;
+    struct wf_entry *e;
+    if (status != WEFT_OK)
+        return status;
+    e = op->entry_;
+    if (op->status != WEFT_PENDING)
+        status = WEFT_OK;
+    else if (!e || e->ep != ep || e->op != op ||
+             (e->kind != WF_KIND_RECV && e->kind != WF_KIND_COPY))
+        status = WEFT_EINVAL;
+    else if (e->kind == WF_KIND_COPY)
+        status = WEFT_EBUSY;
+    else {
+        recv_unpost(e);
+        wf_entry_end(e, WEFT_ECANCELED);
+    }
+    return wf_ep_left(ep, status);
+}
+
+/* ---- ends ---- */
+
+static void posted_end(struct weft_ep *ep, const struct wf_source *source, enum weft_status why)
+{
+    struct wf_match_recv *r;
+    while (ep->match && (r = wf_match_recv_any(ep->match, source))) {
+        struct wf_entry *e = wf_container_of(r, struct wf_entry, u.recv.match);
+        recv_unpost(e);
+        wf_entry_end(e, why);
+    }
+}
+
+void wf_msg_source_down(struct wf_source *source, enum weft_status why)
+{
+    wf_source_ref(source); /* its receives may be the last to hold it */
+    posted_end(source->ep, source, why);
+    wf_source_unref(source);
+}
+
+bool wf_msg_busy(const struct weft_ep *ep)
+{
+    return ep->entries.used > ep->posted || ep->claimed;
+}
+
+void wf_msg_close(struct weft_ep *ep)
+{
+    struct wf_match_msg *m;
+    if (!ep->match)
+        return;
+    posted_end(ep, NULL, WEFT_ECANCELED);
+    while ((m = wf_match_msg_any(ep->match, NULL))) {
+        wf_match_msg_remove(ep->match, m);
+        kept_free(wf_container_of(m, struct weft_msg, match));
+    }
+    wf_match_free(ep->match);
+    ep->match = NULL;
+}

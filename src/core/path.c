@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/path.h"
+
+#include "config/config.h"
+
+size_t wf_path_eager_max(const struct weft_ep *ep)
+{
+    return WF_MIN(wf_config()->msg_eager, ep->am_max);
+}
+
+bool wf_path_can_pull(const struct weft_peer *peer)
+{
+    return wf_config()->shm_pull && !(peer->flow && peer->flow->no_pull);
+}
+
+enum wf_path wf_path_msg(const struct weft_peer *peer, size_t len)
+{
+    if (len <= wf_path_eager_max(peer->ep))
+        return WF_PATH_WHOLE;
+    return wf_path_can_pull(peer) ? WF_PATH_PULL : WF_PATH_PIECES;
+}
+
+static bool is_here(const struct wf_remote *r)
+{
+    return r->key.token == r->pub.peer->ep->ctx->self.token[0];
+}
+
+enum wf_path wf_path_put(const struct wf_remote *r, size_t len, unsigned pieces)
+{
+    const struct weft_peer *peer = r->pub.peer;
+    if (r->pub.base)
+        return WF_PATH_INLINE;
+    if (is_here(r))
+        return WF_PATH_HERE;
+    /* A piece costs the owner a copy like any; asking it to copy pays beyond one message. */
+    return len > peer->ep->am_max && pieces <= 1 && wf_path_can_pull(peer) ? WF_PATH_PULL
+                                                                           : WF_PATH_PIECES;
+}
+
+enum wf_path wf_path_get(const struct wf_remote *r)
+{
+    if (r->pub.base)
+        return WF_PATH_INLINE;
+    if (is_here(r))
+        return WF_PATH_HERE;
+    return r->key.slab == WF_KEY_PRIVATE && wf_path_can_pull(r->pub.peer) ? WF_PATH_PULL
+                                                                          : WF_PATH_PIECES;
+}
+
+enum wf_path wf_path_atomic(const struct wf_remote *r)
+{
+    return r->pub.base ? WF_PATH_INLINE : is_here(r) ? WF_PATH_HERE : WF_PATH_WHOLE;
+}
+
+/* ---- telling ---- */
+
+struct row {
+    const char *protocol, *why;
+    uint32_t copies;
+};
+
+static const struct row inlined = {
+    "inline", "the region is mapped here: the caller's own code copies, no call, no message", 1};
+static const struct row here = {
+    "here", "the region is this process's own, not mapped a second time: one copy", 1};
+static const struct row put_rows[] = {
+    [WF_PATH_PULL] = {"pull",
+                      "the region is its owner's private memory and this is longer than a "
+                      "message: the owner copies it from here when it polls",
+                      1},
+    [WF_PATH_PIECES] = {"pieces",
+                        "the region is not mapped here: messages carry it, its owner "
+                        "stores it when it polls",
+                        2}};
+static const struct row get_rows[] = {
+    [WF_PATH_PULL] = {"pull",
+                      "the region is its owner's private memory: one copy by the kernel, "
+                      "without the owner",
+                      1},
+    [WF_PATH_PIECES] = {"pieces",
+                        "the region is not mapped here and may not be read from here: its "
+                        "owner answers with messages when it polls",
+                        2}};
+static const struct row atomic_rows[] = {
+    [WF_PATH_WHOLE] = {"message", "the region is not mapped here: its owner does it when it polls",
+                       1}};
+static const struct row msg_rows[] = {
+    [WF_PATH_WHOLE] = {"eager",
+                       "not longer than WEFT_MSG_EAGER: copied into a message, and out of "
+                       "it into the receive's buffer",
+                       2},
+    [WF_PATH_PULL] = {"pull",
+                      "longer than WEFT_MSG_EAGER: the receiver copies it once, from the "
+                      "sender's buffer",
+                      1},
+    [WF_PATH_PIECES] = {"pieces",
+                        "longer than WEFT_MSG_EAGER, and the receiver may not read the "
+                        "sender's memory: it fetches it by messages",
+                        2}};
+static const struct row am = {"eager", "copied into a message; its handler runs on it in place", 1};
+static const struct row long_mapped = {
+    "put, then message", "the region is mapped here: one copy into it, then a message", 1};
+
+static const struct row *mapped_or(enum wf_path path, const struct row *rows)
+{
+    return path == WF_PATH_INLINE ? &inlined : path == WF_PATH_HERE ? &here : &rows[path];
+}
+
+static const struct row *row_of(const struct weft_peer *peer, unsigned operation,
+                                const struct wf_remote *r, size_t len)
+{
+    switch (operation) {
+    case WEFT_OP_AM: return &am;
+    case WEFT_OP_MSG: return &msg_rows[wf_path_msg(peer, len)];
+    case WEFT_OP_PUT: return mapped_or(wf_path_put(r, len, 1), put_rows);
+    case WEFT_OP_GET: return mapped_or(wf_path_get(r), get_rows);
+    case WEFT_OP_ATOMIC: return mapped_or(wf_path_atomic(r), atomic_rows);
+    default: return r->pub.base ? &long_mapped : mapped_or(wf_path_put(r, len, 1), put_rows);
+    }
+}
+
+enum weft_status weft_path_of(struct weft_peer *peer, unsigned operation,
+                              const struct weft_remote *r, size_t len, struct weft_path *out)
+{
+    bool needs_region = operation != WEFT_OP_AM && operation != WEFT_OP_MSG;
+    enum weft_status status;
+    const struct row *row;
+    if (!peer || !out || operation > WEFT_OP_AM_LONG || (needs_region && (!r || r->peer != peer)))
+        return WEFT_EINVAL;
+    status = wf_ep_enter(peer->ep);
+    if (status != WEFT_OK)
+        return status;
+    if (operation == WEFT_OP_AM && len > peer->ep->am_max)
+        status = WEFT_EMSGSIZE;
+    else if (needs_region && len > r->length)
+        status = WEFT_ERANGE;
+    else
+        status = peer->status;
+    if (status != WEFT_OK)
+        return wf_ep_left(peer->ep, status);
+    row = row_of(peer, operation, wf_remote_of(r), len);
+    *out = (struct weft_path){.transport = peer->transport->name,
+                              .protocol = row->protocol,
+                              .why = row->why,
+                              .copies = row->copies,
+                              .inlined = row == &inlined};
+    return wf_ep_left(peer->ep, WEFT_OK);
+}

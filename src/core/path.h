@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which way an operation takes: asked by the operations themselves and by
+ * weft_path_of, so that what is told is what is done. */
+#ifndef WF_CORE_PATH_H
+#define WF_CORE_PATH_H
+
+#include "core/core.h"
+
+enum wf_path {
+    WF_PATH_INLINE, /* the region is mapped: a copy in the caller's code */
+    WF_PATH_HERE,   /* the region is this process's own: a copy */
+    WF_PATH_WHOLE,  /* the message carries it */
+    WF_PATH_PULL,   /* one copy through the kernel, by whoever receives it */
+    WF_PATH_PIECES, /* in messages */
+};
+
+/* A remote as the core keeps it; the public part first: the inlined calls see
+ * only that. */
+struct wf_remote {
+    struct weft_remote pub;
+    struct wf_key key;
+    void *cookie; /* the transport's */
+};
+
+static inline struct wf_remote *wf_remote_of(const struct weft_remote *r)
+{
+    return (struct wf_remote *)(uintptr_t)r;
+}
+
+size_t wf_path_eager_max(const struct weft_ep *ep);
+/* May bytes be copied between this process and [peer]'s by the kernel, as far as
+ * is known? */
+bool wf_path_can_pull(const struct weft_peer *peer);
+enum wf_path wf_path_msg(const struct weft_peer *peer, size_t len);
+/* put also of a long active message */
+enum wf_path wf_path_put(const struct wf_remote *r, size_t len, unsigned pieces);
+enum wf_path wf_path_get(const struct wf_remote *r);
+enum wf_path wf_path_atomic(const struct wf_remote *r);
+
+#endif

@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Tagged messages. tests/stress/match_model.c and msg_model.c compare the
+ * matching with a reference; here are the rules one by one. */
+#include "contract.h"
+
+#define FULL WEFT_TAG_FULL
+
+static const size_t sizes[] = {0,     1,     8,     36,     100,     101,     511,
+                               512,   513,   4031,  4032,   4033,    8192,    32704,
+                               32705, 65536, 99999, 200001, 1048576, 1048577, 3000000};
+#define SIZES (sizeof sizes / sizeof sizes[0])
+
+static void received(const struct pair *p, const struct weft_op *op, const void *buf, uint64_t tag,
+                     size_t len, uint64_t id)
+{
+    GIVES(WEFT_OK, (enum weft_status)op->status);
+    assert_int_equal(op->tag, tag);
+    assert_int_equal(op->len, len);
+    assert_ptr_equal(op->source, p->peer[1]);
+    assert_true(test_same(buf, len, id));
+}
+
+/* Fails when: any size, expected or not, is lost, cut or mixed up, or the sender's
+ * buffer is said to be free before it was copied. */
+void test_msg_sizes(void **state)
+{
+    struct pair *p = *state;
+    unsigned char *out = malloc(3000000), *in = malloc(3000000);
+    for (size_t i = 0; i < SIZES; i++)
+        for (int expected = 0; expected < 2; expected++) {
+            struct weft_op s = {0}, r = {0};
+            size_t n = sizes[i];
+            uint64_t tag = UINT64_C(0x8000000000000000) + i, id = 2 * i + (unsigned)expected;
+            enum weft_status started, posted = WEFT_OK;
+            test_fill(out, n, id);
+            memset(in, 0, n);
+            if (expected)
+                GIVES(WEFT_PENDING, weft_msg_recv(p->ep[1], p->peer[1], tag, FULL, in, n, &r));
+            started = weft_msg_send(p->peer[0], tag, out, n, &s);
+            assert_true(started == WEFT_OK || started == WEFT_PENDING);
+            if (!expected) {
+                struct weft_msg_info info;
+                UNTIL(p, weft_msg_probe(p->ep[1], NULL, tag, FULL, &info) == WEFT_OK);
+                assert_int_equal(info.len, n);
+                assert_int_equal(info.tag, tag);
+                assert_ptr_equal(info.source, p->peer[1]);
+                posted = weft_msg_recv(p->ep[1], NULL, tag, FULL, in, n, &r);
+            }
+            if (expected)
+                UNTIL(p, r.status != WEFT_PENDING);
+            else
+                GIVES(WEFT_OK, op_end(p, &r, posted));
+            received(p, &r, in, tag, n, id);
+            GIVES(WEFT_OK, op_end(p, &s, started));
+        }
+    free(out);
+    free(in);
+}
+
+/* Fails when: of two messages of one peer with one tag the later is matched first,
+ * whatever their sizes, also under WEFT_SHUFFLE. */
+void test_msg_order(void **state)
+{
+    enum { N = 400, ROOM = 9000 };
+    struct pair *p = *state;
+    unsigned char *out = malloc((size_t)N * ROOM), *in = malloc((size_t)N * ROOM);
+    struct weft_op *s = calloc(N, sizeof *s), *r = calloc(N, sizeof *r);
+    for (size_t i = 0; i < N; i++) {
+        size_t n = test_mix(i) % 3 ? test_mix(i) % 64 : test_mix(i + 1) % ROOM;
+        test_fill(out + i * ROOM, n, i);
+        if (i < N / 2)
+            GIVES(WEFT_PENDING, weft_msg_recv(p->ep[1], NULL, 7, FULL, in + i * ROOM, ROOM, &r[i]));
+        if (weft_msg_send(p->peer[0], 7, out + i * ROOM, n, &s[i]) < 0)
+            fail();
+        if (test_mix(i) % 7 == 0)
+            pair_poll(p);
+    }
+    for (size_t i = N / 2; i < N; i++)
+        assert_true(weft_msg_recv(p->ep[1], p->peer[1], 7, FULL, in + i * ROOM, ROOM, &r[i]) >= 0);
+    for (size_t i = 0; i < N; i++) {
+        size_t n = test_mix(i) % 3 ? test_mix(i) % 64 : test_mix(i + 1) % ROOM;
+        UNTIL(p, r[i].status != WEFT_PENDING && s[i].status != WEFT_PENDING);
+        received(p, &r[i], in + i * ROOM, 7, n, i);
+    }
+    free(out);
+    free(in);
+    free(s);
+    free(r);
+}
+
+/* Fails when: a mask or a source is not looked at, or a later receive is served
+ * before an earlier one that matches too. */
+void test_msg_wildcards(void **state)
+{
+    struct pair *p = *state;
+    struct weft_op r[4] = {{0}};
+    uint64_t in[4] = {0}, out;
+    GIVES(WEFT_PENDING, weft_msg_recv(p->ep[1], p->peer[1], 0x10, 0xf0, &in[0], 8, &r[0]));
+    GIVES(WEFT_PENDING, weft_msg_recv(p->ep[1], NULL, 0x15, FULL, &in[1], 8, &r[1]));
+    GIVES(WEFT_PENDING, weft_msg_recv(p->ep[1], NULL, 0, 0, &in[2], 8, &r[2]));
+    GIVES(WEFT_PENDING, weft_msg_recv(p->ep[1], p->peer[1], 0, 0, &in[3], 8, &r[3]));
+    for (uint64_t i = 0; i < 4; i++) {
+        static const uint64_t tags[] = {0x25, 0x15, 0x15, 0x999};
+        out = i + 1;
+        GIVES(WEFT_OK, weft_msg_send(p->peer[0], tags[i], &out, 8, NULL));
+        UNTIL(p, pair_stat(p, "MSG_RECEIVED") == i + 1);
+    }
+    assert_int_equal(in[2], 1); /* 0x25: the first that takes any */
+    assert_int_equal(in[0], 2);
+    assert_int_equal(in[1], 3);
+    assert_int_equal(in[3], 4);
+    for (int i = 0; i < 4; i++)
+        GIVES(WEFT_OK, (enum weft_status)r[i].status);
+}
+
+/* Fails when: a byte lands behind a short buffer, or the cut is not reported, or
+ * the sender is told of it. */
+void test_msg_truncated(void **state)
+{
+    struct pair *p = *state;
+    unsigned char *out = malloc(300000), *in = malloc(300000);
+    static const size_t rooms[] = {0, 1, 40, 5000, 70000};
+    for (size_t i = 0; i < 5; i++)
+        for (size_t k = 0; k < 3; k++) {
+            static const size_t lens[] = {48, 4000, 299999};
+            size_t n = lens[k], room = rooms[i] < n ? rooms[i] : n - 1;
+            struct weft_op s = {0}, r = {0};
+            enum weft_status started;
+            test_fill(out, n, i * 3 + k);
+            memset(in, 0x5a, 300000);
+            if (i & 1)
+                GIVES(WEFT_PENDING, weft_msg_recv(p->ep[1], NULL, 1, FULL, in, room, &r));
+            started = weft_msg_send(p->peer[0], 1, out, n, &s);
+            if (!(i & 1)) {
+                struct weft_msg_info info;
+                UNTIL(p, weft_msg_probe(p->ep[1], NULL, 0, 0, &info) == WEFT_OK);
+                GIVES(WEFT_ETRUNC,
+                      op_end(p, &r, weft_msg_recv(p->ep[1], NULL, 1, FULL, in, room, &r)));
+            }
+            UNTIL(p, r.status != WEFT_PENDING);
+            GIVES(WEFT_ETRUNC, (enum weft_status)r.status);
+            assert_int_equal(r.len, n);
+            assert_true(test_same(in, room, i * 3 + k));
+            assert_int_equal(in[room], 0x5a);
+            GIVES(WEFT_OK, op_end(p, &s, started));
+        }
+    free(out);
+    free(in);
+}
+
+static unsigned iov_cut(struct iovec *iov, unsigned char *base, size_t len, uint64_t seed)
+{
+    unsigned n = 0;
+    size_t at = 0;
+    while (at < len && n < WEFT_IOV_MAX - 1) {
+        size_t k = test_rand(&seed) % (len / 9 + 2);
+        k = k < len - at ? k : len - at;
+        iov[n++] = (struct iovec){base + at, k};
+        at += k;
+    }
+    iov[n++] = (struct iovec){base + at, len - at};
+    return n;
+}
+
+/* Fails when: pieces are gathered or scattered wrongly, on any way. */
+void test_msg_pieces(void **state)
+{
+    struct pair *p = *state;
+    unsigned char *out = malloc(3000000), *in = malloc(3000000);
+    for (size_t i = 0; i < SIZES; i++) {
+        struct iovec a[WEFT_IOV_MAX], b[WEFT_IOV_MAX];
+        struct weft_op s = {0}, r = {0};
+        size_t n = sizes[i];
+        unsigned na = iov_cut(a, out, n, i), nb = iov_cut(b, in, n, i + 77);
+        enum weft_status started, posted;
+        test_fill(out, n, i);
+        memset(in, 0, n);
+        posted = weft_msg_recvv(p->ep[1], NULL, i, FULL, b, nb, &r);
+        started = weft_msg_sendv(p->peer[0], i, a, na, &s);
+        memset(a, 0, sizeof a); /* the arrays are the caller's again */
+        memset(b, 0, sizeof b);
+        GIVES(WEFT_OK, op_end(p, &r, posted));
+        received(p, &r, in, i, n, i);
+        GIVES(WEFT_OK, op_end(p, &s, started));
+    }
+    free(out);
+    free(in);
+}
+
+/* Fails when: a claimed message is found again, or is not the one that was seen. */
+void test_msg_claim(void **state)
+{
+    struct pair *p = *state;
+    static const size_t lens[] = {8, 20000};
+    unsigned char *out = malloc(40000), *in = malloc(40000);
+    struct weft_op s[4] = {{0}}, r = {0};
+    struct weft_msg_info info;
+    struct weft_msg *msg[2];
+    enum weft_status started[4];
+    GIVES(WEFT_AGAIN, weft_msg_probe(p->ep[1], NULL, 0, 0, &info));
+    GIVES(WEFT_AGAIN, weft_msg_claim(p->ep[1], NULL, 0, 0, &info, &msg[0]));
+    for (size_t i = 0; i < 4; i++) {
+        test_fill(out + 10000 * i, lens[i / 2] / 2, i);
+        started[i] = weft_msg_send(p->peer[0], 5, out + 10000 * i, lens[i / 2] / 2, &s[i]);
+    }
+    UNTIL(p, pair_stat(p, "MSG_KEPT") == 4);
+    for (int i = 0; i < 2; i++)
+        OK(weft_msg_claim(p->ep[1], p->peer[1], 5, FULL, &info, &msg[i]));
+    GIVES(WEFT_EBUSY, weft_ep_close(p->ep[1]));
+    for (size_t i = 2; i < 4; i++) { /* those that were not claimed */
+        memset(&r, 0, sizeof r);
+        GIVES(WEFT_OK, op_end(p, &r, weft_msg_recv(p->ep[1], NULL, 5, FULL, in, 40000, &r)));
+        received(p, &r, in, 5, 10000, i);
+    }
+    for (size_t i = 2; i-- > 0;) {
+        memset(&r, 0, sizeof r);
+        GIVES(WEFT_OK, op_end(p, &r, weft_msg_take(p->ep[1], msg[i], in, 40000, &r)));
+        received(p, &r, in, 5, 4, i);
+    }
+    for (size_t i = 0; i < 4; i++)
+        GIVES(WEFT_OK, op_end(p, &s[i], started[i]));
+    pair_quiet(p);
+    free(out);
+    free(in);
+}
+
+static void count_done(struct weft_op *op)
+{
+    ++*(int *)op->user;
+}
+
+/* Fails when: a cancelled receive still takes a message, or done runs twice or not
+ * at all. */
+void test_msg_cancel(void **state)
+{
+    struct pair *p = *state;
+    int dones = 0;
+    uint64_t in[2] = {0}, out = 9;
+    struct weft_op r[2] = {{.user = &dones, .done = count_done},
+                           {.user = &dones, .done = count_done}};
+    for (int i = 0; i < 2; i++)
+        GIVES(WEFT_PENDING, weft_msg_recv(p->ep[1], NULL, 3, FULL, &in[i], 8, &r[i]));
+    OK(weft_msg_cancel(p->ep[1], &r[0]));
+    GIVES(WEFT_ECANCELED, (enum weft_status)r[0].status);
+    assert_int_equal(dones, 1);
+    OK(weft_msg_send(p->peer[0], 3, &out, 8, NULL));
+    UNTIL(p, r[1].status != WEFT_PENDING);
+    assert_int_equal(in[1], 9);
+    assert_int_equal(in[0], 0);
+    OK(weft_msg_cancel(p->ep[1], &r[1])); /* complete already */
+    GIVES(WEFT_OK, (enum weft_status)r[1].status);
+    assert_int_equal(dones, 2);
+    GIVES(WEFT_EINVAL, weft_msg_cancel(p->ep[1], NULL));
+    if (p->setup->eps == 2) {
+        struct weft_op mine = {0};
+        GIVES(WEFT_PENDING, weft_msg_recv(p->ep[0], NULL, 3, FULL, &in[0], 8, &mine));
+        GIVES(WEFT_EINVAL, weft_msg_cancel(p->ep[1], &mine));
+        OK(weft_msg_cancel(p->ep[0], &mine));
+    }
+}
+
+/* Fails when: what waits for a peer that left does not end, or an endpoint with
+ * something in flight closes. */
+void test_msg_closed(void **state)
+{
+    struct pair *p = *state;
+    unsigned char *out = calloc(1, 100000), in[8] = {0};
+    struct weft_op s = {0}, r = {0}, any = {0};
+    if (p->setup->eps == 1) {
+        free(out);
+        return;
+    }
+    GIVES(WEFT_PENDING, weft_msg_send(p->peer[0], 1, out, 100000, &s));
+    GIVES(WEFT_PENDING, weft_msg_recv(p->ep[0], p->peer[0], 1, FULL, in, 8, &r));
+    GIVES(WEFT_PENDING, weft_msg_recv(p->ep[0], NULL, 1, FULL, in, 8, &any));
+    pair_quiet(p);
+    GIVES(WEFT_EBUSY, weft_peer_close(p->peer[0]));
+    GIVES(WEFT_PENDING, (enum weft_status)s.status);
+    pair_close_end(p, 1);
+    UNTIL(p, s.status != WEFT_PENDING && r.status != WEFT_PENDING);
+    GIVES(WEFT_ECLOSED, (enum weft_status)s.status);
+    GIVES(WEFT_ECLOSED, (enum weft_status)r.status);
+    GIVES(WEFT_PENDING, (enum weft_status)any.status);
+    GIVES(WEFT_ECLOSED, weft_msg_recv(p->ep[0], p->peer[0], 1, FULL, in, 8, &r));
+    GIVES(WEFT_ECLOSED, weft_msg_send(p->peer[0], 1, in, 8, NULL));
+    pair_close_end(p, 0);
+    GIVES(WEFT_ECANCELED, (enum weft_status)any.status);
+    free(out);
+}
+
+static void refusing_handler(const struct weft_am *am)
+{
+    struct pair *p = am->arg;
+    struct weft_op op = {0};
+    struct weft_msg_info info;
+    char b[8] = {0};
+    EXPECT(weft_msg_send(p->peer[1], 1, b, 8, NULL) == WEFT_ECONTEXT);
+    EXPECT(weft_msg_recv(p->ep[1], NULL, 1, FULL, b, 8, &op) == WEFT_ECONTEXT);
+    EXPECT(weft_msg_probe(p->ep[1], NULL, 1, FULL, &info) == WEFT_ECONTEXT);
+    EXPECT(weft_op_wait(p->ep[1], &op, 0) == WEFT_ECONTEXT);
+    p->test = p;
+}
+
+void test_msg_refused(void **state)
+{
+    struct pair *p = *state;
+    struct weft_op op = {0};
+    struct weft_msg_info info;
+    struct weft_msg *msg;
+    struct iovec many[WEFT_IOV_MAX + 1] = {{0}};
+    char b[8] = {0};
+    static char large[40000];
+    GIVES(WEFT_EINVAL, weft_msg_send(NULL, 1, b, 8, NULL));
+    GIVES(WEFT_EINVAL, weft_msg_send(p->peer[0], 1, NULL, 8, NULL));
+    GIVES(WEFT_EINVAL, weft_msg_send(p->peer[0], 1, large, sizeof large, NULL));
+    GIVES(WEFT_EINVAL, weft_msg_send(p->peer[0], 1, b, SIZE_MAX, &op));
+    GIVES(WEFT_EINVAL, weft_msg_sendv(p->peer[0], 1, many, WEFT_IOV_MAX + 1, &op));
+    GIVES(WEFT_EINVAL, weft_msg_sendv(p->peer[0], 1, NULL, 1, &op));
+    GIVES(WEFT_EINVAL, weft_msg_recv(NULL, NULL, 1, FULL, b, 8, &op));
+    GIVES(WEFT_EINVAL, weft_msg_recv(p->ep[1], NULL, 1, FULL, NULL, 8, &op));
+    GIVES(WEFT_EINVAL, weft_msg_recv(p->ep[1], NULL, 1, FULL, b, 8, NULL));
+    if (p->setup->eps == 2)
+        GIVES(WEFT_EINVAL, weft_msg_recv(p->ep[1], p->peer[0], 1, FULL, b, 8, &op));
+    GIVES(WEFT_EINVAL, weft_msg_recvv(p->ep[1], NULL, 1, FULL, many, WEFT_IOV_MAX + 1, &op));
+    GIVES(WEFT_EINVAL, weft_msg_probe(p->ep[1], NULL, 1, FULL, NULL));
+    GIVES(WEFT_EINVAL, weft_msg_claim(p->ep[1], NULL, 1, FULL, &info, NULL));
+    GIVES(WEFT_EINVAL, weft_msg_take(p->ep[1], NULL, b, 8, &op));
+    GIVES(WEFT_EINVAL, weft_op_wait(NULL, &op, 0));
+    GIVES(WEFT_EINVAL, weft_op_wait(p->ep[0], NULL, 0));
+    GIVES(WEFT_OK, weft_op_wait(p->ep[0], &op, 0));
+    (void)msg;
+    pair_register(p, 1, refusing_handler);
+    OK(request_wait(p, 0, 1, NULL, 0, NULL, 0, 0));
+    UNTIL(p, p->test);
+    pair_quiet(p);
+    GIVES(WEFT_AGAIN, weft_msg_probe(p->ep[1], NULL, 0, 0, &info));
+}
+
+/* Fails when: tens of thousands in flight, in both directions and beyond what the
+ * rings hold, get stuck, or one is lost. */
+void test_msg_many(void **state)
+{
+    enum { N = 30000 };
+    struct pair *p = *state;
+    struct weft_op *s = calloc(2 * N, sizeof *s), *r = calloc(2 * N, sizeof *r);
+    uint64_t *out = malloc(2 * N * 1000), *in = calloc(2 * N, 1000);
+    size_t words = 125;
+    for (size_t i = 0; i < N; i++)
+        for (size_t end = 0; end < 2; end++) {
+            size_t k = 2 * i + end;
+            if (p->setup->eps == 1 && end)
+                continue;
+            out[k * words] = out[k * words + 124] = k;
+            if (weft_msg_send(p->peer[end], end, &out[k * words], k % 5 ? 8 : 1000, &s[k]) < 0)
+                fail();
+        }
+    for (size_t i = 0; i < N; i++)
+        for (size_t end = 0; end < 2; end++) {
+            size_t k = 2 * i + end;
+            if (p->setup->eps == 1 && end)
+                continue;
+            if (weft_msg_recv(p->ep[other(p, (int)end)], NULL, end, FULL, &in[k * words], 1000,
+                              &r[k]) < 0)
+                fail();
+        }
+    for (size_t k = 0; k < 2 * N; k++) {
+        if (p->setup->eps == 1 && k % 2)
+            continue;
+        UNTIL(p, r[k].status != WEFT_PENDING && s[k].status != WEFT_PENDING);
+        GIVES(WEFT_OK, (enum weft_status)r[k].status);
+        assert_int_equal(r[k].len, k % 5 ? 8 : 1000);
+        assert_int_equal(in[k * words + (k % 5 ? 0 : 124)], k);
+    }
+    free(s);
+    free(r);
+    free(out);
+    free(in);
+}

@@ -1,0 +1,430 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Operations on regions that may not be mapped: registered memory, and all
+ * memory with WEFT_SHM_MAP=0. Each test takes any way that is right, the paths
+ * test says which it must have been. */
+#include "contract.h"
+
+#define RW (WEFT_REMOTE_READ | WEFT_REMOTE_WRITE)
+
+struct region {
+    struct weft_mr *mr;
+    struct weft_remote *r;
+    unsigned char *base, *own; /* own: malloc'd */
+};
+
+/* Of end 1, opened by end 0; [own]: the caller's memory, else Weft's. */
+static struct region region_of(struct pair *p, size_t len, unsigned access, int own)
+{
+    unsigned char key[WEFT_KEY_MAX];
+    size_t key_len = sizeof key;
+    struct region g = {0};
+    if (own) {
+        g.own = calloc(1, len + 64);
+        assert_non_null(g.own);
+        g.base = g.own + (64 - ((uintptr_t)g.own & 63)) % 64;
+        OK(weft_mr_register(p->ctx[1], g.base, len, WEFT_MEM_HOST, access, &g.mr));
+    } else {
+        OK(weft_mem_alloc(p->ctx[1], len, access, &g.mr));
+        g.base = weft_mr_base(g.mr);
+    }
+    assert_ptr_equal(weft_mr_base(g.mr), g.base);
+    assert_int_equal(weft_mr_length(g.mr), len);
+    OK(weft_mr_key(g.mr, key, &key_len));
+    OK(weft_remote_open(p->peer[0], key, key_len, &g.r));
+    if (own)
+        assert_null(g.r->base);
+    return g;
+}
+
+static void region_end(struct region *g)
+{
+    OK(weft_remote_close(g->r));
+    if (g->mr)
+        OK(weft_mr_close(g->mr));
+    free(g->own);
+}
+
+/* Fails when: a byte lands beside its place or is not moved, on any way, whole or
+ * in pieces of local memory. */
+void test_op_contents(void **state)
+{
+    static const size_t sizes[] = {1, 8, 33, 511, 512, 4032, 4033, 20000, 1048576, 2500001};
+    struct pair *p = *state;
+    unsigned char *local = malloc(2500100);
+    for (int own = 0; own < 2; own++)
+        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+            for (int cut = 0; cut < 2; cut++) {
+                size_t n = sizes[i], half = n / 3;
+                struct region g = region_of(p, n + 16, RW, own);
+                struct iovec iov[3] = {{local, half}, {local + half, 0}, {local + half, n - half}};
+                struct weft_op op = {0};
+                uint64_t id = i * 4 + (unsigned)own * 2 + (unsigned)cut;
+                memset(g.base, 0xaa, n + 16);
+                test_fill(local, n, id);
+                GIVES(WEFT_OK, op_end(p, &op,
+                                      cut ? weft_putv(g.r, 8, iov, 3, &op)
+                                          : weft_put(g.r, 8, local, n, &op)));
+                assert_true(test_same(g.base + 8, n, id));
+                assert_int_equal(g.base[7], 0xaa);
+                assert_int_equal(g.base[8 + n], 0xaa);
+                memset(local, 0xbb, n + 8);
+                memset(&op, 0, sizeof op);
+                GIVES(WEFT_OK, op_end(p, &op,
+                                      cut ? weft_getv(g.r, 8, iov, 3, &op)
+                                          : weft_get(g.r, 8, local, n, &op)));
+                assert_true(test_same(local, n, id));
+                assert_int_equal(local[n], 0xbb);
+                region_end(&g);
+            }
+    free(local);
+}
+
+static uint64_t model(uint64_t old, unsigned operation, unsigned type, uint64_t v, uint64_t cmp)
+{
+    uint64_t m = type <= WEFT_I64 ? ~UINT64_C(0) : UINT32_MAX;
+    int less = type == WEFT_U64   ? v < old
+               : type == WEFT_I64 ? (int64_t)v < (int64_t)old
+               : type == WEFT_U32 ? (uint32_t)v < (uint32_t)old
+                                  : (int32_t)(uint32_t)v < (int32_t)(uint32_t)old;
+    int same = ((v ^ old) & m) == 0;
+    switch (operation) {
+    case WEFT_ATOMIC_ADD: return (old + v) & m;
+    case WEFT_ATOMIC_AND: return old & v & m;
+    case WEFT_ATOMIC_OR: return (old | v) & m;
+    case WEFT_ATOMIC_XOR: return (old ^ v) & m;
+    case WEFT_ATOMIC_MIN: return (less ? v : old) & m;
+    case WEFT_ATOMIC_MAX: return (less || same ? old : v) & m;
+    case WEFT_ATOMIC_SWAP: return v & m;
+    default: return (((old ^ cmp) & m) == 0 ? v : old) & m;
+    }
+}
+
+/* Fails when: an operation computes something else, touches its neighbour, or
+ * fetches a value that was not there; each width, sign and way. */
+void test_op_atomics(void **state)
+{
+    struct pair *p = *state;
+    uint64_t seed = test_seed();
+    for (int own = 0; own < 2; own++) {
+        struct region g = region_of(p, 64, RW, own);
+        for (unsigned i = 0; i < 3000; i++) {
+            unsigned operation = i % 8, type = i / 8 % 4, size = type <= WEFT_I64 ? 8 : 4;
+            uint64_t shift = test_rand(&seed) % 64, old = test_rand(&seed) >> shift;
+            uint64_t v = test_rand(&seed) >> shift, want, got = 0x5555;
+            uint64_t cmp = test_rand(&seed) & 1 ? old : v, at = 8 + 4 * (size == 4 && (i & 1));
+            struct weft_op op = {0};
+            uint64_t m = size == 8 ? ~UINT64_C(0) : UINT32_MAX;
+            int fetch = i % 3 != 0;
+            old &= m;
+            want = model(old, operation, type, v, cmp);
+            memset(g.base, 0x77, 64);
+            memcpy(g.base + at, &old, size);
+            GIVES(WEFT_OK,
+                  op_end(p, &op,
+                         weft_atomic(g.r, at, operation, type, v, cmp, fetch ? &got : NULL, &op)));
+            assert_memory_equal(g.base + at, &want, size);
+            assert_int_equal(g.base[at - 1], 0x77);
+            assert_int_equal(g.base[at + size], 0x77);
+            if (!fetch)
+                assert_int_equal(got, 0x5555);
+            else if (type == WEFT_I32)
+                assert_true(got == (uint64_t)(int64_t)(int32_t)(uint32_t)old);
+            else
+                assert_true(got == old);
+        }
+        region_end(&g);
+    }
+}
+
+/* Fails when: adds of both ends to one word, mapped or by message, lose one. */
+void test_op_atomic_sum(void **state)
+{
+    enum { N = 20000 };
+    struct pair *p = *state;
+    struct region g = region_of(p, 64, RW, 1);
+    uint64_t *word = (uint64_t *)(void *)g.base;
+    for (int i = 0; i < N; i++) {
+        struct weft_op op = {0};
+        enum weft_status s = WEFT_AGAIN;
+        while (s == WEFT_AGAIN) {
+            s = weft_atomic(g.r, 0, WEFT_ATOMIC_ADD, WEFT_U64, 3, 0, NULL, NULL);
+            if (s == WEFT_AGAIN)
+                pair_poll(p);
+        }
+        assert_true(s == WEFT_OK || s == WEFT_PENDING);
+        (void)op;
+        __atomic_fetch_add(word, 5, __ATOMIC_RELAXED);
+    }
+    UNTIL(p, weft_flush(p->peer[0], NULL) == WEFT_OK);
+    assert_int_equal(*word, 8 * N);
+    region_end(&g);
+}
+
+/* Fails when: the word is seen before all of the data, whichever of the two
+ * regions is mapped. */
+void test_op_signal(void **state)
+{
+    struct pair *p = *state;
+    unsigned char *local = malloc(300000);
+    for (int owns = 0; owns < 4; owns++) {
+        struct region data = region_of(p, 300000, RW, owns & 1);
+        struct region word = region_of(p, 64, RW, owns >> 1);
+        uint64_t *w = (uint64_t *)(void *)word.base;
+        for (uint64_t i = 1; i <= 60; i++) {
+            size_t n = i % 4 ? test_mix(i) % 6000 : test_mix(i) % 300000;
+            struct weft_op op = {0};
+            enum weft_status s;
+            test_fill(local, n, i);
+            s = weft_put_signal(data.r, 0, local, n, word.r, 8, i % 2 ? i : 1,
+                                i % 2 ? WEFT_SIGNAL_SET : WEFT_SIGNAL_ADD, &op);
+            assert_true(s == WEFT_OK || s == WEFT_PENDING);
+            while (__atomic_load_n(w + 1, __ATOMIC_ACQUIRE) != i)
+                pair_poll(p);
+            assert_true(test_same(data.base, n, i));
+            GIVES(WEFT_OK, op_end(p, &op, s));
+        }
+        region_end(&data);
+        region_end(&word);
+    }
+    free(local);
+}
+
+static struct {
+    int runs, replies;
+    const unsigned char *base;
+    size_t len;
+    uint64_t id;
+} longs;
+
+static void on_long(const struct weft_am *am)
+{
+    EXPECT(am->data == longs.base && am->long_len == longs.len);
+    EXPECT(am->len == longs.len && am->nargs == 3 && am->args[2] == 30);
+    EXPECT(test_same(am->data, longs.len, longs.id));
+    if (am->can_reply)
+        EXPECT(weft_am_reply(am, 6, am->args, 1, "abcdefgh", 8) == WEFT_OK);
+    longs.runs++;
+}
+
+static void on_long_reply(const struct weft_am *am)
+{
+    EXPECT(am->is_reply && am->args[0] == 10 && am->len == 8);
+    EXPECT(am->long_len == 0);
+    longs.replies++;
+}
+
+/* Fails when: the handler runs before its bytes are there, or twice, or not. */
+void test_op_long(void **state)
+{
+    static const size_t lens[] = {0, 5, 4000, 70000, 2100000};
+    static const uint32_t args[3] = {10, 20, 30};
+    struct pair *p = *state;
+    unsigned char *local = malloc(2100000);
+    pair_register(p, 5, on_long);
+    pair_register(p, 6, on_long_reply);
+    memset(&longs, 0, sizeof longs);
+    for (int own = 0; own < 2; own++) {
+        struct region g = region_of(p, 2200000, RW, own);
+        for (size_t i = 0; i < 5; i++) {
+            struct weft_op op = {0};
+            enum weft_status s;
+            test_fill(local, lens[i], i);
+            longs.base = g.base + 64;
+            longs.len = lens[i];
+            longs.id = i;
+            s = weft_am_long(g.r, 64, local, lens[i], 5, args, 3, i % 2 ? 9 : 0, &op);
+            GIVES(WEFT_OK, op_end(p, &op, s));
+            UNTIL(p, longs.runs == (int)i + 1 + 5 * own);
+        }
+        UNTIL(p, longs.replies == 2 + 2 * own);
+        GIVES(WEFT_ERANGE, weft_am_long(g.r, 1, local, 2200000, 5, args, 3, 0, NULL));
+        GIVES(WEFT_EINVAL, weft_am_long(g.r, 0, local, 8, 240, args, 3, 0, NULL));
+        GIVES(WEFT_EINVAL, weft_am_long(g.r, 0, local, 8, 5, NULL, 3, 0, NULL));
+        GIVES(WEFT_EINVAL, weft_am_long(g.r, 0, local, 8, 5, args, 17, 0, NULL));
+        GIVES(WEFT_EINVAL, weft_am_long(NULL, 0, local, 8, 5, args, 3, 0, NULL));
+        GIVES(WEFT_EMSGSIZE, weft_am_long(g.r, 0, local, 8, 5, args, 3, 1 << 20, NULL));
+        region_end(&g);
+    }
+    pair_quiet(p);
+    assert_int_equal(longs.runs, 10);
+    free(local);
+}
+
+/* Fails when: rights, range or alignment are not checked on the ways by message. */
+void test_op_rights(void **state)
+{
+    struct pair *p = *state;
+    unsigned char b[16] = {0};
+    uint64_t got;
+    struct weft_mr *mr;
+    GIVES(WEFT_EMEMTYPE, weft_mr_register(p->ctx[0], b, 16, WEFT_MEM_CUDA, RW, &mr));
+    GIVES(WEFT_EMEMTYPE, weft_mr_register(p->ctx[0], b, 16, WEFT_MEM_ROCM, RW, &mr));
+    GIVES(WEFT_EMEMTYPE, weft_mr_register(p->ctx[0], b, 16, WEFT_MEM_DMABUF, RW, &mr));
+    GIVES(WEFT_EINVAL, weft_mr_register(p->ctx[0], b, 16, 99, RW, &mr));
+    GIVES(WEFT_EINVAL, weft_mr_register(p->ctx[0], NULL, 16, 0, RW, &mr));
+    GIVES(WEFT_EINVAL, weft_mr_register(p->ctx[0], b, 0, 0, RW, &mr));
+    GIVES(WEFT_EINVAL, weft_mr_register(p->ctx[0], b, SIZE_MAX, 0, RW, &mr));
+    GIVES(WEFT_EINVAL, weft_mr_register(p->ctx[0], b, 16, 0, 4, &mr));
+    GIVES(WEFT_EINVAL, weft_mr_register(p->ctx[0], b, 16, 0, RW, NULL));
+    GIVES(WEFT_EINVAL, weft_mr_register(NULL, b, 16, 0, RW, &mr));
+    for (int own = 0; own < 2; own++) {
+        struct region ro = region_of(p, 64, WEFT_REMOTE_READ, own);
+        struct region wo = region_of(p, 64, WEFT_REMOTE_WRITE, own);
+        struct weft_op op = {0};
+        struct iovec one = {b, 16};
+        GIVES(WEFT_EACCESS, weft_put(ro.r, 0, b, 8, &op));
+        GIVES(WEFT_EACCESS, weft_putv(ro.r, 0, &one, 1, &op));
+        GIVES(WEFT_EACCESS, weft_atomic(ro.r, 0, WEFT_ATOMIC_ADD, WEFT_U64, 1, 0, NULL, &op));
+        GIVES(WEFT_EACCESS, weft_am_long(ro.r, 0, b, 8, 1, NULL, 0, 0, &op));
+        GIVES(WEFT_EACCESS, weft_put_signal(ro.r, 0, b, 8, wo.r, 0, 1, 0, &op));
+        GIVES(WEFT_EACCESS, weft_put_signal(wo.r, 0, b, 8, ro.r, 0, 1, 0, &op));
+        GIVES(WEFT_EACCESS, weft_get(wo.r, 0, b, 8, &op));
+        GIVES(WEFT_EACCESS, weft_getv(wo.r, 0, &one, 1, &op));
+        GIVES(WEFT_EACCESS, weft_atomic(wo.r, 0, WEFT_ATOMIC_ADD, WEFT_U64, 1, 0, &got, &op));
+        GIVES(WEFT_OK,
+              op_end(p, &op, weft_atomic(wo.r, 0, WEFT_ATOMIC_ADD, WEFT_U64, 1, 0, NULL, &op)));
+        GIVES(WEFT_ERANGE, weft_put(wo.r, 57, b, 8, &op));
+        GIVES(WEFT_ERANGE, weft_putv(wo.r, 49, &one, 1, &op));
+        GIVES(WEFT_ERANGE, weft_get(ro.r, UINT64_MAX, b, 2, &op));
+        GIVES(WEFT_ERANGE, weft_atomic(wo.r, 64, WEFT_ATOMIC_ADD, WEFT_U64, 1, 0, NULL, &op));
+        GIVES(WEFT_EINVAL, weft_atomic(wo.r, 4, WEFT_ATOMIC_ADD, WEFT_U64, 1, 0, NULL, &op));
+        GIVES(WEFT_EINVAL, weft_atomic(wo.r, 0, 8, WEFT_U64, 1, 0, NULL, &op));
+        GIVES(WEFT_EINVAL, weft_atomic(wo.r, 0, WEFT_ATOMIC_ADD, 4, 1, 0, NULL, &op));
+        GIVES(WEFT_EINVAL, weft_putv(wo.r, 0, NULL, 1, &op));
+        GIVES(WEFT_EINVAL, weft_getv(NULL, 0, &one, 1, &op));
+        region_end(&ro);
+        region_end(&wo);
+    }
+}
+
+/* Fails when: an operation on a region that its owner closed succeeds or hangs,
+ * whether it was started before or after. */
+void test_op_region_closed(void **state)
+{
+    struct pair *p = *state;
+    unsigned char *local = calloc(1, 200000);
+    for (int own = 0; own < 2; own++) {
+        struct region g = region_of(p, 200000, RW, own);
+        struct weft_op put = {0}, get = {0}, add = {0};
+        enum weft_status s = weft_put(g.r, 0, local, 200000, &put);
+        enum weft_status q = weft_atomic(g.r, 0, WEFT_ATOMIC_ADD, WEFT_U64, 1, 0, NULL, &add);
+        OK(weft_mr_close(g.mr));
+        g.mr = NULL;
+        GIVES(s == WEFT_OK ? WEFT_OK : WEFT_EKEY, op_end(p, &put, s));
+        GIVES(q == WEFT_OK ? WEFT_OK : WEFT_EKEY, op_end(p, &add, q));
+        GIVES(WEFT_EKEY, weft_put(g.r, 0, local, 8, &put));
+        GIVES(WEFT_EKEY, weft_get(g.r, 0, local, 8, &get));
+        GIVES(WEFT_EKEY, weft_atomic(g.r, 0, WEFT_ATOMIC_ADD, WEFT_U64, 1, 0, NULL, &add));
+        GIVES(WEFT_EKEY, weft_am_long(g.r, 0, local, 8, 1, NULL, 0, 0, &put));
+        region_end(&g);
+    }
+    free(local);
+}
+
+/* Fails when: a flush ends before what was started ahead of it, or hides a failure
+ * of an operation without op. */
+void test_op_flush(void **state)
+{
+    struct pair *p = *state;
+    unsigned char *local = malloc(100000);
+    struct region g = region_of(p, 100000, RW, 1);
+    struct weft_op put = {0}, flush = {0};
+    enum weft_status s, f;
+    OK(weft_flush(p->peer[0], &flush));
+    test_fill(local, 100000, 1);
+    s = weft_put(g.r, 0, local, 100000, &put);
+    f = weft_flush(p->peer[0], &flush);
+    GIVES(WEFT_OK, op_end(p, &flush, f));
+    assert_true(s == WEFT_OK || put.status == WEFT_OK);
+    assert_true(test_same(g.base, 100000, 1));
+    s = weft_put(g.r, 0, local, 50000, NULL); /* nobody sees it fail but the flush */
+    if (s == WEFT_PENDING) {
+        OK(weft_mr_close(g.mr));
+        g.mr = NULL;
+        f = weft_flush(p->peer[0], &flush);
+        GIVES(WEFT_EKEY, op_end(p, &flush, f));
+        OK(weft_flush(p->peer[0], NULL));
+    }
+    region_end(&g);
+    free(local);
+}
+
+/* Fails when: 65,535 operations in flight get stuck or are refused. */
+void test_op_many(void **state)
+{
+    enum { N = 65535 };
+    struct pair *p = *state;
+    struct region g = region_of(p, 8 * N, RW, 1);
+    struct weft_op *op = calloc(N, sizeof *op);
+    uint64_t *local = malloc(8 * N), *back = calloc(N, 8);
+    for (size_t i = 0; i < N; i++) {
+        local[i] = test_mix(i);
+        if (weft_put(g.r, 8 * i, &local[i], 8, &op[i]) < 0)
+            fail();
+    }
+    for (size_t i = 0; i < N; i++)
+        UNTIL(p, op[i].status != WEFT_PENDING);
+    assert_memory_equal(g.base, local, 8 * N);
+    memset(op, 0, N * sizeof *op);
+    for (size_t i = 0; i < N; i++)
+        if (weft_get(g.r, 8 * i, &back[i], 8, &op[i]) < 0)
+            fail();
+    for (size_t i = 0; i < N; i++)
+        UNTIL(p, op[i].status != WEFT_PENDING);
+    assert_memory_equal(back, local, 8 * N);
+    region_end(&g);
+    free(op);
+    free(local);
+    free(back);
+}
+
+/* Fails when: what weft_path_of tells is not what the counters say was done. */
+void test_op_paths(void **state)
+{
+    struct pair *p = *state;
+    unsigned char *local = calloc(1, 50000);
+    struct weft_path path;
+    for (int own = 0; own < 2; own++) {
+        struct region g = region_of(p, 50000, RW, own);
+        for (size_t n = 8; n <= 50000; n *= 18) {
+            static const char *const names[] = {"PUT_PULL", "PUT_PIECES", "GET_PULL", "GET_PIECES"};
+            uint64_t before[4];
+            struct weft_op op = {0};
+            for (unsigned kind = WEFT_OP_PUT; kind <= WEFT_OP_GET; kind++) {
+                int get = kind == WEFT_OP_GET;
+                OK(weft_path_of(p->peer[0], kind, g.r, n, &path));
+                assert_int_equal(path.inlined, g.r->base != NULL);
+                for (int i = 0; i < 4; i++)
+                    before[i] = pair_stat(p, names[i]);
+                memset(&op, 0, sizeof op);
+                GIVES(WEFT_OK, op_end(p, &op,
+                                      get ? weft_get(g.r, 0, local, n, &op)
+                                          : weft_put(g.r, 0, local, n, &op)));
+                pair_quiet(p);
+                for (int i = 0; i < 4; i++)
+                    assert_int_equal(pair_stat(p, names[i]) - before[i],
+                                     i / 2 == get &&
+                                         !strcmp(path.protocol, i % 2 ? "pieces" : "pull"));
+            }
+        }
+        region_end(&g);
+    }
+    for (size_t n = 8; n <= 50000; n *= 18) {
+        uint64_t eager = pair_stat(p, "MSG_EAGER"), pull = pair_stat(p, "MSG_PULL");
+        struct weft_op s = {0}, r = {0};
+        enum weft_status started;
+        OK(weft_path_of(p->peer[0], WEFT_OP_MSG, NULL, n, &path));
+        GIVES(WEFT_PENDING, weft_msg_recv(p->ep[1], NULL, 0, 0, local, n, &r));
+        started = weft_msg_send(p->peer[0], 1, local + 25000 * (n < 25000), n, &s);
+        GIVES(WEFT_OK, op_end(p, &r, WEFT_PENDING));
+        GIVES(WEFT_OK, op_end(p, &s, started));
+        pair_quiet(p);
+        assert_int_equal(pair_stat(p, "MSG_EAGER") - eager, !strcmp(path.protocol, "eager"));
+        assert_int_equal(pair_stat(p, "MSG_PULL") - pull, !strcmp(path.protocol, "pull"));
+    }
+    GIVES(WEFT_EINVAL, weft_path_of(NULL, WEFT_OP_AM, NULL, 8, &path));
+    GIVES(WEFT_EINVAL, weft_path_of(p->peer[0], WEFT_OP_PUT, NULL, 8, &path));
+    GIVES(WEFT_EINVAL, weft_path_of(p->peer[0], 99, NULL, 8, &path));
+    GIVES(WEFT_EMSGSIZE, weft_path_of(p->peer[0], WEFT_OP_AM, NULL, 1 << 20, &path));
+    free(local);
+}
