@@ -5,6 +5,7 @@
  * OFFER so, if it could be copied at once). */
 #include <stdlib.h>
 
+#include "base/hook.h"
 #include "base/log.h"
 #include "base/probe.h"
 #include "config/config.h"
@@ -83,6 +84,7 @@ static enum weft_status push_offer(struct wf_entry *e)
     status = request(e->peer, WF_OWN_OFFER, args, 5, places, e->mem.n * sizeof(struct place), 1);
     if (status != WEFT_OK)
         return status;
+    WF_HOOK("msg.offered");
     e->unanswered++;
     return WEFT_PENDING;
 }

@@ -8,6 +8,7 @@
 #include <sys/uio.h>
 #include <string.h>
 
+#include "base/hook.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "config/config.h"
@@ -46,6 +47,7 @@ enum weft_status wf_shm_pull(struct wf_tpeer *tpeer, void *dst, uint64_t src, si
         return WEFT_EUNREACH;
     if (wf_pidfd_ended(fd))
         return WEFT_EPEER;
+    WF_HOOK("pull.begin");
     got = process_vm_readv(pid, &here, 1, &there, 1, 0);
     if (got >= 0 && (size_t)got != len) {
         errno = EFAULT;
@@ -55,5 +57,6 @@ enum weft_status wf_shm_pull(struct wf_tpeer *tpeer, void *dst, uint64_t src, si
         return WEFT_EPEER; /* its memory goes before its pidfd tells */
     if (got < 0)
         return pull_failed(errno, pid);
+    WF_HOOK("pull.end");
     return wf_pidfd_ended(fd) ? WEFT_EPEER : WEFT_OK;
 }

@@ -16,7 +16,8 @@
 #define KILL_LABELS                                                                                \
     "send.payload", "send.header", "send.data", "send.published", "send.wake", "reply.header",     \
         "reply.data", "reply.published", "reply.wake", "head.store", "connect.ring", "arm.said",   \
-        "region.closed", "put.copy", "get.copy", "signal.store"
+        "region.closed", "put.copy", "get.copy", "signal.store", "msg.offered", "pull.begin",      \
+        "pull.end"
 
 /* How a survivor learns of the death: every way there is. */
 enum kill_seen {
@@ -27,11 +28,12 @@ enum kill_seen {
     KILL_SEEN_SIGNAL,
     KILL_SEEN_FLUSH,
     KILL_SEEN_BARRIER,
+    KILL_SEEN_MSG, /* a tagged message to it ended */
     KILL_SEEN
 };
 #define KILL_SEEN_NAMES                                                                            \
     "peer_down", "weft_am_request", "weft_put", "weft_get", "weft_put_signal", "weft_flush",       \
-        "weft_job_barrier"
+        "weft_job_barrier", "weft_msg_send"
 
 enum kill_phase {
     KILL_ABSENT,

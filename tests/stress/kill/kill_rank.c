@@ -18,6 +18,7 @@
 static int point(const char *label);
 #define WEFT_TEST_POINT_(label) ((void)point(label))
 #include <weft/job.h>
+#include <weft/msg.h>
 
 #include "base/clock.h"
 #include "base/hook.h"
@@ -44,6 +45,9 @@ static struct weft_job *job;
 static struct weft_ep *ep;
 static struct weft_mr *mr;
 static struct weft_remote *remotes[KILL_RANKS];
+static struct weft_mr *private_mr; /* registered memory, each rank's part its own to write */
+static unsigned char private_memory[KILL_RANKS * PART];
+static struct weft_remote *privates[KILL_RANKS];
 static unsigned char addresses[KILL_RANKS][WEFT_ADDR_MAX];
 static int me;
 static int dead = -1; /* the rank that some call or callback said has died */
@@ -70,6 +74,7 @@ __attribute__((noreturn, format(printf, 1, 2))) static void fail(const char *fmt
     va_start(args, fmt);
     vsnprintf(mine->fail, sizeof mine->fail, fmt, args);
     va_end(args);
+    fprintf(stderr, "kill_rank %d: %s\n", me, mine->fail); /* all ranks': one failure brings more */
     _exit(1);
 }
 
@@ -90,7 +95,7 @@ static bool heed(int rank, enum weft_status status, enum kill_seen how)
     static const char *const names[] = {KILL_SEEN_NAMES};
     if (status == WEFT_EPEER)
         saw(rank, how);
-    else if (status != WEFT_OK && status != WEFT_AGAIN)
+    else if (status != WEFT_OK && status != WEFT_AGAIN && status != WEFT_PENDING)
         fail("%s for rank %d: %s", names[how], rank, weft_status_name(status));
     return status == WEFT_OK;
 }
@@ -225,6 +230,167 @@ static bool put_signal(int to)
     return true;
 }
 
+/* ---- operations in flight ---- */
+
+#define OUTS 8
+#define INS 4
+#define LONGEST 100000
+
+enum out_kind { OUT_MSG, OUT_PUT, OUT_GET };
+
+static struct out {
+    struct weft_op op;
+    int to;
+    enum out_kind kind;
+    bool busy;
+    uint32_t seed;
+    size_t len, at;
+    unsigned char buf[LONGEST];
+} outs[OUTS];
+
+static bool filled[KILL_RANKS]; /* this rank's part of its private memory */
+
+static struct in {
+    struct weft_op op;
+    bool posted;
+    unsigned char buf[LONGEST];
+} ins[INS];
+
+/* The tag of a message: its sender, the seed of its contents. */
+static uint64_t tag_of(uint32_t seed)
+{
+    return (uint64_t)me << 32 | seed;
+}
+
+static void in_check(struct in *in)
+{
+    int from = (int)(in->op.tag >> 32);
+    in->posted = false;
+    if (in->op.status == WEFT_ECANCELED)
+        return;
+    /* Its sender died while it was copied: nothing is promised of the contents. */
+    if (in->op.status == WEFT_EPEER) {
+        saw(from, KILL_SEEN_MSG);
+        return;
+    }
+    if (in->op.status != WEFT_OK || from < 0 || from >= KILL_RANKS)
+        fail("a tagged message from rank %d: %s", from,
+             weft_status_name((enum weft_status)in->op.status));
+    verify(in->buf, in->op.len, (uint32_t)in->op.tag, "a tagged message", from);
+}
+
+static void out_check(struct out *out)
+{
+    out->busy = false;
+    (void)heed(out->to, (enum weft_status)out->op.status, KILL_SEEN_MSG);
+    filled[out->to] |= out->kind == OUT_PUT && out->op.status == WEFT_OK;
+    if (out->kind == OUT_GET && out->op.status == WEFT_OK)
+        verify(out->buf, out->len, out->seed, "a get from private memory", out->to);
+}
+
+/* What completed is looked at, receives are posted again. */
+static void ops_look(bool post)
+{
+    for (int i = 0; i < OUTS; i++)
+        if (outs[i].busy && outs[i].op.status != WEFT_PENDING)
+            out_check(&outs[i]);
+    for (int i = 0; i < INS; i++) {
+        struct in *in = &ins[i];
+        if (in->posted && in->op.status != WEFT_PENDING)
+            in_check(in);
+        while (post && !in->posted) {
+            enum weft_status s;
+            memset(&in->op, 0, sizeof in->op);
+            s = weft_msg_recv(ep, NULL, 0, 0, in->buf, LONGEST, &in->op);
+            in->posted = true;
+            if (s == WEFT_PENDING)
+                break;
+            if (s != WEFT_OK && s != WEFT_EPEER)
+                fail("weft_msg_recv: %s", weft_status_name(s));
+            in_check(in);
+        }
+    }
+}
+
+static bool any_out(int to)
+{
+    for (int i = 0; i < OUTS; i++)
+        if (outs[i].busy && (to < 0 || outs[i].to == to))
+            return true;
+    return false;
+}
+
+static void out_start(struct out *out, int to, enum out_kind kind, size_t len)
+{
+    enum weft_status s = WEFT_OK;
+    memset(&out->op, 0, sizeof out->op);
+    out->to = to;
+    out->kind = kind;
+    out->len = len;
+    out->busy = true;
+    if (kind == OUT_MSG) {
+        out->seed = (uint32_t)wf_rand(&rand_state);
+        fill(out->buf, len, out->seed);
+        s = weft_msg_send(weft_job_peer(job, (unsigned)to), tag_of(out->seed), out->buf, len,
+                          &out->op);
+    } else if (kind == OUT_PUT) {
+        out->seed = (uint32_t)me;
+        fill(out->buf, len, out->seed);
+        s = weft_put(privates[to], part(0), out->buf, len, &out->op);
+    } else {
+        out->seed = (uint32_t)me; /* it always holds the same */
+        s = weft_get(privates[to], part(0), out->buf, len, &out->op);
+    }
+    if (s == WEFT_PENDING)
+        return;
+    out->op.status = s; /* for out_check: a call that ended at once leaves it alone */
+    out_check(out);
+}
+
+static void op_turn(int to)
+{
+    for (int i = 0; i < OUTS; i++)
+        if (!outs[i].busy) {
+            uint32_t kind = below(4);
+            if (kind == 0)
+                out_start(&outs[i], to, OUT_PUT, PART);
+            else if (kind == 1 && filled[to])
+                out_start(&outs[i], to, OUT_GET, 1 + below(PART - 1));
+            else
+                out_start(&outs[i], to, OUT_MSG, below(below(2) ? 64 : LONGEST));
+            return;
+        }
+}
+
+static void say_long(int to)
+{
+    for (int i = 0; i < OUTS; i++)
+        if (!outs[i].busy) {
+            out_start(&outs[i], to, OUT_MSG, LONGEST);
+            return;
+        }
+}
+
+/* Every operation to the dead has ended; those to the living will. */
+static void ops_end(void)
+{
+    uint64_t until = wf_now_ns() + TALK_NS;
+    while (any_out(-1)) {
+        ops_look(true);
+        if (wf_now_ns() > until)
+            fail("operations in flight do not end");
+        rest(REST_NS);
+    }
+}
+
+static void ins_cancel(void)
+{
+    for (int i = 0; i < INS; i++)
+        if (ins[i].posted && weft_msg_cancel(ep, &ins[i].op) != WEFT_OK)
+            fail("a receive cannot be cancelled when all is quiet");
+    ops_look(false);
+}
+
 /* A region that comes and goes, smaller than a page, or larger, or a slab. */
 static void region_turn(void)
 {
@@ -261,7 +427,8 @@ static void endpoint_turn(int to)
 static void step(void)
 {
     int to = (me + 1 + (int)below(KILL_RANKS - 1)) % KILL_RANKS;
-    switch (below(16)) {
+    ops_look(true);
+    switch (below(20)) {
     case 0:
     case 1:
     case 2: (void)request(to, AM_SHORT, below(40), 0); break;
@@ -276,6 +443,10 @@ static void step(void)
     case 11: (void)put_signal(to); break;
     case 12:
     case 13: rest(REST_NS); break;
+    case 16:
+    case 17:
+    case 18:
+    case 19: op_turn(to); break;
     case 14: region_turn(); break;
     case 15:
         if (!below(4))
@@ -324,6 +495,9 @@ static void check_all_say_so(void)
         (void)request(dead, AM_SHORT, 8, 0);
         (void)put_and_get(dead);
         (void)put_signal(dead);
+        if (!any_out(dead))
+            say_long(dead);
+        ops_look(true);
         (void)heed(dead, weft_get(remotes[dead], part(0), (uint64_t[1]){0}, 8, NULL),
                    KILL_SEEN_GET);
         (void)heed(dead, weft_flush(peer, NULL), KILL_SEEN_FLUSH);
@@ -343,8 +517,10 @@ static void talk_to(int to)
         round += request(to, AM_ASK, below(4000), below((uint32_t)weft_am_max(ep) + 1));
         if (!put_and_get(to) || !put_signal(to))
             fail("a put to the living rank %d failed", to);
-        while (unanswered[to] && wf_now_ns() < until)
+        while (unanswered[to] && wf_now_ns() < until) {
             rest(REST_NS);
+            ops_look(true);
+        }
         if (unanswered[to])
             fail("the living rank %d does not answer", to);
     }
@@ -364,12 +540,15 @@ static void talk(void)
     for (int r = 0; r < KILL_RANKS; r++)
         if (r != dead && r != me)
             talk_to(r);
+    ops_end();
     atomic_store(&mine->phase, KILL_TALKED);
     while (!is_everyone_done()) {
         if (wf_now_ns() > until)
             fail("the other survivors are not done talking");
         rest(REST_NS);
+        ops_look(true);
     }
+    ins_cancel();
 }
 
 /* ---- joining, leaving ---- */
@@ -378,6 +557,20 @@ static void must(enum weft_status s, const char *what)
 {
     if (s != WEFT_OK)
         fail("%s: %s", what, weft_status_name(s));
+}
+
+static void privates_open(void)
+{
+    unsigned char key[WEFT_KEY_MAX] = {0}, keys[KILL_RANKS][WEFT_KEY_MAX];
+    size_t len = sizeof key;
+    must(weft_mr_register(weft_job_ctx(job), private_memory, sizeof private_memory, WEFT_MEM_HOST,
+                          WEFT_REMOTE_READ | WEFT_REMOTE_WRITE, &private_mr),
+         "weft_mr_register");
+    must(weft_mr_key(private_mr, key, &len), "weft_mr_key");
+    must(weft_job_allgather(job, key, sizeof key, keys), "weft_job_allgather");
+    for (unsigned r = 0; r < KILL_RANKS; r++)
+        must(weft_remote_open(weft_job_peer(job, r), keys[r], len, &privates[r]),
+             "weft_remote_open");
 }
 
 static void join(void)
@@ -400,12 +593,16 @@ static void join(void)
     must(weft_job_mem_alloc(job, (size_t)KILL_RANKS * PART, WEFT_REMOTE_READ | WEFT_REMOTE_WRITE,
                             &mr, remotes),
          "weft_job_mem_alloc");
+    privates_open();
 }
 
 static void leave(void)
 {
     for (int r = 0; r < KILL_RANKS; r++)
         must(weft_remote_close(remotes[r]), "weft_remote_close");
+    for (int r = 0; r < KILL_RANKS; r++)
+        must(weft_remote_close(privates[r]), "weft_remote_close");
+    must(weft_mr_close(private_mr), "weft_mr_close");
     must(weft_mr_close(mr), "weft_mr_close");
     must(weft_job_close(job), "weft_job_close");
     atomic_store(&mine->phase, KILL_LEFT);
