@@ -43,6 +43,11 @@ static inline void wf_list_append(struct wf_list *head, struct wf_list *item)
     head->prev = item;
 }
 
+static inline void wf_list_prepend(struct wf_list *head, struct wf_list *item)
+{
+    wf_list_append(head->next, item);
+}
+
 static inline void wf_list_remove(struct wf_list *item)
 {
     item->prev->next = item->next;

@@ -81,6 +81,7 @@ struct weft_ep {
     struct wf_address address;
     struct wf_list item;    /* ctx->eps */
     pthread_mutex_t lock;   /* recursive; LOCKED endpoints' */
+    uint32_t eager_max;     /* constant: longest tagged message that is sent whole */
     struct wf_match *match; /* null until the first tagged message or receive */
     struct wf_sources sources;
     struct wf_entries entries;

@@ -136,6 +136,7 @@ enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params 
     ep->ctx = ctx;
     ep->life = ctx->life;
     ep->am_max = (uint32_t)wf_config()->am_max;
+    ep->eager_max = (uint32_t)WF_MIN(wf_config()->msg_eager, ep->am_max);
     ep->peer_down = params ? params->peer_down : NULL;
     ep->arg = params ? params->arg : NULL;
     wf_entries_init(ep);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* All receives are in one list in the order of posting, all messages in one in
- * the order of arrival. While a list is short it is searched as it is. From
- * FEW entries on, and until it is empty again, there are tables beside it:
+ * the order of arrival. The oldest entry is looked at first, and a short list is
+ * searched as it is. From the first search in more than FEW entries that the
+ * oldest does not answer, and until the list is empty again, there are tables
+ * beside it:
  *
  * A class is a pair (mask, source given or any). Its table maps a key (source if
  * given, tag & mask) to a queue of the entries that have it, in order. A receive
@@ -445,12 +447,8 @@ void wf_match_recv_add(struct wf_match *m, struct wf_match_recv *r)
     r->order = m->orders++;
     r->node.queue = NULL;
     entries_add(&m->recvs, &r->all);
-    if (m->recvs_indexed) {
-        if (!recv_index(m, r))
-            recvs_unindex(m);
-    } else if (m->recvs.count >= m->recvs.index_at) {
-        recvs_index(m);
-    }
+    if (m->recvs_indexed && !recv_index(m, r))
+        recvs_unindex(m);
 }
 
 void wf_match_recv_remove(struct wf_match *m, struct wf_match_recv *r)
@@ -464,13 +462,18 @@ void wf_match_recv_remove(struct wf_match *m, struct wf_match_recv *r)
     }
 }
 
+static inline bool recv_matches(const struct wf_match_recv *r, const void *source, uint64_t tag)
+{
+    return !((tag ^ r->tag) & r->mask) && (!r->source || r->source == source);
+}
+
 static struct wf_match_recv *recv_search(struct wf_match *m, const void *source, uint64_t tag)
 {
     wf_list_each(it, &m->recvs.all)
     {
         struct wf_match_recv *r = recv_at(it);
         m->steps++;
-        if (!((tag ^ r->tag) & r->mask) && (!r->source || r->source == source))
+        if (recv_matches(r, source, tag))
             return r;
     }
     return NULL;
@@ -495,6 +498,16 @@ static inline struct wf_match_recv *class_recv(struct wf_match *m, const struct 
 struct wf_match_recv *wf_match_recv_find(struct wf_match *m, const void *source, uint64_t tag)
 {
     struct wf_match_recv *best = NULL;
+    if (!m->recvs.count)
+        return NULL;
+    /* The oldest of all, if it matches, is who is looked for: messages that come as
+     * they are waited for never need a table. */
+    if (recv_matches(recv_at(m->recvs.all.next), source, tag)) {
+        m->steps++;
+        return recv_at(m->recvs.all.next);
+    }
+    if (!m->recvs_indexed && m->recvs.count >= m->recvs.index_at)
+        recvs_index(m);
     if (!m->recvs_indexed)
         return recv_search(m, source, tag);
     wf_list_each(it, &m->busy)

@@ -121,8 +121,9 @@ enum weft_status wf_msg_push(struct wf_entry *e)
     }
 }
 
-static enum weft_status send_checked(struct weft_peer *peer, uint64_t tag, const struct iovec *iov,
-                                     unsigned count, size_t len, struct weft_op *op)
+/* By an entry: what is too long, in pieces, or has to wait. */
+static enum weft_status send_later(struct weft_peer *peer, uint64_t tag, const struct iovec *iov,
+                                   unsigned count, size_t len, struct weft_op *op)
 {
     struct weft_ep *ep = peer->ep;
     bool whole = wf_path_msg(peer, len) == WF_PATH_WHOLE;
@@ -130,31 +131,21 @@ static enum weft_status send_checked(struct weft_peer *peer, uint64_t tag, const
     struct wf_entry *e;
     if (!whole && !op)
         return WEFT_EINVAL;
-    wf_ep_count(ep, whole ? WF_STAT_MSG_EAGER : WF_STAT_MSG_RNDV, 1);
-    if (whole && count <= 1 && !(peer->flow && !wf_list_empty(&peer->flow->queue))) {
-        uint32_t args[2] = {LO(tag), HI(tag)};
-        status = request(peer, WF_OWN_MSG, args, 2, len ? iov->iov_base : NULL, len, 0);
-        if (status == WEFT_OK)
-            wf_ep_count(ep, WF_STAT_COPIED_BYTES, len);
-        if (status != WEFT_AGAIN || !op)
-            goto out;
-    }
     e = wf_entry_new(ep, peer, whole ? WF_KIND_SEND : WF_KIND_OFFER, op, true, &status);
     if (!e)
-        goto out;
+        return status;
     e->u.send.tag = tag;
     e->len = len;
     status = wf_iov_set(&e->mem, iov, count);
     if (status != WEFT_OK) {
         wf_entry_free(e);
-        goto out;
+        return status;
     }
     status = wf_entry_start(e, wf_msg_push);
-    if (whole && status >= 0 && status != WEFT_AGAIN)
-        wf_ep_count(ep, WF_STAT_COPIED_BYTES, len);
-out:
-    if (status < 0 || status == WEFT_AGAIN)
-        wf_ep_count(ep, whole ? WF_STAT_MSG_EAGER : WF_STAT_MSG_RNDV, (uint64_t)-1);
+    if (status == WEFT_OK || status == WEFT_PENDING) {
+        wf_ep_count(ep, whole ? WF_STAT_MSG_EAGER : WF_STAT_MSG_RNDV, 1);
+        wf_ep_count(ep, WF_STAT_COPIED_BYTES, whole ? len : 0);
+    }
     return status;
 }
 
@@ -168,20 +159,38 @@ enum weft_status weft_msg_sendv(struct weft_peer *peer, uint64_t tag, const stru
         return status;
     status = wf_iov_check(iov, count, &len);
     if (status == WEFT_OK)
-        status = send_checked(peer, tag, iov, count, len, op);
+        status = send_later(peer, tag, iov, count, len, op);
     return wf_ep_left(ep, status);
+}
+
+static inline bool flow_idle(const struct weft_peer *peer)
+{
+    return !peer->flow || wf_list_empty(&peer->flow->queue);
 }
 
 enum weft_status weft_msg_send(struct weft_peer *peer, uint64_t tag, const void *buf, size_t len,
                                struct weft_op *op)
 {
-    struct iovec one = {(void *)(uintptr_t)buf, len};
     struct weft_ep *ep = peer ? peer->ep : NULL;
     enum weft_status status = wf_ep_enter(ep);
-    if (status != WEFT_OK)
+    if (__builtin_expect(status != WEFT_OK, 0))
         return status;
-    status = (len && !buf) || len > SIZE_MAX / 2 ? WEFT_EINVAL
-                                                 : send_checked(peer, tag, &one, 1, len, op);
+    if (__builtin_expect((len && !buf) || len > SIZE_MAX / 2, 0)) {
+        status = WEFT_EINVAL;
+    } else if (len <= ep->eager_max && flow_idle(peer)) {
+        uint32_t args[2] = {LO(tag), HI(tag)};
+        status = request(peer, WF_OWN_MSG, args, 2, buf, len, 0);
+        if (__builtin_expect(status == WEFT_OK, 1)) {
+            wf_ep_count(ep, WF_STAT_MSG_EAGER, 1);
+            wf_ep_count(ep, WF_STAT_COPIED_BYTES, len);
+        } else if (status == WEFT_AGAIN && op) {
+            struct iovec one = {(void *)(uintptr_t)buf, len};
+            status = send_later(peer, tag, &one, 1, len, op);
+        }
+    } else {
+        struct iovec one = {(void *)(uintptr_t)buf, len};
+        status = send_later(peer, tag, &one, 1, len, op);
+    }
     return wf_ep_left(ep, status);
 }
 
@@ -195,12 +204,14 @@ static void op_fill(struct weft_op *op, const struct wf_source *source, uint64_t
 }
 
 /* Copy a whole message to a receive's buffer. OK | ETRUNC */
-static enum weft_status whole_take(struct weft_ep *ep, const struct wf_iov *mem, uint64_t room,
-                                   const void *data, uint64_t len)
+static inline enum weft_status whole_take(struct weft_ep *ep, const struct wf_iov *mem,
+                                          uint64_t room, const void *data, uint64_t len)
 {
     size_t n = (size_t)WF_MIN(len, room);
-    if (mem->n == 1 && n)
-        memcpy(mem->one.iov_base, data, n);
+    if (mem->n == 1 && n == 8)
+        memcpy(mem->v->iov_base, data, 8);
+    else if (mem->n == 1 && n)
+        memcpy(mem->v->iov_base, data, n);
     else if (n)
         wf_iov_scatter(mem, 0, data, n);
     wf_ep_count(ep, WF_STAT_COPIED_BYTES, n);
@@ -209,13 +220,23 @@ static enum weft_status whole_take(struct weft_ep *ep, const struct wf_iov *mem,
 }
 
 /* A posted receive leaves the matching. */
-static void recv_unpost(struct wf_entry *e)
+static inline void recv_unpost(struct wf_recv *r)
 {
-    struct weft_ep *ep = e->ep;
-    wf_match_recv_remove(ep->match, &e->u.recv.match);
+    struct weft_ep *ep = r->ep;
+    wf_match_recv_remove(ep->match, &r->match);
     ep->posted--;
-    if (e->u.recv.match.source)
-        wf_source_unref((struct wf_source *)(uintptr_t)e->u.recv.match.source);
+    if (r->match.source)
+        wf_source_unref((struct wf_source *)(uintptr_t)r->match.source);
+}
+
+/* It is over, without having become an entry. */
+static void recv_end(struct wf_recv *r, enum weft_status status)
+{
+    struct weft_ep *ep = r->ep;
+    struct weft_op *op = r->op;
+    WF_PROBE3(op_end, op, 0, status);
+    wf_recv_give(&ep->entries, r);
+    wf_op_end(ep, op, status);
 }
 
 /* One step of an offered message's copy: OK (all is here) | PENDING (call again, or
@@ -318,41 +339,37 @@ struct offer {
     const struct place *from;
 };
 
-/* Make [e], whose mem, len (room) and op are a receive's, the copy of [o]. */
-static enum weft_status copy_begin(struct wf_entry *e, const struct offer *o)
+/* Begin to copy [o] to [mem] of [room] bytes, which this takes over if an entry
+ * came of it. */
+static enum weft_status copy_begin(struct weft_ep *ep, const struct offer *o, struct wf_iov *mem,
+                                   uint64_t room, struct weft_op *op, struct wf_entry **out)
 {
     struct iovec from[WEFT_IOV_MAX];
     enum weft_status status = WEFT_OK;
     struct weft_peer *peer = wf_source_peer(o->source, &status);
-    if (!peer)
+    struct wf_entry *e = NULL;
+    *out = NULL;
+    if (peer)
+        e = wf_entry_new(ep, peer, WF_KIND_COPY, op, false, &status);
+    if (!e)
         return status;
     for (unsigned i = 0; i < o->nfrom; i++)
         from[i] = (struct iovec){(void *)(uintptr_t)o->from[i].addr, (size_t)o->from[i].len};
-    memset(&e->u, 0, sizeof e->u);
     status = wf_iov_set(&e->u.copy.from, from, o->nfrom);
-    if (status == WEFT_OK && (status = wf_entry_bind(e, peer)) != WEFT_OK)
-        wf_iov_clear(&e->u.copy.from);
-    if (status != WEFT_OK)
+    if (status != WEFT_OK) {
+        wf_entry_free(e);
         return status;
-    e->kind = WF_KIND_COPY;
+    }
+    wf_iov_move(&e->mem, mem);
     e->pull = wf_path_can_pull(peer);
-    e->len = WF_MIN(e->len, o->len);
+    e->len = WF_MIN(room, o->len);
     e->u.copy.tag = o->tag;
     e->u.copy.full = o->len;
     e->u.copy.id = o->id;
     e->u.copy.source = o->source;
     wf_source_ref(o->source);
+    *out = e;
     return copy_step(e);
-}
-
-static void copy_refused(struct wf_entry *e, const struct offer *o, enum weft_status status)
-{
-    struct weft_op *op = e->op;
-    struct weft_ep *ep = e->ep;
-    op_fill(op, o->source, o->tag, o->len);
-    e->kind = WF_KIND_RECV;
-    wf_entry_free(e);
-    wf_op_end(ep, op, status);
 }
 
 /* ---- messages that came ---- */
@@ -391,44 +408,48 @@ static bool keep(struct weft_ep *ep, struct wf_source *source, struct weft_msg *
     return false;
 }
 
-static struct wf_entry *posted_for(struct weft_ep *ep, const struct wf_source *source, uint64_t tag)
+static inline struct wf_recv *posted_for(struct weft_ep *ep, const struct wf_source *source,
+                                         uint64_t tag)
 {
     struct wf_match_recv *r = ep->posted ? wf_match_recv_find(ep->match, source, tag) : NULL;
-    return r ? wf_container_of(r, struct wf_entry, u.recv.match) : NULL;
+    return r ? wf_container_of(r, struct wf_recv, match) : NULL;
+}
+
+static void msg_keep(struct weft_ep *ep, struct wf_source *source, uint64_t tag,
+                     const struct weft_am *am)
+{
+    struct weft_msg *m = kept_new(source, tag, am->len);
+    if (m) {
+        m->len = am->len;
+        memcpy(m->data, am->data, am->len);
+        wf_ep_count(ep, WF_STAT_COPIED_BYTES, am->len);
+    }
+    (void)keep(ep, source, m);
 }
 
 static void on_msg(const struct weft_am *am)
 {
     struct weft_ep *ep = am->ep;
     struct wf_source *source = wf_source_of(ep, am->token);
-    struct wf_entry *e;
+    enum weft_status status;
+    struct wf_recv *r;
     uint64_t tag;
-    if (am->nargs != 2) {
+    if (__builtin_expect(am->nargs != 2, 0)) {
         bad_message(am, "a tagged message without its tag");
         return;
     }
-    if (!source || source->down)
+    if (__builtin_expect(!source || source->down, 0))
         return;
     tag = word64(am->args);
-    e = posted_for(ep, source, tag);
-    if (e) {
-        struct weft_op *op = e->op;
-        enum weft_status status;
-        recv_unpost(e);
-        status = whole_take(ep, &e->mem, e->len, am->data, am->len);
-        op_fill(op, source, tag, am->len);
-        wf_entry_free(e);
-        WF_PROBE3(op_end, op, WF_KIND_RECV, status);
-        wf_op_end(ep, op, status);
-    } else {
-        struct weft_msg *m = kept_new(source, tag, am->len);
-        if (m) {
-            m->len = am->len;
-            memcpy(m->data, am->data, am->len);
-            wf_ep_count(ep, WF_STAT_COPIED_BYTES, am->len);
-        }
-        (void)keep(ep, source, m);
+    r = posted_for(ep, source, tag);
+    if (!r) {
+        msg_keep(ep, source, tag, am);
+        return;
     }
+    op_fill(r->op, source, tag, am->len);
+    status = whole_take(ep, &r->mem, r->room, am->data, am->len);
+    recv_unpost(r);
+    recv_end(r, status);
 }
 
 /* Copy out what an offer says, then check it. */
@@ -474,8 +495,10 @@ static void on_offer(const struct weft_am *am)
     struct wf_source *source = wf_source_of(ep, am->token);
     struct place from[WEFT_IOV_MAX];
     struct offer o;
+    struct weft_op *op;
     struct wf_entry *e;
-    enum weft_status status = WEFT_PENDING;
+    struct wf_recv *r;
+    enum weft_status status;
     if (!offer_parse(am, &o, from)) {
         bad_message(am, "an offer of a tagged message");
         return;
@@ -485,8 +508,8 @@ static void on_offer(const struct weft_am *am)
         offer_answer(am, o.id, WEFT_ENOMEM);
         return;
     }
-    e = posted_for(ep, source, o.tag);
-    if (!e) {
+    r = posted_for(ep, source, o.tag);
+    if (!r) {
         struct weft_msg *m = kept_new(source, o.tag, o.nfrom * sizeof *from);
         if (m) {
             m->offer = true;
@@ -498,13 +521,19 @@ static void on_offer(const struct weft_am *am)
         offer_answer(am, o.id, keep(ep, source, m) ? WEFT_PENDING : WEFT_ENOMEM);
         return;
     }
-    recv_unpost(e);
-    status = copy_begin(e, &o);
+    op = r->op;
+    recv_unpost(r);
+    status = copy_begin(ep, &o, &r->mem, r->room, op, &e);
     offer_answer(am, o.id, status);
-    if (status != WEFT_PENDING && e->kind == WF_KIND_COPY)
+    if (!e) {
+        op_fill(op, source, o.tag, o.len);
+        recv_end(r, status);
+        return;
+    }
+    wf_recv_give(&ep->entries, r);
+    op->entry_ = e;
+    if (status != WEFT_PENDING)
         copy_end(e, false, status);
-    else if (status != WEFT_PENDING)
-        copy_refused(e, &o, status);
 }
 
 /* Is [e] for whoever [am] came from? */
@@ -617,10 +646,8 @@ static enum weft_status take(struct weft_ep *ep, struct weft_msg *m, bool matchi
     struct wf_entry *e;
     struct offer o = {m->source, m->match.tag, m->len,
                       m->id,     m->nfrom,     (const struct place *)(const void *)m->data};
+    struct wf_iov mem = {.v = iov, .n = count};
     if (!m->offer) {
-        struct wf_iov mem = {.v = iov, .n = count};
-        if (count == 1)
-            wf_iov_one(&mem, iov->iov_base, iov->iov_len);
         status = whole_take(ep, &mem, room, m->data, m->len);
         op_fill(op, m->source, m->match.tag, m->len);
         op->status = status;
@@ -629,17 +656,14 @@ static enum weft_status take(struct weft_ep *ep, struct weft_msg *m, bool matchi
         kept_free(m);
         return status;
     }
-    e = wf_entry_new(ep, NULL, WF_KIND_RECV, op, false, &status);
-    if (!e)
+    mem.v = &mem.one;
+    status = wf_iov_set(&mem, iov, count);
+    if (status != WEFT_OK)
         return status;
-    status = wf_iov_set(&e->mem, iov, count);
-    e->len = room;
-    if (status == WEFT_OK)
-        status = copy_begin(e, &o);
-    if (e->kind != WF_KIND_COPY && (status == WEFT_ENOMEM || status == WEFT_ELIMIT)) {
-        wf_entry_free(e);
+    status = copy_begin(ep, &o, &mem, room, op, &e);
+    wf_iov_clear(&mem);
+    if (!e && (status == WEFT_ENOMEM || status == WEFT_ELIMIT))
         return status;
-    }
     if (matching)
         wf_match_msg_remove(ep->match, &m->match);
     if (status == WEFT_PENDING) {
@@ -647,12 +671,10 @@ static enum weft_status take(struct weft_ep *ep, struct weft_msg *m, bool matchi
         op->status = WEFT_PENDING;
     } else {
         op_fill(op, o.source, o.tag, o.len);
-        if (e->kind == WF_KIND_COPY) {
+        if (e) {
             enum weft_status outcome = copy_status(e, status);
             copy_close(e, true, status);
             status = outcome;
-        } else {
-            wf_entry_free(e);
         }
         op->status = status;
     }
@@ -664,26 +686,28 @@ static enum weft_status post(struct weft_ep *ep, struct wf_source *source, uint6
                              uint64_t mask, const struct iovec *iov, unsigned count, size_t room,
                              struct weft_op *op)
 {
-    enum weft_status status;
-    struct wf_entry *e = wf_entry_new(ep, NULL, WF_KIND_RECV, op, false, &status);
-    if (!e)
-        return status;
-    status = wf_iov_set(&e->mem, iov, count);
-    e->len = room;
-    e->u.recv.match.source = source;
-    e->u.recv.match.tag = tag;
-    e->u.recv.match.mask = mask;
-    if (status != WEFT_OK) {
-        wf_entry_free(e);
-        return status;
+    struct wf_recv *r = wf_recv_new(ep);
+    if (!r)
+        return WEFT_ENOMEM;
+    if (count == 1) {
+        r->mem.one = *iov;
+        r->mem.n = 1;
+    } else if (wf_iov_set(&r->mem, iov, count) != WEFT_OK) {
+        wf_recv_give(&ep->entries, r);
+        return WEFT_ENOMEM;
     }
-    wf_match_recv_add(ep->match, &e->u.recv.match);
+    r->op = op;
+    r->room = room;
+    r->match.source = source;
+    r->match.tag = tag;
+    r->match.mask = mask;
+    wf_match_recv_add(ep->match, &r->match);
     if (source)
         wf_source_ref(source);
     ep->posted++;
-    op->entry_ = e;
+    op->entry_ = (char *)r + WF_RECV_MARK;
     op->status = WEFT_PENDING;
-    WF_PROBE3(op_start, op, WF_KIND_RECV, room);
+    WF_PROBE3(op_start, op, 0, room);
     return WEFT_PENDING;
 }
 
@@ -802,20 +826,22 @@ enum weft_status weft_msg_take(struct weft_ep *ep, struct weft_msg *msg, void *b
 enum weft_status weft_msg_cancel(struct weft_ep *ep, struct weft_op *op)
 {
     enum weft_status status = op ? wf_ep_enter(ep) : WEFT_EINVAL;
-    struct wf_entry *e;
+    uintptr_t at;
     if (status != WEFT_OK)
         return status;
-    e = op->entry_;
-    if (op->status != WEFT_PENDING)
+    at = (uintptr_t)op->entry_;
+    if (op->status != WEFT_PENDING) {
         status = WEFT_OK;
-    else if (!e || e->ep != ep || e->op != op ||
-             (e->kind != WF_KIND_RECV && e->kind != WF_KIND_COPY))
-        status = WEFT_EINVAL;
-    else if (e->kind == WF_KIND_COPY)
-        status = WEFT_EBUSY;
-    else {
-        recv_unpost(e);
-        wf_entry_end(e, WEFT_ECANCELED);
+    } else if (at & WF_RECV_MARK) {
+        struct wf_recv *r = (struct wf_recv *)(at - WF_RECV_MARK);
+        if (r->ep != ep || r->op != op)
+            return wf_ep_left(ep, WEFT_EINVAL);
+        recv_unpost(r);
+        recv_end(r, WEFT_ECANCELED);
+    } else {
+        const struct wf_entry *e = op->entry_;
+        status =
+            e && e->ep == ep && e->op == op && e->kind == WF_KIND_COPY ? WEFT_EBUSY : WEFT_EINVAL;
     }
     return wf_ep_left(ep, status);
 }
@@ -826,9 +852,9 @@ static void posted_end(struct weft_ep *ep, const struct wf_source *source, enum 
 {
     struct wf_match_recv *r;
     while (ep->match && (r = wf_match_recv_any(ep->match, source))) {
-        struct wf_entry *e = wf_container_of(r, struct wf_entry, u.recv.match);
-        recv_unpost(e);
-        wf_entry_end(e, why);
+        struct wf_recv *recv = wf_container_of(r, struct wf_recv, match);
+        recv_unpost(recv);
+        recv_end(recv, why);
     }
 }
 
@@ -841,7 +867,7 @@ void wf_msg_source_down(struct wf_source *source, enum weft_status why)
 
 bool wf_msg_busy(const struct weft_ep *ep)
 {
-    return ep->entries.used > ep->posted || ep->claimed;
+    return ep->entries.used || ep->claimed;
 }
 
 void wf_msg_close(struct weft_ep *ep)

@@ -17,6 +17,7 @@
 enum weft_status wf_entries_init(struct weft_ep *ep)
 {
     wf_list_init(&ep->entries.free);
+    wf_list_init(&ep->entries.chunks);
     wf_list_init(&ep->stalled);
     wf_list_init(&ep->copying);
     return WEFT_OK;
@@ -28,6 +29,32 @@ void wf_entries_fini(struct weft_ep *ep)
     for (uint32_t i = 0; i < t->created; i += CHUNK)
         free(t->by_index[i]); /* the chunk begins there */
     free(t->by_index);
+    wf_list_each_safe(it, nx, &t->chunks) free(it);
+}
+
+struct recv_chunk {
+    struct wf_list item;
+    struct wf_recv recv[CHUNK];
+};
+
+struct wf_recv *wf_recv_new(struct weft_ep *ep)
+{
+    struct wf_entries *t = &ep->entries;
+    struct wf_recv *r = t->recvs;
+    if (!r) {
+        struct recv_chunk *chunk = calloc(1, sizeof *chunk);
+        if (!chunk)
+            return NULL;
+        wf_list_append(&t->chunks, &chunk->item);
+        for (int i = CHUNK; i-- > 0;) {
+            chunk->recv[i].ep = ep;
+            chunk->recv[i].mem.v = &chunk->recv[i].mem.one;
+            wf_recv_give(t, &chunk->recv[i]);
+        }
+        r = t->recvs;
+    }
+    t->recvs = r->next;
+    return r;
 }
 
 static enum weft_status entries_grow(struct wf_entries *t)
@@ -116,7 +143,7 @@ void wf_entry_free(struct wf_entry *e)
     e->kind = WF_KIND_FREE;
     e->id += 1u << WF_ENTRY_BITS; /* late answers do not find its successor */
     t->used--;
-    wf_list_append(&t->free, &e->queued);
+    wf_list_prepend(&t->free, &e->queued); /* the one whose lines are here */
 }
 
 struct wf_entry *wf_entry_find(struct weft_ep *ep, uint32_t id, enum wf_kind kind)
@@ -343,6 +370,15 @@ void wf_iov_clear(struct wf_iov *iov)
         free((void *)(uintptr_t)iov->v);
     iov->v = &iov->one;
     iov->n = 0;
+}
+
+void wf_iov_move(struct wf_iov *to, struct wf_iov *from)
+{
+    to->one = from->one;
+    to->n = from->n;
+    to->v = from->v == &from->one ? &to->one : from->v;
+    from->v = &from->one;
+    from->n = 0;
 }
 
 void *wf_iov_span(const struct wf_iov *iov, uint64_t at, size_t *len)

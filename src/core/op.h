@@ -28,7 +28,6 @@ enum wf_kind {
     WF_KIND_SEND,  /* a whole tagged message that waits for room */
     WF_KIND_OFFER, /* a tagged message that its receiver copies */
     WF_KIND_DONE,  /* tells the sender so */
-    WF_KIND_RECV,  /* posted: not matched */
     WF_KIND_COPY,  /* a receive that copies an offered message */
     WF_KIND_PUT,
     WF_KIND_GET,
@@ -45,13 +44,27 @@ struct wf_iov {
     struct iovec one;
 };
 
+/* A posted receive that no message has matched: not an entry, since it has
+ * nothing to send, and most receives never need more. */
+struct wf_recv {
+    struct wf_match_recv match; /* its source is a struct wf_source */
+    struct weft_op *op;
+    struct weft_ep *ep;
+    uint64_t room; /* bytes of mem */
+    struct wf_iov mem;
+    struct wf_recv *next; /* free ones */
+};
+
+/* weft_op.entry_ of a posted receive: its address + 1. */
+#define WF_RECV_MARK 1u
+
 struct wf_entry {
     struct wf_list issued; /* flow->issued; alone if the application did not start it */
     struct wf_list queued; /* flow->queue; COPY: ep->copying; else alone */
     struct weft_ep *ep;
-    struct weft_peer *peer; /* null: RECV */
-    struct weft_op *op;     /* may be null */
-    uint32_t id;            /* index | generation << WF_ENTRY_BITS */
+    struct weft_peer *peer;
+    struct weft_op *op; /* may be null */
+    uint32_t id;        /* index | generation << WF_ENTRY_BITS */
     uint8_t kind;
     bool pull;      /* the memory's other side copies it, else it goes in pieces */
     bool started;   /* OFFER, LONG: its message has been sent */
@@ -61,9 +74,6 @@ struct wf_entry {
     uint64_t len;         /* to move */
     uint64_t sent, moved; /* of it: asked for, done */
     union {
-        struct {
-            struct wf_match_recv match;
-        } recv;
         struct {
             uint64_t tag;
         } send;
@@ -97,6 +107,8 @@ struct wf_entries {
     uint32_t created; /* entries there are, used or free */
     uint32_t used;
     struct wf_list free;
+    struct wf_recv *recvs; /* free ones */
+    struct wf_list chunks; /* of receives */
 };
 
 /* A peer's operations. */
@@ -114,6 +126,9 @@ struct wf_flow {
  * [issued]: started by the application, so that a flush waits for it. */
 struct wf_entry *wf_entry_new(struct weft_ep *ep, struct weft_peer *peer, enum wf_kind kind,
                               struct weft_op *op, bool issued, enum weft_status *why);
+/* A receive; null: no memory. */
+struct wf_recv *wf_recv_new(struct weft_ep *ep);
+
 /* Make it [peer]'s. OK | ENOMEM */
 enum weft_status wf_entry_bind(struct wf_entry *e, struct weft_peer *peer);
 /* Forget an entry: one that was never started, or that is over. */
@@ -160,9 +175,20 @@ static inline void wf_iov_one(struct wf_iov *to, const void *buf, size_t len)
     to->n = 1;
 }
 void wf_iov_clear(struct wf_iov *iov);
+/* [from] is empty afterwards. */
+void wf_iov_move(struct wf_iov *to, struct wf_iov *from);
 /* The contiguous bytes from [at] on: their address, at most *len of them. */
 void *wf_iov_span(const struct wf_iov *iov, uint64_t at, size_t *len);
 void wf_iov_gather(void *dst, const struct wf_iov *iov, uint64_t at, size_t len);
 void wf_iov_scatter(const struct wf_iov *iov, uint64_t at, const void *src, size_t len);
+
+static inline void wf_recv_give(struct wf_entries *t, struct wf_recv *r)
+{
+    if (r->mem.v != &r->mem.one)
+        wf_iov_clear(&r->mem);
+    r->op = NULL; /* weft_msg_cancel looks */
+    r->next = t->recvs;
+    t->recvs = r;
+}
 
 #endif

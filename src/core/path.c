@@ -3,11 +3,6 @@
 
 #include "config/config.h"
 
-size_t wf_path_eager_max(const struct weft_ep *ep)
-{
-    return WF_MIN(wf_config()->msg_eager, ep->am_max);
-}
-
 bool wf_path_can_pull(const struct weft_peer *peer)
 {
     return wf_config()->shm_pull && !(peer->flow && peer->flow->no_pull);
@@ -15,7 +10,7 @@ bool wf_path_can_pull(const struct weft_peer *peer)
 
 enum wf_path wf_path_msg(const struct weft_peer *peer, size_t len)
 {
-    if (len <= wf_path_eager_max(peer->ep))
+    if (len <= peer->ep->eager_max)
         return WF_PATH_WHOLE;
     return wf_path_can_pull(peer) ? WF_PATH_PULL : WF_PATH_PIECES;
 }

@@ -27,7 +27,6 @@ static inline struct wf_remote *wf_remote_of(const struct weft_remote *r)
     return (struct wf_remote *)(uintptr_t)r;
 }
 
-size_t wf_path_eager_max(const struct weft_ep *ep);
 /* May bytes be copied between this process and [peer]'s by the kernel, as far as
  * is known? */
 bool wf_path_can_pull(const struct weft_peer *peer);

@@ -192,10 +192,10 @@ static inline int deliver(struct shm_rx *rx, struct delivery *d, uint32_t pos, u
     if (__builtin_expect(!d->am.data, 0))
         return request_bad(rx, &h);
     if (h.nargs)
-        memcpy(d->args,
-               h.flags & WF_SHM_BESIDE ? (const uint8_t *)d->am.data - WF_SHM_ARGS_BLOCK
-                                       : line->data + WF_SHM_DATA - 4u * h.nargs,
-               4u * h.nargs);
+        wf_shm_copy_small(d->args,
+                          h.flags & WF_SHM_BESIDE ? (const uint8_t *)d->am.data - WF_SHM_ARGS_BLOCK
+                                                  : line->data + WF_SHM_DATA - 4u * h.nargs,
+                          4u * h.nargs);
     d->token.base.reply_room = h.reply_max ? h.reply_max - 1u : 0;
     d->token.base.can_reply = h.reply_max != 0;
     d->token.pos = pos;
