@@ -53,7 +53,7 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_msg_sendv(struct weft_peer *peer, u
  *           this endpoint's peers). A message longer than [len] fills the
  *           buffer and completes with WEFT_ETRUNC.
  * Returns  PENDING | OK or ETRUNC (complete already, op is filled in, its done is not called)
- *          | EINVAL | ENOMEM | ECONTEXT | EFORKED
+ *          | EINVAL | ENOMEM | ELIMIT (WEFT_OPS) | ECONTEXT | EFORKED
  *          | what weft_peer_status says of [source], if nothing of it is left */
 WEFT_API WEFT_MUST_USE enum weft_status weft_msg_recv(struct weft_ep *ep, struct weft_peer *source,
                                                       uint64_t tag, uint64_t mask, void *buf,
@@ -89,7 +89,7 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_msg_claim(struct weft_ep *ep, struc
                                                        struct weft_msg **msg);
 
 /* Receive a claimed message; as weft_msg_recv. [msg] ends, unless EINVAL,
- * ENOMEM, ECONTEXT or EFORKED. */
+ * ENOMEM, ELIMIT, ECONTEXT or EFORKED. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_msg_take(struct weft_ep *ep, struct weft_msg *msg,
                                                       void *buf, size_t len, struct weft_op *op);
 

@@ -195,7 +195,9 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_peer_open(struct weft_ep *ep, const
                                                        size_t len, struct weft_peer **out);
 
 /* Close [peer]: drops the connection. Its remotes must have been closed and its
- * operations have completed. Receives that name it complete with WEFT_ECLOSED.
+ * operations have completed, and word of the messages that were received from it must be on
+ * its way (EBUSY: poll). Receives that name it complete with WEFT_ECLOSED, unless
+ * another handle of the same endpoint is open.
  * Returns  OK | EBUSY | EINVAL | ECONTEXT | EFORKED */
 WEFT_API enum weft_status weft_peer_close(struct weft_peer *peer);
 
@@ -376,7 +378,8 @@ struct weft_op {
 
 /* Poll [ep] until [op] has completed or [timeout_ns] has passed (negative: no
  * limit). An op that was never started is complete.
- * Returns  the operation's status | PENDING (the time is over) | EINVAL | ECONTEXT | EFORKED */
+ * Returns  the operation's status (its done has returned) | PENDING (the time is over) | EINVAL |
+ * ECONTEXT | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_op_wait(struct weft_ep *ep, struct weft_op *op,
                                                      int64_t timeout_ns);
 
@@ -393,6 +396,15 @@ WEFT_API enum weft_status weft_put_signal_slow_(struct weft_remote *r, uint64_t 
                                                 uint64_t value, unsigned how, struct weft_op *op);
 WEFT_API enum weft_status weft_remote_why_(const struct weft_remote *r, uint64_t offset,
                                            uint64_t len, unsigned access);
+
+/* Inlined accesses are not events: a program compiled with WEFT_COUNT_INLINE counts
+ * its own, into the rows INLINE_* of weft_stat_rows (all contexts' alike). */
+WEFT_API extern uint64_t weft_inline_counts_[3]; /* put, get, atomic */
+#ifdef WEFT_COUNT_INLINE
+#define WEFT_COUNT_(i) ((void)__atomic_fetch_add(&weft_inline_counts_[i], 1, __ATOMIC_RELAXED))
+#else
+#define WEFT_COUNT_(i) ((void)0)
+#endif
 
 #ifndef WEFT_TEST_POINT_
 #define WEFT_TEST_POINT_(label) ((void)0)
@@ -436,6 +448,7 @@ WEFT_INLINE void weft_copy_(void *dst, const void *src, size_t len)
  *           A failure other than ERANGE, EACCESS and EINVAL may have written part of
  *           the bytes to memory that no longer belongs to the region.
  * Order     none among puts; weft_put_signal and weft_flush order.
+ *           For what is not mapped also ENOMEM | ELIMIT (WEFT_OPS) | ECONTEXT (in a handler)
  * Blocks    never. Between node-mates: two checks and a copy, inlined. */
 WEFT_INLINE WEFT_MUST_USE enum weft_status weft_put(struct weft_remote *r, uint64_t offset,
                                                     const void *src, size_t len, struct weft_op *op)
@@ -444,6 +457,7 @@ WEFT_INLINE WEFT_MUST_USE enum weft_status weft_put(struct weft_remote *r, uint6
         return weft_put_slow_(r, offset, src, len, op);
     WEFT_TEST_POINT_("put.copy");
     weft_copy_(r->base + offset, src, len);
+    WEFT_COUNT_(0);
     if (WEFT_UNLIKELY(!weft_remote_still_(r)))
         return weft_remote_why_(r, offset, len, WEFT_REMOTE_WRITE);
     return WEFT_OK;
@@ -458,6 +472,7 @@ WEFT_INLINE WEFT_MUST_USE enum weft_status weft_get(struct weft_remote *r, uint6
         return weft_get_slow_(r, offset, dst, len, op);
     WEFT_TEST_POINT_("get.copy");
     weft_copy_(dst, r->base + offset, len);
+    WEFT_COUNT_(1);
     if (WEFT_UNLIKELY(!weft_remote_still_(r)))
         return weft_remote_why_(r, offset, len, WEFT_REMOTE_READ);
     return WEFT_OK;
@@ -590,6 +605,7 @@ WEFT_INLINE WEFT_MUST_USE enum weft_status weft_atomic(struct weft_remote *r, ui
     if (WEFT_UNLIKELY(!weft_remote_ok_(r, offset, size, access)))
         return weft_atomic_slow_(r, offset, operation, type, operand, compare, fetched, op);
     old = weft_atomic_do_(r->base + offset, operation, type, operand, compare);
+    WEFT_COUNT_(2);
     if (WEFT_UNLIKELY(!weft_remote_still_(r)))
         return weft_remote_why_(r, offset, size, access);
     if (fetched)
@@ -616,7 +632,7 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_am_long(struct weft_remote *r, uint
  * (a full fence between node-mates).
  *   op  may be null: then PENDING means to poll and call again
  * Returns  OK | PENDING (only if something was) | the first failure of an operation without op
- *          | EPEER | ECLOSED | EPROTO | EINVAL | EFORKED */
+ *          | EPEER | ECLOSED | EPROTO | EINVAL | EFORKED | ENOMEM | ELIMIT | ECONTEXT */
 WEFT_API WEFT_MUST_USE enum weft_status weft_flush(struct weft_peer *peer, struct weft_op *op);
 
 /* ---- what this library can do ---- */

@@ -31,10 +31,25 @@ static void unhandled(struct weft_ep *ep, const struct weft_am *am)
     ep->unhandled_logged[am->handler / 64] |= bit;
 }
 
+/* Weft's own handlers take either requests or replies. */
+static inline bool is_own(const struct weft_am *am)
+{
+    const uint32_t replies = 1u << (WF_OWN_OFFER_ANSWER - WF_OWN_MSG) |
+                             1u << (WF_OWN_PIECE - WF_OWN_MSG) | 1u << (WF_OWN_GOT - WF_OWN_MSG) |
+                             1u << (WF_OWN_ANSWER - WF_OWN_MSG);
+    return (replies >> (am->handler - WF_OWN_MSG) & 1) == am->is_reply;
+}
+
 void wf_am_deliver(void *owner, struct weft_am *am)
 {
     struct weft_ep *ep = owner;
     const struct handler *h = &ep->handlers[am->handler];
+    if (am->handler >= WEFT_AM_USER_HANDLERS && !is_own(am)) {
+        wf_error("a message that breaks the protocol was dropped: a %s to handler %u",
+                 am->is_reply ? "reply" : "request", am->handler);
+        wf_ep_count(ep, WF_STAT_BAD_MESSAGES, 1);
+        return;
+    }
     if (__builtin_expect(!h->fn, 0)) {
         unhandled(ep, am);
         return;

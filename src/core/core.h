@@ -42,6 +42,8 @@ struct weft_ctx {
     struct wf_stats stats WF_GUARDED_BY(lock);
 };
 
+#define WF_STATUS_LAST WEFT_EMISMATCH /* the lowest: status.def */
+
 struct handler {
     weft_am_fn fn;
     void *arg;
@@ -87,6 +89,7 @@ struct weft_ep {
     struct wf_entries entries;
     struct wf_list stalled;   /* flows with entries that wait for room */
     struct wf_list copying;   /* receives under way */
+    bool retry;               /* a push failed for a reason that nothing announces the end of */
     unsigned posted, claimed; /* receives not matched; messages not taken */
     uint8_t *scratch;         /* am_max bytes, to gather a payload in; null until needed */
     uint64_t unhandled_logged[WEFT_AM_HANDLERS / 64];
@@ -100,6 +103,7 @@ struct weft_peer {
     void *arg;
     struct wf_flow *flow;     /* null until its first operation that is not at once complete */
     struct wf_source *source; /* null until it sends a tagged message or a receive names it */
+    struct weft_peer *alike;  /* the next of the application's handles of the same address */
     enum weft_status status;
     unsigned remotes;
     bool own; /* opened by Weft to answer a peer that the application did not open */
@@ -169,6 +173,8 @@ void wf_peer_free(struct weft_peer *peer);
 void wf_msg_register(struct weft_ep *ep);
 void wf_msg_copy_down(struct wf_entry *entry, enum weft_status why);
 void wf_msg_source_down(struct wf_source *source, enum weft_status why);
+/* A piece of it cannot be asked for: tell both ends. */
+void wf_msg_copy_fail(struct wf_entry *entry, enum weft_status why);
 bool wf_msg_progress(struct wf_entry *entry); /* a receive under way; false: it ended */
 bool wf_msg_busy(const struct weft_ep *ep);   /* more than receives that nothing has matched */
 void wf_msg_close(struct weft_ep *ep);
@@ -178,6 +184,13 @@ enum weft_status wf_msg_push(struct wf_entry *entry);
 void wf_rma_register(struct weft_ep *ep);
 enum weft_status wf_rma_push(struct wf_entry *entry);
 enum weft_status wf_ep_check_version(uint32_t version);
+
+/* A status that came in a message: OK or a failure that this library knows. */
+static inline enum weft_status wf_status_of(uint32_t word)
+{
+    int32_t s = (int32_t)word;
+    return s <= 0 && s >= WF_STATUS_LAST ? (enum weft_status)s : WEFT_EPROTO;
+}
 
 /* Copy [n] bytes of [from] as weft_ep_address promises. */
 static inline enum weft_status wf_copy_out(void *buf, size_t *len, const void *from, size_t n)

@@ -149,6 +149,20 @@ void weft_transport_rows(weft_transport_row_fn row, void *arg)
     }
 }
 
+uint64_t weft_inline_counts_[3];
+
+static void inline_rows(weft_stat_row_fn row, void *arg)
+{
+    static const struct {
+        const char *name, *doc;
+    } rows[] = {{"INLINE_PUT", "inlined puts of code compiled with WEFT_COUNT_INLINE"},
+                {"INLINE_GET", "inlined gets of code compiled with WEFT_COUNT_INLINE"},
+                {"INLINE_ATOMIC", "inlined atomics of code compiled with WEFT_COUNT_INLINE"}};
+    for (size_t i = 0; i < WF_ARRAY_LEN(rows); i++)
+        row(arg, rows[i].name, __atomic_load_n(&weft_inline_counts_[i], __ATOMIC_RELAXED),
+            rows[i].doc);
+}
+
 void weft_stat_rows(const struct weft_ctx *ctx, weft_stat_row_fn row, void *arg)
 {
     static const struct {
@@ -167,4 +181,5 @@ void weft_stat_rows(const struct weft_ctx *ctx, weft_stat_row_fn row, void *arg)
     pthread_mutex_unlock(&c->lock);
     for (int i = 0; i < WF_STATS; i++)
         row(arg, rows[i].name, sum[i], rows[i].doc);
+    inline_rows(row, arg);
 }

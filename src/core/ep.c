@@ -17,9 +17,11 @@ static void peer_down(void *owner, struct wf_tpeer *tpeer, enum weft_status why)
     peer->status = why;
     WF_PROBE2(peer_down, peer, why);
     wf_flow_down(peer, why);
-    if (peer->own)
+    if (peer->own) {
+        ep->sources.sweep = true;
         return;
-    if (peer->source && peer->source->peer == peer)
+    }
+    if (peer->source && !wf_source_is_open(peer->source))
         wf_msg_source_down(peer->source, why);
     if (ep->peer_down)
         ep->peer_down(ep, peer, why, ep->arg);
@@ -140,6 +142,7 @@ enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params 
     ep->peer_down = params ? params->peer_down : NULL;
     ep->arg = params ? params->arg : NULL;
     wf_entries_init(ep);
+    wf_list_init(&ep->sources.owns);
     if (params && params->flags & WEFT_EP_LOCKED)
         lock_make(ep);
     ep->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -221,7 +224,8 @@ int weft_ep_poll(struct weft_ep *ep)
     ep->busy = true;
     for (int i = 0; i < WF_TRANSPORTS; i++)
         events += wf_transports[i]->poll(ep->tep[i]);
-    if (__builtin_expect(!wf_list_empty(&ep->stalled) || !wf_list_empty(&ep->copying), 0))
+    if (__builtin_expect(
+            !wf_list_empty(&ep->stalled) || !wf_list_empty(&ep->copying) || ep->sources.sweep, 0))
         events += wf_op_progress(ep);
     ep->busy = false;
     wf_ep_leave(ep);
@@ -250,7 +254,7 @@ enum weft_status weft_ep_arm(struct weft_ep *ep)
     if (read(ep->event_fd, &n, sizeof n) < 0 && errno != EAGAIN)
         return wf_ep_left(ep, WEFT_ESYSTEM);
     ep->armed = true;
-    if (!wf_list_empty(&ep->copying)) /* it goes on at the next poll */
+    if (!wf_op_settle(ep)) /* there is more to do than to wait */
         status = WEFT_AGAIN;
     for (int i = 0; i < WF_TRANSPORTS && status == WEFT_OK; i++)
         status = wf_transports[i]->arm(ep->tep[i]);

@@ -93,7 +93,9 @@ static enum weft_status push_done(struct wf_entry *e)
 {
     uint32_t args[2] = {e->u.done.id, (uint32_t)e->u.done.status};
     enum weft_status status = request(e->peer, WF_OWN_DONE, args, 2, NULL, 0, 0);
-    return status == WEFT_AGAIN ? WEFT_AGAIN : WEFT_OK; /* a lost sender waits for nothing */
+    if (status == WEFT_OK || wf_is_loss(status)) /* a lost sender waits for nothing */
+        return WEFT_OK;
+    return status == WEFT_AGAIN ? WEFT_AGAIN : wf_entry_retry(e);
 }
 
 /* Ask for pieces of an offered message. */
@@ -103,8 +105,10 @@ static enum weft_status push_fetches(struct wf_entry *e)
         uint32_t n = (uint32_t)WF_MIN(e->len - e->sent, e->ep->am_max);
         uint32_t args[5] = {e->u.copy.id, e->id, LO(e->sent), HI(e->sent), n};
         enum weft_status status = request(e->peer, WF_OWN_FETCH, args, 5, NULL, 0, n + 1);
-        if (status != WEFT_OK)
+        if (status != WEFT_OK && (status == WEFT_AGAIN || wf_is_loss(status)))
             return status;
+        if (status != WEFT_OK)
+            return wf_entry_retry(e);
         e->sent += n;
         e->unanswered++;
     }
@@ -131,7 +135,7 @@ static enum weft_status send_later(struct weft_peer *peer, uint64_t tag, const s
     struct wf_entry *e;
     if (!whole && !op)
         return WEFT_EINVAL;
-    e = wf_entry_new(ep, peer, whole ? WF_KIND_SEND : WF_KIND_OFFER, op, true, &status);
+    e = wf_entry_new(ep, peer, whole ? WF_KIND_SEND : WF_KIND_OFFER, op, false, &status);
     if (!e)
         return status;
     e->u.send.tag = tag;
@@ -315,6 +319,11 @@ static void copy_end(struct wf_entry *e, bool tell, enum weft_status status)
     wf_op_end(ep, op, outcome);
 }
 
+void wf_msg_copy_fail(struct wf_entry *e, enum weft_status why)
+{
+    copy_end(e, true, why);
+}
+
 /* The peer by which its sender is answered is lost. */
 void wf_msg_copy_down(struct wf_entry *e, enum weft_status why)
 {
@@ -403,6 +412,7 @@ static bool keep(struct weft_ep *ep, struct wf_source *source, struct weft_msg *
     }
     wf_error("no memory to keep a tagged message: its sender's messages are refused from here on");
     source->down = WEFT_ENOMEM;
+    wf_msg_source_down(source, WEFT_ENOMEM);
     if (m)
         kept_free(m);
     return false;
@@ -553,8 +563,7 @@ static void on_offer_answer(const struct weft_am *am)
         return;
     e->unanswered = 0;
     if ((int32_t)am->args[1] != WEFT_PENDING)
-        wf_entry_end(e, (int32_t)am->args[1] <= 0 ? (enum weft_status)(int32_t)am->args[1]
-                                                  : WEFT_EPROTO);
+        wf_entry_end(e, wf_status_of(am->args[1]));
 }
 
 static void on_done(const struct weft_am *am)
@@ -564,8 +573,27 @@ static void on_done(const struct weft_am *am)
     if (e && !wf_source_of_peer(e->peer))
         e = NULL;
     if (e && is_from(e, am))
-        wf_entry_end(e, (int32_t)am->args[1] <= 0 ? (enum weft_status)(int32_t)am->args[1]
-                                                  : WEFT_EPROTO);
+        wf_entry_end(e, wf_status_of(am->args[1]));
+}
+
+/* Its piece may be longer than this side's messages: WEFT_AM_MAX is the receiver's. */
+static void fetch_answer(const struct weft_am *am, const struct wf_entry *e, uint64_t at, size_t n,
+                         uint32_t out[4])
+{
+    size_t span = n;
+    const void *data = wf_iov_span(&e->mem, at, &span);
+    void *whole = span < n ? malloc(n) : NULL;
+    if (whole)
+        wf_iov_gather(whole, &e->mem, at, n);
+    out[1] = WEFT_OK;
+    if (span == n || whole)
+        answer(am, WF_OWN_PIECE, out, 4, whole ? whole : data, n);
+    else {
+        out[1] = (uint32_t)WEFT_ENOMEM;
+        answer(am, WF_OWN_PIECE, out, 4, NULL, 0);
+    }
+    free(whole);
+    wf_ep_count(am->ep, WF_STAT_COPIED_BYTES, n);
 }
 
 /* The receiver wants a piece of an offered message. */
@@ -585,20 +613,11 @@ static void on_fetch(const struct weft_am *am)
     out[2] = a[2];
     out[3] = a[3];
     (void)wf_source_of(am->ep, am->token);
-    if (e && wf_source_of_peer(e->peer) && is_from(e, am) && n <= am->ep->am_max && n <= e->len &&
-        at <= e->len - n && wf_scratch_need(am->ep) == WEFT_OK) {
-        size_t span = n;
-        const void *data = wf_iov_span(&e->mem, at, &span);
-        if (span < n) {
-            wf_iov_gather(am->ep->scratch, &e->mem, at, n);
-            data = am->ep->scratch;
-        }
-        out[1] = WEFT_OK;
-        answer(am, WF_OWN_PIECE, out, 4, data, n);
-        wf_ep_count(am->ep, WF_STAT_COPIED_BYTES, n);
-    } else {
+    if (e && wf_source_of_peer(e->peer) && is_from(e, am) && n < am->reply_max && n <= e->len &&
+        at <= e->len - n)
+        fetch_answer(am, e, at, n, out);
+    else
         answer(am, WF_OWN_PIECE, out, 4, NULL, 0);
-    }
 }
 
 static void on_piece(const struct weft_am *am)
@@ -611,7 +630,8 @@ static void on_piece(const struct weft_am *am)
         return;
     at = word64(a + 2);
     e->unanswered--;
-    if (a[1] || am->len > e->len || at > e->len - am->len || !am->len)
+    if (a[1] || am->len > e->len || at > e->len - am->len ||
+        am->len != WF_MIN(e->len - at, e->ep->am_max))
         e->status = WEFT_EPROTO;
     else
         wf_iov_scatter(&e->mem, at, am->data, am->len);
@@ -643,6 +663,7 @@ static enum weft_status take(struct weft_ep *ep, struct weft_msg *m, bool matchi
                              struct weft_op *op)
 {
     enum weft_status status;
+    struct weft_peer *peer;
     struct wf_entry *e;
     struct offer o = {m->source, m->match.tag, m->len,
                       m->id,     m->nfrom,     (const struct place *)(const void *)m->data};
@@ -661,6 +682,7 @@ static enum weft_status take(struct weft_ep *ep, struct weft_msg *m, bool matchi
     if (status != WEFT_OK)
         return status;
     status = copy_begin(ep, &o, &mem, room, op, &e);
+    peer = e ? e->peer : NULL;
     wf_iov_clear(&mem);
     if (!e && (status == WEFT_ENOMEM || status == WEFT_ELIMIT))
         return status;
@@ -678,6 +700,8 @@ static enum weft_status take(struct weft_ep *ep, struct weft_msg *m, bool matchi
         }
         op->status = status;
     }
+    if (e) /* the sender waits for it, and this endpoint may not poll soon */
+        wf_flow_push(peer);
     kept_free(m);
     return status;
 }

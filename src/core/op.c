@@ -5,11 +5,13 @@
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "base/clock.h"
 #include "base/probe.h"
 #include "config/config.h"
 #include "core/core.h"
 
 #define INDEX_MASK ((1u << WF_ENTRY_BITS) - 1)
+#define RETRY_NS 100000000
 #define CHUNK 64 /* entries allocated at a time */
 
 /* ---- entries ---- */
@@ -172,7 +174,7 @@ static void flushes_end(struct weft_ep *ep, struct wf_flow *flow)
     while (!wf_list_empty(&flow->issued)) {
         struct wf_entry *e = wf_container_of(flow->issued.next, struct wf_entry, issued);
         struct weft_op *op = e->op;
-        enum weft_status lost = flow->lost;
+        enum weft_status lost = flow->lost ?: flow->peer->status;
         if (e->kind != WF_KIND_FLUSH)
             return;
         flow->lost = WEFT_OK;
@@ -245,10 +247,20 @@ enum weft_status wf_entry_start(struct wf_entry *e, enum weft_status (*first)(st
     return WEFT_PENDING;
 }
 
+enum weft_status wf_entry_retry(struct wf_entry *e)
+{
+    e->peer->flow->retry_ns = wf_now_ns() + RETRY_NS;
+    e->ep->retry = true;
+    return WEFT_AGAIN;
+}
+
 /* Send from a flow's queue what there is room for. */
 static int flow_push(struct wf_flow *flow)
 {
     int events = 0;
+    if (flow->retry_ns && wf_now_ns() < flow->retry_ns)
+        return 0;
+    flow->retry_ns = 0;
     while (!wf_list_empty(&flow->queue)) {
         struct wf_entry *e = wf_container_of(flow->queue.next, struct wf_entry, queued);
         enum weft_status status = push(e);
@@ -260,6 +272,8 @@ static int flow_push(struct wf_flow *flow)
             continue;
         if (status < 0 && e->unanswered)
             e->status = (int16_t)status; /* ends with the last answer, or its peer */
+        else if (e->kind == WF_KIND_COPY)
+            wf_msg_copy_fail(e, status);
         else
             wf_entry_end(e, status);
     }
@@ -271,6 +285,11 @@ int wf_op_progress(struct weft_ep *ep)
 {
     struct wf_list flows;
     int events = 0;
+    wf_list_each_safe(it, nx, &ep->copying)
+    {
+        events++;
+        (void)wf_msg_progress(wf_container_of(it, struct wf_entry, queued));
+    }
     /* One round: an entry's end may start another. */
     wf_list_init(&flows);
     while (!wf_list_empty(&ep->stalled)) {
@@ -285,12 +304,30 @@ int wf_op_progress(struct weft_ep *ep)
         wf_list_append(&ep->stalled, it);
         events += flow_push(flow);
     }
-    wf_list_each_safe(it, nx, &ep->copying)
-    {
-        events++;
-        (void)wf_msg_progress(wf_container_of(it, struct wf_entry, queued));
-    }
+    if (ep->sources.sweep)
+        wf_sources_sweep(ep);
     return events;
+}
+
+void wf_flow_push(struct weft_peer *peer)
+{
+    if (peer->flow && !wf_list_empty(&peer->flow->queue))
+        (void)flow_push(peer->flow);
+}
+
+bool wf_op_settle(struct weft_ep *ep)
+{
+    int events;
+    if (!wf_list_empty(&ep->copying))
+        return false;
+    if (wf_list_empty(&ep->stalled))
+        return true;
+    ep->busy = true;
+    events = wf_op_progress(ep);
+    ep->busy = false;
+    if (wf_list_empty(&ep->stalled))
+        ep->retry = false;
+    return !events && !ep->retry;
 }
 
 bool wf_flow_busy(const struct weft_peer *peer)

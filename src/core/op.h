@@ -118,6 +118,8 @@ struct wf_flow {
     struct wf_list issued;
     struct weft_peer *peer;
     unsigned entries;
+    uint64_t
+        retry_ns; /* a push failed for want of descriptors or memory: not before; 0: it did not */
     enum weft_status lost; /* first failure of an operation without op */
     bool no_pull;          /* its process may not be copied from, or cannot copy from here */
 };
@@ -153,8 +155,20 @@ void wf_flow_close(struct weft_peer *peer);
 /* All operations of [peer] end with [why]. */
 void wf_flow_down(struct weft_peer *peer, enum weft_status why);
 
-/* Once per poll: queues and receives under way. Returns events. */
+/* Once per poll: receives under way, then queues. Returns events. */
 int wf_op_progress(struct weft_ep *ep);
+/* Before sleep: push what can be pushed. False: something is left that no event
+ * will announce, or something happened. */
+bool wf_op_settle(struct weft_ep *ep);
+/* Outside of poll: what [peer] has to send, at once. */
+void wf_flow_push(struct weft_peer *peer);
+/* Try [e] again, but not at once: nothing announces that it would work. AGAIN */
+enum weft_status wf_entry_retry(struct wf_entry *e);
+/* Of a push that failed: gone with the peer, or to be tried again? */
+static inline bool wf_is_loss(enum weft_status s)
+{
+    return s == WEFT_EPEER || s == WEFT_ECLOSED || s == WEFT_EPROTO || s == WEFT_EUNREACH;
+}
 
 enum weft_status wf_entries_init(struct weft_ep *ep);
 void wf_entries_fini(struct weft_ep *ep);

@@ -71,9 +71,14 @@ enum weft_status weft_peer_close(struct weft_peer *peer)
         return status;
     if (peer->remotes || wf_flow_busy(peer))
         return wf_ep_left(ep, WEFT_EBUSY);
-    if (peer->source && peer->source->peer == peer)
-        wf_msg_source_down(peer->source, WEFT_ECLOSED);
-    wf_source_peer_closed(peer);
+    if (peer->source) {
+        struct wf_source *source = peer->source;
+        wf_source_ref(source);
+        wf_source_peer_closed(peer);
+        if (!wf_source_is_open(source))
+            wf_msg_source_down(source, WEFT_ECLOSED);
+        wf_source_unref(source);
+    }
     wf_peer_free(peer);
     ep->peers--;
     return wf_ep_left(ep, WEFT_OK);

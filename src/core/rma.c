@@ -493,9 +493,8 @@ static struct wf_entry *answered(const struct weft_am *am)
 
 static void note_status(struct wf_entry *e, const struct weft_am *am)
 {
-    int32_t status = (int32_t)am->args[1];
-    if (status && !e->status)
-        e->status = (int16_t)(status < 0 && status > -1000 ? status : WEFT_EPROTO);
+    if (!e->status)
+        e->status = (int16_t)wf_status_of(am->args[1]);
 }
 
 /* The owner may not copy from here: what it did not get goes in pieces. */
@@ -635,6 +634,7 @@ static enum weft_status here_copy(const struct wf_remote *r, uint64_t offset,
         wf_mem_unuse(m, r->key.slot);
         at += n;
     }
+    wf_ep_count(r->pub.peer->ep, WF_STAT_COPIED_BYTES, len);
     return WEFT_OK;
 }
 

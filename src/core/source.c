@@ -6,6 +6,8 @@
 #include "base/log.h"
 #include "core/core.h"
 
+#define OWNS 8 /* peers kept to answer senders that the application has no peer for */
+
 static uint32_t hash_of(const struct wf_address *a)
 {
     uint64_t h = (a->process.token[0] ^ a->ep_gen) * UINT64_C(0x9e3779b97f4a7c15);
@@ -50,6 +52,7 @@ static struct wf_source *add(struct weft_ep *ep, const struct wf_address *a)
         return NULL;
     s->ep = ep;
     s->address = *a;
+    wf_list_init(&s->owns);
     b = &t->buckets[hash_of(a) & t->mask];
     s->next = *b;
     *b = s;
@@ -70,15 +73,31 @@ static void drop(struct wf_source *s)
 
 void wf_source_unref(struct wf_source *s)
 {
-    if (--s->refs == 0 && !s->own)
+    if (--s->refs)
+        return;
+    if (s->own)
+        s->ep->sources.sweep = true;
+    else
         drop(s);
 }
 
 static void peer_attach(struct wf_source *s, struct weft_peer *peer)
 {
-    s->peer = peer;
+    struct weft_peer **last = &s->peer;
+    while (*last)
+        last = &(*last)->alike;
+    *last = peer;
+    peer->alike = NULL;
     peer->source = s;
     wf_source_ref(s);
+}
+
+bool wf_source_is_open(const struct wf_source *s)
+{
+    for (const struct weft_peer *p = s->peer; p; p = p->alike)
+        if (p->status == WEFT_OK)
+            return true;
+    return false;
 }
 
 /* The application's peer for [a], if it opened one. */
@@ -129,19 +148,14 @@ struct wf_source *wf_source_of_peer(struct weft_peer *peer)
         s = add(ep, &a);
     if (!s)
         return NULL;
-    if (s->peer) { /* a second handle for the same endpoint */
-        peer->source = s;
-        wf_source_ref(s);
-    } else {
-        peer_attach(s, peer);
-    }
+    peer_attach(s, peer);
     return s;
 }
 
 void wf_source_peer_opened(struct weft_peer *peer, const struct wf_address *address)
 {
     struct wf_source *s = find(&peer->ep->sources, address);
-    if (s && !s->peer)
+    if (s)
         peer_attach(s, peer);
 }
 
@@ -150,25 +164,63 @@ void wf_source_peer_closed(struct weft_peer *peer)
     struct wf_source *s = peer->source;
     if (!s)
         return;
-    if (s->peer == peer)
-        s->peer = NULL;
+    for (struct weft_peer **at = &s->peer; *at; at = &(*at)->alike)
+        if (*at == peer) {
+            *at = peer->alike;
+            break;
+        }
     peer->source = NULL;
     wf_source_unref(s);
 }
 
 struct weft_peer *wf_source_peer(struct wf_source *s, enum weft_status *why)
 {
-    if (s->peer && s->peer->status == WEFT_OK)
-        return s->peer;
+    struct wf_sources *t = &s->ep->sources;
+    for (struct weft_peer *p = s->peer; p; p = p->alike)
+        if (p->status == WEFT_OK)
+            return p;
     if (!s->own) {
         *why = wf_peer_new(s->ep, &s->address, &s->own);
         if (*why != WEFT_OK)
             return NULL;
         s->own->own = true;
         s->own->source = s; /* not counted: it is the source's */
+        t->sweep |= ++t->nowns > OWNS;
+        wf_list_append(&t->owns, &s->owns);
     }
+    wf_list_remove(&s->owns);
+    wf_list_append(&t->owns, &s->owns);
     *why = s->own->status;
     return s->own->status == WEFT_OK ? s->own : NULL;
+}
+
+static void own_close(struct wf_source *s)
+{
+    s->own->source = NULL;
+    wf_peer_free(s->own);
+    s->own = NULL;
+    wf_list_remove(&s->owns);
+    s->ep->sources.nowns--;
+    if (!s->refs)
+        drop(s);
+}
+
+/* The lost ones, those that nothing refers to, and the longest unused of too many. */
+void wf_sources_sweep(struct weft_ep *ep)
+{
+    struct wf_sources *t = &ep->sources;
+    t->sweep = false;
+    wf_list_each_safe(it, nx, &t->owns)
+    {
+        struct wf_source *s = wf_container_of(it, struct wf_source, owns);
+        bool busy = s->own->flow && s->own->flow->entries;
+        if (s->own->status == WEFT_OK && s->refs && t->nowns <= OWNS)
+            continue;
+        if (busy)
+            t->sweep = true; /* when its word is out */
+        else
+            own_close(s);
+    }
 }
 
 /* Nothing refers to them any more but connections, which the transports close next. */
@@ -178,12 +230,9 @@ void wf_sources_close(struct weft_ep *ep)
     for (uint32_t i = 0; t->buckets && i <= t->mask; i++)
         for (struct wf_source *s = t->buckets[i], *next; s; s = next) {
             next = s->next;
-            if (s->own) {
-                s->own->source = NULL;
-                wf_peer_free(s->own);
-                s->own = NULL;
-            }
-            if (!s->refs)
+            if (s->own)
+                own_close(s);
+            else if (!s->refs)
                 drop(s);
         }
 }

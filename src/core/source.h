@@ -5,8 +5,10 @@
 #ifndef WF_CORE_SOURCE_H
 #define WF_CORE_SOURCE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
+#include "base/util.h"
 #include "transport/address.h"
 
 struct weft_ep;
@@ -16,8 +18,9 @@ struct wf_token;
 struct wf_source {
     struct wf_source *next; /* in the bucket */
     struct weft_ep *ep;
-    struct weft_peer *peer; /* the application's; null: it opened none */
-    struct weft_peer *own;  /* opened here to answer it; null: was not needed */
+    struct weft_peer *peer; /* the application's first handle, then by alike; null: it has none */
+    struct weft_peer *own;  /* opened here to answer it; null: not needed now */
+    struct wf_list owns;    /* sources->owns, if it has one: the one used last at the end */
     unsigned refs;          /* connections, messages, receives, its peer */
     enum weft_status down;  /* messages of it were lost: why */
     struct wf_address address;
@@ -26,6 +29,9 @@ struct wf_source {
 struct wf_sources {
     struct wf_source **buckets;
     uint32_t mask, count;
+    struct wf_list owns;
+    unsigned nowns;
+    bool sweep; /* some may go */
 };
 
 /* Of the request being delivered; null: no memory (logged). */
@@ -37,6 +43,10 @@ static inline void wf_source_ref(struct wf_source *s)
     s->refs++;
 }
 void wf_source_unref(struct wf_source *s);
+/* Is one of the application's handles of it still good? */
+bool wf_source_is_open(const struct wf_source *s);
+/* Close what was opened to answer and is not needed; outside of a transport's poll. */
+void wf_sources_sweep(struct weft_ep *ep);
 /* A peer by which to answer; opens one if need be. Null: *why. */
 struct weft_peer *wf_source_peer(struct wf_source *s, enum weft_status *why);
 /* The application opened or closes a peer. */

@@ -148,6 +148,7 @@ enum weft_status weft_word_wait(struct weft_ep *ep, const uint64_t *word, uint64
 enum weft_status weft_op_wait(struct weft_ep *ep, struct weft_op *op, int64_t timeout_ns)
 {
     enum weft_status status = op ? wf_ep_enter(ep) : WEFT_EINVAL;
+    unsigned busy = 0;
     struct backoff b;
     if (status != WEFT_OK)
         return status;
@@ -155,13 +156,21 @@ enum weft_status weft_op_wait(struct weft_ep *ep, struct weft_op *op, int64_t ti
     backoff_init(&b, ep, timeout_ns);
     for (;;) {
         int events;
-        if (__atomic_load_n(&op->status, __ATOMIC_ACQUIRE) != WEFT_PENDING)
-            return (enum weft_status)op->status;
+        status = (enum weft_status)__atomic_load_n(&op->status, __ATOMIC_ACQUIRE);
+        if (status != WEFT_PENDING) {
+            if (ep->locked) { /* whoever ended it may still be in its done */
+                pthread_mutex_lock(&ep->lock);
+                pthread_mutex_unlock(&ep->lock);
+            }
+            return status;
+        }
         events = weft_ep_poll(ep);
         if (events < 0)
             return (enum weft_status)events;
         if (events) {
             b.turns = 0;
+            if (!(++busy & 15) && backoff_over(&b))
+                return WEFT_PENDING;
             continue;
         }
         if (((b.turns & 63) == 63 || b.turns > b.spins) && backoff_over(&b))

@@ -171,6 +171,7 @@ static int slot_take(struct wf_mem *mem, uint32_t *slot)
             return -1;
         mem->regions = regions;
     }
+    mem->regions[mem->next_slot] = NULL;
     *slot = mem->next_slot++;
     return 0;
 }

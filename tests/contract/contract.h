@@ -128,6 +128,9 @@ enum weft_status op_end(struct pair *p, struct weft_op *op, enum weft_status sta
     X(msg_closed)                                                                                  \
     X(msg_refused)                                                                                 \
     X(msg_many)                                                                                    \
+    X(msg_settled)                                                                                 \
+    X(msg_two_handles)                                                                             \
+    X(msg_own_handlers)                                                                            \
     X(op_contents)                                                                                 \
     X(op_atomics)                                                                                  \
     X(op_atomic_sum)                                                                               \

@@ -376,3 +376,67 @@ void test_msg_many(void **state)
     free(out);
     free(in);
 }
+
+/* Fails when: an endpoint sleeps although the sender of a message that it received
+ * is still to be told. */
+void test_msg_settled(void **state)
+{
+    struct pair *p = *state;
+    unsigned char *out = calloc(1, 100000), *in = malloc(100000);
+    struct weft_op s = {0}, r = {0};
+    enum weft_status started = weft_msg_send(p->peer[0], 1, out, 100000, &s), got;
+    UNTIL(p, pair_stat(p, "MSG_KEPT") == 1);
+    got = weft_msg_recv(p->ep[1], NULL, 1, FULL, in, 100000, &r);
+    for (int i = 0; i < 100000 && weft_ep_arm(p->ep[1]) != WEFT_OK; i++)
+        assert_true(weft_ep_poll(p->ep[1]) >= 0);
+    if (r.status == WEFT_OK && p->setup->eps == 2)
+        for (uint64_t end = test_now_ns() + TEST_LIMIT_NS; s.status == WEFT_PENDING;) {
+            assert_true(weft_ep_poll(p->ep[0]) >= 0); /* the other end sleeps */
+            assert_true(test_now_ns() < end);
+        }
+    GIVES(WEFT_OK, op_end(p, &r, got));
+    GIVES(WEFT_OK, op_end(p, &s, started));
+    free(out);
+    free(in);
+}
+
+/* Fails when: closing one of two handles of an endpoint ends what names the other,
+ * or its messages lose their source. */
+void test_msg_two_handles(void **state)
+{
+    struct pair *p = *state;
+    struct weft_peer *second = peer_to(p->ep[1], p->ep[other(p, 1)]);
+    uint64_t in[2] = {0}, out = 5;
+    struct weft_op r[2] = {{0}};
+    struct weft_msg_info info;
+    GIVES(WEFT_PENDING, weft_msg_recv(p->ep[1], p->peer[1], 1, FULL, &in[0], 8, &r[0]));
+    GIVES(WEFT_PENDING, weft_msg_recv(p->ep[1], second, 2, FULL, &in[1], 8, &r[1]));
+    OK(weft_peer_close(second));
+    GIVES(WEFT_PENDING, (enum weft_status)r[0].status);
+    for (uint64_t tag = 1; tag <= 3; tag++)
+        OK(weft_msg_send(p->peer[0], tag, &out, 8, NULL));
+    UNTIL(p, r[0].status != WEFT_PENDING && r[1].status != WEFT_PENDING);
+    assert_ptr_equal(r[1].source, p->peer[1]);
+    UNTIL(p, weft_msg_probe(p->ep[1], p->peer[1], 3, FULL, &info) == WEFT_OK);
+    assert_ptr_equal(info.source, p->peer[1]);
+}
+
+static void reply_to_own(const struct weft_am *am)
+{
+    /* What a mate that lies could send: weft_am_reply refuses it. */
+    EXPECT(weft_am_reply(am, 240, NULL, 0, NULL, 0) == WEFT_EINVAL);
+    ++*(int *)((struct pair *)am->arg)->test;
+}
+
+/* Fails when: an application's message reaches one of Weft's own handlers. */
+void test_msg_own_handlers(void **state)
+{
+    struct pair *p = *state;
+    int runs = 0;
+    p->test = &runs;
+    pair_register(p, 9, reply_to_own);
+    GIVES(WEFT_EINVAL, weft_am_request(p->peer[0], 240, NULL, 0, NULL, 0, 0));
+    OK(request_wait(p, 0, 9, NULL, 0, NULL, 0, 1));
+    UNTIL(p, runs == 1);
+    pair_quiet(p);
+}

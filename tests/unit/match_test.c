@@ -303,14 +303,16 @@ static struct cost cost_of(const struct wf_match *m, uint64_t steps, uint64_t be
                          (double)(test_now_ns() - begin) / (double)n};
 }
 
-/* Post [n], find and take out each. */
+/* Post [n] behind one that nothing matches, so that the oldest is not the answer;
+ * find and take out each. */
 static struct cost recvs_cost(const struct load *l, size_t n)
 {
     struct wf_match *m = wf_match_new();
-    struct wf_match_recv *r = calloc(n, sizeof *r);
+    struct wf_match_recv *r = calloc(n, sizeof *r), first;
     struct cost cost;
     uint64_t begin = test_now_ns();
     assert_true(m && r);
+    post(m, &first, &other, 0, FULL);
     for (size_t i = 0; i < n; i++)
         post(m, &r[i], l->any ? NULL : &a, l->factor * i, l->mask);
     for (size_t i = 0; i < n; i++) {
@@ -320,6 +322,7 @@ static struct cost recvs_cost(const struct load *l, size_t n)
         wf_match_recv_remove(m, &r[k]);
     }
     cost = cost_of(m, 0, begin, n);
+    wf_match_recv_remove(m, &first);
     assert_null(wf_match_recv_any(m, NULL));
     wf_match_free(m);
     free(r);

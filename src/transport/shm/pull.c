@@ -39,13 +39,13 @@ enum weft_status wf_shm_pull(struct wf_tpeer *tpeer, void *dst, uint64_t src, si
     int pid = (int)mate->id.pid, fd = mate->pid.fd;
     struct iovec here = {dst, len}, there = {(void *)(uintptr_t)src, len};
     ssize_t got;
-    if (fd < 0) { /* another endpoint of this process */
-        memmove(dst, (const void *)(uintptr_t)src, len);
+    if (wf_shm_same(&mate->id, &SHM_OF(tpeer->tep, shm_tep)->ctx->self)) {
+        memmove(dst, (const void *)(uintptr_t)src, len); /* another endpoint of this context */
         return WEFT_OK;
     }
     if (!wf_config()->shm_pull)
         return WEFT_EUNREACH;
-    if (wf_pidfd_ended(fd))
+    if (fd < 0 || wf_pidfd_ended(fd)) /* no descriptor: it was gone when it was first looked for */
         return WEFT_EPEER;
     WF_HOOK("pull.begin");
     got = process_vm_readv(pid, &here, 1, &there, 1, 0);

@@ -1,0 +1,750 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* msg_model [SEED [OPERATIONS [threads]]]: three endpoints of one process, moved by
+ * one thread or by a thread each, send, receive, probe, claim, take and cancel
+ * tagged messages at random, to each other and to themselves. SEED 0: another
+ * one each time, printed. OPERATIONS are those of all endpoints.
+ *
+ * What a receiver may match is known from its own calls, whatever the timing.
+ * Its calls are numbered; a message's taker is the receive or claim that got it.
+ *  - A call that takes, or names, a message of a source, and would have matched an
+ *    earlier one of that source, comes after that one's taker was called.
+ *  - So does a call that finds nothing, for all messages known to have come.
+ *  - When a receive gets a message, receives posted before that would match it
+ *    have a message already.
+ * The bytes depend on sender, receiver and number; a buffer's other bytes and all
+ * bytes of a send that is over are overwritten.
+ *
+ * Fails when: one of these does not hold, a message is lost or comes twice, its
+ * length, tag, source or bytes are wrong, bytes beyond it are touched, a sent
+ * buffer is read after its send is over, a call's status is not one it may have. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <unistd.h>
+#include <weft/msg.h>
+
+#include "contract/support.h"
+
+enum {
+    ENDS = 3,
+    WINDOW = 96, /* numbers a sender may be ahead of the oldest that nobody took */
+    RING = 256,  /* messages of a source that are remembered: more than twice that */
+    SENDS = 48,
+    RECVS = 48,
+    LENGTH = 20000,
+    BIG = 3000000, /* one message in thousands; the first buffers have room for it */
+    GUARD = 32,
+};
+#define FULL WEFT_TAG_FULL
+#define NEVER UINT64_MAX
+
+/* A message, as its receiver knows it. */
+struct known {
+    uint64_t taker;  /* the number of the call; NEVER: nobody yet */
+    uint64_t before; /* its taker has a smaller number */
+};
+
+struct send {
+    struct weft_op op;
+    struct end *end;
+    unsigned char *data;
+    size_t used;
+    bool busy;
+};
+
+struct recv {
+    struct weft_op op;
+    struct end *end;
+    unsigned char *data;
+    size_t room;
+    int source; /* -1: any */
+    uint64_t tag, mask;
+    uint64_t call;   /* its number */
+    uint64_t latest; /* by then it has met its message */
+    bool busy, posted;
+    struct weft_msg *claimed; /* not taken yet */
+    struct weft_msg_info info;
+};
+
+struct end {
+    int me;
+    struct weft_ep *ep;
+    struct weft_peer *peers[ENDS];
+    uint64_t rand, calls, operations;
+    uint64_t busy;          /* for so many operations with other things than polling */
+    uint32_t sent[ENDS];    /* to */
+    uint32_t arrived[ENDS]; /* from: so many at least */
+    uint32_t first[ENDS];   /* from: the oldest that nobody took */
+    struct known known[ENDS][RING];
+    struct send sends[SENDS];
+    struct recv recvs[RECVS];
+    uint64_t did[8];
+};
+
+static struct end ends[ENDS];
+static uint64_t seed;
+static size_t eager_max;
+static bool threads;                       /* one each */
+static uint64_t quota;                     /* operations per endpoint */
+static _Atomic uint32_t taken[ENDS][ENDS]; /* [to][from]: all below are taken */
+static _Atomic uint32_t total[ENDS][ENDS]; /* [to][from]: once over[from] is set */
+static _Atomic int over[ENDS], finished;
+
+enum { SENT, LONG, RECEIVED, CUT, PROBED, CLAIMED, CANCELLED, NOTHING };
+static const char *const did_names[] = {"sent",   "of these long", "received",  "cut off",
+                                        "probed", "claimed",       "cancelled", "finding nothing"};
+
+#define CHECK(condition, ...)                                                                      \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            broken(__LINE__, #condition, __VA_ARGS__);                                             \
+    } while (0)
+
+static void broken(int line, const char *condition, const struct end *e, const char *what,
+                   int source, uint64_t number)
+{
+    fprintf(stderr, "seed %llu, endpoint %d, call %llu, line %d: %s (message %llu of %d): not %s\n",
+            (unsigned long long)seed, e->me, (unsigned long long)e->calls, line, what,
+            (unsigned long long)number, source, condition);
+    _exit(1);
+}
+
+static uint64_t below(struct end *e, uint64_t n)
+{
+    return test_rand(&e->rand) % n;
+}
+
+/* ---- messages ---- */
+
+static uint64_t id_of(int from, int to, uint32_t number)
+{
+    return seed ^ (uint64_t)(from * ENDS + to) << 40 ^ number;
+}
+
+/* The number, and 6 bits that many share. */
+static uint64_t tag_of(int from, int to, uint32_t number)
+{
+    return (uint64_t)number << 8 | (test_mix(id_of(from, to, number)) & 0x3f);
+}
+
+static uint32_t number_of(uint64_t tag)
+{
+    return (uint32_t)(tag >> 8);
+}
+
+static size_t length_of(int from, int to, uint32_t number)
+{
+    uint64_t r = test_mix(id_of(from, to, number) + 1);
+    switch (r & 31) {
+    case 0: return (r >> 5) % 100 ? (r >> 12) % (LENGTH + 1) : (r >> 12) % (BIG + 1);
+    case 1: return eager_max + (r >> 5) % 9 - (eager_max ? 4 : 0); /* about where the way changes */
+    case 2:
+    case 3: return 0;
+    case 4:
+    case 5:
+    case 6:
+    case 7: return (r >> 5) % 2000;
+    default: return (r >> 5) % 65;
+    }
+}
+
+static size_t room_of(int k)
+{
+    return k ? LENGTH : BIG;
+}
+
+/* As test_fill, in words, so that a million do not take long. */
+static void fill(unsigned char *data, size_t len, uint64_t id)
+{
+    size_t i = 0;
+    uint64_t word = test_mix(id);
+    for (; i + 8 <= len; i += 8, word = word * 0x9e3779b97f4a7c15u + 1)
+        memcpy(data + i, &word, 8);
+    memcpy(data + i, &word, len - i);
+}
+
+static bool same(const unsigned char *data, size_t len, uint64_t id)
+{
+    size_t i = 0;
+    uint64_t word = test_mix(id);
+    for (; i + 8 <= len; i += 8, word = word * 0x9e3779b97f4a7c15u + 1)
+        if (memcmp(data + i, &word, 8))
+            return false;
+    return !memcmp(data + i, &word, len - i);
+}
+
+static unsigned pieces(struct end *e, unsigned char *data, size_t len, struct iovec *iov)
+{
+    unsigned n = (unsigned)below(e, 4);
+    size_t at = 0;
+    for (unsigned i = 0; i < n; i++) {
+        iov[i] = (struct iovec){data + at, below(e, len - at + 1)};
+        at += iov[i].iov_len;
+    }
+    iov[n] = (struct iovec){data + at, len - at};
+    return n + 1;
+}
+
+/* ---- the model ---- */
+
+static struct known *known_of(struct end *e, int source, uint32_t number)
+{
+    return &e->known[source][number % RING];
+}
+
+static bool matches(const struct recv *r, int source, uint64_t tag)
+{
+    return (r->source < 0 || r->source == source) && !((tag ^ r->tag) & r->mask);
+}
+
+/* Call [call] would have matched the message: it was taken before. */
+static void was_taken(struct end *e, int source, uint32_t number, uint64_t call)
+{
+    struct known *k = known_of(e, source, number);
+    if (k->taker != NEVER)
+        CHECK(k->taker < call, e, "it was there for an earlier call", source, number);
+    else if (call < k->before)
+        k->before = call;
+}
+
+/* [r] matched none of the messages before [end]. */
+static void none_before(struct end *e, const struct recv *r, int source, uint32_t end)
+{
+    uint32_t number = end > WINDOW ? end - WINDOW : 0;
+    for (; number < end; number++)
+        if (matches(r, source, tag_of(source, e->me, number)))
+            was_taken(e, source, number, r->call);
+}
+
+static void is_here(struct end *e, int source, uint32_t number)
+{
+    if (e->arrived[source] <= number)
+        e->arrived[source] = number + 1;
+}
+
+/* [r] found no message. */
+static void found_none(struct end *e, const struct recv *r)
+{
+    e->did[NOTHING]++;
+    for (int source = 0; source < ENDS; source++)
+        if (r->source < 0 || r->source == source)
+            none_before(e, r, source, e->arrived[source]);
+}
+
+/* Call [r] named a message: which, of which source. */
+static uint32_t named(struct end *e, const struct recv *r, uint64_t tag, uint64_t len,
+                      const struct weft_peer *peer, int *from)
+{
+    int source = 0;
+    uint32_t number = number_of(tag);
+    while (source < ENDS && e->peers[source] != peer)
+        source++;
+    CHECK(source < ENDS, e, "a source that is no peer", -1, number);
+    CHECK(tag == tag_of(source, e->me, number), e, "its tag", source, number);
+    CHECK(matches(r, source, tag), e, "it does not match", source, number);
+    CHECK(len == length_of(source, e->me, number), e, "its length", source, number);
+    CHECK(number >= e->first[source] && number < e->first[source] + 2 * WINDOW, e, "its number",
+          source, number);
+    is_here(e, source, number);
+    none_before(e, r, source, number);
+    *from = source;
+    return number;
+}
+
+/* Call [r] took a message. */
+static void took(struct end *e, const struct recv *r, int source, uint32_t number)
+{
+    struct known *k = known_of(e, source, number);
+    uint64_t tag = tag_of(source, e->me, number);
+    CHECK(k->taker == NEVER, e, "it comes twice", source, number);
+    CHECK(r->call < k->before, e, "it was there for an earlier call", source, number);
+    k->taker = r->call;
+    for (int i = 0; i < RECVS; i++) {
+        struct recv *other = &e->recvs[i];
+        if (other->busy && other->posted && other->call < r->call && matches(other, source, tag) &&
+            other->latest > e->calls)
+            other->latest = e->calls;
+    }
+    while (known_of(e, source, e->first[source])->taker != NEVER) {
+        uint32_t done = e->first[source]++;
+        *known_of(e, source, done + RING / 2) = (struct known){NEVER, NEVER};
+    }
+    atomic_store_explicit(&taken[e->me][source], e->first[source], memory_order_relaxed);
+}
+
+/* ---- sending ---- */
+
+static void send_end(struct send *s)
+{
+    memset(s->data, 0xee, s->used); /* it is ours again */
+    s->busy = false;
+}
+
+static void on_sent(struct weft_op *op)
+{
+    struct send *s = op->user;
+    CHECK(op->status == WEFT_OK, s->end, "status of a send", s->end->me, (uint64_t)-op->status);
+    send_end(s);
+}
+
+static bool send_one(struct end *e, int to)
+{
+    uint32_t number = e->sent[to];
+    uint64_t tag = tag_of(e->me, to, number);
+    size_t len = length_of(e->me, to, number);
+    struct send *s = &e->sends[len > LENGTH ? 0 : below(e, SENDS)];
+    struct weft_op *op = &s->op;
+    struct iovec iov[4];
+    enum weft_status status;
+    if (s->busy || number - atomic_load_explicit(&taken[to][e->me], memory_order_relaxed) >= WINDOW)
+        return false;
+    if (len <= eager_max && below(e, 3) == 0)
+        op = NULL;
+    fill(s->data, len, id_of(e->me, to, number));
+    s->op = (struct weft_op){.user = s, .done = on_sent};
+    s->busy = true;
+    s->used = len;
+    if (below(e, 4) == 0)
+        status = weft_msg_sendv(e->peers[to], tag, iov, pieces(e, s->data, len, iov), op);
+    else
+        status = weft_msg_send(e->peers[to], tag, s->data, len, op);
+    if (status != WEFT_PENDING)
+        send_end(s);
+    if (status == WEFT_AGAIN && !op)
+        return false;
+    CHECK(status == WEFT_OK || (status == WEFT_PENDING && op), e, weft_status_name(status), to,
+          number);
+    e->sent[to]++;
+    e->did[SENT]++;
+    e->did[LONG] += len > eager_max;
+    return true;
+}
+
+/* One, or more than a small ring has room for. */
+static bool send_some(struct end *e)
+{
+    int to = (int)below(e, ENDS);
+    bool done = false;
+    for (uint64_t i = below(e, 16) ? 1 : below(e, SENDS); i--;)
+        done |= send_one(e, to);
+    return done;
+}
+
+/* ---- receiving ---- */
+
+static void check_bytes(const struct recv *r, int source, uint32_t number)
+{
+    const struct end *e = r->end;
+    size_t len = length_of(source, e->me, number), n = len < r->room ? len : r->room;
+    CHECK(same(r->data, n, id_of(source, e->me, number)), e, "its bytes", source, number);
+    for (size_t i = n; i < n + GUARD; i++)
+        CHECK(r->data[i] == 0xdb, e, "bytes behind it", source, number);
+}
+
+/* A receive is over, by [status]. */
+static void recv_end(struct recv *r, enum weft_status status)
+{
+    struct end *e = r->end;
+    struct weft_op *op = &r->op;
+    int source;
+    uint32_t number = number_of(op->tag);
+    r->busy = false;
+    CHECK(op->status == (int32_t)status, e, weft_status_name(status), r->source, number);
+    if (status == WEFT_ECANCELED) {
+        CHECK(e->calls <= r->latest, e, "a cancelled receive has been passed over", r->source, 0);
+        e->did[CANCELLED]++;
+        return;
+    }
+    if (r->info.source) { /* it was claimed */
+        CHECK(op->source == r->info.source && op->tag == r->info.tag && op->len == r->info.len, e,
+              "another one than was claimed", r->source, number);
+        for (source = 0; e->peers[source] != op->source;)
+            source++;
+    } else {
+        number = named(e, r, op->tag, op->len, op->source, &source);
+        if (op->len <= eager_max && r->posted)
+            CHECK(e->calls <= r->latest, e, "a receive has been passed over", source, number);
+        took(e, r, source, number);
+    }
+    CHECK(status == (op->len > r->room ? WEFT_ETRUNC : WEFT_OK), e, weft_status_name(status),
+          source, number);
+    check_bytes(r, source, number);
+    e->did[RECEIVED]++;
+    e->did[CUT] += status == WEFT_ETRUNC;
+}
+
+static void on_received(struct weft_op *op)
+{
+    struct recv *r = op->user;
+    r->end->calls++; /* no call, but a moment */
+    recv_end(r, (enum weft_status)op->status);
+}
+
+/* A source, a tag and a mask under which there may be a message some time; is it
+ * a big one? */
+static bool choose(struct end *e, struct recv *r)
+{
+    static const uint64_t masks[] = {FULL, FULL, FULL, 0,    0x3,        0xc,
+                                     0x3f, 0x1,  0x30, 0x1f, FULL << 10, FULL ^ 0x3f};
+    int source = (int)below(e, ENDS);
+    uint32_t number = e->first[source] + (uint32_t)below(e, below(e, 2) ? 8 : WINDOW);
+    r->source = below(e, 3) ? source : -1;
+    r->tag = tag_of(source, e->me, number);
+    r->mask = masks[below(e, sizeof masks / sizeof masks[0])];
+    r->tag ^= test_rand(&e->rand) & ~r->mask; /* what the mask leaves out does not matter */
+    r->call = ++e->calls;
+    return length_of(source, e->me, number) > LENGTH;
+}
+
+static struct weft_peer *peer_of(const struct end *e, const struct recv *r)
+{
+    return r->source < 0 ? NULL : e->peers[r->source];
+}
+
+/* A receive as [like]; null: it is busy. */
+static struct recv *recv_new(struct end *e, const struct recv *like, bool big)
+{
+    struct recv *r = &e->recvs[big ? 0 : 1 + below(e, RECVS - 1)];
+    unsigned char *data = r->data;
+    if (r->busy)
+        return NULL;
+    *r = *like;
+    r->end = e;
+    r->data = data;
+    r->op = (struct weft_op){.user = r, .done = on_received, .status = 77};
+    r->room = below(e, 6) ? room_of(!big) : below(e, 2) ? below(e, 60) : below(e, LENGTH);
+    r->latest = NEVER;
+    memset(r->data, 0xdb, r->room + GUARD);
+    return r;
+}
+
+static void recv_started(struct recv *r, enum weft_status status)
+{
+    CHECK(status == WEFT_OK || status == WEFT_ETRUNC || status == WEFT_PENDING, r->end,
+          weft_status_name(status), r->source, 0);
+    if (status != WEFT_PENDING)
+        recv_end(r, status);
+}
+
+static void recv_start(struct end *e, struct recv *r)
+{
+    struct iovec iov[4];
+    enum weft_status status;
+    r->busy = true;
+    if (below(e, 4) == 0)
+        status = weft_msg_recvv(e->ep, peer_of(e, r), r->tag, r->mask, iov,
+                                pieces(e, r->data, r->room, iov), &r->op);
+    else
+        status = weft_msg_recv(e->ep, peer_of(e, r), r->tag, r->mask, r->data, r->room, &r->op);
+    r->posted = status == WEFT_PENDING;
+    recv_started(r, status);
+}
+
+static bool recv_one(struct end *e)
+{
+    struct recv like = {.end = e}, *r;
+    bool big = choose(e, &like);
+    r = recv_new(e, &like, big);
+    if (r)
+        recv_start(e, r);
+    return r;
+}
+
+static void probe(struct end *e)
+{
+    struct recv like = {.end = e};
+    struct weft_msg_info info;
+    enum weft_status status;
+    int source;
+    choose(e, &like);
+    status = weft_msg_probe(e->ep, peer_of(e, &like), like.tag, like.mask, &info);
+    CHECK(status == WEFT_OK || status == WEFT_AGAIN, e, weft_status_name(status), like.source, 0);
+    e->did[PROBED]++;
+    if (status == WEFT_OK) {
+        uint32_t number = named(e, &like, info.tag, info.len, info.source, &source);
+        CHECK(known_of(e, source, number)->taker == NEVER, e, "it was taken", source, number);
+    } else {
+        found_none(e, &like);
+    }
+}
+
+static void take(struct recv *r)
+{
+    struct weft_msg *msg = r->claimed;
+    r->claimed = NULL;
+    r->end->calls++;
+    recv_started(r, weft_msg_take(r->end->ep, msg, r->data, r->room, &r->op));
+}
+
+static void claim(struct end *e)
+{
+    struct recv like = {.end = e}, *r;
+    bool big = choose(e, &like);
+    enum weft_status status;
+    int source;
+    uint32_t number;
+    r = recv_new(e, &like, big);
+    if (!r)
+        return;
+    status = weft_msg_claim(e->ep, peer_of(e, r), r->tag, r->mask, &r->info, &r->claimed);
+    CHECK(status == WEFT_OK || status == WEFT_AGAIN, e, weft_status_name(status), r->source, 0);
+    if (status == WEFT_AGAIN) {
+        found_none(e, r);
+        return;
+    }
+    number = named(e, r, r->info.tag, r->info.len, r->info.source, &source);
+    took(e, r, source, number);
+    r->busy = true;
+    e->did[CLAIMED]++;
+    if (below(e, 2))
+        take(r);
+}
+
+static void cancel(struct end *e, struct recv *r)
+{
+    enum weft_status status;
+    if (!r->busy || !r->posted)
+        return;
+    e->calls++;
+    status = weft_msg_cancel(e->ep, &r->op);
+    CHECK(status == WEFT_EBUSY ? r->busy : status == WEFT_OK && !r->busy, e,
+          weft_status_name(status), r->source, 0);
+}
+
+static void take_or_cancel(struct end *e, struct recv *r)
+{
+    if (r->busy && r->claimed)
+        take(r);
+    else
+        cancel(e, r);
+}
+
+/* ---- the endpoints ---- */
+
+/* Others may have no core while this one finds nothing. */
+static void poll_one(struct end *e)
+{
+    int n = e->calls++ % 512 ? weft_ep_poll(e->ep) : weft_ep_wait(e->ep, 100000);
+    CHECK(n >= 0, e, "poll", -1, (uint64_t)-n);
+    if (!n && threads)
+        sched_yield();
+}
+
+/* The last numbers are known now; receives that wait could wait for ever. */
+static void operations_end(struct end *e)
+{
+    for (int to = 0; to < ENDS; to++)
+        atomic_store(&total[to][e->me], e->sent[to]);
+    atomic_store(&over[e->me], 1);
+    for (int i = 0; i < RECVS; i++)
+        take_or_cancel(e, &e->recvs[i]);
+}
+
+static void operate(struct end *e)
+{
+    uint64_t r = below(e, 100);
+    bool done = true;
+    if (r < 34)
+        done = send_some(e);
+    else if (r < 66)
+        done = recv_one(e);
+    else if (r < 72)
+        probe(e);
+    else if (r < 78)
+        claim(e);
+    else if (r < 86)
+        take_or_cancel(e, &e->recvs[below(e, RECVS)]);
+    else if (!e->busy)
+        poll_one(e);
+    e->operations += done;
+    if (e->operations == quota)
+        operations_end(e);
+}
+
+static bool all_received(const struct end *e)
+{
+    for (int from = 0; from < ENDS; from++)
+        if (!atomic_load(&over[from]) || e->first[from] != atomic_load(&total[e->me][from]))
+            return false;
+    return true;
+}
+
+static bool idle(const struct end *e)
+{
+    bool busy = false;
+    for (int i = 0; i < SENDS; i++)
+        busy |= e->sends[i].busy;
+    for (int i = 0; i < RECVS; i++)
+        busy |= e->recvs[i].busy;
+    return !busy;
+}
+
+/* Whatever is left; then the receives that meet nothing any more. True: finished. */
+static bool drain(struct end *e)
+{
+    struct recv any = {.source = -1, .call = ++e->calls};
+    struct recv *r = all_received(e) ? NULL : recv_new(e, &any, false);
+    if (r)
+        recv_start(e, r);
+    if (all_received(e))
+        for (int i = 0; i < RECVS; i++)
+            cancel(e, &e->recvs[i]);
+    poll_one(e);
+    return all_received(e) && idle(e);
+}
+
+/* One operation of [e]; true once it has no more to do of its own. */
+static bool step(struct end *e)
+{
+    if (e->operations >= quota)
+        return drain(e);
+    operate(e);
+    if (e->busy)
+        e->busy--;
+    else if (below(e, 3) == 0)
+        poll_one(e);
+    else if (below(e, 300) == 0)
+        e->busy = below(e, 300);
+    return false;
+}
+
+static void *run(void *arg)
+{
+    struct end *e = arg;
+    while (!step(e))
+        ;
+    atomic_fetch_add(&finished, 1);
+    while (atomic_load(&finished) < ENDS) /* others may still need an answer */
+        poll_one(e);
+    return NULL;
+}
+
+static void run_alone(void)
+{
+    bool done[ENDS] = {false};
+    uint64_t state = seed;
+    for (int left = ENDS; left;) {
+        int i = (int)(test_rand(&state) % ENDS);
+        if (done[i]) {
+            poll_one(&ends[i]);
+        } else if (step(&ends[i])) {
+            done[i] = true;
+            left--;
+        }
+    }
+}
+
+static int run_threads(void)
+{
+    pthread_t thread[ENDS];
+    for (int i = 0; i < ENDS; i++)
+        if (pthread_create(&thread[i], NULL, run, &ends[i]))
+            return 2;
+    for (int i = 0; i < ENDS; i++)
+        pthread_join(thread[i], NULL);
+    return 0;
+}
+
+static int end_open(struct end *e, struct weft_ctx *ctx)
+{
+    e->me = (int)(e - ends);
+    e->rand = test_mix(seed + (uint64_t)e->me);
+    for (int i = 0; i < ENDS; i++)
+        for (int k = 0; k < RING; k++)
+            e->known[i][k] = (struct known){NEVER, NEVER};
+    for (int i = 0; i < SENDS; i++) {
+        e->sends[i] = (struct send){.end = e, .data = malloc(room_of(i))};
+        if (!e->sends[i].data)
+            return 1;
+    }
+    for (int i = 0; i < RECVS; i++) {
+        e->recvs[i] = (struct recv){.end = e, .data = malloc(room_of(i) + GUARD)};
+        if (!e->recvs[i].data)
+            return 1;
+    }
+    return weft_ep_open(ctx, NULL, &e->ep);
+}
+
+static int peers_open(struct end *e)
+{
+    for (int i = 0; i < ENDS; i++) {
+        unsigned char addr[WEFT_ADDR_MAX];
+        size_t len = sizeof addr;
+        if (weft_ep_address(ends[i].ep, addr, &len) ||
+            weft_peer_open(e->ep, addr, len, &e->peers[i]))
+            return 1;
+    }
+    return 0;
+}
+
+static int end_close(struct end *e)
+{
+    for (int i = 0; i < SENDS; i++)
+        free(e->sends[i].data);
+    for (int i = 0; i < RECVS; i++)
+        free(e->recvs[i].data);
+    for (int i = 0; i < ENDS; i++)
+        if (weft_peer_close(e->peers[i]))
+            return 1;
+    return weft_ep_close(e->ep) != WEFT_OK;
+}
+
+/* The longest message that is copied on its way. */
+static size_t eager_max_of(struct weft_peer *peer)
+{
+    struct weft_path path;
+    size_t len = LENGTH;
+    while (len && (weft_path_of(peer, WEFT_OP_MSG, NULL, len, &path) ||
+                   strcmp(path.protocol, "eager") != 0))
+        len--;
+    return len;
+}
+
+static int report(uint64_t begin)
+{
+    uint64_t sum[8] = {0}, operations = 0;
+    for (int i = 0; i < ENDS; i++) {
+        operations += ends[i].operations;
+        for (int k = 0; k < 8; k++)
+            sum[k] += ends[i].did[k];
+    }
+    printf("seed %llu: %llu operations, all as in the model; %.1f s\n", (unsigned long long)seed,
+           (unsigned long long)operations, (double)(test_now_ns() - begin) / 1e9);
+    for (int k = 0; k < 8; k++)
+        printf("# %-16s %llu\n", did_names[k], (unsigned long long)sum[k]);
+    if (sum[RECEIVED] == sum[SENT] && sum[SENT] > operations / 20 && sum[LONG] && sum[CUT])
+        return 0;
+    fprintf(stderr, "too little was done, or not all was received\n");
+    return 1;
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t operations = argc > 2 ? strtoull(argv[2], NULL, 0) : 100000, begin = test_now_ns();
+    struct weft_ctx *ctx;
+    int bad = 0;
+    seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 0;
+    seed = seed ? seed : test_seed();
+    quota = operations / ENDS;
+    alarm((unsigned)(60 + operations / 2000));
+    if (weft_ctx_open(NULL, &ctx))
+        return 2;
+    for (int i = 0; i < ENDS; i++)
+        bad |= end_open(&ends[i], ctx);
+    for (int i = 0; i < ENDS; i++)
+        bad |= bad ? 1 : peers_open(&ends[i]);
+    if (bad)
+        return 2;
+    eager_max = eager_max_of(ends[0].peers[1]);
+    threads = argc > 3;
+    if (threads)
+        bad = run_threads();
+    else
+        run_alone();
+    bad |= report(begin);
+    for (int i = 0; i < ENDS; i++)
+        bad |= end_close(&ends[i]);
+    return bad | (weft_ctx_close(ctx) != WEFT_OK);
+}
