@@ -6,7 +6,7 @@
 
 size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
 {
-    static const uint8_t fds[WF_PACKET_TYPES] = {[WF_PACKET_WELCOME] = 1,
+    static const uint8_t fds[WF_PACKET_TYPES] = {[WF_PACKET_WELCOME] = 2,
                                                  [WF_PACKET_RING] = 3,
                                                  [WF_PACKET_RING_OK] = 1,
                                                  [WF_PACKET_SLAB_OK] = 1};

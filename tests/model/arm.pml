@@ -10,6 +10,8 @@
  *              service thread learns it while all run
  *   DIE=1      sender 0 may be killed, sender 1 stopped for good, at any step
  *   ATTACH=1   the receiver's service thread adds ring 0 while all run
+ *   COLD=1     the receiver may stop polling ring 0, so that sender 0 must ring
+ *   SHARED=1   COLD=1: sender 1's announcements ring the same bit
  *   SYSNF=1    write(2) to an eventfd is no fence for its caller
  *   NM0, NM1   messages of each sender
  *   BUG=<n>    plant one bug, the list below
@@ -26,6 +28,12 @@
 #endif
 #ifndef ATTACH
 #define ATTACH 0
+#endif
+#ifndef COLD
+#define COLD 0
+#endif
+#ifndef SHARED
+#define SHARED 0
 #endif
 #ifndef SYSNF
 #define SYSNF 0
@@ -65,6 +73,14 @@
 #define UNREGISTERED 17    /* sender 0 does not fence and membarrier does not reach it */
 #define FD_FIRST 18        /* LATE=1: the sender loads the descriptor before the epoch */
 #define ARM_TWICE 19       /* armed again while armed: drained, but no new epoch */
+#define COOL_NO_BARRIER 20 /* COLD=1: going cold looks without a barrier */
+#define COOL_NO_LOOK 21    /* COLD=1: going cold has its barrier, but does not look */
+#define BELL_STAYS 22      /* COLD=1: rung, nothing there: it stays cold in the same epoch */
+#define BELL_LAST 23       /* COLD=1: the eventfd is written, then the bell is rung */
+#define BELL_ALONE 24      /* COLD=1: a cold connection rings and does not write */
+#define ARM_DEAF 25        /* COLD=1: the recheck does not look at the bell */
+#define NO_FIRST_BELL 26   /* COLD=1 LATE=1: descriptor stored and written to, not rung */
+#define CHILL_EARLY 27     /* COLD=1: after an arming that found something the rest go cold */
 
 #define WAKE_DRAIN_LATE 1 /* on waking: poll, then drain */
 #define WAKE_NO_DRAIN 2   /* on waking: no drain, arming drains */
@@ -83,7 +99,8 @@
 #define FD 4              /* sender 0: tx->wake_fd >= 0 */
 #define FREE 5            /* sender 0: !tx->fence */
 #define ATT 6             /* ring 0 is on the receiver's list */
-byte mem[7];
+#define BELL 7            /* ring 0's bit */
+byte mem[8];
 
 /* Threads: the senders 0 and 1, sender 0's service thread, the receiver, its service thread. */
 #define SVC 2
@@ -97,6 +114,8 @@ bit efd;        /* the receiver's eventfd: a read takes all, so only zero or not
 bool died;      /* sender 0, killed; its service thread with it */
 bool stopped;   /* sender 1 */
 bool done;      /* sender 0 has closed */
+bool cold;      /* ring 0 is not polled */
+bool down;      /* the receiver was told of sender 0's death */
 byte del[2];    /* delivered */
 byte e[2];      /* sender: the epoch it loaded */
 byte seen[2];   /* sender: the last epoch it saw, and woke if it was odd */
@@ -149,6 +168,9 @@ proctype sender(byte s)
 {
     byte n;
     bool known;
+#if COLD
+    bool tell;
+#endif
 
     do
     :: atomic { n < NM(s) -> MAY_GO(s); n++; st(s, PUB(s), n) }
@@ -165,11 +187,31 @@ proctype sender(byte s)
             :: else ->
                 seen[s] = e[s]; e[s] = 0;
                 if
+#if COLD
+                :: seen[s] && known -> known = 0; tell = 1; MAY_GO(s)
+#else
                 :: seen[s] && known -> known = 0; MAY_GO(s); CAN_WRITE(s) -> efd = 1
+#endif
                 :: else -> known = 0
                 fi
             fi
         }
+#if COLD
+        atomic { /* a locked instruction: the buffer is empty */
+            if
+            :: tell && (s == 0 || SHARED) && BUG != BELL_LAST -> bn[s] == 0; mem[BELL] = 1; MAY_GO(s)
+            :: else
+            fi
+        }
+        atomic {
+            if
+            :: tell && !(BUG == BELL_ALONE && cold && s == 0) -> CAN_WRITE(s) -> efd = 1
+            :: else
+            fi
+        }
+        atomic { if :: tell && BUG == BELL_LAST && (s == 0 || SHARED) -> mem[BELL] = 1 :: else fi }
+        tell = 0
+#endif
     :: atomic { n == NM(s) -> MAY_GO(s); break }
     od;
     if :: s == 0 && LATE -> done = true :: else fi;
@@ -195,6 +237,12 @@ end_3:
         :: else
         fi
     }
+#if COLD
+end_bell:
+    atomic {
+        !died && bn[SVC] == 0 -> if :: BUG != NO_FIRST_BELL -> mem[BELL] = 1 :: else fi
+    }
+#endif
 end_4:
     atomic {
         !died && CAN_WRITE(SVC) ->
@@ -219,11 +267,14 @@ proctype rservice()
 end_watch:
     atomic {
         died && bn[0] == 0 && bn[SVC] == 0 ->
+        down = true;
         if :: BUG != NO_DEATH_WRITE -> efd = 1 :: else fi
     }
 }
 
 #define NEW(s) ((s == 1 || !ATTACH || mem[ATT]) && mem[PUB(s)] != del[s])
+/* Of a ring that is looked at; that of a dead sender is drained, cold or not. */
+#define SEEN_NEW(s) (NEW(s) && !(s == 0 && cold && !down))
 
 /* membarrier: at some moment inside the call each running thread has a fence. */
 inline barrier()
@@ -238,13 +289,16 @@ inline barrier()
 }
 inline look()
 {
-    if :: NEW(0) -> found = true :: else fi;
+    if :: SEEN_NEW(0) -> found = true :: else fi;
+#if COLD
+    if :: !found && BUG != ARM_DEAF && mem[BELL] -> found = true :: else fi;
+#endif
     if :: !found && NEW(1) -> found = true :: else fi
 }
 inline poll()
 {
     d_step {
-        if :: NEW(0) -> del[0]++; got = true :: else fi;
+        if :: SEEN_NEW(0) -> del[0]++; got = true :: else fi;
         if :: NEW(1) -> del[1]++; got = true :: else fi
     }
 }
@@ -264,7 +318,37 @@ inline say_odd(s)
         epoch = 0
     }
 }
-inline say_even() { st(RCV, EPOCH(0), 0); st(RCV, EPOCH(1), 0) }
+inline say_even() { if :: !cold -> st(RCV, EPOCH(0), 0) :: else fi; st(RCV, EPOCH(1), 0) }
+
+/* Takes the bit and makes its ring hot, whether a message is there or not. */
+inline answer()
+{
+    atomic {
+        if
+        :: mem[BELL] && !cold -> mem[BELL] = 0
+        :: mem[BELL] && cold ->
+            mem[BELL] = 0;
+            if
+            :: BUG == BELL_STAYS && !NEW(0)
+            :: !(BUG == BELL_STAYS && !NEW(0)) -> cold = false; st(RCV, EPOCH(0), 0)
+            fi
+        :: else
+        fi
+    }
+}
+
+/* Awake, and ring 0 was silent for a while. */
+inline cool()
+{
+    say_odd(0);
+    if :: BUG == COOL_NO_BARRIER :: else -> barrier() fi;
+    atomic {
+        if
+        :: BUG != COOL_NO_LOOK && NEW(0) -> st(RCV, EPOCH(0), 0)
+        :: BUG == COOL_NO_LOOK || !NEW(0) -> cold = true
+        fi
+    }
+}
 
 proctype receiver()
 {
@@ -272,8 +356,16 @@ proctype receiver()
     bool found, got, odd;
 
     do
-    :: poll();
+    ::
+#if COLD
+       answer();
+       poll();
+       if :: !cold && !down -> cool() :: true fi;
        got = false;
+#else
+       poll();
+       got = false;
+#endif
     arm:
        if
        :: BUG == DRAIN_ODD || BUG == DRAIN_BARRIER || BUG == DRAIN_LAST
@@ -281,7 +373,7 @@ proctype receiver()
        fi;
        if :: BUG == RECHECK_FIRST -> barrier(); look() :: else fi;
        if :: BUG == BARRIER_FIRST -> barrier() :: else fi;
-       if :: !odd -> say_odd(0); say_odd(1) :: else fi;
+       if :: !odd -> if :: !cold -> say_odd(0) :: else fi; say_odd(1) :: else fi;
        odd = true;
        if :: BUG == DRAIN_ODD -> efd = 0 :: else fi;
        if :: BUG == NO_BARRIER || BUG == BARRIER_FIRST :: else -> barrier() fi;
@@ -289,7 +381,9 @@ proctype receiver()
        if :: BUG == RECHECK_FIRST :: else -> look() fi;
        if :: BUG == DRAIN_LAST -> efd = 0 :: else fi;
        if
-       :: found -> found = false; odd = (BUG == SAME_EPOCH_ARM)
+       :: found ->
+           found = false; odd = (BUG == SAME_EPOCH_ARM);
+           if :: COLD && BUG == CHILL_EARLY && !cold -> cold = true :: else fi
        :: else ->
 #if WITNESS
            sleeps++;
@@ -307,6 +401,9 @@ proctype receiver()
            if :: BUG == SAME_EPOCH_WAKE && !got -> goto again :: else fi;
            got = false;
            if :: OTHER == WAKE_DRAIN_LATE -> efd = 0 :: else fi;
+#if COLD
+           if :: cold = true :: true fi; /* its word is odd, the recheck found nothing */
+#endif
            odd = false
        fi;
        if :: !odd -> say_even() :: else fi

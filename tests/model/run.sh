@@ -71,6 +71,18 @@ found arm BUG=UNREGISTERED NM1=0
 found arm BUG=FD_FIRST LATE=1 NM1=0
 found arm BUG=ARM_TWICE NM1=0
 found arm SYSNF=1 LATE=1 NM1=0
+holds arm COLD=1 NM1=0
+holds arm COLD=1 SHARED=1 NM0=1 NM1=1
+holds arm COLD=1 MB=0 NM1=0
+found arm BUG=COOL_NO_BARRIER COLD=1 NM1=0
+found arm BUG=COOL_NO_LOOK COLD=1 NM1=0
+found arm BUG=BELL_STAYS COLD=1 NM1=0
+found arm BUG=BELL_LAST COLD=1 NM1=0
+found arm BUG=BELL_ALONE COLD=1 NM1=0
+found arm BUG=ARM_DEAF COLD=1 NM1=0
+found arm BUG=NO_FIRST_BELL COLD=1 LATE=1 NM1=0
+found arm BUG=CHILL_EARLY COLD=1 NM1=1
+found arm BUG=SEEN_BOOL COLD=1 NM1=0
 ROWS
 }
 rows_full() {
@@ -88,6 +100,10 @@ holds arm DIE=1 NM1=1
 holds arm DIE=1 MB=0 NM1=1
 holds arm ATTACH=1 NM1=1
 holds arm LATE=1 DIE=1 NM1=0
+holds arm COLD=1 SHARED=1 NM1=1
+holds arm COLD=1 LATE=1 NM1=0
+holds arm COLD=1 DIE=1 NM1=0
+holds arm COLD=1 NM0=3 NM1=0
 holds ring BUG=SEQ_RELAXED LEN=1 MSGS=4
 holds ring BUG=RSEQ_RELAXED LEN=1 MSGS=4
 holds arm OTHER=WAKE_DRAIN_LATE NM1=0

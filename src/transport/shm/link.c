@@ -30,7 +30,6 @@ static void link_open(struct shm_ctx *ctx, int sock, int pid)
     }
     link->sock = (struct shm_watch){SHM_WATCH_LINK_SOCK, sock};
     link->pid = (struct shm_watch){SHM_WATCH_LINK_PID, -1};
-    link->answer_fd = -1;
     link->from_pid = pid;
     wf_list_init(&link->rxs);
     wf_list_append(&ctx->links, &link->item);
@@ -65,20 +64,28 @@ static int caller_of(struct shm_ctx *ctx, int sock)
     return -1;
 }
 
+/* Say it once, not at each tick. */
+static void starve(struct shm_ctx *ctx, const char *what)
+{
+    if (!ctx->starved)
+        wf_error("%s: %m (raise the limit on open files, ulimit -n); will try again", what);
+    ctx->starved = true;
+}
+
 /* False: none was waiting. */
 bool wf_shm_link_accept(struct shm_ctx *ctx)
 {
     int pid, sock = accept4(ctx->listen.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (sock < 0) {
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-            wf_error("cannot accept a peer: %m (raise the limit on open files, ulimit -n); will "
-                     "try again");
+            starve(ctx, "cannot accept a peer");
             (void)epoll_ctl(ctx->epoll_fd, EPOLL_CTL_DEL, ctx->listen.fd, NULL);
             ctx->listen_paused = true;
             wf_shm_tick(ctx);
         }
         return false;
     }
+    ctx->starved = false;
     pid = caller_of(ctx, sock);
     if (pid < 0)
         close(sock); /* before a byte of it is read */
@@ -103,12 +110,18 @@ void wf_shm_link_down(struct shm_ctx *ctx, struct shm_link *link, enum weft_stat
     }
 }
 
+static void answer_drop(struct shm_link *link)
+{
+    link->blocked = link->later = link->greet = false;
+    while (link->answer_nfds)
+        close(link->answer_fds[--link->answer_nfds]);
+}
+
 void wf_shm_link_free(struct shm_ctx *ctx, struct shm_link *link)
 {
     (void)ctx;
     wf_list_remove(&link->item);
-    if (link->answer_fd >= 0)
-        close(link->answer_fd);
+    answer_drop(link);
     free(link);
 }
 
@@ -122,19 +135,11 @@ static void link_interest(struct shm_ctx *ctx, struct shm_link *link)
         wf_error("epoll_ctl: %m");
 }
 
-static void answer_drop(struct shm_link *link)
-{
-    link->blocked = link->later = link->greet = false;
-    if (link->answer_fd >= 0)
-        close(link->answer_fd);
-    link->answer_fd = -1;
-}
-
 /* Send the link's answer; one that does not fit waits, and with it the link. */
 static void answer_send(struct shm_ctx *ctx, struct shm_link *link)
 {
-    int failed = wf_packet_send(link->sock.fd, &link->answer, link->answer_type, &link->answer_fd,
-                                link->answer_fd >= 0)
+    int failed = wf_packet_send(link->sock.fd, &link->answer, link->answer_type, link->answer_fds,
+                                link->answer_nfds)
                      ? errno
                      : 0;
     link->later = failed == ETOOMANYREFS || failed == ENOBUFS || failed == ENOMEM;
@@ -146,12 +151,15 @@ static void answer_send(struct shm_ctx *ctx, struct shm_link *link)
     link_interest(ctx, link);
 }
 
-static void answer(struct shm_ctx *ctx, struct shm_link *link, enum wf_packet_type type, int fd,
-                   const struct wf_packet *p)
+/* Takes [fds]. */
+static void answer(struct shm_ctx *ctx, struct shm_link *link, enum wf_packet_type type,
+                   const int *fds, int nfds, const struct wf_packet *p)
 {
     link->answer = *p;
     link->answer_type = type;
-    link->answer_fd = fd;
+    link->answer_nfds = nfds;
+    for (int i = 0; i < nfds; i++)
+        link->answer_fds[i] = fds[i];
     answer_send(ctx, link);
 }
 
@@ -182,14 +190,17 @@ static bool hello_take(struct shm_ctx *ctx, struct shm_link *link, const struct 
 static void hello_answer(struct shm_ctx *ctx, struct shm_link *link)
 {
     struct wf_packet p = {.flags = ctx->membarrier ? WF_PACKET_MEMBARRIER : 0};
-    int fd = fcntl(ctx->mem->state_fd, F_DUPFD_CLOEXEC, 0);
-    if (fd >= 0) {
-        answer(ctx, link, WF_PACKET_WELCOME, fd, &p);
+    int fds[2] = {fcntl(ctx->mem->state_fd, F_DUPFD_CLOEXEC, 0), -1};
+    if (fds[0] >= 0)
+        fds[1] = fcntl(ctx->bells_fd, F_DUPFD_CLOEXEC, 0);
+    if (fds[1] >= 0) {
+        ctx->starved = false;
+        answer(ctx, link, WF_PACKET_WELCOME, fds, 2, &p);
         return;
     }
-    wf_error("cannot answer process %u: %m (raise the limit on open files, ulimit -n); will try "
-             "again",
-             link->id.pid);
+    if (fds[0] >= 0)
+        close(fds[0]);
+    starve(ctx, "cannot answer a peer");
     link->blocked = link->later = link->greet = true;
     link_interest(ctx, link);
     wf_shm_tick(ctx);
@@ -217,7 +228,8 @@ static unsigned rings_of(const struct shm_link *link)
 }
 
 static enum weft_status ring_open(struct shm_ctx *ctx, struct shm_link *link,
-                                  const struct wf_packet *p, const int fds[3], int *event_fd)
+                                  const struct wf_packet *p, const int fds[3], int *event_fd,
+                                  struct wf_packet *out)
 {
     struct shm_tep *tep = wf_shm_tep_find(ctx, p->u.ring.to_ep, p->u.ring.to_gen);
     bool fence = !(ctx->membarrier && (p->flags & WF_PACKET_MEMBARRIER));
@@ -242,6 +254,8 @@ static enum weft_status ring_open(struct shm_ctx *ctx, struct shm_link *link,
         *event_fd = -1;
         return why == WEFT_OK ? WEFT_ENOMEM : why;
     }
+    out->u.ring_ok.bell = tep->bell_index;
+    out->u.ring_ok.bit = rx->bit;
     wf_list_append(&link->rxs, &rx->link_item);
     wf_list_append(&tep->fresh, &rx->item);
     wf_shm_notify(tep);
@@ -255,7 +269,7 @@ static void ring_take(struct shm_ctx *ctx, struct shm_link *link, const struct w
                             .flags = ctx->membarrier ? WF_PACKET_MEMBARRIER : 0};
     int event_fd = -1;
     enum weft_status status =
-        nfds == WF_PACKET_LOST ? WEFT_ELIMIT : ring_open(ctx, link, p, fds, &event_fd);
+        nfds == WF_PACKET_LOST ? WEFT_ELIMIT : ring_open(ctx, link, p, fds, &event_fd, &out);
     if (status == WEFT_ELIMIT)
         wf_error("cannot take a connection of process %u: it has %u (at most %u), or out of "
                  "descriptors (raise the limit on open files, ulimit -n)",
@@ -270,7 +284,8 @@ static void ring_take(struct shm_ctx *ctx, struct shm_link *link, const struct w
                      link->id.pid);
         out.u.ring_no.status = status;
     }
-    answer(ctx, link, status == WEFT_OK ? WF_PACKET_RING_OK : WF_PACKET_RING_NO, event_fd, &out);
+    answer(ctx, link, status == WEFT_OK ? WF_PACKET_RING_OK : WF_PACKET_RING_NO, &event_fd,
+           event_fd >= 0, &out);
 }
 
 static void slab_take(struct shm_ctx *ctx, struct shm_link *link, const struct wf_packet *p)
@@ -280,7 +295,7 @@ static void slab_take(struct shm_ctx *ctx, struct shm_link *link, const struct w
     int fd = wf_mem_slab_dup(ctx->mem, p->u.slab.id, &size);
     out.u.slab.size = size;
     out.u.slab.status = fd < 0 && errno == EMFILE ? WEFT_ELIMIT : WEFT_EKEY;
-    answer(ctx, link, fd < 0 ? WF_PACKET_SLAB_NO : WF_PACKET_SLAB_OK, fd, &out);
+    answer(ctx, link, fd < 0 ? WF_PACKET_SLAB_NO : WF_PACKET_SLAB_OK, &fd, fd >= 0, &out);
 }
 
 static void packet_take(struct shm_ctx *ctx, struct shm_link *link, const struct wf_packet *p,
@@ -306,11 +321,11 @@ refuse:
     wf_shm_link_down(ctx, link, WEFT_EPROTO);
 }
 
-/* Packets until none is there or the answer does not fit: OK. Else why the link
- * ended; the caller takes it down. */
-static enum weft_status link_read(struct shm_ctx *ctx, struct shm_link *link)
+/* At most [most] packets, until none is there or the answer does not fit: OK. Else
+ * why the link ended; the caller takes it down. */
+static enum weft_status link_read(struct shm_ctx *ctx, struct shm_link *link, int most)
 {
-    while (!link->dead && !link->blocked) {
+    while (most-- && !link->dead && !link->blocked) {
         struct wf_packet p;
         int fds[WF_PACKET_FDS], nfds = 0;
         int got = wf_packet_recv(link->sock.fd, &p, fds, &nfds);
@@ -336,13 +351,13 @@ static enum weft_status link_read(struct shm_ctx *ctx, struct shm_link *link)
  * links that have not said whose they are, and connections nobody accepted yet. */
 void wf_shm_links_read(struct shm_ctx *ctx, const struct wf_process_id *id)
 {
-    while (!ctx->listen_paused && wf_shm_link_accept(ctx))
+    for (int i = 0; i < SOMAXCONN && !ctx->listen_paused && wf_shm_link_accept(ctx); i++)
         ;
     wf_list_each_safe(it, nx, &ctx->links)
     {
         struct shm_link *link = wf_container_of(it, struct shm_link, item);
         if (!link->dead && (!link->hello || wf_shm_same(&link->id, id)))
-            link->end = link_read(ctx, link);
+            link->end = link_read(ctx, link, WF_SHM_READ_REST);
         if (!link->dead && link->end == WEFT_EPROTO) /* an end can be read again, this cannot */
             wf_shm_link_down(ctx, link, WEFT_EPROTO);
     }
@@ -374,13 +389,15 @@ void wf_shm_links_down(struct shm_ctx *ctx, const struct wf_process_id *id, enum
 void wf_shm_link_event(struct shm_ctx *ctx, struct shm_link *link, enum shm_watch_kind kind,
                        uint32_t events)
 {
+    bool gone = kind == SHM_WATCH_LINK_PID || (events & (EPOLLHUP | EPOLLERR));
     if (link->dead)
         return;
     if (link->blocked && (events & EPOLLOUT))
         answer_send(ctx, link);
-    if (kind == SHM_WATCH_LINK_PID || (events & (EPOLLHUP | EPOLLERR)))
-        answer_drop(link);            /* nobody waits for it, and it holds up the rest */
-    link->end = link_read(ctx, link); /* what it said before it died still counts */
+    if (gone)
+        answer_drop(link); /* nobody waits for it, and it holds up the rest */
+    /* What it said before it died still counts. */
+    link->end = link_read(ctx, link, gone ? WF_SHM_READ_REST : WF_SHM_READ_SOME);
     if (link->dead)
         return;
     if (link->end == WEFT_OK && kind == SHM_WATCH_LINK_PID)

@@ -33,6 +33,9 @@ static enum weft_status mate_watch(struct shm_ctx *ctx, struct shm_mate *mate)
         return WEFT_ESYSTEM;
     }
     if (start != mate->id.start) {
+        if (mate->pid.fd >= 0) /* a stranger's, who has its pid now */
+            close(mate->pid.fd);
+        mate->pid.fd = -1;
         mate->down = WEFT_EPEER;
         wf_shm_links_down(ctx, &mate->id, WEFT_EPEER); /* its messages come first */
         return WEFT_OK;
@@ -61,7 +64,7 @@ struct shm_mate *wf_shm_mate_get(struct shm_ctx *ctx, const struct wf_process_id
     mate->sock = (struct shm_watch){SHM_WATCH_MATE_SOCK, -1};
     mate->pid = (struct shm_watch){SHM_WATCH_MATE_PID, -1};
     wf_list_init(&mate->slabs);
-    wf_list_init(&mate->peers);
+    wf_list_init(&mate->txs);
     *why = is_self(ctx, id) ? WEFT_OK : mate_watch(ctx, mate);
     if (*why != WEFT_OK) {
         wf_shm_watch_close(ctx, &mate->pid);
@@ -101,6 +104,8 @@ void wf_shm_mate_free(struct shm_ctx *ctx, struct shm_mate *mate)
     wf_list_each_safe(it, nx, &mate->slabs) slab_free(wf_container_of(it, struct shm_slab, item));
     if (mate->state)
         munmap(mate->state, WF_MEM_STATE_SIZE);
+    if (mate->bells)
+        munmap(mate->bells, WF_SHM_BELLS_SIZE);
     wf_list_remove(&mate->item);
     free(mate);
 }
@@ -132,8 +137,8 @@ void wf_shm_mate_down(struct shm_ctx *ctx, struct shm_mate *mate, enum weft_stat
         if (slab->status == WEFT_PENDING)
             slab->status = why;
     }
-    wf_list_each(p, &mate->peers)
-        wf_shm_peer_fail(wf_container_of(p, struct shm_peer, mate_item), why);
+    wf_list_each(x, &mate->txs) wf_shm_tx_fail(wf_container_of(x, struct shm_tx, mate_item), why);
+    wf_list_each(t, &ctx->teps) wf_shm_notify_lost(wf_container_of(t, struct shm_tep, item));
     pthread_cond_broadcast(&ctx->changed);
 }
 
@@ -174,7 +179,7 @@ enum weft_status wf_shm_mate_connect(struct shm_ctx *ctx, struct shm_mate *mate)
     char name[64];
     int sock;
     if (mate->down)
-        return mate->down;
+        return (enum weft_status)mate->down;
     if (mate->sock.fd >= 0)
         return WEFT_OK;
     sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -204,11 +209,11 @@ enum weft_status wf_shm_mate_connect(struct shm_ctx *ctx, struct shm_mate *mate)
 
 static struct shm_tx *tx_of_cookie(struct shm_mate *mate, uint32_t cookie)
 {
-    wf_list_each(it, &mate->peers)
+    wf_list_each(it, &mate->txs)
     {
-        struct shm_peer *peer = wf_container_of(it, struct shm_peer, mate_item);
-        if (peer->tx && peer->tx->cookie == cookie)
-            return peer->tx;
+        struct shm_tx *tx = wf_container_of(it, struct shm_tx, mate_item);
+        if (tx->cookie == cookie)
+            return tx;
     }
     return NULL;
 }
@@ -220,17 +225,21 @@ static enum weft_status ring_ready(struct shm_ctx *ctx, struct shm_mate *mate,
 {
     struct shm_tx *tx = tx_of_cookie(mate, p->cookie);
     bool fresh = tx && wf_load_relaxed(&tx->wake_fd) < 0;
+    struct wf_shm_bell *bell = mate->bells ? &mate->bells[p->u.ring_ok.bell] : NULL;
     uint64_t one = 1;
-    if (!wf_shm_is_eventfd(fd)) {
+    if (!bell || !wf_shm_is_eventfd(fd)) {
         close(fd);
         return WEFT_EPROTO;
     }
     if (fresh) {
-        wf_store_release(&tx->wake_fd, fd);
+        tx->bell = bell;
+        tx->bell_bit = p->u.ring_ok.bit;
+        wf_store_release(&tx->wake_fd, fd); /* "wake" */
         if (ctx->membarrier && (p->flags & WF_PACKET_MEMBARRIER))
             wf_store_release(&tx->fence, 0);
     }
     /* Also for a connection that was closed meanwhile: it may have sent. */
+    wf_shm_bell_ring(bell, p->u.ring_ok.bit);
     if (write(fd, &one, sizeof one) < 0 && errno != EAGAIN)
         wf_warn("cannot wake process %u: %m", mate->id.pid);
     if (!fresh)
@@ -243,9 +252,9 @@ static void ring_refused(struct shm_mate *mate, const struct wf_packet *p)
     struct shm_tx *tx = tx_of_cookie(mate, p->cookie);
     int32_t why = p->u.ring_no.status;
     if (tx)
-        wf_shm_peer_fail(tx->peer, why == WEFT_EPROTO || why == WEFT_ELIMIT || why == WEFT_ENOMEM
-                                       ? (enum weft_status)why
-                                       : WEFT_ECLOSED);
+        wf_shm_tx_fail(tx, why == WEFT_EPROTO || why == WEFT_ELIMIT || why == WEFT_ENOMEM
+                               ? (enum weft_status)why
+                               : WEFT_ECLOSED);
 }
 
 static void slab_answer(struct shm_ctx *ctx, struct shm_mate *mate, const struct wf_packet *p,
@@ -274,19 +283,26 @@ static void slab_answer(struct shm_ctx *ctx, struct shm_mate *mate, const struct
     pthread_cond_broadcast(&ctx->changed);
 }
 
-static enum weft_status welcome_take(struct shm_mate *mate, const struct wf_packet *p, int fd)
+static enum weft_status welcome_take(struct shm_mate *mate, const struct wf_packet *p,
+                                     const int fds[2])
 {
     enum weft_status status = mate->state ? WEFT_EPROTO : WEFT_OK;
-    void *state = NULL;
+    void *state = NULL, *bells = NULL;
     if (status == WEFT_OK)
-        status = wf_shared_map(fd, WF_MEM_STATE_SIZE, 0, &state);
-    close(fd);
+        status = wf_shared_map(fds[0], WF_MEM_STATE_SIZE, 0, &state);
+    if (status == WEFT_OK)
+        status = wf_shared_map(fds[1], WF_SHM_BELLS_SIZE, 1, &bells);
+    close(fds[0]);
+    close(fds[1]);
     if (status != WEFT_OK) {
+        if (state)
+            munmap(state, WF_MEM_STATE_SIZE);
         wf_error("process %u: its state segment cannot be mapped: %s", mate->id.pid,
                  weft_status_text(status));
         return status;
     }
     mate->state = state;
+    mate->bells = bells;
     mate->flags = p->flags;
     return WEFT_OK;
 }
@@ -300,7 +316,7 @@ static enum weft_status answer_lost(struct shm_ctx *ctx, struct shm_mate *mate,
              "ulimit -n)",
              mate->id.pid);
     if (tx) /* it could not be woken */
-        wf_shm_peer_fail(tx->peer, WEFT_ELIMIT);
+        wf_shm_tx_fail(tx, WEFT_ELIMIT);
     if (p->type == WF_PACKET_SLAB_OK)
         slab_answer(ctx, mate, p, -1);
     return p->type == WF_PACKET_WELCOME ? WEFT_ELIMIT : WEFT_OK;
@@ -314,7 +330,7 @@ static enum weft_status packet_take(struct shm_ctx *ctx, struct shm_mate *mate,
         return answer_lost(ctx, mate, p);
     switch (p->type) {
     case WF_PACKET_WELCOME:
-        if (welcome_take(mate, p, fds[0]) != WEFT_OK)
+        if (welcome_take(mate, p, fds) != WEFT_OK)
             return WEFT_EPROTO;
         pthread_cond_broadcast(&ctx->changed);
         return WEFT_OK;
@@ -330,9 +346,9 @@ static enum weft_status packet_take(struct shm_ctx *ctx, struct shm_mate *mate,
     return WEFT_EPROTO;
 }
 
-static void mate_read(struct shm_ctx *ctx, struct shm_mate *mate)
+static void mate_read(struct shm_ctx *ctx, struct shm_mate *mate, int most)
 {
-    while (mate->sock.fd >= 0) {
+    while (most-- && mate->sock.fd >= 0) {
         struct wf_packet p;
         int fds[WF_PACKET_FDS], nfds = 0;
         int got = wf_packet_recv(mate->sock.fd, &p, fds, &nfds);
@@ -359,7 +375,8 @@ static void mate_read(struct shm_ctx *ctx, struct shm_mate *mate)
 
 void wf_shm_mate_event(struct shm_ctx *ctx, struct shm_mate *mate, enum shm_watch_kind kind)
 {
-    mate_read(ctx, mate); /* what it said before it died still counts */
+    /* What it said before it died still counts. */
+    mate_read(ctx, mate, kind == SHM_WATCH_MATE_PID ? WF_SHM_READ_REST : WF_SHM_READ_SOME);
     if (kind == SHM_WATCH_MATE_PID && !mate->down)
         wf_shm_process_down(ctx, &mate->id, mate->farewell ? WEFT_ECLOSED : WEFT_EPEER);
 }
@@ -369,10 +386,10 @@ static enum weft_status changed_wait(struct shm_ctx *ctx, struct shm_mate *mate,
                                      const struct timespec *deadline)
 {
     if (mate->down)
-        return mate->down;
+        return (enum weft_status)mate->down;
     if (pthread_cond_timedwait(&ctx->changed, &ctx->lock, deadline) == ETIMEDOUT)
         return WEFT_ETIMEDOUT;
-    return mate->down;
+    return (enum weft_status)mate->down;
 }
 
 static struct timespec deadline_in(uint64_t ms)
@@ -511,7 +528,7 @@ enum weft_status wf_shm_remote_map(struct wf_tpeer *tpeer, const struct wf_key *
         return WEFT_EKEY;
     pthread_mutex_lock(&ctx->lock);
     if (mate->down)
-        status = mate->down;
+        status = (enum weft_status)mate->down;
     else if (key->slab == WF_KEY_PRIVATE || !wf_config()->shm_map)
         status = state_get(ctx, mate);
     else

@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static const int8_t fds_of[WF_PACKET_TYPES] = {[WF_PACKET_WELCOME] = 1,
+static const int8_t fds_of[WF_PACKET_TYPES] = {[WF_PACKET_WELCOME] = 2,
                                                [WF_PACKET_RING] = 3,
                                                [WF_PACKET_RING_OK] = 1,
                                                [WF_PACKET_SLAB_OK] = 1};
@@ -34,6 +34,9 @@ int wf_packet_parse(const void *buf, size_t len, int nfds, struct wf_packet *out
         return -1;
     if ((p.type == WF_PACKET_RING_NO && p.u.ring_no.status >= 0) ||
         (p.type == WF_PACKET_SLAB_NO && p.u.slab.status >= 0))
+        return -1;
+    if (p.type == WF_PACKET_RING_OK &&
+        (p.u.ring_ok.bell >= WF_SHM_BELLS || p.u.ring_ok.bit >= WF_SHM_BELL_BITS))
         return -1;
     if (p.type == WF_PACKET_HELLO && (!p.u.hello.pid || p.u.hello.pid > INT32_MAX))
         return -1;

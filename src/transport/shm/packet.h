@@ -12,12 +12,12 @@
 #include "transport/shm/ring.h"
 
 #define WF_PACKET_MAGIC 0x54464557u /* "WEFT" */
-#define WF_PACKET_VERSION 1
+#define WF_PACKET_VERSION 2
 #define WF_PACKET_FDS 3
 
 enum wf_packet_type {
     WF_PACKET_HELLO = 1, /* client: who it is */
-    WF_PACKET_WELCOME,   /* server: fd: state segment */
+    WF_PACKET_WELCOME,   /* server: fds: state segment, bell segment */
     WF_PACKET_RING,      /* client: fds: forward, back, the sender's event descriptor */
     WF_PACKET_RING_OK,   /* server: fd: the receiver's event descriptor */
     WF_PACKET_RING_NO,   /* server: no such endpoint, or no room */
@@ -47,6 +47,10 @@ struct wf_packet {
             uint16_t zero;
             struct wf_shm_geometry geometry;
         } ring;
+        struct {
+            uint32_t bell; /* below WF_SHM_BELLS: the receiver's */
+            uint32_t bit;  /* below WF_SHM_BELL_BITS: the connection's */
+        } ring_ok;
         struct {
             int32_t status;
         } ring_no;

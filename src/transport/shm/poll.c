@@ -27,10 +27,10 @@ bool wf_sleep_barrier(bool membarrier)
     return !membarrier || !syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
 }
 
-static void rx_drop(struct shm_tep *t, uint32_t i)
+/* What takes its place in the list was looked at before by who walks from the end. */
+static void rx_drop(struct shm_tep *t, struct shm_rx *rx)
 {
-    struct shm_rx *rx = t->rx[i];
-    t->rx[i] = t->rx[--t->nrx];
+    wf_shm_rx_remove(t, rx);
     pthread_mutex_lock(&t->ctx->lock);
     wf_list_remove(&rx->link_item);
     pthread_mutex_unlock(&t->ctx->lock);
@@ -48,7 +48,7 @@ static int rxs_down(struct shm_tep *t)
             continue;
         if (down != WEFT_EPROTO)
             events += wf_shm_rx_drain(rx);
-        rx_drop(t, i);
+        rx_drop(t, rx);
     }
     return events;
 }
@@ -70,12 +70,9 @@ static bool rx_room(struct shm_tep *t)
  * its peer is closed and opened again. */
 static bool is_lost(const struct shm_tep *t, const struct wf_address *from)
 {
-    wf_list_each(it, &t->peers)
-    {
-        const struct shm_peer *peer = wf_container_of(it, struct shm_peer, tep_item);
-        if (peer->reported && !memcmp(&peer->to, from, sizeof *from))
+    for (uint32_t i = 0; t->npeers_reported && i < t->npeers; i++)
+        if (t->peers[i]->reported && wf_shm_peer_is(t->peers[i], from))
             return true;
-    }
     return false;
 }
 
@@ -94,7 +91,7 @@ static void fresh_take(struct shm_tep *t)
             wf_shm_rx_refuse(rx, WEFT_ECLOSED);
             wf_shm_rx_free(rx);
         } else {
-            t->rx[t->nrx++] = rx;
+            wf_shm_rx_add(t, rx);
         }
     }
     pthread_mutex_unlock(&t->ctx->lock);
@@ -106,17 +103,17 @@ static int peer_drain(struct shm_tep *t, const struct shm_peer *peer, enum weft_
 {
     int events = 0;
     pthread_mutex_lock(&t->ctx->lock);
-    wf_shm_links_read(t->ctx, &peer->to.process);
+    wf_shm_links_read(t->ctx, &peer->mate->id);
     pthread_mutex_unlock(&t->ctx->lock);
     fresh_take(t);
     for (uint32_t i = t->nrx; i-- > 0;) {
         struct shm_rx *rx = t->rx[i];
-        if (memcmp(&rx->from, &peer->to, sizeof rx->from))
+        if (!wf_shm_peer_is(peer, &rx->from))
             continue;
         if (why != WEFT_EPROTO)
             events += wf_shm_rx_drain(rx);
         wf_shm_rx_refuse(rx, WEFT_ECLOSED);
-        rx_drop(t, i);
+        rx_drop(t, rx);
     }
     return events;
 }
@@ -125,6 +122,7 @@ static int peer_report(struct shm_tep *t, struct shm_peer *peer, enum weft_statu
 {
     int events = 1 + peer_drain(t, peer, why);
     peer->reported = true;
+    t->npeers_reported++;
     if (peer->tx) {
         if (why != WEFT_EPROTO) /* replies that made it */
             events += wf_shm_tx_poll(peer->tx, (int)peer->tx->mask + 1);
@@ -139,21 +137,22 @@ static int peer_report(struct shm_tep *t, struct shm_peer *peer, enum weft_statu
  * meanwhile flags the inbox again. */
 static void peers_sample(struct shm_tep *t)
 {
-    wf_list_each(it, &t->peers)
-    {
-        struct shm_peer *peer = wf_container_of(it, struct shm_peer, tep_item);
-        peer->reporting = wf_load_acquire(&peer->down) && !peer->reported;
+    for (uint32_t i = 0; i < t->npeers; i++) {
+        struct shm_peer *peer = t->peers[i];
+        if (peer->reported)
+            continue;
+        peer->down = wf_shm_peer_lost(peer);
+        peer->reporting = peer->down != 0;
     }
 }
 
 static int peers_down(struct shm_tep *t)
 {
     int events = 0;
-    wf_list_each(it, &t->peers)
-    {
-        struct shm_peer *peer = wf_container_of(it, struct shm_peer, tep_item);
+    for (uint32_t i = 0; i < t->npeers; i++) {
+        struct shm_peer *peer = t->peers[i];
         if (peer->reporting)
-            events += peer_report(t, peer, (enum weft_status)wf_load_acquire(&peer->down));
+            events += peer_report(t, peer, (enum weft_status)peer->down);
         peer->reporting = false;
     }
     return events;
@@ -162,29 +161,53 @@ static int peers_down(struct shm_tep *t)
 static int inbox_handle(struct shm_tep *t)
 {
     int events;
+    bool lost;
     /* Before looking: what is flagged after this is seen next turn. */
     atomic_exchange_explicit(&t->inbox, 0, memory_order_acquire);
-    peers_sample(t);
+    lost = atomic_exchange_explicit(&t->lost, 0, memory_order_acquire); /* "down" */
+    if (lost)
+        peers_sample(t);
     fresh_take(t);
     events = rxs_down(t);
-    return events + peers_down(t);
+    return lost ? events + peers_down(t) : events;
 }
 
-/* The other side closed its endpoint while its process lives on. */
-static void closed_sweep(struct shm_tep *t)
+/* The other side closed while its process lives on: its endpoint, its peer, or only
+ * this connection, whose ring it needs for another one. Who closes rings the bell,
+ * so cold ones need no look. */
+static void closed_rxs(struct shm_tep *t)
 {
-    for (uint32_t i = 0; i < t->nrx; i++) {
+    for (uint32_t i = 0; i < t->nrx_hot; i++) {
         struct shm_rx *rx = t->rx[i];
         if (wf_load_acquire(&rx->segs->fwd->closed) && !wf_shm_rx_ready(rx, rx->head)) {
             wf_store_relaxed(&rx->down, (int)WEFT_ECLOSED);
             wf_store_relaxed(&t->inbox, 1);
         }
     }
+}
+
+static void closed_txs(struct shm_tep *t)
+{
     for (uint32_t i = 0; i < t->ntx; i++) {
         int32_t closed = wf_load_acquire(&t->tx[i]->back->closed);
         if (closed)
             wf_shm_peer_fail(t->tx[i]->peer, closed == WEFT_EPROTO ? WEFT_EPROTO : WEFT_ECLOSED);
     }
+}
+
+static void sweep(struct shm_tep *t)
+{
+    closed_rxs(t);
+    closed_txs(t);
+    wf_shm_rxs_patrol(t);
+    wf_shm_rxs_cool(t);
+    wf_shm_txs_cool(t);
+}
+
+static void bell_answer(struct shm_tep *t)
+{
+    wf_shm_bell_answer(t);
+    closed_rxs(t);
 }
 
 struct shm_shuffle_item {
@@ -215,12 +238,12 @@ static bool shuffle_add(struct shm_tep *t, size_t *n, struct shm_rx *rx, struct 
 static size_t shuffle_collect(struct shm_tep *t)
 {
     size_t n = 0;
-    for (uint32_t i = 0; i < t->nrx; i++)
+    for (uint32_t i = 0; i < t->nrx_hot; i++)
         for (uint32_t at = t->rx[i]->head;
              at - t->rx[i]->head <= t->rx[i]->mask && wf_shm_rx_ready(t->rx[i], at); at++)
             if (!shuffle_add(t, &n, t->rx[i], NULL, at))
                 break;
-    for (uint32_t i = 0; i < t->ntx; i++)
+    for (uint32_t i = 0; i < t->ntx_hot; i++)
         for (uint32_t at = t->tx[i]->due_head; wf_shm_tx_reply_ready(t->tx[i], at); at++)
             if (!shuffle_add(t, &n, NULL, t->tx[i], at))
                 break;
@@ -271,9 +294,10 @@ static int poll_shuffled(struct shm_tep *t)
         else if (it->tx && wf_load_relaxed(&it->tx->down) != WEFT_EPROTO)
             (void)wf_shm_tx_deliver(it->tx, it->at);
     }
-    for (uint32_t i = 0; i < t->ntx; i++)
-        wf_shm_tx_count(t->tx[i]);
-    for (uint32_t i = 0; i < t->ntx; i++)
+    for (uint32_t i = 0; i < t->ntx_hot; i++)
+        if (t->tx[i]->tail != t->tx[i]->counted)
+            wf_shm_tx_count(t->tx[i]);
+    for (uint32_t i = 0; i < t->ntx_hot; i++)
         if (wf_shm_tx_room(t->tx[i])) {
             t->tx[i]->wants_room = false;
             events++;
@@ -288,23 +312,35 @@ static int poll_shuffled(struct shm_tep *t)
     return events;
 }
 
+/* What a refused message waits for, beyond room in its ring. */
+__attribute__((noinline)) static int refused_again(struct shm_tep *t)
+{
+    int events = t->retry;
+    t->retry = false;
+    if (t->wants_ring && wf_shm_ring_came(t)) {
+        t->wants_ring = false;
+        events++;
+    }
+    return events;
+}
+
 int wf_shm_poll(struct wf_tep *tep)
 {
     struct shm_tep *t = SHM_OF(tep, shm_tep);
     int events = 0;
     if (__builtin_expect(!(++t->turn & SWEEP_MASK), 0))
-        closed_sweep(t);
+        sweep(t);
+    if (__builtin_expect(wf_shm_bell_rung(t), 0))
+        bell_answer(t);
     if (__builtin_expect(wf_load_acquire(&t->inbox), 0))
         events += inbox_handle(t);
-    if (__builtin_expect(t->retry, 0)) {
-        t->retry = false;
-        events++;
-    }
+    if (__builtin_expect(t->retry | t->wants_ring, 0))
+        events += refused_again(t);
     if (t->shuffle)
         return events + poll_shuffled(t);
-    for (uint32_t i = 0; i < t->nrx; i++)
+    for (uint32_t i = 0; i < t->nrx_hot; i++)
         events += wf_shm_rx_poll(t->rx[i], BURST);
-    for (uint32_t i = 0; i < t->ntx; i++)
+    for (uint32_t i = 0; i < t->ntx_hot; i++)
         events += wf_shm_tx_poll(t->tx[i], BURST);
     /* Its receiver polls the line that will be written next, which takes it from
      * this core: fetched back while there is nothing else to do, it is here when
@@ -314,23 +350,18 @@ int wf_shm_poll(struct wf_tep *tep)
     return events;
 }
 
-static void say(struct shm_tep *t, bool asleep)
-{
-    for (uint32_t i = 0; i < t->nrx; i++)
-        wf_sleep_say(&t->rx[i]->back->sleep_epoch, &t->rx[i]->epoch, asleep);
-    for (uint32_t i = 0; i < t->ntx; i++)
-        wf_sleep_say(&t->tx[i]->segs->fwd->sleep_epoch, &t->tx[i]->epoch, asleep);
-}
-
 static bool pending(struct shm_tep *t)
 {
-    closed_sweep(t);
-    if (wf_load_acquire(&t->inbox) || t->retry)
+    closed_rxs(t);
+    closed_txs(t);
+    if (wf_load_acquire(&t->inbox) || t->retry || wf_shm_bell_rung(t))
         return true;
-    for (uint32_t i = 0; i < t->nrx; i++)
+    if (t->wants_ring && wf_shm_ring_came(t))
+        return true;
+    for (uint32_t i = 0; i < t->nrx_hot; i++)
         if (wf_shm_rx_ready(t->rx[i], t->rx[i]->head))
             return true;
-    for (uint32_t i = 0; i < t->ntx; i++)
+    for (uint32_t i = 0; i < t->ntx_hot; i++)
         if (wf_shm_tx_reply_ready(t->tx[i], t->tx[i]->due_head) || wf_shm_tx_room(t->tx[i]))
             return true;
     return false;
@@ -339,18 +370,22 @@ static bool pending(struct shm_tep *t)
 enum weft_status wf_shm_arm(struct wf_tep *tep)
 {
     struct shm_tep *t = SHM_OF(tep, shm_tep);
-    say(t, true);
+    wf_shm_rxs_sleep(t);
+    wf_shm_txs_say(t, true);
     t->armed = true;
     WF_HOOK("arm.said");
     wf_shm_count(t, WF_STAT_ARMED);
-    return !wf_sleep_barrier(t->ctx->membarrier) || pending(t) ? WEFT_AGAIN : WEFT_OK;
+    t->quiet = wf_sleep_barrier(t->ctx->membarrier) && !pending(t);
+    return t->quiet ? WEFT_OK : WEFT_AGAIN;
 }
 
 void wf_shm_disarm(struct wf_tep *tep)
 {
     struct shm_tep *t = SHM_OF(tep, shm_tep);
-    if (t->armed)
-        say(t, false);
-    t->armed = false;
+    if (t->armed) {
+        wf_shm_rxs_wake(t);
+        wf_shm_txs_say(t, false);
+    }
+    t->armed = t->quiet = false;
     t->turn = SWEEP_MASK; /* what woke us may be a closing */
 }

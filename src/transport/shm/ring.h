@@ -19,6 +19,8 @@
  *   "head"   receiver stores back.head (release) after its handlers have returned;
  *            sender loads it (acquire) before it uses the slots and blocks again
  *   "reply"  receiver stores reply.line.ready (release); sender loads it (acquire)
+ *   "bell"   sender sets its bit (release), then the word's; receiver takes the words
+ *            (acquire), then the bits
  *   "sleep"  see sleep.h */
 #ifndef WF_SHM_RING_H
 #define WF_SHM_RING_H
@@ -124,6 +126,27 @@ struct wf_shm_back {
 };
 _Static_assert(sizeof(struct wf_shm_fwd) == 64 && sizeof(struct wf_shm_back) == 128,
                "wire structures");
+
+/* An endpoint's doorbell: a sender whose connection is not polled sets its bit
+ * here. In the receiver's bell segment, which every mate can write: whatever it
+ * holds, a bit costs no more than a look. */
+#define WF_SHM_BELL_WORDS 7
+#define WF_SHM_BELL_BITS (64 * WF_SHM_BELL_WORDS)
+struct wf_shm_bell {
+    _Atomic uint64_t rung; /* bit w: bits[w] is worth a look */
+    _Atomic uint64_t bits[WF_SHM_BELL_WORDS];
+};
+_Static_assert(sizeof(struct wf_shm_bell) == WF_CACHE_LINE, "wire structure");
+
+/* One for each endpoint that a context can have; sparse. */
+#define WF_SHM_BELLS 65536u
+#define WF_SHM_BELLS_SIZE (WF_SHM_BELLS * sizeof(struct wf_shm_bell))
+
+static inline void wf_shm_bell_ring(struct wf_shm_bell *bell, uint32_t bit)
+{
+    atomic_fetch_or_explicit(&bell->bits[bit / 64], UINT64_C(1) << bit % 64, memory_order_release);
+    atomic_fetch_or_explicit(&bell->rung, UINT64_C(1) << bit / 64, memory_order_release);
+}
 
 /* Sizes of a connection; travel in its RING packet, checked by wf_shm_geometry_ok. */
 struct wf_shm_geometry {

@@ -21,7 +21,7 @@ struct shm_token {
     uint8_t place;
 };
 
-/* Takes wake_fd and a reference of segs on success. */
+/* Takes wake_fd and a reference of segs on success. Under ctx->lock. */
 struct shm_rx *wf_shm_rx_open(struct shm_tep *tep, struct shm_segs *segs,
                               const struct wf_address *from, int wake_fd, bool fence)
 {
@@ -39,6 +39,7 @@ struct shm_rx *wf_shm_rx_open(struct shm_tep *tep, struct shm_segs *segs,
     rx->tep = tep;
     rx->wake_fd = wake_fd;
     rx->from = *from;
+    rx->bit = (uint16_t)(tep->next_bit++ % WF_SHM_BELL_BITS);
     wf_list_init(&rx->item);
     wf_list_init(&rx->link_item);
     return rx;

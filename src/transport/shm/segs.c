@@ -6,7 +6,44 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "config/config.h"
 #include "transport/shm/shm.h"
+
+struct wf_shm_geometry wf_shm_geometry_full(uint32_t am_max)
+{
+    const struct wf_config *c = wf_config();
+    return (struct wf_shm_geometry){(uint32_t)c->shm_slots, (uint32_t)c->shm_payload, am_max,
+                                    (uint32_t)c->shm_places};
+}
+
+/* 64 messages in flight, of which two of the longest and two long replies: enough to
+ * go on; 34 KiB where the default is 564. */
+struct wf_shm_geometry wf_shm_geometry_small(uint32_t am_max)
+{
+    struct wf_shm_geometry g = wf_shm_geometry_full(am_max);
+    uint32_t payload = 4096;
+    while (payload < 2 * (am_max + WF_SHM_ARGS_BLOCK))
+        payload *= 2;
+    g.slots = WF_MIN(g.slots, 64u);
+    g.payload = WF_MIN(g.payload, payload);
+    g.places = WF_MIN(g.places, 2u);
+    return g;
+}
+
+size_t wf_shm_ring_bytes(const struct wf_shm_geometry *g)
+{
+    return wf_shm_fwd_size(g) + wf_shm_back_size(g) +
+           g->slots * (sizeof(struct shm_due) + sizeof(struct shm_block));
+}
+
+uint64_t wf_shm_memory_bound(unsigned endpoints, uint32_t am_max)
+{
+    struct wf_shm_geometry full = wf_shm_geometry_full(am_max),
+                           small = wf_shm_geometry_small(am_max);
+    uint64_t rings = wf_config()->shm_rings, few = WF_MIN(rings, WF_SHM_RINGS_MIN);
+    uint64_t all = endpoints * rings * wf_shm_ring_bytes(&full);
+    return WF_MIN(all, wf_config()->shm_memory + endpoints * few * wf_shm_ring_bytes(&small));
+}
 
 static struct shm_segs *segs_new(const struct wf_shm_geometry *g)
 {

@@ -68,6 +68,12 @@ void wf_shm_notify(struct shm_tep *tep)
         wf_error("cannot wake an endpoint: %m");
 }
 
+void wf_shm_notify_lost(struct shm_tep *tep)
+{
+    wf_store_release(&tep->lost, 1); /* "down" */
+    wf_shm_notify(tep);
+}
+
 void wf_shm_process_down(struct shm_ctx *ctx, const struct wf_process_id *id, enum weft_status why)
 {
     /* Its messages first: none is delivered after its peers were told. */
@@ -251,14 +257,8 @@ void wf_shm_goodbye(const struct shm_watch *sock)
 
 static void farewell(struct shm_ctx *ctx)
 {
-    wf_list_each(m, &ctx->mates)
-    {
-        wf_shm_goodbye(&wf_container_of(m, struct shm_mate, item)->sock);
-    }
-    wf_list_each(l, &ctx->links)
-    {
-        wf_shm_goodbye(&wf_container_of(l, struct shm_link, item)->sock);
-    }
+    wf_list_each(m, &ctx->mates) wf_shm_goodbye(&wf_container_of(m, struct shm_mate, item)->sock);
+    wf_list_each(l, &ctx->links) wf_shm_goodbye(&wf_container_of(l, struct shm_link, item)->sock);
 }
 
 void wf_shm_service_stop(struct shm_ctx *ctx)

@@ -70,11 +70,20 @@ static int shm_probe(char *note, size_t room)
     return 1;
 }
 
+static void bells_close(struct shm_ctx *ctx)
+{
+    if (ctx->bells_fd < 0)
+        return;
+    munmap(ctx->bells, WF_SHM_BELLS_SIZE);
+    close(ctx->bells_fd);
+}
+
 static enum weft_status shm_ctx_open(const struct wf_tctx_params *params, struct wf_tctx **out)
 {
     struct shm_ctx *ctx = calloc(1, sizeof *ctx);
     pthread_condattr_t attr;
     enum weft_status status;
+    void *bells = NULL;
     if (!ctx)
         return WEFT_ENOMEM;
     ctx->base.transport = &wf_shm_transport;
@@ -92,8 +101,11 @@ static enum weft_status shm_ctx_open(const struct wf_tctx_params *params, struct
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&ctx->changed, &attr);
     pthread_condattr_destroy(&attr);
-    status = wf_shm_service_start(ctx);
+    ctx->bells_fd = wf_shared_create("weft-bells", WF_SHM_BELLS_SIZE, 0, &bells);
+    ctx->bells = bells;
+    status = ctx->bells_fd < 0 ? WEFT_ESYSTEM : wf_shm_service_start(ctx);
     if (status != WEFT_OK) {
+        bells_close(ctx);
         pthread_cond_destroy(&ctx->changed);
         pthread_mutex_destroy(&ctx->lock);
         free(ctx);
@@ -114,6 +126,7 @@ static void shm_ctx_close(struct wf_tctx *tctx)
     wf_list_remove(&ctx->fork_item);
     pthread_mutex_unlock(&fork_lock);
     wf_shm_service_stop(ctx);
+    bells_close(ctx);
     pthread_cond_destroy(&ctx->changed);
     pthread_mutex_destroy(&ctx->lock);
     free(ctx);
@@ -128,6 +141,24 @@ struct shm_tep *wf_shm_tep_find(struct shm_ctx *ctx, uint16_t ep, uint32_t gen)
             return t;
     }
     return NULL;
+}
+
+/* An endpoint's bell. A late ring by a mate of its last owner costs a look. The core
+ * opens fewer endpoints than there are bells. */
+static uint32_t bell_take(struct shm_ctx *ctx)
+{
+    uint32_t w = 0;
+    uint64_t bit;
+    while (w < WF_SHM_BELLS / 64 - 1 && !~ctx->bells_used[w])
+        w++;
+    bit = ~ctx->bells_used[w] & (ctx->bells_used[w] + 1);
+    ctx->bells_used[w] |= bit;
+    return 64 * w + (uint32_t)__builtin_ctzll(bit);
+}
+
+static void bell_give(struct shm_ctx *ctx, uint32_t index)
+{
+    ctx->bells_used[index / 64] &= ~(UINT64_C(1) << index % 64);
 }
 
 static enum weft_status shm_ep_open(struct wf_tctx *tctx, const struct wf_tep_params *params,
@@ -153,9 +184,10 @@ static enum weft_status shm_ep_open(struct wf_tctx *tctx, const struct wf_tep_pa
     if (t->shuffle)
         wf_info("WEFT_SHUFFLE: endpoint %u uses seed %llu", params->address.ep,
                 (unsigned long long)t->rand);
-    wf_list_init(&t->peers);
     wf_list_init(&t->fresh);
     pthread_mutex_lock(&ctx->lock);
+    t->bell_index = bell_take(ctx);
+    t->bell = &ctx->bells[t->bell_index];
     wf_list_append(&ctx->teps, &t->item);
     pthread_mutex_unlock(&ctx->lock);
     *out = &t->base;
@@ -167,6 +199,7 @@ static void shm_ep_close(struct wf_tep *tep)
     struct shm_tep *t = SHM_OF(tep, shm_tep);
     pthread_mutex_lock(&t->ctx->lock);
     wf_list_remove(&t->item); /* no new connections from here on */
+    bell_give(t->ctx, t->bell_index);
     wf_list_each_safe(it, nx, &t->fresh)
     {
         struct shm_rx *rx = wf_container_of(it, struct shm_rx, item);
@@ -181,6 +214,8 @@ static void shm_ep_close(struct wf_tep *tep)
         wf_shm_rx_free(t->rx[i]);
     }
     pthread_mutex_unlock(&t->ctx->lock);
+    free(t->bell_rxs);
+    free(t->peers);
     free(t->rx);
     free(t->tx);
     free(t->own);
@@ -201,38 +236,55 @@ static enum weft_status shm_reach(struct wf_tctx *tctx, const struct wf_address 
     return *why ? WEFT_EUNREACH : WEFT_OK;
 }
 
+static bool peers_room(struct shm_tep *t)
+{
+    uint32_t room = t->peers_room ? 2 * t->peers_room : 16;
+    struct shm_peer **more;
+    if (t->npeers < t->peers_room)
+        return true;
+    more = realloc(t->peers, room * sizeof(struct shm_peer *));
+    if (!more)
+        return false;
+    t->peers = more;
+    t->peers_room = room;
+    return true;
+}
+
 static enum weft_status shm_peer_open(struct wf_tep *tep, struct wf_tpeer *tpeer,
                                       const struct wf_address *to)
 {
     struct shm_tep *t = SHM_OF(tep, shm_tep);
     struct shm_peer *peer = SHM_OF(tpeer, shm_peer);
     enum weft_status status = WEFT_OK;
+    if (!peers_room(t))
+        return WEFT_ENOMEM;
     peer->base.tep = tep;
-    peer->to = *to;
+    peer->ep = to->ep;
+    peer->ep_gen = to->ep_gen;
     pthread_mutex_lock(&t->ctx->lock);
     peer->mate = wf_shm_mate_get(t->ctx, &to->process, &status);
-    if (peer->mate) {
-        wf_list_append(&peer->mate->peers, &peer->mate_item);
-        wf_list_append(&t->peers, &peer->tep_item);
-        if (peer->mate->down)
-            wf_shm_peer_fail(peer, peer->mate->down);
-        status = WEFT_OK;
-    }
     pthread_mutex_unlock(&t->ctx->lock);
-    return status;
+    if (!peer->mate)
+        return status;
+    peer->index = t->npeers++;
+    t->peers[peer->index] = peer;
+    if (wf_load_acquire(&peer->mate->down))
+        wf_shm_peer_fail(peer, (enum weft_status)wf_load_acquire(&peer->mate->down));
+    return WEFT_OK;
 }
 
 static void shm_peer_close(struct wf_tpeer *tpeer)
 {
     struct shm_peer *peer = SHM_OF(tpeer, shm_peer);
-    struct shm_ctx *ctx = SHM_OF(tpeer->tep, shm_tep)->ctx;
+    struct shm_tep *t = SHM_OF(tpeer->tep, shm_tep);
     if (peer->tx)
         wf_shm_tx_close(peer->tx);
-    wf_list_remove(&peer->tep_item);
-    pthread_mutex_lock(&ctx->lock);
-    wf_list_remove(&peer->mate_item);
-    wf_shm_mate_unref(ctx, peer->mate);
-    pthread_mutex_unlock(&ctx->lock);
+    t->npeers_reported -= peer->reported;
+    t->peers[peer->index] = t->peers[--t->npeers];
+    t->peers[peer->index]->index = peer->index;
+    pthread_mutex_lock(&t->ctx->lock);
+    wf_shm_mate_unref(t->ctx, peer->mate);
+    pthread_mutex_unlock(&t->ctx->lock);
 }
 
 /* Why an access to [tpeer] failed. The loss wipes the words first and says why
@@ -243,30 +295,35 @@ static enum weft_status shm_status(struct wf_tpeer *tpeer)
     struct shm_ctx *ctx = SHM_OF(tpeer->tep, shm_tep)->ctx;
     enum weft_status status;
     pthread_mutex_lock(&ctx->lock);
-    status = peer->mate->down ? peer->mate->down : (enum weft_status)wf_load_relaxed(&peer->down);
+    status = (enum weft_status)peer->mate->down;
+    if (status == WEFT_OK)
+        status = (enum weft_status)wf_shm_peer_lost(peer);
     pthread_mutex_unlock(&ctx->lock);
     return status;
 }
 
 static struct wf_tpeer *shm_find(struct wf_tep *tep, const struct wf_address *address)
 {
-    wf_list_each(it, &SHM_OF(tep, shm_tep)->peers)
-    {
-        struct shm_peer *peer = wf_container_of(it, struct shm_peer, tep_item);
-        if (!memcmp(&peer->to, address, sizeof *address))
-            return &peer->base;
-    }
+    const struct shm_tep *t = SHM_OF(tep, shm_tep);
+    for (uint32_t i = 0; i < t->npeers; i++)
+        if (wf_shm_peer_is(t->peers[i], address))
+            return &t->peers[i]->base;
     return NULL;
 }
 
 static void shm_address(const struct wf_tpeer *tpeer, struct wf_address *out)
 {
-    *out = SHM_OF(tpeer, shm_peer)->to;
+    const struct shm_peer *peer = SHM_OF(tpeer, shm_peer);
+    *out = (struct wf_address){.version = WF_ADDRESS_VERSION,
+                               .size = sizeof *out,
+                               .ep = peer->ep,
+                               .ep_gen = peer->ep_gen,
+                               .process = peer->mate->id};
 }
 
 static enum weft_status shm_flush(struct wf_tpeer *tpeer)
 {
-    int down = wf_load_acquire(&SHM_OF(tpeer, shm_peer)->down);
+    int down = wf_shm_peer_lost(SHM_OF(tpeer, shm_peer));
     atomic_thread_fence(memory_order_seq_cst);
     return (enum weft_status)down;
 }

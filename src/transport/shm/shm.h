@@ -27,6 +27,12 @@
 #include "transport/shm/ring.h"
 #include "transport/transport.h"
 
+/* Packets read from one socket at a time, under ctx->lock: per event, of which more
+ * follow if there are more; and of a process that is gone, whose socket holds fewer
+ * (it takes 768 bytes for each out of some 200 KiB). */
+#define WF_SHM_READ_SOME 256
+#define WF_SHM_READ_REST 4096
+
 /* What an epoll event belongs to. */
 enum shm_watch_kind {
     SHM_WATCH_LISTEN,
@@ -62,6 +68,9 @@ struct shm_slab {
     unsigned users;          /* remotes and waiters */
 };
 
+struct shm_tx;
+struct shm_rx;
+
 /* Another process that this one talks to or watches. Outlives its death while
  * peers refer to it. */
 struct shm_mate {
@@ -69,12 +78,13 @@ struct shm_mate {
     unsigned refs;       /* peers */
     struct wf_process_id id;
     struct shm_watch sock;
-    struct shm_watch pid;  /* open as long as the mate, for wf_shm_pull; -1: it is this process */
-    enum weft_status down; /* OK, or why it is gone */
-    bool farewell;         /* BYE was received */
-    uint32_t flags;        /* of its WELCOME */
-    uint64_t *state;       /* its generation words, read-only; null until WELCOME */
-    struct wf_list slabs, peers;
+    struct shm_watch pid; /* open as long as the mate, for wf_shm_pull; -1: it is this process */
+    _Atomic int down;     /* OK, or why it is gone; written under ctx->lock */
+    bool farewell;        /* BYE was received */
+    uint32_t flags;       /* of its WELCOME */
+    uint64_t *state;      /* its generation words, read-only; null until WELCOME */
+    struct wf_shm_bell *bells; /* its endpoints'; null until WELCOME */
+    struct wf_list slabs, txs;
 };
 
 /* A process that connected to this one: the server's side. Service thread only. */
@@ -93,7 +103,7 @@ struct shm_link {
     bool later;   /* it waits for something that no event announces: tried at each tick */
     struct wf_packet answer;
     enum wf_packet_type answer_type;
-    int answer_fd; /* -1: none */
+    int answer_fds[2], answer_nfds;
     struct wf_list rxs;
 };
 
@@ -114,8 +124,13 @@ struct shm_ctx {
     uint64_t tick_ns WF_GUARDED_BY(lock);   /* when; 0: no tick is due */
     uint32_t next_cookie WF_GUARDED_BY(lock);
     unsigned refused WF_GUARDED_BY(lock); /* connections */
+    bool starved WF_GUARDED_BY(lock);     /* out of descriptors, and logged */
     struct wf_list mates WF_GUARDED_BY(lock), gone WF_GUARDED_BY(lock);
     struct wf_list links WF_GUARDED_BY(lock), teps WF_GUARDED_BY(lock);
+    struct wf_shm_bell *bells; /* WF_SHM_BELLS of this process's endpoints; mates write them */
+    int bells_fd;
+    uint64_t bells_used[WF_SHM_BELLS / 64] WF_GUARDED_BY(lock);
+    _Atomic uint64_t ring_bytes; /* of all endpoints' rings: tx.c */
 };
 
 /* One request in flight that expects a reply. */
@@ -130,6 +145,9 @@ struct shm_block {
     uint32_t pos;
     uint64_t end; /* free when back.head has passed pos */
 };
+
+/* So many rings an endpoint may have whatever the others have. */
+#define WF_SHM_RINGS_MIN 4
 
 #define WF_SHM_EPOCH_NONE UINT64_MAX
 
@@ -148,6 +166,7 @@ struct shm_tx {
     _Atomic int wake_fd;  /* by the service thread, once; -1 before */
     uint32_t counted;     /* tail when REQUESTS_SENT was last brought up to date */
     bool wants_room;      /* a message was refused; set until head moves */
+    bool cold;            /* not looked at each turn; credit_end is tail, so that a send tells */
 
     uint64_t places_free; /* bit mask */
 
@@ -163,19 +182,29 @@ struct shm_tx {
     struct shm_segs *segs;
     struct shm_tep *tep;
     struct shm_peer *peer;
+    struct wf_shm_bell *bell; /* the receiver's; set before wake_fd */
+    uint32_t bell_bit;
     uint32_t cookie;
+    uint32_t index;           /* in tep->tx */
+    uint32_t swept;           /* tail at the last sweep */
+    uint64_t bytes;           /* its part of ctx->ring_bytes */
+    uint64_t used;            /* tep->uses when it was last seen to have sent */
+    struct wf_list mate_item; /* mate->txs; ctx->lock */
 };
 
+/* Small: a program may name a hundred thousand of them and talk to few. What two
+ * endpoints of a process have in common is in their mate. */
 struct shm_peer {
     struct wf_tpeer base;
-    struct shm_tx *tx; /* null until the first message */
+    struct shm_tx *tx; /* null before the first message, and when its ring was lent to another */
     struct shm_mate *mate;
-    struct wf_address to;
-    struct wf_list mate_item; /* mate->peers; ctx->lock */
-    struct wf_list tep_item;  /* tep->peers */
-    _Atomic int down;         /* by the service thread or the owner: 0, or weft_status */
+    uint32_t index; /* in tep->peers */
+    uint32_t ep_gen;
+    uint16_t ep;
     bool reporting, reported;
+    int down; /* 0, or weft_status */
 };
+_Static_assert(sizeof(struct shm_peer) <= 40, "ARCHITECTURE.md, Memory");
 
 /* The receiver's side of a connection. */
 struct shm_rx {
@@ -194,10 +223,16 @@ struct shm_rx {
     uint64_t epoch_seen; /* of fwd->sleep_epoch */
     struct shm_segs *segs;
     struct shm_tep *tep;
-    void *conn;        /* the core's */
-    uint32_t own_next; /* shuffling: index in tep->own */
-    int wake_fd;       /* the sender's */
-    _Atomic int down;  /* by the service thread: 0, or weft_status */
+    void *conn;          /* the core's */
+    uint32_t own_next;   /* shuffling: index in tep->own */
+    uint32_t index;      /* in tep->rx */
+    uint32_t swept;      /* head at the last sweep */
+    uint16_t bit;        /* of the endpoint's bell; several connections may share one */
+    uint8_t idle_sweeps; /* since a message came */
+    bool cold;
+    struct shm_rx *bell_next; /* cold: the next one of the same bit */
+    int wake_fd;              /* the sender's */
+    _Atomic int down;         /* by the service thread: 0, or weft_status */
     struct wf_address from;
     struct wf_list item;      /* tep->fresh until the owner takes it; ctx->lock */
     struct wf_list link_item; /* link->rxs; ctx->lock */
@@ -207,19 +242,30 @@ struct shm_tep {
     struct wf_tep base;
     struct shm_ctx *ctx;
     _Atomic int inbox; /* by the service thread: look at fresh, down flags */
+    _Atomic int lost;  /* by the service thread, before inbox: look at the peers, too */
     uint32_t turn;
     bool armed, shuffle;
+    bool quiet;         /* arming found nothing, also after the barrier */
     struct shm_tx *hot; /* sent to last, or null */
     bool retry; /* a connection was refused for now: nothing will announce that it works again */
-    uint32_t nrx, ntx, rx_room;
-    struct shm_rx **rx;
-    struct shm_tx **tx; /* shm_rings entries */
+    bool wants_ring; /* all rings were in use; set until one is drained */
+    struct wf_shm_bell *bell;
+    uint32_t bell_index;
+    uint32_t nrx, nrx_hot, rx_room;
+    uint32_t ntx, ntx_hot;
+    uint32_t npeers, peers_room, npeers_reported;
+    struct shm_rx **rx;       /* the first nrx_hot are looked at each turn: hot.c */
+    struct shm_tx **tx;       /* shm_rings entries; the first ntx_hot likewise */
+    struct shm_peer **peers;  /* in no order */
+    struct shm_rx **bell_rxs; /* cold ones by bit; null until the first */
+    uint64_t uses;
+    uint32_t patrol;
+    uint32_t next_bit; /* ctx->lock */
     struct shm_shuffle_item *items;
     uint32_t *own; /* as many: positions of messages to Weft's own handlers */
     size_t items_room;
     uint64_t rand;
     struct wf_address address;
-    struct wf_list peers;
     struct wf_list item;  /* ctx->teps */
     struct wf_list fresh; /* rx not taken yet; ctx->lock */
 };
@@ -235,6 +281,13 @@ struct shm_segs *wf_shm_segs_map(const struct wf_shm_geometry *g, const int fds[
                                  enum weft_status *why);
 void wf_shm_segs_ref(struct shm_segs *segs);
 void wf_shm_segs_unref(struct shm_segs *segs);
+/* The size of a ring: by configuration, or that of those beyond WEFT_SHM_MEMORY. */
+struct wf_shm_geometry wf_shm_geometry_full(uint32_t am_max);
+struct wf_shm_geometry wf_shm_geometry_small(uint32_t am_max);
+/* Bytes that a ring of [g] takes when all of it was used, its sender's tables with it. */
+size_t wf_shm_ring_bytes(const struct wf_shm_geometry *g);
+/* The most that rings of a context with so many endpoints take. */
+uint64_t wf_shm_memory_bound(unsigned endpoints, uint32_t am_max);
 
 /* tx.c */
 enum weft_status wf_shm_request(struct wf_tpeer *tpeer, unsigned handler, const uint32_t *args,
@@ -246,6 +299,9 @@ bool wf_shm_tx_room(const struct shm_tx *tx);
 bool wf_shm_tx_reply_ready(const struct shm_tx *tx, uint32_t due_index);
 void wf_shm_tx_retire(struct shm_tx *tx, uint32_t count);
 void wf_shm_tx_close(struct shm_tx *tx);
+/* By the service thread: the connection cannot go on. */
+void wf_shm_tx_fail(struct shm_tx *tx, enum weft_status why);
+/* By the owner. */
 void wf_shm_peer_fail(struct shm_peer *peer, enum weft_status why);
 
 /* rx.c */
@@ -261,6 +317,22 @@ void wf_shm_rx_publish(struct shm_rx *rx, uint32_t head);
 void wf_shm_rx_refuse(struct shm_rx *rx, enum weft_status why);
 enum weft_status wf_shm_reply(struct wf_token *token, const struct wf_am_out *out);
 void wf_shm_source(const struct wf_token *token, struct wf_address *out);
+
+/* hot.c; the owner */
+void wf_shm_rx_add(struct shm_tep *t, struct shm_rx *rx);
+void wf_shm_rx_remove(struct shm_tep *t, struct shm_rx *rx);
+void wf_shm_bell_answer(struct shm_tep *t);
+void wf_shm_rxs_cool(struct shm_tep *t);
+void wf_shm_rxs_patrol(struct shm_tep *t);
+void wf_shm_rxs_sleep(struct shm_tep *t);
+void wf_shm_rxs_wake(struct shm_tep *t);
+void wf_shm_tx_add(struct shm_tep *t, struct shm_tx *tx);
+void wf_shm_tx_remove(struct shm_tep *t, struct shm_tx *tx);
+void wf_shm_tx_heat(struct shm_tx *tx);
+void wf_shm_txs_cool(struct shm_tep *t);
+void wf_shm_txs_say(struct shm_tep *t, bool asleep);
+struct shm_tx *wf_shm_tx_spare(struct shm_tep *t);
+bool wf_shm_ring_came(const struct shm_tep *t);
 
 /* poll.c */
 int wf_shm_poll(struct wf_tep *tep);
@@ -305,8 +377,9 @@ void wf_shm_process_down(struct shm_ctx *ctx, const struct wf_process_id *id, en
 void wf_shm_tick(struct shm_ctx *ctx); /* have the service thread try again soon */
 void wf_shm_kick(struct shm_ctx *ctx);
 void wf_shm_goodbye(const struct shm_watch *sock);
-/* Tell [tep]'s owner to look at its inbox. */
+/* Tell [tep]'s owner to look at its inbox; lost: and at its peers. */
 void wf_shm_notify(struct shm_tep *tep);
+void wf_shm_notify_lost(struct shm_tep *tep);
 void wf_shm_socket_name(const uint64_t token[2], char name[static 64]);
 
 /* shm.c */
@@ -317,6 +390,26 @@ struct shm_tep *wf_shm_tep_find(struct shm_ctx *ctx, uint16_t ep, uint32_t gen);
 static inline bool wf_shm_same(const struct wf_process_id *a, const struct wf_process_id *b)
 {
     return a->pid == b->pid && a->token[0] == b->token[0] && a->token[1] == b->token[1];
+}
+
+static inline bool wf_shm_bell_rung(const struct shm_tep *t)
+{
+    return wf_load_relaxed(&t->bell->rung) != 0;
+}
+
+static inline bool wf_shm_peer_is(const struct shm_peer *peer, const struct wf_address *a)
+{
+    return peer->ep == a->ep && peer->ep_gen == a->ep_gen &&
+           wf_shm_same(&peer->mate->id, &a->process);
+}
+
+/* Why [peer] cannot be reached, as far as it is known; 0. By the owner. */
+static inline int wf_shm_peer_lost(const struct shm_peer *peer)
+{
+    int down = peer->down;
+    if (!down && peer->tx)
+        down = atomic_load_explicit(&peer->tx->down, memory_order_acquire); /* "down" */
+    return down ? down : atomic_load_explicit(&peer->mate->down, memory_order_acquire);
 }
 
 static inline void wf_shm_count(struct shm_tep *tep, enum wf_stat stat)

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -20,16 +21,25 @@ void wf_shm_tx_count(struct shm_tx *tx)
     uint64_t *c = &tx->tep->base.counters[WF_STAT_REQUESTS_SENT];
     __atomic_store_n(c, *c + (tx->tail - tx->counted), __ATOMIC_RELAXED);
     tx->counted = tx->tail;
+    tx->used = ++tx->tep->uses;
     tx->tep->hot = tx;
+}
+
+void wf_shm_tx_fail(struct shm_tx *tx, enum weft_status why)
+{
+    int up = 0;
+    if (atomic_compare_exchange_strong(&tx->down, &up, (int)why))
+        wf_shm_notify_lost(tx->tep);
 }
 
 void wf_shm_peer_fail(struct shm_peer *peer, enum weft_status why)
 {
-    int up = 0;
+    if (peer->down)
+        return;
+    peer->down = why;
     if (peer->tx)
-        wf_store_release(&peer->tx->down, (int)why);
-    if (atomic_compare_exchange_strong(&peer->down, &up, (int)why))
-        wf_shm_notify(SHM_OF(peer->base.tep, shm_tep));
+        wf_shm_tx_fail(peer->tx, why);
+    wf_shm_notify_lost(SHM_OF(peer->base.tep, shm_tep));
 }
 
 /* Give back the payload blocks of messages that the receiver has consumed. */
@@ -49,9 +59,11 @@ __attribute__((noinline)) static bool head_refresh(struct shm_tx *tx)
 {
     uint32_t head = wf_load_acquire(&tx->back->head); /* "head" */
     uint32_t base = head;
+    if (tx->cold)
+        wf_shm_tx_heat(tx);
     if (head - tx->head_seen > tx->tail - tx->head_seen) {
         wf_error("peer process %u: head %u of a ring that holds %u..%u; dropping the connection",
-                 tx->peer->to.process.pid, head, tx->head_seen, tx->tail);
+                 tx->peer->mate->id.pid, head, tx->head_seen, tx->tail);
         wf_shm_peer_fail(tx->peer, WEFT_EPROTO);
         return false;
     }
@@ -109,13 +121,17 @@ __attribute__((noinline, cold)) static enum weft_status wake_receiver(struct shm
     uint64_t one = 1;
     WF_HOOK("send.wake");
     /* Not known yet: the service thread writes it once when it learns it. */
+    if (fd >= 0)
+        wf_shm_bell_ring(tx->bell, tx->bell_bit);
+    WF_HOOK("send.rung");
     if (fd >= 0 && write(fd, &one, sizeof one) < 0 && errno != EAGAIN)
-        wf_warn("cannot wake peer process %u: %m", tx->peer->to.process.pid);
+        wf_warn("cannot wake peer process %u: %m", tx->peer->mate->id.pid);
     wf_shm_count(tx->tep, WF_STAT_WAKES_SENT);
     return WEFT_OK; /* the message is sent, whatever became of the wake */
 }
 
-/* The message is published: must its receiver be woken? Also the place where this
+/* The message is published: must it be announced, since its receiver sleeps or the
+ * connection is cold? Also the place where this
  * side fences, as long as the receiver cannot membarrier: epoch_seen is then a
  * value that no epoch has, so that every send comes here. */
 __attribute__((noinline)) static enum weft_status epoch_changed(struct shm_tx *tx)
@@ -282,6 +298,7 @@ static void tx_free(struct shm_tx *tx)
     int fd = wf_load_relaxed(&tx->wake_fd);
     if (fd >= 0)
         close(fd);
+    atomic_fetch_sub(&tx->tep->ctx->ring_bytes, tx->bytes);
     wf_shm_segs_unref(tx->segs);
     free(tx->due);
     free(tx->blocks);
@@ -292,7 +309,7 @@ static void tx_free(struct shm_tx *tx)
 static enum weft_status connect_here(struct shm_tep *tep, struct shm_peer *peer, struct shm_tx *tx)
 {
     struct shm_ctx *ctx = tep->ctx;
-    struct shm_tep *to = wf_shm_tep_find(ctx, peer->to.ep, peer->to.ep_gen);
+    struct shm_tep *to = wf_shm_tep_find(ctx, peer->ep, peer->ep_gen);
     struct shm_rx *rx;
     int there, here;
     if (!to)
@@ -311,6 +328,8 @@ static enum weft_status connect_here(struct shm_tep *tep, struct shm_peer *peer,
             close(here);
         return WEFT_ENOMEM;
     }
+    tx->bell = to->bell;
+    tx->bell_bit = rx->bit;
     wf_store_relaxed(&tx->wake_fd, there);
     wf_store_relaxed(&tx->fence, !ctx->membarrier);
     wf_list_append(&to->fresh, &rx->item);
@@ -331,8 +350,8 @@ static enum weft_status connect_there(struct shm_tep *tep, struct shm_peer *peer
         return status;
     p.cookie = tx->cookie = ++ctx->next_cookie;
     p.u.ring.from = tep->address;
-    p.u.ring.to_ep = peer->to.ep;
-    p.u.ring.to_gen = peer->to.ep_gen;
+    p.u.ring.to_ep = peer->ep;
+    p.u.ring.to_gen = peer->ep_gen;
     p.u.ring.geometry = tx->segs->geometry;
     WF_HOOK("connect.ring");
     if (!wf_packet_send(peer->mate->sock.fd, &p, WF_PACKET_RING, all, 3))
@@ -341,48 +360,130 @@ static enum weft_status connect_there(struct shm_tep *tep, struct shm_peer *peer
         return WEFT_AGAIN;
     if (errno == EPIPE || errno == ECONNRESET) /* the service thread is about to learn why */
         return WEFT_AGAIN;
-    wf_error("cannot pass a ring to process %u: %m", peer->to.process.pid);
+    wf_error("cannot pass a ring to process %u: %m", peer->mate->id.pid);
     return WEFT_ESYSTEM;
+}
+
+/* All rings are in use, none is drained: that one is, is an event. */
+static enum weft_status no_ring(struct shm_tep *tep)
+{
+    tep->wants_ring = true;
+    if (tep->armed) /* not all of them said "asleep" */
+        wf_shm_notify(tep);
+    wf_shm_count(tep, WF_STAT_AGAIN);
+    return WEFT_AGAIN;
+}
+
+/* Take the ring of [old], which is drained, for another peer. The message that was
+ * refused to [old] for want of room is told that it came. */
+static void tx_lend(struct shm_tx *old)
+{
+    old->tep->retry |= old->wants_room;
+    old->bytes = 0; /* the next ring's now */
+    wf_shm_tx_close(old);
+}
+
+/* Is there room for a packet to [peer]'s process, which takes making segments? */
+static enum weft_status way_ready(struct shm_ctx *ctx, struct shm_peer *peer)
+{
+    enum weft_status status = wf_shm_mate_connect(ctx, peer->mate);
+    struct pollfd p = {.fd = peer->mate->sock.fd, .events = POLLOUT};
+    if (status != WEFT_OK)
+        return status;
+    return poll(&p, 1, 0) == 1 ? WEFT_OK : WEFT_AGAIN; /* its end is found by sending */
+}
+
+static bool memory_take(struct shm_ctx *ctx, uint64_t bytes)
+{
+    if (atomic_fetch_add(&ctx->ring_bytes, bytes) + bytes <= wf_config()->shm_memory)
+        return true;
+    atomic_fetch_sub(&ctx->ring_bytes, bytes);
+    return false;
+}
+
+/* What a ring for one more peer is made of. */
+struct ring_plan {
+    struct wf_shm_geometry geometry;
+    uint64_t bytes;
+    struct shm_tx *old; /* to be closed for it; or null */
+};
+
+/* A new ring as far as WEFT_SHM_RINGS and WEFT_SHM_MEMORY go, and the first few in
+ * any case; else a drained one, whose size is kept. False: none is drained. */
+static bool ring_plan(struct shm_tep *tep, struct ring_plan *plan)
+{
+    uint32_t most = (uint32_t)wf_config()->shm_rings, am_max = tep->base.am_max;
+    *plan = (struct ring_plan){.geometry = wf_shm_geometry_full(am_max)};
+    plan->bytes = wf_shm_ring_bytes(&plan->geometry);
+    if (tep->ntx < most && memory_take(tep->ctx, plan->bytes))
+        return true;
+    if (tep->ntx < WF_MIN(most, WF_SHM_RINGS_MIN)) {
+        plan->geometry = wf_shm_geometry_small(am_max);
+        plan->bytes = wf_shm_ring_bytes(&plan->geometry);
+        atomic_fetch_add(&tep->ctx->ring_bytes, plan->bytes);
+        return true;
+    }
+    plan->old = wf_shm_tx_spare(tep);
+    if (!plan->old)
+        return false;
+    plan->geometry = plan->old->segs->geometry;
+    plan->bytes = plan->old->bytes;
+    return true;
+}
+
+static enum weft_status tx_make(struct shm_tep *tep, struct shm_peer *peer,
+                                const struct wf_shm_geometry *g, struct shm_tx **out)
+{
+    bool here = wf_shm_same(&peer->mate->id, &tep->ctx->self);
+    enum weft_status status = WEFT_OK;
+    struct shm_tx *tx;
+    int fds[2] = {-1, -1};
+    pthread_mutex_lock(&tep->ctx->lock);
+    if (!here)
+        status = way_ready(tep->ctx, peer);
+    pthread_mutex_unlock(&tep->ctx->lock);
+    if (status != WEFT_OK)
+        return status;
+    if (!(tx = tx_new(tep, peer, g, fds)))
+        return WEFT_ENOMEM;
+    pthread_mutex_lock(&tep->ctx->lock);
+    status = here ? connect_here(tep, peer, tx) : connect_there(tep, peer, tx, fds);
+    if (status == WEFT_OK)
+        wf_list_append(&peer->mate->txs, &tx->mate_item);
+    pthread_mutex_unlock(&tep->ctx->lock);
+    close(fds[0]);
+    close(fds[1]);
+    if (status == WEFT_OK)
+        *out = tx;
+    else
+        tx_free(tx);
+    return status;
 }
 
 static enum weft_status tx_connect(struct shm_tep *tep, struct shm_peer *peer)
 {
-    const struct wf_config *c = wf_config();
-    struct wf_shm_geometry g = {(uint32_t)c->shm_slots, (uint32_t)c->shm_payload, tep->base.am_max,
-                                (uint32_t)c->shm_places};
-    enum weft_status status = WEFT_OK;
+    struct ring_plan plan;
     struct shm_tx *tx;
-    int fds[2] = {-1, -1};
-    if (wf_load_acquire(&peer->down))
-        return (enum weft_status)wf_load_relaxed(&peer->down);
-    if (tep->ntx == c->shm_rings) {
+    enum weft_status status = (enum weft_status)wf_shm_peer_lost(peer);
+    if (status != WEFT_OK)
+        return status;
+    if (!ring_plan(tep, &plan))
+        return no_ring(tep);
+    status = tx_make(tep, peer, &plan.geometry, &tx);
+    if (status != WEFT_OK && !plan.old)
+        atomic_fetch_sub(&tep->ctx->ring_bytes, plan.bytes);
+    if (status == WEFT_OK) {
+        if (plan.old)
+            tx_lend(plan.old);
+        tx->bytes = plan.bytes;
+        peer->tx = tx;
+        wf_shm_tx_add(tep, tx);
+        wf_shm_count(tep, WF_STAT_CONNECTIONS);
+    } else if (status == WEFT_AGAIN) {
         tep->retry = true;
         wf_shm_count(tep, WF_STAT_AGAIN);
-        return WEFT_AGAIN;
-    }
-    if (!(tx = tx_new(tep, peer, &g, fds)))
-        return WEFT_ENOMEM;
-    pthread_mutex_lock(&tep->ctx->lock);
-    if (wf_load_relaxed(&peer->down))
-        status = (enum weft_status)wf_load_relaxed(&peer->down);
-    else if (wf_shm_same(&peer->to.process, &tep->ctx->self))
-        status = connect_here(tep, peer, tx);
-    else
-        status = connect_there(tep, peer, tx, fds);
-    if (status == WEFT_OK)
-        peer->tx = tx;
-    pthread_mutex_unlock(&tep->ctx->lock);
-    close(fds[0]);
-    close(fds[1]);
-    if (status == WEFT_AGAIN)
-        tep->retry = true;
-    if (status == WEFT_OK) {
-        tep->tx[tep->ntx++] = tx;
-        wf_shm_count(tep, WF_STAT_CONNECTIONS);
-    } else {
-        tx_free(tx);
-        if (status == WEFT_EPEER || status == WEFT_ECLOSED || status == WEFT_EUNREACH)
-            wf_shm_peer_fail(peer, status);
+    } else if (status == WEFT_EPEER || status == WEFT_ECLOSED || status == WEFT_EUNREACH) {
+        wf_shm_peer_fail(peer, status);
     }
     return status;
 }
@@ -417,7 +518,8 @@ enum weft_status wf_shm_request(struct wf_tpeer *tpeer, unsigned handler, const 
     return send_line(tx, tx->tail, &out);
 }
 
-/* Caller: the owner, in peer_close or after the peer was lost. */
+/* Caller: the owner, in peer_close, after the peer was lost, or when the ring is
+ * drained and another peer needs it. */
 void wf_shm_tx_close(struct shm_tx *tx)
 {
     struct shm_tep *tep = tx->tep;
@@ -425,16 +527,13 @@ void wf_shm_tx_close(struct shm_tx *tx)
     /* Before the descriptor may come: whichever wake is the last sees it. */
     wf_store_release(&tx->segs->fwd->closed, 1);
     pthread_mutex_lock(&tep->ctx->lock);
-    tx->peer->tx = NULL;
+    wf_list_remove(&tx->mate_item);
     pthread_mutex_unlock(&tep->ctx->lock);
+    tx->peer->tx = NULL;
     if (wf_load_acquire(&tx->wake_fd) >= 0)
         wake_receiver(tx);
     tep->hot = NULL;
-    for (uint32_t i = 0; i < tep->ntx; i++)
-        if (tep->tx[i] == tx) {
-            tep->tx[i] = tep->tx[--tep->ntx];
-            break;
-        }
+    wf_shm_tx_remove(tep, tx);
     tx_free(tx);
 }
 
@@ -469,7 +568,7 @@ static int reply_bad(struct shm_tx *tx, const struct wf_shm_header *h)
 {
     wf_error("peer process %u: reply of %u bytes, %u arguments does not fit what was asked; "
              "dropping the connection",
-             tx->peer->to.process.pid, h->len, h->nargs);
+             tx->peer->mate->id.pid, h->len, h->nargs);
     wf_shm_count(tx->tep, WF_STAT_BAD_MESSAGES);
     wf_shm_peer_fail(tx->peer, WEFT_EPROTO);
     return -1;

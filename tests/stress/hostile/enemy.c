@@ -124,7 +124,7 @@ int enemy_greet(const struct wf_address *victim, const struct wf_process_id *sel
     struct wf_packet p = {.u.hello = *self};
     int fds[WF_PACKET_FDS], nfds, sock = enemy_connect(victim);
     CHECK(!wf_packet_send(sock, &p, WF_PACKET_HELLO, NULL, 0));
-    CHECK(enemy_hear(sock, &p, fds, &nfds) && p.type == WF_PACKET_WELCOME && nfds == 1);
+    CHECK(enemy_hear(sock, &p, fds, &nfds) && p.type == WF_PACKET_WELCOME && nfds == 2);
     enemy_close_fds(fds, nfds);
     return sock;
 }

@@ -332,7 +332,7 @@ struct host {
     struct wf_process_id id;
     int listener, sock;
     unsigned char *state;
-    int state_fd, slab_fd;
+    int state_fd, bells_fd, slab_fd;
 };
 
 static void host_open(struct host *h)
@@ -356,6 +356,7 @@ static void host_open(struct host *h)
     h->state_fd = enemy_memfd(65536 * 8, SEALS | 0x10, &state);
     h->state = state;
     h->state[0] = 1;
+    h->bells_fd = enemy_memfd(WF_SHM_BELLS_SIZE, SEALS, NULL);
     h->slab_fd = enemy_memfd(65536, SEALS, NULL);
 }
 
@@ -365,6 +366,7 @@ static void host_close(struct host *h)
     if (h->sock >= 0)
         close(h->sock);
     close(h->state_fd);
+    close(h->bells_fd);
     close(h->slab_fd);
     munmap(h->state, 65536 * 8);
 }
@@ -372,6 +374,12 @@ static void host_close(struct host *h)
 static void reply_with(int sock, enum wf_packet_type type, struct wf_packet p, int fd)
 {
     (void)wf_packet_send(sock, &p, type, &fd, fd >= 0); /* it may have hung up */
+}
+
+static void welcome(int sock, int state_fd, int bells_fd)
+{
+    struct wf_packet p = {0};
+    (void)wf_packet_send(sock, &p, WF_PACKET_WELCOME, (int[]){state_fd, bells_fd}, 2);
 }
 
 /* Send the victim to the host; its answer comes when the host was dealt with,
@@ -403,7 +411,7 @@ static void host_serve(struct host *h, struct wf_packet *ring, int fds[WF_PACKET
     (void)send_victim(&h->offer);
     h->sock = enemy_accept(h->listener);
     host_expect(h, WF_PACKET_HELLO, &p, fds);
-    reply_with(h->sock, WF_PACKET_WELCOME, (struct wf_packet){0}, h->state_fd);
+    welcome(h->sock, h->state_fd, h->bells_fd);
     host_expect(h, WF_PACKET_SLAB, &p, fds);
     reply_with(h->sock, WF_PACKET_SLAB_OK, ok, h->slab_fd);
     CHECK_STATUS(victim_answer().second_remote, WEFT_OK);
@@ -565,25 +573,36 @@ static void answer_attack(int way)
     switch (way) {
     case 0: /* a state segment that can shrink */
         fd = enemy_memfd(65536 * 8, 0, NULL);
-        reply_with(h.sock, WF_PACKET_WELCOME, (struct wf_packet){0}, fd);
+        welcome(h.sock, fd, h.bells_fd);
         CHECK(!ftruncate(fd, 0));
         close(fd);
         break;
     case 1: /* one that is too short */
         fd = enemy_memfd(4096, SEALS, NULL);
-        reply_with(h.sock, WF_PACKET_WELCOME, (struct wf_packet){0}, fd);
+        welcome(h.sock, fd, h.bells_fd);
         close(fd);
         break;
     case 2: /* two welcomes */
-        reply_with(h.sock, WF_PACKET_WELCOME, (struct wf_packet){0}, h.state_fd);
-        reply_with(h.sock, WF_PACKET_WELCOME, (struct wf_packet){0}, h.state_fd);
+        welcome(h.sock, h.state_fd, h.bells_fd);
+        welcome(h.sock, h.state_fd, h.bells_fd);
         break;
     case 3: /* a question instead of an answer */
         reply_with(h.sock, WF_PACKET_SLAB, bad, -1);
         break;
+    case 7: /* bells that can shrink */
+        fd = enemy_memfd(WF_SHM_BELLS_SIZE, 0, NULL);
+        welcome(h.sock, h.state_fd, fd);
+        CHECK(!ftruncate(fd, 0));
+        close(fd);
+        break;
+    case 8: /* too few of them */
+        fd = enemy_memfd(WF_SHM_BELLS_SIZE / 2, SEALS, NULL);
+        welcome(h.sock, h.state_fd, fd);
+        close(fd);
+        break;
     case 4: /* garbage */ CHECK(send(h.sock, &p, 77, MSG_NOSIGNAL) == 77); break;
     default: /* a slab that can shrink, or is not what it says */
-        reply_with(h.sock, WF_PACKET_WELCOME, (struct wf_packet){0}, h.state_fd);
+        welcome(h.sock, h.state_fd, h.bells_fd);
         fd = enemy_memfd(way == 5 ? 65536 : 4096, way == 5 ? 0 : SEALS, NULL);
         reply_with(h.sock, WF_PACKET_SLAB_OK, bad, fd);
         close(fd);
@@ -598,7 +617,7 @@ static void answers(void)
 {
     begin();
     fds_before += 2; /* the second peer that the victim keeps has a pidfd and may have a socket */
-    for (int way = 0; way < 7; way++)
+    for (int way = 0; way < 9; way++)
         answer_attack(way);
     end();
 }

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which connections a turn looks at. An endpoint may have thousands, of which
+ * few are active; a turn looks at the lines of those only.
+ *
+ * A receiving connection on which nothing came for a while goes cold. To its
+ * sender that is the same as a receiver that sleeps: the sleep word is odd, the
+ * look after the barrier found nothing, so that whoever publishes from now on
+ * announces it: rings the endpoint's bell and writes its event descriptor, once.
+ * A bit that was rung makes all connections of that bit hot, whether anything
+ * is there or not: the ring may belong to a message that came by polling before
+ * they went cold, and then its sender announces nothing more in this epoch. Hot,
+ * they get a new one. (tests/model, BELL_STAYS.)
+ *
+ * A sending connection needs a look only while a reply or room is awaited. Cold,
+ * it has no credit, so that the next send passes the slow path and says so. */
+#include <stdlib.h>
+
+#include "config/config.h"
+#include "transport/shm/shm.h"
+#include "transport/shm/sleep.h"
+
+/* So few are looked at without asking whether it pays. */
+#define HOT_KEEP 4
+
+/* Sweeps without a message before a connection goes cold: 4,096 looks at a line
+ * in the own cache take about as long as the barrier and the announcement that
+ * going cold costs (some microseconds). */
+#define COOL_SWEEPS 4
+
+/* Cold connections looked at in a sweep, each 1,024 turns. */
+#define PATROL 16
+
+static void rx_swap(struct shm_tep *t, uint32_t i, uint32_t j)
+{
+    struct shm_rx *rx = t->rx[i];
+    t->rx[i] = t->rx[j];
+    t->rx[j] = rx;
+    t->rx[i]->index = i;
+    t->rx[j]->index = j;
+}
+
+static void rx_say(struct shm_rx *rx, bool asleep)
+{
+    wf_sleep_say(&rx->back->sleep_epoch, &rx->epoch, asleep);
+}
+
+/* A new one is hot. There is room for it. */
+void wf_shm_rx_add(struct shm_tep *t, struct shm_rx *rx)
+{
+    rx->index = t->nrx++;
+    t->rx[rx->index] = rx;
+    rx_swap(t, rx->index, t->nrx_hot++);
+}
+
+static void bell_unlink(struct shm_tep *t, const struct shm_rx *rx)
+{
+    struct shm_rx **at = &t->bell_rxs[rx->bit];
+    while (*at != rx)
+        at = &(*at)->bell_next;
+    *at = rx->bell_next;
+}
+
+void wf_shm_rx_remove(struct shm_tep *t, struct shm_rx *rx)
+{
+    if (rx->cold)
+        bell_unlink(t, rx);
+    else
+        rx_swap(t, rx->index, --t->nrx_hot);
+    rx_swap(t, rx->index, --t->nrx);
+}
+
+/* It says "asleep", and the look after the barrier found nothing: any message
+ * from now on is announced. */
+static void rx_chill(struct shm_tep *t, struct shm_rx *rx)
+{
+    rx->cold = true;
+    rx->bell_next = t->bell_rxs[rx->bit];
+    t->bell_rxs[rx->bit] = rx;
+    rx_swap(t, rx->index, --t->nrx_hot);
+}
+
+static void rx_heat(struct shm_tep *t, struct shm_rx *rx)
+{
+    rx->cold = false;
+    rx->idle_sweeps = 0;
+    rx->swept = rx->head;
+    rx_swap(t, rx->index, t->nrx_hot++);
+    rx_say(rx, false);
+}
+
+static void bit_answer(struct shm_tep *t, uint32_t bit)
+{
+    struct shm_rx *rx = t->bell_rxs ? t->bell_rxs[bit] : NULL;
+    if (rx)
+        t->bell_rxs[bit] = NULL;
+    for (struct shm_rx *next; rx; rx = next) {
+        next = rx->bell_next;
+        rx_heat(t, rx);
+    }
+}
+
+/* Make hot what was announced. The words first: who rings meanwhile sets the bit,
+ * then its word, and is seen in this turn or the next. */
+void wf_shm_bell_answer(struct shm_tep *t)
+{
+    uint64_t words = atomic_exchange_explicit(&t->bell->rung, 0, memory_order_acquire); /* "bell" */
+    for (uint32_t w = 0; w < WF_SHM_BELL_WORDS; w++) {
+        uint64_t bits;
+        if (!(words >> w & 1))
+            continue;
+        bits = atomic_exchange_explicit(&t->bell->bits[w], 0, memory_order_acquire);
+        for (; bits; bits &= bits - 1)
+            bit_answer(t, 64 * w + (uint32_t)__builtin_ctzll(bits));
+    }
+}
+
+/* At each sweep a few of the cold are looked at all the same: a mate that clears
+ * bits of the bell only delays what others announced. */
+void wf_shm_rxs_patrol(struct shm_tep *t)
+{
+    for (uint32_t i = 0; i < PATROL && t->nrx > t->nrx_hot; i++) {
+        uint32_t cold = t->nrx - t->nrx_hot;
+        struct shm_rx *rx = t->rx[t->nrx_hot + t->patrol++ % cold];
+        if (!wf_shm_rx_ready(rx, rx->head) && !wf_load_acquire(&rx->segs->fwd->closed))
+            continue;
+        bell_unlink(t, rx);
+        rx_heat(t, rx);
+    }
+}
+
+static bool bell_rxs_ready(struct shm_tep *t)
+{
+    if (!t->bell_rxs)
+        t->bell_rxs = calloc(WF_SHM_BELL_BITS, sizeof(struct shm_rx *));
+    return t->bell_rxs != NULL;
+}
+
+static bool rx_is_idle(struct shm_rx *rx)
+{
+    bool idle = rx->head == rx->swept;
+    rx->swept = rx->head;
+    rx->idle_sweeps = idle ? rx->idle_sweeps + 1 : 0;
+    return rx->idle_sweeps >= COOL_SWEEPS;
+}
+
+/* At each sweep: those idle for long go cold, all with one barrier. */
+void wf_shm_rxs_cool(struct shm_tep *t)
+{
+    uint32_t from = t->nrx_hot, n;
+    bool cold;
+    if (from <= HOT_KEEP || !bell_rxs_ready(t))
+        return;
+    for (uint32_t i = from; i-- > 0;)
+        if (rx_is_idle(t->rx[i])) {
+            WF_HOOK("cool.idle");
+            rx_swap(t, i, --from);
+            rx_say(t->rx[from], true);
+        }
+    if (from == t->nrx_hot)
+        return;
+    WF_HOOK("cool.said");
+    cold = wf_sleep_barrier(t->ctx->membarrier);
+    for (n = t->nrx_hot; n-- > from;) {
+        struct shm_rx *rx = t->rx[n];
+        if (cold && !wf_shm_rx_ready(rx, rx->head) && !wf_load_acquire(&rx->segs->fwd->closed))
+            rx_chill(t, rx);
+        else
+            rx_say(rx, false);
+    }
+}
+
+/* Going to sleep: cold ones say so already. */
+void wf_shm_rxs_sleep(struct shm_tep *t)
+{
+    for (uint32_t i = 0; i < t->nrx_hot; i++)
+        rx_say(t->rx[i], true);
+}
+
+/* Awake. Where arming found nothing, all is done for the idle to stay cold. */
+void wf_shm_rxs_wake(struct shm_tep *t)
+{
+    bool may = t->quiet && t->nrx_hot > HOT_KEEP && bell_rxs_ready(t);
+    for (uint32_t i = t->nrx_hot; i-- > 0;)
+        if (may && t->rx[i]->head == t->rx[i]->swept)
+            rx_chill(t, t->rx[i]);
+        else
+            rx_say(t->rx[i], false);
+}
+
+static void tx_swap(struct shm_tep *t, uint32_t i, uint32_t j)
+{
+    struct shm_tx *tx = t->tx[i];
+    t->tx[i] = t->tx[j];
+    t->tx[j] = tx;
+    t->tx[i]->index = i;
+    t->tx[j]->index = j;
+}
+
+/* A new one is hot. There is room for it. */
+void wf_shm_tx_add(struct shm_tep *t, struct shm_tx *tx)
+{
+    tx->index = t->ntx++;
+    t->tx[tx->index] = tx;
+    tx_swap(t, tx->index, t->ntx_hot++);
+}
+
+void wf_shm_tx_remove(struct shm_tep *t, struct shm_tx *tx)
+{
+    if (!tx->cold)
+        tx_swap(t, tx->index, --t->ntx_hot);
+    tx_swap(t, tx->index, --t->ntx);
+}
+
+/* Something is about to be sent; the caller gives it credit. */
+void wf_shm_tx_heat(struct shm_tx *tx)
+{
+    struct shm_tep *t = tx->tep;
+    tx->cold = false;
+    tx_swap(t, tx->index, t->ntx_hot++);
+    if (t->armed) /* it did not say "asleep" with the others */
+        wf_shm_notify(t);
+}
+
+/* At each sweep: those that nothing is awaited from and nothing was sent on. */
+void wf_shm_txs_cool(struct shm_tep *t)
+{
+    for (uint32_t i = t->ntx_hot; i-- > 0 && t->ntx_hot > HOT_KEEP;) {
+        struct shm_tx *tx = t->tx[i];
+        if (tx->tail == tx->swept && tx->tail == tx->counted && tx->due_head == tx->due_tail &&
+            !tx->wants_room) {
+            tx->cold = true;
+            tx->credit_end = tx->tail;
+            tx_swap(t, i, --t->ntx_hot);
+        }
+        tx->swept = tx->tail;
+    }
+}
+
+/* All that was sent was consumed and answered: nothing is lost with the ring. */
+static bool tx_is_drained(const struct shm_tx *tx)
+{
+    return tx->due_head == tx->due_tail &&
+           wf_load_acquire(&tx->back->head) == tx->tail && /* "head" */
+           !wf_load_relaxed(&tx->down);
+}
+
+/* The drained ring that was not sent on for the longest time; null: none is drained. */
+struct shm_tx *wf_shm_tx_spare(struct shm_tep *t)
+{
+    struct shm_tx *best = NULL;
+    for (uint32_t i = 0; i < t->ntx; i++) {
+        struct shm_tx *tx = t->tx[i];
+        if (tx->tail != tx->counted)
+            wf_shm_tx_count(tx);
+        if ((!best || tx->used < best->used) && tx_is_drained(tx))
+            best = tx;
+    }
+    return best;
+}
+
+/* Has a ring come for a message that was refused for want of one? */
+bool wf_shm_ring_came(const struct shm_tep *t)
+{
+    struct wf_shm_geometry full = wf_shm_geometry_full(t->base.am_max);
+    const struct wf_config *c = wf_config();
+    if (t->ntx < c->shm_rings &&
+        atomic_load(&t->ctx->ring_bytes) + wf_shm_ring_bytes(&full) <= c->shm_memory)
+        return true;
+    for (uint32_t i = 0; i < t->ntx; i++)
+        if (tx_is_drained(t->tx[i]))
+            return true;
+    return false;
+}
+
+/* Room and replies on which of them are to be announced to a sleeper? Where any
+ * may be the one that drains, all. */
+void wf_shm_txs_say(struct shm_tep *t, bool asleep)
+{
+    uint32_t n = t->wants_ring || !asleep ? t->ntx : t->ntx_hot;
+    for (uint32_t i = 0; i < n; i++)
+        wf_sleep_say(&t->tx[i]->segs->fwd->sleep_epoch, &t->tx[i]->epoch, asleep);
+}

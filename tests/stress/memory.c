@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* memory_test [PROCESSES] [ENDPOINTS] [MESSAGES]: what rings take when every endpoint
+ * has sent to every endpoint of the other processes, short and long, with replies.
+ * Prints the bound for 128 processes of 64 endpoints, too.
+ *
+ * Fails when: the processes' rings together take more than the bound says, a message
+ * is lost, or someone waits for ever (the alarm). */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "contract/support.h"
+#include "config/config.h"
+#include "transport/shm/shm.h"
+
+enum { ASK = 1, ANSWER = 2, MAX = 64 };
+
+static unsigned processes = 3, endpoints = 6, messages = 600;
+
+struct child {
+    int to, from;
+    pid_t pid;
+};
+
+struct name {
+    unsigned char bytes[WEFT_ADDR_MAX];
+};
+
+static struct weft_ep *ep[MAX];
+static struct weft_peer *peer[MAX][MAX];
+static unsigned sent[MAX][MAX];
+static uint64_t received, answered, due;
+
+static void check(int ok, const char *what)
+{
+    if (ok)
+        return;
+    fprintf(stderr, "memory_test: %s failed\n", what);
+    exit(1);
+}
+#define CHECK(expression) check((expression), #expression)
+
+static void on_ask(const struct weft_am *am)
+{
+    static const unsigned char data[1000];
+    received++;
+    if (am->can_reply)
+        CHECK(!weft_am_reply(am, ANSWER, NULL, 0, data, sizeof data));
+}
+
+static void on_answer(const struct weft_am *am)
+{
+    (void)am;
+    answered++;
+}
+
+static void poll_all(void)
+{
+    for (unsigned e = 0; e < endpoints; e++)
+        CHECK(weft_ep_poll(ep[e]) >= 0);
+}
+
+/* One more message on each pair that takes one; what is still to be sent. */
+static unsigned send_round(unsigned others)
+{
+    static const unsigned char data[1000];
+    unsigned left = 0;
+    for (unsigned e = 0; e < endpoints; e++)
+        for (unsigned o = 0; o < others; o++) {
+            unsigned n = sent[e][o];
+            int reply = n % 5 == 0;
+            enum weft_status status;
+            left += messages - n;
+            if (n == messages)
+                continue;
+            status = weft_am_request(peer[e][o], ASK, NULL, 0, data, n % 3 ? 8 : sizeof data,
+                                     reply ? 1001 : 0);
+            CHECK(status == WEFT_OK || status == WEFT_AGAIN);
+            sent[e][o] += status == WEFT_OK;
+            due += reply && status == WEFT_OK;
+        }
+    return left;
+}
+
+/* This process's share of what is mapped of all rings, bytes. */
+static uint64_t rings_pss(void)
+{
+    FILE *f = fopen("/proc/self/smaps", "re");
+    char line[512];
+    uint64_t sum = 0, kib;
+    int ring = 0;
+    CHECK(f != NULL);
+    while (fgets(line, sizeof line, f)) {
+        if (line[0] >= '0' && line[0] <= 'f' && (line[0] <= '9' || line[0] >= 'a')) /* a mapping */
+            ring = strstr(line, "weft-ring") || strstr(line, "weft-back");
+        if (ring && sscanf(line, "Pss: %lu kB", &kib) == 1)
+            sum += kib * 1024;
+    }
+    fclose(f);
+    return sum;
+}
+
+static void say(int fd, const void *p, size_t n)
+{
+    CHECK(write(fd, p, n) == (ssize_t)n);
+}
+
+static void hear(int fd, void *p, size_t n)
+{
+    CHECK(read(fd, p, n) == (ssize_t)n);
+}
+
+/* Poll until the parent says go. */
+static void poll_until_told(int from)
+{
+    char byte;
+    CHECK(!fcntl(from, F_SETFL, O_NONBLOCK));
+    while (read(from, &byte, 1) != 1)
+        poll_all();
+    CHECK(!fcntl(from, F_SETFL, 0));
+}
+
+static void endpoints_open(int to)
+{
+    struct weft_ctx *ctx;
+    struct name name[MAX] = {0};
+    CHECK(!weft_ctx_open(NULL, &ctx));
+    for (unsigned e = 0; e < endpoints; e++) {
+        size_t len = sizeof name[e];
+        CHECK(!weft_ep_open(ctx, NULL, &ep[e]) && !weft_am_register(ep[e], ASK, on_ask, NULL) &&
+              !weft_am_register(ep[e], ANSWER, on_answer, NULL) &&
+              !weft_ep_address(ep[e], name[e].bytes, &len));
+    }
+    say(to, name, endpoints * sizeof name[0]);
+}
+
+static void child_main(unsigned self, int from, int to)
+{
+    unsigned others = 0;
+    uint64_t bytes;
+    char byte = 0;
+    endpoints_open(to);
+    for (unsigned p = 0; p < processes; p++)
+        for (unsigned o = 0; o < endpoints; o++) {
+            struct name name;
+            hear(from, &name, sizeof name);
+            for (unsigned e = 0; e < endpoints && p != self; e++)
+                CHECK(!weft_peer_open(ep[e], name.bytes, sizeof(struct wf_address),
+                                      &peer[e][others]));
+            others += p != self;
+        }
+    while (send_round(others) || answered < due)
+        poll_all();
+    say(to, &byte, 1);
+    poll_until_told(from);
+    CHECK(received == (uint64_t)endpoints * others * messages);
+    bytes = rings_pss();
+    say(to, &bytes, sizeof bytes);
+    hear(from, &byte, 1); /* all have measured */
+    _exit(0);
+}
+
+static void child_start(struct child *c, unsigned self)
+{
+    int down[2], up[2];
+    CHECK(!pipe(down) && !pipe(up));
+    c->pid = fork();
+    CHECK(c->pid >= 0);
+    if (!c->pid) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        alarm(100);
+        child_main(self, down[0], up[1]);
+    }
+    close(down[0]);
+    close(up[1]);
+    c->to = down[1];
+    c->from = up[0];
+}
+
+static double mib(uint64_t bytes)
+{
+    return (double)bytes / (1 << 20);
+}
+
+int main(int argc, char **argv)
+{
+    static struct child c[MAX];
+    static struct name names[MAX * MAX];
+    uint64_t sum = 0, bytes, bound, am_max = 4032;
+    char byte = 0;
+    int status, failed = 0;
+    processes = argc > 1 ? (unsigned)atoi(argv[1]) : processes;
+    endpoints = argc > 2 ? (unsigned)atoi(argv[2]) : endpoints;
+    messages = argc > 3 ? (unsigned)atoi(argv[3]) : messages;
+    CHECK(processes >= 2 && endpoints && processes * endpoints <= MAX);
+    for (unsigned p = 0; p < processes; p++)
+        child_start(&c[p], p);
+    for (unsigned p = 0; p < processes; p++)
+        hear(c[p].from, &names[p * endpoints], endpoints * sizeof names[0]);
+    for (unsigned p = 0; p < processes; p++)
+        say(c[p].to, names, processes * endpoints * sizeof names[0]);
+    for (unsigned p = 0; p < processes; p++)
+        hear(c[p].from, &byte, 1);
+    for (unsigned p = 0; p < processes; p++)
+        say(c[p].to, &byte, 1);
+    for (unsigned p = 0; p < processes; p++) {
+        hear(c[p].from, &bytes, sizeof bytes);
+        sum += bytes;
+    }
+    for (unsigned p = 0; p < processes; p++)
+        say(c[p].to, &byte, 1);
+    for (unsigned p = 0; p < processes; p++)
+        failed |= waitpid(c[p].pid, &status, 0) != c[p].pid || status;
+    CHECK(wf_config_init() == WEFT_OK);
+    bound = processes * wf_shm_memory_bound(endpoints, (uint32_t)am_max);
+    printf("%u processes x %u endpoints: rings take %.1f MiB, at most %.1f MiB\n", processes,
+           endpoints, mib(sum), mib(bound));
+    printf("128 processes x 64 endpoints: at most %.1f MiB, %.1f a process\n",
+           mib(128 * wf_shm_memory_bound(64, (uint32_t)am_max)),
+           mib(wf_shm_memory_bound(64, (uint32_t)am_max)));
+    CHECK(!failed && sum <= bound && sum > 0);
+    return 0;
+}

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* More peers than rings (WEFT_SHM_RINGS): a ring is taken from a peer that has
+ * consumed and answered all, and given to another. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "unit/unit.h"
+#include "core/core.h"
+#include "transport/shm/shm.h"
+
+enum { ASK = 1, ANSWER = 2, RINGS = 4, PEERS = 24 };
+
+struct many {
+    struct weft_ctx *ctx[2];
+    struct weft_ep *from, *to[PEERS];
+    struct weft_peer *peer[PEERS];
+    uint32_t sent[PEERS], got[PEERS], answered[PEERS], due[PEERS];
+    _Atomic uint32_t all_got;
+    _Atomic int wrong, downs;
+};
+
+static void on_ask(const struct weft_am *am)
+{
+    struct many *m = am->arg;
+    uint32_t to = am->args[0], id = am->args[1];
+    unsigned char back[512];
+    m->wrong += am->nargs != 2 || to >= PEERS || m->to[to] != am->ep || id != m->got[to]++ ||
+                !test_same(am->data, am->len, id + to);
+    atomic_fetch_add(&m->all_got, 1);
+    if (!am->can_reply)
+        return;
+    test_fill(back, am->reply_max - 1, id);
+    m->wrong += weft_am_reply(am, ANSWER, am->args, 2, back, am->reply_max - 1) != WEFT_OK;
+}
+
+static void on_answer(const struct weft_am *am)
+{
+    struct many *m = am->arg;
+    m->answered[am->args[0]]++;
+    m->wrong += !test_same(am->data, am->len, am->args[1]);
+}
+
+static void on_down(struct weft_ep *ep, struct weft_peer *peer, enum weft_status why, void *arg)
+{
+    (void)ep;
+    (void)peer;
+    (void)why;
+    ((struct many *)arg)->downs++;
+}
+
+static struct weft_peer *peer_to(struct weft_ep *from, struct weft_ep *to)
+{
+    unsigned char addr[WEFT_ADDR_MAX];
+    size_t len = sizeof addr;
+    struct weft_peer *peer;
+    OK(weft_ep_address(to, addr, &len));
+    OK(weft_peer_open(from, addr, len, &peer));
+    return peer;
+}
+
+static struct many *many_open(int contexts)
+{
+    struct many *m = calloc(1, sizeof *m);
+    struct weft_ep_params params = WEFT_EP_PARAMS_INIT;
+    params.peer_down = on_down;
+    params.arg = m;
+    for (int i = 0; i < contexts; i++)
+        OK(weft_ctx_open(NULL, &m->ctx[i]));
+    OK(weft_ep_open(m->ctx[0], &params, &m->from));
+    OK(weft_am_register(m->from, ANSWER, on_answer, m));
+    for (int i = 0; i < PEERS; i++) {
+        OK(weft_ep_open(m->ctx[contexts - 1], &params, &m->to[i]));
+        OK(weft_am_register(m->to[i], ASK, on_ask, m));
+        m->peer[i] = peer_to(m->from, m->to[i]);
+    }
+    return m;
+}
+
+static void many_close(struct many *m)
+{
+    assert_int_equal(m->wrong, 0);
+    assert_int_equal(m->downs, 0);
+    for (int i = 0; i < PEERS; i++) {
+        OK(weft_peer_close(m->peer[i]));
+        OK(weft_ep_close(m->to[i]));
+    }
+    OK(weft_ep_close(m->from));
+    for (int i = 0; i < 2; i++)
+        if (m->ctx[i])
+            OK(weft_ctx_close(m->ctx[i]));
+    free(m);
+}
+
+static enum weft_status ask(struct many *m, uint32_t to, size_t len, size_t reply_max)
+{
+    unsigned char data[512];
+    enum weft_status status;
+    test_fill(data, len, m->sent[to] + to);
+    status =
+        weft_am_request(m->peer[to], ASK, (uint32_t[]){to, m->sent[to]}, 2, data, len, reply_max);
+    if (status == WEFT_OK) {
+        m->sent[to]++;
+        m->due[to] += reply_max > 0;
+    } else {
+        assert_int_equal(status, WEFT_AGAIN);
+    }
+    return status;
+}
+
+static void poll_all(struct many *m)
+{
+    assert_true(weft_ep_poll(m->from) >= 0);
+    for (int i = 0; i < PEERS; i++)
+        assert_true(weft_ep_poll(m->to[i]) >= 0);
+}
+
+/* All that was sent is received and answered. */
+static void settle(struct many *m)
+{
+    uint64_t end = test_now_ns() + TEST_LIMIT_NS;
+    for (int i = 0; i < PEERS; i++)
+        while (m->got[i] < m->sent[i] || m->answered[i] < m->due[i]) {
+            poll_all(m);
+            assert_true(test_now_ns() < end);
+        }
+    for (int i = 0; i < 2000; i++)
+        poll_all(m);
+}
+
+static struct shm_tep *shm_of(struct weft_ep *ep)
+{
+    return SHM_OF(ep->tep[1], shm_tep);
+}
+
+/* Fails when: a message is lost, doubled, out of order or wrong, an answer is, a
+ * peer is reported lost, or connections that are over stay with the receiver. */
+static void random_traffic(int contexts)
+{
+    struct many *m = many_open(contexts);
+    uint64_t rand = test_seed(), end = test_now_ns() + TEST_LIMIT_NS;
+    int files = 0;
+    for (int round = 0; round < 6000; round++) {
+        uint32_t to = (uint32_t)(test_rand(&rand) % PEERS);
+        uint64_t r = test_rand(&rand);
+        size_t len = r & 7 ? (r >> 8) % 40 : (r >> 8) % 513;
+        size_t reply_max = r & 8 ? 0 : 1 + (r >> 20) % (r & 16 ? 40 : 513);
+        for (uint32_t n = 1 + r % 3; n--;)
+            while (ask(m, to, len, reply_max) == WEFT_AGAIN) {
+                poll_all(m);
+                assert_true(test_now_ns() < end);
+            }
+        if (round % 5 == 0)
+            assert_true(weft_ep_poll(m->to[test_rand(&rand) % PEERS]) >= 0);
+        if (round == 1000)
+            files = test_open_files();
+    }
+    settle(m);
+    for (int i = 0; i < PEERS; i++) {
+        assert_int_equal(m->got[i], m->sent[i]);
+        assert_int_equal(m->answered[i], m->due[i]);
+        assert_true(shm_of(m->to[i])->nrx <= 1);
+    }
+    assert_int_equal(shm_of(m->from)->ntx, RINGS);
+    assert_true(test_open_files() < files + 40);
+    many_close(m);
+}
+
+static void test_traffic_here(void **state)
+{
+    (void)state;
+    random_traffic(1);
+}
+
+static void test_traffic_there(void **state)
+{
+    (void)state;
+    random_traffic(2);
+}
+
+static int readable(struct weft_ep *ep, int timeout_ms)
+{
+    struct pollfd fd = {.fd = weft_ep_fd(ep), .events = POLLIN};
+    return poll(&fd, 1, timeout_ms) == 1;
+}
+
+/* Fails when: a ring is taken whose messages are not consumed, or that one can be
+ * taken is neither seen by arming nor wakes. */
+static void drained_is_event(int contexts, bool within_sleep, bool replies)
+{
+    struct many *m = many_open(contexts);
+    uint64_t end = test_now_ns() + TEST_LIMIT_NS;
+    for (uint32_t i = 0; i < RINGS; i++)
+        OK(ask(m, i, 8, replies));
+    assert_int_equal(ask(m, RINGS, 8, 0), WEFT_AGAIN);
+    assert_int_equal(ask(m, RINGS, 8, 0), WEFT_AGAIN);
+    if (within_sleep)
+        while (weft_ep_arm(m->from) != WEFT_OK ||
+               readable(m->from, 20)) { /* late news of connecting */
+            assert_int_equal(weft_ep_poll(m->from), 0);
+            assert_true(test_now_ns() < end);
+        }
+    while (!m->got[2]) {
+        assert_true(weft_ep_poll(m->to[2]) >= 0);
+        assert_true(test_now_ns() < end);
+    }
+    if (within_sleep)
+        assert_true(readable(m->from, 5000));
+    else
+        assert_int_equal(weft_ep_arm(m->from), WEFT_AGAIN);
+    assert_true(weft_ep_wait(m->from, 5000000000) > 0);
+    OK(ask(m, RINGS, 8, 0));
+    assert_null(SHM_OF(wf_peer_tpeer(m->peer[2]), shm_peer)->tx);
+    settle(m);
+    OK(ask(m, 2, 8, 0)); /* and back */
+    settle(m);
+    assert_int_equal(m->got[2], 2);
+    assert_int_equal(m->got[RINGS], 1);
+    many_close(m);
+}
+
+static void test_drained_is_event(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 8; i++)
+        drained_is_event(1 + (i & 1), i & 2, i & 4);
+}
+
+/* Fails when: not the ring that was unused for longest is taken. */
+static void test_least_recent(void **state)
+{
+    struct many *m = many_open(1);
+    (void)state;
+    for (uint32_t i = 0; i < RINGS; i++) {
+        OK(ask(m, i, 8, 0));
+        settle(m);
+    }
+    OK(ask(m, 0, 8, 0));
+    settle(m);
+    for (uint32_t i = 0; i < RINGS; i++) { /* 1, 2, 3 go, then 0 */
+        OK(ask(m, RINGS + i, 8, 0));
+        settle(m);
+        assert_null(SHM_OF(wf_peer_tpeer(m->peer[(i + 1) % RINGS]), shm_peer)->tx);
+    }
+    many_close(m);
+}
+
+struct server {
+    struct many *m;
+    _Atomic int stop;
+};
+
+static void *serve(void *arg)
+{
+    struct server *s = arg;
+    while (!s->stop)
+        for (int i = 0; i < PEERS; i++)
+            assert_true(weft_ep_poll(s->m->to[i]) >= 0);
+    return NULL;
+}
+
+/* Fails when: a sender that waits for a ring without limit is not woken (the alarm). */
+static void test_wait_for_ring(void **state)
+{
+    (void)state;
+    for (int contexts = 1; contexts <= 2; contexts++) {
+        struct many *m = many_open(contexts);
+        struct server s = {.m = m};
+        uint64_t rand = test_seed();
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, serve, &s), 0);
+        for (int round = 0; round < 3000; round++)
+            while (ask(m, (uint32_t)(test_rand(&rand) % PEERS), 8, round % 3 == 0) == WEFT_AGAIN)
+                assert_true(weft_ep_wait(m->from, -1) >= 0);
+        s.stop = 1;
+        pthread_join(thread, NULL);
+        settle(m);
+        assert_int_equal(m->all_got, 3000);
+        many_close(m);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_traffic_here),     cmocka_unit_test(test_traffic_there),
+        cmocka_unit_test(test_drained_is_event), cmocka_unit_test(test_least_recent),
+        cmocka_unit_test(test_wait_for_ring),
+    };
+    setenv("WEFT_SHM_RINGS", "4", 1);
+    setenv("WEFT_SPIN", "0", 0);
+    setenv("WEFT_YIELD", "0", 0);
+    alarm(120);
+    return cmocka_run_group_tests_name("rings", tests, NULL, NULL);
+}
