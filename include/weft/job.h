@@ -70,6 +70,29 @@ WEFT_API int weft_job_peer_rank(const struct weft_job *job, const struct weft_pe
  *          never talked to it) | ECLOSED (a member left) | ECONTEXT | EINVAL | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_job_barrier(struct weft_job *job);
 
+enum weft_barrier_flags {
+    WEFT_BARRIER_ANONYMOUS = 1, /* meets any name */
+    WEFT_BARRIER_MISMATCH = 2,  /* have every rank get WEFT_EMISMATCH */
+};
+
+/* The same in two steps, with a name that all ranks must agree on. Between the
+ * steps the rank may do anything but another collective call.
+ *   name   compared with the others' unless ANONYMOUS; at try and wait it must
+ *          be that of the own notify (and so must flags)
+ *   flags  enum weft_barrier_flags
+ * notify tells the others that this rank is here; it never blocks. try and wait
+ * end the barrier: OK, or EMISMATCH if two ranks named different ones or one
+ * gave MISMATCH; then the barrier has ended all the same, at every rank alike.
+ * Returns  notify: OK | EBUSY (notified already) | EINVAL | ...
+ *          try: as wait, or AGAIN (not all are here; polls once)
+ *          wait: OK | EMISMATCH | EINVAL (not notified; unknown flags) | as weft_job_barrier */
+WEFT_API WEFT_MUST_USE enum weft_status weft_job_barrier_notify(struct weft_job *job, uint32_t name,
+                                                                unsigned flags);
+WEFT_API WEFT_MUST_USE enum weft_status weft_job_barrier_try(struct weft_job *job, uint32_t name,
+                                                             unsigned flags);
+WEFT_API WEFT_MUST_USE enum weft_status weft_job_barrier_wait(struct weft_job *job, uint32_t name,
+                                                              unsigned flags);
+
 #define WEFT_JOB_ALLGATHER_MAX 4096
 
 /* Gather [len] bytes from every rank at every rank, in rank order. Collective.

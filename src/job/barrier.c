@@ -45,7 +45,7 @@ static void heed_launcher(struct weft_job *job)
             job->broken = WEFT_EPEER;
 }
 
-static enum weft_status look_around(struct weft_job *job)
+enum weft_status wf_job_look_around(struct weft_job *job)
 {
     heed_launcher(job);
     if (job->broken)
@@ -60,7 +60,7 @@ static enum weft_status wait_long(struct weft_job *job, const uint64_t *word, ui
 {
     int64_t look_ns = LOOK_MIN_NS;
     for (;;) {
-        enum weft_status s = look_around(job);
+        enum weft_status s = wf_job_look_around(job);
         if (s) /* what happened may have happened after the arrival */
             return is_there(word, at_least) ? WEFT_OK : s;
         if (deadline_ns && wf_now_ns() > deadline_ns)
@@ -73,10 +73,13 @@ static enum weft_status wait_long(struct weft_job *job, const uint64_t *word, ui
     }
 }
 
-/* Polling in between is rare enough to cost a barrier nothing, and what it
+/* The two below are inlined where they are used: a call more costs each rank's
+ * turn on a core 40 ns (measured: 16 ranks on 2 cores, 18.1 against 17.5 us).
+ *
+ * Polling in between is rare enough to cost a barrier nothing, and what it
  * returns shows in wait_long, too. */
-static enum weft_status wait_spinning(struct weft_job *job, const uint64_t *word, uint64_t at_least,
-                                      uint64_t deadline_ns)
+WEFT_INLINE enum weft_status wait_spinning(struct weft_job *job, const uint64_t *word,
+                                           uint64_t at_least, uint64_t deadline_ns)
 {
     for (unsigned i = 1; i <= SPINS; i++) {
         if (is_there(word, at_least))
@@ -87,8 +90,8 @@ static enum weft_status wait_spinning(struct weft_job *job, const uint64_t *word
     return wait_long(job, word, at_least, deadline_ns);
 }
 
-static enum weft_status wait_yielding(struct weft_job *job, const uint64_t *word, uint64_t at_least,
-                                      uint64_t deadline_ns)
+WEFT_INLINE enum weft_status wait_yielding(struct weft_job *job, const uint64_t *word,
+                                           uint64_t at_least, uint64_t deadline_ns)
 {
     uint64_t start = wf_now_ns();
     for (unsigned i = 1; i <= YIELDS; i++) {
@@ -103,6 +106,13 @@ static enum weft_status wait_yielding(struct weft_job *job, const uint64_t *word
             break;
     }
     return wait_long(job, word, at_least, deadline_ns);
+}
+
+enum weft_status wf_job_await(struct weft_job *job, const uint64_t *word, uint64_t at_least,
+                              uint64_t deadline_ns)
+{
+    return job->crowded ? wait_yielding(job, word, at_least, deadline_ns)
+                        : wait_spinning(job, word, at_least, deadline_ns);
 }
 
 static enum weft_status disseminate(struct weft_job *job, uint64_t deadline_ns)
@@ -121,11 +131,12 @@ static enum weft_status disseminate(struct weft_job *job, uint64_t deadline_ns)
 static enum weft_status count(struct weft_job *job, uint64_t deadline_ns)
 {
     const struct wf_board *b = &job->board;
+    uint64_t all = (job->barriers - job->split.count) * b->n; /* split.c counts its own */
     /* "arrive": acquire too, so that each arrival passes on those before it. */
     uint64_t before = __atomic_fetch_add(b->arrivals, 1, __ATOMIC_ACQ_REL);
-    if (before + 1 >= job->barriers * b->n)
+    if (before + 1 >= all)
         return WEFT_OK;
-    return wait_yielding(job, b->arrivals, job->barriers * b->n, deadline_ns);
+    return wait_yielding(job, b->arrivals, all, deadline_ns);
 }
 
 enum weft_status wf_job_meet(struct weft_job *job, uint64_t deadline_ns)
@@ -210,6 +221,8 @@ enum weft_status wf_job_tune(struct weft_job *job, uint64_t deadline_ns)
 enum weft_status weft_job_barrier(struct weft_job *job)
 {
     enum weft_status s = job ? wf_ep_check(job->ep) : WEFT_EINVAL;
+    if (!s && WEFT_UNLIKELY(job->notified)) /* a split-phase barrier is under way */
+        s = WEFT_EINVAL;
     if (WEFT_UNLIKELY(s))
         return s;
     if (job->barriers % BARRIERS_PER_POLL == 0)

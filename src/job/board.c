@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "job/board.h"
 
-#define MAGIC 0x0100445241424657u /* "WFBARD", version 1 */
+#define MAGIC 0x0200445241424657u /* "WFBARD", version 2 */
 #define LINE WF_BOARD_LINE
 #define PAGE 4096u
 #define SETS_MAX 16
@@ -9,7 +9,7 @@
 #define DEATH ((uint64_t)1 << 63)
 
 struct offsets {
-    size_t arrivals, departures, left, flags, outboxes, end;
+    size_t arrivals, departures, notices, left, flags, outboxes, end;
 };
 
 static unsigned rounds_for(unsigned n)
@@ -34,7 +34,8 @@ static size_t round_up(size_t n, size_t to)
 
 static struct offsets layout(unsigned n)
 {
-    struct offsets o = {.arrivals = LINE, .departures = 2 * LINE, .left = 3 * LINE};
+    struct offsets o = {
+        .arrivals = LINE, .departures = 2 * LINE, .notices = 3 * LINE, .left = 4 * LINE};
     o.flags = o.left + round_up((size_t)n * sizeof(uint64_t), LINE);
     o.outboxes = round_up(o.flags + (size_t)sets_for(n) * n * rounds_for(n) * LINE, PAGE);
     o.end = o.outboxes + (size_t)n * 2 * WEFT_JOB_ALLGATHER_MAX;
@@ -56,6 +57,7 @@ enum weft_status wf_board_open(struct wf_board *b, void *base, unsigned me, unsi
     struct offsets o = layout(n);
     *b = (struct wf_board){.base = base, .me = me, .n = n, .rounds = rounds_for(n)};
     b->arrivals = word(b, o.arrivals);
+    b->notices = word(b, o.notices);
     b->all_flags = b->base + o.flags;
     b->sets = sets_for(n);
     wf_board_use(b, 0);

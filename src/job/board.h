@@ -14,11 +14,15 @@
  *   line 0          magic, n: a mate compares them
  *   line 1          arrivals: counts up by n per barrier
  *   line 2          departures: how many ranks have left
+ *   line 3          of the split-phase barrier of three ranks and more: notices,
+ *                   counting up by n per barrier, then two votes (split.c)
  *   then            left[n], 8 bytes each, rounded up to a line: 0, or one more
  *                   than the barriers that rank had passed when it left, with the
  *                   top bit set if it left because another had died
  *   then            flag[sets][n][k], a line each: the last barrier in which the
- *                   round's partner signalled; one set is in use (barrier.c)
+ *                   round's partner signalled; one set is in use (barrier.c).
+ *                   In the same line of round 0, between two ranks: the last
+ *                   split-phase barrier the partner notified, then two votes
  *   then            outbox[n][2], WEFT_JOB_ALLGATHER_MAX each
  *
  * All counters only grow, so nothing is ever reset and a rank that runs ahead
@@ -28,7 +32,8 @@
  * Acquire/release pairs
  *   "arrive"   barrier.c: a signal or the arrivals (release) with the wait for
  *              them (acquire): what a rank did before a barrier is seen by who
- *              passed it
+ *              passed it; of the split-phase barrier, the vote that lies before
+ *              the notice, too
  *   "depart"   wf_board_depart (release) with wf_board_left and
  *              wf_board_missing (acquire) */
 #ifndef WF_JOB_BOARD_H
@@ -48,6 +53,7 @@ struct wf_board {
     unsigned char *base; /* null: not open */
     unsigned me, n, rounds;
     uint64_t *arrivals;
+    uint64_t *notices; /* and behind it two votes */
     unsigned sets;
     unsigned char *all_flags;
     unsigned char *flags; /* of the set in use: flag[rank][round] */

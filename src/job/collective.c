@@ -26,6 +26,8 @@ static enum weft_status gather(struct weft_job *job, const void *mine, size_t le
 enum weft_status weft_job_allgather(struct weft_job *job, const void *mine, size_t len, void *all)
 {
     enum weft_status s = job ? wf_ep_check(job->ep) : WEFT_EINVAL;
+    if (!s && job->notified)
+        s = WEFT_EINVAL;
     if (!s && len && (!mine || !all))
         s = WEFT_EINVAL;
     if (!s && len > WEFT_JOB_ALLGATHER_MAX)

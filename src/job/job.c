@@ -147,12 +147,24 @@ static enum weft_status check_params(const struct weft_job_params *p)
     return WEFT_OK;
 }
 
+/* Slurm's default is to give its tasks nothing to find each other by. */
+static void look_for_srun(void)
+{
+    const char *tasks = wf_config_launcher("SLURM_STEP_NUM_TASKS");
+    if (tasks && strcmp(tasks, "1") != 0)
+        wf_warn("srun started %s tasks, but each of them is a job of its own: start them with "
+                "srun --mpi=pmix",
+                tasks);
+}
+
 static enum weft_status join(struct weft_job *job, uint64_t deadline_ns)
 {
     enum weft_status s;
     job->size = job->local_size = 1;
-    if (!wf_launch_present())
+    if (!wf_launch_present()) {
+        look_for_srun();
         return WEFT_OK;
+    }
     s = wf_launch_open(&job->launch, deadline_ns);
     if (s)
         return s;
@@ -231,8 +243,9 @@ static enum weft_status open_parts(struct weft_job *job)
 /* Closes what is open, in the order in which it depends on each other. */
 static void close_parts(struct weft_job *job, uint64_t launcher_ns)
 {
-    if (job->board.base)
-        wf_board_depart(&job->board, job->passed, job->broken == WEFT_EPEER);
+    if (job->board.base) /* who has notified has done its part of that barrier */
+        wf_board_depart(&job->board, job->notified ? job->barriers : job->passed,
+                        job->broken == WEFT_EPEER);
     if (job->board_remote)
         (void)weft_remote_close(job->board_remote);
     if (job->board_mr)

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The split-phase barrier, whose ranks must agree on a name.
+ *
+ * Who has notified may compute for as long as it likes before it waits, and
+ * must not hold up anybody meanwhile: so nobody's arrival is passed on by
+ * others, as the rounds of barrier.c would do. Two ranks tell each other, one
+ * line each way; more count in one line.
+ *
+ * A vote is what ranks have said so far: nothing (all anonymous), a name, or
+ * that two names differ, in that order; two votes make the higher one, or a
+ * mismatch. Whoever finds all notices finds the vote of all, so every rank
+ * gets the same verdict.
+ *
+ * Votes have two places, used in turn. A rank can be one barrier ahead of
+ * another that has not read its verdict yet, but not two: it passes the next
+ * one only with that other's notice, which is given after the reading. */
+#include "base/atomic.h"
+#include "core/core.h"
+#include "job/job.h"
+
+#define FLAGS (WEFT_BARRIER_ANONYMOUS | WEFT_BARRIER_MISMATCH)
+#define POLL_EVERY 16 /* barriers: a rank that never waits polls, too */
+
+/* A vote: the name in bits 0..31, one of these, and above them the barrier's
+ * number, so far as it fits: the place holds that of this barrier or of the
+ * one before the last, which differ. */
+#define NAMED ((uint64_t)1 << 32)
+#define MISMATCH ((uint64_t)2 << 32)
+#define KIND (NAMED | MISMATCH)
+#define NUMBER_SHIFT 34
+#define NUMBER(count) ((count) << NUMBER_SHIFT)
+
+static uint64_t make_vote(uint64_t count, uint32_t name, unsigned flags)
+{
+    if (flags & WEFT_BARRIER_MISMATCH)
+        return NUMBER(count) | MISMATCH;
+    return flags & WEFT_BARRIER_ANONYMOUS ? NUMBER(count) : NUMBER(count) | NAMED | name;
+}
+
+/* Both are of the same barrier. */
+static uint64_t combine(uint64_t a, uint64_t b)
+{
+    if (a == b)
+        return a;
+    if (!(a & KIND) || !(b & KIND))
+        return a | b;
+    return (a >> NUMBER_SHIFT << NUMBER_SHIFT) | MISMATCH;
+}
+
+static bool is_pair(const struct wf_board *b)
+{
+    return b->n == 2;
+}
+
+/* The counter that says who is here, at what it is looked for; behind it are
+ * the votes. */
+static uint64_t *notices(const struct wf_board *b, unsigned rank)
+{
+    return is_pair(b) ? wf_board_flag(b, rank, 0) + 1 : b->notices;
+}
+
+static uint64_t *vote_place(uint64_t *counter, uint64_t count)
+{
+    return counter + 1 + (count & 1);
+}
+
+static uint64_t all_notices(const struct weft_job *job)
+{
+    return is_pair(&job->board) ? job->split.count : job->split.count * job->board.n;
+}
+
+static void vote_together(uint64_t *place, uint64_t mine, uint64_t count)
+{
+    uint64_t old = __atomic_load_n(place, __ATOMIC_RELAXED), new;
+    do
+        new = old >> NUMBER_SHIFT == NUMBER(count) >> NUMBER_SHIFT ? combine(old, mine) : mine;
+    while (
+        !__atomic_compare_exchange_n(place, &old, new, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+}
+
+static void tell(struct weft_job *job)
+{
+    const struct wf_board *b = &job->board;
+    const struct wf_split *split = &job->split;
+    uint64_t *counter = notices(b, is_pair(b) ? !b->me : b->me);
+    uint64_t *place = vote_place(counter, split->count);
+    if (is_pair(b)) {
+        __atomic_store_n(place, split->mine, __ATOMIC_RELAXED);
+        __atomic_store_n(counter, split->count, __ATOMIC_RELEASE); /* "arrive" */
+    } else if (b->n > 2) {
+        vote_together(place, split->mine, split->count);
+        __atomic_fetch_add(counter, 1, __ATOMIC_ACQ_REL); /* "arrive": passes on those before */
+    }
+}
+
+enum weft_status weft_job_barrier_notify(struct weft_job *job, uint32_t name, unsigned flags)
+{
+    enum weft_status s = job ? wf_ep_check(job->ep) : WEFT_EINVAL;
+    if (!s && (flags & ~(unsigned)FLAGS))
+        s = WEFT_EINVAL;
+    if (!s && job->notified)
+        s = WEFT_EBUSY;
+    if (!s)
+        s = job->broken;
+    if (s)
+        return s;
+    job->barriers++;
+    job->split.count++;
+    job->split.name = name;
+    job->split.flags = flags;
+    job->split.mine = make_vote(job->split.count, name, flags);
+    job->notified = true;
+    tell(job);
+    return WEFT_OK;
+}
+
+static enum weft_status check_notified(const struct weft_job *job, uint32_t name, unsigned flags)
+{
+    enum weft_status s = job ? wf_ep_check(job->ep) : WEFT_EINVAL;
+    if (s || (flags & ~(unsigned)FLAGS))
+        return s ? s : WEFT_EINVAL;
+    if (!job->notified)
+        return job->broken ? job->broken : WEFT_EINVAL;
+    return name == job->split.name && flags == job->split.flags ? WEFT_OK : WEFT_EINVAL;
+}
+
+static bool all_here(const struct weft_job *job)
+{
+    const struct wf_board *b = &job->board;
+    return b->n < 2 ||
+           __atomic_load_n(notices(b, b->me), __ATOMIC_ACQUIRE) >= all_notices(job); /* "arrive" */
+}
+
+/* All are here: the verdict. */
+static enum weft_status conclude(struct weft_job *job)
+{
+    const struct wf_board *b = &job->board;
+    uint64_t vote = job->split.mine;
+    if (b->n > 1)
+        vote = combine(vote, __atomic_load_n(vote_place(notices(b, b->me), job->split.count),
+                                             __ATOMIC_RELAXED));
+    job->notified = false;
+    job->passed = job->barriers;
+    return (vote & MISMATCH) ? WEFT_EMISMATCH : WEFT_OK;
+}
+
+/* It did not come to an end; this rank has arrived and cannot meet again. */
+static enum weft_status give_up(struct weft_job *job, enum weft_status why)
+{
+    job->notified = false;
+    if (!job->broken)
+        job->broken = why;
+    return why;
+}
+
+enum weft_status weft_job_barrier_try(struct weft_job *job, uint32_t name, unsigned flags)
+{
+    enum weft_status s = check_notified(job, name, flags);
+    if (s)
+        return s;
+    if (all_here(job))
+        return conclude(job);
+    (void)weft_ep_poll(job->ep);
+    s = wf_job_look_around(job);
+    if (all_here(job)) /* what happened may have happened after the arrival */
+        return conclude(job);
+    return s ? give_up(job, s) : WEFT_AGAIN;
+}
+
+enum weft_status weft_job_barrier_wait(struct weft_job *job, uint32_t name, unsigned flags)
+{
+    enum weft_status s = check_notified(job, name, flags);
+    if (s)
+        return s;
+    if (job->barriers % POLL_EVERY == 0)
+        (void)weft_ep_poll(job->ep);
+    if (!all_here(job))
+        s = wf_job_await(job, notices(&job->board, job->board.me), all_notices(job), 0);
+    return s ? give_up(job, s) : conclude(job);
+}
