@@ -15,12 +15,12 @@ class Job:
     """A command whose descendants are known by a variable in their environment
     and, while they live, hold the write end of a pipe open."""
 
-    def __init__(self, argv, stdin=subprocess.DEVNULL, pass_fds=(), env=None, cwd=None):
+    def __init__(self, argv, stdin=subprocess.DEVNULL, pass_fds=(), env=None, cwd=None, **popen):
         self.mark = uuid.uuid4().hex
         self.alive, held = os.pipe()
         self.process = subprocess.Popen(
             argv, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            pass_fds=(held, *pass_fds), cwd=cwd,
+            pass_fds=(held, *pass_fds), cwd=cwd, **popen,
             env={**os.environ, **(env or {}), "WEFT_TEST_MARK": self.mark})
         os.close(held)
 

@@ -52,6 +52,51 @@ def test_storm():
         expect(start(n, "open", "storm=3000", "close"), 0)
 
 
+def test_names():
+    """Named, anonymous and mismatched barriers: the same verdict at every rank,
+    the one that follows from what all said."""
+    for seed, n in enumerate(sizes()):
+        out = expect(start(n, "open", "split-misuse", f"names={seed + 1}", "close"), 0)
+        counts = set(re.findall(r"mismatches (\d+)", out))
+        assert len(counts) == 1 and (n == 1 or int(counts.pop()) > 100), out
+
+
+def test_notice_stays():
+    """A rank that has notified holds up nobody, whatever it does; one that
+    leaves then has done its part."""
+    for n in (2, 3, 4):
+        read, write = os.pipe()
+        go, push = os.pipe()
+        job = start(n, "open", "notify=5", f"0:wait={go}", "wait-all=5", f"ready={write}", "close",
+                    pass_fds=[write, go])
+        read_within(read, n - 1)  # all but rank 0, which has not even begun to wait
+        os.write(push, b"g")
+        assert expect(job, 0) == ""
+        for fd in (read, write, go, push):
+            os.close(fd)
+        for step in ("wait-all=5", "try=5"):
+            assert expect(start(n, "open", "notify=5", "0:close", "0:exit=0", step, "close"),
+                          0) == ""
+
+
+def test_split_departure():
+    for n in (2, 4):
+        for step in ("wait-all=5", "try=5"):
+            out = expect(start(n, "open", "1:close", "1:exit=0", "notify=5", step, "close"), 0)
+            assert out.count("WEFT_ECLOSED") == n - 1, out
+
+
+def test_split_death():
+    """Who dies between the steps, or before its notice, ends this barrier or the
+    next at every survivor."""
+    for n in (2, 3, 4, 16):
+        for words in (["notify=5", "1:kill=9", "wait-all=5"], ["1:kill=9"]):
+            out = expect(start(n, "open", *words, "split-until-broken", "close",
+                               options=["--keep-going"]), 137)
+            assert out.count("barrier WEFT_EPEER") == n - 1, out
+            assert "WEFT_ECLOSED" not in out, out
+
+
 def test_again():
     """A job can be closed and opened again: nothing of the first is found."""
     for n in sizes()[:4]:
@@ -142,7 +187,7 @@ if __name__ == "__main__":
     if LAUNCHER == "mpirun" and not shutil.which("mpirun"):
         print("no mpirun: install openmpi-bin")
         sys.exit(77)
-    tests = {"alone": [test_everything, test_storm, test_again, test_broken_environment],
-             "mpirun": [test_everything, test_storm]}
+    tests = {"alone": [test_everything, test_storm, test_names, test_again, test_broken_environment],
+             "mpirun": [test_everything, test_storm, test_names]}
     harness.main(tests.get(LAUNCHER) or
                  [f for name, f in list(globals().items()) if name.startswith("test_")])

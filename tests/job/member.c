@@ -10,6 +10,12 @@
  *   gather                    allgathers of many sizes, contents checked
  *   memory                    weft_job_mem_alloc, every rank puts to every other
  *   storm=N                   N barriers with a check that nobody is ahead
+ *   notify=N wait-all=N try=N  the steps of a barrier named N; try until it is
+ *                             not AGAIN; the last two print what is not OK
+ *   names=SEED                2000 barriers of both kinds with random names,
+ *                             verdicts checked
+ *   split-misuse              the steps in the wrong order, with wrong arguments
+ *   split-until-broken        split-phase barriers until one fails
  *   until-broken              barriers until one fails; prints its status
  *   say=TEXT                  prints RANK/SIZE TEXT
  *   ready=FD                  writes one byte to descriptor FD
@@ -18,6 +24,8 @@
  *   kill=N                    kills itself with signal N
  *   abort=N                   weft_job_abort
  *   orphan                    leaves a child that never ends
+ *   daemon                    leaves a grandchild that never ends: of another
+ *                             session, with an empty environment, deaf
  *   deaf                      ignores SIGTERM
  *   hang                      waits for ever
  *   fork-check                what a forked child may do
@@ -25,6 +33,7 @@
  *   down                      from here on prints each peer_down
  *   cpus                      prints the affinity mask's size */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -238,6 +247,116 @@ static void do_until_broken(void)
     check(weft_job_barrier(job) == s, "a broken job stays broken");
 }
 
+/* ---- split-phase barriers ---- */
+
+/* The same numbers at every rank: xorshift64*, Vigna 2016. */
+static uint64_t next_random(uint64_t *state)
+{
+    *state ^= *state >> 12;
+    *state ^= *state << 25;
+    *state ^= *state >> 27;
+    return *state * UINT64_C(2685821657736338717);
+}
+
+struct turn {
+    uint32_t name;
+    unsigned flags;
+    enum weft_status verdict;
+};
+
+/* What this rank says in the next turn, and what must come of all that is said. */
+static struct turn draw_turn(uint64_t *state)
+{
+    unsigned n = weft_job_size(job), me = weft_job_rank(job);
+    bool mismatch = false, named = false;
+    uint32_t names = (uint32_t)next_random(state) % 3; /* 0: all the same */
+    uint32_t common = (uint32_t)next_random(state), seen = 0;
+    struct turn mine = {0};
+    for (unsigned r = 0; r < n; r++) {
+        uint64_t x = next_random(state);
+        struct turn t = {.name = common};
+        if (names == 2 && (x >> 8) % n == 0)
+            t.name = (uint32_t)(x >> 32);
+        t.flags = (x & 3) == 0 ? WEFT_BARRIER_ANONYMOUS : 0;
+        if (names == 1 && (x >> 8) % (4 * n) == 0)
+            t.flags |= WEFT_BARRIER_MISMATCH;
+        mismatch |= (t.flags & WEFT_BARRIER_MISMATCH) != 0;
+        if (!t.flags) {
+            mismatch |= named && seen != t.name;
+            named = true;
+            seen = t.name;
+        }
+        if (r == me)
+            mine = t;
+    }
+    mine.verdict = mismatch ? WEFT_EMISMATCH : WEFT_OK;
+    return mine;
+}
+
+static enum weft_status try_until_done(uint32_t name, unsigned flags)
+{
+    enum weft_status s;
+    while ((s = weft_job_barrier_try(job, name, flags)) == WEFT_AGAIN)
+        sched_yield();
+    return s;
+}
+
+static void do_names(uint64_t seed)
+{
+    uint64_t state = seed * 2 + 1, mine = (seed + weft_job_rank(job)) * 2 + 1;
+    unsigned mismatches = 0;
+    for (unsigned turn = 0; turn < 2000; turn++) {
+        struct turn t = draw_turn(&state);
+        enum weft_status s;
+        check(weft_job_barrier_notify(job, t.name, t.flags) == WEFT_OK, "notify");
+        s = next_random(&mine) & 1 ? weft_job_barrier_wait(job, t.name, t.flags)
+                                   : try_until_done(t.name, t.flags);
+        check(s == t.verdict, "the verdict");
+        mismatches += s == WEFT_EMISMATCH;
+        if (turn % 7 == 0)
+            check(weft_job_barrier(job) == WEFT_OK, "a plain barrier in between");
+    }
+    say("mismatches %u", mismatches);
+}
+
+/* Everybody's notice reaches this rank, and nobody's verdict comes early. */
+static void do_split_misuse(void)
+{
+    unsigned char byte = 0, all[64];
+    check(weft_job_barrier_wait(job, 1, 0) == WEFT_EINVAL, "wait without notify");
+    check(weft_job_barrier_try(job, 1, 0) == WEFT_EINVAL, "try without notify");
+    check(weft_job_barrier_notify(job, 1, 4) == WEFT_EINVAL, "notify with an unknown flag");
+    check(weft_job_barrier_notify(NULL, 1, 0) == WEFT_EINVAL, "notify without a job");
+    check(weft_job_barrier_notify(job, 1, 0) == WEFT_OK, "notify");
+    check(weft_job_barrier_notify(job, 1, 0) == WEFT_EBUSY, "notify twice");
+    check(weft_job_barrier_wait(job, 2, 0) == WEFT_EINVAL, "wait with another name");
+    check(weft_job_barrier_try(job, 1, WEFT_BARRIER_ANONYMOUS) == WEFT_EINVAL,
+          "try with other flags");
+    check(weft_job_barrier_wait(job, 1, 4) == WEFT_EINVAL, "wait with an unknown flag");
+    check(weft_job_barrier(job) == WEFT_EINVAL, "a barrier in between");
+    check(weft_job_allgather(job, &byte, 1, all) == WEFT_EINVAL, "a gather in between");
+    check(weft_job_barrier_wait(job, 1, 0) == WEFT_OK, "wait");
+    check(weft_job_barrier_wait(job, 1, 0) == WEFT_EINVAL, "wait twice");
+    if (weft_job_size(job) <= sizeof all)
+        check(weft_job_allgather(job, &byte, 1, all) == WEFT_OK, "a gather after it");
+}
+
+static void do_split_until_broken(void)
+{
+    enum weft_status s;
+    for (uint32_t name = 0;; name++) {
+        s = weft_job_barrier_notify(job, name, 0);
+        if (s == WEFT_OK)
+            s = name & 1 ? weft_job_barrier_wait(job, name, 0) : try_until_done(name, 0);
+        if (s != WEFT_OK)
+            break;
+    }
+    say("barrier %s", weft_status_name(s));
+    check(weft_job_barrier_notify(job, 0, 0) == s, "a broken job stays broken: notify");
+    check(weft_job_barrier_wait(job, 0, 0) == s, "a broken job stays broken: wait");
+    check(weft_job_barrier(job) == s, "a broken job stays broken: barrier");
+}
+
 static void do_fork_check(void)
 {
     int status = -1;
@@ -248,6 +367,8 @@ static void do_fork_check(void)
             _exit(1);
         if (weft_job_close(job) != WEFT_EFORKED)
             _exit(2);
+        if (weft_job_barrier_notify(job, 0, 0) != WEFT_EFORKED)
+            _exit(4);
         _exit(weft_job_open(NULL, &again) == WEFT_EFORKED ? 0 : 3);
     }
     check(pid > 0 && waitpid(pid, &status, 0) == pid, "fork");
@@ -263,6 +384,7 @@ static void on_message(const struct weft_am *am)
     check(weft_job_barrier(job) == WEFT_ECONTEXT, "barrier in a handler");
     check(weft_job_allgather(job, &byte, 1, all) == WEFT_ECONTEXT, "gather in a handler");
     check(weft_job_close(job) == WEFT_ECONTEXT, "close in a handler");
+    check(weft_job_barrier_notify(job, 0, 0) == WEFT_ECONTEXT, "notify in a handler");
     handled++;
 }
 
@@ -300,6 +422,31 @@ static void do_orphan(void)
     close(fds[1]);
 }
 
+/* Goes on when the daemon is a program of its own: exec has closed the pipe. */
+static void do_daemon(void)
+{
+    char *const argv[] = {(char[]){"member"}, (char[]){"hang"}, NULL}, *const none[] = {NULL};
+    int fds[2], status;
+    char byte;
+    pid_t pid;
+    check(!pipe2(fds, O_CLOEXEC), "pipe");
+    pid = fork();
+    if (!pid) {
+        setsid();
+        if (fork())
+            _exit(0);
+        signal(SIGTERM, SIG_IGN);
+        signal(SIGHUP, SIG_IGN);
+        execve("/proc/self/exe", argv, none);
+        (void)!write(fds[1], "", 1);
+        _exit(1);
+    }
+    close(fds[1]);
+    check(pid > 0 && waitpid(pid, &status, 0) == pid, "fork");
+    check(read(fds[0], &byte, 1) == 0, "the daemon's start");
+    close(fds[0]);
+}
+
 /* ---- words that take a number ---- */
 
 static bool do_numbered(const char *word)
@@ -313,6 +460,14 @@ static bool do_numbered(const char *word)
         say("%s", equals + 1);
     else if (IS("storm"))
         do_storm(n);
+    else if (IS("notify"))
+        report("notify", weft_job_barrier_notify(job, (uint32_t)n, 0));
+    else if (IS("wait-all"))
+        report("wait", weft_job_barrier_wait(job, (uint32_t)n, 0));
+    else if (IS("try"))
+        report("try", try_until_done((uint32_t)n, 0));
+    else if (IS("names"))
+        do_names((uint64_t)n);
     else if (IS("ready"))
         check(write(n, "r", 1) == 1, "ready");
     else if (IS("wait"))
@@ -334,10 +489,19 @@ static void do_word(const char *word)
         const char *name;
         void (*fn)(void);
     } words[] = {
-        {"open", do_open},     {"close", do_close},           {"close-busy", do_close_busy},
-        {"gather", do_gather}, {"memory", do_memory},         {"until-broken", do_until_broken},
-        {"orphan", do_orphan}, {"fork-check", do_fork_check}, {"handler-check", do_handler_check},
+        {"open", do_open},
+        {"close", do_close},
+        {"close-busy", do_close_busy},
+        {"gather", do_gather},
+        {"memory", do_memory},
+        {"until-broken", do_until_broken},
+        {"orphan", do_orphan},
+        {"fork-check", do_fork_check},
+        {"handler-check", do_handler_check},
         {"cpus", do_cpus},
+        {"split-misuse", do_split_misuse},
+        {"split-until-broken", do_split_until_broken},
+        {"daemon", do_daemon},
     };
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         if (!strcmp(word, words[i].name)) {

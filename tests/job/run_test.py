@@ -200,11 +200,11 @@ def test_stopped_launcher():
 
 # ---- the end ----
 
-def ready_job(n, *words, options=()):
+def ready_job(n, *words, options=(), **popen):
     """A job whose ranks have all got as far as [words], then hang."""
     read, write = os.pipe()
     job = Job([WEFT, "run", "-n", str(n), *options, "--", MEMBER, *words, f"ready={write}", "hang"],
-              pass_fds=[write])
+              pass_fds=[write], **popen)
     os.close(write)
     read_within(read, n)
     os.close(read)
@@ -271,6 +271,62 @@ def test_killed_launcher_early():
         job.process.wait(5)
         assert job.gone_within(3), f"processes left after {step * 4} ms"
     assert files() == before, files() - before
+
+
+def comm(pid):
+    with open(f"/proc/{pid}/comm", encoding="ascii") as f:
+        return f.read().strip()
+
+
+def parts(job):
+    """The processes that weft run is: front, guard, launcher."""
+    found = {job.process.pid: "front"}
+    for pid in job.members():
+        if comm(pid) == "weft-guard":
+            found[pid] = "guard"
+        elif comm(pid) == "weft" and pid != job.process.pid:
+            found[pid] = "launcher"
+    assert sorted(found.values()) == ["front", "guard", "launcher"], found
+    return {part: pid for pid, part in found.items()}
+
+
+def test_killed_parts():
+    """Whichever process of weft run is killed, also all that a signal to its
+    group reaches, the ranks go, and what they started, however it detached
+    itself."""
+    for victim in ("front", "guard", "launcher", "group"):
+        for words in (["open", "barrier", "daemon"], ["deaf", "orphan", "1:daemon"]):
+            job = ready_job(3, *words, process_group=0)
+            if victim == "group":
+                os.killpg(job.process.pid, signal.SIGKILL)
+            else:
+                os.kill(parts(job)[victim], signal.SIGKILL)
+            code, _, err = job.finish(5)
+            assert code == (137 if victim in ("guard", "launcher") else -9), code
+            assert victim in ("front", "group") or "killed by SIGKILL; the job is ended" in err, err
+            assert job.gone_within(3), f"processes left: {victim} {words}"
+
+
+def test_daemons():
+    """They end with the job, however that ends."""
+    expect(member(3, "open", "daemon", "barrier", "close"), 0, r"\A\Z")
+    start = time.monotonic()
+    expect(member(3, "open", "barrier", "daemon", "1:exit=4", "hang"), 4)
+    assert time.monotonic() - start < 6
+    job = ready_job(2, "daemon", "open")
+    job.process.terminate()
+    expect(job.finish(6), 143)
+    assert job.gone_within(1)
+
+
+def test_group_signal():
+    """A terminal's signal goes to the whole group: it is one signal still."""
+    job = ready_job(2, "deaf", "open", process_group=0)
+    start = time.monotonic()
+    os.killpg(job.process.pid, signal.SIGTERM)
+    expect(job.finish(6), 143)
+    assert time.monotonic() - start > 1.9, "taken for two signals"
+    assert job.gone_within(1)
 
 
 def test_nothing_left():

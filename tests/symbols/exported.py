@@ -27,7 +27,7 @@ def declared(include, compiler):
             continue
         # After the mark come attributes, the type, the name and its parameters.
         rest = re.sub(r"__attribute__\s*\(\(.*?\)\)\s", " ", part[mark:], flags=re.S)
-        name = re.search(r"\b(weft_\w+)\s*\(", rest)
+        name = re.search(r"\b(weft_\w+)\s*[(\[]", rest)
         if name:
             names.add(name.group(1))
     return names

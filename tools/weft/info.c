@@ -22,6 +22,7 @@
 #endif
 #include <weft/weft.h>
 
+#include "info.h"
 #include "tool.h"
 
 #define TEXT 256
@@ -315,6 +316,7 @@ static int show_config(void)
 static void usage(FILE *to)
 {
     fputs("usage: weft info [--config]\n"
+          "       weft info --stats [PID ... | --job PID] [--json]\n"
           "\n"
           "Prints the version, what was built in, the transports that can be used here,\n"
           "and the machine's limits; a limit that will be felt is marked ! and says what\n"
@@ -323,24 +325,42 @@ static void usage(FILE *to)
           "options:\n"
           "  --config   print every variable that Weft reads: its value now (* where it is\n"
           "             not the default), its default, and what it is\n"
-          "  --help     print this\n",
+          "  --stats    print what running processes have counted: those named, or all of\n"
+          "             this user's; they are not disturbed\n"
+          "  --job PID  all ranks of the job of that rank, or of that weft run\n"
+          "  --json     one object for each process, with the counters that are 0 too\n"
+          "  --help     print this\n"
+          "\n"
+          "example:\n"
+          "  weft info --stats --json\n",
           to);
+}
+
+static bool has_word(int argc, char **argv, const char *word)
+{
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], word))
+            return true;
+    return false;
 }
 
 int wf_tool_info(int argc, char **argv)
 {
-    static const char *const names[] = {"--config", "--help", NULL};
-    const char *near;
+    static const char *const names[] = {"--config", "--stats", "--help", NULL};
+    const char *near, *wrong;
     if (argc == 1)
         return show_info();
-    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
+    if (has_word(argc, argv, "--help") || has_word(argc, argv, "-h")) {
         usage(stdout);
         return 0;
     }
+    if (has_word(argc, argv, "--stats"))
+        return wf_info_stats(argc, argv);
     if (!strcmp(argv[1], "--config") && argc == 2)
         return show_config();
-    near = wf_tool_nearest(argv[argc > 2 ? 2 : 1], names);
-    fprintf(stderr, "weft info: unknown argument %s%s%s%s\n", argv[argc > 2 ? 2 : 1],
+    wrong = argv[strcmp(argv[1], "--config") ? 1 : 2];
+    near = wf_tool_nearest(wrong, names);
+    fprintf(stderr, "weft info: unknown argument %s%s%s%s\n", wrong,
             near ? "; did you mean " : "; weft info --help", near ? near : "", near ? "?" : "");
     return WF_TOOL_USAGE;
 }

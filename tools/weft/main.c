@@ -26,8 +26,9 @@ int wf_tool_run(int argc, char **argv)
 
 static const struct command commands[] = {
     {"run", wf_tool_run, "start a program as the ranks of a job on this machine"},
-    {"info", wf_tool_info, "what this library can do here, and what limits it"},
-    {"perf", wf_tool_perf, "measure latency, rate and bandwidth"},
+    {"info", wf_tool_info, "what this library can do here; counters of running programs"},
+    {"perf", wf_tool_perf, "measure latency, rate, bandwidth and memory; compare with others"},
+    {"explain", wf_tool_explain, "which way an operation takes, and why"},
 };
 #define COMMANDS (sizeof commands / sizeof commands[0])
 
@@ -79,8 +80,8 @@ static void usage(FILE *to)
 {
     fputs("usage: weft COMMAND [ARGUMENTS]\n\ncommands:\n", to);
     for (size_t i = 0; i < COMMANDS; i++)
-        fprintf(to, "  %-6s %s\n", commands[i].name, commands[i].doc);
-    fputs("  help   what a command does: weft help COMMAND\n"
+        fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].doc);
+    fputs("  help     what a command does: weft help COMMAND\n"
           "\noptions:\n"
           "  --version   print the version\n"
           "  --help      print this\n"

@@ -19,180 +19,8 @@
 #define PAIRED_RUN_NS 20e6               /* shorter, so that limit and test see the same weather */
 #define FIRST_BYTES ((uint64_t)32 << 20) /* the first run, which warms up, moves no more */
 #define SLOW_NS 500e6
-#define SIZE_MAX_BYTES ((size_t)1 << 30)
 #define SPINS_ALONE 5000u /* about 0.1 ms of polling */
 #define SPINS_CROWDED 20u /* ranks outnumber cores: the other rank needs this one */
-
-/* ---- options ---- */
-
-struct complaint {
-    char text[400];
-};
-
-static int complain(struct complaint *c, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
-static int complain(struct complaint *c, const char *format, ...)
-{
-    va_list ap;
-    va_start(ap, format);
-    vsnprintf(c->text, sizeof c->text, format, ap);
-    va_end(ap);
-    return -1;
-}
-
-static const char *const option_names[] = {"--size", "--iters", "--pairs", "--cached",
-                                           "--json", "--help",  NULL};
-
-static int no_such(struct complaint *c, const char *kind, const char *word,
-                   const char *const *names)
-{
-    const char *near = wf_tool_nearest(word, names);
-    if (near)
-        return complain(c, "there is no %s \"%s\"; did you mean \"%s\"?", kind, word, near);
-    return complain(c, "there is no %s \"%s\"; weft perf --help lists them", kind, word);
-}
-
-/* A positive number with k, M or G after it if [scaled]; the rest goes to *end. */
-static int parse_number(const char *text, bool scaled, uint64_t max, uint64_t *out,
-                        const char **end)
-{
-    static const char units[] = "kKmMgG";
-    char *stop;
-    unsigned long long v;
-    if (*text < '0' || *text > '9')
-        return -1;
-    errno = 0;
-    v = strtoull(text, &stop, 10);
-    if (errno || v == 0)
-        return -1;
-    if (scaled && *stop && strchr(units, *stop)) {
-        unsigned shift = 10 * (unsigned)((strchr(units, *stop) - units) / 2 + 1);
-        if (v > max >> shift)
-            return -1;
-        v <<= shift;
-        stop++;
-    }
-    if (v > max)
-        return -1;
-    *out = v;
-    *end = stop;
-    return 0;
-}
-
-static int parse_size(struct wf_perf_options *o, const char *text, struct complaint *c)
-{
-    uint64_t first, last;
-    const char *end;
-    if (parse_number(text, true, SIZE_MAX_BYTES, &first, &end))
-        return complain(c, "--size %s: give bytes, 1 to 1G, or a sweep such as 8:1M", text);
-    last = first;
-    if (*end == ':' && parse_number(end + 1, true, SIZE_MAX_BYTES, &last, &end))
-        return complain(c, "--size %s: give bytes, 1 to 1G, or a sweep such as 8:1M", text);
-    if (*end || last < first)
-        return complain(c, "--size %s: a sweep is N:M with N at most M, such as 8:1M", text);
-    o->size_first = (size_t)first;
-    o->size_last = (size_t)last;
-    return 0;
-}
-
-static int parse_valued(struct wf_perf_options *o, const char *name, const char *value,
-                        struct complaint *c)
-{
-    uint64_t v;
-    const char *end;
-    if (!value)
-        return complain(c, "%s needs a value", name);
-    if (!strcmp(name, "--size"))
-        return parse_size(o, value, c);
-    if (!strcmp(name, "--iters")) {
-        if (parse_number(value, true, 1ull << 40, &v, &end) || *end)
-            return complain(c, "--iters %s: give a number of operations, at least 1", value);
-        o->iters = v;
-        return 0;
-    }
-    if (parse_number(value, false, WF_PERF_PAIRS_MAX, &v, &end) || *end)
-        return complain(c, "--pairs %s: give a number from 1 to %u", value, WF_PERF_PAIRS_MAX);
-    o->pairs = (unsigned)v;
-    return 0;
-}
-
-/* 0: not one of the options without a value. */
-static int parse_flag(struct wf_perf_options *o, const char *arg)
-{
-    if (!strcmp(arg, "--json"))
-        o->json = true;
-    else if (!strcmp(arg, "--cached"))
-        o->cached = true;
-    else if (!strcmp(arg, "--help") || !strcmp(arg, "-h"))
-        o->help = true;
-    else
-        return 0;
-    return 1;
-}
-
-/* An option with a value, as "--size 8" or "--size=8"; *at moves over the value. */
-static int parse_option(struct wf_perf_options *o, char **argv, int *at, struct complaint *c)
-{
-    const char *arg = argv[*at], *equals = strchr(arg, '=');
-    size_t n = equals ? (size_t)(equals - arg) : strlen(arg);
-    for (int i = 0; i < 3; i++) {
-        const char *name = option_names[i];
-        if (strlen(name) == n && !strncmp(arg, name, n))
-            return parse_valued(o, name, equals ? equals + 1 : argv[++*at], c);
-    }
-    return no_such(c, "option", arg, option_names);
-}
-
-static int parse_test(struct wf_perf_options *o, const char *name, struct complaint *c)
-{
-    const char *names[32] = {"limits"};
-    if (o->test || o->limits)
-        return complain(c, "one test at a time: \"%s\" is a second one", name);
-    if (!strcmp(name, "limits")) {
-        o->limits = true;
-        return 0;
-    }
-    for (size_t i = 0; i < wf_perf_tests_count; i++) {
-        names[i + 1] = wf_perf_tests[i].name;
-        if (!strcmp(name, wf_perf_tests[i].name))
-            o->test = &wf_perf_tests[i];
-    }
-    return o->test ? 0 : no_such(c, "test", name, names);
-}
-
-/* Do the options suit the test? Fills in its default size. */
-static int parse_finish(struct wf_perf_options *o, struct complaint *c)
-{
-    const struct wf_perf_test *t = o->test;
-    if (o->limits)
-        return o->size_first || o->iters || o->pairs || o->cached
-                   ? complain(c, "limits takes no option but --json")
-                   : 0;
-    if (!t)
-        return complain(c, "which test? weft perf --help lists them");
-    if (!o->size_first) {
-        o->size_first = o->size_last = t->size;
-        return 0;
-    }
-    if (!t->size)
-        return complain(c, "%s moves no data: leave --size out", t->name);
-    if (o->size_first < t->size_min || o->size_first % t->size_unit)
-        return complain(c, "%s: the size must be at least %zu and a multiple of %zu", t->name,
-                        t->size_min, t->size_unit);
-    return 0;
-}
-
-static int parse(int argc, char **argv, struct wf_perf_options *o, struct complaint *c)
-{
-    for (int i = 1; i < argc; i++) {
-        if (parse_flag(o, argv[i]))
-            continue;
-        if (argv[i][0] == '-' ? parse_option(o, argv, &i, c) : parse_test(o, argv[i], c))
-            return -1;
-    }
-    return o->help ? 0 : parse_finish(o, c);
-}
 
 /* ---- what tests call ---- */
 
@@ -269,6 +97,7 @@ static int machine_open(struct wf_perf *p)
                     cards[0].cpu);
         return -1;
     }
+    p->peer_pid = cards[1 - p->rank].pid;
     mine.ok = !machine_map(p, cards, mine.fd);
     if (gather_cards(p, &mine, cards))
         return -1;
@@ -283,7 +112,8 @@ struct limit_kind {
 static const struct limit_kind limit_kinds[] = {
     [WF_PERF_LINE_LAT] = {"line_lat", "ns"}, [WF_PERF_LINE_RATE] = {"line_rate", "million/s"},
     [WF_PERF_COPY_LAT] = {"copy", "ns"},     [WF_PERF_COPY_RATE] = {"1/copy", "million/s"},
-    [WF_PERF_COPY_GBS] = {"copy", "GB/s"},
+    [WF_PERF_COPY_GBS] = {"copy", "GB/s"},   [WF_PERF_KERNEL_GBS] = {"kernel_copy", "GB/s"},
+    [WF_PERF_ADD_LAT] = {"add", "ns"},
 };
 
 static int machine_run(struct wf_perf *p, uint64_t iters, double *v)
@@ -293,6 +123,10 @@ static int machine_run(struct wf_perf *p, uint64_t iters, double *v)
     switch (p->test->limit) {
     case WF_PERF_LINE_LAT: bad = wf_machine_line_lat(&p->machine, 20000, v, &p99); break;
     case WF_PERF_LINE_RATE: bad = wf_machine_line_rate(&p->machine, 2000000, v); break;
+    case WF_PERF_KERNEL_GBS:
+        bad = wf_machine_kernel_copy(&p->machine, p->len, iters, false, p->peer_pid, v);
+        break;
+    case WF_PERF_ADD_LAT: bad = wf_machine_add(&p->machine, iters, v); break;
     default: bad = wf_machine_copy(&p->machine, p->len, iters, v); break;
     }
     if (bad) {
@@ -312,7 +146,8 @@ static double figure_of(enum wf_perf_limit limit, const struct wf_perf_result *r
     switch (limit) {
     case WF_PERF_LINE_RATE:
     case WF_PERF_COPY_RATE: return r->rate_mps;
-    case WF_PERF_COPY_GBS: return r->gbs;
+    case WF_PERF_COPY_GBS:
+    case WF_PERF_KERNEL_GBS: return r->gbs;
     default: return r->lat_ns;
     }
 }
@@ -408,6 +243,8 @@ static int run_all(struct wf_perf *p, struct wf_perf_row *row, struct runs *runs
     unsigned n = p->o->pairs ? p->o->pairs : WF_PERF_REPEATS;
     for (unsigned i = 0; i < n; i++) {
         struct wf_perf_result r;
+        if (p->rank == 0)
+            wf_perf_print_progress(p->o, p->len, i + 1, n);
         if (p->o->pairs && machine_run(p, row->iters, &row->limits[i]))
             return -1;
         if (run_once(p, row->iters, &r))
@@ -423,6 +260,40 @@ static int run_all(struct wf_perf *p, struct wf_perf_row *row, struct runs *runs
     return 0;
 }
 
+/* ---- --plot ---- */
+
+static void point_add(struct wf_plot_series *c, double x, double y)
+{
+    if (y > 0 && c->n < WF_PLOT_POINTS) {
+        c->x[c->n] = x;
+        c->y[c->n++] = y;
+    }
+}
+
+static void curve_add(struct wf_perf *p, const struct wf_perf_row *row)
+{
+    point_add(&p->curve[0], (double)row->size, figure_of(p->test->limit, &row->median));
+    point_add(&p->curve[1], (double)row->size, row->limit);
+}
+
+static int curve_draw(struct wf_perf *p)
+{
+    static const char *const units[] = {"ns", "million/s", "GB/s"};
+    struct wf_perf_result one = {.lat_ns = 0, .rate_mps = 1, .gbs = 2};
+    char title[128], y[64];
+    struct wf_plot plot = {.title = title,
+                           .x_label = "bytes",
+                           .y_label = y,
+                           .series = p->curve,
+                           .count = p->o->pairs ? 2 : 1};
+    snprintf(title, sizeof title, "weft perf %s", p->test->name);
+    snprintf(y, sizeof y, "%s", units[(int)figure_of(p->test->limit, &one)]);
+    snprintf(p->curve[0].name, sizeof p->curve[0].name, "%s", p->test->name);
+    snprintf(p->curve[1].name, sizeof p->curve[1].name, "limit: %s",
+             limit_kinds[p->test->limit].name);
+    return wf_plot_draw("weft perf", p->o->plot, &plot);
+}
+
 static int run_size(struct wf_perf *p, size_t size)
 {
     struct wf_perf_row *row = calloc(1, sizeof *row);
@@ -431,16 +302,16 @@ static int run_size(struct wf_perf *p, size_t size)
     if (bad)
         wf_perf_fail(p, "keeping results", WEFT_ENOMEM);
     p->len = size;
-    if (p->rank == 0)
-        wf_perf_print_progress(p->o, size);
     if (!bad && p->test->open(p) == 0) {
         row->test = p->test->name;
         row->size = size;
         bad = choose_iters(p, &row->iters) || run_all(p, row, runs);
         if (!bad) /* after a failure the process ends: closing would need the others */
             p->test->close(p);
-        if (!bad && p->rank == 0)
+        if (!bad && p->rank == 0) {
             wf_perf_print_row(p->o, row);
+            curve_add(p, row);
+        }
     } else
         bad = 1;
     free(row);
@@ -507,7 +378,7 @@ static int leave(struct wf_perf *p, int code)
 }
 
 /* The command line is wrong: one rank says so, if there are ranks. */
-static int refuse(const struct complaint *c)
+static int refuse(const struct wf_perf_complaint *c)
 {
     struct wf_perf p = {0};
     if (join(&p)) {
@@ -536,7 +407,7 @@ static bool ranks_fit(const struct wf_perf *p)
 static bool size_fits(const struct wf_perf *p)
 {
     bool am = !strncmp(p->test->name, "am_", 3);
-    size_t max = am ? weft_am_max(p->ep) : SIZE_MAX_BYTES;
+    size_t max = am ? weft_am_max(p->ep) : WF_PERF_SIZE_MAX;
     if (p->o->size_last <= max)
         return true;
     if (p->rank == 0)
@@ -547,10 +418,20 @@ static bool size_fits(const struct wf_perf *p)
     return false;
 }
 
+/* Could the picture be drawn? Every rank learns it before the long part. */
+static bool plot_fits(struct wf_perf *p)
+{
+    uint64_t bad = p->o->plot && p->rank == 0 && wf_plot_check("weft perf", p->o->plot);
+    return !p->o->plot || (agree(p, &bad) == 0 && !bad);
+}
+
 static int run_job(struct wf_perf *p)
 {
+    int code = 0;
     if (!ranks_fit(p) || !size_fits(p))
         return leave(p, WF_TOOL_USAGE);
+    if (!plot_fits(p))
+        return leave(p, 1);
     if (p->size == 2)
         p->peer = weft_job_peer(p->job, 1 - p->rank);
     p->samples = malloc(sizeof *p->samples);
@@ -560,25 +441,31 @@ static int run_job(struct wf_perf *p)
     }
     if ((p->o->pairs && machine_open(p)) || run_sizes(p))
         return 1;
+    if (p->rank == 0 && p->o->plot && curve_draw(p))
+        code = 1;
     if (p->has_machine)
         wf_machine_fini(&p->machine);
     free(p->samples);
-    return leave(p, 0);
+    return leave(p, code);
 }
 
 int wf_tool_perf(int argc, char **argv)
 {
     struct wf_perf_options o = {0};
-    struct complaint c = {{0}};
+    struct wf_perf_complaint c = {{0}};
     struct wf_perf p = {0};
-    if (parse(argc, argv, &o, &c))
+    if (wf_perf_parse(argc, argv, &o, &c))
         return refuse(&c);
     if (o.help) {
         wf_perf_usage();
         return 0;
     }
-    if (o.limits)
+    if (o.alone == WF_PERF_LIMITS)
         return wf_perf_limits(o.json);
+    if (o.alone == WF_PERF_MEM)
+        return wf_perf_mem(o.json);
+    if (o.alone == WF_PERF_COMPARE)
+        return wf_perf_compare(&o);
     p.o = &o;
     p.test = o.test;
     return join(&p) ? 1 : run_job(&p);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the parts of `weft perf` share. perf.c reads the options and drives,
- * perf_tests.c and
- * perf_rma.c hold the tests, perf_out.c prints, perf_limits.c and
- * perf_machine.c measure the machine itself. */
+/* What the parts of `weft perf` share. perf_options.c reads the command line,
+ * perf.c drives; perf_tests.c, perf_rma.c and perf_msg.c hold the tests,
+ * perf_out.c and perf_plot.c print; perf_limits.c and perf_machine.c measure the
+ * machine itself, perf_mem.c memory, perf_compare.c other libraries. */
 #ifndef WEFT_PERF_H
 #define WEFT_PERF_H
 
@@ -14,17 +14,22 @@
 
 #include "perf_machine.h"
 #include "perf_stat.h"
+#include "plot.h"
 
 #define WF_PERF_PAIRS_MAX 1000u
+#define WF_PERF_COMPARE_PAIRS 5u
+#define WF_PERF_SIZE_MAX ((size_t)1 << 30) /* bytes */
 #define WF_PERF_REPEATS 5u /* runs of a test whose median is printed, without --pairs */
 
 /* Which limit of the machine a test is held against, and how. */
 enum wf_perf_limit {
-    WF_PERF_LINE_LAT,  /* latency over line_lat_ns */
-    WF_PERF_LINE_RATE, /* rate over line_rate_mps */
-    WF_PERF_COPY_LAT,  /* latency over copy_ns of the size */
-    WF_PERF_COPY_RATE, /* rate over 1 / copy_ns of the size */
-    WF_PERF_COPY_GBS,  /* bandwidth over copy_gbs of the size */
+    WF_PERF_LINE_LAT,   /* latency over line_lat_ns */
+    WF_PERF_LINE_RATE,  /* rate over line_rate_mps */
+    WF_PERF_COPY_LAT,   /* latency over copy_ns of the size */
+    WF_PERF_COPY_RATE,  /* rate over 1 / copy_ns of the size */
+    WF_PERF_COPY_GBS,   /* bandwidth over copy_gbs of the size */
+    WF_PERF_KERNEL_GBS, /* bandwidth over kernel_copy_gbs of the size */
+    WF_PERF_ADD_LAT,    /* latency over the add of a word in shared memory */
 };
 
 /* One run's figures at rank 0; 0: does not apply. */
@@ -47,6 +52,7 @@ struct wf_perf_row {
 };
 
 struct wf_perf;
+struct wf_perf_msgs; /* perf_msg.c's own */
 
 struct wf_perf_test {
     const char *name, *doc;
@@ -58,18 +64,33 @@ struct wf_perf_test {
     int (*open)(struct wf_perf *p);
     int (*run)(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r);
     void (*close)(struct wf_perf *p);
+    bool fixed; /* no other size than the default */
 };
 
 extern const struct wf_perf_test wf_perf_tests[];
 extern const size_t wf_perf_tests_count;
 
+/* What runs without ranks. */
+enum wf_perf_alone { WF_PERF_LIMITS = 1, WF_PERF_MEM, WF_PERF_COMPARE };
+
 struct wf_perf_options {
     const struct wf_perf_test *test;
+    enum wf_perf_alone alone;     /* 0: the test */
     size_t size_first, size_last; /* 0: the test's default */
     uint64_t iters;               /* 0: as many as fill the time */
     unsigned pairs;
-    bool cached, json, help, limits;
+    bool cached, json, help;
+    const char *plot; /* a file; null: none */
+    const char *only; /* compare with this library; null: with all */
 };
+
+/* Why a command line was not understood. */
+struct wf_perf_complaint {
+    char text[400];
+};
+
+/* 0, or -1 with the reason in *c. */
+int wf_perf_parse(int argc, char **argv, struct wf_perf_options *o, struct wf_perf_complaint *c);
 
 /* What a rank holds while tests run. */
 struct wf_perf {
@@ -84,8 +105,10 @@ struct wf_perf {
     uint64_t run;   /* runs so far: no run writes what one before it wrote */
     bool down;      /* a peer was lost */
     struct wf_perf_samples *samples;
+    struct wf_plot_series curve[2]; /* of --plot: the test, the limit */
     struct wf_machine machine;
     bool has_machine;
+    int peer_pid; /* has_machine */
 
     /* of the test that is open */
     size_t stride, slots, batch; /* of the memory that is walked; batch: slots at a time */
@@ -96,6 +119,8 @@ struct wf_perf {
     struct weft_remote **remotes; /* by rank */
     struct weft_remote *remote;   /* the other rank's */
     uint64_t am_count, am_sum;    /* of what arrived */
+    struct wf_perf_msgs *msgs;
+    uint64_t *added; /* what each word of the region must hold */
 };
 
 /* A wait that has lasted; all zero at its start. */
@@ -121,6 +146,8 @@ int wf_perf_local_open(struct wf_perf *p, size_t len);
 /* Collective: a region of [len] bytes on every rank. */
 int wf_perf_region_open(struct wf_perf *p, size_t len);
 void wf_perf_region_close(struct wf_perf *p); /* and the local memory */
+/* A poll found nothing, often: sleep until something comes. */
+int wf_perf_asleep(struct wf_perf *p, struct wf_perf_wait *w);
 /* After AGAIN: poll, and give the core away if that does not help. */
 int wf_perf_again(struct wf_perf *p, struct wf_perf_wait *w);
 
@@ -133,11 +160,26 @@ int wf_perf_get_open(struct wf_perf *p);
 int wf_perf_get_lat_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r);
 int wf_perf_get_rate_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r);
 
+/* The tests of tagged messages and atomics (perf_msg.c). */
+int wf_perf_msg_open(struct wf_perf *p);
+int wf_perf_msg_lat_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r);
+int wf_perf_msg_stream_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r);
+void wf_perf_msg_close(struct wf_perf *p);
+int wf_perf_atomic_open(struct wf_perf *p);
+int wf_perf_atomic_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r);
+void wf_perf_atomic_close(struct wf_perf *p);
+
 int wf_perf_limits(bool json);
+/* Two cores this process may use, or else two of the machine's; -1: there is only one. */
+int wf_perf_two_cores(int cpu[2]);
+int wf_perf_mem(bool json);
+int wf_perf_compare(const struct wf_perf_options *o);
 
 void wf_perf_usage(void);
 void wf_perf_print_head(const struct wf_perf_options *o);
 void wf_perf_print_row(const struct wf_perf_options *o, const struct wf_perf_row *row);
-void wf_perf_print_progress(const struct wf_perf_options *o, size_t size);
+/* A line on a terminal that says how far a long run is. */
+void wf_perf_print_progress(const struct wf_perf_options *o, size_t size, unsigned run,
+                            unsigned runs);
 
 #endif

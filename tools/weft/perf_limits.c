@@ -110,7 +110,7 @@ static int measure_all(struct wf_machine *m, struct limits *l, pid_t peer, int t
 
 /* Two cores this process may use; falls back on all of the machine's when it
  * was bound to one, as a rank is. -1: there is only one. */
-static int two_cores(int cpu[2])
+int wf_perf_two_cores(int cpu[2])
 {
     cpu_set_t set;
     int n = 0;
@@ -229,7 +229,7 @@ int wf_perf_limits(bool json)
 {
     struct limits l;
     int cpu[2];
-    if (two_cores(cpu)) {
+    if (wf_perf_two_cores(cpu)) {
         fprintf(stderr, "weft perf limits: needs two cores, this process may use one\n");
         return 1;
     }

@@ -453,6 +453,17 @@ static __attribute__((noinline)) void word_batch(unsigned char *dst, unsigned ch
     }
 }
 
+/* What an atomic does at least: a locked add of a word, its old value kept. */
+static __attribute__((noinline)) void add_batch(unsigned char *dst, unsigned char *stop,
+                                                const unsigned char *src, size_t len, size_t stride)
+{
+    uint64_t sum = 0;
+    (void)src, (void)len;
+    for (; dst != stop; dst += stride)
+        sum += __atomic_fetch_add((uint64_t *)(void *)dst, 1, __ATOMIC_ACQ_REL);
+    __asm__ __volatile__("" : : "r"(sum));
+}
+
 /* One pass over the walk, with data that changes from pass to pass as the tests' does. */
 static void copy_pass(struct wf_machine *m, const struct wf_machine_walk *k, uint64_t pass,
                       copy_batch_fn batch)
@@ -496,6 +507,11 @@ int wf_machine_copy(struct wf_machine *m, size_t len, uint64_t iters, double *ns
 int wf_machine_store(struct wf_machine *m, uint64_t iters, double *ns)
 {
     return copy_time(m, sizeof(uint64_t), iters, word_batch, ns);
+}
+
+int wf_machine_add(struct wf_machine *m, uint64_t iters, double *ns)
+{
+    return copy_time(m, sizeof(uint64_t), iters, add_batch, ns);
 }
 
 static int kernel_copy_loop(struct wf_machine *m, unsigned char *src, size_t len, uint64_t iters,

@@ -80,6 +80,8 @@ int wf_machine_copy(struct wf_machine *m, size_t len, uint64_t iters, double *ns
 /* ns for one load and store of a word, the same way: less than any call that is
  * told its length can take. */
 int wf_machine_store(struct wf_machine *m, uint64_t iters, double *ns);
+/* ns for one locked add that fetches a word of the shared memory, the same way. */
+int wf_machine_add(struct wf_machine *m, uint64_t iters, double *ns);
 /* GB/s of process_vm_writev in messages of [len] bytes, between ordinary or huge
  * pages; *gbs is 0 when the kernel refuses. */
 int wf_machine_kernel_copy(struct wf_machine *m, size_t len, uint64_t iters, bool huge, pid_t peer,

@@ -5,19 +5,27 @@
 
 #include "perf.h"
 
+#define PROGRESS_NS 100000000u /* a line on the terminal is not drawn anew within */
+
 void wf_perf_usage(void)
 {
     fputs("usage: weft run -n 2 -- weft perf TEST [OPTIONS]\n"
-          "       weft perf limits [--json]        what the machine itself can do\n\ntests:\n",
-          stdout);
-    for (size_t i = 0; i < wf_perf_tests_count; i++)
-        printf("  %-9s %s\n", wf_perf_tests[i].name, wf_perf_tests[i].doc);
-    fputs("\noptions:\n"
+          "       weft perf limits | mem | compare [--json]\n\n"
+          "am_lat am_rate            active message: half a ping-pong; one way\n"
+          "put_lat get_lat           one operation after the other\n"
+          "put_rate get_rate         many; put_bw get_bw with 1 MiB each\n"
+          "msg_lat msg_rate msg_bw   tagged messages between malloc'd buffers\n"
+          "atomic_lat                fetching add on a word of the peer's\n"
+          "barrier                   mean of many, any number of ranks\n"
+          "limits                    what the machine itself can do\n"
+          "mem                       memory of a start and of peers never talked to\n"
+          "compare                   Weft in turn with UCX, libfabric, Open MPI, MPICH\n\n"
           "  --size N|N:M   bytes, k and M allowed; N:M doubles from N up to M\n"
           "  --iters N      operations in each run; default: as many as fill 50 ms\n"
-          "  --pairs N      run the machine's limit and the test in turn, N times: ratios\n"
+          "  --pairs N      limit (compare: the other) and test in turn, N times: ratios\n"
           "  --cached       use one place again and again instead of walking 1 MiB\n"
-          "  --json         one object per size instead of a table\n",
+          "  --plot F.svg   draw a sweep, or the comparison (needs gnuplot)\n"
+          "  --json         objects instead of a table\n",
           stdout);
 }
 
@@ -105,8 +113,20 @@ void wf_perf_print_row(const struct wf_perf_options *o, const struct wf_perf_row
     fflush(stdout);
 }
 
-void wf_perf_print_progress(const struct wf_perf_options *o, size_t size)
+void wf_perf_print_progress(const struct wf_perf_options *o, size_t size, unsigned run,
+                            unsigned runs)
 {
-    if (isatty(STDERR_FILENO) && o->size_last > o->size_first)
-        fprintf(stderr, "\r\033[K%s: %zu bytes, up to %zu", o->test->name, size, o->size_last);
+    static uint64_t shown_ns;
+    uint64_t now = wf_perf_now_ns();
+    unsigned at = 1, sizes = 1;
+    if (!isatty(STDERR_FILENO) || (o->size_last <= o->size_first && o->pairs < 2) ||
+        now - shown_ns < PROGRESS_NS)
+        return;
+    shown_ns = now;
+    for (size_t s = o->size_first; s && s * 2 <= o->size_last; s *= 2) {
+        sizes++;
+        at += s < size;
+    }
+    fprintf(stderr, "\r\033[K%s: %zu bytes (%u of %u), run %u of %u", o->test->name, size, at,
+            sizes, run, runs);
 }

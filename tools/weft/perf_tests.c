@@ -134,7 +134,7 @@ static int wait_check(struct wf_perf *p, struct wf_perf_wait *w)
     return 0;
 }
 
-static __attribute__((noinline, cold)) int wait_asleep(struct wf_perf *p, struct wf_perf_wait *w)
+__attribute__((noinline, cold)) int wf_perf_asleep(struct wf_perf *p, struct wf_perf_wait *w)
 {
     int n;
     if (wait_check(p, w))
@@ -151,7 +151,7 @@ static inline int am_wait(struct wf_perf *p, uint64_t target)
         int n = weft_ep_poll(p->ep);
         if (n < 0)
             return wf_perf_fail(p, "polling", (enum weft_status)n);
-        if (n == 0 && ++w.turns > p->spins && wait_asleep(p, &w))
+        if (n == 0 && ++w.turns > p->spins && wf_perf_asleep(p, &w))
             return -1;
     }
     return 0;
@@ -345,6 +345,14 @@ const struct wf_perf_test wf_perf_tests[] = {
      wf_perf_put_run, wf_perf_region_close},
     {"get_bw", "bandwidth of gets", 2, WF_PERF_COPY_GBS, 1 << 20, 1, 1, 20, wf_perf_get_open,
      wf_perf_get_rate_run, wf_perf_region_close},
+    {"msg_lat", "tagged message one way, half a ping-pong", 2, WF_PERF_LINE_LAT, 8, 1, 1, 2000,
+     wf_perf_msg_open, wf_perf_msg_lat_run, wf_perf_msg_close},
+    {"msg_rate", "tagged messages one way, receives posted ahead", 2, WF_PERF_LINE_RATE, 8, 1, 1,
+     20000, wf_perf_msg_open, wf_perf_msg_stream_run, wf_perf_msg_close},
+    {"msg_bw", "bandwidth of tagged messages", 2, WF_PERF_KERNEL_GBS, 1 << 20, 8, 1, 20,
+     wf_perf_msg_open, wf_perf_msg_stream_run, wf_perf_msg_close},
+    {"atomic_lat", "fetching add on a word of the peer's", 2, WF_PERF_ADD_LAT, 8, 8, 8, 20000,
+     wf_perf_atomic_open, wf_perf_atomic_run, wf_perf_atomic_close, true},
     {"barrier", "mean of many barriers, any number of ranks", 0, WF_PERF_LINE_LAT, 0, 0, 1, 200,
      barrier_open, barrier_run, wf_perf_region_close},
 };

@@ -47,8 +47,9 @@ struct run {
     unsigned doubts;
     unsigned reaped;
     uint64_t hold_until_ns; /* judging waits for a rank on its way out; 0: it does not */
-    int signal_fd;
-    int code; /* the first failure's; meaningful when failed */
+    int signal_fd;          /* wf_guard_divide */
+    int child_fd;           /* readable when a child ended, ranks or what they left */
+    int code;               /* the first failure's; meaningful when failed */
     bool failed;
     bool ending;
     bool killed;
@@ -261,34 +262,6 @@ static void judge_abort(struct run *run)
 
 /* ---- signals ---- */
 
-static bool is_ignored(int signal)
-{
-    struct sigaction now;
-    return !sigaction(signal, NULL, &now) && now.sa_handler == SIG_IGN;
-}
-
-/* Ends the job when they come to this process; nohup's choice is kept. */
-static void add_end_signals(sigset_t *set)
-{
-    static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
-        if (!is_ignored(ends[i]))
-            sigaddset(set, ends[i]);
-}
-
-/* Before any thread starts, so that all inherit the mask. */
-static int open_signals(void)
-{
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGCHLD);
-    add_end_signals(&set);
-    signal(SIGCHLD, SIG_DFL); /* an ignored one would reap by itself */
-    signal(SIGPIPE, SIG_IGN); /* a closed stderr must not end the job halfway */
-    sigprocmask(SIG_BLOCK, &set, NULL);
-    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-}
-
 static void on_end_signal(struct run *run, int signal)
 {
     if (run->ending) {
@@ -302,12 +275,16 @@ static void on_end_signal(struct run *run, int signal)
     end_job(run);
 }
 
+/* What the front was sent. Without it nobody waits for the job's end, and the
+ * guard ends the rest. */
 static void read_signals(struct run *run)
 {
-    struct signalfd_siginfo info;
-    while (read(run->signal_fd, &info, sizeof info) == sizeof info)
-        if (info.ssi_signo != SIGCHLD)
-            on_end_signal(run, (int)info.ssi_signo);
+    unsigned char signals[16];
+    ssize_t n = read(run->signal_fd, signals, sizeof signals);
+    if (!n)
+        raise(SIGKILL);
+    for (ssize_t i = 0; i < n; i++)
+        on_end_signal(run, signals[i]);
 }
 
 /* ---- the life of the job ---- */
@@ -373,13 +350,18 @@ static int wait_ms(const struct run *run)
 static void run_until_all_left(struct run *run)
 {
     while (run->alive || run->doubts) {
-        struct pollfd fds[3] = {{.fd = run->signal_fd, .events = POLLIN},
-                                {.fd = wf_host_fd(), .events = POLLIN},
-                                {.fd = wf_exit_fd(), .events = POLLIN}};
-        (void)poll(fds, 3, wait_ms(run));
+        struct signalfd_siginfo child;
+        struct pollfd fds[] = {{.fd = run->signal_fd, .events = POLLIN},
+                               {.fd = wf_host_fd(), .events = POLLIN},
+                               {.fd = wf_exit_fd(), .events = POLLIN},
+                               {.fd = run->child_fd, .events = POLLIN}};
+        (void)poll(fds, sizeof fds / sizeof fds[0], wait_ms(run));
         wf_host_drain();
         read_signals(run);
         reap(run);
+        while (read(run->child_fd, &child, sizeof child) == sizeof child)
+            ;
+        wf_sweep_reap();
         judge_abort(run); /* before the exit that follows it */
         judge(run);
         judge_doubts(run);
@@ -395,7 +377,6 @@ static void clear_up(struct run *run)
     while (run->ending && now_ns() < run->kill_at_ns && wf_sweep(run->job, 0))
         (void)poll(NULL, 0, SWEEP_POLL_MS);
     wf_sweep_all(run->job);
-    wf_sweep_dismiss();
 }
 
 static int run_job(struct run *run)
@@ -420,6 +401,15 @@ static int check_cores(const struct wf_run_options *opt)
                         opt->nranks, wf_spawn_cores(), wf_spawn_cores() == 1 ? "" : "s");
 }
 
+/* SIGCHLD is blocked here, and so in the server's threads. */
+static int open_child_fd(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
 int wf_tool_run(int argc, char **argv)
 {
     struct run run = {0};
@@ -429,11 +419,11 @@ int wf_tool_run(int argc, char **argv)
     wf_spawn_init();
     if ((code = check_cores(&run.opt)))
         return code;
-    run.ranks = calloc(run.opt.nranks, sizeof *run.ranks);
-    run.signal_fd = open_signals();
     run.job = wf_host_name_job();
-    if (!run.ranks || run.signal_fd < 0 || wf_exit_open(run.opt.nranks) || !run.job ||
-        wf_sweep_guard(run.job)) {
+    run.signal_fd = run.job ? wf_guard_divide(run.job) : -1;
+    run.child_fd = open_child_fd();
+    run.ranks = calloc(run.opt.nranks, sizeof *run.ranks);
+    if (!run.ranks || run.signal_fd < 0 || run.child_fd < 0 || wf_exit_open(run.opt.nranks)) {
         fprintf(stderr, "weft run: cannot start: %s\n", strerror(errno));
         return CODE_NOT_EXECUTABLE;
     }

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The parts of `weft run`.
  *
+ *   run_guard.c   three processes, so that a killed one leaves nothing behind
  *   run.c         the life of the job: who left, who failed, what ends it
  *   run_options.c the command line
  *   run_host.c    the PMIx server the ranks find each other through
  *   run_spawn.c   starts one rank: binding, descriptors, exec
  *   run_exit.c    in which order ranks end
- *   run_sweep.c   finds processes of the job that are nobody's direct child any more
+ *   run_sweep.c   finds processes of the job that are no ranks
  *
- * One thread, but for the PMIx library's own, whose callbacks in run_host.c
+ * The launcher is one thread, but for the PMIx library's own, whose callbacks in run_host.c
  * only note what happened and wake it. */
 #ifndef WEFT_RUN_H
 #define WEFT_RUN_H
@@ -98,23 +99,31 @@ int wf_exit_fd(void);
 /* Reap a rank, in the order in which they ended. Returns it, or -1 if none has
  * ended since. */
 int wf_exit_next(int *status);
+/* Is [pid] a rank that has not been reaped? */
+bool wf_exit_is_rank(pid_t pid);
 /* Is [pid], a child not reaped yet, on its way out? */
 bool wf_exit_dying(pid_t pid);
 
 /* ---- sweep ---- */
 
-/* Send [signal] to every process of this user whose environment says that it
- * belongs to [job]. Returns how many there were. */
+/* Send [signal] (0: none) to every descendant of this process and to every
+ * process of this user whose environment says that it belongs to [job].
+ * Returns how many there were. */
 unsigned wf_sweep(const char *job, int signal);
 
 /* Kill all that is left of [job]; waits until it is gone, at most 5 s. */
 void wf_sweep_all(const char *job);
 
-/* Fork a process that does nothing until this one is gone, however it went,
- * then does wf_sweep_all and ends. Call it before there are threads.
- * Returns 0, or -1 with errno. */
-int wf_sweep_guard(const char *job);
-/* End that process: nothing is left for it to do. */
-void wf_sweep_dismiss(void);
+/* Reap children that have ended and are no ranks: what ranks left behind is
+ * adopted by this process. */
+void wf_sweep_reap(void);
+
+/* ---- guard ---- */
+
+/* Divide this process into front, guard and launcher (run_guard.c). Returns in
+ * the launcher only: a descriptor from which it reads the signals that are to
+ * end the job, a byte each; the end of file says that the front is gone.
+ * -1 with errno. Call it before there are threads. */
+int wf_guard_divide(const char *job);
 
 #endif

@@ -22,11 +22,13 @@ struct watched {
 };
 
 static struct watched *ranks;
+static unsigned count;
 static int set = -1;
 
 int wf_exit_open(unsigned nranks)
 {
     ranks = calloc(nranks, sizeof *ranks);
+    count = nranks;
     set = epoll_create1(EPOLL_CLOEXEC);
     return ranks && set >= 0 ? 0 : -1;
 }
@@ -57,7 +59,16 @@ int wf_exit_next(int *status)
         return -1;
     (void)epoll_ctl(set, EPOLL_CTL_DEL, w->fd, NULL);
     close(w->fd);
+    w->pid = 0;
     return (int)event.data.u32;
+}
+
+bool wf_exit_is_rank(pid_t pid)
+{
+    for (unsigned r = 0; r < count; r++)
+        if (ranks[r].pid == pid)
+            return true;
+    return false;
 }
 
 bool wf_exit_dying(pid_t pid)

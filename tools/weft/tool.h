@@ -10,6 +10,7 @@
 int wf_tool_run(int argc, char **argv);
 int wf_tool_info(int argc, char **argv);
 int wf_tool_perf(int argc, char **argv);
+int wf_tool_explain(int argc, char **argv);
 
 /* The name in the null-terminated [names] that [word] was probably meant to be,
  * or null if none comes near. */

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The command `weft`: every test of `weft perf` with few iterations, counters of
+running processes, help that fits a screen, answers to wrong options.
+
+usage: tool_test.py WEFT pmix|alone"""
+
+import fcntl
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "job"))
+import harness  # noqa: E402
+
+WEFT = os.path.abspath(sys.argv[1])
+JOBS = sys.argv[2] == "pmix"
+NOBODY = 65534
+TESTS = {  # what each prints
+    "am_lat": "lat_ns", "am_rate": "rate_mps", "put_lat": "lat_ns", "put_rate": "rate_mps",
+    "get_lat": "lat_ns", "get_rate": "rate_mps", "put_bw": "gbs", "get_bw": "gbs",
+    "msg_lat": "lat_ns", "msg_rate": "rate_mps", "msg_bw": "gbs", "atomic_lat": "lat_ns",
+    "barrier": "lat_ns",
+}
+
+
+def run(*arguments, **popen):
+    """(code, output, errors) of weft with these arguments."""
+    done = subprocess.run([WEFT, *arguments], capture_output=True, text=True,
+                          timeout=harness.DEADLINE, stdin=subprocess.DEVNULL, check=False, **popen)
+    return done.returncode, done.stdout, done.stderr
+
+
+def pair(*arguments, **popen):
+    return run("run", "-n", "2", "--", WEFT, *arguments, **popen)
+
+
+def rows(result):
+    code, out, err = result
+    assert code == 0, f"exit code {code}: {err}"
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def refused(result, *words):
+    code, out, err = result
+    assert code == 2, f"exit code {code}: {out}{err}"
+    for word in words:
+        assert word in err, f"{word!r} is not in: {err}"
+
+
+def help_fits_a_screen():
+    for command in ([], *([["run"]] if JOBS else []), ["info"], ["perf"], ["explain"]):
+        code, out, err = run(*command, "--help")
+        assert code == 0 and not err, command
+        lines = out.splitlines()
+        assert len(lines) <= 24, f"{command}: {len(lines)} lines"
+        assert max(map(len, lines)) < 80, f"{command}: {max(lines, key=len)}"
+        if command:
+            assert (0, out, "") == run("help", *command), command
+
+
+def wrong_words_are_answered():
+    refused(run("prf"), 'did you mean "perf"?')
+    refused(run("perf", "am_lta"), 'did you mean "am_lat"?')
+    refused(run("perf", "am_lat", "--pair", "3"), 'did you mean "--pairs"?')
+    refused(run("perf", "compare", "ucxx"), 'did you mean "ucx"?')
+    refused(run("perf", "am_lat", "--size", "0"), "--size 0")
+    refused(run("perf", "am_lat", "--plot", "x.svg"), "--plot", "--size 8:1M")
+    refused(run("perf", "am_lat", "--size", "8:64", "--plot", "x.png"), "ends in .svg")
+    refused(run("perf", "atomic_lat", "--size", "16"), "8 bytes")
+    refused(run("perf", "mem", "--pairs", "2"), "mem takes no option but --json")
+    refused(run("info", "--stat"), "did you mean --stats?")
+    refused(run("info", "--stats", "--jsn"), "did you mean --json?")
+    refused(run("info", "--stats", "init"), "no process id")
+    refused(run("explain"), "-n SIZE")
+    refused(run("explain", "-n", "8", "--per", "1"), "did you mean --peer?")
+    refused(run("explain", "-n", "x"), "number of bytes")
+    refused(run("explain", "-n", "8", "--peer", "3"), "ranks 0 to 0", "weft run -n 4")
+    if JOBS:
+        refused(run("perf", "am_lat"), "Run instead: weft run -n 2 -- weft perf am_lat")
+
+
+def perf_tests():
+    for test, figure in TESTS.items():
+        (row,) = rows(pair("perf", test, "--iters", "40", "--json"))
+        assert row["test"] == test and row["iters"] == 40, row
+        assert row[figure] > 0, row
+
+
+def perf_sweeps():
+    sizes = {"am_lat": "1:2k", "put_lat": "8:4k", "get_rate": "1:64k", "msg_lat": "1:256k",
+             "msg_rate": "1:16k", "msg_bw": "16k:2M", "put_bw": "4k:2M"}
+    for test, size in sizes.items():
+        found = rows(pair("perf", test, "--iters", "5", "--size", size, "--json"))
+        assert found[0]["size"] == int(size.split(":")[0].rstrip("k")) * (
+            1024 if "k" in size.split(":")[0] else 1), found[0]
+        assert len(found) > 6 and all(b["size"] == 2 * a["size"] for a, b in zip(found, found[1:]))
+
+
+def perf_limits_in_pairs():
+    if len(os.sched_getaffinity(0)) < 2:
+        return
+    for test in ("msg_lat", "msg_rate", "msg_bw", "atomic_lat", "put_rate"):
+        (row,) = rows(pair("perf", test, "--iters", "200", "--pairs", "2", "--json"))
+        assert len(row["ratios"]) == 2 and row["ratio"] > 0 and row["limit"], row
+
+
+def perf_many_ranks():
+    (row,) = rows(run("run", "-n", "5", "--", WEFT, "perf", "barrier", "--iters", "20", "--json"))
+    assert row["lat_ns"] > 0, row
+
+
+def perf_draws():
+    with tempfile.TemporaryDirectory() as where:
+        picture = os.path.join(where, "it's a plot.svg")
+        sweep = ("perf", "am_lat", "--iters", "5", "--size", "8:256", "--plot")
+        if shutil.which("gnuplot"):
+            code, out, err = pair(*sweep, picture)
+            assert code == 0, err
+            assert xml.etree.ElementTree.parse(picture).getroot().tag.endswith("svg")
+            code, out, err = pair(*sweep, "/nowhere/x.svg")
+            assert code == 1 and "/nowhere/x.svg: No such file" in err, err
+        code, out, err = pair(*sweep, picture, env={**os.environ, "PATH": where})
+        assert code == 1 and "apt install gnuplot-nox" in err, err
+
+
+def perf_says_how_far_it_is():
+    ours, theirs = os.openpty()
+    job = subprocess.Popen([WEFT, "run", "-n", "2", "--", WEFT, "perf", "put_bw", "--size", "8:1M",
+                            "--iters", "20"], stdout=subprocess.DEVNULL, stderr=theirs)
+    os.close(theirs)
+    text = b""
+    try:
+        while True:
+            text += os.read(ours, 4096)
+    except OSError:  # the last one closed its end
+        pass
+    assert job.wait(harness.DEADLINE) == 0, text
+    assert b"put_bw: 8 bytes (1 of 18), run 1 of 5" in text, text
+
+
+def perf_memory():
+    found = {(r["what"], r["count"]): r for r in rows(run("perf", "mem", "--json"))}
+    assert found[("start", 1)]["after"] > 0, found
+    for count in (2, 1000, 100000):
+        assert ("untouched peer", count) in found, found
+    assert found[("untouched peer", 100000)]["each"] < 4096, found
+    if JOBS:
+        found = rows(run("run", "-n", "2", "--", WEFT, "perf", "mem", "--json"))
+        assert [r["what"] for r in found][:2] == ["PMIx_Init", "start in a job"], found
+
+
+def perf_compares_with_what_is_there():
+    with tempfile.TemporaryDirectory() as empty:
+        found = rows(run("perf", "compare", "--json", env={**os.environ, "PATH": empty}))
+    assert [r["with"] for r in found] == ["ucx", "libfabric", "openmpi", "mpich"], found
+    assert all(r["installed"] is False and r["packages"] for r in found), found
+
+
+def explains():
+    alone = rows(run("explain", "-n", "8", "--json"))
+    assert {r["transport"] for r in alone} == {"loop"}, alone
+    if not JOBS:
+        return
+    found = {(r["operation"], r["memory"]): r for r in rows(pair("explain", "-n", "1M", "--json"))}
+    assert found[("active message", "")]["status"] == "WEFT_EMSGSIZE", found
+    assert found[("put", "shared")]["inlined"] is True, found
+    assert found[("tagged message", "")]["transport"] == "shm", found
+    code, out, err = pair("explain", "-n", "64")
+    assert code == 0 and max(map(len, out.splitlines())) <= 80, out
+
+
+def stats_of_a_running_job():
+    job = harness.Job([WEFT, "run", "-n", "2", "--", WEFT, "perf", "am_lat", "--iters", "1G"])
+    end = time.monotonic() + harness.DEADLINE
+    try:
+        def look():
+            code, out, _ = run("info", "--stats", "--job", str(job.process.pid), "--json")
+            found = [json.loads(line) for line in out.splitlines()] if code == 0 else []
+            return found if len(found) == 2 else None
+
+        def sent(found):
+            return min(r["counters"]["REQUESTS_SENT"] for r in found)
+
+        first = None
+        while not first or not sent(first):
+            assert time.monotonic() < end, "no counters appeared"
+            first = look()
+        assert [r["rank"] for r in sorted(first, key=lambda r: r["rank"])] == [0, 1], first
+        assert all(r["endpoints"] == 1 and r["contexts"] == 1 for r in first), first
+        while sent(look()) <= sent(first):
+            assert time.monotonic() < end, "the counters stand still"
+        pid = str(first[0]["pid"])
+        code, out, err = run("info", "--stats", pid)
+        assert code == 0 and f"process {pid}" in out and "REQUESTS_SENT" in out, out + err
+        assert pid in {str(r["pid"]) for r in rows(run("info", "--stats", "--json"))}
+        stats_of_another_user(pid)
+        assert job.process.poll() is None, "the job was disturbed"
+    finally:
+        job.process.terminate()
+        job.finish()
+
+
+def stats_of_another_user(pid):
+    """Called while a job of this user's runs."""
+    if os.geteuid() != 0:
+        return
+    try:
+        code, _, err = run("info", "--stats", pid, user=NOBODY, group=NOBODY, extra_groups=[])
+    except PermissionError:  # nobody may not even reach the program
+        return
+    assert code == 1 and "belongs to another user" in err, err
+
+
+def stats_of_no_job():
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    code, _, err = run("info", "--stats", str(ended.pid))
+    assert code == 1 and "does not exist any more" in err, err
+    code, _, err = run("info", "--stats", str(os.getpid()))
+    assert code == 1 and "no Weft context open" in err, err
+
+
+def stats_that_lie():
+    """A segment that could be truncated under its reader, or says nonsense, is not read."""
+    fd = os.memfd_create("weft-stats", os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(fd, 1 << 20)
+        code, _, err = run("info", "--stats", str(os.getpid()))
+        assert code == 1 and "counts in another way" in err, err
+        os.pwrite(fd, b"WTFTATS1" + b"\xff" * 4088, 0)
+        fcntl.fcntl(fd, 1033, 0x1 | 0x2 | 0x4 | 0x10)  # F_ADD_SEALS: all that are asked for
+        code, _, err = run("info", "--stats", str(os.getpid()))
+        assert code == 1 and "counts in another way" in err, err
+    finally:
+        os.close(fd)
+
+
+ALONE = [help_fits_a_screen, wrong_words_are_answered, perf_memory, explains,
+         perf_compares_with_what_is_there, stats_of_no_job, stats_that_lie]
+IN_JOBS = [perf_tests, perf_sweeps, perf_limits_in_pairs, perf_many_ranks, perf_draws,
+           perf_says_how_far_it_is, stats_of_a_running_job]
+
+if __name__ == "__main__":
+    harness.main(ALONE + (IN_JOBS if JOBS else []))

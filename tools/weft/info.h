@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The parts of `weft info`. */
+#ifndef WEFT_INFO_H
+#define WEFT_INFO_H
+
+/* `weft info --stats`: the counters of running processes; argv[0] is "info".
+ * Returns the exit code. */
+int wf_info_stats(int argc, char **argv);
+
+#endif

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What `weft perf compare` runs under an MPI: the same tests as Weft's own, as an
+ * MPI program does them. Built once for each MPI that is found; uses nothing of
+ * Weft.
+ *
+ * usage: weft-perf-MPI lat|rate|bw|barrier SIZE ITERATIONS
+ * Prints one JSON object at rank 0. */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WALK ((size_t)1 << 20) /* distinct bytes, as in weft perf */
+#define BIG ((size_t)64 << 10)
+#define WINDOW 64
+#define BIG_WINDOW 2 /* sends; receives one after the other, as in weft perf */
+#define RUNS 5
+
+struct test {
+    int rank, ranks;
+    size_t size, stride, slots;
+    long iters;
+    unsigned char *out, *in;
+};
+
+static unsigned char *slot(const struct test *t, unsigned char *base, long i)
+{
+    return base + (size_t)i % t->slots * t->stride;
+}
+
+/* Half a ping-pong, ns. */
+static double lat(const struct test *t)
+{
+    int n = (int)t->size;
+    double start = MPI_Wtime();
+    for (long i = 0; i < t->iters; i++) {
+        if (t->rank == 1)
+            MPI_Recv(slot(t, t->in, i), n, MPI_BYTE, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Send(slot(t, t->out, i), n, MPI_BYTE, 1 - t->rank, 0, MPI_COMM_WORLD);
+        if (t->rank == 0)
+            MPI_Recv(slot(t, t->in, i), n, MPI_BYTE, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
+    return (MPI_Wtime() - start) * 1e9 / (double)t->iters / 2;
+}
+
+/* ns for each of many messages, a window of them in flight; ended by one answer. */
+static double stream(const struct test *t)
+{
+    MPI_Request q[WINDOW];
+    int n = (int)t->size, window = t->size < BIG ? WINDOW : t->rank ? 1 : BIG_WINDOW;
+    double start = MPI_Wtime();
+    for (int i = 0; i < window; i++)
+        q[i] = MPI_REQUEST_NULL;
+    for (long i = 0; i < t->iters; i++) {
+        MPI_Request *r = &q[i % window];
+        MPI_Wait(r, MPI_STATUS_IGNORE);
+        if (t->rank == 0)
+            MPI_Isend(slot(t, t->out, i), n, MPI_BYTE, 1, 0, MPI_COMM_WORLD, r);
+        else
+            MPI_Irecv(slot(t, t->in, i), n, MPI_BYTE, 0, 0, MPI_COMM_WORLD, r);
+    }
+    MPI_Waitall(window, q, MPI_STATUSES_IGNORE);
+    if (t->rank == 1)
+        MPI_Send(t->out, 1, MPI_BYTE, 0, 1, MPI_COMM_WORLD);
+    else
+        MPI_Recv(t->in, 1, MPI_BYTE, 1, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    return (MPI_Wtime() - start) * 1e9 / (double)t->iters;
+}
+
+static double barrier(const struct test *t)
+{
+    double start = MPI_Wtime();
+    for (long i = 0; i < t->iters; i++)
+        MPI_Barrier(MPI_COMM_WORLD);
+    return (MPI_Wtime() - start) * 1e9 / (double)t->iters;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The median of some runs, after one that warms up. */
+static double median(const struct test *t, double (*run)(const struct test *))
+{
+    double ns[RUNS];
+    run(t);
+    for (int i = 0; i < RUNS; i++) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        ns[i] = run(t);
+    }
+    qsort(ns, RUNS, sizeof ns[0], ascending);
+    return ns[RUNS / 2];
+}
+
+static int measure(const struct test *t, const char *what)
+{
+    double ns = median(t, !strcmp(what, "lat") ? lat : !strcmp(what, "barrier") ? barrier : stream);
+    if (t->rank)
+        return 0;
+    printf("{\"test\":\"%s\",\"size\":%zu,\"iters\":%ld", what, t->size, t->iters);
+    if (!strcmp(what, "rate") || !strcmp(what, "bw"))
+        printf(",\"rate_mps\":%.4f,\"gbs\":%.4f}\n", 1e3 / ns, (double)t->size / ns);
+    else
+        printf(",\"lat_ns\":%.1f}\n", ns);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct test t = {.iters = argc == 4 ? atol(argv[3]) : 0};
+    int code = 2;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &t.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &t.ranks);
+    t.size = argc == 4 ? (size_t)atol(argv[2]) : 0;
+    t.stride = (t.size + 7) / 8 * 8 + !t.size;
+    t.slots = t.stride < WALK ? WALK / t.stride : 1;
+    t.out = malloc(t.slots * t.stride);
+    t.in = malloc(t.slots * t.stride);
+    if (t.out && t.in) { /* pages of their own: one never written is the zero page */
+        memset(t.out, 1, t.slots * t.stride);
+        memset(t.in, 2, t.slots * t.stride);
+    }
+    if (t.iters > 0 && t.out && t.in && (t.ranks == 2 || !strcmp(argv[1], "barrier")))
+        code = measure(&t, argv[1]);
+    else if (t.rank == 0)
+        fprintf(stderr, "usage: %s lat|rate|bw|barrier SIZE ITERATIONS\n", argv[0]);
+    free(t.out);
+    free(t.in);
+    MPI_Finalize();
+    return code;
+}

@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* `weft perf`: tagged messages between ordinary malloc'd buffers, and atomics.
+ *
+ * Small messages: message i is sent from the slot i + (passes so far), received
+ * into the slot i, so that no pass leaves what the one before it left. Big ones:
+ * each is sent from a few lines further in one buffer, for the same reason; a
+ * word in each piece of it is compared when it has come, and all of the last
+ * ones at the end. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <weft/msg.h>
+
+#include "perf.h"
+
+#define TAG UINT64_C(0x5745465450455246)
+#define WINDOW 64u    /* receives posted ahead, sends in flight */
+#define BIG_WINDOW 2u /* sends of big ones: the next one's offer is there when one is copied */
+#define SHIFTS 32u    /* starts of big messages in their buffer, LINE bytes apart */
+#define LINE 64u
+#define FEW_SAMPLES 8u           /* below that a median says little */
+#define PIECE ((size_t)64 << 10) /* a big message is looked at once in each */
+
+struct wf_perf_msgs {
+    unsigned char *in; /* received into */
+    size_t in_len;
+    bool eager; /* a send needs no op */
+    bool big;
+    unsigned sends, recvs; /* in flight */
+    /* Where the next message is sent from, received into and awaited: counted on,
+     * because a division costs a tenth of a small message. */
+    const unsigned char *from;
+    unsigned char *to;
+    uint64_t from_left; /* messages until the pass ends */
+    unsigned post_op, await_op;
+    struct weft_op send[WINDOW], recv[WINDOW];
+};
+
+/* ---- what is walked ---- */
+
+static int msg_layout(struct wf_perf *p, struct wf_perf_msgs *m)
+{
+    m->big = p->len >= WF_MACHINE_BIG;
+    p->stride = (p->len + 7) / 8 * 8;
+    p->slots = p->o->cached && !m->big ? 1 : (WF_MACHINE_WALK + p->stride - 1) / p->stride;
+    m->sends = m->big ? BIG_WINDOW : WINDOW;
+    /* Receives in flight have a slot each, and big ones go to the one place that
+     * the limit copies to: a second one costs a sixth of the bandwidth here. */
+    m->recvs = m->big ? 1 : p->slots < WINDOW ? (unsigned)p->slots : WINDOW;
+    p->local_len = m->big ? p->stride + SHIFTS * LINE : p->slots * p->stride;
+    m->in_len = p->slots * p->stride;
+    p->local = malloc(p->local_len);
+    m->in = malloc(m->in_len);
+    return p->local && m->in ? 0 : wf_perf_fail(p, "memory for the data", WEFT_ENOMEM);
+}
+
+int wf_perf_msg_open(struct wf_perf *p)
+{
+    struct weft_path path;
+    enum weft_status s = weft_path_of(p->peer, WEFT_OP_MSG, NULL, p->len, &path);
+    p->msgs = calloc(1, sizeof *p->msgs);
+    if (!p->msgs)
+        return wf_perf_fail(p, "a table of operations", WEFT_ENOMEM);
+    if (s != WEFT_OK)
+        return wf_perf_fail(p, "asking how a message of this size goes", s);
+    p->msgs->eager = !strcmp(path.protocol, "eager");
+    return msg_layout(p, p->msgs);
+}
+
+void wf_perf_msg_close(struct wf_perf *p)
+{
+    free(p->msgs->in);
+    free(p->msgs);
+    free(p->local);
+    p->msgs = NULL;
+    p->local = NULL;
+}
+
+static void msg_start(struct wf_perf *p)
+{
+    wf_perf_fill(p->local, p->local_len, p->run);
+    memset(p->msgs->in, 0, p->msgs->in_len);
+    p->msgs->from = p->local;
+    p->msgs->from_left = p->slots;
+    p->msgs->to = p->msgs->in;
+    p->msgs->post_op = p->msgs->await_op = 0;
+}
+
+static const unsigned char *msg_source(const struct wf_perf *p, uint64_t i)
+{
+    if (p->msgs->big)
+        return p->local + i % SHIFTS * LINE;
+    return p->local + (i + i / p->slots) % p->slots * p->stride;
+}
+
+static unsigned char *msg_place(const struct wf_perf *p, uint64_t i)
+{
+    return p->msgs->in + i % p->slots * p->stride;
+}
+
+/* The same for one message after the other. */
+static inline const unsigned char *next_source(struct wf_perf *p, uint64_t i)
+{
+    struct wf_perf_msgs *m = p->msgs;
+    const unsigned char *at = m->from, *end = p->local + p->slots * p->stride;
+    if (m->big)
+        return msg_source(p, i);
+    m->from = at + p->stride == end ? p->local : at + p->stride;
+    if (--m->from_left == 0) {
+        m->from_left = p->slots;
+        m->from = m->from + p->stride == end ? p->local : m->from + p->stride;
+    }
+    return at;
+}
+
+static inline unsigned char *next_place(struct wf_perf *p)
+{
+    struct wf_perf_msgs *m = p->msgs;
+    unsigned char *at = m->to;
+    m->to = at + p->stride == m->in + m->in_len ? m->in : at + p->stride;
+    return at;
+}
+
+static inline struct weft_op *next_op(struct wf_perf_msgs *m, unsigned *at)
+{
+    struct weft_op *op = &m->recv[*at];
+    *at = *at + 1 == m->recvs ? 0 : *at + 1;
+    return op;
+}
+
+/* Is what lies where message [i] was received that message, all of it? */
+static int msg_verify(struct wf_perf *p, uint64_t iters)
+{
+    for (uint64_t slot = 0; slot < p->slots && slot < iters; slot++) {
+        uint64_t last = wf_perf_last_on(iters, p->slots, slot);
+        if (memcmp(msg_place(p, slot), msg_source(p, last), p->len))
+            return wf_perf_wrong(p, "the message", last);
+    }
+    return 0;
+}
+
+/* ---- sending and receiving ---- */
+
+static int op_see(struct wf_perf *p, const char *what, struct weft_op *op)
+{
+    struct wf_perf_wait w = {0, 0};
+    while (op->status == WEFT_PENDING)
+        if (wf_perf_again(p, &w))
+            return -1;
+    return op->status == WEFT_OK ? 0 : wf_perf_fail(p, what, (enum weft_status)op->status);
+}
+
+/* Start sending message [i], the next one; its buffer is lent while its op is pending. */
+static inline int msg_send(struct wf_perf *p, uint64_t i)
+{
+    struct wf_perf_wait w = {0, 0};
+    struct weft_op *op = p->msgs->eager ? NULL : &p->msgs->send[i % p->msgs->sends];
+    const unsigned char *from = next_source(p, i);
+    for (;;) {
+        enum weft_status s = weft_msg_send(p->peer, TAG, from, p->len, op);
+        if (__builtin_expect(s == WEFT_OK || s == WEFT_PENDING, 1))
+            return 0;
+        if (s != WEFT_AGAIN)
+            return wf_perf_fail(p, "sending", s);
+        if (wf_perf_again(p, &w))
+            return -1;
+    }
+}
+
+/* Post the next receive. */
+static inline int msg_post(struct wf_perf *p)
+{
+    struct weft_op *op = next_op(p->msgs, &p->msgs->post_op);
+    enum weft_status s =
+        weft_msg_recv(p->ep, p->peer, TAG, WEFT_TAG_FULL, next_place(p), p->len, op);
+    return s == WEFT_OK || s == WEFT_PENDING ? 0 : wf_perf_fail(p, "posting a receive", s);
+}
+
+/* One word in each piece of a big message, and its last whole one. They are worked
+ * out: fetching an image of them would take longer than the message's tail. */
+static int msg_glance(struct wf_perf *p, uint64_t i)
+{
+    const unsigned char *have = msg_place(p, i);
+    uint64_t first = i % SHIFTS * LINE / 8, last = p->len / 8 - 1, w;
+    bool same = true;
+    for (uint64_t at = 0; at < last; at += PIECE / 8) {
+        memcpy(&w, have + 8 * at, 8);
+        same &= w == wf_perf_word(p->run, first + at);
+    }
+    memcpy(&w, have + 8 * last, 8);
+    same &= w == wf_perf_word(p->run, first + last);
+    return same ? 0 : wf_perf_wrong(p, "the message", i);
+}
+
+/* See message [i], the next one, in. */
+static inline int msg_await(struct wf_perf *p, uint64_t i)
+{
+    struct weft_op *op = next_op(p->msgs, &p->msgs->await_op);
+    struct wf_perf_wait w = {0, 0};
+    while (op->status == WEFT_PENDING) {
+        int n = weft_ep_poll(p->ep);
+        if (n < 0)
+            return wf_perf_fail(p, "polling", (enum weft_status)n);
+        if (n == 0 && ++w.turns > p->spins && wf_perf_asleep(p, &w))
+            return -1;
+    }
+    if (op->status != WEFT_OK)
+        return wf_perf_fail(p, "receiving", (enum weft_status)op->status);
+    if (op->len != p->len)
+        return wf_perf_wrong(p, "the length of message", i);
+    return p->msgs->big ? msg_glance(p, i) : 0;
+}
+
+/* ---- latency ---- */
+
+/* The next receive is posted after the send, while the answer is on its way. */
+static int lat_loop(struct wf_perf *p, uint64_t iters)
+{
+    for (uint64_t i = 0; i < iters; i++) {
+        struct weft_op *sent = &p->msgs->send[i % p->msgs->sends];
+        if (p->rank == 1 && msg_await(p, i))
+            return -1;
+        if (msg_send(p, i))
+            return -1;
+        wf_perf_samples_add(p->samples);
+        if (i + p->rank < iters && msg_post(p))
+            return -1;
+        if (p->rank == 0 && msg_await(p, i))
+            return -1;
+        if (!p->msgs->eager && op_see(p, "sending", sent))
+            return -1;
+    }
+    return 0;
+}
+
+int wf_perf_msg_lat_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r)
+{
+    msg_start(p);
+    if (p->rank == 1 && msg_post(p))
+        return -1;
+    if (wf_perf_sync(p))
+        return -1;
+    wf_perf_samples_start(p->samples);
+    if (lat_loop(p, iters))
+        return -1;
+    r->elapsed_ns = (double)(wf_perf_now_ns() - p->samples->first_ns);
+    wf_perf_samples_end(p->samples, 2, &r->lat_ns, &r->p99_ns);
+    return msg_verify(p, iters);
+}
+
+/* ---- streams: rank 0 sends, rank 1 keeps a window of receives posted ---- */
+
+static int stream_out(struct wf_perf *p, uint64_t iters)
+{
+    const unsigned window = p->msgs->sends;
+    for (uint64_t i = 0; i < iters; i++) {
+        if (!p->msgs->eager && i >= window) {
+            if (op_see(p, "sending", &p->msgs->send[i % window]))
+                return -1;
+            wf_perf_samples_add(p->samples);
+        }
+        if (msg_send(p, i))
+            return -1;
+    }
+    for (unsigned i = 0; !p->msgs->eager && i < window && i < iters; i++)
+        if (op_see(p, "sending", &p->msgs->send[i]))
+            return -1;
+    return msg_await(p, 0); /* rank 1 has them all */
+}
+
+static int stream_in(struct wf_perf *p, uint64_t iters)
+{
+    const unsigned window = p->msgs->recvs;
+    for (uint64_t i = 0; i < iters; i++) {
+        if (msg_await(p, i))
+            return -1;
+        if (i + window < iters && msg_post(p))
+            return -1;
+    }
+    if (msg_send(p, 0))
+        return -1;
+    return p->msgs->eager ? 0 : op_see(p, "answering", &p->msgs->send[0]);
+}
+
+/* Rank 0 posts the receive of the one answer. */
+static int stream_post(struct wf_perf *p, uint64_t iters)
+{
+    uint64_t n = p->rank ? p->msgs->recvs : 1;
+    for (uint64_t i = 0; i < n && i < iters; i++)
+        if (msg_post(p))
+            return -1;
+    return 0;
+}
+
+/* Small ones: all of them in all of the time. Big ones: the median time from one's
+ * end to the next's, as the limit is the median of copies. */
+static void stream_figures(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r)
+{
+    double ns = r->elapsed_ns / (double)iters, p99;
+    if (p->msgs->big && p->samples->count >= FEW_SAMPLES)
+        wf_perf_samples_end(p->samples, 1, &ns, &p99);
+    r->rate_mps = 1e3 / ns;
+    r->gbs = (double)p->len / ns;
+}
+
+int wf_perf_msg_stream_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r)
+{
+    uint64_t start;
+    msg_start(p);
+    if (stream_post(p, iters) || wf_perf_sync(p))
+        return -1;
+    start = wf_perf_now_ns();
+    wf_perf_samples_start(p->samples);
+    if (p->rank == 0 ? stream_out(p, iters) : stream_in(p, iters))
+        return -1;
+    r->elapsed_ns = (double)(wf_perf_now_ns() - start);
+    if (p->rank == 0)
+        stream_figures(p, iters, r);
+    return msg_verify(p, p->rank ? iters : 1);
+}
+
+/* ---- fetching adds on words of the peer's region, one after the other ---- */
+
+#define ADD_BATCH 512u
+
+int wf_perf_atomic_open(struct wf_perf *p)
+{
+    p->stride = 8;
+    p->batch = ADD_BATCH;
+    p->slots = p->o->cached ? ADD_BATCH : WF_MACHINE_WALK / 8;
+    p->added = calloc(p->slots, sizeof *p->added);
+    if (!p->added)
+        return wf_perf_fail(p, "a table of words", WEFT_ENOMEM);
+    return wf_perf_region_open(p, p->slots * p->stride);
+}
+
+void wf_perf_atomic_close(struct wf_perf *p)
+{
+    free(p->added);
+    p->added = NULL;
+    wf_perf_region_close(p);
+}
+
+/* Add [v] to [n] words from [slot] on; *sum of what they held. */
+static int add_batch(struct wf_perf *p, uint64_t slot, uint64_t n, uint64_t v, uint64_t *sum)
+{
+    struct weft_op op = {.status = WEFT_OK};
+    uint64_t old = 0, all = 0;
+    for (uint64_t at = slot * 8; at < (slot + n) * 8; at += 8) {
+        enum weft_status s = weft_atomic(p->remote, at, WEFT_ATOMIC_ADD, WEFT_U64, v, 0, &old, &op);
+        if (s == WEFT_PENDING ? op_see(p, "atomic", &op) : s != WEFT_OK)
+            return s == WEFT_PENDING ? -1 : wf_perf_fail(p, "atomic", s);
+        all += old;
+    }
+    *sum = all;
+    return 0;
+}
+
+static int add_stream(struct wf_perf *p, uint64_t iters)
+{
+    uint64_t slot = 0, start, sum = 0, want;
+    for (uint64_t done = 0, n; done < iters; done += n) {
+        uint64_t v = wf_perf_word(p->run, done);
+        n = iters - done < p->batch ? iters - done : p->batch;
+        start = wf_perf_stamp();
+        if (add_batch(p, slot, n, v, &sum))
+            return -1;
+        wf_perf_samples_span(p->samples, wf_perf_stamp() - start);
+        want = 0;
+        for (uint64_t i = 0; i < n; i++) {
+            want += p->added[slot + i];
+            p->added[slot + i] += v;
+        }
+        if (sum != want)
+            return wf_perf_wrong(p, "what the words held before operation", done);
+        slot = slot + n == p->slots ? 0 : slot + n;
+    }
+    return 0;
+}
+
+/* Rank 1 reads its words after all adds and finds every sum. */
+static int add_verify(struct wf_perf *p, uint64_t iters)
+{
+    uint64_t slot = 0, have;
+    for (uint64_t done = 0, n; p->rank == 1 && done < iters; done += n) {
+        uint64_t v = wf_perf_word(p->run, done);
+        n = iters - done < p->batch ? iters - done : p->batch;
+        for (uint64_t i = 0; i < n; i++)
+            p->added[slot + i] += v;
+        slot = slot + n == p->slots ? 0 : slot + n;
+    }
+    for (slot = 0; p->rank == 1 && slot < p->slots; slot++) {
+        memcpy(&have, p->mine + slot * 8, 8);
+        if (have != p->added[slot])
+            return wf_perf_wrong(p, "the sum in word", slot);
+    }
+    return 0;
+}
+
+int wf_perf_atomic_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r)
+{
+    uint64_t batch = iters < p->batch ? iters : p->batch;
+    if (wf_perf_sync(p))
+        return -1;
+    wf_perf_samples_start(p->samples);
+    if (p->rank == 0 && add_stream(p, iters))
+        return -1;
+    if (p->rank == 0) {
+        r->elapsed_ns = wf_perf_samples_ns(p->samples, p->samples->spent);
+        wf_perf_samples_end(p->samples, (double)batch, &r->lat_ns, &r->p99_ns);
+    }
+    if (wf_perf_sync(p))
+        return -1;
+    return add_verify(p, iters);
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The libraries that `weft perf compare` knows, and how to measure each. */
+#ifndef WEFT_PERF_PEERS_H
+#define WEFT_PERF_PEERS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum wf_figure { WF_FIGURE_LAT, WF_FIGURE_RATE, WF_FIGURE_GBS };
+
+/* One comparison. */
+struct wf_contest {
+    const char *test; /* of weft perf */
+    size_t size;      /* 0: moves no data */
+    unsigned ranks;
+    enum wf_figure figure;
+    const char *theirs; /* the other's name for it */
+    uint64_t iters;     /* the other's, in each run */
+};
+
+struct wf_rival {
+    const char *name, *title;
+    const char *package; /* Debian's */
+    const struct wf_contest *contests;
+    size_t count;
+    /* 0, or -1 with the reason in why[]. */
+    int (*there)(const struct wf_rival *r, char *why, size_t room);
+    int (*run)(const struct wf_rival *r, const struct wf_contest *c, uint64_t iters, double *v,
+               char *why, size_t room);
+    const char *launcher[2]; /* MPI: programs to try */
+    const char *helper;      /* MPI: the test program */
+};
+
+extern const struct wf_rival wf_rivals[];
+extern const size_t wf_rivals_count;
+
+/* Run Weft's side of [c]; as wf_rival.run. iters 0: as many as fill the time. */
+int wf_weft_run(const struct wf_contest *c, uint64_t iters, double *v, char *why, size_t room);
+
+#endif

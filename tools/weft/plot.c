@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "plot.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define LINEAR_SPREAD 30 /* a curve that goes further is drawn with a logarithmic axis */
+
+/* Start gnuplot with [in] as its input and [out] as its output; -1: not there, errno says why. */
+static pid_t start(const char *argument, int in, int out)
+{
+    char *argv[] = {(char[]){"gnuplot"}, (char *)(size_t)argument, NULL};
+    posix_spawn_file_actions_t files;
+    pid_t pid = -1;
+    int error;
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_adddup2(&files, in, STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&files, out, STDOUT_FILENO);
+    error = posix_spawnp(&pid, argv[0], &files, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&files);
+    errno = error;
+    return error ? -1 : pid;
+}
+
+/* Did it end well? */
+static int finish(pid_t pid)
+{
+    int status;
+    while (waitpid(pid, &status, 0) < 0)
+        if (errno != EINTR)
+            return -1;
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -1;
+}
+
+static int missing(const char *who)
+{
+    fprintf(stderr, "%s: --plot needs gnuplot: %s (Debian: apt install gnuplot-nox)\n", who,
+            errno ? strerror(errno) : "it does not start");
+    return -1;
+}
+
+int wf_plot_check(const char *who, const char *file)
+{
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC), fd;
+    pid_t pid = start("--version", null, null);
+    int bad = pid < 0 ? missing(who) : 0;
+    if (pid >= 0 && finish(pid)) {
+        errno = 0;
+        bad = missing(who);
+    }
+    close(null);
+    if (bad)
+        return -1;
+    fd = open(file, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        fprintf(stderr, "%s: --plot %s: %s\n", who, file, strerror(errno));
+        return -1;
+    }
+    close(fd);
+    return 0;
+}
+
+static void write_data(FILE *to, const struct wf_plot *plot)
+{
+    for (size_t s = 0; s < plot->count; s++) {
+        fprintf(to, "$d%zu << END\n", s);
+        for (size_t i = 0; i < plot->series[s].n; i++)
+            fprintf(to, "%.17g %.17g\n", plot->series[s].x[i], plot->series[s].y[i]);
+        fputs("END\n", to);
+    }
+}
+
+/* How far apart the curves' points are. */
+static double spread(const struct wf_plot *plot)
+{
+    double low = 0, high = 0;
+    for (size_t s = 0; s < plot->count; s++)
+        for (size_t i = 0; i < plot->series[s].n; i++) {
+            double y = plot->series[s].y[i];
+            low = low == 0 || y < low ? y : low;
+            high = y > high ? y : high;
+        }
+    return low > 0 ? high / low : 0;
+}
+
+static void write_axes(FILE *to, const struct wf_plot *plot)
+{
+    fprintf(to,
+            "set terminal svg size 800,500 dynamic font 'sans-serif,13' background '#ffffff'\n"
+            "set title '%s' noenhanced\nset xlabel '%s'\nset ylabel '%s'\n"
+            "set encoding utf8\nset grid ytics lc rgb '#d0d0d0'\nset border 3 lc rgb '#606060'\n"
+            "set xtics nomirror\nset ytics nomirror\nset yrange [0:*]\n"
+            "set key outside below horizontal noenhanced\n",
+            plot->title, plot->x_label, plot->y_label);
+    if (!plot->labels) {
+        fputs("set logscale x 2\nset format x '%.0b%B'\n", to);
+        if (spread(plot) > LINEAR_SPREAD)
+            fputs("set yrange [*:*]\nset logscale y 10\n", to);
+        return;
+    }
+    fputs("set key off\nset yrange [*:*]\nset logscale y 2\nset style fill solid 0.85\nset arrow "
+          "from graph 0, first 1 to graph 1, "
+          "first 1 "
+          "nohead lc rgb '#606060'\nset xtics rotate by -40 noenhanced (",
+          to);
+    for (size_t i = 0; i < plot->series[0].n; i++)
+        fprintf(to, "%s'%s' %zu", i ? ", " : "", plot->labels[i], i);
+    fprintf(to, ")\nset xrange [-0.6:%g]\n", (double)plot->series[0].n - 0.4);
+}
+
+static void write_curves(FILE *to, const struct wf_plot *plot)
+{
+    static const char *const colors[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#999999"};
+    double width = 0.8 / (double)plot->count;
+    for (size_t s = 0; s < plot->count; s++) {
+        const char *color = colors[s % (sizeof colors / sizeof *colors)];
+        double shift = ((double)s - ((double)plot->count - 1) / 2) * width;
+        fputs(s ? ", " : "plot ", to);
+        if (plot->labels)
+            /* From the line at 1 up or down. */
+            fprintf(to,
+                    "$d%zu using ($1+%g):2:($1+%g):($1+%g):($2<1?$2:1):($2<1?1:$2) "
+                    "with boxxyerror",
+                    s, shift, shift - width / 2, shift + width / 2);
+        else
+            fprintf(to, "$d%zu using 1:2 with linespoints lw 2 pt 7 ps 0.5", s);
+        fprintf(to, " lc rgb '%s' title '%s'", color, plot->series[s].name);
+    }
+    fputc('\n', to);
+}
+
+/* A gnuplot that dies must not take this process along by SIGPIPE. */
+static int write_script(int fd, const struct wf_plot *plot)
+{
+    struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
+    FILE *to = fdopen(fd, "w");
+    int bad;
+    if (!to) {
+        close(fd);
+        return -1;
+    }
+    sigaction(SIGPIPE, &ignore, &before);
+    write_data(to, plot);
+    write_axes(to, plot);
+    write_curves(to, plot);
+    bad = fclose(to);
+    sigaction(SIGPIPE, &before, NULL);
+    return bad;
+}
+
+int wf_plot_draw(const char *who, const char *file, const struct wf_plot *plot)
+{
+    int ends[2], out, bad;
+    pid_t pid;
+    out = open(file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (out < 0 || pipe2(ends, O_CLOEXEC)) {
+        fprintf(stderr, "%s: --plot %s: %s\n", who, file, strerror(errno));
+        if (out >= 0)
+            close(out);
+        return -1;
+    }
+    pid = start("-", ends[0], out);
+    close(ends[0]);
+    close(out);
+    if (pid < 0) {
+        close(ends[1]);
+        return missing(who);
+    }
+    bad = write_script(ends[1], plot);
+    if (finish(pid) || bad) {
+        fprintf(stderr, "%s: --plot %s: gnuplot failed (5.0 or later is needed)\n", who, file);
+        return -1;
+    }
+    return 0;
+}
