@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # README.md's way to install and its first program, word for word: build,
 # install into a prefix, throw the build away, compile the program with what
-# pkg-config says, and run it from the prefix with no environment variable.
+# pkg-config says, and run it from the prefix with no environment variable. Then
+# the same with CMake, from a prefix that was moved.
 set -euo pipefail
 
 source=$1
@@ -59,3 +60,41 @@ for rank in 0 1 2 3; do
 done
 [ "$(wc -l <out)" -eq 4 ] || { cat out; die "hello said more than 4 lines"; }
 [ "$(bare "$work/hello")" = "rank 0: hello from rank 0" ] || die "hello alone failed"
+
+if ! command -v cmake >/dev/null; then
+    echo "not installed: cmake (find_package was not tried)"
+    exit 0
+fi
+mv "$prefix" "$work/moved"
+prefix=$work/moved
+mkdir "$work/program"
+mv "$work/hello.c" "$work/program/"
+
+# README.md's lists file.
+awk '/^```cmake$/ { on = 1; next } /^```$/ && on { exit } on' "$source/README.md" \
+    >"$work/program/CMakeLists.txt"
+[ -s "$work/program/CMakeLists.txt" ] || die "README.md has no \`\`\`cmake block"
+version=$(sed -n 's/^set(PACKAGE_VERSION "\(.*\)")$/\1/p' \
+    "$(find "$prefix" -name weftConfigVersion.cmake)")
+
+configure() { # BUILD-DIRECTORY: with what is installed
+    cmake -S "$work/program" -B "$work/$1" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" >"$work/log" 2>&1
+}
+if ! { configure cmake && cmake --build "$work/cmake"; } >"$work/log.build" 2>&1; then
+    cat "$work/log" "$work/log.build"
+    die "cmake failed"
+fi
+bare "$prefix/bin/weft" run -n 2 -- "$work/cmake/hello" | sort >out
+printf 'rank %s\n' '0: hello from rank 1' '1: hello from rank 0' | cmp - out ||
+    die "hello, built with cmake, said something else"
+
+# Which versions are found: before 1.0 those of the same minor version.
+minor=${version%.*}
+for wanted in "$version" "$version EXACT" "$minor" "${version%%.*}" "$minor...<$minor.99"; do
+    sed -i "s/find_package(weft[^)]*)/find_package(weft $wanted REQUIRED)/" "$work/program/CMakeLists.txt"
+    configure "find-$minor" || { cat "$work/log"; die "find_package(weft $wanted) fails"; }
+done
+for wanted in "${version%.*}.99" "${version%%.*}.99" 99 "99...<100"; do
+    sed -i "s/find_package(weft[^)]*)/find_package(weft $wanted REQUIRED)/" "$work/program/CMakeLists.txt"
+    ! configure "find-$minor" || die "find_package(weft $wanted) finds $version"
+done
