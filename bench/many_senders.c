@@ -135,7 +135,8 @@ static void active_main(const struct names *n, int from_parent, int to_parent)
     struct order o;
     char byte = 0;
     bind_to(1);
-    CHECK(!weft_ctx_open(NULL, &ctx) && !weft_ep_open(ctx, NULL, &ep));
+    CHECK(!weft_ctx_open(NULL, &ctx));
+    CHECK(!weft_ep_open(ctx, NULL, &ep));
     CHECK(!weft_am_register(ep, ANSWER, on_answer, NULL));
     for (int i = 0; i < 2; i++) {
         peer[i] = peer_open(ep, n, i);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "base/probe.h"
 #include "core/core.h"
 
 /* The first transport that reaches [to]; -1 and the last one's reason if none. */
@@ -57,6 +58,7 @@ enum weft_status weft_peer_open(struct weft_ep *ep, const void *addr, size_t len
         status = wf_peer_new(ep, &to, out);
     if (status == WEFT_OK) {
         ep->peers++;
+        WF_PROBE2(peer_open, *out, ep);
         if (ep->sources.count)
             wf_source_peer_opened(*out, &to);
     }
@@ -71,6 +73,7 @@ enum weft_status weft_peer_close(struct weft_peer *peer)
         return status;
     if (peer->remotes || wf_flow_busy(peer))
         return wf_ep_left(ep, WEFT_EBUSY);
+    WF_PROBE2(peer_close, peer, ep);
     if (peer->source) {
         struct wf_source *source = peer->source;
         wf_source_ref(source);

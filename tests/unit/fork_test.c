@@ -4,6 +4,8 @@
 #define _GNU_SOURCE
 #include "unit.h"
 
+#include <weft/msg.h>
+
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -138,6 +140,9 @@ static void child_calls_mem(struct family *f)
     struct weft_mr *mr;
     struct weft_remote *r;
     uint64_t v = 666;
+    struct iovec one = {&v, 8};
+    struct weft_path path;
+    FORKED(weft_mr_register(f->ctx[0], &v, 8, WEFT_MEM_HOST, RW, &mr));
     FORKED(weft_mem_alloc(f->ctx[0], 64, RW, &mr));
     FORKED(weft_mr_key(f->mr[0], buf, &len));
     FORKED(weft_mr_close(f->mr[0]));
@@ -147,6 +152,11 @@ static void child_calls_mem(struct family *f)
         FORKED(weft_get(f->remote[i], 0, &v, 8, NULL));
         FORKED(weft_put_signal(f->remote[i], 0, &v, 8, f->remote[i], 8, 1, 0, NULL));
         FORKED(weft_flush(f->peer[i], NULL));
+        FORKED(weft_atomic(f->remote[i], 0, WEFT_ATOMIC_ADD, WEFT_U64, 1, 0, &v, NULL));
+        FORKED(weft_putv(f->remote[i], 0, &one, 1, NULL));
+        FORKED(weft_getv(f->remote[i], 0, &one, 1, NULL));
+        FORKED(weft_am_long(f->remote[i], 0, &v, 8, 1, NULL, 0, 0, NULL));
+        FORKED(weft_path_of(f->peer[i], WEFT_OP_PUT, f->remote[i], 8, &path));
         FORKED(weft_remote_close(f->remote[i]));
     }
 }
@@ -159,6 +169,10 @@ static int child_calls(struct family *f)
     struct weft_ep *ep;
     struct weft_peer *peer;
     uint64_t v = 666;
+    struct iovec one = {&v, 8};
+    struct weft_op op = {0};
+    struct weft_msg_info info;
+    struct weft_msg *msg;
     child_calls_mem(f);
     FORKED(weft_ep_open(f->ctx[0], NULL, &ep));
     FORKED(weft_ep_address(f->ep[0], buf, &len));
@@ -169,7 +183,16 @@ static int child_calls(struct family *f)
     FORKED(weft_ep_arm(f->ep[0]));
     FORKED(weft_am_register(f->ep[0], 1, count_it, NULL));
     FORKED(weft_peer_open(f->ep[0], buf, 64, &peer));
+    FORKED(weft_msg_recv(f->ep[0], NULL, 1, 0, &v, 8, &op));
+    FORKED(weft_msg_recvv(f->ep[0], NULL, 1, 0, &one, 1, &op));
+    FORKED(weft_msg_probe(f->ep[0], NULL, 1, 0, &info));
+    FORKED(weft_msg_claim(f->ep[0], NULL, 1, 0, &info, &msg));
+    FORKED(weft_msg_cancel(f->ep[0], &op));
+    FORKED(weft_op_wait(f->ep[0], &op, -1));
     for (int i = 0; i < 3; i++) {
+        FORKED(weft_msg_send(f->peer[i], 1, &v, 8, NULL));
+        FORKED(weft_msg_sendv(f->peer[i], 1, &one, 1, &op));
+        FORKED(weft_am_requestv(f->peer[i], 1, NULL, 0, &one, 1, 0));
         FORKED(weft_am_request(f->peer[i], 1, NULL, 0, NULL, 0, 0));
         FORKED(weft_peer_close(f->peer[i]));
         FORKED(weft_ep_close(f->ep[i]));

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/probe.h"
 #include "config/config.h"
 #include "transport/shm/shm.h"
 #include "transport/shm/sleep.h"
@@ -479,6 +480,7 @@ static enum weft_status tx_connect(struct shm_tep *tep, struct shm_peer *peer)
         peer->tx = tx;
         wf_shm_tx_add(tep, tx);
         wf_shm_count(tep, WF_STAT_CONNECTIONS);
+        WF_PROBE2(peer_connect, &peer->base, tx);
     } else if (status == WEFT_AGAIN) {
         tep->retry = true;
         wf_shm_count(tep, WF_STAT_AGAIN);
