@@ -54,7 +54,10 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_msg_sendv(struct weft_peer *peer, u
  *           buffer and completes with WEFT_ETRUNC.
  * Returns  PENDING | OK or ETRUNC (complete already, op is filled in, its done is not called)
  *          | EINVAL | ENOMEM | ELIMIT (WEFT_OPS) | ECONTEXT | EFORKED
- *          | what weft_peer_status says of [source], if nothing of it is left */
+ *          | what weft_peer_status says of [source], if nothing of it is left
+ * When [source] is lost, the receives that name it complete with why, after all that
+ * it had sent. Of a peer to which this endpoint never sent, the end of its process
+ * is noticed, not the closing of its endpoint alone. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_msg_recv(struct weft_ep *ep, struct weft_peer *source,
                                                       uint64_t tag, uint64_t mask, void *buf,
                                                       size_t len, struct weft_op *op);
