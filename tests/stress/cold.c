@@ -104,6 +104,15 @@ static void cool_all(struct crowd *c)
     }
 }
 
+/* Until its receiver said where it can be woken. */
+static void await_wake_fd(struct crowd *c, int i)
+{
+    const struct shm_tx *tx = SHM_OF(wf_peer_tpeer(c->peer[i]), shm_peer)->tx;
+    uint64_t end = test_now_ns() + TEST_LIMIT_NS;
+    while (wf_load_acquire(&tx->wake_fd) < 0 && test_now_ns() < end)
+        (void)weft_ep_wait(c->from[i], 1000000);
+}
+
 static struct crowd *crowd_open(int contexts)
 {
     struct crowd *c = calloc(1, sizeof *c);
@@ -114,6 +123,8 @@ static struct crowd *crowd_open(int contexts)
     else
         c->ctx[1] = c->ctx[0];
     senders_open(c, addr, len);
+    for (int i = 0; i < SENDERS; i++)
+        await_wake_fd(c, i);
     cool_all(c);
     c->got = c->sent = 0;
     now = c;
@@ -134,7 +145,7 @@ static void crowd_close(struct crowd *c)
     now = NULL;
 }
 
-static int cold_one(struct crowd *c)
+static int cold_now(struct crowd *c)
 {
     for (int i = 0; i < SENDERS; i++) {
         struct shm_tep *t = receiver(c);
@@ -143,8 +154,23 @@ static int cold_one(struct crowd *c)
             if (t->rx[k]->bit == tx->bell_bit)
                 return i;
     }
-    fail_msg("none is cold");
     return -1;
+}
+
+/* The announcements with which connecting ends may come late, and warm. */
+static int cold_one(struct crowd *c)
+{
+    uint64_t end = test_now_ns() + TEST_LIMIT_NS;
+    int i = cold_now(c);
+    while (i < 0 && test_now_ns() < end) {
+        c->got = SENDERS;
+        cool_all(c);
+        c->got = 0;
+        i = cold_now(c);
+    }
+    if (i < 0)
+        fail_msg("none is cold");
+    return i;
 }
 
 static enum weft_status armed;
@@ -234,8 +260,8 @@ static void test_within_hot_send(void **state)
             hook_at(labels[l], poll_and_cool);
             OK(weft_am_request(c->peer[3], NOTE, NULL, 0, NULL, 0, 0));
             assert_int_equal(at_times, 1);
-            turns(c, 3);
-            assert_int_equal(c->got, 1);
+            if (!c->got) /* of two processes, it may not be known yet where to announce it */
+                must_arrive(c, 1, labels[l]);
             OK(weft_am_request(c->peer[3], NOTE, NULL, 0, NULL, 0, 0));
             must_arrive(c, 2, "the next");
             crowd_close(c);
@@ -325,8 +351,11 @@ static void child_main(const char *label, int from)
     if (read(from, &byte, 1) != 1)
         _exit(1);
     now = c;
+    for (int i = 0; i < SENDERS; i++)
+        await_wake_fd(c, i);
     hook_at(label, die);
-    (void)!weft_am_request(c->peer[0], NOTE, NULL, 0, NULL, 0, 0);
+    for (int i = 0; i < SENDERS; i++) /* a few may have stayed hot: they announce nothing */
+        (void)!weft_am_request(c->peer[i], NOTE, NULL, 0, NULL, 0, 0);
     _exit(2);
 }
 
@@ -357,7 +386,8 @@ static void test_death(void **state)
         }
         assert_int_equal(waitpid(pid, &status, 0), pid);
         assert_true(WIFSIGNALED(status));
-        assert_int_equal(c->got, l >= 2); /* published, announced or not */
+        /* Published, announced or not; only the last label may need more than one. */
+        assert_true(l < 2 ? c->got == 0 : l == 2 ? c->got == 1 : c->got >= 1);
         OK(weft_ep_close(c->to));
         OK(weft_ctx_close(c->ctx[0]));
         close(pipefd[0]);
