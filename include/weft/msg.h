@@ -56,8 +56,9 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_msg_sendv(struct weft_peer *peer, u
  *          | EINVAL | ENOMEM | ELIMIT (WEFT_OPS) | ECONTEXT | EFORKED
  *          | what weft_peer_status says of [source], if nothing of it is left
  * When [source] is lost, the receives that name it complete with why, after all that
- * it had sent. Of a peer to which this endpoint never sent, the end of its process
- * is noticed, not the closing of its endpoint alone. */
+ * it had sent. Of a peer to which this endpoint did not send lately (never, or its
+ * ring was lent to another since), the end of its process is noticed, not the
+ * closing of its endpoint alone. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_msg_recv(struct weft_ep *ep, struct weft_peer *source,
                                                       uint64_t tag, uint64_t mask, void *buf,
                                                       size_t len, struct weft_op *op);

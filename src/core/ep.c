@@ -33,7 +33,14 @@ static void conn_down(void *owner, void *conn)
     wf_source_unref(conn);
 }
 
-const struct wf_tep_events wf_ep_events = {wf_am_deliver, peer_down, conn_down};
+/* An offer was answered "later", or pieces are due. */
+static bool is_needed(void *owner, const struct wf_tpeer *tpeer)
+{
+    (void)owner;
+    return wf_flow_busy(wf_container_of(tpeer, struct weft_peer, tpeer));
+}
+
+const struct wf_tep_events wf_ep_events = {wf_am_deliver, peer_down, is_needed, conn_down};
 
 enum weft_status wf_ep_enter_slow(struct weft_ep *ep)
 {

@@ -939,16 +939,13 @@ enum weft_status weft_am_long(struct weft_remote *r, uint64_t offset, const void
 
 enum weft_status weft_flush(struct weft_peer *peer, struct weft_op *op)
 {
-    enum weft_status status = WEFT_EINVAL;
+    enum weft_status status = wf_ep_enter(peer ? peer->ep : NULL);
     struct wf_entry *e;
-    if (peer)
-        status =
-            wf_life_is(peer->ep->life) ? peer->transport->flush(wf_peer_tpeer(peer)) : WEFT_EFORKED;
-    if (status != WEFT_OK || !peer->flow)
-        return status;
-    status = wf_ep_enter(peer->ep);
     if (status != WEFT_OK)
         return status;
+    status = peer->transport->flush(wf_peer_tpeer(peer));
+    if (status != WEFT_OK || !peer->flow)
+        return wf_ep_left(peer->ep, status);
     if (wf_list_empty(&peer->flow->issued)) {
         status = peer->flow->lost;
         peer->flow->lost = WEFT_OK;

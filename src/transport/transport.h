@@ -32,6 +32,7 @@
 #ifndef WF_TRANSPORT_TRANSPORT_H
 #define WF_TRANSPORT_TRANSPORT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <weft/weft.h>
@@ -77,6 +78,9 @@ struct wf_tep_events {
     void (*deliver)(void *owner, struct weft_am *am);
     /* [tpeer] cannot be reached any more; at most once per peer. */
     void (*peer_down)(void *owner, struct wf_tpeer *tpeer, enum weft_status why);
+    /* Does the core wait for something that only [tpeer] can begin, and whose loss it
+     * must learn? Then its connection must not be given up. Not a hot path. */
+    bool (*is_needed)(void *owner, const struct wf_tpeer *tpeer);
     /* A connection whose word (struct wf_token, conn) the core had set is gone:
      * everything of it was delivered. */
     void (*conn_down)(void *owner, void *conn);

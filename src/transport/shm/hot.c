@@ -241,7 +241,9 @@ static bool tx_is_drained(const struct shm_tx *tx)
 {
     return tx->due_head == tx->due_tail &&
            wf_load_acquire(&tx->back->head) == tx->tail && /* "head" */
-           !wf_load_relaxed(&tx->down);
+           !wf_load_relaxed(&tx->down) &&
+           !wf_load_acquire(&tx->back->closed) && /* its receiver left: that is to be told first */
+           !tx->tep->base.events->is_needed(tx->tep->base.owner, &tx->peer->base);
 }
 
 /* The drained ring that was not sent on for the longest time; null: none is drained. */
@@ -263,6 +265,8 @@ bool wf_shm_ring_came(const struct shm_tep *t)
 {
     struct wf_shm_geometry full = wf_shm_geometry_full(t->base.am_max);
     const struct wf_config *c = wf_config();
+    if (t->ntx < WF_MIN(c->shm_rings, WF_SHM_RINGS_MIN))
+        return true;
     if (t->ntx < c->shm_rings &&
         atomic_load(&t->ctx->ring_bytes) + wf_shm_ring_bytes(&full) <= c->shm_memory)
         return true;

@@ -477,12 +477,16 @@ static enum weft_status tx_connect(struct shm_tep *tep, struct shm_peer *peer)
         if (plan.old)
             tx_lend(plan.old);
         tx->bytes = plan.bytes;
+        pthread_mutex_lock(&tep->ctx->lock); /* shm_status looks, in any thread */
         peer->tx = tx;
+        pthread_mutex_unlock(&tep->ctx->lock);
         wf_shm_tx_add(tep, tx);
         wf_shm_count(tep, WF_STAT_CONNECTIONS);
         WF_PROBE2(peer_connect, &peer->base, tx);
     } else if (status == WEFT_AGAIN) {
         tep->retry = true;
+        if (tep->armed)
+            wf_shm_notify(tep);
         wf_shm_count(tep, WF_STAT_AGAIN);
     } else if (status == WEFT_EPEER || status == WEFT_ECLOSED || status == WEFT_EUNREACH) {
         wf_shm_peer_fail(peer, status);
@@ -530,8 +534,8 @@ void wf_shm_tx_close(struct shm_tx *tx)
     wf_store_release(&tx->segs->fwd->closed, 1);
     pthread_mutex_lock(&tep->ctx->lock);
     wf_list_remove(&tx->mate_item);
-    pthread_mutex_unlock(&tep->ctx->lock);
     tx->peer->tx = NULL;
+    pthread_mutex_unlock(&tep->ctx->lock);
     if (wf_load_acquire(&tx->wake_fd) >= 0)
         wake_receiver(tx);
     tep->hot = NULL;
