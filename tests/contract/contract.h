@@ -137,6 +137,7 @@ enum weft_status op_end(struct pair *p, struct weft_op *op, enum weft_status sta
     X(op_signal)                                                                                   \
     X(op_long)                                                                                     \
     X(op_rights)                                                                                   \
+    X(op_read_only)                                                                                \
     X(op_region_closed)                                                                            \
     X(op_flush)                                                                                    \
     X(op_many)                                                                                     \

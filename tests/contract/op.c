@@ -428,3 +428,41 @@ void test_op_paths(void **state)
     GIVES(WEFT_EMSGSIZE, weft_path_of(p->peer[0], WEFT_OP_AM, NULL, 1 << 20, &path));
     free(local);
 }
+
+/* Is [at] mapped writable here? */
+static int is_writable(const void *at)
+{
+    char line[256], perms[5];
+    uintptr_t from, to;
+    int writable = -1;
+    FILE *f = fopen("/proc/self/maps", "re");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f))
+        if (sscanf(line, "%lx-%lx %4s", &from, &to, perms) == 3 && (uintptr_t)at >= from &&
+            (uintptr_t)at < to)
+            writable = perms[1] == 'w';
+    fclose(f);
+    return writable;
+}
+
+/* Fails when: a region that peers may only read is mapped so that they can write
+ * to it, by mistake or past the inlined check, or shares a slab with one that they
+ * may write. */
+void test_op_read_only(void **state)
+{
+    struct pair *p = *state;
+    struct region rw = region_of(p, 64, RW, 0), ro = region_of(p, 64, WEFT_REMOTE_READ, 0);
+    struct region large = region_of(p, 3 << 20, WEFT_REMOTE_READ, 0);
+    char got[8] = "", said[8] = "unmoved";
+    memcpy(ro.base, said, 8);
+    if (rw.r->base) {
+        assert_int_equal(is_writable(rw.r->base), 1);
+        assert_int_equal(is_writable(ro.r->base), 0);
+        assert_int_equal(is_writable(large.r->base), 0);
+    }
+    GIVES(WEFT_OK, weft_get(ro.r, 0, got, 8, NULL));
+    assert_string_equal(got, said);
+    region_end(&rw);
+    region_end(&ro);
+    region_end(&large);
+}
