@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/log.h"
-#include "core/core.h"
+#include "core/own.h"
 
 /* Ids from WEFT_AM_USER_HANDLERS on are Weft's own; on the wire they are alike. */
 enum weft_status weft_am_register(struct weft_ep *ep, unsigned handler, weft_am_fn fn, void *arg)
@@ -44,17 +44,15 @@ void wf_am_deliver(void *owner, struct weft_am *am)
 {
     struct weft_ep *ep = owner;
     const struct handler *h = &ep->handlers[am->handler];
+    am->ep = ep;
     if (am->handler >= WEFT_AM_USER_HANDLERS && !is_own(am)) {
-        wf_error("a message that breaks the protocol was dropped: a %s to handler %u",
-                 am->is_reply ? "reply" : "request", am->handler);
-        wf_ep_count(ep, WF_STAT_BAD_MESSAGES, 1);
+        wf_own_bad(am);
         return;
     }
     if (__builtin_expect(!h->fn, 0)) {
         unhandled(ep, am);
         return;
     }
-    am->ep = ep;
     am->arg = h->arg;
     h->fn(am);
 }

@@ -171,9 +171,8 @@ void wf_peer_free(struct weft_peer *peer);
 
 /* msg.c */
 void wf_msg_register(struct weft_ep *ep);
-void wf_msg_copy_down(struct wf_entry *entry, enum weft_status why);
 void wf_msg_source_down(struct wf_source *source, enum weft_status why);
-/* A piece of it cannot be asked for: tell both ends. */
+/* It cannot go on: tell the receive, and its sender unless that is lost. */
 void wf_msg_copy_fail(struct wf_entry *entry, enum weft_status why);
 bool wf_msg_progress(struct wf_entry *entry); /* a receive under way; false: it ended */
 bool wf_msg_busy(const struct weft_ep *ep);   /* more than receives that nothing has matched */

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/probe.h"
 #include "config/config.h"
+#include "core/own.h"
 #include "core/path.h"
 
 #define FETCH_WINDOW 8 /* pieces under way per receive; places for long replies are few */
@@ -30,27 +31,6 @@ struct place {
 };
 _Static_assert(sizeof(struct place) == 16, "wire structure");
 
-static uint64_t word64(const uint32_t *args)
-{
-    return args[0] | (uint64_t)args[1] << 32;
-}
-
-#define LO(x) ((uint32_t)(x))
-#define HI(x) ((uint32_t)((uint64_t)(x) >> 32))
-
-static enum weft_status request(struct weft_peer *peer, enum wf_own handler, const uint32_t *args,
-                                unsigned nargs, const void *data, size_t len, size_t reply_max)
-{
-    return peer->transport->request(wf_peer_tpeer(peer), handler, args, nargs, data, len,
-                                    reply_max);
-}
-
-static void bad_message(const struct weft_am *am, const char *what)
-{
-    wf_error("a message that breaks the protocol was dropped: %s", what);
-    wf_ep_count(am->ep, WF_STAT_BAD_MESSAGES, 1);
-}
-
 static struct wf_match *match_of(struct weft_ep *ep)
 {
     if (!ep->match)
@@ -62,7 +42,7 @@ static struct wf_match *match_of(struct weft_ep *ep)
 
 static enum weft_status push_whole(struct wf_entry *e)
 {
-    uint32_t args[2] = {LO(e->u.send.tag), HI(e->u.send.tag)};
+    uint32_t args[2] = {WF_LO(e->u.send.tag), WF_HI(e->u.send.tag)};
     const void *data = e->mem.one.iov_base;
     if (e->mem.n > 1) {
         enum weft_status status = wf_scratch_need(e->ep);
@@ -71,17 +51,19 @@ static enum weft_status push_whole(struct wf_entry *e)
         wf_iov_gather(e->ep->scratch, &e->mem, 0, e->len);
         data = e->ep->scratch;
     }
-    return request(e->peer, WF_OWN_MSG, args, 2, data, e->len, 0);
+    return wf_own_request(e->peer, WF_OWN_MSG, args, 2, data, e->len, 0);
 }
 
 static enum weft_status push_offer(struct wf_entry *e)
 {
-    uint32_t args[5] = {LO(e->u.send.tag), HI(e->u.send.tag), LO(e->len), HI(e->len), e->id};
+    uint32_t args[5] = {WF_LO(e->u.send.tag), WF_HI(e->u.send.tag), WF_LO(e->len), WF_HI(e->len),
+                        e->id};
     struct place places[WEFT_IOV_MAX];
     enum weft_status status;
     for (unsigned i = 0; i < e->mem.n; i++)
         places[i] = (struct place){(uint64_t)(uintptr_t)e->mem.v[i].iov_base, e->mem.v[i].iov_len};
-    status = request(e->peer, WF_OWN_OFFER, args, 5, places, e->mem.n * sizeof(struct place), 1);
+    status =
+        wf_own_request(e->peer, WF_OWN_OFFER, args, 5, places, e->mem.n * sizeof(struct place), 1);
     if (status != WEFT_OK)
         return status;
     WF_HOOK("msg.offered");
@@ -92,7 +74,7 @@ static enum weft_status push_offer(struct wf_entry *e)
 static enum weft_status push_done(struct wf_entry *e)
 {
     uint32_t args[2] = {e->u.done.id, (uint32_t)e->u.done.status};
-    enum weft_status status = request(e->peer, WF_OWN_DONE, args, 2, NULL, 0, 0);
+    enum weft_status status = wf_own_request(e->peer, WF_OWN_DONE, args, 2, NULL, 0, 0);
     if (status == WEFT_OK || wf_is_loss(status)) /* a lost sender waits for nothing */
         return WEFT_OK;
     return status == WEFT_AGAIN ? WEFT_AGAIN : wf_entry_retry(e);
@@ -103,8 +85,8 @@ static enum weft_status push_fetches(struct wf_entry *e)
 {
     while (e->sent < e->len && e->unanswered < FETCH_WINDOW && !e->status) {
         uint32_t n = (uint32_t)WF_MIN(e->len - e->sent, e->ep->am_max);
-        uint32_t args[5] = {e->u.copy.id, e->id, LO(e->sent), HI(e->sent), n};
-        enum weft_status status = request(e->peer, WF_OWN_FETCH, args, 5, NULL, 0, n + 1);
+        uint32_t args[5] = {e->u.copy.id, e->id, WF_LO(e->sent), WF_HI(e->sent), n};
+        enum weft_status status = wf_own_request(e->peer, WF_OWN_FETCH, args, 5, NULL, 0, n + 1);
         if (status != WEFT_OK && (status == WEFT_AGAIN || wf_is_loss(status)))
             return status;
         if (status != WEFT_OK)
@@ -182,8 +164,8 @@ enum weft_status weft_msg_send(struct weft_peer *peer, uint64_t tag, const void 
     if (__builtin_expect((len && !buf) || len > SIZE_MAX / 2, 0)) {
         status = WEFT_EINVAL;
     } else if (len <= ep->eager_max && flow_idle(peer)) {
-        uint32_t args[2] = {LO(tag), HI(tag)};
-        status = request(peer, WF_OWN_MSG, args, 2, buf, len, 0);
+        uint32_t args[2] = {WF_LO(tag), WF_HI(tag)};
+        status = wf_own_request(peer, WF_OWN_MSG, args, 2, buf, len, 0);
         if (__builtin_expect(status == WEFT_OK, 1)) {
             wf_ep_count(ep, WF_STAT_MSG_EAGER, 1);
             wf_ep_count(ep, WF_STAT_COPIED_BYTES, len);
@@ -324,12 +306,6 @@ void wf_msg_copy_fail(struct wf_entry *e, enum weft_status why)
     copy_end(e, true, why);
 }
 
-/* The peer by which its sender is answered is lost. */
-void wf_msg_copy_down(struct wf_entry *e, enum weft_status why)
-{
-    copy_end(e, false, why);
-}
-
 bool wf_msg_progress(struct wf_entry *e)
 {
     enum weft_status status = copy_step(e);
@@ -445,12 +421,12 @@ static void on_msg(const struct weft_am *am)
     struct wf_recv *r;
     uint64_t tag;
     if (__builtin_expect(am->nargs != 2, 0)) {
-        bad_message(am, "a tagged message without its tag");
+        wf_own_bad(am);
         return;
     }
     if (__builtin_expect(!source || source->down, 0))
         return;
-    tag = word64(am->args);
+    tag = wf_word64(am->args);
     r = posted_for(ep, source, tag);
     if (!r) {
         msg_keep(ep, source, tag, am);
@@ -469,8 +445,8 @@ static bool offer_parse(const struct weft_am *am, struct offer *o, struct place 
     if (am->nargs != 5 || am->len % sizeof *from || am->len / sizeof *from > WEFT_IOV_MAX)
         return false;
     memcpy(from, am->data, am->len);
-    o->tag = word64(am->args);
-    o->len = word64(am->args + 2);
+    o->tag = wf_word64(am->args);
+    o->len = wf_word64(am->args + 2);
     o->id = am->args[4];
     o->nfrom = am->len / (unsigned)sizeof *from;
     o->from = from;
@@ -482,21 +458,10 @@ static bool offer_parse(const struct weft_am *am, struct offer *o, struct place 
     return total == o->len;
 }
 
-static void answer(const struct weft_am *am, enum wf_own handler, const uint32_t *args,
-                   unsigned nargs, const void *data, size_t len)
-{
-    struct wf_token *token = am->token;
-    struct wf_am_out out = wf_am_out(handler, args, nargs, data, len, 0);
-    if (!token->can_reply || len > token->reply_room)
-        return;
-    token->can_reply = 0;
-    (void)token->tep->transport->reply(token, &out);
-}
-
 static void offer_answer(const struct weft_am *am, uint32_t id, enum weft_status status)
 {
     uint32_t args[2] = {id, (uint32_t)status};
-    answer(am, WF_OWN_OFFER_ANSWER, args, 2, NULL, 0);
+    wf_own_answer(am, WF_OWN_OFFER_ANSWER, args, 2, NULL, 0);
 }
 
 static void on_offer(const struct weft_am *am)
@@ -510,7 +475,7 @@ static void on_offer(const struct weft_am *am)
     struct wf_recv *r;
     enum weft_status status;
     if (!offer_parse(am, &o, from)) {
-        bad_message(am, "an offer of a tagged message");
+        wf_own_bad(am);
         return;
     }
     o.source = source;
@@ -587,10 +552,10 @@ static void fetch_answer(const struct weft_am *am, const struct wf_entry *e, uin
         wf_iov_gather(whole, &e->mem, at, n);
     out[1] = WEFT_OK;
     if (span == n || whole)
-        answer(am, WF_OWN_PIECE, out, 4, whole ? whole : data, n);
+        wf_own_answer(am, WF_OWN_PIECE, out, 4, whole ? whole : data, n);
     else {
         out[1] = (uint32_t)WEFT_ENOMEM;
-        answer(am, WF_OWN_PIECE, out, 4, NULL, 0);
+        wf_own_answer(am, WF_OWN_PIECE, out, 4, NULL, 0);
     }
     free(whole);
     wf_ep_count(am->ep, WF_STAT_COPIED_BYTES, n);
@@ -606,7 +571,7 @@ static void on_fetch(const struct weft_am *am)
     uint32_t out[4];
     if (am->nargs != 5)
         return;
-    at = word64(a + 2);
+    at = wf_word64(a + 2);
     n = a[4];
     out[0] = a[1];
     out[1] = (uint32_t)WEFT_EPROTO;
@@ -617,7 +582,7 @@ static void on_fetch(const struct weft_am *am)
         at <= e->len - n)
         fetch_answer(am, e, at, n, out);
     else
-        answer(am, WF_OWN_PIECE, out, 4, NULL, 0);
+        wf_own_answer(am, WF_OWN_PIECE, out, 4, NULL, 0);
 }
 
 static void on_piece(const struct weft_am *am)
@@ -628,7 +593,7 @@ static void on_piece(const struct weft_am *am)
     uint64_t at;
     if (!e || !is_from(e, am) || !e->unanswered)
         return;
-    at = word64(a + 2);
+    at = wf_word64(a + 2);
     e->unanswered--;
     if (a[1] || am->len > e->len || at > e->len - am->len ||
         am->len != WF_MIN(e->len - at, e->ep->am_max))

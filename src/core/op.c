@@ -16,13 +16,12 @@
 
 /* ---- entries ---- */
 
-enum weft_status wf_entries_init(struct weft_ep *ep)
+void wf_entries_init(struct weft_ep *ep)
 {
     wf_list_init(&ep->entries.free);
     wf_list_init(&ep->entries.chunks);
     wf_list_init(&ep->stalled);
     wf_list_init(&ep->copying);
-    return WEFT_OK;
 }
 
 void wf_entries_fini(struct weft_ep *ep)
@@ -356,7 +355,7 @@ void wf_flow_down(struct weft_peer *peer, enum weft_status why)
     for (uint32_t i = 0; i < t->created; i++) {
         struct wf_entry *e = t->by_index[i];
         if (e->peer == peer && e->kind == WF_KIND_COPY)
-            wf_msg_copy_down(e, why);
+            wf_msg_copy_fail(e, why);
         else if (e->peer == peer && e->kind != WF_KIND_FLUSH)
             wf_entry_end(e, why);
     }

@@ -67,7 +67,7 @@ struct wf_entry {
     uint32_t id;        /* index | generation << WF_ENTRY_BITS */
     uint8_t kind;
     bool pull;      /* the memory's other side copies it, else it goes in pieces */
-    bool started;   /* OFFER, LONG: its message has been sent */
+    bool started;   /* SIGNAL: the word has been asked for */
     int16_t status; /* first failure */
     uint32_t unanswered;
     struct wf_iov mem;    /* the caller's memory */
@@ -170,7 +170,7 @@ static inline bool wf_is_loss(enum weft_status s)
     return s == WEFT_EPEER || s == WEFT_ECLOSED || s == WEFT_EPROTO || s == WEFT_EUNREACH;
 }
 
-enum weft_status wf_entries_init(struct weft_ep *ep);
+void wf_entries_init(struct weft_ep *ep);
 void wf_entries_fini(struct weft_ep *ep);
 
 /* Have ep->scratch. OK | ENOMEM */

@@ -4,7 +4,7 @@
  * message" is their description. */
 #include <stdlib.h>
 
-#include "base/log.h"
+#include "core/own.h"
 #include "core/path.h"
 
 struct weft_mr {
@@ -166,14 +166,6 @@ enum weft_status weft_remote_why_(const struct weft_remote *r, uint64_t offset, 
 
 #define TAKES 4 /* pieces that an owner is asked to copy at a time */
 
-#define LO(x) ((uint32_t)(x))
-#define HI(x) ((uint32_t)((uint64_t)(x) >> 32))
-
-static uint64_t word64(const uint32_t *args)
-{
-    return args[0] | (uint64_t)args[1] << 32;
-}
-
 /* Wire: before the arguments' words, what a long message is about. */
 struct long_head {
     uint64_t gen, offset, len;
@@ -183,17 +175,10 @@ struct long_head {
 };
 _Static_assert(sizeof(struct long_head) == 32, "wire structure");
 
-static enum weft_status request(struct weft_peer *peer, enum wf_own handler, const uint32_t *args,
-                                unsigned nargs, const void *data, size_t len, size_t reply_max)
-{
-    return peer->transport->request(wf_peer_tpeer(peer), handler, args, nargs, data, len,
-                                    reply_max);
-}
-
 /* The region's words, which every request about it begins with. */
 #define REGION(e, at)                                                                              \
-    (e)->u.rma.slot, LO((e)->u.rma.gen), HI((e)->u.rma.gen), LO((e)->u.rma.offset + (at)),         \
-        HI((e)->u.rma.offset + (at))
+    (e)->u.rma.slot, WF_LO((e)->u.rma.gen), WF_HI((e)->u.rma.gen),                                 \
+        WF_LO((e)->u.rma.offset + (at)), WF_HI((e)->u.rma.offset + (at))
 #define REGION_ARGS 5
 
 static enum weft_status push_take(struct wf_entry *e)
@@ -201,9 +186,9 @@ static enum weft_status push_take(struct wf_entry *e)
     while (e->sent < e->len && e->unanswered < TAKES && !e->status) {
         size_t n = (size_t)WF_MIN(e->len - e->sent, WF_PULL_MAX);
         uint64_t from = (uint64_t)(uintptr_t)e->mem.one.iov_base + e->sent;
-        uint32_t args[] = {REGION(e, e->sent), e->id, LO(from), HI(from), (uint32_t)n};
+        uint32_t args[] = {REGION(e, e->sent), e->id, WF_LO(from), WF_HI(from), (uint32_t)n};
         enum weft_status status =
-            request(e->peer, WF_OWN_TAKE, args, WF_ARRAY_LEN(args), NULL, 0, 1);
+            wf_own_request(e->peer, WF_OWN_TAKE, args, WF_ARRAY_LEN(args), NULL, 0, 1);
         if (status != WEFT_OK)
             return status;
         e->sent += n;
@@ -224,7 +209,7 @@ static enum weft_status push_put(struct wf_entry *e)
             data = e->ep->scratch;
         }
         if (status == WEFT_OK)
-            status = request(e->peer, WF_OWN_PUT, args, WF_ARRAY_LEN(args), data, n, 1);
+            status = wf_own_request(e->peer, WF_OWN_PUT, args, WF_ARRAY_LEN(args), data, n, 1);
         if (status != WEFT_OK)
             return status;
         wf_ep_count(e->ep, WF_STAT_COPIED_BYTES, n);
@@ -238,9 +223,9 @@ static enum weft_status push_get(struct wf_entry *e)
 {
     while (e->sent < e->len && !e->status) {
         uint32_t n = (uint32_t)WF_MIN(e->len - e->sent, e->ep->am_max);
-        uint32_t args[] = {REGION(e, e->sent), e->id, n, LO(e->sent), HI(e->sent)};
+        uint32_t args[] = {REGION(e, e->sent), e->id, n, WF_LO(e->sent), WF_HI(e->sent)};
         enum weft_status status =
-            request(e->peer, WF_OWN_GET, args, WF_ARRAY_LEN(args), NULL, 0, n + 1);
+            wf_own_request(e->peer, WF_OWN_GET, args, WF_ARRAY_LEN(args), NULL, 0, n + 1);
         if (status != WEFT_OK)
             return status;
         e->sent += n;
@@ -256,11 +241,12 @@ static enum weft_status push_atomic(struct wf_entry *e)
     uint32_t args[] = {REGION(e, 0),
                        e->id,
                        what,
-                       LO(e->u.rma.operand),
-                       HI(e->u.rma.operand),
-                       LO(e->u.rma.compare),
-                       HI(e->u.rma.compare)};
-    enum weft_status status = request(e->peer, WF_OWN_ATOMIC, args, WF_ARRAY_LEN(args), NULL, 0, 1);
+                       WF_LO(e->u.rma.operand),
+                       WF_HI(e->u.rma.operand),
+                       WF_LO(e->u.rma.compare),
+                       WF_HI(e->u.rma.compare)};
+    enum weft_status status =
+        wf_own_request(e->peer, WF_OWN_ATOMIC, args, WF_ARRAY_LEN(args), NULL, 0, 1);
     if (status != WEFT_OK)
         return status;
     e->unanswered++;
@@ -282,10 +268,10 @@ static enum weft_status push_signal(struct wf_entry *e)
     memcpy(args, e->u.rma.args, REGION_ARGS * sizeof *args);
     args[REGION_ARGS] = e->id;
     args[REGION_ARGS + 1] = e->u.rma.operation | WEFT_U64 << 8;
-    args[REGION_ARGS + 2] = LO(e->u.rma.operand);
-    args[REGION_ARGS + 3] = HI(e->u.rma.operand);
+    args[REGION_ARGS + 2] = WF_LO(e->u.rma.operand);
+    args[REGION_ARGS + 3] = WF_HI(e->u.rma.operand);
     args[REGION_ARGS + 4] = args[REGION_ARGS + 5] = 0;
-    status = request(e->peer, WF_OWN_ATOMIC, args, WF_ARRAY_LEN(args), NULL, 0, 1);
+    status = wf_own_request(e->peer, WF_OWN_ATOMIC, args, WF_ARRAY_LEN(args), NULL, 0, 1);
     if (status != WEFT_OK)
         return status;
     e->started = true;
@@ -305,8 +291,8 @@ static enum weft_status push_long(struct wf_entry *e)
     }
     if (e->unanswered || e->status)
         return WEFT_PENDING;
-    return request(e->peer, WF_OWN_LONG, e->u.rma.args, e->u.rma.nargs, &head, sizeof head,
-                   e->u.rma.reply_max);
+    return wf_own_request(e->peer, WF_OWN_LONG, e->u.rma.args, e->u.rma.nargs, &head, sizeof head,
+                          e->u.rma.reply_max);
 }
 
 enum weft_status wf_rma_push(struct wf_entry *e)
@@ -323,27 +309,17 @@ enum weft_status wf_rma_push(struct wf_entry *e)
 
 /* ---- the owner's side ---- */
 
-static void answer(const struct weft_am *am, enum wf_own handler, const uint32_t *args,
-                   unsigned nargs, const void *data, size_t len)
-{
-    struct wf_token *token = am->token;
-    struct wf_am_out out = wf_am_out(handler, args, nargs, data, len, 0);
-    if (!token->can_reply || len > token->reply_room)
-        return;
-    token->can_reply = 0;
-    (void)token->tep->transport->reply(token, &out);
-}
-
 static void answer_status(const struct weft_am *am, enum weft_status status, uint64_t old)
 {
-    uint32_t args[] = {am->args[REGION_ARGS], (uint32_t)status, LO(old), HI(old)};
-    answer(am, WF_OWN_ANSWER, args, WF_ARRAY_LEN(args), NULL, 0);
+    uint32_t args[] = {am->args[REGION_ARGS], (uint32_t)status, WF_LO(old), WF_HI(old)};
+    wf_own_answer(am, WF_OWN_ANSWER, args, WF_ARRAY_LEN(args), NULL, 0);
 }
 
 static enum weft_status use(const struct weft_am *am, uint64_t len, unsigned access, void **base)
 {
     const uint32_t *a = am->args;
-    return wf_mem_use(&am->ep->ctx->mem, a[0], word64(a + 1), word64(a + 3), len, access, base);
+    return wf_mem_use(&am->ep->ctx->mem, a[0], wf_word64(a + 1), wf_word64(a + 3), len, access,
+                      base);
 }
 
 static void unuse(const struct weft_am *am)
@@ -355,9 +331,7 @@ static bool nargs_are(const struct weft_am *am, unsigned n)
 {
     if (am->nargs == n)
         return true;
-    wf_error("a message that breaks the protocol was dropped: handler %u with %u arguments",
-             am->handler, am->nargs);
-    wf_ep_count(am->ep, WF_STAT_BAD_MESSAGES, 1);
+    wf_own_bad(am);
     return false;
 }
 
@@ -391,9 +365,10 @@ static void on_take(const struct weft_am *am)
     if (peer)
         status = n <= WF_PULL_MAX ? use(am, n, WEFT_REMOTE_WRITE, &base) : WEFT_EPROTO;
     if (peer && status == WEFT_OK) {
-        status =
-            peer->transport->pull(wf_peer_tpeer(peer), base, word64(am->args + REGION_ARGS + 1), n);
-        wf_ep_count(am->ep, WF_STAT_COPIED_BYTES, n);
+        status = peer->transport->pull(wf_peer_tpeer(peer), base,
+                                       wf_word64(am->args + REGION_ARGS + 1), n);
+        if (status == WEFT_OK)
+            wf_ep_count(am->ep, WF_STAT_COPIED_BYTES, n);
         unuse(am);
     }
     answer_status(am, status, 0);
@@ -415,7 +390,8 @@ static void on_get(const struct weft_am *am)
     if (n < am->reply_max)
         status = use(am, n, WEFT_REMOTE_READ, &base);
     out[1] = (uint32_t)status;
-    answer(am, WF_OWN_GOT, out, 4, status == WEFT_OK ? base : NULL, status == WEFT_OK ? n : 0);
+    wf_own_answer(am, WF_OWN_GOT, out, 4, status == WEFT_OK ? base : NULL,
+                  status == WEFT_OK ? n : 0);
     if (status == WEFT_OK) {
         wf_ep_count(am->ep, WF_STAT_COPIED_BYTES, n);
         unuse(am);
@@ -441,7 +417,7 @@ static void on_atomic(const struct weft_am *am)
         if ((uintptr_t)word & (size - 1))
             status = WEFT_EINVAL; /* the region itself does not begin on a word */
         else
-            old = weft_atomic_do_(word, operation, type, word64(a + 2), word64(a + 4));
+            old = weft_atomic_do_(word, operation, type, wf_word64(a + 2), wf_word64(a + 4));
         unuse(am);
     }
     answer_status(am, status, old);
@@ -535,7 +511,7 @@ static void on_answer(const struct weft_am *am)
         return;
     note_status(e, am);
     if (e->kind == WF_KIND_ATOMIC && !e->status && e->u.rma.fetched)
-        *e->u.rma.fetched = word64(am->args + 2);
+        *e->u.rma.fetched = wf_word64(am->args + 2);
     answer_count(e);
 }
 
@@ -546,7 +522,7 @@ static void on_got(const struct weft_am *am)
     if (!e || e->kind != WF_KIND_GET)
         return;
     note_status(e, am);
-    at = word64(am->args + 2);
+    at = wf_word64(am->args + 2);
     if (!e->status && (am->len > e->len || at > e->len - am->len))
         e->status = WEFT_EPROTO;
     if (!e->status) {
@@ -716,26 +692,33 @@ static enum weft_status get_begun(struct wf_remote *r, uint64_t offset, const st
     return status;
 }
 
+/* Put ([to]) or get by other ways than the inlined copy, or say why not. */
+static enum weft_status not_inlined(struct weft_remote *r, uint64_t offset, const struct iovec *iov,
+                                    unsigned count, size_t len, struct weft_op *op, bool to)
+{
+    enum weft_status status = begin(r, offset, len, to ? WEFT_REMOTE_WRITE : WEFT_REMOTE_READ);
+    if (status != WEFT_OK)
+        return status;
+    if (len && count == 1 && !iov->iov_base)
+        status = WEFT_EINVAL;
+    else if (len)
+        status = to ? put_begun(wf_remote_of(r), offset, iov, count, len, op)
+                    : get_begun(wf_remote_of(r), offset, iov, count, len, op);
+    return wf_ep_left(r->peer->ep, status);
+}
+
 enum weft_status weft_put_slow_(struct weft_remote *r, uint64_t offset, const void *src, size_t len,
                                 struct weft_op *op)
 {
     struct iovec one = {(void *)(uintptr_t)src, len};
-    enum weft_status status = begin(r, offset, len, WEFT_REMOTE_WRITE);
-    if (status != WEFT_OK || !len)
-        return status == WEFT_OK ? wf_ep_left(r->peer->ep, WEFT_OK) : status;
-    status = src ? put_begun(wf_remote_of(r), offset, &one, 1, len, op) : WEFT_EINVAL;
-    return wf_ep_left(r->peer->ep, status);
+    return not_inlined(r, offset, &one, 1, len, op, true);
 }
 
 enum weft_status weft_get_slow_(struct weft_remote *r, uint64_t offset, void *dst, size_t len,
                                 struct weft_op *op)
 {
     struct iovec one = {dst, len};
-    enum weft_status status = begin(r, offset, len, WEFT_REMOTE_READ);
-    if (status != WEFT_OK || !len)
-        return status == WEFT_OK ? wf_ep_left(r->peer->ep, WEFT_OK) : status;
-    status = dst ? get_begun(wf_remote_of(r), offset, &one, 1, len, op) : WEFT_EINVAL;
-    return wf_ep_left(r->peer->ep, status);
+    return not_inlined(r, offset, &one, 1, len, op, false);
 }
 
 enum weft_status weft_putv(struct weft_remote *r, uint64_t offset, const struct iovec *iov,
@@ -745,14 +728,8 @@ enum weft_status weft_putv(struct weft_remote *r, uint64_t offset, const struct 
     enum weft_status status = r ? wf_iov_check(iov, count, &len) : WEFT_EINVAL;
     if (status != WEFT_OK)
         return status;
-    if (!weft_remote_ok_(r, offset, len, WEFT_REMOTE_WRITE)) {
-        status = begin(r, offset, len, WEFT_REMOTE_WRITE);
-        if (status == WEFT_OK)
-            status =
-                wf_ep_left(r->peer->ep,
-                           len ? put_begun(wf_remote_of(r), offset, iov, count, len, op) : WEFT_OK);
-        return status;
-    }
+    if (!weft_remote_ok_(r, offset, len, WEFT_REMOTE_WRITE))
+        return not_inlined(r, offset, iov, count, len, op, true);
     for (unsigned i = 0; i < count && status == WEFT_OK; offset += iov[i++].iov_len)
         status = weft_put(r, offset, iov[i].iov_base, iov[i].iov_len, NULL);
     return status;
@@ -765,14 +742,8 @@ enum weft_status weft_getv(struct weft_remote *r, uint64_t offset, const struct 
     enum weft_status status = r ? wf_iov_check(iov, count, &len) : WEFT_EINVAL;
     if (status != WEFT_OK)
         return status;
-    if (!weft_remote_ok_(r, offset, len, WEFT_REMOTE_READ)) {
-        status = begin(r, offset, len, WEFT_REMOTE_READ);
-        if (status == WEFT_OK)
-            status =
-                wf_ep_left(r->peer->ep,
-                           len ? get_begun(wf_remote_of(r), offset, iov, count, len, op) : WEFT_OK);
-        return status;
-    }
+    if (!weft_remote_ok_(r, offset, len, WEFT_REMOTE_READ))
+        return not_inlined(r, offset, iov, count, len, op, false);
     for (unsigned i = 0; i < count && status == WEFT_OK; offset += iov[i++].iov_len)
         status = weft_get(r, offset, iov[i].iov_base, iov[i].iov_len, NULL);
     return status;
@@ -834,8 +805,8 @@ static enum weft_status signal_begun(struct wf_remote *r, uint64_t offset, const
 {
     enum weft_status status;
     struct wf_entry *e = entry_new(r, WF_KIND_SIGNAL, offset, len, op, &status);
-    const uint32_t words[REGION_ARGS] = {sig->key.slot, LO(sig->key.gen), HI(sig->key.gen),
-                                         LO(sig_offset), HI(sig_offset)};
+    const uint32_t words[REGION_ARGS] = {sig->key.slot, WF_LO(sig->key.gen), WF_HI(sig->key.gen),
+                                         WF_LO(sig_offset), WF_HI(sig_offset)};
     if (!e)
         return status;
     memcpy(e->u.rma.args, words, sizeof words);
