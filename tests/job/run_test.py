@@ -7,6 +7,7 @@ usage: run_test.py WEFT MEMBER"""
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -72,6 +73,22 @@ def test_one_line_per_failure():
     got = member(4, "open", "1:kill=9", "until-broken", "exit=5")
     expect(got, 137)
     assert len(got[2].splitlines()) == 1, got[2]
+
+
+def test_lines_are_whole():
+    """Ranks write to the same file: a line of weft run is one write."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        code = subprocess.run([WEFT, "run", "-n", "3", "--keep-going", "--", MEMBER, "open",
+                               "1:kill=9", "until-broken", "exit=5"], stdin=subprocess.DEVNULL,
+                              stdout=subprocess.DEVNULL, stderr=theirs,
+                              timeout=harness.DEADLINE).returncode
+        theirs.close()
+        writes = []
+        while more := ours.recv(65536):
+            writes.append(more.decode())
+    assert code == 137 and len(writes) == 3, writes
+    assert all(w.startswith("weft run: rank ") and w.endswith("\n") for w in writes), writes
 
 
 def test_first_failure_is_the_cause():

@@ -122,6 +122,8 @@ static int help(const char *name)
 int main(int argc, char **argv)
 {
     const struct command *c;
+    /* One write a line: others write to the same file, and must not land in it. */
+    setvbuf(stderr, NULL, _IOLBF, BUFSIZ);
     if (argc < 2) {
         usage(stderr);
         return WF_TOOL_USAGE;

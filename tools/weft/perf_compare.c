@@ -32,15 +32,19 @@ struct compare {
 static void progress(const struct wf_rival *r, const struct wf_contest *t, unsigned pair,
                      unsigned pairs)
 {
-    if (isatty(STDERR_FILENO))
-        fprintf(stderr, "\r\033[KWeft and %s: %s %zu, %u ranks, pair %u of %u", r->title, t->test,
-                t->size, t->ranks, pair, pairs);
+    if (!isatty(STDERR_FILENO))
+        return;
+    fprintf(stderr, "\r\033[KWeft and %s: %s %zu, %u ranks, pair %u of %u", r->title, t->test,
+            t->size, t->ranks, pair, pairs);
+    fflush(stderr);
 }
 
 static void progress_end(void)
 {
-    if (isatty(STDERR_FILENO))
+    if (isatty(STDERR_FILENO)) {
         fputs("\r\033[K", stderr);
+        fflush(stderr);
+    }
 }
 
 static double median(const double *v, unsigned n)

@@ -107,8 +107,10 @@ static void table_row(const struct wf_perf_row *row)
 
 void wf_perf_print_row(const struct wf_perf_options *o, const struct wf_perf_row *row)
 {
-    if (isatty(STDERR_FILENO))
+    if (isatty(STDERR_FILENO)) {
         fputs("\r\033[K", stderr);
+        fflush(stderr);
+    }
     (o->json ? json_row : table_row)(row);
     fflush(stdout);
 }
@@ -129,4 +131,5 @@ void wf_perf_print_progress(const struct wf_perf_options *o, size_t size, unsign
     }
     fprintf(stderr, "\r\033[K%s: %zu bytes (%u of %u), run %u of %u", o->test->name, size, at,
             sizes, run, runs);
+    fflush(stderr);
 }
