@@ -9,8 +9,11 @@ size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
     struct wf_address a = {.version = WF_ADDRESS_VERSION, .size = sizeof a, .process = {.pid = 7}};
     struct wf_key k = {
         .version = WF_KEY_VERSION, .size = sizeof k, .offset = 64, .length = 64, .gen = 1};
-    if (i > 1 || room < sizeof a)
+    struct wf_contact c = {.port = 4000, .count = 1, .ip = {{[10] = 0xff, [11] = 0xff, [12] = 10}}};
+    if (i > 2 || room < WF_ADDRESS_BYTES)
         return 0;
+    if (i == 2)
+        return wf_address_pack(&a, &c, buf);
     memcpy(buf, i ? (void *)&k : (void *)&a, i ? sizeof k : sizeof a);
     return i ? sizeof k : sizeof a;
 }
@@ -18,9 +21,12 @@ size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct wf_address a;
+    struct wf_contact c;
     struct wf_key k;
-    if (wf_address_parse(data, size, &a) == WEFT_OK) {
+    if (wf_address_parse(data, size, &a, &c) == WEFT_OK) {
         fuzz_touch(&a, sizeof a);
+        fuzz_touch(&c, sizeof c);
+        FUZZ_CHECK(c.count <= WF_CONTACT_IPS && !c.port == !c.count);
         FUZZ_CHECK(size >= sizeof a && a.size == sizeof a && (int32_t)a.process.pid > 0);
     }
     if (wf_key_parse(data, size, &k) == WEFT_OK) {

@@ -66,10 +66,16 @@ struct weft_mr;
 
 /* ---- context ---- */
 
+enum weft_ctx_flags {
+    /* Be ready for peers on other nodes before the key is known: it comes by
+     * weft_ctx_set_key. Without this and without WEFT_KEY_FILE there is no network. */
+    WEFT_CTX_NETWORK = 1,
+};
+
 /* Reserved space must be zero. [version]: set by WEFT_CTX_PARAMS_INIT. */
 struct weft_ctx_params {
     uint32_t version;
-    uint32_t flags; /* 0 */
+    uint32_t flags; /* enum weft_ctx_flags */
     uint64_t reserved[14];
 };
 #define WEFT_CTX_PARAMS_INIT                                                                       \
@@ -81,8 +87,8 @@ struct weft_ctx_params {
     }
 
 /* Open a library instance: reads the WEFT_ variables, opens the transports,
- * starts one service thread (it sleeps unless peers connect, ask for memory,
- * or die; it never touches the data path).
+ * starts a service thread (it sleeps unless peers connect, ask for memory,
+ * or die; it never touches the data path), and one for the network if that is used.
  *   params  null for defaults; read during the call
  *   out     set on success; close with weft_ctx_close
  * Returns  OK | EINVAL (bad params or variable) | EVERSION | ESYSTEM | ENOMEM
@@ -90,7 +96,17 @@ struct weft_ctx_params {
 WEFT_API WEFT_MUST_USE enum weft_status weft_ctx_open(const struct weft_ctx_params *params,
                                                       struct weft_ctx **out);
 
-/* Close [ctx] and stop its service thread. Peers in other processes learn that
+#define WEFT_KEY_SIZE 32
+
+/* Give [ctx] the secret by which processes on other nodes know each other: the same
+ * random bytes for all that may talk, and nobody else's. Until then connections
+ * wait. Set once; a job does it by itself. Any thread.
+ *   key  WEFT_KEY_SIZE bytes; copied
+ * Returns  OK (also if there is no network transport) | EBUSY (it has one) | EINVAL | EFORKED */
+WEFT_API WEFT_MUST_USE enum weft_status weft_ctx_set_key(struct weft_ctx *ctx, const void *key,
+                                                         size_t len);
+
+/* Close [ctx] and stop its service threads. Peers in other processes learn that
  * this one left (WEFT_ECLOSED).
  * Returns  OK | EBUSY (an endpoint or region is still open; nothing changed)
  *          | EINVAL (null) | EFORKED */

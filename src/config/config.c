@@ -14,14 +14,14 @@
 
 extern char **environ;
 
-enum kind { KIND_UINT, KIND_BOOL, KIND_ENUM };
+enum kind { KIND_UINT, KIND_BOOL, KIND_ENUM, KIND_STRING };
 
 struct param {
     const char *name;
     enum kind kind;
     size_t offset;
-    const char *dflt; /* as typed */
-    uint64_t min, max;
+    const char *dflt;   /* as typed */
+    uint64_t min, max;  /* KIND_STRING: characters */
     const char *values; /* KIND_ENUM: "a|b|c" */
     const char *doc;
 };
@@ -34,10 +34,13 @@ static const struct param params[] = {
     {name, KIND_BOOL, FIELD(field), #dflt, 0, 1, NULL, doc},
 #define WF_PARAM_ENUM(field, name, dflt, values, doc)                                              \
     {name, KIND_ENUM, FIELD(field), dflt, 0, 0, values, doc},
+#define WF_PARAM_STRING(field, name, dflt, max, doc)                                               \
+    {name, KIND_STRING, FIELD(field), dflt, 0, max, NULL, doc},
 #include "config/params.def"
 #undef WF_PARAM_UINT
 #undef WF_PARAM_BOOL
 #undef WF_PARAM_ENUM
+#undef WF_PARAM_STRING
 };
 
 /* WEFT_ names that mean something elsewhere: to the tool, tests or front doors. */
@@ -99,6 +102,15 @@ static int parse_enum(const char *values, const char *text)
     return -1;
 }
 
+/* A copy, which lives as long as the process: the environment may change. */
+static int parse_string(const struct param *p, const char *text, const char **out)
+{
+    char *copy = strlen(text) <= p->max ? strdup(text) : NULL;
+    if (copy)
+        *out = copy;
+    return copy ? 0 : -1;
+}
+
 static int param_set(const struct param *p, struct wf_config *c, const char *text)
 {
     void *field = (char *)c + p->offset;
@@ -116,6 +128,7 @@ static int param_set(const struct param *p, struct wf_config *c, const char *tex
         if (i >= 0)
             *(int *)field = i;
         return i < 0 ? -1 : 0;
+    case KIND_STRING: return parse_string(p, text, field);
     }
     return -1;
 }
@@ -125,6 +138,9 @@ static void param_complain(const struct param *p, const char *text)
     if (p->kind == KIND_UINT)
         wf_error("%s=%s: must be a number from %" PRIu64 " to %" PRIu64 " (K, M, G allowed): %s",
                  p->name, text, p->min, p->max, p->doc);
+    else if (p->kind == KIND_STRING)
+        wf_error("%s=%.64s: must be at most %" PRIu64 " characters: %s", p->name, text, p->max,
+                 p->doc);
     else
         wf_error("%s=%s: must be one of %s: %s", p->name, text,
                  p->kind == KIND_BOOL ? "0|1|no|yes|off|on" : p->values, p->doc);
@@ -188,6 +204,8 @@ static void set_defaults(void)
     for (size_t i = 0; i < WF_ARRAY_LEN(params); i++)
         if (params[i].kind == KIND_UINT && !strcmp(params[i].dflt, "UINT64_MAX"))
             *(uint64_t *)(void *)((char *)&config + params[i].offset) = UINT64_MAX;
+        else if (params[i].kind == KIND_STRING)
+            *(const char **)(void *)((char *)&config + params[i].offset) = params[i].dflt;
         else
             (void)param_set(&params[i], &config, params[i].dflt);
 }
@@ -237,12 +255,13 @@ void weft_config_rows(weft_config_row_fn row, void *arg)
             snprintf(value, sizeof value, "%" PRIu64, *(const uint64_t *)field);
         } else if (p->kind == KIND_BOOL) {
             snprintf(value, sizeof value, "%d", *(const int *)field);
-        } else {
+        } else if (p->kind == KIND_ENUM) {
             const char *v = p->values;
             for (int k = *(const int *)field; k > 0; k--)
                 v += strcspn(v, "|") + 1;
             snprintf(value, sizeof value, "%.*s", (int)strcspn(v, "|"), v);
         }
-        row(arg, p->name, value, p->dflt, p->doc);
+        row(arg, p->name, p->kind == KIND_STRING ? *(const char *const *)field : value, p->dflt,
+            p->doc);
     }
 }

@@ -10,10 +10,12 @@ struct wf_config {
 #define WF_PARAM_UINT(field, name, dflt, min, max, doc) uint64_t field;
 #define WF_PARAM_BOOL(field, name, dflt, doc) int field;
 #define WF_PARAM_ENUM(field, name, dflt, values, doc) int field;
+#define WF_PARAM_STRING(field, name, dflt, max, doc) const char *field; /* never null */
 #include "config/params.def"
 #undef WF_PARAM_UINT
 #undef WF_PARAM_BOOL
 #undef WF_PARAM_ENUM
+#undef WF_PARAM_STRING
 };
 
 /* Read and check the environment, once; later calls give the same answer.

@@ -159,10 +159,12 @@ enum weft_status weft_am_reply(const struct weft_am *am, unsigned handler, const
 
 enum weft_status weft_am_source(const struct weft_am *am, void *buf, size_t *len)
 {
+    uint8_t bytes[WF_ADDRESS_BYTES];
     struct wf_address from;
+    struct wf_contact contact = {0};
     struct wf_token *token = am ? am->token : NULL;
     if (!token || am->is_reply)
         return WEFT_EINVAL;
-    token->tep->transport->source(token, &from);
-    return wf_copy_out(buf, len, &from, sizeof from);
+    token->tep->transport->source(token, &from, &contact);
+    return wf_copy_out(buf, len, bytes, wf_address_pack(&from, &contact, bytes));
 }

@@ -24,16 +24,21 @@
 #include "transport/transport.h"
 
 /* In the order in which a peer is offered to them. */
+#ifdef WF_HAVE_TCP
+#define WF_TRANSPORTS 3
+#else
 #define WF_TRANSPORTS 2
+#endif
 extern const struct wf_transport *const wf_transports[WF_TRANSPORTS];
 
 struct weft_ctx {
     uint64_t life; /* constant; wf_life_is */
     struct wf_process_id self;
     struct wf_mem mem;
-    struct wf_tctx *tctx[WF_TRANSPORTS];
+    struct wf_tctx *tctx[WF_TRANSPORTS]; /* null: not in use */
     _Atomic unsigned local_ranks;
-    unsigned cores; /* in this process's affinity mask when the context opened */
+    struct wf_contact contact; /* constant: how other nodes call this process, if at all */
+    unsigned cores;            /* in this process's affinity mask when the context opened */
     pthread_mutex_t lock;
     struct wf_list eps WF_GUARDED_BY(lock);
     unsigned regions WF_GUARDED_BY(lock);
@@ -64,6 +69,7 @@ enum wf_own {
     WF_OWN_ATOMIC,
     WF_OWN_ANSWER, /* of PUT, TAKE, ATOMIC */
     WF_OWN_LONG,
+    WF_OWN_JOB, /* of a job's ranks among themselves: src/job */
     WF_OWN_END
 };
 _Static_assert(WF_OWN_END <= WEFT_AM_HANDLERS, "ids are 8 bits");
@@ -75,8 +81,9 @@ struct weft_ep {
     bool busy;     /* inside poll: handlers may not call back */
     bool armed;
     uint32_t am_max;
-    struct wf_tep *tep[WF_TRANSPORTS];
+    struct wf_tep *tep[WF_TRANSPORTS]; /* null: not in use */
     int event_fd;
+    int wait_fd; /* event_fd, or an epoll descriptor that has it and the transports' own */
     unsigned peers, remotes; /* open ones */
     weft_peer_down_fn peer_down;
     void *arg;
@@ -154,6 +161,15 @@ static inline enum weft_status wf_ctx_check(const struct weft_ctx *ctx)
     return wf_life_is(ctx->life) ? WEFT_OK : WEFT_EFORKED;
 }
 
+/* Is [t] to be used at all (WEFT_TRANSPORTS)? ctx.c */
+bool wf_ctx_wants(const struct wf_transport *t);
+
+/* Does a transport have descriptors that an endpoint must sleep on? Constant. */
+static inline bool wf_ctx_has_network(const struct weft_ctx *ctx)
+{
+    return ctx->contact.port != 0;
+}
+
 extern const struct wf_tep_events wf_ep_events;
 void wf_am_deliver(void *owner, struct weft_am *am); /* am.c */
 
@@ -166,10 +182,13 @@ static inline void wf_ep_count(struct weft_ep *ep, enum wf_stat stat, uint64_t n
 
 /* peer.c: opened by Weft itself; closed by wf_peer_free */
 enum weft_status wf_peer_new(struct weft_ep *ep, const struct wf_address *to,
-                             struct weft_peer **out);
+                             const struct wf_contact *contact, struct weft_peer **out);
 void wf_peer_free(struct weft_peer *peer);
 
 /* msg.c */
+/* The receive that the PIECE of [token] with these arguments belongs to, or null. */
+struct wf_entry *wf_msg_piece_of(struct weft_ep *ep, const struct wf_token *token,
+                                 const uint32_t *args, unsigned nargs);
 void wf_msg_register(struct weft_ep *ep);
 void wf_msg_source_down(struct wf_source *source, enum weft_status why);
 /* It cannot go on: tell the receive, and its sender unless that is lost. */
@@ -179,7 +198,14 @@ bool wf_msg_busy(const struct weft_ep *ep);   /* more than receives that nothing
 void wf_msg_close(struct weft_ep *ep);
 enum weft_status wf_msg_push(struct wf_entry *entry);
 
+/* bulk.c: struct wf_tep_events */
+void *wf_bulk_hold(void *owner, const struct wf_bulk *bulk, uint32_t at, size_t *n);
+void wf_bulk_unhold(void *owner, const struct wf_bulk *bulk);
+
 /* rma.c */
+/* The GET that the reply of [token] with these arguments belongs to, or null. */
+struct wf_entry *wf_rma_got_by(struct weft_ep *ep, const struct wf_token *token,
+                               const uint32_t *args, unsigned nargs);
 void wf_rma_register(struct weft_ep *ep);
 enum weft_status wf_rma_push(struct wf_entry *entry);
 enum weft_status wf_ep_check_version(uint32_t version);

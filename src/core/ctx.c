@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -9,8 +10,13 @@
 #include "config/config.h"
 #include "core/core.h"
 
-const struct wf_transport *const wf_transports[WF_TRANSPORTS] = {&wf_loop_transport,
-                                                                 &wf_shm_transport};
+const struct wf_transport *const wf_transports[WF_TRANSPORTS] = {
+    &wf_loop_transport,
+    &wf_shm_transport,
+#ifdef WF_HAVE_TCP
+    &wf_tcp_transport,
+#endif
+};
 
 enum weft_status wf_ep_check_version(uint32_t version)
 {
@@ -29,7 +35,7 @@ static enum weft_status params_check(const struct weft_ctx_params *p)
     for (size_t i = 0; i < WF_ARRAY_LEN(p->reserved); i++)
         if (p->reserved[i])
             return WEFT_EINVAL;
-    return p->flags ? WEFT_EINVAL : WEFT_OK;
+    return p->flags & ~(uint32_t)WEFT_CTX_NETWORK ? WEFT_EINVAL : WEFT_OK;
 }
 
 static enum weft_status self_identify(struct wf_process_id *self)
@@ -66,18 +72,84 @@ static void transports_close(struct weft_ctx *ctx)
             wf_transports[i]->ctx_close(ctx->tctx[i]);
 }
 
-static enum weft_status transports_open(struct weft_ctx *ctx)
+/* The name at *at in a comma-separated list; *at moves on. */
+static size_t name_next(const char **at, const char **name)
 {
-    struct wf_tctx_params params = {&ctx->mem, &ctx->self, ctx->life};
-    for (int i = 0; i < WF_TRANSPORTS; i++) {
-        enum weft_status status = wf_transports[i]->ctx_open(&params, &ctx->tctx[i]);
-        if (status != WEFT_OK) {
-            ctx->tctx[i] = NULL;
-            transports_close(ctx);
-            return status;
+    size_t n = strcspn(*at, ",");
+    *name = *at;
+    *at += n + ((*at)[n] == ',');
+    return n;
+}
+
+static bool name_is(const char *name, size_t n, const char *of)
+{
+    return strlen(of) == n && !memcmp(name, of, n);
+}
+
+/* Is it named in WEFT_TRANSPORTS? An endpoint always reaches itself. */
+bool wf_ctx_wants(const struct wf_transport *t)
+{
+    const char *at = wf_config()->transports, *name;
+    while (*at) {
+        size_t n = name_next(&at, &name);
+        if (name_is(name, n, t->name))
+            return true;
+    }
+    return t == &wf_loop_transport;
+}
+
+static enum weft_status transports_check(void)
+{
+    const char *at = wf_config()->transports, *name;
+    while (*at) {
+        size_t n = name_next(&at, &name);
+        bool known = false;
+        for (int i = 0; i < WF_TRANSPORTS; i++)
+            known |= name_is(name, n, wf_transports[i]->name);
+        if (!known) {
+            wf_error("WEFT_TRANSPORTS=%s: there is no transport \"%.*s\"; weft info lists them",
+                     wf_config()->transports, (int)n, name);
+            return WEFT_EINVAL;
         }
     }
     return WEFT_OK;
+}
+
+static enum weft_status transport_open(struct weft_ctx *ctx, int i,
+                                       const struct wf_tctx_params *params)
+{
+    const struct wf_transport *t = wf_transports[i];
+    enum weft_status status = t->ctx_open(params, &ctx->tctx[i]);
+    if (status != WEFT_OK)
+        ctx->tctx[i] = NULL;
+    else if (t->contact && t->contact(ctx->tctx[i]))
+        ctx->contact = *t->contact(ctx->tctx[i]);
+    return status == WEFT_EUNREACH ? WEFT_OK : status;
+}
+
+static enum weft_status transports_open(struct weft_ctx *ctx, bool network)
+{
+    struct wf_tctx_params params = {&ctx->mem, &ctx->self, ctx->life, network};
+    enum weft_status status = transports_check();
+    for (int i = 0; i < WF_TRANSPORTS && status == WEFT_OK; i++)
+        if (wf_ctx_wants(wf_transports[i]))
+            status = transport_open(ctx, i, &params);
+    if (status != WEFT_OK)
+        transports_close(ctx);
+    return status;
+}
+
+enum weft_status weft_ctx_set_key(struct weft_ctx *ctx, const void *key, size_t len)
+{
+    enum weft_status status = wf_ctx_check(ctx);
+    if (status != WEFT_OK)
+        return status;
+    if (!key || len != WEFT_KEY_SIZE)
+        return WEFT_EINVAL;
+    for (int i = 0; i < WF_TRANSPORTS && status == WEFT_OK; i++)
+        if (ctx->tctx[i] && wf_transports[i]->set_key)
+            status = wf_transports[i]->set_key(ctx->tctx[i], key);
+    return status;
 }
 
 enum weft_status weft_ctx_open(const struct weft_ctx_params *params, struct weft_ctx **out)
@@ -101,7 +173,7 @@ enum weft_status weft_ctx_open(const struct weft_ctx_params *params, struct weft
         goto free_ctx;
     status = wf_stats_open(&ctx->stats);
     if (status == WEFT_OK)
-        status = transports_open(ctx);
+        status = transports_open(ctx, params && (params->flags & WEFT_CTX_NETWORK));
     if (status != WEFT_OK)
         goto fini_mem;
     pthread_mutex_init(&ctx->lock, NULL);

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -40,7 +41,8 @@ static bool is_needed(void *owner, const struct wf_tpeer *tpeer)
     return wf_flow_busy(wf_container_of(tpeer, struct weft_peer, tpeer));
 }
 
-const struct wf_tep_events wf_ep_events = {wf_am_deliver, peer_down, is_needed, conn_down};
+const struct wf_tep_events wf_ep_events = {wf_am_deliver, peer_down,    is_needed,
+                                           conn_down,     wf_bulk_hold, wf_bulk_unhold};
 
 enum weft_status wf_ep_enter_slow(struct weft_ep *ep)
 {
@@ -90,16 +92,42 @@ static void teps_close(struct weft_ep *ep)
             wf_transports[i]->ep_close(ep->tep[i]);
 }
 
+/* What the owner sleeps on: the eventfd alone, if no transport has descriptors of
+ * its own. -1: errno */
+static int wait_fd_open(const struct weft_ep *ep)
+{
+    struct epoll_event ev = {.events = EPOLLIN};
+    int fd;
+    if (!wf_ctx_has_network(ep->ctx))
+        return ep->event_fd;
+    fd = epoll_create1(EPOLL_CLOEXEC);
+    if (fd >= 0 && epoll_ctl(fd, EPOLL_CTL_ADD, ep->event_fd, &ev)) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+static void wait_fds_close(const struct weft_ep *ep)
+{
+    if (ep->wait_fd != ep->event_fd)
+        close(ep->wait_fd);
+    close(ep->event_fd);
+}
+
 static enum weft_status teps_open(struct weft_ep *ep)
 {
     struct wf_tep_params params = {.events = &wf_ep_events,
                                    .owner = ep,
                                    .address = ep->address,
                                    .event_fd = ep->event_fd,
+                                   .epoll_fd = ep->wait_fd == ep->event_fd ? -1 : ep->wait_fd,
                                    .am_max = ep->am_max,
                                    .counters = ep->counters};
     for (int i = 0; i < WF_TRANSPORTS; i++) {
-        enum weft_status status = wf_transports[i]->ep_open(ep->ctx->tctx[i], &params, &ep->tep[i]);
+        enum weft_status status = WEFT_OK;
+        if (ep->ctx->tctx[i])
+            status = wf_transports[i]->ep_open(ep->ctx->tctx[i], &params, &ep->tep[i]);
         if (status != WEFT_OK) {
             ep->tep[i] = NULL;
             teps_close(ep);
@@ -153,8 +181,11 @@ enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params 
     if (params && params->flags & WEFT_EP_LOCKED)
         lock_make(ep);
     ep->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (ep->event_fd < 0) {
+    ep->wait_fd = ep->event_fd < 0 ? -1 : wait_fd_open(ep);
+    if (ep->wait_fd < 0) {
         wf_error("cannot open an endpoint: %m (raise the limit on open files, ulimit -n)");
+        if (ep->event_fd >= 0)
+            close(ep->event_fd);
         free(ep);
         return WEFT_ESYSTEM;
     }
@@ -173,7 +204,7 @@ enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params 
     wf_msg_register(ep);
     wf_rma_register(ep);
     if (status != WEFT_OK) {
-        close(ep->event_fd);
+        wait_fds_close(ep);
         free(ep);
         return status;
     }
@@ -195,7 +226,7 @@ enum weft_status weft_ep_close(struct weft_ep *ep)
     free(ep->sources.buckets);
     wf_entries_fini(ep);
     ep_unlist(ep);
-    close(ep->event_fd);
+    wait_fds_close(ep);
     free(ep->scratch);
     wf_ep_leave(ep);
     if (ep->locked)
@@ -206,18 +237,22 @@ enum weft_status weft_ep_close(struct weft_ep *ep)
 
 enum weft_status weft_ep_address(struct weft_ep *ep, void *buf, size_t *len)
 {
+    uint8_t bytes[WF_ADDRESS_BYTES];
+    size_t n;
     if (!ep)
         return WEFT_EINVAL;
     if (!wf_life_is(ep->life))
         return WEFT_EFORKED;
-    return wf_copy_out(buf, len, &ep->address, sizeof ep->address);
+    n = wf_address_pack(&ep->address, &ep->ctx->contact, bytes);
+    return wf_copy_out(buf, len, bytes, n);
 }
 
 static void ep_disarm(struct weft_ep *ep)
 {
     ep->armed = false;
     for (int i = 0; i < WF_TRANSPORTS; i++)
-        wf_transports[i]->disarm(ep->tep[i]);
+        if (ep->tep[i])
+            wf_transports[i]->disarm(ep->tep[i]);
 }
 
 int weft_ep_poll(struct weft_ep *ep)
@@ -230,7 +265,8 @@ int weft_ep_poll(struct weft_ep *ep)
         ep_disarm(ep);
     ep->busy = true;
     for (int i = 0; i < WF_TRANSPORTS; i++)
-        events += wf_transports[i]->poll(ep->tep[i]);
+        if (ep->tep[i])
+            events += wf_transports[i]->poll(ep->tep[i]);
     if (__builtin_expect(
             !wf_list_empty(&ep->stalled) || !wf_list_empty(&ep->copying) || ep->sources.sweep, 0))
         events += wf_op_progress(ep);
@@ -243,7 +279,7 @@ int weft_ep_fd(struct weft_ep *ep)
 {
     if (!ep)
         return WEFT_EINVAL;
-    return wf_life_is(ep->life) ? ep->event_fd : WEFT_EFORKED;
+    return wf_life_is(ep->life) ? ep->wait_fd : WEFT_EFORKED;
 }
 
 /* Forget old wakes, say "asleep", then look again: see transport/shm/sleep.h.
@@ -264,7 +300,8 @@ enum weft_status weft_ep_arm(struct weft_ep *ep)
     if (!wf_op_settle(ep)) /* there is more to do than to wait */
         status = WEFT_AGAIN;
     for (int i = 0; i < WF_TRANSPORTS && status == WEFT_OK; i++)
-        status = wf_transports[i]->arm(ep->tep[i]);
+        if (ep->tep[i])
+            status = wf_transports[i]->arm(ep->tep[i]);
     if (status != WEFT_OK)
         ep_disarm(ep);
     return wf_ep_left(ep, status);

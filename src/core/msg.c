@@ -80,13 +80,20 @@ static enum weft_status push_done(struct wf_entry *e)
     return status == WEFT_AGAIN ? WEFT_AGAIN : wf_entry_retry(e);
 }
 
+/* The piece of an offered message that begins at [at]. */
+static uint32_t piece_at(const struct wf_entry *e, uint64_t at)
+{
+    return (uint32_t)WF_MIN(e->len - at, e->bulk ? WF_BULK_PIECE : e->ep->am_max);
+}
+
 /* Ask for pieces of an offered message. */
 static enum weft_status push_fetches(struct wf_entry *e)
 {
     while (e->sent < e->len && e->unanswered < FETCH_WINDOW && !e->status) {
-        uint32_t n = (uint32_t)WF_MIN(e->len - e->sent, e->ep->am_max);
+        uint32_t n = piece_at(e, e->sent);
         uint32_t args[5] = {e->u.copy.id, e->id, WF_LO(e->sent), WF_HI(e->sent), n};
-        enum weft_status status = wf_own_request(e->peer, WF_OWN_FETCH, args, 5, NULL, 0, n + 1);
+        enum weft_status status =
+            wf_own_request(e->peer, WF_OWN_FETCH, args, 5, NULL, 0, e->bulk ? 1 : n + 1);
         if (status != WEFT_OK && (status == WEFT_AGAIN || wf_is_loss(status)))
             return status;
         if (status != WEFT_OK)
@@ -346,7 +353,8 @@ static enum weft_status copy_begin(struct weft_ep *ep, const struct offer *o, st
         return status;
     }
     wf_iov_move(&e->mem, mem);
-    e->pull = wf_path_can_pull(peer);
+    e->bulk = wf_own_can_bulk(peer);
+    e->pull = !e->bulk && wf_path_can_pull(peer);
     e->len = WF_MIN(room, o->len);
     e->u.copy.tag = o->tag;
     e->u.copy.full = o->len;
@@ -516,7 +524,7 @@ static bool is_from(const struct wf_entry *e, const struct weft_am *am)
 {
     const struct wf_token *token = am->token;
     if (am->is_reply)
-        return token->tpeer == wf_peer_tpeer(e->peer);
+        return wf_own_is_to(token, e->peer);
     return e->peer->source && e->peer->source == *token->conn;
 }
 
@@ -561,14 +569,27 @@ static void fetch_answer(const struct weft_am *am, const struct wf_entry *e, uin
     wf_ep_count(am->ep, WF_STAT_COPIED_BYTES, n);
 }
 
+static void fetch_bulk(const struct weft_am *am, const struct wf_entry *e, uint64_t at, uint32_t n,
+                       uint32_t out[4])
+{
+    struct wf_bulk b = {0};
+    enum weft_status status;
+    wf_bulk_of_entry(&b, e->id, at, n);
+    out[1] = WEFT_OK;
+    status = wf_own_answer_bulk(am, WF_OWN_PIECE, out, 4, &b);
+    if (status == WEFT_OK)
+        return;
+    out[1] = (uint32_t)status;
+    wf_own_answer(am, WF_OWN_PIECE, out, 4, NULL, 0);
+}
+
 /* The receiver wants a piece of an offered message. */
 static void on_fetch(const struct weft_am *am)
 {
     const uint32_t *a = am->args;
     struct wf_entry *e = am->nargs == 5 ? wf_entry_find(am->ep, a[0], WF_KIND_OFFER) : NULL;
     uint64_t at;
-    size_t n;
-    uint32_t out[4];
+    uint32_t n, out[4];
     if (am->nargs != 5)
         return;
     at = wf_word64(a + 2);
@@ -578,29 +599,37 @@ static void on_fetch(const struct weft_am *am)
     out[2] = a[2];
     out[3] = a[3];
     (void)wf_source_of(am->ep, am->token);
-    if (e && wf_source_of_peer(e->peer) && is_from(e, am) && n < am->reply_max && n <= e->len &&
-        at <= e->len - n)
+    if (!e || !wf_source_of_peer(e->peer) || !is_from(e, am) || n > e->len || at > e->len - n)
+        wf_own_answer(am, WF_OWN_PIECE, out, 4, NULL, 0);
+    else if (n < am->reply_max)
         fetch_answer(am, e, at, n, out);
+    else if (n <= WF_BULK_MAX)
+        fetch_bulk(am, e, at, n, out);
     else
         wf_own_answer(am, WF_OWN_PIECE, out, 4, NULL, 0);
+}
+
+struct wf_entry *wf_msg_piece_of(struct weft_ep *ep, const struct wf_token *token,
+                                 const uint32_t *args, unsigned nargs)
+{
+    struct wf_entry *e = nargs == 4 ? wf_entry_find(ep, args[0], WF_KIND_COPY) : NULL;
+    return e && e->unanswered && wf_own_is_to(token, e->peer) ? e : NULL;
 }
 
 static void on_piece(const struct weft_am *am)
 {
     const uint32_t *a = am->args;
-    struct wf_entry *e =
-        am->nargs == 4 && am->is_reply ? wf_entry_find(am->ep, a[0], WF_KIND_COPY) : NULL;
-    uint64_t at;
-    if (!e || !is_from(e, am) || !e->unanswered)
+    struct wf_entry *e = wf_msg_piece_of(am->ep, am->token, a, am->nargs);
+    uint64_t at, n = wf_own_len(am);
+    if (!e)
         return;
     at = wf_word64(a + 2);
     e->unanswered--;
-    if (a[1] || am->len > e->len || at > e->len - am->len ||
-        am->len != WF_MIN(e->len - at, e->ep->am_max))
+    if (a[1] || at >= e->len || n != piece_at(e, at))
         e->status = WEFT_EPROTO;
-    else
+    else if (am->data)
         wf_iov_scatter(&e->mem, at, am->data, am->len);
-    e->moved += am->len;
+    e->moved += n;
     if (e->status || e->moved >= e->len) {
         if (!e->unanswered)
             copy_end(e, true, (enum weft_status)e->status);

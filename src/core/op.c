@@ -147,11 +147,17 @@ void wf_entry_free(struct wf_entry *e)
     wf_list_prepend(&t->free, &e->queued); /* the one whose lines are here */
 }
 
-struct wf_entry *wf_entry_find(struct weft_ep *ep, uint32_t id, enum wf_kind kind)
+struct wf_entry *wf_entry_get(struct weft_ep *ep, uint32_t id)
 {
     struct wf_entries *t = &ep->entries;
     struct wf_entry *e = (id & INDEX_MASK) < t->created ? t->by_index[id & INDEX_MASK] : NULL;
-    return e && e->id == id && e->kind == kind ? e : NULL;
+    return e && e->id == id && e->kind != WF_KIND_FREE ? e : NULL;
+}
+
+struct wf_entry *wf_entry_find(struct weft_ep *ep, uint32_t id, enum wf_kind kind)
+{
+    struct wf_entry *e = wf_entry_get(ep, id);
+    return e && e->kind == kind ? e : NULL;
 }
 
 void wf_op_end(struct weft_ep *ep, struct weft_op *op, enum weft_status status)

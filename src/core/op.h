@@ -67,6 +67,7 @@ struct wf_entry {
     uint32_t id;        /* index | generation << WF_ENTRY_BITS */
     uint8_t kind;
     bool pull;      /* the memory's other side copies it, else it goes in pieces */
+    bool bulk;      /* those are the transport's to move */
     bool started;   /* SIGNAL: the word has been asked for */
     int16_t status; /* first failure */
     uint32_t unanswered;
@@ -137,6 +138,8 @@ enum weft_status wf_entry_bind(struct wf_entry *e, struct weft_peer *peer);
 void wf_entry_free(struct wf_entry *e);
 /* The entry [id] of kind [kind], or null. */
 struct wf_entry *wf_entry_find(struct weft_ep *ep, uint32_t id, enum wf_kind kind);
+/* The entry [id], whatever its kind, or null. */
+struct wf_entry *wf_entry_get(struct weft_ep *ep, uint32_t id);
 /* It has completed. Runs the op's done. */
 void wf_entry_end(struct wf_entry *e, enum weft_status status);
 /* The op's last step; for entries that live on. */

@@ -35,6 +35,72 @@ static inline void wf_own_answer(const struct weft_am *am, enum wf_own handler,
     (void)token->tep->transport->reply(token, &out);
 }
 
+/* Does the request that [token]'s reply answers belong to [peer]? */
+static inline bool wf_own_is_to(const struct wf_token *token, struct weft_peer *peer)
+{
+    const struct wf_tpeer *tpeer = wf_peer_tpeer(peer);
+    return token->tpeer == tpeer || (peer->transport->is_same && token->tpeer &&
+                                     peer->transport->is_same(token->tpeer, tpeer));
+}
+
+/* ---- bulk: payload that is not copied on its way (transport.h) ---- */
+
+/* Bytes of one bulk message: several of them share lanes evenly, and a broken connection
+ * repeats little. */
+#define WF_BULK_PIECE ((uint32_t)256 << 10)
+
+/* What an outgoing bulk message's payload is. */
+enum wf_bulk_ref { WF_BULK_ENTRY = 1, WF_BULK_REGION };
+
+static inline bool wf_own_can_bulk(const struct weft_peer *peer)
+{
+    return peer->transport->caps & WF_CAP_BULK;
+}
+
+/* Payload: [len] bytes from [at] on of the memory of entry [id]. */
+static inline void wf_bulk_of_entry(struct wf_bulk *b, uint32_t id, uint64_t at, uint32_t len)
+{
+    b->len = len;
+    b->ref[0] = WF_BULK_ENTRY;
+    b->ref[1] = id;
+    b->ref[2] = WF_LO(at);
+    b->ref[3] = WF_HI(at);
+}
+
+/* Payload: [len] bytes of a region of this process, which [region] names: slot,
+ * generation and offset as in a request about it. */
+static inline void wf_bulk_of_region(struct wf_bulk *b, const uint32_t region[5], uint32_t len)
+{
+    b->len = len;
+    b->ref[0] = WF_BULK_REGION;
+    memcpy(b->ref + 1, region, 5 * sizeof *region);
+}
+
+/* Reply to [am] with the payload that [b] names; its handler and arguments are set here. */
+static inline enum weft_status wf_own_answer_bulk(const struct weft_am *am, enum wf_own handler,
+                                                  const uint32_t *args, unsigned nargs,
+                                                  struct wf_bulk *b)
+{
+    struct wf_token *token = am->token;
+    enum weft_status status;
+    b->args = args;
+    b->nargs = (uint16_t)nargs;
+    b->handler = (uint8_t)handler;
+    b->is_reply = 1;
+    if (!token->can_reply || !token->tep->transport->reply_bulk)
+        return WEFT_EPROTO;
+    status = token->tep->transport->reply_bulk(token, b);
+    if (status == WEFT_OK)
+        token->can_reply = 0;
+    return status;
+}
+
+/* Bytes that [am] brought: in place, or as a bulk message. */
+static inline uint64_t wf_own_len(const struct weft_am *am)
+{
+    return am->data ? am->len : am->long_len;
+}
+
 /* [am] is not what its handler takes: it is dropped. */
 static inline void wf_own_bad(const struct weft_am *am)
 {

@@ -2,6 +2,7 @@
 #include "core/path.h"
 
 #include "config/config.h"
+#include "core/own.h"
 
 bool wf_path_can_pull(const struct weft_peer *peer)
 {
@@ -12,6 +13,8 @@ enum wf_path wf_path_msg(const struct weft_peer *peer, size_t len)
 {
     if (len <= peer->ep->eager_max)
         return WF_PATH_WHOLE;
+    if (wf_own_can_bulk(peer))
+        return WF_PATH_BULK;
     return wf_path_can_pull(peer) ? WF_PATH_PULL : WF_PATH_PIECES;
 }
 
@@ -27,17 +30,21 @@ enum wf_path wf_path_put(const struct wf_remote *r, size_t len, unsigned pieces)
         return WF_PATH_INLINE;
     if (is_here(r))
         return WF_PATH_HERE;
+    if (wf_own_can_bulk(peer))
+        return len > peer->ep->am_max ? WF_PATH_BULK : WF_PATH_PIECES;
     /* A piece costs the owner a copy like any; asking it to copy pays beyond one message. */
     return len > peer->ep->am_max && pieces <= 1 && wf_path_can_pull(peer) ? WF_PATH_PULL
                                                                            : WF_PATH_PIECES;
 }
 
-enum wf_path wf_path_get(const struct wf_remote *r)
+enum wf_path wf_path_get(const struct wf_remote *r, size_t len)
 {
     if (r->pub.base)
         return WF_PATH_INLINE;
     if (is_here(r))
         return WF_PATH_HERE;
+    if (wf_own_can_bulk(r->pub.peer))
+        return len > r->pub.peer->ep->am_max ? WF_PATH_BULK : WF_PATH_PIECES;
     return r->key.slab == WF_KEY_PRIVATE && wf_path_can_pull(r->pub.peer) ? WF_PATH_PULL
                                                                           : WF_PATH_PIECES;
 }
@@ -66,7 +73,11 @@ static const struct row put_rows[] = {
     [WF_PATH_PIECES] = {"pieces",
                         "the region is not mapped here: messages carry it, its owner "
                         "stores it when it polls",
-                        2}};
+                        2},
+    [WF_PATH_BULK] = {"bulk",
+                      "the peer is across the network and this is longer than a message: the "
+                      "socket takes it from here and gives it to the region when its owner polls",
+                      2}};
 static const struct row get_rows[] = {
     [WF_PATH_PULL] = {"pull",
                       "the region is its owner's private memory: one copy by the kernel, "
@@ -75,7 +86,11 @@ static const struct row get_rows[] = {
     [WF_PATH_PIECES] = {"pieces",
                         "the region is not mapped here and may not be read from here: its "
                         "owner answers with messages when it polls",
-                        2}};
+                        2},
+    [WF_PATH_BULK] = {"bulk",
+                      "the peer is across the network and this is longer than a message: when "
+                      "its owner polls the socket takes it from the region and gives it here",
+                      2}};
 static const struct row atomic_rows[] = {
     [WF_PATH_WHOLE] = {"message", "the region is not mapped here: its owner does it when it polls",
                        1}};
@@ -91,7 +106,11 @@ static const struct row msg_rows[] = {
     [WF_PATH_PIECES] = {"pieces",
                         "longer than WEFT_MSG_EAGER, and the receiver may not read the "
                         "sender's memory: it fetches it by messages",
-                        2}};
+                        2},
+    [WF_PATH_BULK] = {"bulk",
+                      "longer than WEFT_MSG_EAGER: when the receive is there it is fetched, by "
+                      "the socket from the sender's buffer into the receiver's",
+                      2}};
 static const struct row am = {"eager", "copied into a message; its handler runs on it in place", 1};
 static const struct row long_mapped = {
     "put, then message", "the region is mapped here: one copy into it, then a message", 1};
@@ -108,7 +127,7 @@ static const struct row *row_of(const struct weft_peer *peer, unsigned operation
     case WEFT_OP_AM: return &am;
     case WEFT_OP_MSG: return &msg_rows[wf_path_msg(peer, len)];
     case WEFT_OP_PUT: return mapped_or(wf_path_put(r, len, 1), put_rows);
-    case WEFT_OP_GET: return mapped_or(wf_path_get(r), get_rows);
+    case WEFT_OP_GET: return mapped_or(wf_path_get(r, len), get_rows);
     case WEFT_OP_ATOMIC: return mapped_or(wf_path_atomic(r), atomic_rows);
     default: return r->pub.base ? &long_mapped : mapped_or(wf_path_put(r, len, 1), put_rows);
     }

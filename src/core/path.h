@@ -12,6 +12,7 @@ enum wf_path {
     WF_PATH_WHOLE,  /* the message carries it */
     WF_PATH_PULL,   /* one copy through the kernel, by whoever receives it */
     WF_PATH_PIECES, /* in messages */
+    WF_PATH_BULK,   /* in messages whose bytes the transport moves from memory to memory */
 };
 
 /* A remote as the core keeps it; the public part first: the inlined calls see
@@ -33,7 +34,7 @@ bool wf_path_can_pull(const struct weft_peer *peer);
 enum wf_path wf_path_msg(const struct weft_peer *peer, size_t len);
 /* put also of a long active message */
 enum wf_path wf_path_put(const struct wf_remote *r, size_t len, unsigned pieces);
-enum wf_path wf_path_get(const struct wf_remote *r);
+enum wf_path wf_path_get(const struct wf_remote *r, size_t len);
 enum wf_path wf_path_atomic(const struct wf_remote *r);
 
 #endif

@@ -6,21 +6,23 @@
 #include "core/core.h"
 
 /* The first transport that reaches [to]; -1 and the last one's reason if none. */
-static int transport_for(struct weft_ep *ep, const struct wf_address *to, const char **why)
+static int transport_for(struct weft_ep *ep, const struct wf_address *to,
+                         const struct wf_contact *contact, const char **why)
 {
     for (int i = 0; i < WF_TRANSPORTS; i++)
-        if (wf_transports[i]->reach(ep->ctx->tctx[i], &ep->address, to, why) == WEFT_OK)
+        if (ep->tep[i] &&
+            wf_transports[i]->reach(ep->ctx->tctx[i], &ep->address, to, contact, why) == WEFT_OK)
             return i;
     return -1;
 }
 
 enum weft_status wf_peer_new(struct weft_ep *ep, const struct wf_address *to,
-                             struct weft_peer **out)
+                             const struct wf_contact *contact, struct weft_peer **out)
 {
     enum weft_status status;
-    const char *why = "";
+    const char *why = "no transport is in use (WEFT_TRANSPORTS)";
     struct weft_peer *peer;
-    int i = transport_for(ep, to, &why);
+    int i = transport_for(ep, to, contact, &why);
     if (i < 0) {
         wf_error("cannot reach endpoint %u of process %u: %s", to->ep, to->process.pid, why);
         return WEFT_EUNREACH;
@@ -30,7 +32,7 @@ enum weft_status wf_peer_new(struct weft_ep *ep, const struct wf_address *to,
         return WEFT_ENOMEM;
     peer->ep = ep;
     peer->transport = wf_transports[i];
-    status = peer->transport->peer_open(ep->tep[i], wf_peer_tpeer(peer), to);
+    status = peer->transport->peer_open(ep->tep[i], wf_peer_tpeer(peer), to, contact);
     if (status != WEFT_OK) {
         free(peer);
         return status;
@@ -50,12 +52,13 @@ enum weft_status weft_peer_open(struct weft_ep *ep, const void *addr, size_t len
                                 struct weft_peer **out)
 {
     struct wf_address to;
+    struct wf_contact contact;
     enum weft_status status = wf_ep_enter(ep);
     if (status != WEFT_OK)
         return status;
-    status = out ? wf_address_parse(addr, len, &to) : WEFT_EINVAL;
+    status = out ? wf_address_parse(addr, len, &to, &contact) : WEFT_EINVAL;
     if (status == WEFT_OK)
-        status = wf_peer_new(ep, &to, out);
+        status = wf_peer_new(ep, &to, &contact, out);
     if (status == WEFT_OK) {
         ep->peers++;
         WF_PROBE2(peer_open, *out, ep);

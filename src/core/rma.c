@@ -164,6 +164,8 @@ enum weft_status weft_remote_why_(const struct weft_remote *r, uint64_t offset, 
 
 /* ---- what is done by messages ---- */
 
+#define GOT_ARGS 5
+#define ANSWER_ARGS 4
 #define TAKES 4 /* pieces that an owner is asked to copy at a time */
 
 /* Wire: before the arguments' words, what a long message is about. */
@@ -197,12 +199,37 @@ static enum weft_status push_take(struct wf_entry *e)
     return WEFT_PENDING;
 }
 
+/* The first piece is shorter, so that the others begin on a page of the region. */
+static uint32_t bulk_piece(const struct wf_entry *e)
+{
+    uint64_t at = e->u.rma.offset + e->sent;
+    return (uint32_t)WF_MIN(e->len - e->sent, WF_BULK_PIECE - at % 4096);
+}
+
+static enum weft_status push_put_bulk(struct wf_entry *e)
+{
+    while (e->sent < e->len && !e->status) {
+        uint32_t n = bulk_piece(e);
+        uint32_t args[] = {REGION(e, e->sent), e->id, n};
+        struct wf_bulk b = {
+            .args = args, .nargs = (uint16_t)WF_ARRAY_LEN(args), .handler = WF_OWN_PUT};
+        enum weft_status status;
+        wf_bulk_of_entry(&b, e->id, e->sent, n);
+        status = e->peer->transport->request_bulk(wf_peer_tpeer(e->peer), &b, 1);
+        if (status != WEFT_OK)
+            return status;
+        e->sent += n;
+        e->unanswered++;
+    }
+    return WEFT_PENDING;
+}
+
 static enum weft_status push_put(struct wf_entry *e)
 {
     while (e->sent < e->len && !e->status) {
         size_t n = (size_t)WF_MIN(e->len - e->sent, e->ep->am_max), span = n;
         const void *data = wf_iov_span(&e->mem, e->sent, &span);
-        uint32_t args[] = {REGION(e, e->sent), e->id};
+        uint32_t args[] = {REGION(e, e->sent), e->id, (uint32_t)n};
         enum weft_status status = WEFT_OK;
         if (span < n && (status = wf_scratch_need(e->ep)) == WEFT_OK) {
             wf_iov_gather(e->ep->scratch, &e->mem, e->sent, n);
@@ -222,10 +249,10 @@ static enum weft_status push_put(struct wf_entry *e)
 static enum weft_status push_get(struct wf_entry *e)
 {
     while (e->sent < e->len && !e->status) {
-        uint32_t n = (uint32_t)WF_MIN(e->len - e->sent, e->ep->am_max);
+        uint32_t n = e->bulk ? bulk_piece(e) : (uint32_t)WF_MIN(e->len - e->sent, e->ep->am_max);
         uint32_t args[] = {REGION(e, e->sent), e->id, n, WF_LO(e->sent), WF_HI(e->sent)};
-        enum weft_status status =
-            wf_own_request(e->peer, WF_OWN_GET, args, WF_ARRAY_LEN(args), NULL, 0, n + 1);
+        enum weft_status status = wf_own_request(e->peer, WF_OWN_GET, args, WF_ARRAY_LEN(args),
+                                                 NULL, 0, e->bulk ? 1 : n + 1);
         if (status != WEFT_OK)
             return status;
         e->sent += n;
@@ -253,13 +280,18 @@ static enum weft_status push_atomic(struct wf_entry *e)
     return WEFT_PENDING;
 }
 
+static enum weft_status push_bytes(struct wf_entry *e)
+{
+    return e->pull ? push_take(e) : e->bulk ? push_put_bulk(e) : push_put(e);
+}
+
 /* The bytes first, then, when all of them are there, the word. */
 static enum weft_status push_signal(struct wf_entry *e)
 {
     uint32_t args[REGION_ARGS + 6];
     enum weft_status status;
     if (e->sent < e->len) {
-        status = e->pull ? push_take(e) : push_put(e);
+        status = push_bytes(e);
         if (status != WEFT_PENDING)
             return status;
     }
@@ -285,7 +317,7 @@ static enum weft_status push_long(struct wf_entry *e)
     struct long_head head = {e->u.rma.gen,  e->u.rma.offset,  e->len,
                              e->u.rma.slot, e->u.rma.handler, {0}};
     if (e->sent < e->len) {
-        enum weft_status status = e->pull ? push_take(e) : push_put(e);
+        enum weft_status status = push_bytes(e);
         if (status != WEFT_PENDING)
             return status;
     }
@@ -298,7 +330,7 @@ static enum weft_status push_long(struct wf_entry *e)
 enum weft_status wf_rma_push(struct wf_entry *e)
 {
     switch (e->kind) {
-    case WF_KIND_PUT: return e->pull ? push_take(e) : push_put(e);
+    case WF_KIND_PUT: return push_bytes(e);
     case WF_KIND_GET: return push_get(e);
     case WF_KIND_ATOMIC: return push_atomic(e);
     case WF_KIND_LONG: return push_long(e);
@@ -338,13 +370,19 @@ static bool nargs_are(const struct weft_am *am, unsigned n)
 static void on_put(const struct weft_am *am)
 {
     enum weft_status status;
+    uint32_t n;
     void *base;
-    if (!nargs_are(am, REGION_ARGS + 1))
+    if (!nargs_are(am, REGION_ARGS + 2))
         return;
-    status = use(am, am->len, WEFT_REMOTE_WRITE, &base);
+    n = am->args[REGION_ARGS + 1];
+    status = use(am, n, WEFT_REMOTE_WRITE, &base);
     if (status == WEFT_OK) {
-        memcpy(base, am->data, am->len);
-        wf_ep_count(am->ep, WF_STAT_COPIED_BYTES, am->len);
+        if (wf_own_len(am) != n)
+            status = WEFT_EPROTO;
+        else if (am->data) {
+            memcpy(base, am->data, n);
+            wf_ep_count(am->ep, WF_STAT_COPIED_BYTES, n);
+        }
         unuse(am);
     }
     answer_status(am, status, 0);
@@ -374,26 +412,42 @@ static void on_take(const struct weft_am *am)
     answer_status(am, status, 0);
 }
 
+static void get_bulk(const struct weft_am *am, uint32_t *out, uint32_t n)
+{
+    struct wf_bulk b = {0};
+    enum weft_status status;
+    wf_bulk_of_region(&b, am->args, n);
+    status = wf_own_answer_bulk(am, WF_OWN_GOT, out, GOT_ARGS, &b);
+    if (status == WEFT_OK)
+        return;
+    out[1] = (uint32_t)status;
+    wf_own_answer(am, WF_OWN_GOT, out, GOT_ARGS, NULL, 0);
+}
+
 static void on_get(const struct weft_am *am)
 {
     const uint32_t *a = am->args;
-    enum weft_status status = WEFT_EPROTO;
-    uint32_t out[4];
+    enum weft_status status;
+    uint32_t out[GOT_ARGS], n;
+    bool whole, ok;
     void *base;
-    size_t n;
     if (!nargs_are(am, REGION_ARGS + 4))
         return;
     n = a[REGION_ARGS + 1];
+    whole = n < am->reply_max;
+    status = whole || n <= WF_BULK_MAX ? use(am, n, WEFT_REMOTE_READ, &base) : WEFT_EPROTO;
+    ok = status == WEFT_OK;
     out[0] = a[REGION_ARGS];
+    out[1] = (uint32_t)status;
     out[2] = a[REGION_ARGS + 2];
     out[3] = a[REGION_ARGS + 3];
-    if (n < am->reply_max)
-        status = use(am, n, WEFT_REMOTE_READ, &base);
-    out[1] = (uint32_t)status;
-    wf_own_answer(am, WF_OWN_GOT, out, 4, status == WEFT_OK ? base : NULL,
-                  status == WEFT_OK ? n : 0);
-    if (status == WEFT_OK) {
-        wf_ep_count(am->ep, WF_STAT_COPIED_BYTES, n);
+    out[4] = n;
+    if (whole || !ok)
+        wf_own_answer(am, WF_OWN_GOT, out, GOT_ARGS, ok ? base : NULL, ok ? n : 0);
+    else
+        get_bulk(am, out, n);
+    if (ok) {
+        wf_ep_count(am->ep, WF_STAT_COPIED_BYTES, whole ? n : 0);
         unuse(am);
     }
 }
@@ -452,19 +506,20 @@ static void on_long(const struct weft_am *am)
 
 /* ---- answers ---- */
 
-static struct wf_entry *answered(const struct weft_am *am)
+/* An operation of [token]'s peer that waits for answers, by its number. */
+static struct wf_entry *asked(struct weft_ep *ep, const struct wf_token *token, uint32_t id)
 {
-    static const enum wf_kind kinds[] = {WF_KIND_PUT, WF_KIND_GET, WF_KIND_ATOMIC, WF_KIND_LONG,
-                                         WF_KIND_SIGNAL};
-    const struct wf_token *token = am->token;
-    if (am->nargs != 4 || !am->is_reply)
+    struct wf_entry *e = wf_entry_get(ep, id);
+    if (!e || e->kind < WF_KIND_PUT || e->kind > WF_KIND_SIGNAL || !e->unanswered)
         return NULL;
-    for (size_t i = 0; i < WF_ARRAY_LEN(kinds); i++) {
-        struct wf_entry *e = wf_entry_find(am->ep, am->args[0], kinds[i]);
-        if (e)
-            return token->tpeer == wf_peer_tpeer(e->peer) && e->unanswered ? e : NULL;
-    }
-    return NULL;
+    return wf_own_is_to(token, e->peer) ? e : NULL;
+}
+
+struct wf_entry *wf_rma_got_by(struct weft_ep *ep, const struct wf_token *token,
+                               const uint32_t *args, unsigned nargs)
+{
+    struct wf_entry *e = nargs == GOT_ARGS ? asked(ep, token, args[0]) : NULL;
+    return e && e->kind == WF_KIND_GET ? e : NULL;
 }
 
 static void note_status(struct wf_entry *e, const struct weft_am *am)
@@ -506,7 +561,7 @@ static void answer_count(struct wf_entry *e)
 
 static void on_answer(const struct weft_am *am)
 {
-    struct wf_entry *e = answered(am);
+    struct wf_entry *e = am->nargs == ANSWER_ARGS ? asked(am->ep, am->token, am->args[0]) : NULL;
     if (!e || e->kind == WF_KIND_GET)
         return;
     note_status(e, am);
@@ -517,15 +572,17 @@ static void on_answer(const struct weft_am *am)
 
 static void on_got(const struct weft_am *am)
 {
-    struct wf_entry *e = answered(am);
-    uint64_t at;
-    if (!e || e->kind != WF_KIND_GET)
+    struct wf_entry *e = wf_rma_got_by(am->ep, am->token, am->args, am->nargs);
+    uint64_t at, n = am->args[4];
+    if (!e)
         return;
     note_status(e, am);
     at = wf_word64(am->args + 2);
-    if (!e->status && (am->len > e->len || at > e->len - am->len))
+    if (!e->status && wf_own_len(am) != n)
+        e->status = WEFT_EKEY; /* the region was closed before all of it was on its way */
+    if (!e->status && (n > e->len || at > e->len - n))
         e->status = WEFT_EPROTO;
-    if (!e->status) {
+    if (!e->status && am->data) {
         wf_iov_scatter(&e->mem, at, am->data, am->len);
         wf_ep_count(am->ep, WF_STAT_COPIED_BYTES, am->len);
     }
@@ -628,6 +685,7 @@ static enum weft_status put_begun(struct wf_remote *r, uint64_t offset, const st
     if (!e)
         return status;
     e->pull = path == WF_PATH_PULL;
+    e->bulk = path == WF_PATH_BULK;
     status = wf_iov_set(&e->mem, iov, count);
     if (status != WEFT_OK) {
         wf_entry_free(e);
@@ -662,7 +720,7 @@ static enum weft_status get_pull(struct wf_remote *r, uint64_t offset, const str
 static enum weft_status get_begun(struct wf_remote *r, uint64_t offset, const struct iovec *iov,
                                   unsigned count, size_t len, struct weft_op *op)
 {
-    enum wf_path path = wf_path_get(r);
+    enum wf_path path = wf_path_get(r, len);
     struct weft_peer *peer = r->pub.peer;
     struct wf_iov mem = {.v = iov, .n = count};
     enum weft_status status;
@@ -681,6 +739,7 @@ static enum weft_status get_begun(struct wf_remote *r, uint64_t offset, const st
         return status;
     if (path == WF_PATH_PULL)
         peer->flow->no_pull = true;
+    e->bulk = path == WF_PATH_BULK;
     status = wf_iov_set(&e->mem, iov, count);
     if (status != WEFT_OK) {
         wf_entry_free(e);
@@ -813,6 +872,7 @@ static enum weft_status signal_begun(struct wf_remote *r, uint64_t offset, const
     e->u.rma.operation = how == WEFT_SIGNAL_ADD ? WEFT_ATOMIC_ADD : WEFT_ATOMIC_SWAP;
     e->u.rma.operand = value;
     e->pull = wf_path_put(r, len, 1) == WF_PATH_PULL;
+    e->bulk = wf_path_put(r, len, 1) == WF_PATH_BULK;
     wf_iov_one(&e->mem, src, len);
     return wf_entry_start(e, wf_rma_push);
 }
@@ -867,8 +927,8 @@ static enum weft_status long_begun(struct weft_remote *r, uint64_t offset, const
         status = len ? weft_put(r, offset, src, len, NULL) : WEFT_OK;
     else if (path == WF_PATH_HERE)
         status = here_copy(remote, offset, &mem, len, true);
-    else
-        e->pull = path == WF_PATH_PULL;
+    e->pull = path == WF_PATH_PULL;
+    e->bulk = path == WF_PATH_BULK;
     if (status != WEFT_OK) {
         wf_entry_free(e);
         return status;

@@ -41,7 +41,8 @@ static void grow(struct wf_sources *t)
     t->mask = n - 1;
 }
 
-static struct wf_source *add(struct weft_ep *ep, const struct wf_address *a)
+static struct wf_source *add(struct weft_ep *ep, const struct wf_address *a,
+                             const struct wf_contact *contact)
 {
     struct wf_sources *t = &ep->sources;
     struct wf_source *s, **b;
@@ -52,6 +53,7 @@ static struct wf_source *add(struct weft_ep *ep, const struct wf_address *a)
         return NULL;
     s->ep = ep;
     s->address = *a;
+    s->contact = *contact;
     wf_list_init(&s->owns);
     b = &t->buckets[hash_of(a) & t->mask];
     s->next = *b;
@@ -104,7 +106,7 @@ bool wf_source_is_open(const struct wf_source *s)
 static struct weft_peer *peer_of(struct weft_ep *ep, const struct wf_address *a)
 {
     for (int i = 0; i < WF_TRANSPORTS; i++) {
-        struct wf_tpeer *tpeer = wf_transports[i]->find(ep->tep[i], a);
+        struct wf_tpeer *tpeer = ep->tep[i] ? wf_transports[i]->find(ep->tep[i], a) : NULL;
         if (tpeer) {
             struct weft_peer *peer = wf_container_of(tpeer, struct weft_peer, tpeer);
             return peer->own ? NULL : peer;
@@ -117,11 +119,12 @@ struct wf_source *wf_source_of(struct weft_ep *ep, const struct wf_token *token)
 {
     struct wf_source *s = *token->conn;
     struct wf_address from;
+    struct wf_contact contact = {0};
     if (s)
         return s;
-    token->tep->transport->source(token, &from);
+    token->tep->transport->source(token, &from, &contact);
     s = find(&ep->sources, &from);
-    if (!s && (s = add(ep, &from))) {
+    if (!s && (s = add(ep, &from, &contact))) {
         struct weft_peer *peer = peer_of(ep, &from);
         if (peer)
             peer_attach(s, peer);
@@ -139,13 +142,14 @@ struct wf_source *wf_source_of_peer(struct weft_peer *peer)
 {
     struct weft_ep *ep = peer->ep;
     struct wf_address a;
+    struct wf_contact contact = {0}; /* not needed: there is a peer already */
     struct wf_source *s;
     if (peer->source)
         return peer->source;
     peer->transport->address(wf_peer_tpeer(peer), &a);
     s = find(&ep->sources, &a);
     if (!s)
-        s = add(ep, &a);
+        s = add(ep, &a, &contact);
     if (!s)
         return NULL;
     peer_attach(s, peer);
@@ -180,7 +184,7 @@ struct weft_peer *wf_source_peer(struct wf_source *s, enum weft_status *why)
         if (p->status == WEFT_OK)
             return p;
     if (!s->own) {
-        *why = wf_peer_new(s->ep, &s->address, &s->own);
+        *why = wf_peer_new(s->ep, &s->address, &s->contact, &s->own);
         if (*why != WEFT_OK)
             return NULL;
         s->own->own = true;

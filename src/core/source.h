@@ -24,6 +24,7 @@ struct wf_source {
     unsigned refs;          /* connections, messages, receives, its peer */
     enum weft_status down;  /* messages of it were lost: why */
     struct wf_address address;
+    struct wf_contact contact;
 };
 
 struct wf_sources {

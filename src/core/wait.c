@@ -67,7 +67,7 @@ static void nap(const struct backoff *b)
  * disarm it, so it looks again after SHARED_MAX_NS. */
 static enum weft_status sleep_on_fd(struct weft_ep *ep, const struct backoff *b)
 {
-    struct pollfd p = {.fd = ep->event_fd, .events = POLLIN};
+    struct pollfd p = {.fd = ep->wait_fd, .events = POLLIN};
     bool shared = ep->locked;
     struct timespec left = time_left(b, shared ? SHARED_MAX_NS : UINT64_MAX);
     enum weft_status status = weft_ep_arm(ep);

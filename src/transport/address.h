@@ -9,7 +9,7 @@
 #include <string.h>
 #include <weft/weft.h>
 
-#define WF_ADDRESS_VERSION 1
+#define WF_ADDRESS_VERSION 2
 #define WF_KEY_VERSION 1
 #define WF_KEY_PRIVATE UINT64_MAX
 
@@ -24,16 +24,29 @@ struct wf_process_id {
     uint32_t pid;
 };
 
+/* Which endpoint: compared as bytes. */
 struct wf_address {
     uint8_t version;
-    uint8_t size; /* of the whole */
+    uint8_t size; /* here always of this struct; in address bytes, of those */
     uint16_t ep;
     uint32_t ep_gen; /* ids are reused, generations are not */
     struct wf_process_id process;
 };
 _Static_assert(sizeof(struct wf_address) == 64, "wire structure");
 _Static_assert(offsetof(struct wf_address, process) == 8, "wire structure");
-_Static_assert(sizeof(struct wf_address) <= WEFT_ADDR_MAX, "public limit");
+/* Where its process can be called on the network; behind the address in address
+ * bytes, unless there is no such place. */
+#define WF_CONTACT_IPS 2
+struct wf_contact {
+    uint16_t port; /* TCP; 0: none */
+    uint8_t count; /* of ip */
+    uint8_t zero[5];
+    uint8_t ip[WF_CONTACT_IPS][16]; /* IPv6, or IPv4 mapped into it; the best one first */
+};
+_Static_assert(sizeof(struct wf_contact) == 40, "wire structure");
+
+#define WF_ADDRESS_BYTES (sizeof(struct wf_address) + sizeof(struct wf_contact))
+_Static_assert(WF_ADDRESS_BYTES <= WEFT_ADDR_MAX, "public limit");
 
 struct wf_key {
     uint8_t version;
@@ -53,10 +66,21 @@ _Static_assert(sizeof(struct wf_key) <= WEFT_KEY_MAX, "public limit");
 #error "wire structures are little-endian: add byte swapping to address.h, ring.h and packet.c"
 #endif
 
-/* The one parser of address bytes. Returns OK | EINVAL | EVERSION */
-static inline enum weft_status wf_address_parse(const void *buf, size_t len, struct wf_address *out)
+static inline int wf_contact_is_valid(const struct wf_contact *c)
+{
+    for (size_t i = 0; i < sizeof c->zero; i++)
+        if (c->zero[i])
+            return 0;
+    return c->port ? c->count >= 1 && c->count <= WF_CONTACT_IPS : !c->count;
+}
+
+/* The one parser of address bytes; without a contact its port is 0.
+ * Returns OK | EINVAL | EVERSION */
+static inline enum weft_status wf_address_parse(const void *buf, size_t len, struct wf_address *out,
+                                                struct wf_contact *contact)
 {
     struct wf_address a;
+    struct wf_contact c = {0};
     if (!buf || len < 2)
         return WEFT_EINVAL;
     if (((const uint8_t *)buf)[0] != WF_ADDRESS_VERSION)
@@ -64,10 +88,28 @@ static inline enum weft_status wf_address_parse(const void *buf, size_t len, str
     if (len < sizeof a)
         return WEFT_EINVAL;
     memcpy(&a, buf, sizeof a);
-    if (a.size != sizeof a || !a.process.pid || a.process.pid > INT32_MAX)
+    if ((a.size != sizeof a && a.size != WF_ADDRESS_BYTES) || len < a.size || !a.process.pid ||
+        a.process.pid > INT32_MAX)
         return WEFT_EINVAL;
+    if (a.size == WF_ADDRESS_BYTES)
+        memcpy(&c, (const uint8_t *)buf + sizeof a, sizeof c);
+    if (!wf_contact_is_valid(&c))
+        return WEFT_EINVAL;
+    a.size = sizeof a;
     *out = a;
+    *contact = c;
     return WEFT_OK;
+}
+
+/* Write address bytes; returns how many, at most WF_ADDRESS_BYTES. */
+static inline size_t wf_address_pack(const struct wf_address *a, const struct wf_contact *contact,
+                                     uint8_t *bytes)
+{
+    size_t n = contact->port ? WF_ADDRESS_BYTES : sizeof *a;
+    memcpy(bytes, a, sizeof *a);
+    memcpy(bytes + sizeof *a, contact, n - sizeof *a);
+    bytes[1] = (uint8_t)n;
+    return n;
 }
 
 /* The one parser of key bytes. Returns OK | EINVAL | EVERSION */

@@ -20,7 +20,8 @@
  *  3. A payload handed to [events->deliver] stays unchanged by the transport
  *     until deliver returns, also if deliver sends a reply.
  *  4. poll delivers each message exactly once, does bounded work per call, and
- *     is never called from inside deliver.
+ *     is never called from inside deliver. After a long idle time it may look for
+ *     messages only at every 16th call.
  *  5. After [events->peer_down] for a peer nothing of it is delivered; what it
  *     had sent is delivered before. After EPEER its memory is not touched again
  *     (closing one endpoint leaves its process's regions as they are).
@@ -50,6 +51,7 @@ struct wf_mem;
 enum wf_transport_caps {
     WF_CAP_MAPS = 1,  /* remote_map gives a base address: put and get are copies */
     WF_CAP_SLEEP = 2, /* arm works */
+    WF_CAP_BULK = 4,  /* request_bulk and reply_bulk work */
 };
 
 /* A message on its way out, for transports' own use beyond their fast path.
@@ -71,6 +73,21 @@ static inline struct wf_am_out wf_am_out(unsigned handler, const uint32_t *args,
         args, data, (uint32_t)len, (uint32_t)reply_max, (uint16_t)nargs, (uint8_t)handler};
 }
 
+/* A message whose payload the transport moves between the memory of the two processes,
+ * without a copy of its own. Each time it is about to touch payload it asks the core where
+ * that is now (bulk_hold): the answer can be "nowhere any more". */
+struct wf_bulk {
+    const uint32_t *args;
+    uint32_t len; /* 1 .. WF_BULK_MAX */
+    uint16_t nargs;
+    uint8_t handler; /* one of Weft's own */
+    uint8_t is_reply;
+    uint32_t ref[8];        /* outgoing: the core's words, which do not travel */
+    struct wf_token *token; /* incoming: as in deliver; null: outgoing */
+};
+
+#define WF_BULK_MAX ((uint32_t)1 << 20)
+
 /* What the core implements. All run on the endpoint's owner, inside poll. */
 struct wf_tep_events {
     /* A message is here. [am]'s ep and arg are the core's to fill; [am] and its
@@ -84,12 +101,17 @@ struct wf_tep_events {
     /* A connection whose word (struct wf_token, conn) the core had set is gone:
      * everything of it was delivered. */
     void (*conn_down)(void *owner, void *conn);
+    /* Where payload bytes [at, at + *n) of [bulk] are; may lower *n, not to 0. Null: nowhere.
+     * Else bulk_unhold follows, before anything else is asked. Also outside of poll. */
+    void *(*bulk_hold)(void *owner, const struct wf_bulk *bulk, uint32_t at, size_t *n);
+    void (*bulk_unhold)(void *owner, const struct wf_bulk *bulk);
 };
 
 struct wf_tctx_params {
     struct wf_mem *mem; /* outlives the tctx */
     const struct wf_process_id *self;
     uint64_t life; /* wf_life_is(life) is false in a forked child */
+    bool network;  /* a key will be set */
 };
 
 struct wf_tep_params {
@@ -97,6 +119,8 @@ struct wf_tep_params {
     void *owner; /* handed to events */
     struct wf_address address;
     int event_fd; /* eventfd(2), nonblocking: readable wakes the owner; outlives the tep */
+    int epoll_fd; /* the owner sleeps on it; a transport may add descriptors, whose data.ptr it
+                   * does not look at; -1: on event_fd alone */
     uint32_t am_max;
     uint64_t *counters; /* wf_stat indices, written by the owner only */
 };
@@ -136,8 +160,13 @@ struct wf_transport {
     /* One line for `weft info`: usable here? Writes why not, or what limits it. */
     int (*probe)(char *note, size_t room);
 
+    /* EUNREACH: it is of no use here, and the context goes without it. */
     enum weft_status (*ctx_open)(const struct wf_tctx_params *params, struct wf_tctx **out);
     void (*ctx_close)(struct wf_tctx *tctx); /* all teps are closed */
+    /* Null: it needs none. Once; any thread. OK | EBUSY (it has one) */
+    enum weft_status (*set_key)(struct wf_tctx *tctx, const uint8_t *key);
+    /* How other nodes call this process; null: they cannot. */
+    const struct wf_contact *(*contact)(struct wf_tctx *tctx);
 
     enum weft_status (*ep_open)(struct wf_tctx *tctx, const struct wf_tep_params *params,
                                 struct wf_tep **out);
@@ -146,11 +175,12 @@ struct wf_transport {
     /* OK if this transport can take messages to [addr], else EUNREACH with the
      * reason, a literal, in *why. */
     enum weft_status (*reach)(struct wf_tctx *tctx, const struct wf_address *from,
-                              const struct wf_address *to, const char **why);
+                              const struct wf_address *to, const struct wf_contact *contact,
+                              const char **why);
 
     /* [tpeer] is tpeer_size zeroed bytes. Sends nothing. */
     enum weft_status (*peer_open)(struct wf_tep *tep, struct wf_tpeer *tpeer,
-                                  const struct wf_address *to);
+                                  const struct wf_address *to, const struct wf_contact *contact);
     void (*peer_close)(struct wf_tpeer *tpeer); /* all its remotes are unmapped */
 
     /* Rule 1. Connects on first use. The parameters of weft_am_request in the
@@ -159,8 +189,16 @@ struct wf_transport {
                                 unsigned nargs, const void *data, size_t len, size_t reply_max);
     /* Rule 2. Inside deliver only, once per token. OK | a state of the peer */
     enum weft_status (*reply)(struct wf_token *token, const struct wf_am_out *out);
-    /* The sender of the message being delivered. */
-    void (*source)(const struct wf_token *token, struct wf_address *out);
+    /* The sender of the message being delivered; *contact as it was zeroed: none. */
+    void (*source)(const struct wf_token *token, struct wf_address *out,
+                   struct wf_contact *contact);
+
+    /* As request and reply, with the payload where the core says. At the other side deliver gets
+     * no data and len 0; long_len is the payload's length if all of it found a place, else 0.
+     * Null without WF_CAP_BULK. */
+    enum weft_status (*request_bulk)(struct wf_tpeer *tpeer, const struct wf_bulk *bulk,
+                                     size_t reply_max);
+    enum weft_status (*reply_bulk)(struct wf_token *token, const struct wf_bulk *bulk);
 
     /* Events handled. Rule 4. */
     int (*poll)(struct wf_tep *tep);
@@ -171,6 +209,9 @@ struct wf_transport {
     struct wf_tpeer *(*find)(struct wf_tep *tep, const struct wf_address *address);
     /* [tpeer]'s address, as given to peer_open. */
     void (*address)(const struct wf_tpeer *tpeer, struct wf_address *out);
+
+    /* Are the two of the same address? Null: only if they are the same. [a] may be null. */
+    bool (*is_same)(const struct wf_tpeer *a, const struct wf_tpeer *b);
 
     /* Copy [len] bytes from address [src] of [tpeer]'s process, which lent them
      * to this call, to [dst]; done when it returns. len <= WF_PULL_MAX.
@@ -196,5 +237,8 @@ struct wf_transport {
 
 extern const struct wf_transport wf_loop_transport;
 extern const struct wf_transport wf_shm_transport;
+#ifdef WF_HAVE_TCP
+extern const struct wf_transport wf_tcp_transport;
+#endif
 
 #endif

@@ -22,6 +22,7 @@ struct setup {
     int contexts; /* 2: they meet as two processes do */
     int rings;    /* endpoints that can be sent to are limited by WEFT_SHM_RINGS */
     int places;   /* long replies are limited by WEFT_SHM_PLACES, apart from the rest */
+    int network;  /* nothing is mapped, and it takes its time to arrive */
 };
 
 struct pair {

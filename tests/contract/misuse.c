@@ -11,7 +11,7 @@ void test_misuse_ctx(void **state)
     struct weft_ctx *ctx = NULL;
     struct weft_mr *mr;
     GIVES(WEFT_EINVAL, weft_ctx_open(NULL, NULL));
-    params.flags = 1;
+    params.flags = 2;
     GIVES(WEFT_EINVAL, weft_ctx_open(&params, &ctx));
     for (size_t i = 0; i < sizeof params.reserved / sizeof params.reserved[0]; i++) {
         params = (struct weft_ctx_params)WEFT_CTX_PARAMS_INIT;

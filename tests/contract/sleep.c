@@ -24,6 +24,15 @@ static void answer(const struct weft_am *am)
     ++((int *)((struct pair *)am->arg)->test)[1];
 }
 
+/* An event at one of as many polls as an idle transport may take to look (transport.h). */
+static int poll_soon(struct weft_ep *ep)
+{
+    for (int i = 0; i < 16; i++)
+        if (weft_ep_poll(ep) >= 1)
+            return 1;
+    return 0;
+}
+
 /* Both ends have talked both ways, so that nothing of connecting is under way. */
 static void warm_up(struct pair *p, int seen[2])
 {
@@ -63,12 +72,12 @@ void test_sleep_arm(void **state)
         arm_and_rest(p, to);
         OK(weft_am_request(p->peer[other(p, to)], HELLO, NULL, 0, NULL, 0, 0));
         assert_true(readable(p->ep[to], 20000));
-        assert_true(weft_ep_poll(p->ep[to]) >= 1);
+        assert_true(poll_soon(p->ep[to]));
         assert_int_equal(seen[0], round);
         OK(weft_am_request(p->peer[other(p, to)], HELLO, NULL, 0, NULL, 0, 0));
         assert_int_equal(weft_ep_arm(p->ep[to]), WEFT_AGAIN);
         assert_int_equal(weft_ep_arm(p->ep[to]), WEFT_AGAIN);
-        assert_true(weft_ep_poll(p->ep[to]) >= 1);
+        assert_true(poll_soon(p->ep[to]));
         seen[0]--;
     }
 }
@@ -85,9 +94,9 @@ void test_sleep_reply(void **state)
         int from = round & 1;
         OK(weft_am_request(p->peer[from], HELLO, NULL, 0, NULL, 0, 1));
         arm_and_rest(p, from);
-        assert_true(weft_ep_poll(p->ep[!from]) >= 1);
+        assert_true(poll_soon(p->ep[!from]));
         assert_true(readable(p->ep[from], 20000));
-        assert_true(weft_ep_poll(p->ep[from]) >= 1);
+        assert_true(poll_soon(p->ep[from]));
         assert_int_equal(seen[1], round);
     }
 }
@@ -112,7 +121,7 @@ void test_sleep_room(void **state)
         GIVES(WEFT_AGAIN, status);
         if (p->setup->eps == 2) {
             arm_and_rest(p, 0);
-            assert_true(weft_ep_poll(p->ep[1]) >= 1);
+            assert_true(poll_soon(p->ep[1]));
             assert_true(readable(p->ep[0], 20000));
         }
         assert_true(weft_ep_wait(p->ep[0], -1) >= 1);

@@ -67,6 +67,8 @@ static void test_values(void **state)
     says("WEFT_SHUFFLE=No", "WEFT_SHUFFLE=0 ");
     says("WEFT_SHUFFLE=true", "WEFT_SHUFFLE=1 ");
     says("WEFT_LOG=DEBUG", "WEFT_LOG=debug ");
+    says("WEFT_TCP_INTERFACES=eth0,10.0.0.0/8", "WEFT_TCP_INTERFACES=eth0,10.0.0.0/8 () ");
+    says("WEFT_KEY_FILE=", "WEFT_KEY_FILE= () ");
     says("WEFT_SHUFFLE_SEED=18446744073709551615", "WEFT_SHUFFLE_SEED=18446744073709551615 ");
 }
 
@@ -119,6 +121,19 @@ static void test_refused(void **state)
     says("WEFT_AM_MAX=511", "WEFT_AM_MAX=4032 (4032)"); /* the default stays */
 }
 
+/* Fails when: text longer than it may be is cut off, or taken. */
+static void test_too_long(void **state)
+{
+    char env[1200] = "WEFT_TCP_INTERFACES=";
+    (void)state;
+    memset(env + strlen(env), 'x', 1023);
+    is_quiet(env);
+    env[strlen(env)] = 'x';
+    says(env, "open WEFT_EINVAL");
+    says(env, ": must be at most 1023 characters");
+    says(env, "WEFT_TCP_INTERFACES= () ");
+}
+
 /* Fails when: a misspelt variable goes unnoticed, or is an error. */
 static void test_unknown(void **state)
 {
@@ -137,7 +152,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values), cmocka_unit_test(test_rounded),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_unknown)};
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_too_long),
+        cmocka_unit_test(test_unknown)};
     self = argv[0];
     if (argc > 1 && !strcmp(argv[1], "--probe"))
         return probe();

@@ -287,15 +287,16 @@ static void test_out_of_descriptors(void **state)
 static void test_address_and_key(void **state)
 {
     struct wf_address a = good(WF_PACKET_RING).u.ring.from, a2;
+    struct wf_contact c;
     struct wf_key k = {.version = WF_KEY_VERSION, .size = sizeof k, .length = 1, .gen = 1}, k2;
     (void)state;
-    OK(wf_address_parse(&a, sizeof a, &a2));
-    OK(wf_address_parse(&a, WEFT_ADDR_MAX, &a2)); /* room after it is none of it */
-    assert_int_equal(wf_address_parse(NULL, sizeof a, &a2), WEFT_EINVAL);
+    OK(wf_address_parse(&a, sizeof a, &a2, &c));
+    OK(wf_address_parse(&a, WEFT_ADDR_MAX, &a2, &c)); /* room after it is none of it */
+    assert_int_equal(wf_address_parse(NULL, sizeof a, &a2, &c), WEFT_EINVAL);
     for (size_t n = 0; n < sizeof a; n++)
-        assert_int_equal(wf_address_parse(&a, n, &a2), WEFT_EINVAL);
+        assert_int_equal(wf_address_parse(&a, n, &a2, &c), WEFT_EINVAL);
     a.version++;
-    assert_int_equal(wf_address_parse(&a, sizeof a, &a2), WEFT_EVERSION);
+    assert_int_equal(wf_address_parse(&a, sizeof a, &a2, &c), WEFT_EVERSION);
     OK(wf_key_parse(&k, sizeof k, &k2));
     assert_int_equal(wf_key_parse(NULL, sizeof k, &k2), WEFT_EINVAL);
     for (size_t n = 0; n < sizeof k; n++)

@@ -140,17 +140,21 @@ static void loop_ep_close(struct wf_tep *tep)
 }
 
 static enum weft_status loop_reach(struct wf_tctx *tctx, const struct wf_address *from,
-                                   const struct wf_address *to, const char **why)
+                                   const struct wf_address *to, const struct wf_contact *contact,
+                                   const char **why)
 {
     (void)tctx;
+    (void)contact;
     *why = "it is another endpoint";
     return memcmp(from, to, sizeof *from) ? WEFT_EUNREACH : WEFT_OK;
 }
 
 static enum weft_status loop_peer_open(struct wf_tep *tep, struct wf_tpeer *tpeer,
-                                       const struct wf_address *to)
+                                       const struct wf_address *to,
+                                       const struct wf_contact *contact)
 {
     (void)to;
+    (void)contact;
     tpeer->tep = tep;
     wf_list_append(&LOOP_OF(tep, loop_tep)->peers, &LOOP_OF(tpeer, loop_peer)->item);
     return WEFT_OK;
@@ -233,8 +237,10 @@ static enum weft_status loop_reply(struct wf_token *token, const struct wf_am_ou
     return WEFT_OK;
 }
 
-static void loop_source(const struct wf_token *token, struct wf_address *out)
+static void loop_source(const struct wf_token *token, struct wf_address *out,
+                        struct wf_contact *contact)
 {
+    (void)contact;
     *out = LOOP_OF(token->tep, loop_tep)->address;
 }
 

@@ -15,7 +15,8 @@ static const int8_t fds_of[WF_PACKET_TYPES] = {[WF_PACKET_WELCOME] = 2,
 static int ring_ok(const struct wf_packet *p)
 {
     struct wf_address a;
-    return wf_address_parse(&p->u.ring.from, sizeof p->u.ring.from, &a) == WEFT_OK &&
+    struct wf_contact none;
+    return wf_address_parse(&p->u.ring.from, sizeof p->u.ring.from, &a, &none) == WEFT_OK &&
            wf_shm_geometry_ok(&p->u.ring.geometry);
 }
 

@@ -112,8 +112,9 @@ enum weft_status wf_shm_reply(struct wf_token *token, const struct wf_am_out *ou
     return WEFT_OK;
 }
 
-void wf_shm_source(const struct wf_token *token, struct wf_address *out)
+void wf_shm_source(const struct wf_token *token, struct wf_address *out, struct wf_contact *contact)
 {
+    (void)contact;
     *out = SHM_OF(token, shm_token)->rx->from;
 }
 

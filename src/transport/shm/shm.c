@@ -224,10 +224,12 @@ static void shm_ep_close(struct wf_tep *tep)
 }
 
 static enum weft_status shm_reach(struct wf_tctx *tctx, const struct wf_address *from,
-                                  const struct wf_address *to, const char **why)
+                                  const struct wf_address *to, const struct wf_contact *contact,
+                                  const char **why)
 {
     const struct wf_process_id *a = &from->process, *b = &to->process;
     (void)tctx;
+    (void)contact;
     *why = a->node != b->node     ? "it is on another node"
            : a->uid != b->uid     ? "it belongs to another user"
            : a->netns != b->netns ? "it is in another network namespace"
@@ -251,11 +253,12 @@ static bool peers_room(struct shm_tep *t)
 }
 
 static enum weft_status shm_peer_open(struct wf_tep *tep, struct wf_tpeer *tpeer,
-                                      const struct wf_address *to)
+                                      const struct wf_address *to, const struct wf_contact *contact)
 {
     struct shm_tep *t = SHM_OF(tep, shm_tep);
     struct shm_peer *peer = SHM_OF(tpeer, shm_peer);
     enum weft_status status = WEFT_OK;
+    (void)contact;
     if (!peers_room(t))
         return WEFT_ENOMEM;
     peer->base.tep = tep;

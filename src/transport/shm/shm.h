@@ -316,7 +316,8 @@ int wf_shm_rx_deliver(struct shm_rx *rx, uint32_t pos);       /* ready */
 void wf_shm_rx_publish(struct shm_rx *rx, uint32_t head);
 void wf_shm_rx_refuse(struct shm_rx *rx, enum weft_status why);
 enum weft_status wf_shm_reply(struct wf_token *token, const struct wf_am_out *out);
-void wf_shm_source(const struct wf_token *token, struct wf_address *out);
+void wf_shm_source(const struct wf_token *token, struct wf_address *out,
+                   struct wf_contact *contact);
 
 /* hot.c; the owner */
 void wf_shm_rx_add(struct shm_tep *t, struct shm_rx *rx);

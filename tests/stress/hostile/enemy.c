@@ -50,7 +50,8 @@ struct wf_process_id enemy_id(const struct wf_address *victim)
 struct wf_address enemy_address(const struct worker *victim)
 {
     struct wf_address a;
-    CHECK_STATUS(wf_address_parse(victim->offer.address, victim->offer.address_len, &a), WEFT_OK);
+    struct wf_contact contact;
+    CHECK_STATUS(wf_address_parse(victim->offer.address, victim->offer.address_len, &a, &contact), WEFT_OK);
     return a;
 }
 

@@ -712,9 +712,10 @@ static void packets_wrong(void)
 static void stolen_name(void)
 {
     struct wf_address a;
+    struct wf_contact contact;
     int sock;
     begin();
-    CHECK_STATUS(wf_address_parse(friend.offer.address, friend.offer.address_len, &a), WEFT_OK);
+    CHECK_STATUS(wf_address_parse(friend.offer.address, friend.offer.address_len, &a, &contact), WEFT_OK);
     for (int i = 0; i < 2; i++) {
         struct wf_process_id id = a.process;
         struct wf_packet p = {0};

@@ -579,6 +579,7 @@ static void join(void)
     unsigned char own[WEFT_ADDR_MAX] = {0};
     size_t len = sizeof own;
     struct wf_address a;
+    struct wf_contact contact;
     params.peer_down = on_down;
     must(weft_job_open(&params, &job), "weft_job_open");
     ep = weft_job_ep(job);
@@ -587,7 +588,7 @@ static void join(void)
     must(weft_am_register(ep, AM_ASK, on_ask, NULL), "weft_am_register");
     must(weft_am_register(ep, AM_ANSWER, on_answer, NULL), "weft_am_register");
     must(weft_ep_address(ep, own, &len), "weft_ep_address");
-    must(wf_address_parse(own, len, &a), "the own address");
+    must(wf_address_parse(own, len, &a, &contact), "the own address");
     memcpy(mine->token, a.process.token, sizeof mine->token);
     must(weft_job_allgather(job, own, sizeof own, addresses), "weft_job_allgather");
     must(weft_job_mem_alloc(job, (size_t)KILL_RANKS * PART, WEFT_REMOTE_READ | WEFT_REMOTE_WRITE,

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Where the payload of bulk messages is, asked anew each time a transport touches some
+ * of it: an operation may have ended meanwhile, a region been closed. */
+#include "core/own.h"
+
+/* What a PUT says: the region it is for, and how much. */
+#define REGION_ARGS 5
+
+static void *region_hold(struct weft_ep *ep, const uint32_t *region, uint64_t len, unsigned access,
+                         uint32_t at)
+{
+    void *base;
+    if (wf_mem_use(&ep->ctx->mem, region[0], wf_word64(region + 1), wf_word64(region + 3), len,
+                   access, &base) != WEFT_OK)
+        return NULL;
+    return (uint8_t *)base + at;
+}
+
+static void *entry_hold(const struct wf_entry *e, uint64_t first, uint64_t len, uint32_t at,
+                        size_t *n)
+{
+    if (!e || e->status || len > e->len || first > e->len - len)
+        return NULL;
+    return wf_iov_span(&e->mem, first + at, n);
+}
+
+static void *out_hold(struct weft_ep *ep, const struct wf_bulk *b, uint32_t at, size_t *n)
+{
+    if (b->ref[0] == WF_BULK_REGION)
+        return region_hold(ep, b->ref + 1, b->len, WEFT_REMOTE_READ, at);
+    return entry_hold(wf_entry_get(ep, b->ref[1]), wf_word64(b->ref + 2), b->len, at, n);
+}
+
+static void *in_hold(struct weft_ep *ep, const struct wf_bulk *b, uint32_t at, size_t *n)
+{
+    const uint32_t *a = b->args;
+    switch (b->handler | (unsigned)b->is_reply << 8) {
+    case WF_OWN_PUT:
+        return b->nargs < REGION_ARGS ? NULL : region_hold(ep, a, b->len, WEFT_REMOTE_WRITE, at);
+    case WF_OWN_GOT | 1u << 8:
+        return entry_hold(wf_rma_got_by(ep, b->token, a, b->nargs), wf_word64(a + 2), b->len, at,
+                          n);
+    case WF_OWN_PIECE | 1u << 8:
+        return entry_hold(wf_msg_piece_of(ep, b->token, a, b->nargs), wf_word64(a + 2), b->len, at,
+                          n);
+    default: return NULL;
+    }
+}
+
+void *wf_bulk_hold(void *owner, const struct wf_bulk *b, uint32_t at, size_t *n)
+{
+    *n = WF_MIN(*n, b->len - at);
+    return b->token ? in_hold(owner, b, at, n) : out_hold(owner, b, at, n);
+}
+
+void wf_bulk_unhold(void *owner, const struct wf_bulk *b)
+{
+    struct weft_ep *ep = owner;
+    if (!b->token && b->ref[0] == WF_BULK_REGION)
+        wf_mem_unuse(&ep->ctx->mem, b->ref[1]);
+    else if (b->token && b->handler == WF_OWN_PUT)
+        wf_mem_unuse(&ep->ctx->mem, b->args[0]);
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The door: who comes in and who is called. One thread per context, asleep in
+ * epoll_wait, listens, dials, and authenticates both ways; what it hands over is a
+ * connected socket whose other end has proved that it knows the job's key and
+ * which endpoint it is. It never touches frames.
+ *
+ *   auth.c      the key, MACs, the keys of a stream, sealing and opening of records
+ *   net.c       which interfaces and addresses: listening sockets, the contact
+ *   hello.c     parsing and making of the handshake's messages
+ *   door.c      the thread, lingering, opening and closing
+ *   stranger.c  who comes: accepting, limits, deadlines
+ *   call.c      who is called: attempts, when it is given up
+ *
+ * Bounds. Of connections that have not proved who they are there are at most
+ * WF_TCP_STRANGERS; one more evicts the oldest, and of those whose hello named an endpoint
+ * of this process only if there are no others (that takes knowing its token). Each has
+ * WEFT_CONNECT_TIMEOUT for its handshake. Of those who do not prove themselves
+ * 16 * WF_TCP_STRANGERS are accepted per second; the others wait in the kernel's queue.
+ * Nothing is allocated for one but its struct. While no key is set, a hello waits for it within
+ * the same limits, and calls are not begun.
+ *
+ * Fork. A child's copies of the door's sockets are closed in it. A fork takes the doors'
+ * locks: what calls a door may hold locks of its own, but its own fork handlers must then be
+ * registered (pthread_atfork) after a door was first opened, or not take them. */
+#ifndef WF_TRANSPORT_TCP_DOOR_H
+#define WF_TRANSPORT_TCP_DOOR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/util.h"
+#include "transport/tcp/wire.h"
+
+#define WF_TCP_STRANGERS 64
+
+struct wf_tcp_door;
+
+/* An authenticated connection. Freed with free() by whoever has it; its fd is
+ * closed by them, too. */
+struct wf_tcp_conn {
+    struct wf_list item;
+    int fd;       /* nonblocking, close-on-exec, TCP_NODELAY, keepalive and
+                   * TCP_USER_TIMEOUT at two fifths of WEFT_PEER_TIMEOUT */
+    bool dialled; /* by this side */
+    bool encrypted;
+    uint16_t lane;
+    uint32_t gen;                                    /* as in the hello */
+    uint64_t call;                                   /* dialled: the call's number */
+    struct wf_address peer;                          /* the other end */
+    struct wf_contact contact;                       /* how to call it */
+    uint8_t key_out[WF_TCP_KEY], key_in[WF_TCP_KEY]; /* encrypted: of this connection */
+};
+
+/* A lane's other end to be called until it answers or is given up. */
+struct wf_tcp_call {
+    struct wf_address from, to;
+    struct wf_contact from_contact, to_contact;
+    uint16_t lane;
+    uint32_t gen;
+    uint32_t delay_ms; /* before the first attempt */
+};
+
+/* All run on the door's thread, which holds no lock meanwhile. */
+struct wf_tcp_door_events {
+    /* Is [ep] of [ep_gen] open? */
+    bool (*has)(void *owner, uint16_t ep, uint32_t ep_gen);
+    /* [conn] is for that endpoint. Takes [conn] over and returns true, or returns
+     * false: there is no such endpoint, and the door hangs up. */
+    bool (*connected)(void *owner, uint16_t ep, uint32_t ep_gen, struct wf_tcp_conn *conn);
+    /* Call number [call] of that endpoint was given up: its other end is gone (EPEER).
+     * [why] is a literal for the log. */
+    void (*given_up)(void *owner, uint16_t ep, uint32_t ep_gen, uint64_t call,
+                     const struct wf_address *to, enum weft_status status, const char *why);
+    /* Around a fork of this process, on the thread that forks: keep the list of sockets still;
+     * [child]: close them all (plain close: shutdown and epoll_ctl would reach the parent). */
+    void (*fork_begin)(void *owner);
+    void (*fork_end)(void *owner, bool child);
+};
+
+struct wf_tcp_door_params {
+    const struct wf_tcp_door_events *events;
+    void *owner;
+    const struct wf_process_id *self;
+};
+
+/* Listen on the interfaces that WEFT_TCP_INTERFACES names, else on those by which
+ * others can come, and start the thread.
+ * Returns OK | EUNREACH (no usable interface; logged) | EINVAL (WEFT_TCP_INTERFACES names
+ * none there is; logged) | ESYSTEM | ENOMEM */
+enum weft_status wf_tcp_door_open(const struct wf_tcp_door_params *params,
+                                  struct wf_tcp_door **out);
+
+/* Stop the thread; calls end without a word, lingering sockets are closed once their
+ * data are acknowledged, at most WEFT_PEER_TIMEOUT later. */
+void wf_tcp_door_close(struct wf_tcp_door *door);
+
+/* How others call this process. Constant. */
+const struct wf_contact *wf_tcp_door_contact(const struct wf_tcp_door *door);
+
+/* The job's key; once. Any thread. OK | EINVAL (it has another one) */
+enum weft_status wf_tcp_door_set_key(struct wf_tcp_door *door, const uint8_t key[WF_TCP_KEY]);
+bool wf_tcp_door_has_key(const struct wf_tcp_door *door);
+
+/* Start a call; its end is connected (with this number) or given_up. Any thread.
+ *
+ * Attempts go to the contact's addresses in turn, 5, 10, 20, ... at most 500 ms apart.
+ * Given up, with EPEER, when
+ *   - for WEFT_PEER_TIMEOUT / 2 no attempt got as far as a TCP connection: cut off; or
+ *   - for 500 ms every attempt was refused, by the kernel (ECONNREFUSED) or as GONE, or by one
+ *     who could not prove itself: ended; or
+ *   - for WEFT_PEER_TIMEOUT / 2 all that got as far as a connection were hung up on without
+ *     a word: something else is there.
+ * A host whose kernel accepts but whose process does not answer is slow, not dead: the
+ * attempt is given WEFT_PEER_TIMEOUT, then made again.
+ * Refusals for version and flags are given up at once, with EVERSION and EUNREACH.
+ * Returns the call's number, never 0; 0: no memory. */
+uint64_t wf_tcp_door_call(struct wf_tcp_door *door, const struct wf_tcp_call *call);
+
+/* End a call. Its event may come all the same, if it is under way. Any thread. */
+void wf_tcp_door_cancel(struct wf_tcp_door *door, uint64_t call);
+
+/* All the calls of an endpoint that closes. When this returns no event of that
+ * endpoint is under way or will come: [has] must say no by then. Any thread but the door's. */
+void wf_tcp_door_forget(struct wf_tcp_door *door, uint16_t ep, uint32_t ep_gen);
+
+/* Take over a socket on which everything was written: half-close it, read and
+ * discard until the other end closes, at most WEFT_PEER_TIMEOUT; then close it. Any thread. */
+void wf_tcp_door_linger(struct wf_tcp_door *door, int fd);
+
+#endif

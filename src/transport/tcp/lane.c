@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A lane's life: its sockets come and go, its frames stay until they are taken. */
+#define _GNU_SOURCE
+#include <sodium.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/hook.h"
+#include "base/log.h"
+#include "config/config.h"
+#include "transport/tcp/tcp.h"
+
+/* Frames that a lane can hold unacknowledged: no ring is as large as 16 times this. */
+#define FRAMES_MAX ((uint32_t)1 << 24)
+#define GEN_STEP 65536u /* further ahead is no honest generation */
+
+static uint32_t power_of_two(uint64_t n)
+{
+    uint32_t p = 1;
+    while (p < n)
+        p *= 2;
+    return p;
+}
+
+struct tcp_lane *wf_tcp_lane(struct tcp_pair *pair, unsigned index)
+{
+    uint32_t size = power_of_two(wf_config()->tcp_send + TCP_REPLY_ROOM);
+    struct tcp_lane *lane = pair->lanes[index];
+    if (lane)
+        return lane;
+    lane = calloc(1, sizeof *lane);
+    if (!lane || !(lane->ring = aligned_alloc(64, size))) {
+        free(lane);
+        return NULL;
+    }
+    lane->pair = pair;
+    lane->fd = -1;
+    lane->index = (uint16_t)index;
+    lane->mask = size - 1;
+    lane->request_room = size - TCP_REPLY_ROOM - 64; /* BYE always fits */
+    wf_list_init(&lane->live);
+    wf_list_init(&lane->dirty);
+    pair->lanes[index] = lane;
+    pair->nlanes = WF_MAX(pair->nlanes, index + 1);
+    return lane;
+}
+
+/* False: no memory. */
+static bool fd_note(struct tcp_ctx *ctx, int fd)
+{
+    bool ok = true;
+    pthread_mutex_lock(&ctx->lock);
+    if (ctx->nfds == ctx->fds_room) {
+        unsigned room = ctx->fds_room ? 2 * ctx->fds_room : 16;
+        int *more = realloc(ctx->fds, room * sizeof *more);
+        ok = more;
+        ctx->fds = more ? more : ctx->fds;
+        ctx->fds_room = more ? room : ctx->fds_room;
+    }
+    if (ok)
+        ctx->fds[ctx->nfds++] = fd;
+    pthread_mutex_unlock(&ctx->lock);
+    return ok;
+}
+
+static void fd_forget(struct tcp_ctx *ctx, int fd)
+{
+    pthread_mutex_lock(&ctx->lock);
+    for (unsigned i = 0; i < ctx->nfds; i++)
+        if (ctx->fds[i] == fd) {
+            ctx->fds[i] = ctx->fds[--ctx->nfds];
+            break;
+        }
+    pthread_mutex_unlock(&ctx->lock);
+}
+
+/* Stop using the socket; returns it. A forked child may hold a copy, so that close alone
+ * would neither unwatch nor end it. */
+static int socket_leave(struct tcp_lane *lane)
+{
+    int fd = lane->fd;
+    wf_list_remove(&lane->live);
+    wf_list_remove(&lane->dirty);
+    lane->pair->tep->nlive--;
+    fd_forget(lane->pair->tep->ctx, fd);
+    (void)epoll_ctl(lane->pair->tep->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+    lane->fd = -1;
+    return fd;
+}
+
+void wf_tcp_lane_linger(struct tcp_lane *lane)
+{
+    if (lane->fd >= 0)
+        wf_tcp_door_linger(lane->pair->tep->ctx->door, socket_leave(lane));
+    wf_tcp_seal_close(lane);
+}
+
+void wf_tcp_lane_turn_away(struct tcp_lane *lane)
+{
+    if (lane->fd >= 0)
+        wf_tcp_turn_away(lane->pair->tep, socket_leave(lane), wf_tcp_seal_out(lane));
+    wf_tcp_seal_close(lane);
+}
+
+static void socket_drop(struct tcp_lane *lane)
+{
+    int fd = lane->fd;
+    if (fd < 0)
+        return;
+    (void)socket_leave(lane);
+    wf_tcp_seal_close(lane);
+    (void)shutdown(fd, SHUT_RDWR);
+    close(fd);
+    lane->synced = lane->open = lane->deaf = false;
+    lane->blocked = lane->watches_out = false;
+    free(lane->stash); /* what was not whole comes again */
+    lane->stash = NULL;
+    lane->stash_len = 0;
+    lane->bulk.frame.kind = 0;
+}
+
+void wf_tcp_lane_free(struct tcp_lane *lane)
+{
+    struct tcp_tep *t = lane->pair->tep;
+    if (lane->call)
+        wf_tcp_door_cancel(t->ctx->door, lane->call);
+    socket_drop(lane);
+    free(lane->ring);
+    free(lane->bulks);
+    lane->ring = NULL;
+    lane->bulks = NULL;
+    lane->pair->lanes[lane->index] = NULL;
+    lane->pair = NULL;
+    wf_list_append(&t->grave, &lane->live);
+}
+
+void wf_tcp_lane_dial(struct tcp_lane *lane, uint32_t delay_ms)
+{
+    struct tcp_pair *pair = lane->pair;
+    struct tcp_tep *t = pair->tep;
+    struct wf_tcp_call call = {.from = t->address,
+                               .to = pair->to,
+                               .from_contact = *wf_tcp_door_contact(t->ctx->door),
+                               .to_contact = pair->contact,
+                               .lane = lane->index,
+                               .gen = lane->gen + 1,
+                               .delay_ms = delay_ms};
+    if (lane->call || lane->fd >= 0 || lane->bye || pair->status != WEFT_OK)
+        return;
+    lane->call = wf_tcp_door_call(t->ctx->door, &call);
+    if (!lane->call)
+        wf_error("no memory to connect to process %u", pair->to.process.pid);
+}
+
+/* Everything from the tail on is written again. */
+static void rewind_out(struct tcp_lane *lane)
+{
+    lane->at = lane->sent = lane->tail;
+    lane->written = lane->first;
+    lane->bulk_at = lane->bulk_first;
+    lane->bulk_sent = 0;
+    lane->control_len = lane->control_sent = 0;
+}
+
+void wf_tcp_lane_break(struct tcp_lane *lane, const char *why)
+{
+    struct tcp_pair *pair = lane->pair;
+    if (lane->fd < 0)
+        return;
+    wf_debug("connection %u of lane %u to endpoint %u of process %u broke: %s", lane->gen,
+             lane->index, pair->to.ep, pair->to.process.pid, why);
+    wf_tcp_count(pair->tep, WF_STAT_TCP_BREAKS, 1);
+    socket_drop(lane);
+    rewind_out(lane);
+    if (!pair->tep->closing || wf_tcp_has_unsent(lane))
+        wf_tcp_lane_dial(lane, pair->is_greater ? 0 : TCP_LATER_MS);
+}
+
+/* ---- a new socket ---- */
+
+/* Is [conn]'s socket to be used rather than the one there is or was? */
+static bool is_higher(const struct tcp_lane *lane, const struct wf_tcp_conn *conn)
+{
+    bool by_greater = conn->dialled == lane->pair->is_greater;
+    if (conn->gen != lane->gen)
+        return conn->gen - lane->gen <= GEN_STEP;
+    return by_greater && !lane->by_greater;
+}
+
+static bool epoll_make(struct tcp_tep *t)
+{
+    struct epoll_event ev = {.events = EPOLLIN};
+    if (t->epoll_fd >= 0)
+        return true;
+    t->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (t->epoll_fd < 0)
+        return false;
+    if (!epoll_ctl(t->outer_fd, EPOLL_CTL_ADD, t->epoll_fd, &ev))
+        return true;
+    close(t->epoll_fd);
+    t->epoll_fd = -1;
+    return false;
+}
+
+static bool rx_make(struct tcp_tep *t)
+{
+    if (!t->rx)
+        t->rx = aligned_alloc(64, TCP_RX_SIZE);
+    return t->rx;
+}
+
+static bool socket_watch(struct tcp_lane *lane, int fd)
+{
+    struct tcp_tep *t = lane->pair->tep;
+    struct epoll_event ev = {.events = EPOLLIN, .data.ptr = lane};
+    if (!rx_make(t) || !epoll_make(t) || !fd_note(t->ctx, fd))
+        return false;
+    if (!epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, fd, &ev))
+        return true;
+    fd_forget(t->ctx, fd);
+    return false;
+}
+
+static void sync_say(struct tcp_lane *lane)
+{
+    struct {
+        struct wf_tcp_frame frame;
+        struct wf_tcp_sync sync;
+    } s = {{.len = sizeof s.sync, .ack = lane->taken, .room = lane->unreplied, .kind = WF_TCP_SYNC},
+           {.pair = lane->pair->number,
+            .yours = lane->pair->theirs,
+            .first = lane->first,
+            .next = lane->next}};
+    _Static_assert(sizeof s == sizeof lane->control, "SYNC fits");
+    memcpy(lane->control, &s, sizeof s);
+    lane->control_len = sizeof s;
+    lane->control_sent = 0;
+}
+
+void wf_tcp_lane_adopt(struct tcp_lane *lane, struct wf_tcp_conn *conn)
+{
+    struct tcp_pair *pair = lane->pair;
+    if (conn->dialled && conn->call == lane->call)
+        lane->call = 0;
+    if (!is_higher(lane, conn)) {
+        close(conn->fd);
+        free(conn);
+        if (lane->fd < 0)
+            wf_tcp_lane_dial(lane, TCP_LATER_MS);
+        return;
+    }
+    socket_drop(lane);
+    rewind_out(lane);
+    lane->gen = conn->gen;
+    lane->by_greater = conn->dialled == pair->is_greater;
+    /* A call of this side's that would win goes on. */
+    if (lane->call && !(pair->is_greater && !lane->by_greater)) {
+        wf_tcp_door_cancel(pair->tep->ctx->door, lane->call);
+        lane->call = 0;
+    }
+    if ((conn->encrypted && !wf_tcp_seal_open(lane, conn)) || !socket_watch(lane, conn->fd)) {
+        wf_tcp_seal_close(lane);
+        wf_error("cannot use a connection: %m");
+        close(conn->fd);
+        wf_tcp_lane_dial(lane, TCP_LATER_MS);
+    } else {
+        lane->fd = conn->fd;
+        lane->open = !lane->reached;
+        wf_list_append(&pair->tep->live, &lane->live);
+        pair->tep->nlive++;
+        wf_tcp_count(pair->tep, WF_STAT_CONNECTIONS, 1);
+        WF_HOOK("tcp.adopt");
+        sync_say(lane);
+        wf_tcp_flush(lane);
+    }
+    sodium_memzero(conn, sizeof *conn);
+    free(conn);
+}
+
+/* ---- what the other side says of this direction ---- */
+
+enum weft_status wf_tcp_lane_acked(struct tcp_lane *lane, uint32_t ack)
+{
+    uint32_t n = wf_tcp_past(lane->first, ack);
+    if ((int32_t)n <= 0)
+        return WEFT_OK; /* old news */
+    if (n > wf_tcp_past(lane->first, lane->reached))
+        return WEFT_EPROTO;
+    while (n--) {
+        bool unwritten = lane->at == lane->tail;
+        if (unwritten && lane->synced) /* only SYNC may say that it came by an earlier socket */
+            return WEFT_EPROTO;
+        wf_tcp_frame_drop(lane);
+        if (unwritten) {
+            lane->at = lane->sent = lane->tail;
+            lane->written++;
+        }
+    }
+    if (lane->starved) {
+        lane->starved = false;
+        lane->pair->tep->events++;
+    }
+    return WEFT_OK;
+}
+
+enum weft_status wf_tcp_lane_returned(struct tcp_lane *lane, uint32_t returned)
+{
+    uint32_t n = wf_tcp_past(lane->returned, returned);
+    if ((int32_t)n <= 0)
+        return WEFT_OK;
+    if (n > lane->reserved)
+        return WEFT_EPROTO;
+    lane->returned = returned;
+    lane->reserved -= n;
+    if (lane->starved) {
+        lane->starved = false;
+        lane->pair->tep->events++;
+    }
+    return WEFT_OK;
+}
+
+enum weft_status wf_tcp_lane_sync(struct tcp_lane *lane, const struct wf_tcp_frame *f,
+                                  const struct wf_tcp_sync *sync)
+{
+    struct tcp_pair *pair = lane->pair;
+    enum weft_status status;
+    if ((sync->yours && sync->yours != pair->number) ||
+        (pair->theirs && sync->pair != pair->theirs))
+        return WEFT_EPEER; /* one of the two gave the other up and forgot it */
+    if (lane->synced || !sync->pair || sync->zero ||
+        wf_tcp_past(sync->first, sync->next) > FRAMES_MAX ||
+        wf_tcp_past(sync->first, lane->taken) > wf_tcp_past(sync->first, sync->next) ||
+        (int32_t)wf_tcp_past(lane->first, f->ack) < 0)
+        return WEFT_EPROTO;
+    pair->theirs = sync->pair;
+    status = wf_tcp_lane_acked(lane, f->ack);
+    if (status == WEFT_OK)
+        status = wf_tcp_lane_returned(lane, f->room);
+    if (status != WEFT_OK)
+        return status;
+    lane->synced = true;
+    if (!lane->open)
+        wf_tcp_count(pair->tep, WF_STAT_TCP_REPLAYED, wf_tcp_past(lane->first, lane->reached));
+    lane->open = true;
+    wf_tcp_dirty(lane);
+    return WEFT_OK;
+}

@@ -1,0 +1,540 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Two endpoints that talk, from their first message to the end of one of them. */
+#define _GNU_SOURCE
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "config/config.h"
+#include "transport/tcp/auth.h"
+#include "transport/tcp/tcp.h"
+
+/* Addresses of dead endpoints that are remembered: their late connections are told so. One
+ * that was forgotten is refused all the same unless nothing was ever taken from it
+ * (SYNC would not fit). */
+#define DEAD_MAX 4096
+#define CLOSING_MS 5         /* between looks at what an endpoint that closes waits for */
+#define SMALL_BACKLOG 32768u /* bytes in a lane's ring; beyond it messages take another lane */
+
+static uint32_t hash_of(const struct wf_address *a)
+{
+    uint64_t h = a->process.token[0] ^ (uint64_t)a->ep_gen * 0x9e3779b97f4a7c15u;
+    return (uint32_t)(h ^ h >> 32);
+}
+
+static bool is_same(const struct wf_address *a, const struct wf_address *b)
+{
+    return !memcmp(a, b, sizeof *a);
+}
+
+struct tcp_pair *wf_tcp_pair_find(struct tcp_tep *t, const struct wf_address *to)
+{
+    struct tcp_pair *p = t->buckets ? t->buckets[hash_of(to) & t->mask] : NULL;
+    while (p && !is_same(&p->to, to))
+        p = p->next;
+    return p;
+}
+
+static bool buckets_grow(struct tcp_tep *t)
+{
+    uint32_t n = t->buckets ? 2 * (t->mask + 1) : 16;
+    struct tcp_pair **more;
+    if (t->buckets && t->npairs <= t->mask)
+        return true;
+    more = calloc(n, sizeof *more);
+    if (!more)
+        return t->buckets;
+    for (uint32_t i = 0; t->buckets && i <= t->mask; i++)
+        for (struct tcp_pair *p = t->buckets[i], *next; p; p = next) {
+            struct tcp_pair **b = &more[hash_of(&p->to) & (n - 1)];
+            next = p->next;
+            p->next = *b;
+            *b = p;
+        }
+    free(t->buckets);
+    t->buckets = more;
+    t->mask = n - 1;
+    return true;
+}
+
+struct tcp_pair *wf_tcp_pair_make(struct tcp_tep *t, const struct wf_address *to,
+                                  const struct wf_contact *contact)
+{
+    struct tcp_pair *p = buckets_grow(t) ? calloc(1, sizeof *p) : NULL;
+    struct tcp_pair **b;
+    if (!p)
+        return NULL;
+    p->tep = t;
+    p->to = *to;
+    p->contact = *contact;
+    p->is_greater = memcmp(&t->address, to, sizeof *to) > 0;
+    p->number = ++t->next_pair;
+    wf_list_init(&p->item);
+    b = &t->buckets[hash_of(to) & t->mask];
+    p->next = *b;
+    *b = p;
+    t->npairs++;
+    return p;
+}
+
+static void pair_free(struct tcp_pair *pair)
+{
+    struct tcp_tep *t = pair->tep;
+    struct tcp_pair **at = &t->buckets[hash_of(&pair->to) & t->mask];
+    while (*at != pair)
+        at = &(*at)->next;
+    *at = pair->next;
+    t->npairs--;
+    if (!wf_list_empty(&pair->item))
+        t->ndead--;
+    wf_list_remove(&pair->item);
+    free(pair);
+}
+
+/* ---- its handles ---- */
+
+void wf_tcp_pair_hold(struct tcp_pair *pair, struct tcp_peer *peer)
+{
+    peer->pair = pair;
+    if (!pair->handle)
+        pair->handle = peer;
+}
+
+static struct tcp_peer *handle_of(const struct tcp_pair *pair)
+{
+    const struct tcp_tep *t = pair->tep;
+    for (uint32_t i = 0; i < t->npeers; i++)
+        if (t->peers[i]->pair == pair)
+            return t->peers[i];
+    return NULL;
+}
+
+void wf_tcp_pair_let_go(struct tcp_peer *peer)
+{
+    struct tcp_pair *pair = peer->pair;
+    peer->pair = NULL;
+    if (pair && pair->handle == peer)
+        pair->handle = handle_of(pair);
+}
+
+/* ---- its lanes ---- */
+
+static bool is_usable(const struct tcp_lane *lane)
+{
+    return lane && lane->fd >= 0 && lane->open;
+}
+
+struct tcp_lane *wf_tcp_pair_lane(struct tcp_pair *pair, bool ordered)
+{
+    struct tcp_lane *best = pair->lanes[0];
+    if (__builtin_expect(!best, 0)) {
+        best = wf_tcp_lane(pair, 0);
+        if (best)
+            wf_tcp_lane_dial(best, 0);
+        return best;
+    }
+    if (ordered || wf_tcp_past(best->tail, best->head) < SMALL_BACKLOG)
+        return best;
+    for (unsigned i = 1; i < pair->nlanes; i++) {
+        struct tcp_lane *l = pair->lanes[i];
+        if (is_usable(l) && wf_tcp_past(l->tail, l->head) < wf_tcp_past(best->tail, best->head))
+            best = l;
+    }
+    return best;
+}
+
+/* Payload takes the lane with the fewest that were not acknowledged; the first
+ * makes the other lanes come to be. */
+struct tcp_lane *wf_tcp_pair_bulk_lane(struct tcp_pair *pair)
+{
+    struct tcp_lane *best = wf_tcp_pair_lane(pair, true);
+    unsigned lanes = (unsigned)wf_config()->tcp_lanes;
+    for (unsigned i = 1; i < lanes && best; i++) {
+        struct tcp_lane *l = wf_tcp_lane(pair, i);
+        if (!l)
+            break;
+        if (!is_usable(l)) {
+            if (!l->lost)
+                wf_tcp_lane_dial(l, 0);
+        } else if (wf_tcp_past(l->bulk_first, l->bulk_end) <
+                       wf_tcp_past(best->bulk_first, best->bulk_end) ||
+                   !is_usable(best)) {
+            best = l;
+        }
+    }
+    return best;
+}
+
+void wf_tcp_grave_empty(struct tcp_tep *t)
+{
+    while (!wf_list_empty(&t->grave)) {
+        struct wf_list *it = t->grave.next;
+        wf_list_remove(it);
+        free(wf_container_of(it, struct tcp_lane, live));
+    }
+}
+
+static void lanes_free(struct tcp_pair *pair)
+{
+    for (unsigned i = 0; i < pair->nlanes; i++)
+        if (pair->lanes[i])
+            wf_tcp_lane_free(pair->lanes[i]);
+    pair->nlanes = 0;
+}
+
+/* ---- its end ---- */
+
+static void dead_remember(struct tcp_pair *pair)
+{
+    struct tcp_tep *t = pair->tep;
+    wf_list_append(&t->dead, &pair->item);
+    if (++t->ndead > DEAD_MAX)
+        pair_free(wf_container_of(t->dead.next, struct tcp_pair, item));
+}
+
+void wf_tcp_pair_end(struct tcp_pair *pair, enum weft_status why)
+{
+    struct tcp_tep *t = pair->tep;
+    void *conn = pair->conn;
+    if (pair->status != WEFT_OK)
+        return;
+    lanes_free(pair); /* before anybody is told */
+    pair->status = why;
+    pair->conn = NULL;
+    wf_tcp_count(t, WF_STAT_PEERS_DOWN, pair->handle != NULL);
+    for (uint32_t i = 0; i < t->npeers; i++) {
+        struct tcp_peer *peer = t->peers[i];
+        if (peer->pair != pair)
+            continue;
+        peer->pair = NULL;
+        peer->status = (int16_t)why;
+        t->base.events->peer_down(t->base.owner, &peer->base, why);
+    }
+    pair->handle = NULL;
+    if (conn)
+        t->base.events->conn_down(t->base.owner, conn);
+    t->events++;
+    if (why == WEFT_ECLOSED)
+        pair_free(pair); /* it cannot come again */
+    else
+        dead_remember(pair);
+}
+
+/* A lane by which BYE is still to come is waited for; if it has no socket, called. */
+void wf_tcp_pair_bye(struct tcp_pair *pair, uint32_t lanes)
+{
+    bool all = true;
+    pair->bye = (uint16_t)lanes;
+    for (unsigned i = 0; i < WF_TCP_LANES_MAX; i++) {
+        struct tcp_lane *l = lanes >> i & 1 ? wf_tcp_lane(pair, i) : NULL;
+        if (l && !l->bye) {
+            all = false;
+            wf_tcp_lane_dial(l, TCP_LATER_MS);
+        }
+    }
+    if (all)
+        wf_tcp_pair_end(pair, WEFT_ECLOSED);
+}
+
+/* ---- what the door says ---- */
+
+void wf_tcp_turn_away(struct tcp_tep *t, int fd, struct wf_tcp_sealer *sealer)
+{
+    struct wf_tcp_frame f = {.kind = WF_TCP_BYE};
+    uint8_t record[WF_TCP_SEALED_MAX];
+    size_t n = sizeof f;
+    if (sealer)
+        n = wf_tcp_seal(sealer, &f, sizeof f, record);
+    (void)send(fd, sealer ? record : (const void *)&f, n, MSG_NOSIGNAL | MSG_DONTWAIT);
+    wf_tcp_door_linger(t->ctx->door, fd);
+}
+
+static void conn_turn_away(struct tcp_tep *t, const struct wf_tcp_conn *conn)
+{
+    struct wf_tcp_sealer sealer = {.number = 0};
+    memcpy(sealer.key, conn->key_out, sizeof sealer.key);
+    wf_tcp_turn_away(t, conn->fd, conn->encrypted ? &sealer : NULL);
+}
+
+static void arrived(struct tcp_tep *t, struct wf_tcp_conn *conn)
+{
+    struct tcp_pair *pair = wf_tcp_pair_find(t, &conn->peer);
+    struct tcp_lane *lane = NULL;
+    if (!pair && !t->closing)
+        pair = wf_tcp_pair_make(t, &conn->peer, &conn->contact);
+    if (pair && pair->status == WEFT_OK)
+        lane = wf_tcp_lane(pair, conn->lane);
+    if (lane) {
+        wf_tcp_lane_adopt(lane, conn);
+        return;
+    }
+    if (pair && pair->status != WEFT_OK)
+        conn_turn_away(t, conn);
+    else /* no memory: it comes again */
+        close(conn->fd);
+    free(conn);
+}
+
+static struct tcp_lane *lane_calling(const struct tcp_pair *pair, uint64_t call)
+{
+    for (unsigned i = 0; pair && i < pair->nlanes; i++)
+        if (pair->lanes[i] && pair->lanes[i]->call == call)
+            return pair->lanes[i];
+    return NULL;
+}
+
+static void given_up(struct tcp_tep *t, const struct tcp_verdict *v)
+{
+    struct tcp_pair *pair = wf_tcp_pair_find(t, &v->to);
+    struct tcp_lane *lane = lane_calling(pair, v->call);
+    if (!lane)
+        return;
+    lane->call = 0;
+    if (pair->bye) {
+        wf_tcp_pair_end(pair, WEFT_ECLOSED);
+    } else if (!lane->gen && lane->index) { /* the others go on without it */
+        wf_info("lane %u to endpoint %u of process %u cannot be opened: %s", lane->index,
+                pair->to.ep, pair->to.process.pid, v->why);
+        lane->lost = true;
+    } else {
+        wf_info("endpoint %u of process %u is lost: %s", pair->to.ep, pair->to.process.pid, v->why);
+        wf_tcp_pair_end(pair, v->status);
+    }
+}
+
+static void list_take(struct wf_list *to, struct wf_list *from)
+{
+    wf_list_init(to);
+    while (!wf_list_empty(from)) {
+        struct wf_list *it = from->next;
+        wf_list_remove(it);
+        wf_list_append(to, it);
+    }
+}
+
+void wf_tcp_inbox(struct tcp_tep *t)
+{
+    struct wf_list arrivals, verdicts;
+    atomic_store_explicit(&t->inbox, 0, memory_order_relaxed);
+    pthread_mutex_lock(&t->lock);
+    list_take(&arrivals, &t->arrivals);
+    list_take(&verdicts, &t->verdicts);
+    pthread_mutex_unlock(&t->lock);
+    while (!wf_list_empty(&arrivals)) {
+        struct wf_tcp_conn *conn = wf_container_of(arrivals.next, struct wf_tcp_conn, item);
+        wf_list_remove(&conn->item);
+        arrived(t, conn);
+        t->events++;
+    }
+    while (!wf_list_empty(&verdicts)) {
+        struct tcp_verdict *v = wf_container_of(verdicts.next, struct tcp_verdict, item);
+        wf_list_remove(&v->item);
+        given_up(t, v);
+        free(v);
+        t->events++;
+    }
+}
+
+/* On the door's thread. The endpoint is found and stays under the context's lock. */
+static struct tcp_tep *tep_of(struct tcp_ctx *ctx, uint16_t ep, uint32_t ep_gen)
+{
+    wf_list_each(it, &ctx->teps)
+    {
+        struct tcp_tep *t = wf_container_of(it, struct tcp_tep, item);
+        if (t->address.ep == ep && t->address.ep_gen == ep_gen)
+            return t;
+    }
+    return NULL;
+}
+
+static void tell(struct tcp_tep *t, struct wf_list *list, struct wf_list *item)
+{
+    uint64_t one = 1;
+    pthread_mutex_lock(&t->lock);
+    wf_list_append(list, item);
+    pthread_mutex_unlock(&t->lock);
+    atomic_store_explicit(&t->inbox, 1, memory_order_release);
+    if (write(t->base.event_fd, &one, sizeof one) < 0)
+        wf_debug("an endpoint was woken already: %m");
+}
+
+static bool door_has(void *owner, uint16_t ep, uint32_t ep_gen)
+{
+    struct tcp_ctx *ctx = owner;
+    bool has;
+    pthread_mutex_lock(&ctx->lock);
+    has = tep_of(ctx, ep, ep_gen);
+    pthread_mutex_unlock(&ctx->lock);
+    return has;
+}
+
+static bool door_connected(void *owner, uint16_t ep, uint32_t ep_gen, struct wf_tcp_conn *conn)
+{
+    struct tcp_ctx *ctx = owner;
+    struct tcp_tep *t;
+    pthread_mutex_lock(&ctx->lock);
+    t = tep_of(ctx, ep, ep_gen);
+    if (t)
+        tell(t, &t->arrivals, &conn->item);
+    pthread_mutex_unlock(&ctx->lock);
+    return t;
+}
+
+static void door_given_up(void *owner, uint16_t ep, uint32_t ep_gen, uint64_t call,
+                          const struct wf_address *to, enum weft_status status, const char *why)
+{
+    struct tcp_ctx *ctx = owner;
+    struct tcp_verdict *v = malloc(sizeof *v);
+    struct tcp_tep *t;
+    if (!v) {
+        wf_error("no memory to tell that process %u is lost", to->process.pid);
+        return;
+    }
+    *v = (struct tcp_verdict){.call = call, .to = *to, .status = status, .why = why};
+    pthread_mutex_lock(&ctx->lock);
+    t = tep_of(ctx, ep, ep_gen);
+    if (t)
+        tell(t, &t->verdicts, &v->item);
+    pthread_mutex_unlock(&ctx->lock);
+    if (!t)
+        free(v);
+}
+
+static void door_fork_begin(void *owner)
+{
+    pthread_mutex_lock(&((struct tcp_ctx *)owner)->lock);
+}
+
+static void door_fork_end(void *owner, bool child)
+{
+    struct tcp_ctx *ctx = owner;
+    for (unsigned i = 0; child && i < ctx->nfds; i++)
+        close(ctx->fds[i]);
+    ctx->nfds = child ? 0 : ctx->nfds;
+    pthread_mutex_unlock(&ctx->lock);
+}
+
+const struct wf_tcp_door_events wf_tcp_door_calls = {door_has, door_connected, door_given_up,
+                                                     door_fork_begin, door_fork_end};
+
+/* ---- the endpoint's end ---- */
+
+static uint32_t lanes_used(const struct tcp_pair *pair)
+{
+    uint32_t mask = 0;
+    for (unsigned i = 0; i < pair->nlanes; i++)
+        if (pair->lanes[i] && (pair->lanes[i]->gen || pair->lanes[i]->next))
+            mask |= 1u << i;
+    return mask;
+}
+
+static void pair_bye_say(struct tcp_pair *pair)
+{
+    uint32_t mask = lanes_used(pair);
+    for (unsigned i = 0; i < pair->nlanes; i++)
+        if (mask >> i & 1) {
+            wf_tcp_append_bye(pair->lanes[i], mask);
+            wf_tcp_dirty(pair->lanes[i]);
+        }
+}
+
+static bool pair_is_done(const struct tcp_pair *pair)
+{
+    for (unsigned i = 0; i < pair->nlanes; i++)
+        if (pair->lanes[i] && !pair->lanes[i]->bye && wf_tcp_has_unsent(pair->lanes[i]))
+            return false;
+    return true;
+}
+
+/* [act] on every pair; it may end the pair. */
+static void each_pair(struct tcp_tep *t, void (*act)(struct tcp_pair *))
+{
+    for (uint32_t i = 0; t->buckets && i <= t->mask; i++)
+        for (struct tcp_pair *p = t->buckets[i], *next; p; p = next) {
+            next = p->next;
+            act(p);
+        }
+}
+
+static bool all_done(const struct tcp_tep *t)
+{
+    for (uint32_t i = 0; t->buckets && i <= t->mask; i++)
+        for (const struct tcp_pair *p = t->buckets[i]; p; p = p->next)
+            if (!pair_is_done(p))
+                return false;
+    return true;
+}
+
+/* One turn: what came, what can leave. Nothing is delivered any more. */
+static void closing_turn(struct tcp_tep *t)
+{
+    struct pollfd p[2] = {{.fd = t->base.event_fd, .events = POLLIN},
+                          {.fd = t->epoll_fd, .events = POLLIN}};
+    uint64_t n;
+    (void)poll(p, t->epoll_fd >= 0 ? 2 : 1, CLOSING_MS);
+    if (read(t->base.event_fd, &n, sizeof n) > 0 || atomic_load(&t->inbox))
+        wf_tcp_inbox(t);
+    for (unsigned i = t->nlive; i-- && !wf_list_empty(&t->live);) {
+        struct wf_list *it = t->live.next;
+        wf_list_remove(it);
+        wf_list_append(&t->live, it);
+        wf_tcp_read(wf_container_of(it, struct tcp_lane, live));
+    }
+    wf_tcp_flush_all(t);
+}
+
+void wf_tcp_pairs_bye(struct tcp_tep *t)
+{
+    uint64_t until = wf_now_ns() + wf_config()->peer_timeout_ms * 1000000u;
+    t->closing = true;
+    each_pair(t, pair_bye_say);
+    wf_tcp_flush_all(t);
+    while (!all_done(t)) {
+        if (wf_now_ns() >= until) {
+            wf_warn("an endpoint closes with messages that a peer did not take for %llu ms "
+                    "(WEFT_PEER_TIMEOUT): they are lost",
+                    (unsigned long long)wf_config()->peer_timeout_ms);
+            return;
+        }
+        closing_turn(t);
+    }
+}
+
+static void pair_drop(struct tcp_pair *pair)
+{
+    struct tcp_tep *t = pair->tep;
+    for (unsigned i = 0; i < pair->nlanes; i++)
+        if (pair->lanes[i] && !wf_tcp_has_unsent(pair->lanes[i]))
+            wf_tcp_lane_linger(pair->lanes[i]);
+    lanes_free(pair);
+    if (pair->conn)
+        t->base.events->conn_down(t->base.owner, pair->conn);
+    pair_free(pair);
+}
+
+static void inbox_drop(struct tcp_tep *t)
+{
+    while (!wf_list_empty(&t->arrivals)) {
+        struct wf_tcp_conn *conn = wf_container_of(t->arrivals.next, struct wf_tcp_conn, item);
+        wf_list_remove(&conn->item);
+        close(conn->fd);
+        free(conn);
+    }
+    while (!wf_list_empty(&t->verdicts)) {
+        struct wf_list *it = t->verdicts.next;
+        wf_list_remove(it);
+        free(wf_container_of(it, struct tcp_verdict, item));
+    }
+}
+
+/* The door knows the endpoint no more. */
+void wf_tcp_pairs_free(struct tcp_tep *t)
+{
+    each_pair(t, pair_drop);
+    free(t->buckets);
+    t->buckets = NULL;
+    inbox_drop(t);
+}

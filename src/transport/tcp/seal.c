@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* An encrypted lane's socket: what is written leaves in records, what is read was one.
+ * A record once sealed leaves as it is: its number is its nonce. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+#include "transport/tcp/auth.h"
+#include "transport/tcp/tcp.h"
+
+struct tcp_seal {
+    struct wf_tcp_sealer out, in;
+    uint32_t out_len, out_sent; /* of the record that is leaving */
+    uint32_t in_len;            /* of the record that is not whole yet, and what follows it */
+    uint8_t record[WF_TCP_SEALED_MAX], plain[WF_TCP_RECORD];
+    uint8_t raw[4 * WF_TCP_SEALED_MAX];
+};
+
+bool wf_tcp_seal_open(struct tcp_lane *lane, const struct wf_tcp_conn *conn)
+{
+    struct tcp_seal *s = malloc(sizeof *s);
+    if (!s)
+        return false;
+    memset(&s->out, 0, sizeof s->out);
+    s->in = s->out;
+    memcpy(s->out.key, conn->key_out, sizeof s->out.key);
+    memcpy(s->in.key, conn->key_in, sizeof s->in.key);
+    s->out_len = s->out_sent = s->in_len = 0;
+    lane->seal = s;
+    return true;
+}
+
+void wf_tcp_seal_close(struct tcp_lane *lane)
+{
+    if (lane->seal)
+        sodium_memzero(lane->seal, sizeof *lane->seal);
+    free(lane->seal);
+    lane->seal = NULL;
+}
+
+struct wf_tcp_sealer *wf_tcp_seal_out(const struct tcp_lane *lane)
+{
+    return lane->seal ? &lane->seal->out : NULL;
+}
+
+bool wf_tcp_seal_has_unsent(const struct tcp_lane *lane)
+{
+    return lane->seal && lane->seal->out_sent != lane->seal->out_len;
+}
+
+static bool record_leave(const struct tcp_lane *lane)
+{
+    struct tcp_seal *s = lane->seal;
+    ssize_t n;
+    if (s->out_sent == s->out_len)
+        return true;
+    n = send(lane->fd, s->record + s->out_sent, s->out_len - s->out_sent,
+             MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n > 0)
+        s->out_sent += (uint32_t)n;
+    else if (n < 0)
+        return false;
+    errno = EAGAIN;
+    return s->out_sent == s->out_len;
+}
+
+static size_t gather(uint8_t *to, const struct iovec *v, unsigned count)
+{
+    size_t at = 0;
+    for (unsigned i = 0; i < count && at < WF_TCP_RECORD; i++) {
+        size_t n = WF_MIN(v[i].iov_len, WF_TCP_RECORD - at);
+        memcpy(to + at, v[i].iov_base, n);
+        at += n;
+    }
+    return at;
+}
+
+ssize_t wf_tcp_seal_write(struct tcp_lane *lane, const struct iovec *v, unsigned count)
+{
+    struct tcp_seal *s = lane->seal;
+    size_t n;
+    if (!record_leave(lane))
+        return -1;
+    n = gather(s->plain, v, count);
+    if (!n)
+        return 0;
+    s->out_len = (uint32_t)wf_tcp_seal(&s->out, s->plain, n, s->record);
+    s->out_sent = 0;
+    if (!record_leave(lane) && errno != EAGAIN)
+        return -1;
+    return (ssize_t)n;
+}
+
+/* Records among the raw bytes, as many as there is room for. -1: one was tampered with. */
+static ssize_t records_open(struct tcp_seal *s, uint8_t *to, size_t room)
+{
+    size_t got = 0, used = 0, n = 0;
+    while (room - got >= WF_TCP_RECORD) {
+        long m = wf_tcp_unseal(&s->in, s->raw + used, s->in_len - used, to + got, &n);
+        if (m < 0)
+            return -1;
+        if (!m)
+            break;
+        used += (size_t)m;
+        got += n;
+    }
+    s->in_len -= (uint32_t)used;
+    memmove(s->raw, s->raw + used, s->in_len);
+    return (ssize_t)got;
+}
+
+ssize_t wf_tcp_seal_read(struct tcp_lane *lane, uint8_t *to, size_t room)
+{
+    struct tcp_seal *s = lane->seal;
+    ssize_t n = recv(lane->fd, s->raw + s->in_len, sizeof s->raw - s->in_len, MSG_DONTWAIT);
+    if (n <= 0)
+        return n;
+    s->in_len += (uint32_t)n;
+    n = records_open(s, to, room);
+    errno = n < 0 ? EBADMSG : EAGAIN;
+    return n > 0 ? n : -1;
+}

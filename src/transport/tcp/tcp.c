@@ -1,0 +1,565 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The transport's table; tcp.h is its description. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "config/config.h"
+#include "transport/tcp/auth.h"
+#include "transport/tcp/net.h"
+#include "transport/tcp/tcp.h"
+
+/* With so few sockets each is read at every poll; more are asked for by epoll. */
+#define DIRECT 4
+#define EVENTS 64
+/* Polls without anything to read, after which only every IDLE_EVERYth looks: a look is a system
+ * call of some 200 ns, and what comes by shared memory must not wait for it. */
+#define IDLE_AFTER 512
+#define IDLE_EVERY 16
+
+/* ---- context ---- */
+
+static int tcp_probe(char *note, size_t room)
+{
+    return wf_tcp_net_describe(note, room);
+}
+
+static enum weft_status key_from_file(struct tcp_ctx *ctx)
+{
+    uint8_t key[WF_TCP_KEY];
+    const char *path = wf_config()->key_file;
+    enum weft_status status = *path ? wf_tcp_key_read(path, key) : WEFT_OK;
+    if (*path && status == WEFT_OK)
+        status = wf_tcp_door_set_key(ctx->door, key);
+    return status;
+}
+
+static enum weft_status tcp_ctx_open(const struct wf_tctx_params *params, struct wf_tctx **out)
+{
+    struct wf_tcp_door_params door = {.events = &wf_tcp_door_calls, .self = params->self};
+    struct tcp_ctx *ctx;
+    enum weft_status status;
+    if (!params->network && !*wf_config()->key_file)
+        return WEFT_EUNREACH; /* nobody could prove anything to anybody */
+    ctx = calloc(1, sizeof *ctx);
+    if (!ctx)
+        return WEFT_ENOMEM;
+    ctx->base.transport = &wf_tcp_transport;
+    ctx->self = *params->self;
+    pthread_mutex_init(&ctx->lock, NULL);
+    wf_list_init(&ctx->teps);
+    door.owner = ctx;
+    status = wf_tcp_auth_init();
+    if (status == WEFT_OK)
+        status = wf_tcp_door_open(&door, &ctx->door);
+    if (status == WEFT_OK && (status = key_from_file(ctx)) != WEFT_OK)
+        wf_tcp_door_close(ctx->door);
+    if (status != WEFT_OK) {
+        pthread_mutex_destroy(&ctx->lock);
+        free(ctx);
+        return status;
+    }
+    *out = &ctx->base;
+    return WEFT_OK;
+}
+
+static void tcp_ctx_close(struct wf_tctx *tctx)
+{
+    struct tcp_ctx *ctx = TCP_OF(tctx, tcp_ctx);
+    wf_tcp_door_close(ctx->door);
+    pthread_mutex_destroy(&ctx->lock);
+    free(ctx->fds);
+    free(ctx);
+}
+
+static enum weft_status tcp_set_key(struct wf_tctx *tctx, const uint8_t *key)
+{
+    return wf_tcp_door_set_key(TCP_OF(tctx, tcp_ctx)->door, key);
+}
+
+static const struct wf_contact *tcp_contact(struct wf_tctx *tctx)
+{
+    return wf_tcp_door_contact(TCP_OF(tctx, tcp_ctx)->door);
+}
+
+/* ---- endpoint ---- */
+
+static enum weft_status tcp_ep_open(struct wf_tctx *tctx, const struct wf_tep_params *params,
+                                    struct wf_tep **out)
+{
+    struct tcp_ctx *ctx = TCP_OF(tctx, tcp_ctx);
+    struct tcp_tep *t = calloc(1, sizeof *t);
+    if (!t)
+        return WEFT_ENOMEM;
+    t->base = (struct wf_tep){.transport = &wf_tcp_transport,
+                              .events = params->events,
+                              .owner = params->owner,
+                              .counters = params->counters,
+                              .event_fd = params->event_fd,
+                              .am_max = params->am_max};
+    t->ctx = ctx;
+    t->address = params->address;
+    t->outer_fd = params->epoll_fd;
+    t->epoll_fd = -1;
+    wf_list_init(&t->live);
+    wf_list_init(&t->dirty);
+    wf_list_init(&t->grave);
+    wf_list_init(&t->dead);
+    wf_list_init(&t->arrivals);
+    wf_list_init(&t->verdicts);
+    pthread_mutex_init(&t->lock, NULL);
+    pthread_mutex_lock(&ctx->lock);
+    wf_list_append(&ctx->teps, &t->item);
+    pthread_mutex_unlock(&ctx->lock);
+    *out = &t->base;
+    return WEFT_OK;
+}
+
+static void tcp_ep_close(struct wf_tep *tep)
+{
+    struct tcp_tep *t = TCP_OF(tep, tcp_tep);
+    struct tcp_ctx *ctx = t->ctx;
+    wf_tcp_pairs_bye(t);
+    pthread_mutex_lock(&ctx->lock);
+    wf_list_remove(&t->item);
+    pthread_mutex_unlock(&ctx->lock);
+    wf_tcp_door_forget(ctx->door, t->address.ep, t->address.ep_gen);
+    wf_tcp_pairs_free(t);
+    wf_tcp_grave_empty(t);
+    if (t->epoll_fd >= 0) {
+        (void)epoll_ctl(t->outer_fd, EPOLL_CTL_DEL, t->epoll_fd, NULL);
+        close(t->epoll_fd);
+    }
+    pthread_mutex_destroy(&t->lock);
+    free(t->peers);
+    free(t->nodes);
+    free(t->rx);
+    free(t);
+}
+
+/* ---- peers ---- */
+
+static enum weft_status tcp_reach(struct wf_tctx *tctx, const struct wf_address *from,
+                                  const struct wf_address *to, const struct wf_contact *contact,
+                                  const char **why)
+{
+    (void)tctx;
+    (void)from;
+    (void)to;
+    if (contact->port)
+        return WEFT_OK;
+    *why = "its address names no place on the network: its process has no key "
+           "(WEFT_KEY_FILE), or WEFT_TRANSPORTS leaves tcp out there";
+    return WEFT_EUNREACH;
+}
+
+static bool node_is(const struct tcp_node *n, const struct wf_process_id *p,
+                    const struct wf_contact *c)
+{
+    return n->node == p->node && n->netns == p->netns && n->pidns == p->pidns && n->uid == p->uid &&
+           n->count == c->count && !memcmp(n->ip, c->ip, sizeof n->ip);
+}
+
+/* The last one is asked first: a job's addresses come by node. */
+static bool node_find(struct tcp_tep *t, const struct wf_process_id *p, const struct wf_contact *c,
+                      uint32_t *out)
+{
+    struct tcp_node *more;
+    for (uint32_t i = t->nnodes; i-- > 0;)
+        if (node_is(&t->nodes[i], p, c)) {
+            *out = i;
+            return true;
+        }
+    more = t->nnodes & (t->nnodes - 1)
+               ? t->nodes
+               : realloc(t->nodes, (t->nnodes ? 2 * t->nnodes : 1) * sizeof *more);
+    if (!more)
+        return false;
+    t->nodes = more;
+    t->nodes[t->nnodes] = (struct tcp_node){
+        .node = p->node, .netns = p->netns, .pidns = p->pidns, .uid = p->uid, .count = c->count};
+    memcpy(t->nodes[t->nnodes].ip, c->ip, sizeof c->ip);
+    *out = t->nnodes++;
+    return true;
+}
+
+void wf_tcp_peer_address(const struct tcp_peer *peer, struct wf_address *out,
+                         struct wf_contact *contact)
+{
+    const struct tcp_node *n = &TCP_OF(peer->base.tep, tcp_tep)->nodes[peer->node];
+    *out = (struct wf_address){.version = WF_ADDRESS_VERSION,
+                               .size = sizeof *out,
+                               .ep = peer->ep,
+                               .ep_gen = peer->ep_gen,
+                               .process = {.node = n->node,
+                                           .netns = n->netns,
+                                           .pidns = n->pidns,
+                                           .start = peer->start,
+                                           .token = {peer->token[0], peer->token[1]},
+                                           .uid = n->uid,
+                                           .pid = peer->pid}};
+    *contact = (struct wf_contact){.port = peer->port, .count = n->count};
+    memcpy(contact->ip, n->ip, sizeof n->ip);
+}
+
+static bool peers_room(struct tcp_tep *t)
+{
+    uint32_t room = t->peers_room ? 2 * t->peers_room : 16;
+    struct tcp_peer **more;
+    if (t->npeers < t->peers_room)
+        return true;
+    more = realloc(t->peers, room * sizeof(struct tcp_peer *));
+    if (!more)
+        return false;
+    t->peers = more;
+    t->peers_room = room;
+    return true;
+}
+
+static enum weft_status tcp_peer_open(struct wf_tep *tep, struct wf_tpeer *tpeer,
+                                      const struct wf_address *to, const struct wf_contact *contact)
+{
+    struct tcp_tep *t = TCP_OF(tep, tcp_tep);
+    struct tcp_peer *peer = TCP_OF(tpeer, tcp_peer);
+    struct tcp_pair *pair;
+    if (!peers_room(t) || !node_find(t, &to->process, contact, &peer->node))
+        return WEFT_ENOMEM;
+    peer->base.tep = tep;
+    peer->token[0] = to->process.token[0];
+    peer->token[1] = to->process.token[1];
+    peer->start = to->process.start;
+    peer->pid = to->process.pid;
+    peer->ep = to->ep;
+    peer->ep_gen = to->ep_gen;
+    peer->port = contact->port;
+    peer->index = t->npeers;
+    t->peers[t->npeers++] = peer;
+    pair = t->npairs ? wf_tcp_pair_find(t, to) : NULL;
+    if (pair && pair->status != WEFT_OK)
+        peer->status = (int16_t)pair->status;
+    else if (pair)
+        wf_tcp_pair_hold(pair, peer);
+    return WEFT_OK;
+}
+
+static void tcp_peer_close(struct wf_tpeer *tpeer)
+{
+    struct tcp_peer *peer = TCP_OF(tpeer, tcp_peer);
+    struct tcp_tep *t = TCP_OF(tpeer->tep, tcp_tep);
+    t->peers[peer->index] = t->peers[--t->npeers];
+    t->peers[peer->index]->index = peer->index;
+    wf_tcp_pair_let_go(peer);
+}
+
+static struct wf_tpeer *tcp_find(struct wf_tep *tep, const struct wf_address *address)
+{
+    const struct tcp_tep *t = TCP_OF(tep, tcp_tep);
+    for (uint32_t i = 0; i < t->npeers; i++) {
+        struct wf_address a;
+        struct wf_contact contact;
+        if (t->peers[i]->token[0] != address->process.token[0])
+            continue;
+        wf_tcp_peer_address(t->peers[i], &a, &contact);
+        if (!memcmp(&a, address, sizeof a))
+            return &t->peers[i]->base;
+    }
+    return NULL;
+}
+
+static void tcp_address(const struct wf_tpeer *tpeer, struct wf_address *out)
+{
+    struct wf_contact contact;
+    wf_tcp_peer_address((const struct tcp_peer *)(const void *)tpeer, out, &contact);
+}
+
+static bool tcp_is_same(const struct wf_tpeer *a, const struct wf_tpeer *b)
+{
+    const struct tcp_peer *x = (const void *)a, *y = (const void *)b;
+    return x == y || (x && y && x->pair && x->pair == y->pair);
+}
+
+/* ---- messages ---- */
+
+/* Its pair, made with the first message. Null: *why. */
+static struct tcp_pair *pair_of(struct tcp_peer *peer, enum weft_status *why)
+{
+    struct tcp_tep *t = TCP_OF(peer->base.tep, tcp_tep);
+    struct wf_address to;
+    struct wf_contact contact;
+    struct tcp_pair *pair;
+    if (peer->pair)
+        return peer->pair;
+    *why = (enum weft_status)peer->status;
+    if (*why != WEFT_OK)
+        return NULL;
+    wf_tcp_peer_address(peer, &to, &contact);
+    pair = wf_tcp_pair_find(t, &to);
+    if (!pair)
+        pair = wf_tcp_pair_make(t, &to, &contact);
+    if (!pair)
+        *why = WEFT_ENOMEM;
+    else if (pair->status != WEFT_OK)
+        *why = pair->status;
+    if (*why != WEFT_OK)
+        return NULL;
+    wf_tcp_pair_hold(pair, peer);
+    return pair;
+}
+
+/* Is there room on [lane] for a request of [bytes]? Reserves its reply's. */
+static enum weft_status reserve(struct tcp_lane *lane, uint32_t bytes, size_t reply_max)
+{
+    uint32_t reply = reply_max ? wf_tcp_reply_size((uint32_t)reply_max) : 0;
+    if (!wf_tcp_has_room(lane, bytes, false) || reply > TCP_REPLY_ROOM - lane->reserved) {
+        struct tcp_tep *t = lane->pair->tep;
+        lane->starved = true;
+        if (!lane->blocked)
+            wf_tcp_flush(lane);
+        wf_tcp_count(t, WF_STAT_AGAIN, 1);
+        return WEFT_AGAIN;
+    }
+    lane->reserved += reply;
+    return WEFT_OK;
+}
+
+static enum weft_status tcp_request(struct wf_tpeer *tpeer, unsigned handler, const uint32_t *args,
+                                    unsigned nargs, const void *data, size_t len, size_t reply_max)
+{
+    struct wf_am_out out = wf_am_out(handler, args, nargs, data, len, reply_max);
+    enum weft_status status = WEFT_OK;
+    struct tcp_pair *pair = pair_of(TCP_OF(tpeer, tcp_peer), &status);
+    struct tcp_lane *lane;
+    if (!pair)
+        return status;
+    lane = wf_tcp_pair_lane(pair, handler >= WEFT_AM_USER_HANDLERS);
+    if (!lane)
+        return WEFT_ENOMEM;
+    status = reserve(lane, wf_tcp_head_size(nargs) + wf_tcp_padded(out.len), reply_max);
+    if (status != WEFT_OK)
+        return status;
+    wf_tcp_append(lane, WF_TCP_REQUEST, &out, out.reply_max);
+    wf_tcp_count(pair->tep, WF_STAT_REQUESTS_SENT, 1);
+    wf_tcp_flush_soon(lane);
+    return WEFT_OK;
+}
+
+static enum weft_status tcp_request_bulk(struct wf_tpeer *tpeer, const struct wf_bulk *bulk,
+                                         size_t reply_max)
+{
+    enum weft_status status = WEFT_OK;
+    struct tcp_pair *pair = pair_of(TCP_OF(tpeer, tcp_peer), &status);
+    struct tcp_lane *lane;
+    if (!pair)
+        return status;
+    lane = wf_tcp_pair_bulk_lane(pair);
+    if (!lane)
+        return WEFT_ENOMEM;
+    status = reserve(lane, wf_tcp_head_size(bulk->nargs), reply_max);
+    if (status != WEFT_OK)
+        return status;
+    status = wf_tcp_append_bulk(lane, WF_TCP_BULK_REQUEST, bulk, (uint32_t)reply_max);
+    if (status != WEFT_OK) {
+        lane->reserved -= reply_max ? wf_tcp_reply_size((uint32_t)reply_max) : 0;
+        return status;
+    }
+    wf_tcp_count(pair->tep, WF_STAT_REQUESTS_SENT, 1);
+    if (lane->open)
+        wf_tcp_dirty(lane);
+    return WEFT_OK;
+}
+
+/* The lane's ring has room for it: the request reserved it. Written when the poll that
+ * delivered the request is through. */
+static enum weft_status tcp_reply(struct wf_token *token, const struct wf_am_out *out)
+{
+    struct tcp_token *tk = TCP_OF(token, tcp_token);
+    wf_tcp_append(tk->lane, WF_TCP_REPLY, out, tk->room);
+    wf_tcp_dirty(tk->lane);
+    wf_tcp_count(tk->lane->pair->tep, WF_STAT_REPLIES_SENT, 1);
+    return WEFT_OK;
+}
+
+static enum weft_status tcp_reply_bulk(struct wf_token *token, const struct wf_bulk *bulk)
+{
+    struct tcp_token *tk = TCP_OF(token, tcp_token);
+    enum weft_status status = wf_tcp_append_bulk(tk->lane, WF_TCP_BULK_REPLY, bulk, tk->room);
+    if (status != WEFT_OK)
+        return status;
+    wf_tcp_dirty(tk->lane);
+    wf_tcp_count(tk->lane->pair->tep, WF_STAT_REPLIES_SENT, 1);
+    return WEFT_OK;
+}
+
+static void tcp_source(const struct wf_token *token, struct wf_address *out,
+                       struct wf_contact *contact)
+{
+    const struct tcp_token *tk = (const struct tcp_token *)(const void *)token;
+    *out = tk->lane->pair->to;
+    *contact = tk->lane->pair->contact;
+}
+
+/* ---- progress ---- */
+
+static void read_each(struct tcp_tep *t)
+{
+    for (unsigned i = t->nlive; i-- && !wf_list_empty(&t->live);) {
+        struct wf_list *it = t->live.next;
+        wf_list_remove(it);
+        wf_list_append(&t->live, it);
+        wf_tcp_read(wf_container_of(it, struct tcp_lane, live));
+    }
+}
+
+static void read_ready(struct tcp_tep *t)
+{
+    struct epoll_event ev[EVENTS];
+    int n = epoll_wait(t->epoll_fd, ev, EVENTS, 0);
+    for (int i = 0; i < n; i++) {
+        struct tcp_lane *lane = ev[i].data.ptr;
+        if (lane->fd >= 0) /* not closed by an earlier one of this round */
+            wf_tcp_read(lane);
+    }
+}
+
+static int tcp_poll(struct wf_tep *tep)
+{
+    struct tcp_tep *t = TCP_OF(tep, tcp_tep);
+    int events;
+    if (__builtin_expect(atomic_load_explicit(&t->inbox, memory_order_acquire), 0))
+        wf_tcp_inbox(t);
+    if (!wf_list_empty(&t->dirty))
+        wf_tcp_flush_all(t);
+    t->polls++;
+    if (!t->nlive || (t->idle > IDLE_AFTER && t->polls % IDLE_EVERY))
+        goto out;
+    if (t->nlive <= DIRECT)
+        read_each(t);
+    else
+        read_ready(t);
+    if (!wf_list_empty(&t->dirty))
+        wf_tcp_flush_all(t);
+    wf_tcp_grave_empty(t);
+out:
+    events = t->events;
+    t->events = 0;
+    t->idle = events ? 0 : t->idle + (t->nlive != 0);
+    return events;
+}
+
+static bool lane_watch(struct tcp_lane *lane, bool out)
+{
+    struct epoll_event ev = {.events = EPOLLIN | (out ? (uint32_t)EPOLLOUT : 0u), .data.ptr = lane};
+    if (lane->watches_out == out)
+        return true;
+    lane->watches_out = out;
+    return !epoll_ctl(lane->pair->tep->epoll_fd, EPOLL_CTL_MOD, lane->fd, &ev);
+}
+
+/* Say everything first: also what was only to be said with the next message. */
+static enum weft_status tcp_arm(struct wf_tep *tep)
+{
+    struct tcp_tep *t = TCP_OF(tep, tcp_tep);
+    struct epoll_event ev;
+    if (atomic_load_explicit(&t->inbox, memory_order_acquire))
+        return WEFT_AGAIN;
+    wf_list_each(it, &t->live)
+    {
+        struct tcp_lane *lane = wf_container_of(it, struct tcp_lane, live);
+        if (wf_tcp_ack_is_due(lane))
+            wf_tcp_dirty(lane);
+    }
+    wf_tcp_flush_all(t);
+    if (t->events)
+        return WEFT_AGAIN;
+    wf_list_each(it, &t->live)
+    {
+        struct tcp_lane *lane = wf_container_of(it, struct tcp_lane, live);
+        if (!lane_watch(lane, lane->blocked))
+            return WEFT_AGAIN;
+    }
+    t->idle = 0;
+    return t->epoll_fd >= 0 && epoll_wait(t->epoll_fd, &ev, 1, 0) > 0 ? WEFT_AGAIN : WEFT_OK;
+}
+
+static void tcp_disarm(struct wf_tep *tep)
+{
+    (void)tep; /* what was watched for stays so until the next time */
+}
+
+/* ---- memory ---- */
+
+static enum weft_status tcp_pull(struct wf_tpeer *tpeer, void *dst, uint64_t src, size_t len)
+{
+    (void)tpeer;
+    (void)dst;
+    (void)src;
+    (void)len;
+    return WEFT_EUNREACH;
+}
+
+/* Nothing is mapped and nothing is asked: the target checks each access. The word that
+ * says whether the region is open is one of this side's that stays. */
+static enum weft_status tcp_remote_map(struct wf_tpeer *tpeer, const struct wf_key *key,
+                                       struct weft_remote *remote, void **cookie)
+{
+    struct tcp_peer *peer = TCP_OF(tpeer, tcp_peer);
+    uint64_t *word;
+    if (key->token != peer->token[0])
+        return WEFT_EKEY;
+    word = malloc(sizeof *word);
+    if (!word)
+        return WEFT_ENOMEM;
+    *word = key->gen;
+    remote->length = key->length;
+    remote->gen_word = word;
+    remote->gen = key->gen;
+    remote->access = key->access;
+    *cookie = word;
+    return WEFT_OK;
+}
+
+static void tcp_remote_unmap(struct wf_tpeer *tpeer, void *cookie)
+{
+    (void)tpeer;
+    free(cookie);
+}
+
+static enum weft_status tcp_status(struct wf_tpeer *tpeer)
+{
+    return (enum weft_status)TCP_OF(tpeer, tcp_peer)->status;
+}
+
+const struct wf_transport wf_tcp_transport = {
+    .name = "tcp",
+    .caps = WF_CAP_SLEEP | WF_CAP_BULK,
+    .tpeer_size = sizeof(struct tcp_peer),
+    .probe = tcp_probe,
+    .ctx_open = tcp_ctx_open,
+    .ctx_close = tcp_ctx_close,
+    .set_key = tcp_set_key,
+    .contact = tcp_contact,
+    .ep_open = tcp_ep_open,
+    .ep_close = tcp_ep_close,
+    .reach = tcp_reach,
+    .peer_open = tcp_peer_open,
+    .peer_close = tcp_peer_close,
+    .request = tcp_request,
+    .reply = tcp_reply,
+    .source = tcp_source,
+    .request_bulk = tcp_request_bulk,
+    .reply_bulk = tcp_reply_bulk,
+    .poll = tcp_poll,
+    .arm = tcp_arm,
+    .disarm = tcp_disarm,
+    .find = tcp_find,
+    .address = tcp_address,
+    .is_same = tcp_is_same,
+    .pull = tcp_pull,
+    .remote_map = tcp_remote_map,
+    .remote_unmap = tcp_remote_unmap,
+    .flush = tcp_status,
+    .status = tcp_status,
+};

@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The TCP transport: behaves as a reliable NIC would, over sockets that break.
+ *
+ *   wire.h   what crosses a connection
+ *   door.h   listening, dialling, authenticating: one thread per context
+ *   pair.c   two endpoints that talk: its lanes, who holds it, how it ends
+ *   lane.c   one exactly-once stream of frames, which outlives its sockets
+ *   rx.c     from a socket to the core, tx.c from the core to a socket
+ *   tcp.c    the transport's table of functions
+ *
+ * Pairs. A pair is two endpoints, one here and one elsewhere. It comes to be by the first
+ * message to a peer, or by the first connection from one, and lives until one of
+ * the two endpoints closes (BYE) or is found dead; then its address is remembered
+ * as that of a dead one, and refused. Endpoints are told apart by generation and
+ * token, so nothing of an old incarnation is ever taken for a new one's.
+ *
+ * Lanes. A pair has 1 to WEFT_TCP_LANES lanes. A lane is an ordered, exactly-once channel of
+ * frames in each direction. It has at most one socket at a time; its state is
+ * not the socket's. Sent frames stay in the lane's ring until the other side says
+ * that it took them: each frame carries the count of frames taken so far. A new
+ * socket begins with SYNC both ways, each side drops what the other has, and sends the
+ * rest again. So a request is run once, however often its bytes cross the
+ * network; and a reply is a frame like any, kept until it is acknowledged. A
+ * frame never moves to another lane. Only reading ends a socket: after a failed
+ * write what has come is still read. A socket may be made again over another path, since
+ * a call tries all the addresses of the other side.
+ *
+ * (architecture.md thought of one sequence space across lanes, with a window of bits. With
+ * a space per lane the guarantee is the same, nothing is ever out of order
+ * within it, and a slow lane holds up no other.)
+ *
+ * Which socket. Both sides may dial at once, or dial again before the other has noticed that a
+ * socket broke. Each socket has a rank: its generation (one more than that of the
+ * last one the dialling side knew), then whether the side with the greater
+ * address dialled it. A lane takes a socket of a higher rank than the one it has or
+ * had last, and closes one of a lower. Changing sockets is always safe: that is what SYNC is
+ * for. After a break the side with the greater address dials at once, the other
+ * 100 ms later, if no socket has come by then.
+ *
+ * Room. A lane's ring has a part for requests and one for replies. A request reserves
+ * its reply's room at the other side; who requests counts what it has reserved, so a
+ * reply never finds the ring full. The reservation ends with the reply, or with
+ * word that there will be none. That word, like acknowledgements, is a running total: it
+ * may be lost or repeated. A peer that overdraws is thrown out (EPROTO).
+ * ACK frames take no room in the ring: they are made when they are sent.
+ *
+ * Bulk. Payload of a bulk frame is not copied into the ring. The core is asked where it
+ * is each time that some of it is to be written to the socket or read from it
+ * (bulk_hold), for as long as the call takes. If it is nowhere any more (region closed,
+ * operation over), a request becomes VOID and a reply one without payload; if part of it was sent
+ * already, the socket is dropped first.
+ *
+ * Loss. A socket that breaks is dialled again by the rules of door.h; when the call
+ * is given up, the pair is dead: its sockets are closed, its frames dropped, then its
+ * operations fail. Unless the kernel says more, a silent cut is noticed by
+ * keepalive and TCP_USER_TIMEOUT, at half of WEFT_PEER_TIMEOUT.
+ *
+ * Order. Requests to Weft's own handlers that are no bulk take lane 0, so they stay in order.
+ * Everything else takes the lane with the least left to send.
+ *
+ * When bytes leave. A message is written at once, unless more than PROMPT have been written since
+ * the last poll: then one that follows within QUIET_NS of the last write waits for more, at most
+ * until poll, arm, or BATCH bytes. So a stream of small messages shares system
+ * calls, and single ones wait for nothing.
+ *
+ * Threads. All but the door's is the endpoint's owner's. The door hands connections over by the
+ * tep's inbox, under its lock, and an eventfd. */
+#ifndef WF_TRANSPORT_TCP_TCP_H
+#define WF_TRANSPORT_TCP_TCP_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/types.h>
+
+#include "base/util.h"
+#include "config/stats.h"
+#include "transport/tcp/door.h"
+
+/* Replies that a side keeps room for, per lane: part of the protocol. */
+#define TCP_REPLY_ROOM 65536u
+#define TCP_RX_SIZE 262144u /* an endpoint's receive buffer */
+
+struct tcp_ctx {
+    struct wf_tctx base;
+    struct wf_process_id self;
+    struct wf_tcp_door *door;
+    pthread_mutex_t lock;
+    struct wf_list teps WF_GUARDED_BY(lock);
+    int *fds WF_GUARDED_BY(lock); /* sockets that lanes have: a forked child must not keep them */
+    unsigned nfds, fds_room WF_GUARDED_BY(lock);
+};
+
+/* What the processes of a node have in common: kept once for all peers there. */
+struct tcp_node {
+    uint64_t node, netns, pidns;
+    uint32_t uid;
+    uint8_t count;
+    uint8_t ip[WF_CONTACT_IPS][16];
+};
+
+struct tcp_tep {
+    struct wf_tep base;
+    struct tcp_ctx *ctx;
+    struct wf_address address;
+    struct wf_list item;  /* ctx->teps */
+    int outer_fd;         /* the owner's epoll descriptor */
+    int epoll_fd;         /* the sockets; -1: none yet */
+    struct wf_list live;  /* lanes with a socket */
+    struct wf_list grave; /* lanes to be freed when poll is over: events may name them */
+    struct wf_list dirty; /* lanes with something to write that is not being waited for */
+    unsigned nlive;
+    unsigned idle; /* empty polls in a row */
+    uint32_t polls;
+    bool closing;
+    int events;  /* of this poll */
+    uint8_t *rx; /* TCP_RX_SIZE; null until the first socket */
+    struct tcp_pair **buckets;
+    uint32_t mask, npairs, ndead;
+    uint64_t next_pair;  /* numbers of pairs */
+    struct wf_list dead; /* pairs, the oldest first */
+    struct tcp_peer **peers;
+    uint32_t npeers, peers_room;
+    struct tcp_node *nodes;
+    uint32_t nnodes;
+    /* From the door's thread. */
+    pthread_mutex_t lock;
+    _Atomic int inbox;                           /* something is in arrivals or verdicts */
+    struct wf_list arrivals WF_GUARDED_BY(lock); /* struct wf_tcp_conn */
+    struct wf_list verdicts WF_GUARDED_BY(lock); /* struct tcp_verdict */
+};
+
+struct tcp_verdict {
+    struct wf_list item;
+    uint64_t call;
+    struct wf_address to;
+    enum weft_status status;
+    const char *why;
+};
+
+/* A handle of a remote endpoint. */
+struct tcp_peer {
+    struct wf_tpeer base;
+    struct tcp_pair *pair; /* null until the first message either way */
+    uint64_t token[2], start;
+    uint32_t pid, ep_gen, node, index; /* node in tep->nodes, index in tep->peers */
+    uint16_t ep, port;
+    int16_t status; /* of the pair that was */
+};
+
+struct tcp_pair {
+    struct tcp_pair *next; /* in the bucket */
+    struct wf_list item;   /* tep->dead */
+    struct tcp_tep *tep;
+    struct wf_address to;
+    struct wf_contact contact;
+    void *conn;              /* the core's */
+    enum weft_status status; /* not OK: how it ended */
+    struct tcp_peer *handle; /* one of those that are open, or null */
+    bool is_greater;         /* this side's address is the greater one */
+    uint16_t bye;            /* lanes by which its endpoint says so, a bit each */
+    uint64_t number, theirs; /* of this pair at either side; theirs 0: not known yet */
+    unsigned nlanes;
+    struct tcp_lane *lanes[WF_TCP_LANES_MAX]; /* [nlanes], null: never used */
+};
+
+/* A bulk frame in the ring. */
+struct tcp_bulk {
+    struct wf_bulk bulk; /* args: below; len 0: it has become VOID */
+    uint32_t at;         /* of its frame in the ring */
+    uint32_t args[WEFT_AM_MAX_ARGS];
+};
+
+/* Ring offsets count bytes and wrap at 2^32; the ring's size is a power of two. Frame
+ * numbers count and wrap, too. */
+struct tcp_lane {
+    struct tcp_pair *pair;
+    struct wf_list live, dirty;
+    int fd; /* -1: none */
+    uint16_t index;
+    bool synced;      /* the other side's SYNC has come on this socket */
+    bool open;        /* frames may be written to it: synced, or it is the first that frames are
+                       * written to, so the other side has taken none */
+    bool deaf;        /* it takes no more: what it still has is read, then it is dropped */
+    bool by_greater;  /* who dialled it */
+    bool starved;     /* a message was refused for want of room */
+    bool blocked;     /* the socket took no more: EPOLLOUT says when */
+    bool watches_out; /* EPOLLOUT is asked for */
+    bool bye;         /* the other side sends nothing more */
+    bool lost;        /* it was never had and cannot be: the others go on without it */
+    uint32_t gen;     /* of the socket it has, or had last; 0: never had one */
+    uint64_t call;    /* dialling; 0: not */
+    struct tcp_seal *seal; /* null: in the clear */
+
+    /* out */
+    uint8_t *ring;
+    uint32_t mask, request_room;
+    uint32_t tail, at, sent, head; /* oldest frame kept; frame that is next to be written or partly
+                                    * is; next byte of it to be written; end */
+    uint32_t first, next;          /* number of the frame at tail; frames there have been */
+    uint32_t written, reached;     /* frames wholly written to this socket; to any */
+    uint32_t request_bytes, reply_bytes; /* in the ring */
+    uint32_t reserved;                   /* of the other side's ring, for replies */
+    uint32_t returned;                   /* as the other side told last: places not replied to */
+    uint64_t sent_ns;                    /* when something was last written */
+    uint32_t burst, burst_poll;          /* messages since poll number burst_poll */
+    struct tcp_bulk *bulks;              /* a ring of bulks_mask + 1 */
+    uint32_t bulks_mask, bulks_room, bulk_first, bulk_at, bulk_end; /* kept; next to be
+                                                                     * written; end */
+    uint32_t bulk_sent;                                             /* payload of that one */
+    uint8_t control[48];
+    uint32_t control_len, control_sent;
+
+    /* in */
+    uint32_t taken, told;    /* counted frames; as told last */
+    uint32_t taken_bytes;    /* since then */
+    uint32_t unreplied;      /* places of requests that were not replied to, in all */
+    uint32_t unreplied_told; /* as told last */
+    uint8_t *stash;          /* the beginning of a frame */
+    uint32_t stash_len;
+    struct {
+        struct wf_tcp_frame frame; /* kind 0: none under way */
+        uint32_t args[WEFT_AM_MAX_ARGS];
+        uint32_t got, skip; /* bytes of payload; of padding left */
+        bool lost;          /* some found no place */
+    } bulk;
+};
+
+struct tcp_token {
+    struct wf_token base;
+    struct tcp_lane *lane;
+    uint32_t room; /* reply_max of the request */
+};
+
+#define TCP_OF(ptr, type) ((struct type *)(void *)(ptr))
+
+static inline void wf_tcp_count(struct tcp_tep *t, enum wf_stat stat, uint64_t n)
+{
+    uint64_t *c = &t->base.counters[stat];
+    __atomic_store_n(c, *c + n, __ATOMIC_RELAXED);
+}
+
+/* Ring distance and frame numbers: how far [b] is past [a]. */
+static inline uint32_t wf_tcp_past(uint32_t a, uint32_t b)
+{
+    return b - a;
+}
+
+/* ---- lane.c ---- */
+
+/* Lane [index] of [pair], made if need be; null: no memory. */
+struct tcp_lane *wf_tcp_lane(struct tcp_pair *pair, unsigned index);
+void wf_tcp_lane_free(struct tcp_lane *lane);
+/* Dial unless it is being dialled or has a socket. */
+void wf_tcp_lane_dial(struct tcp_lane *lane, uint32_t delay_ms);
+#define TCP_LATER_MS 100 /* the side with the smaller address dials so much later after a break */
+/* Use [conn]'s socket from now on, or close it; takes [conn] over. */
+void wf_tcp_lane_adopt(struct tcp_lane *lane, struct wf_tcp_conn *conn);
+/* This side and the other do not know the same pair: tell it so. */
+void wf_tcp_lane_turn_away(struct tcp_lane *lane);
+/* All is written: leave the socket to the door. */
+void wf_tcp_lane_linger(struct tcp_lane *lane);
+/* The socket is of no use any more. Dials again if the pair lives. */
+void wf_tcp_lane_break(struct tcp_lane *lane, const char *why);
+/* SYNC came. OK | EPROTO */
+enum weft_status wf_tcp_lane_sync(struct tcp_lane *lane, const struct wf_tcp_frame *f,
+                                  const struct wf_tcp_sync *sync);
+/* The other side took frames up to number [ack], and will not reply to [returned] bytes' worth.
+ * OK | EPROTO */
+enum weft_status wf_tcp_lane_acked(struct tcp_lane *lane, uint32_t ack);
+enum weft_status wf_tcp_lane_returned(struct tcp_lane *lane, uint32_t returned);
+
+/* ---- seal.c: sockets of lanes that encrypt ---- */
+
+struct iovec;
+struct wf_tcp_sealer;
+bool wf_tcp_seal_open(struct tcp_lane *lane, const struct wf_tcp_conn *conn);
+void wf_tcp_seal_close(struct tcp_lane *lane);
+/* As sendmsg and recv. What was accepted may be sent in part: then has_unsent. */
+ssize_t wf_tcp_seal_write(struct tcp_lane *lane, const struct iovec *v, unsigned count);
+ssize_t wf_tcp_seal_read(struct tcp_lane *lane, uint8_t *to, size_t room);
+bool wf_tcp_seal_has_unsent(const struct tcp_lane *lane);
+struct wf_tcp_sealer *wf_tcp_seal_out(const struct tcp_lane *lane); /* null: in the clear */
+
+/* ---- tx.c ---- */
+
+/* Bytes of a frame in the ring. */
+uint32_t wf_tcp_ring_size_of(const struct wf_tcp_frame *f);
+static inline struct wf_tcp_frame *wf_tcp_frame_at(const struct tcp_lane *lane, uint32_t at)
+{
+    return (struct wf_tcp_frame *)(void *)(lane->ring + (at & lane->mask));
+}
+/* Is there room in the ring for a frame of [bytes]? */
+bool wf_tcp_has_room(const struct tcp_lane *lane, uint32_t bytes, bool is_reply);
+/* Put a frame in the ring; there is room. */
+void wf_tcp_append(struct tcp_lane *lane, enum wf_tcp_kind kind, const struct wf_am_out *out,
+                   uint32_t room);
+/* The same of a bulk frame. OK | ENOMEM */
+enum weft_status wf_tcp_append_bulk(struct tcp_lane *lane, enum wf_tcp_kind kind,
+                                    const struct wf_bulk *bulk, uint32_t room);
+void wf_tcp_append_bye(struct tcp_lane *lane, uint32_t lanes);
+/* Write what the socket takes. The lane may have lost its socket afterwards. */
+void wf_tcp_flush(struct tcp_lane *lane);
+/* After an append: now, or later with more. */
+void wf_tcp_flush_soon(struct tcp_lane *lane);
+void wf_tcp_dirty(struct tcp_lane *lane);
+/* The oldest frame is not needed any more. */
+void wf_tcp_frame_drop(struct tcp_lane *lane);
+/* Something was taken that the other side was not told of; so much that it needs to know. */
+bool wf_tcp_ack_is_due(const struct tcp_lane *lane);
+bool wf_tcp_ack_is_urgent(const struct tcp_lane *lane);
+/* Is there anything that the socket has not been given? */
+bool wf_tcp_has_unsent(const struct tcp_lane *lane);
+void wf_tcp_flush_all(struct tcp_tep *t);
+
+/* ---- rx.c ---- */
+
+/* Read once and deliver. The lane may be gone afterwards, and its pair. */
+void wf_tcp_read(struct tcp_lane *lane);
+
+/* ---- pair.c ---- */
+
+struct tcp_pair *wf_tcp_pair_find(struct tcp_tep *t, const struct wf_address *to);
+/* Null: no memory. */
+struct tcp_pair *wf_tcp_pair_make(struct tcp_tep *t, const struct wf_address *to,
+                                  const struct wf_contact *contact);
+/* Its other end is lost or has closed: everything of it ends. It must not be touched
+ * afterwards unless it is remembered ([why] EPEER or EPROTO). */
+void wf_tcp_pair_end(struct tcp_pair *pair, enum weft_status why);
+/* The other side says BYE on one of its lanes. */
+void wf_tcp_pair_bye(struct tcp_pair *pair, uint32_t lanes);
+/* A handle of [pair], or null. */
+static inline struct wf_tpeer *wf_tcp_pair_peer(const struct tcp_pair *pair)
+{
+    return pair->handle ? &pair->handle->base : NULL;
+}
+/* [peer] is a handle of [pair] from now on; is none any more. */
+void wf_tcp_pair_hold(struct tcp_pair *pair, struct tcp_peer *peer);
+void wf_tcp_pair_let_go(struct tcp_peer *peer);
+/* The lane that a message takes. Null: no memory. */
+struct tcp_lane *wf_tcp_pair_lane(struct tcp_pair *pair, bool ordered);
+struct tcp_lane *wf_tcp_pair_bulk_lane(struct tcp_pair *pair);
+/* Tell whoever is behind [fd] that this side has given it up; takes [fd] over. Null: in the clear.
+ */
+void wf_tcp_turn_away(struct tcp_tep *t, int fd, struct wf_tcp_sealer *sealer);
+void wf_tcp_grave_empty(struct tcp_tep *t);
+/* What the door's thread left. */
+void wf_tcp_inbox(struct tcp_tep *t);
+void wf_tcp_pairs_free(struct tcp_tep *t);
+/* Say BYE everywhere and wait, bounded, until all is written. */
+void wf_tcp_pairs_bye(struct tcp_tep *t);
+
+extern const struct wf_tcp_door_events wf_tcp_door_calls;
+
+/* Which peer is it? */
+void wf_tcp_peer_address(const struct tcp_peer *peer, struct wf_address *out,
+                         struct wf_contact *contact);
+
+#endif

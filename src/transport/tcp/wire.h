@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What crosses a TCP connection; docs/protocol.md "TCP" describes it.
+ *
+ * A connection begins with a handshake of three messages of fixed size:
+ *
+ *     connecting side                      accepting side
+ *       struct wf_tcp_hello    -->
+ *                              <--           struct wf_tcp_challenge, or wf_tcp_refusal
+ *       struct wf_tcp_proof    -->           (or it closes)
+ *
+ * Challenge and proof each hold a MAC under the job's key over a label of their
+ * own, the whole hello and the challenge before its MAC: role, version, flags,
+ * both nonces and both endpoints are covered. Whoever cannot make it is not
+ * listened to any further.
+ *
+ * Then frames both ways, in records of the encryption if that was agreed on.
+ * Each frame begins at a multiple of 16 bytes of the stream: header, arguments
+ * (4 bytes each), padding to 16, payload, padding to 16. */
+#ifndef WF_TRANSPORT_TCP_WIRE_H
+#define WF_TRANSPORT_TCP_WIRE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <weft/weft.h>
+
+#include "base/util.h"
+#include "transport/address.h"
+#include "transport/transport.h"
+
+#define WF_TCP_VERSION 1
+#define WF_TCP_LANES_MAX 16
+
+/* ---- handshake ---- */
+
+#define WF_TCP_MAGIC 0x48434654u /* "TFCH" */
+#define WF_TCP_NONCE 32
+#define WF_TCP_MAC 32
+#define WF_TCP_KEY 32
+
+enum wf_tcp_role { WF_TCP_HELLO = 1, WF_TCP_CHALLENGE, WF_TCP_PROOF, WF_TCP_REFUSAL };
+enum wf_tcp_flags { WF_TCP_ENCRYPT = 1 };
+
+/* All four begin so. */
+struct wf_tcp_greeting {
+    uint32_t magic;
+    uint16_t version;
+    uint8_t role;
+    uint8_t zero;
+    uint32_t size; /* of the whole message */
+    uint32_t flags;
+};
+_Static_assert(sizeof(struct wf_tcp_greeting) == 16, "wire structure");
+
+struct wf_tcp_hello {
+    struct wf_tcp_greeting greeting;
+    uint16_t lane;
+    uint16_t to_ep;
+    uint32_t to_gen;
+    uint64_t to_token[2]; /* the endpoint that is wanted, in this very process */
+    uint32_t gen;         /* which connection of the lane this would be, from 1 on */
+    uint32_t zero;
+    uint8_t nonce[WF_TCP_NONCE];
+    struct wf_address from;
+    struct wf_contact contact; /* of from */
+};
+_Static_assert(sizeof(struct wf_tcp_hello) == 184, "wire structure");
+
+struct wf_tcp_challenge {
+    struct wf_tcp_greeting greeting;
+    uint8_t nonce[WF_TCP_NONCE];
+    uint8_t mac[WF_TCP_MAC];
+};
+_Static_assert(sizeof(struct wf_tcp_challenge) == 80, "wire structure");
+
+struct wf_tcp_proof {
+    struct wf_tcp_greeting greeting;
+    uint8_t mac[WF_TCP_MAC];
+};
+_Static_assert(sizeof(struct wf_tcp_proof) == 48, "wire structure");
+
+enum wf_tcp_refusal_reason {
+    WF_TCP_REFUSED_GONE = 1, /* there is no such endpoint in this process */
+    WF_TCP_REFUSED_VERSION,
+    WF_TCP_REFUSED_FLAGS, /* one side encrypts, the other does not */
+    WF_TCP_REFUSED_BUSY,  /* too many strangers at the door: try again */
+};
+
+/* Unauthenticated: a hint for the log and for how soon to try again. */
+struct wf_tcp_refusal {
+    struct wf_tcp_greeting greeting; /* version and flags are those of who refuses */
+    uint32_t reason;
+    uint32_t zero[3];
+};
+_Static_assert(sizeof(struct wf_tcp_refusal) == 32, "wire structure");
+
+/* ---- frames ---- */
+
+enum wf_tcp_kind {
+    WF_TCP_REQUEST = 1,
+    WF_TCP_REPLY,
+    WF_TCP_BULK_REQUEST, /* the payload goes to where the receiver's core says */
+    WF_TCP_BULK_REPLY,
+    WF_TCP_VOID, /* a request that is not needed any more */
+    WF_TCP_BYE,  /* the sender's endpoint closes: nothing follows on this lane. One argument: the
+                  * lanes that say so, a bit each. First on a connection, instead of SYNC and
+                  * not counted, without arguments: the sender has given this pair up. */
+    WF_TCP_ACK,  /* not counted; alone where there is no other frame to carry ack and room */
+    WF_TCP_SYNC, /* not counted; the first on each connection, and nowhere else */
+    WF_TCP_KINDS
+};
+
+struct wf_tcp_frame {
+    uint32_t len;  /* payload bytes */
+    uint32_t ack;  /* counted frames of the other direction taken so far on this lane */
+    uint32_t room; /* REQUEST, BULK_REQUEST: reply_max as weft_am_request. REPLY, BULK_REPLY: that
+                    * of the request. ACK, SYNC: bytes reserved by requests that were not
+                    * replied to, in all so far. */
+    uint8_t kind;
+    uint8_t nargs;
+    uint8_t handler;
+    uint8_t zero;
+};
+_Static_assert(sizeof(struct wf_tcp_frame) == 16, "wire structure");
+
+/* Payload of SYNC. */
+struct wf_tcp_sync {
+    uint64_t pair;  /* the sender's number for this pair: another one when it begins anew */
+    uint64_t yours; /* the receiver's, as the sender knows it; 0: not yet */
+    uint32_t first; /* counted frames of this direction that the sender no longer has */
+    uint32_t next;  /* counted frames of this direction there have been in all */
+    uint64_t zero;
+};
+_Static_assert(sizeof(struct wf_tcp_sync) == 32, "wire structure");
+
+#define WF_TCP_ALIGN 16
+#define WF_TCP_AM_MAX 32704u /* the most that WEFT_AM_MAX may be */
+
+static inline uint32_t wf_tcp_head_size(unsigned nargs)
+{
+    return (uint32_t)wf_align_up(sizeof(struct wf_tcp_frame) + 4u * nargs, WF_TCP_ALIGN);
+}
+
+static inline uint32_t wf_tcp_padded(uint32_t len)
+{
+    return (uint32_t)wf_align_up(len, WF_TCP_ALIGN);
+}
+
+static inline int wf_tcp_is_bulk(unsigned kind)
+{
+    return kind == WF_TCP_BULK_REQUEST || kind == WF_TCP_BULK_REPLY;
+}
+
+static inline int wf_tcp_is_counted(unsigned kind)
+{
+    return kind < WF_TCP_ACK;
+}
+
+/* Room that a request's reply takes in its sender's ring: head and payload. */
+static inline uint32_t wf_tcp_reply_size(uint32_t reply_max)
+{
+    return wf_tcp_head_size(WEFT_AM_MAX_ARGS) + wf_tcp_padded(reply_max ? reply_max - 1 : 0);
+}
+
+/* The one parser of frame headers: copies [bytes] out. OK | EPROTO */
+enum weft_status wf_tcp_frame_parse(const void *bytes, struct wf_tcp_frame *out);
+
+#endif

@@ -1,0 +1,1480 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Doors on loopback: they call each other, and a hand-made client and a hand-made
+ * listener do to them what they should not. With WEFT_TCP_ENCRYPT as it is given. */
+#define _GNU_SOURCE
+#include "unit.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "config/config.h"
+#include "transport/tcp/auth.h"
+#include "transport/tcp/hello.h"
+#include "transport/tcp/net.h"
+
+#define PEER_MS 1000 /* WEFT_PEER_TIMEOUT and WEFT_CONNECT_TIMEOUT here */
+#define EPS 4
+
+static const uint8_t right_key[WF_TCP_KEY] = "the job's";
+static const uint8_t wrong_key[WF_TCP_KEY] = "another's";
+static const char *self;
+
+/* ---- a process with a door ---- */
+
+struct given_up {
+    uint64_t call;
+    enum weft_status status;
+    char why[128];
+};
+
+struct side {
+    struct wf_tcp_door *door;
+    struct wf_process_id id;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool open[EPS], deny, hold; /* hold: connected does not return until it is false */
+    bool held;
+    struct wf_list conns;
+    struct given_up given_up[64];
+    unsigned ngiven_up, nconnected, strays; /* events for a closed endpoint */
+};
+
+static bool on_has(void *owner, uint16_t ep, uint32_t gen)
+{
+    struct side *s = owner;
+    bool has;
+    pthread_mutex_lock(&s->lock);
+    has = gen == 1 && ep < EPS && s->open[ep];
+    pthread_mutex_unlock(&s->lock);
+    return has;
+}
+
+static bool on_connected(void *owner, uint16_t ep, uint32_t gen, struct wf_tcp_conn *conn)
+{
+    struct side *s = owner;
+    bool taken;
+    pthread_mutex_lock(&s->lock);
+    s->strays += ep >= EPS || !s->open[ep] || gen != 1;
+    taken = !s->deny;
+    if (taken)
+        wf_list_append(&s->conns, &conn->item);
+    s->nconnected++;
+    s->held = s->hold;
+    pthread_cond_broadcast(&s->changed);
+    while (s->hold)
+        pthread_cond_wait(&s->changed, &s->lock);
+    s->held = false;
+    pthread_mutex_unlock(&s->lock);
+    return taken;
+}
+
+static void on_given_up(void *owner, uint16_t ep, uint32_t gen, uint64_t call,
+                        const struct wf_address *to, enum weft_status status, const char *why)
+{
+    struct side *s = owner;
+    struct given_up *g;
+    pthread_mutex_lock(&s->lock);
+    s->strays += ep >= EPS || !s->open[ep] || gen != 1 || to->version != WF_ADDRESS_VERSION;
+    g = &s->given_up[s->ngiven_up++ % 64];
+    g->call = call;
+    g->status = status;
+    snprintf(g->why, sizeof g->why, "%s", why);
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static const struct wf_tcp_door_events events = {on_has, on_connected, on_given_up};
+
+static void side_open(struct side *s, const uint8_t *key)
+{
+    static uint32_t pid = 100;
+    struct wf_tcp_door_params params = {&events, s, &s->id};
+    memset(s, 0, sizeof *s);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->changed, NULL);
+    wf_list_init(&s->conns);
+    for (int i = 0; i < EPS; i++)
+        s->open[i] = true;
+    s->id.pid = pid++;
+    s->id.token[0] = test_mix(s->id.pid);
+    OK(wf_tcp_door_open(&params, &s->door));
+    if (key)
+        OK(wf_tcp_door_set_key(s->door, key));
+}
+
+static void conns_drop(struct side *s)
+{
+    pthread_mutex_lock(&s->lock);
+    while (!wf_list_empty(&s->conns)) {
+        struct wf_tcp_conn *c = wf_container_of(s->conns.next, struct wf_tcp_conn, item);
+        wf_list_remove(&c->item);
+        close(c->fd);
+        free(c);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void side_close(struct side *s)
+{
+    wf_tcp_door_close(s->door);
+    conns_drop(s);
+    assert_int_equal(s->strays, 0);
+    pthread_cond_destroy(&s->changed);
+    pthread_mutex_destroy(&s->lock);
+}
+
+static struct wf_address address_of(const struct side *s, uint16_t ep)
+{
+    return (struct wf_address){.version = WF_ADDRESS_VERSION,
+                               .size = sizeof(struct wf_address),
+                               .ep = ep,
+                               .ep_gen = 1,
+                               .process = s->id};
+}
+
+static struct wf_tcp_call call_to(const struct side *from, const struct side *to, uint16_t ep)
+{
+    return (struct wf_tcp_call){.from = address_of(from, 0),
+                                .to = address_of(to, ep),
+                                .from_contact = *wf_tcp_door_contact(from->door),
+                                .to_contact = *wf_tcp_door_contact(to->door),
+                                .lane = 1,
+                                .gen = 5};
+}
+
+/* Wait until *word is at least [want]; false after [ms]. */
+static bool reaches(struct side *s, const unsigned *word, unsigned want, unsigned ms)
+{
+    struct timespec end;
+    bool there;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += ms / 1000;
+    end.tv_nsec += ms % 1000 * 1000000L;
+    if (end.tv_nsec >= 1000000000L)
+        end.tv_sec++, end.tv_nsec -= 1000000000L;
+    pthread_mutex_lock(&s->lock);
+    while (*word < want && !pthread_cond_timedwait(&s->changed, &s->lock, &end))
+        ;
+    there = *word >= want;
+    pthread_mutex_unlock(&s->lock);
+    return there;
+}
+
+#ifndef LIMIT_MS
+#define LIMIT_MS 30000 /* longer than this is a hang, also under a sanitizer */
+#endif
+
+static struct wf_tcp_conn *conn_wait(struct side *s)
+{
+    struct wf_tcp_conn *c;
+    if (!reaches(s, &s->nconnected, 1, LIMIT_MS))
+        fail_msg("no connection; given up %u: %s", s->ngiven_up, s->given_up[0].why);
+    pthread_mutex_lock(&s->lock);
+    s->nconnected--;
+    assert_false(wf_list_empty(&s->conns));
+    c = wf_container_of(s->conns.next, struct wf_tcp_conn, item);
+    wf_list_remove(&c->item);
+    pthread_mutex_unlock(&s->lock);
+    return c;
+}
+
+static void conn_drop(struct wf_tcp_conn *c)
+{
+    close(c->fd);
+    free(c);
+}
+
+/* ---- hand-made ends ---- */
+
+static void far_end(const struct wf_contact *c, unsigned i, struct sockaddr_storage *ss,
+                    socklen_t *len)
+{
+    memset(ss, 0, sizeof *ss);
+    if (c->ip[i][10] == 0xff) {
+        struct sockaddr_in *in = (void *)ss;
+        in->sin_family = AF_INET;
+        in->sin_port = htons(c->port);
+        memcpy(&in->sin_addr, c->ip[i] + 12, 4);
+        *len = sizeof *in;
+    } else {
+        struct sockaddr_in6 *in6 = (void *)ss;
+        in6->sin6_family = AF_INET6;
+        in6->sin6_port = htons(c->port);
+        memcpy(&in6->sin6_addr, c->ip[i], 16);
+        *len = sizeof *in6;
+    }
+}
+
+static int client(const struct side *to)
+{
+    struct timeval limit = {.tv_sec = LIMIT_MS / 1000};
+    struct sockaddr_storage ss;
+    socklen_t len;
+    int fd;
+    far_end(wf_tcp_door_contact(to->door), 0, &ss, &len);
+    fd = socket(ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), 0);
+    assert_int_equal(connect(fd, (void *)&ss, len), 0);
+    return fd;
+}
+
+static void put(int fd, const void *bytes, size_t len)
+{
+    assert_int_equal(send(fd, bytes, len, MSG_NOSIGNAL), (ssize_t)len);
+}
+
+static void get(int fd, void *bytes, size_t len)
+{
+    assert_int_equal(recv(fd, bytes, len, MSG_WAITALL), (ssize_t)len);
+}
+
+/* The other end hangs up, and says nothing more. */
+static void is_over(int fd)
+{
+    char byte;
+    ssize_t n = recv(fd, &byte, 1, 0);
+    if (n > 0 || (n < 0 && errno != ECONNRESET))
+        fail_msg("not hung up: %zd, %s", n, strerror(errno));
+    close(fd);
+}
+
+static uint32_t flags(void)
+{
+    return wf_config()->tcp_encrypt ? WF_TCP_ENCRYPT : 0;
+}
+
+static struct wf_tcp_hello a_hello(const struct side *from, const struct side *to)
+{
+    struct wf_tcp_call call = call_to(from, to, 0);
+    struct wf_tcp_hello h;
+    wf_tcp_hello_make(&call, flags(), &h);
+    return h;
+}
+
+static void is_refused(int fd, uint32_t reason)
+{
+    struct wf_tcp_refusal r, parsed;
+    get(fd, &r, sizeof r);
+    OK(wf_tcp_refusal_parse(&r, &parsed) == WEFT_OK || reason == WF_TCP_REFUSED_VERSION
+           ? WEFT_OK
+           : WEFT_EPROTO);
+    assert_int_equal(r.greeting.role, WF_TCP_REFUSAL);
+    assert_int_equal(r.reason, reason);
+    is_over(fd);
+}
+
+/* A listener that is no door: its socket, and how a call finds it. */
+static int listener(struct wf_contact *contact, int backlog)
+{
+    struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof in;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (void *)&in, sizeof in), 0);
+    assert_int_equal(listen(fd, backlog), 0);
+    assert_int_equal(getsockname(fd, (void *)&in, &len), 0);
+    *contact = (struct wf_contact){
+        .port = ntohs(in.sin_port), .count = 1, .ip = {{[10] = 0xff, 0xff, 127, [15] = 1}}};
+    return fd;
+}
+
+static int accept_one(int fd)
+{
+    struct timeval limit = {.tv_sec = LIMIT_MS / 1000};
+    struct pollfd p = {fd, POLLIN, 0};
+    int got;
+    assert_int_equal(poll(&p, 1, LIMIT_MS), 1);
+    got = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
+    assert_true(got >= 0);
+    assert_int_equal(setsockopt(got, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), 0);
+    return got;
+}
+
+/* Call number [call] is given up so, [low] to [high] ms after [begin_ns]. */
+static void is_given_up(struct side *s, uint64_t call, enum weft_status status, const char *why,
+                        uint64_t begin_ns, unsigned low, unsigned high)
+{
+    uint64_t ms;
+    assert_true(reaches(s, &s->ngiven_up, 1, LIMIT_MS));
+    ms = (test_now_ns() - begin_ns) / 1000000;
+    assert_int_equal(s->ngiven_up, 1);
+    assert_int_equal(s->given_up[0].call, call);
+    assert_int_equal(s->given_up[0].status, status);
+    if (!strstr(s->given_up[0].why, why))
+        fail_msg("given up because: %s", s->given_up[0].why);
+    if (ms < low || ms > high * (TEST_SANITIZED ? 10 : 4)) /* the machine may be busy */
+        fail_msg("given up after %llu ms", (unsigned long long)ms);
+    s->ngiven_up = 0;
+}
+
+/* ---- who should come in ---- */
+
+static int option(int fd, int level, int name)
+{
+    int value = -1;
+    socklen_t len = sizeof value;
+    assert_int_equal(getsockopt(fd, level, name, &value, &len), 0);
+    return value;
+}
+
+static void check_socket(int fd)
+{
+    assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+    assert_true(fcntl(fd, F_GETFL) & O_NONBLOCK);
+    assert_int_equal(option(fd, IPPROTO_TCP, TCP_NODELAY), 1);
+    assert_int_equal(option(fd, SOL_SOCKET, SO_KEEPALIVE), 1);
+    assert_int_equal(option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT), PEER_MS / 5 * 2);
+}
+
+static void check_keys(const struct wf_tcp_conn *a, const struct wf_tcp_conn *b)
+{
+    static const uint8_t none[WF_TCP_KEY];
+    assert_int_equal(a->encrypted, flags() != 0);
+    assert_int_equal(b->encrypted, flags() != 0);
+    assert_memory_equal(a->key_out, b->key_in, WF_TCP_KEY);
+    assert_memory_equal(a->key_in, b->key_out, WF_TCP_KEY);
+    if (a->encrypted)
+        assert_memory_not_equal(a->key_in, a->key_out, WF_TCP_KEY);
+    else
+        assert_memory_equal(a->key_in, none, WF_TCP_KEY);
+}
+
+/* [call] is under way: both ends come, know each other and can talk. */
+static void check_both(struct side *a, struct side *b, const struct wf_tcp_call *call, uint64_t n)
+{
+    struct wf_tcp_conn *from = conn_wait(a), *to = conn_wait(b);
+    char text[6] = {0};
+    if (!from->dialled && to->dialled) { /* both of one door */
+        struct wf_tcp_conn *swap = from;
+        from = to;
+        to = swap;
+    }
+    assert_true(from->dialled && !to->dialled);
+    assert_int_equal(from->call, n);
+    assert_int_equal(from->gen, call->gen);
+    assert_int_equal(to->gen, call->gen);
+    assert_int_equal(from->lane, call->lane);
+    assert_int_equal(to->lane, call->lane);
+    assert_memory_equal(&from->peer, &call->to, sizeof call->to);
+    assert_memory_equal(&from->contact, &call->to_contact, sizeof call->to_contact);
+    assert_memory_equal(&to->peer, &call->from, sizeof call->from);
+    assert_memory_equal(&to->contact, &call->from_contact, sizeof call->from_contact);
+    check_socket(from->fd);
+    check_socket(to->fd);
+    check_keys(from, to);
+    put(from->fd, "hello", 5);
+    assert_int_equal(fcntl(to->fd, F_SETFL, 0), 0);
+    get(to->fd, text, 5);
+    assert_string_equal(text, "hello");
+    conn_drop(from);
+    conn_drop(to);
+}
+
+/* Fails when: two processes cannot call each other, or do not agree on who they are. */
+static void test_call(void **state)
+{
+    struct side a, b;
+    struct wf_tcp_call call;
+    (void)state;
+    side_open(&a, right_key);
+    side_open(&b, right_key);
+    assert_true(wf_tcp_door_has_key(a.door));
+    call = call_to(&a, &b, 2);
+    check_both(&a, &b, &call, wf_tcp_door_call(a.door, &call));
+    call = call_to(&b, &a, 3);
+    call.delay_ms = 20;
+    check_both(&b, &a, &call, wf_tcp_door_call(b.door, &call));
+    assert_int_equal(a.ngiven_up + b.ngiven_up, 0);
+    side_close(&a);
+    side_close(&b);
+}
+
+/* Fails when: two endpoints of one process cannot talk. */
+static void test_own(void **state)
+{
+    struct side a;
+    struct wf_tcp_call call;
+    uint64_t n;
+    (void)state;
+    side_open(&a, right_key);
+    call = call_to(&a, &a, 1);
+    n = wf_tcp_door_call(a.door, &call);
+    check_both(&a, &a, &call, n);
+    side_close(&a);
+}
+
+/* Fails when: who comes or is called before the key is there is not served then. */
+static void test_key_late(void **state)
+{
+    struct side a, b;
+    struct wf_tcp_call call;
+    struct wf_tcp_hello h;
+    struct wf_tcp_challenge c;
+    uint64_t n;
+    int fd;
+    (void)state;
+    side_open(&a, NULL);
+    side_open(&b, NULL);
+    assert_false(wf_tcp_door_has_key(b.door));
+    h = a_hello(&a, &b);
+    fd = client(&b);
+    put(fd, &h, sizeof h);
+    call = call_to(&a, &b, 0);
+    n = wf_tcp_door_call(a.door, &call);
+    call.to_contact = (struct wf_contact){0};
+    (void)wf_tcp_door_call(a.door, &call); /* when it is over, the other one was looked at */
+    assert_true(reaches(&a, &a.ngiven_up, 1, LIMIT_MS));
+    call = call_to(&a, &b, 0);
+    assert_int_equal(recv(fd, &c, sizeof c, MSG_DONTWAIT), -1);
+    OK(wf_tcp_door_set_key(a.door, right_key));
+    OK(wf_tcp_door_set_key(b.door, right_key));
+    OK(wf_tcp_door_set_key(b.door, right_key)); /* the same once more */
+    assert_int_equal(wf_tcp_door_set_key(b.door, wrong_key), WEFT_EINVAL);
+    get(fd, &c, sizeof c);
+    assert_true(wf_tcp_challenge_verify(right_key, &h, &c));
+    check_both(&a, &b, &call, n);
+    close(fd);
+    side_close(&a);
+    side_close(&b);
+}
+
+/* Fails when: an owner that has no such endpoint after all keeps the socket open. */
+static void test_denied(void **state)
+{
+    struct side a, b;
+    struct wf_tcp_call call;
+    struct wf_tcp_conn *c;
+    (void)state;
+    side_open(&a, right_key);
+    side_open(&b, right_key);
+    b.deny = true;
+    call = call_to(&a, &b, 0);
+    (void)wf_tcp_door_call(a.door, &call);
+    c = conn_wait(&a);
+    assert_int_equal(fcntl(c->fd, F_SETFL, 0), 0);
+    is_over(c->fd);
+    free(c);
+    side_close(&a);
+    side_close(&b);
+}
+
+/* ---- who should not ---- */
+
+/* Challenged by [to] on [fd] as the answer to [h]. */
+static struct wf_tcp_challenge challenged(int fd, const struct wf_tcp_hello *h)
+{
+    struct wf_tcp_challenge c;
+    put(fd, h, sizeof *h);
+    get(fd, &c, sizeof c);
+    assert_int_equal(c.greeting.role, WF_TCP_CHALLENGE);
+    assert_true(wf_tcp_challenge_verify(right_key, h, &c));
+    return c;
+}
+
+static struct wf_tcp_proof proof_of(const uint8_t *key, const struct wf_tcp_hello *h,
+                                    const struct wf_tcp_challenge *c)
+{
+    struct wf_tcp_proof p;
+    wf_tcp_proof_make(flags(), &p);
+    wf_tcp_proof_sign(key, h, c, &p);
+    return p;
+}
+
+/* Fails when: a door's own words, sent back to it, are proof. */
+static void test_reflected(void **state)
+{
+    struct side a, b;
+    struct wf_tcp_hello h;
+    struct wf_tcp_challenge c;
+    struct wf_tcp_proof p;
+    int fd;
+    (void)state;
+    side_open(&a, right_key);
+    side_open(&b, right_key);
+    h = a_hello(&a, &b);
+    fd = client(&b);
+    c = challenged(fd, &h);
+    put(fd, &c, sizeof p); /* the challenge, as far as a proof goes */
+    is_over(fd);
+    fd = client(&b);
+    c = challenged(fd, &h);
+    p = proof_of(right_key, &h, &c);
+    memcpy(p.mac, c.mac, sizeof p.mac); /* its MAC in a proof */
+    put(fd, &p, sizeof p);
+    is_over(fd);
+    fd = client(&b);
+    (void)challenged(fd, &h);
+    put(fd, &h, sizeof h); /* the hello once more */
+    is_over(fd);
+    assert_int_equal(b.nconnected, 0);
+    side_close(&a);
+    side_close(&b);
+}
+
+/* Fails when: what a door says to one who was called is an answer for the door itself. */
+static void test_echoed(void **state)
+{
+    struct side a;
+    struct wf_tcp_call call;
+    struct wf_tcp_hello h;
+    uint64_t n, begin = test_now_ns();
+    int fd;
+    (void)state;
+    side_open(&a, right_key);
+    call = call_to(&a, &a, 1);
+    call.to.process.token[0]++; /* another process */
+    fd = listener(&call.to_contact, 16);
+    n = wf_tcp_door_call(a.door, &call);
+    while (!reaches(&a, &a.ngiven_up, 1, 0)) { /* each attempt gets its own hello back */
+        struct pollfd p = {fd, POLLIN, 0};
+        int got;
+        if (poll(&p, 1, 20) != 1)
+            continue;
+        got = accept_one(fd);
+        get(got, &h, sizeof h);
+        put(got, &h, sizeof h);
+        close(got);
+    }
+    is_given_up(&a, n, WEFT_EPEER, "stranger", begin, 500, 800);
+    assert_int_equal(a.nconnected, 0);
+    close(fd);
+    side_close(&a);
+}
+
+/* Fails when: the words of one connection are good for another. */
+static void test_replayed(void **state)
+{
+    struct side a, b;
+    struct wf_tcp_hello h;
+    struct wf_tcp_challenge c, again;
+    struct wf_tcp_proof p;
+    int fd;
+    (void)state;
+    side_open(&a, right_key);
+    side_open(&b, right_key);
+    h = a_hello(&a, &b);
+    fd = client(&b);
+    c = challenged(fd, &h);
+    p = proof_of(right_key, &h, &c);
+    put(fd, &p, sizeof p);
+    conn_drop(conn_wait(&b)); /* that was well */
+    close(fd);
+    fd = client(&b);
+    again = challenged(fd, &h);
+    assert_memory_not_equal(again.nonce, c.nonce, sizeof c.nonce);
+    put(fd, &p, sizeof p);
+    is_over(fd);
+    fd = client(&b); /* without waiting for the challenge */
+    put(fd, &h, sizeof h);
+    put(fd, &p, sizeof p);
+    get(fd, &again, sizeof again);
+    is_over(fd);
+    assert_int_equal(b.nconnected, 0);
+    side_close(&a);
+    side_close(&b);
+}
+
+/* Fails when: an answer to an earlier call is good for a later one. */
+static void test_replayed_answer(void **state)
+{
+    struct side a;
+    struct wf_tcp_call call;
+    struct wf_tcp_hello first, second;
+    struct wf_tcp_challenge c;
+    int fd, got;
+    (void)state;
+    side_open(&a, right_key);
+    call = call_to(&a, &a, 1);
+    fd = listener(&call.to_contact, 16);
+    (void)wf_tcp_door_call(a.door, &call);
+    got = accept_one(fd);
+    get(got, &first, sizeof first);
+    wf_tcp_challenge_make(flags(), &c);
+    wf_tcp_challenge_sign(right_key, &first, &c);
+    close(got);
+    got = accept_one(fd);
+    get(got, &second, sizeof second);
+    put(got, &c, sizeof c);
+    is_over(got);
+    close(fd);
+    assert_true(reaches(&a, &a.ngiven_up, 1, LIMIT_MS));
+    assert_int_equal(a.nconnected, 0);
+    side_close(&a);
+}
+
+/* Fails when: one who does not know the key comes in. */
+static void test_wrong_key(void **state)
+{
+    struct side a, b;
+    struct wf_tcp_call call;
+    struct wf_tcp_hello h;
+    struct wf_tcp_challenge c;
+    struct wf_tcp_proof p;
+    uint64_t n, begin;
+    int fd;
+    (void)state;
+    side_open(&a, right_key);
+    side_open(&b, wrong_key);
+    call = call_to(&a, &b, 1);
+    begin = test_now_ns();
+    n = wf_tcp_door_call(a.door, &call);
+    is_given_up(&a, n, WEFT_EPEER, "does not know this job's key", begin, 500, 800);
+    assert_int_equal(a.nconnected + b.nconnected, 0);
+    h = a_hello(&b, &a);
+    fd = client(&a);
+    c = challenged(fd, &h);
+    p = proof_of(wrong_key, &h, &c);
+    put(fd, &p, sizeof p);
+    is_over(fd);
+    fd = client(&a);
+    c = challenged(fd, &h);
+    p = proof_of(right_key, &h, &c);
+    p.mac[31] ^= 0x80; /* almost */
+    put(fd, &p, sizeof p);
+    is_over(fd);
+    fd = client(&a);
+    c = challenged(fd, &h);
+    h.gen++; /* another hello than the one that was sent */
+    p = proof_of(right_key, &h, &c);
+    put(fd, &p, sizeof p);
+    is_over(fd);
+    assert_int_equal(a.nconnected, 0);
+    side_close(&a);
+    side_close(&b);
+}
+
+/* Fails when: encryption can be talked away, on either side. */
+static void test_stripped(void **state)
+{
+    struct side a, b;
+    struct wf_tcp_call call;
+    struct wf_tcp_hello h;
+    struct wf_tcp_challenge c;
+    struct wf_tcp_proof p;
+    uint64_t n, begin = test_now_ns();
+    int fd, got;
+    (void)state;
+    side_open(&a, right_key);
+    side_open(&b, right_key);
+    h = a_hello(&a, &b);
+    h.greeting.flags ^= WF_TCP_ENCRYPT;
+    fd = client(&b);
+    put(fd, &h, sizeof h);
+    is_refused(fd, WF_TCP_REFUSED_FLAGS);
+    h = a_hello(&a, &b);
+    fd = client(&b);
+    c = challenged(fd, &h);
+    h.greeting.flags ^= WF_TCP_ENCRYPT; /* on its way the flag was put back */
+    p = proof_of(right_key, &h, &c);
+    put(fd, &p, sizeof p);
+    is_over(fd);
+    h = a_hello(&a, &b);
+    fd = client(&b);
+    c = challenged(fd, &h);
+    p = proof_of(right_key, &h, &c);
+    p.greeting.flags ^= WF_TCP_ENCRYPT;
+    put(fd, &p, sizeof p);
+    is_over(fd);
+    /* One who is called and knows the key even, but would not encrypt. */
+    call = call_to(&a, &b, 1);
+    fd = listener(&call.to_contact, 16);
+    n = wf_tcp_door_call(a.door, &call);
+    got = accept_one(fd);
+    get(got, &h, sizeof h);
+    wf_tcp_challenge_make(flags() ^ WF_TCP_ENCRYPT, &c);
+    wf_tcp_challenge_sign(right_key, &h, &c);
+    put(got, &c, sizeof c);
+    is_over(got);
+    close(fd); /* refused from here on */
+    is_given_up(&a, n, WEFT_EPEER, "", begin, 0, 1500);
+    assert_int_equal(a.nconnected + b.nconnected, 0);
+    side_close(&a);
+    side_close(&b);
+}
+
+/* Fails when: a refusal is not understood: versions and flags end a call at once. */
+static void test_refusals(void **state)
+{
+    static const struct {
+        uint16_t version;
+        uint32_t reason;
+        enum weft_status status;
+    } rows[] = {{2, WF_TCP_REFUSED_VERSION, WEFT_EVERSION},
+                {WF_TCP_VERSION, WF_TCP_REFUSED_FLAGS, WEFT_EUNREACH}};
+    struct side a;
+    (void)state;
+    side_open(&a, right_key);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct wf_tcp_call call = call_to(&a, &a, 1);
+        struct wf_tcp_hello h;
+        struct wf_tcp_refusal r;
+        uint64_t n, begin = test_now_ns();
+        int fd = listener(&call.to_contact, 16), got;
+        n = wf_tcp_door_call(a.door, &call);
+        got = accept_one(fd);
+        get(got, &h, sizeof h);
+        wf_tcp_refusal_make(0, WF_TCP_REFUSED_GONE, &r);
+        r.greeting.version = rows[i].version;
+        r.reason = rows[i].reason;
+        put(got, &r, sizeof r);
+        is_given_up(&a, n, rows[i].status, "", begin, 0, 500);
+        close(got);
+        close(fd);
+    }
+    side_close(&a);
+}
+
+/* Fails when: a BUSY door is taken for a dead one. */
+static void test_busy(void **state)
+{
+    struct side a, b;
+    struct wf_tcp_call call;
+    struct wf_tcp_refusal r;
+    struct wf_tcp_hello h;
+    uint64_t n, until = test_now_ns() + 1000000000;
+    int fd;
+    (void)state;
+    side_open(&a, right_key);
+    side_open(&b, right_key);
+    call = call_to(&a, &b, 1);
+    fd = listener(&call.to_contact, 16);
+    n = wf_tcp_door_call(a.door, &call);
+    wf_tcp_refusal_make(flags(), WF_TCP_REFUSED_BUSY, &r);
+    do {
+        int got = accept_one(fd);
+        get(got, &h, sizeof h);
+        put(got, &r, sizeof r);
+        close(got);
+    } while (test_now_ns() < until);
+    assert_int_equal(a.ngiven_up, 0);
+    wf_tcp_door_cancel(a.door, n);
+    close(fd);
+    side_close(&a);
+    side_close(&b);
+}
+
+/* Fails when: what is no hello, or not one of this version, is listened to. */
+static void test_garbage(void **state)
+{
+    static const char http[] = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    struct side a, b;
+    struct wf_tcp_hello h;
+    uint8_t noise[512];
+    int fd;
+    (void)state;
+    side_open(&a, right_key);
+    side_open(&b, right_key);
+    fd = client(&b);
+    put(fd, http, sizeof http - 1);
+    is_over(fd);
+    for (unsigned i = 0; i < 50; i++) {
+        for (size_t k = 0; k < sizeof noise; k++)
+            noise[k] = (uint8_t)test_mix(i * 1000 + k);
+        fd = client(&b);
+        put(fd, noise, sizeof noise);
+        is_over(fd);
+    }
+    for (unsigned i = 0; i < sizeof h.greeting; i++) { /* a wrong byte, and no more is awaited */
+        if (i == 4 || i == 5)
+            continue;
+        h = a_hello(&a, &b);
+        ((uint8_t *)&h)[i] ^= 0x40;
+        fd = client(&b);
+        put(fd, &h, sizeof h.greeting);
+        is_over(fd);
+    }
+    h = a_hello(&a, &b);
+    h.greeting.version = 2;
+    h.greeting.size = 4000;
+    h.greeting.flags = 0xff00;
+    fd = client(&b);
+    put(fd, &h, sizeof h.greeting);
+    is_refused(fd, WF_TCP_REFUSED_VERSION);
+    assert_int_equal(b.nconnected, 0);
+    side_close(&a);
+    side_close(&b);
+}
+
+/* Fails when: one who says one byte, or half a hello, or no proof, stays for ever. */
+static void test_slow(void **state)
+{
+    struct side a, b;
+    struct wf_tcp_hello h;
+    struct wf_tcp_refusal r;
+    uint64_t begin, ms;
+    int one, half, mute;
+    (void)state;
+    side_open(&a, right_key);
+    side_open(&b, right_key);
+    h = a_hello(&a, &b);
+    begin = test_now_ns();
+    one = client(&b);
+    half = client(&b);
+    mute = client(&b);
+    put(one, &h, 1);
+    put(half, &h, sizeof h / 2);
+    (void)challenged(mute, &h);
+    get(one, &r, sizeof r);
+    assert_int_equal(r.reason, WF_TCP_REFUSED_BUSY);
+    is_over(one);
+    is_refused(half, WF_TCP_REFUSED_BUSY);
+    is_refused(mute, WF_TCP_REFUSED_BUSY);
+    ms = (test_now_ns() - begin) / 1000000;
+    assert_in_range(ms, PEER_MS, PEER_MS * 5);
+    side_close(&a);
+    side_close(&b);
+}
+
+#define FLOOD 1000
+
+/* Fails when: strangers keep those out who may come in, or cost without bound. */
+static void test_flood(void **state)
+{
+    static int fds[FLOOD];
+    struct side a, b;
+    struct wf_tcp_call call;
+    uint64_t n;
+    int before;
+    (void)state;
+    side_open(&a, right_key);
+    side_open(&b, right_key);
+    before = test_open_files();
+    for (int i = 0; i < FLOOD; i++)
+        fds[i] = client(&b);
+    call = call_to(&a, &b, 1);
+    n = wf_tcp_door_call(a.door, &call);
+    check_both(&a, &b, &call, n);
+    assert_in_range(test_open_files() - before, 0, FLOOD + WF_TCP_STRANGERS + 8);
+    for (int i = 0; i < FLOOD; i++)
+        close(fds[i]);
+    side_close(&a);
+    side_close(&b);
+}
+
+/* ---- who is called and is not there ---- */
+
+/* Fails when: an endpoint that closed is not told from one that is slow. */
+static void test_gone(void **state)
+{
+    struct side a, b;
+    struct wf_tcp_call call;
+    struct wf_tcp_hello h;
+    uint64_t n, begin;
+    int fd;
+    (void)state;
+    side_open(&a, right_key);
+    side_open(&b, right_key);
+    b.open[1] = false;
+    call = call_to(&a, &b, 1);
+    begin = test_now_ns();
+    n = wf_tcp_door_call(a.door, &call);
+    is_given_up(&a, n, WEFT_EPEER, "its endpoint closed", begin, 500, 800);
+    call = call_to(&a, &b, 2);
+    call.to.ep_gen = 2;
+    begin = test_now_ns();
+    n = wf_tcp_door_call(a.door, &call);
+    is_given_up(&a, n, WEFT_EPEER, "its endpoint closed", begin, 500, 800);
+    h = a_hello(&a, &b);
+    h.to_token[1]++; /* another process at this address: not even asked for its endpoints */
+    fd = client(&b);
+    put(fd, &h, sizeof h);
+    is_refused(fd, WF_TCP_REFUSED_GONE);
+    side_close(&a);
+    side_close(&b);
+}
+
+/* Fails when: a process that ended is not noticed in half a second. */
+static void test_ended(void **state)
+{
+    struct side a, b;
+    struct wf_tcp_call call;
+    uint64_t n, begin;
+    (void)state;
+    side_open(&a, right_key);
+    side_open(&b, right_key);
+    call = call_to(&a, &b, 1);
+    side_close(&b);
+    begin = test_now_ns();
+    n = wf_tcp_door_call(a.door, &call);
+    is_given_up(&a, n, WEFT_EPEER, "no process listens", begin, 500, 800);
+    side_close(&a);
+}
+
+#define FILL 8
+
+/* Who comes to [fd] from here on is dropped: its queue, of length 0, is full. */
+static void fill_queue(const struct wf_contact *contact, int fill[FILL])
+{
+    struct sockaddr_storage ss;
+    socklen_t len;
+    far_end(contact, 0, &ss, &len);
+    for (int i = 0; i < FILL; i++) {
+        fill[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        (void)connect(fill[i], (void *)&ss, len);
+    }
+}
+
+static void cut_off(bool slow_before)
+{
+    struct side a;
+    struct wf_tcp_call call;
+    struct pollfd p = {.events = POLLIN};
+    unsigned ms = PEER_MS / 2;
+    uint64_t n = 0, begin;
+    int fill[FILL];
+    side_open(&a, right_key);
+    call = call_to(&a, &a, 1);
+    p.fd = listener(&call.to_contact, 0);
+    begin = test_now_ns();
+    if (slow_before) {
+        n = wf_tcp_door_call(a.door, &call);
+        assert_int_equal(poll(&p, 1, LIMIT_MS), 1); /* it is connected, for PEER_MS */
+        ms += PEER_MS;
+    }
+    fill_queue(&call.to_contact, fill);
+    if (!slow_before)
+        n = wf_tcp_door_call(a.door, &call);
+    is_given_up(&a, n, WEFT_EPEER, "cut off", begin, ms - PEER_MS / 50, ms + 100);
+    for (int i = 0; i < FILL; i++)
+        close(fill[i]);
+    close(p.fd);
+    side_close(&a);
+}
+
+/* Fails when: a host that does not answer at all holds a call for longer than half of
+ * WEFT_PEER_TIMEOUT, or for less after it was slow for as long. */
+static void test_cut_off(void **state)
+{
+    (void)state;
+    cut_off(false);
+    cut_off(true);
+}
+
+/* Fails when: a process that is stopped, whose kernel accepts for it, is taken for dead. */
+static void test_stopped(void **state)
+{
+    struct side a, b;
+    struct wf_tcp_call call;
+    uint64_t n;
+    int fd, first, second;
+    char text[200];
+    (void)state;
+    side_open(&a, right_key);
+    side_open(&b, right_key);
+    call = call_to(&a, &b, 1);
+    fd = listener(&call.to_contact, 16);
+    n = wf_tcp_door_call(a.door, &call);
+    first = accept_one(fd);
+    second = accept_one(fd); /* WEFT_PEER_TIMEOUT later */
+    assert_int_equal(a.ngiven_up, 0);
+    get(first, text, sizeof(struct wf_tcp_hello));
+    is_over(first);
+    get(second, text, sizeof(struct wf_tcp_hello));
+    wf_tcp_door_cancel(a.door, n);
+    is_over(second);
+    close(fd);
+    side_close(&a);
+    assert_int_equal(a.ngiven_up + a.nconnected, 0);
+    side_close(&b);
+}
+
+/* Fails when: one who hangs up on every call is called for ever. */
+static void test_hung_up(void **state)
+{
+    struct side a, b;
+    struct wf_tcp_call call;
+    uint64_t n, begin = test_now_ns();
+    int fd;
+    (void)state;
+    side_open(&a, right_key);
+    side_open(&b, right_key);
+    call = call_to(&a, &b, 1);
+    fd = listener(&call.to_contact, 16);
+    n = wf_tcp_door_call(a.door, &call);
+    while (!reaches(&a, &a.ngiven_up, 1, 0)) {
+        struct pollfd p = {fd, POLLIN, 0};
+        if (poll(&p, 1, 20) == 1)
+            close(accept_one(fd));
+    }
+    is_given_up(&a, n, WEFT_EPEER, "hangs up", begin, PEER_MS / 2, PEER_MS / 2 + 600);
+    close(fd);
+    side_close(&a);
+    side_close(&b);
+}
+
+/* Fails when: a place that cannot be called is not said to be one. */
+static void test_unreachable(void **state)
+{
+    struct side a;
+    struct wf_tcp_call call;
+    uint64_t n, begin;
+    (void)state;
+    side_open(&a, right_key);
+    call = call_to(&a, &a, 1);
+    call.to.process.node++; /* its loopback is another */
+    begin = test_now_ns();
+    n = wf_tcp_door_call(a.door, &call);
+    is_given_up(&a, n, WEFT_EUNREACH, "loopback", begin, 0, 200);
+    call = call_to(&a, &a, 1);
+    call.to.process.netns++;
+    n = wf_tcp_door_call(a.door, &call);
+    is_given_up(&a, n, WEFT_EUNREACH, "loopback", begin, 0, 400);
+    call = call_to(&a, &a, 1);
+    call.to_contact = (struct wf_contact){0};
+    n = wf_tcp_door_call(a.door, &call);
+    is_given_up(&a, n, WEFT_EUNREACH, "no place", begin, 0, 600);
+    side_close(&a);
+}
+
+/* Fails when: the second address is not tried when the first one fails. */
+static void test_second_address(void **state)
+{
+    struct side a, b;
+    struct wf_tcp_call call;
+    const struct wf_contact *c;
+    (void)state;
+    side_open(&a, right_key);
+    side_open(&b, right_key);
+    call = call_to(&a, &b, 1);
+    c = &call.to_contact;
+    call.to_contact.count = 2;
+    memcpy(call.to_contact.ip[1], c->ip[0], WF_TCP_IP);
+    call.to_contact.ip[0][13] = 1; /* 127.1.0.1, where no one is */
+    check_both(&a, &b, &call, wf_tcp_door_call(a.door, &call));
+    side_close(&a);
+    side_close(&b);
+}
+
+/* ---- ends ---- */
+
+struct caller {
+    struct side *from, *to;
+    _Atomic bool stop;
+};
+
+static void *caller_main(void *arg)
+{
+    struct caller *c = arg;
+    struct wf_tcp_call call = call_to(c->from, c->to, 1);
+    for (unsigned i = 0; !c->stop; i++) {
+        uint64_t n = wf_tcp_door_call(c->from->door, &call);
+        if (i % 3 == 0)
+            wf_tcp_door_cancel(c->from->door, n);
+        if (i % 16 == 15)
+            usleep(500); /* not to run out of ports: the load is the point, not the rate */
+        conns_drop(c->from);
+        conns_drop(c->to);
+    }
+    return NULL;
+}
+
+static void shut(struct side *s, uint16_t ep)
+{
+    pthread_mutex_lock(&s->lock);
+    s->open[ep] = false; /* has says no from here on; events are counted as strays later */
+    s->strays = 0;
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Fails when: an event of an endpoint comes after it was forgotten. [strays] is counted anew
+ * from the moment when forget returns. */
+static void test_forget(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 20; round++) {
+        struct caller c = {0};
+        struct side a, b;
+        pthread_t thread;
+        side_open(&a, right_key);
+        side_open(&b, right_key);
+        c.from = &a;
+        c.to = &b;
+        assert_int_equal(pthread_create(&thread, NULL, caller_main, &c), 0);
+        assert_true(reaches(&b, &b.nconnected, 5, LIMIT_MS));
+        shut(&b, 1); /* the end that is called */
+        wf_tcp_door_forget(b.door, 1, 1);
+        pthread_mutex_lock(&b.lock);
+        b.strays = 0;
+        pthread_mutex_unlock(&b.lock);
+        c.stop = true;
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        shut(&a, 0); /* the end that calls */
+        wf_tcp_door_forget(a.door, 0, 1);
+        pthread_mutex_lock(&a.lock);
+        a.strays = 0;
+        pthread_mutex_unlock(&a.lock);
+        side_close(&a);
+        side_close(&b);
+    }
+}
+
+static void *forget_main(void *arg)
+{
+    struct side *s = arg;
+    wf_tcp_door_forget(s->door, 1, 1);
+    pthread_mutex_lock(&s->lock);
+    s->strays = s->held; /* an event is still under way */
+    s->ngiven_up = 1;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+/* Fails when: forget returns while an event of the endpoint is under way. */
+static void test_forget_waits(void **state)
+{
+    struct side a, b;
+    struct wf_tcp_call call;
+    pthread_t thread;
+    (void)state;
+    side_open(&a, right_key);
+    side_open(&b, right_key);
+    b.hold = true;
+    call = call_to(&a, &b, 1);
+    (void)wf_tcp_door_call(a.door, &call);
+    assert_true(reaches(&b, &b.nconnected, 1, LIMIT_MS));
+    assert_int_equal(pthread_create(&thread, NULL, forget_main, &b), 0);
+    assert_false(reaches(&b, &b.ngiven_up, 1, 50));
+    pthread_mutex_lock(&b.lock);
+    b.hold = false;
+    pthread_cond_broadcast(&b.changed);
+    pthread_mutex_unlock(&b.lock);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    side_close(&a);
+    side_close(&b);
+}
+
+/* Fails when: a call of an endpoint that was forgotten goes on. */
+static void test_forget_calls(void **state)
+{
+    struct side a, b;
+    struct wf_tcp_call call;
+    uint64_t n, begin;
+    (void)state;
+    side_open(&a, right_key);
+    side_open(&b, right_key);
+    call = call_to(&a, &b, 1);
+    side_close(&b);
+    begin = test_now_ns();
+    for (int i = 0; i < 10; i++)
+        (void)wf_tcp_door_call(a.door, &call);
+    call.from.ep = 2; /* it is given up after those before it */
+    n = wf_tcp_door_call(a.door, &call);
+    shut(&a, 0);
+    wf_tcp_door_forget(a.door, 0, 1);
+    is_given_up(&a, n, WEFT_EPEER, "no process listens", begin, 500, 800);
+    side_close(&a);
+}
+
+static void linger_pair(struct side *s, int fd[2])
+{
+    struct wf_contact contact;
+    struct sockaddr_storage ss;
+    socklen_t len;
+    int l = listener(&contact, 1);
+    (void)s;
+    far_end(&contact, 0, &ss, &len);
+    fd[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(fd[0], (void *)&ss, len), 0);
+    fd[1] = accept_one(l);
+    close(l);
+}
+
+/* Fails when: what was written last is lost, or a socket is kept for ever. */
+static void test_linger(void **state)
+{
+    struct side a;
+    char text[5] = {0};
+    uint64_t begin;
+    int fd[2], files;
+    (void)state;
+    side_open(&a, right_key);
+    files = test_open_files();
+    linger_pair(&a, fd); /* the other end reads to the end and closes */
+    put(fd[0], "last", 4);
+    put(fd[1], "unread", 6);
+    wf_tcp_door_linger(a.door, fd[0]);
+    get(fd[1], text, 4);
+    assert_string_equal(text, "last");
+    is_over(fd[1]);
+    linger_pair(&a, fd); /* the other end keeps it open */
+    begin = test_now_ns();
+    wf_tcp_door_linger(a.door, fd[0]);
+    assert_int_equal(recv(fd[1], text, 1, 0), 0); /* the end came at once */
+    assert_in_range(test_now_ns() - begin, 0, PEER_MS * 900000ull);
+    while (test_open_files() > files + 1 && test_now_ns() - begin < TEST_LIMIT_NS)
+        usleep(1000);
+    assert_int_equal(test_open_files(), files + 1);
+    assert_in_range(test_now_ns() - begin, PEER_MS * 900000ull, PEER_MS * 5000000ull);
+    close(fd[1]);
+    side_close(&a);
+}
+
+/* Fails when: closing a door loses what lingers, or waits for one who does not close. */
+static void test_close(void **state)
+{
+    struct side a, b;
+    struct wf_tcp_call call;
+    char text[5] = {0};
+    uint64_t begin;
+    int fd[2], stranger, files = test_open_files();
+    (void)state;
+    side_open(&a, right_key);
+    side_open(&b, right_key);
+    linger_pair(&a, fd);
+    put(fd[0], "last", 4);
+    wf_tcp_door_linger(a.door, fd[0]);
+    call = call_to(&a, &b, 1);
+    call.delay_ms = 60000;
+    (void)wf_tcp_door_call(a.door, &call);
+    stranger = client(&a);
+    begin = test_now_ns();
+    side_close(&a);
+    assert_in_range(test_now_ns() - begin, 0, PEER_MS * 1000000ull);
+    is_over(stranger);
+    get(fd[1], text, 4);
+    assert_string_equal(text, "last");
+    is_over(fd[1]);
+    side_close(&b);
+    assert_int_equal(a.ngiven_up + a.nconnected, 0);
+    assert_int_equal(test_open_files(), files);
+}
+
+static int setup(void)
+{
+    struct rlimit files;
+    char ms[16];
+    snprintf(ms, sizeof ms, "%d", PEER_MS);
+    setenv("WEFT_TCP_INTERFACES", "127.0.0.1", 1);
+    setenv("WEFT_PEER_TIMEOUT", ms, 1);
+    setenv("WEFT_CONNECT_TIMEOUT", ms, 1);
+    if (getrlimit(RLIMIT_NOFILE, &files))
+        return 1;
+    files.rlim_cur = files.rlim_max < 4096 ? files.rlim_max : 4096;
+    return setrlimit(RLIMIT_NOFILE, &files) || wf_config_init() != WEFT_OK;
+}
+
+/* A process with a door, and a child of it that lives until its input ends. Says the port. */
+static int serve(void)
+{
+    struct side s;
+    char byte;
+    if (setup())
+        return 1;
+    side_open(&s, right_key);
+    if (!fork())
+        _exit(read(STDIN_FILENO, &byte, 1) != 0);
+    printf("%u\n", wf_tcp_door_contact(s.door)->port);
+    fflush(stdout);
+    pause();
+    return 0;
+}
+
+/* Runs serve; its input ends when *in is closed. */
+static pid_t serve_start(int *in, uint16_t *port)
+{
+    char *argv[] = {(char *)(uintptr_t)self, (char *)(uintptr_t) "--serve", NULL};
+    posix_spawn_file_actions_t actions;
+    int input[2], output[2];
+    char line[16] = {0};
+    pid_t pid;
+    assert_int_equal(pipe2(input, O_CLOEXEC), 0);
+    assert_int_equal(pipe2(output, O_CLOEXEC), 0);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, input[0], STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, output[1], STDOUT_FILENO);
+    assert_int_equal(posix_spawn(&pid, self, &actions, NULL, argv, environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+    close(input[0]);
+    close(output[1]);
+    assert_true(read(output[0], line, sizeof line - 1) > 0);
+    close(output[0]);
+    *port = (uint16_t)strtoul(line, NULL, 10);
+    *in = input[1];
+    return pid;
+}
+
+/* Fails when: a forked child keeps the door of its parent, which was killed, open, so that
+ * callers wait for an answer; or when it harms the door while the parent lives. */
+static void test_fork(void **state)
+{
+    struct side a;
+    struct wf_tcp_call call;
+    uint64_t n, begin;
+    int in;
+    pid_t pid;
+    (void)state;
+    side_open(&a, right_key);
+    call = call_to(&a, &a, 1);
+    pid = serve_start(&in, &call.to_contact.port);
+    call.to.process.token[0]++;
+    begin = test_now_ns();
+    n = wf_tcp_door_call(a.door, &call); /* it answers, though there is no such process */
+    is_given_up(&a, n, WEFT_EPEER, "its endpoint closed", begin, 500, 800);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    begin = test_now_ns();
+    n = wf_tcp_door_call(a.door, &call);
+    is_given_up(&a, n, WEFT_EPEER, "no process listens", begin, 500, 800);
+    close(in);
+    side_close(&a);
+}
+
+static uint64_t cpu_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Fails when: a door that is out of descriptors spins, or never accepts again. */
+static void test_starved(void **state)
+{
+    struct side a, b;
+    struct wf_tcp_call call;
+    struct rlimit old, low;
+    struct pollfd none = {-1, 0, 0};
+    struct sockaddr_storage ss;
+    socklen_t len;
+    uint64_t n, cpu;
+    int fd;
+    (void)state;
+    side_open(&a, right_key);
+    side_open(&b, right_key);
+    far_end(wf_tcp_door_contact(b.door), 0, &ss, &len);
+    fd = socket(ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    low = old;
+    low.rlim_cur = 3;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    assert_int_equal(connect(fd, (void *)&ss, len), 0); /* b cannot accept it */
+    call = call_to(&a, &b, 1);
+    n = wf_tcp_door_call(a.door, &call); /* nor a open a socket */
+    cpu = cpu_ns();
+    assert_int_equal(poll(&none, 0, 400), 0); /* so long it must be idle */
+    cpu = cpu_ns() - cpu;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+    assert_in_range(cpu, 0, 100000000);
+    check_both(&a, &b, &call, n);
+    assert_int_equal(a.ngiven_up, 0);
+    close(fd);
+    side_close(&a);
+    side_close(&b);
+}
+
+/* ---- interfaces: this program runs itself, since the environment is read once ---- */
+
+static int probe(void)
+{
+    char note[1024];
+    struct wf_tcp_net net;
+    int n = wf_tcp_net_describe(note, sizeof note);
+    enum weft_status status;
+    printf("%d: %s\n", n, note);
+    fflush(stdout);
+    status = wf_tcp_net_listen(&net);
+    printf("%s count %d\n", weft_status_name(status), status ? 0 : net.contact.count);
+    if (status == WEFT_OK)
+        wf_tcp_net_close(&net);
+    return 0;
+}
+
+static void says(const char *interfaces, const char *want)
+{
+    char text[8192], command[1024];
+    size_t n;
+    FILE *f;
+    snprintf(command, sizeof command, "WEFT_TCP_INTERFACES='%s' %s --probe 2>&1", interfaces, self);
+    f = popen(command, "r");
+    assert_non_null(f);
+    n = fread(text, 1, sizeof text - 1, f);
+    text[n] = 0;
+    assert_int_equal(pclose(f), 0);
+    if (!strstr(text, want))
+        fail_msg("with %s: no \"%s\" in:\n%s", interfaces, want, text);
+}
+
+/* Fails when: an interface is not found by its name, address or prefix; or something that
+ * names none is passed over in silence. */
+static void test_interfaces(void **state)
+{
+    (void)state;
+    says("lo", "lo 127.0.0.1");
+    says("lo", "(named by WEFT_TCP_INTERFACES)");
+    says("lo", "WEFT_OK count ");
+    says("127.0.0.1", "1: lo 127.0.0.1 (");
+    says("127.0.0.0/8", "1: lo 127.0.0.1 (");
+    says("none,127.0.0.1/32", "1: lo 127.0.0.1 (");
+    says("a,b,c,d,e,127.0.0.1", "1: lo 127.0.0.1 (");
+    says("127.0.0.2/31", "names no address that is up; there are: ");
+    says("127.0.0.2/31", "lo 127.0.0.1");
+    says("none", "WEFT_EINVAL count 0");
+    says("127.0.0.1/33", "WEFT_EINVAL");
+    says("127.0.0.1/", "WEFT_EINVAL");
+    says("127.0.0.1/8x", "WEFT_EINVAL");
+    says(",", "WEFT_EINVAL");
+    says("", "WEFT_OK count ");
+}
+
+/* Fails when: an address is called that means another place from here, or none. */
+static void test_can_dial(void **state)
+{
+    static const struct {
+        const char *ip;
+        bool here, there; /* on the same host, on another */
+    } rows[] = {{"::ffff:127.0.0.1", true, false},  {"::1", true, false},
+                {"::ffff:10.0.0.1", true, true},    {"fd00::1", true, true},
+                {"::ffff:0.0.0.0", false, false},   {"::", false, false},
+                {"::ffff:224.0.0.1", false, false}, {"ff02::1", false, false},
+                {"fe80::1", false, false},          {"::ffff:255.255.255.255", false, false}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        uint8_t ip[WF_TCP_IP];
+        assert_int_equal(inet_pton(AF_INET6, rows[i].ip, ip), 1);
+        if (wf_tcp_net_can_dial(ip, true) != rows[i].here ||
+            wf_tcp_net_can_dial(ip, false) != rows[i].there)
+            fail_msg("%s", rows[i].ip);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_call),         cmocka_unit_test(test_own),
+        cmocka_unit_test(test_key_late),     cmocka_unit_test(test_denied),
+        cmocka_unit_test(test_reflected),    cmocka_unit_test(test_echoed),
+        cmocka_unit_test(test_replayed),     cmocka_unit_test(test_replayed_answer),
+        cmocka_unit_test(test_wrong_key),    cmocka_unit_test(test_stripped),
+        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_busy),
+        cmocka_unit_test(test_garbage),      cmocka_unit_test(test_slow),
+        cmocka_unit_test(test_flood),        cmocka_unit_test(test_gone),
+        cmocka_unit_test(test_ended),        cmocka_unit_test(test_cut_off),
+        cmocka_unit_test(test_stopped),      cmocka_unit_test(test_hung_up),
+        cmocka_unit_test(test_unreachable),  cmocka_unit_test(test_second_address),
+        cmocka_unit_test(test_forget),       cmocka_unit_test(test_forget_waits),
+        cmocka_unit_test(test_forget_calls), cmocka_unit_test(test_linger),
+        cmocka_unit_test(test_close),        cmocka_unit_test(test_starved),
+        cmocka_unit_test(test_interfaces),   cmocka_unit_test(test_can_dial),
+        cmocka_unit_test(test_fork),
+    };
+    self = argv[0];
+    if (argc > 1 && !strcmp(argv[1], "--probe"))
+        return probe();
+    if (argc > 1 && !strcmp(argv[1], "--serve"))
+        return serve();
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return setup() || cmocka_run_group_tests_name("tcp_door", tests, NULL, NULL);
+}
