@@ -110,7 +110,7 @@ static void test_fields(void **state)
     BAD(WF_PACKET_SLAB_NO, u.slab.status = WEFT_PENDING);
     BAD(WF_PACKET_SLAB_OK, u.slab.size = 0);
     BAD(WF_PACKET_SLAB_OK, u.slab.size = UINT64_MAX);
-    BAD(WF_PACKET_RING, u.ring.from.version = 2);
+    BAD(WF_PACKET_RING, u.ring.from.version = WF_ADDRESS_VERSION + 1);
     BAD(WF_PACKET_RING, u.ring.from.size = 63);
     BAD(WF_PACKET_RING, u.ring.from.process.pid = 0);
     BAD(WF_PACKET_RING, u.ring.geometry.slots = 0);
