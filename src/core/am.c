@@ -31,13 +31,17 @@ static void unhandled(struct weft_ep *ep, const struct weft_am *am)
     ep->unhandled_logged[am->handler / 64] |= bit;
 }
 
-/* Weft's own handlers take either requests or replies. */
+/* Weft's own handlers take either requests or replies, and few of them bulk messages, which
+ * have no data to deliver. */
 static inline bool is_own(const struct weft_am *am)
 {
+    const uint32_t bulks = 1u << (WF_OWN_PUT - WF_OWN_MSG) | 1u << (WF_OWN_GOT - WF_OWN_MSG) |
+                           1u << (WF_OWN_PIECE - WF_OWN_MSG);
     const uint32_t replies = 1u << (WF_OWN_OFFER_ANSWER - WF_OWN_MSG) |
                              1u << (WF_OWN_PIECE - WF_OWN_MSG) | 1u << (WF_OWN_GOT - WF_OWN_MSG) |
                              1u << (WF_OWN_ANSWER - WF_OWN_MSG);
-    return (replies >> (am->handler - WF_OWN_MSG) & 1) == am->is_reply;
+    return (replies >> (am->handler - WF_OWN_MSG) & 1) == am->is_reply &&
+           (am->data || bulks >> (am->handler - WF_OWN_MSG) & 1);
 }
 
 void wf_am_deliver(void *owner, struct weft_am *am)

@@ -69,7 +69,8 @@ enum wf_own {
     WF_OWN_ATOMIC,
     WF_OWN_ANSWER, /* of PUT, TAKE, ATOMIC */
     WF_OWN_LONG,
-    WF_OWN_JOB, /* of a job's ranks among themselves: src/job */
+    WF_OWN_JOB,  /* of a job's ranks among themselves: src/job */
+    WF_OWN_FRAG, /* a fragment's message */
     WF_OWN_END
 };
 _Static_assert(WF_OWN_END <= WEFT_AM_HANDLERS, "ids are 8 bits");
@@ -208,6 +209,15 @@ struct wf_entry *wf_rma_got_by(struct weft_ep *ep, const struct wf_token *token,
                                const uint32_t *args, unsigned nargs);
 void wf_rma_register(struct weft_ep *ep);
 enum weft_status wf_rma_push(struct wf_entry *entry);
+/* Put by messages whatever the path, after *order; then *order is that of the last piece, or, if
+ * PENDING, that of entry number *entry is. As weft_put. */
+struct wf_remote;
+enum weft_status wf_rma_put_ordered(struct wf_remote *r, uint64_t offset, const void *src,
+                                    size_t len, struct weft_op *op, struct wf_order *order,
+                                    uint32_t *entry);
+
+/* frag.c */
+void wf_frag_register(struct weft_ep *ep);
 enum weft_status wf_ep_check_version(uint32_t version);
 
 /* A status that came in a message: OK or a failure that this library knows. */

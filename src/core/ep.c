@@ -203,6 +203,7 @@ enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params 
         ep_unlist(ep);
     wf_msg_register(ep);
     wf_rma_register(ep);
+    wf_frag_register(ep);
     if (status != WEFT_OK) {
         wait_fds_close(ep);
         free(ep);

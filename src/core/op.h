@@ -20,6 +20,7 @@
 
 #include "base/util.h"
 #include "core/match.h"
+#include "transport/transport.h"
 
 struct wf_source;
 
@@ -95,6 +96,8 @@ struct wf_entry {
             uint32_t reply_max;
             uint32_t args[WEFT_AM_MAX_ARGS];
             uint8_t operation, type;
+            bool ordered; /* a fragment's: */
+            struct wf_order order;
             uint64_t operand, compare, *fetched;
         } rma;
     } u;

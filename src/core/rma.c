@@ -215,7 +215,8 @@ static enum weft_status push_put_bulk(struct wf_entry *e)
             .args = args, .nargs = (uint16_t)WF_ARRAY_LEN(args), .handler = WF_OWN_PUT};
         enum weft_status status;
         wf_bulk_of_entry(&b, e->id, e->sent, n);
-        status = e->peer->transport->request_bulk(wf_peer_tpeer(e->peer), &b, 1);
+        status = e->peer->transport->request_bulk(wf_peer_tpeer(e->peer), &b, 1,
+                                                  e->u.rma.ordered ? &e->u.rma.order : NULL);
         if (status != WEFT_OK)
             return status;
         e->sent += n;
@@ -694,6 +695,29 @@ static enum weft_status put_begun(struct wf_remote *r, uint64_t offset, const st
     status = wf_entry_start(e, wf_rma_push);
     if (status == WEFT_PENDING)
         wf_ep_count(ep, path == WF_PATH_PULL ? WF_STAT_PUT_PULL : WF_STAT_PUT_PIECES, 1);
+    return status;
+}
+
+enum weft_status wf_rma_put_ordered(struct wf_remote *r, uint64_t offset, const void *src,
+                                    size_t len, struct weft_op *op, struct wf_order *order,
+                                    uint32_t *entry)
+{
+    enum weft_status status = r->pub.peer->status;
+    struct wf_entry *e;
+    if (status == WEFT_OK && __atomic_load_n(r->pub.gen_word, __ATOMIC_ACQUIRE) != r->pub.gen)
+        status = refused(&r->pub, offset, len, WEFT_REMOTE_WRITE);
+    if (status != WEFT_OK)
+        return status;
+    e = entry_new(r, WF_KIND_PUT, offset, len, op, &status);
+    if (!e)
+        return status;
+    e->bulk = wf_own_can_bulk(r->pub.peer);
+    e->u.rma.ordered = true;
+    e->u.rma.order = *order;
+    wf_iov_one(&e->mem, src, len);
+    *entry = e->id;
+    status = wf_entry_start(e, wf_rma_push);
+    wf_ep_count(r->pub.peer->ep, WF_STAT_PUT_PIECES, status == WEFT_PENDING);
     return status;
 }
 

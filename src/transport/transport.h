@@ -88,6 +88,13 @@ struct wf_bulk {
 
 #define WF_BULK_MAX ((uint32_t)1 << 20)
 
+/* What a message is to follow, and then what names this one: a place in one of a transport's
+ * ways to a peer. lane 0: nothing. */
+struct wf_order {
+    uint32_t lane; /* one more than its index */
+    uint32_t number;
+};
+
 /* What the core implements. All run on the endpoint's owner, inside poll. */
 struct wf_tep_events {
     /* A message is here. [am]'s ep and arg are the core's to fill; [am] and its
@@ -197,8 +204,14 @@ struct wf_transport {
      * no data and len 0; long_len is the payload's length if all of it found a place, else 0.
      * Null without WF_CAP_BULK. */
     enum weft_status (*request_bulk)(struct wf_tpeer *tpeer, const struct wf_bulk *bulk,
-                                     size_t reply_max);
+                                     size_t reply_max, struct wf_order *order);
     enum weft_status (*reply_bulk)(struct wf_token *token, const struct wf_bulk *bulk);
+    /* As request, one-way, to one of Weft's own handlers, but not bound by rule 8: it is delivered
+     * after what *order names, if that is anything; then *order names this. (So does
+     * request_bulk, if [order] is not null.) Null: rule 8 is all there is. */
+    enum weft_status (*request_ordered)(struct wf_tpeer *tpeer, struct wf_order *order,
+                                        unsigned handler, const uint32_t *args, unsigned nargs,
+                                        const void *data, size_t len);
 
     /* Events handled. Rule 4. */
     int (*poll)(struct wf_tep *tep);

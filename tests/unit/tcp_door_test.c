@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -23,7 +24,8 @@
 #include "transport/tcp/hello.h"
 #include "transport/tcp/net.h"
 
-#define PEER_MS 1000 /* WEFT_PEER_TIMEOUT and WEFT_CONNECT_TIMEOUT here */
+#define PEER_MS 1000      /* WEFT_PEER_TIMEOUT here */
+#define HANDSHAKE_MS 2000 /* WEFT_CONNECT_TIMEOUT */
 #define EPS 4
 
 static const uint8_t right_key[WF_TCP_KEY] = "the job's";
@@ -832,7 +834,7 @@ static void test_slow(void **state)
     is_refused(half, WF_TCP_REFUSED_BUSY);
     is_refused(mute, WF_TCP_REFUSED_BUSY);
     ms = (test_now_ns() - begin) / 1000000;
-    assert_in_range(ms, PEER_MS, PEER_MS * 5);
+    assert_in_range(ms, HANDSHAKE_MS, HANDSHAKE_MS * 5);
     side_close(&a);
     side_close(&b);
 }
@@ -861,6 +863,143 @@ static void test_flood(void **state)
         close(fds[i]);
     side_close(&a);
     side_close(&b);
+}
+
+#define MANY 500
+
+/* Fails when: many who call at once push each other out, or are taken for strangers. */
+static void test_many(void **state)
+{
+    struct side a, b;
+    struct wf_tcp_call call;
+    (void)state;
+    side_open(&a, right_key);
+    side_open(&b, right_key);
+    call = call_to(&a, &b, 1);
+    for (unsigned i = 0; i < MANY; i++) {
+        call.gen = i + 1;
+        assert_true(wf_tcp_door_call(a.door, &call) != 0);
+    }
+    assert_true(reaches(&b, &b.nconnected, MANY, LIMIT_MS));
+    assert_true(reaches(&a, &a.nconnected, MANY, LIMIT_MS));
+    assert_int_equal(a.nconnected, MANY);
+    assert_int_equal(b.nconnected, MANY); /* each handshake once: no one was sent away */
+    assert_int_equal(a.ngiven_up, 0);
+    side_close(&a);
+    side_close(&b);
+}
+
+/* Fails when: those who know an endpoint's token but not the key keep all places. */
+static void test_known_flood(void **state)
+{
+    int fds[WF_TCP_STRANGERS + 20];
+    struct side a, b;
+    struct wf_tcp_call call;
+    struct wf_tcp_hello h;
+    uint64_t n, begin = test_now_ns();
+    (void)state;
+    side_open(&a, right_key);
+    side_open(&b, right_key);
+    h = a_hello(&a, &b);
+    for (int i = 0; i < WF_TCP_STRANGERS + 20; i++) {
+        fds[i] = client(&b);
+        put(fds[i], &h, sizeof h);
+    }
+    call = call_to(&a, &b, 1);
+    n = wf_tcp_door_call(a.door, &call);
+    check_both(&a, &b, &call, n);
+    assert_in_range(test_now_ns() - begin, 0, HANDSHAKE_MS * 900000ull); /* not by its end */
+    for (int i = 0; i < WF_TCP_STRANGERS + 20; i++)
+        close(fds[i]);
+    side_close(&a);
+    side_close(&b);
+}
+
+/* Fails when: strangers push out one who named an endpoint, and waits for the key. */
+static void test_named_stays(void **state)
+{
+    int fds[2 * WF_TCP_STRANGERS], fd;
+    struct side a, b;
+    struct wf_tcp_hello h;
+    struct wf_tcp_challenge c;
+    struct wf_tcp_refusal r;
+    (void)state;
+    side_open(&a, NULL);
+    side_open(&b, NULL);
+    h = a_hello(&a, &b);
+    fd = client(&b);
+    put(fd, &h, sizeof h);
+    for (int i = 0; i < 2 * WF_TCP_STRANGERS; i++)
+        fds[i] = client(&b);
+    for (int i = 0; i < WF_TCP_STRANGERS; i++) { /* the older half goes */
+        get(fds[i], &r, sizeof r);
+        assert_int_equal(r.reason, WF_TCP_REFUSED_BUSY);
+    }
+    OK(wf_tcp_door_set_key(b.door, right_key));
+    get(fd, &c, sizeof c);
+    assert_true(wf_tcp_challenge_verify(right_key, &h, &c));
+    close(fd);
+    for (int i = 0; i < 2 * WF_TCP_STRANGERS; i++)
+        close(fds[i]);
+    side_close(&a);
+    side_close(&b);
+}
+
+#define NOISY 400
+
+/* Fails when: any number of strangers per second is served. Their queue is the kernel's. */
+static void test_rate(void **state)
+{
+    static int fds[NOISY];
+    struct side a;
+    uint64_t begin = test_now_ns();
+    (void)state;
+    side_open(&a, right_key);
+    for (int i = 0; i < NOISY; i++) {
+        fds[i] = client(&a);
+        put(fds[i], "0123456789abcdef", 16);
+    }
+    for (int i = 0; i < NOISY; i++)
+        is_over(fds[i]);
+    /* 1,024 a second, after 64 that are let in at once and some that are paid as they come. */
+    assert_in_range(test_now_ns() - begin, (NOISY - 64) * 900000ull, TEST_LIMIT_NS);
+    side_close(&a);
+}
+
+/* Fails when: strangers fill the log. */
+static void test_quiet(void **state)
+{
+    struct side a;
+    char text[8192];
+    unsigned lines = 0;
+    int fd, saved = dup(STDERR_FILENO), log = memfd_create("log", MFD_CLOEXEC);
+    ssize_t n;
+    uint64_t begin;
+    (void)state;
+    side_open(&a, right_key);
+    assert_int_equal(dup2(log, STDERR_FILENO), STDERR_FILENO);
+    begin = test_now_ns();
+    for (int i = 0; i < 20; i++) {
+        struct wf_tcp_hello h = a_hello(&a, &a);
+        struct wf_tcp_challenge c;
+        struct wf_tcp_proof p;
+        fd = client(&a);
+        c = challenged(fd, &h);
+        p = proof_of(wrong_key, &h, &c);
+        put(fd, &p, sizeof p);
+        is_over(fd);
+    }
+    begin = (test_now_ns() - begin) / 1000000000;
+    assert_int_equal(dup2(saved, STDERR_FILENO), STDERR_FILENO);
+    n = pread(log, text, sizeof text - 1, 0);
+    assert_true(n > 0);
+    text[n] = 0;
+    for (char *at = text; (at = strstr(at, "does not know this job's key")); at++)
+        lines++;
+    assert_in_range(lines, 1, begin + 1);
+    close(saved);
+    close(log);
+    side_close(&a);
 }
 
 /* ---- who is called and is not there ---- */
@@ -1259,6 +1398,7 @@ static int setup(void)
     snprintf(ms, sizeof ms, "%d", PEER_MS);
     setenv("WEFT_TCP_INTERFACES", "127.0.0.1", 1);
     setenv("WEFT_PEER_TIMEOUT", ms, 1);
+    snprintf(ms, sizeof ms, "%d", HANDSHAKE_MS);
     setenv("WEFT_CONNECT_TIMEOUT", ms, 1);
     if (getrlimit(RLIMIT_NOFILE, &files))
         return 1;
@@ -1452,22 +1592,24 @@ static void test_can_dial(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_call),         cmocka_unit_test(test_own),
-        cmocka_unit_test(test_key_late),     cmocka_unit_test(test_denied),
-        cmocka_unit_test(test_reflected),    cmocka_unit_test(test_echoed),
-        cmocka_unit_test(test_replayed),     cmocka_unit_test(test_replayed_answer),
-        cmocka_unit_test(test_wrong_key),    cmocka_unit_test(test_stripped),
-        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_busy),
-        cmocka_unit_test(test_garbage),      cmocka_unit_test(test_slow),
-        cmocka_unit_test(test_flood),        cmocka_unit_test(test_gone),
-        cmocka_unit_test(test_ended),        cmocka_unit_test(test_cut_off),
-        cmocka_unit_test(test_stopped),      cmocka_unit_test(test_hung_up),
-        cmocka_unit_test(test_unreachable),  cmocka_unit_test(test_second_address),
-        cmocka_unit_test(test_forget),       cmocka_unit_test(test_forget_waits),
-        cmocka_unit_test(test_forget_calls), cmocka_unit_test(test_linger),
-        cmocka_unit_test(test_close),        cmocka_unit_test(test_starved),
-        cmocka_unit_test(test_interfaces),   cmocka_unit_test(test_can_dial),
-        cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_call),           cmocka_unit_test(test_own),
+        cmocka_unit_test(test_key_late),       cmocka_unit_test(test_denied),
+        cmocka_unit_test(test_reflected),      cmocka_unit_test(test_echoed),
+        cmocka_unit_test(test_replayed),       cmocka_unit_test(test_replayed_answer),
+        cmocka_unit_test(test_wrong_key),      cmocka_unit_test(test_stripped),
+        cmocka_unit_test(test_refusals),       cmocka_unit_test(test_busy),
+        cmocka_unit_test(test_garbage),        cmocka_unit_test(test_slow),
+        cmocka_unit_test(test_flood),          cmocka_unit_test(test_many),
+        cmocka_unit_test(test_known_flood),    cmocka_unit_test(test_named_stays),
+        cmocka_unit_test(test_rate),           cmocka_unit_test(test_quiet),
+        cmocka_unit_test(test_gone),           cmocka_unit_test(test_ended),
+        cmocka_unit_test(test_cut_off),        cmocka_unit_test(test_stopped),
+        cmocka_unit_test(test_hung_up),        cmocka_unit_test(test_unreachable),
+        cmocka_unit_test(test_second_address), cmocka_unit_test(test_forget),
+        cmocka_unit_test(test_forget_waits),   cmocka_unit_test(test_forget_calls),
+        cmocka_unit_test(test_linger),         cmocka_unit_test(test_close),
+        cmocka_unit_test(test_starved),        cmocka_unit_test(test_interfaces),
+        cmocka_unit_test(test_can_dial),       cmocka_unit_test(test_fork),
     };
     self = argv[0];
     if (argc > 1 && !strcmp(argv[1], "--probe"))

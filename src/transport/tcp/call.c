@@ -32,6 +32,7 @@ struct call {
     uint64_t cut_ns;     /* since when no attempt came as far as a connection */
     uint64_t refused_ns; /* since when all were refused; 0: the last one was not */
     uint64_t hung_ns;    /* since when all that connected were hung up on; 0 likewise */
+    uint64_t patience_ns;
     size_t have;
     union {
         struct wf_tcp_greeting greeting;
@@ -96,7 +97,7 @@ static uint64_t call_next(const struct wf_tcp_door *door, struct call *c, enum o
     if (outcome == REFUSED)
         next = WF_MIN(next, c->refused_ns + REFUSED_MS * WF_DOOR_MS);
     if (outcome == CUT || outcome == NO_WAY)
-        next = WF_MIN(next, now + (c->cut_ns + door->peer_ns / 2 - now) / 2);
+        next = WF_MIN(next, now + (c->cut_ns + c->patience_ns - now) / 2);
     return next;
 }
 
@@ -108,7 +109,7 @@ static void call_failed(struct wf_tcp_door *door, struct call *c, enum outcome o
     if (outcome == REFUSED && now - c->refused_ns >= REFUSED_MS * WF_DOOR_MS) {
         call_give_up(door, c, WEFT_EPEER, why);
     } else if ((outcome == CUT || outcome == NO_WAY) &&
-               now - c->cut_ns >= door->peer_ns / 2 - door->peer_ns / 64) {
+               now - c->cut_ns >= c->patience_ns - door->peer_ns / 64) {
         call_give_up(door, c, WEFT_EPEER, "cut off: no attempt to connect got through");
     } else if (outcome == HUNG_UP && now - c->hung_ns >= door->peer_ns / 2) {
         call_give_up(door, c, WEFT_EPEER, "who is at its address hangs up");
@@ -142,7 +143,7 @@ static void call_unconnected(struct wf_tcp_door *door, struct call *c, int err)
 
 static void call_attempt(struct wf_tcp_door *door, struct call *c)
 {
-    uint64_t now = wf_now_ns(), cut = c->cut_ns + door->peer_ns / 2;
+    uint64_t now = wf_now_ns(), cut = c->cut_ns + c->patience_ns;
     uint64_t until = now + WF_MIN(door->peer_ns / 8, CONNECT_MAX_MS * WF_DOOR_MS);
     if (!door->has_key) {
         c->state = CALL_KEYLESS;
@@ -349,6 +350,7 @@ uint64_t wf_tcp_door_call(struct wf_tcp_door *door, const struct wf_tcp_call *ca
     c->watch.fd = -1;
     c->c = *call;
     c->pause_ms = PAUSE_MIN_MS;
+    c->patience_ns = call->patience_ms ? call->patience_ms * WF_DOOR_MS : door->peer_ns / 2;
     call_addresses(door, c);
     c->cut_ns = wf_now_ns() + call->delay_ms * WF_DOOR_MS;
     pthread_mutex_lock(&door->lock);

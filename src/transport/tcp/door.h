@@ -13,15 +13,15 @@
  *
  * Bounds. Of connections that have not proved who they are there are at most
  * WF_TCP_STRANGERS; one more evicts the oldest, and of those whose hello named an endpoint
- * of this process only if there are no others (that takes knowing its token). Each has
- * WEFT_CONNECT_TIMEOUT for its handshake. Of those who do not prove themselves
+ * of this process (that takes knowing its token) only if there are no others, and after half a
+ * second. Each has WEFT_CONNECT_TIMEOUT for its handshake. Of those who do not prove themselves
  * 16 * WF_TCP_STRANGERS are accepted per second; the others wait in the kernel's queue.
  * Nothing is allocated for one but its struct. While no key is set, a hello waits for it within
  * the same limits, and calls are not begun.
  *
- * Fork. A child's copies of the door's sockets are closed in it. A fork takes the doors'
- * locks: what calls a door may hold locks of its own, but its own fork handlers must then be
- * registered (pthread_atfork) after a door was first opened, or not take them. */
+ * Fork. A child's copies of the door's sockets are closed in it, for they would keep the
+ * other ends from learning of the parent's death. A fork holds the door's lock while it runs
+ * fork_begin: a lock that this takes must not be held by who calls a door. */
 #ifndef WF_TRANSPORT_TCP_DOOR_H
 #define WF_TRANSPORT_TCP_DOOR_H
 
@@ -57,7 +57,8 @@ struct wf_tcp_call {
     struct wf_contact from_contact, to_contact;
     uint16_t lane;
     uint32_t gen;
-    uint32_t delay_ms; /* before the first attempt */
+    uint32_t delay_ms;    /* before the first attempt */
+    uint32_t patience_ms; /* as given up below; 0: half of WEFT_PEER_TIMEOUT */
 };
 
 /* All run on the door's thread, which holds no lock meanwhile. */
@@ -105,7 +106,7 @@ bool wf_tcp_door_has_key(const struct wf_tcp_door *door);
  *
  * Attempts go to the contact's addresses in turn, 5, 10, 20, ... at most 500 ms apart.
  * Given up, with EPEER, when
- *   - for WEFT_PEER_TIMEOUT / 2 no attempt got as far as a TCP connection: cut off; or
+ *   - for its patience no attempt got as far as a TCP connection: cut off; or
  *   - for 500 ms every attempt was refused, by the kernel (ECONNREFUSED) or as GONE, or by one
  *     who could not prove itself: ended; or
  *   - for WEFT_PEER_TIMEOUT / 2 all that got as far as a connection were hung up on without

@@ -87,6 +87,12 @@ static int socket_leave(struct tcp_lane *lane)
     fd_forget(lane->pair->tep->ctx, fd);
     (void)epoll_ctl(lane->pair->tep->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
     lane->fd = -1;
+    lane->synced = lane->open = lane->deaf = false;
+    lane->blocked = lane->watches_out = false;
+    free(lane->stash); /* what was not whole comes again */
+    lane->stash = NULL;
+    lane->stash_len = 0;
+    lane->bulk.frame.kind = 0;
     return fd;
 }
 
@@ -113,12 +119,6 @@ static void socket_drop(struct tcp_lane *lane)
     wf_tcp_seal_close(lane);
     (void)shutdown(fd, SHUT_RDWR);
     close(fd);
-    lane->synced = lane->open = lane->deaf = false;
-    lane->blocked = lane->watches_out = false;
-    free(lane->stash); /* what was not whole comes again */
-    lane->stash = NULL;
-    lane->stash_len = 0;
-    lane->bulk.frame.kind = 0;
 }
 
 void wf_tcp_lane_free(struct tcp_lane *lane)
@@ -146,7 +146,9 @@ void wf_tcp_lane_dial(struct tcp_lane *lane, uint32_t delay_ms)
                                .to_contact = pair->contact,
                                .lane = lane->index,
                                .gen = lane->gen + 1,
-                               .delay_ms = delay_ms};
+                               .delay_ms = delay_ms,
+                               .patience_ms = (uint32_t)wf_config()->peer_timeout_ms /
+                                              (lane->was_silent ? 2 : 1)};
     if (lane->call || lane->fd >= 0 || lane->bye || pair->status != WEFT_OK)
         return;
     lane->call = wf_tcp_door_call(t->ctx->door, &call);
@@ -254,6 +256,7 @@ void wf_tcp_lane_adopt(struct tcp_lane *lane, struct wf_tcp_conn *conn)
     socket_drop(lane);
     rewind_out(lane);
     lane->gen = conn->gen;
+    lane->was_silent = false;
     lane->by_greater = conn->dialled == pair->is_greater;
     /* A call of this side's that would win goes on. */
     if (lane->call && !(pair->is_greater && !lane->by_greater)) {

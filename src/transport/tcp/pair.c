@@ -16,6 +16,7 @@
  * that was forgotten is refused all the same unless nothing was ever taken from it
  * (SYNC would not fit). */
 #define DEAD_MAX 4096
+#define RETRY_MS 500         /* for a lane that cannot be had while another one works */
 #define CLOSING_MS 5         /* between looks at what an endpoint that closes waits for */
 #define SMALL_BACKLOG 32768u /* bytes in a lane's ring; beyond it messages take another lane */
 
@@ -146,24 +147,43 @@ struct tcp_lane *wf_tcp_pair_lane(struct tcp_pair *pair, bool ordered)
     return best;
 }
 
+/* Have all the lanes there may be; those that are not there are called. */
+static void lanes_open(struct tcp_pair *pair)
+{
+    unsigned lanes = (unsigned)wf_config()->tcp_lanes;
+    for (unsigned i = 1; i < lanes; i++) {
+        struct tcp_lane *l = wf_tcp_lane(pair, i);
+        if (l && l->fd < 0 && !l->lost)
+            wf_tcp_lane_dial(l, 0);
+    }
+}
+
+struct tcp_lane *wf_tcp_pair_ordered_lane(struct tcp_pair *pair, const struct wf_order *order)
+{
+    struct tcp_lane *lane = order->lane ? pair->lanes[order->lane - 1] : NULL;
+    if (lane && (int32_t)wf_tcp_past(lane->first, order->number) >= 0)
+        return lane;
+    if (pair->nlanes < wf_config()->tcp_lanes || pair->turn % 64 == 0)
+        lanes_open(pair);
+    for (unsigned i = 0; i < pair->nlanes; i++) {
+        lane = pair->lanes[++pair->turn % pair->nlanes];
+        if (is_usable(lane))
+            return lane;
+    }
+    return wf_tcp_pair_lane(pair, true);
+}
+
 /* Payload takes the lane with the fewest that were not acknowledged; the first
  * makes the other lanes come to be. */
 struct tcp_lane *wf_tcp_pair_bulk_lane(struct tcp_pair *pair)
 {
     struct tcp_lane *best = wf_tcp_pair_lane(pair, true);
-    unsigned lanes = (unsigned)wf_config()->tcp_lanes;
-    for (unsigned i = 1; i < lanes && best; i++) {
-        struct tcp_lane *l = wf_tcp_lane(pair, i);
-        if (!l)
-            break;
-        if (!is_usable(l)) {
-            if (!l->lost)
-                wf_tcp_lane_dial(l, 0);
-        } else if (wf_tcp_past(l->bulk_first, l->bulk_end) <
-                       wf_tcp_past(best->bulk_first, best->bulk_end) ||
-                   !is_usable(best)) {
+    lanes_open(pair);
+    for (unsigned i = 1; i < pair->nlanes && best; i++) {
+        struct tcp_lane *l = pair->lanes[i];
+        if (is_usable(l) && (!is_usable(best) || wf_tcp_past(l->bulk_first, l->bulk_end) <
+                                                     wf_tcp_past(best->bulk_first, best->bulk_end)))
             best = l;
-        }
     }
     return best;
 }
@@ -259,12 +279,28 @@ static void conn_turn_away(struct tcp_tep *t, const struct wf_tcp_conn *conn)
     wf_tcp_turn_away(t, conn->fd, conn->encrypted ? &sealer : NULL);
 }
 
+/* Handles that were opened before either side said anything. */
+static void handles_find(struct tcp_pair *pair)
+{
+    const struct tcp_tep *t = pair->tep;
+    for (uint32_t i = 0; i < t->npeers; i++) {
+        struct tcp_peer *peer = t->peers[i];
+        struct wf_address a;
+        struct wf_contact contact;
+        if (peer->pair || peer->token[0] != pair->to.process.token[0])
+            continue;
+        wf_tcp_peer_address(peer, &a, &contact);
+        if (is_same(&a, &pair->to))
+            wf_tcp_pair_hold(pair, peer);
+    }
+}
+
 static void arrived(struct tcp_tep *t, struct wf_tcp_conn *conn)
 {
     struct tcp_pair *pair = wf_tcp_pair_find(t, &conn->peer);
     struct tcp_lane *lane = NULL;
-    if (!pair && !t->closing)
-        pair = wf_tcp_pair_make(t, &conn->peer, &conn->contact);
+    if (!pair && !t->closing && (pair = wf_tcp_pair_make(t, &conn->peer, &conn->contact)))
+        handles_find(pair);
     if (pair && pair->status == WEFT_OK)
         lane = wf_tcp_lane(pair, conn->lane);
     if (lane) {
@@ -286,6 +322,14 @@ static struct tcp_lane *lane_calling(const struct tcp_pair *pair, uint64_t call)
     return NULL;
 }
 
+static bool other_usable(const struct tcp_pair *pair, const struct tcp_lane *lane)
+{
+    for (unsigned i = 0; i < pair->nlanes; i++)
+        if (pair->lanes[i] != lane && is_usable(pair->lanes[i]))
+            return true;
+    return false;
+}
+
 static void given_up(struct tcp_tep *t, const struct tcp_verdict *v)
 {
     struct tcp_pair *pair = wf_tcp_pair_find(t, &v->to);
@@ -293,7 +337,9 @@ static void given_up(struct tcp_tep *t, const struct tcp_verdict *v)
     if (!lane)
         return;
     lane->call = 0;
-    if (pair->bye) {
+    if (!pair->bye && lane->gen && other_usable(pair, lane)) {
+        wf_tcp_lane_dial(lane, RETRY_MS); /* its process is there, as that shows */
+    } else if (pair->bye) {
         wf_tcp_pair_end(pair, WEFT_ECLOSED);
     } else if (!lane->gen && lane->index) { /* the others go on without it */
         wf_info("lane %u to endpoint %u of process %u cannot be opened: %s", lane->index,

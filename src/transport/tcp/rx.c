@@ -308,6 +308,7 @@ static enum weft_status read_failed(struct tcp_lane *lane, ssize_t got)
 {
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return WEFT_OK;
+    lane->was_silent = got < 0 && (errno == ETIMEDOUT || errno == EHOSTUNREACH);
     wf_tcp_lane_break(lane, got ? strerror(errno) : "end of stream");
     return WEFT_OK;
 }

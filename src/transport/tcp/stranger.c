@@ -15,6 +15,8 @@
 
 #define BATCH 16       /* connections accepted per event */
 #define STARVED_MS 100 /* no accepting for so long after running out of descriptors */
+#define FULL_MS 5      /* nor while all places are taken by those who may stay */
+#define GRACE_MS 500   /* so long those may stay who named an endpoint: two round trips */
 
 /* So far apart, on average, may those be who come and do not prove themselves. */
 #define STRANGER_NS (WF_DOOR_SECOND / (WF_TCP_STRANGERS * 16))
@@ -25,6 +27,7 @@ enum stranger_state { AWAIT_HELLO, AWAIT_KEY, AWAIT_PROOF };
 struct stranger {
     struct wf_door_watch watch;
     enum stranger_state state;
+    uint64_t since_ns;
     bool named; /* its hello names an endpoint of this process */
     uint16_t port;
     uint8_t ip[WF_TCP_IP];
@@ -176,24 +179,39 @@ void wf_door_stranger_event(struct wf_tcp_door *door, struct wf_door_watch *w)
     }
 }
 
-/* The oldest goes; of those who named an endpoint only if there are no others, for
- * that takes knowing its token: a flood of strangers does not push them out. */
-static void stranger_evict(struct wf_tcp_door *door)
+/* Who goes when one more comes: the oldest, and of those who named an endpoint only if there
+ * are no others, for that takes knowing its token. A flood of strangers does not push them
+ * out, nor do they each other when many processes begin at once. Null: none may go yet. */
+static struct stranger *stranger_victim(struct wf_tcp_door *door)
 {
     struct stranger *oldest = NULL;
     wf_list_each(it, &door->strangers)
     {
         struct stranger *s = wf_container_of(it, struct stranger, watch.item);
-        if (!s->watch.dead && (!oldest || (oldest->named && !s->named)))
-            oldest = s;
-        if (oldest && !oldest->named)
-            break;
+        if (s->watch.dead)
+            continue;
+        if (!s->named)
+            return s;
+        oldest = oldest ? oldest : s;
     }
-    if (!oldest)
+    if (oldest && wf_now_ns() - oldest->since_ns < GRACE_MS * WF_DOOR_MS)
+        return NULL;
+    return oldest;
+}
+
+/* Is there a place for one more, or one who makes it? */
+static bool stranger_fits(struct wf_tcp_door *door)
+{
+    return door->nstrangers < WF_TCP_STRANGERS || stranger_victim(door);
+}
+
+static void stranger_evict(struct wf_tcp_door *door)
+{
+    struct stranger *s = stranger_victim(door);
+    if (!s)
         return;
-    stranger_log(door, oldest, WF_DOOR_ON_NOISE,
-                 "too many wait at the door, and it was the oldest");
-    stranger_refuse(door, oldest, WF_TCP_REFUSED_BUSY);
+    stranger_log(door, s, WF_DOOR_ON_NOISE, "too many wait at the door, and it was the oldest");
+    stranger_refuse(door, s, WF_TCP_REFUSED_BUSY);
 }
 
 static void stranger_admit(struct wf_tcp_door *door, int fd, const uint8_t ip[WF_TCP_IP],
@@ -208,11 +226,12 @@ static void stranger_admit(struct wf_tcp_door *door, int fd, const uint8_t ip[WF
     s->watch.fd = fd;
     s->port = port;
     memcpy(s->ip, ip, WF_TCP_IP);
+    s->since_ns = wf_now_ns();
     if (door->nstrangers >= WF_TCP_STRANGERS)
         stranger_evict(door);
     wf_list_append(&door->strangers, &s->watch.item);
     door->nstrangers++;
-    wf_door_deadline_set(door, &s->watch, wf_now_ns() + door->handshake_ns);
+    wf_door_deadline_set(door, &s->watch, s->since_ns + door->handshake_ns);
     if (wf_door_watch_add(door, &s->watch, EPOLLIN))
         wf_door_watch_end(door, &s->watch);
 }
@@ -261,11 +280,15 @@ static void listen_pause(struct wf_tcp_door *door, uint64_t until_ns)
     door->next_ns = WF_MIN(door->next_ns, until_ns);
 }
 
-/* False: too many came of late. */
-static bool listen_pays(struct wf_tcp_door *door)
+/* False: too many came of late, or are here. */
+static bool listen_may(struct wf_tcp_door *door)
 {
     const uint64_t burst = WF_TCP_STRANGERS * (uint64_t)STRANGER_NS;
     uint64_t now = wf_now_ns();
+    if (!stranger_fits(door)) {
+        listen_pause(door, now + FULL_MS * WF_DOOR_MS);
+        return false;
+    }
     door->rate_ns = WF_MAX(door->rate_ns, now);
     if (door->rate_ns > now + burst) {
         listen_pause(door, door->rate_ns - burst + BATCH / 2 * (uint64_t)STRANGER_NS);
@@ -289,7 +312,7 @@ static void listen_failed(struct wf_tcp_door *door)
 
 void wf_door_listen_event(struct wf_tcp_door *door, const struct wf_door_watch *w)
 {
-    for (int i = 0; i < BATCH && !door->deaf_ns && listen_pays(door); i++) {
+    for (int i = 0; i < BATCH && !door->deaf_ns && listen_may(door); i++) {
         uint8_t ip[WF_TCP_IP];
         uint16_t port;
         int fd = wf_tcp_net_accept(w->fd, ip, &port);

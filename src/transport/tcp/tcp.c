@@ -346,15 +346,38 @@ static enum weft_status tcp_request(struct wf_tpeer *tpeer, unsigned handler, co
     return WEFT_OK;
 }
 
+static enum weft_status tcp_request_ordered(struct wf_tpeer *tpeer, struct wf_order *order,
+                                            unsigned handler, const uint32_t *args, unsigned nargs,
+                                            const void *data, size_t len)
+{
+    struct wf_am_out out = wf_am_out(handler, args, nargs, data, len, 0);
+    enum weft_status status = WEFT_OK;
+    struct tcp_pair *pair = pair_of(TCP_OF(tpeer, tcp_peer), &status);
+    struct tcp_lane *lane;
+    if (!pair)
+        return status;
+    lane = wf_tcp_pair_ordered_lane(pair, order);
+    if (!lane)
+        return WEFT_ENOMEM;
+    status = reserve(lane, wf_tcp_head_size(nargs) + wf_tcp_padded(out.len), 0);
+    if (status != WEFT_OK)
+        return status;
+    *order = (struct wf_order){lane->index + 1u, lane->next};
+    wf_tcp_append(lane, WF_TCP_REQUEST, &out, 0);
+    wf_tcp_count(pair->tep, WF_STAT_REQUESTS_SENT, 1);
+    wf_tcp_flush_soon(lane);
+    return WEFT_OK;
+}
+
 static enum weft_status tcp_request_bulk(struct wf_tpeer *tpeer, const struct wf_bulk *bulk,
-                                         size_t reply_max)
+                                         size_t reply_max, struct wf_order *order)
 {
     enum weft_status status = WEFT_OK;
     struct tcp_pair *pair = pair_of(TCP_OF(tpeer, tcp_peer), &status);
     struct tcp_lane *lane;
     if (!pair)
         return status;
-    lane = wf_tcp_pair_bulk_lane(pair);
+    lane = order ? wf_tcp_pair_ordered_lane(pair, order) : wf_tcp_pair_bulk_lane(pair);
     if (!lane)
         return WEFT_ENOMEM;
     status = reserve(lane, wf_tcp_head_size(bulk->nargs), reply_max);
@@ -365,6 +388,8 @@ static enum weft_status tcp_request_bulk(struct wf_tpeer *tpeer, const struct wf
         lane->reserved -= reply_max ? wf_tcp_reply_size((uint32_t)reply_max) : 0;
         return status;
     }
+    if (order)
+        *order = (struct wf_order){lane->index + 1u, lane->next - 1};
     wf_tcp_count(pair->tep, WF_STAT_REQUESTS_SENT, 1);
     if (lane->open)
         wf_tcp_dirty(lane);
@@ -550,6 +575,7 @@ const struct wf_transport wf_tcp_transport = {
     .reply = tcp_reply,
     .source = tcp_source,
     .request_bulk = tcp_request_bulk,
+    .request_ordered = tcp_request_ordered,
     .reply_bulk = tcp_reply_bulk,
     .poll = tcp_poll,
     .arm = tcp_arm,

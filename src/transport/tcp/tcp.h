@@ -53,7 +53,7 @@
  * Loss. A socket that breaks is dialled again by the rules of door.h; when the call
  * is given up, the pair is dead: its sockets are closed, its frames dropped, then its
  * operations fail. Unless the kernel says more, a silent cut is noticed by
- * keepalive and TCP_USER_TIMEOUT, at half of WEFT_PEER_TIMEOUT.
+ * keepalive and TCP_USER_TIMEOUT within half of WEFT_PEER_TIMEOUT.
  *
  * Order. Requests to Weft's own handlers that are no bulk take lane 0, so they stay in order.
  * Everything else takes the lane with the least left to send.
@@ -160,6 +160,7 @@ struct tcp_pair {
     uint16_t bye;            /* lanes by which its endpoint says so, a bit each */
     uint64_t number, theirs; /* of this pair at either side; theirs 0: not known yet */
     unsigned nlanes;
+    unsigned turn;                            /* lanes of fragments */
     struct tcp_lane *lanes[WF_TCP_LANES_MAX]; /* [nlanes], null: never used */
 };
 
@@ -185,6 +186,7 @@ struct tcp_lane {
     bool starved;     /* a message was refused for want of room */
     bool blocked;     /* the socket took no more: EPOLLOUT says when */
     bool watches_out; /* EPOLLOUT is asked for */
+    bool was_silent;  /* the last socket ended because nothing was heard for long */
     bool bye;         /* the other side sends nothing more */
     bool lost;        /* it was never had and cannot be: the others go on without it */
     uint32_t gen;     /* of the socket it has, or had last; 0: never had one */
@@ -339,6 +341,8 @@ void wf_tcp_pair_let_go(struct tcp_peer *peer);
 /* The lane that a message takes. Null: no memory. */
 struct tcp_lane *wf_tcp_pair_lane(struct tcp_pair *pair, bool ordered);
 struct tcp_lane *wf_tcp_pair_bulk_lane(struct tcp_pair *pair);
+/* That of what [order] names, if the other side did not take it yet; else each in turn. */
+struct tcp_lane *wf_tcp_pair_ordered_lane(struct tcp_pair *pair, const struct wf_order *order);
 /* Tell whoever is behind [fd] that this side has given it up; takes [fd] over. Null: in the clear.
  */
 void wf_tcp_turn_away(struct tcp_tep *t, int fd, struct wf_tcp_sealer *sealer);

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What an authenticated peer may send over a TCP lane: frames to the application's handlers and
+ * to Weft's own, whatever they claim. An endpoint has an open region, a posted receive and
+ * operations in flight, so that lies find something to hit.
+ *
+ * Input: a byte of choices, a byte of how much arrives at a time, then the stream. */
+#include "fuzz.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+#include <weft/msg.h>
+
+#include "base/log.h"
+#include "core/own.h"
+#include "transport/tcp/tcp.h"
+
+#define REGION 8192
+#define GUARD 0x5a
+
+static struct weft_ctx *ctx;
+static struct weft_mr *mr;
+
+static void on_any(const struct weft_am *am)
+{
+    fuzz_touch(am->data, am->len);
+    fuzz_touch(am->args, 4u * am->nargs);
+    FUZZ_CHECK(!((uintptr_t)am->data & 15) && am->nargs <= WEFT_AM_MAX_ARGS);
+    if (am->can_reply && am->nargs)
+        (void)weft_am_reply(am, 1, NULL, 0, am->data, WF_MIN(am->len, (size_t)am->reply_max - 1));
+}
+
+static int open_once(void)
+{
+    struct weft_ctx_params params = WEFT_CTX_PARAMS_INIT;
+    if (ctx)
+        return 1;
+    setenv("WEFT_TRANSPORTS", "loop,tcp", 1);
+    setenv("WEFT_TCP_INTERFACES", "127.0.0.1", 1);
+    params.flags = WEFT_CTX_NETWORK; /* its key never comes: calls wait */
+    FUZZ_CHECK(weft_ctx_open(&params, &ctx) == WEFT_OK);
+    wf_log_set_level((enum wf_log_level) - 1); /* each lie would be logged */
+    return weft_mem_alloc(ctx, REGION, WEFT_REMOTE_READ | WEFT_REMOTE_WRITE, &mr) == WEFT_OK;
+}
+
+/* ---- seeds ---- */
+
+struct stream {
+    uint8_t *at, *end;
+};
+
+static void put(struct stream *s, const void *bytes, size_t n)
+{
+    if (!n || (size_t)(s->end - s->at) < n)
+        return;
+    memcpy(s->at, bytes, n);
+    s->at += n;
+}
+
+static void pad(struct stream *s, size_t n)
+{
+    static const uint8_t zero[16];
+    put(s, zero, (16 - n % 16) % 16);
+}
+
+static void frame(struct stream *s, unsigned kind, unsigned handler, const uint32_t *args,
+                  unsigned nargs, const void *data, uint32_t len, uint32_t room)
+{
+    struct wf_tcp_frame f = {.len = len,
+                             .room = room,
+                             .kind = (uint8_t)kind,
+                             .nargs = (uint8_t)nargs,
+                             .handler = (uint8_t)handler};
+    put(s, &f, sizeof f);
+    put(s, args, 4u * nargs);
+    pad(s, 4u * nargs);
+    put(s, data, len);
+    pad(s, len);
+}
+
+static void region_words(uint32_t words[5])
+{
+    uint8_t bytes[WEFT_KEY_MAX];
+    size_t len = sizeof bytes;
+    struct wf_key key;
+    FUZZ_CHECK(open_once() && weft_mr_key(mr, bytes, &len) == WEFT_OK);
+    FUZZ_CHECK(wf_key_parse(bytes, len, &key) == WEFT_OK);
+    words[0] = key.slot;
+    words[1] = WF_LO(key.gen);
+    words[2] = WF_HI(key.gen);
+    words[3] = words[4] = 0;
+}
+
+size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
+{
+    static const uint8_t data[256] = "some bytes";
+    struct stream s = {buf, buf + room};
+    uint32_t a[16] = {0}, words[5];
+    const struct wf_tcp_sync sync = {.pair = 7};
+    if (i > 11 || room < 400)
+        return 0;
+    region_words(words);
+    memcpy(a, words, sizeof words);
+    put(&s, (uint8_t[]){(uint8_t)i, 255}, 2);
+    frame(&s, WF_TCP_SYNC, 0, NULL, 0, &sync, sizeof sync, 0);
+    switch (i) {
+    case 0: frame(&s, WF_TCP_REQUEST, 1, a, 2, data, 40, 41); break;
+    case 1: frame(&s, WF_TCP_REQUEST, WF_OWN_MSG, a, 2, data, 100, 0); break;
+    case 2:
+        a[0] = 5, a[1] = 0, a[2] = 64, a[3] = 0, a[4] = 1;
+        frame(&s, WF_TCP_REQUEST, WF_OWN_OFFER, a, 5, (uint64_t[]){4096, 64}, 16, 1);
+        break;
+    case 3: /* a put and what a get of it would be */
+        a[5] = 1, a[6] = 32;
+        frame(&s, WF_TCP_REQUEST, WF_OWN_PUT, a, 7, data, 32, 1);
+        break;
+    case 4:
+        a[5] = 1, a[6] = 200;
+        frame(&s, WF_TCP_BULK_REQUEST, WF_OWN_PUT, a, 7, data, 200, 1);
+        break;
+    case 5:
+        a[5] = 1, a[6] = 64;
+        frame(&s, WF_TCP_REQUEST, WF_OWN_GET, a, 9, NULL, 0, 65);
+        frame(&s, WF_TCP_REQUEST, WF_OWN_GET, a, 9, NULL, 0, 1);
+        break;
+    case 6: frame(&s, WF_TCP_REQUEST, WF_OWN_ATOMIC, a, 11, NULL, 0, 1); break;
+    case 7: frame(&s, WF_TCP_BYE, 0, (uint32_t[]){1}, 1, NULL, 0, 0); break;
+    case 8: frame(&s, WF_TCP_ACK, 0, NULL, 0, NULL, 0, 0); break;
+    case 9: /* of a get that is in flight */
+        memset(a, 0, sizeof a);
+        a[4] = 64;
+        frame(&s, WF_TCP_REPLY, WF_OWN_GOT, a, 5, data, 64, 65);
+        break;
+    case 10:
+        memset(a, 0, sizeof a);
+        a[0] = 1;
+        frame(&s, WF_TCP_REPLY, WF_OWN_ANSWER, a, 4, NULL, 0, 1);
+        break;
+    default:
+        a[0] = 1;
+        frame(&s, WF_TCP_REQUEST, WF_OWN_FRAG, a, 3, data, 16, 0);
+        frame(&s, WF_TCP_VOID, 0, NULL, 0, NULL, 0, 0);
+    }
+    return (size_t)(s.at - buf);
+}
+
+/* ---- the run ---- */
+
+struct scene {
+    struct weft_ep *ep;
+    struct weft_peer *peer;
+    struct weft_remote *remote;
+    struct tcp_tep *t;
+    struct weft_op recv, get, put, add;
+    uint8_t got[3][GUARD * 2];
+    uint64_t old;
+    int far; /* the peer's end of the socket */
+};
+
+static void peer_make(struct scene *s)
+{
+    struct wf_address a = {
+        .version = WF_ADDRESS_VERSION, .size = sizeof a, .ep = 1, .process = {.pid = 7}};
+    struct wf_contact c = {.port = 9, .count = 1, .ip = {{[10] = 0xff, 0xff, 127, 0, 0, 1}}};
+    struct wf_key k = {
+        .version = WF_KEY_VERSION, .access = 3, .size = sizeof k, .gen = 1, .length = 1 << 20};
+    struct wf_tcp_conn *conn = calloc(1, sizeof *conn);
+    uint8_t bytes[WF_ADDRESS_BYTES];
+    int fds[2];
+    FUZZ_CHECK(conn && !socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds));
+    FUZZ_CHECK(weft_peer_open(s->ep, bytes, wf_address_pack(&a, &c, bytes), &s->peer) == WEFT_OK);
+    FUZZ_CHECK(weft_remote_open(s->peer, &k, sizeof k, &s->remote) == WEFT_OK);
+    conn->fd = fds[0];
+    conn->gen = 1;
+    conn->peer = a;
+    wf_list_init(&conn->item);
+    s->far = fds[1];
+    wf_tcp_lane_adopt(wf_tcp_lane(wf_tcp_pair_make(s->t, &a, &c), 0), conn);
+}
+
+static void scene_open(struct scene *s, unsigned choices)
+{
+    FUZZ_CHECK(weft_ep_open(ctx, NULL, &s->ep) == WEFT_OK);
+    FUZZ_CHECK(weft_am_register(s->ep, 1, on_any, NULL) == WEFT_OK);
+    s->t = TCP_OF(s->ep->tep[2], tcp_tep);
+    peer_make(s);
+    memset(s->got, GUARD, sizeof s->got);
+    if (choices & 1)
+        (void)!weft_msg_recv(s->ep, NULL, 0, 0, s->got[0], GUARD, &s->recv);
+    if (choices & 2)
+        (void)!weft_get(s->remote, 0, s->got[1], GUARD, &s->get);
+    if (choices & 4)
+        (void)!weft_put(s->remote, 0, s->got[2], GUARD, &s->put);
+    if (choices & 8)
+        (void)!weft_atomic(s->remote, 0, WEFT_ATOMIC_ADD, WEFT_U64, 1, 0, &s->old, &s->add);
+}
+
+static void waste_read(int fd)
+{
+    uint8_t waste[4096];
+    while (recv(fd, waste, sizeof waste, MSG_DONTWAIT) > 0)
+        ;
+}
+
+static void scene_close(struct scene *s)
+{
+    close(s->far);
+    for (int i = 0; i < 3; i++) /* no further than the buffers that were lent */
+        FUZZ_CHECK(s->got[i][GUARD] == GUARD && s->got[i][GUARD * 2 - 1] == GUARD);
+    if (weft_peer_status(s->peer) == WEFT_OK) {
+        struct wf_address a;
+        struct tcp_pair *pair;
+        wf_tcp_transport.address(wf_peer_tpeer(s->peer), &a);
+        pair = wf_tcp_pair_find(s->t, &a);
+        if (pair)
+            wf_tcp_pair_end(pair, WEFT_EPEER);
+    }
+    (void)weft_ep_poll(s->ep);
+    FUZZ_CHECK(weft_remote_close(s->remote) == WEFT_OK);
+    FUZZ_CHECK(weft_peer_close(s->peer) == WEFT_OK);
+    (void)weft_ep_poll(s->ep);
+    FUZZ_CHECK(weft_ep_close(s->ep) == WEFT_OK);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static struct scene s;
+    size_t at = 2, step;
+    if (size < 2 || !open_once())
+        return 0;
+    memset(&s, 0, sizeof s);
+    scene_open(&s, data[0]);
+    step = data[1] ? data[1] * 16u : 7;
+    while (at < size && weft_peer_status(s.peer) == WEFT_OK) {
+        size_t n = WF_MIN(step, size - at);
+        if (send(s.far, data + at, n, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)n)
+            break;
+        at += n;
+        FUZZ_CHECK(weft_ep_poll(s.ep) >= 0);
+        waste_read(s.far);
+    }
+    scene_close(&s);
+    return 0;
+}

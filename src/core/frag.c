@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Fragments. Order is the transport's where it has several ways to a peer
+ * (struct wf_order); where it has one, Weft's own messages are in order anyway (rule 8) and
+ * nothing is to be done. A fragment's message is one of Weft's own, FRAG, which says whose
+ * handler is meant. */
+#include <stdlib.h>
+#include <weft/frag.h>
+
+#include "core/own.h"
+#include "core/path.h"
+
+/* What a tag points to. */
+struct tag {
+    struct weft_peer *peer; /* null: not sent yet */
+    struct wf_order order;
+    uint32_t entry; /* of a put that was not complete when it was started */
+    bool by_entry;
+};
+
+struct weft_frag {
+    struct tag tag;   /* its own */
+    struct tag after; /* what it follows; peer null: nothing */
+    struct weft_peer *peer;
+    struct wf_remote *remote; /* of a put */
+    uint64_t offset;
+    const void *src;
+    size_t len;
+    _Alignas(16) unsigned char data[];
+};
+
+static enum weft_status frag_new(struct weft_peer *peer, size_t room, const void *order,
+                                 struct weft_frag **out)
+{
+    const struct tag *after = order;
+    struct weft_frag *f;
+    if (after && after->peer != peer)
+        return WEFT_EINVAL;
+    f = malloc(sizeof *f + room);
+    if (!f)
+        return WEFT_ENOMEM;
+    memset(f, 0, sizeof *f);
+    if (after)
+        f->after = *after;
+    f->peer = peer;
+    *out = f;
+    return WEFT_OK;
+}
+
+enum weft_status weft_frag_alloc(struct weft_peer *peer, size_t len, const void *order,
+                                 struct weft_frag **out)
+{
+    struct weft_ep *ep = peer ? peer->ep : NULL;
+    enum weft_status status = out ? wf_ep_enter(ep) : WEFT_EINVAL;
+    if (status != WEFT_OK)
+        return status;
+    status = len > ep->am_max ? WEFT_EMSGSIZE : frag_new(peer, len, order, out);
+    if (status == WEFT_OK)
+        (*out)->len = len;
+    return wf_ep_left(ep, status);
+}
+
+enum weft_status weft_frag_prepare(struct weft_remote *r, uint64_t offset, const void *src,
+                                   size_t len, const void *order, struct weft_frag **out)
+{
+    struct weft_peer *peer = r ? r->peer : NULL;
+    struct weft_ep *ep = peer ? peer->ep : NULL;
+    enum weft_status status = out ? wf_ep_enter(ep) : WEFT_EINVAL;
+    struct weft_frag *f;
+    if (status != WEFT_OK)
+        return status;
+    if (!len || !src)
+        status = WEFT_EINVAL;
+    else if (len > r->length || offset > r->length - len)
+        status = WEFT_ERANGE;
+    else if (!(r->access & WEFT_REMOTE_WRITE))
+        status = WEFT_EACCESS;
+    else
+        status = frag_new(peer, 0, order, &f);
+    if (status == WEFT_OK) {
+        f->remote = wf_remote_of(r);
+        f->offset = offset;
+        f->src = src;
+        f->len = len;
+        *out = f;
+    }
+    return wf_ep_left(ep, status);
+}
+
+void *weft_frag_data(struct weft_frag *frag)
+{
+    return frag && !frag->remote ? frag->data : NULL;
+}
+
+const void *weft_frag_order(const struct weft_frag *frag)
+{
+    return frag && frag->tag.peer ? &frag->tag : NULL;
+}
+
+/* The put of [tag], if it is not complete. */
+static const struct wf_entry *put_of(const struct tag *tag)
+{
+    const struct wf_entry *e =
+        tag->peer && tag->by_entry ? wf_entry_find(tag->peer->ep, tag->entry, WF_KIND_PUT) : NULL;
+    return e && e->peer == tag->peer ? e : NULL;
+}
+
+/* Is all of what [f] follows on its way? What is not complete there has its lane. */
+static bool may_go(const struct weft_frag *f, struct wf_order *order)
+{
+    const struct wf_entry *e = put_of(&f->after);
+    *order = f->after.order;
+    if (!e)
+        return true;
+    *order = e->u.rma.order;
+    return e->sent == e->len;
+}
+
+static enum weft_status message_send(struct weft_frag *f, unsigned handler, const uint32_t *args,
+                                     unsigned nargs)
+{
+    uint32_t words[1 + WEFT_FRAG_MAX_ARGS] = {handler};
+    struct wf_order order;
+    enum weft_status status;
+    if (!may_go(f, &order))
+        return WEFT_AGAIN;
+    if (nargs)
+        memcpy(words + 1, args, nargs * sizeof *args);
+    status = f->peer->transport->request_ordered
+                 ? f->peer->transport->request_ordered(wf_peer_tpeer(f->peer), &order, WF_OWN_FRAG,
+                                                       words, nargs + 1, f->data, f->len)
+                 : wf_own_request(f->peer, WF_OWN_FRAG, words, nargs + 1, f->data, f->len, 0);
+    if (status == WEFT_OK)
+        f->tag = (struct tag){.peer = f->peer, .order = order};
+    return status;
+}
+
+enum weft_status weft_frag_send(struct weft_frag *frag, unsigned handler, const uint32_t *args,
+                                unsigned nargs)
+{
+    enum weft_status status = frag ? wf_ep_enter(frag->peer->ep) : WEFT_EINVAL;
+    if (status != WEFT_OK)
+        return status;
+    if (frag->remote || handler >= WEFT_AM_USER_HANDLERS || nargs > WEFT_FRAG_MAX_ARGS ||
+        (nargs && !args))
+        status = WEFT_EINVAL;
+    else
+        status = message_send(frag, handler, args, nargs);
+    return wf_ep_left(frag->peer->ep, status);
+}
+
+/* What is mapped is copied now, behind all that was sent before. */
+static enum weft_status put_mapped(struct weft_frag *f)
+{
+    return weft_put(&f->remote->pub, f->offset, f->src, f->len, NULL);
+}
+
+/* Mapped memory shows a store at once, before messages that lie in front of it were
+ * handled: then what it follows has to be complete first. */
+static enum weft_status put_start(struct weft_frag *f, struct weft_op *op)
+{
+    struct wf_order order;
+    enum weft_status status;
+    uint32_t entry = 0;
+    if (!may_go(f, &order))
+        return WEFT_AGAIN;
+    if (f->remote->pub.base && !f->after.peer)
+        status = put_mapped(f);
+    else
+        status = wf_rma_put_ordered(f->remote, f->offset, f->src, f->len, op, &order, &entry);
+    if (status == WEFT_OK || status == WEFT_PENDING)
+        f->tag = (struct tag){
+            .peer = f->peer, .order = order, .entry = entry, .by_entry = status == WEFT_PENDING};
+    return status;
+}
+
+enum weft_status weft_frag_put(struct weft_frag *frag, struct weft_op *op)
+{
+    enum weft_status status = frag ? wf_ep_enter(frag->peer->ep) : WEFT_EINVAL;
+    if (status != WEFT_OK)
+        return status;
+    if (!frag->remote)
+        status = WEFT_EINVAL;
+    else
+        status = put_of(&frag->tag) ? WEFT_EBUSY : put_start(frag, op);
+    return wf_ep_left(frag->peer->ep, status);
+}
+
+enum weft_status weft_frag_free(struct weft_frag *frag)
+{
+    enum weft_status status = frag ? wf_ep_enter(frag->peer->ep) : WEFT_EINVAL;
+    struct weft_ep *ep;
+    if (status != WEFT_OK)
+        return status;
+    ep = frag->peer->ep;
+    if (put_of(&frag->tag))
+        return wf_ep_left(ep, WEFT_EBUSY);
+    free(frag);
+    return wf_ep_left(ep, WEFT_OK);
+}
+
+/* FRAG: the application's handler, then its arguments. */
+static void on_frag(const struct weft_am *am)
+{
+    struct weft_am user = *am;
+    if (!am->nargs || am->args[0] >= WEFT_AM_USER_HANDLERS || !am->data) {
+        wf_own_bad(am);
+        return;
+    }
+    user.handler = (uint8_t)am->args[0];
+    user.args = am->args + 1;
+    user.nargs--;
+    wf_am_deliver(am->ep, &user);
+}
+
+void wf_frag_register(struct weft_ep *ep)
+{
+    ep->handlers[WF_OWN_FRAG].fn = on_frag;
+}
