@@ -126,7 +126,7 @@ static enum weft_status send_edge(struct stencil *st, enum side side, unsigned t
     uint64_t word = (side == ABOVE ? BELOW : ABOVE) * SIGNAL_STRIDE;
     struct weft_remote *r = st->remotes[to];
     enum weft_status s;
-    struct weft_op op;
+    struct weft_op op = {0};
     while ((s = weft_put_signal(r, halo, edge, st->task.width * sizeof *edge, r, word, t,
                                 WEFT_SIGNAL_SET, &op)) == WEFT_AGAIN)
         weft_ep_poll(st->ep);
@@ -221,7 +221,7 @@ static enum weft_status put_line(struct stencil *st, unsigned rank, unsigned row
     uint64_t offset = row_offset(st, rank, 0, row) - sizeof *st->line;
     size_t len = (st->task.width + (size_t)2) * sizeof *st->line;
     enum weft_status s;
-    struct weft_op op;
+    struct weft_op op = {0};
     while ((s = weft_put(st->remotes[rank], offset, st->line, len, &op)) == WEFT_AGAIN)
         weft_ep_poll(st->ep);
     s = settle(st, s, &op);
@@ -248,7 +248,7 @@ static enum weft_status get_line(struct stencil *st, unsigned rank, unsigned row
     uint64_t offset = row_offset(st, rank, st->task.steps & 1, row);
     size_t len = st->task.width * sizeof *st->line;
     enum weft_status s;
-    struct weft_op op;
+    struct weft_op op = {0};
     while ((s = weft_get(st->remotes[rank], offset, st->line, len, &op)) == WEFT_AGAIN)
         weft_ep_poll(st->ep);
     s = settle(st, s, &op);

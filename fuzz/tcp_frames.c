@@ -26,7 +26,7 @@ static void on_any(const struct weft_am *am)
     fuzz_touch(am->args, 4u * am->nargs);
     FUZZ_CHECK(!((uintptr_t)am->data & 15) && am->nargs <= WEFT_AM_MAX_ARGS);
     if (am->can_reply && am->nargs)
-        (void)weft_am_reply(am, 1, NULL, 0, am->data, WF_MIN(am->len, (size_t)am->reply_max - 1));
+        (void)!weft_am_reply(am, 1, NULL, 0, am->data, WF_MIN(am->len, (size_t)am->reply_max - 1));
 }
 
 static int open_once(void)

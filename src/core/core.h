@@ -18,6 +18,7 @@
 #include "base/util.h"
 #include "config/stats.h"
 #include "core/op.h"
+#include "core/progress.h"
 #include "core/source.h"
 #include "core/stats.h"
 #include "mem/mem.h"
@@ -45,6 +46,7 @@ struct weft_ctx {
     uint32_t next_gen WF_GUARDED_BY(lock);
     uint16_t next_ep WF_GUARDED_BY(lock);
     struct wf_stats stats WF_GUARDED_BY(lock);
+    struct wf_progress progress;
 };
 
 #define WF_STATUS_LAST WEFT_EMISMATCH /* the lowest: status.def */
@@ -89,10 +91,11 @@ struct weft_ep {
     weft_peer_down_fn peer_down;
     void *arg;
     struct wf_address address;
-    struct wf_list item;    /* ctx->eps */
-    pthread_mutex_t lock;   /* recursive; LOCKED endpoints' */
-    uint32_t eager_max;     /* constant: longest tagged message that is sent whole */
-    struct wf_match *match; /* null until the first tagged message or receive */
+    struct wf_list item;     /* ctx->eps */
+    struct wf_list progress; /* ctx->progress.eps */
+    pthread_mutex_t lock;    /* recursive; LOCKED endpoints' */
+    uint32_t eager_max;      /* constant: longest tagged message that is sent whole */
+    struct wf_match *match;  /* null until the first tagged message or receive */
     struct wf_sources sources;
     struct wf_entries entries;
     struct wf_list stalled;   /* flows with entries that wait for room */
@@ -137,16 +140,19 @@ static inline enum weft_status wf_ep_enter(struct weft_ep *ep)
     return __builtin_expect(ep->busy, 0) ? WEFT_ECONTEXT : WEFT_OK;
 }
 
-/* The same of an endpoint that is not locked: the job's. */
-static inline enum weft_status wf_ep_check(struct weft_ep *ep)
-{
-    return wf_ep_enter(ep);
-}
-
 static inline void wf_ep_leave(struct weft_ep *ep)
 {
     if (__builtin_expect(ep->locked, 0))
         pthread_mutex_unlock(&ep->lock);
+}
+
+/* The same without entering. */
+static inline enum weft_status wf_ep_check(struct weft_ep *ep)
+{
+    enum weft_status status = wf_ep_enter(ep);
+    if (status == WEFT_OK)
+        wf_ep_leave(ep);
+    return status;
 }
 
 static inline enum weft_status wf_ep_left(struct weft_ep *ep, enum weft_status status)

@@ -176,9 +176,14 @@ enum weft_status weft_ctx_open(const struct weft_ctx_params *params, struct weft
         status = transports_open(ctx, params && (params->flags & WEFT_CTX_NETWORK));
     if (status != WEFT_OK)
         goto fini_mem;
+    status = wf_progress_open(ctx);
+    if (status != WEFT_OK)
+        goto close_transports;
     pthread_mutex_init(&ctx->lock, NULL);
     *out = ctx;
     return WEFT_OK;
+close_transports:
+    transports_close(ctx);
 fini_mem:
     wf_stats_close(&ctx->stats);
     wf_mem_fini(&ctx->mem);
@@ -198,6 +203,7 @@ enum weft_status weft_ctx_close(struct weft_ctx *ctx)
     pthread_mutex_unlock(&ctx->lock);
     if (in_use)
         return WEFT_EBUSY;
+    wf_progress_close(ctx);
     transports_close(ctx);
     wf_stats_close(&ctx->stats);
     wf_mem_fini(&ctx->mem);

@@ -178,7 +178,7 @@ enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params 
     ep->arg = params ? params->arg : NULL;
     wf_entries_init(ep);
     wf_list_init(&ep->sources.owns);
-    if (params && params->flags & WEFT_EP_LOCKED)
+    if ((params && params->flags & WEFT_EP_LOCKED) || ctx->progress.on)
         lock_make(ep);
     ep->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     ep->wait_fd = ep->event_fd < 0 ? -1 : wait_fd_open(ep);
@@ -204,6 +204,10 @@ enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params 
     wf_msg_register(ep);
     wf_rma_register(ep);
     wf_frag_register(ep);
+    if (status == WEFT_OK && (status = wf_progress_join(ep)) != WEFT_OK) {
+        teps_close(ep);
+        ep_unlist(ep);
+    }
     if (status != WEFT_OK) {
         wait_fds_close(ep);
         free(ep);
@@ -220,6 +224,7 @@ enum weft_status weft_ep_close(struct weft_ep *ep)
         return status;
     if (ep->peers || ep->remotes || wf_msg_busy(ep))
         return wf_ep_left(ep, WEFT_EBUSY);
+    wf_progress_leave(ep);
     wf_msg_close(ep);
     wf_sources_close(ep);
     teps_close(ep);

@@ -127,7 +127,7 @@ static enum weft_status message_send(struct weft_frag *f, unsigned handler, cons
         memcpy(words + 1, args, nargs * sizeof *args);
     status = f->peer->transport->request_ordered
                  ? f->peer->transport->request_ordered(wf_peer_tpeer(f->peer), &order, WF_OWN_FRAG,
-                                                       words, nargs + 1, f->data, f->len)
+                                                       words, nargs + 1, f->data, f->len, 0)
                  : wf_own_request(f->peer, WF_OWN_FRAG, words, nargs + 1, f->data, f->len, 0);
     if (status == WEFT_OK)
         f->tag = (struct tag){.peer = f->peer, .order = order};

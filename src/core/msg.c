@@ -93,7 +93,8 @@ static enum weft_status push_fetches(struct wf_entry *e)
         uint32_t n = piece_at(e, e->sent);
         uint32_t args[5] = {e->u.copy.id, e->id, WF_LO(e->sent), WF_HI(e->sent), n};
         enum weft_status status =
-            wf_own_request(e->peer, WF_OWN_FETCH, args, 5, NULL, 0, e->bulk ? 1 : n + 1);
+            e->bulk ? wf_own_request_any(e->peer, WF_OWN_FETCH, args, 5, 1)
+                    : wf_own_request(e->peer, WF_OWN_FETCH, args, 5, NULL, 0, n + 1);
         if (status != WEFT_OK && (status == WEFT_AGAIN || wf_is_loss(status)))
             return status;
         if (status != WEFT_OK)

@@ -23,6 +23,18 @@ static inline enum weft_status wf_own_request(struct weft_peer *peer, enum wf_ow
                                     reply_max);
 }
 
+/* The same without order, by any of the ways that there are. */
+static inline enum weft_status wf_own_request_any(struct weft_peer *peer, enum wf_own handler,
+                                                  const uint32_t *args, unsigned nargs,
+                                                  size_t reply_max)
+{
+    struct wf_order none = {0, 0};
+    if (!peer->transport->request_ordered)
+        return wf_own_request(peer, handler, args, nargs, NULL, 0, reply_max);
+    return peer->transport->request_ordered(wf_peer_tpeer(peer), &none, handler, args, nargs, NULL,
+                                            0, reply_max);
+}
+
 /* Reply to [am], if its sender left room for it. */
 static inline void wf_own_answer(const struct weft_am *am, enum wf_own handler,
                                  const uint32_t *args, unsigned nargs, const void *data, size_t len)
@@ -45,9 +57,9 @@ static inline bool wf_own_is_to(const struct wf_token *token, struct weft_peer *
 
 /* ---- bulk: payload that is not copied on its way (transport.h) ---- */
 
-/* Bytes of one bulk message: several of them share lanes evenly, and a broken connection
- * repeats little. */
-#define WF_BULK_PIECE ((uint32_t)256 << 10)
+/* Bytes of one bulk message. The longer a write, the less of it is the system's
+ * (loopback, sender: 119 ns per KiB in writes of 256 KiB, 98 in those of 1 MiB). */
+#define WF_BULK_PIECE WF_BULK_MAX
 
 /* What an outgoing bulk message's payload is. */
 enum wf_bulk_ref { WF_BULK_ENTRY = 1, WF_BULK_REGION };

@@ -252,8 +252,8 @@ static enum weft_status push_get(struct wf_entry *e)
     while (e->sent < e->len && !e->status) {
         uint32_t n = e->bulk ? bulk_piece(e) : (uint32_t)WF_MIN(e->len - e->sent, e->ep->am_max);
         uint32_t args[] = {REGION(e, e->sent), e->id, n, WF_LO(e->sent), WF_HI(e->sent)};
-        enum weft_status status = wf_own_request(e->peer, WF_OWN_GET, args, WF_ARRAY_LEN(args),
-                                                 NULL, 0, e->bulk ? 1 : n + 1);
+        enum weft_status status =
+            wf_own_request_any(e->peer, WF_OWN_GET, args, WF_ARRAY_LEN(args), e->bulk ? 1 : n + 1);
         if (status != WEFT_OK)
             return status;
         e->sent += n;

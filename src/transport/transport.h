@@ -206,12 +206,12 @@ struct wf_transport {
     enum weft_status (*request_bulk)(struct wf_tpeer *tpeer, const struct wf_bulk *bulk,
                                      size_t reply_max, struct wf_order *order);
     enum weft_status (*reply_bulk)(struct wf_token *token, const struct wf_bulk *bulk);
-    /* As request, one-way, to one of Weft's own handlers, but not bound by rule 8: it is delivered
+    /* As request, to one of Weft's own handlers, but not bound by rule 8: it is delivered
      * after what *order names, if that is anything; then *order names this. (So does
      * request_bulk, if [order] is not null.) Null: rule 8 is all there is. */
     enum weft_status (*request_ordered)(struct wf_tpeer *tpeer, struct wf_order *order,
                                         unsigned handler, const uint32_t *args, unsigned nargs,
-                                        const void *data, size_t len);
+                                        const void *data, size_t len, size_t reply_max);
 
     /* Events handled. Rule 4. */
     int (*poll)(struct wf_tep *tep);

@@ -81,6 +81,40 @@ enum weft_status request_wait(struct pair *p, int from, unsigned handler, const 
 /* What [op] ends with, once it was started with [status]. */
 enum weft_status op_end(struct pair *p, struct weft_op *op, enum weft_status status);
 
+/* ---- region.c ---- */
+
+#define RW (WEFT_REMOTE_READ | WEFT_REMOTE_WRITE)
+
+struct region {
+    struct weft_mr *mr;
+    struct weft_remote *r;
+    unsigned char *base, *own; /* own: malloc'd */
+    unsigned char key[WEFT_KEY_MAX];
+    size_t key_len;
+};
+
+/* Of end [end], opened by the other; [own]: the caller's memory, else Weft's. Zeroed, and
+ * aligned to 64 bytes at least. */
+struct region region_open(struct pair *p, int end, size_t len, unsigned access, int own);
+/* Close the region, but not what the other end has of it. */
+void region_revoke(struct region *g);
+void region_close(struct region *g);
+
+/* What an operation ends with. Where the region is mapped it must end at once. */
+enum weft_status rma_end(struct pair *p, const struct weft_remote *r, struct weft_op *op,
+                         enum weft_status status);
+enum weft_status put_end(struct pair *p, struct weft_remote *r, uint64_t offset, const void *src,
+                         size_t len);
+enum weft_status get_end(struct pair *p, struct weft_remote *r, uint64_t offset, void *dst,
+                         size_t len);
+enum weft_status signal_end(struct pair *p, struct weft_remote *r, uint64_t offset, const void *src,
+                            size_t len, struct weft_remote *sig, uint64_t sig_offset,
+                            uint64_t value, unsigned how);
+enum weft_status add_end(struct pair *p, struct weft_remote *r, uint64_t offset, uint64_t operand,
+                         uint64_t *fetched);
+/* weft_flush, polling while it says PENDING. */
+enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
+
 #define CONTRACT_TESTS(X)                                                                          \
     X(am_sizes)                                                                                    \
     X(am_reply_rules)                                                                              \
@@ -106,6 +140,7 @@ enum weft_status op_end(struct pair *p, struct weft_op *op, enum weft_status sta
     X(sleep_word)                                                                                  \
     X(close_peer_down)                                                                             \
     X(close_delivers_first)                                                                        \
+    X(close_after_sending)                                                                         \
     X(close_without_reply)                                                                         \
     X(close_reconnect)                                                                             \
     X(close_rings)                                                                                 \
@@ -142,7 +177,24 @@ enum weft_status op_end(struct pair *p, struct weft_op *op, enum weft_status sta
     X(op_region_closed)                                                                            \
     X(op_flush)                                                                                    \
     X(op_many)                                                                                     \
-    X(op_paths)
+    X(op_paths)                                                                                    \
+    X(mixed_contents)                                                                              \
+    X(mixed_region_closed)                                                                         \
+    X(mixed_two_handles)                                                                           \
+    X(mixed_adds)                                                                                  \
+    X(mixed_forged_keys)                                                                           \
+    X(frag_sizes)                                                                                  \
+    X(frag_message_message)                                                                        \
+    X(frag_message_put)                                                                            \
+    X(frag_no_room)                                                                                \
+    X(frag_put_message)                                                                            \
+    X(frag_put_put)                                                                                \
+    X(frag_chains)                                                                                 \
+    X(frag_tags)                                                                                   \
+    X(frag_again)                                                                                  \
+    X(frag_misuse)                                                                                 \
+    X(frag_busy)                                                                                   \
+    X(frag_gone)
 
 #define CONTRACT_DECLARE(name) void test_##name(void **state);
 CONTRACT_TESTS(CONTRACT_DECLARE)

@@ -4,46 +4,6 @@
  * test says which it must have been. */
 #include "contract.h"
 
-#define RW (WEFT_REMOTE_READ | WEFT_REMOTE_WRITE)
-
-struct region {
-    struct weft_mr *mr;
-    struct weft_remote *r;
-    unsigned char *base, *own; /* own: malloc'd */
-};
-
-/* Of end 1, opened by end 0; [own]: the caller's memory, else Weft's. */
-static struct region region_of(struct pair *p, size_t len, unsigned access, int own)
-{
-    unsigned char key[WEFT_KEY_MAX];
-    size_t key_len = sizeof key;
-    struct region g = {0};
-    if (own) {
-        g.own = calloc(1, len + 64);
-        assert_non_null(g.own);
-        g.base = g.own + (64 - ((uintptr_t)g.own & 63)) % 64;
-        OK(weft_mr_register(p->ctx[1], g.base, len, WEFT_MEM_HOST, access, &g.mr));
-    } else {
-        OK(weft_mem_alloc(p->ctx[1], len, access, &g.mr));
-        g.base = weft_mr_base(g.mr);
-    }
-    assert_ptr_equal(weft_mr_base(g.mr), g.base);
-    assert_int_equal(weft_mr_length(g.mr), len);
-    OK(weft_mr_key(g.mr, key, &key_len));
-    OK(weft_remote_open(p->peer[0], key, key_len, &g.r));
-    if (own)
-        assert_null(g.r->base);
-    return g;
-}
-
-static void region_end(struct region *g)
-{
-    OK(weft_remote_close(g->r));
-    if (g->mr)
-        OK(weft_mr_close(g->mr));
-    free(g->own);
-}
-
 /* Fails when: a byte lands beside its place or is not moved, on any way, whole or
  * in pieces of local memory. */
 void test_op_contents(void **state)
@@ -55,26 +15,26 @@ void test_op_contents(void **state)
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
             for (int cut = 0; cut < 2; cut++) {
                 size_t n = sizes[i], half = n / 3;
-                struct region g = region_of(p, n + 16, RW, own);
+                struct region g = region_open(p, 1, n + 16, RW, own);
                 struct iovec iov[3] = {{local, half}, {local + half, 0}, {local + half, n - half}};
                 struct weft_op op = {0};
                 uint64_t id = i * 4 + (unsigned)own * 2 + (unsigned)cut;
                 memset(g.base, 0xaa, n + 16);
                 test_fill(local, n, id);
-                GIVES(WEFT_OK, op_end(p, &op,
-                                      cut ? weft_putv(g.r, 8, iov, 3, &op)
-                                          : weft_put(g.r, 8, local, n, &op)));
+                GIVES(WEFT_OK, rma_end(p, g.r, &op,
+                                       cut ? weft_putv(g.r, 8, iov, 3, &op)
+                                           : weft_put(g.r, 8, local, n, &op)));
                 assert_true(test_same(g.base + 8, n, id));
                 assert_int_equal(g.base[7], 0xaa);
                 assert_int_equal(g.base[8 + n], 0xaa);
                 memset(local, 0xbb, n + 8);
                 memset(&op, 0, sizeof op);
-                GIVES(WEFT_OK, op_end(p, &op,
-                                      cut ? weft_getv(g.r, 8, iov, 3, &op)
-                                          : weft_get(g.r, 8, local, n, &op)));
+                GIVES(WEFT_OK, rma_end(p, g.r, &op,
+                                       cut ? weft_getv(g.r, 8, iov, 3, &op)
+                                           : weft_get(g.r, 8, local, n, &op)));
                 assert_true(test_same(local, n, id));
                 assert_int_equal(local[n], 0xbb);
-                region_end(&g);
+                region_close(&g);
             }
     free(local);
 }
@@ -106,7 +66,7 @@ void test_op_atomics(void **state)
     struct pair *p = *state;
     uint64_t seed = test_seed();
     for (int own = 0; own < 2; own++) {
-        struct region g = region_of(p, 64, RW, own);
+        struct region g = region_open(p, 1, 64, RW, own);
         for (unsigned i = 0; i < 3000; i++) {
             unsigned operation = i % 8, type = i / 8 % 4, size = type <= WEFT_I64 ? 8 : 4;
             uint64_t shift = test_rand(&seed) % 64, old = test_rand(&seed) >> shift;
@@ -132,7 +92,7 @@ void test_op_atomics(void **state)
             else
                 assert_true(got == old);
         }
-        region_end(&g);
+        region_close(&g);
     }
 }
 
@@ -141,7 +101,7 @@ void test_op_atomic_sum(void **state)
 {
     enum { N = 20000 };
     struct pair *p = *state;
-    struct region g = region_of(p, 64, RW, 1);
+    struct region g = region_open(p, 1, 64, RW, 1);
     uint64_t *word = (uint64_t *)(void *)g.base;
     for (int i = 0; i < N; i++) {
         struct weft_op op = {0};
@@ -157,7 +117,7 @@ void test_op_atomic_sum(void **state)
     }
     UNTIL(p, weft_flush(p->peer[0], NULL) == WEFT_OK);
     assert_int_equal(*word, 8 * N);
-    region_end(&g);
+    region_close(&g);
 }
 
 /* Fails when: the word is seen before all of the data, whichever of the two
@@ -167,8 +127,8 @@ void test_op_signal(void **state)
     struct pair *p = *state;
     unsigned char *local = malloc(300000);
     for (int owns = 0; owns < 4; owns++) {
-        struct region data = region_of(p, 300000, RW, owns & 1);
-        struct region word = region_of(p, 64, RW, owns >> 1);
+        struct region data = region_open(p, 1, 300000, RW, owns & 1);
+        struct region word = region_open(p, 1, 64, RW, owns >> 1);
         uint64_t *w = (uint64_t *)(void *)word.base;
         for (uint64_t i = 1; i <= 60; i++) {
             size_t n = i % 4 ? test_mix(i) % 6000 : test_mix(i) % 300000;
@@ -183,8 +143,8 @@ void test_op_signal(void **state)
             assert_true(test_same(data.base, n, i));
             GIVES(WEFT_OK, op_end(p, &op, s));
         }
-        region_end(&data);
-        region_end(&word);
+        region_close(&data);
+        region_close(&word);
     }
     free(local);
 }
@@ -224,7 +184,7 @@ void test_op_long(void **state)
     pair_register(p, 6, on_long_reply);
     memset(&longs, 0, sizeof longs);
     for (int own = 0; own < 2; own++) {
-        struct region g = region_of(p, 2200000, RW, own);
+        struct region g = region_open(p, 1, 2200000, RW, own);
         for (size_t i = 0; i < 5; i++) {
             struct weft_op op = {0};
             enum weft_status s;
@@ -243,7 +203,7 @@ void test_op_long(void **state)
         GIVES(WEFT_EINVAL, weft_am_long(g.r, 0, local, 8, 5, args, 17, 0, NULL));
         GIVES(WEFT_EINVAL, weft_am_long(NULL, 0, local, 8, 5, args, 3, 0, NULL));
         GIVES(WEFT_EMSGSIZE, weft_am_long(g.r, 0, local, 8, 5, args, 3, 1 << 20, NULL));
-        region_end(&g);
+        region_close(&g);
     }
     pair_quiet(p);
     assert_int_equal(longs.runs, 10);
@@ -268,8 +228,8 @@ void test_op_rights(void **state)
     GIVES(WEFT_EINVAL, weft_mr_register(p->ctx[0], b, 16, 0, RW, NULL));
     GIVES(WEFT_EINVAL, weft_mr_register(NULL, b, 16, 0, RW, &mr));
     for (int own = 0; own < 2; own++) {
-        struct region ro = region_of(p, 64, WEFT_REMOTE_READ, own);
-        struct region wo = region_of(p, 64, WEFT_REMOTE_WRITE, own);
+        struct region ro = region_open(p, 1, 64, WEFT_REMOTE_READ, own);
+        struct region wo = region_open(p, 1, 64, WEFT_REMOTE_WRITE, own);
         struct weft_op op = {0};
         struct iovec one = {b, 16};
         GIVES(WEFT_EACCESS, weft_put(ro.r, 0, b, 8, &op));
@@ -292,9 +252,21 @@ void test_op_rights(void **state)
         GIVES(WEFT_EINVAL, weft_atomic(wo.r, 0, WEFT_ATOMIC_ADD, 4, 1, 0, NULL, &op));
         GIVES(WEFT_EINVAL, weft_putv(wo.r, 0, NULL, 1, &op));
         GIVES(WEFT_EINVAL, weft_getv(NULL, 0, &one, 1, &op));
-        region_end(&ro);
-        region_end(&wo);
+        region_close(&ro);
+        region_close(&wo);
     }
+}
+
+/* Node-mates see that a region is closed; across a network its owner says so. */
+static enum weft_status closed_end(struct pair *p, struct weft_op *op, enum weft_status status)
+{
+    assert_true(p->setup->network || status != WEFT_PENDING);
+    return op_end(p, op, status);
+}
+
+static enum weft_status add_start(struct region *g, struct weft_op *op)
+{
+    return weft_atomic(g->r, 0, WEFT_ATOMIC_ADD, WEFT_U64, 1, 0, NULL, op);
 }
 
 /* Fails when: an operation on a region that its owner closed succeeds or hangs,
@@ -304,19 +276,18 @@ void test_op_region_closed(void **state)
     struct pair *p = *state;
     unsigned char *local = calloc(1, 200000);
     for (int own = 0; own < 2; own++) {
-        struct region g = region_of(p, 200000, RW, own);
+        struct region g = region_open(p, 1, 200000, RW, own);
         struct weft_op put = {0}, get = {0}, add = {0};
         enum weft_status s = weft_put(g.r, 0, local, 200000, &put);
-        enum weft_status q = weft_atomic(g.r, 0, WEFT_ATOMIC_ADD, WEFT_U64, 1, 0, NULL, &add);
-        OK(weft_mr_close(g.mr));
-        g.mr = NULL;
+        enum weft_status q = add_start(&g, &add);
+        region_revoke(&g);
         GIVES(s == WEFT_OK ? WEFT_OK : WEFT_EKEY, op_end(p, &put, s));
         GIVES(q == WEFT_OK ? WEFT_OK : WEFT_EKEY, op_end(p, &add, q));
-        GIVES(WEFT_EKEY, weft_put(g.r, 0, local, 8, &put));
-        GIVES(WEFT_EKEY, weft_get(g.r, 0, local, 8, &get));
-        GIVES(WEFT_EKEY, weft_atomic(g.r, 0, WEFT_ATOMIC_ADD, WEFT_U64, 1, 0, NULL, &add));
-        GIVES(WEFT_EKEY, weft_am_long(g.r, 0, local, 8, 1, NULL, 0, 0, &put));
-        region_end(&g);
+        GIVES(WEFT_EKEY, closed_end(p, &put, weft_put(g.r, 0, local, 8, &put)));
+        GIVES(WEFT_EKEY, closed_end(p, &get, weft_get(g.r, 0, local, 8, &get)));
+        GIVES(WEFT_EKEY, closed_end(p, &add, add_start(&g, &add)));
+        GIVES(WEFT_EKEY, closed_end(p, &put, weft_am_long(g.r, 0, local, 8, 1, NULL, 0, 0, &put)));
+        region_close(&g);
     }
     free(local);
 }
@@ -327,7 +298,7 @@ void test_op_flush(void **state)
 {
     struct pair *p = *state;
     unsigned char *local = malloc(100000);
-    struct region g = region_of(p, 100000, RW, 1);
+    struct region g = region_open(p, 1, 100000, RW, 1);
     struct weft_op put = {0}, flush = {0};
     enum weft_status s, f;
     OK(weft_flush(p->peer[0], &flush));
@@ -339,13 +310,12 @@ void test_op_flush(void **state)
     assert_true(test_same(g.base, 100000, 1));
     s = weft_put(g.r, 0, local, 50000, NULL); /* nobody sees it fail but the flush */
     if (s == WEFT_PENDING) {
-        OK(weft_mr_close(g.mr));
-        g.mr = NULL;
+        region_revoke(&g);
         f = weft_flush(p->peer[0], &flush);
         GIVES(WEFT_EKEY, op_end(p, &flush, f));
         OK(weft_flush(p->peer[0], NULL));
     }
-    region_end(&g);
+    region_close(&g);
     free(local);
 }
 
@@ -354,7 +324,7 @@ void test_op_many(void **state)
 {
     enum { N = 65535 };
     struct pair *p = *state;
-    struct region g = region_of(p, 8 * N, RW, 1);
+    struct region g = region_open(p, 1, 8 * N, RW, 1);
     struct weft_op *op = calloc(N, sizeof *op);
     uint64_t *local = malloc(8 * N), *back = calloc(N, 8);
     for (size_t i = 0; i < N; i++) {
@@ -372,10 +342,99 @@ void test_op_many(void **state)
     for (size_t i = 0; i < N; i++)
         UNTIL(p, op[i].status != WEFT_PENDING);
     assert_memory_equal(back, local, 8 * N);
-    region_end(&g);
+    region_close(&g);
     free(op);
     free(local);
     free(back);
+}
+
+static const char *const path_rows[] = {"PUT_PULL",  "PUT_PIECES", "GET_PULL",  "GET_PIECES",
+                                        "MSG_EAGER", "MSG_PULL",   "MSG_PIECES"};
+enum { PATH_ROWS = 7 };
+
+static void rows_now(const struct pair *p, uint64_t rows[PATH_ROWS])
+{
+    for (int i = 0; i < PATH_ROWS; i++)
+        rows[i] = pair_stat(p, path_rows[i]);
+}
+
+/* Since [before] row [want] has become one more, and no other; null: none. */
+static void rows_say(const struct pair *p, const uint64_t before[PATH_ROWS], const char *want)
+{
+    uint64_t now[PATH_ROWS];
+    rows_now(p, now);
+    for (int i = 0; i < PATH_ROWS; i++)
+        if (now[i] - before[i] != (want && !strcmp(want, path_rows[i])))
+            fail_msg("%s: %llu more", path_rows[i], (unsigned long long)(now[i] - before[i]));
+}
+
+static int is_one_of(const char *word, const char *a, const char *b)
+{
+    return !strcmp(word, a) || !strcmp(word, b);
+}
+
+/* What may be said of a network is what the sizes say. */
+static void network_path(const struct pair *p, const struct weft_path *path, size_t len)
+{
+    int is_long = len > weft_am_max(p->ep[0]);
+    assert_string_equal(path->transport, "tcp");
+    assert_int_equal(path->inlined, 0);
+    if (p->setup->contexts == 1)
+        assert_string_equal(path->protocol, "here");
+    else
+        assert_string_equal(path->protocol, is_long ? "bulk" : "pieces");
+}
+
+static void rma_path(struct pair *p, struct region *g, unsigned kind, unsigned char *local,
+                     size_t n)
+{
+    int get = kind == WEFT_OP_GET;
+    uint64_t before[PATH_ROWS], sent;
+    struct weft_path path;
+    const char *row = NULL;
+    OK(weft_path_of(p->peer[0], kind, g->r, n, &path));
+    assert_int_equal(path.inlined, g->r->base != NULL);
+    if (p->setup->network)
+        network_path(p, &path, n);
+    rows_now(p, before);
+    sent = pair_stat(p, "TCP_BYTES_SENT");
+    GIVES(WEFT_OK, get ? get_end(p, g->r, 0, local, n) : put_end(p, g->r, 0, local, n));
+    pair_quiet(p);
+    if (!strcmp(path.protocol, "pull"))
+        row = get ? "GET_PULL" : "PUT_PULL";
+    else if (is_one_of(path.protocol, "pieces", "bulk"))
+        row = get ? "GET_PIECES" : "PUT_PIECES";
+    rows_say(p, before, row);
+    sent = pair_stat(p, "TCP_BYTES_SENT") - sent;
+    assert_true(p->setup->network && row ? sent >= n : !sent);
+}
+
+static void msg_path(struct pair *p, unsigned char *local, size_t n)
+{
+    uint64_t before[PATH_ROWS], sent;
+    struct weft_op s = {0}, r = {0};
+    struct weft_path path;
+    enum weft_status started;
+    const char *row = "MSG_EAGER";
+    OK(weft_path_of(p->peer[0], WEFT_OP_MSG, NULL, n, &path));
+    if (p->setup->network) {
+        assert_string_equal(path.transport, "tcp");
+        assert_true(is_one_of(path.protocol, "eager", "bulk"));
+    }
+    rows_now(p, before);
+    sent = pair_stat(p, "TCP_BYTES_SENT");
+    GIVES(WEFT_PENDING, weft_msg_recv(p->ep[1], NULL, 0, 0, local, n, &r));
+    started = weft_msg_send(p->peer[0], 1, local + 25000 * (n < 25000), n, &s);
+    GIVES(WEFT_OK, op_end(p, &r, WEFT_PENDING));
+    GIVES(WEFT_OK, op_end(p, &s, started));
+    pair_quiet(p);
+    if (!strcmp(path.protocol, "pull"))
+        row = "MSG_PULL";
+    else if (is_one_of(path.protocol, "pieces", "bulk"))
+        row = "MSG_PIECES";
+    rows_say(p, before, row);
+    sent = pair_stat(p, "TCP_BYTES_SENT") - sent;
+    assert_true(p->setup->network ? sent >= n : !sent);
 }
 
 /* Fails when: what weft_path_of tells is not what the counters say was done. */
@@ -385,43 +444,15 @@ void test_op_paths(void **state)
     unsigned char *local = calloc(1, 50000);
     struct weft_path path;
     for (int own = 0; own < 2; own++) {
-        struct region g = region_of(p, 50000, RW, own);
+        struct region g = region_open(p, 1, 50000, RW, own);
         for (size_t n = 8; n <= 50000; n *= 18) {
-            static const char *const names[] = {"PUT_PULL", "PUT_PIECES", "GET_PULL", "GET_PIECES"};
-            uint64_t before[4];
-            struct weft_op op = {0};
-            for (unsigned kind = WEFT_OP_PUT; kind <= WEFT_OP_GET; kind++) {
-                int get = kind == WEFT_OP_GET;
-                OK(weft_path_of(p->peer[0], kind, g.r, n, &path));
-                assert_int_equal(path.inlined, g.r->base != NULL);
-                for (int i = 0; i < 4; i++)
-                    before[i] = pair_stat(p, names[i]);
-                memset(&op, 0, sizeof op);
-                GIVES(WEFT_OK, op_end(p, &op,
-                                      get ? weft_get(g.r, 0, local, n, &op)
-                                          : weft_put(g.r, 0, local, n, &op)));
-                pair_quiet(p);
-                for (int i = 0; i < 4; i++)
-                    assert_int_equal(pair_stat(p, names[i]) - before[i],
-                                     i / 2 == get &&
-                                         !strcmp(path.protocol, i % 2 ? "pieces" : "pull"));
-            }
+            rma_path(p, &g, WEFT_OP_PUT, local, n);
+            rma_path(p, &g, WEFT_OP_GET, local, n);
         }
-        region_end(&g);
+        region_close(&g);
     }
-    for (size_t n = 8; n <= 50000; n *= 18) {
-        uint64_t eager = pair_stat(p, "MSG_EAGER"), pull = pair_stat(p, "MSG_PULL");
-        struct weft_op s = {0}, r = {0};
-        enum weft_status started;
-        OK(weft_path_of(p->peer[0], WEFT_OP_MSG, NULL, n, &path));
-        GIVES(WEFT_PENDING, weft_msg_recv(p->ep[1], NULL, 0, 0, local, n, &r));
-        started = weft_msg_send(p->peer[0], 1, local + 25000 * (n < 25000), n, &s);
-        GIVES(WEFT_OK, op_end(p, &r, WEFT_PENDING));
-        GIVES(WEFT_OK, op_end(p, &s, started));
-        pair_quiet(p);
-        assert_int_equal(pair_stat(p, "MSG_EAGER") - eager, !strcmp(path.protocol, "eager"));
-        assert_int_equal(pair_stat(p, "MSG_PULL") - pull, !strcmp(path.protocol, "pull"));
-    }
+    for (size_t n = 8; n <= 50000; n *= 18)
+        msg_path(p, local, n);
     GIVES(WEFT_EINVAL, weft_path_of(NULL, WEFT_OP_AM, NULL, 8, &path));
     GIVES(WEFT_EINVAL, weft_path_of(p->peer[0], WEFT_OP_PUT, NULL, 8, &path));
     GIVES(WEFT_EINVAL, weft_path_of(p->peer[0], 99, NULL, 8, &path));
@@ -451,8 +482,9 @@ static int is_writable(const void *at)
 void test_op_read_only(void **state)
 {
     struct pair *p = *state;
-    struct region rw = region_of(p, 64, RW, 0), ro = region_of(p, 64, WEFT_REMOTE_READ, 0);
-    struct region large = region_of(p, 3 << 20, WEFT_REMOTE_READ, 0);
+    struct region rw = region_open(p, 1, 64, RW, 0),
+                  ro = region_open(p, 1, 64, WEFT_REMOTE_READ, 0);
+    struct region large = region_open(p, 1, 3 << 20, WEFT_REMOTE_READ, 0);
     char got[8] = "", said[8] = "unmoved";
     memcpy(ro.base, said, 8);
     if (rw.r->base) {
@@ -460,9 +492,9 @@ void test_op_read_only(void **state)
         assert_int_equal(is_writable(ro.r->base), 0);
         assert_int_equal(is_writable(large.r->base), 0);
     }
-    GIVES(WEFT_OK, weft_get(ro.r, 0, got, 8, NULL));
+    GIVES(WEFT_OK, get_end(p, ro.r, 0, got, 8));
     assert_string_equal(got, said);
-    region_end(&rw);
-    region_end(&ro);
-    region_end(&large);
+    region_close(&rw);
+    region_close(&ro);
+    region_close(&large);
 }

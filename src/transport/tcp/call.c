@@ -16,7 +16,8 @@
 
 #define PAUSE_MIN_MS 5 /* between attempts */
 #define PAUSE_MAX_MS 500
-#define REFUSED_MS 500      /* nothing but refusals for so long: ended */
+#define REFUSED_MS 500 /* nothing but refusals for so long: ended */
+#define KNOCK_MS 300   /* until a knock is repeated: some handshakes take a turn of a busy core */
 #define CONNECT_MAX_MS 2000 /* a lost SYN is sent again after 1 s: RFC 6298 */
 
 enum call_state { CALL_PAUSE, CALL_KEYLESS, CALL_CONNECT, CALL_ANSWER };
@@ -33,6 +34,7 @@ struct call {
     uint64_t refused_ns; /* since when all were refused; 0: the last one was not */
     uint64_t hung_ns;    /* since when all that connected were hung up on; 0 likewise */
     uint64_t patience_ns;
+    uint64_t knocked_ns; /* since when knocks were let in; 0: none was */
     size_t have;
     union {
         struct wf_tcp_greeting greeting;
@@ -54,6 +56,7 @@ enum outcome {
     REFUSED, /* by the kernel, as GONE, or by one who is not who was called */
     HUNG_UP, /* connected, and closed without a word */
     SLOW,    /* connected, and no answer, or BUSY */
+    KNOCKED, /* let in: it will call back */
     LOCAL    /* nothing was tried: descriptors or memory ran out here */
 };
 
@@ -76,8 +79,10 @@ static void call_note(struct call *c, enum outcome outcome, uint64_t now)
         c->refused_ns = c->refused_ns ? c->refused_ns : now;
     else if (outcome != NO_WAY)
         c->refused_ns = 0;
-    if (outcome == SLOW)
+    if (outcome == SLOW || outcome == KNOCKED)
         c->hung_ns = 0;
+    if (outcome == KNOCKED && !c->knocked_ns)
+        c->knocked_ns = now;
     else if (outcome == HUNG_UP && !c->hung_ns)
         c->hung_ns = now;
 }
@@ -88,6 +93,8 @@ static uint64_t call_next(const struct wf_tcp_door *door, struct call *c, enum o
                           uint64_t now)
 {
     uint64_t next = now;
+    if (outcome == KNOCKED)
+        return now + KNOCK_MS * WF_DOOR_MS;
     c->at = (c->at + 1) % c->ips;
     if (!c->at || outcome == LOCAL) {
         uint64_t longest = WF_MIN(PAUSE_MAX_MS * WF_DOOR_MS, door->peer_ns / 10);
@@ -111,6 +118,10 @@ static void call_failed(struct wf_tcp_door *door, struct call *c, enum outcome o
     } else if ((outcome == CUT || outcome == NO_WAY) &&
                now - c->cut_ns >= c->patience_ns - door->peer_ns / 64) {
         call_give_up(door, c, WEFT_EPEER, "cut off: no attempt to connect got through");
+    } else if (outcome == KNOCKED && now - c->knocked_ns >= door->peer_ns) {
+        call_give_up(door, c, WEFT_EPEER,
+                     "it does not manage to connect to this host (a firewall? see weft info and "
+                     "WEFT_TCP_INTERFACES)");
     } else if (outcome == HUNG_UP && now - c->hung_ns >= door->peer_ns / 2) {
         call_give_up(door, c, WEFT_EPEER, "who is at its address hangs up");
     } else {
@@ -223,6 +234,11 @@ static void call_unproven(struct wf_tcp_door *door, struct call *c)
     call_failed(door, c, REFUSED, "who is at its address does not know this job's key");
 }
 
+static bool call_is_knock(const struct call *c)
+{
+    return memcmp(&c->c.from, &c->c.to, sizeof c->c.from) < 0;
+}
+
 static void call_challenged(struct wf_tcp_door *door, struct call *c)
 {
     struct wf_tcp_challenge challenge;
@@ -238,6 +254,10 @@ static void call_challenged(struct wf_tcp_door *door, struct call *c)
     wf_tcp_proof_sign(door->key, &c->hello, &challenge, &proof);
     if (!wf_door_say(c->watch.fd, &proof, sizeof proof)) {
         call_failed(door, c, HUNG_UP, NULL);
+        return;
+    }
+    if (call_is_knock(c)) {
+        call_failed(door, c, KNOCKED, NULL);
         return;
     }
     conn = wf_door_conn_new(door, &c->hello, &challenge, true);
@@ -340,12 +360,24 @@ static void call_addresses(const struct wf_tcp_door *door, struct call *c)
             memcpy(c->ip[c->ips++], contact->ip[i], WF_TCP_IP);
 }
 
-uint64_t wf_tcp_door_call(struct wf_tcp_door *door, const struct wf_tcp_call *call)
+/* A call of the same lane that is under way. */
+static struct call *call_find(struct wf_tcp_door *door, const struct wf_tcp_call *call)
+{
+    wf_list_each(it, &door->calls)
+    {
+        struct call *c = wf_container_of(it, struct call, watch.item);
+        if (!c->watch.dead && c->c.lane == call->lane && c->c.from.ep == call->from.ep &&
+            c->c.from.ep_gen == call->from.ep_gen && !memcmp(&c->c.to, &call->to, sizeof c->c.to))
+            return c;
+    }
+    return NULL;
+}
+
+static struct call *call_new(const struct wf_tcp_door *door, const struct wf_tcp_call *call)
 {
     struct call *c = calloc(1, sizeof *c);
-    uint64_t number;
     if (!c)
-        return 0;
+        return NULL;
     c->watch.kind = WF_DOOR_CALL;
     c->watch.fd = -1;
     c->c = *call;
@@ -353,10 +385,46 @@ uint64_t wf_tcp_door_call(struct wf_tcp_door *door, const struct wf_tcp_call *ca
     c->patience_ns = call->patience_ms ? call->patience_ms * WF_DOOR_MS : door->peer_ns / 2;
     call_addresses(door, c);
     c->cut_ns = wf_now_ns() + call->delay_ms * WF_DOOR_MS;
-    pthread_mutex_lock(&door->lock);
-    number = c->number = ++door->last_call;
+    return c;
+}
+
+/* Its number; 0: no memory. */
+static uint64_t call_start(struct wf_tcp_door *door, const struct wf_tcp_call *call)
+{
+    struct call *c = call_find(door, call);
+    if (c)
+        return c->number;
+    c = call_new(door, call);
+    if (!c)
+        return 0;
+    c->number = ++door->last_call;
     wf_list_append(&door->calls, &c->watch.item);
     wf_door_deadline_set(door, &c->watch, c->cut_ns);
+    return c->number;
+}
+
+void wf_door_call_back(struct wf_tcp_door *door, const struct wf_tcp_call *call)
+{
+    char more[WF_DOOR_MORE];
+    if (!call_start(door, call) && wf_door_is_loud(door, WF_DOOR_ON_FILES, more))
+        wf_error("no memory to call back who knocked%s", more);
+}
+
+void wf_door_knock_end(struct wf_tcp_door *door, uint16_t ep, uint32_t ep_gen,
+                       const struct wf_tcp_hello *hello)
+{
+    struct wf_tcp_call same = {
+        .from = {.ep = ep, .ep_gen = ep_gen}, .to = hello->from, .lane = hello->lane};
+    struct call *c = call_find(door, &same);
+    if (c)
+        wf_door_watch_end(door, &c->watch);
+}
+
+uint64_t wf_tcp_door_call(struct wf_tcp_door *door, const struct wf_tcp_call *call)
+{
+    uint64_t number;
+    pthread_mutex_lock(&door->lock);
+    number = call_start(door, call);
     pthread_mutex_unlock(&door->lock);
     wf_door_kick(door);
     return number;

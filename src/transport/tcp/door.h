@@ -102,7 +102,13 @@ const struct wf_contact *wf_tcp_door_contact(const struct wf_tcp_door *door);
 enum weft_status wf_tcp_door_set_key(struct wf_tcp_door *door, const uint8_t key[WF_TCP_KEY]);
 bool wf_tcp_door_has_key(const struct wf_tcp_door *door);
 
-/* Start a call; its end is connected (with this number) or given_up. Any thread.
+/* Start a call, or find one to the same lane that is under way; its end is connected (with this
+ * number) or given_up. Any thread.
+ *
+ * Connections are made by the side with the greater address (64 bytes, compared as bytes). A call
+ * by the other side is a knock: once it has proved itself it is hung up, and the door at the
+ * other end calls back, as if its endpoint had; the knock ends when that connection comes,
+ * and is repeated if it does not.
  *
  * Attempts go to the contact's addresses in turn, 5, 10, 20, ... at most 500 ms apart.
  * Given up, with EPEER, when
@@ -110,7 +116,8 @@ bool wf_tcp_door_has_key(const struct wf_tcp_door *door);
  *   - for 500 ms every attempt was refused, by the kernel (ECONNREFUSED) or as GONE, or by one
  *     who could not prove itself: ended; or
  *   - for WEFT_PEER_TIMEOUT / 2 all that got as far as a connection were hung up on without
- *     a word: something else is there.
+ *     a word: something else is there; or
+ *   - for WEFT_PEER_TIMEOUT knocks were let in, but nobody called back.
  * A host whose kernel accepts but whose process does not answer is slow, not dead: the
  * attempt is given WEFT_PEER_TIMEOUT, then made again.
  * Refusals for version and flags are given up at once, with EVERSION and EUNREACH.

@@ -125,6 +125,11 @@ void wf_door_strangers_forget(struct wf_tcp_door *door, uint16_t ep, uint32_t ep
 
 void wf_door_call_event(struct wf_tcp_door *door, struct wf_door_watch *w);
 void wf_door_call_expired(struct wf_tcp_door *door, struct wf_door_watch *w);
+/* Who knocked is to be called, unless that is under way. */
+void wf_door_call_back(struct wf_tcp_door *door, const struct wf_tcp_call *call);
+/* The connection that a knock was for is here. */
+void wf_door_knock_end(struct wf_tcp_door *door, uint16_t ep, uint32_t ep_gen,
+                       const struct wf_tcp_hello *hello);
 void wf_door_calls_go_on(struct wf_tcp_door *door);
 void wf_door_calls_forget(struct wf_tcp_door *door, uint16_t ep, uint32_t ep_gen);
 void wf_door_kick(struct wf_tcp_door *door); /* any thread; door.c */

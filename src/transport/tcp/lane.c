@@ -182,13 +182,10 @@ void wf_tcp_lane_break(struct tcp_lane *lane, const char *why)
 
 /* ---- a new socket ---- */
 
-/* Is [conn]'s socket to be used rather than the one there is or was? */
+/* Is [conn]'s socket a later one than the one there is or was? */
 static bool is_higher(const struct tcp_lane *lane, const struct wf_tcp_conn *conn)
 {
-    bool by_greater = conn->dialled == lane->pair->is_greater;
-    if (conn->gen != lane->gen)
-        return conn->gen - lane->gen <= GEN_STEP;
-    return by_greater && !lane->by_greater;
+    return conn->gen != lane->gen && conn->gen - lane->gen <= GEN_STEP;
 }
 
 static bool epoll_make(struct tcp_tep *t)
@@ -257,9 +254,7 @@ void wf_tcp_lane_adopt(struct tcp_lane *lane, struct wf_tcp_conn *conn)
     rewind_out(lane);
     lane->gen = conn->gen;
     lane->was_silent = false;
-    lane->by_greater = conn->dialled == pair->is_greater;
-    /* A call of this side's that would win goes on. */
-    if (lane->call && !(pair->is_greater && !lane->by_greater)) {
+    if (lane->call) {
         wf_tcp_door_cancel(pair->tep->ctx->door, lane->call);
         lane->call = 0;
     }

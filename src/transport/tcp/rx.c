@@ -13,8 +13,11 @@
 #include "base/log.h"
 #include "transport/tcp/tcp.h"
 
-#define READ_MAX ((size_t)131072)     /* of small frames in one read */
-#define BULK_READ ((size_t)512 << 10) /* of payload in one read */
+#define READ_MAX ((size_t)131072)   /* of small frames in one read */
+#define BULK_READ ((size_t)1 << 20) /* of payload in one read */
+#define BEHIND_READ                                                                                \
+    ((size_t)4096) /* of what follows it: not the next payload, which would be                     \
+                    * copied twice */
 
 _Static_assert(TCP_RX_SIZE >= READ_MAX + 2 * (WF_TCP_AM_MAX + 128), "a stash fits in front");
 
@@ -296,7 +299,7 @@ static ssize_t read_once(struct tcp_lane *lane, uint8_t *at, size_t *direct)
                     MSG_DONTWAIT);
     v[m.msg_iovlen++] = (struct iovec){to, n};
     if (n == left)
-        v[m.msg_iovlen++] = (struct iovec){at, READ_MAX};
+        v[m.msg_iovlen++] = (struct iovec){at, BEHIND_READ};
     got = recvmsg(lane->fd, &m, MSG_DONTWAIT);
     bulk_unhold(lane, &bulk);
     *direct = got > 0 ? WF_MIN((size_t)got, n) : 0;

@@ -137,6 +137,27 @@ static void stranger_hello(struct wf_tcp_door *door, struct stranger *s)
     }
 }
 
+/* It proved itself. If connections are made from this side (door.h), it is called back. */
+static bool stranger_knocks(struct wf_tcp_door *door, struct stranger *s)
+{
+    struct wf_tcp_call call = {.from = {.version = WF_ADDRESS_VERSION,
+                                        .size = sizeof call.from,
+                                        .ep = s->hello.to_ep,
+                                        .ep_gen = s->hello.to_gen,
+                                        .process = door->self},
+                               .to = s->hello.from,
+                               .from_contact = door->contact,
+                               .to_contact = s->hello.contact,
+                               .lane = s->hello.lane,
+                               .gen = s->hello.gen};
+    if (memcmp(&call.from, &call.to, sizeof call.from) < 0)
+        return false;
+    wf_door_watch_end(door, &s->watch);
+    door->rate_ns -= WF_MIN(door->rate_ns, STRANGER_NS); /* no stranger, after all */
+    wf_door_call_back(door, &call);
+    return true;
+}
+
 static void stranger_proof(struct wf_tcp_door *door, struct stranger *s)
 {
     struct wf_tcp_proof proof;
@@ -157,6 +178,9 @@ static void stranger_proof(struct wf_tcp_door *door, struct stranger *s)
         wf_door_watch_end(door, &s->watch);
         return;
     }
+    if (stranger_knocks(door, s))
+        return;
+    wf_door_knock_end(door, s->hello.to_ep, s->hello.to_gen, &s->hello);
     conn = wf_door_conn_new(door, &s->hello, &s->challenge, false);
     if (conn) {
         conn->peer = s->hello.from;

@@ -77,7 +77,8 @@ static void tcp_ctx_close(struct wf_tctx *tctx)
 
 static enum weft_status tcp_set_key(struct wf_tctx *tctx, const uint8_t *key)
 {
-    return wf_tcp_door_set_key(TCP_OF(tctx, tcp_ctx)->door, key);
+    struct wf_tcp_door *door = TCP_OF(tctx, tcp_ctx)->door;
+    return wf_tcp_door_has_key(door) ? WEFT_EBUSY : wf_tcp_door_set_key(door, key);
 }
 
 static const struct wf_contact *tcp_contact(struct wf_tctx *tctx)
@@ -348,9 +349,9 @@ static enum weft_status tcp_request(struct wf_tpeer *tpeer, unsigned handler, co
 
 static enum weft_status tcp_request_ordered(struct wf_tpeer *tpeer, struct wf_order *order,
                                             unsigned handler, const uint32_t *args, unsigned nargs,
-                                            const void *data, size_t len)
+                                            const void *data, size_t len, size_t reply_max)
 {
-    struct wf_am_out out = wf_am_out(handler, args, nargs, data, len, 0);
+    struct wf_am_out out = wf_am_out(handler, args, nargs, data, len, reply_max);
     enum weft_status status = WEFT_OK;
     struct tcp_pair *pair = pair_of(TCP_OF(tpeer, tcp_peer), &status);
     struct tcp_lane *lane;
@@ -359,11 +360,11 @@ static enum weft_status tcp_request_ordered(struct wf_tpeer *tpeer, struct wf_or
     lane = wf_tcp_pair_ordered_lane(pair, order);
     if (!lane)
         return WEFT_ENOMEM;
-    status = reserve(lane, wf_tcp_head_size(nargs) + wf_tcp_padded(out.len), 0);
+    status = reserve(lane, wf_tcp_head_size(nargs) + wf_tcp_padded(out.len), reply_max);
     if (status != WEFT_OK)
         return status;
     *order = (struct wf_order){lane->index + 1u, lane->next};
-    wf_tcp_append(lane, WF_TCP_REQUEST, &out, 0);
+    wf_tcp_append(lane, WF_TCP_REQUEST, &out, out.reply_max);
     wf_tcp_count(pair->tep, WF_STAT_REQUESTS_SENT, 1);
     wf_tcp_flush_soon(lane);
     return WEFT_OK;
@@ -532,6 +533,8 @@ static enum weft_status tcp_remote_map(struct wf_tpeer *tpeer, const struct wf_k
 {
     struct tcp_peer *peer = TCP_OF(tpeer, tcp_peer);
     uint64_t *word;
+    if (peer->status != WEFT_OK)
+        return (enum weft_status)peer->status;
     if (key->token != peer->token[0])
         return WEFT_EKEY;
     word = malloc(sizeof *word);

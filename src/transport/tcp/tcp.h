@@ -29,13 +29,14 @@
  * a space per lane the guarantee is the same, nothing is ever out of order
  * within it, and a slow lane holds up no other.)
  *
- * Which socket. Both sides may dial at once, or dial again before the other has noticed that a
- * socket broke. Each socket has a rank: its generation (one more than that of the
- * last one the dialling side knew), then whether the side with the greater
- * address dialled it. A lane takes a socket of a higher rank than the one it has or
- * had last, and closes one of a lower. Changing sockets is always safe: that is what SYNC is
- * for. After a break the side with the greater address dials at once, the other
- * 100 ms later, if no socket has come by then.
+ * Which socket. Connections are made by the side with the greater address alone. If the other one
+ * wants to talk first, its call is a knock (door.h): it proves who it is and is called back, by
+ * the door's thread, whatever the endpoint's owner is doing. So no two connections
+ * of one lane cross, and whoever has written everything to a socket can leave: the other side
+ * gives a socket up only after it has read it to its end. Each has a generation, one more than
+ * that of the last one the calling side knew; a lane takes a later one than it has or had
+ * and closes any other. Changing sockets is always safe: that is what SYNC is for. After a break
+ * the greater side dials at once, the other knocks 100 ms later, if nothing has come by then.
  *
  * Room. A lane's ring has a part for requests and one for replies. A request reserves
  * its reply's room at the other side; who requests counts what it has reserved, so a
@@ -182,7 +183,6 @@ struct tcp_lane {
     bool open;        /* frames may be written to it: synced, or it is the first that frames are
                        * written to, so the other side has taken none */
     bool deaf;        /* it takes no more: what it still has is read, then it is dropped */
-    bool by_greater;  /* who dialled it */
     bool starved;     /* a message was refused for want of room */
     bool blocked;     /* the socket took no more: EPOLLOUT says when */
     bool watches_out; /* EPOLLOUT is asked for */

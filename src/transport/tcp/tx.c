@@ -21,7 +21,7 @@
  * share a system call then, and more gain nothing (measured from 4 KiB to 64 KiB). */
 #define BATCH 16384u
 #define WRITES 2 /* per flush: other lanes and the other direction want their turn */
-#define BULK_WRITE ((size_t)256 << 10) /* of bulk payload in one system call */
+#define BULK_WRITE ((size_t)1 << 20) /* of bulk payload in one system call */
 
 static const uint8_t zeros[WF_TCP_ALIGN];
 
@@ -177,8 +177,8 @@ static bool returns_are_urgent(const struct tcp_lane *lane)
 
 bool wf_tcp_ack_is_urgent(const struct tcp_lane *lane)
 {
-    return wf_tcp_past(lane->told, lane->taken) >= 256 || lane->taken_bytes >= 16384 ||
-           returns_are_urgent(lane);
+    return wf_tcp_past(lane->told, lane->taken) >= 256 ||
+           (lane->taken_bytes >= 16384 && lane->taken != lane->told) || returns_are_urgent(lane);
 }
 
 bool wf_tcp_has_unsent(const struct tcp_lane *lane)
