@@ -4,6 +4,11 @@
  * prterun, srun --mpi=pmix). Started without a launcher, a program is a job of
  * one rank.
  *
+ * Ranks may be on several nodes: those on one reach each other by shared memory, others by
+ * the network, with no option given. They know each other by a secret that the launcher
+ * (weft run) or rank 0 draws; from rank 0 it goes to the others through the launcher, and
+ * is as private as the launcher's own channel.
+ *
  * The job has one endpoint of its own, weft_job_ep, owned by the thread that
  * opened the job; the job's collective calls are made by that thread. */
 #ifndef WEFT_JOB_H
@@ -36,7 +41,8 @@ struct weft_job_params {
  *   params  null for defaults
  * Returns  OK | EINVAL | EVERSION | ENOJOB (under a launcher, but this library was built
  *          without libpmix) | EPEER (a member died meanwhile) | ETIMEDOUT
- *          (WEFT_JOB_TIMEOUT) | ESYSTEM | ENOMEM | EUNREACH | EFORKED | EBUSY (already open) */
+ *          (WEFT_JOB_TIMEOUT) | ESYSTEM | ENOMEM | EUNREACH (no transport reaches some
+ *          rank; logged) | EFORKED | EBUSY (already open) */
 WEFT_API WEFT_MUST_USE enum weft_status weft_job_open(const struct weft_job_params *params,
                                                       struct weft_job **out);
 
@@ -50,7 +56,8 @@ WEFT_API enum weft_status weft_job_close(struct weft_job *job);
 
 WEFT_API unsigned weft_job_rank(const struct weft_job *job);
 WEFT_API unsigned weft_job_size(const struct weft_job *job);
-/* Ranks on this node, this one included, and this rank's place among them. */
+/* Ranks on this node, this one included, and this rank's place among them: those that share
+ * memory. */
 WEFT_API unsigned weft_job_local_size(const struct weft_job *job);
 WEFT_API unsigned weft_job_local_rank(const struct weft_job *job);
 
@@ -65,7 +72,8 @@ WEFT_API struct weft_peer *weft_job_peer(struct weft_job *job, unsigned rank);
 WEFT_API int weft_job_peer_rank(const struct weft_job *job, const struct weft_peer *peer);
 
 /* Wait until every rank has called it. Collective; polls the job's endpoint,
- * so handlers run. Orders: puts made before it are visible after it.
+ * so handlers run. Orders: inlined puts made before it, and others that were complete
+ * (weft_flush), are visible after it.
  * Returns  OK | EPEER (a member died: at every survivor, also at those that
  *          never talked to it) | ECLOSED (a member left) | ECONTEXT | EINVAL | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_job_barrier(struct weft_job *job);
@@ -80,6 +88,9 @@ enum weft_barrier_flags {
  *   name   compared with the others' unless ANONYMOUS; at try and wait it must
  *          be that of the own notify (and so must flags)
  *   flags  enum weft_barrier_flags
+ * On several nodes the lowest rank of each passes on what its mates say, in its own calls of
+ * this header: who waits also waits for these ranks to call try or wait. Nobody waits for any
+ * other that has notified.
  * notify tells the others that this rank is here; it never blocks. try and wait
  * end the barrier: OK, or EMISMATCH if two ranks named different ones or one
  * gave MISMATCH; then the barrier has ended all the same, at every rank alike.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Barrier of the ranks on a node.
+/* Barrier, and how the ranks of one node wait for each other. Several nodes: across.h.
  *
  * With a core for every rank: dissemination, one 8-byte store into the
  * partner's line per round, and each rank spins on a line of its own. With two
@@ -37,20 +37,27 @@ static inline bool is_there(const uint64_t *word, uint64_t at_least)
 static void heed_launcher(struct weft_job *job)
 {
     unsigned now = wf_launch_failures(&job->launch);
+    bool unsure = false;
     if (now == job->failures_seen)
         return;
-    job->failures_seen = now;
-    for (unsigned r = 0; r < job->size; r++)
-        if (wf_launch_failed(&job->launch, r) && !wf_board_left(&job->board, r))
+    for (unsigned r = 0; r < job->size; r++) {
+        if (!wf_launch_failed(&job->launch, r) || wf_job_left(job, r))
+            continue;
+        if (wf_nodes_is_mine(&job->nodes, r) || wf_across_is_dead(job))
             job->broken = WEFT_EPEER;
+        else
+            unsure = true;
+    }
+    if (!unsure)
+        job->failures_seen = now;
 }
 
 enum weft_status wf_job_look_around(struct weft_job *job)
 {
+    enum weft_status s;
     heed_launcher(job);
-    if (job->broken)
-        return job->broken;
-    return wf_board_missing(&job->board, job->barriers);
+    s = job->broken ? job->broken : wf_board_missing(&job->board, job->barriers);
+    return job->across ? wf_across_look(job, s) : s;
 }
 
 /* The wait is long: let the endpoint's own way of waiting save the core, and
@@ -139,18 +146,38 @@ static enum weft_status count(struct weft_job *job, uint64_t deadline_ns)
     return wait_yielding(job, b->arrivals, all, deadline_ns);
 }
 
+static enum weft_status meet_across(struct weft_job *job, uint64_t deadline_ns)
+{
+    wf_across_arrive(job);
+    return wf_across_wait(job, deadline_ns);
+}
+
+/* It did not come to an end: this rank has arrived or not, and cannot meet again. */
+static enum weft_status give_up(struct weft_job *job, enum weft_status why)
+{
+    if (!job->broken)
+        job->broken = why;
+    if (job->across)
+        (void)wf_across_look(job, job->broken);
+    return why;
+}
+
 enum weft_status wf_job_meet(struct weft_job *job, uint64_t deadline_ns)
 {
     enum weft_status s;
     if (WEFT_UNLIKELY(job->broken))
-        return job->broken;
+        return give_up(job, job->broken);
     job->barriers++;
-    s = job->crowded ? count(job, deadline_ns) : disseminate(job, deadline_ns);
-    if (!s)
-        job->passed = job->barriers;
-    else if (!job->broken)
-        job->broken = s; /* this rank has arrived or not: it cannot meet again */
-    return s;
+    if (job->meet == WF_MEET_DISSEMINATE)
+        s = disseminate(job, deadline_ns);
+    else if (job->meet == WF_MEET_COUNT)
+        s = count(job, deadline_ns);
+    else
+        s = meet_across(job, deadline_ns);
+    if (WEFT_UNLIKELY(s))
+        return give_up(job, s);
+    job->passed = job->barriers;
+    return WEFT_OK;
 }
 
 /* ---- which lines ---- */
@@ -160,6 +187,7 @@ enum weft_status wf_job_meet(struct weft_job *job, uint64_t deadline_ns)
  * (Measured on two cores of a Sapphire Rapids: an exchange through pairs of
  * lines of one page takes either 150 or 220 ns.) So the ranks try each set of
  * flags when the job opens, some 10 us each, and take the fastest. */
+#define TUNE_TIMES (16 * sizeof(uint32_t)) /* at least as many as there are sets */
 #define TUNE_BATCHES 6
 #define TUNE_BATCH 8
 
@@ -188,7 +216,8 @@ static unsigned choose_set(const struct wf_board *b)
     for (unsigned set = 0; set < b->sets; set++) {
         uint32_t worst = 0;
         for (unsigned r = 0; r < b->n; r++) {
-            uint32_t took = ((const uint32_t *)(const void *)wf_board_outbox(b, r, 0))[set];
+            uint32_t took =
+                ((const uint32_t *)(const void *)wf_board_outbox(b, r, 0, TUNE_TIMES))[set];
             worst = took > worst ? took : worst;
         }
         if (worst < least) {
@@ -202,9 +231,9 @@ static unsigned choose_set(const struct wf_board *b)
 enum weft_status wf_job_tune(struct weft_job *job, uint64_t deadline_ns)
 {
     struct wf_board *b = &job->board;
-    uint32_t *mine = (uint32_t *)(void *)wf_board_outbox(b, b->me, 0);
+    uint32_t *mine = (uint32_t *)(void *)wf_board_outbox(b, b->me, 0, TUNE_TIMES);
     enum weft_status s = WEFT_OK;
-    if (job->crowded || b->n < 2)
+    if (job->meet != WF_MEET_DISSEMINATE || b->n < 2)
         return WEFT_OK;
     for (unsigned set = 0; !s && set < b->sets; set++) {
         wf_board_use(b, set);
@@ -227,5 +256,6 @@ enum weft_status weft_job_barrier(struct weft_job *job)
         return s;
     if (job->barriers % BARRIERS_PER_POLL == 0)
         (void)weft_ep_poll(job->ep);
-    return wf_job_meet(job, 0);
+    wf_job_hold(job);
+    return wf_job_held(job, wf_job_meet(job, 0));
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "job/board.h"
 
-#define MAGIC 0x0200445241424657u /* "WFBARD", version 2 */
+#define MAGIC 0x0300445241424657u /* "WFBARD", version 3 */
 #define LINE WF_BOARD_LINE
 #define PAGE 4096u
 #define SETS_MAX 16
@@ -9,7 +9,7 @@
 #define DEATH ((uint64_t)1 << 63)
 
 struct offsets {
-    size_t arrivals, departures, notices, left, flags, outboxes, end;
+    size_t arrivals, departures, notices, released, left, flags, outboxes, end;
 };
 
 static unsigned rounds_for(unsigned n)
@@ -20,10 +20,15 @@ static unsigned rounds_for(unsigned n)
     return k;
 }
 
+static size_t flags_for(unsigned n)
+{
+    return (size_t)n * rounds_for(n) * LINE;
+}
+
 /* As many as fit in 64 KiB. */
 static unsigned sets_for(unsigned n)
 {
-    size_t one = (size_t)n * rounds_for(n) * LINE, fit = one ? FLAGS_MAX / one : 1;
+    size_t one = flags_for(n), fit = one ? FLAGS_MAX / one : 1;
     return fit > SETS_MAX ? SETS_MAX : fit ? (unsigned)fit : 1;
 }
 
@@ -32,19 +37,28 @@ static size_t round_up(size_t n, size_t to)
     return (n + to - 1) / to * to;
 }
 
-static struct offsets layout(unsigned n)
+static struct offsets layout(unsigned n, unsigned total)
 {
-    struct offsets o = {
-        .arrivals = LINE, .departures = 2 * LINE, .notices = 3 * LINE, .left = 4 * LINE};
+    struct offsets o = {.arrivals = LINE,
+                        .departures = 2 * LINE,
+                        .notices = 3 * LINE,
+                        .released = 4 * LINE,
+                        .left = 5 * LINE};
     o.flags = o.left + round_up((size_t)n * sizeof(uint64_t), LINE);
-    o.outboxes = round_up(o.flags + (size_t)sets_for(n) * n * rounds_for(n) * LINE, PAGE);
-    o.end = o.outboxes + (size_t)n * 2 * WEFT_JOB_ALLGATHER_MAX;
+    o.outboxes = round_up(o.flags + sets_for(n) * flags_for(n), PAGE);
+    o.end = o.outboxes + (size_t)total * 2 * WEFT_JOB_ALLGATHER_MAX;
     return o;
 }
 
-size_t wf_board_size(unsigned n)
+size_t wf_board_size(unsigned n, unsigned total)
 {
-    return layout(n).end;
+    return layout(n, total).end;
+}
+
+/* The sets of fewer ranks can be larger than those of more, but not than FLAGS_MAX. */
+size_t wf_board_room(unsigned total)
+{
+    return wf_board_size(total, total) + round_up(FLAGS_MAX, PAGE);
 }
 
 static uint64_t *word(const struct wf_board *b, size_t offset)
@@ -52,36 +66,42 @@ static uint64_t *word(const struct wf_board *b, size_t offset)
     return (uint64_t *)(void *)(b->base + offset);
 }
 
-enum weft_status wf_board_open(struct wf_board *b, void *base, unsigned me, unsigned n, bool host)
+void wf_board_make(void *base, unsigned total)
 {
-    struct offsets o = layout(n);
-    *b = (struct wf_board){.base = base, .me = me, .n = n, .rounds = rounds_for(n)};
+    struct wf_board b = {.base = base};
+    word(&b, 0)[1] = total;
+    word(&b, 0)[0] = MAGIC; /* mates look after the launcher's fence */
+}
+
+enum weft_status wf_board_open(struct wf_board *b, void *base, unsigned me, unsigned n,
+                               unsigned total)
+{
+    struct offsets o = layout(n, total);
+    struct wf_board opened = {
+        .base = base, .me = me, .n = n, .rounds = rounds_for(n), .total = total};
+    if (word(&opened, 0)[0] != MAGIC || word(&opened, 0)[1] != total)
+        return WEFT_EPROTO;
+    *b = opened;
     b->arrivals = word(b, o.arrivals);
     b->notices = word(b, o.notices);
+    b->released = word(b, o.released);
+    b->trouble = word(b, o.departures) + 1;
     b->all_flags = b->base + o.flags;
     b->sets = sets_for(n);
     wf_board_use(b, 0);
     b->outboxes = b->base + o.outboxes;
-    if (host) {
-        word(b, 0)[1] = n;
-        word(b, 0)[0] = MAGIC; /* mates look after the launcher's fence */
-        return WEFT_OK;
-    }
-    if (word(b, 0)[0] == MAGIC && word(b, 0)[1] == n)
-        return WEFT_OK;
-    b->base = NULL;
-    return WEFT_EPROTO;
+    return WEFT_OK;
 }
 
 static uint64_t left_word(const struct wf_board *b, unsigned rank)
 {
-    struct offsets o = layout(b->n);
+    struct offsets o = layout(b->n, b->total);
     return __atomic_load_n(word(b, o.left) + rank, __ATOMIC_ACQUIRE); /* "depart" */
 }
 
 void wf_board_depart(struct wf_board *b, uint64_t passed, bool death)
 {
-    struct offsets o = layout(b->n);
+    struct offsets o = layout(b->n, b->total);
     uint64_t left = (passed + 1) | (death ? DEATH : 0);
     /* "depart": who counts a departure finds the word. */
     __atomic_store_n(word(b, o.left) + b->me, left, __ATOMIC_RELEASE);
@@ -95,7 +115,7 @@ bool wf_board_left(const struct wf_board *b, unsigned rank)
 
 enum weft_status wf_board_missing(const struct wf_board *b, uint64_t barrier)
 {
-    struct offsets o = layout(b->n);
+    struct offsets o = layout(b->n, b->total);
     enum weft_status s = WEFT_OK;
     if (!__atomic_load_n(word(b, o.departures), __ATOMIC_ACQUIRE)) /* "depart" */
         return WEFT_OK;
@@ -107,4 +127,14 @@ enum weft_status wf_board_missing(const struct wf_board *b, uint64_t barrier)
             s = WEFT_ECLOSED;
     }
     return s;
+}
+
+uint64_t wf_board_trouble(struct wf_board *b, uint64_t trouble)
+{
+    uint64_t old = __atomic_load_n(b->trouble, __ATOMIC_RELAXED), worse;
+    do
+        worse = wf_trouble_worse(old, trouble);
+    while (worse != old && !__atomic_compare_exchange_n(b->trouble, &old, worse, true,
+                                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    return worse;
 }

@@ -3,9 +3,10 @@
 #include "job/card.h"
 
 #include <sched.h>
+#include <stdbool.h>
 #include <string.h>
 
-_Static_assert(WF_CARD_MAX == 1228, "the card's size is the protocol's");
+_Static_assert(WF_CARD_MAX == 1264, "the card's size is the protocol's");
 
 static void put_le(unsigned char *at, uint32_t value, unsigned bytes)
 {
@@ -45,18 +46,29 @@ size_t wf_card_pack(const struct wf_card *card, unsigned char *bytes)
     put_le(bytes + 6, card->addr_len, 2);
     put_le(bytes + 8, card->key_len, 2);
     put_le(bytes + 10, card->mask_len, 2);
+    put_le(bytes + 12, card->flags, 2);
+    put_le(bytes + 14, card->secret_len, 2);
     memcpy(at, card->addr, card->addr_len);
     at += card->addr_len;
     memcpy(at, card->key, card->key_len);
     at += card->key_len;
     memcpy(at, card->mask, card->mask_len);
-    return (size_t)(at - bytes) + card->mask_len;
+    at += card->mask_len;
+    memcpy(at, card->secret, card->secret_len);
+    return (size_t)(at - bytes) + card->secret_len;
+}
+
+static bool has_good_lengths(const struct wf_card *c, size_t len)
+{
+    return c->addr_len && c->addr_len <= WEFT_ADDR_MAX && c->key_len <= WEFT_KEY_MAX &&
+           c->mask_len <= WF_CARD_MASK_MAX && (!c->secret_len || c->secret_len == WF_SECRET) &&
+           len == (size_t)WF_CARD_HEAD + c->addr_len + c->key_len + c->mask_len + c->secret_len;
 }
 
 enum weft_status wf_card_parse(const void *bytes, size_t len, struct wf_card *card)
 {
     const unsigned char *at = bytes;
-    struct wf_card c;
+    struct wf_card c = {0};
     if (len < WF_CARD_HEAD || get_le(at, 4) != WF_CARD_MAGIC)
         return WEFT_EPROTO;
     if (get_le(at + 4, 2) != WF_CARD_VERSION)
@@ -64,15 +76,18 @@ enum weft_status wf_card_parse(const void *bytes, size_t len, struct wf_card *ca
     c.addr_len = (uint16_t)get_le(at + 6, 2);
     c.key_len = (uint16_t)get_le(at + 8, 2);
     c.mask_len = (uint16_t)get_le(at + 10, 2);
-    if (!c.addr_len || c.addr_len > WEFT_ADDR_MAX || c.key_len > WEFT_KEY_MAX ||
-        c.mask_len > WF_CARD_MASK_MAX ||
-        len != (size_t)WF_CARD_HEAD + c.addr_len + c.key_len + c.mask_len)
+    c.flags = (uint16_t)get_le(at + 12, 2);
+    c.secret_len = (uint16_t)get_le(at + 14, 2);
+    if (!has_good_lengths(&c, len))
         return WEFT_EPROTO;
     at += WF_CARD_HEAD;
     memcpy(c.addr, at, c.addr_len);
-    memcpy(c.key, at + c.addr_len, c.key_len);
-    memcpy(c.mask, at + c.addr_len + c.key_len, c.mask_len);
-    memset(c.mask + c.mask_len, 0, sizeof c.mask - c.mask_len);
+    at += c.addr_len;
+    memcpy(c.key, at, c.key_len);
+    at += c.key_len;
+    memcpy(c.mask, at, c.mask_len);
+    at += c.mask_len;
+    memcpy(c.secret, at, c.secret_len);
     *card = c;
     return WEFT_OK;
 }

@@ -5,21 +5,24 @@
 #include "core/core.h"
 #include "job/job.h"
 
-/* One barrier is enough. Each rank writes its outbox, all meet, each reads all.
- * The next gather uses the other half of the outboxes, so a rank that runs
- * ahead overwrites nothing that is still being read; the one after it comes
- * back to this half, but only past that gather's barrier, which each rank
+/* One barrier is enough. Each rank writes its outbox, all meet, each reads all. Barriers
+ * by turns use one half of the outboxes or the other, so a rank that runs
+ * ahead overwrites nothing that is still being read; who comes
+ * back to this half has passed the barrier between, which each rank
  * enters when it has read all of this one. */
 static enum weft_status gather(struct weft_job *job, const void *mine, size_t len, void *all)
 {
     const struct wf_board *b = &job->board;
-    unsigned half = (unsigned)(job->gathers & 1);
+    unsigned half = (unsigned)((job->barriers + 1) & 1);
     enum weft_status s;
-    job->gathers++;
-    memcpy(wf_board_outbox(b, b->me, half), mine, len);
+    memcpy(wf_board_outbox(b, job->rank, half, len), mine, len);
+    if (job->across)
+        job->across->len = (uint32_t)len;
     s = wf_job_meet(job, 0);
-    for (unsigned r = 0; !s && r < b->n; r++)
-        memcpy((char *)all + r * len, wf_board_outbox(b, r, half), len);
+    if (job->across)
+        job->across->len = 0;
+    for (unsigned r = 0; !s && r < job->size; r++)
+        memcpy((char *)all + r * len, wf_board_outbox(b, r, half, len), len);
     return s;
 }
 
@@ -34,7 +37,8 @@ enum weft_status weft_job_allgather(struct weft_job *job, const void *mine, size
         s = WEFT_EMSGSIZE;
     if (s)
         return s;
-    return len ? gather(job, mine, len, all) : weft_job_barrier(job);
+    wf_job_hold(job);
+    return wf_job_held(job, len ? gather(job, mine, len, all) : weft_job_barrier(job));
 }
 
 /* ---- memory on every rank ---- */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -16,11 +17,14 @@
 #include "core/core.h"
 
 /* The launcher's time to hear that this rank leaves; libpmix itself waits 2 s.
- * After a failure nobody should wait long for the error. */
+ * After a failure nobody should wait long for the error: the exit code of a job that fails is
+ * with the launcher within min(120, 3 + 0.125 * nodes) s, whatever state the others are in, as
+ * GASNet promises it. No step that a failed rank takes grows with the number of nodes,
+ * and all together take less than 3 s: weft_job_abort 2 s (launch.c, ABORT_NS);
+ * weft_job_close 0.1 s to tell other nodes (across.c, LEAVE_NS) and the time below. */
 #define LEAVE_NS 5000000000u
+#define LEAVE_BROKEN_NS 2000000000u
 #define LEAVE_FAILED_NS 300000000u
-
-#define HOST 0 /* the rank that holds the board */
 
 /* PMIx has one identity per process, so there is one job. */
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -28,13 +32,32 @@ static pid_t open_pid; /* under open_lock: the process in which a job is open; 0
 
 /* ---- peers ---- */
 
+bool wf_job_left(const struct weft_job *job, unsigned rank)
+{
+    const struct wf_nodes *n = &job->nodes;
+    if (!n->of)
+        return false;
+    if (wf_nodes_is_mine(n, rank))
+        return wf_board_left(&job->board, n->place[rank]);
+    return job->across && job->across->left[n->of[rank]] && wf_nodes_leader(n, n->of[rank]) == rank;
+}
+
+/* Who left the job properly may end any way it likes. Of a rank on another node an
+ * endpoint's goodbye is as good as a departure on the board: what it means to others
+ * its leader says. */
+static bool is_loss(const struct weft_job *job, unsigned rank, enum weft_status why)
+{
+    if (job->across && !wf_nodes_is_mine(&job->nodes, rank) && why == WEFT_ECLOSED)
+        return wf_across_needs(job, rank);
+    return !wf_job_left(job, rank);
+}
+
 static void on_peer_down(struct weft_ep *ep, struct weft_peer *peer, enum weft_status why,
                          void *arg)
 {
     struct weft_job *job = arg;
     int rank = weft_job_peer_rank(job, peer);
-    /* Who left the job properly may end any way it likes. */
-    if (rank >= 0 && !job->broken && !wf_board_left(&job->board, (unsigned)rank))
+    if (rank >= 0 && !job->broken && is_loss(job, (unsigned)rank, why))
         job->broken = why;
     if (job->peer_down)
         job->peer_down(ep, peer, why, job->arg);
@@ -68,12 +91,15 @@ static enum weft_status open_peers(struct weft_job *job, const struct wf_card *c
 
 /* ---- the board ---- */
 
-/* At least a slab's size: so it is a slab of its own, which its host drops
+/* Every rank makes one, since which rank leads its node is only known from the cards: a memfd
+ * of which nothing but the first line was touched, and which all but leaders close again.
+ *
+ * At least a slab's size: so it is a slab of its own, which its host drops
  * whole, without taking the pages from those who still map it (board.h). The
  * pages in use are few; huge ones would cost 2 MiB at once. */
-static enum weft_status host_board(struct weft_job *job, struct wf_card *card)
+static enum weft_status make_board(struct weft_job *job, struct wf_card *card)
 {
-    size_t len = wf_board_size(job->size), slab = (size_t)wf_config()->slab,
+    size_t len = wf_board_room(job->size), slab = (size_t)wf_config()->slab,
            room = sizeof card->key;
     enum weft_status s;
     len = len < slab ? slab : len;
@@ -83,49 +109,79 @@ static enum weft_status host_board(struct weft_job *job, struct wf_card *card)
     (void)madvise(weft_mr_base(job->board_mr), len, MADV_NOHUGEPAGE);
     s = weft_mr_key(job->board_mr, card->key, &room);
     card->key_len = (uint16_t)room;
-    return s ? s : wf_board_open(&job->board, weft_mr_base(job->board_mr), job->rank, job->size, 1);
+    wf_board_make(weft_mr_base(job->board_mr), job->size);
+    return s;
 }
 
-static enum weft_status open_board(struct weft_job *job, const struct wf_card *host,
+static enum weft_status use_board(struct weft_job *job, void *base)
+{
+    return wf_board_open(&job->board, base, job->local_rank, job->local_size, job->size);
+}
+
+static enum weft_status open_board(struct weft_job *job, const struct wf_card *cards,
                                    uint64_t deadline_ns)
 {
+    unsigned host = wf_nodes_leader(&job->nodes, job->nodes.me);
+    const struct wf_card *card = &cards[host];
     struct weft_remote *r;
     enum weft_status s;
-    if (job->rank == HOST)
-        return WEFT_OK;
+    if (job->rank == host)
+        return use_board(job, weft_mr_base(job->board_mr));
+    (void)weft_mr_close(job->board_mr);
+    job->board_mr = NULL;
     do
-        s = weft_remote_open(job->peers[HOST], host->key, host->key_len, &job->board_remote);
+        s = weft_remote_open(job->peers[host], card->key, card->key_len, &job->board_remote);
     while (s == WEFT_ETIMEDOUT && !job->broken && wf_now_ns() < deadline_ns);
     if (s) {
-        wf_error("rank %u cannot open the job's shared memory at rank %d: %s", job->rank, HOST,
+        wf_error("rank %u cannot open the job's shared memory at rank %u: %s", job->rank, host,
                  weft_status_text(s));
         return s;
     }
     r = job->board_remote;
     if (!r->base)
         return WEFT_EUNREACH;
-    if (r->length < wf_board_size(job->size))
+    if (r->length < wf_board_size(job->local_size, job->size))
         return WEFT_EPROTO;
-    return wf_board_open(&job->board, r->base, job->rank, job->size, 0);
+    return use_board(job, r->base);
 }
 
 /* ---- cores ---- */
 
-/* All the ranks' masks together are the cores the job has. A launcher's
- * binding shows one core to each rank, so the library is told how many ranks
- * share what this one may use. */
-static void count_cores(struct weft_job *job, const struct wf_card *cards)
+/* The masks together of the ranks on this machine (one kernel, be they mates or not) are the
+ * cores the job has here. A launcher's binding shows one core to each rank, so the library is
+ * told how many ranks share what this one may use. */
+static void count_cores(struct weft_job *job, const struct wf_card *cards,
+                        const struct wf_member *members)
 {
     unsigned char all[WF_CARD_MASK_MAX] = {0};
-    unsigned mine, total;
-    for (unsigned r = 0; r < job->size; r++)
+    unsigned mine, total, ranks = 0;
+    for (unsigned r = 0; r < job->size; r++) {
+        if (members[r].process.node != members[job->rank].process.node)
+            continue;
+        ranks++;
         for (unsigned i = 0; i < cards[r].mask_len; i++)
             all[i] |= cards[r].mask[i];
+    }
     total = wf_card_mask_count(all, sizeof all);
     mine = wf_card_mask_count(cards[job->rank].mask, cards[job->rank].mask_len);
-    job->crowded = job->local_size > total;
+    job->crowded = ranks > total;
+    job->meet = job->across ? WF_MEET_ACROSS : job->crowded ? WF_MEET_COUNT : WF_MEET_DISSEMINATE;
     if (total && mine)
-        weft_ctx_set_local_ranks(job->ctx, (job->local_size * mine + total - 1) / total);
+        weft_ctx_set_local_ranks(job->ctx, (ranks * mine + total - 1) / total);
+}
+
+/* ---- nodes ---- */
+
+static enum weft_status find_nodes(struct weft_job *job, const struct wf_member *members)
+{
+    enum weft_status s = wf_nodes_make(&job->nodes, members, job->size, job->rank);
+    if (s)
+        return s;
+    job->local_rank = job->nodes.place[job->rank];
+    job->local_size = wf_nodes_ranks(&job->nodes, job->nodes.me);
+    wf_info("rank %u: %u ranks on %u nodes; %u share memory with this one", job->rank, job->size,
+            job->nodes.count, job->local_size);
+    return job->nodes.count > 1 ? wf_across_open(job) : WEFT_OK;
 }
 
 /* ---- open ---- */
@@ -170,51 +226,130 @@ static enum weft_status join(struct weft_job *job, uint64_t deadline_ns)
         return s;
     job->rank = job->launch.rank;
     job->size = job->launch.size;
-    job->local_rank = job->launch.local_rank;
-    job->local_size = job->launch.local_size;
-    if (job->local_size == job->size)
-        return WEFT_OK;
-    wf_error("%u of the job's %u ranks are on this node; ranks on several nodes need a network "
-             "transport, which this version of Weft does not have",
-             job->local_size, job->size);
-    return WEFT_EUNREACH;
+    return WEFT_OK;
+}
+
+static bool has_shared_memory(const struct weft_ctx *ctx)
+{
+    for (int i = 0; i < WF_TRANSPORTS; i++)
+        if (wf_transports[i] == &wf_shm_transport)
+            return ctx->tctx[i] != NULL;
+    return false;
+}
+
+/* Ranks of one node that use shared memory do without a network: nothing listens, and no poll looks
+ * for it. (Where a launcher's node is several to Weft, such as containers, WEFT_TRANSPORTS
+ * without shm says so.) */
+static bool needs_network(const struct weft_job *job)
+{
+    return job->launch.mine && !(job->launch.one_node && wf_ctx_wants(&wf_shm_transport));
 }
 
 static enum weft_status open_endpoint(struct weft_job *job, struct wf_card *card)
 {
+    struct weft_ctx_params ctx_params = WEFT_CTX_PARAMS_INIT;
     struct weft_ep_params params = WEFT_EP_PARAMS_INIT;
     size_t room = sizeof card->addr;
     enum weft_status s;
     params.peer_down = on_peer_down;
     params.arg = job;
-    s = weft_ctx_open(NULL, &job->ctx);
+    ctx_params.flags = needs_network(job) ? WEFT_CTX_NETWORK : 0;
+    s = weft_ctx_open(&ctx_params, &job->ctx);
     if (!s)
         s = weft_ep_open(job->ctx, &params, &job->ep);
     if (!s)
         s = weft_ep_address(job->ep, card->addr, &room);
     card->addr_len = (uint16_t)room;
+    if (!s && has_shared_memory(job->ctx))
+        card->flags = WF_CARD_SHARES | (wf_config()->shm_map ? WF_CARD_MAPS : 0);
+    return s;
+}
+
+/* ---- the secret ---- */
+
+static enum weft_status draw_secret(struct weft_job *job, struct wf_card *card)
+{
+    if (!needs_network(job) || job->launch.has_secret || job->rank)
+        return WEFT_OK;
+    if (getrandom(card->secret, WF_SECRET, 0) != WF_SECRET) {
+        wf_error("getrandom: %m");
+        return WEFT_ESYSTEM;
+    }
+    card->secret_len = WF_SECRET;
+    return WEFT_OK;
+}
+
+/* A key that WEFT_KEY_FILE gave stays: whoever sets that means it. */
+static enum weft_status set_secret(struct weft_job *job, const struct wf_card *cards)
+{
+    const unsigned char *secret = job->launch.has_secret ? job->launch.secret : cards[0].secret;
+    enum weft_status s;
+    _Static_assert(WF_SECRET == WEFT_KEY_SIZE, "it is the context's key");
+    if (!needs_network(job))
+        return WEFT_OK;
+    if (!job->launch.has_secret && cards[0].secret_len != WF_SECRET) {
+        wf_error("rank 0 drew no secret for ranks on several nodes, and the launcher gives none: "
+                 "give all ranks the same WEFT_TRANSPORTS");
+        return WEFT_EPROTO;
+    }
+    s = weft_ctx_set_key(job->ctx, secret, WF_SECRET);
+    wf_info("rank %u: the job's key is from %s", job->rank,
+            s == WEFT_EBUSY          ? "WEFT_KEY_FILE"
+            : job->launch.has_secret ? "the launcher"
+                                     : "rank 0");
+    return s == WEFT_EBUSY ? WEFT_OK : s;
+}
+
+static void forget_secrets(struct wf_card *cards, unsigned n)
+{
+    for (unsigned r = 0; cards && r < n; r++)
+        explicit_bzero(cards[r].secret, sizeof cards[r].secret);
+}
+
+/* ---- meeting ---- */
+
+static enum weft_status exchange(struct weft_job *job, const struct wf_card *mine,
+                                 struct wf_card *cards, uint64_t deadline_ns)
+{
+    if (job->launch.mine)
+        return wf_launch_exchange(&job->launch, mine, cards, deadline_ns);
+    cards[0] = *mine;
+    return WEFT_OK;
+}
+
+static enum weft_status use_cards(struct weft_job *job, const struct wf_card *cards,
+                                  struct wf_member *members, uint64_t deadline_ns)
+{
+    enum weft_status s = set_secret(job, cards);
+    if (!s)
+        s = wf_members_read(members, cards, job->size);
+    if (!s)
+        s = open_peers(job, cards);
+    if (!s)
+        s = find_nodes(job, members);
+    if (!s)
+        s = open_board(job, cards, deadline_ns);
+    if (!s)
+        count_cores(job, cards, members);
     return s;
 }
 
 static enum weft_status meet_all(struct weft_job *job, const struct wf_card *mine,
                                  struct wf_card *cards, uint64_t deadline_ns)
 {
-    enum weft_status s = WEFT_OK;
-    if (job->launch.mine)
-        s = wf_launch_exchange(&job->launch, mine, cards, deadline_ns);
-    else
-        cards[0] = *mine;
+    struct wf_member *members = calloc(job->size, sizeof *members);
+    enum weft_status s = members ? exchange(job, mine, cards, deadline_ns) : WEFT_ENOMEM;
     if (!s)
-        s = open_peers(job, cards);
-    if (!s)
-        s = open_board(job, &cards[HOST], deadline_ns);
+        s = use_cards(job, cards, members, deadline_ns);
+    free(members);
     if (s)
         return s;
-    count_cores(job, cards);
     /* Nobody leaves before everyone has the board. */
+    wf_job_hold(job);
     s = wf_job_meet(job, deadline_ns);
     if (!s)
         s = wf_job_tune(job, deadline_ns);
+    (void)wf_job_held(job, s);
     if (s)
         wf_error("rank %u: the job could not be opened: %s", job->rank, weft_status_text(s));
     return s;
@@ -229,23 +364,45 @@ static enum weft_status open_parts(struct weft_job *job)
         s = WEFT_ENOMEM;
     if (!s)
         s = open_endpoint(job, mine);
-    if (!s && job->rank == HOST)
-        s = host_board(job, mine);
+    if (job->ep) /* nobody polls it before its handlers are there */
+        wf_job_hold(job);
+    if (!s)
+        s = make_board(job, mine);
+    if (!s)
+        s = draw_secret(job, mine);
     if (!s) {
         wf_card_set_mask(mine);
         s = meet_all(job, mine, cards, deadline_ns);
     }
+    if (job->ep)
+        (void)wf_job_held(job, s);
+    forget_secrets(cards, job->size);
+    forget_secrets(mine, 1);
     free(cards);
     free(mine);
     return s;
 }
 
+/* Say that this rank leaves. Who has notified has done its part of that barrier. */
+static void depart(struct weft_job *job)
+{
+    uint64_t passed;
+    wf_job_hold(job);
+    if (job->across && job->notified)
+        wf_across_finish(job);
+    passed = job->notified ? job->barriers : job->passed;
+    wf_board_depart(&job->board, passed, job->broken == WEFT_EPEER);
+    if (job->across)
+        wf_across_leave(job, passed);
+    (void)wf_job_held(job, WEFT_OK);
+}
+
 /* Closes what is open, in the order in which it depends on each other. */
 static void close_parts(struct weft_job *job, uint64_t launcher_ns)
 {
-    if (job->board.base) /* who has notified has done its part of that barrier */
-        wf_board_depart(&job->board, job->notified ? job->barriers : job->passed,
-                        job->broken == WEFT_EPEER);
+    if (job->board.base)
+        depart(job);
+    wf_across_close(job);
     if (job->board_remote)
         (void)weft_remote_close(job->board_remote);
     if (job->board_mr)
@@ -261,6 +418,8 @@ static void close_parts(struct weft_job *job, uint64_t launcher_ns)
     wf_launch_close(&job->launch, launcher_ns);
     free(job->peers);
     free(job->by_address);
+    wf_nodes_free(&job->nodes);
+    explicit_bzero(&job->launch, sizeof job->launch);
     free(job);
 }
 
@@ -338,7 +497,7 @@ enum weft_status weft_job_close(struct weft_job *job)
         s = WEFT_EBUSY;
     if (s)
         return s;
-    close_parts(job, LEAVE_NS);
+    close_parts(job, job->broken ? LEAVE_BROKEN_NS : LEAVE_NS);
     unclaim();
     return WEFT_OK;
 }

@@ -3,9 +3,11 @@
  *
  *   card.c        what a rank tells the others about itself
  *   launch.c      the launcher: PMIx with bounded waits
+ *   nodes.c       which ranks are on a node together; mates.c decides of two
  *   board.c       shared memory of the node's ranks
  *   barrier.c     barrier
  *   split.c       the split-phase barrier, with names
+ *   across.c      collectives of several nodes: what their leaders tell each other
  *   collective.c  allgather and what is made of it
  *   job.c         open, close, abort
  *
@@ -18,8 +20,11 @@
 #include <stdint.h>
 #include <weft/job.h>
 
+#include "core/core.h"
+#include "job/across.h"
 #include "job/board.h"
 #include "job/launch.h"
+#include "job/nodes.h"
 
 /* What this rank said at its last notify. */
 struct wf_split {
@@ -29,9 +34,17 @@ struct wf_split {
     unsigned flags;
 };
 
+/* How the ranks meet. */
+enum wf_meet {
+    WF_MEET_DISSEMINATE, /* on one node, a core for each */
+    WF_MEET_COUNT,       /* on one node, more ranks than cores */
+    WF_MEET_ACROSS,      /* on several nodes */
+};
+
 struct weft_job {
     unsigned rank, size, local_rank, local_size;
     bool crowded; /* more ranks than cores: yield, do not spin */
+    uint8_t meet; /* enum wf_meet */
     struct weft_ctx *ctx;
     struct weft_ep *ep;
     struct weft_peer **peers; /* [size], by rank */
@@ -42,7 +55,7 @@ struct weft_job {
     struct weft_remote *board_remote; /* everyone else's */
     uint64_t barriers;                /* begun, split-phase ones too */
     uint64_t passed;
-    uint64_t gathers;
+    struct wf_across *across; /* null: all ranks are on one node */
     struct wf_split split;
 
     bool notified;               /* between the two steps of a split-phase barrier */
@@ -50,6 +63,7 @@ struct weft_job {
     unsigned failures_seen;      /* of wf_launch_failures */
     weft_peer_down_fn peer_down; /* the caller's */
     void *arg;
+    struct wf_nodes nodes;
     struct wf_launch launch;
 };
 
@@ -65,8 +79,33 @@ enum weft_status wf_job_await(struct weft_job *job, const uint64_t *word, uint64
 /* OK, or what ends the barrier that is under way early. */
 enum weft_status wf_job_look_around(struct weft_job *job);
 
+/* Has [rank] left the job properly, as far as is known here? */
+bool wf_job_left(const struct weft_job *job, unsigned rank);
+
+/* split.c, for several nodes. The vote of this node's ranks, all of whom have arrived; 0 of a
+ * barrier without one. */
+uint64_t wf_split_vote(const struct weft_job *job);
+/* Are they of the same barrier? Only such are combined. */
+bool wf_split_same(uint64_t a, uint64_t b);
+uint64_t wf_split_combine(uint64_t a, uint64_t b);
+
 /* Collective, once, before the first gather: find the fastest place for the
  * barrier's flags. */
 enum weft_status wf_job_tune(struct weft_job *job, uint64_t deadline_ns);
+
+/* With a progress thread (WEFT_PROGRESS) the endpoint is a locked one, and the job's handlers run
+ * on that thread, too: what they share with the calls is touched under the endpoint's
+ * lock. Waiting polls, which takes it again. */
+static inline void wf_job_hold(struct weft_job *job)
+{
+    if (WEFT_UNLIKELY(job->ep->locked))
+        pthread_mutex_lock(&job->ep->lock);
+}
+
+static inline enum weft_status wf_job_held(struct weft_job *job, enum weft_status status)
+{
+    wf_ep_leave(job->ep);
+    return status;
+}
 
 #endif

@@ -19,6 +19,7 @@
 #include "config/config.h"
 
 #define CARD_KEY "weft.card"
+#define SECRET_KEY "weft.key"
 #define ABORT_NS 2000000000u
 
 #define RETRY_NS 1000000
@@ -32,7 +33,9 @@ enum { RANK_HERE, RANK_ENDED, RANK_FAILED };
 struct wf_launch_mine {
     pmix_proc_t self;
     size_t event_ref;
-    uint32_t rank, size, local_rank, local_size;
+    uint32_t rank, size;
+    bool one_node, has_secret;
+    unsigned char secret[WF_SECRET];
     enum weft_status status;         /* of the call that runs or ran last */
     bool running;                    /* under lock */
     uint64_t deadline_ns;            /* of that call */
@@ -112,6 +115,15 @@ static enum weft_status wait_call(struct wf_launch_mine *m, bool heed_ends)
     return status;
 }
 
+static bool is_stuck(void)
+{
+    bool yes;
+    pthread_mutex_lock(&lock);
+    yes = stuck;
+    pthread_mutex_unlock(&lock);
+    return yes;
+}
+
 static void set_running(struct wf_launch_mine *m, bool running)
 {
     pthread_mutex_lock(&lock);
@@ -184,6 +196,18 @@ static void on_event(size_t ref, pmix_status_t status, const pmix_proc_t *source
 
 /* ---- joining ---- */
 
+/* What came with the job's data; nothing is asked of the launcher's servers. */
+static pmix_status_t get_optional(const pmix_proc_t *proc, const char *key, pmix_value_t **value)
+{
+    pmix_info_t info;
+    pmix_status_t s;
+    bool yes = true;
+    PMIX_INFO_LOAD(&info, PMIX_OPTIONAL, &yes, PMIX_BOOL);
+    s = PMIx_Get(proc, key, &info, 1, value);
+    PMIX_INFO_DESTRUCT(&info);
+    return s;
+}
+
 static enum weft_status get_count(const pmix_proc_t *proc, const char *key, uint32_t *out)
 {
     pmix_value_t *value = NULL;
@@ -201,37 +225,34 @@ static enum weft_status get_count(const pmix_proc_t *proc, const char *key, uint
     return status;
 }
 
-/* "0,1,2": this rank's place among them, and how many they are. */
-static enum weft_status parse_mates(struct wf_launch_mine *m, const char *text)
+static bool is_one_node(const struct wf_launch_mine *m, const pmix_proc_t *job)
 {
-    uint32_t count = 0;
-    bool found = false;
-    for (char *end; *text; text = end + (*end == ',')) {
-        unsigned long rank = strtoul(text, &end, 10);
-        if (end == text || rank >= m->size || (*end && *end != ','))
-            return WEFT_EPROTO;
-        if (rank == m->rank) {
-            m->local_rank = count;
-            found = true;
-        }
-        count++;
-    }
-    m->local_size = count;
-    return found ? WEFT_OK : WEFT_EPROTO;
+    pmix_value_t *value = NULL;
+    bool yes;
+    if (get_optional(job, PMIX_LOCAL_SIZE, &value))
+        return false;
+    yes = value->type == PMIX_UINT32 && value->data.uint32 == m->size;
+    PMIX_VALUE_RELEASE(value);
+    return yes;
 }
 
-static enum weft_status get_mates(struct wf_launch_mine *m, const pmix_proc_t *job)
+/* `weft run` gives one; the key is Weft's own, so others do not. */
+static enum weft_status get_secret(struct wf_launch_mine *m, const pmix_proc_t *job)
 {
     pmix_value_t *value = NULL;
     enum weft_status status = WEFT_EPROTO;
-    pmix_status_t s = PMIx_Get(job, PMIX_LOCAL_PEERS, NULL, 0, &value);
-    if (s)
-        return complain("say which ranks are on this node", s);
-    if (value->type == PMIX_STRING && value->data.string)
-        status = parse_mates(m, value->data.string);
+    if (get_optional(job, SECRET_KEY, &value))
+        return WEFT_OK;
+    if (value->type == PMIX_BYTE_OBJECT && value->data.bo.bytes &&
+        value->data.bo.size == WF_SECRET) {
+        memcpy(m->secret, value->data.bo.bytes, WF_SECRET);
+        explicit_bzero(value->data.bo.bytes, WF_SECRET);
+        m->has_secret = true;
+        status = WEFT_OK;
+    } else {
+        wf_error("the launcher's value of " SECRET_KEY " is not a secret of %d bytes", WF_SECRET);
+    }
     PMIX_VALUE_RELEASE(value);
-    if (status)
-        wf_error("the launcher's list of the ranks on this node is broken");
     return status;
 }
 
@@ -248,9 +269,10 @@ static enum weft_status join(struct wf_launch_mine *m)
     if (!status && m->rank >= m->size)
         status = WEFT_EPROTO;
     if (!status)
-        status = get_mates(m, &job);
+        status = get_secret(m, &job);
     if (status)
         goto finalize;
+    m->one_node = is_one_node(m, &job);
     m->fate = calloc(m->size, sizeof *m->fate);
     m->cards = calloc(m->size, sizeof *m->cards);
     status = WEFT_ENOMEM;
@@ -277,27 +299,20 @@ bool wf_launch_present(void)
 static void free_mine(struct wf_launch *launch)
 {
     struct wf_launch_mine *m = launch->mine;
-    bool keep;
-    pthread_mutex_lock(&lock);
-    keep = stuck; /* a thread left behind uses it */
-    pthread_mutex_unlock(&lock);
     launch->mine = NULL;
-    if (!m || keep)
+    if (!m || is_stuck()) /* a thread left behind uses it */
         return;
     free((void *)m->fate);
     free(m->cards);
+    explicit_bzero(m, sizeof *m);
     free(m);
 }
 
 enum weft_status wf_launch_open(struct wf_launch *launch, uint64_t deadline_ns)
 {
     enum weft_status status;
-    bool was_stuck;
     pthread_once(&once, init_change);
-    pthread_mutex_lock(&lock);
-    was_stuck = stuck;
-    pthread_mutex_unlock(&lock);
-    if (was_stuck) {
+    if (is_stuck()) {
         wf_error("an earlier call to the launcher has not returned: it cannot be joined again");
         return WEFT_EBUSY;
     }
@@ -313,8 +328,9 @@ enum weft_status wf_launch_open(struct wf_launch *launch, uint64_t deadline_ns)
     }
     launch->rank = launch->mine->rank;
     launch->size = launch->mine->size;
-    launch->local_rank = launch->mine->local_rank;
-    launch->local_size = launch->mine->local_size;
+    launch->one_node = launch->mine->one_node;
+    launch->has_secret = launch->mine->has_secret;
+    memcpy(launch->secret, launch->mine->secret, sizeof launch->secret);
     return WEFT_OK;
 }
 
@@ -420,6 +436,8 @@ enum weft_status wf_launch_exchange(struct wf_launch *launch, const struct wf_ca
         explain_exchange(launch, status);
     else
         memcpy(cards, m->cards, launch->size * sizeof *cards);
+    for (unsigned r = 0; !is_stuck() && r < launch->size; r++)
+        explicit_bzero(m->cards[r].secret, WF_SECRET);
     return status;
 }
 
@@ -444,15 +462,6 @@ static enum weft_status leave(struct wf_launch_mine *m)
     atomic_store(&current, NULL);
     s = PMIx_Finalize(NULL, 0);
     return s ? complain("leave the launcher", s) : WEFT_OK;
-}
-
-static bool is_stuck(void)
-{
-    bool yes;
-    pthread_mutex_lock(&lock);
-    yes = stuck;
-    pthread_mutex_unlock(&lock);
-    return yes;
 }
 
 void wf_launch_close(struct wf_launch *launch, uint64_t at_most_ns)

@@ -21,7 +21,9 @@
 
 struct wf_launch {
     unsigned rank, size;
-    unsigned local_rank, local_size; /* ranks on this node */
+    bool one_node;   /* the launcher says that all ranks are on this node */
+    bool has_secret; /* the launcher gave the job one: card.h */
+    unsigned char secret[WF_SECRET];
     struct wf_launch_mine *mine;
 };
 

@@ -13,7 +13,11 @@
  *
  * Votes have two places, used in turn. A rank can be one barrier ahead of
  * another that has not read its verdict yet, but not two: it passes the next
- * one only with that other's notice, which is given after the reading. */
+ * one only with that other's notice, which is given after the reading.
+ *
+ * On several nodes a rank's notice is its arrival on the board, and its vote goes to the place
+ * that three ranks and more use; leaders exchange the votes of their nodes, and
+ * the verdict comes back by the board (across.h). */
 #include "base/atomic.h"
 #include "core/core.h"
 #include "job/job.h"
@@ -37,8 +41,13 @@ static uint64_t make_vote(uint64_t count, uint32_t name, unsigned flags)
     return flags & WEFT_BARRIER_ANONYMOUS ? NUMBER(count) : NUMBER(count) | NAMED | name;
 }
 
-/* Both are of the same barrier. */
-static uint64_t combine(uint64_t a, uint64_t b)
+bool wf_split_same(uint64_t a, uint64_t b)
+{
+    return a >> NUMBER_SHIFT == b >> NUMBER_SHIFT;
+}
+
+/* Idempotent, whatever order and however often. */
+uint64_t wf_split_combine(uint64_t a, uint64_t b)
 {
     if (a == b)
         return a;
@@ -73,7 +82,7 @@ static void vote_together(uint64_t *place, uint64_t mine, uint64_t count)
 {
     uint64_t old = __atomic_load_n(place, __ATOMIC_RELAXED), new;
     do
-        new = old >> NUMBER_SHIFT == NUMBER(count) >> NUMBER_SHIFT ? combine(old, mine) : mine;
+        new = wf_split_same(old, NUMBER(count)) ? wf_split_combine(old, mine) : mine;
     while (
         !__atomic_compare_exchange_n(place, &old, new, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
 }
@@ -84,7 +93,10 @@ static void tell(struct weft_job *job)
     const struct wf_split *split = &job->split;
     uint64_t *counter = notices(b, is_pair(b) ? !b->me : b->me);
     uint64_t *place = vote_place(counter, split->count);
-    if (is_pair(b)) {
+    if (job->across) {
+        vote_together(vote_place(b->notices, split->count), split->mine, split->count);
+        wf_across_arrive(job);
+    } else if (is_pair(b)) {
         __atomic_store_n(place, split->mine, __ATOMIC_RELAXED);
         __atomic_store_n(counter, split->count, __ATOMIC_RELEASE); /* "arrive" */
     } else if (b->n > 2) {
@@ -104,6 +116,7 @@ enum weft_status weft_job_barrier_notify(struct weft_job *job, uint32_t name, un
         s = job->broken;
     if (s)
         return s;
+    wf_job_hold(job);
     job->barriers++;
     job->split.count++;
     job->split.name = name;
@@ -111,7 +124,7 @@ enum weft_status weft_job_barrier_notify(struct weft_job *job, uint32_t name, un
     job->split.mine = make_vote(job->split.count, name, flags);
     job->notified = true;
     tell(job);
-    return WEFT_OK;
+    return wf_job_held(job, WEFT_OK);
 }
 
 static enum weft_status check_notified(const struct weft_job *job, uint32_t name, unsigned flags)
@@ -124,6 +137,14 @@ static enum weft_status check_notified(const struct weft_job *job, uint32_t name
     return name == job->split.name && flags == job->split.flags ? WEFT_OK : WEFT_EINVAL;
 }
 
+uint64_t wf_split_vote(const struct weft_job *job)
+{
+    const struct wf_split *split = &job->split;
+    if (!job->notified)
+        return 0;
+    return __atomic_load_n(vote_place(job->board.notices, split->count), __ATOMIC_RELAXED);
+}
+
 static bool all_here(const struct weft_job *job)
 {
     const struct wf_board *b = &job->board;
@@ -131,14 +152,22 @@ static bool all_here(const struct weft_job *job)
            __atomic_load_n(notices(b, b->me), __ATOMIC_ACQUIRE) >= all_notices(job); /* "arrive" */
 }
 
-/* All are here: the verdict. */
-static enum weft_status conclude(struct weft_job *job)
+static uint64_t verdict(const struct weft_job *job)
 {
     const struct wf_board *b = &job->board;
-    uint64_t vote = job->split.mine;
-    if (b->n > 1)
-        vote = combine(vote, __atomic_load_n(vote_place(notices(b, b->me), job->split.count),
-                                             __ATOMIC_RELAXED));
+    uint64_t mine = job->split.mine;
+    if (job->across)
+        return wf_across_verdict(job);
+    if (b->n < 2)
+        return mine;
+    return wf_split_combine(
+        mine, __atomic_load_n(vote_place(notices(b, b->me), job->split.count), __ATOMIC_RELAXED));
+}
+
+/* All are here. */
+static enum weft_status conclude(struct weft_job *job)
+{
+    uint64_t vote = verdict(job);
     job->notified = false;
     job->passed = job->barriers;
     return (vote & MISMATCH) ? WEFT_EMISMATCH : WEFT_OK;
@@ -150,14 +179,24 @@ static enum weft_status give_up(struct weft_job *job, enum weft_status why)
     job->notified = false;
     if (!job->broken)
         job->broken = why;
+    if (job->across)
+        (void)wf_across_look(job, job->broken);
     return why;
 }
 
-enum weft_status weft_job_barrier_try(struct weft_job *job, uint32_t name, unsigned flags)
+static enum weft_status try_across(struct weft_job *job)
 {
-    enum weft_status s = check_notified(job, name, flags);
-    if (s)
+    enum weft_status s = wf_across_try(job);
+    if (s == WEFT_AGAIN)
         return s;
+    return wf_job_held(job, s ? give_up(job, s) : conclude(job));
+}
+
+static enum weft_status try_once(struct weft_job *job)
+{
+    enum weft_status s;
+    if (job->across)
+        return try_across(job);
     if (all_here(job))
         return conclude(job);
     (void)weft_ep_poll(job->ep);
@@ -167,6 +206,15 @@ enum weft_status weft_job_barrier_try(struct weft_job *job, uint32_t name, unsig
     return s ? give_up(job, s) : WEFT_AGAIN;
 }
 
+enum weft_status weft_job_barrier_try(struct weft_job *job, uint32_t name, unsigned flags)
+{
+    enum weft_status s = check_notified(job, name, flags);
+    if (s)
+        return s;
+    wf_job_hold(job);
+    return wf_job_held(job, try_once(job));
+}
+
 enum weft_status weft_job_barrier_wait(struct weft_job *job, uint32_t name, unsigned flags)
 {
     enum weft_status s = check_notified(job, name, flags);
@@ -174,7 +222,10 @@ enum weft_status weft_job_barrier_wait(struct weft_job *job, uint32_t name, unsi
         return s;
     if (job->barriers % POLL_EVERY == 0)
         (void)weft_ep_poll(job->ep);
-    if (!all_here(job))
+    wf_job_hold(job);
+    if (job->across)
+        s = wf_across_wait(job, 0);
+    else if (!all_here(job))
         s = wf_job_await(job, notices(&job->board, job->board.me), all_notices(job), 0);
     return s ? give_up(job, s) : conclude(job);
 }

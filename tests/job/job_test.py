@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """The job: collectives, deaths and departures, under weft run, under mpirun and
-without a launcher.
+without a launcher; and as jobs of several nodes: over shared memory, with a member that
+is told who is on a node together (grouped.c), and over TCP, each rank on its own.
 
-usage: job_test.py WEFT MEMBER [alone|run|mpirun]"""
+usage: job_test.py WEFT MEMBER [alone|run|mpirun|nodes|tcp]"""
 
 import os
 import re
@@ -19,6 +20,7 @@ WEFT, MEMBER = sys.argv[1:3]
 LAUNCHER = sys.argv[3] if len(sys.argv) > 3 else "run"
 EVERYTHING = ["open", "barrier", "gather", "memory", "handler-check", "fork-check", "close-busy",
               "close"]
+NODES = ("1", "2", "%3")  # JOB_TEST_NODES
 MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
@@ -38,7 +40,14 @@ def expect(job, code, deadline=harness.DEADLINE):
 
 
 def sizes():
-    return (1,) if LAUNCHER == "alone" else (1, 2, 3, 4, 7, 16) if LAUNCHER == "run" else (2, 4)
+    return {"alone": (1,), "run": (1, 2, 3, 4, 7, 16), "nodes": (2, 3, 4, 7, 12),
+            "tcp": (2, 3, 5), "mpirun": (2, 4)}[LAUNCHER]
+
+
+def late_rank():
+    """One that others need not see in a call of Weft's: not the lowest of its node."""
+    nodes = os.environ["JOB_TEST_NODES"] if LAUNCHER == "nodes" else LAUNCHER
+    return {"1": None, "2": 1, "%3": 3, "tcp": None}.get(nodes, 0)
 
 
 def test_everything():
@@ -65,18 +74,23 @@ def test_notice_stays():
     """A rank that has notified holds up nobody, whatever it does; one that
     leaves then has done its part."""
     for n in (2, 3, 4):
-        read, write = os.pipe()
-        go, push = os.pipe()
-        job = start(n, "open", "notify=5", f"0:wait={go}", "wait-all=5", f"ready={write}", "close",
-                    pass_fds=[write, go])
-        read_within(read, n - 1)  # all but rank 0, which has not even begun to wait
-        os.write(push, b"g")
-        assert expect(job, 0) == ""
-        for fd in (read, write, go, push):
-            os.close(fd)
+        if late_rank() is not None and late_rank() < n:
+            notice_stays(n, late_rank())
         for step in ("wait-all=5", "try=5"):
             assert expect(start(n, "open", "notify=5", "0:close", "0:exit=0", step, "close"),
                           0) == ""
+
+
+def notice_stays(n, late):
+    read, write = os.pipe()
+    go, push = os.pipe()
+    job = start(n, "open", "notify=5", f"{late}:wait={go}", "wait-all=5", f"ready={write}", "close",
+                pass_fds=[write, go])
+    read_within(read, n - 1)  # all but the late one, which has not even begun to wait
+    os.write(push, b"g")
+    assert expect(job, 0) == ""
+    for fd in (read, write, go, push):
+        os.close(fd)
 
 
 def test_split_departure():
@@ -88,12 +102,14 @@ def test_split_departure():
 
 def test_split_death():
     """Who dies between the steps, or before its notice, ends this barrier or the
-    next at every survivor."""
+    next at every survivor. What it had to tell other nodes may die with it: so on several
+    nodes the barrier at the end of open may be the one."""
+    ends = "(barrier|open) WEFT_EPEER" if LAUNCHER in ("nodes", "tcp") else "barrier WEFT_EPEER"
     for n in (2, 3, 4, 16):
         for words in (["notify=5", "1:kill=9", "wait-all=5"], ["1:kill=9"]):
             out = expect(start(n, "open", *words, "split-until-broken", "close",
                                options=["--keep-going"]), 137)
-            assert out.count("barrier WEFT_EPEER") == n - 1, out
+            assert len(re.findall(ends, out)) == n - 1, out
             assert "WEFT_ECLOSED" not in out, out
 
 
@@ -118,22 +134,28 @@ def test_death():
     for n in (2, 3, 4, 16):
         out = expect(start(n, "open", f"{n - 1}:kill=9", "until-broken", "close",
                            options=["--keep-going"]), 137)
-        assert out.count("barrier WEFT_EPEER") == n - 1, out
+        assert len(re.findall("(barrier|open) WEFT_EPEER", out)) == n - 1, out
 
 
 def test_death_is_seen_soon():
+    """By all before any leaves; not from the launcher, which is slower. More of them than talk to
+    the dead one."""
+    n = 12 if LAUNCHER == "nodes" else 4
     read, write = os.pipe()
-    job = start(4, "open", "barrier", f"ready={write}", "0:hang", "until-broken", f"ready={write}",
-                "close", options=["--keep-going"], pass_fds=[write])
+    go, push = os.pipe()
+    job = start(n, "open", "barrier", f"ready={write}", "0:hang", "until-broken", f"ready={write}",
+                f"wait={go}", "close", options=["--keep-going"], pass_fds=[write, go])
     os.close(write)
-    read_within(read, 4)
+    read_within(read, n)
     victim = [pid for pid in job.members() if rank_of(pid) == 0]
     killed = time.monotonic()
     os.kill(victim[0], signal.SIGKILL)
-    read_within(read, 3)
+    read_within(read, n - 1)
     took = time.monotonic() - killed
-    os.close(read)
-    assert took < 1, f"seen after {took:.2f} s"
+    os.write(push, b"g" * (n - 1))
+    for fd in (read, go, push):
+        os.close(fd)
+    assert took < (1.5 if LAUNCHER == "tcp" else 1), f"seen after {took:.2f} s"
     expect(job, 137)
 
 
@@ -143,8 +165,28 @@ def test_departure():
     out = expect(start(4, "open", "3:close", "3:exit=0", "barrier", "close",
                        options=["--keep-going"]), 0)
     assert out.count("barrier WEFT_ECLOSED") == 3, out
+    # It may end any way it likes then.
+    out = expect(start(4, "open", "barrier", "2:close", "2:exit=4", "barrier", "close",
+                       options=["--keep-going"]), 4)
+    assert out.count("barrier WEFT_ECLOSED") == 3, out
     for n in (2, 2, 2, 3, 3, 3, 16):
         assert expect(start(n, "open", "barrier", "barrier", "close"), 0) == ""
+
+
+def test_failure_after_leaving():
+    """Who has left may fail before others have seen that it was in their barrier: they still
+    pass it, though the launcher has told them of the failure."""
+    go, push = os.pipe()
+    job = start(2, "open", "notify=5", f"0:wait={go}", "wait-all=5", "1:close", "1:exit=4",
+                "say=passed", options=["--keep-going"], pass_fds=[go], env={"WEFT_LOG": "info"})
+    for line in job.process.stderr:
+        if "the launcher says that rank 1 failed" in line:
+            break
+    os.write(push, b"g")
+    out = expect(job, 4)
+    assert "passed" in out and "wait WEFT" not in out, out
+    os.close(go)
+    os.close(push)
 
 
 def test_stopped_is_slow():
@@ -165,10 +207,39 @@ def test_stopped_is_slow():
         os.close(fd)
 
 
+def listening(pid):
+    """Does this process listen on the network?"""
+    inodes = set()
+    for table in ("tcp", "tcp6"):
+        with open(f"/proc/net/{table}", encoding="ascii") as f:
+            inodes |= {line.split()[9] for line in f if line.split()[3] == "0A"}  # LISTEN
+    here = {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")}
+    return any(f"socket:[{inode}]" in here for inode in inodes)
+
+
+def test_no_network():
+    """Ranks on one node that share memory listen nowhere."""
+    read, write = os.pipe()
+    job = start(2, "open", f"ready={write}", "hang", pass_fds=[write])
+    read_within(read, 2)
+    found = [listening(pid) for pid in job.members() if rank_of(pid) is not None]
+    job.process.terminate()
+    job.finish()
+    assert found == [LAUNCHER == "tcp"] * 2, found
+
+
+def on_nodes(how, test):
+    def run():
+        os.environ["JOB_TEST_NODES"] = how
+        test()
+    run.__name__ = f"{test.__name__}[{how}]"
+    return run
+
+
 def rank_of(pid):
     """The rank that [pid] is, if it is one and not a launcher."""
     with open(f"/proc/{pid}/comm", encoding="ascii") as f:
-        if f.read().strip() != "member":
+        if f.read().strip() not in ("member", "grouped"):
             return None
     with open(f"/proc/{pid}/environ", "rb") as f:
         for entry in f.read().split(b"\0"):
@@ -189,5 +260,9 @@ if __name__ == "__main__":
         sys.exit(77)
     tests = {"alone": [test_everything, test_storm, test_names, test_again, test_broken_environment],
              "mpirun": [test_everything, test_storm, test_names]}
-    harness.main(tests.get(LAUNCHER) or
-                 [f for name, f in list(globals().items()) if name.startswith("test_")])
+    every = [f for name, f in list(globals().items()) if name.startswith("test_")]
+    if LAUNCHER == "tcp":
+        os.environ["WEFT_TRANSPORTS"] = "tcp"
+    if LAUNCHER == "nodes":
+        every = [on_nodes(how, f) for how in NODES for f in every]
+    harness.main(tests.get(LAUNCHER) or every)

@@ -18,7 +18,8 @@
  *   split-until-broken        split-phase barriers until one fails
  *   until-broken              barriers until one fails; prints its status
  *   say=TEXT                  prints RANK/SIZE TEXT
- *   ready=FD                  writes one byte to descriptor FD
+ *   where                     prints "at RANK of SIZE, LOCAL_RANK of LOCAL_SIZE", then the
+ * transport to each rank, by rank ready=FD                  writes one byte to descriptor FD
  *   wait=FD                   reads one byte from descriptor FD
  *   exit=N                    exits with code N at once
  *   kill=N                    kills itself with signal N
@@ -183,6 +184,35 @@ static void do_gather(void)
     check(weft_job_allgather(job, NULL, 1, all) == WEFT_EINVAL, "gather of nothing");
 }
 
+/* ---- memory: these wait where the other side is not mapped ---- */
+
+static void settle(enum weft_status s, struct weft_op *op, const char *what)
+{
+    if (s == WEFT_PENDING)
+        s = weft_op_wait(weft_job_ep(job), op, -1);
+    check(s == WEFT_OK, what);
+}
+
+static void put_word(struct weft_remote *to, uint64_t offset, uint64_t word)
+{
+    struct weft_op op = {0};
+    enum weft_status s;
+    while ((s = weft_put(to, offset, &word, sizeof word, &op)) == WEFT_AGAIN)
+        (void)weft_ep_wait(weft_job_ep(job), 1000000);
+    settle(s, &op, "put");
+}
+
+static uint64_t get_word(struct weft_remote *from, uint64_t offset)
+{
+    struct weft_op op = {0};
+    enum weft_status s;
+    uint64_t word = 0;
+    while ((s = weft_get(from, offset, &word, sizeof word, &op)) == WEFT_AGAIN)
+        (void)weft_ep_wait(weft_job_ep(job), 1000000);
+    settle(s, &op, "get");
+    return word;
+}
+
 /* Every rank writes its number into its place at every rank. */
 static void do_memory(void)
 {
@@ -195,9 +225,8 @@ static void do_memory(void)
               WEFT_OK,
           "mem_alloc");
     for (unsigned r = 0; r < n; r++) {
-        uint64_t mark = 1000 + me;
-        check(remotes[r]->length == 64 * (n + 1) + r, "length of a mate's region");
-        check(weft_put(remotes[r], 64 * me, &mark, sizeof mark, NULL) == WEFT_OK, "put");
+        check(remotes[r]->length == 64 * (n + 1) + r, "length of a rank's region");
+        put_word(remotes[r], 64 * me, 1000 + me);
     }
     check(weft_job_barrier(job) == WEFT_OK, "barrier");
     for (unsigned r = 0; r < n; r++)
@@ -225,8 +254,7 @@ static void do_storm(long turns)
         __atomic_store_n((uint64_t *)weft_mr_base(mr), t, __ATOMIC_RELAXED);
         check(weft_job_barrier(job) == WEFT_OK, "barrier");
         for (unsigned r = 0; r < n; r++) {
-            uint64_t seen;
-            check(weft_get(remotes[(me + r) % n], 0, &seen, 8, NULL) == WEFT_OK, "get");
+            uint64_t seen = get_word(remotes[(me + r) % n], 0);
             check(seen == t || seen == t + 1, "somebody is not where the barrier says");
         }
     }
@@ -405,6 +433,19 @@ static void do_cpus(void)
     say("cpus %d", CPU_COUNT(&set));
 }
 
+static void do_where(void)
+{
+    char names[200] = "";
+    size_t used = 0;
+    for (unsigned r = 0; r < weft_job_size(job) && used < sizeof names - 8; r++) {
+        struct weft_path path;
+        check(weft_path_of(weft_job_peer(job, r), WEFT_OP_AM, NULL, 8, &path) == WEFT_OK, "path");
+        used += (size_t)snprintf(names + used, sizeof names - used, " %s", path.transport);
+    }
+    say("at %u of %u, %u of %u%s", weft_job_rank(job), weft_job_size(job), weft_job_local_rank(job),
+        weft_job_local_size(job), names);
+}
+
 static void do_orphan(void)
 {
     int fds[2];
@@ -496,6 +537,7 @@ static void do_word(const char *word)
         {"memory", do_memory},
         {"until-broken", do_until_broken},
         {"orphan", do_orphan},
+        {"where", do_where},
         {"fork-check", do_fork_check},
         {"handler-check", do_handler_check},
         {"cpus", do_cpus},

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""srun --mpi=pmix starts ranks, and without it a warning says so: with Slurm's own daemons, made and ended here.
+"""srun --mpi=pmix starts ranks, on one node and on two, and without it a warning says so: with
+Slurm's own daemons, made and ended here.
 
-All of it lives in a directory, a mount namespace with its own /tmp, and a
-network namespace of this test's; nothing of an installed Slurm's set-up is
-used, and systemd is not needed.
+All of it lives in a directory and in namespaces of this test's: on one node a mount namespace
+with its own /tmp and a network namespace; on two, hosts of tests/net/netlib.py. Nothing of an
+installed Slurm's set-up is used, and systemd is not needed.
 
-usage: slurm_test.py HELLO MEMBER"""
+usage: slurm_test.py HELLO MEMBER [NODES]"""
 
 import ctypes
 import fcntl
@@ -24,10 +25,13 @@ import time
 
 import harness
 
-DEADLINE = 20  # seconds, for all of it
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "net"))
+import netlib  # pylint: disable=wrong-import-position
+
+DEADLINE = 40  # seconds, for all of it
 PROGRAMS = {"munged": "munge", "slurmctld": "slurmctld", "slurmd": "slurmd", "srun": "slurm-client"}
 CONF = """ClusterName=test
-SlurmctldHost=localhost(127.0.0.1)
+SlurmctldHost={control}
 SlurmUser=root
 AuthType=auth/munge
 AuthInfo=socket={place}/munge.socket
@@ -47,9 +51,10 @@ SlurmdSpoolDir={place}/spool.%n
 StateSaveLocation={place}/state
 SlurmctldLogFile={place}/slurmctld.log
 SlurmdLogFile={place}/slurmd.log
-NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port=7102 CPUs={cpus} State=UNKNOWN
-PartitionName=all Nodes=n1 Default=YES State=UP MaxTime=5 OverSubscribe=FORCE
+{nodes}
+PartitionName=all Nodes=ALL Default=YES State=UP MaxTime=5 OverSubscribe=FORCE
 """
+NODE = "NodeName={name} NodeHostname={host} NodeAddr={address} Port=7102 CPUs={cpus} State=UNKNOWN"
 
 
 def skip(why):
@@ -75,8 +80,12 @@ def enter_namespace():
 
 
 class Slurm:
-    def __init__(self, place):
+    """[control]: where slurmctld is, as slurm.conf says it; [nodes]: for each its name, host name,
+    address, and the words that run a command there."""
+
+    def __init__(self, place, control, nodes):
         self.place = pathlib.Path(place)
+        self.control, self.nodes = control, nodes
         self.end = time.monotonic() + DEADLINE
         self.daemons = []
         kept = {name: value for name, value in os.environ.items()
@@ -88,25 +97,28 @@ class Slurm:
         return max(0.1, self.end - time.monotonic())
 
     def start(self):
-        for name in ("state", "spool.n1"):
+        for name in ("state", *(f"spool.{name}" for name, *_ in self.nodes)):
             (self.place / name).mkdir()
         key = self.place / "munge.key"
         key.write_bytes(os.urandom(128))
         key.chmod(0o400)
         (self.place / "slurm.conf").write_text(
-            CONF.format(place=self.place, host=socket.gethostname().split(".")[0],
-                        cpus=os.cpu_count()))
+            CONF.format(place=self.place, control=self.control,
+                        nodes="\n".join(NODE.format(name=name, host=host, address=address,
+                                                    cpus=os.cpu_count())
+                                        for name, host, address, _ in self.nodes)))
         self.daemon("munged", "--foreground", "--force", f"--socket={self.place}/munge.socket",
                     f"--key-file={key}", f"--pid-file={self.place}/munged.pid",
                     f"--log-file={self.place}/munged.log", f"--seed-file={self.place}/munged.seed")
         self.wait_for(lambda: (self.place / "munge.socket").exists(), "munged's socket")
         self.daemon("slurmctld", "-D", "-c")
-        self.daemon("slurmd", "-D", "-N", "n1")
+        for name, _, _, there in self.nodes:
+            self.daemon("slurmd", "-D", "-N", name, there=there)
 
-    def daemon(self, name, *arguments):
-        with open(self.place / f"{name}.out", "wb") as out:
+    def daemon(self, name, *arguments, there=()):
+        with open(self.place / f"{name}.{len(self.daemons)}.out", "wb") as out:
             self.daemons.append(subprocess.Popen(
-                [find(name), *arguments], env=self.env, stdin=subprocess.DEVNULL, stdout=out,
+                [*there, find(name), *arguments], env=self.env, stdin=subprocess.DEVNULL, stdout=out,
                 stderr=subprocess.STDOUT))
 
     def wait_for(self, true, what):
@@ -143,15 +155,17 @@ class Slurm:
                 daemon.wait()
 
 
-def srun(slurm, *command, code=0, mpi="pmix"):
-    got, out, err = slurm.run("srun", "-n", "4", "--overcommit", f"--mpi={mpi}", *command)
-    assert got == code, f"srun: code {got}, not {code}\n{out}{err}\n{slurm.logs()}"
+def srun(slurm, *command, codes=(0,), mpi="pmix"):
+    got, out, err = slurm.run("srun", "-n", "4", "-N", str(len(slurm.nodes)), "--overcommit",
+                              f"--mpi={mpi}", *command)
+    assert got in codes, f"srun: code {got}, not {codes}\n{out}{err}\n{slurm.logs()}"
     return out, err
 
 
 def test(slurm, hello, member):
     slurm.start()
-    slurm.wait_for(lambda: "idle" in slurm.run("sinfo", "-h", "-o", "%T")[1], "idle node")
+    idle = f"{len(slurm.nodes)} idle"
+    slurm.wait_for(lambda: idle in slurm.run("sinfo", "-h", "-o", "%D %T")[1], "idle nodes")
     plugins = "".join(slurm.run("srun", "--mpi=list")[1:])
     if not re.search(r"\bpmix", plugins):
         skip(f"this Slurm was built without its PMIx plugin: {plugins.split()}")
@@ -163,6 +177,54 @@ def test(slurm, hello, member):
     out, err = srun(slurm, hello, mpi="none")
     assert out == "rank 0: hello from rank 0\n" * 4, out
     assert err.count("start them with srun --mpi=pmix") == 4, err
+    if len(slurm.nodes) > 1:
+        test_nodes(slurm, member)
+
+
+def test_nodes(slurm, member):
+    """Mates share memory, the others do not; and codes come through, in bounded time."""
+    out, _ = srun(slurm, member, "open", "where", "barrier", "close")
+    for r in range(4):
+        ways = " ".join("loop" if o == r else "shm" if o // 2 == r // 2 else "tcp" for o in range(4))
+        assert f"{r}: at {r} of 4, {r % 2} of 2 {ways}" in out.splitlines(), out
+    _, err = srun(slurm, member, "open", "barrier", "close", "3:exit=6", codes=[6])
+    assert "task 3: Exited with exit code 6" in err, err
+    # srun itself ends with the highest code: that of tasks it had to kill, if there are any.
+    for words, line in ((["3:exit=7", "hang"], "task 3: Exited with exit code 7"),
+                        (["1:abort=9", "hang"], "task 1: Exited with exit code 9"),
+                        (["2:exit=5", "until-broken", "close"], "task 2: Exited with exit code 5")):
+        start = time.monotonic()
+        _, err = srun(slurm, member, "open", "barrier", *words, codes=range(1, 138))
+        took = time.monotonic() - start
+        assert line in err, f"{line!r} is not in\n{err}"
+        assert took < 3 + 0.125 * 2 + 2, f"{words} took {took:.1f} s"  # 2 s are srun's own
+
+
+def one_node(hello, member):
+    if not harness.private_tmp():
+        skip("no mount namespace")
+    enter_namespace()
+    host = socket.gethostname().split(".")[0]
+    with tempfile.TemporaryDirectory() as place:
+        run(Slurm(place, "localhost(127.0.0.1)", [("n1", host, "127.0.0.1", [])]), hello, member)
+
+
+def several_nodes(count, hello, member):
+    netlib.enter()
+    with netlib.Net(count) as net, tempfile.TemporaryDirectory(dir=netlib.SHARED) as place:
+        nodes = [(f"n{i}", f"n{i}", net.address(i), net.host(i).inside([]))
+                 for i in range(1, count + 1)]
+        run(Slurm(place, f"n0({net.address(0)})", nodes), hello, member)
+
+
+def run(slurm, hello, member):
+    try:
+        test(slurm, hello, member)
+    except AssertionError as error:
+        print(f"FAILED: {error}")
+        sys.exit(1)
+    finally:
+        slurm.stop()
 
 
 def main():
@@ -171,19 +233,11 @@ def main():
         skip(f"not installed: {' '.join(sorted(missing))}")
     if os.geteuid():
         skip("not root: slurmd starts programs as their users")
-    if not harness.private_tmp():
-        skip("no mount namespace")
-    enter_namespace()
     hello, member = map(os.path.abspath, sys.argv[1:3])
-    with tempfile.TemporaryDirectory() as place:
-        slurm = Slurm(place)
-        try:
-            test(slurm, hello, member)
-        except AssertionError as error:
-            print(f"FAILED: {error}")
-            sys.exit(1)
-        finally:
-            slurm.stop()
+    if len(sys.argv) > 3:
+        several_nodes(int(sys.argv[3]), hello, member)
+    else:
+        one_node(hello, member)
     print("1 passed, 0 failed")
 
 

@@ -13,7 +13,11 @@
  * The server listens on a TCP port of the loopback interface, where libpmix
  * believes the uid that a client claims. What keeps other users out is the
  * job's name, 128 random bits: a client that does not know it is refused, and
- * only this uid can read it, in a rank's environment. */
+ * only this uid can read it, in a rank's environment.
+ *
+ * The job's secret, by which ranks know each other across the network, is in the job's data
+ * (KEY below): it goes over that same connection, and is never in an environment or on a command
+ * line. */
 #define _GNU_SOURCE
 #include "run.h"
 
@@ -31,7 +35,12 @@
 #include <pmix.h>
 #include <pmix_server.h>
 
+#include <weft/weft.h>
+
 extern char **environ;
+
+/* What src/job/launch.c asks for: 32 bytes, WEFT_KEY_SIZE. */
+#define KEY "weft.key"
 
 /* The library's answers come from its own thread; they take microseconds. */
 #define ANSWER_TIMEOUT_S 10
@@ -234,12 +243,16 @@ static pmix_status_t describe_job(const char *ranks, const char *node_map, const
 {
     static const char *const counts[] = {PMIX_JOB_SIZE, PMIX_UNIV_SIZE, PMIX_MAX_PROCS,
                                          PMIX_LOCAL_SIZE, PMIX_NODE_SIZE};
-    enum { COUNTS = sizeof counts / sizeof counts[0], INFOS = COUNTS + 4 };
+    enum { COUNTS = sizeof counts / sizeof counts[0], INFOS = COUNTS + 5 };
+    char secret[WEFT_KEY_SIZE];
+    pmix_byte_object_t key = {.bytes = secret, .size = sizeof secret};
     uint32_t n = host.nranks;
     struct answer a = {0};
     pmix_info_t *info;
     pmix_status_t s;
     size_t i;
+    if (getrandom(secret, sizeof secret, 0) != sizeof secret)
+        return PMIX_ERROR;
     PMIX_INFO_CREATE(info, INFOS);
     if (!info)
         return PMIX_ERR_NOMEM;
@@ -249,6 +262,8 @@ static pmix_status_t describe_job(const char *ranks, const char *node_map, const
     PMIX_INFO_LOAD(&info[i++], PMIX_JOBID, host.job, PMIX_STRING);
     PMIX_INFO_LOAD(&info[i++], PMIX_NODE_MAP, node_map, PMIX_REGEX);
     PMIX_INFO_LOAD(&info[i++], PMIX_PROC_MAP, proc_map, PMIX_REGEX);
+    PMIX_INFO_LOAD(&info[i++], KEY, &key, PMIX_BYTE_OBJECT);
+    explicit_bzero(secret, sizeof secret);
     s = wait_answer(PMIx_server_register_nspace(host.job, (int)n, info, INFOS, on_answer, &a), &a);
     PMIX_INFO_FREE(info, INFOS);
     return s;

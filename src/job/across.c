@@ -1,0 +1,484 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "job/across.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "core/core.h"
+#include "core/own.h"
+#include "job/job.h"
+
+enum { STEP = 1, TROUBLE = 2 };
+#define STEP_ARGS 9
+#define TROUBLE_ARGS 5
+#define LEAVES 1
+
+#define LOOK_MIN_NS 100000
+#define LOOK_MAX_NS 10000000
+#define FINISH_NS 1000000000u
+/* How long a leader that leaves tries to say so: only where a neighbour does not poll and its
+ * queue is full; it learns of the leaving from the endpoint's goodbye then. */
+#define LEAVE_NS 100000000u
+/* The launcher's word of a rank that left properly and then failed can come before the
+ * goodbye of its node: processes and networks take their time. */
+#define FAR_FAILED_NS 1000000000u
+
+/* ---- who is who ---- */
+
+static unsigned turn_node(const struct weft_job *job, uint64_t steps)
+{
+    return (unsigned)((job->nodes.me + steps) % job->nodes.count);
+}
+
+/* Whom this leader tells in round [k], and who tells it. */
+static unsigned told_node(const struct weft_job *job, unsigned k)
+{
+    return turn_node(job, job->nodes.count - ((uint64_t)1 << k));
+}
+
+static unsigned telling_node(const struct weft_job *job, unsigned k)
+{
+    return turn_node(job, (uint64_t)1 << k);
+}
+
+static struct weft_peer *leader_of(const struct weft_job *job, unsigned node)
+{
+    return job->peers[wf_nodes_leader(&job->nodes, node)];
+}
+
+/* How many ranks' bytes node [from] tells in round [k]. */
+static unsigned told_ranks(const struct weft_job *job, unsigned from, unsigned k)
+{
+    const struct wf_nodes *n = &job->nodes;
+    unsigned step = 1u << k, rest = n->count - step, nodes = step < rest ? step : rest;
+    unsigned end = from + nodes;
+    if (end <= n->count)
+        return n->first[end] - n->first[from];
+    return n->size - n->first[from] + n->first[end - n->count];
+}
+
+static bool is_from(const struct weft_am *am, struct weft_peer *peer)
+{
+    const struct wf_token *token = am->token;
+    struct wf_contact contact = {0};
+    struct wf_address from, want;
+    token->tep->transport->source(token, &from, &contact);
+    peer->transport->address(wf_peer_tpeer(peer), &want);
+    return !memcmp(&from, &want, sizeof want);
+}
+
+/* ---- bytes of ranks ---- */
+
+/* Of what node [from] and those after it have given in collective [number], [len] bytes for each
+ * rank, copy [n] from byte [at] on: to [out], or from [in] where that is not null. */
+static void copy_given(struct weft_job *job, uint64_t number, unsigned from, size_t len,
+                       uint64_t at, unsigned char *out, const unsigned char *in, size_t n)
+{
+    const struct wf_nodes *nodes = &job->nodes;
+    while (n) {
+        uint64_t entry = nodes->first[from] + at / len;
+        unsigned rank = nodes->order[entry % nodes->size];
+        size_t offset = at % len, part = len - offset < n ? len - offset : n;
+        unsigned char *box = wf_board_outbox(&job->board, rank, number & 1, len) + offset;
+        if (in) {
+            memcpy(box, in, part);
+            in += part;
+        } else {
+            memcpy(out, box, part);
+            out += part;
+        }
+        at += part;
+        n -= part;
+    }
+}
+
+/* ---- the leader's part ---- */
+
+/* Tell the other node of this round all of it, or as much as there is room for.
+ * OK | AGAIN | the state of its leader */
+static enum weft_status send_round(struct weft_job *job)
+{
+    struct wf_across *a = job->across;
+    struct weft_peer *to = leader_of(job, told_node(job, a->round));
+    uint64_t total = (uint64_t)told_ranks(job, job->nodes.me, a->round) * a->len;
+    do {
+        const uint32_t args[STEP_ARGS] = {
+            STEP,           a->round, WF_LO(a->begun), WF_HI(a->begun), WF_LO(a->vote),
+            WF_HI(a->vote), a->len,   WF_LO(a->at),    WF_HI(a->at)};
+        uint64_t left = total - a->at;
+        size_t n = left < job->ep->am_max ? (size_t)left : job->ep->am_max;
+        enum weft_status s;
+        if (n)
+            copy_given(job, a->begun, job->nodes.me, a->len, a->at, a->scratch, NULL, n);
+        s = wf_own_request(to, WF_OWN_JOB, args, STEP_ARGS, a->scratch, n, 0);
+        if (s)
+            return s;
+        a->at += n;
+    } while (a->at < total);
+    a->sent = true;
+    return WEFT_OK;
+}
+
+/* What has come of this round goes into what is known. OK | EPROTO */
+static enum weft_status take_round(struct weft_job *job, const struct wf_across_slot *slot)
+{
+    struct wf_across *a = job->across;
+    if (slot->len != a->len || !wf_split_same(slot->vote, a->vote)) {
+        if (job->broken == WEFT_EPROTO) /* said already */
+            return WEFT_EPROTO;
+        job->broken = WEFT_EPROTO;
+        wf_error("rank %u is in a collective call of %u bytes, and rank %u in another, of %u: all "
+                 "ranks must make the same calls in the same order",
+                 job->rank, a->len, wf_nodes_leader(&job->nodes, telling_node(job, a->round)),
+                 slot->len);
+        return WEFT_EPROTO;
+    }
+    a->vote = wf_split_combine(a->vote, slot->vote);
+    a->round++;
+    a->sent = false;
+    a->at = 0;
+    return WEFT_OK;
+}
+
+static void begin(struct weft_job *job)
+{
+    struct wf_across *a = job->across;
+    a->begun = job->barriers;
+    a->vote = wf_split_vote(job);
+    a->round = 0;
+    a->sent = false;
+    a->at = 0;
+}
+
+/* Two places, in turn, as those of votes: split.c. */
+static uint64_t *verdict_place(const struct weft_job *job)
+{
+    return job->board.released + 1 + (job->barriers & 1);
+}
+
+static void release(struct weft_job *job)
+{
+    struct wf_across *a = job->across;
+    a->done = a->begun;
+    __atomic_store_n(verdict_place(job), a->vote, __ATOMIC_RELAXED);
+    __atomic_store_n(job->board.released, a->done, __ATOMIC_RELEASE); /* "arrive" */
+}
+
+/* As far as it goes without waiting. OK: it has ended | AGAIN | EPROTO | a leader's state */
+static enum weft_status push(struct weft_job *job)
+{
+    struct wf_across *a = job->across;
+    uint64_t all = job->barriers * job->board.n;
+    if (a->done == job->barriers)
+        return WEFT_OK;
+    if (__atomic_load_n(job->board.arrivals, __ATOMIC_ACQUIRE) < all) /* "arrive" */
+        return WEFT_AGAIN;
+    if (a->begun < job->barriers)
+        begin(job);
+    while (a->round < a->rounds) {
+        const struct wf_across_slot *slot = &a->slots[a->round][a->begun & 1];
+        enum weft_status s = a->sent ? WEFT_OK : send_round(job);
+        if (!s && !(slot->complete && slot->number == a->begun))
+            s = WEFT_AGAIN;
+        if (!s)
+            s = take_round(job, slot);
+        if (s)
+            return s;
+    }
+    release(job);
+    return WEFT_OK;
+}
+
+/* Push; a failure is the job's, and goes to all. Who closed its endpoint has said why before. */
+static enum weft_status drive(struct weft_job *job)
+{
+    enum weft_status s = push(job), why = WEFT_OK;
+    if (s >= 0)
+        return s;
+    if (s == WEFT_ECLOSED) {
+        (void)weft_ep_poll(job->ep);
+        why = wf_job_look_around(job);
+    }
+    if (!job->broken)
+        job->broken = why ? why : s;
+    return wf_across_look(job, job->broken);
+}
+
+static enum weft_status drive_until_done(struct weft_job *job, uint64_t deadline_ns)
+{
+    int64_t look_ns = LOOK_MIN_NS;
+    for (;;) {
+        enum weft_status s = drive(job);
+        int events;
+        if (s != WEFT_AGAIN)
+            return s;
+        s = wf_job_look_around(job);
+        if (s) /* what happened may have happened after the others' arrival */
+            return push(job) == WEFT_OK ? WEFT_OK : s;
+        if (deadline_ns && wf_now_ns() > deadline_ns)
+            return WEFT_ETIMEDOUT;
+        events = weft_ep_wait(job->ep, look_ns);
+        look_ns = events ? LOOK_MIN_NS : look_ns < LOOK_MAX_NS ? 2 * look_ns : look_ns;
+    }
+}
+
+/* ---- every rank's ---- */
+
+void wf_across_arrive(struct weft_job *job)
+{
+    /* "arrive": acquire too, so that each arrival passes on those before it. */
+    __atomic_fetch_add(job->board.arrivals, 1, __ATOMIC_ACQ_REL);
+    if (job->across->leads)
+        (void)push(job); /* a failure shows when the end is waited for */
+}
+
+static bool is_released(const struct weft_job *job)
+{
+    return __atomic_load_n(job->board.released, __ATOMIC_ACQUIRE) >= job->barriers; /* "arrive" */
+}
+
+enum weft_status wf_across_try(struct weft_job *job)
+{
+    enum weft_status s;
+    if (is_released(job))
+        return WEFT_OK;
+    (void)weft_ep_poll(job->ep);
+    s = job->across->leads ? drive(job) : WEFT_AGAIN;
+    if (s == WEFT_AGAIN)
+        s = wf_job_look_around(job);
+    if (is_released(job))
+        return WEFT_OK;
+    return s ? s : WEFT_AGAIN;
+}
+
+enum weft_status wf_across_wait(struct weft_job *job, uint64_t deadline_ns)
+{
+    const struct wf_board *b = &job->board;
+    enum weft_status s;
+    if (!job->across->leads)
+        return wf_job_await(job, b->released, job->barriers, deadline_ns);
+    s = wf_job_await(job, b->arrivals, job->barriers * b->n, deadline_ns);
+    return s ? s : drive_until_done(job, deadline_ns);
+}
+
+uint64_t wf_across_verdict(const struct weft_job *job)
+{
+    return __atomic_load_n(verdict_place(job), __ATOMIC_RELAXED);
+}
+
+void wf_across_finish(struct weft_job *job)
+{
+    if (job->across->leads && !job->broken)
+        (void)drive_until_done(job, wf_now_ns() + FINISH_NS);
+}
+
+/* ---- trouble ---- */
+
+static enum weft_status say_trouble(struct weft_job *job, unsigned node, uint64_t trouble,
+                                    uint32_t flags)
+{
+    const uint32_t args[TROUBLE_ARGS] = {TROUBLE, flags, job->rank, WF_LO(trouble), WF_HI(trouble)};
+    return wf_own_request(leader_of(job, node), WF_OWN_JOB, args, TROUBLE_ARGS, NULL, 0, 0);
+}
+
+/* True: nobody is left who would have to be told. */
+static bool tell_neighbours(struct weft_job *job, uint64_t trouble, uint32_t flags)
+{
+    struct wf_across *a = job->across;
+    bool all = true;
+    for (unsigned i = 0; i < a->neighbour_count; i++) {
+        if (a->untold[i] && !a->left[a->neighbours[i]])
+            a->untold[i] = say_trouble(job, a->neighbours[i], trouble, flags) == WEFT_AGAIN;
+        all &= !a->untold[i];
+    }
+    return all;
+}
+
+static void spread(struct weft_job *job, uint64_t trouble)
+{
+    struct wf_across *a = job->across;
+    if (!a->leads || !trouble)
+        return;
+    if (a->told != trouble)
+        memset(a->untold, true, a->neighbour_count);
+    a->told = trouble;
+    (void)tell_neighbours(job, trouble, 0);
+}
+
+enum weft_status wf_across_look(struct weft_job *job, enum weft_status s)
+{
+    uint64_t mine = !s ? 0 : s == WEFT_ECLOSED ? job->barriers : WF_TROUBLE_DEATH, all;
+    if (!job->board.base)
+        return s;
+    all = wf_board_trouble(&job->board, mine);
+    spread(job, all);
+    if (s || !all)
+        return s;
+    if (all & WF_TROUBLE_DEATH)
+        return WEFT_EPEER;
+    return all <= job->barriers ? WEFT_ECLOSED : WEFT_OK;
+}
+
+bool wf_across_needs(const struct weft_job *job, unsigned rank)
+{
+    const struct wf_across *a = job->across;
+    unsigned node = job->nodes.of[rank];
+    if (!a->leads || wf_nodes_leader(&job->nodes, node) != rank || a->left[node])
+        return false;
+    for (unsigned i = 0; i < a->neighbour_count; i++)
+        if (a->neighbours[i] == node)
+            return true;
+    return false;
+}
+
+bool wf_across_is_dead(struct weft_job *job)
+{
+    struct wf_across *a = job->across;
+    if (!a->far_failed_ns)
+        a->far_failed_ns = wf_now_ns();
+    return wf_now_ns() - a->far_failed_ns > FAR_FAILED_NS;
+}
+
+void wf_across_leave(struct weft_job *job, uint64_t passed)
+{
+    struct wf_across *a = job->across;
+    uint64_t until = wf_now_ns() + LEAVE_NS, trouble = passed + 1;
+    if (!a->leads)
+        return;
+    if (job->broken && job->broken != WEFT_ECLOSED)
+        trouble = WF_TROUBLE_DEATH;
+    trouble = wf_board_trouble(&job->board, trouble);
+    memset(a->untold, true, a->neighbour_count);
+    while (!tell_neighbours(job, trouble, LEAVES) && wf_now_ns() < until)
+        (void)weft_ep_poll(job->ep);
+}
+
+/* ---- what comes ---- */
+
+/* Logged once. */
+static void lie(struct weft_job *job, const struct weft_am *am)
+{
+    if (job->broken == WEFT_EPROTO) {
+        wf_ep_count(am->ep, WF_STAT_BAD_MESSAGES, 1);
+        return;
+    }
+    wf_own_bad(am);
+    job->broken = WEFT_EPROTO;
+}
+
+/* The place for this message, fresh if it is the first of its round. Null: there is none. */
+static struct wf_across_slot *slot_for(struct wf_across *a, unsigned round, uint64_t number,
+                                       uint64_t vote, uint32_t len)
+{
+    struct wf_across_slot *slot;
+    if (number - a->done - 1 > 1 || len > WEFT_JOB_ALLGATHER_MAX)
+        return NULL;
+    slot = &a->slots[round][number & 1];
+    if (slot->number != number)
+        *slot = (struct wf_across_slot){.number = number, .vote = vote, .len = len};
+    return slot->complete || slot->vote != vote || slot->len != len ? NULL : slot;
+}
+
+static void on_step(struct weft_job *job, const struct weft_am *am)
+{
+    unsigned round = am->args[1];
+    uint64_t number = wf_word64(am->args + 2), at = wf_word64(am->args + 7), total;
+    struct wf_across_slot *slot = NULL;
+    unsigned from;
+    if (round < job->across->rounds && is_from(am, leader_of(job, telling_node(job, round))))
+        slot = slot_for(job->across, round, number, wf_word64(am->args + 4), am->args[6]);
+    if (!slot) {
+        lie(job, am);
+        return;
+    }
+    from = telling_node(job, round);
+    total = (uint64_t)told_ranks(job, from, round) * slot->len;
+    if (at != slot->got || am->len > total - at || (total && !am->len)) {
+        lie(job, am);
+        return;
+    }
+    if (am->len)
+        copy_given(job, number, from, slot->len, at, NULL, am->data, am->len);
+    slot->got += am->len;
+    slot->complete = slot->got == total;
+}
+
+static void on_trouble(struct weft_job *job, const struct weft_am *am)
+{
+    uint32_t flags = am->args[1], rank = am->args[2];
+    uint64_t trouble = wf_word64(am->args + 3);
+    if (rank >= job->size || wf_nodes_is_mine(&job->nodes, rank) || flags & ~(uint32_t)LEAVES ||
+        !trouble || wf_nodes_leader(&job->nodes, job->nodes.of[rank]) != rank ||
+        !is_from(am, job->peers[rank])) {
+        lie(job, am);
+        return;
+    }
+    if (flags & LEAVES)
+        job->across->left[job->nodes.of[rank]] = true;
+    (void)wf_board_trouble(&job->board, trouble); /* told to others by the next look */
+}
+
+static void on_message(const struct weft_am *am)
+{
+    struct weft_job *job = am->arg;
+    uint32_t kind = am->nargs ? am->args[0] : 0;
+    if (!job->across->leads)
+        lie(job, am);
+    else if (kind == STEP && am->nargs == STEP_ARGS)
+        on_step(job, am);
+    else if (kind == TROUBLE && am->nargs == TROUBLE_ARGS && !am->len)
+        on_trouble(job, am);
+    else
+        lie(job, am);
+}
+
+/* ---- open, close ---- */
+
+/* Whom it tells and who tells it, each once. */
+static void find_neighbours(const struct weft_job *job, struct wf_across *a)
+{
+    for (unsigned i = 0; i < 2 * a->rounds; i++) {
+        unsigned node = i & 1 ? told_node(job, i / 2) : telling_node(job, i / 2), seen = 0;
+        while (seen < a->neighbour_count && a->neighbours[seen] != node)
+            seen++;
+        if (seen == a->neighbour_count)
+            a->neighbours[a->neighbour_count++] = node;
+    }
+}
+
+enum weft_status wf_across_open(struct weft_job *job)
+{
+    struct wf_across *a = calloc(1, sizeof *a);
+    if (!a)
+        return WEFT_ENOMEM;
+    job->across = a;
+    a->leads = wf_nodes_leader(&job->nodes, job->nodes.me) == job->rank;
+    while (1u << a->rounds < job->nodes.count)
+        a->rounds++;
+    a->slots = calloc(a->rounds, sizeof *a->slots);
+    a->scratch = malloc(job->ep->am_max);
+    a->neighbours = calloc(2 * (size_t)a->rounds, sizeof *a->neighbours);
+    a->untold = calloc(2 * (size_t)a->rounds, sizeof *a->untold);
+    a->left = calloc(job->nodes.count, sizeof *a->left);
+    if (!a->slots || !a->scratch || !a->neighbours || !a->untold || !a->left)
+        return WEFT_ENOMEM;
+    find_neighbours(job, a);
+    job->ep->handlers[WF_OWN_JOB] = (struct handler){on_message, job};
+    return WEFT_OK;
+}
+
+void wf_across_close(struct weft_job *job)
+{
+    struct wf_across *a = job->across;
+    if (!a)
+        return;
+    job->ep->handlers[WF_OWN_JOB] = (struct handler){0};
+    free(a->slots);
+    free(a->scratch);
+    free(a->neighbours);
+    free(a->untold);
+    free(a->left);
+    free(a);
+    job->across = NULL;
+}

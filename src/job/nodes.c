@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "job/nodes.h"
+
+#include <stdlib.h>
+
+#include "base/log.h"
+
+bool wf_same_node(const struct wf_process_id *a, const struct wf_process_id *b)
+{
+    return a->node == b->node && a->netns == b->netns && a->pidns == b->pidns && a->uid == b->uid;
+}
+
+enum weft_status wf_members_read(struct wf_member *members, const struct wf_card *cards,
+                                 unsigned size)
+{
+    for (unsigned r = 0; r < size; r++) {
+        struct wf_contact contact;
+        struct wf_address a;
+        enum weft_status s = wf_address_parse(cards[r].addr, cards[r].addr_len, &a, &contact);
+        if (s) {
+            wf_error("rank %u's address does not parse: %s", r, weft_status_text(s));
+            return s == WEFT_EVERSION ? s : WEFT_EPROTO;
+        }
+        members[r] = (struct wf_member){r, cards[r].flags, a.process};
+    }
+    return WEFT_OK;
+}
+
+/* Who has shared memory would try it on who has not. */
+static enum weft_status check_pair(const struct wf_member *a, const struct wf_member *b)
+{
+    const struct wf_member *with = a->flags & WF_CARD_SHARES ? a : b;
+    if (!((a->flags ^ b->flags) & WF_CARD_SHARES) || !wf_same_node(&a->process, &b->process))
+        return WEFT_OK;
+    wf_error("rank %u uses shared memory and rank %u on the same node does not: give all ranks the "
+             "same WEFT_TRANSPORTS",
+             with->rank, with == a ? b->rank : a->rank);
+    return WEFT_EINVAL;
+}
+
+/* The node of [members[r]] among those of the ranks before it. The last ones first: ranks on a
+ * node mostly follow each other. */
+static enum weft_status find_node(const struct wf_nodes *n, const struct wf_member *members,
+                                  unsigned r, const uint32_t *leaders, uint32_t *out)
+{
+    *out = n->count;
+    for (unsigned i = n->count; i-- > 0;) {
+        const struct wf_member *leader = &members[leaders[i]];
+        enum weft_status s = check_pair(leader, &members[r]);
+        if (s)
+            return s;
+        if (wf_mates(leader, &members[r])) {
+            *out = i;
+            return WEFT_OK;
+        }
+    }
+    return WEFT_OK;
+}
+
+/* Leaders are kept in first until it gets its own meaning. */
+static enum weft_status assign(struct wf_nodes *n, const struct wf_member *members)
+{
+    for (unsigned r = 0; r < n->size; r++) {
+        enum weft_status s = find_node(n, members, r, n->first, &n->of[r]);
+        if (s)
+            return s;
+        if (n->of[r] == n->count)
+            n->first[n->count++] = r;
+    }
+    return WEFT_OK;
+}
+
+/* A counting sort by node. */
+static void sort(struct wf_nodes *n)
+{
+    for (unsigned i = 0; i <= n->count; i++)
+        n->first[i] = 0;
+    for (unsigned r = 0; r < n->size; r++)
+        n->place[r] = n->first[n->of[r] + 1]++;
+    for (unsigned i = 0; i < n->count; i++)
+        n->first[i + 1] += n->first[i];
+    for (unsigned r = 0; r < n->size; r++)
+        n->order[n->first[n->of[r]] + n->place[r]] = r;
+}
+
+enum weft_status wf_nodes_make(struct wf_nodes *nodes, const struct wf_member *members,
+                               unsigned size, unsigned rank)
+{
+    uint32_t *words = calloc(4 * (size_t)size + 1, sizeof *words);
+    struct wf_nodes n = {.size = size};
+    enum weft_status s;
+    if (!words)
+        return WEFT_ENOMEM;
+    n.of = words;
+    n.place = words + size;
+    n.order = words + 2 * (size_t)size;
+    n.first = words + 3 * (size_t)size;
+    s = assign(&n, members);
+    if (s) {
+        free(words);
+        return s;
+    }
+    sort(&n);
+    n.me = n.of[rank];
+    *nodes = n;
+    return WEFT_OK;
+}
+
+void wf_nodes_free(struct wf_nodes *nodes)
+{
+    free(nodes->of);
+    *nodes = (struct wf_nodes){0};
+}

@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""A leader that lies to the others breaks the job, with an error that says so, and nothing else.
+Whoever finds out tells all the others: nobody dies or leaves before they know.
+
+usage: forge_test.py WEFT FORGE"""
+
+import os
+import sys
+
+import harness
+from harness import Job, read_within
+
+WEFT, FORGE = sys.argv[1:3]
+NONE_SUCH = 3
+RANKS = 4
+
+
+def forge(how, log="error"):
+    if how > 0:  # receivers must go on polling
+        return Job([WEFT, "run", "-n", str(RANKS), "--keep-going", "--", FORGE, str(how)],
+                   env={"JOB_TEST_NODES": "1", "WEFT_LOG": log}).finish()
+    read, write = os.pipe()
+    go, push = os.pipe()
+    job = Job([WEFT, "run", "-n", str(RANKS), "--keep-going", "--", FORGE, str(how), str(write),
+               str(go)], env={"JOB_TEST_NODES": "1", "WEFT_LOG": log}, pass_fds=[write, go])
+    os.close(write)
+    try:
+        read_within(read, RANKS)
+        os.write(push, b"g" * RANKS)
+    except AssertionError:
+        if job.process.poll() is None:  # it ends by itself where there is no such lie
+            job.process.terminate()
+    for fd in (read, go, push):
+        os.close(fd)
+    return job.finish()
+
+
+def test_truth():
+    code, out, err = forge(0)
+    assert code == 0 and out.count("barrier WEFT_OK") == 3, out + err
+
+
+def test_each_lie():
+    kind = 1
+    while (result := forge(-kind))[0] != NONE_SUCH:
+        code, out, err = result
+        assert code == 0, f"lie {kind}: code {code}\n{out}{err}"
+        assert "2: barrier WEFT_EPROTO" in out and out.count("barrier WEFT_EPEER") == 2, out + err
+        assert err.count("\n") == 1 and ("breaks the protocol" in err or
+                                         "the same calls in the same order" in err), err
+        kind += 1
+    assert kind > 20, f"only {kind} lies are known"
+
+
+def test_many_lies():
+    for seed in range(1, 4):
+        code, out, err = forge(seed)
+        assert code == 0 and out.count(": barrier WEFT_E") == 3, f"seed {seed}\n{out}{err}"
+
+
+if __name__ == "__main__":
+    harness.main([test_truth, test_each_lie, test_many_lies])
