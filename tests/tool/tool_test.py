@@ -21,6 +21,7 @@ import harness  # noqa: E402
 WEFT = os.path.abspath(sys.argv[1])
 JOBS = sys.argv[2] == "pmix"
 NOBODY = 65534
+TCP = False  # is it built in, and usable here?
 TESTS = {  # what each prints
     "am_lat": "lat_ns", "am_rate": "rate_mps", "put_lat": "lat_ns", "put_rate": "rate_mps",
     "get_lat": "lat_ns", "get_rate": "rate_mps", "put_bw": "gbs", "get_bw": "gbs",
@@ -44,6 +45,11 @@ def rows(result):
     code, out, err = result
     assert code == 0, f"exit code {code}: {err}"
     return [json.loads(line) for line in out.splitlines()]
+
+
+def has_tcp():
+    code, out, _ = run("info")
+    return any(line.split()[:2] == ["tcp", "usable"] for line in out.splitlines())
 
 
 def refused(result, *words):
@@ -74,6 +80,8 @@ def wrong_words_are_answered():
     refused(run("perf", "am_lat", "--size", "8:64", "--plot", "x.png"), "ends in .svg")
     refused(run("perf", "atomic_lat", "--size", "16"), "8 bytes")
     refused(run("perf", "mem", "--pairs", "2"), "mem takes no option but --json")
+    refused(run("perf", "mem", "--transport", "tcp"), "mem takes no option but --json")
+    refused(run("perf", "am_lat", "--transport", "tpc"), "--transport tpc", "shm or tcp")
     refused(run("info", "--stat"), "did you mean --stats?")
     refused(run("info", "--stats", "--jsn"), "did you mean --json?")
     refused(run("info", "--stats", "init"), "no process id")
@@ -92,6 +100,51 @@ def perf_tests():
         assert row[figure] > 0, row
 
 
+def perf_tests_over(transport):
+    for test, figure in TESTS.items():
+        (row,) = rows(pair("perf", test, "--transport", transport, "--iters", "40", "--json"))
+        assert row["test"] == test and row["transport"] == transport and row[figure] > 0, row
+
+
+def perf_tests_by_transport():
+    """That it is the transport asked for which carries the bytes is told by the library."""
+    for transport in ("shm", "tcp") if TCP else ("shm",):
+        perf_tests_over(transport)
+        (row,) = rows(run("run", "-n", "5", "--", WEFT, "perf", "barrier", "--transport", transport,
+                          "--iters", "20", "--json"))
+        assert row["transport"] == transport and row["lat_ns"] > 0, row
+
+
+def perf_sweeps_over_tcp():
+    sizes = {"am_lat": "1:2k", "put_lat": "8:64k", "get_rate": "1:128k", "msg_lat": "1:256k",
+             "msg_rate": "1:16k", "msg_bw": "16k:2M", "put_bw": "4k:4M", "get_bw": "4k:4M"}
+    for test, size in sizes.items():
+        found = rows(pair("perf", test, "--transport", "tcp", "--iters", "23", "--size", size,
+                          "--json"))
+        assert len(found) > 6 and all(b["size"] == 2 * a["size"] for a, b in zip(found, found[1:]))
+
+
+def perf_counts_bytes_on_the_network():
+    """Of a run over TCP, at least its payload is in the transport's counters; of one through
+    shared memory, nothing."""
+    for transport in ("tcp", "shm"):
+        job = harness.Job([WEFT, "run", "-n", "2", "--", WEFT, "perf", "put_bw", "--iters", "1G",
+                           "--transport", transport])
+        end = time.monotonic() + harness.DEADLINE
+        sent = None
+        try:
+            while sent is None or (transport == "tcp" and sent < 1 << 20):
+                assert time.monotonic() < end, f"{sent} bytes were counted"
+                code, out, _ = run("info", "--stats", "--job", str(job.process.pid), "--json")
+                found = [json.loads(line)["counters"] for line in out.splitlines()] if code == 0 else []
+                if len(found) == 2:
+                    sent = sum(r.get("TCP_BYTES_SENT", 0) for r in found)
+            assert transport == "tcp" or sent == 0, f"{sent} bytes went over TCP"
+        finally:
+            job.process.terminate()
+            job.finish()
+
+
 def perf_sweeps():
     sizes = {"am_lat": "1:2k", "put_lat": "8:4k", "get_rate": "1:64k", "msg_lat": "1:256k",
              "msg_rate": "1:16k", "msg_bw": "16k:2M", "put_bw": "4k:2M"}
@@ -108,6 +161,19 @@ def perf_limits_in_pairs():
     for test in ("msg_lat", "msg_rate", "msg_bw", "atomic_lat", "put_rate"):
         (row,) = rows(pair("perf", test, "--iters", "200", "--pairs", "2", "--json"))
         assert len(row["ratios"]) == 2 and row["ratio"] > 0 and row["limit"], row
+
+
+def perf_limits_over_tcp():
+    if len(os.sched_getaffinity(0)) < 2:
+        return
+    limits = {"am_lat": "tcp_lat", "put_lat": "tcp_lat", "get_lat": "tcp_round", "put_bw": "tcp",
+              "get_bw": "tcp", "msg_bw": "tcp", "atomic_lat": "tcp_round", "barrier": "tcp_lat"}
+    for test, limit in limits.items():
+        (row,) = rows(pair("perf", test, "--transport", "tcp", "--iters", "50", "--pairs", "2",
+                           "--json"))
+        assert len(row["ratios"]) == 2 and row["ratio"] > 0 and row["limit"] == limit, row
+    refused(pair("perf", "am_rate", "--transport", "tcp", "--pairs", "2"),
+            "no limit of the machine", "weft perf compare --transport tcp")
 
 
 def perf_many_ranks():
@@ -160,6 +226,8 @@ def perf_compares_with_what_is_there():
         found = rows(run("perf", "compare", "--json", env={**os.environ, "PATH": empty}))
     assert [r["with"] for r in found] == ["ucx", "libfabric", "openmpi", "mpich"], found
     assert all(r["installed"] is False and r["packages"] for r in found), found
+    code, _, err = run("perf", "compare", "mpich", "--transport", "tcp", "--json")
+    assert code == 1 and "MPICH is not compared over tcp" in err, err
 
 
 def explains():
@@ -173,6 +241,19 @@ def explains():
     assert found[("tagged message", "")]["transport"] == "shm", found
     code, out, err = pair("explain", "-n", "64")
     assert code == 0 and max(map(len, out.splitlines())) <= 80, out
+    if TCP:
+        explains_tcp()
+
+
+def explains_tcp():
+    only = {"env": {**os.environ, "WEFT_TRANSPORTS": "loop,tcp"}}
+    for size in ("8", "1M"):
+        for row in rows(pair("explain", "-n", size, "--json", **only)):
+            if "status" not in row:
+                assert row["transport"] == "tcp" and not row["inlined"], row
+                assert "mapped" not in row["why"] or "not mapped" in row["why"], row
+        code, out, err = pair("explain", "-n", size, **only)
+        assert code == 0 and max(map(len, out.splitlines())) <= 80, out + err
 
 
 def stats_of_a_running_job():
@@ -244,7 +325,9 @@ def stats_that_lie():
 ALONE = [help_fits_a_screen, wrong_words_are_answered, perf_memory, explains,
          perf_compares_with_what_is_there, stats_of_no_job, stats_that_lie]
 IN_JOBS = [perf_tests, perf_sweeps, perf_limits_in_pairs, perf_many_ranks, perf_draws,
-           perf_says_how_far_it_is, stats_of_a_running_job]
+           perf_says_how_far_it_is, stats_of_a_running_job, perf_tests_by_transport]
+OVER_TCP = [perf_sweeps_over_tcp, perf_limits_over_tcp, perf_counts_bytes_on_the_network]
 
 if __name__ == "__main__":
-    harness.main(ALONE + (IN_JOBS if JOBS else []))
+    TCP = has_tcp()
+    harness.main(ALONE + (IN_JOBS if JOBS else []) + (OVER_TCP if JOBS and TCP else []))

@@ -234,10 +234,16 @@ static void show_table(const struct explain *x, const struct kind *k, enum weft_
     size_t len = k->operation == WEFT_OP_ATOMIC ? 8 : x->r->size;
     printf("%-15s %-8s %11zu  ", k->name, k->memory ? k->memory : "-", len);
     if (s != WEFT_OK) {
-        printf("not possible: %s\n", weft_status_text(s));
+        char why[128];
+        printf("not possible\n");
         if (s == WEFT_EMSGSIZE)
-            printf("%37s an active message carries at most %zu (WEFT_AM_MAX)\n", "",
-                   weft_am_max(weft_job_ep(x->job)));
+            snprintf(why, sizeof why,
+                     "an active message carries at most %zu bytes: WEFT_AM_MAX "
+                     "raises that",
+                     weft_am_max(weft_job_ep(x->job)));
+        else
+            snprintf(why, sizeof why, "%s", weft_status_text(s));
+        show_text(why, 4);
         return;
     }
     printf("%-9s %-17s %6u\n", path->transport, path->protocol, path->copies);

@@ -38,124 +38,10 @@ int wf_perf_sync(struct wf_perf *p)
     return s == WEFT_OK ? 0 : wf_perf_fail(p, "waiting for the other ranks", s);
 }
 
-/* ---- the machine's limit in the ranks' own processes ---- */
-
-struct machine_card {
-    int32_t pid, fd, cpu; /* cpu: -1 unless bound to a single one */
-    int32_t ok;
-};
-
-static int only_cpu(void)
-{
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) < 0 || CPU_COUNT(&set) != 1)
-        return -1;
-    for (int c = 0; c < CPU_SETSIZE; c++)
-        if (CPU_ISSET(c, &set))
-            return c;
-    return -1;
-}
-
-static int machine_map(struct wf_perf *p, const struct machine_card cards[2], int fd)
-{
-    char path[64];
-    int bad, own = fd;
-    if (p->rank == 1) {
-        snprintf(path, sizeof path, "/proc/%d/fd/%d", cards[0].pid, cards[0].fd);
-        own = open(path, O_RDWR | O_CLOEXEC);
-    }
-    bad = own < 0 ||
-          wf_machine_init(&p->machine, (int)p->rank, own, p->o->size_last, cards[1 - p->rank].pid);
-    if (bad)
-        fprintf(stderr, "weft perf: rank %u: --pairs: sharing memory for the limit: %s\n", p->rank,
-                strerror(errno));
-    if (own >= 0)
-        close(own);
-    return bad;
-}
-
-static int gather_cards(struct wf_perf *p, const struct machine_card *mine,
-                        struct machine_card cards[2])
-{
-    enum weft_status s = weft_job_allgather(p->job, mine, sizeof *mine, cards);
-    return s == WEFT_OK ? 0 : wf_perf_fail(p, "exchanging what the limit needs", s);
-}
-
-/* Make the pair of processes a limit needs out of the two ranks. */
-static int machine_open(struct wf_perf *p)
-{
-    struct machine_card mine = {.pid = getpid(), .fd = -1, .cpu = only_cpu(), .ok = 1}, cards[2];
-    if (p->rank == 0)
-        mine.fd = wf_machine_memfd(p->o->size_last);
-    if (gather_cards(p, &mine, cards))
-        return -1;
-    if (cards[0].cpu >= 0 && cards[0].cpu == cards[1].cpu) {
-        if (p->rank == 0)
-            fprintf(stderr,
-                    "weft perf: --pairs needs a core for each rank, both are bound to "
-                    "core %d: use weft run --bind core on two cores\n",
-                    cards[0].cpu);
-        return -1;
-    }
-    p->peer_pid = cards[1 - p->rank].pid;
-    mine.ok = !machine_map(p, cards, mine.fd);
-    if (gather_cards(p, &mine, cards))
-        return -1;
-    p->has_machine = cards[0].ok && cards[1].ok;
-    return p->has_machine ? 0 : -1;
-}
-
-struct limit_kind {
-    const char *name, *unit;
-};
-
-static const struct limit_kind limit_kinds[] = {
-    [WF_PERF_LINE_LAT] = {"line_lat", "ns"}, [WF_PERF_LINE_RATE] = {"line_rate", "million/s"},
-    [WF_PERF_COPY_LAT] = {"copy", "ns"},     [WF_PERF_COPY_RATE] = {"1/copy", "million/s"},
-    [WF_PERF_COPY_GBS] = {"copy", "GB/s"},   [WF_PERF_KERNEL_GBS] = {"kernel_copy", "GB/s"},
-    [WF_PERF_ADD_LAT] = {"add", "ns"},
-};
-
-static int machine_run(struct wf_perf *p, uint64_t iters, double *v)
-{
-    double p99;
-    int bad;
-    switch (p->test->limit) {
-    case WF_PERF_LINE_LAT: bad = wf_machine_line_lat(&p->machine, 20000, v, &p99); break;
-    case WF_PERF_LINE_RATE: bad = wf_machine_line_rate(&p->machine, 2000000, v); break;
-    case WF_PERF_KERNEL_GBS:
-        bad = wf_machine_kernel_copy(&p->machine, p->len, iters, false, p->peer_pid, v);
-        break;
-    case WF_PERF_ADD_LAT: bad = wf_machine_add(&p->machine, iters, v); break;
-    default: bad = wf_machine_copy(&p->machine, p->len, iters, v); break;
-    }
-    if (bad) {
-        fprintf(stderr, "weft perf %s: rank %u: the limit's loop: the other rank is gone\n",
-                p->test->name, p->rank);
-        return -1;
-    }
-    if (p->test->limit == WF_PERF_COPY_RATE)
-        *v = 1e3 / *v;
-    if (p->test->limit == WF_PERF_COPY_GBS)
-        *v = (double)p->len / *v;
-    return 0;
-}
-
-static double figure_of(enum wf_perf_limit limit, const struct wf_perf_result *r)
-{
-    switch (limit) {
-    case WF_PERF_LINE_RATE:
-    case WF_PERF_COPY_RATE: return r->rate_mps;
-    case WF_PERF_COPY_GBS:
-    case WF_PERF_KERNEL_GBS: return r->gbs;
-    default: return r->lat_ns;
-    }
-}
-
 /* ---- one size ---- */
 
 /* Everybody learns how many iterations rank 0 wants. */
-static int agree(struct wf_perf *p, uint64_t *iters)
+int wf_perf_agree(struct wf_perf *p, uint64_t *iters)
 {
     uint64_t *all = malloc(p->size * sizeof *all);
     enum weft_status s = all ? weft_job_allgather(p->job, iters, sizeof *iters, all) : WEFT_ENOMEM;
@@ -203,7 +89,7 @@ static int choose_iters(struct wf_perf *p, uint64_t *iters)
         }
         if (p->rank == 0 && r.elapsed_ns > 0)
             n = next_iters(p, n, r.elapsed_ns);
-        if (agree(p, &n))
+        if (wf_perf_agree(p, &n))
             return -1;
     }
     *iters = n;
@@ -232,8 +118,8 @@ static void summarize(struct wf_perf *p, struct wf_perf_row *row, const struct r
     row->pairs = p->o->pairs;
     if (!row->pairs)
         return;
-    row->limit_name = limit_kinds[p->test->limit].name;
-    row->limit_unit = limit_kinds[p->test->limit].unit;
+    row->limit_name = wf_perf_limit_kinds[p->limit].name;
+    row->limit_unit = wf_perf_limit_kinds[p->limit].unit;
     row->limit = median_of(row->limits, n);
     row->ratio = median_of(row->ratios, n);
 }
@@ -245,7 +131,7 @@ static int run_all(struct wf_perf *p, struct wf_perf_row *row, struct runs *runs
         struct wf_perf_result r;
         if (p->rank == 0)
             wf_perf_print_progress(p->o, p->len, i + 1, n);
-        if (p->o->pairs && machine_run(p, row->iters, &row->limits[i]))
+        if (p->o->pairs && wf_perf_limit_run(p, row->iters, &row->limits[i]))
             return -1;
         if (run_once(p, row->iters, &r))
             return -1;
@@ -253,7 +139,7 @@ static int run_all(struct wf_perf *p, struct wf_perf_row *row, struct runs *runs
         runs->p99[i] = r.p99_ns;
         runs->rate[i] = r.rate_mps;
         runs->gbs[i] = r.gbs;
-        row->figures[i] = figure_of(p->test->limit, &r);
+        row->figures[i] = wf_perf_figure_of(p->limit, &r);
         row->ratios[i] = row->limits[i] > 0 ? row->figures[i] / row->limits[i] : 0;
     }
     summarize(p, row, runs, n);
@@ -272,7 +158,7 @@ static void point_add(struct wf_plot_series *c, double x, double y)
 
 static void curve_add(struct wf_perf *p, const struct wf_perf_row *row)
 {
-    point_add(&p->curve[0], (double)row->size, figure_of(p->test->limit, &row->median));
+    point_add(&p->curve[0], (double)row->size, wf_perf_figure_of(p->limit, &row->median));
     point_add(&p->curve[1], (double)row->size, row->limit);
 }
 
@@ -287,10 +173,10 @@ static int curve_draw(struct wf_perf *p)
                            .series = p->curve,
                            .count = p->o->pairs ? 2 : 1};
     snprintf(title, sizeof title, "weft perf %s", p->test->name);
-    snprintf(y, sizeof y, "%s", units[(int)figure_of(p->test->limit, &one)]);
+    snprintf(y, sizeof y, "%s", units[(int)wf_perf_figure_of(p->limit, &one)]);
     snprintf(p->curve[0].name, sizeof p->curve[0].name, "%s", p->test->name);
     snprintf(p->curve[1].name, sizeof p->curve[1].name, "limit: %s",
-             limit_kinds[p->test->limit].name);
+             wf_perf_limit_kinds[p->limit].name);
     return wf_plot_draw("weft perf", p->o->plot, &plot);
 }
 
@@ -304,6 +190,7 @@ static int run_size(struct wf_perf *p, size_t size)
     p->len = size;
     if (!bad && p->test->open(p) == 0) {
         row->test = p->test->name;
+        row->transport = p->transport;
         row->size = size;
         bad = choose_iters(p, &row->iters) || run_all(p, row, runs);
         if (!bad) /* after a failure the process ends: closing would need the others */
@@ -323,7 +210,7 @@ static int run_sizes(struct wf_perf *p)
 {
     const struct wf_perf_options *o = p->o;
     if (p->rank == 0)
-        wf_perf_print_head(o);
+        wf_perf_print_head(p);
     if (o->size_last == 0)
         return run_size(p, 0);
     for (size_t size = o->size_first; size <= o->size_last; size *= 2)
@@ -344,11 +231,18 @@ static void on_peer_down(struct weft_ep *ep, struct weft_peer *peer, enum weft_s
     p->down = true;
 }
 
+/* With all others switched off. Before the library looks. */
+static int only_transport(const char *name)
+{
+    char value[64];
+    snprintf(value, sizeof value, "loop,%s", name);
+    return setenv("WEFT_TRANSPORTS", value, 1);
+}
+
 static int join(struct wf_perf *p)
 {
     struct weft_job_params params = WEFT_JOB_PARAMS_INIT;
     enum weft_status s;
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
     params.peer_down = on_peer_down;
     params.arg = p;
     s = weft_job_open(&params, &p->job);
@@ -360,8 +254,80 @@ static int join(struct wf_perf *p)
     p->rank = weft_job_rank(p->job);
     p->size = weft_job_size(p->job);
     p->ep = weft_job_ep(p->job);
-    p->spins = (long)weft_job_local_size(p->job) <= cores ? SPINS_ALONE : SPINS_CROWDED;
     return 0;
+}
+
+/* ---- who is where ---- */
+
+/* The same for all processes until the machine is started anew; 0: not known. */
+static uint64_t machine_id(void)
+{
+    char text[64] = "";
+    uint64_t id = 0xcbf29ce484222325u; /* FNV-1a */
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (!f)
+        return 0;
+    if (!fgets(text, sizeof text, f))
+        text[0] = 0;
+    fclose(f);
+    for (const char *at = text; *at; at++)
+        id = (id ^ (unsigned char)*at) * 0x100000001b3u;
+    return text[0] ? id : 0;
+}
+
+/* Without shared memory each rank is a node to the library; but ranks on one
+ * machine share its cores all the same, and must know it. */
+static void share_cores(struct wf_perf *p, unsigned here)
+{
+    unsigned cores = (unsigned)sysconf(_SC_NPROCESSORS_ONLN), mine = cores;
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+        mine = (unsigned)CPU_COUNT(&set);
+    p->spins = here <= cores ? SPINS_ALONE : SPINS_CROWDED;
+    if (here > weft_job_local_size(p->job)) /* as many as compete for this rank's cores */
+        weft_ctx_set_local_ranks(weft_job_ctx(p->job), (here * mine + cores - 1) / cores);
+}
+
+static int find_machine(struct wf_perf *p)
+{
+    uint64_t *ids = malloc(p->size * sizeof *ids);
+    enum weft_status s = WEFT_ENOMEM;
+    unsigned here = 0;
+    p->machine_id = machine_id();
+    if (ids)
+        s = weft_job_allgather(p->job, &p->machine_id, sizeof *ids, ids);
+    for (unsigned i = 0; s == WEFT_OK && i < p->size; i++)
+        here += ids[i] == p->machine_id;
+    free(ids);
+    if (s != WEFT_OK)
+        return wf_perf_fail(p, "finding out who shares this machine", s);
+    share_cores(p, here);
+    return 0;
+}
+
+/* The transport to all other ranks, or that to itself for a rank alone. */
+static int find_transport(struct wf_perf *p)
+{
+    const char *wanted = p->o->transport;
+    for (unsigned i = 0; i < p->size; i++) {
+        struct weft_path path = {.transport = "", .why = ""};
+        enum weft_status s;
+        if (i == p->rank && p->size > 1)
+            continue;
+        s = weft_path_of(weft_job_peer(p->job, i), WEFT_OP_AM, NULL, 1, &path);
+        if (s != WEFT_OK)
+            return wf_perf_fail(p, "asking how another rank is reached", s);
+        if (wanted && i != p->rank && strcmp(wanted, path.transport)) {
+            fprintf(stderr, "weft perf: --transport %s: rank %u reaches rank %u by %s\n", wanted,
+                    p->rank, i, path.transport);
+            return -1;
+        }
+        p->transport =
+            p->transport && strcmp(p->transport, path.transport) ? "several" : path.transport;
+    }
+    p->is_net = !strcmp(p->transport, "tcp");
+    p->limit = !p->is_net ? p->test->limit : p->test->tcp_limit;
+    return find_machine(p);
 }
 
 /* Leave with exit code [code], after rank 0 has said why. */
@@ -404,6 +370,19 @@ static bool ranks_fit(const struct wf_perf *p)
     return fit;
 }
 
+/* Is there a limit to be held against? Says what to run instead. */
+static bool pairs_fit(const struct wf_perf *p)
+{
+    if (!p->o->pairs || p->limit != WF_PERF_NO_RATE)
+        return true;
+    if (p->rank == 0)
+        fprintf(stderr,
+                "weft perf: --pairs: there is no limit of the machine for %s over %s.\n"
+                "Run instead: weft perf compare --transport %s\n",
+                p->test->name, p->transport, p->transport);
+    return false;
+}
+
 static bool size_fits(const struct wf_perf *p)
 {
     bool am = !strncmp(p->test->name, "am_", 3);
@@ -422,13 +401,15 @@ static bool size_fits(const struct wf_perf *p)
 static bool plot_fits(struct wf_perf *p)
 {
     uint64_t bad = p->o->plot && p->rank == 0 && wf_plot_check("weft perf", p->o->plot);
-    return !p->o->plot || (agree(p, &bad) == 0 && !bad);
+    return !p->o->plot || (wf_perf_agree(p, &bad) == 0 && !bad);
 }
 
 static int run_job(struct wf_perf *p)
 {
     int code = 0;
-    if (!ranks_fit(p) || !size_fits(p))
+    if (find_transport(p))
+        return 1;
+    if (!ranks_fit(p) || !size_fits(p) || !pairs_fit(p))
         return leave(p, WF_TOOL_USAGE);
     if (!plot_fits(p))
         return leave(p, 1);
@@ -439,12 +420,11 @@ static int run_job(struct wf_perf *p)
         wf_perf_fail(p, "keeping samples", WEFT_ENOMEM);
         return 1;
     }
-    if ((p->o->pairs && machine_open(p)) || run_sizes(p))
+    if ((p->o->pairs && wf_perf_limit_open(p)) || run_sizes(p))
         return 1;
     if (p->rank == 0 && p->o->plot && curve_draw(p))
         code = 1;
-    if (p->has_machine)
-        wf_machine_fini(&p->machine);
+    wf_perf_limit_close(p);
     free(p->samples);
     return leave(p, code);
 }
@@ -468,5 +448,10 @@ int wf_tool_perf(int argc, char **argv)
         return wf_perf_compare(&o);
     p.o = &o;
     p.test = o.test;
+    p.net.fd = -1;
+    if (o.transport && only_transport(o.transport)) {
+        fprintf(stderr, "weft perf: --transport %s: %s\n", o.transport, strerror(errno));
+        return 1;
+    }
     return join(&p) ? 1 : run_job(&p);
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What the parts of `weft perf` share. perf_options.c reads the command line,
  * perf.c drives; perf_tests.c, perf_rma.c and perf_msg.c hold the tests,
- * perf_out.c and perf_plot.c print; perf_limits.c and perf_machine.c measure the
- * machine itself, perf_mem.c memory, perf_compare.c other libraries. */
+ * perf_out.c and plot.c print; perf_limits.c, perf_machine.c and perf_net.c measure
+ * the machine itself, perf_pairs.c in turn with a test; perf_mem.c memory,
+ * perf_compare.c and perf_peers.c other libraries. */
 #ifndef WEFT_PERF_H
 #define WEFT_PERF_H
 
@@ -13,12 +14,14 @@
 #include <weft/job.h>
 
 #include "perf_machine.h"
+#include "perf_net.h"
 #include "perf_stat.h"
 #include "plot.h"
 
 #define WF_PERF_PAIRS_MAX 1000u
 #define WF_PERF_COMPARE_PAIRS 5u
 #define WF_PERF_SIZE_MAX ((size_t)1 << 30) /* bytes */
+#define WF_PERF_WINDOW 16u
 #define WF_PERF_REPEATS 5u /* runs of a test whose median is printed, without --pairs */
 
 /* Which limit of the machine a test is held against, and how. */
@@ -30,7 +33,17 @@ enum wf_perf_limit {
     WF_PERF_COPY_GBS,   /* bandwidth over copy_gbs of the size */
     WF_PERF_KERNEL_GBS, /* bandwidth over kernel_copy_gbs of the size */
     WF_PERF_ADD_LAT,    /* latency over the add of a word in shared memory */
+    WF_PERF_NO_RATE,    /* a rate for which no limit of the machine is known */
+    /* from here on a connection's */
+    WF_PERF_TCP_LAT, /* latency over tcp_lat of the size */
+    WF_PERF_TCP_RTT, /* latency over a word there and the size back */
+    WF_PERF_TCP_GBS, /* bandwidth over tcp_gbs of the size */
 };
+
+struct wf_perf_limit_kind {
+    const char *name, *unit;
+};
+extern const struct wf_perf_limit_kind wf_perf_limit_kinds[];
 
 /* One run's figures at rank 0; 0: does not apply. */
 struct wf_perf_result {
@@ -40,7 +53,7 @@ struct wf_perf_result {
 
 /* One size of one test, all runs of it. */
 struct wf_perf_row {
-    const char *test;
+    const char *test, *transport;
     size_t size; /* 0: moves no data */
     uint64_t iters;
     struct wf_perf_result median;
@@ -56,8 +69,9 @@ struct wf_perf_msgs; /* perf_msg.c's own */
 
 struct wf_perf_test {
     const char *name, *doc;
-    unsigned ranks; /* 2, or 0: any number */
-    enum wf_perf_limit limit;
+    unsigned ranks;           /* 2, or 0: any number */
+    enum wf_perf_limit limit; /* between ranks that share memory */
+    enum wf_perf_limit tcp_limit;
     size_t size, size_min, size_unit; /* default, least, multiple; size 0: moves no data */
     uint64_t first_iters;             /* of the run that finds out how many fill the time */
     /* Collective each; 0, or -1 with the cause printed. run measures and verifies. */
@@ -80,8 +94,9 @@ struct wf_perf_options {
     uint64_t iters;               /* 0: as many as fill the time */
     unsigned pairs;
     bool cached, json, help;
-    const char *plot; /* a file; null: none */
-    const char *only; /* compare with this library; null: with all */
+    const char *plot;      /* a file; null: none */
+    const char *only;      /* compare with this library; null: with all */
+    const char *transport; /* the only one to be used; null: as the library chooses */
 };
 
 /* Why a command line was not understood. */
@@ -106,13 +121,22 @@ struct wf_perf {
     bool down;      /* a peer was lost */
     struct wf_perf_samples *samples;
     struct wf_plot_series curve[2]; /* of --plot: the test, the limit */
+    const char *transport;          /* by which the ranks reach each other */
+    bool is_net;                    /* tcp */
+    enum wf_perf_limit limit;
     struct wf_machine machine;
-    bool has_machine;
-    int peer_pid; /* has_machine */
+    struct wf_net net;
+    bool has_machine, has_net;
+    int peer_pid;        /* has_machine */
+    uint64_t machine_id; /* equal on all ranks that run on this machine */
+    bool far;            /* regions are not mapped: operations on them take messages */
+    bool far_known;
 
     /* of the test that is open */
     size_t stride, slots, batch; /* of the memory that is walked; batch: slots at a time */
-    unsigned char *local;        /* copied from or to */
+    unsigned window;             /* far: operations in flight */
+    struct weft_op ops[WF_PERF_WINDOW];
+    unsigned char *local; /* copied from or to */
     size_t local_len;
     struct weft_mr *mr;
     unsigned char *mine;          /* the region peers put to and get from */
@@ -145,6 +169,8 @@ int wf_perf_wrong(struct wf_perf *p, const char *what, uint64_t at);
 int wf_perf_local_open(struct wf_perf *p, size_t len);
 /* Collective: a region of [len] bytes on every rank. */
 int wf_perf_region_open(struct wf_perf *p, size_t len);
+/* Collective: find out whether regions are mapped (p->far), once. 0, or -1. */
+int wf_perf_far(struct wf_perf *p);
 void wf_perf_region_close(struct wf_perf *p); /* and the local memory */
 /* A poll found nothing, often: sleep until something comes. */
 int wf_perf_asleep(struct wf_perf *p, struct wf_perf_wait *w);
@@ -157,6 +183,7 @@ int wf_perf_put_lat_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result
 int wf_perf_put_open(struct wf_perf *p);
 int wf_perf_put_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r);
 int wf_perf_get_open(struct wf_perf *p);
+int wf_perf_get_lat_open(struct wf_perf *p);
 int wf_perf_get_lat_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r);
 int wf_perf_get_rate_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r);
 
@@ -169,6 +196,14 @@ int wf_perf_atomic_open(struct wf_perf *p);
 int wf_perf_atomic_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r);
 void wf_perf_atomic_close(struct wf_perf *p);
 
+/* The limit of --pairs (perf_pairs.c). open and run are collective; 0, or -1 with the
+ * cause printed. */
+int wf_perf_limit_open(struct wf_perf *p);
+void wf_perf_limit_close(struct wf_perf *p);
+int wf_perf_limit_run(struct wf_perf *p, uint64_t iters, double *v);
+/* What is compared with it. */
+double wf_perf_figure_of(enum wf_perf_limit limit, const struct wf_perf_result *r);
+
 int wf_perf_limits(bool json);
 /* Two cores this process may use, or else two of the machine's; -1: there is only one. */
 int wf_perf_two_cores(int cpu[2]);
@@ -176,7 +211,10 @@ int wf_perf_mem(bool json);
 int wf_perf_compare(const struct wf_perf_options *o);
 
 void wf_perf_usage(void);
-void wf_perf_print_head(const struct wf_perf_options *o);
+void wf_perf_print_head(const struct wf_perf *p);
+/* Everybody learns what rank 0 has in *value. */
+int wf_perf_agree(struct wf_perf *p, uint64_t *value);
+
 void wf_perf_print_row(const struct wf_perf_options *o, const struct wf_perf_row *row);
 /* A line on a terminal that says how far a long run is. */
 void wf_perf_print_progress(const struct wf_perf_options *o, size_t size, unsigned run,

@@ -68,10 +68,12 @@ static void json_contest(const struct compare *c, const struct wf_rival *r,
                          const struct wf_contest *t)
 {
     printf("{\"test\":\"compare\",\"with\":\"%s\",\"what\":\"%s\",\"theirs\":\"%s\",\"size\":%zu,"
-           "\"ranks\":%u,\"pairs\":%u,\"figure\":\"%s\",\"weft\":%.4f,\"other\":%.4f,"
+           "\"transport\":\"%s\",\"ranks\":%u,\"pairs\":%u,\"figure\":\"%s\",\"weft\":%.4f,"
+           "\"other\":%.4f,"
            "\"ratio\":%.4f",
-           r->name, t->test, t->theirs, t->size, t->ranks, c->pairs, keys[t->figure],
-           median(c->ours, c->pairs), median(c->theirs, c->pairs), median(c->ratios, c->pairs));
+           r->name, t->test, t->theirs, t->size, t->tcp ? "tcp" : "shm", t->ranks, c->pairs,
+           keys[t->figure], median(c->ours, c->pairs), median(c->theirs, c->pairs),
+           median(c->ratios, c->pairs));
     json_list("ratios", c->ratios, c->pairs);
     json_list("weft_values", c->ours, c->pairs);
     json_list("other_values", c->theirs, c->pairs);
@@ -91,13 +93,14 @@ static void table_contest(const struct compare *c, const struct wf_rival *r,
 
 static void print_head(const struct compare *c)
 {
+    bool tcp = c->o->transport && !strcmp(c->o->transport, "tcp");
     if (c->o->json)
         return;
-    printf("Medians of %u pairs, in turn. Ratio: Weft's over the other's; small is good for\n"
-           "ns, large for million/s and GB/s.\n\n"
+    printf("Medians of %u pairs, in turn%s.\n"
+           "Ratio: Weft's over the other's; small is good for ns, large for million/s and GB/s.\n\n"
            "%-10s %-10s %8s %5s %12s %12s %-9s %7s  %s\n",
-           c->pairs, "with", "test", "bytes", "ranks", "Weft", "other", "", "ratio",
-           "of each pair");
+           c->pairs, tcp ? ", over TCP on the loopback interface" : "", "with", "test", "bytes",
+           "ranks", "Weft", "other", "", "ratio", "of each pair");
     fflush(stdout);
 }
 
@@ -120,7 +123,7 @@ static int run_pairs(struct compare *c, const struct wf_rival *r, const struct w
     uint64_t theirs = c->o->iters ? c->o->iters : t->iters;
     for (unsigned i = 0; i < c->pairs; i++) {
         progress(r, t, i + 1, c->pairs);
-        if (wf_weft_run(t, c->o->iters, &c->ours[i], why, room) ||
+        if (wf_weft_run(t, c->o->transport, c->o->iters, &c->ours[i], why, room) ||
             r->run(r, t, theirs, &c->theirs[i], why, room))
             return -1;
         c->ratios[i] = c->ours[i] / c->theirs[i];
@@ -163,18 +166,36 @@ static void contest(struct compare *c, const struct wf_rival *r, const struct wf
     fflush(stdout);
 }
 
+/* 1 if that is all that was asked for. */
+static int say_not_over(const struct compare *c, const struct wf_rival *r)
+{
+    if (!c->o->only)
+        return 0;
+    fflush(stdout);
+    fprintf(stderr, WHO ": %s is not compared over %s\n", r->title, c->o->transport);
+    return 1;
+}
+
 static void against(struct compare *c, const struct wf_rival *r)
 {
     char why[256] = "";
+    bool tcp = c->o->transport && !strcmp(c->o->transport, "tcp"), any = false;
     if (c->o->only && strcmp(c->o->only, r->name))
         return;
+    for (size_t i = 0; i < r->count; i++)
+        any |= r->contests[i].tcp == tcp;
+    if (!any) { /* there is no way to have it use that */
+        c->code |= say_not_over(c, r);
+        return;
+    }
     if (r->there(r, why, sizeof why)) {
         print_absent(c, r, why);
         c->code |= c->o->only != NULL;
         return;
     }
     for (size_t i = 0; i < r->count; i++)
-        contest(c, r, &r->contests[i]);
+        if (r->contests[i].tcp == tcp)
+            contest(c, r, &r->contests[i]);
 }
 
 static int draw(const struct compare *c)

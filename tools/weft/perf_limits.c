@@ -19,6 +19,7 @@
 
 #include "perf.h"
 #include "perf_machine.h"
+#include "perf_net.h"
 #include "tool.h"
 
 #define ROUNDS 7 /* each limit is the best of as many rounds over all of them */
@@ -85,24 +86,24 @@ static int measure_copies(struct wf_machine *m, struct limits *l, pid_t peer)
     return 0;
 }
 
-static int measure_tcp(struct wf_machine *m, struct limits *l, int fd)
+static int measure_tcp(struct wf_net *n, struct limits *l)
 {
     double v = 0;
-    if (wf_machine_tcp_lat(m, fd, 4000, &v))
+    if (wf_net_round(n, 8, 8, 4000, &v))
         return -1;
-    keep_low(&l->tcp_lat_ns, v);
-    if (wf_machine_tcp_rate(m, fd, BIG, 200, &v))
+    keep_low(&l->tcp_lat_ns, v / 2);
+    if (wf_net_stream(n, BIG, 200, &v))
         return -1;
     keep_high(&l->tcp_gbs, v);
     return 0;
 }
 
 /* Both sides run this; only side 0's figures count. */
-static int measure_all(struct wf_machine *m, struct limits *l, pid_t peer, int tcp)
+static int measure_all(struct wf_machine *m, struct limits *l, pid_t peer, struct wf_net *tcp)
 {
     memset(l, 0, sizeof *l);
     for (int round = 0; round < ROUNDS; round++) {
-        if (measure_lines(m, l) || measure_copies(m, l, peer) || measure_tcp(m, l, tcp))
+        if (measure_lines(m, l) || measure_copies(m, l, peer) || measure_tcp(tcp, l))
             return -1;
     }
     return 0;
@@ -137,13 +138,17 @@ static int alone(void)
                            (socklen_t)(offsetof(struct sockaddr_un, sun_path) + sizeof name)) == 0;
 }
 
+/* Closes [tcp]. After a failure this process ends. */
 static int measure_as(struct limits *l, int side, int cpu, int fd, pid_t peer, int tcp)
 {
     struct wf_machine m;
+    struct wf_net n;
     int bad = wf_machine_bind(cpu) || wf_machine_init(&m, side, fd, BIG, peer) ||
-              measure_all(&m, l, peer, tcp);
-    if (!bad)
+              wf_net_init(&n, side, tcp, BIG) || measure_all(&m, l, peer, &n);
+    if (!bad) {
+        wf_net_fini(&n);
         wf_machine_fini(&m);
+    }
     return bad ? -1 : 0;
 }
 
@@ -161,7 +166,7 @@ static int measure(struct limits *l, const int cpu[2])
 {
     int tcp[2], fd = wf_machine_memfd(BIG), status = 0;
     pid_t self = getpid(), pid;
-    if (fd < 0 || wf_machine_tcp_pair(tcp)) {
+    if (fd < 0 || wf_net_pair(tcp)) {
         fprintf(stderr, "weft perf limits: cannot make a memfd and a loopback connection: %s\n",
                 strerror(errno));
         return -1;
@@ -178,7 +183,6 @@ static int measure(struct limits *l, const int cpu[2])
     }
     if (pid > 0)
         waitpid(pid, NULL, 0);
-    close(tcp[0]);
     close(fd);
     return status;
 }

@@ -4,17 +4,13 @@
 #endif
 #include "perf_machine.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -548,100 +544,4 @@ int wf_machine_kernel_copy(struct wf_machine *m, size_t len, uint64_t iters, boo
         }
     }
     return wf_machine_sync(m);
-}
-
-/* ---- loopback TCP ---- */
-
-/* Send from or receive into [p] exactly [len] bytes, never sleeping. */
-static int tcp_move(struct wf_machine *m, int fd, int sending, unsigned char *p, size_t len)
-{
-    struct wait w = {0, 0};
-    while (len) {
-        ssize_t n = sending ? send(fd, p, len, MSG_DONTWAIT | MSG_NOSIGNAL)
-                            : recv(fd, p, len, MSG_DONTWAIT);
-        if (n > 0) {
-            p += n;
-            len -= (size_t)n;
-        } else if (n == 0 || (errno != EAGAIN && errno != EINTR) || WAIT_LOST(m, &w, 2000)) {
-            m->broken = 1;
-            return -1;
-        }
-    }
-    return 0;
-}
-
-int wf_machine_tcp_lat(struct wf_machine *m, int fd, uint64_t iters, double *median_ns)
-{
-    uint64_t word;
-    double p99;
-    if (wf_machine_sync(m))
-        return -1;
-    wf_perf_samples_start(m->samples);
-    for (uint64_t i = 1; i <= iters; i++) {
-        word = i;
-        if (m->side && tcp_move(m, fd, 0, (unsigned char *)&word, sizeof word))
-            return -1;
-        if (tcp_move(m, fd, 1, (unsigned char *)&word, sizeof word))
-            return -1;
-        wf_perf_samples_add(m->samples);
-        if (!m->side && tcp_move(m, fd, 0, (unsigned char *)&word, sizeof word))
-            return -1;
-    }
-    wf_perf_samples_end(m->samples, 2, median_ns, &p99);
-    return wf_machine_sync(m);
-}
-
-int wf_machine_tcp_rate(struct wf_machine *m, int fd, size_t len, uint64_t iters, double *gbs)
-{
-    uint64_t start;
-    if (len > copy_room(m->copy_max) || wf_machine_sync(m))
-        return -1;
-    start = wf_perf_now_ns();
-    for (uint64_t i = 0; i < iters; i++)
-        if (tcp_move(m, fd, m->side == 0, m->src, len))
-            return -1;
-    if (wf_machine_sync(m)) /* the last byte was received */
-        return -1;
-    *gbs = (double)len * (double)iters / (double)(wf_perf_now_ns() - start);
-    return 0;
-}
-
-static int tcp_listen(struct sockaddr_in *at)
-{
-    socklen_t len = sizeof *at;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return -1;
-    memset(at, 0, sizeof *at);
-    at->sin_family = AF_INET;
-    at->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    if (bind(fd, (struct sockaddr *)at, len) == 0 && listen(fd, 1) == 0 &&
-        getsockname(fd, (struct sockaddr *)at, &len) == 0)
-        return fd;
-    close(fd);
-    return -1;
-}
-
-int wf_machine_tcp_pair(int fds[2])
-{
-    struct sockaddr_in at, from;
-    socklen_t from_len = sizeof from, own_len = sizeof at;
-    int one = 1, listener = tcp_listen(&at);
-    if (listener < 0)
-        return -1;
-    fds[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    fds[1] = -1;
-    if (fds[0] >= 0 && connect(fds[0], (struct sockaddr *)&at, sizeof at) == 0 &&
-        getsockname(fds[0], (struct sockaddr *)&at, &own_len) == 0)
-        fds[1] = accept4(listener, (struct sockaddr *)&from, &from_len, SOCK_CLOEXEC);
-    close(listener);
-    if (fds[1] >= 0 && from.sin_port == at.sin_port &&
-        setsockopt(fds[0], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0 &&
-        setsockopt(fds[1], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0)
-        return 0;
-    if (fds[0] >= 0)
-        close(fds[0]);
-    if (fds[1] >= 0)
-        close(fds[1]);
-    return -1;
 }

@@ -87,9 +87,4 @@ int wf_machine_add(struct wf_machine *m, uint64_t iters, double *ns);
 int wf_machine_kernel_copy(struct wf_machine *m, size_t len, uint64_t iters, bool huge, pid_t peer,
                            double *gbs);
 
-/* A connected pair of loopback TCP sockets; 0, or -1 with errno set. */
-int wf_machine_tcp_pair(int fds[2]);
-int wf_machine_tcp_lat(struct wf_machine *m, int fd, uint64_t iters, double *median_ns);
-int wf_machine_tcp_rate(struct wf_machine *m, int fd, size_t len, uint64_t iters, double *gbs);
-
 #endif

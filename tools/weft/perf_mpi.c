@@ -3,9 +3,12 @@
  * MPI program does them. Built once for each MPI that is found; uses nothing of
  * Weft.
  *
- * usage: weft-perf-MPI lat|rate|bw|barrier SIZE ITERATIONS
+ * usage: weft-perf-MPI lat|rate|bw|barrier SIZE ITERATIONS [WINDOW]
+ * WINDOW: large messages in flight at either side; by default two sends, and
+ * receives one after the other, as weft perf has them through shared memory.
  * Prints one JSON object at rank 0. */
 #include <mpi.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +23,7 @@ struct test {
     int rank, ranks;
     size_t size, stride, slots;
     long iters;
+    int window; /* 0: the default */
     unsigned char *out, *in;
 };
 
@@ -47,7 +51,8 @@ static double lat(const struct test *t)
 static double stream(const struct test *t)
 {
     MPI_Request q[WINDOW];
-    int n = (int)t->size, window = t->size < BIG ? WINDOW : t->rank ? 1 : BIG_WINDOW;
+    int n = (int)t->size;
+    int window = t->size < BIG ? WINDOW : t->window ? t->window : t->rank ? 1 : BIG_WINDOW;
     double start = MPI_Wtime();
     for (int i = 0; i < window; i++)
         q[i] = MPI_REQUEST_NULL;
@@ -109,14 +114,19 @@ static int measure(const struct test *t, const char *what)
 
 int main(int argc, char **argv)
 {
-    struct test t = {.iters = argc == 4 ? atol(argv[3]) : 0};
+    bool fits = argc == 4 || argc == 5;
+    struct test t = {.iters = fits ? atol(argv[3]) : 0, .window = argc == 5 ? atoi(argv[4]) : 0};
     int code = 2;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &t.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &t.ranks);
-    t.size = argc == 4 ? (size_t)atol(argv[2]) : 0;
+    t.size = fits ? (size_t)atol(argv[2]) : 0;
     t.stride = (t.size + 7) / 8 * 8 + !t.size;
     t.slots = t.stride < WALK ? WALK / t.stride : 1;
+    if (t.window > WINDOW || t.window < 0)
+        t.iters = 0;
+    else if (t.slots < (size_t)t.window) /* messages in flight have a place each */
+        t.slots = (size_t)t.window;
     t.out = malloc(t.slots * t.stride);
     t.in = malloc(t.slots * t.stride);
     if (t.out && t.in) { /* pages of their own: one never written is the zero page */
@@ -126,7 +136,7 @@ int main(int argc, char **argv)
     if (t.iters > 0 && t.out && t.in && (t.ranks == 2 || !strcmp(argv[1], "barrier")))
         code = measure(&t, argv[1]);
     else if (t.rank == 0)
-        fprintf(stderr, "usage: %s lat|rate|bw|barrier SIZE ITERATIONS\n", argv[0]);
+        fprintf(stderr, "usage: %s lat|rate|bw|barrier SIZE ITERATIONS [WINDOW]\n", argv[0]);
     free(t.out);
     free(t.in);
     MPI_Finalize();

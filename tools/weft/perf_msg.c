@@ -20,6 +20,8 @@
 #define TAG UINT64_C(0x5745465450455246)
 #define WINDOW 64u    /* receives posted ahead, sends in flight */
 #define BIG_WINDOW 2u /* sends of big ones: the next one's offer is there when one is copied */
+#define FAR_SENDS 4u  /* the same across a network: the next ones' offers are there in time */
+#define FAR_RECVS 2u  /* one comes while the next is asked for; more fit the caches less */
 #define SHIFTS 32u    /* starts of big messages in their buffer, LINE bytes apart */
 #define LINE 64u
 #define FEW_SAMPLES 8u           /* below that a median says little */
@@ -47,10 +49,15 @@ static int msg_layout(struct wf_perf *p, struct wf_perf_msgs *m)
     m->big = p->len >= WF_MACHINE_BIG;
     p->stride = (p->len + 7) / 8 * 8;
     p->slots = p->o->cached && !m->big ? 1 : (WF_MACHINE_WALK + p->stride - 1) / p->stride;
-    m->sends = m->big ? BIG_WINDOW : WINDOW;
+    m->sends = !m->big ? WINDOW : p->is_net ? FAR_SENDS : BIG_WINDOW;
     /* Receives in flight have a slot each, and big ones go to the one place that
-     * the limit copies to: a second one costs a sixth of the bandwidth here. */
-    m->recvs = m->big ? 1 : p->slots < WINDOW ? (unsigned)p->slots : WINDOW;
+     * the limit copies to: a second one costs a sixth of the bandwidth here. Across a
+     * network the next one must be known before the one before it has come. */
+    if (m->big && p->is_net && p->slots < FAR_RECVS)
+        p->slots = FAR_RECVS;
+    m->recvs = !m->big     ? p->slots < WINDOW ? (unsigned)p->slots : WINDOW
+               : p->is_net ? FAR_RECVS
+                           : 1;
     p->local_len = m->big ? p->stride + SHIFTS * LINE : p->slots * p->stride;
     m->in_len = p->slots * p->stride;
     p->local = malloc(p->local_len);
@@ -296,12 +303,13 @@ static int stream_post(struct wf_perf *p, uint64_t iters)
     return 0;
 }
 
-/* Small ones: all of them in all of the time. Big ones: the median time from one's
- * end to the next's, as the limit is the median of copies. */
+/* All of them in all of the time, as the limit of a connection is; big ones in
+ * shared memory by the median time from one's end to the next's, as the limit is
+ * the median of copies. */
 static void stream_figures(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r)
 {
     double ns = r->elapsed_ns / (double)iters, p99;
-    if (p->msgs->big && p->samples->count >= FEW_SAMPLES)
+    if (p->msgs->big && !p->is_net && p->samples->count >= FEW_SAMPLES)
         wf_perf_samples_end(p->samples, 1, &ns, &p99);
     r->rate_mps = 1e3 / ns;
     r->gbs = (double)p->len / ns;
@@ -329,8 +337,10 @@ int wf_perf_msg_stream_run(struct wf_perf *p, uint64_t iters, struct wf_perf_res
 
 int wf_perf_atomic_open(struct wf_perf *p)
 {
+    if (wf_perf_far(p))
+        return -1;
     p->stride = 8;
-    p->batch = ADD_BATCH;
+    p->batch = p->far ? 1 : ADD_BATCH; /* far, each is timed by itself */
     p->slots = p->o->cached ? ADD_BATCH : WF_MACHINE_WALK / 8;
     p->added = calloc(p->slots, sizeof *p->added);
     if (!p->added)

@@ -26,9 +26,10 @@ static int complain(struct wf_perf_complaint *c, const char *format, ...)
 }
 
 /* The first VALUED take a value. */
-#define VALUED 4
-static const char *const option_names[] = {"--size",   "--iters", "--pairs", "--plot",
-                                           "--cached", "--json",  "--help",  NULL};
+#define VALUED 5
+static const char *const option_names[] = {
+    "--size", "--iters", "--pairs", "--plot", "--transport", "--cached", "--json", "--help", NULL};
+static const char *const transport_names[] = {"shm", "tcp", NULL};
 
 /* What is no test between ranks. */
 static const char *const alone[] = {
@@ -95,6 +96,15 @@ static int parse_plot(struct wf_perf_options *o, const char *value, struct wf_pe
     return 0;
 }
 
+static int parse_transport(struct wf_perf_options *o, const char *value,
+                           struct wf_perf_complaint *c)
+{
+    for (const char *const *name = transport_names; *name; name++)
+        if (!strcmp(value, *name))
+            o->transport = *name;
+    return o->transport ? 0 : complain(c, "--transport %s: give shm or tcp", value);
+}
+
 static int parse_valued(struct wf_perf_options *o, const char *name, const char *value,
                         struct wf_perf_complaint *c)
 {
@@ -106,6 +116,8 @@ static int parse_valued(struct wf_perf_options *o, const char *name, const char 
         return parse_size(o, value, c);
     if (!strcmp(name, "--plot"))
         return parse_plot(o, value, c);
+    if (!strcmp(name, "--transport"))
+        return parse_transport(o, value, c);
     if (!strcmp(name, "--iters")) {
         if (parse_number(value, true, 1ull << 40, &v, &end) || *end)
             return complain(c, "--iters %s: give a number of operations, at least 1", value);
@@ -181,7 +193,7 @@ static int finish_alone(const struct wf_perf_options *o, struct wf_perf_complain
     bool compare = o->alone == WF_PERF_COMPARE;
     if (o->size_first || o->cached)
         return complain(c, "%s takes no --size and no --cached", alone[o->alone]);
-    if (!compare && (o->pairs || o->plot || o->iters))
+    if (!compare && (o->pairs || o->plot || o->iters || o->transport))
         return complain(c, "%s takes no option but --json", alone[o->alone]);
     if (compare && o->pairs && o->pairs < WF_PERF_COMPARE_PAIRS)
         return complain(c, "--pairs %u: compare needs at least %u", o->pairs,

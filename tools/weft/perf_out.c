@@ -23,6 +23,7 @@ void wf_perf_usage(void)
           "  --size N|N:M   bytes, k and M allowed; N:M doubles from N up to M\n"
           "  --iters N      operations in each run; default: as many as fill 50 ms\n"
           "  --pairs N      limit (compare: the other) and test in turn, N times: ratios\n"
+          "  --transport T  shm or tcp, and no other; limits and peers are those of T\n"
           "  --cached       use one place again and again instead of walking 1 MiB\n"
           "  --plot F.svg   draw a sweep, or the comparison (needs gnuplot)\n"
           "  --json         objects instead of a table\n",
@@ -45,8 +46,8 @@ static void json_list(const char *name, const double *v, unsigned n)
 
 static void json_row(const struct wf_perf_row *row)
 {
-    printf("{\"test\":\"%s\",\"size\":%zu,\"iters\":%llu", row->test, row->size,
-           (unsigned long long)row->iters);
+    printf("{\"test\":\"%s\",\"transport\":\"%s\",\"size\":%zu,\"iters\":%llu", row->test,
+           row->transport, row->size, (unsigned long long)row->iters);
     json_figure("lat_ns", row->median.lat_ns);
     json_figure("p99_ns", row->median.p99_ns);
     json_figure("rate_mps", row->median.rate_mps);
@@ -69,10 +70,11 @@ static void cell(double v)
         printf(" %12s", "-");
 }
 
-void wf_perf_print_head(const struct wf_perf_options *o)
+void wf_perf_print_head(const struct wf_perf *p)
 {
-    if (o->json)
+    if (p->o->json)
         return;
+    printf("transport: %s\n", p->transport);
     printf("%-9s %9s %11s %12s %12s %12s %12s\n", "test", "bytes", "iterations", "latency ns",
            "p99 ns", "million/s", "GB/s");
     fflush(stdout);

@@ -22,6 +22,7 @@
 #define SECONDS 120u     /* one run; far more than any needs */
 #define LISTEN_MS 10000u /* until a server listens */
 #define MIB 1048576.0
+#define TCP_WINDOW 4u /* large messages in flight */
 
 /* ---- children ---- */
 
@@ -109,7 +110,8 @@ static const char *own_path(void)
     return n > 0 ? path : "weft";
 }
 
-int wf_weft_run(const struct wf_contest *t, uint64_t iters, double *v, char *why, size_t room)
+int wf_weft_run(const struct wf_contest *t, const char *transport, uint64_t iters, double *v,
+                char *why, size_t room)
 {
     static struct wf_child c;
     struct words w = {.used = 0};
@@ -121,6 +123,8 @@ int wf_weft_run(const struct wf_contest *t, uint64_t iters, double *v, char *why
         word(&w, "--size");
         number(&w, t->size);
     }
+    if (transport)
+        words(&w, (const char *const[]){"--transport", transport, NULL});
     if (iters) {
         word(&w, "--iters");
         number(&w, iters);
@@ -237,10 +241,11 @@ static int ucx_run(const struct wf_rival *r, const struct wf_contest *t, uint64_
 {
     static const char *const fields[] = {"50.0_percentile_lat", "overall_mr", "overall_bw"};
     static const double units[] = {1e3, 1e-6, MIB / 1e9}; /* us, messages/s, MiB/s */
-    static const char *const env[] = {"UCX_TLS=sm,self", "UCX_WARN_UNUSED_ENV_VARS=n", NULL};
+    static const char *const sm[] = {"UCX_TLS=sm,self", "UCX_WARN_UNUSED_ENV_VARS=n", NULL};
+    static const char *const tcp[] = {"UCX_TLS=tcp", "UCX_WARN_UNUSED_ENV_VARS=n", NULL};
     static struct duel d;
     char port[16];
-    d = (struct duel){.env = env, .port = free_port()};
+    d = (struct duel){.env = t->tcp ? tcp : sm, .port = free_port()};
     snprintf(port, sizeof port, "%u", d.port);
     words(&d.server, (const char *const[]){r->launcher[0], "-p", port, NULL});
     words(&d.client, (const char *const[]){r->launcher[0], "-p", port, "127.0.0.1", "-t", t->theirs,
@@ -267,42 +272,17 @@ static const struct wf_contest ucx_contests[] = {
     {"msg_rate", 8, 2, WF_FIGURE_RATE, "tag_bw", 1000000},
     {"msg_bw", 1 << 20, 2, WF_FIGURE_GBS, "tag_bw", 4000},
     {"atomic_lat", 8, 2, WF_FIGURE_LAT, "ucp_fadd", 200000},
+    {"am_lat", 8, 2, WF_FIGURE_LAT, "ucp_am_lat", 20000, true},
+    {"am_rate", 8, 2, WF_FIGURE_RATE, "ucp_am_bw", 200000, true},
+    {"put_lat", 8, 2, WF_FIGURE_LAT, "ucp_put_lat", 20000, true},
+    {"put_bw", 1 << 20, 2, WF_FIGURE_GBS, "ucp_put_bw", 500, true},
+    {"msg_lat", 8, 2, WF_FIGURE_LAT, "tag_lat", 20000, true},
+    {"msg_rate", 8, 2, WF_FIGURE_RATE, "tag_bw", 200000, true},
+    {"msg_bw", 1 << 20, 2, WF_FIGURE_GBS, "tag_bw", 1000, true},
+    {"atomic_lat", 8, 2, WF_FIGURE_LAT, "ucp_fadd", 20000, true},
 };
 
 /* ---- libfabric ---- */
-
-/* bytes #sent #ack total time MB/sec usec/xfer Mxfers/sec: the last line. */
-static int fabric_run(const struct wf_rival *r, const struct wf_contest *t, uint64_t iters,
-                      double *v, char *why, size_t room)
-{
-    static struct duel d;
-    char port[16], size[24], count[24];
-    const char *const common[] = {"-p", "shm", "-e", "rdm", "-m", "tagged", NULL};
-    d = (struct duel){.port = free_port()};
-    snprintf(port, sizeof port, "%u", d.port);
-    snprintf(size, sizeof size, "%zu", t->size);
-    snprintf(count, sizeof count, "%" PRIu64, iters);
-    words(&d.server,
-          (const char *const[]){r->launcher[0], "-B", port, "-S", size, "-I", count, NULL});
-    words(&d.server, common);
-    words(&d.client,
-          (const char *const[]){r->launcher[0], "-P", port, "-S", size, "-I", count, NULL});
-    words(&d.client, common);
-    word(&d.client, "127.0.0.1");
-    if (duel_run(&d, why, room))
-        return -1;
-    if (sscanf(wf_child_last_line(&d.c), "%*s %*s %*s %*s %*s %*s %lf", v) != 1 || *v <= 0)
-        return unread(r->launcher[0], why, room);
-    *v *= 1e3;
-    return 0;
-}
-
-static const struct wf_contest fabric_contests[] = {
-    {"msg_lat", 8, 2, WF_FIGURE_LAT, "pingpong, tagged", 100000},
-    {"msg_lat", 1 << 20, 2, WF_FIGURE_LAT, "pingpong, tagged", 2000},
-};
-
-/* ---- MPI ---- */
 
 /* The test program stands beside this one before it is installed, else in libexec. */
 static int helper_path(const struct wf_rival *r, char *path, size_t room)
@@ -314,6 +294,71 @@ static int helper_path(const struct wf_rival *r, char *path, size_t room)
     snprintf(path, room, "%s/%s", WF_TOOL_LIBEXEC, r->helper);
     return access(path, X_OK);
 }
+
+/* bytes #sent #ack total time MB/sec usec/xfer Mxfers/sec: the last line. */
+static int fabric_pingpong(const struct wf_rival *r, const struct wf_contest *t, uint64_t iters,
+                           struct duel *d, double *v, char *why, size_t room)
+{
+    char port[16], size[24], count[24];
+    const char *const common[] = {"-p", t->tcp ? "tcp" : "shm", "-e", "rdm", "-m", "tagged", NULL};
+    snprintf(port, sizeof port, "%u", d->port);
+    snprintf(size, sizeof size, "%zu", t->size);
+    snprintf(count, sizeof count, "%" PRIu64, iters);
+    words(&d->server,
+          (const char *const[]){r->launcher[0], "-B", port, "-S", size, "-I", count, NULL});
+    words(&d->server, common);
+    words(&d->client,
+          (const char *const[]){r->launcher[0], "-P", port, "-S", size, "-I", count, NULL});
+    words(&d->client, common);
+    word(&d->client, "127.0.0.1");
+    if (duel_run(d, why, room))
+        return -1;
+    if (sscanf(wf_child_last_line(&d->c), "%*s %*s %*s %*s %*s %*s %lf", v) != 1 || *v <= 0)
+        return unread(r->launcher[0], why, room);
+    *v *= 1e3;
+    return 0;
+}
+
+static int fabric_rate(const struct wf_rival *r, const struct wf_contest *t, uint64_t iters,
+                       struct duel *d, double *v, char *why, size_t room)
+{
+    char path[PATH_MAX];
+    struct words *const both[] = {&d->server, &d->client};
+    if (helper_path(r, path, sizeof path)) {
+        snprintf(why, room, "this weft was built without %s: build Weft anew with libfabric-dev",
+                 r->helper);
+        return -1;
+    }
+    for (int i = 0; i < 2; i++) {
+        words(both[i], (const char *const[]){path, t->tcp ? "tcp" : "shm", NULL});
+        number(both[i], t->size);
+        number(both[i], iters);
+        number(both[i], d->port);
+    }
+    word(&d->client, "127.0.0.1");
+    if (duel_run(d, why, room))
+        return -1;
+    return json_figure(d->c.text, t->figure, v) ? unread(r->helper, why, room) : 0;
+}
+
+static int fabric_run(const struct wf_rival *r, const struct wf_contest *t, uint64_t iters,
+                      double *v, char *why, size_t room)
+{
+    static struct duel d;
+    d = (struct duel){.port = free_port()};
+    return (t->figure == WF_FIGURE_RATE ? fabric_rate : fabric_pingpong)(r, t, iters, &d, v, why,
+                                                                         room);
+}
+
+static const struct wf_contest fabric_contests[] = {
+    {"msg_lat", 8, 2, WF_FIGURE_LAT, "pingpong, tagged", 100000},
+    {"msg_lat", 1 << 20, 2, WF_FIGURE_LAT, "pingpong, tagged", 2000},
+    {"msg_lat", 8, 2, WF_FIGURE_LAT, "pingpong, tagged", 20000, true},
+    {"msg_lat", 1 << 20, 2, WF_FIGURE_LAT, "pingpong, tagged", 500, true},
+    {"am_rate", 8, 2, WF_FIGURE_RATE, "fi_inject, receives posted ahead", 50000, true},
+};
+
+/* ---- MPI ---- */
 
 static const char *mpi_launcher(const struct wf_rival *r)
 {
@@ -349,6 +394,9 @@ static int mpi_run(const struct wf_rival *r, const struct wf_contest *t, uint64_
     word(&w, mpi_launcher(r));
     if (open_mpi && geteuid() == 0)
         word(&w, "--allow-run-as-root");
+    if (open_mpi && t->tcp)
+        words(&w, (const char *const[]){"--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca",
+                                        "btl_tcp_if_include", "lo", NULL});
     if (open_mpi)
         words(&w, crowd ? (const char *const[]){"--oversubscribe", "--bind-to", "none", NULL}
                         : (const char *const[]){"--bind-to", "core", NULL});
@@ -359,12 +407,21 @@ static int mpi_run(const struct wf_rival *r, const struct wf_contest *t, uint64_
     words(&w, (const char *const[]){path, t->theirs, NULL});
     number(&w, t->size);
     number(&w, iters);
+    if (t->tcp)
+        number(&w, TCP_WINDOW);
     if (run_one(&w, &c, why, room))
         return -1;
     return json_figure(c.text, t->figure, v) ? unread(r->helper, why, room) : 0;
 }
 
+/* Of Open MPI alone the transport can be chosen: its are first. */
+#define MPI_TCP 5
 static const struct wf_contest mpi_contests[] = {
+    {"msg_lat", 8, 2, WF_FIGURE_LAT, "lat", 20000, true},
+    {"msg_rate", 8, 2, WF_FIGURE_RATE, "rate", 100000, true},
+    {"msg_bw", 1 << 20, 2, WF_FIGURE_GBS, "bw", 300, true},
+    {"barrier", 0, 2, WF_FIGURE_LAT, "barrier", 10000, true},
+    {"barrier", 0, 16, WF_FIGURE_LAT, "barrier", 500, true},
     {"msg_lat", 8, 2, WF_FIGURE_LAT, "lat", 100000},
     {"msg_rate", 8, 2, WF_FIGURE_RATE, "rate", 200000},
     {"msg_bw", 1 << 20, 2, WF_FIGURE_GBS, "bw", 500},
@@ -386,13 +443,13 @@ const struct wf_rival wf_rivals[] = {
      NULL},
     {"libfabric",
      "libfabric",
-     "libfabric-bin",
+     "libfabric-bin libfabric-dev",
      fabric_contests,
      COUNT(fabric_contests),
      program_there,
      fabric_run,
      {"fi_pingpong", NULL},
-     NULL},
+     "weft-perf-libfabric"},
     {"openmpi",
      "Open MPI",
      "openmpi-bin libopenmpi-dev",
@@ -405,8 +462,8 @@ const struct wf_rival wf_rivals[] = {
     {"mpich",
      "MPICH",
      "mpich libmpich-dev",
-     mpi_contests,
-     COUNT(mpi_contests),
+     mpi_contests + MPI_TCP,
+     COUNT(mpi_contests) - MPI_TCP,
      mpi_there,
      mpi_run,
      {"mpirun.mpich", "mpiexec.hydra"},

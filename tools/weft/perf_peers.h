@@ -17,6 +17,7 @@ struct wf_contest {
     enum wf_figure figure;
     const char *theirs; /* the other's name for it */
     uint64_t iters;     /* the other's, in each run */
+    bool tcp;           /* over TCP on the loopback interface, else through shared memory */
 };
 
 struct wf_rival {
@@ -28,14 +29,16 @@ struct wf_rival {
     int (*there)(const struct wf_rival *r, char *why, size_t room);
     int (*run)(const struct wf_rival *r, const struct wf_contest *c, uint64_t iters, double *v,
                char *why, size_t room);
-    const char *launcher[2]; /* MPI: programs to try */
-    const char *helper;      /* MPI: the test program */
+    const char *launcher[2]; /* programs to try */
+    const char *helper;      /* the test program, where the library brings none */
 };
 
 extern const struct wf_rival wf_rivals[];
 extern const size_t wf_rivals_count;
 
-/* Run Weft's side of [c]; as wf_rival.run. iters 0: as many as fill the time. */
-int wf_weft_run(const struct wf_contest *c, uint64_t iters, double *v, char *why, size_t room);
+/* Run Weft's side of [c]; as wf_rival.run. iters 0: as many as fill the time.
+ * [transport]: the only one to be used; null: as Weft chooses. */
+int wf_weft_run(const struct wf_contest *c, const char *transport, uint64_t iters, double *v,
+                char *why, size_t room);
 
 #endif

@@ -7,7 +7,9 @@
 #include "perf.h"
 
 #define LINE 64u
+#define SHIFTS 32u /* starts of big far puts in their buffer, LINE bytes apart */
 #define PAGE 4096u
+#define FAR_BYTES ((size_t)2 << 20) /* in flight at most, where two do not exceed it */
 #define FEW_PASSES 5                /* below that a median says little */
 #define PUT_PATIENCE_NS 60000000000 /* a put that does not come ends the test */
 
@@ -22,21 +24,83 @@ static int region_and_local(struct wf_perf *p, size_t local_slots)
     return wf_perf_region_open(p, p->slots * p->stride);
 }
 
+/* See op through after a call that returned [s]. */
+static int op_wait(struct wf_perf *p, struct weft_op *op, enum weft_status s)
+{
+    struct wf_perf_wait w = {0, 0};
+    while (s == WEFT_PENDING) {
+        if (wf_perf_again(p, &w))
+            return -1;
+        s = (enum weft_status)__atomic_load_n(&op->status, __ATOMIC_ACQUIRE);
+    }
+    return s == WEFT_OK ? 0 : wf_perf_fail(p, "put, get or flush", s);
+}
+
+/* The operation that is started next may have place [i] of those in flight: what
+ * had it is over. */
+static inline struct weft_op *op_of(struct wf_perf *p, uint64_t i)
+{
+    struct weft_op *op = &p->ops[i % p->window];
+    bool over = op->status == WEFT_OK || op_wait(p, op, (enum weft_status)op->status) == 0;
+    return over ? op : NULL;
+}
+
+/* Everything that was started is over. */
+static int ops_end(struct wf_perf *p)
+{
+    struct weft_op op = {.status = WEFT_OK};
+    enum weft_status s = weft_flush(p->peer, &op);
+    if (s != WEFT_OK && op_wait(p, &op, s))
+        return -1;
+    for (unsigned i = 0; i < p->window; i++)
+        if (!op_of(p, i))
+            return -1;
+    return 0;
+}
+
+/* How many operations of this size a program has in flight to keep a connection
+ * busy, without memory that no cache holds. */
+static void window_init(struct wf_perf *p)
+{
+    size_t fit = FAR_BYTES / p->stride;
+    p->window = !p->far ? 1 : fit < 2 ? 2 : fit < WF_PERF_WINDOW ? (unsigned)fit : WF_PERF_WINDOW;
+    memset(p->ops, 0, sizeof p->ops);
+}
+
 /* ---- put, one after the other, each seen by the target ---- */
 
 int wf_perf_put_lat_open(struct wf_perf *p)
 {
+    if (wf_perf_far(p))
+        return -1;
     p->stride = (p->len + LINE - 1) / LINE * LINE;
     p->slots = p->o->cached ? 1 : (WF_MACHINE_WALK + p->stride - 1) / p->stride;
-    return region_and_local(p, 1);
+    window_init(p);
+    return region_and_local(p, p->window);
 }
 
 /* The message of turn [turn]: its words are those of the run, but for the first
- * and the last, which say the turn. Made while the answer is awaited. */
-static void put_lat_make(struct wf_perf *p, uint64_t turn)
+ * and the last, which say the turn. Made while the answer is awaited, where a put
+ * that is still in flight does not come from. */
+static unsigned char *put_lat_make(struct wf_perf *p, uint64_t turn)
 {
-    memcpy(p->local, &turn, 8);
-    memcpy(p->local + p->len - 8, &turn, 8);
+    unsigned char *at = p->local + turn % p->window * p->stride;
+    memcpy(at, &turn, 8);
+    memcpy(at + p->len - 8, &turn, 8);
+    return at;
+}
+
+/* The bytes come only while somebody polls. */
+static int put_lat_wait_far(struct wf_perf *p, const uint64_t *word, uint64_t turn)
+{
+    for (unsigned turns = 0; turns < p->spins; turns++) {
+        int n = weft_ep_poll(p->ep);
+        if (__atomic_load_n(word, __ATOMIC_ACQUIRE) == turn) /* pairs with the put's store */
+            return 1;
+        if (n < 0)
+            return wf_perf_fail(p, "polling", (enum weft_status)n);
+    }
+    return 0;
 }
 
 /* Poll the last word of a slot of this rank's region. */
@@ -44,7 +108,10 @@ static inline int put_lat_wait(struct wf_perf *p, const unsigned char *slot, uin
 {
     const uint64_t *word = (const uint64_t *)(const void *)(slot + p->len - 8);
     enum weft_status s;
-    for (unsigned turns = 0; turns < p->spins; turns++) {
+    int seen = p->far ? put_lat_wait_far(p, word, turn) : 0;
+    if (seen)
+        return seen < 0 ? -1 : 0;
+    for (unsigned turns = 0; !p->far && turns < p->spins; turns++) {
         if (__atomic_load_n(word, __ATOMIC_ACQUIRE) == turn) /* pairs with the put's store */
             return 0;
         wf_perf_relax();
@@ -56,8 +123,8 @@ static inline int put_lat_wait(struct wf_perf *p, const unsigned char *slot, uin
 static int put_lat_verify(struct wf_perf *p, uint64_t iters, uint64_t base)
 {
     for (uint64_t slot = 0; slot < p->slots && slot < iters; slot++) {
-        put_lat_make(p, base + wf_perf_last_on(iters, p->slots, slot));
-        if (memcmp(p->mine + slot * p->stride, p->local, p->len))
+        uint64_t turn = base + wf_perf_last_on(iters, p->slots, slot);
+        if (memcmp(p->mine + slot * p->stride, put_lat_make(p, turn), p->len))
             return wf_perf_wrong(p, "the put in place", slot);
     }
     return 0;
@@ -66,27 +133,32 @@ static int put_lat_verify(struct wf_perf *p, uint64_t iters, uint64_t base)
 static int put_lat_loop(struct wf_perf *p, uint64_t iters, uint64_t base)
 {
     uint64_t offset = 0, end = p->slots * p->stride;
-    put_lat_make(p, base);
+    const unsigned char *from = put_lat_make(p, base);
+    struct weft_op *op = op_of(p, base);
     for (uint64_t turn = base; turn < base + iters; turn++) {
         enum weft_status s;
         if (p->rank == 1 && put_lat_wait(p, p->mine + offset, turn))
             return -1;
-        s = weft_put(p->remote, offset, p->local, p->len, NULL);
-        if (s != WEFT_OK)
+        s = weft_put(p->remote, offset, from, p->len, op);
+        if (s != WEFT_OK && s != WEFT_PENDING)
             return wf_perf_fail(p, "put", s);
         wf_perf_samples_add(p->samples);
-        put_lat_make(p, turn + 1);
+        op = op_of(p, turn + 1);
+        if (!op)
+            return -1;
+        from = put_lat_make(p, turn + 1);
         if (p->rank == 0 && put_lat_wait(p, p->mine + offset, turn))
             return -1;
         offset = offset + p->stride == end ? 0 : offset + p->stride;
     }
-    return 0;
+    return ops_end(p);
 }
 
 int wf_perf_put_lat_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r)
 {
     uint64_t base = p->run << 40; /* larger than any turn of an earlier run */
-    wf_perf_fill(p->local, p->len, p->run);
+    for (unsigned i = 0; i < p->window; i++)
+        wf_perf_fill(p->local + i * p->stride, p->len, p->run);
     if (wf_perf_sync(p))
         return -1;
     wf_perf_samples_start(p->samples);
@@ -101,12 +173,17 @@ int wf_perf_put_lat_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result
 
 /* ---- streams ---- */
 
-static void walk_init(struct wf_perf *p)
+/* Far puts in flight never meet in one place: their order is not promised. */
+static int walk_init(struct wf_perf *p)
 {
     struct wf_machine_walk k = wf_machine_walk_of(p->len);
+    if (wf_perf_far(p))
+        return -1;
     p->stride = k.stride;
     p->batch = k.batch;
     p->slots = p->o->cached ? k.batch : k.slots;
+    window_init(p);
+    return 0;
 }
 
 /* From the time of one operation. */
@@ -116,25 +193,31 @@ static void figures(struct wf_perf *p, double op_ns, struct wf_perf_result *r)
     r->gbs = (double)p->len / op_ns;
 }
 
-/* See op through after a call that returned [s]. */
-static int op_wait(struct wf_perf *p, struct weft_op *op, enum weft_status s)
-{
-    struct wf_perf_wait w = {0, 0};
-    while (s == WEFT_PENDING) {
-        if (wf_perf_again(p, &w))
-            return -1;
-        s = (enum weft_status)__atomic_load_n(&op->status, __ATOMIC_ACQUIRE);
-    }
-    return s == WEFT_OK ? 0 : wf_perf_fail(p, "put, get or flush", s);
-}
-
 /* ---- put: batches of local slots; each pass begins one local slot further, so
  * no pass writes what the one before it wrote. A big message is stamped. ---- */
 
 int wf_perf_put_open(struct wf_perf *p)
 {
-    walk_init(p);
+    if (walk_init(p))
+        return -1;
+    if (p->batch == 1 && p->slots < p->window)
+        p->slots = p->window;
+    if (p->far && p->batch == 1)
+        return wf_perf_local_open(p, p->len + SHIFTS * LINE) ||
+                       wf_perf_region_open(p, p->slots * p->stride)
+                   ? -1
+                   : 0;
     return region_and_local(p, p->batch == 1 ? 1 : 2 * p->batch);
+}
+
+/* Where put [i] comes from. Far big ones are not stamped, since more than one may be in
+ * flight: each comes from a few lines further than the one before it in its place. */
+static unsigned char *put_source(const struct wf_perf *p, uint64_t i)
+{
+    uint64_t slot = i % p->slots, pass = i / p->slots;
+    if (p->batch > 1)
+        return p->local + (slot % p->batch + pass % p->batch) * p->stride;
+    return p->local + (p->far ? (slot + pass) % SHIFTS * LINE : 0);
 }
 
 static uint64_t put_stamp(const struct wf_perf *p, uint64_t i)
@@ -202,6 +285,45 @@ static int put_stream(struct wf_perf *p, uint64_t iters)
     return 0;
 }
 
+/* ---- the same where regions are not mapped ---- */
+
+static int put_started(struct wf_perf *p, uint64_t offset, const unsigned char *from,
+                       struct weft_op *op)
+{
+    struct wf_perf_wait w = {0, 0};
+    for (;;) {
+        enum weft_status s = weft_put(p->remote, offset, from, p->len, op);
+        if (s == WEFT_OK || s == WEFT_PENDING)
+            return 0;
+        if (s != WEFT_AGAIN)
+            return wf_perf_fail(p, "put", s);
+        if (wf_perf_again(p, &w))
+            return -1;
+    }
+}
+
+/* Small ones are told of by the flush at the end of each pass alone. */
+static int put_far(struct wf_perf *p, uint64_t i)
+{
+    struct weft_op *op = p->batch > 1 ? NULL : op_of(p, i);
+    if (p->batch == 1 && !op)
+        return -1;
+    return put_started(p, i % p->slots * p->stride, put_source(p, i), op);
+}
+
+static int put_far_timed(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r)
+{
+    uint64_t start = wf_perf_now_ns();
+    for (uint64_t i = 0; i < iters; i++)
+        if (put_far(p, i) || (p->batch > 1 && (i + 1) % p->slots == 0 && ops_end(p)))
+            return -1;
+    if (ops_end(p))
+        return -1;
+    r->elapsed_ns = (double)(wf_perf_now_ns() - start);
+    figures(p, r->elapsed_ns / (double)iters, r);
+    return 0;
+}
+
 /* The puts, then one flush. The time of a put is that of the median pass, as in
  * the limit, and a share of the flush; of all of them if there are few passes. */
 static int put_timed(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r)
@@ -229,10 +351,9 @@ static int put_verify(struct wf_perf *p, uint64_t iters)
 {
     for (uint64_t slot = 0; slot < p->slots && slot < iters; slot++) {
         uint64_t last = wf_perf_last_on(iters, p->slots, slot), stamp = put_stamp(p, last);
-        uint64_t from = p->batch == 1 ? 0 : slot % p->batch + last / p->slots % p->batch;
-        if (p->batch == 1 && p->len >= 8)
+        if (!p->far && p->batch == 1 && p->len >= 8)
             memcpy(p->local, &stamp, 8);
-        if (memcmp(p->mine + slot * p->stride, p->local + from * p->stride, p->len))
+        if (memcmp(p->mine + slot * p->stride, put_source(p, last), p->len))
             return wf_perf_wrong(p, "the put in place", slot);
     }
     return 0;
@@ -243,7 +364,7 @@ int wf_perf_put_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r)
     wf_perf_fill(p->local, p->local_len, p->run); /* rank 1's is the image of what must come */
     if (wf_perf_sync(p))
         return -1;
-    if (p->rank == 0 && put_timed(p, iters, r))
+    if (p->rank == 0 && (p->far ? put_far_timed : put_timed)(p, iters, r))
         return -1;
     if (wf_perf_sync(p))
         return -1;
@@ -254,7 +375,18 @@ int wf_perf_put_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r)
 
 int wf_perf_get_open(struct wf_perf *p)
 {
-    walk_init(p);
+    if (walk_init(p))
+        return -1;
+    return region_and_local(p, p->batch == 1 ? p->window : p->batch);
+}
+
+/* Far, each is timed by itself. */
+int wf_perf_get_lat_open(struct wf_perf *p)
+{
+    if (walk_init(p))
+        return -1;
+    if (p->far)
+        p->batch = p->window = 1;
     return region_and_local(p, p->batch);
 }
 
@@ -271,7 +403,7 @@ static __attribute__((noinline)) uint64_t get_batch(struct weft_remote *remote, 
     return offset;
 }
 
-/* Do a get that was not done at once, to its end. */
+/* Do a get to its end. */
 static int get_slow(struct wf_perf *p, uint64_t offset, unsigned char *to)
 {
     struct wf_perf_wait w = {0, 0};
@@ -283,9 +415,36 @@ static int get_slow(struct wf_perf *p, uint64_t offset, unsigned char *to)
     return op_wait(p, &op, s);
 }
 
+static int get_started(struct wf_perf *p, uint64_t offset, unsigned char *to, struct weft_op *op)
+{
+    struct wf_perf_wait w = {0, 0};
+    for (;;) {
+        enum weft_status s = weft_get(p->remote, offset, to, p->len, op);
+        if (s == WEFT_OK || s == WEFT_PENDING)
+            return 0;
+        if (s != WEFT_AGAIN)
+            return wf_perf_fail(p, "get", s);
+        if (wf_perf_again(p, &w))
+            return -1;
+    }
+}
+
+/* All in flight, then one flush. */
+static int get_all_far(struct wf_perf *p, uint64_t slot, uint64_t n)
+{
+    if (p->window == 1)
+        return get_slow(p, slot * p->stride, p->local);
+    for (uint64_t i = 0; i < n; i++)
+        if (get_started(p, (slot + i) * p->stride, p->local + i * p->stride, NULL))
+            return -1;
+    return ops_end(p);
+}
+
 static int get_all(struct wf_perf *p, uint64_t slot, uint64_t n)
 {
     uint64_t start = slot * p->stride, offset = start, stop = start + n * p->stride;
+    if (p->far)
+        return get_all_far(p, slot, n);
     for (;;) {
         offset = get_batch(p->remote, offset, stop, p->local + (offset - start), p->len, p->stride);
         if (offset == stop)
@@ -303,14 +462,18 @@ static size_t check_step(const struct wf_perf *p)
     return p->len >= WF_MACHINE_BIG ? PAGE : 8;
 }
 
+static void spoil(struct wf_perf *p, unsigned char *at)
+{
+    for (size_t i = 0; i + 8 <= p->len; i += PAGE)
+        memset(at + i, 0, 8);
+}
+
 static void get_spoil(struct wf_perf *p, uint64_t n)
 {
-    size_t each = check_step(p);
-    if (each == 8)
+    if (check_step(p) == 8)
         memset(p->local, 0, n * p->stride);
     else
-        for (size_t at = 0; at + 8 <= p->len; at += each)
-            memset(p->local + at, 0, 8);
+        spoil(p, p->local);
 }
 
 /* Compare a message with what rank 1 filled in, at one word in [each] bytes. */
@@ -357,18 +520,43 @@ static int get_stream(struct wf_perf *p, uint64_t iters)
     return 0;
 }
 
+/* Big ones that take messages: a few in flight all the time. */
+static int get_far_stream(struct wf_perf *p, uint64_t iters)
+{
+    for (uint64_t i = 0; i < iters + p->window; i++) {
+        unsigned char *to = p->local + i % p->window * p->stride;
+        struct weft_op *op = op_of(p, i);
+        bool last = i >= iters; /* there was one, none follows */
+        if (!op || (i >= p->window &&
+                    get_check(p, to, (i - p->window) % p->slots, last ? 8 : check_step(p))))
+            return -1;
+        if (last)
+            continue;
+        spoil(p, to);
+        if (get_started(p, i % p->slots * p->stride, to, op))
+            return -1;
+    }
+    return 0;
+}
+
+static int get_timed(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r)
+{
+    uint64_t start = wf_perf_now_ns();
+    bool stream = p->far && p->batch == 1 && p->window > 1;
+    wf_perf_samples_start(p->samples);
+    if (stream ? get_far_stream(p, iters) : get_stream(p, iters))
+        return -1;
+    r->elapsed_ns = stream ? (double)(wf_perf_now_ns() - start)
+                           : wf_perf_samples_ns(p->samples, p->samples->spent);
+    return 0;
+}
+
 static int get_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r)
 {
     if (p->rank == 1)
         wf_perf_fill(p->mine, p->slots * p->stride, p->run);
-    if (wf_perf_sync(p))
+    if (wf_perf_sync(p) || (p->rank == 0 && get_timed(p, iters, r)))
         return -1;
-    if (p->rank == 0) {
-        wf_perf_samples_start(p->samples);
-        if (get_stream(p, iters))
-            return -1;
-        r->elapsed_ns = wf_perf_samples_ns(p->samples, p->samples->spent);
-    }
     return wf_perf_sync(p);
 }
 
@@ -385,10 +573,10 @@ int wf_perf_get_lat_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result
 
 int wf_perf_get_rate_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r)
 {
-    if (wf_perf_get_lat_run(p, iters, r))
+    if (p->far ? get_run(p, iters, r) : wf_perf_get_lat_run(p, iters, r))
         return -1;
     if (p->rank == 0)
-        figures(p, r->lat_ns, r);
+        figures(p, p->far ? r->elapsed_ns / (double)iters : r->lat_ns, r);
     r->lat_ns = r->p99_ns = 0;
     return 0;
 }

@@ -107,6 +107,22 @@ int wf_perf_region_open(struct wf_perf *p, size_t len)
     return 0;
 }
 
+int wf_perf_far(struct wf_perf *p)
+{
+    uint64_t far;
+    if (p->far_known)
+        return 0;
+    if (wf_perf_region_open(p, 8))
+        return -1;
+    far = !p->remote->base;
+    if (wf_perf_agree(p, &far) || wf_perf_sync(p))
+        return -1;
+    wf_perf_region_close(p);
+    p->far = far;
+    p->far_known = true;
+    return 0;
+}
+
 void wf_perf_region_close(struct wf_perf *p)
 {
     for (unsigned i = 0; i < p->size; i++)
@@ -122,7 +138,7 @@ void wf_perf_region_close(struct wf_perf *p)
 /* Is the other rank there, and did this wait last too long? */
 static int wait_check(struct wf_perf *p, struct wf_perf_wait *w)
 {
-    enum weft_status s = weft_peer_status(p->peer);
+    enum weft_status s = p->peer ? weft_peer_status(p->peer) : WEFT_OK;
     uint64_t now = wf_perf_now_ns();
     if (s != WEFT_OK)
         return wf_perf_fail(p, "the other rank is gone", s);
@@ -191,6 +207,8 @@ __attribute__((noinline)) int wf_perf_again(struct wf_perf *p, struct wf_perf_wa
     int n = weft_ep_poll(p->ep);
     if (n < 0)
         return wf_perf_fail(p, "polling", (enum weft_status)n);
+    if (n > 0)
+        w->turns = 0;
     if (++w->turns <= p->spins)
         return 0;
     if (w->turns % 1024 == 0 && wait_check(p, w))
@@ -288,16 +306,42 @@ static int am_rate_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result 
 
 #define BARRIER_ROUNDS 100u
 
+/* All puts to rank [i] are there: those that were not inlined are ordered by nothing else. */
+static int barrier_flush(struct wf_perf *p, unsigned i)
+{
+    struct weft_op op = {.status = WEFT_OK};
+    struct wf_perf_wait w = {0, 0};
+    enum weft_status s = weft_flush(weft_job_peer(p->job, i), &op);
+    while (s == WEFT_PENDING) {
+        if (wf_perf_again(p, &w))
+            return -1;
+        s = (enum weft_status)op.status;
+    }
+    return s == WEFT_OK ? 0 : wf_perf_fail(p, "flush before a barrier", s);
+}
+
+static int barrier_puts(struct wf_perf *p, const uint64_t *value)
+{
+    for (unsigned i = 0; i < p->size; i++) {
+        struct wf_perf_wait w = {0, 0};
+        enum weft_status s;
+        while ((s = weft_put(p->remotes[i], 8 * p->rank, value, 8, NULL)) == WEFT_AGAIN)
+            if (wf_perf_again(p, &w))
+                return -1;
+        if (s != WEFT_OK && s != WEFT_PENDING)
+            return wf_perf_fail(p, "put before a barrier", s);
+    }
+    for (unsigned i = 0; i < p->size; i++)
+        if (barrier_flush(p, i))
+            return -1;
+    return 0;
+}
+
 /* What every rank puts to every rank before a barrier is there after it. */
 static int barrier_verify(struct wf_perf *p)
 {
     for (uint64_t round = 1; round <= BARRIER_ROUNDS; round++) {
-        for (unsigned i = 0; i < p->size; i++) {
-            enum weft_status s = weft_put(p->remotes[i], 8 * p->rank, &round, 8, NULL);
-            if (s != WEFT_OK)
-                return wf_perf_fail(p, "put before a barrier", s);
-        }
-        if (wf_perf_sync(p))
+        if (barrier_puts(p, &round) || wf_perf_sync(p))
             return -1;
         for (unsigned i = 0; i < p->size; i++)
             if (head_word(p->mine + 8 * i, 8) != round)
@@ -329,31 +373,32 @@ static int barrier_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result 
 /* ---- the table ---- */
 
 const struct wf_perf_test wf_perf_tests[] = {
-    {"am_lat", "active message one way, half a ping-pong", 2, WF_PERF_LINE_LAT, 8, 1, 1, 2000,
-     am_open, am_lat_run, am_close},
-    {"am_rate", "active messages one way, none waited for", 2, WF_PERF_LINE_RATE, 8, 1, 1, 20000,
-     am_open, am_rate_run, am_close},
-    {"put_lat", "put until the target's poll sees it, half a ping-pong", 2, WF_PERF_LINE_LAT, 8, 8,
-     8, 2000, wf_perf_put_lat_open, wf_perf_put_lat_run, wf_perf_region_close},
-    {"put_rate", "puts, then one flush", 2, WF_PERF_COPY_RATE, 8, 1, 1, 20000, wf_perf_put_open,
-     wf_perf_put_run, wf_perf_region_close},
-    {"get_lat", "get until the data is here", 2, WF_PERF_COPY_LAT, 8, 1, 1, 20000, wf_perf_get_open,
-     wf_perf_get_lat_run, wf_perf_region_close},
-    {"get_rate", "gets one after the other", 2, WF_PERF_COPY_RATE, 8, 1, 1, 20000, wf_perf_get_open,
-     wf_perf_get_rate_run, wf_perf_region_close},
-    {"put_bw", "bandwidth of puts", 2, WF_PERF_COPY_GBS, 1 << 20, 1, 1, 20, wf_perf_put_open,
-     wf_perf_put_run, wf_perf_region_close},
-    {"get_bw", "bandwidth of gets", 2, WF_PERF_COPY_GBS, 1 << 20, 1, 1, 20, wf_perf_get_open,
-     wf_perf_get_rate_run, wf_perf_region_close},
-    {"msg_lat", "tagged message one way, half a ping-pong", 2, WF_PERF_LINE_LAT, 8, 1, 1, 2000,
-     wf_perf_msg_open, wf_perf_msg_lat_run, wf_perf_msg_close},
-    {"msg_rate", "tagged messages one way, receives posted ahead", 2, WF_PERF_LINE_RATE, 8, 1, 1,
-     20000, wf_perf_msg_open, wf_perf_msg_stream_run, wf_perf_msg_close},
-    {"msg_bw", "bandwidth of tagged messages", 2, WF_PERF_KERNEL_GBS, 1 << 20, 8, 1, 20,
-     wf_perf_msg_open, wf_perf_msg_stream_run, wf_perf_msg_close},
-    {"atomic_lat", "fetching add on a word of the peer's", 2, WF_PERF_ADD_LAT, 8, 8, 8, 20000,
-     wf_perf_atomic_open, wf_perf_atomic_run, wf_perf_atomic_close, true},
-    {"barrier", "mean of many barriers, any number of ranks", 0, WF_PERF_LINE_LAT, 0, 0, 1, 200,
-     barrier_open, barrier_run, wf_perf_region_close},
+    {"am_lat", "active message one way, half a ping-pong", 2, WF_PERF_LINE_LAT, WF_PERF_TCP_LAT, 8,
+     1, 1, 2000, am_open, am_lat_run, am_close},
+    {"am_rate", "active messages one way, none waited for", 2, WF_PERF_LINE_RATE, WF_PERF_NO_RATE,
+     8, 1, 1, 20000, am_open, am_rate_run, am_close},
+    {"put_lat", "put until the target's poll sees it, half a ping-pong", 2, WF_PERF_LINE_LAT,
+     WF_PERF_TCP_LAT, 8, 8, 8, 2000, wf_perf_put_lat_open, wf_perf_put_lat_run,
+     wf_perf_region_close},
+    {"put_rate", "puts, then one flush", 2, WF_PERF_COPY_RATE, WF_PERF_NO_RATE, 8, 1, 1, 20000,
+     wf_perf_put_open, wf_perf_put_run, wf_perf_region_close},
+    {"get_lat", "get until the data is here", 2, WF_PERF_COPY_LAT, WF_PERF_TCP_RTT, 8, 1, 1, 20000,
+     wf_perf_get_lat_open, wf_perf_get_lat_run, wf_perf_region_close},
+    {"get_rate", "gets one after the other", 2, WF_PERF_COPY_RATE, WF_PERF_NO_RATE, 8, 1, 1, 20000,
+     wf_perf_get_open, wf_perf_get_rate_run, wf_perf_region_close},
+    {"put_bw", "bandwidth of puts", 2, WF_PERF_COPY_GBS, WF_PERF_TCP_GBS, 1 << 20, 1, 1, 20,
+     wf_perf_put_open, wf_perf_put_run, wf_perf_region_close},
+    {"get_bw", "bandwidth of gets", 2, WF_PERF_COPY_GBS, WF_PERF_TCP_GBS, 1 << 20, 1, 1, 20,
+     wf_perf_get_open, wf_perf_get_rate_run, wf_perf_region_close},
+    {"msg_lat", "tagged message one way, half a ping-pong", 2, WF_PERF_LINE_LAT, WF_PERF_TCP_LAT, 8,
+     1, 1, 2000, wf_perf_msg_open, wf_perf_msg_lat_run, wf_perf_msg_close},
+    {"msg_rate", "tagged messages one way, receives posted ahead", 2, WF_PERF_LINE_RATE,
+     WF_PERF_NO_RATE, 8, 1, 1, 20000, wf_perf_msg_open, wf_perf_msg_stream_run, wf_perf_msg_close},
+    {"msg_bw", "bandwidth of tagged messages", 2, WF_PERF_KERNEL_GBS, WF_PERF_TCP_GBS, 1 << 20, 8,
+     1, 20, wf_perf_msg_open, wf_perf_msg_stream_run, wf_perf_msg_close},
+    {"atomic_lat", "fetching add on a word of the peer's", 2, WF_PERF_ADD_LAT, WF_PERF_TCP_RTT, 8,
+     8, 8, 20000, wf_perf_atomic_open, wf_perf_atomic_run, wf_perf_atomic_close, true},
+    {"barrier", "mean of many barriers, any number of ranks", 0, WF_PERF_LINE_LAT, WF_PERF_TCP_LAT,
+     0, 0, 1, 200, barrier_open, barrier_run, wf_perf_region_close},
 };
 const size_t wf_perf_tests_count = sizeof wf_perf_tests / sizeof *wf_perf_tests;
