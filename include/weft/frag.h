@@ -11,7 +11,8 @@
  *     weft_frag_send(fin, HANDLER, NULL, 0);                its handler finds the data there
  *
  * Nobody waits in between. A fragment that follows none costs nothing for those that do.
- * A peer's fragments belong to its endpoint's owner. */
+ * A peer's fragments belong to its endpoint's owner; they are freed before the peer, and puts
+ * before their remote, are closed. */
 #ifndef WEFT_FRAG_H
 #define WEFT_FRAG_H
 
@@ -37,7 +38,7 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_frag_alloc(struct weft_peer *peer, 
                                                         const void *order, struct weft_frag **out);
 
 /* Make a fragment that is a put of the caller's memory.
- *   r, offset, src, len  as weft_put; [src] is lent while the put is under way
+ *   r, offset, src, len  as weft_put, len not 0; [src] is lent while the put is under way
  *   order                as above: its bytes arrive after that one is complete
  * Returns  OK | EINVAL | ERANGE | EACCESS | ENOMEM | ECONTEXT | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_frag_prepare(struct weft_remote *r, uint64_t offset,

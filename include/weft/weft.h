@@ -276,7 +276,10 @@ WEFT_API size_t weft_am_max(const struct weft_ep *ep);
  *          | ELIMIT | ECONTEXT | EFORKED
  *          | EUNREACH | ENOMEM | ESYSTEM (connecting failed; the log says how)
  * Order    none promised, also between two messages to one peer.
- * Blocks   never; the first message to a peer connects (a few system calls). */
+ * Blocks   never; the first message to a peer connects (a few system calls).
+ * Leaves   at once through shared memory. To another host: once connected, which takes
+ *          polls; of more than eight messages between two polls the last ones may wait for the next
+ *          call of weft_ep_poll, weft_ep_wait or weft_ep_arm. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_am_request(struct weft_peer *peer, unsigned handler,
                                                         const uint32_t *args, unsigned nargs,
                                                         const void *data, size_t len,
@@ -297,7 +300,8 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_am_reply(const struct weft_am *am, 
                                                       const uint32_t *args, unsigned nargs,
                                                       const void *data, size_t len);
 
-/* Copy the address of the endpoint that sent [am]; as weft_ep_address. */
+/* Copy the address of the endpoint that sent [am]; as weft_ep_address. Of one that sent
+ * through shared memory it lacks what other hosts would need to reach it. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_am_source(const struct weft_am *am, void *buf,
                                                        size_t *len);
 

@@ -15,6 +15,7 @@ struct tag {
     struct wf_order order;
     uint32_t entry; /* of a put that was not complete when it was started */
     bool by_entry;
+    bool done; /* of a put that was copied at once */
 };
 
 struct weft_frag {
@@ -104,6 +105,11 @@ static const struct wf_entry *put_of(const struct tag *tag)
     return e && e->peer == tag->peer ? e : NULL;
 }
 
+static bool is_complete(const struct tag *tag)
+{
+    return !tag->peer || tag->done || (tag->by_entry && !put_of(tag));
+}
+
 /* Is all of what [f] follows on its way? What is not complete there has its lane. */
 static bool may_go(const struct weft_frag *f, struct wf_order *order)
 {
@@ -161,15 +167,19 @@ static enum weft_status put_start(struct weft_frag *f, struct weft_op *op)
     struct wf_order order;
     enum weft_status status;
     uint32_t entry = 0;
+    bool direct = f->remote->pub.base && is_complete(&f->after);
     if (!may_go(f, &order))
         return WEFT_AGAIN;
-    if (f->remote->pub.base && !f->after.peer)
+    if (direct)
         status = put_mapped(f);
     else
         status = wf_rma_put_ordered(f->remote, f->offset, f->src, f->len, op, &order, &entry);
     if (status == WEFT_OK || status == WEFT_PENDING)
-        f->tag = (struct tag){
-            .peer = f->peer, .order = order, .entry = entry, .by_entry = status == WEFT_PENDING};
+        f->tag = (struct tag){.peer = f->peer,
+                              .order = order,
+                              .entry = entry,
+                              .by_entry = status == WEFT_PENDING,
+                              .done = direct};
     return status;
 }
 

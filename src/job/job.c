@@ -402,6 +402,8 @@ static void close_parts(struct weft_job *job, uint64_t launcher_ns)
 {
     if (job->board.base)
         depart(job);
+    if (job->ep) /* nobody polls it once its handlers are gone */
+        wf_progress_leave(job->ep);
     wf_across_close(job);
     if (job->board_remote)
         (void)weft_remote_close(job->board_remote);

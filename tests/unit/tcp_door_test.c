@@ -5,6 +5,7 @@
 #include "unit.h"
 
 #include <arpa/inet.h>
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -27,6 +28,9 @@
 #define PEER_MS 1000      /* WEFT_PEER_TIMEOUT here */
 #define HANDSHAKE_MS 2000 /* WEFT_CONNECT_TIMEOUT */
 #define EPS 4
+/* Addresses are compared by endpoint first: whoever calls from this one connects, and from
+ * endpoint 0 it knocks, unless the other end has the same number. */
+#define CALLER (EPS - 1)
 
 static const uint8_t right_key[WF_TCP_KEY] = "the job's";
 static const uint8_t wrong_key[WF_TCP_KEY] = "another's";
@@ -96,7 +100,8 @@ static void on_given_up(void *owner, uint16_t ep, uint32_t gen, uint64_t call,
     pthread_mutex_unlock(&s->lock);
 }
 
-static const struct wf_tcp_door_events events = {on_has, on_connected, on_given_up};
+static const struct wf_tcp_door_events events = {
+    .has = on_has, .connected = on_connected, .given_up = on_given_up};
 
 static void side_open(struct side *s, const uint8_t *key)
 {
@@ -110,6 +115,8 @@ static void side_open(struct side *s, const uint8_t *key)
         s->open[i] = true;
     s->id.pid = pid++;
     s->id.token[0] = test_mix(s->id.pid);
+    s->id.pidns =
+        htobe64(~(uint64_t)s->id.pid); /* of two sides the first has the greater address */
     OK(wf_tcp_door_open(&params, &s->door));
     if (key)
         OK(wf_tcp_door_set_key(s->door, key));
@@ -147,12 +154,31 @@ static struct wf_address address_of(const struct side *s, uint16_t ep)
 
 static struct wf_tcp_call call_to(const struct side *from, const struct side *to, uint16_t ep)
 {
-    return (struct wf_tcp_call){.from = address_of(from, 0),
+    return (struct wf_tcp_call){.from = address_of(from, CALLER),
                                 .to = address_of(to, ep),
                                 .from_contact = *wf_tcp_door_contact(from->door),
                                 .to_contact = *wf_tcp_door_contact(to->door),
                                 .lane = 1,
                                 .gen = 5};
+}
+
+/* The same, called from an endpoint of the smaller address. [ep] is not 0. */
+static struct wf_tcp_call knock_to(const struct side *from, const struct side *to, uint16_t ep)
+{
+    struct wf_tcp_call call = call_to(from, to, ep);
+    call.from.ep = 0;
+    return call;
+}
+
+/* As the other end calls back. */
+static struct wf_tcp_call back_of(const struct wf_tcp_call *knock)
+{
+    struct wf_tcp_call back = *knock;
+    back.from = knock->to;
+    back.to = knock->from;
+    back.from_contact = knock->to_contact;
+    back.to_contact = knock->from_contact;
+    return back;
 }
 
 /* Wait until *word is at least [want]; false after [ms]. */
@@ -353,7 +379,19 @@ static void check_keys(const struct wf_tcp_conn *a, const struct wf_tcp_conn *b)
         assert_memory_equal(a->key_in, none, WF_TCP_KEY);
 }
 
-/* [call] is under way: both ends come, know each other and can talk. */
+/* Is call number [n], of the same lane, over? Leaves none behind. */
+static bool is_ended(struct side *s, const struct wf_tcp_call *call, uint64_t n)
+{
+    struct wf_tcp_call again = *call;
+    uint64_t number;
+    again.delay_ms = 60000;
+    number = wf_tcp_door_call(s->door, &again);
+    wf_tcp_door_cancel(s->door, number);
+    return number != n;
+}
+
+/* [call] is under way, as number [n] (0: unknown): both ends come, know each other and can
+ * talk. */
 static void check_both(struct side *a, struct side *b, const struct wf_tcp_call *call, uint64_t n)
 {
     struct wf_tcp_conn *from = conn_wait(a), *to = conn_wait(b);
@@ -364,7 +402,8 @@ static void check_both(struct side *a, struct side *b, const struct wf_tcp_call 
         to = swap;
     }
     assert_true(from->dialled && !to->dialled);
-    assert_int_equal(from->call, n);
+    assert_true(n ? from->call == n : from->call != 0);
+    assert_int_equal(to->call, 0);
     assert_int_equal(from->gen, call->gen);
     assert_int_equal(to->gen, call->gen);
     assert_int_equal(from->lane, call->lane);
@@ -395,7 +434,7 @@ static void test_call(void **state)
     assert_true(wf_tcp_door_has_key(a.door));
     call = call_to(&a, &b, 2);
     check_both(&a, &b, &call, wf_tcp_door_call(a.door, &call));
-    call = call_to(&b, &a, 3);
+    call = call_to(&b, &a, 2);
     call.delay_ms = 20;
     check_both(&b, &a, &call, wf_tcp_door_call(b.door, &call));
     assert_int_equal(a.ngiven_up + b.ngiven_up, 0);
@@ -407,13 +446,19 @@ static void test_call(void **state)
 static void test_own(void **state)
 {
     struct side a;
-    struct wf_tcp_call call;
+    struct wf_tcp_call call, back;
     uint64_t n;
     (void)state;
     side_open(&a, right_key);
     call = call_to(&a, &a, 1);
     n = wf_tcp_door_call(a.door, &call);
     check_both(&a, &a, &call, n);
+    call = knock_to(&a, &a, 1);
+    n = wf_tcp_door_call(a.door, &call);
+    back = back_of(&call);
+    check_both(&a, &a, &back, 0);
+    assert_true(is_ended(&a, &call, n));
+    assert_int_equal(a.ngiven_up, 0);
     side_close(&a);
 }
 
@@ -436,6 +481,7 @@ static void test_key_late(void **state)
     call = call_to(&a, &b, 0);
     n = wf_tcp_door_call(a.door, &call);
     call.to_contact = (struct wf_contact){0};
+    call.lane = 2;
     (void)wf_tcp_door_call(a.door, &call); /* when it is over, the other one was looked at */
     assert_true(reaches(&a, &a.ngiven_up, 1, LIMIT_MS));
     call = call_to(&a, &b, 0);
@@ -877,7 +923,7 @@ static void test_many(void **state)
     side_open(&b, right_key);
     call = call_to(&a, &b, 1);
     for (unsigned i = 0; i < MANY; i++) {
-        call.gen = i + 1;
+        call.to.process.uid = i; /* to someone else, for the door that calls */
         assert_true(wf_tcp_door_call(a.door, &call) != 0);
     }
     assert_true(reaches(&b, &b.nconnected, MANY, LIMIT_MS));
@@ -1000,6 +1046,318 @@ static void test_quiet(void **state)
     close(saved);
     close(log);
     side_close(&a);
+}
+
+/* ---- knocks: the side with the smaller address calls ---- */
+
+/* No more connections come: it takes twice KNOCK_MS of call.c for one to. */
+static void no_more(struct side *a, struct side *b)
+{
+    assert_false(reaches(b, &b->nconnected, 1, 700));
+    assert_int_equal(a->nconnected + b->nconnected, 0);
+    assert_int_equal(a->ngiven_up + b->ngiven_up, 0);
+}
+
+/* Fails when: a knock leads to no connection, to one that the wrong side made, to more than
+ * one, or goes on when it is here. */
+static void test_knock(void **state)
+{
+    struct side a, b;
+    struct wf_tcp_call call, back;
+    uint64_t n;
+    (void)state;
+    side_open(&a, right_key);
+    side_open(&b, right_key);
+    call = knock_to(&a, &b, 2);
+    back = back_of(&call);
+    n = wf_tcp_door_call(a.door, &call);
+    assert_int_equal(wf_tcp_door_call(a.door, &call), n); /* one that is under way */
+    check_both(&b, &a, &back, 0);
+    assert_true(is_ended(&a, &call, n));
+    no_more(&a, &b);
+    side_close(&a);
+    side_close(&b);
+}
+
+/* Fails when: of two endpoints of the same number it is not the process's identity that says
+ * who connects, or the two sides do not agree on it. */
+static void test_knock_same_number(void **state)
+{
+    struct side a, b;
+    struct wf_tcp_call call, back;
+    (void)state;
+    side_open(&a, right_key); /* the greater one */
+    side_open(&b, right_key);
+    call = call_to(&b, &a, CALLER);
+    back = back_of(&call);
+    (void)wf_tcp_door_call(b.door, &call);
+    check_both(&a, &b, &back, 0);
+    call.lane = back.lane = 2;
+    check_both(&a, &b, &back, wf_tcp_door_call(a.door, &back));
+    no_more(&a, &b);
+    side_close(&a);
+    side_close(&b);
+}
+
+/* Fails when: a knock begins a second call of a lane that is being called. */
+static void test_knock_crosses(void **state)
+{
+    struct side a, b;
+    struct wf_tcp_call call, back;
+    uint64_t n, knock;
+    (void)state;
+    side_open(&a, right_key);
+    side_open(&b, right_key);
+    call = knock_to(&a, &b, 2);
+    back = back_of(&call);
+    back.gen = 8;
+    back.delay_ms = 200; /* the knock is there first */
+    n = wf_tcp_door_call(b.door, &back);
+    knock = wf_tcp_door_call(a.door, &call);
+    check_both(&b, &a, &back, n);
+    assert_true(is_ended(&a, &call, knock));
+    assert_true(is_ended(&b, &back, n));
+    no_more(&a, &b);
+    side_close(&a);
+    side_close(&b);
+}
+
+#define LANES (3 * WF_TCP_LANES_MAX)
+
+/* Count the connections by their gen, which says which lane it is; all are of one making. */
+static void count_conns(struct side *s, bool dialled, unsigned count[LANES])
+{
+    while (s->nconnected) {
+        struct wf_tcp_conn *c = conn_wait(s);
+        assert_int_equal(c->dialled, dialled);
+        assert_in_range(c->gen, 1, LANES);
+        count[c->gen - 1]++;
+        conn_drop(c);
+    }
+}
+
+/* Fails when: both sides that call at once get no connection, or the side with the smaller
+ * address makes one, or they go on. A knock whose proof comes just after the other side's
+ * call ended leads to a second one: it has no later gen, so its lane does not take it. */
+static void test_both_call(void **state)
+{
+    unsigned at_a[LANES] = {0}, at_b[LANES] = {0};
+    struct side a, b;
+    (void)state;
+    side_open(&a, right_key);
+    side_open(&b, right_key);
+    for (unsigned i = 0; i < LANES; i++) {
+        struct wf_tcp_call call = knock_to(&a, &b, (uint16_t)(1 + i / WF_TCP_LANES_MAX)), back;
+        call.lane = i % WF_TCP_LANES_MAX;
+        call.gen = i + 1;
+        back = back_of(&call);
+        if (i & 1)
+            assert_true(wf_tcp_door_call(a.door, &call) != 0);
+        assert_true(wf_tcp_door_call(b.door, &back) != 0);
+        if (!(i & 1))
+            assert_true(wf_tcp_door_call(a.door, &call) != 0);
+    }
+    assert_true(reaches(&a, &a.nconnected, LANES, LIMIT_MS));
+    assert_true(reaches(&b, &b.nconnected, LANES, LIMIT_MS));
+    (void)reaches(&b, &b.nconnected, 2 * LANES + 1, 700); /* as in no_more */
+    count_conns(&a, false, at_a);
+    count_conns(&b, true, at_b);
+    for (unsigned i = 0; i < LANES; i++) {
+        assert_in_range(at_a[i], 1, 2);
+        assert_int_equal(at_a[i], at_b[i]);
+    }
+    no_more(&a, &b);
+    side_close(&a);
+    side_close(&b);
+}
+
+/* Whoever listens on [fd] for the greater side is knocked on: lets one in, which hangs up. */
+static void knock_take(int fd)
+{
+    struct wf_tcp_hello h;
+    struct wf_tcp_challenge c;
+    struct wf_tcp_proof p;
+    int got = accept_one(fd);
+    get(got, &h, sizeof h);
+    wf_tcp_challenge_make(flags(), &c);
+    wf_tcp_challenge_sign(right_key, &h, &c);
+    put(got, &c, sizeof c);
+    get(got, &p, sizeof p);
+    assert_true(wf_tcp_proof_verify(right_key, &h, &c, &p));
+    is_over(got);
+}
+
+/* Fails when: a knock that nobody answers is not repeated, or without a pause; or goes on when
+ * the connection is here. */
+static void test_knock_again(void **state)
+{
+    struct side a, b;
+    struct wf_tcp_call call, back;
+    struct wf_tcp_hello h;
+    struct wf_tcp_challenge c;
+    struct wf_tcp_proof p;
+    uint64_t n, begin;
+    int fd, in;
+    (void)state;
+    side_open(&a, right_key);
+    side_open(&b, right_key);
+    call = knock_to(&a, &b, 1);
+    fd = listener(&call.to_contact, 16);
+    n = wf_tcp_door_call(a.door, &call);
+    knock_take(fd);
+    begin = test_now_ns();
+    knock_take(fd);
+    assert_in_range(test_now_ns() - begin, 200000000, LIMIT_MS * 1000000ull);
+    assert_int_equal(a.nconnected + a.ngiven_up, 0);
+    back = back_of(&call);
+    wf_tcp_hello_make(&back, flags(), &h);
+    in = client(&a);
+    c = challenged(in, &h);
+    p = proof_of(right_key, &h, &c);
+    put(in, &p, sizeof p);
+    conn_drop(conn_wait(&a));
+    assert_true(is_ended(&a, &call, n));
+    assert_int_equal(a.ngiven_up, 0);
+    close(in);
+    close(fd);
+    side_close(&a);
+    side_close(&b);
+}
+
+/* Fails when: one who lets knocks in but cannot call back is waited for without end, or not
+ * for WEFT_PEER_TIMEOUT. */
+static void test_knock_in_vain(void **state)
+{
+    struct side a, b;
+    struct wf_tcp_call call;
+    uint64_t n, begin;
+    (void)state;
+    side_open(&a, right_key);
+    side_open(&b, right_key);
+    call = knock_to(&a, &b, 1);
+    close(listener(&call.from_contact, 1)); /* nobody listens there any more */
+    begin = test_now_ns();
+    n = wf_tcp_door_call(a.door, &call);
+    is_given_up(&a, n, WEFT_EPEER, "does not manage to connect", begin, PEER_MS, PEER_MS + 400);
+    assert_int_equal(a.nconnected + b.nconnected, 0);
+    assert_true(reaches(&b, &b.ngiven_up, 1, LIMIT_MS));
+    assert_int_equal(b.given_up[0].status, WEFT_EPEER);
+    assert_non_null(strstr(b.given_up[0].why, "no process listens"));
+    side_close(&a);
+    side_close(&b);
+}
+
+/* Fails when: who let a knock in and was stopped then, for longer than WEFT_PEER_TIMEOUT, is
+ * given up when it goes on and lets the next one in. */
+static void test_knock_stopped(void **state)
+{
+    struct side a, b;
+    struct wf_tcp_call call;
+    struct wf_tcp_hello h;
+    uint64_t n;
+    int fd, got;
+    (void)state;
+    side_open(&a, right_key);
+    side_open(&b, right_key);
+    call = knock_to(&a, &b, 1);
+    fd = listener(&call.to_contact, 16);
+    n = wf_tcp_door_call(a.door, &call);
+    knock_take(fd);
+    got = accept_one(fd);
+    get(got, &h, sizeof h);
+    is_over(got); /* WEFT_PEER_TIMEOUT later */
+    knock_take(fd);
+    knock_take(fd);
+    assert_int_equal(a.ngiven_up, 0);
+    wf_tcp_door_cancel(a.door, n);
+    close(fd);
+    side_close(&a);
+    side_close(&b);
+}
+
+/* Fails when: an endpoint that calls itself is called back without end. */
+static void test_call_oneself(void **state)
+{
+    struct side a;
+    struct wf_tcp_call call;
+    (void)state;
+    side_open(&a, right_key);
+    call = call_to(&a, &a, CALLER);
+    check_both(&a, &a, &call, wf_tcp_door_call(a.door, &call));
+    no_more(&a, &a);
+    side_close(&a);
+}
+
+/* Fails when: a knock for an endpoint or a process that is gone is not given up in half a
+ * second. */
+static void test_knock_gone(void **state)
+{
+    struct side a, b;
+    struct wf_tcp_call call;
+    uint64_t n, begin;
+    (void)state;
+    side_open(&a, right_key);
+    side_open(&b, right_key);
+    b.open[1] = false;
+    call = knock_to(&a, &b, 1);
+    begin = test_now_ns();
+    n = wf_tcp_door_call(a.door, &call);
+    is_given_up(&a, n, WEFT_EPEER, "its endpoint closed", begin, 500, 800);
+    assert_int_equal(a.nconnected + b.nconnected + b.ngiven_up, 0);
+    side_close(&b);
+    begin = test_now_ns();
+    n = wf_tcp_door_call(a.door, &call);
+    is_given_up(&a, n, WEFT_EPEER, "no process listens", begin, 500, 800);
+    side_close(&a);
+}
+
+/* Knock on [b] as [call] says, with a proof under [key]. */
+static void knock_on(const struct side *b, const struct wf_tcp_call *call, const uint8_t *key)
+{
+    struct wf_tcp_hello h;
+    struct wf_tcp_challenge c;
+    struct wf_tcp_proof p;
+    int fd = client(b);
+    wf_tcp_hello_make(call, flags(), &h);
+    c = challenged(fd, &h);
+    p = proof_of(key, &h, &c);
+    put(fd, &p, sizeof p);
+    is_over(fd);
+}
+
+/* Fails when: a door calls where a stranger tells it to, who does not know the key; or not
+ * where one does who knows it, or with another's words. */
+static void test_knock_stranger(void **state)
+{
+    struct side a, b;
+    struct wf_tcp_call call;
+    struct wf_tcp_hello h;
+    int fd, mute, got;
+    (void)state;
+    side_open(&a, right_key);
+    side_open(&b, right_key);
+    call = knock_to(&a, &b, 1);
+    fd = listener(&call.from_contact, 16);
+    wf_tcp_hello_make(&call, flags(), &h);
+    mute = client(&b);
+    (void)challenged(mute, &h);
+    knock_on(&b, &call, wrong_key);
+    call.gen = 6;
+    knock_on(&b, &call, right_key);
+    got = accept_one(fd); /* for those before it would be another gen, or a second call */
+    get(got, &h, sizeof h);
+    assert_int_equal(h.gen, 6);
+    assert_int_equal(h.lane, call.lane);
+    assert_int_equal(h.to_ep, 0);
+    assert_memory_equal(h.to_token, a.id.token, sizeof h.to_token);
+    assert_memory_equal(&h.from, &call.to, sizeof h.from);
+    assert_memory_equal(&h.contact, wf_tcp_door_contact(b.door), sizeof h.contact);
+    assert_int_equal(b.nconnected + b.ngiven_up, 0);
+    close(got);
+    close(mute);
+    close(fd);
+    side_close(&a);
+    side_close(&b);
 }
 
 /* ---- who is called and is not there ---- */
@@ -1249,8 +1607,8 @@ static void test_forget(void **state)
         pthread_mutex_unlock(&b.lock);
         c.stop = true;
         assert_int_equal(pthread_join(thread, NULL), 0);
-        shut(&a, 0); /* the end that calls */
-        wf_tcp_door_forget(a.door, 0, 1);
+        shut(&a, CALLER); /* the end that calls */
+        wf_tcp_door_forget(a.door, CALLER, 1);
         pthread_mutex_lock(&a.lock);
         a.strays = 0;
         pthread_mutex_unlock(&a.lock);
@@ -1307,12 +1665,14 @@ static void test_forget_calls(void **state)
     call = call_to(&a, &b, 1);
     side_close(&b);
     begin = test_now_ns();
-    for (int i = 0; i < 10; i++)
+    for (uint16_t i = 0; i < 10; i++) {
+        call.lane = i;
         (void)wf_tcp_door_call(a.door, &call);
+    }
     call.from.ep = 2; /* it is given up after those before it */
     n = wf_tcp_door_call(a.door, &call);
-    shut(&a, 0);
-    wf_tcp_door_forget(a.door, 0, 1);
+    shut(&a, CALLER);
+    wf_tcp_door_forget(a.door, CALLER, 1);
     is_given_up(&a, n, WEFT_EPEER, "no process listens", begin, 500, 800);
     side_close(&a);
 }
@@ -1396,7 +1756,7 @@ static int setup(void)
     struct rlimit files;
     char ms[16];
     snprintf(ms, sizeof ms, "%d", PEER_MS);
-    setenv("WEFT_TCP_INTERFACES", "127.0.0.1", 1);
+    setenv("WEFT_TCP_INTERFACES", "lo", 1);
     setenv("WEFT_PEER_TIMEOUT", ms, 1);
     snprintf(ms, sizeof ms, "%d", HANDSHAKE_MS);
     setenv("WEFT_CONNECT_TIMEOUT", ms, 1);
@@ -1610,6 +1970,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_linger),         cmocka_unit_test(test_close),
         cmocka_unit_test(test_starved),        cmocka_unit_test(test_interfaces),
         cmocka_unit_test(test_can_dial),       cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_knock),          cmocka_unit_test(test_knock_same_number),
+        cmocka_unit_test(test_knock_crosses),  cmocka_unit_test(test_both_call),
+        cmocka_unit_test(test_knock_again),    cmocka_unit_test(test_knock_in_vain),
+        cmocka_unit_test(test_knock_gone),     cmocka_unit_test(test_knock_stopped),
+        cmocka_unit_test(test_call_oneself),   cmocka_unit_test(test_knock_stranger),
     };
     self = argv[0];
     if (argc > 1 && !strcmp(argv[1], "--probe"))

@@ -81,6 +81,8 @@ static void call_note(struct call *c, enum outcome outcome, uint64_t now)
         c->refused_ns = 0;
     if (outcome == SLOW || outcome == KNOCKED)
         c->hung_ns = 0;
+    if (outcome == SLOW)
+        c->knocked_ns = 0;
     if (outcome == KNOCKED && !c->knocked_ns)
         c->knocked_ns = now;
     else if (outcome == HUNG_UP && !c->hung_ns)

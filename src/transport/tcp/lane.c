@@ -245,6 +245,8 @@ void wf_tcp_lane_adopt(struct tcp_lane *lane, struct wf_tcp_conn *conn)
         lane->call = 0;
     if (!is_higher(lane, conn)) {
         close(conn->fd);
+        if (!conn->dialled)
+            lane->call = 0; /* the door has ended that knock */
         free(conn);
         if (lane->fd < 0)
             wf_tcp_lane_dial(lane, TCP_LATER_MS);

@@ -150,7 +150,7 @@ static bool stranger_knocks(struct wf_tcp_door *door, struct stranger *s)
                                .to_contact = s->hello.contact,
                                .lane = s->hello.lane,
                                .gen = s->hello.gen};
-    if (memcmp(&call.from, &call.to, sizeof call.from) < 0)
+    if (memcmp(&call.from, &call.to, sizeof call.from) <= 0)
         return false;
     wf_door_watch_end(door, &s->watch);
     door->rate_ns -= WF_MIN(door->rate_ns, STRANGER_NS); /* no stranger, after all */

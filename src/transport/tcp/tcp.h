@@ -32,11 +32,12 @@
  * Which socket. Connections are made by the side with the greater address alone. If the other one
  * wants to talk first, its call is a knock (door.h): it proves who it is and is called back, by
  * the door's thread, whatever the endpoint's owner is doing. So no two connections
- * of one lane cross, and whoever has written everything to a socket can leave: the other side
- * gives a socket up only after it has read it to its end. Each has a generation, one more than
- * that of the last one the calling side knew; a lane takes a later one than it has or had
- * and closes any other. Changing sockets is always safe: that is what SYNC is for. After a break
- * the greater side dials at once, the other knocks 100 ms later, if nothing has come by then.
+ * of one lane and generation differ in who made them, and whoever has written everything to a
+ * socket can leave: the other side gives a socket up only after it has read it to its end. Each has
+ * a generation, one more than that of the last one the calling side knew; a lane takes a later one
+ * than it has or had and closes any other. Changing sockets is always safe: that is what SYNC is
+ * for. After a break the greater side dials at once, the other knocks 100 ms later, if nothing has
+ * come by then.
  *
  * Room. A lane's ring has a part for requests and one for replies. A request reserves
  * its reply's room at the other side; who requests counts what it has reserved, so a
