@@ -51,7 +51,8 @@ struct wf_address enemy_address(const struct worker *victim)
 {
     struct wf_address a;
     struct wf_contact contact;
-    CHECK_STATUS(wf_address_parse(victim->offer.address, victim->offer.address_len, &a, &contact), WEFT_OK);
+    CHECK_STATUS(wf_address_parse(victim->offer.address, victim->offer.address_len, &a, &contact),
+                 WEFT_OK);
     return a;
 }
 

@@ -715,7 +715,8 @@ static void stolen_name(void)
     struct wf_contact contact;
     int sock;
     begin();
-    CHECK_STATUS(wf_address_parse(friend.offer.address, friend.offer.address_len, &a, &contact), WEFT_OK);
+    CHECK_STATUS(wf_address_parse(friend.offer.address, friend.offer.address_len, &a, &contact),
+                 WEFT_OK);
     for (int i = 0; i < 2; i++) {
         struct wf_process_id id = a.process;
         struct wf_packet p = {0};
