@@ -99,7 +99,7 @@ static void edges_set(struct slot *s)
 static int edges_hold(const struct slot *s)
 {
     for (size_t k = 0; k < EDGE; k++)
-        if (place_of(s)[k - EDGE] != 0xa5 || place_of(s)[s->len + k] != 0xa5)
+        if ((place_of(s) - EDGE)[k] != 0xa5 || place_of(s)[s->len + k] != 0xa5)
             return 0;
     for (unsigned i = 0; i < s->pieces; i++)
         for (size_t k = 0; k < GAP; k++)
