@@ -1127,7 +1127,7 @@ static void test_knock_crosses(void **state)
 /* Count the connections by their gen, which says which lane it is; all are of one making. */
 static void count_conns(struct side *s, bool dialled, unsigned count[LANES])
 {
-    while (s->nconnected) {
+    while (reaches(s, &s->nconnected, 1, 0)) {
         struct wf_tcp_conn *c = conn_wait(s);
         assert_int_equal(c->dialled, dialled);
         assert_in_range(c->gen, 1, LANES);
