@@ -171,6 +171,9 @@ static inline enum weft_status wf_ctx_check(const struct weft_ctx *ctx)
 /* Is [t] to be used at all (WEFT_TRANSPORTS)? ctx.c */
 bool wf_ctx_wants(const struct wf_transport *t);
 
+/* Closing it and its endpoints is not to wait longer for peers that are far or slow. ctx.c */
+void wf_ctx_close_within(struct weft_ctx *ctx, uint32_t ms);
+
 /* Does a transport have descriptors that an endpoint must sleep on? Constant. */
 static inline bool wf_ctx_has_network(const struct weft_ctx *ctx)
 {

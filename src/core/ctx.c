@@ -72,6 +72,13 @@ static void transports_close(struct weft_ctx *ctx)
             wf_transports[i]->ctx_close(ctx->tctx[i]);
 }
 
+void wf_ctx_close_within(struct weft_ctx *ctx, uint32_t ms)
+{
+    for (int i = 0; i < WF_TRANSPORTS; i++)
+        if (ctx->tctx[i])
+            ctx->tctx[i]->close_ms = ms;
+}
+
 /* The name at *at in a comma-separated list; *at moves on. */
 static size_t name_next(const char **at, const char **name)
 {

@@ -21,10 +21,11 @@
  * with the launcher within min(120, 3 + 0.125 * nodes) s, whatever state the others are in, as
  * GASNet promises it. No step that a failed rank takes grows with the number of nodes,
  * and all together take less than 3 s: weft_job_abort 2 s (launch.c, ABORT_NS);
- * weft_job_close 0.1 s to tell other nodes (across.c, LEAVE_NS) and the time below. */
+ * weft_job_close 0.1 s to tell other nodes (across.c, LEAVE_NS) and the times below. */
 #define LEAVE_NS 5000000000u
 #define LEAVE_BROKEN_NS 2000000000u
 #define LEAVE_FAILED_NS 300000000u
+#define CLOSE_BROKEN_MS 300 /* endpoint, and then context, each for peers that are cut off */
 
 /* PMIx has one identity per process, so there is one job. */
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -400,6 +401,8 @@ static void depart(struct weft_job *job)
 /* Closes what is open, in the order in which it depends on each other. */
 static void close_parts(struct weft_job *job, uint64_t launcher_ns)
 {
+    if (job->broken && job->ctx)
+        wf_ctx_close_within(job->ctx, CLOSE_BROKEN_MS);
     if (job->board.base)
         depart(job);
     if (job->ep) /* nobody polls it once its handlers are gone */

@@ -6,6 +6,7 @@ import select
 import subprocess
 import sys
 import time
+import traceback
 import uuid
 
 DEADLINE = float(os.environ.get("WEFT_TEST_DEADLINE", "30"))
@@ -119,7 +120,8 @@ def main(tests):
             word = "ok"
         except AssertionError as e:
             failed += 1
-            word = f"FAILED: {e}"
+            lines = [str(f.lineno) for f in traceback.extract_tb(e.__traceback__)[1:]]
+            word = f"FAILED, lines {', '.join(lines)}: {e}"
         print(f"{test.__name__} {word} ({time.monotonic() - start:.2f} s)", flush=True)
     print(f"{len(tests) - failed} passed, {failed} failed")
     sys.exit(1 if failed else 0)

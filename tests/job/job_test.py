@@ -39,6 +39,12 @@ def expect(job, code, deadline=harness.DEADLINE):
     return out
 
 
+def expect_silence(job):
+    """All went well and nobody had anything to say."""
+    out = expect(job, 0)
+    assert out == "", out
+
+
 def sizes():
     return {"alone": (1,), "run": (1, 2, 3, 4, 7, 16), "nodes": (2, 3, 4, 7, 12),
             "tcp": (2, 3, 5), "mpirun": (2, 4)}[LAUNCHER]
@@ -77,8 +83,7 @@ def test_notice_stays():
         if late_rank() is not None and late_rank() < n:
             notice_stays(n, late_rank())
         for step in ("wait-all=5", "try=5"):
-            assert expect(start(n, "open", "notify=5", "0:close", "0:exit=0", step, "close"),
-                          0) == ""
+            expect_silence(start(n, "open", "notify=5", "0:close", "0:exit=0", step, "close"))
 
 
 def notice_stays(n, late):
@@ -88,7 +93,7 @@ def notice_stays(n, late):
                 pass_fds=[write, go])
     read_within(read, n - 1)  # all but the late one, which has not even begun to wait
     os.write(push, b"g")
-    assert expect(job, 0) == ""
+    expect_silence(job)
     for fd in (read, write, go, push):
         os.close(fd)
 
@@ -170,7 +175,7 @@ def test_departure():
                        options=["--keep-going"]), 4)
     assert out.count("barrier WEFT_ECLOSED") == 3, out
     for n in (2, 2, 2, 3, 3, 3, 16):
-        assert expect(start(n, "open", "barrier", "barrier", "close"), 0) == ""
+        expect_silence(start(n, "open", "barrier", "barrier", "close"))
 
 
 def test_failure_after_leaving():
@@ -202,7 +207,7 @@ def test_stopped_is_slow():
     time.sleep(1.5)  # how long it is stopped: longer than a death takes to be seen
     assert job.process.poll() is None, "somebody gave up"
     os.kill(stopped, signal.SIGCONT)
-    assert expect(job, 0) == ""
+    expect_silence(job)
     for fd in (read, write, go, push):
         os.close(fd)
 

@@ -303,7 +303,7 @@ def test_reborn():
         others.finish()
 
 
-def test_last_words(times=10):
+def test_last_words(times=3):
     """What was sent before an endpoint closed arrives, while connections are aborted all
     the time."""
     for turn in range(times):

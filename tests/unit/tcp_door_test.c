@@ -136,7 +136,7 @@ static void conns_drop(struct side *s)
 
 static void side_close(struct side *s)
 {
-    wf_tcp_door_close(s->door);
+    wf_tcp_door_close(s->door, 0);
     conns_drop(s);
     assert_int_equal(s->strays, 0);
     pthread_cond_destroy(&s->changed);

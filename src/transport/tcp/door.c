@@ -200,11 +200,12 @@ static void linger_event(struct wf_tcp_door *door, struct wf_door_watch *w)
 /* The door closes: who has all that was sent, end included, needs it no more. tcp(7), SIOCOUTQ. */
 static void lingers_closing(struct wf_tcp_door *door)
 {
+    bool late = wf_now_ns() >= door->stop_ns;
     wf_list_each(it, &door->lingers)
     {
         struct wf_door_watch *w = wf_container_of(it, struct wf_door_watch, item);
         int unacknowledged = 0;
-        if (!w->dead && (ioctl(w->fd, SIOCOUTQ, &unacknowledged) || !unacknowledged))
+        if (!w->dead && (late || ioctl(w->fd, SIOCOUTQ, &unacknowledged) || !unacknowledged))
             wf_door_watch_end(door, w);
     }
 }
@@ -500,10 +501,11 @@ enum weft_status wf_tcp_door_open(const struct wf_tcp_door_params *params, struc
     return WEFT_OK;
 }
 
-void wf_tcp_door_close(struct wf_tcp_door *door)
+void wf_tcp_door_close(struct wf_tcp_door *door, uint32_t within_ms)
 {
     pthread_mutex_lock(&door->lock);
     door->stop = true;
+    door->stop_ns = within_ms ? wf_now_ns() + within_ms * WF_DOOR_MS : WF_DOOR_NEVER;
     pthread_mutex_unlock(&door->lock);
     wf_door_kick(door);
     pthread_join(door->thread, NULL);

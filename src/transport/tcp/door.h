@@ -92,8 +92,8 @@ enum weft_status wf_tcp_door_open(const struct wf_tcp_door_params *params,
                                   struct wf_tcp_door **out);
 
 /* Stop the thread; calls end without a word, lingering sockets are closed once their
- * data are acknowledged, at most WEFT_PEER_TIMEOUT later. */
-void wf_tcp_door_close(struct wf_tcp_door *door);
+ * data are acknowledged, at most WEFT_PEER_TIMEOUT or [within_ms] later, if that is not 0. */
+void wf_tcp_door_close(struct wf_tcp_door *door, uint32_t within_ms);
 
 /* How others call this process. Constant. */
 const struct wf_contact *wf_tcp_door_contact(const struct wf_tcp_door *door);

@@ -68,6 +68,7 @@ struct wf_tcp_door {
     uint64_t last_call WF_GUARDED_BY(lock);
     uint64_t next_ns WF_GUARDED_BY(lock); /* no deadline is before it */
     uint64_t rate_ns WF_GUARDED_BY(lock); /* when the strangers so far are paid */
+    uint64_t stop_ns WF_GUARDED_BY(lock); /* no longer than that when it closes */
     uint64_t deaf_ns WF_GUARDED_BY(lock); /* accepting again then; 0: accepting */
     struct wf_door_quiet quiet[WF_DOOR_TOPICS] WF_GUARDED_BY(lock);
     uint8_t key[WF_TCP_KEY] WF_GUARDED_BY(lock);

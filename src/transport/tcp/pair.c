@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Two endpoints that talk, from their first message to the end of one of them. */
 #define _GNU_SOURCE
+#include <linux/sockios.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -12,13 +14,18 @@
 #include "transport/tcp/auth.h"
 #include "transport/tcp/tcp.h"
 
-/* Addresses of dead endpoints that are remembered: their late connections are told so. One
- * that was forgotten is refused all the same unless nothing was ever taken from it
- * (SYNC would not fit). */
+/* Addresses of dead and closed endpoints that are remembered: their late connections are told so.
+ * One that was forgotten is refused all the same if it knows this side's number of the
+ * pair, which would be another one now (SYNC). */
 #define DEAD_MAX 4096
 #define RETRY_MS 500         /* for a lane that cannot be had while another one works */
-#define CLOSING_MS 5         /* between looks at what an endpoint that closes waits for */
+#define CLOSING_MS 1         /* between looks at what an endpoint that closes waits for */
 #define SMALL_BACKLOG 32768u /* bytes in a lane's ring; beyond it messages take another lane */
+/* How long it waits for peers to say that they took its last words, once their kernels have
+ * them: a peer that polls says so at once, and of one that does not poll the kernel keeps them,
+ * also when the connection breaks. What this time is for is something between that
+ * acknowledges what it has yet to pass on: a proxy, a tunnel. */
+#define LAST_ACK_NS 20000000u
 
 static uint32_t hash_of(const struct wf_address *a)
 {
@@ -197,6 +204,14 @@ void wf_tcp_grave_empty(struct tcp_tep *t)
     }
 }
 
+/* Leave the sockets that took everything to the door. */
+static void lanes_linger(struct tcp_pair *pair)
+{
+    for (unsigned i = 0; i < pair->nlanes; i++)
+        if (pair->lanes[i] && !wf_tcp_has_unsent(pair->lanes[i]))
+            wf_tcp_lane_linger(pair->lanes[i]);
+}
+
 static void lanes_free(struct tcp_pair *pair)
 {
     for (unsigned i = 0; i < pair->nlanes; i++)
@@ -221,6 +236,8 @@ void wf_tcp_pair_end(struct tcp_pair *pair, enum weft_status why)
     void *conn = pair->conn;
     if (pair->status != WEFT_OK)
         return;
+    if (why == WEFT_ECLOSED) /* its last words' acknowledgement is on the way */
+        lanes_linger(pair);
     lanes_free(pair); /* before anybody is told */
     pair->status = why;
     pair->conn = NULL;
@@ -237,10 +254,7 @@ void wf_tcp_pair_end(struct tcp_pair *pair, enum weft_status why)
     if (conn)
         t->base.events->conn_down(t->base.owner, conn);
     t->events++;
-    if (why == WEFT_ECLOSED)
-        pair_free(pair); /* it cannot come again */
-    else
-        dead_remember(pair);
+    dead_remember(pair);
 }
 
 /* A lane by which BYE is still to come is waited for; if it has no socket, called. */
@@ -287,7 +301,7 @@ static void handles_find(struct tcp_pair *pair)
         struct tcp_peer *peer = t->peers[i];
         struct wf_address a;
         struct wf_contact contact;
-        if (peer->pair || peer->token[0] != pair->to.process.token[0])
+        if (peer->pair || peer->status != WEFT_OK || peer->token[0] != pair->to.process.token[0])
             continue;
         wf_tcp_peer_address(peer, &a, &contact);
         if (is_same(&a, &pair->to))
@@ -487,12 +501,21 @@ static void pair_bye_say(struct tcp_pair *pair)
         }
 }
 
-static bool pair_is_done(const struct tcp_pair *pair)
+/* Has the other end's kernel everything? tcp(7), SIOCOUTQ. */
+static bool kernel_has_all(int fd)
 {
-    for (unsigned i = 0; i < pair->nlanes; i++)
-        if (pair->lanes[i] && !pair->lanes[i]->bye && wf_tcp_has_unsent(pair->lanes[i]))
-            return false;
-    return true;
+    int unacknowledged = 0;
+    return !ioctl(fd, SIOCOUTQ, &unacknowledged) && !unacknowledged;
+}
+
+/* What an endpoint that closes still waits for. A peer that closes, too, takes nothing more. */
+enum outstanding { NOTHING, WORD, BYTES };
+
+static enum outstanding lane_outstanding(const struct tcp_lane *lane)
+{
+    if (!lane || lane->bye || lane->first == lane->next)
+        return NOTHING;
+    return lane->fd < 0 || wf_tcp_has_unsent(lane) || !kernel_has_all(lane->fd) ? BYTES : WORD;
 }
 
 /* [act] on every pair; it may end the pair. */
@@ -505,13 +528,14 @@ static void each_pair(struct tcp_tep *t, void (*act)(struct tcp_pair *))
         }
 }
 
-static bool all_done(const struct tcp_tep *t)
+static enum outstanding most_outstanding(const struct tcp_tep *t)
 {
+    enum outstanding most = NOTHING;
     for (uint32_t i = 0; t->buckets && i <= t->mask; i++)
         for (const struct tcp_pair *p = t->buckets[i]; p; p = p->next)
-            if (!pair_is_done(p))
-                return false;
-    return true;
+            for (unsigned k = 0; k < p->nlanes; k++)
+                most = WF_MAX(most, lane_outstanding(p->lanes[k]));
+    return most;
 }
 
 /* One turn: what came, what can leave. Nothing is delivered any more. */
@@ -523,38 +547,39 @@ static void closing_turn(struct tcp_tep *t)
     (void)poll(p, t->epoll_fd >= 0 ? 2 : 1, CLOSING_MS);
     if (read(t->base.event_fd, &n, sizeof n) > 0 || atomic_load(&t->inbox))
         wf_tcp_inbox(t);
-    for (unsigned i = t->nlive; i-- && !wf_list_empty(&t->live);) {
-        struct wf_list *it = t->live.next;
-        wf_list_remove(it);
-        wf_list_append(&t->live, it);
-        wf_tcp_read(wf_container_of(it, struct tcp_lane, live));
-    }
+    wf_tcp_read_each(t);
     wf_tcp_flush_all(t);
 }
 
 void wf_tcp_pairs_bye(struct tcp_tep *t)
 {
-    uint64_t until = wf_now_ns() + wf_config()->peer_timeout_ms * 1000000u;
+    uint64_t limit_ms =
+        t->ctx->base.close_ms ? t->ctx->base.close_ms : wf_config()->peer_timeout_ms;
+    uint64_t now = wf_now_ns(), until = now + limit_ms * 1000000u, written = now;
+    enum outstanding left;
     t->closing = true;
     each_pair(t, pair_bye_say);
     wf_tcp_flush_all(t);
-    while (!all_done(t)) {
-        if (wf_now_ns() >= until) {
-            wf_warn("an endpoint closes with messages that a peer did not take for %llu ms "
-                    "(WEFT_PEER_TIMEOUT): they are lost",
-                    (unsigned long long)wf_config()->peer_timeout_ms);
+    while ((left = most_outstanding(t)) != NOTHING) {
+        if (left == BYTES)
+            written = now;
+        if (now - written > LAST_ACK_NS)
+            return;
+        if (now >= until) {
+            wf_warn("an endpoint closes with messages that a peer did not take for %llu ms: they "
+                    "are lost",
+                    (unsigned long long)limit_ms);
             return;
         }
         closing_turn(t);
+        now = wf_now_ns();
     }
 }
 
 static void pair_drop(struct tcp_pair *pair)
 {
     struct tcp_tep *t = pair->tep;
-    for (unsigned i = 0; i < pair->nlanes; i++)
-        if (pair->lanes[i] && !wf_tcp_has_unsent(pair->lanes[i]))
-            wf_tcp_lane_linger(pair->lanes[i]);
+    lanes_linger(pair);
     lanes_free(pair);
     if (pair->conn)
         t->base.events->conn_down(t->base.owner, pair->conn);

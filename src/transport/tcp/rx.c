@@ -21,11 +21,6 @@
 
 _Static_assert(TCP_RX_SIZE >= READ_MAX + 2 * (WF_TCP_AM_MAX + 128), "a stash fits in front");
 
-static uint32_t reply_size(uint32_t room)
-{
-    return wf_tcp_reply_size(room);
-}
-
 /* ---- delivery ---- */
 
 static void token_fill(struct tcp_token *token, struct tcp_lane *lane, const struct wf_tcp_frame *f,
@@ -45,9 +40,9 @@ static void token_fill(struct tcp_token *token, struct tcp_lane *lane, const str
 /* A reply, or word that there is none, gives back its place. */
 static bool reservation_end(struct tcp_lane *lane, uint32_t room)
 {
-    if (reply_size(room) > lane->reserved)
+    if (wf_tcp_reply_size(room) > lane->reserved)
         return false;
-    lane->reserved -= reply_size(room);
+    lane->reserved -= wf_tcp_reply_size(room);
     if (lane->starved) {
         lane->starved = false;
         lane->pair->tep->events++;
@@ -58,7 +53,7 @@ static bool reservation_end(struct tcp_lane *lane, uint32_t room)
 /* May this request be taken: does its reply fit? Its sender counts, too. */
 static bool request_fits(const struct tcp_lane *lane, const struct wf_tcp_frame *f)
 {
-    return !f->room || wf_tcp_has_room(lane, reply_size(f->room), true);
+    return !f->room || wf_tcp_has_room(lane, wf_tcp_reply_size(f->room), true);
 }
 
 static void deliver(struct tcp_lane *lane, const struct wf_tcp_frame *f, const uint32_t *args,
@@ -78,10 +73,12 @@ static void deliver(struct tcp_lane *lane, const struct wf_tcp_frame *f, const u
                          .token = &token};
     token_fill(&token, lane, f, is_reply);
     am.can_reply = token.base.can_reply;
-    wf_tcp_count(t, is_reply ? WF_STAT_REPLIES_RECEIVED : WF_STAT_REQUESTS_RECEIVED, 1);
-    t->base.events->deliver(t->base.owner, &am);
+    if (!t->closing) { /* else nobody is there to take it */
+        wf_tcp_count(t, is_reply ? WF_STAT_REPLIES_RECEIVED : WF_STAT_REQUESTS_RECEIVED, 1);
+        t->base.events->deliver(t->base.owner, &am);
+    }
     if (token.base.can_reply)
-        lane->unreplied += reply_size(f->room);
+        lane->unreplied += wf_tcp_reply_size(f->room);
     t->events++;
 }
 
@@ -106,6 +103,7 @@ static void *bulk_hold(struct tcp_lane *lane, struct tcp_token *token, struct wf
     void *to = NULL;
     token_fill(token, lane, &lane->bulk.frame, lane->bulk.frame.kind == WF_TCP_BULK_REPLY);
     *bulk = bulk_in(lane, token);
+    lane->bulk.lost |= t->closing;
     if (!lane->bulk.lost)
         to = t->base.events->bulk_hold(t->base.owner, bulk, lane->bulk.got, n);
     lane->bulk.lost |= !to;
@@ -243,9 +241,6 @@ static enum weft_status frames_take(struct tcp_lane *lane, const uint8_t *bytes,
             break;
         if (!lane->synced) {
             status = sync_take(lane, &f, bytes + at);
-        } else if (lane->pair->tep->closing) {
-            at = have;
-            break;
         } else if (f.kind == WF_TCP_SYNC) {
             status = WEFT_EPROTO;
         } else {
@@ -307,13 +302,12 @@ static ssize_t read_once(struct tcp_lane *lane, uint8_t *at, size_t *direct)
 }
 
 /* What read said, other than bytes. */
-static enum weft_status read_failed(struct tcp_lane *lane, ssize_t got)
+static void read_failed(struct tcp_lane *lane, ssize_t got)
 {
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
-        return WEFT_OK;
+        return;
     lane->was_silent = got < 0 && (errno == ETIMEDOUT || errno == EHOSTUNREACH);
     wf_tcp_lane_break(lane, got ? strerror(errno) : "end of stream");
-    return WEFT_OK;
 }
 
 /* Frames begin at multiples of 16 in the buffer, and so payloads do. */
@@ -355,17 +349,11 @@ void wf_tcp_read(struct tcp_lane *lane)
     uint32_t bye_lanes = 0;
     enum weft_status status;
     ssize_t got;
-    if (pair->tep->closing && lane->synced) { /* nobody is there to take it */
-        got = recv(lane->fd, start, READ_MAX, MSG_DONTWAIT);
-        if (got <= 0)
-            (void)read_failed(lane, got);
-        return;
-    }
     if (have)
         memcpy(start, lane->stash, have);
     got = read_once(lane, start + have, &direct);
     if (got <= 0) {
-        (void)read_failed(lane, got);
+        read_failed(lane, got);
         return;
     }
     wf_tcp_count(pair->tep, WF_STAT_TCP_BYTES_RECEIVED, (uint64_t)got);
@@ -379,9 +367,10 @@ void wf_tcp_read(struct tcp_lane *lane)
                  pair->to.ep, pair->to.process.pid);
     if (status == WEFT_EPEER)
         wf_tcp_lane_turn_away(lane);
-    if (status == WEFT_ECLOSED)
+    if (status == WEFT_ECLOSED) {
+        wf_tcp_flush(lane); /* it waits to hear that its last words came */
         wf_tcp_pair_bye(pair, bye_lanes);
-    else if (status != WEFT_OK)
+    } else if (status != WEFT_OK)
         wf_tcp_pair_end(pair, status);
     else if (lane->fd >= 0 && wf_tcp_ack_is_urgent(lane))
         wf_tcp_dirty(lane);

@@ -56,7 +56,7 @@ static enum weft_status tcp_ctx_open(const struct wf_tctx_params *params, struct
     if (status == WEFT_OK)
         status = wf_tcp_door_open(&door, &ctx->door);
     if (status == WEFT_OK && (status = key_from_file(ctx)) != WEFT_OK)
-        wf_tcp_door_close(ctx->door);
+        wf_tcp_door_close(ctx->door, 0);
     if (status != WEFT_OK) {
         pthread_mutex_destroy(&ctx->lock);
         free(ctx);
@@ -69,7 +69,7 @@ static enum weft_status tcp_ctx_open(const struct wf_tctx_params *params, struct
 static void tcp_ctx_close(struct wf_tctx *tctx)
 {
     struct tcp_ctx *ctx = TCP_OF(tctx, tcp_ctx);
-    wf_tcp_door_close(ctx->door);
+    wf_tcp_door_close(ctx->door, tctx->close_ms);
     pthread_mutex_destroy(&ctx->lock);
     free(ctx->fds);
     free(ctx);
@@ -429,7 +429,7 @@ static void tcp_source(const struct wf_token *token, struct wf_address *out,
 
 /* ---- progress ---- */
 
-static void read_each(struct tcp_tep *t)
+void wf_tcp_read_each(struct tcp_tep *t)
 {
     for (unsigned i = t->nlive; i-- && !wf_list_empty(&t->live);) {
         struct wf_list *it = t->live.next;
@@ -462,7 +462,7 @@ static int tcp_poll(struct wf_tep *tep)
     if (!t->nlive || (t->idle > IDLE_AFTER && t->polls % IDLE_EVERY))
         goto out;
     if (t->nlive <= DIRECT)
-        read_each(t);
+        wf_tcp_read_each(t);
     else
         read_ready(t);
     if (!wf_list_empty(&t->dirty))

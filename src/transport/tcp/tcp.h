@@ -326,8 +326,8 @@ struct tcp_pair *wf_tcp_pair_find(struct tcp_tep *t, const struct wf_address *to
 /* Null: no memory. */
 struct tcp_pair *wf_tcp_pair_make(struct tcp_tep *t, const struct wf_address *to,
                                   const struct wf_contact *contact);
-/* Its other end is lost or has closed: everything of it ends. It must not be touched
- * afterwards unless it is remembered ([why] EPEER or EPROTO). */
+/* Its other end is lost or has closed: everything of it ends, and its address is
+ * remembered. */
 void wf_tcp_pair_end(struct tcp_pair *pair, enum weft_status why);
 /* The other side says BYE on one of its lanes. */
 void wf_tcp_pair_bye(struct tcp_pair *pair, uint32_t lanes);
@@ -351,10 +351,16 @@ void wf_tcp_grave_empty(struct tcp_tep *t);
 /* What the door's thread left. */
 void wf_tcp_inbox(struct tcp_tep *t);
 void wf_tcp_pairs_free(struct tcp_tep *t);
-/* Say BYE everywhere and wait, bounded, until all is written. */
+/* Say BYE everywhere and wait, bounded, until it was taken, or is with the kernel of a peer that
+ * does not poll. */
 void wf_tcp_pairs_bye(struct tcp_tep *t);
 
 extern const struct wf_tcp_door_events wf_tcp_door_calls;
+
+/* ---- tcp.c ---- */
+
+/* Every lane with a socket, the one after the last that was first first. */
+void wf_tcp_read_each(struct tcp_tep *t);
 
 /* Which peer is it? */
 void wf_tcp_peer_address(const struct tcp_peer *peer, struct wf_address *out,
