@@ -3,9 +3,6 @@
  * of it: an operation may have ended meanwhile, a region been closed. */
 #include "core/own.h"
 
-/* What a PUT says: the region it is for, and how much. */
-#define REGION_ARGS 5
-
 static void *region_hold(struct weft_ep *ep, const uint32_t *region, uint64_t len, unsigned access,
                          uint32_t at)
 {

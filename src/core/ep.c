@@ -229,7 +229,7 @@ enum weft_status weft_ep_close(struct weft_ep *ep)
     wf_sources_close(ep);
     teps_close(ep);
     wf_sources_close(ep); /* those whose connections were open */
-    free(ep->sources.buckets);
+    wf_book_free(&ep->sources.book);
     wf_entries_fini(ep);
     ep_unlist(ep);
     wait_fds_close(ep);

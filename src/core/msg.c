@@ -83,7 +83,7 @@ static enum weft_status push_done(struct wf_entry *e)
 /* The piece of an offered message that begins at [at]. */
 static uint32_t piece_at(const struct wf_entry *e, uint64_t at)
 {
-    return (uint32_t)WF_MIN(e->len - at, e->bulk ? WF_BULK_PIECE : e->ep->am_max);
+    return (uint32_t)WF_MIN(e->len - at, e->path == WF_PATH_BULK ? WF_BULK_PIECE : e->ep->am_max);
 }
 
 /* Ask for pieces of an offered message. */
@@ -93,8 +93,9 @@ static enum weft_status push_fetches(struct wf_entry *e)
         uint32_t n = piece_at(e, e->sent);
         uint32_t args[5] = {e->u.copy.id, e->id, WF_LO(e->sent), WF_HI(e->sent), n};
         enum weft_status status =
-            e->bulk ? wf_own_request_any(e->peer, WF_OWN_FETCH, args, 5, 1)
-                    : wf_own_request(e->peer, WF_OWN_FETCH, args, 5, NULL, 0, n + 1);
+            e->path == WF_PATH_BULK
+                ? wf_own_request_any(e->peer, WF_OWN_FETCH, args, 5, 1)
+                : wf_own_request(e->peer, WF_OWN_FETCH, args, 5, NULL, 0, n + 1);
         if (status != WEFT_OK && (status == WEFT_AGAIN || wf_is_loss(status)))
             return status;
         if (status != WEFT_OK)
@@ -238,7 +239,7 @@ static void recv_end(struct wf_recv *r, enum weft_status status)
 static enum weft_status copy_step(struct wf_entry *e)
 {
     uint64_t budget = WF_PULL_MAX;
-    while (e->pull && e->moved < e->len && budget) {
+    while (e->path == WF_PATH_PULL && e->moved < e->len && budget) {
         size_t n = (size_t)WF_MIN(e->len - e->moved, budget), m;
         void *to = wf_iov_span(&e->mem, e->moved, &n);
         const void *from;
@@ -248,7 +249,7 @@ static enum weft_status copy_step(struct wf_entry *e)
         status = e->peer->transport->pull(wf_peer_tpeer(e->peer), to, (uint64_t)(uintptr_t)from, m);
         if (status == WEFT_EUNREACH) {
             e->peer->flow->no_pull = true;
-            e->pull = false;
+            e->path = WF_PATH_PIECES;
             e->moved = 0;
             break;
         }
@@ -259,7 +260,7 @@ static enum weft_status copy_step(struct wf_entry *e)
     }
     if (e->moved == e->len)
         return WEFT_OK;
-    if (e->pull) {
+    if (e->path == WF_PATH_PULL) {
         if (wf_list_empty(&e->queued))
             wf_list_append(&e->ep->copying, &e->queued);
     } else if (!e->unanswered) {
@@ -278,7 +279,7 @@ static void copy_close(struct wf_entry *e, bool tell, enum weft_status status)
     wf_list_remove(&e->queued);
     wf_ep_count(e->ep, WF_STAT_COPIED_BYTES, e->moved);
     wf_ep_count(e->ep, WF_STAT_MSG_RECEIVED, 1);
-    wf_ep_count(e->ep, e->pull ? WF_STAT_MSG_PULL : WF_STAT_MSG_PIECES, 1);
+    wf_ep_count(e->ep, wf_path_stat(WF_STAT_MSG_PULL, e->path), 1);
     wf_source_unref(source);
     if (!tell || e->peer->status != WEFT_OK) {
         wf_entry_free(e);
@@ -354,8 +355,7 @@ static enum weft_status copy_begin(struct weft_ep *ep, const struct offer *o, st
         return status;
     }
     wf_iov_move(&e->mem, mem);
-    e->bulk = wf_own_can_bulk(peer);
-    e->pull = !e->bulk && wf_path_can_pull(peer);
+    e->path = (uint8_t)wf_path_offered(peer);
     e->len = WF_MIN(room, o->len);
     e->u.copy.tag = o->tag;
     e->u.copy.full = o->len;

@@ -67,8 +67,7 @@ struct wf_entry {
     struct weft_op *op; /* may be null */
     uint32_t id;        /* index | generation << WF_ENTRY_BITS */
     uint8_t kind;
-    bool pull;      /* the memory's other side copies it, else it goes in pieces */
-    bool bulk;      /* those are the transport's to move */
+    uint8_t path;   /* enum wf_path: how its bytes go */
     bool started;   /* SIGNAL: the word has been asked for */
     int16_t status; /* first failure */
     uint32_t unanswered;

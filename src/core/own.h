@@ -57,6 +57,9 @@ static inline bool wf_own_is_to(const struct wf_token *token, struct weft_peer *
 
 /* ---- bulk: payload that is not copied on its way (transport.h) ---- */
 
+/* Where in which region, in a request about it: slot, generation (2), offset (2). */
+#define REGION_ARGS 5
+
 /* Bytes of one bulk message. The longer a write, the less of it is the system's
  * (loopback, sender: 119 ns per KiB in writes of 256 KiB, 98 in those of 1 MiB). */
 #define WF_BULK_PIECE WF_BULK_MAX
@@ -81,11 +84,12 @@ static inline void wf_bulk_of_entry(struct wf_bulk *b, uint32_t id, uint64_t at,
 
 /* Payload: [len] bytes of a region of this process, which [region] names: slot,
  * generation and offset as in a request about it. */
-static inline void wf_bulk_of_region(struct wf_bulk *b, const uint32_t region[5], uint32_t len)
+static inline void wf_bulk_of_region(struct wf_bulk *b, const uint32_t region[REGION_ARGS],
+                                     uint32_t len)
 {
     b->len = len;
     b->ref[0] = WF_BULK_REGION;
-    memcpy(b->ref + 1, region, 5 * sizeof *region);
+    memcpy(b->ref + 1, region, REGION_ARGS * sizeof *region);
 }
 
 /* Reply to [am] with the payload that [b] names; its handler and arguments are set here. */

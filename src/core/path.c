@@ -9,13 +9,16 @@ bool wf_path_can_pull(const struct weft_peer *peer)
     return wf_config()->shm_pull && !(peer->flow && peer->flow->no_pull);
 }
 
-enum wf_path wf_path_msg(const struct weft_peer *peer, size_t len)
+enum wf_path wf_path_offered(const struct weft_peer *peer)
 {
-    if (len <= peer->ep->eager_max)
-        return WF_PATH_WHOLE;
     if (wf_own_can_bulk(peer))
         return WF_PATH_BULK;
     return wf_path_can_pull(peer) ? WF_PATH_PULL : WF_PATH_PIECES;
+}
+
+enum wf_path wf_path_msg(const struct weft_peer *peer, size_t len)
+{
+    return len <= peer->ep->eager_max ? WF_PATH_WHOLE : wf_path_offered(peer);
 }
 
 static bool is_here(const struct wf_remote *r)

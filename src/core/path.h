@@ -32,9 +32,17 @@ static inline struct wf_remote *wf_remote_of(const struct weft_remote *r)
  * is known? */
 bool wf_path_can_pull(const struct weft_peer *peer);
 enum wf_path wf_path_msg(const struct weft_peer *peer, size_t len);
+/* Of a message that is fetched from [peer]. */
+enum wf_path wf_path_offered(const struct weft_peer *peer);
 /* put also of a long active message */
 enum wf_path wf_path_put(const struct wf_remote *r, size_t len, unsigned pieces);
 enum wf_path wf_path_get(const struct wf_remote *r, size_t len);
 enum wf_path wf_path_atomic(const struct wf_remote *r);
+/* The counter of those of PULL, PIECES and BULK, whose first is [pull]: stats.def has each
+ * operation's in this order. */
+static inline enum wf_stat wf_path_stat(enum wf_stat pull, unsigned path)
+{
+    return (enum wf_stat)(pull + (path - WF_PATH_PULL));
+}
 
 #endif

@@ -181,7 +181,6 @@ _Static_assert(sizeof(struct long_head) == 32, "wire structure");
 #define REGION(e, at)                                                                              \
     (e)->u.rma.slot, WF_LO((e)->u.rma.gen), WF_HI((e)->u.rma.gen),                                 \
         WF_LO((e)->u.rma.offset + (at)), WF_HI((e)->u.rma.offset + (at))
-#define REGION_ARGS 5
 
 static enum weft_status push_take(struct wf_entry *e)
 {
@@ -250,10 +249,11 @@ static enum weft_status push_put(struct wf_entry *e)
 static enum weft_status push_get(struct wf_entry *e)
 {
     while (e->sent < e->len && !e->status) {
-        uint32_t n = e->bulk ? bulk_piece(e) : (uint32_t)WF_MIN(e->len - e->sent, e->ep->am_max);
+        bool bulk = e->path == WF_PATH_BULK;
+        uint32_t n = bulk ? bulk_piece(e) : (uint32_t)WF_MIN(e->len - e->sent, e->ep->am_max);
         uint32_t args[] = {REGION(e, e->sent), e->id, n, WF_LO(e->sent), WF_HI(e->sent)};
         enum weft_status status =
-            wf_own_request_any(e->peer, WF_OWN_GET, args, WF_ARRAY_LEN(args), e->bulk ? 1 : n + 1);
+            wf_own_request_any(e->peer, WF_OWN_GET, args, WF_ARRAY_LEN(args), bulk ? 1 : n + 1);
         if (status != WEFT_OK)
             return status;
         e->sent += n;
@@ -283,7 +283,11 @@ static enum weft_status push_atomic(struct wf_entry *e)
 
 static enum weft_status push_bytes(struct wf_entry *e)
 {
-    return e->pull ? push_take(e) : e->bulk ? push_put_bulk(e) : push_put(e);
+    switch (e->path) {
+    case WF_PATH_PULL: return push_take(e);
+    case WF_PATH_BULK: return push_put_bulk(e);
+    default: return push_put(e);
+    }
 }
 
 /* The bytes first, then, when all of them are there, the word. */
@@ -532,10 +536,10 @@ static void note_status(struct wf_entry *e, const struct weft_am *am)
 /* The owner may not copy from here: what it did not get goes in pieces. */
 static bool fall_back(struct wf_entry *e)
 {
-    if (!e->pull || e->status != WEFT_EUNREACH)
+    if (e->path != WF_PATH_PULL || e->status != WEFT_EUNREACH)
         return false;
     e->peer->flow->no_pull = true;
-    e->pull = false;
+    e->path = WF_PATH_PIECES;
     e->status = WEFT_OK;
     e->sent = 0;
     wf_entry_queue(e);
@@ -685,8 +689,7 @@ static enum weft_status put_begun(struct wf_remote *r, uint64_t offset, const st
     e = entry_new(r, WF_KIND_PUT, offset, len, op, &status);
     if (!e)
         return status;
-    e->pull = path == WF_PATH_PULL;
-    e->bulk = path == WF_PATH_BULK;
+    e->path = (uint8_t)path;
     status = wf_iov_set(&e->mem, iov, count);
     if (status != WEFT_OK) {
         wf_entry_free(e);
@@ -694,7 +697,7 @@ static enum weft_status put_begun(struct wf_remote *r, uint64_t offset, const st
     }
     status = wf_entry_start(e, wf_rma_push);
     if (status == WEFT_PENDING)
-        wf_ep_count(ep, path == WF_PATH_PULL ? WF_STAT_PUT_PULL : WF_STAT_PUT_PIECES, 1);
+        wf_ep_count(ep, wf_path_stat(WF_STAT_PUT_PULL, path), 1);
     return status;
 }
 
@@ -702,6 +705,7 @@ enum weft_status wf_rma_put_ordered(struct wf_remote *r, uint64_t offset, const 
                                     size_t len, struct weft_op *op, struct wf_order *order,
                                     uint32_t *entry)
 {
+    enum wf_path path = wf_own_can_bulk(r->pub.peer) ? WF_PATH_BULK : WF_PATH_PIECES;
     enum weft_status status = r->pub.peer->status;
     struct wf_entry *e;
     if (status == WEFT_OK && __atomic_load_n(r->pub.gen_word, __ATOMIC_ACQUIRE) != r->pub.gen)
@@ -711,13 +715,14 @@ enum weft_status wf_rma_put_ordered(struct wf_remote *r, uint64_t offset, const 
     e = entry_new(r, WF_KIND_PUT, offset, len, op, &status);
     if (!e)
         return status;
-    e->bulk = wf_own_can_bulk(r->pub.peer);
+    e->path = (uint8_t)path;
     e->u.rma.ordered = true;
     e->u.rma.order = *order;
     wf_iov_one(&e->mem, src, len);
     *entry = e->id;
     status = wf_entry_start(e, wf_rma_push);
-    wf_ep_count(r->pub.peer->ep, WF_STAT_PUT_PIECES, status == WEFT_PENDING);
+    if (status == WEFT_PENDING)
+        wf_ep_count(r->pub.peer->ep, wf_path_stat(WF_STAT_PUT_PULL, path), 1);
     return status;
 }
 
@@ -761,9 +766,11 @@ static enum weft_status get_begun(struct wf_remote *r, uint64_t offset, const st
     e = entry_new(r, WF_KIND_GET, offset, len, op, &status);
     if (!e)
         return status;
-    if (path == WF_PATH_PULL)
+    if (path == WF_PATH_PULL) {
         peer->flow->no_pull = true;
-    e->bulk = path == WF_PATH_BULK;
+        path = WF_PATH_PIECES;
+    }
+    e->path = (uint8_t)path;
     status = wf_iov_set(&e->mem, iov, count);
     if (status != WEFT_OK) {
         wf_entry_free(e);
@@ -771,7 +778,7 @@ static enum weft_status get_begun(struct wf_remote *r, uint64_t offset, const st
     }
     status = wf_entry_start(e, wf_rma_push);
     if (status == WEFT_PENDING)
-        wf_ep_count(peer->ep, WF_STAT_GET_PIECES, 1);
+        wf_ep_count(peer->ep, wf_path_stat(WF_STAT_GET_PULL, path), 1);
     return status;
 }
 
@@ -895,8 +902,7 @@ static enum weft_status signal_begun(struct wf_remote *r, uint64_t offset, const
     memcpy(e->u.rma.args, words, sizeof words);
     e->u.rma.operation = how == WEFT_SIGNAL_ADD ? WEFT_ATOMIC_ADD : WEFT_ATOMIC_SWAP;
     e->u.rma.operand = value;
-    e->pull = wf_path_put(r, len, 1) == WF_PATH_PULL;
-    e->bulk = wf_path_put(r, len, 1) == WF_PATH_BULK;
+    e->path = (uint8_t)wf_path_put(r, len, 1);
     wf_iov_one(&e->mem, src, len);
     return wf_entry_start(e, wf_rma_push);
 }
@@ -951,8 +957,7 @@ static enum weft_status long_begun(struct weft_remote *r, uint64_t offset, const
         status = len ? weft_put(r, offset, src, len, NULL) : WEFT_OK;
     else if (path == WF_PATH_HERE)
         status = here_copy(remote, offset, &mem, len, true);
-    e->pull = path == WF_PATH_PULL;
-    e->bulk = path == WF_PATH_BULK;
+    e->path = (uint8_t)path;
     if (status != WEFT_OK) {
         wf_entry_free(e);
         return status;

@@ -8,68 +8,36 @@
 
 #define OWNS 8 /* peers kept to answer senders that the application has no peer for */
 
-static uint32_t hash_of(const struct wf_address *a)
+static struct wf_source *source_at(struct wf_book_entry *entry)
 {
-    uint64_t h = (a->process.token[0] ^ a->ep_gen) * UINT64_C(0x9e3779b97f4a7c15);
-    return (uint32_t)(h >> 32);
+    return wf_container_of(entry, struct wf_source, known);
 }
 
 static struct wf_source *find(const struct wf_sources *t, const struct wf_address *a)
 {
-    struct wf_source *s = t->buckets ? t->buckets[hash_of(a) & t->mask] : NULL;
-    while (s && memcmp(&s->address, a, sizeof *a))
-        s = s->next;
-    return s;
-}
-
-/* Longer chains if there is no memory. */
-static void grow(struct wf_sources *t)
-{
-    uint32_t n = t->buckets ? 2 * (t->mask + 1) : 64;
-    struct wf_source **more = calloc(n, sizeof(struct wf_source *));
-    if (!more)
-        return;
-    for (uint32_t i = 0; t->buckets && i <= t->mask; i++)
-        for (struct wf_source *s = t->buckets[i], *next; s; s = next) {
-            struct wf_source **b = &more[hash_of(&s->address) & (n - 1)];
-            next = s->next;
-            s->next = *b;
-            *b = s;
-        }
-    free(t->buckets);
-    t->buckets = more;
-    t->mask = n - 1;
+    struct wf_book_entry *entry = wf_book_find(&t->book, a);
+    return entry ? source_at(entry) : NULL;
 }
 
 static struct wf_source *add(struct weft_ep *ep, const struct wf_address *a,
                              const struct wf_contact *contact)
 {
-    struct wf_sources *t = &ep->sources;
-    struct wf_source *s, **b;
-    if (!t->buckets || t->count > t->mask)
-        grow(t);
-    s = t->buckets ? calloc(1, sizeof *s) : NULL;
+    struct wf_source *s = calloc(1, sizeof *s);
     if (!s)
         return NULL;
     s->ep = ep;
-    s->address = *a;
+    s->known.address = *a;
     s->contact = *contact;
     wf_list_init(&s->owns);
-    b = &t->buckets[hash_of(a) & t->mask];
-    s->next = *b;
-    *b = s;
-    t->count++;
-    return s;
+    if (wf_book_add(&ep->sources.book, &s->known))
+        return s;
+    free(s);
+    return NULL;
 }
 
 static void drop(struct wf_source *s)
 {
-    struct wf_sources *t = &s->ep->sources;
-    struct wf_source **at = &t->buckets[hash_of(&s->address) & t->mask];
-    while (*at != s)
-        at = &(*at)->next;
-    *at = s->next;
-    t->count--;
+    wf_book_remove(&s->ep->sources.book, &s->known);
     free(s);
 }
 
@@ -184,7 +152,7 @@ struct weft_peer *wf_source_peer(struct wf_source *s, enum weft_status *why)
         if (p->status == WEFT_OK)
             return p;
     if (!s->own) {
-        *why = wf_peer_new(s->ep, &s->address, &s->contact, &s->own);
+        *why = wf_peer_new(s->ep, &s->known.address, &s->contact, &s->own);
         if (*why != WEFT_OK)
             return NULL;
         s->own->own = true;
@@ -227,16 +195,18 @@ void wf_sources_sweep(struct weft_ep *ep)
     }
 }
 
+static void source_close(struct wf_book_entry *entry, void *arg)
+{
+    struct wf_source *s = source_at(entry);
+    (void)arg;
+    if (s->own)
+        own_close(s);
+    else if (!s->refs)
+        drop(s);
+}
+
 /* Nothing refers to them any more but connections, which the transports close next. */
 void wf_sources_close(struct weft_ep *ep)
 {
-    struct wf_sources *t = &ep->sources;
-    for (uint32_t i = 0; t->buckets && i <= t->mask; i++)
-        for (struct wf_source *s = t->buckets[i], *next; s; s = next) {
-            next = s->next;
-            if (s->own)
-                own_close(s);
-            else if (!s->refs)
-                drop(s);
-        }
+    wf_book_each(&ep->sources.book, source_close, NULL);
 }

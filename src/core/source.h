@@ -9,27 +9,25 @@
 #include <stdint.h>
 
 #include "base/util.h"
-#include "transport/address.h"
+#include "transport/book.h"
 
 struct weft_ep;
 struct weft_peer;
 struct wf_token;
 
 struct wf_source {
-    struct wf_source *next; /* in the bucket */
+    struct wf_book_entry known; /* by its address */
     struct weft_ep *ep;
     struct weft_peer *peer; /* the application's first handle, then by alike; null: it has none */
     struct weft_peer *own;  /* opened here to answer it; null: not needed now */
     struct wf_list owns;    /* sources->owns, if it has one: the one used last at the end */
     unsigned refs;          /* connections, messages, receives, its peer */
     enum weft_status down;  /* messages of it were lost: why */
-    struct wf_address address;
     struct wf_contact contact;
 };
 
 struct wf_sources {
-    struct wf_source **buckets;
-    uint32_t mask, count;
+    struct wf_book book;
     struct wf_list owns;
     unsigned nowns;
     bool sweep; /* some may go */

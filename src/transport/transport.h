@@ -134,8 +134,8 @@ struct wf_tep_params {
 
 struct wf_tctx {
     const struct wf_transport *transport;
-    uint32_t close_ms; /* the core's: how long ep_close and ctx_close may wait for peers that are far
-                        * or slow; 0: WEFT_PEER_TIMEOUT */
+    uint32_t close_ms; /* the core's: how long ep_close and ctx_close may wait for peers that are
+                        * far or slow; 0: WEFT_PEER_TIMEOUT */
 };
 
 struct wf_tep {

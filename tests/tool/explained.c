@@ -174,13 +174,13 @@ static const char *counter_of(const struct transfer *t, const char *protocol)
         {WEFT_OP_MSG, "eager", "MSG_EAGER"},
         {WEFT_OP_MSG, "pull", "MSG_PULL"},
         {WEFT_OP_MSG, "pieces", "MSG_PIECES"},
-        {WEFT_OP_MSG, "bulk", "MSG_PIECES"},
+        {WEFT_OP_MSG, "bulk", "MSG_BULK"},
         {WEFT_OP_PUT, "pull", "PUT_PULL"},
         {WEFT_OP_PUT, "pieces", "PUT_PIECES"},
-        {WEFT_OP_PUT, "bulk", "PUT_PIECES"},
+        {WEFT_OP_PUT, "bulk", "PUT_BULK"},
         {WEFT_OP_GET, "pull", "GET_PULL"},
         {WEFT_OP_GET, "pieces", "GET_PIECES"},
-        {WEFT_OP_GET, "bulk", "GET_PIECES"},
+        {WEFT_OP_GET, "bulk", "GET_BULK"},
         {WEFT_OP_ATOMIC, "message", "ATOMIC_SENT"},
         {WEFT_OP_AM_LONG, "pull", "LONG_SENT"},
         {WEFT_OP_AM_LONG, "pieces", "LONG_SENT"},
@@ -198,9 +198,9 @@ static const char *counter_of(const struct transfer *t, const char *protocol)
 static void check_protocol(const struct transfer *t, const struct weft_path *path, size_t len,
                            const struct grown *g)
 {
-    static const char *const protocols[] = {"MSG_EAGER",  "MSG_PULL",    "MSG_PIECES",
-                                            "PUT_PULL",   "PUT_PIECES",  "GET_PULL",
-                                            "GET_PIECES", "ATOMIC_SENT", "LONG_SENT"};
+    static const char *const protocols[] = {"MSG_EAGER",  "MSG_PULL",   "MSG_PIECES",  "MSG_BULK",
+                                            "PUT_PULL",   "PUT_PIECES", "PUT_BULK",    "GET_PULL",
+                                            "GET_PIECES", "GET_BULK",   "ATOMIC_SENT", "LONG_SENT"};
     const char *told = counter_of(t, path->protocol);
     CHECK(told || path->inlined || !strcmp(path->protocol, "here"),
           "%s of %zu: protocol \"%s\" is not known to this test", t->name, len, path->protocol);

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/process.h"
@@ -240,16 +241,9 @@ static enum weft_status shm_reach(struct wf_tctx *tctx, const struct wf_address 
 
 static bool peers_room(struct shm_tep *t)
 {
-    uint32_t room = t->peers_room ? 2 * t->peers_room : 16;
-    struct shm_peer **more;
-    if (t->npeers < t->peers_room)
-        return true;
-    more = realloc(t->peers, room * sizeof(struct shm_peer *));
-    if (!more)
-        return false;
-    t->peers = more;
-    t->peers_room = room;
-    return true;
+    struct shm_peer **more = wf_array_grow(t->peers, t->npeers, &t->peers_room, sizeof *more);
+    t->peers = more ? more : t->peers;
+    return more;
 }
 
 static enum weft_status shm_peer_open(struct wf_tep *tep, struct wf_tpeer *tpeer,

@@ -176,10 +176,15 @@ void wf_door_conn_deliver(struct wf_tcp_door *door, uint16_t ep, uint32_t ep_gen
     taken = door->params.events->connected(door->params.owner, ep, ep_gen, conn);
     if (!taken) {
         wf_door_hang_up(conn->fd);
-        sodium_memzero(conn, sizeof *conn);
-        free(conn);
+        wf_tcp_conn_free(conn);
     }
     wf_door_event_end(door);
+}
+
+void wf_tcp_conn_free(struct wf_tcp_conn *conn)
+{
+    sodium_memzero(conn, sizeof *conn);
+    free(conn);
 }
 
 /* ---- lingering ---- */

@@ -35,7 +35,7 @@
 
 struct wf_tcp_door;
 
-/* An authenticated connection. Freed with free() by whoever has it; its fd is
+/* An authenticated connection. Freed by whoever has it (wf_tcp_conn_free); its fd is
  * closed by them, too. */
 struct wf_tcp_conn {
     struct wf_list item;
@@ -94,6 +94,9 @@ enum weft_status wf_tcp_door_open(const struct wf_tcp_door_params *params,
 /* Stop the thread; calls end without a word, lingering sockets are closed once their
  * data are acknowledged, at most WEFT_PEER_TIMEOUT or [within_ms] later, if that is not 0. */
 void wf_tcp_door_close(struct wf_tcp_door *door, uint32_t within_ms);
+
+/* Leaves nothing of its keys; the fd is the caller's. */
+void wf_tcp_conn_free(struct wf_tcp_conn *conn);
 
 /* How others call this process. Constant. */
 const struct wf_contact *wf_tcp_door_contact(const struct wf_tcp_door *door);

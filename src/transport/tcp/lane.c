@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A lane's life: its sockets come and go, its frames stay until they are taken. */
 #define _GNU_SOURCE
-#include <sodium.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/hook.h"
 #include "base/log.h"
 #include "config/config.h"
@@ -50,19 +50,15 @@ struct tcp_lane *wf_tcp_lane(struct tcp_pair *pair, unsigned index)
 /* False: no memory. */
 static bool fd_note(struct tcp_ctx *ctx, int fd)
 {
-    bool ok = true;
+    int *more;
     pthread_mutex_lock(&ctx->lock);
-    if (ctx->nfds == ctx->fds_room) {
-        unsigned room = ctx->fds_room ? 2 * ctx->fds_room : 16;
-        int *more = realloc(ctx->fds, room * sizeof *more);
-        ok = more;
-        ctx->fds = more ? more : ctx->fds;
-        ctx->fds_room = more ? room : ctx->fds_room;
-    }
-    if (ok)
+    more = wf_array_grow(ctx->fds, ctx->nfds, &ctx->fds_room, sizeof *more);
+    if (more) {
+        ctx->fds = more;
         ctx->fds[ctx->nfds++] = fd;
+    }
     pthread_mutex_unlock(&ctx->lock);
-    return ok;
+    return more;
 }
 
 static void fd_forget(struct tcp_ctx *ctx, int fd)
@@ -141,7 +137,7 @@ void wf_tcp_lane_dial(struct tcp_lane *lane, uint32_t delay_ms)
     struct tcp_pair *pair = lane->pair;
     struct tcp_tep *t = pair->tep;
     struct wf_tcp_call call = {.from = t->address,
-                               .to = pair->to,
+                               .to = pair->known.address,
                                .from_contact = *wf_tcp_door_contact(t->ctx->door),
                                .to_contact = pair->contact,
                                .lane = lane->index,
@@ -153,7 +149,7 @@ void wf_tcp_lane_dial(struct tcp_lane *lane, uint32_t delay_ms)
         return;
     lane->call = wf_tcp_door_call(t->ctx->door, &call);
     if (!lane->call)
-        wf_error("no memory to connect to process %u", pair->to.process.pid);
+        wf_error("no memory to connect to process %u", pair->known.address.process.pid);
 }
 
 /* Everything from the tail on is written again. */
@@ -172,7 +168,7 @@ void wf_tcp_lane_break(struct tcp_lane *lane, const char *why)
     if (lane->fd < 0)
         return;
     wf_debug("connection %u of lane %u to endpoint %u of process %u broke: %s", lane->gen,
-             lane->index, pair->to.ep, pair->to.process.pid, why);
+             lane->index, pair->known.address.ep, pair->known.address.process.pid, why);
     wf_tcp_count(pair->tep, WF_STAT_TCP_BREAKS, 1);
     socket_drop(lane);
     rewind_out(lane);
@@ -247,7 +243,7 @@ void wf_tcp_lane_adopt(struct tcp_lane *lane, struct wf_tcp_conn *conn)
         close(conn->fd);
         if (!conn->dialled)
             lane->call = 0; /* the door has ended that knock */
-        free(conn);
+        wf_tcp_conn_free(conn);
         if (lane->fd < 0)
             wf_tcp_lane_dial(lane, TCP_LATER_MS);
         return;
@@ -275,11 +271,18 @@ void wf_tcp_lane_adopt(struct tcp_lane *lane, struct wf_tcp_conn *conn)
         sync_say(lane);
         wf_tcp_flush(lane);
     }
-    sodium_memzero(conn, sizeof *conn);
-    free(conn);
+    wf_tcp_conn_free(conn);
 }
 
 /* ---- what the other side says of this direction ---- */
+
+void wf_tcp_lane_fed(struct tcp_lane *lane)
+{
+    if (!lane->starved)
+        return;
+    lane->starved = false;
+    lane->pair->tep->events++;
+}
 
 enum weft_status wf_tcp_lane_acked(struct tcp_lane *lane, uint32_t ack)
 {
@@ -298,10 +301,7 @@ enum weft_status wf_tcp_lane_acked(struct tcp_lane *lane, uint32_t ack)
             lane->written++;
         }
     }
-    if (lane->starved) {
-        lane->starved = false;
-        lane->pair->tep->events++;
-    }
+    wf_tcp_lane_fed(lane);
     return WEFT_OK;
 }
 
@@ -314,10 +314,7 @@ enum weft_status wf_tcp_lane_returned(struct tcp_lane *lane, uint32_t returned)
         return WEFT_EPROTO;
     lane->returned = returned;
     lane->reserved -= n;
-    if (lane->starved) {
-        lane->starved = false;
-        lane->pair->tep->events++;
-    }
+    wf_tcp_lane_fed(lane);
     return WEFT_OK;
 }
 

@@ -27,77 +27,40 @@
  * acknowledges what it has yet to pass on: a proxy, a tunnel. */
 #define LAST_ACK_NS 20000000u
 
-static uint32_t hash_of(const struct wf_address *a)
+static struct tcp_pair *pair_at(struct wf_book_entry *entry)
 {
-    uint64_t h = a->process.token[0] ^ (uint64_t)a->ep_gen * 0x9e3779b97f4a7c15u;
-    return (uint32_t)(h ^ h >> 32);
-}
-
-static bool is_same(const struct wf_address *a, const struct wf_address *b)
-{
-    return !memcmp(a, b, sizeof *a);
+    return wf_container_of(entry, struct tcp_pair, known);
 }
 
 struct tcp_pair *wf_tcp_pair_find(struct tcp_tep *t, const struct wf_address *to)
 {
-    struct tcp_pair *p = t->buckets ? t->buckets[hash_of(to) & t->mask] : NULL;
-    while (p && !is_same(&p->to, to))
-        p = p->next;
-    return p;
-}
-
-static bool buckets_grow(struct tcp_tep *t)
-{
-    uint32_t n = t->buckets ? 2 * (t->mask + 1) : 16;
-    struct tcp_pair **more;
-    if (t->buckets && t->npairs <= t->mask)
-        return true;
-    more = calloc(n, sizeof *more);
-    if (!more)
-        return t->buckets;
-    for (uint32_t i = 0; t->buckets && i <= t->mask; i++)
-        for (struct tcp_pair *p = t->buckets[i], *next; p; p = next) {
-            struct tcp_pair **b = &more[hash_of(&p->to) & (n - 1)];
-            next = p->next;
-            p->next = *b;
-            *b = p;
-        }
-    free(t->buckets);
-    t->buckets = more;
-    t->mask = n - 1;
-    return true;
+    struct wf_book_entry *entry = wf_book_find(&t->pairs, to);
+    return entry ? pair_at(entry) : NULL;
 }
 
 struct tcp_pair *wf_tcp_pair_make(struct tcp_tep *t, const struct wf_address *to,
                                   const struct wf_contact *contact)
 {
-    struct tcp_pair *p = buckets_grow(t) ? calloc(1, sizeof *p) : NULL;
-    struct tcp_pair **b;
+    struct tcp_pair *p = calloc(1, sizeof *p);
     if (!p)
         return NULL;
     p->tep = t;
-    p->to = *to;
+    p->known.address = *to;
     p->contact = *contact;
     p->is_greater = memcmp(&t->address, to, sizeof *to) > 0;
     p->number = ++t->next_pair;
     wf_list_init(&p->item);
-    b = &t->buckets[hash_of(to) & t->mask];
-    p->next = *b;
-    *b = p;
-    t->npairs++;
-    return p;
+    if (wf_book_add(&t->pairs, &p->known))
+        return p;
+    free(p);
+    return NULL;
 }
 
 static void pair_free(struct tcp_pair *pair)
 {
     struct tcp_tep *t = pair->tep;
-    struct tcp_pair **at = &t->buckets[hash_of(&pair->to) & t->mask];
-    while (*at != pair)
-        at = &(*at)->next;
-    *at = pair->next;
-    t->npairs--;
-    if (!wf_list_empty(&pair->item))
-        t->ndead--;
+    wf_book_remove(&t->pairs, &pair->known);
+    t->ndead -= !wf_list_empty(&pair->item);
     wf_list_remove(&pair->item);
     free(pair);
 }
@@ -299,12 +262,7 @@ static void handles_find(struct tcp_pair *pair)
     const struct tcp_tep *t = pair->tep;
     for (uint32_t i = 0; i < t->npeers; i++) {
         struct tcp_peer *peer = t->peers[i];
-        struct wf_address a;
-        struct wf_contact contact;
-        if (peer->pair || peer->status != WEFT_OK || peer->token[0] != pair->to.process.token[0])
-            continue;
-        wf_tcp_peer_address(peer, &a, &contact);
-        if (is_same(&a, &pair->to))
+        if (!peer->pair && peer->status == WEFT_OK && wf_tcp_peer_is(peer, &pair->known.address))
             wf_tcp_pair_hold(pair, peer);
     }
 }
@@ -325,7 +283,7 @@ static void arrived(struct tcp_tep *t, struct wf_tcp_conn *conn)
         conn_turn_away(t, conn);
     else /* no memory: it comes again */
         close(conn->fd);
-    free(conn);
+    wf_tcp_conn_free(conn);
 }
 
 static struct tcp_lane *lane_calling(const struct tcp_pair *pair, uint64_t call)
@@ -351,16 +309,17 @@ static void given_up(struct tcp_tep *t, const struct tcp_verdict *v)
     if (!lane)
         return;
     lane->call = 0;
-    if (!pair->bye && lane->gen && other_usable(pair, lane)) {
-        wf_tcp_lane_dial(lane, RETRY_MS); /* its process is there, as that shows */
-    } else if (pair->bye) {
+    if (pair->bye) {
         wf_tcp_pair_end(pair, WEFT_ECLOSED);
+    } else if (lane->gen && other_usable(pair, lane)) { /* its process is there, as that shows */
+        wf_tcp_lane_dial(lane, RETRY_MS);
     } else if (!lane->gen && lane->index) { /* the others go on without it */
         wf_info("lane %u to endpoint %u of process %u cannot be opened: %s", lane->index,
-                pair->to.ep, pair->to.process.pid, v->why);
+                pair->known.address.ep, pair->known.address.process.pid, v->why);
         lane->lost = true;
     } else {
-        wf_info("endpoint %u of process %u is lost: %s", pair->to.ep, pair->to.process.pid, v->why);
+        wf_info("endpoint %u of process %u is lost: %s", pair->known.address.ep,
+                pair->known.address.process.pid, v->why);
         wf_tcp_pair_end(pair, v->status);
     }
 }
@@ -491,9 +450,11 @@ static uint32_t lanes_used(const struct tcp_pair *pair)
     return mask;
 }
 
-static void pair_bye_say(struct tcp_pair *pair)
+static void pair_bye_say(struct wf_book_entry *entry, void *arg)
 {
+    struct tcp_pair *pair = pair_at(entry);
     uint32_t mask = lanes_used(pair);
+    (void)arg;
     for (unsigned i = 0; i < pair->nlanes; i++)
         if (mask >> i & 1) {
             wf_tcp_append_bye(pair->lanes[i], mask);
@@ -518,23 +479,18 @@ static enum outstanding lane_outstanding(const struct tcp_lane *lane)
     return lane->fd < 0 || wf_tcp_has_unsent(lane) || !kernel_has_all(lane->fd) ? BYTES : WORD;
 }
 
-/* [act] on every pair; it may end the pair. */
-static void each_pair(struct tcp_tep *t, void (*act)(struct tcp_pair *))
+static void pair_outstanding(struct wf_book_entry *entry, void *arg)
 {
-    for (uint32_t i = 0; t->buckets && i <= t->mask; i++)
-        for (struct tcp_pair *p = t->buckets[i], *next; p; p = next) {
-            next = p->next;
-            act(p);
-        }
+    const struct tcp_pair *pair = pair_at(entry);
+    enum outstanding *most = arg;
+    for (unsigned i = 0; i < pair->nlanes; i++)
+        *most = WF_MAX(*most, lane_outstanding(pair->lanes[i]));
 }
 
 static enum outstanding most_outstanding(const struct tcp_tep *t)
 {
     enum outstanding most = NOTHING;
-    for (uint32_t i = 0; t->buckets && i <= t->mask; i++)
-        for (const struct tcp_pair *p = t->buckets[i]; p; p = p->next)
-            for (unsigned k = 0; k < p->nlanes; k++)
-                most = WF_MAX(most, lane_outstanding(p->lanes[k]));
+    wf_book_each(&t->pairs, pair_outstanding, &most);
     return most;
 }
 
@@ -558,7 +514,7 @@ void wf_tcp_pairs_bye(struct tcp_tep *t)
     uint64_t now = wf_now_ns(), until = now + limit_ms * 1000000u, written = now;
     enum outstanding left;
     t->closing = true;
-    each_pair(t, pair_bye_say);
+    wf_book_each(&t->pairs, pair_bye_say, NULL);
     wf_tcp_flush_all(t);
     while ((left = most_outstanding(t)) != NOTHING) {
         if (left == BYTES)
@@ -576,9 +532,11 @@ void wf_tcp_pairs_bye(struct tcp_tep *t)
     }
 }
 
-static void pair_drop(struct tcp_pair *pair)
+static void pair_drop(struct wf_book_entry *entry, void *arg)
 {
+    struct tcp_pair *pair = pair_at(entry);
     struct tcp_tep *t = pair->tep;
+    (void)arg;
     lanes_linger(pair);
     lanes_free(pair);
     if (pair->conn)
@@ -592,7 +550,7 @@ static void inbox_drop(struct tcp_tep *t)
         struct wf_tcp_conn *conn = wf_container_of(t->arrivals.next, struct wf_tcp_conn, item);
         wf_list_remove(&conn->item);
         close(conn->fd);
-        free(conn);
+        wf_tcp_conn_free(conn);
     }
     while (!wf_list_empty(&t->verdicts)) {
         struct wf_list *it = t->verdicts.next;
@@ -604,8 +562,7 @@ static void inbox_drop(struct tcp_tep *t)
 /* The door knows the endpoint no more. */
 void wf_tcp_pairs_free(struct tcp_tep *t)
 {
-    each_pair(t, pair_drop);
-    free(t->buckets);
-    t->buckets = NULL;
+    wf_book_each(&t->pairs, pair_drop, NULL);
+    wf_book_free(&t->pairs);
     inbox_drop(t);
 }

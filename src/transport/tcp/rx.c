@@ -43,10 +43,7 @@ static bool reservation_end(struct tcp_lane *lane, uint32_t room)
     if (wf_tcp_reply_size(room) > lane->reserved)
         return false;
     lane->reserved -= wf_tcp_reply_size(room);
-    if (lane->starved) {
-        lane->starved = false;
-        lane->pair->tep->events++;
-    }
+    wf_tcp_lane_fed(lane);
     return true;
 }
 
@@ -364,7 +361,7 @@ void wf_tcp_read(struct tcp_lane *lane)
     status = bytes_take(lane, start, have + (size_t)got - direct, &bye_lanes);
     if (status == WEFT_EPROTO)
         wf_error("endpoint %u of process %u broke the protocol: its connection is closed",
-                 pair->to.ep, pair->to.process.pid);
+                 pair->known.address.ep, pair->known.address.process.pid);
     if (status == WEFT_EPEER)
         wf_tcp_lane_turn_away(lane);
     if (status == WEFT_ECLOSED) {

@@ -6,6 +6,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/log.h"
 #include "config/config.h"
 #include "transport/tcp/auth.h"
@@ -16,7 +17,8 @@
 #define DIRECT 4
 #define EVENTS 64
 /* Polls without anything to read, after which only every IDLE_EVERYth looks: a look is a system
- * call of some 200 ns, and what comes by shared memory must not wait for it. */
+ * call of 0.2 us (an empty recv; measured on a Sapphire Rapids), and what comes by shared memory
+ * must not wait for it. */
 #define IDLE_AFTER 512
 #define IDLE_EVERY 16
 
@@ -48,7 +50,6 @@ static enum weft_status tcp_ctx_open(const struct wf_tctx_params *params, struct
     if (!ctx)
         return WEFT_ENOMEM;
     ctx->base.transport = &wf_tcp_transport;
-    ctx->self = *params->self;
     pthread_mutex_init(&ctx->lock, NULL);
     wf_list_init(&ctx->teps);
     door.owner = ctx;
@@ -174,9 +175,7 @@ static bool node_find(struct tcp_tep *t, const struct wf_process_id *p, const st
             *out = i;
             return true;
         }
-    more = t->nnodes & (t->nnodes - 1)
-               ? t->nodes
-               : realloc(t->nodes, (t->nnodes ? 2 * t->nnodes : 1) * sizeof *more);
+    more = wf_array_grow(t->nodes, t->nnodes, &t->nodes_room, sizeof *more);
     if (!more)
         return false;
     t->nodes = more;
@@ -206,18 +205,21 @@ void wf_tcp_peer_address(const struct tcp_peer *peer, struct wf_address *out,
     memcpy(contact->ip, n->ip, sizeof n->ip);
 }
 
+bool wf_tcp_peer_is(const struct tcp_peer *peer, const struct wf_address *address)
+{
+    struct wf_address a;
+    struct wf_contact contact;
+    if (peer->token[0] != address->process.token[0])
+        return false;
+    wf_tcp_peer_address(peer, &a, &contact);
+    return !memcmp(&a, address, sizeof a);
+}
+
 static bool peers_room(struct tcp_tep *t)
 {
-    uint32_t room = t->peers_room ? 2 * t->peers_room : 16;
-    struct tcp_peer **more;
-    if (t->npeers < t->peers_room)
-        return true;
-    more = realloc(t->peers, room * sizeof(struct tcp_peer *));
-    if (!more)
-        return false;
-    t->peers = more;
-    t->peers_room = room;
-    return true;
+    struct tcp_peer **more = wf_array_grow(t->peers, t->npeers, &t->peers_room, sizeof *more);
+    t->peers = more ? more : t->peers;
+    return more;
 }
 
 static enum weft_status tcp_peer_open(struct wf_tep *tep, struct wf_tpeer *tpeer,
@@ -238,7 +240,7 @@ static enum weft_status tcp_peer_open(struct wf_tep *tep, struct wf_tpeer *tpeer
     peer->port = contact->port;
     peer->index = t->npeers;
     t->peers[t->npeers++] = peer;
-    pair = t->npairs ? wf_tcp_pair_find(t, to) : NULL;
+    pair = t->pairs.count ? wf_tcp_pair_find(t, to) : NULL;
     if (pair && pair->status != WEFT_OK)
         peer->status = (int16_t)pair->status;
     else if (pair)
@@ -258,15 +260,9 @@ static void tcp_peer_close(struct wf_tpeer *tpeer)
 static struct wf_tpeer *tcp_find(struct wf_tep *tep, const struct wf_address *address)
 {
     const struct tcp_tep *t = TCP_OF(tep, tcp_tep);
-    for (uint32_t i = 0; i < t->npeers; i++) {
-        struct wf_address a;
-        struct wf_contact contact;
-        if (t->peers[i]->token[0] != address->process.token[0])
-            continue;
-        wf_tcp_peer_address(t->peers[i], &a, &contact);
-        if (!memcmp(&a, address, sizeof a))
+    for (uint32_t i = 0; i < t->npeers; i++)
+        if (wf_tcp_peer_is(t->peers[i], address))
             return &t->peers[i]->base;
-    }
     return NULL;
 }
 
@@ -326,25 +322,29 @@ static enum weft_status reserve(struct tcp_lane *lane, uint32_t bytes, size_t re
     return WEFT_OK;
 }
 
+static enum weft_status request_put(struct tcp_lane *lane, const struct wf_am_out *out)
+{
+    enum weft_status status = lane ? WEFT_OK : WEFT_ENOMEM;
+    if (lane)
+        status =
+            reserve(lane, wf_tcp_head_size(out->nargs) + wf_tcp_padded(out->len), out->reply_max);
+    if (status != WEFT_OK)
+        return status;
+    wf_tcp_append(lane, WF_TCP_REQUEST, out, out->reply_max);
+    wf_tcp_count(lane->pair->tep, WF_STAT_REQUESTS_SENT, 1);
+    wf_tcp_flush_soon(lane);
+    return WEFT_OK;
+}
+
 static enum weft_status tcp_request(struct wf_tpeer *tpeer, unsigned handler, const uint32_t *args,
                                     unsigned nargs, const void *data, size_t len, size_t reply_max)
 {
     struct wf_am_out out = wf_am_out(handler, args, nargs, data, len, reply_max);
     enum weft_status status = WEFT_OK;
     struct tcp_pair *pair = pair_of(TCP_OF(tpeer, tcp_peer), &status);
-    struct tcp_lane *lane;
     if (!pair)
         return status;
-    lane = wf_tcp_pair_lane(pair, handler >= WEFT_AM_USER_HANDLERS);
-    if (!lane)
-        return WEFT_ENOMEM;
-    status = reserve(lane, wf_tcp_head_size(nargs) + wf_tcp_padded(out.len), reply_max);
-    if (status != WEFT_OK)
-        return status;
-    wf_tcp_append(lane, WF_TCP_REQUEST, &out, out.reply_max);
-    wf_tcp_count(pair->tep, WF_STAT_REQUESTS_SENT, 1);
-    wf_tcp_flush_soon(lane);
-    return WEFT_OK;
+    return request_put(wf_tcp_pair_lane(pair, handler >= WEFT_AM_USER_HANDLERS), &out);
 }
 
 static enum weft_status tcp_request_ordered(struct wf_tpeer *tpeer, struct wf_order *order,
@@ -358,16 +358,10 @@ static enum weft_status tcp_request_ordered(struct wf_tpeer *tpeer, struct wf_or
     if (!pair)
         return status;
     lane = wf_tcp_pair_ordered_lane(pair, order);
-    if (!lane)
-        return WEFT_ENOMEM;
-    status = reserve(lane, wf_tcp_head_size(nargs) + wf_tcp_padded(out.len), reply_max);
-    if (status != WEFT_OK)
-        return status;
-    *order = (struct wf_order){lane->index + 1u, lane->next};
-    wf_tcp_append(lane, WF_TCP_REQUEST, &out, out.reply_max);
-    wf_tcp_count(pair->tep, WF_STAT_REQUESTS_SENT, 1);
-    wf_tcp_flush_soon(lane);
-    return WEFT_OK;
+    status = request_put(lane, &out);
+    if (status == WEFT_OK)
+        *order = (struct wf_order){lane->index + 1u, lane->next - 1};
+    return status;
 }
 
 static enum weft_status tcp_request_bulk(struct wf_tpeer *tpeer, const struct wf_bulk *bulk,
@@ -423,7 +417,7 @@ static void tcp_source(const struct wf_token *token, struct wf_address *out,
                        struct wf_contact *contact)
 {
     const struct tcp_token *tk = (const struct tcp_token *)(const void *)token;
-    *out = tk->lane->pair->to;
+    *out = tk->lane->pair->known.address;
     *contact = tk->lane->pair->contact;
 }
 

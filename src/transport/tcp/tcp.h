@@ -76,6 +76,7 @@
 
 #include "base/util.h"
 #include "config/stats.h"
+#include "transport/book.h"
 #include "transport/tcp/door.h"
 
 /* Replies that a side keeps room for, per lane: part of the protocol. */
@@ -84,12 +85,11 @@
 
 struct tcp_ctx {
     struct wf_tctx base;
-    struct wf_process_id self;
     struct wf_tcp_door *door;
     pthread_mutex_t lock;
     struct wf_list teps WF_GUARDED_BY(lock);
     int *fds WF_GUARDED_BY(lock); /* sockets that lanes have: a forked child must not keep them */
-    unsigned nfds, fds_room WF_GUARDED_BY(lock);
+    uint32_t nfds, fds_room WF_GUARDED_BY(lock);
 };
 
 /* What the processes of a node have in common: kept once for all peers there. */
@@ -116,14 +116,14 @@ struct tcp_tep {
     bool closing;
     int events;  /* of this poll */
     uint8_t *rx; /* TCP_RX_SIZE; null until the first socket */
-    struct tcp_pair **buckets;
-    uint32_t mask, npairs, ndead;
+    struct wf_book pairs;
+    uint32_t ndead;
     uint64_t next_pair;  /* numbers of pairs */
     struct wf_list dead; /* pairs, the oldest first */
     struct tcp_peer **peers;
     uint32_t npeers, peers_room;
     struct tcp_node *nodes;
-    uint32_t nnodes;
+    uint32_t nnodes, nodes_room;
     /* From the door's thread. */
     pthread_mutex_t lock;
     _Atomic int inbox;                           /* something is in arrivals or verdicts */
@@ -150,10 +150,9 @@ struct tcp_peer {
 };
 
 struct tcp_pair {
-    struct tcp_pair *next; /* in the bucket */
-    struct wf_list item;   /* tep->dead */
+    struct wf_book_entry known; /* by the other endpoint's address */
+    struct wf_list item;        /* tep->dead */
     struct tcp_tep *tep;
-    struct wf_address to;
     struct wf_contact contact;
     void *conn;              /* the core's */
     enum weft_status status; /* not OK: how it ended */
@@ -267,6 +266,8 @@ void wf_tcp_lane_break(struct tcp_lane *lane, const char *why);
 /* SYNC came. OK | EPROTO */
 enum weft_status wf_tcp_lane_sync(struct tcp_lane *lane, const struct wf_tcp_frame *f,
                                   const struct wf_tcp_sync *sync);
+/* There is room that there was not: who was refused some is to be told (poll counts an event). */
+void wf_tcp_lane_fed(struct tcp_lane *lane);
 /* The other side took frames up to number [ack], and will not reply to [returned] bytes' worth.
  * OK | EPROTO */
 enum weft_status wf_tcp_lane_acked(struct tcp_lane *lane, uint32_t ack);
@@ -362,6 +363,8 @@ extern const struct wf_tcp_door_events wf_tcp_door_calls;
 /* Every lane with a socket, the one after the last that was first first. */
 void wf_tcp_read_each(struct tcp_tep *t);
 
+/* Is it the one at [address]? */
+bool wf_tcp_peer_is(const struct tcp_peer *peer, const struct wf_address *address);
 /* Which peer is it? */
 void wf_tcp_peer_address(const struct tcp_peer *peer, struct wf_address *out,
                          struct wf_contact *contact);
