@@ -27,6 +27,7 @@ ONCE = {
     "5% loss, 20 ms delay": lambda: net_test.test_lossy(5, 20, 400),
     "stopped for 15 s, 5 s timeout": lambda: net_test.test_stopped(15, 5000),
     "another process at an old address": net_test.test_reborn,
+    "last words before the end": lambda: net_test.test_last_words(10),
     "a listener flooded by strangers": net_test.test_strangers,
     "one of two networks is gone": net_test.test_two_links,
     "a million chains on four lanes": lambda: million(),  # pylint: disable=unnecessary-lambda

@@ -188,6 +188,26 @@ def test_cut(timeout_ms=5000):
         members.finish()
 
 
+def test_black_hole(timeout_ms=5000):
+    """Connections are made, but nothing long comes through: an error, not one connection after
+    the other for ever. (What is short still passes now and then: so two rounds, not one.)"""
+    with netlib.Net(hosts=2) as net:
+        members = Members(net, TRAFFIC, [1, 2], ["--survive", 1],
+                          {"WEFT_PEER_TIMEOUT": str(timeout_ms), "WEFT_LOG": "info"})
+        members.connect()
+        members.move()
+        net.drop_large(2, 300)
+        begin = time.monotonic()
+        status, when = members[0].lost(1)
+        took = (when - begin) * 1000
+        assert status == "WEFT_EPEER" and took <= 2 * timeout_ms, (status, took)
+        said = members[0].errors + members[1].errors
+        assert "nothing long comes" in said, said
+        print(f"lost after {took:.0f} ms")
+        members.stop()
+        members.finish()
+
+
 def test_two_links():
     """One of two networks is gone for good: connections are made again over the other."""
     for gone in (0, 1):

@@ -311,6 +311,13 @@ class Net:
         finally:
             self.check(number, "nft delete table inet weft_reset")
 
+    def drop_large(self, number, length):
+        """TCP packets to a host that are longer than so many bytes vanish, as where an MTU is
+        smaller than the ends believe and nobody tells them."""
+        self.check(number, "nft -f -", "table inet weft_large {\nchain input {\n"
+                   "type filter hook input priority 0\n"
+                   f"meta l4proto tcp meta length > {length} drop\n}}\n}}\n")
+
     def _counter(self, number, table):
         listed = json.loads(self.check(number, f"nft -j list table inet {table}"))
         return sum(word["counter"]["packets"] for item in listed["nftables"]

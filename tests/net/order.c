@@ -10,7 +10,8 @@
  *     message, message            the second one's handler runs after the first one's
  *     put, message                the handler finds the bytes
  *     put, put, message           both to the same place: it finds the second one's
- *     message, put, message       it finds the bytes, and the first handler has run
+ *     message, put, message       it finds the bytes; the first handler has run, and did not
+ *                                 find them
  *
  * --heedless: the chains are sent alike, but nothing is told to follow: then what
  * "broken" counts shows that the test would see it.
@@ -98,16 +99,18 @@ static void on_free(const struct weft_am *am)
         self.free_last = number;
 }
 
-static void on_first(const struct weft_am *am)
-{
-    const uint64_t number = number_of(am);
-    self.first[number % WINDOW] = number + 1;
-}
-
 static bool is_there(uint64_t number, unsigned part)
 {
     const unsigned char *place = (unsigned char *)weft_mr_base(self.mr) + number % WINDOW * PLACE;
     return differs(place, put_len(number), bytes_of(number, part)) == put_len(number);
+}
+
+static void on_first(const struct weft_am *am)
+{
+    const uint64_t number = number_of(am);
+    self.first[number % WINDOW] = number + 1;
+    if (number % CHAINS == MESSAGE_PUT)
+        self.broken += is_there(number, 1);
 }
 
 static void on_last(const struct weft_am *am)

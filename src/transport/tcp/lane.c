@@ -162,6 +162,14 @@ static void rewind_out(struct tcp_lane *lane)
     lane->control_len = lane->control_sent = 0;
 }
 
+bool wf_tcp_lane_is_stuck(struct tcp_lane *lane)
+{
+    bool again = lane->was_stuck && lane->stuck_at == lane->first;
+    lane->was_stuck = lane->synced && lane->first != lane->next;
+    lane->stuck_at = lane->first;
+    return again && lane->was_stuck;
+}
+
 void wf_tcp_lane_break(struct tcp_lane *lane, const char *why)
 {
     struct tcp_pair *pair = lane->pair;

@@ -128,21 +128,6 @@ static void lanes_open(struct tcp_pair *pair)
     }
 }
 
-struct tcp_lane *wf_tcp_pair_ordered_lane(struct tcp_pair *pair, const struct wf_order *order)
-{
-    struct tcp_lane *lane = order->lane ? pair->lanes[order->lane - 1] : NULL;
-    if (lane && (int32_t)wf_tcp_past(lane->first, order->number) >= 0)
-        return lane;
-    if (pair->nlanes < wf_config()->tcp_lanes || pair->turn % 64 == 0)
-        lanes_open(pair);
-    for (unsigned i = 0; i < pair->nlanes; i++) {
-        lane = pair->lanes[++pair->turn % pair->nlanes];
-        if (is_usable(lane))
-            return lane;
-    }
-    return wf_tcp_pair_lane(pair, true);
-}
-
 /* Payload takes the lane with the fewest that were not acknowledged; the first
  * makes the other lanes come to be. */
 struct tcp_lane *wf_tcp_pair_bulk_lane(struct tcp_pair *pair)
@@ -156,6 +141,40 @@ struct tcp_lane *wf_tcp_pair_bulk_lane(struct tcp_pair *pair)
             best = l;
     }
     return best;
+}
+
+/* That of what [order] names, if the other side did not take it yet; else null. */
+static struct tcp_lane *lane_before(const struct tcp_pair *pair, const struct wf_order *order)
+{
+    struct tcp_lane *lane = order->lane ? pair->lanes[order->lane - 1] : NULL;
+    return lane && (int32_t)wf_tcp_past(lane->first, order->number) >= 0 ? lane : NULL;
+}
+
+/* Small ones share a write: the next lane's turn is when this one's is full or out. */
+static bool is_filling(const struct tcp_lane *lane)
+{
+    return is_usable(lane) && lane->sent != lane->head &&
+           wf_tcp_past(lane->tail, lane->head) < SMALL_BACKLOG;
+}
+
+struct tcp_lane *wf_tcp_pair_ordered_lane(struct tcp_pair *pair, const struct wf_order *order,
+                                          bool bulk)
+{
+    struct tcp_lane *lane = lane_before(pair, order);
+    if (lane)
+        return lane;
+    if (bulk)
+        return wf_tcp_pair_bulk_lane(pair);
+    if (pair->nlanes && is_filling(pair->lanes[pair->turn % pair->nlanes]))
+        return pair->lanes[pair->turn % pair->nlanes];
+    if (pair->nlanes < wf_config()->tcp_lanes || pair->turn % 64 == 0)
+        lanes_open(pair);
+    for (unsigned i = 0; i < pair->nlanes; i++) {
+        lane = pair->lanes[++pair->turn % pair->nlanes];
+        if (is_usable(lane))
+            return lane;
+    }
+    return wf_tcp_pair_lane(pair, true);
 }
 
 void wf_tcp_grave_empty(struct tcp_tep *t)

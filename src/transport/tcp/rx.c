@@ -298,12 +298,19 @@ static ssize_t read_once(struct tcp_lane *lane, uint8_t *at, size_t *direct)
     return got;
 }
 
-/* What read said, other than bytes. */
+/* What read said, other than bytes. The lane may be gone afterwards. */
 static void read_failed(struct tcp_lane *lane, ssize_t got)
 {
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    lane->was_silent = got < 0 && (errno == ETIMEDOUT || errno == EHOSTUNREACH);
+    lane->was_silent |= got < 0 && wf_tcp_is_silence(errno);
+    if (lane->was_silent && wf_tcp_lane_is_stuck(lane)) {
+        wf_info("endpoint %u of process %u is lost: connections are made, but nothing long comes "
+                "through (an MTU on the way that nobody tells of?)",
+                lane->pair->known.address.ep, lane->pair->known.address.process.pid);
+        wf_tcp_pair_end(lane->pair, WEFT_EPEER);
+        return;
+    }
     wf_tcp_lane_break(lane, got ? strerror(errno) : "end of stream");
 }
 

@@ -357,7 +357,7 @@ static enum weft_status tcp_request_ordered(struct wf_tpeer *tpeer, struct wf_or
     struct tcp_lane *lane;
     if (!pair)
         return status;
-    lane = wf_tcp_pair_ordered_lane(pair, order);
+    lane = wf_tcp_pair_ordered_lane(pair, order, false);
     status = request_put(lane, &out);
     if (status == WEFT_OK)
         *order = (struct wf_order){lane->index + 1u, lane->next - 1};
@@ -372,7 +372,7 @@ static enum weft_status tcp_request_bulk(struct wf_tpeer *tpeer, const struct wf
     struct tcp_lane *lane;
     if (!pair)
         return status;
-    lane = order ? wf_tcp_pair_ordered_lane(pair, order) : wf_tcp_pair_bulk_lane(pair);
+    lane = order ? wf_tcp_pair_ordered_lane(pair, order, true) : wf_tcp_pair_bulk_lane(pair);
     if (!lane)
         return WEFT_ENOMEM;
     status = reserve(lane, wf_tcp_head_size(bulk->nargs), reply_max);

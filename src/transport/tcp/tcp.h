@@ -55,7 +55,8 @@
  * Loss. A socket that breaks is dialled again by the rules of door.h; when the call
  * is given up, the pair is dead: its sockets are closed, its frames dropped, then its
  * operations fail. Unless the kernel says more, a silent cut is noticed by
- * keepalive and TCP_USER_TIMEOUT within half of WEFT_PEER_TIMEOUT.
+ * keepalive and TCP_USER_TIMEOUT within half of WEFT_PEER_TIMEOUT. A path that lets connections be
+ * made but nothing long through is a loss, too (wf_tcp_lane_is_stuck).
  *
  * Order. Requests to Weft's own handlers that are no bulk take lane 0, so they stay in order.
  * Everything else takes the lane with the least left to send.
@@ -70,6 +71,7 @@
 #ifndef WF_TRANSPORT_TCP_TCP_H
 #define WF_TRANSPORT_TCP_TCP_H
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/types.h>
@@ -154,12 +156,14 @@ struct tcp_pair {
     struct wf_list item;        /* tep->dead */
     struct tcp_tep *tep;
     struct wf_contact contact;
-    void *conn;              /* the core's */
-    enum weft_status status; /* not OK: how it ended */
-    struct tcp_peer *handle; /* one of those that are open, or null */
-    bool is_greater;         /* this side's address is the greater one */
-    uint16_t bye;            /* lanes by which its endpoint says so, a bit each */
-    uint64_t number, theirs; /* of this pair at either side; theirs 0: not known yet */
+    void *conn;                 /* the core's */
+    enum weft_status status;    /* not OK: how it ended */
+    struct tcp_peer *handle;    /* one of those that are open, or null */
+    bool is_greater;            /* this side's address is the greater one */
+    uint16_t bye;               /* lanes by which its endpoint says so, a bit each */
+    uint64_t number, theirs;    /* of this pair at either side; theirs 0: not known yet */
+    uint64_t sent_ns;           /* when something was last written */
+    uint32_t burst, burst_poll; /* messages since poll number burst_poll */
     unsigned nlanes;
     unsigned turn;                            /* lanes of fragments */
     struct tcp_lane *lanes[WF_TCP_LANES_MAX]; /* [nlanes], null: never used */
@@ -188,9 +192,11 @@ struct tcp_lane {
     bool watches_out; /* EPOLLOUT is asked for */
     bool was_silent;  /* the last socket ended because nothing was heard for long */
     bool bye;         /* the other side sends nothing more */
+    bool was_stuck;   /* so did an earlier one, with frame stuck_at not acknowledged */
     bool lost;        /* it was never had and cannot be: the others go on without it */
-    uint32_t gen;     /* of the socket it has, or had last; 0: never had one */
-    uint64_t call;    /* dialling; 0: not */
+    uint32_t stuck_at;
+    uint32_t gen;          /* of the socket it has, or had last; 0: never had one */
+    uint64_t call;         /* dialling; 0: not */
     struct tcp_seal *seal; /* null: in the clear */
 
     /* out */
@@ -203,8 +209,6 @@ struct tcp_lane {
     uint32_t request_bytes, reply_bytes; /* in the ring */
     uint32_t reserved;                   /* of the other side's ring, for replies */
     uint32_t returned;                   /* as the other side told last: places not replied to */
-    uint64_t sent_ns;                    /* when something was last written */
-    uint32_t burst, burst_poll;          /* messages since poll number burst_poll */
     struct tcp_bulk *bulks;              /* a ring of bulks_mask + 1 */
     uint32_t bulks_mask, bulks_room, bulk_first, bulk_at, bulk_end; /* kept; next to be
                                                                      * written; end */
@@ -263,6 +267,15 @@ void wf_tcp_lane_turn_away(struct tcp_lane *lane);
 void wf_tcp_lane_linger(struct tcp_lane *lane);
 /* The socket is of no use any more. Dials again if the pair lives. */
 void wf_tcp_lane_break(struct tcp_lane *lane, const char *why);
+/* Does this error of a socket say that nothing was heard for long? */
+static inline bool wf_tcp_is_silence(int error)
+{
+    return error == ETIMEDOUT || error == EHOSTUNREACH;
+}
+/* Its socket ended in silence: is this the second one that did, though the other side had begun to
+ * talk on it, and no frame was acknowledged in between? Then small packets pass and large
+ * ones do not, and another socket would not help. */
+bool wf_tcp_lane_is_stuck(struct tcp_lane *lane);
 /* SYNC came. OK | EPROTO */
 enum weft_status wf_tcp_lane_sync(struct tcp_lane *lane, const struct wf_tcp_frame *f,
                                   const struct wf_tcp_sync *sync);
@@ -343,8 +356,10 @@ void wf_tcp_pair_let_go(struct tcp_peer *peer);
 /* The lane that a message takes. Null: no memory. */
 struct tcp_lane *wf_tcp_pair_lane(struct tcp_pair *pair, bool ordered);
 struct tcp_lane *wf_tcp_pair_bulk_lane(struct tcp_pair *pair);
-/* That of what [order] names, if the other side did not take it yet; else each in turn. */
-struct tcp_lane *wf_tcp_pair_ordered_lane(struct tcp_pair *pair, const struct wf_order *order);
+/* That of what [order] names, if the other side did not take it yet; else each in turn, or
+ * as above if [bulk]. */
+struct tcp_lane *wf_tcp_pair_ordered_lane(struct tcp_pair *pair, const struct wf_order *order,
+                                          bool bulk);
 /* Tell whoever is behind [fd] that this side has given it up; takes [fd] over. Null: in the clear.
  */
 void wf_tcp_turn_away(struct tcp_tep *t, int fd, struct wf_tcp_sealer *sealer);

@@ -386,6 +386,7 @@ static bool flush_once(struct tcp_lane *lane)
     }
     if (n < 0 && error != EAGAIN && error != EINTR) { /* what came before can still be read */
         lane->deaf = true;
+        lane->was_silent |= wf_tcp_is_silence(error); /* reading will not say so again */
         return false;
     }
     if (n > 0) {
@@ -408,7 +409,7 @@ void wf_tcp_flush(struct tcp_lane *lane)
         ;
     if (lane->fd < 0 || lane->deaf)
         return;
-    lane->sent_ns = wf_now_ns();
+    lane->pair->sent_ns = wf_now_ns();
     if (wf_tcp_has_unsent(lane) && lane->open)
         wf_tcp_dirty(lane); /* tried again at the next poll; asleep, EPOLLOUT tells */
 }
@@ -421,15 +422,16 @@ void wf_tcp_dirty(struct tcp_lane *lane)
 
 void wf_tcp_flush_soon(struct tcp_lane *lane)
 {
-    uint32_t unsent = wf_tcp_past(lane->sent, lane->head), polls = lane->pair->tep->polls;
+    struct tcp_pair *pair = lane->pair;
+    uint32_t unsent = wf_tcp_past(lane->sent, lane->head), polls = pair->tep->polls;
     if (lane->fd < 0 || !lane->open)
         return;
-    if (lane->burst_poll != polls) {
-        lane->burst_poll = polls;
-        lane->burst = 0;
+    if (pair->burst_poll != polls) {
+        pair->burst_poll = polls;
+        pair->burst = 0;
     }
-    if ((lane->burst++ < PROMPT && !lane->blocked) || (unsent >= BATCH && !lane->blocked) ||
-        (wf_list_empty(&lane->dirty) && wf_now_ns() - lane->sent_ns > QUIET_NS))
+    if ((pair->burst++ < PROMPT && !lane->blocked) || (unsent >= BATCH && !lane->blocked) ||
+        (wf_list_empty(&lane->dirty) && wf_now_ns() - pair->sent_ns > QUIET_NS))
         wf_tcp_flush(lane);
     else
         wf_tcp_dirty(lane);
