@@ -14,6 +14,7 @@ enum { STEP = 1, TROUBLE = 2 };
 #define TROUBLE_ARGS 5
 #define LEAVES 1
 
+#define LAST_POLLS 64 /* a neighbour's messages are few: rounds, troubles, once each */
 #define LOOK_MIN_NS 100000
 #define LOOK_MAX_NS 10000000
 #define FINISH_NS 1000000000u
@@ -190,16 +191,23 @@ static enum weft_status push(struct weft_job *job)
     return WEFT_OK;
 }
 
-/* Push; a failure is the job's, and goes to all. Who closed its endpoint has said why before. */
+/* A leader to whom nothing can be sent has closed its endpoint or ended, and what it said before
+ * may still have to be read: that it left, and why. OK: it said nothing */
+static enum weft_status last_words(struct weft_job *job)
+{
+    for (unsigned i = 0; i < LAST_POLLS && weft_ep_poll(job->ep) > 0; i++)
+        ;
+    return wf_job_look_around(job);
+}
+
+/* Push; a failure is the job's, and goes to all. */
 static enum weft_status drive(struct weft_job *job)
 {
     enum weft_status s = push(job), why = WEFT_OK;
     if (s >= 0)
         return s;
-    if (s == WEFT_ECLOSED) {
-        (void)weft_ep_poll(job->ep);
-        why = wf_job_look_around(job);
-    }
+    if (s == WEFT_ECLOSED || s == WEFT_EPEER)
+        why = last_words(job);
     if (!job->broken)
         job->broken = why ? why : s;
     return wf_across_look(job, job->broken);
@@ -290,7 +298,7 @@ static bool tell_neighbours(struct weft_job *job, uint64_t trouble, uint32_t fla
     for (unsigned i = 0; i < a->neighbour_count; i++) {
         if (a->untold[i] && !a->left[a->neighbours[i]])
             a->untold[i] = say_trouble(job, a->neighbours[i], trouble, flags) == WEFT_AGAIN;
-        all &= !a->untold[i];
+        all &= !a->untold[i] || a->left[a->neighbours[i]];
     }
     return all;
 }
@@ -372,7 +380,7 @@ static struct wf_across_slot *slot_for(struct wf_across *a, unsigned round, uint
                                        uint64_t vote, uint32_t len)
 {
     struct wf_across_slot *slot;
-    if (number - a->done - 1 > 1 || len > WEFT_JOB_ALLGATHER_MAX)
+    if (number <= a->done || number > a->begun + 1 || len > WEFT_JOB_ALLGATHER_MAX)
         return NULL;
     slot = &a->slots[round][number & 1];
     if (slot->number != number)

@@ -99,8 +99,8 @@ enum weft_status wf_across_look(struct weft_job *job, enum weft_status s);
  * bounded time. */
 void wf_across_finish(struct weft_job *job);
 
-/* [rank], of another node, has closed its endpoint: does this rank need it, and does not know how
- * many barriers it passed? */
+/* [rank], of another node, has closed its endpoint or ended: does this rank need it, and does not
+ * know how many barriers it passed? */
 bool wf_across_needs(const struct weft_job *job, unsigned rank);
 
 /* The launcher says that a rank of another node failed. Whoever closed the job properly may end any

@@ -43,12 +43,11 @@ bool wf_job_left(const struct weft_job *job, unsigned rank)
     return job->across && job->across->left[n->of[rank]] && wf_nodes_leader(n, n->of[rank]) == rank;
 }
 
-/* Who left the job properly may end any way it likes. Of a rank on another node an
- * endpoint's goodbye is as good as a departure on the board: what it means to others
- * its leader says. */
-static bool is_loss(const struct weft_job *job, unsigned rank, enum weft_status why)
+/* Who left the job properly may end any way it likes. Of a rank on another node only its leader
+ * knows whether it left, and says so; of that leader, those that it tells. */
+static bool is_loss(const struct weft_job *job, unsigned rank)
 {
-    if (job->across && !wf_nodes_is_mine(&job->nodes, rank) && why == WEFT_ECLOSED)
+    if (job->across && !wf_nodes_is_mine(&job->nodes, rank))
         return wf_across_needs(job, rank);
     return !wf_job_left(job, rank);
 }
@@ -58,8 +57,10 @@ static void on_peer_down(struct weft_ep *ep, struct weft_peer *peer, enum weft_s
 {
     struct weft_job *job = arg;
     int rank = weft_job_peer_rank(job, peer);
-    if (rank >= 0 && !job->broken && is_loss(job, (unsigned)rank, why))
+    if (rank >= 0 && !job->broken && is_loss(job, (unsigned)rank)) {
+        wf_info("rank %u: rank %d is lost: %s", job->rank, rank, weft_status_text(why));
         job->broken = why;
+    }
     if (job->peer_down)
         job->peer_down(ep, peer, why, job->arg);
 }

@@ -16,6 +16,8 @@ class Job:
     """A command whose descendants are known by a variable in their environment
     and, while they live, hold the write end of a pipe open."""
 
+    last = None  # what finish returned last: shown when a test fails
+
     def __init__(self, argv, stdin=subprocess.DEVNULL, pass_fds=(), env=None, cwd=None, **popen):
         self.mark = uuid.uuid4().hex
         self.alive, held = os.pipe()
@@ -34,7 +36,8 @@ class Job:
                 os.kill(pid, 9)
             out, err = self.process.communicate()
             raise AssertionError(f"still running after {deadline} s\n{out}{err}") from None
-        return self.process.returncode, out, err
+        Job.last = self.process.returncode, out, err
+        return Job.last
 
     def members(self):
         want = f"WEFT_TEST_MARK={self.mark}".encode()
@@ -121,7 +124,7 @@ def main(tests):
         except AssertionError as e:
             failed += 1
             lines = [str(f.lineno) for f in traceback.extract_tb(e.__traceback__)[1:]]
-            word = f"FAILED, lines {', '.join(lines)}: {e}"
+            word = f"FAILED, lines {', '.join(lines)}: {e}; the last job said {Job.last}"
         print(f"{test.__name__} {word} ({time.monotonic() - start:.2f} s)", flush=True)
     print(f"{len(tests) - failed} passed, {failed} failed")
     sys.exit(1 if failed else 0)

@@ -35,6 +35,7 @@ def start(n, *words, options=(), **kw):
 def expect(job, code, deadline=harness.DEADLINE):
     got, out, err = job.finish(deadline)
     assert "WRONG" not in out, out
+    assert not re.search(r"killed by signal (4|6|7|8|11)\b", err), f"{err}{out}"
     assert got == code, f"code {got}, not {code}\n{out}{err}"
     return out
 
