@@ -3,7 +3,7 @@
  * to Weft's own, whatever they claim. An endpoint has an open region, a posted receive and
  * operations in flight, so that lies find something to hit.
  *
- * Input: a byte of choices, a byte of how much arrives at a time, then the stream. */
+ * Input: a byte of what is in flight, a byte of how much arrives at a time, then the stream. */
 #include "fuzz.h"
 
 #include <sys/socket.h>
@@ -16,9 +16,23 @@
 
 #define REGION 8192
 #define GUARD 0x5a
+#define BIG 800 /* bytes: more than a message has, so not copied on the way */
+
+/* What is in flight when the stream begins: bits of the first byte. */
+enum {
+    RECV = 1,
+    GET = 2,
+    PUT = 4,
+    ADD = 8,
+    BIG_GET = 16,
+    BIG_RECV = 32,
+    BIG_SEND = 64,
+    BIG_PUT = 128
+};
 
 static struct weft_ctx *ctx;
 static struct weft_mr *mr;
+static void *memory; /* of mr */
 
 static void on_any(const struct weft_am *am)
 {
@@ -36,10 +50,13 @@ static int open_once(void)
         return 1;
     setenv("WEFT_TRANSPORTS", "loop,tcp", 1);
     setenv("WEFT_TCP_INTERFACES", "127.0.0.1", 1);
+    setenv("WEFT_AM_MAX", "512", 1);
     params.flags = WEFT_CTX_NETWORK; /* its key never comes: calls wait */
     FUZZ_CHECK(weft_ctx_open(&params, &ctx) == WEFT_OK);
     wf_log_set_level((enum wf_log_level) - 1); /* each lie would be logged */
-    return weft_mem_alloc(ctx, REGION, WEFT_REMOTE_READ | WEFT_REMOTE_WRITE, &mr) == WEFT_OK;
+    memory = malloc(REGION);                   /* a sanitizer knows its ends */
+    return weft_mr_register(ctx, memory, REGION, WEFT_MEM_HOST,
+                            WEFT_REMOTE_READ | WEFT_REMOTE_WRITE, &mr) == WEFT_OK;
 }
 
 /* ---- seeds ---- */
@@ -90,56 +107,80 @@ static void region_words(uint32_t words[5])
     words[3] = words[4] = 0;
 }
 
-size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
+static void seed_request(struct stream *s, unsigned i, uint32_t a[16])
 {
     static const uint8_t data[256] = "some bytes";
-    struct stream s = {buf, buf + room};
-    uint32_t a[16] = {0}, words[5];
-    const struct wf_tcp_sync sync = {.pair = 7};
-    if (i > 11 || room < 400)
-        return 0;
-    region_words(words);
-    memcpy(a, words, sizeof words);
-    put(&s, (uint8_t[]){(uint8_t)i, 255}, 2);
-    frame(&s, WF_TCP_SYNC, 0, NULL, 0, &sync, sizeof sync, 0);
     switch (i) {
-    case 0: frame(&s, WF_TCP_REQUEST, 1, a, 2, data, 40, 41); break;
-    case 1: frame(&s, WF_TCP_REQUEST, WF_OWN_MSG, a, 2, data, 100, 0); break;
+    case 0: frame(s, WF_TCP_REQUEST, 1, a, 2, data, 40, 41); break;
+    case 1: frame(s, WF_TCP_REQUEST, WF_OWN_MSG, a, 2, data, 100, 0); break;
     case 2:
         a[0] = 5, a[1] = 0, a[2] = 64, a[3] = 0, a[4] = 1;
-        frame(&s, WF_TCP_REQUEST, WF_OWN_OFFER, a, 5, (uint64_t[]){4096, 64}, 16, 1);
+        frame(s, WF_TCP_REQUEST, WF_OWN_OFFER, a, 5, (uint64_t[]){4096, 64}, 16, 1);
         break;
     case 3: /* a put and what a get of it would be */
         a[5] = 1, a[6] = 32;
-        frame(&s, WF_TCP_REQUEST, WF_OWN_PUT, a, 7, data, 32, 1);
+        frame(s, WF_TCP_REQUEST, WF_OWN_PUT, a, 7, data, 32, 1);
         break;
     case 4:
         a[5] = 1, a[6] = 200;
-        frame(&s, WF_TCP_BULK_REQUEST, WF_OWN_PUT, a, 7, data, 200, 1);
+        frame(s, WF_TCP_BULK_REQUEST, WF_OWN_PUT, a, 7, data, 200, 1);
         break;
     case 5:
         a[5] = 1, a[6] = 64;
-        frame(&s, WF_TCP_REQUEST, WF_OWN_GET, a, 9, NULL, 0, 65);
-        frame(&s, WF_TCP_REQUEST, WF_OWN_GET, a, 9, NULL, 0, 1);
+        frame(s, WF_TCP_REQUEST, WF_OWN_GET, a, 9, NULL, 0, 65);
+        frame(s, WF_TCP_REQUEST, WF_OWN_GET, a, 9, NULL, 0, 1);
         break;
-    case 6: frame(&s, WF_TCP_REQUEST, WF_OWN_ATOMIC, a, 11, NULL, 0, 1); break;
-    case 7: frame(&s, WF_TCP_BYE, 0, (uint32_t[]){1}, 1, NULL, 0, 0); break;
-    case 8: frame(&s, WF_TCP_ACK, 0, NULL, 0, NULL, 0, 0); break;
-    case 9: /* of a get that is in flight */
-        memset(a, 0, sizeof a);
-        a[4] = 64;
-        frame(&s, WF_TCP_REPLY, WF_OWN_GOT, a, 5, data, 64, 65);
-        break;
-    case 10:
-        memset(a, 0, sizeof a);
-        a[0] = 1;
-        frame(&s, WF_TCP_REPLY, WF_OWN_ANSWER, a, 4, NULL, 0, 1);
-        break;
+    case 6: frame(s, WF_TCP_REQUEST, WF_OWN_ATOMIC, a, 11, NULL, 0, 1); break;
+    case 7: frame(s, WF_TCP_BYE, 0, (uint32_t[]){1}, 1, NULL, 0, 0); break;
+    case 8: frame(s, WF_TCP_ACK, 0, NULL, 0, NULL, 0, 0); break;
     default:
         a[0] = 1;
-        frame(&s, WF_TCP_REQUEST, WF_OWN_FRAG, a, 3, data, 16, 0);
-        frame(&s, WF_TCP_VOID, 0, NULL, 0, NULL, 0, 0);
+        frame(s, WF_TCP_REQUEST, WF_OWN_FRAG, a, 3, data, 16, 0);
+        frame(s, WF_TCP_VOID, 0, NULL, 0, NULL, 0, 0);
     }
+}
+
+/* Of what is in flight; the only operation is entry 0. Returns what that is. */
+static uint8_t seed_reply(struct stream *s, unsigned i)
+{
+    static const uint8_t data[BIG] = "some bytes";
+    uint32_t a[5] = {0, 0, 0, 0, i == 10 ? GUARD : BIG};
+    const uint32_t offer[5] = {5, 0, BIG, 0, 1}, fetch[5] = {0, 1, 0, 0, BIG};
+    a[2] = i > 16; /* beyond its end by so much */
+    switch (i) {
+    case 10: frame(s, WF_TCP_REPLY, WF_OWN_GOT, a, 5, data, GUARD, GUARD + 1); return GET;
+    case 11: frame(s, WF_TCP_REPLY, WF_OWN_ANSWER, a, 4, NULL, 0, 1); return PUT;
+    case 12: frame(s, WF_TCP_REPLY, WF_OWN_ANSWER, a, 4, NULL, 0, 1); return ADD;
+    case 13:
+    case 17: frame(s, WF_TCP_BULK_REPLY, WF_OWN_GOT, a, 5, data, BIG, 1); return BIG_GET;
+    case 14:
+    case 18:
+        frame(s, WF_TCP_REQUEST, WF_OWN_OFFER, offer, 5, (uint64_t[]){4096, BIG}, 16, 1);
+        frame(s, WF_TCP_BULK_REPLY, WF_OWN_PIECE, a, 4, data, BIG, 1);
+        return BIG_RECV;
+    case 15:
+        frame(s, WF_TCP_REQUEST, WF_OWN_FETCH, fetch, 5, NULL, 0, 1);
+        frame(s, WF_TCP_REQUEST, WF_OWN_DONE, a, 2, NULL, 0, 0);
+        return BIG_SEND;
+    default: frame(s, WF_TCP_REPLY, WF_OWN_ANSWER, a, 4, NULL, 0, 1); return BIG_PUT;
+    }
+}
+
+size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
+{
+    const struct wf_tcp_sync sync = {.pair = 7};
+    struct stream s = {buf, buf + room};
+    uint32_t a[16] = {0};
+    if (i > 18 || room < BIG + 400)
+        return 0;
+    region_words(a);
+    /* Small pieces where an answer to the first frame comes before the second. */
+    put(&s, (uint8_t[]){i & 1 ? RECV : 0, i < 10 ? 255 : 4}, 2);
+    frame(&s, WF_TCP_SYNC, 0, NULL, 0, &sync, sizeof sync, 0);
+    if (i < 10)
+        seed_request(&s, i, a);
+    else
+        buf[0] = seed_reply(&s, i);
     return (size_t)(s.at - buf);
 }
 
@@ -150,8 +191,9 @@ struct scene {
     struct weft_peer *peer;
     struct weft_remote *remote;
     struct tcp_tep *t;
-    struct weft_op recv, get, put, add;
+    struct weft_op recv, get, put, add, big_op[4];
     uint8_t got[3][GUARD * 2];
+    uint8_t *big[4]; /* heap blocks of exactly their size */
     uint64_t old;
     int far; /* the peer's end of the socket */
 };
@@ -177,6 +219,22 @@ static void peer_make(struct scene *s)
     wf_tcp_lane_adopt(wf_tcp_lane(wf_tcp_pair_make(s->t, &a, &c), 0), conn);
 }
 
+static void big_begin(struct scene *s, unsigned choices)
+{
+    for (int i = 0; i < 4; i++) {
+        s->big[i] = choices & (unsigned)BIG_GET << i ? calloc(1, BIG) : NULL;
+        FUZZ_CHECK(s->big[i] || !(choices & (unsigned)BIG_GET << i));
+    }
+    if (choices & BIG_GET)
+        (void)!weft_get(s->remote, 0, s->big[0], BIG, &s->big_op[0]);
+    if (choices & BIG_RECV)
+        (void)!weft_msg_recv(s->ep, NULL, 0, 0, s->big[1], BIG, &s->big_op[1]);
+    if (choices & BIG_SEND)
+        (void)!weft_msg_send(s->peer, 1, s->big[2], BIG, &s->big_op[2]);
+    if (choices & BIG_PUT)
+        (void)!weft_put(s->remote, 0, s->big[3], BIG, &s->big_op[3]);
+}
+
 static void scene_open(struct scene *s, unsigned choices)
 {
     FUZZ_CHECK(weft_ep_open(ctx, NULL, &s->ep) == WEFT_OK);
@@ -184,14 +242,15 @@ static void scene_open(struct scene *s, unsigned choices)
     s->t = TCP_OF(s->ep->tep[2], tcp_tep);
     peer_make(s);
     memset(s->got, GUARD, sizeof s->got);
-    if (choices & 1)
+    if (choices & RECV)
         (void)!weft_msg_recv(s->ep, NULL, 0, 0, s->got[0], GUARD, &s->recv);
-    if (choices & 2)
+    if (choices & GET)
         (void)!weft_get(s->remote, 0, s->got[1], GUARD, &s->get);
-    if (choices & 4)
+    if (choices & PUT)
         (void)!weft_put(s->remote, 0, s->got[2], GUARD, &s->put);
-    if (choices & 8)
+    if (choices & ADD)
         (void)!weft_atomic(s->remote, 0, WEFT_ATOMIC_ADD, WEFT_U64, 1, 0, &s->old, &s->add);
+    big_begin(s, choices);
 }
 
 static void waste_read(int fd)
@@ -219,6 +278,8 @@ static void scene_close(struct scene *s)
     FUZZ_CHECK(weft_peer_close(s->peer) == WEFT_OK);
     (void)weft_ep_poll(s->ep);
     FUZZ_CHECK(weft_ep_close(s->ep) == WEFT_OK);
+    for (int i = 0; i < 4; i++)
+        free(s->big[i]);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
