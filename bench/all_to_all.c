@@ -23,10 +23,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <weft/job.h>
 #include <weft/msg.h>
+
+#include "common.h"
 
 #define RUNS 5
 #define HANDLER 1
@@ -66,13 +67,6 @@ __attribute__((noreturn)) static void fail(const char *what, enum weft_status s)
 {
     fprintf(stderr, "all_to_all: rank %u: %s: %s\n", w.rank, what, weft_status_text(s));
     exit(1);
-}
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
 /* ---- contents ---- */
@@ -328,12 +322,6 @@ static void close_memory(void)
     free(w.sent);
     for (unsigned k = 0; k < 2 * STEPS_MAX; k++)
         free(w.step[k & 1][k / 2]);
-}
-
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 static round_fn choose(const char *name)

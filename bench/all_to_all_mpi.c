@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common.h"
+
 #define RUNS 5
 #define PAGE 4096u
 
@@ -63,12 +65,6 @@ static double run(struct world *w, uint64_t rounds)
     for (int from = 0; from < w->size; from++)
         check(w, (unsigned)from, w->round - 1, 1);
     return start * 1e6 / (double)rounds;
-}
-
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 int main(int argc, char **argv)

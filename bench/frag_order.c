@@ -23,10 +23,11 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 #include <weft/frag.h>
 #include <weft/weft.h>
+
+#include "common.h"
 
 enum { FIRST = 1, SECOND, ROUND, DONE };
 enum arm { NONE, ONE, ALL, AGAIN, ARMS };
@@ -58,22 +59,6 @@ struct end {
 
 /* Receiver: what has come of this round, and of how many. Sender: rounds that are over. */
 static uint64_t received, expected, done;
-
-static void check(int ok, const char *what)
-{
-    if (ok)
-        return;
-    fprintf(stderr, "frag_order: %s failed\n", what);
-    exit(1);
-}
-#define CHECK(expression) check((expression), #expression)
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 /* ---- both ends ---- */
 
@@ -224,16 +209,10 @@ static double run(struct end *e, int kind, enum arm arm, uint64_t pairs)
     return (double)pairs * 1e9 / (double)(now_ns() - start);
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Sorts [v]. */
 static double quantile(double *v, int n, double q)
 {
-    qsort(v, (size_t)n, sizeof *v, compare);
+    qsort(v, (size_t)n, sizeof *v, ascending);
     return v[(int)(q * (n - 1) + 0.5)];
 }
 

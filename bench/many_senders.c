@@ -15,9 +15,10 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 #include <weft/weft.h>
+
+#include "common.h"
 
 enum { NOTE = 1, ASK = 2, ANSWER = 3, ALONE = 0, CROWDED = 1, LAT = 0, RATE = 1 };
 
@@ -34,22 +35,6 @@ struct names {
 };
 
 static uint64_t received, answered, wrong;
-
-static void check(int ok, const char *what)
-{
-    if (ok)
-        return;
-    fprintf(stderr, "many_senders: %s failed\n", what);
-    exit(1);
-}
-#define CHECK(expression) check((expression), #expression)
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 static void bind_to(int nth)
 {
@@ -178,15 +163,9 @@ static double run(struct bench *b, int test, int which, uint64_t messages)
     return (double)(now_ns() - start) / (double)(messages - first);
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median(double *v, int n)
 {
-    qsort(v, (size_t)n, sizeof *v, compare);
+    qsort(v, (size_t)n, sizeof *v, ascending);
     return n & 1 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
 

@@ -19,8 +19,9 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <signal.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "common.h"
 
 enum { SLOTS = 256, LAT = 100000, RATE = 4000000, AHEAD = 8 };
 
@@ -38,13 +39,6 @@ struct shared { /* the harness's own, not measured */
     _Atomic uint32_t head[2][16];
     double ns[2];
 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
 
 static void prefetchw(const void *p)
 {
@@ -83,7 +77,7 @@ static void meet(struct shared *s, int me, uint32_t *step)
 
 static double latency(struct ring *out, const struct ring *in, int me, uint32_t *t)
 {
-    double t0 = now();
+    uint64_t t0 = now_ns();
     for (uint32_t i = 0; i < LAT; i++, (*t)++) {
         if (me == 0)
             send_one(out, *t, i);
@@ -92,12 +86,12 @@ static double latency(struct ring *out, const struct ring *in, int me, uint32_t 
         if (me == 1)
             send_one(out, *t, i);
     }
-    return (now() - t0) / LAT / 2;
+    return (double)(now_ns() - t0) / LAT / 2;
 }
 
 static double rate(struct ring *out, const struct ring *in, struct shared *s, int me, uint32_t *t)
 {
-    double t0 = now();
+    uint64_t t0 = now_ns();
     if (me == 0) {
         uint32_t head = *t;
         for (uint32_t i = 0; i < RATE; i++, (*t)++) {
@@ -116,13 +110,7 @@ static double rate(struct ring *out, const struct ring *in, struct shared *s, in
     }
     while (atomic_load(&s->head[0][0]) != *t)
         ;
-    return (now() - t0) / RATE;
-}
-
-static int cmp(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
+    return (double)(now_ns() - t0) / RATE;
 }
 
 int main(int argc, char **argv)
@@ -179,9 +167,9 @@ int main(int argc, char **argv)
     for (int p = 0; p < pairs; p++)
         ratio[0][p] = res[0][p] / res[1][p], ratio[1][p] = res[2][p] / res[3][p];
     for (int i = 0; i < 4; i++)
-        qsort(res[i], (size_t)pairs, sizeof(double), cmp);
+        qsort(res[i], (size_t)pairs, sizeof(double), ascending);
     for (int i = 0; i < 2; i++)
-        qsort(ratio[i], (size_t)pairs, sizeof(double), cmp);
+        qsort(ratio[i], (size_t)pairs, sizeof(double), ascending);
     printf(
         "| owner | one way, ns (median of %d) | per message, ns | million/s |\n|---|---|---|---|\n",
         pairs);

@@ -10,7 +10,9 @@
  * is as private as the launcher's own channel.
  *
  * The job has one endpoint of its own, weft_job_ep, owned by the thread that
- * opened the job; the job's collective calls are made by that thread. */
+ * opened the job; the job's collective calls are made by that thread. With
+ * WEFT_PROGRESS=thread its handlers run on another one, too ("progress" in weft.h): register
+ * them before a barrier, as without. */
 #ifndef WEFT_JOB_H
 #define WEFT_JOB_H
 
@@ -47,9 +49,14 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_job_open(const struct weft_job_para
                                                       struct weft_job **out);
 
 /* Leave the job. An exit with code 0 after this is a departure, not a failure.
- * Not collective, waits for nobody: call weft_job_barrier before it if others
+ * Not collective, waits for no other rank's call: call weft_job_barrier before it if others
  * may still need this rank. Closes the job's peers, endpoint and context;
  * what else was opened on them must have been closed.
+ * Blocks   for the launcher, at most 5 s. On several nodes also to tell the others, at most
+ *          0.1 s (1 s more between the two steps of a barrier), and as long as
+ *          weft_ep_close and weft_ctx_close, at most WEFT_PEER_TIMEOUT each. After a
+ *          failure (a collective call failed, or a member was lost) at most about 3 s
+ *          in all.
  * Returns  OK | EBUSY (something of the caller's is still open; nothing changed) | EINVAL | EFORKED
  */
 WEFT_API enum weft_status weft_job_close(struct weft_job *job);

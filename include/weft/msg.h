@@ -9,7 +9,8 @@
  * Short messages (up to WEFT_MSG_EAGER bytes) are copied on their way and their
  * source is reusable at once. Longer ones stay where they are until a receive
  * matches them; then the receiver copies them once, straight from the sender's
- * buffer, where the system lets it, else in pieces.
+ * buffer, where the system lets it, else in pieces; across a network the sockets
+ * take them from the one buffer to the other. The sender polls until its op completes.
  *
  * Every call here is the endpoint's owner's and returns WEFT_ECONTEXT inside a
  * handler. */
@@ -31,7 +32,7 @@ extern "C" {
  * Returns  OK (sent, source reusable; op untouched) | PENDING (op completes when
  *          the source may be reused) | AGAIN (no room; only if op is null)
  *          | EINVAL (also: op null and too long) | ENOMEM
- *          | EPEER | ECLOSED | EPROTO | EUNREACH | ELIMIT | ESYSTEM | ECONTEXT | EFORKED
+ *          | what weft_peer_status says | EUNREACH | ELIMIT | ESYSTEM | ECONTEXT | EFORKED
  * Order    as they were sent, among all sends of this peer handle.
  * Blocks   never. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_msg_send(struct weft_peer *peer, uint64_t tag,
@@ -56,7 +57,7 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_msg_sendv(struct weft_peer *peer, u
  *          | EINVAL | ENOMEM | ELIMIT (WEFT_OPS) | ECONTEXT | EFORKED
  *          | what weft_peer_status says of [source], if nothing of it is left
  * When [source] is lost, the receives that name it complete with why, after all that
- * it had sent. Of a peer to which this endpoint did not send lately (never, or its
+ * it had sent. Of a node-mate to which this endpoint did not send lately (never, or its
  * ring was lent to another since), the end of its process is noticed, not the
  * closing of its endpoint alone. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_msg_recv(struct weft_ep *ep, struct weft_peer *source,

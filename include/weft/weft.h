@@ -13,6 +13,10 @@
  * may use it, but only one at a time, with the usual hand-over (a mutex, a
  * join) between them.
  *
+ * Handlers and callbacks (weft_am_fn, weft_peer_down_fn, an op's done) run inside the
+ * calls that poll an endpoint, on the thread that makes them. With WEFT_PROGRESS=thread
+ * they run on a thread of the context's, too: see "progress" below.
+ *
  * Every call returns enum weft_status unless it says otherwise: 0 is success,
  * above 0 a state, below 0 a failure that changed nothing. Outputs are set
  * only on success. Handles are opaque and never null when a call succeeded.
@@ -88,10 +92,11 @@ struct weft_ctx_params {
 
 /* Open a library instance: reads the WEFT_ variables, opens the transports,
  * starts a service thread (it sleeps unless peers connect, ask for memory,
- * or die; it never touches the data path), and one for the network if that is used.
+ * or die; it never touches the data path), one for the network if that is used, and one
+ * that polls with WEFT_PROGRESS=thread.
  *   params  null for defaults; read during the call
  *   out     set on success; close with weft_ctx_close
- * Returns  OK | EINVAL (bad params or variable) | EVERSION | ESYSTEM | ENOMEM
+ * Returns  OK | EINVAL (bad params, variable or key file) | EVERSION | ESYSTEM | ENOMEM
  * Blocks   no. Several contexts per process are allowed. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_ctx_open(const struct weft_ctx_params *params,
                                                       struct weft_ctx **out);
@@ -100,25 +105,30 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_ctx_open(const struct weft_ctx_para
 
 /* Give [ctx] the secret by which processes on other nodes know each other: the same
  * random bytes for all that may talk, and nobody else's. Until then connections
- * wait. Set once; a job does it by itself. Any thread.
+ * wait (WEFT_PEER_TIMEOUT does not run). Set once; a job does it by itself. Any thread.
  *   key  WEFT_KEY_SIZE bytes; copied
  * Returns  OK (also if there is no network transport) | EBUSY (it has one) | EINVAL | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_ctx_set_key(struct weft_ctx *ctx, const void *key,
                                                          size_t len);
 
-/* Close [ctx] and stop its service threads. Peers in other processes learn that
+/* Close [ctx] and stop its threads. Peers in other processes learn that
  * this one left (WEFT_ECLOSED).
+ * Blocks   over a network until other hosts' kernels have what its endpoints said last, at
+ *          most WEFT_PEER_TIMEOUT (10 s); else no.
  * Returns  OK | EBUSY (an endpoint or region is still open; nothing changed)
  *          | EINVAL (null) | EFORKED */
 WEFT_API enum weft_status weft_ctx_close(struct weft_ctx *ctx);
 
 /* ---- endpoint ---- */
 
-/* Called by weft_ep_poll, at most once per peer, when [peer] can no longer be
- * reached: WEFT_EPEER (died), WEFT_ECLOSED (closed its endpoint or left),
+/* Called while the endpoint is polled, at most once per peer, when [peer] can no longer be
+ * reached: WEFT_EPEER (died; over a network also: cut off for WEFT_PEER_TIMEOUT, or it has
+ * another key), WEFT_ECLOSED (closed its endpoint or left),
  * WEFT_EPROTO (broke the protocol, connection dropped), WEFT_ELIMIT or
  * WEFT_ENOMEM (one of the two processes has no descriptors or memory left for
- * the connection; the log says what to raise). May not send; may
+ * the connection; the log says what to raise), over a network also WEFT_EUNREACH (no address
+ * of it can be called from here, or only one side encrypts) and WEFT_EVERSION (another
+ * version of Weft's protocol); WEFT_LOG=info says which. May not send; may
  * note things and read weft_peer_arg. Requests not answered by then never
  * will be. */
 typedef void (*weft_peer_down_fn)(struct weft_ep *ep, struct weft_peer *peer, enum weft_status why,
@@ -127,7 +137,8 @@ typedef void (*weft_peer_down_fn)(struct weft_ep *ep, struct weft_peer *peer, en
 enum weft_ep_flags {
     /* Several threads may call on the endpoint at a time: a mutex lets one in
      * (weft_ep_wait lets go of it while it waits). Inlined put, get and atomics
-     * take none. Without it an endpoint costs nothing and is one thread's. */
+     * take none. Without it an endpoint costs nothing and is one thread's, unless
+     * WEFT_PROGRESS=thread makes every endpoint such a one. */
     WEFT_EP_LOCKED = 1,
 };
 
@@ -151,9 +162,14 @@ struct weft_ep_params {
 WEFT_API WEFT_MUST_USE enum weft_status
 weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params *params, struct weft_ep **out);
 
-/* Close [ep] with its peers' connections. Messages already sent stay readable
- * by their receivers. weft_peer and weft_remote handles of [ep] must have been
- * closed. Receives that nothing has matched are cancelled. Not from a handler.
+/* Close [ep] with its connections. weft_peer and weft_remote handles of [ep] must have been
+ * closed. Receives that nothing has matched are cancelled, and nothing is delivered any
+ * more. Not from a handler.
+ * Messages already sent arrive: through shared memory they stay readable by their
+ * receivers; over a network this waits for the receivers to take them.
+ * Blocks   over a network until all peers took what was sent, at most WEFT_PEER_TIMEOUT
+ *          (10 s; the log says if something was lost); for peers that do not poll, until
+ *          20 ms after their kernels have it. Else no.
  * Returns  OK | EINVAL | EBUSY (open peers or remotes, or operations in flight; nothing changed)
  *          | ECONTEXT | EFORKED */
 WEFT_API enum weft_status weft_ep_close(struct weft_ep *ep);
@@ -167,6 +183,22 @@ WEFT_API enum weft_status weft_ep_close(struct weft_ep *ep);
  * Returns  OK | EMSGSIZE (too small) | EINVAL | EFORKED. Any thread. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_ep_address(struct weft_ep *ep, void *buf, size_t *len);
 
+/* ---- progress ----
+ *
+ * Things happen while an endpoint is polled: by the calls below, weft_op_wait and the
+ * collective calls of a job. With WEFT_PROGRESS=thread a thread of the context's polls its
+ * endpoints as well, from weft_ep_open on, whenever no call of the program's is inside. Then
+ *  - every endpoint is a WEFT_EP_LOCKED one;
+ *  - handlers, peer_down and done also run on that thread (it takes no signals), with the
+ *    endpoint's mutex held, so one at a time for each endpoint. What they share with the
+ *    rest of the program needs atomics or a lock of the program's, which nobody may hold in a
+ *    call on that endpoint (deadlock);
+ *  - an event that the thread handled is none for weft_ep_poll, weft_ep_wait and
+ *    weft_ep_fd: wait with a limit, then look at what you wait for. weft_op_wait,
+ *    weft_word_wait and a job's calls do so by themselves. The same holds for any two
+ *    threads that poll a locked endpoint;
+ *  - register handlers before others get the endpoint's address. */
+
 /* Deliver what has arrived: run handlers, retire replies, report lost peers.
  * Room for a message that was refused with AGAIN is an event, too. Bounded
  * work; never blocks.
@@ -175,17 +207,18 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_ep_address(struct weft_ep *ep, void
 WEFT_API int weft_ep_poll(struct weft_ep *ep);
 
 /* Poll until something was handled or [timeout_ns] has passed; negative waits
- * without limit, and then returns also when a peer is lost. Adapts: spins while
- * cores are idle, yields when ranks outnumber cores, then sleeps.
+ * without limit, and then returns also when a peer is lost. What another thread handled
+ * does not end it (see "progress"). Adapts: spins while cores are idle, yields when
+ * ranks outnumber cores, then sleeps.
  * Returns  as weft_ep_poll; 0 means the time is over. */
 WEFT_API int weft_ep_wait(struct weft_ep *ep, int64_t timeout_ns);
 
 /* Poll [ep] until the 64-bit word at [word] (8-byte aligned, in memory a peer
  * puts to) is >= [at_least], unsigned. [peer] may be null; when given, its
- * loss ends the wait.
+ * loss ends the wait (as far as weft_peer_status knows of it).
  * A put does not wake a sleeper: past a bounded spin this naps for at most
  * 50 us at a time.
- * Returns  OK | ETIMEDOUT | EPEER | ECLOSED | EPROTO | EINVAL | ECONTEXT | EFORKED
+ * Returns  OK | ETIMEDOUT | what weft_peer_status says of [peer] | EINVAL | ECONTEXT | EFORKED
  * Order    acquire: what was put before the signal is visible on OK. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_word_wait(struct weft_ep *ep, const uint64_t *word,
                                                        uint64_t at_least, struct weft_peer *peer,
@@ -204,13 +237,17 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_ep_arm(struct weft_ep *ep);
 /* ---- peer ---- */
 
 /* Make a peer from address bytes. Nothing is sent; it connects on first use.
+ * Shared memory reaches the endpoints of this node, user, network and PID namespace; all
+ * others are reached by TCP, if both processes have a key (WEFT_KEY_FILE,
+ * weft_ctx_set_key). Whether it is the same key shows on first use.
  *   addr  [len] bytes from weft_ep_address; copied
- * Returns  OK | EINVAL (not an address) | EVERSION | EUNREACH (another node, user or
- *          namespace; the log says which) | ENOMEM | EFORKED */
+ * Returns  OK | EINVAL (not an address) | EVERSION | EUNREACH (no transport in use reaches
+ *          it; the log says why the last one asked does not) | ENOMEM | ECONTEXT | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_peer_open(struct weft_ep *ep, const void *addr,
                                                        size_t len, struct weft_peer **out);
 
-/* Close [peer]: drops the connection. Its remotes must have been closed and its
+/* Close [peer]: drops the connection; over a network that stays until one of the two
+ * endpoints is closed, for what was sent. Its remotes must have been closed and its
  * operations have completed, and word of the messages that were received from it must be on
  * its way (EBUSY: poll). Receives that name it complete with WEFT_ECLOSED, unless
  * another handle of the same endpoint is open.
@@ -218,7 +255,8 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_peer_open(struct weft_ep *ep, const
 WEFT_API enum weft_status weft_peer_close(struct weft_peer *peer);
 
 /* OK while the peer can be reached as far as is known, else the cause that
- * peer_down reports. */
+ * peer_down reports. Of a peer across a network nothing is known before the first message
+ * or access to it or from it. */
 WEFT_API enum weft_status weft_peer_status(const struct weft_peer *peer);
 
 /* A pointer of the caller's, null at first. */
@@ -250,8 +288,9 @@ struct weft_am {
     uint64_t reserved[1];
 };
 
-/* Runs inside weft_ep_poll or weft_ep_wait on the thread that polls. May call
- * weft_am_reply (once, if can_reply), weft_am_source, and put and get on
+/* Runs inside whichever call polls the endpoint, on the thread that polls, which is not one
+ * of the program's with WEFT_PROGRESS=thread (see "progress"). May call
+ * weft_am_reply (once, if can_reply), weft_am_source, and put, get and atomics on
  * mapped memory; every other call on an endpoint returns WEFT_ECONTEXT. */
 typedef void (*weft_am_fn)(const struct weft_am *am);
 
@@ -274,9 +313,10 @@ WEFT_API size_t weft_am_max(const struct weft_ep *ep);
  * Returns  OK (sent, source reusable) | AGAIN (nothing started: poll, try again)
  *          | EINVAL (also: id above 239) | EMSGSIZE | EPEER | ECLOSED | EPROTO
  *          | ELIMIT | ECONTEXT | EFORKED
- *          | EUNREACH | ENOMEM | ESYSTEM (connecting failed; the log says how)
+ *          | EUNREACH | EVERSION | ENOMEM | ESYSTEM (connecting failed; the log says how)
  * Order    none promised, also between two messages to one peer.
- * Blocks   never; the first message to a peer connects (a few system calls).
+ * Blocks   never; the first message to a peer connects (a few system calls; over a network
+ *          another thread does it, and what was sent until then is lost if it fails: peer_down).
  * Leaves   at once through shared memory. To another host: once connected, which takes
  *          polls; of more than eight messages between two polls the last ones may wait for the next
  *          call of weft_ep_poll, weft_ep_wait or weft_ep_arm. */
@@ -300,8 +340,9 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_am_reply(const struct weft_am *am, 
                                                       const uint32_t *args, unsigned nargs,
                                                       const void *data, size_t len);
 
-/* Copy the address of the endpoint that sent [am]; as weft_ep_address. Of one that sent
- * through shared memory it lacks what other hosts would need to reach it. */
+/* Copy the address of the endpoint that sent the request [am] (a reply: EINVAL); as
+ * weft_ep_address. Of one that sent through shared memory it lacks what other hosts would
+ * need to reach it. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_am_source(const struct weft_am *am, void *buf,
                                                        size_t *len);
 
@@ -313,7 +354,8 @@ enum weft_access {
 };
 
 /* Allocate [len] bytes, zeroed, page aligned when len >= a page and 64-byte
- * aligned otherwise, that peers on this node can map.
+ * aligned otherwise, that peers on this node can map. For peers across a network
+ * this process does each access when the endpoint that they reach it by is polled.
  *   access  WEFT_REMOTE_* that peers are granted
  * Returns  OK | EINVAL (len 0, unknown access) | ENOMEM | ELIMIT | ESYSTEM | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_mem_alloc(struct weft_ctx *ctx, size_t len,
@@ -328,8 +370,9 @@ enum weft_mem_type {
 
 /* Let peers reach [len] bytes of the caller's own memory at [addr]. It is not
  * mapped elsewhere: peers on this node get from it by one copy through the
- * kernel, without this process; a put or an atomic is done by this process when
- * one of its endpoints is polled. Memory from weft_mem_alloc is faster.
+ * kernel, without this process; a put or an atomic, and any access across a network, is
+ * done by this process when the endpoint that they reach it by is polled. Between
+ * node-mates memory from weft_mem_alloc is faster.
  *   addr    any mapped memory; stays the caller's, must stay mapped until close
  *   type    enum weft_mem_type; only host memory is supported
  *   access  WEFT_REMOTE_*
@@ -349,9 +392,9 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_mr_key(const struct weft_mr *mr, vo
 
 /* Close [mr] and give its memory back. From then on every put or get of a peer
  * on it fails with WEFT_EKEY; one that is under way ends in memory that
- * nobody uses any more, and fails too. Waits for no other process; for memory
- * of weft_mr_register it waits while another thread of this one copies a piece
- * (of up to 1 MiB) into it.
+ * nobody uses any more, and fails too. Waits for no other process; it waits while
+ * another thread of this one copies a piece (of up to 1 MiB) to or from it, which is how
+ * memory of weft_mr_register is put to and any is reached across a network.
  * Returns  OK | EINVAL | EFORKED */
 WEFT_API enum weft_status weft_mr_close(struct weft_mr *mr);
 
@@ -371,6 +414,9 @@ struct weft_remote {
 /* Resolve [key] of [peer]'s process: asks its service thread and maps the
  * region. Waits for that thread at most WEFT_CONNECT_TIMEOUT (10 s): a stopped
  * process is slow, not dead.
+ * Across a network nothing is asked and nothing waits: the key of a region that is closed
+ * gives OK, and the first operation ends with WEFT_EKEY. A put or get of 0 bytes
+ * asks nobody there, and is OK.
  * Returns  OK | EKEY (closed or unknown) | EINVAL | EPEER | ECLOSED | ETIMEDOUT (nothing changed)
  *          | EPROTO | EUNREACH | ENOMEM | ESYSTEM | ELIMIT | ECONTEXT | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_remote_open(struct weft_peer *peer, const void *key,
@@ -386,8 +432,8 @@ struct weft_op {
     uint32_t flags; /* 0 */
     void *user;     /* the caller's, never touched */
     /* May be null. Called once for each call that returned PENDING, when the
-     * operation has completed and [op] is the caller's again; from weft_ep_poll, or
-     * from the call that ends it. The same rules as for a handler. */
+     * operation has completed and [op] is the caller's again; while polling (see "progress" for
+     * which thread), or from the call that ends it. The same rules as for a handler. */
     void (*done)(struct weft_op *op);
     uint64_t len;             /* received messages: see weft/msg.h */
     uint64_t tag;             /* alike */
@@ -464,12 +510,14 @@ WEFT_INLINE void weft_copy_(void *dst, const void *src, size_t len)
  *   src     [len] bytes, any memory; lent until completion
  *   op      the caller's, lent while PENDING; null: only a flush reports it
  * Returns   OK (visible at the target to everything ordered after; op untouched)
- *           | PENDING | AGAIN | EINVAL | ERANGE | EACCESS | EKEY | EPEER | ECLOSED | EFORKED
+ *           | PENDING | AGAIN | EINVAL | ERANGE | EACCESS | EKEY | EFORKED
+ *           | what weft_peer_status says of r->peer
  *           A failure other than ERANGE, EACCESS and EINVAL may have written part of
  *           the bytes to memory that no longer belongs to the region.
  * Order     none among puts; weft_put_signal and weft_flush order.
  *           For what is not mapped also ENOMEM | ELIMIT (WEFT_OPS) | ECONTEXT (in a handler)
- * Blocks    never. Between node-mates: two checks and a copy, inlined. */
+ * Blocks    never. Between node-mates: two checks and a copy, inlined. Across a network:
+ *           PENDING until the target, polling its endpoint, has done it and said so. */
 WEFT_INLINE WEFT_MUST_USE enum weft_status weft_put(struct weft_remote *r, uint64_t offset,
                                                     const void *src, size_t len, struct weft_op *op)
 {
@@ -509,7 +557,8 @@ enum weft_signal {
  *   sig         remote that holds the word, may be r; WEFT_REMOTE_WRITE
  *   sig_offset  multiple of 8
  *   how         enum weft_signal
- * Returns   as weft_put; a failure of either check before the copy writes nothing */
+ * Returns   as weft_put; a failure of either check before the copy writes nothing. Across a
+ *           network the data are put before it is seen that the word's region was closed */
 WEFT_INLINE WEFT_MUST_USE enum weft_status weft_put_signal(struct weft_remote *r, uint64_t offset,
                                                            const void *src, size_t len,
                                                            struct weft_remote *sig,
@@ -640,6 +689,9 @@ WEFT_INLINE WEFT_MUST_USE enum weft_status weft_atomic(struct weft_remote *r, ui
  *   op                               as weft_put: completes when src may be reused
  * Returns  as weft_put, with op null also AGAIN: call again with the same arguments
  *          (part may have been written); ELIMIT | EMSGSIZE (reply_max) as weft_am_request
+ *          OK or an op's OK does not say that the handler ran: of a region that its owner closed
+ *          meanwhile (across a network with len 0 also: before) the message is dropped there,
+ *          and its log says so.
  * Order    the handler runs after the bytes are there; nothing else. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_am_long(struct weft_remote *r, uint64_t offset,
                                                      const void *src, size_t len, unsigned handler,
@@ -652,7 +704,7 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_am_long(struct weft_remote *r, uint
  * (a full fence between node-mates).
  *   op  may be null: then PENDING means to poll and call again
  * Returns  OK | PENDING (only if something was) | the first failure of an operation without op
- *          | EPEER | ECLOSED | EPROTO | EINVAL | EFORKED | ENOMEM | ELIMIT | ECONTEXT */
+ *          | what weft_peer_status says | EINVAL | EFORKED | ENOMEM | ELIMIT | ECONTEXT */
 WEFT_API WEFT_MUST_USE enum weft_status weft_flush(struct weft_peer *peer, struct weft_op *op);
 
 /* ---- what this library can do ---- */
@@ -668,10 +720,11 @@ enum weft_operation {
 
 /* The way an operation takes. Strings are static. */
 struct weft_path {
-    const char *transport; /* "shm", "loop" */
-    const char *protocol;  /* "inline", "eager", "pull", "pieces", ... */
+    const char *transport; /* "shm", "tcp", "loop" */
+    const char *protocol;  /* "inline", "eager", "pull", "pieces", "bulk", ... */
     const char *why;       /* a sentence */
-    uint32_t copies;       /* of each payload byte, from the source to where it is used */
+    uint32_t copies;       /* of each payload byte, from the source to where it is used;
+                            * those of sockets count in "bulk", which has no others */
     uint32_t inlined;      /* 1: it is done in the caller's code and counted only with
                             * WEFT_COUNT_INLINE */
     uint64_t reserved[4];

@@ -136,7 +136,8 @@ static int param_set(const struct param *p, struct wf_config *c, const char *tex
 static void param_complain(const struct param *p, const char *text)
 {
     if (p->kind == KIND_UINT)
-        wf_error("%s=%s: must be a number from %" PRIu64 " to %" PRIu64 " (K, M, G allowed): %s",
+        wf_error("%s=%s: must be a number from %" PRIu64 " to %" PRIu64
+                 " (K, M, G stand for 2^10, 2^20, 2^30): %s",
                  p->name, text, p->min, p->max, p->doc);
     else if (p->kind == KIND_STRING)
         wf_error("%s=%.64s: must be at most %" PRIu64 " characters: %s", p->name, text, p->max,

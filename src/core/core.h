@@ -174,6 +174,12 @@ bool wf_ctx_wants(const struct wf_transport *t);
 /* Closing it and its endpoints is not to wait longer for peers that are far or slow. ctx.c */
 void wf_ctx_close_within(struct weft_ctx *ctx, uint32_t ms);
 
+/* Somebody waits for [peer]: hear of its loss. OK | ENOMEM | its state */
+static inline enum weft_status wf_peer_heed(struct weft_peer *peer)
+{
+    return peer->transport->heed ? peer->transport->heed(wf_peer_tpeer(peer)) : WEFT_OK;
+}
+
 /* Does a transport have descriptors that an endpoint must sleep on? Constant. */
 static inline bool wf_ctx_has_network(const struct weft_ctx *ctx)
 {

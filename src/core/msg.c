@@ -762,7 +762,7 @@ static enum weft_status recv_checked(struct weft_ep *ep, struct weft_peer *peer,
         status = take(ep, m, true, iov, count, room, op);
     } else if (source && (source->down || peer->status != WEFT_OK)) {
         status = source->down ? source->down : peer->status;
-    } else {
+    } else if (!peer || (status = wf_peer_heed(peer)) == WEFT_OK) {
         status = post(ep, source, tag, mask, iov, count, room, op);
     }
     return wf_ep_left(ep, status);

@@ -118,11 +118,15 @@ enum weft_status weft_word_wait(struct weft_ep *ep, const uint64_t *word, uint64
     struct backoff b;
     if (status != WEFT_OK)
         return status;
-    wf_ep_leave(ep);
-    if (!word || ((uintptr_t)word & 7))
-        return WEFT_EINVAL;
+    if (!word || ((uintptr_t)word & 7) || (peer && peer->ep != ep))
+        return wf_ep_left(ep, WEFT_EINVAL);
     if (word_reached(word, at_least))
-        return WEFT_OK;
+        return wf_ep_left(ep, WEFT_OK);
+    if (peer)
+        status = wf_peer_heed(peer);
+    wf_ep_leave(ep);
+    if (status != WEFT_OK)
+        return status;
     backoff_init(&b, ep, timeout_ns);
     for (;;) {
         for (int i = 0; i < 32; i++) { /* the word is what comes; messages now and then */

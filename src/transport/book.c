@@ -81,5 +81,5 @@ void wf_book_each(const struct wf_book *book, void (*act)(struct wf_book_entry *
 void wf_book_free(struct wf_book *book)
 {
     free(book->buckets);
-    book->buckets = NULL;
+    *book = (struct wf_book){0};
 }

@@ -220,6 +220,10 @@ struct wf_transport {
     enum weft_status (*arm)(struct wf_tep *tep); /* rule 6: OK | AGAIN */
     void (*disarm)(struct wf_tep *tep);
 
+    /* The caller waits for what only [tpeer] can begin: its loss must be told (peer_down), also
+     * where nothing was exchanged yet. Null: it is. OK | ENOMEM | a state of the peer */
+    enum weft_status (*heed)(struct wf_tpeer *tpeer);
+
     /* An open tpeer of [address], or null. Linear; not a hot path. */
     struct wf_tpeer *(*find)(struct wf_tep *tep, const struct wf_address *address);
     /* [tpeer]'s address, as given to peer_open. */

@@ -187,6 +187,24 @@ void test_close_after_sending(void **state)
     }
 }
 
+/* Fails when: who waits for a peer across the network with which nothing was exchanged never
+ * hears that it is gone. */
+void test_close_unheard(void **state)
+{
+    struct pair *p = *state;
+    struct weft_op r = {0};
+    uint64_t word = 0;
+    unsigned char in[8];
+    if (!p->setup->network || p->setup->contexts == 1)
+        return;
+    GIVES(WEFT_EINVAL, weft_word_wait(p->ep[0], &word, 1, p->peer[1], 0));
+    GIVES(WEFT_PENDING, weft_msg_recv(p->ep[0], p->peer[0], 3, WEFT_TAG_FULL, in, sizeof in, &r));
+    pair_close_end(p, 1);
+    UNTIL(p, r.status != WEFT_PENDING);
+    assert_true(r.status == WEFT_EPEER || r.status == WEFT_ECLOSED);
+    assert_int_equal(weft_word_wait(p->ep[0], &word, 1, p->peer[0], -1), r.status);
+}
+
 /* Fails when: replies to a requester that closed meanwhile go astray, or their
  * memory is gone when they are written. */
 void test_close_without_reply(void **state)

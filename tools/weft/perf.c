@@ -362,11 +362,12 @@ static bool ranks_fit(const struct wf_perf *p)
     const struct wf_perf_test *t = p->test;
     bool fit = p->size == t->ranks || (t->ranks == 0 && (p->size == 2 || !p->o->pairs));
     if (!fit && p->rank == 0)
-        fprintf(stderr,
-                "weft perf: %s%s runs between two ranks, this job has %u.\n"
-                "Run instead: weft run -n 2 -- weft perf %s%s\n",
-                t->name, t->ranks ? "" : " --pairs", p->size, t->name,
-                p->o->pairs ? " --pairs 15" : "");
+        fprintf(
+            stderr,
+            "weft perf: %s%s runs between two ranks, this job has %u.\n"
+            "Run instead: weft run -n 2 -- weft perf %s%s, with the other options as they are\n",
+            t->name, t->ranks ? "" : " --pairs", p->size, t->name,
+            p->o->pairs ? " --pairs 15" : "");
     return fit;
 }
 

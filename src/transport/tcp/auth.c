@@ -43,7 +43,7 @@ static const char *key_file_fault(const struct stat *st)
     if (st->st_mode & 077)
         return "can be used by others: chmod 600 it";
     if (st->st_size < WF_TCP_KEY)
-        return "is too short: 32 random bytes are needed (head -c 32 /dev/urandom)";
+        return "is too short: 32 random bytes are needed (head -c 32 /dev/urandom > FILE)";
     return NULL;
 }
 

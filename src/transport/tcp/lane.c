@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A lane's life: its sockets come and go, its frames stay until they are taken. */
 #define _GNU_SOURCE
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -14,6 +16,8 @@
 
 /* Frames that a lane can hold unacknowledged: no ring is as large as 16 times this. */
 #define FRAMES_MAX ((uint32_t)1 << 24)
+/* Handshake and SYNC of a connection, sealed or not, are less: 184 + 48 + 48 + 2 * 20 bytes. */
+#define SHORT_SENT 512u
 #define GEN_STEP 65536u /* further ahead is no honest generation */
 
 static uint32_t power_of_two(uint64_t n)
@@ -47,21 +51,17 @@ struct tcp_lane *wf_tcp_lane(struct tcp_pair *pair, unsigned index)
     return lane;
 }
 
-/* False: no memory. */
-static bool fd_note(struct tcp_ctx *ctx, int fd)
+bool wf_tcp_fd_note(struct tcp_ctx *ctx, int fd)
 {
-    int *more;
-    pthread_mutex_lock(&ctx->lock);
-    more = wf_array_grow(ctx->fds, ctx->nfds, &ctx->fds_room, sizeof *more);
-    if (more) {
-        ctx->fds = more;
-        ctx->fds[ctx->nfds++] = fd;
-    }
-    pthread_mutex_unlock(&ctx->lock);
-    return more;
+    int *more = wf_array_grow(ctx->fds, ctx->nfds, &ctx->fds_room, sizeof *more);
+    if (!more)
+        return false;
+    ctx->fds = more;
+    ctx->fds[ctx->nfds++] = fd;
+    return true;
 }
 
-static void fd_forget(struct tcp_ctx *ctx, int fd)
+void wf_tcp_fd_forget(struct tcp_ctx *ctx, int fd)
 {
     pthread_mutex_lock(&ctx->lock);
     for (unsigned i = 0; i < ctx->nfds; i++)
@@ -80,7 +80,7 @@ static int socket_leave(struct tcp_lane *lane)
     wf_list_remove(&lane->live);
     wf_list_remove(&lane->dirty);
     lane->pair->tep->nlive--;
-    fd_forget(lane->pair->tep->ctx, fd);
+    wf_tcp_fd_forget(lane->pair->tep->ctx, fd);
     (void)epoll_ctl(lane->pair->tep->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
     lane->fd = -1;
     lane->synced = lane->open = lane->deaf = false;
@@ -102,7 +102,7 @@ void wf_tcp_lane_linger(struct tcp_lane *lane)
 void wf_tcp_lane_turn_away(struct tcp_lane *lane)
 {
     if (lane->fd >= 0)
-        wf_tcp_turn_away(lane->pair->tep, socket_leave(lane), wf_tcp_seal_out(lane));
+        wf_tcp_turn_away(lane->pair->tep->ctx, socket_leave(lane), wf_tcp_seal_out(lane));
     wf_tcp_seal_close(lane);
 }
 
@@ -162,10 +162,19 @@ static void rewind_out(struct tcp_lane *lane)
     lane->control_len = lane->control_sent = 0;
 }
 
+/* Did the other end's kernel take no more of this socket than the handshake and SYNC? */
+static bool took_nothing_long(int fd)
+{
+    struct tcp_info info;
+    socklen_t len = sizeof info;
+    return !getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) &&
+           info.tcpi_bytes_acked <= SHORT_SENT;
+}
+
 bool wf_tcp_lane_is_stuck(struct tcp_lane *lane)
 {
     bool again = lane->was_stuck && lane->stuck_at == lane->first;
-    lane->was_stuck = lane->synced && lane->first != lane->next;
+    lane->was_stuck = lane->synced && lane->first != lane->next && took_nothing_long(lane->fd);
     lane->stuck_at = lane->first;
     return again && lane->was_stuck;
 }
@@ -218,12 +227,7 @@ static bool socket_watch(struct tcp_lane *lane, int fd)
 {
     struct tcp_tep *t = lane->pair->tep;
     struct epoll_event ev = {.events = EPOLLIN, .data.ptr = lane};
-    if (!rx_make(t) || !epoll_make(t) || !fd_note(t->ctx, fd))
-        return false;
-    if (!epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, fd, &ev))
-        return true;
-    fd_forget(t->ctx, fd);
-    return false;
+    return rx_make(t) && epoll_make(t) && !epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, fd, &ev);
 }
 
 static void sync_say(struct tcp_lane *lane)
@@ -248,10 +252,9 @@ void wf_tcp_lane_adopt(struct tcp_lane *lane, struct wf_tcp_conn *conn)
     if (conn->dialled && conn->call == lane->call)
         lane->call = 0;
     if (!is_higher(lane, conn)) {
-        close(conn->fd);
         if (!conn->dialled)
             lane->call = 0; /* the door has ended that knock */
-        wf_tcp_conn_free(conn);
+        wf_tcp_conn_close(pair->tep, conn);
         if (lane->fd < 0)
             wf_tcp_lane_dial(lane, TCP_LATER_MS);
         return;
@@ -267,19 +270,19 @@ void wf_tcp_lane_adopt(struct tcp_lane *lane, struct wf_tcp_conn *conn)
     if ((conn->encrypted && !wf_tcp_seal_open(lane, conn)) || !socket_watch(lane, conn->fd)) {
         wf_tcp_seal_close(lane);
         wf_error("cannot use a connection: %m");
-        close(conn->fd);
+        wf_tcp_conn_close(pair->tep, conn);
         wf_tcp_lane_dial(lane, TCP_LATER_MS);
-    } else {
-        lane->fd = conn->fd;
-        lane->open = !lane->reached;
-        wf_list_append(&pair->tep->live, &lane->live);
-        pair->tep->nlive++;
-        wf_tcp_count(pair->tep, WF_STAT_CONNECTIONS, 1);
-        WF_HOOK("tcp.adopt");
-        sync_say(lane);
-        wf_tcp_flush(lane);
+        return;
     }
+    lane->fd = conn->fd;
     wf_tcp_conn_free(conn);
+    lane->open = !lane->reached;
+    wf_list_append(&pair->tep->live, &lane->live);
+    pair->tep->nlive++;
+    wf_tcp_count(pair->tep, WF_STAT_CONNECTIONS, 1);
+    WF_HOOK("tcp.adopt");
+    sync_say(lane);
+    wf_tcp_flush(lane);
 }
 
 /* ---- what the other side says of this direction ---- */

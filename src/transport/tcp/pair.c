@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <linux/sockios.h>
 #include <poll.h>
+#include <sodium.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -20,6 +21,7 @@
 #define DEAD_MAX 4096
 #define RETRY_MS 500         /* for a lane that cannot be had while another one works */
 #define CLOSING_MS 1         /* between looks at what an endpoint that closes waits for */
+#define DRAIN_READS 256      /* a socket's receive buffer holds less */
 #define SMALL_BACKLOG 32768u /* bytes in a lane's ring; beyond it messages take another lane */
 /* How long it waits for peers to say that they took its last words, once their kernels have
  * them: a peer that polls says so at once, and of one that does not poll the kernel keeps them,
@@ -60,8 +62,13 @@ static void pair_free(struct tcp_pair *pair)
 {
     struct tcp_tep *t = pair->tep;
     wf_book_remove(&t->pairs, &pair->known);
-    t->ndead -= !wf_list_empty(&pair->item);
-    wf_list_remove(&pair->item);
+    if (!wf_list_empty(&pair->item)) {
+        t->ndead--;
+        wf_list_remove(&pair->item);
+        pthread_mutex_lock(&t->lock);
+        wf_book_remove(&t->gone, &pair->gone);
+        pthread_mutex_unlock(&t->lock);
+    }
     free(pair);
 }
 
@@ -207,6 +214,15 @@ static void lanes_free(struct tcp_pair *pair)
 static void dead_remember(struct tcp_pair *pair)
 {
     struct tcp_tep *t = pair->tep;
+    bool ok;
+    pair->gone.address = pair->known.address;
+    pthread_mutex_lock(&t->lock);
+    ok = wf_book_add(&t->gone, &pair->gone);
+    pthread_mutex_unlock(&t->lock);
+    if (!ok) { /* no memory: forgotten at once */
+        pair_free(pair);
+        return;
+    }
     wf_list_append(&t->dead, &pair->item);
     if (++t->ndead > DEAD_MAX)
         pair_free(wf_container_of(t->dead.next, struct tcp_pair, item));
@@ -257,7 +273,7 @@ void wf_tcp_pair_bye(struct tcp_pair *pair, uint32_t lanes)
 
 /* ---- what the door says ---- */
 
-void wf_tcp_turn_away(struct tcp_tep *t, int fd, struct wf_tcp_sealer *sealer)
+void wf_tcp_turn_away(struct tcp_ctx *ctx, int fd, struct wf_tcp_sealer *sealer)
 {
     struct wf_tcp_frame f = {.kind = WF_TCP_BYE};
     uint8_t record[WF_TCP_SEALED_MAX];
@@ -265,14 +281,26 @@ void wf_tcp_turn_away(struct tcp_tep *t, int fd, struct wf_tcp_sealer *sealer)
     if (sealer)
         n = wf_tcp_seal(sealer, &f, sizeof f, record);
     (void)send(fd, sealer ? record : (const void *)&f, n, MSG_NOSIGNAL | MSG_DONTWAIT);
-    wf_tcp_door_linger(t->ctx->door, fd);
+    wf_tcp_door_linger(ctx->door, fd);
 }
 
-static void conn_turn_away(struct tcp_tep *t, const struct wf_tcp_conn *conn)
+static void conn_turn_away(struct tcp_ctx *ctx, struct wf_tcp_conn *conn)
 {
     struct wf_tcp_sealer sealer = {.number = 0};
     memcpy(sealer.key, conn->key_out, sizeof sealer.key);
-    wf_tcp_turn_away(t, conn->fd, conn->encrypted ? &sealer : NULL);
+    wf_tcp_fd_forget(ctx, conn->fd);
+    wf_tcp_turn_away(ctx, conn->fd, conn->encrypted ? &sealer : NULL);
+    sodium_memzero(&sealer, sizeof sealer);
+    wf_tcp_conn_free(conn);
+}
+
+/* A forked child may hold a copy of the socket. */
+void wf_tcp_conn_close(struct tcp_tep *t, struct wf_tcp_conn *conn)
+{
+    wf_tcp_fd_forget(t->ctx, conn->fd);
+    (void)shutdown(conn->fd, SHUT_RDWR);
+    close(conn->fd);
+    wf_tcp_conn_free(conn);
 }
 
 /* Handles that were opened before either side said anything. */
@@ -286,6 +314,17 @@ static void handles_find(struct tcp_pair *pair)
     }
 }
 
+/* What came by the old socket: who sent it may have gone, and says it to no new one. */
+static void lane_drain(struct tcp_lane *lane)
+{
+    for (int i = 0; i < DRAIN_READS && lane->fd >= 0; i++) {
+        uint8_t byte;
+        if (recv(lane->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0)
+            return;
+        wf_tcp_read(lane);
+    }
+}
+
 static void arrived(struct tcp_tep *t, struct wf_tcp_conn *conn)
 {
     struct tcp_pair *pair = wf_tcp_pair_find(t, &conn->peer);
@@ -294,15 +333,14 @@ static void arrived(struct tcp_tep *t, struct wf_tcp_conn *conn)
         handles_find(pair);
     if (pair && pair->status == WEFT_OK)
         lane = wf_tcp_lane(pair, conn->lane);
-    if (lane) {
+    if (lane)
+        lane_drain(lane);
+    if (lane && lane->pair) /* that may have been its end */
         wf_tcp_lane_adopt(lane, conn);
-        return;
-    }
-    if (pair && pair->status != WEFT_OK)
-        conn_turn_away(t, conn);
+    else if (lane || t->closing || (pair && pair->status != WEFT_OK))
+        conn_turn_away(t->ctx, conn);
     else /* no memory: it comes again */
-        close(conn->fd);
-    wf_tcp_conn_free(conn);
+        wf_tcp_conn_close(t, conn);
 }
 
 static struct tcp_lane *lane_calling(const struct tcp_pair *pair, uint64_t call)
@@ -337,8 +375,12 @@ static void given_up(struct tcp_tep *t, const struct tcp_verdict *v)
                 pair->known.address.ep, pair->known.address.process.pid, v->why);
         lane->lost = true;
     } else {
-        wf_info("endpoint %u of process %u is lost: %s", pair->known.address.ep,
-                pair->known.address.process.pid, v->why);
+        if (lane->gen)
+            wf_info("endpoint %u of process %u is lost: %s", pair->known.address.ep,
+                    pair->known.address.process.pid, v->why);
+        else
+            wf_warn("endpoint %u of process %u cannot be reached: %s", pair->known.address.ep,
+                    pair->known.address.process.pid, v->why);
         wf_tcp_pair_end(pair, v->status);
     }
 }
@@ -413,11 +455,21 @@ static bool door_connected(void *owner, uint16_t ep, uint32_t ep_gen, struct wf_
 {
     struct tcp_ctx *ctx = owner;
     struct tcp_tep *t;
+    bool gone = false;
     pthread_mutex_lock(&ctx->lock);
     t = tep_of(ctx, ep, ep_gen);
-    if (t)
+    if (t && !wf_tcp_fd_note(ctx, conn->fd))
+        t = NULL;
+    if (t) {
+        pthread_mutex_lock(&t->lock);
+        gone = wf_book_find(&t->gone, &conn->peer);
+        pthread_mutex_unlock(&t->lock);
+    }
+    if (t && !gone)
         tell(t, &t->arrivals, &conn->item);
     pthread_mutex_unlock(&ctx->lock);
+    if (gone) /* its owner need not poll for that */
+        conn_turn_away(ctx, conn);
     return t;
 }
 
@@ -533,6 +585,8 @@ void wf_tcp_pairs_bye(struct tcp_tep *t)
     uint64_t now = wf_now_ns(), until = now + limit_ms * 1000000u, written = now;
     enum outstanding left;
     t->closing = true;
+    wf_list_each(it, &t->live)(void) wf_tcp_lane_watch(wf_container_of(it, struct tcp_lane, live),
+                                                       false); /* each turn tries to write */
     wf_book_each(&t->pairs, pair_bye_say, NULL);
     wf_tcp_flush_all(t);
     while ((left = most_outstanding(t)) != NOTHING) {
@@ -568,8 +622,7 @@ static void inbox_drop(struct tcp_tep *t)
     while (!wf_list_empty(&t->arrivals)) {
         struct wf_tcp_conn *conn = wf_container_of(t->arrivals.next, struct wf_tcp_conn, item);
         wf_list_remove(&conn->item);
-        close(conn->fd);
-        wf_tcp_conn_free(conn);
+        conn_turn_away(t->ctx, conn);
     }
     while (!wf_list_empty(&t->verdicts)) {
         struct wf_list *it = t->verdicts.next;
@@ -583,5 +636,6 @@ void wf_tcp_pairs_free(struct tcp_tep *t)
 {
     wf_book_each(&t->pairs, pair_drop, NULL);
     wf_book_free(&t->pairs);
+    wf_book_free(&t->gone);
     inbox_drop(t);
 }

@@ -174,7 +174,7 @@ static void bulk_begin(struct tcp_lane *lane, const struct wf_tcp_frame *f, cons
 
 /* ---- frames ---- */
 
-/* ECLOSED: it was BYE. */
+/* *bye_lanes is set by BYE. OK | EPROTO */
 static enum weft_status frame_take(struct tcp_lane *lane, const struct wf_tcp_frame *f,
                                    const uint8_t *bytes, uint32_t *bye_lanes)
 {
@@ -192,10 +192,12 @@ static enum weft_status frame_take(struct tcp_lane *lane, const struct wf_tcp_fr
     case WF_TCP_BYE:
         if (!f->nargs)
             return WEFT_EPROTO;
+        memcpy(bye_lanes, bytes + sizeof *f, sizeof *bye_lanes);
+        if (*bye_lanes >> WF_TCP_LANES_MAX || !(*bye_lanes >> lane->index & 1))
+            return WEFT_EPROTO;
         lane->taken++;
         lane->bye = true;
-        memcpy(bye_lanes, bytes + sizeof *f, sizeof *bye_lanes);
-        return WEFT_ECLOSED;
+        return WEFT_OK;
     default: return wf_tcp_lane_returned(lane, f->room); /* ACK */
     }
     lane->taken++;
@@ -238,7 +240,7 @@ static enum weft_status frames_take(struct tcp_lane *lane, const uint8_t *bytes,
             break;
         if (!lane->synced) {
             status = sync_take(lane, &f, bytes + at);
-        } else if (f.kind == WF_TCP_SYNC) {
+        } else if (f.kind == WF_TCP_SYNC || (lane->bye && wf_tcp_is_counted(f.kind))) {
             status = WEFT_EPROTO;
         } else {
             status = wf_tcp_lane_acked(lane, f.ack);
@@ -311,7 +313,10 @@ static void read_failed(struct tcp_lane *lane, ssize_t got)
         wf_tcp_pair_end(lane->pair, WEFT_EPEER);
         return;
     }
-    wf_tcp_lane_break(lane, got ? strerror(errno) : "end of stream");
+    if (lane->pair->tep->closing && lane->first == lane->next)
+        wf_tcp_lane_linger(lane); /* it has all that was said to it, and leaves */
+    else
+        wf_tcp_lane_break(lane, got ? strerror(errno) : "end of stream");
 }
 
 /* Frames begin at multiples of 16 in the buffer, and so payloads do. */
@@ -350,7 +355,7 @@ void wf_tcp_read(struct tcp_lane *lane)
     struct tcp_pair *pair = lane->pair;
     uint8_t *start = buffer_start(lane);
     size_t have = lane->stash_len, direct;
-    uint32_t bye_lanes = 0;
+    uint32_t bye_lanes = 0; /* not 0: BYE is in what was read now */
     enum weft_status status;
     ssize_t got;
     if (have)
@@ -371,7 +376,7 @@ void wf_tcp_read(struct tcp_lane *lane)
                  pair->known.address.ep, pair->known.address.process.pid);
     if (status == WEFT_EPEER)
         wf_tcp_lane_turn_away(lane);
-    if (status == WEFT_ECLOSED) {
+    if (status == WEFT_OK && bye_lanes) {
         wf_tcp_flush(lane); /* it waits to hear that its last words came */
         wf_tcp_pair_bye(pair, bye_lanes);
     } else if (status != WEFT_OK)

@@ -347,6 +347,16 @@ static enum weft_status tcp_request(struct wf_tpeer *tpeer, unsigned handler, co
     return request_put(wf_tcp_pair_lane(pair, handler >= WEFT_AM_USER_HANDLERS), &out);
 }
 
+/* By a connection: there is no other way to know. */
+static enum weft_status tcp_heed(struct wf_tpeer *tpeer)
+{
+    enum weft_status status = WEFT_OK;
+    struct tcp_pair *pair = pair_of(TCP_OF(tpeer, tcp_peer), &status);
+    if (pair && !wf_tcp_pair_lane(pair, true))
+        status = WEFT_ENOMEM;
+    return status;
+}
+
 static enum weft_status tcp_request_ordered(struct wf_tpeer *tpeer, struct wf_order *order,
                                             unsigned handler, const uint32_t *args, unsigned nargs,
                                             const void *data, size_t len, size_t reply_max)
@@ -469,7 +479,7 @@ out:
     return events;
 }
 
-static bool lane_watch(struct tcp_lane *lane, bool out)
+bool wf_tcp_lane_watch(struct tcp_lane *lane, bool out)
 {
     struct epoll_event ev = {.events = EPOLLIN | (out ? (uint32_t)EPOLLOUT : 0u), .data.ptr = lane};
     if (lane->watches_out == out)
@@ -497,7 +507,7 @@ static enum weft_status tcp_arm(struct wf_tep *tep)
     wf_list_each(it, &t->live)
     {
         struct tcp_lane *lane = wf_container_of(it, struct tcp_lane, live);
-        if (!lane_watch(lane, lane->blocked))
+        if (!wf_tcp_lane_watch(lane, lane->blocked))
             return WEFT_AGAIN;
     }
     t->idle = 0;
@@ -577,6 +587,7 @@ const struct wf_transport wf_tcp_transport = {
     .poll = tcp_poll,
     .arm = tcp_arm,
     .disarm = tcp_disarm,
+    .heed = tcp_heed,
     .find = tcp_find,
     .address = tcp_address,
     .is_same = tcp_is_same,

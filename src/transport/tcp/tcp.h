@@ -131,6 +131,7 @@ struct tcp_tep {
     _Atomic int inbox;                           /* something is in arrivals or verdicts */
     struct wf_list arrivals WF_GUARDED_BY(lock); /* struct wf_tcp_conn */
     struct wf_list verdicts WF_GUARDED_BY(lock); /* struct tcp_verdict */
+    struct wf_book gone WF_GUARDED_BY(lock);     /* the dead pairs, for the door to turn away */
 };
 
 struct tcp_verdict {
@@ -153,6 +154,7 @@ struct tcp_peer {
 
 struct tcp_pair {
     struct wf_book_entry known; /* by the other endpoint's address */
+    struct wf_book_entry gone;  /* the same, once it is dead: tep->gone */
     struct wf_list item;        /* tep->dead */
     struct tcp_tep *tep;
     struct wf_contact contact;
@@ -253,6 +255,9 @@ static inline uint32_t wf_tcp_past(uint32_t a, uint32_t b)
 
 /* ---- lane.c ---- */
 
+/* Sockets that a forked child must close. note: the caller holds ctx->lock; false: no memory. */
+bool wf_tcp_fd_note(struct tcp_ctx *ctx, int fd);
+void wf_tcp_fd_forget(struct tcp_ctx *ctx, int fd);
 /* Lane [index] of [pair], made if need be; null: no memory. */
 struct tcp_lane *wf_tcp_lane(struct tcp_pair *pair, unsigned index);
 void wf_tcp_lane_free(struct tcp_lane *lane);
@@ -360,9 +365,11 @@ struct tcp_lane *wf_tcp_pair_bulk_lane(struct tcp_pair *pair);
  * as above if [bulk]. */
 struct tcp_lane *wf_tcp_pair_ordered_lane(struct tcp_pair *pair, const struct wf_order *order,
                                           bool bulk);
-/* Tell whoever is behind [fd] that this side has given it up; takes [fd] over. Null: in the clear.
- */
-void wf_tcp_turn_away(struct tcp_tep *t, int fd, struct wf_tcp_sealer *sealer);
+/* Tell whoever is behind [fd] that this side has given it up; takes [fd] over, which is forgotten.
+ * Null: in the clear. */
+void wf_tcp_turn_away(struct tcp_ctx *ctx, int fd, struct wf_tcp_sealer *sealer);
+/* A connection from the inbox that is not used. Also its memory. */
+void wf_tcp_conn_close(struct tcp_tep *t, struct wf_tcp_conn *conn);
 void wf_tcp_grave_empty(struct tcp_tep *t);
 /* What the door's thread left. */
 void wf_tcp_inbox(struct tcp_tep *t);
@@ -377,6 +384,8 @@ extern const struct wf_tcp_door_events wf_tcp_door_calls;
 
 /* Every lane with a socket, the one after the last that was first first. */
 void wf_tcp_read_each(struct tcp_tep *t);
+/* [out]: also for when there is room to write. False: the kernel has no memory. */
+bool wf_tcp_lane_watch(struct tcp_lane *lane, bool out);
 
 /* Is it the one at [address]? */
 bool wf_tcp_peer_is(const struct tcp_peer *peer, const struct wf_address *address);

@@ -380,8 +380,10 @@ static bool flush_once(struct tcp_lane *lane)
     error = errno;
     if (b.held)
         t->base.events->bulk_unhold(t->base.owner, &b.held->bulk);
-    if (!ok) {
-        wf_tcp_lane_break(lane, "a payload went away half sent");
+    if (!ok) { /* the payload went away half sent: another socket is needed, once this one is read
+                */
+        lane->deaf = true;
+        (void)shutdown(lane->fd, SHUT_WR);
         return false;
     }
     if (n < 0 && error != EAGAIN && error != EINTR) { /* what came before can still be read */
