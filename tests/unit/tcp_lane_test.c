@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Lanes whose other end is the test: frames in the order and the pieces that it likes, on sockets
+ * that it hands over as the door does. */
+#define _GNU_SOURCE
+#include "unit.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "config/config.h"
+#include "transport/tcp/tcp.h"
+
+#define THEIRS 9 /* the other side's number of the pair */
+
+struct bench {
+    struct wf_tctx *tctx;
+    struct tcp_tep *t;
+    struct tcp_pair *pair;
+    struct wf_address other;
+    uint64_t counters[WF_STATS];
+    int event_fd, epoll_fd;
+    int delivered, downs; /* messages; connections that the core was told of */
+    char last[16];
+};
+
+/* ---- what the core would do ---- */
+
+static void deliver(void *owner, struct weft_am *am)
+{
+    struct bench *b = owner;
+    struct tcp_token *token = am->token;
+    b->delivered++;
+    memcpy(b->last, am->data, am->len < sizeof b->last ? am->len : sizeof b->last);
+    *token->base.conn = b;
+}
+
+static void peer_down(void *owner, struct wf_tpeer *tpeer, enum weft_status why)
+{
+    (void)owner;
+    (void)tpeer;
+    (void)why;
+}
+
+static void conn_down(void *owner, void *conn)
+{
+    assert_ptr_equal(owner, conn);
+    ((struct bench *)owner)->downs++;
+}
+
+static const struct wf_tep_events events = {
+    .deliver = deliver, .peer_down = peer_down, .conn_down = conn_down};
+
+/* ---- set-up ---- */
+
+static int bench_open(void **state)
+{
+    struct bench *b = calloc(1, sizeof *b);
+    struct wf_process_id self = {.pid = (uint32_t)getpid(), .token = {1, 2}};
+    struct wf_tctx_params ctx = {.self = &self, .network = true};
+    struct wf_tep_params ep = {.events = &events, .owner = b, .am_max = 4096};
+    struct wf_tep *tep;
+    struct wf_contact nowhere = {0};
+    assert_non_null(b);
+    setenv("WEFT_TCP_INTERFACES", "127.0.0.1", 1);
+    assert_int_equal(wf_config_init(), WEFT_OK);
+    b->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    b->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    ep.event_fd = b->event_fd;
+    ep.epoll_fd = b->epoll_fd;
+    ep.counters = b->counters;
+    ep.address = (struct wf_address){.version = WF_ADDRESS_VERSION, .ep = 1, .process = self};
+    assert_int_equal(wf_tcp_transport.ctx_open(&ctx, &b->tctx), WEFT_OK);
+    assert_int_equal(wf_tcp_transport.ep_open(b->tctx, &ep, &tep), WEFT_OK);
+    b->t = TCP_OF(tep, tcp_tep);
+    b->other = ep.address;
+    b->other.process.token[0] = 77;
+    b->pair = wf_tcp_pair_make(b->t, &b->other, &nowhere);
+    assert_non_null(b->pair);
+    *state = b;
+    return 0;
+}
+
+static int bench_close(void **state)
+{
+    struct bench *b = *state;
+    wf_tcp_transport.ep_close(&b->t->base);
+    wf_tcp_transport.ctx_close(b->tctx);
+    close(b->event_fd);
+    close(b->epoll_fd);
+    free(b);
+    return 0;
+}
+
+/* ---- the other end ---- */
+
+static void say(int fd, const void *bytes, size_t n)
+{
+    assert_int_equal(send(fd, bytes, n, MSG_NOSIGNAL), n);
+}
+
+static void say_sync(const struct bench *b, int fd, uint32_t next)
+{
+    struct {
+        struct wf_tcp_frame frame;
+        struct wf_tcp_sync sync;
+    } s = {{.len = sizeof s.sync, .kind = WF_TCP_SYNC},
+           {.pair = THEIRS, .yours = b->pair->number, .next = next}};
+    say(fd, &s, sizeof s);
+}
+
+struct request {
+    struct wf_tcp_frame frame;
+    char data[32];
+};
+
+static struct request request(const char *data)
+{
+    struct request r = {{.len = sizeof r.data, .kind = WF_TCP_REQUEST, .handler = 3}, {0}};
+    strncpy(r.data, data, sizeof r.data - 1);
+    return r;
+}
+
+struct bye {
+    struct wf_tcp_frame frame;
+    uint32_t lanes[4];
+};
+
+static struct bye bye(uint32_t lanes)
+{
+    return (struct bye){{.kind = WF_TCP_BYE, .nargs = 1}, {lanes}};
+}
+
+/* The door hands over connection [gen] of a lane; returns its other end. */
+static int connect_lane(struct bench *b, unsigned lane, uint32_t gen)
+{
+    struct wf_tcp_conn *conn = calloc(1, sizeof *conn);
+    int fd[2];
+    assert_non_null(conn);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fd), 0);
+    conn->fd = fd[0];
+    conn->lane = (uint16_t)lane;
+    conn->gen = gen;
+    conn->peer = b->other;
+    assert_true(
+        wf_tcp_door_calls.connected(b->t->ctx, b->t->address.ep, b->t->address.ep_gen, conn));
+    return fd[1];
+}
+
+static void poll_once(struct bench *b)
+{
+    (void)wf_tcp_transport.poll(&b->t->base);
+}
+
+static void expect_end(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    char bytes[512];
+    ssize_t n;
+    do {
+        assert_int_equal(poll(&p, 1, 5000), 1);
+        n = recv(fd, bytes, sizeof bytes, 0);
+    } while (n > 0);
+    assert_int_equal(n, 0);
+    close(fd);
+}
+
+/* ---- tests ---- */
+
+/* Fails when: what a read brings behind BYE is lost, or what came before it is delivered twice. */
+static void test_behind_bye(void **state)
+{
+    struct bench *b = *state;
+    int fd[2] = {connect_lane(b, 0, 1), connect_lane(b, 1, 1)};
+    struct request r = request("first"), s = request("second");
+    struct bye end = bye(3);
+    struct wf_tcp_frame ack = {.kind = WF_TCP_ACK};
+    say_sync(b, fd[0], 0);
+    say_sync(b, fd[1], 0);
+    say(fd[0], &r, 40); /* most of it: the rest is kept until more comes */
+    poll_once(b);
+    assert_int_equal(b->delivered, 0);
+    say(fd[0], (char *)&r + 40, sizeof r - 40);
+    say(fd[0], &end, sizeof end);
+    say(fd[0], &ack, sizeof ack / 2); /* of a frame that is not counted */
+    poll_once(b);
+    assert_int_equal(b->delivered, 1);
+    say(fd[0], (char *)&ack + sizeof ack / 2, sizeof ack / 2);
+    say(fd[0], &ack, sizeof ack);
+    poll_once(b);
+    assert_int_equal(b->delivered, 1);
+    assert_int_equal(b->pair->status, WEFT_OK); /* lane 1 has not said it */
+    say(fd[1], &s, sizeof s);
+    say(fd[1], &end, sizeof end);
+    poll_once(b);
+    assert_int_equal(b->delivered, 2);
+    assert_string_equal(b->last, "second");
+    assert_int_equal(b->pair->status, WEFT_ECLOSED);
+    assert_int_equal(b->downs, 1);
+    expect_end(fd[0]);
+    expect_end(fd[1]);
+}
+
+/* Fails when: a lane goes on after it has said that nothing follows, or says so for others only. */
+static void test_bye_is_final(void **state)
+{
+    struct bench *b = *state;
+    struct bye end = bye(3);
+    struct request r = request("late");
+    int fd = connect_lane(b, 0, 1);
+    say_sync(b, fd, 0);
+    say(fd, &end, sizeof end);
+    say(fd, &r, sizeof r);
+    poll_once(b);
+    assert_int_equal(b->delivered, 0);
+    assert_int_equal(b->pair->status, WEFT_EPROTO);
+    expect_end(fd);
+}
+
+static void test_bye_of_others(void **state)
+{
+    static const uint32_t masks[] = {0, 2, 1u << WF_TCP_LANES_MAX | 1, UINT32_MAX};
+    struct bench *b = *state;
+    for (size_t i = 0; i < WF_ARRAY_LEN(masks); i++) {
+        struct bye end = bye(masks[i]);
+        int fd = connect_lane(b, 0, 1);
+        say_sync(b, fd, 0);
+        say(fd, &end, sizeof end);
+        poll_once(b);
+        assert_int_equal(b->pair->status, WEFT_EPROTO);
+        expect_end(fd);
+        bench_close(state);
+        bench_open(state);
+        b = *state;
+    }
+}
+
+/* Fails when: a newer connection takes the place of one that still has something to say: whoever
+ * said it may be gone, and then nobody says it again. */
+static void test_newer_connection(void **state)
+{
+    struct bench *b = *state;
+    int fd = connect_lane(b, 0, 1), newer;
+    struct request r = request("only once");
+    struct bye end = bye(1);
+    say_sync(b, fd, 0);
+    poll_once(b);
+    for (int i = 0; i < 100; i++)
+        say(fd, &r, sizeof r);
+    newer = connect_lane(b, 0, 2);
+    poll_once(b);
+    assert_int_equal(b->delivered, 100);
+    say_sync(b, newer, 100);
+    say(newer, &end, sizeof end);
+    poll_once(b);
+    assert_int_equal(b->pair->status, WEFT_ECLOSED);
+    assert_int_equal(b->delivered, 100);
+    expect_end(newer);
+    close(fd);
+}
+
+/* Fails when: the end comes with what is left on the old connection, and the newer one is
+ * used all the same. */
+static void test_newer_than_the_end(void **state)
+{
+    struct bench *b = *state;
+    int fd = connect_lane(b, 0, 1), newer;
+    struct bye end = bye(1);
+    say_sync(b, fd, 0);
+    poll_once(b);
+    say(fd, &end, sizeof end);
+    newer = connect_lane(b, 0, 2);
+    poll_once(b);
+    assert_int_equal(b->pair->status, WEFT_ECLOSED);
+    expect_end(newer);
+    expect_end(fd);
+}
+
+/* Fails when: who comes back after the end has to wait until the endpoint is polled. */
+static void test_turned_away(void **state)
+{
+    struct bench *b = *state;
+    int fd = connect_lane(b, 0, 1), again;
+    struct bye end = bye(1);
+    struct wf_tcp_frame f;
+    say_sync(b, fd, 0);
+    say(fd, &end, sizeof end);
+    poll_once(b);
+    again = connect_lane(b, 0, 2);
+    assert_int_equal(recv(again, &f, sizeof f, 0), sizeof f);
+    assert_int_equal(f.kind, WF_TCP_BYE);
+    assert_int_equal(f.nargs, 0);
+    expect_end(again);
+    expect_end(fd);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_behind_bye, bench_open, bench_close),
+        cmocka_unit_test_setup_teardown(test_bye_is_final, bench_open, bench_close),
+        cmocka_unit_test_setup_teardown(test_bye_of_others, bench_open, bench_close),
+        cmocka_unit_test_setup_teardown(test_newer_connection, bench_open, bench_close),
+        cmocka_unit_test_setup_teardown(test_newer_than_the_end, bench_open, bench_close),
+        cmocka_unit_test_setup_teardown(test_turned_away, bench_open, bench_close),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
