@@ -3,6 +3,7 @@
 
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -10,6 +11,12 @@ import traceback
 import uuid
 
 DEADLINE = float(os.environ.get("WEFT_TEST_DEADLINE", "30"))
+
+# A shell gives what it starts in the background an ignored SIGINT and SIGQUIT, and weft run leaves
+# ignored what it finds so: not what the tests are about.
+for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, signal.SIG_DFL)
 
 
 class Job:

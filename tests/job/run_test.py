@@ -236,6 +236,15 @@ def test_signals():
         assert job.gone_within(1)
 
 
+def test_ignored_signals():
+    """What weft run was started to ignore, it ignores (nohup, a shell's background)."""
+    job = ready_job(2, "open", "barrier", options=["--keep-going"], preexec_fn=lambda:
+                    signal.signal(signal.SIGINT, signal.SIG_IGN))
+    job.process.send_signal(signal.SIGINT)
+    job.process.terminate()
+    expect(job.finish(5), 143, "got SIGTERM; ending the job", absent="SIGINT")
+
+
 def test_grace():
     """SIGKILL comes two seconds after SIGTERM, or with the second signal."""
     job = ready_job(2, "deaf", "open", "orphan")

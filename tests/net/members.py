@@ -60,6 +60,11 @@ class Member:
                 raise AssertionError(f"did not say '{start}' {state}:\n" + self._all())
         return self.said(start)[count - 1]
 
+    def complains(self, text, seconds=2):
+        """Is [text] in what it says on standard error, now or soon?"""
+        with self.news:
+            return self.news.wait_for(lambda: text in self.errors, seconds)
+
     def _all(self):
         """What it has said, and what the others complain of: one that fails takes them along."""
         said = "\n".join(line for line in self.lines

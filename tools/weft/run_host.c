@@ -10,6 +10,10 @@
  *   - tool support is off: no rendezvous file, and no tool may connect;
  *   - the server is never finalized: there would be nothing for it to remove.
  *
+ * Once it serves, what libpmix prints of its own goes nowhere: a rank that is killed while
+ * something is sent to it is worth a line of weft run's, not one of "ptl_base: Broken pipe", too.
+ * Who sets PMIX_MCA_..._verbose sees all of it.
+ *
  * The server listens on a TCP port of the loopback interface, where libpmix
  * believes the uid that a client claims. What keeps other users out is the
  * job's name, 128 random bits: a client that does not know it is refused, and
@@ -22,6 +26,7 @@
 #include "run.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -48,6 +53,7 @@ extern char **environ;
 static struct {
     unsigned nranks;
     int fd;
+    int talk_fd; /* where libpmix prints; -1 standard error */
     pmix_nspace_t job;
     char **outer; /* the environment that ranks get, but for PMIx's additions */
     pthread_mutex_t lock;
@@ -57,7 +63,10 @@ static struct {
     int aborted; /* rank + 1; 0 none */
     int abort_code;
     char abort_why[256];
-} host = {.fd = -1, .lock = PTHREAD_MUTEX_INITIALIZER, .answered = PTHREAD_COND_INITIALIZER};
+} host = {.fd = -1,
+          .talk_fd = -1,
+          .lock = PTHREAD_MUTEX_INITIALIZER,
+          .answered = PTHREAD_COND_INITIALIZER};
 
 /* ---- callbacks: in the library's thread ---- */
 
@@ -202,6 +211,30 @@ static int prepare_environment(void)
     return setenv("HWLOC_COMPONENTS", "linux,stop", 1) || setenv("PMIX_MCA_gds", "hash", 1);
 }
 
+/* Have libpmix print to a descriptor of its own, which quieten points elsewhere: 4.2.2 reads the
+ * variable once, when it starts. */
+static int prepare_talk(void)
+{
+    char number[12];
+    for (char **e = host.outer; *e; e++)
+        if (!strncmp(*e, "PMIX_MCA_", 9) && strstr(*e, "_verbose="))
+            return 0;
+    host.talk_fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    if (host.talk_fd < 0)
+        return errno == EBADF ? 0 : -1; /* weft run was started without a standard error */
+    snprintf(number, sizeof number, "%d", host.talk_fd);
+    return setenv("PMIX_OUTPUT_STDERR_FD", number, 1);
+}
+
+static void quieten(void)
+{
+    int null = host.talk_fd < 0 ? -1 : open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (null < 0)
+        return;
+    dup3(null, host.talk_fd, O_CLOEXEC);
+    close(null);
+}
+
 static int start_server(void)
 {
     bool tools = false;
@@ -303,7 +336,7 @@ int wf_host_open(unsigned nranks)
     host.nranks = nranks;
     host.state = calloc(nranks, sizeof *host.state);
     host.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (!host.state || host.fd < 0 || prepare_environment()) {
+    if (!host.state || host.fd < 0 || prepare_environment() || prepare_talk()) {
         fprintf(stderr, "weft run: cannot start: %s\n", strerror(errno));
         return -1;
     }
@@ -312,6 +345,7 @@ int wf_host_open(unsigned nranks)
     for (unsigned r = 0; r < nranks; r++)
         if (register_rank(r))
             return -1;
+    quieten();
     return 0;
 }
 
