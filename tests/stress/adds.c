@@ -6,6 +6,7 @@
  * fetching adds returned: each old value exactly once.
  *
  * Fails when: the sum is not exact, or two adds fetched the same value. */
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,11 +33,18 @@ static struct weft_remote *reach(const unsigned char *keys, size_t len)
     return r;
 }
 
+/* What this rank waits for may need the core that it runs on. */
+static void poll_or_yield(void)
+{
+    if (!weft_ep_poll(weft_job_ep(job)))
+        sched_yield();
+}
+
 static void flush(void)
 {
     enum weft_status s;
     while ((s = weft_flush(weft_job_peer(job, 0), NULL)) == WEFT_PENDING)
-        (void)weft_ep_poll(weft_job_ep(job));
+        poll_or_yield();
     must(s, "weft_flush");
 }
 
@@ -44,7 +52,7 @@ static void add(struct weft_remote *r, uint64_t offset, uint64_t *old, struct we
 {
     enum weft_status s;
     while ((s = weft_atomic(r, offset, WEFT_ATOMIC_ADD, WEFT_U64, 1, 0, old, op)) == WEFT_AGAIN)
-        (void)weft_ep_poll(weft_job_ep(job));
+        poll_or_yield();
     if (s == WEFT_PENDING && op)
         s = weft_op_wait(weft_job_ep(job), op, -1);
     if (s != WEFT_PENDING)
