@@ -44,20 +44,25 @@ struct weft_job_params {
  * Returns  OK | EINVAL | EVERSION | ENOJOB (under a launcher, but this library was built
  *          without libpmix) | EPEER (a member died meanwhile) | ETIMEDOUT
  *          (WEFT_JOB_TIMEOUT) | ESYSTEM | ENOMEM | EUNREACH (no transport reaches some
- *          rank; logged) | EFORKED | EBUSY (already open) */
+ *          rank; logged) | EPROTO (what a rank handed to the launcher is damaged; logged)
+ *          | EFORKED | EBUSY (already open, or an earlier call of this process gave up while the
+ *          launcher's library still waits) */
 WEFT_API WEFT_MUST_USE enum weft_status weft_job_open(const struct weft_job_params *params,
                                                       struct weft_job **out);
 
 /* Leave the job. An exit with code 0 after this is a departure, not a failure.
  * Not collective, waits for no other rank's call: call weft_job_barrier before it if others
  * may still need this rank. Closes the job's peers, endpoint and context;
- * what else was opened on them must have been closed.
+ * what else was opened on them must have been closed, and operations have ended. Polls: handlers
+ * may run.
  * Blocks   for the launcher, at most 5 s. On several nodes also to tell the others, at most
- *          0.1 s (1 s more between the two steps of a barrier), and as long as
- *          weft_ep_close and weft_ctx_close, at most WEFT_PEER_TIMEOUT each. After a
+ *          0.1 s, and as long as weft_ep_close and weft_ctx_close, at most WEFT_PEER_TIMEOUT
+ *          each. Between the two steps of a barrier 1 s more; if the lowest rank of a node
+ *          leaves there before its mates have notified, the barrier ends with ECLOSED. After a
  *          failure (a collective call failed, or a member was lost) at most about 3 s
  *          in all.
- * Returns  OK | EBUSY (something of the caller's is still open; nothing changed) | EINVAL | EFORKED
+ * Returns  OK | EBUSY (something of the caller's is still open, or an operation still under way
+ *          after 0.5 s; nothing changed) | EINVAL | ECONTEXT | EFORKED
  */
 WEFT_API enum weft_status weft_job_close(struct weft_job *job);
 
@@ -82,7 +87,10 @@ WEFT_API int weft_job_peer_rank(const struct weft_job *job, const struct weft_pe
  * so handlers run. Orders: inlined puts made before it, and others that were complete
  * (weft_flush), are visible after it.
  * Returns  OK | EPEER (a member died: at every survivor, also at those that
- *          never talked to it) | ECLOSED (a member left) | ECONTEXT | EINVAL | EFORKED */
+ *          never talked to it) | ECLOSED (a member left) | EPROTO (ranks made different
+ *          collective calls; logged) | ECONTEXT | EINVAL | EFORKED | what another node's rank
+ *          became unreachable with: EUNREACH | EVERSION | ELIMIT | ENOMEM | ESYSTEM. The same from
+ *          then on: no collective call of this job succeeds any more. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_job_barrier(struct weft_job *job);
 
 enum weft_barrier_flags {

@@ -226,7 +226,9 @@ static enum weft_status drive_until_done(struct weft_job *job, uint64_t deadline
             return push(job) == WEFT_OK ? WEFT_OK : s;
         if (deadline_ns && wf_now_ns() > deadline_ns)
             return WEFT_ETIMEDOUT;
+        (void)wf_job_held(job, WEFT_OK); /* other threads' calls may be what all wait for */
         events = weft_ep_wait(job->ep, look_ns);
+        wf_job_hold(job);
         look_ns = events ? LOOK_MIN_NS : look_ns < LOOK_MAX_NS ? 2 * look_ns : look_ns;
     }
 }
@@ -281,6 +283,12 @@ void wf_across_finish(struct weft_job *job)
         (void)drive_until_done(job, wf_now_ns() + FINISH_NS);
 }
 
+bool wf_across_is_through(const struct weft_job *job)
+{
+    const struct wf_across *a = job->across;
+    return !a || !a->leads || a->done == job->barriers;
+}
+
 /* ---- trouble ---- */
 
 static enum weft_status say_trouble(struct weft_job *job, unsigned node, uint64_t trouble,
@@ -316,7 +324,8 @@ static void spread(struct weft_job *job, uint64_t trouble)
 
 enum weft_status wf_across_look(struct weft_job *job, enum weft_status s)
 {
-    uint64_t mine = !s ? 0 : s == WEFT_ECLOSED ? job->barriers : WF_TROUBLE_DEATH, all;
+    /* Who left is missed from the barrier under way on, or from the next. */
+    uint64_t mine = !s ? 0 : s == WEFT_ECLOSED ? job->passed + 1 : WF_TROUBLE_DEATH, all;
     if (!job->board.base)
         return s;
     all = wf_board_trouble(&job->board, mine);
@@ -332,7 +341,7 @@ bool wf_across_needs(const struct weft_job *job, unsigned rank)
 {
     const struct wf_across *a = job->across;
     unsigned node = job->nodes.of[rank];
-    if (!a->leads || wf_nodes_leader(&job->nodes, node) != rank || a->left[node])
+    if (!a || !a->leads || wf_nodes_leader(&job->nodes, node) != rank || a->left[node])
         return false;
     for (unsigned i = 0; i < a->neighbour_count; i++)
         if (a->neighbours[i] == node)

@@ -98,9 +98,12 @@ enum weft_status wf_across_look(struct weft_job *job, enum weft_status s);
 /* Before a barrier between the two steps of which this rank leaves: go on with it for a
  * bounded time. */
 void wf_across_finish(struct weft_job *job);
+/* Has this rank done for the barrier under way what other ranks need? Any that has arrived, but for
+ * the one that leads its node: that one only when the barrier has ended. */
+bool wf_across_is_through(const struct weft_job *job);
 
 /* [rank], of another node, has closed its endpoint or ended: does this rank need it, and does not
- * know how many barriers it passed? */
+ * know how many barriers it passed? False where no rank is of another node. */
 bool wf_across_needs(const struct weft_job *job, unsigned rank);
 
 /* The launcher says that a rank of another node failed. Whoever closed the job properly may end any

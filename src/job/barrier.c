@@ -33,7 +33,8 @@ static inline bool is_there(const uint64_t *word, uint64_t at_least)
     return __atomic_load_n(word, __ATOMIC_ACQUIRE) >= at_least; /* "arrive" */
 }
 
-/* A rank that the launcher says failed has died, unless it had left before. */
+/* A rank that the launcher says failed has died, unless it had left before. Whether one on
+ * another node had, its own leader knows; whether that leader had, those whom it tells. */
 static void heed_launcher(struct weft_job *job)
 {
     unsigned now = wf_launch_failures(&job->launch);
@@ -41,15 +42,20 @@ static void heed_launcher(struct weft_job *job)
     if (now == job->failures_seen)
         return;
     for (unsigned r = 0; r < job->size; r++) {
-        if (!wf_launch_failed(&job->launch, r) || wf_job_left(job, r))
+        bool mine = wf_nodes_is_mine(&job->nodes, r);
+        if (!wf_launch_failed(&job->launch, r) || wf_job_left(job, r) ||
+            (!mine && !wf_across_needs(job, r)))
             continue;
-        if (wf_nodes_is_mine(&job->nodes, r) || wf_across_is_dead(job))
+        if (mine || wf_across_is_dead(job))
             job->broken = WEFT_EPEER;
         else
             unsure = true;
     }
-    if (!unsure)
-        job->failures_seen = now;
+    if (unsure)
+        return;
+    job->failures_seen = now;
+    if (job->across)
+        job->across->far_failed_ns = 0; /* the next one has its own grace */
 }
 
 enum weft_status wf_job_look_around(struct weft_job *job)
@@ -72,7 +78,9 @@ static enum weft_status wait_long(struct weft_job *job, const uint64_t *word, ui
             return is_there(word, at_least) ? WEFT_OK : s;
         if (deadline_ns && wf_now_ns() > deadline_ns)
             return WEFT_ETIMEDOUT;
+        (void)wf_job_held(job, WEFT_OK); /* other threads' calls may be what all wait for */
         s = weft_word_wait(job->ep, word, at_least, NULL, look_ns);
+        wf_job_hold(job);
         if (s != WEFT_ETIMEDOUT)
             return s;
         if (look_ns < LOOK_MAX_NS)

@@ -23,6 +23,8 @@
  * and all together take less than 3 s: weft_job_abort 2 s (launch.c, ABORT_NS);
  * weft_job_close 0.1 s to tell other nodes (across.c, LEAVE_NS) and the times below. */
 #define LEAVE_NS 5000000000u
+#define SETTLE_NS 500000000u /* weft_job_close, for operations under way */
+#define SETTLE_LOOK_NS 1000000
 #define LEAVE_BROKEN_NS 2000000000u
 #define LEAVE_FAILED_NS 300000000u
 #define CLOSE_BROKEN_MS 300 /* endpoint, and then context, each for peers that are cut off */
@@ -57,6 +59,8 @@ static void on_peer_down(struct weft_ep *ep, struct weft_peer *peer, enum weft_s
 {
     struct weft_job *job = arg;
     int rank = weft_job_peer_rank(job, peer);
+    if (rank >= 0 && why != WEFT_ECLOSED)
+        job->lost = true;
     if (rank >= 0 && !job->broken && is_loss(job, (unsigned)rank)) {
         wf_info("rank %u: rank %d is lost: %s", job->rank, rank, weft_status_text(why));
         job->broken = why;
@@ -385,14 +389,16 @@ static enum weft_status open_parts(struct weft_job *job)
     return s;
 }
 
-/* Say that this rank leaves. Who has notified has done its part of that barrier. */
+/* Say that this rank leaves. Who has notified has done its part of that barrier; who leads its
+ * node, only once that has ended: its mates' part goes through it. */
 static void depart(struct weft_job *job)
 {
-    uint64_t passed;
+    uint64_t passed = job->passed;
     wf_job_hold(job);
     if (job->across && job->notified)
         wf_across_finish(job);
-    passed = job->notified ? job->barriers : job->passed;
+    if (job->notified && wf_across_is_through(job))
+        passed = job->barriers;
     wf_board_depart(&job->board, passed, job->broken == WEFT_EPEER);
     if (job->across)
         wf_across_leave(job, passed);
@@ -400,12 +406,17 @@ static void depart(struct weft_job *job)
 }
 
 /* Closes what is open, in the order in which it depends on each other. */
-static void close_parts(struct weft_job *job, uint64_t launcher_ns)
+static void close_parts(struct weft_job *job, bool opened)
 {
-    if (job->broken && job->ctx)
-        wf_ctx_close_within(job->ctx, CLOSE_BROKEN_MS);
+    uint64_t launcher_ns = opened ? LEAVE_NS : LEAVE_FAILED_NS;
     if (job->board.base)
         depart(job);
+    if (job->broken || job->lost) {
+        if (job->ctx)
+            wf_ctx_close_within(job->ctx, CLOSE_BROKEN_MS);
+        if (opened)
+            launcher_ns = LEAVE_BROKEN_NS;
+    }
     if (job->ep) /* nobody polls it once its handlers are gone */
         wf_progress_leave(job->ep);
     wf_across_close(job);
@@ -472,7 +483,7 @@ enum weft_status weft_job_open(const struct weft_job_params *params, struct weft
         s = WEFT_EPEER;
     if (s) {
         job->broken = s;
-        close_parts(job, LEAVE_FAILED_NS);
+        close_parts(job, false);
         unclaim();
         return s;
     }
@@ -496,14 +507,31 @@ static bool is_in_use(const struct weft_job *job)
     return more;
 }
 
+/* Let operations end that nobody can wait for: the word to a sender that its message was copied.
+ * False: one is still under way, or a message was claimed and not received. */
+static bool settle(struct weft_job *job)
+{
+    uint64_t until = wf_now_ns() + SETTLE_NS;
+    for (;;) {
+        bool busy, claimed;
+        wf_job_hold(job);
+        busy = wf_msg_busy(job->ep);
+        claimed = job->ep->claimed;
+        (void)wf_job_held(job, WEFT_OK);
+        if (!busy || claimed || wf_now_ns() >= until)
+            return !busy;
+        (void)weft_ep_wait(job->ep, SETTLE_LOOK_NS);
+    }
+}
+
 enum weft_status weft_job_close(struct weft_job *job)
 {
     enum weft_status s = job ? wf_ep_check(job->ep) : WEFT_EINVAL;
-    if (!s && is_in_use(job))
+    if (!s && (is_in_use(job) || !settle(job)))
         s = WEFT_EBUSY;
     if (s)
         return s;
-    close_parts(job, job->broken ? LEAVE_BROKEN_NS : LEAVE_NS);
+    close_parts(job, true);
     unclaim();
     return WEFT_OK;
 }

@@ -60,6 +60,7 @@ struct weft_job {
 
     bool notified;               /* between the two steps of a split-phase barrier */
     enum weft_status broken;     /* why no collective can succeed any more; OK: not */
+    bool lost;                   /* a rank's endpoint ended unclosed: do not wait for it */
     unsigned failures_seen;      /* of wf_launch_failures */
     weft_peer_down_fn peer_down; /* the caller's */
     void *arg;

@@ -189,7 +189,7 @@ static enum weft_status try_across(struct weft_job *job)
     enum weft_status s = wf_across_try(job);
     if (s == WEFT_AGAIN)
         return s;
-    return wf_job_held(job, s ? give_up(job, s) : conclude(job));
+    return s ? give_up(job, s) : conclude(job);
 }
 
 static enum weft_status try_once(struct weft_job *job)
@@ -227,5 +227,5 @@ enum weft_status weft_job_barrier_wait(struct weft_job *job, uint32_t name, unsi
         s = wf_across_wait(job, 0);
     else if (!all_here(job))
         s = wf_job_await(job, notices(&job->board, job->board.me), all_notices(job), 0);
-    return s ? give_up(job, s) : conclude(job);
+    return wf_job_held(job, s ? give_up(job, s) : conclude(job));
 }

@@ -135,6 +135,7 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(sleep_arm)                                                                                   \
     X(sleep_reply)                                                                                 \
     X(sleep_room)                                                                                  \
+    X(sleep_much)                                                                                  \
     X(sleep_closed)                                                                                \
     X(sleep_timeout)                                                                               \
     X(sleep_word)                                                                                  \

@@ -19,7 +19,7 @@ from harness import Job, read_within
 WEFT, MEMBER = sys.argv[1:3]
 LAUNCHER = sys.argv[3] if len(sys.argv) > 3 else "run"
 EVERYTHING = ["open", "barrier", "gather", "memory", "handler-check", "fork-check", "close-busy",
-              "close"]
+              "close-in-flight", "close"]
 NODES = ("1", "2", "%3")  # JOB_TEST_NODES
 MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
@@ -28,7 +28,8 @@ def start(n, *words, options=(), **kw):
     if LAUNCHER == "alone":
         return Job([MEMBER, *words], **kw)
     if LAUNCHER == "mpirun":
-        return Job(["mpirun", "--oversubscribe", "-n", str(n), MEMBER, *words], env=MPI, **kw)
+        kw["env"] = {**MPI, **kw.get("env", {})}
+        return Job(["mpirun", "--oversubscribe", "-n", str(n), MEMBER, *words], **kw)
     return Job([WEFT, "run", "-n", str(n), *options, "--", MEMBER, *words], **kw)
 
 
@@ -97,6 +98,31 @@ def notice_stays(n, late):
     expect_silence(job)
     for fd in (read, write, go, push):
         os.close(fd)
+
+
+def test_leader_leaves_early():
+    """Who passes on what its mates say, and leaves between the steps before they have said it, has
+    not done its part: an error, or the barrier passes, and nobody waits for ever."""
+    for n in (2, 4):
+        read, write = os.pipe()
+        go, push = os.pipe()
+        job = start(n, "open", f"1:wait={go}", "notify=5", "0:close", f"0:ready={write}", "0:exit=0",
+                    "wait-all=5", "close", options=["--keep-going"], pass_fds=[write, go])
+        read_within(read, 1)
+        os.write(push, b"g")
+        out = expect(job, 0)
+        assert set(re.findall(r"WEFT_\w+", out)) <= {"WEFT_ECLOSED"}, out
+        assert LAUNCHER in ("nodes", "tcp") or not out, out
+        for fd in (read, write, go, push):
+            os.close(fd)
+
+
+def test_progress():
+    """With a progress thread the calls of a job keep no other thread out."""
+    for n in sizes()[:4]:
+        expect(start(n, "open", *["beside"] * (n > 1), "names=7", "barrier", "gather", "memory",
+                     "storm=200", *["beside"] * (n > 1), "close", env={"WEFT_PROGRESS": "thread"}),
+               0)
 
 
 def test_split_departure():
@@ -265,7 +291,7 @@ if __name__ == "__main__":
         print("no mpirun: install openmpi-bin")
         sys.exit(77)
     tests = {"alone": [test_everything, test_storm, test_names, test_again, test_broken_environment],
-             "mpirun": [test_everything, test_storm, test_names]}
+             "mpirun": [test_everything, test_storm, test_names, test_progress]}
     every = [f for name, f in list(globals().items()) if name.startswith("test_")]
     if LAUNCHER == "tcp":
         os.environ["WEFT_TRANSPORTS"] = "tcp"

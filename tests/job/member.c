@@ -7,6 +7,9 @@
  *
  *   open close barrier        the call; prints its status if it is not OK
  *   close-busy                close while a region is open: EBUSY, then works
+ *   close-in-flight           close while a message is under way: EBUSY, then works
+ *   beside                    20 barriers that one rank enters only when another, which waits
+ *                             in it, has sent it a message from a second thread
  *   gather                    allgathers of many sizes, contents checked
  *   memory                    weft_job_mem_alloc, every rank puts to every other
  *   storm=N                   N barriers with a check that nobody is ahead
@@ -35,9 +38,11 @@
  *   cpus                      prints the affinity mask's size */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,6 +51,7 @@
 #include <unistd.h>
 
 #include <weft/job.h>
+#include <weft/msg.h>
 
 static struct weft_job *job;
 static bool tell_down;
@@ -151,6 +157,69 @@ static void do_close_busy(void)
     check(weft_job_close(job) == WEFT_EBUSY, "close is refused while a region is open");
     check(weft_job_barrier(job) == WEFT_OK, "nothing changed");
     check(weft_mr_close(mr) == WEFT_OK, "region close");
+}
+
+#define IN_FLIGHT (1u << 20)
+
+static void do_close_in_flight(void)
+{
+    unsigned n = weft_job_size(job), to = (weft_job_rank(job) + 1) % n;
+    char *out = calloc(1, IN_FLIGHT), *in = malloc(IN_FLIGHT);
+    struct weft_op sent = {0}, received = {0};
+    enum weft_status s;
+    check(out && in, "malloc");
+    while ((s = weft_msg_send(weft_job_peer(job, to), 7, out, IN_FLIGHT, &sent)) == WEFT_AGAIN)
+        (void)weft_ep_wait(weft_job_ep(job), 1000000);
+    check(s == WEFT_PENDING, "nobody receives it yet");
+    check(weft_job_close(job) == WEFT_EBUSY, "close is refused while a message is under way");
+    check(weft_job_barrier(job) == WEFT_OK, "nothing changed");
+    s = weft_msg_recv(weft_job_ep(job), NULL, 7, UINT64_MAX, in, IN_FLIGHT, &received);
+    if (s == WEFT_PENDING)
+        s = weft_op_wait(weft_job_ep(job), &received, -1);
+    check(s == WEFT_OK, "receive");
+    check(weft_op_wait(weft_job_ep(job), &sent, -1) == WEFT_OK, "send");
+    free(out);
+    free(in);
+}
+
+/* ---- two threads: the endpoint is a locked one (WEFT_PROGRESS=thread) ---- */
+
+#define BESIDE_TURNS 20
+
+static atomic_uint beside_turn, beside_told;
+
+static void on_beside(const struct weft_am *am)
+{
+    (void)am;
+    atomic_fetch_add(&beside_told, 1);
+}
+
+static void *send_beside(void *arg)
+{
+    (void)arg;
+    for (unsigned turn = 1; turn <= BESIDE_TURNS; turn++) {
+        while (atomic_load(&beside_turn) < turn)
+            sched_yield();
+        while (weft_am_request(weft_job_peer(job, 1), 2, NULL, 0, NULL, 0, 0) == WEFT_AGAIN)
+            sched_yield();
+    }
+    return NULL;
+}
+
+static void do_beside(void)
+{
+    unsigned me = weft_job_rank(job);
+    pthread_t thread;
+    check(weft_am_register(weft_job_ep(job), 2, on_beside, NULL) == WEFT_OK, "register");
+    check(weft_job_barrier(job) == WEFT_OK, "barrier");
+    check(me || !pthread_create(&thread, NULL, send_beside, NULL), "pthread_create");
+    for (unsigned turn = 1; turn <= BESIDE_TURNS; turn++) {
+        atomic_store(&beside_turn, turn);
+        while (me == 1 && atomic_load(&beside_told) < turn)
+            (void)weft_ep_wait(weft_job_ep(job), 1000000);
+        check(weft_job_barrier(job) == WEFT_OK, "barrier");
+    }
+    check(me || !pthread_join(thread, NULL), "pthread_join");
 }
 
 static unsigned char byte_of(unsigned rank, size_t i, unsigned turn)
@@ -532,6 +601,8 @@ static void do_word(const char *word)
     } words[] = {
         {"open", do_open},
         {"close", do_close},
+        {"close-in-flight", do_close_in_flight},
+        {"beside", do_beside},
         {"close-busy", do_close_busy},
         {"gather", do_gather},
         {"memory", do_memory},

@@ -6,6 +6,7 @@ usage: run_test.py WEFT MEMBER"""
 
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -243,6 +244,38 @@ def test_ignored_signals():
     job.process.send_signal(signal.SIGINT)
     job.process.terminate()
     expect(job.finish(5), 143, "got SIGTERM; ending the job", absent="SIGINT")
+
+
+def test_sigterm_comes_once():
+    """Many programs take a second one as "at once"."""
+    words = ("import os, signal; ends = {signal.SIGTERM}; signal.pthread_sigmask(signal.SIG_BLOCK, ends);"
+             "os.write(%d, b'r'); signal.sigwait(ends); print(signal.sigtimedwait(ends, 0.5))")
+    read, write = os.pipe()
+    job = Job([WEFT, "run", "-n", "1", "--", sys.executable, "-c", words % write], pass_fds=[write])
+    read_within(read, 1)
+    job.process.terminate()
+    assert expect(job.finish(5), 143) == "None\n"
+    os.close(read)
+    os.close(write)
+
+
+def test_too_few_descriptors():
+    """For the launcher: it says so and ends what it has started."""
+    def limit():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+    job = Job([WEFT, "run", "-n", "64", "--", MEMBER, "hang"], preexec_fn=limit)
+    expect(job.finish(20), 126, "ulimit -Hn")
+    assert job.gone_within(1)
+
+
+def test_descriptors():
+    """The launcher takes what it may have; ranks have what it was started with."""
+    def limit():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 4096))
+    words = ("import os, resource;"
+             "os.write(1, b'%d %d\\n' % resource.getrlimit(resource.RLIMIT_NOFILE))")
+    job = Job([WEFT, "run", "-n", "40", "--", sys.executable, "-c", words], preexec_fn=limit)
+    assert expect(job.finish(60), 0) == "64 4096\n" * 40
 
 
 def test_grace():

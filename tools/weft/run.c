@@ -65,12 +65,13 @@ static uint64_t now_ns(void)
 
 /* ---- the end of the job ---- */
 
+/* Each once: a second SIGTERM asks many programs to end at once. */
 static void signal_ranks(struct run *run, int signal)
 {
     for (unsigned r = 0; r < run->opt.nranks; r++)
         if (run->ranks[r].pid)
             kill(run->ranks[r].pid, signal); /* not reaped, so still its pid */
-    (void)wf_sweep(run->job, signal);
+    (void)wf_sweep_others(run->job, signal);
 }
 
 static void end_job(struct run *run)
@@ -296,6 +297,8 @@ static int start_failed(const struct run *run, unsigned r, int error)
     const char *hint = "";
     if (error == EAGAIN)
         hint = " (ulimit -u, or the cgroup's pids.max)";
+    else if (error == EMFILE)
+        hint = " (ulimit -Hn: weft run needs two descriptors for each rank)";
     else if (error == ENOENT && !path)
         hint = " in PATH";
     else if (error == ENOENT && !access(program, F_OK))
@@ -303,6 +306,20 @@ static int start_failed(const struct run *run, unsigned r, int error)
     fprintf(stderr, "weft run: cannot start %s as rank %u: %s%s\n", program, r, strerror(error),
             hint);
     return error == ENOENT ? CODE_NOT_FOUND : CODE_NOT_EXECUTABLE;
+}
+
+/* Nothing would tell of its end. */
+static int watch_failed(struct run *run, unsigned r)
+{
+    struct rank *k = &run->ranks[r];
+    const char *hint =
+        errno == EMFILE ? " (ulimit -Hn: weft run needs two descriptors for each rank)" : "";
+    fprintf(stderr, "weft run: cannot watch rank %u: %s%s\n", r, strerror(errno), hint);
+    kill(k->pid, SIGKILL);
+    (void)waitpid(k->pid, NULL, 0);
+    k->pid = 0;
+    run->alive--;
+    return CODE_NOT_EXECUTABLE;
 }
 
 /* Rank after rank, each up to its exec: if the program cannot be started it
@@ -326,10 +343,8 @@ static int start_ranks(struct run *run)
             return start_failed(run, r, error);
         }
         run->alive++;
-        if (wf_exit_watch(r, k->pid)) {
-            fprintf(stderr, "weft run: cannot watch rank %u: %s\n", r, strerror(errno));
-            return CODE_NOT_EXECUTABLE;
-        }
+        if (wf_exit_watch(r, k->pid))
+            return watch_failed(run, r);
     }
     return 0;
 }

@@ -110,6 +110,8 @@ bool wf_exit_dying(pid_t pid);
  * process of this user whose environment says that it belongs to [job].
  * Returns how many there were. */
 unsigned wf_sweep(const char *job, int signal);
+/* The same without the ranks. */
+unsigned wf_sweep_others(const char *job, int signal);
 
 /* Kill all that is left of [job]; waits until it is gone, at most 5 s. */
 void wf_sweep_all(const char *job);

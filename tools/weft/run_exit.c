@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "run.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,8 +40,14 @@ int wf_exit_watch(unsigned rank, pid_t pid)
     int fd = (int)syscall(SYS_pidfd_open, pid, 0);
     if (fd < 0)
         return -1;
+    if (epoll_ctl(set, EPOLL_CTL_ADD, fd, &event)) {
+        int error = errno;
+        close(fd);
+        errno = error;
+        return -1;
+    }
     ranks[rank] = (struct watched){pid, fd};
-    return epoll_ctl(set, EPOLL_CTL_ADD, fd, &event);
+    return 0;
 }
 
 int wf_exit_fd(void)

@@ -29,6 +29,7 @@ static int *inherited; /* sorted descriptors that were open at the start */
 static size_t inherited_count;
 static sigset_t start_mask;
 static struct sigaction start_sigpipe;
+static struct rlimit start_files;
 static cpu_set_t *allowed;   /* CPUS_MAX wide */
 static int leader[CPUS_MAX]; /* by cpu: the lowest allowed one of its core; -1 not allowed */
 static unsigned cores;
@@ -153,9 +154,20 @@ static void fill_standard(void)
         close(fd);
 }
 
+/* Each rank costs this process two descriptors; ranks get the limit back. */
+static void raise_limit(void)
+{
+    struct rlimit most;
+    if (getrlimit(RLIMIT_NOFILE, &start_files))
+        return;
+    most = (struct rlimit){start_files.rlim_max, start_files.rlim_max};
+    (void)setrlimit(RLIMIT_NOFILE, &most);
+}
+
 void wf_spawn_init(void)
 {
     fill_standard();
+    raise_limit();
     sigprocmask(SIG_BLOCK, NULL, &start_mask);
     sigaction(SIGPIPE, NULL, &start_sigpipe);
     list_inherited();
@@ -203,6 +215,8 @@ __attribute__((noreturn)) static void child(unsigned rank, char **argv, char **e
     if (rank)
         take_null_stdin();
     keep_only_inherited();
+    if (start_files.rlim_max)
+        (void)setrlimit(RLIMIT_NOFILE, &start_files);
     restore_signals();
     execvpe(argv[0], argv, environment);
     error = errno;

@@ -82,7 +82,7 @@ static bool signal_member(int pid, const char *want, int signal)
     return member;
 }
 
-unsigned wf_sweep(const char *job, int signal)
+static unsigned sweep(const char *job, int signal, bool ranks)
 {
     char want[512];
     DIR *proc = opendir("/proc");
@@ -93,11 +93,21 @@ unsigned wf_sweep(const char *job, int signal)
     snprintf(want, sizeof want, "PMIX_NAMESPACE=%s", job);
     while ((d = readdir(proc))) {
         int pid = atoi(d->d_name);
-        if (pid > 0 && pid != getpid())
+        if (pid > 0 && pid != getpid() && (ranks || !wf_exit_is_rank(pid)))
             count += signal_member(pid, want, signal);
     }
     closedir(proc);
     return count;
+}
+
+unsigned wf_sweep(const char *job, int signal)
+{
+    return sweep(job, signal, true);
+}
+
+unsigned wf_sweep_others(const char *job, int signal)
+{
+    return sweep(job, signal, false);
 }
 
 /* Reap all that can be. Is there no child left? Whoever descends from this

@@ -42,6 +42,7 @@ struct call {
         struct wf_tcp_refusal refusal;
     } in;
     struct wf_tcp_hello hello;
+    struct wf_tcp_verdict *verdict; /* made with the call: giving up must not fail */
 };
 
 static struct call *call_of(struct wf_door_watch *w)
@@ -60,13 +61,21 @@ enum outcome {
     LOCAL    /* nothing was tried: descriptors or memory ran out here */
 };
 
+void wf_door_call_free(struct wf_door_watch *w)
+{
+    free(call_of(w)->verdict);
+}
+
 static void call_give_up(struct wf_tcp_door *door, struct call *c, enum weft_status status,
                          const char *why)
 {
+    struct wf_tcp_verdict *v = c->verdict;
+    c->verdict = NULL;
+    *v = (struct wf_tcp_verdict){.call = c->number, .to = c->c.to, .status = status, .why = why};
+    wf_list_init(&v->item);
     wf_door_watch_end(door, &c->watch);
     wf_door_event_begin(door, c->c.from.ep, c->c.from.ep_gen);
-    door->params.events->given_up(door->params.owner, c->c.from.ep, c->c.from.ep_gen, c->number,
-                                  &c->c.to, status, why);
+    door->params.events->given_up(door->params.owner, c->c.from.ep, c->c.from.ep_gen, v);
     wf_door_event_end(door);
 }
 
@@ -203,6 +212,13 @@ static void call_log(struct wf_tcp_door *door, const struct call *c, enum wf_doo
                 more);
 }
 
+/* A peer that has proved itself changes neither version nor flags: who says so now is another
+ * process, or somebody on the way. */
+static bool had_before(const struct call *c)
+{
+    return c->c.gen > 1;
+}
+
 static void call_refused(struct wf_tcp_door *door, struct call *c)
 {
     struct wf_tcp_refusal r;
@@ -215,10 +231,18 @@ static void call_refused(struct wf_tcp_door *door, struct call *c)
         call_failed(door, c, REFUSED, "its endpoint closed, or its process ended");
         break;
     case WF_TCP_REFUSED_VERSION:
+        if (had_before(c)) {
+            call_failed(door, c, REFUSED, "who is at its address has another version of Weft's");
+            break;
+        }
         call_log(door, c, WF_DOOR_ON_VERSION, "it has another version of Weft's protocol");
         call_give_up(door, c, WEFT_EVERSION, "it has another version of Weft's protocol");
         break;
     case WF_TCP_REFUSED_FLAGS:
+        if (had_before(c)) {
+            call_failed(door, c, REFUSED, "who is at its address encrypts otherwise");
+            break;
+        }
         call_log(door, c, WF_DOOR_ON_FLAGS,
                  "one side encrypts, the other does not: set WEFT_TCP_ENCRYPT alike for all");
         call_give_up(door, c, WEFT_EUNREACH, "one side encrypts, the other does not");
@@ -282,6 +306,10 @@ static void call_answer(struct wf_tcp_door *door, struct call *c)
     enum weft_status status;
     if (there > 0) {
         status = wf_tcp_greeting_parse(&c->in, WF_TCP_CHALLENGE, WF_TCP_REFUSAL, &g);
+        if (status == WEFT_EVERSION && had_before(c)) {
+            call_failed(door, c, REFUSED, "who is at its address has another version of Weft's");
+            return;
+        }
         if (status == WEFT_EVERSION) {
             call_give_up(door, c, WEFT_EVERSION, "it has another version of Weft's protocol");
             return;
@@ -378,8 +406,13 @@ static struct call *call_find(struct wf_tcp_door *door, const struct wf_tcp_call
 static struct call *call_new(const struct wf_tcp_door *door, const struct wf_tcp_call *call)
 {
     struct call *c = calloc(1, sizeof *c);
-    if (!c)
+    struct wf_tcp_verdict *v = malloc(sizeof *v);
+    if (!c || !v) {
+        free(c);
+        free(v);
         return NULL;
+    }
+    c->verdict = v;
     c->watch.kind = WF_DOOR_CALL;
     c->watch.fd = -1;
     c->c = *call;

@@ -80,6 +80,8 @@ static void reap(struct wf_tcp_door *door)
         struct wf_door_watch *w = door->graves;
         door->graves = w->grave;
         wf_list_remove(&w->item);
+        if (w->kind == WF_DOOR_CALL)
+            wf_door_call_free(w);
         free(w); /* the first member of each */
     }
 }
@@ -172,13 +174,20 @@ void wf_door_conn_deliver(struct wf_tcp_door *door, uint16_t ep, uint32_t ep_gen
 {
     bool taken;
     wf_tcp_net_tune(conn->fd);
+    door->passing_fd = conn->fd;
     wf_door_event_begin(door, ep, ep_gen);
     taken = door->params.events->connected(door->params.owner, ep, ep_gen, conn);
+    wf_door_event_end(door);
+    door->passing_fd = -1;
     if (!taken) {
         wf_door_hang_up(conn->fd);
         wf_tcp_conn_free(conn);
     }
-    wf_door_event_end(door);
+}
+
+void wf_tcp_door_passed(struct wf_tcp_door *door)
+{
+    door->passing_fd = -1;
 }
 
 void wf_tcp_conn_free(struct wf_tcp_conn *conn)
@@ -374,6 +383,8 @@ static void fork_child(void)
         fork_list_drop(&door->strangers);
         fork_list_drop(&door->calls);
         fork_list_drop(&door->lingers);
+        if (door->passing_fd >= 0)
+            close(door->passing_fd);
         close(door->epoll_fd);
         close(door->kick.fd);
         sodium_memzero(door->key, sizeof door->key);
@@ -472,7 +483,7 @@ static struct wf_tcp_door *door_new(const struct wf_tcp_door_params *params)
     door->flags = config->tcp_encrypt ? WF_TCP_ENCRYPT : 0;
     door->peer_ns = config->peer_timeout_ms * WF_DOOR_MS;
     door->handshake_ns = config->connect_timeout_ms * WF_DOOR_MS;
-    door->epoll_fd = door->kick.fd = -1;
+    door->epoll_fd = door->kick.fd = door->passing_fd = -1;
     door->next_ns = WF_DOOR_NEVER;
     wf_list_init(&door->strangers);
     wf_list_init(&door->calls);
@@ -491,17 +502,20 @@ enum weft_status wf_tcp_door_open(const struct wf_tcp_door_params *params, struc
     door = door_new(params);
     if (!door)
         return WEFT_ENOMEM;
+    fork_join(door);
+    pthread_mutex_lock(&door->lock); /* no fork while there are descriptors that it would miss */
     status = wf_tcp_net_listen(&door->net);
     door->contact = door->net.contact;
     if (status == WEFT_OK)
         status = watches_open(door);
     if (status == WEFT_OK)
         status = thread_start(door);
+    pthread_mutex_unlock(&door->lock);
     if (status != WEFT_OK) {
+        fork_leave(door);
         door_free(door);
         return status;
     }
-    fork_join(door);
     *out = door;
     return WEFT_OK;
 }

@@ -61,6 +61,15 @@ struct wf_tcp_call {
     uint32_t patience_ms; /* as given up below; 0: half of WEFT_PEER_TIMEOUT */
 };
 
+/* How a call that was given up ended. */
+struct wf_tcp_verdict {
+    struct wf_list item; /* for who has it */
+    uint64_t call;
+    struct wf_address to;
+    enum weft_status status;
+    const char *why; /* a literal for the log */
+};
+
 /* All run on the door's thread, which holds no lock meanwhile. */
 struct wf_tcp_door_events {
     /* Is [ep] of [ep_gen] open? */
@@ -68,10 +77,9 @@ struct wf_tcp_door_events {
     /* [conn] is for that endpoint. Takes [conn] over and returns true, or returns
      * false: there is no such endpoint, and the door hangs up. */
     bool (*connected)(void *owner, uint16_t ep, uint32_t ep_gen, struct wf_tcp_conn *conn);
-    /* Call number [call] of that endpoint was given up: its other end is gone (EPEER).
-     * [why] is a literal for the log. */
-    void (*given_up)(void *owner, uint16_t ep, uint32_t ep_gen, uint64_t call,
-                     const struct wf_address *to, enum weft_status status, const char *why);
+    /* A call of that endpoint was given up: its other end is gone (EPEER). Takes [v] over, to be
+     * freed. */
+    void (*given_up)(void *owner, uint16_t ep, uint32_t ep_gen, struct wf_tcp_verdict *v);
     /* Around a fork of this process, on the thread that forks: keep the list of sockets still;
      * [child]: close them all (plain close: shutdown and epoll_ctl would reach the parent). */
     void (*fork_begin)(void *owner);
@@ -94,6 +102,10 @@ enum weft_status wf_tcp_door_open(const struct wf_tcp_door_params *params,
 /* Stop the thread; calls end without a word, lingering sockets are closed once their
  * data are acknowledged, at most WEFT_PEER_TIMEOUT or [within_ms] later, if that is not 0. */
 void wf_tcp_door_close(struct wf_tcp_door *door, uint32_t within_ms);
+
+/* For [connected], which [owner]'s lock of fork_begin protects: the socket is in the list that
+ * fork_end closes. Until then the door closes it in a forked child. */
+void wf_tcp_door_passed(struct wf_tcp_door *door);
 
 /* Leaves nothing of its keys; the fd is the caller's. */
 void wf_tcp_conn_free(struct wf_tcp_conn *conn);

@@ -58,6 +58,7 @@ struct wf_tcp_door {
     struct wf_list fork_item;
     pthread_t thread;
     int epoll_fd;
+    int passing_fd; /* of a connection that is being handed over; -1 none */
     struct wf_door_watch kick, listen[WF_CONTACT_IPS];
 
     pthread_mutex_t lock;
@@ -124,6 +125,7 @@ void wf_door_strangers_forget(struct wf_tcp_door *door, uint16_t ep, uint32_t ep
 
 /* ---- call.c ---- */
 
+void wf_door_call_free(struct wf_door_watch *w); /* what it has; reap frees the rest */
 void wf_door_call_event(struct wf_tcp_door *door, struct wf_door_watch *w);
 void wf_door_call_expired(struct wf_tcp_door *door, struct wf_door_watch *w);
 /* Who knocked is to be called, unless that is under way. */

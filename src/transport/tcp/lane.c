@@ -148,8 +148,12 @@ void wf_tcp_lane_dial(struct tcp_lane *lane, uint32_t delay_ms)
     if (lane->call || lane->fd >= 0 || lane->bye || pair->status != WEFT_OK)
         return;
     lane->call = wf_tcp_door_call(t->ctx->door, &call);
-    if (!lane->call)
-        wf_error("no memory to connect to process %u", pair->known.address.process.pid);
+    if (lane->call)
+        return;
+    if (!t->undialled)
+        wf_error("no memory to connect to process %u: tried again",
+                 pair->known.address.process.pid);
+    t->undialled = true;
 }
 
 /* Everything from the tail on is written again. */
@@ -195,9 +199,13 @@ void wf_tcp_lane_break(struct tcp_lane *lane, const char *why)
 
 /* ---- a new socket ---- */
 
-/* Is [conn]'s socket a later one than the one there is or was? */
+/* Is [conn]'s socket a later one than the one there is or was? Two calls of the other side can have
+ * one number, of which it uses but one: the one by which SYNC has come, as what has come was read
+ * before (pair.c). */
 static bool is_higher(const struct tcp_lane *lane, const struct wf_tcp_conn *conn)
 {
+    if (conn->gen == lane->gen && !conn->dialled && lane->fd >= 0 && !lane->synced)
+        return true;
     return conn->gen != lane->gen && conn->gen - lane->gen <= GEN_STEP;
 }
 

@@ -359,7 +359,7 @@ static bool other_usable(const struct tcp_pair *pair, const struct tcp_lane *lan
     return false;
 }
 
-static void given_up(struct tcp_tep *t, const struct tcp_verdict *v)
+static void given_up(struct tcp_tep *t, const struct wf_tcp_verdict *v)
 {
     struct tcp_pair *pair = wf_tcp_pair_find(t, &v->to);
     struct tcp_lane *lane = lane_calling(pair, v->call);
@@ -383,6 +383,28 @@ static void given_up(struct tcp_tep *t, const struct tcp_verdict *v)
                     pair->known.address.process.pid, v->why);
         wf_tcp_pair_end(pair, v->status);
     }
+}
+
+/* arg: is there still one that cannot be called? */
+static void pair_dial(struct wf_book_entry *entry, void *arg)
+{
+    struct tcp_pair *pair = pair_at(entry);
+    bool *still = arg;
+    for (unsigned i = 0; i < pair->nlanes; i++) {
+        struct tcp_lane *l = pair->lanes[i];
+        if (!l || l->fd >= 0 || l->lost || l->bye || pair->status != WEFT_OK ||
+            (pair->tep->closing && !wf_tcp_has_unsent(l)))
+            continue;
+        wf_tcp_lane_dial(l, 0);
+        *still |= !l->call;
+    }
+}
+
+void wf_tcp_pairs_dial(struct tcp_tep *t)
+{
+    bool still = false;
+    wf_book_each(&t->pairs, pair_dial, &still);
+    t->undialled = still;
 }
 
 static void list_take(struct wf_list *to, struct wf_list *from)
@@ -410,7 +432,7 @@ void wf_tcp_inbox(struct tcp_tep *t)
         t->events++;
     }
     while (!wf_list_empty(&verdicts)) {
-        struct tcp_verdict *v = wf_container_of(verdicts.next, struct tcp_verdict, item);
+        struct wf_tcp_verdict *v = wf_container_of(verdicts.next, struct wf_tcp_verdict, item);
         wf_list_remove(&v->item);
         given_up(t, v);
         free(v);
@@ -461,6 +483,7 @@ static bool door_connected(void *owner, uint16_t ep, uint32_t ep_gen, struct wf_
     if (t && !wf_tcp_fd_note(ctx, conn->fd))
         t = NULL;
     if (t) {
+        wf_tcp_door_passed(ctx->door);
         pthread_mutex_lock(&t->lock);
         gone = wf_book_find(&t->gone, &conn->peer);
         pthread_mutex_unlock(&t->lock);
@@ -473,17 +496,10 @@ static bool door_connected(void *owner, uint16_t ep, uint32_t ep_gen, struct wf_
     return t;
 }
 
-static void door_given_up(void *owner, uint16_t ep, uint32_t ep_gen, uint64_t call,
-                          const struct wf_address *to, enum weft_status status, const char *why)
+static void door_given_up(void *owner, uint16_t ep, uint32_t ep_gen, struct wf_tcp_verdict *v)
 {
     struct tcp_ctx *ctx = owner;
-    struct tcp_verdict *v = malloc(sizeof *v);
     struct tcp_tep *t;
-    if (!v) {
-        wf_error("no memory to tell that process %u is lost", to->process.pid);
-        return;
-    }
-    *v = (struct tcp_verdict){.call = call, .to = *to, .status = status, .why = why};
     pthread_mutex_lock(&ctx->lock);
     t = tep_of(ctx, ep, ep_gen);
     if (t)
@@ -627,7 +643,7 @@ static void inbox_drop(struct tcp_tep *t)
     while (!wf_list_empty(&t->verdicts)) {
         struct wf_list *it = t->verdicts.next;
         wf_list_remove(it);
-        free(wf_container_of(it, struct tcp_verdict, item));
+        free(wf_container_of(it, struct wf_tcp_verdict, item));
     }
 }
 

@@ -285,6 +285,7 @@ static ssize_t read_once(struct tcp_lane *lane, uint8_t *at, size_t *direct)
     size_t n = WF_MIN(left, BULK_READ);
     void *to = n && !lane->seal ? bulk_hold(lane, &token, &bulk, &n) : NULL;
     ssize_t got;
+    int error;
     *direct = 0;
     if (lane->seal)
         return wf_tcp_seal_read(lane, at, READ_MAX);
@@ -295,7 +296,13 @@ static ssize_t read_once(struct tcp_lane *lane, uint8_t *at, size_t *direct)
     if (n == left)
         v[m.msg_iovlen++] = (struct iovec){at, BEHIND_READ};
     got = recvmsg(lane->fd, &m, MSG_DONTWAIT);
+    error = errno;
     bulk_unhold(lane, &bulk);
+    errno = error;
+    if (got < 0 && error == EFAULT) { /* not mapped, or not writable: it found no place */
+        lane->bulk.lost = true;
+        errno = EINTR;
+    }
     *direct = got > 0 ? WF_MIN((size_t)got, n) : 0;
     return got;
 }
@@ -306,6 +313,10 @@ static void read_failed(struct tcp_lane *lane, ssize_t got)
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     lane->was_silent |= got < 0 && wf_tcp_is_silence(errno);
+    if (lane->faulted) { /* tx.c has said why */
+        wf_tcp_pair_end(lane->pair, WEFT_EPEER);
+        return;
+    }
     if (lane->was_silent && wf_tcp_lane_is_stuck(lane)) {
         wf_info("endpoint %u of process %u is lost: connections are made, but nothing long comes "
                 "through (an MTU on the way that nobody tells of?)",

@@ -45,12 +45,15 @@ static struct stranger *stranger_of(struct wf_door_watch *w)
     return wf_container_of(w, struct stranger, watch);
 }
 
+/* Who was challenged may be in by its own account: what comes now it would take for a frame. It
+ * sees the end of the stream and calls again. */
 static void stranger_refuse(struct wf_tcp_door *door, struct stranger *s,
                             enum wf_tcp_refusal_reason reason)
 {
     struct wf_tcp_refusal refusal;
     wf_tcp_refusal_make(door->flags, reason, &refusal);
-    (void)wf_door_say(s->watch.fd, &refusal, sizeof refusal);
+    if (s->state != AWAIT_PROOF)
+        (void)wf_door_say(s->watch.fd, &refusal, sizeof refusal);
     wf_door_watch_end(door, &s->watch);
 }
 

@@ -463,6 +463,8 @@ static int tcp_poll(struct wf_tep *tep)
     if (!wf_list_empty(&t->dirty))
         wf_tcp_flush_all(t);
     t->polls++;
+    if (__builtin_expect(t->undialled, 0))
+        wf_tcp_pairs_dial(t);
     if (!t->nlive || (t->idle > IDLE_AFTER && t->polls % IDLE_EVERY))
         goto out;
     if (t->nlive <= DIRECT)
@@ -502,8 +504,13 @@ static enum weft_status tcp_arm(struct wf_tep *tep)
             wf_tcp_dirty(lane);
     }
     wf_tcp_flush_all(t);
-    if (t->events)
+    if (t->events || t->undialled)
         return WEFT_AGAIN;
+    wf_list_each(it, &t->dirty) /* a flush ends before a socket is full */
+    {
+        if (!wf_container_of(it, struct tcp_lane, dirty)->blocked)
+            return WEFT_AGAIN;
+    }
     wf_list_each(it, &t->live)
     {
         struct tcp_lane *lane = wf_container_of(it, struct tcp_lane, live);

@@ -116,8 +116,9 @@ struct tcp_tep {
     unsigned idle; /* empty polls in a row */
     uint32_t polls;
     bool closing;
-    int events;  /* of this poll */
-    uint8_t *rx; /* TCP_RX_SIZE; null until the first socket */
+    bool undialled; /* there was no memory to call some lane's other end: tried at each poll */
+    int events;     /* of this poll */
+    uint8_t *rx;    /* TCP_RX_SIZE; null until the first socket */
     struct wf_book pairs;
     uint32_t ndead;
     uint64_t next_pair;  /* numbers of pairs */
@@ -130,16 +131,8 @@ struct tcp_tep {
     pthread_mutex_t lock;
     _Atomic int inbox;                           /* something is in arrivals or verdicts */
     struct wf_list arrivals WF_GUARDED_BY(lock); /* struct wf_tcp_conn */
-    struct wf_list verdicts WF_GUARDED_BY(lock); /* struct tcp_verdict */
+    struct wf_list verdicts WF_GUARDED_BY(lock); /* struct wf_tcp_verdict */
     struct wf_book gone WF_GUARDED_BY(lock);     /* the dead pairs, for the door to turn away */
-};
-
-struct tcp_verdict {
-    struct wf_list item;
-    uint64_t call;
-    struct wf_address to;
-    enum weft_status status;
-    const char *why;
 };
 
 /* A handle of a remote endpoint. */
@@ -174,6 +167,7 @@ struct tcp_pair {
 /* A bulk frame in the ring. */
 struct tcp_bulk {
     struct wf_bulk bulk; /* args: below; len 0: it has become VOID */
+    bool lost;           /* its memory is not mapped any more */
     uint32_t at;         /* of its frame in the ring */
     uint32_t args[WEFT_AM_MAX_ARGS];
 };
@@ -185,12 +179,13 @@ struct tcp_lane {
     struct wf_list live, dirty;
     int fd; /* -1: none */
     uint16_t index;
-    bool synced;      /* the other side's SYNC has come on this socket */
-    bool open;        /* frames may be written to it: synced, or it is the first that frames are
-                       * written to, so the other side has taken none */
-    bool deaf;        /* it takes no more: what it still has is read, then it is dropped */
-    bool starved;     /* a message was refused for want of room */
-    bool blocked;     /* the socket took no more: EPOLLOUT says when */
+    bool synced;  /* the other side's SYNC has come on this socket */
+    bool open;    /* frames may be written to it: synced, or it is the first that frames are
+                   * written to, so the other side has taken none */
+    bool deaf;    /* it takes no more: what it still has is read, then it is dropped */
+    bool faulted; /* memory of one of its requests was unmapped: the pair ends with the socket */
+    bool starved; /* a message was refused for want of room */
+    bool blocked; /* the socket took no more: EPOLLOUT says when */
     bool watches_out; /* EPOLLOUT is asked for */
     bool was_silent;  /* the last socket ended because nothing was heard for long */
     bool bye;         /* the other side sends nothing more */
@@ -371,6 +366,8 @@ void wf_tcp_turn_away(struct tcp_ctx *ctx, int fd, struct wf_tcp_sealer *sealer)
 /* A connection from the inbox that is not used. Also its memory. */
 void wf_tcp_conn_close(struct tcp_tep *t, struct wf_tcp_conn *conn);
 void wf_tcp_grave_empty(struct tcp_tep *t);
+/* Call again where there was no memory for it. */
+void wf_tcp_pairs_dial(struct tcp_tep *t);
 /* What the door's thread left. */
 void wf_tcp_inbox(struct tcp_tep *t);
 void wf_tcp_pairs_free(struct tcp_tep *t);

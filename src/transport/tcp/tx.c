@@ -153,6 +153,7 @@ enum weft_status wf_tcp_append_bulk(struct tcp_lane *lane, enum wf_tcp_kind kind
     b->bulk = *bulk;
     b->bulk.token = NULL;
     b->at = lane->head;
+    b->lost = false;
     memcpy(b->args, bulk->args, 4u * bulk->nargs);
     lane->head += put_head(lane, kind, &out, room);
     return WEFT_OK;
@@ -260,6 +261,8 @@ static bool batch_payload(struct batch *b, struct tcp_lane *lane, struct tcp_bul
     struct tcp_tep *t = lane->pair->tep;
     uint32_t len = bulk->bulk.len, done = lane->bulk_sent, left = done < len ? len - done : 0;
     size_t n = WF_MIN(left, BULK_WRITE);
+    if (left && bulk->lost)
+        return false;
     if (left) {
         b->payload = t->base.events->bulk_hold(t->base.owner, &bulk->bulk, done, &n);
         if (!b->payload)
@@ -364,6 +367,31 @@ static ssize_t batch_write(struct tcp_lane *lane, struct batch *b)
     return n;
 }
 
+/* The socket takes no more, and its other end hears so; what that had sent is read first. */
+static void fall_deaf(struct tcp_lane *lane)
+{
+    lane->deaf = true;
+    lane->blocked = false; /* EPOLLOUT would be always */
+    (void)shutdown(lane->fd, SHUT_WR);
+}
+
+/* The kernel found nothing mapped there. A reply's memory is a region that others name: they get an
+ * error. A request's was lent by a call of this program, whose operation has no other
+ * end. True: go on writing. */
+static bool payload_gone(struct tcp_lane *lane, struct tcp_bulk *bulk)
+{
+    if (is_reply(wf_tcp_frame_at(lane, bulk->at)->kind)) {
+        bulk->lost = true;
+        return true;
+    }
+    wf_error("memory that was lent to a message or put of %u bytes was unmapped meanwhile: its "
+             "peer is given up",
+             bulk->bulk.len);
+    lane->faulted = true;
+    fall_deaf(lane);
+    return false;
+}
+
 /* One write. True: there may be more to write and the socket may take it. */
 static bool flush_once(struct tcp_lane *lane)
 {
@@ -380,15 +408,15 @@ static bool flush_once(struct tcp_lane *lane)
     error = errno;
     if (b.held)
         t->base.events->bulk_unhold(t->base.owner, &b.held->bulk);
-    if (!ok) { /* the payload went away half sent: another socket is needed, once this one is read
-                */
-        lane->deaf = true;
-        (void)shutdown(lane->fd, SHUT_WR);
+    if (!ok) { /* the payload went away half sent: another socket is needed */
+        fall_deaf(lane);
         return false;
     }
-    if (n < 0 && error != EAGAIN && error != EINTR) { /* what came before can still be read */
-        lane->deaf = true;
+    if (n < 0 && error == EFAULT && b.held)
+        return payload_gone(lane, b.held);
+    if (n < 0 && error != EAGAIN && error != EINTR) {
         lane->was_silent |= wf_tcp_is_silence(error); /* reading will not say so again */
+        fall_deaf(lane);
         return false;
     }
     if (n > 0) {
