@@ -121,8 +121,7 @@ def test_progress():
     """With a progress thread the calls of a job keep no other thread out."""
     for n in sizes()[:4]:
         expect(start(n, "open", *["beside"] * (n > 1), "names=7", "barrier", "gather", "memory",
-                     "storm=200", *["beside"] * (n > 1), "close", env={"WEFT_PROGRESS": "thread"}),
-               0)
+                     *["beside"] * (n > 1), "close", env={"WEFT_PROGRESS": "thread"}), 0)
 
 
 def test_split_departure():
