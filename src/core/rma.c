@@ -120,6 +120,8 @@ enum weft_status weft_remote_open(struct weft_peer *peer, const void *key, size_
     r->pub.peer = peer;
     r->key = k;
     status = peer->transport->remote_map(wf_peer_tpeer(peer), &k, &r->pub, &r->cookie);
+    if (status == WEFT_EKEY) /* also what is found of a peer whose loss is being told */
+        status = peer->transport->status(wf_peer_tpeer(peer)) ?: WEFT_EKEY;
     if (status != WEFT_OK) {
         free(r);
         return wf_ep_left(peer->ep, status);

@@ -261,6 +261,25 @@ static void test_newer_connection(void **state)
     close(fd);
 }
 
+/* Fails when: a second connection of one generation takes the place of the first. Calls of both
+ * sides that cross lead to two; the other side uses the first, and when it polls no more what it
+ * wrote there is all that there will be. */
+static void test_same_generation(void **state)
+{
+    struct bench *b = *state;
+    int first = connect_lane(b, 0, 1), second;
+    struct request r = request("once");
+    poll_once(b);
+    second = connect_lane(b, 0, 1);
+    poll_once(b);
+    expect_end(second);
+    say_sync(b, first, 0);
+    say(first, &r, sizeof r);
+    poll_once(b);
+    assert_int_equal(b->delivered, 1);
+    close(first);
+}
+
 /* Fails when: the end comes with what is left on the old connection, and the newer one is
  * used all the same. */
 static void test_newer_than_the_end(void **state)
@@ -303,6 +322,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_bye_is_final, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_bye_of_others, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_newer_connection, bench_open, bench_close),
+        cmocka_unit_test_setup_teardown(test_same_generation, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_newer_than_the_end, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_turned_away, bench_open, bench_close),
     };

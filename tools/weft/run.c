@@ -290,15 +290,18 @@ static void read_signals(struct run *run)
 
 /* ---- the life of the job ---- */
 
+static const char *descriptors_hint(int error)
+{
+    return error == EMFILE ? " (ulimit -Hn: weft run needs two descriptors for each rank)" : "";
+}
+
 static int start_failed(const struct run *run, unsigned r, int error)
 {
     const char *program = run->opt.argv[0];
     bool path = strchr(program, '/');
-    const char *hint = "";
+    const char *hint = descriptors_hint(error);
     if (error == EAGAIN)
         hint = " (ulimit -u, or the cgroup's pids.max)";
-    else if (error == EMFILE)
-        hint = " (ulimit -Hn: weft run needs two descriptors for each rank)";
     else if (error == ENOENT && !path)
         hint = " in PATH";
     else if (error == ENOENT && !access(program, F_OK))
@@ -312,9 +315,8 @@ static int start_failed(const struct run *run, unsigned r, int error)
 static int watch_failed(struct run *run, unsigned r)
 {
     struct rank *k = &run->ranks[r];
-    const char *hint =
-        errno == EMFILE ? " (ulimit -Hn: weft run needs two descriptors for each rank)" : "";
-    fprintf(stderr, "weft run: cannot watch rank %u: %s%s\n", r, strerror(errno), hint);
+    fprintf(stderr, "weft run: cannot watch rank %u: %s%s\n", r, strerror(errno),
+            descriptors_hint(errno));
     kill(k->pid, SIGKILL);
     (void)waitpid(k->pid, NULL, 0);
     k->pid = 0;

@@ -199,13 +199,9 @@ void wf_tcp_lane_break(struct tcp_lane *lane, const char *why)
 
 /* ---- a new socket ---- */
 
-/* Is [conn]'s socket a later one than the one there is or was? Two calls of the other side can have
- * one number, of which it uses but one: the one by which SYNC has come, as what has come was read
- * before (pair.c). */
+/* Is [conn]'s socket a later one than the one there is or was? */
 static bool is_higher(const struct tcp_lane *lane, const struct wf_tcp_conn *conn)
 {
-    if (conn->gen == lane->gen && !conn->dialled && lane->fd >= 0 && !lane->synced)
-        return true;
     return conn->gen != lane->gen && conn->gen - lane->gen <= GEN_STEP;
 }
 
