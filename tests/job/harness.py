@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What the tests of jobs share: start one with a deadline, see all of it end."""
 
+import atexit
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 import uuid
@@ -111,10 +114,22 @@ def private_tmp():
     return False
 
 
+PLACES = ["/tmp", "/var/tmp", "/dev/shm"]
+
+
+def own_tmp():
+    """Without a mount namespace others make files in PLACES, too: give the jobs a TMPDIR, and look
+    there only."""
+    place = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    os.environ["TMPDIR"] = place
+    PLACES[:] = [place]
+
+
 def files():
     """Everything in the places where programs leave things."""
     found = set()
-    for top in ("/tmp", "/var/tmp", "/dev/shm"):
+    for top in PLACES:
         for where, dirs, names in os.walk(top):
             found.update(os.path.join(where, n) for n in dirs + names)
     return found

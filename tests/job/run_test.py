@@ -441,5 +441,6 @@ def test_tool():
 
 if __name__ == "__main__":
     if not harness.private_tmp():
-        print("not root: other programs' files in /tmp may disturb this")
+        print("no mount namespace: what is left is looked for in TMPDIR only")
+        harness.own_tmp()
     harness.main([f for name, f in list(globals().items()) if name.startswith("test_")])
