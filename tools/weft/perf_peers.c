@@ -142,7 +142,8 @@ static unsigned free_port(void)
     struct sockaddr_in at = {.sin_family = AF_INET};
     socklen_t len = sizeof at;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    at.sin_addr.s_addr = htonl(INADDR_ANY); /* as who will listen: a connection that has just ended
+                                             * may hold the port at another address */
     if (fd < 0)
         return 0;
     if (bind(fd, (struct sockaddr *)&at, len) || getsockname(fd, (struct sockaddr *)&at, &len))
