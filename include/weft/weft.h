@@ -169,7 +169,7 @@ weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params *params, struct w
  * receivers; over a network this waits for the receivers to take them.
  * Blocks   over a network until all peers took what was sent, at most WEFT_PEER_TIMEOUT
  *          (10 s; the log says if something was lost); for peers that do not poll, until
- *          20 ms after their kernels have it. Else no.
+ *          200 ms after their kernels have it. Else no.
  * Returns  OK | EINVAL | EBUSY (open peers or remotes, or operations in flight; nothing changed)
  *          | ECONTEXT | EFORKED */
 WEFT_API enum weft_status weft_ep_close(struct weft_ep *ep);
