@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The monitor that needs nobody's help: userfaultfd(2) in write-protect mode with no page ever
+ * protected. Its events for unmapping, moving and dropping arrive, page faults do not.
+ *
+ * What the kernel does (fs/userfaultfd.c, Linux 5.15 to 6.18): munmap counts itself as a change
+ * under way, takes the mapping away, lets go of the address space's lock, queues its event, sleeps
+ * until that is read, and counts itself out. madvise queues its event first, and drops the pages
+ * once it is read. A zero-length UFFDIO_ZEROPAGE says EAGAIN while changes are counted, EINVAL when
+ * there are none. Before 5.15 the count was a flag that the first of two cleared.
+ *
+ * The reader is a thread that lives as long as the process: a mapping that is watched stays so, and
+ * who unmaps it would otherwise sleep for ever. It calls nothing that may map, unmap or allocate,
+ * and takes no signals. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/userfaultfd.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "base/hook.h"
+#include "base/log.h"
+#include "base/process.h"
+#include "base/util.h"
+#include "mem/maps.h"
+#include "mem/uffd.h"
+
+#ifndef UFFD_USER_MODE_ONLY
+#define UFFD_USER_MODE_ONLY 1
+#endif
+
+#define BURST 16 /* changes read at a time */
+
+static struct wf_uffd *uffd_of(struct wf_monitor *m)
+{
+    return wf_container_of(m, struct wf_uffd, base);
+}
+
+/* ---- reading ---- */
+
+static void note(struct wf_monitor *m, const struct uffd_msg *msg)
+{
+    switch (msg->event) {
+    case UFFD_EVENT_UNMAP:
+        wf_monitor_log(m, WF_CHANGE_GONE, (uintptr_t)msg->arg.remove.start,
+                       (uintptr_t)msg->arg.remove.end);
+        break;
+    case UFFD_EVENT_REMOVE:
+        wf_monitor_log(m, WF_CHANGE_DROPPED, (uintptr_t)msg->arg.remove.start,
+                       (uintptr_t)msg->arg.remove.end);
+        break;
+    case UFFD_EVENT_REMAP: /* the watch goes along to the new place, which nobody has registered */
+        wf_monitor_log(m, WF_CHANGE_GONE, (uintptr_t)msg->arg.remap.from,
+                       (uintptr_t)(msg->arg.remap.from + msg->arg.remap.len));
+        break;
+    default: break;
+    }
+}
+
+bool wf_uffd_read(struct wf_uffd *u)
+{
+    struct uffd_msg msgs[BURST];
+    ssize_t n;
+    int error;
+    wf_monitor_begin(&u->base);
+    WF_HOOK("uffd.odd");
+    n = read(u->fd, msgs, sizeof msgs);
+    error = errno;
+    WF_HOOK("uffd.read");
+    for (ssize_t i = 0; i < n / (ssize_t)sizeof msgs[0]; i++)
+        note(&u->base, &msgs[i]);
+    if (n <= 0 && (!n || (error != EAGAIN && error != EINTR)))
+        atomic_store(&u->lost, true);
+    wf_monitor_end(&u->base);
+    return !atomic_load(&u->lost);
+}
+
+/* Raw calls only: see above. */
+static void *reader_main(void *arg)
+{
+    struct wf_uffd *u = arg;
+    do {
+        struct pollfd p = {.fd = u->fd, .events = POLLIN};
+        (void)poll(&p, 1, -1);
+    } while (wf_uffd_read(u));
+    for (;;) /* its stack would be unmapped, perhaps as something watched */
+        (void)pause();
+    return NULL;
+}
+
+/* ---- what caches ask ---- */
+
+static enum wf_probe uffd_probe(struct wf_monitor *m)
+{
+    struct wf_uffd *u = uffd_of(m);
+    struct uffdio_zeropage nothing = {.mode = 0};
+    if (!ioctl(u->fd, UFFDIO_ZEROPAGE, &nothing))
+        errno = 0;
+    if (errno == EINVAL)
+        return atomic_load_explicit(&u->lost, memory_order_relaxed) ? WF_PROBE_LOST
+                                                                    : WF_PROBE_CLEAN;
+    if (errno == EAGAIN)
+        return WF_PROBE_BUSY;
+    atomic_store(&u->lost, true); /* closed by a program that closes all descriptors */
+    return WF_PROBE_LOST;
+}
+
+/* Whole mappings, so that they are not split without end. */
+static enum weft_status uffd_watch(struct wf_monitor *m, uintptr_t start, uintptr_t end)
+{
+    struct wf_uffd *u = uffd_of(m);
+    struct wf_mapping at = {.start = 0};
+    struct uffdio_register reg = {.mode = UFFDIO_REGISTER_MODE_WP};
+    for (uintptr_t a = start; a < end; a = at.end) {
+        if (wf_maps_find(u->maps_fd, a, &at) || !at.is_private || !at.is_anonymous)
+            return WEFT_EMEMTYPE;
+        if (a == start)
+            reg.range.start = at.start;
+    }
+    reg.range.len = at.end - reg.range.start;
+    if (!ioctl(u->fd, UFFDIO_REGISTER, &reg))
+        return WEFT_OK;
+    return errno == ENOMEM ? WEFT_ESYSTEM : WEFT_EMEMTYPE;
+}
+
+static const struct wf_monitor_ops uffd_ops = {
+    .name = "userfaultfd", .watch = uffd_watch, .probe = uffd_probe, .reads = true, .keeps = true};
+
+/* ---- opening ---- */
+
+static bool kernel_counts_changes(void)
+{
+    struct utsname name;
+    unsigned major, minor;
+    return !uname(&name) && sscanf(name.release, "%u.%u", &major, &minor) == 2 &&
+           (major > 5 || (major == 5 && minor >= 15));
+}
+
+/* So that a program that closes its first descriptors, or counts on their numbers, is left alone.
+ */
+static int fd_high(int fd)
+{
+    int high = fcntl(fd, F_DUPFD_CLOEXEC, 200);
+    if (high < 0)
+        return fd;
+    close(fd);
+    return high;
+}
+
+static const char *fds_open(struct wf_uffd *u)
+{
+    struct uffdio_api api = {.api = UFFD_API,
+                             .features = UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMAP |
+                                         UFFD_FEATURE_EVENT_REMOVE |
+                                         UFFD_FEATURE_PAGEFAULT_FLAG_WP};
+    if (!kernel_counts_changes())
+        return "Linux is older than 5.15";
+    /* No page is protected, so that there are no faults, of the kernel's neither. */
+    u->fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
+    if (u->fd < 0)
+        return errno == ENOSYS ? "this kernel has no userfaultfd"
+               : errno == EPERM || errno == EACCES
+                   ? "userfaultfd is denied (a container's seccomp profile: allow the call "
+                     "userfaultfd)"
+                   : "userfaultfd failed (descriptors: ulimit -n)";
+    u->fd = fd_high(u->fd);
+    if (ioctl(u->fd, UFFDIO_API, &api))
+        return "this kernel's userfaultfd has no write-protect mode or no events";
+    u->maps_fd = wf_maps_open();
+    if (u->maps_fd < 0)
+        return "/proc/self/maps cannot be read";
+    u->maps_fd = fd_high(u->maps_fd);
+    return NULL;
+}
+
+const char *wf_uffd_open(struct wf_uffd *u)
+{
+    const char *why;
+    memset(u, 0, sizeof *u);
+    u->base.ops = &uffd_ops;
+    u->fd = u->maps_fd = -1;
+    why = fds_open(u);
+    if (why)
+        wf_uffd_close(u);
+    return why;
+}
+
+void wf_uffd_close(struct wf_uffd *u)
+{
+    if (u->fd >= 0)
+        close(u->fd);
+    if (u->maps_fd >= 0)
+        close(u->maps_fd);
+    u->fd = u->maps_fd = -1;
+}
+
+/* ---- the process's own ---- */
+
+static struct {
+    struct wf_uffd uffd;
+    uint64_t life; /* 0: not opened in this process */
+    const char *why;
+} own;
+static pthread_mutex_t own_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void own_fork(void)
+{
+    pthread_mutex_lock(&own_lock);
+}
+
+static void own_parent(void)
+{
+    pthread_mutex_unlock(&own_lock);
+}
+
+/* The descriptors are of the parent's memory. */
+static void own_child(void)
+{
+    if (own.life && !own.why)
+        wf_uffd_close(&own.uffd);
+    own.life = 0;
+    pthread_mutex_unlock(&own_lock);
+}
+
+__attribute__((constructor)) static void own_init(void)
+{
+    (void)pthread_atfork(own_fork, own_parent, own_child);
+}
+
+static const char *reader_start(struct wf_uffd *u)
+{
+    size_t stack = 64 * 1024;
+    pthread_t thread;
+    pthread_attr_t attr;
+    sigset_t all, old;
+    int error;
+    sigfillset(&all);
+    pthread_attr_init(&attr);
+    (void)pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    (void)pthread_attr_setstacksize(&attr, WF_MAX(stack, (size_t)PTHREAD_STACK_MIN));
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    error = pthread_create(&thread, &attr, reader_main, u);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    pthread_attr_destroy(&attr);
+    if (!error)
+        return NULL;
+    wf_uffd_close(u);
+    return "no thread could be started (ulimit -u)";
+}
+
+struct wf_monitor *wf_monitor_userfaultfd(const char **why)
+{
+    uint64_t life = wf_life_begin();
+    pthread_mutex_lock(&own_lock);
+    if (own.life != life) {
+        if (own.life && !own.why) /* a child that clone(2) made: no handler ran */
+            wf_uffd_close(&own.uffd);
+        own.why = wf_uffd_open(&own.uffd);
+        if (!own.why)
+            own.why = reader_start(&own.uffd);
+        own.life = life;
+    }
+    pthread_mutex_unlock(&own_lock);
+    *why = own.why;
+    return own.why ? NULL : &own.uffd.base;
+}
