@@ -14,7 +14,7 @@
 
 extern char **environ;
 
-enum kind { KIND_UINT, KIND_BOOL, KIND_ENUM, KIND_STRING };
+enum kind { KIND_UINT, KIND_ASKED, KIND_SHARE, KIND_BOOL, KIND_ENUM, KIND_STRING };
 
 struct param {
     const char *name;
@@ -30,6 +30,10 @@ struct param {
 static const struct param params[] = {
 #define WF_PARAM_UINT(field, name, dflt, min, max, doc)                                            \
     {name, KIND_UINT, FIELD(field), #dflt, min, max, NULL, doc},
+#define WF_PARAM_ASKED(field, name, min, max, doc)                                                 \
+    {name, KIND_ASKED, FIELD(field), "asked", min, max, NULL, doc},
+#define WF_PARAM_SHARE(field, name, dflt, doc)                                                     \
+    {name, KIND_SHARE, FIELD(field), dflt, 0, 0, NULL, doc},
 #define WF_PARAM_BOOL(field, name, dflt, doc)                                                      \
     {name, KIND_BOOL, FIELD(field), #dflt, 0, 1, NULL, doc},
 #define WF_PARAM_ENUM(field, name, dflt, values, doc)                                              \
@@ -38,6 +42,8 @@ static const struct param params[] = {
     {name, KIND_STRING, FIELD(field), dflt, 0, max, NULL, doc},
 #include "config/params.def"
 #undef WF_PARAM_UINT
+#undef WF_PARAM_ASKED
+#undef WF_PARAM_SHARE
 #undef WF_PARAM_BOOL
 #undef WF_PARAM_ENUM
 #undef WF_PARAM_STRING
@@ -52,7 +58,7 @@ static pthread_once_t config_once = PTHREAD_ONCE_INIT;
 
 static int parse_uint(const char *text, uint64_t *out)
 {
-    static const char suffixes[] = "kmg";
+    static const char suffixes[] = "kmgt";
     const char *at;
     char *end;
     uint64_t v;
@@ -70,6 +76,40 @@ static int parse_uint(const char *text, uint64_t *out)
     if (*end || (shift && v > UINT64_MAX >> shift))
         return -1;
     *out = v << shift;
+    return 0;
+}
+
+/* Digits, with a point or without: whatever the locale. */
+static double parse_decimal(const char *text, const char **end)
+{
+    double v = 0, place = 1;
+    while (isdigit((unsigned char)*text))
+        v = 10 * v + (*text++ - '0');
+    if (*text == '.')
+        while (isdigit((unsigned char)*++text))
+            v += (*text - '0') * (place /= 10);
+    *end = text;
+    return v;
+}
+
+/* "5/8" or "0.8", above 0 and at most 1; else bytes. */
+static int parse_share(const char *text, struct wf_share *out)
+{
+    struct wf_share share = {0, 0};
+    const char *end;
+    double part = parse_decimal(text, &end), whole = 1;
+    if (*end == '/')
+        whole = parse_decimal(end + 1, &end);
+    else if (!strchr(text, '.')) {
+        if (parse_uint(text, &share.bytes) || !share.bytes)
+            return -1;
+        *out = share;
+        return 0;
+    }
+    if (*end || !(part > 0 && part <= whole))
+        return -1;
+    out->fraction = part / whole;
+    out->bytes = 0;
     return 0;
 }
 
@@ -117,11 +157,18 @@ static int param_set(const struct param *p, struct wf_config *c, const char *tex
     uint64_t v;
     int i;
     switch (p->kind) {
+    case KIND_ASKED:
+        if (!strcasecmp(text, "asked")) {
+            *(uint64_t *)field = WF_ASKED;
+            return 0;
+        }
+        __attribute__((fallthrough));
     case KIND_UINT:
         if (parse_uint(text, &v) || v < p->min || v > p->max)
             return -1;
         *(uint64_t *)field = v;
         return 0;
+    case KIND_SHARE: return parse_share(text, field);
     case KIND_BOOL: return parse_bool(text, field);
     case KIND_ENUM:
         i = parse_enum(p->values, text);
@@ -137,8 +184,17 @@ static void param_complain(const struct param *p, const char *text)
 {
     if (p->kind == KIND_UINT)
         wf_error("%s=%s: must be a number from %" PRIu64 " to %" PRIu64
-                 " (K, M, G stand for 2^10, 2^20, 2^30): %s",
+                 " (K, M, G, T stand for 2^10, 2^20, 2^30, 2^40): %s",
                  p->name, text, p->min, p->max, p->doc);
+    else if (p->kind == KIND_ASKED)
+        wf_error("%s=%s: must be a number from %" PRIu64 " to %" PRIu64
+                 " (K, M, G, T stand for 2^10, 2^20, 2^30, 2^40), or asked: %s",
+                 p->name, text, p->min, p->max, p->doc);
+    else if (p->kind == KIND_SHARE)
+        wf_error(
+            "%s=%s: must be a fraction above 0 and at most 1 (0.8, 5/8), or bytes (16G; K, M, G, "
+            "T stand for 2^10, 2^20, 2^30, 2^40): %s",
+            p->name, text, p->doc);
     else if (p->kind == KIND_STRING)
         wf_error("%s=%.64s: must be at most %" PRIu64 " characters: %s", p->name, text, p->max,
                  p->doc);
@@ -252,7 +308,13 @@ void weft_config_rows(weft_config_row_fn row, void *arg)
         const struct param *p = &params[i];
         const void *field = (const char *)c + p->offset;
         char value[64];
-        if (p->kind == KIND_UINT) {
+        if (p->kind == KIND_ASKED && *(const uint64_t *)field == WF_ASKED) {
+            snprintf(value, sizeof value, "asked");
+        } else if (p->kind == KIND_SHARE && ((const struct wf_share *)field)->fraction > 0) {
+            snprintf(value, sizeof value, "%g", ((const struct wf_share *)field)->fraction);
+        } else if (p->kind == KIND_SHARE) {
+            snprintf(value, sizeof value, "%" PRIu64, ((const struct wf_share *)field)->bytes);
+        } else if (p->kind == KIND_UINT || p->kind == KIND_ASKED) {
             snprintf(value, sizeof value, "%" PRIu64, *(const uint64_t *)field);
         } else if (p->kind == KIND_BOOL) {
             snprintf(value, sizeof value, "%d", *(const int *)field);

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "config/config.h"
+#include "mem/budget.h"
 #include "core/core.h"
 
 const struct wf_transport *const wf_transports[WF_TRANSPORTS] = {
@@ -221,8 +222,10 @@ enum weft_status weft_ctx_close(struct weft_ctx *ctx)
 
 void weft_ctx_set_local_ranks(struct weft_ctx *ctx, unsigned ranks)
 {
-    if (ctx)
-        atomic_store_explicit(&ctx->local_ranks, ranks, memory_order_relaxed);
+    if (!ctx)
+        return;
+    atomic_store_explicit(&ctx->local_ranks, ranks, memory_order_relaxed);
+    wf_budget_divide(ranks);
 }
 
 void weft_transport_rows(weft_transport_row_fn row, void *arg)

@@ -2,11 +2,15 @@
 #define _GNU_SOURCE
 #include "mem/cache.h"
 
+#include <inttypes.h>
+#include <linux/capability.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -16,6 +20,7 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/util.h"
+#include "mem/budget.h"
 #include "mem/monitor.h"
 #include "mem/pages.h"
 #include "mem/ranges.h"
@@ -69,6 +74,16 @@ struct use_chunk {
     struct wf_cache_slot slot[USES];
 };
 
+/* Mappings that were asked for and watched [times] times while the log ended at [logged]. After two
+ * times what was asked for the second time was watched by the first: until something is
+ * logged, all of it is private memory and watched. */
+struct watched {
+    struct wf_span span;
+    uint64_t logged;
+    unsigned times;
+    bool is_known; /* this time nothing was watched: it was before */
+};
+
 /* The first line is all that a hit needs of it. */
 struct wf_cache_user {
     _Alignas(64) _Atomic uint32_t lock;
@@ -80,9 +95,10 @@ struct wf_cache_user {
     uint64_t life;
     _Atomic uint64_t hits; /* read by others */
     struct wf_cache *cache;
-    uint32_t front_misses; /* since the table has that size */
-    uint32_t used_chunks;  /* written under [lock] */
-    struct wf_list item;   /* under cache->lock */
+    uint32_t front_misses;  /* since the table has that size */
+    struct watched watched; /* the mappings that the last miss had watched */
+    uint32_t used_chunks;   /* written under [lock] */
+    struct wf_list item;    /* under cache->lock */
     struct use_chunk *chunk[USE_CHUNKS];
 };
 
@@ -92,6 +108,7 @@ struct taint {
 };
 
 struct wf_cache {
+    struct wf_list all; /* under all_lock */
     struct wf_cache_params params;
     uint64_t life;
     uintptr_t page;           /* bytes */
@@ -351,6 +368,8 @@ static void entries_free(struct wf_cache *c, struct wf_list *list)
 static void entry_drop(struct wf_cache *c, struct wf_cache_entry *e)
 {
     c->params.registrar.dereg(c->params.registrar.owner, e->handle);
+    if (c->params.budget)
+        wf_budget_give(c->params.budget, e->range.end - e->range.start);
     free(e->pages);
     e->pages = NULL;
 }
@@ -588,26 +607,28 @@ static bool may_serve(const struct wf_cache *c, const struct wf_cache_entry *e, 
     return c->keeps || (e->range.start == start && e->range.end == end);
 }
 
-/* Of an entry that is held. */
-static inline void hit_note(struct wf_cache_user *u, struct wf_cache_entry *e, uint64_t clock)
+static inline void hit_note(struct wf_cache_user *u, struct wf_cache_entry *e)
 {
+    uint64_t clock = wf_load_relaxed(&u->cache->clock);
     if (wf_load_relaxed(&e->used) != clock)
         wf_store_relaxed(&e->used, clock);
     wf_store_relaxed(&u->hits, wf_load_relaxed(&u->hits) + 1);
 }
 
-/* By the user's own table. What the locked instruction would hold up is loaded before it. */
-static inline bool get_known(struct wf_cache_user *u, uintptr_t start, uintptr_t end,
-                             struct wf_cached *out)
+/* What the user's own table has for the range, or null. */
+static inline struct front *known(const struct wf_cache_user *u, uintptr_t start, uintptr_t end)
 {
-    uint64_t clock = wf_load_relaxed(&u->cache->clock);
-    struct wf_cache_slot *slot = u->free_slots[u->free_count - 1];
     struct front *f = front_of(u, start);
-    struct wf_cache_entry *e;
+    return front_has(f, start, end) || front_has(++f, start, end) ? f : NULL;
+}
+
+/* Hold it, if it is still in the ranges. What the locked instruction would hold up is loaded
+ * before it. */
+static inline bool hold_known(struct wf_cache_user *u, const struct front *f, struct wf_cached *out)
+{
+    struct wf_cache_slot *slot = u->free_slots[u->free_count - 1];
+    struct wf_cache_entry *e = f->entry;
     bool found;
-    if (!front_has(f, start, end) && !front_has(++f, start, end))
-        return false;
-    e = f->entry;
     user_lock(u);
     found = e->serial == f->serial;
     if (found)
@@ -617,12 +638,11 @@ static inline bool get_known(struct wf_cache_user *u, uintptr_t start, uintptr_t
         return false;
     u->free_count--;
     *out = (struct wf_cached){.handle = e->handle, .entry = e, .slot = slot};
-    hit_note(u, e, clock);
     return true;
 }
 
-/* By the ranges. */
-static bool get_cached(struct wf_cache_user *u, uintptr_t start, uintptr_t end,
+/* Hold what the ranges have. */
+static bool hold_found(struct wf_cache_user *u, uintptr_t start, uintptr_t end,
                        struct wf_cached *out)
 {
     struct wf_cache *c = u->cache;
@@ -636,11 +656,14 @@ static bool get_cached(struct wf_cache_user *u, uintptr_t start, uintptr_t end,
     if (e && c->keeps && c->pages_fd < 0)
         front_note(u, start, e);
     user_unlock(u);
-    if (!e)
-        return false;
-    hit_note(u, e, wf_load_relaxed(&c->clock));
     front_grow(u);
-    return true;
+    return e;
+}
+
+/* It was held, and then all changes were applied that had begun by then. */
+static inline bool is_good(const struct wf_cached *use)
+{
+    return wf_load_relaxed(&use->entry->state) == LIVE;
 }
 
 /* ---- verifying ---- */
@@ -662,7 +685,7 @@ static void stale(const struct wf_cache_entry *e, uintptr_t at, uint64_t was, ui
 {
     wf_error(
         "WEFT_MR_CACHE_VERIFY: the cached registration of [%#lx, %#lx) is stale: the page at %#lx "
-        "was %#lx and is %#lx (please report what changed it: docs/memory.md)",
+        "was %#lx and is %#lx (weft_cache(3), CHANGES THAT NOBODY SEES)",
         (unsigned long)e->range.start, (unsigned long)e->range.end, (unsigned long)at,
         (unsigned long)was, (unsigned long)is);
     abort();
@@ -688,93 +711,138 @@ static void pages_verify(struct wf_cache *c, const struct wf_cache_entry *e, uin
 
 /* ---- misses ---- */
 
-/* An entry's memory and what inserting it may take, got while no lock is held. */
-static struct wf_cache_entry *entry_new(struct wf_cache *c)
-{
-    struct wf_cache_entry *e = NULL;
-    struct wf_ranges_chunk *chunk = NULL;
-    bool needs;
-    pthread_mutex_lock(&c->lock);
-    if (!wf_list_empty(&c->free)) {
-        e = entry_of(c->free.next);
-        wf_list_remove(&e->item);
-    }
-    needs = wf_ranges_needs_chunk(&c->ranges);
-    pthread_mutex_unlock(&c->lock);
-    if (needs && !(chunk = malloc(sizeof *chunk)))
-        goto fail;
-    if (!e) {
-        if (!(e = aligned_alloc(64, wf_align_up(sizeof *e, 64))))
-            goto fail;
-        *e = (struct wf_cache_entry){.handle = NULL};
-        wf_list_init(&e->item);
-    }
-    pthread_mutex_lock(&c->lock);
-    if (chunk)
-        wf_ranges_give_chunk(&c->ranges, chunk);
-    pthread_mutex_unlock(&c->lock);
-    return e;
-fail:
-    free(chunk);
-    if (e) {
-        pthread_mutex_lock(&c->lock);
-        wf_list_append(&c->free, &e->item);
-        pthread_mutex_unlock(&c->lock);
-    }
-    return NULL;
-}
-
-/* [wide]: more than is needed; nothing is given up for it. */
-static enum weft_status register_range(struct wf_cache *c, struct wf_cache_entry *e, bool wide)
-{
-    void *addr = (void *)e->range.start; // NOLINT
-    size_t len = e->range.end - e->range.start;
-    const struct wf_registrar *r = &c->params.registrar;
-    enum weft_status status;
-    uint64_t batch = EVICT_BATCH;
-    while ((status = r->reg(r->owner, addr, len, &e->handle)) == WEFT_ELIMIT) {
-        if (wide || !shrink(c, len, batch))
-            break;
-        batch *= 2;
-    }
-    return status;
-}
-
-static void pending_add(struct wf_cache *c, struct wf_cache_entry *e, uintptr_t start,
-                        uintptr_t end)
-{
-    e->range = (struct wf_range){start, end};
-    e->touched = false;
-    pthread_mutex_lock(&c->lock);
-    wf_list_append(&c->pending, &e->item);
-    pthread_mutex_unlock(&c->lock);
-}
-
 static bool is_over(const struct wf_cache *c, uint64_t len)
 {
     return c->entries >= c->params.max_entries ||
            (c->params.max_bytes && c->bytes + len > c->params.max_bytes);
 }
 
-/* Make room for one of [len] bytes; entries in use stay, whatever the limit. */
+/* Make room for one of [len] bytes; entries in use stay, whatever the limit. Under cache->lock. */
 static void room_make(struct wf_cache *c, uint64_t len)
 {
     uint64_t over_entries = 0, over_bytes = 0;
-    bool over;
+    if (c->entries >= c->params.max_entries)
+        over_entries = c->entries - c->params.max_entries + 1;
+    if (c->params.max_bytes && c->bytes + len > c->params.max_bytes)
+        over_bytes = c->bytes + len - c->params.max_bytes;
+    users_lock(c);
+    evict(c, over_bytes, over_entries);
+    users_unlock(c);
+}
+
+/* Another entry, and what inserting it may take, got while no lock is held. */
+static bool supply(struct wf_cache *c)
+{
+    struct wf_cache_entry *e = aligned_alloc(64, wf_align_up(sizeof *e, 64));
+    struct wf_ranges_chunk *chunk = malloc(sizeof *chunk);
+    bool enough;
     pthread_mutex_lock(&c->lock);
-    over = is_over(c, len);
-    if (over) {
-        if (c->entries >= c->params.max_entries)
-            over_entries = c->entries - c->params.max_entries + 1;
-        if (c->params.max_bytes && c->bytes + len > c->params.max_bytes)
-            over_bytes = c->bytes + len - c->params.max_bytes;
-        users_lock(c);
-        evict(c, over_bytes, over_entries);
-        users_unlock(c);
+    if (e) {
+        *e = (struct wf_cache_entry){.handle = NULL};
+        wf_list_append(&c->free, &e->item);
     }
+    if (chunk && wf_ranges_needs_chunk(&c->ranges)) {
+        wf_ranges_give_chunk(&c->ranges, chunk);
+        chunk = NULL;
+    }
+    enough = !wf_list_empty(&c->free) && !wf_ranges_needs_chunk(&c->ranges);
     pthread_mutex_unlock(&c->lock);
-    if (over)
-        reap(c);
+    free(chunk);
+    return enough;
+}
+
+/* A pending entry, with room for it in the cache if it is to stay there. Null: no memory. */
+static struct wf_cache_entry *pending_add(struct wf_cache *c, uintptr_t start, uintptr_t end,
+                                          bool stays)
+{
+    struct wf_cache_entry *e = NULL;
+    bool over;
+    do {
+        pthread_mutex_lock(&c->lock);
+        (void)log_apply(c); /* so that what happened before does not touch it */
+        over = stays && is_over(c, end - start);
+        if (over)
+            room_make(c, end - start);
+        if (!wf_list_empty(&c->free) && !wf_ranges_needs_chunk(&c->ranges)) {
+            e = entry_of(c->free.next);
+            e->range = (struct wf_range){start, end};
+            e->touched = false;
+            wf_list_remove(&e->item);
+            wf_list_append(&c->pending, &e->item);
+        }
+        pthread_mutex_unlock(&c->lock);
+        if (over)
+            (void)reap(c);
+    } while (!e && supply(c));
+    return e;
+}
+
+/* Does RLIMIT_MEMLOCK bind this process? Not if it has CAP_IPC_LOCK. */
+static bool is_bound(uint64_t *limit)
+{
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct cap[2] = {{0}};
+    struct rlimit l = {.rlim_cur = RLIM_INFINITY};
+    (void)syscall(SYS_capget, &head, cap);
+    (void)getrlimit(RLIMIT_MEMLOCK, &l);
+    *limit = l.rlim_cur;
+    return l.rlim_cur != RLIM_INFINITY && !(cap[0].effective & 1u << CAP_IPC_LOCK);
+}
+
+/* Once: which limit it is, and what to do about it. */
+static void limit_tell(bool is_budget)
+{
+    static const char until[] = "unused registrations are given up, and transfers are copied when "
+                                "there are none";
+    static _Atomic bool told[2];
+    uint64_t limit;
+    if (atomic_exchange(&told[is_budget], true))
+        return;
+    if (is_budget)
+        wf_warn(
+            "no more memory may be pinned: this process has its share of WEFT_PINNED (weft info "
+            "--config); raise that; until then %s",
+            until);
+    else if (is_bound(&limit))
+        wf_warn("no more memory can be registered: the limit of locked memory (RLIMIT_MEMLOCK) is "
+                "%" PRIu64 " KiB; raise it with ulimit -l, memlock in /etc/security/limits.conf or "
+                "LimitMEMLOCK= of the service; until then %s",
+                limit / 1024, until);
+    else
+        wf_warn(
+            "the device registers no more memory, and it is not for the limit of locked memory: "
+            "%s",
+            until);
+}
+
+static enum weft_status register_once(struct wf_cache *c, struct wf_cache_entry *e, bool wide)
+{
+    void *addr = (void *)e->range.start; // NOLINT
+    size_t len = e->range.end - e->range.start;
+    const struct wf_registrar *r = &c->params.registrar;
+    enum weft_status status = WEFT_ELIMIT;
+    bool is_budget = c->params.budget && !wf_budget_take(c->params.budget, len);
+    if (!is_budget)
+        status = r->reg(r->owner, addr, len, &e->handle);
+    if (!is_budget && c->params.budget && status != WEFT_OK)
+        wf_budget_give(c->params.budget, len);
+    if (status == WEFT_ELIMIT && !wide)
+        limit_tell(is_budget);
+    return status;
+}
+
+/* [wide]: more than is needed; nothing is given up for it. */
+static enum weft_status register_range(struct wf_cache *c, struct wf_cache_entry *e, bool wide)
+{
+    size_t len = e->range.end - e->range.start;
+    enum weft_status status;
+    uint64_t batch = EVICT_BATCH;
+    while ((status = register_once(c, e, wide)) == WEFT_ELIMIT) {
+        if (wide || !shrink(c, len, batch))
+            break;
+        batch *= 2;
+    }
+    return status;
 }
 
 /* Under cache->lock and the users'. */
@@ -834,20 +902,57 @@ enum miss {
     ALONE  /* not cached */
 };
 
+/* [start, end) is watched, and private memory; *by: since when, as far as that is known. */
+static bool watch(struct wf_cache_user *u, uintptr_t start, uintptr_t end, struct watched *by)
+{
+    struct wf_monitor *m = u->cache->params.monitor;
+    struct watched *w = &u->watched;
+    struct wf_span span;
+    uint64_t logged = wf_load_acquire(&m->logged);
+    bool same = w->logged == logged;
+    if (same && w->times == 2 && w->span.start <= start && end <= w->span.end) {
+        *by = *w;
+        by->is_known = true;
+        return true;
+    }
+    if (m->ops->watch(m, start, end, &span) != WEFT_OK)
+        return false;
+    same = same && w->times && span.start == w->span.start && span.end == w->span.end;
+    *by = (struct watched){span, logged, same ? 2 : 1, false};
+    return true;
+}
+
+/* Under cache->lock, everything is settled: is the entry good for more than this use? */
+static bool is_watched(struct wf_cache_user *u, const struct watched *by)
+{
+    struct wf_cache *c = u->cache;
+    if (wf_load_relaxed(&c->lost) || !log_apply(c))
+        return false;
+    if (by->logged >= c->before) { /* read before the probe of which everything is settled */
+        c->before = by->logged;
+        c->after = c->read;
+    }
+    if (c->read == by->logged) {
+        u->watched = *by;
+        return true;
+    }
+    u->watched.times = 0;
+    return !by->is_known; /* else what had been watched may have gone */
+}
+
 /* Register [start, end), watched if it can be, and hold it. */
 static enum weft_status get_anew(struct wf_cache_user *u, uintptr_t start, uintptr_t end,
                                  enum miss miss, struct wf_cached *out)
 {
     struct wf_cache *c = u->cache;
-    struct wf_monitor *m = c->params.monitor;
-    struct wf_cache_entry *e = entry_new(c);
+    struct wf_cache_entry *e = pending_add(c, start, end, miss != ALONE);
+    struct watched by = {.times = 0};
     enum weft_status status;
     bool cacheable;
     if (!e)
         return WEFT_ENOMEM;
-    pending_add(c, e, start, end);
     WF_HOOK("cache.pending");
-    cacheable = miss != ALONE && m->ops->watch(m, start, end) == WEFT_OK;
+    cacheable = miss != ALONE && watch(u, start, end, &by);
     status = register_range(c, e, miss == WIDE);
     WF_HOOK("cache.registered");
     if (status == WEFT_OK && c->pages_fd >= 0)
@@ -855,7 +960,7 @@ static enum weft_status get_anew(struct wf_cache_user *u, uintptr_t start, uintp
     cacheable = cacheable && status == WEFT_OK && settle(c);
     pthread_mutex_lock(&c->lock);
     /* What came since is applied here, or touches the entry when it is in the ranges. */
-    cacheable = cacheable && !atomic_load_explicit(&c->lost, memory_order_relaxed) && log_apply(c);
+    cacheable = cacheable && is_watched(u, &by);
     users_lock(c);
     wf_list_remove(&e->item);
     if (status == WEFT_OK) {
@@ -873,12 +978,9 @@ static enum weft_status get_anew(struct wf_cache_user *u, uintptr_t start, uintp
 static enum weft_status get_missed(struct wf_cache_user *u, uintptr_t start, uintptr_t end,
                                    bool cacheable, struct wf_cached *out)
 {
-    struct wf_cache *c = u->cache;
     uintptr_t wide_start = start, wide_end = end;
-    if (cacheable)
-        room_make(c, end - start);
-    if (cacheable && c->params.merge)
-        merged_range(c, &wide_start, &wide_end);
+    if (cacheable && u->cache->params.merge)
+        merged_range(u->cache, &wide_start, &wide_end);
     if ((wide_start != start || wide_end != end) &&
         get_anew(u, wide_start, wide_end, WIDE, out) == WEFT_OK)
         return WEFT_OK;
@@ -893,20 +995,26 @@ static WF_SLOW enum weft_status get_slowly(struct wf_cache_user *u, const void *
     struct wf_cache *c = u->cache;
     uintptr_t start = (uintptr_t)addr & ~(c->page - 1);
     uintptr_t end = ((uintptr_t)addr + len + c->page - 1) & ~(c->page - 1);
-    bool cacheable = c->params.max_entries && !wf_load_relaxed(&c->lost);
+    bool cacheable = c->params.max_entries && !wf_load_relaxed(&c->lost), settled;
     if (!wf_life_is(u->life))
         return WEFT_EFORKED;
     if (!len || end < (uintptr_t)addr || end - start < len)
         return WEFT_EINVAL;
     if (!u->free_count && !uses_add(u))
         return WEFT_ENOMEM;
-    cacheable = cacheable && settle(c);
-    if (cacheable && get_cached(u, start, end, out)) {
+    /* It is held first, so that a miss asks the monitor only once, at its end. */
+    if (!cacheable || !hold_found(u, start, end, out))
+        return get_missed(u, start, end, cacheable, out);
+    settled = settle(c);
+    if (settled && is_good(out)) {
         if (c->pages_fd >= 0)
             pages_verify(c, out->entry, start, end);
+        hit_note(u, out->entry);
         return WEFT_OK;
     }
-    return get_missed(u, start, end, cacheable, out);
+    /* Gone; or changes are under way for too long, and nothing can be trusted. */
+    wf_cache_put(u, out);
+    return get_missed(u, start, end, settled, out);
 }
 
 /* What is not in the user's table, or not as it should be, goes the other way. A range that
@@ -915,9 +1023,12 @@ enum weft_status wf_cache_get(struct wf_cache_user *u, const void *addr, size_t 
                               struct wf_cached *out)
 {
     uintptr_t start = (uintptr_t)addr, end = start + len;
-    if (wf_life_is(u->life) && start < end && u->free_count && is_settled(u->cache) &&
-        get_known(u, start, end, out))
+    const struct front *f;
+    if (wf_life_is(u->life) && start < end && u->free_count && (f = known(u, start, end)) &&
+        is_settled(u->cache) && hold_known(u, f, out)) {
+        hit_note(u, out->entry);
         return WEFT_OK;
+    }
     return get_slowly(u, addr, len, out);
 }
 
@@ -993,6 +1104,32 @@ void wf_cache_invalidate(struct wf_cache *c, const void *addr, size_t len)
     users_unlock(c);
     pthread_mutex_unlock(&c->lock);
     wf_monitor_wake(c->params.monitor);
+}
+
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER; /* before any cache->lock */
+static struct wf_list all_caches = {&all_caches, &all_caches};
+
+static void all_fork(void)
+{
+    pthread_mutex_lock(&all_lock);
+}
+
+static void all_forked(void)
+{
+    pthread_mutex_unlock(&all_lock);
+}
+
+__attribute__((constructor)) static void all_init(void)
+{
+    (void)pthread_atfork(all_fork, all_forked, all_forked);
+}
+
+void wf_caches_invalidate(const void *addr, size_t len)
+{
+    pthread_mutex_lock(&all_lock);
+    wf_list_each(it, &all_caches)
+        wf_cache_invalidate(wf_container_of(it, struct wf_cache, all), addr, len);
+    pthread_mutex_unlock(&all_lock);
 }
 
 uint64_t wf_cache_shrink(struct wf_cache *c, uint64_t bytes)
@@ -1074,12 +1211,18 @@ enum weft_status wf_cache_open(const struct wf_cache_params *params, struct wf_c
         free(c);
         return WEFT_ESYSTEM;
     }
+    pthread_mutex_lock(&all_lock);
+    wf_list_append(&all_caches, &c->all);
+    pthread_mutex_unlock(&all_lock);
     *out = c;
     return WEFT_OK;
 }
 
 void wf_cache_close(struct wf_cache *c)
 {
+    pthread_mutex_lock(&all_lock);
+    wf_list_remove(&c->all);
+    pthread_mutex_unlock(&all_lock);
     atomic_store(&c->stop, true);
     if (c->has_reaper && wf_life_is(c->life)) {
         wf_monitor_wake(c->params.monitor);
@@ -1119,6 +1262,25 @@ enum weft_status wf_cache_user_open(struct wf_cache *c, struct wf_cache_user **o
     pthread_mutex_unlock(&c->lock);
     *out = u;
     return WEFT_OK;
+}
+
+bool wf_cache_has_users(struct wf_cache *c)
+{
+    bool has;
+    pthread_mutex_lock(&c->lock);
+    has = !wf_list_empty(&c->users);
+    pthread_mutex_unlock(&c->lock);
+    return has;
+}
+
+bool wf_cache_user_is_ours(const struct wf_cache_user *u)
+{
+    return wf_life_is(u->life);
+}
+
+bool wf_cache_user_holds(const struct wf_cache_user *u)
+{
+    return u->free_count != u->used_chunks * USES;
 }
 
 void wf_cache_user_close(struct wf_cache_user *u)

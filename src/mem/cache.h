@@ -45,6 +45,7 @@ struct wf_cache;
 struct wf_cache_user;
 struct wf_cache_entry;
 struct wf_cache_slot;
+struct wf_budget;
 struct wf_monitor;
 
 /* Both are called by several threads at a time, and under no lock of the cache's. */
@@ -60,9 +61,10 @@ struct wf_registrar {
 struct wf_cache_params {
     struct wf_registrar registrar;
     struct wf_monitor *monitor;
-    uint64_t max_bytes;   /* of entries; 0: no limit */
-    uint32_t max_entries; /* 0: nothing is cached */
-    bool merge;           /* a miss takes in the entries that it touches or adjoins */
+    struct wf_budget *budget; /* what is pinned is taken from it; null: from none */
+    uint64_t max_bytes;       /* of entries; 0: no limit */
+    uint32_t max_entries;     /* 0: nothing is cached */
+    bool merge;               /* a miss takes in the entries that it touches or adjoins */
     bool verify; /* compare each hit with the pages that are there (pages.h), and abort if it is
                     stale */
     bool single; /* memory that is transferred is mapped, unmapped and freed by one thread only, the
@@ -90,6 +92,11 @@ enum weft_status wf_cache_user_open(struct wf_cache *cache, struct wf_cache_user
 /* It holds nothing. */
 void wf_cache_user_close(struct wf_cache_user *user);
 
+bool wf_cache_has_users(struct wf_cache *cache);
+bool wf_cache_user_holds(const struct wf_cache_user *user);
+/* False in a forked child. */
+bool wf_cache_user_is_ours(const struct wf_cache_user *user);
+
 /* A registration that holds [addr, addr + len), len > 0. Stays until it is put back, by the same
  * user. Blocks as long as the registrar does, and at most WF_CACHE_WAIT_MS for changes under way.
  * Returns OK | EINVAL (wraps) | ENOMEM | EFORKED | ELIMIT (nothing idle is left to give up: copy
@@ -101,8 +108,10 @@ void wf_cache_put(struct wf_cache_user *user, const struct wf_cached *use);
 #define WF_CACHE_WAIT_MS 20
 
 /* [addr, addr + len) is or was changed: for programs that know it themselves. When this returns
- * no use of what was there begins. Any thread. */
+ * no use of what was there begins. Any thread, whatever locks it has. */
 void wf_cache_invalidate(struct wf_cache *cache, const void *addr, size_t len);
+/* The same for all caches of the process. */
+void wf_caches_invalidate(const void *addr, size_t len);
 
 /* Give up idle entries, at least [bytes] of them if there are so many. Returns how many bytes. */
 uint64_t wf_cache_shrink(struct wf_cache *cache, uint64_t bytes);

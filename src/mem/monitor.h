@@ -36,6 +36,10 @@ struct wf_changed {
     enum wf_change change;
 };
 
+struct wf_span {
+    uintptr_t start, end;
+};
+
 enum wf_probe {
     WF_PROBE_CLEAN, /* no change is under way: all that began before are in the log, or the turn is
                        odd */
@@ -47,9 +51,11 @@ struct wf_monitor;
 
 struct wf_monitor_ops {
     const char *name;
-    /* Watch the mappings that hold [start, end), from now on and until they go.
+    /* Watch the mappings that hold [start, end), from now on and until they go; *span: all of
+     * them, or nothing.
      * Returns OK | EMEMTYPE (not all of it can be watched: a file's, or shared) | ESYSTEM */
-    enum weft_status (*watch)(struct wf_monitor *m, uintptr_t start, uintptr_t end);
+    enum weft_status (*watch)(struct wf_monitor *m, uintptr_t start, uintptr_t end,
+                              struct wf_span *span);
     enum wf_probe (*probe)(struct wf_monitor *m);
     bool reads; /* changes come by themselves, at any time */
     bool keeps; /* registrations may be kept when nobody uses them */

@@ -7,6 +7,7 @@
 
 /* Documentation/admin-guide/mm/pagemap.rst */
 #define PRESENT (UINT64_C(1) << 63)
+#define SHARED (UINT64_C(1) << 61) /* a file's, or shared */
 #define FRAME ((UINT64_C(1) << 55) - 1)
 
 int wf_pages_open(void)
@@ -21,6 +22,6 @@ int wf_pages_look(int fd, uintptr_t start, size_t count, uint64_t *out)
     if (n != (ssize_t)want)
         return -1;
     for (size_t i = 0; i < count; i++)
-        out[i] = out[i] & PRESENT ? out[i] & (PRESENT | FRAME) : 0;
+        out[i] = out[i] & PRESENT ? out[i] & (PRESENT | SHARED | FRAME) : 0;
     return 0;
 }

@@ -114,7 +114,8 @@ static enum wf_probe uffd_probe(struct wf_monitor *m)
 }
 
 /* Whole mappings, so that they are not split without end. */
-static enum weft_status uffd_watch(struct wf_monitor *m, uintptr_t start, uintptr_t end)
+static enum weft_status uffd_watch(struct wf_monitor *m, uintptr_t start, uintptr_t end,
+                                   struct wf_span *span)
 {
     struct wf_uffd *u = uffd_of(m);
     struct wf_mapping at = {.start = 0};
@@ -126,6 +127,7 @@ static enum weft_status uffd_watch(struct wf_monitor *m, uintptr_t start, uintpt
             reg.range.start = at.start;
     }
     reg.range.len = at.end - reg.range.start;
+    *span = (struct wf_span){(uintptr_t)reg.range.start, at.end};
     if (!ioctl(u->fd, UFFDIO_REGISTER, &reg))
         return WEFT_OK;
     return errno == ENOMEM ? WEFT_ESYSTEM : WEFT_EMEMTYPE;

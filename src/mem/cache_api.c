@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The doors of weft/cache.h: what programs say, checked, and what the environment says instead. */
+#include <stddef.h>
+#include <stdlib.h>
+#include <weft/cache.h>
+
+#include "base/log.h"
+#include "base/process.h"
+#include "config/config.h"
+#include "base/util.h"
+#include "mem/budget.h"
+#include "mem/cache.h"
+#include "mem/monitor.h"
+
+#define FLAGS (WEFT_CACHE_SINGLE | WEFT_CACHE_MERGE | WEFT_CACHE_VERIFY)
+
+struct weft_cache {
+    struct wf_cache *cache;
+    uint64_t life;
+};
+
+/* One and the same, so that a hit passes through here by a jump. */
+_Static_assert(sizeof(struct weft_cache_use) == sizeof(struct wf_cached), "alike");
+_Static_assert(offsetof(struct weft_cache_use, entry_) == offsetof(struct wf_cached, entry),
+               "alike");
+_Static_assert(offsetof(struct weft_cache_use, slot_) == offsetof(struct wf_cached, slot), "alike");
+
+static struct wf_cache_user *user_of(struct weft_cache_user *user)
+{
+    return (struct wf_cache_user *)(void *)user;
+}
+
+static bool is_zero(const uint64_t *words, size_t n)
+{
+    while (n--)
+        if (words[n])
+            return false;
+    return true;
+}
+
+static enum weft_status params_check(const struct weft_cache_params *p)
+{
+    if (!p || p->flags & ~(uint32_t)FLAGS || !p->registrar.reg || !p->registrar.dereg ||
+        p->monitor > WEFT_MONITOR_NONE || !is_zero(p->reserved, WF_ARRAY_LEN(p->reserved)))
+        return WEFT_EINVAL;
+    if (p->version >> 16 != WEFT_VERSION_MAJOR || (p->version & 0xffff) > WEFT_VERSION_MINOR)
+        return WEFT_EVERSION;
+    return WEFT_OK;
+}
+
+/* Null: it cannot be had. */
+static struct wf_monitor *monitor_of(enum weft_monitor wanted)
+{
+    const char *why = NULL;
+    struct wf_monitor *m;
+    if (wanted == WEFT_MONITOR_IMPORT)
+        return &wf_monitor_import;
+    if (wanted == WEFT_MONITOR_NONE)
+        return &wf_monitor_none;
+    m = wf_monitor_userfaultfd(&why);
+    if (m)
+        return m;
+    if (wanted == WEFT_MONITOR_AUTO) {
+        wf_info("registrations are not kept: %s", why);
+        return &wf_monitor_none;
+    }
+    wf_error("memory cannot be watched by userfaultfd: %s", why);
+    return NULL;
+}
+
+enum weft_status weft_cache_open(const struct weft_cache_params *p, struct weft_cache **out)
+{
+    enum weft_status status = out ? params_check(p) : WEFT_EINVAL;
+    const struct wf_config *config;
+    struct wf_cache_params params;
+    struct weft_cache *c;
+    if (status != WEFT_OK || (status = wf_config_init()) != WEFT_OK)
+        return status;
+    config = wf_config();
+    params = (struct wf_cache_params){
+        .registrar = {p->registrar.owner, p->registrar.reg, p->registrar.dereg},
+        .monitor = monitor_of(config->mr_cache_monitor ? (enum weft_monitor)config->mr_cache_monitor
+                                                       : (enum weft_monitor)p->monitor),
+        .budget = wf_budget_own(),
+        .max_bytes = config->mr_cache_size == WF_ASKED ? p->max_bytes : config->mr_cache_size,
+        .max_entries =
+            config->mr_cache_count == WF_ASKED ? p->max_count : (uint32_t)config->mr_cache_count,
+        .merge = p->flags & WEFT_CACHE_MERGE || config->mr_cache_merge,
+        .verify = p->flags & WEFT_CACHE_VERIFY || config->mr_cache_verify,
+        .single = p->flags & WEFT_CACHE_SINGLE || !config->mr_cache_strict};
+    if (!params.monitor)
+        return WEFT_ESYSTEM;
+    c = malloc(sizeof *c);
+    if (!c)
+        return WEFT_ENOMEM;
+    c->life = wf_life_begin();
+    status = wf_cache_open(&params, &c->cache);
+    if (status == WEFT_OK)
+        *out = c;
+    else
+        free(c);
+    return status;
+}
+
+enum weft_status weft_cache_close(struct weft_cache *c)
+{
+    if (!c)
+        return WEFT_EINVAL;
+    if (!wf_life_is(c->life))
+        return WEFT_EFORKED;
+    if (wf_cache_has_users(c->cache))
+        return WEFT_EBUSY;
+    wf_cache_close(c->cache);
+    free(c);
+    return WEFT_OK;
+}
+
+enum weft_status weft_cache_user_open(struct weft_cache *c, struct weft_cache_user **out)
+{
+    struct wf_cache_user *user;
+    enum weft_status status;
+    if (!c || !out)
+        return WEFT_EINVAL;
+    if (!wf_life_is(c->life))
+        return WEFT_EFORKED;
+    status = wf_cache_user_open(c->cache, &user);
+    if (status == WEFT_OK)
+        *out = (struct weft_cache_user *)(void *)user;
+    return status;
+}
+
+enum weft_status weft_cache_user_close(struct weft_cache_user *user)
+{
+    if (!user)
+        return WEFT_EINVAL;
+    if (!wf_cache_user_is_ours(user_of(user)))
+        return WEFT_EFORKED;
+    if (wf_cache_user_holds(user_of(user)))
+        return WEFT_EBUSY;
+    wf_cache_user_close(user_of(user));
+    return WEFT_OK;
+}
+
+enum weft_status weft_cache_get(struct weft_cache_user *user, const void *addr, size_t len,
+                                struct weft_cache_use *out)
+{
+    return wf_cache_get(user_of(user), addr, len, (struct wf_cached *)(void *)out);
+}
+
+void weft_cache_put(struct weft_cache_user *user, const struct weft_cache_use *use)
+{
+    wf_cache_put(user_of(user), (const struct wf_cached *)(const void *)use);
+}
+
+uint64_t weft_cache_shrink(struct weft_cache *c, uint64_t bytes)
+{
+    return c ? wf_cache_shrink(c->cache, bytes) : 0;
+}
+
+void weft_mem_invalidate(const void *addr, size_t len)
+{
+    wf_caches_invalidate(addr, len);
+}
+
+void weft_cache_count(struct weft_cache *c, struct weft_cache_counts *out)
+{
+    struct wf_cache_counts n = {0};
+    if (c && wf_life_is(c->life))
+        wf_cache_count(c->cache, &n);
+    *out = (struct weft_cache_counts){.hits = n.hits,
+                                      .misses = n.misses,
+                                      .alone = n.onces,
+                                      .evictions = n.evictions,
+                                      .invalidations = n.invalidations,
+                                      .bytes = n.bytes,
+                                      .count = n.entries,
+                                      .leaving = n.limbo};
+}
+
+const char *weft_monitor_name(const char **why)
+{
+    const char *reason = NULL;
+    struct wf_monitor *m = wf_monitor_userfaultfd(&reason);
+    if (why)
+        *why = reason;
+    return m ? m->ops->name : wf_monitor_none.ops->name;
+}
