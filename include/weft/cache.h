@@ -66,7 +66,8 @@ struct weft_cache_params {
     uint32_t flags; /* enum weft_cache_flags */
     struct weft_registrar registrar;
     uint32_t monitor;   /* enum weft_monitor */
-    uint32_t max_count; /* registrations that are kept; 0: none, each transfer has its own */
+    uint32_t max_count; /* registrations that are kept, at most 131,072; 0: none, each
+                         * transfer has its own */
     uint64_t max_bytes; /* of them; 0: no limit */
     uint64_t reserved[8];
 };

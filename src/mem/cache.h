@@ -105,8 +105,6 @@ enum weft_status wf_cache_get(struct wf_cache_user *user, const void *addr, size
                               struct wf_cached *out);
 void wf_cache_put(struct wf_cache_user *user, const struct wf_cached *use);
 
-#define WF_CACHE_WAIT_MS 20
-
 /* [addr, addr + len) is or was changed: for programs that know it themselves. When this returns
  * no use of what was there begins. Any thread, whatever locks it has. */
 void wf_cache_invalidate(struct wf_cache *cache, const void *addr, size_t len);

@@ -24,9 +24,9 @@ _Static_assert(sizeof(struct procmap_query) == 104, "the kernel's structure");
 #define PROCMAP_QUERY _IOWR('f', 17, struct procmap_query)
 #define PROCMAP_QUERY_VMA_SHARED 0x08
 
-int wf_maps_open(void)
+int wf_maps_open(const char *path)
 {
-    return open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    return open(path, O_RDONLY | O_CLOEXEC);
 }
 
 /* 1: the kernel does not know the call. */

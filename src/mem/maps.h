@@ -11,8 +11,9 @@ struct wf_mapping {
     bool is_private, is_anonymous; /* with no file behind it, not a hidden one either */
 };
 
-/* Open what wf_maps_find reads; -1 (errno) if that cannot be had. The caller closes it. */
-int wf_maps_open(void);
+/* Open what wf_maps_find reads, a thread's or process's maps; -1 (errno) if that cannot be had.
+ * The caller closes it. */
+int wf_maps_open(const char *path);
 
 /* The mapping that holds [at]: 0, or -1 if there is none or the kernel does not say. By
  * PROCMAP_QUERY (Linux 6.11), else by reading /proc/self/maps from its beginning. */

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #define WF_RANGES_CHUNK 64
-#define WF_RANGES_CHUNKS 2048
+#define WF_RANGES_CHUNKS 8192
 
 /* The first member of what is kept. Bytes [start, end). */
 struct wf_range {

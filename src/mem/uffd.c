@@ -18,6 +18,7 @@
 #include <linux/userfaultfd.h>
 #include <poll.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -83,19 +84,6 @@ bool wf_uffd_read(struct wf_uffd *u)
     return !atomic_load(&u->lost);
 }
 
-/* Raw calls only: see above. */
-static void *reader_main(void *arg)
-{
-    struct wf_uffd *u = arg;
-    do {
-        struct pollfd p = {.fd = u->fd, .events = POLLIN};
-        (void)poll(&p, 1, -1);
-    } while (wf_uffd_read(u));
-    for (;;) /* its stack would be unmapped, perhaps as something watched */
-        (void)pause();
-    return NULL;
-}
-
 /* ---- what caches ask ---- */
 
 static enum wf_probe uffd_probe(struct wf_monitor *m)
@@ -127,7 +115,8 @@ static enum weft_status uffd_watch(struct wf_monitor *m, uintptr_t start, uintpt
             reg.range.start = at.start;
     }
     reg.range.len = at.end - reg.range.start;
-    *span = (struct wf_span){(uintptr_t)reg.range.start, at.end};
+    /* Of one mapping: it is watched as a whole, or there was nothing watched in it. */
+    *span = at.start <= start ? (struct wf_span){at.start, at.end} : (struct wf_span){0, 0};
     if (!ioctl(u->fd, UFFDIO_REGISTER, &reg))
         return WEFT_OK;
     return errno == ENOMEM ? WEFT_ESYSTEM : WEFT_EMEMTYPE;
@@ -176,7 +165,7 @@ static const char *fds_open(struct wf_uffd *u)
     u->fd = fd_high(u->fd);
     if (ioctl(u->fd, UFFDIO_API, &api))
         return "this kernel's userfaultfd has no write-protect mode or no events";
-    u->maps_fd = wf_maps_open();
+    u->maps_fd = wf_maps_open("/proc/self/maps");
     if (u->maps_fd < 0)
         return "/proc/self/maps cannot be read";
     u->maps_fd = fd_high(u->maps_fd);
@@ -210,48 +199,74 @@ static struct {
     struct wf_uffd uffd;
     uint64_t life; /* 0: not opened in this process */
     const char *why;
+    sem_t reads; /* the thread is there */
 } own;
 static pthread_mutex_t own_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void own_fork(void)
-{
-    pthread_mutex_lock(&own_lock);
-}
-
-static void own_parent(void)
-{
-    pthread_mutex_unlock(&own_lock);
-}
-
-/* The descriptors are of the parent's memory. */
+/* The descriptors are of the parent's memory. The lock is not taken around a fork: who has it
+ * starts a thread, and may wait for an allocator's, which fork takes, too. */
 static void own_child(void)
 {
+    own_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     if (own.life && !own.why)
         wf_uffd_close(&own.uffd);
     own.life = 0;
-    pthread_mutex_unlock(&own_lock);
 }
 
 __attribute__((constructor)) static void own_init(void)
 {
-    (void)pthread_atfork(own_fork, own_parent, own_child);
+    (void)pthread_atfork(NULL, NULL, own_child);
+}
+
+/* Raw calls only once it reads: see above. */
+static void *reader_main(void *arg)
+{
+    struct wf_uffd *u = arg;
+    /* This thread's own: that of the process has no memory any more when its first thread ended. */
+    int fd = wf_maps_open("/proc/thread-self/maps");
+    if (fd >= 0) {
+        close(u->maps_fd);
+        u->maps_fd = fd_high(fd);
+    }
+    sem_post(&own.reads);
+    do {
+        struct pollfd p = {.fd = u->fd, .events = POLLIN};
+        (void)poll(&p, 1, -1);
+    } while (wf_uffd_read(u));
+    for (;;) /* its stack would be unmapped, perhaps as something watched */
+        (void)pause();
+    return NULL;
+}
+
+/* Stacks hold thread-local data, too: what is small may be too small. */
+static int thread_start(struct wf_uffd *u, size_t stack)
+{
+    pthread_t thread;
+    pthread_attr_t attr;
+    int error;
+    pthread_attr_init(&attr);
+    (void)pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    if (stack)
+        (void)pthread_attr_setstacksize(&attr, stack);
+    error = pthread_create(&thread, &attr, reader_main, u);
+    pthread_attr_destroy(&attr);
+    return error;
 }
 
 static const char *reader_start(struct wf_uffd *u)
 {
-    size_t stack = 64 * 1024;
-    pthread_t thread;
-    pthread_attr_t attr;
+    size_t small = WF_MAX((size_t)64 * 1024, (size_t)PTHREAD_STACK_MIN);
     sigset_t all, old;
     int error;
     sigfillset(&all);
-    pthread_attr_init(&attr);
-    (void)pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    (void)pthread_attr_setstacksize(&attr, WF_MAX(stack, (size_t)PTHREAD_STACK_MIN));
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    error = pthread_create(&thread, &attr, reader_main, u);
+    sem_init(&own.reads, 0, 0);
+    error = thread_start(u, small);
+    if (error)
+        error = thread_start(u, 0);
+    while (!error && sem_wait(&own.reads) && errno == EINTR)
+        ;
     pthread_sigmask(SIG_SETMASK, &old, NULL);
-    pthread_attr_destroy(&attr);
     if (!error)
         return NULL;
     wf_uffd_close(u);
@@ -261,6 +276,10 @@ static const char *reader_start(struct wf_uffd *u)
 struct wf_monitor *wf_monitor_userfaultfd(const char **why)
 {
     uint64_t life = wf_life_begin();
+    if (!life) {
+        *why = "out of memory";
+        return NULL;
+    }
     pthread_mutex_lock(&own_lock);
     if (own.life != life) {
         if (own.life && !own.why) /* a child that clone(2) made: no handler ran */

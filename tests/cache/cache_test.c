@@ -50,8 +50,8 @@ static enum weft_status reg(void *owner, void *addr, size_t len, void **handle)
     else if (r->now == r->room || (r->largest && len > r->largest))
         status = WEFT_ELIMIT;
     if (status == WEFT_OK) {
-        assert_true(r->made < 4096);
-        g = &r->reg[r->made++];
+        g = &r->reg[r->made++ % 4096];
+        assert_false(g->open);
         *g = (struct fake_reg){(uintptr_t)addr, len, true};
         r->now++;
         *handle = g;
@@ -153,6 +153,14 @@ static void touch(unsigned page, unsigned pages)
 {
     struct wf_cached use = get(page, pages);
     wf_cache_put(user, &use);
+}
+
+static void touch_by(struct wf_cache_user *u, unsigned page, unsigned pages)
+{
+    struct wf_cached use;
+    OK(wf_cache_get(u, AT(page), (size_t)pages * PAGE, &use));
+    wf_cache_put(u, &use);
+    pthread_testcancel(); /* nowhere else, so that it holds nothing */
 }
 
 static void change(enum wf_change what, unsigned page, unsigned pages)
@@ -627,6 +635,102 @@ static void test_none(void **state)
     end();
 }
 
+/* A wide entry is not all in use while one that is part of it is. */
+static void test_none_merges_nothing(void **state)
+{
+    struct wf_cached a, b, c;
+    (void)state;
+    begin_with((struct wf_cache_params){.merge = true}, &wf_monitor_none);
+    a = get(0, 2);
+    b = get(2, 2);
+    wf_cache_put(user, &a); /* from here on what was there may change */
+    c = get(0, 4);
+    assert_int_equal(device.made, 3);
+    assert_ptr_not_equal(c.handle, b.handle);
+    wf_cache_put(user, &b);
+    wf_cache_put(user, &c);
+    wait_registered(0);
+    end();
+}
+
+/* ---- what does not fit must not cost what does ---- */
+
+static void test_too_long(void **state)
+{
+    (void)state;
+    begin_with((struct wf_cache_params){.max_bytes = 64 * PAGE}, &monitor.base);
+    for (unsigned i = 0; i < 30; i++)
+        touch(10 * i, 2);
+    touch(1000, 65);
+    assert_int_equal(counts().entries, 30);
+    for (unsigned i = 0; i < 30; i++)
+        touch(10 * i, 2);
+    assert_int_equal(device.made, 31);
+    end();
+}
+
+static void test_not_kept(void **state)
+{
+    (void)state;
+    begin_with((struct wf_cache_params){.max_entries = 30}, &monitor.base);
+    for (unsigned i = 0; i < 30; i++)
+        touch(10 * i, 2);
+    monitor.watched = WEFT_EMEMTYPE;
+    for (unsigned i = 0; i < 30; i++)
+        touch(1000 + 10 * i, 1);
+    assert_int_equal(counts().entries, 30);
+    assert_int_equal(counts().evictions, 0);
+    end();
+}
+
+/* All that is registered was unmapped: it is to be had. */
+static void test_full_of_gone(void **state)
+{
+    (void)state;
+    begin();
+    device.room = 8;
+    for (unsigned round = 0; round < 50; round++) {
+        unsigned at = 1000 * round;
+        for (unsigned i = 0; i < 8; i++)
+            touch(at + 10 * i, 1);
+        change(WF_CHANGE_GONE, at, 500);
+        touch(at + 500, 1);
+        change(WF_CHANGE_GONE, at + 500, 1);
+    }
+    end();
+}
+
+/* A thread that was read of and has not gone on: what it unmapped goes all the same. */
+static void test_gone_while_busy(void **state)
+{
+    (void)state;
+    begin();
+    touch(10, 1);
+    monitor.busy = UINT32_MAX;
+    change(WF_CHANGE_GONE, 10, 1);
+    wait_registered(0);
+    end();
+}
+
+/* Dropped faster than it was seen: until it is unmapped. */
+static void test_overrun_is_over(void **state)
+{
+    (void)state;
+    begin();
+    wf_monitor_begin(&monitor.base);
+    for (unsigned i = 0; i < WF_MONITOR_LOG + 5; i++)
+        wf_monitor_log(&monitor.base, WF_CHANGE_DROPPED, (uintptr_t)AT(1), (uintptr_t)AT(2));
+    wf_monitor_end(&monitor.base);
+    touch(10, 1);
+    touch(10, 1);
+    assert_int_equal(device.made, 2);
+    change(WF_CHANGE_GONE, 10, 1);
+    touch(10, 1);
+    touch(10, 1);
+    assert_int_equal(device.made, 3);
+    end();
+}
+
 /* ---- several threads ---- */
 
 static struct {
@@ -684,6 +788,38 @@ static void test_slow_registration(void **state)
     end();
 }
 
+#ifndef __SANITIZE_ADDRESS__
+/* Ended while it waits for a user's lock that this one has. */
+static void *looks(void *arg)
+{
+    for (;;) {
+        wf_cache_invalidate(cache, AT(10), PAGE);
+        touch_by(arg, 10, 1);
+    }
+    return NULL;
+}
+
+static void test_cancel(void **state)
+{
+    (void)state;
+    begin();
+    for (unsigned round = 0; round < 50; round++) {
+        struct wf_cache_user *other;
+        pthread_t thread;
+        OK(wf_cache_user_open(cache, &other));
+        assert_int_equal(pthread_create(&thread, NULL, looks, other), 0);
+        for (unsigned i = 0; i < 200; i++)
+            touch(10, 1);
+        assert_int_equal(pthread_cancel(thread), 0);
+        for (unsigned i = 0; i < 200; i++)
+            touch(10, 1); /* whatever it was doing, this goes on */
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        wf_cache_user_close(other);
+    }
+    end();
+}
+#endif
+
 static void test_fork(void **state)
 {
     struct wf_cached use;
@@ -707,18 +843,39 @@ static void test_fork(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hit),          cmocka_unit_test(test_larger_takes_over),
-        cmocka_unit_test(test_many),         cmocka_unit_test(test_bad),
-        cmocka_unit_test(test_count),        cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_disabled),     cmocka_unit_test(test_registrar_full),
-        cmocka_unit_test(test_shrink),       cmocka_unit_test(test_gone),
-        cmocka_unit_test(test_dropped),      cmocka_unit_test(test_dropped_after_unmapped),
-        cmocka_unit_test(test_dropped_many), cmocka_unit_test(test_dropped_single),
-        cmocka_unit_test(test_pending),      cmocka_unit_test(test_unwatched),
-        cmocka_unit_test(test_busy),         cmocka_unit_test(test_odd),
-        cmocka_unit_test(test_overrun),      cmocka_unit_test(test_lost),
-        cmocka_unit_test(test_merge),        cmocka_unit_test(test_import),
-        cmocka_unit_test(test_none),         cmocka_unit_test(test_slow_registration),
+        cmocka_unit_test(test_hit),
+        cmocka_unit_test(test_larger_takes_over),
+        cmocka_unit_test(test_many),
+        cmocka_unit_test(test_bad),
+        cmocka_unit_test(test_count),
+        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_disabled),
+        cmocka_unit_test(test_registrar_full),
+        cmocka_unit_test(test_shrink),
+        cmocka_unit_test(test_gone),
+        cmocka_unit_test(test_dropped),
+        cmocka_unit_test(test_dropped_after_unmapped),
+        cmocka_unit_test(test_dropped_many),
+        cmocka_unit_test(test_dropped_single),
+        cmocka_unit_test(test_pending),
+        cmocka_unit_test(test_unwatched),
+        cmocka_unit_test(test_busy),
+        cmocka_unit_test(test_odd),
+        cmocka_unit_test(test_overrun),
+        cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_merge),
+        cmocka_unit_test(test_import),
+        cmocka_unit_test(test_none),
+        cmocka_unit_test(test_none_merges_nothing),
+        cmocka_unit_test(test_too_long),
+        cmocka_unit_test(test_not_kept),
+        cmocka_unit_test(test_full_of_gone),
+        cmocka_unit_test(test_gone_while_busy),
+        cmocka_unit_test(test_overrun_is_over),
+        cmocka_unit_test(test_slow_registration),
+#ifndef __SANITIZE_ADDRESS__ /* its own stacks do not survive a cancelled thread */
+        cmocka_unit_test(test_cancel),
+#endif
         cmocka_unit_test(test_fork),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,6 +14,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <weft/cache.h>
 
 #include "base/util.h"
 #include "cache/device.h"
@@ -252,7 +253,7 @@ static void test_budget(void **state)
     ways = exhaust();
     assert_int_equal(ways, WAY(IN_DESC) | WAY(BOUNCED) | WAY(CACHED) | WAY(PIECES));
     wf_cache_count(wf_local_cache(t.local), &c);
-    assert_true(c.evictions);
+    assert_true(c.evictions || !strcmp(weft_monitor_name(NULL), "none"));
     end();
     assert_int_equal(budget.used, 0);
 }

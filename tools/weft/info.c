@@ -20,7 +20,7 @@
 #ifdef WF_TOOL_PMIX
 #include <pmix.h>
 #endif
-#include <weft/weft.h>
+#include <weft/cache.h>
 
 #include "info.h"
 #include "tool.h"
@@ -93,7 +93,7 @@ static void show_memlock(void)
         return;
     if (l.rlim_cur != RLIM_INFINITY)
         size_text(value, sizeof value, l.rlim_cur);
-    row("locked memory", false, value, "not needed for shared memory");
+    row("locked memory", false, value, "what devices that pin may have; none is needed without");
 }
 
 static void show_maps(void)
@@ -164,6 +164,13 @@ static void show_seals(void)
         works ? "" : "shared memory cannot be protected: Linux 5.1 is needed");
     if (fd >= 0)
         close(fd);
+}
+
+static void show_monitor(void)
+{
+    const char *why = NULL, *name = weft_monitor_name(&why);
+    row("memory monitor", why, name,
+        why ? why : "sees what happens to memory that is registered for a device");
 }
 
 /* ---- the cgroup ---- */
@@ -288,6 +295,7 @@ static int show_info(void)
     show_files();
     show_maps();
     show_memlock();
+    show_monitor();
     show_huge_pages();
     show_membarrier();
     show_pidfd();

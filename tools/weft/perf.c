@@ -445,6 +445,8 @@ int wf_tool_perf(int argc, char **argv)
         return wf_perf_limits(o.json);
     if (o.alone == WF_PERF_MEM)
         return wf_perf_mem(o.json);
+    if (o.alone == WF_PERF_REG)
+        return wf_perf_reg(o.json);
     if (o.alone == WF_PERF_COMPARE)
         return wf_perf_compare(&o);
     p.o = &o;

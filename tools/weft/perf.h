@@ -2,7 +2,7 @@
 /* What the parts of `weft perf` share. perf_options.c reads the command line,
  * perf.c drives; perf_tests.c, perf_rma.c and perf_msg.c hold the tests,
  * perf_out.c and plot.c print; perf_limits.c, perf_machine.c and perf_net.c measure
- * the machine itself, perf_pairs.c in turn with a test; perf_mem.c memory,
+ * the machine itself, perf_pairs.c in turn with a test; perf_mem.c memory, perf_reg.c registrations,
  * perf_compare.c and perf_peers.c other libraries. */
 #ifndef WEFT_PERF_H
 #define WEFT_PERF_H
@@ -85,7 +85,7 @@ extern const struct wf_perf_test wf_perf_tests[];
 extern const size_t wf_perf_tests_count;
 
 /* What runs without ranks. */
-enum wf_perf_alone { WF_PERF_LIMITS = 1, WF_PERF_MEM, WF_PERF_COMPARE };
+enum wf_perf_alone { WF_PERF_LIMITS = 1, WF_PERF_MEM, WF_PERF_REG, WF_PERF_COMPARE };
 
 struct wf_perf_options {
     const struct wf_perf_test *test;
@@ -208,6 +208,7 @@ int wf_perf_limits(bool json);
 /* Two cores this process may use, or else two of the machine's; -1: there is only one. */
 int wf_perf_two_cores(int cpu[2]);
 int wf_perf_mem(bool json);
+int wf_perf_reg(bool json);
 int wf_perf_compare(const struct wf_perf_options *o);
 
 void wf_perf_usage(void);

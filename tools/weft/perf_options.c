@@ -32,8 +32,10 @@ static const char *const option_names[] = {
 static const char *const transport_names[] = {"shm", "tcp", NULL};
 
 /* What is no test between ranks. */
-static const char *const alone[] = {
-    [WF_PERF_LIMITS] = "limits", [WF_PERF_MEM] = "mem", [WF_PERF_COMPARE] = "compare"};
+static const char *const alone[] = {[WF_PERF_LIMITS] = "limits",
+                                    [WF_PERF_MEM] = "mem",
+                                    [WF_PERF_REG] = "reg",
+                                    [WF_PERF_COMPARE] = "compare"};
 
 static int no_such(struct wf_perf_complaint *c, const char *kind, const char *word,
                    const char *const *names)
@@ -172,7 +174,7 @@ static int parse_only(struct wf_perf_options *o, const char *name, struct wf_per
 
 static int parse_test(struct wf_perf_options *o, const char *name, struct wf_perf_complaint *c)
 {
-    const char *names[32] = {"limits", "mem", "compare"};
+    const char *names[32] = {"limits", "mem", "reg", "compare"};
     if (o->alone == WF_PERF_COMPARE && !o->only)
         return parse_only(o, name, c);
     if (o->test || o->alone)
@@ -181,7 +183,7 @@ static int parse_test(struct wf_perf_options *o, const char *name, struct wf_per
         if (!strcmp(name, alone[i]))
             o->alone = (enum wf_perf_alone)i;
     for (size_t i = 0; i < wf_perf_tests_count; i++) {
-        names[i + 3] = wf_perf_tests[i].name;
+        names[i + WF_PERF_COMPARE] = wf_perf_tests[i].name;
         if (!strcmp(name, wf_perf_tests[i].name))
             o->test = &wf_perf_tests[i];
     }

@@ -19,6 +19,7 @@ void wf_perf_usage(void)
           "barrier                   mean of many, any number of ranks\n"
           "limits                    what the machine itself can do\n"
           "mem                       memory of a start and of peers never talked to\n"
+          "reg                       what cached registrations cost: hits and misses\n"
           "compare                   Weft in turn with UCX, libfabric, Open MPI, MPICH\n\n"
           "  --size N|N:M   bytes, k and M allowed; N:M doubles from N up to M\n"
           "  --iters N      operations in each run; default: as many as fill 50 ms\n"

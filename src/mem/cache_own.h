@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the parts of the registration cache share: cache.c (users, hits, the doors), cache_miss.c
+ * (registering, entering), cache_change.c (changes, leaving). cache.h says how they work together.
+ */
+#ifndef WF_MEM_CACHE_OWN_H
+#define WF_MEM_CACHE_OWN_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/atomic.h"
+#include "base/util.h"
+#include "mem/cache.h"
+#include "mem/monitor.h"
+#include "mem/ranges.h"
+
+#define FRONT_LEAST 128 /* sets of a front table */
+#define FRONT_MOST 16384
+#define USES 256       /* slots of a user, per chunk */
+#define USE_CHUNKS 256 /* 65,536 uses of one user at a time */
+#define TAINTS 1024    /* ranges; more are joined */
+#define SPINS 200      /* of a few ns each, before a waiter sleeps */
+
+#define WF_SLOW __attribute__((noinline, cold))
+
+enum state {
+    LIVE,    /* in the ranges */
+    RETIRED, /* in limbo */
+    ONCE     /* of one use */
+};
+
+struct wf_cache_entry {
+    struct wf_range range; /* first */
+    void *handle;
+    uint64_t serial;       /* another one each time that it enters or leaves the ranges */
+    _Atomic uint64_t used; /* the cache's clock when it was last found */
+    _Atomic enum state state;
+    bool touched;        /* while pending */
+    struct wf_list item; /* queue (oldest first), limbo, pending, or free */
+    uint64_t queued;     /* when it was put at the end of the queue */
+    uint64_t mark;       /* the last search that found it in use */
+    uint64_t *pages;     /* that were registered; null unless hits are verified */
+};
+
+/* What a user found: good while the entry has that serial number. Two to a set, the newer first. */
+struct front {
+    uintptr_t start, end;
+    struct wf_cache_entry *entry;
+    uint64_t serial;
+};
+
+/* A use: the entry that it holds. */
+struct wf_cache_slot {
+    _Atomic(struct wf_cache_entry *) entry;
+};
+
+struct use_chunk {
+    struct wf_cache_slot slot[USES];
+};
+
+/* Mappings that were asked for and watched [times] times while the log ended at [logged]. After two
+ * times what was asked for the second time was watched by the first: until something is
+ * logged, all of it is private memory and watched. */
+struct watched {
+    struct wf_span span;
+    uint64_t logged;
+    unsigned times;
+    bool is_known; /* this time nothing was watched: it was before */
+};
+
+/* The first line is all that a hit needs of it. */
+struct wf_cache_user {
+    _Alignas(64) _Atomic uint32_t lock;
+    uint32_t free_count; /* the owning thread's alone, as all that does not say otherwise */
+    struct wf_cache_slot **free_slots;
+    struct front *front; /* two of each set */
+    uint32_t front_mask; /* sets - 1 */
+    bool keeps;          /* as the cache's */
+    uint64_t life;
+    _Atomic uint64_t hits; /* read by others */
+    struct wf_cache *cache;
+    uint32_t front_misses;  /* since the table has that size */
+    struct watched watched; /* the mappings that the last miss had watched */
+    uint32_t used_chunks;   /* written under [lock] */
+    struct wf_list item;    /* under cache->lock */
+    struct use_chunk *chunk[USE_CHUNKS];
+};
+
+struct taint {
+    uintptr_t start, end;
+    uint64_t last; /* the number in the log of the last drop */
+};
+
+struct wf_cache {
+    struct wf_list all; /* under all_lock */
+    void *memory;       /* that it is in */
+    struct wf_cache_params params;
+    uint64_t life;
+    uintptr_t page;           /* bytes */
+    bool keeps;               /* the monitor lets it keep what nobody uses */
+    _Atomic uint64_t applied; /* the monitor's turn up to which the log is applied */
+    _Atomic uint64_t clock;   /* insertions */
+    _Atomic bool lost;        /* the monitor is */
+    _Atomic bool overrun;     /* drops were lost, and nobody has said so yet */
+    _Atomic uint64_t hasty;   /* nobody waits for changes under way until then, ns */
+    _Alignas(64) pthread_mutex_t lock;
+    struct wf_ranges ranges; /* written under [lock] and all users' */
+    struct wf_list users, queue, limbo, pending, free;
+    uint64_t read, drops;   /* changes of the log that were applied, and how many of them drops */
+    uint64_t before, after; /* changes numbered [after] and more began when those numbered less
+                             * than [before] were in the log */
+    uint64_t marks;         /* searches for uses */
+    uint64_t serials;
+    uint64_t bytes, entries, nlimbo;
+    uint64_t leaving;         /* out of limbo, not deregistered yet */
+    _Atomic uint64_t dropped; /* deregistrations, ever */
+    unsigned ntaints;
+    struct taint taint[TAINTS];
+    struct wf_cache_counts counts;
+    pthread_t reaper;
+    bool has_reaper;
+    int pages_fd; /* -1: hits are not verified */
+    _Atomic bool stop;
+};
+
+static inline struct wf_cache_entry *entry_of(struct wf_list *item)
+{
+    return wf_container_of(item, struct wf_cache_entry, item);
+}
+
+/* ---- locks: cache->lock, then users' ---- */
+
+void wf_cache_user_lock_slowly(struct wf_cache_user *u);
+
+static inline void user_lock(struct wf_cache_user *u)
+{
+    if (atomic_exchange_explicit(&u->lock, 1, memory_order_acquire)) /* "user" */
+        wf_cache_user_lock_slowly(u);
+}
+
+static inline void user_unlock(struct wf_cache_user *u)
+{
+    atomic_store_explicit(&u->lock, 0, memory_order_release); /* "user" */
+}
+
+/* Nobody looks anything up meanwhile. Under cache->lock. */
+static inline void users_lock(struct wf_cache *c)
+{
+    wf_list_each(it, &c->users) user_lock(wf_container_of(it, struct wf_cache_user, item));
+}
+
+static inline void users_unlock(struct wf_cache *c)
+{
+    wf_list_each(it, &c->users) user_unlock(wf_container_of(it, struct wf_cache_user, item));
+}
+
+/* Sleep for a moment; no cancellation point, as nothing is that runs under a lock. */
+void wf_cache_nap(void);
+
+/* ---- cache_change.c ---- */
+
+/* All of these under cache->lock; they take the users' themselves. */
+void wf_cache_gone(struct wf_cache *c, uintptr_t start, uintptr_t end);
+/* Everything that is in the log. False: more is coming. */
+bool wf_cache_log_apply(struct wf_cache *c);
+/* Changes numbered below [before] were in the log when a probe began that was clean; now
+ * everything is applied. */
+void wf_cache_settled(struct wf_cache *c, uint64_t before);
+bool wf_cache_is_tainted(const struct wf_cache *c, const struct wf_range *r);
+
+/* Under cache->lock and the users'. */
+void wf_cache_retire(struct wf_cache *c, struct wf_cache_entry *e);
+uint64_t wf_cache_mark_used(struct wf_cache *c);
+/* Retire idle entries from the oldest on until that many bytes and entries went. */
+void wf_cache_evict(struct wf_cache *c, uint64_t bytes, uint64_t entries);
+
+/* Under none. Until all changes that began before this call are applied; false: not soon. */
+bool wf_cache_settle_locked(struct wf_cache *c);
+bool wf_cache_settle_slowly(struct wf_cache *c);
+void wf_cache_monitor_lost(struct wf_cache *c);
+/* Deregister what nobody uses; how many. */
+uint64_t wf_cache_reap(struct wf_cache *c);
+/* Give up idle entries and deregister them; how many bytes. */
+uint64_t wf_cache_give_up(struct wf_cache *c, uint64_t bytes, uint64_t entries);
+/* The same for the registrar that has no more. False: there is nothing to be had. */
+bool wf_cache_make_way(struct wf_cache *c, uint64_t bytes, uint64_t entries);
+/* Deregister an entry that nobody can find. */
+void wf_cache_entry_drop(struct wf_cache *c, struct wf_cache_entry *e);
+
+static inline enum wf_probe probe(const struct wf_cache *c)
+{
+    return c->params.single ? WF_PROBE_CLEAN : c->params.monitor->ops->probe(c->params.monitor);
+}
+
+/* One look: all changes that began before are applied. */
+static inline bool is_settled(struct wf_cache *c)
+{
+    uint64_t turn;
+    if (probe(c) != WF_PROBE_CLEAN)
+        return false;
+    /* The probe is a system call, after which no load is early (x86; arm64: its return is a
+     * synchronization of the context, and this an acquire). */
+    turn = atomic_load_explicit(&c->params.monitor->turn, memory_order_acquire); /* "turn" */
+    if (atomic_load_explicit(&c->applied, memory_order_acquire) == turn)         /* "applied" */
+        return true;
+    return !(turn & 1) && wf_cache_settle_locked(c);
+}
+
+static inline bool settle(struct wf_cache *c)
+{
+    return is_settled(c) || wf_cache_settle_slowly(c);
+}
+
+/* ---- cache_miss.c ---- */
+
+/* Register [start, end), whole pages, and hold it; kept if it can be and [cacheable]. */
+enum weft_status wf_cache_miss(struct wf_cache_user *u, uintptr_t start, uintptr_t end,
+                               bool cacheable, struct wf_cached *out);
+/* [start, end) of a hit is held: abort if it is stale. */
+void wf_cache_verify(struct wf_cache *c, const struct wf_cache_entry *e, uintptr_t start,
+                     uintptr_t end);
+
+/* ---- uses ---- */
+
+/* Under the user's lock; there is a free slot. */
+static inline void hold(struct wf_cache_user *u, struct wf_cache_entry *e, struct wf_cached *out)
+{
+    struct wf_cache_slot *slot = u->free_slots[--u->free_count];
+    wf_store_relaxed(&slot->entry, e);
+    *out = (struct wf_cached){.handle = e->handle, .entry = e, .slot = slot};
+}
+
+#endif
