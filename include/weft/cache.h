@@ -136,6 +136,14 @@ struct weft_cache_counts {
 };
 WEFT_API void weft_cache_count(struct weft_cache *cache, struct weft_cache_counts *out);
 
+/* Call [row] for each way in which a device that registers memory gets at [len] bytes which the
+ * program has not registered, or has: its name, for which memory it is, why, how often each byte
+ * is copied, and whether it is the one for [len] bytes that are not registered. Strings are
+ * static. The table is that of the transports for such devices. */
+typedef void (*weft_local_row_fn)(void *arg, const char *way, const char *when, const char *why,
+                                  unsigned copies, int is_taken);
+WEFT_API void weft_local_rows(size_t len, weft_local_row_fn row, void *arg);
+
 /* The monitor that WEFT_MONITOR_AUTO gives here: its name; *why (static storage, may be null) says
  * why nothing is kept, and what to change. */
 WEFT_API const char *weft_monitor_name(const char **why);

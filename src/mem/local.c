@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <weft/cache.h>
 
 #include "base/log.h"
 #include "base/util.h"
@@ -157,13 +158,29 @@ struct wf_desc *wf_desc_take(struct wf_local *l)
 
 /* ---- ways ---- */
 
-enum wf_local_way wf_local_way(const struct wf_local *l, size_t len, bool is_given)
+static enum wf_local_way way_of(const struct wf_local_params *p, size_t len, bool is_given)
 {
     if (is_given)
         return WF_LOCAL_GIVEN;
-    if (len <= l->params.inline_max)
+    if (len <= p->inline_max)
         return WF_LOCAL_IN_DESC;
-    return len <= l->params.bounce_max ? WF_LOCAL_BOUNCED : WF_LOCAL_CACHED;
+    return len <= p->bounce_max ? WF_LOCAL_BOUNCED : WF_LOCAL_CACHED;
+}
+
+enum wf_local_way wf_local_way(const struct wf_local *l, size_t len, bool is_given)
+{
+    return way_of(&l->params, len, is_given);
+}
+
+void weft_local_rows(size_t len, weft_local_row_fn row, void *arg)
+{
+    const struct wf_local_params usual = {.inline_max = WF_DESC_DATA,
+                                          .bounce_max = WF_LOCAL_CUTOVER};
+    enum wf_local_way taken = way_of(&usual, len, false);
+    for (unsigned i = 0; i < WF_LOCAL_WAYS; i++) {
+        const struct wf_local_row *r = &wf_local_rows[i];
+        row(arg, r->name, r->when, r->why, r->copies, i == taken);
+    }
 }
 
 static enum weft_status bounce(struct wf_local *l, struct wf_desc *d, size_t len)

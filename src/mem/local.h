@@ -34,6 +34,7 @@ struct wf_local_params {
 #define WF_LOCAL_DESCS 512
 #define WF_LOCAL_DESCS_MIN 32
 #define WF_LOCAL_POOL 262144
+#define WF_LOCAL_CUTOVER 4096
 #define WF_DESC_DATA 128
 
 enum wf_local_way {

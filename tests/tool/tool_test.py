@@ -221,6 +221,13 @@ def perf_memory():
         assert [r["what"] for r in found][:2] == ["PMIx_Init", "start in a job"], found
 
 
+def perf_registrations():
+    found = {(r["what"], r["threads"], r["regions"]): r for r in rows(run("perf", "reg", "--json"))}
+    assert found[("hit", 1, 16)]["ns"] > 0 and found[("hit_confirmed", 1, 10000)]["ns"] > 0, found
+    if ("miss", 1, 64) in found:
+        assert found[("miss", 1, 64)]["of_kernel"] > 0, found
+
+
 def perf_compares_with_what_is_there():
     with tempfile.TemporaryDirectory() as empty:
         found = rows(run("perf", "compare", "--json", env={**os.environ, "PATH": empty}))
@@ -230,12 +237,25 @@ def perf_compares_with_what_is_there():
     assert code == 1 and "MPICH is not compared over tcp" in err, err
 
 
+def explained(result):
+    """The operations' rows, and the way of local memory that is taken."""
+    found = rows(result)
+    local = [r for r in found if r["operation"] == "local memory"]
+    assert len(local) == 5 and sum(r["taken"] for r in local) == 1, local
+    return ([r for r in found if r not in local],
+            next(r["way"] for r in local if r["taken"]))
+
+
 def explains():
-    alone = rows(run("explain", "-n", "8", "--json"))
+    alone, way = explained(run("explain", "-n", "8", "--json"))
+    assert way == "in the descriptor", way
+    assert explained(run("explain", "-n", "4k", "--json"))[1] == "bounced"
     assert {r["transport"] for r in alone} == {"loop"}, alone
     if not JOBS:
         return
-    found = {(r["operation"], r["memory"]): r for r in rows(pair("explain", "-n", "1M", "--json"))}
+    found, way = explained(pair("explain", "-n", "1M", "--json"))
+    assert way == "registered", way
+    found = {(r["operation"], r["memory"]): r for r in found}
     assert found[("active message", "")]["status"] == "WEFT_EMSGSIZE", found
     assert found[("put", "shared")]["inlined"] is True, found
     assert found[("tagged message", "")]["transport"] == "shm", found
@@ -248,7 +268,7 @@ def explains():
 def explains_tcp():
     only = {"env": {**os.environ, "WEFT_TRANSPORTS": "loop,tcp"}}
     for size in ("8", "1M"):
-        for row in rows(pair("explain", "-n", size, "--json", **only)):
+        for row in explained(pair("explain", "-n", size, "--json", **only))[0]:
             if "status" not in row:
                 assert row["transport"] == "tcp" and not row["inlined"], row
                 assert "mapped" not in row["why"] or "not mapped" in row["why"], row
@@ -322,7 +342,7 @@ def stats_that_lie():
         os.close(fd)
 
 
-ALONE = [help_fits_a_screen, wrong_words_are_answered, perf_memory, explains,
+ALONE = [help_fits_a_screen, wrong_words_are_answered, perf_memory, perf_registrations, explains,
          perf_compares_with_what_is_there, stats_of_no_job, stats_that_lie]
 IN_JOBS = [perf_tests, perf_sweeps, perf_limits_in_pairs, perf_many_ranks, perf_draws,
            perf_says_how_far_it_is, stats_of_a_running_job, perf_tests_by_transport]

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include <weft/cache.h>
 #include <weft/job.h>
 
 #include "tool.h"
@@ -250,6 +251,30 @@ static void show_table(const struct explain *x, const struct kind *k, enum weft_
     show_text(path->why, 4);
 }
 
+/* ---- local memory ---- */
+
+static void local_row(void *arg, const char *way, const char *when, const char *why,
+                      unsigned copies, int is_taken)
+{
+    const struct explain *x = arg;
+    if (x->r->json) {
+        printf("{\"operation\":\"local memory\",\"size\":%zu,\"way\":\"%s\",\"when\":\"%s\","
+               "\"copies\":%u,\"taken\":%s,\"why\":\"%s\"}\n",
+               x->r->size, way, when, copies, is_taken ? "true" : "false", why);
+        return;
+    }
+    printf("%c %-24s %-44s %6u\n", is_taken ? '*' : ' ', way, when, copies);
+    show_text(why, 4);
+}
+
+static void show_local(const struct explain *x)
+{
+    if (!x->r->json)
+        printf("\n  %-24s %-44s %6s\n", "local memory of devices",
+               "that register it; * these bytes", "copies");
+    weft_local_rows(x->r->size, local_row, (void *)(uintptr_t)x);
+}
+
 static int show(const struct explain *x)
 {
     struct weft_peer *peer = weft_job_peer(x->job, x->target);
@@ -268,6 +293,7 @@ static int show(const struct explain *x)
             return failed(x, "asking for the way", s);
         (x->r->json ? show_json : show_table)(x, k, s, &path);
     }
+    show_local(x);
     fflush(stdout);
     return 0;
 }
