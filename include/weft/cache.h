@@ -42,7 +42,8 @@ enum weft_monitor {
      * a file behind it. Unmapping memory that was ever registered costs its thread the time
      * until another thread has read of it, some microseconds. */
     WEFT_MONITOR_USERFAULTFD,
-    /* The program tells, by weft_mem_invalidate, before it unmaps, moves or drops memory. */
+    /* The program tells, by weft_mem_invalidate, before it unmaps, moves or drops memory. Of any
+     * kind: all of it is kept. */
     WEFT_MONITOR_IMPORT,
     /* Nobody does: a registration is shared by transfers of the same range while one is under
      * way, and not kept. */
@@ -56,7 +57,8 @@ enum weft_cache_flags {
     /* A miss registers also what registrations beside it hold, as one. */
     WEFT_CACHE_MERGE = 2,
     /* Compare each hit with the pages that are there, and abort the process with a message if they
-     * are others: to find out whether the cache is to blame. Slow. Sees most with CAP_SYS_ADMIN. */
+     * are others: to find out whether the cache is to blame. Slow. Sees most with CAP_SYS_ADMIN.
+     * Aborts for nothing if the registrar does not pin. */
     WEFT_CACHE_VERIFY = 4,
 };
 
@@ -80,11 +82,14 @@ struct weft_cache_params {
     }
 
 /* Open a cache. The limits hold for what nobody uses: a transfer is never refused for them.
- * WEFT_MR_CACHE_STRICT=0, _VERIFY, _MERGE, _SIZE, _COUNT and _MONITOR, where set, decide instead of
- * [params].
- * Starts a thread, and with userfaultfd one more for the process, which lives until it ends;
- * neither takes signals. params  read during the call Returns  OK | EINVAL (params or a variable) |
- * EVERSION | ENOMEM | ESYSTEM (no thread; the monitor asked for cannot be had: the log says why) */
+ * WEFT_MR_CACHE_SIZE, _COUNT and _MONITOR, where set, decide instead of [params];
+ * WEFT_MR_CACHE_STRICT=0, _VERIFY=1 and _MERGE=1 add the flag. What is pinned counts against
+ * WEFT_PINNED.
+ * Starts a thread, unless nothing is kept, and with userfaultfd one more for the process, which
+ * lives until it ends; neither takes signals.
+ *   params  read during the call
+ * Returns  OK | EINVAL (params or a variable) | EVERSION | ENOMEM
+ *          | ESYSTEM (no thread; the monitor asked for cannot be had: the log says why) */
 WEFT_API WEFT_MUST_USE enum weft_status weft_cache_open(const struct weft_cache_params *params,
                                                         struct weft_cache **out);
 
@@ -105,11 +110,14 @@ struct weft_cache_use {
     void *slot_;
 };
 
-/* A registration of [addr, addr + len), kept from before or new; it stays until it is put back by
- * the same user. Blocks   a miss as long as the registrar; at most 20 ms while another thread's
- * unmapping is under way Returns  OK | ELIMIT (the registrar has none left, also after all that
- * nobody uses was given up: copy through memory that is registered) | EINVAL (len 0, or it wraps) |
- * ENOMEM | EFORKED | what the registrar says */
+/* A registration of [addr, addr + len), kept from before or new; it stays until it is put back
+ * by the same user.
+ * Blocks   a miss as long as the registrar; at most 0.2 ms while another thread's unmapping is
+ *          under way; when the registrar has none left, for other threads' deregistering (0.1 s
+ *          each of at most 12 times)
+ * Returns  OK | EINVAL (len 0, or it wraps) | ENOMEM (also: 65,536 uses of one user) | EFORKED
+ *          | ELIMIT (the registrar or WEFT_PINNED has none left, also after all that nobody uses
+ *          was given up: copy through memory that is registered) | what the registrar says */
 WEFT_API WEFT_MUST_USE enum weft_status weft_cache_get(struct weft_cache_user *user,
                                                        const void *addr, size_t len,
                                                        struct weft_cache_use *out);

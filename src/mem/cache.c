@@ -284,6 +284,7 @@ void wf_cache_invalidate(struct wf_cache *c, const void *addr, size_t len)
         end = UINTPTR_MAX;
     pthread_mutex_lock(&c->lock);
     wf_cache_gone(c, start, end);
+    atomic_fetch_add_explicit(&c->told, 1, memory_order_release);
     pthread_mutex_unlock(&c->lock);
     wf_monitor_wake(c->params.monitor);
 }

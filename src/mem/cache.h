@@ -11,8 +11,8 @@
  *   once     an entry that serves one use and is never found
  *   limbo    entries that are found no more; deregistered when nobody uses them
  *   pending  being registered: a change that touches it makes it a once
- *   tainted  ranges whose pages the program dropped: when, nothing tells, so they are not cached
- * again
+ *   tainted  ranges whose pages the program dropped: when, nothing tells, so that they are not
+ *            cached again until they are unmapped
  *
  * A hit: the monitor's probe, unless the program promised to change memory on one thread
  * only; the turn, even and applied; the user's own lock; the front table or the ranges; a slot that
@@ -26,7 +26,9 @@
  *
  * Why it is never stale. (1) A transfer that begins after a change has been completed by another
  * thread finds the turn odd or the change in the log (monitor.h), and applies the log first.
- * (2) One that begins while a change is under way is held up by the probe until it is completed.
+ * (2) One that begins while a change is under way waits by the probe until it is completed, or, after
+ * 0.1 ms, registers anew for itself. What is found in the ranges is held first and must be in them
+ * still after that.
  * (3) A change that begins later is of memory that this transfer uses: the program's mistake.
  * (4) An entry is pending before its pages are looked up, and enters the ranges only if the probe
  * was clean afterwards, the turn even and applied, and nothing touched it.
@@ -98,9 +100,11 @@ bool wf_cache_user_holds(const struct wf_cache_user *user);
 bool wf_cache_user_is_ours(const struct wf_cache_user *user);
 
 /* A registration that holds [addr, addr + len), len > 0. Stays until it is put back, by the same
- * user. Blocks as long as the registrar does, and at most WF_CACHE_WAIT_MS for changes under way.
- * Returns OK | EINVAL (wraps) | ENOMEM | EFORKED | ELIMIT (nothing idle is left to give up: copy
- * through memory that is registered) | what the registrar says */
+ * user.
+ * Blocks   as long as the registrar does; at most 0.2 ms for changes under way; when the registrar
+ *          has none left, for what other threads are deregistering
+ * Returns  OK | EINVAL (wraps) | ENOMEM | EFORKED | ELIMIT (nothing idle is left to give up: copy
+ *          through memory that is registered) | what the registrar says */
 enum weft_status wf_cache_get(struct wf_cache_user *user, const void *addr, size_t len,
                               struct wf_cached *out);
 void wf_cache_put(struct wf_cache_user *user, const struct wf_cached *use);

@@ -266,8 +266,8 @@ static bool watch(struct wf_cache_user *u, uintptr_t start, uintptr_t end, struc
     struct wf_monitor *m = u->cache->params.monitor;
     struct watched *w = &u->watched;
     struct wf_span span;
-    uint64_t logged = wf_load_acquire(&m->logged);
-    bool same = w->logged == logged;
+    uint64_t told = wf_load_acquire(&u->cache->told), logged = wf_load_acquire(&m->logged);
+    bool same = w->logged == logged && w->told == told;
     if (same && w->times == 2 && w->span.start <= start && end <= w->span.end) {
         *by = *w;
         by->is_known = true;
@@ -276,7 +276,7 @@ static bool watch(struct wf_cache_user *u, uintptr_t start, uintptr_t end, struc
     if (m->ops->watch(m, start, end, &span) != WEFT_OK)
         return false;
     same = same && w->times && span.start == w->span.start && span.end == w->span.end;
-    *by = (struct watched){span, logged, same ? 2 : 1, false};
+    *by = (struct watched){span, logged, told, same ? 2 : 1, false};
     return true;
 }
 

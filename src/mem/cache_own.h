@@ -64,6 +64,7 @@ struct use_chunk {
 struct watched {
     struct wf_span span;
     uint64_t logged;
+    uint64_t told; /* what the program had told by then */
     unsigned times;
     bool is_known; /* this time nothing was watched: it was before */
 };
@@ -114,6 +115,7 @@ struct wf_cache {
     uint64_t bytes, entries, nlimbo;
     uint64_t leaving;         /* out of limbo, not deregistered yet */
     _Atomic uint64_t dropped; /* deregistrations, ever */
+    _Atomic uint64_t told; /* invalidations by the program: what was watched may not be any more */
     unsigned ntaints;
     struct taint taint[TAINTS];
     struct wf_cache_counts counts;

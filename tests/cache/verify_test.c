@@ -126,6 +126,47 @@ static void test_verify(void **state)
     }
 }
 
+/* ---- told by the program ---- */
+
+/* What is shared from then on is not taken for what it was, although nothing was logged. */
+static void test_told(void **state)
+{
+    struct weft_cache_params params = WEFT_CACHE_PARAMS_INIT;
+    struct device *d = device_open(16);
+    unsigned char *p =
+        mmap(NULL, 4 * SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct weft_cache_counts counts;
+    struct weft_cache_user *u;
+    struct weft_cache_use use;
+    struct weft_cache *c;
+    (void)state;
+    if (!d || strcmp(weft_monitor_name(NULL), "userfaultfd"))
+        skip();
+    params.registrar.owner = d;
+    params.registrar.reg = device_registrar(d).reg;
+    params.registrar.dereg = device_registrar(d).dereg;
+    OK(weft_cache_open(&params, &c));
+    OK(weft_cache_user_open(c, &u));
+    for (int i = 0; i < 3; i++) { /* known as one mapping, watched as a whole */
+        OK(weft_cache_get(u, p + (size_t)i * 8192, 1, &use));
+        weft_cache_put(u, &use);
+    }
+    weft_mem_invalidate(p + 3 * SIZE, SIZE);
+    assert_true(shm_over(p + 3 * SIZE));
+    for (int i = 0; i < 2; i++) {
+        OK(weft_cache_get(u, p + 3 * SIZE, SIZE, &use));
+        weft_cache_put(u, &use);
+    }
+    weft_cache_count(c, &counts);
+    assert_int_equal(counts.misses, 5);
+    assert_int_equal(counts.alone, 2);
+    assert_int_equal(counts.count, 3);
+    OK(weft_cache_user_close(u));
+    OK(weft_cache_close(c));
+    device_close(d);
+    munmap(p, 4 * SIZE);
+}
+
 /* ---- the doors ---- */
 
 static enum weft_status reg(void *owner, void *addr, size_t len, void **handle)
@@ -203,6 +244,7 @@ static void test_doors(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_verify), cmocka_unit_test(test_doors)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_verify), cmocka_unit_test(test_told),
+                                       cmocka_unit_test(test_doors)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

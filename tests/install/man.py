@@ -13,9 +13,11 @@ import sys
 import tempfile
 
 source, libdir, cc = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3:]
-PAGES = {"weft": "weft", "msg": "weft_msg", "frag": "weft_frag", "job": "weft_job"}
+PAGES = {"weft": "weft", "msg": "weft_msg", "frag": "weft_frag", "job": "weft_job",
+         "cache": "weft_cache"}
 EXAMPLES = {"weft": "success: 42\n", "weft_msg": "rank 0: WEFT_OK, 0\n",
-            "weft_frag": "rank 0 has put 42\n", "weft_job": ""}
+            "weft_frag": "rank 0 has put 42\n", "weft_job": "",
+            "weft_cache": "sent 1048576 bytes\nsent 1048576 bytes\n"}
 failures = []
 
 
