@@ -112,7 +112,7 @@ struct weft_cache_use {
 
 /* A registration of [addr, addr + len), kept from before or new; it stays until it is put back
  * by the same user.
- * Blocks   a miss as long as the registrar; at most 0.2 ms while another thread's unmapping is
+ * Blocks   a miss as long as the registrar; at most 2 ms while another thread's unmapping is
  *          under way; when the registrar has none left, for other threads' deregistering (0.1 s
  *          each of at most 12 times)
  * Returns  OK | EINVAL (len 0, or it wraps) | ENOMEM (also: 65,536 uses of one user) | EFORKED

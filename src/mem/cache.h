@@ -27,7 +27,7 @@
  * Why it is never stale. (1) A transfer that begins after a change has been completed by another
  * thread finds the turn odd or the change in the log (monitor.h), and applies the log first.
  * (2) One that begins while a change is under way waits by the probe until it is completed, or, after
- * 0.1 ms, registers anew for itself. What is found in the ranges is held first and must be in them
+ * 1 ms, registers anew for itself. What is found in the ranges is held first and must be in them
  * still after that.
  * (3) A change that begins later is of memory that this transfer uses: the program's mistake.
  * (4) An entry is pending before its pages are looked up, and enters the ranges only if the probe
@@ -101,7 +101,7 @@ bool wf_cache_user_is_ours(const struct wf_cache_user *user);
 
 /* A registration that holds [addr, addr + len), len > 0. Stays until it is put back, by the same
  * user.
- * Blocks   as long as the registrar does; at most 0.2 ms for changes under way; when the registrar
+ * Blocks   as long as the registrar does; at most 2 ms for changes under way; when the registrar
  *          has none left, for what other threads are deregistering
  * Returns  OK | EINVAL (wraps) | ENOMEM | EFORKED | ELIMIT (nothing idle is left to give up: copy
  *          through memory that is registered) | what the registrar says */

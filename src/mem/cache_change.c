@@ -14,8 +14,8 @@
 
 #define CHANGES 32        /* read from the log at a time */
 #define NAP_NS 20000      /* how long a waiter sleeps */
-#define WAIT_NS 100000    /* for changes under way: about what registering anew costs */
-#define HASTE_NS 10000000 /* how long nobody waits after one has waited in vain */
+#define WAIT_NS 1000000u  /* for changes under way */
+#define HASTE_NS 1000000u /* how long nobody waits after one has waited in vain */
 #define DROPS 16          /* deregistrations between two looks at the log */
 
 void wf_cache_nap(void)
@@ -283,7 +283,7 @@ static uint64_t leaving(struct wf_cache *c)
 bool wf_cache_make_way(struct wf_cache *c, uint64_t bytes, uint64_t entries)
 {
     uint64_t went = give_up(c, bytes, entries), others = leaving(c);
-    uint64_t until = wf_now_ns() + 1000 * WAIT_NS;
+    uint64_t until = wf_now_ns() + UINT64_C(100000000);
     if (wf_cache_reap(c) || went)
         return true;
     /* Another thread is about to give some back. */
@@ -380,8 +380,9 @@ WF_SLOW bool wf_cache_settle_locked(struct wf_cache *c)
 
 /* A change is counted out by the thread that made it, when that runs again: on a busy machine this
  * may take long, and while several threads drop memory all the time there is always one under
- * way. So nobody waits longer than registering anew would take, or for what was waited for
- * in vain just now. */
+ * way. So nobody waits long, or for what was waited for in vain just now. (Four threads that unmap
+ * on two cores, and transfer: 22% hits; with 0.1 ms 7%, with 20 ms 25%. Four that only drop: a hit
+ * of 0.5 us takes 4.3 us; with 20 ms 20,000.) */
 WF_SLOW bool wf_cache_settle_slowly(struct wf_cache *c)
 {
     uint64_t now = wf_now_ns();

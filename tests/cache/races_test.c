@@ -171,7 +171,7 @@ static void test_remapped_and_read(void **state)
         struct transfer x = {.at = p};
         pthread_t unmapper, thread;
         struct wf_cache_counts before, after;
-        usleep(12000); /* after a wait in vain, nobody waits for as long as that */
+        usleep(2000); /* after a wait in vain, nobody waits for as long as that */
         assert_true(is_fresh(p));
         remap(&unmapper, p);
         wf_cache_count(t.cache, &before);
