@@ -26,12 +26,11 @@
  *
  * Why it is never stale. (1) A transfer that begins after a change has been completed by another
  * thread finds the turn odd or the change in the log (monitor.h), and applies the log first.
- * (2) One that begins while a change is under way waits by the probe until it is completed, or, after
- * 1 ms, registers anew for itself. What is found in the ranges is held first and must be in them
- * still after that.
- * (3) A change that begins later is of memory that this transfer uses: the program's mistake.
- * (4) An entry is pending before its pages are looked up, and enters the ranges only if the probe
- * was clean afterwards, the turn even and applied, and nothing touched it.
+ * (2) One that begins while a change is under way waits by the probe until it is completed, or,
+ * after 1 ms, registers anew for itself. What is found in the ranges is held first and must be in
+ * them still after that. (3) A change that begins later is of memory that this transfer uses: the
+ * program's mistake. (4) An entry is pending before its pages are looked up, and enters the ranges
+ * only if the probe was clean afterwards, the turn even and applied, and nothing touched it.
  *
  * Acquire/release pairs: "user", a user's lock; "slot", the store that puts back with who looks for
  * uses; "applied", the turn up to which the log was applied. */

@@ -76,7 +76,8 @@ static void walk(uint64_t seed, unsigned most, unsigned longest)
     assert_non_null(m);
     for (unsigned turn = 0; turn < 4 * most; turn++) {
         uintptr_t start = test_rand(&seed) % SPAN, end = start + 1 + test_rand(&seed) % longest;
-        bool grow = m->n < most && (turn / most % 2 == 0 ? test_rand(&seed) % 4 : !(test_rand(&seed) % 4));
+        bool grow =
+            m->n < most && (turn / most % 2 == 0 ? test_rand(&seed) % 4 : !(test_rand(&seed) % 4));
         if (grow && is_fit(m, start, end))
             insert(m, start, end);
         else if (m->n && !grow)
@@ -107,7 +108,8 @@ static void test_many(void **state)
     walk(seed, 1000, 20000); /* each has bytes of many others */
 }
 
-/* Fails when: chunks that were emptied one by one keep their places, so that it is full with few. */
+/* Fails when: chunks that were emptied one by one keep their places, so that it is full with few.
+ */
 static void test_thinned(void **state)
 {
     struct model *m = calloc(1, sizeof *m);

@@ -2,8 +2,8 @@
 /* What the parts of `weft perf` share. perf_options.c reads the command line,
  * perf.c drives; perf_tests.c, perf_rma.c and perf_msg.c hold the tests,
  * perf_out.c and plot.c print; perf_limits.c, perf_machine.c and perf_net.c measure
- * the machine itself, perf_pairs.c in turn with a test; perf_mem.c memory, perf_reg.c registrations,
- * perf_compare.c and perf_peers.c other libraries. */
+ * the machine itself, perf_pairs.c in turn with a test; perf_mem.c memory, perf_reg.c
+ * registrations, perf_compare.c and perf_peers.c other libraries. */
 #ifndef WEFT_PERF_H
 #define WEFT_PERF_H
 
