@@ -30,10 +30,10 @@ TESTS = {  # what each prints
 }
 
 
-def run(*arguments, **popen):
+def run(*arguments, timeout=harness.DEADLINE, **popen):
     """(code, output, errors) of weft with these arguments."""
     done = subprocess.run([WEFT, *arguments], capture_output=True, text=True,
-                          timeout=harness.DEADLINE, stdin=subprocess.DEVNULL, check=False, **popen)
+                          timeout=timeout, stdin=subprocess.DEVNULL, check=False, **popen)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -222,7 +222,8 @@ def perf_memory():
 
 
 def perf_registrations():
-    found = {(r["what"], r["threads"], r["regions"]): r for r in rows(run("perf", "reg", "--json"))}
+    found = rows(run("perf", "reg", "--json", timeout=4 * harness.DEADLINE))  # sanitizers are slow
+    found = {(r["what"], r["threads"], r["regions"]): r for r in found}
     assert found[("hit", 1, 16)]["ns"] > 0 and found[("hit_confirmed", 1, 10000)]["ns"] > 0, found
     if ("miss", 1, 64) in found:
         assert found[("miss", 1, 64)]["of_kernel"] > 0, found
