@@ -8,7 +8,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/hook.h"
 #include "base/log.h"
 #include "mem/budget.h"
 #include "mem/cache_own.h"
@@ -306,10 +305,8 @@ static enum weft_status get_anew(struct wf_cache_user *u, uintptr_t start, uintp
     bool cacheable, leaves;
     if (!e)
         return WEFT_ENOMEM;
-    WF_HOOK("cache.pending");
     cacheable = miss != ALONE && watch(u, e->range.start, e->range.end, &by);
     status = register_range(c, e, miss == WIDE);
-    WF_HOOK("cache.registered");
     if (status == WEFT_OK && c->pages_fd >= 0)
         pages_note(c, e);
     cacheable = cacheable && status == WEFT_OK && settle(c);

@@ -107,7 +107,8 @@ struct wf_cache {
     _Alignas(64) pthread_mutex_t lock;
     struct wf_ranges ranges; /* written under [lock] and all users' */
     struct wf_list users, queue, limbo, pending, free;
-    uint64_t read, drops;   /* changes of the log that were applied, and how many of them drops */
+    uint64_t read;          /* changes of the log that were applied */
+    uint64_t drops;         /* ever logged, when the log was last applied to its end */
     uint64_t before, after; /* changes numbered [after] and more began when those numbered less
                              * than [before] were in the log */
     uint64_t marks;         /* searches for uses */

@@ -57,7 +57,6 @@ struct wf_monitor_ops {
     enum weft_status (*watch)(struct wf_monitor *m, uintptr_t start, uintptr_t end,
                               struct wf_span *span);
     enum wf_probe (*probe)(struct wf_monitor *m);
-    bool reads; /* changes come by themselves, at any time */
     bool keeps; /* registrations may be kept when nobody uses them */
 };
 

@@ -27,7 +27,6 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "base/hook.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/util.h"
@@ -72,10 +71,8 @@ bool wf_uffd_read(struct wf_uffd *u)
     ssize_t n;
     int error;
     wf_monitor_begin(&u->base);
-    WF_HOOK("uffd.odd");
     n = read(u->fd, msgs, sizeof msgs);
     error = errno;
-    WF_HOOK("uffd.read");
     for (ssize_t i = 0; i < n / (ssize_t)sizeof msgs[0]; i++)
         note(&u->base, &msgs[i]);
     if (n <= 0 && (!n || (error != EAGAIN && error != EINTR)))
@@ -123,7 +120,7 @@ static enum weft_status uffd_watch(struct wf_monitor *m, uintptr_t start, uintpt
 }
 
 static const struct wf_monitor_ops uffd_ops = {
-    .name = "userfaultfd", .watch = uffd_watch, .probe = uffd_probe, .reads = true, .keeps = true};
+    .name = "userfaultfd", .watch = uffd_watch, .probe = uffd_probe, .keeps = true};
 
 /* ---- opening ---- */
 

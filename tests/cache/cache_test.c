@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/util.h"
@@ -27,6 +28,7 @@ struct fake_reg {
 
 struct registrar {
     pthread_mutex_t lock;
+    pthread_cond_t dropped; /* one registration less */
     struct fake_reg reg[4096];
     _Atomic unsigned made, now;
     unsigned room;                     /* registrations at a time */
@@ -71,6 +73,7 @@ static void dereg(void *owner, void *handle)
     assert_true(g->open);
     g->open = false;
     r->now--;
+    pthread_cond_broadcast(&r->dropped);
     pthread_mutex_unlock(&r->lock);
 }
 
@@ -106,7 +109,7 @@ static enum wf_probe probe(struct wf_monitor *m)
 }
 
 static const struct wf_monitor_ops fake_ops = {
-    .name = "fake", .watch = watch, .probe = probe, .reads = true, .keeps = true};
+    .name = "fake", .watch = watch, .probe = probe, .keeps = true};
 
 /* ---- one test's things ---- */
 
@@ -119,6 +122,7 @@ static void begin_with(struct wf_cache_params p, struct wf_monitor *m)
 {
     memset(&device, 0, sizeof device);
     pthread_mutex_init(&device.lock, NULL);
+    pthread_cond_init(&device.dropped, NULL);
     device.room = 4096;
     memset(&monitor, 0, sizeof monitor);
     monitor.base.ops = &fake_ops;
@@ -173,8 +177,14 @@ static void change(enum wf_change what, unsigned page, unsigned pages)
 /* Its thread gives back what nobody finds and nobody uses. */
 static void wait_registered(unsigned now)
 {
-    for (unsigned i = 0; device.now != now && i < 5000; i++)
-        usleep(1000);
+    struct timespec until;
+    int error = 0;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 5;
+    pthread_mutex_lock(&device.lock);
+    while (device.now != now && !error)
+        error = pthread_cond_timedwait(&device.dropped, &device.lock, &until);
+    pthread_mutex_unlock(&device.lock);
     assert_int_equal(device.now, now);
 }
 

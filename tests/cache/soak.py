@@ -13,18 +13,13 @@ import subprocess
 import sys
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../stress"))
+from turns import LIMIT_S, option  # noqa: E402
+
 ALLOCATORS = [("glibc", None), ("jemalloc", "libjemalloc.so.2"),
               ("tcmalloc", "libtcmalloc_minimal.so.4")]
-LIMIT_S = 1800
 COUNTED = {"events": r"events (\d+)", "changes read": r"changes read (\d+)",
            "hits": r"hits (\d+)", "misses": r"misses (\d+)", "stale": r"stale (\d+)"}
-
-
-def option(words, name):
-    at = words.index(name)
-    value = int(words[at + 1])
-    del words[at:at + 2]
-    return value
 
 
 def main():

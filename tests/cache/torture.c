@@ -20,6 +20,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -92,7 +93,7 @@ static struct {
     unsigned char *arena;
     struct worker worker[THREADS];
     uint64_t events;
-    bool unasked;
+    bool unasked, until_stale;
     _Atomic uint64_t stale;
     _Atomic bool stop;
     pthread_mutex_t box_lock;
@@ -169,9 +170,11 @@ static bool transfer(struct worker *w, bool send)
     if (send ? !line_send(w->line, use.handle, b->at + off, len, copy)
              : !line_receive(w->line, use.handle, b->at + off, len, copy))
         exit(1);
-    if (memcmp(copy, b->at + off, len) && !t.stale++)
+    if (memcmp(copy, b->at + off, len) && !t.stale++) {
+        t.stop = t.until_stale;
         fprintf(stderr, "torture: %zu bytes at %p are stale, step %" PRIu64 " of thread %u\n", len,
                 (void *)(b->at + off), (uint64_t)w->done, w->number);
+    }
     put_later(w, &use);
     return true;
 }
@@ -460,15 +463,21 @@ static uint64_t done_all(void)
     return done;
 }
 
+static bool joined_soon(pthread_t thread)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec++;
+    return !pthread_timedjoin_np(thread, NULL, &until);
+}
+
 /* Until they have ended; a run that stands still is stuck. */
-static void workers_join(bool until_stale)
+static void workers_join(void)
 {
     uint64_t last = 0, since = wf_now_ns();
     for (unsigned i = 0; i < THREADS; i++)
-        while (pthread_tryjoin_np(t.worker[i].thread, NULL)) {
+        while (!joined_soon(t.worker[i].thread)) {
             uint64_t now = done_all();
-            if (until_stale && t.stale)
-                t.stop = true;
             if (now != last) {
                 last = now;
                 since = wf_now_ns();
@@ -476,7 +485,6 @@ static void workers_join(bool until_stale)
                 fprintf(stderr, "torture: nothing has moved for %d s\n", STUCK_S);
                 abort();
             }
-            usleep(1000);
         }
 }
 
@@ -527,6 +535,7 @@ int main(int argc, char **argv)
     bool forgets = argc > 3 && !strcmp(argv[3], "forget");
     const char *why;
     t.unasked = argc > 3 && !strcmp(argv[3], "unasked");
+    t.until_stale = forgets || t.unasked;
     if (argc < 3 || argc > 4 || (argc == 4 && !forgets && !t.unasked)) {
         fprintf(stderr, "usage: cache_torture SEED EVENTS [forget | unasked]\n");
         return 2;
@@ -542,9 +551,9 @@ int main(int argc, char **argv)
     }
     arena_choose();
     workers_start(strtoull(argv[1], NULL, 10));
-    workers_join(argc == 4);
+    workers_join();
     caches_close();
     device_close(t.device);
     report();
-    return argc == 4 ? !t.stale : t.stale != 0;
+    return t.until_stale ? !t.stale : t.stale != 0;
 }
