@@ -67,6 +67,7 @@ struct weft_ctx;
 struct weft_ep;
 struct weft_peer;
 struct weft_mr;
+struct weft_mr_domain; /* weft/mr.h */
 
 /* ---- context ---- */
 
@@ -79,12 +80,13 @@ enum weft_ctx_flags {
 /* Reserved space must be zero. [version]: set by WEFT_CTX_PARAMS_INIT. */
 struct weft_ctx_params {
     uint32_t version;
-    uint32_t flags; /* enum weft_ctx_flags */
-    uint64_t reserved[14];
+    uint32_t flags;                  /* enum weft_ctx_flags */
+    const struct weft_mr_domain *mr; /* how its regions are (weft/mr.h); null: no mode bits */
+    uint64_t reserved[13];
 };
 #define WEFT_CTX_PARAMS_INIT                                                                       \
     {                                                                                              \
-        (WEFT_VERSION_MAJOR << 16) | WEFT_VERSION_MINOR, 0,                                        \
+        (WEFT_VERSION_MAJOR << 16) | WEFT_VERSION_MINOR, 0, NULL,                                  \
         {                                                                                          \
             0                                                                                      \
         }                                                                                          \
@@ -115,7 +117,7 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_ctx_set_key(struct weft_ctx *ctx, c
  * this one left (WEFT_ECLOSED).
  * Blocks   over a network until other hosts' kernels have what its endpoints said last, at
  *          most WEFT_PEER_TIMEOUT (10 s); else no.
- * Returns  OK | EBUSY (an endpoint or region is still open; nothing changed)
+ * Returns  OK | EBUSY (an endpoint or region is still open, or a key mapped; nothing changed)
  *          | EINVAL (null) | EFORKED */
 WEFT_API enum weft_status weft_ctx_close(struct weft_ctx *ctx);
 
@@ -140,6 +142,8 @@ enum weft_ep_flags {
      * take none. Without it an endpoint costs nothing and is one thread's, unless
      * WEFT_PROGRESS=thread makes every endpoint such a one. */
     WEFT_EP_LOCKED = 1,
+    /* Writes that come to it may be counted (weft_mr_bind_counter). */
+    WEFT_EP_RMA_EVENT = 2,
 };
 
 struct weft_ep_params {
@@ -147,11 +151,14 @@ struct weft_ep_params {
     uint32_t flags;              /* enum weft_ep_flags */
     weft_peer_down_fn peer_down; /* may be null */
     void *arg;                   /* handed to peer_down */
-    uint64_t reserved[12];
+    const void
+        *auth_key; /* with which it reaches regions (weft/mr.h); [auth_key_size] bytes, copied */
+    size_t auth_key_size; /* 0: the context's */
+    uint64_t reserved[10];
 };
 #define WEFT_EP_PARAMS_INIT                                                                        \
     {                                                                                              \
-        (WEFT_VERSION_MAJOR << 16) | WEFT_VERSION_MINOR, 0, NULL, NULL,                            \
+        (WEFT_VERSION_MAJOR << 16) | WEFT_VERSION_MINOR, 0, NULL, NULL, NULL, 0,                   \
         {                                                                                          \
             0                                                                                      \
         }                                                                                          \
@@ -349,14 +356,19 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_am_source(const struct weft_am *am,
 /* ---- memory ---- */
 
 enum weft_access {
-    WEFT_REMOTE_READ = 1,
-    WEFT_REMOTE_WRITE = 2,
+    WEFT_REMOTE_READ = 1,  /* peers get, and fetch by atomics */
+    WEFT_REMOTE_WRITE = 2, /* peers put, and change by atomics */
+    /* What the owner's own operations may do where its context has WEFT_MR_LOCAL (weft/mr.h): */
+    WEFT_SEND = 4,   /* send a message from there */
+    WEFT_RECV = 8,   /* receive one there */
+    WEFT_READ = 16,  /* have what is got or fetched put there */
+    WEFT_WRITE = 32, /* put from there */
 };
 
 /* Allocate [len] bytes, zeroed, page aligned when len >= a page and 64-byte
  * aligned otherwise, that peers on this node can map. For peers across a network
  * this process does each access when the endpoint that they reach it by is polled.
- *   access  WEFT_REMOTE_* that peers are granted
+ *   access  enum weft_access: what is granted
  * Returns  OK | EINVAL (len 0, unknown access) | ENOMEM | ELIMIT | ESYSTEM | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_mem_alloc(struct weft_ctx *ctx, size_t len,
                                                        unsigned access, struct weft_mr **out);
@@ -375,7 +387,7 @@ enum weft_mem_type {
  * node-mates memory from weft_mem_alloc is faster.
  *   addr    any mapped memory; stays the caller's, must stay mapped until close
  *   type    enum weft_mem_type; only host memory is supported
- *   access  WEFT_REMOTE_*
+ *   access  enum weft_access
  * Returns  OK | EINVAL | EMEMTYPE | ENOMEM | ELIMIT | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_mr_register(struct weft_ctx *ctx, void *addr,
                                                          size_t len, unsigned type, unsigned access,
@@ -386,7 +398,8 @@ WEFT_API size_t weft_mr_length(const struct weft_mr *mr);
 
 #define WEFT_KEY_MAX 64
 
-/* Copy the key with which peers open [mr]; as weft_ep_address (WEFT_KEY_MAX). */
+/* Copy the key with which peers open [mr]; as weft_ep_address (WEFT_KEY_MAX).
+ * Returns  also ENOTAVAIL (of a region that is still being registered: weft/mr.h) */
 WEFT_API WEFT_MUST_USE enum weft_status weft_mr_key(const struct weft_mr *mr, void *buf,
                                                     size_t *len);
 
@@ -395,14 +408,16 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_mr_key(const struct weft_mr *mr, vo
  * nobody uses any more, and fails too. Waits for no other process; it waits while
  * another thread of this one copies a piece (of up to 1 MiB) to or from it, which is how
  * memory of weft_mr_register is put to and any is reached across a network.
- * Returns  OK | EINVAL | EFORKED */
+ * Returns  OK | EINVAL | EFORKED
+ *          | EBUSY (it is bound to a counter or an endpoint that is open, being registered, or
+ *          being refreshed; nothing changed) */
 WEFT_API enum weft_status weft_mr_close(struct weft_mr *mr);
 
 /* A peer's region, resolved once. The fields are for the inlined calls below;
  * read them only where a comment says so. */
 struct weft_remote {
     unsigned char *base; /* may be read: where the region is mapped here; null: it is not */
-    uint64_t length;     /* may be read: bytes */
+    uint64_t length;     /* may be read: bytes; one more than the highest offset */
     const uint64_t *gen_word;
     uint64_t gen;
     uint32_t access; /* may be read: WEFT_REMOTE_* granted */
@@ -439,7 +454,10 @@ struct weft_op {
     uint64_t tag;             /* alike */
     struct weft_peer *source; /* alike */
     void *entry_;             /* Weft's, while PENDING */
-    uint64_t reserved[5];
+    /* Where the context has WEFT_MR_LOCAL (weft/mr.h), else ignored; read by the call: */
+    struct weft_mr *local;         /* the region that the local buffers are in */
+    struct weft_mr *const *locals; /* or one for each of the pieces; null: [local] for all */
+    uint64_t reserved[3];
 };
 
 /* Poll [ep] until [op] has completed or [timeout_ns] has passed (negative: no
@@ -771,7 +789,7 @@ WEFT_LAYOUT_(offsetof(struct weft_remote, access) == 32);
 WEFT_LAYOUT_(offsetof(struct weft_remote, peer) == 40);
 WEFT_LAYOUT_(sizeof(struct weft_op) == 96);
 WEFT_LAYOUT_(offsetof(struct weft_op, done) == 16);
-WEFT_LAYOUT_(offsetof(struct weft_op, reserved) == 56);
+WEFT_LAYOUT_(offsetof(struct weft_op, local) == 56);
 WEFT_LAYOUT_(sizeof(struct weft_am) == 72);
 WEFT_LAYOUT_(offsetof(struct weft_am, args) == 24);
 WEFT_LAYOUT_(offsetof(struct weft_am, arg) == 40);

@@ -267,9 +267,29 @@ static void set_defaults(void)
             (void)param_set(&params[i], &config, params[i].dflt);
 }
 
+/* What libfabric calls some of them, for programs that were tuned there. They are not Weft's: what
+ * cannot be read as a value is left alone, and the own name goes first. */
+static const struct {
+    const char *theirs, *ours;
+} aliases[] = {{"FI_MR_CACHE_MAX_SIZE", "WEFT_MR_CACHE_SIZE"},
+               {"FI_MR_CACHE_MAX_COUNT", "WEFT_MR_CACHE_COUNT"},
+               {"FI_MR_CACHE_MERGE_REGIONS", "WEFT_MR_CACHE_MERGE"}};
+
+static void alias_read(const char *theirs, const char *ours)
+{
+    const char *text = getenv(theirs);
+    if (!text || getenv(ours))
+        return;
+    for (size_t i = 0; i < WF_ARRAY_LEN(params); i++)
+        if (!strcmp(params[i].name, ours) && param_set(&params[i], &config, text))
+            wf_warn("%s=%s is not taken for %s: no value of its kind", theirs, text, ours);
+}
+
 static void config_read(void)
 {
     set_defaults();
+    for (size_t i = 0; i < WF_ARRAY_LEN(aliases); i++)
+        alias_read(aliases[i].theirs, aliases[i].ours);
     for (size_t i = 0; i < WF_ARRAY_LEN(params); i++) {
         const char *text = getenv(params[i].name);
         if (text && param_set(&params[i], &config, text)) {

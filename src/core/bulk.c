@@ -3,14 +3,23 @@
  * of it: an operation may have ended meanwhile, a region been closed. */
 #include "core/own.h"
 
-static void *region_hold(struct weft_ep *ep, const uint32_t *region, uint64_t len, unsigned access,
-                         uint32_t at)
+static void *region_hold(struct weft_ep *ep, const uint32_t *words, uint64_t len, unsigned access,
+                         uint32_t at, size_t *n)
 {
-    void *base;
-    if (wf_mem_use(&ep->ctx->mem, region[0], wf_word64(region + 1), wf_word64(region + 3), len,
-                   access, &base) != WEFT_OK)
+    struct wf_region *region;
+    struct wf_want want;
+    wf_own_want(ep, words, len, access, &want);
+    if (wf_mem_use(&ep->ctx->mem, &want, &region) != WEFT_OK)
         return NULL;
-    return (uint8_t *)base + at;
+    if (!(region->flags & WF_REGION_UNBACKED))
+        return wf_region_at(region, want.offset + at, n);
+    wf_mem_unuse(&ep->ctx->mem, region);
+    return NULL;
+}
+
+static void region_unhold(struct weft_ep *ep, const uint32_t *words)
+{
+    wf_mem_unuse_named(&ep->ctx->mem, words[0], wf_word64(words + 1));
 }
 
 static void *entry_hold(const struct wf_entry *e, uint64_t first, uint64_t len, uint32_t at,
@@ -25,7 +34,7 @@ static void *entry_hold(const struct wf_entry *e, uint64_t first, uint64_t len, 
 static void *out_hold(struct weft_ep *ep, const struct wf_bulk *b, uint32_t at, size_t *n)
 {
     if (b->ref[0] == WF_BULK_REGION)
-        return region_hold(ep, b->ref + 1, b->len, WEFT_REMOTE_READ, at);
+        return region_hold(ep, b->ref + 1, b->len, WEFT_REMOTE_READ, at, n);
     return entry_hold(wf_entry_get(ep, b->ref[1]), wf_word64(b->ref + 2), b->len, at, n);
 }
 
@@ -34,7 +43,7 @@ static void *in_hold(struct weft_ep *ep, const struct wf_bulk *b, uint32_t at, s
     const uint32_t *a = b->args;
     switch (b->handler | (unsigned)b->is_reply << 8) {
     case WF_OWN_PUT:
-        return b->nargs < REGION_ARGS ? NULL : region_hold(ep, a, b->len, WEFT_REMOTE_WRITE, at);
+        return b->nargs < REGION_ARGS ? NULL : region_hold(ep, a, b->len, WEFT_REMOTE_WRITE, at, n);
     case WF_OWN_GOT | 1u << 8:
         return entry_hold(wf_rma_got_by(ep, b->token, a, b->nargs), wf_word64(a + 2), b->len, at,
                           n);
@@ -55,7 +64,7 @@ void wf_bulk_unhold(void *owner, const struct wf_bulk *b)
 {
     struct weft_ep *ep = owner;
     if (!b->token && b->ref[0] == WF_BULK_REGION)
-        wf_mem_unuse(&ep->ctx->mem, b->ref[1]);
+        region_unhold(ep, b->ref + 1);
     else if (b->token && b->handler == WF_OWN_PUT)
-        wf_mem_unuse(&ep->ctx->mem, b->args[0]);
+        region_unhold(ep, b->args);
 }

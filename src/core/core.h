@@ -18,7 +18,9 @@
 #include "base/util.h"
 #include "config/stats.h"
 #include "core/op.h"
+#include "core/keymap.h"
 #include "core/progress.h"
+#include "core/registrar.h"
 #include "core/source.h"
 #include "core/stats.h"
 #include "mem/mem.h"
@@ -31,6 +33,15 @@
 #define WF_TRANSPORTS 2
 #endif
 extern const struct wf_transport *const wf_transports[WF_TRANSPORTS];
+
+/* What weft_ctx_params.mr says. Constant. */
+struct wf_mr_domain {
+    uint32_t given; /* enum weft_mr_mode, as it was given */
+    uint32_t mode;  /* what that means: without BASIC, SCALABLE and LOCAL_OLD */
+    unsigned key_bits;
+    uint64_t auth;      /* digest; 0: none */
+    struct weft_eq *eq; /* null: registration is synchronous */
+};
 
 struct weft_ctx {
     uint64_t life; /* constant; wf_life_is */
@@ -47,9 +58,12 @@ struct weft_ctx {
     uint16_t next_ep WF_GUARDED_BY(lock);
     struct wf_stats stats WF_GUARDED_BY(lock);
     struct wf_progress progress;
+    struct wf_mr_domain domain;
+    struct wf_keymap keymap;
+    struct wf_registrar registrar;
 };
 
-#define WF_STATUS_LAST WEFT_EMISMATCH /* the lowest: status.def */
+#define WF_STATUS_LAST WEFT_EAVAIL /* the lowest: status.def */
 
 struct handler {
     weft_am_fn fn;
@@ -81,6 +95,8 @@ struct weft_ep {
     struct weft_ctx *ctx;
     uint64_t life; /* a copy of ctx's, on a line that every call reads */
     bool locked;   /* constant: several threads, [lock] first */
+    bool local;    /* constant: local buffers are in regions (WEFT_MR_LOCAL) */
+    bool counted;  /* constant: WEFT_EP_RMA_EVENT */
     bool busy;     /* inside poll: handlers may not call back */
     bool armed;
     uint32_t am_max;
@@ -94,6 +110,7 @@ struct weft_ep {
     struct wf_list item;     /* ctx->eps */
     struct wf_list progress; /* ctx->progress.eps */
     pthread_mutex_t lock;    /* recursive; LOCKED endpoints' */
+    uint64_t auth;           /* constant: digest of its authorization key; 0: none */
     uint32_t eager_max;      /* constant: longest tagged message that is sent whole */
     struct wf_match *match;  /* null until the first tagged message or receive */
     struct wf_sources sources;
@@ -102,7 +119,7 @@ struct weft_ep {
     struct wf_list copying;   /* receives under way */
     bool retry;               /* a push failed for a reason that nothing announces the end of */
     unsigned posted, claimed; /* receives not matched; messages not taken */
-    uint8_t *scratch;         /* am_max bytes, to gather a payload in; null until needed */
+    uint8_t *scratch;         /* WF_SCRATCH bytes, to gather a payload in; null until needed */
     uint64_t unhandled_logged[WEFT_AM_HANDLERS / 64];
     uint64_t *counters; /* [WF_STATS], in ctx->stats */
     struct handler handlers[WEFT_AM_HANDLERS];
@@ -230,6 +247,25 @@ struct wf_remote;
 enum weft_status wf_rma_put_ordered(struct wf_remote *r, uint64_t offset, const void *src,
                                     size_t len, struct weft_op *op, struct wf_order *order,
                                     uint32_t *entry);
+
+/* local.c: may the [count] local buffers of [op] be used for [access] (enum weft_access)? Asked
+ * only if ep->local. OK | EINVAL (in no region) | EKEY (not registered yet, or disabled) | ERANGE |
+ * EACCESS */
+enum weft_status wf_local_check(struct weft_ep *ep, const struct weft_op *op,
+                                const struct iovec *iov, unsigned count, unsigned access);
+
+static inline enum weft_status wf_local_ok(struct weft_ep *ep, const struct weft_op *op,
+                                           const struct iovec *iov, unsigned count, unsigned access)
+{
+    return __builtin_expect(ep->local, 0) ? wf_local_check(ep, op, iov, count, access) : WEFT_OK;
+}
+
+static inline enum weft_status wf_local_one(struct weft_ep *ep, const struct weft_op *op,
+                                            const void *buf, size_t len, unsigned access)
+{
+    struct iovec one = {(void *)(uintptr_t)buf, len};
+    return wf_local_ok(ep, op, &one, 1, access);
+}
 
 /* frag.c */
 void wf_frag_register(struct weft_ep *ep);

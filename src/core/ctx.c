@@ -10,6 +10,8 @@
 #include "config/config.h"
 #include "mem/budget.h"
 #include "core/core.h"
+#include "core/event.h"
+#include "core/region.h"
 
 const struct wf_transport *const wf_transports[WF_TRANSPORTS] = {
     &wf_loop_transport,
@@ -163,7 +165,10 @@ enum weft_status weft_ctx_set_key(struct weft_ctx *ctx, const void *key, size_t 
 enum weft_status weft_ctx_open(const struct weft_ctx_params *params, struct weft_ctx **out)
 {
     enum weft_status status = out ? params_check(params) : WEFT_EINVAL;
+    struct wf_mr_domain domain;
     struct weft_ctx *ctx;
+    if (status == WEFT_OK)
+        status = wf_mr_domain_check(params ? params->mr : NULL, &domain);
     if (status == WEFT_OK)
         status = wf_config_init();
     if (status != WEFT_OK)
@@ -171,6 +176,7 @@ enum weft_status weft_ctx_open(const struct weft_ctx_params *params, struct weft
     ctx = calloc(1, sizeof *ctx);
     if (!ctx)
         return WEFT_ENOMEM;
+    ctx->domain = domain;
     wf_list_init(&ctx->eps);
     ctx->cores = cores_allowed();
     ctx->life = wf_life_begin();
@@ -187,7 +193,13 @@ enum weft_status weft_ctx_open(const struct weft_ctx_params *params, struct weft
     status = wf_progress_open(ctx);
     if (status != WEFT_OK)
         goto close_transports;
+    if (domain.eq && (status = wf_eq_use(domain.eq)) != WEFT_OK) {
+        wf_progress_close(ctx);
+        goto close_transports;
+    }
     pthread_mutex_init(&ctx->lock, NULL);
+    wf_keymap_init(&ctx->keymap, ctx->self.token[1]);
+    wf_registrar_init(&ctx->registrar);
     *out = ctx;
     return WEFT_OK;
 close_transports:
@@ -209,8 +221,12 @@ enum weft_status weft_ctx_close(struct weft_ctx *ctx)
     pthread_mutex_lock(&ctx->lock);
     in_use = !wf_list_empty(&ctx->eps) || ctx->regions;
     pthread_mutex_unlock(&ctx->lock);
-    if (in_use)
+    if (in_use || wf_keymap_busy(&ctx->keymap))
         return WEFT_EBUSY;
+    wf_registrar_close(&ctx->registrar);
+    wf_keymap_fini(&ctx->keymap);
+    if (ctx->domain.eq)
+        wf_eq_unuse(ctx->domain.eq);
     wf_progress_close(ctx);
     transports_close(ctx);
     wf_stats_close(&ctx->stats);

@@ -10,6 +10,7 @@
 #include "base/probe.h"
 #include "config/config.h"
 #include "core/core.h"
+#include "core/region.h"
 
 static void peer_down(void *owner, struct wf_tpeer *tpeer, enum weft_status why)
 {
@@ -61,7 +62,9 @@ static enum weft_status params_check(const struct weft_ep_params *p)
     for (size_t i = 0; i < WF_ARRAY_LEN(p->reserved); i++)
         if (p->reserved[i])
             return WEFT_EINVAL;
-    return p->flags & ~(uint32_t)WEFT_EP_LOCKED ? WEFT_EINVAL : WEFT_OK;
+    if (p->auth_key_size > WEFT_AUTH_KEY_MAX || (p->auth_key_size && !p->auth_key))
+        return WEFT_EINVAL;
+    return p->flags & ~(uint32_t)(WEFT_EP_LOCKED | WEFT_EP_RMA_EVENT) ? WEFT_EINVAL : WEFT_OK;
 }
 
 /* A free id; ids wrap, the generation tells reused ones apart. */
@@ -174,6 +177,11 @@ enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params 
     ep->life = ctx->life;
     ep->am_max = (uint32_t)wf_config()->am_max;
     ep->eager_max = (uint32_t)WF_MIN(wf_config()->msg_eager, ep->am_max);
+    ep->local = ctx->domain.mode & WEFT_MR_LOCAL;
+    ep->counted = params && params->flags & WEFT_EP_RMA_EVENT;
+    ep->auth = params && params->auth_key_size
+                   ? wf_auth_digest(params->auth_key, params->auth_key_size)
+                   : ctx->domain.auth;
     ep->peer_down = params ? params->peer_down : NULL;
     ep->arg = params ? params->arg : NULL;
     wf_entries_init(ep);

@@ -168,6 +168,9 @@ static enum weft_status put_start(struct weft_frag *f, struct weft_op *op)
     enum weft_status status;
     uint32_t entry = 0;
     bool direct = f->remote->pub.base && is_complete(&f->after);
+    status = wf_local_one(f->peer->ep, op, f->src, f->len, WEFT_WRITE);
+    if (status != WEFT_OK)
+        return status;
     if (!may_go(f, &order))
         return WEFT_AGAIN;
     if (direct)

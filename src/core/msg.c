@@ -154,6 +154,8 @@ enum weft_status weft_msg_sendv(struct weft_peer *peer, uint64_t tag, const stru
         return status;
     status = wf_iov_check(iov, count, &len);
     if (status == WEFT_OK)
+        status = wf_local_ok(ep, op, iov, count, WEFT_SEND);
+    if (status == WEFT_OK)
         status = send_later(peer, tag, iov, count, len, op);
     return wf_ep_left(ep, status);
 }
@@ -172,6 +174,9 @@ enum weft_status weft_msg_send(struct weft_peer *peer, uint64_t tag, const void 
         return status;
     if (__builtin_expect((len && !buf) || len > SIZE_MAX / 2, 0)) {
         status = WEFT_EINVAL;
+    } else if (__builtin_expect(ep->local, 0) &&
+               (status = wf_local_one(ep, op, buf, len, WEFT_SEND)) != WEFT_OK) {
+        return wf_ep_left(ep, status);
     } else if (len <= ep->eager_max && flow_idle(peer)) {
         uint32_t args[2] = {WF_LO(tag), WF_HI(tag)};
         status = wf_own_request(peer, WF_OWN_MSG, args, 2, buf, len, 0);
@@ -754,6 +759,8 @@ static enum weft_status recv_checked(struct weft_ep *ep, struct weft_peer *peer,
     struct wf_source *source;
     struct wf_match_msg *found;
     enum weft_status status = op ? find_begin(ep, peer, &source) : WEFT_EINVAL;
+    if (status == WEFT_OK && (status = wf_local_ok(ep, op, iov, count, WEFT_RECV)) != WEFT_OK)
+        wf_ep_leave(ep);
     if (status != WEFT_OK)
         return status;
     found = wf_match_msg_find(ep->match, source, tag, mask);
@@ -836,6 +843,9 @@ enum weft_status weft_msg_take(struct weft_ep *ep, struct weft_msg *msg, void *b
         return status;
     if (msg->source->ep != ep)
         return wf_ep_left(ep, WEFT_EINVAL);
+    status = wf_local_one(ep, op, buf, len, WEFT_RECV);
+    if (status != WEFT_OK) /* [msg] stays */
+        return wf_ep_left(ep, status);
     status = take(ep, msg, false, &one, 1, len, op);
     if (status != WEFT_ENOMEM && status != WEFT_ELIMIT)
         ep->claimed--;

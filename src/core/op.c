@@ -372,7 +372,7 @@ void wf_flow_down(struct weft_peer *peer, enum weft_status why)
 enum weft_status wf_scratch_need(struct weft_ep *ep)
 {
     if (!ep->scratch)
-        ep->scratch = malloc(ep->am_max);
+        ep->scratch = malloc(WF_SCRATCH);
     return ep->scratch ? WEFT_OK : WEFT_ENOMEM;
 }
 

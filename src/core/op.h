@@ -38,6 +38,9 @@ enum wf_kind {
     WF_KIND_FLUSH,
 };
 
+/* A write in several pieces that counts as one at its owner, who is told when all are there. */
+enum wf_whole { WF_WHOLE_UNASKED, WF_WHOLE_ASKED, WF_WHOLE_DUE, WF_WHOLE_TOLD };
+
 /* Pieces of local memory. */
 struct wf_iov {
     const struct iovec *v; /* [n]; &one, or allocated */
@@ -95,7 +98,8 @@ struct wf_entry {
             uint32_t reply_max;
             uint32_t args[WEFT_AM_MAX_ARGS];
             uint8_t operation, type;
-            bool ordered; /* a fragment's: */
+            uint8_t whole; /* enum wf_whole */
+            bool ordered;  /* a fragment's: */
             struct wf_order order;
             uint64_t operand, compare, *fetched;
         } rma;
@@ -178,6 +182,8 @@ static inline bool wf_is_loss(enum weft_status s)
 void wf_entries_init(struct weft_ep *ep);
 void wf_entries_fini(struct weft_ep *ep);
 
+/* The longest payload that any process may send (WEFT_AM_MAX). */
+#define WF_SCRATCH 32704
 /* Have ep->scratch. OK | ENOMEM */
 enum weft_status wf_scratch_need(struct weft_ep *ep);
 

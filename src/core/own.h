@@ -60,6 +60,19 @@ static inline bool wf_own_is_to(const struct wf_token *token, struct weft_peer *
 /* Where in which region, in a request about it: slot, generation (2), offset (2). */
 #define REGION_ARGS 5
 
+/* What such a request wants, once it has come to [ep]. */
+static inline void wf_own_want(const struct weft_ep *ep, const uint32_t region[REGION_ARGS],
+                               uint64_t len, unsigned access, struct wf_want *want)
+{
+    *want = (struct wf_want){.slot = region[0],
+                             .gen = wf_word64(region + 1),
+                             .offset = wf_word64(region + 3),
+                             .len = len,
+                             .access = access,
+                             .ep = wf_mem_ep_name(ep->address.ep, ep->address.ep_gen),
+                             .counted = ep->counted};
+}
+
 /* Bytes of one bulk message. The longer a write, the less of it is the system's
  * (loopback, sender: 119 ns per KiB in writes of 256 KiB, 98 in those of 1 MiB). */
 #define WF_BULK_PIECE WF_BULK_MAX

@@ -26,15 +26,21 @@ static bool is_here(const struct wf_remote *r)
     return r->key.token == r->pub.peer->ep->ctx->self.token[0];
 }
 
+/* A socket does not find out in time that a page is missing. */
+static bool can_bulk(const struct wf_remote *r)
+{
+    return !(r->key.flags & WF_KEY_UNBACKED);
+}
+
 enum wf_path wf_path_put(const struct wf_remote *r, size_t len, unsigned pieces)
 {
     const struct weft_peer *peer = r->pub.peer;
-    if (r->pub.base)
+    if (wf_remote_mapped(r))
         return WF_PATH_INLINE;
     if (is_here(r))
         return WF_PATH_HERE;
     if (wf_own_can_bulk(peer))
-        return len > peer->ep->am_max ? WF_PATH_BULK : WF_PATH_PIECES;
+        return len > peer->ep->am_max && can_bulk(r) ? WF_PATH_BULK : WF_PATH_PIECES;
     /* A piece costs the owner a copy like any; asking it to copy pays beyond one message. */
     return len > peer->ep->am_max && pieces <= 1 && wf_path_can_pull(peer) ? WF_PATH_PULL
                                                                            : WF_PATH_PIECES;
@@ -42,19 +48,20 @@ enum wf_path wf_path_put(const struct wf_remote *r, size_t len, unsigned pieces)
 
 enum wf_path wf_path_get(const struct wf_remote *r, size_t len)
 {
-    if (r->pub.base)
+    if (wf_remote_mapped(r))
         return WF_PATH_INLINE;
     if (is_here(r))
         return WF_PATH_HERE;
     if (wf_own_can_bulk(r->pub.peer))
-        return len > r->pub.peer->ep->am_max ? WF_PATH_BULK : WF_PATH_PIECES;
-    return r->key.slab == WF_KEY_PRIVATE && wf_path_can_pull(r->pub.peer) ? WF_PATH_PULL
-                                                                          : WF_PATH_PIECES;
+        return len > r->pub.peer->ep->am_max && can_bulk(r) ? WF_PATH_BULK : WF_PATH_PIECES;
+    if (r->key.slab != WF_KEY_PRIVATE || r->key.flags & WF_KEY_OWNER)
+        return WF_PATH_PIECES;
+    return wf_path_can_pull(r->pub.peer) ? WF_PATH_PULL : WF_PATH_PIECES;
 }
 
 enum wf_path wf_path_atomic(const struct wf_remote *r)
 {
-    return r->pub.base ? WF_PATH_INLINE : is_here(r) ? WF_PATH_HERE : WF_PATH_WHOLE;
+    return wf_remote_mapped(r) ? WF_PATH_INLINE : is_here(r) ? WF_PATH_HERE : WF_PATH_WHOLE;
 }
 
 /* ---- telling ---- */
@@ -132,7 +139,8 @@ static const struct row *row_of(const struct weft_peer *peer, unsigned operation
     case WEFT_OP_PUT: return mapped_or(wf_path_put(r, len, 1), put_rows);
     case WEFT_OP_GET: return mapped_or(wf_path_get(r, len), get_rows);
     case WEFT_OP_ATOMIC: return mapped_or(wf_path_atomic(r), atomic_rows);
-    default: return r->pub.base ? &long_mapped : mapped_or(wf_path_put(r, len, 1), put_rows);
+    default:
+        return wf_remote_mapped(r) ? &long_mapped : mapped_or(wf_path_put(r, len, 1), put_rows);
     }
 }
 
@@ -160,6 +168,6 @@ enum weft_status weft_path_of(struct weft_peer *peer, unsigned operation,
                               .protocol = row->protocol,
                               .why = row->why,
                               .copies = row->copies,
-                              .inlined = row == &inlined};
+                              .inlined = row == &inlined && r->base};
     return wf_ep_left(peer->ep, WEFT_OK);
 }

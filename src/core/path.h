@@ -19,13 +19,24 @@ enum wf_path {
  * only that. */
 struct wf_remote {
     struct weft_remote pub;
-    struct wf_key key;
-    void *cookie; /* the transport's */
+    struct wf_key key;         /* gen: without what its authorization key was mixed in */
+    void *cookie;              /* the transport's */
+    bool is_mapped;            /* by the transport */
+    bool counted;              /* of this process: its endpoint's flag */
+    uint64_t ep;               /* of this process: wf_mem_ep_name of its endpoint */
+    struct weft_remote mapped; /* pub with its base, where that is hidden (WEFT_MR_LOCAL) */
 };
 
 static inline struct wf_remote *wf_remote_of(const struct weft_remote *r)
 {
     return (struct wf_remote *)(uintptr_t)r;
+}
+
+/* What is copied to and from, where that is mapped: pub, or what it hides. Null: it is not. */
+static inline struct weft_remote *wf_remote_mapped(const struct wf_remote *r)
+{
+    struct wf_remote *w = (struct wf_remote *)(uintptr_t)r;
+    return r->mapped.base ? &w->mapped : r->pub.base ? &w->pub : NULL;
 }
 
 /* May bytes be copied between this process and [peer]'s by the kernel, as far as

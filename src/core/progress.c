@@ -3,13 +3,13 @@
 #include "core/progress.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/thread.h"
 #include "config/config.h"
 #include "core/core.h"
 
@@ -66,15 +66,7 @@ static void *progress_main(void *arg)
 
 static int thread_start(struct wf_progress *p)
 {
-    sigset_t all, old;
-    int err;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old); /* signals are the application's */
-    err = pthread_create(&p->thread, NULL, progress_main, p);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (!err)
-        (void)pthread_setname_np(p->thread, "weft-progress");
-    return err;
+    return wf_thread_start(&p->thread, "weft-progress", 0, progress_main, p);
 }
 
 static void lock_init(struct wf_progress *p)

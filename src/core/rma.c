@@ -1,174 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Regions and remotes: everything about them that is not inlined. Where a region
+/* Put, get and atomics: everything about them that is not inlined. Where a region
  * is not mapped, its owner acts on messages; docs/protocol.md "Operations by
  * message" is their description. */
 #include <stdlib.h>
 
 #include "core/own.h"
 #include "core/path.h"
-
-struct weft_mr {
-    struct weft_ctx *ctx;
-    struct wf_region region;
-};
-
-static enum weft_status mr_opened(struct weft_ctx *ctx, struct weft_mr *mr, enum weft_status status,
-                                  struct weft_mr **out)
-{
-    if (status != WEFT_OK) {
-        free(mr);
-        return status;
-    }
-    mr->ctx = ctx;
-    pthread_mutex_lock(&ctx->lock);
-    ctx->regions++;
-    pthread_mutex_unlock(&ctx->lock);
-    *out = mr;
-    return WEFT_OK;
-}
-
-enum weft_status weft_mem_alloc(struct weft_ctx *ctx, size_t len, unsigned access,
-                                struct weft_mr **out)
-{
-    enum weft_status status = wf_ctx_check(ctx);
-    struct weft_mr *mr;
-    if (status != WEFT_OK)
-        return status;
-    if (!out || !len || (access & ~(unsigned)(WEFT_REMOTE_READ | WEFT_REMOTE_WRITE)))
-        return WEFT_EINVAL;
-    if (!(mr = calloc(1, sizeof *mr)))
-        return WEFT_ENOMEM;
-    return mr_opened(ctx, mr, wf_mem_region_open(&ctx->mem, len, access, &mr->region), out);
-}
-
-enum weft_status weft_mr_register(struct weft_ctx *ctx, void *addr, size_t len, unsigned type,
-                                  unsigned access, struct weft_mr **out)
-{
-    enum weft_status status = wf_ctx_check(ctx);
-    struct weft_mr *mr;
-    if (status != WEFT_OK)
-        return status;
-    if (type == WEFT_MEM_CUDA || type == WEFT_MEM_ROCM || type == WEFT_MEM_DMABUF)
-        return WEFT_EMEMTYPE;
-    if (!out || !addr || !len || type != WEFT_MEM_HOST || len > UINTPTR_MAX - (uintptr_t)addr ||
-        (access & ~(unsigned)(WEFT_REMOTE_READ | WEFT_REMOTE_WRITE)))
-        return WEFT_EINVAL;
-    if (!(mr = calloc(1, sizeof *mr)))
-        return WEFT_ENOMEM;
-    return mr_opened(ctx, mr, wf_mem_region_register(&ctx->mem, addr, len, access, &mr->region),
-                     out);
-}
-
-void *weft_mr_base(const struct weft_mr *mr)
-{
-    return mr ? mr->region.base : NULL;
-}
-
-size_t weft_mr_length(const struct weft_mr *mr)
-{
-    return mr ? mr->region.length : 0;
-}
-
-enum weft_status weft_mr_key(const struct weft_mr *mr, void *buf, size_t *len)
-{
-    enum weft_status status = mr ? wf_ctx_check(mr->ctx) : WEFT_EINVAL;
-    const struct wf_region *r;
-    struct wf_key key;
-    if (status != WEFT_OK)
-        return status;
-    r = &mr->region;
-    key = (struct wf_key){.version = WF_KEY_VERSION,
-                          .access = (uint8_t)r->access,
-                          .size = sizeof key,
-                          .slot = r->slot,
-                          .gen = r->gen,
-                          .slab = r->slab ? r->slab->id : WF_KEY_PRIVATE,
-                          .offset = r->slab ? r->offset : (uint64_t)(uintptr_t)r->base,
-                          .length = r->length,
-                          .token = mr->ctx->self.token[0]};
-    return wf_copy_out(buf, len, &key, sizeof key);
-}
-
-enum weft_status weft_mr_close(struct weft_mr *mr)
-{
-    enum weft_status status = mr ? wf_ctx_check(mr->ctx) : WEFT_EINVAL;
-    if (status != WEFT_OK)
-        return status;
-    wf_mem_region_close(&mr->ctx->mem, &mr->region);
-    pthread_mutex_lock(&mr->ctx->lock);
-    mr->ctx->regions--;
-    pthread_mutex_unlock(&mr->ctx->lock);
-    free(mr);
-    return WEFT_OK;
-}
-
-enum weft_status weft_remote_open(struct weft_peer *peer, const void *key, size_t key_len,
-                                  struct weft_remote **out)
-{
-    enum weft_status status = wf_ep_enter(peer ? peer->ep : NULL);
-    struct wf_remote *r;
-    struct wf_key k;
-    if (status != WEFT_OK)
-        return status;
-    status = out ? wf_key_parse(key, key_len, &k) : WEFT_EINVAL;
-    if (status != WEFT_OK)
-        return wf_ep_left(peer->ep, status);
-    r = aligned_alloc(64, wf_align_up(sizeof *r, 64));
-    if (!r)
-        return wf_ep_left(peer->ep, WEFT_ENOMEM);
-    memset(r, 0, sizeof *r);
-    r->pub.peer = peer;
-    r->key = k;
-    status = peer->transport->remote_map(wf_peer_tpeer(peer), &k, &r->pub, &r->cookie);
-    if (status == WEFT_EKEY) /* also what is found of a peer whose loss is being told */
-        status = peer->transport->status(wf_peer_tpeer(peer)) ?: WEFT_EKEY;
-    if (status != WEFT_OK) {
-        free(r);
-        return wf_ep_left(peer->ep, status);
-    }
-    peer->remotes++;
-    peer->ep->remotes++;
-    *out = &r->pub;
-    return wf_ep_left(peer->ep, WEFT_OK);
-}
-
-enum weft_status weft_remote_close(struct weft_remote *remote)
-{
-    struct wf_remote *r = wf_remote_of(remote);
-    struct weft_peer *peer = remote ? remote->peer : NULL;
-    enum weft_status status = wf_ep_enter(peer ? peer->ep : NULL);
-    if (status != WEFT_OK)
-        return status;
-    peer->transport->remote_unmap(wf_peer_tpeer(peer), r->cookie);
-    peer->remotes--;
-    peer->ep->remotes--;
-    free(r);
-    return wf_ep_left(peer->ep, WEFT_OK);
-}
-
-/* Why an access to [r] failed or may not be made. EKEY if the region was closed;
- * the peer's loss is told from that by its generation words being wiped. */
-enum weft_status weft_remote_why_(const struct weft_remote *r, uint64_t offset, uint64_t len,
-                                  unsigned access)
-{
-    if (!r || !r->peer)
-        return WEFT_EINVAL;
-    if (!wf_life_is(r->peer->ep->life))
-        return WEFT_EFORKED;
-    if (len > r->length || offset > r->length - len)
-        return WEFT_ERANGE;
-    if ((r->access & access) != access)
-        return WEFT_EACCESS;
-    if (__atomic_load_n(r->gen_word, __ATOMIC_ACQUIRE) == r->gen)
-        return WEFT_OK; /* cannot be: generations only move on */
-    return r->peer->transport->status(wf_peer_tpeer(r->peer)) ?: WEFT_EKEY;
-}
+#include "mem/counter.h"
 
 /* ---- what is done by messages ---- */
 
 #define GOT_ARGS 5
 #define ANSWER_ARGS 4
 #define TAKES 4 /* pieces that an owner is asked to copy at a time */
+
+/* In the length of a piece: it is all that is written, and counts. */
+#define WHOLE (UINT32_C(1) << 31)
+_Static_assert(WF_BULK_MAX < WHOLE && WF_PULL_MAX < WHOLE, "lengths of pieces");
+/* In the answer to a piece that is not all: when all are written, say so (a piece of nothing,
+ * WHOLE), since they count. */
+#define TELL_WHOLE 1u
 
 /* Wire: before the arguments' words, what a long message is about. */
 struct long_head {
@@ -184,12 +35,18 @@ _Static_assert(sizeof(struct long_head) == 32, "wire structure");
     (e)->u.rma.slot, WF_LO((e)->u.rma.gen), WF_HI((e)->u.rma.gen),                                 \
         WF_LO((e)->u.rma.offset + (at)), WF_HI((e)->u.rma.offset + (at))
 
+/* The length of a piece of [n] bytes, as its request says it. */
+static uint32_t piece_word(const struct wf_entry *e, size_t n)
+{
+    return (uint32_t)n | (n == e->len ? WHOLE : 0);
+}
+
 static enum weft_status push_take(struct wf_entry *e)
 {
     while (e->sent < e->len && e->unanswered < TAKES && !e->status) {
         size_t n = (size_t)WF_MIN(e->len - e->sent, WF_PULL_MAX);
         uint64_t from = (uint64_t)(uintptr_t)e->mem.one.iov_base + e->sent;
-        uint32_t args[] = {REGION(e, e->sent), e->id, WF_LO(from), WF_HI(from), (uint32_t)n};
+        uint32_t args[] = {REGION(e, e->sent), e->id, WF_LO(from), WF_HI(from), piece_word(e, n)};
         enum weft_status status =
             wf_own_request(e->peer, WF_OWN_TAKE, args, WF_ARRAY_LEN(args), NULL, 0, 1);
         if (status != WEFT_OK)
@@ -211,7 +68,7 @@ static enum weft_status push_put_bulk(struct wf_entry *e)
 {
     while (e->sent < e->len && !e->status) {
         uint32_t n = bulk_piece(e);
-        uint32_t args[] = {REGION(e, e->sent), e->id, n};
+        uint32_t args[] = {REGION(e, e->sent), e->id, piece_word(e, n)};
         struct wf_bulk b = {
             .args = args, .nargs = (uint16_t)WF_ARRAY_LEN(args), .handler = WF_OWN_PUT};
         enum weft_status status;
@@ -231,7 +88,7 @@ static enum weft_status push_put(struct wf_entry *e)
     while (e->sent < e->len && !e->status) {
         size_t n = (size_t)WF_MIN(e->len - e->sent, e->ep->am_max), span = n;
         const void *data = wf_iov_span(&e->mem, e->sent, &span);
-        uint32_t args[] = {REGION(e, e->sent), e->id, (uint32_t)n};
+        uint32_t args[] = {REGION(e, e->sent), e->id, piece_word(e, n)};
         enum weft_status status = WEFT_OK;
         if (span < n && (status = wf_scratch_need(e->ep)) == WEFT_OK) {
             wf_iov_gather(e->ep->scratch, &e->mem, e->sent, n);
@@ -283,8 +140,28 @@ static enum weft_status push_atomic(struct wf_entry *e)
     return WEFT_PENDING;
 }
 
+/* All pieces are written: they count as one. */
+static enum weft_status push_whole(struct wf_entry *e)
+{
+    uint32_t args[] = {REGION(e, 0), e->id, WHOLE};
+    enum weft_status status =
+        wf_own_request(e->peer, WF_OWN_PUT, args, WF_ARRAY_LEN(args), NULL, 0, 1);
+    if (status != WEFT_OK)
+        return status;
+    e->u.rma.whole = WF_WHOLE_TOLD;
+    e->unanswered++;
+    return WEFT_PENDING;
+}
+
+static bool has_bytes(const struct wf_entry *e)
+{
+    return e->sent < e->len || e->u.rma.whole == WF_WHOLE_DUE;
+}
+
 static enum weft_status push_bytes(struct wf_entry *e)
 {
+    if (e->u.rma.whole == WF_WHOLE_DUE)
+        return push_whole(e);
     switch (e->path) {
     case WF_PATH_PULL: return push_take(e);
     case WF_PATH_BULK: return push_put_bulk(e);
@@ -297,7 +174,7 @@ static enum weft_status push_signal(struct wf_entry *e)
 {
     uint32_t args[REGION_ARGS + 6];
     enum weft_status status;
-    if (e->sent < e->len) {
+    if (has_bytes(e)) {
         status = push_bytes(e);
         if (status != WEFT_PENDING)
             return status;
@@ -323,7 +200,7 @@ static enum weft_status push_long(struct wf_entry *e)
 {
     struct long_head head = {e->u.rma.gen,  e->u.rma.offset,  e->len,
                              e->u.rma.slot, e->u.rma.handler, {0}};
-    if (e->sent < e->len) {
+    if (has_bytes(e)) {
         enum weft_status status = push_bytes(e);
         if (status != WEFT_PENDING)
             return status;
@@ -354,16 +231,24 @@ static void answer_status(const struct weft_am *am, enum weft_status status, uin
     wf_own_answer(am, WF_OWN_ANSWER, args, WF_ARRAY_LEN(args), NULL, 0);
 }
 
-static enum weft_status use(const struct weft_am *am, uint64_t len, unsigned access, void **base)
+/* The region that a request is about, in use, and where in it. */
+struct place {
+    struct wf_region *region;
+    uint64_t at;
+};
+
+static enum weft_status use(const struct weft_am *am, uint64_t len, unsigned access,
+                            struct place *p)
 {
-    const uint32_t *a = am->args;
-    return wf_mem_use(&am->ep->ctx->mem, a[0], wf_word64(a + 1), wf_word64(a + 3), len, access,
-                      base);
+    struct wf_want want;
+    wf_own_want(am->ep, am->args, len, access, &want);
+    p->at = want.offset;
+    return wf_mem_use(&am->ep->ctx->mem, &want, &p->region);
 }
 
-static void unuse(const struct weft_am *am)
+static void unuse(const struct weft_am *am, const struct place *p)
 {
-    wf_mem_unuse(&am->ep->ctx->mem, am->args[0]);
+    wf_mem_unuse(&am->ep->ctx->mem, p->region);
 }
 
 static bool nargs_are(const struct weft_am *am, unsigned n)
@@ -374,25 +259,78 @@ static bool nargs_are(const struct weft_am *am, unsigned n)
     return false;
 }
 
+/* What was written is there: make it last, and count it. *tell: the answer's. */
+static enum weft_status written(const struct place *p, uint32_t n, bool whole, uint64_t *tell)
+{
+    enum weft_status status = wf_region_settle(p->region, p->at, n);
+    if (status != WEFT_OK || !p->region->counter)
+        return status;
+    if (whole)
+        wf_counter_add(p->region->counter, 1);
+    else
+        *tell = TELL_WHOLE;
+    return status;
+}
+
+/* The bytes of a PUT into their place. */
+static enum weft_status put_bytes(const struct weft_am *am, const struct place *p, uint32_t n)
+{
+    enum weft_status status = WEFT_OK;
+    if (am->data && am->len != n)
+        return WEFT_EPROTO;
+    if (am->data) {
+        status = wf_region_write(p->region, p->at, am->data, n);
+        wf_ep_count(am->ep, WF_STAT_COPIED_BYTES, status == WEFT_OK ? n : 0);
+        return status;
+    }
+    if (am->long_len == n)
+        return WEFT_OK; /* they are there */
+    if (am->long_len)
+        return WEFT_EPROTO;
+    /* Nowhere to put them: it may not be done like that, or the region was closed or
+     * refreshed meanwhile. */
+    return p->region->flags & WF_REGION_UNBACKED ? WEFT_EUNREACH : WEFT_EKEY;
+}
+
 static void on_put(const struct weft_am *am)
 {
     enum weft_status status;
+    uint64_t tell = 0;
+    struct place p;
+    bool whole;
     uint32_t n;
-    void *base;
     if (!nargs_are(am, REGION_ARGS + 2))
         return;
-    n = am->args[REGION_ARGS + 1];
-    status = use(am, n, WEFT_REMOTE_WRITE, &base);
+    n = am->args[REGION_ARGS + 1] & ~WHOLE;
+    whole = am->args[REGION_ARGS + 1] & WHOLE;
+    status = use(am, n, WEFT_REMOTE_WRITE, &p);
     if (status == WEFT_OK) {
-        if (wf_own_len(am) != n)
-            status = WEFT_EPROTO;
-        else if (am->data) {
-            memcpy(base, am->data, n);
-            wf_ep_count(am->ep, WF_STAT_COPIED_BYTES, n);
-        }
-        unuse(am);
+        status = put_bytes(am, &p, n);
+        if (status == WEFT_OK)
+            status = written(&p, n, whole, &tell);
+        unuse(am, &p);
     }
-    answer_status(am, status, 0);
+    answer_status(am, status, tell);
+}
+
+/* Copy from the sender's memory, as much at a time as lies together here. */
+static enum weft_status take_bytes(const struct weft_am *am, struct weft_peer *peer,
+                                   const struct place *p, uint64_t from, uint32_t n)
+{
+    for (uint32_t done = 0; done < n;) {
+        size_t k = n - done;
+        void *to = wf_region_at(p->region, p->at + done, &k);
+        enum weft_status status = WEFT_EFAULT;
+        if (wf_region_is_there(p->region, to, k))
+            status = peer->transport->pull(wf_peer_tpeer(peer), to, from + done, k);
+        if (status == WEFT_EPROTO && p->region->flags & WF_REGION_UNBACKED)
+            return WEFT_EFAULT; /* the one end or the other is not there */
+        if (status != WEFT_OK)
+            return status;
+        done += (uint32_t)k;
+    }
+    wf_ep_count(am->ep, WF_STAT_COPIED_BYTES, n);
+    return WEFT_OK;
 }
 
 static void on_take(const struct weft_am *am)
@@ -400,23 +338,25 @@ static void on_take(const struct weft_am *am)
     struct wf_source *source = wf_source_of(am->ep, am->token);
     struct weft_peer *peer = NULL;
     enum weft_status status = WEFT_ENOMEM;
-    size_t n;
-    void *base;
+    uint64_t tell = 0;
+    struct place p;
+    bool whole;
+    uint32_t n;
     if (!nargs_are(am, REGION_ARGS + 4))
         return;
-    n = am->args[REGION_ARGS + 3];
+    n = am->args[REGION_ARGS + 3] & ~WHOLE;
+    whole = am->args[REGION_ARGS + 3] & WHOLE;
     if (source)
         peer = wf_source_peer(source, &status);
     if (peer)
-        status = n <= WF_PULL_MAX ? use(am, n, WEFT_REMOTE_WRITE, &base) : WEFT_EPROTO;
+        status = n <= WF_PULL_MAX ? use(am, n, WEFT_REMOTE_WRITE, &p) : WEFT_EPROTO;
     if (peer && status == WEFT_OK) {
-        status = peer->transport->pull(wf_peer_tpeer(peer), base,
-                                       wf_word64(am->args + REGION_ARGS + 1), n);
+        status = take_bytes(am, peer, &p, wf_word64(am->args + REGION_ARGS + 1), n);
         if (status == WEFT_OK)
-            wf_ep_count(am->ep, WF_STAT_COPIED_BYTES, n);
-        unuse(am);
+            status = written(&p, n, whole, &tell);
+        unuse(am, &p);
     }
-    answer_status(am, status, 0);
+    answer_status(am, status, tell);
 }
 
 static void get_bulk(const struct weft_am *am, uint32_t *out, uint32_t n)
@@ -431,31 +371,51 @@ static void get_bulk(const struct weft_am *am, uint32_t *out, uint32_t n)
     wf_own_answer(am, WF_OWN_GOT, out, GOT_ARGS, NULL, 0);
 }
 
+/* Where the [n] bytes can be read from while the answer is made: in place, or copied. */
+static const void *get_bytes(const struct weft_am *am, const struct place *p, uint32_t n,
+                             enum weft_status *status)
+{
+    size_t together = n;
+    const void *base = wf_region_at(p->region, p->at, &together);
+    if (together == n && !(p->region->flags & WF_REGION_UNBACKED))
+        return base;
+    *status = n <= WF_SCRATCH ? wf_scratch_need(am->ep) : WEFT_EPROTO;
+    if (*status == WEFT_OK)
+        *status = wf_region_read(p->region, p->at, am->ep->scratch, n);
+    return am->ep->scratch;
+}
+
 static void on_get(const struct weft_am *am)
 {
     const uint32_t *a = am->args;
     enum weft_status status;
     uint32_t out[GOT_ARGS], n;
-    bool whole, ok;
-    void *base;
+    const void *base = NULL;
+    bool whole, held;
+    struct place p;
     if (!nargs_are(am, REGION_ARGS + 4))
         return;
     n = a[REGION_ARGS + 1];
     whole = n < am->reply_max;
-    status = whole || n <= WF_BULK_MAX ? use(am, n, WEFT_REMOTE_READ, &base) : WEFT_EPROTO;
-    ok = status == WEFT_OK;
+    status = whole || n <= WF_BULK_MAX ? use(am, n, WEFT_REMOTE_READ, &p) : WEFT_EPROTO;
+    held = status == WEFT_OK;
+    if (held && whole)
+        base = get_bytes(am, &p, n, &status);
+    else if (held && p.region->flags & WF_REGION_UNBACKED)
+        status = WEFT_EUNREACH; /* a socket would find out too late that a page is missing */
     out[0] = a[REGION_ARGS];
     out[1] = (uint32_t)status;
     out[2] = a[REGION_ARGS + 2];
     out[3] = a[REGION_ARGS + 3];
     out[4] = n;
-    if (whole || !ok)
-        wf_own_answer(am, WF_OWN_GOT, out, GOT_ARGS, ok ? base : NULL, ok ? n : 0);
+    if (whole || status != WEFT_OK)
+        wf_own_answer(am, WF_OWN_GOT, out, GOT_ARGS, status == WEFT_OK ? base : NULL,
+                      status == WEFT_OK ? n : 0);
     else
         get_bulk(am, out, n);
-    if (ok) {
-        wf_ep_count(am->ep, WF_STAT_COPIED_BYTES, whole ? n : 0);
-        unuse(am);
+    if (held) {
+        wf_ep_count(am->ep, WF_STAT_COPIED_BYTES, whole && status == WEFT_OK ? n : 0);
+        unuse(am, &p);
     }
 }
 
@@ -464,7 +424,8 @@ static void on_atomic(const struct weft_am *am)
     const uint32_t *a = am->args + REGION_ARGS;
     unsigned operation, type, size;
     enum weft_status status = WEFT_EPROTO;
-    uint64_t old = 0;
+    uint64_t old = 0, tell;
+    struct place p;
     void *word;
     if (!nargs_are(am, REGION_ARGS + 6))
         return;
@@ -472,16 +433,30 @@ static void on_atomic(const struct weft_am *am)
     type = a[1] >> 8 & 0xff;
     size = type <= WEFT_I64 ? 8 : 4;
     if (operation <= WEFT_ATOMIC_CAS && type <= WEFT_I32)
-        status = use(am, size, WEFT_REMOTE_WRITE | (a[1] >> 16 ? (unsigned)WEFT_REMOTE_READ : 0u),
-                     &word);
+        status =
+            use(am, size, WEFT_REMOTE_WRITE | (a[1] >> 16 ? (unsigned)WEFT_REMOTE_READ : 0u), &p);
     if (status == WEFT_OK) {
-        if ((uintptr_t)word & (size - 1))
-            status = WEFT_EINVAL; /* the region itself does not begin on a word */
-        else
+        word = wf_region_word(p.region, p.at, size, &status);
+        if (word) {
             old = weft_atomic_do_(word, operation, type, wf_word64(a + 2), wf_word64(a + 4));
-        unuse(am);
+            status = written(&p, size, true, &tell);
+        }
+        unuse(am, &p);
     }
     answer_status(am, status, old);
+}
+
+/* A handler wants its bytes together and there; null: they were copied, or *status says why not. */
+static void *long_bytes(const struct place *p, uint64_t len, void **copied,
+                        enum weft_status *status)
+{
+    size_t together = (size_t)len;
+    void *base = wf_region_at(p->region, p->at, &together);
+    if (together == len && !(p->region->flags & WF_REGION_UNBACKED))
+        return base;
+    *copied = malloc((size_t)len + 1);
+    *status = *copied ? wf_region_read(p->region, p->at, *copied, (size_t)len) : WEFT_ENOMEM;
+    return *copied;
 }
 
 /* The bytes are there: the application's handler runs on them. */
@@ -491,24 +466,34 @@ static void on_long(const struct weft_am *am)
     struct weft_am user = *am;
     struct long_head head;
     enum weft_status status = WEFT_EPROTO;
-    void *base;
+    void *copied = NULL;
+    struct place p;
     if (am->len == sizeof head) {
         memcpy(&head, am->data, sizeof head);
-        if (head.handler < WEFT_AM_USER_HANDLERS)
-            status = wf_mem_use(&ep->ctx->mem, head.slot, head.gen, head.offset, head.len,
-                                WEFT_REMOTE_WRITE, &base);
+        if (head.handler < WEFT_AM_USER_HANDLERS) {
+            const uint32_t region[REGION_ARGS] = {head.slot, WF_LO(head.gen), WF_HI(head.gen),
+                                                  WF_LO(head.offset), WF_HI(head.offset)};
+            struct wf_want want;
+            wf_own_want(ep, region, head.len, WEFT_REMOTE_WRITE, &want);
+            p.at = want.offset;
+            status = wf_mem_use(&ep->ctx->mem, &want, &p.region);
+        }
+    }
+    if (status == WEFT_OK) {
+        user.data = long_bytes(&p, head.len, &copied, &status);
+        wf_mem_unuse(&ep->ctx->mem, p.region);
     }
     if (status != WEFT_OK) { /* the region was closed meanwhile, or its sender lies */
         wf_warn("a long message was dropped: %s", weft_status_text(status));
         wf_ep_count(ep, WF_STAT_BAD_MESSAGES, status == WEFT_EPROTO);
+        free(copied);
         return;
     }
-    wf_mem_unuse(&ep->ctx->mem, head.slot);
     user.handler = head.handler;
-    user.data = base;
     user.long_len = head.len;
     user.len = (uint32_t)WF_MIN(head.len, UINT32_MAX);
     wf_am_deliver(ep, &user);
+    free(copied);
 }
 
 /* ---- answers ---- */
@@ -535,12 +520,14 @@ static void note_status(struct wf_entry *e, const struct weft_am *am)
         e->status = (int16_t)wf_status_of(am->args[1]);
 }
 
-/* The owner may not copy from here: what it did not get goes in pieces. */
+/* The owner may not copy from here, or its memory is not for sockets: what it did not get, or
+ * give, goes in pieces. */
 static bool fall_back(struct wf_entry *e)
 {
-    if (e->path != WF_PATH_PULL || e->status != WEFT_EUNREACH)
+    if ((e->path != WF_PATH_PULL && e->path != WF_PATH_BULK) || e->status != WEFT_EUNREACH)
         return false;
-    e->peer->flow->no_pull = true;
+    if (e->path == WF_PATH_PULL)
+        e->peer->flow->no_pull = true;
     e->path = WF_PATH_PIECES;
     e->status = WEFT_OK;
     e->sent = 0;
@@ -557,10 +544,11 @@ static void answer_count(struct wf_entry *e)
     }
     if (fall_back(e))
         return;
+    if (e->u.rma.whole == WF_WHOLE_ASKED && e->sent == e->len)
+        e->u.rma.whole = WF_WHOLE_DUE;
     if (e->status)
         wf_entry_end(e, (enum weft_status)e->status);
-    else if (e->sent < e->len || e->kind == WF_KIND_LONG ||
-             (e->kind == WF_KIND_SIGNAL && !e->started))
+    else if (has_bytes(e) || e->kind == WF_KIND_LONG || (e->kind == WF_KIND_SIGNAL && !e->started))
         wf_entry_queue(e);
     else
         wf_entry_end(e, WEFT_OK);
@@ -572,6 +560,9 @@ static void on_answer(const struct weft_am *am)
     if (!e || e->kind == WF_KIND_GET)
         return;
     note_status(e, am);
+    if (e->kind != WF_KIND_ATOMIC && !e->started && am->args[2] & TELL_WHOLE &&
+        e->u.rma.whole == WF_WHOLE_UNASKED)
+        e->u.rma.whole = WF_WHOLE_ASKED;
     if (e->kind == WF_KIND_ATOMIC && !e->status && e->u.rma.fetched)
         *e->u.rma.fetched = wf_word64(am->args + 2);
     answer_count(e);
@@ -629,7 +620,7 @@ static enum weft_status begin(const struct weft_remote *r, uint64_t offset, uint
     status = wf_ep_enter(r->peer->ep);
     if (status != WEFT_OK)
         return status;
-    if (len > r->length || offset > r->length - len)
+    if (len > r->length || offset > r->length - len || offset < wf_remote_of(r)->key.first)
         status = WEFT_ERANGE;
     else if ((r->access & access) != access)
         status = WEFT_EACCESS;
@@ -654,27 +645,75 @@ static struct wf_entry *entry_new(const struct wf_remote *r, enum wf_kind kind, 
     return e;
 }
 
+static enum weft_status here_use(const struct wf_remote *r, uint64_t offset, size_t len,
+                                 unsigned access, struct wf_region **region)
+{
+    struct wf_want want = {.slot = r->key.slot,
+                           .gen = r->key.gen,
+                           .offset = offset,
+                           .len = len,
+                           .access = access,
+                           .ep = r->ep,
+                           .counted = r->counted};
+    return wf_mem_use(&r->pub.peer->ep->ctx->mem, &want, region);
+}
+
+/* From or to [n] bytes of [mem] that begin at [at], a span at a time. */
+static enum weft_status here_piece(const struct wf_region *region, uint64_t offset,
+                                   const struct wf_iov *mem, uint64_t at, size_t n, bool to)
+{
+    while (n) {
+        size_t k = n;
+        void *local = wf_iov_span(mem, at, &k);
+        enum weft_status status = to ? wf_region_write(region, offset, local, k)
+                                     : wf_region_read(region, offset, local, k);
+        if (status != WEFT_OK)
+            return status;
+        offset += k;
+        at += k;
+        n -= k;
+    }
+    return WEFT_OK;
+}
+
 /* A region of this process: hold it open and copy. [to]: from [mem] into it. */
 static enum weft_status here_copy(const struct wf_remote *r, uint64_t offset,
                                   const struct wf_iov *mem, size_t len, bool to)
 {
     struct wf_mem *m = &r->pub.peer->ep->ctx->mem;
-    uint64_t at = 0;
-    while (at < len) {
+    for (uint64_t at = 0; at < len;) {
         size_t n = WF_MIN(len - (size_t)at, WF_PULL_MAX); /* who closes it waits for so much */
-        void *base;
-        enum weft_status status = wf_mem_use(m, r->key.slot, r->key.gen, offset + at, n,
-                                             to ? WEFT_REMOTE_WRITE : WEFT_REMOTE_READ, &base);
+        struct place p = {.at = offset + at};
+        uint64_t tell;
+        enum weft_status status =
+            here_use(r, p.at, n, to ? WEFT_REMOTE_WRITE : WEFT_REMOTE_READ, &p.region);
         if (status != WEFT_OK)
             return status;
-        if (to)
-            wf_iov_gather(base, mem, at, n);
-        else
-            wf_iov_scatter(mem, at, base, n);
-        wf_mem_unuse(m, r->key.slot);
+        status = here_piece(p.region, p.at, mem, at, n, to);
+        if (status == WEFT_OK && to)
+            status = written(&p, (uint32_t)n, at + n == len, &tell);
+        wf_mem_unuse(m, p.region);
+        if (status != WEFT_OK)
+            return status;
         at += n;
     }
     wf_ep_count(r->pub.peer->ep, WF_STAT_COPIED_BYTES, len);
+    return WEFT_OK;
+}
+
+/* Memory that is mapped here, but hidden from the inlined calls. */
+static enum weft_status mapped_copy(const struct wf_remote *r, uint64_t offset,
+                                    const struct wf_iov *mem, size_t len, bool to)
+{
+    for (uint64_t at = 0; at < len;) {
+        size_t n = len - (size_t)at;
+        void *local = wf_iov_span(mem, at, &n);
+        enum weft_status status = to ? weft_put(wf_remote_mapped(r), offset + at, local, n, NULL)
+                                     : weft_get(wf_remote_mapped(r), offset + at, local, n, NULL);
+        if (status != WEFT_OK)
+            return status;
+        at += n;
+    }
     return WEFT_OK;
 }
 
@@ -686,6 +725,8 @@ static enum weft_status put_begun(struct wf_remote *r, uint64_t offset, const st
     enum weft_status status;
     struct wf_iov mem = {.v = iov, .n = count};
     struct wf_entry *e;
+    if (path == WF_PATH_INLINE)
+        return mapped_copy(r, offset, &mem, len, true);
     if (path == WF_PATH_HERE)
         return here_copy(r, offset, &mem, len, true);
     e = entry_new(r, WF_KIND_PUT, offset, len, op, &status);
@@ -736,10 +777,12 @@ static enum weft_status get_pull(struct wf_remote *r, uint64_t offset, const str
     for (uint64_t at = 0; at < len;) {
         size_t n = WF_MIN(len - (size_t)at, WF_PULL_MAX);
         void *to = wf_iov_span(mem, at, &n);
-        enum weft_status status =
-            peer->transport->pull(wf_peer_tpeer(peer), to, r->key.offset + offset + at, n);
+        enum weft_status status = peer->transport->pull(
+            wf_peer_tpeer(peer), to, r->key.offset + (offset - r->key.first) + at, n);
         if (!weft_remote_still_(&r->pub))
             return refused(&r->pub, offset, len, WEFT_REMOTE_READ);
+        if (status == WEFT_EPROTO && r->key.flags & WF_KEY_UNBACKED)
+            return WEFT_EFAULT;
         if (status != WEFT_OK)
             return status;
         at += n;
@@ -756,6 +799,8 @@ static enum weft_status get_begun(struct wf_remote *r, uint64_t offset, const st
     struct wf_iov mem = {.v = iov, .n = count};
     enum weft_status status;
     struct wf_entry *e;
+    if (path == WF_PATH_INLINE)
+        return mapped_copy(r, offset, &mem, len, false);
     if (path == WF_PATH_HERE)
         return here_copy(r, offset, &mem, len, false);
     if (path == WF_PATH_PULL) {
@@ -793,7 +838,9 @@ static enum weft_status not_inlined(struct weft_remote *r, uint64_t offset, cons
         return status;
     if (len && count == 1 && !iov->iov_base)
         status = WEFT_EINVAL;
-    else if (len)
+    else
+        status = wf_local_ok(r->peer->ep, op, iov, count, to ? WEFT_WRITE : WEFT_READ);
+    if (status == WEFT_OK && len)
         status = to ? put_begun(wf_remote_of(r), offset, iov, count, len, op)
                     : get_begun(wf_remote_of(r), offset, iov, count, len, op);
     return wf_ep_left(r->peer->ep, status);
@@ -841,6 +888,29 @@ enum weft_status weft_getv(struct weft_remote *r, uint64_t offset, const struct 
     return status;
 }
 
+static enum weft_status here_atomic(const struct wf_remote *r, uint64_t offset, unsigned operation,
+                                    unsigned type, uint64_t operand, uint64_t compare,
+                                    uint64_t *fetched)
+{
+    const unsigned size = type <= WEFT_I64 ? 8 : 4;
+    const unsigned access = WEFT_REMOTE_WRITE | (fetched ? (unsigned)WEFT_REMOTE_READ : 0u);
+    struct place p = {.at = offset};
+    enum weft_status status = here_use(r, offset, size, access, &p.region);
+    uint64_t old = 0, tell;
+    void *word;
+    if (status != WEFT_OK)
+        return status;
+    word = wf_region_word(p.region, offset, size, &status);
+    if (word) {
+        old = weft_atomic_do_(word, operation, type, operand, compare);
+        status = written(&p, size, true, &tell);
+    }
+    wf_mem_unuse(&r->pub.peer->ep->ctx->mem, p.region);
+    if (fetched && status == WEFT_OK)
+        *fetched = old;
+    return status;
+}
+
 enum weft_status weft_atomic_slow_(struct weft_remote *r, uint64_t offset, unsigned operation,
                                    unsigned type, uint64_t operand, uint64_t compare,
                                    uint64_t *fetched, struct weft_op *op)
@@ -854,22 +924,15 @@ enum weft_status weft_atomic_slow_(struct weft_remote *r, uint64_t offset, unsig
     if (status != WEFT_OK)
         return status;
     ep = r->peer->ep;
-    if (wf_path_atomic(remote) == WF_PATH_HERE) {
-        void *word;
-        status = wf_mem_use(&ep->ctx->mem, remote->key.slot, remote->key.gen, offset, size, access,
-                            &word);
-        if (status == WEFT_OK) {
-            uint64_t old = 0;
-            if ((uintptr_t)word & (size - 1))
-                status = WEFT_EINVAL;
-            else
-                old = weft_atomic_do_(word, operation, type, operand, compare);
-            wf_mem_unuse(&ep->ctx->mem, remote->key.slot);
-            if (fetched && status == WEFT_OK)
-                *fetched = old;
-        }
+    status = fetched ? wf_local_one(ep, op, fetched, sizeof *fetched, WEFT_READ) : WEFT_OK;
+    if (status != WEFT_OK)
         return wf_ep_left(ep, status);
-    }
+    if (wf_path_atomic(remote) == WF_PATH_INLINE)
+        return wf_ep_left(ep, weft_atomic(wf_remote_mapped(remote), offset, operation, type,
+                                          operand, compare, fetched, NULL));
+    if (wf_path_atomic(remote) == WF_PATH_HERE)
+        return wf_ep_left(ep,
+                          here_atomic(remote, offset, operation, type, operand, compare, fetched));
     e = entry_new(remote, WF_KIND_ATOMIC, offset, 0, op, &status);
     if (e) {
         e->u.rma.operation = (uint8_t)operation;
@@ -916,6 +979,7 @@ enum weft_status weft_put_signal_slow_(struct weft_remote *r, uint64_t offset, c
                                        uint64_t value, unsigned how, struct weft_op *op)
 {
     enum weft_status status;
+    enum wf_path path;
     if (!weft_remote_ok_(sig, sig_offset, 8, WEFT_REMOTE_WRITE)) {
         status = begin(sig, sig_offset, 8, WEFT_REMOTE_WRITE);
         if (status != WEFT_OK)
@@ -929,12 +993,15 @@ enum weft_status weft_put_signal_slow_(struct weft_remote *r, uint64_t offset, c
     status = begin(r, offset, len, WEFT_REMOTE_WRITE);
     if (status != WEFT_OK)
         return status;
-    if (len && !src)
-        status = WEFT_EINVAL;
-    else if (wf_path_put(wf_remote_of(r), len, 1) == WF_PATH_HERE) {
+    path = wf_path_put(wf_remote_of(r), len, 1);
+    status = len && !src ? WEFT_EINVAL : wf_local_one(r->peer->ep, op, src, len, WEFT_WRITE);
+    if (status != WEFT_OK)
+        return wf_ep_left(r->peer->ep, status);
+    if (path == WF_PATH_HERE || path == WF_PATH_INLINE) {
         struct wf_iov mem;
         wf_iov_one(&mem, src, len);
-        status = here_copy(wf_remote_of(r), offset, &mem, len, true);
+        status = path == WF_PATH_HERE ? here_copy(wf_remote_of(r), offset, &mem, len, true)
+                                      : mapped_copy(wf_remote_of(r), offset, &mem, len, true);
         if (status == WEFT_OK)
             status = weft_atomic(sig, sig_offset,
                                  how == WEFT_SIGNAL_ADD ? WEFT_ATOMIC_ADD : WEFT_ATOMIC_SWAP,
@@ -956,7 +1023,7 @@ static enum weft_status long_begun(struct weft_remote *r, uint64_t offset, const
     wf_iov_one(&mem, src, len);
     wf_iov_one(&e->mem, src, len);
     if (path == WF_PATH_INLINE)
-        status = len ? weft_put(r, offset, src, len, NULL) : WEFT_OK;
+        status = mapped_copy(remote, offset, &mem, len, true);
     else if (path == WF_PATH_HERE)
         status = here_copy(remote, offset, &mem, len, true);
     e->path = (uint8_t)path;
@@ -986,6 +1053,8 @@ enum weft_status weft_am_long(struct weft_remote *r, uint64_t offset, const void
     else if (!weft_remote_ok_(r, offset, len, WEFT_REMOTE_WRITE) &&
              (status = begin(r, offset, len, WEFT_REMOTE_WRITE)) == WEFT_OK)
         wf_ep_leave(ep); /* entered twice */
+    if (status == WEFT_OK)
+        status = wf_local_one(ep, op, src, len, WEFT_WRITE);
     if (status == WEFT_OK)
         e = entry_new(wf_remote_of(r), WF_KIND_LONG, offset, len, op, &status);
     if (e) {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Users, hits and the doors. */
 #define _GNU_SOURCE
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "base/process.h"
+#include "base/thread.h"
 #include "mem/cache_own.h"
 #include "mem/pages.h"
 
@@ -373,14 +373,8 @@ static void *reaper_main(void *arg)
 
 static bool reaper_start(struct wf_cache *c)
 {
-    sigset_t all, old;
-    int error;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old); /* signals are the application's */
-    error = pthread_create(&c->reaper, NULL, reaper_main, c);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    c->has_reaper = !error;
-    return !error;
+    c->has_reaper = !wf_thread_start(&c->reaper, "weft-reaper", 0, reaper_main, c);
+    return c->has_reaper;
 }
 
 /* Zeroed; most of it is never touched. */

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,6 +13,8 @@
 #include "base/atomic.h"
 #include "base/hook.h"
 #include "base/log.h"
+#include "base/rand.h"
+#include "mem/counter.h"
 
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010 /* linux/fcntl.h, Linux 5.1 */
@@ -104,6 +107,7 @@ void wf_mem_fini(struct wf_mem *mem)
     close(mem->state_fd);
     free(mem->free_slots);
     free(mem->regions);
+    free(mem->by_key);
     pthread_cond_destroy(&mem->unused);
     pthread_mutex_destroy(&mem->lock);
     mem->state = NULL;
@@ -176,11 +180,17 @@ static int slot_take(struct wf_mem *mem, uint32_t *slot)
     return 0;
 }
 
-static void region_publish(struct wf_mem *mem, struct wf_region *r)
+/* Its generation when it is enabled; peers can know it before. */
+static void region_list(struct wf_mem *mem, struct wf_region *r)
 {
     mem->open_regions++;
     mem->regions[r->slot] = r;
     r->gen = wf_load_relaxed(&mem->state[r->slot]) + 1;
+}
+
+static void region_enable(struct wf_mem *mem, struct wf_region *r)
+{
+    r->enabled = true;
     wf_store_release(&mem->state[r->slot], r->gen);
 }
 
@@ -199,7 +209,8 @@ enum weft_status wf_mem_region_open(struct wf_mem *mem, size_t len, unsigned acc
     struct wf_region *r = out;
     if (!len || len > SIZE_MAX / 2)
         return len ? WEFT_ENOMEM : WEFT_EINVAL;
-    *r = (struct wf_region){.length = len, .access = access};
+    *r = (struct wf_region){.length = len, .access = access, .count = 1};
+    r->pieces = &r->one;
     pthread_mutex_lock(&mem->lock);
     status = region_slot(mem, r);
     if (status == WEFT_OK) {
@@ -207,7 +218,9 @@ enum weft_status wf_mem_region_open(struct wf_mem *mem, size_t len, unsigned acc
         if (r->slab) {
             r->slab->regions++;
             r->base = r->slab->base + r->offset;
-            region_publish(mem, r);
+            r->one = (struct iovec){r->base, len};
+            region_list(mem, r);
+            region_enable(mem, r);
         } else {
             mem->free_slots[mem->free_count++] = r->slot;
             status = WEFT_ENOMEM;
@@ -217,45 +230,238 @@ enum weft_status wf_mem_region_open(struct wf_mem *mem, size_t len, unsigned acc
     return status;
 }
 
-enum weft_status wf_mem_region_register(struct wf_mem *mem, void *addr, size_t len, unsigned access,
-                                        struct wf_region *out)
+/* ---- keys ---- */
+
+#define KEY_CHAINS 4096u /* of each of the two kinds */
+
+static struct wf_region **chain_sent(struct wf_mem *mem, uint64_t sent)
+{
+    return &mem->by_key[wf_rand(&sent) % KEY_CHAINS];
+}
+
+static struct wf_region **chain_named(struct wf_mem *mem, uint64_t key)
+{
+    return &mem->by_key[KEY_CHAINS + wf_rand(&key) % KEY_CHAINS];
+}
+
+static bool key_is_taken(struct wf_mem *mem, uint64_t key)
+{
+    struct wf_region *r = *chain_named(mem, key);
+    while (r && r->key != key)
+        r = r->next_name;
+    return r != NULL;
+}
+
+/* One that nobody guesses by accident; with few bits the next that is free. */
+static bool key_choose(struct wf_mem *mem, unsigned bits, uint64_t *key)
+{
+    uint64_t mask = bits < 64 ? (UINT64_C(1) << bits) - 1 : UINT64_MAX;
+    uint64_t k = wf_rand(&mem->next_key);
+    for (unsigned tries = 0; tries <= WF_MEM_STATE_WORDS; tries++, k++) {
+        *key = k & mask;
+        if (*key != WF_MEM_NO_KEY && !key_is_taken(mem, *key))
+            return true;
+        if (tries >= mask)
+            break;
+    }
+    return false;
+}
+
+static enum weft_status key_list(struct wf_mem *mem, struct wf_region *r, unsigned bits)
+{
+    struct wf_region **sent, **named;
+    if (!mem->by_key) {
+        mem->by_key = calloc((size_t)2 * KEY_CHAINS, sizeof(struct wf_region *));
+        mem->next_key = (uint64_t)(uintptr_t)mem->by_key ^ (uint64_t)(uintptr_t)mem->state;
+    }
+    if (!mem->by_key)
+        return WEFT_ENOMEM;
+    if (r->key == WF_MEM_NO_KEY ? !key_choose(mem, bits, &r->key) : key_is_taken(mem, r->key))
+        return WEFT_ENOKEY;
+    sent = chain_sent(mem, r->key ^ r->auth);
+    named = chain_named(mem, r->key);
+    r->next_key = *sent;
+    *sent = r;
+    r->next_name = *named;
+    *named = r;
+    return WEFT_OK;
+}
+
+static void key_unlist(struct wf_mem *mem, struct wf_region *r)
+{
+    struct wf_region **at = chain_sent(mem, r->key ^ r->auth);
+    while (*at != r)
+        at = &(*at)->next_key;
+    *at = r->next_key;
+    for (at = chain_named(mem, r->key); *at != r;)
+        at = &(*at)->next_name;
+    *at = r->next_name;
+}
+
+static struct wf_region *region_find(struct wf_mem *mem, uint32_t slot, uint64_t gen)
+{
+    struct wf_region *r;
+    if (slot != WF_MEM_BY_KEY) {
+        r = slot < mem->next_slot ? mem->regions[slot] : NULL;
+        return r && r->gen == gen ? r : NULL;
+    }
+    r = mem->by_key ? *chain_sent(mem, gen) : NULL;
+    while (r && (r->key ^ r->auth) != gen)
+        r = r->next_key;
+    return r;
+}
+
+/* ---- the caller's memory ---- */
+
+enum weft_status wf_mem_region_add(struct wf_mem *mem, struct wf_region *r, unsigned key_bits)
 {
     enum weft_status status;
-    *out = (struct wf_region){.length = len, .access = access, .base = addr};
     pthread_mutex_lock(&mem->lock);
-    status = region_slot(mem, out);
+    status = region_slot(mem, r);
+    if (status == WEFT_OK && r->flags & WF_REGION_NAMED) {
+        status = key_list(mem, r, key_bits);
+        if (status != WEFT_OK)
+            mem->free_slots[mem->free_count++] = r->slot;
+    }
     if (status == WEFT_OK)
-        region_publish(mem, out);
+        region_list(mem, r);
     pthread_mutex_unlock(&mem->lock);
     return status;
 }
 
-enum weft_status wf_mem_use(struct wf_mem *mem, uint32_t slot, uint64_t gen, uint64_t offset,
-                            uint64_t len, unsigned access, void **base)
+enum weft_status wf_mem_region_enable(struct wf_mem *mem, struct wf_region *r)
 {
-    enum weft_status status = WEFT_EKEY;
-    struct wf_region *r;
+    enum weft_status status = WEFT_EINVAL;
     pthread_mutex_lock(&mem->lock);
-    r = slot < mem->next_slot ? mem->regions[slot] : NULL;
-    if (r && r->gen == gen && !r->closing)
-        status = len > r->length || offset > r->length - len ? WEFT_ERANGE
-                 : (r->access & access) != access            ? WEFT_EACCESS
-                                                             : WEFT_OK;
-    if (status == WEFT_OK) {
-        *base = r->base + offset;
-        r->users++;
+    if (!r->enabled && !r->refreshing && (r->ep || !(r->flags & WF_REGION_OF_EP))) {
+        region_enable(mem, r);
+        status = WEFT_OK;
     }
     pthread_mutex_unlock(&mem->lock);
     return status;
 }
 
-void wf_mem_unuse(struct wf_mem *mem, uint32_t slot)
+bool wf_mem_is_enabled(struct wf_mem *mem, const struct wf_region *r)
 {
+    bool is;
+    pthread_mutex_lock(&mem->lock);
+    is = r->enabled && !r->refreshing;
+    pthread_mutex_unlock(&mem->lock);
+    return is;
+}
+
+static void wait_unused(struct wf_mem *mem, const struct wf_region *r)
+{
+    while (r->users) /* threads of this process, at one copy each */
+        pthread_cond_wait(&mem->unused, &mem->lock);
+}
+
+enum weft_status wf_mem_refresh_begin(struct wf_mem *mem, struct wf_region *r)
+{
+    pthread_mutex_lock(&mem->lock);
+    if (r->refreshing) {
+        pthread_mutex_unlock(&mem->lock);
+        return WEFT_EBUSY;
+    }
+    r->refreshing = true;
+    if (r->enabled)
+        atomic_store_explicit(&mem->state[r->slot], r->gen + 1, memory_order_seq_cst);
+    wait_unused(mem, r);
+    pthread_mutex_unlock(&mem->lock);
+    WF_HOOK("region.refreshing");
+    return WEFT_OK;
+}
+
+void wf_mem_refresh_end(struct wf_mem *mem, struct wf_region *r)
+{
+    pthread_mutex_lock(&mem->lock);
+    r->refreshing = false;
+    if (r->enabled)
+        region_enable(mem, r);
+    pthread_mutex_unlock(&mem->lock);
+}
+
+enum weft_status wf_mem_bind_counter(struct wf_mem *mem, struct wf_region *r,
+                                     struct weft_counter *counter, bool late)
+{
+    enum weft_status status = WEFT_EINVAL;
+    pthread_mutex_lock(&mem->lock);
+    if (r->flags & WF_REGION_EVENTS && !r->counter && (late || !r->enabled)) {
+        atomic_fetch_add(&counter->refs, 1);
+        r->counter = counter;
+        status = WEFT_OK;
+    }
+    pthread_mutex_unlock(&mem->lock);
+    return status;
+}
+
+enum weft_status wf_mem_bind_ep(struct wf_mem *mem, struct wf_region *r, uint64_t ep)
+{
+    enum weft_status status = WEFT_EINVAL;
+    pthread_mutex_lock(&mem->lock);
+    if (r->flags & WF_REGION_OF_EP && !r->ep && !r->enabled) {
+        r->ep = ep;
+        status = WEFT_OK;
+    }
+    pthread_mutex_unlock(&mem->lock);
+    return status;
+}
+
+struct wf_mem_bound wf_mem_bound(struct wf_mem *mem, const struct wf_region *r)
+{
+    struct wf_mem_bound b;
+    pthread_mutex_lock(&mem->lock);
+    b = (struct wf_mem_bound){r->counter, r->ep, r->refreshing};
+    pthread_mutex_unlock(&mem->lock);
+    return b;
+}
+
+static enum weft_status allows(const struct wf_region *r, const struct wf_want *w)
+{
+    uint64_t at = w->offset - r->first;
+    if (r->closing || r->refreshing || !r->enabled || (r->ep && r->ep != w->ep))
+        return WEFT_EKEY;
+    if (w->offset < r->first || w->len > r->length || at > r->length - w->len)
+        return WEFT_ERANGE;
+    if ((r->access & w->access) != w->access)
+        return WEFT_EACCESS;
+    return r->counter && w->access & WEFT_REMOTE_WRITE && !w->counted ? WEFT_EACCESS : WEFT_OK;
+}
+
+enum weft_status wf_mem_use(struct wf_mem *mem, const struct wf_want *want,
+                            struct wf_region **region)
+{
+    enum weft_status status = WEFT_EKEY;
     struct wf_region *r;
     pthread_mutex_lock(&mem->lock);
-    r = mem->regions[slot];
+    r = region_find(mem, want->slot, want->gen);
+    if (r)
+        status = allows(r, want);
+    if (status == WEFT_OK) {
+        r->users++;
+        *region = r;
+    }
+    pthread_mutex_unlock(&mem->lock);
+    return status;
+}
+
+static void unuse(struct wf_mem *mem, struct wf_region *r)
+{
     if (--r->users == 0)
         pthread_cond_broadcast(&mem->unused);
+}
+
+void wf_mem_unuse(struct wf_mem *mem, struct wf_region *region)
+{
+    pthread_mutex_lock(&mem->lock);
+    unuse(mem, region);
+    pthread_mutex_unlock(&mem->lock);
+}
+
+void wf_mem_unuse_named(struct wf_mem *mem, uint32_t slot, uint64_t gen)
+{
+    pthread_mutex_lock(&mem->lock);
+    unuse(mem, region_find(mem, slot, gen));
     pthread_mutex_unlock(&mem->lock);
 }
 
@@ -271,20 +477,25 @@ static void space_release(struct wf_mem *mem, const struct wf_region *r)
 
 void wf_mem_region_close(struct wf_mem *mem, struct wf_region *r)
 {
+    struct weft_counter *counter;
     pthread_mutex_lock(&mem->lock);
     /* "generation": from here on every mate's check fails. A full fence, so
      * that it is seen before anything the owner does with this memory. */
     atomic_store_explicit(&mem->state[r->slot], r->gen + 1, memory_order_seq_cst);
     WF_HOOK("region.closed");
-    r->closing = true; /* no new users; those there are threads of this process, at one copy each */
-    while (r->users)
-        pthread_cond_wait(&mem->unused, &mem->lock);
+    r->closing = true; /* no new users */
+    wait_unused(mem, r);
     mem->regions[r->slot] = NULL;
+    if (r->flags & WF_REGION_NAMED)
+        key_unlist(mem, r);
     mem->free_slots[mem->free_count++] = r->slot;
     mem->open_regions--;
     if (r->slab)
         space_release(mem, r);
+    counter = r->counter;
     pthread_mutex_unlock(&mem->lock);
+    if (counter)
+        wf_counter_put(counter);
 }
 
 int wf_mem_slab_dup(struct wf_mem *mem, uint64_t id, size_t *size)

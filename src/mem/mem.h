@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Memory that Weft allocates for others to map.
  *
- * Private regions are the caller's memory, named so that its process can find it
- * for others; wf_mem_use holds one open while it is touched.
+ * Private regions are the caller's memory, in one or more pieces, named so that its process can
+ * find it for others; wf_mem_use checks what they ask and holds one open while it is touched.
  *
  * Slabs. A slab is a memfd, sealed against shrinking and growing, that mates
  * map whole. A region of at least the slab size is a slab of its own; smaller
@@ -12,8 +12,9 @@
  * hands of those who still map them.
  *
  * State. Each region has a generation word in the state segment, a memfd that
- * mates map read-only (F_SEAL_FUTURE_WRITE). Odd: open. A remote remembers the
- * value it was opened with and checks it before and after each copy.
+ * mates map read-only (F_SEAL_FUTURE_WRITE). Odd: open and enabled. A remote remembers the
+ * value it was opened with and checks it before and after each copy. While a region is refreshed
+ * its word is the next even value, and then the same odd one again.
  *
  * Acquire/release pair "generation": wf_mem_region_close stores it (release)
  * before the memory goes; weft_remote_ok_ and weft_remote_still_ load it.
@@ -27,9 +28,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/uio.h>
 #include <weft/weft.h>
 
 #include "base/util.h"
+#include "mem/persist.h"
 
 /* 8 bytes each; the segment is sparse. */
 #define WF_MEM_STATE_WORDS 65536
@@ -58,43 +61,117 @@ struct wf_mem {
     unsigned open_regions WF_GUARDED_BY(lock);
     struct wf_region **regions WF_GUARDED_BY(lock); /* by slot, null: closed; [next_slot up to
                                                      * a multiple of 256] */
-    pthread_cond_t unused;                          /* a region's users went to 0 */
-    size_t slab_size;                               /* constant */
-    int state_fd;                                   /* constant */
+    struct wf_region **by_key WF_GUARDED_BY(lock);  /* chains by the key that peers send, then
+                                                     * by the key alone; null until needed */
+    uint64_t next_key WF_GUARDED_BY(lock);
+    pthread_cond_t unused; /* a region's users went to 0 */
+    size_t slab_size;      /* constant */
+    int state_fd;          /* constant */
     _Atomic uint64_t *state;
 };
 
+enum wf_region_flags {
+    WF_REGION_NAMED = 1,    /* found by wf_region.key too */
+    WF_REGION_UNBACKED = 2, /* its pages may be missing: never touched but by wf_region_* below */
+    WF_REGION_EVENTS = 4,   /* may have a counter */
+    WF_REGION_OF_EP = 8,    /* reached through the endpoint that it is bound to, only */
+};
+
+/* Who a region's endpoint is among its context's: id and generation, never 0. */
+static inline uint64_t wf_mem_ep_name(uint16_t id, uint32_t gen)
+{
+    return (uint64_t)gen << 16 | id;
+}
+
 struct wf_region {
     struct wf_slab *slab; /* null: private */
-    unsigned users;       /* wf_mem_use; under mem->lock */
-    bool closing;         /* alike */
-    unsigned char *base;
-    size_t length;
-    size_t offset; /* in the slab */
-    uint32_t slot;
-    uint32_t access;
+    unsigned users;       /* wf_mem_use; under mem->lock, as all that follows up to base */
+    bool closing, refreshing, enabled;
+    struct weft_counter *counter; /* of writes; null: none; a reference of its own */
+    uint64_t ep;                  /* bound to; 0: none */
+    struct wf_region *next_key, *next_name;
+    unsigned char *base; /* of the first piece */
+    size_t length;       /* of all */
+    size_t offset;       /* in the slab */
+    uint64_t first;      /* what peers call its first byte: 0, or its address */
     uint64_t gen;
+    uint64_t key, auth;         /* NAMED: auth is what peers mix into the key */
+    const struct iovec *pieces; /* [count]; the caller's, who keeps it */
+    unsigned count;
+    unsigned flags; /* enum wf_region_flags */
+    uint32_t slot;
+    uint32_t access; /* enum weft_access */
+    enum wf_persist persist;
+    struct iovec one;
 };
+
+/* What a peer asks for. */
+struct wf_want {
+    uint32_t slot; /* WF_MEM_BY_KEY: gen is a key, mixed with what its sender's authorization is */
+    unsigned access;
+    uint64_t gen, offset, len;
+    uint64_t ep;  /* wf_mem_ep_name of the endpoint that it came to */
+    bool counted; /* writes that come to that endpoint are counted */
+};
+
+#define WF_MEM_BY_KEY UINT32_MAX
+#define WF_MEM_NO_KEY UINT64_MAX /* never a region's */
 
 /* Returns OK | ESYSTEM | ENOMEM */
 enum weft_status wf_mem_init(struct wf_mem *mem, size_t slab_size);
 /* All regions have been closed. Safe on a zeroed struct. */
 void wf_mem_fini(struct wf_mem *mem);
 
-/* [out] stays where it is until it is closed. */
+/* Memory of Weft's own. [out] stays where it is until it is closed. */
 enum weft_status wf_mem_region_open(struct wf_mem *mem, size_t len, unsigned access,
                                     struct wf_region *out);
-enum weft_status wf_mem_region_register(struct wf_mem *mem, void *addr, size_t len, unsigned access,
-                                        struct wf_region *out);
+/* The caller's memory: [r] with length, access, base, pieces, count, flags and what these need set,
+ * the rest 0; NAMED with key WF_MEM_NO_KEY: any free one of at most [key_bits] bits. Not enabled.
+ * Returns OK | ELIMIT | ENOMEM | ENOKEY (in use) */
+enum weft_status wf_mem_region_add(struct wf_mem *mem, struct wf_region *r, unsigned key_bits);
+/* Peers reach it from now on. OK | EINVAL (they do already, or no endpoint is bound to it) */
+enum weft_status wf_mem_region_enable(struct wf_mem *mem, struct wf_region *r);
+/* Enabled, and not being refreshed. */
+bool wf_mem_is_enabled(struct wf_mem *mem, const struct wf_region *r);
+/* Until the end nobody reaches it, and nobody is inside. OK | EBUSY (it is under way) */
+enum weft_status wf_mem_refresh_begin(struct wf_mem *mem, struct wf_region *r);
+void wf_mem_refresh_end(struct wf_mem *mem, struct wf_region *r);
+/* EINVAL: it is enabled and [late] is false, or it has one. */
+enum weft_status wf_mem_bind_counter(struct wf_mem *mem, struct wf_region *r,
+                                     struct weft_counter *counter, bool late);
+enum weft_status wf_mem_bind_ep(struct wf_mem *mem, struct wf_region *r, uint64_t ep);
+/* What [r] is bound to, and whether it is being refreshed. */
+struct wf_mem_bound {
+    struct weft_counter *counter;
+    uint64_t ep;
+    bool refreshing;
+};
+struct wf_mem_bound wf_mem_bound(struct wf_mem *mem, const struct wf_region *r);
 /* Returns when nobody uses it. */
 void wf_mem_region_close(struct wf_mem *mem, struct wf_region *region);
 
-/* Where [offset, offset + len) of the region of [slot] and [gen] is, if it is open
- * and grants [access]; it stays open until wf_mem_unuse. For short: who closes
- * it waits. Returns OK | EKEY | ERANGE | EACCESS */
-enum weft_status wf_mem_use(struct wf_mem *mem, uint32_t slot, uint64_t gen, uint64_t offset,
-                            uint64_t len, unsigned access, void **base);
-void wf_mem_unuse(struct wf_mem *mem, uint32_t slot);
+/* The region that [want] names, if it is open, enabled and grants it; it stays open until
+ * wf_mem_unuse. For short: who closes it waits. Returns OK | EKEY | ERANGE | EACCESS */
+enum weft_status wf_mem_use(struct wf_mem *mem, const struct wf_want *want,
+                            struct wf_region **region);
+void wf_mem_unuse(struct wf_mem *mem, struct wf_region *region);
+/* The same of the region that [slot] and [gen] name, which somebody uses. */
+void wf_mem_unuse_named(struct wf_mem *mem, uint32_t slot, uint64_t gen);
+
+/* ---- bytes of a region in use; [at] as in wf_want, checked ---- */
+
+/* Where the byte [at] is, and in *n, which it may lower, how many lie together from there on. */
+void *wf_region_at(const struct wf_region *r, uint64_t at, size_t *n);
+/* Copy, also what is not backed. OK | EFAULT (some of it may have been copied) */
+enum weft_status wf_region_write(const struct wf_region *r, uint64_t at, const void *src, size_t n);
+enum weft_status wf_region_read(const struct wf_region *r, uint64_t at, void *dst, size_t n);
+/* May the [n] bytes at [at], an address, be written? True if the kernel cannot tell. */
+bool wf_region_is_there(const struct wf_region *r, const void *at, size_t n);
+/* The word of [size] bytes at [at], to be changed in place: null with EINVAL if it does not lie
+ * together or is not aligned, EFAULT if it is not there. */
+void *wf_region_word(const struct wf_region *r, uint64_t at, size_t size, enum weft_status *why);
+/* What was written there is as durable as the region's flags say. OK | ESYSTEM (logged) */
+enum weft_status wf_region_settle(const struct wf_region *r, uint64_t at, size_t n);
 
 /* A new descriptor of slab [id] and its size; -1 if there is no such slab. The
  * caller closes it. */

@@ -10,7 +10,7 @@
 #include <weft/weft.h>
 
 #define WF_ADDRESS_VERSION 2
-#define WF_KEY_VERSION 1
+#define WF_KEY_VERSION 2
 #define WF_KEY_PRIVATE UINT64_MAX
 
 /* A process as others on its node tell it apart. */
@@ -50,16 +50,24 @@ _Static_assert(WF_ADDRESS_BYTES <= WEFT_ADDR_MAX, "public limit");
 
 struct wf_key {
     uint8_t version;
-    uint8_t access; /* WEFT_REMOTE_* */
-    uint16_t size;  /* of the whole */
-    uint32_t slot;  /* index of its generation word in the owner's state segment */
-    uint64_t gen;
-    uint64_t slab;   /* WF_KEY_PRIVATE: memory of weft_mr_register, which is not mapped */
+    uint8_t access;  /* WEFT_REMOTE_* */
+    uint16_t size;   /* of the whole */
+    uint32_t slot;   /* index of its generation word in the owner's state segment */
+    uint64_t gen;    /* exclusive or the digest of its authorization key */
+    uint64_t slab;   /* WF_KEY_PRIVATE: the owner's own memory, which is not mapped */
     uint64_t offset; /* in the slab; PRIVATE: its address in the owner's process */
     uint64_t length;
     uint64_t token; /* token[0] of the owner: a key of another process is told */
+    uint64_t first; /* what peers call its first byte; 0 unless PRIVATE */
+    uint32_t flags; /* enum wf_key_flags; 0 unless PRIVATE */
+    uint32_t zero;
 };
-_Static_assert(sizeof(struct wf_key) == 48, "wire structure");
+enum wf_key_flags {
+    WF_KEY_OWNER = 1,    /* its owner does every access */
+    WF_KEY_UNBACKED = 2, /* pages may be missing: by pieces */
+    WF_KEY_FLAGS = 3,
+};
+_Static_assert(sizeof(struct wf_key) == 64, "wire structure");
 _Static_assert(sizeof(struct wf_key) <= WEFT_KEY_MAX, "public limit");
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -123,8 +131,9 @@ static inline enum weft_status wf_key_parse(const void *buf, size_t len, struct 
     if (len < sizeof k)
         return WEFT_EINVAL;
     memcpy(&k, buf, sizeof k);
-    /* Generation words of wiped and never used slots are even. */
-    if (k.size != sizeof k || !k.length || k.offset + k.length < k.length || !(k.gen & 1))
+    if (k.size != sizeof k || !k.length || k.offset + k.length < k.length ||
+        k.first + k.length < k.length || k.flags & ~(uint32_t)WF_KEY_FLAGS || k.zero ||
+        (k.slab != WF_KEY_PRIVATE && (k.first || k.flags)))
         return WEFT_EINVAL;
     *out = k;
     return WEFT_OK;

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <weft/mr.h>
 #include <weft/msg.h>
 #include <weft/weft.h>
 
@@ -64,6 +65,8 @@ void contract_note(const char *what, const char *file, int line);
 
 int pair_setup(void **state);
 int pair_teardown(void **state);
+/* Both ends anew, with contexts whose regions are like that. */
+void pair_reopen(struct pair *p, const struct weft_mr_domain *domain, unsigned ep_flags);
 int pair_poll(struct pair *p);
 /* Poll until nothing has happened for long enough to see also what comes late. */
 void pair_quiet(struct pair *p);
@@ -196,7 +199,24 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(frag_again)                                                                                  \
     X(frag_misuse)                                                                                 \
     X(frag_busy)                                                                                   \
-    X(frag_gone)
+    X(frag_gone)                                                                                   \
+    X(mr_named)                                                                                    \
+    X(mr_vector)                                                                                   \
+    X(mr_misuse)                                                                                   \
+    X(mr_keys)                                                                                     \
+    X(mr_unbacked)                                                                                 \
+    X(mr_modes)                                                                                    \
+    X(mr_virt_addr)                                                                                \
+    X(mr_local)                                                                                    \
+    X(mr_rights)                                                                                   \
+    X(mr_raw)                                                                                      \
+    X(mr_counter)                                                                                  \
+    X(mr_endpoint)                                                                                 \
+    X(mr_refresh)                                                                                  \
+    X(mr_async)                                                                                    \
+    X(mr_auth)                                                                                     \
+    X(mr_close)                                                                                    \
+    X(mr_pmem)
 
 #define CONTRACT_DECLARE(name) void test_##name(void **state);
 CONTRACT_TESTS(CONTRACT_DECLARE)

@@ -224,7 +224,7 @@ void test_op_rights(void **state)
     GIVES(WEFT_EINVAL, weft_mr_register(p->ctx[0], NULL, 16, 0, RW, &mr));
     GIVES(WEFT_EINVAL, weft_mr_register(p->ctx[0], b, 0, 0, RW, &mr));
     GIVES(WEFT_EINVAL, weft_mr_register(p->ctx[0], b, SIZE_MAX, 0, RW, &mr));
-    GIVES(WEFT_EINVAL, weft_mr_register(p->ctx[0], b, 16, 0, 4, &mr));
+    GIVES(WEFT_EINVAL, weft_mr_register(p->ctx[0], b, 16, 0, 64, &mr));
     GIVES(WEFT_EINVAL, weft_mr_register(p->ctx[0], b, 16, 0, RW, NULL));
     GIVES(WEFT_EINVAL, weft_mr_register(NULL, b, 16, 0, RW, &mr));
     for (int own = 0; own < 2; own++) {

@@ -53,30 +53,29 @@ int other(const struct pair *p, int i)
     return p->setup->eps == 1 ? i : !i;
 }
 
-static struct weft_ctx *ctx_open(const struct setup *s)
+static struct weft_ctx *ctx_open(const struct setup *s, const struct weft_mr_domain *domain)
 {
     static const unsigned char key[WEFT_KEY_SIZE] = "the contract suite's key";
     struct weft_ctx_params params = WEFT_CTX_PARAMS_INIT;
     struct weft_ctx *ctx = NULL;
     params.flags = s->network ? WEFT_CTX_NETWORK : 0;
+    params.mr = domain;
     OK(weft_ctx_open(&params, &ctx));
     if (s->network)
         OK(weft_ctx_set_key(ctx, key, sizeof key));
     return ctx;
 }
 
-int pair_setup(void **state)
+static void pair_open(struct pair *p, const struct weft_mr_domain *domain, unsigned ep_flags)
 {
-    const struct setup *s = *state;
-    struct pair *p = calloc(1, sizeof *p);
+    const struct setup *s = p->setup;
     struct weft_ep_params params = WEFT_EP_PARAMS_INIT;
-    contract_bad = 0;
     params.peer_down = on_down;
     params.arg = p;
-    p->setup = s;
+    params.flags = ep_flags;
     for (int i = 0; i < 2; i++) {
         if (i < s->contexts)
-            p->ctx[i] = ctx_open(s);
+            p->ctx[i] = ctx_open(s, domain);
         else
             p->ctx[i] = p->ctx[0];
         if (i < s->eps)
@@ -88,6 +87,14 @@ int pair_setup(void **state)
         p->peer[i] = peer_to(p->ep[i], p->ep[other(p, i)]);
     if (s->eps == 1)
         p->peer[1] = p->peer[0];
+}
+
+int pair_setup(void **state)
+{
+    struct pair *p = calloc(1, sizeof *p);
+    contract_bad = 0;
+    p->setup = *state;
+    pair_open(p, NULL, 0);
     *state = p;
     return 0;
 }
@@ -106,9 +113,8 @@ void pair_close_end(struct pair *p, int i)
         OK(weft_ctx_close(ctx));
 }
 
-int pair_teardown(void **state)
+static void pair_close(struct pair *p)
 {
-    struct pair *p = *state;
     if (p->setup->eps == 1) {
         p->peer[1] = NULL;
         p->ep[1] = NULL;
@@ -120,6 +126,18 @@ int pair_teardown(void **state)
             if (p->ctx[i])
                 pair_close_end(p, i);
     }
+}
+
+void pair_reopen(struct pair *p, const struct weft_mr_domain *domain, unsigned ep_flags)
+{
+    pair_close(p);
+    pair_open(p, domain, ep_flags);
+}
+
+int pair_teardown(void **state)
+{
+    struct pair *p = *state;
+    pair_close(p);
     free(p);
     return contract_bad;
 }

@@ -306,9 +306,19 @@ static void test_address_and_key(void **state)
     k.offset = k.length = 0;
     assert_int_equal(wf_key_parse(&k, sizeof k, &k2), WEFT_EINVAL);
     k.length = 1;
-    k.gen = 2; /* of no region: even */
+    k.first = 1; /* peers count bytes of what is mapped from 0, and its owner need not help */
     assert_int_equal(wf_key_parse(&k, sizeof k, &k2), WEFT_EINVAL);
-    k.gen = 1;
+    k.slab = WF_KEY_PRIVATE;
+    OK(wf_key_parse(&k, sizeof k, &k2));
+    k.first = UINT64_MAX;
+    assert_int_equal(wf_key_parse(&k, sizeof k, &k2), WEFT_EINVAL);
+    k.first = 0;
+    k.flags = WF_KEY_FLAGS + 1;
+    assert_int_equal(wf_key_parse(&k, sizeof k, &k2), WEFT_EINVAL);
+    k.flags = WF_KEY_FLAGS;
+    k.zero = 1;
+    assert_int_equal(wf_key_parse(&k, sizeof k, &k2), WEFT_EINVAL);
+    k.zero = 0;
     k.version++;
     assert_int_equal(wf_key_parse(&k, sizeof k, &k2), WEFT_EVERSION);
 }

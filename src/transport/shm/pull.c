@@ -39,6 +39,7 @@ enum weft_status wf_shm_pull(struct wf_tpeer *tpeer, void *dst, uint64_t src, si
     int pid = (int)mate->id.pid, fd = mate->pid.fd;
     struct iovec here = {dst, len}, there = {(void *)(uintptr_t)src, len};
     ssize_t got;
+    int error;
     if (wf_shm_same(&mate->id, &SHM_OF(tpeer->tep, shm_tep)->ctx->self)) {
         memmove(dst, (const void *)(uintptr_t)src, len); /* another endpoint of this context */
         return WEFT_OK;
@@ -49,14 +50,11 @@ enum weft_status wf_shm_pull(struct wf_tpeer *tpeer, void *dst, uint64_t src, si
         return WEFT_EPEER;
     WF_HOOK("pull.begin");
     got = process_vm_readv(pid, &here, 1, &there, 1, 0);
-    if (got >= 0 && (size_t)got != len) {
-        errno = EFAULT;
-        got = -1;
-    }
-    if (got < 0 && errno == EFAULT && wf_process_exiting(pid))
+    error = got < 0 ? errno : (size_t)got != len ? EFAULT : 0;
+    if (error == EFAULT && wf_process_exiting(pid))
         return WEFT_EPEER; /* its memory goes before its pidfd tells */
-    if (got < 0)
-        return pull_failed(errno, pid);
+    if (error)
+        return pull_failed(error, pid);
     WF_HOOK("pull.end");
     return wf_pidfd_ended(fd) ? WEFT_EPEER : WEFT_OK;
 }

@@ -3,8 +3,6 @@
  * processes and learns of their deaths, so that the application can compute. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -14,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "transport/shm/shm.h"
 
 #define ROUND 32
@@ -203,24 +202,13 @@ static enum weft_status listen_open(struct shm_ctx *ctx)
 
 static enum weft_status thread_start(struct shm_ctx *ctx)
 {
-    pthread_attr_t attr;
-    sigset_t all, old;
     size_t stack = 128 * 1024; /* the deepest call chain needs a few KiB; logging 1 KiB */
-    int err;
-    sigfillset(&all);
-    pthread_attr_init(&attr);
-    (void)pthread_attr_setstacksize(
-        &attr, stack > (size_t)PTHREAD_STACK_MIN ? stack : (size_t)PTHREAD_STACK_MIN);
-    pthread_sigmask(SIG_SETMASK, &all, &old); /* signals are the application's */
-    err = pthread_create(&ctx->thread, &attr, service_main, ctx);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    pthread_attr_destroy(&attr);
+    int err = wf_thread_start(&ctx->thread, "weft-service", stack, service_main, ctx);
     if (err) {
         errno = err;
         wf_error("cannot start the service thread: %m");
         return WEFT_ESYSTEM;
     }
-    pthread_setname_np(ctx->thread, "weft-service");
     return WEFT_OK;
 }
 

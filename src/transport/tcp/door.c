@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <limits.h>
 #include <linux/sockios.h>
-#include <signal.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "config/config.h"
 #include "transport/tcp/auth.h"
 #include "transport/tcp/door_int.h"
@@ -439,22 +438,12 @@ static enum weft_status thread_start(struct wf_tcp_door *door)
 {
     size_t stack = 128 * 1024; /* an epoll round and a log line need a few KiB; the core's
                                 * events no more */
-    pthread_attr_t attr;
-    sigset_t all, old;
-    int err;
-    sigfillset(&all);
-    pthread_attr_init(&attr);
-    (void)pthread_attr_setstacksize(&attr, WF_MAX(stack, (size_t)PTHREAD_STACK_MIN));
-    pthread_sigmask(SIG_SETMASK, &all, &old); /* signals are the application's */
-    err = pthread_create(&door->thread, &attr, door_main, door);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    pthread_attr_destroy(&attr);
+    int err = wf_thread_start(&door->thread, "weft-door", stack, door_main, door);
     if (err) {
         errno = err;
         wf_error("cannot start the door's thread: %m");
         return WEFT_ESYSTEM;
     }
-    pthread_setname_np(door->thread, "weft-door");
     return WEFT_OK;
 }
 

@@ -1,0 +1,550 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Regions: made, bound, enabled, refreshed, closed, and their keys. */
+#define _GNU_SOURCE
+#include "core/region.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "core/event.h"
+#include "mem/counter.h"
+
+#define ACCESS                                                                                     \
+    (unsigned)(WEFT_REMOTE_READ | WEFT_REMOTE_WRITE | WEFT_SEND | WEFT_RECV | WEFT_READ |          \
+               WEFT_WRITE)
+#define MODES                                                                                      \
+    (uint32_t)(WEFT_MR_BASIC | WEFT_MR_SCALABLE | WEFT_MR_LOCAL | WEFT_MR_RAW |                    \
+               WEFT_MR_VIRT_ADDR | WEFT_MR_ALLOCATED | WEFT_MR_PROV_KEY | WEFT_MR_MMU_NOTIFY |     \
+               WEFT_MR_RMA_EVENT | WEFT_MR_ENDPOINT | WEFT_MR_LOCAL_OLD)
+
+/* ---- what a context says of all its regions ---- */
+
+uint64_t wf_auth_digest(const void *key, size_t size)
+{
+    const uint8_t *b = key;
+    uint64_t h = 0xcbf29ce484222325u ^ size; /* FNV-1a, then mixed: every bit is of all */
+    if (!size)
+        return 0;
+    for (size_t i = 0; i < size; i++) {
+        h = (h ^ b[i]) * 0x100000001b3u;
+        h ^= h >> 29;
+    }
+    h = (h ^ (h >> 32)) * 0xd6e8feb86659fd93u;
+    h ^= h >> 32;
+    return h ? h : 1;
+}
+
+/* BASIC stands alone or with LOCAL, old or new; SCALABLE alone or with the old one. */
+static enum weft_status mode_check(uint32_t mode)
+{
+    uint32_t others = mode & ~(uint32_t)WEFT_MR_LOCAL_OLD;
+    if (mode & ~MODES)
+        return WEFT_EINVAL;
+    if (mode & WEFT_MR_BASIC && others & ~(uint32_t)(WEFT_MR_BASIC | WEFT_MR_LOCAL))
+        return WEFT_EINVAL;
+    return mode & WEFT_MR_SCALABLE && others != WEFT_MR_SCALABLE ? WEFT_EINVAL : WEFT_OK;
+}
+
+static uint32_t mode_meant(uint32_t mode)
+{
+    uint32_t meant = mode & ~(uint32_t)(WEFT_MR_BASIC | WEFT_MR_SCALABLE | WEFT_MR_LOCAL_OLD);
+    if (mode & WEFT_MR_BASIC)
+        meant |= WEFT_MR_VIRT_ADDR | WEFT_MR_ALLOCATED | WEFT_MR_PROV_KEY;
+    if (mode & WEFT_MR_LOCAL_OLD)
+        meant |= WEFT_MR_LOCAL;
+    return meant;
+}
+
+enum weft_status wf_mr_domain_check(const struct weft_mr_domain *from, struct wf_mr_domain *d)
+{
+    enum weft_status status;
+    *d = (struct wf_mr_domain){.key_bits = 64};
+    if (!from)
+        return WEFT_OK;
+    status = wf_ep_check_version(from->version);
+    if (status == WEFT_OK)
+        status = mode_check(from->mode);
+    if (status != WEFT_OK)
+        return status;
+    for (size_t i = 0; i < WF_ARRAY_LEN(from->reserved); i++)
+        if (from->reserved[i])
+            return WEFT_EINVAL;
+    if (from->reserved0 || from->key_size > 8 || from->auth_key_size > WEFT_AUTH_KEY_MAX ||
+        (from->auth_key_size && !from->auth_key))
+        return WEFT_EINVAL;
+    d->given = from->mode;
+    d->mode = mode_meant(from->mode);
+    d->key_bits = from->key_size ? 8 * from->key_size : 64;
+    d->auth = wf_auth_digest(from->auth_key, from->auth_key_size);
+    d->eq = from->eq;
+    return WEFT_OK;
+}
+
+uint32_t weft_ctx_mr_mode(const struct weft_ctx *ctx)
+{
+    return ctx ? ctx->domain.given : 0;
+}
+
+/* ---- made ---- */
+
+static struct weft_mr *mr_new(struct weft_ctx *ctx, size_t pieces)
+{
+    struct weft_mr *mr = calloc(1, sizeof *mr + pieces * sizeof *mr->pieces);
+    if (!mr)
+        return NULL;
+    mr->ctx = ctx;
+    wf_list_init(&mr->item);
+    return mr;
+}
+
+static void count_region(struct weft_ctx *ctx, int n)
+{
+    pthread_mutex_lock(&ctx->lock);
+    ctx->regions += (unsigned)n;
+    pthread_mutex_unlock(&ctx->lock);
+}
+
+static enum weft_status mr_opened(struct weft_mr *mr, enum weft_status status, struct weft_mr **out)
+{
+    if (status != WEFT_OK) {
+        free(mr);
+        return status;
+    }
+    count_region(mr->ctx, 1);
+    *out = mr;
+    return WEFT_OK;
+}
+
+enum weft_status weft_mem_alloc(struct weft_ctx *ctx, size_t len, unsigned access,
+                                struct weft_mr **out)
+{
+    enum weft_status status = wf_ctx_check(ctx);
+    struct weft_mr *mr;
+    if (status != WEFT_OK)
+        return status;
+    if (!out || !len || (access & ~ACCESS))
+        return WEFT_EINVAL;
+    if (!(mr = mr_new(ctx, 0)))
+        return WEFT_ENOMEM;
+    return mr_opened(mr, wf_mem_region_open(&ctx->mem, len, access, &mr->region), out);
+}
+
+static void region_of(struct weft_mr *mr, const struct iovec *iov, size_t count, unsigned access)
+{
+    struct wf_region *r = &mr->region;
+    memcpy(mr->pieces, iov, count * sizeof *iov);
+    r->pieces = mr->pieces;
+    r->count = (unsigned)count;
+    r->base = iov->iov_base;
+    r->access = access;
+    for (size_t i = 0; i < count; i++)
+        r->length += iov[i].iov_len;
+}
+
+enum weft_status weft_mr_register(struct weft_ctx *ctx, void *addr, size_t len, unsigned type,
+                                  unsigned access, struct weft_mr **out)
+{
+    enum weft_status status = wf_ctx_check(ctx);
+    const struct iovec one = {addr, len};
+    struct weft_mr *mr;
+    if (status != WEFT_OK)
+        return status;
+    if (type == WEFT_MEM_CUDA || type == WEFT_MEM_ROCM || type == WEFT_MEM_DMABUF)
+        return WEFT_EMEMTYPE;
+    if (!out || !addr || !len || type != WEFT_MEM_HOST || len > UINTPTR_MAX - (uintptr_t)addr ||
+        (access & ~ACCESS))
+        return WEFT_EINVAL;
+    if (!(mr = mr_new(ctx, 1)))
+        return WEFT_ENOMEM;
+    region_of(mr, &one, 1, access);
+    status = wf_mem_region_add(&ctx->mem, &mr->region, 0);
+    if (status == WEFT_OK)
+        status = wf_mem_region_enable(&ctx->mem, &mr->region);
+    return mr_opened(mr, status, out);
+}
+
+static enum weft_status attr_check(const struct weft_ctx *ctx, const struct weft_mr_attr *a,
+                                   uint64_t flags)
+{
+    const struct wf_mr_domain *d = &ctx->domain;
+    size_t total = 0;
+    if (flags & ~(uint64_t)(WEFT_MR_EVENT | WEFT_MR_PMEM))
+        return WEFT_EBADFLAGS;
+    if (!a || !a->iov || !a->iov_count || a->iov_count > WEFT_IOV_MAX || a->offset ||
+        a->access & ~(uint64_t)ACCESS || a->auth_key_size > WEFT_AUTH_KEY_MAX ||
+        (a->auth_key_size && !a->auth_key))
+        return WEFT_EINVAL;
+    for (size_t i = 0; i < WF_ARRAY_LEN(a->reserved); i++)
+        if (a->reserved[i])
+            return WEFT_EINVAL;
+    for (size_t i = 0; i < a->iov_count; i++) {
+        const struct iovec *v = &a->iov[i];
+        if (!v->iov_base || !v->iov_len || v->iov_len > UINTPTR_MAX - (uintptr_t)v->iov_base ||
+            v->iov_len > SIZE_MAX / 2 - total)
+            return WEFT_EINVAL;
+        total += v->iov_len;
+    }
+    if (total > UINTPTR_MAX - (uintptr_t)a->iov->iov_base)
+        return WEFT_EINVAL; /* its last address would be none */
+    if (d->mode & WEFT_MR_PROV_KEY)
+        return WEFT_OK;
+    if (a->requested_key == WEFT_KEY_NONE ||
+        (d->key_bits < 64 && a->requested_key >> d->key_bits)) {
+        wf_info("key %#llx cannot be had: keys here are of %u bits",
+                (unsigned long long)a->requested_key, d->key_bits);
+        return WEFT_EKEYREJECTED;
+    }
+    return WEFT_OK;
+}
+
+static void region_describe(struct weft_mr *mr, const struct weft_mr_attr *a)
+{
+    const struct wf_mr_domain *d = &mr->ctx->domain;
+    struct wf_region *r = &mr->region;
+    region_of(mr, a->iov, a->iov_count, (unsigned)a->access);
+    r->flags = WF_REGION_NAMED;
+    if (!(d->mode & WEFT_MR_ALLOCATED))
+        r->flags |= WF_REGION_UNBACKED;
+    if (mr->flags & WEFT_MR_EVENT)
+        r->flags |= WF_REGION_EVENTS;
+    if (d->mode & WEFT_MR_ENDPOINT)
+        r->flags |= WF_REGION_OF_EP;
+    if (d->mode & WEFT_MR_VIRT_ADDR)
+        r->first = (uintptr_t)r->base;
+    r->key = d->mode & WEFT_MR_PROV_KEY ? WF_MEM_NO_KEY : a->requested_key;
+    r->auth = a->auth_key_size ? wf_auth_digest(a->auth_key, a->auth_key_size) : d->auth;
+    mr->disabled =
+        d->mode & WEFT_MR_ENDPOINT || (d->mode & WEFT_MR_RMA_EVENT && mr->flags & WEFT_MR_EVENT);
+}
+
+static enum weft_status mr_undo(struct weft_mr *mr, enum weft_status status)
+{
+    wf_mem_region_close(&mr->ctx->mem, &mr->region);
+    free(mr->event);
+    free(mr);
+    return status;
+}
+
+enum weft_status weft_mr_regattr(struct weft_ctx *ctx, const struct weft_mr_attr *attr,
+                                 uint64_t flags, struct weft_mr **out)
+{
+    enum weft_status status = wf_ctx_check(ctx);
+    struct weft_mr *mr;
+    if (status == WEFT_OK)
+        status = out ? attr_check(ctx, attr, flags) : WEFT_EINVAL;
+    if (status != WEFT_OK)
+        return status;
+    if (!(mr = mr_new(ctx, attr->iov_count)))
+        return WEFT_ENOMEM;
+    mr->flags = flags;
+    region_describe(mr, attr);
+    if (ctx->domain.eq && !(mr->event = calloc(1, sizeof *mr->event))) {
+        free(mr);
+        return WEFT_ENOMEM;
+    }
+    status = wf_mem_region_add(&ctx->mem, &mr->region, ctx->domain.key_bits);
+    if (status != WEFT_OK) {
+        free(mr->event);
+        free(mr);
+        return status;
+    }
+    if (!mr->event) {
+        status = wf_mr_complete(mr);
+        if (status != WEFT_OK)
+            return mr_undo(mr, status);
+        count_region(ctx, 1);
+        *out = mr;
+        return WEFT_OK;
+    }
+    mr->event->event =
+        (struct weft_event){.type = WEFT_EVENT_MR, .context = attr->context, .mr = mr};
+    atomic_store(&mr->state, WEFT_PENDING);
+    count_region(ctx, 1);
+    *out = mr; /* before the event can be read */
+    status = wf_registrar_add(&ctx->registrar, mr);
+    if (status != WEFT_OK) {
+        *out = NULL;
+        count_region(ctx, -1);
+        return mr_undo(mr, status);
+    }
+    return WEFT_OK;
+}
+
+enum weft_status weft_mr_regv(struct weft_ctx *ctx, const struct iovec *iov, size_t count,
+                              uint64_t access, uint64_t offset, uint64_t requested_key,
+                              uint64_t flags, struct weft_mr **out, void *context)
+{
+    struct weft_mr_attr attr = {.iov = iov,
+                                .iov_count = count,
+                                .access = access,
+                                .offset = offset,
+                                .requested_key = requested_key,
+                                .context = context};
+    return weft_mr_regattr(ctx, &attr, flags, out);
+}
+
+enum weft_status weft_mr_reg(struct weft_ctx *ctx, void *buf, size_t len, uint64_t access,
+                             uint64_t offset, uint64_t requested_key, uint64_t flags,
+                             struct weft_mr **out, void *context)
+{
+    const struct iovec one = {buf, len};
+    return weft_mr_regv(ctx, &one, 1, access, offset, requested_key, flags, out, context);
+}
+
+/* ---- pages ---- */
+
+/* mincore(2) says ENOMEM of what is not mapped; whether a page is resident is no matter. */
+static bool is_mapped(const struct iovec *v)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t at = (uintptr_t)v->iov_base & ~(page - 1), end = (uintptr_t)v->iov_base + v->iov_len;
+    unsigned char resident[1024];
+    while (at < end) {
+        size_t n = WF_MIN((size_t)(end - at), sizeof resident * page);
+        if (mincore((void *)at, n, resident))
+            return false;
+        at += sizeof resident * page;
+    }
+    return true;
+}
+
+static enum weft_status can_copy_unbacked(void)
+{
+    uint64_t from = 0, to;
+    struct iovec here = {&to, sizeof to}, there = {&from, sizeof from};
+    if (process_vm_readv(getpid(), &here, 1, &there, 1, 0) == sizeof to)
+        return WEFT_OK;
+    wf_error("memory whose pages may be missing cannot be registered: process_vm_readv: %m (allow "
+             "it, or use WEFT_MR_ALLOCATED)");
+    return WEFT_ESYSTEM;
+}
+
+/* What is to be known of [count] ranges before peers may reach them. */
+static enum weft_status pages_look(const struct weft_mr *mr, const struct iovec *iov,
+                                   unsigned count, enum wf_persist *persist)
+{
+    for (unsigned i = 0; i < count; i++) {
+        if (!(mr->region.flags & WF_REGION_UNBACKED) && !is_mapped(&iov[i])) {
+            wf_info("%p, %zu bytes: not mapped, which WEFT_MR_ALLOCATED promises", iov[i].iov_base,
+                    iov[i].iov_len);
+            return WEFT_EINVAL;
+        }
+        if (mr->flags & WEFT_MR_PMEM) {
+            enum wf_persist is = wf_persist_of(iov[i].iov_base, iov[i].iov_len);
+            if (is == WF_PERSIST_NONE) {
+                wf_info("%p, %zu bytes: not a shared mapping of a file, which WEFT_MR_PMEM needs",
+                        iov[i].iov_base, iov[i].iov_len);
+                return WEFT_EINVAL;
+            }
+            *persist = WF_MIN(*persist, is);
+        }
+    }
+    return WEFT_OK;
+}
+
+enum weft_status wf_mr_complete(struct weft_mr *mr)
+{
+    struct wf_region *r = &mr->region;
+    enum wf_persist persist = mr->flags & WEFT_MR_PMEM ? WF_PERSIST_PMEM : WF_PERSIST_NONE;
+    enum weft_status status = r->flags & WF_REGION_UNBACKED ? can_copy_unbacked() : WEFT_OK;
+    if (status == WEFT_OK)
+        status = pages_look(mr, r->pieces, r->count, &persist);
+    r->persist = persist;
+    if (status == WEFT_OK && !mr->disabled)
+        status = wf_mem_region_enable(&mr->ctx->mem, r);
+    return status;
+}
+
+/* ---- used ---- */
+
+/* OK | EFORKED | EINVAL | EBUSY (being registered) | why that failed */
+static enum weft_status mr_check(const struct weft_mr *mr)
+{
+    enum weft_status status = mr ? wf_ctx_check(mr->ctx) : WEFT_EINVAL;
+    if (status == WEFT_OK) /* "mr state" */
+        status = (enum weft_status)atomic_load_explicit(&mr->state, memory_order_acquire);
+    return status == WEFT_PENDING ? WEFT_EBUSY : status;
+}
+
+enum weft_status weft_mr_bind_counter(struct weft_mr *mr, struct weft_counter *counter,
+                                      uint64_t flags)
+{
+    enum weft_status status = counter ? mr_check(mr) : WEFT_EINVAL;
+    if (status != WEFT_OK)
+        return status;
+    if (flags & ~(uint64_t)ACCESS || !flags)
+        return WEFT_EBADFLAGS;
+    if (flags != WEFT_REMOTE_WRITE)
+        return WEFT_ENOSYS;
+    if (!wf_life_is(counter->life))
+        return WEFT_EFORKED;
+    return wf_mem_bind_counter(&mr->ctx->mem, &mr->region, counter, !mr->disabled);
+}
+
+static uint64_t ep_name(const struct weft_ep *ep)
+{
+    return wf_mem_ep_name(ep->address.ep, ep->address.ep_gen);
+}
+
+enum weft_status weft_mr_bind_ep(struct weft_mr *mr, struct weft_ep *ep, uint64_t flags)
+{
+    enum weft_status status = ep ? mr_check(mr) : WEFT_EINVAL;
+    if (status != WEFT_OK)
+        return status;
+    if (flags)
+        return WEFT_EBADFLAGS;
+    return ep->ctx == mr->ctx ? wf_mem_bind_ep(&mr->ctx->mem, &mr->region, ep_name(ep))
+                              : WEFT_EINVAL;
+}
+
+enum weft_status weft_mr_enable(struct weft_mr *mr)
+{
+    enum weft_status status = mr_check(mr);
+    return status == WEFT_OK ? wf_mem_region_enable(&mr->ctx->mem, &mr->region) : status;
+}
+
+/* Is [v] within one of the region's buffers? */
+static bool is_inside(const struct wf_region *r, const struct iovec *v)
+{
+    for (unsigned i = 0; i < r->count; i++) {
+        uintptr_t start = (uintptr_t)r->pieces[i].iov_base, at = (uintptr_t)v->iov_base;
+        size_t len = r->pieces[i].iov_len;
+        if (v->iov_len && at >= start && v->iov_len <= len && at - start <= len - v->iov_len)
+            return true;
+    }
+    return false;
+}
+
+enum weft_status weft_mr_refresh(struct weft_mr *mr, const struct iovec *iov, size_t count,
+                                 uint64_t flags)
+{
+    enum weft_status status = mr_check(mr);
+    enum wf_persist persist;
+    struct wf_region *r;
+    if (status != WEFT_OK)
+        return status;
+    if (flags)
+        return WEFT_EBADFLAGS;
+    if ((count && !iov) || count > WEFT_IOV_MAX)
+        return WEFT_EINVAL;
+    r = &mr->region;
+    for (size_t i = 0; i < count; i++)
+        if (!is_inside(r, &iov[i]))
+            return WEFT_EINVAL;
+    status = wf_mem_refresh_begin(&mr->ctx->mem, r);
+    if (status != WEFT_OK)
+        return status;
+    persist = r->persist;
+    status = count ? pages_look(mr, iov, (unsigned)count, &persist)
+                   : pages_look(mr, r->pieces, r->count, &persist);
+    if (status == WEFT_OK)
+        r->persist = persist;
+    wf_mem_refresh_end(&mr->ctx->mem, r);
+    return status;
+}
+
+void *weft_mr_base(const struct weft_mr *mr)
+{
+    return mr ? mr->region.base : NULL;
+}
+
+size_t weft_mr_length(const struct weft_mr *mr)
+{
+    return mr ? mr->region.length : 0;
+}
+
+/* ---- keys ---- */
+
+static enum weft_status key_check(const struct weft_mr *mr)
+{
+    enum weft_status status = mr_check(mr);
+    return status == WEFT_EBUSY ? WEFT_ENOTAVAIL : status;
+}
+
+enum weft_status weft_mr_key(const struct weft_mr *mr, void *buf, size_t *len)
+{
+    enum weft_status status = key_check(mr);
+    const struct wf_region *r;
+    struct wf_key key;
+    if (status != WEFT_OK)
+        return status;
+    r = &mr->region;
+    key = (struct wf_key){.version = WF_KEY_VERSION,
+                          .access = (uint8_t)(r->access & (WEFT_REMOTE_READ | WEFT_REMOTE_WRITE)),
+                          .size = sizeof key,
+                          .slot = r->slot,
+                          .gen = r->gen ^
+                                 (r->flags & WF_REGION_NAMED ? r->auth : mr->ctx->domain.auth),
+                          .slab = r->slab ? r->slab->id : WF_KEY_PRIVATE,
+                          .offset = r->slab ? r->offset : (uint64_t)(uintptr_t)r->base,
+                          .length = r->length,
+                          .token = mr->ctx->self.token[0],
+                          .first = r->first};
+    if (r->count > 1 || r->flags & WF_REGION_OF_EP)
+        key.flags |= WF_KEY_OWNER;
+    if (r->flags & WF_REGION_UNBACKED)
+        key.flags |= WF_KEY_UNBACKED;
+    return wf_copy_out(buf, len, &key, sizeof key);
+}
+
+enum weft_status weft_mr_raw(const struct weft_mr *mr, uint64_t *base_addr, void *raw_key,
+                             size_t *size, uint64_t flags)
+{
+    enum weft_status status = key_check(mr);
+    if (status != WEFT_OK)
+        return status;
+    if (flags)
+        return WEFT_EBADFLAGS;
+    if (!base_addr)
+        return WEFT_EINVAL;
+    status = weft_mr_key(mr, raw_key, size);
+    if (status == WEFT_OK)
+        *base_addr = mr->region.first;
+    return status;
+}
+
+enum weft_status weft_mr_key64(const struct weft_mr *mr, uint64_t *key)
+{
+    enum weft_status status = key_check(mr);
+    if (status != WEFT_OK)
+        return status;
+    if (!key)
+        return WEFT_EINVAL;
+    if (!(mr->region.flags & WF_REGION_NAMED) || mr->ctx->domain.mode & WEFT_MR_RAW)
+        return WEFT_ENOTAVAIL;
+    *key = mr->region.key;
+    return WEFT_OK;
+}
+
+/* ---- closed ---- */
+
+static bool ep_is_open(struct weft_ctx *ctx, uint64_t name)
+{
+    bool found = false;
+    pthread_mutex_lock(&ctx->lock);
+    wf_list_each(it, &ctx->eps) found |= ep_name(wf_container_of(it, struct weft_ep, item)) == name;
+    pthread_mutex_unlock(&ctx->lock);
+    return found;
+}
+
+enum weft_status weft_mr_close(struct weft_mr *mr)
+{
+    enum weft_status status = mr_check(mr);
+    struct weft_ctx *ctx;
+    struct wf_mem_bound bound;
+    if (!mr || status == WEFT_EFORKED || status == WEFT_EBUSY)
+        return status;
+    ctx = mr->ctx;
+    bound = wf_mem_bound(&ctx->mem, &mr->region);
+    if (bound.refreshing || (bound.counter && !atomic_load(&bound.counter->closed)) ||
+        (bound.ep && ep_is_open(ctx, bound.ep)))
+        return WEFT_EBUSY;
+    wf_mem_region_close(&ctx->mem, &mr->region);
+    count_region(ctx, -1);
+    free(mr);
+    return WEFT_OK;
+}

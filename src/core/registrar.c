@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE
+#include "core/registrar.h"
+
+#include <string.h>
+
+#include "base/hook.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "core/event.h"
+#include "core/region.h"
+
+static void complete(struct weft_mr *mr)
+{
+    struct wf_event *event = mr->event;
+    struct weft_eq *eq = mr->ctx->domain.eq;
+    enum weft_status status;
+    WF_HOOK("registrar.begin");
+    status = wf_mr_complete(mr);
+    mr->event = NULL;
+    event->event.status = status;
+    atomic_store_explicit(&mr->state, status, memory_order_release); /* "mr state" */
+    wf_eq_post(eq, event); /* from here on the program may close it */
+}
+
+static void *registrar_main(void *arg)
+{
+    struct wf_registrar *r = arg;
+    pthread_mutex_lock(&r->lock);
+    while (!r->stop) {
+        struct wf_list *it = r->queue.next;
+        if (it == &r->queue) {
+            pthread_cond_wait(&r->work, &r->lock);
+            continue;
+        }
+        wf_list_remove(it);
+        pthread_mutex_unlock(&r->lock);
+        complete(wf_container_of(it, struct weft_mr, item));
+        pthread_mutex_lock(&r->lock);
+    }
+    pthread_mutex_unlock(&r->lock);
+    return NULL;
+}
+
+void wf_registrar_init(struct wf_registrar *r)
+{
+    wf_list_init(&r->queue);
+    pthread_mutex_init(&r->lock, NULL);
+    pthread_cond_init(&r->work, NULL);
+}
+
+void wf_registrar_close(struct wf_registrar *r)
+{
+    bool running;
+    pthread_mutex_lock(&r->lock);
+    running = r->running;
+    r->stop = true;
+    pthread_cond_signal(&r->work);
+    pthread_mutex_unlock(&r->lock);
+    if (running)
+        pthread_join(r->thread, NULL);
+    pthread_cond_destroy(&r->work);
+    pthread_mutex_destroy(&r->lock);
+}
+
+enum weft_status wf_registrar_add(struct wf_registrar *r, struct weft_mr *mr)
+{
+    enum weft_status status = WEFT_OK;
+    pthread_mutex_lock(&r->lock);
+    if (!r->running) {
+        int error = wf_thread_start(&r->thread, "weft-registrar", 0, registrar_main, r);
+        if (error) {
+            wf_error("cannot start the thread that registers memory: %s", strerror(error));
+            status = WEFT_ESYSTEM;
+        }
+        r->running = !error;
+    }
+    if (status == WEFT_OK) {
+        wf_list_append(&r->queue, &mr->item);
+        pthread_cond_signal(&r->work);
+    }
+    pthread_mutex_unlock(&r->lock);
+    return status;
+}

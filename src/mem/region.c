@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The bytes of a region that is in use (mem.h): in pieces, perhaps not there, perhaps to be made
+ * durable. No lock: who closes it waits for its users. */
+#define _GNU_SOURCE
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "mem/mem.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
+
+void *wf_region_at(const struct wf_region *r, uint64_t at, size_t *n)
+{
+    at -= r->first;
+    for (unsigned i = 0; i < r->count; i++) {
+        const struct iovec *v = &r->pieces[i];
+        if (at < v->iov_len) {
+            *n = WF_MIN(*n, v->iov_len - (size_t)at);
+            return (unsigned char *)v->iov_base + at;
+        }
+        at -= v->iov_len;
+    }
+    *n = 0; /* the very end */
+    return r->base;
+}
+
+/* By the kernel, which finds out what is not there and says so. */
+static enum weft_status copy_unbacked(void *to, const void *from, size_t n, bool into)
+{
+    struct iovec here = {into ? (void *)(uintptr_t)from : to, n};
+    struct iovec there = {into ? to : (void *)(uintptr_t)from, n};
+    ssize_t done = into ? process_vm_writev(getpid(), &here, 1, &there, 1, 0)
+                        : process_vm_readv(getpid(), &here, 1, &there, 1, 0);
+    return done >= 0 && (size_t)done == n ? WEFT_OK : WEFT_EFAULT;
+}
+
+static enum weft_status copy(const struct wf_region *r, void *to, const void *from, size_t n,
+                             bool into)
+{
+    if (r->flags & WF_REGION_UNBACKED)
+        return copy_unbacked(to, from, n, into);
+    memcpy(to, from, n);
+    return WEFT_OK;
+}
+
+enum weft_status wf_region_write(const struct wf_region *r, uint64_t at, const void *src, size_t n)
+{
+    for (const unsigned char *s = src; n;) {
+        size_t k = n;
+        void *to = wf_region_at(r, at, &k);
+        enum weft_status status = copy(r, to, s, k, true);
+        if (status != WEFT_OK)
+            return status;
+        s += k;
+        at += k;
+        n -= k;
+    }
+    return WEFT_OK;
+}
+
+enum weft_status wf_region_read(const struct wf_region *r, uint64_t at, void *dst, size_t n)
+{
+    for (unsigned char *d = dst; n;) {
+        size_t k = n;
+        const void *from = wf_region_at(r, at, &k);
+        enum weft_status status = copy(r, d, from, k, false);
+        if (status != WEFT_OK)
+            return status;
+        d += k;
+        at += k;
+        n -= k;
+    }
+    return WEFT_OK;
+}
+
+static int populate(const void *at, size_t n)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), start = (uintptr_t)at & ~(page - 1);
+    return madvise((void *)start, (uintptr_t)at + n - start, MADV_POPULATE_WRITE);
+}
+
+/* Its page made to be there for writing, or not there at all. A kernel that cannot make sure tells
+ * what is not there, but not what may not be written. */
+static bool is_backed(const void *word, size_t size)
+{
+    uint64_t was;
+    if (!populate(word, size))
+        return true;
+    return populate(&was, sizeof was) && copy_unbacked(&was, word, size, false) == WEFT_OK;
+}
+
+bool wf_region_is_there(const struct wf_region *r, const void *at, size_t n)
+{
+    char mine;
+    return !(r->flags & WF_REGION_UNBACKED) || !populate(at, n) || populate(&mine, 1);
+}
+
+void *wf_region_word(const struct wf_region *r, uint64_t at, size_t size, enum weft_status *why)
+{
+    size_t n = size;
+    void *word = wf_region_at(r, at, &n);
+    *why = WEFT_EINVAL;
+    if (n < size || (uintptr_t)word & (size - 1))
+        return NULL;
+    *why = WEFT_EFAULT;
+    if (r->flags & WF_REGION_UNBACKED && !is_backed(word, size))
+        return NULL;
+    *why = WEFT_OK;
+    return word;
+}
+
+enum weft_status wf_region_settle(const struct wf_region *r, uint64_t at, size_t n)
+{
+    while (n && r->persist != WF_PERSIST_NONE) {
+        size_t k = n;
+        const void *from = wf_region_at(r, at, &k);
+        enum weft_status status = wf_persist(r->persist, from, k);
+        if (status != WEFT_OK)
+            return status;
+        at += k;
+        n -= k;
+    }
+    return WEFT_OK;
+}
