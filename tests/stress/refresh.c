@@ -102,9 +102,8 @@ static void access_all(struct scene *s, enum weft_status want)
         uint64_t old;
         assert_int_equal(ended(s, &op, weft_put(r, 0, s->local, n, &op)), want);
         assert_int_equal(ended(s, &op, weft_get(r, 0, s->local, n, &op)), want);
-        assert_int_equal(ended(s, &op,
-                               weft_atomic(r, 0, WEFT_ATOMIC_ADD, WEFT_U64, 1, 0, &old, &op)),
-                         want);
+        assert_int_equal(
+            ended(s, &op, weft_atomic(r, 0, WEFT_ATOMIC_ADD, WEFT_U64, 1, 0, &old, &op)), want);
         assert_int_equal(
             ended(s, &op, weft_put_signal(r, 0, s->local, n, r, 0, 1, WEFT_SIGNAL_ADD, &op)), want);
     }

@@ -220,11 +220,9 @@ static void test_forked(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_counter),
-                                       cmocka_unit_test(test_counter_wakes),
-                                       cmocka_unit_test(test_counter_errors),
-                                       cmocka_unit_test(test_eq),
-                                       cmocka_unit_test(test_eq_threads),
-                                       cmocka_unit_test(test_forked)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_counter),        cmocka_unit_test(test_counter_wakes),
+        cmocka_unit_test(test_counter_errors), cmocka_unit_test(test_eq),
+        cmocka_unit_test(test_eq_threads),     cmocka_unit_test(test_forked)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
