@@ -74,7 +74,7 @@ WEFT_API enum weft_status weft_eq_close(struct weft_eq *eq);
  * Returns  OK | AGAIN (none) | EINVAL | EFORKED. Never blocks. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_eq_read(struct weft_eq *eq, struct weft_event *event);
 
-/* The same, waiting for one; negative: no limit. Returns  also ETIMEDOUT */
+/* The same, waiting for one; negative: no limit. Returns  also ETIMEDOUT | ESYSTEM */
 WEFT_API WEFT_MUST_USE enum weft_status weft_eq_wait(struct weft_eq *eq, struct weft_event *event,
                                                      int64_t timeout_ns);
 

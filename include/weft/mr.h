@@ -26,9 +26,10 @@ extern "C" {
 
 /* The numbers of libfabric's FI_MR_*. */
 enum weft_mr_mode {
-    /* As older programs say it: alone or with LOCAL. Means VIRT_ADDR, ALLOCATED and PROV_KEY. */
+    /* As older programs say it: alone or with LOCAL or LOCAL_OLD. Means VIRT_ADDR, ALLOCATED and
+       PROV_KEY. */
     WEFT_MR_BASIC = 1 << 0,
-    /* As older programs say that there is no mode; alone. */
+    /* As older programs say that there is no mode; alone or with LOCAL_OLD. */
     WEFT_MR_SCALABLE = 1 << 1,
     /* Every local buffer of a put, get, atomic, message or long active message is in a region,
      * which the operation names (weft_op.local), with the right for it. Nothing is inlined then:
@@ -52,7 +53,7 @@ enum weft_mr_mode {
     /* Every region is created disabled, bound to an endpoint, then enabled, and reached through
      * that endpoint only. */
     WEFT_MR_ENDPOINT = 1 << 9,
-    /* As older programs say LOCAL, beside BASIC, SCALABLE or nothing; ignored beside LOCAL. */
+    /* As older programs say LOCAL; beside it, ignored. */
     WEFT_MR_LOCAL_OLD = 1 << 30,
 };
 
@@ -110,11 +111,13 @@ struct weft_mr_attr {
  *   flags  enum weft_mr_flags
  *   out    closed by weft_mr_close. If registration is asynchronous it is set before the
  *          event can be read; there is no event unless this returned OK, until then the keys
- *          are ENOTAVAIL and the other calls on the region EBUSY
+ *          are ENOTAVAIL and the other calls on the region EBUSY. If the event says that it
+ *          failed, they return that too, and the region is still to be closed
  * Returns  OK | EINVAL (bad buffers, access or attributes; ALLOCATED: pages are missing; PMEM:
- *          not a file's) | ENOKEY (the key is in use) | EKEYREJECTED (longer than key_size, or
- *          WEFT_KEY_NONE) | EBADFLAGS | ENOMEM | ELIMIT (65,536 regions) | ESYSTEM | EFORKED
- * Blocks   no; asynchronous: what may take time, looking at the pages, is left to a thread. */
+ *          not a file's) | ENOKEY (the key is in use; PROV_KEY: all are) | EKEYREJECTED (longer
+ * than key_size, or WEFT_KEY_NONE) | EBADFLAGS | ENOMEM | ELIMIT (65,536 regions) | ESYSTEM |
+ * EFORKED Blocks   no; asynchronous: what may take time, looking at the pages, is left to a thread.
+ */
 WEFT_API WEFT_MUST_USE enum weft_status weft_mr_regattr(struct weft_ctx *ctx,
                                                         const struct weft_mr_attr *attr,
                                                         uint64_t flags, struct weft_mr **out);
@@ -132,7 +135,7 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_mr_reg(struct weft_ctx *ctx, void *
  * it wrote is there. The endpoints that they come to need WEFT_EP_RMA_EVENT, or the writes
  * end with WEFT_EACCESS.
  *   flags  WEFT_REMOTE_WRITE
- * Returns  OK | EINVAL (it has one; not WEFT_MR_EVENT; WEFT_MR_RMA_EVENT: enabled already)
+ * Returns  OK | EINVAL (it has one; not WEFT_MR_EVENT; created disabled, and enabled)
  *          | ENOSYS (to count other accesses) | EBADFLAGS | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status
 weft_mr_bind_counter(struct weft_mr *mr, struct weft_counter *counter, uint64_t flags);
@@ -144,7 +147,8 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_mr_bind_ep(struct weft_mr *mr, stru
                                                         uint64_t flags);
 
 /* Peers reach [mr] from now on. Needed where it was created disabled.
- * Returns  OK | EINVAL (enabled already; WEFT_MR_ENDPOINT: not bound) | EFORKED */
+ * Returns  OK | EINVAL (enabled already, or being refreshed; WEFT_MR_ENDPOINT: not
+ *          bound) | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_mr_enable(struct weft_mr *mr);
 
 /* The pages behind [mr] have changed: take the new ones, in the [count] ranges (count 0: all of
@@ -152,10 +156,10 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_mr_enable(struct weft_mr *mr);
  * WEFT_EKEY; afterwards the same key works again.
  *   iov    ranges of the owner's addresses within its buffers
  *   flags  0
- * Returns  OK | EINVAL (a range outside; ALLOCATED: pages are missing; PMEM: not a file's any
- *          more: the region stays as it was) | EBUSY (another refresh) | EBADFLAGS | ESYSTEM
- *          | EFORKED
- * Blocks   while another thread of this process copies a piece (of up to 1 MiB). */
+ * Returns  OK | EINVAL (a range outside, or empty, or more than WEFT_IOV_MAX; ALLOCATED: pages are
+ * missing; PMEM: not a file's any more: the region stays as it was) | EBUSY (another refresh) |
+ * EBADFLAGS | EFORKED Blocks   while another thread of this process copies a piece (of up to 1
+ * MiB). */
 WEFT_API WEFT_MUST_USE enum weft_status weft_mr_refresh(struct weft_mr *mr, const struct iovec *iov,
                                                         size_t count, uint64_t flags);
 
@@ -189,7 +193,8 @@ WEFT_API enum weft_status weft_key_unmap(struct weft_ctx *ctx, uint64_t key);
  * latter nothing is known here, and nothing is asked: length and access say everything, and the
  * owner says with each operation what is allowed. So even a get asks the owner; a mapped key
  * of a buffer on this node is copied from without it.
- * Returns  as weft_remote_open | ENOTAVAIL (WEFT_MR_RAW, and it is not a mapped one) */
+ * Returns  as weft_remote_open, but not EVERSION | ENOTAVAIL (WEFT_MR_RAW, and it is not a mapped
+ * one) */
 WEFT_API WEFT_MUST_USE enum weft_status weft_remote_open_key(struct weft_peer *peer, uint64_t key,
                                                              struct weft_remote **out);
 

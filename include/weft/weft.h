@@ -99,6 +99,7 @@ struct weft_ctx_params {
  *   params  null for defaults; read during the call
  *   out     set on success; close with weft_ctx_close
  * Returns  OK | EINVAL (bad params, variable or key file) | EVERSION | ESYSTEM | ENOMEM
+ *          | EFORKED (an event queue of the parent's)
  * Blocks   no. Several contexts per process are allowed. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_ctx_open(const struct weft_ctx_params *params,
                                                       struct weft_ctx **out);
@@ -433,7 +434,7 @@ struct weft_remote {
  * gives OK, and the first operation ends with WEFT_EKEY. A put or get of 0 bytes
  * asks nobody there, and is OK.
  * Returns  OK | EKEY (closed or unknown) | EINVAL | EPEER | ECLOSED | ETIMEDOUT (nothing changed)
- *          | EPROTO | EUNREACH | ENOMEM | ESYSTEM | ELIMIT | ECONTEXT | EFORKED */
+ *          | EPROTO | EUNREACH | ENOMEM | ESYSTEM | ELIMIT | ECONTEXT | EVERSION | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_remote_open(struct weft_peer *peer, const void *key,
                                                          size_t key_len, struct weft_remote **out);
 WEFT_API enum weft_status weft_remote_close(struct weft_remote *remote);
@@ -701,7 +702,8 @@ WEFT_INLINE WEFT_MUST_USE enum weft_status weft_atomic(struct weft_remote *r, ui
 }
 
 /* Put [len] bytes to a peer's region, then run a handler at the endpoint of
- * r->peer, whose data are those bytes where they lie. No limit of its own on len.
+ * r->peer, whose data are those bytes where they lie (of a
+ * region of several buffers, or whose pages may be missing, a copy). No limit of its own on len.
  *   handler, args, nargs, reply_max  as weft_am_request
  *   offset, src, len                 as weft_put
  *   op                               as weft_put: completes when src may be reused

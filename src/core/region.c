@@ -233,7 +233,7 @@ enum weft_status weft_mr_regattr(struct weft_ctx *ctx, const struct weft_mr_attr
                                  uint64_t flags, struct weft_mr **out)
 {
     enum weft_status status = wf_ctx_check(ctx);
-    struct weft_mr *mr;
+    struct weft_mr *mr, *before;
     if (status == WEFT_OK)
         status = out ? attr_check(ctx, attr, flags) : WEFT_EINVAL;
     if (status != WEFT_OK)
@@ -264,10 +264,11 @@ enum weft_status weft_mr_regattr(struct weft_ctx *ctx, const struct weft_mr_attr
         (struct weft_event){.type = WEFT_EVENT_MR, .context = attr->context, .mr = mr};
     atomic_store(&mr->state, WEFT_PENDING);
     count_region(ctx, 1);
+    before = *out;
     *out = mr; /* before the event can be read */
     status = wf_registrar_add(&ctx->registrar, mr);
     if (status != WEFT_OK) {
-        *out = NULL;
+        *out = before;
         count_region(ctx, -1);
         return mr_undo(mr, status);
     }

@@ -157,14 +157,15 @@ static void look_pieces(const void *want, size_t n, uint64_t at, void *arg)
         assert_int_equal(*piece_byte(arg, at + i), ((const unsigned char *)want)[i]);
 }
 
-static uint64_t long_sum, long_runs;
+static _Atomic uint64_t long_sum, long_runs;
 
 static void on_long(const struct weft_am *am)
 {
     const unsigned char *d = am->data;
-    long_sum = 0;
+    uint64_t sum = 0;
     for (uint64_t i = 0; i < am->long_len; i++)
-        long_sum = long_sum * 31 + d[i];
+        sum = sum * 31 + d[i];
+    long_sum = sum;
     long_runs++;
 }
 

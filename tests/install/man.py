@@ -14,10 +14,11 @@ import tempfile
 
 source, libdir, cc = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3:]
 PAGES = {"weft": "weft", "msg": "weft_msg", "frag": "weft_frag", "job": "weft_job",
-         "cache": "weft_cache"}
+         "cache": "weft_cache", "mr": "weft_mr", "event": "weft_event"}
 EXAMPLES = {"weft": "success: 42\n", "weft_msg": "rank 0: WEFT_OK, 0\n",
             "weft_frag": "rank 0 has put 42\n", "weft_job": "",
-            "weft_cache": "sent 1048576 bytes\nsent 1048576 bytes\n"}
+            "weft_cache": "sent 1048576 bytes\nsent 1048576 bytes\n",
+            "weft_mr": "success: hello, hello\n", "weft_event": "counted 3\nevent 256: 42\n"}
 failures = []
 
 
