@@ -19,8 +19,8 @@ struct weft_counter;
 /* Both values are 0. Returns  OK | EINVAL | ENOMEM */
 WEFT_API WEFT_MUST_USE enum weft_status weft_counter_open(struct weft_counter **out);
 
-/* Regions that [counter] is bound to count no more. Nobody may wait on it.
- * Returns  OK | EINVAL | EFORKED */
+/* Regions that [counter] is bound to count no more, and let writes in as before that. Nobody may
+ * wait on it. Returns  OK | EINVAL | EFORKED */
 WEFT_API enum weft_status weft_counter_close(struct weft_counter *counter);
 
 /* The value, or the number of errors; 0 of null. Never block. */

@@ -42,7 +42,8 @@ enum weft_mr_mode {
     WEFT_MR_VIRT_ADDR = 1 << 4,
     /* All pages of a region exist when it is registered, and stay until it is closed. Without
      * it, and so also without any mode, an access to a page that is not there ends with
-     * WEFT_EFAULT. */
+     * WEFT_EFAULT. (A page may not go while an atomic changes it, which is done where it is; before
+     * Linux 5.14 none may be where pages are read-only.) */
     WEFT_MR_ALLOCATED = 1 << 5,
     /* Weft chooses the keys. */
     WEFT_MR_PROV_KEY = 1 << 6,
@@ -103,7 +104,9 @@ struct weft_mr_attr {
     uint64_t requested_key; /* ignored with WEFT_MR_PROV_KEY */
     void *context;          /* of the event that reports it */
     size_t auth_key_size;   /* 0: the context's */
-    const void *auth_key;   /* only peers whose endpoint has the same reach the region */
+    /* Only peers whose endpoint has the same reach the region. It keeps those apart who could reach
+     * each other; who may connect at all is decided elsewhere (weft_ctx_set_key). */
+    const void *auth_key;
     uint64_t reserved[4];
 };
 
@@ -112,7 +115,8 @@ struct weft_mr_attr {
  *   out    closed by weft_mr_close. If registration is asynchronous it is set before the
  *          event can be read; there is no event unless this returned OK, until then the keys
  *          are ENOTAVAIL and the other calls on the region EBUSY. If the event says that it
- *          failed, they return that too, and the region is still to be closed
+ *          failed, they return that too, and the region is still to be closed. It is closed after
+ *          its event was read, which names it
  * Returns  OK | EINVAL (bad buffers, access or attributes; ALLOCATED: pages are missing; PMEM:
  *          not a file's) | ENOKEY (the key is in use; PROV_KEY: all are) | EKEYREJECTED (longer
  * than key_size, or WEFT_KEY_NONE) | EBADFLAGS | ENOMEM | ELIMIT (65,536 regions) | ESYSTEM |
@@ -132,11 +136,11 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_mr_reg(struct weft_ctx *ctx, void *
                                                     struct weft_mr **out, void *context);
 
 /* Count the writes that peers make to [mr], atomics among them: each operation once, when what
- * it wrote is there. The endpoints that they come to need WEFT_EP_RMA_EVENT, or the writes
- * end with WEFT_EACCESS.
- *   flags  WEFT_REMOTE_WRITE
- * Returns  OK | EINVAL (it has one; not WEFT_MR_EVENT; created disabled, and enabled)
- *          | ENOSYS (to count other accesses) | EBADFLAGS | EFORKED */
+ * * it wrote is there; a put with a signal is two. Bound once and for good: if the counter is
+ * closed the region counts no more. The endpoints that they come to need WEFT_EP_RMA_EVENT, or the
+ * writes end with WEFT_EACCESS. flags  WEFT_REMOTE_WRITE Returns  OK | EINVAL (it has one; not
+ * WEFT_MR_EVENT; created disabled, and enabled) | ENOSYS (to count other accesses) | EBADFLAGS |
+ * EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status
 weft_mr_bind_counter(struct weft_mr *mr, struct weft_counter *counter, uint64_t flags);
 
@@ -157,7 +161,8 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_mr_enable(struct weft_mr *mr);
  *   iov    ranges of the owner's addresses within its buffers
  *   flags  0
  * Returns  OK | EINVAL (a range outside, or empty, or more than WEFT_IOV_MAX; ALLOCATED: pages are
- * missing; PMEM: not a file's any more: the region stays as it was) | EBUSY (another refresh) |
+ * missing; PMEM: not a file's any
+ *          more: then nobody reaches it until a refresh succeeds) | EBUSY (another refresh) |
  * EBADFLAGS | EFORKED Blocks   while another thread of this process copies a piece (of up to 1
  * MiB). */
 WEFT_API WEFT_MUST_USE enum weft_status weft_mr_refresh(struct weft_mr *mr, const struct iovec *iov,

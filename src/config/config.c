@@ -275,21 +275,35 @@ static const struct {
                {"FI_MR_CACHE_MAX_COUNT", "WEFT_MR_CACHE_COUNT"},
                {"FI_MR_CACHE_MERGE_REGIONS", "WEFT_MR_CACHE_MERGE"}};
 
+static int set_by_name(const char *name, const char *text)
+{
+    for (size_t i = 0; i < WF_ARRAY_LEN(params); i++)
+        if (!strcmp(params[i].name, name))
+            return param_set(&params[i], &config, text);
+    return -1;
+}
+
 static void alias_read(const char *theirs, const char *ours)
 {
     const char *text = getenv(theirs);
+    uint64_t v;
     if (!text || getenv(ours))
         return;
-    for (size_t i = 0; i < WF_ARRAY_LEN(params); i++)
-        if (!strcmp(params[i].name, ours) && param_set(&params[i], &config, text))
-            wf_warn("%s=%s is not taken for %s: no value of its kind", theirs, text, ours);
+    if (!strcmp(ours, "WEFT_MR_CACHE_SIZE") && !parse_uint(text, &v)) {
+        if (v == UINT64_MAX) /* there: no limit */
+            text = "0";
+        else if (!v && !getenv("WEFT_MR_CACHE_COUNT")) { /* there: no cache */
+            (void)set_by_name("WEFT_MR_CACHE_COUNT", "0");
+            return;
+        }
+    }
+    if (set_by_name(ours, text))
+        wf_warn("%s=%s is not taken for %s: no value of its kind", theirs, text, ours);
 }
 
 static void config_read(void)
 {
     set_defaults();
-    for (size_t i = 0; i < WF_ARRAY_LEN(aliases); i++)
-        alias_read(aliases[i].theirs, aliases[i].ours);
     for (size_t i = 0; i < WF_ARRAY_LEN(params); i++) {
         const char *text = getenv(params[i].name);
         if (text && param_set(&params[i], &config, text)) {
@@ -299,6 +313,8 @@ static void config_read(void)
     }
     round_values(&config);
     wf_log_set_level((enum wf_log_level)config.log);
+    for (size_t i = 0; i < WF_ARRAY_LEN(aliases); i++)
+        alias_read(aliases[i].theirs, aliases[i].ours);
     for (char **e = environ; e && *e; e++)
         if (!strncmp(*e, "WEFT_", 5))
             warn_unknown(*e);

@@ -182,7 +182,7 @@ enum weft_status weft_ctx_open(const struct weft_ctx_params *params, struct weft
     ctx->life = wf_life_begin();
     status = ctx->life ? self_identify(&ctx->self) : WEFT_ENOMEM;
     if (status == WEFT_OK)
-        status = wf_mem_init(&ctx->mem, wf_config()->slab);
+        status = wf_mem_init(&ctx->mem, wf_config()->slab, domain.auth);
     if (status != WEFT_OK)
         goto free_ctx;
     status = wf_stats_open(&ctx->stats);

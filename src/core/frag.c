@@ -71,7 +71,7 @@ enum weft_status weft_frag_prepare(struct weft_remote *r, uint64_t offset, const
         return status;
     if (!len || !src)
         status = WEFT_EINVAL;
-    else if (len > r->length || offset > r->length - len)
+    else if (len > r->length || offset > r->length - len || offset < wf_remote_of(r)->key.first)
         status = WEFT_ERANGE;
     else if (!(r->access & WEFT_REMOTE_WRITE))
         status = WEFT_EACCESS;

@@ -9,6 +9,7 @@
 #include "base/probe.h"
 #include "config/config.h"
 #include "core/core.h"
+#include "core/path.h"
 
 #define INDEX_MASK ((1u << WF_ENTRY_BITS) - 1)
 #define RETRY_NS 100000000
@@ -138,6 +139,9 @@ void wf_entry_free(struct wf_entry *e)
     wf_iov_clear(&e->mem);
     if (e->kind == WF_KIND_COPY)
         wf_iov_clear(&e->u.copy.from);
+    if (e->remote)
+        wf_remote_unref(e->remote);
+    e->remote = NULL;
     if (e->peer)
         e->peer->flow->entries--;
     e->peer = NULL;

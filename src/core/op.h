@@ -23,6 +23,7 @@
 #include "transport/transport.h"
 
 struct wf_source;
+struct wf_remote;
 
 enum wf_kind {
     WF_KIND_FREE,
@@ -67,8 +68,9 @@ struct wf_entry {
     struct wf_list queued; /* flow->queue; COPY: ep->copying; else alone */
     struct weft_ep *ep;
     struct weft_peer *peer;
-    struct weft_op *op; /* may be null */
-    uint32_t id;        /* index | generation << WF_ENTRY_BITS */
+    struct weft_op *op;       /* may be null */
+    struct wf_remote *remote; /* of PUT to SIGNAL: a reference */
+    uint32_t id;              /* index | generation << WF_ENTRY_BITS */
     uint8_t kind;
     uint8_t path;   /* enum wf_path: how its bytes go */
     bool started;   /* SIGNAL: the word has been asked for */

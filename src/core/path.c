@@ -26,12 +26,6 @@ static bool is_here(const struct wf_remote *r)
     return r->key.token == r->pub.peer->ep->ctx->self.token[0];
 }
 
-/* A socket does not find out in time that a page is missing. */
-static bool can_bulk(const struct wf_remote *r)
-{
-    return !(r->key.flags & WF_KEY_UNBACKED);
-}
-
 enum wf_path wf_path_put(const struct wf_remote *r, size_t len, unsigned pieces)
 {
     const struct weft_peer *peer = r->pub.peer;
@@ -40,7 +34,7 @@ enum wf_path wf_path_put(const struct wf_remote *r, size_t len, unsigned pieces)
     if (is_here(r))
         return WF_PATH_HERE;
     if (wf_own_can_bulk(peer))
-        return len > peer->ep->am_max && can_bulk(r) ? WF_PATH_BULK : WF_PATH_PIECES;
+        return len > peer->ep->am_max && wf_remote_can_bulk(r) ? WF_PATH_BULK : WF_PATH_PIECES;
     /* A piece costs the owner a copy like any; asking it to copy pays beyond one message. */
     return len > peer->ep->am_max && pieces <= 1 && wf_path_can_pull(peer) ? WF_PATH_PULL
                                                                            : WF_PATH_PIECES;
@@ -53,7 +47,8 @@ enum wf_path wf_path_get(const struct wf_remote *r, size_t len)
     if (is_here(r))
         return WF_PATH_HERE;
     if (wf_own_can_bulk(r->pub.peer))
-        return len > r->pub.peer->ep->am_max && can_bulk(r) ? WF_PATH_BULK : WF_PATH_PIECES;
+        return len > r->pub.peer->ep->am_max && wf_remote_can_bulk(r) ? WF_PATH_BULK
+                                                                      : WF_PATH_PIECES;
     if (r->key.slab != WF_KEY_PRIVATE || r->key.flags & WF_KEY_OWNER)
         return WF_PATH_PIECES;
     return wf_path_can_pull(r->pub.peer) ? WF_PATH_PULL : WF_PATH_PIECES;

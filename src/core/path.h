@@ -19,7 +19,10 @@ enum wf_path {
  * only that. */
 struct wf_remote {
     struct weft_remote pub;
-    struct wf_key key;         /* gen: without what its authorization key was mixed in */
+    struct wf_key key;
+    uint64_t sent;             /* key.gen as its owner wants it: mixed with this side's
+                                * authorization */
+    uint32_t refs;             /* entries, and the application's */
     void *cookie;              /* the transport's */
     bool is_mapped;            /* by the transport */
     bool counted;              /* of this process: its endpoint's flag */
@@ -30,6 +33,15 @@ struct wf_remote {
 static inline struct wf_remote *wf_remote_of(const struct weft_remote *r)
 {
     return (struct wf_remote *)(uintptr_t)r;
+}
+
+void wf_remote_unref(struct wf_remote *r); /* remote.c: the last frees it */
+
+/* Can a transport move its bytes from memory to memory? A socket does not find out in time that a
+ * page is missing. */
+static inline bool wf_remote_can_bulk(const struct wf_remote *r)
+{
+    return !(r->key.flags & WF_KEY_UNBACKED);
 }
 
 /* What is copied to and from, where that is mapped: pub, or what it hides. Null: it is not. */

@@ -13,6 +13,11 @@
 #include "core/event.h"
 #include "mem/counter.h"
 
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22 /* Linux 5.14 */
+#define MADV_POPULATE_WRITE 23
+#endif
+
 #define ACCESS                                                                                     \
     (unsigned)(WEFT_REMOTE_READ | WEFT_REMOTE_WRITE | WEFT_SEND | WEFT_RECV | WEFT_READ |          \
                WEFT_WRITE)
@@ -161,6 +166,7 @@ enum weft_status weft_mr_register(struct weft_ctx *ctx, void *addr, size_t len, 
     if (!(mr = mr_new(ctx, 1)))
         return WEFT_ENOMEM;
     region_of(mr, &one, 1, access);
+    mr->region.auth = ctx->domain.auth;
     status = wf_mem_region_add(&ctx->mem, &mr->region, 0);
     if (status == WEFT_OK)
         status = wf_mem_region_enable(&ctx->mem, &mr->region);
@@ -298,17 +304,23 @@ enum weft_status weft_mr_reg(struct weft_ctx *ctx, void *buf, size_t len, uint64
 
 /* ---- pages ---- */
 
-/* mincore(2) says ENOMEM of what is not mapped; whether a page is resident is no matter. */
-static bool is_mapped(const struct iovec *v)
+/* Are all pages of [v] there, as [access] needs them? As the owner's own code will touch them. */
+static bool is_backed(const struct iovec *v, unsigned access)
 {
+    const unsigned writes = WEFT_REMOTE_WRITE | WEFT_RECV | WEFT_READ;
+    int advice = access & writes ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     uintptr_t at = (uintptr_t)v->iov_base & ~(page - 1), end = (uintptr_t)v->iov_base + v->iov_len;
     unsigned char resident[1024];
-    while (at < end) {
+    if (!madvise((void *)at, end - at, advice))
+        return true;
+    if (!madvise((void *)((uintptr_t)resident & ~(page - 1)), 1, advice))
+        return false;
+    while (at < end) { /* Linux before 5.14: ENOMEM of what is not mapped, no more is told */
         size_t n = WF_MIN((size_t)(end - at), sizeof resident * page);
         if (mincore((void *)at, n, resident))
             return false;
-        at += sizeof resident * page;
+        at += n;
     }
     return true;
 }
@@ -329,9 +341,9 @@ static enum weft_status pages_look(const struct weft_mr *mr, const struct iovec 
                                    unsigned count, enum wf_persist *persist)
 {
     for (unsigned i = 0; i < count; i++) {
-        if (!(mr->region.flags & WF_REGION_UNBACKED) && !is_mapped(&iov[i])) {
-            wf_info("%p, %zu bytes: not mapped, which WEFT_MR_ALLOCATED promises", iov[i].iov_base,
-                    iov[i].iov_len);
+        if (!(mr->region.flags & WF_REGION_UNBACKED) && !is_backed(&iov[i], mr->region.access)) {
+            wf_info("%p, %zu bytes: not there for this access, which WEFT_MR_ALLOCATED promises",
+                    iov[i].iov_base, iov[i].iov_len);
             return WEFT_EINVAL;
         }
         if (mr->flags & WEFT_MR_PMEM) {
@@ -383,7 +395,8 @@ enum weft_status weft_mr_bind_counter(struct weft_mr *mr, struct weft_counter *c
         return WEFT_ENOSYS;
     if (!wf_life_is(counter->life))
         return WEFT_EFORKED;
-    return wf_mem_bind_counter(&mr->ctx->mem, &mr->region, counter, !mr->disabled);
+    return wf_mem_bind_counter(&mr->ctx->mem, &mr->region, counter,
+                               !(mr->ctx->domain.mode & WEFT_MR_RMA_EVENT));
 }
 
 static uint64_t ep_name(const struct weft_ep *ep)
@@ -444,7 +457,7 @@ enum weft_status weft_mr_refresh(struct weft_mr *mr, const struct iovec *iov, si
                    : pages_look(mr, r->pieces, r->count, &persist);
     if (status == WEFT_OK)
         r->persist = persist;
-    wf_mem_refresh_end(&mr->ctx->mem, r);
+    wf_mem_refresh_end(&mr->ctx->mem, r, status == WEFT_OK);
     return status;
 }
 
@@ -478,13 +491,13 @@ enum weft_status weft_mr_key(const struct weft_mr *mr, void *buf, size_t *len)
                           .access = (uint8_t)(r->access & (WEFT_REMOTE_READ | WEFT_REMOTE_WRITE)),
                           .size = sizeof key,
                           .slot = r->slot,
-                          .gen = r->gen ^
-                                 (r->flags & WF_REGION_NAMED ? r->auth : mr->ctx->domain.auth),
+                          .gen = r->gen,
                           .slab = r->slab ? r->slab->id : WF_KEY_PRIVATE,
                           .offset = r->slab ? r->offset : (uint64_t)(uintptr_t)r->base,
                           .length = r->length,
                           .token = mr->ctx->self.token[0],
-                          .first = r->first};
+                          .first = r->first,
+                          .auth = wf_auth_tag(r->gen, r->auth)};
     if (r->count > 1 || r->flags & WF_REGION_OF_EP)
         key.flags |= WF_KEY_OWNER;
     if (r->flags & WF_REGION_UNBACKED)

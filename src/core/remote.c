@@ -37,9 +37,9 @@ static enum weft_status raw_map(struct wf_remote *r)
 {
     struct weft_peer *peer = r->pub.peer;
     enum weft_status status;
-    r->key.gen ^= peer->ep->auth;
-    if (!(r->key.gen & 1)) /* of another authorization key, or none */
+    if (r->key.auth != wf_auth_tag(r->key.gen, peer->ep->auth))
         return WEFT_EKEY;
+    r->sent = r->key.gen ^ peer->ep->auth;
     status = peer->transport->remote_map(wf_peer_tpeer(peer), &r->key, &r->pub, &r->cookie);
     if (status == WEFT_EKEY) /* also what is found of a peer whose loss is being told */
         return peer->transport->status(wf_peer_tpeer(peer)) ?: WEFT_EKEY;
@@ -55,10 +55,11 @@ static enum weft_status name_map(struct wf_remote *r, uint64_t key)
     struct wf_address to;
     peer->transport->address(wf_peer_tpeer(peer), &to);
     r->key = (struct wf_key){.slot = WF_MEM_BY_KEY,
-                             .gen = key ^ peer->ep->auth,
+                             .gen = key,
                              .slab = WF_KEY_PRIVATE,
                              .token = to.process.token[0],
                              .flags = WF_KEY_OWNER};
+    r->sent = key ^ peer->ep->auth;
     r->pub.length = UINT64_MAX;
     r->pub.access = WEFT_REMOTE_READ | WEFT_REMOTE_WRITE;
     r->pub.gen = r->key.gen;
@@ -88,8 +89,10 @@ static enum weft_status opened(struct weft_peer *peer, struct wf_remote *r, bool
 static struct wf_remote *remote_new(void)
 {
     struct wf_remote *r = aligned_alloc(64, wf_align_up(sizeof *r, 64));
-    if (r)
-        memset(r, 0, sizeof *r);
+    if (!r)
+        return NULL;
+    memset(r, 0, sizeof *r);
+    r->refs = 1;
     return r;
 }
 
@@ -149,8 +152,14 @@ enum weft_status weft_remote_close(struct weft_remote *remote)
         peer->transport->remote_unmap(wf_peer_tpeer(peer), r->cookie);
     peer->remotes--;
     peer->ep->remotes--;
-    free(r);
+    wf_remote_unref(r);
     return wf_ep_left(peer->ep, WEFT_OK);
+}
+
+void wf_remote_unref(struct wf_remote *r)
+{
+    if (!--r->refs)
+        free(r);
 }
 
 /* Why an access to [r] failed or may not be made. EKEY if the region was closed;

@@ -83,6 +83,17 @@ static enum weft_status push_put_bulk(struct wf_entry *e)
     return WEFT_PENDING;
 }
 
+/* A fragment's follows what that says, and the piece before it. */
+static enum weft_status push_piece(struct wf_entry *e, const uint32_t *args, unsigned nargs,
+                                   const void *data, size_t n)
+{
+    const struct wf_transport *t = e->peer->transport;
+    if (!e->u.rma.ordered || !t->request_ordered)
+        return wf_own_request(e->peer, WF_OWN_PUT, args, nargs, data, n, 1);
+    return t->request_ordered(wf_peer_tpeer(e->peer), &e->u.rma.order, WF_OWN_PUT, args, nargs,
+                              data, n, 1);
+}
+
 static enum weft_status push_put(struct wf_entry *e)
 {
     while (e->sent < e->len && !e->status) {
@@ -95,7 +106,7 @@ static enum weft_status push_put(struct wf_entry *e)
             data = e->ep->scratch;
         }
         if (status == WEFT_OK)
-            status = wf_own_request(e->peer, WF_OWN_PUT, args, WF_ARRAY_LEN(args), data, n, 1);
+            status = push_piece(e, args, WF_ARRAY_LEN(args), data, n);
         if (status != WEFT_OK)
             return status;
         wf_ep_count(e->ep, WF_STAT_COPIED_BYTES, n);
@@ -263,10 +274,11 @@ static bool nargs_are(const struct weft_am *am, unsigned n)
 static enum weft_status written(const struct place *p, uint32_t n, bool whole, uint64_t *tell)
 {
     enum weft_status status = wf_region_settle(p->region, p->at, n);
-    if (status != WEFT_OK || !p->region->counter)
+    struct weft_counter *counter = wf_region_counter(p->region);
+    if (status != WEFT_OK || !counter)
         return status;
     if (whole)
-        wf_counter_add(p->region->counter, 1);
+        wf_counter_add(counter, 1);
     else
         *tell = TELL_WHOLE;
     return status;
@@ -446,7 +458,8 @@ static void on_atomic(const struct weft_am *am)
     answer_status(am, status, old);
 }
 
-/* A handler wants its bytes together and there; null: they were copied, or *status says why not. */
+/* A handler wants its bytes together and there: what is not is copied, for as long as it runs, so
+ * far as the sender may write. Null: they were copied, or *status says why not. */
 static void *long_bytes(const struct place *p, uint64_t len, void **copied,
                         enum weft_status *status)
 {
@@ -528,6 +541,8 @@ static bool fall_back(struct wf_entry *e)
         return false;
     if (e->path == WF_PATH_PULL)
         e->peer->flow->no_pull = true;
+    else
+        e->remote->key.flags |= WF_KEY_UNBACKED;
     e->path = WF_PATH_PIECES;
     e->status = WEFT_OK;
     e->sent = 0;
@@ -631,7 +646,7 @@ static enum weft_status begin(const struct weft_remote *r, uint64_t offset, uint
     return status == WEFT_OK ? WEFT_OK : wf_ep_left(r->peer->ep, status);
 }
 
-static struct wf_entry *entry_new(const struct wf_remote *r, enum wf_kind kind, uint64_t offset,
+static struct wf_entry *entry_new(struct wf_remote *r, enum wf_kind kind, uint64_t offset,
                                   uint64_t len, struct weft_op *op, enum weft_status *why)
 {
     struct weft_peer *peer = r->pub.peer;
@@ -640,7 +655,9 @@ static struct wf_entry *entry_new(const struct wf_remote *r, enum wf_kind kind, 
         return NULL;
     e->len = len;
     e->u.rma.slot = r->key.slot;
-    e->u.rma.gen = r->key.gen;
+    e->u.rma.gen = r->sent;
+    e->remote = r;
+    r->refs++;
     e->u.rma.offset = offset;
     return e;
 }
@@ -649,7 +666,7 @@ static enum weft_status here_use(const struct wf_remote *r, uint64_t offset, siz
                                  unsigned access, struct wf_region **region)
 {
     struct wf_want want = {.slot = r->key.slot,
-                           .gen = r->key.gen,
+                           .gen = r->sent,
                            .offset = offset,
                            .len = len,
                            .access = access,
@@ -701,19 +718,43 @@ static enum weft_status here_copy(const struct wf_remote *r, uint64_t offset,
     return WEFT_OK;
 }
 
-/* Memory that is mapped here, but hidden from the inlined calls. */
+/* Memory that is mapped here, perhaps hidden from the inlined calls: what these do. */
 static enum weft_status mapped_copy(const struct wf_remote *r, uint64_t offset,
                                     const struct wf_iov *mem, size_t len, bool to)
 {
+    const unsigned access = to ? WEFT_REMOTE_WRITE : WEFT_REMOTE_READ;
+    const struct weft_remote *m = wf_remote_mapped(r);
     for (uint64_t at = 0; at < len;) {
         size_t n = len - (size_t)at;
         void *local = wf_iov_span(mem, at, &n);
-        enum weft_status status = to ? weft_put(wf_remote_mapped(r), offset + at, local, n, NULL)
-                                     : weft_get(wf_remote_mapped(r), offset + at, local, n, NULL);
-        if (status != WEFT_OK)
-            return status;
+        if (!weft_remote_ok_(m, offset + at, n, access))
+            return refused(&r->pub, offset, len, access);
+        if (to)
+            weft_copy_(m->base + offset + at, local, n);
+        else
+            weft_copy_(local, m->base + offset + at, n);
+        if (!weft_remote_still_(m))
+            return refused(&r->pub, offset, len, access);
         at += n;
     }
+    return WEFT_OK;
+}
+
+static enum weft_status mapped_atomic(const struct wf_remote *r, uint64_t offset,
+                                      unsigned operation, unsigned type, uint64_t operand,
+                                      uint64_t compare, uint64_t *fetched)
+{
+    const unsigned size = type <= WEFT_I64 ? 8 : 4;
+    const unsigned access = WEFT_REMOTE_WRITE | (fetched ? (unsigned)WEFT_REMOTE_READ : 0u);
+    const struct weft_remote *m = wf_remote_mapped(r);
+    uint64_t old;
+    if (!weft_remote_ok_(m, offset, size, access))
+        return refused(&r->pub, offset, size, access);
+    old = weft_atomic_do_(m->base + offset, operation, type, operand, compare);
+    if (!weft_remote_still_(m))
+        return refused(&r->pub, offset, size, access);
+    if (fetched)
+        *fetched = old;
     return WEFT_OK;
 }
 
@@ -748,7 +789,9 @@ enum weft_status wf_rma_put_ordered(struct wf_remote *r, uint64_t offset, const 
                                     size_t len, struct weft_op *op, struct wf_order *order,
                                     uint32_t *entry)
 {
-    enum wf_path path = wf_own_can_bulk(r->pub.peer) ? WF_PATH_BULK : WF_PATH_PIECES;
+    /* Not bulk if that might have to begin again: what follows it could be ahead then. */
+    bool bulk = wf_own_can_bulk(r->pub.peer) && wf_remote_can_bulk(r) && r->is_mapped;
+    enum wf_path path = bulk ? WF_PATH_BULK : WF_PATH_PIECES;
     enum weft_status status = r->pub.peer->status;
     struct wf_entry *e;
     if (status == WEFT_OK && __atomic_load_n(r->pub.gen_word, __ATOMIC_ACQUIRE) != r->pub.gen)
@@ -928,8 +971,8 @@ enum weft_status weft_atomic_slow_(struct weft_remote *r, uint64_t offset, unsig
     if (status != WEFT_OK)
         return wf_ep_left(ep, status);
     if (wf_path_atomic(remote) == WF_PATH_INLINE)
-        return wf_ep_left(ep, weft_atomic(wf_remote_mapped(remote), offset, operation, type,
-                                          operand, compare, fetched, NULL));
+        return wf_ep_left(
+            ep, mapped_atomic(remote, offset, operation, type, operand, compare, fetched));
     if (wf_path_atomic(remote) == WF_PATH_HERE)
         return wf_ep_left(ep,
                           here_atomic(remote, offset, operation, type, operand, compare, fetched));
@@ -960,7 +1003,7 @@ static enum weft_status signal_begun(struct wf_remote *r, uint64_t offset, const
 {
     enum weft_status status;
     struct wf_entry *e = entry_new(r, WF_KIND_SIGNAL, offset, len, op, &status);
-    const uint32_t words[REGION_ARGS] = {sig->key.slot, WF_LO(sig->key.gen), WF_HI(sig->key.gen),
+    const uint32_t words[REGION_ARGS] = {sig->key.slot, WF_LO(sig->sent), WF_HI(sig->sent),
                                          WF_LO(sig_offset), WF_HI(sig_offset)};
     if (!e)
         return status;

@@ -71,10 +71,10 @@ enum weft_status wf_shared_map(int fd, size_t size, int writable, void **base)
     return WEFT_OK;
 }
 
-enum weft_status wf_mem_init(struct wf_mem *mem, size_t slab_size)
+enum weft_status wf_mem_init(struct wf_mem *mem, size_t slab_size, uint64_t auth)
 {
     void *state;
-    *mem = (struct wf_mem){.slab_size = slab_size, .state_fd = -1};
+    *mem = (struct wf_mem){.slab_size = slab_size, .auth = auth, .state_fd = -1};
     wf_list_init(&mem->slabs);
     mem->free_slots = NULL;
     mem->regions = NULL;
@@ -209,7 +209,7 @@ enum weft_status wf_mem_region_open(struct wf_mem *mem, size_t len, unsigned acc
     struct wf_region *r = out;
     if (!len || len > SIZE_MAX / 2)
         return len ? WEFT_ENOMEM : WEFT_EINVAL;
-    *r = (struct wf_region){.length = len, .access = access, .count = 1};
+    *r = (struct wf_region){.length = len, .access = access, .count = 1, .auth = mem->auth};
     r->pieces = &r->one;
     pthread_mutex_lock(&mem->lock);
     status = region_slot(mem, r);
@@ -244,22 +244,25 @@ static struct wf_region **chain_named(struct wf_mem *mem, uint64_t key)
     return &mem->by_key[KEY_CHAINS + wf_rand(&key) % KEY_CHAINS];
 }
 
-static bool key_is_taken(struct wf_mem *mem, uint64_t key)
+/* By its name, or by what is sent for it: one message must not name two regions. */
+static bool key_is_taken(struct wf_mem *mem, uint64_t key, uint64_t auth)
 {
-    struct wf_region *r = *chain_named(mem, key);
+    const struct wf_region *r = *chain_named(mem, key), *s = *chain_sent(mem, key ^ auth);
     while (r && r->key != key)
         r = r->next_name;
-    return r != NULL;
+    while (s && (s->key ^ s->auth) != (key ^ auth))
+        s = s->next_key;
+    return r || s;
 }
 
 /* One that nobody guesses by accident; with few bits the next that is free. */
-static bool key_choose(struct wf_mem *mem, unsigned bits, uint64_t *key)
+static bool key_choose(struct wf_mem *mem, unsigned bits, uint64_t auth, uint64_t *key)
 {
     uint64_t mask = bits < 64 ? (UINT64_C(1) << bits) - 1 : UINT64_MAX;
     uint64_t k = wf_rand(&mem->next_key);
     for (unsigned tries = 0; tries <= WF_MEM_STATE_WORDS; tries++, k++) {
         *key = k & mask;
-        if (*key != WF_MEM_NO_KEY && !key_is_taken(mem, *key))
+        if (*key != WF_MEM_NO_KEY && !key_is_taken(mem, *key, auth))
             return true;
         if (tries >= mask)
             break;
@@ -276,7 +279,8 @@ static enum weft_status key_list(struct wf_mem *mem, struct wf_region *r, unsign
     }
     if (!mem->by_key)
         return WEFT_ENOMEM;
-    if (r->key == WF_MEM_NO_KEY ? !key_choose(mem, bits, &r->key) : key_is_taken(mem, r->key))
+    if (r->key == WF_MEM_NO_KEY ? !key_choose(mem, bits, r->auth, &r->key)
+                                : key_is_taken(mem, r->key, r->auth))
         return WEFT_ENOKEY;
     sent = chain_sent(mem, r->key ^ r->auth);
     named = chain_named(mem, r->key);
@@ -303,7 +307,7 @@ static struct wf_region *region_find(struct wf_mem *mem, uint32_t slot, uint64_t
     struct wf_region *r;
     if (slot != WF_MEM_BY_KEY) {
         r = slot < mem->next_slot ? mem->regions[slot] : NULL;
-        return r && r->gen == gen ? r : NULL;
+        return r && (r->gen ^ r->auth) == gen ? r : NULL;
     }
     r = mem->by_key ? *chain_sent(mem, gen) : NULL;
     while (r && (r->key ^ r->auth) != gen)
@@ -333,7 +337,7 @@ enum weft_status wf_mem_region_enable(struct wf_mem *mem, struct wf_region *r)
 {
     enum weft_status status = WEFT_EINVAL;
     pthread_mutex_lock(&mem->lock);
-    if (!r->enabled && !r->refreshing && (r->ep || !(r->flags & WF_REGION_OF_EP))) {
+    if (!r->enabled && !r->refreshing && !r->stale && (r->ep || !(r->flags & WF_REGION_OF_EP))) {
         region_enable(mem, r);
         status = WEFT_OK;
     }
@@ -345,7 +349,7 @@ bool wf_mem_is_enabled(struct wf_mem *mem, const struct wf_region *r)
 {
     bool is;
     pthread_mutex_lock(&mem->lock);
-    is = r->enabled && !r->refreshing;
+    is = r->enabled && !r->refreshing && !r->stale;
     pthread_mutex_unlock(&mem->lock);
     return is;
 }
@@ -372,11 +376,12 @@ enum weft_status wf_mem_refresh_begin(struct wf_mem *mem, struct wf_region *r)
     return WEFT_OK;
 }
 
-void wf_mem_refresh_end(struct wf_mem *mem, struct wf_region *r)
+void wf_mem_refresh_end(struct wf_mem *mem, struct wf_region *r, bool good)
 {
     pthread_mutex_lock(&mem->lock);
     r->refreshing = false;
-    if (r->enabled)
+    r->stale = !good;
+    if (r->enabled && good)
         region_enable(mem, r);
     pthread_mutex_unlock(&mem->lock);
 }
@@ -386,9 +391,9 @@ enum weft_status wf_mem_bind_counter(struct wf_mem *mem, struct wf_region *r,
 {
     enum weft_status status = WEFT_EINVAL;
     pthread_mutex_lock(&mem->lock);
-    if (r->flags & WF_REGION_EVENTS && !r->counter && (late || !r->enabled)) {
+    if (r->flags & WF_REGION_EVENTS && !atomic_load(&r->counter) && (late || !r->enabled)) {
         atomic_fetch_add(&counter->refs, 1);
-        r->counter = counter;
+        atomic_store(&r->counter, counter);
         status = WEFT_OK;
     }
     pthread_mutex_unlock(&mem->lock);
@@ -411,21 +416,28 @@ struct wf_mem_bound wf_mem_bound(struct wf_mem *mem, const struct wf_region *r)
 {
     struct wf_mem_bound b;
     pthread_mutex_lock(&mem->lock);
-    b = (struct wf_mem_bound){r->counter, r->ep, r->refreshing};
+    b = (struct wf_mem_bound){atomic_load(&r->counter), r->ep, r->refreshing};
     pthread_mutex_unlock(&mem->lock);
     return b;
+}
+
+struct weft_counter *wf_region_counter(const struct wf_region *r)
+{
+    struct weft_counter *c = atomic_load_explicit(&r->counter, memory_order_acquire);
+    return c && !atomic_load(&c->closed) ? c : NULL;
 }
 
 static enum weft_status allows(const struct wf_region *r, const struct wf_want *w)
 {
     uint64_t at = w->offset - r->first;
-    if (r->closing || r->refreshing || !r->enabled || (r->ep && r->ep != w->ep))
+    if (r->closing || r->refreshing || r->stale || !r->enabled || (r->ep && r->ep != w->ep))
         return WEFT_EKEY;
     if (w->offset < r->first || w->len > r->length || at > r->length - w->len)
         return WEFT_ERANGE;
     if ((r->access & w->access) != w->access)
         return WEFT_EACCESS;
-    return r->counter && w->access & WEFT_REMOTE_WRITE && !w->counted ? WEFT_EACCESS : WEFT_OK;
+    return w->access & WEFT_REMOTE_WRITE && !w->counted && wf_region_counter(r) ? WEFT_EACCESS
+                                                                                : WEFT_OK;
 }
 
 enum weft_status wf_mem_use(struct wf_mem *mem, const struct wf_want *want,
@@ -492,7 +504,7 @@ void wf_mem_region_close(struct wf_mem *mem, struct wf_region *r)
     mem->open_regions--;
     if (r->slab)
         space_release(mem, r);
-    counter = r->counter;
+    counter = atomic_load(&r->counter);
     pthread_mutex_unlock(&mem->lock);
     if (counter)
         wf_counter_put(counter);

@@ -66,6 +66,7 @@ struct wf_mem {
     uint64_t next_key WF_GUARDED_BY(lock);
     pthread_cond_t unused; /* a region's users went to 0 */
     size_t slab_size;      /* constant */
+    uint64_t auth;         /* constant: of regions of its own memory */
     int state_fd;          /* constant */
     _Atomic uint64_t *state;
 };
@@ -87,15 +88,17 @@ struct wf_region {
     struct wf_slab *slab; /* null: private */
     unsigned users;       /* wf_mem_use; under mem->lock, as all that follows up to base */
     bool closing, refreshing, enabled;
-    struct weft_counter *counter; /* of writes; null: none; a reference of its own */
-    uint64_t ep;                  /* bound to; 0: none */
+    bool stale;                             /* a refresh failed: not reached until one succeeds */
+    _Atomic(struct weft_counter *) counter; /* of writes; set once, to a reference of its own */
+    uint64_t ep;                            /* bound to; 0: none */
     struct wf_region *next_key, *next_name;
     unsigned char *base; /* of the first piece */
     size_t length;       /* of all */
     size_t offset;       /* in the slab */
     uint64_t first;      /* what peers call its first byte: 0, or its address */
     uint64_t gen;
-    uint64_t key, auth;         /* NAMED: auth is what peers mix into the key */
+    uint64_t key;               /* NAMED */
+    uint64_t auth;              /* what peers mix into key and generation */
     const struct iovec *pieces; /* [count]; the caller's, who keeps it */
     unsigned count;
     unsigned flags; /* enum wf_region_flags */
@@ -107,7 +110,8 @@ struct wf_region {
 
 /* What a peer asks for. */
 struct wf_want {
-    uint32_t slot; /* WF_MEM_BY_KEY: gen is a key, mixed with what its sender's authorization is */
+    uint32_t
+        slot; /* WF_MEM_BY_KEY: gen is a key. Either way mixed with its sender's authorization */
     unsigned access;
     uint64_t gen, offset, len;
     uint64_t ep;  /* wf_mem_ep_name of the endpoint that it came to */
@@ -118,7 +122,7 @@ struct wf_want {
 #define WF_MEM_NO_KEY UINT64_MAX /* never a region's */
 
 /* Returns OK | ESYSTEM | ENOMEM */
-enum weft_status wf_mem_init(struct wf_mem *mem, size_t slab_size);
+enum weft_status wf_mem_init(struct wf_mem *mem, size_t slab_size, uint64_t auth);
 /* All regions have been closed. Safe on a zeroed struct. */
 void wf_mem_fini(struct wf_mem *mem);
 
@@ -135,7 +139,7 @@ enum weft_status wf_mem_region_enable(struct wf_mem *mem, struct wf_region *r);
 bool wf_mem_is_enabled(struct wf_mem *mem, const struct wf_region *r);
 /* Until the end nobody reaches it, and nobody is inside. OK | EBUSY (it is under way) */
 enum weft_status wf_mem_refresh_begin(struct wf_mem *mem, struct wf_region *r);
-void wf_mem_refresh_end(struct wf_mem *mem, struct wf_region *r);
+void wf_mem_refresh_end(struct wf_mem *mem, struct wf_region *r, bool good);
 /* EINVAL: it is enabled and [late] is false, or it has one. */
 enum weft_status wf_mem_bind_counter(struct wf_mem *mem, struct wf_region *r,
                                      struct weft_counter *counter, bool late);
@@ -157,6 +161,9 @@ enum weft_status wf_mem_use(struct wf_mem *mem, const struct wf_want *want,
 void wf_mem_unuse(struct wf_mem *mem, struct wf_region *region);
 /* The same of the region that [slot] and [gen] name, which somebody uses. */
 void wf_mem_unuse_named(struct wf_mem *mem, uint32_t slot, uint64_t gen);
+
+/* The open counter of a region in use; null: none. */
+struct weft_counter *wf_region_counter(const struct wf_region *r);
 
 /* ---- bytes of a region in use; [at] as in wf_want, checked ---- */
 

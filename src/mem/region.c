@@ -9,6 +9,8 @@
 
 #include "mem/mem.h"
 
+#define COPY_MAX ((size_t)1 << 30)
+
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
@@ -31,11 +33,18 @@ void *wf_region_at(const struct wf_region *r, uint64_t at, size_t *n)
 /* By the kernel, which finds out what is not there and says so. */
 static enum weft_status copy_unbacked(void *to, const void *from, size_t n, bool into)
 {
-    struct iovec here = {into ? (void *)(uintptr_t)from : to, n};
-    struct iovec there = {into ? to : (void *)(uintptr_t)from, n};
-    ssize_t done = into ? process_vm_writev(getpid(), &here, 1, &there, 1, 0)
-                        : process_vm_readv(getpid(), &here, 1, &there, 1, 0);
-    return done >= 0 && (size_t)done == n ? WEFT_OK : WEFT_EFAULT;
+    const unsigned char *mine = into ? from : to, *there = into ? to : from;
+    for (size_t done = 0; done < n;) { /* the kernel stops short of 2 GiB */
+        size_t k = WF_MIN(n - done, COPY_MAX);
+        struct iovec a = {(void *)(uintptr_t)(mine + done), k};
+        struct iovec b = {(void *)(uintptr_t)(there + done), k};
+        ssize_t got = into ? process_vm_writev(getpid(), &a, 1, &b, 1, 0)
+                           : process_vm_readv(getpid(), &a, 1, &b, 1, 0);
+        if (got < 0 || (size_t)got != k)
+            return WEFT_EFAULT;
+        done += k;
+    }
+    return WEFT_OK;
 }
 
 static enum weft_status copy(const struct wf_region *r, void *to, const void *from, size_t n,

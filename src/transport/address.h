@@ -50,18 +50,26 @@ _Static_assert(WF_ADDRESS_BYTES <= WEFT_ADDR_MAX, "public limit");
 
 struct wf_key {
     uint8_t version;
-    uint8_t access;  /* WEFT_REMOTE_* */
-    uint16_t size;   /* of the whole */
-    uint32_t slot;   /* index of its generation word in the owner's state segment */
-    uint64_t gen;    /* exclusive or the digest of its authorization key */
+    uint8_t access; /* WEFT_REMOTE_* */
+    uint16_t size;  /* of the whole */
+    uint32_t slot;  /* index of its generation word in the owner's state segment */
+    uint64_t gen;
     uint64_t slab;   /* WF_KEY_PRIVATE: the owner's own memory, which is not mapped */
     uint64_t offset; /* in the slab; PRIVATE: its address in the owner's process */
     uint64_t length;
     uint64_t token; /* token[0] of the owner: a key of another process is told */
     uint64_t first; /* what peers call its first byte; 0 unless PRIVATE */
     uint32_t flags; /* enum wf_key_flags; 0 unless PRIVATE */
-    uint32_t zero;
+    uint32_t auth;  /* wf_auth_tag of its authorization key */
 };
+
+/* Tells in a raw key which authorization key its region has: its digest is not in it. */
+static inline uint32_t wf_auth_tag(uint64_t gen, uint64_t digest)
+{
+    uint64_t h = (gen ^ digest) * 0xd6e8feb86659fd93u;
+    return digest ? (uint32_t)((h ^ h >> 32) * 0xd6e8feb86659fd93u >> 32) : 0;
+}
+
 enum wf_key_flags {
     WF_KEY_OWNER = 1,    /* its owner does every access */
     WF_KEY_UNBACKED = 2, /* pages may be missing: by pieces */
@@ -132,7 +140,8 @@ static inline enum weft_status wf_key_parse(const void *buf, size_t len, struct 
         return WEFT_EINVAL;
     memcpy(&k, buf, sizeof k);
     if (k.size != sizeof k || !k.length || k.offset + k.length < k.length ||
-        k.first + k.length < k.length || k.flags & ~(uint32_t)WF_KEY_FLAGS || k.zero ||
+        !(k.gen & 1) || /* those of wiped and never used slots are even */
+        k.first + k.length < k.length || k.flags & ~(uint32_t)WF_KEY_FLAGS ||
         (k.slab != WF_KEY_PRIVATE && (k.first || k.flags)))
         return WEFT_EINVAL;
     *out = k;

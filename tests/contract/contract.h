@@ -202,6 +202,7 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(frag_gone)                                                                                   \
     X(mr_named)                                                                                    \
     X(mr_vector)                                                                                   \
+    X(mr_ordered)                                                                                  \
     X(mr_misuse)                                                                                   \
     X(mr_keys)                                                                                     \
     X(mr_unbacked)                                                                                 \

@@ -207,6 +207,64 @@ void test_mr_vector(void **state)
     }
 }
 
+static uint64_t frag_want, frag_bad;
+static _Atomic uint64_t frag_runs;
+static const unsigned char *frag_at;
+static size_t frag_len;
+
+static void on_frag(const struct weft_am *am)
+{
+    (void)am;
+    frag_bad += !test_same(frag_at, frag_len, frag_want);
+    frag_runs++;
+}
+
+/* Fails when: what is to follow a put to such a region does not find its bytes. */
+void test_mr_ordered(void **state)
+{
+    static const uint32_t modes[] = {0, WEFT_MR_ALLOCATED};
+    static const size_t lengths[] = {100, 5000, 300000};
+    struct pair *p = *state;
+    unsigned char *buf = malloc(300000), *local = malloc(300000);
+    for (size_t m = 0; m < 2; m++) {
+        struct weft_mr *mr;
+        struct weft_remote *rs[2];
+        reopen(p, modes[m], 0);
+        pair_register(p, 6, on_frag);
+        mr = reg(p, buf, 300000, RW, 1);
+        rs[0] = by_key(p, 1);
+        rs[1] = by_raw(p, mr);
+        frag_at = buf;
+        for (uint64_t i = 0; i < 30; i++) {
+            struct weft_remote *r = rs[i & 1];
+            struct weft_frag *put = NULL, *follow = NULL;
+            struct weft_op op = {0};
+            enum weft_status status;
+            frag_len = lengths[i % 3];
+            frag_want = 100 + i;
+            frag_runs = frag_bad = 0;
+            memset(buf, 0, frag_len);
+            test_fill(local, frag_len, frag_want);
+            OK(weft_frag_prepare(r, 0, local, frag_len, NULL, &put));
+            UNTIL(p, (status = weft_frag_put(put, &op)) != WEFT_AGAIN);
+            assert_true(status == WEFT_OK || status == WEFT_PENDING);
+            OK(weft_frag_alloc(r->peer, 0, weft_frag_order(put), &follow));
+            UNTIL(p, (status = weft_frag_send(follow, 6, NULL, 0)) != WEFT_AGAIN);
+            GIVES(WEFT_OK, status);
+            UNTIL(p, frag_runs);
+            assert_int_equal(frag_bad, 0);
+            GIVES(WEFT_OK, op_end(p, &op, op.status == WEFT_PENDING ? WEFT_PENDING : WEFT_OK));
+            OK(weft_frag_free(put));
+            OK(weft_frag_free(follow));
+        }
+        OK(weft_remote_close(rs[0]));
+        OK(weft_remote_close(rs[1]));
+        OK(weft_mr_close(mr));
+    }
+    free(buf);
+    free(local);
+}
+
 /* Fails when: what cannot be registered is, or an error has another name. */
 void test_mr_misuse(void **state)
 {
@@ -428,6 +486,14 @@ void test_mr_modes(void **state)
         GIVES(WEFT_EINVAL, weft_mr_reg(p->ctx[1], hole, 2 * PAGE, RW, 0, 1, 0, &mr, NULL));
         mr = reg(p, hole, PAGE, RW, 1);
         OK(weft_mr_close(mr));
+        assert_int_equal(mprotect(hole, PAGE, PROT_READ), 0); /* there, but not to be written */
+        GIVES(WEFT_EINVAL, weft_mr_reg(p->ctx[1], hole, PAGE, RW, 0, 1, 0, &mr, NULL));
+        mr = reg(p, hole, PAGE, WEFT_REMOTE_READ, 1);
+        OK(weft_mr_close(mr));
+        assert_int_equal(mprotect(hole, PAGE, PROT_NONE), 0);
+        GIVES(WEFT_EINVAL,
+              weft_mr_reg(p->ctx[1], hole, PAGE, WEFT_REMOTE_READ, 0, 1, 0, &mr, NULL));
+        assert_int_equal(mprotect(hole, PAGE, PROT_READ | PROT_WRITE), 0);
     }
     munmap(hole, PAGE);
 }
@@ -764,6 +830,10 @@ void test_mr_counter(void **state)
         GIVES(WEFT_OK, get_end(p, r, 0, &word, 8));
         assert_int_equal(weft_counter_read(c), 0);
         OK(weft_counter_close(c));
+        GIVES(WEFT_OK, put1(p, r, 0, 1)); /* nothing is to be counted any more */
+        OK(weft_counter_open(&c));
+        GIVES(WEFT_EINVAL, weft_mr_bind_counter(mr, c, WEFT_REMOTE_WRITE));
+        OK(weft_counter_close(c));
         OK(weft_remote_close(r));
         OK(weft_mr_close(mr));
     }
@@ -879,12 +949,17 @@ void test_mr_refresh(void **state)
         GIVES(WEFT_EINVAL, weft_mr_refresh(mr, &past, 1, 0));
         assert_int_equal(munmap(at + PAGE, PAGE), 0);
         GIVES(m ? WEFT_EINVAL : WEFT_OK, weft_mr_refresh(mr, &part, 1, 0));
-        GIVES(WEFT_OK, put1(p, rs[0], 0, 1)); /* stays as it was */
+        GIVES(m ? WEFT_EKEY : WEFT_OK, put1(p, rs[0], 0, 1)); /* not before one that succeeds */
+        GIVES(m ? WEFT_EKEY : WEFT_OK, put1(p, rs[1], 0, 1));
+        assert_true(mmap(at + PAGE, PAGE, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED);
+        OK(weft_mr_refresh(mr, &part, 1, 0));
+        GIVES(WEFT_OK, put1(p, rs[0], PAGE, 1));
+        GIVES(WEFT_OK, put1(p, rs[1], PAGE, 1));
         OK(weft_mr_close(mr));
         OK(weft_remote_close(rs[0]));
         OK(weft_remote_close(rs[1]));
-        munmap(at, PAGE);
-        munmap(at + 2 * PAGE, 2 * PAGE);
+        munmap(at, 4 * PAGE);
     }
 }
 
@@ -1010,6 +1085,36 @@ void test_mr_auth(void **state)
             }
             GIVES(want, got);
         }
+    }
+    { /* A lie about it in the raw key opens it, and the owner refuses: the digest is not there. */
+        struct weft_remote *r = NULL;
+        unsigned char key[WEFT_KEY_MAX];
+        size_t n = sizeof key;
+        struct weft_ep *plain;
+        struct weft_peer *peer = with_auth(p, "green", &plain);
+        OK(weft_mr_key(mrs[0], key, &n));
+        for (uint64_t tag = 0; !r && tag < 2; tag++) {
+            struct weft_mr_attr a = {.iov = &iov[0],
+                                     .iov_count = 1,
+                                     .access = RW,
+                                     .requested_key = 9,
+                                     .auth_key = "green",
+                                     .auth_key_size = 5};
+            unsigned char mine[WEFT_KEY_MAX];
+            struct weft_mr *mr;
+            OK(weft_mr_regattr(p->ctx[1], &a, 0, &mr));
+            OK(weft_mr_key(mr, mine, &n));
+            memcpy(mine + 4, key + 4, 4); /* the other's slot; their generations are alike */
+            if (!memcmp(mine + 8, key + 8, 8))
+                if (weft_remote_open(peer, mine, n, &r) == WEFT_OK) {
+                    GIVES(WEFT_EKEY, put_from(p, plain, r));
+                    OK(weft_remote_close(r));
+                }
+            OK(weft_mr_close(mr));
+        }
+        assert_non_null(r); /* it was tried */
+        OK(weft_peer_close(peer));
+        OK(weft_ep_close(plain));
     }
     {
         struct weft_remote *r = by_key(p, 1); /* an endpoint without one has the context's */

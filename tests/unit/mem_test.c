@@ -20,7 +20,7 @@ static int mem_setup(void **state)
 {
     struct wf_mem *mem = malloc(sizeof *mem);
     *state = mem;
-    return mem ? (int)wf_mem_init(mem, SLAB) : -1;
+    return mem ? (int)wf_mem_init(mem, SLAB, 0) : -1;
 }
 
 static int mem_teardown(void **state)

@@ -316,9 +316,9 @@ static void test_address_and_key(void **state)
     k.flags = WF_KEY_FLAGS + 1;
     assert_int_equal(wf_key_parse(&k, sizeof k, &k2), WEFT_EINVAL);
     k.flags = WF_KEY_FLAGS;
-    k.zero = 1;
+    k.gen = 2; /* of no region: even */
     assert_int_equal(wf_key_parse(&k, sizeof k, &k2), WEFT_EINVAL);
-    k.zero = 0;
+    k.gen = 1;
     k.version++;
     assert_int_equal(wf_key_parse(&k, sizeof k, &k2), WEFT_EVERSION);
 }
