@@ -2,6 +2,7 @@
 /* The set-ups, and what tests do with a pair of endpoints. */
 #include "contract.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -113,8 +114,31 @@ void pair_close_end(struct pair *p, int i)
         OK(weft_ctx_close(ctx));
 }
 
+static void *end_close(void *arg)
+{
+    struct pair *p = arg;
+    OK(weft_peer_close(p->peer[1]));
+    OK(weft_ep_close(p->ep[1]));
+    return NULL;
+}
+
+/* Across a network who closes waits for the other, which is nobody's to poll here: both close at
+ * the same time. */
+static void close_both(struct pair *p)
+{
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, end_close, p), 0);
+    OK(weft_peer_close(p->peer[0]));
+    OK(weft_ep_close(p->ep[0]));
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    p->peer[0] = p->peer[1] = NULL;
+    p->ep[0] = p->ep[1] = NULL;
+}
+
 static void pair_close(struct pair *p)
 {
+    if (p->setup->network && p->peer[0] && p->peer[1])
+        close_both(p);
     if (p->setup->eps == 1) {
         p->peer[1] = NULL;
         p->ep[1] = NULL;
