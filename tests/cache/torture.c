@@ -189,8 +189,18 @@ static bool own(struct worker *w, void *at, size_t len, bool from_malloc)
     return true;
 }
 
+/* ThreadSanitizer knows nothing of mremap: who gets a place by it must be seen to come after who
+ * gave it back, as the kernel sees to it. */
+static _Atomic unsigned given_back;
+
+static void gives_back(void)
+{
+    atomic_fetch_add_explicit(&given_back, 1, memory_order_release);
+}
+
 static void release(struct buffer *b)
 {
+    gives_back();
     if (b->from_malloc)
         free(b->at);
     else if (b->len && munmap(b->at, b->len))
@@ -252,6 +262,7 @@ static bool cut(struct worker *w)
         return false;
     first = some(w, b, &n);
     rest = b->len / PAGE - first - n;
+    gives_back();
     if (munmap(b->at + first * PAGE, n * PAGE))
         die("munmap");
     if (rest)
@@ -269,7 +280,9 @@ static bool move(struct worker *w)
     void *at;
     if (!b)
         return false;
+    gives_back();
     at = mremap(b->at, b->len, len, MREMAP_MAYMOVE);
+    (void)atomic_load_explicit(&given_back, memory_order_acquire);
     if (at == MAP_FAILED && errno == EFAULT) /* of several mappings */
         return false;
     if (at == MAP_FAILED)
