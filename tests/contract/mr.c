@@ -11,10 +11,12 @@
  *   M7   refreshed                                               mr_refresh, stress/refresh.c
  *   M8   asynchronous                                            mr_async, stress/refresh.c
  *   M9   authorization keys                                      mr_auth
- *   M10  each error for its cause                                mr_errors[] below: where
+ *   M10  each error for its cause                                below
  *   M11  the registration cache                                  tests/cache
  *   M12  a closed region fails at the initiator                  mr_close
  *   M13  persistent memory                                       mr_pmem
+ *
+ * Order (weft/frag.h) holds for puts to them, too: mr_ordered.
  *
  * M10: ENOKEY, EKEYREJECTED mr_keys; EBADFLAGS mr_misuse; ENOSYS mr_counter; EBUSY mr_close;
  * ENOTAVAIL mr_raw (a raw one required), stress/refresh.c (not registered yet); EMSGSIZE mr_raw. */
