@@ -82,24 +82,24 @@ enum weft_status weft_counter_add_errors(struct weft_counter *counter, uint64_t 
     return WEFT_OK;
 }
 
+static enum weft_status counter_store(struct weft_counter *c, _Atomic uint64_t *word,
+                                      uint64_t value)
+{
+    atomic_store(word, value);
+    wf_counter_changed(c);
+    return WEFT_OK;
+}
+
 enum weft_status weft_counter_set(struct weft_counter *counter, uint64_t value)
 {
     enum weft_status status = counter_check(counter);
-    if (status != WEFT_OK)
-        return status;
-    atomic_store(&counter->value, value);
-    wf_counter_changed(counter);
-    return WEFT_OK;
+    return status == WEFT_OK ? counter_store(counter, &counter->value, value) : status;
 }
 
 enum weft_status weft_counter_set_errors(struct weft_counter *counter, uint64_t value)
 {
     enum weft_status status = counter_check(counter);
-    if (status != WEFT_OK)
-        return status;
-    atomic_store(&counter->errors, value);
-    wf_counter_changed(counter);
-    return WEFT_OK;
+    return status == WEFT_OK ? counter_store(counter, &counter->errors, value) : status;
 }
 
 /* What the wait ends with; PENDING: it goes on. */

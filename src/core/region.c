@@ -421,18 +421,6 @@ enum weft_status weft_mr_enable(struct weft_mr *mr)
     return status == WEFT_OK ? wf_mem_region_enable(&mr->ctx->mem, &mr->region) : status;
 }
 
-/* Is [v] within one of the region's buffers? */
-static bool is_inside(const struct wf_region *r, const struct iovec *v)
-{
-    for (unsigned i = 0; i < r->count; i++) {
-        uintptr_t start = (uintptr_t)r->pieces[i].iov_base, at = (uintptr_t)v->iov_base;
-        size_t len = r->pieces[i].iov_len;
-        if (v->iov_len && at >= start && v->iov_len <= len && at - start <= len - v->iov_len)
-            return true;
-    }
-    return false;
-}
-
 enum weft_status weft_mr_refresh(struct weft_mr *mr, const struct iovec *iov, size_t count,
                                  uint64_t flags)
 {
@@ -447,7 +435,7 @@ enum weft_status weft_mr_refresh(struct weft_mr *mr, const struct iovec *iov, si
         return WEFT_EINVAL;
     r = &mr->region;
     for (size_t i = 0; i < count; i++)
-        if (!is_inside(r, &iov[i]))
+        if (!iov[i].iov_len || !wf_region_covers(r, &iov[i]))
             return WEFT_EINVAL;
     status = wf_mem_refresh_begin(&mr->ctx->mem, r);
     if (status != WEFT_OK)

@@ -162,6 +162,9 @@ void wf_mem_unuse(struct wf_mem *mem, struct wf_region *region);
 /* The same of the region that [slot] and [gen] name, which somebody uses. */
 void wf_mem_unuse_named(struct wf_mem *mem, uint32_t slot, uint64_t gen);
 
+/* Is [v], addresses of this process, within one of the region's buffers? */
+bool wf_region_covers(const struct wf_region *r, const struct iovec *v);
+
 /* The open counter of a region in use; null: none. */
 struct weft_counter *wf_region_counter(const struct wf_region *r);
 

@@ -15,6 +15,18 @@
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
 
+bool wf_region_covers(const struct wf_region *r, const struct iovec *v)
+{
+    uintptr_t at = (uintptr_t)v->iov_base;
+    for (unsigned i = 0; i < r->count; i++) {
+        uintptr_t start = (uintptr_t)r->pieces[i].iov_base;
+        size_t len = r->pieces[i].iov_len;
+        if (at >= start && v->iov_len <= len && at - start <= len - v->iov_len)
+            return true;
+    }
+    return false;
+}
+
 void *wf_region_at(const struct wf_region *r, uint64_t at, size_t *n)
 {
     at -= r->first;
