@@ -10,7 +10,8 @@
  * is as private as the launcher's own channel.
  *
  * The job has one endpoint of its own, weft_job_ep, owned by the thread that
- * opened the job; the job's collective calls are made by that thread. With
+ * opened the job; the job's collective calls are made by that thread. A job opened with
+ * WEFT_EP_LOCKED is any thread's, its collective calls one thread's at a time. With
  * WEFT_PROGRESS=thread its handlers run on another one, too ("progress" in weft.h): register
  * them before a barrier, as without. */
 #ifndef WEFT_JOB_H
@@ -26,14 +27,15 @@ struct weft_job;
 
 struct weft_job_params {
     uint32_t version;
-    uint32_t flags;              /* 0 */
+    uint32_t flags;              /* of the job's endpoint: enum weft_ep_flags */
     weft_peer_down_fn peer_down; /* for the job's endpoint; may be null */
     void *arg;
-    uint64_t reserved[12];
+    const struct weft_mr_domain *mr; /* of the job's context (weft/mr.h); null: no mode bits */
+    uint64_t reserved[11];
 };
 #define WEFT_JOB_PARAMS_INIT                                                                       \
     {                                                                                              \
-        (WEFT_VERSION_MAJOR << 16) | WEFT_VERSION_MINOR, 0, NULL, NULL,                            \
+        (WEFT_VERSION_MAJOR << 16) | WEFT_VERSION_MINOR, 0, NULL, NULL, NULL,                      \
         {                                                                                          \
             0                                                                                      \
         }                                                                                          \
@@ -118,6 +120,13 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_job_barrier_try(struct weft_job *jo
                                                              unsigned flags);
 WEFT_API WEFT_MUST_USE enum weft_status weft_job_barrier_wait(struct weft_job *job, uint32_t name,
                                                               unsigned flags);
+
+/* The name on which the last barrier in two steps agreed, after it ended with OK.
+ *   name  set on OK
+ * Returns  OK | ENOTAVAIL (nobody named one; it ended otherwise; there was none) | EINVAL | EFORKED
+ */
+WEFT_API WEFT_MUST_USE enum weft_status weft_job_barrier_name(const struct weft_job *job,
+                                                              uint32_t *name);
 
 #define WEFT_JOB_ALLGATHER_MAX 4096
 

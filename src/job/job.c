@@ -201,7 +201,7 @@ static enum weft_status check_params(const struct weft_job_params *p)
                  WEFT_VERSION_MAJOR);
         return WEFT_EVERSION;
     }
-    if (p->flags)
+    if (p->flags & ~(uint32_t)(WEFT_EP_LOCKED | WEFT_EP_RMA_EVENT))
         return WEFT_EINVAL;
     for (size_t i = 0; i < sizeof p->reserved / sizeof p->reserved[0]; i++)
         if (p->reserved[i])
@@ -251,7 +251,8 @@ static bool needs_network(const struct weft_job *job)
     return job->launch.mine && !(job->launch.one_node && wf_ctx_wants(&wf_shm_transport));
 }
 
-static enum weft_status open_endpoint(struct weft_job *job, struct wf_card *card)
+static enum weft_status open_endpoint(struct weft_job *job, const struct weft_job_params *p,
+                                      struct wf_card *card)
 {
     struct weft_ctx_params ctx_params = WEFT_CTX_PARAMS_INIT;
     struct weft_ep_params params = WEFT_EP_PARAMS_INIT;
@@ -259,6 +260,8 @@ static enum weft_status open_endpoint(struct weft_job *job, struct wf_card *card
     enum weft_status s;
     params.peer_down = on_peer_down;
     params.arg = job;
+    params.flags = p ? p->flags : 0;
+    ctx_params.mr = p ? p->mr : NULL;
     ctx_params.flags = needs_network(job) ? WEFT_CTX_NETWORK : 0;
     s = weft_ctx_open(&ctx_params, &job->ctx);
     if (!s)
@@ -361,7 +364,7 @@ static enum weft_status meet_all(struct weft_job *job, const struct wf_card *min
     return s;
 }
 
-static enum weft_status open_parts(struct weft_job *job)
+static enum weft_status open_parts(struct weft_job *job, const struct weft_job_params *params)
 {
     uint64_t deadline_ns = wf_now_ns() + wf_config()->job_timeout_ms * 1000000u;
     struct wf_card *mine = calloc(1, sizeof *mine), *cards = NULL;
@@ -369,7 +372,7 @@ static enum weft_status open_parts(struct weft_job *job)
     if (!s && !(cards = calloc(job->size, sizeof *cards)))
         s = WEFT_ENOMEM;
     if (!s)
-        s = open_endpoint(job, mine);
+        s = open_endpoint(job, params, mine);
     if (job->ep) /* nobody polls it before its handlers are there */
         wf_job_hold(job);
     if (!s)
@@ -478,7 +481,7 @@ enum weft_status weft_job_open(const struct weft_job_params *params, struct weft
         job->peer_down = params->peer_down;
         job->arg = params->arg;
     }
-    s = open_parts(job);
+    s = open_parts(job, params);
     if (s == WEFT_ECLOSED || s == WEFT_EKEY) /* who leaves now gave up: after a death */
         s = WEFT_EPEER;
     if (s) {

@@ -28,8 +28,9 @@
 
 /* What this rank said at its last notify. */
 struct wf_split {
-    uint64_t count; /* notified, ever */
-    uint64_t mine;  /* its vote */
+    uint64_t count;  /* notified, ever */
+    uint64_t mine;   /* its vote */
+    uint64_t agreed; /* everybody's, of the last barrier that ended; 0: a failure */
     uint32_t name;
     unsigned flags;
 };
@@ -55,6 +56,7 @@ struct weft_job {
     struct weft_remote *board_remote; /* everyone else's */
     uint64_t barriers;                /* begun, split-phase ones too */
     uint64_t passed;
+    unsigned tries;           /* of weft_job_barrier_try, since the notify */
     struct wf_across *across; /* null: all ranks are on one node */
     struct wf_split split;
 

@@ -23,6 +23,7 @@
 #include "job/job.h"
 
 #define FLAGS (WEFT_BARRIER_ANONYMOUS | WEFT_BARRIER_MISMATCH)
+#define LOOK_EVERY 8  /* tries: for what ends a barrier early */
 #define POLL_EVERY 16 /* barriers: a rank that never waits polls, too */
 
 /* A vote: the name in bits 0..31, one of these, and above them the barrier's
@@ -121,6 +122,8 @@ enum weft_status weft_job_barrier_notify(struct weft_job *job, uint32_t name, un
     job->split.count++;
     job->split.name = name;
     job->split.flags = flags;
+    job->split.agreed = 0;
+    job->tries = 0;
     job->split.mine = make_vote(job->split.count, name, flags);
     job->notified = true;
     tell(job);
@@ -168,6 +171,7 @@ static uint64_t verdict(const struct weft_job *job)
 static enum weft_status conclude(struct weft_job *job)
 {
     uint64_t vote = verdict(job);
+    job->split.agreed = vote;
     job->notified = false;
     job->passed = job->barriers;
     return (vote & MISMATCH) ? WEFT_EMISMATCH : WEFT_OK;
@@ -200,6 +204,8 @@ static enum weft_status try_once(struct weft_job *job)
     if (all_here(job))
         return conclude(job);
     (void)weft_ep_poll(job->ep);
+    if (job->tries++ % LOOK_EVERY)
+        return WEFT_AGAIN;
     s = wf_job_look_around(job);
     if (all_here(job)) /* what happened may have happened after the arrival */
         return conclude(job);
@@ -228,4 +234,15 @@ enum weft_status weft_job_barrier_wait(struct weft_job *job, uint32_t name, unsi
     else if (!all_here(job))
         s = wf_job_await(job, notices(&job->board, job->board.me), all_notices(job), 0);
     return wf_job_held(job, s ? give_up(job, s) : conclude(job));
+}
+
+enum weft_status weft_job_barrier_name(const struct weft_job *job, uint32_t *name)
+{
+    enum weft_status s = job && name ? wf_ep_check(job->ep) : WEFT_EINVAL;
+    if (s)
+        return s;
+    if ((job->split.agreed & KIND) != NAMED)
+        return WEFT_ENOTAVAIL;
+    *name = (uint32_t)job->split.agreed;
+    return WEFT_OK;
 }

@@ -359,6 +359,8 @@ struct turn {
     uint32_t name;
     unsigned flags;
     enum weft_status verdict;
+    enum weft_status has_name; /* what weft_job_barrier_name must say, and set */
+    uint32_t agreed;
 };
 
 /* What this rank says in the next turn, and what must come of all that is said. */
@@ -387,6 +389,8 @@ static struct turn draw_turn(uint64_t *state)
             mine = t;
     }
     mine.verdict = mismatch ? WEFT_EMISMATCH : WEFT_OK;
+    mine.has_name = named && !mismatch ? WEFT_OK : WEFT_ENOTAVAIL;
+    mine.agreed = seen;
     return mine;
 }
 
@@ -404,11 +408,15 @@ static void do_names(uint64_t seed)
     unsigned mismatches = 0;
     for (unsigned turn = 0; turn < 2000; turn++) {
         struct turn t = draw_turn(&state);
+        uint32_t agreed = 0;
         enum weft_status s;
         check(weft_job_barrier_notify(job, t.name, t.flags) == WEFT_OK, "notify");
         s = next_random(&mine) & 1 ? weft_job_barrier_wait(job, t.name, t.flags)
                                    : try_until_done(t.name, t.flags);
         check(s == t.verdict, "the verdict");
+        check(weft_job_barrier_name(job, &agreed) == t.has_name &&
+                  (t.has_name || agreed == t.agreed),
+              "the name agreed on");
         mismatches += s == WEFT_EMISMATCH;
         if (turn % 7 == 0)
             check(weft_job_barrier(job) == WEFT_OK, "a plain barrier in between");
@@ -420,12 +428,17 @@ static void do_names(uint64_t seed)
 static void do_split_misuse(void)
 {
     unsigned char byte = 0, all[64];
+    uint32_t name;
+    check(weft_job_barrier_name(job, &name) == WEFT_ENOTAVAIL, "a name before any barrier");
+    check(weft_job_barrier_name(NULL, &name) == WEFT_EINVAL, "a name without a job");
+    check(weft_job_barrier_name(job, NULL) == WEFT_EINVAL, "a name without a place for it");
     check(weft_job_barrier_wait(job, 1, 0) == WEFT_EINVAL, "wait without notify");
     check(weft_job_barrier_try(job, 1, 0) == WEFT_EINVAL, "try without notify");
     check(weft_job_barrier_notify(job, 1, 4) == WEFT_EINVAL, "notify with an unknown flag");
     check(weft_job_barrier_notify(NULL, 1, 0) == WEFT_EINVAL, "notify without a job");
     check(weft_job_barrier_notify(job, 1, 0) == WEFT_OK, "notify");
     check(weft_job_barrier_notify(job, 1, 0) == WEFT_EBUSY, "notify twice");
+    check(weft_job_barrier_name(job, &name) == WEFT_ENOTAVAIL, "a name between the steps");
     check(weft_job_barrier_wait(job, 2, 0) == WEFT_EINVAL, "wait with another name");
     check(weft_job_barrier_try(job, 1, WEFT_BARRIER_ANONYMOUS) == WEFT_EINVAL,
           "try with other flags");
