@@ -61,6 +61,25 @@ done
 [ "$(wc -l <out)" -eq 4 ] || { cat out; die "hello said more than 4 lines"; }
 [ "$(bare "$work/hello")" = "rank 0: hello from rank 0" ] || die "hello alone failed"
 
+# The example of the GASNet door, by pkg-config alone, in each of its modes; and as C++.
+for mode in seq par parsync; do
+    # shellcheck disable=SC2046  # flags are words
+    cc -Wall -Wextra -Werror $(pkg-config --cflags "weft-gasnet-$mode") "$source/examples/gasnet_table.c" \
+        -o "$work/table-$mode" $(pkg-config --libs "weft-gasnet-$mode")
+    bare "$prefix/bin/weft" run -n 3 -- "$work/table-$mode" 2000 >out || die "gasnet_table ($mode) failed"
+    grep -q '^3 nodes counted 2000 keys 9 times each: .*: all right$' out ||
+        { cat out; die "gasnet_table ($mode) said something else"; }
+done
+bare GASNET_PSHM_NODES=2 "$work/table-seq" 1000 >out || die "gasnet_table did not start two nodes"
+grep -q '^2 nodes counted 1000 keys 6 times' out || { cat out; die "GASNET_PSHM_NODES=2 is not 2 nodes"; }
+printf '%s\n' '#include <gasnet.h>' '#include <gasnet_tools.h>' \
+    'int main(int argc, char **argv) { gasnet_init(&argc, &argv); gasnet_attach(0, 0, 0, 0);' \
+    'gasnet_exit((int)gasnet_nodes() - 1); }' >"$work/one.cc"
+# shellcheck disable=SC2046  # flags are words
+c++ -Wall -Wextra -Werror $(pkg-config --cflags weft-gasnet-par) "$work/one.cc" -o "$work/one" \
+    $(pkg-config --libs weft-gasnet-par)
+bare "$work/one" || die "a GASNet program in C++ failed"
+
 if ! command -v cmake >/dev/null; then
     echo "not installed: cmake (find_package was not tried)"
     exit 0

@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* GASNet 1.8 over Weft: programs written against GASNet-1 compile with this header and run on
+ * Weft's transports. One of GASNET_SEQ, GASNET_PAR and GASNET_PARSYNC is defined before it is
+ * included, and one of the segments GASNET_SEGMENT_FAST (what is meant by none), _LARGE and
+ * _EVERYTHING may be. Names that begin with gasnetw_ are this implementation's own.
+ *
+ * What each call promises is GASNet's specification; what this implementation chose where that
+ * leaves a choice is in weft-gasnet(3). */
+#ifndef GASNETW_GASNET_H
+#define GASNETW_GASNET_H
+#define _INCLUDED_GASNET_H
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <weft/weft.h>
+
+#if defined(GASNET_SEQ) + defined(GASNET_PAR) + defined(GASNET_PARSYNC) != 1
+#error "define one of GASNET_SEQ, GASNET_PAR and GASNET_PARSYNC (weft-gasnet-seq.pc and so on do)"
+#endif
+#if defined(GASNET_SEGMENT_FAST) + defined(GASNET_SEGMENT_LARGE) +                                 \
+        defined(GASNET_SEGMENT_EVERYTHING) >                                                       \
+    1
+#error "define one of GASNET_SEGMENT_FAST, _LARGE and _EVERYTHING at most"
+#endif
+#if !defined(GASNET_SEGMENT_LARGE) && !defined(GASNET_SEGMENT_EVERYTHING) &&                       \
+    !defined(GASNET_SEGMENT_FAST)
+#define GASNET_SEGMENT_FAST 1
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define GASNETW_INLINE static inline __attribute__((unused, always_inline))
+#define GASNETW_API __attribute__((visibility("default")))
+
+#define GASNET_SPEC_VERSION_MAJOR 1
+#define GASNET_SPEC_VERSION_MINOR 8
+#define GASNET_VERSION 1
+#define GASNET_RELEASE_VERSION_MAJOR 1
+#define GASNET_RELEASE_VERSION_MINOR 32
+#define GASNET_RELEASE_VERSION_PATCH 0
+#define GASNET_CORE_NAME WEFT
+#define GASNET_CORE_VERSION 0.1
+#define GASNET_EXTENDED_NAME WEFT
+#define GASNET_EXTENDED_VERSION 0.1
+#define GASNET_CONDUIT_NAME WEFT
+#define GASNET_CONDUIT_NAME_STR "WEFT"
+#define GASNET_CONDUIT_WEFT 1
+#define GASNET_ALIGNED_SEGMENTS 0
+#define GASNET_PSHM 1
+#define GASNET_MAXNODES 65536
+#ifndef GASNET_DEBUG
+#define GASNET_NDEBUG 1
+#endif
+#if defined(GASNET_SEQ)
+#define GASNETW_MODE 0
+#define GASNETW_MODE_STR "SEQ"
+#elif defined(GASNET_PARSYNC)
+#define GASNETW_MODE 1
+#define GASNETW_MODE_STR "PARSYNC"
+#else
+#define GASNETW_MODE 2
+#define GASNETW_MODE_STR "PAR"
+#endif
+#if defined(GASNET_SEGMENT_EVERYTHING)
+#define GASNETW_SEGMENT 2
+#define GASNETW_SEGMENT_STR "EVERYTHING"
+#elif defined(GASNET_SEGMENT_LARGE)
+#define GASNETW_SEGMENT 1
+#define GASNETW_SEGMENT_STR "LARGE"
+#else
+#define GASNETW_SEGMENT 0
+#define GASNETW_SEGMENT_STR "FAST"
+#endif
+#define GASNET_CONFIG_STRING                                                                       \
+    "RELEASE=1.32.0,SPEC=1.8,CONDUIT=WEFT(WEFT-0.1/WEFT-0.1),THREADMODEL=" GASNETW_MODE_STR        \
+    ",SEGMENT=" GASNETW_SEGMENT_STR ",PTR=64bit,noalign,pshm,WEFT=" WEFT_VERSION_STRING
+
+#define GASNET_PAGESIZE 4096
+
+enum {
+    GASNET_OK = 0,
+    GASNET_ERR_NOT_INIT = 10001,
+    GASNET_ERR_BAD_ARG = 10002,
+    GASNET_ERR_RESOURCE = 10003,
+    GASNET_ERR_NOT_READY = 10004,
+    GASNET_ERR_BARRIER_MISMATCH = 10005
+};
+/* Programs ask for them by #ifdef, too. */
+#define GASNET_OK GASNET_OK
+#define GASNET_ERR_NOT_INIT GASNET_ERR_NOT_INIT
+#define GASNET_ERR_BAD_ARG GASNET_ERR_BAD_ARG
+#define GASNET_ERR_RESOURCE GASNET_ERR_RESOURCE
+#define GASNET_ERR_NOT_READY GASNET_ERR_NOT_READY
+#define GASNET_ERR_BARRIER_MISMATCH GASNET_ERR_BARRIER_MISMATCH
+
+GASNETW_API const char *gasnet_ErrorName(int errval);
+GASNETW_API const char *gasnet_ErrorDesc(int errval);
+
+/* ---- types ---- */
+
+typedef uint32_t gasnet_node_t;
+typedef uint8_t gasnet_handler_t;
+typedef int32_t gasnet_handlerarg_t;
+typedef void *gasnet_token_t;
+
+#ifdef GASNET_USE_STRICT_PROTOTYPES
+typedef void *gasnetw_fn_t;
+#else
+/* Any function, as older C says it. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wpragmas"
+#pragma GCC diagnostic ignored "-Wstrict-prototypes"
+typedef void (*gasnetw_fn_t)();
+#pragma GCC diagnostic pop
+#endif
+typedef struct {
+    gasnet_handler_t index; /* 128..255; 0: any, filled in */
+    gasnetw_fn_t fnptr;
+} gasnet_handlerentry_t;
+
+typedef struct {
+    void *addr;
+    uintptr_t size;
+} gasnet_seginfo_t;
+
+typedef struct {
+    gasnet_node_t host;      /* which node of the machine, numbered from 0 by first appearance */
+    gasnet_node_t supernode; /* who shares memory, alike */
+    uintptr_t offset;        /* to add to a supernode-mate's segment address; unused: 0 */
+} gasnet_nodeinfo_t;
+
+/* ---- start and end ---- */
+
+#define GASNETW_MODE_DEBUG 4
+#ifdef GASNET_DEBUG
+#define GASNETW_MODE_FLAGS (GASNETW_MODE | GASNETW_MODE_DEBUG)
+#else
+#define GASNETW_MODE_FLAGS GASNETW_MODE
+#endif
+GASNETW_API int gasnetw_init(int *argc, char ***argv, int mode, int segment);
+#define gasnet_init(argc, argv) gasnetw_init((argc), (argv), GASNETW_MODE_FLAGS, GASNETW_SEGMENT)
+GASNETW_API int gasnet_attach(gasnet_handlerentry_t *table, int numentries, uintptr_t segsize,
+                              uintptr_t minheapoffset);
+GASNETW_API void gasnet_exit(int exitcode) __attribute__((noreturn));
+GASNETW_API uintptr_t gasnet_getMaxLocalSegmentSize(void);
+GASNETW_API uintptr_t gasnet_getMaxGlobalSegmentSize(void);
+GASNETW_API int gasnet_getSegmentInfo(gasnet_seginfo_t *table, int numentries);
+GASNETW_API int gasnet_getNodeInfo(gasnet_nodeinfo_t *table, int numentries);
+GASNETW_API char *gasnet_getenv(const char *name);
+
+/* What the inlined calls look at; constant after gasnet_attach. */
+struct gasnetw_segment {
+    struct weft_remote *remote; /* null: no segment */
+    uintptr_t addr, size;
+    int mapped; /* here: a put or get is a copy */
+};
+struct gasnetw_job {
+    gasnet_node_t mynode, nodes;
+    const struct gasnetw_segment *segments; /* [nodes] */
+};
+GASNETW_API extern struct gasnetw_job gasnetw_job;
+
+GASNETW_INLINE gasnet_node_t gasnet_mynode(void)
+{
+    return gasnetw_job.mynode;
+}
+GASNETW_INLINE gasnet_node_t gasnet_nodes(void)
+{
+    return gasnetw_job.nodes;
+}
+
+/* ---- active messages ---- */
+
+GASNETW_API size_t gasnetw_max_medium(void);
+#define gasnet_AMMaxArgs() ((size_t)16)
+#define gasnet_AMMaxMedium() gasnetw_max_medium()
+#define gasnet_AMMaxLongRequest() ((size_t)1 << 40) /* no limit of its own */
+#define gasnet_AMMaxLongReply() gasnetw_max_medium()
+
+GASNETW_API int gasnetw_AMRequestShort(gasnet_node_t dest, gasnet_handler_t handler, int nargs,
+                                       const gasnet_handlerarg_t *args);
+GASNETW_API int gasnetw_AMRequestMedium(gasnet_node_t dest, gasnet_handler_t handler,
+                                        const void *source, size_t nbytes, int nargs,
+                                        const gasnet_handlerarg_t *args);
+GASNETW_API int gasnetw_AMRequestLong(gasnet_node_t dest, gasnet_handler_t handler,
+                                      const void *source, size_t nbytes, void *dest_addr, int nargs,
+                                      const gasnet_handlerarg_t *args);
+GASNETW_API int gasnetw_AMRequestLongAsync(gasnet_node_t dest, gasnet_handler_t handler,
+                                           const void *source, size_t nbytes, void *dest_addr,
+                                           int nargs, const gasnet_handlerarg_t *args);
+GASNETW_API int gasnetw_AMReplyShort(gasnet_token_t token, gasnet_handler_t handler, int nargs,
+                                     const gasnet_handlerarg_t *args);
+GASNETW_API int gasnetw_AMReplyMedium(gasnet_token_t token, gasnet_handler_t handler,
+                                      const void *source, size_t nbytes, int nargs,
+                                      const gasnet_handlerarg_t *args);
+GASNETW_API int gasnetw_AMReplyLong(gasnet_token_t token, gasnet_handler_t handler,
+                                    const void *source, size_t nbytes, void *dest_addr, int nargs,
+                                    const gasnet_handlerarg_t *args);
+#include <gasnet_am.h>
+
+/* With a count, the arguments behind it. */
+GASNETW_API int gasnet_AMRequestShort(gasnet_node_t dest, gasnet_handler_t handler, int numargs,
+                                      ...);
+GASNETW_API int gasnet_AMRequestMedium(gasnet_node_t dest, gasnet_handler_t handler,
+                                       void *source_addr, size_t nbytes, int numargs, ...);
+GASNETW_API int gasnet_AMRequestLong(gasnet_node_t dest, gasnet_handler_t handler,
+                                     void *source_addr, size_t nbytes, void *dest_addr, int numargs,
+                                     ...);
+GASNETW_API int gasnet_AMRequestLongAsync(gasnet_node_t dest, gasnet_handler_t handler,
+                                          void *source_addr, size_t nbytes, void *dest_addr,
+                                          int numargs, ...);
+GASNETW_API int gasnet_AMReplyShort(gasnet_token_t token, gasnet_handler_t handler, int numargs,
+                                    ...);
+GASNETW_API int gasnet_AMReplyMedium(gasnet_token_t token, gasnet_handler_t handler,
+                                     void *source_addr, size_t nbytes, int numargs, ...);
+GASNETW_API int gasnet_AMReplyLong(gasnet_token_t token, gasnet_handler_t handler,
+                                   void *source_addr, size_t nbytes, void *dest_addr, int numargs,
+                                   ...);
+
+GASNETW_API int gasnet_AMPoll(void);
+GASNETW_API int gasnet_AMGetMsgSource(gasnet_token_t token, gasnet_node_t *srcindex);
+
+/* One turn of waiting for what handlers do: polls, and adapts when nothing comes. */
+struct gasnetw_wait {
+    unsigned turns;
+};
+GASNETW_API void gasnetw_wait_turn(struct gasnetw_wait *w);
+#define GASNET_BLOCKUNTIL(cond)                                                                    \
+    do {                                                                                           \
+        struct gasnetw_wait gasnetw_w_ = {0};                                                      \
+        while (!(cond))                                                                            \
+            gasnetw_wait_turn(&gasnetw_w_);                                                        \
+        __atomic_thread_fence(__ATOMIC_ACQUIRE);                                                   \
+    } while (0)
+
+/* ---- handler-safe locks; no-interrupt sections ---- */
+
+typedef struct {
+    uint32_t word_; /* 0 free, 1 held, 2 held and somebody sleeps */
+    uint32_t init_; /* GASNETW_HSL: initialised */
+} gasnet_hsl_t;
+#define GASNETW_HSL 0x4c5348u
+#define GASNET_HSL_INITIALIZER                                                                     \
+    {                                                                                              \
+        0, GASNETW_HSL                                                                             \
+    }
+GASNETW_API void gasnet_hsl_init(gasnet_hsl_t *hsl);
+GASNETW_API void gasnet_hsl_destroy(gasnet_hsl_t *hsl);
+GASNETW_API void gasnet_hsl_lock(gasnet_hsl_t *hsl);
+GASNETW_API void gasnet_hsl_unlock(gasnet_hsl_t *hsl);
+GASNETW_API int gasnet_hsl_trylock(gasnet_hsl_t *hsl);
+/* Handlers run in calls that poll, never by interrupt. */
+#define gasnet_hold_interrupts() ((void)0)
+#define gasnet_resume_interrupts() ((void)0)
+
+/* ---- put and get ---- */
+
+typedef struct gasnetw_op *gasnet_handle_t;
+#define GASNET_INVALID_HANDLE ((gasnet_handle_t)0)
+typedef uint64_t gasnet_register_value_t;
+#define SIZEOF_GASNET_REGISTER_VALUE_T 8
+typedef struct gasnetw_valget *gasnet_valget_handle_t;
+
+/* The out-of-line side of the inlined calls. */
+GASNETW_API void gasnetw_put_slow(gasnet_node_t node, void *dest, const void *src, size_t nbytes);
+GASNETW_API void gasnetw_get_slow(void *dest, gasnet_node_t node, const void *src, size_t nbytes);
+
+/* Blocking: inlined to a check and a copy where the segment is mapped here. */
+GASNETW_INLINE void gasnet_put_bulk(gasnet_node_t node, void *dest, void *src, size_t nbytes)
+{
+#if GASNETW_SEGMENT != 2
+    const struct gasnetw_segment *s = &gasnetw_job.segments[node];
+    if (WEFT_UNLIKELY(!s->mapped ||
+                      weft_put(s->remote, (uintptr_t)dest - s->addr, src, nbytes, NULL) != WEFT_OK))
+#endif
+        gasnetw_put_slow(node, dest, src, nbytes);
+}
+GASNETW_INLINE void gasnet_get_bulk(void *dest, gasnet_node_t node, void *src, size_t nbytes)
+{
+#if GASNETW_SEGMENT != 2
+    const struct gasnetw_segment *s = &gasnetw_job.segments[node];
+    if (WEFT_UNLIKELY(!s->mapped ||
+                      weft_get(s->remote, (uintptr_t)src - s->addr, dest, nbytes, NULL) != WEFT_OK))
+#endif
+        gasnetw_get_slow(dest, node, src, nbytes);
+}
+
+/* Objects of 1, 2, 4, 8 bytes are aligned: an aligned one never tears. */
+#define gasnet_put(node, dest, src, nbytes) gasnet_put_bulk((node), (dest), (src), (nbytes))
+#define gasnet_get(dest, node, src, nbytes) gasnet_get_bulk((dest), (node), (src), (nbytes))
+
+GASNETW_API void gasnet_memset(gasnet_node_t node, void *dest, int val, size_t nbytes);
+
+/* [keep]: the source is the caller's again on return. */
+GASNETW_API gasnet_handle_t gasnetw_put_nb(gasnet_node_t node, void *dest, const void *src,
+                                           size_t nbytes, int keep);
+GASNETW_API gasnet_handle_t gasnetw_get_nb(void *dest, gasnet_node_t node, const void *src,
+                                           size_t nbytes);
+GASNETW_API gasnet_handle_t gasnet_memset_nb(gasnet_node_t node, void *dest, int val,
+                                             size_t nbytes);
+GASNETW_API void gasnetw_put_nbi(gasnet_node_t node, void *dest, const void *src, size_t nbytes,
+                                 int keep);
+GASNETW_API void gasnetw_get_nbi(void *dest, gasnet_node_t node, const void *src, size_t nbytes);
+GASNETW_API void gasnet_memset_nbi(gasnet_node_t node, void *dest, int val, size_t nbytes);
+
+/* Mapped segments: done when these return, as the blocking ones. */
+#if GASNETW_SEGMENT != 2
+#define GASNETW_TRY_PUT(node, dest, src, nbytes)                                                   \
+    (gasnetw_job.segments[node].mapped &&                                                          \
+     weft_put(gasnetw_job.segments[node].remote,                                                   \
+              (uintptr_t)(dest)-gasnetw_job.segments[node].addr, (src), (nbytes),                  \
+              NULL) == WEFT_OK)
+#define GASNETW_TRY_GET(dest, node, src, nbytes)                                                   \
+    (gasnetw_job.segments[node].mapped &&                                                          \
+     weft_get(gasnetw_job.segments[node].remote, (uintptr_t)(src)-gasnetw_job.segments[node].addr, \
+              (dest), (nbytes), NULL) == WEFT_OK)
+#else
+#define GASNETW_TRY_PUT(node, dest, src, nbytes) 0
+#define GASNETW_TRY_GET(dest, node, src, nbytes) 0
+#endif
+GASNETW_INLINE gasnet_handle_t gasnet_put_nb(gasnet_node_t node, void *dest, void *src,
+                                             size_t nbytes)
+{
+    return GASNETW_TRY_PUT(node, dest, src, nbytes) ? GASNET_INVALID_HANDLE
+                                                    : gasnetw_put_nb(node, dest, src, nbytes, 1);
+}
+GASNETW_INLINE gasnet_handle_t gasnet_put_nb_bulk(gasnet_node_t node, void *dest, void *src,
+                                                  size_t nbytes)
+{
+    return GASNETW_TRY_PUT(node, dest, src, nbytes) ? GASNET_INVALID_HANDLE
+                                                    : gasnetw_put_nb(node, dest, src, nbytes, 0);
+}
+GASNETW_INLINE gasnet_handle_t gasnet_get_nb_bulk(void *dest, gasnet_node_t node, void *src,
+                                                  size_t nbytes)
+{
+    return GASNETW_TRY_GET(dest, node, src, nbytes) ? GASNET_INVALID_HANDLE
+                                                    : gasnetw_get_nb(dest, node, src, nbytes);
+}
+#define gasnet_get_nb(dest, node, src, nbytes) gasnet_get_nb_bulk((dest), (node), (src), (nbytes))
+GASNETW_INLINE void gasnet_put_nbi(gasnet_node_t node, void *dest, void *src, size_t nbytes)
+{
+    if (!GASNETW_TRY_PUT(node, dest, src, nbytes))
+        gasnetw_put_nbi(node, dest, src, nbytes, 1);
+}
+GASNETW_INLINE void gasnet_put_nbi_bulk(gasnet_node_t node, void *dest, void *src, size_t nbytes)
+{
+    if (!GASNETW_TRY_PUT(node, dest, src, nbytes))
+        gasnetw_put_nbi(node, dest, src, nbytes, 0);
+}
+GASNETW_INLINE void gasnet_get_nbi_bulk(void *dest, gasnet_node_t node, void *src, size_t nbytes)
+{
+    if (!GASNETW_TRY_GET(dest, node, src, nbytes))
+        gasnetw_get_nbi(dest, node, src, nbytes);
+}
+#define gasnet_get_nbi(dest, node, src, nbytes) gasnet_get_nbi_bulk((dest), (node), (src), (nbytes))
+
+GASNETW_API void gasnetw_wait_op(gasnet_handle_t handle);
+GASNETW_API int gasnetw_try_op(gasnet_handle_t handle);
+GASNETW_INLINE void gasnet_wait_syncnb(gasnet_handle_t handle)
+{
+    if (handle != GASNET_INVALID_HANDLE)
+        gasnetw_wait_op(handle);
+}
+GASNETW_INLINE int gasnet_try_syncnb(gasnet_handle_t handle)
+{
+    return handle == GASNET_INVALID_HANDLE ? GASNET_OK : gasnetw_try_op(handle);
+}
+GASNETW_API void gasnet_wait_syncnb_all(gasnet_handle_t *handles, size_t numhandles);
+GASNETW_API int gasnet_try_syncnb_all(gasnet_handle_t *handles, size_t numhandles);
+GASNETW_API void gasnet_wait_syncnb_some(gasnet_handle_t *handles, size_t numhandles);
+GASNETW_API int gasnet_try_syncnb_some(gasnet_handle_t *handles, size_t numhandles);
+/* which: 1 gets, 2 puts */
+GASNETW_API void gasnetw_wait_nbi(int which);
+GASNETW_API int gasnetw_try_nbi(int which);
+#define gasnet_wait_syncnbi_gets() gasnetw_wait_nbi(1)
+#define gasnet_wait_syncnbi_puts() gasnetw_wait_nbi(2)
+#define gasnet_wait_syncnbi_all() gasnetw_wait_nbi(3)
+#define gasnet_try_syncnbi_gets() gasnetw_try_nbi(1)
+#define gasnet_try_syncnbi_puts() gasnetw_try_nbi(2)
+#define gasnet_try_syncnbi_all() gasnetw_try_nbi(3)
+GASNETW_API void gasnet_begin_nbi_accessregion(void);
+GASNETW_API gasnet_handle_t gasnet_end_nbi_accessregion(void);
+
+/* By value: the low bytes of [value]; x86-64 has them first. */
+GASNETW_INLINE void gasnet_put_val(gasnet_node_t node, void *dest, gasnet_register_value_t value,
+                                   size_t nbytes)
+{
+    gasnet_put_bulk(node, dest, &value, nbytes);
+}
+GASNETW_INLINE gasnet_handle_t gasnet_put_nb_val(gasnet_node_t node, void *dest,
+                                                 gasnet_register_value_t value, size_t nbytes)
+{
+    return gasnet_put_nb(node, dest, &value, nbytes);
+}
+GASNETW_INLINE void gasnet_put_nbi_val(gasnet_node_t node, void *dest,
+                                       gasnet_register_value_t value, size_t nbytes)
+{
+    gasnet_put_nbi(node, dest, &value, nbytes);
+}
+GASNETW_INLINE gasnet_register_value_t gasnet_get_val(gasnet_node_t node, void *src, size_t nbytes)
+{
+    gasnet_register_value_t value = 0;
+    gasnet_get_bulk(&value, node, src, nbytes);
+    return value;
+}
+GASNETW_API gasnet_valget_handle_t gasnet_get_nb_val(gasnet_node_t node, void *src, size_t nbytes);
+GASNETW_API gasnet_register_value_t gasnet_wait_syncnb_valget(gasnet_valget_handle_t handle);
+
+/* ---- barrier ---- */
+
+#define GASNET_BARRIERFLAG_ANONYMOUS 1
+#define GASNET_BARRIERFLAG_MISMATCH 2
+#define GASNET_BARRIERFLAG_IMAGES 4
+#define GASNET_BARRIERFLAG_UNNAMED (GASNET_BARRIERFLAG_ANONYMOUS | 8)
+GASNETW_API void gasnet_barrier_notify(int id, int flags);
+GASNETW_API int gasnet_barrier_wait(int id, int flags);
+GASNETW_API int gasnet_barrier_try(int id, int flags);
+GASNETW_API int gasnet_barrier(int id, int flags);
+/* Of the last barrier: its result, and in *id what it was named (0 if it had no name). */
+GASNETW_API int gasnet_barrier_result(int *id);
+
+/* ---- what is a hint ---- */
+
+#define GASNET_WAIT_SPIN 0
+#define GASNET_WAIT_BLOCK 1
+#define GASNET_WAIT_SPINBLOCK 2
+GASNETW_API int gasnet_set_waitmode(int wait_mode);
+typedef void *gasnet_threadinfo_t;
+#define GASNET_POST_THREADINFO(info) ((void)(info))
+#define GASNET_GET_THREADINFO() ((gasnet_threadinfo_t)0)
+#define GASNET_BEGIN_FUNCTION() ((void)0)
+
+#ifdef __cplusplus
+}
+#endif
+
+#include <gasnet_coll.h>
+#include <gasnet_vis.h>
+
+#endif

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Active messages: GASNet's requests and replies over Weft's. ARCHITECTURE.md, "The GASNet front
+ * door", says how they are packed. */
+#include "am.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "trace.h"
+
+/* ---- requests ---- */
+
+/* Polls are rarer than requests: every so often, and whenever there is no room. */
+#define REQUESTS_PER_POLL 16
+
+static inline void poll_sometimes(void)
+{
+    static unsigned count; /* of all threads, about */
+    unsigned now = __atomic_load_n(&count, __ATOMIC_RELAXED) + 1;
+    __atomic_store_n(&count, now, __ATOMIC_RELAXED);
+    if (WEFT_UNLIKELY(now % REQUESTS_PER_POLL == 0))
+        (void)gasnetw_turn();
+}
+
+/* Room that a request leaves for its reply: none until its handler is known to reply (reply.c). */
+static inline size_t reply_room(gasnet_handler_t handler)
+{
+    return gasnetw_front.reply_room[handler];
+}
+
+__attribute__((noinline, cold)) static void
+request_refuse(gasnet_node_t dest, gasnet_handler_t handler, int nargs, const char *what)
+{
+    gasnetw_check(dest, what);
+    if ((unsigned)nargs > 16)
+        gasnetw_fatal("%s with %d arguments: 0 to 16 are possible", what, nargs);
+    if (!handler)
+        gasnetw_fatal(
+            "%s for handler 0, which is none: gasnet_attach wrote its index into the table", what);
+    if (gasnetw_thread_.hsl && gasnetw_front.debug)
+        gasnetw_fatal("%s while a handler-safe lock is held", what);
+}
+
+static inline void request_check(gasnet_node_t dest, gasnet_handler_t handler, int nargs,
+                                 const char *what)
+{
+    if (WEFT_UNLIKELY(!gasnetw_front.attached || dest >= gasnetw_job.nodes || !handler ||
+                      (unsigned)nargs > 16 || gasnetw_thread_.in_handler || gasnetw_thread_.hsl))
+        request_refuse(dest, handler, nargs, what);
+}
+
+static inline uint32_t who_of(gasnet_handler_t handler)
+{
+    return handler | gasnetw_job.mynode << 8;
+}
+
+/* The first word, then the client's. */
+static inline unsigned pack(uint32_t *words, gasnet_handler_t handler, int nargs, const A *args)
+{
+    words[0] = who_of(handler);
+    for (int i = 0; i < nargs; i++)
+        words[i + 1] = (uint32_t)args[i];
+    return (unsigned)nargs + 1;
+}
+
+/* Send until there is room; what comes meanwhile is handled. */
+static inline int request_plain(gasnet_node_t dest, unsigned kind, gasnet_handler_t handler,
+                                int nargs, const A *args, const void *data, size_t len,
+                                const char *what)
+{
+    struct weft_peer *peer = gasnetw_front.peers[dest];
+    uint32_t words[17];
+    unsigned n = pack(words, handler, nargs, args);
+    enum weft_status status;
+    poll_sometimes();
+    while ((status = weft_am_request(peer, kind, words, n, data, len, reply_room(handler))) ==
+           WEFT_AGAIN)
+        (void)gasnetw_turn();
+    if (WEFT_UNLIKELY(status != WEFT_OK))
+        gasnetw_lost(dest, status, what);
+    return GASNET_OK;
+}
+
+static int request_head(gasnet_node_t dest, unsigned kind, const struct front_head *head, int nargs,
+                        const A *args, const void *data, size_t len, const char *what)
+{
+    struct weft_peer *peer = gasnetw_front.peers[dest];
+    struct iovec iov[2] = {{(void *)(uintptr_t)head, FRONT_HEAD}, {(void *)(uintptr_t)data, len}};
+    enum weft_status status;
+    poll_sometimes();
+    while ((status =
+                weft_am_requestv(peer, kind, (const uint32_t *)(const void *)args, (unsigned)nargs,
+                                 iov, len ? 2 : 1, reply_room(head->who & 0xff))) == WEFT_AGAIN)
+        (void)gasnetw_turn();
+    if (status != WEFT_OK)
+        gasnetw_lost(dest, status, what);
+    return GASNET_OK;
+}
+
+int gasnetw_AMRequestShort(gasnet_node_t dest, gasnet_handler_t handler, int nargs, const A *args)
+{
+    static const char what[] = "gasnet_AMRequestShort";
+    request_check(dest, handler, nargs, what);
+    gasnetw_trace_request('S', dest, handler, nargs, 0);
+    if (WEFT_UNLIKELY(nargs == 16)) {
+        struct front_head head = {.who = who_of(handler)};
+        return request_head(dest, FRONT_SHORT_HEAD, &head, nargs, args, NULL, 0, what);
+    }
+    return request_plain(dest, FRONT_SHORT, handler, nargs, args, NULL, 0, what);
+}
+
+int gasnetw_AMRequestMedium(gasnet_node_t dest, gasnet_handler_t handler, const void *source,
+                            size_t nbytes, int nargs, const A *args)
+{
+    static const char what[] = "gasnet_AMRequestMedium";
+    request_check(dest, handler, nargs, what);
+    gasnetw_trace_request('M', dest, handler, nargs, nbytes);
+    if (WEFT_UNLIKELY(nbytes > gasnetw_front.max_medium))
+        gasnetw_fatal("%s of %zu bytes: gasnet_AMMaxMedium() is %zu", what, nbytes,
+                      gasnetw_front.max_medium);
+    if (WEFT_UNLIKELY(nargs == 16)) {
+        struct front_head head = {.who = who_of(handler), .nbytes = nbytes};
+        return request_head(dest, FRONT_MEDIUM_HEAD, &head, nargs, args, source, nbytes, what);
+    }
+    return request_plain(dest, FRONT_MEDIUM, handler, nargs, args, source, nbytes, what);
+}
+
+/* ---- Long requests: the data, then the message ---- */
+
+/* Where there is no place for who in the arguments, or the region cannot say where the data are. */
+static bool long_needs_head(size_t nbytes, int nargs)
+{
+    return nargs == 16 || !nbytes || gasnetw_front.segment == FRONT_EVERYTHING;
+}
+
+static void long_by_head(gasnet_node_t dest, gasnet_handler_t handler, const void *source,
+                         size_t nbytes, void *dest_addr, int nargs, const A *args, const char *what)
+{
+    struct front_head head = {
+        .who = who_of(handler), .addr = (uintptr_t)dest_addr, .nbytes = nbytes};
+    if (nbytes)
+        gasnetw_put_slow(dest, dest_addr, source, nbytes);
+    (void)request_head(dest, FRONT_LONG_HEAD, &head, nargs, args, NULL, 0, what);
+}
+
+/* [op]: the source is lent until it is complete. */
+static enum weft_status long_start(gasnet_node_t dest, gasnet_handler_t handler, const void *source,
+                                   size_t nbytes, void *dest_addr, int nargs, const A *args,
+                                   struct weft_op *op, const char *what)
+{
+    uint32_t words[17];
+    uint64_t offset;
+    struct weft_remote *r = gasnetw_segment_at(dest, dest_addr, nbytes, what, &offset);
+    unsigned n = pack(words, handler, nargs, args);
+    enum weft_status status;
+    poll_sometimes();
+    while ((status = weft_am_long(r, offset, source, nbytes, FRONT_LONG, words, n,
+                                  reply_room(handler), op)) == WEFT_AGAIN)
+        (void)gasnetw_turn();
+    if (status != WEFT_OK && status != WEFT_PENDING)
+        gasnetw_lost(dest, status, what);
+    return status;
+}
+
+int gasnetw_AMRequestLong(gasnet_node_t dest, gasnet_handler_t handler, const void *source,
+                          size_t nbytes, void *dest_addr, int nargs, const A *args)
+{
+    static const char what[] = "gasnet_AMRequestLong";
+    struct weft_op op = {0};
+    request_check(dest, handler, nargs, what);
+    gasnetw_trace_request('L', dest, handler, nargs, nbytes);
+    if (nbytes && !gasnetw_segment_has(dest, (uintptr_t)dest_addr, nbytes))
+        (void)gasnetw_segment_at(dest, dest_addr, nbytes, what, &op.len); /* says what is wrong */
+    if (long_needs_head(nbytes, nargs)) {
+        long_by_head(dest, handler, source, nbytes, dest_addr, nargs, args, what);
+        return GASNET_OK;
+    }
+    if (long_start(dest, handler, source, nbytes, dest_addr, nargs, args, &op, what) ==
+        WEFT_PENDING)
+        gasnetw_await(&op, dest, what);
+    return GASNET_OK;
+}
+
+/* An operation of nobody's: the source is lent until the reply's handler starts, which is after the
+ * data have arrived. */
+static void async_done(struct weft_op *op)
+{
+    enum weft_status status = (enum weft_status)op->status;
+    gasnet_node_t dest = (gasnet_node_t)(uintptr_t)op->user;
+    free(op);
+    if (status != WEFT_OK && !atomic_load(&gasnetw_leaving))
+        gasnetw_lost(dest, status, "gasnet_AMRequestLongAsync");
+}
+
+int gasnetw_AMRequestLongAsync(gasnet_node_t dest, gasnet_handler_t handler, const void *source,
+                               size_t nbytes, void *dest_addr, int nargs, const A *args)
+{
+    static const char what[] = "gasnet_AMRequestLongAsync";
+    struct weft_op *op;
+    uint64_t offset;
+    request_check(dest, handler, nargs, what);
+    gasnetw_trace_request('A', dest, handler, nargs, nbytes);
+    if (nbytes)
+        (void)gasnetw_segment_at(dest, dest_addr, nbytes, what, &offset);
+    if (long_needs_head(nbytes, nargs)) {
+        long_by_head(dest, handler, source, nbytes, dest_addr, nargs, args, what);
+        return GASNET_OK;
+    }
+    op = calloc(1, sizeof *op);
+    if (!op)
+        gasnetw_fatal("%s: out of memory", what);
+    op->done = async_done;
+    op->user = (void *)(uintptr_t)dest;
+    if (long_start(dest, handler, source, nbytes, dest_addr, nargs, args, op, what) != WEFT_PENDING)
+        free(op);
+    return GASNET_OK;
+}
+
+/* ---- replies ---- */
+
+static struct token *reply_check(gasnet_token_t token, gasnet_handler_t handler, int nargs,
+                                 const char *what)
+{
+    struct token *t = token;
+    if (!t || !gasnetw_thread_.in_handler)
+        gasnetw_fatal("%s outside of a handler", what);
+    if (t->is_reply)
+        gasnetw_fatal("%s inside a reply's handler: only requests are replied to", what);
+    if (t->replied)
+        gasnetw_fatal("%s: this request has been replied to", what);
+    if ((unsigned)nargs > 16)
+        gasnetw_fatal("%s with %d arguments: 0 to 16 are possible", what, nargs);
+    if (!handler)
+        gasnetw_fatal("%s for handler 0, which is none", what);
+    if (gasnetw_thread_.hsl && gasnetw_front.debug)
+        gasnetw_fatal("%s while a handler-safe lock is held", what);
+    t->replied = true;
+    return t;
+}
+
+/* Now if the request left room for it, else after its handler (reply.c). [head]: its payload begins
+ * with it; without, the arguments begin with who. */
+static int reply(struct token *t, unsigned kind, gasnet_handler_t handler, int nargs, const A *args,
+                 const struct front_head *head, const void *data, size_t len, const char *what)
+{
+    const struct weft_am *am = t->am;
+    size_t total = (head ? FRONT_HEAD : 0) + len;
+    uint32_t words[17];
+    enum weft_status status;
+    gasnetw_trace_reply(kind, t->who, handler, nargs, len);
+    if (WEFT_UNLIKELY(total >= am->reply_max)) {
+        gasnetw_reply_later(t->who, kind, who_of(handler), nargs, args, head, data, len);
+        return GASNET_OK;
+    }
+    if (!head) {
+        unsigned n = pack(words, handler, nargs, args);
+        status = weft_am_reply(am, kind, words, n, data, len);
+    } else {
+        memcpy(gasnetw_am_scratch, head, FRONT_HEAD);
+        if (len)
+            memcpy(gasnetw_am_scratch + FRONT_HEAD, data, len);
+        status = weft_am_reply(am, kind, (const uint32_t *)(const void *)args, (unsigned)nargs,
+                               gasnetw_am_scratch, total);
+    }
+    if (WEFT_UNLIKELY(status != WEFT_OK))
+        gasnetw_lost(t->who >> 8, status, what);
+    return GASNET_OK;
+}
+
+int gasnetw_AMReplyShort(gasnet_token_t token, gasnet_handler_t handler, int nargs, const A *args)
+{
+    static const char what[] = "gasnet_AMReplyShort";
+    struct token *t = reply_check(token, handler, nargs, what);
+    struct front_head head = {.who = who_of(handler)};
+    if (WEFT_UNLIKELY(nargs == 16))
+        return reply(t, FRONT_SHORT_HEAD, handler, nargs, args, &head, NULL, 0, what);
+    return reply(t, FRONT_SHORT, handler, nargs, args, NULL, NULL, 0, what);
+}
+
+int gasnetw_AMReplyMedium(gasnet_token_t token, gasnet_handler_t handler, const void *source,
+                          size_t nbytes, int nargs, const A *args)
+{
+    static const char what[] = "gasnet_AMReplyMedium";
+    struct token *t = reply_check(token, handler, nargs, what);
+    struct front_head head = {.who = who_of(handler), .nbytes = nbytes};
+    if (nbytes > gasnetw_front.max_medium)
+        gasnetw_fatal("%s of %zu bytes: gasnet_AMMaxMedium() is %zu", what, nbytes,
+                      gasnetw_front.max_medium);
+    if (nargs == 16)
+        return reply(t, FRONT_MEDIUM_HEAD, handler, nargs, args, &head, source, nbytes, what);
+    return reply(t, FRONT_MEDIUM, handler, nargs, args, NULL, source, nbytes, what);
+}
+
+/* The data go to the requester's segment at once where it is mapped, else in the message. */
+int gasnetw_AMReplyLong(gasnet_token_t token, gasnet_handler_t handler, const void *source,
+                        size_t nbytes, void *dest_addr, int nargs, const A *args)
+{
+    static const char what[] = "gasnet_AMReplyLong";
+    struct token *t = reply_check(token, handler, nargs, what);
+    gasnet_node_t dest = t->who >> 8;
+    struct front_head head = {
+        .who = who_of(handler), .addr = (uintptr_t)dest_addr, .nbytes = nbytes};
+    struct weft_remote *r;
+    uint64_t offset;
+    if (nbytes > gasnetw_front.max_medium)
+        gasnetw_fatal("%s of %zu bytes: gasnet_AMMaxLongReply() is %zu", what, nbytes,
+                      gasnetw_front.max_medium);
+    if (!nbytes)
+        return reply(t, FRONT_LONG_HEAD, handler, nargs, args, &head, NULL, 0, what);
+    r = gasnetw_segment_at(dest, dest_addr, nbytes, what, &offset);
+    if (r->base && weft_put(r, offset, source, nbytes, NULL) == WEFT_OK)
+        return reply(t, FRONT_LONG_HEAD, handler, nargs, args, &head, NULL, 0, what);
+    return reply(t, FRONT_LONG_DATA, handler, nargs, args, &head, source, nbytes, what);
+}
+
+/* ---- the counted forms ---- */
+
+/* More than 16 are refused by the call itself; none of them is read here. */
+#define TAKE_ARGS(a, n)                                                                            \
+    do {                                                                                           \
+        va_list list;                                                                              \
+        va_start(list, n);                                                                         \
+        for (int i = 0; i < n && i < 16; i++)                                                      \
+            (a)[i] = va_arg(list, A);                                                              \
+        va_end(list);                                                                              \
+    } while (0)
+
+int gasnet_AMRequestShort(gasnet_node_t dest, gasnet_handler_t handler, int numargs, ...)
+{
+    A a[16];
+    TAKE_ARGS(a, numargs);
+    return gasnetw_AMRequestShort(dest, handler, numargs, a);
+}
+
+int gasnet_AMRequestMedium(gasnet_node_t dest, gasnet_handler_t handler, void *source_addr,
+                           size_t nbytes, int numargs, ...)
+{
+    A a[16];
+    TAKE_ARGS(a, numargs);
+    return gasnetw_AMRequestMedium(dest, handler, source_addr, nbytes, numargs, a);
+}
+
+int gasnet_AMRequestLong(gasnet_node_t dest, gasnet_handler_t handler, void *source_addr,
+                         size_t nbytes, void *dest_addr, int numargs, ...)
+{
+    A a[16];
+    TAKE_ARGS(a, numargs);
+    return gasnetw_AMRequestLong(dest, handler, source_addr, nbytes, dest_addr, numargs, a);
+}
+
+int gasnet_AMRequestLongAsync(gasnet_node_t dest, gasnet_handler_t handler, void *source_addr,
+                              size_t nbytes, void *dest_addr, int numargs, ...)
+{
+    A a[16];
+    TAKE_ARGS(a, numargs);
+    return gasnetw_AMRequestLongAsync(dest, handler, source_addr, nbytes, dest_addr, numargs, a);
+}
+
+int gasnet_AMReplyShort(gasnet_token_t token, gasnet_handler_t handler, int numargs, ...)
+{
+    A a[16];
+    TAKE_ARGS(a, numargs);
+    return gasnetw_AMReplyShort(token, handler, numargs, a);
+}
+
+int gasnet_AMReplyMedium(gasnet_token_t token, gasnet_handler_t handler, void *source_addr,
+                         size_t nbytes, int numargs, ...)
+{
+    A a[16];
+    TAKE_ARGS(a, numargs);
+    return gasnetw_AMReplyMedium(token, handler, source_addr, nbytes, numargs, a);
+}
+
+int gasnet_AMReplyLong(gasnet_token_t token, gasnet_handler_t handler, void *source_addr,
+                       size_t nbytes, void *dest_addr, int numargs, ...)
+{
+    A a[16];
+    TAKE_ARGS(a, numargs);
+    return gasnetw_AMReplyLong(token, handler, source_addr, nbytes, dest_addr, numargs, a);
+}

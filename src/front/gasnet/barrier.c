@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The split-phase barrier, over the job's (weft/job.h).
+ *
+ * Since GASNet 1.20 the flags of notify and wait may differ: a wait agrees with the outcome if one
+ * of them gave no name, or both the same. (The specification's text of 1.8 says MISMATCH there; its
+ * own conduits have not done so since.) */
+#include <sched.h>
+
+#include "front.h"
+#include "trace.h"
+
+#define NAP_NS 50000
+#define FLAGS (GASNET_BARRIERFLAG_UNNAMED | GASNET_BARRIERFLAG_MISMATCH | GASNET_BARRIERFLAG_IMAGES)
+
+/* notify and wait may be different threads', one after the other. */
+static struct {
+    _Atomic bool notified;
+    uint32_t name;
+    unsigned flags;
+    bool named; /* of the last that ended */
+    uint32_t agreed;
+} barrier;
+
+static void check(const char *what, int flags, bool notified)
+{
+    if (WEFT_UNLIKELY(!gasnetw_front.attached || gasnetw_thread_.in_handler))
+        gasnetw_check(gasnetw_job.mynode, what);
+    if (WEFT_UNLIKELY(flags & ~FLAGS))
+        gasnetw_fatal("%s: flags 0x%x are none of GASNET_BARRIERFLAG_*", what, (unsigned)flags);
+    if (WEFT_UNLIKELY(atomic_load_explicit(&barrier.notified, memory_order_acquire) != notified))
+        gasnetw_fatal(notified ? "%s without gasnet_barrier_notify before it"
+                               : "%s after gasnet_barrier_notify: wait for that barrier first",
+                      what);
+}
+
+static unsigned weft_flags(int flags)
+{
+    return (flags & GASNET_BARRIERFLAG_MISMATCH)    ? WEFT_BARRIER_MISMATCH
+           : (flags & GASNET_BARRIERFLAG_ANONYMOUS) ? WEFT_BARRIER_ANONYMOUS
+                                                    : 0;
+}
+
+static void notify(int id, int flags)
+{
+    enum weft_status s;
+    barrier.name = (uint32_t)id;
+    barrier.flags = weft_flags(flags);
+    gasnetw_trace_barrier("notify", id, flags);
+    s = weft_job_barrier_notify(gasnetw_front.job, barrier.name, barrier.flags);
+    if (WEFT_UNLIKELY(s != WEFT_OK))
+        gasnetw_fatal("gasnet_barrier_notify: %s", weft_status_text(s));
+    atomic_store_explicit(&barrier.notified, true, memory_order_release);
+}
+
+/* It has ended: what the caller gets. */
+static int conclude(enum weft_status s, int id, int flags)
+{
+    barrier.named = weft_job_barrier_name(gasnetw_front.job, &barrier.agreed) == WEFT_OK;
+    if (s != WEFT_OK && s != WEFT_EMISMATCH)
+        gasnetw_fatal("gasnet_barrier_wait: %s", weft_status_text(s));
+    atomic_store_explicit(&barrier.notified, false, memory_order_release);
+    gasnetw_trace_barrier("end", id, flags);
+    if (s || (flags & GASNET_BARRIERFLAG_MISMATCH) ||
+        (!(flags & GASNET_BARRIERFLAG_ANONYMOUS) && barrier.named &&
+         barrier.agreed != (uint32_t)id))
+        return GASNET_ERR_BARRIER_MISMATCH;
+    return GASNET_OK;
+}
+
+static inline enum weft_status try_once(void)
+{
+    return weft_job_barrier_try(gasnetw_front.job, barrier.name, barrier.flags);
+}
+
+/* No message says that all are here: looks until then, at last in between naps. */
+#define SPINS 4000 /* tries, each some 20 ns */
+#define YIELDS 500
+
+static int wait(int id, int flags)
+{
+    unsigned spins = gasnetw_front.crowded ? 0 : SPINS;
+    enum weft_status s;
+    for (unsigned i = 0; (s = try_once()) == WEFT_AGAIN; i++) {
+        if (gasnetw_after_poll() || i < spins)
+            continue;
+        if (i < spins + YIELDS)
+            sched_yield();
+        else
+            (void)weft_ep_wait(gasnetw_front.ep, NAP_NS);
+    }
+    return conclude(s, id, flags);
+}
+
+void gasnet_barrier_notify(int id, int flags)
+{
+    check("gasnet_barrier_notify", flags, false);
+    notify(id, flags);
+}
+
+int gasnet_barrier_wait(int id, int flags)
+{
+    check("gasnet_barrier_wait", flags, true);
+    return wait(id, flags);
+}
+
+int gasnet_barrier_try(int id, int flags)
+{
+    enum weft_status s;
+    check("gasnet_barrier_try", flags, true);
+    s = try_once();
+    if (s != WEFT_AGAIN)
+        return conclude(s, id, flags);
+    (void)gasnetw_turn();
+    return GASNET_ERR_NOT_READY;
+}
+
+int gasnet_barrier(int id, int flags)
+{
+    check("gasnet_barrier", flags, false);
+    notify(id, flags);
+    return wait(id, flags);
+}
+
+int gasnet_barrier_result(int *id)
+{
+    check("gasnet_barrier_result", 0, false);
+    if (barrier.named && id)
+        *id = (int)barrier.agreed;
+    return !barrier.named;
+}

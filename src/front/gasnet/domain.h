@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef GASNETW_DOMAIN_H
+#define GASNETW_DOMAIN_H
+
+#include "front.h"
+
+struct front_address {
+    uint32_t len;
+    unsigned char bytes[WEFT_ADDR_MAX];
+};
+
+/* Opens the segment of [node] as [peer] reaches it; *out stays null if it has none. */
+typedef enum weft_status (*gasnetw_open_fn)(struct weft_peer *peer, gasnet_node_t node,
+                                            const void *cards, struct weft_remote **out);
+
+/* Before gasnetw_domains: reads the variables. */
+void gasnetw_domains_configure(void);
+/* How many, the job's own endpoint included. */
+unsigned gasnetw_domains(void);
+/* Open the others. [addresses]: of every node's job endpoint. */
+enum weft_status gasnetw_domains_open(const struct front_address *addresses, gasnetw_open_fn open,
+                                      const void *cards);
+void gasnetw_domains_close(void);
+
+/* This thread's way to [node], whose remote of domain 0 is [remote]. */
+struct weft_remote *gasnetw_domain_remote(struct weft_remote *remote, gasnet_node_t node);
+/* This thread's endpoint, null if it is the job's; and whether the job's is to be polled now. */
+struct weft_ep *gasnetw_domain_ep(bool *is_first);
+
+#endif

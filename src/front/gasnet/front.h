@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The GASNet front door's own parts.
+ *
+ *   start.c    init, the own start of N processes, what is known of nodes
+ *   segment.c  attach: the segments and who reaches them how
+ *   leave.c    the end of the job: gasnet_exit, misuse, a node that died
+ *   am.c       active messages: requests and replies
+ *   dispatch.c what comes, and the handlers
+ *   reply.c    replies that have to wait until the handler has returned
+ *   wait.c     one turn of any wait
+ *   op.c       put, get, memset           handle.c    explicit and implicit handles
+ *   barrier.c  the split-phase barrier
+ *   domain.c   endpoints of several threads
+ *   hsl.c      handler-safe locks
+ *   env.c      GASNet's variables
+ *   coll*.c    collectives and teams       schedule.c  their steps
+ *   trace.c    GASNET_TRACEFILE, GASNET_STATSFILE
+ *   vis.c      vector, indexed and strided put and get
+ *   tools*.c   gasnet_tools.h; needs none of the others
+ *
+ * It uses Weft's public headers alone (ARCHITECTURE.md, "the only door").
+ *
+ * Waiting. Replies that did not fit into what their request reserved are sent after the handler, by
+ * whoever polls (reply.c). So nothing here waits inside of Weft while messages flow: every wait is
+ * a loop of gasnetw_turn or gasnetw_wait_turn, or two processes could wait for each other's
+ * deferred replies.
+ *
+ * Locks, outermost first: the endpoint's mutex (Weft's; PAR and PARSYNC), under which handlers
+ * run; then the client's HSLs; then the queue of replies, which is never held over a call. */
+#ifndef GASNETW_FRONT_H
+#define GASNETW_FRONT_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <weft/job.h>
+#include <weft/mr.h>
+#include <sys/types.h>
+#include <weft/weft.h>
+
+/* Its own parts know of no threading mode: the client's comes with gasnet_init. */
+#if !defined(GASNET_SEQ) && !defined(GASNET_PAR) && !defined(GASNET_PARSYNC)
+#define GASNET_PAR 1
+#endif
+#include <gasnet.h>
+
+/* Handler ids of Weft's. A message's first argument says which GASNet handler and who sends, index
+ * | rank << 8; or a header in the payload does, where 16 arguments leave no place. */
+enum {
+    FRONT_SHORT = 1,
+    FRONT_SHORT_HEAD,  /* payload: struct front_head */
+    FRONT_MEDIUM,      /* payload: the data */
+    FRONT_MEDIUM_HEAD, /* payload: struct front_head, then the data */
+    FRONT_LONG,        /* of weft_am_long */
+    FRONT_LONG_HEAD,   /* payload: struct front_head; the data were put before */
+    FRONT_LONG_DATA,   /* a reply; payload: struct front_head, then the data, still to be copied */
+    FRONT_LATE,  /* a deferred reply; payload: struct late_head, then what it would have had */
+    FRONT_LEAVE, /* leave.c */
+};
+
+struct front_head {
+    uint32_t who; /* index | rank << 8 */
+    uint32_t zero;
+    uint64_t addr; /* Long: where the data are, or are to be copied to; and how many */
+    uint64_t nbytes;
+    uint64_t zero2;
+};
+_Static_assert(sizeof(struct front_head) == 32, "wire structure; keeps data aligned");
+
+#define FRONT_HEAD sizeof(struct front_head)
+#define FRONT_LATE_HEAD 80u
+/* What a message has besides a Medium's data: the heads above, a multiple of 64. */
+#define FRONT_OVERHEAD 128u
+#define FRONT_CLIENT                                                                               \
+    128                 /* first index of the client's handlers; those below are the front door's */
+#define FRONT_MEMSET 60 /* op.c: two; vis.c has 64 to 67 */
+#define FRONT_MAX_NODES (1u << 24)
+
+enum { FRONT_SEQ, FRONT_PARSYNC, FRONT_PAR };
+enum { FRONT_FAST, FRONT_LARGE, FRONT_EVERYTHING };
+
+struct front {
+    struct weft_job *job;
+    struct weft_ep *ep;
+    int mode, segment;
+    bool attached, crowded, debug;
+    struct weft_peer **peers; /* [nodes] */
+    pid_t pid;
+    size_t max_medium;
+    gasnetw_fn_t handlers[256];
+    uint16_t reply_room[256]; /* what requests to a handler reserve for its reply: reply.c */
+    struct weft_mr *mr;       /* the own segment; null: none */
+    uintptr_t max_local, max_global;
+};
+extern struct front gasnetw_front;
+
+/* Of this thread. */
+struct front_thread {
+    unsigned in_handler;
+    unsigned hsl; /* handler-safe locks held */
+};
+extern _Thread_local struct front_thread gasnetw_thread_;
+
+/* ---- waiting (wait.c) ---- */
+
+/* One turn of a wait: poll, send deferred replies, heed what ends the job. Returns events. Not in a
+ * handler. gasnetw_wait_turn (gasnet.h) also saves the core when nothing comes. */
+int gasnetw_turn(void);
+/* The same without polling, after what polls by itself. Returns replies sent. */
+int gasnetw_after_poll(void);
+/* What gasnetw_turn calls besides, if not null: steps of non-blocking collectives. */
+extern void (*_Atomic gasnetw_progress)(void);
+
+/* ---- the end (leave.c) ---- */
+
+/* Misuse, or what cannot go on: says what, where and which rank, and ends the job with code 1. */
+_Noreturn void gasnetw_fatal(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* An operation on [node] failed: the job cannot go on without it. */
+_Noreturn void gasnetw_lost(gasnet_node_t node, enum weft_status why, const char *what);
+/* Called at each turn if something was told by others. */
+extern _Atomic int gasnetw_leaving; /* enum in leave.c; 0: nobody leaves */
+void gasnetw_heed_leaving(void);
+void gasnetw_leave_open(void);
+weft_peer_down_fn gasnetw_peer_down(void);
+
+/* Fatal if gasnet_attach has not been called, [node] is none, or this is a handler. */
+void gasnetw_check(gasnet_node_t node, const char *what);
+
+/* Turns until [op], which is PENDING, has completed with OK; fatal if otherwise (op.c). */
+void gasnetw_await(struct weft_op *op, gasnet_node_t node, const char *what);
+
+/* ---- segments (segment.c) ---- */
+
+/* The region and the offset in it of [nbytes] at [addr] of [node]; fatal if they are not in its
+ * segment. */
+struct weft_remote *gasnetw_segment_at(gasnet_node_t node, const void *addr, size_t nbytes,
+                                       const char *what, uint64_t *offset);
+bool gasnetw_segment_has(gasnet_node_t node, uint64_t addr, uint64_t nbytes);
+void gasnetw_segment_close(void);
+uintptr_t gasnetw_segment_limit(void);
+
+/* ---- messages (am.c, reply.c) ---- */
+
+void gasnetw_am_open(void);
+void gasnetw_op_open(void);
+/* Run what a deferred reply carries. */
+void gasnetw_am_deliver(unsigned kind, uint32_t who, const gasnet_handlerarg_t *args,
+                        unsigned nargs, const void *payload, size_t len);
+/* Copy a reply that does not fit into what its request reserved; it leaves after the handler. [to]:
+ * the request's who. */
+void gasnetw_reply_later(uint32_t to, unsigned kind, uint32_t who, int nargs,
+                         const gasnet_handlerarg_t *args, const struct front_head *head,
+                         const void *data, size_t len);
+void gasnetw_on_late(const struct weft_am *am);
+/* Send what there is room for. Not in a handler. Returns how many. */
+int gasnetw_reply_flush(void);
+extern _Atomic unsigned gasnetw_replies_waiting;
+
+/* ---- vis.c, coll.c ---- */
+
+void gasnetw_vis_open(void);
+void gasnetw_coll_open(void);
+void gasnetw_coll_close(void); /* does not block */
+
+/* ---- variables (env.c) ---- */
+
+void gasnetw_env_before(void); /* what becomes Weft's variables */
+void gasnetw_env_report(void);
+/* A size: "64M", "0.8" of [whole], "5/8" of it. 0: not set or not one (said). */
+uint64_t gasnetw_env_size(const char *name, uint64_t whole);
+bool gasnetw_env_yes(const char *name, bool dflt);
+double gasnetw_env_number(const char *name, double dflt);
+
+#endif

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* gasnet_attach: the handler table, and the segments.
+ *
+ * FAST and LARGE: memory of Weft's that node-mates map. EVERYTHING: one region of all addresses,
+ * addressed virtually and without backing (weft/mr.h): the kernel tells what is not there. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sysinfo.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "domain.h"
+#include "front.h"
+#include "trace.h"
+
+#define LOWEST ((uintptr_t)4096)
+#define HIGHEST ((uintptr_t)1 << 47) /* of user space on x86-64 with four levels of tables */
+#define EVERYTHING_KEY 1
+
+/* The kernel may give memory back late after an unmap (GASNet's bug 3480): so often an allocation
+ * that fails is tried again, waiting 50 ms more each time; 1.4 s in all. */
+#define RETRIES 7
+#define RETRY_MS 50
+
+static struct gasnetw_segment *segments;
+static size_t page;
+
+/* ---- how large ---- */
+
+static uint64_t memory_of_node(void)
+{
+    struct sysinfo info;
+    return sysinfo(&info) ? UINT64_C(1) << 30 : (uint64_t)info.totalram * info.mem_unit;
+}
+
+/* As much as every process of the node can have: GASNET_MAX_SEGSIZE, and GASNET_PHYSMEM_MAX of the
+ * memory, shared evenly. It is address space until it is touched. */
+uintptr_t gasnetw_segment_limit(void)
+{
+    uint64_t all = memory_of_node();
+    uint64_t share = gasnetw_env_size("GASNET_PHYSMEM_MAX", all);
+    uint64_t most = gasnetw_env_size("GASNET_MAX_SEGSIZE", all);
+    page = (size_t)sysconf(_SC_PAGESIZE);
+    if (gasnetw_front.segment == FRONT_EVERYTHING)
+        return UINTPTR_MAX;
+    if (!share)
+        share = all / 5 * 4;
+    share /= weft_job_local_size(gasnetw_front.job);
+    if (most && most < share)
+        share = most;
+    return share / page * page;
+}
+
+/* ---- whose ---- */
+
+bool gasnetw_segment_has(gasnet_node_t node, uint64_t addr, uint64_t nbytes)
+{
+    const struct gasnetw_segment *s = &segments[node];
+    uint64_t at = addr - s->addr;
+    return !nbytes || (nbytes <= s->size && at <= s->size - nbytes);
+}
+
+struct weft_remote *gasnetw_segment_at(gasnet_node_t node, const void *addr, size_t nbytes,
+                                       const char *what, uint64_t *offset)
+{
+    const struct gasnetw_segment *s = &segments[node];
+    if (WEFT_UNLIKELY(!gasnetw_segment_has(node, (uintptr_t)addr, nbytes) || !s->remote))
+        gasnetw_fatal("%s of %zu bytes at %p of node %u: its segment is %zu bytes at %p", what,
+                      nbytes, addr, node, (size_t)s->size, (void *)s->addr);
+    *offset =
+        gasnetw_front.segment == FRONT_EVERYTHING ? (uintptr_t)addr : (uintptr_t)addr - s->addr;
+    return s->remote;
+}
+
+/* ---- making them ---- */
+
+/* What a node tells the others of its segment. */
+struct card {
+    uint64_t addr, size;
+    uint32_t failed; /* -enum weft_status */
+    uint32_t key_len;
+    unsigned char key[WEFT_KEY_MAX];
+};
+
+static void nap(unsigned ms)
+{
+    struct timespec t = {0, (long)ms * 1000000};
+    (void)nanosleep(&t, NULL);
+}
+
+static enum weft_status alloc(size_t size)
+{
+    const unsigned access = WEFT_REMOTE_READ | WEFT_REMOTE_WRITE;
+    unsigned tries = gasnetw_env_yes("GASNET_SEGMENT_RETRY", true) ? RETRIES : 0;
+    enum weft_status s;
+    for (unsigned i = 0;; i++) {
+        s = weft_mem_alloc(weft_job_ctx(gasnetw_front.job), size, access, &gasnetw_front.mr);
+        if ((s != WEFT_ENOMEM && s != WEFT_ESYSTEM) || i == tries)
+            return s;
+        nap((i + 1) * RETRY_MS);
+    }
+}
+
+static enum weft_status make_own(size_t size, struct card *card)
+{
+    size_t room = sizeof card->key;
+    uint64_t base;
+    enum weft_status s;
+    if (gasnetw_front.segment == FRONT_EVERYTHING) {
+        s = weft_mr_reg(weft_job_ctx(gasnetw_front.job), (void *)LOWEST, HIGHEST - LOWEST - LOWEST,
+                        WEFT_REMOTE_READ | WEFT_REMOTE_WRITE, 0, EVERYTHING_KEY, 0,
+                        &gasnetw_front.mr, NULL);
+        card->addr = LOWEST;
+        card->size = HIGHEST - LOWEST - LOWEST;
+        if (!s)
+            s = weft_mr_raw(gasnetw_front.mr, &base, card->key, &room, 0);
+    } else {
+        if (!size)
+            return WEFT_OK;
+        s = alloc(size);
+        if (s)
+            return s;
+        card->addr = (uintptr_t)weft_mr_base(gasnetw_front.mr);
+        card->size = size;
+        s = weft_mr_key(gasnetw_front.mr, card->key, &room);
+    }
+    card->key_len = (uint32_t)room;
+    return s;
+}
+
+static enum weft_status open_remote(struct weft_peer *peer, gasnet_node_t node, const void *all,
+                                    struct weft_remote **out)
+{
+    const struct card *card = (const struct card *)all + node;
+    struct weft_ctx *ctx = weft_job_ctx(gasnetw_front.job);
+    uint64_t key;
+    enum weft_status s;
+    if (!card->size)
+        return WEFT_OK;
+    if (gasnetw_front.segment != FRONT_EVERYTHING)
+        return weft_remote_open(peer, card->key, card->key_len, out);
+    s = weft_key_map(ctx, card->addr, card->key, card->key_len, &key, 0);
+    if (s)
+        return s;
+    s = weft_remote_open_key(peer, key, out);
+    (void)weft_key_unmap(ctx, key); /* the remote stays */
+    return s;
+}
+
+/* The other domains reach each node by its address. */
+static enum weft_status open_domains(const struct card *cards)
+{
+    struct front_address mine = {0}, *all;
+    size_t room = sizeof mine.bytes;
+    enum weft_status s;
+    if (gasnetw_domains() == 1)
+        return WEFT_OK;
+    all = calloc(gasnetw_job.nodes, sizeof *all);
+    s = all ? weft_ep_address(gasnetw_front.ep, mine.bytes, &room) : WEFT_ENOMEM;
+    mine.len = (uint32_t)room;
+    if (!s)
+        s = weft_job_allgather(gasnetw_front.job, &mine, sizeof mine, all);
+    if (!s)
+        s = gasnetw_domains_open(all, open_remote, cards);
+    free(all);
+    return s;
+}
+
+static enum weft_status open_others(const struct card *cards)
+{
+    enum weft_status s = WEFT_OK;
+    for (gasnet_node_t r = 0; r < gasnetw_job.nodes; r++)
+        if (cards[r].failed) {
+            fprintf(stderr, "gasnet_attach: node %u has no segment: %s\n", r,
+                    weft_status_text((enum weft_status) - (int)cards[r].failed));
+            return WEFT_ENOMEM;
+        }
+    for (gasnet_node_t r = 0; !s && r < gasnetw_job.nodes; r++) {
+        segments[r].addr = cards[r].addr;
+        segments[r].size = cards[r].size;
+        s = open_remote(gasnetw_front.peers[r], r, cards, &segments[r].remote);
+        if (s)
+            fprintf(stderr, "gasnet_attach: node %u: the segment of node %u cannot be opened: %s\n",
+                    gasnetw_job.mynode, r, weft_status_text(s));
+        else if (segments[r].remote) /* traced operations are counted out of line */
+            segments[r].mapped =
+                segments[r].remote->base && !gasnetw_tracing && !gasnetw_front.debug;
+    }
+    return s;
+}
+
+static enum weft_status make_segments(size_t size)
+{
+    struct card mine = {0}, *cards = calloc(gasnetw_job.nodes, sizeof *cards);
+    enum weft_status s;
+    segments = calloc(gasnetw_job.nodes, sizeof *segments);
+    if (!cards || !segments)
+        mine.failed = (uint32_t)-WEFT_ENOMEM;
+    else
+        mine.failed = (uint32_t) - (int)make_own(size, &mine);
+    if (!cards)
+        gasnetw_fatal("gasnet_attach: out of memory for %u nodes", gasnetw_job.nodes);
+    s = weft_job_allgather(gasnetw_front.job, &mine, sizeof mine, cards);
+    if (!s)
+        s = open_others(cards);
+    if (!s)
+        s = open_domains(cards);
+    free(cards);
+    gasnetw_job.segments = segments;
+    return s;
+}
+
+void gasnetw_segment_close(void)
+{
+    gasnetw_domains_close();
+    for (gasnet_node_t r = 0; segments && r < gasnetw_job.nodes; r++)
+        if (segments[r].remote)
+            (void)weft_remote_close(segments[r].remote);
+    if (gasnetw_front.mr)
+        (void)weft_mr_close(gasnetw_front.mr);
+}
+
+/* ---- attach ---- */
+
+static void set_handler(unsigned index, gasnetw_fn_t fn)
+{
+    if (index < FRONT_CLIENT)
+        gasnetw_fatal("gasnet_attach: handler index %u: the client's are 128 to 255, or 0 for any",
+                      index);
+    if (gasnetw_front.handlers[index])
+        gasnetw_fatal("gasnet_attach: handler index %u is twice in the table", index);
+    if (!fn)
+        gasnetw_fatal("gasnet_attach: handler index %u has a null function", index);
+    gasnetw_front.handlers[index] = fn;
+}
+
+/* Who has an index first; the others get the free ones from 128 on, in the table's order. */
+static void set_handlers(gasnet_handlerentry_t *table, int n)
+{
+    unsigned next = FRONT_CLIENT;
+    if (n < 0 || n > 256 - FRONT_CLIENT || (n && !table))
+        gasnetw_fatal("gasnet_attach: a table of %d handlers: 0 to %d are possible", n,
+                      256 - FRONT_CLIENT);
+    for (int i = 0; i < n; i++)
+        if (table[i].index)
+            set_handler(table[i].index, (gasnetw_fn_t)table[i].fnptr);
+    for (int i = 0; i < n; i++) {
+        if (table[i].index)
+            continue;
+        while (gasnetw_front.handlers[next])
+            next++;
+        table[i].index = (gasnet_handler_t)next;
+        set_handler(next, (gasnetw_fn_t)table[i].fnptr);
+    }
+}
+
+static void check_size(uintptr_t segsize)
+{
+    if (gasnetw_front.segment == FRONT_EVERYTHING)
+        return;
+    if (segsize % page)
+        gasnetw_fatal("gasnet_attach: a segment of %zu bytes: it must be a multiple of "
+                      "GASNET_PAGESIZE, %zu",
+                      (size_t)segsize, page);
+    if (segsize > gasnetw_front.max_local)
+        gasnetw_fatal(
+            "gasnet_attach: a segment of %zu bytes: gasnet_getMaxLocalSegmentSize() is %zu",
+            (size_t)segsize, (size_t)gasnetw_front.max_local);
+}
+
+int gasnet_attach(gasnet_handlerentry_t *table, int numentries, uintptr_t segsize,
+                  uintptr_t minheapoffset)
+{
+    enum weft_status s;
+    (void)minheapoffset; /* the segment is nowhere near the heap's end */
+    if (!gasnetw_front.job)
+        gasnetw_fatal("gasnet_attach before gasnet_init");
+    if (gasnetw_front.attached)
+        gasnetw_fatal("gasnet_attach has been called before: once is all");
+    check_size(segsize);
+    set_handlers(table, numentries);
+    gasnetw_op_open();
+    gasnetw_vis_open();
+    s = make_segments(segsize);
+    if (s == WEFT_ENOMEM)
+        return GASNET_ERR_RESOURCE;
+    if (s)
+        gasnetw_fatal("gasnet_attach: %s", weft_status_text(s));
+    gasnetw_front.attached = true;
+    gasnetw_coll_open();
+    s = weft_job_barrier(gasnetw_front.job); /* everybody's handlers are there */
+    if (s)
+        gasnetw_fatal("gasnet_attach: %s", weft_status_text(s));
+    return GASNET_OK;
+}
+
+int gasnet_getSegmentInfo(gasnet_seginfo_t *table, int numentries)
+{
+    if (!gasnetw_front.attached)
+        return GASNET_ERR_NOT_INIT;
+    if (numentries < 0 || (numentries && !table))
+        return GASNET_ERR_BAD_ARG;
+    for (int i = 0; i < numentries && (gasnet_node_t)i < gasnetw_job.nodes; i++) {
+        bool all = gasnetw_front.segment == FRONT_EVERYTHING;
+        table[i].addr = all ? NULL : (void *)segments[i].addr;
+        table[i].size = all ? UINTPTR_MAX : segments[i].size;
+    }
+    return GASNET_OK;
+}

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "domain.h"
+#include "front.h"
+#include "tools.h"
+#include "trace.h"
+
+struct front gasnetw_front;
+struct gasnetw_job gasnetw_job;
+
+/* ---- the own start, as the smp conduit has it: GASNET_PSHM_NODES=N ./prog ---- */
+
+static bool has_launcher(void)
+{
+    return gasnetw_tools_var("PMIX_NAMESPACE") && gasnetw_tools_var("PMIX_RANK");
+}
+
+/* Where the command was installed with this library, PREFIX/lib/.../libweft-gasnet.so: upwards
+ * until there is a bin/weft. */
+static bool beside_library(char *path, size_t size)
+{
+    Dl_info info;
+    char lib[4096], *end;
+    if (!dladdr((void *)(uintptr_t)beside_library, &info) || !info.dli_fname ||
+        !realpath(info.dli_fname, lib))
+        return false;
+    while ((end = strrchr(lib, '/')) && end != lib) {
+        *end = '\0';
+        if ((size_t)snprintf(path, size, "%s/bin/weft", lib) < size && !access(path, X_OK))
+            return true;
+    }
+    return false;
+}
+
+static void start_nodes(unsigned long n, int *argc, char ***argv)
+{
+    char tool[4200], count[24], program[4096];
+    ssize_t len = readlink("/proc/self/exe", program, sizeof program - 1);
+    char **args = calloc((size_t)*argc + 6, sizeof *args);
+    if (len < 0 || !args)
+        gasnetw_fatal("gasnet_init: GASNET_PSHM_NODES: cannot start the others: %s",
+                      strerror(errno));
+    program[len] = '\0';
+    snprintf(count, sizeof count, "%lu", n);
+    args[0] = (char *)"weft";
+    args[1] = (char *)"run";
+    args[2] = (char *)"-n";
+    args[3] = count;
+    args[4] = (char *)"--";
+    args[5] = program;
+    for (int i = 1; i < *argc; i++)
+        args[5 + i] = (*argv)[i];
+    (void)unsetenv("GASNET_PSHM_NODES"); /* once */
+    fflush(NULL);
+    if (beside_library(tool, sizeof tool))
+        execv(tool, args);
+    execvp("weft", args);
+    gasnetw_fatal("gasnet_init: GASNET_PSHM_NODES=%lu: the command weft was not found beside the "
+                  "library nor in PATH: add its folder to PATH, or start with weft run -n %lu",
+                  n, n);
+}
+
+static void start_if_asked(int *argc, char ***argv)
+{
+    const char *text = gasnetw_tools_var("GASNET_PSHM_NODES");
+    unsigned long n;
+    char *end;
+    if (!text || has_launcher())
+        return;
+    n = strtoul(text, &end, 10);
+    if (end == text || *end || !n || n > 4096)
+        gasnetw_fatal("gasnet_init: GASNET_PSHM_NODES=%s: a number of processes, 1 to 4096", text);
+    if (n > 1)
+        start_nodes(n, argc, argv);
+}
+
+/* ---- init ---- */
+
+static bool is_crowded(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) ||
+           weft_job_local_size(gasnetw_front.job) > (unsigned)CPU_COUNT(&set);
+}
+
+static void open_job(void)
+{
+    struct weft_job_params params = WEFT_JOB_PARAMS_INIT;
+    struct weft_mr_domain domain = WEFT_MR_DOMAIN_INIT;
+    enum weft_status s;
+    params.flags = gasnetw_front.mode == FRONT_SEQ ? 0 : WEFT_EP_LOCKED;
+    params.peer_down = gasnetw_peer_down();
+    domain.mode = WEFT_MR_VIRT_ADDR;
+    params.mr = gasnetw_front.segment == FRONT_EVERYTHING ? &domain : NULL;
+    s = weft_job_open(&params, &gasnetw_front.job);
+    if (s)
+        gasnetw_fatal("gasnet_init: %s", weft_status_text(s));
+    gasnetw_front.ep = weft_job_ep(gasnetw_front.job);
+    gasnetw_job.mynode = weft_job_rank(gasnetw_front.job);
+    gasnetw_job.nodes = weft_job_size(gasnetw_front.job);
+    if (gasnetw_job.nodes > FRONT_MAX_NODES)
+        gasnetw_fatal("gasnet_init: %u nodes: at most %u are possible", gasnetw_job.nodes,
+                      FRONT_MAX_NODES);
+    gasnetw_front.peers = calloc(gasnetw_job.nodes, sizeof *gasnetw_front.peers);
+    if (!gasnetw_front.peers)
+        gasnetw_fatal("gasnet_init: out of memory for %u nodes", gasnetw_job.nodes);
+    for (gasnet_node_t r = 0; r < gasnetw_job.nodes; r++)
+        gasnetw_front.peers[r] = weft_job_peer(gasnetw_front.job, r);
+}
+
+struct card {
+    uint64_t max_local;
+    uint32_t first; /* lowest rank that shares memory with this one */
+    uint32_t zero;
+};
+
+static bool is_mate(gasnet_node_t r)
+{
+    struct weft_path path;
+    return r == gasnetw_job.mynode ||
+           (weft_path_of(gasnetw_front.peers[r], WEFT_OP_AM, NULL, 8, &path) == WEFT_OK &&
+            strcmp(path.transport, "shm") == 0);
+}
+
+static uint32_t *hosts; /* [nodes]: numbered by first appearance */
+
+static void take_cards(const struct card *cards)
+{
+    gasnet_node_t next = 0;
+    gasnetw_front.max_global = gasnetw_front.max_local;
+    for (gasnet_node_t r = 0; r < gasnetw_job.nodes; r++) {
+        if (cards[r].max_local < gasnetw_front.max_global)
+            gasnetw_front.max_global = (uintptr_t)cards[r].max_local;
+        hosts[r] = cards[r].first < r ? hosts[cards[r].first] : next++;
+    }
+}
+
+/* Agree on the smallest limit and on who shares memory; nobody sends before everybody is here. */
+static void agree(void)
+{
+    struct card mine = {0}, *cards = calloc(gasnetw_job.nodes, sizeof *cards);
+    enum weft_status s;
+    hosts = calloc(gasnetw_job.nodes, sizeof *hosts);
+    if (!cards || !hosts)
+        gasnetw_fatal("gasnet_init: out of memory for %u nodes", gasnetw_job.nodes);
+    gasnetw_front.max_local = gasnetw_segment_limit();
+    mine.max_local = gasnetw_front.max_local;
+    while (!is_mate(mine.first))
+        mine.first++;
+    s = weft_job_allgather(gasnetw_front.job, &mine, sizeof mine, cards);
+    if (s)
+        gasnetw_fatal("gasnet_init: %s", weft_status_text(s));
+    take_cards(cards);
+    free(cards);
+}
+
+int gasnetw_init(int *argc, char ***argv, int mode, int segment)
+{
+    if (gasnetw_front.job)
+        gasnetw_fatal("gasnet_init has been called before: once is all");
+    gasnetw_front.mode = mode & 3;
+    gasnetw_front.debug = mode & GASNETW_MODE_DEBUG;
+    gasnetw_front.segment = segment;
+    if (argc && argv)
+        start_if_asked(argc, argv);
+    gasnetw_env_before();
+    open_job();
+    gasnetw_front.crowded = is_crowded();
+    gasnetw_tools_rank_ = (int)gasnetw_job.mynode;
+    gasnetw_tools_started();
+    if (gasnetw_env_yes("GASNET_FREEZE", false))
+        gasnett_freezeForDebuggerNow(&gasnetw_tools_frozen, "gasnetw_tools_frozen");
+    gasnetw_domains_configure();
+    gasnetw_trace_open();
+    gasnetw_am_open();
+    gasnetw_leave_open();
+    agree();
+    gasnetw_env_report();
+    return GASNET_OK;
+}
+
+uintptr_t gasnet_getMaxLocalSegmentSize(void)
+{
+    return gasnetw_front.max_local;
+}
+
+uintptr_t gasnet_getMaxGlobalSegmentSize(void)
+{
+    return gasnetw_front.max_global;
+}
+
+/* ---- nodes ---- */
+
+int gasnet_getNodeInfo(gasnet_nodeinfo_t *table, int numentries)
+{
+    if (!gasnetw_front.job)
+        return GASNET_ERR_NOT_INIT;
+    if (numentries < 0 || (numentries && !table))
+        return GASNET_ERR_BAD_ARG;
+    for (gasnet_node_t r = 0; r < gasnetw_job.nodes && r < (gasnet_node_t)numentries; r++) {
+        table[r].host = table[r].supernode = hosts[r];
+        table[r].offset = 0;
+    }
+    return GASNET_OK;
+}
+
+/* ---- errors ---- */
+
+static const struct {
+    int value;
+    const char *name, *desc;
+} errors[] = {
+    {GASNET_OK, "GASNET_OK", "No error"},
+    {GASNET_ERR_NOT_INIT, "GASNET_ERR_NOT_INIT", "The job has not been joined or attached"},
+    {GASNET_ERR_BAD_ARG, "GASNET_ERR_BAD_ARG", "An argument is not valid"},
+    {GASNET_ERR_RESOURCE, "GASNET_ERR_RESOURCE", "A resource was not to be had"},
+    {GASNET_ERR_NOT_READY, "GASNET_ERR_NOT_READY", "The operation has not completed"},
+    {GASNET_ERR_BARRIER_MISMATCH, "GASNET_ERR_BARRIER_MISMATCH", "Names at a barrier differ"},
+};
+
+const char *gasnet_ErrorName(int errval)
+{
+    for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++)
+        if (errors[i].value == errval)
+            return errors[i].name;
+    return "*unknown*";
+}
+
+const char *gasnet_ErrorDesc(int errval)
+{
+    for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++)
+        if (errors[i].value == errval)
+            return errors[i].desc;
+    return "no description";
+}
+
+int gasnet_set_waitmode(int wait_mode)
+{
+    if (wait_mode < GASNET_WAIT_SPIN || wait_mode > GASNET_WAIT_SPINBLOCK)
+        return GASNET_ERR_BAD_ARG;
+    gasnetw_front.crowded =
+        wait_mode == GASNET_WAIT_BLOCK || (wait_mode != GASNET_WAIT_SPIN && is_crowded());
+    return GASNET_OK;
+}
