@@ -5,6 +5,7 @@
  * of them gave no name, or both the same. (The specification's text of 1.8 says MISMATCH there; its
  * own conduits have not done so since.) */
 #include <sched.h>
+#include <time.h>
 
 #include "front.h"
 #include "trace.h"
@@ -72,18 +73,40 @@ static inline enum weft_status try_once(void)
     return weft_job_barrier_try(gasnetw_front.job, barrier.name, barrier.flags);
 }
 
-/* No message says that all are here: looks until then, at last in between naps. */
-#define SPINS 4000 /* tries, each some 20 ns */
+/* Not every arrival is a message: looks until all are here, spinning for a while, then letting
+ * others have the core, at last in between naps. */
+#define SPIN_NS 20000
+#define TRIES_PER_CLOCK 16
 #define YIELDS 500
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Is it time to yield, after [tries] in vain? */
+static bool spun_enough(unsigned tries, uint64_t *until_ns)
+{
+    if (gasnetw_front.crowded)
+        return true;
+    if (tries % TRIES_PER_CLOCK || !tries)
+        return false;
+    if (!*until_ns)
+        *until_ns = now_ns() + SPIN_NS;
+    return now_ns() > *until_ns;
+}
 
 static int wait(int id, int flags)
 {
-    unsigned spins = gasnetw_front.crowded ? 0 : SPINS;
     enum weft_status s;
-    for (unsigned i = 0; (s = try_once()) == WEFT_AGAIN; i++) {
-        if (gasnetw_after_poll() || i < spins)
+    uint64_t until_ns = 0;
+    unsigned yields = 0;
+    for (unsigned tries = 0; (s = try_once()) == WEFT_AGAIN; tries++) {
+        if (gasnetw_after_poll() || (!yields && !spun_enough(tries, &until_ns)))
             continue;
-        if (i < spins + YIELDS)
+        if (yields++ < YIELDS)
             sched_yield();
         else
             (void)weft_ep_wait(gasnetw_front.ep, NAP_NS);

@@ -256,8 +256,8 @@ void gasnetw_coll_check(gasnet_team_handle_t team, const char *what)
 struct gasnetw_fold gasnetw_coll_function(gasnet_coll_fn_handle_t func, const char *what)
 {
     if (func < 0 || (size_t)func >= function_count || !functions[func].fnptr)
-        gasnetw_fatal("%s: function %d; gasnet_coll_init was given %zu", what, func,
-                      function_count);
+        gasnetw_fatal("%s: function %d is none; gasnet_coll_init was given a table of %zu", what,
+                      func, function_count);
     return (struct gasnetw_fold){.fn = functions[func].fnptr,
                                  .flags = (int)(functions[func].flags & GASNET_COLL_NONCOMM)};
 }

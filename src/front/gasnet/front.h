@@ -25,8 +25,10 @@
  * a loop of gasnetw_turn or gasnetw_wait_turn, or two processes could wait for each other's
  * deferred replies.
  *
- * Locks, outermost first: the endpoint's mutex (Weft's; PAR and PARSYNC), under which handlers
- * run; then the client's HSLs; then the queue of replies, which is never held over a call. */
+ * Locks, outermost first: the schedules' mutex (schedule.c), never taken in a handler; the
+ * endpoint's mutex (Weft's; PAR and PARSYNC), under which handlers run; the client's HSLs; then,
+ * each of them taken last and not held over a call: the queue of replies, vis_am.c's table, op.c's
+ * list. */
 #ifndef GASNETW_FRONT_H
 #define GASNETW_FRONT_H
 

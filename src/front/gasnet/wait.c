@@ -74,7 +74,6 @@ void gasnetw_wait_turn(struct gasnetw_wait *w)
     }
     if (w->turns < (gasnetw_front.crowded ? 1 : TURNS))
         w->turns++;
-    else if (!atomic_load_explicit(&gasnetw_replies_waiting, memory_order_relaxed) &&
-             !atomic_load_explicit(&gasnetw_progress, memory_order_relaxed))
+    else if (!atomic_load_explicit(&gasnetw_replies_waiting, memory_order_relaxed))
         doze();
 }

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* leave HOW RANK CODE OTHERS: rank RANK ends the job, as ending_test.py says, while the others do
+ * something else.
+ *
+ * HOW:    exit handler thread return libexit kill segv abort early (before the attach)
+ *         all: every rank, with codes CODE, CODE + 1, ...
+ *         words: every rank with CODE, right after a barrier; rank RANK says something between
+ * OTHERS: compute (never polls) pause barrier until poll exit (with CODE + 10 + rank) return
+ *         quit: as until, with a SIGQUIT handler that says so
+ *         quit-exit: that handler calls gasnet_exit */
+#include <gasnet.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LEAVE = 200 };
+
+static int code;
+static gasnet_node_t me;
+static const char *others;
+
+static void on_leave(gasnet_token_t token)
+{
+    (void)token;
+    gasnet_exit(code);
+}
+
+static void *leave_from_thread(void *arg)
+{
+    (void)arg;
+    gasnet_exit(code);
+}
+
+static void on_quit(int signo)
+{
+    char line[40] = "rank 0 got SIGQUIT\n";
+    (void)signo;
+    line[5] = (char)('0' + me);
+    (void)!write(STDOUT_FILENO, line, strlen(line));
+    if (!strcmp(others, "quit-exit"))
+        gasnet_exit(code);
+}
+
+static void barrier(void)
+{
+    gasnet_barrier_notify(0, GASNET_BARRIERFLAG_ANONYMOUS);
+    (void)gasnet_barrier_wait(0, GASNET_BARRIERFLAG_ANONYMOUS);
+}
+
+__attribute__((noreturn)) static void for_ever(void)
+{
+    for (;;)
+        __asm__ volatile("" ::: "memory");
+}
+
+/* Returns what main shall return, if it shall. */
+static int leave(const char *how)
+{
+    pthread_t thread;
+    volatile int *volatile nowhere = NULL;
+    if (!strcmp(how, "exit") || !strcmp(how, "all"))
+        gasnet_exit(code);
+    else if (!strcmp(how, "handler"))
+        (void)gasnet_AMRequestShort0(me, LEAVE);
+    else if (!strcmp(how, "thread") && !pthread_create(&thread, NULL, leave_from_thread, NULL))
+        for_ever();
+    else if (!strcmp(how, "libexit"))
+        exit(code);
+    else if (!strcmp(how, "kill"))
+        (void)raise(SIGKILL);
+    else if (!strcmp(how, "segv"))
+        *nowhere = 1;
+    else if (!strcmp(how, "abort"))
+        abort();
+    else if (!strcmp(how, "return"))
+        return code;
+    for (;;) /* handler: it runs in here, if not before */
+        (void)gasnet_AMPoll();
+}
+
+static int stay(const char *what)
+{
+    if (!strcmp(what, "compute"))
+        for_ever();
+    else if (!strcmp(what, "barrier"))
+        barrier();
+    else if (!strcmp(what, "exit"))
+        gasnet_exit(code + 10 + (int)me);
+    else if (!strcmp(what, "return"))
+        return code;
+    else if (!strcmp(what, "poll"))
+        for (;;)
+            (void)gasnet_AMPoll();
+    else if (!strcmp(what, "pause"))
+        for (;;)
+            (void)pause();
+    GASNET_BLOCKUNTIL(false);
+    return 99;
+}
+
+int main(int argc, char **argv)
+{
+    gasnet_handlerentry_t table[] = {{LEAVE, (gasnetw_fn_t)on_leave}};
+    if (argc != 5)
+        return 2;
+    const char *how = argv[1];
+    gasnet_node_t leaver = (gasnet_node_t)atoi(argv[2]);
+    code = atoi(argv[3]);
+    others = argv[4];
+    (void)gasnet_init(&argc, &argv);
+    me = gasnet_mynode();
+    if (!strcmp(how, "early") && me == leaver)
+        gasnet_exit(code);
+    (void)gasnet_attach(table, 1, 0, 0);
+    if (!strcmp(how, "all"))
+        code += (int)me;
+    if (!strcmp(how, "words")) {
+        barrier();
+        if (me == leaver)
+            printf("last words\n");
+        gasnet_exit(code);
+    }
+    if (!strncmp(others, "quit", 4))
+        (void)signal(SIGQUIT, on_quit);
+    printf("rank %u is here\n", (unsigned)me);
+    fflush(stdout);
+    barrier();
+    printf("rank %u leaves\n", (unsigned)me); /* in stdio's buffer: gasnet_exit writes it */
+    if (me == leaver || !strcmp(how, "all"))
+        return leave(how);
+    return stay(others);
+}

@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""The programs that test collectives (coll_*) and vectors, indices and strides (vis_*), over shared
+memory or TCP, on 1 to 16 ranks; collectives of threads with several images per node, too.
+
+usage: more_test.py --on shm|tcp WEFT PROGRAM..."""
+
+import argparse
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "job"))
+import harness  # pylint: disable=wrong-import-position
+
+RANKS = {"shm": [1, 2, 3, 5, 16], "tcp": [2, 3, 5]}
+DEADLINE = float(os.environ.get("WEFT_TEST_DEADLINE", "60"))
+GROUPS = {"coll": 8, "vis": 5}  # lines that say ok
+
+
+def one_test(weft, way, program, ranks, *arguments):
+    name = os.path.basename(program)
+
+    def test():
+        env = {"WEFT_TRANSPORTS": "tcp"} if way == "tcp" else {}
+        job = harness.Job([weft, "run", "-n", str(ranks), "--", program, *arguments], env=env)
+        code, out, err = job.finish(DEADLINE)
+        assert code == 0, f"code {code}\n{out}{err}"
+        said = sum("ok" in line.split() for line in out.splitlines())
+        assert said == GROUPS[name.split("_")[0]], f"{said} groups\n{out}{err}"
+        assert job.gone_within(2), "processes are left"
+
+    test.__name__ = f"{name} {' '.join(arguments)} {way} {ranks}"
+    return test
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--on", choices=RANKS, required=True)
+    parser.add_argument("weft", type=os.path.abspath)
+    parser.add_argument("programs", nargs="+", type=os.path.abspath)
+    args = parser.parse_args()
+    tests = []
+    for program in args.programs:
+        tests += [one_test(args.weft, args.on, program, n) for n in RANKS[args.on]]
+        if os.path.basename(program) == "coll_par":
+            tests += [one_test(args.weft, args.on, program, n, "3") for n in (1, 3)]
+    harness.main(tests)
+
+
+if __name__ == "__main__":
+    main()
