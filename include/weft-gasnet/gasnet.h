@@ -265,6 +265,13 @@ typedef uint64_t gasnet_register_value_t;
 #define SIZEOF_GASNET_REGISTER_VALUE_T 8
 typedef struct gasnetw_valget *gasnet_valget_handle_t;
 
+/* Inlined where a segment can be mapped; for debugging out of line, where everything is checked. */
+#if GASNETW_SEGMENT != 2 && !defined(GASNET_DEBUG)
+#define GASNETW_INLINED 1
+#else
+#define GASNETW_INLINED 0
+#endif
+
 /* The out-of-line side of the inlined calls. */
 GASNETW_API void gasnetw_put_slow(gasnet_node_t node, void *dest, const void *src, size_t nbytes);
 GASNETW_API void gasnetw_get_slow(void *dest, gasnet_node_t node, const void *src, size_t nbytes);
@@ -272,7 +279,7 @@ GASNETW_API void gasnetw_get_slow(void *dest, gasnet_node_t node, const void *sr
 /* Blocking: inlined to a check and a copy where the segment is mapped here. */
 GASNETW_INLINE void gasnet_put_bulk(gasnet_node_t node, void *dest, void *src, size_t nbytes)
 {
-#if GASNETW_SEGMENT != 2
+#if GASNETW_INLINED
     const struct gasnetw_segment *s = &gasnetw_job.segments[node];
     if (WEFT_UNLIKELY(!s->mapped ||
                       weft_put(s->remote, (uintptr_t)dest - s->addr, src, nbytes, NULL) != WEFT_OK))
@@ -281,7 +288,7 @@ GASNETW_INLINE void gasnet_put_bulk(gasnet_node_t node, void *dest, void *src, s
 }
 GASNETW_INLINE void gasnet_get_bulk(void *dest, gasnet_node_t node, void *src, size_t nbytes)
 {
-#if GASNETW_SEGMENT != 2
+#if GASNETW_INLINED
     const struct gasnetw_segment *s = &gasnetw_job.segments[node];
     if (WEFT_UNLIKELY(!s->mapped ||
                       weft_get(s->remote, (uintptr_t)src - s->addr, dest, nbytes, NULL) != WEFT_OK))
@@ -308,7 +315,7 @@ GASNETW_API void gasnetw_get_nbi(void *dest, gasnet_node_t node, const void *src
 GASNETW_API void gasnet_memset_nbi(gasnet_node_t node, void *dest, int val, size_t nbytes);
 
 /* Mapped segments: done when these return, as the blocking ones. */
-#if GASNETW_SEGMENT != 2
+#if GASNETW_INLINED
 #define GASNETW_TRY_PUT(node, dest, src, nbytes)                                                   \
     (gasnetw_job.segments[node].mapped &&                                                          \
      weft_put(gasnetw_job.segments[node].remote,                                                   \

@@ -2,6 +2,7 @@
 """What the tests of jobs share: start one with a deadline, see all of it end."""
 
 import atexit
+import contextlib
 import os
 import select
 import shutil
@@ -43,7 +44,8 @@ class Job:
             out, err = self.process.communicate(timeout=deadline)
         except subprocess.TimeoutExpired:
             for pid in self.members():
-                os.kill(pid, 9)
+                with contextlib.suppress(ProcessLookupError):  # the end of one may end another
+                    os.kill(pid, 9)
             out, err = self.process.communicate()
             raise AssertionError(f"still running after {deadline} s\n{out}{err}") from None
         Job.last = self.process.returncode, out, err

@@ -117,9 +117,13 @@ static bool enter(void)
     return true;
 }
 
-static void leave(void)
+static void leave(uint32_t who)
 {
     gasnetw_thread_.in_handler--;
+    if (WEFT_UNLIKELY(gasnetw_thread_.hsl && gasnetw_front.debug))
+        gasnetw_fatal(
+            "handler %u returned with a handler-safe lock held: gasnet_hsl_unlock is missing",
+            who & 0xff);
 }
 
 static void deliver(unsigned kind, struct token *t, const A *args, unsigned nargs,
@@ -167,7 +171,7 @@ static void on_plain(const struct weft_am *am)
         return;
     t.who = (uint32_t)args[0];
     deliver(am->handler, &t, args + 1, am->nargs - 1u, am->data, am->len, nbytes);
-    leave();
+    leave(t.who);
 }
 
 /* The header in the payload says who. */
@@ -180,7 +184,7 @@ static void on_head(const struct weft_am *am)
         return;
     memcpy(&t.who, am->data, sizeof t.who);
     deliver(am->handler, &t, (const A *)(const void *)am->args, am->nargs, am->data, am->len, 0);
-    leave();
+    leave(t.who);
 }
 
 void gasnetw_am_deliver(unsigned kind, uint32_t who, const A *args, unsigned nargs,
@@ -192,7 +196,7 @@ void gasnetw_am_deliver(unsigned kind, uint32_t who, const A *args, unsigned nar
     if (!enter())
         return;
     deliver(kind, &t, args, nargs, payload, len, len);
-    leave();
+    leave(t.who);
 }
 
 unsigned char *gasnetw_am_scratch;
@@ -224,8 +228,8 @@ size_t gasnetw_max_medium(void)
 
 int gasnet_AMPoll(void)
 {
-    if (WEFT_UNLIKELY(gasnetw_thread_.in_handler))
-        gasnetw_fatal("gasnet_AMPoll inside a handler");
+    if (WEFT_UNLIKELY(gasnetw_thread_.in_handler || !gasnetw_front.attached))
+        gasnetw_check(gasnetw_job.mynode, "gasnet_AMPoll");
     (void)gasnetw_turn();
     return GASNET_OK;
 }

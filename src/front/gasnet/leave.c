@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The end of the job: gasnet_exit, misuse, a node that died.
  *
- * gasnet_exit is not collective. Who calls it tells the ranks 1, 2, 4 ... after it (NOTICE); who is
- * told does the same in its next turn, after SIGQUIT has run its handler if the program has one:
- * all know in log2(nodes) steps. All that leave then agree on the largest code, by dissemination:
- * in round k each sends the largest that it knows to the rank 2^k after it and waits for the one
- * from 2^k before. Whoever has all rounds knows that everybody leaves, and goes.
+ * gasnet_exit is not collective, but the usual way to end is that all call it. Those that have
+ * called it agree on the largest code, by dissemination: in round k each sends the largest that it
+ * knows to the rank 2^k after it and waits for the one from 2^k before. Whoever has all rounds
+ * knows that everybody leaves, and goes. Who has not called it yet is not disturbed: it may be
+ * about to print what the job was about.
  *
- * If that has not come to an end in T = min(GASNET_EXITTIMEOUT_MAX 120, _MIN 3 + _FACTOR 0.125 *
- * nodes) s, since somebody computes, or is dead, the launcher ends the job. A thread sees to it
- * that this happens even if the endpoint cannot be had: a handler of another thread's may wait for
- * a lock that the thread which leaves holds. */
+ * If the rounds have not come to an end in T = min(GASNET_EXITTIMEOUT_MAX 120, _MIN 3 + _FACTOR
+ * 0.125
+ * * nodes) s, or in a quarter of a second where the code is not 0, the others are told (NOTICE) to
+ * the ranks 1, 2, 4 ... after; who is told runs its handler of SIGQUIT in its next turn, if it has
+ * one, leaves, and tells likewise: all know in log2(nodes) steps. If after T more it has not ended,
+ * since somebody computes, or is dead, the launcher ends the job. A thread sees to it that this
+ * happens even if the endpoint cannot be had: a handler of another thread's may wait for a lock
+ * that the thread which leaves holds. */
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -29,8 +33,9 @@ enum { STAYING, TOLD, LEAVING };
 #define NOTICE ROUNDS /* instead of a round's number */
 
 _Atomic int gasnetw_leaving;
-static _Atomic bool told;       /* by a NOTICE or ROUND */
-static _Atomic int told_code;   /* the largest of them */
+static _Atomic bool told;       /* by a NOTICE */
+static _Atomic int told_code;   /* the largest that came */
+static _Atomic bool passed_on;  /* a NOTICE, to others */
 static _Atomic uint32_t rounds; /* that came: bit k */
 static _Atomic int64_t lost_node = -1;
 static _Atomic int lost_why;
@@ -96,8 +101,10 @@ static void on_leave(const struct weft_am *am)
     if (am->nargs != 2 || am->args[0] > NOTICE)
         return;
     keep_largest(&told_code, (int)am->args[1]);
-    if (am->args[0] < ROUNDS)
+    if (am->args[0] < ROUNDS) {
         atomic_fetch_or(&rounds, UINT32_C(1) << am->args[0]);
+        return;
+    }
     atomic_store(&told, true);
     (void)atomic_compare_exchange_strong(&gasnetw_leaving, &stay, TOLD);
 }
@@ -129,6 +136,17 @@ static bool has_handler(int signo)
             (now.sa_handler != SIG_DFL && now.sa_handler != SIG_IGN));
 }
 
+static double now_s(void);
+
+/* The launcher sees a death, too, and knows the signal or code: what it tells is better than that a
+ * node is gone. */
+#define LAUNCHER_S 0.3
+static void let_launcher_say(void)
+{
+    for (double until = now_s() + LAUNCHER_S; now_s() < until;)
+        (void)weft_ep_wait(gasnetw_front.ep, 10000000);
+}
+
 /* The program's own SIGQUIT handler may clean up, and may call gasnet_exit itself. */
 void gasnetw_heed_leaving(void)
 {
@@ -143,9 +161,11 @@ void gasnetw_heed_leaving(void)
     lost = atomic_load(&lost_node);
     if (has_handler(SIGQUIT) && !atomic_exchange(&raised, true))
         (void)raise(SIGQUIT);
-    if (lost >= 0 && !atomic_load(&told))
+    if (lost >= 0 && !atomic_load(&told)) {
+        let_launcher_say();
         gasnetw_fatal("node %" PRId64 " is gone: %s", lost,
                       weft_status_text((enum weft_status)atomic_load(&lost_why)));
+    }
     gasnet_exit(atomic_load(&told_code));
 }
 
@@ -170,12 +190,13 @@ static double now_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static double deadline_s;
+static double deadline_s; /* of the step that is under way */
+static double end_s;      /* of all */
 
 static void *watch(void *arg)
 {
     (void)arg;
-    for (double left; (left = deadline_s + 1 - now_s()) > 0;) {
+    for (double left; (left = end_s + 1 - now_s()) > 0;) {
         struct timespec t = {(time_t)left, (long)((left - (double)(time_t)left) * 1e9)};
         (void)nanosleep(&t, NULL);
     }
@@ -196,7 +217,7 @@ static void watch_over(void)
 static int largest_code(void)
 {
     int other = atomic_load(&told_code);
-    return atomic_load(&told) && other > code_now ? other : code_now;
+    return other > code_now ? other : code_now;
 }
 
 /* False: the time is over. */
@@ -218,21 +239,46 @@ static bool tell(gasnet_node_t rank, unsigned what)
     return true;
 }
 
-/* True: everybody leaves, and largest_code() is all the same. */
-static bool leave_together(void)
+/* Rounds as far as the time allows. True: all are through, and largest_code() is all the same. */
+static bool agree(void)
 {
+    static unsigned k;
+    static bool sent;
     gasnet_node_t n = gasnetw_job.nodes, me = gasnetw_job.mynode;
-    for (gasnet_node_t d = 1; d < n; d *= 2)
-        if (!tell((me + d) % n, NOTICE))
+    for (; ((uint64_t)1 << k) < n; k++, sent = false) {
+        if (!sent && !tell((gasnet_node_t)((me + ((uint64_t)1 << k)) % n), k))
             return false;
-    for (unsigned k = 0; ((uint64_t)1 << k) < n; k++) {
-        if (!tell((gasnet_node_t)((me + ((uint64_t)1 << k)) % n), k))
-            return false;
+        sent = true;
         while (!(atomic_load(&rounds) >> k & 1))
-            if (!look())
+            if (!look() || (atomic_load(&told) && !atomic_load(&passed_on)))
                 return false;
     }
     return true;
+}
+
+static void tell_others(void)
+{
+    gasnet_node_t n = gasnetw_job.nodes, me = gasnetw_job.mynode;
+    atomic_store(&passed_on, true);
+    for (gasnet_node_t d = 1; d < n; d *= 2)
+        if (!tell((me + d) % n, NOTICE))
+            return;
+}
+
+/* Nothing came of waiting for the others to leave by themselves, or somebody else found that. */
+#define GRACE_S 0.25
+
+static bool leave_together(void)
+{
+    double patience = patience_s(), grace = code_now ? GRACE_S : patience;
+    deadline_s = now_s() + (grace < patience ? grace : patience);
+    end_s = now_s() + 2 * patience;
+    watch_over();
+    if (agree())
+        return true;
+    deadline_s = now_s() + patience;
+    tell_others();
+    return agree();
 }
 
 /* Operations of the client's that are still under way keep the job open: some time for them. */
@@ -273,11 +319,9 @@ void gasnet_exit(int exitcode)
     if (!gasnetw_front.job)
         _exit(code_now);
     gasnetw_trace_close();
-    deadline_s = now_s() + patience_s();
     snprintf(why, sizeof why, "gasnet_exit(%d) by node %u", code_now, gasnetw_job.mynode);
     if (gasnetw_thread_.in_handler) /* nothing can be sent from here: the launcher ends the job */
         give_up(code_now, why);
-    watch_over();
     if (!leave_together())
         give_up(largest_code(), why);
     code_now = largest_code();

@@ -75,7 +75,7 @@ struct piece {
 
 static const char *piece_name(bool is_put)
 {
-    return is_put ? "a put" : "a get";
+    return is_put ? "gasnet_put_nb or gasnet_put_nbi" : "gasnet_get_nb or gasnet_get_nbi";
 }
 
 static void piece_done(struct weft_op *wop)
@@ -115,7 +115,7 @@ static void piece_settle(struct piece *p, enum weft_status status)
 void gasnetw_op_put(struct gasnetw_op *op, gasnet_node_t node, void *dest, const void *src,
                     size_t nbytes, bool keep)
 {
-    static const char what[] = "a put";
+    static const char what[] = "gasnet_put_nb or gasnet_put_nbi";
     struct piece *p;
     struct weft_remote *r;
     enum weft_status status;
@@ -142,7 +142,7 @@ void gasnetw_op_put(struct gasnetw_op *op, gasnet_node_t node, void *dest, const
 void gasnetw_op_get(struct gasnetw_op *op, void *dest, gasnet_node_t node, const void *src,
                     size_t nbytes)
 {
-    static const char what[] = "a get";
+    static const char what[] = "gasnet_get_nb or gasnet_get_nbi";
     struct piece *p;
     struct weft_remote *r;
     enum weft_status status;

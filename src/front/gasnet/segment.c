@@ -195,7 +195,8 @@ static enum weft_status make_segments(size_t size)
 {
     struct card mine = {0}, *cards = calloc(gasnetw_job.nodes, sizeof *cards);
     enum weft_status s;
-    segments = calloc(gasnetw_job.nodes, sizeof *segments);
+    segments =
+        calloc((size_t)gasnetw_job.nodes + 1, sizeof *segments); /* a node too far: not mapped */
     if (!cards || !segments)
         mine.failed = (uint32_t)-WEFT_ENOMEM;
     else

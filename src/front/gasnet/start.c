@@ -14,7 +14,9 @@
 #include "trace.h"
 
 struct front gasnetw_front;
-struct gasnetw_job gasnetw_job;
+/* Before gasnet_attach nobody has a segment. */
+static const struct gasnetw_segment no_segment;
+struct gasnetw_job gasnetw_job = {.segments = &no_segment};
 
 /* ---- the own start, as the smp conduit has it: GASNET_PSHM_NODES=N ./prog ---- */
 

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# The hash table over shared memory and TCP counts right, and says so; a wrong argument is refused.
+set -euo pipefail
+weft=$1
+table=$2
+
+for transports in loop,shm,tcp tcp; do
+    for n in 1 2 5; do
+        WEFT_TRANSPORTS=$transports "$weft" run -n "$n" -- "$table" 3000 | grep -q \
+            "^$n nodes counted 3000 keys $((3 * n)) times each: .*: all right\$" ||
+            { echo "wrong over $transports with $n nodes"; exit 1; }
+    done
+done
+if said=$("$weft" run -n 2 -- "$table" many 2>&1); then
+    echo "a wrong argument was taken"
+    exit 1
+fi
+grep -q '^usage: gasnet_table' <<<"$said" || { echo "no usage: $said"; exit 1; }
