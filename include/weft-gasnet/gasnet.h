@@ -50,8 +50,12 @@ extern "C" {
 #define GASNET_CONDUIT_NAME_STR "WEFT"
 #define GASNET_CONDUIT_WEFT 1
 #define GASNET_ALIGNED_SEGMENTS 0
+#if defined(GASNET_SEGMENT_EVERYTHING)
+#define GASNET_PSHM 0 /* nothing of it is mapped by others */
+#else
 #define GASNET_PSHM 1
-#define GASNET_MAXNODES 65536
+#endif
+#define GASNET_MAXNODES 1048576
 #ifndef GASNET_DEBUG
 #define GASNET_NDEBUG 1
 #endif
@@ -128,9 +132,9 @@ typedef struct {
 } gasnet_seginfo_t;
 
 typedef struct {
-    gasnet_node_t host;      /* which node of the machine, numbered from 0 by first appearance */
+    gasnet_node_t host;      /* which machine, numbered from 0 by first appearance */
     gasnet_node_t supernode; /* who shares memory, alike */
-    uintptr_t offset;        /* to add to a supernode-mate's segment address; unused: 0 */
+    uintptr_t offset; /* to add to an address of its segment to find it here; 0 before the attach */
 } gasnet_nodeinfo_t;
 
 /* ---- start and end ---- */
@@ -427,7 +431,7 @@ GASNETW_API void gasnet_barrier_notify(int id, int flags);
 GASNETW_API int gasnet_barrier_wait(int id, int flags);
 GASNETW_API int gasnet_barrier_try(int id, int flags);
 GASNETW_API int gasnet_barrier(int id, int flags);
-/* Of the last barrier: its result, and in *id what it was named (0 if it had no name). */
+/* Of the last barrier: 0 and in *id its name, or not 0 if nobody named one. */
 GASNETW_API int gasnet_barrier_result(int *id);
 
 /* ---- what is a hint ---- */

@@ -116,13 +116,13 @@ void gasnet_coll_barrier_notify(gasnet_team_handle_t team, int id, int flags)
         .vote = vote_of(id, flags)});
 }
 
-/* The result, and the place is free again. */
+/* The result, as gasnet_barrier_wait has it, and the place is free again. */
 static int conclude(struct gasnetw_barrier *b, int id, int flags)
 {
     struct gasnetw_vote vote = gasnetw_coll_take_vote(b->handle);
     b->handle = NULL;
-    bool same = flags == b->flags && ((flags & GASNET_BARRIERFLAG_ANONYMOUS) || id == b->id);
-    return same && vote.state != VOTE_MISMATCH ? GASNET_OK : GASNET_ERR_BARRIER_MISMATCH;
+    gasnetw_vote_add(&vote, vote_of(id, flags));
+    return vote.state == VOTE_MISMATCH ? GASNET_ERR_BARRIER_MISMATCH : GASNET_OK;
 }
 
 static struct gasnetw_barrier *notified(gasnet_team_handle_t team, int flags, const char *what)

@@ -12,8 +12,8 @@ static const char *const kind_names[COLL_KINDS] = {"broadcast", "scatter", "gath
 struct gasnetw_coll_limits gasnetw_coll_limits;
 
 /* Up to a limit latency counts, and a call takes few rounds in which data pass through other nodes;
- * above it bandwidth does, and data go straight or in a pipeline. Not measured yet: about where a
- * copy takes as long as a message. */
+ * above it bandwidth does, and data go straight or in a pipeline. About where a copy
+ * takes as long as a message: a bound, not a measurement. */
 static const struct limit {
     const char *name;
     uint64_t *value, dflt;

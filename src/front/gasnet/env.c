@@ -17,9 +17,17 @@ char *gasnet_getenv(const char *name)
     return name ? getenv(name) : NULL; /* the launchers hand their environment on */
 }
 
+/* One node speaks for all; before gasnet_init knows which one this is, the launcher does. */
+static bool speaks(void)
+{
+    const char *rank = getenv("PMIX_RANK");
+    return !rank || !strcmp(rank, "0");
+}
+
 static void complain(const char *name, const char *text, const char *want)
 {
-    fprintf(stderr, "WARNING: %s=%s is not %s: it is ignored\n", name, text, want);
+    if (speaks())
+        fprintf(stderr, "WARNING: %s=%s is not %s: it is ignored\n", name, text, want);
 }
 
 bool gasnetw_env_yes(const char *name, bool dflt)
@@ -27,9 +35,9 @@ bool gasnetw_env_yes(const char *name, bool dflt)
     const char *text = getenv(name);
     if (!text || !*text)
         return dflt;
-    if (strchr("1yYtT", *text))
+    if (strchr("yYtT", *text) || !strcasecmp(text, "on") || atoi(text) > 0)
         return true;
-    if (strchr("0nNfF", *text))
+    if (strchr("0nNfF", *text) || !strcasecmp(text, "off"))
         return false;
     complain(name, text, "yes or no");
     return dflt;
@@ -118,8 +126,10 @@ static void set_payload(void)
         return;
     want = depth ? depth * one : space;
     if (want < 4 * one || want > 64 * one) {
-        fprintf(stderr, "WARNING: GASNET_%s is adjusted: room for 4 to 64 Mediums is possible\n",
-                depth ? "PSHM_NETWORK_DEPTH" : "NETWORKDEPTH_SPACE");
+        if (speaks())
+            fprintf(stderr,
+                    "WARNING: GASNET_%s is adjusted: room for 4 to 64 Mediums is possible\n",
+                    depth ? "PSHM_NETWORK_DEPTH" : "NETWORKDEPTH_SPACE");
         want = want < 4 * one ? 4 * one : 64 * one;
     }
     while (size < want)
@@ -143,9 +153,20 @@ static void set_pinned(void)
     set_if_free("WEFT_PINNED", text);
 }
 
+/* GASNet's least Medium is 512 bytes. */
+static void set_medium(void)
+{
+    const char *text = getenv("WEFT_AM_MAX");
+    if (text && strtoul(text, NULL, 10) < 512 + FRONT_OVERHEAD) {
+        complain("WEFT_AM_MAX", text, "at least 640 (a Medium of 512 bytes)");
+        (void)unsetenv("WEFT_AM_MAX");
+    }
+    set_number("WEFT_AM_MAX", MEDIUM + FRONT_OVERHEAD);
+}
+
 void gasnetw_env_before(void)
 {
-    set_number("WEFT_AM_MAX", MEDIUM + FRONT_OVERHEAD);
+    set_medium();
     set_payload();
     set_pinned();
     if (gasnetw_env_number("GASNET_SUPERNODE_MAXSIZE", 0) == 1)
@@ -179,11 +200,21 @@ static const struct {
     {"GASNET_BACKTRACE", "print the stack after a fatal error"},
     {"GASNET_BACKTRACE_TYPE", "how"},
     {"GASNET_TRACEFILE", "a line for each event"},
-    {"GASNET_TRACEMASK", "which: A active messages, P puts, G gets, B barriers"},
-    {"GASNET_TRACELOCAL", "also what a node sends itself"},
+    {"GASNET_TRACEMASK",
+     "which: A active messages, P puts, G gets, B barriers; H, I, N the program's"},
+    {"GASNET_TRACELOCAL", "what GASNETT_TRACE_GET_TRACELOCAL says"},
     {"GASNET_TRACENODES", "which nodes trace"},
     {"GASNET_STATSFILE", "counters when the job ends"},
-    {"GASNET_COLL_*", "sizes at which collectives change their algorithm"},
+    {"GASNET_STATSMASK", "which of the program's own lines go there"},
+    {"GASNET_STATSNODES", "which nodes write"},
+    {"GASNET_MAXIMIZE_RLIMIT*", "which limits gasnett_maximize_rlimits raises"},
+    {"GASNET_COLL_PIPE_SEG_SIZE", "bytes of a piece where a collective is a pipeline"},
+    {"GASNET_COLL_BROADCAST_TREE_LIMIT", "bytes up to which broadcasts go through a tree"},
+    {"GASNET_COLL_SCATTER_TREE_LIMIT", "bytes up to which scatters go through a tree"},
+    {"GASNET_COLL_GATHER_TREE_LIMIT", "bytes up to which gathers go through a tree"},
+    {"GASNET_COLL_REDUCE_TREE_LIMIT", "bytes up to which reductions go through a tree"},
+    {"GASNET_COLL_GATHER_ALL_DISSEM_LIMIT_PER_THREAD", "bytes up to which gather_all disseminates"},
+    {"GASNET_COLL_EXCHANGE_DISSEM_LIMIT_PER_THREAD", "bytes up to which exchange disseminates"},
     {"GASNET_BARRIER", NULL},
     {"GASNET_MAX_THREADS", NULL},
     {"GASNET_NODEMAP_EXACT", NULL},

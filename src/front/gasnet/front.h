@@ -76,7 +76,7 @@ _Static_assert(sizeof(struct front_head) == 32, "wire structure; keeps data alig
 #define FRONT_CLIENT                                                                               \
     128                 /* first index of the client's handlers; those below are the front door's */
 #define FRONT_MEMSET 60 /* op.c: two; vis.c has 64 to 67 */
-#define FRONT_MAX_NODES (1u << 24)
+#define FRONT_MAX_NODES GASNET_MAXNODES
 
 enum { FRONT_SEQ, FRONT_PARSYNC, FRONT_PAR };
 enum { FRONT_FAST, FRONT_LARGE, FRONT_EVERYTHING };
@@ -139,7 +139,9 @@ struct weft_remote *gasnetw_segment_at(gasnet_node_t node, const void *addr, siz
                                        const char *what, uint64_t *offset);
 bool gasnetw_segment_has(gasnet_node_t node, uint64_t addr, uint64_t nbytes);
 void gasnetw_segment_close(void);
-uintptr_t gasnetw_segment_limit(void);
+void gasnetw_segment_limits(uint64_t *together, uint64_t *each);
+uintptr_t gasnetw_segment_share(uint64_t together, uint64_t each, unsigned processes);
+uintptr_t gasnetw_segment_offset(gasnet_node_t node);
 
 /* ---- messages (am.c, reply.c) ---- */
 

@@ -7,14 +7,13 @@
  * knows that everybody leaves, and goes. Who has not called it yet is not disturbed: it may be
  * about to print what the job was about.
  *
- * If the rounds have not come to an end in T = min(GASNET_EXITTIMEOUT_MAX 120, _MIN 3 + _FACTOR
- * 0.125
- * * nodes) s, or in a quarter of a second where the code is not 0, the others are told (NOTICE) to
- * the ranks 1, 2, 4 ... after; who is told runs its handler of SIGQUIT in its next turn, if it has
- * one, leaves, and tells likewise: all know in log2(nodes) steps. If after T more it has not ended,
- * since somebody computes, or is dead, the launcher ends the job. A thread sees to it that this
- * happens even if the endpoint cannot be had: a handler of another thread's may wait for a lock
- * that the thread which leaves holds. */
+ * If the rounds have not come to an end in T seconds, 3 and an eighth for each node but at most 120
+ * (GASNET_EXITTIMEOUT_MIN, _FACTOR, _MAX), or in a quarter of a second where the code is not 0, the
+ * ranks 1, 2, 4 ... after are told (NOTICE); who is told runs its handler of SIGQUIT in its next
+ * turn, if it has one, leaves, and tells likewise: all know in log2(nodes) steps. If after T more
+ * it has not ended, since somebody computes, or is dead, the launcher ends the job. A thread sees
+ * to it that this happens even if the endpoint cannot be had: a handler of another thread's may
+ * wait for a lock that the thread which leaves holds. */
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -83,6 +82,8 @@ void gasnetw_check(gasnet_node_t node, const char *what)
         gasnetw_fatal("%s: node %u: there are %u", what, node, gasnetw_job.nodes);
     if (gasnetw_thread_.in_handler)
         gasnetw_fatal("%s inside a handler: only replies are allowed there", what);
+    if (gasnetw_thread_.hsl && gasnetw_front.debug)
+        gasnetw_fatal("%s while a handler-safe lock is held", what);
 }
 
 /* ---- what others say ---- */

@@ -6,8 +6,8 @@
  * would cost each request a place of that size, and a flood of requests that nobody answers has no
  * use for any. So a request reserves nothing until its handler is known to reply: the first reply
  * is kept here, and from the message that it becomes the requester learns whether that handler
- * answers with data, and reserves for a header or for the longest from then on. What is kept is
- * bounded by the requests that others have under way before they know. */
+ * answers with data, and reserves for a header or for the longest from then on. What is kept for a
+ * node is bounded by the requests that it has under way before it polls, and so knows. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,20 +26,68 @@ _Static_assert(FRONT_LATE_HEAD + FRONT_HEAD <= FRONT_OVERHEAD, "fits beside the 
 
 struct late {
     struct late *next;
-    gasnet_node_t dest;
     size_t len;
     unsigned char bytes[];
 };
 
-/* Handlers append under the endpoint's lock, whoever polls takes: the queue's own lock is never
- * held over a call of Weft's. */
+/* What waits for one node. A node that does not poll holds up nobody else's. */
+struct queue {
+    struct queue *next; /* of those with something to send */
+    gasnet_node_t dest;
+    bool listed;
+    struct late *first, **last;
+};
+
+/* Handlers append under the endpoint's lock, whoever polls takes: this lock is never held over a
+ * call of Weft's. */
 static struct {
     pthread_mutex_t lock;
-    struct late *first, **last;
+    struct queue **of;  /* [nodes]; made when a reply to that node is first kept */
+    struct queue *busy; /* those with something to send */
     bool flushing;
-} queue = {PTHREAD_MUTEX_INITIALIZER, NULL, &queue.first, false};
+} late = {PTHREAD_MUTEX_INITIALIZER, NULL, NULL, false};
 
 _Atomic unsigned gasnetw_replies_waiting;
+
+static struct queue *queue_of(gasnet_node_t dest)
+{
+    struct queue *q;
+    if (!late.of)
+        late.of = calloc(gasnetw_job.nodes, sizeof *late.of);
+    if (!late.of || dest >= gasnetw_job.nodes)
+        return NULL;
+    q = late.of[dest];
+    if (!q && (q = calloc(1, sizeof *q))) {
+        q->dest = dest;
+        q->last = &q->first;
+        late.of[dest] = q;
+    }
+    return q;
+}
+
+static bool append(gasnet_node_t dest, struct late *l)
+{
+    struct queue *q;
+    pthread_mutex_lock(&late.lock);
+    q = queue_of(dest);
+    if (q) {
+        *q->last = l;
+        q->last = &l->next;
+        if (!q->listed) {
+            q->listed = true;
+            q->next = late.busy;
+            late.busy = q;
+        }
+        atomic_fetch_add_explicit(&gasnetw_replies_waiting, 1, memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&late.lock);
+    return q != NULL;
+}
+
+static _Noreturn void no_memory(gasnet_node_t dest, size_t len)
+{
+    gasnetw_fatal("out of memory: a reply of %zu bytes to node %u cannot be kept", len, dest);
+}
 
 void gasnetw_reply_later(uint32_t to, unsigned kind, uint32_t who, int nargs,
                          const gasnet_handlerarg_t *args, const struct front_head *head,
@@ -59,57 +107,94 @@ void gasnetw_reply_later(uint32_t to, unsigned kind, uint32_t who, int nargs,
     if (len)
         memcpy(l->bytes + sizeof h + skip, data, len);
     l->len = total;
-    l->dest = to >> 8;
     l->next = NULL;
-    pthread_mutex_lock(&queue.lock);
-    *queue.last = l;
-    queue.last = &l->next;
-    atomic_fetch_add_explicit(&gasnetw_replies_waiting, 1, memory_order_relaxed);
-    pthread_mutex_unlock(&queue.lock);
+    if (!append(to >> 8, l))
+        no_memory(to >> 8, len);
 }
 
-/* The first, to be sent by the caller alone until it says taken(); null: none, or another thread
- * sends. So they leave in their order. */
-static struct late *take(void)
+/* One thread sends at a time: each node's leave in their order. */
+static bool flush_begin(void)
 {
-    struct late *l = NULL;
-    pthread_mutex_lock(&queue.lock);
-    if (!queue.flushing && queue.first) {
-        l = queue.first;
-        queue.flushing = true;
-    }
-    pthread_mutex_unlock(&queue.lock);
+    bool mine;
+    pthread_mutex_lock(&late.lock);
+    mine = !late.flushing && late.busy;
+    if (mine)
+        late.flushing = true;
+    pthread_mutex_unlock(&late.lock);
+    return mine;
+}
+
+/* The first of [q] has left: the next, or null. */
+static struct late *next_of(struct queue *q)
+{
+    struct late *l, *gone;
+    pthread_mutex_lock(&late.lock);
+    gone = q->first;
+    q->first = l = gone->next;
+    if (!l)
+        q->last = &q->first;
+    atomic_fetch_sub_explicit(&gasnetw_replies_waiting, 1, memory_order_relaxed);
+    pthread_mutex_unlock(&late.lock);
+    free(gone);
     return l;
 }
 
-static void taken(struct late *l, bool sent)
-{
-    pthread_mutex_lock(&queue.lock);
-    queue.flushing = false;
-    if (sent) {
-        queue.first = l->next;
-        if (!queue.first)
-            queue.last = &queue.first;
-        atomic_fetch_sub_explicit(&gasnetw_replies_waiting, 1, memory_order_relaxed);
-    }
-    pthread_mutex_unlock(&queue.lock);
-    if (sent)
-        free(l);
-}
-
-/* One whose requester is lost is gone with it: peer_down ends the job. */
-int gasnetw_reply_flush(void)
+static struct late *first_of(struct queue *q)
 {
     struct late *l;
+    pthread_mutex_lock(&late.lock);
+    l = q->first;
+    pthread_mutex_unlock(&late.lock);
+    return l;
+}
+
+/* As many as there is room for. Those of a requester that is lost are gone with it: peer_down ends
+ * the job. */
+static int send_some(struct queue *q)
+{
     int sent = 0;
-    while ((l = take())) {
-        enum weft_status status =
-            weft_am_request(gasnetw_front.peers[l->dest], FRONT_LATE, NULL, 0, l->bytes, l->len, 0);
-        taken(l, status != WEFT_AGAIN);
-        if (status == WEFT_AGAIN)
+    for (struct late *l = first_of(q); l; l = next_of(q), sent++)
+        if (weft_am_request(gasnetw_front.peers[q->dest], FRONT_LATE, NULL, 0, l->bytes, l->len,
+                            0) == WEFT_AGAIN)
             break;
-        sent++;
+    return sent;
+}
+
+/* The lists are taken apart here only; handlers add in front meanwhile. */
+static struct queue *busy_first(void)
+{
+    struct queue *q;
+    pthread_mutex_lock(&late.lock);
+    q = late.busy;
+    pthread_mutex_unlock(&late.lock);
+    return q;
+}
+
+static void flush_end(void)
+{
+    struct queue **at;
+    pthread_mutex_lock(&late.lock);
+    for (at = &late.busy; *at;) {
+        struct queue *q = *at;
+        if (q->first) {
+            at = &q->next;
+        } else {
+            q->listed = false;
+            *at = q->next;
+        }
     }
+    late.flushing = false;
+    pthread_mutex_unlock(&late.lock);
+}
+
+int gasnetw_reply_flush(void)
+{
+    int sent = 0;
+    if (!flush_begin())
+        return 0;
+    for (struct queue *q = busy_first(); q; q = q->next)
+        sent += send_some(q);
+    flush_end();
     return sent;
 }
 

@@ -35,22 +35,35 @@ static uint64_t memory_of_node(void)
     return sysinfo(&info) ? UINT64_C(1) << 30 : (uint64_t)info.totalram * info.mem_unit;
 }
 
-/* As much as every process of the node can have: GASNET_MAX_SEGSIZE, and GASNET_PHYSMEM_MAX of the
- * memory, shared evenly. It is address space until it is touched. */
-uintptr_t gasnetw_segment_limit(void)
+/* What all processes of this machine may have together, by GASNET_PHYSMEM_MAX, and each of them, by
+ * GASNET_MAX_SEGSIZE. It is address space until it is touched. */
+void gasnetw_segment_limits(uint64_t *together, uint64_t *each)
 {
     uint64_t all = memory_of_node();
-    uint64_t share = gasnetw_env_size("GASNET_PHYSMEM_MAX", all);
-    uint64_t most = gasnetw_env_size("GASNET_MAX_SEGSIZE", all);
     page = (size_t)sysconf(_SC_PAGESIZE);
+    *together = gasnetw_env_size("GASNET_PHYSMEM_MAX", all);
+    *each = gasnetw_env_size("GASNET_MAX_SEGSIZE", all);
+    if (!*together)
+        *together = all / 5 * 4;
+    if (!*each)
+        *each = UINT64_MAX;
+}
+
+uintptr_t gasnetw_segment_share(uint64_t together, uint64_t each, unsigned processes)
+{
+    uint64_t share = together / processes;
     if (gasnetw_front.segment == FRONT_EVERYTHING)
         return UINTPTR_MAX;
-    if (!share)
-        share = all / 5 * 4;
-    share /= weft_job_local_size(gasnetw_front.job);
-    if (most && most < share)
-        share = most;
+    if (each < share)
+        share = each;
     return share / page * page;
+}
+
+/* What is to be added to [node]'s address to find it here; 0: it is not mapped. */
+uintptr_t gasnetw_segment_offset(gasnet_node_t node)
+{
+    const struct gasnetw_segment *s = segments ? &segments[node] : NULL;
+    return s && s->remote && s->remote->base ? (uintptr_t)s->remote->base - s->addr : 0;
 }
 
 /* ---- whose ---- */
@@ -90,17 +103,27 @@ static void nap(unsigned ms)
     (void)nanosleep(&t, NULL);
 }
 
-static enum weft_status alloc(size_t size)
+/* Try until every node has its memory, or the tries are over. Whether somebody has to try again is
+ * what all decide together: memory that is late may be another process'. */
+static enum weft_status alloc_together(size_t size)
 {
     const unsigned access = WEFT_REMOTE_READ | WEFT_REMOTE_WRITE;
     unsigned tries = gasnetw_env_yes("GASNET_SEGMENT_RETRY", true) ? RETRIES : 0;
-    enum weft_status s;
-    for (unsigned i = 0;; i++) {
-        s = weft_mem_alloc(weft_job_ctx(gasnetw_front.job), size, access, &gasnetw_front.mr);
-        if ((s != WEFT_ENOMEM && s != WEFT_ESYSTEM) || i == tries)
-            return s;
+    uint8_t again, *all = calloc(gasnetw_job.nodes, sizeof *all);
+    enum weft_status s = WEFT_OK;
+    for (unsigned i = 0; all; i++) {
+        enum weft_status met;
+        if (size && !gasnetw_front.mr)
+            s = weft_mem_alloc(weft_job_ctx(gasnetw_front.job), size, access, &gasnetw_front.mr);
+        again = i < tries && (s == WEFT_ENOMEM || s == WEFT_ESYSTEM);
+        met = weft_job_allgather(gasnetw_front.job, &again, sizeof again, all);
+        if (met || !memchr(all, 1, gasnetw_job.nodes)) {
+            free(all);
+            return met ? met : s;
+        }
         nap((i + 1) * RETRY_MS);
     }
+    return WEFT_ENOMEM;
 }
 
 static enum weft_status make_own(size_t size, struct card *card)
@@ -117,10 +140,8 @@ static enum weft_status make_own(size_t size, struct card *card)
         if (!s)
             s = weft_mr_raw(gasnetw_front.mr, &base, card->key, &room, 0);
     } else {
-        if (!size)
-            return WEFT_OK;
-        s = alloc(size);
-        if (s)
+        s = alloc_together(size);
+        if (s || !size)
             return s;
         card->addr = (uintptr_t)weft_mr_base(gasnetw_front.mr);
         card->size = size;
@@ -191,6 +212,17 @@ static enum weft_status open_others(const struct card *cards)
     return s;
 }
 
+/* gasnet_attach may be tried again, with less. */
+static void give_back(void)
+{
+    gasnetw_segment_close();
+    gasnetw_front.mr = NULL;
+    free(segments);
+    segments = NULL;
+    memset(gasnetw_front.handlers + FRONT_CLIENT, 0,
+           (256 - FRONT_CLIENT) * sizeof *gasnetw_front.handlers);
+}
+
 static enum weft_status make_segments(size_t size)
 {
     struct card mine = {0}, *cards = calloc(gasnetw_job.nodes, sizeof *cards);
@@ -206,6 +238,11 @@ static enum weft_status make_segments(size_t size)
     s = weft_job_allgather(gasnetw_front.job, &mine, sizeof mine, cards);
     if (!s)
         s = open_others(cards);
+    if (s == WEFT_ENOMEM) {
+        give_back();
+        free(cards);
+        return s;
+    }
     if (!s)
         s = open_domains(cards);
     free(cards);

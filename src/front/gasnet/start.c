@@ -118,49 +118,112 @@ static void open_job(void)
         gasnetw_front.peers[r] = weft_job_peer(gasnetw_front.job, r);
 }
 
+/* What a node tells the others of its machine. */
 struct card {
-    uint64_t max_local;
-    uint32_t first; /* lowest rank that shares memory with this one */
+    uint64_t machine;        /* the same for all of one kernel */
+    uint64_t together, each; /* limits of segments: of all processes there, and of one */
+    uint32_t first;          /* lowest rank that shares memory with this one */
     uint32_t zero;
 };
+
+static uint32_t *hosts, *supernodes; /* [nodes]: numbered by first appearance */
 
 static bool is_mate(gasnet_node_t r)
 {
     struct weft_path path;
     return r == gasnetw_job.mynode ||
-           (weft_path_of(gasnetw_front.peers[r], WEFT_OP_AM, NULL, 8, &path) == WEFT_OK &&
+           (gasnetw_front.segment != FRONT_EVERYTHING &&
+            weft_path_of(gasnetw_front.peers[r], WEFT_OP_AM, NULL, 8, &path) == WEFT_OK &&
             strcmp(path.transport, "shm") == 0);
 }
 
-static uint32_t *hosts; /* [nodes]: numbered by first appearance */
-
-static void take_cards(const struct card *cards)
+/* FNV-1a of the kernel's boot id and the host's name. */
+static uint64_t machine_of_node(void)
 {
-    gasnet_node_t next = 0;
-    gasnetw_front.max_global = gasnetw_front.max_local;
-    for (gasnet_node_t r = 0; r < gasnetw_job.nodes; r++) {
-        if (cards[r].max_local < gasnetw_front.max_global)
-            gasnetw_front.max_global = (uintptr_t)cards[r].max_local;
-        hosts[r] = cards[r].first < r ? hosts[cards[r].first] : next++;
+    char text[512] = "";
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
+    if (f) {
+        if (!fgets(text, 64, f))
+            text[0] = '\0';
+        fclose(f);
     }
+    if (!*text && gethostname(text, sizeof text - 1)) /* no /proc: a name is better than nothing */
+        text[0] = '\0';
+    for (const char *c = text; *c; c++)
+        hash = (hash ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+static int by_machine(const void *a, const void *b, void *arg)
+{
+    const struct card *cards = arg;
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    if (cards[x].machine != cards[y].machine)
+        return cards[x].machine < cards[y].machine ? -1 : 1;
+    return (x > y) - (x < y);
+}
+
+static uint32_t run_of(const struct card *cards, const uint32_t *order, uint32_t i)
+{
+    uint32_t n = 1;
+    while (i + n < gasnetw_job.nodes && cards[order[i + n]].machine == cards[order[i]].machine)
+        n++;
+    return n;
+}
+
+/* hosts[r] is the lowest rank of r's machine, for now; limits are of the smallest share. */
+static void find_machines(const struct card *cards, uint32_t *order)
+{
+    gasnetw_front.max_global = UINTPTR_MAX;
+    for (uint32_t r = 0; r < gasnetw_job.nodes; r++)
+        order[r] = r;
+    qsort_r(order, gasnetw_job.nodes, sizeof *order, by_machine, (void *)(uintptr_t)cards);
+    for (uint32_t i = 0, n; i < gasnetw_job.nodes; i += n) {
+        n = run_of(cards, order, i);
+        for (uint32_t k = i; k < i + n; k++) {
+            const struct card *c = &cards[order[k]];
+            uintptr_t share = gasnetw_segment_share(c->together, c->each, n);
+            hosts[order[k]] = order[i];
+            if (order[k] == gasnetw_job.mynode)
+                gasnetw_front.max_local = share;
+            if (share < gasnetw_front.max_global)
+                gasnetw_front.max_global = share;
+        }
+    }
+}
+
+/* Numbers by first appearance, of what names the lowest rank of each. */
+static void number_them(uint32_t *of)
+{
+    uint32_t next = 0;
+    for (gasnet_node_t r = 0; r < gasnetw_job.nodes; r++)
+        of[r] = of[r] < r ? of[of[r]] : next++;
 }
 
 /* Agree on the smallest limit and on who shares memory; nobody sends before everybody is here. */
 static void agree(void)
 {
-    struct card mine = {0}, *cards = calloc(gasnetw_job.nodes, sizeof *cards);
+    struct card mine = {.machine = machine_of_node()};
+    struct card *cards = calloc(gasnetw_job.nodes, sizeof *cards);
+    uint32_t *order = calloc(gasnetw_job.nodes, sizeof *order);
     enum weft_status s;
     hosts = calloc(gasnetw_job.nodes, sizeof *hosts);
-    if (!cards || !hosts)
+    supernodes = calloc(gasnetw_job.nodes, sizeof *supernodes);
+    if (!cards || !order || !hosts || !supernodes)
         gasnetw_fatal("gasnet_init: out of memory for %u nodes", gasnetw_job.nodes);
-    gasnetw_front.max_local = gasnetw_segment_limit();
-    mine.max_local = gasnetw_front.max_local;
+    gasnetw_segment_limits(&mine.together, &mine.each);
     while (!is_mate(mine.first))
         mine.first++;
     s = weft_job_allgather(gasnetw_front.job, &mine, sizeof mine, cards);
     if (s)
         gasnetw_fatal("gasnet_init: %s", weft_status_text(s));
-    take_cards(cards);
+    find_machines(cards, order);
+    for (gasnet_node_t r = 0; r < gasnetw_job.nodes; r++)
+        supernodes[r] = cards[r].first;
+    number_them(hosts);
+    number_them(supernodes);
+    free(order);
     free(cards);
 }
 
@@ -208,8 +271,9 @@ int gasnet_getNodeInfo(gasnet_nodeinfo_t *table, int numentries)
     if (numentries < 0 || (numentries && !table))
         return GASNET_ERR_BAD_ARG;
     for (gasnet_node_t r = 0; r < gasnetw_job.nodes && r < (gasnet_node_t)numentries; r++) {
-        table[r].host = table[r].supernode = hosts[r];
-        table[r].offset = 0;
+        table[r].host = hosts[r];
+        table[r].supernode = supernodes[r];
+        table[r].offset = gasnetw_segment_offset(r);
     }
     return GASNET_OK;
 }

@@ -46,6 +46,9 @@ bool gasnetw_tools_lock_at_end(pthread_mutex_t *lock);
 /* What a debugger sets to 0 to let a frozen process go on. */
 extern volatile int gasnetw_tools_frozen;
 
+/* "0,2-4"; null, "*": all ranks. */
+bool gasnetw_tools_rank_listed(const char *list, int rank);
+
 /* Parts of started and finish. */
 void gasnetw_env_flush(bool even_without_rank);
 void gasnetw_trace_flush(void);

@@ -61,7 +61,7 @@ static const char *var(const struct output *o, const char *what)
 }
 
 /* "0,2-4"; no list, "*": all. */
-static bool rank_listed(const char *list, int rank)
+bool gasnetw_tools_rank_listed(const char *list, int rank)
 {
     if (!list || !strcmp(list, "*") || rank < 0)
         return true;
@@ -114,7 +114,7 @@ static void know(struct output *o)
         clock_gettime(CLOCK_MONOTONIC, &epoch);
     if (var(o, "FILE") && !registered)
         registered = !atexit(at_exit);
-    o->on = var(o, "FILE") && rank_listed(var(o, "NODES"), gasnetw_tools_rank());
+    o->on = var(o, "FILE") && gasnetw_tools_rank_listed(var(o, "NODES"), gasnetw_tools_rank());
 }
 
 static int is_on(struct output *o)
@@ -180,7 +180,7 @@ static FILE *sink(struct output *o, bool at_end)
             gasnett_fatalerror_nopos("out of memory for a trace");
         return o->kept;
     }
-    o->on = rank_listed(var(o, "NODES"), gasnetw_tools_rank());
+    o->on = gasnetw_tools_rank_listed(var(o, "NODES"), gasnetw_tools_rank());
     if (o->on)
         o->file = open_file(o, pattern);
     if (o->kept) {

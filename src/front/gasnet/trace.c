@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "tools.h"
 
@@ -56,6 +57,8 @@ static FILE *open_for_rank(const char *name)
     char path[4096];
     size_t len = 0;
     FILE *f;
+    if (!strcmp(name, "stderr") || !strcmp(name, "stdout"))
+        return fdopen(dup(*(name + 3) == 'e' ? STDERR_FILENO : STDOUT_FILENO), "a");
     for (; *name && len < sizeof path - 12; name++)
         len += *name == '%' ? (size_t)sprintf(path + len, "%u", gasnetw_job.mynode)
                             : (size_t)(path[len] = *name, 1);
@@ -71,7 +74,8 @@ void gasnetw_trace_open(void)
 {
     const char *trace = gasnetw_tools_var("GASNET_TRACEFILE"),
                *file = gasnetw_tools_var("GASNET_STATSFILE");
-    if (file)
+    if (file &&
+        gasnetw_tools_rank_listed(gasnetw_tools_var("GASNET_STATSNODES"), (int)gasnetw_job.mynode))
         stats = open_for_rank(file);
     gasnetw_tracing = stats || trace;
 }
