@@ -68,6 +68,13 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_job_open(const struct weft_job_para
  */
 WEFT_API enum weft_status weft_job_close(struct weft_job *job);
 
+/* Leave the job because the process ends: as weft_job_close towards the launcher and the other
+ * ranks, but nothing is closed here, so it does not matter what is open or under way, nor what
+ * other threads do: calls of theirs on the job's endpoint do not return any more. What was sent and
+ * has not been taken by its receiver may be lost. Only _exit(2) is to be called after it. Blocks
+ * for the launcher, at most 5 s. Returns  OK | EINVAL | ECONTEXT | EFORKED */
+WEFT_API enum weft_status weft_job_leave(struct weft_job *job);
+
 WEFT_API unsigned weft_job_rank(const struct weft_job *job);
 WEFT_API unsigned weft_job_size(const struct weft_job *job);
 /* Ranks on this node, this one included, and this rank's place among them: those that share

@@ -550,6 +550,19 @@ void weft_job_abort(struct weft_job *job, int code, const char *why)
     _exit(code);
 }
 
+/* The endpoint's lock is kept: what other threads do there would use what the launcher's library
+ * has just given back. */
+enum weft_status weft_job_leave(struct weft_job *job)
+{
+    enum weft_status s = job ? wf_ep_check(job->ep) : WEFT_EINVAL;
+    if (s)
+        return s;
+    depart(job);
+    wf_job_hold(job);
+    wf_launch_close(&job->launch, job->broken || job->lost ? LEAVE_BROKEN_NS : LEAVE_NS);
+    return WEFT_OK;
+}
+
 /* ---- facts ---- */
 
 unsigned weft_job_rank(const struct weft_job *job)

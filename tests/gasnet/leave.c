@@ -4,6 +4,7 @@
  *
  * HOW:    exit handler thread return libexit kill segv abort early (before the attach)
  *         all: every rank, with codes CODE, CODE + 1, ...
+ *         busy: every rank with CODE, while two more threads of each poll, send and put
  *         words: every rank with CODE, right after a barrier; rank RANK says something between
  * OTHERS: compute (never polls) pause barrier until poll exit (with CODE + 10 + rank) return
  *         quit: as until, with a SIGQUIT handler that says so
@@ -18,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LEAVE = 200 };
+enum { LEAVE = 200, NOTHING };
 
 static int code;
 static gasnet_node_t me;
@@ -28,6 +29,26 @@ static void on_leave(gasnet_token_t token)
 {
     (void)token;
     gasnet_exit(code);
+}
+
+static void on_nothing(gasnet_token_t token)
+{
+    (void)token;
+}
+
+/* Whatever it is in when the process ends, it disturbs nobody. */
+static void *be_busy(void *arg)
+{
+    gasnet_node_t next = (me + 1) % gasnet_nodes();
+    gasnet_seginfo_t *seg = calloc(gasnet_nodes(), sizeof *seg);
+    long word = 1;
+    (void)gasnet_getSegmentInfo(seg, (int)gasnet_nodes());
+    for (;;) {
+        (void)gasnet_AMPoll();
+        (void)gasnet_AMRequestShort0(next, NOTHING);
+        gasnet_put(next, seg[next].addr, &word, sizeof word);
+    }
+    return arg;
 }
 
 static void *leave_from_thread(void *arg)
@@ -105,7 +126,8 @@ static int stay(const char *what)
 
 int main(int argc, char **argv)
 {
-    gasnet_handlerentry_t table[] = {{LEAVE, (gasnetw_fn_t)on_leave}};
+    gasnet_handlerentry_t table[] = {{LEAVE, (gasnetw_fn_t)on_leave},
+                                     {NOTHING, (gasnetw_fn_t)on_nothing}};
     if (argc != 5)
         return 2;
     const char *how = argv[1];
@@ -116,13 +138,20 @@ int main(int argc, char **argv)
     me = gasnet_mynode();
     if (!strcmp(how, "early") && me == leaver)
         gasnet_exit(code);
-    (void)gasnet_attach(table, 1, 0, 0);
+    (void)gasnet_attach(table, 2, GASNET_PAGESIZE, 0);
     if (!strcmp(how, "all"))
         code += (int)me;
     if (!strcmp(how, "words")) {
         barrier();
         if (me == leaver)
             printf("last words\n");
+        gasnet_exit(code);
+    }
+    if (!strcmp(how, "busy")) {
+        pthread_t threads[2];
+        for (int i = 0; i < 2; i++)
+            (void)pthread_create(&threads[i], NULL, be_busy, NULL);
+        barrier();
         gasnet_exit(code);
     }
     if (!strncmp(others, "quit", 4))

@@ -36,12 +36,14 @@ def one_test(weft, way, program, ranks, *arguments):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--on", choices=RANKS, required=True)
+    parser.add_argument("--some", action="store_true", help="few ranks")
     parser.add_argument("weft", type=os.path.abspath)
     parser.add_argument("programs", nargs="+", type=os.path.abspath)
     args = parser.parse_args()
     tests = []
     for program in args.programs:
-        tests += [one_test(args.weft, args.on, program, n) for n in RANKS[args.on]]
+        ranks = [3] if args.some else RANKS[args.on]
+        tests += [one_test(args.weft, args.on, program, n) for n in ranks]
         if os.path.basename(program) == "coll_par":
             tests += [one_test(args.weft, args.on, program, n, "3") for n in (1, 3)]
     harness.main(tests)

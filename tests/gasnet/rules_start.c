@@ -253,9 +253,10 @@ static void no_segment(void)
 {
     for (gasnet_node_t r = 0; r < ranks; r++) {
         uint64_t word = seed3(me, r, 9), back = 0;
-        char *at = (char *)seg[r].addr + me * 8;
+        char *at = seg[r].addr;
         if (!seg[r].size)
             continue;
+        at += me * 8;
         gasnet_put(r, at, &word, 8);
         gasnet_get(&back, r, at, 8);
         EQ(back, word);

@@ -57,6 +57,14 @@ static void heap_underrun(void)
     gasnett_debug_memcheck_all();
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED
+#endif
+#endif
+
 static void heap_twice(void)
 {
     char *p = gasnett_debug_malloc(100);
@@ -762,7 +770,7 @@ static void test_heap(void **state)
     aborts("-u X", "heap_overrun", "written behind the end of a block: 13 bytes at");
     aborts("-u X", "heap_overrun", "tools_test.c:");
     aborts("-u X", "heap_underrun", "what is in front");
-#ifndef __SANITIZE_ADDRESS__ /* which finds it first */
+#ifndef SANITIZED /* which finds it first */
     aborts("-u X", "heap_twice", "is no live block");
 #endif
 }

@@ -25,7 +25,7 @@ static inline void poll_sometimes(void)
 /* Room that a request leaves for its reply: none until its handler is known to reply (reply.c). */
 static inline size_t reply_room(gasnet_handler_t handler)
 {
-    return gasnetw_front.reply_room[handler];
+    return __atomic_load_n(&gasnetw_front.reply_room[handler], __ATOMIC_RELAXED);
 }
 
 __attribute__((noinline, cold)) static void
@@ -155,7 +155,8 @@ static enum weft_status long_start(gasnet_node_t dest, gasnet_handler_t handler,
     enum weft_status status;
     poll_sometimes();
     while ((status = weft_am_long(r, offset, source, nbytes, FRONT_LONG, words, n,
-                                  reply_room(handler), op)) == WEFT_AGAIN)
+                                  reply_room(handler), op)) == WEFT_AGAIN ||
+           status == WEFT_ELIMIT)
         (void)gasnetw_turn();
     if (status != WEFT_OK && status != WEFT_PENDING)
         gasnetw_lost(dest, status, what);

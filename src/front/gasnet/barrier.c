@@ -20,6 +20,9 @@ static struct {
     unsigned flags;
     bool named; /* of the last that ended */
     uint32_t agreed;
+    _Atomic bool trying;  /* some thread is */
+    _Atomic bool awaited; /* by a thread that tries all the time */
+    _Atomic int status;   /* WEFT_AGAIN until it has ended */
 } barrier;
 
 static void check(const char *what, int flags, bool notified)
@@ -47,6 +50,7 @@ static void notify(int id, int flags)
     barrier.name = (uint32_t)id;
     barrier.flags = weft_flags(flags);
     gasnetw_trace_barrier("notify", id, flags);
+    atomic_store_explicit(&barrier.status, WEFT_AGAIN, memory_order_relaxed);
     s = weft_job_barrier_notify(gasnetw_front.job, barrier.name, barrier.flags);
     if (WEFT_UNLIKELY(s != WEFT_OK))
         gasnetw_fatal("gasnet_barrier_notify: %s", weft_status_text(s));
@@ -68,9 +72,29 @@ static int conclude(enum weft_status s, int id, int flags)
     return GASNET_OK;
 }
 
-static inline enum weft_status try_once(void)
+/* The job's collective calls are one thread's at a time. */
+static enum weft_status try_once(void)
 {
-    return weft_job_barrier_try(gasnetw_front.job, barrier.name, barrier.flags);
+    int status = atomic_load_explicit(&barrier.status, memory_order_acquire);
+    if (status != WEFT_AGAIN ||
+        atomic_exchange_explicit(&barrier.trying, true, memory_order_acquire))
+        return (enum weft_status)status;
+    status = atomic_load_explicit(&barrier.status, memory_order_relaxed);
+    if (status == WEFT_AGAIN) {
+        status = weft_job_barrier_try(gasnetw_front.job, barrier.name, barrier.flags);
+        atomic_store_explicit(&barrier.status, status, memory_order_release);
+    }
+    atomic_store_explicit(&barrier.trying, false, memory_order_release);
+    return (enum weft_status)status;
+}
+
+/* On several nodes the lowest rank of each passes on what its mates say, in its own tries (job.h):
+ * who has notified and waits for something else does it for them. */
+void gasnetw_barrier_pass_on(void)
+{
+    if (atomic_load_explicit(&barrier.notified, memory_order_acquire) &&
+        !atomic_load_explicit(&barrier.awaited, memory_order_relaxed))
+        (void)try_once();
 }
 
 /* Not every arrival is a message: looks until all are here, spinning for a while, then letting
@@ -103,6 +127,7 @@ static int wait(int id, int flags)
     enum weft_status s;
     uint64_t until_ns = 0;
     unsigned yields = 0;
+    atomic_store_explicit(&barrier.awaited, true, memory_order_relaxed);
     for (unsigned tries = 0; (s = try_once()) == WEFT_AGAIN; tries++) {
         if (gasnetw_after_poll() || (!yields && !spun_enough(tries, &until_ns)))
             continue;
@@ -111,6 +136,7 @@ static int wait(int id, int flags)
         else
             (void)weft_ep_wait(gasnetw_front.ep, NAP_NS);
     }
+    atomic_store_explicit(&barrier.awaited, false, memory_order_relaxed);
     return conclude(s, id, flags);
 }
 

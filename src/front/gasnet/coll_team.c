@@ -9,7 +9,7 @@ gasnet_team_handle_t gasnetw_team_all;
 static struct gasnetw_team *teams; /* split ones; sched lock */
 static uint32_t team_count;        /* claims made, each with a number of its own; sched lock */
 
-static enum { NOT_OPEN, OPEN, INITIALISED, CLOSED } state;
+static enum { NOT_OPEN, OPEN, INITIALISED } state;
 static unsigned *first_image; /* [nodes + 1] */
 static gasnet_coll_fn_entry_t *functions;
 static size_t function_count;
@@ -185,13 +185,6 @@ void gasnetw_coll_open(void)
     state = OPEN;
 }
 
-/* What is under way stays as it is: Weft has its buffers. Other threads may still be here, too. */
-void gasnetw_coll_close(void)
-{
-    gasnetw_progress = NULL;
-    state = CLOSED;
-}
-
 static void init_first(const gasnet_image_t images[], const gasnet_coll_fn_entry_t fn_tbl[],
                        size_t fn_count)
 {
@@ -221,7 +214,7 @@ void gasnet_coll_init(const gasnet_image_t images[], gasnet_image_t my_image,
     if (init_flags)
         gasnetw_fatal("gasnet_coll_init: flags 0x%x; give 0", (unsigned)init_flags);
     gasnetw_sched_lock();
-    if (state == CLOSED || inits > (state == INITIALISED ? gasnetw_view_own(all_team.view) - 1 : 0))
+    if (inits > (state == INITIALISED ? gasnetw_view_own(all_team.view) - 1 : 0))
         gasnetw_fatal("gasnet_coll_init: called once more than this node has images");
     if (state == OPEN)
         init_first(images, fn_tbl, fn_count);
@@ -247,9 +240,7 @@ void gasnetw_coll_check(gasnet_team_handle_t team, const char *what)
 {
     gasnetw_check(gasnetw_job.mynode, what);
     if (state != INITIALISED)
-        gasnetw_fatal("%s: %s", what,
-                      state == CLOSED ? "called after gasnet_exit"
-                                      : "call gasnet_coll_init before");
+        gasnetw_fatal("%s: call gasnet_coll_init before", what);
     gasnetw_coll_check_team(team, what);
 }
 

@@ -73,21 +73,6 @@ enum weft_status gasnetw_domains_open(const struct front_address *addresses, gas
     return s;
 }
 
-void gasnetw_domains_close(void)
-{
-    for (unsigned i = 1; i < count; i++) {
-        struct domain *d = &domains[i];
-        for (gasnet_node_t r = 0; d->ep && r < gasnetw_job.nodes; r++) {
-            if (d->remotes[r])
-                (void)weft_remote_close(d->remotes[r]);
-            if (d->peers[r])
-                (void)weft_peer_close(d->peers[r]);
-        }
-        if (d->ep)
-            (void)weft_ep_close(d->ep);
-    }
-}
-
 __attribute__((noinline)) static unsigned assign(void)
 {
     unsigned thread = atomic_fetch_add(&threads, 1);

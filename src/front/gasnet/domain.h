@@ -20,7 +20,6 @@ unsigned gasnetw_domains(void);
 /* Open the others. [addresses]: of every node's job endpoint. */
 enum weft_status gasnetw_domains_open(const struct front_address *addresses, gasnetw_open_fn open,
                                       const void *cards);
-void gasnetw_domains_close(void);
 
 /* This thread's way to [node], whose remote of domain 0 is [remote]. */
 struct weft_remote *gasnetw_domain_remote(struct weft_remote *remote, gasnet_node_t node);

@@ -91,7 +91,8 @@ uint64_t gasnetw_env_size(const char *name, uint64_t whole)
         value *= unit_of(*end++);
     if (*end == 'B' || *end == 'b')
         end++;
-    if (*end || !(value > 0) || value > 1e18 || (below != 1 && value > 1)) {
+    if (*end || !(value > 0) || value > 1e18 || (whole && value > 1 && value < 65536) ||
+        (below != 1 && value > 1)) {
         complain(name, text, "a fraction such as 0.8 or 5/8, or a size such as 512M");
         return 0;
     }
@@ -139,18 +140,11 @@ static void set_payload(void)
 
 static void set_pinned(void)
 {
-    const char *text = getenv("GASNET_PHYSMEM_MAX");
-    char fraction[32];
-    double a, b;
-    if (!text)
-        text = getenv("GASNET_PHYSMEM_PINNABLE_RATIO");
-    if (!text)
-        return;
-    if (sscanf(text, "%lf/%lf", &a, &b) == 2 && b > 0) {
-        snprintf(fraction, sizeof fraction, "%.6f", a / b);
-        text = fraction;
-    }
-    set_if_free("WEFT_PINNED", text);
+    uint64_t bytes = gasnetw_env_size("GASNET_PHYSMEM_MAX", gasnetw_memory_of_node());
+    if (!bytes)
+        bytes = gasnetw_env_size("GASNET_PHYSMEM_PINNABLE_RATIO", gasnetw_memory_of_node());
+    if (bytes)
+        set_number("WEFT_PINNED", bytes);
 }
 
 /* GASNet's least Medium is 512 bytes. */

@@ -86,6 +86,7 @@ struct front {
     struct weft_ep *ep;
     int mode, segment;
     bool attached, crowded, debug;
+    bool across;              /* not all nodes share memory */
     struct weft_peer **peers; /* [nodes] */
     pid_t pid;
     size_t max_medium;
@@ -138,7 +139,7 @@ void gasnetw_await(struct weft_op *op, gasnet_node_t node, const char *what);
 struct weft_remote *gasnetw_segment_at(gasnet_node_t node, const void *addr, size_t nbytes,
                                        const char *what, uint64_t *offset);
 bool gasnetw_segment_has(gasnet_node_t node, uint64_t addr, uint64_t nbytes);
-void gasnetw_segment_close(void);
+uint64_t gasnetw_memory_of_node(void);
 void gasnetw_segment_limits(uint64_t *together, uint64_t *each);
 uintptr_t gasnetw_segment_share(uint64_t together, uint64_t each, unsigned processes);
 uintptr_t gasnetw_segment_offset(gasnet_node_t node);
@@ -164,7 +165,8 @@ extern _Atomic unsigned gasnetw_replies_waiting;
 
 void gasnetw_vis_open(void);
 void gasnetw_coll_open(void);
-void gasnetw_coll_close(void); /* does not block */
+
+void gasnetw_barrier_pass_on(void);
 
 /* ---- variables (env.c) ---- */
 

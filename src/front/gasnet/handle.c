@@ -110,11 +110,13 @@ static struct {
     pthread_key_t key;
     pthread_once_t once;
 } left = {.lock = PTHREAD_MUTEX_INITIALIZER, .once = PTHREAD_ONCE_INIT};
+
 static _Thread_local struct nbi *nbi_of_thread;
 
 static void nbi_leave(void *arg)
 {
     struct nbi *n = arg;
+    nbi_of_thread = NULL; /* another destructor may make operations, too */
     pthread_mutex_lock(&left.lock);
     n->next = left.first;
     left.first = n;

@@ -32,8 +32,10 @@ enum { STAYING, TOLD, LEAVING };
 #define NOTICE ROUNDS /* instead of a round's number */
 
 _Atomic int gasnetw_leaving;
-static _Atomic bool told;       /* by a NOTICE */
-static _Atomic int told_code;   /* the largest that came */
+static _Atomic bool told;          /* by a NOTICE */
+static _Atomic int told_code;      /* the largest that came */
+static _Atomic unsigned confirmed; /* of what this rank told */
+static unsigned sent;
 static _Atomic bool passed_on;  /* a NOTICE, to others */
 static _Atomic uint32_t rounds; /* that came: bit k */
 static _Atomic int64_t lost_node = -1;
@@ -41,20 +43,78 @@ static _Atomic int lost_why;
 static int code_now;
 static pthread_t leaver;
 
-/* ---- the last words ---- */
+/* ---- the watch ---- */
 
-static _Noreturn void give_up(int code, const char *why)
+static double now_s(void)
 {
-    fflush(NULL);
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static _Noreturn void abandon(int code, const char *why)
+{
     if (gasnetw_front.job)
         weft_job_abort(gasnetw_front.job, code, why);
     _exit(code);
+}
+
+static double deadline_s;      /* of the step that is under way */
+static _Atomic int64_t end_ms; /* when the watch ends the process; INT64_MAX: not */
+static _Atomic int watch_code;
+
+/* Takes no lock, and writes nothing: whoever leaves may be stuck in either. */
+static void *watch(void *arg)
+{
+    struct timespec look = {0, 50000000};
+    (void)arg;
+    while ((int64_t)(now_s() * 1e3) < atomic_load(&end_ms))
+        (void)nanosleep(&look, NULL);
+    abandon(atomic_load(&watch_code), "this node could not end in time");
+}
+
+/* Have the process end at [end_s], with [code], whatever its other threads are stuck in. */
+static void watch_over(double end_s, int code)
+{
+    static _Atomic bool watched;
+    sigset_t all, old;
+    pthread_t thread;
+    atomic_store(&watch_code, code);
+    atomic_store(&end_ms, (int64_t)(end_s * 1e3));
+    if (atomic_exchange(&watched, true))
+        return;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    if (!pthread_create(&thread, NULL, watch, NULL))
+        (void)pthread_detach(thread);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+}
+
+/* ---- the last words ---- */
+
+/* The launcher ends the job. Output that is kept in memory goes out first, if that is possible in a
+ * second: another thread may hold a stream, and a pipe may be full. */
+#define FLUSH_S 1.0
+static _Noreturn void give_up(int code, const char *why)
+{
+    watch_over(now_s() + FLUSH_S, code);
+    fflush(NULL);
+    abandon(code, why);
+}
+
+/* Others may not disturb who leaves. */
+static void stop_if_leaving(void)
+{
+    if (atomic_load(&gasnetw_leaving) == LEAVING && !pthread_equal(leaver, pthread_self()))
+        for (;;)
+            pause();
 }
 
 void gasnetw_fatal(const char *fmt, ...)
 {
     char text[512];
     va_list args;
+    stop_if_leaving();
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
@@ -95,13 +155,20 @@ static void keep_largest(_Atomic int *at, int code)
         ;
 }
 
-/* Arguments: a round's number or NOTICE, the largest code known. */
+/* A request's arguments: a round's number or NOTICE, the largest code known. The reply says that it
+ * has come: who goes waits for that. */
 static void on_leave(const struct weft_am *am)
 {
     int stay = STAYING;
-    if (am->nargs != 2 || am->args[0] > NOTICE)
+    if (am->is_reply) {
+        atomic_fetch_add(&confirmed, 1);
+        return;
+    }
+    if (am->nargs != 2 || am->args[0] > NOTICE || !am->can_reply)
         return;
     keep_largest(&told_code, (int)am->args[1]);
+    if (weft_am_reply(am, FRONT_LEAVE, NULL, 0, NULL, 0) != WEFT_OK)
+        return; /* its sender is gone */
     if (am->args[0] < ROUNDS) {
         atomic_fetch_or(&rounds, UINT32_C(1) << am->args[0]);
         return;
@@ -115,13 +182,16 @@ static void on_peer_down(struct weft_ep *ep, struct weft_peer *peer, enum weft_s
                          void *arg)
 {
     int stay = STAYING, rank = weft_job_peer_rank(gasnetw_front.job, peer);
+    int64_t nobody = -1;
     (void)ep;
     (void)arg;
     if (rank < 0 || rank == (int)gasnetw_job.mynode)
         return;
-    atomic_store(&lost_why, why);
-    if (atomic_compare_exchange_strong(&gasnetw_leaving, &stay, TOLD))
-        atomic_store(&lost_node, rank);
+    if (atomic_load(&gasnetw_leaving) == STAYING) { /* who is first; then everybody may see it */
+        atomic_store(&lost_why, why);
+        (void)atomic_compare_exchange_strong(&lost_node, &nobody, rank);
+    }
+    (void)atomic_compare_exchange_strong(&gasnetw_leaving, &stay, TOLD);
 }
 
 weft_peer_down_fn gasnetw_peer_down(void)
@@ -137,8 +207,6 @@ static bool has_handler(int signo)
             (now.sa_handler != SIG_DFL && now.sa_handler != SIG_IGN));
 }
 
-static double now_s(void);
-
 /* The launcher sees a death, too, and knows the signal or code: what it tells is better than that a
  * node is gone. */
 #define LAUNCHER_S 0.3
@@ -148,20 +216,29 @@ static void let_launcher_say(void)
         (void)weft_ep_wait(gasnetw_front.ep, 10000000);
 }
 
-/* The program's own SIGQUIT handler may clean up, and may call gasnet_exit itself. */
-void gasnetw_heed_leaving(void)
+/* The program's own SIGQUIT handler may clean up, and may call gasnet_exit itself: one thread runs
+ * it, and is the one that leaves. */
+static void raise_once(void)
 {
     static _Atomic bool raised;
-    int64_t lost;
-    if (atomic_load(&gasnetw_leaving) == LEAVING) {
-        if (!pthread_equal(leaver, pthread_self()))
-            for (;;) /* the process ends */
-                pause();
+    static _Thread_local bool mine;
+    if (mine || !has_handler(SIGQUIT))
         return;
-    }
+    if (atomic_exchange(&raised, true))
+        for (;;)
+            pause();
+    mine = true;
+    (void)raise(SIGQUIT);
+}
+
+void gasnetw_heed_leaving(void)
+{
+    int64_t lost;
+    stop_if_leaving();
+    if (atomic_load(&gasnetw_leaving) == LEAVING)
+        return;
+    raise_once();
     lost = atomic_load(&lost_node);
-    if (has_handler(SIGQUIT) && !atomic_exchange(&raised, true))
-        (void)raise(SIGQUIT);
     if (lost >= 0 && !atomic_load(&told)) {
         let_launcher_say();
         gasnetw_fatal("node %" PRId64 " is gone: %s", lost,
@@ -172,6 +249,7 @@ void gasnetw_heed_leaving(void)
 
 /* ---- leaving ---- */
 
+#define LONGEST_S 86400.0
 static double patience_s(void)
 {
     double min = gasnetw_env_number("GASNET_EXITTIMEOUT_MIN", 3),
@@ -179,40 +257,10 @@ static double patience_s(void)
            factor = gasnetw_env_number("GASNET_EXITTIMEOUT_FACTOR", 0.125),
            t = gasnetw_env_number("GASNET_EXITTIMEOUT", 0);
     if (t > 0)
-        return t;
+        return t < LONGEST_S ? t : LONGEST_S;
     t = min + factor * gasnetw_job.nodes;
-    return t < max ? t : max;
-}
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static double deadline_s; /* of the step that is under way */
-static double end_s;      /* of all */
-
-static void *watch(void *arg)
-{
-    (void)arg;
-    for (double left; (left = end_s + 1 - now_s()) > 0;) {
-        struct timespec t = {(time_t)left, (long)((left - (double)(time_t)left) * 1e9)};
-        (void)nanosleep(&t, NULL);
-    }
-    give_up(code_now, "gasnet_exit: this node could not leave in time");
-}
-
-static void watch_over(void)
-{
-    sigset_t all, old;
-    pthread_t thread;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    if (!pthread_create(&thread, NULL, watch, NULL))
-        (void)pthread_detach(thread);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    t = t < max ? t : max;
+    return t < LONGEST_S ? t : LONGEST_S;
 }
 
 static int largest_code(void)
@@ -233,10 +281,11 @@ static bool tell(gasnet_node_t rank, unsigned what)
 {
     uint32_t args[2] = {what, (uint32_t)largest_code()};
     enum weft_status s;
-    while ((s = weft_am_request(gasnetw_front.peers[rank], FRONT_LEAVE, args, 2, NULL, 0, 0)) ==
+    while ((s = weft_am_request(gasnetw_front.peers[rank], FRONT_LEAVE, args, 2, NULL, 0, 1)) ==
            WEFT_AGAIN)
         if (!look())
             return false;
+    sent += s == WEFT_OK;
     return true;
 }
 
@@ -244,12 +293,12 @@ static bool tell(gasnet_node_t rank, unsigned what)
 static bool agree(void)
 {
     static unsigned k;
-    static bool sent;
+    static bool said;
     gasnet_node_t n = gasnetw_job.nodes, me = gasnetw_job.mynode;
-    for (; ((uint64_t)1 << k) < n; k++, sent = false) {
-        if (!sent && !tell((gasnet_node_t)((me + ((uint64_t)1 << k)) % n), k))
+    for (; ((uint64_t)1 << k) < n; k++, said = false) {
+        if (!said && !tell((gasnet_node_t)((me + ((uint64_t)1 << k)) % n), k))
             return false;
-        sent = true;
+        said = true;
         while (!(atomic_load(&rounds) >> k & 1))
             if (!look() || (atomic_load(&told) && !atomic_load(&passed_on)))
                 return false;
@@ -269,12 +318,10 @@ static void tell_others(void)
 /* Nothing came of waiting for the others to leave by themselves, or somebody else found that. */
 #define GRACE_S 0.25
 
-static bool leave_together(void)
+static bool leave_together(double patience)
 {
-    double patience = patience_s(), grace = code_now ? GRACE_S : patience;
+    double grace = code_now ? GRACE_S : patience;
     deadline_s = now_s() + (grace < patience ? grace : patience);
-    end_s = now_s() + 2 * patience;
-    watch_over();
     if (agree())
         return true;
     deadline_s = now_s() + patience;
@@ -282,60 +329,75 @@ static bool leave_together(void)
     return agree();
 }
 
-/* Operations of the client's that are still under way keep the job open: some time for them. */
-static void close_all(void)
+/* What this rank said has come, as far as its receivers still say so: they may have gone, knowing
+ * all there is to know. */
+#define CONFIRM_S 0.2
+static void await_confirmation(void)
 {
-    gasnetw_coll_close();
-    gasnetw_segment_close();
-    for (unsigned i = 0; i < 4; i++) {
-        enum weft_status s = weft_job_close(gasnetw_front.job);
-        if (s != WEFT_EBUSY)
-            return;
-        gasnetw_segment_close();
-    }
-    give_up(code_now, "gasnet_exit: operations did not end");
+    deadline_s = now_s() + CONFIRM_S;
+    while (atomic_load(&confirmed) < sent && look())
+        ;
 }
 
 /* One thread leaves; the others end with the process. */
-static void enter_leaving(void)
+static void enter_leaving(int code)
 {
     static _Atomic bool taken;
     if (atomic_exchange(&taken, true)) {
-        if (pthread_equal(leaver, pthread_self()))
-            _exit(code_now); /* called again from what leaving calls: atexit, a signal's handler */
+        stop_if_leaving();
+        if (atomic_load(&gasnetw_leaving) == LEAVING) /* again, from a signal's handler */
+            abandon(largest_code(), "gasnet_exit was called again while this node leaves");
         for (;;)
             pause();
     }
+    code_now = code & 0xff;
     leaver = pthread_self();
     atomic_store(&gasnetw_leaving, LEAVING);
 }
 
-void gasnet_exit(int exitcode)
+/* Nothing is closed: other threads may be anywhere, and operations under way. Returns the code. */
+static int leave_job(int code)
 {
+    double patience = patience_s();
     char why[64];
-    enter_leaving();
-    code_now = exitcode & 0xff;
+    if (atomic_load(&gasnetw_leaving) != LEAVING)
+        watch_over(now_s() + 2 * patience + 1, code & 0xff);
+    enter_leaving(code);
+    snprintf(why, sizeof why, "gasnet_exit(%d) by node %u", code_now, gasnetw_job.mynode);
+    if (gasnetw_front.job && gasnetw_thread_.in_handler) /* nothing can be sent from here */
+        give_up(code_now, why);
     fflush(NULL);
     gasnetw_tools_finish();
     if (!gasnetw_front.job)
-        _exit(code_now);
+        return code_now;
     gasnetw_trace_close();
-    snprintf(why, sizeof why, "gasnet_exit(%d) by node %u", code_now, gasnetw_job.mynode);
-    if (gasnetw_thread_.in_handler) /* nothing can be sent from here: the launcher ends the job */
-        give_up(code_now, why);
-    if (!leave_together())
+    if (!leave_together(patience))
         give_up(largest_code(), why);
     code_now = largest_code();
-    close_all();
-    _exit(code_now);
+    atomic_store(&watch_code, code_now);
+    await_confirmation();
+    (void)weft_job_leave(gasnetw_front.job);
+    return code_now;
 }
 
-/* Return from main, and exit(). */
+void gasnet_exit(int exitcode)
+{
+    if (gasnetw_front.job && getpid() != gasnetw_front.pid)
+        _exit(exitcode & 0xff); /* a forked child is no node */
+    _exit(leave_job(exitcode));
+}
+
+/* Return from main, and exit(): what is left of it goes on, if its code is the job's. */
 static void on_process_exit(int status, void *arg)
 {
+    int code;
     (void)arg;
-    if (gasnetw_front.job && getpid() == gasnetw_front.pid)
-        gasnet_exit(status);
+    if (!gasnetw_front.job || getpid() != gasnetw_front.pid)
+        return;
+    code = leave_job(status);
+    if (code != (status & 0xff))
+        _exit(code);
+    atomic_store(&end_ms, INT64_MAX);
 }
 
 void gasnetw_leave_open(void)

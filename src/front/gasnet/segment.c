@@ -29,7 +29,7 @@ static size_t page;
 
 /* ---- how large ---- */
 
-static uint64_t memory_of_node(void)
+uint64_t gasnetw_memory_of_node(void)
 {
     struct sysinfo info;
     return sysinfo(&info) ? UINT64_C(1) << 30 : (uint64_t)info.totalram * info.mem_unit;
@@ -39,7 +39,7 @@ static uint64_t memory_of_node(void)
  * GASNET_MAX_SEGSIZE. It is address space until it is touched. */
 void gasnetw_segment_limits(uint64_t *together, uint64_t *each)
 {
-    uint64_t all = memory_of_node();
+    uint64_t all = gasnetw_memory_of_node();
     page = (size_t)sysconf(_SC_PAGESIZE);
     *together = gasnetw_env_size("GASNET_PHYSMEM_MAX", all);
     *each = gasnetw_env_size("GASNET_MAX_SEGSIZE", all);
@@ -196,7 +196,7 @@ static enum weft_status open_others(const struct card *cards)
         if (cards[r].failed) {
             fprintf(stderr, "gasnet_attach: node %u has no segment: %s\n", r,
                     weft_status_text((enum weft_status) - (int)cards[r].failed));
-            return WEFT_ENOMEM;
+            return WEFT_ELIMIT;
         }
     for (gasnet_node_t r = 0; !s && r < gasnetw_job.nodes; r++) {
         segments[r].addr = cards[r].addr;
@@ -212,11 +212,20 @@ static enum weft_status open_others(const struct card *cards)
     return s;
 }
 
+static void close_segments(void)
+{
+    for (gasnet_node_t r = 0; segments && r < gasnetw_job.nodes; r++)
+        if (segments[r].remote)
+            (void)weft_remote_close(segments[r].remote);
+    if (gasnetw_front.mr)
+        (void)weft_mr_close(gasnetw_front.mr);
+    gasnetw_front.mr = NULL;
+}
+
 /* gasnet_attach may be tried again, with less. */
 static void give_back(void)
 {
-    gasnetw_segment_close();
-    gasnetw_front.mr = NULL;
+    close_segments();
     free(segments);
     segments = NULL;
     memset(gasnetw_front.handlers + FRONT_CLIENT, 0,
@@ -238,7 +247,7 @@ static enum weft_status make_segments(size_t size)
     s = weft_job_allgather(gasnetw_front.job, &mine, sizeof mine, cards);
     if (!s)
         s = open_others(cards);
-    if (s == WEFT_ENOMEM) {
+    if (s == WEFT_ELIMIT) { /* at all nodes alike */
         give_back();
         free(cards);
         return s;
@@ -248,16 +257,6 @@ static enum weft_status make_segments(size_t size)
     free(cards);
     gasnetw_job.segments = segments;
     return s;
-}
-
-void gasnetw_segment_close(void)
-{
-    gasnetw_domains_close();
-    for (gasnet_node_t r = 0; segments && r < gasnetw_job.nodes; r++)
-        if (segments[r].remote)
-            (void)weft_remote_close(segments[r].remote);
-    if (gasnetw_front.mr)
-        (void)weft_mr_close(gasnetw_front.mr);
 }
 
 /* ---- attach ---- */
@@ -322,7 +321,7 @@ int gasnet_attach(gasnet_handlerentry_t *table, int numentries, uintptr_t segsiz
     gasnetw_op_open();
     gasnetw_vis_open();
     s = make_segments(segsize);
-    if (s == WEFT_ENOMEM)
+    if (s == WEFT_ELIMIT)
         return GASNET_ERR_RESOURCE;
     if (s)
         gasnetw_fatal("gasnet_attach: %s", weft_status_text(s));

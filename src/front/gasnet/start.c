@@ -239,6 +239,7 @@ int gasnetw_init(int *argc, char ***argv, int mode, int segment)
     gasnetw_env_before();
     open_job();
     gasnetw_front.crowded = is_crowded();
+    gasnetw_front.across = weft_job_local_size(gasnetw_front.job) != gasnetw_job.nodes;
     gasnetw_tools_rank_ = (int)gasnetw_job.mynode;
     gasnetw_tools_started();
     if (gasnetw_env_yes("GASNET_FREEZE", false))

@@ -21,6 +21,8 @@ inline int gasnetw_after_poll(void)
         events = gasnetw_reply_flush();
     if (WEFT_UNLIKELY(step != NULL))
         step();
+    if (WEFT_UNLIKELY(gasnetw_front.across))
+        gasnetw_barrier_pass_on();
     return events;
 }
 
