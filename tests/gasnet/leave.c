@@ -46,7 +46,7 @@ static void *be_busy(void *arg)
     for (;;) {
         (void)gasnet_AMPoll();
         (void)gasnet_AMRequestShort0(next, NOTHING);
-        gasnet_put(next, seg[next].addr, &word, sizeof word);
+        gasnet_put(next, (char *)seg[next].addr + 8 * (uintptr_t)arg, &word, sizeof word);
     }
     return arg;
 }
@@ -150,7 +150,7 @@ int main(int argc, char **argv)
     if (!strcmp(how, "busy")) {
         pthread_t threads[2];
         for (int i = 0; i < 2; i++)
-            (void)pthread_create(&threads[i], NULL, be_busy, NULL);
+            (void)pthread_create(&threads[i], NULL, be_busy, (void *)(uintptr_t)i);
         barrier();
         gasnet_exit(code);
     }
