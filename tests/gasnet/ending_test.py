@@ -265,7 +265,8 @@ def tests_at(place, args):
                   for m in MISUSE_DEBUG + MISUSE if m in MISUSE_DEBUG or m[1] in SOME]
         tests += [leave_test(place, args.leave, *way) for way in LEAVE]
         tests += [leave_test(place, args.leave_par, *way) for way in LEAVE_PAR]
-    return [test for test in tests if args.only in test.__name__] * args.repeat
+    part, parts = (int(n) for n in args.part.split("/"))
+    return [test for test in tests if args.only in test.__name__][part::parts] * args.repeat
 
 
 def alone_test(args):
@@ -286,7 +287,8 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--hosts", action="store_true")
     parser.add_argument("--repeat", type=int, default=1)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", help="of the cases with this in their names")
+    parser.add_argument("--part", default="0/1", help="K/N: every Nth case from the Kth on")
     for name in ("weft", "misuse", "misuse_debug", "leave", "leave_par"):
         parser.add_argument(name, type=os.path.abspath)
     args = parser.parse_args()
