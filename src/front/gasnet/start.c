@@ -86,11 +86,14 @@ static void start_if_asked(int *argc, char ***argv)
 
 /* ---- init ---- */
 
+/* Do ranks outnumber cores? Who is bound to one core was given it by a launcher that counts. */
 static bool is_crowded(void)
 {
     cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) ||
-           weft_job_local_size(gasnetw_front.job) > (unsigned)CPU_COUNT(&set);
+    long cores = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
+    if (cores == 1)
+        cores = sysconf(_SC_NPROCESSORS_ONLN);
+    return weft_job_local_size(gasnetw_front.job) > cores;
 }
 
 static void open_job(void)
