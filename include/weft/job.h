@@ -71,8 +71,10 @@ WEFT_API enum weft_status weft_job_close(struct weft_job *job);
 /* Leave the job because the process ends: as weft_job_close towards the launcher and the other
  * ranks, but nothing is closed here, so it does not matter what is open or under way, nor what
  * other threads do: calls of theirs on the job's endpoint do not return any more. What was sent and
- * has not been taken by its receiver may be lost. Only _exit(2) is to be called after it. Blocks
- * for the launcher, at most 5 s. Returns  OK | EINVAL | ECONTEXT | EFORKED */
+ * has not been taken by its receiver may be lost. Nothing of this library's is to be called after
+ * it.
+ * Blocks   for the launcher, at most 5 s.
+ * Returns  OK | EINVAL | ECONTEXT | EFORKED */
 WEFT_API enum weft_status weft_job_leave(struct weft_job *job);
 
 WEFT_API unsigned weft_job_rank(const struct weft_job *job);
@@ -119,7 +121,8 @@ enum weft_barrier_flags {
  * end the barrier: OK, or EMISMATCH if two ranks named different ones or one
  * gave MISMATCH; then the barrier has ended all the same, at every rank alike.
  * Returns  notify: OK | EBUSY (notified already) | EINVAL | ...
- *          try: as wait, or AGAIN (not all are here; polls once)
+ *          try: as wait, or AGAIN (not all are here; polls once. What ends the barrier early is
+ *               looked for by every eighth try)
  *          wait: OK | EMISMATCH | EINVAL (not notified; unknown flags) | as weft_job_barrier */
 WEFT_API WEFT_MUST_USE enum weft_status weft_job_barrier_notify(struct weft_job *job, uint32_t name,
                                                                 unsigned flags);

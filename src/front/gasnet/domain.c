@@ -18,7 +18,8 @@ struct domain {
 };
 
 static struct domain domains[DOMAINS_MAX]; /* [0] is the job's, and not here */
-static unsigned count = 1, threads_per_domain = 1, poll_mask = 255;
+unsigned gasnetw_domains = 1;
+static unsigned threads_per_domain = 1, poll_mask = 255;
 static _Atomic unsigned threads;
 static _Thread_local unsigned mine; /* 1 + this thread's; 0: it has none yet */
 
@@ -39,17 +40,12 @@ void gasnetw_domains_configure(void)
     unsigned mask, fitting = 1;
     if (gasnetw_front.mode != FRONT_PAR)
         return;
-    count = number("GASNET_DOMAIN_COUNT", 1, 1, DOMAINS_MAX);
+    gasnetw_domains = number("GASNET_DOMAIN_COUNT", 1, 1, DOMAINS_MAX);
     threads_per_domain = number("GASNET_GNI_PTHREADS_PER_DOMAIN", 1, 1, 1u << 20);
     mask = number("GASNET_AM_DOMAIN_POLL_MASK", 255, 0, 65535);
     while (fitting < mask + 1)
         fitting *= 2;
     poll_mask = fitting - 1; /* a mask: one less than a power of two */
-}
-
-unsigned gasnetw_domains(void)
-{
-    return count;
 }
 
 enum weft_status gasnetw_domains_open(const struct front_address *addresses, gasnetw_open_fn open,
@@ -58,7 +54,7 @@ enum weft_status gasnetw_domains_open(const struct front_address *addresses, gas
     struct weft_ep_params params = WEFT_EP_PARAMS_INIT;
     enum weft_status s = WEFT_OK;
     params.flags = WEFT_EP_LOCKED;
-    for (unsigned i = 1; !s && i < count; i++) {
+    for (unsigned i = 1; !s && i < gasnetw_domains; i++) {
         struct domain *d = &domains[i];
         d->peers = calloc(gasnetw_job.nodes, sizeof *d->peers);
         d->remotes = calloc(gasnetw_job.nodes, sizeof *d->remotes);
@@ -76,7 +72,7 @@ enum weft_status gasnetw_domains_open(const struct front_address *addresses, gas
 __attribute__((noinline)) static unsigned assign(void)
 {
     unsigned thread = atomic_fetch_add(&threads, 1);
-    mine = 1 + thread / threads_per_domain % count;
+    mine = 1 + thread / threads_per_domain % gasnetw_domains;
     return mine - 1;
 }
 

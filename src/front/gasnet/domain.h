@@ -13,10 +13,10 @@ struct front_address {
 typedef enum weft_status (*gasnetw_open_fn)(struct weft_peer *peer, gasnet_node_t node,
                                             const void *cards, struct weft_remote **out);
 
-/* Before gasnetw_domains: reads the variables. */
+/* Reads the variables. */
 void gasnetw_domains_configure(void);
 /* How many, the job's own endpoint included. */
-unsigned gasnetw_domains(void);
+extern unsigned gasnetw_domains; /* constant after gasnet_init */
 /* Open the others. [addresses]: of every node's job endpoint. */
 enum weft_status gasnetw_domains_open(const struct front_address *addresses, gasnetw_open_fn open,
                                       const void *cards);

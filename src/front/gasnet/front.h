@@ -35,9 +35,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <sys/types.h>
 #include <weft/job.h>
 #include <weft/mr.h>
-#include <sys/types.h>
 #include <weft/weft.h>
 
 /* Its own parts know of no threading mode: the client's comes with gasnet_init. */

@@ -78,6 +78,38 @@ static const char *piece_name(bool is_put)
     return is_put ? "gasnet_put_nb or gasnet_put_nbi" : "gasnet_get_nb or gasnet_get_nbi";
 }
 
+/* What is to be moved: [nbytes] between [here] and [there], which is [node]'s. */
+struct move {
+    bool is_put;
+    gasnet_node_t node;
+    const char *what; /* the call, for messages */
+    const void *there;
+    void *here; /* of a put: only read */
+    size_t nbytes;
+};
+
+/* Start it on this thread's domain; turns while there is no room. Returns what weft_put does. */
+static enum weft_status start(const struct move *m, struct weft_op *op)
+{
+    struct weft_remote *r;
+    enum weft_status status;
+    uint64_t offset;
+    gasnetw_check(m->node, m->what);
+    r = gasnetw_segment_at(m->node, m->there, m->nbytes, m->what, &offset);
+    r = gasnetw_domain_remote(r, m->node);
+    if (m->is_put)
+        gasnetw_trace_put(m->node, m->nbytes);
+    else
+        gasnetw_trace_get(m->node, m->nbytes);
+    for (;;) {
+        status = m->is_put ? weft_put(r, offset, m->here, m->nbytes, op)
+                           : weft_get(r, offset, m->here, m->nbytes, op);
+        if (status != WEFT_AGAIN && status != WEFT_ELIMIT)
+            return status;
+        (void)gasnetw_turn();
+    }
+}
+
 static void piece_done(struct weft_op *wop)
 {
     struct piece *p = (struct piece *)wop;
@@ -103,9 +135,10 @@ static struct piece *piece_new(struct gasnetw_op *owner, gasnet_node_t node, boo
     return p;
 }
 
-/* Not under way: done already, or failed. */
-static void piece_settle(struct piece *p, enum weft_status status)
+/* Start what [p] counts; if it is not under way, it is done already, or failed. */
+static void piece_start(struct piece *p, const struct move *m)
 {
+    enum weft_status status = start(m, &p->op);
     if (status == WEFT_PENDING)
         return;
     p->op.status = status;
@@ -115,49 +148,26 @@ static void piece_settle(struct piece *p, enum weft_status status)
 void gasnetw_op_put(struct gasnetw_op *op, gasnet_node_t node, void *dest, const void *src,
                     size_t nbytes, bool keep)
 {
-    static const char what[] = "gasnet_put_nb or gasnet_put_nbi";
+    struct move m = {true, node, piece_name(true), dest, (void *)(uintptr_t)src, nbytes};
     struct piece *p;
-    struct weft_remote *r;
-    enum weft_status status;
-    uint64_t offset;
     if (!nbytes)
         return;
     if (keep && nbytes > KEEP_MAX) {
         gasnetw_put_slow(node, dest, src, nbytes);
         return;
     }
-    gasnetw_check(node, what);
-    r = gasnetw_segment_at(node, dest, nbytes, what, &offset);
-    r = gasnetw_domain_remote(r, node);
     p = piece_new(op, node, true, keep ? nbytes : 0);
-    gasnetw_trace_put(node, nbytes);
     if (keep)
-        src = memcpy(p->bytes, src, nbytes);
-    while ((status = weft_put(r, offset, src, nbytes, &p->op)) == WEFT_AGAIN ||
-           status == WEFT_ELIMIT)
-        (void)gasnetw_turn();
-    piece_settle(p, status);
+        m.here = memcpy(p->bytes, src, nbytes);
+    piece_start(p, &m);
 }
 
 void gasnetw_op_get(struct gasnetw_op *op, void *dest, gasnet_node_t node, const void *src,
                     size_t nbytes)
 {
-    static const char what[] = "gasnet_get_nb or gasnet_get_nbi";
-    struct piece *p;
-    struct weft_remote *r;
-    enum weft_status status;
-    uint64_t offset;
-    if (!nbytes)
-        return;
-    gasnetw_check(node, what);
-    r = gasnetw_segment_at(node, src, nbytes, what, &offset);
-    r = gasnetw_domain_remote(r, node);
-    p = piece_new(op, node, false, 0);
-    gasnetw_trace_get(node, nbytes);
-    while ((status = weft_get(r, offset, dest, nbytes, &p->op)) == WEFT_AGAIN ||
-           status == WEFT_ELIMIT)
-        (void)gasnetw_turn();
-    piece_settle(p, status);
+    const struct move m = {false, node, piece_name(false), src, dest, nbytes};
+    if (nbytes)
+        piece_start(piece_new(op, node, false, 0), &m);
 }
 
 /* ---- blocking ---- */
@@ -174,46 +184,31 @@ void gasnetw_await(struct weft_op *op, gasnet_node_t node, const char *what)
         gasnetw_lost(node, (enum weft_status)status, what);
 }
 
+static void move_and_wait(const struct move *m)
+{
+    struct weft_op op = {0};
+    enum weft_status status;
+    if (!m->nbytes) {
+        gasnetw_check(m->node, m->what);
+        return;
+    }
+    status = start(m, &op);
+    if (status == WEFT_PENDING)
+        gasnetw_await(&op, m->node, m->what);
+    else if (status != WEFT_OK)
+        gasnetw_lost(m->node, status, m->what);
+}
+
 void gasnetw_put_slow(gasnet_node_t node, void *dest, const void *src, size_t nbytes)
 {
-    static const char what[] = "gasnet_put";
-    struct weft_op op = {0};
-    struct weft_remote *r;
-    enum weft_status status;
-    uint64_t offset;
-    gasnetw_check(node, what);
-    if (!nbytes)
-        return;
-    r = gasnetw_segment_at(node, dest, nbytes, what, &offset);
-    r = gasnetw_domain_remote(r, node);
-    gasnetw_trace_put(node, nbytes);
-    while ((status = weft_put(r, offset, src, nbytes, &op)) == WEFT_AGAIN || status == WEFT_ELIMIT)
-        (void)gasnetw_turn();
-    if (status == WEFT_PENDING)
-        gasnetw_await(&op, node, what);
-    else if (status != WEFT_OK)
-        gasnetw_lost(node, status, what);
+    const struct move m = {true, node, "gasnet_put", dest, (void *)(uintptr_t)src, nbytes};
+    move_and_wait(&m);
 }
 
 void gasnetw_get_slow(void *dest, gasnet_node_t node, const void *src, size_t nbytes)
 {
-    static const char what[] = "gasnet_get";
-    struct weft_op op = {0};
-    struct weft_remote *r;
-    enum weft_status status;
-    uint64_t offset;
-    gasnetw_check(node, what);
-    if (!nbytes)
-        return;
-    r = gasnetw_segment_at(node, src, nbytes, what, &offset);
-    r = gasnetw_domain_remote(r, node);
-    gasnetw_trace_get(node, nbytes);
-    while ((status = weft_get(r, offset, dest, nbytes, &op)) == WEFT_AGAIN || status == WEFT_ELIMIT)
-        (void)gasnetw_turn();
-    if (status == WEFT_PENDING)
-        gasnetw_await(&op, node, what);
-    else if (status != WEFT_OK)
-        gasnetw_lost(node, status, what);
+    const struct move m = {false, node, "gasnet_get", src, dest, nbytes};
+    move_and_wait(&m);
 }
 
 /* ---- memset: in place where it is mapped, else by a message ---- */

@@ -176,7 +176,7 @@ static enum weft_status open_domains(const struct card *cards)
     struct front_address mine = {0}, *all;
     size_t room = sizeof mine.bytes;
     enum weft_status s;
-    if (gasnetw_domains() == 1)
+    if (gasnetw_domains == 1)
         return WEFT_OK;
     all = calloc(gasnetw_job.nodes, sizeof *all);
     s = all ? weft_ep_address(gasnetw_front.ep, mine.bytes, &room) : WEFT_ENOMEM;

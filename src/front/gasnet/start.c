@@ -140,7 +140,7 @@ static bool is_mate(gasnet_node_t r)
             strcmp(path.transport, "shm") == 0);
 }
 
-/* FNV-1a of the kernel's boot id and the host's name. */
+/* FNV-1a of the kernel's boot id, or of the host's name if there is none. */
 static uint64_t machine_of_node(void)
 {
     char text[512] = "";
@@ -175,7 +175,7 @@ static uint32_t run_of(const struct card *cards, const uint32_t *order, uint32_t
     return n;
 }
 
-/* hosts[r] is the lowest rank of r's machine, for now; limits are of the smallest share. */
+/* hosts[r] becomes the lowest rank of r's machine (number_them is next); the limits are shares. */
 static void find_machines(const struct card *cards, uint32_t *order)
 {
     gasnetw_front.max_global = UINTPTR_MAX;

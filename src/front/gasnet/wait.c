@@ -45,7 +45,7 @@ __attribute__((noinline)) static int poll_domains(void)
 
 int gasnetw_turn(void)
 {
-    int events = WEFT_UNLIKELY(gasnetw_domains() > 1) ? poll_domains() : poll_ep(gasnetw_front.ep);
+    int events = WEFT_UNLIKELY(gasnetw_domains > 1) ? poll_domains() : poll_ep(gasnetw_front.ep);
     return events + gasnetw_after_poll();
 }
 
@@ -55,7 +55,7 @@ static void doze(void)
     struct weft_ep *ep = NULL;
     bool first;
     int events = 0;
-    if (gasnetw_domains() > 1)
+    if (gasnetw_domains > 1)
         ep = gasnetw_domain_ep(&first);
     if (ep)
         events = poll_ep(gasnetw_front.ep);
