@@ -116,7 +116,7 @@ enum weft_barrier_flags {
  *   flags  enum weft_barrier_flags
  * On several nodes the lowest rank of each passes on what its mates say, in its own calls of
  * this header: who waits also waits for these ranks to call try or wait. Nobody waits for any
- * other that has notified.
+ * other that has notified, nor for one that the barrier has let go.
  * notify tells the others that this rank is here; it never blocks. try and wait
  * end the barrier: OK, or EMISMATCH if two ranks named different ones or one
  * gave MISMATCH; then the barrier has ended all the same, at every rank alike.

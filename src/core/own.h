@@ -23,7 +23,13 @@ static inline enum weft_status wf_own_request(struct weft_peer *peer, enum wf_ow
                                     reply_max);
 }
 
-/* The same without order, by any of the ways that there are. */
+/* struct wf_transport, is_away. */
+static inline bool wf_own_is_away(struct weft_peer *peer, struct wf_order *order)
+{
+    return !peer->transport->is_away || peer->transport->is_away(wf_peer_tpeer(peer), order);
+}
+
+/* A request without order, by any of the ways that there are. */
 static inline enum weft_status wf_own_request_any(struct weft_peer *peer, enum wf_own handler,
                                                   const uint32_t *args, unsigned nargs,
                                                   size_t reply_max)

@@ -96,6 +96,21 @@ static void copy_given(struct weft_job *job, uint64_t number, unsigned from, siz
 
 /* ---- the leader's part ---- */
 
+/* Has what this leader told in round [k] left it? */
+static bool is_away(struct weft_job *job, unsigned k)
+{
+    return wf_own_is_away(leader_of(job, told_node(job, k)), &job->across->last[k]);
+}
+
+/* All of it: this rank may not call Weft again for a long time, and the others are to get on. */
+static bool all_away(struct weft_job *job)
+{
+    for (unsigned k = 0; k < job->across->rounds; k++)
+        if (job->across->last[k].lane && !is_away(job, k))
+            return false;
+    return true;
+}
+
 /* Tell the other node of this round all of it, or as much as there is room for.
  * OK | AGAIN | the state of its leader */
 static enum weft_status send_round(struct weft_job *job)
@@ -118,6 +133,8 @@ static enum weft_status send_round(struct weft_job *job)
         a->at += n;
     } while (a->at < total);
     a->sent = true;
+    a->last[a->round] = (struct wf_order){0, 0};
+    (void)is_away(job, a->round);
     return WEFT_OK;
 }
 
@@ -187,6 +204,8 @@ static enum weft_status push(struct weft_job *job)
         if (s)
             return s;
     }
+    if (!all_away(job))
+        return WEFT_AGAIN;
     release(job);
     return WEFT_OK;
 }
@@ -474,11 +493,12 @@ enum weft_status wf_across_open(struct weft_job *job)
     while (1u << a->rounds < job->nodes.count)
         a->rounds++;
     a->slots = calloc(a->rounds, sizeof *a->slots);
+    a->last = calloc(a->rounds, sizeof *a->last);
     a->scratch = malloc(job->ep->am_max);
     a->neighbours = calloc(2 * (size_t)a->rounds, sizeof *a->neighbours);
     a->untold = calloc(2 * (size_t)a->rounds, sizeof *a->untold);
     a->left = calloc(job->nodes.count, sizeof *a->left);
-    if (!a->slots || !a->scratch || !a->neighbours || !a->untold || !a->left)
+    if (!a->slots || !a->last || !a->scratch || !a->neighbours || !a->untold || !a->left)
         return WEFT_ENOMEM;
     find_neighbours(job, a);
     job->ep->handlers[WF_OWN_JOB] = (struct handler){on_message, job};
@@ -492,6 +512,7 @@ void wf_across_close(struct weft_job *job)
         return;
     job->ep->handlers[WF_OWN_JOB] = (struct handler){0};
     free(a->slots);
+    free(a->last);
     free(a->scratch);
     free(a->neighbours);
     free(a->untold);

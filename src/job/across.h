@@ -21,7 +21,8 @@
  * wait. So the split-phase barrier of several nodes goes on while leaders are in these calls, or
  * at once if a node's last notice finds the messages of the others there. Who waits for a
  * leader that computes waits; nobody waits for any other mate. A leader that closes
- * the job between the two steps first goes on for at most FINISH_NS.
+ * the job between the two steps first goes on for at most FINISH_NS. And a leader has ended a
+ * collective only when what it told in it is with the kernel: it may not call Weft again for long.
  *
  * Trouble (board.h) is what a rank of any node knows of a collective that cannot end: it is
  * written to the node's board, and its leader tells the leaders with which it exchanges anything,
@@ -43,6 +44,8 @@
 #include <stdint.h>
 #include <weft/job.h>
 
+#include "transport/transport.h"
+
 /* What has come of one round of one collective. */
 struct wf_across_slot {
     uint64_t number; /* 0: nothing yet */
@@ -63,6 +66,7 @@ struct wf_across {
     bool sent;
     uint64_t at; /* bytes sent in this round */
     uint64_t vote;
+    struct wf_order *last; /* [rounds]: what was told in each, if it has not left this rank */
     struct wf_across_slot (*slots)[2]; /* [rounds] */
     unsigned char *scratch;            /* am_max bytes */
     uint64_t told;                     /* trouble that is known to all neighbours but */

@@ -215,6 +215,12 @@ struct wf_transport {
                                         unsigned handler, const uint32_t *args, unsigned nargs,
                                         const void *data, size_t len, size_t reply_max);
 
+    /* Has a request that rule 8 orders left this process, so that it arrives though this endpoint
+     * is not polled again? (If its connection breaks meanwhile it may need that after all.)
+     * order->lane 0: this asks of [tpeer]'s last one. True: it has, or never will, and *order is
+     * zeroed; else *order names it. Null: true, as soon as request returned OK. */
+    bool (*is_away)(const struct wf_tpeer *tpeer, struct wf_order *order);
+
     /* Events handled. Rule 4. */
     int (*poll)(struct wf_tep *tep);
     enum weft_status (*arm)(struct wf_tep *tep); /* rule 6: OK | AGAIN */

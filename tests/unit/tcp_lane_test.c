@@ -315,6 +315,63 @@ static void test_turned_away(void **state)
     expect_end(fd);
 }
 
+static struct wf_tpeer *peer_of_other(struct bench *b)
+{
+    struct wf_tpeer *tpeer = calloc(1, wf_tcp_transport.tpeer_size);
+    struct wf_contact nowhere = {0};
+    assert_non_null(tpeer);
+    assert_int_equal(wf_tcp_transport.peer_open(&b->t->base, tpeer, &b->other, &nowhere), WEFT_OK);
+    return tpeer;
+}
+
+/* As many as there is room for; how many. */
+static int flood(struct wf_tpeer *tpeer)
+{
+    static const char data[4096];
+    int n = 0;
+    while (wf_tcp_transport.request(tpeer, WEFT_AM_USER_HANDLERS, NULL, 0, data, sizeof data, 0) ==
+           WEFT_OK)
+        n++;
+    return n;
+}
+
+/* Fails when: what is still in the lane counts as out, or what comes after it must be, too. */
+static void test_away(void **state)
+{
+    static char bytes[65536];
+    struct bench *b = *state;
+    struct wf_tpeer *tpeer = peer_of_other(b);
+    struct wf_order order = {0, 0}, all = {0, 0};
+    int fd = connect_lane(b, 0, 1), little = 4608;
+    say_sync(b, fd, 0);
+    poll_once(b);
+    assert_int_equal(
+        setsockopt(b->pair->lanes[0]->fd, SOL_SOCKET, SO_SNDBUF, &little, sizeof little), 0);
+    assert_true(wf_tcp_transport.is_away(tpeer, &order)); /* nothing was sent */
+    assert_int_equal(wf_tcp_transport.request(tpeer, WEFT_AM_USER_HANDLERS, NULL, 0, "few", 4, 0),
+                     WEFT_OK);
+    assert_true(wf_tcp_transport.is_away(tpeer, &order));
+    assert_true(flood(tpeer) > 0);
+    assert_false(wf_tcp_transport.is_away(tpeer, &order));
+    assert_int_equal(order.lane, 1);
+    while (!wf_tcp_transport.is_away(tpeer, &order)) {
+        assert_true(recv(fd, bytes, sizeof bytes, 0) > 0);
+        poll_once(b);
+    }
+    assert_int_equal(order.lane, 0);
+    /* It is acknowledged, so there is room. */
+    say(fd, &(struct wf_tcp_frame){.kind = WF_TCP_ACK, .ack = b->pair->lanes[0]->written},
+        sizeof(struct wf_tcp_frame));
+    poll_once(b);
+    assert_true(flood(tpeer) > 0);
+    assert_false(wf_tcp_transport.is_away(tpeer, &all));
+    wf_tcp_pair_end(b->pair, WEFT_EPEER);
+    assert_true(wf_tcp_transport.is_away(tpeer, &all)); /* never will */
+    wf_tcp_transport.peer_close(tpeer);
+    free(tpeer);
+    close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -325,6 +382,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_same_generation, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_newer_than_the_end, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_turned_away, bench_open, bench_close),
+        cmocka_unit_test_setup_teardown(test_away, bench_open, bench_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

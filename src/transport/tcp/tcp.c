@@ -347,6 +347,25 @@ static enum weft_status tcp_request(struct wf_tpeer *tpeer, unsigned handler, co
     return request_put(wf_tcp_pair_lane(pair, handler >= WEFT_AM_USER_HANDLERS), &out);
 }
 
+static bool lane_is_past(const struct tcp_lane *lane, uint32_t number)
+{
+    bool written = (int32_t)wf_tcp_past(number, lane->reached) > 0 && !wf_tcp_seal_has_unsent(lane);
+    return written || (int32_t)wf_tcp_past(number, lane->first) > 0;
+}
+
+static bool tcp_is_away(const struct wf_tpeer *tpeer, struct wf_order *order)
+{
+    const struct tcp_pair *pair = ((const struct tcp_peer *)(const void *)tpeer)->pair;
+    const struct tcp_lane *lane = pair && pair->nlanes ? pair->lanes[0] : NULL;
+    uint32_t number = order->lane || !lane ? order->number : lane->next - 1;
+    if (!lane || lane_is_past(lane, number)) {
+        *order = (struct wf_order){0, 0};
+        return true;
+    }
+    *order = (struct wf_order){1, number};
+    return false;
+}
+
 /* By a connection: there is no other way to know. */
 static enum weft_status tcp_heed(struct wf_tpeer *tpeer)
 {
@@ -592,6 +611,7 @@ const struct wf_transport wf_tcp_transport = {
     .request_ordered = tcp_request_ordered,
     .reply_bulk = tcp_reply_bulk,
     .poll = tcp_poll,
+    .is_away = tcp_is_away,
     .arm = tcp_arm,
     .disarm = tcp_disarm,
     .heed = tcp_heed,
