@@ -159,9 +159,10 @@ FUZZ_UNTRACED static void check_step(const struct wf_tpeer *to, const uint32_t *
         FUZZ_CHECK(data[i] == told_byte(me, number, len, at + i));
 }
 
-static enum weft_status fake_request(struct wf_tpeer *to, unsigned handler, const uint32_t *args,
-                                     unsigned nargs, const void *data, size_t len, size_t reply_max)
+static enum weft_status fake_request(struct wf_tpeer *to, unsigned what, const uint32_t *args,
+                                     const void *data, size_t len, size_t reply_max)
 {
+    unsigned handler = WF_AM_HANDLER(what), nargs = WF_AM_NARGS(what);
     FUZZ_CHECK(handler == WF_OWN_JOB && nargs && len <= AM_MAX && !reply_max);
     FUZZ_CHECK(to != &fake(s.job.rank)->base);
     fuzz_touch(args, 4u * nargs);

@@ -187,6 +187,9 @@ GASNETW_API size_t gasnetw_max_medium(void);
 
 GASNETW_API int gasnetw_AMRequestShort(gasnet_node_t dest, gasnet_handler_t handler, int nargs,
                                        const gasnet_handlerarg_t *args);
+/* With fewer than 16, [nwords] - 1, and before them who calls: handler | own node << 8. */
+GASNETW_API int gasnetw_short(gasnet_node_t dest, unsigned nwords,
+                              const gasnet_handlerarg_t *words);
 GASNETW_API int gasnetw_AMRequestMedium(gasnet_node_t dest, gasnet_handler_t handler,
                                         const void *source, size_t nbytes, int nargs,
                                         const gasnet_handlerarg_t *args);

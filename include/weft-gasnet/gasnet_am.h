@@ -56,7 +56,6 @@
 #define GASNETW_MEDIUM_V , source_addr, nbytes
 #define GASNETW_LONG_V GASNETW_MEDIUM_V, dest_addr
 #define GASNETW_AM_ALL(M)                                                                          \
-    GASNETW_AM(RequestShort, M, GASNETW_TO, GASNETW_TO_V)                                          \
     GASNETW_AM(RequestMedium, M, GASNETW_TO GASNETW_MEDIUM, GASNETW_TO_V GASNETW_MEDIUM_V)         \
     GASNETW_AM(RequestLong, M, GASNETW_TO GASNETW_LONG, GASNETW_TO_V GASNETW_LONG_V)               \
     GASNETW_AM(RequestLongAsync, M, GASNETW_TO GASNETW_LONG, GASNETW_TO_V GASNETW_LONG_V)          \
@@ -64,7 +63,33 @@
     GASNETW_AM(ReplyMedium, M, GASNETW_BACK GASNETW_MEDIUM, GASNETW_BACK_V GASNETW_MEDIUM_V)       \
     GASNETW_AM(ReplyLong, M, GASNETW_BACK GASNETW_LONG, GASNETW_BACK_V GASNETW_LONG_V)
 
+/* The most frequent: what travels is made where the arguments are. */
+#define GASNETW_SHORT(M)                                                                           \
+    GASNETW_INLINE int gasnet_AMRequestShort##M(GASNETW_TO GASNETW_P##M)                           \
+    {                                                                                              \
+        const gasnet_handlerarg_t words[] = {                                                      \
+            (gasnet_handlerarg_t)(handler | gasnetw_job.mynode << 8), GASNETW_A##M};               \
+        return gasnetw_short(dest, M + 1, words);                                                  \
+    }
+
 /* clang-format off */
+GASNETW_SHORT(0)
+GASNETW_SHORT(1)
+GASNETW_SHORT(2)
+GASNETW_SHORT(3)
+GASNETW_SHORT(4)
+GASNETW_SHORT(5)
+GASNETW_SHORT(6)
+GASNETW_SHORT(7)
+GASNETW_SHORT(8)
+GASNETW_SHORT(9)
+GASNETW_SHORT(10)
+GASNETW_SHORT(11)
+GASNETW_SHORT(12)
+GASNETW_SHORT(13)
+GASNETW_SHORT(14)
+GASNETW_SHORT(15)
+GASNETW_AM(RequestShort, 16, GASNETW_TO, GASNETW_TO_V)
 GASNETW_AM_ALL(0)
 GASNETW_AM_ALL(1)
 GASNETW_AM_ALL(2)

@@ -84,34 +84,34 @@ static inline enum weft_status request_check(const struct weft_peer *peer, unsig
 }
 
 __attribute__((noinline)) static enum weft_status
-request_locked(struct weft_peer *peer, unsigned handler, const uint32_t *args, unsigned nargs,
-               const void *data, size_t len, size_t reply_max)
+request_long(struct weft_peer *peer, unsigned handler, const uint32_t *args, unsigned nargs,
+             const void *data, size_t len, size_t reply_max)
 {
     enum weft_status status = wf_ep_enter(peer->ep);
     if (status != WEFT_OK)
         return status;
     status = request_check(peer, handler, args, nargs, data, len, reply_max);
     if (status == WEFT_OK)
-        status = peer->transport->request(wf_peer_tpeer(peer), handler, args, nargs, data, len,
-                                          reply_max);
+        status = peer->transport->request(wf_peer_tpeer(peer), WF_AM_WHAT(handler, nargs), args,
+                                          data, len, reply_max);
     return wf_ep_left(peer->ep, status);
 }
 
+/* Saves and restores nothing: wf_shm_request says why. What is out of the ordinary goes the long
+ * way, which finds out what it is. */
 enum weft_status weft_am_request(struct weft_peer *peer, unsigned handler, const uint32_t *args,
                                  unsigned nargs, const void *data, size_t len, size_t reply_max)
 {
-    enum weft_status status = WEFT_EINVAL;
-    if (__builtin_expect(peer && peer->ep->locked, 0))
-        return request_locked(peer, handler, args, nargs, data, len, reply_max);
-    if (peer)
-        status = wf_ep_enter(peer->ep);
-    if (__builtin_expect(status != WEFT_OK, 0))
-        return status;
-    status = request_check(peer, handler, args, nargs, data, len, reply_max);
-    if (__builtin_expect(status != WEFT_OK, 0))
-        return status;
-    return peer->transport->request(wf_peer_tpeer(peer), handler, args, nargs, data, len,
-                                    reply_max);
+    const struct weft_ep *ep;
+    if (__builtin_expect(!peer, 0))
+        return WEFT_EINVAL;
+    ep = peer->ep;
+    if (__builtin_expect(ep->locked | ep->busy || !wf_life_is(ep->life) ||
+                             request_check(peer, handler, args, nargs, data, len, reply_max),
+                         0))
+        return request_long(peer, handler, args, nargs, data, len, reply_max);
+    return peer->transport->request(wf_peer_tpeer(peer), WF_AM_WHAT(handler, nargs), args, data,
+                                    len, reply_max);
 }
 
 enum weft_status weft_am_requestv(struct weft_peer *peer, unsigned handler, const uint32_t *args,
@@ -137,8 +137,8 @@ enum weft_status weft_am_requestv(struct weft_peer *peer, unsigned handler, cons
     if (status == WEFT_OK)
         status = request_check(peer, handler, args, nargs, data, len, reply_max);
     if (status == WEFT_OK)
-        status = peer->transport->request(wf_peer_tpeer(peer), handler, args, nargs, data, len,
-                                          reply_max);
+        status = peer->transport->request(wf_peer_tpeer(peer), WF_AM_WHAT(handler, nargs), args,
+                                          data, len, reply_max);
     return wf_ep_left(ep, status);
 }
 

@@ -19,8 +19,8 @@ static inline enum weft_status wf_own_request(struct weft_peer *peer, enum wf_ow
                                               const uint32_t *args, unsigned nargs,
                                               const void *data, size_t len, size_t reply_max)
 {
-    return peer->transport->request(wf_peer_tpeer(peer), handler, args, nargs, data, len,
-                                    reply_max);
+    return peer->transport->request(wf_peer_tpeer(peer), WF_AM_WHAT(handler, nargs), args, data,
+                                    len, reply_max);
 }
 
 /* struct wf_transport, is_away. */

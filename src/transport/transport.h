@@ -54,6 +54,10 @@ enum wf_transport_caps {
     WF_CAP_BULK = 4,  /* request_bulk and reply_bulk work */
 };
 
+#define WF_AM_WHAT(handler, nargs) ((unsigned)(handler) | (unsigned)(nargs) << 8)
+#define WF_AM_HANDLER(what) ((what)&0xff)
+#define WF_AM_NARGS(what) ((what) >> 8)
+
 /* A message on its way out, for transports' own use beyond their fast path.
  * Everything is lent for the call and was checked: nargs <= 16, len <= am_max,
  * reply_max <= am_max + 1. */
@@ -192,10 +196,10 @@ struct wf_transport {
                                   const struct wf_address *to, const struct wf_contact *contact);
     void (*peer_close)(struct wf_tpeer *tpeer); /* all its remotes are unmapped */
 
-    /* Rule 1. Connects on first use. The parameters of weft_am_request in the
-     * same order, checked: so they stay in the registers where they are. */
-    enum weft_status (*request)(struct wf_tpeer *tpeer, unsigned handler, const uint32_t *args,
-                                unsigned nargs, const void *data, size_t len, size_t reply_max);
+    /* Rule 1. Connects on first use. The parameters of weft_am_request, checked; [what] is
+     * WF_AM_WHAT(handler, nargs): so all of them are in registers (wf_shm_request). */
+    enum weft_status (*request)(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
+                                const void *data, size_t len, size_t reply_max);
     /* Rule 2. Inside deliver only, once per token. OK | a state of the peer */
     enum weft_status (*reply)(struct wf_token *token, const struct wf_am_out *out);
     /* The sender of the message being delivered; *contact as it was zeroed: none. */

@@ -329,8 +329,8 @@ static int flood(struct wf_tpeer *tpeer)
 {
     static const char data[4096];
     int n = 0;
-    while (wf_tcp_transport.request(tpeer, WEFT_AM_USER_HANDLERS, NULL, 0, data, sizeof data, 0) ==
-           WEFT_OK)
+    while (wf_tcp_transport.request(tpeer, WF_AM_WHAT(WEFT_AM_USER_HANDLERS, 0), NULL, data,
+                                    sizeof data, 0) == WEFT_OK)
         n++;
     return n;
 }
@@ -348,8 +348,9 @@ static void test_away(void **state)
     assert_int_equal(
         setsockopt(b->pair->lanes[0]->fd, SOL_SOCKET, SO_SNDBUF, &little, sizeof little), 0);
     assert_true(wf_tcp_transport.is_away(tpeer, &order)); /* nothing was sent */
-    assert_int_equal(wf_tcp_transport.request(tpeer, WEFT_AM_USER_HANDLERS, NULL, 0, "few", 4, 0),
-                     WEFT_OK);
+    assert_int_equal(
+        wf_tcp_transport.request(tpeer, WF_AM_WHAT(WEFT_AM_USER_HANDLERS, 0), NULL, "few", 4, 0),
+        WEFT_OK);
     assert_true(wf_tcp_transport.is_away(tpeer, &order));
     assert_true(flood(tpeer) > 0);
     assert_false(wf_tcp_transport.is_away(tpeer, &order));

@@ -13,11 +13,12 @@
 /* Polls are rarer than requests: every so often, and whenever there is no room. */
 #define REQUESTS_PER_POLL 16
 
+static unsigned poll_count; /* of all threads, about */
+
 static inline void poll_sometimes(void)
 {
-    static unsigned count; /* of all threads, about */
-    unsigned now = __atomic_load_n(&count, __ATOMIC_RELAXED) + 1;
-    __atomic_store_n(&count, now, __ATOMIC_RELAXED);
+    unsigned now = __atomic_load_n(&poll_count, __ATOMIC_RELAXED) + 1;
+    __atomic_store_n(&poll_count, now, __ATOMIC_RELAXED);
     if (WEFT_UNLIKELY(now % REQUESTS_PER_POLL == 0))
         (void)gasnetw_turn();
 }
@@ -41,11 +42,16 @@ request_refuse(gasnet_node_t dest, gasnet_handler_t handler, int nargs, const ch
         gasnetw_fatal("%s while a handler-safe lock is held", what);
 }
 
+static inline bool request_is_odd(gasnet_node_t dest, gasnet_handler_t handler, int nargs)
+{
+    return !gasnetw_front.attached || dest >= gasnetw_job.nodes || !handler ||
+           (unsigned)nargs > 16 || gasnetw_thread_.in_handler || gasnetw_thread_.hsl;
+}
+
 static inline void request_check(gasnet_node_t dest, gasnet_handler_t handler, int nargs,
                                  const char *what)
 {
-    if (WEFT_UNLIKELY(!gasnetw_front.attached || dest >= gasnetw_job.nodes || !handler ||
-                      (unsigned)nargs > 16 || gasnetw_thread_.in_handler || gasnetw_thread_.hsl))
+    if (WEFT_UNLIKELY(request_is_odd(dest, handler, nargs)))
         request_refuse(dest, handler, nargs, what);
 }
 
@@ -107,6 +113,28 @@ int gasnetw_AMRequestShort(gasnet_node_t dest, gasnet_handler_t handler, int nar
         return request_head(dest, FRONT_SHORT_HEAD, &head, nargs, args, NULL, 0, what);
     }
     return request_plain(dest, FRONT_SHORT, handler, nargs, args, NULL, 0, what);
+}
+
+/* As above, in as few stores as can be: between those to the ring each one costs (wf_shm_request).
+ * Whatever is out of the ordinary, room that is missing too, goes the long way from its start. */
+int gasnetw_short(gasnet_node_t dest, unsigned nwords, const A *words)
+{
+    gasnet_handler_t handler = (gasnet_handler_t)words[0];
+    uint64_t both = dest | (uint64_t)nwords << 32; /* one register to be kept, not two */
+    unsigned now = __atomic_load_n(&poll_count, __ATOMIC_RELAXED) + 1;
+    enum weft_status status = WEFT_AGAIN;
+    if (!WEFT_UNLIKELY(request_is_odd(dest, handler, (int)nwords - 1) || gasnetw_tracing ||
+                       now % REQUESTS_PER_POLL == 0)) {
+        __atomic_store_n(&poll_count, now, __ATOMIC_RELAXED);
+        __asm__("" : "+r"(both));
+        status = weft_am_request(gasnetw_front.peers[dest], FRONT_SHORT,
+                                 (const uint32_t *)(const void *)words, nwords, NULL, 0,
+                                 reply_room(handler));
+    }
+    if (!WEFT_UNLIKELY(status != WEFT_OK))
+        return GASNET_OK;
+    return gasnetw_AMRequestShort((gasnet_node_t)both, (gasnet_handler_t)words[0],
+                                  (int)(both >> 32) - 1, words + 1);
 }
 
 int gasnetw_AMRequestMedium(gasnet_node_t dest, gasnet_handler_t handler, const void *source,

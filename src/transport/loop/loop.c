@@ -202,10 +202,11 @@ static void loop_wake(struct loop_tep *t)
         wf_error("cannot wake an endpoint: %m");
 }
 
-static enum weft_status loop_request(struct wf_tpeer *tpeer, unsigned handler, const uint32_t *args,
-                                     unsigned nargs, const void *data, size_t len, size_t reply_max)
+static enum weft_status loop_request(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
+                                     const void *data, size_t len, size_t reply_max)
 {
-    struct wf_am_out out = wf_am_out(handler, args, nargs, data, len, reply_max);
+    struct wf_am_out out =
+        wf_am_out(WF_AM_HANDLER(what), args, WF_AM_NARGS(what), data, len, reply_max);
     struct loop_tep *t = LOOP_OF(tpeer->tep, loop_tep);
     uint32_t slot;
     if (!slots_make(t))

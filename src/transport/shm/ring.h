@@ -103,6 +103,13 @@ static inline void wf_shm_header_write(struct wf_shm_line *line, uint8_t handler
     __builtin_memcpy(&line->handler, &rest, sizeof rest);
 }
 
+/* The same of a message of one line without a reply; [what]: WF_AM_WHAT of transport.h. */
+static inline void wf_shm_header_short(struct wf_shm_line *line, uint32_t what)
+{
+    uint64_t rest = what | (uint64_t)WF_SHM_NO_PLACE << 16;
+    __builtin_memcpy(&line->handler, &rest, sizeof rest);
+}
+
 struct wf_shm_reply {
     struct wf_shm_line line;
     uint32_t args[16];
@@ -201,6 +208,19 @@ static inline void wf_shm_copy_small(void *dst, const void *src, size_t n)
         d[0] = s[0];
         d[n / 2] = s[n / 2];
         d[n - 1] = s[n - 1];
+    }
+}
+
+/* Copy [n] arguments word by word, which is how they were most likely just written: a wider load
+ * cannot be served from the stores that are still in flight, and would wait for all of them, the
+ * last message's line among them. */
+static inline void wf_shm_copy_args(void *dst, const uint32_t *args, unsigned n)
+{
+    uint8_t *d = dst;
+    for (; n; n--, args++, d += 4) {
+        uint32_t word = *args;
+        __asm__("" : "+r"(word)); /* else the compiler makes wide ones of them */
+        __builtin_memcpy(d, &word, sizeof word);
     }
 }
 

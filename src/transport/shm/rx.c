@@ -105,8 +105,8 @@ enum weft_status wf_shm_reply(struct wf_token *token, const struct wf_am_out *ou
     else
         wf_shm_copy_small(r->line.data, out->data, out->len);
     if (out->nargs)
-        memcpy(next ? (uint8_t *)r->args : r->line.data + WF_SHM_DATA - 4u * out->nargs, out->args,
-               4u * out->nargs);
+        wf_shm_copy_args(next ? (uint8_t *)r->args : r->line.data + WF_SHM_DATA - 4u * out->nargs,
+                         out->args, out->nargs);
     reply_publish(rx, r, t->pos, out->len);
     wf_shm_count(rx->tep, WF_STAT_REPLIES_SENT);
     return WEFT_OK;

@@ -290,8 +290,8 @@ size_t wf_shm_ring_bytes(const struct wf_shm_geometry *g);
 uint64_t wf_shm_memory_bound(unsigned endpoints, uint32_t am_max);
 
 /* tx.c */
-enum weft_status wf_shm_request(struct wf_tpeer *tpeer, unsigned handler, const uint32_t *args,
-                                unsigned nargs, const void *data, size_t len, size_t reply_max);
+enum weft_status wf_shm_request(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
+                                const void *data, size_t len, size_t reply_max);
 void wf_shm_tx_count(struct shm_tx *tx);
 int wf_shm_tx_poll(struct shm_tx *tx, int budget);
 int wf_shm_tx_deliver(struct shm_tx *tx, uint32_t due_index);

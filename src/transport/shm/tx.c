@@ -15,6 +15,7 @@
 
 /* How far ahead lines are fetched for writing: see bench/results. */
 #define AHEAD 24
+#define FEW_ARGS ((WF_SHM_DATA - 8) / 4u) /* beside 8 bytes of payload */
 
 /* REQUESTS_SENT follows the tail, at every turn and refusal: not at every message. */
 void wf_shm_tx_count(struct shm_tx *tx)
@@ -166,7 +167,7 @@ static inline void line_data(struct wf_shm_line *line, const struct wf_am_out *o
 {
     wf_shm_copy_small(line->data, out->data, out->len);
     if (out->nargs)
-        wf_shm_copy_small(line->data + WF_SHM_DATA - 4u * out->nargs, out->args, 4u * out->nargs);
+        wf_shm_copy_args(line->data + WF_SHM_DATA - 4u * out->nargs, out->args, out->nargs);
 }
 
 static uint8_t place_take(struct shm_tx *tx)
@@ -185,7 +186,7 @@ static uint32_t block_fill(struct shm_tx *tx, uint64_t start, uint32_t need,
     tx->pay_tail = start + need;
     tx->blocks[tx->block_tail++ & tx->mask] = (struct shm_block){tx->tail, tx->pay_tail};
     if (out->nargs) {
-        memcpy(block, out->args, 4u * out->nargs);
+        wf_shm_copy_args(block, out->args, out->nargs);
         block += WF_SHM_ARGS_BLOCK;
     }
     WF_HOOK("send.payload");
@@ -233,13 +234,19 @@ static enum weft_status send_large(struct shm_tx *tx, const struct wf_am_out *ou
     return publish(tx, line, tx->tail, out->len, out->reply_max);
 }
 
+/* The line at [tail], and the one to be written soon on its way to this core. */
+static inline struct wf_shm_line *line_ahead(const struct shm_tx *tx, uint32_t tail)
+{
+    if (tx->credit_end - tail > AHEAD) /* not what the receiver has still to read */
+        wf_prefetch_write(&tx->lines[(tail + AHEAD) & tx->mask]);
+    return &tx->lines[tail & tx->mask];
+}
+
 /* One line, no reply. */
 static inline enum weft_status send_line(struct shm_tx *tx, uint32_t tail,
                                          const struct wf_am_out *out)
 {
-    struct wf_shm_line *line = &tx->lines[tail & tx->mask];
-    if (tx->credit_end - tail > AHEAD) /* not what the receiver has still to read */
-        wf_prefetch_write(&tx->lines[(tail + AHEAD) & tx->mask]);
+    struct wf_shm_line *line = line_ahead(tx, tail);
     wf_shm_header_write(line, out->handler, out->nargs, WF_SHM_NO_PLACE, 0, 0);
     WF_HOOK("send.header");
     line_data(line, out);
@@ -494,11 +501,13 @@ static enum weft_status tx_connect(struct shm_tep *tep, struct shm_peer *peer)
     return status;
 }
 
-__attribute__((noinline)) static enum weft_status
-request_slow(struct wf_tpeer *tpeer, unsigned handler, const uint32_t *args, unsigned nargs,
-             const void *data, size_t len, size_t reply_max)
+__attribute__((noinline)) static enum weft_status request_slow(struct wf_tpeer *tpeer,
+                                                               unsigned what, const uint32_t *args,
+                                                               const void *data, size_t len,
+                                                               size_t reply_max)
 {
-    struct wf_am_out out = wf_am_out(handler, args, nargs, data, len, reply_max);
+    struct wf_am_out out =
+        wf_am_out(WF_AM_HANDLER(what), args, WF_AM_NARGS(what), data, len, reply_max);
     struct shm_peer *peer = SHM_OF(tpeer, shm_peer);
     if (!peer->tx) {
         enum weft_status status = tx_connect(SHM_OF(tpeer->tep, shm_tep), peer);
@@ -508,20 +517,31 @@ request_slow(struct wf_tpeer *tpeer, unsigned handler, const uint32_t *args, uns
     return tx_send(peer->tx, &out);
 }
 
-/* The fast path, for one line with room and no reply, makes no call but in tail
- * position: nothing is saved and restored, and parameters stay where they came.
+/* The fast path: one line, no reply, no payload or 8 bytes of it. It makes no call but in tail
+ * position and needs no register that must be saved: every store between those to the ring costs,
+ * for the store buffer is in order, and what it holds is how many lines are on their way to this
+ * core at once (bench/results/store-buffer.md).
  * It does not look whether the peer is down: until the owner polls, and learns
  * it, what is sent to a dead peer is lost as if it had died a moment later. */
-enum weft_status wf_shm_request(struct wf_tpeer *tpeer, unsigned handler, const uint32_t *args,
-                                unsigned nargs, const void *data, size_t len, size_t reply_max)
+enum weft_status wf_shm_request(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
+                                const void *data, size_t len, size_t reply_max)
 {
-    struct shm_tx *tx = SHM_OF(tpeer, shm_peer)->tx;
-    struct wf_am_out out;
-    if (__builtin_expect(!tx || tx->tail == tx->credit_end, 0) || reply_max ||
-        len + 4 * nargs > WF_SHM_DATA)
-        return request_slow(tpeer, handler, args, nargs, data, len, reply_max);
-    out = wf_am_out(handler, args, nargs, data, len, 0);
-    return send_line(tx, tx->tail, &out);
+    struct shm_tx *tx;
+    struct wf_shm_line *line;
+    if ((len & ~(size_t)8) | reply_max || what >= WF_AM_WHAT(0, FEW_ARGS + 1))
+        return request_slow(tpeer, what, args, data, len, reply_max);
+    tx = SHM_OF(tpeer, shm_peer)->tx;
+    if (__builtin_expect(!tx || tx->tail == tx->credit_end, 0))
+        return request_slow(tpeer, what, args, data, len, reply_max);
+    line = line_ahead(tx, tx->tail);
+    wf_shm_header_short(line, what);
+    WF_HOOK("send.header");
+    if (len)
+        memcpy(line->data, data, 8);
+    if (WF_AM_NARGS(what))
+        wf_shm_copy_args(line->data + WF_SHM_DATA - 4u * WF_AM_NARGS(what), args,
+                         WF_AM_NARGS(what));
+    return publish(tx, line, tx->tail, (uint32_t)len, 0);
 }
 
 /* Caller: the owner, in peer_close, after the peer was lost, or when the ring is

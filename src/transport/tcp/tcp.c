@@ -336,10 +336,11 @@ static enum weft_status request_put(struct tcp_lane *lane, const struct wf_am_ou
     return WEFT_OK;
 }
 
-static enum weft_status tcp_request(struct wf_tpeer *tpeer, unsigned handler, const uint32_t *args,
-                                    unsigned nargs, const void *data, size_t len, size_t reply_max)
+static enum weft_status tcp_request(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
+                                    const void *data, size_t len, size_t reply_max)
 {
-    struct wf_am_out out = wf_am_out(handler, args, nargs, data, len, reply_max);
+    unsigned handler = WF_AM_HANDLER(what);
+    struct wf_am_out out = wf_am_out(handler, args, WF_AM_NARGS(what), data, len, reply_max);
     enum weft_status status = WEFT_OK;
     struct tcp_pair *pair = pair_of(TCP_OF(tpeer, tcp_peer), &status);
     if (!pair)
