@@ -106,7 +106,7 @@ enum weft_status weft_am_request(struct weft_peer *peer, unsigned handler, const
     if (__builtin_expect(!peer, 0))
         return WEFT_EINVAL;
     ep = peer->ep;
-    if (__builtin_expect(ep->locked | ep->busy || !wf_life_is(ep->life) ||
+    if (__builtin_expect(ep->locked || ep->busy || !wf_life_is(ep->life) ||
                              request_check(peer, handler, args, nargs, data, len, reply_max),
                          0))
         return request_long(peer, handler, args, nargs, data, len, reply_max);

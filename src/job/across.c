@@ -106,7 +106,7 @@ static bool is_away(struct weft_job *job, unsigned k)
 static bool all_away(struct weft_job *job)
 {
     for (unsigned k = 0; k < job->across->rounds; k++)
-        if (job->across->last[k].lane && !is_away(job, k))
+        if (!is_away(job, k))
             return false;
     return true;
 }
@@ -133,8 +133,7 @@ static enum weft_status send_round(struct weft_job *job)
         a->at += n;
     } while (a->at < total);
     a->sent = true;
-    a->last[a->round] = (struct wf_order){0, 0};
-    (void)is_away(job, a->round);
+    (void)is_away(job, a->round); /* which was it? */
     return WEFT_OK;
 }
 
@@ -167,6 +166,7 @@ static void begin(struct weft_job *job)
     a->round = 0;
     a->sent = false;
     a->at = 0;
+    memset(a->last, 0, a->rounds * sizeof *a->last);
 }
 
 /* Two places, in turn, as those of votes: split.c. */
@@ -183,8 +183,9 @@ static void release(struct weft_job *job)
     __atomic_store_n(job->board.released, a->done, __ATOMIC_RELEASE); /* "arrive" */
 }
 
-/* As far as it goes without waiting. OK: it has ended | AGAIN | EPROTO | a leader's state */
-static enum weft_status push(struct weft_job *job)
+/* As far as it goes without waiting. OK: it has ended, [away]: and what was told has left |
+ * AGAIN | EPROTO | a leader's state */
+static enum weft_status push(struct weft_job *job, bool away)
 {
     struct wf_across *a = job->across;
     uint64_t all = job->barriers * job->board.n;
@@ -204,7 +205,7 @@ static enum weft_status push(struct weft_job *job)
         if (s)
             return s;
     }
-    if (!all_away(job))
+    if (away && !all_away(job))
         return WEFT_AGAIN;
     release(job);
     return WEFT_OK;
@@ -222,7 +223,7 @@ static enum weft_status last_words(struct weft_job *job)
 /* Push; a failure is the job's, and goes to all. */
 static enum weft_status drive(struct weft_job *job)
 {
-    enum weft_status s = push(job), why = WEFT_OK;
+    enum weft_status s = push(job, true), why = WEFT_OK;
     if (s >= 0)
         return s;
     if (s == WEFT_ECLOSED || s == WEFT_EPEER)
@@ -241,10 +242,10 @@ static enum weft_status drive_until_done(struct weft_job *job, uint64_t deadline
         if (s != WEFT_AGAIN)
             return s;
         s = wf_job_look_around(job);
+        if (!s && deadline_ns && wf_now_ns() > deadline_ns)
+            s = WEFT_ETIMEDOUT;
         if (s) /* what happened may have happened after the others' arrival */
-            return push(job) == WEFT_OK ? WEFT_OK : s;
-        if (deadline_ns && wf_now_ns() > deadline_ns)
-            return WEFT_ETIMEDOUT;
+            return push(job, false) == WEFT_OK ? WEFT_OK : s;
         (void)wf_job_held(job, WEFT_OK); /* other threads' calls may be what all wait for */
         events = weft_ep_wait(job->ep, look_ns);
         wf_job_hold(job);
@@ -259,7 +260,7 @@ void wf_across_arrive(struct weft_job *job)
     /* "arrive": acquire too, so that each arrival passes on those before it. */
     __atomic_fetch_add(job->board.arrivals, 1, __ATOMIC_ACQ_REL);
     if (job->across->leads)
-        (void)push(job); /* a failure shows when the end is waited for */
+        (void)push(job, true); /* a failure shows when the end is waited for */
 }
 
 static bool is_released(const struct weft_job *job)
@@ -274,8 +275,8 @@ enum weft_status wf_across_try(struct weft_job *job)
         return WEFT_OK;
     (void)weft_ep_poll(job->ep);
     s = job->across->leads ? drive(job) : WEFT_AGAIN;
-    if (s == WEFT_AGAIN)
-        s = wf_job_look_around(job);
+    if (s == WEFT_AGAIN && (s = wf_job_look_around(job)) && job->across->leads)
+        (void)push(job, false);
     if (is_released(job))
         return WEFT_OK;
     return s ? s : WEFT_AGAIN;
@@ -376,6 +377,18 @@ bool wf_across_is_dead(struct weft_job *job)
     return wf_now_ns() - a->far_failed_ns > FAR_FAILED_NS;
 }
 
+/* The process may end now. */
+static bool told_away(struct weft_job *job)
+{
+    const struct wf_across *a = job->across;
+    bool all = true;
+    for (unsigned i = 0; i < a->neighbour_count; i++) {
+        struct wf_order last = {0, 0};
+        all &= a->left[a->neighbours[i]] || wf_own_is_away(leader_of(job, a->neighbours[i]), &last);
+    }
+    return all;
+}
+
 void wf_across_leave(struct weft_job *job, uint64_t passed)
 {
     struct wf_across *a = job->across;
@@ -386,7 +399,7 @@ void wf_across_leave(struct weft_job *job, uint64_t passed)
         trouble = WF_TROUBLE_DEATH;
     trouble = wf_board_trouble(&job->board, trouble);
     memset(a->untold, true, a->neighbour_count);
-    while (!tell_neighbours(job, trouble, LEAVES) && wf_now_ns() < until)
+    while (!(tell_neighbours(job, trouble, LEAVES) && told_away(job)) && wf_now_ns() < until)
         (void)weft_ep_poll(job->ep);
 }
 

@@ -66,7 +66,7 @@ struct wf_across {
     bool sent;
     uint64_t at; /* bytes sent in this round */
     uint64_t vote;
-    struct wf_order *last; /* [rounds]: what was told in each, if it has not left this rank */
+    struct wf_order *last;             /* [rounds]: the last message of each that was told */
     struct wf_across_slot (*slots)[2]; /* [rounds] */
     unsigned char *scratch;            /* am_max bytes */
     uint64_t told;                     /* trouble that is known to all neighbours but */

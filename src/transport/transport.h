@@ -220,10 +220,11 @@ struct wf_transport {
                                         const void *data, size_t len, size_t reply_max);
 
     /* Has a request that rule 8 orders left this process, so that it arrives though this endpoint
-     * is not polled again? (If its connection breaks meanwhile it may need that after all.)
-     * order->lane 0: this asks of [tpeer]'s last one. True: it has, or never will, and *order is
-     * zeroed; else *order names it. Null: true, as soon as request returned OK. */
-    bool (*is_away)(const struct wf_tpeer *tpeer, struct wf_order *order);
+     * is not polled again? Sends what can be sent. True: it has, or never will. (If its connection
+     * breaks later it needs that poll after all; encrypted, what follows it must have left, too, or
+     * it must have been acknowledged.) order->lane 0: this asks of [tpeer]'s last one, and *order
+     * names it afterwards, if there was one. Null: true, as soon as request returned OK. */
+    bool (*is_away)(struct wf_tpeer *tpeer, struct wf_order *order);
 
     /* Events handled. Rule 4. */
     int (*poll)(struct wf_tep *tep);

@@ -315,6 +315,17 @@ static void test_turned_away(void **state)
     expect_end(fd);
 }
 
+/* As say_sync, and that frames up to [ack] were taken. */
+static void say_ack_sync(const struct bench *b, int fd, uint32_t ack)
+{
+    struct {
+        struct wf_tcp_frame frame;
+        struct wf_tcp_sync sync;
+    } s = {{.len = sizeof s.sync, .ack = ack, .kind = WF_TCP_SYNC},
+           {.pair = THEIRS, .yours = b->pair->number}};
+    say(fd, &s, sizeof s);
+}
+
 static struct wf_tpeer *peer_of_other(struct bench *b)
 {
     struct wf_tpeer *tpeer = calloc(1, wf_tcp_transport.tpeer_size);
@@ -348,10 +359,14 @@ static void test_away(void **state)
     assert_int_equal(
         setsockopt(b->pair->lanes[0]->fd, SOL_SOCKET, SO_SNDBUF, &little, sizeof little), 0);
     assert_true(wf_tcp_transport.is_away(tpeer, &order)); /* nothing was sent */
+    order.lane = 0;
     assert_int_equal(
         wf_tcp_transport.request(tpeer, WF_AM_WHAT(WEFT_AM_USER_HANDLERS, 0), NULL, "few", 4, 0),
         WEFT_OK);
     assert_true(wf_tcp_transport.is_away(tpeer, &order));
+    assert_int_equal(order.lane, 1);
+    assert_int_equal(order.number, 0);
+    order.lane = 0;
     assert_true(flood(tpeer) > 0);
     assert_false(wf_tcp_transport.is_away(tpeer, &order));
     assert_int_equal(order.lane, 1);
@@ -359,11 +374,17 @@ static void test_away(void **state)
         assert_true(recv(fd, bytes, sizeof bytes, 0) > 0);
         poll_once(b);
     }
-    assert_int_equal(order.lane, 0);
-    /* It is acknowledged, so there is room. */
-    say(fd, &(struct wf_tcp_frame){.kind = WF_TCP_ACK, .ack = b->pair->lanes[0]->written},
-        sizeof(struct wf_tcp_frame));
+    wf_tcp_lane_break(b->pair->lanes[0], "as the test likes");
+    assert_false(wf_tcp_transport.is_away(tpeer, &order)); /* it is to be said again */
+    close(fd);
+    fd = connect_lane(b, 0, b->pair->lanes[0]->gen + 1);
     poll_once(b);
+    assert_false(wf_tcp_transport.is_away(tpeer, &order));
+    say_ack_sync(b, fd, order.number + 1);
+    poll_once(b);
+    assert_true(wf_tcp_transport.is_away(tpeer, &order)); /* it was taken */
+    assert_int_equal(
+        setsockopt(b->pair->lanes[0]->fd, SOL_SOCKET, SO_SNDBUF, &little, sizeof little), 0);
     assert_true(flood(tpeer) > 0);
     assert_false(wf_tcp_transport.is_away(tpeer, &all));
     wf_tcp_pair_end(b->pair, WEFT_EPEER);

@@ -517,6 +517,21 @@ __attribute__((noinline)) static enum weft_status request_slow(struct wf_tpeer *
     return tx_send(peer->tx, &out);
 }
 
+/* One line with room and no reply. */
+__attribute__((noinline)) static enum weft_status request_line(struct wf_tpeer *tpeer,
+                                                               unsigned what, const uint32_t *args,
+                                                               const void *data, size_t len,
+                                                               size_t reply_max)
+{
+    struct shm_tx *tx = SHM_OF(tpeer, shm_peer)->tx;
+    struct wf_am_out out;
+    if (__builtin_expect(!tx || tx->tail == tx->credit_end, 0) || reply_max ||
+        len + 4 * WF_AM_NARGS(what) > WF_SHM_DATA)
+        return request_slow(tpeer, what, args, data, len, reply_max);
+    out = wf_am_out(WF_AM_HANDLER(what), args, WF_AM_NARGS(what), data, len, 0);
+    return send_line(tx, tx->tail, &out);
+}
+
 /* The fast path: one line, no reply, no payload or 8 bytes of it. It makes no call but in tail
  * position and needs no register that must be saved: every store between those to the ring costs,
  * for the store buffer is in order, and what it holds is how many lines are on their way to this
@@ -529,7 +544,7 @@ enum weft_status wf_shm_request(struct wf_tpeer *tpeer, unsigned what, const uin
     struct shm_tx *tx;
     struct wf_shm_line *line;
     if ((len & ~(size_t)8) | reply_max || what >= WF_AM_WHAT(0, FEW_ARGS + 1))
-        return request_slow(tpeer, what, args, data, len, reply_max);
+        return request_line(tpeer, what, args, data, len, reply_max);
     tx = SHM_OF(tpeer, shm_peer)->tx;
     if (__builtin_expect(!tx || tx->tail == tx->credit_end, 0))
         return request_slow(tpeer, what, args, data, len, reply_max);

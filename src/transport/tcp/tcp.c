@@ -350,21 +350,24 @@ static enum weft_status tcp_request(struct wf_tpeer *tpeer, unsigned what, const
 
 static bool lane_is_past(const struct tcp_lane *lane, uint32_t number)
 {
-    bool written = (int32_t)wf_tcp_past(number, lane->reached) > 0 && !wf_tcp_seal_has_unsent(lane);
-    return written || (int32_t)wf_tcp_past(number, lane->first) > 0;
+    bool taken = (int32_t)wf_tcp_past(number, lane->first) > 0;
+    bool written = (int32_t)wf_tcp_past(number, lane->written) > 0;
+    return taken || (written && !wf_tcp_seal_has_unsent(lane));
 }
 
-static bool tcp_is_away(const struct wf_tpeer *tpeer, struct wf_order *order)
+static bool tcp_is_away(struct wf_tpeer *tpeer, struct wf_order *order)
 {
-    const struct tcp_pair *pair = ((const struct tcp_peer *)(const void *)tpeer)->pair;
-    const struct tcp_lane *lane = pair && pair->nlanes ? pair->lanes[0] : NULL;
-    uint32_t number = order->lane || !lane ? order->number : lane->next - 1;
-    if (!lane || lane_is_past(lane, number)) {
-        *order = (struct wf_order){0, 0};
+    const struct tcp_pair *pair = TCP_OF(tpeer, tcp_peer)->pair;
+    struct tcp_lane *lane = pair && pair->nlanes ? pair->lanes[0] : NULL;
+    if (!lane)
         return true;
-    }
-    *order = (struct wf_order){1, number};
-    return false;
+    if (!order->lane)
+        *order = (struct wf_order){1, lane->next - 1};
+    if (lane_is_past(lane, order->number))
+        return true;
+    if (lane->fd >= 0 && lane->open && !lane->blocked)
+        wf_tcp_flush(lane);
+    return lane_is_past(lane, order->number);
 }
 
 /* By a connection: there is no other way to know. */
