@@ -3,9 +3,10 @@
 """How GASNet programs end, on 4 ranks over 2 network namespaces, over and over; as scripts/soak wants
 it.
 
-usage: ending_soak.py WEFT MISUSE MISUSE_DEBUG LEAVE LEAVE_PAR --count N --seed S --from K --only M
+usage: ending_soak.py [--misuses] WEFT MISUSE MISUSE_DEBUG LEAVE LEAVE_PAR
+       --count N --seed S --from K --only M
 
-A turn is every case of ending_test.py --hosts, in four parts at a time (most of a case is waiting
+A turn is every case of ending_test.py --hosts (with --misuses of these), in four parts at a time (most of a case is waiting
 for mpirun). The cases do not depend on the seed; when each meets which others does. Needs root."""
 
 import os

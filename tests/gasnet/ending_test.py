@@ -3,8 +3,10 @@
 """How GASNet jobs end that do not end well: misuse, gasnet_exit at any time, a rank that dies. In
 bounded time, with the right code, saying why, and leaving no process.
 
-usage: ending_test.py [--hosts] [--repeat N] [--only WORD] WEFT MISUSE MISUSE_DEBUG LEAVE LEAVE_PAR
---hosts: on two hosts (network namespaces: needs root) instead of this one."""
+usage: ending_test.py [--hosts [--misuses]] [--repeat N] [--only WORD]
+       WEFT MISUSE MISUSE_DEBUG LEAVE LEAVE_PAR
+--hosts: on two hosts (network namespaces: needs root) instead of this one.
+--misuses: of all misuses there, not of the ways to end."""
 
 import argparse
 import contextlib
@@ -255,7 +257,10 @@ def of_each_kind(ways):
 
 def tests_at(place, args):
     """All of them here; of each kind one on hosts, where a job takes more than a second to start."""
-    if isinstance(place, Hosts):
+    if isinstance(place, Hosts) and args.misuses:
+        tests = [misuse_test(place, args.misuse, *m) for m in MISUSE]
+        tests += [misuse_test(place, args.misuse_debug, *m) for m in MISUSE_DEBUG]
+    elif isinstance(place, Hosts):
         tests = [misuse_test(place, args.misuse, *m) for m in MISUSE if m[1] in ON_HOSTS]
         tests += [leave_test(place, args.leave, *way) for way in of_each_kind(LEAVE)]
         tests += [leave_test(place, args.leave_par, *way) for way in LEAVE_PAR[:2]]
@@ -286,6 +291,7 @@ def alone_test(args):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--hosts", action="store_true")
+    parser.add_argument("--misuses", action="store_true")
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--only", default="", help="of the cases with this in their names")
     parser.add_argument("--part", default="0/1", help="K/N: every Nth case from the Kth on")
