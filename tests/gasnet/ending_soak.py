@@ -6,8 +6,8 @@ it.
 usage: ending_soak.py [--misuses] WEFT MISUSE MISUSE_DEBUG LEAVE LEAVE_PAR
        --count N --seed S --from K --only M
 
-A turn is every case of ending_test.py --hosts (with --misuses of these), in four parts at a time (most of a case is waiting
-for mpirun). The cases do not depend on the seed; when each meets which others does. Needs root."""
+A turn is every case of ending_test.py --hosts (with --misuses of these), in four parts at a time.
+The cases do not depend on the seed; when each meets which others does. Needs root."""
 
 import os
 import re
