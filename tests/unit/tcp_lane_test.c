@@ -346,8 +346,8 @@ static int flood(struct wf_tpeer *tpeer)
     return n;
 }
 
-/* Fails when: what is still in the lane counts as out, what comes after it must be out, too, or what
- * was written to a connection that broke counts still. */
+/* Fails when: what is still in the lane counts as out, what comes after it must be out, too, or
+ * what was written to a connection that broke counts still. */
 static void test_away(void **state)
 {
     static char bytes[65536];
