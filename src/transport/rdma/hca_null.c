@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A NIC that moves nothing: what is posted is complete at once, and what is received never comes.
+ * For counting what Weft itself does, in instructions and in memory. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/util.h"
+#include "transport/rdma/hca.h"
+
+#define NAME "null0"
+#define WQE_BYTES 64 /* as a common NIC's */
+#define CQE_BYTES 64
+
+struct null_cq {
+    struct wf_hca_cq base;
+    uint32_t head, tail;
+    struct wf_hca_wc *ring; /* [depth], a power of two */
+};
+
+struct null_srq {
+    struct wf_hca_srq base;
+    uint32_t posted;
+};
+
+struct null_qp {
+    struct wf_hca_qp base;
+    struct null_cq *cq;
+    uint32_t unsignaled; /* requests that no completion has told of */
+    uint32_t receives;
+    uint32_t rq_depth;
+    bool connected, broken;
+    uint64_t bytes;
+};
+
+static _Atomic uint32_t next_number;
+
+static unsigned null_list(struct wf_hca_found *out, unsigned room)
+{
+    if (room)
+        strcpy(out->name, NAME);
+    return room != 0;
+}
+
+static enum weft_status null_open(const char *name, struct wf_hca **out)
+{
+    struct wf_hca *hca;
+    if (strcmp(name, NAME) != 0)
+        return WEFT_EUNREACH;
+    hca = calloc(1, sizeof *hca);
+    if (!hca)
+        return WEFT_ENOMEM;
+    hca->ops = &wf_hca_null;
+    strcpy(hca->name, NAME);
+    hca->caps = (struct wf_hca_caps){.inline_max = 220,
+                                     .max_sq = 32768,
+                                     .max_rq = 32768,
+                                     .max_cq = 1u << 22,
+                                     .max_reads = 16,
+                                     .srq = true,
+                                     .td = true,
+                                     .atomics = true};
+    hca->nports = 1;
+    hca->ports[0] = (struct wf_hca_port){
+        .number = 1, .active = true, .link = WF_HCA_INFINIBAND, .lid = 1, .mtu = 4096};
+    hca->async_fd = -1;
+    *out = hca;
+    return WEFT_OK;
+}
+
+static void null_close(struct wf_hca *hca)
+{
+    free(hca);
+}
+
+static uint64_t null_now_ns(struct wf_hca *hca)
+{
+    (void)hca;
+    return wf_now_ns();
+}
+
+static enum weft_status null_pd_open(struct wf_hca *hca, struct wf_hca_pd **out)
+{
+    struct wf_hca_pd *pd = calloc(1, sizeof *pd);
+    if (!pd)
+        return WEFT_ENOMEM;
+    pd->hca = hca;
+    wf_hca_made(hca, WF_HCA_PD, 0);
+    *out = pd;
+    return WEFT_OK;
+}
+
+static void null_pd_close(struct wf_hca_pd *pd)
+{
+    wf_hca_freed(pd->hca, WF_HCA_PD, 0);
+    free(pd);
+}
+
+static enum weft_status null_td_open(struct wf_hca *hca, struct wf_hca_td **out)
+{
+    struct wf_hca_td *td = calloc(1, sizeof *td);
+    if (!td)
+        return WEFT_ENOMEM;
+    td->hca = hca;
+    wf_hca_made(hca, WF_HCA_TD, 0);
+    *out = td;
+    return WEFT_OK;
+}
+
+static void null_td_close(struct wf_hca_td *td)
+{
+    wf_hca_freed(td->hca, WF_HCA_TD, 0);
+    free(td);
+}
+
+static uint32_t power_of_two(uint32_t n)
+{
+    uint32_t p = 1;
+    while (p < n)
+        p *= 2;
+    return p;
+}
+
+static enum weft_status null_cq_open(struct wf_hca *hca, uint32_t depth, bool events,
+                                     struct wf_hca_cq **out)
+{
+    struct null_cq *cq = calloc(1, sizeof *cq);
+    (void)events;
+    if (!cq)
+        return WEFT_ENOMEM;
+    cq->base = (struct wf_hca_cq){.hca = hca, .event_fd = -1, .depth = power_of_two(depth)};
+    cq->ring = calloc(cq->base.depth, sizeof *cq->ring);
+    if (!cq->ring) {
+        free(cq);
+        return WEFT_ENOMEM;
+    }
+    wf_hca_made(hca, WF_HCA_CQ, (uint64_t)cq->base.depth * CQE_BYTES);
+    *out = &cq->base;
+    return WEFT_OK;
+}
+
+static void null_cq_close(struct wf_hca_cq *base)
+{
+    struct null_cq *cq = (struct null_cq *)(void *)base;
+    wf_hca_freed(base->hca, WF_HCA_CQ, (uint64_t)base->depth * CQE_BYTES);
+    free(cq->ring);
+    free(cq);
+}
+
+static enum weft_status null_srq_open(struct wf_hca_pd *pd, uint32_t depth, struct wf_hca_srq **out)
+{
+    struct null_srq *srq = calloc(1, sizeof *srq);
+    if (!srq)
+        return WEFT_ENOMEM;
+    srq->base = (struct wf_hca_srq){.hca = pd->hca, .depth = depth};
+    wf_hca_made(pd->hca, WF_HCA_SRQ, (uint64_t)depth * WQE_BYTES);
+    *out = &srq->base;
+    return WEFT_OK;
+}
+
+static void null_srq_close(struct wf_hca_srq *srq)
+{
+    wf_hca_freed(srq->hca, WF_HCA_SRQ, (uint64_t)srq->depth * WQE_BYTES);
+    free(srq);
+}
+
+static enum weft_status null_qp_open(const struct wf_hca_qp_params *p, struct wf_hca_qp **out)
+{
+    struct null_qp *qp = calloc(1, sizeof *qp);
+    if (!qp)
+        return WEFT_ENOMEM;
+    qp->base = (struct wf_hca_qp){.hca = p->pd->hca,
+                                  .number = ++next_number & 0xffffff,
+                                  .inline_max = WF_MIN(p->inline_max, p->pd->hca->caps.inline_max),
+                                  .sq_depth = power_of_two(p->sq_depth)};
+    qp->cq = (struct null_cq *)(void *)p->send_cq;
+    qp->rq_depth = p->srq ? 0 : p->rq_depth;
+    qp->bytes = ((uint64_t)qp->base.sq_depth + qp->rq_depth) * WQE_BYTES;
+    wf_hca_made(p->pd->hca, WF_HCA_QP, qp->bytes);
+    *out = &qp->base;
+    return WEFT_OK;
+}
+
+static struct null_qp *null_of(struct wf_hca_qp *qp)
+{
+    return (struct null_qp *)(void *)qp;
+}
+
+static enum weft_status null_qp_connect(struct wf_hca_qp *qp, const struct wf_hca_port *port,
+                                        uint32_t psn, const struct wf_hca_end *to,
+                                        const struct wf_hca_patience *patience)
+{
+    (void)port;
+    (void)psn;
+    (void)to;
+    (void)patience;
+    null_of(qp)->connected = true;
+    return WEFT_OK;
+}
+
+static enum weft_status null_qp_break(struct wf_hca_qp *qp)
+{
+    null_of(qp)->broken = true;
+    return WEFT_OK;
+}
+
+static enum weft_status null_qp_reset(struct wf_hca_qp *qp)
+{
+    struct null_qp *n = null_of(qp);
+    n->connected = n->broken = false;
+    n->unsignaled = n->receives = 0;
+    return WEFT_OK;
+}
+
+static void null_qp_close(struct wf_hca_qp *qp)
+{
+    wf_hca_freed(qp->hca, WF_HCA_QP, null_of(qp)->bytes);
+    free(qp);
+}
+
+static enum weft_status null_mr_open(struct wf_hca_pd *pd, void *addr, size_t len, unsigned access,
+                                     struct wf_hca_mr **out)
+{
+    struct wf_hca_mr *mr = calloc(1, sizeof *mr);
+    (void)access;
+    if (!mr)
+        return WEFT_ENOMEM;
+    mr->hca = pd->hca;
+    mr->lkey = mr->rkey = ++next_number;
+    mr->addr = addr;
+    mr->len = len;
+    wf_hca_made(pd->hca, WF_HCA_MR, len);
+    *out = mr;
+    return WEFT_OK;
+}
+
+static enum weft_status null_mr_open_dmabuf(struct wf_hca_pd *pd, int fd, uint64_t offset,
+                                            size_t len, unsigned access, struct wf_hca_mr **out)
+{
+    (void)pd;
+    (void)fd;
+    (void)offset;
+    (void)len;
+    (void)access;
+    (void)out;
+    return WEFT_EUNREACH;
+}
+
+static void null_mr_close(struct wf_hca_mr *mr)
+{
+    wf_hca_freed(mr->hca, WF_HCA_MR, mr->len);
+    free(mr);
+}
+
+static unsigned null_post(struct wf_hca_qp *base, const struct wf_hca_wr *list, unsigned n)
+{
+    struct null_qp *qp = null_of(base);
+    struct null_cq *cq = qp->cq;
+    for (unsigned i = 0; i < n; i++) {
+        bool failed = qp->broken || !qp->connected;
+        if (qp->unsignaled == base->sq_depth || cq->tail - cq->head == cq->base.depth)
+            return i;
+        qp->unsignaled++;
+        if (!(list[i].flags & WF_HCA_SIGNALED) && !failed)
+            continue;
+        qp->unsignaled = 0;
+        cq->ring[cq->tail++ & (cq->base.depth - 1)] =
+            (struct wf_hca_wc){.id = list[i].id,
+                               .qp = base->number,
+                               .kind = WF_HCA_WC_SENT,
+                               .status = failed ? WF_HCA_FLUSHED : WF_HCA_OK};
+    }
+    return n;
+}
+
+static unsigned null_post_recv(struct wf_hca_qp *base, const struct wf_hca_recv *list, unsigned n)
+{
+    struct null_qp *qp = null_of(base);
+    unsigned taken = WF_MIN(n, qp->rq_depth - qp->receives);
+    (void)list;
+    qp->receives += taken;
+    return taken;
+}
+
+static unsigned null_post_srq(struct wf_hca_srq *base, const struct wf_hca_recv *list, unsigned n)
+{
+    struct null_srq *srq = (struct null_srq *)(void *)base;
+    unsigned taken = WF_MIN(n, base->depth - srq->posted);
+    (void)list;
+    srq->posted += taken;
+    return taken;
+}
+
+static int null_poll(struct wf_hca_cq *base, struct wf_hca_wc *out, unsigned room)
+{
+    struct null_cq *cq = (struct null_cq *)(void *)base;
+    unsigned n = 0;
+    while (n < room && cq->head != cq->tail)
+        out[n++] = cq->ring[cq->head++ & (cq->base.depth - 1)];
+    return (int)n;
+}
+
+static enum weft_status null_arm(struct wf_hca_cq *cq)
+{
+    (void)cq;
+    return WEFT_OK;
+}
+
+static void null_disarm(struct wf_hca_cq *cq)
+{
+    (void)cq;
+}
+
+static void null_async(struct wf_hca *hca, struct wf_hca_event *out)
+{
+    (void)hca;
+    *out = (struct wf_hca_event){.kind = WF_HCA_EVENT_NONE};
+}
+
+const struct wf_hca_ops wf_hca_null = {
+    .name = "null",
+    .list = null_list,
+    .open = null_open,
+    .close = null_close,
+    .now_ns = null_now_ns,
+    .pd_open = null_pd_open,
+    .pd_close = null_pd_close,
+    .td_open = null_td_open,
+    .td_close = null_td_close,
+    .cq_open = null_cq_open,
+    .cq_close = null_cq_close,
+    .srq_open = null_srq_open,
+    .srq_close = null_srq_close,
+    .qp_open = null_qp_open,
+    .qp_connect = null_qp_connect,
+    .qp_break = null_qp_break,
+    .qp_reset = null_qp_reset,
+    .qp_close = null_qp_close,
+    .mr_open = null_mr_open,
+    .mr_open_dmabuf = null_mr_open_dmabuf,
+    .mr_close = null_mr_close,
+    .post = null_post,
+    .post_recv = null_post_recv,
+    .post_srq = null_post_srq,
+    .poll = null_poll,
+    .arm = null_arm,
+    .disarm = null_disarm,
+    .async = null_async,
+};
