@@ -27,7 +27,9 @@
 #include "transport/transport.h"
 
 /* In the order in which a peer is offered to them. */
-#ifdef WF_HAVE_TCP
+#if defined(WF_HAVE_VERBS)
+#define WF_TRANSPORTS 4
+#elif defined(WF_HAVE_TCP)
 #define WF_TRANSPORTS 3
 #else
 #define WF_TRANSPORTS 2
@@ -200,7 +202,7 @@ static inline enum weft_status wf_peer_heed(struct weft_peer *peer)
 /* Does a transport have descriptors that an endpoint must sleep on? Constant. */
 static inline bool wf_ctx_has_network(const struct weft_ctx *ctx)
 {
-    return ctx->contact.port != 0;
+    return wf_contact_is_some(&ctx->contact);
 }
 
 extern const struct wf_tep_events wf_ep_events;

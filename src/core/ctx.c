@@ -16,6 +16,9 @@
 const struct wf_transport *const wf_transports[WF_TRANSPORTS] = {
     &wf_loop_transport,
     &wf_shm_transport,
+#ifdef WF_HAVE_VERBS
+    &wf_rdma_transport,
+#endif
 #ifdef WF_HAVE_TCP
     &wf_tcp_transport,
 #endif
@@ -125,6 +128,15 @@ static enum weft_status transports_check(void)
     return WEFT_OK;
 }
 
+/* All transports listen on the same interfaces. */
+static void contact_add(struct wf_contact *to, const struct wf_contact *more)
+{
+    uint16_t port = more->port ? more->port : to->port, rdma = more->rdma ? more->rdma : to->rdma;
+    *to = *more;
+    to->port = port;
+    to->rdma = rdma;
+}
+
 static enum weft_status transport_open(struct weft_ctx *ctx, int i,
                                        const struct wf_tctx_params *params)
 {
@@ -133,7 +145,7 @@ static enum weft_status transport_open(struct weft_ctx *ctx, int i,
     if (status != WEFT_OK)
         ctx->tctx[i] = NULL;
     else if (t->contact && t->contact(ctx->tctx[i]))
-        ctx->contact = *t->contact(ctx->tctx[i]);
+        contact_add(&ctx->contact, t->contact(ctx->tctx[i]));
     return status == WEFT_EUNREACH ? WEFT_OK : status;
 }
 

@@ -40,7 +40,8 @@ _Static_assert(offsetof(struct wf_address, process) == 8, "wire structure");
 struct wf_contact {
     uint16_t port; /* TCP; 0: none */
     uint8_t count; /* of ip */
-    uint8_t zero[5];
+    uint8_t zero[3];
+    uint16_t rdma; /* TCP port of the door to queue pairs; 0: none */
     uint8_t ip[WF_CONTACT_IPS][16]; /* IPv6, or IPv4 mapped into it; the best one first */
 };
 _Static_assert(sizeof(struct wf_contact) == 40, "wire structure");
@@ -82,12 +83,17 @@ _Static_assert(sizeof(struct wf_key) <= WEFT_KEY_MAX, "public limit");
 #error "wire structures are little-endian: add byte swapping to address.h, ring.h and packet.c"
 #endif
 
+static inline int wf_contact_is_some(const struct wf_contact *c)
+{
+    return c->port || c->rdma;
+}
+
 static inline int wf_contact_is_valid(const struct wf_contact *c)
 {
     for (size_t i = 0; i < sizeof c->zero; i++)
         if (c->zero[i])
             return 0;
-    return c->port ? c->count >= 1 && c->count <= WF_CONTACT_IPS : !c->count;
+    return wf_contact_is_some(c) ? c->count >= 1 && c->count <= WF_CONTACT_IPS : !c->count;
 }
 
 /* The one parser of address bytes; without a contact its port is 0.
@@ -121,7 +127,7 @@ static inline enum weft_status wf_address_parse(const void *buf, size_t len, str
 static inline size_t wf_address_pack(const struct wf_address *a, const struct wf_contact *contact,
                                      uint8_t *bytes)
 {
-    size_t n = contact->port ? WF_ADDRESS_BYTES : sizeof *a;
+    size_t n = wf_contact_is_some(contact) ? WF_ADDRESS_BYTES : sizeof *a;
     memcpy(bytes, a, sizeof *a);
     memcpy(bytes + sizeof *a, contact, n - sizeof *a);
     bytes[1] = (uint8_t)n;

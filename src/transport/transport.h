@@ -270,5 +270,8 @@ extern const struct wf_transport wf_shm_transport;
 #ifdef WF_HAVE_TCP
 extern const struct wf_transport wf_tcp_transport;
 #endif
+#ifdef WF_HAVE_VERBS
+extern const struct wf_transport wf_rdma_transport;
+#endif
 
 #endif

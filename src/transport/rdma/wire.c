@@ -11,11 +11,13 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "config/config.h"
 
 #define NO_PIECE UINT32_MAX
 #define SPARE 2u /* places in a send queue for grants */
 #define SIGNALS                                                                                    \
     1024u /* completions of sends asked for at a time, of all wires: the queue has room */
+#define WIRES 16384u /* of an endpoint */
 #define POST_LIST 16u
 #define POLL_LIST 20u
 #define RECEIVED ((uint64_t)1 << 63) /* in a completion's id; below it the buffer */
@@ -125,9 +127,10 @@ static void receives_post(struct rdma_tep *r)
     }
 }
 
-enum weft_status wf_rdma_tep_open(struct rdma_ctx *ctx, uint32_t receives, uint32_t pieces,
-                                  uint32_t cells, struct rdma_tep **out)
+enum weft_status wf_rdma_tep_open(struct rdma_ctx *ctx, struct rdma_tep **out)
 {
+    const uint32_t receives = (uint32_t)wf_config()->rdma_receives, pieces = receives / 2,
+                   cells = WIRES;
     struct rdma_tep *r = calloc(1, sizeof *r);
     const struct wf_hca_ops *ops = ctx->hca->ops;
     enum weft_status status = WEFT_ENOMEM;
@@ -141,7 +144,7 @@ enum weft_status wf_rdma_tep_open(struct rdma_ctx *ctx, uint32_t receives, uint3
     r->free_pieces = numbers(pieces);
     r->free_cells = numbers(cells);
     r->free_receives = numbers(receives);
-    r->by_cell = calloc(cells, sizeof(struct rdma_wire *));
+    r->by_cell = calloc(cells, sizeof(struct wf_wire *));
     if (r->free_pieces && r->free_cells && r->free_receives && r->by_cell)
         status = memory_make(r);
     if (status == WEFT_OK)
@@ -164,24 +167,24 @@ void wf_rdma_tep_close(struct rdma_tep *r)
 
 /* ---- a wire's life ---- */
 
-static uint64_t request_id(const struct rdma_wire *w, uint32_t number)
+static uint64_t request_id(const struct wf_wire *w, uint32_t number)
 {
     return (uint64_t)(w->cell | (w->gen & 0x7fff) << 16) << 32 | number;
 }
 
 /* The wire that a completion is about; null: it is gone. */
-static struct rdma_wire *wire_of(const struct rdma_tep *r, uint32_t cell, uint32_t gen)
+static struct wf_wire *wire_of(const struct rdma_tep *r, uint32_t cell, uint32_t gen)
 {
-    struct rdma_wire *w = cell < r->cells ? r->by_cell[cell] : NULL;
+    struct wf_wire *w = cell < r->cells ? r->by_cell[cell] : NULL;
     return w && (w->gen & 0x7fff) == gen ? w : NULL;
 }
 
-static uint32_t cell_name(const struct rdma_wire *w)
+static uint32_t cell_name(const struct wf_wire *w)
 {
     return w->cell | (w->gen & 0x7fff) << 16;
 }
 
-static void wire_fail(struct rdma_wire *w, enum wf_hca_status why)
+static void wire_fail(struct wf_wire *w, enum wf_hca_status why)
 {
     if (w->state == WIRE_FAILED)
         return;
@@ -191,7 +194,7 @@ static void wire_fail(struct rdma_wire *w, enum wf_hca_status why)
         wf_list_append(&w->rdma->readable, &w->readable);
 }
 
-static bool line_make(struct rdma_wire *w)
+static bool line_make(struct wf_wire *w)
 {
     w->line_mask = 4 * WIRE_WINDOW - 1;
     w->line = calloc(w->line_mask + 1, sizeof *w->line);
@@ -199,7 +202,7 @@ static bool line_make(struct rdma_wire *w)
     return w->line && w->pieces;
 }
 
-static void wire_free(struct rdma_wire *w)
+static void wire_free(struct wf_wire *w)
 {
     struct rdma_tep *r = w->rdma;
     r->by_cell[w->cell] = NULL;
@@ -212,14 +215,14 @@ static void wire_free(struct rdma_wire *w)
     free(w);
 }
 
-static enum weft_status qp_make(struct rdma_wire *w, uint32_t depth)
+static enum weft_status qp_make(struct wf_wire *w)
 {
     struct rdma_tep *r = w->rdma;
     struct wf_hca_qp_params p = {.pd = r->ctx->pd,
                                  .send_cq = r->cq,
                                  .recv_cq = r->cq,
                                  .srq = r->srq,
-                                 .sq_depth = depth,
+                                 .sq_depth = w->depth,
                                  .rq_depth = WIRE_WINDOW,
                                  .inline_max = WIRE_INLINE};
     return r->ctx->hca->ops->qp_open(&p, &w->qp);
@@ -230,7 +233,7 @@ static bool say(int fd, const void *bytes, size_t n)
     return send(fd, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)n;
 }
 
-static bool ends_say(struct rdma_wire *w, int fd)
+static bool ends_say(struct wf_wire *w, int fd)
 {
     const struct wf_hca_port *port = w->rdma->ctx->port;
     struct says_ends e = {.head = {MAGIC, SAYS_ENDS, sizeof e},
@@ -249,10 +252,10 @@ static bool ends_say(struct rdma_wire *w, int fd)
 }
 
 /* On a socket that the door made. Null: errno */
-struct rdma_wire *wf_rdma_wire_open(struct rdma_tep *r, struct tcp_lane *lane, int fd,
-                                    uint32_t depth)
+static struct wf_wire *wire_open(struct tcp_lane *lane)
 {
-    struct rdma_wire *w;
+    struct rdma_tep *r = lane->pair->tep->rdma;
+    struct wf_wire *w;
     errno = ENOBUFS;
     if (!r->nfree_cells || r->broken)
         return NULL;
@@ -263,13 +266,13 @@ struct rdma_wire *wf_rdma_wire_open(struct rdma_tep *r, struct tcp_lane *lane, i
     w->lane = lane;
     w->cell = r->free_cells[--r->nfree_cells];
     w->gen = lane->gen;
-    w->depth = depth;
+    w->depth = (uint32_t)wf_config()->rdma_sq_depth;
     w->psn = (uint32_t)wf_now_ns() & 0xffffff;
     w->granted = WIRE_WINDOW;
     wf_list_init(&w->readable);
     r->by_cell[w->cell] = w;
     atomic_store_explicit(cell_at(r, w->cell), 0, memory_order_relaxed);
-    if (!line_make(w) || qp_make(w, depth) != WEFT_OK || !ends_say(w, fd)) {
+    if (!line_make(w) || qp_make(w) != WEFT_OK || !ends_say(w, lane->fd)) {
         wire_free(w);
         return NULL;
     }
@@ -279,7 +282,7 @@ struct rdma_wire *wf_rdma_wire_open(struct rdma_tep *r, struct tcp_lane *lane, i
 /* ---- the handshake ---- */
 
 /* Its receive buffers, where they are its queue pair's own. */
-static bool window_post(struct rdma_wire *w)
+static bool window_post(struct wf_wire *w)
 {
     struct rdma_tep *r = w->rdma;
     for (uint32_t i = 0; !r->srq && i < WIRE_WINDOW; i++) {
@@ -295,7 +298,7 @@ static bool window_post(struct rdma_wire *w)
     return true;
 }
 
-static bool ends_take(struct rdma_wire *w, int fd)
+static bool ends_take(struct wf_wire *w, int fd)
 {
     static const struct says ready = {MAGIC, SAYS_READY, sizeof ready};
     static const struct wf_hca_patience patience = {
@@ -318,7 +321,7 @@ static bool ends_take(struct rdma_wire *w, int fd)
            window_post(w) && say(fd, &ready, sizeof ready);
 }
 
-static bool ready_take(const struct rdma_wire *w)
+static bool ready_take(const struct wf_wire *w)
 {
     struct says s;
     memcpy(&s, w->hello, sizeof s);
@@ -327,8 +330,9 @@ static bool ready_take(const struct rdma_wire *w)
 
 /* What the socket has to say until the wire is up. 1: it is | 0: more is to come | -1: errno; 0 of
  * it: the end of the socket, EPROTO: nonsense, or this side's NIC did not take it */
-int wf_rdma_wire_shake(struct rdma_wire *w, int fd)
+static int wire_shake(struct wf_wire *w)
 {
+    int fd = w->lane->fd;
     while (w->state < WIRE_UP) {
         size_t need = w->state == WIRE_ASKING ? sizeof(struct says_ends) : sizeof(struct says);
         ssize_t n = recv(fd, w->hello + w->hello_have, need - w->hello_have, MSG_DONTWAIT);
@@ -353,13 +357,13 @@ int wf_rdma_wire_shake(struct rdma_wire *w, int fd)
 
 /* ---- sending ---- */
 
-static uint32_t in_flight(const struct rdma_wire *w)
+static uint32_t in_flight(const struct wf_wire *w)
 {
     return w->posted - w->done;
 }
 
 /* Sends that the other side has buffers for. */
-static uint32_t room(const struct rdma_wire *w)
+static uint32_t room(const struct wf_wire *w)
 {
     uint32_t cell = atomic_load_explicit(cell_at(w->rdma, w->cell), memory_order_acquire);
     uint32_t allowed = (int32_t)(cell - w->allowed) > 0 ? cell : w->allowed;
@@ -367,7 +371,7 @@ static uint32_t room(const struct rdma_wire *w)
 }
 
 /* Posts a request that was filled but for id and flags; the caller saw that there is room. */
-static bool post(struct rdma_wire *w, struct wf_hca_wr *wr, uint32_t piece)
+static bool post(struct wf_wire *w, struct wf_hca_wr *wr, uint32_t piece)
 {
     struct rdma_tep *r = w->rdma;
     bool signal = piece != NO_PIECE || ++w->unsignaled >= WIRE_SIGNAL || w->closing;
@@ -386,21 +390,28 @@ static bool post(struct rdma_wire *w, struct wf_hca_wr *wr, uint32_t piece)
     return true;
 }
 
-/* Tell how many more may come, when half of what was told last did. */
-static void grant(struct rdma_wire *w)
+/* Tell that [now] in all may come. A receive buffer of theirs is taken, so that who sleeps for
+ * want of room wakes. */
+static void grant_say(struct wf_wire *w, uint32_t now)
 {
-    uint32_t now = w->taken + WIRE_WINDOW;
-    struct wf_hca_wr wr = {.op = WF_HCA_WRITE,
+    struct wf_hca_wr wr = {.op = WF_HCA_WRITE_IMM,
                            .flags = WF_HCA_INLINE,
                            .nsge = 1,
+                           .imm = w->their_name,
                            .rkey = w->their_cell_key,
                            .remote = w->their_cell,
                            .sge = {{&now, sizeof now, 0}}};
-    if (w->state != WIRE_UP || now - w->granted < WIRE_WINDOW / 2 || in_flight(w) >= w->depth ||
-        w->rdma->signals >= SIGNALS)
-        return;
-    if (post(w, &wr, NO_PIECE))
+    if (w->state == WIRE_UP && in_flight(w) < w->depth && w->rdma->signals < SIGNALS &&
+        post(w, &wr, NO_PIECE))
         w->granted = now;
+}
+
+/* When half of what was told last did come. */
+static void grant(struct wf_wire *w)
+{
+    uint32_t now = w->taken + WIRE_WINDOW;
+    if (now - w->granted >= WIRE_WINDOW / 2)
+        grant_say(w, now);
 }
 
 static void gather(uint8_t *to, const struct iovec *v, unsigned n, size_t from, size_t len)
@@ -420,7 +431,7 @@ static void gather(uint8_t *to, const struct iovec *v, unsigned n, size_t from, 
 }
 
 /* The [len] bytes at [from] as one send. False: there is no room now. */
-static bool send_some(struct rdma_wire *w, const struct iovec *v, unsigned n, size_t from,
+static bool send_some(struct wf_wire *w, const struct iovec *v, unsigned n, size_t from,
                       uint32_t len)
 {
     struct rdma_tep *r = w->rdma;
@@ -450,7 +461,7 @@ static bool send_some(struct rdma_wire *w, const struct iovec *v, unsigned n, si
 }
 
 /* As sendmsg(2). */
-ssize_t wf_rdma_wire_write(struct rdma_wire *w, const struct iovec *v, unsigned n)
+static ssize_t wire_write(struct wf_wire *w, const struct iovec *v, unsigned n)
 {
     size_t total = 0, done = 0;
     for (unsigned i = 0; i < n; i++)
@@ -467,15 +478,18 @@ ssize_t wf_rdma_wire_write(struct rdma_wire *w, const struct iovec *v, unsigned 
     return -1;
 }
 
-/* Everything is with the other side's NIC. */
-bool wf_rdma_wire_is_taken(const struct rdma_wire *w)
+/* The last requests may have asked for no completion: one more does. */
+static bool wire_is_taken(struct wf_wire *w)
 {
-    return !in_flight(w);
+    w->closing = true;
+    if (in_flight(w) && !w->signals)
+        grant_say(w, w->taken + WIRE_WINDOW);
+    return !in_flight(w) || w->state == WIRE_FAILED;
 }
 
 /* ---- receiving ---- */
 
-static void buffer_back(struct rdma_wire *w, uint32_t b)
+static void buffer_back(struct wf_wire *w, uint32_t b)
 {
     struct rdma_tep *r = w->rdma;
     r->free_receives[r->nfree_receives++] = b;
@@ -488,7 +502,7 @@ static void buffer_back(struct rdma_wire *w, uint32_t b)
 }
 
 /* As recv(2). */
-ssize_t wf_rdma_wire_read(struct rdma_wire *w, uint8_t *to, size_t max)
+static ssize_t wire_read(struct wf_wire *w, uint8_t *to, size_t max)
 {
     size_t got = 0;
     while (got < max && w->line_head != w->line_tail) {
@@ -515,8 +529,13 @@ ssize_t wf_rdma_wire_read(struct rdma_wire *w, uint8_t *to, size_t max)
 
 static void came(struct rdma_tep *r, const struct wf_hca_wc *wc)
 {
-    struct rdma_wire *w = wire_of(r, wc->imm & 0xffff, wc->imm >> 16);
+    struct wf_wire *w = wire_of(r, wc->imm & 0xffff, wc->imm >> 16);
     uint32_t b = (uint32_t)wc->id;
+    if (wc->status == WF_HCA_OK && wc->is_write && w) { /* its grant */
+        wf_tcp_dirty(w->lane);
+        r->free_receives[r->nfree_receives++] = b;
+        return;
+    }
     if (wc->status != WF_HCA_OK || !wc->has_imm || !w || w->qp->number != wc->qp || !wc->len ||
         wc->len > WIRE_BYTES || w->line_tail - w->line_head > w->line_mask) {
         if (wc->status == WF_HCA_OK && w && w->qp->number == wc->qp)
@@ -529,7 +548,7 @@ static void came(struct rdma_tep *r, const struct wf_hca_wc *wc)
         wf_list_append(&r->readable, &w->readable);
 }
 
-static void pieces_back(struct rdma_wire *w, uint32_t upto)
+static void pieces_back(struct wf_wire *w, uint32_t upto)
 {
     struct rdma_tep *r = w->rdma;
     while ((int32_t)(upto - w->done) > 0) {
@@ -543,7 +562,7 @@ static void pieces_back(struct rdma_wire *w, uint32_t upto)
 static void sent(struct rdma_tep *r, const struct wf_hca_wc *wc)
 {
     uint32_t name = (uint32_t)(wc->id >> 32);
-    struct rdma_wire *w = wire_of(r, name & 0xffff, name >> 16);
+    struct wf_wire *w = wire_of(r, name & 0xffff, name >> 16);
     if (!w)
         return;
     if (wc->status != WF_HCA_OK) {
@@ -570,8 +589,8 @@ int wf_rdma_poll(struct rdma_tep *r)
     return WF_MAX(n, 0);
 }
 
-/* The end of its use: nothing of it is in the completion queue afterwards. */
-void wf_rdma_wire_close(struct rdma_wire *w)
+/* Nothing of it is in the completion queue afterwards. */
+static void wire_close(struct wf_wire *w)
 {
     struct rdma_tep *r = w->rdma;
     (void)r->ctx->hca->ops->qp_break(w->qp);
@@ -583,4 +602,50 @@ void wf_rdma_wire_close(struct rdma_wire *w)
     r->signals -= w->signals;
     wire_free(w);
     receives_post(r);
+}
+
+/* Lanes may break meanwhile, and their wires go. */
+static int wires_turn(struct tcp_tep *t)
+{
+    struct rdma_tep *r = t->rdma;
+    int n = wf_rdma_poll(r);
+    struct wf_list round;
+    wf_list_init(&round);
+    while (!wf_list_empty(&r->readable)) {
+        struct wf_list *it = r->readable.next;
+        wf_list_remove(it);
+        wf_list_append(&round, it);
+    }
+    while (!wf_list_empty(&round)) {
+        struct wf_wire *w = wf_container_of(round.next, struct wf_wire, readable);
+        struct tcp_lane *lane = w->lane;
+        wf_list_remove(&w->readable);
+        if (lane->up || w->state == WIRE_FAILED)
+            wf_tcp_read(lane);
+        if (lane->wire == w && (w->line_head != w->line_tail || w->state == WIRE_FAILED))
+            wf_list_append(&r->readable, &w->readable);
+    }
+    return n;
+}
+
+const struct wf_wires wf_rdma_wires = {.open = wire_open,
+                                       .shake = wire_shake,
+                                       .write = wire_write,
+                                       .read = wire_read,
+                                       .is_taken = wire_is_taken,
+                                       .turn = wires_turn,
+                                       .close = wire_close};
+
+int wf_rdma_event_fd(const struct rdma_tep *r)
+{
+    return r->cq->event_fd;
+}
+
+enum weft_status wf_rdma_arm(struct rdma_tep *r)
+{
+    const struct wf_hca_ops *ops = r->ctx->hca->ops;
+    ops->disarm(r->cq);
+    if (ops->arm(r->cq) != WEFT_OK)
+        return WEFT_AGAIN;
+    return wf_rdma_poll(r) > 0 || !wf_list_empty(&r->readable) ? WEFT_AGAIN : WEFT_OK;
 }

@@ -13,9 +13,9 @@
  *
  * Sending. Bytes travel in SENDs of up to WIRE_BYTES, each taking one of the other side's receive
  * buffers. How many it may have sent in all stands in this side's cell, 4 bytes that the other
- * writes (RDMA WRITE): no grant takes a receive buffer, and a send finds one. Short ones are
- * inline; others wait in a registered piece until their completion, of which one in WIRE_SIGNAL is
- * asked for.
+ * writes (RDMA WRITE with immediate, so that who sleeps wakes): a send finds a buffer. Short ones
+ * are inline; others wait in a registered piece until their completion, of which one in WIRE_SIGNAL
+ * is asked for.
  *
  * Receiving. An endpoint's buffers are in one shared receive queue, or, where the NIC has none, a
  * wire's window of them in its queue pair's own. What came waits in the wire's line until the lane
@@ -24,6 +24,7 @@
 #define WF_TRANSPORT_RDMA_WIRE_H
 
 #include "transport/rdma/hca.h"
+#include "transport/rdma/rdma.h"
 #include "transport/tcp/tcp.h"
 
 #define WIRE_BYTES 8192u
@@ -49,9 +50,9 @@ struct rdma_tep {
     uint32_t *free_pieces, nfree_pieces;
     uint32_t *free_cells, nfree_cells;
     uint32_t *free_receives, nfree_receives; /* not posted */
-    struct rdma_wire **by_cell; /* [cells]: a wire's cell is its number in completions */
-    struct wf_list readable;    /* wires in whose line something is */
-    uint32_t signals;           /* completions of sends that were asked for and have not come */
+    struct wf_wire **by_cell; /* [cells]: a wire's cell is its number in completions */
+    struct wf_list readable;  /* wires in whose line something is */
+    uint32_t signals;         /* completions of sends that were asked for and have not come */
     bool broken;
 };
 
@@ -61,7 +62,7 @@ struct rdma_came {
     uint32_t buffer, len;
 };
 
-struct rdma_wire {
+struct wf_wire {
     struct rdma_tep *rdma;
     struct tcp_lane *lane;
     struct wf_hca_qp *qp;
@@ -89,19 +90,5 @@ struct rdma_wire {
     uint32_t hello_have;
     uint8_t hello[128];
 };
-
-/* Returns OK | ENOMEM | ELIMIT | ESYSTEM */
-enum weft_status wf_rdma_tep_open(struct rdma_ctx *ctx, uint32_t receives, uint32_t pieces,
-                                  uint32_t cells, struct rdma_tep **out);
-void wf_rdma_tep_close(struct rdma_tep *r);
-int wf_rdma_poll(struct rdma_tep *r);
-
-struct rdma_wire *wf_rdma_wire_open(struct rdma_tep *r, struct tcp_lane *lane, int fd,
-                                    uint32_t depth);
-int wf_rdma_wire_shake(struct rdma_wire *w, int fd);
-ssize_t wf_rdma_wire_write(struct rdma_wire *w, const struct iovec *v, unsigned n);
-ssize_t wf_rdma_wire_read(struct rdma_wire *w, uint8_t *to, size_t max);
-bool wf_rdma_wire_is_taken(const struct rdma_wire *w);
-void wf_rdma_wire_close(struct rdma_wire *w);
 
 #endif

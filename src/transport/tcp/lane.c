@@ -4,6 +4,7 @@
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -82,6 +83,12 @@ static int socket_leave(struct tcp_lane *lane)
     lane->pair->tep->nlive--;
     wf_tcp_fd_forget(lane->pair->tep->ctx, fd);
     (void)epoll_ctl(lane->pair->tep->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+    if (lane->wire)
+        lane->pair->tep->wires->close(lane->wire);
+    if (lane->wire && !lane->up)
+        lane->pair->tep->nshaking--;
+    lane->wire = NULL;
+    lane->up = false;
     lane->fd = -1;
     lane->synced = lane->open = lane->deaf = false;
     lane->blocked = lane->watches_out = false;
@@ -205,7 +212,7 @@ static bool is_higher(const struct tcp_lane *lane, const struct wf_tcp_conn *con
     return conn->gen != lane->gen && conn->gen - lane->gen <= GEN_STEP;
 }
 
-static bool epoll_make(struct tcp_tep *t)
+bool wf_tcp_epoll_make(struct tcp_tep *t)
 {
     struct epoll_event ev = {.events = EPOLLIN};
     if (t->epoll_fd >= 0)
@@ -231,7 +238,7 @@ static bool socket_watch(struct tcp_lane *lane, int fd)
 {
     struct tcp_tep *t = lane->pair->tep;
     struct epoll_event ev = {.events = EPOLLIN, .data.ptr = lane};
-    return rx_make(t) && epoll_make(t) && !epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, fd, &ev);
+    return rx_make(t) && wf_tcp_epoll_make(t) && !epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, fd, &ev);
 }
 
 static void sync_say(struct tcp_lane *lane)
@@ -248,6 +255,15 @@ static void sync_say(struct tcp_lane *lane)
     memcpy(lane->control, &s, sizeof s);
     lane->control_len = sizeof s;
     lane->control_sent = 0;
+}
+
+void wf_tcp_lane_begin(struct tcp_lane *lane)
+{
+    lane->pair->tep->nshaking -= lane->wire != NULL;
+    lane->up = true;
+    lane->open = !lane->reached;
+    sync_say(lane);
+    wf_tcp_flush(lane);
 }
 
 void wf_tcp_lane_adopt(struct tcp_lane *lane, struct wf_tcp_conn *conn)
@@ -280,13 +296,16 @@ void wf_tcp_lane_adopt(struct tcp_lane *lane, struct wf_tcp_conn *conn)
     }
     lane->fd = conn->fd;
     wf_tcp_conn_free(conn);
-    lane->open = !lane->reached;
     wf_list_append(&pair->tep->live, &lane->live);
     pair->tep->nlive++;
     wf_tcp_count(pair->tep, WF_STAT_CONNECTIONS, 1);
     WF_HOOK("tcp.adopt");
-    sync_say(lane);
-    wf_tcp_flush(lane);
+    if (!pair->tep->wires)
+        wf_tcp_lane_begin(lane);
+    else if ((lane->wire = pair->tep->wires->open(lane)))
+        pair->tep->nshaking++;
+    else
+        wf_tcp_lane_break(lane, strerror(errno));
 }
 
 /* ---- what the other side says of this direction ---- */

@@ -320,6 +320,11 @@ static void handles_find(struct tcp_pair *pair)
 /* What came by the old socket: who sent it may have gone, and says it to no new one. */
 static void lane_drain(struct tcp_lane *lane)
 {
+    if (lane->wire) {
+        while (lane->pair->tep->wires->turn(lane->pair->tep) > 0)
+            ;
+        return;
+    }
     for (int i = 0; i < DRAIN_READS && lane->fd >= 0; i++) {
         uint8_t byte;
         if (recv(lane->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0)
@@ -566,7 +571,11 @@ static enum outstanding lane_outstanding(const struct tcp_lane *lane)
 {
     if (!lane || lane->bye || lane->first == lane->next)
         return NOTHING;
-    return lane->fd < 0 || wf_tcp_has_unsent(lane) || !kernel_has_all(lane->fd) ? BYTES : WORD;
+    if (lane->fd < 0 || wf_tcp_has_unsent(lane))
+        return BYTES;
+    return (lane->wire ? lane->pair->tep->wires->is_taken(lane->wire) : kernel_has_all(lane->fd))
+               ? WORD
+               : BYTES;
 }
 
 static void pair_outstanding(struct wf_book_entry *entry, void *arg)
@@ -593,7 +602,13 @@ static void closing_turn(struct tcp_tep *t)
     (void)poll(p, t->epoll_fd >= 0 ? 2 : 1, CLOSING_MS);
     if (read(t->base.event_fd, &n, sizeof n) > 0 || atomic_load(&t->inbox))
         wf_tcp_inbox(t);
-    wf_tcp_read_each(t);
+    if (t->wires) {
+        (void)t->wires->turn(t);
+        wf_list_each_safe(it, next, &t->live)
+            wf_tcp_socket_look(wf_container_of(it, struct tcp_lane, live));
+    } else {
+        wf_tcp_read_each(t);
+    }
     wf_tcp_flush_all(t);
 }
 

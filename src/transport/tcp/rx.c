@@ -273,6 +273,12 @@ static bool stash_keep(struct tcp_lane *lane, const uint8_t *bytes, size_t n)
 
 /* ---- reading ---- */
 
+/* Payload, too? */
+static bool goes_through_buffer(const struct tcp_lane *lane)
+{
+    return lane->seal || lane->wire;
+}
+
 /* One read: payload that is due to its place, the rest into the buffer at [at]. Returns what
  * read returns; *direct of that is payload. */
 static ssize_t read_once(struct tcp_lane *lane, uint8_t *at, size_t *direct)
@@ -283,10 +289,12 @@ static ssize_t read_once(struct tcp_lane *lane, uint8_t *at, size_t *direct)
     struct msghdr m = {.msg_iov = v};
     uint32_t left = lane->bulk.frame.kind ? lane->bulk.frame.len - lane->bulk.got : 0;
     size_t n = WF_MIN(left, BULK_READ);
-    void *to = n && !lane->seal ? bulk_hold(lane, &token, &bulk, &n) : NULL;
+    void *to = n && !goes_through_buffer(lane) ? bulk_hold(lane, &token, &bulk, &n) : NULL;
     ssize_t got;
     int error;
     *direct = 0;
+    if (lane->wire)
+        return lane->pair->tep->wires->read(lane->wire, at, READ_MAX);
     if (lane->seal)
         return wf_tcp_seal_read(lane, at, READ_MAX);
     if (!to) /* of a payload without a place no more than that: frames behind it would lie askew */
@@ -334,7 +342,7 @@ static void read_failed(struct tcp_lane *lane, ssize_t got)
 static uint8_t *buffer_start(const struct tcp_lane *lane)
 {
     uint32_t skip = lane->bulk.frame.kind ? lane->bulk.skip : 0;
-    if (lane->seal && lane->bulk.frame.kind) /* payload goes through the buffer, too */
+    if (goes_through_buffer(lane) && lane->bulk.frame.kind)
         skip += lane->bulk.frame.len - lane->bulk.got;
     skip %= WF_TCP_ALIGN;
     return lane->pair->tep->rx + (WF_TCP_ALIGN - skip) % WF_TCP_ALIGN;
@@ -359,6 +367,30 @@ static enum weft_status bytes_take(struct tcp_lane *lane, uint8_t *start, size_t
     if (status == WEFT_OK && !stash_keep(lane, start + used, have - used))
         wf_tcp_lane_break(lane, "no memory for part of a message");
     return status;
+}
+
+/* The socket of a lane with a wire: it brings the wire up, or ends. What came by the wire
+ * before its end is read first. */
+void wf_tcp_socket_look(struct tcp_lane *lane)
+{
+    char byte;
+    ssize_t got;
+    if (!lane->up) {
+        int how = lane->pair->tep->wires->shake(lane->wire);
+        if (how > 0)
+            wf_tcp_lane_begin(lane);
+        else if (how < 0)
+            read_failed(lane, errno ? -1 : 0);
+        return;
+    }
+    got = recv(lane->fd, &byte, 1, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (got > 0) /* nothing is said there any more */
+        errno = EPROTO;
+    lane->pair->tep->wires->turn(lane->pair->tep);
+    if (lane->fd >= 0)
+        read_failed(lane, got > 0 ? -1 : got);
 }
 
 void wf_tcp_read(struct tcp_lane *lane)

@@ -12,6 +12,7 @@
 #include "transport/tcp/auth.h"
 #include "transport/tcp/net.h"
 #include "transport/tcp/tcp.h"
+#include "transport/rdma/rdma.h"
 
 /* With so few sockets each is read at every poll; more are asked for by epoll. */
 #define DIRECT 4
@@ -21,6 +22,7 @@
  * must not wait for it. */
 #define IDLE_AFTER 512
 #define IDLE_EVERY 16
+#define LOOK_EVERY 512 /* polls between looks at the sockets of lanes with wires */
 
 /* ---- context ---- */
 
@@ -39,7 +41,8 @@ static enum weft_status key_from_file(struct tcp_ctx *ctx)
     return status;
 }
 
-static enum weft_status tcp_ctx_open(const struct wf_tctx_params *params, struct wf_tctx **out)
+static enum weft_status ctx_open_as(const struct wf_transport *transport,
+                                    const struct wf_tctx_params *params, struct tcp_ctx **out)
 {
     struct wf_tcp_door_params door = {.events = &wf_tcp_door_calls, .self = params->self};
     struct tcp_ctx *ctx;
@@ -49,7 +52,7 @@ static enum weft_status tcp_ctx_open(const struct wf_tctx_params *params, struct
     ctx = calloc(1, sizeof *ctx);
     if (!ctx)
         return WEFT_ENOMEM;
-    ctx->base.transport = &wf_tcp_transport;
+    ctx->base.transport = transport;
     pthread_mutex_init(&ctx->lock, NULL);
     wf_list_init(&ctx->teps);
     door.owner = ctx;
@@ -63,14 +66,49 @@ static enum weft_status tcp_ctx_open(const struct wf_tctx_params *params, struct
         free(ctx);
         return status;
     }
+    ctx->contact = *wf_tcp_door_contact(ctx->door);
+    *out = ctx;
+    return WEFT_OK;
+}
+
+static enum weft_status tcp_ctx_open(const struct wf_tctx_params *params, struct wf_tctx **out)
+{
+    struct tcp_ctx *ctx;
+    enum weft_status status = ctx_open_as(&wf_tcp_transport, params, &ctx);
+    if (status == WEFT_OK)
+        *out = &ctx->base;
+    return status;
+}
+
+#ifdef WF_HAVE_VERBS
+static enum weft_status rdma_ctx_open(const struct wf_tctx_params *params, struct wf_tctx **out)
+{
+    struct rdma_ctx *rdma;
+    struct tcp_ctx *ctx;
+    enum weft_status status = wf_rdma_ctx_open(&rdma);
+    if (status != WEFT_OK)
+        return status;
+    status = ctx_open_as(&wf_rdma_transport, params, &ctx);
+    if (status != WEFT_OK) {
+        wf_rdma_ctx_close(rdma);
+        return status;
+    }
+    ctx->rdma = rdma;
+    ctx->contact.rdma = ctx->contact.port;
+    ctx->contact.port = 0;
     *out = &ctx->base;
     return WEFT_OK;
 }
+#endif
 
 static void tcp_ctx_close(struct wf_tctx *tctx)
 {
     struct tcp_ctx *ctx = TCP_OF(tctx, tcp_ctx);
     wf_tcp_door_close(ctx->door, tctx->close_ms);
+#ifdef WF_HAVE_VERBS
+    if (ctx->rdma)
+        wf_rdma_ctx_close(ctx->rdma);
+#endif
     pthread_mutex_destroy(&ctx->lock);
     free(ctx->fds);
     free(ctx);
@@ -84,7 +122,7 @@ static enum weft_status tcp_set_key(struct wf_tctx *tctx, const uint8_t *key)
 
 static const struct wf_contact *tcp_contact(struct wf_tctx *tctx)
 {
-    return wf_tcp_door_contact(TCP_OF(tctx, tcp_ctx)->door);
+    return &TCP_OF(tctx, tcp_ctx)->contact;
 }
 
 /* ---- endpoint ---- */
@@ -96,7 +134,7 @@ static enum weft_status tcp_ep_open(struct wf_tctx *tctx, const struct wf_tep_pa
     struct tcp_tep *t = calloc(1, sizeof *t);
     if (!t)
         return WEFT_ENOMEM;
-    t->base = (struct wf_tep){.transport = &wf_tcp_transport,
+    t->base = (struct wf_tep){.transport = tctx->transport,
                               .events = params->events,
                               .owner = params->owner,
                               .counters = params->counters,
@@ -120,6 +158,31 @@ static enum weft_status tcp_ep_open(struct wf_tctx *tctx, const struct wf_tep_pa
     return WEFT_OK;
 }
 
+#ifdef WF_HAVE_VERBS
+static enum weft_status rdma_ep_open(struct wf_tctx *tctx, const struct wf_tep_params *params,
+                                     struct wf_tep **out)
+{
+    struct wf_tep *tep;
+    enum weft_status status = tcp_ep_open(tctx, params, &tep);
+    struct tcp_tep *t;
+    struct epoll_event ev = {.events = EPOLLIN};
+    if (status != WEFT_OK)
+        return status;
+    t = TCP_OF(tep, tcp_tep);
+    status = wf_rdma_tep_open(TCP_OF(tctx, tcp_ctx)->rdma, &t->rdma);
+    if (status == WEFT_OK && (!wf_tcp_epoll_make(t) || epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD,
+                                                                 wf_rdma_event_fd(t->rdma), &ev)))
+        status = WEFT_ESYSTEM;
+    if (status != WEFT_OK) {
+        tep->transport->ep_close(tep);
+        return status;
+    }
+    t->wires = &wf_rdma_wires;
+    *out = tep;
+    return WEFT_OK;
+}
+#endif
+
 static void tcp_ep_close(struct wf_tep *tep)
 {
     struct tcp_tep *t = TCP_OF(tep, tcp_tep);
@@ -131,6 +194,10 @@ static void tcp_ep_close(struct wf_tep *tep)
     wf_tcp_door_forget(ctx->door, t->address.ep, t->address.ep_gen);
     wf_tcp_pairs_free(t);
     wf_tcp_grave_empty(t);
+#ifdef WF_HAVE_VERBS
+    if (t->rdma)
+        wf_rdma_tep_close(t->rdma);
+#endif
     if (t->epoll_fd >= 0) {
         (void)epoll_ctl(t->outer_fd, EPOLL_CTL_DEL, t->epoll_fd, NULL);
         close(t->epoll_fd);
@@ -157,6 +224,21 @@ static enum weft_status tcp_reach(struct wf_tctx *tctx, const struct wf_address 
            "(WEFT_KEY_FILE), or WEFT_TRANSPORTS leaves tcp out there";
     return WEFT_EUNREACH;
 }
+
+#ifdef WF_HAVE_VERBS
+static enum weft_status rdma_reach(struct wf_tctx *tctx, const struct wf_address *from,
+                                   const struct wf_address *to, const struct wf_contact *contact,
+                                   const char **why)
+{
+    (void)tctx;
+    (void)from;
+    (void)to;
+    if (contact->rdma)
+        return WEFT_OK;
+    *why = "its address names no RDMA device";
+    return WEFT_EUNREACH;
+}
+#endif
 
 static bool node_is(const struct tcp_node *n, const struct wf_process_id *p,
                     const struct wf_contact *c)
@@ -237,7 +319,7 @@ static enum weft_status tcp_peer_open(struct wf_tep *tep, struct wf_tpeer *tpeer
     peer->pid = to->process.pid;
     peer->ep = to->ep;
     peer->ep_gen = to->ep_gen;
-    peer->port = contact->port;
+    peer->port = t->wires ? contact->rdma : contact->port;
     peer->index = t->npeers;
     t->peers[t->npeers++] = peer;
     pair = t->pairs.count ? wf_tcp_pair_find(t, to) : NULL;
@@ -452,6 +534,10 @@ static void tcp_source(const struct wf_token *token, struct wf_address *out,
     const struct tcp_token *tk = (const struct tcp_token *)(const void *)token;
     *out = tk->lane->pair->known.address;
     *contact = tk->lane->pair->contact;
+    if (tk->lane->wire) {
+        contact->rdma = contact->port;
+        contact->port = 0;
+    }
 }
 
 /* ---- progress ---- */
@@ -476,6 +562,45 @@ static void read_ready(struct tcp_tep *t)
             wf_tcp_read(lane);
     }
 }
+
+#ifdef WF_HAVE_VERBS
+/* Sockets of lanes with wires have little to say: the first thing and the last. */
+static void sockets_look(struct tcp_tep *t)
+{
+    struct epoll_event ev[EVENTS];
+    int n = t->epoll_fd >= 0 ? epoll_wait(t->epoll_fd, ev, EVENTS, 0) : 0;
+    for (int i = 0; i < n; i++) {
+        struct tcp_lane *lane = ev[i].data.ptr;
+        if (lane && lane->fd >= 0)
+            wf_tcp_socket_look(lane);
+    }
+}
+
+static int wired_poll(struct wf_tep *tep)
+{
+    struct tcp_tep *t = TCP_OF(tep, tcp_tep);
+    int events;
+    if (__builtin_expect(atomic_load_explicit(&t->inbox, memory_order_acquire), 0))
+        wf_tcp_inbox(t);
+    if (!wf_list_empty(&t->dirty))
+        wf_tcp_flush_all(t);
+    t->polls++;
+    if (__builtin_expect(t->undialled, 0))
+        wf_tcp_pairs_dial(t);
+    if (!t->nlive)
+        goto out;
+    (void)t->wires->turn(t);
+    if (t->polls % LOOK_EVERY == 0 || t->nshaking)
+        sockets_look(t);
+    if (!wf_list_empty(&t->dirty))
+        wf_tcp_flush_all(t);
+    wf_tcp_grave_empty(t);
+out:
+    events = t->events;
+    t->events = 0;
+    return events;
+}
+#endif
 
 static int tcp_poll(struct wf_tep *tep)
 {
@@ -543,6 +668,32 @@ static enum weft_status tcp_arm(struct wf_tep *tep)
     t->idle = 0;
     return t->epoll_fd >= 0 && epoll_wait(t->epoll_fd, &ev, 1, 0) > 0 ? WEFT_AGAIN : WEFT_OK;
 }
+
+#ifdef WF_HAVE_VERBS
+/* No socket says that there is room again: completions do. */
+static enum weft_status rdma_arm(struct wf_tep *tep)
+{
+    struct tcp_tep *t = TCP_OF(tep, tcp_tep);
+    struct epoll_event ev;
+    if (atomic_load_explicit(&t->inbox, memory_order_acquire))
+        return WEFT_AGAIN;
+    wf_list_each(it, &t->live)
+    {
+        struct tcp_lane *lane = wf_container_of(it, struct tcp_lane, live);
+        if (wf_tcp_ack_is_due(lane))
+            wf_tcp_dirty(lane);
+    }
+    wf_tcp_flush_all(t);
+    if (wf_rdma_arm(t->rdma) != WEFT_OK || t->events || t->undialled)
+        return WEFT_AGAIN;
+    wf_list_each(it, &t->dirty)
+    {
+        if (!wf_container_of(it, struct tcp_lane, dirty)->blocked)
+            return WEFT_AGAIN;
+    }
+    return epoll_wait(t->epoll_fd, &ev, 1, 0) > 0 ? WEFT_AGAIN : WEFT_OK;
+}
+#endif
 
 static void tcp_disarm(struct wf_tep *tep)
 {
@@ -628,3 +779,46 @@ const struct wf_transport wf_tcp_transport = {
     .flush = tcp_status,
     .status = tcp_status,
 };
+
+#ifdef WF_HAVE_VERBS
+static int rdma_probe(char *note, size_t room)
+{
+    return wf_rdma_describe(note, room);
+}
+
+/* The protocol is the same; queue pairs carry the bytes. */
+const struct wf_transport wf_rdma_transport = {
+    .name = "rdma",
+    .caps = WF_CAP_SLEEP | WF_CAP_BULK,
+    .tpeer_size = sizeof(struct tcp_peer),
+    .probe = rdma_probe,
+    .ctx_open = rdma_ctx_open,
+    .ctx_close = tcp_ctx_close,
+    .set_key = tcp_set_key,
+    .contact = tcp_contact,
+    .ep_open = rdma_ep_open,
+    .ep_close = tcp_ep_close,
+    .reach = rdma_reach,
+    .peer_open = tcp_peer_open,
+    .peer_close = tcp_peer_close,
+    .request = tcp_request,
+    .reply = tcp_reply,
+    .source = tcp_source,
+    .request_bulk = tcp_request_bulk,
+    .request_ordered = tcp_request_ordered,
+    .reply_bulk = tcp_reply_bulk,
+    .poll = wired_poll,
+    .is_away = tcp_is_away,
+    .arm = rdma_arm,
+    .disarm = tcp_disarm,
+    .heed = tcp_heed,
+    .find = tcp_find,
+    .address = tcp_address,
+    .is_same = tcp_is_same,
+    .pull = tcp_pull,
+    .remote_map = tcp_remote_map,
+    .remote_unmap = tcp_remote_unmap,
+    .flush = tcp_status,
+    .status = tcp_status,
+};
+#endif

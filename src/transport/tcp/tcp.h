@@ -85,9 +85,32 @@
 #define TCP_REPLY_ROOM 65536u
 #define TCP_RX_SIZE 262144u /* an endpoint's receive buffer */
 
+struct rdma_ctx;
+struct rdma_tep;
+struct tcp_tep;
+struct tcp_lane;
+struct iovec;
+
+/* What moves a lane's bytes instead of its socket, which stays for what rdma/wire.h says. Between
+ * open and up nothing is said by it; bytes come and go in order, and it breaks as a socket does. */
+struct wf_wire;
+struct wf_wires {
+    struct wf_wire *(*open)(struct tcp_lane *lane); /* its socket is new. Null: errno */
+    /* The socket may have something for it. 1: it is up | 0: not yet | -1: errno, 0 of it: the end
+     * of the socket */
+    int (*shake)(struct wf_wire *w);
+    ssize_t (*write)(struct wf_wire *w, const struct iovec *v, unsigned n); /* as sendmsg */
+    ssize_t (*read)(struct wf_wire *w, uint8_t *to, size_t room);           /* as recv */
+    bool (*is_taken)(struct wf_wire *w); /* the other end has all; asked by who closes */
+    int (*turn)(struct tcp_tep *t);      /* take what came for any, and have its lane read */
+    void (*close)(struct wf_wire *w);
+};
+
 struct tcp_ctx {
     struct wf_tctx base;
+    struct rdma_ctx *rdma; /* null: sockets carry the bytes */
     struct wf_tcp_door *door;
+    struct wf_contact contact; /* constant */
     pthread_mutex_t lock;
     struct wf_list teps WF_GUARDED_BY(lock);
     int *fds WF_GUARDED_BY(lock); /* sockets that lanes have: a forked child must not keep them */
@@ -106,12 +129,15 @@ struct tcp_tep {
     struct wf_tep base;
     struct tcp_ctx *ctx;
     struct wf_address address;
-    struct wf_list item;  /* ctx->teps */
-    int outer_fd;         /* the owner's epoll descriptor */
-    int epoll_fd;         /* the sockets; -1: none yet */
-    struct wf_list live;  /* lanes with a socket */
-    struct wf_list grave; /* lanes to be freed when poll is over: events may name them */
-    struct wf_list dirty; /* lanes with something to write that is not being waited for */
+    struct wf_list item;          /* ctx->teps */
+    int outer_fd;                 /* the owner's epoll descriptor */
+    int epoll_fd;                 /* the sockets; -1: none yet */
+    struct wf_list live;          /* lanes with a socket */
+    struct wf_list grave;         /* lanes to be freed when poll is over: events may name them */
+    struct wf_list dirty;         /* lanes with something to write that is not being waited for */
+    const struct wf_wires *wires; /* null: sockets */
+    struct rdma_tep *rdma;
+    unsigned nshaking; /* wires that are not up */
     unsigned nlive;
     unsigned idle; /* empty polls in a row */
     uint32_t polls;
@@ -195,6 +221,8 @@ struct tcp_lane {
     uint32_t gen;          /* of the socket it has, or had last; 0: never had one */
     uint64_t call;         /* dialling; 0: not */
     struct tcp_seal *seal; /* null: in the clear */
+    struct wf_wire *wire;  /* null: the socket */
+    bool up;               /* the wire is */
 
     /* out */
     uint8_t *ring;
@@ -263,6 +291,10 @@ void wf_tcp_lane_dial(struct tcp_lane *lane, uint32_t delay_ms);
 void wf_tcp_lane_adopt(struct tcp_lane *lane, struct wf_tcp_conn *conn);
 /* This side and the other do not know the same pair: tell it so. */
 void wf_tcp_lane_turn_away(struct tcp_lane *lane);
+/* The endpoint's own descriptor of sockets, once. False: errno */
+bool wf_tcp_epoll_make(struct tcp_tep *t);
+/* The wire of its socket is up: it may begin. */
+void wf_tcp_lane_begin(struct tcp_lane *lane);
 /* All is written: leave the socket to the door. */
 void wf_tcp_lane_linger(struct tcp_lane *lane);
 /* The socket is of no use any more. Dials again if the pair lives. */
@@ -333,6 +365,7 @@ void wf_tcp_flush_all(struct tcp_tep *t);
 
 /* Read once and deliver. The lane may be gone afterwards, and its pair. */
 void wf_tcp_read(struct tcp_lane *lane);
+void wf_tcp_socket_look(struct tcp_lane *lane);
 
 /* ---- pair.c ---- */
 

@@ -358,7 +358,9 @@ static ssize_t batch_write(struct tcp_lane *lane, struct batch *b)
     struct msghdr m = {.msg_iov = b->v, .msg_iovlen = b->n};
     ssize_t n;
     WF_HOOK("tcp.write");
-    if (lane->seal)
+    if (lane->wire)
+        n = lane->pair->tep->wires->write(lane->wire, b->v, b->n);
+    else if (lane->seal)
         n = wf_tcp_seal_write(lane, b->v, b->n);
     else if (b->n == 1)
         n = send(lane->fd, b->v[0].iov_base, b->v[0].iov_len, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -433,7 +435,7 @@ static bool flush_once(struct tcp_lane *lane)
 void wf_tcp_flush(struct tcp_lane *lane)
 {
     wf_list_remove(&lane->dirty);
-    if (lane->fd < 0 || lane->deaf)
+    if (lane->fd < 0 || lane->deaf || !lane->up)
         return;
     for (int i = 0; i < WRITES && flush_once(lane); i++)
         ;

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the network transports' common part (tcp/) asks of this one. */
+#ifndef WF_TRANSPORT_RDMA_RDMA_H
+#define WF_TRANSPORT_RDMA_RDMA_H
+
+#include <stdint.h>
+#include <weft/weft.h>
+
+struct rdma_ctx;
+struct rdma_tep;
+struct wf_wires;
+
+/* The NIC to use and its port: that of WEFT_RDMA_DEVICE, else the first that is active.
+ * Returns OK | EUNREACH (there is none) | ENOMEM | ESYSTEM */
+enum weft_status wf_rdma_ctx_open(struct rdma_ctx **out);
+void wf_rdma_ctx_close(struct rdma_ctx *ctx);
+/* For weft info. */
+int wf_rdma_describe(char *note, size_t room);
+
+/* Returns OK | ENOMEM | ELIMIT (the limit on locked memory, mostly: logged) | ESYSTEM */
+enum weft_status wf_rdma_tep_open(struct rdma_ctx *ctx, struct rdma_tep **out);
+void wf_rdma_tep_close(struct rdma_tep *r);
+/* Take completions; how many. */
+int wf_rdma_poll(struct rdma_tep *r);
+/* As a transport's arm. */
+enum weft_status wf_rdma_arm(struct rdma_tep *r);
+int wf_rdma_event_fd(const struct rdma_tep *r);
+
+extern const struct wf_wires wf_rdma_wires;
+
+#endif
