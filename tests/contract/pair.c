@@ -11,10 +11,10 @@ static const struct setup setups[] = {
     {"shm, one context", 2, 1, 1, 1, 0},
     {"shm, two contexts", 2, 2, 1, 1, 0},
 };
-/* The same under WEFT_TRANSPORTS=loop,tcp. */
+/* The same under WEFT_TRANSPORTS=loop,tcp or loop,rdma. */
 static const struct setup network_setups[] = {
-    {"tcp, one context", 2, 1, 0, 0, 1},
-    {"tcp, two contexts", 2, 2, 0, 0, 1},
+    {"network, one context", 2, 1, 0, 0, 1},
+    {"network, two contexts", 2, 2, 0, 0, 1},
 };
 #define SETUPS (sizeof setups / sizeof setups[0])
 #define NETWORK_SETUPS (sizeof network_setups / sizeof network_setups[0])
@@ -271,7 +271,7 @@ int main(int argc, char **argv)
     static char names[SETUPS * TESTS][64];
     static struct CMUnitTest all[SETUPS * TESTS];
     const char *transports = getenv("WEFT_TRANSPORTS");
-    bool network = transports && strstr(transports, "tcp");
+    bool network = transports && (strstr(transports, "tcp") || strstr(transports, "rdma"));
     const struct setup *setup = network ? network_setups : setups;
     size_t n = (network ? NETWORK_SETUPS : SETUPS) * TESTS;
     for (size_t i = 0; i < n; i++) {

@@ -373,6 +373,7 @@ static enum weft_status bytes_take(struct tcp_lane *lane, uint8_t *start, size_t
  * before its end is read first. */
 void wf_tcp_socket_look(struct tcp_lane *lane)
 {
+    struct tcp_tep *t = lane->pair->tep;
     char byte;
     ssize_t got;
     if (!lane->up) {
@@ -388,7 +389,8 @@ void wf_tcp_socket_look(struct tcp_lane *lane)
         return;
     if (got > 0) /* nothing is said there any more */
         errno = EPROTO;
-    lane->pair->tep->wires->turn(lane->pair->tep);
+    while (lane->fd >= 0 && t->wires->turn(t) > 0)
+        ;
     if (lane->fd >= 0)
         read_failed(lane, got > 0 ? -1 : got);
 }
