@@ -196,7 +196,7 @@ static void wire_fail(struct wf_wire *w, enum wf_hca_status why)
 
 static bool line_make(struct wf_wire *w)
 {
-    w->line_mask = 4 * WIRE_WINDOW - 1;
+    w->line_mask = WIRE_LINE - 1;
     w->line = calloc(w->line_mask + 1, sizeof *w->line);
     w->pieces = calloc(w->depth, sizeof *w->pieces);
     return w->line && w->pieces;
@@ -439,7 +439,8 @@ static bool send_some(struct wf_wire *w, const struct iovec *v, unsigned n, size
     uint32_t piece = NO_PIECE;
     uint8_t *bytes = little;
     struct wf_hca_wr wr = {.op = WF_HCA_SEND_IMM, .nsge = 1, .imm = w->their_name};
-    if (!room(w) || in_flight(w) + SPARE >= w->depth || r->signals >= SIGNALS)
+    if (room(w) <= (len < WIRE_BYTES && !w->lane->pair->tep->closing ? WIRE_RESERVE : 0) ||
+        in_flight(w) + SPARE >= w->depth || r->signals >= SIGNALS)
         return false;
     if (len <= w->qp->inline_max && len <= sizeof little) {
         wr.flags = WF_HCA_INLINE;

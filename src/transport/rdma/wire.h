@@ -28,7 +28,11 @@
 #include "transport/tcp/tcp.h"
 
 #define WIRE_BYTES 8192u
-#define WIRE_WINDOW 16u /* buffers that a peer may fill before it is granted more */
+/* Buffers granted that short sends leave alone: what a lane's ring holds has a place at the other
+ * end though nobody polls there, as kernels' buffers give it to sockets (wf_tcp_lane). */
+#define WIRE_RESERVE 17u
+#define WIRE_WINDOW (2 * WIRE_RESERVE) /* that a peer may fill before it is granted more */
+#define WIRE_LINE 256u /* a power of two, more than windows and grants take */
 #define WIRE_SIGNAL 16u
 #define WIRE_INLINE 512u
 
