@@ -81,7 +81,7 @@ def wrong_words_are_answered():
     refused(run("perf", "atomic_lat", "--size", "16"), "8 bytes")
     refused(run("perf", "mem", "--pairs", "2"), "mem takes no option but --json")
     refused(run("perf", "mem", "--transport", "tcp"), "mem takes no option but --json")
-    refused(run("perf", "am_lat", "--transport", "tpc"), "--transport tpc", "shm or tcp")
+    refused(run("perf", "am_lat", "--transport", "tpc"), "--transport tpc", "shm, tcp or rdma")
     refused(run("info", "--stat"), "did you mean --stats?")
     refused(run("info", "--stats", "--jsn"), "did you mean --json?")
     refused(run("info", "--stats", "init"), "no process id")

@@ -325,7 +325,7 @@ static int find_transport(struct wf_perf *p)
         p->transport =
             p->transport && strcmp(p->transport, path.transport) ? "several" : path.transport;
     }
-    p->is_net = !strcmp(p->transport, "tcp");
+    p->is_net = !strcmp(p->transport, "tcp") || !strcmp(p->transport, "rdma");
     p->limit = !p->is_net ? p->test->limit : p->test->tcp_limit;
     return find_machine(p);
 }
@@ -374,7 +374,7 @@ static bool ranks_fit(const struct wf_perf *p)
 /* Is there a limit to be held against? Says what to run instead. */
 static bool pairs_fit(const struct wf_perf *p)
 {
-    if (!p->o->pairs || p->limit != WF_PERF_NO_RATE)
+    if (!p->o->pairs || (p->limit != WF_PERF_NO_RATE && strcmp(p->transport, "rdma") != 0))
         return true;
     if (p->rank == 0)
         fprintf(stderr,

@@ -122,7 +122,7 @@ struct wf_perf {
     struct wf_perf_samples *samples;
     struct wf_plot_series curve[2]; /* of --plot: the test, the limit */
     const char *transport;          /* by which the ranks reach each other */
-    bool is_net;                    /* tcp */
+    bool is_net;                    /* tcp or rdma */
     enum wf_perf_limit limit;
     struct wf_machine machine;
     struct wf_net net;

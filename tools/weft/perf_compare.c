@@ -71,7 +71,7 @@ static void json_contest(const struct compare *c, const struct wf_rival *r,
            "\"transport\":\"%s\",\"ranks\":%u,\"pairs\":%u,\"figure\":\"%s\",\"weft\":%.4f,"
            "\"other\":%.4f,"
            "\"ratio\":%.4f",
-           r->name, t->test, t->theirs, t->size, t->tcp ? "tcp" : "shm", t->ranks, c->pairs,
+           r->name, t->test, t->theirs, t->size, wf_over_names[t->over], t->ranks, c->pairs,
            keys[t->figure], median(c->ours, c->pairs), median(c->theirs, c->pairs),
            median(c->ratios, c->pairs));
     json_list("ratios", c->ratios, c->pairs);
@@ -93,14 +93,15 @@ static void table_contest(const struct compare *c, const struct wf_rival *r,
 
 static void print_head(const struct compare *c)
 {
-    bool tcp = c->o->transport && !strcmp(c->o->transport, "tcp");
+    static const char *const where[] = {"", ", over TCP on the loopback interface",
+                                        ", over RDMA, both ranks on one device"};
     if (c->o->json)
         return;
     printf("Medians of %u pairs, in turn%s.\n"
            "Ratio: Weft's over the other's; small is good for ns, large for million/s and GB/s.\n\n"
            "%-10s %-10s %8s %5s %12s %12s %-9s %7s  %s\n",
-           c->pairs, tcp ? ", over TCP on the loopback interface" : "", "with", "test", "bytes",
-           "ranks", "Weft", "other", "", "ratio", "of each pair");
+           c->pairs, where[wf_over_of(c->o->transport)], "with", "test", "bytes", "ranks", "Weft",
+           "other", "", "ratio", "of each pair");
     fflush(stdout);
 }
 
@@ -179,11 +180,12 @@ static int say_not_over(const struct compare *c, const struct wf_rival *r)
 static void against(struct compare *c, const struct wf_rival *r)
 {
     char why[256] = "";
-    bool tcp = c->o->transport && !strcmp(c->o->transport, "tcp"), any = false;
+    enum wf_over over = wf_over_of(c->o->transport);
+    bool any = false;
     if (c->o->only && strcmp(c->o->only, r->name))
         return;
     for (size_t i = 0; i < r->count; i++)
-        any |= r->contests[i].tcp == tcp;
+        any |= r->contests[i].over == over;
     if (!any) { /* there is no way to have it use that */
         c->code |= say_not_over(c, r);
         return;
@@ -194,7 +196,7 @@ static void against(struct compare *c, const struct wf_rival *r)
         return;
     }
     for (size_t i = 0; i < r->count; i++)
-        if (r->contests[i].tcp == tcp)
+        if (r->contests[i].over == over)
             contest(c, r, &r->contests[i]);
 }
 

@@ -29,7 +29,7 @@ static int complain(struct wf_perf_complaint *c, const char *format, ...)
 #define VALUED 5
 static const char *const option_names[] = {
     "--size", "--iters", "--pairs", "--plot", "--transport", "--cached", "--json", "--help", NULL};
-static const char *const transport_names[] = {"shm", "tcp", NULL};
+static const char *const transport_names[] = {"shm", "tcp", "rdma", NULL};
 
 /* What is no test between ranks. */
 static const char *const alone[] = {[WF_PERF_LIMITS] = "limits",
@@ -104,7 +104,7 @@ static int parse_transport(struct wf_perf_options *o, const char *value,
     for (const char *const *name = transport_names; *name; name++)
         if (!strcmp(value, *name))
             o->transport = *name;
-    return o->transport ? 0 : complain(c, "--transport %s: give shm or tcp", value);
+    return o->transport ? 0 : complain(c, "--transport %s: give shm, tcp or rdma", value);
 }
 
 static int parse_valued(struct wf_perf_options *o, const char *name, const char *value,

@@ -24,6 +24,16 @@
 #define MIB 1048576.0
 #define TCP_WINDOW 4u /* large messages in flight */
 
+const char *const wf_over_names[] = {"shm", "tcp", "rdma"};
+
+enum wf_over wf_over_of(const char *transport)
+{
+    return !transport                   ? WF_OVER_SHM
+           : !strcmp(transport, "tcp")  ? WF_OVER_TCP
+           : !strcmp(transport, "rdma") ? WF_OVER_RDMA
+                                        : WF_OVER_SHM;
+}
+
 /* ---- children ---- */
 
 /* Words of a command line, built up. */
@@ -242,11 +252,14 @@ static int ucx_run(const struct wf_rival *r, const struct wf_contest *t, uint64_
 {
     static const char *const fields[] = {"50.0_percentile_lat", "overall_mr", "overall_bw"};
     static const double units[] = {1e3, 1e-6, MIB / 1e9}; /* us, messages/s, MiB/s */
-    static const char *const sm[] = {"UCX_TLS=sm,self", "UCX_WARN_UNUSED_ENV_VARS=n", NULL};
-    static const char *const tcp[] = {"UCX_TLS=tcp", "UCX_WARN_UNUSED_ENV_VARS=n", NULL};
+    static const char *const quiet = "UCX_WARN_UNUSED_ENV_VARS=n";
+    static const char *const sm[] = {"UCX_TLS=sm,self", quiet, NULL};
+    static const char *const tcp[] = {"UCX_TLS=tcp", quiet, NULL};
+    static const char *const rdma[] = {"UCX_TLS=rc,self", quiet, NULL};
+    static const char *const *const env[] = {sm, tcp, rdma};
     static struct duel d;
     char port[16];
-    d = (struct duel){.env = t->tcp ? tcp : sm, .port = free_port()};
+    d = (struct duel){.env = env[t->over], .port = free_port()};
     snprintf(port, sizeof port, "%u", d.port);
     words(&d.server, (const char *const[]){r->launcher[0], "-p", port, NULL});
     words(&d.client, (const char *const[]){r->launcher[0], "-p", port, "127.0.0.1", "-t", t->theirs,
@@ -273,14 +286,65 @@ static const struct wf_contest ucx_contests[] = {
     {"msg_rate", 8, 2, WF_FIGURE_RATE, "tag_bw", 1000000},
     {"msg_bw", 1 << 20, 2, WF_FIGURE_GBS, "tag_bw", 4000},
     {"atomic_lat", 8, 2, WF_FIGURE_LAT, "ucp_fadd", 200000},
-    {"am_lat", 8, 2, WF_FIGURE_LAT, "ucp_am_lat", 20000, true},
-    {"am_rate", 8, 2, WF_FIGURE_RATE, "ucp_am_bw", 200000, true},
-    {"put_lat", 8, 2, WF_FIGURE_LAT, "ucp_put_lat", 20000, true},
-    {"put_bw", 1 << 20, 2, WF_FIGURE_GBS, "ucp_put_bw", 500, true},
-    {"msg_lat", 8, 2, WF_FIGURE_LAT, "tag_lat", 20000, true},
-    {"msg_rate", 8, 2, WF_FIGURE_RATE, "tag_bw", 200000, true},
-    {"msg_bw", 1 << 20, 2, WF_FIGURE_GBS, "tag_bw", 1000, true},
-    {"atomic_lat", 8, 2, WF_FIGURE_LAT, "ucp_fadd", 20000, true},
+    {"am_lat", 8, 2, WF_FIGURE_LAT, "ucp_am_lat", 20000, WF_OVER_TCP},
+    {"am_rate", 8, 2, WF_FIGURE_RATE, "ucp_am_bw", 200000, WF_OVER_TCP},
+    {"put_lat", 8, 2, WF_FIGURE_LAT, "ucp_put_lat", 20000, WF_OVER_TCP},
+    {"put_bw", 1 << 20, 2, WF_FIGURE_GBS, "ucp_put_bw", 500, WF_OVER_TCP},
+    {"msg_lat", 8, 2, WF_FIGURE_LAT, "tag_lat", 20000, WF_OVER_TCP},
+    {"msg_rate", 8, 2, WF_FIGURE_RATE, "tag_bw", 200000, WF_OVER_TCP},
+    {"msg_bw", 1 << 20, 2, WF_FIGURE_GBS, "tag_bw", 1000, WF_OVER_TCP},
+    {"atomic_lat", 8, 2, WF_FIGURE_LAT, "ucp_fadd", 20000, WF_OVER_TCP},
+    {"put_lat", 8, 2, WF_FIGURE_LAT, "ucp_put_lat", 1000, WF_OVER_RDMA},
+    {"am_lat", 8, 2, WF_FIGURE_LAT, "ucp_am_lat", 1000, WF_OVER_RDMA},
+    {"put_bw", 65536, 2, WF_FIGURE_GBS, "ucp_put_bw", 200, WF_OVER_RDMA},
+};
+
+/* ---- perftest ---- */
+
+/* The line after the one that begins with #bytes; its [n]th number. */
+static int perftest_field(const char *text, unsigned n, double *v)
+{
+    const char *at = strstr(text, "#bytes");
+    at = at ? strchr(at, '\n') : NULL;
+    for (unsigned i = 0; at && i <= n; i++) {
+        char *end;
+        *v = strtod(at, &end);
+        at = end != at ? end : NULL;
+    }
+    return at && *v > 0 ? 0 : -1;
+}
+
+static int perftest_run(const struct wf_rival *r, const struct wf_contest *t, uint64_t iters,
+                        double *v, char *why, size_t room)
+{
+    static struct duel d;
+    char port[16];
+    struct words *const both[] = {&d.server, &d.client};
+    bool lat = t->figure == WF_FIGURE_LAT;
+    d = (struct duel){.port = free_port()};
+    (void)r;
+    snprintf(port, sizeof port, "%u", d.port);
+    for (int i = 0; i < 2; i++) {
+        words(both[i], (const char *const[]){t->theirs, "-F", "-p", port, "-s", NULL});
+        number(both[i], t->size);
+        word(both[i], "-n");
+        number(both[i], iters);
+    }
+    word(&d.client, "127.0.0.1");
+    if (duel_run(&d, why, room))
+        return -1;
+    /* bytes, iterations, least, most, typical [us], ...; or bytes, iterations, peak, average [MB/s,
+     * of 2^20 bytes] */
+    if (perftest_field(d.c.text, lat ? 4 : 3, v))
+        return unread(t->theirs, why, room);
+    *v *= lat ? 1e3 : MIB / 1e9;
+    return 0;
+}
+
+static const struct wf_contest perftest_contests[] = {
+    {"put_lat", 8, 2, WF_FIGURE_LAT, "ib_write_lat", 1000, WF_OVER_RDMA},
+    {"am_lat", 8, 2, WF_FIGURE_LAT, "ib_send_lat", 1000, WF_OVER_RDMA},
+    {"put_bw", 65536, 2, WF_FIGURE_GBS, "ib_write_bw", 200, WF_OVER_RDMA},
 };
 
 /* ---- libfabric ---- */
@@ -301,7 +365,7 @@ static int fabric_pingpong(const struct wf_rival *r, const struct wf_contest *t,
                            struct duel *d, double *v, char *why, size_t room)
 {
     char port[16], size[24], count[24];
-    const char *const common[] = {"-p", t->tcp ? "tcp" : "shm", "-e", "rdm", "-m", "tagged", NULL};
+    const char *const common[] = {"-p", wf_over_names[t->over], "-e", "rdm", "-m", "tagged", NULL};
     snprintf(port, sizeof port, "%u", d->port);
     snprintf(size, sizeof size, "%zu", t->size);
     snprintf(count, sizeof count, "%" PRIu64, iters);
@@ -331,7 +395,7 @@ static int fabric_rate(const struct wf_rival *r, const struct wf_contest *t, uin
         return -1;
     }
     for (int i = 0; i < 2; i++) {
-        words(both[i], (const char *const[]){path, t->tcp ? "tcp" : "shm", NULL});
+        words(both[i], (const char *const[]){path, wf_over_names[t->over], NULL});
         number(both[i], t->size);
         number(both[i], iters);
         number(both[i], d->port);
@@ -354,9 +418,9 @@ static int fabric_run(const struct wf_rival *r, const struct wf_contest *t, uint
 static const struct wf_contest fabric_contests[] = {
     {"msg_lat", 8, 2, WF_FIGURE_LAT, "pingpong, tagged", 100000},
     {"msg_lat", 1 << 20, 2, WF_FIGURE_LAT, "pingpong, tagged", 2000},
-    {"msg_lat", 8, 2, WF_FIGURE_LAT, "pingpong, tagged", 20000, true},
-    {"msg_lat", 1 << 20, 2, WF_FIGURE_LAT, "pingpong, tagged", 500, true},
-    {"am_rate", 8, 2, WF_FIGURE_RATE, "fi_inject, receives posted ahead", 50000, true},
+    {"msg_lat", 8, 2, WF_FIGURE_LAT, "pingpong, tagged", 20000, WF_OVER_TCP},
+    {"msg_lat", 1 << 20, 2, WF_FIGURE_LAT, "pingpong, tagged", 500, WF_OVER_TCP},
+    {"am_rate", 8, 2, WF_FIGURE_RATE, "fi_inject, receives posted ahead", 50000, WF_OVER_TCP},
 };
 
 /* ---- MPI ---- */
@@ -395,7 +459,7 @@ static int mpi_run(const struct wf_rival *r, const struct wf_contest *t, uint64_
     word(&w, mpi_launcher(r));
     if (open_mpi && geteuid() == 0)
         word(&w, "--allow-run-as-root");
-    if (open_mpi && t->tcp)
+    if (open_mpi && t->over == WF_OVER_TCP)
         words(&w, (const char *const[]){"--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca",
                                         "btl_tcp_if_include", "lo", NULL});
     if (open_mpi)
@@ -408,7 +472,7 @@ static int mpi_run(const struct wf_rival *r, const struct wf_contest *t, uint64_
     words(&w, (const char *const[]){path, t->theirs, NULL});
     number(&w, t->size);
     number(&w, iters);
-    if (t->tcp)
+    if (t->over == WF_OVER_TCP)
         number(&w, TCP_WINDOW);
     if (run_one(&w, &c, why, room))
         return -1;
@@ -418,11 +482,11 @@ static int mpi_run(const struct wf_rival *r, const struct wf_contest *t, uint64_
 /* Of Open MPI alone the transport can be chosen: its are first. */
 #define MPI_TCP 5
 static const struct wf_contest mpi_contests[] = {
-    {"msg_lat", 8, 2, WF_FIGURE_LAT, "lat", 20000, true},
-    {"msg_rate", 8, 2, WF_FIGURE_RATE, "rate", 100000, true},
-    {"msg_bw", 1 << 20, 2, WF_FIGURE_GBS, "bw", 300, true},
-    {"barrier", 0, 2, WF_FIGURE_LAT, "barrier", 10000, true},
-    {"barrier", 0, 16, WF_FIGURE_LAT, "barrier", 500, true},
+    {"msg_lat", 8, 2, WF_FIGURE_LAT, "lat", 20000, WF_OVER_TCP},
+    {"msg_rate", 8, 2, WF_FIGURE_RATE, "rate", 100000, WF_OVER_TCP},
+    {"msg_bw", 1 << 20, 2, WF_FIGURE_GBS, "bw", 300, WF_OVER_TCP},
+    {"barrier", 0, 2, WF_FIGURE_LAT, "barrier", 10000, WF_OVER_TCP},
+    {"barrier", 0, 16, WF_FIGURE_LAT, "barrier", 500, WF_OVER_TCP},
     {"msg_lat", 8, 2, WF_FIGURE_LAT, "lat", 100000},
     {"msg_rate", 8, 2, WF_FIGURE_RATE, "rate", 200000},
     {"msg_bw", 1 << 20, 2, WF_FIGURE_GBS, "bw", 500},
@@ -433,6 +497,15 @@ static const struct wf_contest mpi_contests[] = {
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
 const struct wf_rival wf_rivals[] = {
+    {"perftest",
+     "perftest",
+     "perftest",
+     perftest_contests,
+     COUNT(perftest_contests),
+     program_there,
+     perftest_run,
+     {"ib_write_lat", NULL},
+     NULL},
     {"ucx",
      "UCX",
      "ucx-utils",

@@ -7,6 +7,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Over what: shared memory, TCP on the loopback interface, an RDMA device to itself. */
+enum wf_over { WF_OVER_SHM, WF_OVER_TCP, WF_OVER_RDMA };
+extern const char *const wf_over_names[];       /* as --transport has them */
+enum wf_over wf_over_of(const char *transport); /* null: SHM */
+
 enum wf_figure { WF_FIGURE_LAT, WF_FIGURE_RATE, WF_FIGURE_GBS };
 
 /* One comparison. */
@@ -17,7 +22,7 @@ struct wf_contest {
     enum wf_figure figure;
     const char *theirs; /* the other's name for it */
     uint64_t iters;     /* the other's, in each run */
-    bool tcp;           /* over TCP on the loopback interface, else through shared memory */
+    enum wf_over over;
 };
 
 struct wf_rival {
