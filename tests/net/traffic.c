@@ -696,7 +696,7 @@ static void peer_open(struct peer *p, const char *line)
     MUST(line_open(line, self.ep, &p->weft, &p->remote), "another member");
     weft_peer_set_arg(p->weft, p);
     MUST(weft_path_of(p->weft, WEFT_OP_MSG, NULL, 8, &path), "a path");
-    p->tcp = !strcmp(path.transport, "tcp");
+    p->tcp = !strcmp(path.transport, "tcp") || !strcmp(path.transport, "rdma");
     printf("peer %u %s\n", p->id, path.transport);
     slots_open(p);
 }

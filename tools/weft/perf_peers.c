@@ -247,15 +247,16 @@ static int csv_field(char *text, const char *name, double *v)
     return field && value && sscanf(value, "%lf", v) == 1 && *v > 0 ? 0 : -1;
 }
 
+#define UCX_QUIET "UCX_WARN_UNUSED_ENV_VARS=n"
+
 static int ucx_run(const struct wf_rival *r, const struct wf_contest *t, uint64_t iters, double *v,
                    char *why, size_t room)
 {
     static const char *const fields[] = {"50.0_percentile_lat", "overall_mr", "overall_bw"};
     static const double units[] = {1e3, 1e-6, MIB / 1e9}; /* us, messages/s, MiB/s */
-    static const char *const quiet = "UCX_WARN_UNUSED_ENV_VARS=n";
-    static const char *const sm[] = {"UCX_TLS=sm,self", quiet, NULL};
-    static const char *const tcp[] = {"UCX_TLS=tcp", quiet, NULL};
-    static const char *const rdma[] = {"UCX_TLS=rc,self", quiet, NULL};
+    static const char *const sm[] = {"UCX_TLS=sm,self", UCX_QUIET, NULL};
+    static const char *const tcp[] = {"UCX_TLS=tcp", UCX_QUIET, NULL};
+    static const char *const rdma[] = {"UCX_TLS=rc,self", UCX_QUIET, NULL};
     static const char *const *const env[] = {sm, tcp, rdma};
     static struct duel d;
     char port[16];

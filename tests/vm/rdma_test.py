@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Mixed traffic over RDMA while links, queue pairs and processes fail: every byte once.
+
+usage: rdma_test.py PROGRAMS [--turns N] [TEST...]
+
+Runs in a machine of scripts/vm. PROGRAMS is the directory with traffic; TEST a test's name behind
+test_; --turns: failures of each kind in each test, default 3."""
+
+import argparse
+import contextlib
+import os
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "net"))
+import members as crew  # pylint: disable=wrong-import-position
+
+crew.KEY_FILE = "/tmp/key"
+COMMON = {"WEFT_TRANSPORTS": "loop,rdma", "WEFT_TCP_INTERFACES": "127.0.0.1"}
+SECONDS = 120  # emulated processors; each wait is for an event and ends with it
+
+
+class Here:
+    """The machine's two nodes: a member of node n uses rxe<n>."""
+
+    def __init__(self):
+        self.started = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+    def run(self, node, argv, env=None, **popen):
+        own = {**os.environ, **COMMON, "WEFT_RDMA_DEVICE": f"rxe{node}", **(env or {})}
+        process = subprocess.Popen([str(word) for word in argv], env=own, **popen)
+        self.started.append(process)
+        return process
+
+
+def link(name, state):
+    subprocess.run(["ip", "link", "set", name, state], check=True)
+
+
+def carried_by_rdma(members):
+    for me, member in enumerate(members):
+        for other, transport in member.said("peer"):
+            assert transport == "rdma", f"{me} reaches {other} by {transport}"
+
+
+def end_exact(members, breaks):
+    """They stop, all sums are right, and so many connections broke."""
+    members.stop()
+    members.finish(SECONDS)
+    carried_by_rdma(members)
+    seen = members.total("TCP_BREAKS")
+    assert seen >= breaks, f"{seen} connections broke, not {breaks}"
+    return f"{seen} connections broke, {members.total('TCP_REPLAYED')} messages said again"
+
+
+def test_nodes(traffic, _turns):
+    """Each kind of traffic, all of it, between two nodes and within one."""
+    with Here() as here:
+        members = crew.Members(here, traffic, [0, 1, 0], ["--count", 100, "--max", 65536])
+        members.connect()
+        members.finish(SECONDS)
+        carried_by_rdma(members)
+
+
+def test_link(traffic, turns):
+    """The cable is unplugged in the middle of it, for long enough that queue pairs give up, and
+    plugged in again."""
+    with Here() as here:
+        members = crew.Members(here, traffic, [0, 1], ["--max", 65536])
+        members.connect()
+        for _ in range(turns):
+            members.move(50, SECONDS)
+            before = members[0].now()
+            link("v0", "down")
+            try:
+                stalled(members[0], before)
+            finally:
+                link("v0", "up")
+        members.move(50, SECONDS)
+        return end_exact(members, 1)
+
+
+def stalled(member, _before):
+    """Nothing moves for two seconds."""
+    end = time.monotonic() + SECONDS
+    last, since = member.now(), time.monotonic()
+    while time.monotonic() - since < 2:
+        assert time.monotonic() < end, "it goes on without a link"
+        now = member.now()
+        if now != last:
+            last, since = now, time.monotonic()
+        time.sleep(0.05)
+
+
+def test_killed(traffic, turns):
+    """A process is killed in the middle of it; who is left learns it and goes on with the rest."""
+    worst = 0
+    for _ in range(turns):
+        with Here() as here:
+            members = crew.Members(here, traffic, [0, 1, 0], ["--max", 65536, "--survive", 1])
+            members.connect()
+            members.move(30, SECONDS)
+            killed = time.monotonic()
+            members[1].kill()
+            for member in (members[0], members[2]):
+                status, when = member.lost(1, SECONDS)
+                assert status in ("WEFT_EPEER", "WEFT_ECLOSED"), status
+                worst = max(worst, when - killed)
+                member.expect("ended", SECONDS)
+            rest = [members[0], members[2]]
+            members.move(30, SECONDS, rest)
+            for member in rest:
+                member.tell("stop\n")
+            for member in rest:
+                member.finish(SECONDS)
+    assert worst < 10, f"learned after {worst:.1f} s"
+    return f"learned after {worst:.2f} s at most"
+
+
+def test_stopped(traffic, turns):
+    """A process that does not poll for a while keeps nobody's memory or queue pair from working."""
+    with Here() as here:
+        members = crew.Members(here, traffic, [0, 1], ["--max", 65536])
+        members.connect()
+        for _ in range(turns):
+            members.move(30, SECONDS)
+            members[1].process.send_signal(19)
+            time.sleep(1)
+            members[1].process.send_signal(18)
+        members.move(30, SECONDS)
+        return end_exact(members, 0)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("programs")
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("tests", nargs="*")
+    args = parser.parse_args()
+    tests = {name[5:]: value for name, value in globals().items() if name.startswith("test_")}
+    traffic = os.path.join(os.path.abspath(args.programs), "traffic")
+    bad = 0
+    for name in args.tests or tests:
+        begin = time.monotonic()
+        said = ""
+        try:
+            said = tests[name](traffic, args.turns) or ""
+        except (AssertionError, OSError, subprocess.SubprocessError) as e:
+            bad += 1
+            said = f"FAILED: {e}"
+            with contextlib.suppress(OSError, subprocess.SubprocessError):
+                link("v0", "up")
+        print(f"{name}: {time.monotonic() - begin:.1f} s {said}", flush=True)
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
