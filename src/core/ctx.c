@@ -116,7 +116,7 @@ static enum weft_status transports_check(void)
     const char *at = wf_config()->transports, *name;
     while (*at) {
         size_t n = name_next(&at, &name);
-        bool known = false;
+        bool known = name_is(name, n, "tcp") || name_is(name, n, "rdma"); /* built in or not */
         for (int i = 0; i < WF_TRANSPORTS; i++)
             known |= name_is(name, n, wf_transports[i]->name);
         if (!known) {

@@ -173,7 +173,8 @@ static int say_not_over(const struct compare *c, const struct wf_rival *r)
     if (!c->o->only)
         return 0;
     fflush(stdout);
-    fprintf(stderr, WHO ": %s is not compared over %s\n", r->title, c->o->transport);
+    fprintf(stderr, WHO ": %s is not compared over %s\n", r->title,
+            wf_over_names[wf_over_of(c->o->transport)]);
     return 1;
 }
 

@@ -72,11 +72,20 @@ static enum weft_status status_of(int err)
 
 /* ---- NICs ---- */
 
+/* A forked child must not take from the NIC what it reads; kernels since 5.12 see to it. */
+static void fork_prepare(void)
+{
+    if (ibv_is_fork_initialized() == IBV_FORK_DISABLED && ibv_fork_init())
+        wf_debug("ibv_fork_init: %m");
+}
+
 static unsigned verbs_list(struct wf_hca_found *out, unsigned room)
 {
     int n = 0;
     unsigned found = 0;
-    struct ibv_device **all = ibv_get_device_list(&n);
+    struct ibv_device **all;
+    fork_prepare();
+    all = ibv_get_device_list(&n);
     for (int i = 0; all && i < n && found < room; i++) {
         const char *name = ibv_get_device_name(all[i]);
         if (name && strlen(name) < WF_HCA_NAME)
@@ -110,7 +119,7 @@ static int gid_rank(const struct ibv_gid_entry *e)
 
 static bool gid_choose(struct ibv_context *context, uint8_t port, struct wf_hca_port *out)
 {
-    struct ibv_gid_entry table[64];
+    struct ibv_gid_entry table[1024];
     ssize_t n = ibv_query_gid_table(context, table, WF_ARRAY_LEN(table), 0);
     int best = -1;
     for (ssize_t i = 0; i < n; i++) {
@@ -179,7 +188,7 @@ static void caps_look(struct verbs_hca *h, const struct ibv_device_attr_ex *attr
         .max_sq = (uint32_t)a->max_qp_wr,
         .max_rq = (uint32_t)(a->max_srq ? a->max_srq_wr : a->max_qp_wr),
         .max_cq = (uint32_t)a->max_cqe,
-        .max_reads = (uint8_t)WF_MIN(a->max_qp_rd_atom, 16),
+        .max_reads = (uint8_t)WF_MIN(WF_MIN(a->max_qp_rd_atom, a->max_qp_init_rd_atom), 16),
         .srq = a->max_srq > 0,
         .atomics = a->atomic_cap != IBV_ATOMIC_NONE,
         .global_atomics = a->atomic_cap == IBV_ATOMIC_GLOB,

@@ -2,6 +2,7 @@
 /* Which NIC and port. */
 #include "transport/rdma/rdma.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,17 +23,18 @@ static bool is_named(const char *wanted, const struct wf_hca *hca, unsigned port
     return !wanted[n] || (unsigned)strtoul(wanted + n + 1, NULL, 10) == port;
 }
 
-static const struct wf_hca_port *port_choose(const struct wf_hca *hca, const char *wanted)
+/* Its place in hca->ports; false: none will do. */
+static bool port_choose(const struct wf_hca *hca, const char *wanted, unsigned *port)
 {
-    for (unsigned i = 0; i < hca->nports; i++) {
-        const struct wf_hca_port *p = &hca->ports[i];
+    for (*port = 0; *port < hca->nports; (*port)++) {
+        const struct wf_hca_port *p = &hca->ports[*port];
         if (p->active && (!*wanted || is_named(wanted, hca, p->number)))
-            return p;
+            return true;
     }
-    return NULL;
+    return false;
 }
 
-static struct wf_hca *hca_choose(const struct wf_hca_port **port)
+static struct wf_hca *hca_choose(unsigned *port)
 {
     const struct wf_hca_ops *ops = &wf_hca_verbs;
     const char *wanted = wf_config()->rdma_device;
@@ -42,8 +44,7 @@ static struct wf_hca *hca_choose(const struct wf_hca_port **port)
         struct wf_hca *hca;
         if (ops->open(found[i].name, &hca) != WEFT_OK)
             continue;
-        *port = port_choose(hca, wanted);
-        if (*port)
+        if (port_choose(hca, wanted, port))
             return hca;
         ops->close(hca);
     }
@@ -52,39 +53,82 @@ static struct wf_hca *hca_choose(const struct wf_hca_port **port)
     return NULL;
 }
 
+static void ctx_free(struct rdma_ctx *ctx)
+{
+    if (ctx->hca)
+        ctx->hca->ops->close(ctx->hca);
+    pthread_mutex_destroy(&ctx->lock);
+    free(ctx);
+}
+
+/* Is what an endpoint takes to be had? If not, others carry its messages. */
+static bool is_enough(struct rdma_ctx *ctx)
+{
+    struct rdma_tep *trial;
+    enum weft_status status = wf_rdma_tep_open(ctx, &trial);
+    if (status == WEFT_OK)
+        wf_rdma_tep_close(trial);
+    else
+        wf_warn("%s is not used: what an endpoint needs of it cannot be had: %s", ctx->hca->name,
+                weft_status_text(status));
+    return status == WEFT_OK;
+}
+
 enum weft_status wf_rdma_ctx_open(struct rdma_ctx **out)
 {
-    struct rdma_ctx *ctx = calloc(1, sizeof *ctx);
+    struct rdma_ctx *ctx;
     enum weft_status status;
+    if (wf_config()->tcp_encrypt) {
+        wf_info("rdma is not used: it does not encrypt (WEFT_TCP_ENCRYPT)");
+        return WEFT_EUNREACH;
+    }
+    ctx = calloc(1, sizeof *ctx);
     if (!ctx)
         return WEFT_ENOMEM;
-    ctx->hca = hca_choose(&ctx->port);
+    pthread_mutex_init(&ctx->lock, NULL);
+    ctx->hca = hca_choose(&ctx->port_at);
     status = ctx->hca ? ctx->hca->ops->pd_open(ctx->hca, &ctx->pd) : WEFT_EUNREACH;
+    if (status == WEFT_OK && !is_enough(ctx)) {
+        ctx->hca->ops->pd_close(ctx->pd);
+        status = WEFT_EUNREACH;
+    }
     if (status != WEFT_OK) {
-        if (ctx->hca)
-            ctx->hca->ops->close(ctx->hca);
-        free(ctx);
+        ctx_free(ctx);
         return status;
     }
     *out = ctx;
     return WEFT_OK;
 }
 
+void wf_rdma_ctx_look(struct rdma_ctx *ctx)
+{
+    struct wf_hca_event e;
+    pthread_mutex_lock(&ctx->lock);
+    do {
+        ctx->hca->ops->async(ctx->hca, &e);
+        if (e.kind == WF_HCA_EVENT_CQ_FATAL || e.kind == WF_HCA_EVENT_SRQ_FATAL ||
+            e.kind == WF_HCA_EVENT_GONE)
+            atomic_store_explicit(&ctx->gone, true, memory_order_relaxed);
+    } while (e.kind != WF_HCA_EVENT_NONE);
+    pthread_mutex_unlock(&ctx->lock);
+}
+
 void wf_rdma_ctx_close(struct rdma_ctx *ctx)
 {
     ctx->hca->ops->pd_close(ctx->pd);
-    ctx->hca->ops->close(ctx->hca);
-    free(ctx);
+    ctx_free(ctx);
 }
 
 int wf_rdma_describe(char *note, size_t room)
 {
     const struct wf_hca_port *port;
-    struct wf_hca *hca = hca_choose(&port);
+    unsigned at;
+    struct wf_hca *hca = hca_choose(&at);
     if (!hca) {
         snprintf(note, room, "no RDMA device with an active port");
         return 0;
     }
+    port = &hca->ports[at];
     snprintf(note, room, "%s port %u, %s, MTU %u, %s", hca->name, port->number,
              port->link == WF_HCA_ETHERNET ? "Ethernet" : "InfiniBand", port->mtu,
              hca->caps.srq ? "shared receive queue" : "no shared receive queue");

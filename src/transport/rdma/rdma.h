@@ -3,12 +3,14 @@
 #ifndef WF_TRANSPORT_RDMA_RDMA_H
 #define WF_TRANSPORT_RDMA_RDMA_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <weft/weft.h>
 
 struct rdma_ctx;
 struct rdma_tep;
 struct wf_wires;
+void wf_rdma_ctx_look(struct rdma_ctx *ctx); /* within */
 
 /* The NIC to use and its port: that of WEFT_RDMA_DEVICE, else the first that is active.
  * Returns OK | EUNREACH (there is none) | ENOMEM | ESYSTEM */
@@ -22,6 +24,9 @@ enum weft_status wf_rdma_tep_open(struct rdma_ctx *ctx, struct rdma_tep **out);
 void wf_rdma_tep_close(struct rdma_tep *r);
 /* Take completions; how many. */
 int wf_rdma_poll(struct rdma_tep *r);
+/* What happened to the NIC itself: now and then. */
+void wf_rdma_look(struct rdma_tep *r);
+bool wf_rdma_works(const struct rdma_tep *r); /* as far as is known */
 /* As a transport's arm. */
 enum weft_status wf_rdma_arm(struct rdma_tep *r);
 int wf_rdma_event_fd(const struct rdma_tep *r);

@@ -6,26 +6,30 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "config/config.h"
 
 #define NO_PIECE UINT32_MAX
-#define SPARE 2u /* places in a send queue for grants */
-#define SIGNALS                                                                                    \
-    1024u /* completions of sends asked for at a time, of all wires: the queue has room */
-#define WIRES 16384u /* of an endpoint */
+#define SPARE 2u        /* places in a send queue that are kept for grants */
+#define WIRES 16384u    /* of an endpoint */
+#define WIRES_SPARE 64u /* of WIRE_UNDER_WAY, for grants */
+#define GRANTS 4u       /* receives of a queue pair's own queue for grants */
 #define POST_LIST 16u
+#define DRAIN_NS 2000000u
+#define SETTLE_NS 50000000u
 #define POLL_LIST 20u
 #define RECEIVED ((uint64_t)1 << 63) /* in a completion's id; below it the buffer */
 
 /* ---- what the two sides say on the socket ---- */
 
 #define MAGIC 0x31445257u /* "WRD1" */
-enum { SAYS_ENDS = 1, SAYS_READY = 2 };
+enum { SAYS_ENDS = 1, SAYS_READY = 2, SAYS_PLAIN = 3 };
 
 struct says {
     uint32_t magic;
@@ -54,9 +58,14 @@ static _Atomic uint32_t *cell_at(const struct rdma_tep *r, uint32_t i)
     return (_Atomic uint32_t *)(void *)(r->memory + 4 * (size_t)i);
 }
 
+static size_t cells_size(const struct rdma_tep *r)
+{
+    return wf_align_up(8 * (size_t)r->cells, 4096); /* a word to send from beside each */
+}
+
 static uint8_t *buffer_at(const struct rdma_tep *r, uint32_t i)
 {
-    return r->memory + wf_align_up(4 * (size_t)r->cells, 4096) + (size_t)i * WIRE_BYTES;
+    return r->memory + cells_size(r) + (size_t)i * WIRE_BYTES;
 }
 
 static uint8_t *piece_at(const struct rdma_tep *r, uint32_t i)
@@ -86,6 +95,8 @@ static void free_all(struct rdma_tep *r)
         hca->ops->cq_close(r->cq);
     if (r->mr)
         hca->ops->mr_close(r->mr);
+    if (r->cells_mr)
+        hca->ops->mr_close(r->cells_mr);
     if (r->memory)
         (void)munmap(r->memory, memory_size(r));
     free(r->free_pieces);
@@ -99,14 +110,20 @@ static enum weft_status memory_make(struct rdma_tep *r)
 {
     void *memory = mmap(NULL, memory_size(r), PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    const struct wf_hca_ops *ops = r->ctx->hca->ops;
+    enum weft_status status;
     if (memory == MAP_FAILED)
         return WEFT_ENOMEM;
     r->memory = memory;
     /* A forked child that writes must not take these pages from the NIC. */
     if (madvise(memory, memory_size(r), MADV_DONTFORK))
         return WEFT_ESYSTEM;
-    return r->ctx->hca->ops->mr_open(r->ctx->pd, memory, memory_size(r),
-                                     WF_HCA_LOCAL_WRITE | WF_HCA_REMOTE_WRITE, &r->mr);
+    status = ops->mr_open(r->ctx->pd, memory, cells_size(r),
+                          WF_HCA_LOCAL_WRITE | WF_HCA_REMOTE_WRITE, &r->cells_mr);
+    return status != WEFT_OK
+               ? status
+               : ops->mr_open(r->ctx->pd, buffer_at(r, 0), memory_size(r) - cells_size(r),
+                              WF_HCA_LOCAL_WRITE, &r->mr);
 }
 
 /* Post what is free where all wires take it from. */
@@ -129,8 +146,10 @@ static void receives_post(struct rdma_tep *r)
 
 enum weft_status wf_rdma_tep_open(struct rdma_ctx *ctx, struct rdma_tep **out)
 {
-    const uint32_t receives = (uint32_t)wf_config()->rdma_receives, pieces = receives / 2,
-                   cells = WIRES;
+    const struct wf_hca_caps *caps = &ctx->hca->caps;
+    const uint32_t receives = (uint32_t)WF_MIN(wf_config()->rdma_receives, caps->max_rq),
+                   pieces = receives / 2, cells = WIRES;
+    bool shared = caps->srq && wf_config()->rdma_srq;
     struct rdma_tep *r = calloc(1, sizeof *r);
     const struct wf_hca_ops *ops = ctx->hca->ops;
     enum weft_status status = WEFT_ENOMEM;
@@ -148,10 +167,15 @@ enum weft_status wf_rdma_tep_open(struct rdma_ctx *ctx, struct rdma_tep **out)
     if (r->free_pieces && r->free_cells && r->free_receives && r->by_cell)
         status = memory_make(r);
     if (status == WEFT_OK)
-        status = ops->cq_open(ctx->hca, receives + SIGNALS + pieces, true, &r->cq);
-    if (status == WEFT_OK && ctx->hca->caps.srq)
+        status =
+            ops->cq_open(ctx->hca, WF_MIN(receives + WIRE_UNDER_WAY, caps->max_cq), true, &r->cq);
+    if (status == WEFT_OK && shared)
         status = ops->srq_open(ctx->pd, receives, &r->srq);
     if (status != WEFT_OK) {
+        if (status == WEFT_ELIMIT)
+            wf_error("%s: %zu KiB of buffers and their queues cannot be had: raise the limit of "
+                     "locked memory (ulimit -l) or lower WEFT_RDMA_RECEIVES",
+                     ctx->hca->name, memory_size(r) / 1024);
         free_all(r);
         return status;
     }
@@ -167,31 +191,43 @@ void wf_rdma_tep_close(struct rdma_tep *r)
 
 /* ---- a wire's life ---- */
 
-static uint64_t request_id(const struct wf_wire *w, uint32_t number)
-{
-    return (uint64_t)(w->cell | (w->gen & 0x7fff) << 16) << 32 | number;
-}
-
-/* The wire that a completion is about; null: it is gone. */
-static struct wf_wire *wire_of(const struct rdma_tep *r, uint32_t cell, uint32_t gen)
-{
-    struct wf_wire *w = cell < r->cells ? r->by_cell[cell] : NULL;
-    return w && (w->gen & 0x7fff) == gen ? w : NULL;
-}
+#define GEN_MASK 0xffffu
 
 static uint32_t cell_name(const struct wf_wire *w)
 {
-    return w->cell | (w->gen & 0x7fff) << 16;
+    return w->cell | (w->gen & GEN_MASK) << 16;
+}
+
+/* Below RECEIVED: cells are fewer than 32768. */
+static uint64_t request_id(const struct wf_wire *w, uint32_t number)
+{
+    return (uint64_t)((w->gen & GEN_MASK) | w->cell << 16) << 32 | number;
+}
+_Static_assert(WIRES <= 32768, "bit 63 of an id is free");
+
+/* The wire that a completion of [qp] is about; null: it is gone. */
+static struct wf_wire *wire_of(const struct rdma_tep *r, uint32_t cell, uint32_t gen, uint32_t qp)
+{
+    struct wf_wire *w = cell < r->cells ? r->by_cell[cell] : NULL;
+    return w && (w->gen & GEN_MASK) == gen && w->qp && w->qp->number == qp ? w : NULL;
+}
+
+static void make_readable(struct wf_wire *w)
+{
+    if (wf_list_empty(&w->readable))
+        wf_list_append(&w->rdma->readable, &w->readable);
 }
 
 static void wire_fail(struct wf_wire *w, enum wf_hca_status why)
 {
     if (w->state == WIRE_FAILED)
         return;
+    wf_debug("%s: queue pair %u: %s", w->rdma->ctx->hca->name, w->qp->number,
+             wf_hca_status_text(why));
     w->state = WIRE_FAILED;
     w->why = why;
-    if (wf_list_empty(&w->readable)) /* reading says so */
-        wf_list_append(&w->rdma->readable, &w->readable);
+    w->lane->wire_failures += !w->lane->synced;
+    make_readable(w); /* reading says so */
 }
 
 static bool line_make(struct wf_wire *w)
@@ -202,14 +238,21 @@ static bool line_make(struct wf_wire *w)
     return w->line && w->pieces;
 }
 
-static void wire_free(struct wf_wire *w)
+static void qp_end(struct wf_wire *w)
 {
     struct rdma_tep *r = w->rdma;
+    r->ctx->hca->ops->qp_close(w->qp);
+    r->nwires--;
+    w->qp = NULL;
     r->by_cell[w->cell] = NULL;
     r->free_cells[r->nfree_cells++] = w->cell;
+}
+
+static void wire_free(struct wf_wire *w)
+{
     wf_list_remove(&w->readable);
     if (w->qp)
-        r->ctx->hca->ops->qp_close(w->qp);
+        qp_end(w);
     free(w->line);
     free(w->pieces);
     free(w);
@@ -223,9 +266,17 @@ static enum weft_status qp_make(struct wf_wire *w)
                                  .recv_cq = r->cq,
                                  .srq = r->srq,
                                  .sq_depth = w->depth,
-                                 .rq_depth = WIRE_WINDOW,
+                                 .rq_depth = WIRE_WINDOW + GRANTS,
                                  .inline_max = WIRE_INLINE};
-    return r->ctx->hca->ops->qp_open(&p, &w->qp);
+    enum weft_status status = r->ctx->hca->ops->qp_open(&p, &w->qp);
+    if (status != WEFT_OK)
+        return status;
+    r->nwires++;
+    w->cell = r->free_cells[--r->nfree_cells];
+    w->gen = ++r->next_gen;
+    r->by_cell[w->cell] = w;
+    atomic_store_explicit(cell_at(r, w->cell), 0, memory_order_relaxed);
+    return WEFT_OK;
 }
 
 static bool say(int fd, const void *bytes, size_t n)
@@ -233,109 +284,173 @@ static bool say(int fd, const void *bytes, size_t n)
     return send(fd, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)n;
 }
 
-static bool ends_say(struct wf_wire *w, int fd)
+static bool plain_say(struct wf_wire *w)
 {
-    const struct wf_hca_port *port = w->rdma->ctx->port;
+    static const struct says plain = {MAGIC, SAYS_PLAIN, sizeof plain};
+    w->said_plain = true;
+    return say(w->lane->fd, &plain, sizeof plain);
+}
+
+/* As it is now: events change it. */
+static struct wf_hca_port port_of(struct rdma_ctx *ctx)
+{
+    struct wf_hca_port port;
+    pthread_mutex_lock(&ctx->lock);
+    port = ctx->hca->ports[ctx->port_at];
+    pthread_mutex_unlock(&ctx->lock);
+    return port;
+}
+
+static bool ends_say(struct wf_wire *w)
+{
+    const struct wf_hca_port port = port_of(w->rdma->ctx);
     struct says_ends e = {.head = {MAGIC, SAYS_ENDS, sizeof e},
                           .qp = w->qp->number,
                           .psn = w->psn,
-                          .lid = port->lid,
-                          .mtu = port->mtu,
+                          .lid = port.lid,
+                          .mtu = port.mtu,
                           .reads = w->rdma->ctx->hca->caps.max_reads,
-                          .link = port->link,
+                          .link = port.link,
                           .window = WIRE_WINDOW,
                           .cell = cell_name(w),
-                          .cell_key = w->rdma->mr->rkey,
+                          .cell_key = w->rdma->cells_mr->rkey,
                           .cell_at = (uintptr_t)cell_at(w->rdma, w->cell)};
-    memcpy(e.gid, port->gid, sizeof e.gid);
-    return say(fd, &e, sizeof e);
+    memcpy(e.gid, port.gid, sizeof e.gid);
+    return say(w->lane->fd, &e, sizeof e);
+}
+
+/* Why there is to be no queue pair; null: there is. */
+static const char *is_plain(const struct wf_wire *w)
+{
+    const struct rdma_tep *r = w->rdma;
+    const struct tcp_lane *lane = w->lane;
+    if (lane->pair->tep->closing)
+        return "the endpoint closes";
+    if (lane->wire_failures >= WIRE_TRIES)
+        return "the NICs' connections carried nothing";
+    if (r->broken || atomic_load_explicit(&r->ctx->gone, memory_order_relaxed))
+        return "the NIC has failed";
+    if (!r->nfree_cells || (!r->srq && r->nfree_receives < WIRE_WINDOW + GRANTS))
+        return "there are too many peers for its receive buffers";
+    return NULL;
+}
+
+static void plain_log(const struct wf_wire *w, const char *why)
+{
+    static _Atomic bool said;
+    const struct tcp_pair *pair = w->lane->pair;
+    wf_debug("endpoint %u of process %u is reached by TCP: %s", pair->known.address.ep,
+             pair->known.address.process.pid, why);
+    if (!pair->tep->closing && !atomic_exchange(&said, true))
+        wf_warn("%s: some peers are reached by TCP instead: %s", w->rdma->ctx->hca->name, why);
 }
 
 /* On a socket that the door made. Null: errno */
 static struct wf_wire *wire_open(struct tcp_lane *lane)
 {
     struct rdma_tep *r = lane->pair->tep->rdma;
-    struct wf_wire *w;
-    errno = ENOBUFS;
-    if (!r->nfree_cells || r->broken)
-        return NULL;
-    w = calloc(1, sizeof *w);
+    const char *why;
+    struct wf_wire *w = calloc(1, sizeof *w);
     if (!w)
         return NULL;
     w->rdma = r;
     w->lane = lane;
-    w->cell = r->free_cells[--r->nfree_cells];
-    w->gen = lane->gen;
-    w->depth = (uint32_t)wf_config()->rdma_sq_depth;
-    w->psn = (uint32_t)wf_now_ns() & 0xffffff;
+    w->depth = (uint32_t)WF_MIN(wf_config()->rdma_sq_depth, r->ctx->hca->caps.max_sq);
+    if (getrandom(&w->psn, sizeof w->psn, 0) != sizeof w->psn)
+        w->psn = (uint32_t)wf_now_ns();
+    w->psn &= 0xffffff;
     w->granted = WIRE_WINDOW;
     wf_list_init(&w->readable);
-    r->by_cell[w->cell] = w;
-    atomic_store_explicit(cell_at(r, w->cell), 0, memory_order_relaxed);
-    if (!line_make(w) || qp_make(w) != WEFT_OK || !ends_say(w, lane->fd)) {
+    why = is_plain(w);
+    if (!why && (!line_make(w) || qp_make(w) != WEFT_OK))
+        why = "no more queue pairs can be had";
+    if (why)
+        plain_log(w, why);
+    if (!(why ? plain_say(w) : ends_say(w))) {
         wire_free(w);
         return NULL;
     }
     return w;
 }
 
+static bool wire_says_plain(const struct wf_wire *w)
+{
+    return w->said_plain;
+}
+
 /* ---- the handshake ---- */
 
-/* Its receive buffers, where they are its queue pair's own. */
-static bool window_post(struct wf_wire *w)
+static void receive_post(struct wf_wire *w, uint32_t b)
 {
     struct rdma_tep *r = w->rdma;
-    for (uint32_t i = 0; !r->srq && i < WIRE_WINDOW; i++) {
-        struct wf_hca_recv recv;
-        uint32_t b;
-        if (!r->nfree_receives)
-            return false;
-        b = r->free_receives[--r->nfree_receives];
-        recv = (struct wf_hca_recv){RECEIVED | b, {buffer_at(r, b), WIRE_BYTES, r->mr->lkey}};
-        if (r->ctx->hca->ops->post_recv(w->qp, &recv, 1) != 1)
-            return false;
-    }
-    return true;
+    struct wf_hca_recv recv = {RECEIVED | b, {buffer_at(r, b), WIRE_BYTES, r->mr->lkey}};
+    if (r->ctx->hca->ops->post_recv(w->qp, &recv, 1) != 1)
+        r->free_receives[r->nfree_receives++] = b;
 }
 
-static bool ends_take(struct wf_wire *w, int fd)
+/* Its receive buffers, where they are its queue pair's own. */
+static void window_post(struct wf_wire *w)
 {
-    static const struct says ready = {MAGIC, SAYS_READY, sizeof ready};
+    struct rdma_tep *r = w->rdma;
+    for (uint32_t i = 0; !r->srq && i < WIRE_WINDOW + GRANTS; i++)
+        receive_post(w, r->free_receives[--r->nfree_receives]);
+}
+
+static bool ends_are_sane(const struct says_ends *e)
+{
+    return !e->zero && !e->more_zero && e->window >= 2 && e->window <= WIRE_LINE / 2 &&
+           e->mtu >= 256 && e->link <= WF_HCA_ETHERNET;
+}
+
+/* Half of its places at most, so that what is long goes on, too. */
+static uint32_t reserve_of(const struct tcp_lane *lane, uint32_t window)
+{
+    return WF_MIN(lane->mask / WIRE_BYTES + 2, window / 2);
+}
+
+/* Connect with the other end. Null, or why not. */
+static const char *ends_take(struct wf_wire *w, const struct says_ends *e)
+{
     static const struct wf_hca_patience patience = {
         .timeout = 14, .retries = 7, .rnr_timer = 12, .rnr_retries = 7};
-    struct says_ends e;
-    struct wf_hca_end to;
-    memcpy(&e, w->hello, sizeof e);
-    if (e.head.magic != MAGIC || e.head.kind != SAYS_ENDS || e.head.size != sizeof e || e.zero ||
-        e.more_zero || !e.window || e.mtu < 256 || e.link > WF_HCA_ETHERNET)
-        return false;
-    to = (struct wf_hca_end){
-        .qp = e.qp, .psn = e.psn, .lid = e.lid, .mtu = e.mtu, .reads = e.reads, .link = e.link};
-    memcpy(to.gid, e.gid, sizeof to.gid);
-    w->their_cell = e.cell_at;
-    w->their_cell_key = e.cell_key;
-    w->their_name = e.cell;
-    w->allowed = e.window;
-    return w->rdma->ctx->hca->ops->qp_connect(w->qp, w->rdma->ctx->port, w->psn, &to, &patience) ==
-               WEFT_OK &&
-           window_post(w) && say(fd, &ready, sizeof ready);
+    const struct wf_hca_port port = port_of(w->rdma->ctx);
+    struct wf_hca_end to = {.qp = e->qp,
+                            .psn = e->psn,
+                            .lid = e->lid,
+                            .mtu = e->mtu,
+                            .reads = e->reads,
+                            .link = e->link};
+    memcpy(to.gid, e->gid, sizeof to.gid);
+    if (e->link != port.link)
+        return "one side's NIC is on Ethernet and the other's on InfiniBand";
+    w->their_cell = e->cell_at;
+    w->their_cell_key = e->cell_key;
+    w->their_name = e->cell;
+    w->allowed = e->window;
+    w->reserve = reserve_of(w->lane, e->window);
+    if (!w->rdma->srq && w->rdma->nfree_receives < WIRE_WINDOW + GRANTS)
+        return "there are too many peers for its receive buffers";
+    if (w->rdma->ctx->hca->ops->qp_connect(w->qp, &port, w->psn, &to, &patience) != WEFT_OK)
+        return "the NICs do not find each other";
+    window_post(w);
+    return NULL;
 }
 
-static bool ready_take(const struct wf_wire *w)
+static bool ready_or_plain_say(struct wf_wire *w, const struct says_ends *e)
 {
-    struct says s;
-    memcpy(&s, w->hello, sizeof s);
-    return s.magic == MAGIC && s.kind == SAYS_READY && s.size == sizeof s;
+    static const struct says ready = {MAGIC, SAYS_READY, sizeof ready};
+    const char *why = ends_take(w, e);
+    if (why)
+        plain_log(w, why);
+    return why ? plain_say(w) : say(w->lane->fd, &ready, sizeof ready);
 }
 
-/* What the socket has to say until the wire is up. 1: it is | 0: more is to come | -1: errno; 0 of
- * it: the end of the socket, EPROTO: nonsense, or this side's NIC did not take it */
-static int wire_shake(struct wf_wire *w)
+/* The next bytes of the socket until [need] are here. 1 | 0: more are to come | -1: errno, 0 of
+ * it: the end */
+static int hello_read(struct wf_wire *w, size_t need)
 {
-    int fd = w->lane->fd;
-    while (w->state < WIRE_UP) {
-        size_t need = w->state == WIRE_ASKING ? sizeof(struct says_ends) : sizeof(struct says);
-        ssize_t n = recv(fd, w->hello + w->hello_have, need - w->hello_have, MSG_DONTWAIT);
+    while (w->hello_have < need) {
+        ssize_t n = recv(w->lane->fd, w->hello + w->hello_have, need - w->hello_have, MSG_DONTWAIT);
         if (n <= 0) {
             if (n < 0 && (errno == EAGAIN || errno == EINTR))
                 return 0;
@@ -343,16 +458,55 @@ static int wire_shake(struct wf_wire *w)
             return -1;
         }
         w->hello_have += (uint32_t)n;
-        if (w->hello_have < need)
-            continue;
-        w->hello_have = 0;
-        if (!(w->state == WIRE_ASKING ? ends_take(w, fd) : ready_take(w))) {
-            errno = EPROTO;
-            return -1;
-        }
-        w->state++;
     }
-    return w->state == WIRE_UP;
+    return 1;
+}
+
+/* One word of the other side's. As wire_shake. */
+static int word_take(struct wf_wire *w)
+{
+    struct says s;
+    struct says_ends e;
+    struct wf_tcp_frame f;
+    int got = hello_read(w, sizeof s);
+    if (got <= 0)
+        return got ? WIRES_BROKE : WIRES_MORE;
+    memcpy(&s, w->hello, sizeof s);
+    if (s.magic == MAGIC && s.kind == SAYS_PLAIN && s.size == sizeof s)
+        return WIRES_PLAIN;
+    if (w->state == WIRE_CONNECTED && s.magic == MAGIC && s.kind == SAYS_READY &&
+        s.size == sizeof s)
+        return w->said_plain ? WIRES_PLAIN : WIRES_UP;
+    if (w->state == WIRE_ASKING && s.magic == MAGIC && s.kind == SAYS_ENDS && s.size == sizeof e) {
+        if ((got = hello_read(w, sizeof e)) <= 0)
+            return got ? WIRES_BROKE : WIRES_MORE;
+        memcpy(&e, w->hello, sizeof e);
+        w->hello_have = 0;
+        errno = EPROTO;
+        if (!ends_are_sane(&e))
+            return WIRES_NONSENSE;
+        if (w->said_plain)
+            return WIRES_PLAIN;
+        w->state = WIRE_CONNECTED;
+        return ready_or_plain_say(w, &e) ? WIRES_MORE : WIRES_BROKE;
+    }
+    if ((got = hello_read(w, sizeof f)) <= 0)
+        return got ? WIRES_BROKE : WIRES_MORE;
+    memcpy(&f, w->hello, sizeof f);
+    return f.kind == WF_TCP_BYE && !f.nargs ? WIRES_TURNED_AWAY : WIRES_NONSENSE;
+}
+
+static enum wf_wires_shake wire_shake(struct wf_wire *w)
+{
+    int how;
+    uint8_t before;
+    do {
+        before = w->state;
+        how = word_take(w);
+    } while (how == WIRES_MORE && w->state != before);
+    if (how == WIRES_UP)
+        w->state = WIRE_UP;
+    return (enum wf_wires_shake)how;
 }
 
 /* ---- sending ---- */
@@ -363,29 +517,36 @@ static uint32_t in_flight(const struct wf_wire *w)
 }
 
 /* Sends that the other side has buffers for. */
-static uint32_t room(const struct wf_wire *w)
+static uint32_t room(struct wf_wire *w)
 {
     uint32_t cell = atomic_load_explicit(cell_at(w->rdma, w->cell), memory_order_acquire);
-    uint32_t allowed = (int32_t)(cell - w->allowed) > 0 ? cell : w->allowed;
-    return allowed - w->sends;
+    int32_t left;
+    if ((int32_t)(cell - w->allowed) > 0)
+        w->allowed = cell;
+    left = (int32_t)(w->allowed - w->sends);
+    return left > 0 ? (uint32_t)left : 0;
+}
+
+/* One in WIRE_SIGNAL, and in time for the queue's last places. */
+static bool is_signaled(struct wf_wire *w, uint32_t piece)
+{
+    return piece != NO_PIECE || ++w->unsignaled >= WF_MIN(WIRE_SIGNAL, w->depth / 4) || w->closing;
 }
 
 /* Posts a request that was filled but for id and flags; the caller saw that there is room. */
 static bool post(struct wf_wire *w, struct wf_hca_wr *wr, uint32_t piece)
 {
     struct rdma_tep *r = w->rdma;
-    bool signal = piece != NO_PIECE || ++w->unsignaled >= WIRE_SIGNAL || w->closing;
+    bool signal = is_signaled(w, piece);
     wr->id = request_id(w, w->posted);
     wr->flags |= signal ? WF_HCA_SIGNALED : 0;
     if (r->ctx->hca->ops->post(w->qp, wr, 1) != 1) {
         wire_fail(w, WF_HCA_LOCAL_FAULT);
         return false;
     }
-    if (signal) {
+    if (signal)
         w->unsignaled = 0;
-        w->signals++;
-        r->signals++;
-    }
+    r->under_way++;
     w->pieces[w->posted++ % w->depth] = piece;
     return true;
 }
@@ -395,14 +556,21 @@ static bool post(struct wf_wire *w, struct wf_hca_wr *wr, uint32_t piece)
 static void grant_say(struct wf_wire *w, uint32_t now)
 {
     struct wf_hca_wr wr = {.op = WF_HCA_WRITE_IMM,
-                           .flags = WF_HCA_INLINE,
                            .nsge = 1,
                            .imm = w->their_name,
                            .rkey = w->their_cell_key,
                            .remote = w->their_cell,
                            .sge = {{&now, sizeof now, 0}}};
-    if (w->state == WIRE_UP && in_flight(w) < w->depth && w->rdma->signals < SIGNALS &&
-        post(w, &wr, NO_PIECE))
+    if (w->state != WIRE_UP || in_flight(w) >= w->depth || w->rdma->under_way >= WIRE_UNDER_WAY)
+        return; /* a completion comes, and asks again */
+    if (w->qp->inline_max >= sizeof now) {
+        wr.flags = WF_HCA_INLINE;
+    } else { /* beside the cell; what was told before may be told again as this */
+        uint32_t *at = (uint32_t *)(void *)cell_at(w->rdma, w->rdma->cells + w->cell);
+        *at = now;
+        wr.sge[0] = (struct wf_hca_sge){at, sizeof now, w->rdma->cells_mr->lkey};
+    }
+    if (post(w, &wr, NO_PIECE))
         w->granted = now;
 }
 
@@ -410,82 +578,115 @@ static void grant_say(struct wf_wire *w, uint32_t now)
 static void grant(struct wf_wire *w)
 {
     uint32_t now = w->taken + WIRE_WINDOW;
-    if (now - w->granted >= WIRE_WINDOW / 2)
+    if (w->state == WIRE_UP && now - w->granted >= WIRE_WINDOW / 2)
         grant_say(w, now);
 }
 
-static void gather(uint8_t *to, const struct iovec *v, unsigned n, size_t from, size_t len)
+/* What the program lent may be gone: the kernel finds out. */
+static bool lent_copy(uint8_t *to, const void *from, size_t n)
+{
+    struct iovec here = {to, n}, there = {(void *)(uintptr_t)from, n};
+    ssize_t got = process_vm_readv(getpid(), &here, 1, &there, 1, 0);
+    if (got < 0 && errno != EFAULT) { /* not allowed here */
+        memcpy(to, from, n);
+        return true;
+    }
+    errno = EFAULT;
+    return got == (ssize_t)n;
+}
+
+/* [len] bytes from [from] on. False: some of what is [lent] is not there; errno */
+static bool gather(uint8_t *to, const struct iovec *v, unsigned n, size_t from, size_t len,
+                   const void *lent)
 {
     for (unsigned i = 0; i < n && len; i++) {
+        const uint8_t *base = v[i].iov_base;
         size_t part;
         if (from >= v[i].iov_len) {
             from -= v[i].iov_len;
             continue;
         }
         part = WF_MIN(len, v[i].iov_len - from);
-        memcpy(to, (const uint8_t *)v[i].iov_base + from, part);
+        if (base != lent)
+            memcpy(to, base + from, part);
+        else if (!lent_copy(to, base + from, part))
+            return false;
         to += part;
         len -= part;
         from = 0;
     }
+    return true;
 }
 
-/* The [len] bytes at [from] as one send. False: there is no room now. */
+/* A wire's part, so that peers that do not poll leave others some. */
+static bool piece_is_to_be_had(const struct wf_wire *w)
+{
+    const struct rdma_tep *r = w->rdma;
+    return r->nfree_pieces && (w->npieces < 4 || w->npieces < r->pieces / (r->nwires + 1));
+}
+
+/* The [len] bytes at [from] as one send. False: errno; EAGAIN: there is no room now. */
 static bool send_some(struct wf_wire *w, const struct iovec *v, unsigned n, size_t from,
-                      uint32_t len)
+                      uint32_t len, const void *lent)
 {
     struct rdma_tep *r = w->rdma;
+    bool keeps = len < WIRE_BYTES && !w->lane->pair->tep->closing && !w->lane->pair->bye;
     uint8_t little[WIRE_INLINE];
     uint32_t piece = NO_PIECE;
     uint8_t *bytes = little;
     struct wf_hca_wr wr = {.op = WF_HCA_SEND_IMM, .nsge = 1, .imm = w->their_name};
-    if (room(w) <= (len < WIRE_BYTES && !w->lane->pair->tep->closing ? WIRE_RESERVE : 0) ||
-        in_flight(w) + SPARE >= w->depth || r->signals >= SIGNALS)
+    errno = EAGAIN;
+    if (room(w) <= (keeps ? w->reserve : 0) || in_flight(w) + SPARE >= w->depth ||
+        r->under_way + WIRES_SPARE >= WIRE_UNDER_WAY)
         return false;
     if (len <= w->qp->inline_max && len <= sizeof little) {
         wr.flags = WF_HCA_INLINE;
     } else {
-        if (!r->nfree_pieces)
+        if (!piece_is_to_be_had(w))
             return false;
-        piece = r->free_pieces[--r->nfree_pieces];
+        piece = r->free_pieces[r->nfree_pieces - 1];
         bytes = piece_at(r, piece);
     }
-    gather(bytes, v, n, from, len);
+    if (!gather(bytes, v, n, from, len, lent))
+        return false;
     wr.sge[0] = (struct wf_hca_sge){bytes, len, r->mr->lkey};
     if (!post(w, &wr, piece)) {
-        if (piece != NO_PIECE)
-            r->free_pieces[r->nfree_pieces++] = piece;
+        errno = ECONNRESET;
         return false;
+    }
+    if (piece != NO_PIECE) {
+        r->nfree_pieces--;
+        w->npieces++;
     }
     w->sends++;
     return true;
 }
 
 /* As sendmsg(2). */
-static ssize_t wire_write(struct wf_wire *w, const struct iovec *v, unsigned n)
+static ssize_t wire_write(struct wf_wire *w, const struct iovec *v, unsigned n, const void *lent)
 {
     size_t total = 0, done = 0;
     for (unsigned i = 0; i < n; i++)
         total += v[i].iov_len;
+    errno = ECONNRESET;
     while (done < total && w->state == WIRE_UP) {
         uint32_t len = (uint32_t)WF_MIN(total - done, WIRE_BYTES);
-        if (!send_some(w, v, n, done, len))
+        if (!send_some(w, v, n, done, len, lent))
             break;
         done += len;
     }
-    if (done)
-        return (ssize_t)done;
-    errno = w->state == WIRE_FAILED ? ECONNRESET : EAGAIN;
-    return -1;
+    return done ? (ssize_t)done : -1;
 }
 
 /* The last requests may have asked for no completion: one more does. */
 static bool wire_is_taken(struct wf_wire *w)
 {
+    if (w->state != WIRE_UP)
+        return w->state == WIRE_FAILED;
     w->closing = true;
-    if (in_flight(w) && !w->signals)
+    if (in_flight(w) && w->unsignaled)
         grant_say(w, w->taken + WIRE_WINDOW);
-    return !in_flight(w) || w->state == WIRE_FAILED;
+    return !in_flight(w);
 }
 
 /* ---- receiving ---- */
@@ -493,13 +694,10 @@ static bool wire_is_taken(struct wf_wire *w)
 static void buffer_back(struct wf_wire *w, uint32_t b)
 {
     struct rdma_tep *r = w->rdma;
-    r->free_receives[r->nfree_receives++] = b;
-    if (!r->srq) {
-        struct wf_hca_recv recv = {RECEIVED | b, {buffer_at(r, b), WIRE_BYTES, r->mr->lkey}};
-        if (w->state <= WIRE_UP && r->ctx->hca->ops->post_recv(w->qp, &recv, 1) == 1)
-            r->nfree_receives--;
-    }
-    w->taken++;
+    if (r->srq || w->state > WIRE_UP || !w->qp)
+        r->free_receives[r->nfree_receives++] = b;
+    else
+        receive_post(w, b);
 }
 
 /* As recv(2). */
@@ -517,36 +715,46 @@ static ssize_t wire_read(struct wf_wire *w, uint8_t *to, size_t max)
         w->offset = 0;
         w->line_head++;
         buffer_back(w, c->buffer);
+        w->taken++;
     }
     receives_post(w->rdma);
     grant(w);
     if (got)
         return (ssize_t)got;
-    errno = w->state == WIRE_FAILED ? ECONNRESET : EAGAIN;
+    errno = EAGAIN;
+    if (w->state == WIRE_FAILED)
+        errno = w->why == WF_HCA_UNREACHABLE ? ETIMEDOUT : ECONNRESET;
     return -1;
+}
+
+static bool wire_has_bytes(const struct wf_wire *w)
+{
+    return w->line_head != w->line_tail;
 }
 
 /* ---- completions ---- */
 
 static void came(struct rdma_tep *r, const struct wf_hca_wc *wc)
 {
-    struct wf_wire *w = wire_of(r, wc->imm & 0xffff, wc->imm >> 16);
+    bool ok = wc->status == WF_HCA_OK && wc->has_imm;
+    struct wf_wire *w = ok ? wire_of(r, wc->imm & 0xffff, wc->imm >> 16, wc->qp) : NULL;
     uint32_t b = (uint32_t)wc->id;
-    if (wc->status == WF_HCA_OK && wc->is_write && w) { /* its grant */
-        wf_tcp_dirty(w->lane);
+    if (!w) { /* of one that is gone, or was broken */
         r->free_receives[r->nfree_receives++] = b;
         return;
     }
-    if (wc->status != WF_HCA_OK || !wc->has_imm || !w || w->qp->number != wc->qp || !wc->len ||
-        wc->len > WIRE_BYTES || w->line_tail - w->line_head > w->line_mask) {
-        if (wc->status == WF_HCA_OK && w && w->qp->number == wc->qp)
-            wire_fail(w, WF_HCA_FAULT); /* it does not keep to what it was granted */
+    if (wc->is_write) { /* its grant */
+        wf_tcp_dirty(w->lane);
+        buffer_back(w, b);
+        return;
+    }
+    if (!wc->len || wc->len > WIRE_BYTES || w->line_tail - w->line_head > w->line_mask) {
+        wire_fail(w, WF_HCA_FAULT); /* it does not keep to what it was granted */
         r->free_receives[r->nfree_receives++] = b;
         return;
     }
     w->line[w->line_tail++ & w->line_mask] = (struct rdma_came){b, wc->len};
-    if (wf_list_empty(&w->readable))
-        wf_list_append(&r->readable, &w->readable);
+    make_readable(w);
 }
 
 static void pieces_back(struct wf_wire *w, uint32_t upto)
@@ -554,55 +762,136 @@ static void pieces_back(struct wf_wire *w, uint32_t upto)
     struct rdma_tep *r = w->rdma;
     while ((int32_t)(upto - w->done) > 0) {
         uint32_t piece = w->pieces[w->done++ % w->depth];
-        if (piece != NO_PIECE)
-            r->free_pieces[r->nfree_pieces++] = piece;
+        r->under_way--;
+        if (piece == NO_PIECE)
+            continue;
+        r->free_pieces[r->nfree_pieces++] = piece;
+        w->npieces--;
     }
 }
 
 /* Those before it in the queue are over, too. */
 static void sent(struct rdma_tep *r, const struct wf_hca_wc *wc)
 {
-    uint32_t name = (uint32_t)(wc->id >> 32);
-    struct wf_wire *w = wire_of(r, name & 0xffff, name >> 16);
-    if (!w)
+    uint32_t name = (uint32_t)(wc->id >> 32), number = (uint32_t)wc->id;
+    struct wf_wire *w = wire_of(r, name >> 16, name & 0xffff, wc->qp);
+    if (!w || number - w->done >= in_flight(w))
         return;
     if (wc->status != WF_HCA_OK) {
         wire_fail(w, wc->status);
         return;
     }
-    w->signals--;
-    r->signals--;
-    pieces_back(w, (uint32_t)wc->id + 1);
+    pieces_back(w, number + 1);
+    grant(w);
+    if (w->lane->starved || w->lane->blocked)
+        wf_tcp_dirty(w->lane);
 }
 
-/* Take completions; how many. Wires in which something is to be read are in [readable]. */
-int wf_rdma_poll(struct rdma_tep *r)
+/* Nothing that is under way ends any more. */
+static void break_all(struct rdma_tep *r)
+{
+    if (!r->broken)
+        wf_error("%s: its queues failed: peers are reached by TCP from now on", r->ctx->hca->name);
+    r->broken = true;
+    for (uint32_t i = 0; i < r->cells; i++)
+        if (r->by_cell[i] && r->by_cell[i]->state == WIRE_UP)
+            wire_fail(r->by_cell[i], WF_HCA_FAULT);
+}
+
+static int completions_take(struct rdma_tep *r)
 {
     struct wf_hca_wc wc[POLL_LIST];
-    int n = r->ctx->hca->ops->poll(r->cq, wc, POLL_LIST);
+    int n = r->broken ? 0 : r->ctx->hca->ops->poll(r->cq, wc, POLL_LIST);
     for (int i = 0; i < n; i++)
         if (wc[i].id & RECEIVED)
             came(r, &wc[i]);
         else
             sent(r, &wc[i]);
-    r->broken |= n < 0;
-    receives_post(r);
+    if (n < 0)
+        break_all(r);
+    return n;
+}
+
+/* Take completions; how many. Wires in which something is to be read are in [readable]. */
+int wf_rdma_poll(struct rdma_tep *r)
+{
+    int n = completions_take(r);
+    if (n)
+        receives_post(r);
     return WF_MAX(n, 0);
 }
 
-/* Nothing of it is in the completion queue afterwards. */
-static void wire_close(struct wf_wire *w)
+void wf_rdma_look(struct rdma_tep *r)
+{
+    wf_rdma_ctx_look(r->ctx);
+    if (atomic_load_explicit(&r->ctx->gone, memory_order_relaxed) && !r->broken)
+        break_all(r);
+}
+
+bool wf_rdma_works(const struct rdma_tep *r)
+{
+    return !r->broken;
+}
+
+/* All receive buffers are free, whatever a broken queue pair has kept of them: no other is there.
+ * (rdma_rxe keeps one that a message was coming into.) */
+static void receives_renew(struct rdma_tep *r)
+{
+    const struct wf_hca_ops *ops = r->ctx->hca->ops;
+    r->doubtful = 0;
+    if (!r->srq || r->broken)
+        return;
+    ops->srq_close(r->srq);
+    while (completions_take(r) > 0)
+        ;
+    for (uint32_t i = 0; i < r->receives; i++)
+        r->free_receives[i] = i;
+    r->nfree_receives = r->receives;
+    if (ops->srq_open(r->ctx->pd, r->receives, &r->srq) != WEFT_OK) {
+        r->srq = NULL;
+        break_all(r);
+        return;
+    }
+    receives_post(r);
+}
+
+/* So that nothing of it is in the completion queue afterwards, as far as can be told. */
+static void qp_drain(struct wf_wire *w)
 {
     struct rdma_tep *r = w->rdma;
+    uint64_t until = wf_now_ns() + DRAIN_NS;
+    r->doubtful += w->state != WIRE_UP || in_flight(w) || wire_has_bytes(w);
     (void)r->ctx->hca->ops->qp_break(w->qp);
-    while (wf_rdma_poll(r) > 0)
+    w->closing = true;
+    w->state = WIRE_FAILED;
+    while (completions_take(r) > 0 || (!r->srq && !r->broken && wf_now_ns() < until))
         ;
     while (w->line_head != w->line_tail)
         r->free_receives[r->nfree_receives++] = w->line[w->line_head++ & w->line_mask].buffer;
-    pieces_back(w, w->posted);
-    r->signals -= w->signals;
+}
+
+static void wire_close(struct wf_wire *w)
+{
+    struct rdma_tep *r = w->rdma;
+    if (w->qp) {
+        qp_drain(w);
+        qp_end(w);
+        pieces_back(w, w->posted); /* no NIC reads them any more */
+    }
     wire_free(w);
+    while (completions_take(r) > 0)
+        ;
+    if (r->doubtful && !r->nwires)
+        receives_renew(r);
     receives_post(r);
+}
+
+/* Until the other end has all that was written, or for so long. */
+static void wire_settle(struct wf_wire *w)
+{
+    uint64_t until = wf_now_ns() + SETTLE_NS;
+    while (!wire_is_taken(w) && wf_now_ns() < until)
+        (void)wf_rdma_poll(w->rdma);
 }
 
 /* Lanes may break meanwhile, and their wires go. */
@@ -623,18 +912,29 @@ static int wires_turn(struct tcp_tep *t)
         wf_list_remove(&w->readable);
         if (lane->up || w->state == WIRE_FAILED)
             wf_tcp_read(lane);
-        if (lane->wire == w && (w->line_head != w->line_tail || w->state == WIRE_FAILED))
-            wf_list_append(&r->readable, &w->readable);
+        if (lane->wire == w && (wire_has_bytes(w) || w->state == WIRE_FAILED))
+            make_readable(w);
     }
     return n;
 }
 
+static void wires_disarm(struct tcp_tep *t)
+{
+    struct rdma_tep *r = t->rdma;
+    if (!r->broken)
+        r->ctx->hca->ops->disarm(r->cq);
+}
+
 const struct wf_wires wf_rdma_wires = {.open = wire_open,
+                                       .says_plain = wire_says_plain,
                                        .shake = wire_shake,
                                        .write = wire_write,
                                        .read = wire_read,
+                                       .has_bytes = wire_has_bytes,
                                        .is_taken = wire_is_taken,
+                                       .settle = wire_settle,
                                        .turn = wires_turn,
+                                       .disarm = wires_disarm,
                                        .close = wire_close};
 
 int wf_rdma_event_fd(const struct rdma_tep *r)
@@ -645,6 +945,8 @@ int wf_rdma_event_fd(const struct rdma_tep *r)
 enum weft_status wf_rdma_arm(struct rdma_tep *r)
 {
     const struct wf_hca_ops *ops = r->ctx->hca->ops;
+    if (r->broken)
+        return WEFT_OK;
     ops->disarm(r->cq);
     if (ops->arm(r->cq) != WEFT_OK)
         return WEFT_AGAIN;

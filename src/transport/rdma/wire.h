@@ -7,19 +7,33 @@
  * sides tell each other their ends of it, and its end is how a process's death is learned of, which
  * no queue pair without traffic tells.
  *
- *   ENDS    each side, first thing on the socket: its queue pair, its cell
- *   READY   having taken the other's: its queue pair can receive
- * Frames begin when READY has come; nothing else is ever said on the socket.
+ * On the socket each side says first
+ *   ENDS    its queue pair, its cell; or
+ *   PLAIN   no queue pair: it goes on by this socket, at once
+ * and, if both said ENDS, having taken the other's,
+ *   READY   its queue pair can receive; or
+ *   PLAIN   it cannot
+ * After READY both ways frames go by the queue pairs, and nothing more is said on the socket. After
+ * PLAIN either way the socket is as TCP's. A side says PLAIN when there is no queue pair to be had,
+ * when the last ones did not carry a word (WIRE_TRIES), and when it closes, since a socket takes
+ * last words for a process that does not poll.
  *
  * Sending. Bytes travel in SENDs of up to WIRE_BYTES, each taking one of the other side's receive
  * buffers. How many it may have sent in all stands in this side's cell, 4 bytes that the other
- * writes (RDMA WRITE with immediate, so that who sleeps wakes): a send finds a buffer. Short ones
- * are inline; others wait in a registered piece until their completion, of which one in WIRE_SIGNAL
- * is asked for.
+ * writes (RDMA WRITE with immediate, so that who sleeps wakes). Of those granted, sends of less
+ * than WIRE_BYTES leave [reserve] alone until the endpoint closes: what the lane's ring holds has a
+ * place at the other end though nobody polls there, as kernels' buffers give it to sockets. Short
+ * sends are inline; others wait in a registered piece until their completion, of which one in
+ * WIRE_SIGNAL is asked for.
  *
  * Receiving. An endpoint's buffers are in one shared receive queue, or, where the NIC has none, a
  * wire's window of them in its queue pair's own. What came waits in the wire's line until the lane
- * reads it. */
+ * reads it. Where more wires were granted buffers than there are, the NICs wait for each other.
+ *
+ * Completions. A wire is found by its cell and its generation, which no other wire of the endpoint
+ * has, and must be of its queue pair. The completion queue has room for all that may be in it: what
+ * is under way is bounded (WIRE_UNDER_WAY), unsignaled requests too, since all are told of when a
+ * queue pair fails. */
 #ifndef WF_TRANSPORT_RDMA_WIRE_H
 #define WF_TRANSPORT_RDMA_WIRE_H
 
@@ -28,36 +42,42 @@
 #include "transport/tcp/tcp.h"
 
 #define WIRE_BYTES 8192u
-/* Buffers granted that short sends leave alone: what a lane's ring holds has a place at the other
- * end though nobody polls there, as kernels' buffers give it to sockets (wf_tcp_lane). */
-#define WIRE_RESERVE 17u
+#define WIRE_RESERVE 17u               /* of a ring of 128 KiB */
 #define WIRE_WINDOW (2 * WIRE_RESERVE) /* that a peer may fill before it is granted more */
-#define WIRE_LINE 256u /* a power of two, more than windows and grants take */
+#define WIRE_LINE 256u                 /* a power of two, more than windows and grants take */
 #define WIRE_SIGNAL 16u
 #define WIRE_INLINE 512u
+#define WIRE_UNDER_WAY 2048u /* requests of all wires of an endpoint */
+#define WIRE_TRIES 3u
 
 /* The NIC and its port that a context uses. */
 struct rdma_ctx {
     struct wf_hca *hca;
     struct wf_hca_pd *pd;
-    const struct wf_hca_port *port;
+    unsigned port_at;     /* in hca->ports */
+    pthread_mutex_t lock; /* of what events change: hca->ports */
+    _Atomic bool gone;    /* the NIC is: no queue of it moves any more */
 };
 
 /* What is common to an endpoint's wires. */
 struct rdma_tep {
     struct rdma_ctx *ctx;
     struct wf_hca_cq *cq;
-    struct wf_hca_srq *srq; /* null: the NIC has none */
-    uint8_t *memory;        /* cells, receive buffers, pieces: one registration */
-    struct wf_hca_mr *mr;
+    struct wf_hca_srq *srq;     /* null: the NIC has none */
+    uint8_t *memory;            /* cells; receive buffers, pieces */
+    struct wf_hca_mr *cells_mr; /* which others write */
+    struct wf_hca_mr *mr;       /* of the rest */
     uint32_t receives, pieces, cells;
     uint32_t *free_pieces, nfree_pieces;
     uint32_t *free_cells, nfree_cells;
     uint32_t *free_receives, nfree_receives; /* not posted */
     struct wf_wire **by_cell; /* [cells]: a wire's cell is its number in completions */
-    struct wf_list readable;  /* wires in whose line something is */
-    uint32_t signals;         /* completions of sends that were asked for and have not come */
-    bool broken;
+    struct wf_list readable;  /* wires in whose line something is, or that failed */
+    uint32_t nwires;          /* with a queue pair */
+    uint32_t next_gen;
+    uint32_t under_way; /* requests that are not known to be over */
+    uint32_t doubtful;  /* queue pairs broken, that may have kept a receive buffer */
+    bool broken;        /* its queues are: of no use any more */
 };
 
 enum wf_status_of_wire { WIRE_ASKING, WIRE_CONNECTED, WIRE_UP, WIRE_FAILED };
@@ -69,23 +89,25 @@ struct rdma_came {
 struct wf_wire {
     struct rdma_tep *rdma;
     struct tcp_lane *lane;
-    struct wf_hca_qp *qp;
+    struct wf_hca_qp *qp; /* null: PLAIN was said first */
     struct wf_list readable;
-    uint8_t state;
+    uint8_t state; /* enum wf_status_of_wire */
+    bool said_plain;
+    bool closing;           /* every completion is asked for */
     enum wf_hca_status why; /* FAILED */
     uint32_t cell, gen;
     uint32_t psn;
     uint64_t their_cell;
     uint32_t their_cell_key, their_name;
-    bool closing; /* every completion is asked for */
     /* out */
-    uint32_t allowed;      /* sends, as ENDS said */
+    uint32_t reserve;
+    uint32_t allowed;      /* sends in all: never less than it was */
     uint32_t posted, done; /* requests, in all; those known to be over */
-    uint32_t unsignaled;
-    uint32_t signals; /* asked for and not come */
-    uint32_t sends;   /* of them, that take a buffer of the other side's */
-    uint32_t depth;   /* of [pieces] */
-    uint32_t *pieces; /* by request: its piece, or NO_PIECE */
+    uint32_t unsignaled;   /* since the last whose completion was asked for */
+    uint32_t sends;        /* of them, that take a buffer of the other side's */
+    uint32_t depth;        /* of [pieces] */
+    uint32_t *pieces;      /* by request: its piece, or NO_PIECE */
+    uint32_t npieces;      /* it has */
     /* in */
     uint32_t taken, granted; /* buffers of theirs that are free again; as told last */
     struct rdma_came *line;  /* a ring of WIRE_LINE */

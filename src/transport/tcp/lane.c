@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/array.h"
+#include "base/clock.h"
 #include "base/hook.h"
 #include "base/log.h"
 #include "config/config.h"
@@ -19,6 +20,8 @@
 #define FRAMES_MAX ((uint32_t)1 << 24)
 /* Handshake and SYNC of a connection, sealed or not, are less: 184 + 48 + 48 + 2 * 20 bytes. */
 #define SHORT_SENT 512u
+#define REWIRE_NS ((uint64_t)10000000000) /* until a wire is tried again, doubled each time */
+#define REWIRES 5
 #define GEN_STEP 65536u /* further ahead is no honest generation */
 
 static uint32_t power_of_two(uint64_t n)
@@ -78,17 +81,18 @@ void wf_tcp_fd_forget(struct tcp_ctx *ctx, int fd)
 static int socket_leave(struct tcp_lane *lane)
 {
     int fd = lane->fd;
+    struct tcp_tep *t = lane->pair->tep;
     wf_list_remove(&lane->live);
-    wf_list_remove(&lane->dirty);
-    lane->pair->tep->nlive--;
-    wf_tcp_fd_forget(lane->pair->tep->ctx, fd);
-    (void)epoll_ctl(lane->pair->tep->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+    t->nlive--;
+    wf_tcp_fd_forget(t->ctx, fd);
+    (void)epoll_ctl(t->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+    t->nshaking -= wf_tcp_is_shaking(lane);
+    t->nplain -= lane->plain;
     if (lane->wire)
-        lane->pair->tep->wires->close(lane->wire);
-    if (lane->wire && !lane->up)
-        lane->pair->tep->nshaking--;
+        t->wires->close(lane->wire);
+    wf_list_remove(&lane->dirty);
     lane->wire = NULL;
-    lane->up = false;
+    lane->up = lane->plain = false;
     lane->fd = -1;
     lane->synced = lane->open = lane->deaf = false;
     lane->blocked = lane->watches_out = false;
@@ -101,6 +105,8 @@ static int socket_leave(struct tcp_lane *lane)
 
 void wf_tcp_lane_linger(struct tcp_lane *lane)
 {
+    if (wf_tcp_is_wired(lane) && lane->up)
+        lane->pair->tep->wires->settle(lane->wire);
     if (lane->fd >= 0)
         wf_tcp_door_linger(lane->pair->tep->ctx->door, socket_leave(lane));
     wf_tcp_seal_close(lane);
@@ -185,7 +191,8 @@ static bool took_nothing_long(int fd)
 bool wf_tcp_lane_is_stuck(struct tcp_lane *lane)
 {
     bool again = lane->was_stuck && lane->stuck_at == lane->first;
-    lane->was_stuck = lane->synced && lane->first != lane->next && took_nothing_long(lane->fd);
+    lane->was_stuck = lane->synced && !wf_tcp_is_wired(lane) && lane->first != lane->next &&
+                      took_nothing_long(lane->fd);
     lane->stuck_at = lane->first;
     return again && lane->was_stuck;
 }
@@ -257,13 +264,48 @@ static void sync_say(struct tcp_lane *lane)
     lane->control_sent = 0;
 }
 
-void wf_tcp_lane_begin(struct tcp_lane *lane)
+static void begin(struct tcp_lane *lane)
 {
-    lane->pair->tep->nshaking -= lane->wire != NULL;
     lane->up = true;
     lane->open = !lane->reached;
     sync_say(lane);
     wf_tcp_flush(lane);
+}
+
+static void plain_begin(struct tcp_lane *lane)
+{
+    struct tcp_tep *t = lane->pair->tep;
+    lane->plain = true;
+    t->nplain++;
+    lane->rewire_ns = wf_now_ns() + (REWIRE_NS << WF_MIN(lane->rewires, REWIRES));
+    begin(lane);
+}
+
+void wf_tcp_lane_shaken(struct tcp_lane *lane, bool plain)
+{
+    struct tcp_tep *t = lane->pair->tep;
+    t->nshaking--;
+    if (!plain) {
+        begin(lane);
+        return;
+    }
+    t->wires->close(lane->wire);
+    lane->wire = NULL;
+    if (!lane->plain)
+        plain_begin(lane);
+}
+
+static void wire_begin(struct tcp_lane *lane)
+{
+    struct tcp_tep *t = lane->pair->tep;
+    lane->wire = t->wires->open(lane);
+    if (!lane->wire) {
+        wf_tcp_lane_break(lane, strerror(errno));
+        return;
+    }
+    t->nshaking++;
+    if (t->wires->says_plain(lane->wire))
+        plain_begin(lane);
 }
 
 void wf_tcp_lane_adopt(struct tcp_lane *lane, struct wf_tcp_conn *conn)
@@ -300,12 +342,10 @@ void wf_tcp_lane_adopt(struct tcp_lane *lane, struct wf_tcp_conn *conn)
     pair->tep->nlive++;
     wf_tcp_count(pair->tep, WF_STAT_CONNECTIONS, 1);
     WF_HOOK("tcp.adopt");
-    if (!pair->tep->wires)
-        wf_tcp_lane_begin(lane);
-    else if ((lane->wire = pair->tep->wires->open(lane)))
-        pair->tep->nshaking++;
+    if (pair->tep->wires)
+        wire_begin(lane);
     else
-        wf_tcp_lane_break(lane, strerror(errno));
+        begin(lane);
 }
 
 /* ---- what the other side says of this direction ---- */
@@ -372,6 +412,8 @@ enum weft_status wf_tcp_lane_sync(struct tcp_lane *lane, const struct wf_tcp_fra
     if (status != WEFT_OK)
         return status;
     lane->synced = true;
+    if (lane->wire)
+        lane->wire_failures = lane->rewires = 0;
     if (!lane->open)
         wf_tcp_count(pair->tep, WF_STAT_TCP_REPLAYED, wf_tcp_past(lane->first, lane->reached));
     lane->open = true;

@@ -320,9 +320,8 @@ static void handles_find(struct tcp_pair *pair)
 /* What came by the old socket: who sent it may have gone, and says it to no new one. */
 static void lane_drain(struct tcp_lane *lane)
 {
-    if (lane->wire) {
-        while (lane->pair->tep->wires->turn(lane->pair->tep) > 0)
-            ;
+    if (lane->pair->tep->wires && lane->fd >= 0) {
+        wf_tcp_socket_look(lane);
         return;
     }
     for (int i = 0; i < DRAIN_READS && lane->fd >= 0; i++) {
@@ -573,7 +572,8 @@ static enum outstanding lane_outstanding(const struct tcp_lane *lane)
         return NOTHING;
     if (lane->fd < 0 || wf_tcp_has_unsent(lane))
         return BYTES;
-    return (lane->wire ? lane->pair->tep->wires->is_taken(lane->wire) : kernel_has_all(lane->fd))
+    return (wf_tcp_is_wired(lane) ? lane->pair->tep->wires->is_taken(lane->wire)
+                                  : kernel_has_all(lane->fd))
                ? WORD
                : BYTES;
 }
@@ -603,13 +603,27 @@ static void closing_turn(struct tcp_tep *t)
     if (read(t->base.event_fd, &n, sizeof n) > 0 || atomic_load(&t->inbox))
         wf_tcp_inbox(t);
     if (t->wires) {
+        t->wires->disarm(t);
         (void)t->wires->turn(t);
-        wf_list_each_safe(it, next, &t->live)
-            wf_tcp_socket_look(wf_container_of(it, struct tcp_lane, live));
+        wf_tcp_sockets_look(t);
     } else {
         wf_tcp_read_each(t);
     }
     wf_tcp_flush_all(t);
+}
+
+/* Who does not poll answers no wire's questions: last words go by a socket, which its kernel
+ * takes. */
+static void lanes_unwire(struct tcp_tep *t)
+{
+    for (unsigned i = t->nlive; i-- && !wf_list_empty(&t->live);) {
+        struct wf_list *it = t->live.next;
+        struct tcp_lane *lane = wf_container_of(it, struct tcp_lane, live);
+        wf_list_remove(it);
+        wf_list_append(&t->live, it);
+        if (lane->wire && !lane->up)
+            wf_tcp_lane_break(lane, "it closes before its wire is up");
+    }
 }
 
 void wf_tcp_pairs_bye(struct tcp_tep *t)
@@ -622,6 +636,8 @@ void wf_tcp_pairs_bye(struct tcp_tep *t)
     wf_list_each(it, &t->live)(void) wf_tcp_lane_watch(wf_container_of(it, struct tcp_lane, live),
                                                        false); /* each turn tries to write */
     wf_book_each(&t->pairs, pair_bye_say, NULL);
+    if (t->wires)
+        lanes_unwire(t);
     wf_tcp_flush_all(t);
     while ((left = most_outstanding(t)) != NOTHING) {
         if (left == BYTES)

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include "base/hook.h"
 #include "base/log.h"
@@ -15,6 +16,7 @@
 
 #define READ_MAX ((size_t)131072)   /* of small frames in one read */
 #define BULK_READ ((size_t)1 << 20) /* of payload in one read */
+#define LAST_READS 64               /* of a wire whose socket has ended */
 #define BEHIND_READ                                                                                \
     ((size_t)4096) /* of what follows it: not the next payload, which would be                     \
                     * copied twice */
@@ -113,6 +115,24 @@ static void bulk_unhold(struct tcp_lane *lane, const struct wf_bulk *bulk)
     t->base.events->bulk_unhold(t->base.owner, bulk);
 }
 
+/* Does payload, too? */
+static bool goes_through_buffer(const struct tcp_lane *lane)
+{
+    return lane->seal || wf_tcp_is_wired(lane);
+}
+
+/* Where the program may have unmapped it, the kernel finds out. False: it is not there. */
+static bool lent_copy(void *to, const void *from, size_t n)
+{
+    struct iovec here = {(void *)(uintptr_t)from, n}, there = {to, n};
+    ssize_t got = process_vm_writev(getpid(), &here, 1, &there, 1, 0);
+    if (got < 0 && errno != EFAULT) { /* not allowed here */
+        memcpy(to, from, n);
+        return true;
+    }
+    return got == (ssize_t)n;
+}
+
 /* [n] bytes of payload that were in the buffer already. */
 static void bulk_copy(struct tcp_lane *lane, const uint8_t *bytes, size_t n)
 {
@@ -122,7 +142,10 @@ static void bulk_copy(struct tcp_lane *lane, const uint8_t *bytes, size_t n)
         size_t part = n;
         void *to = bulk_hold(lane, &token, &bulk, &part);
         if (to) {
-            memcpy(to, bytes, part);
+            if (goes_through_buffer(lane))
+                lane->bulk.lost |= !lent_copy(to, bytes, part);
+            else
+                memcpy(to, bytes, part);
             bulk_unhold(lane, &bulk);
         } else {
             part = n;
@@ -273,12 +296,6 @@ static bool stash_keep(struct tcp_lane *lane, const uint8_t *bytes, size_t n)
 
 /* ---- reading ---- */
 
-/* Payload, too? */
-static bool goes_through_buffer(const struct tcp_lane *lane)
-{
-    return lane->seal || lane->wire;
-}
-
 /* One read: payload that is due to its place, the rest into the buffer at [at]. Returns what
  * read returns; *direct of that is payload. */
 static ssize_t read_once(struct tcp_lane *lane, uint8_t *at, size_t *direct)
@@ -293,7 +310,7 @@ static ssize_t read_once(struct tcp_lane *lane, uint8_t *at, size_t *direct)
     ssize_t got;
     int error;
     *direct = 0;
-    if (lane->wire)
+    if (wf_tcp_is_wired(lane))
         return lane->pair->tep->wires->read(lane->wire, at, READ_MAX);
     if (lane->seal)
         return wf_tcp_seal_read(lane, at, READ_MAX);
@@ -369,30 +386,65 @@ static enum weft_status bytes_take(struct tcp_lane *lane, uint8_t *start, size_t
     return status;
 }
 
-/* The socket of a lane with a wire: it brings the wire up, or ends. What came by the wire
- * before its end is read first. */
-void wf_tcp_socket_look(struct tcp_lane *lane)
+static void shake(struct tcp_lane *lane)
+{
+    struct tcp_pair *pair = lane->pair;
+    enum wf_wires_shake how = pair->tep->wires->shake(lane->wire);
+    switch (how) {
+    case WIRES_MORE: return;
+    case WIRES_UP:
+    case WIRES_PLAIN: wf_tcp_lane_shaken(lane, how == WIRES_PLAIN); return;
+    case WIRES_TURNED_AWAY: wf_tcp_pair_end(pair, WEFT_EPEER); return;
+    case WIRES_BROKE: read_failed(lane, errno ? -1 : 0); return;
+    default:
+        wf_error("endpoint %u of process %u broke the protocol: its connection is closed",
+                 pair->known.address.ep, pair->known.address.process.pid);
+        wf_tcp_pair_end(pair, WEFT_EPROTO);
+    }
+}
+
+/* Beside a wire a socket has only its end to tell, or that this side was given up. What came by
+ * the wire before is read first. */
+static void wired_look(struct tcp_lane *lane)
 {
     struct tcp_tep *t = lane->pair->tep;
-    char byte;
-    ssize_t got;
-    if (!lane->up) {
-        int how = lane->pair->tep->wires->shake(lane->wire);
-        if (how > 0)
-            wf_tcp_lane_begin(lane);
-        else if (how < 0)
-            read_failed(lane, errno ? -1 : 0);
+    struct wf_tcp_frame f;
+    ssize_t got = recv(lane->fd, &f, sizeof f, MSG_DONTWAIT);
+    int error = errno;
+    if (got < 0 && (error == EAGAIN || error == EINTR))
+        return;
+    for (int i = 0; i < LAST_READS && lane->fd >= 0; i++) {
+        if (t->wires->turn(t) <= 0 && (lane->fd < 0 || !t->wires->has_bytes(lane->wire)))
+            break;
+    }
+    if (lane->fd < 0)
+        return;
+    if (got == sizeof f && f.kind == WF_TCP_BYE && !f.nargs) {
+        wf_tcp_pair_end(lane->pair, WEFT_EPEER);
         return;
     }
-    got = recv(lane->fd, &byte, 1, MSG_DONTWAIT);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    if (got > 0) /* nothing is said there any more */
-        errno = EPROTO;
-    while (lane->fd >= 0 && t->wires->turn(t) > 0)
-        ;
-    if (lane->fd >= 0)
-        read_failed(lane, got > 0 ? -1 : got);
+    errno = got > 0 ? EPROTO : error;
+    read_failed(lane, got > 0 ? -1 : got);
+}
+
+void wf_tcp_socket_look(struct tcp_lane *lane)
+{
+    if (wf_tcp_is_shaking(lane))
+        shake(lane);
+    else if (lane->wire)
+        wired_look(lane);
+    else
+        wf_tcp_read(lane);
+}
+
+void wf_tcp_sockets_look(struct tcp_tep *t)
+{
+    for (unsigned i = t->nlive; i-- && !wf_list_empty(&t->live);) {
+        struct wf_list *it = t->live.next;
+        wf_list_remove(it);
+        wf_list_append(&t->live, it);
+        wf_tcp_socket_look(wf_container_of(it, struct tcp_lane, live));
+    }
 }
 
 void wf_tcp_read(struct tcp_lane *lane)

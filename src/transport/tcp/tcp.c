@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/array.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "config/config.h"
 #include "transport/tcp/auth.h"
@@ -534,7 +535,7 @@ static void tcp_source(const struct wf_token *token, struct wf_address *out,
     const struct tcp_token *tk = (const struct tcp_token *)(const void *)token;
     *out = tk->lane->pair->known.address;
     *contact = tk->lane->pair->contact;
-    if (tk->lane->wire) {
+    if (tk->lane->pair->tep->wires) {
         contact->rdma = contact->port;
         contact->port = 0;
     }
@@ -568,12 +569,37 @@ static void read_ready(struct tcp_tep *t)
 static void sockets_look(struct tcp_tep *t)
 {
     struct epoll_event ev[EVENTS];
-    int n = t->epoll_fd >= 0 ? epoll_wait(t->epoll_fd, ev, EVENTS, 0) : 0;
+    int n = epoll_wait(t->epoll_fd, ev, EVENTS, 0);
     for (int i = 0; i < n; i++) {
-        struct tcp_lane *lane = ev[i].data.ptr;
+        struct tcp_lane *lane = ev[i].data.ptr; /* null: the NIC's */
         if (lane && lane->fd >= 0)
             wf_tcp_socket_look(lane);
     }
+}
+
+/* Lanes that went to their sockets since NICs did not carry them. */
+static void rewire(struct tcp_tep *t)
+{
+    uint64_t now = wf_now_ns();
+    for (unsigned i = t->nlive; i-- && !wf_list_empty(&t->live);) {
+        struct wf_list *it = t->live.next;
+        struct tcp_lane *lane = wf_container_of(it, struct tcp_lane, live);
+        wf_list_remove(it);
+        wf_list_append(&t->live, it);
+        if (!lane->plain || lane->wire || now < lane->rewire_ns)
+            continue;
+        lane->rewires += lane->rewires < UINT8_MAX;
+        lane->wire_failures = WF_MIN(lane->wire_failures, 1);
+        wf_tcp_lane_break(lane, "RDMA is tried again");
+    }
+}
+
+/* What is seldom. */
+static void slow_look(struct tcp_tep *t)
+{
+    wf_rdma_look(t->rdma);
+    if (t->nplain && wf_rdma_works(t->rdma))
+        rewire(t);
 }
 
 static int wired_poll(struct wf_tep *tep)
@@ -590,8 +616,12 @@ static int wired_poll(struct wf_tep *tep)
     if (!t->nlive)
         goto out;
     (void)t->wires->turn(t);
-    if (t->polls % LOOK_EVERY == 0 || t->nshaking)
+    if (t->polls % LOOK_EVERY == 0)
+        slow_look(t);
+    if (t->polls % LOOK_EVERY == 0 || t->nshaking || t->nplain || t->look) {
+        t->look = false;
         sockets_look(t);
+    }
     if (!wf_list_empty(&t->dirty))
         wf_tcp_flush_all(t);
     wf_tcp_grave_empty(t);
@@ -670,7 +700,7 @@ static enum weft_status tcp_arm(struct wf_tep *tep)
 }
 
 #ifdef WF_HAVE_VERBS
-/* No socket says that there is room again: completions do. */
+/* That there is room again sockets say of those that they carry, else completions. */
 static enum weft_status rdma_arm(struct wf_tep *tep)
 {
     struct tcp_tep *t = TCP_OF(tep, tcp_tep);
@@ -691,7 +721,14 @@ static enum weft_status rdma_arm(struct wf_tep *tep)
         if (!wf_container_of(it, struct tcp_lane, dirty)->blocked)
             return WEFT_AGAIN;
     }
-    return epoll_wait(t->epoll_fd, &ev, 1, 0) > 0 ? WEFT_AGAIN : WEFT_OK;
+    wf_list_each(it, &t->live)
+    {
+        struct tcp_lane *lane = wf_container_of(it, struct tcp_lane, live);
+        if (!wf_tcp_lane_watch(lane, lane->blocked && lane->plain))
+            return WEFT_AGAIN;
+    }
+    t->look = epoll_wait(t->epoll_fd, &ev, 1, 0) > 0;
+    return t->look ? WEFT_AGAIN : WEFT_OK;
 }
 #endif
 

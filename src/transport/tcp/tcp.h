@@ -91,18 +91,29 @@ struct tcp_tep;
 struct tcp_lane;
 struct iovec;
 
-/* What moves a lane's bytes instead of its socket, which stays for what rdma/wire.h says. Between
- * open and up nothing is said by it; bytes come and go in order, and it breaks as a socket does. */
+/* What moves a lane's bytes instead of its socket, if both sides want that (rdma/wire.h): found out
+ * on each new socket (shake). Bytes come and go in order, and it breaks as a socket does. */
 struct wf_wire;
+enum wf_wires_shake {
+    WIRES_MORE,        /* the other side has not said all */
+    WIRES_UP,          /* frames go by the wire */
+    WIRES_PLAIN,       /* by the socket: the wire is of no use */
+    WIRES_TURNED_AWAY, /* the other side has given this one up */
+    WIRES_NONSENSE,
+    WIRES_BROKE /* errno; 0: the end of the socket */
+};
 struct wf_wires {
-    struct wf_wire *(*open)(struct tcp_lane *lane); /* its socket is new. Null: errno */
-    /* The socket may have something for it. 1: it is up | 0: not yet | -1: errno, 0 of it: the end
-     * of the socket */
-    int (*shake)(struct wf_wire *w);
-    ssize_t (*write)(struct wf_wire *w, const struct iovec *v, unsigned n); /* as sendmsg */
-    ssize_t (*read)(struct wf_wire *w, uint8_t *to, size_t room);           /* as recv */
+    struct wf_wire *(*open)(struct tcp_lane *lane);  /* its socket is new. Null: errno */
+    bool (*says_plain)(const struct wf_wire *w);     /* this side may write to the socket already */
+    enum wf_wires_shake (*shake)(struct wf_wire *w); /* take what the socket has for it */
+    /* As sendmsg; [lent]: of v's pieces the one that the program lent, or null. */
+    ssize_t (*write)(struct wf_wire *w, const struct iovec *v, unsigned n, const void *lent);
+    ssize_t (*read)(struct wf_wire *w, uint8_t *to, size_t room); /* as recv */
+    bool (*has_bytes)(const struct wf_wire *w);                   /* to be read */
     bool (*is_taken)(struct wf_wire *w); /* the other end has all; asked by who closes */
+    void (*settle)(struct wf_wire *w);   /* wait until then, for a short time */
     int (*turn)(struct tcp_tep *t);      /* take what came for any, and have its lane read */
+    void (*disarm)(struct tcp_tep *t);   /* what woke does so no more */
     void (*close)(struct wf_wire *w);
 };
 
@@ -137,7 +148,9 @@ struct tcp_tep {
     struct wf_list dirty;         /* lanes with something to write that is not being waited for */
     const struct wf_wires *wires; /* null: sockets */
     struct rdma_tep *rdma;
-    unsigned nshaking; /* wires that are not up */
+    unsigned nshaking; /* wires of which it is not known yet whether they are used */
+    unsigned nplain;   /* lanes that could have a wire and use their socket */
+    bool look;         /* a socket has something to say */
     unsigned nlive;
     unsigned idle; /* empty polls in a row */
     uint32_t polls;
@@ -221,8 +234,12 @@ struct tcp_lane {
     uint32_t gen;          /* of the socket it has, or had last; 0: never had one */
     uint64_t call;         /* dialling; 0: not */
     struct tcp_seal *seal; /* null: in the clear */
-    struct wf_wire *wire;  /* null: the socket */
-    bool up;               /* the wire is */
+    struct wf_wire *wire;  /* null: the socket carries what comes */
+    bool up;               /* bytes may be written */
+    bool plain;            /* to the socket, though wires are usual */
+    uint8_t wire_failures; /* in a row, of wires that carried no SYNC */
+    uint8_t rewires;       /* times that it went back from its socket to a wire */
+    uint64_t rewire_ns;    /* plain: when a wire is tried again */
 
     /* out */
     uint8_t *ring;
@@ -293,8 +310,17 @@ void wf_tcp_lane_adopt(struct tcp_lane *lane, struct wf_tcp_conn *conn);
 void wf_tcp_lane_turn_away(struct tcp_lane *lane);
 /* The endpoint's own descriptor of sockets, once. False: errno */
 bool wf_tcp_epoll_make(struct tcp_tep *t);
-/* The wire of its socket is up: it may begin. */
-void wf_tcp_lane_begin(struct tcp_lane *lane);
+/* It is known whether its new socket or a wire carries what comes. */
+void wf_tcp_lane_shaken(struct tcp_lane *lane, bool plain);
+/* A wire carries its bytes, or will. */
+static inline bool wf_tcp_is_wired(const struct tcp_lane *lane)
+{
+    return lane->wire && !lane->plain;
+}
+static inline bool wf_tcp_is_shaking(const struct tcp_lane *lane)
+{
+    return lane->wire && (!lane->up || lane->plain);
+}
 /* All is written: leave the socket to the door. */
 void wf_tcp_lane_linger(struct tcp_lane *lane);
 /* The socket is of no use any more. Dials again if the pair lives. */
@@ -365,7 +391,10 @@ void wf_tcp_flush_all(struct tcp_tep *t);
 
 /* Read once and deliver. The lane may be gone afterwards, and its pair. */
 void wf_tcp_read(struct tcp_lane *lane);
+/* The same of a lane's socket where wires are usual. */
 void wf_tcp_socket_look(struct tcp_lane *lane);
+/* Look at the socket of each lane that has one. */
+void wf_tcp_sockets_look(struct tcp_tep *t);
 
 /* ---- pair.c ---- */
 

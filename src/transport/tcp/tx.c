@@ -358,8 +358,8 @@ static ssize_t batch_write(struct tcp_lane *lane, struct batch *b)
     struct msghdr m = {.msg_iov = b->v, .msg_iovlen = b->n};
     ssize_t n;
     WF_HOOK("tcp.write");
-    if (lane->wire)
-        n = lane->pair->tep->wires->write(lane->wire, b->v, b->n);
+    if (wf_tcp_is_wired(lane))
+        n = lane->pair->tep->wires->write(lane->wire, b->v, b->n, b->held ? b->payload : NULL);
     else if (lane->seal)
         n = wf_tcp_seal_write(lane, b->v, b->n);
     else if (b->n == 1)
@@ -442,7 +442,7 @@ void wf_tcp_flush(struct tcp_lane *lane)
     if (lane->fd < 0 || lane->deaf)
         return;
     lane->pair->sent_ns = wf_now_ns();
-    if (wf_tcp_has_unsent(lane) && lane->open)
+    if (wf_tcp_has_unsent(lane) && (lane->open || lane->control_sent != lane->control_len))
         wf_tcp_dirty(lane); /* tried again at the next poll; asleep, EPOLLOUT tells */
 }
 
