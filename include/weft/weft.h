@@ -740,7 +740,7 @@ enum weft_operation {
 
 /* The way an operation takes. Strings are static. */
 struct weft_path {
-    const char *transport; /* "shm", "tcp", "loop" */
+    const char *transport; /* "shm", "rdma", "tcp", "loop" */
     const char *protocol;  /* "inline", "eager", "pull", "pieces", "bulk", ... */
     const char *why;       /* a sentence */
     uint32_t copies;       /* of each payload byte, from the source to where it is used;

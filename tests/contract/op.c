@@ -4,6 +4,8 @@
  * test says which it must have been. */
 #include "contract.h"
 
+#include <stdbool.h>
+
 /* Fails when: a byte lands beside its place or is not moved, on any way, whole or
  * in pieces of local memory. */
 void test_op_contents(void **state)

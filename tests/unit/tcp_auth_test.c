@@ -240,7 +240,7 @@ static void test_hello(void **state)
     BAD_HELLO(contact.count = 0);
     BAD_HELLO(contact.count = WF_CONTACT_IPS + 1);
     BAD_HELLO(contact.count = 255);
-    BAD_HELLO(contact.zero[4] = 1);
+    BAD_HELLO(contact.zero[2] = 1);
     BAD_HELLO(contact.ip[1][0] = 1); /* beyond count */
     t.hello.greeting.version = 2;
     assert_int_equal(wf_tcp_greeting_parse(&t.hello, WF_TCP_HELLO, 0, &g), WEFT_EVERSION);
