@@ -29,7 +29,9 @@ void wf_rdma_look(struct rdma_tep *r);
 bool wf_rdma_works(const struct rdma_tep *r); /* as far as is known */
 /* As a transport's arm. */
 enum weft_status wf_rdma_arm(struct rdma_tep *r);
+/* To be slept on: completions; time for wf_rdma_look. */
 int wf_rdma_event_fd(const struct rdma_tep *r);
+int wf_rdma_timer_fd(const struct rdma_tep *r);
 
 extern const struct wf_wires wf_rdma_wires;
 

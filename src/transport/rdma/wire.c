@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -99,6 +100,8 @@ static void free_all(struct rdma_tep *r)
         hca->ops->mr_close(r->cells_mr);
     if (r->memory)
         (void)munmap(r->memory, memory_size(r));
+    if (r->timer_fd >= 0)
+        close(r->timer_fd);
     free(r->free_pieces);
     free(r->free_cells);
     free(r->free_receives);
@@ -160,11 +163,13 @@ enum weft_status wf_rdma_tep_open(struct rdma_ctx *ctx, struct rdma_tep **out)
     r->pieces = r->nfree_pieces = pieces;
     r->cells = r->nfree_cells = cells;
     wf_list_init(&r->readable);
+    wf_list_init(&r->wires);
+    r->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     r->free_pieces = numbers(pieces);
     r->free_cells = numbers(cells);
     r->free_receives = numbers(receives);
     r->by_cell = calloc(cells, sizeof(struct wf_wire *));
-    if (r->free_pieces && r->free_cells && r->free_receives && r->by_cell)
+    if (r->free_pieces && r->free_cells && r->free_receives && r->by_cell && r->timer_fd >= 0)
         status = memory_make(r);
     if (status == WEFT_OK)
         status =
@@ -243,6 +248,7 @@ static void qp_end(struct wf_wire *w)
     struct rdma_tep *r = w->rdma;
     r->ctx->hca->ops->qp_close(w->qp);
     r->nwires--;
+    wf_list_remove(&w->item);
     w->qp = NULL;
     r->by_cell[w->cell] = NULL;
     r->free_cells[r->nfree_cells++] = w->cell;
@@ -272,6 +278,7 @@ static enum weft_status qp_make(struct wf_wire *w)
     if (status != WEFT_OK)
         return status;
     r->nwires++;
+    wf_list_append(&r->wires, &w->item);
     w->cell = r->free_cells[--r->nfree_cells];
     w->gen = ++r->next_gen;
     r->by_cell[w->cell] = w;
@@ -361,6 +368,7 @@ static struct wf_wire *wire_open(struct tcp_lane *lane)
     w->psn &= 0xffffff;
     w->granted = WIRE_WINDOW;
     wf_list_init(&w->readable);
+    wf_list_init(&w->item);
     why = is_plain(w);
     if (!why && (!line_make(w) || qp_make(w) != WEFT_OK))
         why = "no more queue pairs can be had";
@@ -678,6 +686,15 @@ static ssize_t wire_write(struct wf_wire *w, const struct iovec *v, unsigned n, 
     return done ? (ssize_t)done : -1;
 }
 
+/* For a completion of all so far. */
+static void ask(struct wf_wire *w)
+{
+    bool closing = w->closing;
+    w->closing = true;
+    grant_say(w, w->taken + WIRE_WINDOW);
+    w->closing = closing;
+}
+
 /* The last requests may have asked for no completion: one more does. */
 static bool wire_is_taken(struct wf_wire *w)
 {
@@ -685,7 +702,7 @@ static bool wire_is_taken(struct wf_wire *w)
         return w->state == WIRE_FAILED;
     w->closing = true;
     if (in_flight(w) && w->unsignaled)
-        grant_say(w, w->taken + WIRE_WINDOW);
+        ask(w);
     return !in_flight(w);
 }
 
@@ -793,9 +810,12 @@ static void break_all(struct rdma_tep *r)
     if (!r->broken)
         wf_error("%s: its queues failed: peers are reached by TCP from now on", r->ctx->hca->name);
     r->broken = true;
-    for (uint32_t i = 0; i < r->cells; i++)
-        if (r->by_cell[i] && r->by_cell[i]->state == WIRE_UP)
-            wire_fail(r->by_cell[i], WF_HCA_FAULT);
+    wf_list_each(it, &r->wires)
+    {
+        struct wf_wire *w = wf_container_of(it, struct wf_wire, item);
+        if (w->state == WIRE_UP)
+            wire_fail(w, WF_HCA_FAULT);
+    }
 }
 
 static int completions_take(struct rdma_tep *r)
@@ -821,8 +841,25 @@ int wf_rdma_poll(struct rdma_tep *r)
     return WF_MAX(n, 0);
 }
 
+/* A request at the end asks for a completion; then one has to come. */
+static void wire_watch(struct wf_wire *w, uint64_t now)
+{
+    if (w->state != WIRE_UP || !in_flight(w) || w->done != w->watched || !w->watched_ns) {
+        w->watched = w->done;
+        w->watched_ns = now;
+        return;
+    }
+    if (w->unsignaled)
+        ask(w);
+    if (now - w->watched_ns > wf_config()->peer_timeout_ms * UINT64_C(1000000))
+        wire_fail(w, WF_HCA_UNREACHABLE);
+}
+
 void wf_rdma_look(struct rdma_tep *r)
 {
+    uint64_t now = wf_now_ns(), n;
+    (void)!read(r->timer_fd, &n, sizeof n);
+    wf_list_each(it, &r->wires) wire_watch(wf_container_of(it, struct wf_wire, item), now);
     wf_rdma_ctx_look(r->ctx);
     if (atomic_load_explicit(&r->ctx->gone, memory_order_relaxed) && !r->broken)
         break_all(r);
@@ -942,13 +979,25 @@ int wf_rdma_event_fd(const struct rdma_tep *r)
     return r->cq->event_fd;
 }
 
+/* Wake in time to look at what is under way. */
+static bool timer_set(const struct rdma_tep *r)
+{
+    const struct itimerspec t = {.it_value = {.tv_sec = r->under_way ? 1 : 0}};
+    return !timerfd_settime(r->timer_fd, 0, &t, NULL);
+}
+
+int wf_rdma_timer_fd(const struct rdma_tep *r)
+{
+    return r->timer_fd;
+}
+
 enum weft_status wf_rdma_arm(struct rdma_tep *r)
 {
     const struct wf_hca_ops *ops = r->ctx->hca->ops;
     if (r->broken)
         return WEFT_OK;
     ops->disarm(r->cq);
-    if (ops->arm(r->cq) != WEFT_OK)
+    if (ops->arm(r->cq) != WEFT_OK || !timer_set(r))
         return WEFT_AGAIN;
     return wf_rdma_poll(r) > 0 || !wf_list_empty(&r->readable) ? WEFT_AGAIN : WEFT_OK;
 }

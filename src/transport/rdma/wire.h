@@ -30,6 +30,9 @@
  * wire's window of them in its queue pair's own. What came waits in the wire's line until the lane
  * reads it. Where more wires were granted buffers than there are, the NICs wait for each other.
  *
+ * Patience. A queue pair fails when it is not acknowledged, in about a second. One of which nothing
+ * is heard for WEFT_PEER_TIMEOUT though something is under way is taken for failed, too.
+ *
  * Completions. A wire is found by its cell and its generation, which no other wire of the endpoint
  * has, and must be of its queue pair. The completion queue has room for all that may be in it: what
  * is under way is bounded (WIRE_UNDER_WAY), unsignaled requests too, since all are told of when a
@@ -72,8 +75,10 @@ struct rdma_tep {
     uint32_t *free_cells, nfree_cells;
     uint32_t *free_receives, nfree_receives; /* not posted */
     struct wf_wire **by_cell; /* [cells]: a wire's cell is its number in completions */
+    struct wf_list wires;     /* with a queue pair */
     struct wf_list readable;  /* wires in whose line something is, or that failed */
-    uint32_t nwires;          /* with a queue pair */
+    uint32_t nwires;
+    int timer_fd; /* wakes who sleeps while something is under way */
     uint32_t next_gen;
     uint32_t under_way; /* requests that are not known to be over */
     uint32_t doubtful;  /* queue pairs broken, that may have kept a receive buffer */
@@ -90,7 +95,7 @@ struct wf_wire {
     struct rdma_tep *rdma;
     struct tcp_lane *lane;
     struct wf_hca_qp *qp; /* null: PLAIN was said first */
-    struct wf_list readable;
+    struct wf_list item, readable;
     uint8_t state; /* enum wf_status_of_wire */
     bool said_plain;
     bool closing;           /* every completion is asked for */
@@ -108,6 +113,8 @@ struct wf_wire {
     uint32_t depth;        /* of [pieces] */
     uint32_t *pieces;      /* by request: its piece, or NO_PIECE */
     uint32_t npieces;      /* it has */
+    uint32_t watched;      /* [done], when it was looked at last */
+    uint64_t watched_ns;   /* since when that is so */
     /* in */
     uint32_t taken, granted; /* buffers of theirs that are free again; as told last */
     struct rdma_came *line;  /* a ring of WIRE_LINE */

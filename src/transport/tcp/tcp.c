@@ -171,8 +171,10 @@ static enum weft_status rdma_ep_open(struct wf_tctx *tctx, const struct wf_tep_p
         return status;
     t = TCP_OF(tep, tcp_tep);
     status = wf_rdma_tep_open(TCP_OF(tctx, tcp_ctx)->rdma, &t->rdma);
-    if (status == WEFT_OK && (!wf_tcp_epoll_make(t) || epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD,
-                                                                 wf_rdma_event_fd(t->rdma), &ev)))
+    if (status == WEFT_OK &&
+        (!wf_tcp_epoll_make(t) ||
+         epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, wf_rdma_event_fd(t->rdma), &ev) ||
+         epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, wf_rdma_timer_fd(t->rdma), &ev)))
         status = WEFT_ESYSTEM;
     if (status != WEFT_OK) {
         tep->transport->ep_close(tep);
@@ -616,7 +618,7 @@ static int wired_poll(struct wf_tep *tep)
     if (!t->nlive)
         goto out;
     (void)t->wires->turn(t);
-    if (t->polls % LOOK_EVERY == 0)
+    if (t->polls % LOOK_EVERY == 0 || t->look)
         slow_look(t);
     if (t->polls % LOOK_EVERY == 0 || t->nshaking || t->nplain || t->look) {
         t->look = false;
