@@ -79,10 +79,11 @@ static const struct row put_rows[] = {
                         "the region is not mapped here: messages carry it, its owner "
                         "stores it when it polls",
                         2},
-    [WF_PATH_BULK] = {"bulk",
-                      "the peer is across the network and this is longer than a message: the "
-                      "socket takes it from here and gives it to the region when its owner polls",
-                      2}};
+    [WF_PATH_BULK] = {
+        "bulk",
+        "the peer is across the network and this is longer than a message: the "
+        "transport takes it from here and gives it to the region when its owner polls",
+        2}};
 static const struct row get_rows[] = {
     [WF_PATH_PULL] = {"pull",
                       "the region is its owner's private memory: one copy by the kernel, "
@@ -94,7 +95,7 @@ static const struct row get_rows[] = {
                         2},
     [WF_PATH_BULK] = {"bulk",
                       "the peer is across the network and this is longer than a message: when "
-                      "its owner polls the socket takes it from the region and gives it here",
+                      "its owner polls the transport takes it from the region and gives it here",
                       2}};
 static const struct row atomic_rows[] = {
     [WF_PATH_WHOLE] = {"message", "the region is not mapped here: its owner does it when it polls",
@@ -114,7 +115,7 @@ static const struct row msg_rows[] = {
                         2},
     [WF_PATH_BULK] = {"bulk",
                       "longer than WEFT_MSG_EAGER: when the receive is there it is fetched, by "
-                      "the socket from the sender's buffer into the receiver's",
+                      "the transport from the sender's buffer into the receiver's",
                       2}};
 static const struct row am = {"eager", "copied into a message; its handler runs on it in place", 1};
 static const struct row long_mapped = {

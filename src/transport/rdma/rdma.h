@@ -13,13 +13,14 @@ struct wf_wires;
 void wf_rdma_ctx_look(struct rdma_ctx *ctx); /* within */
 
 /* The NIC to use and its port: that of WEFT_RDMA_DEVICE, else the first that is active.
- * Returns OK | EUNREACH (there is none) | ENOMEM | ESYSTEM */
+ * Returns OK | EUNREACH (there is none of use; logged, unless there is none at all) | ENOMEM |
+ * ESYSTEM */
 enum weft_status wf_rdma_ctx_open(struct rdma_ctx **out);
 void wf_rdma_ctx_close(struct rdma_ctx *ctx);
 /* For weft info. */
 int wf_rdma_describe(char *note, size_t room);
 
-/* Returns OK | ENOMEM | ELIMIT (the limit on locked memory, mostly: logged) | ESYSTEM */
+/* Returns OK | ENOMEM | ELIMIT (the limit on locked memory, mostly) | ESYSTEM */
 enum weft_status wf_rdma_tep_open(struct rdma_ctx *ctx, struct rdma_tep **out);
 void wf_rdma_tep_close(struct rdma_tep *r);
 /* Take completions; how many. */

@@ -23,7 +23,8 @@
 #define GRANTS 4u       /* receives of a queue pair's own queue for grants */
 #define POST_LIST 16u
 #define DRAIN_NS 2000000u
-#define SETTLE_NS 50000000u
+#define SETTLE_NS 2000000u /* of a poll */
+#define CLOSING_NS 50000000u
 #define POLL_LIST 20u
 #define RECEIVED ((uint64_t)1 << 63) /* in a completion's id; below it the buffer */
 
@@ -177,10 +178,11 @@ enum weft_status wf_rdma_tep_open(struct rdma_ctx *ctx, struct rdma_tep **out)
     if (status == WEFT_OK && shared)
         status = ops->srq_open(ctx->pd, receives, &r->srq);
     if (status != WEFT_OK) {
-        if (status == WEFT_ELIMIT)
-            wf_error("%s: %zu KiB of buffers and their queues cannot be had: raise the limit of "
-                     "locked memory (ulimit -l) or lower WEFT_RDMA_RECEIVES",
-                     ctx->hca->name, memory_size(r) / 1024);
+        wf_warn("%s: %zu KiB of buffers and their queues cannot be had%s", ctx->hca->name,
+                memory_size(r) / 1024,
+                status == WEFT_ELIMIT ? ": raise the limit of locked memory (ulimit -l) or lower "
+                                        "WEFT_RDMA_RECEIVES"
+                                      : "");
         free_all(r);
         return status;
     }
@@ -926,7 +928,7 @@ static void wire_close(struct wf_wire *w)
 /* Until the other end has all that was written, or for so long. */
 static void wire_settle(struct wf_wire *w)
 {
-    uint64_t until = wf_now_ns() + SETTLE_NS;
+    uint64_t until = wf_now_ns() + (w->lane->pair->tep->closing ? CLOSING_NS : SETTLE_NS);
     while (!wire_is_taken(w) && wf_now_ns() < until)
         (void)wf_rdma_poll(w->rdma);
 }

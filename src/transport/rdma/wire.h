@@ -13,10 +13,11 @@
  * and, if both said ENDS, having taken the other's,
  *   READY   its queue pair can receive; or
  *   PLAIN   it cannot
- * After READY both ways frames go by the queue pairs, and nothing more is said on the socket. After
+ * After READY both ways frames go by the queue pairs, and the socket is silent. After
  * PLAIN either way the socket is as TCP's. A side says PLAIN when there is no queue pair to be had,
- * when the last ones did not carry a word (WIRE_TRIES), and when it closes, since a socket takes
- * last words for a process that does not poll.
+ * or none that reaches the other's, when the last ones did not carry a word (WIRE_TRIES), and when
+ * it closes, since a socket takes last words for a process that does not poll. Who gives the other
+ * up says TCP's BYE there, at any time.
  *
  * Sending. Bytes travel in SENDs of up to WIRE_BYTES, each taking one of the other side's receive
  * buffers. How many it may have sent in all stands in this side's cell, 4 bytes that the other

@@ -86,7 +86,7 @@ static enum weft_status rdma_ctx_open(const struct wf_tctx_params *params, struc
 {
     struct rdma_ctx *rdma;
     struct tcp_ctx *ctx;
-    enum weft_status status = wf_rdma_ctx_open(&rdma);
+    enum weft_status status = params->network ? wf_rdma_ctx_open(&rdma) : WEFT_EUNREACH;
     if (status != WEFT_OK)
         return status;
     status = ctx_open_as(&wf_rdma_transport, params, &ctx);
