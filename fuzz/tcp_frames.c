@@ -239,7 +239,7 @@ static void scene_open(struct scene *s, unsigned choices)
 {
     FUZZ_CHECK(weft_ep_open(ctx, NULL, &s->ep) == WEFT_OK);
     FUZZ_CHECK(weft_am_register(s->ep, 1, on_any, NULL) == WEFT_OK);
-    s->t = TCP_OF(s->ep->tep[2], tcp_tep);
+    s->t = TCP_OF(s->ep->tep[WF_TRANSPORTS - 1], tcp_tep);
     peer_make(s);
     memset(s->got, GUARD, sizeof s->got);
     if (choices & RECV)

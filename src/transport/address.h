@@ -41,7 +41,7 @@ struct wf_contact {
     uint16_t port; /* TCP; 0: none */
     uint8_t count; /* of ip */
     uint8_t zero[3];
-    uint16_t rdma; /* TCP port of the door to queue pairs; 0: none */
+    uint16_t rdma;                  /* TCP port of the door to queue pairs; 0: none */
     uint8_t ip[WF_CONTACT_IPS][16]; /* IPv6, or IPv4 mapped into it; the best one first */
 };
 _Static_assert(sizeof(struct wf_contact) == 40, "wire structure");

@@ -24,7 +24,7 @@ void wf_perf_usage(void)
           "  --size N|N:M   bytes, k and M allowed; N:M doubles from N up to M\n"
           "  --iters N      operations in each run; default: as many as fill 50 ms\n"
           "  --pairs N      limit (compare: the other) and test in turn, N times: ratios\n"
-          "  --transport T  shm, tcp or rdma, and no other; limits and peers are those of T\n"
+          "  --transport T  shm, tcp or rdma and no other; limits and peers are those of T\n"
           "  --cached       use one place again and again instead of walking 1 MiB\n"
           "  --plot F.svg   draw a sweep, or the comparison (needs gnuplot)\n"
           "  --json         objects instead of a table\n",
