@@ -86,7 +86,11 @@ enum weft_status wf_rdma_ctx_open(struct rdma_ctx **out)
         return WEFT_ENOMEM;
     pthread_mutex_init(&ctx->lock, NULL);
     ctx->hca = hca_choose(&ctx->port_at);
-    status = ctx->hca ? ctx->hca->ops->pd_open(ctx->hca, &ctx->pd) : WEFT_EUNREACH;
+    status = WEFT_EUNREACH;
+    if (ctx->hca && ctx->hca->ops->pd_open(ctx->hca, &ctx->pd) == WEFT_OK)
+        status = WEFT_OK;
+    else if (ctx->hca)
+        wf_warn("%s is not used: no protection domain can be had: %m", ctx->hca->name);
     if (status == WEFT_OK && !is_enough(ctx)) {
         ctx->hca->ops->pd_close(ctx->pd);
         status = WEFT_EUNREACH;

@@ -27,6 +27,7 @@ void wf_rdma_tep_close(struct rdma_tep *r);
 int wf_rdma_poll(struct rdma_tep *r);
 /* What happened to the NIC itself: now and then. */
 void wf_rdma_look(struct rdma_tep *r);
+bool wf_rdma_rang(const struct rdma_tep *r);  /* it is time to look, since the last call */
 bool wf_rdma_works(const struct rdma_tep *r); /* as far as is known */
 /* As a transport's arm. */
 enum weft_status wf_rdma_arm(struct rdma_tep *r);

@@ -22,6 +22,7 @@
 #define WIRES_SPARE 64u /* of WIRE_UNDER_WAY, for grants */
 #define GRANTS 4u       /* receives of a queue pair's own queue for grants */
 #define POST_LIST 16u
+#define LOOK_LISTS 256 /* of completions, more than the queue holds */
 #define DRAIN_NS 2000000u
 #define SETTLE_NS 2000000u /* of a poll */
 #define CLOSING_NS 50000000u
@@ -233,7 +234,7 @@ static void wire_fail(struct wf_wire *w, enum wf_hca_status why)
              wf_hca_status_text(why));
     w->state = WIRE_FAILED;
     w->why = why;
-    w->lane->wire_failures += !w->lane->synced;
+    w->lane->wire_failures += !w->lane->synced || !w->done;
     make_readable(w); /* reading says so */
 }
 
@@ -510,6 +511,9 @@ static enum wf_wires_shake wire_shake(struct wf_wire *w)
 {
     int how;
     uint8_t before;
+    errno = ECONNRESET;
+    if (w->state == WIRE_FAILED)
+        return WIRES_BROKE;
     do {
         before = w->state;
         how = word_take(w);
@@ -540,7 +544,8 @@ static uint32_t room(struct wf_wire *w)
 /* One in WIRE_SIGNAL, and in time for the queue's last places. */
 static bool is_signaled(struct wf_wire *w, uint32_t piece)
 {
-    return piece != NO_PIECE || ++w->unsignaled >= WF_MIN(WIRE_SIGNAL, w->depth / 4) || w->closing;
+    return ++w->unsignaled >= WF_MIN(WIRE_SIGNAL, w->depth / 4) || piece != NO_PIECE ||
+           w->closing || w->rdma->under_way >= WIRE_UNDER_WAY / 2;
 }
 
 /* Posts a request that was filled but for id and flags; the caller saw that there is room. */
@@ -801,6 +806,8 @@ static void sent(struct rdma_tep *r, const struct wf_hca_wc *wc)
         return;
     }
     pieces_back(w, number + 1);
+    if (w->lane->synced)
+        w->lane->wire_failures = w->lane->rewires = 0;
     grant(w);
     if (w->lane->starved || w->lane->blocked)
         wf_tcp_dirty(w->lane);
@@ -815,8 +822,7 @@ static void break_all(struct rdma_tep *r)
     wf_list_each(it, &r->wires)
     {
         struct wf_wire *w = wf_container_of(it, struct wf_wire, item);
-        if (w->state == WIRE_UP)
-            wire_fail(w, WF_HCA_FAULT);
+        wire_fail(w, WF_HCA_FAULT);
     }
 }
 
@@ -843,28 +849,42 @@ int wf_rdma_poll(struct rdma_tep *r)
     return WF_MAX(n, 0);
 }
 
-/* A request at the end asks for a completion; then one has to come. */
+/* What is under way is asked for; then a completion has to come. */
 static void wire_watch(struct wf_wire *w, uint64_t now)
 {
-    if (w->state != WIRE_UP || !in_flight(w) || w->done != w->watched || !w->watched_ns) {
-        w->watched = w->done;
-        w->watched_ns = now;
+    bool same = w->watched_ns && w->done == w->watched && in_flight(w);
+    if (w->state != WIRE_UP)
+        return;
+    grant(w);
+    if (same && now - w->watched_ns > wf_config()->peer_timeout_ms * UINT64_C(1000000)) {
+        wire_fail(w, WF_HCA_UNREACHABLE);
         return;
     }
-    if (w->unsignaled)
+    if (same)
+        return;
+    if (in_flight(w) && w->unsignaled)
         ask(w);
-    if (now - w->watched_ns > wf_config()->peer_timeout_ms * UINT64_C(1000000))
-        wire_fail(w, WF_HCA_UNREACHABLE);
+    w->watched = w->done;
+    w->watched_ns = w->unsignaled ? 0 : now; /* from when on one was asked for */
 }
 
 void wf_rdma_look(struct rdma_tep *r)
 {
-    uint64_t now = wf_now_ns(), n;
-    (void)!read(r->timer_fd, &n, sizeof n);
+    uint64_t now;
+    for (int i = 0; i < LOOK_LISTS && completions_take(r) > 0; i++)
+        ;
+    receives_post(r);
+    now = wf_now_ns();
     wf_list_each(it, &r->wires) wire_watch(wf_container_of(it, struct wf_wire, item), now);
     wf_rdma_ctx_look(r->ctx);
     if (atomic_load_explicit(&r->ctx->gone, memory_order_relaxed) && !r->broken)
         break_all(r);
+}
+
+bool wf_rdma_rang(const struct rdma_tep *r)
+{
+    uint64_t n;
+    return read(r->timer_fd, &n, sizeof n) == sizeof n;
 }
 
 bool wf_rdma_works(const struct rdma_tep *r)
@@ -877,16 +897,19 @@ bool wf_rdma_works(const struct rdma_tep *r)
 static void receives_renew(struct rdma_tep *r)
 {
     const struct wf_hca_ops *ops = r->ctx->hca->ops;
+    bool shared = r->srq;
     r->doubtful = 0;
-    if (!r->srq || r->broken)
+    if (r->broken)
         return;
-    ops->srq_close(r->srq);
+    if (shared)
+        ops->srq_close(r->srq);
+    r->srq = NULL;
     while (completions_take(r) > 0)
         ;
     for (uint32_t i = 0; i < r->receives; i++)
         r->free_receives[i] = i;
     r->nfree_receives = r->receives;
-    if (ops->srq_open(r->ctx->pd, r->receives, &r->srq) != WEFT_OK) {
+    if (shared && ops->srq_open(r->ctx->pd, r->receives, &r->srq) != WEFT_OK) {
         r->srq = NULL;
         break_all(r);
         return;
@@ -899,7 +922,7 @@ static void qp_drain(struct wf_wire *w)
 {
     struct rdma_tep *r = w->rdma;
     uint64_t until = wf_now_ns() + DRAIN_NS;
-    r->doubtful += w->state != WIRE_UP || in_flight(w) || wire_has_bytes(w);
+    r->doubtful += w->state != WIRE_UP || in_flight(w) || wire_has_bytes(w) || !w->lane->bye;
     (void)r->ctx->hca->ops->qp_break(w->qp);
     w->closing = true;
     w->state = WIRE_FAILED;
@@ -960,8 +983,8 @@ static int wires_turn(struct tcp_tep *t)
 static void wires_disarm(struct tcp_tep *t)
 {
     struct rdma_tep *r = t->rdma;
-    if (!r->broken)
-        r->ctx->hca->ops->disarm(r->cq);
+    r->ctx->hca->ops->disarm(r->cq);
+    (void)wf_rdma_rang(r);
 }
 
 const struct wf_wires wf_rdma_wires = {.open = wire_open,
@@ -996,9 +1019,9 @@ int wf_rdma_timer_fd(const struct rdma_tep *r)
 enum weft_status wf_rdma_arm(struct rdma_tep *r)
 {
     const struct wf_hca_ops *ops = r->ctx->hca->ops;
-    if (r->broken)
-        return WEFT_OK;
     ops->disarm(r->cq);
+    if (r->broken)
+        return wf_list_empty(&r->readable) ? WEFT_OK : WEFT_AGAIN;
     if (ops->arm(r->cq) != WEFT_OK || !timer_set(r))
         return WEFT_AGAIN;
     return wf_rdma_poll(r) > 0 || !wf_list_empty(&r->readable) ? WEFT_AGAIN : WEFT_OK;

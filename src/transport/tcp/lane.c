@@ -412,8 +412,6 @@ enum weft_status wf_tcp_lane_sync(struct tcp_lane *lane, const struct wf_tcp_fra
     if (status != WEFT_OK)
         return status;
     lane->synced = true;
-    if (lane->wire)
-        lane->wire_failures = lane->rewires = 0;
     if (!lane->open)
         wf_tcp_count(pair->tep, WF_STAT_TCP_REPLAYED, wf_tcp_past(lane->first, lane->reached));
     lane->open = true;

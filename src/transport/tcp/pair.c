@@ -320,7 +320,7 @@ static void handles_find(struct tcp_pair *pair)
 /* What came by the old socket: who sent it may have gone, and says it to no new one. */
 static void lane_drain(struct tcp_lane *lane)
 {
-    if (lane->pair->tep->wires && lane->fd >= 0) {
+    if (lane->wire && lane->fd >= 0) {
         wf_tcp_socket_look(lane);
         return;
     }

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/array.h"
@@ -42,14 +43,20 @@ static enum weft_status key_from_file(struct tcp_ctx *ctx)
     return status;
 }
 
+/* Without a secret nobody could prove anything to anybody. */
+static bool is_for_network(const struct wf_tctx_params *params)
+{
+    return params->network || *wf_config()->key_file;
+}
+
 static enum weft_status ctx_open_as(const struct wf_transport *transport,
                                     const struct wf_tctx_params *params, struct tcp_ctx **out)
 {
     struct wf_tcp_door_params door = {.events = &wf_tcp_door_calls, .self = params->self};
     struct tcp_ctx *ctx;
     enum weft_status status;
-    if (!params->network && !*wf_config()->key_file)
-        return WEFT_EUNREACH; /* nobody could prove anything to anybody */
+    if (!is_for_network(params))
+        return WEFT_EUNREACH;
     ctx = calloc(1, sizeof *ctx);
     if (!ctx)
         return WEFT_ENOMEM;
@@ -86,7 +93,7 @@ static enum weft_status rdma_ctx_open(const struct wf_tctx_params *params, struc
 {
     struct rdma_ctx *rdma;
     struct tcp_ctx *ctx;
-    enum weft_status status = params->network ? wf_rdma_ctx_open(&rdma) : WEFT_EUNREACH;
+    enum weft_status status = is_for_network(params) ? wf_rdma_ctx_open(&rdma) : WEFT_EUNREACH;
     if (status != WEFT_OK)
         return status;
     status = ctx_open_as(&wf_rdma_transport, params, &ctx);
@@ -579,7 +586,17 @@ static void sockets_look(struct tcp_tep *t)
     }
 }
 
-/* Lanes that went to their sockets since NICs did not carry them. */
+/* Is nothing under way by its socket? */
+static bool is_quiet(const struct tcp_lane *lane)
+{
+    char byte;
+    return lane->synced && !lane->deaf && !lane->bye && !lane->faulted &&
+           lane->first == lane->next && recv(lane->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
+           errno == EAGAIN;
+}
+
+/* A lane that went to its socket since NICs did not carry it. One at a time: while it changes, the
+ * pair's others go on. */
 static void rewire(struct tcp_tep *t)
 {
     uint64_t now = wf_now_ns();
@@ -588,11 +605,12 @@ static void rewire(struct tcp_tep *t)
         struct tcp_lane *lane = wf_container_of(it, struct tcp_lane, live);
         wf_list_remove(it);
         wf_list_append(&t->live, it);
-        if (!lane->plain || lane->wire || now < lane->rewire_ns)
+        if (!lane->plain || lane->wire || now < lane->rewire_ns || !is_quiet(lane))
             continue;
         lane->rewires += lane->rewires < UINT8_MAX;
         lane->wire_failures = WF_MIN(lane->wire_failures, 1);
         wf_tcp_lane_break(lane, "RDMA is tried again");
+        return;
     }
 }
 
@@ -608,6 +626,7 @@ static int wired_poll(struct wf_tep *tep)
 {
     struct tcp_tep *t = TCP_OF(tep, tcp_tep);
     int events;
+    bool slow;
     if (__builtin_expect(atomic_load_explicit(&t->inbox, memory_order_acquire), 0))
         wf_tcp_inbox(t);
     if (!wf_list_empty(&t->dirty))
@@ -618,12 +637,12 @@ static int wired_poll(struct wf_tep *tep)
     if (!t->nlive)
         goto out;
     (void)t->wires->turn(t);
-    if (t->polls % LOOK_EVERY == 0 || t->look)
-        slow_look(t);
-    if (t->polls % LOOK_EVERY == 0 || t->nshaking || t->nplain || t->look) {
-        t->look = false;
+    slow = t->polls % LOOK_EVERY == 0 || t->look;
+    t->look = false;
+    if (slow || t->nshaking || t->nplain)
         sockets_look(t);
-    }
+    if (slow)
+        slow_look(t);
     if (!wf_list_empty(&t->dirty))
         wf_tcp_flush_all(t);
     wf_tcp_grave_empty(t);
@@ -716,7 +735,8 @@ static enum weft_status rdma_arm(struct wf_tep *tep)
             wf_tcp_dirty(lane);
     }
     wf_tcp_flush_all(t);
-    if (wf_rdma_arm(t->rdma) != WEFT_OK || t->events || t->undialled)
+    t->look |= wf_rdma_rang(t->rdma);
+    if (wf_rdma_arm(t->rdma) != WEFT_OK || t->events || t->undialled || t->look)
         return WEFT_AGAIN;
     wf_list_each(it, &t->dirty)
     {
