@@ -26,7 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (wf_address_parse(data, size, &a, &c) == WEFT_OK) {
         fuzz_touch(&a, sizeof a);
         fuzz_touch(&c, sizeof c);
-        FUZZ_CHECK(c.count <= WF_CONTACT_IPS && !c.port == !c.count);
+        FUZZ_CHECK(c.count <= WF_CONTACT_IPS && wf_contact_is_some(&c) == !!c.count);
         FUZZ_CHECK(size >= sizeof a && a.size == sizeof a && (int32_t)a.process.pid > 0);
     }
     if (wf_key_parse(data, size, &k) == WEFT_OK) {
