@@ -94,7 +94,7 @@ struct weft_ctx_params {
 
 /* Open a library instance: reads the WEFT_ variables, opens the transports,
  * starts a service thread (it sleeps unless peers connect, ask for memory,
- * or die; it never touches the data path), one for the network if that is used, and one
+ * or die; it never touches the data path), one each for RDMA and TCP if these are used, and one
  * that polls with WEFT_PROGRESS=thread.
  *   params  null for defaults; read during the call
  *   out     set on success; close with weft_ctx_close
@@ -166,7 +166,8 @@ struct weft_ep_params {
     }
 
 /* Open an endpoint. The calling thread owns it until it is handed over.
- * Returns  OK | EINVAL | EVERSION | ENOMEM | ESYSTEM | ELIMIT (65,535 endpoints) | EFORKED */
+ * Returns  OK | EINVAL | EVERSION | ENOMEM | ESYSTEM | ELIMIT (65,535 endpoints; what
+ *          RDMA may lock of memory) | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status
 weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params *params, struct weft_ep **out);
 

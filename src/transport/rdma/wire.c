@@ -355,6 +355,15 @@ static void plain_log(const struct wf_wire *w, const char *why)
         wf_warn("%s: some peers are reached by TCP instead: %s", w->rdma->ctx->hca->name, why);
 }
 
+/* A power of two: requests are numbered modulo 2^32. */
+static uint32_t depth_of(const struct wf_hca *hca)
+{
+    uint32_t most = (uint32_t)WF_MIN(wf_config()->rdma_sq_depth, hca->caps.max_sq), depth = 1;
+    while (2 * depth <= most)
+        depth *= 2;
+    return depth;
+}
+
 /* On a socket that the door made. Null: errno */
 static struct wf_wire *wire_open(struct tcp_lane *lane)
 {
@@ -365,7 +374,7 @@ static struct wf_wire *wire_open(struct tcp_lane *lane)
         return NULL;
     w->rdma = r;
     w->lane = lane;
-    w->depth = (uint32_t)WF_MIN(wf_config()->rdma_sq_depth, r->ctx->hca->caps.max_sq);
+    w->depth = depth_of(r->ctx->hca);
     if (getrandom(&w->psn, sizeof w->psn, 0) != sizeof w->psn)
         w->psn = (uint32_t)wf_now_ns();
     w->psn &= 0xffffff;

@@ -237,7 +237,7 @@ struct tcp_lane {
     struct wf_wire *wire;  /* null: the socket carries what comes */
     bool up;               /* bytes may be written */
     bool plain;            /* to the socket, though wires are usual */
-    uint8_t wire_failures; /* in a row, of wires that carried no SYNC */
+    uint8_t wire_failures; /* in a row, of wires that carried nothing */
     uint8_t rewires;       /* times that it went back from its socket to a wire */
     uint64_t rewire_ns;    /* plain: when a wire is tried again */
 
