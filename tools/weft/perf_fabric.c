@@ -204,13 +204,14 @@ static int ascending(const void *a, const void *b)
 
 int main(int argc, char **argv)
 {
-    struct pair p = {.sends = argc == 6};
+    static struct pair p;
     double ns[RUNS];
     char byte = 0;
     if (argc != 5 && argc != 6) {
         fprintf(stderr, "usage: %s PROVIDER SIZE ITERATIONS PORT [ADDRESS]\n", argv[0]);
         return 2;
     }
+    p.sends = argc == 6;
     p.size = (size_t)atol(argv[2]);
     p.iters = (uint64_t)atol(argv[3]);
     p.out = calloc(1, p.size + 1);
