@@ -7,8 +7,13 @@
 size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
 {
     struct wf_address a = {.version = WF_ADDRESS_VERSION, .size = sizeof a, .process = {.pid = 7}};
-    struct wf_key k = {
-        .version = WF_KEY_VERSION, .size = sizeof k, .offset = 64, .length = 64, .gen = 1};
+    struct wf_key k = {.version = WF_KEY_VERSION,
+                       .size = sizeof k,
+                       .offset = 64,
+                       .length = 64,
+                       .gen = 1,
+                       .nic_at = 1 << 21,
+                       .nic_key = 5};
     struct wf_contact c = {.port = 4000, .count = 1, .ip = {{[10] = 0xff, [11] = 0xff, [12] = 10}}};
     if (i > 2 || room < WF_ADDRESS_BYTES)
         return 0;
@@ -32,7 +37,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (wf_key_parse(data, size, &k) == WEFT_OK) {
         fuzz_touch(&k, sizeof k);
         FUZZ_CHECK(size >= sizeof k && k.length && k.offset + k.length >= k.length &&
-                   k.first + k.length >= k.length && k.flags <= WF_KEY_FLAGS && (k.gen & 1));
+                   k.first + k.length >= k.length && k.flags <= WF_KEY_FLAGS && (k.gen & 1) &&
+                   k.nic_at + k.length >= k.length && (k.nic_key || !k.nic_at));
     }
     return 0;
 }

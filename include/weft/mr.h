@@ -11,7 +11,12 @@
  * the program chooses the key, peers count bytes from 0, and the memory need not be there yet.
  * All that is checked is checked by the process that owns the memory: the key, the range, the
  * rights, the state. A region made here is never mapped by others; memory of weft_mem_alloc,
- * which is, knows no modes (but WEFT_MR_LOCAL, and authorization). */
+ * which is, knows no modes (but WEFT_MR_LOCAL, and authorization).
+ *
+ * Across a network NICs (RDMA) put to and get from a region without its owner, if its owner need
+ * not do anything about it: one buffer, WEFT_MR_ALLOCATED, no authorization key, no endpoint of its
+ * own (WEFT_MR_ENDPOINT), neither WEFT_MR_EVENT nor WEFT_MR_PMEM; and if it was opened by its raw
+ * key. Then the owner's NIC checks, and its pages are pinned. */
 #ifndef WEFT_MR_H
 #define WEFT_MR_H
 
@@ -40,7 +45,8 @@ enum weft_mr_mode {
     /* Peers address a region by the owner's addresses, not from 0: its first buffer's, and on
      * from there through the others. */
     WEFT_MR_VIRT_ADDR = 1 << 4,
-    /* All pages of a region exist when it is registered, and stay until it is closed. Without
+    /* All pages of a region exist when it is registered, and stay until it is closed or refreshed
+     * (NICs go on with old ones). Without
      * it, and so also without any mode, an access to a page that is not there ends with
      * WEFT_EFAULT. (A page may not go while an atomic changes it, which is done where it is; before
      * Linux 5.14 none may be where pages are read-only.) */
@@ -157,14 +163,16 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_mr_enable(struct weft_mr *mr);
 
 /* The pages behind [mr] have changed: take the new ones, in the [count] ranges (count 0: all of
  * it). Only what is named is looked at. While this runs every access of peers fails with
- * WEFT_EKEY; afterwards the same key works again.
+ * WEFT_EKEY; afterwards the same key works again. NICs have the region anew, all of it: by a raw
+ * key of before it is then reached by messages, by one of afterwards by them. Needed after any
+ * change of pages that NICs may have, of weft_mr_register's regions, too.
  *   iov    ranges of the owner's addresses within its buffers
  *   flags  0
  * Returns  OK | EINVAL (a range outside, or empty, or more than WEFT_IOV_MAX; ALLOCATED: pages are
  * missing; PMEM: not a file's any
  *          more: then nobody reaches it until a refresh succeeds) | EBUSY (another refresh) |
  * EBADFLAGS | EFORKED Blocks   while another thread of this process copies a piece (of up to 1
- * MiB). */
+ * MiB), and until no NIC has the old pages. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_mr_refresh(struct weft_mr *mr, const struct iovec *iov,
                                                         size_t count, uint64_t flags);
 
@@ -197,7 +205,7 @@ WEFT_API enum weft_status weft_key_unmap(struct weft_ctx *ctx, uint64_t key);
 /* As weft_remote_open, by a key of 64 bits: one that was mapped, or the region's own. Of the
  * latter nothing is known here, and nothing is asked: length and access say everything, and the
  * owner says with each operation what is allowed. So even a get asks the owner; a mapped key
- * of a buffer on this node is copied from without it.
+ * of a buffer on this node is copied from without it, one across a network reached by NICs.
  * Returns  as weft_remote_open, but not EVERSION | ENOTAVAIL (WEFT_MR_RAW, and it is not a mapped
  * one) */
 WEFT_API WEFT_MUST_USE enum weft_status weft_remote_open_key(struct weft_peer *peer, uint64_t key,

@@ -368,8 +368,11 @@ enum weft_access {
 };
 
 /* Allocate [len] bytes, zeroed, page aligned when len >= a page and 64-byte
- * aligned otherwise, that peers on this node can map. For peers across a network
- * this process does each access when the endpoint that they reach it by is polled.
+ * aligned otherwise, that peers on this node can map. Where the context uses a NIC (RDMA) and has
+ * no authorization key (weft/mr.h) it is registered with that, as far as the limit on locked memory
+ * and WEFT_PINNED allow: all its pages are there and pinned until it is closed, and peers across
+ * the network put to it and get from it without this process. Else, and for atomics and signals,
+ * this process does each access from there when the endpoint that they reach it by is polled.
  *   access  enum weft_access: what is granted
  * Returns  OK | EINVAL (len 0, unknown access) | ENOMEM | ELIMIT | ESYSTEM | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_mem_alloc(struct weft_ctx *ctx, size_t len,
@@ -384,10 +387,12 @@ enum weft_mem_type {
 
 /* Let peers reach [len] bytes of the caller's own memory at [addr]. It is not
  * mapped elsewhere: peers on this node get from it by one copy through the
- * kernel, without this process; a put or an atomic, and any access across a network, is
- * done by this process when the endpoint that they reach it by is polled. Between
- * node-mates memory from weft_mem_alloc is faster.
- *   addr    any mapped memory; stays the caller's, must stay mapped until close
+ * kernel, without this process; a put or an atomic is done by this process when the endpoint
+ * that they reach it by is polled. For peers across a network it is as memory of
+ * weft_mem_alloc. Between node-mates memory from weft_mem_alloc is faster.
+ *   addr    any mapped memory; stays the caller's, must stay mapped until close. After other
+ *           pages came there (munmap and mmap, MADV_DONTNEED, truncation of a file) call
+ *           weft_mr_refresh (weft/mr.h): NICs go on with the old ones
  *   type    enum weft_mem_type; only host memory is supported
  *   access  enum weft_access
  * Returns  OK | EINVAL | EMEMTYPE | ENOMEM | ELIMIT | EFORKED */
@@ -398,7 +403,7 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_mr_register(struct weft_ctx *ctx, v
 WEFT_API void *weft_mr_base(const struct weft_mr *mr);
 WEFT_API size_t weft_mr_length(const struct weft_mr *mr);
 
-#define WEFT_KEY_MAX 64
+#define WEFT_KEY_MAX 128
 
 /* Copy the key with which peers open [mr]; as weft_ep_address (WEFT_KEY_MAX).
  * Returns  also ENOTAVAIL (of a region that is still being registered: weft/mr.h) */
@@ -409,7 +414,8 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_mr_key(const struct weft_mr *mr, vo
  * on it fails with WEFT_EKEY; one that is under way ends in memory that
  * nobody uses any more, and fails too. Waits for no other process; it waits while
  * another thread of this one copies a piece (of up to 1 MiB) to or from it, which is how
- * memory of weft_mr_register is put to and any is reached across a network.
+ * memory of weft_mr_register is put to and any is reached across a network without NICs; and
+ * until no NIC reaches it any more.
  * Returns  OK | EINVAL | EFORKED
  *          | EBUSY (it is bound to a counter or an endpoint that is open, being registered, or
  *          being refreshed; nothing changed) */
@@ -537,7 +543,13 @@ WEFT_INLINE void weft_copy_(void *dst, const void *src, size_t len)
  * Order     none among puts; weft_put_signal and weft_flush order.
  *           For what is not mapped also ENOMEM | ELIMIT (WEFT_OPS) | ECONTEXT (in a handler)
  * Blocks    never. Between node-mates: two checks and a copy, inlined. Across a network:
- *           PENDING until the target, polling its endpoint, has done it and said so. */
+ *           PENDING until it is done: by the NICs, without the target, where they reach the region
+ *           (what is long is registered with the one here first, by system calls, and that is
+ *           kept); else by the target, polling its endpoint, which says so.
+ * Twice     By NICs, until it is complete: if the connection breaks it is done again, though it
+ *           may have been done. So nobody else, the target and its atomics included, writes to
+ *           these bytes before it was told that the put is over (by weft_put_signal or
+ *           weft_am_long, or by a message after completion): an old value could come back. */
 WEFT_INLINE WEFT_MUST_USE enum weft_status weft_put(struct weft_remote *r, uint64_t offset,
                                                     const void *src, size_t len, struct weft_op *op)
 {
@@ -552,7 +564,7 @@ WEFT_INLINE WEFT_MUST_USE enum weft_status weft_put(struct weft_remote *r, uint6
 }
 
 /* Copy [len] bytes from a peer's region into local memory; as weft_put, with
- * WEFT_REMOTE_READ. On a failure dst is undefined. */
+ * WEFT_REMOTE_READ; done twice, it does no harm. On a failure dst is undefined. */
 WEFT_INLINE WEFT_MUST_USE enum weft_status weft_get(struct weft_remote *r, uint64_t offset,
                                                     void *dst, size_t len, struct weft_op *op)
 {
@@ -578,7 +590,9 @@ enum weft_signal {
  *   sig_offset  multiple of 8
  *   how         enum weft_signal
  * Returns   as weft_put; a failure of either check before the copy writes nothing. Across a
- *           network the data are put before it is seen that the word's region was closed */
+ *           network the data are put before it is seen that the word's region was closed
+ * Blocks    as weft_put. Across a network the target updates the word, once, when the data are
+ *           complete and it polls its endpoint */
 WEFT_INLINE WEFT_MUST_USE enum weft_status weft_put_signal(struct weft_remote *r, uint64_t offset,
                                                            const void *src, size_t len,
                                                            struct weft_remote *sig,
@@ -742,7 +756,7 @@ enum weft_operation {
 /* The way an operation takes. Strings are static. */
 struct weft_path {
     const char *transport; /* "shm", "rdma", "tcp", "loop" */
-    const char *protocol;  /* "inline", "eager", "pull", "pieces", "bulk", ... */
+    const char *protocol;  /* "inline", "eager", "pull", "pieces", "bulk", "rdma write", ... */
     const char *why;       /* a sentence */
     uint32_t copies;       /* of each payload byte, from the source to where it is used;
                             * those of sockets count in "bulk", which has no others */
@@ -779,6 +793,12 @@ WEFT_API void weft_stat_rows(const struct weft_ctx *ctx, weft_stat_row_fn row, v
  * here, and why not or what limits it. */
 typedef void (*weft_transport_row_fn)(void *arg, const char *name, int usable, const char *note);
 WEFT_API void weft_transport_rows(weft_transport_row_fn row, void *arg);
+
+/* What an RDMA device holds for a context: [row] is called once for each kind of object, with how
+ * many there are and their bytes: of queues, as the device reports their sizes, at 64 bytes for an
+ * entry; of memory regions, what is registered. No row without such a device. Any thread. */
+typedef void (*weft_resource_row_fn)(void *arg, const char *name, uint64_t count, uint64_t bytes);
+WEFT_API void weft_resource_rows(const struct weft_ctx *ctx, weft_resource_row_fn row, void *arg);
 
 #if defined(__cplusplus)
 #define WEFT_LAYOUT_(c) static_assert(c, #c)

@@ -242,7 +242,12 @@ void wf_bulk_unhold(void *owner, const struct wf_bulk *bulk);
 struct wf_entry *wf_rma_got_by(struct weft_ep *ep, const struct wf_token *token,
                                const uint32_t *args, unsigned nargs);
 void wf_rma_register(struct weft_ep *ep);
+void wf_rma_moved(void *owner, uint32_t id, enum weft_status status); /* struct wf_tep_events */
 enum weft_status wf_rma_push(struct wf_entry *entry);
+/* Of a put whose connection was lost: have messages do it, before what was started later. OK |
+ * ENOMEM | ELIMIT */
+enum weft_status wf_rma_put_again(struct wf_remote *r, uint64_t offset, const void *src, size_t len,
+                                  struct weft_op *op);
 /* Put by messages whatever the path, after *order; then *order is that of the last piece, or, if
  * PENDING, that of entry number *entry is. As weft_put. */
 struct wf_remote;

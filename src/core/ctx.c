@@ -265,6 +265,13 @@ void weft_transport_rows(weft_transport_row_fn row, void *arg)
     }
 }
 
+void weft_resource_rows(const struct weft_ctx *ctx, weft_resource_row_fn row, void *arg)
+{
+    for (int i = 0; i < WF_TRANSPORTS && wf_ctx_check(ctx) == WEFT_OK; i++)
+        if (ctx->tctx[i] && wf_transports[i]->resources)
+            wf_transports[i]->resources(ctx->tctx[i], row, arg);
+}
+
 uint64_t weft_inline_counts_[3];
 
 static void inline_rows(weft_stat_row_fn row, void *arg)

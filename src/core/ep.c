@@ -10,6 +10,7 @@
 #include "base/probe.h"
 #include "config/config.h"
 #include "core/core.h"
+#include "core/puts.h"
 #include "core/region.h"
 
 static void peer_down(void *owner, struct wf_tpeer *tpeer, enum weft_status why)
@@ -43,7 +44,8 @@ static bool is_needed(void *owner, const struct wf_tpeer *tpeer)
 }
 
 const struct wf_tep_events wf_ep_events = {wf_am_deliver, peer_down,    is_needed,
-                                           conn_down,     wf_bulk_hold, wf_bulk_unhold};
+                                           conn_down,     wf_bulk_hold, wf_bulk_unhold,
+                                           wf_rma_moved,  wf_puts_done, wf_puts_lost};
 
 enum weft_status wf_ep_enter_slow(struct weft_ep *ep)
 {

@@ -10,6 +10,7 @@
 #include "config/config.h"
 #include "core/core.h"
 #include "core/path.h"
+#include "core/puts.h"
 
 #define INDEX_MASK ((1u << WF_ENTRY_BITS) - 1)
 #define RETRY_NS 100000000
@@ -62,7 +63,8 @@ struct wf_recv *wf_recv_new(struct weft_ep *ep)
 static enum weft_status entries_grow(struct wf_entries *t)
 {
     struct wf_entry *chunk;
-    if (t->created + CHUNK > wf_config()->ops + 1)
+    uint64_t most = wf_config()->ops + 1 + (t->beyond ? CHUNK : 0);
+    if (t->created + CHUNK > WF_MIN(most, UINT64_C(1) << WF_ENTRY_BITS))
         return WEFT_ELIMIT;
     if (t->created == t->room) {
         uint32_t room = t->room ? 2 * t->room : 4 * CHUNK;
@@ -83,7 +85,7 @@ static enum weft_status entries_grow(struct wf_entries *t)
     return WEFT_OK;
 }
 
-static struct wf_flow *flow_of(struct weft_peer *peer)
+struct wf_flow *wf_flow_of(struct weft_peer *peer)
 {
     struct wf_flow *f = peer->flow;
     if (f || !(f = calloc(1, sizeof *f)))
@@ -123,7 +125,7 @@ struct wf_entry *wf_entry_new(struct weft_ep *ep, struct weft_peer *peer, enum w
 
 enum weft_status wf_entry_bind(struct wf_entry *e, struct weft_peer *peer)
 {
-    struct wf_flow *flow = flow_of(peer);
+    struct wf_flow *flow = wf_flow_of(peer);
     if (!flow)
         return WEFT_ENOMEM;
     flow->entries++;
@@ -177,14 +179,13 @@ void wf_op_end(struct weft_ep *ep, struct weft_op *op, enum weft_status status)
     ep->busy = busy;
 }
 
-/* Flushes whose turn has come. */
-static void flushes_end(struct weft_ep *ep, struct wf_flow *flow)
+void wf_flushes_end(struct weft_ep *ep, struct wf_flow *flow)
 {
     while (!wf_list_empty(&flow->issued)) {
         struct wf_entry *e = wf_container_of(flow->issued.next, struct wf_entry, issued);
         struct weft_op *op = e->op;
         enum weft_status lost = flow->lost ?: flow->peer->status;
-        if (e->kind != WF_KIND_FLUSH)
+        if (e->kind != WF_KIND_FLUSH || !wf_puts_are_done(flow->puts, e->u.flush.puts))
             return;
         flow->lost = WEFT_OK;
         wf_entry_free(e);
@@ -205,7 +206,7 @@ void wf_entry_end(struct wf_entry *e, enum weft_status status)
     if (op)
         wf_op_end(ep, op, status);
     if (issued)
-        flushes_end(ep, flow);
+        wf_flushes_end(ep, flow);
 }
 
 /* ---- queues ---- */
@@ -226,6 +227,8 @@ void wf_entry_queue(struct wf_entry *e)
     struct wf_flow *flow = e->peer->flow;
     if (wf_list_empty(&e->queued))
         wf_list_append(&flow->queue, &e->queued);
+    if (flow->puts)
+        flow->puts->room = 0; /* it was before them */
     if (wf_list_empty(&flow->stalled))
         wf_list_append(&e->ep->stalled, &flow->stalled);
 }
@@ -267,9 +270,15 @@ enum weft_status wf_entry_retry(struct wf_entry *e)
 static int flow_push(struct wf_flow *flow)
 {
     int events = 0;
+    bool all = true;
     if (flow->retry_ns && wf_now_ns() < flow->retry_ns)
         return 0;
     flow->retry_ns = 0;
+    if (flow->puts && flow->puts->done != flow->puts->lost) {
+        events = wf_puts_redo(flow->puts);
+        all = flow->puts->done == flow->puts->lost;
+        flow->peer->ep->retry |= !all;
+    }
     while (!wf_list_empty(&flow->queue)) {
         struct wf_entry *e = wf_container_of(flow->queue.next, struct wf_entry, queued);
         enum weft_status status = push(e);
@@ -286,7 +295,10 @@ static int flow_push(struct wf_flow *flow)
         else
             wf_entry_end(e, status);
     }
-    wf_list_remove(&flow->stalled);
+    if (all)
+        wf_list_remove(&flow->stalled);
+    if (flow->puts)
+        wf_puts_open(flow->puts);
     return events;
 }
 
@@ -341,7 +353,8 @@ bool wf_op_settle(struct weft_ep *ep)
 
 bool wf_flow_busy(const struct weft_peer *peer)
 {
-    return peer->flow && peer->flow->entries;
+    const struct wf_flow *flow = peer->flow;
+    return flow && (flow->entries || (flow->puts && flow->puts->done != flow->puts->begun));
 }
 
 void wf_flow_close(struct weft_peer *peer)
@@ -349,6 +362,7 @@ void wf_flow_close(struct weft_peer *peer)
     if (!peer->flow)
         return;
     wf_list_remove(&peer->flow->stalled);
+    free(peer->flow->puts);
     free(peer->flow);
     peer->flow = NULL;
 }
@@ -359,8 +373,12 @@ void wf_flow_down(struct weft_peer *peer, enum weft_status why)
     struct wf_entries *t = &ep->entries;
     if (!peer->flow)
         return;
-    if (!wf_list_empty(&peer->flow->issued) && peer->flow->lost == WEFT_OK)
+    if (wf_flow_busy(peer) && peer->flow->lost == WEFT_OK)
         peer->flow->lost = why; /* for its flushes */
+    if (peer->flow->puts) {
+        wf_puts_down(peer->flow->puts, why);
+        wf_flushes_end(ep, peer->flow);
+    }
     /* By number: an end may run anything but start something at this peer. */
     for (uint32_t i = 0; i < t->created; i++) {
         struct wf_entry *e = t->by_index[i];

@@ -94,6 +94,9 @@ struct wf_entry {
             int32_t status;
         } done;
         struct {
+            uint64_t puts; /* as wf_puts.begun */
+        } flush;
+        struct {
             uint64_t offset, gen;
             uint32_t slot;
             uint8_t handler, nargs;
@@ -115,10 +118,13 @@ struct wf_entries {
     uint32_t room;    /* of by_index */
     uint32_t created; /* entries there are, used or free */
     uint32_t used;
+    bool beyond; /* WEFT_OPS may be passed by what is to be done again */
     struct wf_list free;
     struct wf_recv *recvs; /* free ones */
     struct wf_list chunks; /* of receives */
 };
+
+struct wf_puts; /* puts.h */
 
 /* A peer's operations. */
 struct wf_flow {
@@ -126,6 +132,7 @@ struct wf_flow {
     struct wf_list queue;   /* entries with something left to send */
     struct wf_list issued;
     struct weft_peer *peer;
+    struct wf_puts *puts; /* null until the first put by NICs */
     unsigned entries;
     uint64_t
         retry_ns; /* a push failed for want of descriptors or memory: not before; 0: it did not */
@@ -140,6 +147,8 @@ struct wf_entry *wf_entry_new(struct weft_ep *ep, struct weft_peer *peer, enum w
 /* A receive; null: no memory. */
 struct wf_recv *wf_recv_new(struct weft_ep *ep);
 
+/* The peer's, made if there is none; null: no memory. */
+struct wf_flow *wf_flow_of(struct weft_peer *peer);
 /* Make it [peer]'s. OK | ENOMEM */
 enum weft_status wf_entry_bind(struct wf_entry *e, struct weft_peer *peer);
 /* Forget an entry: one that was never started, or that is over. */
@@ -150,6 +159,8 @@ struct wf_entry *wf_entry_find(struct weft_ep *ep, uint32_t id, enum wf_kind kin
 struct wf_entry *wf_entry_get(struct weft_ep *ep, uint32_t id);
 /* It has completed. Runs the op's done. */
 void wf_entry_end(struct wf_entry *e, enum weft_status status);
+/* Flushes whose turn has come. */
+void wf_flushes_end(struct weft_ep *ep, struct wf_flow *flow);
 /* The op's last step; for entries that live on. */
 void wf_op_end(struct weft_ep *ep, struct weft_op *op, enum weft_status status);
 /* Send what there is room for with [push], the rest later. PENDING, or what

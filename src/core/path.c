@@ -33,6 +33,8 @@ enum wf_path wf_path_put(const struct wf_remote *r, size_t len, unsigned pieces)
         return WF_PATH_INLINE;
     if (is_here(r))
         return WF_PATH_HERE;
+    if (wf_remote_has_nic(r))
+        return WF_PATH_NIC;
     if (wf_own_can_bulk(peer))
         return len > peer->ep->am_max && wf_remote_can_bulk(r) ? WF_PATH_BULK : WF_PATH_PIECES;
     /* A piece costs the owner a copy like any; asking it to copy pays beyond one message. */
@@ -46,6 +48,8 @@ enum wf_path wf_path_get(const struct wf_remote *r, size_t len)
         return WF_PATH_INLINE;
     if (is_here(r))
         return WF_PATH_HERE;
+    if (wf_remote_has_nic(r))
+        return WF_PATH_NIC;
     if (wf_own_can_bulk(r->pub.peer))
         return len > r->pub.peer->ep->am_max && wf_remote_can_bulk(r) ? WF_PATH_BULK
                                                                       : WF_PATH_PIECES;
@@ -79,11 +83,15 @@ static const struct row put_rows[] = {
                         "the region is not mapped here: messages carry it, its owner "
                         "stores it when it polls",
                         2},
-    [WF_PATH_BULK] = {
-        "bulk",
-        "the peer is across the network and this is longer than a message: the "
-        "transport takes it from here and gives it to the region when its owner polls",
-        2}};
+    [WF_PATH_BULK] =
+        {"bulk",
+         "the peer is across the network and this is longer than a message: the "
+         "transport takes it from here and gives it to the region when its owner polls",
+         2},
+    [WF_PATH_NIC] = {"rdma write",
+                     "the NICs reach it: the one here reads it where it is, or, up to 4096 bytes, "
+                     "from a copy, and the one there writes it, without its owner",
+                     0}};
 static const struct row get_rows[] = {
     [WF_PATH_PULL] = {"pull",
                       "the region is its owner's private memory: one copy by the kernel, "
@@ -96,7 +104,11 @@ static const struct row get_rows[] = {
     [WF_PATH_BULK] = {"bulk",
                       "the peer is across the network and this is longer than a message: when "
                       "its owner polls the transport takes it from the region and gives it here",
-                      2}};
+                      2},
+    [WF_PATH_NIC] = {"rdma read",
+                     "the NICs reach it: the one there reads it without its owner, and the one "
+                     "here writes it where it is to be, or, up to 4096 bytes, beside",
+                     0}};
 static const struct row atomic_rows[] = {
     [WF_PATH_WHOLE] = {"message", "the region is not mapped here: its owner does it when it polls",
                        1}};
@@ -140,6 +152,12 @@ static const struct row *row_of(const struct weft_peer *peer, unsigned operation
     }
 }
 
+static bool is_copied_beside(const struct row *row, size_t len)
+{
+    bool by_nic = row == &put_rows[WF_PATH_NIC] || row == &get_rows[WF_PATH_NIC];
+    return by_nic && len <= WF_MOVE_COPIED;
+}
+
 enum weft_status weft_path_of(struct weft_peer *peer, unsigned operation,
                               const struct weft_remote *r, size_t len, struct weft_path *out)
 {
@@ -163,7 +181,7 @@ enum weft_status weft_path_of(struct weft_peer *peer, unsigned operation,
     *out = (struct weft_path){.transport = peer->transport->name,
                               .protocol = row->protocol,
                               .why = row->why,
-                              .copies = row->copies,
+                              .copies = row->copies + is_copied_beside(row, len),
                               .inlined = row == &inlined && r->base};
     return wf_ep_left(peer->ep, WEFT_OK);
 }

@@ -13,6 +13,7 @@ enum wf_path {
     WF_PATH_PULL,   /* one copy through the kernel, by whoever receives it */
     WF_PATH_PIECES, /* in messages */
     WF_PATH_BULK,   /* in messages whose bytes the transport moves from memory to memory */
+    WF_PATH_NIC,    /* by the NICs, without its owner */
 };
 
 /* A remote as the core keeps it; the public part first: the inlined calls see
@@ -26,6 +27,10 @@ struct wf_remote {
     void *cookie;              /* the transport's */
     bool is_mapped;            /* by the transport */
     bool counted;              /* of this process: its endpoint's flag */
+    bool by_nic;               /* puts are WF_PATH_NIC, local memory is not checked, and there is
+                                * one thread */
+    struct wf_puts *puts;      /* where short ones begin, if they may be written; null: not yet */
+    uint64_t nic_base;         /* what the NIC calls offset 0 */
     uint64_t ep;               /* of this process: wf_mem_ep_name of its endpoint */
     struct weft_remote mapped; /* pub with its base, where that is hidden (WEFT_MR_LOCAL) */
 };
@@ -36,12 +41,26 @@ static inline struct wf_remote *wf_remote_of(const struct weft_remote *r)
 }
 
 void wf_remote_unref(struct wf_remote *r); /* remote.c: the last frees it */
+/* The NICs do not reach it any more. */
+static inline void wf_remote_no_nic(struct wf_remote *r)
+{
+    r->key.nic_key = 0;
+    r->by_nic = false;
+    if (r->puts) /* else other threads may look at it, of a locked endpoint's */
+        r->puts = NULL;
+}
 
 /* Can a transport move its bytes from memory to memory? A socket does not find out in time that a
  * page is missing. */
 static inline bool wf_remote_can_bulk(const struct wf_remote *r)
 {
     return !(r->key.flags & WF_KEY_UNBACKED);
+}
+
+/* Do the NICs reach it? */
+static inline bool wf_remote_has_nic(const struct wf_remote *r)
+{
+    return r->key.nic_key && r->pub.peer->transport->caps & WF_CAP_NIC;
 }
 
 /* What is copied to and from, where that is mapped: pub, or what it hides. Null: it is not. */
@@ -61,7 +80,7 @@ enum wf_path wf_path_offered(const struct weft_peer *peer);
 enum wf_path wf_path_put(const struct wf_remote *r, size_t len, unsigned pieces);
 enum wf_path wf_path_get(const struct wf_remote *r, size_t len);
 enum wf_path wf_path_atomic(const struct wf_remote *r);
-/* The counter of those of PULL, PIECES and BULK, whose first is [pull]: stats.def has each
+/* The counter of those of PULL, PIECES, BULK and NIC, whose first is [pull]: stats.def has each
  * operation's in this order. */
 static inline enum wf_stat wf_path_stat(enum wf_stat pull, unsigned path)
 {

@@ -96,6 +96,14 @@ uint32_t weft_ctx_mr_mode(const struct weft_ctx *ctx)
 
 /* ---- made ---- */
 
+static enum weft_status region_enable(struct weft_mr *mr)
+{
+    enum weft_status status = wf_mem_region_enable(&mr->ctx->mem, &mr->region);
+    if (status == WEFT_OK)
+        wf_region_nic_open(&mr->nic, mr->ctx, &mr->region);
+    return status;
+}
+
 static struct weft_mr *mr_new(struct weft_ctx *ctx, size_t pieces)
 {
     struct weft_mr *mr = calloc(1, sizeof *mr + pieces * sizeof *mr->pieces);
@@ -103,7 +111,15 @@ static struct weft_mr *mr_new(struct weft_ctx *ctx, size_t pieces)
         return NULL;
     mr->ctx = ctx;
     wf_list_init(&mr->item);
+    wf_region_nic_init(&mr->nic);
     return mr;
+}
+
+static void mr_free(struct weft_mr *mr)
+{
+    wf_region_nic_fini(&mr->nic);
+    free(mr->event);
+    free(mr);
 }
 
 static void count_region(struct weft_ctx *ctx, int n)
@@ -116,7 +132,7 @@ static void count_region(struct weft_ctx *ctx, int n)
 static enum weft_status mr_opened(struct weft_mr *mr, enum weft_status status, struct weft_mr **out)
 {
     if (status != WEFT_OK) {
-        free(mr);
+        mr_free(mr);
         return status;
     }
     count_region(mr->ctx, 1);
@@ -135,7 +151,10 @@ enum weft_status weft_mem_alloc(struct weft_ctx *ctx, size_t len, unsigned acces
         return WEFT_EINVAL;
     if (!(mr = mr_new(ctx, 0)))
         return WEFT_ENOMEM;
-    return mr_opened(mr, wf_mem_region_open(&ctx->mem, len, access, &mr->region), out);
+    status = wf_mem_region_open(&ctx->mem, len, access, &mr->region);
+    if (status == WEFT_OK)
+        wf_region_nic_open(&mr->nic, ctx, &mr->region);
+    return mr_opened(mr, status, out);
 }
 
 static void region_of(struct weft_mr *mr, const struct iovec *iov, size_t count, unsigned access)
@@ -169,7 +188,7 @@ enum weft_status weft_mr_register(struct weft_ctx *ctx, void *addr, size_t len, 
     mr->region.auth = ctx->domain.auth;
     status = wf_mem_region_add(&ctx->mem, &mr->region, 0);
     if (status == WEFT_OK)
-        status = wf_mem_region_enable(&ctx->mem, &mr->region);
+        status = region_enable(mr);
     return mr_opened(mr, status, out);
 }
 
@@ -229,9 +248,9 @@ static void region_describe(struct weft_mr *mr, const struct weft_mr_attr *a)
 
 static enum weft_status mr_undo(struct weft_mr *mr, enum weft_status status)
 {
+    wf_region_nic_close(&mr->nic);
     wf_mem_region_close(&mr->ctx->mem, &mr->region);
-    free(mr->event);
-    free(mr);
+    mr_free(mr);
     return status;
 }
 
@@ -249,13 +268,12 @@ enum weft_status weft_mr_regattr(struct weft_ctx *ctx, const struct weft_mr_attr
     mr->flags = flags;
     region_describe(mr, attr);
     if (ctx->domain.eq && !(mr->event = calloc(1, sizeof *mr->event))) {
-        free(mr);
+        mr_free(mr);
         return WEFT_ENOMEM;
     }
     status = wf_mem_region_add(&ctx->mem, &mr->region, ctx->domain.key_bits);
     if (status != WEFT_OK) {
-        free(mr->event);
-        free(mr);
+        mr_free(mr);
         return status;
     }
     if (!mr->event) {
@@ -368,7 +386,7 @@ enum weft_status wf_mr_complete(struct weft_mr *mr)
         status = pages_look(mr, r->pieces, r->count, &persist);
     r->persist = persist;
     if (status == WEFT_OK && !mr->disabled)
-        status = wf_mem_region_enable(&mr->ctx->mem, r);
+        status = region_enable(mr);
     return status;
 }
 
@@ -418,7 +436,7 @@ enum weft_status weft_mr_bind_ep(struct weft_mr *mr, struct weft_ep *ep, uint64_
 enum weft_status weft_mr_enable(struct weft_mr *mr)
 {
     enum weft_status status = mr_check(mr);
-    return status == WEFT_OK ? wf_mem_region_enable(&mr->ctx->mem, &mr->region) : status;
+    return status == WEFT_OK ? region_enable(mr) : status;
 }
 
 enum weft_status weft_mr_refresh(struct weft_mr *mr, const struct iovec *iov, size_t count,
@@ -440,11 +458,14 @@ enum weft_status weft_mr_refresh(struct weft_mr *mr, const struct iovec *iov, si
     status = wf_mem_refresh_begin(&mr->ctx->mem, r);
     if (status != WEFT_OK)
         return status;
+    wf_region_nic_close(&mr->nic);
     persist = r->persist;
     status = count ? pages_look(mr, iov, (unsigned)count, &persist)
                    : pages_look(mr, r->pieces, r->count, &persist);
     if (status == WEFT_OK)
         r->persist = persist;
+    if (status == WEFT_OK && wf_mem_bound(&mr->ctx->mem, r).enabled)
+        wf_region_nic_renew(&mr->nic, mr->ctx, r);
     wf_mem_refresh_end(&mr->ctx->mem, r, status == WEFT_OK);
     return status;
 }
@@ -486,6 +507,7 @@ enum weft_status weft_mr_key(const struct weft_mr *mr, void *buf, size_t *len)
                           .token = mr->ctx->self.token[0],
                           .first = r->first,
                           .auth = wf_auth_tag(r->gen, r->auth)};
+    wf_region_nic_key((struct wf_region_nic *)&mr->nic, &key); /* its lock is not the region */
     if (r->count > 1 || r->flags & WF_REGION_OF_EP)
         key.flags |= WF_KEY_OWNER;
     if (r->flags & WF_REGION_UNBACKED)
@@ -545,8 +567,9 @@ enum weft_status weft_mr_close(struct weft_mr *mr)
     if (bound.refreshing || (bound.counter && !atomic_load(&bound.counter->closed)) ||
         (bound.ep && ep_is_open(ctx, bound.ep)))
         return WEFT_EBUSY;
+    wf_region_nic_close(&mr->nic);
     wf_mem_region_close(&ctx->mem, &mr->region);
     count_region(ctx, -1);
-    free(mr);
+    mr_free(mr);
     return WEFT_OK;
 }

@@ -6,6 +6,7 @@
 #include <weft/mr.h>
 
 #include "core/core.h"
+#include "core/region_nic.h"
 
 struct weft_mr {
     struct weft_ctx *ctx;
@@ -17,6 +18,7 @@ struct weft_mr {
     uint64_t flags;         /* enum weft_mr_flags */
     struct wf_event *event; /* reports its registration; null: it was synchronous */
     struct wf_list item;    /* the registrar's */
+    struct wf_region_nic nic;
     struct iovec pieces[];
 };
 

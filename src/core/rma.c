@@ -6,6 +6,7 @@
 
 #include "core/own.h"
 #include "core/path.h"
+#include "core/puts.h"
 #include "mem/counter.h"
 
 /* ---- what is done by messages ---- */
@@ -29,6 +30,9 @@ struct long_head {
     uint8_t zero[3];
 };
 _Static_assert(sizeof(struct long_head) == 32, "wire structure");
+
+static enum weft_status push_bytes(struct wf_entry *e);
+static enum weft_status push_get(struct wf_entry *e);
 
 /* The region's words, which every request about it begins with. */
 #define REGION(e, at)                                                                              \
@@ -83,6 +87,48 @@ static enum weft_status push_put_bulk(struct wf_entry *e)
     return WEFT_PENDING;
 }
 
+/* How messages carry it. */
+static uint8_t message_path(const struct wf_entry *e)
+{
+    bool bulk = wf_own_can_bulk(e->peer) && wf_remote_can_bulk(e->remote) && e->len > e->ep->am_max;
+    return bulk ? WF_PATH_BULK : WF_PATH_PIECES;
+}
+
+/* They do not: messages do, when what they did is over. */
+static enum weft_status nic_not(struct wf_entry *e)
+{
+    if (e->unanswered) {
+        e->status = WEFT_EUNREACH;
+        return WEFT_PENDING;
+    }
+    e->path = message_path(e);
+    return e->kind == WF_KIND_GET ? push_get(e) : push_bytes(e);
+}
+
+/* Put or get, by the NICs. */
+static enum weft_status push_nic(struct wf_entry *e)
+{
+    const struct wf_key *k = &e->remote->key;
+    struct wf_move m = {.key = k->nic_key, .id = e->id, .is_get = e->kind == WF_KIND_GET};
+    if (!k->nic_key)
+        return nic_not(e);
+    while (e->sent < e->len && !e->status) {
+        enum weft_status status;
+        size_t taken;
+        m.len = (size_t)(e->len - e->sent);
+        m.local = wf_iov_span(&e->mem, e->sent, &m.len);
+        m.remote = e->remote->nic_base + e->u.rma.offset + e->sent;
+        status = e->peer->transport->move(wf_peer_tpeer(e->peer), &m, &taken);
+        if (status == WEFT_EUNREACH)
+            return nic_not(e);
+        if (status != WEFT_OK)
+            return status;
+        e->sent += taken;
+        e->unanswered++;
+    }
+    return WEFT_PENDING;
+}
+
 /* A fragment's follows what that says, and the piece before it. */
 static enum weft_status push_piece(struct wf_entry *e, const uint32_t *args, unsigned nargs,
                                    const void *data, size_t n)
@@ -118,6 +164,8 @@ static enum weft_status push_put(struct wf_entry *e)
 
 static enum weft_status push_get(struct wf_entry *e)
 {
+    if (e->path == WF_PATH_NIC)
+        return push_nic(e);
     while (e->sent < e->len && !e->status) {
         bool bulk = e->path == WF_PATH_BULK;
         uint32_t n = bulk ? bulk_piece(e) : (uint32_t)WF_MIN(e->len - e->sent, e->ep->am_max);
@@ -176,6 +224,7 @@ static enum weft_status push_bytes(struct wf_entry *e)
     switch (e->path) {
     case WF_PATH_PULL: return push_take(e);
     case WF_PATH_BULK: return push_put_bulk(e);
+    case WF_PATH_NIC: return push_nic(e);
     default: return push_put(e);
     }
 }
@@ -533,10 +582,25 @@ static void note_status(struct wf_entry *e, const struct weft_am *am)
         e->status = (int16_t)wf_status_of(am->args[1]);
 }
 
+/* What the NICs did not do, or perhaps not, is done by messages: a region that is closed has its
+ * owner say so, and nothing else was told of what is done twice. */
+static bool nic_fall_back(struct wf_entry *e)
+{
+    if (e->status != WEFT_EKEY && e->status != WEFT_EUNREACH)
+        return false;
+    e->path = message_path(e);
+    e->status = WEFT_OK;
+    e->sent = 0;
+    wf_entry_queue(e);
+    return true;
+}
+
 /* The owner may not copy from here, or its memory is not for sockets: what it did not get, or
  * give, goes in pieces. */
 static bool fall_back(struct wf_entry *e)
 {
+    if (e->path == WF_PATH_NIC && !e->started)
+        return nic_fall_back(e);
     if ((e->path != WF_PATH_PULL && e->path != WF_PATH_BULK) || e->status != WEFT_EUNREACH)
         return false;
     if (e->path == WF_PATH_PULL)
@@ -599,6 +663,18 @@ static void on_got(const struct weft_am *am)
         wf_iov_scatter(&e->mem, at, am->data, am->len);
         wf_ep_count(am->ep, WF_STAT_COPIED_BYTES, am->len);
     }
+    answer_count(e);
+}
+
+void wf_rma_moved(void *owner, uint32_t id, enum weft_status status)
+{
+    struct wf_entry *e = wf_entry_get(owner, id);
+    if (!e || e->kind < WF_KIND_PUT || e->kind > WF_KIND_SIGNAL || !e->unanswered)
+        return;
+    if (status == WEFT_EKEY)
+        wf_remote_no_nic(e->remote); /* its owner says what is wrong with it */
+    if (!e->status)
+        e->status = (int16_t)status;
     answer_count(e);
 }
 
@@ -758,6 +834,39 @@ static enum weft_status mapped_atomic(const struct wf_remote *r, uint64_t offset
     return WEFT_OK;
 }
 
+/* By the NICs without an entry. PENDING | ENOMEM | OK: not like this */
+static enum weft_status put_short(struct wf_remote *r, uint64_t offset, const struct iovec *iov,
+                                  struct weft_op *op)
+{
+    if (!r->puts && !wf_puts_make(r))
+        return WEFT_ENOMEM;
+    return r->puts->room && !wf_puts_begin(r->puts, r, offset, iov->iov_base, iov->iov_len, op)
+               ? WEFT_PENDING
+               : WEFT_OK;
+}
+
+enum weft_status wf_rma_put_again(struct wf_remote *r, uint64_t offset, const void *src, size_t len,
+                                  struct weft_op *op)
+{
+    struct wf_entries *entries = &r->pub.peer->ep->entries;
+    enum weft_status status;
+    struct wf_entry *e;
+    entries->beyond = true; /* all there are may be flushes that wait for it */
+    e = entry_new(r, WF_KIND_PUT, offset, len, op, &status);
+    entries->beyond = false;
+    if (!e)
+        return status;
+    wf_list_remove(&e->issued);
+    wf_list_prepend(&e->peer->flow->issued, &e->issued);
+    e->path = message_path(e);
+    wf_ep_count(e->ep, wf_path_stat(WF_STAT_PUT_PULL, e->path), 1);
+    wf_iov_one(&e->mem, src, len);
+    if (op)
+        op->entry_ = e;
+    wf_entry_queue(e);
+    return WEFT_OK;
+}
+
 static enum weft_status put_begun(struct wf_remote *r, uint64_t offset, const struct iovec *iov,
                                   unsigned count, size_t len, struct weft_op *op)
 {
@@ -770,6 +879,8 @@ static enum weft_status put_begun(struct wf_remote *r, uint64_t offset, const st
         return mapped_copy(r, offset, &mem, len, true);
     if (path == WF_PATH_HERE)
         return here_copy(r, offset, &mem, len, true);
+    if (r->by_nic && count == 1 && (status = put_short(r, offset, iov, op)) != WEFT_OK)
+        return status;
     e = entry_new(r, WF_KIND_PUT, offset, len, op, &status);
     if (!e)
         return status;
@@ -781,7 +892,7 @@ static enum weft_status put_begun(struct wf_remote *r, uint64_t offset, const st
     }
     status = wf_entry_start(e, wf_rma_push);
     if (status == WEFT_PENDING)
-        wf_ep_count(ep, wf_path_stat(WF_STAT_PUT_PULL, path), 1);
+        wf_ep_count(ep, wf_path_stat(WF_STAT_PUT_PULL, e->path), 1);
     return status;
 }
 
@@ -868,7 +979,7 @@ static enum weft_status get_begun(struct wf_remote *r, uint64_t offset, const st
     }
     status = wf_entry_start(e, wf_rma_push);
     if (status == WEFT_PENDING)
-        wf_ep_count(peer->ep, wf_path_stat(WF_STAT_GET_PULL, path), 1);
+        wf_ep_count(peer->ep, wf_path_stat(WF_STAT_GET_PULL, e->path), 1);
     return status;
 }
 
@@ -889,11 +1000,31 @@ static enum weft_status not_inlined(struct weft_remote *r, uint64_t offset, cons
     return wf_ep_left(r->peer->ep, status);
 }
 
-enum weft_status weft_put_slow_(struct weft_remote *r, uint64_t offset, const void *src, size_t len,
-                                struct weft_op *op)
+static __attribute__((noinline)) enum weft_status
+put_slower(struct weft_remote *r, uint64_t offset, const void *src, size_t len, struct weft_op *op)
 {
     struct iovec one = {(void *)(uintptr_t)src, len};
     return not_inlined(r, offset, &one, 1, len, op, true);
+}
+
+static __attribute__((noinline)) enum weft_status put_after_all(const struct wf_put *put)
+{
+    return put_slower(&put->remote->pub, put->offset, put->src, put->len, put->op);
+}
+
+/* What [begin] finds wrong is left to it; [puts] says the rest. */
+enum weft_status weft_put_slow_(struct weft_remote *remote, uint64_t offset, const void *src,
+                                size_t len, struct weft_op *op)
+{
+    struct wf_remote *r = wf_remote_of(remote);
+    struct wf_puts *p = r ? r->puts : NULL;
+    const struct wf_put *not_begun;
+    if (!p || !p->room || !src || !wf_life_is(p->ep->life) || p->ep->busy || len > r->pub.length ||
+        offset > r->pub.length - len || offset < r->key.first ||
+        __atomic_load_n(r->pub.gen_word, __ATOMIC_ACQUIRE) != r->pub.gen)
+        return put_slower(remote, offset, src, len, op);
+    not_begun = wf_puts_begin(p, r, offset, src, len, op);
+    return not_begun ? put_after_all(not_begun) : WEFT_PENDING;
 }
 
 enum weft_status weft_get_slow_(struct weft_remote *r, uint64_t offset, void *dst, size_t len,
@@ -1114,18 +1245,21 @@ enum weft_status weft_am_long(struct weft_remote *r, uint64_t offset, const void
 enum weft_status weft_flush(struct weft_peer *peer, struct weft_op *op)
 {
     enum weft_status status = wf_ep_enter(peer ? peer->ep : NULL);
+    const struct wf_puts *puts;
     struct wf_entry *e;
     if (status != WEFT_OK)
         return status;
     status = peer->transport->flush(wf_peer_tpeer(peer));
     if (status != WEFT_OK || !peer->flow)
         return wf_ep_left(peer->ep, status);
-    if (wf_list_empty(&peer->flow->issued)) {
+    puts = peer->flow->puts;
+    if (wf_list_empty(&peer->flow->issued) && (!puts || puts->done == puts->begun)) {
         status = peer->flow->lost;
         peer->flow->lost = WEFT_OK;
     } else if (!op) {
         status = WEFT_PENDING;
     } else if ((e = wf_entry_new(peer->ep, peer, WF_KIND_FLUSH, op, true, &status))) {
+        e->u.flush.puts = puts ? puts->begun : 0;
         op->entry_ = e;
         op->status = status = WEFT_PENDING;
     }

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-_Static_assert(WF_CARD_MAX == 1264, "the card's size is the protocol's");
+_Static_assert(WF_CARD_MAX == 1328, "the card's size is the protocol's");
 
 static void put_le(unsigned char *at, uint32_t value, unsigned bytes)
 {

@@ -89,6 +89,9 @@ enum weft_status wf_cache_open(const struct wf_cache_params *params, struct wf_c
 /* All users are closed. Deregisters everything. */
 void wf_cache_close(struct wf_cache *cache);
 
+/* As the environment and the machine have it, for Weft's own devices: all but the registrar. */
+enum weft_status wf_cache_params_own(struct wf_cache_params *out);
+
 enum weft_status wf_cache_user_open(struct wf_cache *cache, struct wf_cache_user **out);
 /* It holds nothing. */
 void wf_cache_user_close(struct wf_cache_user *user);

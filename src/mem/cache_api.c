@@ -12,6 +12,8 @@
 #include "mem/cache.h"
 #include "mem/monitor.h"
 
+#define OWN_BYTES 0 /* what may be pinned is the limit */
+#define OWN_COUNT 1024
 #define FLAGS (WEFT_CACHE_SINGLE | WEFT_CACHE_MERGE | WEFT_CACHE_VERIFY)
 
 struct weft_cache {
@@ -66,6 +68,21 @@ static struct wf_monitor *monitor_of(enum weft_monitor wanted)
     }
     wf_error("memory cannot be watched by userfaultfd: %s", why);
     return NULL;
+}
+
+enum weft_status wf_cache_params_own(struct wf_cache_params *out)
+{
+    const struct wf_config *config = wf_config();
+    *out = (struct wf_cache_params){
+        .monitor = monitor_of((enum weft_monitor)config->mr_cache_monitor),
+        .budget = wf_budget_own(),
+        .max_bytes = config->mr_cache_size == WF_ASKED ? OWN_BYTES : config->mr_cache_size,
+        .max_entries =
+            config->mr_cache_count == WF_ASKED ? OWN_COUNT : (uint32_t)config->mr_cache_count,
+        .merge = config->mr_cache_merge,
+        .verify = config->mr_cache_verify,
+        .single = !config->mr_cache_strict};
+    return out->monitor ? WEFT_OK : WEFT_ESYSTEM;
 }
 
 enum weft_status weft_cache_open(const struct weft_cache_params *p, struct weft_cache **out)

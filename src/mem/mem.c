@@ -416,7 +416,7 @@ struct wf_mem_bound wf_mem_bound(struct wf_mem *mem, const struct wf_region *r)
 {
     struct wf_mem_bound b;
     pthread_mutex_lock(&mem->lock);
-    b = (struct wf_mem_bound){atomic_load(&r->counter), r->ep, r->refreshing};
+    b = (struct wf_mem_bound){atomic_load(&r->counter), r->ep, r->enabled, r->refreshing};
     pthread_mutex_unlock(&mem->lock);
     return b;
 }

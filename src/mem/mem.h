@@ -144,11 +144,11 @@ void wf_mem_refresh_end(struct wf_mem *mem, struct wf_region *r, bool good);
 enum weft_status wf_mem_bind_counter(struct wf_mem *mem, struct wf_region *r,
                                      struct weft_counter *counter, bool late);
 enum weft_status wf_mem_bind_ep(struct wf_mem *mem, struct wf_region *r, uint64_t ep);
-/* What [r] is bound to, and whether it is being refreshed. */
+/* What [r] is bound to, whether it is enabled, and whether it is being refreshed. */
 struct wf_mem_bound {
     struct weft_counter *counter;
     uint64_t ep;
-    bool refreshing;
+    bool enabled, refreshing;
 };
 struct wf_mem_bound wf_mem_bound(struct wf_mem *mem, const struct wf_region *r);
 /* Returns when nobody uses it. */

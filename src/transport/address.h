@@ -10,7 +10,7 @@
 #include <weft/weft.h>
 
 #define WF_ADDRESS_VERSION 2
-#define WF_KEY_VERSION 2
+#define WF_KEY_VERSION 3
 #define WF_KEY_PRIVATE UINT64_MAX
 
 /* A process as others on its node tell it apart. */
@@ -58,10 +58,13 @@ struct wf_key {
     uint64_t slab;   /* WF_KEY_PRIVATE: the owner's own memory, which is not mapped */
     uint64_t offset; /* in the slab; PRIVATE: its address in the owner's process */
     uint64_t length;
-    uint64_t token; /* token[0] of the owner: a key of another process is told */
-    uint64_t first; /* what peers call its first byte; 0 unless PRIVATE */
-    uint32_t flags; /* enum wf_key_flags; 0 unless PRIVATE */
-    uint32_t auth;  /* wf_auth_tag of its authorization key */
+    uint64_t token;   /* token[0] of the owner: a key of another process is told */
+    uint64_t first;   /* what peers call its first byte; 0 unless PRIVATE */
+    uint32_t flags;   /* enum wf_key_flags; 0 unless PRIVATE */
+    uint32_t auth;    /* wf_auth_tag of its authorization key */
+    uint64_t nic_at;  /* what its owner's NIC calls its first byte; 0 where nic_key is */
+    uint32_t nic_key; /* by which that NIC lets others reach it; 0: none does */
+    uint32_t zero;
 };
 
 /* Tells in a raw key which authorization key its region has: its digest is not in it. */
@@ -76,7 +79,7 @@ enum wf_key_flags {
     WF_KEY_UNBACKED = 2, /* pages may be missing: by pieces */
     WF_KEY_FLAGS = 3,
 };
-_Static_assert(sizeof(struct wf_key) == 64, "wire structure");
+_Static_assert(sizeof(struct wf_key) == 80, "wire structure");
 _Static_assert(sizeof(struct wf_key) <= WEFT_KEY_MAX, "public limit");
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -148,7 +151,8 @@ static inline enum weft_status wf_key_parse(const void *buf, size_t len, struct 
     if (k.size != sizeof k || !k.length || k.offset + k.length < k.length ||
         !(k.gen & 1) || /* those of wiped and never used slots are even */
         k.first + k.length < k.length || k.flags & ~(uint32_t)WF_KEY_FLAGS ||
-        (k.slab != WF_KEY_PRIVATE && (k.first || k.flags)))
+        (k.slab != WF_KEY_PRIVATE && (k.first || k.flags)) || k.zero ||
+        k.nic_at + k.length < k.length || (k.nic_at && !k.nic_key))
         return WEFT_EINVAL;
     *out = k;
     return WEFT_OK;

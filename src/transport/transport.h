@@ -52,6 +52,7 @@ enum wf_transport_caps {
     WF_CAP_MAPS = 1,  /* remote_map gives a base address: put and get are copies */
     WF_CAP_SLEEP = 2, /* arm works */
     WF_CAP_BULK = 4,  /* request_bulk and reply_bulk work */
+    WF_CAP_NIC = 8,   /* region_open, region_close and move work */
 };
 
 #define WF_AM_WHAT(handler, nargs) ((unsigned)(handler) | (unsigned)(nargs) << 8)
@@ -92,6 +93,19 @@ struct wf_bulk {
 
 #define WF_BULK_MAX ((uint32_t)1 << 20)
 
+/* Bytes that the NICs of the two processes move between this one's memory and a region of the
+ * other's, without a call there. */
+#define WF_MOVE_COPIED 4096u /* up to so many bytes are copied on this side */
+
+struct wf_move {
+    void *local;
+    size_t len;      /* not 0 */
+    uint64_t remote; /* as the other side's NIC calls it */
+    uint32_t key;    /* the region's nic_key */
+    uint32_t id;     /* to be told with the end (events->moved) */
+    bool is_get;
+};
+
 /* What a message is to follow, and then what names this one: a place in one of a transport's
  * ways to a peer. lane 0: nothing. */
 struct wf_order {
@@ -116,6 +130,15 @@ struct wf_tep_events {
      * Else bulk_unhold follows, before anything else is asked. Also outside of poll. */
     void *(*bulk_hold)(void *owner, const struct wf_bulk *bulk, uint32_t at, size_t *n);
     void (*bulk_unhold)(void *owner, const struct wf_bulk *bulk);
+    /* A move with that id is over. OK | EKEY (the other NIC refused key or range: nothing was
+     * moved) | EUNREACH (its connection is lost: some of it may have been moved, nothing of it
+     * moves any more). Not told of moves to a peer of which peer_down is told. */
+    void (*moved)(void *owner, uint32_t id, enum weft_status status);
+    /* The first [n] of those to [tpeer] that [put] took, of which it was not told yet, are done; or
+     * their connection is lost, as with moved ([refused]: the first of them is EKEY). As there, not
+     * told after peer_down. */
+    void (*put_done)(void *owner, struct wf_tpeer *tpeer, uint32_t n);
+    void (*put_lost)(void *owner, struct wf_tpeer *tpeer, uint32_t n, bool refused);
 };
 
 struct wf_tctx_params {
@@ -180,6 +203,9 @@ struct wf_transport {
     enum weft_status (*set_key)(struct wf_tctx *tctx, const uint8_t *key);
     /* How other nodes call this process; null: they cannot. */
     const struct wf_contact *(*contact)(struct wf_tctx *tctx);
+
+    /* What a device holds for it, a row each. Null: nothing. Any thread. */
+    void (*resources)(struct wf_tctx *tctx, weft_resource_row_fn row, void *arg);
 
     enum weft_status (*ep_open)(struct wf_tctx *tctx, const struct wf_tep_params *params,
                                 struct wf_tep **out);
@@ -255,6 +281,24 @@ struct wf_transport {
     enum weft_status (*remote_map)(struct wf_tpeer *tpeer, const struct wf_key *key,
                                    struct weft_remote *remote, void **cookie);
     void (*remote_unmap)(struct wf_tpeer *tpeer, void *cookie);
+
+    /* Let the NICs of others read or write (enum weft_access) memory of this process, which stays
+     * until region_close; any thread. Null without WF_CAP_NIC. *at: what they call its first byte,
+     * as nothing else of this context was called or will be; *key is not 0.
+     * OK | ELIMIT (logged: what may be locked is spent) | another reason why not */
+    enum weft_status (*region_open)(struct wf_tctx *tctx, void *addr, size_t len, unsigned access,
+                                    uint64_t *at, uint32_t *key, void **handle);
+    /* Nobody reaches it any more when this returns. */
+    void (*region_close)(struct wf_tctx *tctx, void *handle);
+    /* Move the first bytes of [m]: *taken of them, of which moved tells once, in poll. Until then
+     * they are the NIC's. Connects on first use: EUNREACH until that is done.
+     * OK | AGAIN (nothing was taken) | ENOMEM | EFAULT | EUNREACH (not like this) | a state of the
+     * peer */
+    enum weft_status (*move)(struct wf_tpeer *tpeer, const struct wf_move *m, size_t *taken);
+
+    /* Short bytes to [remote], as move's; [src] is free when it returns. False: nothing was done,
+     * and move may do it. Null without WF_CAP_NIC. */
+    bool (*put)(struct wf_tpeer *tpeer, const void *src, size_t len, uint64_t remote, uint32_t key);
 
     /* All puts to [tpeer] are visible at its process. */
     enum weft_status (*flush)(struct wf_tpeer *tpeer);

@@ -22,6 +22,7 @@ WEFT = os.path.abspath(sys.argv[1])
 JOBS = sys.argv[2] == "pmix"
 NOBODY = 65534
 TCP = False  # is it built in, and usable here?
+RDMA = False  # is it built in? The device that moves nothing is always there
 TESTS = {  # what each prints
     "am_lat": "lat_ns", "am_rate": "rate_mps", "put_lat": "lat_ns", "put_rate": "rate_mps",
     "get_lat": "lat_ns", "get_rate": "rate_mps", "put_bw": "gbs", "get_bw": "gbs",
@@ -50,6 +51,11 @@ def rows(result):
 def has_tcp():
     code, out, _ = run("info")
     return any(line.split()[:2] == ["tcp", "usable"] for line in out.splitlines())
+
+
+def has_rdma():
+    code, out, _ = run("info", env={**os.environ, "WEFT_RDMA_DEVICE": "null0"})
+    return any(line.split()[:2] == ["rdma", "usable"] for line in out.splitlines())
 
 
 def refused(result, *words):
@@ -85,6 +91,10 @@ def wrong_words_are_answered():
     refused(run("info", "--stat"), "did you mean --stats?")
     refused(run("info", "--stats", "--jsn"), "did you mean --json?")
     refused(run("info", "--stats", "init"), "no process id")
+    refused(run("info", "--resource"), "did you mean --resources?")
+    refused(run("info", "--resources", "x"), "--resources x", "1 to 10000")
+    refused(run("info", "--resources", "0"), "--resources 0", "1 to 10000")
+    refused(run("info", "--resources", "10001", "--json"), "--resources 10001", "1 to 10000")
     refused(run("explain"), "-n SIZE")
     refused(run("explain", "-n", "8", "--per", "1"), "did you mean --peer?")
     refused(run("explain", "-n", "x"), "number of bytes")
@@ -229,6 +239,17 @@ def perf_registrations():
         assert found[("miss", 1, 64)]["of_kernel"] > 0, found
 
 
+def resources_for_so_many_peers():
+    """Each peer takes a queue pair, and nothing else of the device."""
+    two, five = rows(run("info", "--resources", "2", "5", "--json", timeout=4 * harness.DEADLINE))
+    assert (two.pop("peers"), five.pop("peers")) == (2, 5), (two, five)
+    pairs = two.pop("queue pairs"), five.pop("queue pairs")
+    assert [p["count"] for p in pairs] == [2, 5], pairs
+    assert 5 * pairs[0]["bytes"] == 2 * pairs[1]["bytes"] > 0, pairs
+    assert two == five, (two, five)
+    assert two["completion queues"]["count"] == 1 and two["memory regions"]["bytes"] > 0, two
+
+
 def perf_compares_with_what_is_there():
     with tempfile.TemporaryDirectory() as empty:
         found = rows(run("perf", "compare", "--json", env={**os.environ, "PATH": empty}))
@@ -348,7 +369,10 @@ ALONE = [help_fits_a_screen, wrong_words_are_answered, perf_memory, perf_registr
 IN_JOBS = [perf_tests, perf_sweeps, perf_limits_in_pairs, perf_many_ranks, perf_draws,
            perf_says_how_far_it_is, stats_of_a_running_job, perf_tests_by_transport]
 OVER_TCP = [perf_sweeps_over_tcp, perf_limits_over_tcp, perf_counts_bytes_on_the_network]
+OVER_RDMA = [resources_for_so_many_peers]
 
 if __name__ == "__main__":
     TCP = has_tcp()
-    harness.main(ALONE + (IN_JOBS if JOBS else []) + (OVER_TCP if JOBS and TCP else []))
+    RDMA = has_rdma()
+    harness.main(ALONE + (IN_JOBS if JOBS else []) + (OVER_TCP if JOBS and TCP else []) +
+                 (OVER_RDMA if RDMA else []))

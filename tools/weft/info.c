@@ -325,6 +325,7 @@ static void usage(FILE *to)
 {
     fputs("usage: weft info [--config]\n"
           "       weft info --stats [PID ... | --job PID] [--json]\n"
+          "       weft info --resources [PEERS ...] [--json]\n"
           "\n"
           "Prints the version, what was built in, the transports that can be used here,\n"
           "and the machine's limits; a limit that will be felt is marked ! and says what\n"
@@ -336,6 +337,9 @@ static void usage(FILE *to)
           "  --stats    print what running processes have counted: those named, or all of\n"
           "             this user's; they are not disturbed\n"
           "  --job PID  all ranks of the job of that rank, or of that weft run\n"
+          "  --resources\n"
+          "             what RDMA takes of memory and queues for so many connected peers\n"
+          "             (default 2, 100 and 1000), counted on a device that moves nothing\n"
           "  --json     one object for each process, with the counters that are 0 too\n"
           "  --help     print this\n"
           "\n"
@@ -354,7 +358,7 @@ static bool has_word(int argc, char **argv, const char *word)
 
 int wf_tool_info(int argc, char **argv)
 {
-    static const char *const names[] = {"--config", "--stats", "--help", NULL};
+    static const char *const names[] = {"--config", "--stats", "--resources", "--help", NULL};
     const char *near, *wrong;
     if (argc == 1)
         return show_info();
@@ -364,6 +368,8 @@ int wf_tool_info(int argc, char **argv)
     }
     if (has_word(argc, argv, "--stats"))
         return wf_info_stats(argc, argv);
+    if (has_word(argc, argv, "--resources"))
+        return wf_info_resources(argc, argv);
     if (!strcmp(argv[1], "--config") && argc == 2)
         return show_config();
     wrong = argv[strcmp(argv[1], "--config") ? 1 : 2];

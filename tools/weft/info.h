@@ -7,4 +7,8 @@
  * Returns the exit code. */
 int wf_info_stats(int argc, char **argv);
 
+/* `weft info --resources`: what RDMA takes for so many peers; argv[0] is "info". Returns the exit
+ * code. */
+int wf_info_resources(int argc, char **argv);
+
 #endif

@@ -20,9 +20,7 @@ const char *wf_hca_status_text(enum wf_hca_status status)
 static void count(struct wf_hca *hca, enum wf_hca_kind kind, uint64_t objects, uint64_t bytes)
 {
     atomic_fetch_add_explicit(&hca->ledger.objects[kind], objects, memory_order_relaxed);
-    atomic_fetch_add_explicit(kind == WF_HCA_MR ? &hca->ledger.registered
-                                                : &hca->ledger.queue_bytes,
-                              bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&hca->ledger.bytes[kind], bytes, memory_order_relaxed);
 }
 
 void wf_hca_made(struct wf_hca *hca, enum wf_hca_kind kind, uint64_t bytes)

@@ -40,8 +40,7 @@ enum wf_hca_kind {
 /* Objects there are, and what they take. Written by whoever makes or frees one, atomically. */
 struct wf_hca_ledger {
     _Atomic uint64_t objects[WF_HCA_KINDS];
-    _Atomic uint64_t queue_bytes; /* of work and completion queues, as far as the NIC tells */
-    _Atomic uint64_t registered;  /* bytes of memory regions */
+    _Atomic uint64_t bytes[WF_HCA_KINDS]; /* of queues, as far as the NIC tells; of regions */
 };
 
 /* ---- what there is ---- */
@@ -275,8 +274,10 @@ struct wf_hca_ops {
     enum weft_status (*qp_reset)(struct wf_hca_qp *qp);
     void (*qp_close)(struct wf_hca_qp *qp);
 
-    enum weft_status (*mr_open)(struct wf_hca_pd *pd, void *addr, size_t len, unsigned access,
-                                struct wf_hca_mr **out);
+    /* [at]: what requests here and there call its first byte; with the same place in its page as
+     * [addr], and best in 2 MiB. */
+    enum weft_status (*mr_open)(struct wf_hca_pd *pd, void *addr, size_t len, uint64_t at,
+                                unsigned access, struct wf_hca_mr **out);
     /* Of a dma-buf's bytes [offset, offset + len). EUNREACH: caps.dmabuf is false */
     enum weft_status (*mr_open_dmabuf)(struct wf_hca_pd *pd, int fd, uint64_t offset, size_t len,
                                        unsigned access, struct wf_hca_mr **out);

@@ -218,10 +218,11 @@ static void null_qp_close(struct wf_hca_qp *qp)
     free(qp);
 }
 
-static enum weft_status null_mr_open(struct wf_hca_pd *pd, void *addr, size_t len, unsigned access,
-                                     struct wf_hca_mr **out)
+static enum weft_status null_mr_open(struct wf_hca_pd *pd, void *addr, size_t len, uint64_t at,
+                                     unsigned access, struct wf_hca_mr **out)
 {
     struct wf_hca_mr *mr = calloc(1, sizeof *mr);
+    (void)at;
     (void)access;
     if (!mr)
         return WEFT_ENOMEM;

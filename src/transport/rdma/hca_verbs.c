@@ -764,11 +764,11 @@ static enum weft_status mr_wrap(struct wf_hca_pd *pd, struct ibv_mr *made, void 
     return WEFT_OK;
 }
 
-static enum weft_status verbs_mr_open(struct wf_hca_pd *pd, void *addr, size_t len, unsigned access,
-                                      struct wf_hca_mr **out)
+static enum weft_status verbs_mr_open(struct wf_hca_pd *pd, void *addr, size_t len, uint64_t at,
+                                      unsigned access, struct wf_hca_mr **out)
 {
-    return mr_wrap(pd, ibv_reg_mr(VERBS(pd, pd)->pd, addr, len, access_flags(access)), addr, len,
-                   out);
+    return mr_wrap(pd, ibv_reg_mr_iova(VERBS(pd, pd)->pd, addr, len, at, access_flags(access)),
+                   addr, len, out);
 }
 
 static enum weft_status verbs_mr_open_dmabuf(struct wf_hca_pd *pd, int fd, uint64_t offset,

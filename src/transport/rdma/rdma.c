@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which NIC and port. */
+/* A context: which NIC and port, what is registered with it. */
 #include "transport/rdma/rdma.h"
 
 #include <stdatomic.h>
@@ -10,9 +10,13 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "config/config.h"
+#include "mem/budget.h"
+#include "mem/local.h"
 #include "transport/rdma/wire.h"
+#include "transport/transport.h"
 
 #define NICS 16
+#define NULL_DEVICE "null0" /* moves nothing: for counting */
 
 /* "name" or "name:port" */
 static bool is_named(const char *wanted, const struct wf_hca *hca, unsigned port)
@@ -36,8 +40,8 @@ static bool port_choose(const struct wf_hca *hca, const char *wanted, unsigned *
 
 static struct wf_hca *hca_choose(unsigned *port)
 {
-    const struct wf_hca_ops *ops = &wf_hca_verbs;
     const char *wanted = wf_config()->rdma_device;
+    const struct wf_hca_ops *ops = strcmp(wanted, NULL_DEVICE) ? &wf_hca_verbs : &wf_hca_null;
     struct wf_hca_found found[NICS];
     unsigned n = ops->list(found, NICS);
     for (unsigned i = 0; i < n; i++) {
@@ -53,6 +57,132 @@ static struct wf_hca *hca_choose(unsigned *port)
     return NULL;
 }
 
+/* ---- the program's memory ---- */
+
+static enum weft_status local_reg(void *owner, void *addr, size_t len, void **handle)
+{
+    struct rdma_ctx *ctx = owner;
+    struct wf_hca_mr *mr;
+    enum weft_status status =
+        ctx->hca->ops->mr_open(ctx->pd, addr, len, (uintptr_t)addr, WF_HCA_LOCAL_WRITE, &mr);
+    if (status == WEFT_OK)
+        *handle = mr;
+    return status;
+}
+
+static void local_dereg(void *owner, void *handle)
+{
+    struct rdma_ctx *ctx = owner;
+    ctx->hca->ops->mr_close(handle);
+}
+
+_Static_assert(WF_LOCAL_CUTOVER == WF_MOVE_COPIED, "what is said of a move");
+
+static enum weft_status local_open(struct rdma_ctx *ctx)
+{
+    struct wf_local_params p = {.descs = WF_LOCAL_DESCS,
+                                .inline_max = WF_DESC_DATA,
+                                .bounce_max = WF_LOCAL_CUTOVER,
+                                .pool_bytes = WF_LOCAL_POOL};
+    enum weft_status status = wf_cache_params_own(&p.cache);
+    p.cache.registrar = (struct wf_registrar){ctx, local_reg, local_dereg};
+    return status == WEFT_OK ? wf_local_open(&p, &ctx->local) : status;
+}
+
+/* ---- Weft's own, and regions ---- */
+
+/* What an entry of a device's page table covers at best. */
+#define LEAF (UINT64_C(2) << 20)
+
+static enum weft_status register_once(struct rdma_ctx *ctx, void *addr, size_t len, uint64_t at,
+                                      unsigned access, struct wf_hca_mr **out)
+{
+    struct wf_budget *budget = wf_budget_own();
+    enum weft_status status = WEFT_ELIMIT;
+    if (!wf_budget_take(budget, len))
+        return status;
+    status = ctx->hca->ops->mr_open(ctx->pd, addr, len, at, access, out);
+    if (status != WEFT_OK)
+        wf_budget_give(budget, len);
+    return status;
+}
+
+static enum weft_status register_at(struct rdma_ctx *ctx, void *addr, size_t len, uint64_t at,
+                                    unsigned access, struct wf_hca_mr **out)
+{
+    enum weft_status status = register_once(ctx, addr, len, at, access, out);
+    if (status == WEFT_ELIMIT && wf_cache_shrink(wf_local_cache(ctx->local), len))
+        status = register_once(ctx, addr, len, at, access, out);
+    return status;
+}
+
+enum weft_status wf_rdma_register(struct rdma_ctx *ctx, void *addr, size_t len, unsigned access,
+                                  struct wf_hca_mr **out)
+{
+    return register_at(ctx, addr, len, (uintptr_t)addr, access, out);
+}
+
+void wf_rdma_deregister(struct rdma_ctx *ctx, struct wf_hca_mr *mr)
+{
+    size_t len = mr->len;
+    ctx->hca->ops->mr_close(mr);
+    wf_budget_give(wf_budget_own(), len);
+}
+
+static unsigned region_access(unsigned access)
+{
+    return (access & WEFT_REMOTE_WRITE ? WF_HCA_LOCAL_WRITE | WF_HCA_REMOTE_WRITE : 0u) |
+           (access & WEFT_REMOTE_READ ? WF_HCA_REMOTE_READ : 0u);
+}
+
+/* Addresses for [len] bytes that no region of the context had or will have: NICs give keys of
+ * regions that were closed to others soon, and who still has such a key must not reach them. */
+static uint64_t addresses_take(struct rdma_ctx *ctx, const void *addr, size_t len)
+{
+    uint64_t in_leaf = (uintptr_t)addr % LEAF;
+    return in_leaf + atomic_fetch_add_explicit(&ctx->next_at, wf_align_up(in_leaf + len, LEAF),
+                                               memory_order_relaxed);
+}
+
+static void region_limit_tell(const struct rdma_ctx *ctx, size_t len)
+{
+    static atomic_bool told;
+    if (!atomic_exchange(&told, true))
+        wf_warn("%zu KiB cannot be registered with %s: peers reach them by messages; raise the "
+                "limit of locked memory (ulimit -l) and WEFT_PINNED for speed",
+                len / 1024, ctx->hca->name);
+}
+
+enum weft_status wf_rdma_region_open(struct rdma_ctx *ctx, void *addr, size_t len, unsigned access,
+                                     uint64_t *at, uint32_t *key, void **handle)
+{
+    struct wf_hca_mr *mr;
+    enum weft_status status;
+    *at = addresses_take(ctx, addr, len);
+    status = register_at(ctx, addr, len, *at, region_access(access), &mr);
+    if (status == WEFT_OK && !mr->rkey) { /* means none, in keys */
+        wf_rdma_deregister(ctx, mr);
+        status = WEFT_ELIMIT;
+    }
+    if (status == WEFT_ELIMIT)
+        region_limit_tell(ctx, len);
+    else if (status != WEFT_OK)
+        wf_info("%zu KiB at %p cannot be registered with %s (%s): peers reach them by messages",
+                len / 1024, addr, ctx->hca->name, weft_status_text(status));
+    if (status != WEFT_OK)
+        return status;
+    *key = mr->rkey;
+    *handle = mr;
+    return WEFT_OK;
+}
+
+void wf_rdma_region_close(struct rdma_ctx *ctx, void *handle)
+{
+    wf_rdma_deregister(ctx, handle);
+}
+
+/* ---- a context ---- */
+
 static void ctx_free(struct rdma_ctx *ctx)
 {
     if (ctx->hca)
@@ -64,13 +194,21 @@ static void ctx_free(struct rdma_ctx *ctx)
 /* Is what an endpoint takes to be had? If not, others carry its messages. */
 static bool is_enough(struct rdma_ctx *ctx)
 {
-    struct rdma_tep *trial;
-    enum weft_status status = wf_rdma_tep_open(ctx, &trial);
-    if (status == WEFT_OK)
-        wf_rdma_tep_close(trial);
-    else
+    enum weft_status status = local_open(ctx);
+    if (status == WEFT_OK && (status = wf_rdma_tep_new(ctx, &ctx->kept)) != WEFT_OK)
+        wf_local_close(ctx->local);
+    if (status != WEFT_OK)
         wf_info("%s is not used: %s", ctx->hca->name, weft_status_text(status));
     return status == WEFT_OK;
+}
+
+enum weft_status wf_rdma_tep_open(struct rdma_ctx *ctx, struct rdma_tep **out)
+{
+    pthread_mutex_lock(&ctx->lock);
+    *out = ctx->kept;
+    ctx->kept = NULL;
+    pthread_mutex_unlock(&ctx->lock);
+    return *out ? WEFT_OK : wf_rdma_tep_new(ctx, out);
 }
 
 enum weft_status wf_rdma_ctx_open(struct rdma_ctx **out)
@@ -85,6 +223,7 @@ enum weft_status wf_rdma_ctx_open(struct rdma_ctx **out)
     if (!ctx)
         return WEFT_ENOMEM;
     pthread_mutex_init(&ctx->lock, NULL);
+    atomic_init(&ctx->next_at, LEAF);
     ctx->hca = hca_choose(&ctx->port_at);
     status = WEFT_EUNREACH;
     if (ctx->hca && ctx->hca->ops->pd_open(ctx->hca, &ctx->pd) == WEFT_OK)
@@ -118,8 +257,23 @@ void wf_rdma_ctx_look(struct rdma_ctx *ctx)
 
 void wf_rdma_ctx_close(struct rdma_ctx *ctx)
 {
+    if (ctx->kept)
+        wf_rdma_tep_close(ctx->kept);
+    wf_local_close(ctx->local);
     ctx->hca->ops->pd_close(ctx->pd);
     ctx_free(ctx);
+}
+
+void wf_rdma_resources(struct rdma_ctx *ctx, weft_resource_row_fn row, void *arg)
+{
+    static const char *const names[WF_HCA_KINDS] = {
+        [WF_HCA_PD] = "protection domains", [WF_HCA_TD] = "thread domains",
+        [WF_HCA_CQ] = "completion queues",  [WF_HCA_SRQ] = "shared receive queues",
+        [WF_HCA_QP] = "queue pairs",        [WF_HCA_MR] = "memory regions"};
+    const struct wf_hca_ledger *l = &ctx->hca->ledger;
+    for (int i = 0; i < WF_HCA_KINDS; i++)
+        row(arg, names[i], atomic_load_explicit(&l->objects[i], memory_order_relaxed),
+            atomic_load_explicit(&l->bytes[i], memory_order_relaxed));
 }
 
 int wf_rdma_describe(char *note, size_t room)

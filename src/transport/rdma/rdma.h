@@ -9,6 +9,8 @@
 
 struct rdma_ctx;
 struct rdma_tep;
+struct wf_tpeer;
+struct wf_wire;
 struct wf_wires;
 void wf_rdma_ctx_look(struct rdma_ctx *ctx); /* within */
 
@@ -17,8 +19,15 @@ void wf_rdma_ctx_look(struct rdma_ctx *ctx); /* within */
  * ESYSTEM */
 enum weft_status wf_rdma_ctx_open(struct rdma_ctx **out);
 void wf_rdma_ctx_close(struct rdma_ctx *ctx);
+/* What it has of its NIC. */
+void wf_rdma_resources(struct rdma_ctx *ctx, weft_resource_row_fn row, void *arg);
 /* For weft info. */
 int wf_rdma_describe(char *note, size_t room);
+
+/* As a transport's region_open and region_close. */
+enum weft_status wf_rdma_region_open(struct rdma_ctx *ctx, void *addr, size_t len, unsigned access,
+                                     uint64_t *at, uint32_t *key, void **handle);
+void wf_rdma_region_close(struct rdma_ctx *ctx, void *handle);
 
 /* Returns OK | ENOMEM | ELIMIT (the limit on locked memory, mostly) | ESYSTEM */
 enum weft_status wf_rdma_tep_open(struct rdma_ctx *ctx, struct rdma_tep **out);
@@ -36,5 +45,9 @@ int wf_rdma_event_fd(const struct rdma_tep *r);
 int wf_rdma_timer_fd(const struct rdma_tep *r);
 
 extern const struct wf_wires wf_rdma_wires;
+
+/* As a transport's put. */
+bool wf_rdma_put(struct wf_tpeer *tpeer, const void *src, size_t len, uint64_t remote, uint32_t key,
+                 struct wf_wire *w);
 
 #endif

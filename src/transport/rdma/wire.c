@@ -15,14 +15,17 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "config/config.h"
+#include "mem/local.h"
 
 #define NO_PIECE UINT32_MAX
+#define DEPTH_LEAST 4u
 #define SPARE 2u        /* places in a send queue that are kept for grants */
 #define WIRES 16384u    /* of an endpoint */
 #define WIRES_SPARE 64u /* of WIRE_UNDER_WAY, for grants */
 #define GRANTS 4u       /* receives of a queue pair's own queue for grants */
 #define POST_LIST 16u
-#define LOOK_LISTS 256 /* of completions, more than the queue holds */
+#define MOVE_MAX ((size_t)1 << 20) /* bytes of a move's request */
+#define LOOK_LISTS 256             /* of completions, more than the queue holds */
 #define DRAIN_NS 2000000u
 #define SETTLE_NS 2000000u /* of a poll */
 #define CLOSING_NS 50000000u
@@ -97,13 +100,15 @@ static void free_all(struct rdma_tep *r)
     if (r->cq)
         hca->ops->cq_close(r->cq);
     if (r->mr)
-        hca->ops->mr_close(r->mr);
+        wf_rdma_deregister(r->ctx, r->mr);
     if (r->cells_mr)
-        hca->ops->mr_close(r->cells_mr);
+        wf_rdma_deregister(r->ctx, r->cells_mr);
     if (r->memory)
         (void)munmap(r->memory, memory_size(r));
     if (r->timer_fd >= 0)
         close(r->timer_fd);
+    if (r->user)
+        wf_cache_user_close(r->user);
     free(r->free_pieces);
     free(r->free_cells);
     free(r->free_receives);
@@ -113,9 +118,8 @@ static void free_all(struct rdma_tep *r)
 
 static enum weft_status memory_make(struct rdma_tep *r)
 {
-    void *memory = mmap(NULL, memory_size(r), PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-    const struct wf_hca_ops *ops = r->ctx->hca->ops;
+    void *memory =
+        mmap(NULL, memory_size(r), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     enum weft_status status;
     if (memory == MAP_FAILED)
         return WEFT_ENOMEM;
@@ -123,12 +127,12 @@ static enum weft_status memory_make(struct rdma_tep *r)
     /* A forked child that writes must not take these pages from the NIC. */
     if (madvise(memory, memory_size(r), MADV_DONTFORK))
         return WEFT_ESYSTEM;
-    status = ops->mr_open(r->ctx->pd, memory, cells_size(r),
-                          WF_HCA_LOCAL_WRITE | WF_HCA_REMOTE_WRITE, &r->cells_mr);
+    status = wf_rdma_register(r->ctx, memory, cells_size(r),
+                              WF_HCA_LOCAL_WRITE | WF_HCA_REMOTE_WRITE, &r->cells_mr);
     return status != WEFT_OK
                ? status
-               : ops->mr_open(r->ctx->pd, buffer_at(r, 0), memory_size(r) - cells_size(r),
-                              WF_HCA_LOCAL_WRITE, &r->mr);
+               : wf_rdma_register(r->ctx, buffer_at(r, 0), memory_size(r) - cells_size(r),
+                                  WF_HCA_LOCAL_WRITE, &r->mr);
 }
 
 /* Post what is free where all wires take it from. */
@@ -149,7 +153,7 @@ static void receives_post(struct rdma_tep *r)
     }
 }
 
-enum weft_status wf_rdma_tep_open(struct rdma_ctx *ctx, struct rdma_tep **out)
+enum weft_status wf_rdma_tep_new(struct rdma_ctx *ctx, struct rdma_tep **out)
 {
     const struct wf_hca_caps *caps = &ctx->hca->caps;
     const uint32_t receives = (uint32_t)WF_MIN(wf_config()->rdma_receives, caps->max_rq),
@@ -172,6 +176,8 @@ enum weft_status wf_rdma_tep_open(struct rdma_ctx *ctx, struct rdma_tep **out)
     r->free_receives = numbers(receives);
     r->by_cell = calloc(cells, sizeof(struct wf_wire *));
     if (r->free_pieces && r->free_cells && r->free_receives && r->by_cell && r->timer_fd >= 0)
+        status = wf_cache_user_open(wf_local_cache(ctx->local), &r->user);
+    if (status == WEFT_OK)
         status = memory_make(r);
     if (status == WEFT_OK)
         status =
@@ -181,8 +187,8 @@ enum weft_status wf_rdma_tep_open(struct rdma_ctx *ctx, struct rdma_tep **out)
     if (status != WEFT_OK) {
         wf_warn("%s: %zu KiB of buffers and their queues cannot be had%s", ctx->hca->name,
                 memory_size(r) / 1024,
-                status == WEFT_ELIMIT ? ": raise the limit of locked memory (ulimit -l) or lower "
-                                        "WEFT_RDMA_RECEIVES"
+                status == WEFT_ELIMIT ? ": raise the limit of locked memory (ulimit -l) and "
+                                        "WEFT_PINNED, or lower WEFT_RDMA_RECEIVES"
                                       : "");
         free_all(r);
         return status;
@@ -234,16 +240,26 @@ static void wire_fail(struct wf_wire *w, enum wf_hca_status why)
              wf_hca_status_text(why));
     w->state = WIRE_FAILED;
     w->why = why;
-    w->lane->wire_failures += !w->lane->synced || !w->done;
+    w->lane->wire_failures += !w->is_refused && (!w->lane->synced || !w->done);
     make_readable(w); /* reading says so */
+}
+
+static const struct rdma_request none = {.piece = NO_PIECE};
+
+static struct rdma_request *request_at(const struct wf_wire *w, uint32_t number)
+{
+    return &w->requests[number & w->mask];
 }
 
 static bool line_make(struct wf_wire *w)
 {
     w->line_mask = WIRE_LINE - 1;
     w->line = calloc(w->line_mask + 1, sizeof *w->line);
-    w->pieces = calloc(w->depth, sizeof *w->pieces);
-    return w->line && w->pieces;
+    w->requests = calloc(w->depth, sizeof *w->requests);
+    for (uint32_t i = 0; w->requests && i < w->depth; i++)
+        w->requests[i] = none;
+    w->put = (struct wf_hca_wr){.op = WF_HCA_WRITE, .nsge = 1};
+    return w->line && w->requests;
 }
 
 static void qp_end(struct wf_wire *w)
@@ -263,7 +279,7 @@ static void wire_free(struct wf_wire *w)
     if (w->qp)
         qp_end(w);
     free(w->line);
-    free(w->pieces);
+    free(w->requests);
     free(w);
 }
 
@@ -284,6 +300,10 @@ static enum weft_status qp_make(struct wf_wire *w)
     wf_list_append(&r->wires, &w->item);
     w->cell = r->free_cells[--r->nfree_cells];
     w->gen = ++r->next_gen;
+    w->id_base = request_id(w, 0);
+    w->post = r->ctx->hca->ops->post;
+    w->inline_max = w->qp->inline_max;
+    w->most = w->depth - WF_MIN(SPARE, w->depth);
     r->by_cell[w->cell] = w;
     atomic_store_explicit(cell_at(r, w->cell), 0, memory_order_relaxed);
     return WEFT_OK;
@@ -338,6 +358,8 @@ static const char *is_plain(const struct wf_wire *w)
         return "the endpoint closes";
     if (lane->wire_failures >= WIRE_TRIES)
         return "the NICs' connections carried nothing";
+    if (w->depth < DEPTH_LEAST)
+        return "the NIC's send queues are too short";
     if (r->broken || atomic_load_explicit(&r->ctx->gone, memory_order_relaxed))
         return "the NIC has failed";
     if (!r->nfree_cells || (!r->srq && r->nfree_receives < WIRE_WINDOW + GRANTS))
@@ -375,6 +397,8 @@ static struct wf_wire *wire_open(struct tcp_lane *lane)
     w->rdma = r;
     w->lane = lane;
     w->depth = depth_of(r->ctx->hca);
+    w->mask = w->depth - 1;
+    w->signal_each = WF_MIN(WIRE_SIGNAL, WF_MAX(w->depth / 4, 1u));
     if (getrandom(&w->psn, sizeof w->psn, 0) != sizeof w->psn)
         w->psn = (uint32_t)wf_now_ns();
     w->psn &= 0xffffff;
@@ -550,36 +574,49 @@ static uint32_t room(struct wf_wire *w)
     return left > 0 ? (uint32_t)left : 0;
 }
 
-/* One in WIRE_SIGNAL, and in time for the queue's last places. */
-static bool is_signaled(struct wf_wire *w, uint32_t piece)
+/* Is there a completion to come? */
+static bool is_told(const struct wf_wire *w)
 {
-    return ++w->unsignaled >= WF_MIN(WIRE_SIGNAL, w->depth / 4) || piece != NO_PIECE ||
-           w->closing || w->rdma->under_way >= WIRE_UNDER_WAY / 2;
+    return (int32_t)(w->signaled - w->done) > 0;
+}
+
+/* Requests since the last whose completion was asked for. */
+static uint32_t unsignaled(const struct wf_wire *w)
+{
+    return w->posted - w->signaled;
+}
+
+/* One in WIRE_SIGNAL, and in time for the queue's last places; what holds memory; a move that none
+ * is to come before. */
+static bool is_signaled(struct wf_wire *w, const struct rdma_request *q)
+{
+    return unsignaled(w) + 1 >= w->signal_each || q->piece != NO_PIECE || q->desc || w->closing ||
+           w->rdma->under_way >= WIRE_UNDER_WAY / 2 || (q->is_move && !is_told(w));
 }
 
 /* Posts a request that was filled but for id and flags; the caller saw that there is room. */
-static bool post(struct wf_wire *w, struct wf_hca_wr *wr, uint32_t piece)
+static bool post(struct wf_wire *w, struct wf_hca_wr *wr, const struct rdma_request *q)
 {
     struct rdma_tep *r = w->rdma;
-    bool signal = is_signaled(w, piece);
-    wr->id = request_id(w, w->posted);
+    bool signal = is_signaled(w, q);
+    wr->id = w->id_base | w->posted;
     wr->flags |= signal ? WF_HCA_SIGNALED : 0;
     if (r->ctx->hca->ops->post(w->qp, wr, 1) != 1) {
         wire_fail(w, WF_HCA_LOCAL_FAULT);
         return false;
     }
-    if (signal)
-        w->unsignaled = 0;
     r->under_way++;
-    w->pieces[w->posted++ % w->depth] = piece;
+    *request_at(w, w->posted++) = *q;
+    if (signal)
+        w->signaled = w->posted;
     return true;
 }
 
-/* Tell that [now] in all may come. A receive buffer of theirs is taken, so that who sleeps for
- * want of room wakes. */
-static void grant_say(struct wf_wire *w, uint32_t now)
+/* Write to their cell that [now] in all may come. WRITE_IMM takes a receive buffer of theirs, so
+ * that who sleeps for want of room wakes. */
+static void cell_write(struct wf_wire *w, uint32_t now, enum wf_hca_op op)
 {
-    struct wf_hca_wr wr = {.op = WF_HCA_WRITE_IMM,
+    struct wf_hca_wr wr = {.op = (uint8_t)op,
                            .nsge = 1,
                            .imm = w->their_name,
                            .rkey = w->their_cell_key,
@@ -594,7 +631,7 @@ static void grant_say(struct wf_wire *w, uint32_t now)
         *at = now;
         wr.sge[0] = (struct wf_hca_sge){at, sizeof now, w->rdma->cells_mr->lkey};
     }
-    if (post(w, &wr, NO_PIECE))
+    if (post(w, &wr, &none))
         w->granted = now;
 }
 
@@ -603,7 +640,7 @@ static void grant(struct wf_wire *w)
 {
     uint32_t now = w->taken + WIRE_WINDOW;
     if (w->state == WIRE_UP && now - w->granted >= WIRE_WINDOW / 2)
-        grant_say(w, now);
+        cell_write(w, now, WF_HCA_WRITE_IMM);
 }
 
 /* What the program lent may be gone: the kernel finds out. */
@@ -658,9 +695,10 @@ static bool send_some(struct wf_wire *w, const struct iovec *v, unsigned n, size
     uint8_t little[WIRE_INLINE];
     uint32_t piece = NO_PIECE;
     uint8_t *bytes = little;
+    struct rdma_request q = {.piece = NO_PIECE};
     struct wf_hca_wr wr = {.op = WF_HCA_SEND_IMM, .nsge = 1, .imm = w->their_name};
     errno = EAGAIN;
-    if (room(w) <= (keeps ? w->reserve : 0) || in_flight(w) + SPARE >= w->depth ||
+    if (room(w) <= (keeps ? w->reserve : 0) || in_flight(w) >= w->most ||
         r->under_way + WIRES_SPARE >= WIRE_UNDER_WAY)
         return false;
     if (len <= w->qp->inline_max && len <= sizeof little) {
@@ -674,7 +712,8 @@ static bool send_some(struct wf_wire *w, const struct iovec *v, unsigned n, size
     if (!gather(bytes, v, n, from, len, lent))
         return false;
     wr.sge[0] = (struct wf_hca_sge){bytes, len, r->mr->lkey};
-    if (!post(w, &wr, piece)) {
+    q.piece = piece;
+    if (!post(w, &wr, &q)) {
         errno = ECONNRESET;
         return false;
     }
@@ -702,12 +741,12 @@ static ssize_t wire_write(struct wf_wire *w, const struct iovec *v, unsigned n, 
     return done ? (ssize_t)done : -1;
 }
 
-/* For a completion of all so far. */
+/* For a completion of all so far, by saying again what was said. */
 static void ask(struct wf_wire *w)
 {
     bool closing = w->closing;
     w->closing = true;
-    grant_say(w, w->taken + WIRE_WINDOW);
+    cell_write(w, w->granted, WF_HCA_WRITE);
     w->closing = closing;
 }
 
@@ -717,7 +756,7 @@ static bool wire_is_taken(struct wf_wire *w)
     if (w->state != WIRE_UP)
         return w->state == WIRE_FAILED;
     w->closing = true;
-    if (in_flight(w) && w->unsignaled)
+    if (in_flight(w) && unsignaled(w))
         ask(w);
     return !in_flight(w);
 }
@@ -790,35 +829,109 @@ static void came(struct rdma_tep *r, const struct wf_hca_wc *wc)
     make_readable(w);
 }
 
-static void pieces_back(struct wf_wire *w, uint32_t upto)
+static void place_back(struct wf_wire *w, struct rdma_request *q, bool ok)
 {
     struct rdma_tep *r = w->rdma;
-    while ((int32_t)(upto - w->done) > 0) {
-        uint32_t piece = w->pieces[w->done++ % w->depth];
-        r->under_way--;
-        if (piece == NO_PIECE)
-            continue;
-        r->free_pieces[r->nfree_pieces++] = piece;
+    if (q->piece != NO_PIECE) {
+        r->free_pieces[r->nfree_pieces++] = q->piece;
         w->npieces--;
+    }
+    if (q->desc) {
+        wf_desc_done(r->ctx->local, r->user, q->desc, ok);
+        r->places--;
+    }
+    q->piece = NO_PIECE;
+    q->desc = NULL;
+}
+
+static void moved(const struct wf_wire *w, uint32_t op, enum weft_status status)
+{
+    struct tcp_tep *t = w->lane->pair->tep;
+    t->events++;
+    t->base.events->moved(t->base.owner, op, status);
+}
+
+static void put_done(const struct wf_wire *w, struct wf_tpeer *tpeer, uint32_t n)
+{
+    struct tcp_tep *t = w->lane->pair->tep;
+    t->events += (int)n;
+    t->base.events->put_done(t->base.owner, tpeer, n);
+}
+
+/* The short puts to one peer that come first, before [upto]. */
+static void puts_done(struct wf_wire *w, uint32_t upto)
+{
+    struct wf_tpeer *tpeer = request_at(w, w->done)->put;
+    uint32_t n = 0;
+    while (w->done != upto) {
+        struct rdma_request *q = request_at(w, w->done);
+        if (q->put != tpeer)
+            break;
+        q->put = NULL;
+        w->done++;
+        n++;
+    }
+    put_done(w, tpeer, n);
+}
+
+/* All before number [upto] are. */
+static void requests_done(struct wf_wire *w, uint32_t upto)
+{
+    w->rdma->under_way -= upto - w->done;
+    while (w->done != upto) {
+        struct rdma_request *q = request_at(w, w->done);
+        bool is_move = q->is_move;
+        if (q->put) {
+            puts_done(w, upto);
+            continue;
+        }
+        w->done++;
+        place_back(w, q, true);
+        q->is_move = false;
+        if (is_move)
+            moved(w, q->op, WEFT_OK);
     }
 }
 
-/* Those before it in the queue are over, too. */
+/* Number [number] was not. */
+static void request_failed(struct wf_wire *w, uint32_t number, enum wf_hca_status why)
+{
+    if (w->state == WIRE_FAILED)
+        return;
+    requests_done(w, number); /* else theirs would be the failure that is told first */
+    if ((why == WF_HCA_REMOTE_ACCESS || why == WF_HCA_REMOTE_FAULT) &&
+        (request_at(w, number)->is_move || request_at(w, number)->put)) {
+        w->is_refused = true;
+        w->refused = number;
+    }
+    wire_fail(w, why);
+}
+
 static void sent(struct rdma_tep *r, const struct wf_hca_wc *wc)
 {
     uint32_t name = (uint32_t)(wc->id >> 32), number = (uint32_t)wc->id;
     struct wf_wire *w = wire_of(r, name >> 16, name & 0xffff, wc->qp);
+    bool was_full;
     if (!w || number - w->done >= in_flight(w))
         return;
     if (wc->status != WF_HCA_OK) {
-        wire_fail(w, wc->status);
+        request_failed(w, number, wc->status);
         return;
     }
-    pieces_back(w, number + 1);
+    was_full = r->under_way >= WIRE_UNDER_WAY - WIRES_SPARE;
+    requests_done(w, number + 1);
+    if (was_full)
+        wf_list_each(it, &r->wires)
+            wf_tcp_lane_fed(wf_container_of(it, struct wf_wire, item)->lane);
+    if ((int32_t)(w->last_move - w->done) < 0)
+        w->last_move = w->done; /* never far behind: numbers wrap */
     if (w->lane->synced)
         w->lane->wire_failures = w->lane->rewires = 0;
+    if ((int32_t)(w->last_move - w->done) > 0 && !is_told(w))
+        ask(w);
     grant(w);
-    if (w->lane->starved || w->lane->blocked)
+    wf_tcp_lane_fed(w->lane);
+    if (w->lane->blocked)
         wf_tcp_dirty(w->lane);
 }
 
@@ -871,10 +984,10 @@ static void wire_watch(struct wf_wire *w, uint64_t now)
     }
     if (same)
         return;
-    if (in_flight(w) && w->unsignaled)
+    if (in_flight(w) && unsignaled(w))
         ask(w);
     w->watched = w->done;
-    w->watched_ns = w->unsignaled ? 0 : now; /* from when on one was asked for */
+    w->watched_ns = unsignaled(w) ? 0 : now; /* from when on one was asked for */
 }
 
 void wf_rdma_look(struct rdma_tep *r)
@@ -941,21 +1054,165 @@ static void qp_drain(struct wf_wire *w)
         r->free_receives[r->nfree_receives++] = w->line[w->line_head++ & w->line_mask].buffer;
 }
 
+/* Moves that are not over are told of later. */
+static void wire_end(struct wf_wire *w)
+{
+    bool moves = false;
+    w->rdma->under_way -= in_flight(w);
+    for (uint32_t i = w->done; i != w->posted; i++) { /* no NIC reads them any more */
+        struct rdma_request *q = request_at(w, i);
+        place_back(w, q, false);
+        moves |= q->is_move || q->put;
+    }
+    if (!moves) {
+        wire_free(w);
+        return;
+    }
+    wf_list_remove(&w->readable);
+    w->torn = w->lane->torn;
+    w->lane->torn = w;
+}
+
 static void wire_close(struct wf_wire *w)
 {
     struct rdma_tep *r = w->rdma;
     if (w->qp) {
         qp_drain(w);
         qp_end(w);
-        pieces_back(w, w->posted); /* no NIC reads them any more */
     }
-    wire_free(w);
+    wire_end(w);
     while (completions_take(r) > 0)
         ;
     if (r->doubtful && !r->nwires)
         receives_renew(r);
     receives_post(r);
 }
+
+static bool is_refused(const struct wf_wire *w, uint32_t number)
+{
+    return w->is_refused && w->refused == number;
+}
+
+static void put_lost(const struct wf_wire *w, struct wf_tpeer *tpeer, bool refused)
+{
+    const struct tcp_tep *t = w->lane->pair->tep;
+    t->base.events->put_lost(t->base.owner, tpeer, 1, refused);
+}
+
+/* The wires that [lane] had. [tell]: the core of their moves. */
+static void torn_free(struct tcp_lane *lane, bool tell)
+{
+    while (lane->torn) {
+        struct wf_wire *w = lane->torn;
+        lane->torn = w->torn;
+        for (uint32_t i = w->done; i != w->posted && tell; i++) {
+            const struct rdma_request *q = request_at(w, i);
+            if (q->is_move)
+                moved(w, q->op, is_refused(w, i) ? WEFT_EKEY : WEFT_EUNREACH);
+            else if (q->put)
+                put_lost(w, q->put, is_refused(w, i));
+        }
+        wire_free(w);
+    }
+}
+
+/* ---- moves ---- */
+
+/* The places are the context's: this endpoint waits for its own only. */
+static enum weft_status no_place(const struct wf_wire *w)
+{
+    return w->rdma->places ? WEFT_AGAIN : WEFT_EUNREACH;
+}
+
+/* Where the NIC finds or puts the bytes. */
+static enum weft_status move_place(struct wf_wire *w, const struct wf_move *m,
+                                   struct rdma_request *q, struct wf_hca_wr *wr)
+{
+    struct wf_local *local = w->rdma->ctx->local;
+    const struct wf_hca_mr *mr;
+    enum weft_status status;
+    if (!m->is_get && m->len <= w->qp->inline_max) {
+        wr->flags = WF_HCA_INLINE;
+        wr->sge[0] = (struct wf_hca_sge){m->local, (uint32_t)m->len, 0};
+        return WEFT_OK;
+    }
+    q->desc = wf_desc_take(local);
+    if (!q->desc)
+        return no_place(w);
+    status = m->is_get ? wf_local_to(local, w->rdma->user, q->desc, m->local, m->len, NULL)
+                       : wf_local_from(local, w->rdma->user, q->desc, m->local, m->len, NULL);
+    if (status != WEFT_OK || q->desc->way == WF_LOCAL_PIECES) {
+        wf_desc_done(local, w->rdma->user, q->desc, false);
+        return status == WEFT_AGAIN ? no_place(w) : WEFT_EUNREACH;
+    }
+    mr = q->desc->handle;
+    wr->sge[0] =
+        (struct wf_hca_sge){q->desc->addr, (uint32_t)WF_MIN(q->desc->len, MOVE_MAX), mr->lkey};
+    return WEFT_OK;
+}
+
+static enum weft_status wire_move(struct wf_wire *w, const struct wf_move *m, size_t *taken)
+{
+    struct rdma_tep *r = w->rdma;
+    struct rdma_request q = {.piece = NO_PIECE, .op = m->id, .is_move = true};
+    struct wf_hca_wr wr = {.op = m->is_get ? WF_HCA_READ : WF_HCA_WRITE,
+                           .nsge = 1,
+                           .rkey = m->key,
+                           .remote = m->remote};
+    enum weft_status status;
+    if (w->state != WIRE_UP || in_flight(w) >= w->most ||
+        r->under_way + WIRES_SPARE >= WIRE_UNDER_WAY)
+        return WEFT_AGAIN;
+    status = move_place(w, m, &q, &wr);
+    if (status != WEFT_OK)
+        return status;
+    *taken = wr.sge[0].len;
+    if (!post(w, &wr, &q)) { /* it has failed, and was not taken */
+        if (q.desc)
+            wf_desc_done(r->ctx->local, r->user, q.desc, false);
+        return WEFT_AGAIN;
+    }
+    w->last_move = w->posted;
+    r->places += q.desc != NULL;
+    return WEFT_OK;
+}
+
+/* It has failed, and was not taken. */
+static __attribute__((noinline)) bool put_not_taken(struct wf_wire *w)
+{
+    request_at(w, w->posted)->put = NULL;
+    wire_fail(w, WF_HCA_LOCAL_FAULT);
+    return false;
+}
+
+bool wf_rdma_put(struct wf_tpeer *tpeer, const void *src, size_t len, uint64_t remote, uint32_t key,
+                 struct wf_wire *w)
+{
+    struct wf_hca_wr *wr = &w->put;
+    uint32_t number = w->posted;
+    bool signal;
+    if (w->state != WIRE_UP || len - 1 >= w->inline_max || number - w->done >= w->most ||
+        w->rdma->under_way >= WIRE_UNDER_WAY - WIRES_SPARE)
+        return false;
+    signal = number + 1 - w->signaled >= w->signal_each || !is_told(w);
+    wr->id = w->id_base | number;
+    wr->flags = signal ? WF_HCA_INLINE | WF_HCA_SIGNALED : WF_HCA_INLINE;
+    wr->remote = remote;
+    wr->rkey = key;
+    wr->sge[0].addr = (void *)(uintptr_t)src;
+    wr->sge[0].len = (uint32_t)len;
+    request_at(w, number)->put = tpeer;
+    if (__builtin_expect(w->post(w->qp, wr, 1) != 1, 0))
+        return put_not_taken(w);
+    w->rdma->under_way++;
+    number = ++w->posted;
+    w->last_move = number;
+    if (w->put.flags & WF_HCA_SIGNALED)
+        w->signaled = number;
+    return true;
+}
+
+/* ---- the end ---- */
 
 /* Until the other end has all that was written, or for so long. */
 static void wire_settle(struct wf_wire *w)
@@ -1004,6 +1261,8 @@ const struct wf_wires wf_rdma_wires = {.open = wire_open,
                                        .has_bytes = wire_has_bytes,
                                        .is_taken = wire_is_taken,
                                        .settle = wire_settle,
+                                       .move = wire_move,
+                                       .torn = torn_free,
                                        .turn = wires_turn,
                                        .disarm = wires_disarm,
                                        .close = wire_close};

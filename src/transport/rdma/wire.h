@@ -31,6 +31,13 @@
  * wire's window of them in its queue pair's own. What came waits in the wire's line until the lane
  * reads it. Where more wires were granted buffers than there are, the NICs wait for each other.
  *
+ * Moves. What the core has the NICs move (struct wf_move) are WRITEs and READs of the same queue
+ * pair, from and to where mem/local.h finds a place. They end in order. When the queue pair breaks,
+ * of those that did not it is not known whether they were done. The core is told so when the other
+ * side speaks on the lane's next socket: it has closed its end of this queue pair by then, and
+ * nothing of them can happen any more; messages do them again. One that the other NIC refused is
+ * told apart, as the failing one.
+ *
  * Patience. A queue pair fails when it is not acknowledged, in about a second. One of which nothing
  * is heard for WEFT_PEER_TIMEOUT though something is under way is taken for failed, too.
  *
@@ -58,9 +65,12 @@
 struct rdma_ctx {
     struct wf_hca *hca;
     struct wf_hca_pd *pd;
-    unsigned port_at;     /* in hca->ports */
-    pthread_mutex_t lock; /* of what events change: hca->ports */
-    _Atomic bool gone;    /* the NIC is: no queue of it moves any more */
+    unsigned port_at;       /* in hca->ports */
+    pthread_mutex_t lock;   /* of what events change: hca->ports */
+    _Atomic bool gone;      /* the NIC is: no queue of it moves any more */
+    struct wf_local *local; /* registrations of the program's memory, for moves */
+    struct rdma_tep *kept;  /* the first endpoint's: regions do not take what it needs */
+    _Atomic uint64_t next_at;
 };
 
 /* What is common to an endpoint's wires. */
@@ -81,15 +91,25 @@ struct rdma_tep {
     uint32_t nwires;
     int timer_fd; /* wakes who sleeps while something is under way */
     uint32_t next_gen;
-    uint32_t under_way; /* requests that are not known to be over */
-    uint32_t doubtful;  /* queue pairs broken, that may have kept a receive buffer */
-    bool broken;        /* its queues are: of no use any more */
+    uint32_t under_way;         /* requests that are not known to be over */
+    uint32_t doubtful;          /* queue pairs broken, that may have kept a receive buffer */
+    struct wf_cache_user *user; /* of ctx->local */
+    uint32_t places;            /* it has of ctx->local */
+    bool broken;                /* its queues are: of no use any more */
 };
 
 enum wf_status_of_wire { WIRE_ASKING, WIRE_CONNECTED, WIRE_UP, WIRE_FAILED };
 
 struct rdma_came {
     uint32_t buffer, len;
+};
+
+struct rdma_request {
+    uint32_t piece;       /* that a send's bytes are in, or NO_PIECE */
+    uint32_t op;          /* of a move: the core's number */
+    struct wf_desc *desc; /* of a move: where its bytes are; null: inline */
+    struct wf_tpeer *put; /* of a short put: whose; null: it is none */
+    bool is_move;
 };
 
 struct wf_wire {
@@ -99,6 +119,7 @@ struct wf_wire {
     struct wf_list item, readable;
     uint8_t state; /* enum wf_status_of_wire */
     bool said_plain;
+    bool is_refused;
     bool closing;           /* every completion is asked for */
     enum wf_hca_status why; /* FAILED */
     uint32_t cell, gen;
@@ -107,15 +128,24 @@ struct wf_wire {
     uint32_t their_cell_key, their_name;
     /* out */
     uint32_t reserve;
-    uint32_t allowed;      /* sends in all: never less than it was */
-    uint32_t posted, done; /* requests, in all; those known to be over */
-    uint32_t unsignaled;   /* since the last whose completion was asked for */
-    uint32_t sends;        /* of them, that take a buffer of the other side's */
-    uint32_t depth;        /* of [pieces] */
-    uint32_t *pieces;      /* by request: its piece, or NO_PIECE */
-    uint32_t npieces;      /* it has */
-    uint32_t watched;      /* [done], when it was looked at last */
-    uint64_t watched_ns;   /* since when that is so */
+    uint32_t allowed;              /* sends in all: never less than it was */
+    uint32_t posted, done;         /* requests, in all; those known to be over */
+    uint32_t sends;                /* of them, that take a buffer of the other side's */
+    uint32_t signaled;             /* one more than the newest whose completion was asked for */
+    uint32_t last_move;            /* one more than the newest move */
+    uint32_t refused;              /* the move that the other NIC refused, if is_refused */
+    uint32_t depth, mask;          /* of [requests]: a power of two, less one */
+    uint32_t most;                 /* under way but for grants */
+    uint32_t inline_max;           /* of qp */
+    uint32_t signal_each;          /* a completion is asked for with each so many requests */
+    struct rdma_request *requests; /* a free one is rdma_none */
+    uint64_t id_base;              /* of requests' ids: their numbers are below */
+    unsigned (*post)(struct wf_hca_qp *qp, const struct wf_hca_wr *list, unsigned n);
+    struct wf_hca_wr put; /* what all short puts have in common, and the last one's rest */
+    struct wf_wire *torn; /* of its lane, after its end: the next */
+    uint32_t npieces;     /* it has */
+    uint32_t watched;     /* [done], when it was looked at last */
+    uint64_t watched_ns;  /* since when that is so */
     /* in */
     uint32_t taken, granted; /* buffers of theirs that are free again; as told last */
     struct rdma_came *line;  /* a ring of WIRE_LINE */
@@ -124,5 +154,14 @@ struct wf_wire {
     uint32_t hello_have;
     uint8_t hello[128];
 };
+
+/* As wf_rdma_tep_open, which gives the first that the context has kept. */
+enum weft_status wf_rdma_tep_new(struct rdma_ctx *ctx, struct rdma_tep **out);
+
+/* Memory for the NIC (enum wf_hca_access), within what may be pinned; what is kept of the program's
+ * registrations is given up for it. OK | ELIMIT | ENOMEM | EFAULT | ESYSTEM */
+enum weft_status wf_rdma_register(struct rdma_ctx *ctx, void *addr, size_t len, unsigned access,
+                                  struct wf_hca_mr **out);
+void wf_rdma_deregister(struct rdma_ctx *ctx, struct wf_hca_mr *mr);
 
 #endif

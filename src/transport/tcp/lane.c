@@ -136,6 +136,8 @@ void wf_tcp_lane_free(struct tcp_lane *lane)
     if (lane->call)
         wf_tcp_door_cancel(t->ctx->door, lane->call);
     socket_drop(lane);
+    if (t->wires)
+        t->wires->torn(lane, false);
     free(lane->ring);
     free(lane->bulks);
     lane->ring = NULL;
@@ -267,6 +269,7 @@ static void sync_say(struct tcp_lane *lane)
 static void begin(struct tcp_lane *lane)
 {
     lane->up = true;
+    wf_tcp_lane_fed(lane);
     lane->open = !lane->reached;
     sync_say(lane);
     wf_tcp_flush(lane);
@@ -285,6 +288,7 @@ void wf_tcp_lane_shaken(struct tcp_lane *lane, bool plain)
 {
     struct tcp_tep *t = lane->pair->tep;
     t->nshaking--;
+    t->wires->torn(lane, true);
     if (!plain) {
         begin(lane);
         return;

@@ -167,21 +167,25 @@ static enum weft_status tcp_ep_open(struct wf_tctx *tctx, const struct wf_tep_pa
 }
 
 #ifdef WF_HAVE_VERBS
+/* The NIC's own descriptors; -1: it has none. */
+static bool sleep_on(const struct tcp_tep *t, int fd)
+{
+    struct epoll_event ev = {.events = EPOLLIN};
+    return fd < 0 || !epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, fd, &ev);
+}
+
 static enum weft_status rdma_ep_open(struct wf_tctx *tctx, const struct wf_tep_params *params,
                                      struct wf_tep **out)
 {
     struct wf_tep *tep;
     enum weft_status status = tcp_ep_open(tctx, params, &tep);
     struct tcp_tep *t;
-    struct epoll_event ev = {.events = EPOLLIN};
     if (status != WEFT_OK)
         return status;
     t = TCP_OF(tep, tcp_tep);
     status = wf_rdma_tep_open(TCP_OF(tctx, tcp_ctx)->rdma, &t->rdma);
-    if (status == WEFT_OK &&
-        (!wf_tcp_epoll_make(t) ||
-         epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, wf_rdma_event_fd(t->rdma), &ev) ||
-         epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, wf_rdma_timer_fd(t->rdma), &ev)))
+    if (status == WEFT_OK && (!wf_tcp_epoll_make(t) || !sleep_on(t, wf_rdma_event_fd(t->rdma)) ||
+                              !sleep_on(t, wf_rdma_timer_fd(t->rdma))))
         status = WEFT_ESYSTEM;
     if (status != WEFT_OK) {
         tep->transport->ep_close(tep);
@@ -840,6 +844,52 @@ const struct wf_transport wf_tcp_transport = {
 };
 
 #ifdef WF_HAVE_VERBS
+static void rdma_resources(struct wf_tctx *tctx, weft_resource_row_fn row, void *arg)
+{
+    wf_rdma_resources(TCP_OF(tctx, tcp_ctx)->rdma, row, arg);
+}
+
+static enum weft_status rdma_region_open(struct wf_tctx *tctx, void *addr, size_t len,
+                                         unsigned access, uint64_t *at, uint32_t *key,
+                                         void **handle)
+{
+    return wf_rdma_region_open(TCP_OF(tctx, tcp_ctx)->rdma, addr, len, access, at, key, handle);
+}
+
+static void rdma_region_close(struct wf_tctx *tctx, void *handle)
+{
+    wf_rdma_region_close(TCP_OF(tctx, tcp_ctx)->rdma, handle);
+}
+
+/* By the first lane, so that what a break leaves undone is known of one. */
+static enum weft_status rdma_move(struct wf_tpeer *tpeer, const struct wf_move *m, size_t *taken)
+{
+    enum weft_status status = WEFT_OK;
+    struct tcp_pair *pair = pair_of(TCP_OF(tpeer, tcp_peer), &status);
+    struct tcp_lane *lane = pair ? wf_tcp_pair_lane(pair, true) : NULL;
+    if (!pair)
+        return status;
+    if (!lane)
+        return WEFT_ENOMEM;
+    if (!lane->up || lane->plain) /* messages wait for a connection, moves do not */
+        return WEFT_EUNREACH;
+    status = pair->tep->wires->move(lane->wire, m, taken);
+    if (status == WEFT_AGAIN) {
+        lane->starved = true;
+        wf_tcp_count(pair->tep, WF_STAT_AGAIN, 1);
+    }
+    return status;
+}
+
+static bool rdma_put(struct wf_tpeer *tpeer, const void *src, size_t len, uint64_t remote,
+                     uint32_t key)
+{
+    const struct tcp_pair *pair = TCP_OF(tpeer, tcp_peer)->pair;
+    const struct tcp_lane *lane = pair ? pair->lanes[0] : NULL;
+    return lane && lane->up && !lane->plain &&
+           wf_rdma_put(tpeer, src, len, remote, key, lane->wire);
+}
+
 static int rdma_probe(char *note, size_t room)
 {
     return wf_rdma_describe(note, room);
@@ -848,9 +898,14 @@ static int rdma_probe(char *note, size_t room)
 /* The protocol is the same; queue pairs carry the bytes. */
 const struct wf_transport wf_rdma_transport = {
     .name = "rdma",
-    .caps = WF_CAP_SLEEP | WF_CAP_BULK,
+    .caps = WF_CAP_SLEEP | WF_CAP_BULK | WF_CAP_NIC,
     .tpeer_size = sizeof(struct tcp_peer),
     .probe = rdma_probe,
+    .resources = rdma_resources,
+    .region_open = rdma_region_open,
+    .region_close = rdma_region_close,
+    .move = rdma_move,
+    .put = rdma_put,
     .ctx_open = rdma_ctx_open,
     .ctx_close = tcp_ctx_close,
     .set_key = tcp_set_key,

@@ -112,8 +112,13 @@ struct wf_wires {
     bool (*has_bytes)(const struct wf_wire *w);                   /* to be read */
     bool (*is_taken)(struct wf_wire *w); /* the other end has all; asked by who closes */
     void (*settle)(struct wf_wire *w);   /* wait until then, for a short time */
-    int (*turn)(struct tcp_tep *t);      /* take what came for any, and have its lane read */
-    void (*disarm)(struct tcp_tep *t);   /* what woke does so no more */
+    /* As a transport's move. OK | AGAIN | EUNREACH */
+    enum weft_status (*move)(struct wf_wire *w, const struct wf_move *m, size_t *taken);
+    /* The other side has closed its ends of the wires that [lane] had: their moves can be told of
+     * ([tell]), and they are forgotten. */
+    void (*torn)(struct tcp_lane *lane, bool tell);
+    int (*turn)(struct tcp_tep *t);    /* take what came for any, and have its lane read */
+    void (*disarm)(struct tcp_tep *t); /* what woke does so no more */
     void (*close)(struct wf_wire *w);
 };
 
@@ -235,6 +240,7 @@ struct tcp_lane {
     uint64_t call;         /* dialling; 0: not */
     struct tcp_seal *seal; /* null: in the clear */
     struct wf_wire *wire;  /* null: the socket carries what comes */
+    struct wf_wire *torn;  /* those before it whose moves are to be told of */
     bool up;               /* bytes may be written */
     bool plain;            /* to the socket, though wires are usual */
     uint8_t wire_failures; /* in a row, of wires that carried nothing */

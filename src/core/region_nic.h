@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A region's registration with a NIC, by which peers read and write it without its owner. Where it
+ * cannot be had there is none, and messages do. Any thread; a lock orders them. */
+#ifndef WF_CORE_REGION_NIC_H
+#define WF_CORE_REGION_NIC_H
+
+#include <pthread.h>
+#include <stdint.h>
+
+#include "mem/mem.h"
+
+struct weft_ctx;
+struct wf_key;
+struct wf_tctx;
+
+struct wf_region_nic {
+    pthread_mutex_t lock;
+    struct wf_tctx *tctx; /* whose NIC; null: none */
+    void *handle;
+    uint64_t at;  /* as a key's nic_at */
+    uint32_t key; /* as a key's nic_key */
+};
+
+void wf_region_nic_init(struct wf_region_nic *n);
+/* It is closed. */
+void wf_region_nic_fini(struct wf_region_nic *n);
+
+/* Register [r], of [ctx], if peers may reach it now and its owner need not do anything about it. */
+void wf_region_nic_open(struct wf_region_nic *n, struct weft_ctx *ctx, const struct wf_region *r);
+/* The same of a region that is being refreshed, so that its pages are those that are there now;
+ * keys made before do not name it. */
+void wf_region_nic_renew(struct wf_region_nic *n, struct weft_ctx *ctx, const struct wf_region *r);
+/* When this returns no NIC reaches it. */
+void wf_region_nic_close(struct wf_region_nic *n);
+
+/* What a key says of it. */
+void wf_region_nic_key(struct wf_region_nic *n, struct wf_key *key);
+
+#endif
