@@ -34,11 +34,12 @@ static struct weft_ctx *ctx_open(void)
     return ctx;
 }
 
-/* [n] puts, so many at a time; a call of its own for each number, so that a profile tells them
+/* [n] puts, so many at a time; a function for each number, not static, so that a profile tells them
  * apart. */
 #define PUTS(at_a_time)                                                                            \
-    static __attribute__((noipa)) void puts_##at_a_time(struct weft_ep *ep, struct weft_remote *r, \
-                                                        long n)                                    \
+    void puts_##at_a_time(struct weft_ep *ep, struct weft_remote *r, long n);                      \
+    __attribute__((noinline)) void puts_##at_a_time(struct weft_ep *ep, struct weft_remote *r,     \
+                                                    long n)                                        \
     {                                                                                              \
         static struct weft_op ops[at_a_time];                                                      \
         static uint64_t v = 5;                                                                     \
