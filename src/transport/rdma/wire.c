@@ -81,7 +81,7 @@ static uint8_t *piece_at(const struct rdma_tep *r, uint32_t i)
 
 static size_t memory_size(const struct rdma_tep *r)
 {
-    return (size_t)(piece_at(r, r->pieces) - r->memory);
+    return cells_size(r) + ((size_t)r->receives + r->pieces) * WIRE_BYTES;
 }
 
 static uint32_t *numbers(uint32_t n)
