@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What a put of 8 bytes by a NIC costs in instructions, on one that completes everything at once:
  *
- *     valgrind --tool=callgrind --fair-sched=yes --collect-atstart=no --toggle-collect=puts_32
- * rdma_put [COUNT] callgrind_annotate --inclusive=yes callgrind.out.*
+ *     valgrind --tool=callgrind --fair-sched=yes --collect-atstart=no \
+ *         --toggle-collect=puts_32 rdma_put [COUNT]
+ *     callgrind_annotate callgrind.out.PID
  *
  * Divided by COUNT (default 9600): all of puts_32, 32 puts and then polls until they are done, less
  * null_post and null_poll is Weft's own, post and poll are the device's. puts_1: one at a time. Two

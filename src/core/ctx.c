@@ -267,7 +267,9 @@ void weft_transport_rows(weft_transport_row_fn row, void *arg)
 
 void weft_resource_rows(const struct weft_ctx *ctx, weft_resource_row_fn row, void *arg)
 {
-    for (int i = 0; i < WF_TRANSPORTS && wf_ctx_check(ctx) == WEFT_OK; i++)
+    if (wf_ctx_check(ctx) != WEFT_OK)
+        return;
+    for (int i = 0; i < WF_TRANSPORTS; i++)
         if (ctx->tctx[i] && wf_transports[i]->resources)
             wf_transports[i]->resources(ctx->tctx[i], row, arg);
 }

@@ -26,6 +26,13 @@ static bool is_here(const struct wf_remote *r)
     return r->key.token == r->pub.peer->ep->ctx->self.token[0];
 }
 
+enum wf_path wf_path_messages(const struct wf_remote *r, uint64_t len)
+{
+    const struct weft_peer *peer = r->pub.peer;
+    bool bulk = wf_own_can_bulk(peer) && len > peer->ep->am_max && wf_remote_can_bulk(r);
+    return bulk ? WF_PATH_BULK : WF_PATH_PIECES;
+}
+
 enum wf_path wf_path_put(const struct wf_remote *r, size_t len, unsigned pieces)
 {
     const struct weft_peer *peer = r->pub.peer;
@@ -36,7 +43,7 @@ enum wf_path wf_path_put(const struct wf_remote *r, size_t len, unsigned pieces)
     if (wf_remote_has_nic(r))
         return WF_PATH_NIC;
     if (wf_own_can_bulk(peer))
-        return len > peer->ep->am_max && wf_remote_can_bulk(r) ? WF_PATH_BULK : WF_PATH_PIECES;
+        return wf_path_messages(r, len);
     /* A piece costs the owner a copy like any; asking it to copy pays beyond one message. */
     return len > peer->ep->am_max && pieces <= 1 && wf_path_can_pull(peer) ? WF_PATH_PULL
                                                                            : WF_PATH_PIECES;
@@ -51,8 +58,7 @@ enum wf_path wf_path_get(const struct wf_remote *r, size_t len)
     if (wf_remote_has_nic(r))
         return WF_PATH_NIC;
     if (wf_own_can_bulk(r->pub.peer))
-        return len > r->pub.peer->ep->am_max && wf_remote_can_bulk(r) ? WF_PATH_BULK
-                                                                      : WF_PATH_PIECES;
+        return wf_path_messages(r, len);
     if (r->key.slab != WF_KEY_PRIVATE || r->key.flags & WF_KEY_OWNER)
         return WF_PATH_PIECES;
     return wf_path_can_pull(r->pub.peer) ? WF_PATH_PULL : WF_PATH_PIECES;

@@ -4,6 +4,8 @@
 #ifndef WF_CORE_PATH_H
 #define WF_CORE_PATH_H
 
+#include <stdlib.h>
+
 #include "core/core.h"
 
 enum wf_path {
@@ -40,7 +42,13 @@ static inline struct wf_remote *wf_remote_of(const struct weft_remote *r)
     return (struct wf_remote *)(uintptr_t)r;
 }
 
-void wf_remote_unref(struct wf_remote *r); /* remote.c: the last frees it */
+/* The last frees it. */
+static inline void wf_remote_unref(struct wf_remote *r)
+{
+    if (!--r->refs)
+        free(r);
+}
+
 /* The NICs do not reach it any more. */
 static inline void wf_remote_no_nic(struct wf_remote *r)
 {
@@ -77,6 +85,8 @@ enum wf_path wf_path_msg(const struct weft_peer *peer, size_t len);
 /* Of a message that is fetched from [peer]. */
 enum wf_path wf_path_offered(const struct weft_peer *peer);
 /* put also of a long active message */
+/* Put or get by messages, across a network. */
+enum wf_path wf_path_messages(const struct wf_remote *r, uint64_t len);
 enum wf_path wf_path_put(const struct wf_remote *r, size_t len, unsigned pieces);
 enum wf_path wf_path_get(const struct wf_remote *r, size_t len);
 enum wf_path wf_path_atomic(const struct wf_remote *r);

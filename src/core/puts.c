@@ -39,21 +39,13 @@ static inline struct wf_put *first(struct wf_puts *p)
     return &p->ring[p->done % WF_PUTS];
 }
 
-static inline void unref(struct wf_remote *r)
-{
-    if (r->refs > 1)
-        r->refs--;
-    else
-        wf_remote_unref(r);
-}
-
 /* The first is over. What its op's done does sees the ring without it. */
 static inline void put_end(struct weft_ep *ep, struct wf_puts *p, enum weft_status status)
 {
     struct wf_put *put = first(p);
     struct weft_op *op = put->op;
     WF_PROBE3(op_end, op, WF_KIND_PUT, status);
-    unref(put->remote);
+    wf_remote_unref(put->remote);
     p->done++;
     if (!op)
         return;
@@ -96,7 +88,7 @@ int wf_puts_redo(struct wf_puts *p)
         struct wf_put *put = first(p);
         if (wf_rma_put_again(put->remote, put->offset, put->src, put->len, put->op) != WEFT_OK)
             break;
-        unref(put->remote);
+        wf_remote_unref(put->remote);
         p->done++;
     }
     return n;

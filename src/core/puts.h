@@ -7,10 +7,10 @@
  *     lost ... begun: under way
  *
  * [room] says how many may be begun now, and is 0 for whatever reason none may: the ring is full,
- * there are lost ones, entries wait for room, the peer is gone. Who
- * ends such a reason looks at all of them (wf_puts_open). A flush keeps how many were begun before
- * it and waits until so many are done; one that was lost is done when it has an entry, which
- * precedes all flushes. One owner, the endpoint's. */
+ * there are lost ones, entries wait for room, the peer is gone. Who ends such a reason looks at all
+ * of them (wf_puts_open). A flush keeps how many were begun before it and waits until so many are
+ * done; one that was lost is done when it has an entry, which precedes all flushes. One owner, the
+ * endpoint's. */
 #ifndef WF_CORE_PUTS_H
 #define WF_CORE_PUTS_H
 

@@ -54,7 +54,6 @@ void wf_region_nic_open(struct wf_region_nic *n, struct weft_ctx *ctx, const str
 void wf_region_nic_renew(struct wf_region_nic *n, struct weft_ctx *ctx, const struct wf_region *r)
 {
     pthread_mutex_lock(&n->lock);
-    deregister_locked(n);
     register_locked(n, ctx, r);
     pthread_mutex_unlock(&n->lock);
 }

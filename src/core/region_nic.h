@@ -27,8 +27,8 @@ void wf_region_nic_fini(struct wf_region_nic *n);
 
 /* Register [r], of [ctx], if peers may reach it now and its owner need not do anything about it. */
 void wf_region_nic_open(struct wf_region_nic *n, struct weft_ctx *ctx, const struct wf_region *r);
-/* The same of a region that is being refreshed, so that its pages are those that are there now;
- * keys made before do not name it. */
+/* The same of one that was closed because it is being refreshed: keys made before do not name it.
+ */
 void wf_region_nic_renew(struct wf_region_nic *n, struct weft_ctx *ctx, const struct wf_region *r);
 /* When this returns no NIC reaches it. */
 void wf_region_nic_close(struct wf_region_nic *n);

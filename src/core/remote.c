@@ -158,12 +158,6 @@ enum weft_status weft_remote_close(struct weft_remote *remote)
     return wf_ep_left(peer->ep, WEFT_OK);
 }
 
-void wf_remote_unref(struct wf_remote *r)
-{
-    if (!--r->refs)
-        free(r);
-}
-
 /* Why an access to [r] failed or may not be made. EKEY if the region was closed;
  * the peer's loss is told from that by its generation words being wiped. */
 enum weft_status weft_remote_why_(const struct weft_remote *r, uint64_t offset, uint64_t len,

@@ -87,13 +87,6 @@ static enum weft_status push_put_bulk(struct wf_entry *e)
     return WEFT_PENDING;
 }
 
-/* How messages carry it. */
-static uint8_t message_path(const struct wf_entry *e)
-{
-    bool bulk = wf_own_can_bulk(e->peer) && wf_remote_can_bulk(e->remote) && e->len > e->ep->am_max;
-    return bulk ? WF_PATH_BULK : WF_PATH_PIECES;
-}
-
 /* They do not: messages do, when what they did is over. */
 static enum weft_status nic_not(struct wf_entry *e)
 {
@@ -101,7 +94,7 @@ static enum weft_status nic_not(struct wf_entry *e)
         e->status = WEFT_EUNREACH;
         return WEFT_PENDING;
     }
-    e->path = message_path(e);
+    e->path = (uint8_t)wf_path_messages(e->remote, e->len);
     return e->kind == WF_KIND_GET ? push_get(e) : push_bytes(e);
 }
 
@@ -588,7 +581,7 @@ static bool nic_fall_back(struct wf_entry *e)
 {
     if (e->status != WEFT_EKEY && e->status != WEFT_EUNREACH)
         return false;
-    e->path = message_path(e);
+    e->path = (uint8_t)wf_path_messages(e->remote, e->len);
     e->status = WEFT_OK;
     e->sent = 0;
     wf_entry_queue(e);
@@ -858,7 +851,7 @@ enum weft_status wf_rma_put_again(struct wf_remote *r, uint64_t offset, const vo
         return status;
     wf_list_remove(&e->issued);
     wf_list_prepend(&e->peer->flow->issued, &e->issued);
-    e->path = message_path(e);
+    e->path = (uint8_t)wf_path_messages(e->remote, e->len);
     wf_ep_count(e->ep, wf_path_stat(WF_STAT_PUT_PULL, e->path), 1);
     wf_iov_one(&e->mem, src, len);
     if (op)

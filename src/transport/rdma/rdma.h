@@ -46,7 +46,7 @@ int wf_rdma_timer_fd(const struct rdma_tep *r);
 
 extern const struct wf_wires wf_rdma_wires;
 
-/* As a transport's put. */
+/* As a transport's put, which jumps to it: so [w] is the last. */
 bool wf_rdma_put(struct wf_tpeer *tpeer, const void *src, size_t len, uint64_t remote, uint32_t key,
                  struct wf_wire *w);
 
