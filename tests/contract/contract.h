@@ -73,7 +73,8 @@ void pair_quiet(struct pair *p);
 /* Close end [i] with all that is its own; with two contexts, its context too. */
 void pair_close_end(struct pair *p, int i);
 void pair_register(struct pair *p, unsigned handler, weft_am_fn fn); /* at both ends */
-uint64_t pair_stat(const struct pair *p, const char *name);          /* sum of both */
+void pair_break(void); /* every TCP connection of this process */
+uint64_t pair_stat(const struct pair *p, const char *name); /* sum of both */
 uint64_t config_value(const char *name);
 struct weft_peer *peer_to(struct weft_ep *from, struct weft_ep *to);
 int other(const struct pair *p, int i);
@@ -183,6 +184,7 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(op_flush)                                                                                    \
     X(op_many)                                                                                     \
     X(op_paths)                                                                                    \
+    X(op_broken)                                                                                   \
     X(mixed_contents)                                                                              \
     X(mixed_region_closed)                                                                         \
     X(mixed_two_handles)                                                                           \

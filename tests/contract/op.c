@@ -485,6 +485,73 @@ void test_op_paths(void **state)
     free(local);
 }
 
+#define BROKEN_PUTS 20
+#define BROKEN_LONG 20000
+#define BROKEN_ROOM (8 * BROKEN_PUTS + BROKEN_LONG)
+#define BROKEN_SEEN UINT64_C(0x5eedba115eedba11)
+
+/* Where put [i]'s last word arrives. */
+static uint64_t *broken_word(const struct region *g, int i)
+{
+    return (uint64_t *)(void *)(g->base + (i < BROKEN_PUTS ? 8 * i : BROKEN_ROOM - 8));
+}
+
+/* The owner takes what has come from where it came. How many it took. */
+static int broken_take(const struct region *g, uint64_t value, bool *taken)
+{
+    int n = 0;
+    for (int i = 0; i <= BROKEN_PUTS; i++) {
+        if (!taken[i] && __atomic_load_n(broken_word(g, i), __ATOMIC_ACQUIRE) == value) {
+            *broken_word(g, i) = BROKEN_SEEN;
+            taken[i] = true;
+        }
+        n += taken[i];
+    }
+    return n;
+}
+
+static void broken_turn(struct pair *p, struct region *g, uint64_t value, uint64_t *src)
+{
+    struct weft_op op[BROKEN_PUTS + 1];
+    enum weft_status s[BROKEN_PUTS + 1];
+    bool taken[BROKEN_PUTS + 1] = {false};
+    uint64_t until = test_now_ns() + 300000000;
+    memset(op, 0, sizeof op);
+    for (int i = 0; i < BROKEN_LONG / 8; i++)
+        src[i] = value;
+    /* The last that are short have no completion of their own; nor does the initiator look. */
+    s[BROKEN_PUTS] = weft_put(g->r, 8 * BROKEN_PUTS, src, BROKEN_LONG, &op[BROKEN_PUTS]);
+    for (int i = 0; i < BROKEN_PUTS; i++)
+        s[i] = weft_put(g->r, 8 * (uint64_t)i, src, 8, &op[i]);
+    while (broken_take(g, value, taken) <= BROKEN_PUTS && test_now_ns() < until)
+        (void)weft_ep_poll(p->ep[1]);
+    pair_break();
+    for (until = test_now_ns() + 20000000; test_now_ns() < until;)
+        (void)weft_ep_poll(p->ep[1]); /* which leaves first, and answers no more */
+    for (int i = 0; i <= BROKEN_PUTS; i++)
+        GIVES(WEFT_OK, op_end(p, &op[i], s[i]));
+    pair_quiet(p);
+    for (int i = 0; i <= BROKEN_PUTS; i++)
+        assert_int_equal(*broken_word(g, i), taken[i] ? BROKEN_SEEN : value);
+}
+
+/* Fails when: a put that a connection broke under is lost; or one that was done, and whose bytes
+ * its owner took already, is done again. */
+void test_op_broken(void **state)
+{
+    struct pair *p = *state;
+    uint64_t *src = calloc(1, BROKEN_LONG);
+    for (int own = 0; own < 2 && p->setup->network && p->setup->contexts == 2; own++) {
+        struct region g = region_open(p, 1, BROKEN_ROOM, RW, own);
+        GIVES(WEFT_OK, put_end(p, g.r, 0, src, 8)); /* connects */
+        pair_quiet(p);
+        for (uint64_t turn = 1; turn <= 4; turn++)
+            broken_turn(p, &g, turn, src);
+        region_close(&g);
+    }
+    free(src);
+}
+
 /* Is [at] mapped writable here? */
 static int is_writable(const void *at)
 {

@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "connections.h"
+
 static const struct setup setups[] = {
     {"loop", 1, 1, 0, 0, 0},
     {"shm, one context", 2, 1, 1, 1, 0},
@@ -193,6 +195,13 @@ void pair_quiet(struct pair *p)
         }
         assert_true(now < end);
     }
+}
+
+void pair_break(void)
+{
+    int fds[64], n = test_connections(fds, 64);
+    for (int i = 0; i < n; i++)
+        (void)shutdown(fds[i], SHUT_RDWR);
 }
 
 void pair_register(struct pair *p, unsigned handler, weft_am_fn fn)

@@ -9,8 +9,6 @@
  * contents; an operation never ends; nothing was ever sent again (then it tested nothing).
  * Prints the seed; WEFT_TEST_SEED repeats a run, as far as sockets do. */
 #define _GNU_SOURCE
-#include <dirent.h>
-#include <netinet/in.h>
 #include <stdbool.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -18,6 +16,7 @@
 #include <weft/msg.h>
 #include <weft/weft.h>
 
+#include "contract/connections.h"
 #include "contract/support.h"
 
 #define IN_FLIGHT 64
@@ -224,27 +223,12 @@ static void slots_end(void)
 
 /* ---- breaking ---- */
 
-static bool is_connection(int fd)
-{
-    struct sockaddr_storage a;
-    socklen_t len = sizeof a;
-    return !getpeername(fd, (struct sockaddr *)&a, &len) &&
-           (a.ss_family == AF_INET || a.ss_family == AF_INET6);
-}
-
 /* Shut one of the process's TCP connections down, one way or both, or with a reset. The last by
  * the system call: to ThreadSanitizer, connect makes a descriptor, and the library's thread that
  * reads from it races with that. */
 static bool break_one(void)
 {
-    int fds[64], n = 0, fd;
-    struct dirent *d;
-    DIR *dir = opendir("/proc/self/fd");
-    CHECK(dir);
-    while ((d = readdir(dir)) && n < 64)
-        if (is_connection(atoi(d->d_name)))
-            fds[n++] = atoi(d->d_name);
-    closedir(dir);
+    int fds[64], n = test_connections(fds, 64), fd;
     if (!n)
         return false;
     fd = fds[draw((uint64_t)n)];

@@ -102,6 +102,7 @@ struct wf_hca_qp {
     struct wf_hca *hca;
     uint32_t number;
     uint32_t inline_max, sq_depth;
+    uint16_t mtu; /* bytes of a packet's payload; by qp_connect */
 };
 struct wf_hca_mr {
     struct wf_hca *hca;
@@ -270,6 +271,10 @@ struct wf_hca_ops {
                                    const struct wf_hca_patience *patience);
     /* What was posted is flushed: its completions come. */
     enum weft_status (*qp_break)(struct wf_hca_qp *qp);
+    /* After qp_break: the number of the packet that it would have taken next: what those before it
+     * asked for was done. One that the other side sent and that is told of as not taken never will
+     * be. EUNREACH: the NIC does not tell */
+    enum weft_status (*qp_expects)(struct wf_hca_qp *qp, uint32_t *psn);
     /* Back to "reset", to be connected again; what is in its queues is forgotten. */
     enum weft_status (*qp_reset)(struct wf_hca_qp *qp);
     void (*qp_close)(struct wf_hca_qp *qp);

@@ -190,10 +190,9 @@ static enum weft_status null_qp_connect(struct wf_hca_qp *qp, const struct wf_hc
                                         uint32_t psn, const struct wf_hca_end *to,
                                         const struct wf_hca_patience *patience)
 {
-    (void)port;
     (void)psn;
-    (void)to;
     (void)patience;
+    qp->mtu = WF_MIN(port->mtu, to->mtu);
     null_of(qp)->connected = true;
     return WEFT_OK;
 }
@@ -202,6 +201,13 @@ static enum weft_status null_qp_break(struct wf_hca_qp *qp)
 {
     null_of(qp)->broken = true;
     return WEFT_OK;
+}
+
+static enum weft_status null_qp_expects(struct wf_hca_qp *qp, uint32_t *psn)
+{
+    (void)qp;
+    (void)psn;
+    return WEFT_EUNREACH;
 }
 
 static enum weft_status null_qp_reset(struct wf_hca_qp *qp)
@@ -335,6 +341,7 @@ const struct wf_hca_ops wf_hca_null = {
     .qp_open = null_qp_open,
     .qp_connect = null_qp_connect,
     .qp_break = null_qp_break,
+    .qp_expects = null_qp_expects,
     .qp_reset = null_qp_reset,
     .qp_close = null_qp_close,
     .mr_open = null_mr_open,

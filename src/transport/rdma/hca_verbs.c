@@ -648,6 +648,7 @@ static enum weft_status verbs_qp_connect(struct wf_hca_qp *base, const struct wf
 {
     struct verbs_qp *qp = VERBS(base, qp);
     int err = qp_to_init(qp, port);
+    base->mtu = mtu_bytes(mtu_code(WF_MIN(port->mtu, to->mtu)));
     if (!err)
         err = qp_to_receive(qp, port, to, patience);
     if (!err)
@@ -665,6 +666,16 @@ static enum weft_status qp_state(struct wf_hca_qp *base, enum ibv_qp_state state
 static enum weft_status verbs_qp_break(struct wf_hca_qp *qp)
 {
     return qp_state(qp, IBV_QPS_ERR);
+}
+
+/* Some providers say 0 of a queue pair in error, some the number that it began with. */
+static enum weft_status verbs_qp_expects(struct wf_hca_qp *base, uint32_t *psn)
+{
+    struct ibv_qp_attr attr;
+    struct ibv_qp_init_attr init;
+    int err = ibv_query_qp(VERBS(base, qp)->qp, &attr, IBV_QP_RQ_PSN, &init);
+    *psn = err ? 0 : attr.rq_psn & 0xffffff;
+    return err || !*psn ? WEFT_EUNREACH : WEFT_OK;
 }
 
 static enum weft_status verbs_qp_reset(struct wf_hca_qp *qp)
@@ -842,6 +853,7 @@ const struct wf_hca_ops wf_hca_verbs = {
     .qp_open = verbs_qp_open,
     .qp_connect = verbs_qp_connect,
     .qp_break = verbs_qp_break,
+    .qp_expects = verbs_qp_expects,
     .qp_reset = verbs_qp_reset,
     .qp_close = verbs_qp_close,
     .mr_open = verbs_mr_open,

@@ -30,32 +30,8 @@
 #define SETTLE_NS 2000000u /* of a poll */
 #define CLOSING_NS 50000000u
 #define POLL_LIST 20u
+#define PSN_MASK 0xffffffu
 #define RECEIVED ((uint64_t)1 << 63) /* in a completion's id; below it the buffer */
-
-/* ---- what the two sides say on the socket ---- */
-
-#define MAGIC 0x31445257u /* "WRD1" */
-enum { SAYS_ENDS = 1, SAYS_READY = 2, SAYS_PLAIN = 3 };
-
-struct says {
-    uint32_t magic;
-    uint16_t kind;
-    uint16_t size;
-};
-
-struct says_ends {
-    struct says head;
-    uint8_t gid[16];
-    uint32_t qp, psn;
-    uint16_t lid, mtu;
-    uint8_t reads, link;
-    uint16_t zero;
-    uint32_t window,
-        cell; /* buffers granted from the start; the number to be said with each send */
-    uint32_t cell_key, more_zero;
-    uint64_t cell_at;
-};
-_Static_assert(sizeof(struct says_ends) == 64, "wire structure");
 
 /* ---- an endpoint's memory ---- */
 
@@ -309,16 +285,23 @@ static enum weft_status qp_make(struct wf_wire *w)
     return WEFT_OK;
 }
 
-static bool say(int fd, const void *bytes, size_t n)
+static bool say(const struct wf_wire *w, const struct rdma_word *word)
 {
-    return send(fd, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)n;
+    uint8_t bytes[WORD_SIZE];
+    size_t n = wf_rdma_word_write(word, bytes);
+    return send(w->lane->fd, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)n;
+}
+
+static struct rdma_past past_of(const struct tcp_lane *lane)
+{
+    return lane->past_psn ? (struct rdma_past){lane->past_name, lane->past_psn - 1}
+                          : (struct rdma_past){0, PAST_NONE};
 }
 
 static bool plain_say(struct wf_wire *w)
 {
-    static const struct says plain = {MAGIC, SAYS_PLAIN, sizeof plain};
     w->said_plain = true;
-    return say(w->lane->fd, &plain, sizeof plain);
+    return say(w, &(struct rdma_word){.kind = SAYS_PLAIN, .past = past_of(w->lane)});
 }
 
 /* As it is now: events change it. */
@@ -334,19 +317,20 @@ static struct wf_hca_port port_of(struct rdma_ctx *ctx)
 static bool ends_say(struct wf_wire *w)
 {
     const struct wf_hca_port port = port_of(w->rdma->ctx);
-    struct says_ends e = {.head = {MAGIC, SAYS_ENDS, sizeof e},
-                          .qp = w->qp->number,
-                          .psn = w->psn,
-                          .lid = port.lid,
-                          .mtu = port.mtu,
-                          .reads = w->rdma->ctx->hca->caps.max_reads,
-                          .link = port.link,
-                          .window = WIRE_WINDOW,
-                          .cell = cell_name(w),
-                          .cell_key = w->rdma->cells_mr->rkey,
-                          .cell_at = (uintptr_t)cell_at(w->rdma, w->cell)};
-    memcpy(e.gid, port.gid, sizeof e.gid);
-    return say(w->lane->fd, &e, sizeof e);
+    struct rdma_word ends = {.kind = SAYS_ENDS,
+                             .past = past_of(w->lane),
+                             .end = {.qp = w->qp->number,
+                                     .psn = w->psn,
+                                     .lid = port.lid,
+                                     .mtu = port.mtu,
+                                     .reads = w->rdma->ctx->hca->caps.max_reads,
+                                     .link = port.link},
+                             .window = WIRE_WINDOW,
+                             .name = cell_name(w),
+                             .cell_key = w->rdma->cells_mr->rkey,
+                             .cell_at = (uintptr_t)cell_at(w->rdma, w->cell)};
+    memcpy(ends.end.gid, port.gid, sizeof port.gid);
+    return say(w, &ends);
 }
 
 /* Why there is to be no queue pair; null: there is. */
@@ -396,12 +380,14 @@ static struct wf_wire *wire_open(struct tcp_lane *lane)
         return NULL;
     w->rdma = r;
     w->lane = lane;
+    w->reached = PAST_NONE;
     w->depth = depth_of(r->ctx->hca);
     w->mask = w->depth - 1;
     w->signal_each = WF_MIN(WIRE_SIGNAL, WF_MAX(w->depth / 4, 1u));
     if (getrandom(&w->psn, sizeof w->psn, 0) != sizeof w->psn)
         w->psn = (uint32_t)wf_now_ns();
-    w->psn &= 0xffffff;
+    w->psn &= PSN_MASK;
+    w->psn_done = w->psn;
     w->granted = WIRE_WINDOW;
     wf_list_init(&w->readable);
     wf_list_init(&w->item);
@@ -440,12 +426,6 @@ static void window_post(struct wf_wire *w)
         receive_post(w, r->free_receives[--r->nfree_receives]);
 }
 
-static bool ends_are_sane(const struct says_ends *e)
-{
-    return !e->zero && !e->more_zero && e->window >= 2 && e->window <= WIRE_LINE / 2 &&
-           e->mtu >= 256 && e->link <= WF_HCA_ETHERNET;
-}
-
 /* Half of its places at most, so that what is long goes on, too. */
 static uint32_t reserve_of(const struct tcp_lane *lane, uint32_t window)
 {
@@ -453,40 +433,35 @@ static uint32_t reserve_of(const struct tcp_lane *lane, uint32_t window)
 }
 
 /* Connect with the other end. Null, or why not. */
-static const char *ends_take(struct wf_wire *w, const struct says_ends *e)
+static const char *ends_take(struct wf_wire *w, const struct rdma_word *ends)
 {
     static const struct wf_hca_patience patience = {
         .timeout = 14, .retries = 7, .rnr_timer = 12, .rnr_retries = 7};
     const struct wf_hca_port port = port_of(w->rdma->ctx);
-    struct wf_hca_end to = {.qp = e->qp,
-                            .psn = e->psn,
-                            .lid = e->lid,
-                            .mtu = e->mtu,
-                            .reads = e->reads,
-                            .link = e->link};
-    memcpy(to.gid, e->gid, sizeof to.gid);
-    if (e->link != port.link)
+    if (ends->end.link != port.link)
         return "one side's NIC is on Ethernet and the other's on InfiniBand";
-    w->their_cell = e->cell_at;
-    w->their_cell_key = e->cell_key;
-    w->their_name = e->cell;
-    w->allowed = e->window;
-    w->reserve = reserve_of(w->lane, e->window);
+    w->their_cell = ends->cell_at;
+    w->their_cell_key = ends->cell_key;
+    w->their_name = ends->name;
+    w->their_psn = ends->end.psn;
+    w->allowed = ends->window;
+    w->reserve = reserve_of(w->lane, ends->window);
     if (!w->rdma->srq && w->rdma->nfree_receives < WIRE_WINDOW + GRANTS)
         return "there are too many peers for its receive buffers";
-    if (w->rdma->ctx->hca->ops->qp_connect(w->qp, &port, w->psn, &to, &patience) != WEFT_OK)
+    if (w->rdma->ctx->hca->ops->qp_connect(w->qp, &port, w->psn, &ends->end, &patience) != WEFT_OK)
         return "the NICs do not find each other";
+    w->is_connected = true;
+    w->inline_max = WF_MIN(w->inline_max, w->qp->mtu); /* a short put is one packet */
     window_post(w);
     return NULL;
 }
 
-static bool ready_or_plain_say(struct wf_wire *w, const struct says_ends *e)
+static bool ready_or_plain_say(struct wf_wire *w, const struct rdma_word *ends)
 {
-    static const struct says ready = {MAGIC, SAYS_READY, sizeof ready};
-    const char *why = ends_take(w, e);
+    const char *why = ends_take(w, ends);
     if (why)
         plain_log(w, why);
-    return why ? plain_say(w) : say(w->lane->fd, &ready, sizeof ready);
+    return why ? plain_say(w) : say(w, &(struct rdma_word){.kind = SAYS_READY});
 }
 
 /* The next bytes of the socket until [need] are here. 1 | 0: more are to come | -1: errno, 0 of
@@ -506,38 +481,52 @@ static int hello_read(struct wf_wire *w, size_t need)
     return 1;
 }
 
-/* One word of the other side's. As wire_shake. */
-static int word_take(struct wf_wire *w)
+/* In place of a word: they have given this side up, or talk nonsense. */
+static int bye_take(struct wf_wire *w)
 {
-    struct says s;
-    struct says_ends e;
     struct wf_tcp_frame f;
-    int got = hello_read(w, sizeof s);
+    int got = hello_read(w, sizeof f);
     if (got <= 0)
-        return got ? WIRES_BROKE : WIRES_MORE;
-    memcpy(&s, w->hello, sizeof s);
-    if (s.magic == MAGIC && s.kind == SAYS_PLAIN && s.size == sizeof s)
-        return WIRES_PLAIN;
-    if (w->state == WIRE_CONNECTED && s.magic == MAGIC && s.kind == SAYS_READY &&
-        s.size == sizeof s)
-        return w->said_plain ? WIRES_PLAIN : WIRES_UP;
-    if (w->state == WIRE_ASKING && s.magic == MAGIC && s.kind == SAYS_ENDS && s.size == sizeof e) {
-        if ((got = hello_read(w, sizeof e)) <= 0)
-            return got ? WIRES_BROKE : WIRES_MORE;
-        memcpy(&e, w->hello, sizeof e);
-        w->hello_have = 0;
-        errno = EPROTO;
-        if (!ends_are_sane(&e))
-            return WIRES_NONSENSE;
-        if (w->said_plain)
-            return WIRES_PLAIN;
-        w->state = WIRE_CONNECTED;
-        return ready_or_plain_say(w, &e) ? WIRES_MORE : WIRES_BROKE;
-    }
-    if ((got = hello_read(w, sizeof f)) <= 0)
         return got ? WIRES_BROKE : WIRES_MORE;
     memcpy(&f, w->hello, sizeof f);
     return f.kind == WF_TCP_BYE && !f.nargs ? WIRES_TURNED_AWAY : WIRES_NONSENSE;
+}
+
+/* What they tell of the queue pair that a torn one went to. */
+static void past_take(const struct wf_wire *w, const struct rdma_past *past)
+{
+    for (struct wf_wire *t = w->lane->torn; t && past->psn != PAST_NONE; t = t->torn)
+        if (cell_name(t) == past->name)
+            t->reached = past->psn;
+}
+
+/* One word of the other side's. As wire_shake. */
+static int word_take(struct wf_wire *w)
+{
+    struct rdma_word word;
+    size_t size = wf_rdma_word_size(w->hello, w->hello_have);
+    int got = size ? hello_read(w, size) : 1;
+    if (got > 0 && size && (size = wf_rdma_word_size(w->hello, w->hello_have)) != 0)
+        got = hello_read(w, size);
+    if (got <= 0)
+        return got ? WIRES_BROKE : WIRES_MORE;
+    if (!size)
+        return bye_take(w);
+    w->hello_have = 0;
+    if (!wf_rdma_word_read(w->hello, &word))
+        return WIRES_NONSENSE;
+    if (word.kind != SAYS_READY)
+        past_take(w, &word.past);
+    if (word.kind == SAYS_PLAIN)
+        return WIRES_PLAIN;
+    if (w->state == WIRE_CONNECTED && word.kind == SAYS_READY)
+        return w->said_plain ? WIRES_PLAIN : WIRES_UP;
+    if (w->state != WIRE_ASKING || word.kind != SAYS_ENDS)
+        return WIRES_NONSENSE;
+    if (w->said_plain)
+        return WIRES_PLAIN;
+    w->state = WIRE_CONNECTED;
+    return ready_or_plain_say(w, &word) ? WIRES_MORE : WIRES_BROKE;
 }
 
 static enum wf_wires_shake wire_shake(struct wf_wire *w)
@@ -594,6 +583,15 @@ static bool is_signaled(struct wf_wire *w, const struct rdma_request *q)
            w->rdma->under_way >= WIRE_UNDER_WAY / 2 || (q->is_move && !is_told(w));
 }
 
+/* Packet numbers that it takes: a read's are its answer's. */
+static uint32_t packets_of(const struct wf_wire *w, const struct wf_hca_wr *wr)
+{
+    uint32_t len = 0;
+    for (unsigned i = 0; i < wr->nsge; i++)
+        len += wr->sge[i].len;
+    return len ? (len - 1) / w->qp->mtu + 1 : 1;
+}
+
 /* Posts a request that was filled but for id and flags; the caller saw that there is room. */
 static bool post(struct wf_wire *w, struct wf_hca_wr *wr, const struct rdma_request *q)
 {
@@ -606,7 +604,8 @@ static bool post(struct wf_wire *w, struct wf_hca_wr *wr, const struct rdma_requ
         return false;
     }
     r->under_way++;
-    *request_at(w, w->posted++) = *q;
+    *request_at(w, w->posted) = *q;
+    request_at(w, w->posted++)->packets = packets_of(w, wr);
     if (signal)
         w->signaled = w->posted;
     return true;
@@ -871,6 +870,7 @@ static void puts_done(struct wf_wire *w, uint32_t upto)
         w->done++;
         n++;
     }
+    w->psn_done += n;
     put_done(w, tpeer, n);
 }
 
@@ -886,6 +886,7 @@ static void requests_done(struct wf_wire *w, uint32_t upto)
             continue;
         }
         w->done++;
+        w->psn_done += q->packets;
         place_back(w, q, true);
         q->is_move = false;
         if (is_move)
@@ -1054,6 +1055,18 @@ static void qp_drain(struct wf_wire *w)
         r->free_receives[r->nfree_receives++] = w->line[w->line_head++ & w->line_mask].buffer;
 }
 
+/* How far the other side's requests came, for it to be told; if nothing came, the one before
+ * stands. That side posts nothing to a queue pair before it was told of the one before that. */
+static void past_keep(struct wf_wire *w)
+{
+    uint32_t psn;
+    if (!w->is_connected || w->rdma->ctx->hca->ops->qp_expects(w->qp, &psn) != WEFT_OK ||
+        psn == w->their_psn)
+        return;
+    w->lane->past_name = w->their_name;
+    w->lane->past_psn = psn + 1;
+}
+
 /* Moves that are not over are told of later. */
 static void wire_end(struct wf_wire *w)
 {
@@ -1078,6 +1091,7 @@ static void wire_close(struct wf_wire *w)
     struct rdma_tep *r = w->rdma;
     if (w->qp) {
         qp_drain(w);
+        past_keep(w);
         qp_end(w);
     }
     wire_end(w);
@@ -1099,19 +1113,49 @@ static void put_lost(const struct wf_wire *w, struct wf_tpeer *tpeer, bool refus
     t->base.events->put_lost(t->base.owner, tpeer, 1, refused);
 }
 
+static uint32_t packets_at(const struct wf_wire *w, uint32_t number)
+{
+    const struct rdma_request *q = request_at(w, number);
+    return q->put ? 1 : q->packets;
+}
+
+/* Packets that the other side took of the requests that were not over when [w] broke, as far as it
+ * has told. More than there were is nonsense. */
+static uint32_t packets_taken(const struct wf_wire *w)
+{
+    uint32_t taken = (w->reached - w->psn_done) & PSN_MASK, all = 0;
+    for (uint32_t i = w->done; i != w->posted; i++)
+        all += packets_at(w, i);
+    return w->reached != PAST_NONE && taken <= all ? taken : 0;
+}
+
+/* Of requests that were not over when [w] broke. A read that was done has lost its answer. */
+static void torn_tell(struct wf_wire *w)
+{
+    uint32_t taken = packets_taken(w), end = 0;
+    for (uint32_t i = w->done; i != w->posted; i++) {
+        const struct rdma_request *q = request_at(w, i);
+        bool is_done = (end += packets_at(w, i)) <= taken;
+        if (q->is_move)
+            moved(w, q->op,
+                  is_refused(w, i)         ? WEFT_EKEY
+                  : is_done && !q->is_read ? WEFT_OK
+                                           : WEFT_EUNREACH);
+        else if (q->put && is_done)
+            put_done(w, q->put, 1);
+        else if (q->put)
+            put_lost(w, q->put, is_refused(w, i));
+    }
+}
+
 /* The wires that [lane] had. [tell]: the core of their moves. */
 static void torn_free(struct tcp_lane *lane, bool tell)
 {
     while (lane->torn) {
         struct wf_wire *w = lane->torn;
         lane->torn = w->torn;
-        for (uint32_t i = w->done; i != w->posted && tell; i++) {
-            const struct rdma_request *q = request_at(w, i);
-            if (q->is_move)
-                moved(w, q->op, is_refused(w, i) ? WEFT_EKEY : WEFT_EUNREACH);
-            else if (q->put)
-                put_lost(w, q->put, is_refused(w, i));
-        }
+        if (tell)
+            torn_tell(w);
         wire_free(w);
     }
 }
@@ -1154,7 +1198,7 @@ static enum weft_status move_place(struct wf_wire *w, const struct wf_move *m,
 static enum weft_status wire_move(struct wf_wire *w, const struct wf_move *m, size_t *taken)
 {
     struct rdma_tep *r = w->rdma;
-    struct rdma_request q = {.piece = NO_PIECE, .op = m->id, .is_move = true};
+    struct rdma_request q = {.piece = NO_PIECE, .op = m->id, .is_move = true, .is_read = m->is_get};
     struct wf_hca_wr wr = {.op = m->is_get ? WF_HCA_READ : WF_HCA_WRITE,
                            .nsge = 1,
                            .rkey = m->key,

@@ -33,10 +33,12 @@
  *
  * Moves. What the core has the NICs move (struct wf_move) are WRITEs and READs of the same queue
  * pair, from and to where mem/local.h finds a place. They end in order. When the queue pair breaks,
- * of those that did not it is not known whether they were done. The core is told so when the other
- * side speaks on the lane's next socket: it has closed its end of this queue pair by then, and
- * nothing of them can happen any more; messages do them again. One that the other NIC refused is
- * told apart, as the failing one.
+ * of those that did not it is not known here whether they were done. The other side's NIC knows: by
+ * the number of the packet that its queue pair would have taken next. That side breaks its queue
+ * pair, so that nothing of them can happen any more, asks, and tells in its next ENDS or PLAIN;
+ * then the core is told of the moves. What was not done, messages do again; so they do a READ that
+ * was, since its bytes did not come; and WRITEs of which that NIC does not tell. One that the other
+ * NIC refused is told apart, as the failing one.
  *
  * Patience. A queue pair fails when it is not acknowledged, in about a second. One of which nothing
  * is heard for WEFT_PEER_TIMEOUT though something is under way is taken for failed, too.
@@ -50,6 +52,7 @@
 
 #include "transport/rdma/hca.h"
 #include "transport/rdma/rdma.h"
+#include "transport/rdma/words.h"
 #include "transport/tcp/tcp.h"
 
 #define WIRE_BYTES 8192u
@@ -108,8 +111,9 @@ struct rdma_request {
     uint32_t piece;       /* that a send's bytes are in, or NO_PIECE */
     uint32_t op;          /* of a move: the core's number */
     struct wf_desc *desc; /* of a move: where its bytes are; null: inline */
-    struct wf_tpeer *put; /* of a short put: whose; null: it is none */
-    bool is_move;
+    struct wf_tpeer *put; /* of a short put: whose; null: it is none. The rest is not of it */
+    bool is_move, is_read;
+    uint32_t packets; /* of all but short puts, which are one */
 };
 
 struct wf_wire {
@@ -123,13 +127,16 @@ struct wf_wire {
     bool closing;           /* every completion is asked for */
     enum wf_hca_status why; /* FAILED */
     uint32_t cell, gen;
-    uint32_t psn;
+    uint32_t psn, their_psn; /* of the first packets */
+    bool is_connected;       /* the queue pair */
     uint64_t their_cell;
     uint32_t their_cell_key, their_name;
     /* out */
     uint32_t reserve;
     uint32_t allowed;              /* sends in all: never less than it was */
     uint32_t posted, done;         /* requests, in all; those known to be over */
+    uint32_t psn_done;             /* modulo 2^24: of the first packet of those that are not */
+    uint32_t reached;              /* torn: as the other side told, or PAST_NONE */
     uint32_t sends;                /* of them, that take a buffer of the other side's */
     uint32_t signaled;             /* one more than the newest whose completion was asked for */
     uint32_t last_move;            /* one more than the newest move */

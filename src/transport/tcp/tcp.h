@@ -247,6 +247,9 @@ struct tcp_lane {
     uint8_t rewires;       /* times that it went back from its socket to a wire */
     uint64_t rewire_ns;    /* plain: when a wire is tried again */
 
+    /* Of the last wire that anything came by (rdma/wire.c). */
+    uint32_t past_name, past_psn; /* one more; 0: none */
+
     /* out */
     uint8_t *ring;
     uint32_t mask, request_room;
