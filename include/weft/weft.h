@@ -546,12 +546,12 @@ WEFT_INLINE void weft_copy_(void *dst, const void *src, size_t len)
  *           PENDING until it is done: by the NICs, without the target, where they reach the region
  *           (what is long is registered with the one here first, by system calls, and that is
  *           kept); else by the target, polling its endpoint, which says so.
- * Twice     By NICs, if the connection breaks and the target's NIC cannot tell what it has done (it
- *           has failed, or its driver does not say): then a put that is not complete is done again,
- *           though it may have been done. Who cannot exclude this lets nobody else, the target and
- *           its atomics included, write to these bytes before it was told that the put is over (by
- *           weft_put_signal or weft_am_long, or by a message after completion): an old value could
- *           come back. */
+ * Twice     By NICs, if the connection breaks: a put that is not complete is done again, all of it,
+ *           unless the target's NIC tells that it has done all of it. A NIC that has failed tells
+ *           nothing, nor do some drivers. Also a long one, if memory for its rest cannot be
+ *           registered. So who writes to these bytes, the target and its atomics included, before
+ *           it was told that the put is over (by weft_put_signal or weft_am_long, or by a message
+ *           after completion) may find an old value back. */
 WEFT_INLINE WEFT_MUST_USE enum weft_status weft_put(struct weft_remote *r, uint64_t offset,
                                                     const void *src, size_t len, struct weft_op *op)
 {

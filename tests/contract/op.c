@@ -536,7 +536,7 @@ static void broken_turn(struct pair *p, struct region *g, uint64_t value, uint64
 }
 
 /* Fails when: a put that a connection broke under is lost; or one that was done, and whose bytes
- * its owner took already, is done again. */
+ * its owner took already, is done again. (Where NICs tell how far they came: not all drivers.) */
 void test_op_broken(void **state)
 {
     struct pair *p = *state;

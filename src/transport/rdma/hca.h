@@ -272,8 +272,8 @@ struct wf_hca_ops {
     /* What was posted is flushed: its completions come. */
     enum weft_status (*qp_break)(struct wf_hca_qp *qp);
     /* After qp_break: the number of the packet that it would have taken next: what those before it
-     * asked for was done. One that the other side sent and that is told of as not taken never will
-     * be. EUNREACH: the NIC does not tell */
+     * asked for was done. One that is being taken at this moment may be told of as not taken
+     * (rdma_rxe). EUNREACH: the NIC does not tell */
     enum weft_status (*qp_expects)(struct wf_hca_qp *qp, uint32_t *psn);
     /* Back to "reset", to be connected again; what is in its queues is forgotten. */
     enum weft_status (*qp_reset)(struct wf_hca_qp *qp);

@@ -24,6 +24,7 @@
 #define WIRES_SPARE 64u /* of WIRE_UNDER_WAY, for grants */
 #define GRANTS 4u       /* receives of a queue pair's own queue for grants */
 #define POST_LIST 16u
+#define RECEIVES_BATCH 16u
 #define MOVE_MAX ((size_t)1 << 20) /* bytes of a move's request */
 #define LOOK_LISTS 256             /* of completions, more than the queue holds */
 #define DRAIN_NS 2000000u
@@ -142,6 +143,7 @@ enum weft_status wf_rdma_tep_new(struct rdma_ctx *ctx, struct rdma_tep **out)
         return WEFT_ENOMEM;
     r->ctx = ctx;
     r->receives = r->nfree_receives = receives;
+    r->batch = WF_MIN(receives / 16, RECEIVES_BATCH);
     r->pieces = r->nfree_pieces = pieces;
     r->cells = r->nfree_cells = cells;
     wf_list_init(&r->readable);
@@ -634,12 +636,23 @@ static void cell_write(struct wf_wire *w, uint32_t now, enum wf_hca_op op)
         w->granted = now;
 }
 
+/* Buffers that a peer may fill before it is granted more: a part of what there is for all, and what
+ * it was promised first. */
+static uint32_t window_of(const struct rdma_tep *r)
+{
+    uint32_t part = r->receives / 4 / WF_MAX(r->nwires, 1);
+    return r->srq ? WF_MIN(WF_MAX(part, WIRE_WINDOW), WORD_WINDOW) : WIRE_WINDOW;
+}
+
 /* When half of what was told last did come. */
 static void grant(struct wf_wire *w)
 {
-    uint32_t now = w->taken + WIRE_WINDOW;
-    if (w->state == WIRE_UP && now - w->granted >= WIRE_WINDOW / 2)
-        cell_write(w, now, WF_HCA_WRITE_IMM);
+    uint32_t left = w->granted - w->taken, window;
+    if (left > WORD_WINDOW / 2 || w->state != WIRE_UP)
+        return;
+    window = window_of(w->rdma);
+    if (left <= window / 2)
+        cell_write(w, w->taken + window, WF_HCA_WRITE_IMM);
 }
 
 /* What the program lent may be gone: the kernel finds out. */
@@ -685,20 +698,26 @@ static bool piece_is_to_be_had(const struct wf_wire *w)
     return r->nfree_pieces && (w->npieces < 4 || w->npieces < r->pieces / (r->nwires + 1));
 }
 
+/* Is there a place for a send of [len] bytes, here and there? */
+static bool may_send(struct wf_wire *w, uint32_t len)
+{
+    bool keeps = len < WIRE_BYTES && !w->lane->pair->tep->closing && !w->lane->pair->bye;
+    return room(w) > (keeps ? w->reserve : 0) && in_flight(w) < w->most &&
+           w->rdma->under_way + WIRES_SPARE < WIRE_UNDER_WAY;
+}
+
 /* The [len] bytes at [from] as one send. False: errno; EAGAIN: there is no room now. */
 static bool send_some(struct wf_wire *w, const struct iovec *v, unsigned n, size_t from,
                       uint32_t len, const void *lent)
 {
     struct rdma_tep *r = w->rdma;
-    bool keeps = len < WIRE_BYTES && !w->lane->pair->tep->closing && !w->lane->pair->bye;
     uint8_t little[WIRE_INLINE];
     uint32_t piece = NO_PIECE;
     uint8_t *bytes = little;
     struct rdma_request q = {.piece = NO_PIECE};
     struct wf_hca_wr wr = {.op = WF_HCA_SEND_IMM, .nsge = 1, .imm = w->their_name};
     errno = EAGAIN;
-    if (room(w) <= (keeps ? w->reserve : 0) || in_flight(w) >= w->most ||
-        r->under_way + WIRES_SPARE >= WIRE_UNDER_WAY)
+    if (!may_send(w, len))
         return false;
     if (len <= w->qp->inline_max && len <= sizeof little) {
         wr.flags = WF_HCA_INLINE;
@@ -740,6 +759,19 @@ static ssize_t wire_write(struct wf_wire *w, const struct iovec *v, unsigned n, 
     return done ? (ssize_t)done : -1;
 }
 
+static bool wire_send(struct wf_wire *w, const void *bytes, uint32_t len)
+{
+    struct wf_hca_wr wr = {.op = WF_HCA_SEND_IMM,
+                           .flags = WF_HCA_INLINE,
+                           .nsge = 1,
+                           .imm = w->their_name,
+                           .sge = {{(void *)(uintptr_t)bytes, len, 0}}};
+    if (w->state != WIRE_UP || len > w->qp->inline_max || !may_send(w, len) || !post(w, &wr, &none))
+        return false;
+    w->sends++;
+    return true;
+}
+
 /* For a completion of all so far, by saying again what was said. */
 static void ask(struct wf_wire *w)
 {
@@ -771,6 +803,39 @@ static void buffer_back(struct wf_wire *w, uint32_t b)
         receive_post(w, b);
 }
 
+/* Buffers are given back several at a time, or when nothing comes. */
+static void receives_soon(struct rdma_tep *r, bool idle)
+{
+    if (r->nfree_receives && r->srq && (idle || r->nfree_receives >= r->batch))
+        receives_post(r);
+}
+
+/* The first of the line was read. */
+static void buffer_done(struct wf_wire *w)
+{
+    uint32_t b = w->line[w->line_head++ & w->line_mask].buffer;
+    w->offset = 0;
+    buffer_back(w, b);
+    w->taken++;
+}
+
+/* A whole write of the other side's, as short ones are, where it came. */
+static uint8_t *wire_peek(const struct wf_wire *w, size_t *n)
+{
+    const struct rdma_came *c = &w->line[w->line_head & w->line_mask];
+    *n = c->len;
+    return w->line_head != w->line_tail && !w->offset && c->len < WIRE_BYTES
+               ? buffer_at(w->rdma, c->buffer)
+               : NULL;
+}
+
+static void wire_peeked(struct wf_wire *w)
+{
+    buffer_done(w);
+    receives_soon(w->rdma, false);
+    grant(w);
+}
+
 /* As recv(2). */
 static ssize_t wire_read(struct wf_wire *w, uint8_t *to, size_t max)
 {
@@ -781,14 +846,10 @@ static ssize_t wire_read(struct wf_wire *w, uint8_t *to, size_t max)
         memcpy(to + got, buffer_at(w->rdma, c->buffer) + w->offset, n);
         got += n;
         w->offset += (uint32_t)n;
-        if (w->offset < c->len)
-            continue;
-        w->offset = 0;
-        w->line_head++;
-        buffer_back(w, c->buffer);
-        w->taken++;
+        if (w->offset == c->len)
+            buffer_done(w);
     }
-    receives_post(w->rdma);
+    receives_soon(w->rdma, false);
     grant(w);
     if (got)
         return (ssize_t)got;
@@ -897,9 +958,11 @@ static void requests_done(struct wf_wire *w, uint32_t upto)
 /* Number [number] was not. */
 static void request_failed(struct wf_wire *w, uint32_t number, enum wf_hca_status why)
 {
-    if (w->state == WIRE_FAILED)
+    if (w->has_error) /* the first says why, others are flushed */
         return;
-    requests_done(w, number); /* else theirs would be the failure that is told first */
+    w->has_error = true;
+    if (w->state != WIRE_FAILED)
+        requests_done(w, number); /* else theirs would be the failure that is told first */
     if ((why == WF_HCA_REMOTE_ACCESS || why == WF_HCA_REMOTE_FAULT) &&
         (request_at(w, number)->is_move || request_at(w, number)->put)) {
         w->is_refused = true;
@@ -967,8 +1030,7 @@ static int completions_take(struct rdma_tep *r)
 int wf_rdma_poll(struct rdma_tep *r)
 {
     int n = completions_take(r);
-    if (n)
-        receives_post(r);
+    receives_soon(r, !n);
     return WF_MAX(n, 0);
 }
 
@@ -1046,7 +1108,7 @@ static void qp_drain(struct wf_wire *w)
     struct rdma_tep *r = w->rdma;
     uint64_t until = wf_now_ns() + DRAIN_NS;
     r->doubtful += w->state != WIRE_UP || in_flight(w) || wire_has_bytes(w) || !w->lane->bye;
-    (void)r->ctx->hca->ops->qp_break(w->qp);
+    w->is_connected &= r->ctx->hca->ops->qp_break(w->qp) == WEFT_OK; /* else it may take more */
     w->closing = true;
     w->state = WIRE_FAILED;
     while (completions_take(r) > 0 || (!r->srq && !r->broken && wf_now_ns() < until))
@@ -1060,8 +1122,8 @@ static void qp_drain(struct wf_wire *w)
 static void past_keep(struct wf_wire *w)
 {
     uint32_t psn;
-    if (!w->is_connected || w->rdma->ctx->hca->ops->qp_expects(w->qp, &psn) != WEFT_OK ||
-        psn == w->their_psn)
+    if (!w->is_connected || w->lane->bye || w->lane->pair->tep->closing ||
+        w->rdma->ctx->hca->ops->qp_expects(w->qp, &psn) != WEFT_OK || psn == w->their_psn)
         return;
     w->lane->past_name = w->their_name;
     w->lane->past_psn = psn + 1;
@@ -1120,13 +1182,13 @@ static uint32_t packets_at(const struct wf_wire *w, uint32_t number)
 }
 
 /* Packets that the other side took of the requests that were not over when [w] broke, as far as it
- * has told. More than there were is nonsense. */
+ * has told. More than there were is nonsense, and so is any after one that was refused. */
 static uint32_t packets_taken(const struct wf_wire *w)
 {
     uint32_t taken = (w->reached - w->psn_done) & PSN_MASK, all = 0;
     for (uint32_t i = w->done; i != w->posted; i++)
         all += packets_at(w, i);
-    return w->reached != PAST_NONE && taken <= all ? taken : 0;
+    return w->reached != PAST_NONE && taken <= all && !w->is_refused ? taken : 0;
 }
 
 /* Of requests that were not over when [w] broke. A read that was done has lost its answer. */
@@ -1301,6 +1363,9 @@ const struct wf_wires wf_rdma_wires = {.open = wire_open,
                                        .says_plain = wire_says_plain,
                                        .shake = wire_shake,
                                        .write = wire_write,
+                                       .send = wire_send,
+                                       .peek = wire_peek,
+                                       .peeked = wire_peeked,
                                        .read = wire_read,
                                        .has_bytes = wire_has_bytes,
                                        .is_taken = wire_is_taken,

@@ -21,11 +21,11 @@
  *
  * Sending. Bytes travel in SENDs of up to WIRE_BYTES, each taking one of the other side's receive
  * buffers. How many it may have sent in all stands in this side's cell, 4 bytes that the other
- * writes (RDMA WRITE with immediate, so that who sleeps wakes). Of those granted, sends of less
- * than WIRE_BYTES leave [reserve] alone until the endpoint closes: what the lane's ring holds has a
- * place at the other end though nobody polls there, as kernels' buffers give it to sockets. Short
- * sends are inline; others wait in a registered piece until their completion, of which one in
- * WIRE_SIGNAL is asked for.
+ * writes (RDMA WRITE with immediate, so that who sleeps wakes), more where there are few peers. Of
+ * those granted, sends of less than WIRE_BYTES leave [reserve] alone until the endpoint closes:
+ * what the lane's ring holds has a place at the other end though nobody polls there, as kernels'
+ * buffers give it to sockets. Short sends are inline; others wait in a registered piece until their
+ * completion, of which one in WIRE_SIGNAL is asked for.
  *
  * Receiving. An endpoint's buffers are in one shared receive queue, or, where the NIC has none, a
  * wire's window of them in its queue pair's own. What came waits in the wire's line until the lane
@@ -88,6 +88,7 @@ struct rdma_tep {
     uint32_t *free_pieces, nfree_pieces;
     uint32_t *free_cells, nfree_cells;
     uint32_t *free_receives, nfree_receives; /* not posted */
+    uint32_t batch;                          /* of them that are posted at a time */
     struct wf_wire **by_cell; /* [cells]: a wire's cell is its number in completions */
     struct wf_list wires;     /* with a queue pair */
     struct wf_list readable;  /* wires in whose line something is, or that failed */
@@ -123,6 +124,7 @@ struct wf_wire {
     struct wf_list item, readable;
     uint8_t state; /* enum wf_status_of_wire */
     bool said_plain;
+    bool has_error; /* a completion said so */
     bool is_refused;
     bool closing;           /* every completion is asked for */
     enum wf_hca_status why; /* FAILED */

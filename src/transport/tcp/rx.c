@@ -16,6 +16,7 @@
 
 #define READ_MAX ((size_t)131072)   /* of small frames in one read */
 #define BULK_READ ((size_t)1 << 20) /* of payload in one read */
+#define WIRE_READS 20               /* short ones at a time */
 #define LAST_READS 64               /* of a wire whose socket has ended */
 #define BEHIND_READ                                                                                \
     ((size_t)4096) /* of what follows it: not the next payload, which would be                     \
@@ -447,27 +448,9 @@ void wf_tcp_sockets_look(struct tcp_tep *t)
     }
 }
 
-void wf_tcp_read(struct tcp_lane *lane)
+static void read_done(struct tcp_lane *lane, enum weft_status status, uint32_t bye_lanes)
 {
     struct tcp_pair *pair = lane->pair;
-    uint8_t *start = buffer_start(lane);
-    size_t have = lane->stash_len, direct;
-    uint32_t bye_lanes = 0; /* not 0: BYE is in what was read now */
-    enum weft_status status;
-    ssize_t got;
-    if (have)
-        memcpy(start, lane->stash, have);
-    got = read_once(lane, start + have, &direct);
-    if (got <= 0) {
-        read_failed(lane, got);
-        return;
-    }
-    wf_tcp_count(pair->tep, WF_STAT_TCP_BYTES_RECEIVED, (uint64_t)got);
-    pair->tep->events++; /* also of payload alone: who waits should not doze off */
-    lane->taken_bytes += (uint32_t)got;
-    lane->bulk.got += (uint32_t)direct;
-    WF_HOOK("tcp.read");
-    status = bytes_take(lane, start, have + (size_t)got - direct, &bye_lanes);
     if (status == WEFT_EPROTO)
         wf_error("endpoint %u of process %u broke the protocol: its connection is closed",
                  pair->known.address.ep, pair->known.address.process.pid);
@@ -480,4 +463,58 @@ void wf_tcp_read(struct tcp_lane *lane)
         wf_tcp_pair_end(pair, status);
     else if (lane->fd >= 0 && wf_tcp_ack_is_urgent(lane))
         wf_tcp_dirty(lane);
+}
+
+static void read_count(struct tcp_lane *lane, size_t n)
+{
+    wf_tcp_count(lane->pair->tep, WF_STAT_TCP_BYTES_RECEIVED, n);
+    lane->pair->tep->events++; /* also of payload alone: who waits should not doze off */
+    lane->taken_bytes += (uint32_t)n;
+    WF_HOOK("tcp.read");
+}
+
+/* What came by a wire, as much as can be taken from where it came. True: that was all. */
+static bool wire_read(struct tcp_lane *lane)
+{
+    const struct wf_wires *wires = lane->pair->tep->wires;
+    struct wf_wire *w = lane->wire;
+    int i;
+    for (i = 0; i < WIRE_READS && lane->wire == w && !lane->stash_len && !lane->bulk.frame.kind;
+         i++) {
+        size_t n;
+        uint8_t *start = wires->peek(w, &n);
+        uint32_t bye_lanes = 0;
+        enum weft_status status;
+        if (!start)
+            break;
+        read_count(lane, n);
+        status = bytes_take(lane, start, n, &bye_lanes);
+        if (lane->wire == w)
+            wires->peeked(w);
+        read_done(lane, status, bye_lanes);
+    }
+    return i && (lane->wire != w || !wires->has_bytes(w));
+}
+
+void wf_tcp_read(struct tcp_lane *lane)
+{
+    uint8_t *start;
+    size_t have = lane->stash_len, direct;
+    uint32_t bye_lanes = 0; /* not 0: BYE is in what was read now */
+    enum weft_status status;
+    ssize_t got;
+    if (wf_tcp_is_wired(lane) && wire_read(lane))
+        return;
+    start = buffer_start(lane);
+    if (have)
+        memcpy(start, lane->stash, have);
+    got = read_once(lane, start + have, &direct);
+    if (got <= 0) {
+        read_failed(lane, got);
+        return;
+    }
+    lane->bulk.got += (uint32_t)direct;
+    read_count(lane, (size_t)got);
+    status = bytes_take(lane, start, have + (size_t)got - direct, &bye_lanes);
+    read_done(lane, status, bye_lanes);
 }

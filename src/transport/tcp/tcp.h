@@ -108,10 +108,16 @@ struct wf_wires {
     enum wf_wires_shake (*shake)(struct wf_wire *w); /* take what the socket has for it */
     /* As sendmsg; [lent]: of v's pieces the one that the program lent, or null. */
     ssize_t (*write)(struct wf_wire *w, const struct iovec *v, unsigned n, const void *lent);
+    /* One short frame, and all that there is to write. False: write says why. */
+    bool (*send)(struct wf_wire *w, const void *bytes, uint32_t len);
     ssize_t (*read)(struct wf_wire *w, uint8_t *to, size_t room); /* as recv */
-    bool (*has_bytes)(const struct wf_wire *w);                   /* to be read */
-    bool (*is_taken)(struct wf_wire *w); /* the other end has all; asked by who closes */
-    void (*settle)(struct wf_wire *w);   /* wait until then, for a short time */
+    /* In place of the next read, what it would give or its beginning, where it is: *n bytes from a
+     * multiple of WF_TCP_ALIGN on, until peeked or close. Null: read it. */
+    uint8_t *(*peek)(const struct wf_wire *w, size_t *n);
+    void (*peeked)(struct wf_wire *w);          /* they were taken */
+    bool (*has_bytes)(const struct wf_wire *w); /* to be read */
+    bool (*is_taken)(struct wf_wire *w);        /* the other end has all; asked by who closes */
+    void (*settle)(struct wf_wire *w);          /* wait until then, for a short time */
     /* As a transport's move. OK | AGAIN | EUNREACH */
     enum weft_status (*move)(struct wf_wire *w, const struct wf_move *m, size_t *taken);
     /* The other side has closed its ends of the wires that [lane] had: their moves can be told of

@@ -452,6 +452,28 @@ void wf_tcp_dirty(struct tcp_lane *lane)
         wf_list_append(&lane->pair->tep->dirty, &lane->dirty);
 }
 
+/* The usual case of a wire: one short frame, whole in the ring, and nothing else. False: nothing
+ * was done. */
+static bool frame_send(struct tcp_lane *lane)
+{
+    struct tcp_tep *t = lane->pair->tep;
+    struct wf_tcp_frame *f = wf_tcp_frame_at(lane, lane->sent);
+    uint32_t n = wf_tcp_past(lane->sent, lane->head), offset = lane->sent & lane->mask;
+    if (!wf_tcp_is_wired(lane) || lane->at != lane->sent || lane->bulk_at != lane->bulk_end ||
+        lane->control_sent != lane->control_len || lane->deaf || wf_tcp_ring_size_of(f) != n ||
+        n > lane->mask + 1 - offset || returns_are_urgent(lane))
+        return false;
+    f->ack = lane->taken;
+    WF_HOOK("tcp.write");
+    if (!t->wires->send(lane->wire, f, n))
+        return false;
+    wf_tcp_count(t, WF_STAT_TCP_BYTES_SENT, n);
+    told(lane);
+    lane->sent += n;
+    frame_written(lane, n);
+    return true;
+}
+
 void wf_tcp_flush_soon(struct tcp_lane *lane)
 {
     struct tcp_pair *pair = lane->pair;
@@ -461,6 +483,11 @@ void wf_tcp_flush_soon(struct tcp_lane *lane)
     if (pair->burst_poll != polls) {
         pair->burst_poll = polls;
         pair->burst = 0;
+    }
+    /* What is timed is when the last one of a burst left. */
+    if (pair->burst < PROMPT - 1 && !lane->blocked && frame_send(lane)) {
+        pair->burst++;
+        return;
     }
     if ((pair->burst++ < PROMPT && !lane->blocked) || (unsent >= BATCH && !lane->blocked) ||
         (wf_list_empty(&lane->dirty) && wf_now_ns() - pair->sent_ns > QUIET_NS))
