@@ -796,6 +796,14 @@ WEFT_API void weft_stat_rows(const struct weft_ctx *ctx, weft_stat_row_fn row, v
 typedef void (*weft_transport_row_fn)(void *arg, const char *name, int usable, const char *note);
 WEFT_API void weft_transport_rows(weft_transport_row_fn row, void *arg);
 
+/* Call [row] for every port of every RDMA device here: its name, as "mlx5_0:1", why a context
+ * would not use it, in a word or two, or null of the one that it would, and what it is. The
+ * variables count as they are set. No row without such a device. Strings are valid during the
+ * call. */
+typedef void (*weft_device_row_fn)(void *arg, const char *name, const char *why_not,
+                                   const char *note);
+WEFT_API void weft_device_rows(weft_device_row_fn row, void *arg);
+
 /* What an RDMA device holds for a context: [row] is called once for each kind of object, with how
  * many there are and their bytes: of queues, as the device reports their sizes, at 64 bytes for an
  * entry; of memory regions, what is registered. No row without such a device. Any thread. */

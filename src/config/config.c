@@ -21,7 +21,7 @@ struct param {
     enum kind kind;
     size_t offset;
     const char *dflt;   /* as typed */
-    uint64_t min, max;  /* KIND_STRING: characters */
+    uint64_t min, max;  /* KIND_STRING: characters; KIND_ASKED: or the default's word */
     const char *values; /* KIND_ENUM: "a|b|c" */
     const char *doc;
 };
@@ -32,6 +32,8 @@ static const struct param params[] = {
     {name, KIND_UINT, FIELD(field), #dflt, min, max, NULL, doc},
 #define WF_PARAM_ASKED(field, name, min, max, doc)                                                 \
     {name, KIND_ASKED, FIELD(field), "asked", min, max, NULL, doc},
+#define WF_PARAM_AUTO(field, name, min, max, doc)                                                  \
+    {name, KIND_ASKED, FIELD(field), "auto", min, max, NULL, doc},
 #define WF_PARAM_SHARE(field, name, dflt, doc)                                                     \
     {name, KIND_SHARE, FIELD(field), dflt, 0, 0, NULL, doc},
 #define WF_PARAM_BOOL(field, name, dflt, doc)                                                      \
@@ -43,6 +45,7 @@ static const struct param params[] = {
 #include "config/params.def"
 #undef WF_PARAM_UINT
 #undef WF_PARAM_ASKED
+#undef WF_PARAM_AUTO
 #undef WF_PARAM_SHARE
 #undef WF_PARAM_BOOL
 #undef WF_PARAM_ENUM
@@ -158,7 +161,7 @@ static int param_set(const struct param *p, struct wf_config *c, const char *tex
     int i;
     switch (p->kind) {
     case KIND_ASKED:
-        if (!strcasecmp(text, "asked")) {
+        if (!strcasecmp(text, p->dflt)) {
             *(uint64_t *)field = WF_ASKED;
             return 0;
         }
@@ -188,8 +191,8 @@ static void param_complain(const struct param *p, const char *text)
                  p->name, text, p->min, p->max, p->doc);
     else if (p->kind == KIND_ASKED)
         wf_error("%s=%s: must be a number from %" PRIu64 " to %" PRIu64
-                 " (K, M, G, T stand for 2^10, 2^20, 2^30, 2^40), or asked: %s",
-                 p->name, text, p->min, p->max, p->doc);
+                 " (K, M, G, T stand for 2^10, 2^20, 2^30, 2^40), or %s: %s",
+                 p->name, text, p->min, p->max, p->dflt, p->doc);
     else if (p->kind == KIND_SHARE)
         wf_error(
             "%s=%s: must be a fraction above 0 and at most 1 (0.8, 5/8), or bytes (16G; K, M, G, "
@@ -345,7 +348,7 @@ void weft_config_rows(weft_config_row_fn row, void *arg)
         const void *field = (const char *)c + p->offset;
         char value[64];
         if (p->kind == KIND_ASKED && *(const uint64_t *)field == WF_ASKED) {
-            snprintf(value, sizeof value, "asked");
+            snprintf(value, sizeof value, "%s", p->dflt);
         } else if (p->kind == KIND_SHARE && ((const struct wf_share *)field)->fraction > 0) {
             snprintf(value, sizeof value, "%g", ((const struct wf_share *)field)->fraction);
         } else if (p->kind == KIND_SHARE) {

@@ -13,10 +13,12 @@ struct wf_share {
 };
 
 #define WF_ASKED UINT64_MAX
+#define WF_AUTO WF_ASKED
 
 struct wf_config {
 #define WF_PARAM_UINT(field, name, dflt, min, max, doc) uint64_t field;
 #define WF_PARAM_ASKED(field, name, min, max, doc) uint64_t field;
+#define WF_PARAM_AUTO(field, name, min, max, doc) uint64_t field;
 #define WF_PARAM_SHARE(field, name, dflt, doc) struct wf_share field;
 #define WF_PARAM_BOOL(field, name, dflt, doc) int field;
 #define WF_PARAM_ENUM(field, name, dflt, values, doc) int field;
@@ -24,6 +26,7 @@ struct wf_config {
 #include "config/params.def"
 #undef WF_PARAM_UINT
 #undef WF_PARAM_ASKED
+#undef WF_PARAM_AUTO
 #undef WF_PARAM_SHARE
 #undef WF_PARAM_BOOL
 #undef WF_PARAM_ENUM

@@ -265,6 +265,13 @@ void weft_transport_rows(weft_transport_row_fn row, void *arg)
     }
 }
 
+void weft_device_rows(weft_device_row_fn row, void *arg)
+{
+    for (int i = 0; i < WF_TRANSPORTS; i++)
+        if (wf_transports[i]->devices)
+            wf_transports[i]->devices(row, arg);
+}
+
 void weft_resource_rows(const struct weft_ctx *ctx, weft_resource_row_fn row, void *arg)
 {
     if (wf_ctx_check(ctx) != WEFT_OK)

@@ -195,6 +195,8 @@ struct wf_transport {
 
     /* One line for `weft info`: usable here? Writes why not, or what limits it. */
     int (*probe)(char *note, size_t room);
+    /* The devices there are, as weft_device_rows. Null: it uses none. */
+    void (*devices)(weft_device_row_fn row, void *arg);
 
     /* EUNREACH: it is of no use here, and the context goes without it. */
     enum weft_status (*ctx_open)(const struct wf_tctx_params *params, struct wf_tctx **out);

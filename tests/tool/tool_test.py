@@ -239,6 +239,32 @@ def perf_registrations():
         assert found[("miss", 1, 64)]["of_kernel"] > 0, found
 
 
+def rdma_ports():
+    """Those of the devices that move nothing: what is chosen by which variable, and why not others."""
+    def ports(device, **variables):
+        code, out, err = run("info", env={**os.environ, "WEFT_RDMA_DEVICE": device, **variables})
+        assert code == 0, err
+        lines = [line[2:] for line in out.splitlines() if line[4:8] == "null"]
+        return {line[2:].split()[0]: line for line in lines}, out
+
+    rows, _ = ports("null0")
+    assert rows["null0:1"].startswith("* null0:1") and "InfiniBand, GID none" in rows["null0:1"], rows
+    assert "not the one named" in rows["null1:1"] and "* null1" not in "".join(rows), rows
+    rows, _ = ports("null1")
+    assert rows["null1:1"].startswith("* ") and "port down" in rows["null1:2"], rows
+    assert "GID 3 ::ffff:192.0.2.1 (RoCE v2), MTU 4096, 100 Gbit/s" in rows["null1:1"], rows
+    rows, _ = ports("null1:1", WEFT_RDMA_GID_INDEX="0", WEFT_RDMA_MTU="512")
+    assert "GID 0 fe80::1 (RoCE v1), MTU 512" in rows["null1:1"], rows
+    rows, out = ports("null1", WEFT_RDMA_GID_INDEX="4")
+    assert "no such GID" in rows["null1:1"] and not any(r[0] == "*" for r in rows.values()), rows
+    assert "WEFT_RDMA_GID_INDEX=4: null1:1 has these: 0 fe80::1 (RoCE v1), 1" in out, out
+    rows, out = ports("null1:2")
+    assert "no active port null1:2" in out and "port down" in rows["null1:2"], out
+    for name, value in ("GID_INDEX", "256"), ("GID_INDEX", "x"), ("MTU", "1000"):
+        _, _, err = run("info", env={**os.environ, f"WEFT_RDMA_{name}": value})
+        assert f"WEFT_RDMA_{name}={value}: must be" in err, err
+
+
 def resources_for_so_many_peers():
     """Each peer takes a queue pair, and nothing else of the device."""
     two, five = rows(run("info", "--resources", "2", "5", "--json", timeout=4 * harness.DEADLINE))
@@ -369,7 +395,7 @@ ALONE = [help_fits_a_screen, wrong_words_are_answered, perf_memory, perf_registr
 IN_JOBS = [perf_tests, perf_sweeps, perf_limits_in_pairs, perf_many_ranks, perf_draws,
            perf_says_how_far_it_is, stats_of_a_running_job, perf_tests_by_transport]
 OVER_TCP = [perf_sweeps_over_tcp, perf_limits_over_tcp, perf_counts_bytes_on_the_network]
-OVER_RDMA = [resources_for_so_many_peers]
+OVER_RDMA = [rdma_ports, resources_for_so_many_peers]
 
 if __name__ == "__main__":
     TCP = has_tcp()

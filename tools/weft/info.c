@@ -270,8 +270,18 @@ static void on_transport(void *arg, const char *name, int usable, const char *no
            note ? note : "");
 }
 
+static void on_device(void *arg, const char *name, const char *why_not, const char *note)
+{
+    bool *began = arg;
+    if (!*began)
+        printf("\nRDMA devices (* would be used)\n");
+    *began = true;
+    printf("  %c %-22s %-18s %s\n", why_not ? ' ' : '*', name, why_not ? why_not : "used", note);
+}
+
 static int show_info(void)
 {
+    bool began = false;
     printf("weft %s\n\nbuilt in\n", weft_version());
 #if defined(__clang__)
     printf("    %-22s clang %d.%d\n", "compiler", __clang_major__, __clang_minor__);
@@ -289,6 +299,7 @@ static int show_info(void)
 #endif
     printf("\ntransports\n");
     weft_transport_rows(on_transport, NULL);
+    weft_device_rows(on_device, &began);
     printf("\nlimits (! will be felt)\n");
     show_cores();
     show_memory();

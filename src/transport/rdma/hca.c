@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "transport/rdma/hca.h"
 
+#include <arpa/inet.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/util.h"
 
 const char *wf_hca_status_text(enum wf_hca_status status)
 {
@@ -16,6 +21,64 @@ const char *wf_hca_status_text(enum wf_hca_status status)
     default: return "it failed";
     }
 }
+
+/* ---- addresses ---- */
+
+static bool is_link_local(const struct wf_hca_gid *gid)
+{
+    return gid->raw[0] == 0xfe && (gid->raw[1] & 0xc0) == 0x80;
+}
+
+static bool is_mapped_v4(const struct wf_hca_gid *gid)
+{
+    static const uint8_t prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+    return !memcmp(gid->raw, prefix, sizeof prefix);
+}
+
+/* By which most can be reached: RoCE v2 before v1, which is not routed; of an IPv4 address before
+ * a global IPv6 one before one that is valid on its link only. */
+static int gid_rank(const struct wf_hca_gid *gid)
+{
+    int rank = gid->type == WF_HCA_GID_ROCE_V1 ? 0 : 8;
+    if (is_mapped_v4(gid))
+        return rank + 3;
+    return rank + (is_link_local(gid) ? 1 : 2);
+}
+
+/* Its place in the list; -1: none. */
+static int gid_choose(const struct wf_hca_gid *gids, int n, int wanted)
+{
+    int best = -1;
+    for (int i = 0; i < n; i++)
+        if (wanted >= 0 ? gids[i].index == wanted
+                        : best < 0 || gid_rank(&gids[i]) > gid_rank(&gids[best]))
+            best = i;
+    return best;
+}
+
+void wf_hca_port_set(const struct wf_hca *hca, struct wf_hca_port *port,
+                     const struct wf_hca_gid *gids, int n, uint16_t mtu)
+{
+    int chosen = gid_choose(gids, n, hca->wish.gid_index);
+    if (n >= 0)
+        port->has_gid = chosen >= 0;
+    if (chosen >= 0)
+        port->gid = gids[chosen];
+    port->mtu = hca->wish.mtu ? WF_MIN(mtu, hca->wish.mtu) : mtu;
+}
+
+const char *wf_hca_gid_text(const struct wf_hca_gid *gid, char text[WF_HCA_GID_TEXT])
+{
+    static const char *const types[] = {[WF_HCA_GID_INFINIBAND] = "InfiniBand",
+                                        [WF_HCA_GID_ROCE_V1] = "RoCE v1",
+                                        [WF_HCA_GID_ROCE_V2] = "RoCE v2"};
+    char address[INET6_ADDRSTRLEN] = "";
+    (void)inet_ntop(AF_INET6, gid->raw, address, sizeof address);
+    snprintf(text, WF_HCA_GID_TEXT, "%u %s (%s)", gid->index, address, types[gid->type]);
+    return text;
+}
+
+/* ---- the ledger ---- */
 
 static void count(struct wf_hca *hca, enum wf_hca_kind kind, uint64_t objects, uint64_t bytes)
 {

@@ -47,17 +47,33 @@ struct wf_hca_ledger {
 
 enum wf_hca_link { WF_HCA_INFINIBAND, WF_HCA_ETHERNET };
 
+enum wf_hca_gid_type { WF_HCA_GID_INFINIBAND, WF_HCA_GID_ROCE_V1, WF_HCA_GID_ROCE_V2 };
+
+/* An address of a port. */
+struct wf_hca_gid {
+    uint8_t raw[16];
+    uint8_t index;
+    uint8_t type; /* enum wf_hca_gid_type */
+};
+#define WF_HCA_GIDS 256 /* of a port, at most */
+
 struct wf_hca_port {
     uint8_t number; /* 1 .. */
     bool active;
     uint8_t link; /* enum wf_hca_link */
-    uint8_t gid_index;
-    uint16_t lid;    /* 0 on Ethernet */
-    uint16_t mtu;    /* of a packet's payload, bytes */
-    uint32_t mbps;   /* 0: not known */
-    uint8_t gid[16]; /* that of gid_index */
+    bool has_gid;
+    struct wf_hca_gid gid; /* if has_gid, or what it was */
+    uint16_t lid;          /* 0 on Ethernet */
+    uint16_t mtu;          /* of a packet's payload, bytes */
+    uint32_t mbps;         /* 0: not known */
 };
 #define WF_HCA_PORTS 4
+
+/* What its user wants of a NIC's ports, whatever happens to them. */
+struct wf_hca_wish {
+    int gid_index; /* -1: the best, as it is at the time */
+    uint16_t mtu;  /* at most; 0: the port's */
+};
 
 struct wf_hca_caps {
     uint32_t inline_max; /* bytes of a send or write that travel with the request */
@@ -77,6 +93,7 @@ struct wf_hca {
     const struct wf_hca_ops *ops;
     char name[WF_HCA_NAME];
     struct wf_hca_caps caps;
+    struct wf_hca_wish wish;
     struct wf_hca_port ports[WF_HCA_PORTS]; /* as they were at open, or the last event */
     unsigned nports;
     int async_fd; /* readable: async has something; -1: never */
@@ -248,9 +265,11 @@ struct wf_hca_ops {
 
     /* The NICs there are, at most [room] of them; how many. */
     unsigned (*list)(struct wf_hca_found *out, unsigned room);
-    enum weft_status (*open)(const char *name, struct wf_hca **out);
+    enum weft_status (*open)(const char *name, const struct wf_hca_wish *wish, struct wf_hca **out);
     void (*close)(struct wf_hca *hca); /* everything of it was freed */
     uint64_t (*now_ns)(struct wf_hca *hca);
+    /* The addresses of port [number], at most [room] of them; how many; -1: they cannot be had. */
+    int (*gids)(struct wf_hca *hca, unsigned number, struct wf_hca_gid *out, unsigned room);
 
     enum weft_status (*pd_open)(struct wf_hca *hca, struct wf_hca_pd **out);
     void (*pd_close)(struct wf_hca_pd *pd);
@@ -306,7 +325,16 @@ extern const struct wf_hca_ops wf_hca_verbs;
 #endif
 extern const struct wf_hca_ops wf_hca_null;
 
-/* hca.c: for implementations. [bytes]: of its queues; of a region: of memory. */
+/* hca.c */
+#define WF_HCA_GID_TEXT 64
+/* "1 ::ffff:10.0.0.1 (RoCE v2)" */
+const char *wf_hca_gid_text(const struct wf_hca_gid *gid, char text[WF_HCA_GID_TEXT]);
+
+/* For implementations: a port's address and MTU, as the NIC's user wants them, of those that the
+ * port has now; [n] -1: those are not known, and it keeps what it has. */
+void wf_hca_port_set(const struct wf_hca *hca, struct wf_hca_port *port,
+                     const struct wf_hca_gid *gids, int n, uint16_t mtu);
+/* [bytes]: of its queues; of a region: of memory. */
 void wf_hca_made(struct wf_hca *hca, enum wf_hca_kind kind, uint64_t bytes);
 void wf_hca_freed(struct wf_hca *hca, enum wf_hca_kind kind, uint64_t bytes);
 

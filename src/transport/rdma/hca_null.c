@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A NIC that moves nothing: what is posted is complete at once, and what is received never comes.
- * For counting what Weft itself does, in instructions and in memory. */
+/* NICs that move nothing: what is posted is complete at once, and what is received never comes.
+ * For counting what Weft itself does, in instructions and in memory, and for what it chooses:
+ *   null0  InfiniBand, no address but its LID
+ *   null1  RoCE, four addresses; its second port is down */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +10,6 @@
 #include "base/util.h"
 #include "transport/rdma/hca.h"
 
-#define NAME "null0"
 #define WQE_BYTES 64 /* as a common NIC's */
 #define CQE_BYTES 64
 
@@ -35,35 +36,72 @@ struct null_qp {
 
 static _Atomic uint32_t next_number;
 
+static const struct wf_hca_caps caps = {.inline_max = 220,
+                                        .max_sq = 32768,
+                                        .max_rq = 32768,
+                                        .max_cq = 1u << 22,
+                                        .max_reads = 16,
+                                        .srq = true,
+                                        .td = true,
+                                        .atomics = true};
+static const char *const names[] = {"null0", "null1"};
+
 static unsigned null_list(struct wf_hca_found *out, unsigned room)
 {
-    if (room)
-        strcpy(out->name, NAME);
-    return room != 0;
+    unsigned n = (unsigned)WF_MIN(room, WF_ARRAY_LEN(names));
+    for (unsigned i = 0; i < n; i++)
+        strcpy(out[i].name, names[i]);
+    return n;
 }
 
-static enum weft_status null_open(const char *name, struct wf_hca **out)
+/* fe80::1 and 192.0.2.1, as RoCE v1 and v2 each. */
+static int null_gids(struct wf_hca *hca, unsigned number, struct wf_hca_gid *out, unsigned room)
 {
+    static const uint8_t addresses[2][16] = {{0xfe, 0x80, [15] = 1},
+                                             {[10] = 0xff, [11] = 0xff, [12] = 192, 0, 2, 1}};
+    uint8_t n = (uint8_t)WF_MIN(room, hca->ports[0].link == WF_HCA_ETHERNET ? 4u : 0u);
+    (void)number;
+    for (uint8_t i = 0; i < n; i++) {
+        out[i].index = i;
+        out[i].type = i % 2 ? WF_HCA_GID_ROCE_V2 : WF_HCA_GID_ROCE_V1;
+        memcpy(out[i].raw, addresses[i / 2], sizeof out->raw);
+    }
+    return n;
+}
+
+static void ports_set(struct wf_hca *hca, bool is_roce)
+{
+    hca->nports = is_roce ? 2 : 1;
+    for (unsigned i = 0; i < hca->nports; i++) {
+        struct wf_hca_port *port = &hca->ports[i];
+        struct wf_hca_gid gids[4];
+        *port = (struct wf_hca_port){.number = (uint8_t)(i + 1),
+                                     .active = !i,
+                                     .link = is_roce ? WF_HCA_ETHERNET : WF_HCA_INFINIBAND,
+                                     .lid = !is_roce,
+                                     .mbps = 100000};
+        wf_hca_port_set(hca, port, gids, null_gids(hca, port->number, gids, 4), 4096);
+    }
+}
+
+static enum weft_status null_open(const char *name, const struct wf_hca_wish *wish,
+                                  struct wf_hca **out)
+{
+    size_t which = 0;
     struct wf_hca *hca;
-    if (strcmp(name, NAME) != 0)
+    while (which < WF_ARRAY_LEN(names) && strcmp(name, names[which]) != 0)
+        which++;
+    if (which == WF_ARRAY_LEN(names))
         return WEFT_EUNREACH;
     hca = calloc(1, sizeof *hca);
     if (!hca)
         return WEFT_ENOMEM;
     hca->ops = &wf_hca_null;
-    strcpy(hca->name, NAME);
-    hca->caps = (struct wf_hca_caps){.inline_max = 220,
-                                     .max_sq = 32768,
-                                     .max_rq = 32768,
-                                     .max_cq = 1u << 22,
-                                     .max_reads = 16,
-                                     .srq = true,
-                                     .td = true,
-                                     .atomics = true};
-    hca->nports = 1;
-    hca->ports[0] = (struct wf_hca_port){
-        .number = 1, .active = true, .link = WF_HCA_INFINIBAND, .lid = 1, .mtu = 4096};
+    hca->wish = *wish;
+    strcpy(hca->name, name);
+    hca->caps = caps;
     hca->async_fd = -1;
+    ports_set(hca, which == 1);
     *out = hca;
     return WEFT_OK;
 }
@@ -330,6 +368,7 @@ const struct wf_hca_ops wf_hca_null = {
     .open = null_open,
     .close = null_close,
     .now_ns = null_now_ns,
+    .gids = null_gids,
     .pd_open = null_pd_open,
     .pd_close = null_pd_close,
     .td_open = null_td_open,

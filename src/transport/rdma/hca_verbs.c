@@ -96,41 +96,28 @@ static unsigned verbs_list(struct wf_hca_found *out, unsigned room)
     return found;
 }
 
-static bool is_link_local(const union ibv_gid *gid)
+static enum wf_hca_gid_type gid_type(uint32_t type)
 {
-    return gid->raw[0] == 0xfe && (gid->raw[1] & 0xc0) == 0x80;
+    switch (type) {
+    case IBV_GID_TYPE_ROCE_V1: return WF_HCA_GID_ROCE_V1;
+    case IBV_GID_TYPE_ROCE_V2: return WF_HCA_GID_ROCE_V2;
+    default: return WF_HCA_GID_INFINIBAND;
+    }
 }
 
-static bool is_mapped_v4(const union ibv_gid *gid)
-{
-    static const uint8_t prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-    return !memcmp(gid->raw, prefix, sizeof prefix);
-}
-
-/* Of a port's addresses the one by which most can be reached: RoCE v2 before v1, which is not
- * routed; of an IPv4 address before a global IPv6 one before one that is valid on its link only. */
-static int gid_rank(const struct ibv_gid_entry *e)
-{
-    int rank = e->gid_type == IBV_GID_TYPE_ROCE_V1 ? 0 : 8;
-    if (is_mapped_v4((const union ibv_gid *)&e->gid))
-        return rank + 3;
-    return rank + (is_link_local(&e->gid) ? 1 : 2);
-}
-
-static bool gid_choose(struct ibv_context *context, uint8_t port, struct wf_hca_port *out)
+static int verbs_gids(struct wf_hca *hca, unsigned number, struct wf_hca_gid *out, unsigned room)
 {
     struct ibv_gid_entry table[1024];
-    ssize_t n = ibv_query_gid_table(context, table, WF_ARRAY_LEN(table), 0);
-    int best = -1;
-    for (ssize_t i = 0; i < n; i++) {
-        int rank = gid_rank(&table[i]);
-        if (table[i].port_num != port || table[i].gid_index > UINT8_MAX || rank <= best)
+    ssize_t n = ibv_query_gid_table(VERBS(hca, hca)->context, table, WF_ARRAY_LEN(table), 0);
+    unsigned found = 0;
+    for (ssize_t i = 0; i < n && found < room; i++) {
+        if (table[i].port_num != number || table[i].gid_index > UINT8_MAX)
             continue;
-        best = rank;
-        out->gid_index = (uint8_t)table[i].gid_index;
-        memcpy(out->gid, table[i].gid.raw, sizeof out->gid);
+        out[found].index = (uint8_t)table[i].gid_index;
+        out[found].type = (uint8_t)gid_type(table[i].gid_type);
+        memcpy(out[found++].raw, table[i].gid.raw, sizeof out->raw);
     }
-    return best >= 0;
+    return n < 0 ? -1 : (int)found;
 }
 
 static uint16_t mtu_bytes(enum ibv_mtu mtu)
@@ -168,15 +155,16 @@ static uint32_t port_mbps(const struct ibv_port_attr *attr)
 static void port_look(struct verbs_hca *h, struct wf_hca_port *port)
 {
     struct ibv_port_attr attr;
-    bool has_gid = gid_choose(h->context, port->number, port);
+    struct wf_hca_gid gids[WF_HCA_GIDS];
+    int n = verbs_gids(&h->base, port->number, gids, WF_HCA_GIDS);
     port->active = false;
     if (ibv_query_port(h->context, port->number, &attr))
         return;
     port->link = attr.link_layer == IBV_LINK_LAYER_ETHERNET ? WF_HCA_ETHERNET : WF_HCA_INFINIBAND;
     port->lid = attr.lid;
-    port->mtu = mtu_bytes(attr.active_mtu);
     port->mbps = port_mbps(&attr);
-    port->active = attr.state == IBV_PORT_ACTIVE && (has_gid || attr.lid);
+    port->active = attr.state == IBV_PORT_ACTIVE;
+    wf_hca_port_set(&h->base, port, gids, n, mtu_bytes(attr.active_mtu));
 }
 
 static void caps_look(struct verbs_hca *h, const struct ibv_device_attr_ex *attr)
@@ -255,13 +243,15 @@ static void verbs_close(struct wf_hca *hca)
     free(h);
 }
 
-static enum weft_status verbs_open(const char *name, struct wf_hca **out)
+static enum weft_status verbs_open(const char *name, const struct wf_hca_wish *wish,
+                                   struct wf_hca **out)
 {
     struct ibv_device_attr_ex attr;
     struct verbs_hca *h = calloc(1, sizeof *h);
     if (!h)
         return WEFT_ENOMEM;
     h->base.ops = &wf_hca_verbs;
+    h->base.wish = *wish;
     strncpy(h->base.name, name, sizeof h->base.name - 1);
     h->context = context_open(name);
     if (!h->context) {
@@ -616,10 +606,10 @@ static int qp_to_receive(struct verbs_qp *qp, const struct wf_hca_port *port,
                                .min_rnr_timer = patience->rnr_timer,
                                .ah_attr = {.dlid = to->lid, .port_num = port->number}};
     /* On Ethernet always, on InfiniBand only beyond the own subnet. */
-    if (port->link == WF_HCA_ETHERNET || memcmp(port->gid, to->gid, 8) != 0) {
+    if (port->link == WF_HCA_ETHERNET || memcmp(port->gid.raw, to->gid, 8) != 0) {
         attr.ah_attr.is_global = 1;
         memcpy(attr.ah_attr.grh.dgid.raw, to->gid, sizeof to->gid);
-        attr.ah_attr.grh.sgid_index = port->gid_index;
+        attr.ah_attr.grh.sgid_index = port->gid.index;
         attr.ah_attr.grh.hop_limit = 64;
     }
     return ibv_modify_qp(qp->qp, &attr,
@@ -842,6 +832,7 @@ const struct wf_hca_ops wf_hca_verbs = {
     .open = verbs_open,
     .close = verbs_close,
     .now_ns = verbs_now_ns,
+    .gids = verbs_gids,
     .pd_open = verbs_pd_open,
     .pd_close = verbs_pd_close,
     .td_open = verbs_td_open,

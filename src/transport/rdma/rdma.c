@@ -16,7 +16,24 @@
 #include "transport/transport.h"
 
 #define NICS 16
-#define NULL_DEVICE "null0" /* moves nothing: for counting */
+#define WHY 512
+#define NULL_DEVICES "null" /* null0, null1: they move nothing, for counting */
+
+/* ---- which port ---- */
+
+static const struct wf_hca_ops *hca_ops(void)
+{
+    bool null = !strncmp(wf_config()->rdma_device, NULL_DEVICES, strlen(NULL_DEVICES));
+    return null ? &wf_hca_null : &wf_hca_verbs;
+}
+
+static struct wf_hca_wish wish(void)
+{
+    const struct wf_config *c = wf_config();
+    return (struct wf_hca_wish){
+        .gid_index = c->rdma_gid_index == WF_AUTO ? -1 : (int)c->rdma_gid_index,
+        .mtu = (uint16_t)(c->rdma_mtu ? 128u << c->rdma_mtu : 0)}; /* auto, 256, 512, ... */
+}
 
 /* "name" or "name:port" */
 static bool is_named(const char *wanted, const struct wf_hca *hca, unsigned port)
@@ -27,33 +44,69 @@ static bool is_named(const char *wanted, const struct wf_hca *hca, unsigned port
     return !wanted[n] || (unsigned)strtoul(wanted + n + 1, NULL, 10) == port;
 }
 
-/* Its place in hca->ports; false: none will do. */
-static bool port_choose(const struct wf_hca *hca, const char *wanted, unsigned *port)
+static const char no_such_gid[] = "no such GID";
+
+/* Null: it will do. */
+static const char *port_why_not(const struct wf_hca *hca, const struct wf_hca_port *p)
+{
+    const char *wanted = wf_config()->rdma_device;
+    if (*wanted && !is_named(wanted, hca, p->number))
+        return "not the one named";
+    if (!p->active)
+        return "port down";
+    if (hca->wish.gid_index >= 0 && !p->has_gid)
+        return no_such_gid;
+    return p->has_gid || p->lid ? NULL : "no GID";
+}
+
+/* What of its addresses is wrong: none has the index that was asked for. */
+static void gids_tell(struct wf_hca *hca, const struct wf_hca_port *p, char *why, size_t room)
+{
+    struct wf_hca_gid gids[WF_HCA_GIDS];
+    char text[WF_HCA_GID_TEXT];
+    int n = hca->ops->gids(hca, p->number, gids, WF_HCA_GIDS);
+    size_t at =
+        (size_t)snprintf(why, room, "WEFT_RDMA_GID_INDEX=%d: %s:%u has %s", hca->wish.gid_index,
+                         hca->name, p->number, n > 0 ? "these:" : "no GID at all");
+    for (int i = 0; i < n && at < room; i++)
+        at += (size_t)snprintf(why + at, room - at, "%s %s", i ? "," : "",
+                               wf_hca_gid_text(&gids[i], text));
+}
+
+/* Of [hca]'s ports the first that will do; [why] is set if it was not for its addresses. */
+static bool port_choose(struct wf_hca *hca, unsigned *port, char *why, size_t room)
 {
     for (*port = 0; *port < hca->nports; (*port)++) {
         const struct wf_hca_port *p = &hca->ports[*port];
-        if (p->active && (!*wanted || is_named(wanted, hca, p->number)))
+        const char *why_not = port_why_not(hca, p);
+        if (!why_not)
             return true;
+        if (why_not == no_such_gid && !*why)
+            gids_tell(hca, p, why, room);
     }
     return false;
 }
 
-static struct wf_hca *hca_choose(unsigned *port)
+/* Null: there is none, and [why] says what of the variables is to blame, if anything. */
+static struct wf_hca *hca_choose(unsigned *port, char *why, size_t room)
 {
     const char *wanted = wf_config()->rdma_device;
-    const struct wf_hca_ops *ops = strcmp(wanted, NULL_DEVICE) ? &wf_hca_verbs : &wf_hca_null;
+    const struct wf_hca_ops *ops = hca_ops();
+    const struct wf_hca_wish w = wish();
     struct wf_hca_found found[NICS];
     unsigned n = ops->list(found, NICS);
+    *why = 0;
     for (unsigned i = 0; i < n; i++) {
         struct wf_hca *hca;
-        if (ops->open(found[i].name, &hca) != WEFT_OK)
+        if (ops->open(found[i].name, &w, &hca) != WEFT_OK)
             continue;
-        if (port_choose(hca, wanted, port))
+        if (port_choose(hca, port, why, room))
             return hca;
         ops->close(hca);
     }
-    if (*wanted)
-        wf_error("WEFT_RDMA_DEVICE: there is no active port %s (weft info lists them)", wanted);
+    if (*wanted && !*why)
+        snprintf(why, room, "WEFT_RDMA_DEVICE: there is no active port %s (weft info lists them)",
+                 wanted);
     return NULL;
 }
 
@@ -215,6 +268,7 @@ enum weft_status wf_rdma_ctx_open(struct rdma_ctx **out)
 {
     struct rdma_ctx *ctx;
     enum weft_status status;
+    char why[WHY];
     if (wf_config()->tcp_encrypt) {
         wf_info("rdma is not used: it does not encrypt (WEFT_TCP_ENCRYPT)");
         return WEFT_EUNREACH;
@@ -224,8 +278,10 @@ enum weft_status wf_rdma_ctx_open(struct rdma_ctx **out)
         return WEFT_ENOMEM;
     pthread_mutex_init(&ctx->lock, NULL);
     atomic_init(&ctx->next_at, LEAF);
-    ctx->hca = hca_choose(&ctx->port_at);
+    ctx->hca = hca_choose(&ctx->port_at, why, sizeof why);
     status = WEFT_EUNREACH;
+    if (!ctx->hca && *why)
+        wf_error("%s; RDMA is not used", why);
     if (ctx->hca && ctx->hca->ops->pd_open(ctx->hca, &ctx->pd) == WEFT_OK)
         status = WEFT_OK;
     else if (ctx->hca)
@@ -276,19 +332,64 @@ void wf_rdma_resources(struct rdma_ctx *ctx, weft_resource_row_fn row, void *arg
             atomic_load_explicit(&l->bytes[i], memory_order_relaxed));
 }
 
+/* ---- for weft info ---- */
+
+static void port_text(const struct wf_hca_port *p, char *text, size_t room)
+{
+    char gid[WF_HCA_GID_TEXT] = "none";
+    if (p->has_gid)
+        (void)wf_hca_gid_text(&p->gid, gid);
+    snprintf(text, room, "%s, GID %s, MTU %u, %g Gbit/s",
+             p->link == WF_HCA_ETHERNET ? "Ethernet" : "InfiniBand", gid, p->mtu,
+             (double)p->mbps / 1000);
+}
+
 int wf_rdma_describe(char *note, size_t room)
 {
-    const struct wf_hca_port *port;
+    char text[WHY];
     unsigned at;
-    struct wf_hca *hca = hca_choose(&at);
+    struct wf_hca *hca = hca_choose(&at, text, sizeof text);
     if (!hca) {
-        snprintf(note, room, "no RDMA device with an active port");
+        snprintf(note, room, "%s", *text ? text : "no RDMA device with an active port");
         return 0;
     }
-    port = &hca->ports[at];
-    snprintf(note, room, "%s port %u, %s, MTU %u, %s", hca->name, port->number,
-             port->link == WF_HCA_ETHERNET ? "Ethernet" : "InfiniBand", port->mtu,
+    port_text(&hca->ports[at], text, sizeof text);
+    snprintf(note, room, "%s:%u, %s, %s", hca->name, hca->ports[at].number, text,
              hca->caps.srq ? "shared receive queue" : "no shared receive queue");
     hca->ops->close(hca);
     return 1;
+}
+
+/* [is_first]: none before was the one to use. Is it still so after its ports? */
+static bool ports_tell(const struct wf_hca *hca, bool is_first, weft_device_row_fn row, void *arg)
+{
+    for (unsigned i = 0; i < hca->nports; i++) {
+        const struct wf_hca_port *p = &hca->ports[i];
+        const char *why_not = port_why_not(hca, p);
+        char name[WF_HCA_NAME + 8], note[WHY];
+        snprintf(name, sizeof name, "%s:%u", hca->name, p->number);
+        port_text(p, note, sizeof note);
+        row(arg, name, why_not || is_first ? why_not : "not the first", note);
+        is_first &= why_not != NULL;
+    }
+    return is_first;
+}
+
+void wf_rdma_devices(weft_device_row_fn row, void *arg)
+{
+    const struct wf_hca_ops *ops = hca_ops();
+    const struct wf_hca_wish w = wish();
+    struct wf_hca_found found[NICS];
+    unsigned n = ops->list(found, NICS);
+    bool is_first = true;
+    for (unsigned i = 0; i < n; i++) {
+        struct wf_hca *hca;
+        enum weft_status status = ops->open(found[i].name, &w, &hca);
+        if (status != WEFT_OK) {
+            row(arg, found[i].name, "cannot be opened", weft_status_text(status));
+            continue;
+        }
+        is_first = ports_tell(hca, is_first, row, arg);
+        ops->close(hca);
+    }
 }

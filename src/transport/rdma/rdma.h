@@ -14,7 +14,8 @@ struct wf_wire;
 struct wf_wires;
 void wf_rdma_ctx_look(struct rdma_ctx *ctx); /* within */
 
-/* The NIC to use and its port: that of WEFT_RDMA_DEVICE, else the first that is active.
+/* The NIC to use and its port: that of WEFT_RDMA_DEVICE, else the first that is active, with the
+ * address of WEFT_RDMA_GID_INDEX.
  * Returns OK | EUNREACH (there is none of use; logged, unless there is none at all) | ENOMEM |
  * ESYSTEM */
 enum weft_status wf_rdma_ctx_open(struct rdma_ctx **out);
@@ -23,6 +24,7 @@ void wf_rdma_ctx_close(struct rdma_ctx *ctx);
 void wf_rdma_resources(struct rdma_ctx *ctx, weft_resource_row_fn row, void *arg);
 /* For weft info. */
 int wf_rdma_describe(char *note, size_t room);
+void wf_rdma_devices(weft_device_row_fn row, void *arg);
 
 /* As a transport's region_open and region_close. */
 enum weft_status wf_rdma_region_open(struct rdma_ctx *ctx, void *addr, size_t len, unsigned access,

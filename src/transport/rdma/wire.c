@@ -331,7 +331,7 @@ static bool ends_say(struct wf_wire *w)
                              .name = cell_name(w),
                              .cell_key = w->rdma->cells_mr->rkey,
                              .cell_at = (uintptr_t)cell_at(w->rdma, w->cell)};
-    memcpy(ends.end.gid, port.gid, sizeof port.gid);
+    memcpy(ends.end.gid, port.gid.raw, sizeof port.gid.raw);
     return say(w, &ends);
 }
 

@@ -898,6 +898,7 @@ static int rdma_probe(char *note, size_t room)
 /* The protocol is the same; queue pairs carry the bytes. */
 const struct wf_transport wf_rdma_transport = {
     .name = "rdma",
+    .devices = wf_rdma_devices,
     .caps = WF_CAP_SLEEP | WF_CAP_BULK | WF_CAP_NIC,
     .tpeer_size = sizeof(struct tcp_peer),
     .probe = rdma_probe,
