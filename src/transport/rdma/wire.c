@@ -270,7 +270,7 @@ static enum weft_status qp_make(struct wf_wire *w)
                                  .srq = r->srq,
                                  .sq_depth = w->depth,
                                  .rq_depth = WIRE_WINDOW + GRANTS,
-                                 .inline_max = WIRE_INLINE};
+                                 .inline_max = (uint32_t)wf_config()->rdma_inline};
     enum weft_status status = r->ctx->hca->ops->qp_open(&p, &w->qp);
     if (status != WEFT_OK)
         return status;
@@ -280,7 +280,7 @@ static enum weft_status qp_make(struct wf_wire *w)
     w->gen = ++r->next_gen;
     w->id_base = request_id(w, 0);
     w->post = r->ctx->hca->ops->post;
-    w->inline_max = w->qp->inline_max;
+    w->inline_max = WF_MIN(w->qp->inline_max, p.inline_max); /* NICs give more than is asked for */
     w->most = w->depth - WF_MIN(SPARE, w->depth);
     r->by_cell[w->cell] = w;
     atomic_store_explicit(cell_at(r, w->cell), 0, memory_order_relaxed);
@@ -385,7 +385,7 @@ static struct wf_wire *wire_open(struct tcp_lane *lane)
     w->reached = PAST_NONE;
     w->depth = depth_of(r->ctx->hca);
     w->mask = w->depth - 1;
-    w->signal_each = WF_MIN(WIRE_SIGNAL, WF_MAX(w->depth / 4, 1u));
+    w->signal_each = (uint32_t)WF_MIN(wf_config()->rdma_signal, WF_MAX(w->depth / 4, 1u));
     if (getrandom(&w->psn, sizeof w->psn, 0) != sizeof w->psn)
         w->psn = (uint32_t)wf_now_ns();
     w->psn &= PSN_MASK;
@@ -577,7 +577,7 @@ static uint32_t unsignaled(const struct wf_wire *w)
     return w->posted - w->signaled;
 }
 
-/* One in WIRE_SIGNAL, and in time for the queue's last places; what holds memory; a move that none
+/* One in so many, and in time for the queue's last places; what holds memory; a move that none
  * is to come before. */
 static bool is_signaled(struct wf_wire *w, const struct rdma_request *q)
 {
@@ -625,7 +625,7 @@ static void cell_write(struct wf_wire *w, uint32_t now, enum wf_hca_op op)
                            .sge = {{&now, sizeof now, 0}}};
     if (w->state != WIRE_UP || in_flight(w) >= w->depth || w->rdma->under_way >= WIRE_UNDER_WAY)
         return; /* a completion comes, and asks again */
-    if (w->qp->inline_max >= sizeof now) {
+    if (w->inline_max >= sizeof now) {
         wr.flags = WF_HCA_INLINE;
     } else { /* beside the cell; what was told before may be told again as this */
         uint32_t *at = (uint32_t *)(void *)cell_at(w->rdma, w->rdma->cells + w->cell);
@@ -711,7 +711,7 @@ static bool send_some(struct wf_wire *w, const struct iovec *v, unsigned n, size
                       uint32_t len, const void *lent)
 {
     struct rdma_tep *r = w->rdma;
-    uint8_t little[WIRE_INLINE];
+    uint8_t little[WIRE_INLINE_MAX];
     uint32_t piece = NO_PIECE;
     uint8_t *bytes = little;
     struct rdma_request q = {.piece = NO_PIECE};
@@ -719,7 +719,7 @@ static bool send_some(struct wf_wire *w, const struct iovec *v, unsigned n, size
     errno = EAGAIN;
     if (!may_send(w, len))
         return false;
-    if (len <= w->qp->inline_max && len <= sizeof little) {
+    if (len <= w->inline_max) {
         wr.flags = WF_HCA_INLINE;
     } else {
         if (!piece_is_to_be_had(w))
@@ -766,7 +766,7 @@ static bool wire_send(struct wf_wire *w, const void *bytes, uint32_t len)
                            .nsge = 1,
                            .imm = w->their_name,
                            .sge = {{(void *)(uintptr_t)bytes, len, 0}}};
-    if (w->state != WIRE_UP || len > w->qp->inline_max || !may_send(w, len) || !post(w, &wr, &none))
+    if (w->state != WIRE_UP || len > w->inline_max || !may_send(w, len) || !post(w, &wr, &none))
         return false;
     w->sends++;
     return true;
@@ -1237,7 +1237,7 @@ static enum weft_status move_place(struct wf_wire *w, const struct wf_move *m,
     struct wf_local *local = w->rdma->ctx->local;
     const struct wf_hca_mr *mr;
     enum weft_status status;
-    if (!m->is_get && m->len <= w->qp->inline_max) {
+    if (!m->is_get && m->len <= w->inline_max) {
         wr->flags = WF_HCA_INLINE;
         wr->sge[0] = (struct wf_hca_sge){m->local, (uint32_t)m->len, 0};
         return WEFT_OK;
