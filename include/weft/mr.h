@@ -16,7 +16,8 @@
  * Across a network NICs (RDMA) put to and get from a region without its owner, if its owner need
  * not do anything about it: one buffer, WEFT_MR_ALLOCATED, no authorization key, no endpoint of its
  * own (WEFT_MR_ENDPOINT), neither WEFT_MR_EVENT nor WEFT_MR_PMEM; and if it was opened by its raw
- * key. Then the owner's NIC checks, and its pages are pinned. */
+ * key. Then the owner's NIC checks, and its pages are pinned, or, with WEFT_RDMA_ON_DEMAND, fetched
+ * when they are needed. */
 #ifndef WEFT_MR_H
 #define WEFT_MR_H
 

@@ -57,6 +57,11 @@ struct wf_registrar {
      * and it is asked again) | another status, which is handed on */
     enum weft_status (*reg)(void *owner, void *addr, size_t len, void **handle);
     void (*dereg)(void *owner, void *handle);
+    /* The same without pinning, for which nothing is taken of the budget: the device asks for pages
+     * when it needs them. Tried where there is no more to be pinned, or [on_demand_first]. Null: it
+     * cannot. OK | why not */
+    enum weft_status (*reg_on_demand)(void *owner, void *addr, size_t len, void **handle);
+    bool on_demand_first;
 };
 
 struct wf_cache_params {

@@ -204,7 +204,7 @@ void wf_cache_entry_drop(struct wf_cache *c, struct wf_cache_entry *e)
 {
     c->params.registrar.dereg(c->params.registrar.owner, e->handle);
     atomic_fetch_add_explicit(&c->dropped, 1, memory_order_release);
-    if (c->params.budget)
+    if (c->params.budget && !e->on_demand)
         wf_budget_give(c->params.budget, e->range.end - e->range.start);
     free(e->pages);
     e->pages = NULL;

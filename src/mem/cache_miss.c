@@ -163,18 +163,43 @@ static void limit_tell(bool is_budget)
             until);
 }
 
+static enum weft_status register_pinned(struct wf_cache *c, struct wf_cache_entry *e,
+                                        bool *is_budget)
+{
+    const struct wf_registrar *r = &c->params.registrar;
+    size_t len = e->range.end - e->range.start;
+    enum weft_status status;
+    *is_budget = c->params.budget && !wf_budget_take(c->params.budget, len);
+    if (*is_budget)
+        return WEFT_ELIMIT;
+    status = r->reg(r->owner, (void *)e->range.start, len, &e->handle); // NOLINT
+    if (c->params.budget && status != WEFT_OK)
+        wf_budget_give(c->params.budget, len);
+    return status;
+}
+
+static bool register_on_demand(struct wf_cache *c, struct wf_cache_entry *e)
+{
+    const struct wf_registrar *r = &c->params.registrar;
+    e->on_demand =
+        r->reg_on_demand && r->reg_on_demand(r->owner, (void *)e->range.start, // NOLINT
+                                             e->range.end - e->range.start, &e->handle) == WEFT_OK;
+    return e->on_demand;
+}
+
 static enum weft_status register_once(struct wf_cache *c, struct wf_cache_entry *e, bool wide)
 {
-    void *addr = (void *)e->range.start; // NOLINT
-    size_t len = e->range.end - e->range.start;
-    const struct wf_registrar *r = &c->params.registrar;
-    enum weft_status status = WEFT_ELIMIT;
-    bool is_budget = c->params.budget && !wf_budget_take(c->params.budget, len);
-    if (!is_budget)
-        status = r->reg(r->owner, addr, len, &e->handle);
-    if (!is_budget && c->params.budget && status != WEFT_OK)
-        wf_budget_give(c->params.budget, len);
-    if (status == WEFT_ELIMIT && !wide)
+    bool first = c->params.registrar.on_demand_first, is_budget;
+    enum weft_status status;
+    e->on_demand = false;
+    if (first && register_on_demand(c, e))
+        return WEFT_OK;
+    status = register_pinned(c, e, &is_budget);
+    if (status != WEFT_ELIMIT)
+        return status;
+    if (!first && register_on_demand(c, e))
+        return WEFT_OK;
+    if (!wide)
         limit_tell(is_budget);
     return status;
 }
@@ -307,7 +332,7 @@ static enum weft_status get_anew(struct wf_cache_user *u, uintptr_t start, uintp
         return WEFT_ENOMEM;
     cacheable = miss != ALONE && watch(u, e->range.start, e->range.end, &by);
     status = register_range(c, e, miss == WIDE);
-    if (status == WEFT_OK && c->pages_fd >= 0)
+    if (status == WEFT_OK && c->pages_fd >= 0 && !e->on_demand) /* its pages may change */
         pages_note(c, e);
     cacheable = cacheable && status == WEFT_OK && settle(c);
     pthread_mutex_lock(&c->lock);

@@ -36,6 +36,7 @@ struct wf_cache_entry {
     _Atomic uint64_t used; /* the cache's clock when it was last found */
     _Atomic enum state state;
     bool touched;        /* while pending */
+    bool on_demand;      /* nothing is pinned for it */
     struct wf_list item; /* queue (oldest first), limbo, pending, or free */
     uint64_t queued;     /* when it was put at the end of the queue */
     uint64_t mark;       /* the last search that found it in use */

@@ -22,7 +22,10 @@ struct procmap_query {
 };
 _Static_assert(sizeof(struct procmap_query) == 104, "the kernel's structure");
 #define PROCMAP_QUERY _IOWR('f', 17, struct procmap_query)
+#define PROCMAP_QUERY_VMA_READABLE 0x01
+#define PROCMAP_QUERY_VMA_WRITABLE 0x02
 #define PROCMAP_QUERY_VMA_SHARED 0x08
+#define QUERY_BOTH (PROCMAP_QUERY_VMA_READABLE | PROCMAP_QUERY_VMA_WRITABLE)
 
 int wf_maps_open(const char *path)
 {
@@ -38,7 +41,8 @@ static int find_by_query(int fd, uintptr_t at, struct wf_mapping *out)
     *out = (struct wf_mapping){.start = q.vma_start,
                                .end = q.vma_end,
                                .is_private = !(q.vma_flags & PROCMAP_QUERY_VMA_SHARED),
-                               .is_anonymous = !q.inode};
+                               .is_anonymous = !q.inode,
+                               .is_writable = (q.vma_flags & QUERY_BOTH) == QUERY_BOTH};
     return 0;
 }
 
@@ -53,8 +57,11 @@ static int line_parse(const char *line, uintptr_t at, struct wf_mapping *out)
         return -1;
     if (at < start || at >= end)
         return 1;
-    *out = (struct wf_mapping){
-        .start = start, .end = end, .is_private = perms[3] == 'p', .is_anonymous = !inode};
+    *out = (struct wf_mapping){.start = start,
+                               .end = end,
+                               .is_private = perms[3] == 'p',
+                               .is_anonymous = !inode,
+                               .is_writable = perms[0] == 'r' && perms[1] == 'w'};
     return 0;
 }
 
@@ -96,4 +103,16 @@ int wf_maps_find(int fd, uintptr_t at, struct wf_mapping *out)
         atomic_store_explicit(&cannot_query, 1, memory_order_relaxed);
     }
     return find_by_reading(fd, at, out);
+}
+
+bool wf_maps_can_write(uintptr_t start, uintptr_t end)
+{
+    struct wf_mapping m = {.end = start, .is_writable = true};
+    int fd = wf_maps_open("/proc/self/maps");
+    while (fd >= 0 && m.end < end && m.is_writable)
+        if (wf_maps_find(fd, m.end, &m))
+            m.is_writable = false;
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0 && m.is_writable;
 }

@@ -2,10 +2,20 @@
 /* What the RDMA transport chooses, on devices that move nothing. */
 #include "unit.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/util.h"
-#include "transport/rdma/hca.h"
+#include "config/config.h"
+#include "mem/budget.h"
+#include "mem/cache.h"
+#include "mem/local.h"
+#include "mem/maps.h"
+#include "transport/rdma/wire.h"
+
+#define RW (WEFT_REMOTE_READ | WEFT_REMOTE_WRITE)
+#define MIB ((size_t)1 << 20)
 
 static const struct wf_hca_gid link_v1 = {{0xfe, 0x80, [15] = 1}, 0, WF_HCA_GID_ROCE_V1};
 static const struct wf_hca_gid link_v2 = {{0xfe, 0x80, [15] = 1}, 1, WF_HCA_GID_ROCE_V2};
@@ -76,13 +86,136 @@ static void test_gid_text(void **state)
                         "255 abab:abab:abab:abab:abab:abab:abab:abab (InfiniBand)");
 }
 
+/* ---- on demand ---- */
+
+enum { AUTO, ALWAYS, NEVER };
+
+#define LIMIT "24m" /* of what may be pinned */
+#define FITS (4 * MIB)
+#define DOES_NOT (64 * MIB)
+
+static uint64_t used(void)
+{
+    return atomic_load(&wf_budget_own()->used);
+}
+
+static bool has_paging(void)
+{
+    return !strcmp(wf_config()->rdma_device, "null1");
+}
+
+/* What is to become of [len] bytes. */
+static bool is_to_be_on_demand(size_t len)
+{
+    int mode = wf_config()->rdma_on_demand;
+    return has_paging() && (mode == ALWAYS || (mode == AUTO && len == DOES_NOT));
+}
+
+static void *map(size_t len, int protection)
+{
+    void *p = mmap(NULL, len, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    assert_true(p != MAP_FAILED);
+    return p;
+}
+
+/* Fails when: a region is pinned where it need not be, or not where it can, or the budget is not as
+ * before when it is closed; or two have one address. */
+static void test_regions_on_demand(void **state)
+{
+    static const size_t lens[] = {FITS, DOES_NOT, FITS};
+    uint64_t last = 0, at;
+    struct rdma_ctx *ctx;
+    (void)state;
+    OK(wf_rdma_ctx_open(&ctx));
+    for (int i = 0; i < 3; i++) {
+        bool on_demand = is_to_be_on_demand(lens[i]), there = on_demand || lens[i] == FITS;
+        uint64_t before = used();
+        void *memory = map(lens[i], PROT_READ | PROT_WRITE), *handle;
+        uint32_t key;
+        assert_int_equal(wf_rdma_region_open(ctx, memory, lens[i], RW, &at, &key, &handle),
+                         there ? WEFT_OK : WEFT_ELIMIT);
+        assert_int_equal(used() - before, there && !on_demand ? lens[i] : 0);
+        if (there) {
+            assert_int_equal(((struct wf_hca_mr *)handle)->on_demand, on_demand);
+            assert_true(at > last && key);
+            last = at;
+            wf_rdma_region_close(ctx, handle);
+        }
+        assert_int_equal(used(), before);
+        munmap(memory, lens[i]);
+    }
+    wf_rdma_ctx_close(ctx);
+    assert_int_equal(used(), 0);
+}
+
+static void local_is(struct wf_cache_user *user, void *memory, size_t len, bool can_write)
+{
+    uint64_t before = used();
+    bool on_demand = can_write && is_to_be_on_demand(len);
+    struct wf_cached use;
+    enum weft_status status = wf_cache_get(user, memory, len, &use);
+    assert_int_equal(status, on_demand || len == FITS ? WEFT_OK : WEFT_ELIMIT);
+    assert_int_equal(used() - before, status == WEFT_OK && !on_demand ? len : 0);
+    if (status != WEFT_OK)
+        return;
+    assert_int_equal(((struct wf_hca_mr *)use.handle)->on_demand, on_demand);
+    wf_cache_put(user, &use);
+}
+
+/* Fails when: the program's memory is not registered as the variable says, or what may not be
+ * written is registered without anybody looking at it. */
+static void test_local_on_demand(void **state)
+{
+    static const size_t lens[] = {FITS, DOES_NOT};
+    struct rdma_ctx *ctx;
+    struct wf_cache_user *user;
+    (void)state;
+    OK(wf_rdma_ctx_open(&ctx));
+    OK(wf_cache_user_open(wf_local_cache(ctx->local), &user));
+    for (int i = 0; i < 2; i++) {
+        void *both = map(lens[i], PROT_READ | PROT_WRITE), *read = map(lens[i], PROT_READ);
+        local_is(user, both, lens[i], true);
+        (void)wf_cache_shrink(wf_local_cache(ctx->local), SIZE_MAX);
+        local_is(user, read, lens[i], false);
+        (void)wf_cache_shrink(wf_local_cache(ctx->local), SIZE_MAX);
+        munmap(both, lens[i]);
+        munmap(read, lens[i]);
+    }
+    wf_cache_user_close(user);
+    wf_rdma_ctx_close(ctx);
+    assert_int_equal(used(), 0);
+}
+
+/* Fails when: a hole, or what may not be written, is not seen. */
+static void test_what_can_be_written(void **state)
+{
+    uint8_t *p = map(4 * 4096, PROT_READ | PROT_WRITE);
+    uintptr_t at = (uintptr_t)p;
+    (void)state;
+    assert_true(wf_maps_can_write(at, at + 4 * 4096));
+    assert_int_equal(mprotect(p + 4096, 4096, PROT_READ), 0);
+    assert_false(wf_maps_can_write(at, at + 4 * 4096));
+    assert_true(wf_maps_can_write(at, at + 4096));
+    assert_true(wf_maps_can_write(at + 2 * 4096, at + 4 * 4096));
+    assert_int_equal(munmap(p + 4096, 4096), 0);
+    assert_false(wf_maps_can_write(at, at + 4 * 4096));
+    munmap(p, 4 * 4096);
+}
+
+/* What the environment says stands: meson.build has the ways. */
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_best_gid_follows_the_table),
-        cmocka_unit_test(test_named_gid_stays),
-        cmocka_unit_test(test_mtu_is_lowered_only),
-        cmocka_unit_test(test_gid_text),
+        cmocka_unit_test(test_best_gid_follows_the_table), cmocka_unit_test(test_named_gid_stays),
+        cmocka_unit_test(test_mtu_is_lowered_only),        cmocka_unit_test(test_gid_text),
+        cmocka_unit_test(test_regions_on_demand),          cmocka_unit_test(test_local_on_demand),
+        cmocka_unit_test(test_what_can_be_written),
     };
+    setenv("WEFT_RDMA_DEVICE", "null1", 0);
+    setenv("WEFT_TRANSPORTS", "loop,rdma", 1);
+    setenv("WEFT_TCP_INTERFACES", "127.0.0.1", 1);
+    setenv("WEFT_RDMA_RECEIVES", "64", 1);
+    setenv("WEFT_PINNED", LIMIT, 1);
+    assert_int_equal(wf_config_init(), WEFT_OK);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -126,6 +126,7 @@ struct wf_hca_mr {
     uint32_t lkey, rkey;
     void *addr;
     size_t len;
+    bool on_demand; /* nothing is pinned for it */
 };
 
 /* ---- requests and completions ---- */
@@ -233,7 +234,7 @@ enum wf_hca_access {
     WF_HCA_REMOTE_WRITE = 2,
     WF_HCA_REMOTE_READ = 4,
     WF_HCA_REMOTE_ATOMIC = 8,
-    WF_HCA_ON_DEMAND = 16
+    WF_HCA_ON_DEMAND = 16 /* as the NIC needs them, pages are asked for: caps.on_demand */
 };
 
 enum wf_hca_event_kind {

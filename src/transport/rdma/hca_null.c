@@ -2,7 +2,7 @@
 /* NICs that move nothing: what is posted is complete at once, and what is received never comes.
  * For counting what Weft itself does, in instructions and in memory, and for what it chooses:
  *   null0  InfiniBand, no address but its LID
- *   null1  RoCE, four addresses; its second port is down */
+ *   null1  RoCE, four addresses; its second port is down; registers on demand */
 #include <stdlib.h>
 #include <string.h>
 
@@ -100,6 +100,7 @@ static enum weft_status null_open(const char *name, const struct wf_hca_wish *wi
     hca->wish = *wish;
     strcpy(hca->name, name);
     hca->caps = caps;
+    hca->caps.on_demand = which == 1;
     hca->async_fd = -1;
     ports_set(hca, which == 1);
     *out = hca;
@@ -265,15 +266,18 @@ static void null_qp_close(struct wf_hca_qp *qp)
 static enum weft_status null_mr_open(struct wf_hca_pd *pd, void *addr, size_t len, uint64_t at,
                                      unsigned access, struct wf_hca_mr **out)
 {
-    struct wf_hca_mr *mr = calloc(1, sizeof *mr);
+    struct wf_hca_mr *mr;
     (void)at;
-    (void)access;
+    if (access & WF_HCA_ON_DEMAND && !pd->hca->caps.on_demand)
+        return WEFT_EUNREACH;
+    mr = calloc(1, sizeof *mr);
     if (!mr)
         return WEFT_ENOMEM;
     mr->hca = pd->hca;
     mr->lkey = mr->rkey = ++next_number;
     mr->addr = addr;
     mr->len = len;
+    mr->on_demand = access & WF_HCA_ON_DEMAND;
     wf_hca_made(pd->hca, WF_HCA_MR, len);
     *out = mr;
     return WEFT_OK;

@@ -747,7 +747,7 @@ static int access_flags(unsigned access)
 
 /* [made]: by libibverbs, null with errno. */
 static enum weft_status mr_wrap(struct wf_hca_pd *pd, struct ibv_mr *made, void *addr, size_t len,
-                                struct wf_hca_mr **out)
+                                unsigned access, struct wf_hca_mr **out)
 {
     struct verbs_mr *mr;
     if (!made)
@@ -757,8 +757,12 @@ static enum weft_status mr_wrap(struct wf_hca_pd *pd, struct ibv_mr *made, void 
         (void)ibv_dereg_mr(made);
         return WEFT_ENOMEM;
     }
-    mr->base = (struct wf_hca_mr){
-        .hca = pd->hca, .lkey = made->lkey, .rkey = made->rkey, .addr = addr, .len = len};
+    mr->base = (struct wf_hca_mr){.hca = pd->hca,
+                                  .lkey = made->lkey,
+                                  .rkey = made->rkey,
+                                  .addr = addr,
+                                  .len = len,
+                                  .on_demand = access & WF_HCA_ON_DEMAND};
     mr->mr = made;
     wf_hca_made(pd->hca, WF_HCA_MR, len);
     *out = &mr->base;
@@ -769,7 +773,7 @@ static enum weft_status verbs_mr_open(struct wf_hca_pd *pd, void *addr, size_t l
                                       unsigned access, struct wf_hca_mr **out)
 {
     return mr_wrap(pd, ibv_reg_mr_iova(VERBS(pd, pd)->pd, addr, len, at, access_flags(access)),
-                   addr, len, out);
+                   addr, len, access, out);
 }
 
 static enum weft_status verbs_mr_open_dmabuf(struct wf_hca_pd *pd, int fd, uint64_t offset,
@@ -777,7 +781,7 @@ static enum weft_status verbs_mr_open_dmabuf(struct wf_hca_pd *pd, int fd, uint6
 {
     return mr_wrap(pd,
                    ibv_reg_dmabuf_mr(VERBS(pd, pd)->pd, offset, len, 0, fd, access_flags(access)),
-                   NULL, len, out);
+                   NULL, len, access, out);
 }
 
 static void verbs_mr_close(struct wf_hca_mr *mr)

@@ -12,6 +12,7 @@
 #include "config/config.h"
 #include "mem/budget.h"
 #include "mem/local.h"
+#include "mem/maps.h"
 #include "transport/rdma/wire.h"
 #include "transport/transport.h"
 
@@ -123,6 +124,37 @@ static enum weft_status local_reg(void *owner, void *addr, size_t len, void **ha
     return status;
 }
 
+enum { ON_DEMAND_AUTO, ON_DEMAND_ALWAYS, ON_DEMAND_NEVER }; /* as params.def has them */
+
+static bool can_on_demand(const struct rdma_ctx *ctx)
+{
+    return ctx->hca->caps.on_demand && wf_config()->rdma_on_demand != ON_DEMAND_NEVER;
+}
+
+static bool is_on_demand_first(const struct rdma_ctx *ctx)
+{
+    return can_on_demand(ctx) && wf_config()->rdma_on_demand == ON_DEMAND_ALWAYS;
+}
+
+/* Nothing looks at the pages now: a NIC that found one missing, or not to be written, would break
+ * its connection later. */
+static enum weft_status local_reg_on_demand(void *owner, void *addr, size_t len, void **handle)
+{
+    struct rdma_ctx *ctx = owner;
+    uintptr_t at = (uintptr_t)addr;
+    struct wf_hca_mr *mr;
+    enum weft_status status;
+    if (!can_on_demand(ctx))
+        return WEFT_EUNREACH;
+    if (!wf_maps_can_write(at, at + len))
+        return WEFT_EFAULT;
+    status =
+        ctx->hca->ops->mr_open(ctx->pd, addr, len, at, WF_HCA_LOCAL_WRITE | WF_HCA_ON_DEMAND, &mr);
+    if (status == WEFT_OK)
+        *handle = mr;
+    return status;
+}
+
 static void local_dereg(void *owner, void *handle)
 {
     struct rdma_ctx *ctx = owner;
@@ -138,7 +170,11 @@ static enum weft_status local_open(struct rdma_ctx *ctx)
                                 .bounce_max = WF_LOCAL_CUTOVER,
                                 .pool_bytes = WF_LOCAL_POOL};
     enum weft_status status = wf_cache_params_own(&p.cache);
-    p.cache.registrar = (struct wf_registrar){ctx, local_reg, local_dereg};
+    p.cache.registrar = (struct wf_registrar){.owner = ctx,
+                                              .reg = local_reg,
+                                              .dereg = local_dereg,
+                                              .reg_on_demand = local_reg_on_demand,
+                                              .on_demand_first = is_on_demand_first(ctx)};
     return status == WEFT_OK ? wf_local_open(&p, &ctx->local) : status;
 }
 
@@ -177,9 +213,24 @@ enum weft_status wf_rdma_register(struct rdma_ctx *ctx, void *addr, size_t len, 
 
 void wf_rdma_deregister(struct rdma_ctx *ctx, struct wf_hca_mr *mr)
 {
-    size_t len = mr->len;
+    size_t pinned = mr->on_demand ? 0 : mr->len;
     ctx->hca->ops->mr_close(mr);
-    wf_budget_give(wf_budget_own(), len);
+    wf_budget_give(wf_budget_own(), pinned);
+}
+
+/* Pinned, which is faster at the first access, as long as there is room for it. */
+static enum weft_status register_region(struct rdma_ctx *ctx, void *addr, size_t len, uint64_t at,
+                                        unsigned access, struct wf_hca_mr **out)
+{
+    const struct wf_hca_ops *ops = ctx->hca->ops;
+    bool first = is_on_demand_first(ctx);
+    enum weft_status status = WEFT_ELIMIT;
+    if (!first)
+        status = register_at(ctx, addr, len, at, access, out);
+    if (status == WEFT_ELIMIT && can_on_demand(ctx) &&
+        ops->mr_open(ctx->pd, addr, len, at, access | WF_HCA_ON_DEMAND, out) == WEFT_OK)
+        return WEFT_OK;
+    return first ? register_at(ctx, addr, len, at, access, out) : status;
 }
 
 static unsigned region_access(unsigned access)
@@ -212,7 +263,7 @@ enum weft_status wf_rdma_region_open(struct rdma_ctx *ctx, void *addr, size_t le
     struct wf_hca_mr *mr;
     enum weft_status status;
     *at = addresses_take(ctx, addr, len);
-    status = register_at(ctx, addr, len, *at, region_access(access), &mr);
+    status = register_region(ctx, addr, len, *at, region_access(access), &mr);
     if (status == WEFT_OK && !mr->rkey) { /* means none, in keys */
         wf_rdma_deregister(ctx, mr);
         status = WEFT_ELIMIT;
