@@ -16,8 +16,8 @@
  * Across a network NICs (RDMA) put to and get from a region without its owner, if its owner need
  * not do anything about it: one buffer, WEFT_MR_ALLOCATED, no authorization key, no endpoint of its
  * own (WEFT_MR_ENDPOINT), neither WEFT_MR_EVENT nor WEFT_MR_PMEM; and if it was opened by its raw
- * key. Then the owner's NIC checks, and its pages are pinned, or, with WEFT_RDMA_ON_DEMAND, fetched
- * when they are needed. */
+ * key. (Of WEFT_MR_DMABUF without WEFT_MR_ALLOCATED, too.) Then the owner's NIC checks, and its
+ * pages are pinned, or, with WEFT_RDMA_ON_DEMAND, fetched when they are needed. */
 #ifndef WEFT_MR_H
 #define WEFT_MR_H
 
@@ -97,6 +97,19 @@ enum weft_mr_flags {
      * is as durable as that (libpmem, or msync for a page cache). Without it nothing is promised.
      */
     WEFT_MR_PMEM = 2,
+    /* What weft_mr_attr.dmabuf names, not buffers. */
+    WEFT_MR_DMABUF = 4,
+};
+
+/* Memory of a device's, or of anybody's, that a descriptor names: a dma-buf, or a file that may be
+ * mapped shared (a memfd). Reserved space must be zero. */
+struct weft_mr_dmabuf {
+    int fd;             /* may be closed when it is registered */
+    uint32_t reserved0; /* 0 */
+    uint64_t offset;    /* of the region's first byte in it */
+    size_t len;         /* of the region; all of it is there, and stays until it is closed */
+    void *base_addr; /* WEFT_MR_VIRT_ADDR: what peers call the byte 0 of fd; else not looked at */
+    uint64_t reserved[2];
 };
 
 /* The most buffers of one region: WEFT_IOV_MAX. The key that is never one: */
@@ -114,10 +127,15 @@ struct weft_mr_attr {
     /* Only peers whose endpoint has the same reach the region. It keeps those apart who could reach
      * each other; who may connect at all is decided elsewhere (weft_ctx_set_key). */
     const void *auth_key;
-    uint64_t reserved[4];
+    const struct weft_mr_dmabuf *dmabuf; /* WEFT_MR_DMABUF: and no iov; else null */
+    uint64_t reserved[3];
 };
 
-/* Register [attr->iov_count] buffers as one region: peers see their bytes one after the other.
+/* Register [attr->iov_count] buffers as one region: peers see their bytes one after the other. Or
+ * what a descriptor names (WEFT_MR_DMABUF), for peers alone: only WEFT_REMOTE_ rights. NICs that
+ * can do so reach a dma-buf where it is; for all other peers its owner maps it, and touches it in
+ * their place when it polls, as DMA_BUF_IOCTL_SYNC allows: that waits for the device, and an access
+ * that it refuses ends with WEFT_EFAULT. weft_mr_base is that mapping.
  *   flags  enum weft_mr_flags
  *   out    closed by weft_mr_close. If registration is asynchronous it is set before the
  *          event can be read; there is no event unless this returned OK, until then the keys
@@ -125,9 +143,11 @@ struct weft_mr_attr {
  *          failed, they return that too, and the region is still to be closed. It is closed after
  *          its event was read, which names it
  * Returns  OK | EINVAL (bad buffers, access or attributes; ALLOCATED: pages are missing; PMEM:
- *          not a file's) | ENOKEY (the key is in use; PROV_KEY: all are) | EKEYREJECTED (longer
- * than key_size, or WEFT_KEY_NONE) | EBADFLAGS | ENOMEM | ELIMIT (65,536 regions) | ESYSTEM |
- * EFORKED Blocks   no; asynchronous: what may take time, looking at the pages, is left to a thread.
+ *          not a file's; DMABUF: no such descriptor, or it is too short or only to be read) |
+ *          EMEMTYPE (DMABUF: its driver gives no mapping; logged) | ENOKEY (the key is in use;
+ * PROV_KEY: all are) | EKEYREJECTED (longer than key_size, or WEFT_KEY_NONE) | EBADFLAGS | ENOMEM |
+ * ELIMIT (65,536 regions) | ESYSTEM | EFORKED Blocks   no; asynchronous: what may take time,
+ * looking at the pages, is left to a thread.
  */
 WEFT_API WEFT_MUST_USE enum weft_status weft_mr_regattr(struct weft_ctx *ctx,
                                                         const struct weft_mr_attr *attr,
@@ -213,9 +233,13 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_remote_open_key(struct weft_peer *p
                                                              struct weft_remote **out);
 
 #if defined(__cplusplus)
-static_assert(sizeof(struct weft_mr_domain) == 104 && sizeof(struct weft_mr_attr) == 96, "layout");
+static_assert(sizeof(struct weft_mr_domain) == 104 && sizeof(struct weft_mr_attr) == 96 &&
+                  sizeof(struct weft_mr_dmabuf) == 48,
+              "layout");
 #else
-_Static_assert(sizeof(struct weft_mr_domain) == 104 && sizeof(struct weft_mr_attr) == 96, "layout");
+_Static_assert(sizeof(struct weft_mr_domain) == 104 && sizeof(struct weft_mr_attr) == 96 &&
+                   sizeof(struct weft_mr_dmabuf) == 48,
+               "layout");
 #endif
 
 #ifdef __cplusplus

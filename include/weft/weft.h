@@ -382,7 +382,7 @@ enum weft_mem_type {
     WEFT_MEM_HOST = 0,
     WEFT_MEM_CUDA = 1,
     WEFT_MEM_ROCM = 2,
-    WEFT_MEM_DMABUF = 3,
+    WEFT_MEM_DMABUF = 3, /* named by a descriptor: weft_mr_regattr with WEFT_MR_DMABUF */
 };
 
 /* Let peers reach [len] bytes of the caller's own memory at [addr]. It is not

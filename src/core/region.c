@@ -110,6 +110,7 @@ static struct weft_mr *mr_new(struct weft_ctx *ctx, size_t pieces)
     if (!mr)
         return NULL;
     mr->ctx = ctx;
+    mr->dmabuf = (struct wf_dmabuf)WF_DMABUF_NONE;
     wf_list_init(&mr->item);
     wf_region_nic_init(&mr->nic);
     return mr;
@@ -118,6 +119,7 @@ static struct weft_mr *mr_new(struct weft_ctx *ctx, size_t pieces)
 static void mr_free(struct weft_mr *mr)
 {
     wf_region_nic_fini(&mr->nic);
+    wf_dmabuf_close(&mr->dmabuf);
     free(mr->event);
     free(mr);
 }
@@ -177,6 +179,8 @@ enum weft_status weft_mr_register(struct weft_ctx *ctx, void *addr, size_t len, 
     struct weft_mr *mr;
     if (status != WEFT_OK)
         return status;
+    if (type == WEFT_MEM_DMABUF)
+        wf_info("a dma-buf is registered by its descriptor: weft_mr_regattr, WEFT_MR_DMABUF");
     if (type == WEFT_MEM_CUDA || type == WEFT_MEM_ROCM || type == WEFT_MEM_DMABUF)
         return WEFT_EMEMTYPE;
     if (!out || !addr || !len || type != WEFT_MEM_HOST || len > UINTPTR_MAX - (uintptr_t)addr ||
@@ -192,20 +196,11 @@ enum weft_status weft_mr_register(struct weft_ctx *ctx, void *addr, size_t len, 
     return mr_opened(mr, status, out);
 }
 
-static enum weft_status attr_check(const struct weft_ctx *ctx, const struct weft_mr_attr *a,
-                                   uint64_t flags)
+static enum weft_status iov_check(const struct weft_mr_attr *a)
 {
-    const struct wf_mr_domain *d = &ctx->domain;
     size_t total = 0;
-    if (flags & ~(uint64_t)(WEFT_MR_EVENT | WEFT_MR_PMEM))
-        return WEFT_EBADFLAGS;
-    if (!a || !a->iov || !a->iov_count || a->iov_count > WEFT_IOV_MAX || a->offset ||
-        a->access & ~(uint64_t)ACCESS || a->auth_key_size > WEFT_AUTH_KEY_MAX ||
-        (a->auth_key_size && !a->auth_key))
+    if (!a->iov || !a->iov_count || a->iov_count > WEFT_IOV_MAX || a->dmabuf)
         return WEFT_EINVAL;
-    for (size_t i = 0; i < WF_ARRAY_LEN(a->reserved); i++)
-        if (a->reserved[i])
-            return WEFT_EINVAL;
     for (size_t i = 0; i < a->iov_count; i++) {
         const struct iovec *v = &a->iov[i];
         if (!v->iov_base || !v->iov_len || v->iov_len > UINTPTR_MAX - (uintptr_t)v->iov_base ||
@@ -213,10 +208,40 @@ static enum weft_status attr_check(const struct weft_ctx *ctx, const struct weft
             return WEFT_EINVAL;
         total += v->iov_len;
     }
-    if (total > UINTPTR_MAX - (uintptr_t)a->iov->iov_base)
-        return WEFT_EINVAL; /* its last address would be none */
-    if (d->mode & WEFT_MR_PROV_KEY)
-        return WEFT_OK;
+    /* else its last address would be none */
+    return total > UINTPTR_MAX - (uintptr_t)a->iov->iov_base ? WEFT_EINVAL : WEFT_OK;
+}
+
+static enum weft_status dmabuf_check(const struct weft_mr_attr *a, bool has_address)
+{
+    const struct weft_mr_dmabuf *d = a->dmabuf;
+    uintptr_t base = d && has_address ? (uintptr_t)d->base_addr : 0;
+    if (!d || a->iov || a->iov_count ||
+        a->access & ~(uint64_t)(WEFT_REMOTE_READ | WEFT_REMOTE_WRITE))
+        return WEFT_EINVAL;
+    if (d->reserved0 || d->reserved[0] || d->reserved[1] || !d->len || d->len > SIZE_MAX / 2 ||
+        d->offset > INT64_MAX - d->len)
+        return WEFT_EINVAL;
+    return base > UINTPTR_MAX - d->offset - d->len ? WEFT_EINVAL : WEFT_OK;
+}
+
+static enum weft_status attr_check(const struct weft_ctx *ctx, const struct weft_mr_attr *a,
+                                   uint64_t flags)
+{
+    const struct wf_mr_domain *d = &ctx->domain;
+    enum weft_status status;
+    if (flags & ~(uint64_t)(WEFT_MR_EVENT | WEFT_MR_PMEM | WEFT_MR_DMABUF) ||
+        (flags & WEFT_MR_DMABUF && flags & WEFT_MR_PMEM))
+        return WEFT_EBADFLAGS;
+    if (!a || a->offset || a->access & ~(uint64_t)ACCESS || a->auth_key_size > WEFT_AUTH_KEY_MAX ||
+        (a->auth_key_size && !a->auth_key))
+        return WEFT_EINVAL;
+    for (size_t i = 0; i < WF_ARRAY_LEN(a->reserved); i++)
+        if (a->reserved[i])
+            return WEFT_EINVAL;
+    status = flags & WEFT_MR_DMABUF ? dmabuf_check(a, d->mode & WEFT_MR_VIRT_ADDR) : iov_check(a);
+    if (status != WEFT_OK || d->mode & WEFT_MR_PROV_KEY)
+        return status;
     if (a->requested_key == WEFT_KEY_NONE ||
         (d->key_bits < 64 && a->requested_key >> d->key_bits)) {
         wf_info("key %#llx cannot be had: keys here are of %u bits",
@@ -230,20 +255,53 @@ static void region_describe(struct weft_mr *mr, const struct weft_mr_attr *a)
 {
     const struct wf_mr_domain *d = &mr->ctx->domain;
     struct wf_region *r = &mr->region;
-    region_of(mr, a->iov, a->iov_count, (unsigned)a->access);
+    const struct iovec mapped = {mr->dmabuf.base, mr->dmabuf.len};
+    if (mr->flags & WEFT_MR_DMABUF)
+        region_of(mr, &mapped, 1, (unsigned)a->access);
+    else
+        region_of(mr, a->iov, a->iov_count, (unsigned)a->access);
     r->flags = WF_REGION_NAMED;
-    if (!(d->mode & WEFT_MR_ALLOCATED))
+    if (mr->flags & WEFT_MR_DMABUF)
+        r->dmabuf = &mr->dmabuf;
+    else if (!(d->mode & WEFT_MR_ALLOCATED))
         r->flags |= WF_REGION_UNBACKED;
     if (mr->flags & WEFT_MR_EVENT)
         r->flags |= WF_REGION_EVENTS;
     if (d->mode & WEFT_MR_ENDPOINT)
         r->flags |= WF_REGION_OF_EP;
     if (d->mode & WEFT_MR_VIRT_ADDR)
-        r->first = (uintptr_t)r->base;
+        r->first =
+            r->dmabuf ? (uintptr_t)a->dmabuf->base_addr + a->dmabuf->offset : (uintptr_t)r->base;
     r->key = d->mode & WEFT_MR_PROV_KEY ? WF_MEM_NO_KEY : a->requested_key;
     r->auth = a->auth_key_size ? wf_auth_digest(a->auth_key, a->auth_key_size) : d->auth;
     mr->disabled =
         d->mode & WEFT_MR_ENDPOINT || (d->mode & WEFT_MR_RMA_EVENT && mr->flags & WEFT_MR_EVENT);
+}
+
+/* Described, not added. */
+static enum weft_status mr_make(struct weft_ctx *ctx, const struct weft_mr_attr *a, uint64_t flags,
+                                struct weft_mr **out)
+{
+    const struct weft_mr_dmabuf *d = a->dmabuf;
+    struct weft_mr *mr = mr_new(ctx, d ? 1 : a->iov_count);
+    enum weft_status status = mr ? WEFT_OK : WEFT_ENOMEM;
+    if (!mr)
+        return status;
+    mr->flags = flags;
+    if (d)
+        status =
+            wf_dmabuf_open(d->fd, d->offset, d->len, a->access & WEFT_REMOTE_WRITE, &mr->dmabuf);
+    if (status == WEFT_OK)
+        region_describe(mr, a);
+    if (status == WEFT_OK && ctx->domain.eq && !(mr->event = calloc(1, sizeof *mr->event)))
+        status = WEFT_ENOMEM;
+    if (status == WEFT_OK)
+        status = wf_mem_region_add(&ctx->mem, &mr->region, ctx->domain.key_bits);
+    if (status == WEFT_OK)
+        *out = mr;
+    else
+        mr_free(mr);
+    return status;
 }
 
 static enum weft_status mr_undo(struct weft_mr *mr, enum weft_status status)
@@ -263,19 +321,9 @@ enum weft_status weft_mr_regattr(struct weft_ctx *ctx, const struct weft_mr_attr
         status = out ? attr_check(ctx, attr, flags) : WEFT_EINVAL;
     if (status != WEFT_OK)
         return status;
-    if (!(mr = mr_new(ctx, attr->iov_count)))
-        return WEFT_ENOMEM;
-    mr->flags = flags;
-    region_describe(mr, attr);
-    if (ctx->domain.eq && !(mr->event = calloc(1, sizeof *mr->event))) {
-        mr_free(mr);
-        return WEFT_ENOMEM;
-    }
-    status = wf_mem_region_add(&ctx->mem, &mr->region, ctx->domain.key_bits);
-    if (status != WEFT_OK) {
-        mr_free(mr);
+    status = mr_make(ctx, attr, flags, &mr);
+    if (status != WEFT_OK)
         return status;
-    }
     if (!mr->event) {
         status = wf_mr_complete(mr);
         if (status != WEFT_OK)
@@ -358,7 +406,7 @@ static enum weft_status can_copy_unbacked(void)
 static enum weft_status pages_look(const struct weft_mr *mr, const struct iovec *iov,
                                    unsigned count, enum wf_persist *persist)
 {
-    for (unsigned i = 0; i < count; i++) {
+    for (unsigned i = 0; i < count && !mr->region.dmabuf; i++) { /* of which nobody can tell */
         if (!(mr->region.flags & WF_REGION_UNBACKED) && !is_backed(&iov[i], mr->region.access)) {
             wf_info("%p, %zu bytes: not there for this access, which WEFT_MR_ALLOCATED promises",
                     iov[i].iov_base, iov[i].iov_len);
@@ -508,7 +556,7 @@ enum weft_status weft_mr_key(const struct weft_mr *mr, void *buf, size_t *len)
                           .first = r->first,
                           .auth = wf_auth_tag(r->gen, r->auth)};
     wf_region_nic_key((struct wf_region_nic *)&mr->nic, &key); /* its lock is not the region */
-    if (r->count > 1 || r->flags & WF_REGION_OF_EP)
+    if (r->count > 1 || r->flags & WF_REGION_OF_EP || r->dmabuf)
         key.flags |= WF_KEY_OWNER;
     if (r->flags & WF_REGION_UNBACKED)
         key.flags |= WF_KEY_UNBACKED;

@@ -19,6 +19,7 @@ struct weft_mr {
     struct wf_event *event; /* reports its registration; null: it was synchronous */
     struct wf_list item;    /* the registrar's */
     struct wf_region_nic nic;
+    struct wf_dmabuf dmabuf; /* WEFT_MR_DMABUF */
     struct iovec pieces[];
 };
 

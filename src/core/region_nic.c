@@ -27,11 +27,12 @@ static bool is_for_nics(const struct wf_region *r)
 static void register_locked(struct wf_region_nic *n, struct weft_ctx *ctx,
                             const struct wf_region *r)
 {
+    const struct wf_nic_memory memory = {r->base, r->length, r->dmabuf};
     for (int i = 0; i < WF_TRANSPORTS && !n->tctx && is_for_nics(r); i++) {
         struct wf_tctx *t = ctx->tctx[i];
         if (t && t->transport->caps & WF_CAP_NIC &&
-            t->transport->region_open(t, r->base, r->length, r->access, &n->at, &n->key,
-                                      &n->handle) == WEFT_OK)
+            t->transport->region_open(t, &memory, r->access, &n->at, &n->key, &n->handle) ==
+                WEFT_OK)
             n->tctx = t;
     }
 }

@@ -500,14 +500,15 @@ static void on_atomic(const struct weft_am *am)
     answer_status(am, status, old);
 }
 
-/* A handler wants its bytes together and there: what is not is copied, for as long as it runs, so
- * far as the sender may write. Null: they were copied, or *status says why not. */
+/* A handler wants its bytes together and there, as a dma-buf's are in use only: what is not is
+ * copied, for as long as it runs, so far as the sender may write. Null: they were copied, or
+ * *status says why not. */
 static void *long_bytes(const struct place *p, uint64_t len, void **copied,
                         enum weft_status *status)
 {
     size_t together = (size_t)len;
     void *base = wf_region_at(p->region, p->at, &together);
-    if (together == len && !(p->region->flags & WF_REGION_UNBACKED))
+    if (together == len && !(p->region->flags & WF_REGION_UNBACKED) && !p->region->dmabuf)
         return base;
     *copied = malloc((size_t)len + 1);
     *status = *copied ? wf_region_read(p->region, p->at, *copied, (size_t)len) : WEFT_ENOMEM;

@@ -440,6 +440,22 @@ static enum weft_status allows(const struct wf_region *r, const struct wf_want *
                                                                                 : WEFT_OK;
 }
 
+static void unuse(struct wf_mem *mem, struct wf_region *r)
+{
+    if (--r->users == 0)
+        pthread_cond_broadcast(&mem->unused);
+}
+
+static enum weft_status dmabuf_begin(struct wf_mem *mem, struct wf_region *r)
+{
+    if (wf_dmabuf_begin(r->dmabuf))
+        return WEFT_OK;
+    pthread_mutex_lock(&mem->lock);
+    unuse(mem, r);
+    pthread_mutex_unlock(&mem->lock);
+    return WEFT_EFAULT;
+}
+
 enum weft_status wf_mem_use(struct wf_mem *mem, const struct wf_want *want,
                             struct wf_region **region)
 {
@@ -454,17 +470,13 @@ enum weft_status wf_mem_use(struct wf_mem *mem, const struct wf_want *want,
         *region = r;
     }
     pthread_mutex_unlock(&mem->lock);
-    return status;
-}
-
-static void unuse(struct wf_mem *mem, struct wf_region *r)
-{
-    if (--r->users == 0)
-        pthread_cond_broadcast(&mem->unused);
+    return status == WEFT_OK && r->dmabuf ? dmabuf_begin(mem, r) : status;
 }
 
 void wf_mem_unuse(struct wf_mem *mem, struct wf_region *region)
 {
+    if (region->dmabuf)
+        wf_dmabuf_end(region->dmabuf);
     pthread_mutex_lock(&mem->lock);
     unuse(mem, region);
     pthread_mutex_unlock(&mem->lock);
@@ -472,9 +484,16 @@ void wf_mem_unuse(struct wf_mem *mem, struct wf_region *region)
 
 void wf_mem_unuse_named(struct wf_mem *mem, uint32_t slot, uint64_t gen)
 {
+    struct wf_region *r;
+    bool is_dmabuf;
     pthread_mutex_lock(&mem->lock);
-    unuse(mem, region_find(mem, slot, gen));
+    r = region_find(mem, slot, gen);
+    is_dmabuf = r->dmabuf;
+    if (!is_dmabuf)
+        unuse(mem, r);
     pthread_mutex_unlock(&mem->lock);
+    if (is_dmabuf) /* it stays: it is in use */
+        wf_mem_unuse(mem, r);
 }
 
 static void space_release(struct wf_mem *mem, const struct wf_region *r)

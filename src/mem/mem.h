@@ -32,6 +32,7 @@
 #include <weft/weft.h>
 
 #include "base/util.h"
+#include "mem/dmabuf.h"
 #include "mem/persist.h"
 
 /* 8 bytes each; the segment is sparse. */
@@ -105,6 +106,7 @@ struct wf_region {
     uint32_t slot;
     uint32_t access; /* enum weft_access */
     enum wf_persist persist;
+    const struct wf_dmabuf *dmabuf; /* that the piece is of; null: none */
     struct iovec one;
 };
 
@@ -155,7 +157,8 @@ struct wf_mem_bound wf_mem_bound(struct wf_mem *mem, const struct wf_region *r);
 void wf_mem_region_close(struct wf_mem *mem, struct wf_region *region);
 
 /* The region that [want] names, if it is open, enabled and grants it; it stays open until
- * wf_mem_unuse. For short: who closes it waits. Returns OK | EKEY | ERANGE | EACCESS */
+ * wf_mem_unuse. For short: who closes it waits. A dma-buf's is synchronized for processors between
+ * the two. Returns OK | EKEY | ERANGE | EACCESS | EFAULT (a dma-buf that they may not touch) */
 enum weft_status wf_mem_use(struct wf_mem *mem, const struct wf_want *want,
                             struct wf_region **region);
 void wf_mem_unuse(struct wf_mem *mem, struct wf_region *region);

@@ -46,6 +46,7 @@ struct wf_tep;
 struct wf_tpeer;
 struct wf_token;
 struct wf_mem;
+struct wf_dmabuf;
 
 /* Capabilities are data; the core looks at them when a peer is opened. */
 enum wf_transport_caps {
@@ -53,6 +54,13 @@ enum wf_transport_caps {
     WF_CAP_SLEEP = 2, /* arm works */
     WF_CAP_BULK = 4,  /* request_bulk and reply_bulk work */
     WF_CAP_NIC = 8,   /* region_open, region_close and move work */
+};
+
+/* What a NIC is to reach: a mapping, or the dma-buf behind it. */
+struct wf_nic_memory {
+    void *addr;
+    size_t len;
+    const struct wf_dmabuf *dmabuf; /* null: none */
 };
 
 #define WF_AM_WHAT(handler, nargs) ((unsigned)(handler) | (unsigned)(nargs) << 8)
@@ -284,12 +292,12 @@ struct wf_transport {
                                    struct weft_remote *remote, void **cookie);
     void (*remote_unmap)(struct wf_tpeer *tpeer, void *cookie);
 
-    /* Let the NICs of others read or write (enum weft_access) memory of this process, which stays
+    /* Let the NICs of others read or write (enum weft_access) [memory] of this process, which stays
      * until region_close; any thread. Null without WF_CAP_NIC. *at: what they call its first byte,
      * as nothing else of this context was called or will be; *key is not 0.
      * OK | ELIMIT (logged: what may be locked is spent) | another reason why not */
-    enum weft_status (*region_open)(struct wf_tctx *tctx, void *addr, size_t len, unsigned access,
-                                    uint64_t *at, uint32_t *key, void **handle);
+    enum weft_status (*region_open)(struct wf_tctx *tctx, const struct wf_nic_memory *memory,
+                                    unsigned access, uint64_t *at, uint32_t *key, void **handle);
     /* Nobody reaches it any more when this returns. */
     void (*region_close)(struct wf_tctx *tctx, void *handle);
     /* Move the first bytes of [m]: *taken of them, of which moved tells once, in poll. Until then

@@ -219,7 +219,10 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(mr_async)                                                                                    \
     X(mr_auth)                                                                                     \
     X(mr_close)                                                                                    \
-    X(mr_pmem)
+    X(mr_pmem)                                                                                     \
+    X(mr_dmabuf)                                                                                   \
+    X(mr_dmabuf_synced)                                                                            \
+    X(mr_dmabuf_misuse)
 
 #define CONTRACT_DECLARE(name) void test_##name(void **state);
 CONTRACT_TESTS(CONTRACT_DECLARE)

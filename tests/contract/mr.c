@@ -15,6 +15,7 @@
  *   M11  the registration cache                                  tests/cache
  *   M12  a closed region fails at the initiator                  mr_close
  *   M13  persistent memory                                       mr_pmem
+ *   M14  memory that a descriptor names                          mr_dmabuf mr_dmabuf_synced
  *
  * Order (weft/frag.h) holds for puts to them, too: mr_ordered.
  *
@@ -23,10 +24,16 @@
 #define _GNU_SOURCE
 #include "contract.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/dma-buf.h>
+#include <linux/magic.h>
+#include <stdarg.h>
 #include <stdbool.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 #include <weft/frag.h>
 
@@ -301,9 +308,9 @@ void test_mr_misuse(void **state)
     a.auth_key_size = WEFT_AUTH_KEY_MAX + 1;
     GIVES(WEFT_EINVAL, weft_mr_regattr(p->ctx[1], &a, 0, &mr));
     a.auth_key_size = 0;
-    a.reserved[3] = 1;
+    a.reserved[2] = 1;
     GIVES(WEFT_EINVAL, weft_mr_regattr(p->ctx[1], &a, 0, &mr));
-    a.reserved[3] = 0;
+    a.reserved[2] = 0;
     OK(weft_mr_regattr(p->ctx[1], &a, 0, &mr));
     OK(weft_counter_open(&c));
     GIVES(WEFT_EINVAL, weft_mr_bind_counter(mr, c, WEFT_REMOTE_WRITE)); /* not WEFT_MR_EVENT */
@@ -1230,4 +1237,176 @@ void test_mr_pmem(void **state)
     munmap(at, len);
     close(fd);
     free(local);
+}
+
+/* ---- memory that a descriptor names ---- */
+
+/* A memfd that says that it is a dma-buf: its processors' accesses are counted. */
+static _Atomic int is_dmabuf, begun, ended, begin_fails;
+
+int fstatfs(int fd, struct statfs *out)
+{
+    int err = (int)syscall(SYS_fstatfs, fd, out);
+    if (is_dmabuf)
+        out->f_type = DMA_BUF_MAGIC;
+    return err;
+}
+
+int ioctl(int fd, unsigned long request, ...)
+{
+    va_list args;
+    void *arg;
+    va_start(args, request);
+    arg = va_arg(args, void *);
+    va_end(args);
+    if (request != DMA_BUF_IOCTL_SYNC)
+        return (int)syscall(SYS_ioctl, fd, request, arg);
+    if (((struct dma_buf_sync *)arg)->flags & DMA_BUF_SYNC_END) {
+        ended++;
+        return 0;
+    }
+    errno = EIO;
+    if (begin_fails)
+        return -1;
+    begun++;
+    return 0;
+}
+
+static struct weft_mr_attr dmabuf_attr(const struct weft_mr_dmabuf *d)
+{
+    return (struct weft_mr_attr){.dmabuf = d, .access = RW, .requested_key = 42};
+}
+
+struct file {
+    int fd;
+    size_t len;
+    unsigned char *at; /* a mapping of the test's own */
+};
+
+static struct file file_make(size_t len)
+{
+    struct file f = {.fd = memfd_create("weft-test-dmabuf", MFD_CLOEXEC), .len = len};
+    assert_true(f.fd >= 0 && !ftruncate(f.fd, (off_t)len));
+    f.at = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, f.fd, 0);
+    assert_true(f.at != MAP_FAILED);
+    return f;
+}
+
+static void file_end(struct file *f)
+{
+    munmap(f->at, f->len);
+    close(f->fd);
+}
+
+/* Fails when: bytes do not come to the place in the file that was named, in any mode, addresses are
+ * not counted from what the program says, or the descriptor is needed after it was registered. */
+void test_mr_dmabuf(void **state)
+{
+    static const uint32_t modes[] = {0, WEFT_MR_ALLOCATED, WEFT_MR_VIRT_ADDR | WEFT_MR_ALLOCATED};
+    struct pair *p = *state;
+    for (size_t m = 0; m < 3; m++) {
+        const uint64_t base = 0x7000000, offset = PAGE + 64;
+        struct file f = file_make(LONGEST + 4 * PAGE);
+        struct weft_mr_dmabuf d = {.fd = dup(f.fd),
+                                   .offset = offset,
+                                   .len = LONGEST + 64,
+                                   .base_addr = (void *)(uintptr_t)base}; // NOLINT
+        struct weft_mr_attr a = dmabuf_attr(&d);
+        struct weft_mr *mr;
+        reopen(p, modes[m], 0);
+        OK(weft_mr_regattr(p->ctx[1], &a, WEFT_MR_DMABUF, &mr));
+        close(d.fd);
+        assert_int_equal(weft_mr_length(mr), d.len);
+        contents(p, mr, 42, modes[m] & WEFT_MR_VIRT_ADDR ? base + offset : 0, look_plain,
+                 f.at + offset);
+        assert_memory_equal(weft_mr_base(mr), f.at + offset, d.len);
+        OK(weft_mr_refresh(mr, NULL, 0, 0));
+        contents(p, mr, 42, modes[m] & WEFT_MR_VIRT_ADDR ? base + offset : 0, look_plain,
+                 f.at + offset);
+        OK(weft_mr_close(mr));
+        file_end(&f);
+    }
+}
+
+/* Fails when: processors touch a dma-buf without saying so, or do not say that they have, or an
+ * access goes on that the driver refused. */
+void test_mr_dmabuf_synced(void **state)
+{
+    struct pair *p = *state;
+    struct file f = file_make(LONGEST + 64);
+    struct weft_mr_dmabuf d = {.fd = f.fd, .len = f.len};
+    struct weft_mr_attr a = dmabuf_attr(&d);
+    struct weft_remote *r;
+    struct weft_mr *mr;
+    is_dmabuf = 1;
+    OK(weft_mr_regattr(p->ctx[1], &a, WEFT_MR_DMABUF, &mr));
+    is_dmabuf = begun = ended = 0;
+    contents(p, mr, 42, 0, look_plain, f.at);
+    assert_true(begun > 0);
+    assert_int_equal(begun, ended);
+    begin_fails = 1;
+    r = by_raw(p, mr);
+    GIVES(WEFT_EFAULT, put1(p, r, 0, 7));
+    GIVES(WEFT_EFAULT, add_end(p, r, 8, 1, NULL));
+    begin_fails = 0;
+    GIVES(WEFT_OK, put1(p, r, 0, 7));
+    assert_int_equal(begun, ended);
+    OK(weft_remote_close(r));
+    OK(weft_mr_close(mr));
+    file_end(&f);
+}
+
+/* Fails when: what cannot be reached is registered, or an attribute is not looked at. */
+void test_mr_dmabuf_misuse(void **state)
+{
+    struct pair *p = *state;
+    struct file f = file_make(2 * PAGE);
+    const struct weft_mr_dmabuf good = {.fd = f.fd, .len = PAGE};
+    const struct iovec iov = {f.at, PAGE};
+    struct weft_mr_dmabuf d = good;
+    struct weft_mr_attr a = dmabuf_attr(&d);
+    struct weft_mr *mr = NULL;
+    int pipes[2], read_only, driver;
+    assert_int_equal(pipe(pipes), 0);
+    GIVES(WEFT_EINVAL, weft_mr_regattr(p->ctx[1], &a, 0, &mr));
+    GIVES(WEFT_EBADFLAGS, weft_mr_regattr(p->ctx[1], &a, WEFT_MR_DMABUF | WEFT_MR_PMEM, &mr));
+    a.iov = &iov;
+    GIVES(WEFT_EINVAL, weft_mr_regattr(p->ctx[1], &a, WEFT_MR_DMABUF, &mr));
+    a.iov_count = 1;
+    GIVES(WEFT_EINVAL, weft_mr_regattr(p->ctx[1], &a, 0, &mr));
+    a = dmabuf_attr(NULL);
+    GIVES(WEFT_EINVAL, weft_mr_regattr(p->ctx[1], &a, WEFT_MR_DMABUF, &mr));
+    a = dmabuf_attr(&d);
+    a.access |= WEFT_READ;
+    GIVES(WEFT_EINVAL, weft_mr_regattr(p->ctx[1], &a, WEFT_MR_DMABUF, &mr));
+    a = dmabuf_attr(&d);
+    d.len = 0;
+    GIVES(WEFT_EINVAL, weft_mr_regattr(p->ctx[1], &a, WEFT_MR_DMABUF, &mr));
+    d = good;
+    d.offset = PAGE + 1;
+    GIVES(WEFT_EINVAL, weft_mr_regattr(p->ctx[1], &a, WEFT_MR_DMABUF, &mr));
+    d.offset = UINT64_MAX - 8;
+    GIVES(WEFT_EINVAL, weft_mr_regattr(p->ctx[1], &a, WEFT_MR_DMABUF, &mr));
+    d = good;
+    d.reserved[1] = 1;
+    GIVES(WEFT_EINVAL, weft_mr_regattr(p->ctx[1], &a, WEFT_MR_DMABUF, &mr));
+    d = good;
+    d.fd = -1;
+    GIVES(WEFT_EINVAL, weft_mr_regattr(p->ctx[1], &a, WEFT_MR_DMABUF, &mr));
+    d.fd = pipes[0];
+    GIVES(WEFT_EINVAL, weft_mr_regattr(p->ctx[1], &a, WEFT_MR_DMABUF, &mr));
+    read_only = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    d.fd = read_only;
+    GIVES(WEFT_EINVAL, weft_mr_regattr(p->ctx[1], &a, WEFT_MR_DMABUF, &mr));
+    driver = open("/sys/devices/system/cpu/online", O_RDONLY | O_CLOEXEC); /* gives no mapping */
+    d.fd = driver;
+    a.access = WEFT_REMOTE_READ;
+    if (driver >= 0)
+        GIVES(WEFT_EMEMTYPE, weft_mr_regattr(p->ctx[1], &a, WEFT_MR_DMABUF, &mr));
+    close(pipes[0]);
+    close(pipes[1]);
+    close(read_only);
+    if (driver >= 0)
+        close(driver);
+    file_end(&f);
 }

@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What the RDMA transport chooses, on devices that move nothing. */
+#define _GNU_SOURCE
 #include "unit.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/util.h"
 #include "config/config.h"
 #include "mem/budget.h"
 #include "mem/cache.h"
+#include "mem/dmabuf.h"
 #include "mem/local.h"
 #include "mem/maps.h"
 #include "transport/rdma/wire.h"
+#include "transport/transport.h"
 
 #define RW (WEFT_REMOTE_READ | WEFT_REMOTE_WRITE)
 #define MIB ((size_t)1 << 20)
@@ -131,12 +135,13 @@ static void test_regions_on_demand(void **state)
         bool on_demand = is_to_be_on_demand(lens[i]), there = on_demand || lens[i] == FITS;
         uint64_t before = used();
         void *memory = map(lens[i], PROT_READ | PROT_WRITE), *handle;
+        const struct wf_nic_memory m = {memory, lens[i], NULL};
         uint32_t key;
-        assert_int_equal(wf_rdma_region_open(ctx, memory, lens[i], RW, &at, &key, &handle),
+        assert_int_equal(wf_rdma_region_open(ctx, &m, RW, &at, &key, &handle),
                          there ? WEFT_OK : WEFT_ELIMIT);
         assert_int_equal(used() - before, there && !on_demand ? lens[i] : 0);
         if (there) {
-            assert_int_equal(((struct wf_hca_mr *)handle)->on_demand, on_demand);
+            assert_int_equal(((struct wf_hca_mr *)handle)->unpinned, on_demand);
             assert_true(at > last && key);
             last = at;
             wf_rdma_region_close(ctx, handle);
@@ -158,7 +163,7 @@ static void local_is(struct wf_cache_user *user, void *memory, size_t len, bool 
     assert_int_equal(used() - before, status == WEFT_OK && !on_demand ? len : 0);
     if (status != WEFT_OK)
         return;
-    assert_int_equal(((struct wf_hca_mr *)use.handle)->on_demand, on_demand);
+    assert_int_equal(((struct wf_hca_mr *)use.handle)->unpinned, on_demand);
     wf_cache_put(user, &use);
 }
 
@@ -186,6 +191,41 @@ static void test_local_on_demand(void **state)
     assert_int_equal(used(), 0);
 }
 
+/* ---- dma-bufs ---- */
+
+/* Fails when: a dma-buf is not reached where it is by a NIC that can, is pinned by one that cannot,
+ * or what is none is not memory like any. */
+static void test_ways_of_a_dmabuf(void **state)
+{
+    struct wf_dmabuf d;
+    struct rdma_ctx *ctx;
+    int fd = memfd_create("weft-test-dmabuf", MFD_CLOEXEC);
+    (void)state;
+    assert_true(fd >= 0 && !ftruncate(fd, (off_t)FITS));
+    OK(wf_dmabuf_open(fd, 4096 + 8, MIB, true, &d));
+    assert_false(d.is_real);
+    OK(wf_rdma_ctx_open(&ctx));
+    for (int is_real = 0; is_real < 2; is_real++) {
+        const struct wf_nic_memory m = {d.base, d.len, &d};
+        bool there = has_paging() || !is_real; /* the device with the one has the other */
+        uint64_t before = used(), at = 0;
+        enum weft_status status;
+        uint32_t key;
+        void *handle;
+        d.is_real = is_real;
+        status = wf_rdma_region_open(ctx, &m, RW, &at, &key, &handle);
+        assert_int_equal(status, there ? WEFT_OK : WEFT_EUNREACH);
+        assert_int_equal(at % 4096, 8);
+        assert_int_equal(used() - before, there && !has_paging() ? MIB : 0);
+        if (there)
+            wf_rdma_region_close(ctx, handle);
+        assert_int_equal(used(), before);
+    }
+    wf_rdma_ctx_close(ctx);
+    wf_dmabuf_close(&d);
+    close(fd);
+}
+
 /* Fails when: a hole, or what may not be written, is not seen. */
 static void test_what_can_be_written(void **state)
 {
@@ -209,7 +249,7 @@ int main(void)
         cmocka_unit_test(test_best_gid_follows_the_table), cmocka_unit_test(test_named_gid_stays),
         cmocka_unit_test(test_mtu_is_lowered_only),        cmocka_unit_test(test_gid_text),
         cmocka_unit_test(test_regions_on_demand),          cmocka_unit_test(test_local_on_demand),
-        cmocka_unit_test(test_what_can_be_written),
+        cmocka_unit_test(test_what_can_be_written),        cmocka_unit_test(test_ways_of_a_dmabuf),
     };
     setenv("WEFT_RDMA_DEVICE", "null1", 0);
     setenv("WEFT_TRANSPORTS", "loop,rdma", 1);

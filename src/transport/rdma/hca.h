@@ -84,7 +84,7 @@ struct wf_hca_caps {
     bool srq, td, atomics;
     bool global_atomics; /* atomic with the processors' own, too */
     bool on_demand;      /* regions need no pinning */
-    bool dmabuf;
+    bool dmabuf;         /* it may reach dma-bufs; of each its driver decides */
     uint32_t vendor, part;
 };
 
@@ -126,7 +126,7 @@ struct wf_hca_mr {
     uint32_t lkey, rkey;
     void *addr;
     size_t len;
-    bool on_demand; /* nothing is pinned for it */
+    bool unpinned; /* no memory of the node's is pinned for it: on demand, or a dma-buf */
 };
 
 /* ---- requests and completions ---- */
@@ -303,9 +303,10 @@ struct wf_hca_ops {
      * [addr], and best in 2 MiB. */
     enum weft_status (*mr_open)(struct wf_hca_pd *pd, void *addr, size_t len, uint64_t at,
                                 unsigned access, struct wf_hca_mr **out);
-    /* Of a dma-buf's bytes [offset, offset + len). EUNREACH: caps.dmabuf is false */
+    /* Of a dma-buf's bytes [offset, offset + len); [at]: with the same place in its page as
+     * [offset]. EUNREACH: caps.dmabuf is false; other: not of this one */
     enum weft_status (*mr_open_dmabuf)(struct wf_hca_pd *pd, int fd, uint64_t offset, size_t len,
-                                       unsigned access, struct wf_hca_mr **out);
+                                       uint64_t at, unsigned access, struct wf_hca_mr **out);
     void (*mr_close)(struct wf_hca_mr *mr);
 
     /* One doorbell for all. How many were taken: fewer where the queue is full. */

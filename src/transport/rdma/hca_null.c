@@ -2,7 +2,8 @@
 /* NICs that move nothing: what is posted is complete at once, and what is received never comes.
  * For counting what Weft itself does, in instructions and in memory, and for what it chooses:
  *   null0  InfiniBand, no address but its LID
- *   null1  RoCE, four addresses; its second port is down; registers on demand */
+ *   null1  RoCE, four addresses; its second port is down; registers on demand, and dma-bufs
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -100,7 +101,7 @@ static enum weft_status null_open(const char *name, const struct wf_hca_wish *wi
     hca->wish = *wish;
     strcpy(hca->name, name);
     hca->caps = caps;
-    hca->caps.on_demand = which == 1;
+    hca->caps.on_demand = hca->caps.dmabuf = which == 1;
     hca->async_fd = -1;
     ports_set(hca, which == 1);
     *out = hca;
@@ -263,36 +264,40 @@ static void null_qp_close(struct wf_hca_qp *qp)
     free(qp);
 }
 
-static enum weft_status null_mr_open(struct wf_hca_pd *pd, void *addr, size_t len, uint64_t at,
-                                     unsigned access, struct wf_hca_mr **out)
+static enum weft_status mr_make(struct wf_hca_pd *pd, struct wf_hca_mr is, struct wf_hca_mr **out)
 {
-    struct wf_hca_mr *mr;
-    (void)at;
-    if (access & WF_HCA_ON_DEMAND && !pd->hca->caps.on_demand)
-        return WEFT_EUNREACH;
-    mr = calloc(1, sizeof *mr);
+    struct wf_hca_mr *mr = calloc(1, sizeof *mr);
     if (!mr)
         return WEFT_ENOMEM;
+    *mr = is;
     mr->hca = pd->hca;
     mr->lkey = mr->rkey = ++next_number;
-    mr->addr = addr;
-    mr->len = len;
-    mr->on_demand = access & WF_HCA_ON_DEMAND;
-    wf_hca_made(pd->hca, WF_HCA_MR, len);
+    wf_hca_made(pd->hca, WF_HCA_MR, is.len);
     *out = mr;
     return WEFT_OK;
 }
 
-static enum weft_status null_mr_open_dmabuf(struct wf_hca_pd *pd, int fd, uint64_t offset,
-                                            size_t len, unsigned access, struct wf_hca_mr **out)
+static enum weft_status null_mr_open(struct wf_hca_pd *pd, void *addr, size_t len, uint64_t at,
+                                     unsigned access, struct wf_hca_mr **out)
 {
-    (void)pd;
-    (void)fd;
-    (void)offset;
-    (void)len;
+    bool on_demand = access & WF_HCA_ON_DEMAND;
+    (void)at;
+    if (on_demand && !pd->hca->caps.on_demand)
+        return WEFT_EUNREACH;
+    return mr_make(pd, (struct wf_hca_mr){.addr = addr, .len = len, .unpinned = on_demand}, out);
+}
+
+/* Any descriptor is a dma-buf's here. */
+static enum weft_status null_mr_open_dmabuf(struct wf_hca_pd *pd, int fd, uint64_t offset,
+                                            size_t len, uint64_t at, unsigned access,
+                                            struct wf_hca_mr **out)
+{
     (void)access;
-    (void)out;
-    return WEFT_EUNREACH;
+    if (!pd->hca->caps.dmabuf)
+        return WEFT_EUNREACH;
+    if (fd < 0 || (offset ^ at) & 4095)
+        return WEFT_EINVAL;
+    return mr_make(pd, (struct wf_hca_mr){.len = len, .unpinned = true}, out);
 }
 
 static void null_mr_close(struct wf_hca_mr *mr)

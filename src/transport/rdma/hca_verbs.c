@@ -188,7 +188,17 @@ static void caps_look(struct verbs_hca *h, const struct ibv_device_attr_ex *attr
     h->base.nports = (unsigned)WF_MIN(a->phys_port_cnt, WF_HCA_PORTS);
 }
 
-/* Inline bytes and thread domains are not told: they are tried. */
+/* By a descriptor that is none: who can register dma-bufs looks at it (EBADF), others and their
+ * kernel's part do not come so far (EOPNOTSUPP, EPROTONOSUPPORT, ENOSYS). */
+static bool can_dmabuf(struct ibv_pd *pd)
+{
+    struct ibv_mr *mr = ibv_reg_dmabuf_mr(pd, 0, 4096, 0, -1, IBV_ACCESS_LOCAL_WRITE);
+    if (mr)
+        (void)ibv_dereg_mr(mr);
+    return !mr && errno == EBADF;
+}
+
+/* Inline bytes, thread domains and dma-bufs are not told: they are tried. */
 static void caps_try(struct verbs_hca *h)
 {
     struct ibv_td_init_attr td_attr = {0};
@@ -196,6 +206,7 @@ static void caps_try(struct verbs_hca *h)
     struct ibv_pd *pd = ibv_alloc_pd(h->context);
     struct ibv_cq *cq = ibv_create_cq(h->context, 1, NULL, NULL, 0);
     h->base.caps.td = td;
+    h->base.caps.dmabuf = pd && can_dmabuf(pd);
     if (td)
         ibv_dealloc_td(td);
     for (uint32_t bytes = 512; pd && cq && bytes && !h->base.caps.inline_max; bytes /= 2) {
@@ -746,8 +757,8 @@ static int access_flags(unsigned access)
 }
 
 /* [made]: by libibverbs, null with errno. */
-static enum weft_status mr_wrap(struct wf_hca_pd *pd, struct ibv_mr *made, void *addr, size_t len,
-                                unsigned access, struct wf_hca_mr **out)
+static enum weft_status mr_wrap(struct wf_hca_pd *pd, struct ibv_mr *made, struct wf_hca_mr is,
+                                struct wf_hca_mr **out)
 {
     struct verbs_mr *mr;
     if (!made)
@@ -757,14 +768,12 @@ static enum weft_status mr_wrap(struct wf_hca_pd *pd, struct ibv_mr *made, void 
         (void)ibv_dereg_mr(made);
         return WEFT_ENOMEM;
     }
-    mr->base = (struct wf_hca_mr){.hca = pd->hca,
-                                  .lkey = made->lkey,
-                                  .rkey = made->rkey,
-                                  .addr = addr,
-                                  .len = len,
-                                  .on_demand = access & WF_HCA_ON_DEMAND};
+    is.hca = pd->hca;
+    is.lkey = made->lkey;
+    is.rkey = made->rkey;
+    mr->base = is;
     mr->mr = made;
-    wf_hca_made(pd->hca, WF_HCA_MR, len);
+    wf_hca_made(pd->hca, WF_HCA_MR, is.len);
     *out = &mr->base;
     return WEFT_OK;
 }
@@ -772,16 +781,21 @@ static enum weft_status mr_wrap(struct wf_hca_pd *pd, struct ibv_mr *made, void 
 static enum weft_status verbs_mr_open(struct wf_hca_pd *pd, void *addr, size_t len, uint64_t at,
                                       unsigned access, struct wf_hca_mr **out)
 {
-    return mr_wrap(pd, ibv_reg_mr_iova(VERBS(pd, pd)->pd, addr, len, at, access_flags(access)),
-                   addr, len, access, out);
+    const struct wf_hca_mr is = {.addr = addr, .len = len, .unpinned = access & WF_HCA_ON_DEMAND};
+    return mr_wrap(pd, ibv_reg_mr_iova(VERBS(pd, pd)->pd, addr, len, at, access_flags(access)), is,
+                   out);
 }
 
 static enum weft_status verbs_mr_open_dmabuf(struct wf_hca_pd *pd, int fd, uint64_t offset,
-                                             size_t len, unsigned access, struct wf_hca_mr **out)
+                                             size_t len, uint64_t at, unsigned access,
+                                             struct wf_hca_mr **out)
 {
+    const struct wf_hca_mr is = {.len = len, .unpinned = true};
+    if (!pd->hca->caps.dmabuf)
+        return WEFT_EUNREACH;
     return mr_wrap(pd,
-                   ibv_reg_dmabuf_mr(VERBS(pd, pd)->pd, offset, len, 0, fd, access_flags(access)),
-                   NULL, len, access, out);
+                   ibv_reg_dmabuf_mr(VERBS(pd, pd)->pd, offset, len, at, fd, access_flags(access)),
+                   is, out);
 }
 
 static void verbs_mr_close(struct wf_hca_mr *mr)

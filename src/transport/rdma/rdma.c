@@ -11,6 +11,7 @@
 #include "base/util.h"
 #include "config/config.h"
 #include "mem/budget.h"
+#include "mem/dmabuf.h"
 #include "mem/local.h"
 #include "mem/maps.h"
 #include "transport/rdma/wire.h"
@@ -213,7 +214,7 @@ enum weft_status wf_rdma_register(struct rdma_ctx *ctx, void *addr, size_t len, 
 
 void wf_rdma_deregister(struct rdma_ctx *ctx, struct wf_hca_mr *mr)
 {
-    size_t pinned = mr->on_demand ? 0 : mr->len;
+    size_t pinned = mr->unpinned ? 0 : mr->len;
     ctx->hca->ops->mr_close(mr);
     wf_budget_give(wf_budget_own(), pinned);
 }
@@ -241,9 +242,9 @@ static unsigned region_access(unsigned access)
 
 /* Addresses for [len] bytes that no region of the context had or will have: NICs give keys of
  * regions that were closed to others soon, and who still has such a key must not reach them. */
-static uint64_t addresses_take(struct rdma_ctx *ctx, const void *addr, size_t len)
+static uint64_t addresses_take(struct rdma_ctx *ctx, uint64_t addr, size_t len)
 {
-    uint64_t in_leaf = (uintptr_t)addr % LEAF;
+    uint64_t in_leaf = addr % LEAF;
     return in_leaf + atomic_fetch_add_explicit(&ctx->next_at, wf_align_up(in_leaf + len, LEAF),
                                                memory_order_relaxed);
 }
@@ -257,22 +258,44 @@ static void region_limit_tell(const struct rdma_ctx *ctx, size_t len)
                 len / 1024, ctx->hca->name);
 }
 
-enum weft_status wf_rdma_region_open(struct rdma_ctx *ctx, void *addr, size_t len, unsigned access,
-                                     uint64_t *at, uint32_t *key, void **handle)
+/* Where it is, or, of what is no dma-buf, as memory of this process's. */
+static enum weft_status register_dmabuf(struct rdma_ctx *ctx, const struct wf_nic_memory *m,
+                                        unsigned access, uint64_t *at, struct wf_hca_mr **out)
+{
+    const struct wf_dmabuf *d = m->dmabuf;
+    enum weft_status status = WEFT_EUNREACH;
+    *at = addresses_take(ctx, d->offset, d->len);
+    if (ctx->hca->caps.dmabuf)
+        status = ctx->hca->ops->mr_open_dmabuf(ctx->pd, d->fd, d->offset, d->len, *at, access, out);
+    if (status == WEFT_OK || d->is_real)
+        return status;
+    *at = addresses_take(ctx, (uintptr_t)m->addr, m->len);
+    return register_region(ctx, m->addr, m->len, *at, access, out);
+}
+
+static enum weft_status register_memory(struct rdma_ctx *ctx, const struct wf_nic_memory *m,
+                                        unsigned access, uint64_t *at, struct wf_hca_mr **out)
+{
+    if (m->dmabuf)
+        return register_dmabuf(ctx, m, access, at, out);
+    *at = addresses_take(ctx, (uintptr_t)m->addr, m->len);
+    return register_region(ctx, m->addr, m->len, *at, access, out);
+}
+
+enum weft_status wf_rdma_region_open(struct rdma_ctx *ctx, const struct wf_nic_memory *m,
+                                     unsigned access, uint64_t *at, uint32_t *key, void **handle)
 {
     struct wf_hca_mr *mr;
-    enum weft_status status;
-    *at = addresses_take(ctx, addr, len);
-    status = register_region(ctx, addr, len, *at, region_access(access), &mr);
+    enum weft_status status = register_memory(ctx, m, region_access(access), at, &mr);
     if (status == WEFT_OK && !mr->rkey) { /* means none, in keys */
         wf_rdma_deregister(ctx, mr);
         status = WEFT_ELIMIT;
     }
     if (status == WEFT_ELIMIT)
-        region_limit_tell(ctx, len);
+        region_limit_tell(ctx, m->len);
     else if (status != WEFT_OK)
         wf_info("%zu KiB at %p cannot be registered with %s (%s): peers reach them by messages",
-                len / 1024, addr, ctx->hca->name, weft_status_text(status));
+                m->len / 1024, m->addr, ctx->hca->name, weft_status_text(status));
     if (status != WEFT_OK)
         return status;
     *key = mr->rkey;

@@ -9,6 +9,7 @@
 
 struct rdma_ctx;
 struct rdma_tep;
+struct wf_nic_memory;
 struct wf_tpeer;
 struct wf_wire;
 struct wf_wires;
@@ -27,8 +28,8 @@ int wf_rdma_describe(char *note, size_t room);
 void wf_rdma_devices(weft_device_row_fn row, void *arg);
 
 /* As a transport's region_open and region_close. */
-enum weft_status wf_rdma_region_open(struct rdma_ctx *ctx, void *addr, size_t len, unsigned access,
-                                     uint64_t *at, uint32_t *key, void **handle);
+enum weft_status wf_rdma_region_open(struct rdma_ctx *ctx, const struct wf_nic_memory *memory,
+                                     unsigned access, uint64_t *at, uint32_t *key, void **handle);
 void wf_rdma_region_close(struct rdma_ctx *ctx, void *handle);
 
 /* Returns OK | ENOMEM | ELIMIT (the limit on locked memory, mostly) | ESYSTEM */

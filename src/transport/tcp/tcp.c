@@ -849,11 +849,11 @@ static void rdma_resources(struct wf_tctx *tctx, weft_resource_row_fn row, void 
     wf_rdma_resources(TCP_OF(tctx, tcp_ctx)->rdma, row, arg);
 }
 
-static enum weft_status rdma_region_open(struct wf_tctx *tctx, void *addr, size_t len,
+static enum weft_status rdma_region_open(struct wf_tctx *tctx, const struct wf_nic_memory *memory,
                                          unsigned access, uint64_t *at, uint32_t *key,
                                          void **handle)
 {
-    return wf_rdma_region_open(TCP_OF(tctx, tcp_ctx)->rdma, addr, len, access, at, key, handle);
+    return wf_rdma_region_open(TCP_OF(tctx, tcp_ctx)->rdma, memory, access, at, key, handle);
 }
 
 static void rdma_region_close(struct wf_tctx *tctx, void *handle)
