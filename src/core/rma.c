@@ -342,8 +342,8 @@ static enum weft_status put_bytes(const struct weft_am *am, const struct place *
     if (am->long_len)
         return WEFT_EPROTO;
     /* Nowhere to put them: it may not be done like that, or the region was closed or
-     * refreshed meanwhile. */
-    return p->region->flags & WF_REGION_UNBACKED ? WEFT_EUNREACH : WEFT_EKEY;
+     * refreshed meanwhile, or its driver refused; pieces find out which. */
+    return p->region->flags & WF_REGION_UNBACKED || p->region->dmabuf ? WEFT_EUNREACH : WEFT_EKEY;
 }
 
 static void on_put(const struct weft_am *am)

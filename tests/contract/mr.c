@@ -1336,6 +1336,7 @@ void test_mr_dmabuf_synced(void **state)
     struct file f = file_make(LONGEST + 64);
     struct weft_mr_dmabuf d = {.fd = f.fd, .len = f.len};
     struct weft_mr_attr a = dmabuf_attr(&d);
+    unsigned char *local = calloc(1, LONGEST);
     struct weft_remote *r;
     struct weft_mr *mr;
     is_dmabuf = 1;
@@ -1348,12 +1349,15 @@ void test_mr_dmabuf_synced(void **state)
     r = by_raw(p, mr);
     GIVES(WEFT_EFAULT, put1(p, r, 0, 7));
     GIVES(WEFT_EFAULT, add_end(p, r, 8, 1, NULL));
+    GIVES(WEFT_EFAULT, put_end(p, r, 0, local, LONGEST));
+    GIVES(WEFT_EFAULT, get_end(p, r, 0, local, LONGEST));
     begin_fails = 0;
     GIVES(WEFT_OK, put1(p, r, 0, 7));
     assert_int_equal(begun, ended);
     OK(weft_remote_close(r));
     OK(weft_mr_close(mr));
     file_end(&f);
+    free(local);
 }
 
 /* Fails when: what cannot be reached is registered, or an attribute is not looked at. */
