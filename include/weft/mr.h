@@ -145,14 +145,14 @@ struct weft_mr_attr {
  * Returns  OK | EINVAL (bad buffers, access or attributes; ALLOCATED: pages are missing; PMEM:
  *          not a file's; DMABUF: no such descriptor, or it is too short or only to be read) |
  *          EMEMTYPE (DMABUF: its driver gives no mapping; logged) | ENOKEY (the key is in use;
- * PROV_KEY: all are) | EKEYREJECTED (longer than key_size, or WEFT_KEY_NONE) | EBADFLAGS | ENOMEM |
- * ELIMIT (65,536 regions) | ESYSTEM | EFORKED Blocks   no; asynchronous: what may take time,
- * looking at the pages, is left to a thread.
- */
+ *          PROV_KEY: all are) | EKEYREJECTED (longer than key_size, or WEFT_KEY_NONE) |
+ *          EBADFLAGS | ENOMEM | ELIMIT (65,536 regions) | ESYSTEM | EFORKED
+ * Blocks   no; asynchronous: what may take time, looking at the pages, is left to a thread. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_mr_regattr(struct weft_ctx *ctx,
                                                         const struct weft_mr_attr *attr,
                                                         uint64_t flags, struct weft_mr **out);
-/* The same without an authorization key of its own: of several buffers, of one. */
+/* The same without an authorization key of its own: of several buffers, of one; EBADFLAGS also:
+ * WEFT_MR_DMABUF. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_mr_regv(struct weft_ctx *ctx, const struct iovec *iov,
                                                      size_t count, uint64_t access, uint64_t offset,
                                                      uint64_t requested_key, uint64_t flags,

@@ -357,6 +357,8 @@ enum weft_status weft_mr_regv(struct weft_ctx *ctx, const struct iovec *iov, siz
                                 .offset = offset,
                                 .requested_key = requested_key,
                                 .context = context};
+    if (ctx && out && flags & WEFT_MR_DMABUF) /* these are buffers */
+        return WEFT_EBADFLAGS;
     return weft_mr_regattr(ctx, &attr, flags, out);
 }
 
