@@ -99,6 +99,23 @@ enum weft_mr_flags {
     WEFT_MR_PMEM = 2,
     /* What weft_mr_attr.dmabuf names, not buffers. */
     WEFT_MR_DMABUF = 4,
+    /* The atomics on it are its context's NIC's (RDMA), for everyone: NICs' atomics and
+     * processors' are not atomic with each other, but where a device says that they are. So the
+     * owner uses no atomic instructions on its words, and what no NIC can be asked for is refused
+     * with WEFT_ENOSYS:
+     *  - any but WEFT_ATOMIC_ADD and WEFT_ATOMIC_CAS of 64 bits; signals to it, too. (NICs have no
+     *    others. Made of compare-and-swaps here, one would take as long as others let it, and
+     *    could be lost at any of them; who needs it makes it of its own, and knows when to give
+     *    up.)
+     *  - those of peers that this handle does not reach by RDMA: of the owner itself, and of
+     *    node-mates where shared memory reaches them; and through a key of 64 bits.
+     * Puts and gets go as ever, by whoever does them: they are not atomic with these, though
+     * reading an aligned word gives one value.
+     * For one buffer, aligned to 8 bytes, that grants WEFT_REMOTE_READ and WEFT_REMOTE_WRITE, with
+     * WEFT_MR_ALLOCATED, without an authorization key, WEFT_MR_ENDPOINT or another flag: else
+     * EINVAL. ENOSYS where the context uses no RDMA device that does atomics; ELIMIT where the
+     * region cannot be registered with it. */
+    WEFT_MR_NIC_ATOMICS = 8,
 };
 
 /* Memory of a device's, or of anybody's, that a descriptor names: a dma-buf, or a file that may be
@@ -146,7 +163,8 @@ struct weft_mr_attr {
  *          not a file's; DMABUF: no such descriptor, or it is too short or only to be read) |
  *          EMEMTYPE (DMABUF: its driver gives no mapping; logged) | ENOKEY (the key is in use;
  *          PROV_KEY: all are) | EKEYREJECTED (longer than key_size, or WEFT_KEY_NONE) |
- *          EBADFLAGS | ENOMEM | ELIMIT (65,536 regions) | ESYSTEM | EFORKED
+ *          EBADFLAGS | ENOMEM | ELIMIT (65,536 regions; what the NIC of WEFT_MR_NIC_ATOMICS may
+ *          have of memory) | ENOSYS (WEFT_MR_NIC_ATOMICS) | ESYSTEM | EFORKED
  * Blocks   no; asynchronous: what may take time, looking at the pages, is left to a thread. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_mr_regattr(struct weft_ctx *ctx,
                                                         const struct weft_mr_attr *attr,
@@ -185,13 +203,15 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_mr_enable(struct weft_mr *mr);
 /* The pages behind [mr] have changed: take the new ones, in the [count] ranges (count 0: all of
  * it). Only what is named is looked at. While this runs every access of peers fails with
  * WEFT_EKEY; afterwards the same key works again. NICs have the region anew, all of it: by a raw
- * key of before it is then reached by messages, by one of afterwards by them. Needed after any
+ * key of before it is then reached by messages, by one of afterwards by them (atomics of
+ * WEFT_MR_NIC_ATOMICS by the latter only: by the former WEFT_EKEY). Needed after any
  * change of pages that NICs may have, of weft_mr_register's regions, too.
  *   iov    ranges of the owner's addresses within its buffers
  *   flags  0
  * Returns  OK | EINVAL (a range outside, or empty, or more than WEFT_IOV_MAX; ALLOCATED: pages are
  * missing; PMEM: not a file's any
- *          more: then nobody reaches it until a refresh succeeds) | EBUSY (another refresh) |
+ *          more: then nobody reaches it until a refresh succeeds) | ELIMIT, ENOMEM, EFAULT, ESYSTEM
+ *          (WEFT_MR_NIC_ATOMICS, alike: its NIC does not register it) | EBUSY (another refresh) |
  * EBADFLAGS | EFORKED Blocks   while another thread of this process copies a piece (of up to 1
  * MiB), and until no NIC has the old pages. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_mr_refresh(struct weft_mr *mr, const struct iovec *iov,

@@ -65,7 +65,7 @@ struct weft_ctx {
     struct wf_registrar registrar;
 };
 
-#define WF_STATUS_LAST WEFT_EAVAIL /* the lowest: status.def */
+#define WF_STATUS_LAST WEFT_ELOST /* the lowest: status.def */
 
 struct handler {
     weft_am_fn fn;
@@ -242,7 +242,8 @@ void wf_bulk_unhold(void *owner, const struct wf_bulk *bulk);
 struct wf_entry *wf_rma_got_by(struct weft_ep *ep, const struct wf_token *token,
                                const uint32_t *args, unsigned nargs);
 void wf_rma_register(struct weft_ep *ep);
-void wf_rma_moved(void *owner, uint32_t id, enum weft_status status); /* struct wf_tep_events */
+/* struct wf_tep_events */
+void wf_rma_moved(void *owner, uint32_t id, enum weft_status status, uint64_t old);
 enum weft_status wf_rma_push(struct wf_entry *entry);
 /* Of a put whose connection was lost: have messages do it, before what was started later. OK |
  * ENOMEM | ELIMIT */

@@ -64,9 +64,23 @@ enum wf_path wf_path_get(const struct wf_remote *r, size_t len)
     return wf_path_can_pull(r->pub.peer) ? WF_PATH_PULL : WF_PATH_PIECES;
 }
 
-enum wf_path wf_path_atomic(const struct wf_remote *r)
+/* Does the other NIC do it? */
+static bool nic_does(const struct wf_remote *r, unsigned operation, size_t size)
 {
-    return wf_remote_mapped(r) ? WF_PATH_INLINE : is_here(r) ? WF_PATH_HERE : WF_PATH_WHOLE;
+    return wf_remote_has_nic(r) && r->key.flags & WF_KEY_ATOMIC && size == 8 &&
+           (operation == WEFT_ATOMIC_ADD || operation == WEFT_ATOMIC_CAS) && r->nic_base % 8 == 0;
+}
+
+enum wf_path wf_path_atomic(const struct wf_remote *r, unsigned operation, size_t size)
+{
+    bool nic = nic_does(r, operation, size);
+    if (r->key.flags & WF_KEY_ONLY_NIC)
+        return nic ? WF_PATH_NIC : WF_PATH_NONE;
+    if (wf_remote_mapped(r))
+        return WF_PATH_INLINE;
+    if (is_here(r))
+        return WF_PATH_HERE;
+    return nic ? WF_PATH_NIC : WF_PATH_WHOLE;
 }
 
 /* ---- telling ---- */
@@ -117,7 +131,16 @@ static const struct row get_rows[] = {
                      0}};
 static const struct row atomic_rows[] = {
     [WF_PATH_WHOLE] = {"message", "the region is not mapped here: its owner does it when it polls",
-                       1}};
+                       1},
+    [WF_PATH_NIC] = {"rdma atomic",
+                     "the NIC there does 64-bit additions and compare-and-swaps without its owner, "
+                     "others the owner does when it polls",
+                     1}};
+static const struct row only_nic = {
+    "rdma atomic",
+    "the region's atomics are its owner's NIC's (WEFT_MR_NIC_ATOMICS): 64-bit additions and "
+    "compare-and-swaps, without its owner; there are no others",
+    1};
 static const struct row msg_rows[] = {
     [WF_PATH_WHOLE] = {"eager",
                        "not longer than WEFT_MSG_EAGER: copied into a message, and out of "
@@ -144,6 +167,15 @@ static const struct row *mapped_or(enum wf_path path, const struct row *rows)
     return path == WF_PATH_INLINE ? &inlined : path == WF_PATH_HERE ? &here : &rows[path];
 }
 
+/* One that NICs do, if [len] can be; null: there is none. */
+static const struct row *atomic_row(const struct wf_remote *r, size_t len)
+{
+    enum wf_path path = wf_path_atomic(r, WEFT_ATOMIC_ADD, len == 4 ? 4 : 8);
+    if (path == WF_PATH_NONE)
+        return NULL;
+    return r->key.flags & WF_KEY_ONLY_NIC ? &only_nic : mapped_or(path, atomic_rows);
+}
+
 static const struct row *row_of(const struct weft_peer *peer, unsigned operation,
                                 const struct wf_remote *r, size_t len)
 {
@@ -152,7 +184,7 @@ static const struct row *row_of(const struct weft_peer *peer, unsigned operation
     case WEFT_OP_MSG: return &msg_rows[wf_path_msg(peer, len)];
     case WEFT_OP_PUT: return mapped_or(wf_path_put(r, len, 1), put_rows);
     case WEFT_OP_GET: return mapped_or(wf_path_get(r, len), get_rows);
-    case WEFT_OP_ATOMIC: return mapped_or(wf_path_atomic(r), atomic_rows);
+    case WEFT_OP_ATOMIC: return atomic_row(r, len);
     default:
         return wf_remote_mapped(r) ? &long_mapped : mapped_or(wf_path_put(r, len, 1), put_rows);
     }
@@ -184,6 +216,8 @@ enum weft_status weft_path_of(struct weft_peer *peer, unsigned operation,
     if (status != WEFT_OK)
         return wf_ep_left(peer->ep, status);
     row = row_of(peer, operation, wf_remote_of(r), len);
+    if (!row)
+        return wf_ep_left(peer->ep, WEFT_ENOSYS);
     *out = (struct weft_path){.transport = peer->transport->name,
                               .protocol = row->protocol,
                               .why = row->why,

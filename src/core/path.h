@@ -16,6 +16,7 @@ enum wf_path {
     WF_PATH_PIECES, /* in messages */
     WF_PATH_BULK,   /* in messages whose bytes the transport moves from memory to memory */
     WF_PATH_NIC,    /* by the NICs, without its owner */
+    WF_PATH_NONE,   /* an atomic that nobody may do */
 };
 
 /* A remote as the core keeps it; the public part first: the inlined calls see
@@ -89,7 +90,8 @@ enum wf_path wf_path_offered(const struct weft_peer *peer);
 enum wf_path wf_path_messages(const struct wf_remote *r, uint64_t len);
 enum wf_path wf_path_put(const struct wf_remote *r, size_t len, unsigned pieces);
 enum wf_path wf_path_get(const struct wf_remote *r, size_t len);
-enum wf_path wf_path_atomic(const struct wf_remote *r);
+/* enum weft_atomic, on so many bytes */
+enum wf_path wf_path_atomic(const struct wf_remote *r, unsigned operation, size_t size);
 /* The counter of those of PULL, PIECES, BULK and NIC, whose first is [pull]: stats.def has each
  * operation's in this order. */
 static inline enum wf_stat wf_path_stat(enum wf_stat pull, unsigned path)

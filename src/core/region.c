@@ -96,11 +96,17 @@ uint32_t weft_ctx_mr_mode(const struct weft_ctx *ctx)
 
 /* ---- made ---- */
 
+/* Without a NIC messages do, but not these atomics. */
+static enum weft_status nic_matters(const struct weft_mr *mr, enum weft_status status)
+{
+    return mr->region.flags & WF_REGION_ONLY_NIC ? status : WEFT_OK;
+}
+
 static enum weft_status region_enable(struct weft_mr *mr)
 {
     enum weft_status status = wf_mem_region_enable(&mr->ctx->mem, &mr->region);
     if (status == WEFT_OK)
-        wf_region_nic_open(&mr->nic, mr->ctx, &mr->region);
+        status = nic_matters(mr, wf_region_nic_open(&mr->nic, mr->ctx, &mr->region));
     return status;
 }
 
@@ -155,7 +161,7 @@ enum weft_status weft_mem_alloc(struct weft_ctx *ctx, size_t len, unsigned acces
         return WEFT_ENOMEM;
     status = wf_mem_region_open(&ctx->mem, len, access, &mr->region);
     if (status == WEFT_OK)
-        wf_region_nic_open(&mr->nic, ctx, &mr->region);
+        (void)wf_region_nic_open(&mr->nic, ctx, &mr->region);
     return mr_opened(mr, status, out);
 }
 
@@ -230,7 +236,7 @@ static enum weft_status attr_check(const struct weft_ctx *ctx, const struct weft
 {
     const struct wf_mr_domain *d = &ctx->domain;
     enum weft_status status;
-    if (flags & ~(uint64_t)(WEFT_MR_EVENT | WEFT_MR_PMEM | WEFT_MR_DMABUF) ||
+    if (flags & ~(uint64_t)(WEFT_MR_EVENT | WEFT_MR_PMEM | WEFT_MR_DMABUF | WEFT_MR_NIC_ATOMICS) ||
         (flags & WEFT_MR_DMABUF && flags & WEFT_MR_PMEM))
         return WEFT_EBADFLAGS;
     if (!a || a->offset || a->access & ~(uint64_t)ACCESS || a->auth_key_size > WEFT_AUTH_KEY_MAX ||
@@ -251,6 +257,24 @@ static enum weft_status attr_check(const struct weft_ctx *ctx, const struct weft
     return WEFT_OK;
 }
 
+/* Can a NIC do the atomics on it, all of them? */
+static enum weft_status nic_atomics_check(const struct weft_ctx *ctx, const struct weft_mr_attr *a,
+                                          uint64_t flags)
+{
+    const struct wf_mr_domain *d = &ctx->domain;
+    const unsigned both = WEFT_REMOTE_READ | WEFT_REMOTE_WRITE;
+    if (!(flags & WEFT_MR_NIC_ATOMICS))
+        return WEFT_OK;
+    if (flags != WEFT_MR_NIC_ATOMICS || a->iov_count != 1 || (a->access & both) != both ||
+        (uintptr_t)a->iov->iov_base % 8 || !(d->mode & WEFT_MR_ALLOCATED) ||
+        d->mode & WEFT_MR_ENDPOINT || a->auth_key_size || d->auth)
+        return WEFT_EINVAL;
+    if (wf_region_nic_atomics(ctx) != WF_NIC_ATOMICS_NONE)
+        return WEFT_OK;
+    wf_info("WEFT_MR_NIC_ATOMICS cannot be had: the context uses no RDMA device that does atomics");
+    return WEFT_ENOSYS;
+}
+
 static void region_describe(struct weft_mr *mr, const struct weft_mr_attr *a)
 {
     const struct wf_mr_domain *d = &mr->ctx->domain;
@@ -269,6 +293,8 @@ static void region_describe(struct weft_mr *mr, const struct weft_mr_attr *a)
         r->flags |= WF_REGION_EVENTS;
     if (d->mode & WEFT_MR_ENDPOINT)
         r->flags |= WF_REGION_OF_EP;
+    if (mr->flags & WEFT_MR_NIC_ATOMICS)
+        r->flags |= WF_REGION_ONLY_NIC;
     if (d->mode & WEFT_MR_VIRT_ADDR)
         r->first =
             r->dmabuf ? (uintptr_t)a->dmabuf->base_addr + a->dmabuf->offset : (uintptr_t)r->base;
@@ -319,6 +345,8 @@ enum weft_status weft_mr_regattr(struct weft_ctx *ctx, const struct weft_mr_attr
     struct weft_mr *mr, *before;
     if (status == WEFT_OK)
         status = out ? attr_check(ctx, attr, flags) : WEFT_EINVAL;
+    if (status == WEFT_OK)
+        status = nic_atomics_check(ctx, attr, flags);
     if (status != WEFT_OK)
         return status;
     status = mr_make(ctx, attr, flags, &mr);
@@ -515,7 +543,7 @@ enum weft_status weft_mr_refresh(struct weft_mr *mr, const struct iovec *iov, si
     if (status == WEFT_OK)
         r->persist = persist;
     if (status == WEFT_OK && wf_mem_bound(&mr->ctx->mem, r).enabled)
-        wf_region_nic_renew(&mr->nic, mr->ctx, r);
+        status = nic_matters(mr, wf_region_nic_renew(&mr->nic, mr->ctx, r));
     wf_mem_refresh_end(&mr->ctx->mem, r, status == WEFT_OK);
     return status;
 }
@@ -562,6 +590,11 @@ enum weft_status weft_mr_key(const struct weft_mr *mr, void *buf, size_t *len)
         key.flags |= WF_KEY_OWNER;
     if (r->flags & WF_REGION_UNBACKED)
         key.flags |= WF_KEY_UNBACKED;
+    if (r->flags & WF_REGION_ONLY_NIC) {
+        if (!key.nic_key) /* a refresh failed */
+            return WEFT_ENOTAVAIL;
+        key.flags |= WF_KEY_ONLY_NIC;
+    }
     return wf_copy_out(buf, len, &key, sizeof key);
 }
 

@@ -24,17 +24,51 @@ static bool is_for_nics(const struct wf_region *r)
            r->persist == WF_PERSIST_NONE && r->access & (WEFT_REMOTE_READ | WEFT_REMOTE_WRITE);
 }
 
-static void register_locked(struct wf_region_nic *n, struct weft_ctx *ctx,
-                            const struct wf_region *r)
+unsigned wf_region_nic_atomics(const struct weft_ctx *ctx)
+{
+    unsigned most = WF_NIC_ATOMICS_NONE;
+    for (int i = 0; i < WF_TRANSPORTS; i++)
+        if (ctx->tctx[i] && ctx->tctx[i]->nic_atomics > most)
+            most = ctx->tctx[i]->nic_atomics;
+    return most;
+}
+
+/* May [t]'s NIC do atomics on [r]? It tells whoever asks for one what it found, so they need both
+ * rights. */
+static bool does_atomics(const struct wf_tctx *t, const struct wf_region *r)
+{
+    const unsigned both = WEFT_REMOTE_READ | WEFT_REMOTE_WRITE;
+    return (r->access & both) == both && !r->dmabuf &&
+           t->nic_atomics >=
+               (r->flags & WF_REGION_ONLY_NIC ? WF_NIC_ATOMICS_OWN : WF_NIC_ATOMICS_GLOBAL);
+}
+
+static enum weft_status register_with(struct wf_region_nic *n, struct wf_tctx *t,
+                                      const struct wf_region *r)
 {
     const struct wf_nic_memory memory = {r->base, r->length, r->dmabuf};
+    bool atomics = does_atomics(t, r);
+    enum weft_status status = WEFT_ENOSYS;
+    if (atomics || !(r->flags & WF_REGION_ONLY_NIC))
+        status = t->transport->region_open(
+            t, &memory, r->access | (atomics ? WF_ACCESS_ATOMIC : 0u), &n->at, &n->key, &n->handle);
+    if (status == WEFT_OK) {
+        n->tctx = t;
+        n->atomics = atomics;
+    }
+    return status;
+}
+
+static enum weft_status register_locked(struct wf_region_nic *n, struct weft_ctx *ctx,
+                                        const struct wf_region *r)
+{
+    enum weft_status status = n->tctx ? WEFT_OK : WEFT_ENOSYS;
     for (int i = 0; i < WF_TRANSPORTS && !n->tctx && is_for_nics(r); i++) {
         struct wf_tctx *t = ctx->tctx[i];
-        if (t && t->transport->caps & WF_CAP_NIC &&
-            t->transport->region_open(t, &memory, r->access, &n->at, &n->key, &n->handle) ==
-                WEFT_OK)
-            n->tctx = t;
+        if (t && t->transport->caps & WF_CAP_NIC)
+            status = register_with(n, t, r);
     }
+    return status;
 }
 
 static void deregister_locked(struct wf_region_nic *n)
@@ -44,19 +78,25 @@ static void deregister_locked(struct wf_region_nic *n)
     n->tctx = NULL;
 }
 
-void wf_region_nic_open(struct wf_region_nic *n, struct weft_ctx *ctx, const struct wf_region *r)
+enum weft_status wf_region_nic_open(struct wf_region_nic *n, struct weft_ctx *ctx,
+                                    const struct wf_region *r)
 {
+    enum weft_status status = WEFT_OK;
     pthread_mutex_lock(&n->lock);
     if (wf_mem_is_enabled(&ctx->mem, r)) /* else who refreshes it registers it */
-        register_locked(n, ctx, r);
+        status = register_locked(n, ctx, r);
     pthread_mutex_unlock(&n->lock);
+    return status;
 }
 
-void wf_region_nic_renew(struct wf_region_nic *n, struct weft_ctx *ctx, const struct wf_region *r)
+enum weft_status wf_region_nic_renew(struct wf_region_nic *n, struct weft_ctx *ctx,
+                                     const struct wf_region *r)
 {
+    enum weft_status status;
     pthread_mutex_lock(&n->lock);
-    register_locked(n, ctx, r);
+    status = register_locked(n, ctx, r);
     pthread_mutex_unlock(&n->lock);
+    return status;
 }
 
 void wf_region_nic_close(struct wf_region_nic *n)
@@ -71,5 +111,7 @@ void wf_region_nic_key(struct wf_region_nic *n, struct wf_key *key)
     pthread_mutex_lock(&n->lock);
     key->nic_at = n->tctx ? n->at : 0;
     key->nic_key = n->tctx ? n->key : 0;
+    if (n->tctx && n->atomics)
+        key->flags |= WF_KEY_ATOMIC;
     pthread_mutex_unlock(&n->lock);
 }

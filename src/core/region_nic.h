@@ -19,17 +19,24 @@ struct wf_region_nic {
     void *handle;
     uint64_t at;  /* as a key's nic_at */
     uint32_t key; /* as a key's nic_key */
+    bool atomics; /* it does them, too */
 };
 
 void wf_region_nic_init(struct wf_region_nic *n);
 /* It is closed. */
 void wf_region_nic_fini(struct wf_region_nic *n);
 
-/* Register [r], of [ctx], if peers may reach it now and its owner need not do anything about it. */
-void wf_region_nic_open(struct wf_region_nic *n, struct weft_ctx *ctx, const struct wf_region *r);
+/* What the NICs of [ctx] do: enum wf_nic_atomics. */
+unsigned wf_region_nic_atomics(const struct weft_ctx *ctx);
+
+/* Register [r], of [ctx], if peers may reach it now and its owner need not do anything about it.
+ * OK | why it is not registered, which matters to a WF_REGION_ONLY_NIC */
+enum weft_status wf_region_nic_open(struct wf_region_nic *n, struct weft_ctx *ctx,
+                                    const struct wf_region *r);
 /* The same of one that was closed because it is being refreshed: keys made before do not name it.
  */
-void wf_region_nic_renew(struct wf_region_nic *n, struct weft_ctx *ctx, const struct wf_region *r);
+enum weft_status wf_region_nic_renew(struct wf_region_nic *n, struct weft_ctx *ctx,
+                                     const struct wf_region *r);
 /* When this returns no NIC reaches it. */
 void wf_region_nic_close(struct wf_region_nic *n);
 

@@ -102,7 +102,8 @@ static enum weft_status nic_not(struct wf_entry *e)
 static enum weft_status push_nic(struct wf_entry *e)
 {
     const struct wf_key *k = &e->remote->key;
-    struct wf_move m = {.key = k->nic_key, .id = e->id, .is_get = e->kind == WF_KIND_GET};
+    struct wf_move m = {
+        .key = k->nic_key, .id = e->id, .kind = e->kind == WF_KIND_GET ? WF_MOVE_GET : WF_MOVE_PUT};
     if (!k->nic_key)
         return nic_not(e);
     while (e->sent < e->len && !e->status) {
@@ -173,7 +174,41 @@ static enum weft_status push_get(struct wf_entry *e)
     return WEFT_PENDING;
 }
 
-static enum weft_status push_atomic(struct wf_entry *e)
+/* By the other NIC. EUNREACH, ENOSYS: it cannot, now or ever */
+static enum weft_status push_atomic_nic(struct wf_entry *e)
+{
+    const struct wf_key *k = &e->remote->key;
+    struct wf_move m = {.len = 8,
+                        .remote = e->remote->nic_base + e->u.rma.offset,
+                        .operand = e->u.rma.operand,
+                        .compare = e->u.rma.compare,
+                        .key = k->nic_key,
+                        .id = e->id,
+                        .kind = e->u.rma.operation == WEFT_ATOMIC_ADD ? WF_MOVE_ADD : WF_MOVE_CAS,
+                        .fetches = e->u.rma.fetched != NULL,
+                        .waits = k->flags & WF_KEY_ONLY_NIC};
+    enum weft_status status;
+    size_t taken;
+    if (!k->nic_key)
+        return k->flags & WF_KEY_ONLY_NIC ? WEFT_EKEY : WEFT_EUNREACH;
+    status = e->peer->transport->move(wf_peer_tpeer(e->peer), &m, &taken);
+    if (status != WEFT_OK)
+        return status;
+    e->unanswered++;
+    return WEFT_PENDING;
+}
+
+/* The owner does it, unless that must be the NIC: the status is what that said. */
+static bool is_for_owner(struct wf_entry *e, enum weft_status status)
+{
+    if (e->remote->key.flags & WF_KEY_ONLY_NIC ||
+        (status != WEFT_EUNREACH && status != WEFT_ENOSYS && status != WEFT_EKEY))
+        return false;
+    e->path = WF_PATH_WHOLE;
+    return true;
+}
+
+static enum weft_status push_atomic_message(struct wf_entry *e)
 {
     uint32_t what =
         e->u.rma.operation | (uint32_t)e->u.rma.type << 8 | (e->u.rma.fetched ? 1u << 16 : 0);
@@ -188,8 +223,19 @@ static enum weft_status push_atomic(struct wf_entry *e)
         wf_own_request(e->peer, WF_OWN_ATOMIC, args, WF_ARRAY_LEN(args), NULL, 0, 1);
     if (status != WEFT_OK)
         return status;
+    wf_ep_count(e->ep, WF_STAT_ATOMIC_SENT, 1);
     e->unanswered++;
     return WEFT_PENDING;
+}
+
+static enum weft_status push_atomic(struct wf_entry *e)
+{
+    enum weft_status status = WEFT_EUNREACH;
+    if (e->path == WF_PATH_NIC)
+        status = push_atomic_nic(e);
+    if (e->path == WF_PATH_NIC && !is_for_owner(e, status))
+        return status;
+    return push_atomic_message(e);
 }
 
 /* All pieces are written: they count as one. */
@@ -660,13 +706,33 @@ static void on_got(const struct weft_am *am)
     answer_count(e);
 }
 
-void wf_rma_moved(void *owner, uint32_t id, enum weft_status status)
+/* What was not done is done now, by who may; nothing is done that perhaps was. */
+static void atomic_moved(struct wf_entry *e, enum weft_status status, uint64_t old)
+{
+    e->unanswered--;
+    if (status == WEFT_OK) {
+        if (e->u.rma.fetched)
+            *e->u.rma.fetched = old;
+        wf_ep_count(e->ep, WF_STAT_ATOMIC_NIC, 1);
+        wf_entry_end(e, WEFT_OK);
+    } else if (status == WEFT_EUNREACH || is_for_owner(e, status)) {
+        wf_entry_queue(e);
+    } else {
+        wf_entry_end(e, status);
+    }
+}
+
+void wf_rma_moved(void *owner, uint32_t id, enum weft_status status, uint64_t old)
 {
     struct wf_entry *e = wf_entry_get(owner, id);
     if (!e || e->kind < WF_KIND_PUT || e->kind > WF_KIND_SIGNAL || !e->unanswered)
         return;
     if (status == WEFT_EKEY)
         wf_remote_no_nic(e->remote); /* its owner says what is wrong with it */
+    if (e->kind == WF_KIND_ATOMIC) {
+        atomic_moved(e, status, old);
+        return;
+    }
     if (!e->status)
         e->status = (int16_t)status;
     answer_count(e);
@@ -1079,6 +1145,13 @@ static enum weft_status here_atomic(const struct wf_remote *r, uint64_t offset, 
     return status;
 }
 
+/* Why there is no way to do an atomic: the NIC has refused the region before, or it does not do
+ * such. */
+static enum weft_status no_atomic(const struct wf_remote *r)
+{
+    return r->key.nic_key ? WEFT_ENOSYS : WEFT_EKEY;
+}
+
 enum weft_status weft_atomic_slow_(struct weft_remote *r, uint64_t offset, unsigned operation,
                                    unsigned type, uint64_t operand, uint64_t compare,
                                    uint64_t *fetched, struct weft_op *op)
@@ -1087,6 +1160,7 @@ enum weft_status weft_atomic_slow_(struct weft_remote *r, uint64_t offset, unsig
     const unsigned access = WEFT_REMOTE_WRITE | (fetched ? (unsigned)WEFT_REMOTE_READ : 0u);
     enum weft_status status = begin(r, offset, size, access);
     struct wf_remote *remote = wf_remote_of(r);
+    enum wf_path path;
     struct weft_ep *ep;
     struct wf_entry *e;
     if (status != WEFT_OK)
@@ -1095,10 +1169,13 @@ enum weft_status weft_atomic_slow_(struct weft_remote *r, uint64_t offset, unsig
     status = fetched ? wf_local_one(ep, op, fetched, sizeof *fetched, WEFT_READ) : WEFT_OK;
     if (status != WEFT_OK)
         return wf_ep_left(ep, status);
-    if (wf_path_atomic(remote) == WF_PATH_INLINE)
+    path = wf_path_atomic(remote, operation, size);
+    if (path == WF_PATH_NONE)
+        return wf_ep_left(ep, no_atomic(remote));
+    if (path == WF_PATH_INLINE)
         return wf_ep_left(
             ep, mapped_atomic(remote, offset, operation, type, operand, compare, fetched));
-    if (wf_path_atomic(remote) == WF_PATH_HERE)
+    if (path == WF_PATH_HERE)
         return wf_ep_left(ep,
                           here_atomic(remote, offset, operation, type, operand, compare, fetched));
     e = entry_new(remote, WF_KIND_ATOMIC, offset, 0, op, &status);
@@ -1108,8 +1185,8 @@ enum weft_status weft_atomic_slow_(struct weft_remote *r, uint64_t offset, unsig
         e->u.rma.operand = operand;
         e->u.rma.compare = compare;
         e->u.rma.fetched = fetched;
+        e->path = (uint8_t)path;
         status = wf_entry_start(e, wf_rma_push);
-        wf_ep_count(ep, WF_STAT_ATOMIC_SENT, status == WEFT_PENDING);
     }
     return wf_ep_left(ep, status);
 }
@@ -1153,6 +1230,8 @@ enum weft_status weft_put_signal_slow_(struct weft_remote *r, uint64_t offset, c
         if (status != WEFT_OK)
             return status;
         wf_ep_leave(sig->peer->ep);
+        if (wf_remote_of(sig)->key.flags & WF_KEY_ONLY_NIC)
+            return WEFT_ENOSYS;
     }
     if (weft_remote_ok_(r, offset, len, WEFT_REMOTE_WRITE)) {
         status = weft_put(r, offset, src, len, NULL);

@@ -73,10 +73,11 @@ struct wf_mem {
 };
 
 enum wf_region_flags {
-    WF_REGION_NAMED = 1,    /* found by wf_region.key too */
-    WF_REGION_UNBACKED = 2, /* its pages may be missing: never touched but by wf_region_* below */
-    WF_REGION_EVENTS = 4,   /* may have a counter */
-    WF_REGION_OF_EP = 8,    /* reached through the endpoint that it is bound to, only */
+    WF_REGION_NAMED = 1,     /* found by wf_region.key too */
+    WF_REGION_UNBACKED = 2,  /* its pages may be missing: never touched but by wf_region_* below */
+    WF_REGION_EVENTS = 4,    /* may have a counter */
+    WF_REGION_OF_EP = 8,     /* reached through the endpoint that it is bound to, only */
+    WF_REGION_ONLY_NIC = 16, /* a NIC does the atomics on it, no processor */
 };
 
 /* Who a region's endpoint is among its context's: id and generation, never 0. */

@@ -124,6 +124,9 @@ void *wf_region_word(const struct wf_region *r, uint64_t at, size_t size, enum w
 {
     size_t n = size;
     void *word = wf_region_at(r, at, &n);
+    *why = WEFT_ENOSYS;
+    if (r->flags & WF_REGION_ONLY_NIC)
+        return NULL;
     *why = WEFT_EINVAL;
     if (n < size || (uintptr_t)word & (size - 1))
         return NULL;

@@ -102,17 +102,32 @@ struct wf_bulk {
 #define WF_BULK_MAX ((uint32_t)1 << 20)
 
 /* Bytes that the NICs of the two processes move between this one's memory and a region of the
- * other's, without a call there. */
+ * other's, without a call there; or a word there that the other's NIC changes. */
 #define WF_MOVE_COPIED 4096u /* up to so many bytes are copied on this side */
 
-struct wf_move {
-    void *local;
-    size_t len;      /* not 0 */
-    uint64_t remote; /* as the other side's NIC calls it */
-    uint32_t key;    /* the region's nic_key */
-    uint32_t id;     /* to be told with the end (events->moved) */
-    bool is_get;
+enum wf_move_kind {
+    WF_MOVE_PUT,
+    WF_MOVE_GET,
+    WF_MOVE_ADD, /* the two atomics that NICs have, of 8 bytes; not in parts */
+    WF_MOVE_CAS,
 };
+
+struct wf_move {
+    void *local;               /* of an atomic nothing */
+    size_t len;                /* not 0; of an atomic 8 */
+    uint64_t remote;           /* as the other side's NIC calls it; of an atomic a multiple of 8 */
+    uint64_t operand, compare; /* of an atomic, as weft_atomic's */
+    uint32_t key;              /* the region's nic_key */
+    uint32_t id;               /* to be told with the end (events->moved) */
+    uint8_t kind;              /* enum wf_move_kind */
+    bool fetches;              /* an atomic: the old value is wanted */
+    bool waits;                /* for a connection: AGAIN until there is one */
+};
+
+static inline bool wf_move_is_atomic(const struct wf_move *m)
+{
+    return m->kind >= WF_MOVE_ADD;
+}
 
 /* What a message is to follow, and then what names this one: a place in one of a transport's
  * ways to a peer. lane 0: nothing. */
@@ -140,8 +155,11 @@ struct wf_tep_events {
     void (*bulk_unhold)(void *owner, const struct wf_bulk *bulk);
     /* A move with that id is over. OK | EKEY (the other NIC refused key or range: nothing was
      * moved) | EUNREACH (its connection is lost: some of it may have been moved, nothing of it
-     * moves any more). Not told of moves to a peer of which peer_down is told. */
-    void (*moved)(void *owner, uint32_t id, enum weft_status status);
+     * moves any more). Not told of moves to a peer of which peer_down is told.
+     * An atomic is never done in part or twice: OK ([old]: what it found, if it fetches) | EKEY
+     * (not done) | EUNREACH (lost with its connection: not done, and will not be) | ELOST (lost
+     * alike, but it may have been done; or it was, and what it found is lost). */
+    void (*moved)(void *owner, uint32_t id, enum weft_status status, uint64_t old);
     /* The first [n] of those to [tpeer] that [put] took, of which it was not told yet, are done; or
      * their connection is lost, as with moved ([refused]: the first of them is EKEY). As there, not
      * told after peer_down. */
@@ -167,10 +185,18 @@ struct wf_tep_params {
     uint64_t *counters; /* wf_stat indices, written by the owner only */
 };
 
+/* What atomics a context's NIC does on its regions for others. */
+enum wf_nic_atomics {
+    WF_NIC_ATOMICS_NONE,
+    WF_NIC_ATOMICS_OWN,    /* atomic with one another */
+    WF_NIC_ATOMICS_GLOBAL, /* and with the processors' */
+};
+
 struct wf_tctx {
     const struct wf_transport *transport;
-    uint32_t close_ms; /* the core's: how long ep_close and ctx_close may wait for peers that are
-                        * far or slow; 0: WEFT_PEER_TIMEOUT */
+    uint8_t nic_atomics; /* enum wf_nic_atomics; constant */
+    uint32_t close_ms;   /* the core's: how long ep_close and ctx_close may wait for peers that are
+                          * far or slow; 0: WEFT_PEER_TIMEOUT */
 };
 
 struct wf_tep {
@@ -292,18 +318,19 @@ struct wf_transport {
                                    struct weft_remote *remote, void **cookie);
     void (*remote_unmap)(struct wf_tpeer *tpeer, void *cookie);
 
-    /* Let the NICs of others read or write (enum weft_access) [memory] of this process, which stays
-     * until region_close; any thread. Null without WF_CAP_NIC. *at: what they call its first byte,
-     * as nothing else of this context was called or will be; *key is not 0.
+    /* Let the NICs of others read or write (enum weft_access) [memory] of this process, and change
+     * it by atomics (WF_ACCESS_ATOMIC, where nic_atomics says so), which stays until region_close;
+     * any thread. Null without WF_CAP_NIC. *at: what they call its first byte, as nothing else of
+     * this context was called or will be; *key is not 0.
      * OK | ELIMIT (logged: what may be locked is spent) | another reason why not */
     enum weft_status (*region_open)(struct wf_tctx *tctx, const struct wf_nic_memory *memory,
                                     unsigned access, uint64_t *at, uint32_t *key, void **handle);
     /* Nobody reaches it any more when this returns. */
     void (*region_close)(struct wf_tctx *tctx, void *handle);
     /* Move the first bytes of [m]: *taken of them, of which moved tells once, in poll. Until then
-     * they are the NIC's. Connects on first use: EUNREACH until that is done.
-     * OK | AGAIN (nothing was taken) | ENOMEM | EFAULT | EUNREACH (not like this) | a state of the
-     * peer */
+     * they are the NIC's. Connects on first use: EUNREACH until that is done, unless [m] waits.
+     * OK | AGAIN (nothing was taken) | ENOMEM | EFAULT | EUNREACH (not like this) | ENOSYS (an
+     * atomic: one of the NICs does none) | a state of the peer */
     enum weft_status (*move)(struct wf_tpeer *tpeer, const struct wf_move *m, size_t *taken);
 
     /* Short bytes to [remote], as move's; [src] is free when it returns. False: nothing was done,
@@ -318,6 +345,7 @@ struct wf_transport {
 };
 
 #define WF_PULL_MAX ((size_t)1 << 20)
+#define WF_ACCESS_ATOMIC 0x100u /* of region_open, beside enum weft_access */
 
 extern const struct wf_transport wf_loop_transport;
 extern const struct wf_transport wf_shm_transport;

@@ -237,7 +237,16 @@ static enum weft_status register_region(struct rdma_ctx *ctx, void *addr, size_t
 static unsigned region_access(unsigned access)
 {
     return (access & WEFT_REMOTE_WRITE ? WF_HCA_LOCAL_WRITE | WF_HCA_REMOTE_WRITE : 0u) |
-           (access & WEFT_REMOTE_READ ? WF_HCA_REMOTE_READ : 0u);
+           (access & WEFT_REMOTE_READ ? WF_HCA_REMOTE_READ : 0u) |
+           (access & WF_ACCESS_ATOMIC ? WF_HCA_REMOTE_ATOMIC : 0u);
+}
+
+enum wf_nic_atomics wf_rdma_atomics(const struct rdma_ctx *ctx)
+{
+    const struct wf_hca_caps *caps = &ctx->hca->caps;
+    if (!caps->atomics || !caps->max_reads)
+        return WF_NIC_ATOMICS_NONE;
+    return caps->global_atomics ? WF_NIC_ATOMICS_GLOBAL : WF_NIC_ATOMICS_OWN;
 }
 
 /* Addresses for [len] bytes that no region of the context had or will have: NICs give keys of

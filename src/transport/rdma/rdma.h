@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <weft/weft.h>
 
+#include "transport/transport.h"
+
 struct rdma_ctx;
 struct rdma_tep;
 struct wf_nic_memory;
@@ -26,6 +28,9 @@ void wf_rdma_resources(struct rdma_ctx *ctx, weft_resource_row_fn row, void *arg
 /* For weft info. */
 int wf_rdma_describe(char *note, size_t room);
 void wf_rdma_devices(weft_device_row_fn row, void *arg);
+
+/* What atomics its NIC does for others. */
+enum wf_nic_atomics wf_rdma_atomics(const struct rdma_ctx *ctx);
 
 /* As a transport's region_open and region_close. */
 enum weft_status wf_rdma_region_open(struct rdma_ctx *ctx, const struct wf_nic_memory *memory,

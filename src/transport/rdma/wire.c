@@ -18,6 +18,7 @@
 #include "mem/local.h"
 
 #define NO_PIECE UINT32_MAX
+#define NO_RESULT UINT16_MAX
 #define DEPTH_LEAST 4u
 #define SPARE 2u        /* places in a send queue that are kept for grants */
 #define WIRES 16384u    /* of an endpoint */
@@ -56,9 +57,19 @@ static uint8_t *piece_at(const struct rdma_tep *r, uint32_t i)
     return buffer_at(r, r->receives + i);
 }
 
+static uint64_t *result_at(const struct rdma_tep *r, uint32_t i)
+{
+    return (uint64_t *)(void *)(piece_at(r, r->pieces) + 8 * (size_t)i);
+}
+
+/* One for each request that may be under way: an atomic never waits for one. */
+#define RESULTS WIRE_UNDER_WAY
+_Static_assert(RESULTS < NO_RESULT, "their numbers");
+
 static size_t memory_size(const struct rdma_tep *r)
 {
-    return cells_size(r) + ((size_t)r->receives + r->pieces) * WIRE_BYTES;
+    return cells_size(r) + ((size_t)r->receives + r->pieces) * WIRE_BYTES +
+           RESULTS * sizeof(uint64_t);
 }
 
 static uint32_t *numbers(uint32_t n)
@@ -89,6 +100,7 @@ static void free_all(struct rdma_tep *r)
     free(r->free_pieces);
     free(r->free_cells);
     free(r->free_receives);
+    free(r->free_results);
     free(r->by_cell);
     free(r);
 }
@@ -146,14 +158,17 @@ enum weft_status wf_rdma_tep_new(struct rdma_ctx *ctx, struct rdma_tep **out)
     r->batch = WF_MIN(receives / 16, RECEIVES_BATCH);
     r->pieces = r->nfree_pieces = pieces;
     r->cells = r->nfree_cells = cells;
+    r->nfree_results = RESULTS;
     wf_list_init(&r->readable);
     wf_list_init(&r->wires);
     r->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     r->free_pieces = numbers(pieces);
     r->free_cells = numbers(cells);
     r->free_receives = numbers(receives);
+    r->free_results = numbers(RESULTS);
     r->by_cell = calloc(cells, sizeof(struct wf_wire *));
-    if (r->free_pieces && r->free_cells && r->free_receives && r->by_cell && r->timer_fd >= 0)
+    if (r->free_pieces && r->free_cells && r->free_receives && r->free_results && r->by_cell &&
+        r->timer_fd >= 0)
         status = wf_cache_user_open(wf_local_cache(ctx->local), &r->user);
     if (status == WEFT_OK)
         status = memory_make(r);
@@ -222,7 +237,7 @@ static void wire_fail(struct wf_wire *w, enum wf_hca_status why)
     make_readable(w); /* reading says so */
 }
 
-static const struct rdma_request none = {.piece = NO_PIECE};
+static const struct rdma_request none = {.piece = NO_PIECE, .result = NO_RESULT};
 
 static struct rdma_request *request_at(const struct wf_wire *w, uint32_t number)
 {
@@ -446,6 +461,8 @@ static const char *ends_take(struct wf_wire *w, const struct rdma_word *ends)
     w->their_cell_key = ends->cell_key;
     w->their_name = ends->name;
     w->their_psn = ends->end.psn;
+    w->has_atomics =
+        w->rdma->ctx->hca->caps.atomics && w->rdma->ctx->hca->caps.max_reads && ends->end.reads;
     w->allowed = ends->window;
     w->reserve = reserve_of(w->lane, ends->window);
     if (!w->rdma->srq && w->rdma->nfree_receives < WIRE_WINDOW + GRANTS)
@@ -586,6 +603,7 @@ static bool is_signaled(struct wf_wire *w, const struct rdma_request *q)
 }
 
 /* Packet numbers that it takes: a read's are its answer's. */
+_Static_assert(MOVE_MAX / 256 <= UINT16_MAX, "256: the least MTU");
 static uint32_t packets_of(const struct wf_wire *w, const struct wf_hca_wr *wr)
 {
     uint32_t len = 0;
@@ -607,7 +625,7 @@ static bool post(struct wf_wire *w, struct wf_hca_wr *wr, const struct rdma_requ
     }
     r->under_way++;
     *request_at(w, w->posted) = *q;
-    request_at(w, w->posted++)->packets = packets_of(w, wr);
+    request_at(w, w->posted++)->packets = (uint16_t)packets_of(w, wr);
     if (signal)
         w->signaled = w->posted;
     return true;
@@ -714,7 +732,7 @@ static bool send_some(struct wf_wire *w, const struct iovec *v, unsigned n, size
     uint8_t little[WIRE_INLINE_MAX];
     uint32_t piece = NO_PIECE;
     uint8_t *bytes = little;
-    struct rdma_request q = {.piece = NO_PIECE};
+    struct rdma_request q = none;
     struct wf_hca_wr wr = {.op = WF_HCA_SEND_IMM, .nsge = 1, .imm = w->their_name};
     errno = EAGAIN;
     if (!may_send(w, len))
@@ -900,15 +918,18 @@ static void place_back(struct wf_wire *w, struct rdma_request *q, bool ok)
         wf_desc_done(r->ctx->local, r->user, q->desc, ok);
         r->places--;
     }
+    if (q->result != NO_RESULT)
+        r->free_results[r->nfree_results++] = q->result;
     q->piece = NO_PIECE;
     q->desc = NULL;
+    q->result = NO_RESULT;
 }
 
-static void moved(const struct wf_wire *w, uint32_t op, enum weft_status status)
+static void moved(const struct wf_wire *w, uint32_t op, enum weft_status status, uint64_t old)
 {
     struct tcp_tep *t = w->lane->pair->tep;
     t->events++;
-    t->base.events->moved(t->base.owner, op, status);
+    t->base.events->moved(t->base.owner, op, status, old);
 }
 
 static void put_done(const struct wf_wire *w, struct wf_tpeer *tpeer, uint32_t n)
@@ -942,16 +963,19 @@ static void requests_done(struct wf_wire *w, uint32_t upto)
     while (w->done != upto) {
         struct rdma_request *q = request_at(w, w->done);
         bool is_move = q->is_move;
+        uint64_t old = 0;
         if (q->put) {
             puts_done(w, upto);
             continue;
         }
         w->done++;
         w->psn_done += q->packets;
+        if (q->result != NO_RESULT)
+            old = *result_at(w->rdma, q->result);
         place_back(w, q, true);
         q->is_move = false;
         if (is_move)
-            moved(w, q->op, WEFT_OK);
+            moved(w, q->op, WEFT_OK, old);
     }
 }
 
@@ -1181,29 +1205,53 @@ static uint32_t packets_at(const struct wf_wire *w, uint32_t number)
     return q->put ? 1 : q->packets;
 }
 
-/* Packets that the other side took of the requests that were not over when [w] broke, as far as it
- * has told. More than there were is nonsense, and so is any after one that was refused. */
+/* Packets that the other side took of the requests that were not over when [w] broke; PAST_NONE:
+ * it has not told. More than there were is nonsense, and so is any after one that was refused. */
 static uint32_t packets_taken(const struct wf_wire *w)
 {
     uint32_t taken = (w->reached - w->psn_done) & PSN_MASK, all = 0;
     for (uint32_t i = w->done; i != w->posted; i++)
         all += packets_at(w, i);
-    return w->reached != PAST_NONE && taken <= all && !w->is_refused ? taken : 0;
+    return w->reached != PAST_NONE && taken <= all && !w->is_refused ? taken : PAST_NONE;
 }
 
-/* Of requests that were not over when [w] broke. A read that was done has lost its answer. */
+enum fate { FATE_UNKNOWN, FATE_NOT_DONE, FATE_DONE };
+
+/* Did the other NIC do request [number], whose packets end before [end], if it took [taken]? It
+ * does none behind one that it refused. That at which it stopped is not known: it may have been at
+ * it when it was asked. */
+static enum fate fate_of(const struct wf_wire *w, uint32_t number, uint32_t end, uint32_t taken)
+{
+    if (w->is_refused && (int32_t)(number - w->refused) > 0)
+        return FATE_NOT_DONE;
+    if (taken == PAST_NONE)
+        return FATE_UNKNOWN;
+    if (end <= taken)
+        return FATE_DONE;
+    return end - packets_at(w, number) > taken ? FATE_NOT_DONE : FATE_UNKNOWN;
+}
+
+/* How a move is over then. What was done and brings something has lost that. Others than atomics
+ * may be done twice. */
+static enum weft_status torn_status(const struct rdma_request *q, enum fate fate)
+{
+    if (fate == FATE_DONE && !q->is_read)
+        return WEFT_OK;
+    return q->is_atomic && fate != FATE_NOT_DONE ? WEFT_ELOST : WEFT_EUNREACH;
+}
+
+/* Of requests that were not over when [w] broke. */
 static void torn_tell(struct wf_wire *w)
 {
     uint32_t taken = packets_taken(w), end = 0;
     for (uint32_t i = w->done; i != w->posted; i++) {
         const struct rdma_request *q = request_at(w, i);
-        bool is_done = (end += packets_at(w, i)) <= taken;
+        enum fate fate;
+        end += packets_at(w, i);
+        fate = fate_of(w, i, end, taken);
         if (q->is_move)
-            moved(w, q->op,
-                  is_refused(w, i)         ? WEFT_EKEY
-                  : is_done && !q->is_read ? WEFT_OK
-                                           : WEFT_EUNREACH);
-        else if (q->put && is_done)
+            moved(w, q->op, is_refused(w, i) ? WEFT_EKEY : torn_status(q, fate), 0);
+        else if (q->put && fate == FATE_DONE)
             put_done(w, q->put, 1);
         else if (q->put)
             put_lost(w, q->put, is_refused(w, i));
@@ -1237,7 +1285,8 @@ static enum weft_status move_place(struct wf_wire *w, const struct wf_move *m,
     struct wf_local *local = w->rdma->ctx->local;
     const struct wf_hca_mr *mr;
     enum weft_status status;
-    if (!m->is_get && m->len <= w->inline_max) {
+    bool is_get = m->kind == WF_MOVE_GET;
+    if (!is_get && m->len <= w->inline_max) {
         wr->flags = WF_HCA_INLINE;
         wr->sge[0] = (struct wf_hca_sge){m->local, (uint32_t)m->len, 0};
         return WEFT_OK;
@@ -1245,8 +1294,8 @@ static enum weft_status move_place(struct wf_wire *w, const struct wf_move *m,
     q->desc = wf_desc_take(local);
     if (!q->desc)
         return no_place(w);
-    status = m->is_get ? wf_local_to(local, w->rdma->user, q->desc, m->local, m->len, NULL)
-                       : wf_local_from(local, w->rdma->user, q->desc, m->local, m->len, NULL);
+    status = is_get ? wf_local_to(local, w->rdma->user, q->desc, m->local, m->len, NULL)
+                    : wf_local_from(local, w->rdma->user, q->desc, m->local, m->len, NULL);
     if (status != WEFT_OK || q->desc->way == WF_LOCAL_PIECES) {
         wf_desc_done(local, w->rdma->user, q->desc, false);
         return status == WEFT_AGAIN ? no_place(w) : WEFT_EUNREACH;
@@ -1257,11 +1306,43 @@ static enum weft_status move_place(struct wf_wire *w, const struct wf_move *m,
     return WEFT_OK;
 }
 
+/* There is room for a request. The NIC always says what it found, so that has a place though
+ * nobody may want it. */
+static enum weft_status atomic_post(struct wf_wire *w, const struct wf_move *m)
+{
+    struct rdma_tep *r = w->rdma;
+    uint16_t at = (uint16_t)r->free_results[r->nfree_results - 1];
+    struct rdma_request q = {.piece = NO_PIECE,
+                             .op = m->id,
+                             .is_move = true,
+                             .is_atomic = true,
+                             .is_read = m->fetches,
+                             .result = at};
+    struct wf_hca_wr wr = {.op = m->kind == WF_MOVE_ADD ? WF_HCA_ADD : WF_HCA_CAS,
+                           .nsge = 1,
+                           .rkey = m->key,
+                           .remote = m->remote,
+                           .operand = m->operand,
+                           .compare = m->compare,
+                           .sge = {{result_at(r, at), sizeof(uint64_t), r->mr->lkey}}};
+    if (!w->has_atomics)
+        return WEFT_ENOSYS;
+    if (!post(w, &wr, &q)) /* it has failed, and was not taken */
+        return WEFT_AGAIN;
+    r->nfree_results--;
+    w->last_move = w->posted;
+    return WEFT_OK;
+}
+
 static enum weft_status wire_move(struct wf_wire *w, const struct wf_move *m, size_t *taken)
 {
     struct rdma_tep *r = w->rdma;
-    struct rdma_request q = {.piece = NO_PIECE, .op = m->id, .is_move = true, .is_read = m->is_get};
-    struct wf_hca_wr wr = {.op = m->is_get ? WF_HCA_READ : WF_HCA_WRITE,
+    struct rdma_request q = {.piece = NO_PIECE,
+                             .op = m->id,
+                             .is_move = true,
+                             .is_read = m->kind == WF_MOVE_GET,
+                             .result = NO_RESULT};
+    struct wf_hca_wr wr = {.op = m->kind == WF_MOVE_GET ? WF_HCA_READ : WF_HCA_WRITE,
                            .nsge = 1,
                            .rkey = m->key,
                            .remote = m->remote};
@@ -1269,6 +1350,10 @@ static enum weft_status wire_move(struct wf_wire *w, const struct wf_move *m, si
     if (w->state != WIRE_UP || in_flight(w) >= w->most ||
         r->under_way + WIRES_SPARE >= WIRE_UNDER_WAY)
         return WEFT_AGAIN;
+    if (wf_move_is_atomic(m)) {
+        *taken = m->len;
+        return atomic_post(w, m);
+    }
     status = move_place(w, m, &q, &wr);
     if (status != WEFT_OK)
         return status;

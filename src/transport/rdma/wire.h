@@ -40,6 +40,10 @@
  * was, since its bytes did not come; and WRITEs of which that NIC does not tell. One that the other
  * NIC refused is told apart, as the failing one.
  *
+ * Atomics are moves, too, but are done again only if it is known that they were not done: of one
+ * that may have been, or that was and whose answer is lost, the core is told that (ELOST). What one
+ * found comes to 8 bytes of the endpoint's own that no other side can write.
+ *
  * Patience. A queue pair fails when it is not acknowledged, in about a second. One of which nothing
  * is heard for WEFT_PEER_TIMEOUT though something is under way is taken for failed, too.
  *
@@ -80,7 +84,7 @@ struct rdma_tep {
     struct rdma_ctx *ctx;
     struct wf_hca_cq *cq;
     struct wf_hca_srq *srq;     /* null: the NIC has none */
-    uint8_t *memory;            /* cells; receive buffers, pieces */
+    uint8_t *memory;            /* cells; receive buffers, pieces, results */
     struct wf_hca_mr *cells_mr; /* which others write */
     struct wf_hca_mr *mr;       /* of the rest */
     uint32_t receives, pieces, cells;
@@ -88,6 +92,7 @@ struct rdma_tep {
     uint32_t *free_cells, nfree_cells;
     uint32_t *free_receives, nfree_receives; /* not posted */
     uint32_t batch;                          /* of them that are posted at a time */
+    uint32_t *free_results, nfree_results;   /* of WIRE_UNDER_WAY */
     struct wf_wire **by_cell; /* [cells]: a wire's cell is its number in completions */
     struct wf_list wires;     /* with a queue pair */
     struct wf_list readable;  /* wires in whose line something is, or that failed */
@@ -112,8 +117,10 @@ struct rdma_request {
     uint32_t op;          /* of a move: the core's number */
     struct wf_desc *desc; /* of a move: where its bytes are; null: inline */
     struct wf_tpeer *put; /* of a short put: whose; null: it is none. The rest is not of it */
-    bool is_move, is_read;
-    uint32_t packets; /* of all but short puts, which are one */
+    bool is_move, is_atomic;
+    bool is_read;     /* a move: its answer brings something */
+    uint16_t result;  /* of an atomic: where the NIC puts what it found, NO_RESULT: nowhere */
+    uint16_t packets; /* of all but short puts, which are one */
 };
 
 struct wf_wire {
@@ -123,7 +130,8 @@ struct wf_wire {
     struct wf_list item, readable;
     uint8_t state; /* enum wf_status_of_wire */
     bool said_plain;
-    bool has_error; /* a completion said so */
+    bool has_error;   /* a completion said so */
+    bool has_atomics; /* both NICs do them */
     bool is_refused;
     bool closing;           /* every completion is asked for */
     enum wf_hca_status why; /* FAILED */

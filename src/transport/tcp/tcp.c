@@ -102,6 +102,7 @@ static enum weft_status rdma_ctx_open(const struct wf_tctx_params *params, struc
         return status;
     }
     ctx->rdma = rdma;
+    ctx->base.nic_atomics = (uint8_t)wf_rdma_atomics(rdma);
     ctx->contact.rdma = ctx->contact.port;
     ctx->contact.port = 0;
     *out = &ctx->base;
@@ -871,9 +872,9 @@ static enum weft_status rdma_move(struct wf_tpeer *tpeer, const struct wf_move *
         return status;
     if (!lane)
         return WEFT_ENOMEM;
-    if (!lane->up || lane->plain) /* messages wait for a connection, moves do not */
+    if (lane->plain || (!lane->up && !m->waits)) /* messages wait for a connection */
         return WEFT_EUNREACH;
-    status = pair->tep->wires->move(lane->wire, m, taken);
+    status = lane->up ? pair->tep->wires->move(lane->wire, m, taken) : WEFT_AGAIN;
     if (status == WEFT_AGAIN) {
         lane->starved = true;
         wf_tcp_count(pair->tep, WF_STAT_AGAIN, 1);
