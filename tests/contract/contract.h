@@ -222,7 +222,12 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(mr_pmem)                                                                                     \
     X(mr_dmabuf)                                                                                   \
     X(mr_dmabuf_synced)                                                                            \
-    X(mr_dmabuf_misuse)
+    X(mr_dmabuf_misuse)                                                                            \
+    X(atomic_values)                                                                               \
+    X(atomic_refused)                                                                              \
+    X(atomic_closed)                                                                               \
+    X(atomic_many)                                                                                 \
+    X(atomic_breaks)
 
 #define CONTRACT_DECLARE(name) void test_##name(void **state);
 CONTRACT_TESTS(CONTRACT_DECLARE)

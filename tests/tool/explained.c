@@ -182,6 +182,7 @@ static const char *counter_of(const struct transfer *t, const char *protocol)
         {WEFT_OP_GET, "pieces", "GET_PIECES"},
         {WEFT_OP_GET, "bulk", "GET_BULK"},
         {WEFT_OP_ATOMIC, "message", "ATOMIC_SENT"},
+        {WEFT_OP_ATOMIC, "rdma atomic", "ATOMIC_NIC"},
         {WEFT_OP_AM_LONG, "pull", "LONG_SENT"},
         {WEFT_OP_AM_LONG, "pieces", "LONG_SENT"},
         {WEFT_OP_AM_LONG, "bulk", "LONG_SENT"},
@@ -200,7 +201,8 @@ static void check_protocol(const struct transfer *t, const struct weft_path *pat
 {
     static const char *const protocols[] = {"MSG_EAGER",  "MSG_PULL",   "MSG_PIECES",  "MSG_BULK",
                                             "PUT_PULL",   "PUT_PIECES", "PUT_BULK",    "GET_PULL",
-                                            "GET_PIECES", "GET_BULK",   "ATOMIC_SENT", "LONG_SENT"};
+                                            "GET_PIECES", "GET_BULK",   "ATOMIC_SENT", "ATOMIC_NIC",
+                                            "LONG_SENT"};
     const char *told = counter_of(t, path->protocol);
     CHECK(told || path->inlined || !strcmp(path->protocol, "here"),
           "%s of %zu: protocol \"%s\" is not known to this test", t->name, len, path->protocol);

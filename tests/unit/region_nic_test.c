@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which atomics are the NIC's, with one that is atomic with the processors, too: the device that
+ * moves nothing (null0), so what they do is not looked at. Two contexts of one process. */
+#include "unit.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <weft/mr.h>
+
+#include "transport/address.h"
+
+#define RW (unsigned)(WEFT_REMOTE_READ | WEFT_REMOTE_WRITE)
+
+/* Never closed, which would wait for what the device does not bring. */
+static struct weft_ctx *ctx[2];
+static struct weft_ep *ep[2];
+static struct weft_peer *peer;
+
+static struct weft_ctx *ctx_new(void)
+{
+    static const unsigned char key[WEFT_KEY_SIZE] = "of one process, for itself alone";
+    struct weft_mr_domain d = WEFT_MR_DOMAIN_INIT;
+    struct weft_ctx_params params = WEFT_CTX_PARAMS_INIT;
+    struct weft_ctx *c = NULL;
+    d.mode = WEFT_MR_ALLOCATED;
+    params.mr = &d;
+    params.flags = WEFT_CTX_NETWORK;
+    OK(weft_ctx_open(&params, &c));
+    OK(weft_ctx_set_key(c, key, sizeof key));
+    return c;
+}
+
+static int both_open(void **state)
+{
+    unsigned char addr[WEFT_ADDR_MAX];
+    size_t len = sizeof addr;
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        ctx[i] = ctx_new();
+        OK(weft_ep_open(ctx[i], NULL, &ep[i]));
+    }
+    OK(weft_ep_address(ep[1], addr, &len));
+    OK(weft_peer_open(ep[0], addr, len, &peer));
+    return 0;
+}
+
+static void poll_both(void)
+{
+    assert_true(weft_ep_poll(ep[0]) >= 0 && weft_ep_poll(ep[1]) >= 0);
+}
+
+static struct weft_remote *remote_of(const struct weft_mr *mr, struct wf_key *key)
+{
+    unsigned char bytes[WEFT_KEY_MAX];
+    size_t len = sizeof bytes;
+    struct weft_remote *r = NULL;
+    OK(weft_mr_key(mr, bytes, &len));
+    OK(wf_key_parse(bytes, len, key));
+    OK(weft_remote_open(peer, bytes, len, &r));
+    return r;
+}
+
+static struct weft_remote *registered(void *at, unsigned access, struct wf_key *key)
+{
+    struct weft_mr *mr = NULL;
+    OK(weft_mr_register(ctx[1], at, 64, WEFT_MEM_HOST, access, &mr));
+    return remote_of(mr, key);
+}
+
+static void goes(const struct weft_remote *r, size_t len, const char *protocol)
+{
+    struct weft_path path;
+    OK(weft_path_of(peer, WEFT_OP_ATOMIC, r, len, &path));
+    assert_string_equal(path.protocol, protocol);
+}
+
+/* Fails when: a region's key promises atomics that its rights or its place do not allow, or one
+ * that could be the NIC's is not. */
+static void test_keys(void **state)
+{
+    static uint64_t words[10];
+    struct weft_mr *mr = NULL;
+    struct weft_remote *r;
+    struct weft_path path;
+    struct wf_key key;
+    (void)state;
+    OK(weft_mem_alloc(ctx[1], 64, RW, &mr));
+    r = remote_of(mr, &key);
+    assert_int_equal(key.flags, WF_KEY_ATOMIC);
+    goes(r, 8, "rdma atomic");
+    goes(r, 4, "message");
+    r = registered(words, RW, &key);
+    assert_int_equal(key.flags, WF_KEY_ATOMIC);
+    goes(r, 8, "rdma atomic");
+    /* It would tell what was there to who may not read. */
+    r = registered(words, WEFT_REMOTE_WRITE, &key);
+    assert_true(key.nic_key && !key.flags);
+    goes(r, 8, "message");
+    r = registered((char *)words + 4, RW, &key);
+    goes(r, 8, "message");
+    OK(weft_mr_reg(ctx[1], words, 64, RW, 0, 1, WEFT_MR_NIC_ATOMICS, &mr, NULL));
+    r = remote_of(mr, &key);
+    assert_int_equal(key.flags, WF_KEY_ATOMIC | WF_KEY_ONLY_NIC);
+    goes(r, 8, "rdma atomic");
+    assert_int_equal(weft_path_of(peer, WEFT_OP_ATOMIC, r, 4, &path), WEFT_ENOSYS);
+}
+
+struct counts {
+    uint64_t put, nic, sent;
+};
+
+static void count(void *arg, const char *name, uint64_t value, const char *doc)
+{
+    struct counts *c = arg;
+    (void)doc;
+    if (!strcmp(name, "PUT_NIC"))
+        c->put = value;
+    if (!strcmp(name, "ATOMIC_NIC"))
+        c->nic = value;
+    if (!strcmp(name, "ATOMIC_SENT"))
+        c->sent = value;
+}
+
+static struct counts counts_now(void)
+{
+    struct counts c = {0, 0, 0};
+    poll_both();
+    weft_stat_rows(ctx[0], count, &c);
+    return c;
+}
+
+/* Until the NICs are connected: before that messages go, which never arrive here. */
+static void await_nic(struct weft_remote *r)
+{
+    uint64_t end = test_now_ns() + TEST_LIMIT_NS, v = 0;
+    OK(weft_am_request(peer, 0, NULL, 0, NULL, 0, 0));
+    while (!counts_now().put) {
+        assert_true(test_now_ns() < end);
+        for (int i = 0; i < 1000; i++)
+            poll_both();
+        assert_int_equal(weft_put(r, 0, &v, 8, NULL), WEFT_PENDING);
+    }
+}
+
+/* Begins one that asks nobody who answers; [ends]: it is the NIC's. */
+static void atomic(struct weft_remote *r, unsigned operation, unsigned type, bool ends)
+{
+    static struct weft_op ops[64];
+    static uint64_t fetched[64];
+    static unsigned n;
+    struct weft_op *op = &ops[n];
+    struct counts before = counts_now(), now;
+    assert_int_equal(weft_atomic(r, 8, operation, type, 1, 0, n % 2 ? &fetched[n] : NULL, op),
+                     WEFT_PENDING);
+    n++;
+    for (int i = 0; i < 100; i++)
+        poll_both();
+    now = counts_now();
+    assert_int_equal(op->status, ends ? WEFT_OK : WEFT_PENDING);
+    assert_int_equal(now.nic - before.nic, ends);
+    assert_int_equal(now.sent - before.sent, !ends);
+}
+
+/* Fails when: the NIC is given one that it does not do, the owner one that the NIC does, or the
+ * counters tell another story. */
+static void test_ways(void **state)
+{
+    struct weft_mr *mr = NULL;
+    struct weft_remote *r;
+    struct wf_key key;
+    (void)state;
+    OK(weft_mem_alloc(ctx[1], 64, RW, &mr));
+    r = remote_of(mr, &key);
+    await_nic(r);
+    for (unsigned operation = WEFT_ATOMIC_ADD; operation <= WEFT_ATOMIC_CAS; operation++)
+        for (unsigned type = WEFT_U64; type <= WEFT_I32; type++)
+            atomic(r, operation, type,
+                   type <= WEFT_I64 &&
+                       (operation == WEFT_ATOMIC_ADD || operation == WEFT_ATOMIC_CAS));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_keys), cmocka_unit_test(test_ways)};
+    setenv("WEFT_RDMA_DEVICE", "null0", 1);
+    setenv("WEFT_TRANSPORTS", "loop,rdma", 1);
+    setenv("WEFT_TCP_INTERFACES", "127.0.0.1", 1);
+    return cmocka_run_group_tests(tests, both_open, NULL);
+}
