@@ -371,9 +371,8 @@ enum weft_access {
  * aligned otherwise, that peers on this node can map. Where the context uses a NIC (RDMA) and has
  * no authorization key (weft/mr.h) it is registered with that, as far as the limit on locked memory
  * and WEFT_PINNED allow: all its pages are there and pinned until it is closed, and peers across
- * the network put to it and get from it without this process. Else, and for signals and most
- * atomics (weft_atomic), this process does each access from there when the endpoint that they reach
- * it by is polled.
+ * the network put to it and get from it without this process. Else, and for atomics and signals,
+ * this process does each access from there when the endpoint that they reach it by is polled.
  *   access  enum weft_access: what is granted
  * Returns  OK | EINVAL (len 0, unknown access) | ENOMEM | ELIMIT | ESYSTEM | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_mem_alloc(struct weft_ctx *ctx, size_t len,
@@ -686,11 +685,8 @@ WEFT_INLINE uint64_t weft_atomic_do_(void *word, unsigned operation, unsigned ty
 
 /* Change a word of a peer's region in one step that no other atomic on it, of
  * any process, divides. Every atomic on a region is done by a processor on its
- * node (one domain), so its owner may use its own atomic instructions too; across a
- * network 64-bit WEFT_ATOMIC_ADD and WEFT_ATOMIC_CAS also by its owner's NIC, if that says that
- * it is atomic with the processors, and the region is one that NICs reach and grants both rights.
- * Or, if its owner has asked for that, all by its NIC (WEFT_MR_NIC_ATOMICS, weft/mr.h): then the
- * owner may not.
+ * node (one domain), so its owner may use its own atomic instructions too. Or, if its owner
+ * has asked for that, by its NIC (WEFT_MR_NIC_ATOMICS, weft/mr.h): then the owner may not.
  *   offset     multiple of the word's size
  *   operation  enum weft_atomic
  *   type       enum weft_atomic_type: how wide, and how MIN and MAX compare
@@ -705,10 +701,8 @@ WEFT_INLINE uint64_t weft_atomic_do_(void *word, unsigned operation, unsigned ty
  *            its NIC does, or not reached by that) | EUNREACH (though weft_peer_status is OK: the
  *            connection goes by TCP at present. Nothing was done, and it may be tried again)
  * Once       It is never done twice. One by a NIC whose connection breaks before its end is known
- *            here is done afterwards if it is known that it was not; else it ends with ELOST: it
- *            was done or it was not, or it was and what it fetched is lost; it will not be done
- *            any more, so the word may tell. (A put is done again: twice is as good as once. What
- *            the NIC found is nowhere but here.) By processors, always in shared memory, there is
+ *            here ends with ELOST: it was done or it was not; it will not be done any more, so the
+ *            word may tell. (A put is done again: twice is as good as once.) By processors there is
  *            no such end; of a peer that died it is not known either. */
 WEFT_INLINE WEFT_MUST_USE enum weft_status weft_atomic(struct weft_remote *r, uint64_t offset,
                                                        unsigned operation, unsigned type,

@@ -67,20 +67,15 @@ enum wf_path wf_path_get(const struct wf_remote *r, size_t len)
 /* Does the other NIC do it? */
 static bool nic_does(const struct wf_remote *r, unsigned operation, size_t size)
 {
-    return wf_remote_has_nic(r) && r->key.flags & WF_KEY_ATOMIC && size == 8 &&
-           (operation == WEFT_ATOMIC_ADD || operation == WEFT_ATOMIC_CAS) && r->nic_base % 8 == 0;
+    return wf_remote_has_nic(r) && size == 8 && r->nic_base % 8 == 0 &&
+           (operation == WEFT_ATOMIC_ADD || operation == WEFT_ATOMIC_CAS);
 }
 
 enum wf_path wf_path_atomic(const struct wf_remote *r, unsigned operation, size_t size)
 {
-    bool nic = nic_does(r, operation, size);
-    if (r->key.flags & WF_KEY_ONLY_NIC)
-        return nic ? WF_PATH_NIC : WF_PATH_NONE;
-    if (wf_remote_mapped(r))
-        return WF_PATH_INLINE;
-    if (is_here(r))
-        return WF_PATH_HERE;
-    return nic ? WF_PATH_NIC : WF_PATH_WHOLE;
+    if (r->key.flags & WF_KEY_ATOMIC)
+        return nic_does(r, operation, size) ? WF_PATH_NIC : WF_PATH_NONE;
+    return wf_remote_mapped(r) ? WF_PATH_INLINE : is_here(r) ? WF_PATH_HERE : WF_PATH_WHOLE;
 }
 
 /* ---- telling ---- */
@@ -131,11 +126,7 @@ static const struct row get_rows[] = {
                      0}};
 static const struct row atomic_rows[] = {
     [WF_PATH_WHOLE] = {"message", "the region is not mapped here: its owner does it when it polls",
-                       1},
-    [WF_PATH_NIC] = {"rdma atomic",
-                     "the NIC there does 64-bit additions and compare-and-swaps without its owner, "
-                     "others the owner does when it polls",
-                     1}};
+                       1}};
 static const struct row only_nic = {
     "rdma atomic",
     "the region's atomics are its owner's NIC's (WEFT_MR_NIC_ATOMICS): 64-bit additions and "
@@ -167,13 +158,13 @@ static const struct row *mapped_or(enum wf_path path, const struct row *rows)
     return path == WF_PATH_INLINE ? &inlined : path == WF_PATH_HERE ? &here : &rows[path];
 }
 
-/* One that NICs do, if [len] can be; null: there is none. */
+/* Null: there is no way. */
 static const struct row *atomic_row(const struct wf_remote *r, size_t len)
 {
     enum wf_path path = wf_path_atomic(r, WEFT_ATOMIC_ADD, len == 4 ? 4 : 8);
     if (path == WF_PATH_NONE)
         return NULL;
-    return r->key.flags & WF_KEY_ONLY_NIC ? &only_nic : mapped_or(path, atomic_rows);
+    return path == WF_PATH_NIC ? &only_nic : mapped_or(path, atomic_rows);
 }
 
 static const struct row *row_of(const struct weft_peer *peer, unsigned operation,

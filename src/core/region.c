@@ -104,7 +104,11 @@ static enum weft_status nic_matters(const struct weft_mr *mr, enum weft_status s
 
 static enum weft_status region_enable(struct weft_mr *mr)
 {
-    enum weft_status status = wf_mem_region_enable(&mr->ctx->mem, &mr->region);
+    enum weft_status status = WEFT_OK;
+    if (mr->region.flags & WF_REGION_ONLY_NIC) /* nobody reaches one that it does not register */
+        status = wf_region_nic_renew(&mr->nic, mr->ctx, &mr->region);
+    if (status == WEFT_OK)
+        status = wf_mem_region_enable(&mr->ctx->mem, &mr->region);
     if (status == WEFT_OK)
         status = nic_matters(mr, wf_region_nic_open(&mr->nic, mr->ctx, &mr->region));
     return status;
@@ -269,7 +273,7 @@ static enum weft_status nic_atomics_check(const struct weft_ctx *ctx, const stru
         (uintptr_t)a->iov->iov_base % 8 || !(d->mode & WEFT_MR_ALLOCATED) ||
         d->mode & WEFT_MR_ENDPOINT || a->auth_key_size || d->auth)
         return WEFT_EINVAL;
-    if (wf_region_nic_atomics(ctx) != WF_NIC_ATOMICS_NONE)
+    if (wf_region_nic_atomics(ctx))
         return WEFT_OK;
     wf_info("WEFT_MR_NIC_ATOMICS cannot be had: the context uses no RDMA device that does atomics");
     return WEFT_ENOSYS;
@@ -593,7 +597,7 @@ enum weft_status weft_mr_key(const struct weft_mr *mr, void *buf, size_t *len)
     if (r->flags & WF_REGION_ONLY_NIC) {
         if (!key.nic_key) /* a refresh failed */
             return WEFT_ENOTAVAIL;
-        key.flags |= WF_KEY_ONLY_NIC;
+        key.flags |= WF_KEY_ATOMIC;
     }
     return wf_copy_out(buf, len, &key, sizeof key);
 }

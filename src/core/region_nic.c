@@ -24,38 +24,25 @@ static bool is_for_nics(const struct wf_region *r)
            r->persist == WF_PERSIST_NONE && r->access & (WEFT_REMOTE_READ | WEFT_REMOTE_WRITE);
 }
 
-unsigned wf_region_nic_atomics(const struct weft_ctx *ctx)
+bool wf_region_nic_atomics(const struct weft_ctx *ctx)
 {
-    unsigned most = WF_NIC_ATOMICS_NONE;
     for (int i = 0; i < WF_TRANSPORTS; i++)
-        if (ctx->tctx[i] && ctx->tctx[i]->nic_atomics > most)
-            most = ctx->tctx[i]->nic_atomics;
-    return most;
-}
-
-/* May [t]'s NIC do atomics on [r]? It tells whoever asks for one what it found, so they need both
- * rights. */
-static bool does_atomics(const struct wf_tctx *t, const struct wf_region *r)
-{
-    const unsigned both = WEFT_REMOTE_READ | WEFT_REMOTE_WRITE;
-    return (r->access & both) == both && !r->dmabuf &&
-           t->nic_atomics >=
-               (r->flags & WF_REGION_ONLY_NIC ? WF_NIC_ATOMICS_OWN : WF_NIC_ATOMICS_GLOBAL);
+        if (ctx->tctx[i] && ctx->tctx[i]->nic_atomics)
+            return true;
+    return false;
 }
 
 static enum weft_status register_with(struct wf_region_nic *n, struct wf_tctx *t,
                                       const struct wf_region *r)
 {
     const struct wf_nic_memory memory = {r->base, r->length, r->dmabuf};
-    bool atomics = does_atomics(t, r);
+    bool atomics = r->flags & WF_REGION_ONLY_NIC;
     enum weft_status status = WEFT_ENOSYS;
-    if (atomics || !(r->flags & WF_REGION_ONLY_NIC))
+    if (!atomics || t->nic_atomics)
         status = t->transport->region_open(
             t, &memory, r->access | (atomics ? WF_ACCESS_ATOMIC : 0u), &n->at, &n->key, &n->handle);
-    if (status == WEFT_OK) {
+    if (status == WEFT_OK)
         n->tctx = t;
-        n->atomics = atomics;
-    }
     return status;
 }
 
@@ -111,7 +98,5 @@ void wf_region_nic_key(struct wf_region_nic *n, struct wf_key *key)
     pthread_mutex_lock(&n->lock);
     key->nic_at = n->tctx ? n->at : 0;
     key->nic_key = n->tctx ? n->key : 0;
-    if (n->tctx && n->atomics)
-        key->flags |= WF_KEY_ATOMIC;
     pthread_mutex_unlock(&n->lock);
 }

@@ -19,15 +19,14 @@ struct wf_region_nic {
     void *handle;
     uint64_t at;  /* as a key's nic_at */
     uint32_t key; /* as a key's nic_key */
-    bool atomics; /* it does them, too */
 };
 
 void wf_region_nic_init(struct wf_region_nic *n);
 /* It is closed. */
 void wf_region_nic_fini(struct wf_region_nic *n);
 
-/* What the NICs of [ctx] do: enum wf_nic_atomics. */
-unsigned wf_region_nic_atomics(const struct weft_ctx *ctx);
+/* Does a NIC of [ctx] do atomics? */
+bool wf_region_nic_atomics(const struct weft_ctx *ctx);
 
 /* Register [r], of [ctx], if peers may reach it now and its owner need not do anything about it.
  * OK | why it is not registered, which matters to a WF_REGION_ONLY_NIC */

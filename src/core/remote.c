@@ -4,7 +4,6 @@
 #include <weft/mr.h>
 
 #include "core/path.h"
-#include "core/region_nic.h"
 
 /* A region of this process: whether the endpoint that it is reached by counts writes. */
 static void here_look(struct wf_remote *r)
@@ -82,8 +81,6 @@ static enum weft_status opened(struct weft_peer *peer, struct wf_remote *r, bool
     here_look(r);
     hide(r);
     r->nic_base = r->key.nic_at - r->key.first;
-    if (wf_region_nic_atomics(peer->ep->ctx) == WF_NIC_ATOMICS_NONE)
-        r->key.flags &= ~(uint32_t)WF_KEY_ATOMIC; /* the NIC here asks for none */
     r->by_nic = wf_path_put(r, 1, 1) == WF_PATH_NIC && !peer->ep->local && !peer->ep->locked;
     peer->remotes++;
     peer->ep->remotes++;

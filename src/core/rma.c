@@ -186,26 +186,16 @@ static enum weft_status push_atomic_nic(struct wf_entry *e)
                         .id = e->id,
                         .kind = e->u.rma.operation == WEFT_ATOMIC_ADD ? WF_MOVE_ADD : WF_MOVE_CAS,
                         .fetches = e->u.rma.fetched != NULL,
-                        .waits = k->flags & WF_KEY_ONLY_NIC};
+                        .waits = true};
     enum weft_status status;
     size_t taken;
     if (!k->nic_key)
-        return k->flags & WF_KEY_ONLY_NIC ? WEFT_EKEY : WEFT_EUNREACH;
+        return WEFT_EKEY;
     status = e->peer->transport->move(wf_peer_tpeer(e->peer), &m, &taken);
     if (status != WEFT_OK)
         return status;
     e->unanswered++;
     return WEFT_PENDING;
-}
-
-/* The owner does it, unless that must be the NIC: the status is what that said. */
-static bool is_for_owner(struct wf_entry *e, enum weft_status status)
-{
-    if (e->remote->key.flags & WF_KEY_ONLY_NIC ||
-        (status != WEFT_EUNREACH && status != WEFT_ENOSYS && status != WEFT_EKEY))
-        return false;
-    e->path = WF_PATH_WHOLE;
-    return true;
 }
 
 static enum weft_status push_atomic_message(struct wf_entry *e)
@@ -230,12 +220,7 @@ static enum weft_status push_atomic_message(struct wf_entry *e)
 
 static enum weft_status push_atomic(struct wf_entry *e)
 {
-    enum weft_status status = WEFT_EUNREACH;
-    if (e->path == WF_PATH_NIC)
-        status = push_atomic_nic(e);
-    if (e->path == WF_PATH_NIC && !is_for_owner(e, status))
-        return status;
-    return push_atomic_message(e);
+    return e->path == WF_PATH_NIC ? push_atomic_nic(e) : push_atomic_message(e);
 }
 
 /* All pieces are written: they count as one. */
@@ -676,7 +661,7 @@ static void answer_count(struct wf_entry *e)
 static void on_answer(const struct weft_am *am)
 {
     struct wf_entry *e = am->nargs == ANSWER_ARGS ? asked(am->ep, am->token, am->args[0]) : NULL;
-    if (!e || e->kind == WF_KIND_GET)
+    if (!e || e->kind == WF_KIND_GET || (e->kind == WF_KIND_ATOMIC && e->path == WF_PATH_NIC))
         return;
     note_status(e, am);
     if (e->kind != WF_KIND_ATOMIC && !e->started && am->args[2] & TELL_WHOLE &&
@@ -706,7 +691,7 @@ static void on_got(const struct weft_am *am)
     answer_count(e);
 }
 
-/* What was not done is done now, by who may; nothing is done that perhaps was. */
+/* What was not done is done now; nothing is done that perhaps was. */
 static void atomic_moved(struct wf_entry *e, enum weft_status status, uint64_t old)
 {
     e->unanswered--;
@@ -715,7 +700,7 @@ static void atomic_moved(struct wf_entry *e, enum weft_status status, uint64_t o
             *e->u.rma.fetched = old;
         wf_ep_count(e->ep, WF_STAT_ATOMIC_NIC, 1);
         wf_entry_end(e, WEFT_OK);
-    } else if (status == WEFT_EUNREACH || is_for_owner(e, status)) {
+    } else if (status == WEFT_EUNREACH) {
         wf_entry_queue(e);
     } else {
         wf_entry_end(e, status);
@@ -1230,7 +1215,7 @@ enum weft_status weft_put_signal_slow_(struct weft_remote *r, uint64_t offset, c
         if (status != WEFT_OK)
             return status;
         wf_ep_leave(sig->peer->ep);
-        if (wf_remote_of(sig)->key.flags & WF_KEY_ONLY_NIC)
+        if (wf_remote_of(sig)->key.flags & WF_KEY_ATOMIC)
             return WEFT_ENOSYS;
     }
     if (weft_remote_ok_(r, offset, len, WEFT_REMOTE_WRITE)) {

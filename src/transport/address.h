@@ -60,7 +60,7 @@ struct wf_key {
     uint64_t length;
     uint64_t token;   /* token[0] of the owner: a key of another process is told */
     uint64_t first;   /* what peers call its first byte; 0 unless PRIVATE */
-    uint32_t flags;   /* enum wf_key_flags; unless PRIVATE none but ATOMIC */
+    uint32_t flags;   /* enum wf_key_flags; 0 unless PRIVATE */
     uint32_t auth;    /* wf_auth_tag of its authorization key */
     uint64_t nic_at;  /* what its owner's NIC calls its first byte; 0 where nic_key is */
     uint32_t nic_key; /* by which that NIC lets others reach it; 0: none does */
@@ -77,19 +77,14 @@ static inline uint32_t wf_auth_tag(uint64_t gen, uint64_t digest)
 enum wf_key_flags {
     WF_KEY_OWNER = 1,    /* its owner does every access */
     WF_KEY_UNBACKED = 2, /* pages may be missing: by pieces */
-    WF_KEY_ATOMIC = 4,   /* the NIC of nic_key does atomics on it */
-    WF_KEY_ONLY_NIC = 8, /* and nobody else does any */
-    WF_KEY_FLAGS = 15,
+    WF_KEY_ATOMIC = 4,   /* its atomics are done by the NIC of nic_key, and nobody else */
+    WF_KEY_FLAGS = 7,
 };
 
 /* What flags say with the rest. */
 static inline int wf_key_flags_are_valid(const struct wf_key *k)
 {
-    if (k->flags & ~(uint32_t)WF_KEY_FLAGS)
-        return 0;
-    if (k->slab != WF_KEY_PRIVATE && k->flags & ~(uint32_t)WF_KEY_ATOMIC)
-        return 0;
-    if (k->flags & WF_KEY_ONLY_NIC && !(k->flags & WF_KEY_ATOMIC))
+    if (k->flags & ~(uint32_t)WF_KEY_FLAGS || (k->slab != WF_KEY_PRIVATE && k->flags))
         return 0;
     return !(k->flags & WF_KEY_ATOMIC) || k->nic_key;
 }

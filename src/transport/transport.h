@@ -158,7 +158,7 @@ struct wf_tep_events {
      * moves any more). Not told of moves to a peer of which peer_down is told.
      * An atomic is never done in part or twice: OK ([old]: what it found, if it fetches) | EKEY
      * (not done) | EUNREACH (lost with its connection: not done, and will not be) | ELOST (lost
-     * alike, but it may have been done; or it was, and what it found is lost). */
+     * alike, but it may have been done). */
     void (*moved)(void *owner, uint32_t id, enum weft_status status, uint64_t old);
     /* The first [n] of those to [tpeer] that [put] took, of which it was not told yet, are done; or
      * their connection is lost, as with moved ([refused]: the first of them is EKEY). As there, not
@@ -185,18 +185,11 @@ struct wf_tep_params {
     uint64_t *counters; /* wf_stat indices, written by the owner only */
 };
 
-/* What atomics a context's NIC does on its regions for others. */
-enum wf_nic_atomics {
-    WF_NIC_ATOMICS_NONE,
-    WF_NIC_ATOMICS_OWN,    /* atomic with one another */
-    WF_NIC_ATOMICS_GLOBAL, /* and with the processors' */
-};
-
 struct wf_tctx {
     const struct wf_transport *transport;
-    uint8_t nic_atomics; /* enum wf_nic_atomics; constant */
-    uint32_t close_ms;   /* the core's: how long ep_close and ctx_close may wait for peers that are
-                          * far or slow; 0: WEFT_PEER_TIMEOUT */
+    bool nic_atomics;  /* its NIC does atomics on regions for others; constant */
+    uint32_t close_ms; /* the core's: how long ep_close and ctx_close may wait for peers that are
+                        * far or slow; 0: WEFT_PEER_TIMEOUT */
 };
 
 struct wf_tep {

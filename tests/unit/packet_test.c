@@ -319,14 +319,8 @@ static void test_address_and_key(void **state)
     assert_int_equal(wf_key_parse(&k, sizeof k, &k2), WEFT_EINVAL);
     k.nic_key = 1;
     OK(wf_key_parse(&k, sizeof k, &k2));
-    k.flags = WF_KEY_ONLY_NIC;
-    assert_int_equal(wf_key_parse(&k, sizeof k, &k2), WEFT_EINVAL);
-    k.flags = WF_KEY_ONLY_NIC | WF_KEY_ATOMIC;
-    OK(wf_key_parse(&k, sizeof k, &k2));
     k.slab = 1; /* others map it */
     assert_int_equal(wf_key_parse(&k, sizeof k, &k2), WEFT_EINVAL);
-    k.flags = WF_KEY_ATOMIC;
-    OK(wf_key_parse(&k, sizeof k, &k2));
     k.slab = WF_KEY_PRIVATE;
     k.flags = WF_KEY_FLAGS;
     k.gen = 2; /* of no region: even */

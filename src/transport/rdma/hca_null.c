@@ -44,8 +44,7 @@ static const struct wf_hca_caps caps = {.inline_max = 220,
                                         .max_reads = 16,
                                         .srq = true,
                                         .td = true,
-                                        .atomics = true,
-                                        .global_atomics = true};
+                                        .atomics = true};
 static const char *const names[] = {"null0", "null1"};
 
 static unsigned null_list(struct wf_hca_found *out, unsigned room)

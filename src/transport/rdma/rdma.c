@@ -224,11 +224,13 @@ static enum weft_status register_region(struct rdma_ctx *ctx, void *addr, size_t
                                         unsigned access, struct wf_hca_mr **out)
 {
     const struct wf_hca_ops *ops = ctx->hca->ops;
-    bool first = is_on_demand_first(ctx);
+    /* Most devices that fetch pages do so for no atomics. */
+    bool on_demand = can_on_demand(ctx) && !(access & WF_HCA_REMOTE_ATOMIC);
+    bool first = on_demand && is_on_demand_first(ctx);
     enum weft_status status = WEFT_ELIMIT;
     if (!first)
         status = register_at(ctx, addr, len, at, access, out);
-    if (status == WEFT_ELIMIT && can_on_demand(ctx) &&
+    if (status == WEFT_ELIMIT && on_demand &&
         ops->mr_open(ctx->pd, addr, len, at, access | WF_HCA_ON_DEMAND, out) == WEFT_OK)
         return WEFT_OK;
     return first ? register_at(ctx, addr, len, at, access, out) : status;
@@ -241,12 +243,9 @@ static unsigned region_access(unsigned access)
            (access & WF_ACCESS_ATOMIC ? WF_HCA_REMOTE_ATOMIC : 0u);
 }
 
-enum wf_nic_atomics wf_rdma_atomics(const struct rdma_ctx *ctx)
+bool wf_rdma_atomics(const struct rdma_ctx *ctx)
 {
-    const struct wf_hca_caps *caps = &ctx->hca->caps;
-    if (!caps->atomics || !caps->max_reads)
-        return WF_NIC_ATOMICS_NONE;
-    return caps->global_atomics ? WF_NIC_ATOMICS_GLOBAL : WF_NIC_ATOMICS_OWN;
+    return ctx->hca->caps.atomics && ctx->hca->caps.max_reads;
 }
 
 /* Addresses for [len] bytes that no region of the context had or will have: NICs give keys of

@@ -29,8 +29,8 @@ void wf_rdma_resources(struct rdma_ctx *ctx, weft_resource_row_fn row, void *arg
 int wf_rdma_describe(char *note, size_t room);
 void wf_rdma_devices(weft_device_row_fn row, void *arg);
 
-/* What atomics its NIC does for others. */
-enum wf_nic_atomics wf_rdma_atomics(const struct rdma_ctx *ctx);
+/* Does its NIC do atomics for others? */
+bool wf_rdma_atomics(const struct rdma_ctx *ctx);
 
 /* As a transport's region_open and region_close. */
 enum weft_status wf_rdma_region_open(struct rdma_ctx *ctx, const struct wf_nic_memory *memory,

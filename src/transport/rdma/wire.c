@@ -1205,39 +1205,34 @@ static uint32_t packets_at(const struct wf_wire *w, uint32_t number)
     return q->put ? 1 : q->packets;
 }
 
-/* Packets that the other side took of the requests that were not over when [w] broke; PAST_NONE:
- * it has not told. More than there were is nonsense, and so is any after one that was refused. */
+/* Packets that the other side took of the requests that were not over when [w] broke, as far as it
+ * has told. More than there were is nonsense, and so is any after one that was refused. */
 static uint32_t packets_taken(const struct wf_wire *w)
 {
     uint32_t taken = (w->reached - w->psn_done) & PSN_MASK, all = 0;
     for (uint32_t i = w->done; i != w->posted; i++)
         all += packets_at(w, i);
-    return w->reached != PAST_NONE && taken <= all && !w->is_refused ? taken : PAST_NONE;
+    return w->reached != PAST_NONE && taken <= all && !w->is_refused ? taken : 0;
 }
 
-enum fate { FATE_UNKNOWN, FATE_NOT_DONE, FATE_DONE };
-
-/* Did the other NIC do request [number], whose packets end before [end], if it took [taken]? It
- * does none behind one that it refused. That at which it stopped is not known: it may have been at
- * it when it was asked. */
-static enum fate fate_of(const struct wf_wire *w, uint32_t number, uint32_t end, uint32_t taken)
+/* The other NIC does none behind one that it refused. */
+static bool is_behind_refused(const struct wf_wire *w, uint32_t number)
 {
-    if (w->is_refused && (int32_t)(number - w->refused) > 0)
-        return FATE_NOT_DONE;
-    if (taken == PAST_NONE)
-        return FATE_UNKNOWN;
-    if (end <= taken)
-        return FATE_DONE;
-    return end - packets_at(w, number) > taken ? FATE_NOT_DONE : FATE_UNKNOWN;
+    return w->is_refused && (int32_t)(number - w->refused) > 0;
 }
 
-/* How a move is over then. What was done and brings something has lost that. Others than atomics
- * may be done twice. */
-static enum weft_status torn_status(const struct rdma_request *q, enum fate fate)
+/* How move [number] is over then, if it was [done] as far as the number told says. What was done
+ * and brings something has lost that. An atomic must neither be done twice nor be told of if it was
+ * not, and numbers do not say that for certain: a NIC may count what it is about to do, and one
+ * that tells too little has done more. */
+static enum weft_status torn_status(const struct wf_wire *w, uint32_t number, bool done)
 {
-    if (fate == FATE_DONE && !q->is_read)
-        return WEFT_OK;
-    return q->is_atomic && fate != FATE_NOT_DONE ? WEFT_ELOST : WEFT_EUNREACH;
+    const struct rdma_request *q = request_at(w, number);
+    if (is_refused(w, number))
+        return WEFT_EKEY;
+    if (q->is_atomic)
+        return is_behind_refused(w, number) ? WEFT_EUNREACH : WEFT_ELOST;
+    return done && !q->is_read ? WEFT_OK : WEFT_EUNREACH;
 }
 
 /* Of requests that were not over when [w] broke. */
@@ -1246,12 +1241,10 @@ static void torn_tell(struct wf_wire *w)
     uint32_t taken = packets_taken(w), end = 0;
     for (uint32_t i = w->done; i != w->posted; i++) {
         const struct rdma_request *q = request_at(w, i);
-        enum fate fate;
-        end += packets_at(w, i);
-        fate = fate_of(w, i, end, taken);
+        bool done = (end += packets_at(w, i)) <= taken;
         if (q->is_move)
-            moved(w, q->op, is_refused(w, i) ? WEFT_EKEY : torn_status(q, fate), 0);
-        else if (q->put && fate == FATE_DONE)
+            moved(w, q->op, torn_status(w, i, done), 0);
+        else if (q->put && done)
             put_done(w, q->put, 1);
         else if (q->put)
             put_lost(w, q->put, is_refused(w, i));

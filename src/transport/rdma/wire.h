@@ -40,8 +40,8 @@
  * was, since its bytes did not come; and WRITEs of which that NIC does not tell. One that the other
  * NIC refused is told apart, as the failing one.
  *
- * Atomics are moves, too, but are done again only if it is known that they were not done: of one
- * that may have been, or that was and whose answer is lost, the core is told that (ELOST). What one
+ * Atomics are moves, too, but are done again only behind one that was refused: of others the core
+ * is told that they may have been done (ELOST). What one
  * found comes to 8 bytes of the endpoint's own that no other side can write.
  *
  * Patience. A queue pair fails when it is not acknowledged, in about a second. One of which nothing

@@ -102,7 +102,7 @@ static enum weft_status rdma_ctx_open(const struct wf_tctx_params *params, struc
         return status;
     }
     ctx->rdma = rdma;
-    ctx->base.nic_atomics = (uint8_t)wf_rdma_atomics(rdma);
+    ctx->base.nic_atomics = wf_rdma_atomics(rdma);
     ctx->contact.rdma = ctx->contact.port;
     ctx->contact.port = 0;
     *out = &ctx->base;
