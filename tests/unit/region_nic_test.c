@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which atomics are the NIC's, with one that is atomic with the processors, too: the device that
- * moves nothing (null0), so what they do is not looked at. Two contexts of one process. */
+/* Which atomics are the NIC's, by the device that moves nothing (null0): so what they do is not
+ * looked at. Two contexts of one process. */
 #include "unit.h"
 
 #include <stdbool.h>
@@ -15,6 +15,8 @@
 static struct weft_ctx *ctx[2];
 static struct weft_ep *ep[2];
 static struct weft_peer *peer;
+static struct weft_remote *remotes[8];
+static unsigned nremotes;
 
 static struct weft_ctx *ctx_new(void)
 {
@@ -57,6 +59,8 @@ static struct weft_remote *remote_of(const struct weft_mr *mr, struct wf_key *ke
     OK(weft_mr_key(mr, bytes, &len));
     OK(wf_key_parse(bytes, len, key));
     OK(weft_remote_open(peer, bytes, len, &r));
+    assert_true(nremotes < sizeof remotes / sizeof *remotes);
+    remotes[nremotes++] = r;
     return r;
 }
 
