@@ -32,8 +32,8 @@ bool wf_region_nic_atomics(const struct weft_ctx *ctx);
  * OK | why it is not registered, which matters to a WF_REGION_ONLY_NIC */
 enum weft_status wf_region_nic_open(struct wf_region_nic *n, struct weft_ctx *ctx,
                                     const struct wf_region *r);
-/* The same of one that was closed because it is being refreshed: keys made before do not name it.
- */
+/* The same whether or not peers may reach it now: of one that is being refreshed, which was closed
+ * (keys made before do not name it), and of one that is to be enabled only if it is registered. */
 enum weft_status wf_region_nic_renew(struct wf_region_nic *n, struct weft_ctx *ctx,
                                      const struct wf_region *r);
 /* When this returns no NIC reaches it. */
