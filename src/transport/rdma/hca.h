@@ -119,7 +119,7 @@ struct wf_hca_qp {
     struct wf_hca *hca;
     uint32_t number;
     uint32_t inline_max, sq_depth;
-    uint16_t mtu; /* bytes of a packet's payload; by qp_connect */
+    uint16_t mtu; /* bytes of a packet's payload; since it is connected */
 };
 struct wf_hca_mr {
     struct wf_hca *hca;
@@ -258,6 +258,85 @@ struct wf_hca_found {
     char name[WF_HCA_NAME];
 };
 
+/* ---- a connection manager ---- */
+
+/* What connects queue pairs in place of qp_connect where the fabric asks for that: with the paths
+ * and service levels of InfiniBand's subnet manager. One belongs to one thread, which is told of
+ * everything by [next]; nothing waits. */
+struct wf_hca_cm {
+    struct wf_hca *hca;
+    int event_fd; /* readable: next has something */
+    /* Where it is asked: */
+    uint8_t address[16]; /* IPv6, or IPv4 mapped to it */
+    uint16_t port;
+};
+
+/* One queue pair's connection, under way or up. */
+struct wf_hca_conn {
+    struct wf_hca_cm *cm;
+    void *owner; /* the caller's; null: it was asked for, and is nobody's yet */
+};
+
+#define WF_HCA_CM_DATA 56u /* bytes that requests and answers carry */
+
+enum wf_hca_cm_kind {
+    WF_HCA_CM_NONE,
+    WF_HCA_CM_ASKED,    /* [conn] is a new one: to be accepted, or closed, which refuses it */
+    WF_HCA_CM_ANSWERED, /* it was accepted: to be confirmed, or closed */
+    WF_HCA_CM_UP,       /* it was confirmed */
+    WF_HCA_CM_DOWN,     /* it failed or has ended: to be closed */
+    WF_HCA_CM_GONE      /* the NIC is */
+};
+
+struct wf_hca_cm_event {
+    uint8_t kind; /* enum wf_hca_cm_kind */
+    struct wf_hca_conn *conn;
+    const char *why; /* DOWN */
+    /* ASKED, ANSWERED: */
+    uint32_t qp; /* the other side's number */
+    uint8_t len; /* of what it says; zeros may follow it */
+    uint8_t data[WF_HCA_CM_DATA];
+};
+
+/* What one side says to make a connection. */
+struct wf_hca_cm_params {
+    struct wf_hca_qp *qp; /* in state "reset" */
+    const struct wf_hca_patience *patience;
+    uint8_t reads; /* that the other side answers at a time */
+    uint8_t len;   /* of data */
+    uint8_t data[WF_HCA_CM_DATA];
+    void *owner;
+};
+
+/* Of the first packets, as it chose them. */
+struct wf_hca_cm_psns {
+    uint32_t mine, theirs;
+};
+
+struct wf_hca_cm_ops {
+    /* EUNREACH: it cannot be had, logged. */
+    enum weft_status (*open)(struct wf_hca *hca, const struct wf_hca_port *port,
+                             struct wf_hca_cm **out);
+    void (*close)(struct wf_hca_cm *cm); /* all its connections were */
+    /* kind NONE: nothing more now. */
+    void (*next)(struct wf_hca_cm *cm, struct wf_hca_cm_event *out);
+    /* Ask who listens there, each step for [limit_ms] at most: ANSWERED or DOWN comes. */
+    enum weft_status (*ask)(struct wf_hca_cm *cm, const uint8_t *address, uint16_t port,
+                            uint32_t limit_ms, const struct wf_hca_cm_params *params,
+                            struct wf_hca_conn **out);
+    /* After ASKED: the queue pair is ready both ways, and the other side is told. UP or DOWN
+     * comes. */
+    enum weft_status (*accept)(struct wf_hca_conn *conn, const struct wf_hca_cm_params *params,
+                               struct wf_hca_cm_psns *out);
+    /* After ANSWERED: likewise. It is up. */
+    enum weft_status (*confirm)(struct wf_hca_conn *conn, struct wf_hca_cm_psns *out);
+    /* The other side has confirmed it: that was learned otherwise, before UP. */
+    void (*confirmed)(struct wf_hca_conn *conn);
+    /* In any state, told the other side; its queue pair was closed, or will be. No event names it
+     * any more. */
+    void (*end)(struct wf_hca_conn *conn);
+};
+
 /* Statuses: ELIMIT, there is no more of it (memory that may be locked, queue pairs, ...; errno says
  * which to who logs it); ENOMEM; EINVAL; ESYSTEM; EUNREACH, there is no such NIC. Nothing here
  * blocks longer than the kernel takes. */
@@ -320,10 +399,15 @@ struct wf_hca_ops {
     void (*disarm)(struct wf_hca_cq *cq); /* take what made event_fd readable */
     /* What happened to the NIC itself; kind NONE: nothing more. */
     void (*async)(struct wf_hca *hca, struct wf_hca_event *out);
+
+    const struct wf_hca_cm_ops *cm; /* null: without */
 };
 
 #ifdef WF_HAVE_VERBS
 extern const struct wf_hca_ops wf_hca_verbs;
+#endif
+#ifdef WF_HAVE_RDMACM
+extern const struct wf_hca_cm_ops wf_hca_rdmacm; /* hca_cm.c */
 #endif
 extern const struct wf_hca_ops wf_hca_null;
 

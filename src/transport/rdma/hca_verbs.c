@@ -2,7 +2,6 @@
 /* hca.h over libibverbs: reliable connections, as every provider has them. */
 #include <errno.h>
 #include <fcntl.h>
-#include <infiniband/verbs.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,15 +10,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/util.h"
-#include "transport/rdma/hca.h"
+#include "transport/rdma/hca_verbs.h"
 
 #define POST_BATCH 32
 #define POLL_BATCH 32
 
-struct verbs_hca {
-    struct wf_hca base;
-    struct ibv_context *context;
-};
 struct verbs_pd {
     struct wf_hca_pd base;
     struct ibv_pd *pd;
@@ -39,18 +34,10 @@ struct verbs_srq {
     struct ibv_srq *srq;
     uint64_t bytes;
 };
-struct verbs_qp {
-    struct wf_hca_qp base;
-    struct ibv_qp *qp;
-    struct ibv_pd *in_td; /* a parent domain of its own; null: none */
-    uint64_t bytes;
-};
 struct verbs_mr {
     struct wf_hca_mr base;
     struct ibv_mr *mr;
 };
-
-#define VERBS(ptr, kind) ((struct verbs_##kind *)(void *)(ptr))
 
 /* What libibverbs and the kernel say with errno. */
 static enum weft_status status_of(int err)
@@ -120,15 +107,10 @@ static int verbs_gids(struct wf_hca *hca, unsigned number, struct wf_hca_gid *ou
     return n < 0 ? -1 : (int)found;
 }
 
-static uint16_t mtu_bytes(enum ibv_mtu mtu)
-{
-    return (uint16_t)(128u << mtu); /* IBV_MTU_256 is 1 */
-}
-
 static enum ibv_mtu mtu_code(uint16_t bytes)
 {
     enum ibv_mtu mtu = IBV_MTU_256;
-    while (mtu < IBV_MTU_4096 && mtu_bytes(mtu) < bytes)
+    while (mtu < IBV_MTU_4096 && verbs_mtu_bytes(mtu) < bytes)
         mtu++;
     return mtu;
 }
@@ -164,7 +146,7 @@ static void port_look(struct verbs_hca *h, struct wf_hca_port *port)
     port->lid = attr.lid;
     port->mbps = port_mbps(&attr);
     port->active = attr.state == IBV_PORT_ACTIVE;
-    wf_hca_port_set(&h->base, port, gids, n, mtu_bytes(attr.active_mtu));
+    wf_hca_port_set(&h->base, port, gids, n, verbs_mtu_bytes(attr.active_mtu));
 }
 
 static void caps_look(struct verbs_hca *h, const struct ibv_device_attr_ex *attr)
@@ -597,9 +579,7 @@ static int qp_to_init(struct verbs_qp *qp, const struct wf_hca_port *port)
 {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
                                .port_num = port->number,
-                               .qp_access_flags =
-                                   IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                                   (qp->base.hca->caps.atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0)};
+                               .qp_access_flags = verbs_qp_access(qp->base.hca)};
     return ibv_modify_qp(qp->qp, &attr,
                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
@@ -647,7 +627,7 @@ static enum weft_status verbs_qp_connect(struct wf_hca_qp *base, const struct wf
 {
     struct verbs_qp *qp = VERBS(base, qp);
     int err = qp_to_init(qp, port);
-    base->mtu = mtu_bytes(mtu_code(WF_MIN(port->mtu, to->mtu)));
+    base->mtu = verbs_mtu_bytes(mtu_code(WF_MIN(port->mtu, to->mtu)));
     if (!err)
         err = qp_to_receive(qp, port, to, patience);
     if (!err)
@@ -873,4 +853,7 @@ const struct wf_hca_ops wf_hca_verbs = {
     .arm = verbs_arm,
     .disarm = verbs_disarm,
     .async = verbs_async,
+#ifdef WF_HAVE_RDMACM
+    .cm = &wf_hca_rdmacm,
+#endif
 };

@@ -346,6 +346,25 @@ enum weft_status wf_rdma_tep_open(struct rdma_ctx *ctx, struct rdma_tep **out)
     return *out ? WEFT_OK : wf_rdma_tep_new(ctx, out);
 }
 
+/* Who asks for the connection manager is not served without it. */
+static bool has_manager(const struct wf_hca *hca)
+{
+    if (!wf_config()->rdma_cm || hca->ops->cm)
+        return true;
+    wf_warn(
+        "%s is not used: WEFT_RDMA_CM=1, and the connection manager (librdmacm) is not built in",
+        hca->name);
+    return false;
+}
+
+static enum weft_status domain_open(struct rdma_ctx *ctx)
+{
+    if (ctx->hca->ops->pd_open(ctx->hca, &ctx->pd) == WEFT_OK)
+        return WEFT_OK;
+    wf_warn("%s is not used: no protection domain can be had: %m", ctx->hca->name);
+    return WEFT_EUNREACH;
+}
+
 enum weft_status wf_rdma_ctx_open(struct rdma_ctx **out)
 {
     struct rdma_ctx *ctx;
@@ -364,10 +383,8 @@ enum weft_status wf_rdma_ctx_open(struct rdma_ctx **out)
     status = WEFT_EUNREACH;
     if (!ctx->hca && *why)
         wf_error("%s; RDMA is not used", why);
-    if (ctx->hca && ctx->hca->ops->pd_open(ctx->hca, &ctx->pd) == WEFT_OK)
-        status = WEFT_OK;
-    else if (ctx->hca)
-        wf_warn("%s is not used: no protection domain can be had: %m", ctx->hca->name);
+    if (ctx->hca && has_manager(ctx->hca))
+        status = domain_open(ctx);
     if (status == WEFT_OK && !is_enough(ctx)) {
         ctx->hca->ops->pd_close(ctx->pd);
         status = WEFT_EUNREACH;

@@ -48,9 +48,10 @@ bool wf_rdma_rang(const struct rdma_tep *r);  /* it is time to look, since the l
 bool wf_rdma_works(const struct rdma_tep *r); /* as far as is known */
 /* As a transport's arm. */
 enum weft_status wf_rdma_arm(struct rdma_tep *r);
-/* To be slept on: completions; time for wf_rdma_look. */
+/* To be slept on: completions; time for wf_rdma_look; the connection manager. */
 int wf_rdma_event_fd(const struct rdma_tep *r);
 int wf_rdma_timer_fd(const struct rdma_tep *r);
+int wf_rdma_cm_fd(const struct rdma_tep *r); /* -1: none */
 
 extern const struct wf_wires wf_rdma_wires;
 

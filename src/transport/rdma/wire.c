@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "config/config.h"
 #include "mem/local.h"
+#include "transport/rdma/cm.h"
 
 #define NO_PIECE UINT32_MAX
 #define NO_RESULT UINT16_MAX
@@ -83,6 +84,7 @@ static uint32_t *numbers(uint32_t n)
 static void free_all(struct rdma_tep *r)
 {
     struct wf_hca *hca = r->ctx->hca;
+    wf_rdma_cm_close(r);
     if (r->srq)
         hca->ops->srq_close(r->srq);
     if (r->cq)
@@ -142,6 +144,22 @@ static void receives_post(struct rdma_tep *r)
     }
 }
 
+/* As it is now: events change it. */
+static struct wf_hca_port port_of(struct rdma_ctx *ctx)
+{
+    struct wf_hca_port port;
+    pthread_mutex_lock(&ctx->lock);
+    port = ctx->hca->ports[ctx->port_at];
+    pthread_mutex_unlock(&ctx->lock);
+    return port;
+}
+
+static enum weft_status manager_open(struct rdma_tep *r)
+{
+    const struct wf_hca_port port = port_of(r->ctx);
+    return wf_rdma_cm_open(r, &port);
+}
+
 enum weft_status wf_rdma_tep_new(struct rdma_ctx *ctx, struct rdma_tep **out)
 {
     const struct wf_hca_caps *caps = &ctx->hca->caps;
@@ -186,6 +204,11 @@ enum weft_status wf_rdma_tep_new(struct rdma_ctx *ctx, struct rdma_tep **out)
         free_all(r);
         return status;
     }
+    status = manager_open(r);
+    if (status != WEFT_OK) {
+        free_all(r);
+        return status;
+    }
     receives_post(r);
     *out = r;
     return WEFT_OK;
@@ -198,31 +221,18 @@ void wf_rdma_tep_close(struct rdma_tep *r)
 
 /* ---- a wire's life ---- */
 
-#define GEN_MASK 0xffffu
-
-static uint32_t cell_name(const struct wf_wire *w)
-{
-    return w->cell | (w->gen & GEN_MASK) << 16;
-}
-
 /* Below RECEIVED: cells are fewer than 32768. */
 static uint64_t request_id(const struct wf_wire *w, uint32_t number)
 {
-    return (uint64_t)((w->gen & GEN_MASK) | w->cell << 16) << 32 | number;
+    return (uint64_t)((w->gen & WIRE_GEN_MASK) | w->cell << 16) << 32 | number;
 }
 _Static_assert(WIRES <= 32768, "bit 63 of an id is free");
 
 /* The wire that a completion of [qp] is about; null: it is gone. */
-static struct wf_wire *wire_of(const struct rdma_tep *r, uint32_t cell, uint32_t gen, uint32_t qp)
+static struct wf_wire *wire_of(const struct rdma_tep *r, uint32_t name, uint32_t qp)
 {
-    struct wf_wire *w = cell < r->cells ? r->by_cell[cell] : NULL;
-    return w && (w->gen & GEN_MASK) == gen && w->qp && w->qp->number == qp ? w : NULL;
-}
-
-static void make_readable(struct wf_wire *w)
-{
-    if (wf_list_empty(&w->readable))
-        wf_list_append(&w->rdma->readable, &w->readable);
+    struct wf_wire *w = wf_wire_named(r, name);
+    return w && w->qp && w->qp->number == qp ? w : NULL;
 }
 
 static void wire_fail(struct wf_wire *w, enum wf_hca_status why)
@@ -234,7 +244,7 @@ static void wire_fail(struct wf_wire *w, enum wf_hca_status why)
     w->state = WIRE_FAILED;
     w->why = why;
     w->lane->wire_failures += !w->is_refused && (!w->lane->synced || !w->done);
-    make_readable(w); /* reading says so */
+    wf_wire_wake(w); /* reading says so */
 }
 
 static const struct rdma_request none = {.piece = NO_PIECE, .result = NO_RESULT};
@@ -259,6 +269,7 @@ static void qp_end(struct wf_wire *w)
 {
     struct rdma_tep *r = w->rdma;
     r->ctx->hca->ops->qp_close(w->qp);
+    wf_rdma_cm_end(w);
     r->nwires--;
     wf_list_remove(&w->item);
     w->qp = NULL;
@@ -321,16 +332,6 @@ static bool plain_say(struct wf_wire *w)
     return say(w, &(struct rdma_word){.kind = SAYS_PLAIN, .past = past_of(w->lane)});
 }
 
-/* As it is now: events change it. */
-static struct wf_hca_port port_of(struct rdma_ctx *ctx)
-{
-    struct wf_hca_port port;
-    pthread_mutex_lock(&ctx->lock);
-    port = ctx->hca->ports[ctx->port_at];
-    pthread_mutex_unlock(&ctx->lock);
-    return port;
-}
-
 static bool ends_say(struct wf_wire *w)
 {
     const struct wf_hca_port port = port_of(w->rdma->ctx);
@@ -343,10 +344,11 @@ static bool ends_say(struct wf_wire *w)
                                      .reads = w->rdma->ctx->hca->caps.max_reads,
                                      .link = port.link},
                              .window = WIRE_WINDOW,
-                             .name = cell_name(w),
+                             .name = wf_wire_name(w),
                              .cell_key = w->rdma->cells_mr->rkey,
                              .cell_at = (uintptr_t)cell_at(w->rdma, w->cell)};
     memcpy(ends.end.gid, port.gid.raw, sizeof port.gid.raw);
+    wf_rdma_cm_tell(w, &ends);
     return say(w, &ends);
 }
 
@@ -411,6 +413,8 @@ static struct wf_wire *wire_open(struct tcp_lane *lane)
     why = is_plain(w);
     if (!why && (!line_make(w) || qp_make(w) != WEFT_OK))
         why = "no more queue pairs can be had";
+    if (!why && !wf_rdma_cm_begin(w))
+        why = "there are no random numbers";
     if (why)
         plain_log(w, why);
     if (!(why ? plain_say(w) : ends_say(w))) {
@@ -449,7 +453,18 @@ static uint32_t reserve_of(const struct tcp_lane *lane, uint32_t window)
     return WF_MIN(lane->mask / WIRE_BYTES + 2, window / 2);
 }
 
-/* Connect with the other end. Null, or why not. */
+/* The queue pair is connected. Null, or why it is of no use. */
+static const char *joined(struct wf_wire *w)
+{
+    if (!w->rdma->srq && w->rdma->nfree_receives < WIRE_WINDOW + GRANTS)
+        return "there are too many peers for its receive buffers";
+    w->is_connected = true;
+    w->inline_max = WF_MIN(w->inline_max, w->qp->mtu); /* a short put is one packet */
+    window_post(w);
+    return NULL;
+}
+
+/* Connect with the other end, or, by a connection manager, begin to. Null, or why not. */
 static const char *ends_take(struct wf_wire *w, const struct rdma_word *ends)
 {
     static const struct wf_hca_patience patience = {
@@ -465,22 +480,42 @@ static const char *ends_take(struct wf_wire *w, const struct rdma_word *ends)
         w->rdma->ctx->hca->caps.atomics && w->rdma->ctx->hca->caps.max_reads && ends->end.reads;
     w->allowed = ends->window;
     w->reserve = reserve_of(w->lane, ends->window);
-    if (!w->rdma->srq && w->rdma->nfree_receives < WIRE_WINDOW + GRANTS)
-        return "there are too many peers for its receive buffers";
+    if (!ends->cm_port != !w->rdma->cm)
+        return "one side connects by the connection manager (WEFT_RDMA_CM), and the other does not";
+    if (w->rdma->cm)
+        return wf_rdma_cm_connect(w, ends, &patience);
     if (w->rdma->ctx->hca->ops->qp_connect(w->qp, &port, w->psn, &ends->end, &patience) != WEFT_OK)
         return "the NICs do not find each other";
-    w->is_connected = true;
-    w->inline_max = WF_MIN(w->inline_max, w->qp->mtu); /* a short put is one packet */
-    window_post(w);
-    return NULL;
+    return joined(w);
 }
 
-static bool ready_or_plain_say(struct wf_wire *w, const struct rdma_word *ends)
+/* READY, or PLAIN and [why]. */
+static int second_say(struct wf_wire *w, const char *why)
 {
-    const char *why = ends_take(w, ends);
+    w->state = WIRE_CONNECTED;
     if (why)
         plain_log(w, why);
-    return why ? plain_say(w) : say(w, &(struct rdma_word){.kind = SAYS_READY});
+    return (why ? plain_say(w) : say(w, &(struct rdma_word){.kind = SAYS_READY})) ? WIRES_MORE
+                                                                                  : WIRES_BROKE;
+}
+
+static int ends_come(struct wf_wire *w, const struct rdma_word *ends)
+{
+    const char *why = ends_take(w, ends);
+    if (why || !w->rdma->cm)
+        return second_say(w, why);
+    w->state = WIRE_CONNECTING;
+    return WIRES_MORE;
+}
+
+/* How far is the connection manager? */
+static int connecting_look(struct wf_wire *w)
+{
+    switch (wf_rdma_cm_state(w)) {
+    case CM_UP: return second_say(w, joined(w));
+    case CM_FAILED: return second_say(w, w->cm_why);
+    default: return WIRES_MORE;
+    }
 }
 
 /* The next bytes of the socket until [need] are here. 1 | 0: more are to come | -1: errno, 0 of
@@ -515,7 +550,7 @@ static int bye_take(struct wf_wire *w)
 static void past_take(const struct wf_wire *w, const struct rdma_past *past)
 {
     for (struct wf_wire *t = w->lane->torn; t && past->psn != PAST_NONE; t = t->torn)
-        if (cell_name(t) == past->name)
+        if (wf_wire_name(t) == past->name)
             t->reached = past->psn;
 }
 
@@ -538,14 +573,16 @@ static int word_take(struct wf_wire *w)
         past_take(w, &word.past);
     if (word.kind == SAYS_PLAIN)
         return WIRES_PLAIN;
+    if (w->state == WIRE_CONNECTING && word.kind == SAYS_READY && wf_rdma_cm_ready(w) &&
+        connecting_look(w) == WIRES_BROKE)
+        return WIRES_BROKE;
     if (w->state == WIRE_CONNECTED && word.kind == SAYS_READY)
         return w->said_plain ? WIRES_PLAIN : WIRES_UP;
     if (w->state != WIRE_ASKING || word.kind != SAYS_ENDS)
         return WIRES_NONSENSE;
     if (w->said_plain)
         return WIRES_PLAIN;
-    w->state = WIRE_CONNECTED;
-    return ready_or_plain_say(w, &word) ? WIRES_MORE : WIRES_BROKE;
+    return ends_come(w, &word);
 }
 
 static enum wf_wires_shake wire_shake(struct wf_wire *w)
@@ -557,7 +594,9 @@ static enum wf_wires_shake wire_shake(struct wf_wire *w)
         return WIRES_BROKE;
     do {
         before = w->state;
-        how = word_take(w);
+        how = w->state == WIRE_CONNECTING ? connecting_look(w) : WIRES_MORE;
+        if (how == WIRES_MORE)
+            how = word_take(w);
     } while (how == WIRES_MORE && w->state != before);
     if (how == WIRES_UP)
         w->state = WIRE_UP;
@@ -887,7 +926,7 @@ static bool wire_has_bytes(const struct wf_wire *w)
 static void came(struct rdma_tep *r, const struct wf_hca_wc *wc)
 {
     bool ok = wc->status == WF_HCA_OK && wc->has_imm;
-    struct wf_wire *w = ok ? wire_of(r, wc->imm & 0xffff, wc->imm >> 16, wc->qp) : NULL;
+    struct wf_wire *w = ok ? wire_of(r, wc->imm, wc->qp) : NULL;
     uint32_t b = (uint32_t)wc->id;
     if (!w) { /* of one that is gone, or was broken */
         r->free_receives[r->nfree_receives++] = b;
@@ -904,7 +943,7 @@ static void came(struct rdma_tep *r, const struct wf_hca_wc *wc)
         return;
     }
     w->line[w->line_tail++ & w->line_mask] = (struct rdma_came){b, wc->len};
-    make_readable(w);
+    wf_wire_wake(w);
 }
 
 static void place_back(struct wf_wire *w, struct rdma_request *q, bool ok)
@@ -998,7 +1037,7 @@ static void request_failed(struct wf_wire *w, uint32_t number, enum wf_hca_statu
 static void sent(struct rdma_tep *r, const struct wf_hca_wc *wc)
 {
     uint32_t name = (uint32_t)(wc->id >> 32), number = (uint32_t)wc->id;
-    struct wf_wire *w = wire_of(r, name >> 16, name & 0xffff, wc->qp);
+    struct wf_wire *w = wire_of(r, name >> 16 | name << 16, wc->qp);
     bool was_full;
     if (!w || number - w->done >= in_flight(w))
         return;
@@ -1062,6 +1101,8 @@ int wf_rdma_poll(struct rdma_tep *r)
 static void wire_watch(struct wf_wire *w, uint64_t now)
 {
     bool same = w->watched_ns && w->done == w->watched && in_flight(w);
+    if (wf_rdma_cm_watch(w, now))
+        wire_fail(w, WF_HCA_UNREACHABLE);
     if (w->state != WIRE_UP)
         return;
     grant(w);
@@ -1080,6 +1121,7 @@ static void wire_watch(struct wf_wire *w, uint64_t now)
 void wf_rdma_look(struct rdma_tep *r)
 {
     uint64_t now;
+    wf_rdma_cm_take(r);
     for (int i = 0; i < LOOK_LISTS && completions_take(r) > 0; i++)
         ;
     receives_post(r);
@@ -1412,6 +1454,8 @@ static int wires_turn(struct tcp_tep *t)
     struct rdma_tep *r = t->rdma;
     int n = wf_rdma_poll(r);
     struct wf_list round;
+    if (t->nshaking)
+        wf_rdma_cm_take(r);
     wf_list_init(&round);
     while (!wf_list_empty(&r->readable)) {
         struct wf_list *it = r->readable.next;
@@ -1424,8 +1468,10 @@ static int wires_turn(struct tcp_tep *t)
         wf_list_remove(&w->readable);
         if (lane->up || w->state == WIRE_FAILED)
             wf_tcp_read(lane);
+        else if (w->state == WIRE_CONNECTING)
+            wf_tcp_socket_look(lane);
         if (lane->wire == w && (wire_has_bytes(w) || w->state == WIRE_FAILED))
-            make_readable(w);
+            wf_wire_wake(w);
     }
     return n;
 }
@@ -1434,6 +1480,7 @@ static void wires_disarm(struct tcp_tep *t)
 {
     struct rdma_tep *r = t->rdma;
     r->ctx->hca->ops->disarm(r->cq);
+    wf_rdma_cm_take(r);
     (void)wf_rdma_rang(r);
 }
 
@@ -1462,13 +1509,18 @@ int wf_rdma_event_fd(const struct rdma_tep *r)
 /* Wake in time to look at what is under way. */
 static bool timer_set(const struct rdma_tep *r)
 {
-    const struct itimerspec t = {.it_value = {.tv_sec = r->under_way ? 1 : 0}};
+    const struct itimerspec t = {.it_value = {.tv_sec = r->under_way || r->deadlines}};
     return !timerfd_settime(r->timer_fd, 0, &t, NULL);
 }
 
 int wf_rdma_timer_fd(const struct rdma_tep *r)
 {
     return r->timer_fd;
+}
+
+int wf_rdma_cm_fd(const struct rdma_tep *r)
+{
+    return r->cm ? r->cm->event_fd : -1;
 }
 
 enum weft_status wf_rdma_arm(struct rdma_tep *r)

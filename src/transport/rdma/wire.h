@@ -101,12 +101,20 @@ struct rdma_tep {
     uint32_t next_gen;
     uint32_t under_way;         /* requests that are not known to be over */
     uint32_t doubtful;          /* queue pairs broken, that may have kept a receive buffer */
+    struct wf_hca_cm *cm;       /* null: queue pairs are connected without one */
+    uint32_t deadlines;         /* wires with one */
     struct wf_cache_user *user; /* of ctx->local */
     uint32_t places;            /* it has of ctx->local */
     bool broken;                /* its queues are: of no use any more */
 };
 
-enum wf_status_of_wire { WIRE_ASKING, WIRE_CONNECTED, WIRE_UP, WIRE_FAILED };
+enum wf_status_of_wire {
+    WIRE_ASKING,
+    WIRE_CONNECTING, /* by a connection manager */
+    WIRE_CONNECTED,
+    WIRE_UP,
+    WIRE_FAILED
+};
 
 struct rdma_came {
     uint32_t buffer, len;
@@ -140,6 +148,16 @@ struct wf_wire {
     bool is_connected;       /* the queue pair */
     uint64_t their_cell;
     uint32_t their_cell_key, their_name;
+    /* of the connection manager (cm.h) */
+    struct wf_hca_conn *conn; /* null: none yet, or any more */
+    const struct wf_hca_patience *patience;
+    const char *cm_why; /* CM_FAILED */
+    uint64_t ticket, their_ticket;
+    uint64_t deadline_ns; /* 0: none */
+    uint32_t their_qp;    /* as ENDS has told */
+    uint32_t conn_qp;     /* as who asked has */
+    uint8_t cm;           /* enum wf_cm_state */
+    uint8_t their_reads;
     /* out */
     uint32_t reserve;
     uint32_t allowed;              /* sends in all: never less than it was */
@@ -170,6 +188,28 @@ struct wf_wire {
     uint32_t hello_have;
     uint8_t hello[128];
 };
+
+/* What names a wire in immediates. */
+#define WIRE_GEN_MASK 0xffffu
+static inline uint32_t wf_wire_name(const struct wf_wire *w)
+{
+    return w->cell | (w->gen & WIRE_GEN_MASK) << 16;
+}
+
+/* Null: it is gone. */
+static inline struct wf_wire *wf_wire_named(const struct rdma_tep *r, uint32_t name)
+{
+    uint32_t cell = name & 0xffff;
+    struct wf_wire *w = cell < r->cells ? r->by_cell[cell] : NULL;
+    return w && wf_wire_name(w) == name ? w : NULL;
+}
+
+/* Its lane is to look at it. */
+static inline void wf_wire_wake(struct wf_wire *w)
+{
+    if (wf_list_empty(&w->readable))
+        wf_list_append(&w->rdma->readable, &w->readable);
+}
 
 /* As wf_rdma_tep_open, which gives the first that the context has kept. */
 enum weft_status wf_rdma_tep_new(struct rdma_ctx *ctx, struct rdma_tep **out);

@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-#define MAGIC 0x32445257u /* "WRD2" */
+#define MAGIC 0x33445257u      /* "WRD3" */
+#define CALL_MAGIC 0x31435257u /* "WRC1" */
 
 struct says {
     uint32_t magic;
@@ -23,12 +24,19 @@ struct says_ends {
     uint32_t qp, psn;
     uint16_t lid, mtu;
     uint8_t reads, link;
-    uint16_t zero;
-    uint32_t window, name, cell_key, more_zero;
+    uint16_t cm_port;
+    uint32_t window, name, cell_key, zero;
     uint64_t cell_at;
+    uint8_t cm_address[16];
+    uint64_t ticket;
+};
+
+struct says_call {
+    uint32_t magic, size, name, zero;
+    uint64_t ticket;
 };
 _Static_assert(sizeof(struct says) == 8 && sizeof(struct says_plain) == 16 &&
-                   sizeof(struct says_ends) == WORD_SIZE,
+                   sizeof(struct says_ends) == WORD_SIZE && sizeof(struct says_call) == CALL_SIZE,
                "wire structures");
 
 static size_t size_of(unsigned kind)
@@ -57,8 +65,11 @@ size_t wf_rdma_word_write(const struct rdma_word *word, uint8_t *to)
         .name = word->name,
         .cell_key = word->cell_key,
         .cell_at = word->cell_at,
+        .cm_port = word->cm_port,
+        .ticket = word->ticket,
     };
     memcpy(s.gid, end->gid, sizeof s.gid);
+    memcpy(s.cm_address, word->cm_address, sizeof s.cm_address);
     memcpy(to, &s, s.head.size); /* a shorter one is its beginning */
     return s.head.size;
 }
@@ -82,6 +93,20 @@ static bool is_mtu(unsigned mtu)
     return mtu >= 256 && mtu <= 4096 && !(mtu & (mtu - 1));
 }
 
+static bool is_zero(const uint8_t *bytes, size_t n)
+{
+    while (n && !bytes[n - 1])
+        n--;
+    return !n;
+}
+
+/* All of it, or nothing. */
+static bool is_cm(const struct says_ends *s)
+{
+    bool has_address = !is_zero(s->cm_address, sizeof s->cm_address);
+    return s->cm_port ? has_address : !has_address && !s->ticket;
+}
+
 bool wf_rdma_word_read(const uint8_t *bytes, struct rdma_word *word)
 {
     struct says_ends s = {.past.psn = PAST_NONE};
@@ -101,11 +126,32 @@ bool wf_rdma_word_read(const uint8_t *bytes, struct rdma_word *word)
         .name = s.name,
         .cell_key = s.cell_key,
         .cell_at = s.cell_at,
+        .cm_port = s.cm_port,
+        .ticket = s.ticket,
     };
     memcpy(word->end.gid, s.gid, sizeof s.gid);
+    memcpy(word->cm_address, s.cm_address, sizeof s.cm_address);
     if (!is_psn(s.past.psn) && s.past.psn != PAST_NONE)
         return false;
     return s.head.kind != SAYS_ENDS ||
-           (!s.zero && !s.more_zero && s.window >= 2 && s.window <= WORD_WINDOW && is_mtu(s.mtu) &&
-            is_psn(s.psn) && is_psn(s.qp) && s.link <= WF_HCA_ETHERNET);
+           (!s.zero && s.window >= 2 && s.window <= WORD_WINDOW && is_mtu(s.mtu) && is_psn(s.psn) &&
+            is_psn(s.qp) && s.link <= WF_HCA_ETHERNET && is_cm(&s));
+}
+
+void wf_rdma_call_write(const struct rdma_call *call, uint8_t *to)
+{
+    struct says_call s = {
+        .magic = CALL_MAGIC, .size = sizeof s, .name = call->name, .ticket = call->ticket};
+    memcpy(to, &s, sizeof s);
+}
+
+bool wf_rdma_call_read(const uint8_t *bytes, size_t have, struct rdma_call *call)
+{
+    struct says_call s;
+    if (have < sizeof s)
+        return false;
+    memcpy(&s, bytes, sizeof s);
+    *call = (struct rdma_call){.name = s.name, .ticket = s.ticket};
+    return s.magic == CALL_MAGIC && s.size == sizeof s && !s.zero &&
+           is_zero(bytes + sizeof s, have - sizeof s);
 }

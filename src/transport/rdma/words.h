@@ -28,9 +28,13 @@ struct rdma_word {
     uint32_t name;     /* to be said with each send */
     uint32_t cell_key; /* of its cell, */
     uint64_t cell_at;  /* its address */
+    /* Where its connection manager listens. Port 0: it connects without one, and says no more. */
+    uint16_t cm_port;
+    uint8_t cm_address[16]; /* IPv6, or IPv4 mapped to it */
+    uint64_t ticket;        /* to be shown there */
 };
 
-#define WORD_SIZE 72u    /* of the longest */
+#define WORD_SIZE 96u    /* of the longest */
 #define WORD_WINDOW 128u /* WIRE_LINE / 2 */
 
 /* Into WORD_SIZE bytes; how many were written. */
@@ -41,5 +45,20 @@ size_t wf_rdma_word_size(const uint8_t *bytes, size_t have);
 
 /* Of wf_rdma_word_size bytes. False: it says what cannot be. */
 bool wf_rdma_word_read(const uint8_t *bytes, struct rdma_word *word);
+
+/* What a connection manager's request and its answer carry: whose they are for, as that side's ENDS
+ * has told. */
+struct rdma_call {
+    uint32_t name;
+    uint64_t ticket;
+};
+
+#define CALL_SIZE 24u
+
+/* Into CALL_SIZE bytes. */
+void wf_rdma_call_write(const struct rdma_call *call, uint8_t *to);
+
+/* Of [have] bytes, of which zeros may follow it. False: it is none. */
+bool wf_rdma_call_read(const uint8_t *bytes, size_t have, struct rdma_call *call);
 
 #endif

@@ -185,8 +185,9 @@ static enum weft_status rdma_ep_open(struct wf_tctx *tctx, const struct wf_tep_p
         return status;
     t = TCP_OF(tep, tcp_tep);
     status = wf_rdma_tep_open(TCP_OF(tctx, tcp_ctx)->rdma, &t->rdma);
-    if (status == WEFT_OK && (!wf_tcp_epoll_make(t) || !sleep_on(t, wf_rdma_event_fd(t->rdma)) ||
-                              !sleep_on(t, wf_rdma_timer_fd(t->rdma))))
+    if (status == WEFT_OK &&
+        (!wf_tcp_epoll_make(t) || !sleep_on(t, wf_rdma_event_fd(t->rdma)) ||
+         !sleep_on(t, wf_rdma_timer_fd(t->rdma)) || !sleep_on(t, wf_rdma_cm_fd(t->rdma))))
         status = WEFT_ESYSTEM;
     if (status != WEFT_OK) {
         tep->transport->ep_close(tep);

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "transport/rdma/cm.h"
+
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "config/config.h"
+
+#define EVENTS 256 /* that are taken at a time */
+#define LEFT_NS 1000000000u
+
+static const struct wf_hca_cm_ops *ops_of(const struct rdma_tep *r)
+{
+    return r->ctx->hca->ops->cm;
+}
+
+/* One of the two has to ask: the one that dials, too. */
+static bool is_asker(const struct wf_wire *w)
+{
+    return w->lane->pair->is_greater;
+}
+
+static bool is_connecting(const struct wf_wire *w)
+{
+    return w->state == WIRE_CONNECTING;
+}
+
+/* ---- an endpoint's ---- */
+
+enum weft_status wf_rdma_cm_open(struct rdma_tep *r, const struct wf_hca_port *port)
+{
+    return wf_config()->rdma_cm ? ops_of(r)->open(r->ctx->hca, port, &r->cm) : WEFT_OK;
+}
+
+void wf_rdma_cm_close(struct rdma_tep *r)
+{
+    if (r->cm)
+        ops_of(r)->close(r->cm);
+    r->cm = NULL;
+}
+
+/* ---- a wire's ---- */
+
+/* 0: none. While there are any, who sleeps wakes each second. */
+static void deadline_set(struct wf_wire *w, uint64_t at_ns)
+{
+    w->rdma->deadlines += (at_ns != 0) - (w->deadline_ns != 0);
+    w->deadline_ns = at_ns;
+}
+
+static void failed(struct wf_wire *w, const char *why)
+{
+    w->cm = CM_FAILED;
+    w->cm_why = why;
+    wf_wire_wake(w);
+}
+
+bool wf_rdma_cm_begin(struct wf_wire *w)
+{
+    return !w->rdma->cm || getrandom(&w->ticket, sizeof w->ticket, 0) == sizeof w->ticket;
+}
+
+void wf_rdma_cm_tell(const struct wf_wire *w, struct rdma_word *ends)
+{
+    const struct wf_hca_cm *cm = w->rdma->cm;
+    if (!cm)
+        return;
+    ends->cm_port = cm->port;
+    memcpy(ends->cm_address, cm->address, sizeof ends->cm_address);
+    ends->ticket = w->ticket;
+}
+
+/* What shows the other side that it is its wire that this is for. */
+static struct wf_hca_cm_params params_of(struct wf_wire *w)
+{
+    struct wf_hca_cm_params p = {.qp = w->qp,
+                                 .patience = w->patience,
+                                 .reads = w->their_reads,
+                                 .len = CALL_SIZE,
+                                 .owner = w};
+    _Static_assert(CALL_SIZE <= WF_HCA_CM_DATA, "it fits");
+    wf_rdma_call_write(&(struct rdma_call){w->their_name, w->their_ticket}, p.data);
+    return p;
+}
+
+static void psns_take(struct wf_wire *w, const struct wf_hca_cm_psns *psns)
+{
+    w->psn = w->psn_done = psns->mine;
+    w->their_psn = psns->theirs;
+}
+
+/* Null, or why not. */
+static const char *accept_it(struct wf_wire *w)
+{
+    struct wf_hca_cm_params p = params_of(w);
+    struct wf_hca_cm_psns psns;
+    if (w->conn_qp != w->their_qp)
+        return "the connection manager names another queue pair";
+    if (ops_of(w->rdma)->accept(w->conn, &p, &psns) != WEFT_OK)
+        return "the connection manager cannot accept a connection";
+    psns_take(w, &psns);
+    w->cm = CM_ACCEPTED;
+    return NULL;
+}
+
+static const char *ask_it(struct wf_wire *w, const struct rdma_word *ends)
+{
+    struct wf_hca_cm_params p = params_of(w);
+    if (ops_of(w->rdma)->ask(w->rdma->cm, ends->cm_address, ends->cm_port,
+                             (uint32_t)wf_config()->peer_timeout_ms, &p, &w->conn) != WEFT_OK)
+        return "the connection manager cannot ask the other side's";
+    w->cm = CM_ASKING;
+    return NULL;
+}
+
+const char *wf_rdma_cm_connect(struct wf_wire *w, const struct rdma_word *ends,
+                               const struct wf_hca_patience *patience)
+{
+    w->patience = patience;
+    w->their_qp = ends->end.qp;
+    w->their_reads = ends->end.reads;
+    w->their_ticket = ends->ticket;
+    deadline_set(w, wf_now_ns() + wf_config()->peer_timeout_ms * UINT64_C(1000000));
+    if (is_asker(w))
+        return ask_it(w, ends);
+    return w->cm == CM_ASKED ? accept_it(w) : NULL; /* else it will be asked */
+}
+
+bool wf_rdma_cm_ready(struct wf_wire *w)
+{
+    if (w->cm != CM_ACCEPTED)
+        return w->cm == CM_UP;
+    ops_of(w->rdma)->confirmed(w->conn);
+    w->cm = CM_UP;
+    return true;
+}
+
+enum wf_cm_state wf_rdma_cm_state(struct wf_wire *w)
+{
+    if (w->cm == CM_UP || w->cm == CM_FAILED)
+        deadline_set(w, 0);
+    return w->cm;
+}
+
+bool wf_rdma_cm_watch(struct wf_wire *w, uint64_t now)
+{
+    if (!w->deadline_ns || now < w->deadline_ns)
+        return false;
+    if (!is_connecting(w))
+        return true;
+    failed(w, "the connection manager takes too long");
+    return false;
+}
+
+void wf_rdma_cm_end(struct wf_wire *w)
+{
+    if (w->conn)
+        ops_of(w->rdma)->end(w->conn);
+    w->conn = NULL;
+    deadline_set(w, 0);
+}
+
+/* ---- events ---- */
+
+/* The wire that waits for it; null: none does. */
+static struct wf_wire *wire_asked(const struct rdma_tep *r, const struct wf_hca_cm_event *e)
+{
+    struct rdma_call call;
+    struct wf_wire *w;
+    if (!wf_rdma_call_read(e->data, e->len, &call))
+        return NULL;
+    w = wf_wire_named(r, call.name);
+    return w && w->ticket == call.ticket && w->cm == CM_NONE && !is_asker(w) && !w->said_plain &&
+                   (w->state == WIRE_ASKING || is_connecting(w))
+               ? w
+               : NULL;
+}
+
+static void asked(struct rdma_tep *r, const struct wf_hca_cm_event *e)
+{
+    struct wf_wire *w = wire_asked(r, e);
+    const char *why;
+    if (!w) {
+        wf_debug("%s: a connection that no wire waits for is refused", r->ctx->hca->name);
+        ops_of(r)->end(e->conn);
+        return;
+    }
+    w->conn = e->conn;
+    w->conn->owner = w;
+    w->conn_qp = e->qp;
+    w->cm = CM_ASKED;
+    if (!is_connecting(w))
+        return;
+    why = accept_it(w);
+    if (why)
+        failed(w, why);
+}
+
+static void answered(struct wf_wire *w, const struct wf_hca_cm_event *e)
+{
+    struct wf_hca_cm_psns psns;
+    struct rdma_call call;
+    if (!is_connecting(w) || w->cm != CM_ASKING)
+        return;
+    if (!wf_rdma_call_read(e->data, e->len, &call) || call.name != wf_wire_name(w) ||
+        call.ticket != w->ticket || e->qp != w->their_qp) {
+        failed(w, "who answered the connection manager is not the other side");
+        return;
+    }
+    if (ops_of(w->rdma)->confirm(w->conn, &psns) != WEFT_OK) {
+        failed(w, "the connection manager cannot connect the queue pair");
+        return;
+    }
+    psns_take(w, &psns);
+    w->cm = CM_UP;
+    wf_wire_wake(w);
+}
+
+static void came_up(struct wf_wire *w)
+{
+    if (!is_connecting(w) || w->cm != CM_ACCEPTED)
+        return;
+    w->cm = CM_UP;
+    wf_wire_wake(w);
+}
+
+static void went_down(struct wf_wire *w, const char *why)
+{
+    wf_debug("%s: queue pair %u: %s", w->rdma->ctx->hca->name, w->qp->number, why);
+    if (is_connecting(w))
+        failed(w, why);
+    else if (!w->deadline_ns)
+        deadline_set(w, wf_now_ns() + LEFT_NS);
+}
+
+void wf_rdma_cm_take(struct rdma_tep *r)
+{
+    struct wf_hca_cm_event e;
+    if (!r->cm)
+        return;
+    for (int i = 0; i < EVENTS; i++) {
+        ops_of(r)->next(r->cm, &e);
+        switch (e.kind) {
+        case WF_HCA_CM_NONE: return;
+        case WF_HCA_CM_ASKED: asked(r, &e); break;
+        case WF_HCA_CM_ANSWERED: answered(e.conn->owner, &e); break;
+        case WF_HCA_CM_UP: came_up(e.conn->owner); break;
+        case WF_HCA_CM_DOWN: went_down(e.conn->owner, e.why); break;
+        default: atomic_store_explicit(&r->ctx->gone, true, memory_order_relaxed);
+        }
+    }
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Queue pairs that a connection manager connects (WEFT_RDMA_CM): between ENDS and READY.
+ *
+ * Each endpoint has a manager, which its owner's thread asks for events. ENDS says where it listens
+ * and a ticket, random, of this wire. The side with the greater address asks the other one's
+ * manager, with the name and ticket of the other's wire; that side accepts, with the name and
+ * ticket of this one's; this one confirms and says READY. What shows no ticket of a wire that waits
+ * for it, shows one again, or is of another queue pair than ENDS has told, is refused. READY of the
+ * one says to the other what its manager may learn later, or never; it says READY then.
+ *
+ * Whatever fails on the way, or takes longer than WEFT_PEER_TIMEOUT, ends in PLAIN. A manager that
+ * says later that the connection is gone is believed if the socket does not say so, too, within
+ * LEFT_NS: that one tells more, and what came before is read first. */
+#ifndef WF_TRANSPORT_RDMA_CM_H
+#define WF_TRANSPORT_RDMA_CM_H
+
+#include "transport/rdma/wire.h"
+
+enum wf_cm_state {
+    CM_NONE,
+    CM_ASKING,   /* the other side's was asked */
+    CM_ASKED,    /* by the other side, whose ENDS is not here yet */
+    CM_ACCEPTED, /* the queue pair is ready; is the other one? */
+    CM_UP,
+    CM_FAILED
+};
+
+/* For an endpoint, if that is asked for. Logged */
+enum weft_status wf_rdma_cm_open(struct rdma_tep *r, const struct wf_hca_port *port);
+void wf_rdma_cm_close(struct rdma_tep *r);
+/* Take what its manager has to say. Wires that go on are in [readable]. */
+void wf_rdma_cm_take(struct rdma_tep *r);
+
+/* A wire's ticket; what ENDS says. False: there are no random numbers. */
+bool wf_rdma_cm_begin(struct wf_wire *w);
+void wf_rdma_cm_tell(const struct wf_wire *w, struct rdma_word *ends);
+/* The other side's ENDS are here. Null, or why there will be no connection. */
+const char *wf_rdma_cm_connect(struct wf_wire *w, const struct rdma_word *ends,
+                               const struct wf_hca_patience *patience);
+/* READY is here, and not said yet. False: it cannot be. */
+bool wf_rdma_cm_ready(struct wf_wire *w);
+/* CM_UP: this side's is to be said. */
+enum wf_cm_state wf_rdma_cm_state(struct wf_wire *w);
+/* Now and then. True: the connection is no more. */
+bool wf_rdma_cm_watch(struct wf_wire *w, uint64_t now);
+void wf_rdma_cm_end(struct wf_wire *w);
+
+#endif

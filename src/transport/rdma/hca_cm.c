@@ -1,0 +1,468 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* hca.h's connection manager, over librdmacm.
+ *
+ * Queue pairs are libibverbs' own, of the device that hca_verbs.c has opened. librdmacm opens it
+ * once more and would make queue pairs there; so it is told their numbers instead, and asked with
+ * which attributes to bring them from state to state (rdma_init_qp_attr). */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <rdma/rdma_cma.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/util.h"
+#include "transport/rdma/hca_verbs.h"
+
+#define BACKLOG 256   /* requests that were not looked at yet */
+#define CANDIDATES 64 /* addresses of this host that are tried */
+/* Those of libibverbs: some kernels name more, which they then refuse. */
+#define ATTRIBUTES ((int)((unsigned)IBV_QP_DEST_QPN << 1) - 1)
+
+union address {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+};
+
+struct rdmacm {
+    struct wf_hca_cm base;
+    struct rdma_event_channel *channel;
+    struct rdma_cm_id *listener;
+    union address own; /* where it listens; its port is 0, for calls from there */
+    uint8_t port;      /* of the NIC */
+};
+
+struct rdmacm_conn {
+    struct wf_hca_conn base;
+    struct rdma_cm_id *id;
+    struct wf_hca_cm_params params;
+    uint32_t limit_ms;
+    bool is_asked;             /* by the other side, and nothing was said yet */
+    uint8_t answers, requests; /* reads at a time: that this side answers; that it makes */
+};
+
+static struct rdmacm *cm_of(struct wf_hca_cm *cm)
+{
+    return (struct rdmacm *)(void *)cm;
+}
+
+static struct rdmacm_conn *conn_of(struct wf_hca_conn *conn)
+{
+    return (struct rdmacm_conn *)(void *)conn;
+}
+
+/* ---- addresses ---- */
+
+/* As a GID has it: IPv6, or IPv4 mapped to it. */
+static void bytes_of(const union address *a, uint8_t out[16])
+{
+    static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+    if (a->any.sa_family == AF_INET6) {
+        memcpy(out, &a->v6.sin6_addr, 16);
+        return;
+    }
+    memcpy(out, mapped, sizeof mapped);
+    memcpy(out + sizeof mapped, &a->v4.sin_addr, 4);
+}
+
+/* What [bytes] of another host are from here, where this side is [own]. False: of another family.
+ */
+static bool address_of(const uint8_t bytes[16], uint16_t port, const union address *own,
+                       union address *out)
+{
+    struct in6_addr in;
+    memset(out, 0, sizeof *out);
+    memcpy(&in, bytes, sizeof in);
+    out->any.sa_family = own->any.sa_family;
+    if (IN6_IS_ADDR_V4MAPPED(&in)) {
+        out->v4.sin_port = htons(port);
+        memcpy(&out->v4.sin_addr, bytes + 12, 4);
+        return own->any.sa_family == AF_INET;
+    }
+    out->v6.sin6_port = htons(port);
+    out->v6.sin6_addr = in;
+    if (IN6_IS_ADDR_LINKLOCAL(&in))
+        out->v6.sin6_scope_id = own->v6.sin6_scope_id;
+    return own->any.sa_family == AF_INET6 &&
+           (!IN6_IS_ADDR_LINKLOCAL(&in) || IN6_IS_ADDR_LINKLOCAL(&own->v6.sin6_addr));
+}
+
+/* The port's own before others; of these those that reach most. */
+static int rank_of(const union address *a, const struct wf_hca_port *port)
+{
+    uint8_t bytes[16];
+    bytes_of(a, bytes);
+    if (!memcmp(bytes, port->gid.raw, sizeof bytes))
+        return 3;
+    if (a->any.sa_family == AF_INET)
+        return 2;
+    return IN6_IS_ADDR_LINKLOCAL(&a->v6.sin6_addr) ? 0 : 1;
+}
+
+static bool is_usable(const struct ifaddrs *i, union address *out)
+{
+    int family = i->ifa_addr ? i->ifa_addr->sa_family : AF_UNSPEC;
+    memset(out, 0, sizeof *out);
+    if (family == AF_INET)
+        memcpy(&out->v4, i->ifa_addr, sizeof out->v4);
+    else if (family == AF_INET6)
+        memcpy(&out->v6, i->ifa_addr, sizeof out->v6);
+    return out->any.sa_family != AF_UNSPEC && i->ifa_flags & IFF_UP &&
+           !(i->ifa_flags & IFF_LOOPBACK);
+}
+
+/* Of this host's interfaces that are up, at most [room]; the best first. */
+static unsigned addresses_list(const struct wf_hca_port *port, union address *out, unsigned room)
+{
+    struct ifaddrs *all;
+    unsigned n = 0;
+    if (getifaddrs(&all))
+        return 0;
+    for (int rank = 3; rank >= 0; rank--)
+        for (const struct ifaddrs *i = all; i && n < room; i = i->ifa_next)
+            if (is_usable(i, &out[n]) && rank_of(&out[n], port) == rank)
+                n++;
+    freeifaddrs(all);
+    return n;
+}
+
+/* ---- listening ---- */
+
+/* Is [id] bound to the port of the NIC that queue pairs are made with? */
+static bool is_ours(const struct rdmacm *cm, const struct rdma_cm_id *id)
+{
+    return id->verbs && id->port_num == cm->port &&
+           !strcmp(ibv_get_device_name(id->verbs->device), cm->base.hca->name);
+}
+
+static bool listen_at(struct rdmacm *cm, const union address *a)
+{
+    struct rdma_cm_id *id;
+    if (rdma_create_id(cm->channel, &id, NULL, RDMA_PS_TCP))
+        return false;
+    cm->own = *a;
+    if (rdma_bind_addr(id, &cm->own.any) || !is_ours(cm, id) || rdma_listen(id, BACKLOG)) {
+        (void)rdma_destroy_id(id);
+        return false;
+    }
+    cm->listener = id;
+    bytes_of(a, cm->base.address);
+    cm->base.port = ntohs(rdma_get_src_port(id));
+    return true;
+}
+
+static void rdmacm_close(struct wf_hca_cm *base)
+{
+    struct rdmacm *cm = cm_of(base);
+    if (cm->listener && rdma_destroy_id(cm->listener))
+        wf_warn("%s: a connection manager's listener cannot be freed: %m", base->hca->name);
+    if (cm->channel)
+        rdma_destroy_event_channel(cm->channel);
+    free(cm);
+}
+
+static enum weft_status rdmacm_open(struct wf_hca *hca, const struct wf_hca_port *port,
+                                    struct wf_hca_cm **out)
+{
+    union address list[CANDIDATES];
+    unsigned n = addresses_list(port, list, CANDIDATES);
+    struct rdmacm *cm = calloc(1, sizeof *cm);
+    if (!cm)
+        return WEFT_ENOMEM;
+    cm->base.hca = hca;
+    cm->port = port->number;
+    cm->channel = rdma_create_event_channel();
+    if (!cm->channel || fcntl(cm->channel->fd, F_SETFL, O_NONBLOCK)) {
+        wf_warn("WEFT_RDMA_CM: the connection manager cannot be had: %m (is the kernel's module "
+                "rdma_ucm loaded, and /dev/infiniband/rdma_cm there?)");
+        rdmacm_close(&cm->base);
+        return WEFT_EUNREACH;
+    }
+    cm->base.event_fd = cm->channel->fd;
+    for (unsigned i = 0; i < n && !cm->listener; i++)
+        (void)listen_at(cm, &list[i]);
+    if (!cm->listener) {
+        wf_warn("WEFT_RDMA_CM: no IP address of this host is one of %s port %u, and the connection "
+                "manager takes one (on InfiniBand that of an IPoIB interface)",
+                hca->name, port->number);
+        rdmacm_close(&cm->base);
+        return WEFT_EUNREACH;
+    }
+    *out = &cm->base;
+    return WEFT_OK;
+}
+
+/* ---- queue pairs ---- */
+
+/* The attributes with which to bring it to [state]. Mask 0: errno */
+static int attributes(struct rdmacm_conn *c, enum ibv_qp_state state, struct ibv_qp_attr *attr)
+{
+    int mask;
+    memset(attr, 0, sizeof *attr);
+    attr->qp_state = state;
+    if (rdma_init_qp_attr(c->id, attr, &mask))
+        return 0;
+    errno = EOPNOTSUPP; /* iWARP's, which its driver brings along */
+    return mask & IBV_QP_STATE ? mask & ATTRIBUTES : 0;
+}
+
+static bool modify(struct rdmacm_conn *c, struct ibv_qp_attr *attr, int mask)
+{
+    errno = ibv_modify_qp(VERBS(c->params.qp, qp)->qp, attr, mask);
+    return !errno;
+}
+
+static bool to_init(struct rdmacm_conn *c)
+{
+    struct ibv_qp_attr attr;
+    int mask = attributes(c, IBV_QPS_INIT, &attr);
+    attr.qp_access_flags = verbs_qp_access(c->params.qp->hca);
+    return mask && modify(c, &attr, mask | IBV_QP_ACCESS_FLAGS);
+}
+
+static bool to_receive(struct rdmacm_conn *c, struct wf_hca_cm_psns *psns)
+{
+    struct ibv_qp_attr attr;
+    int mask = attributes(c, IBV_QPS_RTR, &attr);
+    attr.min_rnr_timer = c->params.patience->rnr_timer;
+    attr.max_dest_rd_atomic = WF_MIN(attr.max_dest_rd_atomic, c->answers);
+    c->params.qp->mtu = verbs_mtu_bytes(attr.path_mtu);
+    psns->theirs = attr.rq_psn;
+    return mask && modify(c, &attr, mask);
+}
+
+/* How patient it is does not depend on the manager: breaks are to be seen as soon as without. */
+static bool to_send(struct rdmacm_conn *c, struct wf_hca_cm_psns *psns)
+{
+    struct ibv_qp_attr attr;
+    int mask = attributes(c, IBV_QPS_RTS, &attr);
+    attr.timeout = c->params.patience->timeout;
+    attr.retry_cnt = c->params.patience->retries;
+    attr.rnr_retry = c->params.patience->rnr_retries;
+    attr.max_rd_atomic = WF_MIN(attr.max_rd_atomic, c->requests);
+    psns->mine = attr.sq_psn;
+    return mask && modify(c, &attr, mask);
+}
+
+static bool join(struct rdmacm_conn *c, struct wf_hca_cm_psns *psns)
+{
+    return to_init(c) && to_receive(c, psns) && to_send(c, psns);
+}
+
+static void params_take(struct rdmacm_conn *c, const struct wf_hca_cm_params *params)
+{
+    uint8_t most = params->qp->hca->caps.max_reads;
+    c->params = *params;
+    c->base.owner = params->owner;
+    c->answers = most;
+    c->requests = WF_MIN(most, params->reads);
+}
+
+static struct rdma_conn_param conn_param(const struct rdmacm_conn *c)
+{
+    const struct ibv_qp *qp = VERBS(c->params.qp, qp)->qp;
+    return (struct rdma_conn_param){.private_data = c->params.data,
+                                    .private_data_len = c->params.len,
+                                    .responder_resources = c->answers,
+                                    .initiator_depth = c->requests,
+                                    .flow_control = 1,
+                                    .retry_count = c->params.patience->retries,
+                                    .rnr_retry_count = c->params.patience->rnr_retries,
+                                    .srq = qp->srq != NULL,
+                                    .qp_num = qp->qp_num};
+}
+
+/* ---- a connection ---- */
+
+static struct rdmacm_conn *conn_make(struct rdmacm *cm)
+{
+    struct rdmacm_conn *c = calloc(1, sizeof *c);
+    if (c)
+        c->base.cm = &cm->base;
+    return c;
+}
+
+static void rdmacm_end(struct wf_hca_conn *base)
+{
+    struct rdmacm_conn *c = conn_of(base);
+    if (c->is_asked)
+        (void)rdma_reject(c->id, NULL, 0);
+    else
+        (void)rdma_disconnect(c->id); /* in most states there is nothing to */
+    if (rdma_destroy_id(c->id))
+        wf_warn("%s: a connection of the connection manager cannot be freed: %m",
+                base->cm->hca->name);
+    free(c);
+}
+
+static enum weft_status rdmacm_ask(struct wf_hca_cm *base, const uint8_t *address, uint16_t port,
+                                   uint32_t limit_ms, const struct wf_hca_cm_params *params,
+                                   struct wf_hca_conn **out)
+{
+    struct rdmacm *cm = cm_of(base);
+    union address from = cm->own, to;
+    struct rdmacm_conn *c;
+    if (!address_of(address, port, &from, &to))
+        return WEFT_EUNREACH;
+    c = conn_make(cm);
+    if (!c)
+        return WEFT_ENOMEM;
+    params_take(c, params);
+    c->limit_ms = limit_ms;
+    if (rdma_create_id(cm->channel, &c->id, c, RDMA_PS_TCP)) {
+        free(c);
+        return WEFT_ESYSTEM;
+    }
+    if (rdma_resolve_addr(c->id, &from.any, &to.any, (int)limit_ms)) {
+        wf_debug("%s: rdma_resolve_addr: %m", base->hca->name);
+        rdmacm_end(&c->base);
+        return WEFT_EUNREACH;
+    }
+    *out = &c->base;
+    return WEFT_OK;
+}
+
+static enum weft_status rdmacm_accept(struct wf_hca_conn *base,
+                                      const struct wf_hca_cm_params *params,
+                                      struct wf_hca_cm_psns *out)
+{
+    struct rdmacm_conn *c = conn_of(base);
+    struct rdma_conn_param param;
+    params_take(c, params);
+    param = conn_param(c);
+    if (join(c, out) && !rdma_accept(c->id, &param)) {
+        c->is_asked = false;
+        return WEFT_OK;
+    }
+    wf_debug("%s: accepting queue pair %u: %m", base->cm->hca->name, params->qp->number);
+    return WEFT_EUNREACH;
+}
+
+static enum weft_status rdmacm_confirm(struct wf_hca_conn *base, struct wf_hca_cm_psns *out)
+{
+    struct rdmacm_conn *c = conn_of(base);
+    if (join(c, out) && !rdma_establish(c->id))
+        return WEFT_OK;
+    wf_debug("%s: connecting queue pair %u: %m", base->cm->hca->name, c->params.qp->number);
+    return WEFT_EUNREACH;
+}
+
+static void rdmacm_confirmed(struct wf_hca_conn *base)
+{
+    (void)rdma_notify(conn_of(base)->id, IBV_EVENT_COMM_EST);
+}
+
+/* ---- events ---- */
+
+static void down(struct wf_hca_cm_event *out, const char *why)
+{
+    out->kind = WF_HCA_CM_DOWN;
+    out->why = why;
+}
+
+static void said_take(const struct rdma_conn_param *said, struct wf_hca_cm_event *out)
+{
+    out->qp = said->qp_num;
+    out->len = (uint8_t)WF_MIN(said->private_data_len, WF_HCA_CM_DATA);
+    if (out->len)
+        memcpy(out->data, said->private_data, out->len);
+}
+
+static void asked(struct rdmacm *cm, struct rdma_cm_id *id, struct wf_hca_cm_event *out)
+{
+    struct rdmacm_conn *c = is_ours(cm, id) ? conn_make(cm) : NULL;
+    if (!c) {
+        (void)rdma_reject(id, NULL, 0);
+        (void)rdma_destroy_id(id);
+        return;
+    }
+    c->id = id;
+    c->is_asked = true;
+    id->context = c;
+    out->kind = WF_HCA_CM_ASKED;
+    out->conn = &c->base;
+}
+
+/* The other side's address is known: where the way to it begins. */
+static void resolved(struct rdmacm *cm, struct rdmacm_conn *c, struct wf_hca_cm_event *out)
+{
+    if (!is_ours(cm, c->id))
+        down(out, "the way to the other side's address is by another device");
+    else if (rdma_resolve_route(c->id, (int)c->limit_ms))
+        down(out, "the way to the other side cannot be asked for");
+}
+
+static void routed(struct rdmacm_conn *c, struct wf_hca_cm_event *out)
+{
+    struct rdma_conn_param param = conn_param(c);
+    if (rdma_connect(c->id, &param))
+        down(out, "the other side cannot be asked");
+}
+
+/* Of one connection. kind NONE: nothing that the owner need know. */
+static void conn_event(struct rdmacm *cm, enum rdma_cm_event_type event, struct rdmacm_conn *c,
+                       struct wf_hca_cm_event *out)
+{
+    switch (event) {
+    case RDMA_CM_EVENT_ADDR_RESOLVED: resolved(cm, c, out); break;
+    case RDMA_CM_EVENT_ROUTE_RESOLVED: routed(c, out); break;
+    case RDMA_CM_EVENT_CONNECT_RESPONSE: out->kind = WF_HCA_CM_ANSWERED; break;
+    case RDMA_CM_EVENT_ESTABLISHED: out->kind = WF_HCA_CM_UP; break;
+    case RDMA_CM_EVENT_ADDR_ERROR: down(out, "the other side's address is not found"); break;
+    case RDMA_CM_EVENT_ROUTE_ERROR: down(out, "there is no way to the other side"); break;
+    case RDMA_CM_EVENT_UNREACHABLE: down(out, "the other side does not answer"); break;
+    case RDMA_CM_EVENT_REJECTED: down(out, "the other side refuses the connection"); break;
+    case RDMA_CM_EVENT_CONNECT_ERROR: down(out, "the connection cannot be made"); break;
+    case RDMA_CM_EVENT_DISCONNECTED: down(out, "the other side has ended the connection"); break;
+    default: break;
+    }
+}
+
+/* False: there is none. */
+static bool event_take(struct rdmacm *cm, struct wf_hca_cm_event *out)
+{
+    struct rdma_cm_event *e;
+    enum rdma_cm_event_type event;
+    struct rdma_cm_id *id;
+    if (rdma_get_cm_event(cm->channel, &e))
+        return false;
+    event = e->event;
+    id = e->id;
+    if (event == RDMA_CM_EVENT_CONNECT_REQUEST || event == RDMA_CM_EVENT_CONNECT_RESPONSE)
+        said_take(&e->param.conn, out);
+    if (e->status)
+        wf_debug("%s: %s, status %d", cm->base.hca->name, rdma_event_str(event), e->status);
+    (void)rdma_ack_cm_event(e); /* before its id is destroyed, which waits for that */
+    if (event == RDMA_CM_EVENT_DEVICE_REMOVAL) {
+        out->kind = WF_HCA_CM_GONE;
+    } else if (event == RDMA_CM_EVENT_CONNECT_REQUEST) {
+        asked(cm, id, out);
+    } else if (id->context) { /* the listener has none */
+        out->conn = &((struct rdmacm_conn *)id->context)->base;
+        conn_event(cm, event, id->context, out);
+    }
+    return true;
+}
+
+static void rdmacm_next(struct wf_hca_cm *base, struct wf_hca_cm_event *out)
+{
+    do
+        *out = (struct wf_hca_cm_event){.kind = WF_HCA_CM_NONE};
+    while (event_take(cm_of(base), out) && out->kind == WF_HCA_CM_NONE);
+}
+
+const struct wf_hca_cm_ops wf_hca_rdmacm = {
+    .open = rdmacm_open,
+    .close = rdmacm_close,
+    .next = rdmacm_next,
+    .ask = rdmacm_ask,
+    .accept = rdmacm_accept,
+    .confirm = rdmacm_confirm,
+    .confirmed = rdmacm_confirmed,
+    .end = rdmacm_end,
+};
