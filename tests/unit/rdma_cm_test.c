@@ -3,6 +3,10 @@
  * and calls that say who is meant. The manager here does nothing but count. */
 #include "unit.h"
 
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include "base/clock.h"
 #include "config/config.h"
 #include "transport/rdma/cm.h"
@@ -35,7 +39,7 @@ static enum weft_status manager_ask(struct wf_hca_cm *cm, const uint8_t *address
     (void)cm;
     assert_int_equal(address[15], 1);
     assert_int_equal(port, 7777);
-    assert_int_equal(limit_ms, wf_config()->peer_timeout_ms);
+    assert_in_range(limit_ms, 1, wf_config()->peer_timeout_ms);
     m.asked++;
     m.params = *params;
     *out = &m.conns[m.nconns++];
@@ -447,6 +451,216 @@ static void test_calls(void **state)
     }
 }
 
+/* ---- a wire's socket, between ENDS and the second word ---- */
+
+static struct {
+    struct rdma_ctx *ctx;
+    struct wf_hca_ops ops;
+    const struct wf_hca_ops *before;
+    struct wf_hca_cm cm;
+    struct tcp_tep tep;
+    struct tcp_pair pair;
+    struct tcp_lane lane;
+    int other; /* the other side's end */
+} s;
+
+static void shake_open(bool is_greater)
+{
+    int fds[2];
+    memset(&s, 0, sizeof s);
+    memset(&m, 0, sizeof m);
+    OK(wf_rdma_ctx_open(&s.ctx));
+    OK(wf_rdma_tep_open(s.ctx, &s.tep.rdma));
+    s.before = s.ctx->hca->ops;
+    s.ops = *s.before;
+    s.ops.cm = &manager;
+    s.ctx->hca->ops = &s.ops;
+    s.cm.port = 1;
+    s.cm.address[0] = 1;
+    s.tep.rdma->cm = &s.cm;
+    s.pair.tep = &s.tep;
+    s.pair.is_greater = is_greater;
+    s.lane.pair = &s.pair;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+    s.lane.fd = fds[0];
+    s.other = fds[1];
+    s.lane.wire = wf_rdma_wires.open(&s.lane);
+    assert_non_null(s.lane.wire);
+    ends = (struct rdma_word){.kind = SAYS_ENDS,
+                              .past.psn = PAST_NONE,
+                              .end = {.qp = THEIR_QP, .mtu = 1024, .reads = 3},
+                              .window = 34,
+                              .name = 0x70003,
+                              .cm_port = 7777,
+                              .cm_address = {[15] = 1},
+                              .ticket = 3};
+}
+
+static void shake_close(void)
+{
+    wf_rdma_wires.close(s.lane.wire);
+    assert_int_equal(s.tep.rdma->deadlines, 0);
+    s.tep.rdma->cm = NULL;
+    s.ctx->hca->ops = s.before;
+    wf_rdma_tep_close(s.tep.rdma);
+    wf_rdma_ctx_close(s.ctx);
+    close(s.lane.fd);
+    close(s.other);
+}
+
+static void they_say(const struct rdma_word *word)
+{
+    uint8_t bytes[WORD_SIZE];
+    size_t n = wf_rdma_word_write(word, bytes);
+    assert_int_equal(write(s.other, bytes, n), n);
+}
+
+static void they_say_only(enum rdma_says kind)
+{
+    they_say(&(struct rdma_word){.kind = (uint16_t)kind, .past.psn = PAST_NONE});
+}
+
+static enum wf_wires_shake shake(void)
+{
+    return wf_rdma_wires.shake(s.lane.wire);
+}
+
+/* The next word that the other side hears; 0: none. */
+static int heard(struct rdma_word *word)
+{
+    uint8_t bytes[WORD_SIZE];
+    ssize_t n = recv(s.other, bytes, 8, MSG_PEEK | MSG_DONTWAIT);
+    size_t size = n == 8 ? wf_rdma_word_size(bytes, 8) : 0;
+    if (!size)
+        return 0;
+    assert_int_equal(recv(s.other, bytes, size, 0), size);
+    assert_true(wf_rdma_word_read(bytes, word));
+    return word->kind;
+}
+
+/* Up to where both have the other's ENDS; this side's are in [own]. */
+static void ends_both_ways(bool is_greater, struct rdma_word *own)
+{
+    shake_open(is_greater);
+    assert_int_equal(heard(own), SAYS_ENDS);
+    assert_int_equal(own->cm_port, 1);
+    they_say(&ends);
+    assert_int_equal(shake(), WIRES_MORE);
+}
+
+static void event_is(enum wf_hca_cm_kind kind, const struct rdma_word *own)
+{
+    struct wf_hca_cm_event *event = comes(kind, own->name, own->ticket);
+    if (kind != WF_HCA_CM_ASKED)
+        event->conn = s.lane.wire->conn;
+    wf_rdma_cm_take(s.tep.rdma);
+}
+
+/* Fails when: READY is said before the queue pair is ready, or frames go before READY both ways. */
+static void test_shake_asked(void **state)
+{
+    struct rdma_word own, word;
+    (void)state;
+    ends_both_ways(false, &own);
+    assert_int_equal(heard(&word), 0);
+    event_is(WF_HCA_CM_ASKED, &own);
+    assert_int_equal(m.accepted, 1);
+    assert_int_equal(shake(), WIRES_MORE);
+    assert_int_equal(heard(&word), 0);
+    they_say_only(SAYS_READY);
+    assert_int_equal(shake(), WIRES_UP);
+    assert_int_equal(heard(&word), SAYS_READY);
+    assert_int_equal(heard(&word), 0);
+    shake_close();
+    assert_int_equal(m.ended, 1);
+}
+
+/* The same, where the manager hears of it first; and by the side that asks. */
+static void test_shake_up(void **state)
+{
+    struct rdma_word own, word;
+    (void)state;
+    for (int asks = 0; asks < 2; asks++) {
+        ends_both_ways(asks, &own);
+        assert_int_equal(m.asked, asks);
+        if (!asks)
+            event_is(WF_HCA_CM_ASKED, &own);
+        event_is(asks ? WF_HCA_CM_ANSWERED : WF_HCA_CM_UP, &own);
+        assert_int_equal(shake(), WIRES_MORE);
+        assert_int_equal(heard(&word), SAYS_READY);
+        they_say_only(SAYS_READY);
+        assert_int_equal(shake(), WIRES_UP);
+        shake_close();
+        assert_int_equal(m.ended, 1);
+    }
+}
+
+/* Fails when: a side whose manager is not done takes PLAIN, and keeps its second word, which the
+ * other one waits for: it would take a frame for it (WEFT_EPROTO). */
+static void test_shake_plain(void **state)
+{
+    struct rdma_word own, word;
+    (void)state;
+    for (int asks = 0; asks < 2; asks++) {
+        ends_both_ways(asks, &own);
+        they_say_only(SAYS_PLAIN);
+        assert_int_equal(shake(), WIRES_PLAIN);
+        assert_int_equal(heard(&word), SAYS_PLAIN);
+        assert_int_equal(heard(&word), 0);
+        shake_close();
+        assert_int_equal(m.ended, asks);
+    }
+}
+
+/* Fails when: what fails is not told, once, or the other's word is not waited for. */
+static void test_shake_fails(void **state)
+{
+    struct rdma_word own, word;
+    (void)state;
+    for (int theirs = SAYS_READY; theirs <= SAYS_PLAIN; theirs++) {
+        ends_both_ways(true, &own);
+        event_is(WF_HCA_CM_DOWN, &own);
+        assert_int_equal(shake(), WIRES_MORE);
+        assert_int_equal(heard(&word), SAYS_PLAIN);
+        they_say_only((enum rdma_says)theirs);
+        assert_int_equal(shake(), WIRES_PLAIN);
+        assert_int_equal(heard(&word), 0);
+        shake_close();
+    }
+}
+
+/* Fails when: READY from where it cannot be is taken. */
+static void test_shake_nonsense(void **state)
+{
+    struct rdma_word own;
+    (void)state;
+    for (int asks = 0; asks < 2; asks++) {
+        ends_both_ways(asks, &own);
+        they_say_only(SAYS_READY);
+        assert_int_equal(shake(), WIRES_NONSENSE);
+        shake_close();
+    }
+}
+
+/* Fails when: a side that asks for a manager connects with one that has none. */
+static void test_shake_differs(void **state)
+{
+    struct rdma_word own, word;
+    (void)state;
+    shake_open(true);
+    assert_int_equal(heard(&own), SAYS_ENDS);
+    ends.cm_port = 0;
+    ends.ticket = 0;
+    memset(ends.cm_address, 0, sizeof ends.cm_address);
+    they_say(&ends);
+    assert_int_equal(shake(), WIRES_MORE);
+    assert_int_equal(m.asked, 0);
+    assert_int_equal(heard(&word), SAYS_PLAIN);
+    they_say_only(SAYS_PLAIN);
+    assert_int_equal(shake(), WIRES_PLAIN);
+    shake_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -463,6 +677,14 @@ int main(void)
         cmocka_unit_test(test_down),
         cmocka_unit_test(test_words),
         cmocka_unit_test(test_calls),
+        cmocka_unit_test(test_shake_asked),
+        cmocka_unit_test(test_shake_up),
+        cmocka_unit_test(test_shake_plain),
+        cmocka_unit_test(test_shake_fails),
+        cmocka_unit_test(test_shake_nonsense),
+        cmocka_unit_test(test_shake_differs),
     };
+    setenv("WEFT_RDMA_DEVICE", "null0", 1);
+    OK(wf_config_init());
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -85,6 +85,28 @@ def test_nodes(traffic, _turns):
         carried_by_rdma(members)
 
 
+def connected_by_manager():
+    """Connections that the connection manager has, each end of them."""
+    said = subprocess.run(["rdma", "resource", "show", "cm_id"], capture_output=True, text=True,
+                          check=True)
+    return said.stdout.count("state CONNECT ")
+
+
+def test_manager(traffic, _turns):
+    """WEFT_RDMA_CM: the manager has the connections of two that ask for it; of one, it has none."""
+    for own in ({"WEFT_RDMA_CM": "1"}, {"WEFT_RDMA_CM": "0"}):
+        with Here() as here:
+            members = crew.Members(here, traffic, [0, 1], ["--max", 65536],
+                                   [{"WEFT_RDMA_CM": "1"}, own])
+            members.connect()
+            members.move(30, SECONDS)
+            both = own["WEFT_RDMA_CM"] == "1"
+            seen = connected_by_manager()
+            assert seen >= 2 if both else not seen, f"{seen} ends of connections"
+            assert both or members[0].complains("WEFT_RDMA_CM")
+            end_exact(members, 0)
+
+
 def test_link(traffic, turns):
     """The cable is unplugged in the middle of it: it goes on by TCP; and plugged in again."""
     with Here() as here:

@@ -10,6 +10,7 @@
 
 #define EVENTS 256 /* that are taken at a time */
 #define LEFT_NS 1000000000u
+#define STEP_MS 2000u /* to find the other side's address, and the way to it */
 
 static const struct wf_hca_cm_ops *ops_of(const struct rdma_tep *r)
 {
@@ -108,8 +109,9 @@ static const char *accept_it(struct wf_wire *w)
 static const char *ask_it(struct wf_wire *w, const struct rdma_word *ends)
 {
     struct wf_hca_cm_params p = params_of(w);
-    if (ops_of(w->rdma)->ask(w->rdma->cm, ends->cm_address, ends->cm_port,
-                             (uint32_t)wf_config()->peer_timeout_ms, &p, &w->conn) != WEFT_OK)
+    uint32_t limit_ms = (uint32_t)WF_MIN(wf_config()->peer_timeout_ms, STEP_MS);
+    if (ops_of(w->rdma)->ask(w->rdma->cm, ends->cm_address, ends->cm_port, limit_ms, &p,
+                             &w->conn) != WEFT_OK)
         return "the connection manager cannot ask the other side's";
     w->cm = CM_ASKING;
     return NULL;

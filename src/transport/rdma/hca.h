@@ -320,7 +320,8 @@ struct wf_hca_cm_ops {
     void (*close)(struct wf_hca_cm *cm); /* all its connections were */
     /* kind NONE: nothing more now. */
     void (*next)(struct wf_hca_cm *cm, struct wf_hca_cm_event *out);
-    /* Ask who listens there, each step for [limit_ms] at most: ANSWERED or DOWN comes. */
+    /* Ask who listens there, the way to whom is found within [limit_ms] or not: ANSWERED or DOWN
+     * comes; not in time if nobody answers. */
     enum weft_status (*ask)(struct wf_hca_cm *cm, const uint8_t *address, uint16_t port,
                             uint32_t limit_ms, const struct wf_hca_cm_params *params,
                             struct wf_hca_conn **out);

@@ -554,6 +554,14 @@ static void past_take(const struct wf_wire *w, const struct rdma_past *past)
             t->reached = past->psn;
 }
 
+/* Who said ENDS has a second word said to it, whatever it says. */
+static int plain_come(struct wf_wire *w)
+{
+    bool owes = w->state == WIRE_CONNECTING;
+    return owes && second_say(w, "the other side cannot connect") == WIRES_BROKE ? WIRES_BROKE
+                                                                                 : WIRES_PLAIN;
+}
+
 /* One word of the other side's. As wire_shake. */
 static int word_take(struct wf_wire *w)
 {
@@ -572,7 +580,7 @@ static int word_take(struct wf_wire *w)
     if (word.kind != SAYS_READY)
         past_take(w, &word.past);
     if (word.kind == SAYS_PLAIN)
-        return WIRES_PLAIN;
+        return plain_come(w);
     if (w->state == WIRE_CONNECTING && word.kind == SAYS_READY && wf_rdma_cm_ready(w) &&
         connecting_look(w) == WIRES_BROKE)
         return WIRES_BROKE;
