@@ -10,6 +10,7 @@ test_; --turns: failures of each kind in each test, default 3."""
 import argparse
 import contextlib
 import os
+import re
 import subprocess
 import sys
 import time
@@ -34,6 +35,18 @@ class Member(crew.Member):
 crew.Member = Member
 
 
+def addresses(name, *which):
+    return subprocess.run(["ip", "-6", "address", "show", "dev", name, "scope", "link", *which],
+                          capture_output=True, text=True, check=True).stdout
+
+
+def await_address(name):
+    end = time.monotonic() + SECONDS
+    while not addresses(name) or addresses(name, "tentative"):
+        assert time.monotonic() < end, f"{name} has no address"
+        time.sleep(0.05)
+
+
 class Here:
     """The machine's two nodes: a member of node n uses rxe<n>."""
 
@@ -41,6 +54,8 @@ class Here:
         self.started = []
 
     def __enter__(self):
+        for name in ("v0", "v1"):  # a link that was down: its address is tentative for a while
+            await_address(name)
         return self
 
     def __exit__(self, *exc):
@@ -105,6 +120,32 @@ def test_manager(traffic, _turns):
             assert seen >= 2 if both else not seen, f"{seen} ends of connections"
             assert both or members[0].complains("WEFT_RDMA_CM")
             end_exact(members, 0)
+
+
+def listeners(device):
+    """(address, port) of each that the connection manager has there."""
+    said = subprocess.run(["rdma", "resource", "show", "cm_id", "link", f"{device}/1"],
+                          capture_output=True, text=True, check=True)
+    return re.findall(r"state LISTEN .* src-addr (\S+):(\d+)", said.stdout)
+
+
+def test_stranger(traffic, turns):
+    """Who asks a connection manager for a connection without a ticket is refused, and that is all."""
+    with Here() as here:
+        members = crew.Members(here, traffic, [0, 1], ["--max", 65536], {"WEFT_RDMA_CM": "1"})
+        members.connect()
+        members.move(30, SECONDS)
+        own = re.search(r"inet6 ([^/ ]+)", addresses("v0")).group(1)
+        asked = listeners("rxe1")
+        assert asked, "nobody listens"
+        for _ in range(turns):
+            for address, port in asked:
+                done = subprocess.run(["rping", "-c", "-a", f"{address}%v0", "-I", f"{own}%v0",
+                                       "-p", port, "-C", "1"], timeout=SECONDS, check=False,
+                                      capture_output=True, text=True)
+                assert done.returncode and "REJECTED" in done.stdout + done.stderr, done
+        members.move(30, SECONDS)
+        return end_exact(members, 0)
 
 
 def test_link(traffic, turns):

@@ -294,6 +294,7 @@ static void rdmacm_end(struct wf_hca_conn *base)
         (void)rdma_reject(c->id, NULL, 0);
     else
         (void)rdma_disconnect(c->id); /* in most states there is nothing to */
+    c->id->context = NULL;
     if (rdma_destroy_id(c->id))
         wf_warn("%s: a connection of the connection manager cannot be freed: %m",
                 base->cm->hca->name);
@@ -442,7 +443,7 @@ static bool event_take(struct rdmacm *cm, struct wf_hca_cm_event *out)
         out->kind = WF_HCA_CM_GONE;
     } else if (event == RDMA_CM_EVENT_CONNECT_REQUEST) {
         asked(cm, id, out);
-    } else if (id->context) { /* the listener has none */
+    } else if (id->context) { /* not the listener's */
         out->conn = &((struct rdmacm_conn *)id->context)->base;
         conn_event(cm, event, id->context, out);
     }

@@ -452,6 +452,11 @@ int wf_rdma_describe(char *note, size_t room)
         snprintf(note, room, "%s", *text ? text : "no RDMA device with an active port");
         return 0;
     }
+    if (wf_config()->rdma_cm && !hca->ops->cm) {
+        snprintf(note, room, "WEFT_RDMA_CM=1, and the connection manager is not built in");
+        hca->ops->close(hca);
+        return 0;
+    }
     port_text(&hca->ports[at], text, sizeof text);
     snprintf(note, room, "%s:%u, %s, %s", hca->name, hca->ports[at].number, text,
              hca->caps.srq ? "shared receive queue" : "no shared receive queue");

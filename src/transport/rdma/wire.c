@@ -1535,6 +1535,7 @@ enum weft_status wf_rdma_arm(struct rdma_tep *r)
 {
     const struct wf_hca_ops *ops = r->ctx->hca->ops;
     ops->disarm(r->cq);
+    wf_rdma_cm_take(r); /* polls without a connection do not */
     if (r->broken)
         return wf_list_empty(&r->readable) ? WEFT_OK : WEFT_AGAIN;
     if (ops->arm(r->cq) != WEFT_OK || !timer_set(r))

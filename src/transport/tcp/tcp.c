@@ -640,8 +640,10 @@ static int wired_poll(struct wf_tep *tep)
     t->polls++;
     if (__builtin_expect(t->undialled, 0))
         wf_tcp_pairs_dial(t);
-    if (!t->nlive)
+    if (!t->nlive) {
+        t->look = false; /* there is nothing to look at, and who arms would not sleep */
         goto out;
+    }
     (void)t->wires->turn(t);
     slow = t->polls % LOOK_EVERY == 0 || t->look;
     t->look = false;
