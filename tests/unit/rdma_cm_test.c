@@ -91,6 +91,7 @@ static struct {
     struct wf_hca_ops ops;
     struct wf_hca hca;
     struct rdma_ctx ctx;
+    struct rdma_device device;
     struct wf_hca_cm cm;
     struct rdma_tep tep;
     struct wf_wire *by_cell[CELLS];
@@ -110,8 +111,9 @@ static struct wf_wire *begin(bool is_greater)
     memset(&m, 0, sizeof m);
     e.ops.cm = &manager;
     e.hca.ops = &e.ops;
-    e.ctx.hca = &e.hca;
-    e.tep.ctx = &e.ctx;
+    e.device.ctx = &e.ctx;
+    e.device.hca = &e.hca;
+    e.tep.device = &e.device;
     e.tep.cm = &e.cm;
     e.tep.cells = CELLS;
     e.tep.by_cell = e.by_cell;
@@ -392,12 +394,12 @@ static void test_down(void **state)
     assert_false(wf_rdma_cm_watch(w, wf_now_ns()));
     assert_true(wf_rdma_cm_watch(w, wf_now_ns() + 2000000000u));
     end(w, 1);
-    assert_false(atomic_load(&e.ctx.gone));
+    assert_false(atomic_load(&e.device.gone));
     m.events[0] = (struct wf_hca_cm_event){.kind = WF_HCA_CM_GONE};
     m.at = 0;
     m.n = 1;
     take();
-    assert_true(atomic_load(&e.ctx.gone));
+    assert_true(atomic_load(&e.device.gone));
 }
 
 /* ---- words ---- */
@@ -470,14 +472,14 @@ static void shake_open(bool is_greater)
     memset(&s, 0, sizeof s);
     memset(&m, 0, sizeof m);
     OK(wf_rdma_ctx_open(&s.ctx));
-    OK(wf_rdma_tep_open(s.ctx, &s.tep.rdma));
-    s.before = s.ctx->hca->ops;
+    OK(wf_rdma_ep_open(s.ctx, &s.tep.rdma));
+    s.before = s.ctx->devices[0].hca->ops;
     s.ops = *s.before;
     s.ops.cm = &manager;
-    s.ctx->hca->ops = &s.ops;
+    s.ctx->devices[0].hca->ops = &s.ops;
     s.cm.port = 1;
     s.cm.address[0] = 1;
-    s.tep.rdma->cm = &s.cm;
+    s.tep.rdma->rails[0]->cm = &s.cm;
     s.pair.tep = &s.tep;
     s.pair.is_greater = is_greater;
     s.lane.pair = &s.pair;
@@ -499,10 +501,10 @@ static void shake_open(bool is_greater)
 static void shake_close(void)
 {
     wf_rdma_wires.close(s.lane.wire);
-    assert_int_equal(s.tep.rdma->deadlines, 0);
-    s.tep.rdma->cm = NULL;
-    s.ctx->hca->ops = s.before;
-    wf_rdma_tep_close(s.tep.rdma);
+    assert_int_equal(s.tep.rdma->rails[0]->deadlines, 0);
+    s.tep.rdma->rails[0]->cm = NULL;
+    s.ctx->devices[0].hca->ops = s.before;
+    wf_rdma_ep_close(s.tep.rdma);
     wf_rdma_ctx_close(s.ctx);
     close(s.lane.fd);
     close(s.other);
@@ -553,7 +555,7 @@ static void event_is(enum wf_hca_cm_kind kind, const struct rdma_word *own)
     struct wf_hca_cm_event *event = comes(kind, own->name, own->ticket);
     if (kind != WF_HCA_CM_ASKED)
         event->conn = s.lane.wire->conn;
-    wf_rdma_cm_take(s.tep.rdma);
+    wf_rdma_cm_take(s.tep.rdma->rails[0]);
 }
 
 /* Fails when: READY is said before the queue pair is ready, or frames go before READY both ways. */

@@ -14,7 +14,7 @@
 
 static const struct wf_hca_cm_ops *ops_of(const struct rdma_tep *r)
 {
-    return r->ctx->hca->ops->cm;
+    return r->device->hca->ops->cm;
 }
 
 /* One of the two has to ask: the one that dials, too. */
@@ -32,7 +32,7 @@ static bool is_connecting(const struct wf_wire *w)
 
 enum weft_status wf_rdma_cm_open(struct rdma_tep *r, const struct wf_hca_port *port)
 {
-    return wf_config()->rdma_cm ? ops_of(r)->open(r->ctx->hca, port, &r->cm) : WEFT_OK;
+    return wf_config()->rdma_cm ? ops_of(r)->open(r->device->hca, port, &r->cm) : WEFT_OK;
 }
 
 void wf_rdma_cm_close(struct rdma_tep *r)
@@ -185,7 +185,7 @@ static void asked(struct rdma_tep *r, const struct wf_hca_cm_event *e)
     struct wf_wire *w = wire_asked(r, e);
     const char *why;
     if (!w) {
-        wf_debug("%s: a connection that no wire waits for is refused", r->ctx->hca->name);
+        wf_debug("%s: a connection that no wire waits for is refused", r->device->hca->name);
         ops_of(r)->end(e->conn);
         return;
     }
@@ -230,7 +230,7 @@ static void came_up(struct wf_wire *w)
 
 static void went_down(struct wf_wire *w, const char *why)
 {
-    wf_debug("%s: queue pair %u: %s", w->rdma->ctx->hca->name, w->qp->number, why);
+    wf_debug("%s: queue pair %u: %s", w->rdma->device->hca->name, w->qp->number, why);
     if (is_connecting(w))
         failed(w, why);
     else if (!w->deadline_ns)
@@ -250,7 +250,7 @@ void wf_rdma_cm_take(struct rdma_tep *r)
         case WF_HCA_CM_ANSWERED: answered(e.conn->owner, &e); break;
         case WF_HCA_CM_UP: came_up(e.conn->owner); break;
         case WF_HCA_CM_DOWN: went_down(e.conn->owner, e.why); break;
-        default: atomic_store_explicit(&r->ctx->gone, true, memory_order_relaxed);
+        default: atomic_store_explicit(&r->device->gone, true, memory_order_relaxed);
         }
     }
 }

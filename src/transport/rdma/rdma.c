@@ -112,14 +112,23 @@ static struct wf_hca *hca_choose(unsigned *port, char *why, size_t room)
     return NULL;
 }
 
+static void rails_choose(struct rdma_ctx *ctx, char *why, size_t room)
+{
+    struct rdma_device *d = &ctx->devices[0];
+    d->ctx = ctx;
+    d->hca = hca_choose(&ctx->rails[0].port_at, why, room);
+    ctx->rails[0].device = d;
+    ctx->ndevices = ctx->nrails = d->hca != NULL;
+}
+
 /* ---- the program's memory ---- */
 
 static enum weft_status local_reg(void *owner, void *addr, size_t len, void **handle)
 {
-    struct rdma_ctx *ctx = owner;
+    struct rdma_device *d = &((struct rdma_ctx *)owner)->devices[0];
     struct wf_hca_mr *mr;
     enum weft_status status =
-        ctx->hca->ops->mr_open(ctx->pd, addr, len, (uintptr_t)addr, WF_HCA_LOCAL_WRITE, &mr);
+        d->hca->ops->mr_open(d->pd, addr, len, (uintptr_t)addr, WF_HCA_LOCAL_WRITE, &mr);
     if (status == WEFT_OK)
         *handle = mr;
     return status;
@@ -127,30 +136,29 @@ static enum weft_status local_reg(void *owner, void *addr, size_t len, void **ha
 
 enum { ON_DEMAND_AUTO, ON_DEMAND_ALWAYS, ON_DEMAND_NEVER }; /* as params.def has them */
 
-static bool can_on_demand(const struct rdma_ctx *ctx)
+static bool can_on_demand(const struct rdma_device *d)
 {
-    return ctx->hca->caps.on_demand && wf_config()->rdma_on_demand != ON_DEMAND_NEVER;
+    return d->hca->caps.on_demand && wf_config()->rdma_on_demand != ON_DEMAND_NEVER;
 }
 
-static bool is_on_demand_first(const struct rdma_ctx *ctx)
+static bool is_on_demand_first(const struct rdma_device *d)
 {
-    return can_on_demand(ctx) && wf_config()->rdma_on_demand == ON_DEMAND_ALWAYS;
+    return can_on_demand(d) && wf_config()->rdma_on_demand == ON_DEMAND_ALWAYS;
 }
 
 /* Nothing looks at the pages now: a NIC that found one missing, or not to be written, would break
  * its connection later. */
 static enum weft_status local_reg_on_demand(void *owner, void *addr, size_t len, void **handle)
 {
-    struct rdma_ctx *ctx = owner;
+    struct rdma_device *d = &((struct rdma_ctx *)owner)->devices[0];
     uintptr_t at = (uintptr_t)addr;
     struct wf_hca_mr *mr;
     enum weft_status status;
-    if (!can_on_demand(ctx))
+    if (!can_on_demand(d))
         return WEFT_EUNREACH;
     if (!wf_maps_can_write(at, at + len))
         return WEFT_EFAULT;
-    status =
-        ctx->hca->ops->mr_open(ctx->pd, addr, len, at, WF_HCA_LOCAL_WRITE | WF_HCA_ON_DEMAND, &mr);
+    status = d->hca->ops->mr_open(d->pd, addr, len, at, WF_HCA_LOCAL_WRITE | WF_HCA_ON_DEMAND, &mr);
     if (status == WEFT_OK)
         *handle = mr;
     return status;
@@ -158,8 +166,9 @@ static enum weft_status local_reg_on_demand(void *owner, void *addr, size_t len,
 
 static void local_dereg(void *owner, void *handle)
 {
-    struct rdma_ctx *ctx = owner;
-    ctx->hca->ops->mr_close(handle);
+    struct wf_hca_mr *mr = handle;
+    (void)owner;
+    mr->hca->ops->mr_close(mr);
 }
 
 _Static_assert(WF_LOCAL_CUTOVER == WF_MOVE_COPIED, "what is said of a move");
@@ -171,11 +180,12 @@ static enum weft_status local_open(struct rdma_ctx *ctx)
                                 .bounce_max = WF_LOCAL_CUTOVER,
                                 .pool_bytes = WF_LOCAL_POOL};
     enum weft_status status = wf_cache_params_own(&p.cache);
-    p.cache.registrar = (struct wf_registrar){.owner = ctx,
-                                              .reg = local_reg,
-                                              .dereg = local_dereg,
-                                              .reg_on_demand = local_reg_on_demand,
-                                              .on_demand_first = is_on_demand_first(ctx)};
+    p.cache.registrar =
+        (struct wf_registrar){.owner = ctx,
+                              .reg = local_reg,
+                              .dereg = local_dereg,
+                              .reg_on_demand = local_reg_on_demand,
+                              .on_demand_first = is_on_demand_first(&ctx->devices[0])};
     return status == WEFT_OK ? wf_local_open(&p, &ctx->local) : status;
 }
 
@@ -184,56 +194,56 @@ static enum weft_status local_open(struct rdma_ctx *ctx)
 /* What an entry of a device's page table covers at best. */
 #define LEAF (UINT64_C(2) << 20)
 
-static enum weft_status register_once(struct rdma_ctx *ctx, void *addr, size_t len, uint64_t at,
+static enum weft_status register_once(struct rdma_device *d, void *addr, size_t len, uint64_t at,
                                       unsigned access, struct wf_hca_mr **out)
 {
     struct wf_budget *budget = wf_budget_own();
     enum weft_status status = WEFT_ELIMIT;
     if (!wf_budget_take(budget, len))
         return status;
-    status = ctx->hca->ops->mr_open(ctx->pd, addr, len, at, access, out);
+    status = d->hca->ops->mr_open(d->pd, addr, len, at, access, out);
     if (status != WEFT_OK)
         wf_budget_give(budget, len);
     return status;
 }
 
-static enum weft_status register_at(struct rdma_ctx *ctx, void *addr, size_t len, uint64_t at,
+static enum weft_status register_at(struct rdma_device *d, void *addr, size_t len, uint64_t at,
                                     unsigned access, struct wf_hca_mr **out)
 {
-    enum weft_status status = register_once(ctx, addr, len, at, access, out);
-    if (status == WEFT_ELIMIT && wf_cache_shrink(wf_local_cache(ctx->local), len))
-        status = register_once(ctx, addr, len, at, access, out);
+    enum weft_status status = register_once(d, addr, len, at, access, out);
+    if (status == WEFT_ELIMIT && wf_cache_shrink(wf_local_cache(d->ctx->local), len))
+        status = register_once(d, addr, len, at, access, out);
     return status;
 }
 
-enum weft_status wf_rdma_register(struct rdma_ctx *ctx, void *addr, size_t len, unsigned access,
-                                  struct wf_hca_mr **out)
+enum weft_status wf_rdma_register(struct rdma_device *device, void *addr, size_t len,
+                                  unsigned access, struct wf_hca_mr **out)
 {
-    return register_at(ctx, addr, len, (uintptr_t)addr, access, out);
+    return register_at(device, addr, len, (uintptr_t)addr, access, out);
 }
 
-void wf_rdma_deregister(struct rdma_ctx *ctx, struct wf_hca_mr *mr)
+void wf_rdma_deregister(struct wf_hca_mr *mr)
 {
     size_t pinned = mr->unpinned ? 0 : mr->len;
-    ctx->hca->ops->mr_close(mr);
+    mr->hca->ops->mr_close(mr);
     wf_budget_give(wf_budget_own(), pinned);
 }
 
 /* Pinned, which is faster at the first access, as long as there is room for it. */
-static enum weft_status register_region(struct rdma_ctx *ctx, void *addr, size_t len, uint64_t at,
+static enum weft_status register_region(struct rdma_device *d, void *addr, size_t len, uint64_t at,
                                         unsigned access, struct wf_hca_mr **out)
 {
-    const struct wf_hca_ops *ops = ctx->hca->ops;
+    const struct wf_hca_ops *ops = d->hca->ops;
     /* Most devices that fetch pages do so for no atomics. */
-    bool on_demand = can_on_demand(ctx) && !(access & WF_HCA_REMOTE_ATOMIC);
-    bool first = on_demand && is_on_demand_first(ctx);
+    bool on_demand = can_on_demand(d) && !(access & WF_HCA_REMOTE_ATOMIC);
+    bool first = on_demand && is_on_demand_first(d);
     enum weft_status status = WEFT_ELIMIT;
     if (!first)
-        status = register_at(ctx, addr, len, at, access, out);
+        status = register_at(d, addr, len, at, access, out);
     if (status == WEFT_ELIMIT && on_demand &&
-        ops->mr_open(ctx->pd, addr, len, at, access | WF_HCA_ON_DEMAND, out) == WEFT_OK)
+        ops->mr_open(d->pd, addr, len, at, access | WF_HCA_ON_DEMAND, out) == WEFT_OK)
         return WEFT_OK;
-    return first ? register_at(ctx, addr, len, at, access, out) : status;
+    return first ? register_at(d, addr, len, at, access, out) : status;
 }
 
 static unsigned region_access(unsigned access)
@@ -245,7 +255,8 @@ static unsigned region_access(unsigned access)
 
 bool wf_rdma_atomics(const struct rdma_ctx *ctx)
 {
-    return ctx->hca->caps.atomics && ctx->hca->caps.max_reads;
+    const struct wf_hca_caps *caps = &ctx->devices[0].hca->caps;
+    return caps->atomics && caps->max_reads;
 }
 
 /* Addresses for [len] bytes that no region of the context had or will have: NICs give keys of
@@ -263,47 +274,47 @@ static void region_limit_tell(const struct rdma_ctx *ctx, size_t len)
     if (!atomic_exchange(&told, true))
         wf_warn("%zu KiB cannot be registered with %s: peers reach them by messages; raise the "
                 "limit of locked memory (ulimit -l) and WEFT_PINNED for speed",
-                len / 1024, ctx->hca->name);
+                len / 1024, ctx->devices[0].hca->name);
 }
 
 /* Where it is, or, of what is no dma-buf, as memory of this process's. */
-static enum weft_status register_dmabuf(struct rdma_ctx *ctx, const struct wf_nic_memory *m,
+static enum weft_status register_dmabuf(struct rdma_device *d, const struct wf_nic_memory *m,
                                         unsigned access, uint64_t *at, struct wf_hca_mr **out)
 {
-    const struct wf_dmabuf *d = m->dmabuf;
+    const struct wf_dmabuf *b = m->dmabuf;
     enum weft_status status = WEFT_EUNREACH;
-    *at = addresses_take(ctx, d->offset, d->len);
-    if (ctx->hca->caps.dmabuf)
-        status = ctx->hca->ops->mr_open_dmabuf(ctx->pd, d->fd, d->offset, d->len, *at, access, out);
-    if (status == WEFT_OK || d->is_real)
+    *at = addresses_take(d->ctx, b->offset, b->len);
+    if (d->hca->caps.dmabuf)
+        status = d->hca->ops->mr_open_dmabuf(d->pd, b->fd, b->offset, b->len, *at, access, out);
+    if (status == WEFT_OK || b->is_real)
         return status;
-    *at = addresses_take(ctx, (uintptr_t)m->addr, m->len);
-    return register_region(ctx, m->addr, m->len, *at, access, out);
+    *at = addresses_take(d->ctx, (uintptr_t)m->addr, m->len);
+    return register_region(d, m->addr, m->len, *at, access, out);
 }
 
-static enum weft_status register_memory(struct rdma_ctx *ctx, const struct wf_nic_memory *m,
+static enum weft_status register_memory(struct rdma_device *d, const struct wf_nic_memory *m,
                                         unsigned access, uint64_t *at, struct wf_hca_mr **out)
 {
     if (m->dmabuf)
-        return register_dmabuf(ctx, m, access, at, out);
-    *at = addresses_take(ctx, (uintptr_t)m->addr, m->len);
-    return register_region(ctx, m->addr, m->len, *at, access, out);
+        return register_dmabuf(d, m, access, at, out);
+    *at = addresses_take(d->ctx, (uintptr_t)m->addr, m->len);
+    return register_region(d, m->addr, m->len, *at, access, out);
 }
 
 enum weft_status wf_rdma_region_open(struct rdma_ctx *ctx, const struct wf_nic_memory *m,
                                      unsigned access, uint64_t *at, uint32_t *key, void **handle)
 {
     struct wf_hca_mr *mr;
-    enum weft_status status = register_memory(ctx, m, region_access(access), at, &mr);
+    enum weft_status status = register_memory(&ctx->devices[0], m, region_access(access), at, &mr);
     if (status == WEFT_OK && !mr->rkey) { /* means none, in keys */
-        wf_rdma_deregister(ctx, mr);
+        wf_rdma_deregister(mr);
         status = WEFT_ELIMIT;
     }
     if (status == WEFT_ELIMIT)
         region_limit_tell(ctx, m->len);
     else if (status != WEFT_OK)
         wf_info("%zu KiB at %p cannot be registered with %s (%s): peers reach them by messages",
-                m->len / 1024, m->addr, ctx->hca->name, weft_status_text(status));
+                m->len / 1024, m->addr, ctx->devices[0].hca->name, weft_status_text(status));
     if (status != WEFT_OK)
         return status;
     *key = mr->rkey;
@@ -313,15 +324,25 @@ enum weft_status wf_rdma_region_open(struct rdma_ctx *ctx, const struct wf_nic_m
 
 void wf_rdma_region_close(struct rdma_ctx *ctx, void *handle)
 {
-    wf_rdma_deregister(ctx, handle);
+    (void)ctx;
+    wf_rdma_deregister(handle);
 }
 
 /* ---- a context ---- */
 
+static void devices_close(struct rdma_ctx *ctx)
+{
+    for (unsigned i = 0; i < ctx->ndevices; i++) {
+        struct rdma_device *d = &ctx->devices[i];
+        if (d->pd)
+            d->hca->ops->pd_close(d->pd);
+        d->hca->ops->close(d->hca);
+    }
+}
+
 static void ctx_free(struct rdma_ctx *ctx)
 {
-    if (ctx->hca)
-        ctx->hca->ops->close(ctx->hca);
+    devices_close(ctx);
     pthread_mutex_destroy(&ctx->lock);
     free(ctx);
 }
@@ -330,20 +351,20 @@ static void ctx_free(struct rdma_ctx *ctx)
 static bool is_enough(struct rdma_ctx *ctx)
 {
     enum weft_status status = local_open(ctx);
-    if (status == WEFT_OK && (status = wf_rdma_tep_new(ctx, &ctx->kept)) != WEFT_OK)
+    if (status == WEFT_OK && (status = wf_rdma_ep_new(ctx, &ctx->kept)) != WEFT_OK)
         wf_local_close(ctx->local);
     if (status != WEFT_OK)
-        wf_info("%s is not used: %s", ctx->hca->name, weft_status_text(status));
+        wf_info("%s is not used: %s", ctx->devices[0].hca->name, weft_status_text(status));
     return status == WEFT_OK;
 }
 
-enum weft_status wf_rdma_tep_open(struct rdma_ctx *ctx, struct rdma_tep **out)
+enum weft_status wf_rdma_ep_open(struct rdma_ctx *ctx, struct rdma_ep **out)
 {
     pthread_mutex_lock(&ctx->lock);
     *out = ctx->kept;
     ctx->kept = NULL;
     pthread_mutex_unlock(&ctx->lock);
-    return *out ? WEFT_OK : wf_rdma_tep_new(ctx, out);
+    return *out ? WEFT_OK : wf_rdma_ep_new(ctx, out);
 }
 
 /* Who asks for the connection manager is not served without it. */
@@ -357,18 +378,21 @@ static bool has_manager(const struct wf_hca *hca)
     return false;
 }
 
-static enum weft_status domain_open(struct rdma_ctx *ctx)
+static bool domains_open(struct rdma_ctx *ctx)
 {
-    if (ctx->hca->ops->pd_open(ctx->hca, &ctx->pd) == WEFT_OK)
-        return WEFT_OK;
-    wf_warn("%s is not used: no protection domain can be had: %m", ctx->hca->name);
-    return WEFT_EUNREACH;
+    for (unsigned i = 0; i < ctx->ndevices; i++) {
+        struct rdma_device *d = &ctx->devices[i];
+        if (d->hca->ops->pd_open(d->hca, &d->pd) == WEFT_OK)
+            continue;
+        wf_warn("%s is not used: no protection domain can be had: %m", d->hca->name);
+        return false;
+    }
+    return true;
 }
 
 enum weft_status wf_rdma_ctx_open(struct rdma_ctx **out)
 {
     struct rdma_ctx *ctx;
-    enum weft_status status;
     char why[WHY];
     if (wf_config()->tcp_encrypt) {
         wf_info("rdma is not used: it does not encrypt (WEFT_TCP_ENCRYPT)");
@@ -379,43 +403,42 @@ enum weft_status wf_rdma_ctx_open(struct rdma_ctx **out)
         return WEFT_ENOMEM;
     pthread_mutex_init(&ctx->lock, NULL);
     atomic_init(&ctx->next_at, LEAF);
-    ctx->hca = hca_choose(&ctx->port_at, why, sizeof why);
-    status = WEFT_EUNREACH;
-    if (!ctx->hca && *why)
+    rails_choose(ctx, why, sizeof why);
+    if (!ctx->nrails && *why)
         wf_error("%s; RDMA is not used", why);
-    if (ctx->hca && has_manager(ctx->hca))
-        status = domain_open(ctx);
-    if (status == WEFT_OK && !is_enough(ctx)) {
-        ctx->hca->ops->pd_close(ctx->pd);
-        status = WEFT_EUNREACH;
-    }
-    if (status != WEFT_OK) {
+    if (!ctx->nrails || !has_manager(ctx->devices[0].hca) || !domains_open(ctx) ||
+        !is_enough(ctx)) {
         ctx_free(ctx);
-        return status;
+        return WEFT_EUNREACH;
     }
     *out = ctx;
     return WEFT_OK;
 }
 
-void wf_rdma_ctx_look(struct rdma_ctx *ctx)
+static void device_look(struct rdma_device *d)
 {
     struct wf_hca_event e;
-    pthread_mutex_lock(&ctx->lock);
     do {
-        ctx->hca->ops->async(ctx->hca, &e);
+        d->hca->ops->async(d->hca, &e);
         if (e.kind == WF_HCA_EVENT_CQ_FATAL || e.kind == WF_HCA_EVENT_SRQ_FATAL ||
             e.kind == WF_HCA_EVENT_GONE)
-            atomic_store_explicit(&ctx->gone, true, memory_order_relaxed);
+            atomic_store_explicit(&d->gone, true, memory_order_relaxed);
     } while (e.kind != WF_HCA_EVENT_NONE);
+}
+
+void wf_rdma_ctx_look(struct rdma_ctx *ctx)
+{
+    pthread_mutex_lock(&ctx->lock);
+    for (unsigned i = 0; i < ctx->ndevices; i++)
+        device_look(&ctx->devices[i]);
     pthread_mutex_unlock(&ctx->lock);
 }
 
 void wf_rdma_ctx_close(struct rdma_ctx *ctx)
 {
     if (ctx->kept)
-        wf_rdma_tep_close(ctx->kept);
+        wf_rdma_ep_close(ctx->kept);
     wf_local_close(ctx->local);
-    ctx->hca->ops->pd_close(ctx->pd);
     ctx_free(ctx);
 }
 
@@ -425,10 +448,15 @@ void wf_rdma_resources(struct rdma_ctx *ctx, weft_resource_row_fn row, void *arg
         [WF_HCA_PD] = "protection domains", [WF_HCA_TD] = "thread domains",
         [WF_HCA_CQ] = "completion queues",  [WF_HCA_SRQ] = "shared receive queues",
         [WF_HCA_QP] = "queue pairs",        [WF_HCA_MR] = "memory regions"};
-    const struct wf_hca_ledger *l = &ctx->hca->ledger;
-    for (int i = 0; i < WF_HCA_KINDS; i++)
-        row(arg, names[i], atomic_load_explicit(&l->objects[i], memory_order_relaxed),
-            atomic_load_explicit(&l->bytes[i], memory_order_relaxed));
+    for (int kind = 0; kind < WF_HCA_KINDS; kind++) {
+        uint64_t objects = 0, bytes = 0;
+        for (unsigned i = 0; i < ctx->ndevices; i++) {
+            const struct wf_hca_ledger *l = &ctx->devices[i].hca->ledger;
+            objects += atomic_load_explicit(&l->objects[kind], memory_order_relaxed);
+            bytes += atomic_load_explicit(&l->bytes[kind], memory_order_relaxed);
+        }
+        row(arg, names[kind], objects, bytes);
+    }
 }
 
 /* ---- for weft info ---- */

@@ -9,8 +9,10 @@
 
 #include "transport/transport.h"
 
+#define WF_RDMA_RAILS 4
+
 struct rdma_ctx;
-struct rdma_tep;
+struct rdma_ep;
 struct wf_nic_memory;
 struct wf_tpeer;
 struct wf_wire;
@@ -38,20 +40,17 @@ enum weft_status wf_rdma_region_open(struct rdma_ctx *ctx, const struct wf_nic_m
 void wf_rdma_region_close(struct rdma_ctx *ctx, void *handle);
 
 /* Returns OK | ENOMEM | ELIMIT (the limit on locked memory, mostly) | ESYSTEM */
-enum weft_status wf_rdma_tep_open(struct rdma_ctx *ctx, struct rdma_tep **out);
-void wf_rdma_tep_close(struct rdma_tep *r);
-/* Take completions; how many. */
-int wf_rdma_poll(struct rdma_tep *r);
-/* What happened to the NIC itself: now and then. */
-void wf_rdma_look(struct rdma_tep *r);
-bool wf_rdma_rang(const struct rdma_tep *r);  /* it is time to look, since the last call */
-bool wf_rdma_works(const struct rdma_tep *r); /* as far as is known */
+enum weft_status wf_rdma_ep_open(struct rdma_ctx *ctx, struct rdma_ep **out);
+void wf_rdma_ep_close(struct rdma_ep *ep);
+/* What happened to the NICs themselves: now and then. */
+void wf_rdma_look(struct rdma_ep *ep);
+bool wf_rdma_rang(const struct rdma_ep *ep);  /* it is time to look, since the last call */
+bool wf_rdma_works(const struct rdma_ep *ep); /* one of them, as far as is known */
 /* As a transport's arm. */
-enum weft_status wf_rdma_arm(struct rdma_tep *r);
-/* To be slept on: completions; time for wf_rdma_look; the connection manager. */
-int wf_rdma_event_fd(const struct rdma_tep *r);
-int wf_rdma_timer_fd(const struct rdma_tep *r);
-int wf_rdma_cm_fd(const struct rdma_tep *r); /* -1: none */
+enum weft_status wf_rdma_arm(struct rdma_ep *ep);
+/* To be slept on: completions; time for wf_rdma_look; connection managers. How many; -1: none */
+#define WF_RDMA_FDS (2 * WF_RDMA_RAILS + 1)
+unsigned wf_rdma_fds(const struct rdma_ep *ep, int fds[WF_RDMA_FDS]);
 
 extern const struct wf_wires wf_rdma_wires;
 

@@ -81,24 +81,20 @@ static uint32_t *numbers(uint32_t n)
     return list;
 }
 
-static void free_all(struct rdma_tep *r)
+static void rail_close(struct rdma_tep *r)
 {
-    struct wf_hca *hca = r->ctx->hca;
+    struct wf_hca *hca = r->device->hca;
     wf_rdma_cm_close(r);
     if (r->srq)
         hca->ops->srq_close(r->srq);
     if (r->cq)
         hca->ops->cq_close(r->cq);
     if (r->mr)
-        wf_rdma_deregister(r->ctx, r->mr);
+        wf_rdma_deregister(r->mr);
     if (r->cells_mr)
-        wf_rdma_deregister(r->ctx, r->cells_mr);
+        wf_rdma_deregister(r->cells_mr);
     if (r->memory)
         (void)munmap(r->memory, memory_size(r));
-    if (r->timer_fd >= 0)
-        close(r->timer_fd);
-    if (r->user)
-        wf_cache_user_close(r->user);
     free(r->free_pieces);
     free(r->free_cells);
     free(r->free_receives);
@@ -118,11 +114,11 @@ static enum weft_status memory_make(struct rdma_tep *r)
     /* A forked child that writes must not take these pages from the NIC. */
     if (madvise(memory, memory_size(r), MADV_DONTFORK))
         return WEFT_ESYSTEM;
-    status = wf_rdma_register(r->ctx, memory, cells_size(r),
+    status = wf_rdma_register(r->device, memory, cells_size(r),
                               WF_HCA_LOCAL_WRITE | WF_HCA_REMOTE_WRITE, &r->cells_mr);
     return status != WEFT_OK
                ? status
-               : wf_rdma_register(r->ctx, buffer_at(r, 0), memory_size(r) - cells_size(r),
+               : wf_rdma_register(r->device, buffer_at(r, 0), memory_size(r) - cells_size(r),
                                   WF_HCA_LOCAL_WRITE, &r->mr);
 }
 
@@ -137,7 +133,7 @@ static void receives_post(struct rdma_tep *r)
             list[i] =
                 (struct wf_hca_recv){RECEIVED | b, {buffer_at(r, b), WIRE_BYTES, r->mr->lkey}};
         }
-        taken = r->ctx->hca->ops->post_srq(r->srq, list, n);
+        taken = r->device->hca->ops->post_srq(r->srq, list, n);
         r->nfree_receives -= taken;
         if (taken < n)
             return;
@@ -145,68 +141,81 @@ static void receives_post(struct rdma_tep *r)
 }
 
 /* As it is now: events change it. */
-static struct wf_hca_port port_of(struct rdma_ctx *ctx)
+static struct wf_hca_port port_of(const struct rdma_tep *r)
 {
+    struct rdma_ctx *ctx = r->ep->ctx;
     struct wf_hca_port port;
     pthread_mutex_lock(&ctx->lock);
-    port = ctx->hca->ports[ctx->port_at];
+    port = r->device->hca->ports[r->port_at];
     pthread_mutex_unlock(&ctx->lock);
     return port;
 }
 
 static enum weft_status manager_open(struct rdma_tep *r)
 {
-    const struct wf_hca_port port = port_of(r->ctx);
+    const struct wf_hca_port port = port_of(r);
     return wf_rdma_cm_open(r, &port);
 }
 
-enum weft_status wf_rdma_tep_new(struct rdma_ctx *ctx, struct rdma_tep **out)
+static bool lists_make(struct rdma_tep *r)
 {
-    const struct wf_hca_caps *caps = &ctx->hca->caps;
-    const uint32_t receives = (uint32_t)WF_MIN(wf_config()->rdma_receives, caps->max_rq),
-                   pieces = receives / 2, cells = WIRES;
-    bool shared = caps->srq && wf_config()->rdma_srq;
+    r->free_pieces = numbers(r->pieces);
+    r->free_cells = numbers(r->cells);
+    r->free_receives = numbers(r->receives);
+    r->free_results = numbers(RESULTS);
+    r->by_cell = calloc(r->cells, sizeof(struct wf_wire *));
+    return r->free_pieces && r->free_cells && r->free_receives && r->free_results && r->by_cell;
+}
+
+static enum weft_status queues_make(struct rdma_tep *r)
+{
+    const struct wf_hca *hca = r->device->hca;
+    bool shared = hca->caps.srq && wf_config()->rdma_srq;
+    enum weft_status status = hca->ops->cq_open(
+        r->device->hca, WF_MIN(r->receives + WIRE_UNDER_WAY, hca->caps.max_cq), true, &r->cq);
+    return status == WEFT_OK && shared ? hca->ops->srq_open(r->device->pd, r->receives, &r->srq)
+                                       : status;
+}
+
+static struct rdma_tep *rail_new(struct rdma_ep *ep, const struct rdma_rail *rail)
+{
+    const struct wf_hca_caps *caps = &rail->device->hca->caps;
     struct rdma_tep *r = calloc(1, sizeof *r);
-    const struct wf_hca_ops *ops = ctx->hca->ops;
-    enum weft_status status = WEFT_ENOMEM;
     if (!r)
-        return WEFT_ENOMEM;
-    r->ctx = ctx;
-    r->receives = r->nfree_receives = receives;
-    r->batch = WF_MIN(receives / 16, RECEIVES_BATCH);
-    r->pieces = r->nfree_pieces = pieces;
-    r->cells = r->nfree_cells = cells;
+        return NULL;
+    r->ep = ep;
+    r->device = rail->device;
+    r->port_at = rail->port_at;
+    r->receives = r->nfree_receives = (uint32_t)WF_MIN(wf_config()->rdma_receives, caps->max_rq);
+    r->batch = WF_MIN(r->receives / 16, RECEIVES_BATCH);
+    r->pieces = r->nfree_pieces = r->receives / 2;
+    r->cells = r->nfree_cells = WIRES;
     r->nfree_results = RESULTS;
     wf_list_init(&r->readable);
     wf_list_init(&r->wires);
-    r->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    r->free_pieces = numbers(pieces);
-    r->free_cells = numbers(cells);
-    r->free_receives = numbers(receives);
-    r->free_results = numbers(RESULTS);
-    r->by_cell = calloc(cells, sizeof(struct wf_wire *));
-    if (r->free_pieces && r->free_cells && r->free_receives && r->free_results && r->by_cell &&
-        r->timer_fd >= 0)
-        status = wf_cache_user_open(wf_local_cache(ctx->local), &r->user);
+    return r;
+}
+
+static enum weft_status rail_open(struct rdma_ep *ep, const struct rdma_rail *rail,
+                                  struct rdma_tep **out)
+{
+    struct rdma_tep *r = rail_new(ep, rail);
+    enum weft_status status;
+    if (!r)
+        return WEFT_ENOMEM;
+    status = lists_make(r) ? memory_make(r) : WEFT_ENOMEM;
     if (status == WEFT_OK)
-        status = memory_make(r);
-    if (status == WEFT_OK)
-        status =
-            ops->cq_open(ctx->hca, WF_MIN(receives + WIRE_UNDER_WAY, caps->max_cq), true, &r->cq);
-    if (status == WEFT_OK && shared)
-        status = ops->srq_open(ctx->pd, receives, &r->srq);
-    if (status != WEFT_OK) {
-        wf_warn("%s: %zu KiB of buffers and their queues cannot be had%s", ctx->hca->name,
+        status = queues_make(r);
+    if (status != WEFT_OK)
+        wf_warn("%s: %zu KiB of buffers and their queues cannot be had%s", r->device->hca->name,
                 memory_size(r) / 1024,
                 status == WEFT_ELIMIT ? ": raise the limit of locked memory (ulimit -l) and "
                                         "WEFT_PINNED, or lower WEFT_RDMA_RECEIVES"
                                       : "");
-        free_all(r);
-        return status;
-    }
-    status = manager_open(r);
+    else
+        status = manager_open(r);
     if (status != WEFT_OK) {
-        free_all(r);
+        rail_close(r);
         return status;
     }
     receives_post(r);
@@ -214,10 +223,54 @@ enum weft_status wf_rdma_tep_new(struct rdma_ctx *ctx, struct rdma_tep **out)
     return WEFT_OK;
 }
 
-void wf_rdma_tep_close(struct rdma_tep *r)
+/* OK: with some of the rails at least. */
+static enum weft_status rails_open(struct rdma_ep *ep)
 {
-    free_all(r);
+    enum weft_status status = WEFT_EUNREACH, one;
+    for (unsigned i = 0; i < ep->ctx->nrails; i++) {
+        one = rail_open(ep, &ep->ctx->rails[i], &ep->rails[i]);
+        if (status != WEFT_OK)
+            status = one;
+    }
+    return status;
 }
+
+enum weft_status wf_rdma_ep_new(struct rdma_ctx *ctx, struct rdma_ep **out)
+{
+    struct rdma_ep *ep = calloc(1, sizeof *ep);
+    enum weft_status status;
+    if (!ep)
+        return WEFT_ENOMEM;
+    ep->ctx = ctx;
+    ep->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    status =
+        ep->timer_fd >= 0 ? wf_cache_user_open(wf_local_cache(ctx->local), &ep->user) : WEFT_ENOMEM;
+    if (status == WEFT_OK)
+        status = rails_open(ep);
+    if (status != WEFT_OK) {
+        wf_rdma_ep_close(ep);
+        return status;
+    }
+    *out = ep;
+    return WEFT_OK;
+}
+
+void wf_rdma_ep_close(struct rdma_ep *ep)
+{
+    for (unsigned i = 0; i < WF_RDMA_RAILS; i++)
+        if (ep->rails[i])
+            rail_close(ep->rails[i]);
+    if (ep->timer_fd >= 0)
+        close(ep->timer_fd);
+    if (ep->user)
+        wf_cache_user_close(ep->user);
+    free(ep);
+}
+
+/* Its rails that there are: [i] counts, [r] is each in turn. */
+#define each_rail(ep, i, r)                                                                        \
+    for (unsigned i = 0; i < WF_RDMA_RAILS; i++)                                                   \
+        if ((r = (ep)->rails[i]) != NULL)
 
 /* ---- a wire's life ---- */
 
@@ -239,7 +292,7 @@ static void wire_fail(struct wf_wire *w, enum wf_hca_status why)
 {
     if (w->state == WIRE_FAILED)
         return;
-    wf_debug("%s: queue pair %u: %s", w->rdma->ctx->hca->name, w->qp->number,
+    wf_debug("%s: queue pair %u: %s", w->rdma->device->hca->name, w->qp->number,
              wf_hca_status_text(why));
     w->state = WIRE_FAILED;
     w->why = why;
@@ -268,7 +321,7 @@ static bool line_make(struct wf_wire *w)
 static void qp_end(struct wf_wire *w)
 {
     struct rdma_tep *r = w->rdma;
-    r->ctx->hca->ops->qp_close(w->qp);
+    r->device->hca->ops->qp_close(w->qp);
     wf_rdma_cm_end(w);
     r->nwires--;
     wf_list_remove(&w->item);
@@ -290,14 +343,14 @@ static void wire_free(struct wf_wire *w)
 static enum weft_status qp_make(struct wf_wire *w)
 {
     struct rdma_tep *r = w->rdma;
-    struct wf_hca_qp_params p = {.pd = r->ctx->pd,
+    struct wf_hca_qp_params p = {.pd = r->device->pd,
                                  .send_cq = r->cq,
                                  .recv_cq = r->cq,
                                  .srq = r->srq,
                                  .sq_depth = w->depth,
                                  .rq_depth = WIRE_WINDOW + GRANTS,
                                  .inline_max = (uint32_t)wf_config()->rdma_inline};
-    enum weft_status status = r->ctx->hca->ops->qp_open(&p, &w->qp);
+    enum weft_status status = r->device->hca->ops->qp_open(&p, &w->qp);
     if (status != WEFT_OK)
         return status;
     r->nwires++;
@@ -305,7 +358,7 @@ static enum weft_status qp_make(struct wf_wire *w)
     w->cell = r->free_cells[--r->nfree_cells];
     w->gen = ++r->next_gen;
     w->id_base = request_id(w, 0);
-    w->post = r->ctx->hca->ops->post;
+    w->post = r->device->hca->ops->post;
     w->inline_max = WF_MIN(w->qp->inline_max, p.inline_max); /* NICs give more than is asked for */
     w->most = w->depth - WF_MIN(SPARE, w->depth);
     r->by_cell[w->cell] = w;
@@ -334,14 +387,14 @@ static bool plain_say(struct wf_wire *w)
 
 static bool ends_say(struct wf_wire *w)
 {
-    const struct wf_hca_port port = port_of(w->rdma->ctx);
+    const struct wf_hca_port port = port_of(w->rdma);
     struct rdma_word ends = {.kind = SAYS_ENDS,
                              .past = past_of(w->lane),
                              .end = {.qp = w->qp->number,
                                      .psn = w->psn,
                                      .lid = port.lid,
                                      .mtu = port.mtu,
-                                     .reads = w->rdma->ctx->hca->caps.max_reads,
+                                     .reads = w->rdma->device->hca->caps.max_reads,
                                      .link = port.link},
                              .window = WIRE_WINDOW,
                              .name = wf_wire_name(w),
@@ -350,6 +403,11 @@ static bool ends_say(struct wf_wire *w)
     memcpy(ends.end.gid, port.gid.raw, sizeof port.gid.raw);
     wf_rdma_cm_tell(w, &ends);
     return say(w, &ends);
+}
+
+static bool is_gone(const struct rdma_tep *r)
+{
+    return atomic_load_explicit(&r->device->gone, memory_order_relaxed);
 }
 
 /* Why there is to be no queue pair; null: there is. */
@@ -363,7 +421,7 @@ static const char *is_plain(const struct wf_wire *w)
         return "the NICs' connections carried nothing";
     if (w->depth < DEPTH_LEAST)
         return "the NIC's send queues are too short";
-    if (r->broken || atomic_load_explicit(&r->ctx->gone, memory_order_relaxed))
+    if (r->broken || is_gone(r))
         return "the NIC has failed";
     if (!r->nfree_cells || (!r->srq && r->nfree_receives < WIRE_WINDOW + GRANTS))
         return "there are too many peers for its receive buffers";
@@ -377,7 +435,7 @@ static void plain_log(const struct wf_wire *w, const char *why)
     wf_debug("endpoint %u of process %u is reached by TCP: %s", pair->known.address.ep,
              pair->known.address.process.pid, why);
     if (!pair->tep->closing && !atomic_exchange(&said, true))
-        wf_warn("%s: some peers are reached by TCP instead: %s", w->rdma->ctx->hca->name, why);
+        wf_warn("%s: some peers are reached by TCP instead: %s", w->rdma->device->hca->name, why);
 }
 
 /* A power of two: requests are numbered modulo 2^32. */
@@ -389,10 +447,19 @@ static uint32_t depth_of(const struct wf_hca *hca)
     return depth;
 }
 
+/* The rail that is a connection's turn. */
+static struct rdma_tep *rail_of(const struct tcp_lane *lane)
+{
+    const struct rdma_ep *ep = lane->pair->tep->rdma;
+    struct rdma_tep *r;
+    each_rail(ep, i, r) return r;
+    return NULL; /* there is one at least */
+}
+
 /* On a socket that the door made. Null: errno */
 static struct wf_wire *wire_open(struct tcp_lane *lane)
 {
-    struct rdma_tep *r = lane->pair->tep->rdma;
+    struct rdma_tep *r = rail_of(lane);
     const char *why;
     struct wf_wire *w = calloc(1, sizeof *w);
     if (!w)
@@ -400,7 +467,7 @@ static struct wf_wire *wire_open(struct tcp_lane *lane)
     w->rdma = r;
     w->lane = lane;
     w->reached = PAST_NONE;
-    w->depth = depth_of(r->ctx->hca);
+    w->depth = depth_of(r->device->hca);
     w->mask = w->depth - 1;
     w->signal_each = (uint32_t)WF_MIN(wf_config()->rdma_signal, WF_MAX(w->depth / 4, 1u));
     if (getrandom(&w->psn, sizeof w->psn, 0) != sizeof w->psn)
@@ -435,7 +502,7 @@ static void receive_post(struct wf_wire *w, uint32_t b)
 {
     struct rdma_tep *r = w->rdma;
     struct wf_hca_recv recv = {RECEIVED | b, {buffer_at(r, b), WIRE_BYTES, r->mr->lkey}};
-    if (r->ctx->hca->ops->post_recv(w->qp, &recv, 1) != 1)
+    if (r->device->hca->ops->post_recv(w->qp, &recv, 1) != 1)
         r->free_receives[r->nfree_receives++] = b;
 }
 
@@ -469,22 +536,23 @@ static const char *ends_take(struct wf_wire *w, const struct rdma_word *ends)
 {
     static const struct wf_hca_patience patience = {
         .timeout = 14, .retries = 7, .rnr_timer = 12, .rnr_retries = 7};
-    const struct wf_hca_port port = port_of(w->rdma->ctx);
+    const struct wf_hca_port port = port_of(w->rdma);
     if (ends->end.link != port.link)
         return "one side's NIC is on Ethernet and the other's on InfiniBand";
     w->their_cell = ends->cell_at;
     w->their_cell_key = ends->cell_key;
     w->their_name = ends->name;
     w->their_psn = ends->end.psn;
-    w->has_atomics =
-        w->rdma->ctx->hca->caps.atomics && w->rdma->ctx->hca->caps.max_reads && ends->end.reads;
+    w->has_atomics = w->rdma->device->hca->caps.atomics && w->rdma->device->hca->caps.max_reads &&
+                     ends->end.reads;
     w->allowed = ends->window;
     w->reserve = reserve_of(w->lane, ends->window);
     if (!ends->cm_port != !w->rdma->cm)
         return "one side connects by the connection manager (WEFT_RDMA_CM), and the other does not";
     if (w->rdma->cm)
         return wf_rdma_cm_connect(w, ends, &patience);
-    if (w->rdma->ctx->hca->ops->qp_connect(w->qp, &port, w->psn, &ends->end, &patience) != WEFT_OK)
+    if (w->rdma->device->hca->ops->qp_connect(w->qp, &port, w->psn, &ends->end, &patience) !=
+        WEFT_OK)
         return "the NICs do not find each other";
     return joined(w);
 }
@@ -666,7 +734,7 @@ static bool post(struct wf_wire *w, struct wf_hca_wr *wr, const struct rdma_requ
     bool signal = is_signaled(w, q);
     wr->id = w->id_base | w->posted;
     wr->flags |= signal ? WF_HCA_SIGNALED : 0;
-    if (r->ctx->hca->ops->post(w->qp, wr, 1) != 1) {
+    if (r->device->hca->ops->post(w->qp, wr, 1) != 1) {
         wire_fail(w, WF_HCA_LOCAL_FAULT);
         return false;
     }
@@ -962,8 +1030,8 @@ static void place_back(struct wf_wire *w, struct rdma_request *q, bool ok)
         w->npieces--;
     }
     if (q->desc) {
-        wf_desc_done(r->ctx->local, r->user, q->desc, ok);
-        r->places--;
+        wf_desc_done(r->ep->ctx->local, r->ep->user, q->desc, ok);
+        r->ep->places--;
     }
     if (q->result != NO_RESULT)
         r->free_results[r->nfree_results++] = q->result;
@@ -1074,7 +1142,8 @@ static void sent(struct rdma_tep *r, const struct wf_hca_wc *wc)
 static void break_all(struct rdma_tep *r)
 {
     if (!r->broken)
-        wf_error("%s: its queues failed: peers are reached by TCP from now on", r->ctx->hca->name);
+        wf_error("%s: its queues failed: peers are reached by TCP from now on",
+                 r->device->hca->name);
     r->broken = true;
     wf_list_each(it, &r->wires)
     {
@@ -1086,7 +1155,7 @@ static void break_all(struct rdma_tep *r)
 static int completions_take(struct rdma_tep *r)
 {
     struct wf_hca_wc wc[POLL_LIST];
-    int n = r->broken ? 0 : r->ctx->hca->ops->poll(r->cq, wc, POLL_LIST);
+    int n = r->broken ? 0 : r->device->hca->ops->poll(r->cq, wc, POLL_LIST);
     for (int i = 0; i < n; i++)
         if (wc[i].id & RECEIVED)
             came(r, &wc[i]);
@@ -1098,11 +1167,19 @@ static int completions_take(struct rdma_tep *r)
 }
 
 /* Take completions; how many. Wires in which something is to be read are in [readable]. */
-int wf_rdma_poll(struct rdma_tep *r)
+static int rail_poll(struct rdma_tep *r)
 {
     int n = completions_take(r);
     receives_soon(r, !n);
     return WF_MAX(n, 0);
+}
+
+static int rails_poll(struct rdma_ep *ep)
+{
+    struct rdma_tep *r;
+    int n = 0;
+    each_rail(ep, i, r) n += rail_poll(r);
+    return n;
 }
 
 /* What is under way is asked for; then a completion has to come. */
@@ -1126,7 +1203,7 @@ static void wire_watch(struct wf_wire *w, uint64_t now)
     w->watched_ns = unsignaled(w) ? 0 : now; /* from when on one was asked for */
 }
 
-void wf_rdma_look(struct rdma_tep *r)
+static void rail_look(struct rdma_tep *r)
 {
     uint64_t now;
     wf_rdma_cm_take(r);
@@ -1135,27 +1212,39 @@ void wf_rdma_look(struct rdma_tep *r)
     receives_post(r);
     now = wf_now_ns();
     wf_list_each(it, &r->wires) wire_watch(wf_container_of(it, struct wf_wire, item), now);
-    wf_rdma_ctx_look(r->ctx);
-    if (atomic_load_explicit(&r->ctx->gone, memory_order_relaxed) && !r->broken)
+    if (is_gone(r) && !r->broken)
         break_all(r);
 }
 
-bool wf_rdma_rang(const struct rdma_tep *r)
+void wf_rdma_look(struct rdma_ep *ep)
 {
-    uint64_t n;
-    return read(r->timer_fd, &n, sizeof n) == sizeof n;
+    struct rdma_tep *r;
+    wf_rdma_ctx_look(ep->ctx);
+    each_rail(ep, i, r) rail_look(r);
 }
 
-bool wf_rdma_works(const struct rdma_tep *r)
+bool wf_rdma_rang(const struct rdma_ep *ep)
 {
-    return !r->broken;
+    uint64_t n;
+    return read(ep->timer_fd, &n, sizeof n) == sizeof n;
+}
+
+bool wf_rdma_works(const struct rdma_ep *ep)
+{
+    const struct rdma_tep *r;
+    each_rail(ep, i, r)
+    {
+        if (!r->broken)
+            return true;
+    }
+    return false;
 }
 
 /* All receive buffers are free, whatever a broken queue pair has kept of them: no other is there.
  * (rdma_rxe keeps one that a message was coming into.) */
 static void receives_renew(struct rdma_tep *r)
 {
-    const struct wf_hca_ops *ops = r->ctx->hca->ops;
+    const struct wf_hca_ops *ops = r->device->hca->ops;
     bool shared = r->srq;
     r->doubtful = 0;
     if (r->broken)
@@ -1168,7 +1257,7 @@ static void receives_renew(struct rdma_tep *r)
     for (uint32_t i = 0; i < r->receives; i++)
         r->free_receives[i] = i;
     r->nfree_receives = r->receives;
-    if (shared && ops->srq_open(r->ctx->pd, r->receives, &r->srq) != WEFT_OK) {
+    if (shared && ops->srq_open(r->device->pd, r->receives, &r->srq) != WEFT_OK) {
         r->srq = NULL;
         break_all(r);
         return;
@@ -1182,7 +1271,7 @@ static void qp_drain(struct wf_wire *w)
     struct rdma_tep *r = w->rdma;
     uint64_t until = wf_now_ns() + DRAIN_NS;
     r->doubtful += w->state != WIRE_UP || in_flight(w) || wire_has_bytes(w) || !w->lane->bye;
-    w->is_connected &= r->ctx->hca->ops->qp_break(w->qp) == WEFT_OK; /* else it may take more */
+    w->is_connected &= r->device->hca->ops->qp_break(w->qp) == WEFT_OK; /* else it may take more */
     w->closing = true;
     w->state = WIRE_FAILED;
     while (completions_take(r) > 0 || (!r->srq && !r->broken && wf_now_ns() < until))
@@ -1197,7 +1286,7 @@ static void past_keep(struct wf_wire *w)
 {
     uint32_t psn;
     if (!w->is_connected || w->lane->bye || w->lane->pair->tep->closing ||
-        w->rdma->ctx->hca->ops->qp_expects(w->qp, &psn) != WEFT_OK || psn == w->their_psn)
+        w->rdma->device->hca->ops->qp_expects(w->qp, &psn) != WEFT_OK || psn == w->their_psn)
         return;
     w->lane->past_name = w->their_name;
     w->lane->past_psn = psn + 1;
@@ -1318,14 +1407,15 @@ static void torn_free(struct tcp_lane *lane, bool tell)
 /* The places are the context's: this endpoint waits for its own only. */
 static enum weft_status no_place(const struct wf_wire *w)
 {
-    return w->rdma->places ? WEFT_AGAIN : WEFT_EUNREACH;
+    return w->rdma->ep->places ? WEFT_AGAIN : WEFT_EUNREACH;
 }
 
 /* Where the NIC finds or puts the bytes. */
 static enum weft_status move_place(struct wf_wire *w, const struct wf_move *m,
                                    struct rdma_request *q, struct wf_hca_wr *wr)
 {
-    struct wf_local *local = w->rdma->ctx->local;
+    struct rdma_ep *ep = w->rdma->ep;
+    struct wf_local *local = ep->ctx->local;
     const struct wf_hca_mr *mr;
     enum weft_status status;
     bool is_get = m->kind == WF_MOVE_GET;
@@ -1337,10 +1427,10 @@ static enum weft_status move_place(struct wf_wire *w, const struct wf_move *m,
     q->desc = wf_desc_take(local);
     if (!q->desc)
         return no_place(w);
-    status = is_get ? wf_local_to(local, w->rdma->user, q->desc, m->local, m->len, NULL)
-                    : wf_local_from(local, w->rdma->user, q->desc, m->local, m->len, NULL);
+    status = is_get ? wf_local_to(local, ep->user, q->desc, m->local, m->len, NULL)
+                    : wf_local_from(local, ep->user, q->desc, m->local, m->len, NULL);
     if (status != WEFT_OK || q->desc->way == WF_LOCAL_PIECES) {
-        wf_desc_done(local, w->rdma->user, q->desc, false);
+        wf_desc_done(local, ep->user, q->desc, false);
         return status == WEFT_AGAIN ? no_place(w) : WEFT_EUNREACH;
     }
     mr = q->desc->handle;
@@ -1403,11 +1493,11 @@ static enum weft_status wire_move(struct wf_wire *w, const struct wf_move *m, si
     *taken = wr.sge[0].len;
     if (!post(w, &wr, &q)) { /* it has failed, and was not taken */
         if (q.desc)
-            wf_desc_done(r->ctx->local, r->user, q.desc, false);
+            wf_desc_done(r->ep->ctx->local, r->ep->user, q.desc, false);
         return WEFT_AGAIN;
     }
     w->last_move = w->posted;
-    r->places += q.desc != NULL;
+    r->ep->places += q.desc != NULL;
     return WEFT_OK;
 }
 
@@ -1453,22 +1543,31 @@ static void wire_settle(struct wf_wire *w)
 {
     uint64_t until = wf_now_ns() + (w->lane->pair->tep->closing ? CLOSING_NS : SETTLE_NS);
     while (!wire_is_taken(w) && wf_now_ns() < until)
-        (void)wf_rdma_poll(w->rdma);
+        (void)rail_poll(w->rdma);
+}
+
+static void readable_take(struct rdma_tep *r, struct wf_list *round)
+{
+    while (!wf_list_empty(&r->readable)) {
+        struct wf_list *it = r->readable.next;
+        wf_list_remove(it);
+        wf_list_append(round, it);
+    }
 }
 
 /* Lanes may break meanwhile, and their wires go. */
 static int wires_turn(struct tcp_tep *t)
 {
-    struct rdma_tep *r = t->rdma;
-    int n = wf_rdma_poll(r);
+    struct rdma_ep *ep = t->rdma;
     struct wf_list round;
-    if (t->nshaking)
-        wf_rdma_cm_take(r);
+    struct rdma_tep *r;
+    int n = rails_poll(ep);
     wf_list_init(&round);
-    while (!wf_list_empty(&r->readable)) {
-        struct wf_list *it = r->readable.next;
-        wf_list_remove(it);
-        wf_list_append(&round, it);
+    each_rail(ep, i, r)
+    {
+        if (t->nshaking)
+            wf_rdma_cm_take(r);
+        readable_take(r, &round);
     }
     while (!wf_list_empty(&round)) {
         struct wf_wire *w = wf_container_of(round.next, struct wf_wire, readable);
@@ -1486,10 +1585,13 @@ static int wires_turn(struct tcp_tep *t)
 
 static void wires_disarm(struct tcp_tep *t)
 {
-    struct rdma_tep *r = t->rdma;
-    r->ctx->hca->ops->disarm(r->cq);
-    wf_rdma_cm_take(r);
-    (void)wf_rdma_rang(r);
+    struct rdma_tep *r;
+    each_rail(t->rdma, i, r)
+    {
+        r->device->hca->ops->disarm(r->cq);
+        wf_rdma_cm_take(r);
+    }
+    (void)wf_rdma_rang(t->rdma);
 }
 
 const struct wf_wires wf_rdma_wires = {.open = wire_open,
@@ -1509,36 +1611,58 @@ const struct wf_wires wf_rdma_wires = {.open = wire_open,
                                        .disarm = wires_disarm,
                                        .close = wire_close};
 
-int wf_rdma_event_fd(const struct rdma_tep *r)
+unsigned wf_rdma_fds(const struct rdma_ep *ep, int fds[WF_RDMA_FDS])
 {
-    return r->cq->event_fd;
+    const struct rdma_tep *r;
+    unsigned n = 0;
+    fds[n++] = ep->timer_fd;
+    each_rail(ep, i, r)
+    {
+        fds[n++] = r->cq->event_fd;
+        if (r->cm)
+            fds[n++] = r->cm->event_fd;
+    }
+    return n;
 }
 
 /* Wake in time to look at what is under way. */
-static bool timer_set(const struct rdma_tep *r)
+static bool timer_set(const struct rdma_ep *ep)
 {
-    const struct itimerspec t = {.it_value = {.tv_sec = r->under_way || r->deadlines}};
-    return !timerfd_settime(r->timer_fd, 0, &t, NULL);
+    const struct rdma_tep *r;
+    struct itimerspec t = {.it_value = {.tv_sec = 0}};
+    each_rail(ep, i, r) t.it_value.tv_sec |= r->under_way || r->deadlines;
+    return !timerfd_settime(ep->timer_fd, 0, &t, NULL);
 }
 
-int wf_rdma_timer_fd(const struct rdma_tep *r)
+/* False: it cannot be slept on. */
+static bool rail_arm(struct rdma_tep *r)
 {
-    return r->timer_fd;
-}
-
-int wf_rdma_cm_fd(const struct rdma_tep *r)
-{
-    return r->cm ? r->cm->event_fd : -1;
-}
-
-enum weft_status wf_rdma_arm(struct rdma_tep *r)
-{
-    const struct wf_hca_ops *ops = r->ctx->hca->ops;
+    const struct wf_hca_ops *ops = r->device->hca->ops;
     ops->disarm(r->cq);
     wf_rdma_cm_take(r); /* polls without a connection do not */
-    if (r->broken)
-        return wf_list_empty(&r->readable) ? WEFT_OK : WEFT_AGAIN;
-    if (ops->arm(r->cq) != WEFT_OK || !timer_set(r))
+    return r->broken || ops->arm(r->cq) == WEFT_OK;
+}
+
+static bool has_readable(const struct rdma_ep *ep)
+{
+    const struct rdma_tep *r;
+    each_rail(ep, i, r)
+    {
+        if (!wf_list_empty(&r->readable))
+            return true;
+    }
+    return false;
+}
+
+enum weft_status wf_rdma_arm(struct rdma_ep *ep)
+{
+    struct rdma_tep *r;
+    each_rail(ep, i, r)
+    {
+        if (!rail_arm(r))
+            return WEFT_AGAIN;
+    }
+    if (!timer_set(ep))
         return WEFT_AGAIN;
-    return wf_rdma_poll(r) > 0 || !wf_list_empty(&r->readable) ? WEFT_AGAIN : WEFT_OK;
+    return rails_poll(ep) > 0 || has_readable(ep) ? WEFT_AGAIN : WEFT_OK;
 }

@@ -67,21 +67,45 @@
 #define WIRE_UNDER_WAY 2048u /* requests of all wires of an endpoint */
 #define WIRE_TRIES 3u
 
-/* The NIC and its port that a context uses. */
-struct rdma_ctx {
+/* A NIC that a context has opened. */
+struct rdma_device {
+    struct rdma_ctx *ctx;
     struct wf_hca *hca;
     struct wf_hca_pd *pd;
-    unsigned port_at;       /* in hca->ports */
-    pthread_mutex_t lock;   /* of what events change: hca->ports */
-    _Atomic bool gone;      /* the NIC is: no queue of it moves any more */
+    unsigned number;   /* in ctx->devices: which of a region's remote keys are its */
+    _Atomic bool gone; /* no queue of it moves any more */
+};
+
+/* A port of one, by which wires go. */
+struct rdma_rail {
+    struct rdma_device *device;
+    unsigned port_at; /* in hca->ports */
+};
+
+struct rdma_ctx {
+    struct rdma_device devices[WF_RDMA_RAILS];
+    struct rdma_rail rails[WF_RDMA_RAILS];
+    unsigned ndevices, nrails;
+    pthread_mutex_t lock;   /* of what events change: hcas' ports */
     struct wf_local *local; /* registrations of the program's memory, for moves */
-    struct rdma_tep *kept;  /* the first endpoint's: regions do not take what it needs */
+    struct rdma_ep *kept;   /* the first endpoint's: regions do not take what it needs */
     _Atomic uint64_t next_at;
 };
 
-/* What is common to an endpoint's wires. */
-struct rdma_tep {
+/* An endpoint's. */
+struct rdma_ep {
     struct rdma_ctx *ctx;
+    struct rdma_tep *rails[WF_RDMA_RAILS]; /* as the context's; null: was not to be had */
+    int timer_fd;                          /* wakes who sleeps while something is under way */
+    struct wf_cache_user *user;            /* of ctx->local */
+    uint32_t places;                       /* it has of ctx->local */
+};
+
+/* What is common to an endpoint's wires of one rail. */
+struct rdma_tep {
+    struct rdma_ep *ep;
+    struct rdma_device *device;
+    unsigned port_at;
     struct wf_hca_cq *cq;
     struct wf_hca_srq *srq;     /* null: the NIC has none */
     uint8_t *memory;            /* cells; receive buffers, pieces, results */
@@ -97,15 +121,12 @@ struct rdma_tep {
     struct wf_list wires;     /* with a queue pair */
     struct wf_list readable;  /* wires in whose line something is, or that failed */
     uint32_t nwires;
-    int timer_fd; /* wakes who sleeps while something is under way */
     uint32_t next_gen;
-    uint32_t under_way;         /* requests that are not known to be over */
-    uint32_t doubtful;          /* queue pairs broken, that may have kept a receive buffer */
-    struct wf_hca_cm *cm;       /* null: queue pairs are connected without one */
-    uint32_t deadlines;         /* wires with one */
-    struct wf_cache_user *user; /* of ctx->local */
-    uint32_t places;            /* it has of ctx->local */
-    bool broken;                /* its queues are: of no use any more */
+    uint32_t under_way;   /* requests that are not known to be over */
+    uint32_t doubtful;    /* queue pairs broken, that may have kept a receive buffer */
+    struct wf_hca_cm *cm; /* null: queue pairs are connected without one */
+    uint32_t deadlines;   /* wires with one */
+    bool broken;          /* its queues are: of no use any more */
 };
 
 enum wf_status_of_wire {
@@ -211,13 +232,13 @@ static inline void wf_wire_wake(struct wf_wire *w)
         wf_list_append(&w->rdma->readable, &w->readable);
 }
 
-/* As wf_rdma_tep_open, which gives the first that the context has kept. */
-enum weft_status wf_rdma_tep_new(struct rdma_ctx *ctx, struct rdma_tep **out);
+/* As wf_rdma_ep_open, which gives the first that the context has kept. */
+enum weft_status wf_rdma_ep_new(struct rdma_ctx *ctx, struct rdma_ep **out);
 
 /* Memory for the NIC (enum wf_hca_access), within what may be pinned; what is kept of the program's
  * registrations is given up for it. OK | ELIMIT | ENOMEM | EFAULT | ESYSTEM */
-enum weft_status wf_rdma_register(struct rdma_ctx *ctx, void *addr, size_t len, unsigned access,
-                                  struct wf_hca_mr **out);
-void wf_rdma_deregister(struct rdma_ctx *ctx, struct wf_hca_mr *mr);
+enum weft_status wf_rdma_register(struct rdma_device *device, void *addr, size_t len,
+                                  unsigned access, struct wf_hca_mr **out);
+void wf_rdma_deregister(struct wf_hca_mr *mr);
 
 #endif

@@ -168,11 +168,16 @@ static enum weft_status tcp_ep_open(struct wf_tctx *tctx, const struct wf_tep_pa
 }
 
 #ifdef WF_HAVE_VERBS
-/* The NIC's own descriptors; -1: it has none. */
-static bool sleep_on(const struct tcp_tep *t, int fd)
+/* The NICs' own descriptors. */
+static bool sleep_on_nics(const struct tcp_tep *t)
 {
     struct epoll_event ev = {.events = EPOLLIN};
-    return fd < 0 || !epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, fd, &ev);
+    int fds[WF_RDMA_FDS];
+    unsigned n = wf_rdma_fds(t->rdma, fds);
+    for (unsigned i = 0; i < n; i++)
+        if (fds[i] >= 0 && epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, fds[i], &ev))
+            return false;
+    return true;
 }
 
 static enum weft_status rdma_ep_open(struct wf_tctx *tctx, const struct wf_tep_params *params,
@@ -184,10 +189,8 @@ static enum weft_status rdma_ep_open(struct wf_tctx *tctx, const struct wf_tep_p
     if (status != WEFT_OK)
         return status;
     t = TCP_OF(tep, tcp_tep);
-    status = wf_rdma_tep_open(TCP_OF(tctx, tcp_ctx)->rdma, &t->rdma);
-    if (status == WEFT_OK &&
-        (!wf_tcp_epoll_make(t) || !sleep_on(t, wf_rdma_event_fd(t->rdma)) ||
-         !sleep_on(t, wf_rdma_timer_fd(t->rdma)) || !sleep_on(t, wf_rdma_cm_fd(t->rdma))))
+    status = wf_rdma_ep_open(TCP_OF(tctx, tcp_ctx)->rdma, &t->rdma);
+    if (status == WEFT_OK && (!wf_tcp_epoll_make(t) || !sleep_on_nics(t)))
         status = WEFT_ESYSTEM;
     if (status != WEFT_OK) {
         tep->transport->ep_close(tep);
@@ -212,7 +215,7 @@ static void tcp_ep_close(struct wf_tep *tep)
     wf_tcp_grave_empty(t);
 #ifdef WF_HAVE_VERBS
     if (t->rdma)
-        wf_rdma_tep_close(t->rdma);
+        wf_rdma_ep_close(t->rdma);
 #endif
     if (t->epoll_fd >= 0) {
         (void)epoll_ctl(t->outer_fd, EPOLL_CTL_DEL, t->epoll_fd, NULL);

@@ -86,7 +86,7 @@
 #define TCP_RX_SIZE 262144u /* an endpoint's receive buffer */
 
 struct rdma_ctx;
-struct rdma_tep;
+struct rdma_ep;
 struct tcp_tep;
 struct tcp_lane;
 struct iovec;
@@ -158,7 +158,7 @@ struct tcp_tep {
     struct wf_list grave;         /* lanes to be freed when poll is over: events may name them */
     struct wf_list dirty;         /* lanes with something to write that is not being waited for */
     const struct wf_wires *wires; /* null: sockets */
-    struct rdma_tep *rdma;
+    struct rdma_ep *rdma;
     unsigned nshaking; /* wires of which it is not known yet whether they are used */
     unsigned nplain;   /* lanes that could have a wire and use their socket */
     bool look;         /* a socket has something to say */
