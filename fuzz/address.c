@@ -13,7 +13,7 @@ size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
                        .length = 64,
                        .gen = 1,
                        .nic_at = 1 << 21,
-                       .nic_key = 5};
+                       .nic_key = {5, 0, 7}};
     struct wf_contact c = {.port = 4000, .count = 1, .ip = {{[10] = 0xff, [11] = 0xff, [12] = 10}}};
     if (i > 2 || room < WF_ADDRESS_BYTES)
         return 0;
@@ -38,7 +38,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         fuzz_touch(&k, sizeof k);
         FUZZ_CHECK(size >= sizeof k && k.length && k.offset + k.length >= k.length &&
                    k.first + k.length >= k.length && k.flags <= WF_KEY_FLAGS && (k.gen & 1) &&
-                   k.nic_at + k.length >= k.length && (k.nic_key || !k.nic_at));
+                   k.nic_at + k.length >= k.length && (wf_key_has_nic(&k) || !k.nic_at));
     }
     return 0;
 }

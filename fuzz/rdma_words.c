@@ -14,6 +14,7 @@ size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
                                      .mtu = 1024,
                                      .reads = 16,
                                      .link = WF_HCA_ETHERNET},
+                             .device = WF_KEY_NICS - 1,
                              .window = 34,
                              .name = 0x10000,
                              .cell_key = 5,
@@ -72,6 +73,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             FUZZ_CHECK(wf_rdma_word_write(&word, again) == n && !memcmp(again, data, n));
             FUZZ_CHECK(word.past.psn == PAST_NONE || word.past.psn <= 0xffffff);
             FUZZ_CHECK(word.cm_port || !word.ticket);
+            FUZZ_CHECK(word.device < WF_KEY_NICS);
         }
         data += n;
         size -= n;

@@ -804,7 +804,7 @@ typedef void (*weft_transport_row_fn)(void *arg, const char *name, int usable, c
 WEFT_API void weft_transport_rows(weft_transport_row_fn row, void *arg);
 
 /* Call [row] for every port of every RDMA device here: its name, as "mlx5_0:1", why a context
- * would not use it, in a word or two, or null of the one that it would, and what it is. The
+ * would not use it, in a word or two, or null of those that it would, and what it is. The
  * variables count as they are set. No row without such a device. Strings are valid during the
  * call. */
 typedef void (*weft_device_row_fn)(void *arg, const char *name, const char *why_not,

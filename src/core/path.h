@@ -5,6 +5,7 @@
 #define WF_CORE_PATH_H
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/core.h"
 
@@ -30,10 +31,10 @@ struct wf_remote {
     void *cookie;              /* the transport's */
     bool is_mapped;            /* by the transport */
     bool counted;              /* of this process: its endpoint's flag */
-    bool by_nic;               /* puts are WF_PATH_NIC, local memory is not checked, and there is
-                                * one thread */
+    bool by_nic;               /* puts are WF_PATH_NIC, also by the first of its keys, local memory
+                                * is not checked, and there is one thread */
     struct wf_puts *puts;      /* where short ones begin, if they may be written; null: not yet */
-    uint64_t nic_base;         /* what the NIC calls offset 0 */
+    uint64_t nic_base;         /* what the NICs call offset 0 */
     uint64_t ep;               /* of this process: wf_mem_ep_name of its endpoint */
     struct weft_remote mapped; /* pub with its base, where that is hidden (WEFT_MR_LOCAL) */
 };
@@ -53,7 +54,7 @@ static inline void wf_remote_unref(struct wf_remote *r)
 /* The NICs do not reach it any more. */
 static inline void wf_remote_no_nic(struct wf_remote *r)
 {
-    r->key.nic_key = 0;
+    memset(r->key.nic_key, 0, sizeof r->key.nic_key);
     r->by_nic = false;
     if (r->puts) /* else other threads may look at it, of a locked endpoint's */
         r->puts = NULL;
@@ -69,7 +70,7 @@ static inline bool wf_remote_can_bulk(const struct wf_remote *r)
 /* Do the NICs reach it? */
 static inline bool wf_remote_has_nic(const struct wf_remote *r)
 {
-    return r->key.nic_key && r->pub.peer->transport->caps & WF_CAP_NIC;
+    return wf_key_has_nic(&r->key) && r->pub.peer->transport->caps & WF_CAP_NIC;
 }
 
 /* What is copied to and from, where that is mapped: pub, or what it hides. Null: it is not. */

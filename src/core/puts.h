@@ -58,7 +58,7 @@ static inline const struct wf_put *wf_puts_begin(struct wf_puts *p, struct wf_re
     put->src = src;
     put->offset = offset;
     put->len = len;
-    if (__builtin_expect(!p->put(p->tpeer, src, len, r->nic_base + offset, r->key.nic_key), 0))
+    if (__builtin_expect(!p->put(p->tpeer, src, len, r->nic_base + offset, r->key.nic_key[0]), 0))
         return put;
     p->begun++;
     p->room--;

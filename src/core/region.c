@@ -595,7 +595,7 @@ enum weft_status weft_mr_key(const struct weft_mr *mr, void *buf, size_t *len)
     if (r->flags & WF_REGION_UNBACKED)
         key.flags |= WF_KEY_UNBACKED;
     if (r->flags & WF_REGION_ONLY_NIC) {
-        if (!key.nic_key) /* a refresh failed */
+        if (!wf_key_has_nic(&key)) /* a refresh failed */
             return WEFT_ENOTAVAIL;
         key.flags |= WF_KEY_ATOMIC;
     }

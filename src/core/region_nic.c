@@ -40,7 +40,7 @@ static enum weft_status register_with(struct wf_region_nic *n, struct wf_tctx *t
     enum weft_status status = WEFT_ENOSYS;
     if (!atomics || t->nic_atomics)
         status = t->transport->region_open(
-            t, &memory, r->access | (atomics ? WF_ACCESS_ATOMIC : 0u), &n->at, &n->key, &n->handle);
+            t, &memory, r->access | (atomics ? WF_ACCESS_ATOMIC : 0u), &n->at, n->keys, &n->handle);
     if (status == WEFT_OK)
         n->tctx = t;
     return status;
@@ -97,6 +97,7 @@ void wf_region_nic_key(struct wf_region_nic *n, struct wf_key *key)
 {
     pthread_mutex_lock(&n->lock);
     key->nic_at = n->tctx ? n->at : 0;
-    key->nic_key = n->tctx ? n->key : 0;
+    for (int i = 0; i < WF_KEY_NICS; i++)
+        key->nic_key[i] = n->tctx ? n->keys[i] : 0;
     pthread_mutex_unlock(&n->lock);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A region's registration with a NIC, by which peers read and write it without its owner. Where it
+/* A region's registration with NICs, by which peers read and write it without its owner. Where it
  * cannot be had there is none, and messages do. Any thread; a lock orders them. */
 #ifndef WF_CORE_REGION_NIC_H
 #define WF_CORE_REGION_NIC_H
@@ -8,17 +8,17 @@
 #include <stdint.h>
 
 #include "mem/mem.h"
+#include "transport/address.h"
 
 struct weft_ctx;
-struct wf_key;
 struct wf_tctx;
 
 struct wf_region_nic {
     pthread_mutex_t lock;
-    struct wf_tctx *tctx; /* whose NIC; null: none */
+    struct wf_tctx *tctx; /* whose NICs; null: none */
     void *handle;
-    uint64_t at;  /* as a key's nic_at */
-    uint32_t key; /* as a key's nic_key */
+    uint64_t at;                /* as a key's nic_at */
+    uint32_t keys[WF_KEY_NICS]; /* as a key's nic_key */
 };
 
 void wf_region_nic_init(struct wf_region_nic *n);

@@ -81,7 +81,8 @@ static enum weft_status opened(struct weft_peer *peer, struct wf_remote *r, bool
     here_look(r);
     hide(r);
     r->nic_base = r->key.nic_at - r->key.first;
-    r->by_nic = wf_path_put(r, 1, 1) == WF_PATH_NIC && !peer->ep->local && !peer->ep->locked;
+    r->by_nic = r->key.nic_key[0] && wf_path_put(r, 1, 1) == WF_PATH_NIC && !peer->ep->local &&
+                !peer->ep->locked;
     peer->remotes++;
     peer->ep->remotes++;
     *out = &r->pub;

@@ -102,9 +102,10 @@ static enum weft_status nic_not(struct wf_entry *e)
 static enum weft_status push_nic(struct wf_entry *e)
 {
     const struct wf_key *k = &e->remote->key;
-    struct wf_move m = {
-        .key = k->nic_key, .id = e->id, .kind = e->kind == WF_KIND_GET ? WF_MOVE_GET : WF_MOVE_PUT};
-    if (!k->nic_key)
+    struct wf_move m = {.keys = k->nic_key,
+                        .id = e->id,
+                        .kind = e->kind == WF_KIND_GET ? WF_MOVE_GET : WF_MOVE_PUT};
+    if (!wf_key_has_nic(k))
         return nic_not(e);
     while (e->sent < e->len && !e->status) {
         enum weft_status status;
@@ -182,14 +183,14 @@ static enum weft_status push_atomic_nic(struct wf_entry *e)
                         .remote = e->remote->nic_base + e->u.rma.offset,
                         .operand = e->u.rma.operand,
                         .compare = e->u.rma.compare,
-                        .key = k->nic_key,
+                        .keys = k->nic_key,
                         .id = e->id,
                         .kind = e->u.rma.operation == WEFT_ATOMIC_ADD ? WF_MOVE_ADD : WF_MOVE_CAS,
                         .fetches = e->u.rma.fetched != NULL,
                         .waits = true};
     enum weft_status status;
     size_t taken;
-    if (!k->nic_key)
+    if (!wf_key_has_nic(k))
         return WEFT_EKEY;
     status = e->peer->transport->move(wf_peer_tpeer(e->peer), &m, &taken);
     if (status != WEFT_OK)
@@ -1134,7 +1135,7 @@ static enum weft_status here_atomic(const struct wf_remote *r, uint64_t offset, 
  * such. */
 static enum weft_status no_atomic(const struct wf_remote *r)
 {
-    return r->key.nic_key ? WEFT_ENOSYS : WEFT_EKEY;
+    return wf_key_has_nic(&r->key) ? WEFT_ENOSYS : WEFT_EKEY;
 }
 
 enum weft_status weft_atomic_slow_(struct weft_remote *r, uint64_t offset, unsigned operation,

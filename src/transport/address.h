@@ -10,7 +10,7 @@
 #include <weft/weft.h>
 
 #define WF_ADDRESS_VERSION 2
-#define WF_KEY_VERSION 3
+#define WF_KEY_VERSION 4
 #define WF_KEY_PRIVATE UINT64_MAX
 
 /* A process as others on its node tell it apart. */
@@ -49,6 +49,8 @@ _Static_assert(sizeof(struct wf_contact) == 40, "wire structure");
 #define WF_ADDRESS_BYTES (sizeof(struct wf_address) + sizeof(struct wf_contact))
 _Static_assert(WF_ADDRESS_BYTES <= WEFT_ADDR_MAX, "public limit");
 
+#define WF_KEY_NICS 4 /* of one owner */
+
 struct wf_key {
     uint8_t version;
     uint8_t access; /* WEFT_REMOTE_* */
@@ -58,14 +60,22 @@ struct wf_key {
     uint64_t slab;   /* WF_KEY_PRIVATE: the owner's own memory, which is not mapped */
     uint64_t offset; /* in the slab; PRIVATE: its address in the owner's process */
     uint64_t length;
-    uint64_t token;   /* token[0] of the owner: a key of another process is told */
-    uint64_t first;   /* what peers call its first byte; 0 unless PRIVATE */
-    uint32_t flags;   /* enum wf_key_flags; 0 unless PRIVATE */
-    uint32_t auth;    /* wf_auth_tag of its authorization key */
-    uint64_t nic_at;  /* what its owner's NIC calls its first byte; 0 where nic_key is */
-    uint32_t nic_key; /* by which that NIC lets others reach it; 0: none does */
-    uint32_t zero;
+    uint64_t token;  /* token[0] of the owner: a key of another process is told */
+    uint64_t first;  /* what peers call its first byte; 0 unless PRIVATE */
+    uint32_t flags;  /* enum wf_key_flags; 0 unless PRIVATE */
+    uint32_t auth;   /* wf_auth_tag of its authorization key */
+    uint64_t nic_at; /* what its owner's NICs call its first byte; 0 where all of nic_key are */
+    uint32_t nic_key[WF_KEY_NICS]; /* by which each of them lets others reach it; 0: it does not */
 };
+
+/* Do any of its owner's NICs let others reach it? */
+static inline int wf_key_has_nic(const struct wf_key *k)
+{
+    uint32_t any = 0;
+    for (int i = 0; i < WF_KEY_NICS; i++)
+        any |= k->nic_key[i];
+    return any != 0;
+}
 
 /* Tells in a raw key which authorization key its region has: its digest is not in it. */
 static inline uint32_t wf_auth_tag(uint64_t gen, uint64_t digest)
@@ -77,7 +87,7 @@ static inline uint32_t wf_auth_tag(uint64_t gen, uint64_t digest)
 enum wf_key_flags {
     WF_KEY_OWNER = 1,    /* its owner does every access */
     WF_KEY_UNBACKED = 2, /* pages may be missing: by pieces */
-    WF_KEY_ATOMIC = 4,   /* its atomics are done by the NIC of nic_key, and nobody else */
+    WF_KEY_ATOMIC = 4,   /* its atomics are done by the one NIC of nic_key, and nobody else */
     WF_KEY_FLAGS = 7,
 };
 
@@ -86,9 +96,9 @@ static inline int wf_key_flags_are_valid(const struct wf_key *k)
 {
     if (k->flags & ~(uint32_t)WF_KEY_FLAGS || (k->slab != WF_KEY_PRIVATE && k->flags))
         return 0;
-    return !(k->flags & WF_KEY_ATOMIC) || k->nic_key;
+    return !(k->flags & WF_KEY_ATOMIC) || wf_key_has_nic(k);
 }
-_Static_assert(sizeof(struct wf_key) == 80, "wire structure");
+_Static_assert(sizeof(struct wf_key) == 88, "wire structure");
 _Static_assert(sizeof(struct wf_key) <= WEFT_KEY_MAX, "public limit");
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -160,8 +170,8 @@ static inline enum weft_status wf_key_parse(const void *buf, size_t len, struct 
     if (k.size != sizeof k || !k.length || k.offset + k.length < k.length ||
         !(k.gen & 1) || /* those of wiped and never used slots are even */
         k.first + k.length < k.length || !wf_key_flags_are_valid(&k) ||
-        (k.slab != WF_KEY_PRIVATE && k.first) || k.zero || k.nic_at + k.length < k.length ||
-        (k.nic_at && !k.nic_key))
+        (k.slab != WF_KEY_PRIVATE && k.first) || k.nic_at + k.length < k.length ||
+        (k.nic_at && !wf_key_has_nic(&k)))
         return WEFT_EINVAL;
     *out = k;
     return WEFT_OK;

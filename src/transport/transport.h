@@ -117,7 +117,7 @@ struct wf_move {
     size_t len;                /* not 0; of an atomic 8 */
     uint64_t remote;           /* as the other side's NIC calls it; of an atomic a multiple of 8 */
     uint64_t operand, compare; /* of an atomic, as weft_atomic's */
-    uint32_t key;              /* the region's nic_key */
+    const uint32_t *keys;      /* the region's nic_key */
     uint32_t id;               /* to be told with the end (events->moved) */
     uint8_t kind;              /* enum wf_move_kind */
     bool fetches;              /* an atomic: the old value is wanted */
@@ -314,10 +314,11 @@ struct wf_transport {
     /* Let the NICs of others read or write (enum weft_access) [memory] of this process, and change
      * it by atomics (WF_ACCESS_ATOMIC, where nic_atomics says so), which stays until region_close;
      * any thread. Null without WF_CAP_NIC. *at: what they call its first byte, as nothing else of
-     * this context was called or will be; *key is not 0.
+     * this context was called or will be; [keys]: as a key's nic_key, one for each NIC, not all 0.
      * OK | ELIMIT (logged: what may be locked is spent) | another reason why not */
     enum weft_status (*region_open)(struct wf_tctx *tctx, const struct wf_nic_memory *memory,
-                                    unsigned access, uint64_t *at, uint32_t *key, void **handle);
+                                    unsigned access, uint64_t *at, uint32_t keys[WF_KEY_NICS],
+                                    void **handle);
     /* Nobody reaches it any more when this returns. */
     void (*region_close)(struct wf_tctx *tctx, void *handle);
     /* Move the first bytes of [m]: *taken of them, of which moved tells once, in poll. Until then
@@ -326,8 +327,8 @@ struct wf_transport {
      * atomic: one of the NICs does none) | a state of the peer */
     enum weft_status (*move)(struct wf_tpeer *tpeer, const struct wf_move *m, size_t *taken);
 
-    /* Short bytes to [remote], as move's; [src] is free when it returns. False: nothing was done,
-     * and move may do it. Null without WF_CAP_NIC. */
+    /* Short bytes to [remote], as move's, by the first of keys; [src] is free when it returns.
+     * False: nothing was done, and move may do it. Null without WF_CAP_NIC. */
     bool (*put)(struct wf_tpeer *tpeer, const void *src, size_t len, uint64_t remote, uint32_t key);
 
     /* All puts to [tpeer] are visible at its process. */

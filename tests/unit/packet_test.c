@@ -317,7 +317,7 @@ static void test_address_and_key(void **state)
     assert_int_equal(wf_key_parse(&k, sizeof k, &k2), WEFT_EINVAL);
     k.flags = WF_KEY_ATOMIC; /* a NIC's, but of none */
     assert_int_equal(wf_key_parse(&k, sizeof k, &k2), WEFT_EINVAL);
-    k.nic_key = 1;
+    k.nic_key[WF_KEY_NICS - 1] = 1;
     OK(wf_key_parse(&k, sizeof k, &k2));
     k.slab = 1; /* others map it */
     assert_int_equal(wf_key_parse(&k, sizeof k, &k2), WEFT_EINVAL);

@@ -136,13 +136,13 @@ static void test_regions_on_demand(void **state)
         uint64_t before = used();
         void *memory = map(lens[i], PROT_READ | PROT_WRITE), *handle;
         const struct wf_nic_memory m = {memory, lens[i], NULL};
-        uint32_t key;
-        assert_int_equal(wf_rdma_region_open(ctx, &m, RW, &at, &key, &handle),
+        uint32_t keys[WF_KEY_NICS];
+        assert_int_equal(wf_rdma_region_open(ctx, &m, RW, &at, keys, &handle),
                          there ? WEFT_OK : WEFT_ELIMIT);
         assert_int_equal(used() - before, there && !on_demand ? lens[i] : 0);
         if (there) {
-            assert_int_equal(((struct wf_hca_mr *)handle)->unpinned, on_demand);
-            assert_true(at > last && key);
+            assert_int_equal(((struct rdma_mrs *)handle)->of[0]->unpinned, on_demand);
+            assert_true(at > last && keys[0] && !keys[1]);
             last = at;
             wf_rdma_region_close(ctx, handle);
         }
@@ -163,7 +163,7 @@ static void local_is(struct wf_cache_user *user, void *memory, size_t len, bool 
     assert_int_equal(used() - before, status == WEFT_OK && !on_demand ? len : 0);
     if (status != WEFT_OK)
         return;
-    assert_int_equal(((struct wf_hca_mr *)use.handle)->unpinned, on_demand);
+    assert_int_equal(((struct rdma_mrs *)use.handle)->of[0]->unpinned, on_demand);
     wf_cache_put(user, &use);
 }
 
@@ -191,6 +191,157 @@ static void test_local_on_demand(void **state)
     assert_int_equal(used(), 0);
 }
 
+/* ---- rails ---- */
+
+struct wanted {
+    const char *device;
+    unsigned most, nrails, ndevices;
+    const char *rails[2];
+};
+
+static void rails_are(const struct wanted *want)
+{
+    struct wf_config *c = (struct wf_config *)(uintptr_t)wf_config();
+    const struct wf_config before = *c;
+    struct rdma_ctx *ctx = NULL;
+    enum weft_status status;
+    c->rdma_device = want->device;
+    c->rdma_rails = want->most;
+    status = wf_rdma_ctx_open(&ctx);
+    assert_int_equal(status, want->nrails ? WEFT_OK : WEFT_EUNREACH);
+    if (ctx) {
+        assert_int_equal(ctx->nrails, want->nrails);
+        assert_int_equal(ctx->ndevices, want->ndevices);
+        assert_int_equal(wf_rdma_rails(ctx->kept), want->nrails);
+        for (unsigned i = 0; i < want->nrails; i++) {
+            assert_string_equal(ctx->rails[i].device->hca->name, want->rails[i]);
+            assert_int_equal(ctx->rails[i].device->number, i);
+        }
+        wf_rdma_ctx_close(ctx);
+    }
+    *c = before;
+    assert_int_equal(used(), 0);
+}
+
+/* Fails when: a port that is named is left out, one that is not is taken, the order is another, or
+ * a name that nothing has is overlooked beside one that something has. */
+static void test_rails_by_name(void **state)
+{
+    static const struct wanted all[] = {{"null0,null1", 1, 2, 2, {"null0", "null1"}},
+                                        {"null1,null0", 2, 2, 2, {"null1", "null0"}},
+                                        {"null1:1,null0:1", 2, 2, 2, {"null1", "null0"}},
+                                        {"null0,null0", 2, 1, 1, {"null0"}},
+                                        {"null1", 2, 1, 1, {"null1"}},
+                                        {"null1:2,null0", 2, 1, 1, {"null0"}},
+                                        {"null1:1,null1:2,null1", 4, 1, 1, {"null1"}},
+                                        {"null1:2", 2, 0, 0, {NULL}},
+                                        {"null0,null2", 2, 0, 0, {NULL}},
+                                        {"null0,null1:3", 2, 0, 0, {NULL}},
+                                        {"null", 2, 0, 0, {NULL}},
+                                        {"null0:", 2, 0, 0, {NULL}},
+                                        {"null0,,null1,", 2, 2, 2, {"null0", "null1"}}};
+    (void)state;
+    for (size_t i = 0; i < WF_ARRAY_LEN(all); i++)
+        rails_are(&all[i]);
+}
+
+static struct rdma_ctx *both_open(const struct wf_config *before)
+{
+    struct wf_config *c = (struct wf_config *)(uintptr_t)before;
+    const char *device = c->rdma_device;
+    struct rdma_ctx *ctx;
+    c->rdma_device = "null1,null0"; /* the second does no paging, and reaches no dma-bufs */
+    OK(wf_rdma_ctx_open(&ctx));
+    c->rdma_device = device;
+    return ctx;
+}
+
+/* Fails when: a region has a key of one device only, or two addresses; what one device cannot have
+ * stays with the other; or the budget is not taken for each. */
+static void test_regions_of_rails(void **state)
+{
+    static const size_t lens[] = {FITS, 11 * MIB}; /* of which there is room for one */
+    struct rdma_ctx *ctx = both_open(wf_config());
+    uint64_t before = used();
+    uint32_t keys[WF_KEY_NICS];
+    void *handle;
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        void *memory = map(lens[i], PROT_READ | PROT_WRITE);
+        const struct wf_nic_memory m = {memory, lens[i], NULL};
+        bool always = wf_config()->rdma_on_demand == ALWAYS;
+        uint64_t at, objects = ctx->devices[0].hca->ledger.objects[WF_HCA_MR];
+        enum weft_status status = wf_rdma_region_open(ctx, &m, RW, &at, keys, &handle);
+        assert_int_equal(status, i && !always ? WEFT_ELIMIT : WEFT_OK);
+        assert_int_equal(used() - before, status != WEFT_OK ? 0 : always ? lens[i] : 2 * lens[i]);
+        if (status == WEFT_OK) {
+            assert_true(keys[0] && keys[1] && keys[0] != keys[1] && !keys[2] && !keys[3]);
+            wf_rdma_region_close(ctx, handle);
+        }
+        assert_int_equal(used(), before);
+        assert_int_equal(ctx->devices[0].hca->ledger.objects[WF_HCA_MR], objects);
+        munmap(memory, lens[i]);
+    }
+    wf_rdma_ctx_close(ctx);
+    assert_int_equal(used(), 0);
+}
+
+/* Fails when: a region's atomics could be done by two devices, each for itself, or by one that is
+ * gone. */
+static void test_atomics_of_rails(void **state)
+{
+    struct rdma_ctx *ctx = both_open(wf_config());
+    static uint64_t words[8];
+    const struct wf_nic_memory m = {words, sizeof words, NULL};
+    (void)state;
+    for (unsigned gone = 0; gone < 3; gone++) {
+        uint32_t keys[WF_KEY_NICS] = {0};
+        uint64_t at;
+        void *handle;
+        enum weft_status status;
+        if (gone)
+            atomic_store(&ctx->devices[gone - 1].gone, true);
+        status = wf_rdma_region_open(ctx, &m, RW | WF_ACCESS_ATOMIC, &at, keys, &handle);
+        assert_int_equal(status, gone == 2 ? WEFT_EUNREACH : WEFT_OK);
+        if (status != WEFT_OK)
+            continue;
+        assert_true(gone ? !keys[0] && keys[1] : keys[0] && !keys[1]);
+        assert_int_equal(atomic_load(&ctx->devices[gone].atomic_regions), 1);
+        wf_rdma_region_close(ctx, handle);
+        assert_int_equal(atomic_load(&ctx->devices[gone].atomic_regions), 0);
+    }
+    wf_rdma_ctx_close(ctx);
+}
+
+/* Fails when: the program's memory is not known to each device, or stays with one. */
+static void test_local_of_rails(void **state)
+{
+    struct rdma_ctx *ctx = both_open(wf_config());
+    uint64_t before = used();
+    struct wf_cache_user *user;
+    struct wf_cached use;
+    (void)state;
+    OK(wf_cache_user_open(wf_local_cache(ctx->local), &user));
+    for (int i = 0; i < 2; i++) {
+        size_t len = i ? 11 * MIB : FITS;
+        void *memory = map(len, PROT_READ | PROT_WRITE);
+        enum weft_status status = wf_cache_get(user, memory, len, &use);
+        assert_int_equal(status, i ? WEFT_ELIMIT : WEFT_OK);
+        if (status == WEFT_OK) {
+            const struct rdma_mrs *mrs = use.handle;
+            assert_true(mrs->of[0] && mrs->of[1] && mrs->of[0]->hca != mrs->of[1]->hca);
+            assert_int_equal(used() - before, 2 * len);
+            wf_cache_put(user, &use);
+        }
+        (void)wf_cache_shrink(wf_local_cache(ctx->local), SIZE_MAX);
+        assert_int_equal(used(), before);
+        munmap(memory, len);
+    }
+    wf_cache_user_close(user);
+    wf_rdma_ctx_close(ctx);
+    assert_int_equal(used(), 0);
+}
+
 /* ---- dma-bufs ---- */
 
 /* Fails when: a dma-buf is not reached where it is by a NIC that can, is pinned by one that cannot,
@@ -210,10 +361,10 @@ static void test_ways_of_a_dmabuf(void **state)
         bool there = has_paging() || !is_real; /* the device with the one has the other */
         uint64_t before = used(), at = 0;
         enum weft_status status;
-        uint32_t key;
+        uint32_t keys[WF_KEY_NICS];
         void *handle;
         d.is_real = is_real;
-        status = wf_rdma_region_open(ctx, &m, RW, &at, &key, &handle);
+        status = wf_rdma_region_open(ctx, &m, RW, &at, keys, &handle);
         assert_int_equal(status, there ? WEFT_OK : WEFT_EUNREACH);
         assert_int_equal(at % 4096, 8);
         assert_int_equal(used() - before, there && !has_paging() ? MIB : 0);
@@ -246,10 +397,18 @@ static void test_what_can_be_written(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_best_gid_follows_the_table), cmocka_unit_test(test_named_gid_stays),
-        cmocka_unit_test(test_mtu_is_lowered_only),        cmocka_unit_test(test_gid_text),
-        cmocka_unit_test(test_regions_on_demand),          cmocka_unit_test(test_local_on_demand),
-        cmocka_unit_test(test_what_can_be_written),        cmocka_unit_test(test_ways_of_a_dmabuf),
+        cmocka_unit_test(test_best_gid_follows_the_table),
+        cmocka_unit_test(test_named_gid_stays),
+        cmocka_unit_test(test_mtu_is_lowered_only),
+        cmocka_unit_test(test_gid_text),
+        cmocka_unit_test(test_regions_on_demand),
+        cmocka_unit_test(test_local_on_demand),
+        cmocka_unit_test(test_rails_by_name),
+        cmocka_unit_test(test_regions_of_rails),
+        cmocka_unit_test(test_atomics_of_rails),
+        cmocka_unit_test(test_local_of_rails),
+        cmocka_unit_test(test_what_can_be_written),
+        cmocka_unit_test(test_ways_of_a_dmabuf),
     };
     setenv("WEFT_RDMA_DEVICE", "null1", 0);
     setenv("WEFT_TRANSPORTS", "loop,rdma", 1);

@@ -90,10 +90,10 @@ static void test_keys(void **state)
     (void)state;
     OK(weft_mem_alloc(ctx[1], 64, RW, &mr));
     r = remote_of(mr, &key);
-    assert_true(key.nic_key && !key.flags);
+    assert_true(key.nic_key[0] && !key.flags);
     goes(r, 8, "message");
     r = registered(words, RW, &key);
-    assert_true(key.nic_key && !key.flags);
+    assert_true(key.nic_key[0] && !key.flags);
     goes(r, 8, "message");
     OK(weft_mr_reg(ctx[1], words, 64, RW, 0, 1, WEFT_MR_NIC_ATOMICS, &mr, NULL));
     r = remote_of(mr, &key);

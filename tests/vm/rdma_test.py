@@ -176,6 +176,56 @@ def test_link_short(traffic, turns):
         return end_exact(members, 0)
 
 
+def packets(device):
+    """That it has sent."""
+    said = subprocess.run(["rdma", "-p", "statistic", "show", "link", f"{device}/1"],
+                          capture_output=True, text=True, check=True)
+    return int(re.search(r"sent_pkts (\d+)", said.stdout).group(1))
+
+
+@contextlib.contextmanager
+def rxe2():
+    """A device beside rxe0, on a cable of its own."""
+    def run(*words):
+        subprocess.run(words, check=True)
+    run("ip", "link", "add", "v2", "type", "veth", "peer", "name", "v3")
+    try:
+        for name in ("v2", "v3"):
+            link(name, "up")
+        await_address("v2")
+        run("rdma", "link", "add", "rxe2", "type", "rxe", "netdev", "v2")
+        yield
+        run("rdma", "link", "delete", "rxe2")
+    finally:
+        run("ip", "link", "delete", "v2")
+
+
+def await_traffic(members, devices):
+    """Until each of the devices carries long transfers."""
+    before = {device: packets(device) for device in devices}
+    end = time.monotonic() + SECONDS
+    while any(packets(device) - before[device] < 500 for device in devices):
+        assert time.monotonic() < end, {d: packets(d) - before[d] for d in devices}
+        members.move(5, SECONDS)
+
+
+def test_rails(traffic, turns):
+    """Both of two rails carry what is long. One goes down: it goes on by the other; and comes back."""
+    with rxe2(), Here() as here:
+        members = crew.Members(here, traffic, [0, 1], ["--max", 1048576, "--mix", "pamr"],
+                               {"WEFT_RDMA_DEVICE": "rxe0,rxe2"})
+        members.connect()
+        await_traffic(members, ["rxe0", "rxe2"])
+        for turn in range(min(turns, 2)):
+            down, other = [("v2", "rxe0"), ("v0", "rxe2")][turn]
+            link(down, "down")
+            await_traffic(members, [other])
+            link(down, "up")
+            await_address(down)
+            await_traffic(members, ["rxe0", "rxe2"])
+        return end_exact(members, 1)
+
+
 def test_killed(traffic, turns):
     """A process is killed in the middle of it; who is left learns it and goes on with the rest."""
     worst = 0

@@ -37,13 +37,43 @@ static struct wf_hca_wish wish(void)
         .mtu = (uint16_t)(c->rdma_mtu ? 128u << c->rdma_mtu : 0)}; /* auto, 256, 512, ... */
 }
 
-/* "name" or "name:port" */
-static bool is_named(const char *wanted, const struct wf_hca *hca, unsigned port)
+/* An entry of WEFT_RDMA_DEVICE: "name" or "name:port". */
+struct named {
+    const char *at;
+    size_t len;
+};
+
+/* The next of the list at [*at]; false: there are no more. */
+static bool named_next(const char **at, struct named *out)
 {
-    size_t n = strcspn(wanted, ":");
-    if (strlen(hca->name) != n || strncmp(hca->name, wanted, n) != 0)
-        return false;
-    return !wanted[n] || (unsigned)strtoul(wanted + n + 1, NULL, 10) == port;
+    *at += strspn(*at, ",");
+    *out = (struct named){*at, strcspn(*at, ",")};
+    *at += out->len;
+    return out->len;
+}
+
+static bool is_device(const struct named *n, const char *name)
+{
+    size_t len = strlen(name);
+    return len <= n->len && !memcmp(name, n->at, len) && (len == n->len || n->at[len] == ':');
+}
+
+static bool is_port(const struct named *n, const char *name, unsigned port)
+{
+    size_t len = strlen(name);
+    return is_device(n, name) &&
+           (len == n->len || (unsigned)strtoul(n->at + len + 1, NULL, 10) == port);
+}
+
+/* Or is none named? */
+static bool is_named(const char *name, unsigned port)
+{
+    const char *at = wf_config()->rdma_device;
+    struct named n;
+    while (named_next(&at, &n))
+        if (is_port(&n, name, port))
+            return true;
+    return !*wf_config()->rdma_device;
 }
 
 static const char no_such_gid[] = "no such GID";
@@ -51,8 +81,7 @@ static const char no_such_gid[] = "no such GID";
 /* Null: it will do. */
 static const char *port_why_not(const struct wf_hca *hca, const struct wf_hca_port *p)
 {
-    const char *wanted = wf_config()->rdma_device;
-    if (*wanted && !is_named(wanted, hca, p->number))
+    if (!is_named(hca->name, p->number))
         return "not the one named";
     if (!p->active)
         return "port down";
@@ -75,63 +104,146 @@ static void gids_tell(struct wf_hca *hca, const struct wf_hca_port *p, char *why
                                wf_hca_gid_text(&gids[i], text));
 }
 
-/* Of [hca]'s ports the first that will do; [why] is set if it was not for its addresses. */
-static bool port_choose(struct wf_hca *hca, unsigned *port, char *why, size_t room)
+/* The open device [name], opened if need be; null: it cannot be. */
+static struct rdma_device *device_open(struct rdma_ctx *ctx, const char *name)
 {
-    for (*port = 0; *port < hca->nports; (*port)++) {
-        const struct wf_hca_port *p = &hca->ports[*port];
-        const char *why_not = port_why_not(hca, p);
-        if (!why_not)
+    const struct wf_hca_wish w = wish();
+    struct rdma_device *d = ctx->devices;
+    for (; d < ctx->devices + ctx->ndevices; d++)
+        if (!strcmp(d->hca->name, name))
+            return d;
+    if (ctx->ndevices == WF_RDMA_RAILS || hca_ops()->open(name, &w, &d->hca) != WEFT_OK)
+        return NULL;
+    d->ctx = ctx;
+    d->number = ctx->ndevices++;
+    return d;
+}
+
+/* The last, if it has no rail. */
+static void device_drop(struct rdma_ctx *ctx, const struct rdma_device *d)
+{
+    if (ctx->nrails && ctx->rails[ctx->nrails - 1].device == d)
+        return;
+    if (d->number != ctx->ndevices - 1)
+        return;
+    d->hca->ops->close(d->hca);
+    ctx->ndevices--;
+}
+
+static const struct wf_hca_port *rail_port(const struct rdma_rail *rail)
+{
+    return &rail->device->hca->ports[rail->port_at];
+}
+
+static bool is_rail(const struct rdma_ctx *ctx, const char *name, unsigned port)
+{
+    for (unsigned i = 0; i < ctx->nrails; i++)
+        if (!strcmp(ctx->rails[i].device->hca->name, name) &&
+            rail_port(&ctx->rails[i])->number == port)
             return true;
-        if (why_not == no_such_gid && !*why)
-            gids_tell(hca, p, why, room);
-    }
     return false;
 }
 
-/* Null: there is none, and [why] says what of the variables is to blame, if anything. */
-static struct wf_hca *hca_choose(unsigned *port, char *why, size_t room)
+/* Of what is not named the first port says which others are of use beside it. */
+static bool fits_first(const struct rdma_ctx *ctx, const struct wf_hca_port *p)
 {
-    const char *wanted = wf_config()->rdma_device;
-    const struct wf_hca_ops *ops = hca_ops();
-    const struct wf_hca_wish w = wish();
-    struct wf_hca_found found[NICS];
-    unsigned n = ops->list(found, NICS);
-    *why = 0;
-    for (unsigned i = 0; i < n; i++) {
-        struct wf_hca *hca;
-        if (ops->open(found[i].name, &w, &hca) != WEFT_OK)
-            continue;
-        if (port_choose(hca, port, why, room))
-            return hca;
-        ops->close(hca);
-    }
-    if (*wanted && !*why)
-        snprintf(why, room, "WEFT_RDMA_DEVICE: there is no active port %s (weft info lists them)",
-                 wanted);
-    return NULL;
+    const struct wf_hca_port *first = ctx->nrails ? rail_port(&ctx->rails[0]) : p;
+    return p->mbps == first->mbps && p->link == first->link;
 }
 
+static unsigned rails_most(void)
+{
+    return *wf_config()->rdma_device ? WF_RDMA_RAILS : (unsigned)wf_config()->rdma_rails;
+}
+
+/* Why a port that will do is no rail; null: it is one, or to be one. */
+static const char *rail_why_not(const struct rdma_ctx *ctx, const char *name,
+                                const struct wf_hca_port *p)
+{
+    if (is_rail(ctx, name, p->number))
+        return NULL;
+    if (!*wf_config()->rdma_device && !fits_first(ctx, p))
+        return "not like the first";
+    return ctx->nrails < rails_most() ? NULL : "enough others (WEFT_RDMA_RAILS)";
+}
+
+/* Of [name]'s ports those that will do, of [n] only, if not null. Does the device have such a port
+ * at all? [why] is set if one was not for its addresses. */
+static bool ports_take(struct rdma_ctx *ctx, const char *name, const struct named *n, char *why,
+                       size_t room)
+{
+    struct rdma_device *d = device_open(ctx, name);
+    bool is_there = false;
+    for (unsigned i = 0; d && i < d->hca->nports; i++) {
+        const struct wf_hca_port *p = &d->hca->ports[i];
+        const char *why_not = port_why_not(d->hca, p);
+        if (n && !is_port(n, name, p->number))
+            continue;
+        is_there = true;
+        if (why_not == no_such_gid && !*why)
+            gids_tell(d->hca, p, why, room);
+        if (!why_not && !rail_why_not(ctx, name, p) && !is_rail(ctx, name, p->number))
+            ctx->rails[ctx->nrails++] = (struct rdma_rail){d, i};
+    }
+    if (d)
+        device_drop(ctx, d);
+    return is_there;
+}
+
+static void devices_close(struct rdma_ctx *ctx)
+{
+    for (unsigned i = 0; i < ctx->ndevices; i++) {
+        struct rdma_device *d = &ctx->devices[i];
+        if (d->pd)
+            d->hca->ops->pd_close(d->pd);
+        d->hca->ops->close(d->hca);
+    }
+    ctx->ndevices = ctx->nrails = 0;
+}
+
+/* In the order in which they are named. False: there is no such port. */
+static bool named_take(struct rdma_ctx *ctx, const struct wf_hca_found *found, unsigned nfound,
+                       const struct named *n, char *why, size_t room)
+{
+    for (unsigned i = 0; i < nfound; i++)
+        if (is_device(n, found[i].name))
+            return ports_take(ctx, found[i].name, n, why, room);
+    return false;
+}
+
+static void none_tell(const char *name, size_t len, char *why, size_t room)
+{
+    snprintf(why, room, "WEFT_RDMA_DEVICE: there is no active port %.*s (weft info lists them)",
+             (int)len, name);
+}
+
+/* nrails 0: there is none, and [why] says what of the variables is to blame, if anything. */
 static void rails_choose(struct rdma_ctx *ctx, char *why, size_t room)
 {
-    struct rdma_device *d = &ctx->devices[0];
-    d->ctx = ctx;
-    d->hca = hca_choose(&ctx->rails[0].port_at, why, room);
-    ctx->rails[0].device = d;
-    ctx->ndevices = ctx->nrails = d->hca != NULL;
+    const char *wanted = wf_config()->rdma_device, *at = wanted;
+    struct wf_hca_found found[NICS];
+    unsigned n = hca_ops()->list(found, NICS);
+    bool all = true;
+    struct named one;
+    *why = 0;
+    while (all && named_next(&at, &one)) {
+        all = named_take(ctx, found, n, &one, why, room);
+        if (!all) {
+            devices_close(ctx);
+            none_tell(one.at, one.len, why, room);
+        }
+    }
+    for (unsigned i = 0; !*wanted && i < n; i++)
+        (void)ports_take(ctx, found[i].name, NULL, why, room);
+    if (*wanted && !ctx->nrails && !*why)
+        none_tell(wanted, strlen(wanted), why, room);
 }
 
-/* ---- the program's memory ---- */
+/* ---- devices and memory ---- */
 
-static enum weft_status local_reg(void *owner, void *addr, size_t len, void **handle)
+static bool works(const struct rdma_device *d)
 {
-    struct rdma_device *d = &((struct rdma_ctx *)owner)->devices[0];
-    struct wf_hca_mr *mr;
-    enum weft_status status =
-        d->hca->ops->mr_open(d->pd, addr, len, (uintptr_t)addr, WF_HCA_LOCAL_WRITE, &mr);
-    if (status == WEFT_OK)
-        *handle = mr;
-    return status;
+    return !atomic_load_explicit(&d->gone, memory_order_relaxed);
 }
 
 enum { ON_DEMAND_AUTO, ON_DEMAND_ALWAYS, ON_DEMAND_NEVER }; /* as params.def has them */
@@ -146,54 +258,7 @@ static bool is_on_demand_first(const struct rdma_device *d)
     return can_on_demand(d) && wf_config()->rdma_on_demand == ON_DEMAND_ALWAYS;
 }
 
-/* Nothing looks at the pages now: a NIC that found one missing, or not to be written, would break
- * its connection later. */
-static enum weft_status local_reg_on_demand(void *owner, void *addr, size_t len, void **handle)
-{
-    struct rdma_device *d = &((struct rdma_ctx *)owner)->devices[0];
-    uintptr_t at = (uintptr_t)addr;
-    struct wf_hca_mr *mr;
-    enum weft_status status;
-    if (!can_on_demand(d))
-        return WEFT_EUNREACH;
-    if (!wf_maps_can_write(at, at + len))
-        return WEFT_EFAULT;
-    status = d->hca->ops->mr_open(d->pd, addr, len, at, WF_HCA_LOCAL_WRITE | WF_HCA_ON_DEMAND, &mr);
-    if (status == WEFT_OK)
-        *handle = mr;
-    return status;
-}
-
-static void local_dereg(void *owner, void *handle)
-{
-    struct wf_hca_mr *mr = handle;
-    (void)owner;
-    mr->hca->ops->mr_close(mr);
-}
-
-_Static_assert(WF_LOCAL_CUTOVER == WF_MOVE_COPIED, "what is said of a move");
-
-static enum weft_status local_open(struct rdma_ctx *ctx)
-{
-    struct wf_local_params p = {.descs = WF_LOCAL_DESCS,
-                                .inline_max = WF_DESC_DATA,
-                                .bounce_max = WF_LOCAL_CUTOVER,
-                                .pool_bytes = WF_LOCAL_POOL};
-    enum weft_status status = wf_cache_params_own(&p.cache);
-    p.cache.registrar =
-        (struct wf_registrar){.owner = ctx,
-                              .reg = local_reg,
-                              .dereg = local_dereg,
-                              .reg_on_demand = local_reg_on_demand,
-                              .on_demand_first = is_on_demand_first(&ctx->devices[0])};
-    return status == WEFT_OK ? wf_local_open(&p, &ctx->local) : status;
-}
-
-/* ---- Weft's own, and regions ---- */
-
-/* What an entry of a device's page table covers at best. */
-#define LEAF (UINT64_C(2) << 20)
-
+/* Each pins the pages for itself. */
 static enum weft_status register_once(struct rdma_device *d, void *addr, size_t len, uint64_t at,
                                       unsigned access, struct wf_hca_mr **out)
 {
@@ -206,6 +271,114 @@ static enum weft_status register_once(struct rdma_device *d, void *addr, size_t 
         wf_budget_give(budget, len);
     return status;
 }
+
+void wf_rdma_deregister(struct wf_hca_mr *mr)
+{
+    size_t pinned = mr->unpinned ? 0 : mr->len;
+    mr->hca->ops->mr_close(mr);
+    wf_budget_give(wf_budget_own(), pinned);
+}
+
+/* ---- the program's memory ---- */
+
+/* The cache has taken what the first pins of the budget, and gives it back. */
+static void local_close(struct wf_hca_mr *mr, bool is_first)
+{
+    if (is_first)
+        mr->hca->ops->mr_close(mr);
+    else
+        wf_rdma_deregister(mr);
+}
+
+static void local_dereg(void *owner, void *handle)
+{
+    struct rdma_mrs *mrs = handle;
+    bool is_first = true;
+    (void)owner;
+    for (unsigned i = 0; i < WF_RDMA_RAILS; i++) {
+        if (!mrs->of[i])
+            continue;
+        local_close(mrs->of[i], is_first);
+        is_first = false;
+    }
+    free(mrs);
+}
+
+/* With each device that works, or with none. */
+static enum weft_status local_open_all(struct rdma_ctx *ctx, void *addr, size_t len,
+                                       unsigned access, void **handle)
+{
+    struct rdma_mrs *mrs = calloc(1, sizeof *mrs);
+    enum weft_status status = WEFT_EUNREACH;
+    bool takes = false; /* of the budget */
+    if (!mrs)
+        return WEFT_ENOMEM;
+    for (unsigned i = 0; i < ctx->ndevices; i++) {
+        struct rdma_device *d = &ctx->devices[i];
+        if (!works(d))
+            continue;
+        status = takes
+                     ? register_once(d, addr, len, (uintptr_t)addr, access, &mrs->of[i])
+                     : d->hca->ops->mr_open(d->pd, addr, len, (uintptr_t)addr, access, &mrs->of[i]);
+        if (status != WEFT_OK)
+            break;
+        takes = !(access & WF_HCA_ON_DEMAND);
+    }
+    if (status != WEFT_OK) {
+        local_dereg(ctx, mrs);
+        return status;
+    }
+    *handle = mrs;
+    return WEFT_OK;
+}
+
+static enum weft_status local_reg(void *owner, void *addr, size_t len, void **handle)
+{
+    return local_open_all(owner, addr, len, WF_HCA_LOCAL_WRITE, handle);
+}
+
+static bool all_can_on_demand(const struct rdma_ctx *ctx)
+{
+    for (unsigned i = 0; i < ctx->ndevices; i++)
+        if (works(&ctx->devices[i]) && !can_on_demand(&ctx->devices[i]))
+            return false;
+    return true;
+}
+
+/* Nothing looks at the pages now: a NIC that found one missing, or not to be written, would break
+ * its connection later. */
+static enum weft_status local_reg_on_demand(void *owner, void *addr, size_t len, void **handle)
+{
+    uintptr_t at = (uintptr_t)addr;
+    if (!all_can_on_demand(owner))
+        return WEFT_EUNREACH;
+    if (!wf_maps_can_write(at, at + len))
+        return WEFT_EFAULT;
+    return local_open_all(owner, addr, len, WF_HCA_LOCAL_WRITE | WF_HCA_ON_DEMAND, handle);
+}
+
+_Static_assert(WF_LOCAL_CUTOVER == WF_MOVE_COPIED, "what is said of a move");
+
+static enum weft_status local_open(struct rdma_ctx *ctx)
+{
+    struct wf_local_params p = {.descs = WF_LOCAL_DESCS,
+                                .inline_max = WF_DESC_DATA,
+                                .bounce_max = WF_LOCAL_CUTOVER,
+                                .pool_bytes = WF_LOCAL_POOL};
+    enum weft_status status = wf_cache_params_own(&p.cache);
+    p.cache.registrar = (struct wf_registrar){
+        .owner = ctx,
+        .reg = local_reg,
+        .dereg = local_dereg,
+        .reg_on_demand = local_reg_on_demand,
+        .on_demand_first = all_can_on_demand(ctx) && is_on_demand_first(&ctx->devices[0])};
+    return status == WEFT_OK ? wf_local_open(&p, &ctx->local) : status;
+}
+
+/* ---- Weft's own, and regions ---- */
+
+/* What an entry of a device's page table covers at best. */
+#define LEAF (UINT64_C(2) << 20)
 
 static enum weft_status register_at(struct rdma_device *d, void *addr, size_t len, uint64_t at,
                                     unsigned access, struct wf_hca_mr **out)
@@ -220,13 +393,6 @@ enum weft_status wf_rdma_register(struct rdma_device *device, void *addr, size_t
                                   unsigned access, struct wf_hca_mr **out)
 {
     return register_at(device, addr, len, (uintptr_t)addr, access, out);
-}
-
-void wf_rdma_deregister(struct wf_hca_mr *mr)
-{
-    size_t pinned = mr->unpinned ? 0 : mr->len;
-    mr->hca->ops->mr_close(mr);
-    wf_budget_give(wf_budget_own(), pinned);
 }
 
 /* Pinned, which is faster at the first access, as long as there is room for it. */
@@ -253,10 +419,17 @@ static unsigned region_access(unsigned access)
            (access & WF_ACCESS_ATOMIC ? WF_HCA_REMOTE_ATOMIC : 0u);
 }
 
+static bool does_atomics(const struct rdma_device *d)
+{
+    return d->hca->caps.atomics && d->hca->caps.max_reads;
+}
+
 bool wf_rdma_atomics(const struct rdma_ctx *ctx)
 {
-    const struct wf_hca_caps *caps = &ctx->devices[0].hca->caps;
-    return caps->atomics && caps->max_reads;
+    for (unsigned i = 0; i < ctx->ndevices; i++)
+        if (does_atomics(&ctx->devices[i]))
+            return true;
+    return false;
 }
 
 /* Addresses for [len] bytes that no region of the context had or will have: NICs give keys of
@@ -268,77 +441,136 @@ static uint64_t addresses_take(struct rdma_ctx *ctx, uint64_t addr, size_t len)
                                                memory_order_relaxed);
 }
 
-static void region_limit_tell(const struct rdma_ctx *ctx, size_t len)
+static void limit_tell(const struct rdma_device *d, size_t len)
 {
     static atomic_bool told;
     if (!atomic_exchange(&told, true))
         wf_warn("%zu KiB cannot be registered with %s: peers reach them by messages; raise the "
                 "limit of locked memory (ulimit -l) and WEFT_PINNED for speed",
-                len / 1024, ctx->devices[0].hca->name);
+                len / 1024, d->hca->name);
 }
 
-/* Where it is, or, of what is no dma-buf, as memory of this process's. */
-static enum weft_status register_dmabuf(struct rdma_device *d, const struct wf_nic_memory *m,
-                                        unsigned access, uint64_t *at, struct wf_hca_mr **out)
+static void region_not_tell(const struct rdma_device *d, const struct wf_nic_memory *m,
+                            enum weft_status status)
+{
+    if (status == WEFT_ELIMIT)
+        limit_tell(d, m->len);
+    else
+        wf_info("%zu KiB at %p cannot be registered with %s (%s): peers reach them by messages",
+                m->len / 1024, m->addr, d->hca->name, weft_status_text(status));
+}
+
+/* Where a dma-buf is, or as memory of this process's. */
+static enum weft_status register_memory(struct rdma_device *d, const struct wf_nic_memory *m,
+                                        bool is_dmabuf, uint64_t at, unsigned access,
+                                        struct wf_hca_mr **out)
 {
     const struct wf_dmabuf *b = m->dmabuf;
-    enum weft_status status = WEFT_EUNREACH;
-    *at = addresses_take(d->ctx, b->offset, b->len);
-    if (d->hca->caps.dmabuf)
-        status = d->hca->ops->mr_open_dmabuf(d->pd, b->fd, b->offset, b->len, *at, access, out);
-    if (status == WEFT_OK || b->is_real)
-        return status;
-    *at = addresses_take(d->ctx, (uintptr_t)m->addr, m->len);
-    return register_region(d, m->addr, m->len, *at, access, out);
+    if (!is_dmabuf)
+        return register_region(d, m->addr, m->len, at, access, out);
+    return d->hca->caps.dmabuf
+               ? d->hca->ops->mr_open_dmabuf(d->pd, b->fd, b->offset, b->len, at, access, out)
+               : WEFT_EUNREACH;
 }
 
-static enum weft_status register_memory(struct rdma_device *d, const struct wf_nic_memory *m,
-                                        unsigned access, uint64_t *at, struct wf_hca_mr **out)
+static void mrs_close(struct rdma_mrs *mrs)
 {
-    if (m->dmabuf)
-        return register_dmabuf(d, m, access, at, out);
-    *at = addresses_take(d->ctx, (uintptr_t)m->addr, m->len);
-    return register_region(d, m->addr, m->len, *at, access, out);
+    for (unsigned i = 0; i < WF_RDMA_RAILS; i++) {
+        if (mrs->of[i])
+            wf_rdma_deregister(mrs->of[i]);
+        mrs->of[i] = NULL;
+    }
+}
+
+/* Of several NICs' atomics on a word each is one only beside its own NIC's: one of them does a
+ * region's. */
+static bool is_for(const struct rdma_device *d, unsigned access, bool is_first)
+{
+    return works(d) && (!(access & WF_HCA_REMOTE_ATOMIC) || (is_first && does_atomics(d)));
+}
+
+/* With each device that is for it and works, at the same address, or with none; *last: which one
+ * did not. */
+static enum weft_status register_all(struct rdma_ctx *ctx, const struct wf_nic_memory *m,
+                                     bool is_dmabuf, uint64_t at, unsigned access,
+                                     struct rdma_mrs *mrs, const struct rdma_device **last)
+{
+    enum weft_status status = WEFT_EUNREACH;
+    bool is_first = true;
+    *last = &ctx->devices[0];
+    for (unsigned i = 0; i < ctx->ndevices; i++) {
+        struct rdma_device *d = &ctx->devices[i];
+        if (!is_for(d, access, is_first))
+            continue;
+        is_first = false;
+        *last = d;
+        status = register_memory(d, m, is_dmabuf, at, access, &mrs->of[i]);
+        if (status == WEFT_OK && !mrs->of[i]->rkey) /* means none, in keys */
+            status = WEFT_ELIMIT;
+        if (status != WEFT_OK)
+            break;
+    }
+    if (status != WEFT_OK)
+        mrs_close(mrs);
+    return status;
+}
+
+static enum weft_status region_register(struct rdma_ctx *ctx, const struct wf_nic_memory *m,
+                                        unsigned access, uint64_t *at, struct rdma_mrs *mrs)
+{
+    const struct rdma_device *last;
+    enum weft_status status = WEFT_EUNREACH;
+    if (m->dmabuf) {
+        *at = addresses_take(ctx, m->dmabuf->offset, m->dmabuf->len);
+        status = register_all(ctx, m, true, *at, access, mrs, &last);
+    }
+    if (status != WEFT_OK && (!m->dmabuf || !m->dmabuf->is_real)) {
+        *at = addresses_take(ctx, (uintptr_t)m->addr, m->len);
+        status = register_all(ctx, m, false, *at, access, mrs, &last);
+    }
+    if (status != WEFT_OK)
+        region_not_tell(last, m, status);
+    return status;
+}
+
+/* Others' atomics come by it from now on, or no more. */
+static void atomics_count(struct rdma_ctx *ctx, const struct rdma_mrs *mrs, uint32_t n)
+{
+    for (unsigned i = 0; mrs->is_atomic && i < ctx->ndevices; i++)
+        if (mrs->of[i])
+            atomic_fetch_add_explicit(&ctx->devices[i].atomic_regions, n, memory_order_relaxed);
 }
 
 enum weft_status wf_rdma_region_open(struct rdma_ctx *ctx, const struct wf_nic_memory *m,
-                                     unsigned access, uint64_t *at, uint32_t *key, void **handle)
+                                     unsigned access, uint64_t *at, uint32_t keys[WF_KEY_NICS],
+                                     void **handle)
 {
-    struct wf_hca_mr *mr;
-    enum weft_status status = register_memory(&ctx->devices[0], m, region_access(access), at, &mr);
-    if (status == WEFT_OK && !mr->rkey) { /* means none, in keys */
-        wf_rdma_deregister(mr);
-        status = WEFT_ELIMIT;
-    }
-    if (status == WEFT_ELIMIT)
-        region_limit_tell(ctx, m->len);
-    else if (status != WEFT_OK)
-        wf_info("%zu KiB at %p cannot be registered with %s (%s): peers reach them by messages",
-                m->len / 1024, m->addr, ctx->devices[0].hca->name, weft_status_text(status));
-    if (status != WEFT_OK)
+    struct rdma_mrs *mrs = calloc(1, sizeof *mrs);
+    enum weft_status status;
+    if (!mrs)
+        return WEFT_ENOMEM;
+    mrs->is_atomic = access & WF_ACCESS_ATOMIC;
+    status = region_register(ctx, m, region_access(access), at, mrs);
+    if (status != WEFT_OK) {
+        free(mrs);
         return status;
-    *key = mr->rkey;
-    *handle = mr;
+    }
+    atomics_count(ctx, mrs, 1);
+    for (unsigned i = 0; i < WF_KEY_NICS; i++)
+        keys[i] = mrs->of[i] ? mrs->of[i]->rkey : 0;
+    *handle = mrs;
     return WEFT_OK;
 }
 
 void wf_rdma_region_close(struct rdma_ctx *ctx, void *handle)
 {
-    (void)ctx;
-    wf_rdma_deregister(handle);
+    struct rdma_mrs *mrs = handle;
+    atomics_count(ctx, mrs, UINT32_MAX);
+    mrs_close(mrs);
+    free(mrs);
 }
 
 /* ---- a context ---- */
-
-static void devices_close(struct rdma_ctx *ctx)
-{
-    for (unsigned i = 0; i < ctx->ndevices; i++) {
-        struct rdma_device *d = &ctx->devices[i];
-        if (d->pd)
-            d->hca->ops->pd_close(d->pd);
-        d->hca->ops->close(d->hca);
-    }
-}
 
 static void ctx_free(struct rdma_ctx *ctx)
 {
@@ -471,29 +703,47 @@ static void port_text(const struct wf_hca_port *p, char *text, size_t room)
              (double)p->mbps / 1000);
 }
 
-int wf_rdma_describe(char *note, size_t room)
+/* Those after the first. */
+static void others_tell(const struct rdma_ctx *ctx, char *note, size_t room)
 {
+    size_t at = strlen(note);
+    for (unsigned i = 1; i < ctx->nrails && at < room; i++)
+        at += (size_t)snprintf(note + at, room - at, "%s %s:%u", i > 1 ? "," : "; and",
+                               ctx->rails[i].device->hca->name, rail_port(&ctx->rails[i])->number);
+}
+
+static int rails_describe(const struct rdma_ctx *ctx, const char *why, char *note, size_t room)
+{
+    const struct wf_hca *hca = ctx->devices[0].hca;
     char text[WHY];
-    unsigned at;
-    struct wf_hca *hca = hca_choose(&at, text, sizeof text);
-    if (!hca) {
-        snprintf(note, room, "%s", *text ? text : "no RDMA device with an active port");
+    if (!ctx->nrails) {
+        snprintf(note, room, "%s", *why ? why : "no RDMA device with an active port");
         return 0;
     }
     if (wf_config()->rdma_cm && !hca->ops->cm) {
         snprintf(note, room, "WEFT_RDMA_CM=1, and the connection manager is not built in");
-        hca->ops->close(hca);
         return 0;
     }
-    port_text(&hca->ports[at], text, sizeof text);
-    snprintf(note, room, "%s:%u, %s, %s", hca->name, hca->ports[at].number, text,
+    port_text(rail_port(&ctx->rails[0]), text, sizeof text);
+    snprintf(note, room, "%s:%u, %s, %s", hca->name, rail_port(&ctx->rails[0])->number, text,
              hca->caps.srq ? "shared receive queue" : "no shared receive queue");
-    hca->ops->close(hca);
+    others_tell(ctx, note, room);
     return 1;
 }
 
-/* [is_first]: none before was the one to use. Is it still so after its ports? */
-static bool ports_tell(const struct wf_hca *hca, bool is_first, weft_device_row_fn row, void *arg)
+int wf_rdma_describe(char *note, size_t room)
+{
+    struct rdma_ctx ctx = {.ndevices = 0};
+    char why[WHY];
+    int usable;
+    rails_choose(&ctx, why, sizeof why);
+    usable = rails_describe(&ctx, why, note, room);
+    devices_close(&ctx);
+    return usable;
+}
+
+static void ports_tell(const struct rdma_ctx *ctx, const struct wf_hca *hca, weft_device_row_fn row,
+                       void *arg)
 {
     for (unsigned i = 0; i < hca->nports; i++) {
         const struct wf_hca_port *p = &hca->ports[i];
@@ -501,19 +751,21 @@ static bool ports_tell(const struct wf_hca *hca, bool is_first, weft_device_row_
         char name[WF_HCA_NAME + 8], note[WHY];
         snprintf(name, sizeof name, "%s:%u", hca->name, p->number);
         port_text(p, note, sizeof note);
-        row(arg, name, why_not || is_first ? why_not : "not the first", note);
-        is_first &= why_not != NULL;
+        if (!why_not)
+            why_not = ctx->nrails ? rail_why_not(ctx, hca->name, p) : "WEFT_RDMA_DEVICE is wrong";
+        row(arg, name, why_not, note);
     }
-    return is_first;
 }
 
 void wf_rdma_devices(weft_device_row_fn row, void *arg)
 {
     const struct wf_hca_ops *ops = hca_ops();
     const struct wf_hca_wish w = wish();
+    struct rdma_ctx ctx = {.ndevices = 0};
     struct wf_hca_found found[NICS];
     unsigned n = ops->list(found, NICS);
-    bool is_first = true;
+    char why[WHY];
+    rails_choose(&ctx, why, sizeof why);
     for (unsigned i = 0; i < n; i++) {
         struct wf_hca *hca;
         enum weft_status status = ops->open(found[i].name, &w, &hca);
@@ -521,7 +773,8 @@ void wf_rdma_devices(weft_device_row_fn row, void *arg)
             row(arg, found[i].name, "cannot be opened", weft_status_text(status));
             continue;
         }
-        is_first = ports_tell(hca, is_first, row, arg);
+        ports_tell(&ctx, hca, row, arg);
         ops->close(hca);
     }
+    devices_close(&ctx);
 }

@@ -7,9 +7,10 @@
 #include <stdint.h>
 #include <weft/weft.h>
 
+#include "transport/address.h"
 #include "transport/transport.h"
 
-#define WF_RDMA_RAILS 4
+#define WF_RDMA_RAILS WF_KEY_NICS /* of a context; devices are no more */
 
 struct rdma_ctx;
 struct rdma_ep;
@@ -19,24 +20,26 @@ struct wf_wire;
 struct wf_wires;
 void wf_rdma_ctx_look(struct rdma_ctx *ctx); /* within */
 
-/* The NIC to use and its port: that of WEFT_RDMA_DEVICE, else the first that is active, with the
- * address of WEFT_RDMA_GID_INDEX.
+/* The NICs to use and their ports, the rails: the active ones of WEFT_RDMA_DEVICE, else the first
+ * that is active and the next of its speed, up to WEFT_RDMA_RAILS; with the address of
+ * WEFT_RDMA_GID_INDEX.
  * Returns OK | EUNREACH (there is none of use; logged, unless there is none at all) | ENOMEM |
  * ESYSTEM */
 enum weft_status wf_rdma_ctx_open(struct rdma_ctx **out);
 void wf_rdma_ctx_close(struct rdma_ctx *ctx);
-/* What it has of its NIC. */
+/* What it has of its NICs. */
 void wf_rdma_resources(struct rdma_ctx *ctx, weft_resource_row_fn row, void *arg);
 /* For weft info. */
 int wf_rdma_describe(char *note, size_t room);
 void wf_rdma_devices(weft_device_row_fn row, void *arg);
 
-/* Does its NIC do atomics for others? */
+/* Does one of its NICs do atomics for others? */
 bool wf_rdma_atomics(const struct rdma_ctx *ctx);
 
 /* As a transport's region_open and region_close. */
 enum weft_status wf_rdma_region_open(struct rdma_ctx *ctx, const struct wf_nic_memory *memory,
-                                     unsigned access, uint64_t *at, uint32_t *key, void **handle);
+                                     unsigned access, uint64_t *at, uint32_t keys[WF_KEY_NICS],
+                                     void **handle);
 void wf_rdma_region_close(struct rdma_ctx *ctx, void *handle);
 
 /* Returns OK | ENOMEM | ELIMIT (the limit on locked memory, mostly) | ESYSTEM */
@@ -50,6 +53,7 @@ bool wf_rdma_works(const struct rdma_ep *ep); /* one of them, as far as is known
 enum weft_status wf_rdma_arm(struct rdma_ep *ep);
 /* To be slept on: completions; time for wf_rdma_look; connection managers. How many; -1: none */
 #define WF_RDMA_FDS (2 * WF_RDMA_RAILS + 1)
+unsigned wf_rdma_rails(const struct rdma_ep *ep); /* that it has */
 unsigned wf_rdma_fds(const struct rdma_ep *ep, int fds[WF_RDMA_FDS]);
 
 extern const struct wf_wires wf_rdma_wires;

@@ -115,7 +115,8 @@ static enum weft_status memory_make(struct rdma_tep *r)
     if (madvise(memory, memory_size(r), MADV_DONTFORK))
         return WEFT_ESYSTEM;
     status = wf_rdma_register(r->device, memory, cells_size(r),
-                              WF_HCA_LOCAL_WRITE | WF_HCA_REMOTE_WRITE, &r->cells_mr);
+                              WF_HCA_LOCAL_WRITE | WF_HCA_REMOTE_WRITE | WF_HCA_REMOTE_READ,
+                              &r->cells_mr);
     return status != WEFT_OK
                ? status
                : wf_rdma_register(r->device, buffer_at(r, 0), memory_size(r) - cells_size(r),
@@ -177,8 +178,9 @@ static enum weft_status queues_make(struct rdma_tep *r)
                                        : status;
 }
 
-static struct rdma_tep *rail_new(struct rdma_ep *ep, const struct rdma_rail *rail)
+static struct rdma_tep *rail_new(struct rdma_ep *ep, unsigned number)
 {
+    const struct rdma_rail *rail = &ep->ctx->rails[number];
     const struct wf_hca_caps *caps = &rail->device->hca->caps;
     struct rdma_tep *r = calloc(1, sizeof *r);
     if (!r)
@@ -186,6 +188,7 @@ static struct rdma_tep *rail_new(struct rdma_ep *ep, const struct rdma_rail *rai
     r->ep = ep;
     r->device = rail->device;
     r->port_at = rail->port_at;
+    r->number = number;
     r->receives = r->nfree_receives = (uint32_t)WF_MIN(wf_config()->rdma_receives, caps->max_rq);
     r->batch = WF_MIN(r->receives / 16, RECEIVES_BATCH);
     r->pieces = r->nfree_pieces = r->receives / 2;
@@ -196,10 +199,9 @@ static struct rdma_tep *rail_new(struct rdma_ep *ep, const struct rdma_rail *rai
     return r;
 }
 
-static enum weft_status rail_open(struct rdma_ep *ep, const struct rdma_rail *rail,
-                                  struct rdma_tep **out)
+static enum weft_status rail_open(struct rdma_ep *ep, unsigned number)
 {
-    struct rdma_tep *r = rail_new(ep, rail);
+    struct rdma_tep *r = rail_new(ep, number);
     enum weft_status status;
     if (!r)
         return WEFT_ENOMEM;
@@ -219,7 +221,7 @@ static enum weft_status rail_open(struct rdma_ep *ep, const struct rdma_rail *ra
         return status;
     }
     receives_post(r);
-    *out = r;
+    ep->rails[number] = r;
     return WEFT_OK;
 }
 
@@ -228,7 +230,7 @@ static enum weft_status rails_open(struct rdma_ep *ep)
 {
     enum weft_status status = WEFT_EUNREACH, one;
     for (unsigned i = 0; i < ep->ctx->nrails; i++) {
-        one = rail_open(ep, &ep->ctx->rails[i], &ep->rails[i]);
+        one = rail_open(ep, i);
         if (status != WEFT_OK)
             status = one;
     }
@@ -288,15 +290,25 @@ static struct wf_wire *wire_of(const struct rdma_tep *r, uint32_t name, uint32_t
     return w && w->qp && w->qp->number == qp ? w : NULL;
 }
 
+static void state_set(struct wf_wire *w, enum wf_status_of_wire state)
+{
+    w->state = (uint8_t)state;
+    w->puts = state == WIRE_UP && !w->their_device;
+}
+
 static void wire_fail(struct wf_wire *w, enum wf_hca_status why)
 {
+    bool counts;
     if (w->state == WIRE_FAILED)
         return;
     wf_debug("%s: queue pair %u: %s", w->rdma->device->hca->name, w->qp->number,
              wf_hca_status_text(why));
-    w->state = WIRE_FAILED;
+    state_set(w, WIRE_FAILED);
     w->why = why;
-    w->lane->wire_failures += !w->is_refused && (!w->lane->synced || !w->done);
+    counts = !w->is_refused && (!w->lane->synced || !w->done);
+    w->lane->wire_failures += counts;
+    if (counts || why == WF_HCA_UNREACHABLE) /* other errors are of what was asked for */
+        w->lane->rail_wish = WF_RAIL_NEXT;
     wf_wire_wake(w); /* reading says so */
 }
 
@@ -356,7 +368,7 @@ static enum weft_status qp_make(struct wf_wire *w)
     r->nwires++;
     wf_list_append(&r->wires, &w->item);
     w->cell = r->free_cells[--r->nfree_cells];
-    w->gen = ++r->next_gen;
+    w->gen = ++r->ep->next_gen;
     w->id_base = request_id(w, 0);
     w->post = r->device->hca->ops->post;
     w->inline_max = WF_MIN(w->qp->inline_max, p.inline_max); /* NICs give more than is asked for */
@@ -396,6 +408,7 @@ static bool ends_say(struct wf_wire *w)
                                      .mtu = port.mtu,
                                      .reads = w->rdma->device->hca->caps.max_reads,
                                      .link = port.link},
+                             .device = (uint8_t)w->rdma->device->number,
                              .window = WIRE_WINDOW,
                              .name = wf_wire_name(w),
                              .cell_key = w->rdma->cells_mr->rkey,
@@ -410,6 +423,12 @@ static bool is_gone(const struct rdma_tep *r)
     return atomic_load_explicit(&r->device->gone, memory_order_relaxed);
 }
 
+/* Each rail is tried, and one twice. */
+static unsigned tries_of(const struct wf_wire *w)
+{
+    return WF_MAX(WIRE_TRIES, w->rdma->ep->ctx->nrails + 1);
+}
+
 /* Why there is to be no queue pair; null: there is. */
 static const char *is_plain(const struct wf_wire *w)
 {
@@ -417,7 +436,7 @@ static const char *is_plain(const struct wf_wire *w)
     const struct tcp_lane *lane = w->lane;
     if (lane->pair->tep->closing)
         return "the endpoint closes";
-    if (lane->wire_failures >= WIRE_TRIES)
+    if (lane->wire_failures >= tries_of(w))
         return "the NICs' connections carried nothing";
     if (w->depth < DEPTH_LEAST)
         return "the NIC's send queues are too short";
@@ -447,13 +466,27 @@ static uint32_t depth_of(const struct wf_hca *hca)
     return depth;
 }
 
-/* The rail that is a connection's turn. */
+/* As far as is known. */
+static bool is_usable(const struct rdma_tep *r)
+{
+    return !r->broken && !is_gone(r) && port_of(r).active;
+}
+
+/* The rail whose turn it is, or the next that works. */
 static struct rdma_tep *rail_of(const struct tcp_lane *lane)
 {
     const struct rdma_ep *ep = lane->pair->tep->rdma;
-    struct rdma_tep *r;
-    each_rail(ep, i, r) return r;
-    return NULL; /* there is one at least */
+    unsigned turn = lane->index + lane->gen - 1, n = ep->ctx->nrails;
+    struct rdma_tep *some = NULL; /* there is one at least */
+    if (n > 1)
+        wf_rdma_ctx_look(ep->ctx);
+    for (unsigned i = 0; i < n; i++) {
+        struct rdma_tep *r = ep->rails[(turn + i) % n];
+        if (r && is_usable(r))
+            return r;
+        some = some ? some : r;
+    }
+    return some;
 }
 
 /* On a socket that the door made. Null: errno */
@@ -543,8 +576,9 @@ static const char *ends_take(struct wf_wire *w, const struct rdma_word *ends)
     w->their_cell_key = ends->cell_key;
     w->their_name = ends->name;
     w->their_psn = ends->end.psn;
-    w->has_atomics = w->rdma->device->hca->caps.atomics && w->rdma->device->hca->caps.max_reads &&
-                     ends->end.reads;
+    w->their_device = ends->device;
+    w->has_reads = w->rdma->device->hca->caps.max_reads && ends->end.reads;
+    w->has_atomics = w->has_reads && w->rdma->device->hca->caps.atomics;
     w->allowed = ends->window;
     w->reserve = reserve_of(w->lane, ends->window);
     if (!ends->cm_port != !w->rdma->cm)
@@ -557,12 +591,24 @@ static const char *ends_take(struct wf_wire *w, const struct rdma_word *ends)
     return joined(w);
 }
 
+/* It cannot be connected with the other side's: the next may. */
+static void rail_failed(struct wf_wire *w)
+{
+    struct tcp_lane *lane = w->lane;
+    if (w->rdma->ep->ctx->nrails < 2)
+        return;
+    lane->wire_failures += lane->wire_failures < UINT8_MAX;
+    lane->next_rail = lane->wire_failures < tries_of(w);
+}
+
 /* READY, or PLAIN and [why]. */
 static int second_say(struct wf_wire *w, const char *why)
 {
     w->state = WIRE_CONNECTED;
-    if (why)
+    if (why) {
         plain_log(w, why);
+        rail_failed(w);
+    }
     return (why ? plain_say(w) : say(w, &(struct rdma_word){.kind = SAYS_READY})) ? WIRES_MORE
                                                                                   : WIRES_BROKE;
 }
@@ -675,7 +721,7 @@ static enum wf_wires_shake wire_shake(struct wf_wire *w)
             how = word_take(w);
     } while (how == WIRES_MORE && w->state != before);
     if (how == WIRES_UP)
-        w->state = WIRE_UP;
+        state_set(w, WIRE_UP);
     return (enum wf_wires_shake)how;
 }
 
@@ -713,6 +759,8 @@ static uint32_t unsignaled(const struct wf_wire *w)
  * is to come before. */
 static bool is_signaled(struct wf_wire *w, const struct rdma_request *q)
 {
+    if (q->follow)
+        return q->follow == FOLLOW_BOTH;
     return unsignaled(w) + 1 >= w->signal_each || q->piece != NO_PIECE || q->desc || w->closing ||
            w->rdma->under_way >= WIRE_UNDER_WAY / 2 || (q->is_move && !is_told(w));
 }
@@ -741,6 +789,8 @@ static bool post(struct wf_wire *w, struct wf_hca_wr *wr, const struct rdma_requ
     r->under_way++;
     *request_at(w, w->posted) = *q;
     request_at(w, w->posted++)->packets = (uint16_t)packets_of(w, wr);
+    if (q->is_move)
+        w->moving += request_at(w, w->posted - 1)->packets;
     if (signal)
         w->signaled = w->posted;
     return true;
@@ -1090,6 +1140,8 @@ static void requests_done(struct wf_wire *w, uint32_t upto)
         place_back(w, q, true);
         q->is_move = false;
         if (is_move)
+            w->moving -= q->packets;
+        if (is_move)
             moved(w, q->op, WEFT_OK, old);
     }
 }
@@ -1142,8 +1194,10 @@ static void sent(struct rdma_tep *r, const struct wf_hca_wc *wc)
 static void break_all(struct rdma_tep *r)
 {
     if (!r->broken)
-        wf_error("%s: its queues failed: peers are reached by TCP from now on",
-                 r->device->hca->name);
+        wf_error(
+            "%s: its queues failed: peers are reached by other devices, if there are any, or by "
+            "TCP from now on",
+            r->device->hca->name);
     r->broken = true;
     wf_list_each(it, &r->wires)
     {
@@ -1273,7 +1327,7 @@ static void qp_drain(struct wf_wire *w)
     r->doubtful += w->state != WIRE_UP || in_flight(w) || wire_has_bytes(w) || !w->lane->bye;
     w->is_connected &= r->device->hca->ops->qp_break(w->qp) == WEFT_OK; /* else it may take more */
     w->closing = true;
-    w->state = WIRE_FAILED;
+    state_set(w, WIRE_FAILED);
     while (completions_take(r) > 0 || (!r->srq && !r->broken && wf_now_ns() < until))
         ;
     while (w->line_head != w->line_tail)
@@ -1416,6 +1470,7 @@ static enum weft_status move_place(struct wf_wire *w, const struct wf_move *m,
 {
     struct rdma_ep *ep = w->rdma->ep;
     struct wf_local *local = ep->ctx->local;
+    const struct rdma_mrs *mrs;
     const struct wf_hca_mr *mr;
     enum weft_status status;
     bool is_get = m->kind == WF_MOVE_GET;
@@ -1433,7 +1488,12 @@ static enum weft_status move_place(struct wf_wire *w, const struct wf_move *m,
         wf_desc_done(local, ep->user, q->desc, false);
         return status == WEFT_AGAIN ? no_place(w) : WEFT_EUNREACH;
     }
-    mr = q->desc->handle;
+    mrs = q->desc->handle;
+    mr = mrs->of[w->rdma->device->number];
+    if (!mr) { /* it was gone by then */
+        wf_desc_done(local, ep->user, q->desc, false);
+        return WEFT_EUNREACH;
+    }
     wr->sge[0] =
         (struct wf_hca_sge){q->desc->addr, (uint32_t)WF_MIN(q->desc->len, MOVE_MAX), mr->lkey};
     return WEFT_OK;
@@ -1453,18 +1513,51 @@ static enum weft_status atomic_post(struct wf_wire *w, const struct wf_move *m)
                              .result = at};
     struct wf_hca_wr wr = {.op = m->kind == WF_MOVE_ADD ? WF_HCA_ADD : WF_HCA_CAS,
                            .nsge = 1,
-                           .rkey = m->key,
+                           .rkey = m->keys[w->their_device],
                            .remote = m->remote,
                            .operand = m->operand,
                            .compare = m->compare,
                            .sge = {{result_at(r, at), sizeof(uint64_t), r->mr->lkey}}};
     if (!w->has_atomics)
         return WEFT_ENOSYS;
+    if (!wr.rkey) /* another of the other side's NICs does them */
+        return WEFT_EUNREACH;
     if (!post(w, &wr, &q)) /* it has failed, and was not taken */
         return WEFT_AGAIN;
     r->nfree_results--;
     w->last_move = w->posted;
     return WEFT_OK;
+}
+
+/* Does something have to tell that it is in their memory? */
+static bool is_followed(const struct wf_wire *w, const struct wf_move *m)
+{
+    return m->kind == WF_MOVE_PUT && w->lane->index != 0;
+}
+
+/* There is room. If it fails, the wire has. */
+static void follow_post(struct wf_wire *w)
+{
+    struct rdma_tep *r = w->rdma;
+    uint16_t at = (uint16_t)r->free_results[r->nfree_results - 1];
+    struct rdma_request q = {.piece = NO_PIECE, .follow = FOLLOW_BOTH, .result = at};
+    struct wf_hca_wr wr = {.op = WF_HCA_READ,
+                           .nsge = 1,
+                           .rkey = w->their_cell_key,
+                           .remote = w->their_cell,
+                           .sge = {{result_at(r, at), sizeof(uint32_t), r->mr->lkey}}};
+    if (post(w, &wr, &q))
+        r->nfree_results--;
+}
+
+static uint64_t wire_load(const struct wf_wire *w, const struct wf_move *m)
+{
+    bool can = w->state == WIRE_UP && m->keys[w->their_device];
+    if (wf_move_is_atomic(m))
+        can &= w->has_atomics;
+    else if (is_followed(w, m))
+        can &= w->has_reads;
+    return can ? w->moving * w->qp->mtu : WF_WIRE_CANNOT;
 }
 
 static enum weft_status wire_move(struct wf_wire *w, const struct wf_move *m, size_t *taken)
@@ -1474,19 +1567,22 @@ static enum weft_status wire_move(struct wf_wire *w, const struct wf_move *m, si
                              .op = m->id,
                              .is_move = true,
                              .is_read = m->kind == WF_MOVE_GET,
+                             .follow = is_followed(w, m) ? FOLLOW_NEXT : FOLLOW_NONE,
                              .result = NO_RESULT};
     struct wf_hca_wr wr = {.op = m->kind == WF_MOVE_GET ? WF_HCA_READ : WF_HCA_WRITE,
                            .nsge = 1,
-                           .rkey = m->key,
+                           .rkey = m->keys[w->their_device],
                            .remote = m->remote};
     enum weft_status status;
-    if (w->state != WIRE_UP || in_flight(w) >= w->most ||
+    if (w->state != WIRE_UP || in_flight(w) + (q.follow != FOLLOW_NONE) >= w->most ||
         r->under_way + WIRES_SPARE >= WIRE_UNDER_WAY)
         return WEFT_AGAIN;
     if (wf_move_is_atomic(m)) {
         *taken = m->len;
         return atomic_post(w, m);
     }
+    if (!wr.rkey || (q.follow && !w->has_reads))
+        return WEFT_EUNREACH;
     status = move_place(w, m, &q, &wr);
     if (status != WEFT_OK)
         return status;
@@ -1496,8 +1592,10 @@ static enum weft_status wire_move(struct wf_wire *w, const struct wf_move *m, si
             wf_desc_done(r->ep->ctx->local, r->ep->user, q.desc, false);
         return WEFT_AGAIN;
     }
-    w->last_move = w->posted;
     r->ep->places += q.desc != NULL;
+    if (q.follow)
+        follow_post(w);
+    w->last_move = w->posted;
     return WEFT_OK;
 }
 
@@ -1515,7 +1613,7 @@ bool wf_rdma_put(struct wf_tpeer *tpeer, const void *src, size_t len, uint64_t r
     struct wf_hca_wr *wr = &w->put;
     uint32_t number = w->posted;
     bool signal;
-    if (w->state != WIRE_UP || len - 1 >= w->inline_max || number - w->done >= w->most ||
+    if (!w->puts || len - 1 >= w->inline_max || number - w->done >= w->most ||
         w->rdma->under_way >= WIRE_UNDER_WAY - WIRES_SPARE)
         return false;
     signal = number + 1 - w->signaled >= w->signal_each || !is_told(w);
@@ -1534,6 +1632,36 @@ bool wf_rdma_put(struct wf_tpeer *tpeer, const void *src, size_t len, uint64_t r
     if (w->put.flags & WF_HCA_SIGNALED)
         w->signaled = number;
     return true;
+}
+
+/* ---- rails ---- */
+
+static bool wire_is_idle(const struct wf_wire *w)
+{
+    return !in_flight(w) && !wire_has_bytes(w);
+}
+
+/* What the other side has under way without this one's help is done again when it breaks, but
+ * atomics are not. */
+static bool has_atomics_of_others(const struct rdma_tep *r)
+{
+    return atomic_load_explicit(&r->device->atomic_regions, memory_order_relaxed);
+}
+
+static bool wire_is_astray(const struct wf_wire *w)
+{
+    const struct rdma_ep *ep = w->rdma->ep;
+    const struct rdma_tep *own = ep->rails[w->lane->index % ep->ctx->nrails];
+    return w->state == WIRE_UP && own && own != w->rdma && is_usable(own) &&
+           !has_atomics_of_others(w->rdma);
+}
+
+unsigned wf_rdma_rails(const struct rdma_ep *ep)
+{
+    const struct rdma_tep *r;
+    unsigned n = 0;
+    each_rail(ep, i, r) n += r != NULL;
+    return n;
 }
 
 /* ---- the end ---- */
@@ -1606,6 +1734,9 @@ const struct wf_wires wf_rdma_wires = {.open = wire_open,
                                        .is_taken = wire_is_taken,
                                        .settle = wire_settle,
                                        .move = wire_move,
+                                       .load = wire_load,
+                                       .is_astray = wire_is_astray,
+                                       .is_idle = wire_is_idle,
                                        .torn = torn_free,
                                        .turn = wires_turn,
                                        .disarm = wires_disarm,

@@ -31,6 +31,13 @@
  * wire's window of them in its queue pair's own. What came waits in the wire's line until the lane
  * reads it. Where more wires were granted buffers than there are, the NICs wait for each other.
  *
+ * Rails. A context has several ports, of one NIC or more; an endpoint has queues for each. Lane i's
+ * first connection goes by rail i. Both sides count alike, by the connection's generation: so
+ * networks that are apart, one for each rail, will do. Who calls after a break says by that whether
+ * it is the next rail's turn, as when the queue pair failed, or that of the same. A rail that is
+ * known not to work is left out. A lane that is not on its own rail though that works goes back to
+ * it, some time, when nothing is under way.
+ *
  * Moves. What the core has the NICs move (struct wf_move) are WRITEs and READs of the same queue
  * pair, from and to where mem/local.h finds a place. They end in order. When the queue pair breaks,
  * of those that did not it is not known here whether they were done. The other side's NIC knows: by
@@ -38,7 +45,13 @@
  * pair, so that nothing of them can happen any more, asks, and tells in its next ENDS or PLAIN;
  * then the core is told of the moves. What was not done, messages do again; so they do a READ that
  * was, since its bytes did not come; and WRITEs of which that NIC does not tell. One that the other
- * NIC refused is told apart, as the failing one.
+ * NIC refused is told apart, as the failing one. Short ones take lane 0, long ones are dealt over
+ * the lanes (tcp.c). Each lane's end for themselves, and are told of for themselves when it breaks.
+ *
+ * A WRITE's completion says that the other NIC has it. What comes by the same queue pair is behind
+ * it in memory; what comes by another NIC need not be. So a WRITE on another lane than 0, whose end
+ * messages may tell of by that, is followed by a READ of the other side's cell, and told of when
+ * that has ended.
  *
  * Atomics are moves, too, but are done again only behind one that was refused: of others the core
  * is told that they may have been done (ELOST). What one
@@ -72,8 +85,9 @@ struct rdma_device {
     struct rdma_ctx *ctx;
     struct wf_hca *hca;
     struct wf_hca_pd *pd;
-    unsigned number;   /* in ctx->devices: which of a region's remote keys are its */
-    _Atomic bool gone; /* no queue of it moves any more */
+    unsigned number;                 /* in ctx->devices: which of a region's remote keys are its */
+    _Atomic bool gone;               /* no queue of it moves any more */
+    _Atomic uint32_t atomic_regions; /* that others change by it */
 };
 
 /* A port of one, by which wires go. */
@@ -99,13 +113,14 @@ struct rdma_ep {
     int timer_fd;                          /* wakes who sleeps while something is under way */
     struct wf_cache_user *user;            /* of ctx->local */
     uint32_t places;                       /* it has of ctx->local */
+    uint32_t next_gen;                     /* of wires of all rails: no two have one name */
 };
 
 /* What is common to an endpoint's wires of one rail. */
 struct rdma_tep {
     struct rdma_ep *ep;
     struct rdma_device *device;
-    unsigned port_at;
+    unsigned port_at, number; /* number: in ep->rails */
     struct wf_hca_cq *cq;
     struct wf_hca_srq *srq;     /* null: the NIC has none */
     uint8_t *memory;            /* cells; receive buffers, pieces, results */
@@ -121,7 +136,6 @@ struct rdma_tep {
     struct wf_list wires;     /* with a queue pair */
     struct wf_list readable;  /* wires in whose line something is, or that failed */
     uint32_t nwires;
-    uint32_t next_gen;
     uint32_t under_way;   /* requests that are not known to be over */
     uint32_t doubtful;    /* queue pairs broken, that may have kept a receive buffer */
     struct wf_hca_cm *cm; /* null: queue pairs are connected without one */
@@ -141,16 +155,21 @@ struct rdma_came {
     uint32_t buffer, len;
 };
 
+/* A move whose end another request's end tells of, and that request. */
+enum rdma_follow { FOLLOW_NONE, FOLLOW_NEXT, FOLLOW_BOTH };
+
 struct rdma_request {
     uint32_t piece;       /* that a send's bytes are in, or NO_PIECE */
     uint32_t op;          /* of a move: the core's number */
     struct wf_desc *desc; /* of a move: where its bytes are; null: inline */
     struct wf_tpeer *put; /* of a short put: whose; null: it is none. The rest is not of it */
     bool is_move, is_atomic;
+    uint8_t follow;   /* enum rdma_follow */
     bool is_read;     /* a move: its answer brings something */
     uint16_t result;  /* of an atomic: where the NIC puts what it found, NO_RESULT: nowhere */
     uint16_t packets; /* of all but short puts, which are one */
 };
+_Static_assert(sizeof(void *) != 8 || sizeof(struct rdma_request) == 32, "a shift finds it");
 
 struct wf_wire {
     struct rdma_tep *rdma;
@@ -158,9 +177,10 @@ struct wf_wire {
     struct wf_hca_qp *qp; /* null: PLAIN was said first */
     struct wf_list item, readable;
     uint8_t state; /* enum wf_status_of_wire */
+    bool puts;     /* short ones may go by it: it is up, and ends at the first device there */
     bool said_plain;
-    bool has_error;   /* a completion said so */
-    bool has_atomics; /* both NICs do them */
+    bool has_error;              /* a completion said so */
+    bool has_atomics, has_reads; /* both NICs do them */
     bool is_refused;
     bool closing;           /* every completion is asked for */
     enum wf_hca_status why; /* FAILED */
@@ -169,6 +189,7 @@ struct wf_wire {
     bool is_connected;       /* the queue pair */
     uint64_t their_cell;
     uint32_t their_cell_key, their_name;
+    uint8_t their_device;
     /* of the connection manager (cm.h) */
     struct wf_hca_conn *conn; /* null: none yet, or any more */
     const struct wf_hca_patience *patience;
@@ -199,6 +220,7 @@ struct wf_wire {
     struct wf_hca_wr put; /* what all short puts have in common, and the last one's rest */
     struct wf_wire *torn; /* of its lane, after its end: the next */
     uint32_t npieces;     /* it has */
+    uint64_t moving;      /* packets of moves under way */
     uint32_t watched;     /* [done], when it was looked at last */
     uint64_t watched_ns;  /* since when that is so */
     /* in */
@@ -231,6 +253,12 @@ static inline void wf_wire_wake(struct wf_wire *w)
     if (wf_list_empty(&w->readable))
         wf_list_append(&w->rdma->readable, &w->readable);
 }
+
+/* The program's memory or a region, as each device knows it; null: it does not. */
+struct rdma_mrs {
+    struct wf_hca_mr *of[WF_RDMA_RAILS];
+    bool is_atomic; /* a region that others change */
+};
 
 /* As wf_rdma_ep_open, which gives the first that the context has kept. */
 enum weft_status wf_rdma_ep_new(struct rdma_ctx *ctx, struct rdma_ep **out);

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#define MAGIC 0x33445257u      /* "WRD3" */
+#define MAGIC 0x34445257u      /* "WRD4" */
 #define CALL_MAGIC 0x31435257u /* "WRC1" */
 
 struct says {
@@ -25,7 +25,8 @@ struct says_ends {
     uint16_t lid, mtu;
     uint8_t reads, link;
     uint16_t cm_port;
-    uint32_t window, name, cell_key, zero;
+    uint32_t window, name, cell_key;
+    uint8_t device, zero[3];
     uint64_t cell_at;
     uint8_t cm_address[16];
     uint64_t ticket;
@@ -61,6 +62,7 @@ size_t wf_rdma_word_write(const struct rdma_word *word, uint8_t *to)
         .mtu = end->mtu,
         .reads = end->reads,
         .link = end->link,
+        .device = word->device,
         .window = word->window,
         .name = word->name,
         .cell_key = word->cell_key,
@@ -122,6 +124,7 @@ bool wf_rdma_word_read(const uint8_t *bytes, struct rdma_word *word)
                 .mtu = s.mtu,
                 .reads = s.reads,
                 .link = s.link},
+        .device = s.device,
         .window = s.window,
         .name = s.name,
         .cell_key = s.cell_key,
@@ -134,8 +137,9 @@ bool wf_rdma_word_read(const uint8_t *bytes, struct rdma_word *word)
     if (!is_psn(s.past.psn) && s.past.psn != PAST_NONE)
         return false;
     return s.head.kind != SAYS_ENDS ||
-           (!s.zero && s.window >= 2 && s.window <= WORD_WINDOW && is_mtu(s.mtu) && is_psn(s.psn) &&
-            is_psn(s.qp) && s.link <= WF_HCA_ETHERNET && is_cm(&s));
+           (is_zero(s.zero, sizeof s.zero) && s.device < WF_KEY_NICS && s.window >= 2 &&
+            s.window <= WORD_WINDOW && is_mtu(s.mtu) && is_psn(s.psn) && is_psn(s.qp) &&
+            s.link <= WF_HCA_ETHERNET && is_cm(&s));
 }
 
 void wf_rdma_call_write(const struct rdma_call *call, uint8_t *to)

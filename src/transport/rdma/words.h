@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "transport/address.h"
 #include "transport/rdma/hca.h"
 
 enum rdma_says { SAYS_ENDS = 1, SAYS_READY = 2, SAYS_PLAIN = 3 };
@@ -24,6 +25,7 @@ struct rdma_word {
     struct rdma_past past;
     /* ENDS: */
     struct wf_hca_end end;
+    uint8_t device;    /* which of a region's remote keys are for it, < WF_KEY_NICS */
     uint32_t window;   /* buffers granted from the start, 2 .. WORD_WINDOW */
     uint32_t name;     /* to be said with each send */
     uint32_t cell_key; /* of its cell, */

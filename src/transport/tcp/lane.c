@@ -22,6 +22,7 @@
 #define SHORT_SENT 512u
 #define REWIRE_NS ((uint64_t)10000000000) /* until a wire is tried again, doubled each time */
 #define REWIRES 5
+#define NEXT_RAIL_NS 500000000u
 #define GEN_STEP 65536u /* further ahead is no honest generation */
 
 static uint32_t power_of_two(uint64_t n)
@@ -92,7 +93,7 @@ static int socket_leave(struct tcp_lane *lane)
         t->wires->close(lane->wire);
     wf_list_remove(&lane->dirty);
     lane->wire = NULL;
-    lane->up = lane->plain = false;
+    lane->up = lane->plain = lane->leaves = false;
     lane->fd = -1;
     lane->synced = lane->open = lane->deaf = false;
     lane->blocked = lane->watches_out = false;
@@ -147,6 +148,14 @@ void wf_tcp_lane_free(struct tcp_lane *lane)
     wf_list_append(&t->grave, &lane->live);
 }
 
+static uint32_t gen_step(const struct tcp_lane *lane)
+{
+    uint32_t rails = lane->pair->tep->rails;
+    if (!lane->gen || rails < 2 || lane->rail_wish == WF_RAIL_NEXT)
+        return 1;
+    return lane->rail_wish == WF_RAIL_OWN ? rails - (lane->gen - 1) % rails : rails;
+}
+
 void wf_tcp_lane_dial(struct tcp_lane *lane, uint32_t delay_ms)
 {
     struct tcp_pair *pair = lane->pair;
@@ -156,7 +165,7 @@ void wf_tcp_lane_dial(struct tcp_lane *lane, uint32_t delay_ms)
                                .from_contact = *wf_tcp_door_contact(t->ctx->door),
                                .to_contact = pair->contact,
                                .lane = lane->index,
-                               .gen = lane->gen + 1,
+                               .gen = lane->gen + gen_step(lane),
                                .delay_ms = delay_ms,
                                .patience_ms = (uint32_t)wf_config()->peer_timeout_ms /
                                               (lane->was_silent ? 2 : 1)};
@@ -280,7 +289,8 @@ static void plain_begin(struct tcp_lane *lane)
     struct tcp_tep *t = lane->pair->tep;
     lane->plain = true;
     t->nplain++;
-    lane->rewire_ns = wf_now_ns() + (REWIRE_NS << WF_MIN(lane->rewires, REWIRES));
+    lane->rewire_ns = wf_now_ns() + (lane->next_rail ? NEXT_RAIL_NS
+                                                     : REWIRE_NS << WF_MIN(lane->rewires, REWIRES));
     begin(lane);
 }
 
@@ -290,6 +300,8 @@ void wf_tcp_lane_shaken(struct tcp_lane *lane, bool plain)
     t->nshaking--;
     t->wires->torn(lane, true);
     if (!plain) {
+        lane->next_rail = false;
+        lane->rewire_ns = wf_now_ns() + (REWIRE_NS << WF_MIN(lane->returns, REWIRES));
         begin(lane);
         return;
     }
@@ -328,6 +340,7 @@ void wf_tcp_lane_adopt(struct tcp_lane *lane, struct wf_tcp_conn *conn)
     socket_drop(lane);
     rewind_out(lane);
     lane->gen = conn->gen;
+    lane->rail_wish = WF_RAIL_SAME;
     lane->was_silent = false;
     if (lane->call) {
         wf_tcp_door_cancel(pair->tep->ctx->door, lane->call);

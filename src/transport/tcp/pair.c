@@ -103,9 +103,14 @@ void wf_tcp_pair_let_go(struct tcp_peer *peer)
 
 /* ---- its lanes ---- */
 
-static bool is_usable(const struct tcp_lane *lane)
+static bool is_open(const struct tcp_lane *lane)
 {
     return lane && lane->fd >= 0 && lane->open;
+}
+
+static bool is_usable(const struct tcp_lane *lane)
+{
+    return is_open(lane) && !lane->leaves;
 }
 
 struct tcp_lane *wf_tcp_pair_lane(struct tcp_pair *pair, bool ordered)
@@ -127,11 +132,9 @@ struct tcp_lane *wf_tcp_pair_lane(struct tcp_pair *pair, bool ordered)
     return best;
 }
 
-/* Have all the lanes there may be; those that are not there are called. */
-static void lanes_open(struct tcp_pair *pair)
+void wf_tcp_pair_lanes_open(struct tcp_pair *pair)
 {
-    unsigned lanes = (unsigned)wf_config()->tcp_lanes;
-    for (unsigned i = 1; i < lanes; i++) {
+    for (unsigned i = 1; i < pair->tep->lanes; i++) {
         struct tcp_lane *l = wf_tcp_lane(pair, i);
         if (l && l->fd < 0 && !l->lost)
             wf_tcp_lane_dial(l, 0);
@@ -143,7 +146,7 @@ static void lanes_open(struct tcp_pair *pair)
 struct tcp_lane *wf_tcp_pair_bulk_lane(struct tcp_pair *pair)
 {
     struct tcp_lane *best = wf_tcp_pair_lane(pair, true);
-    lanes_open(pair);
+    wf_tcp_pair_lanes_open(pair);
     for (unsigned i = 1; i < pair->nlanes && best; i++) {
         struct tcp_lane *l = pair->lanes[i];
         if (is_usable(l) && (!is_usable(best) || wf_tcp_past(l->bulk_first, l->bulk_end) <
@@ -177,8 +180,8 @@ struct tcp_lane *wf_tcp_pair_ordered_lane(struct tcp_pair *pair, const struct wf
         return wf_tcp_pair_bulk_lane(pair);
     if (pair->nlanes && is_filling(pair->lanes[pair->turn % pair->nlanes]))
         return pair->lanes[pair->turn % pair->nlanes];
-    if (pair->nlanes < wf_config()->tcp_lanes || pair->turn % 64 == 0)
-        lanes_open(pair);
+    if (pair->nlanes < pair->tep->lanes || pair->turn % 64 == 0)
+        wf_tcp_pair_lanes_open(pair);
     for (unsigned i = 0; i < pair->nlanes; i++) {
         lane = pair->lanes[++pair->turn % pair->nlanes];
         if (is_usable(lane))
@@ -361,7 +364,7 @@ static struct tcp_lane *lane_calling(const struct tcp_pair *pair, uint64_t call)
 static bool other_usable(const struct tcp_pair *pair, const struct tcp_lane *lane)
 {
     for (unsigned i = 0; i < pair->nlanes; i++)
-        if (pair->lanes[i] != lane && is_usable(pair->lanes[i]))
+        if (pair->lanes[i] != lane && is_open(pair->lanes[i]))
             return true;
     return false;
 }

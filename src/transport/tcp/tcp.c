@@ -24,7 +24,9 @@
  * must not wait for it. */
 #define IDLE_AFTER 512
 #define IDLE_EVERY 16
-#define LOOK_EVERY 512 /* polls between looks at the sockets of lanes with wires */
+#define LOOK_EVERY 512    /* polls between looks at the sockets of lanes with wires */
+#define MOVE_SHORT 65536u /* bytes of a move that is not worth a second lane */
+#define MOVE_PART 262144u /* that a lane is dealt at a time, where there are several rails */
 
 /* ---- context ---- */
 
@@ -151,6 +153,8 @@ static enum weft_status tcp_ep_open(struct wf_tctx *tctx, const struct wf_tep_pa
                               .am_max = params->am_max};
     t->ctx = ctx;
     t->address = params->address;
+    t->lanes = (unsigned)wf_config()->tcp_lanes;
+    t->rails = 1;
     t->outer_fd = params->epoll_fd;
     t->epoll_fd = -1;
     wf_list_init(&t->live);
@@ -197,6 +201,8 @@ static enum weft_status rdma_ep_open(struct wf_tctx *tctx, const struct wf_tep_p
         return status;
     }
     t->wires = &wf_rdma_wires;
+    t->rails = wf_rdma_rails(t->rdma);
+    t->lanes = WF_MAX(t->lanes, t->rails);
     *out = tep;
     return WEFT_OK;
 }
@@ -604,20 +610,49 @@ static bool is_quiet(const struct tcp_lane *lane)
            errno == EAGAIN;
 }
 
-/* A lane that went to its socket since NICs did not carry it. One at a time: while it changes, the
- * pair's others go on. */
+/* Is another wire to be tried? */
+static bool wants_wire(const struct tcp_lane *lane, uint64_t now)
+{
+    if (now < lane->rewire_ns)
+        return false;
+    if (lane->plain)
+        return !lane->wire;
+    return lane->up && lane->wire && lane->pair->tep->wires->is_astray(lane->wire);
+}
+
+static bool is_idle(const struct tcp_lane *lane)
+{
+    return lane->plain || lane->pair->tep->wires->is_idle(lane->wire);
+}
+
+static void rewire_count(struct tcp_lane *lane)
+{
+    lane->rail_wish = lane->plain ? WF_RAIL_NEXT : WF_RAIL_OWN;
+    if (!lane->plain) {
+        lane->returns += lane->returns < UINT8_MAX;
+    } else if (!lane->next_rail) {
+        lane->rewires += lane->rewires < UINT8_MAX;
+        lane->wire_failures = WF_MIN(lane->wire_failures, 1);
+    }
+    lane->next_rail = false;
+}
+
+/* A lane that went to its socket since NICs did not carry it, or to another rail since its own did
+ * not. One at a time: while it changes, the pair's others go on. */
 static void rewire(struct tcp_tep *t)
 {
     uint64_t now = wf_now_ns();
     for (unsigned i = t->nlive; i-- && !wf_list_empty(&t->live);) {
         struct wf_list *it = t->live.next;
         struct tcp_lane *lane = wf_container_of(it, struct tcp_lane, live);
+        bool wants;
         wf_list_remove(it);
         wf_list_append(&t->live, it);
-        if (!lane->plain || lane->wire || now < lane->rewire_ns || !is_quiet(lane))
+        wants = wants_wire(lane, now);
+        lane->leaves = wants && lane->index && !lane->plain; /* the first has to go on */
+        if (!wants || !is_quiet(lane) || !is_idle(lane))
             continue;
-        lane->rewires += lane->rewires < UINT8_MAX;
-        lane->wire_failures = WF_MIN(lane->wire_failures, 1);
+        rewire_count(lane);
         wf_tcp_lane_break(lane, "RDMA is tried again");
         return;
     }
@@ -627,7 +662,7 @@ static void rewire(struct tcp_tep *t)
 static void slow_look(struct tcp_tep *t)
 {
     wf_rdma_look(t->rdma);
-    if (t->nplain && wf_rdma_works(t->rdma))
+    if ((t->nplain || t->rails > 1) && wf_rdma_works(t->rdma))
         rewire(t);
 }
 
@@ -857,10 +892,10 @@ static void rdma_resources(struct wf_tctx *tctx, weft_resource_row_fn row, void 
 }
 
 static enum weft_status rdma_region_open(struct wf_tctx *tctx, const struct wf_nic_memory *memory,
-                                         unsigned access, uint64_t *at, uint32_t *key,
+                                         unsigned access, uint64_t *at, uint32_t keys[WF_KEY_NICS],
                                          void **handle)
 {
-    return wf_rdma_region_open(TCP_OF(tctx, tcp_ctx)->rdma, memory, access, at, key, handle);
+    return wf_rdma_region_open(TCP_OF(tctx, tcp_ctx)->rdma, memory, access, at, keys, handle);
 }
 
 static void rdma_region_close(struct wf_tctx *tctx, void *handle)
@@ -868,19 +903,54 @@ static void rdma_region_close(struct wf_tctx *tctx, void *handle)
     wf_rdma_region_close(TCP_OF(tctx, tcp_ctx)->rdma, handle);
 }
 
-/* By the first lane, so that what a break leaves undone is known of one. */
+static uint64_t load_of(const struct tcp_lane *lane, const struct wf_move *m)
+{
+    return lane && lane->up && !lane->plain && !lane->leaves
+               ? lane->pair->tep->wires->load(lane->wire, m)
+               : WF_WIRE_CANNOT;
+}
+
+/* Is [m] to be dealt over several rails? */
+static bool is_dealt(const struct tcp_pair *pair, const struct wf_move *m)
+{
+    return pair->tep->rails > 1 && !wf_move_is_atomic(m) && m->len > MOVE_SHORT;
+}
+
+/* The first, or of those that can the one with the least under way. What a break leaves undone is
+ * known of each. Null: no memory. */
+static struct tcp_lane *move_lane(struct tcp_pair *pair, const struct wf_move *m)
+{
+    struct tcp_lane *best = wf_tcp_pair_lane(pair, true);
+    uint64_t least = load_of(best, m);
+    if (!best || (least != WF_WIRE_CANNOT && !is_dealt(pair, m)))
+        return best;
+    if (is_dealt(pair, m))
+        wf_tcp_pair_lanes_open(pair);
+    for (unsigned i = 1; i < pair->nlanes; i++) {
+        uint64_t load = load_of(pair->lanes[i], m);
+        if (load < least) {
+            best = pair->lanes[i];
+            least = load;
+        }
+    }
+    return best;
+}
+
 static enum weft_status rdma_move(struct wf_tpeer *tpeer, const struct wf_move *m, size_t *taken)
 {
     enum weft_status status = WEFT_OK;
     struct tcp_pair *pair = pair_of(TCP_OF(tpeer, tcp_peer), &status);
-    struct tcp_lane *lane = pair ? wf_tcp_pair_lane(pair, true) : NULL;
+    struct tcp_lane *lane = pair ? move_lane(pair, m) : NULL;
+    struct wf_move part = *m;
     if (!pair)
         return status;
     if (!lane)
         return WEFT_ENOMEM;
     if (lane->plain || (!lane->up && !m->waits)) /* messages wait for a connection */
         return WEFT_EUNREACH;
-    status = lane->up ? pair->tep->wires->move(lane->wire, m, taken) : WEFT_AGAIN;
+    if (is_dealt(pair, m))
+        part.len = WF_MIN(m->len, MOVE_PART);
+    status = lane->up ? pair->tep->wires->move(lane->wire, &part, taken) : WEFT_AGAIN;
     if (status == WEFT_AGAIN) {
         lane->starved = true;
         wf_tcp_count(pair->tep, WF_STAT_AGAIN, 1);

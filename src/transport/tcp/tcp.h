@@ -34,10 +34,10 @@
  * the door's thread, whatever the endpoint's owner is doing. So no two connections
  * of one lane and generation differ in who made them, and whoever has written everything to a
  * socket can leave: the other side gives a socket up only after it has read it to its end. Each has
- * a generation, one more than that of the last one the calling side knew; a lane takes a later one
- * than it has or had and closes any other. Changing sockets is always safe: that is what SYNC is
- * for. After a break the greater side dials at once, the other knocks 100 ms later, if nothing has
- * come by then.
+ * a generation, one more than that of the last one the calling side knew, or some more; a lane
+ * takes a later one than it has or had and closes any other. Changing sockets is always safe: that
+ * is what SYNC is for. After a break the greater side dials at once, the other knocks 100 ms later,
+ * if nothing has come by then.
  *
  * Room. A lane's ring has a part for requests and one for replies. A request reserves
  * its reply's room at the other side; who requests counts what it has reserved, so a
@@ -94,6 +94,7 @@ struct iovec;
 /* What moves a lane's bytes instead of its socket, if both sides want that (rdma/wire.h): found out
  * on each new socket (shake). Bytes come and go in order, and it breaks as a socket does. */
 struct wf_wire;
+#define WF_WIRE_CANNOT UINT64_MAX
 enum wf_wires_shake {
     WIRES_MORE,        /* the other side has not said all */
     WIRES_UP,          /* frames go by the wire */
@@ -120,6 +121,10 @@ struct wf_wires {
     void (*settle)(struct wf_wire *w);          /* wait until then, for a short time */
     /* As a transport's move. OK | AGAIN | EUNREACH */
     enum weft_status (*move)(struct wf_wire *w, const struct wf_move *m, size_t *taken);
+    uint64_t (*load)(const struct wf_wire *w, const struct wf_move *m); /* bytes of moves under way;
+                                                                         * WF_WIRE_CANNOT take m */
+    bool (*is_astray)(const struct wf_wire *w); /* it would better be made again, */
+    bool (*is_idle)(const struct wf_wire *w);   /* and may be now */
     /* The other side has closed its ends of the wires that [lane] had: their moves can be told of
      * ([tell]), and they are forgotten. */
     void (*torn)(struct tcp_lane *lane, bool tell);
@@ -158,6 +163,8 @@ struct tcp_tep {
     struct wf_list grave;         /* lanes to be freed when poll is over: events may name them */
     struct wf_list dirty;         /* lanes with something to write that is not being waited for */
     const struct wf_wires *wires; /* null: sockets */
+    unsigned lanes;               /* a pair has at most, if this side begins them */
+    unsigned rails;               /* its wires go by */
     struct rdma_ep *rdma;
     unsigned nshaking; /* wires of which it is not known yet whether they are used */
     unsigned nplain;   /* lanes that could have a wire and use their socket */
@@ -184,6 +191,10 @@ struct tcp_tep {
     struct wf_list verdicts WF_GUARDED_BY(lock); /* struct wf_tcp_verdict */
     struct wf_book gone WF_GUARDED_BY(lock);     /* the dead pairs, for the door to turn away */
 };
+
+/* Which of the rails a lane's next connection is to go by. Its generation says so: who makes it
+ * leaves some out (rdma/wire.h). */
+enum wf_rail_wish { WF_RAIL_SAME, WF_RAIL_NEXT, WF_RAIL_OWN };
 
 /* A handle of a remote endpoint. */
 struct tcp_peer {
@@ -251,7 +262,11 @@ struct tcp_lane {
     bool plain;            /* to the socket, though wires are usual */
     uint8_t wire_failures; /* in a row, of wires that carried nothing */
     uint8_t rewires;       /* times that it went back from its socket to a wire */
-    uint64_t rewire_ns;    /* plain: when a wire is tried again */
+    uint8_t returns;       /* times that its wire was made again on a better rail */
+    bool leaves;           /* its wire, for a better rail, when it is quiet: gets nothing new */
+    uint8_t rail_wish;     /* enum wf_rail_wish: of its next connection */
+    bool next_rail;        /* plain, but other rails were not tried yet */
+    uint64_t rewire_ns; /* plain: when a wire is tried again; else when one astray is made again */
 
     /* Of the last wire that anything came by (rdma/wire.c). */
     uint32_t past_name, past_psn; /* one more; 0: none */
@@ -430,6 +445,8 @@ static inline struct wf_tpeer *wf_tcp_pair_peer(const struct tcp_pair *pair)
 /* [peer] is a handle of [pair] from now on; is none any more. */
 void wf_tcp_pair_hold(struct tcp_pair *pair, struct tcp_peer *peer);
 void wf_tcp_pair_let_go(struct tcp_peer *peer);
+/* Have all the lanes there may be; those that are not there are called. */
+void wf_tcp_pair_lanes_open(struct tcp_pair *pair);
 /* The lane that a message takes. Null: no memory. */
 struct tcp_lane *wf_tcp_pair_lane(struct tcp_pair *pair, bool ordered);
 struct tcp_lane *wf_tcp_pair_bulk_lane(struct tcp_pair *pair);
