@@ -258,6 +258,11 @@ def rdma_ports():
     rows, out = ports("null1", WEFT_RDMA_GID_INDEX="4")
     assert "no such GID" in rows["null1:1"] and not any(r[0] == "*" for r in rows.values()), rows
     assert "WEFT_RDMA_GID_INDEX=4: null1:1 has these: 0 fe80::1 (RoCE v1), 1" in out, out
+    rows, out = ports("null1,null0")
+    assert rows["null0:1"].startswith("* ") and rows["null1:1"].startswith("* "), rows
+    assert "null1:1, " in out and "; and null0:1" in out, out
+    rows, out = ports("null0,null2")
+    assert "no active port null2" in out and not any(r[0] == "*" for r in rows.values()), out
     rows, out = ports("null1:2")
     assert "no active port null1:2" in out and "port down" in rows["null1:2"], out
     for name, value in ("GID_INDEX", "256"), ("GID_INDEX", "x"), ("MTU", "1000"):

@@ -293,7 +293,7 @@ static struct wf_wire *wire_of(const struct rdma_tep *r, uint32_t name, uint32_t
 static void state_set(struct wf_wire *w, enum wf_status_of_wire state)
 {
     w->state = (uint8_t)state;
-    w->puts = state == WIRE_UP && !w->their_device;
+    w->puts = (uint8_t)(state == WIRE_UP && w->their_device ? WIRE_CONNECTED : state);
 }
 
 static void wire_fail(struct wf_wire *w, enum wf_hca_status why)
@@ -1613,7 +1613,7 @@ bool wf_rdma_put(struct wf_tpeer *tpeer, const void *src, size_t len, uint64_t r
     struct wf_hca_wr *wr = &w->put;
     uint32_t number = w->posted;
     bool signal;
-    if (!w->puts || len - 1 >= w->inline_max || number - w->done >= w->most ||
+    if (w->puts != WIRE_UP || len - 1 >= w->inline_max || number - w->done >= w->most ||
         w->rdma->under_way >= WIRE_UNDER_WAY - WIRES_SPARE)
         return false;
     signal = number + 1 - w->signaled >= w->signal_each || !is_told(w);
@@ -1648,12 +1648,39 @@ static bool has_atomics_of_others(const struct rdma_tep *r)
     return atomic_load_explicit(&r->device->atomic_regions, memory_order_relaxed);
 }
 
-static bool wire_is_astray(const struct wf_wire *w)
+/* Of a pair's wires, on each rail. */
+static void wires_count(const struct tcp_pair *pair, unsigned count[WF_RDMA_RAILS])
+{
+    memset(count, 0, WF_RDMA_RAILS * sizeof *count);
+    for (unsigned i = 0; i < pair->nlanes; i++) {
+        const struct tcp_lane *l = pair->lanes[i];
+        if (l && l->wire && l->up && !l->plain)
+            count[l->wire->rdma->number]++;
+    }
+}
+
+static bool rail_works(const struct rdma_ep *ep, unsigned i)
+{
+    return ep->rails[i] && is_usable(ep->rails[i]);
+}
+
+/* The first lane's own rail, if none is there. For others that with the fewest, if it evens them
+ * out. */
+static int wire_better_rail(const struct wf_wire *w)
 {
     const struct rdma_ep *ep = w->rdma->ep;
-    const struct rdma_tep *own = ep->rails[w->lane->index % ep->ctx->nrails];
-    return w->state == WIRE_UP && own && own != w->rdma && is_usable(own) &&
-           !has_atomics_of_others(w->rdma);
+    const struct tcp_lane *lane = w->lane;
+    unsigned count[WF_RDMA_RAILS], least = w->rdma->number;
+    if (ep->ctx->nrails < 2 || w->state != WIRE_UP || lane->pair->tep->nshaking ||
+        has_atomics_of_others(w->rdma))
+        return -1;
+    wires_count(lane->pair, count);
+    if (!lane->index)
+        return count[0] || !rail_works(ep, 0) ? -1 : 0;
+    for (unsigned i = 0; i < ep->ctx->nrails; i++)
+        if (count[i] < count[least] && rail_works(ep, i))
+            least = i;
+    return count[least] + 2 <= count[w->rdma->number] ? (int)least : -1;
 }
 
 unsigned wf_rdma_rails(const struct rdma_ep *ep)
@@ -1735,7 +1762,7 @@ const struct wf_wires wf_rdma_wires = {.open = wire_open,
                                        .settle = wire_settle,
                                        .move = wire_move,
                                        .load = wire_load,
-                                       .is_astray = wire_is_astray,
+                                       .better_rail = wire_better_rail,
                                        .is_idle = wire_is_idle,
                                        .torn = torn_free,
                                        .turn = wires_turn,

@@ -35,8 +35,8 @@
  * first connection goes by rail i. Both sides count alike, by the connection's generation: so
  * networks that are apart, one for each rail, will do. Who calls after a break says by that whether
  * it is the next rail's turn, as when the queue pair failed, or that of the same. A rail that is
- * known not to work is left out. A lane that is not on its own rail though that works goes back to
- * it, some time, when nothing is under way.
+ * known not to work is left out. Lanes of a pair that are together on one though another works part
+ * again, some time, when nothing is under way.
  *
  * Moves. What the core has the NICs move (struct wf_move) are WRITEs and READs of the same queue
  * pair, from and to where mem/local.h finds a place. They end in order. When the queue pair breaks,
@@ -177,7 +177,7 @@ struct wf_wire {
     struct wf_hca_qp *qp; /* null: PLAIN was said first */
     struct wf_list item, readable;
     uint8_t state; /* enum wf_status_of_wire */
-    bool puts;     /* short ones may go by it: it is up, and ends at the first device there */
+    uint8_t puts;  /* the same for short puts: WIRE_UP only if it ends at the first device there */
     bool said_plain;
     bool has_error;              /* a completion said so */
     bool has_atomics, has_reads; /* both NICs do them */

@@ -150,10 +150,13 @@ void wf_tcp_lane_free(struct tcp_lane *lane)
 
 static uint32_t gen_step(const struct tcp_lane *lane)
 {
-    uint32_t rails = lane->pair->tep->rails;
+    uint32_t rails = lane->pair->tep->rails, past;
     if (!lane->gen || rails < 2 || lane->rail_wish == WF_RAIL_NEXT)
         return 1;
-    return lane->rail_wish == WF_RAIL_OWN ? rails - (lane->gen - 1) % rails : rails;
+    if (lane->rail_wish < WF_RAIL_TO)
+        return rails;
+    past = (lane->index + lane->gen - 1 + rails + WF_RAIL_TO - lane->rail_wish) % rails;
+    return rails - past;
 }
 
 void wf_tcp_lane_dial(struct tcp_lane *lane, uint32_t delay_ms)
@@ -297,11 +300,13 @@ static void plain_begin(struct tcp_lane *lane)
 void wf_tcp_lane_shaken(struct tcp_lane *lane, bool plain)
 {
     struct tcp_tep *t = lane->pair->tep;
+    /* Who calls chooses the rail; the other does something about it if that one does not. */
+    unsigned patience = lane->returns + !lane->pair->is_greater;
     t->nshaking--;
     t->wires->torn(lane, true);
     if (!plain) {
         lane->next_rail = false;
-        lane->rewire_ns = wf_now_ns() + (REWIRE_NS << WF_MIN(lane->returns, REWIRES));
+        lane->rewire_ns = wf_now_ns() + (REWIRE_NS << WF_MIN(patience, REWIRES));
         begin(lane);
         return;
     }

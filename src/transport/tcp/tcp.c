@@ -617,7 +617,7 @@ static bool wants_wire(const struct tcp_lane *lane, uint64_t now)
         return false;
     if (lane->plain)
         return !lane->wire;
-    return lane->up && lane->wire && lane->pair->tep->wires->is_astray(lane->wire);
+    return lane->up && lane->wire && lane->pair->tep->wires->better_rail(lane->wire) >= 0;
 }
 
 static bool is_idle(const struct tcp_lane *lane)
@@ -627,8 +627,10 @@ static bool is_idle(const struct tcp_lane *lane)
 
 static void rewire_count(struct tcp_lane *lane)
 {
-    lane->rail_wish = lane->plain ? WF_RAIL_NEXT : WF_RAIL_OWN;
+    lane->rail_wish = WF_RAIL_NEXT;
     if (!lane->plain) {
+        int rail = lane->pair->tep->wires->better_rail(lane->wire);
+        lane->rail_wish = (uint8_t)(WF_RAIL_TO + rail);
         lane->returns += lane->returns < UINT8_MAX;
     } else if (!lane->next_rail) {
         lane->rewires += lane->rewires < UINT8_MAX;

@@ -123,8 +123,8 @@ struct wf_wires {
     enum weft_status (*move)(struct wf_wire *w, const struct wf_move *m, size_t *taken);
     uint64_t (*load)(const struct wf_wire *w, const struct wf_move *m); /* bytes of moves under way;
                                                                          * WF_WIRE_CANNOT take m */
-    bool (*is_astray)(const struct wf_wire *w); /* it would better be made again, */
-    bool (*is_idle)(const struct wf_wire *w);   /* and may be now */
+    int (*better_rail)(const struct wf_wire *w); /* by which it would better be made again; -1 */
+    bool (*is_idle)(const struct wf_wire *w);    /* it may be now */
     /* The other side has closed its ends of the wires that [lane] had: their moves can be told of
      * ([tell]), and they are forgotten. */
     void (*torn)(struct tcp_lane *lane, bool tell);
@@ -194,7 +194,7 @@ struct tcp_tep {
 
 /* Which of the rails a lane's next connection is to go by. Its generation says so: who makes it
  * leaves some out (rdma/wire.h). */
-enum wf_rail_wish { WF_RAIL_SAME, WF_RAIL_NEXT, WF_RAIL_OWN };
+enum wf_rail_wish { WF_RAIL_SAME, WF_RAIL_NEXT, WF_RAIL_TO /* + which */ };
 
 /* A handle of a remote endpoint. */
 struct tcp_peer {
