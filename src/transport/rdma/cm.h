@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Queue pairs that a connection manager connects (WEFT_RDMA_CM): between ENDS and READY.
  *
- * Each endpoint has a manager, which its owner's thread asks for events. ENDS says where it listens
- * and a ticket, random, of this wire. The side with the greater address asks the other one's
- * manager, with the name and ticket of the other's wire; that side accepts, with the name and
+ * Each rail of an endpoint has a manager, which its owner's thread asks for events. ENDS says where
+ * it listens and a ticket, random, of this wire. The side with the greater address asks the other
+ * one's manager, with the name and ticket of the other's wire; that side accepts, with the name and
  * ticket of this one's; this one confirms and says READY. What shows no ticket of a wire that waits
  * for it, shows one again, or is of another queue pair than ENDS has told, is refused. READY of the
  * one says to the other what its manager may learn later, or never; it says READY then.
