@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/util.h"
@@ -342,6 +343,130 @@ static void test_local_of_rails(void **state)
     assert_int_equal(used(), 0);
 }
 
+/* A pair's lanes, whose other side says nothing. */
+static struct {
+    struct tcp_tep tep;
+    struct tcp_pair pair;
+    struct tcp_lane lanes[2];
+    int others[2];
+} l;
+
+static struct wf_wire *lane_open(unsigned index, uint32_t gen)
+{
+    struct tcp_lane *lane = &l.lanes[index];
+    int fds[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+    *lane = (struct tcp_lane){.pair = &l.pair, .index = (uint16_t)index, .gen = gen, .fd = fds[0]};
+    l.others[index] = fds[1];
+    l.pair.lanes[index] = lane;
+    lane->wire = wf_rdma_wires.open(lane);
+    assert_non_null(lane->wire);
+    return lane->wire;
+}
+
+static void lane_close(unsigned index)
+{
+    wf_rdma_wires.close(l.lanes[index].wire);
+    close(l.lanes[index].fd);
+    close(l.others[index]);
+    l.pair.lanes[index] = NULL;
+}
+
+static struct rdma_ctx *lanes_begin(void)
+{
+    struct rdma_ctx *ctx = both_open(wf_config());
+    memset(&l, 0, sizeof l);
+    OK(wf_rdma_ep_open(ctx, &l.tep.rdma));
+    l.pair.tep = &l.tep;
+    l.pair.nlanes = 2;
+    return ctx;
+}
+
+static void lanes_end(struct rdma_ctx *ctx)
+{
+    wf_rdma_ep_close(l.tep.rdma);
+    wf_rdma_ctx_close(ctx);
+}
+
+static unsigned rail_at(unsigned index, uint32_t gen)
+{
+    const struct wf_wire *w = lane_open(index, gen);
+    unsigned rail = w->rdma->number;
+    lane_close(index);
+    return rail;
+}
+
+/* Fails when: the two sides would not count alike; or a rail is taken that is known not to work,
+ * while another one does. */
+static void test_rail_of_a_connection(void **state)
+{
+    struct rdma_ctx *ctx = lanes_begin();
+    struct wf_wire *w;
+    (void)state;
+    for (unsigned i = 0; i < 2; i++)
+        for (uint32_t gen = 1; gen < 5; gen++)
+            assert_int_equal(rail_at(i, gen), (i + gen - 1) % 2);
+    ctx->devices[1].hca->ports[0].active = false;
+    assert_int_equal(rail_at(1, 1), 0);
+    ctx->devices[1].hca->ports[0].active = true;
+    atomic_store(&ctx->devices[0].gone, true);
+    assert_int_equal(rail_at(0, 1), 1);
+    atomic_store(&ctx->devices[1].gone, true);
+    w = lane_open(0, 1);
+    assert_true(wf_rdma_wires.says_plain(w));
+    lane_close(0);
+    lanes_end(ctx);
+}
+
+/* Fails when: wires of two rails have one name, by which the other side tells of them when they are
+ * torn. */
+static void test_names_over_rails(void **state)
+{
+    struct rdma_ctx *ctx = lanes_begin();
+    const struct wf_wire *a = lane_open(0, 1), *b = lane_open(1, 1);
+    (void)state;
+    assert_int_not_equal(a->rdma->number, b->rdma->number);
+    assert_int_not_equal(wf_wire_name(a), wf_wire_name(b));
+    lane_close(0);
+    lane_close(1);
+    lanes_end(ctx);
+}
+
+static struct wf_wire *up(struct wf_wire *w)
+{
+    w->lane->up = true;
+    w->state = WIRE_UP;
+    return w;
+}
+
+/* Fails when: two lanes stay on one rail though the other works; one leaves for a rail that does
+ * not, or while others' atomics may be under way; or lanes that are apart change places. */
+static void test_better_rail(void **state)
+{
+    struct rdma_ctx *ctx = lanes_begin();
+    struct wf_wire *first = up(lane_open(0, 2)), *second = up(lane_open(1, 1));
+    (void)state;
+    assert_int_equal(first->rdma->number, 1);
+    assert_int_equal(second->rdma->number, 1);
+    assert_int_equal(wf_rdma_wires.better_rail(first), 0);
+    assert_int_equal(wf_rdma_wires.better_rail(second), 0);
+    atomic_store(&ctx->devices[1].atomic_regions, 1);
+    assert_int_equal(wf_rdma_wires.better_rail(second), -1);
+    atomic_store(&ctx->devices[1].atomic_regions, 0);
+    ctx->devices[0].hca->ports[0].active = false;
+    assert_int_equal(wf_rdma_wires.better_rail(first), -1);
+    assert_int_equal(wf_rdma_wires.better_rail(second), -1);
+    ctx->devices[0].hca->ports[0].active = true;
+    lane_close(1);
+    second = up(lane_open(1, 2));
+    assert_int_equal(second->rdma->number, 0);
+    assert_int_equal(wf_rdma_wires.better_rail(first), -1);
+    assert_int_equal(wf_rdma_wires.better_rail(second), -1);
+    lane_close(0);
+    lane_close(1);
+    lanes_end(ctx);
+}
+
 /* ---- dma-bufs ---- */
 
 /* Fails when: a dma-buf is not reached where it is by a NIC that can, is pinned by one that cannot,
@@ -405,6 +530,9 @@ int main(void)
         cmocka_unit_test(test_local_on_demand),
         cmocka_unit_test(test_rails_by_name),
         cmocka_unit_test(test_regions_of_rails),
+        cmocka_unit_test(test_rail_of_a_connection),
+        cmocka_unit_test(test_names_over_rails),
+        cmocka_unit_test(test_better_rail),
         cmocka_unit_test(test_atomics_of_rails),
         cmocka_unit_test(test_local_of_rails),
         cmocka_unit_test(test_what_can_be_written),
