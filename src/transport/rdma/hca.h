@@ -355,13 +355,15 @@ struct wf_hca_ops {
     enum weft_status (*pd_open)(struct wf_hca *hca, struct wf_hca_pd **out);
     void (*pd_close)(struct wf_hca_pd *pd);
     /* What is made in it is used by one thread at a time: no lock. EUNREACH: caps.td is false */
-    enum weft_status (*td_open)(struct wf_hca *hca, struct wf_hca_td **out);
+    enum weft_status (*td_open)(struct wf_hca_pd *pd, struct wf_hca_td **out);
     void (*td_close)(struct wf_hca_td *td);
 
-    enum weft_status (*cq_open)(struct wf_hca *hca, uint32_t depth, bool events,
-                                struct wf_hca_cq **out);
+    /* td null: any thread */
+    enum weft_status (*cq_open)(struct wf_hca *hca, struct wf_hca_td *td, uint32_t depth,
+                                bool events, struct wf_hca_cq **out);
     void (*cq_close)(struct wf_hca_cq *cq);
-    enum weft_status (*srq_open)(struct wf_hca_pd *pd, uint32_t depth, struct wf_hca_srq **out);
+    enum weft_status (*srq_open)(struct wf_hca_pd *pd, struct wf_hca_td *td, uint32_t depth,
+                                 struct wf_hca_srq **out);
     void (*srq_close)(struct wf_hca_srq *srq);
 
     /* In state "reset"; connect makes it ready both ways, after which the other side's may send. */

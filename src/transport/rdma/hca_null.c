@@ -136,13 +136,13 @@ static void null_pd_close(struct wf_hca_pd *pd)
     free(pd);
 }
 
-static enum weft_status null_td_open(struct wf_hca *hca, struct wf_hca_td **out)
+static enum weft_status null_td_open(struct wf_hca_pd *pd, struct wf_hca_td **out)
 {
     struct wf_hca_td *td = calloc(1, sizeof *td);
     if (!td)
         return WEFT_ENOMEM;
-    td->hca = hca;
-    wf_hca_made(hca, WF_HCA_TD, 0);
+    td->hca = pd->hca;
+    wf_hca_made(pd->hca, WF_HCA_TD, 0);
     *out = td;
     return WEFT_OK;
 }
@@ -161,10 +161,11 @@ static uint32_t power_of_two(uint32_t n)
     return p;
 }
 
-static enum weft_status null_cq_open(struct wf_hca *hca, uint32_t depth, bool events,
-                                     struct wf_hca_cq **out)
+static enum weft_status null_cq_open(struct wf_hca *hca, struct wf_hca_td *td, uint32_t depth,
+                                     bool events, struct wf_hca_cq **out)
 {
     struct null_cq *cq = calloc(1, sizeof *cq);
+    (void)td;
     (void)events;
     if (!cq)
         return WEFT_ENOMEM;
@@ -187,9 +188,11 @@ static void null_cq_close(struct wf_hca_cq *base)
     free(cq);
 }
 
-static enum weft_status null_srq_open(struct wf_hca_pd *pd, uint32_t depth, struct wf_hca_srq **out)
+static enum weft_status null_srq_open(struct wf_hca_pd *pd, struct wf_hca_td *td, uint32_t depth,
+                                      struct wf_hca_srq **out)
 {
     struct null_srq *srq = calloc(1, sizeof *srq);
+    (void)td;
     if (!srq)
         return WEFT_ENOMEM;
     srq->base = (struct wf_hca_srq){.hca = pd->hca, .depth = depth};

@@ -22,6 +22,7 @@ struct verbs_pd {
 struct verbs_td {
     struct wf_hca_td base;
     struct ibv_td *td;
+    struct ibv_pd *domain; /* a parent domain: a protection domain's, in [td] */
 };
 struct verbs_cq {
     struct wf_hca_cq base;
@@ -301,30 +302,47 @@ static void verbs_pd_close(struct wf_hca_pd *pd)
     free(pd);
 }
 
-static enum weft_status verbs_td_open(struct wf_hca *hca, struct wf_hca_td **out)
+static void verbs_td_close(struct wf_hca_td *base)
 {
-    struct ibv_td_init_attr attr = {0};
-    struct verbs_td *td = calloc(1, sizeof *td);
+    struct verbs_td *td = VERBS(base, td);
+    if (td->domain && ibv_dealloc_pd(td->domain))
+        wf_warn("%s: a thread's protection domain cannot be freed: %m", base->hca->name);
+    if (td->td && ibv_dealloc_td(td->td))
+        wf_warn("%s: a thread domain cannot be freed: %m", base->hca->name);
+    if (td->domain)
+        wf_hca_freed(base->hca, WF_HCA_TD, 0);
+    free(td);
+}
+
+static enum weft_status verbs_td_open(struct wf_hca_pd *pd, struct wf_hca_td **out)
+{
+    struct ibv_context *context = VERBS(pd->hca, hca)->context;
+    struct ibv_td_init_attr td_attr = {0};
+    struct ibv_parent_domain_init_attr attr = {.pd = VERBS(pd, pd)->pd};
+    struct verbs_td *td;
+    if (!pd->hca->caps.td)
+        return WEFT_EUNREACH;
+    td = calloc(1, sizeof *td);
     if (!td)
         return WEFT_ENOMEM;
-    td->base.hca = hca;
-    td->td = ibv_alloc_td(VERBS(hca, hca)->context, &attr);
-    if (!td->td) {
+    td->base.hca = pd->hca;
+    td->td = attr.td = ibv_alloc_td(context, &td_attr);
+    if (td->td)
+        td->domain = ibv_alloc_parent_domain(context, &attr);
+    if (!td->domain) {
         enum weft_status status = status_of(errno);
-        free(td);
+        verbs_td_close(&td->base);
         return status;
     }
-    wf_hca_made(hca, WF_HCA_TD, 0);
+    wf_hca_made(pd->hca, WF_HCA_TD, 0);
     *out = &td->base;
     return WEFT_OK;
 }
 
-static void verbs_td_close(struct wf_hca_td *td)
+/* Where to make what belongs to [pd], and to [td]'s thread alone. */
+static struct ibv_pd *domain_of(const struct wf_hca_pd *pd, const struct wf_hca_td *td)
 {
-    if (ibv_dealloc_td(VERBS(td, td)->td))
-        wf_warn("%s: a thread domain cannot be freed: %m", td->hca->name);
-    wf_hca_freed(td->hca, WF_HCA_TD, 0);
-    free(td);
+    return td ? VERBS(td, td)->domain : VERBS(pd, pd)->pd;
 }
 
 /* ---- completion queues ---- */
@@ -344,8 +362,24 @@ static void verbs_cq_close(struct wf_hca_cq *base)
     free(cq);
 }
 
-static enum weft_status verbs_cq_open(struct wf_hca *hca, uint32_t depth, bool events,
-                                      struct wf_hca_cq **out)
+/* Without a lock for a thread domain's, where the provider has such. Null: errno */
+static struct ibv_cq *cq_create(struct wf_hca *hca, const struct wf_hca_td *td, uint32_t depth,
+                                struct ibv_comp_channel *channel)
+{
+    struct ibv_context *context = VERBS(hca, hca)->context;
+    struct ibv_cq_init_attr_ex attr = {.cqe = depth,
+                                       .channel = channel,
+                                       .wc_flags = IBV_WC_STANDARD_FLAGS,
+                                       .comp_mask =
+                                           IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD,
+                                       .flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED,
+                                       .parent_domain = td ? VERBS(td, td)->domain : NULL};
+    struct ibv_cq_ex *cq = td ? ibv_create_cq_ex(context, &attr) : NULL;
+    return cq ? ibv_cq_ex_to_cq(cq) : ibv_create_cq(context, (int)depth, NULL, channel, 0);
+}
+
+static enum weft_status verbs_cq_open(struct wf_hca *hca, struct wf_hca_td *td, uint32_t depth,
+                                      bool events, struct wf_hca_cq **out)
 {
     struct verbs_cq *cq = calloc(1, sizeof *cq);
     struct ibv_context *context = VERBS(hca, hca)->context;
@@ -361,7 +395,7 @@ static enum weft_status verbs_cq_open(struct wf_hca *hca, uint32_t depth, bool e
             goto failed;
         cq->base.event_fd = cq->channel->fd;
     }
-    cq->cq = ibv_create_cq(context, (int)depth, NULL, cq->channel, 0);
+    cq->cq = cq_create(hca, td, depth, cq->channel);
     if (!cq->cq)
         goto failed;
     cq->base.depth = (uint32_t)cq->cq->cqe;
@@ -447,7 +481,7 @@ static void verbs_srq_close(struct wf_hca_srq *base)
     free(srq);
 }
 
-static enum weft_status verbs_srq_open(struct wf_hca_pd *pd, uint32_t depth,
+static enum weft_status verbs_srq_open(struct wf_hca_pd *pd, struct wf_hca_td *td, uint32_t depth,
                                        struct wf_hca_srq **out)
 {
     struct ibv_srq_init_attr attr = {.attr = {.max_wr = depth, .max_sge = 1}};
@@ -455,7 +489,7 @@ static enum weft_status verbs_srq_open(struct wf_hca_pd *pd, uint32_t depth,
     if (!srq)
         return WEFT_ENOMEM;
     srq->base.hca = pd->hca;
-    srq->srq = ibv_create_srq(VERBS(pd, pd)->pd, &attr);
+    srq->srq = ibv_create_srq(domain_of(pd, td), &attr);
     if (!srq->srq) {
         enum weft_status status = status_of(errno);
         free(srq);
@@ -522,23 +556,36 @@ static void verbs_qp_close(struct wf_hca_qp *base)
     struct verbs_qp *qp = VERBS(base, qp);
     if (qp->qp && ibv_destroy_qp(qp->qp))
         wf_warn("%s: a queue pair cannot be freed: %m", base->hca->name);
-    if (qp->in_td)
-        (void)ibv_dealloc_pd(qp->in_td);
     if (qp->qp)
         wf_hca_freed(base->hca, WF_HCA_QP, qp->bytes);
     free(qp);
 }
 
-/* The domain to make it in: with a thread's, a parent domain of both. */
-static struct ibv_pd *qp_domain(const struct wf_hca_qp_params *p, struct verbs_qp *qp)
+/* With requests that are made in place, where the provider has that (ibv_wr_post(3)). [attr]'s
+ * sizes are those it has then. Null: errno */
+static struct ibv_qp *qp_create(const struct wf_hca *hca, struct ibv_pd *pd,
+                                struct ibv_qp_init_attr *attr)
 {
-    struct ibv_pd *pd = VERBS(p->pd, pd)->pd;
-    struct ibv_parent_domain_init_attr attr = {.pd = pd};
-    if (!p->td)
-        return pd;
-    attr.td = VERBS(p->td, td)->td;
-    qp->in_td = ibv_alloc_parent_domain(VERBS(p->pd->hca, hca)->context, &attr);
-    return qp->in_td;
+    struct ibv_qp_init_attr_ex ex = {
+        .send_cq = attr->send_cq,
+        .recv_cq = attr->recv_cq,
+        .srq = attr->srq,
+        .cap = attr->cap,
+        .qp_type = attr->qp_type,
+        .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+        .pd = pd,
+        .send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
+                          IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+                          IBV_QP_EX_WITH_RDMA_READ};
+    struct ibv_qp *qp;
+    if (hca->caps.atomics)
+        ex.send_ops_flags |=
+            IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+    qp = ibv_create_qp_ex(pd->context, &ex);
+    if (!qp)
+        return ibv_create_qp(pd, attr);
+    attr->cap = ex.cap;
+    return qp;
 }
 
 static enum weft_status verbs_qp_open(const struct wf_hca_qp_params *p, struct wf_hca_qp **out)
@@ -555,17 +602,16 @@ static enum weft_status verbs_qp_open(const struct wf_hca_qp_params *p, struct w
         .qp_type = IBV_QPT_RC,
     };
     struct verbs_qp *qp = calloc(1, sizeof *qp);
-    struct ibv_pd *pd;
     if (!qp)
         return WEFT_ENOMEM;
     qp->base.hca = p->pd->hca;
-    pd = qp_domain(p, qp);
-    qp->qp = pd ? ibv_create_qp(pd, &attr) : NULL;
+    qp->qp = qp_create(p->pd->hca, domain_of(p->pd, p->td), &attr);
     if (!qp->qp) {
         enum weft_status status = status_of(errno);
         verbs_qp_close(&qp->base);
         return status;
     }
+    qp->ex = ibv_qp_to_qp_ex(qp->qp);
     qp->base.number = qp->qp->qp_num;
     qp->base.inline_max = attr.cap.max_inline_data;
     qp->base.sq_depth = attr.cap.max_send_wr;
@@ -707,7 +753,8 @@ static void send_make(const struct wf_hca_wr *from, struct ibv_send_wr *wr, stru
     }
 }
 
-static unsigned verbs_post(struct wf_hca_qp *qp, const struct wf_hca_wr *list, unsigned n)
+/* As ibv_post_send has it. */
+static unsigned post_send(struct ibv_qp *qp, const struct wf_hca_wr *list, unsigned n)
 {
     unsigned done = 0;
     while (done < n) {
@@ -716,11 +763,67 @@ static unsigned verbs_post(struct wf_hca_qp *qp, const struct wf_hca_wr *list, u
         unsigned part = WF_MIN(n - done, POST_BATCH);
         for (unsigned i = 0; i < part; i++)
             send_make(&list[done + i], &wr[i], sge[i], i + 1 == part);
-        if (ibv_post_send(VERBS(qp, qp)->qp, wr, &bad))
+        if (ibv_post_send(qp, wr, &bad))
             return done + (bad ? (unsigned)(bad - wr) : 0);
         done += part;
     }
     return done;
+}
+
+static void begin_in_place(struct ibv_qp_ex *qp, const struct wf_hca_wr *wr)
+{
+    qp->wr_id = wr->id;
+    qp->wr_flags = send_flags(wr->flags); /* "inline", too: rdma_rxe wants it */
+    switch (wr->op) {
+    case WF_HCA_SEND: ibv_wr_send(qp); break;
+    case WF_HCA_SEND_IMM: ibv_wr_send_imm(qp, htobe32(wr->imm)); break;
+    case WF_HCA_WRITE: ibv_wr_rdma_write(qp, wr->rkey, wr->remote); break;
+    case WF_HCA_WRITE_IMM: ibv_wr_rdma_write_imm(qp, wr->rkey, wr->remote, htobe32(wr->imm)); break;
+    case WF_HCA_READ: ibv_wr_rdma_read(qp, wr->rkey, wr->remote); break;
+    case WF_HCA_ADD: ibv_wr_atomic_fetch_add(qp, wr->rkey, wr->remote, wr->operand); break;
+    default: ibv_wr_atomic_cmp_swp(qp, wr->rkey, wr->remote, wr->compare, wr->operand);
+    }
+}
+
+/* What it sends, or where to the answer goes. */
+static void bytes_in_place(struct ibv_qp_ex *qp, const struct wf_hca_wr *wr)
+{
+    const struct wf_hca_sge *s = wr->sge;
+    struct ibv_data_buf bufs[WF_HCA_SGES];
+    struct ibv_sge sge[WF_HCA_SGES];
+    bool in_request = wr->flags & WF_HCA_INLINE;
+    if (wr->nsge == 1) {
+        if (in_request)
+            ibv_wr_set_inline_data(qp, s->addr, s->len);
+        else
+            ibv_wr_set_sge(qp, s->lkey, (uintptr_t)s->addr, s->len);
+        return;
+    }
+    for (unsigned i = 0; i < wr->nsge; i++) {
+        bufs[i] = (struct ibv_data_buf){s[i].addr, s[i].len};
+        sge[i] = (struct ibv_sge){(uintptr_t)s[i].addr, s[i].len, s[i].lkey};
+    }
+    if (in_request)
+        ibv_wr_set_inline_data_list(qp, wr->nsge, bufs);
+    else
+        ibv_wr_set_sge_list(qp, wr->nsge, sge);
+}
+
+/* All or none. */
+static unsigned post_in_place(struct ibv_qp_ex *qp, const struct wf_hca_wr *list, unsigned n)
+{
+    ibv_wr_start(qp);
+    for (unsigned i = 0; i < n; i++) {
+        begin_in_place(qp, &list[i]);
+        bytes_in_place(qp, &list[i]);
+    }
+    return ibv_wr_complete(qp) ? 0 : n;
+}
+
+static unsigned verbs_post(struct wf_hca_qp *base, const struct wf_hca_wr *list, unsigned n)
+{
+    const struct verbs_qp *qp = VERBS(base, qp);
+    return qp->ex ? post_in_place(qp->ex, list, n) : post_send(qp->qp, list, n);
 }
 
 /* ---- memory ---- */

@@ -14,7 +14,7 @@ struct verbs_hca {
 struct verbs_qp {
     struct wf_hca_qp base;
     struct ibv_qp *qp;
-    struct ibv_pd *in_td; /* a parent domain of its own; null: none */
+    struct ibv_qp_ex *ex; /* the same, whose requests are made in place; null: by ibv_post_send */
     uint64_t bytes;
 };
 

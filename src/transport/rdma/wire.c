@@ -89,6 +89,8 @@ static void rail_close(struct rdma_tep *r)
         hca->ops->srq_close(r->srq);
     if (r->cq)
         hca->ops->cq_close(r->cq);
+    if (r->td)
+        hca->ops->td_close(r->td);
     if (r->mr)
         wf_rdma_deregister(r->mr);
     if (r->cells_mr)
@@ -172,10 +174,15 @@ static enum weft_status queues_make(struct rdma_tep *r)
 {
     const struct wf_hca *hca = r->device->hca;
     bool shared = hca->caps.srq && wf_config()->rdma_srq;
-    enum weft_status status = hca->ops->cq_open(
-        r->device->hca, WF_MIN(r->receives + WIRE_UNDER_WAY, hca->caps.max_cq), true, &r->cq);
-    return status == WEFT_OK && shared ? hca->ops->srq_open(r->device->pd, r->receives, &r->srq)
-                                       : status;
+    enum weft_status status;
+    if (hca->caps.td && hca->ops->td_open(r->device->pd, &r->td) != WEFT_OK)
+        r->td = NULL; /* there are not many; with locks then */
+    status =
+        hca->ops->cq_open(r->device->hca, r->td,
+                          WF_MIN(r->receives + WIRE_UNDER_WAY, hca->caps.max_cq), true, &r->cq);
+    return status == WEFT_OK && shared
+               ? hca->ops->srq_open(r->device->pd, r->td, r->receives, &r->srq)
+               : status;
 }
 
 static struct rdma_tep *rail_new(struct rdma_ep *ep, unsigned number)
@@ -356,6 +363,7 @@ static enum weft_status qp_make(struct wf_wire *w)
 {
     struct rdma_tep *r = w->rdma;
     struct wf_hca_qp_params p = {.pd = r->device->pd,
+                                 .td = r->td,
                                  .send_cq = r->cq,
                                  .recv_cq = r->cq,
                                  .srq = r->srq,
@@ -1311,7 +1319,7 @@ static void receives_renew(struct rdma_tep *r)
     for (uint32_t i = 0; i < r->receives; i++)
         r->free_receives[i] = i;
     r->nfree_receives = r->receives;
-    if (shared && ops->srq_open(r->device->pd, r->receives, &r->srq) != WEFT_OK) {
+    if (shared && ops->srq_open(r->device->pd, r->td, r->receives, &r->srq) != WEFT_OK) {
         r->srq = NULL;
         break_all(r);
         return;

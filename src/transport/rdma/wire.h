@@ -121,6 +121,7 @@ struct rdma_tep {
     struct rdma_ep *ep;
     struct rdma_device *device;
     unsigned port_at, number; /* number: in ep->rails */
+    struct wf_hca_td *td;       /* its queues need no locks; null: the NIC has no such domains */
     struct wf_hca_cq *cq;
     struct wf_hca_srq *srq;     /* null: the NIC has none */
     uint8_t *memory;            /* cells; receive buffers, pieces, results */
