@@ -25,7 +25,7 @@
 #define WIRES 16384u    /* of an endpoint */
 #define WIRES_SPARE 64u /* of WIRE_UNDER_WAY, for grants */
 #define GRANTS 4u       /* receives of a queue pair's own queue for grants */
-#define POST_LIST 16u
+#define POST_LIST 32u   /* WEFT_RDMA_POST_LIST, at most */
 #define RECEIVES_BATCH 16u
 #define MOVE_MAX ((size_t)1 << 20) /* bytes of a move's request */
 #define LOOK_LISTS 256             /* of completions, more than the queue holds */
@@ -783,24 +783,41 @@ static uint32_t packets_of(const struct wf_wire *w, const struct wf_hca_wr *wr)
     return len ? (len - 1) / w->qp->mtu + 1 : 1;
 }
 
-/* Posts a request that was filled but for id and flags; the caller saw that there is room. */
-static bool post(struct wf_wire *w, struct wf_hca_wr *wr, const struct rdma_request *q)
+/* A request that was filled but for id and flags is the next; the caller saw that there is room. */
+static void request_name(struct wf_wire *w, struct wf_hca_wr *wr, const struct rdma_request *q)
 {
-    struct rdma_tep *r = w->rdma;
-    bool signal = is_signaled(w, q);
     wr->id = w->id_base | w->posted;
-    wr->flags |= signal ? WF_HCA_SIGNALED : 0;
-    if (r->device->hca->ops->post(w->qp, wr, 1) != 1) {
-        wire_fail(w, WF_HCA_LOCAL_FAULT);
-        return false;
-    }
-    r->under_way++;
+    wr->flags |= is_signaled(w, q) ? WF_HCA_SIGNALED : 0;
+}
+
+static void request_keep(struct wf_wire *w, const struct wf_hca_wr *wr,
+                         const struct rdma_request *q)
+{
+    w->rdma->under_way++;
     *request_at(w, w->posted) = *q;
     request_at(w, w->posted++)->packets = (uint16_t)packets_of(w, wr);
     if (q->is_move)
         w->moving += request_at(w, w->posted - 1)->packets;
-    if (signal)
+    if (wr->flags & WF_HCA_SIGNALED)
         w->signaled = w->posted;
+}
+
+/* False: not all were taken, and it has failed. */
+static bool doorbell_ring(struct wf_wire *w, const struct wf_hca_wr *list, unsigned n)
+{
+    if (w->post(w->qp, list, n) == n)
+        return true;
+    wire_fail(w, WF_HCA_LOCAL_FAULT);
+    return false;
+}
+
+/* One alone. False: it has failed, and this was not taken. */
+static bool post(struct wf_wire *w, struct wf_hca_wr *wr, const struct rdma_request *q)
+{
+    request_name(w, wr, q);
+    if (!doorbell_ring(w, wr, 1))
+        return false;
+    request_keep(w, wr, q);
     return true;
 }
 
@@ -897,56 +914,60 @@ static bool may_send(struct wf_wire *w, uint32_t len)
            w->rdma->under_way + WIRES_SPARE < WIRE_UNDER_WAY;
 }
 
-/* The [len] bytes at [from] as one send. False: errno; EAGAIN: there is no room now. */
-static bool send_some(struct wf_wire *w, const struct iovec *v, unsigned n, size_t from,
-                      uint32_t len, const void *lent)
+/* The [len] bytes at [from] as one send, to be posted; short ones, which are the last, are copied
+ * to [little]. False: errno; EAGAIN: there is no room now. */
+static bool send_make(struct wf_wire *w, const struct iovec *v, unsigned n, size_t from,
+                      uint32_t len, const void *lent, uint8_t *little, struct wf_hca_wr *wr)
 {
     struct rdma_tep *r = w->rdma;
-    uint8_t little[WIRE_INLINE_MAX];
-    uint32_t piece = NO_PIECE;
-    uint8_t *bytes = little;
     struct rdma_request q = none;
-    struct wf_hca_wr wr = {.op = WF_HCA_SEND_IMM, .nsge = 1, .imm = w->their_name};
+    uint8_t *bytes = little;
+    *wr = (struct wf_hca_wr){.op = WF_HCA_SEND_IMM, .nsge = 1, .imm = w->their_name};
     errno = EAGAIN;
     if (!may_send(w, len))
         return false;
     if (len <= w->inline_max) {
-        wr.flags = WF_HCA_INLINE;
+        wr->flags = WF_HCA_INLINE;
     } else {
         if (!piece_is_to_be_had(w))
             return false;
-        piece = r->free_pieces[r->nfree_pieces - 1];
-        bytes = piece_at(r, piece);
+        q.piece = r->free_pieces[r->nfree_pieces - 1];
+        bytes = piece_at(r, q.piece);
     }
     if (!gather(bytes, v, n, from, len, lent))
         return false;
-    wr.sge[0] = (struct wf_hca_sge){bytes, len, r->mr->lkey};
-    q.piece = piece;
-    if (!post(w, &wr, &q)) {
-        errno = ECONNRESET;
-        return false;
-    }
-    if (piece != NO_PIECE) {
+    wr->sge[0] = (struct wf_hca_sge){bytes, len, r->mr->lkey};
+    if (q.piece != NO_PIECE) {
         r->nfree_pieces--;
         w->npieces++;
     }
+    request_name(w, wr, &q);
+    request_keep(w, wr, &q);
     w->sends++;
     return true;
 }
 
-/* As sendmsg(2). */
+/* As sendmsg(2). What a failing queue pair did not take is lost as what it took. */
 static ssize_t wire_write(struct wf_wire *w, const struct iovec *v, unsigned n, const void *lent)
 {
+    struct wf_hca_wr list[POST_LIST];
+    uint8_t little[WIRE_INLINE_MAX];
+    const unsigned most = (unsigned)wf_config()->rdma_post_list;
+    unsigned listed = 0;
     size_t total = 0, done = 0;
     for (unsigned i = 0; i < n; i++)
         total += v[i].iov_len;
     errno = ECONNRESET;
     while (done < total && w->state == WIRE_UP) {
         uint32_t len = (uint32_t)WF_MIN(total - done, WIRE_BYTES);
-        if (!send_some(w, v, n, done, len, lent))
+        if (!send_make(w, v, n, done, len, lent, little, &list[listed]))
             break;
         done += len;
+        if (++listed == most && doorbell_ring(w, list, listed))
+            listed = 0;
     }
+    if (listed && w->state == WIRE_UP)
+        (void)doorbell_ring(w, list, listed);
     return done ? (ssize_t)done : -1;
 }
 
