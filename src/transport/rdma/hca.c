@@ -18,7 +18,7 @@ const char *wf_hca_status_text(enum wf_hca_status status)
     case WF_HCA_REMOTE_ACCESS: return "the other side's NIC refused the key or the range";
     case WF_HCA_REMOTE_FAULT: return "the other side's NIC refused it";
     case WF_HCA_LOCAL_FAULT: return "this side's NIC refused it";
-    default: return "it failed";
+    default: return "another failure";
     }
 }
 

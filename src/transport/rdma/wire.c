@@ -1176,11 +1176,30 @@ static void requests_done(struct wf_wire *w, uint32_t upto)
 }
 
 /* Number [number] was not. */
+static const char *request_text(const struct rdma_request *q)
+{
+    if (q->is_atomic)
+        return "atomic";
+    if (q->is_read)
+        return "get";
+    return q->put || q->is_move ? "put" : "message";
+}
+
+static void failure_log(const struct wf_wire *w, uint32_t number, enum wf_hca_status why)
+{
+    const struct wf_address *to = &w->lane->pair->known.address;
+    wf_info("%s: a %s to endpoint %u of process %u failed: %s (queue pair %u)",
+            w->rdma->device->hca->name, request_text(request_at(w, number)), to->ep, to->process.pid,
+            wf_hca_status_text(why), w->qp->number);
+}
+
 static void request_failed(struct wf_wire *w, uint32_t number, enum wf_hca_status why)
 {
     if (w->has_error) /* the first says why, others are flushed */
         return;
     w->has_error = true;
+    if (w->state != WIRE_FAILED) /* else it was broken here, as is said elsewhere */
+        failure_log(w, number, why);
     if (w->state != WIRE_FAILED)
         requests_done(w, number); /* else theirs would be the failure that is told first */
     if ((why == WF_HCA_REMOTE_ACCESS || why == WF_HCA_REMOTE_FAULT) &&
