@@ -153,8 +153,11 @@ static const char *connect_it(struct wf_wire *w)
 static struct wf_hca_cm_event *comes(enum wf_hca_cm_kind kind, uint32_t name, uint64_t ticket)
 {
     struct wf_hca_cm_event *event = &m.events[m.n++];
-    *event = (struct wf_hca_cm_event){
-        .kind = kind, .qp = THEIR_QP, .len = WF_HCA_CM_DATA, .why = "it is down"};
+    *event = (struct wf_hca_cm_event){.kind = kind,
+                                      .qp = THEIR_QP,
+                                      .address = {[15] = 1},
+                                      .len = WF_HCA_CM_DATA,
+                                      .why = "it is down"};
     wf_rdma_call_write(&(struct rdma_call){name, ticket}, event->data);
     event->conn = kind == WF_HCA_CM_ASKED ? &m.conns[m.nconns++] : e.wire.conn;
     return event;
@@ -274,6 +277,34 @@ static void test_other_queue_pair(void **state)
     assert_int_equal(m.accepted, 0);
     assert_int_equal(wf_rdma_cm_state(w), CM_FAILED);
     end(w, 1);
+    w = begin(false);
+    assert_null(connect_it(w));
+    comes(WF_HCA_CM_ASKED, wf_wire_name(w), w->ticket)->address[15] = 2;
+    take();
+    assert_int_equal(m.accepted, 0);
+    assert_int_equal(wf_rdma_cm_state(w), CM_FAILED);
+}
+
+/* Fails when: packets are longer than either side's ENDS allow. */
+static void test_mtu(void **state)
+{
+    static const struct {
+        uint16_t mine, theirs, least;
+    } cases[] = {{1024, 4096, 1024}, {4096, 1024, 1024}, {256, 256, 256}};
+    (void)state;
+    for (size_t i = 0; i < WF_ARRAY_LEN(cases); i++)
+        for (int asks = 0; asks < 2; asks++) {
+            struct wf_wire *w = begin(asks);
+            struct rdma_word own = {.end = {.mtu = cases[i].mine}};
+            wf_rdma_cm_tell(w, &own);
+            ends.end.mtu = cases[i].theirs;
+            assert_null(connect_it(w));
+            if (!asks) {
+                comes(WF_HCA_CM_ASKED, wf_wire_name(w), w->ticket);
+                take();
+            }
+            assert_int_equal(m.params.mtu, cases[i].least);
+        }
 }
 
 /* Fails when: one that says PLAIN, or is to ask itself, lets itself be asked. */
@@ -350,6 +381,10 @@ static void test_cannot(void **state)
     take();
     assert_int_equal(wf_rdma_cm_state(w), CM_FAILED);
     assert_non_null(w->cm_why);
+    w = begin(true);
+    m.status = WEFT_EUNREACH;
+    assert_non_null(connect_it(w));
+    assert_int_equal(e.tep.deadlines, 0); /* its socket is to be used, and may wait */
 }
 
 /* ---- time, and the end ---- */
@@ -674,6 +709,7 @@ int main(void)
         cmocka_unit_test(test_not_now),
         cmocka_unit_test(test_ask),
         cmocka_unit_test(test_false_answers),
+        cmocka_unit_test(test_mtu),
         cmocka_unit_test(test_cannot),
         cmocka_unit_test(test_deadline),
         cmocka_unit_test(test_down),

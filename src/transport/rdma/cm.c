@@ -10,7 +10,8 @@
 
 #define EVENTS 256 /* that are taken at a time */
 #define LEFT_NS 1000000000u
-#define STEP_MS 2000u /* to find the other side's address, and the way to it */
+#define LIMIT_MS 10000u /* to connect: meanwhile nothing is said */
+#define STEP_MS 2000u   /* to find the other side's address, and the way to it */
 
 static const struct wf_hca_cm_ops *ops_of(const struct rdma_tep *r)
 {
@@ -63,7 +64,7 @@ bool wf_rdma_cm_begin(struct wf_wire *w)
     return !w->rdma->cm || getrandom(&w->ticket, sizeof w->ticket, 0) == sizeof w->ticket;
 }
 
-void wf_rdma_cm_tell(const struct wf_wire *w, struct rdma_word *ends)
+void wf_rdma_cm_tell(struct wf_wire *w, struct rdma_word *ends)
 {
     const struct wf_hca_cm *cm = w->rdma->cm;
     if (!cm)
@@ -71,6 +72,7 @@ void wf_rdma_cm_tell(const struct wf_wire *w, struct rdma_word *ends)
     ends->cm_port = cm->port;
     memcpy(ends->cm_address, cm->address, sizeof ends->cm_address);
     ends->ticket = w->ticket;
+    w->mtu = ends->end.mtu;
 }
 
 /* What shows the other side that it is its wire that this is for. */
@@ -78,6 +80,7 @@ static struct wf_hca_cm_params params_of(struct wf_wire *w)
 {
     struct wf_hca_cm_params p = {.qp = w->qp,
                                  .patience = w->patience,
+                                 .mtu = w->mtu,
                                  .reads = w->their_reads,
                                  .len = CALL_SIZE,
                                  .owner = w};
@@ -97,8 +100,9 @@ static const char *accept_it(struct wf_wire *w)
 {
     struct wf_hca_cm_params p = params_of(w);
     struct wf_hca_cm_psns psns;
-    if (w->conn_qp != w->their_qp)
-        return "the connection manager names another queue pair";
+    if (w->conn_qp != w->their_qp ||
+        memcmp(w->conn_address, w->their_address, sizeof w->conn_address) != 0)
+        return "the connection manager was asked by another than the other side";
     if (ops_of(w->rdma)->accept(w->conn, &p, &psns) != WEFT_OK)
         return "the connection manager cannot accept a connection";
     psns_take(w, &psns);
@@ -120,14 +124,21 @@ static const char *ask_it(struct wf_wire *w, const struct rdma_word *ends)
 const char *wf_rdma_cm_connect(struct wf_wire *w, const struct rdma_word *ends,
                                const struct wf_hca_patience *patience)
 {
+    const uint64_t limit_ms = WF_MIN(wf_config()->peer_timeout_ms, LIMIT_MS);
+    const char *why = NULL;
     w->patience = patience;
     w->their_qp = ends->end.qp;
     w->their_reads = ends->end.reads;
+    w->mtu = WF_MIN(w->mtu, ends->end.mtu);
+    memcpy(w->their_address, ends->cm_address, sizeof w->their_address);
     w->their_ticket = ends->ticket;
-    deadline_set(w, wf_now_ns() + wf_config()->peer_timeout_ms * UINT64_C(1000000));
     if (is_asker(w))
-        return ask_it(w, ends);
-    return w->cm == CM_ASKED ? accept_it(w) : NULL; /* else it will be asked */
+        why = ask_it(w, ends);
+    else if (w->cm == CM_ASKED) /* else it will be */
+        why = accept_it(w);
+    if (!why)
+        deadline_set(w, wf_now_ns() + limit_ms * UINT64_C(1000000));
+    return why;
 }
 
 bool wf_rdma_cm_ready(struct wf_wire *w)
@@ -192,6 +203,7 @@ static void asked(struct rdma_tep *r, const struct wf_hca_cm_event *e)
     w->conn = e->conn;
     w->conn->owner = w;
     w->conn_qp = e->qp;
+    memcpy(w->conn_address, e->address, sizeof w->conn_address);
     w->cm = CM_ASKED;
     if (!is_connecting(w))
         return;

@@ -8,9 +8,9 @@
  * for it, shows one again, or is of another queue pair than ENDS has told, is refused. READY of the
  * one says to the other what its manager may learn later, or never; it says READY then.
  *
- * Whatever fails on the way, or takes longer than WEFT_PEER_TIMEOUT, ends in PLAIN. A manager that
- * says later that the connection is gone is believed if the socket does not say so, too, within
- * LEFT_NS: that one tells more, and what came before is read first. */
+ * Whatever fails on the way, or takes longer than WEFT_PEER_TIMEOUT or 10 s, ends in PLAIN. A
+ * manager that says later that the connection is gone is believed if the socket does not say so,
+ * too, within LEFT_NS: that one tells more, and what came before is read first. */
 #ifndef WF_TRANSPORT_RDMA_CM_H
 #define WF_TRANSPORT_RDMA_CM_H
 
@@ -33,7 +33,7 @@ void wf_rdma_cm_take(struct rdma_tep *r);
 
 /* A wire's ticket; what ENDS says. False: there are no random numbers. */
 bool wf_rdma_cm_begin(struct wf_wire *w);
-void wf_rdma_cm_tell(const struct wf_wire *w, struct rdma_word *ends);
+void wf_rdma_cm_tell(struct wf_wire *w, struct rdma_word *ends);
 /* The other side's ENDS are here. Null, or why there will be no connection. */
 const char *wf_rdma_cm_connect(struct wf_wire *w, const struct rdma_word *ends,
                                const struct wf_hca_patience *patience);

@@ -262,7 +262,7 @@ struct wf_hca_found {
 
 /* What connects queue pairs in place of qp_connect where the fabric asks for that: with the paths
  * and service levels of InfiniBand's subnet manager. One belongs to one thread, which is told of
- * everything by [next]; nothing waits. */
+ * everything by [next]; nothing waits for the other side. */
 struct wf_hca_cm {
     struct wf_hca *hca;
     int event_fd; /* readable: next has something */
@@ -293,8 +293,9 @@ struct wf_hca_cm_event {
     struct wf_hca_conn *conn;
     const char *why; /* DOWN */
     /* ASKED, ANSWERED: */
-    uint32_t qp; /* the other side's number */
-    uint8_t len; /* of what it says; zeros may follow it */
+    uint32_t qp;         /* the other side's number */
+    uint8_t address[16]; /* ASKED: its */
+    uint8_t len;         /* of what it says; zeros may follow it */
     uint8_t data[WF_HCA_CM_DATA];
 };
 
@@ -302,6 +303,7 @@ struct wf_hca_cm_event {
 struct wf_hca_cm_params {
     struct wf_hca_qp *qp; /* in state "reset" */
     const struct wf_hca_patience *patience;
+    uint16_t mtu;  /* bytes of a packet's payload, at most */
     uint8_t reads; /* that the other side answers at a time */
     uint8_t len;   /* of data */
     uint8_t data[WF_HCA_CM_DATA];

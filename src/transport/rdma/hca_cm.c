@@ -18,7 +18,7 @@
 #include "base/util.h"
 #include "transport/rdma/hca_verbs.h"
 
-#define BACKLOG 256   /* requests that were not looked at yet */
+#define BACKLOG 0     /* as many as the kernel keeps: net.rdma_ucm.max_backlog */
 #define CANDIDATES 64 /* addresses of this host that are tried */
 /* Those of libibverbs: some kernels name more, which they then refuse. */
 #define ATTRIBUTES ((int)((unsigned)IBV_QP_DEST_QPN << 1) - 1)
@@ -231,6 +231,8 @@ static bool to_receive(struct rdmacm_conn *c, struct wf_hca_cm_psns *psns)
     int mask = attributes(c, IBV_QPS_RTR, &attr);
     attr.min_rnr_timer = c->params.patience->rnr_timer;
     attr.max_dest_rd_atomic = WF_MIN(attr.max_dest_rd_atomic, c->answers);
+    /* The manager's is that of the asking side's interface alone on Ethernet. */
+    attr.path_mtu = WF_MIN(attr.path_mtu, verbs_mtu_code(c->params.mtu));
     c->params.qp->mtu = verbs_mtu_bytes(attr.path_mtu);
     psns->theirs = attr.rq_psn;
     return mask && modify(c, &attr, mask);
@@ -382,6 +384,7 @@ static void asked(struct rdmacm *cm, struct rdma_cm_id *id, struct wf_hca_cm_eve
         (void)rdma_destroy_id(id);
         return;
     }
+    bytes_of((const union address *)(void *)rdma_get_peer_addr(id), out->address);
     c->id = id;
     c->is_asked = true;
     id->context = c;

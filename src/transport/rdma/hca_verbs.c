@@ -108,14 +108,6 @@ static int verbs_gids(struct wf_hca *hca, unsigned number, struct wf_hca_gid *ou
     return n < 0 ? -1 : (int)found;
 }
 
-static enum ibv_mtu mtu_code(uint16_t bytes)
-{
-    enum ibv_mtu mtu = IBV_MTU_256;
-    while (mtu < IBV_MTU_4096 && verbs_mtu_bytes(mtu) < bytes)
-        mtu++;
-    return mtu;
-}
-
 /* Lanes times the speed of one, as verbs codes them. */
 static uint32_t port_mbps(const struct ibv_port_attr *attr)
 {
@@ -634,7 +626,7 @@ static int qp_to_receive(struct verbs_qp *qp, const struct wf_hca_port *port,
                          const struct wf_hca_end *to, const struct wf_hca_patience *patience)
 {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR,
-                               .path_mtu = mtu_code(WF_MIN(port->mtu, to->mtu)),
+                               .path_mtu = verbs_mtu_code(WF_MIN(port->mtu, to->mtu)),
                                .dest_qp_num = to->qp,
                                .rq_psn = to->psn & 0xffffff,
                                .max_dest_rd_atomic = qp->base.hca->caps.max_reads,
@@ -673,7 +665,7 @@ static enum weft_status verbs_qp_connect(struct wf_hca_qp *base, const struct wf
 {
     struct verbs_qp *qp = VERBS(base, qp);
     int err = qp_to_init(qp, port);
-    base->mtu = verbs_mtu_bytes(mtu_code(WF_MIN(port->mtu, to->mtu)));
+    base->mtu = verbs_mtu_bytes(verbs_mtu_code(WF_MIN(port->mtu, to->mtu)));
     if (!err)
         err = qp_to_receive(qp, port, to, patience);
     if (!err)

@@ -25,6 +25,14 @@ static inline uint16_t verbs_mtu_bytes(enum ibv_mtu mtu)
     return (uint16_t)(128u << mtu); /* IBV_MTU_256 is 1 */
 }
 
+static inline enum ibv_mtu verbs_mtu_code(uint16_t bytes)
+{
+    enum ibv_mtu mtu = IBV_MTU_256;
+    while (mtu < IBV_MTU_4096 && verbs_mtu_bytes(mtu) < bytes)
+        mtu++;
+    return mtu;
+}
+
 /* What others may do by a queue pair, if a region lets them. */
 static inline unsigned verbs_qp_access(const struct wf_hca *hca)
 {

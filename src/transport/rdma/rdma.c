@@ -585,6 +585,11 @@ static bool is_enough(struct rdma_ctx *ctx)
     enum weft_status status = local_open(ctx);
     if (status == WEFT_OK && (status = wf_rdma_ep_new(ctx, &ctx->kept)) != WEFT_OK)
         wf_local_close(ctx->local);
+    if (status == WEFT_OK && !wf_rdma_ep_connects(ctx->kept)) {
+        wf_rdma_ep_close(ctx->kept);
+        wf_local_close(ctx->local);
+        status = WEFT_EUNREACH;
+    }
     if (status != WEFT_OK)
         wf_info("%s is not used: %s", ctx->devices[0].hca->name, weft_status_text(status));
     return status == WEFT_OK;

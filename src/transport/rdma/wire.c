@@ -221,8 +221,8 @@ static enum weft_status rail_open(struct rdma_ep *ep, unsigned number)
                 status == WEFT_ELIMIT ? ": raise the limit of locked memory (ulimit -l) and "
                                         "WEFT_PINNED, or lower WEFT_RDMA_RECEIVES"
                                       : "");
-    else
-        status = manager_open(r);
+    else if ((status = manager_open(r)) == WEFT_EUNREACH)
+        status = WEFT_OK; /* TCP carries what its peers are told */
     if (status != WEFT_OK) {
         rail_close(r);
         return status;
@@ -262,6 +262,14 @@ enum weft_status wf_rdma_ep_new(struct rdma_ctx *ctx, struct rdma_ep **out)
     }
     *out = ep;
     return WEFT_OK;
+}
+
+bool wf_rdma_ep_connects(const struct rdma_ep *ep)
+{
+    bool connects = !wf_config()->rdma_cm;
+    for (unsigned i = 0; i < WF_RDMA_RAILS; i++)
+        connects |= ep->rails[i] && ep->rails[i]->cm;
+    return connects;
 }
 
 void wf_rdma_ep_close(struct rdma_ep *ep)
@@ -446,6 +454,8 @@ static const char *is_plain(const struct wf_wire *w)
         return "the endpoint closes";
     if (lane->wire_failures >= tries_of(w))
         return "the NICs' connections carried nothing";
+    if (wf_config()->rdma_cm && !r->cm)
+        return "there is no connection manager";
     if (w->depth < DEPTH_LEAST)
         return "the NIC's send queues are too short";
     if (r->broken || is_gone(r))
@@ -519,10 +529,10 @@ static struct wf_wire *wire_open(struct tcp_lane *lane)
     wf_list_init(&w->readable);
     wf_list_init(&w->item);
     why = is_plain(w);
-    if (!why && (!line_make(w) || qp_make(w) != WEFT_OK))
-        why = "no more queue pairs can be had";
     if (!why && !wf_rdma_cm_begin(w))
         why = "there are no random numbers";
+    if (!why && (!line_make(w) || qp_make(w) != WEFT_OK))
+        why = "no more queue pairs can be had";
     if (why)
         plain_log(w, why);
     if (!(why ? plain_say(w) : ends_say(w))) {
@@ -1189,8 +1199,8 @@ static void failure_log(const struct wf_wire *w, uint32_t number, enum wf_hca_st
 {
     const struct wf_address *to = &w->lane->pair->known.address;
     wf_info("%s: a %s to endpoint %u of process %u failed: %s (queue pair %u)",
-            w->rdma->device->hca->name, request_text(request_at(w, number)), to->ep, to->process.pid,
-            wf_hca_status_text(why), w->qp->number);
+            w->rdma->device->hca->name, request_text(request_at(w, number)), to->ep,
+            to->process.pid, wf_hca_status_text(why), w->qp->number);
 }
 
 static void request_failed(struct wf_wire *w, uint32_t number, enum wf_hca_status why)
@@ -1846,6 +1856,8 @@ static bool rail_arm(struct rdma_tep *r)
     const struct wf_hca_ops *ops = r->device->hca->ops;
     ops->disarm(r->cq);
     wf_rdma_cm_take(r); /* polls without a connection do not */
+    if (is_gone(r) && !r->broken)
+        break_all(r);
     return r->broken || ops->arm(r->cq) == WEFT_OK;
 }
 

@@ -196,10 +196,12 @@ struct wf_wire {
     const struct wf_hca_patience *patience;
     const char *cm_why; /* CM_FAILED */
     uint64_t ticket, their_ticket;
-    uint64_t deadline_ns; /* 0: none */
-    uint32_t their_qp;    /* as ENDS has told */
-    uint32_t conn_qp;     /* as who asked has */
-    uint8_t cm;           /* enum wf_cm_state */
+    uint64_t deadline_ns;                        /* 0: none */
+    uint32_t their_qp;                           /* as ENDS has told */
+    uint32_t conn_qp;                            /* as who asked has */
+    uint8_t their_address[16], conn_address[16]; /* likewise */
+    uint16_t mtu; /* that this side's ENDS told; then the lesser one */
+    uint8_t cm;   /* enum wf_cm_state */
     uint8_t their_reads;
     /* out */
     uint32_t reserve;
@@ -263,6 +265,8 @@ struct rdma_mrs {
 
 /* As wf_rdma_ep_open, which gives the first that the context has kept. */
 enum weft_status wf_rdma_ep_new(struct rdma_ctx *ctx, struct rdma_ep **out);
+/* Has it a connection manager, if that is asked for? */
+bool wf_rdma_ep_connects(const struct rdma_ep *ep);
 
 /* Memory for the NIC (enum wf_hca_access), within what may be pinned; what is kept of the program's
  * registrations is given up for it. OK | ELIMIT | ENOMEM | EFAULT | ESYSTEM */
