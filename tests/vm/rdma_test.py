@@ -122,6 +122,20 @@ def test_manager(traffic, _turns):
             end_exact(members, 0)
 
 
+def test_mtu(traffic, _turns):
+    """Packets are as long as the shorter side's may be, whichever side begins."""
+    subprocess.run(["ip", "link", "set", "v0", "mtu", "9000"], check=True)
+    try:
+        with Here() as here:
+            members = crew.Members(here, traffic, [0, 1, 0], ["--max", 65536])
+            members.connect()
+            members.move(30, SECONDS)
+            end_exact(members, 0)
+            carried_by_rdma(members)
+    finally:
+        subprocess.run(["ip", "link", "set", "v0", "mtu", "1500"], check=True)
+
+
 def listeners(device):
     """(address, port) of each that the connection manager has there."""
     said = subprocess.run(["rdma", "resource", "show", "cm_id", "link", f"{device}/1"],
