@@ -342,6 +342,7 @@ static bool line_make(struct wf_wire *w)
     for (uint32_t i = 0; w->requests && i < w->depth; i++)
         w->requests[i] = none;
     w->put = (struct wf_hca_wr){.op = WF_HCA_WRITE, .nsge = 1};
+    w->send = (struct wf_hca_wr){.op = WF_HCA_SEND_IMM, .nsge = 1};
     return w->line && w->requests;
 }
 
@@ -577,7 +578,8 @@ static const char *joined(struct wf_wire *w)
     if (!w->rdma->srq && w->rdma->nfree_receives < WIRE_WINDOW + GRANTS)
         return "there are too many peers for its receive buffers";
     w->is_connected = true;
-    w->inline_max = WF_MIN(w->inline_max, w->qp->mtu); /* a short put is one packet */
+    w->inline_max = WF_MIN(w->inline_max, w->qp->mtu); /* what is short is one packet */
+    w->send.imm = w->their_name;
     window_post(w);
     return NULL;
 }
@@ -801,13 +803,14 @@ static void request_name(struct wf_wire *w, struct wf_hca_wr *wr, const struct r
 }
 
 static void request_keep(struct wf_wire *w, const struct wf_hca_wr *wr,
-                         const struct rdma_request *q)
+                         const struct rdma_request *q, uint32_t packets)
 {
+    struct rdma_request *at = request_at(w, w->posted++);
     w->rdma->under_way++;
-    *request_at(w, w->posted) = *q;
-    request_at(w, w->posted++)->packets = (uint16_t)packets_of(w, wr);
+    *at = *q;
+    at->packets = (uint16_t)packets;
     if (q->is_move)
-        w->moving += request_at(w, w->posted - 1)->packets;
+        w->moving += packets;
     if (wr->flags & WF_HCA_SIGNALED)
         w->signaled = w->posted;
 }
@@ -827,7 +830,7 @@ static bool post(struct wf_wire *w, struct wf_hca_wr *wr, const struct rdma_requ
     request_name(w, wr, q);
     if (!doorbell_ring(w, wr, 1))
         return false;
-    request_keep(w, wr, q);
+    request_keep(w, wr, q, packets_of(w, wr));
     return true;
 }
 
@@ -952,7 +955,7 @@ static bool send_make(struct wf_wire *w, const struct iovec *v, unsigned n, size
         w->npieces++;
     }
     request_name(w, wr, &q);
-    request_keep(w, wr, &q);
+    request_keep(w, wr, &q, packets_of(w, wr));
     w->sends++;
     return true;
 }
@@ -983,13 +986,16 @@ static ssize_t wire_write(struct wf_wire *w, const struct iovec *v, unsigned n, 
 
 static bool wire_send(struct wf_wire *w, const void *bytes, uint32_t len)
 {
-    struct wf_hca_wr wr = {.op = WF_HCA_SEND_IMM,
-                           .flags = WF_HCA_INLINE,
-                           .nsge = 1,
-                           .imm = w->their_name,
-                           .sge = {{(void *)(uintptr_t)bytes, len, 0}}};
-    if (w->state != WIRE_UP || len > w->inline_max || !may_send(w, len) || !post(w, &wr, &none))
+    struct wf_hca_wr *wr = &w->send;
+    if (w->state != WIRE_UP || len > w->inline_max || !may_send(w, len))
         return false;
+    wr->flags = WF_HCA_INLINE;
+    wr->sge[0].addr = (void *)(uintptr_t)bytes;
+    wr->sge[0].len = len;
+    request_name(w, wr, &none);
+    if (!doorbell_ring(w, wr, 1))
+        return false;
+    request_keep(w, wr, &none, 1);
     w->sends++;
     return true;
 }

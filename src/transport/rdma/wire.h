@@ -121,7 +121,7 @@ struct rdma_tep {
     struct rdma_ep *ep;
     struct rdma_device *device;
     unsigned port_at, number; /* number: in ep->rails */
-    struct wf_hca_td *td;       /* its queues need no locks; null: the NIC has no such domains */
+    struct wf_hca_td *td;     /* its queues need no locks; null: the NIC has no such domains */
     struct wf_hca_cq *cq;
     struct wf_hca_srq *srq;     /* null: the NIC has none */
     uint8_t *memory;            /* cells; receive buffers, pieces, results */
@@ -220,12 +220,13 @@ struct wf_wire {
     struct rdma_request *requests; /* a free one is rdma_none */
     uint64_t id_base;              /* of requests' ids: their numbers are below */
     unsigned (*post)(struct wf_hca_qp *qp, const struct wf_hca_wr *list, unsigned n);
-    struct wf_hca_wr put; /* what all short puts have in common, and the last one's rest */
-    struct wf_wire *torn; /* of its lane, after its end: the next */
-    uint32_t npieces;     /* it has */
-    uint64_t moving;      /* packets of moves under way */
-    uint32_t watched;     /* [done], when it was looked at last */
-    uint64_t watched_ns;  /* since when that is so */
+    struct wf_hca_wr put;  /* what all short puts have in common, and the last one's rest */
+    struct wf_hca_wr send; /* likewise of short sends */
+    struct wf_wire *torn;  /* of its lane, after its end: the next */
+    uint32_t npieces;      /* it has */
+    uint64_t moving;       /* packets of moves under way */
+    uint32_t watched;      /* [done], when it was looked at last */
+    uint64_t watched_ns;   /* since when that is so */
     /* in */
     uint32_t taken, granted; /* buffers of theirs that are free again; as told last */
     struct rdma_came *line;  /* a ring of WIRE_LINE */

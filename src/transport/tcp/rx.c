@@ -284,8 +284,10 @@ static enum weft_status frames_take(struct tcp_lane *lane, const uint8_t *bytes,
 
 static bool stash_keep(struct tcp_lane *lane, const uint8_t *bytes, size_t n)
 {
-    uint8_t *stash = n ? malloc(n) : NULL;
-    if (n && !stash)
+    uint8_t *stash = NULL;
+    if (!n && !lane->stash_len)
+        return true;
+    if (n && !(stash = malloc(n)))
         return false;
     if (n)
         memcpy(stash, bytes, n);
