@@ -93,6 +93,7 @@ static struct {
     struct rdma_ctx ctx;
     struct rdma_device device;
     struct wf_hca_cm cm;
+    struct rdma_ep ep;
     struct rdma_tep tep;
     struct wf_wire *by_cell[CELLS];
     struct tcp_pair pair;
@@ -114,10 +115,11 @@ static struct wf_wire *begin(bool is_greater)
     e.device.ctx = &e.ctx;
     e.device.hca = &e.hca;
     e.tep.device = &e.device;
+    e.tep.ep = &e.ep;
     e.tep.cm = &e.cm;
     e.tep.cells = CELLS;
     e.tep.by_cell = e.by_cell;
-    wf_list_init(&e.tep.readable);
+    wf_list_init(&e.ep.readable);
     e.pair.is_greater = is_greater;
     e.lane.pair = &e.pair;
     e.qp.number = QP;
@@ -202,7 +204,7 @@ static void test_accept(void **state)
     assert_int_equal(wf_rdma_cm_state(w), CM_ACCEPTED);
     comes(WF_HCA_CM_UP, 0, 0);
     take();
-    assert_false(wf_list_empty(&e.tep.readable));
+    assert_false(wf_list_empty(&e.ep.readable));
     assert_int_equal(wf_rdma_cm_state(w), CM_UP);
     assert_int_equal(e.tep.deadlines, 0);
     assert_int_equal(m.notified, 0);
@@ -400,7 +402,7 @@ static void test_deadline(void **state)
     assert_int_equal(wf_rdma_cm_state(w), CM_NONE);
     assert_false(wf_rdma_cm_watch(w, now + 2 * limit_ns));
     assert_int_equal(wf_rdma_cm_state(w), CM_FAILED);
-    assert_false(wf_list_empty(&e.tep.readable));
+    assert_false(wf_list_empty(&e.ep.readable));
     end(w, 0);
 }
 

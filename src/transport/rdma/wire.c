@@ -201,7 +201,6 @@ static struct rdma_tep *rail_new(struct rdma_ep *ep, unsigned number)
     r->pieces = r->nfree_pieces = r->receives / 2;
     r->cells = r->nfree_cells = WIRES;
     r->nfree_results = RESULTS;
-    wf_list_init(&r->readable);
     wf_list_init(&r->wires);
     return r;
 }
@@ -251,6 +250,7 @@ enum weft_status wf_rdma_ep_new(struct rdma_ctx *ctx, struct rdma_ep **out)
     if (!ep)
         return WEFT_ENOMEM;
     ep->ctx = ctx;
+    wf_list_init(&ep->readable);
     ep->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     status =
         ep->timer_fd >= 0 ? wf_cache_user_open(wf_local_cache(ctx->local), &ep->user) : WEFT_ENOMEM;
@@ -1292,11 +1292,13 @@ static int rail_poll(struct rdma_tep *r)
     return WF_MAX(n, 0);
 }
 
+/* Those that carry anything. */
 static int rails_poll(struct rdma_ep *ep)
 {
-    struct rdma_tep *r;
     int n = 0;
-    each_rail(ep, i, r) n += rail_poll(r);
+    for (unsigned i = 0; i < ep->ctx->nrails; i++)
+        if (ep->rails[i] && ep->rails[i]->nwires)
+            n += rail_poll(ep->rails[i]);
     return n;
 }
 
@@ -1765,13 +1767,10 @@ static void wire_settle(struct wf_wire *w)
         (void)rail_poll(w->rdma);
 }
 
-static void readable_take(struct rdma_tep *r, struct wf_list *round)
+static void managers_take(struct rdma_ep *ep)
 {
-    while (!wf_list_empty(&r->readable)) {
-        struct wf_list *it = r->readable.next;
-        wf_list_remove(it);
-        wf_list_append(round, it);
-    }
+    struct rdma_tep *r;
+    each_rail(ep, i, r) wf_rdma_cm_take(r);
 }
 
 /* Lanes may break meanwhile, and their wires go. */
@@ -1779,14 +1778,16 @@ static int wires_turn(struct tcp_tep *t)
 {
     struct rdma_ep *ep = t->rdma;
     struct wf_list round;
-    struct rdma_tep *r;
     int n = rails_poll(ep);
+    if (t->nshaking)
+        managers_take(ep);
+    if (wf_list_empty(&ep->readable))
+        return n;
     wf_list_init(&round);
-    each_rail(ep, i, r)
-    {
-        if (t->nshaking)
-            wf_rdma_cm_take(r);
-        readable_take(r, &round);
+    while (!wf_list_empty(&ep->readable)) {
+        struct wf_list *it = ep->readable.next;
+        wf_list_remove(it);
+        wf_list_append(&round, it);
     }
     while (!wf_list_empty(&round)) {
         struct wf_wire *w = wf_container_of(round.next, struct wf_wire, readable);
@@ -1867,17 +1868,6 @@ static bool rail_arm(struct rdma_tep *r)
     return r->broken || ops->arm(r->cq) == WEFT_OK;
 }
 
-static bool has_readable(const struct rdma_ep *ep)
-{
-    const struct rdma_tep *r;
-    each_rail(ep, i, r)
-    {
-        if (!wf_list_empty(&r->readable))
-            return true;
-    }
-    return false;
-}
-
 enum weft_status wf_rdma_arm(struct rdma_ep *ep)
 {
     struct rdma_tep *r;
@@ -1888,5 +1878,5 @@ enum weft_status wf_rdma_arm(struct rdma_ep *ep)
     }
     if (!timer_set(ep))
         return WEFT_AGAIN;
-    return rails_poll(ep) > 0 || has_readable(ep) ? WEFT_AGAIN : WEFT_OK;
+    return rails_poll(ep) > 0 || !wf_list_empty(&ep->readable) ? WEFT_AGAIN : WEFT_OK;
 }

@@ -109,6 +109,7 @@ struct rdma_ctx {
 /* An endpoint's. */
 struct rdma_ep {
     struct rdma_ctx *ctx;
+    struct wf_list readable;               /* wires in whose line something is, or that failed */
     struct rdma_tep *rails[WF_RDMA_RAILS]; /* as the context's; null: was not to be had */
     int timer_fd;                          /* wakes who sleeps while something is under way */
     struct wf_cache_user *user;            /* of ctx->local */
@@ -135,7 +136,6 @@ struct rdma_tep {
     uint32_t *free_results, nfree_results;   /* of WIRE_UNDER_WAY */
     struct wf_wire **by_cell; /* [cells]: a wire's cell is its number in completions */
     struct wf_list wires;     /* with a queue pair */
-    struct wf_list readable;  /* wires in whose line something is, or that failed */
     uint32_t nwires;
     uint32_t under_way;   /* requests that are not known to be over */
     uint32_t doubtful;    /* queue pairs broken, that may have kept a receive buffer */
@@ -255,7 +255,7 @@ static inline struct wf_wire *wf_wire_named(const struct rdma_tep *r, uint32_t n
 static inline void wf_wire_wake(struct wf_wire *w)
 {
     if (wf_list_empty(&w->readable))
-        wf_list_append(&w->rdma->readable, &w->readable);
+        wf_list_append(&w->rdma->ep->readable, &w->readable);
 }
 
 /* The program's memory or a region, as each device knows it; null: it does not. */
