@@ -440,7 +440,8 @@ static struct wf_wire *up(struct wf_wire *w)
 }
 
 /* Fails when: two lanes stay on one rail though the other works; one leaves for a rail that does
- * not, or while others' atomics may be under way; or lanes that are apart change places. */
+ * not, while others' atomics may be under way, or while another is between two connections; or the
+ * first lane does not go home. */
 static void test_better_rail(void **state)
 {
     struct rdma_ctx *ctx = lanes_begin();
@@ -460,10 +461,63 @@ static void test_better_rail(void **state)
     lane_close(1);
     second = up(lane_open(1, 2));
     assert_int_equal(second->rdma->number, 0);
-    assert_int_equal(wf_rdma_wires.better_rail(first), -1);
     assert_int_equal(wf_rdma_wires.better_rail(second), -1);
+    assert_int_equal(wf_rdma_wires.better_rail(first), 0);
+    lane_close(0);
+    first = up(lane_open(0, 1));
+    assert_int_equal(first->rdma->number, 0);
+    assert_int_equal(wf_rdma_wires.better_rail(first), -1);
+    assert_int_equal(wf_rdma_wires.better_rail(second), 1);
+    int fd = first->lane->fd;
+    first->lane->fd = -1;
+    assert_int_equal(wf_rdma_wires.better_rail(second), -1);
+    first->lane->fd = fd;
     lane_close(0);
     lane_close(1);
+    lanes_end(ctx);
+}
+
+static void move_ended(void *owner, uint32_t id, enum weft_status status, uint64_t old)
+{
+    (void)owner;
+    (void)id;
+    (void)old;
+    assert_int_equal(status, WEFT_OK);
+}
+
+/* Fails when: what the first lane's NIC has told of is told of, or read, by others' before a READ
+ * has found it in memory; or each who asks causes one more. */
+static void test_told(void **state)
+{
+    static const struct wf_hca_patience patience;
+    static const struct wf_tep_events events = {.moved = move_ended};
+    static const uint32_t keys[WF_KEY_NICS] = {1, 1};
+    static uint64_t word;
+    struct rdma_ctx *ctx = lanes_begin();
+    struct wf_wire *w = up(lane_open(0, 1));
+    const struct wf_hca *hca = w->rdma->device->hca;
+    const struct wf_hca_end end = {.qp = 1, .mtu = 1024};
+    const struct wf_move put = {.local = &word, .len = 8, .keys = keys, .kind = WF_MOVE_PUT};
+    size_t taken;
+    (void)state;
+    l.tep.base.events = &events;
+    OK(hca->ops->qp_connect(w->qp, &hca->ports[0], 0, &end, &patience));
+    w->has_reads = true;
+    assert_true(wf_rdma_wires.may_leave(w));
+    OK(wf_rdma_wires.move(w, &put, &taken));
+    wf_rdma_wires.settle(w);
+    assert_int_equal(w->posted, 1);
+    assert_false(wf_rdma_wires.may_leave(w));
+    assert_false(wf_rdma_wires.may_leave(w));
+    assert_int_equal(w->posted, 2);
+    wf_rdma_wires.settle(w);
+    assert_true(wf_rdma_wires.may_leave(w));
+    w->has_reads = false;
+    OK(wf_rdma_wires.move(w, &put, &taken));
+    wf_rdma_wires.settle(w);
+    assert_false(wf_rdma_wires.may_leave(w));
+    assert_int_equal(w->posted, 3);
+    lane_close(0);
     lanes_end(ctx);
 }
 
@@ -533,6 +587,7 @@ int main(void)
         cmocka_unit_test(test_rail_of_a_connection),
         cmocka_unit_test(test_names_over_rails),
         cmocka_unit_test(test_better_rail),
+        cmocka_unit_test(test_told),
         cmocka_unit_test(test_atomics_of_rails),
         cmocka_unit_test(test_local_of_rails),
         cmocka_unit_test(test_what_can_be_written),

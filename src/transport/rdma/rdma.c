@@ -173,7 +173,7 @@ static bool ports_take(struct rdma_ctx *ctx, const char *name, const struct name
                        size_t room)
 {
     struct rdma_device *d = device_open(ctx, name);
-    bool is_there = false;
+    bool is_there = !d && ctx->nrails == WF_RDMA_RAILS; /* no more are used, nor looked at */
     for (unsigned i = 0; d && i < d->hca->nports; i++) {
         const struct wf_hca_port *p = &d->hca->ports[i];
         const char *why_not = port_why_not(d->hca, p);
@@ -615,6 +615,17 @@ static bool has_manager(const struct wf_hca *hca)
     return false;
 }
 
+/* Without its rails. */
+static void device_leave(struct rdma_ctx *ctx, struct rdma_device *d)
+{
+    unsigned n = 0;
+    atomic_store_explicit(&d->gone, true, memory_order_relaxed);
+    for (unsigned i = 0; i < ctx->nrails; i++)
+        if (ctx->rails[i].device != d)
+            ctx->rails[n++] = ctx->rails[i];
+    ctx->nrails = n;
+}
+
 static bool domains_open(struct rdma_ctx *ctx)
 {
     for (unsigned i = 0; i < ctx->ndevices; i++) {
@@ -622,9 +633,9 @@ static bool domains_open(struct rdma_ctx *ctx)
         if (d->hca->ops->pd_open(d->hca, &d->pd) == WEFT_OK)
             continue;
         wf_warn("%s is not used: no protection domain can be had: %m", d->hca->name);
-        return false;
+        device_leave(ctx, d);
     }
-    return true;
+    return ctx->nrails != 0;
 }
 
 enum weft_status wf_rdma_ctx_open(struct rdma_ctx **out)

@@ -53,7 +53,7 @@ bool wf_rdma_works(const struct rdma_ep *ep); /* one of them, as far as is known
 enum weft_status wf_rdma_arm(struct rdma_ep *ep);
 /* To be slept on: completions; time for wf_rdma_look; connection managers. How many; -1: none */
 #define WF_RDMA_FDS (2 * WF_RDMA_RAILS + 1)
-unsigned wf_rdma_rails(const struct rdma_ep *ep); /* that it has */
+unsigned wf_rdma_rails(const struct rdma_ep *ep); /* of its context, had or not */
 unsigned wf_rdma_fds(const struct rdma_ep *ep, int fds[WF_RDMA_FDS]);
 
 extern const struct wf_wires wf_rdma_wires;

@@ -488,7 +488,7 @@ static uint32_t depth_of(const struct wf_hca *hca)
 /* As far as is known. */
 static bool is_usable(const struct rdma_tep *r)
 {
-    return !r->broken && !is_gone(r) && port_of(r).active;
+    return !r->broken && !is_gone(r) && (r->cm || !wf_config()->rdma_cm) && port_of(r).active;
 }
 
 /* The rail whose turn it is, or the next that works. */
@@ -1163,7 +1163,16 @@ static void puts_done(struct wf_wire *w, uint32_t upto)
         n++;
     }
     w->psn_done += n;
+    w->told = true;
     put_done(w, tpeer, n);
+}
+
+static void write_or_read_done(struct wf_wire *w, const struct rdma_request *q)
+{
+    if (q->follow == FOLLOW_BOTH)
+        w->told = w->asked = false;
+    else if (q->is_move && !q->is_read && !q->follow)
+        w->told = true;
 }
 
 /* All before number [upto] are. */
@@ -1180,6 +1189,7 @@ static void requests_done(struct wf_wire *w, uint32_t upto)
         }
         w->done++;
         w->psn_done += q->packets;
+        write_or_read_done(w, q);
         if (q->result != NO_RESULT)
             old = *result_at(w->rdma, q->result);
         place_back(w, q, true);
@@ -1217,7 +1227,8 @@ static void request_failed(struct wf_wire *w, uint32_t number, enum wf_hca_statu
     if (w->state != WIRE_FAILED) /* else it was broken here, as is said elsewhere */
         failure_log(w, number, why);
     if (w->state != WIRE_FAILED)
-        requests_done(w, number); /* else theirs would be the failure that is told first */
+        requests_done(w, number - (request_at(w, number)->follow == FOLLOW_BOTH)); /* else theirs
+                                                    would be the failure that is told first */
     if ((why == WF_HCA_REMOTE_ACCESS || why == WF_HCA_REMOTE_FAULT) &&
         (request_at(w, number)->is_move || request_at(w, number)->put)) {
         w->is_refused = true;
@@ -1616,9 +1627,24 @@ static void follow_post(struct wf_wire *w)
         r->nfree_results--;
 }
 
+/* What it has told the core of may not be in their memory yet for others than its NIC: a READ finds
+ * out. */
+static bool wire_may_leave(struct wf_wire *w)
+{
+    if (w->state != WIRE_UP || !w->told)
+        return true;
+    if (!w->asked && w->has_reads && in_flight(w) < w->most &&
+        w->rdma->under_way + WIRES_SPARE < WIRE_UNDER_WAY) {
+        w->asked = true;
+        follow_post(w);
+    }
+    return false;
+}
+
 static uint64_t wire_load(const struct wf_wire *w, const struct wf_move *m)
 {
-    bool can = w->state == WIRE_UP && m->keys[w->their_device];
+    bool can = w->state == WIRE_UP && m->keys[w->their_device] &&
+               (!w->lane->index || w->lane->synced); /* others: when something came by it */
     if (wf_move_is_atomic(m))
         can &= w->has_atomics;
     else if (is_followed(w, m))
@@ -1730,19 +1756,28 @@ static bool rail_works(const struct rdma_ep *ep, unsigned i)
     return ep->rails[i] && is_usable(ep->rails[i]);
 }
 
-/* The first lane's own rail, if none is there. For others that with the fewest, if it evens them
- * out. */
+/* Is any of its lanes between two connections? */
+static bool is_changing(const struct tcp_pair *pair)
+{
+    for (unsigned i = 0; i < pair->nlanes; i++)
+        if (pair->lanes[i] && pair->lanes[i]->fd < 0 && !pair->lanes[i]->lost)
+            return true;
+    return pair->tep->nshaking;
+}
+
+/* The first rail for the first lane, whose short puts go to the first device. For others that with
+ * the fewest, if it evens them out. */
 static int wire_better_rail(const struct wf_wire *w)
 {
     const struct rdma_ep *ep = w->rdma->ep;
     const struct tcp_lane *lane = w->lane;
     unsigned count[WF_RDMA_RAILS], least = w->rdma->number;
-    if (ep->ctx->nrails < 2 || w->state != WIRE_UP || lane->pair->tep->nshaking ||
+    if (ep->ctx->nrails < 2 || w->state != WIRE_UP || is_changing(lane->pair) ||
         has_atomics_of_others(w->rdma))
         return -1;
-    wires_count(lane->pair, count);
     if (!lane->index)
-        return count[0] || !rail_works(ep, 0) ? -1 : 0;
+        return w->rdma->number && rail_works(ep, 0) ? 0 : -1;
+    wires_count(lane->pair, count);
     for (unsigned i = 0; i < ep->ctx->nrails; i++)
         if (count[i] < count[least] && rail_works(ep, i))
             least = i;
@@ -1751,10 +1786,7 @@ static int wire_better_rail(const struct wf_wire *w)
 
 unsigned wf_rdma_rails(const struct rdma_ep *ep)
 {
-    const struct rdma_tep *r;
-    unsigned n = 0;
-    each_rail(ep, i, r) n += r != NULL;
-    return n;
+    return ep->ctx->nrails;
 }
 
 /* ---- the end ---- */
@@ -1827,6 +1859,7 @@ const struct wf_wires wf_rdma_wires = {.open = wire_open,
                                        .settle = wire_settle,
                                        .move = wire_move,
                                        .load = wire_load,
+                                       .may_leave = wire_may_leave,
                                        .better_rail = wire_better_rail,
                                        .is_idle = wire_is_idle,
                                        .torn = torn_free,

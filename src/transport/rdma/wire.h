@@ -182,6 +182,7 @@ struct wf_wire {
     bool said_plain;
     bool has_error;              /* a completion said so */
     bool has_atomics, has_reads; /* both NICs do them */
+    bool told, asked;            /* WRITEs ended since a READ did last; one is under way */
     bool is_refused;
     bool closing;           /* every completion is asked for */
     enum wf_hca_status why; /* FAILED */

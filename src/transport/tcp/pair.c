@@ -113,6 +113,13 @@ static bool is_usable(const struct tcp_lane *lane)
     return is_open(lane) && !lane->leaves;
 }
 
+bool wf_tcp_pair_may_spread(const struct tcp_pair *pair)
+{
+    const struct tcp_lane *first = pair->lanes[0];
+    return pair->tep->rails < 2 || !first || !first->up || !first->wire || first->plain ||
+           pair->tep->wires->may_leave(first->wire);
+}
+
 struct tcp_lane *wf_tcp_pair_lane(struct tcp_pair *pair, bool ordered)
 {
     struct tcp_lane *best = pair->lanes[0];
@@ -122,7 +129,8 @@ struct tcp_lane *wf_tcp_pair_lane(struct tcp_pair *pair, bool ordered)
             wf_tcp_lane_dial(best, 0);
         return best;
     }
-    if (ordered || wf_tcp_past(best->tail, best->head) < SMALL_BACKLOG)
+    if (ordered || wf_tcp_past(best->tail, best->head) < SMALL_BACKLOG ||
+        !wf_tcp_pair_may_spread(pair))
         return best;
     for (unsigned i = 1; i < pair->nlanes; i++) {
         struct tcp_lane *l = pair->lanes[i];
@@ -147,6 +155,8 @@ struct tcp_lane *wf_tcp_pair_bulk_lane(struct tcp_pair *pair)
 {
     struct tcp_lane *best = wf_tcp_pair_lane(pair, true);
     wf_tcp_pair_lanes_open(pair);
+    if (!wf_tcp_pair_may_spread(pair))
+        return best;
     for (unsigned i = 1; i < pair->nlanes && best; i++) {
         struct tcp_lane *l = pair->lanes[i];
         if (is_usable(l) && (!is_usable(best) || wf_tcp_past(l->bulk_first, l->bulk_end) <
@@ -178,6 +188,8 @@ struct tcp_lane *wf_tcp_pair_ordered_lane(struct tcp_pair *pair, const struct wf
         return lane;
     if (bulk)
         return wf_tcp_pair_bulk_lane(pair);
+    if (!wf_tcp_pair_may_spread(pair))
+        return wf_tcp_pair_lane(pair, true);
     if (pair->nlanes && is_filling(pair->lanes[pair->turn % pair->nlanes]))
         return pair->lanes[pair->turn % pair->nlanes];
     if (pair->nlanes < pair->tep->lanes || pair->turn % 64 == 0)

@@ -928,6 +928,8 @@ static struct tcp_lane *move_lane(struct tcp_pair *pair, const struct wf_move *m
         return best;
     if (is_dealt(pair, m))
         wf_tcp_pair_lanes_open(pair);
+    if (least != WF_WIRE_CANNOT && !wf_tcp_pair_may_spread(pair))
+        return best;
     for (unsigned i = 1; i < pair->nlanes; i++) {
         uint64_t load = load_of(pair->lanes[i], m);
         if (load < least) {

@@ -123,6 +123,8 @@ struct wf_wires {
     enum weft_status (*move)(struct wf_wire *w, const struct wf_move *m, size_t *taken);
     uint64_t (*load)(const struct wf_wire *w, const struct wf_move *m); /* bytes of moves under way;
                                                                          * WF_WIRE_CANNOT take m */
+    /* May what it has told of be told of, or read, by wires on other rails? If not, it will. */
+    bool (*may_leave)(struct wf_wire *w);
     int (*better_rail)(const struct wf_wire *w); /* by which it would better be made again; -1 */
     bool (*is_idle)(const struct wf_wire *w);    /* it may be now */
     /* The other side has closed its ends of the wires that [lane] had: their moves can be told of
@@ -447,6 +449,8 @@ void wf_tcp_pair_hold(struct tcp_pair *pair, struct tcp_peer *peer);
 void wf_tcp_pair_let_go(struct tcp_peer *peer);
 /* Have all the lanes there may be; those that are not there are called. */
 void wf_tcp_pair_lanes_open(struct tcp_pair *pair);
+/* May lanes other than the first tell of what that has moved? */
+bool wf_tcp_pair_may_spread(const struct tcp_pair *pair);
 /* The lane that a message takes. Null: no memory. */
 struct tcp_lane *wf_tcp_pair_lane(struct tcp_pair *pair, bool ordered);
 struct tcp_lane *wf_tcp_pair_bulk_lane(struct tcp_pair *pair);
