@@ -51,9 +51,9 @@ bool wf_rdma_rang(const struct rdma_ep *ep);  /* it is time to look, since the l
 bool wf_rdma_works(const struct rdma_ep *ep); /* one of them, as far as is known */
 /* As a transport's arm. */
 enum weft_status wf_rdma_arm(struct rdma_ep *ep);
-/* To be slept on: completions; time for wf_rdma_look; connection managers. How many; -1: none */
-#define WF_RDMA_FDS (2 * WF_RDMA_RAILS + 1)
 unsigned wf_rdma_rails(const struct rdma_ep *ep); /* of its context, had or not */
+#define WF_RDMA_FDS (2 * WF_RDMA_RAILS + 1)
+/* To be slept on: completions; time for wf_rdma_look; connection managers. How many; -1: none */
 unsigned wf_rdma_fds(const struct rdma_ep *ep, int fds[WF_RDMA_FDS]);
 
 extern const struct wf_wires wf_rdma_wires;

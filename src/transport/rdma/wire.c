@@ -25,7 +25,7 @@
 #define WIRES 16384u    /* of an endpoint */
 #define WIRES_SPARE 64u /* of WIRE_UNDER_WAY, for grants */
 #define GRANTS 4u       /* receives of a queue pair's own queue for grants */
-#define POST_LIST 32u   /* WEFT_RDMA_POST_LIST, at most */
+#define POST_LIST 32u   /* requests at a time; WEFT_RDMA_POST_LIST, at most */
 #define RECEIVES_BATCH 16u
 #define MOVE_MAX ((size_t)1 << 20) /* bytes of a move's request */
 #define LOOK_LISTS 256             /* of completions, more than the queue holds */
@@ -1201,7 +1201,6 @@ static void requests_done(struct wf_wire *w, uint32_t upto)
     }
 }
 
-/* Number [number] was not. */
 static const char *request_text(const struct rdma_request *q)
 {
     if (q->is_atomic)
@@ -1219,16 +1218,16 @@ static void failure_log(const struct wf_wire *w, uint32_t number, enum wf_hca_st
             to->process.pid, wf_hca_status_text(why), w->qp->number);
 }
 
+/* Number [number] was not done. */
 static void request_failed(struct wf_wire *w, uint32_t number, enum wf_hca_status why)
 {
     if (w->has_error) /* the first says why, others are flushed */
         return;
     w->has_error = true;
-    if (w->state != WIRE_FAILED) /* else it was broken here, as is said elsewhere */
+    if (w->state != WIRE_FAILED) { /* else it was broken here, which is told first */
         failure_log(w, number, why);
-    if (w->state != WIRE_FAILED)
-        requests_done(w, number - (request_at(w, number)->follow == FOLLOW_BOTH)); /* else theirs
-                                                    would be the failure that is told first */
+        requests_done(w, number - (request_at(w, number)->follow == FOLLOW_BOTH));
+    }
     if ((why == WF_HCA_REMOTE_ACCESS || why == WF_HCA_REMOTE_FAULT) &&
         (request_at(w, number)->is_move || request_at(w, number)->put)) {
         w->is_refused = true;
