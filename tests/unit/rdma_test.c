@@ -521,6 +521,99 @@ static void test_told(void **state)
     lanes_end(ctx);
 }
 
+static struct {
+    unsigned moved, unreached, puts, lost;
+} told;
+
+static void move_told(void *owner, uint32_t id, enum weft_status status, uint64_t old)
+{
+    (void)owner;
+    (void)id;
+    (void)old;
+    told.moved++;
+    told.unreached += status == WEFT_EUNREACH;
+}
+
+static void put_told(void *owner, struct wf_tpeer *tpeer, uint32_t n)
+{
+    (void)owner;
+    (void)tpeer;
+    told.puts += n;
+}
+
+static void put_told_lost(void *owner, struct wf_tpeer *tpeer, uint32_t n, bool refused)
+{
+    (void)owner;
+    (void)tpeer;
+    assert_false(refused);
+    told.lost += n;
+}
+
+/* What is under way breaks, and the other side tells of none of it. */
+static void lane_tear(struct wf_wire *w)
+{
+    const struct rdma_tep *r = w->rdma;
+    wf_rdma_wires.settle(w);
+    assert_int_equal(w->state, WIRE_FAILED);
+    lane_close(0);
+    wf_rdma_wires.torn(&l.lanes[0], true);
+    assert_int_equal(r->under_way, 0);
+}
+
+/* Fails when: of requests on a lane whose long puts are followed by READs one is told of as done
+ * that failed, or was behind one that did: the first under way, where the slot's last request, or
+ * that itself, was a READ that nothing was before. */
+static void test_followed_and_torn(void **state)
+{
+    static const struct wf_hca_patience patience;
+    static const struct wf_tep_events events = {
+        .moved = move_told, .put_done = put_told, .put_lost = put_told_lost};
+    static const uint32_t keys[WF_KEY_NICS] = {1, 1};
+    static uint8_t bytes[WF_MOVE_SHORT + 1];
+    const struct wf_hca_end end = {.qp = 1, .mtu = 1024};
+    const struct wf_move put = {
+        .local = bytes, .len = sizeof bytes, .keys = keys, .kind = WF_MOVE_PUT};
+    const struct wf_move little = {.local = bytes, .len = 8, .keys = keys, .kind = WF_MOVE_PUT};
+    struct rdma_ctx *ctx = lanes_begin();
+    struct wf_tpeer tpeer;
+    size_t taken;
+    (void)state;
+    l.tep.base.events = &events;
+    for (int is_asked = 0; is_asked < 2; is_asked++) {
+        struct wf_wire *w = lane_open(0, 1);
+        const struct wf_hca *hca = w->rdma->device->hca;
+        memset(&told, 0, sizeof told);
+        OK(hca->ops->qp_connect(w->qp, &hca->ports[0], 0, &end, &patience));
+        w->has_reads = w->lane->up = true;
+        w->state = w->puts = WIRE_UP;
+        for (uint32_t i = 0; i < w->depth; i++) { /* all slots have had both */
+            OK(wf_rdma_wires.move(w, i == w->depth / 2 || is_asked ? &little : &put, &taken));
+            wf_rdma_wires.settle(w);
+        }
+        assert_int_equal(told.moved, w->depth);
+        assert_int_equal(wf_rdma_wires.may_leave(w), !is_asked);
+        wf_rdma_wires.settle(w);
+        told.moved = 0;
+        if (is_asked) {
+            OK(wf_rdma_wires.move(w, &little, &taken));
+            wf_rdma_wires.settle(w);
+            told.moved = 0;
+        }
+        OK(hca->ops->qp_break(w->qp));
+        if (is_asked) { /* a READ, and what is behind it */
+            assert_false(wf_rdma_wires.may_leave(w));
+            OK(wf_rdma_wires.move(w, &put, &taken));
+        }
+        assert_true(wf_rdma_put(&tpeer, bytes, 8, 0, 1, w));
+        lane_tear(w);
+        assert_int_equal(told.moved, is_asked);
+        assert_int_equal(told.unreached, is_asked);
+        assert_int_equal(told.puts, 0);
+        assert_int_equal(told.lost, 1);
+    }
+    lanes_end(ctx);
+}
+
 /* ---- dma-bufs ---- */
 
 /* Fails when: a dma-buf is not reached where it is by a NIC that can, is pinned by one that cannot,
@@ -588,6 +681,7 @@ int main(void)
         cmocka_unit_test(test_names_over_rails),
         cmocka_unit_test(test_better_rail),
         cmocka_unit_test(test_told),
+        cmocka_unit_test(test_followed_and_torn),
         cmocka_unit_test(test_atomics_of_rails),
         cmocka_unit_test(test_local_of_rails),
         cmocka_unit_test(test_what_can_be_written),

@@ -1194,6 +1194,7 @@ static void requests_done(struct wf_wire *w, uint32_t upto)
             old = *result_at(w->rdma, q->result);
         place_back(w, q, true);
         q->is_move = false;
+        q->follow = FOLLOW_NONE; /* short puts leave it as it is */
         if (is_move)
             w->moving -= q->packets;
         if (is_move)
@@ -1218,6 +1219,13 @@ static void failure_log(const struct wf_wire *w, uint32_t number, enum wf_hca_st
             to->process.pid, wf_hca_status_text(why), w->qp->number);
 }
 
+/* Is that before [number] over when it is, too, and not yet? */
+static bool ends_two(const struct wf_wire *w, uint32_t number)
+{
+    return number != w->done && request_at(w, number)->follow == FOLLOW_BOTH &&
+           request_at(w, number - 1)->follow == FOLLOW_NEXT;
+}
+
 /* Number [number] was not done. */
 static void request_failed(struct wf_wire *w, uint32_t number, enum wf_hca_status why)
 {
@@ -1226,7 +1234,7 @@ static void request_failed(struct wf_wire *w, uint32_t number, enum wf_hca_statu
     w->has_error = true;
     if (w->state != WIRE_FAILED) { /* else it was broken here, which is told first */
         failure_log(w, number, why);
-        requests_done(w, number - (request_at(w, number)->follow == FOLLOW_BOTH));
+        requests_done(w, number - ends_two(w, number));
     }
     if ((why == WF_HCA_REMOTE_ACCESS || why == WF_HCA_REMOTE_FAULT) &&
         (request_at(w, number)->is_move || request_at(w, number)->put)) {
@@ -1605,10 +1613,12 @@ static enum weft_status atomic_post(struct wf_wire *w, const struct wf_move *m)
     return WEFT_OK;
 }
 
-/* Does something have to tell that it is in their memory? */
+/* Does something have to tell that it is in their memory? On the first lane of what others may go
+ * on with, so that they need not wait for may_leave. */
 static bool is_followed(const struct wf_wire *w, const struct wf_move *m)
 {
-    return m->kind == WF_MOVE_PUT && w->lane->index != 0;
+    bool dealt = m->len > WF_MOVE_SHORT && w->rdma->ep->ctx->nrails > 1 && w->has_reads;
+    return m->kind == WF_MOVE_PUT && (w->lane->index || dealt);
 }
 
 /* There is room. If it fails, the wire has. */

@@ -50,8 +50,8 @@
  *
  * A WRITE's completion says that the other NIC has it. What comes by the same queue pair is behind
  * it in memory; what comes by another NIC need not be. So a WRITE on another lane than 0, whose end
- * messages may tell of by that, is followed by a READ of the other side's cell, and told of when
- * that has ended.
+ * messages may tell of by that, and a long one on lane 0 if others may go on with it, is followed
+ * by a READ of the other side's cell, and told of when that has ended.
  *
  * Atomics are moves, too, but are done again only behind one that was refused: of others the core
  * is told that they may have been done (ELOST). What one

@@ -25,7 +25,6 @@
 #define IDLE_AFTER 512
 #define IDLE_EVERY 16
 #define LOOK_EVERY 512    /* polls between looks at the sockets of lanes with wires */
-#define MOVE_SHORT 65536u /* bytes of a move that is not worth a second lane */
 #define MOVE_PART 262144u /* that a lane is dealt at a time, where there are several rails */
 
 /* ---- context ---- */
@@ -915,7 +914,7 @@ static uint64_t load_of(const struct tcp_lane *lane, const struct wf_move *m)
 /* Is [m] to be dealt over several rails? */
 static bool is_dealt(const struct tcp_pair *pair, const struct wf_move *m)
 {
-    return pair->tep->rails > 1 && !wf_move_is_atomic(m) && m->len > MOVE_SHORT;
+    return pair->tep->rails > 1 && !wf_move_is_atomic(m) && m->len > WF_MOVE_SHORT;
 }
 
 /* The first, or of those that can the one with the least under way. What a break leaves undone is
@@ -952,8 +951,8 @@ static enum weft_status rdma_move(struct wf_tpeer *tpeer, const struct wf_move *
         return WEFT_ENOMEM;
     if (lane->plain || (!lane->up && !m->waits)) /* messages wait for a connection */
         return WEFT_EUNREACH;
-    if (is_dealt(pair, m))
-        part.len = WF_MIN(m->len, MOVE_PART);
+    if (is_dealt(pair, m) && m->len > MOVE_PART + WF_MOVE_SHORT) /* none is left that is short */
+        part.len = MOVE_PART;
     status = lane->up ? pair->tep->wires->move(lane->wire, &part, taken) : WEFT_AGAIN;
     if (status == WEFT_AGAIN) {
         lane->starved = true;

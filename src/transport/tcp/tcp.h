@@ -95,6 +95,7 @@ struct iovec;
  * on each new socket (shake). Bytes come and go in order, and it breaks as a socket does. */
 struct wf_wire;
 #define WF_WIRE_CANNOT UINT64_MAX
+#define WF_MOVE_SHORT 65536u /* bytes of a move that is not worth a second rail */
 enum wf_wires_shake {
     WIRES_MORE,        /* the other side has not said all */
     WIRES_UP,          /* frames go by the wire */
