@@ -441,23 +441,23 @@ static uint64_t addresses_take(struct rdma_ctx *ctx, uint64_t addr, size_t len)
                                                memory_order_relaxed);
 }
 
-static void limit_tell(const struct rdma_device *d, size_t len)
+static void limit_tell(const struct rdma_device *d, size_t len, const char *way)
 {
     static atomic_bool told;
     if (!atomic_exchange(&told, true))
-        wf_warn("%zu KiB cannot be registered with %s: peers reach them by messages; raise the "
+        wf_warn("%zu KiB cannot be registered with %s: peers reach them by %s; raise the "
                 "limit of locked memory (ulimit -l) and WEFT_PINNED for speed",
-                len / 1024, d->hca->name);
+                len / 1024, d->hca->name, way);
 }
 
 static void region_not_tell(const struct rdma_device *d, const struct wf_nic_memory *m,
-                            enum weft_status status)
+                            enum weft_status status, const char *way)
 {
     if (status == WEFT_ELIMIT)
-        limit_tell(d, m->len);
+        limit_tell(d, m->len, way);
     else
-        wf_info("%zu KiB at %p cannot be registered with %s (%s): peers reach them by messages",
-                m->len / 1024, m->addr, d->hca->name, weft_status_text(status));
+        wf_info("%zu KiB at %p cannot be registered with %s (%s): peers reach them by %s",
+                m->len / 1024, m->addr, d->hca->name, weft_status_text(status), way);
 }
 
 /* Where a dma-buf is, or as memory of this process's. */
@@ -489,47 +489,59 @@ static bool is_for(const struct rdma_device *d, unsigned access, bool is_first)
     return works(d) && (!(access & WF_HCA_REMOTE_ATOMIC) || (is_first && does_atomics(d)));
 }
 
-/* With each device that is for it and works, at the same address, or with none; *last: which one
- * did not. */
+/* One that has no key, which in keys means none, is of no use. */
+static enum weft_status register_with(struct rdma_device *d, const struct wf_nic_memory *m,
+                                      bool is_dmabuf, uint64_t at, unsigned access,
+                                      struct wf_hca_mr **out)
+{
+    enum weft_status status = register_memory(d, m, is_dmabuf, at, access, out);
+    if (status != WEFT_OK || (*out)->rkey)
+        return status;
+    wf_rdma_deregister(*out);
+    *out = NULL;
+    return WEFT_ELIMIT;
+}
+
+/* With each device that is for it and works, at the same address; none but *first has to have it.
+ */
 static enum weft_status register_all(struct rdma_ctx *ctx, const struct wf_nic_memory *m,
                                      bool is_dmabuf, uint64_t at, unsigned access,
-                                     struct rdma_mrs *mrs, const struct rdma_device **last)
+                                     struct rdma_mrs *mrs, const struct rdma_device **first)
 {
-    enum weft_status status = WEFT_EUNREACH;
-    bool is_first = true;
-    *last = &ctx->devices[0];
+    enum weft_status status = WEFT_EUNREACH, one;
+    *first = NULL;
     for (unsigned i = 0; i < ctx->ndevices; i++) {
         struct rdma_device *d = &ctx->devices[i];
-        if (!is_for(d, access, is_first))
+        if (!is_for(d, access, !*first))
             continue;
-        is_first = false;
-        *last = d;
-        status = register_memory(d, m, is_dmabuf, at, access, &mrs->of[i]);
-        if (status == WEFT_OK && !mrs->of[i]->rkey) /* means none, in keys */
-            status = WEFT_ELIMIT;
+        one = register_with(d, m, is_dmabuf, at, access, &mrs->of[i]);
+        if (!*first) {
+            *first = d;
+            status = one;
+        } else if (one != WEFT_OK) {
+            region_not_tell(d, m, one, (*first)->hca->name);
+        }
         if (status != WEFT_OK)
             break;
     }
-    if (status != WEFT_OK)
-        mrs_close(mrs);
     return status;
 }
 
 static enum weft_status region_register(struct rdma_ctx *ctx, const struct wf_nic_memory *m,
                                         unsigned access, uint64_t *at, struct rdma_mrs *mrs)
 {
-    const struct rdma_device *last;
+    const struct rdma_device *first;
     enum weft_status status = WEFT_EUNREACH;
     if (m->dmabuf) {
         *at = addresses_take(ctx, m->dmabuf->offset, m->dmabuf->len);
-        status = register_all(ctx, m, true, *at, access, mrs, &last);
+        status = register_all(ctx, m, true, *at, access, mrs, &first);
     }
     if (status != WEFT_OK && (!m->dmabuf || !m->dmabuf->is_real)) {
         *at = addresses_take(ctx, (uintptr_t)m->addr, m->len);
-        status = register_all(ctx, m, false, *at, access, mrs, &last);
+        status = register_all(ctx, m, false, *at, access, mrs, &first);
     }
     if (status != WEFT_OK)
-        region_not_tell(last, m, status);
+        region_not_tell(first ? first : &ctx->devices[0], m, status, "messages");
     return status;
 }
 
