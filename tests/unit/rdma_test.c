@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/util.h"
 #include "config/config.h"
 #include "mem/budget.h"
@@ -522,6 +523,39 @@ static void test_told(void **state)
     lanes_end(ctx);
 }
 
+/* Fails when: what nothing tells the end of is never asked for; or time in which nothing was under
+ * way counts as time without an answer. */
+static void test_watch(void **state)
+{
+    static const struct wf_hca_patience patience;
+    static const uint8_t bytes[8];
+    struct wf_config *c = (struct wf_config *)(uintptr_t)wf_config();
+    const struct wf_hca_end end = {.qp = 1, .mtu = 1024};
+    struct rdma_ctx *ctx = lanes_begin();
+    struct wf_wire *w = up(lane_open(0, 1));
+    const struct wf_hca *hca = w->rdma->device->hca;
+    uint64_t timeout_ms = c->peer_timeout_ms;
+    (void)state;
+    OK(hca->ops->qp_connect(w->qp, &hca->ports[0], 0, &end, &patience));
+    w->inline_max = 64;
+    w->allowed = 100;
+    wf_rdma_look(l.tep.rdma);
+    assert_true(wf_rdma_wires.send(w, bytes, sizeof bytes));
+    wf_rdma_look(l.tep.rdma); /* asks, */
+    wf_rdma_look(l.tep.rdma); /* takes the answer */
+    assert_int_equal(w->done, w->posted);
+    c->peer_timeout_ms = 1;
+    wf_rdma_look(l.tep.rdma);
+    for (uint64_t begin = wf_now_ns(); wf_now_ns() - begin < 2000000;)
+        ;
+    assert_true(wf_rdma_wires.send(w, bytes, sizeof bytes));
+    wf_rdma_look(l.tep.rdma);
+    assert_int_equal(w->state, WIRE_UP);
+    c->peer_timeout_ms = timeout_ms;
+    lane_close(0);
+    lanes_end(ctx);
+}
+
 static struct {
     unsigned moved, unreached, puts, lost;
 } told;
@@ -682,6 +716,7 @@ int main(void)
         cmocka_unit_test(test_names_over_rails),
         cmocka_unit_test(test_better_rail),
         cmocka_unit_test(test_told),
+        cmocka_unit_test(test_watch),
         cmocka_unit_test(test_followed_and_torn),
         cmocka_unit_test(test_atomics_of_rails),
         cmocka_unit_test(test_local_of_rails),

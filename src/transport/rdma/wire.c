@@ -27,6 +27,7 @@
 #define GRANTS 4u       /* receives of a queue pair's own queue for grants */
 #define POST_LIST 32u   /* requests at a time; WEFT_RDMA_POST_LIST, at most */
 #define RECEIVES_BATCH 16u
+#define RECEIVES_LEAST 64u
 #define MOVE_MAX ((size_t)1 << 20) /* bytes of a move's request */
 #define LOOK_LISTS 256             /* of completions, more than the queue holds */
 #define DRAIN_NS 2000000u
@@ -185,6 +186,14 @@ static enum weft_status queues_make(struct rdma_tep *r)
                : status;
 }
 
+/* As many as their queue takes, and the completion queue beside what is under way. */
+static uint32_t receives_of(const struct wf_hca_caps *caps)
+{
+    uint64_t most = WF_MIN(wf_config()->rdma_receives, caps->max_rq);
+    uint32_t rest = caps->max_cq > WIRE_UNDER_WAY ? caps->max_cq - WIRE_UNDER_WAY : 0;
+    return (uint32_t)WF_MIN(most, WF_MAX(rest, RECEIVES_LEAST));
+}
+
 static struct rdma_tep *rail_new(struct rdma_ep *ep, unsigned number)
 {
     const struct rdma_rail *rail = &ep->ctx->rails[number];
@@ -196,7 +205,7 @@ static struct rdma_tep *rail_new(struct rdma_ep *ep, unsigned number)
     r->device = rail->device;
     r->port_at = rail->port_at;
     r->number = number;
-    r->receives = r->nfree_receives = (uint32_t)WF_MIN(wf_config()->rdma_receives, caps->max_rq);
+    r->receives = r->nfree_receives = receives_of(caps);
     r->batch = WF_MIN(r->receives / 16, RECEIVES_BATCH);
     r->pieces = r->nfree_pieces = r->receives / 2;
     r->cells = r->nfree_cells = WIRES;
@@ -1204,11 +1213,13 @@ static void requests_done(struct wf_wire *w, uint32_t upto)
 
 static const char *request_text(const struct rdma_request *q)
 {
+    if (q->put) /* the rest is an earlier one's */
+        return "put";
+    if (!q->is_move)
+        return "message";
     if (q->is_atomic)
         return "atomic";
-    if (q->is_read)
-        return "get";
-    return q->put || q->is_move ? "put" : "message";
+    return q->is_read ? "get" : "put";
 }
 
 static void failure_log(const struct wf_wire *w, uint32_t number, enum wf_hca_status why)
@@ -1338,7 +1349,8 @@ static void wire_watch(struct wf_wire *w, uint64_t now)
     if (in_flight(w) && unsignaled(w))
         ask(w);
     w->watched = w->done;
-    w->watched_ns = unsignaled(w) ? 0 : now; /* from when on one was asked for */
+    /* From when on one was asked for. */
+    w->watched_ns = in_flight(w) && !unsignaled(w) ? now : 0;
 }
 
 static void rail_look(struct rdma_tep *r)
