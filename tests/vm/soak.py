@@ -8,6 +8,7 @@ usage: soak.py --count N --seed S --from K --only M
 For scripts/soak; runs in the build directory."""
 
 import argparse
+import concurrent.futures
 import os
 import re
 import subprocess
@@ -16,6 +17,7 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 FAILURES = 1
+AT_A_TIME = 2  # a machine keeps about one processor busy
 
 
 def vm(*words):
@@ -46,8 +48,8 @@ def main():
         parser.add_argument(f"--{name}", type=int, required=True, dest=f"{name}_")
     args = parser.parse_args()
     upto = min(args.count_, args.from_ + args.only_)
-    for _ in range(args.from_, upto):
-        turn(os.getcwd())
+    with concurrent.futures.ThreadPoolExecutor(AT_A_TIME) as pool:
+        list(pool.map(turn, [os.getcwd()] * (upto - args.from_)))
     print(f"soak: turns {args.from_} to {upto}")
 
 
