@@ -266,6 +266,7 @@ void test_msg_closed(void **state)
     struct pair *p = *state;
     unsigned char *out = calloc(1, 100000), in[8] = {0};
     struct weft_op s = {0}, r = {0}, any = {0};
+    struct weft_msg_info info;
     if (p->setup->eps == 1) {
         free(out);
         return;
@@ -273,6 +274,7 @@ void test_msg_closed(void **state)
     GIVES(WEFT_PENDING, weft_msg_send(p->peer[0], 1, out, 100000, &s));
     GIVES(WEFT_PENDING, weft_msg_recv(p->ep[0], p->peer[0], 1, FULL, in, 8, &r));
     GIVES(WEFT_PENDING, weft_msg_recv(p->ep[0], NULL, 1, FULL, in, 8, &any));
+    UNTIL(p, weft_msg_probe(p->ep[1], NULL, 1, FULL, &info) == WEFT_OK); /* else it is unknown */
     pair_quiet(p);
     GIVES(WEFT_EBUSY, weft_peer_close(p->peer[0]));
     GIVES(WEFT_PENDING, (enum weft_status)s.status);
