@@ -105,6 +105,8 @@ struct wf_entry *wf_entry_new(struct weft_ep *ep, struct weft_peer *peer, enum w
     struct wf_entry *e;
     uint32_t id;
     *why = wf_list_empty(&t->free) ? entries_grow(t) : WEFT_OK;
+    if (!t->beyond && t->used > wf_config()->ops) /* the rest is for what is done again */
+        *why = WEFT_ELIMIT;
     if (*why != WEFT_OK)
         return NULL;
     e = wf_container_of(t->free.next, struct wf_entry, queued);

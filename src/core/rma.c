@@ -586,11 +586,14 @@ static void on_long(const struct weft_am *am)
 
 /* ---- answers ---- */
 
-/* An operation of [token]'s peer that waits for answers, by its number. */
+/* An operation of [token]'s peer that waits for answers, by its number. One that NICs are about has
+ * none to come but that to a SIGNAL's word: nobody ends it while they still write. */
 static struct wf_entry *asked(struct weft_ep *ep, const struct wf_token *token, uint32_t id)
 {
     struct wf_entry *e = wf_entry_get(ep, id);
     if (!e || e->kind < WF_KIND_PUT || e->kind > WF_KIND_SIGNAL || !e->unanswered)
+        return NULL;
+    if (e->path == WF_PATH_NIC && !e->started)
         return NULL;
     return wf_own_is_to(token, e->peer) ? e : NULL;
 }
@@ -662,7 +665,7 @@ static void answer_count(struct wf_entry *e)
 static void on_answer(const struct weft_am *am)
 {
     struct wf_entry *e = am->nargs == ANSWER_ARGS ? asked(am->ep, am->token, am->args[0]) : NULL;
-    if (!e || e->kind == WF_KIND_GET || (e->kind == WF_KIND_ATOMIC && e->path == WF_PATH_NIC))
+    if (!e || e->kind == WF_KIND_GET)
         return;
     note_status(e, am);
     if (e->kind != WF_KIND_ATOMIC && !e->started && am->args[2] & TELL_WHOLE &&

@@ -64,6 +64,8 @@ void wf_hca_port_set(const struct wf_hca *hca, struct wf_hca_port *port,
         port->has_gid = chosen >= 0;
     if (chosen >= 0)
         port->gid = gids[chosen];
+    if (mtu < WF_HCA_MTU_LEAST) /* a port whose network interface is gone has none: as it was */
+        mtu = (uint16_t)WF_MAX(port->mtu, WF_HCA_MTU_LEAST);
     port->mtu = hca->wish.mtu ? WF_MIN(mtu, hca->wish.mtu) : mtu;
 }
 

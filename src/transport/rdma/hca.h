@@ -62,12 +62,14 @@ struct wf_hca_port {
     bool active;
     uint8_t link; /* enum wf_hca_link */
     bool has_gid;
+    bool needs_gid;        /* on InfiniBand: within its subnet, too */
     struct wf_hca_gid gid; /* if has_gid, or what it was */
     uint16_t lid;          /* 0 on Ethernet */
-    uint16_t mtu;          /* of a packet's payload, bytes */
+    uint16_t mtu;          /* of a packet's payload, bytes: WF_HCA_MTU_LEAST or more */
     uint32_t mbps;         /* 0: not known */
 };
 #define WF_HCA_PORTS 4
+#define WF_HCA_MTU_LEAST 256u
 
 /* What its user wants of a NIC's ports, whatever happens to them. */
 struct wf_hca_wish {

@@ -137,6 +137,7 @@ static void port_look(struct verbs_hca *h, struct wf_hca_port *port)
         return;
     port->link = attr.link_layer == IBV_LINK_LAYER_ETHERNET ? WF_HCA_ETHERNET : WF_HCA_INFINIBAND;
     port->lid = attr.lid;
+    port->needs_gid = attr.flags & IBV_QPF_GRH_REQUIRED;
     port->mbps = port_mbps(&attr);
     port->active = attr.state == IBV_PORT_ACTIVE;
     wf_hca_port_set(&h->base, port, gids, n, verbs_mtu_bytes(attr.active_mtu));
@@ -553,10 +554,10 @@ static void verbs_qp_close(struct wf_hca_qp *base)
     free(qp);
 }
 
-/* With requests that are made in place, where the provider has that (ibv_wr_post(3)). [attr]'s
- * sizes are those it has then. Null: errno */
+/* With requests that are made in place (*in_place), where the provider has that (ibv_wr_post(3)).
+ * [attr]'s sizes are those it has then. Null: errno */
 static struct ibv_qp *qp_create(const struct wf_hca *hca, struct ibv_pd *pd,
-                                struct ibv_qp_init_attr *attr)
+                                struct ibv_qp_init_attr *attr, struct ibv_qp_ex **in_place)
 {
     struct ibv_qp_init_attr_ex ex = {
         .send_cq = attr->send_cq,
@@ -574,9 +575,11 @@ static struct ibv_qp *qp_create(const struct wf_hca *hca, struct ibv_pd *pd,
         ex.send_ops_flags |=
             IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
     qp = ibv_create_qp_ex(pd->context, &ex);
+    *in_place = NULL; /* which must not be asked of one that was made otherwise */
     if (!qp)
         return ibv_create_qp(pd, attr);
     attr->cap = ex.cap;
+    *in_place = ibv_qp_to_qp_ex(qp);
     return qp;
 }
 
@@ -597,13 +600,12 @@ static enum weft_status verbs_qp_open(const struct wf_hca_qp_params *p, struct w
     if (!qp)
         return WEFT_ENOMEM;
     qp->base.hca = p->pd->hca;
-    qp->qp = qp_create(p->pd->hca, domain_of(p->pd, p->td), &attr);
+    qp->qp = qp_create(p->pd->hca, domain_of(p->pd, p->td), &attr, &qp->ex);
     if (!qp->qp) {
         enum weft_status status = status_of(errno);
         verbs_qp_close(&qp->base);
         return status;
     }
-    qp->ex = ibv_qp_to_qp_ex(qp->qp);
     qp->base.number = qp->qp->qp_num;
     qp->base.inline_max = attr.cap.max_inline_data;
     qp->base.sq_depth = attr.cap.max_send_wr;
@@ -632,8 +634,9 @@ static int qp_to_receive(struct verbs_qp *qp, const struct wf_hca_port *port,
                                .max_dest_rd_atomic = qp->base.hca->caps.max_reads,
                                .min_rnr_timer = patience->rnr_timer,
                                .ah_attr = {.dlid = to->lid, .port_num = port->number}};
-    /* On Ethernet always, on InfiniBand only beyond the own subnet. */
-    if (port->link == WF_HCA_ETHERNET || memcmp(port->gid.raw, to->gid, 8) != 0) {
+    /* On Ethernet always, on InfiniBand beyond the own subnet, or where the port says so. */
+    if (port->link == WF_HCA_ETHERNET || port->needs_gid ||
+        memcmp(port->gid.raw, to->gid, 8) != 0) {
         attr.ah_attr.is_global = 1;
         memcpy(attr.ah_attr.grh.dgid.raw, to->gid, sizeof to->gid);
         attr.ah_attr.grh.sgid_index = port->gid.index;

@@ -87,7 +87,7 @@ static const char *port_why_not(const struct wf_hca *hca, const struct wf_hca_po
         return "port down";
     if (hca->wish.gid_index >= 0 && !p->has_gid)
         return no_such_gid;
-    return p->has_gid || p->lid ? NULL : "no GID";
+    return p->has_gid || (p->lid && !p->needs_gid) ? NULL : "no GID";
 }
 
 /* What of its addresses is wrong: none has the index that was asked for. */
@@ -122,8 +122,9 @@ static struct rdma_device *device_open(struct rdma_ctx *ctx, const char *name)
 /* The last, if it has no rail. */
 static void device_drop(struct rdma_ctx *ctx, const struct rdma_device *d)
 {
-    if (ctx->nrails && ctx->rails[ctx->nrails - 1].device == d)
-        return;
+    for (unsigned i = 0; i < ctx->nrails; i++)
+        if (ctx->rails[i].device == d)
+            return;
     if (d->number != ctx->ndevices - 1)
         return;
     d->hca->ops->close(d->hca);

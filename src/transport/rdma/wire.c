@@ -425,21 +425,20 @@ static bool plain_say(struct wf_wire *w)
 
 static bool ends_say(struct wf_wire *w)
 {
-    const struct wf_hca_port port = port_of(w->rdma);
     struct rdma_word ends = {.kind = SAYS_ENDS,
                              .past = past_of(w->lane),
                              .end = {.qp = w->qp->number,
                                      .psn = w->psn,
-                                     .lid = port.lid,
-                                     .mtu = port.mtu,
+                                     .lid = w->port.lid,
+                                     .mtu = w->port.mtu,
                                      .reads = w->rdma->device->hca->caps.max_reads,
-                                     .link = port.link},
+                                     .link = w->port.link},
                              .device = (uint8_t)w->rdma->device->number,
                              .window = WIRE_WINDOW,
                              .name = wf_wire_name(w),
                              .cell_key = w->rdma->cells_mr->rkey,
                              .cell_at = (uintptr_t)cell_at(w->rdma, w->cell)};
-    memcpy(ends.end.gid, port.gid.raw, sizeof port.gid.raw);
+    memcpy(ends.end.gid, w->port.gid.raw, sizeof w->port.gid.raw);
     wf_rdma_cm_tell(w, &ends);
     return say(w, &ends);
 }
@@ -527,6 +526,7 @@ static struct wf_wire *wire_open(struct tcp_lane *lane)
         return NULL;
     w->rdma = r;
     w->lane = lane;
+    w->port = port_of(r);
     w->reached = PAST_NONE;
     w->depth = depth_of(r->device->hca);
     w->mask = w->depth - 1;
@@ -598,8 +598,7 @@ static const char *ends_take(struct wf_wire *w, const struct rdma_word *ends)
 {
     static const struct wf_hca_patience patience = {
         .timeout = 14, .retries = 7, .rnr_timer = 12, .rnr_retries = 7};
-    const struct wf_hca_port port = port_of(w->rdma);
-    if (ends->end.link != port.link)
+    if (ends->end.link != w->port.link)
         return "one side's NIC is on Ethernet and the other's on InfiniBand";
     w->their_cell = ends->cell_at;
     w->their_cell_key = ends->cell_key;
@@ -614,7 +613,7 @@ static const char *ends_take(struct wf_wire *w, const struct rdma_word *ends)
         return "one side connects by the connection manager (WEFT_RDMA_CM), and the other does not";
     if (w->rdma->cm)
         return wf_rdma_cm_connect(w, ends, &patience);
-    if (w->rdma->device->hca->ops->qp_connect(w->qp, &port, w->psn, &ends->end, &patience) !=
+    if (w->rdma->device->hca->ops->qp_connect(w->qp, &w->port, w->psn, &ends->end, &patience) !=
         WEFT_OK)
         return "the NICs do not find each other";
     return joined(w);
@@ -1668,7 +1667,7 @@ static uint64_t wire_load(const struct wf_wire *w, const struct wf_move *m)
                (!w->lane->index || w->lane->synced); /* others: when something came by it */
     if (wf_move_is_atomic(m))
         can &= w->has_atomics;
-    else if (is_followed(w, m))
+    else if (m->kind == WF_MOVE_GET || is_followed(w, m))
         can &= w->has_reads;
     return can ? w->moving * w->qp->mtu : WF_WIRE_CANNOT;
 }
@@ -1694,7 +1693,7 @@ static enum weft_status wire_move(struct wf_wire *w, const struct wf_move *m, si
         *taken = m->len;
         return atomic_post(w, m);
     }
-    if (!wr.rkey || (q.follow && !w->has_reads))
+    if (!wr.rkey || ((q.is_read || q.follow) && !w->has_reads))
         return WEFT_EUNREACH;
     status = move_place(w, m, &q, &wr);
     if (status != WEFT_OK)

@@ -187,6 +187,7 @@ struct wf_wire {
     bool closing;           /* every completion is asked for */
     enum wf_hca_status why; /* FAILED */
     uint32_t cell, gen;
+    struct wf_hca_port port; /* as it was told to the other side */
     uint32_t psn, their_psn; /* of the first packets */
     bool is_connected;       /* the queue pair */
     uint64_t their_cell;

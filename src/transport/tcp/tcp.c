@@ -925,8 +925,8 @@ static struct tcp_lane *move_lane(struct tcp_pair *pair, const struct wf_move *m
     uint64_t least = load_of(best, m);
     if (!best || (least != WF_WIRE_CANNOT && !is_dealt(pair, m)))
         return best;
-    if (is_dealt(pair, m))
-        wf_tcp_pair_lanes_open(pair);
+    if (is_dealt(pair, m) || (wf_move_is_atomic(m) && pair->tep->rails > 1))
+        wf_tcp_pair_lanes_open(pair); /* for an atomic: to the NIC that does them */
     if (least != WF_WIRE_CANNOT && !wf_tcp_pair_may_spread(pair))
         return best;
     for (unsigned i = 1; i < pair->nlanes; i++) {
