@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <weft/mr.h>
 
+#include "core/core.h"
+#include "core/op.h"
+#include "core/own.h"
 #include "transport/address.h"
 
 #define RW (unsigned)(WEFT_REMOTE_READ | WEFT_REMOTE_WRITE)
@@ -177,9 +180,44 @@ static void test_ways(void **state)
                        (operation == WEFT_ATOMIC_ADD || operation == WEFT_ATOMIC_CAS));
 }
 
+/* Fails when: an answer that a peer makes up ends a put or get that NICs are still at. */
+static void test_answers_made_up(void **state)
+{
+    static char memory[65536], mine[65536];
+    static const unsigned handlers[] = {WF_OWN_ANSWER, WF_OWN_GOT};
+    struct weft_mr *mr = NULL;
+    struct weft_remote *r;
+    struct wf_key key;
+    (void)state;
+    OK(weft_mr_reg(ctx[1], memory, sizeof memory, RW, 0, 3, 0, &mr, NULL));
+    r = remote_of(mr, &key);
+    await_nic(r);
+    for (unsigned is_get = 0; is_get < 2; is_get++) {
+        struct weft_op op = {0};
+        struct wf_token token = {.tpeer = wf_peer_tpeer(peer)};
+        assert_int_equal(is_get ? weft_get(r, 0, mine, sizeof mine, &op)
+                                : weft_put(r, 0, mine, sizeof mine, &op),
+                         WEFT_PENDING);
+        for (uint32_t i = 0; i < ep[0]->entries.created; i++) {
+            uint32_t args[] = {ep[0]->entries.by_index[i]->id, 0, 0, 0, 0};
+            struct weft_am am = {
+                .ep = ep[0], .args = args, .is_reply = 1, .token = &token, .handler = handlers[0]};
+            for (unsigned k = 0; k < 2; k++) {
+                am.nargs = k ? 5 : 4;
+                ep[0]->handlers[handlers[k]].fn(&am);
+            }
+        }
+        assert_int_equal(op.status, WEFT_PENDING);
+        for (int i = 0; i < 100 && op.status == WEFT_PENDING; i++)
+            poll_both();
+        assert_int_equal(op.status, WEFT_OK);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_keys), cmocka_unit_test(test_ways)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_keys), cmocka_unit_test(test_ways),
+                                       cmocka_unit_test(test_answers_made_up)};
     setenv("WEFT_RDMA_DEVICE", "null0", 1);
     setenv("WEFT_TRANSPORTS", "loop,rdma", 1);
     setenv("WEFT_TCP_INTERFACES", "127.0.0.1", 1);
