@@ -1229,7 +1229,7 @@ static void failure_log(const struct wf_wire *w, uint32_t number, enum wf_hca_st
             to->process.pid, wf_hca_status_text(why), w->qp->number);
 }
 
-/* Is that before [number] over when it is, too, and not yet? */
+/* Does number [number] tell of the end of the one before it, which is under way? */
 static bool ends_two(const struct wf_wire *w, uint32_t number)
 {
     return number != w->done && request_at(w, number)->follow == FOLLOW_BOTH &&
