@@ -794,7 +794,7 @@ static bool is_signaled(struct wf_wire *w, const struct rdma_request *q)
 }
 
 /* Packet numbers that it takes: a read's are its answer's. */
-_Static_assert(MOVE_MAX / 256 <= UINT16_MAX, "256: the least MTU");
+_Static_assert(MOVE_MAX / WF_HCA_MTU_LEAST <= UINT16_MAX, "a request's packets are counted");
 static uint32_t packets_of(const struct wf_wire *w, const struct wf_hca_wr *wr)
 {
     uint32_t len = 0;

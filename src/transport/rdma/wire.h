@@ -187,7 +187,6 @@ struct wf_wire {
     bool closing;           /* every completion is asked for */
     enum wf_hca_status why; /* FAILED */
     uint32_t cell, gen;
-    struct wf_hca_port port; /* as it was told to the other side */
     uint32_t psn, their_psn; /* of the first packets */
     bool is_connected;       /* the queue pair */
     uint64_t their_cell;
@@ -234,6 +233,8 @@ struct wf_wire {
     struct rdma_came *line;  /* a ring of WIRE_LINE */
     uint32_t line_head, line_tail, line_mask;
     uint32_t offset; /* into the first of the line */
+    /* of the handshake */
+    struct wf_hca_port port; /* as it was told to the other side */
     uint32_t hello_have;
     uint8_t hello[128];
 };
