@@ -24,10 +24,11 @@ import netlib  # pylint: disable=wrong-import-position
 RANKS = 4
 # As GASNet promises it: min(120, 3 + 0.125 * nodes) s. The rest is for starting, two cores, and the
 # launcher.
-PATIENCE = 3 + 0.125 * RANKS
-START = 2.5
-HANGS = 20.0
+START = 10.0
+HANGS = 60.0
 PATIENCE = 3.5  # GASNET_EXITTIMEOUT_MIN, and _FACTOR for each of 4
+AT_ONCE = 0.5
+LONG = {"GASNET_EXITTIMEOUT": "30"}  # who waits where nobody should takes longer than START
 SHORT = {"GASNET_EXITTIMEOUT": "0.5"}  # for those that would wait for somebody who computes
 
 TCP = {"WEFT_TRANSPORTS": "tcp"}
@@ -214,7 +215,7 @@ def misuse_test(place, program, rule, name, what):
         rank = 1  # 3 has none
 
     def test():
-        code, _, err, said = end_of(place, [program, name, str(rank)], {}, 0.5)
+        code, _, err, said = end_of(place, [program, name, str(rank)], LONG, AT_ONCE)
         assert "nothing was noticed" not in err, said
         assert code != 0 and code < 128, f"neither 0 nor a signal: {said}"
         who = r"node \d of" if name in BY_TARGET else "" if name in NOT_YET else f"node {rank} of"
@@ -230,7 +231,8 @@ def leave_test(place, program, rule, how, rank, code_given, others, codes, withi
         words = [program, how, str(rank), str(code_given), others]
         # With code 0 the others are waited for before they are told.
         patience = PATIENCE if code_given == 0 and how not in ("kill", "segv", "abort") else 0
-        code, out, err, said = end_of(place, words, env, within + patience)
+        end_env = {**LONG, **env} if within == AT_ONCE and code_given else env
+        code, out, err, said = end_of(place, words, end_env, within + patience)
         assert code in codes, f"code not in {codes}: {said}"
         assert how != "busy" or "FATAL" not in err, said
         assert how in ("early", "words", "busy") or out.count("is here") == RANKS, said

@@ -116,13 +116,14 @@ def test_dead_member_of_a_fence():
         out = expect(member(4, *first, "open", "close", options=["--keep-going"]),
                      {"1:exit=5": 5, "1:exit=0": 1}.get(first[0], 137))
         assert out.count("open WEFT_EPEER") == 3, out
-        assert time.monotonic() - start < 5, "the others waited too long"
+        # WEFT_JOB_TIMEOUT is 30 s.
+        assert time.monotonic() - start < 15, "the others waited too long"
 
 
 def test_job_timeout():
     """A rank that is just late is waited for, but not longer than
     WEFT_JOB_TIMEOUT."""
-    out = expect(member(3, "1:hang", "open", env={"WEFT_JOB_TIMEOUT": "300"}), 1,
+    out = expect(member(3, "1:hang", "open", env={"WEFT_JOB_TIMEOUT": "3000"}), 1,
                  r"not all of the 3 ranks opened the job in time")
     assert "open WEFT_ETIMEDOUT" in out, out
 
@@ -201,7 +202,7 @@ def test_stopped_launcher():
     out = expect(run("-n", "1", "--", "sh", "-c", f"kill -STOP $PPID; {MEMBER} open; echo $?; "
                      "kill -CONT $PPID", env={"WEFT_JOB_TIMEOUT": "300"}), 0,
                  "launcher does not answer")
-    assert "open WEFT_ETIMEDOUT" in out and time.monotonic() - start < 5, out
+    assert "open WEFT_ETIMEDOUT" in out and time.monotonic() - start < 15, out
     for leave, code in (("close", 0), ("abort=9", 9)):
         ready, is_ready = os.pipe()
         go, say_go = os.pipe()
@@ -283,8 +284,8 @@ def test_grace():
     job = ready_job(2, "deaf", "open", "orphan")
     start = time.monotonic()
     job.process.terminate()
-    expect(job.finish(6), 143, r"rank 0 .* is still there after SIGTERM")
-    assert 1.9 < time.monotonic() - start < 4, "not after two seconds"
+    expect(job.finish(15), 143, r"rank 0 .* is still there after SIGTERM")
+    assert 1.9 < time.monotonic() - start, "not after two seconds"
     assert job.gone_within(1)
     job = ready_job(2, "deaf", "open")
     start = time.monotonic()
@@ -371,7 +372,7 @@ def test_daemons():
     expect(member(3, "open", "daemon", "barrier", "close"), 0, r"\A\Z")
     start = time.monotonic()
     expect(member(3, "open", "barrier", "daemon", "1:exit=4", "hang"), 4)
-    assert time.monotonic() - start < 6
+    assert time.monotonic() - start < 15
     job = ready_job(2, "daemon", "open")
     job.process.terminate()
     expect(job.finish(6), 143)

@@ -76,6 +76,15 @@ static void await_all(struct many *m)
         assert_true(weft_ep_poll(m->from[i]) >= 0);
 }
 
+/* Until its receiver said where it can be woken: nothing of connecting comes later. */
+static void await_wake_fd(struct many *m, uint32_t i)
+{
+    const struct shm_tx *tx = SHM_OF(wf_peer_tpeer(m->peer[i]), shm_peer)->tx;
+    uint64_t end = test_now_ns() + TEST_LIMIT_NS;
+    while (wf_load_acquire(&tx->wake_fd) < 0 && test_now_ns() < end)
+        (void)weft_ep_wait(m->from[i], 1000000);
+}
+
 /* Every third sender is another endpoint of the receiver's context. */
 static struct many *many_open(void)
 {
@@ -97,6 +106,8 @@ static struct many *many_open(void)
         note(m, i);
     }
     await_all(m);
+    for (uint32_t i = 0; i < nsenders; i++)
+        await_wake_fd(m, i);
     return m;
 }
 

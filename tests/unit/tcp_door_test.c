@@ -26,7 +26,7 @@
 #include "transport/tcp/net.h"
 
 #define PEER_MS 1000      /* WEFT_PEER_TIMEOUT here */
-#define HANDSHAKE_MS 2000 /* WEFT_CONNECT_TIMEOUT */
+#define HANDSHAKE_MS 5000 /* WEFT_CONNECT_TIMEOUT */
 #define EPS 4
 /* Addresses are compared by endpoint first: whoever calls from this one connects, and from
  * endpoint 0 it knocks, unless the other end has the same number. */
@@ -1217,8 +1217,8 @@ static void test_knock_again(void **state)
     call = knock_to(&a, &b, 1);
     fd = listener(&call.to_contact, 16);
     n = wf_tcp_door_call(a.door, &call);
-    knock_take(fd);
     begin = test_now_ns();
+    knock_take(fd);
     knock_take(fd);
     assert_in_range(test_now_ns() - begin, 200000000, LIMIT_MS * 1000000ull);
     assert_int_equal(a.nconnected + a.ngiven_up, 0);
@@ -1536,11 +1536,11 @@ static void test_unreachable(void **state)
     call.to.process.node++; /* its loopback is another */
     begin = test_now_ns();
     n = wf_tcp_door_call(a.door, &call);
-    is_given_up(&a, n, WEFT_EUNREACH, "loopback", begin, 0, 200);
+    is_given_up(&a, n, WEFT_EUNREACH, "loopback", begin, 0, 500);
     call = call_to(&a, &a, 1);
     call.to.process.netns++;
     n = wf_tcp_door_call(a.door, &call);
-    is_given_up(&a, n, WEFT_EUNREACH, "loopback", begin, 0, 400);
+    is_given_up(&a, n, WEFT_EUNREACH, "loopback", begin, 0, 700);
     call = call_to(&a, &a, 1);
     call.to_contact = (struct wf_contact){0};
     n = wf_tcp_door_call(a.door, &call);
@@ -1756,8 +1756,9 @@ static void test_linger(void **state)
     begin = test_now_ns();
     wf_tcp_door_linger(a.door, fd[0]);
     assert_int_equal(recv(fd[1], text, 1, 0), 0); /* the end came at once */
-    assert_in_range(test_now_ns() - begin, 0, PEER_MS * 900000ull);
     closed.fd = fd[1];
+    if (test_now_ns() - begin < PEER_MS * 900000ull) /* it still waits, but for a stall here */
+        assert_true(poll(&closed, 1, 0) == 0 || test_now_ns() - begin >= PEER_MS * 900000ull);
     assert_int_equal(poll(&closed, 1, LIMIT_MS), 1);
     assert_int_equal(closed.revents, POLLHUP);
     assert_int_equal(test_open_files(), files + 1);
@@ -1786,7 +1787,7 @@ static void test_close(void **state)
     stranger = client(&a);
     begin = test_now_ns();
     side_close(&a);
-    assert_in_range(test_now_ns() - begin, 0, PEER_MS * 1000000ull);
+    assert_in_range(test_now_ns() - begin, 0, PEER_MS * 5000000ull);
     is_over(stranger);
     get(fd[1], text, 4);
     assert_string_equal(text, "last");

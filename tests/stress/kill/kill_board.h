@@ -58,9 +58,10 @@ struct kill_board {
     /* Set before the ranks start. */
     uint64_t seed;
     int victim;
-    uint64_t hit;   /* the victim kills itself at this hit of [label] */
-    char label[32]; /* empty: it is killed from outside */
-    int stubborn;   /* ranks ignore SIGTERM, and stay */
+    uint64_t hit;       /* the victim kills itself at this hit of [label] */
+    char label[32];     /* empty: it is killed from outside */
+    int stubborn;       /* ranks ignore SIGTERM, and stay */
+    uint64_t notice_ns; /* so soon after the death a survivor has to know of it */
     /* Ranks in traffic. */
     _Atomic int started;
     /* Written by who kills, just before. */

@@ -27,7 +27,6 @@ static int point(const char *label);
 #include "transport/address.h"
 
 #define WATCHDOG_S 20
-#define NOTICE_NS KILL_SECOND
 #define TALK_NS (5 * KILL_SECOND)
 #define TALK_ROUNDS 10
 #define STEPS_PER_BARRIER 200
@@ -484,12 +483,13 @@ static void late(void)
     static const char *const names[] = {KILL_SEEN_NAMES};
     for (int i = 0; i < KILL_SEEN; i++)
         if (!atomic_load(&mine->seen_ns[i]))
-            fail("%s did not tell of the death within a second", names[i]);
+            fail("%s did not tell of the death within %llu s", names[i],
+                 (unsigned long long)(board->notice_ns / KILL_SECOND));
 }
 
 static void check_all_say_so(void)
 {
-    uint64_t until = atomic_load(&board->killed_ns) + NOTICE_NS;
+    uint64_t until = atomic_load(&board->killed_ns) + board->notice_ns;
     while (!all_seen()) {
         struct weft_peer *peer = weft_job_peer(job, (unsigned)dead);
         (void)request(dead, AM_SHORT, 8, 0);

@@ -10,7 +10,7 @@
 #include <weft/weft.h>
 
 #define PROC_WAIT_MS 10000
-#define PROC_ALARM_S 30
+#define PROC_ALARM_S 60
 
 /* Ends the process with code 1 after saying what did not hold. */
 #define CHECK(c) ((c) ? (void)0 : proc_fail(__FILE__, __LINE__, "%s", #c))
