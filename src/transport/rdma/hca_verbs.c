@@ -58,6 +58,13 @@ static enum weft_status status_of(int err)
     }
 }
 
+/* Of what was not made. Providers may refuse without errno. */
+static enum weft_status refusal(void)
+{
+    enum weft_status status = status_of(errno);
+    return status == WEFT_OK ? WEFT_ESYSTEM : status;
+}
+
 /* ---- NICs ---- */
 
 /* A forked child must not take from the NIC what it reads; kernels since 5.12 see to it. */
@@ -242,7 +249,7 @@ static enum weft_status verbs_open(const char *name, const struct wf_hca_wish *w
     strncpy(h->base.name, name, sizeof h->base.name - 1);
     h->context = context_open(name);
     if (!h->context) {
-        enum weft_status status = status_of(errno);
+        enum weft_status status = refusal();
         free(h);
         return status;
     }
@@ -278,7 +285,7 @@ static enum weft_status verbs_pd_open(struct wf_hca *hca, struct wf_hca_pd **out
     pd->base.hca = hca;
     pd->pd = ibv_alloc_pd(VERBS(hca, hca)->context);
     if (!pd->pd) {
-        enum weft_status status = status_of(errno);
+        enum weft_status status = refusal();
         free(pd);
         return status;
     }
@@ -323,7 +330,7 @@ static enum weft_status verbs_td_open(struct wf_hca_pd *pd, struct wf_hca_td **o
     if (td->td)
         td->domain = ibv_alloc_parent_domain(context, &attr);
     if (!td->domain) {
-        enum weft_status status = status_of(errno);
+        enum weft_status status = refusal();
         verbs_td_close(&td->base);
         return status;
     }
@@ -397,7 +404,7 @@ static enum weft_status verbs_cq_open(struct wf_hca *hca, struct wf_hca_td *td, 
     *out = &cq->base;
     return WEFT_OK;
 failed:
-    status = status_of(errno);
+    status = refusal();
     verbs_cq_close(&cq->base);
     return status;
 }
@@ -484,7 +491,7 @@ static enum weft_status verbs_srq_open(struct wf_hca_pd *pd, struct wf_hca_td *t
     srq->base.hca = pd->hca;
     srq->srq = ibv_create_srq(domain_of(pd, td), &attr);
     if (!srq->srq) {
-        enum weft_status status = status_of(errno);
+        enum weft_status status = refusal();
         free(srq);
         return status;
     }
@@ -602,7 +609,7 @@ static enum weft_status verbs_qp_open(const struct wf_hca_qp_params *p, struct w
     qp->base.hca = p->pd->hca;
     qp->qp = qp_create(p->pd->hca, domain_of(p->pd, p->td), &attr, &qp->ex);
     if (!qp->qp) {
-        enum weft_status status = status_of(errno);
+        enum weft_status status = refusal();
         verbs_qp_close(&qp->base);
         return status;
     }
@@ -838,7 +845,7 @@ static enum weft_status mr_wrap(struct wf_hca_pd *pd, struct ibv_mr *made, struc
 {
     struct verbs_mr *mr;
     if (!made)
-        return status_of(errno);
+        return refusal();
     mr = calloc(1, sizeof *mr);
     if (!mr) {
         (void)ibv_dereg_mr(made);

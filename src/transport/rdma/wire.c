@@ -1419,7 +1419,9 @@ static void qp_drain(struct wf_wire *w)
 {
     struct rdma_tep *r = w->rdma;
     uint64_t until = wf_now_ns() + DRAIN_NS;
-    r->doubtful += w->state != WIRE_UP || in_flight(w) || wire_has_bytes(w) || !w->lane->bye;
+    /* Without a shared queue what a broken queue pair gives back may come too late to be taken. */
+    r->doubtful +=
+        !r->srq || w->state != WIRE_UP || in_flight(w) || wire_has_bytes(w) || !w->lane->bye;
     w->is_connected &= r->device->hca->ops->qp_break(w->qp) == WEFT_OK; /* else it may take more */
     w->closing = true;
     state_set(w, WIRE_FAILED);
@@ -1814,7 +1816,10 @@ unsigned wf_rdma_rails(const struct rdma_ep *ep)
 /* Until the other end has all that was written, or for so long. */
 static void wire_settle(struct wf_wire *w)
 {
-    uint64_t until = wf_now_ns() + (w->lane->pair->tep->closing ? CLOSING_NS : SETTLE_NS);
+    const struct tcp_tep *t = w->lane->pair->tep;
+    uint64_t until = wf_now_ns() + (t->closing ? CLOSING_NS : SETTLE_NS);
+    if (t->settle_until)
+        until = t->settle_until;
     while (!wire_is_taken(w) && wf_now_ns() < until)
         (void)rail_poll(w->rdma);
 }
@@ -1855,15 +1860,22 @@ static int wires_turn(struct tcp_tep *t)
     return n;
 }
 
-static void wires_disarm(struct tcp_tep *t)
+/* A queue is taken from its front, as much as there is, up to so much at a time; and a line is
+ * read, one of it at least. */
+static unsigned wires_most_turns(const struct tcp_tep *t)
+{
+    const struct rdma_tep *r;
+    uint32_t depth = 0;
+    each_rail(t->rdma, i, r) depth = WF_MAX(depth, r->cq->depth);
+    return depth / POLL_LIST + 1 + WIRE_LINE;
+}
+
+static void wires_look(struct tcp_tep *t)
 {
     struct rdma_tep *r;
-    each_rail(t->rdma, i, r)
-    {
-        r->device->hca->ops->disarm(r->cq);
-        wf_rdma_cm_take(r);
-    }
+    each_rail(t->rdma, i, r) r->device->hca->ops->disarm(r->cq);
     (void)wf_rdma_rang(t->rdma);
+    wf_rdma_look(t->rdma);
 }
 
 const struct wf_wires wf_rdma_wires = {.open = wire_open,
@@ -1884,7 +1896,8 @@ const struct wf_wires wf_rdma_wires = {.open = wire_open,
                                        .is_idle = wire_is_idle,
                                        .torn = torn_free,
                                        .turn = wires_turn,
-                                       .disarm = wires_disarm,
+                                       .most_turns = wires_most_turns,
+                                       .look = wires_look,
                                        .close = wire_close};
 
 unsigned wf_rdma_fds(const struct rdma_ep *ep, int fds[WF_RDMA_FDS])

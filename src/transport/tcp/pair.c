@@ -31,6 +31,7 @@
  * loops, 4 of 14 runs of net_test.test_last_words lost something with 20 ms, none of 14 with 200.
  */
 #define LAST_ACK_NS 200000000u
+#define SETTLE_NS 50000000u /* for what is left with NICs then */
 
 static struct tcp_pair *pair_at(struct wf_book_entry *entry)
 {
@@ -618,7 +619,7 @@ static void closing_turn(struct tcp_tep *t)
     if (read(t->base.event_fd, &n, sizeof n) > 0 || atomic_load(&t->inbox))
         wf_tcp_inbox(t);
     if (t->wires) {
-        t->wires->disarm(t);
+        t->wires->look(t);
         (void)t->wires->turn(t);
         wf_tcp_sockets_look(t);
     } else {
@@ -641,19 +642,13 @@ static void lanes_unwire(struct tcp_tep *t)
     }
 }
 
-void wf_tcp_pairs_bye(struct tcp_tep *t)
+/* Until all was taken, or for as long as may be. */
+static void last_words(struct tcp_tep *t)
 {
     uint64_t limit_ms =
         t->ctx->base.close_ms ? t->ctx->base.close_ms : wf_config()->peer_timeout_ms;
     uint64_t now = wf_now_ns(), until = now + limit_ms * 1000000u, written = now;
     enum outstanding left;
-    t->closing = true;
-    wf_list_each(it, &t->live)(void) wf_tcp_lane_watch(wf_container_of(it, struct tcp_lane, live),
-                                                       false); /* each turn tries to write */
-    wf_book_each(&t->pairs, pair_bye_say, NULL);
-    if (t->wires)
-        lanes_unwire(t);
-    wf_tcp_flush_all(t);
     while ((left = most_outstanding(t)) != NOTHING) {
         if (left == BYTES)
             written = now;
@@ -668,6 +663,19 @@ void wf_tcp_pairs_bye(struct tcp_tep *t)
         closing_turn(t);
         now = wf_now_ns();
     }
+}
+
+void wf_tcp_pairs_bye(struct tcp_tep *t)
+{
+    t->closing = true;
+    wf_list_each(it, &t->live)(void) wf_tcp_lane_watch(wf_container_of(it, struct tcp_lane, live),
+                                                       false); /* each turn tries to write */
+    wf_book_each(&t->pairs, pair_bye_say, NULL);
+    if (t->wires)
+        lanes_unwire(t);
+    wf_tcp_flush_all(t);
+    last_words(t);
+    t->settle_until = wf_now_ns() + SETTLE_NS;
 }
 
 static void pair_drop(struct wf_book_entry *entry, void *arg)

@@ -17,7 +17,6 @@
 #define READ_MAX ((size_t)131072)   /* of small frames in one read */
 #define BULK_READ ((size_t)1 << 20) /* of payload in one read */
 #define WIRE_READS 20               /* short ones at a time */
-#define LAST_READS 64               /* of a wire whose socket has ended */
 #define BEHIND_READ                                                                                \
     ((size_t)4096) /* of what follows it: not the next payload, which would be                     \
                     * copied twice */
@@ -414,9 +413,11 @@ static void wired_look(struct tcp_lane *lane)
     struct wf_tcp_frame f;
     ssize_t got = recv(lane->fd, &f, sizeof f, MSG_DONTWAIT);
     int error = errno;
+    unsigned turns;
     if (got < 0 && (error == EAGAIN || error == EINTR))
         return;
-    for (int i = 0; i < LAST_READS && lane->fd >= 0; i++) {
+    turns = t->wires->most_turns(t); /* who took them from the other end promised it this */
+    while (turns-- && lane->fd >= 0) {
         if (t->wires->turn(t) <= 0 && (lane->fd < 0 || !t->wires->has_bytes(lane->wire)))
             break;
     }

@@ -131,8 +131,11 @@ struct wf_wires {
     /* The other side has closed its ends of the wires that [lane] had: their moves can be told of
      * ([tell]), and they are forgotten. */
     void (*torn)(struct tcp_lane *lane, bool tell);
-    int (*turn)(struct tcp_tep *t);    /* take what came for any, and have its lane read */
-    void (*disarm)(struct tcp_tep *t); /* what woke does so no more */
+    int (*turn)(struct tcp_tep *t); /* take what came for any, and have its lane read */
+    /* After so many turns all is read that had come before. */
+    unsigned (*most_turns)(const struct tcp_tep *t);
+    /* Between the turns of who closes: what woke does so no more, what is seldom is seen. */
+    void (*look)(struct tcp_tep *t);
     void (*close)(struct wf_wire *w);
 };
 
@@ -176,6 +179,7 @@ struct tcp_tep {
     unsigned idle; /* empty polls in a row */
     uint32_t polls;
     bool closing;
+    uint64_t settle_until; /* for all wires that are left when it has closed; else 0 */
     bool undialled; /* there was no memory to call some lane's other end: tried at each poll */
     int events;     /* of this poll */
     uint8_t *rx;    /* TCP_RX_SIZE; null until the first socket */
