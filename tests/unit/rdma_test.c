@@ -556,6 +556,88 @@ static void test_watch(void **state)
     lanes_end(ctx);
 }
 
+/* As if a request of it had been posted that nobody ever tells the end of. */
+static void lose_one(struct wf_wire *w, int n)
+{
+    w->posted += (uint32_t)n;
+    w->signaled = w->posted;
+    w->rdma->under_way += (uint32_t)n;
+}
+
+static uint64_t settled_ns(struct wf_wire *w)
+{
+    uint64_t begin = wf_now_ns();
+    wf_rdma_wires.settle(w);
+    return wf_now_ns() - begin;
+}
+
+/* Fails when: who closes does not see that a queue pair is silent; or waits for each wire anew
+ * when its time is over. */
+static void test_closing(void **state)
+{
+    struct wf_config *c = (struct wf_config *)(uintptr_t)wf_config();
+    uint64_t timeout_ms = c->peer_timeout_ms;
+    struct rdma_ctx *ctx = lanes_begin();
+    struct wf_wire *w = up(lane_open(0, 1));
+    (void)state;
+    l.tep.closing = true;
+    lose_one(w, 1);
+    assert_in_range(settled_ns(w), 40000000, UINT64_MAX);
+    l.tep.settle_until = wf_now_ns();
+    for (int i = 0; settled_ns(w) >= 40000000;
+         i++) /* a busy machine may be so late, but not always */
+        assert_true(i < 20);
+    c->peer_timeout_ms = 1;
+    wf_rdma_wires.look(&l.tep);
+    assert_int_equal(w->state, WIRE_UP);
+    for (uint64_t begin = wf_now_ns(); wf_now_ns() - begin < 2000000;)
+        ;
+    wf_rdma_wires.look(&l.tep);
+    assert_int_equal(w->state, WIRE_FAILED);
+    c->peer_timeout_ms = timeout_ms;
+    lose_one(w, -1);
+    lane_close(0);
+    lanes_end(ctx);
+}
+
+/* Fails when: what came from one who has left is not read to its end, behind what came from
+ * others. */
+static void test_most_turns(void **state)
+{
+    struct rdma_ctx *ctx = lanes_begin();
+    const struct wf_wire *w = lane_open(0, 1);
+    (void)state;
+    assert_true(20 * wf_rdma_wires.most_turns(&l.tep) >= w->rdma->cq->depth);
+    lane_close(0);
+    lanes_end(ctx);
+}
+
+/* Fails when: buffers that a queue pair with a queue of its own did not give back in time are lost
+ * to all later ones. */
+static void test_buffers_come_back(void **state)
+{
+    struct wf_config *c = (struct wf_config *)(uintptr_t)wf_config();
+    __typeof__(c->rdma_srq) srq = c->rdma_srq;
+    (void)state;
+    for (int shared = 0; shared < 2; shared++) {
+        struct rdma_ctx *ctx;
+        struct wf_wire *w;
+        const struct rdma_tep *r;
+        c->rdma_srq = shared;
+        ctx = lanes_begin();
+        w = up(lane_open(0, 1));
+        r = w->rdma;
+        assert_int_equal(!r->srq, !shared);
+        if (!shared)
+            w->rdma->nfree_receives -= 3;
+        w->lane->bye = true;
+        lane_close(0);
+        assert_int_equal(r->nfree_receives, shared ? 0 : r->receives);
+        lanes_end(ctx);
+    }
+    c->rdma_srq = srq;
+}
+
 static struct {
     unsigned moved, unreached, puts, lost;
 } told;
@@ -716,6 +798,9 @@ int main(void)
         cmocka_unit_test(test_better_rail),
         cmocka_unit_test(test_told),
         cmocka_unit_test(test_watch),
+        cmocka_unit_test(test_closing),
+        cmocka_unit_test(test_most_turns),
+        cmocka_unit_test(test_buffers_come_back),
         cmocka_unit_test(test_followed_and_torn),
         cmocka_unit_test(test_atomics_of_rails),
         cmocka_unit_test(test_local_of_rails),
