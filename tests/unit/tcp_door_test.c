@@ -1756,9 +1756,8 @@ static void test_linger(void **state)
     begin = test_now_ns();
     wf_tcp_door_linger(a.door, fd[0]);
     assert_int_equal(recv(fd[1], text, 1, 0), 0); /* the end came at once */
+    assert_in_range(test_now_ns() - begin, 0, PEER_MS * 900000ull);
     closed.fd = fd[1];
-    if (test_now_ns() - begin < PEER_MS * 900000ull) /* it still waits, but for a stall here */
-        assert_true(poll(&closed, 1, 0) == 0 || test_now_ns() - begin >= PEER_MS * 900000ull);
     assert_int_equal(poll(&closed, 1, LIMIT_MS), 1);
     assert_int_equal(closed.revents, POLLHUP);
     assert_int_equal(test_open_files(), files + 1);
@@ -1787,7 +1786,7 @@ static void test_close(void **state)
     stranger = client(&a);
     begin = test_now_ns();
     side_close(&a);
-    assert_in_range(test_now_ns() - begin, 0, PEER_MS * 5000000ull);
+    assert_in_range(test_now_ns() - begin, 0, PEER_MS * 1000000ull);
     is_over(stranger);
     get(fd[1], text, 4);
     assert_string_equal(text, "last");
