@@ -1536,11 +1536,11 @@ static void test_unreachable(void **state)
     call.to.process.node++; /* its loopback is another */
     begin = test_now_ns();
     n = wf_tcp_door_call(a.door, &call);
-    is_given_up(&a, n, WEFT_EUNREACH, "loopback", begin, 0, 500);
+    is_given_up(&a, n, WEFT_EUNREACH, "loopback", begin, 0, 200);
     call = call_to(&a, &a, 1);
     call.to.process.netns++;
     n = wf_tcp_door_call(a.door, &call);
-    is_given_up(&a, n, WEFT_EUNREACH, "loopback", begin, 0, 700);
+    is_given_up(&a, n, WEFT_EUNREACH, "loopback", begin, 0, 400);
     call = call_to(&a, &a, 1);
     call.to_contact = (struct wf_contact){0};
     n = wf_tcp_door_call(a.door, &call);
