@@ -37,7 +37,9 @@ def call():
     if RANK == 0:
         listener = socket.create_server(("10.77.0.1", PORT))
         listener.settimeout(SECONDS)
-        return listener.accept()[0].makefile("rw")
+        line = listener.accept()[0]
+        line.settimeout(SECONDS)
+        return line.makefile("rw")
     while True:
         try:
             return socket.create_connection(("10.77.0.1", PORT), SECONDS).makefile("rw")
@@ -50,6 +52,17 @@ def swap(line, text):
     line.write(text + "\n")
     line.flush()
     return line.readline().strip()
+
+
+def switch_off():
+    """At once. (The "o" of sysrq shuts devices down first, and a kernel whose NIC is busy may lock
+    up in that.) scripts/vm ends a machine that would start again."""
+    with open("/run/vm/box/code", "w", encoding="ascii") as f:
+        f.write("0\n")
+    os.sync()
+    with open("/proc/sysrq-trigger", "w", encoding="ascii") as f:
+        f.write("b")
+    time.sleep(SECONDS)
 
 
 def start(line, traffic, *args):
@@ -78,12 +91,10 @@ def main():
     crew.Members.move(None, 30, SECONDS, [member])
     swap(line, "moved")
     if RANK == 1:
-        with open("/run/vm/box/code", "w", encoding="ascii") as f:
-            f.write("0\n")
-        os.sync()
-        with open("/proc/sysrq-trigger", "w", encoding="ascii") as f:
-            f.write("o")
-        time.sleep(SECONDS)
+        assert line.readline() == "off\n"  # all that this one has said has come, too
+        switch_off()
+    line.write("off\n")
+    line.flush()
     off = time.monotonic()
     status, when = member.lost(1, SECONDS)
     assert status == "WEFT_EPEER", status
