@@ -52,9 +52,9 @@ bool wf_rdma_works(const struct rdma_ep *ep); /* one of them, as far as is known
 /* As a transport's arm. */
 enum weft_status wf_rdma_arm(struct rdma_ep *ep);
 unsigned wf_rdma_rails(const struct rdma_ep *ep); /* of its context, had or not */
-#define WF_RDMA_FDS (2 * WF_RDMA_RAILS + 1)
-/* To be slept on: completions; time for wf_rdma_look; connection managers. How many; -1: none */
-unsigned wf_rdma_fds(const struct rdma_ep *ep, int fds[WF_RDMA_FDS]);
+/* Completions, time for wf_rdma_look and connection managers wake who sleeps on [epoll_fd] from now
+ * on, as far as armed; it is closed after [ep]. False: they cannot (errno). */
+bool wf_rdma_sleep_on(struct rdma_ep *ep, int epoll_fd);
 
 extern const struct wf_wires wf_rdma_wires;
 

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -32,7 +33,6 @@
 #define LOOK_LISTS 256             /* of completions, more than the queue holds */
 #define DRAIN_NS 2000000u
 #define SETTLE_NS 2000000u /* of a poll */
-#define CLOSING_NS 50000000u
 #define POLL_LIST 20u
 #define PSN_MASK 0xffffffu
 #define RECEIVED ((uint64_t)1 << 63) /* in a completion's id; below it the buffer */
@@ -259,6 +259,7 @@ enum weft_status wf_rdma_ep_new(struct rdma_ctx *ctx, struct rdma_ep **out)
     if (!ep)
         return WEFT_ENOMEM;
     ep->ctx = ctx;
+    ep->epoll_fd = -1;
     wf_list_init(&ep->readable);
     ep->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     status =
@@ -1282,7 +1283,8 @@ static void sent(struct rdma_tep *r, const struct wf_hca_wc *wc)
         wf_tcp_dirty(w->lane);
 }
 
-/* Nothing that is under way ends any more. */
+/* Nothing that is under way ends any more. The descriptor of a device that is gone is readable for
+ * ever: nobody could sleep on it. */
 static void break_all(struct rdma_tep *r)
 {
     if (!r->broken)
@@ -1291,6 +1293,8 @@ static void break_all(struct rdma_tep *r)
             "TCP from now on",
             r->device->hca->name);
     r->broken = true;
+    if (r->ep->epoll_fd >= 0 && r->cq->event_fd >= 0)
+        (void)epoll_ctl(r->ep->epoll_fd, EPOLL_CTL_DEL, r->cq->event_fd, NULL);
     wf_list_each(it, &r->wires)
     {
         struct wf_wire *w = wf_container_of(it, struct wf_wire, item);
@@ -1330,6 +1334,14 @@ static int rails_poll(struct rdma_ep *ep)
     return n;
 }
 
+/* Without a completion a queue pair is broken. Who closes has time then to say its last words by
+ * TCP. */
+static uint64_t silence_ns(const struct tcp_tep *t)
+{
+    uint64_t ms = wf_config()->peer_timeout_ms;
+    return (t->closing ? WF_MIN(ms, t->close_ms / 2) : ms) * 1000000;
+}
+
 /* What is under way is asked for; then a completion has to come. */
 static void wire_watch(struct wf_wire *w, uint64_t now)
 {
@@ -1339,7 +1351,7 @@ static void wire_watch(struct wf_wire *w, uint64_t now)
     if (w->state != WIRE_UP)
         return;
     grant(w);
-    if (same && now - w->watched_ns > wf_config()->peer_timeout_ms * UINT64_C(1000000)) {
+    if (same && now - w->watched_ns > silence_ns(w->lane->pair->tep)) {
         wire_fail(w, WF_HCA_UNREACHABLE);
         return;
     }
@@ -1418,6 +1430,7 @@ static void receives_renew(struct rdma_tep *r)
 static void qp_drain(struct wf_wire *w)
 {
     struct rdma_tep *r = w->rdma;
+    bool waits = !r->srq && !w->lane->pair->tep->closing;
     uint64_t until = wf_now_ns() + DRAIN_NS;
     /* Without a shared queue what a broken queue pair gives back may come too late to be taken. */
     r->doubtful +=
@@ -1425,7 +1438,7 @@ static void qp_drain(struct wf_wire *w)
     w->is_connected &= r->device->hca->ops->qp_break(w->qp) == WEFT_OK; /* else it may take more */
     w->closing = true;
     state_set(w, WIRE_FAILED);
-    while (completions_take(r) > 0 || (!r->srq && !r->broken && wf_now_ns() < until))
+    while (completions_take(r) > 0 || (waits && !r->broken && wf_now_ns() < until))
         ;
     while (w->line_head != w->line_tail)
         r->free_receives[r->nfree_receives++] = w->line[w->line_head++ & w->line_mask].buffer;
@@ -1813,15 +1826,18 @@ unsigned wf_rdma_rails(const struct rdma_ep *ep)
 
 /* ---- the end ---- */
 
-/* Until the other end has all that was written, or for so long. */
+/* Until the other end has all that was written, or for so long. Who closes has a time for all: each
+ * wire half of what is left, since many may be of peers that are gone. */
 static void wire_settle(struct wf_wire *w)
 {
-    const struct tcp_tep *t = w->lane->pair->tep;
-    uint64_t until = wf_now_ns() + (t->closing ? CLOSING_NS : SETTLE_NS);
-    if (t->settle_until)
-        until = t->settle_until;
-    while (!wire_is_taken(w) && wf_now_ns() < until)
+    struct tcp_tep *t = w->lane->pair->tep;
+    uint64_t begin = wf_now_ns(), now = begin;
+    uint64_t until = begin + (t->closing ? t->settle_ns / 2 : SETTLE_NS);
+    while (!wire_is_taken(w) && now < until) {
         (void)rail_poll(w->rdma);
+        now = wf_now_ns();
+    }
+    t->settle_ns -= WF_MIN(t->settle_ns, now - begin);
 }
 
 static void managers_take(struct rdma_ep *ep)
@@ -1900,18 +1916,23 @@ const struct wf_wires wf_rdma_wires = {.open = wire_open,
                                        .look = wires_look,
                                        .close = wire_close};
 
-unsigned wf_rdma_fds(const struct rdma_ep *ep, int fds[WF_RDMA_FDS])
+static bool sleep_on(const struct rdma_ep *ep, int fd)
+{
+    struct epoll_event ev = {.events = EPOLLIN};
+    return fd < 0 || !epoll_ctl(ep->epoll_fd, EPOLL_CTL_ADD, fd, &ev);
+}
+
+bool wf_rdma_sleep_on(struct rdma_ep *ep, int epoll_fd)
 {
     const struct rdma_tep *r;
-    unsigned n = 0;
-    fds[n++] = ep->timer_fd;
+    ep->epoll_fd = epoll_fd;
     each_rail(ep, i, r)
     {
-        fds[n++] = r->cq->event_fd;
-        if (r->cm)
-            fds[n++] = r->cm->event_fd;
+        if ((!r->broken && !sleep_on(ep, r->cq->event_fd)) ||
+            (r->cm && !sleep_on(ep, r->cm->event_fd)))
+            return false;
     }
-    return n;
+    return sleep_on(ep, ep->timer_fd);
 }
 
 /* Wake in time to look at what is under way. */

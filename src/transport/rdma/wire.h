@@ -112,6 +112,7 @@ struct rdma_ep {
     struct wf_list readable;               /* wires in whose line something is, or that failed */
     struct rdma_tep *rails[WF_RDMA_RAILS]; /* as the context's; null: was not to be had */
     int timer_fd;                          /* wakes who sleeps while something is under way */
+    int epoll_fd;                          /* the transport's, on which it sleeps; -1: none yet */
     struct wf_cache_user *user;            /* of ctx->local */
     uint32_t places;                       /* it has of ctx->local */
     uint32_t next_gen;                     /* of wires of all rails: no two have one name */

@@ -31,7 +31,8 @@
  * loops, 4 of 14 runs of net_test.test_last_words lost something with 20 ms, none of 14 with 200.
  */
 #define LAST_ACK_NS 200000000u
-#define SETTLE_NS 50000000u /* for what is left with NICs then */
+#define SETTLE_NS                                                                                  \
+    50000000u /* for what NICs hold of those that leave meanwhile, and of others then */
 
 static struct tcp_pair *pair_at(struct wf_book_entry *entry)
 {
@@ -645,9 +646,7 @@ static void lanes_unwire(struct tcp_tep *t)
 /* Until all was taken, or for as long as may be. */
 static void last_words(struct tcp_tep *t)
 {
-    uint64_t limit_ms =
-        t->ctx->base.close_ms ? t->ctx->base.close_ms : wf_config()->peer_timeout_ms;
-    uint64_t now = wf_now_ns(), until = now + limit_ms * 1000000u, written = now;
+    uint64_t now = wf_now_ns(), until = now + t->close_ms * UINT64_C(1000000), written = now;
     enum outstanding left;
     while ((left = most_outstanding(t)) != NOTHING) {
         if (left == BYTES)
@@ -655,9 +654,9 @@ static void last_words(struct tcp_tep *t)
         if (now - written > LAST_ACK_NS)
             return;
         if (now >= until) {
-            wf_warn("an endpoint closes with messages that a peer did not take for %llu ms: they "
+            wf_warn("an endpoint closes with messages that a peer did not take for %u ms: they "
                     "are lost",
-                    (unsigned long long)limit_ms);
+                    t->close_ms);
             return;
         }
         closing_turn(t);
@@ -668,6 +667,9 @@ static void last_words(struct tcp_tep *t)
 void wf_tcp_pairs_bye(struct tcp_tep *t)
 {
     t->closing = true;
+    t->close_ms =
+        t->ctx->base.close_ms ? t->ctx->base.close_ms : (uint32_t)wf_config()->peer_timeout_ms;
+    t->settle_ns = SETTLE_NS;
     wf_list_each(it, &t->live)(void) wf_tcp_lane_watch(wf_container_of(it, struct tcp_lane, live),
                                                        false); /* each turn tries to write */
     wf_book_each(&t->pairs, pair_bye_say, NULL);
@@ -675,7 +677,7 @@ void wf_tcp_pairs_bye(struct tcp_tep *t)
         lanes_unwire(t);
     wf_tcp_flush_all(t);
     last_words(t);
-    t->settle_until = wf_now_ns() + SETTLE_NS;
+    t->settle_ns = SETTLE_NS;
 }
 
 static void pair_drop(struct wf_book_entry *entry, void *arg)

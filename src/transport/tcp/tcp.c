@@ -171,18 +171,6 @@ static enum weft_status tcp_ep_open(struct wf_tctx *tctx, const struct wf_tep_pa
 }
 
 #ifdef WF_HAVE_VERBS
-/* The NICs' own descriptors. */
-static bool sleep_on_nics(const struct tcp_tep *t)
-{
-    struct epoll_event ev = {.events = EPOLLIN};
-    int fds[WF_RDMA_FDS];
-    unsigned n = wf_rdma_fds(t->rdma, fds);
-    for (unsigned i = 0; i < n; i++)
-        if (fds[i] >= 0 && epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, fds[i], &ev))
-            return false;
-    return true;
-}
-
 static enum weft_status rdma_ep_open(struct wf_tctx *tctx, const struct wf_tep_params *params,
                                      struct wf_tep **out)
 {
@@ -193,7 +181,7 @@ static enum weft_status rdma_ep_open(struct wf_tctx *tctx, const struct wf_tep_p
         return status;
     t = TCP_OF(tep, tcp_tep);
     status = wf_rdma_ep_open(TCP_OF(tctx, tcp_ctx)->rdma, &t->rdma);
-    if (status == WEFT_OK && (!wf_tcp_epoll_make(t) || !sleep_on_nics(t)))
+    if (status == WEFT_OK && (!wf_tcp_epoll_make(t) || !wf_rdma_sleep_on(t->rdma, t->epoll_fd)))
         status = WEFT_ESYSTEM;
     if (status != WEFT_OK) {
         tep->transport->ep_close(tep);

@@ -179,10 +179,11 @@ struct tcp_tep {
     unsigned idle; /* empty polls in a row */
     uint32_t polls;
     bool closing;
-    uint64_t settle_until; /* for all wires that are left when it has closed; else 0 */
-    bool undialled; /* there was no memory to call some lane's other end: tried at each poll */
-    int events;     /* of this poll */
-    uint8_t *rx;    /* TCP_RX_SIZE; null until the first socket */
+    uint32_t close_ms;  /* it may take, since it closes */
+    uint64_t settle_ns; /* all wires together may still wait, since it closes */
+    bool undialled;     /* there was no memory to call some lane's other end: tried at each poll */
+    int events;         /* of this poll */
+    uint8_t *rx;        /* TCP_RX_SIZE; null until the first socket */
     struct wf_book pairs;
     uint32_t ndead;
     uint64_t next_pair;  /* numbers of pairs */
