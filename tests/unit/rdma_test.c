@@ -578,57 +578,64 @@ static uint64_t settled_ns(struct wf_wire *w)
     return wf_now_ns() - begin;
 }
 
-/* Fails when: who closes waits for each wire that nobody takes from as long as for the first. */
+/* Fails when: who closes waits for each wire that nobody takes from as long as for the first, has
+ * no time for a second, or does not look at the last. */
 static void test_settling(void **state)
 {
     struct rdma_ctx *ctx = lanes_begin();
     struct wf_wire *w = up(lane_open(0, 1));
     (void)state;
     l.tep.closing = true;
-    l.tep.settle_ns = 40000000;
     lose_one(w, 1);
-    assert_in_range(settled_ns(w), 20000000, UINT64_MAX);
+    for (int i = 0; !l.tep.settle_ns; i++) { /* a busy machine may take it all, but not always */
+        assert_true(i < 20);
+        l.tep.settle_ns = 40000000;
+        assert_in_range(settled_ns(w), 20000000, UINT64_MAX);
+    }
     for (uint64_t before; (before = l.tep.settle_ns);) {
         (void)settled_ns(w);
         assert_true(l.tep.settle_ns <= before - before / 2);
-        if (before == 1)
-            break;
     }
+    assert_in_range(settled_ns(w), 100000, UINT64_MAX);
     lose_one(w, -1);
+    l.tep.settle_ns = 40000000;
+    (void)settled_ns(w);
+    assert_int_equal(l.tep.settle_ns, 40000000);
     lane_close(0);
     lanes_end(ctx);
 }
 
+/* How many tenths of a second, fewer than 200, a queue pair may be silent until who closes takes it
+ * for broken. */
+static unsigned patience(uint32_t close_ms)
+{
+    struct rdma_ctx *ctx = lanes_begin();
+    struct wf_wire *w = up(lane_open(0, 1));
+    unsigned n = 0;
+    l.tep.closing = true;
+    l.tep.close_ms = close_ms;
+    lose_one(w, 1);
+    wf_rdma_wires.look(&l.tep);
+    for (; w->state == WIRE_UP && n < 200; n++) {
+        w->watched_ns -= 100000000;
+        wf_rdma_wires.look(&l.tep);
+    }
+    lose_one(w, -1);
+    lane_close(0);
+    lanes_end(ctx);
+    return n;
+}
+
 /* Fails when: who closes does not see that a queue pair is silent, or only when no time is left to
- * say its last words by TCP. */
+ * say its last words by TCP; or takes one for silent whose NIC asks again. A busy machine may add a
+ * second of its own. */
 static void test_closing(void **state)
 {
-    struct wf_config *c = (struct wf_config *)(uintptr_t)wf_config();
-    __typeof__(c->rdma_srq) srq = c->rdma_srq;
     (void)state;
-    for (int shared = 0; shared < 2; shared++) {
-        struct rdma_ctx *ctx;
-        struct wf_wire *w;
-        c->rdma_srq = shared;
-        ctx = lanes_begin();
-        w = up(lane_open(0, 1));
-        l.tep.closing = true;
-        l.tep.close_ms = 2 * (uint32_t)c->peer_timeout_ms;
-        lose_one(w, 1);
-        for (int i = 0; i < 2; i++) {
-            assert_int_equal(w->state, WIRE_UP);
-            wf_rdma_wires.look(&l.tep);
-            spin_ms(2);
-        }
-        assert_int_equal(w->state, WIRE_UP);
-        l.tep.close_ms = 2;
-        wf_rdma_wires.look(&l.tep);
-        assert_int_equal(w->state, WIRE_FAILED);
-        lose_one(w, -1);
-        lane_close(0);
-        lanes_end(ctx);
-    }
-    c->rdma_srq = srq;
+    assert_int_equal(wf_config()->peer_timeout_ms, 10000);
+    assert_in_range(patience(10000), 40, 50);
+    assert_in_range(patience(300), 10, 20);
+    assert_in_range(patience(3600000), 90, 100);
 }
 
 /* Fails when: who closes waits, for each wire, for buffers that no other wire will take. */

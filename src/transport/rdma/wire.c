@@ -32,7 +32,9 @@
 #define MOVE_MAX ((size_t)1 << 20) /* bytes of a move's request */
 #define LOOK_LISTS 256             /* of completions, more than the queue holds */
 #define DRAIN_NS 2000000u
-#define SETTLE_NS 2000000u /* of a poll */
+#define SETTLE_NS 2000000u      /* of a poll */
+#define SETTLE_LEAST_NS 100000u /* of closing */
+#define NIC_TRIES_MS 2000u      /* more than a NIC asks again before it gives a queue pair up */
 #define POLL_LIST 20u
 #define PSN_MASK 0xffffffu
 #define RECEIVED ((uint64_t)1 << 63) /* in a completion's id; below it the buffer */
@@ -1334,12 +1336,14 @@ static int rails_poll(struct rdma_ep *ep)
     return n;
 }
 
-/* Without a completion a queue pair is broken. Who closes has time then to say its last words by
- * TCP. */
+/* Without a completion a queue pair is broken. Who closes has some time left then, to say its last
+ * words by TCP; but a NIC that asks again is not silent yet. */
 static uint64_t silence_ns(const struct tcp_tep *t)
 {
     uint64_t ms = wf_config()->peer_timeout_ms;
-    return (t->closing ? WF_MIN(ms, t->close_ms / 2) : ms) * 1000000;
+    if (t->closing)
+        ms = WF_MIN(ms, WF_MAX(t->close_ms / 2, NIC_TRIES_MS));
+    return ms * 1000000;
 }
 
 /* What is under way is asked for; then a completion has to come. */
@@ -1366,12 +1370,11 @@ static void wire_watch(struct wf_wire *w, uint64_t now)
 
 static void rail_look(struct rdma_tep *r)
 {
-    uint64_t now;
+    uint64_t now = wf_now_ns(); /* what came after it is not late */
     wf_rdma_cm_take(r);
     for (int i = 0; i < LOOK_LISTS && completions_take(r) > 0; i++)
         ;
     receives_post(r);
-    now = wf_now_ns();
     wf_list_each(it, &r->wires) wire_watch(wf_container_of(it, struct wf_wire, item), now);
     if (is_gone(r) && !r->broken)
         break_all(r);
@@ -1826,18 +1829,20 @@ unsigned wf_rdma_rails(const struct rdma_ep *ep)
 
 /* ---- the end ---- */
 
-/* Until the other end has all that was written, or for so long. Who closes has a time for all: each
- * wire half of what is left, since many may be of peers that are gone. */
+/* Until the other end has all that was written, or for so long. Who closes has a time for all that
+ * never have, each wire half of what is left: many may be of peers that are gone. */
 static void wire_settle(struct wf_wire *w)
 {
     struct tcp_tep *t = w->lane->pair->tep;
     uint64_t begin = wf_now_ns(), now = begin;
-    uint64_t until = begin + (t->closing ? t->settle_ns / 2 : SETTLE_NS);
-    while (!wire_is_taken(w) && now < until) {
+    uint64_t until = begin + (t->closing ? WF_MAX(t->settle_ns / 2, SETTLE_LEAST_NS) : SETTLE_NS);
+    bool is_taken;
+    while (!(is_taken = wire_is_taken(w)) && now < until) {
         (void)rail_poll(w->rdma);
         now = wf_now_ns();
     }
-    t->settle_ns -= WF_MIN(t->settle_ns, now - begin);
+    if (!is_taken)
+        t->settle_ns -= WF_MIN(t->settle_ns, now - begin);
 }
 
 static void managers_take(struct rdma_ep *ep)
