@@ -216,14 +216,6 @@ enum weft_status wf_cache_get(struct wf_cache_user *u, const void *addr, size_t 
     return get_slowly(u, addr, len, out);
 }
 
-static void once_drop(struct wf_cache *c, struct wf_cache_entry *e)
-{
-    wf_cache_entry_drop(c, e);
-    pthread_mutex_lock(&c->lock);
-    wf_list_append(&c->free, &e->item);
-    pthread_mutex_unlock(&c->lock);
-}
-
 static void slot_clear(struct wf_cache_slot *slot)
 {
     wf_store_release(&slot->entry, NULL); /* "slot" */
@@ -257,7 +249,7 @@ static WF_SLOW void put_slowly(struct wf_cache_user *u, const struct wf_cached *
         slot_clear(use->slot);
     u->free_slots[u->free_count++] = use->slot;
     if (state == ONCE)
-        once_drop(c, use->entry);
+        wf_cache_once_drop(c, use->entry);
     else if (c->keeps)
         (void)wf_cache_reap(c);
 }

@@ -109,9 +109,10 @@ bool wf_cache_user_is_ours(const struct wf_cache_user *user);
 /* A registration that holds [addr, addr + len), len > 0. Stays until it is put back, by the same
  * user.
  * Blocks   as long as the registrar does; at most 2 ms for changes under way; when the registrar
- *          has none left, for what other threads are deregistering
- * Returns  OK | EINVAL (wraps) | ENOMEM | EFORKED | ELIMIT (nothing idle is left to give up: copy
- *          through memory that is registered) | what the registrar says */
+ *          has none left, for what other threads are deregistering: at most 1.1 s
+ * Returns  OK | EINVAL (wraps) | ENOMEM | EFORKED | ELIMIT (nothing idle is left to give up, or
+ *          12 times others took what was: copy through memory that is registered) | what the
+ *          registrar says */
 enum weft_status wf_cache_get(struct wf_cache_user *user, const void *addr, size_t len,
                               struct wf_cached *out);
 void wf_cache_put(struct wf_cache_user *user, const struct wf_cached *use);
@@ -121,6 +122,13 @@ void wf_cache_put(struct wf_cache_user *user, const struct wf_cached *use);
 void wf_cache_invalidate(struct wf_cache *cache, const void *addr, size_t len);
 /* The same for all caches of the process. */
 void wf_caches_invalidate(const void *addr, size_t len);
+
+/* For who registers with the same device beside the cache, and was refused for what is spent: give
+ * up idle entries, at least [bytes] and so many [entries] of them, or wait until so much has left
+ * that other threads are deregistering, at most 100 ms. [dropped]: deregistrations, ever, before it
+ * was asked. False: there is nothing to be had; else to be asked again. */
+uint64_t wf_cache_dropped(struct wf_cache *cache);
+bool wf_cache_make_way(struct wf_cache *cache, uint64_t bytes, uint64_t entries, uint64_t dropped);
 
 /* Give up idle entries, at least [bytes] of them if there are so many. Returns how many bytes. */
 uint64_t wf_cache_shrink(struct wf_cache *cache, uint64_t bytes);

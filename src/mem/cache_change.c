@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "mem/budget.h"
 #include "mem/cache_own.h"
 
@@ -196,16 +197,17 @@ static uint64_t limbo_take(struct wf_cache *c, struct wf_list *out)
         n++;
     }
     c->nlimbo -= n;
-    c->leaving += n;
+    c->departures.leaving += n;
     return n;
 }
 
-void wf_cache_entry_drop(struct wf_cache *c, struct wf_cache_entry *e)
+static void entry_drop(struct wf_cache *c, struct wf_cache_entry *e)
 {
     c->params.registrar.dereg(c->params.registrar.owner, e->handle);
-    atomic_fetch_add_explicit(&c->dropped, 1, memory_order_release);
     if (c->params.budget && !e->on_demand)
         wf_budget_give(c->params.budget, e->range.end - e->range.start);
+    /* Now that all of it can be had again. */
+    atomic_fetch_add_explicit(&c->dropped, 1, memory_order_release);
     free(e->pages);
     e->pages = NULL;
 }
@@ -215,11 +217,13 @@ static void entries_drop(struct wf_cache *c, struct wf_list *list)
 {
     while (!wf_list_empty(list)) {
         struct wf_list done;
+        uint64_t bytes = 0;
         unsigned n = 0;
         wf_list_init(&done);
         for (; n < DROPS && !wf_list_empty(list); n++) {
             struct wf_list *it = list->next;
-            wf_cache_entry_drop(c, entry_of(it));
+            bytes += entry_of(it)->range.end - entry_of(it)->range.start;
+            entry_drop(c, entry_of(it));
             wf_list_remove(it);
             wf_list_append(&done, it);
         }
@@ -229,7 +233,9 @@ static void entries_drop(struct wf_cache *c, struct wf_list *list)
             wf_list_remove(it);
             wf_list_append(&c->free, it);
         }
-        c->leaving -= n;
+        c->departures.leaving -= n;
+        c->departures.left += n;
+        c->departures.left_bytes += bytes;
         (void)wf_cache_log_apply(c);
         pthread_mutex_unlock(&c->lock);
     }
@@ -271,25 +277,54 @@ uint64_t wf_cache_give_up(struct wf_cache *c, uint64_t bytes, uint64_t entries)
     return went;
 }
 
-static uint64_t leaving(struct wf_cache *c)
+static struct departures departures(struct wf_cache *c)
 {
-    uint64_t n;
+    struct departures d;
     pthread_mutex_lock(&c->lock);
-    n = c->leaving;
+    d = c->departures;
     pthread_mutex_unlock(&c->lock);
-    return n;
+    return d;
 }
 
-bool wf_cache_make_way(struct wf_cache *c, uint64_t bytes, uint64_t entries)
+uint64_t wf_cache_dropped(struct wf_cache *c)
 {
-    uint64_t went = give_up(c, bytes, entries), others = leaving(c);
+    return wf_load_acquire(&c->dropped);
+}
+
+/* Another thread may have taken what is gone, at any moment, and is about to give it back. Others
+ * that use memory once give and take all the time: as long as anything else leaves, that is waited
+ * for. What is not counted as leaving any more was counted as dropped before. */
+bool wf_cache_make_way(struct wf_cache *c, uint64_t bytes, uint64_t entries, uint64_t dropped)
+{
+    struct departures from, d;
     uint64_t until = wf_now_ns() + UINT64_C(100000000);
-    if (wf_cache_reap(c) || went)
-        return true;
-    /* Another thread is about to give some back. */
-    while (others && leaving(c) >= others && wf_now_ns() < until)
-        wf_cache_nap();
-    return others;
+    bool waits, others = false;
+    if (!wf_life_is(c->life))
+        return false;
+    from = departures(c);
+    (void)wf_cache_give_up(c, bytes, entries);
+    for (;; wf_cache_nap()) {
+        d = departures(c);
+        if (d.leaving)
+            waits = d.left - from.left < entries || d.left_bytes - from.left_bytes < bytes;
+        else
+            waits = d.onces && wf_load_acquire(&c->dropped) == dropped;
+        others |= d.leaving || d.onces;
+        if (!waits || wf_now_ns() >= until)
+            return others || wf_load_acquire(&c->dropped) != dropped;
+    }
+}
+
+void wf_cache_once_drop(struct wf_cache *c, struct wf_cache_entry *e)
+{
+    pthread_mutex_lock(&c->lock);
+    c->departures.onces++;
+    pthread_mutex_unlock(&c->lock);
+    entry_drop(c, e);
+    pthread_mutex_lock(&c->lock);
+    c->departures.onces--;
+    wf_list_append(&c->free, &e->item);
+    pthread_mutex_unlock(&c->lock);
 }
 
 /* ---- changes ---- */

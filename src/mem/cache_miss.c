@@ -210,11 +210,11 @@ static enum weft_status register_range(struct wf_cache *c, struct wf_cache_entry
     size_t len = e->range.end - e->range.start;
     uint64_t batch = EVICT_BATCH;
     for (unsigned tries = 1;; tries++, batch *= 2) {
-        uint64_t dropped = wf_load_acquire(&c->dropped);
+        uint64_t dropped = wf_cache_dropped(c);
         enum weft_status status = register_once(c, e, wide);
         if (status != WEFT_ELIMIT || wide || tries == TRIES)
             return status;
-        if (!wf_cache_make_way(c, len, batch) && wf_load_acquire(&c->dropped) == dropped)
+        if (!wf_cache_make_way(c, len, batch, dropped))
             return status;
     }
 }

@@ -93,6 +93,13 @@ struct taint {
     uint64_t last; /* the number in the log of the last drop */
 };
 
+/* What the registrar has, or is about to have, again. */
+struct departures {
+    uint64_t leaving;          /* entries out of limbo, not deregistered yet */
+    uint64_t onces;            /* the same, of one use */
+    uint64_t left, left_bytes; /* out of limbo and deregistered, ever */
+};
+
 struct wf_cache {
     struct wf_list all; /* under all_lock */
     void *memory;       /* that it is in */
@@ -115,7 +122,7 @@ struct wf_cache {
     uint64_t marks;         /* searches for uses */
     uint64_t serials;
     uint64_t bytes, entries, nlimbo;
-    uint64_t leaving;         /* out of limbo, not deregistered yet */
+    struct departures departures;
     _Atomic uint64_t dropped; /* deregistrations, ever */
     _Atomic uint64_t told; /* invalidations by the program: what was watched may not be any more */
     unsigned ntaints;
@@ -186,10 +193,8 @@ void wf_cache_monitor_lost(struct wf_cache *c);
 uint64_t wf_cache_reap(struct wf_cache *c);
 /* Give up idle entries and deregister them; how many bytes. */
 uint64_t wf_cache_give_up(struct wf_cache *c, uint64_t bytes, uint64_t entries);
-/* The same for the registrar that has no more. False: there is nothing to be had. */
-bool wf_cache_make_way(struct wf_cache *c, uint64_t bytes, uint64_t entries);
-/* Deregister an entry that nobody can find. */
-void wf_cache_entry_drop(struct wf_cache *c, struct wf_cache_entry *e);
+/* Deregister an entry of one use, when that is over. */
+void wf_cache_once_drop(struct wf_cache *c, struct wf_cache_entry *e);
 
 static inline enum wf_probe probe(const struct wf_cache *c)
 {

@@ -10,13 +10,25 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/util.h"
 #include "mem/cache.h"
 #include "mem/monitor.h"
 #include "unit/unit.h"
 
+#if defined(__SANITIZE_ADDRESS__)
+#define HAS_ASAN
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define HAS_ASAN
+#endif
+#endif
+
 #define PAGE 4096u
 #define AT(n) ((void *)(uintptr_t)(0x100000000 + (uintptr_t)(n)*PAGE)) // NOLINT: nobody touches it
+
+static _Thread_local bool is_test;          /* this thread is the test's own */
+static _Thread_local unsigned own_lasts_ns; /* a deregistration by it then */
 
 /* ---- a registrar ---- */
 
@@ -30,12 +42,18 @@ struct registrar {
     pthread_mutex_t lock;
     pthread_cond_t dropped; /* one registration less */
     struct fake_reg reg[4096];
+    unsigned next;
     _Atomic unsigned made, now;
+    _Atomic size_t pages;
     unsigned room;                     /* registrations at a time */
+    size_t room_pages;                 /* 0: any */
     size_t largest;                    /* bytes; 0: any */
     enum weft_status refuse;           /* every one, with this */
     void (*_Atomic inside)(void *arg); /* called by each registration, under no lock */
     void *arg;
+    void (*refused)(void);    /* called by each that there was no room for */
+    unsigned lasts_ns;        /* a deregistration, but by the test */
+    _Atomic unsigned leaving; /* that have begun, ever */
 };
 
 static enum weft_status reg(void *owner, void *addr, size_t len, void **handle)
@@ -49,19 +67,25 @@ static enum weft_status reg(void *owner, void *addr, size_t len, void **handle)
     pthread_mutex_lock(&r->lock);
     if (r->refuse)
         status = r->refuse;
-    else if (r->now == r->room || (r->largest && len > r->largest))
+    else if (r->now == r->room || (r->largest && len > r->largest) ||
+             (r->room_pages && r->pages + len / PAGE > r->room_pages))
         status = WEFT_ELIMIT;
     if (status == WEFT_OK) {
-        g = &r->reg[r->made++ % 4096];
-        assert_false(g->open);
+        do /* there is one: room is no larger */
+            g = &r->reg[r->next++ % 4096];
+        while (g->open);
+        r->made++;
         *g = (struct fake_reg){(uintptr_t)addr, len, true};
         r->now++;
+        r->pages += len / PAGE;
         *handle = g;
     }
     pthread_mutex_unlock(&r->lock);
     inside = r->inside;
     if (status == WEFT_OK && inside)
         inside(r->arg);
+    if (status == WEFT_ELIMIT && r->refused)
+        r->refused();
     return status;
 }
 
@@ -69,10 +93,15 @@ static void dereg(void *owner, void *handle)
 {
     struct registrar *r = owner;
     struct fake_reg *g = handle;
+    unsigned lasts = is_test ? own_lasts_ns : r->lasts_ns;
+    r->leaving++;
+    for (uint64_t until = wf_now_ns() + lasts; lasts && wf_now_ns() < until;)
+        ;
     pthread_mutex_lock(&r->lock);
     assert_true(g->open);
     g->open = false;
     r->now--;
+    r->pages -= g->len / PAGE;
     pthread_cond_broadcast(&r->dropped);
     pthread_mutex_unlock(&r->lock);
 }
@@ -83,6 +112,7 @@ struct monitor {
     struct wf_monitor base;
     _Atomic unsigned busy; /* probes that say so, then clean */
     _Atomic bool lost;
+    _Atomic bool hold, is_held; /* the cache's own thread, in its probe */
     enum weft_status watched;
 };
 
@@ -94,6 +124,8 @@ static enum weft_status watch(struct wf_monitor *m, uintptr_t start, uintptr_t e
     return wf_container_of(m, struct monitor, base)->watched;
 }
 
+#define HELD_NS 500000 /* it may have a lock that the test waits for */
+
 static _Thread_local unsigned probes;
 
 static enum wf_probe probe(struct wf_monitor *m)
@@ -101,6 +133,10 @@ static enum wf_probe probe(struct wf_monitor *m)
     struct monitor *f = wf_container_of(m, struct monitor, base);
     unsigned busy = f->busy;
     probes++;
+    if (f->hold && !is_test)
+        for (uint64_t until = wf_now_ns() + HELD_NS; f->hold && wf_now_ns() < until;)
+            f->is_held = true;
+    f->is_held = false;
     if (f->lost)
         return WF_PROBE_LOST;
     while (busy && !atomic_compare_exchange_weak(&f->busy, &busy, busy - 1))
@@ -159,6 +195,7 @@ static void touch(unsigned page, unsigned pages)
     wf_cache_put(user, &use);
 }
 
+#ifndef HAS_ASAN
 static void touch_by(struct wf_cache_user *u, unsigned page, unsigned pages)
 {
     struct wf_cached use;
@@ -166,6 +203,7 @@ static void touch_by(struct wf_cache_user *u, unsigned page, unsigned pages)
     wf_cache_put(u, &use);
     pthread_testcancel(); /* nowhere else, so that it holds nothing */
 }
+#endif
 
 static void change(enum wf_change what, unsigned page, unsigned pages)
 {
@@ -710,6 +748,153 @@ static void test_full_of_gone(void **state)
     end();
 }
 
+static unsigned turns; /* between the cache's thread and this one */
+
+static void let_go(void)
+{
+    monitor.hold = false;
+    for (volatile unsigned i = 0; i < turns; i++)
+        ;
+}
+
+/* The cache's own thread takes what is gone just while this one is refused, and is slow to give it
+ * back. Fails when what leaves is looked for before what is gone was to be had. */
+static void test_full_of_leaving(void **state)
+{
+    (void)state;
+    begin();
+    is_test = true;
+    device.room = 8;
+    device.refused = let_go;
+    device.lasts_ns = 3000;
+    for (unsigned round = 0; round < 1000; round++) {
+        unsigned at = 1000 * round;
+        uint64_t until;
+        turns = 4 * (round % 250);
+        for (unsigned i = 0; i < 8; i++)
+            touch(at + 10 * i, 1);
+        monitor.hold = true;
+        change(WF_CHANGE_GONE, at, 500);
+        for (until = wf_now_ns() + HELD_NS; !monitor.is_held && wf_now_ns() < until;)
+            ;
+        touch(at + 500, 1);
+        monitor.hold = false;
+        change(WF_CHANGE_GONE, at + 500, 1);
+        wait_registered(0);
+    }
+    is_test = false;
+    end();
+}
+
+static void await_leaving(void)
+{
+    uint64_t until = wf_now_ns() + 5000000000u;
+    while (!device.leaving && wf_now_ns() < until)
+        ;
+    assert_true(device.leaving);
+}
+
+static unsigned refusals;
+
+static void count_refusal(void)
+{
+    refusals++;
+}
+
+/* Much leaves one by one, and nearly all of it is needed. Fails when the first that has left ends
+ * the waiting; and when it is not for the bytes, but asked again and again. */
+static void test_leaves_one_by_one(void **state)
+{
+    (void)state;
+    begin();
+    is_test = true;
+    refusals = 0;
+    device.refused = count_refusal;
+    device.room_pages = 400;
+    device.lasts_ns = 20000;
+    for (unsigned i = 0; i < 400; i++)
+        touch(10 * i, 1);
+    device.leaving = 0;
+    change(WF_CHANGE_GONE, 0, 10000);
+    await_leaving();
+    touch(20000, 390);
+    assert_in_range(refusals, 0, 4);
+    is_test = false;
+    end();
+}
+
+static _Atomic bool is_over;
+
+static void *uses_once(void *arg)
+{
+    struct wf_cache_user *other;
+    (void)arg;
+    is_test = true;
+    own_lasts_ns = 20000;
+    OK(wf_cache_user_open(cache, &other));
+    while (!is_over) {
+        struct wf_cached use;
+        if (wf_cache_get(other, AT(30000), 9 * PAGE, &use) == WEFT_OK) /* more than is kept */
+            wf_cache_put(other, &use);
+    }
+    wf_cache_user_close(other);
+    return NULL;
+}
+
+/* Another thread's uses come and go while something leaves slowly. Fails when it is for them that
+ * the waiting ends. */
+static void test_leaves_among_onces(void **state)
+{
+    pthread_t thread;
+    (void)state;
+    begin_with((struct wf_cache_params){.max_bytes = 8 * PAGE}, &monitor.base);
+    is_test = true;
+    is_over = false;
+    device.room_pages = 17;
+    device.lasts_ns = 30000000;
+    touch(10, 8);
+    change(WF_CHANGE_GONE, 0, 1000);
+    await_leaving();
+    assert_int_equal(pthread_create(&thread, NULL, uses_once, NULL), 0);
+    for (uint64_t until = wf_now_ns() + 5000000000u; device.made < 5 && wf_now_ns() < until;)
+        ;
+    touch(20000, 8);
+    is_over = true;
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    is_test = false;
+    end();
+}
+
+static void *puts_slowly(void *arg)
+{
+    struct wf_cache_user *other;
+    struct wf_cached use;
+    (void)arg;
+    OK(wf_cache_user_open(cache, &other));
+    OK(wf_cache_get(other, AT(30000), 9 * PAGE, &use));
+    wf_cache_put(other, &use);
+    wf_cache_user_close(other);
+    return NULL;
+}
+
+/* All there is, of one use, is being given back. Fails when only what leaves the cache is waited
+ * for. */
+static void test_once_leaves(void **state)
+{
+    pthread_t thread;
+    (void)state;
+    begin_with((struct wf_cache_params){.max_bytes = 8 * PAGE}, &monitor.base);
+    is_test = true;
+    device.room = 1;
+    device.lasts_ns = 10000000;
+    assert_int_equal(pthread_create(&thread, NULL, puts_slowly, NULL), 0);
+    await_leaving();
+    touch(20000, 1);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    is_test = false;
+    end();
+}
+
 /* A thread that was read of and has not gone on: what it unmapped goes all the same. */
 static void test_gone_while_busy(void **state)
 {
@@ -798,7 +983,7 @@ static void test_slow_registration(void **state)
     end();
 }
 
-#ifndef __SANITIZE_ADDRESS__
+#ifndef HAS_ASAN
 /* Ended while it waits for a user's lock that this one has. */
 static void *looks(void *arg)
 {
@@ -880,10 +1065,14 @@ int main(void)
         cmocka_unit_test(test_too_long),
         cmocka_unit_test(test_not_kept),
         cmocka_unit_test(test_full_of_gone),
+        cmocka_unit_test(test_full_of_leaving),
+        cmocka_unit_test(test_leaves_one_by_one),
+        cmocka_unit_test(test_leaves_among_onces),
+        cmocka_unit_test(test_once_leaves),
         cmocka_unit_test(test_gone_while_busy),
         cmocka_unit_test(test_overrun_is_over),
         cmocka_unit_test(test_slow_registration),
-#ifndef __SANITIZE_ADDRESS__ /* its own stacks do not survive a cancelled thread */
+#ifndef HAS_ASAN /* its own stacks do not survive a cancelled thread */
         cmocka_unit_test(test_cancel),
 #endif
         cmocka_unit_test(test_fork),

@@ -195,6 +195,38 @@ static void test_local_on_demand(void **state)
     assert_int_equal(used(), 0);
 }
 
+/* Fails when: a region is refused, or fetched on demand, for what the cache has given up and not
+ * yet deregistered. */
+static void test_region_where_cached_was(void **state)
+{
+    const size_t len = 16 * MIB; /* once there is room for it, not twice */
+    struct rdma_ctx *ctx;
+    struct wf_cache_user *user;
+    void *cached = map(len, PROT_READ | PROT_WRITE), *memory = map(len, PROT_READ | PROT_WRITE);
+    const struct wf_nic_memory m = {memory, len, NULL};
+    bool on_demand = has_paging() && wf_config()->rdma_on_demand == ALWAYS;
+    (void)state;
+    OK(wf_rdma_ctx_open(&ctx));
+    OK(wf_cache_user_open(wf_local_cache(ctx->local), &user));
+    for (int i = 0; i < 50; i++) {
+        uint32_t keys[WF_KEY_NICS];
+        struct wf_cached use;
+        void *handle;
+        uint64_t at;
+        OK(wf_cache_get(user, cached, len, &use));
+        wf_cache_put(user, &use);
+        wf_cache_invalidate(wf_local_cache(ctx->local), cached, len);
+        OK(wf_rdma_region_open(ctx, &m, RW, &at, keys, &handle));
+        assert_int_equal(((struct rdma_mrs *)handle)->of[0]->unpinned, on_demand);
+        wf_rdma_region_close(ctx, handle);
+    }
+    wf_cache_user_close(user);
+    wf_rdma_ctx_close(ctx);
+    assert_int_equal(used(), 0);
+    munmap(cached, len);
+    munmap(memory, len);
+}
+
 /* ---- rails ---- */
 
 struct wanted {
@@ -874,6 +906,7 @@ int main(void)
         cmocka_unit_test(test_gid_text),
         cmocka_unit_test(test_regions_on_demand),
         cmocka_unit_test(test_local_on_demand),
+        cmocka_unit_test(test_region_where_cached_was),
         cmocka_unit_test(test_rails_by_name),
         cmocka_unit_test(test_regions_of_rails),
         cmocka_unit_test(test_rail_of_a_connection),

@@ -381,13 +381,19 @@ static enum weft_status local_open(struct rdma_ctx *ctx)
 /* What an entry of a device's page table covers at best. */
 #define LEAF (UINT64_C(2) << 20)
 
+#define TRIES 5 /* of registering, with twice as many given up each time */
+
 static enum weft_status register_at(struct rdma_device *d, void *addr, size_t len, uint64_t at,
                                     unsigned access, struct wf_hca_mr **out)
 {
-    enum weft_status status = register_once(d, addr, len, at, access, out);
-    if (status == WEFT_ELIMIT && wf_cache_shrink(wf_local_cache(d->ctx->local), len))
-        status = register_once(d, addr, len, at, access, out);
-    return status;
+    struct wf_cache *cache = wf_local_cache(d->ctx->local);
+    for (unsigned tries = 1, entries = 1;; tries++, entries *= 2) {
+        uint64_t dropped = wf_cache_dropped(cache);
+        enum weft_status status = register_once(d, addr, len, at, access, out);
+        if (status != WEFT_ELIMIT || tries == TRIES ||
+            !wf_cache_make_way(cache, len, entries, dropped))
+            return status;
+    }
 }
 
 enum weft_status wf_rdma_register(struct rdma_device *device, void *addr, size_t len,
