@@ -31,8 +31,7 @@
  * loops, 4 of 14 runs of net_test.test_last_words lost something with 20 ms, none of 14 with 200.
  */
 #define LAST_ACK_NS 200000000u
-#define SETTLE_NS                                                                                  \
-    50000000u /* for what NICs hold of those that leave meanwhile, and of others then */
+#define CLOSE_SETTLE_NS 50000000u /* for what NICs hold of those that leave, and of others then */
 
 static struct tcp_pair *pair_at(struct wf_book_entry *entry)
 {
@@ -669,7 +668,7 @@ void wf_tcp_pairs_bye(struct tcp_tep *t)
     t->closing = true;
     t->close_ms =
         t->ctx->base.close_ms ? t->ctx->base.close_ms : (uint32_t)wf_config()->peer_timeout_ms;
-    t->settle_ns = SETTLE_NS;
+    t->settle_ns = CLOSE_SETTLE_NS;
     wf_list_each(it, &t->live)(void) wf_tcp_lane_watch(wf_container_of(it, struct tcp_lane, live),
                                                        false); /* each turn tries to write */
     wf_book_each(&t->pairs, pair_bye_say, NULL);
@@ -677,7 +676,7 @@ void wf_tcp_pairs_bye(struct tcp_tep *t)
         lanes_unwire(t);
     wf_tcp_flush_all(t);
     last_words(t);
-    t->settle_ns = SETTLE_NS;
+    t->settle_ns = CLOSE_SETTLE_NS;
 }
 
 static void pair_drop(struct wf_book_entry *entry, void *arg)
