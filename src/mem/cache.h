@@ -109,7 +109,8 @@ bool wf_cache_user_is_ours(const struct wf_cache_user *user);
 /* A registration that holds [addr, addr + len), len > 0. Stays until it is put back, by the same
  * user.
  * Blocks   as long as the registrar does; at most 2 ms for changes under way; when the registrar
- *          has none left, for what other threads are deregistering: at most 1.1 s
+ *          has none left, for what other threads are deregistering: 200 ms, once
+ *          for a device that is stuck, and 2.2 s in all while others take what they give
  * Returns  OK | EINVAL (wraps) | ENOMEM | EFORKED | ELIMIT (nothing idle is left to give up, or
  *          12 times others took what was: copy through memory that is registered) | what the
  *          registrar says */
@@ -124,9 +125,9 @@ void wf_cache_invalidate(struct wf_cache *cache, const void *addr, size_t len);
 void wf_caches_invalidate(const void *addr, size_t len);
 
 /* For who registers with the same device beside the cache, and was refused for what is spent: give
- * up idle entries, at least [bytes] and so many [entries] of them, or wait until so much has left
- * that other threads are deregistering, at most 100 ms. [dropped]: deregistrations, ever, before it
- * was asked. False: there is nothing to be had; else to be asked again. */
+ * up idle entries, [bytes] of them and so many [entries], or wait until other threads have
+ * deregistered so many bytes or all that they are about to, at most 200 ms. [dropped]:
+ * deregistrations, ever, before it was asked. False: there is nothing to be had; else ask again. */
 uint64_t wf_cache_dropped(struct wf_cache *cache);
 bool wf_cache_make_way(struct wf_cache *cache, uint64_t bytes, uint64_t entries, uint64_t dropped);
 

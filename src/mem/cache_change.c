@@ -18,6 +18,7 @@
 #define WAIT_NS 1000000u  /* for changes under way */
 #define HASTE_NS 1000000u /* how long nobody waits after one has waited in vain */
 #define DROPS 16          /* deregistrations between two looks at the log */
+#define WAY_NS 200000000u /* for registrations that others give back */
 
 void wf_cache_nap(void)
 {
@@ -234,7 +235,6 @@ static void entries_drop(struct wf_cache *c, struct wf_list *list)
             wf_list_append(&c->free, it);
         }
         c->departures.leaving -= n;
-        c->departures.left += n;
         c->departures.left_bytes += bytes;
         (void)wf_cache_log_apply(c);
         pthread_mutex_unlock(&c->lock);
@@ -293,25 +293,30 @@ uint64_t wf_cache_dropped(struct wf_cache *c)
 
 /* Another thread may have taken what is gone, at any moment, and is about to give it back. Others
  * that use memory once give and take all the time: as long as anything else leaves, that is waited
- * for. What is not counted as leaving any more was counted as dropped before. */
+ * for. What is not counted as leaving any more was counted as dropped before. A device that is
+ * stuck is waited for once. */
 bool wf_cache_make_way(struct wf_cache *c, uint64_t bytes, uint64_t entries, uint64_t dropped)
 {
-    struct departures from, d;
-    uint64_t until = wf_now_ns() + UINT64_C(100000000);
-    bool waits, others = false;
+    uint64_t until = wf_now_ns() + WAY_NS, last, from;
+    struct departures d;
     if (!wf_life_is(c->life))
         return false;
-    from = departures(c);
+    from = departures(c).left_bytes;
     (void)wf_cache_give_up(c, bytes, entries);
     for (;; wf_cache_nap()) {
+        bool anew;
         d = departures(c);
-        if (d.leaving)
-            waits = d.left - from.left < entries || d.left_bytes - from.left_bytes < bytes;
-        else
-            waits = d.onces && wf_load_acquire(&c->dropped) == dropped;
-        others |= d.leaving || d.onces;
-        if (!waits || wf_now_ns() >= until)
-            return others || wf_load_acquire(&c->dropped) != dropped;
+        last = wf_cache_dropped(c); /* after that */
+        anew = last != dropped;
+        if ((!d.leaving && (anew || !d.onces)) || (anew && d.left_bytes - from >= bytes))
+            return anew;
+        if (wf_load_relaxed(&c->vain) == last + 1)
+            return anew;
+        if (wf_now_ns() < until)
+            continue;
+        if (!anew)
+            wf_store_relaxed(&c->vain, last + 1);
+        return anew;
     }
 }
 

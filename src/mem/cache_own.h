@@ -95,9 +95,9 @@ struct taint {
 
 /* What the registrar has, or is about to have, again. */
 struct departures {
-    uint64_t leaving;          /* entries out of limbo, not deregistered yet */
-    uint64_t onces;            /* the same, of one use */
-    uint64_t left, left_bytes; /* out of limbo and deregistered, ever */
+    uint64_t leaving;    /* entries out of limbo, not deregistered yet */
+    uint64_t onces;      /* the same, of one use */
+    uint64_t left_bytes; /* out of limbo and deregistered, ever */
 };
 
 struct wf_cache {
@@ -124,6 +124,7 @@ struct wf_cache {
     uint64_t bytes, entries, nlimbo;
     struct departures departures;
     _Atomic uint64_t dropped; /* deregistrations, ever */
+    _Atomic uint64_t vain;    /* how many there were, and 1, when others were waited for in vain */
     _Atomic uint64_t told; /* invalidations by the program: what was watched may not be any more */
     unsigned ntaints;
     struct taint taint[TAINTS];

@@ -51,9 +51,9 @@ struct registrar {
     enum weft_status refuse;           /* every one, with this */
     void (*_Atomic inside)(void *arg); /* called by each registration, under no lock */
     void *arg;
-    void (*refused)(void);    /* called by each that there was no room for */
-    unsigned lasts_ns;        /* a deregistration, but by the test */
-    _Atomic unsigned leaving; /* that have begun, ever */
+    void (*refused)(void);     /* called by each that there was no room for */
+    _Atomic unsigned lasts_ns; /* a deregistration, but by the test */
+    _Atomic unsigned leaving;  /* that have begun, ever */
 };
 
 static enum weft_status reg(void *owner, void *addr, size_t len, void **handle)
@@ -93,9 +93,9 @@ static void dereg(void *owner, void *handle)
 {
     struct registrar *r = owner;
     struct fake_reg *g = handle;
-    unsigned lasts = is_test ? own_lasts_ns : r->lasts_ns;
+    uint64_t begun = wf_now_ns();
     r->leaving++;
-    for (uint64_t until = wf_now_ns() + lasts; lasts && wf_now_ns() < until;)
+    while (wf_now_ns() - begun < (is_test ? own_lasts_ns : r->lasts_ns))
         ;
     pthread_mutex_lock(&r->lock);
     assert_true(g->open);
@@ -895,6 +895,37 @@ static void test_once_leaves(void **state)
     end();
 }
 
+/* A registration of another thread's does not get to its end. Fails when what this one gives up
+ * itself does not suffice it, or the other is waited for again and again. */
+static void test_stuck(void **state)
+{
+    struct wf_cached held, use;
+    uint64_t begun;
+    (void)state;
+    begin();
+    is_test = true;
+    device.room = 4;
+    device.lasts_ns = 4000000000;
+    touch(10, 1);
+    change(WF_CHANGE_GONE, 10, 1);
+    await_leaving();
+    begun = wf_now_ns();
+    for (unsigned i = 0; i < 50; i++)
+        touch(20000 + 10 * i, 1);
+    held = get(10000, 1);
+    device.room = 2;
+    wf_cache_shrink(cache, UINT64_MAX);
+    for (unsigned i = 0; i < 50; i++)
+        assert_int_equal(wf_cache_get(user, AT(20000 + 10 * i), PAGE, &use), WEFT_ELIMIT);
+    assert_in_range(wf_now_ns() - begun, 0, 2000000000);
+    device.lasts_ns = 0;
+    wait_registered(1);
+    touch(20000, 1);
+    wf_cache_put(user, &held);
+    is_test = false;
+    end();
+}
+
 /* A thread that was read of and has not gone on: what it unmapped goes all the same. */
 static void test_gone_while_busy(void **state)
 {
@@ -1069,6 +1100,7 @@ int main(void)
         cmocka_unit_test(test_leaves_one_by_one),
         cmocka_unit_test(test_leaves_among_onces),
         cmocka_unit_test(test_once_leaves),
+        cmocka_unit_test(test_stuck),
         cmocka_unit_test(test_gone_while_busy),
         cmocka_unit_test(test_overrun_is_over),
         cmocka_unit_test(test_slow_registration),
