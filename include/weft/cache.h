@@ -113,11 +113,12 @@ struct weft_cache_use {
 /* A registration of [addr, addr + len), kept from before or new; it stays until it is put back
  * by the same user.
  * Blocks   a miss as long as the registrar; at most 2 ms while another thread's unmapping is
- *          under way; when the registrar has none left, for other threads' deregistering (0.1 s
- *          each of at most 12 times)
+ *          under way; when the registrar has none left, for other threads' deregistering: 200 ms,
+ *          once for a device that is stuck, and 2.2 s in all while others take what they give
  * Returns  OK | EINVAL (len 0, or it wraps) | ENOMEM (also: 65,536 uses of one user) | EFORKED
  *          | ELIMIT (the registrar or WEFT_PINNED has none left, also after all that nobody uses
- *          was given up: copy through memory that is registered) | what the registrar says */
+ *          was given up, or others took it twelve times: copy through memory that is registered)
+ *          | what the registrar says */
 WEFT_API WEFT_MUST_USE enum weft_status weft_cache_get(struct weft_cache_user *user,
                                                        const void *addr, size_t len,
                                                        struct weft_cache_use *out);
