@@ -2,10 +2,12 @@
 #define _GNU_SOURCE
 #include "base/process.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +16,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define PF_EXITING 4u /* include/linux/sched.h; proc(5) field 9 */
+#include "base/fd.h"
+
+#define PROCESSORS_MAX ((size_t)1 << 20) /* no kernel has as many */
+#define PF_EXITING 4u                    /* include/linux/sched.h; proc(5) field 9 */
 
 static const uint64_t no_life;
 const uint64_t *wf_life_word = &no_life;
@@ -68,7 +73,7 @@ out:
 
 static ssize_t read_file(const char *path, char *buf, size_t room)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = wf_fd_high(open(path, O_RDONLY | O_CLOEXEC));
     ssize_t n;
     if (fd < 0)
         return -1;
@@ -79,12 +84,11 @@ static ssize_t read_file(const char *path, char *buf, size_t room)
     return n;
 }
 
-/* Field [n] >= 3 of /proc/PID/stat in *out; 0 with errno, ESRCH or ENOENT if there
- * is no such process. */
-static int stat_field(int pid, int n, char out[32])
+/* Field [n] >= 3 of the stat file [path] (proc(5)) in *out; 0 with errno, ESRCH or
+ * ENOENT if there is no such process or thread. */
+static int stat_field(const char *path, int n, char out[32])
 {
-    char path[64], buf[1024], *p;
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    char buf[1024], *p;
     errno = ESRCH;
     if (read_file(path, buf, sizeof buf) <= 0 || !(p = strrchr(buf, ')')))
         return 0;
@@ -96,25 +100,106 @@ static int stat_field(int pid, int n, char out[32])
     return 1;
 }
 
+#define TIME_INITIAL 0xEFFFFFFAu          /* PROC_TIME_INIT_INO, include/linux/proc_ns.h */
+#define START_ROUNDED (UINT64_C(1) << 63) /* of a start time: it may be 1 tick too late */
+
+/* How far this process's time namespace (time_namespaces(7), Linux 5.6) shifts what it
+ * reads of CLOCK_BOOTTIME, and so of start times: 0, or -1 if that cannot be found out. */
+static int boot_offset(int64_t *ns)
+{
+    uint64_t mine = wf_namespace_id("time");
+    long long seconds, nanoseconds;
+    char buf[256], *line;
+    *ns = 0;
+    if (!mine || mine == TIME_INITIAL)
+        return 0;
+    /* The file is about the namespace of children. A thread that exists cannot enter it,
+     * so they differ only where unshare(2) was called and nothing was forked since. */
+    if (mine != wf_namespace_id("time_for_children") ||
+        read_file("/proc/self/timens_offsets", buf, sizeof buf) <= 0 ||
+        !(line = strstr(buf, "boottime")) ||
+        sscanf(line, "boottime %lld %lld", &seconds, &nanoseconds) != 2)
+        return -1;
+    *ns = seconds * 1000000000 + nanoseconds;
+    return 0;
+}
+
 uint64_t wf_process_start(int pid)
 {
-    char text[32];
-    return stat_field(pid, 22, text) ? strtoull(text, NULL, 10) : 0;
+    char path[64], text[32];
+    int64_t tick_ns = 1000000000 / sysconf(_SC_CLK_TCK), shift, ticks;
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    if (!stat_field(path, 22, text))
+        return 0;
+    if (boot_offset(&shift)) {
+        errno = EXDEV;
+        return 0;
+    }
+    ticks = (int64_t)strtoull(text, NULL, 10) - shift / tick_ns + (shift % tick_ns < 0);
+    return (ticks > 0 ? (uint64_t)ticks : 1) | (shift % tick_ns ? START_ROUNDED : 0);
+}
+
+int wf_process_is_start(uint64_t start, uint64_t known)
+{
+    uint64_t a = start & ~START_ROUNDED, b = known & ~START_ROUNDED;
+    uint64_t apart = a > b ? a - b : b - a;
+    return a && apart <= ((start | known) & START_ROUNDED ? 1 : 0);
+}
+
+static int thread_exiting(int pid, const char *tid)
+{
+    char path[64], state[32], flags[32];
+    snprintf(path, sizeof path, "/proc/%d/task/%.16s/stat", pid, tid);
+    if (!stat_field(path, 3, state) || !stat_field(path, 9, flags))
+        return errno == ESRCH || errno == ENOENT;
+    return state[0] == 'Z' || state[0] == 'X' || (strtoul(flags, NULL, 10) & PF_EXITING);
 }
 
 int wf_process_exiting(int pid)
 {
-    char state[32], flags[32];
-    if (!stat_field(pid, 3, state) || !stat_field(pid, 9, flags))
+    struct dirent *d;
+    char path[64];
+    int exiting = 1, fd;
+    DIR *dir;
+    snprintf(path, sizeof path, "/proc/%d/task", pid);
+    fd = wf_fd_high(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (fd < 0)
         return errno == ESRCH || errno == ENOENT;
-    return state[0] == 'Z' || state[0] == 'X' || (strtoul(flags, NULL, 10) & PF_EXITING);
+    dir = fdopendir(fd);
+    if (!dir) {
+        close(fd);
+        return 0;
+    }
+    while (exiting && (d = readdir(dir)))
+        if (d->d_name[0] != '.')
+            exiting = thread_exiting(pid, d->d_name);
+    closedir(dir);
+    return exiting;
+}
+
+unsigned wf_processors_allowed(void)
+{
+    /* The kernel says EINVAL for a mask shorter than its own: sched_getaffinity(2). */
+    for (size_t most = CPU_SETSIZE; most <= PROCESSORS_MAX; most *= 2) {
+        size_t size = CPU_ALLOC_SIZE(most);
+        cpu_set_t *set = CPU_ALLOC(most);
+        int count = -1;
+        if (set && !sched_getaffinity(0, size, set))
+            count = CPU_COUNT_S(size, set);
+        else if (set && errno == EINVAL)
+            count = 0;
+        CPU_FREE(set);
+        if (count)
+            return count > 0 ? (unsigned)count : 1;
+    }
+    return 1;
 }
 
 uint64_t wf_namespace_id(const char *name)
 {
     char path[64];
     struct stat st;
-    snprintf(path, sizeof path, "/proc/self/ns/%s", name);
+    snprintf(path, sizeof path, "/proc/thread-self/ns/%s", name);
     return stat(path, &st) ? 0 : (uint64_t)st.st_ino;
 }
 
@@ -131,7 +216,7 @@ uint64_t wf_boot_id(void)
 
 int wf_pidfd_open(int pid)
 {
-    return (int)syscall(SYS_pidfd_open, pid, 0); /* always close-on-exec */
+    return wf_fd_high((int)syscall(SYS_pidfd_open, pid, 0)); /* always close-on-exec */
 }
 
 int wf_pidfd_ended(int pidfd)

@@ -18,12 +18,21 @@ static inline int wf_life_is(uint64_t life)
     return *(const uint64_t *)wf_life_word == life;
 }
 
-/* /proc/PID/stat field 22; 0 with errno: ESRCH or ENOENT if there is no such
- * process, anything else if that could not be found out. */
+/* When [pid] started, in clock ticks since boot as the initial time namespace counts them, so
+ * that processes of all time namespaces read the same value: /proc/PID/stat has it in field 22,
+ * shifted by the offset of the reader's time namespace. Bit 63: that offset is no whole number of
+ * ticks, so the value may be 1 tick too late. 0 with errno: ESRCH or ENOENT if there is no such
+ * process; EXDEV if this process's offset is unknown; else the read failed. */
 uint64_t wf_process_start(int pid);
-/* 1 if [pid] has ended or is ending: its sockets close before its pidfd tells. */
+/* Is [start], of wf_process_start, the same start as [known], which another process read? */
+int wf_process_is_start(uint64_t start, uint64_t known);
+/* 1 if all threads of [pid] have ended or are ending: its sockets close before its pidfd
+ * reports its end. A first thread that ended by pthread_exit(3) alone does not count. */
 int wf_process_exiting(int pid);
-/* Inode of /proc/self/ns/NAME; 0 if unknown. */
+/* Processors that the calling thread may run on; at least 1. */
+unsigned wf_processors_allowed(void);
+/* Inode of /proc/thread-self/ns/NAME; 0 if unknown. (/proc/self is the first thread, which
+ * may have ended: then it has neither namespaces nor descriptors nor memory.) */
 uint64_t wf_namespace_id(const char *name);
 /* The node's boot id folded to 64 bits; 0 if unknown. */
 uint64_t wf_boot_id(void);
