@@ -16,7 +16,7 @@ size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
                           .size = sizeof p};
     if (i + 1 >= WF_PACKET_TYPES || room <= sizeof p)
         return 0;
-    p.u.hello.pid = 1;
+    p.u.greeting = (struct wf_packet_greeting){.id = {.pid = 1}, .mark = 4096, .tid = 1};
     if (p.type == WF_PACKET_RING) {
         p.u.ring.from =
             (struct wf_address){.version = WF_ADDRESS_VERSION, .size = 64, .process = {.pid = 1}};
@@ -61,6 +61,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         FUZZ_CHECK(p.u.slab.status < 0);
     if (p.type == WF_PACKET_HELLO)
         FUZZ_CHECK((int32_t)p.u.hello.pid > 0);
+    if (p.type == WF_PACKET_HELLO || p.type == WF_PACKET_WELCOME)
+        FUZZ_CHECK(p.u.greeting.tid <= INT32_MAX && !p.u.greeting.tid == !p.u.greeting.mark);
     if (p.type == WF_PACKET_SLAB_OK)
         FUZZ_CHECK(p.u.slab.size && p.u.slab.size <= SIZE_MAX / 2);
     return 0;

@@ -11,6 +11,7 @@
 #include <weft/msg.h>
 
 #include "base/log.h"
+#include "base/process.h"
 #include "core/own.h"
 #include "transport/tcp/tcp.h"
 
@@ -114,8 +115,8 @@ static void seed_request(struct stream *s, unsigned i, uint32_t a[16])
     case 0: frame(s, WF_TCP_REQUEST, 1, a, 2, data, 40, 41); break;
     case 1: frame(s, WF_TCP_REQUEST, WF_OWN_MSG, a, 2, data, 100, 0); break;
     case 2:
-        a[0] = 5, a[1] = 0, a[2] = 64, a[3] = 0, a[4] = 1;
-        frame(s, WF_TCP_REQUEST, WF_OWN_OFFER, a, 5, (uint64_t[]){4096, 64}, 16, 1);
+        a[0] = 5, a[1] = 0, a[2] = 64, a[3] = 0, a[4] = 1, a[5] = 0;
+        frame(s, WF_TCP_REQUEST, WF_OWN_OFFER, a, 6, (uint64_t[]){4096, 64}, 16, 1);
         break;
     case 3: /* a put and what a get of it would be */
         a[5] = 1, a[6] = 32;
@@ -145,7 +146,7 @@ static uint8_t seed_reply(struct stream *s, unsigned i)
 {
     static const uint8_t data[BIG] = "some bytes";
     uint32_t a[5] = {0, 0, 0, 0, i == 10 ? GUARD : BIG};
-    const uint32_t offer[5] = {5, 0, BIG, 0, 1}, fetch[5] = {0, 1, 0, 0, BIG};
+    const uint32_t offer[6] = {5, 0, BIG, 0, 1, 0}, fetch[6] = {0, 0, 1, 0, 0, BIG};
     a[2] = i > 16; /* beyond its end by so much */
     switch (i) {
     case 10: frame(s, WF_TCP_REPLY, WF_OWN_GOT, a, 5, data, GUARD, GUARD + 1); return GET;
@@ -155,12 +156,12 @@ static uint8_t seed_reply(struct stream *s, unsigned i)
     case 17: frame(s, WF_TCP_BULK_REPLY, WF_OWN_GOT, a, 5, data, BIG, 1); return BIG_GET;
     case 14:
     case 18:
-        frame(s, WF_TCP_REQUEST, WF_OWN_OFFER, offer, 5, (uint64_t[]){4096, BIG}, 16, 1);
+        frame(s, WF_TCP_REQUEST, WF_OWN_OFFER, offer, 6, (uint64_t[]){4096, BIG}, 16, 1);
         frame(s, WF_TCP_BULK_REPLY, WF_OWN_PIECE, a, 4, data, BIG, 1);
         return BIG_RECV;
     case 15:
-        frame(s, WF_TCP_REQUEST, WF_OWN_FETCH, fetch, 5, NULL, 0, 1);
-        frame(s, WF_TCP_REQUEST, WF_OWN_DONE, a, 2, NULL, 0, 0);
+        frame(s, WF_TCP_REQUEST, WF_OWN_FETCH, fetch, 6, NULL, 0, 1);
+        frame(s, WF_TCP_REQUEST, WF_OWN_DONE, a, 3, NULL, 0, 0);
         return BIG_SEND;
     default: frame(s, WF_TCP_REPLY, WF_OWN_ANSWER, a, 4, NULL, 0, 1); return BIG_PUT;
     }
@@ -200,14 +201,19 @@ struct scene {
 
 static void peer_make(struct scene *s)
 {
-    struct wf_address a = {
-        .version = WF_ADDRESS_VERSION, .size = sizeof a, .ep = 1, .process = {.pid = 7}};
+    struct wf_address a = {.version = WF_ADDRESS_VERSION,
+                           .size = sizeof a,
+                           .ep = 1,
+                           .process = {.node = wf_boot_id(),
+                                       .netns = wf_namespace_id("net"),
+                                       .pid = 7}}; /* this node: loopback reaches it */
     struct wf_contact c = {.port = 9, .count = 1, .ip = {{[10] = 0xff, 0xff, 127, 0, 0, 1}}};
     struct wf_key k = {
         .version = WF_KEY_VERSION, .access = 3, .size = sizeof k, .gen = 1, .length = 1 << 20};
     struct wf_tcp_conn *conn = calloc(1, sizeof *conn);
     uint8_t bytes[WF_ADDRESS_BYTES];
     int fds[2];
+    k.check = wf_key_check(&k);
     FUZZ_CHECK(conn && !socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds));
     FUZZ_CHECK(weft_peer_open(s->ep, bytes, wf_address_pack(&a, &c, bytes), &s->peer) == WEFT_OK);
     FUZZ_CHECK(weft_remote_open(s->peer, &k, sizeof k, &s->remote) == WEFT_OK);

@@ -52,15 +52,16 @@ WEFT_API void *weft_frag_data(struct weft_frag *frag);
 /* Send a message's fragment to [handler]; fills in its tag. One-way.
  *   args  [nargs] words, 0..WEFT_FRAG_MAX_ARGS; copied
  * Returns  OK (the bytes are the caller's again) | AGAIN (no room, or what it follows is not
- *          all on its way: poll, try again) | EINVAL | ... as weft_am_request
- * Order    after what it was told to follow; none otherwise, and none for what it is not. */
+ *          all on its way; nothing was begun: weft_ep_wait, then call again) | EINVAL | ... as
+ * weft_am_request Order    after what it was told to follow; none otherwise, and none for what it
+ * is not. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_frag_send(struct weft_frag *frag, unsigned handler,
                                                        const uint32_t *args, unsigned nargs);
 
 /* Start a put's fragment; fills in its tag.
  *   op  as weft_put
- * Returns  as weft_put; AGAIN also while what it follows is not all on its way, and EBUSY
- *          while it is under way already */
+ * Returns  as weft_put; AGAIN (nothing was begun) also while what it follows is not all on its way,
+ * and EBUSY while it is under way already */
 WEFT_API WEFT_MUST_USE enum weft_status weft_frag_put(struct weft_frag *frag, struct weft_op *op);
 
 /* The tag: null before the fragment was sent or put. Valid, to allocate or prepare others with,

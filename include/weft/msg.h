@@ -4,7 +4,11 @@
  * Matching: a receive names a source (a peer, or null for any), a tag, and a
  * mask of the tag's bits that must be equal (0: any tag). Messages of one peer
  * handle are matched in the order in which they were sent, receives in the
- * order in which they were posted. What arrives before its receive is kept.
+ * order in which they were posted. What arrives before its receive is kept, and nothing limits how
+ * much: a receiver that polls and does not receive grows with every short message. The log warns at
+ * 256 MiB of an endpoint, and each time that it has doubled. A program whose senders may run ahead
+ * without end lets them wait for an answer now and then, or sets WEFT_MSG_EAGER lower: longer
+ * messages stay in their sender's memory, whose operations are then what waits.
  *
  * Short messages (up to WEFT_MSG_EAGER bytes) are copied on their way and their
  * source is reusable at once. Longer ones stay where they are until a receive
@@ -29,10 +33,12 @@ extern "C" {
  *   tag  any 64 bits
  *   buf  [len] bytes, any memory and any length; lent while PENDING
  *   op   the caller's; may be null for messages of up to WEFT_MSG_EAGER bytes
- * Returns  OK (sent, source reusable; op untouched) | PENDING (op completes when
- *          the source may be reused) | AGAIN (no room; only if op is null)
+ * Returns  OK (sent, source reusable; op->status is OK, too) | PENDING (op completes when
+ *          the source may be reused) | AGAIN (no room, nothing was begun: weft_ep_wait, then call
+ *          again; only if op is null)
  *          | EINVAL (also: op null and too long) | ENOMEM
- *          | what weft_peer_status says | EUNREACH | ELIMIT | ESYSTEM | ECONTEXT | EFORKED
+ *          | what weft_peer_status says | EUNREACH | ELIMIT (WEFT_OPS) | ESYSTEM | ECONTEXT
+ *          | EFORKED
  * Order    as they were sent, among all sends of this peer handle.
  * Blocks   never. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_msg_send(struct weft_peer *peer, uint64_t tag,
@@ -54,8 +60,11 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_msg_sendv(struct weft_peer *peer, u
  *           this endpoint's peers). A message longer than [len] fills the
  *           buffer and completes with WEFT_ETRUNC.
  * Returns  PENDING | OK or ETRUNC (complete already, op is filled in, its done is not called)
- *          | EINVAL | ENOMEM | ELIMIT (WEFT_OPS) | ECONTEXT | EFORKED
+ *          | EINVAL | ENOMEM | ELIMIT (2^24 operations and receives are under way)
+ *          | ECONTEXT | EFORKED
  *          | what weft_peer_status says of [source], if nothing of it is left
+ * Receives are not among the operations that WEFT_OPS bounds: one is posted and completes however
+ * many sends, puts and gets of this endpoint are under way.
  * When [source] is lost, the receives that name it complete with why, after all that
  * it had sent. Of a node-mate to which this endpoint did not send lately (never, or its
  * ring was lent to another since), the end of its process is noticed, not the

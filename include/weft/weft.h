@@ -17,12 +17,19 @@
  * calls that poll an endpoint, on the thread that makes them. With WEFT_PROGRESS=thread
  * they run on a thread of the context's, too: see "progress" below.
  *
+ * No call of Weft's may be cancelled (pthread_cancel): a thread that ends inside of one leaves
+ * locks held and messages half taken. A thread that others may cancel disables that around them
+ * (pthread_setcancelstate); to end one that waits in weft_ep_wait, have something happen on its
+ * endpoint, as by a message to itself, and let it see that it is to end.
+ *
  * Every call returns enum weft_status unless it says otherwise: 0 is success,
  * above 0 a state, below 0 a failure that changed nothing. Outputs are set
  * only on success. Handles are opaque and never null when a call succeeded.
  *
  * A forked child owns nothing of its parent's context: every call on it there
- * returns WEFT_EFORKED. */
+ * returns WEFT_EFORKED.
+ *
+ * The headers are C11 and C++11, for gcc and clang. */
 #ifndef WEFT_WEFT_H
 #define WEFT_WEFT_H
 
@@ -47,6 +54,12 @@ extern "C" {
 #define WEFT_INLINE static inline __attribute__((always_inline))
 #else
 #error "Weft's headers need gcc or clang (__atomic builtins)"
+#endif
+
+#ifdef __cplusplus
+#define WEFT_CAST_(T, x) static_cast<T>(x)
+#else
+#define WEFT_CAST_(T, x) ((T)(x))
 #endif
 
 enum weft_status {
@@ -77,7 +90,9 @@ enum weft_ctx_flags {
     WEFT_CTX_NETWORK = 1,
 };
 
-/* Reserved space must be zero. [version]: set by WEFT_CTX_PARAMS_INIT. */
+/* Reserved space must be zero. [version]: set by WEFT_CTX_PARAMS_INIT; 0 gives EINVAL (the program
+ * left that out), a later version than the library's EVERSION. So for all structures of parameters.
+ */
 struct weft_ctx_params {
     uint32_t version;
     uint32_t flags;                  /* enum weft_ctx_flags */
@@ -119,7 +134,7 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_ctx_set_key(struct weft_ctx *ctx, c
  * Blocks   over a network until other hosts' kernels have what its endpoints said last, at
  *          most WEFT_PEER_TIMEOUT (10 s); else no.
  * Returns  OK | EBUSY (an endpoint or region is still open, or a key mapped; nothing changed)
- *          | EINVAL (null) | EFORKED */
+ *          | EINVAL (null, or a job owns it) | EFORKED */
 WEFT_API enum weft_status weft_ctx_close(struct weft_ctx *ctx);
 
 /* ---- endpoint ---- */
@@ -129,8 +144,10 @@ WEFT_API enum weft_status weft_ctx_close(struct weft_ctx *ctx);
  * another key), WEFT_ECLOSED (closed its endpoint or left),
  * WEFT_EPROTO (broke the protocol, connection dropped), WEFT_ELIMIT or
  * WEFT_ENOMEM (one of the two processes has no descriptors or memory left for
- * the connection; the log says what to raise), over a network also WEFT_EUNREACH (no address
- * of it can be called from here, or only one side encrypts) and WEFT_EVERSION (another
+ * the connection, or too many wait for an endpoint that does not poll; the log says what to raise),
+ * over a network also WEFT_EUNREACH (only one side encrypts; or for 12 times WEFT_PEER_TIMEOUT this
+ * side had no local port, descriptor, memory or leave to connect, of which the log says what to
+ * change) and WEFT_EVERSION (another
  * version of Weft's protocol); WEFT_LOG=info says which. May not send; may
  * note things and read weft_peer_arg. Requests not answered by then never
  * will be. */
@@ -179,8 +196,8 @@ weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params *params, struct w
  * Blocks   over a network until all peers took what was sent, at most WEFT_PEER_TIMEOUT
  *          (10 s; the log says if something was lost); for peers that do not poll, until
  *          200 ms after their kernels have it. Else no.
- * Returns  OK | EINVAL | EBUSY (open peers or remotes, or operations in flight; nothing changed)
- *          | ECONTEXT | EFORKED */
+ * Returns  OK | EINVAL (null, or a job owns it) | EBUSY (open peers or remotes, or operations in
+ *          flight; nothing changed) | ECONTEXT | EFORKED */
 WEFT_API enum weft_status weft_ep_close(struct weft_ep *ep);
 
 #define WEFT_ADDR_MAX 128
@@ -226,12 +243,50 @@ WEFT_API int weft_ep_wait(struct weft_ep *ep, int64_t timeout_ns);
  * puts to) is >= [at_least], unsigned. [peer] may be null; when given, its
  * loss ends the wait (as far as weft_peer_status knows of it).
  * A put does not wake a sleeper: past a bounded spin this naps for at most
- * 50 us at a time.
+ * 50 us at a time (weft_words_wait need not).
  * Returns  OK | ETIMEDOUT | what weft_peer_status says of [peer] | EINVAL | ECONTEXT | EFORKED
  * Order    acquire: what was put before the signal is visible on OK. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_word_wait(struct weft_ep *ep, const uint64_t *word,
                                                        uint64_t at_least, struct weft_peer *peer,
                                                        int64_t timeout_ns);
+
+enum weft_word_test {
+    WEFT_WORD_GE = 0, /* unsigned */
+    WEFT_WORD_EQ = 1,
+    WEFT_WORD_NE = 2,
+};
+
+/* What a 64-bit word is to be: of its bits in [mask], the test with [value]. */
+struct weft_word {
+    const uint64_t *word; /* 8-byte aligned, in memory a peer puts to */
+    uint64_t value;
+    uint64_t mask;  /* 0: all bits */
+    uint32_t test;  /* enum weft_word_test */
+    uint32_t holds; /* set by the calls below: 1 if it is so, else 0 */
+};
+
+/* Look at [count] words once; any thread. With weft_ep_arm and weft_ep_fd: arm, look, and sleep
+ * only if they are not what is waited for; signals must be made with WEFT_SIGNAL_WAKE.
+ * Returns  how many hold | EINVAL (a word's address, an unknown test; nothing is set)
+ * Order    acquire: what was put before the signal of each that holds is visible. */
+WEFT_API int weft_words_test(struct weft_word *words, unsigned count);
+
+enum weft_words_flags {
+    /* Until all hold at the same time; else until one does. */
+    WEFT_WORDS_ALL = 1,
+    /* All signals to these words are made with WEFT_SIGNAL_WAKE, so that this may sleep on the
+     * endpoint's descriptor; one that is made without is seen up to 10 ms late. */
+    WEFT_WORDS_WOKEN = 2,
+};
+
+/* As weft_word_wait, for several words at once.
+ *   words  [count] of them, at least one; [holds] is set also on ETIMEDOUT and a peer's loss
+ *   flags  enum weft_words_flags
+ * Returns  as weft_word_wait; EINVAL also for unknown flags, a count of 0, and what
+ *          weft_words_test refuses */
+WEFT_API WEFT_MUST_USE enum weft_status weft_words_wait(struct weft_ep *ep, struct weft_word *words,
+                                                        unsigned count, unsigned flags,
+                                                        struct weft_peer *peer, int64_t timeout_ns);
 
 /* A descriptor that polls readable when [ep] may have events after a
  * successful weft_ep_arm. Belongs to [ep]: never read, write or close it.
@@ -250,8 +305,9 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_ep_arm(struct weft_ep *ep);
  * others are reached by TCP, if both processes have a key (WEFT_KEY_FILE,
  * weft_ctx_set_key). Whether it is the same key shows on first use.
  *   addr  [len] bytes from weft_ep_address; copied
- * Returns  OK | EINVAL (not an address) | EVERSION | EUNREACH (no transport in use reaches
- *          it; the log says why the last one asked does not) | ENOMEM | ECONTEXT | EFORKED */
+ * Returns  OK | EINVAL (not an address) | EVERSION | EUNREACH (no transport reaches
+ *          it; the log says of each why it does not, and what to change) | ENOMEM | ECONTEXT |
+ * EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_peer_open(struct weft_ep *ep, const void *addr,
                                                        size_t len, struct weft_peer **out);
 
@@ -260,12 +316,13 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_peer_open(struct weft_ep *ep, const
  * operations have completed, and word of the messages that were received from it must be on
  * its way (EBUSY: poll). Receives that name it complete with WEFT_ECLOSED, unless
  * another handle of the same endpoint is open.
- * Returns  OK | EBUSY | EINVAL | ECONTEXT | EFORKED */
+ * Returns  OK | EBUSY | EINVAL (also: a job owns it) | ECONTEXT | EFORKED */
 WEFT_API enum weft_status weft_peer_close(struct weft_peer *peer);
 
 /* OK while the peer can be reached as far as is known, else the cause that
- * peer_down reports. Of a peer across a network nothing is known before the first message
- * or access to it or from it. */
+ * peer_down reports, from then on or from the first call on that returned it. Of a peer across a
+ * network nothing is known before the first message or access to it or from it.
+ * EINVAL of null. EFORKED in a forked child. */
 WEFT_API enum weft_status weft_peer_status(const struct weft_peer *peer);
 
 /* A pointer of the caller's, null at first. */
@@ -319,7 +376,8 @@ WEFT_API size_t weft_am_max(const struct weft_ep *ep);
  *   reply_max  0: one-way, nothing is reserved. Otherwise room is reserved so
  *              that a reply of up to reply_max - 1 payload bytes (and 16 args)
  *              never waits: 1 = a reply without payload.
- * Returns  OK (sent, source reusable) | AGAIN (nothing started: poll, try again)
+ * Returns  OK (sent, source reusable) | AGAIN (no room, nothing was begun: weft_ep_wait, then call
+ *          again)
  *          | EINVAL (also: id above 239) | EMSGSIZE | EPEER | ECLOSED | EPROTO
  *          | ELIMIT | ECONTEXT | EFORKED
  *          | EUNREACH | EVERSION | ENOMEM | ESYSTEM (connecting failed; the log says how)
@@ -374,7 +432,8 @@ enum weft_access {
  * the network put to it and get from it without this process. Else, and for atomics and signals,
  * this process does each access from there when the endpoint that they reach it by is polled.
  *   access  enum weft_access: what is granted
- * Returns  OK | EINVAL (len 0, unknown access) | ENOMEM | ELIMIT | ESYSTEM | EFORKED */
+ * Returns  OK | EINVAL (len 0, unknown access) | ENOMEM (also: more than memory and swap of this
+ *          machine. Less may still not be there when it is written) | ELIMIT | ESYSTEM | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_mem_alloc(struct weft_ctx *ctx, size_t len,
                                                        unsigned access, struct weft_mr **out);
 
@@ -440,16 +499,17 @@ struct weft_remote {
  * Across a network nothing is asked and nothing waits: the key of a region that is closed
  * gives OK, and the first operation ends with WEFT_EKEY. A put or get of 0 bytes
  * asks nobody there, and is OK.
- * Returns  OK | EKEY (closed or unknown) | EINVAL | EPEER | ECLOSED | ETIMEDOUT (nothing changed)
+ * Returns  OK | EKEY (closed or unknown) | EINVAL (also bytes that are not, or no longer, those of
+ *          a key: it has a check of its own) | EPEER | ECLOSED | ETIMEDOUT (nothing changed)
  *          | EPROTO | EUNREACH | ENOMEM | ESYSTEM | ELIMIT | ECONTEXT | EVERSION | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_remote_open(struct weft_peer *peer, const void *key,
                                                          size_t key_len, struct weft_remote **out);
-WEFT_API enum weft_status weft_remote_close(struct weft_remote *remote);
 
 /* One operation in flight. Memory is the caller's, zeroed before its first use,
  * and is lent from a call that returned PENDING until status is no longer
- * PENDING. A call that returns anything else leaves it alone, but where a
- * comment says otherwise. */
+ * PENDING. A call that returns OK sets status to OK, and is done with it: done is not called. A
+ * call that returns anything else leaves it alone, but where a comment says otherwise: AGAIN and
+ * failures begin nothing, so there is nothing to wait for. */
 struct weft_op {
     int32_t status; /* enum weft_status; written by Weft, read after polling */
     uint32_t flags; /* 0 */
@@ -468,12 +528,53 @@ struct weft_op {
     uint64_t reserved[3];
 };
 
+/* Resolve [key] as weft_remote_open, without waiting: for event loops, and for owners that may be
+ * stopped.
+ *   out  set when this returns OK, or when [op] completes with OK; lent until then
+ *   op   lent while PENDING
+ * Returns  OK (*out is set; op->status is OK, too) | PENDING | EINVAL (also: op is null)
+ *          | otherwise as weft_remote_open, but never ETIMEDOUT
+ * Later    op->status: OK | EKEY | EPEER | ECLOSED (the owner's process died or left)
+ *          | ECANCELED | ENOMEM | ELIMIT | EPROTO. No limit of time: a stopped owner
+ *          answers when it goes on. Until then weft_peer_close says EBUSY.
+ * Blocks   never. The answer is an event of the endpoint. Across a network OK at once. */
+WEFT_API WEFT_MUST_USE enum weft_status weft_remote_open_start(struct weft_peer *peer,
+                                                               const void *key, size_t key_len,
+                                                               struct weft_remote **out,
+                                                               struct weft_op *op);
+/* Give up what weft_remote_open_start began with [op]: it completes with ECANCELED, its done called
+ * from here, and its out is not set.
+ * Returns  OK (also if it has completed, as op->status says) | EINVAL (not such an operation of
+ *          [ep]) | ECONTEXT | EFORKED */
+WEFT_API enum weft_status weft_remote_open_cancel(struct weft_ep *ep, struct weft_op *op);
+
+/* Close [remote]: nothing may be under way on it by its inlined calls. Its memory is given back:
+ * closing it twice is the program's error, and undefined.
+ * Returns  OK | EINVAL (null) | ECONTEXT | EFORKED */
+WEFT_API enum weft_status weft_remote_close(struct weft_remote *remote);
+
 /* Poll [ep] until [op] has completed or [timeout_ns] has passed (negative: no
  * limit). An op that was never started is complete.
  * Returns  the operation's status (its done has returned) | PENDING (the time is over) | EINVAL |
  * ECONTEXT | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_op_wait(struct weft_ep *ep, struct weft_op *op,
                                                      int64_t timeout_ns);
+
+/* One call for all that a call which takes an op may return:
+ *
+ *     do
+ *         s = weft_op_finish(ep, weft_put(r, 0, data, len, &op), &op, -1);
+ *     while (s == WEFT_AGAIN);
+ *
+ *   status  what the call on [ep] that was given [op] returned: PENDING waits as weft_op_wait
+ *           does; AGAIN waits for an event, as weft_ep_wait does, which may be that there is room:
+ *           nothing was begun, so the call is to be made again; all else is returned as it is
+ *   op      may be null unless [status] is PENDING
+ * Returns  OK | the operation's failure | PENDING (begun; the time is over) | AGAIN (not begun:
+ * call again; also when the time is over) | [status] | EINVAL | ECONTEXT | EFORKED | ESYSTEM Blocks
+ * at most [timeout_ns]; negative: no limit. Runs handlers. */
+WEFT_API WEFT_MUST_USE enum weft_status weft_op_finish(struct weft_ep *ep, enum weft_status status,
+                                                       struct weft_op *op, int64_t timeout_ns);
 
 /* The out-of-line side of the inlined calls; not to be called. */
 WEFT_API enum weft_status weft_put_slow_(struct weft_remote *r, uint64_t offset, const void *src,
@@ -506,7 +607,7 @@ WEFT_API extern uint64_t weft_inline_counts_[3]; /* put, get, atomic */
 WEFT_INLINE int weft_remote_ok_(const struct weft_remote *r, uint64_t offset, uint64_t len,
                                 unsigned access)
 {
-    return r->base && len <= r->length && offset <= r->length - len &&
+    return r && r->base && len <= r->length && offset <= r->length - len &&
            (r->access & access) == access &&
            __atomic_load_n(r->gen_word, __ATOMIC_ACQUIRE) == r->gen;
 }
@@ -516,6 +617,14 @@ WEFT_INLINE int weft_remote_still_(const struct weft_remote *r)
 {
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
     return __atomic_load_n(r->gen_word, __ATOMIC_RELAXED) == r->gen;
+}
+
+/* Done within the call. Nothing is left of it where [op] is a null constant. */
+WEFT_INLINE enum weft_status weft_op_ok_(struct weft_op *op)
+{
+    if (op)
+        op->status = WEFT_OK;
+    return WEFT_OK;
 }
 
 /* One store or load for the sizes that have one: an aligned word never tears. */
@@ -535,8 +644,9 @@ WEFT_INLINE void weft_copy_(void *dst, const void *src, size_t len)
  *   offset  bytes from the region's start; offset + len <= r->length
  *   src     [len] bytes, any memory; lent until completion
  *   op      the caller's, lent while PENDING; null: only a flush reports it
- * Returns   OK (visible at the target to everything ordered after; op untouched)
- *           | PENDING | AGAIN | EINVAL | ERANGE | EACCESS | EKEY | EFORKED
+ * Returns   OK (visible at the target to everything ordered after; op->status is OK, too)
+ *           | PENDING (begun; op completes) | AGAIN (no room; nothing was begun: weft_ep_wait, then
+ *           call again) | EINVAL (also: r is null) | ERANGE | EACCESS | EKEY | EFORKED
  *           | what weft_peer_status says of r->peer
  *           A failure other than ERANGE, EACCESS and EINVAL may have written part of
  *           the bytes to memory that no longer belongs to the region.
@@ -562,7 +672,7 @@ WEFT_INLINE WEFT_MUST_USE enum weft_status weft_put(struct weft_remote *r, uint6
     WEFT_COUNT_(0);
     if (WEFT_UNLIKELY(!weft_remote_still_(r)))
         return weft_remote_why_(r, offset, len, WEFT_REMOTE_WRITE);
-    return WEFT_OK;
+    return weft_op_ok_(op);
 }
 
 /* Copy [len] bytes from a peer's region into local memory; as weft_put, with
@@ -577,12 +687,16 @@ WEFT_INLINE WEFT_MUST_USE enum weft_status weft_get(struct weft_remote *r, uint6
     WEFT_COUNT_(1);
     if (WEFT_UNLIKELY(!weft_remote_still_(r)))
         return weft_remote_why_(r, offset, len, WEFT_REMOTE_READ);
-    return WEFT_OK;
+    return weft_op_ok_(op);
 }
 
 enum weft_signal {
     WEFT_SIGNAL_SET = 0, /* store the value */
     WEFT_SIGNAL_ADD = 1, /* add it; atomic among all signals to the word */
+    /* Either of them, and wake the target: the signal is an event at the endpoint that it is made
+     * by, so it ends weft_ep_wait there and makes weft_ep_fd readable, on every transport. Without
+     * it a word that is mapped here changes and its owner is not told. */
+    WEFT_SIGNAL_WAKE = 2,
 };
 
 /* Put, then update an 8-byte word of the same peer so that whoever sees the
@@ -593,8 +707,12 @@ enum weft_signal {
  *   how         enum weft_signal
  * Returns   as weft_put; a failure of either check before the copy writes nothing. Across a
  *           network the data are put before it is seen that the word's region was closed
- * Blocks    as weft_put. Across a network the target updates the word, once, when the data are
- *           complete and it polls its endpoint */
+ * Wakes     with WEFT_SIGNAL_WAKE: this costs a message and its answer, and an event at the target,
+ *           also between local processes, and a system call if the target sleeps. It is PENDING as
+ * a put across a network is; ELIMIT, ENOMEM and ECONTEXT (in a handler) change nothing. Where both
+ * regions are mapped here data and word are in place then, and it is never AGAIN: without an op the
+ * message waits for room by itself Blocks    as weft_put. Across a network the target updates the
+ * word, once, when the data are complete and it polls its endpoint */
 WEFT_INLINE WEFT_MUST_USE enum weft_status weft_put_signal(struct weft_remote *r, uint64_t offset,
                                                            const void *src, size_t len,
                                                            struct weft_remote *sig,
@@ -603,22 +721,24 @@ WEFT_INLINE WEFT_MUST_USE enum weft_status weft_put_signal(struct weft_remote *r
 {
     enum weft_status s;
     uint64_t *word;
-    if (WEFT_UNLIKELY((sig_offset & 7) || how > WEFT_SIGNAL_ADD || sig->peer != r->peer))
+    if (WEFT_UNLIKELY(!r || !sig || (sig_offset & 7) ||
+                      how > (WEFT_SIGNAL_ADD | WEFT_SIGNAL_WAKE) || sig->peer != r->peer))
         return WEFT_EINVAL;
-    if (WEFT_UNLIKELY(!weft_remote_ok_(sig, sig_offset, 8, WEFT_REMOTE_WRITE) || !r->base))
+    if (WEFT_UNLIKELY(!weft_remote_ok_(sig, sig_offset, 8, WEFT_REMOTE_WRITE) || !r->base ||
+                      how > WEFT_SIGNAL_ADD))
         return weft_put_signal_slow_(r, offset, src, len, sig, sig_offset, value, how, op);
-    s = weft_put(r, offset, src, len, op);
+    s = weft_put(r, offset, src, len, NULL); /* it is mapped: never PENDING */
     if (WEFT_UNLIKELY(s != WEFT_OK))
         return s;
     WEFT_TEST_POINT_("signal.store");
-    word = (uint64_t *)(void *)(sig->base + sig_offset);
+    word = WEFT_CAST_(uint64_t *, WEFT_CAST_(void *, sig->base + sig_offset));
     if (how == WEFT_SIGNAL_ADD)
         (void)__atomic_fetch_add(word, value, __ATOMIC_RELEASE);
     else
         __atomic_store_n(word, value, __ATOMIC_RELEASE);
     if (WEFT_UNLIKELY(!weft_remote_still_(sig)))
         return weft_remote_why_(sig, sig_offset, 8, WEFT_REMOTE_WRITE);
-    return WEFT_OK;
+    return weft_op_ok_(op);
 }
 
 /* Put or get [count] pieces of local memory, one after the other, to or from
@@ -648,8 +768,9 @@ WEFT_API enum weft_status weft_atomic_slow_(struct weft_remote *r, uint64_t offs
                                             uint64_t compare, uint64_t *fetched,
                                             struct weft_op *op);
 
-#define WEFT_ATOMIC_BODY_(T)                                                                       \
-    T *w = (T *)word, v = (T)operand, old = (T)0;                                                  \
+/* In [old] is the word's old value. Nothing is cast to the type that it has. */
+#define WEFT_ATOMIC_BODY_(T, value, expected)                                                      \
+    T *w = WEFT_CAST_(T *, word), v = (value), old = 0;                                            \
     switch (operation) {                                                                           \
     case WEFT_ATOMIC_ADD: old = __atomic_fetch_add(w, v, __ATOMIC_ACQ_REL); break;                 \
     case WEFT_ATOMIC_AND: old = __atomic_fetch_and(w, v, __ATOMIC_ACQ_REL); break;                 \
@@ -657,7 +778,7 @@ WEFT_API enum weft_status weft_atomic_slow_(struct weft_remote *r, uint64_t offs
     case WEFT_ATOMIC_XOR: old = __atomic_fetch_xor(w, v, __ATOMIC_ACQ_REL); break;                 \
     case WEFT_ATOMIC_SWAP: old = __atomic_exchange_n(w, v, __ATOMIC_ACQ_REL); break;               \
     case WEFT_ATOMIC_CAS:                                                                          \
-        old = (T)compare;                                                                          \
+        old = (expected);                                                                          \
         (void)__atomic_compare_exchange_n(w, &old, v, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);      \
         break;                                                                                     \
     default:                                                                                       \
@@ -665,21 +786,24 @@ WEFT_API enum weft_status weft_atomic_slow_(struct weft_remote *r, uint64_t offs
         while ((operation == WEFT_ATOMIC_MIN ? v < old : v > old) &&                               \
                !__atomic_compare_exchange_n(w, &old, v, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))    \
             ;                                                                                      \
-    }                                                                                              \
-    return (uint64_t)old
+    }
+#define WEFT_ATOMIC_CAST_(T)                                                                       \
+    WEFT_ATOMIC_BODY_(T, WEFT_CAST_(T, operand), WEFT_CAST_(T, compare))                           \
+    return WEFT_CAST_(uint64_t, old)
 
 /* The word's old value. [word] is aligned, [operation] and [type] are known. */
 WEFT_INLINE uint64_t weft_atomic_do_(void *word, unsigned operation, unsigned type,
                                      uint64_t operand, uint64_t compare)
 {
     if (type == WEFT_U64) {
-        WEFT_ATOMIC_BODY_(uint64_t);
+        WEFT_ATOMIC_BODY_(uint64_t, operand, compare)
+        return old;
     } else if (type == WEFT_I64) {
-        WEFT_ATOMIC_BODY_(int64_t);
+        WEFT_ATOMIC_CAST_(int64_t);
     } else if (type == WEFT_U32) {
-        WEFT_ATOMIC_BODY_(uint32_t);
+        WEFT_ATOMIC_CAST_(uint32_t);
     } else {
-        WEFT_ATOMIC_BODY_(int32_t);
+        WEFT_ATOMIC_CAST_(int32_t);
     }
 }
 
@@ -710,7 +834,8 @@ WEFT_INLINE WEFT_MUST_USE enum weft_status weft_atomic(struct weft_remote *r, ui
                                                        uint64_t *fetched, struct weft_op *op)
 {
     const unsigned size = type <= WEFT_I64 ? 8 : 4;
-    const unsigned access = WEFT_REMOTE_WRITE | (fetched ? (unsigned)WEFT_REMOTE_READ : 0u);
+    const unsigned access =
+        WEFT_REMOTE_WRITE | (fetched ? WEFT_CAST_(unsigned, WEFT_REMOTE_READ) : 0u);
     uint64_t old;
     if (WEFT_UNLIKELY(operation > WEFT_ATOMIC_CAS || type > WEFT_I32 || (offset & (size - 1))))
         return WEFT_EINVAL;
@@ -722,7 +847,7 @@ WEFT_INLINE WEFT_MUST_USE enum weft_status weft_atomic(struct weft_remote *r, ui
         return weft_remote_why_(r, offset, size, access);
     if (fetched)
         *fetched = old;
-    return WEFT_OK;
+    return weft_op_ok_(op);
 }
 
 /* Put [len] bytes to a peer's region, then run a handler at the endpoint of
@@ -731,8 +856,9 @@ WEFT_INLINE WEFT_MUST_USE enum weft_status weft_atomic(struct weft_remote *r, ui
  *   handler, args, nargs, reply_max  as weft_am_request
  *   offset, src, len                 as weft_put
  *   op                               as weft_put: completes when src may be reused
- * Returns  as weft_put, with op null also AGAIN: call again with the same arguments
- *          (part may have been written); ELIMIT | EMSGSIZE (reply_max) as weft_am_request
+ * Returns  as weft_put, with op null also AGAIN: no message was sent and nothing is under way (but
+ *          part may have been written): call again with the same arguments; ELIMIT | EMSGSIZE
+ *          (reply_max) as weft_am_request
  *          OK or an op's OK does not say that the handler ran: of a region that its owner closed
  *          meanwhile (across a network with len 0 also: before) the message is dropped there,
  *          and its log says so.
@@ -746,9 +872,10 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_am_long(struct weft_remote *r, uint
  * those without an op included, when this returns OK or [op] completes; then
  * also visible to a thread that synchronises by plain loads and stores both ways
  * (a full fence between node-mates).
- *   op  may be null: then PENDING means to poll and call again
- * Returns  OK | PENDING (only if something was) | the first failure of an operation without op
- *          | what weft_peer_status says | EINVAL | EFORKED | ENOMEM | ELIMIT | ECONTEXT */
+ *   op  may be null: then PENDING means to poll (weft_ep_wait) and call again
+ * Returns  OK (op->status is OK, too) | PENDING (only if something was) | the first failure of an
+ * operation without op | what weft_peer_status says | EINVAL | EFORKED | ENOMEM | ELIMIT | ECONTEXT
+ */
 WEFT_API WEFT_MUST_USE enum weft_status weft_flush(struct weft_peer *peer, struct weft_op *op);
 
 /* ---- what this library can do ---- */

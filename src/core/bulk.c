@@ -35,7 +35,8 @@ static void *out_hold(struct weft_ep *ep, const struct wf_bulk *b, uint32_t at, 
 {
     if (b->ref[0] == WF_BULK_REGION)
         return region_hold(ep, b->ref + 1, b->len, WEFT_REMOTE_READ, at, n);
-    return entry_hold(wf_entry_get(ep, b->ref[1]), wf_word64(b->ref + 2), b->len, at, n);
+    return entry_hold(wf_entry_get(ep, wf_word64(b->ref + 1)), wf_word64(b->ref + 3), b->len, at,
+                      n);
 }
 
 static void *in_hold(struct weft_ep *ep, const struct wf_bulk *b, uint32_t at, size_t *n)

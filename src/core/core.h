@@ -47,12 +47,16 @@ struct wf_mr_domain {
 
 struct weft_ctx {
     uint64_t life; /* constant; wf_life_is */
+    bool of_job;   /* a job opened it, and closes it */
     struct wf_process_id self;
     struct wf_mem mem;
     struct wf_tctx *tctx[WF_TRANSPORTS]; /* null: not in use */
+    const char *absent[WF_TRANSPORTS];   /* why not: literals */
     _Atomic unsigned local_ranks;
     struct wf_contact contact; /* constant: how other nodes call this process, if at all */
     unsigned cores;            /* in this process's affinity mask when the context opened */
+    _Atomic bool late;         /* others compute on these cores: wait.h */
+    _Atomic uint64_t late_until_ns, late_hold_ns;
     pthread_mutex_t lock;
     struct wf_list eps WF_GUARDED_BY(lock);
     unsigned regions WF_GUARDED_BY(lock);
@@ -99,6 +103,7 @@ struct weft_ep {
     bool locked;   /* constant: several threads, [lock] first */
     bool local;    /* constant: local buffers are in regions (WEFT_MR_LOCAL) */
     bool counted;  /* constant: WEFT_EP_RMA_EVENT */
+    bool of_job;   /* a job opened it and its context, and closes them */
     bool busy;     /* inside poll: handlers may not call back */
     bool armed;
     uint32_t am_max;
@@ -112,6 +117,7 @@ struct weft_ep {
     struct wf_list item;     /* ctx->eps */
     struct wf_list progress; /* ctx->progress.eps */
     pthread_mutex_t lock;    /* recursive; LOCKED endpoints' */
+    _Atomic unsigned wanted; /* threads that wait for [lock] */
     uint64_t auth;           /* constant: digest of its authorization key; 0: none */
     uint32_t eager_max;      /* constant: longest tagged message that is sent whole */
     struct wf_match *match;  /* null until the first tagged message or receive */
@@ -119,12 +125,15 @@ struct weft_ep {
     struct wf_entries entries;
     struct wf_list stalled;   /* flows with entries that wait for room */
     struct wf_list copying;   /* receives under way */
+    struct wf_list opening;   /* of regions, under way */
     bool retry;               /* a push failed for a reason that nothing announces the end of */
     unsigned posted, claimed; /* receives not matched; messages not taken */
     uint8_t *scratch;         /* WF_SCRATCH bytes, to gather a payload in; null until needed */
     uint64_t unhandled_logged[WEFT_AM_HANDLERS / 64];
     uint64_t *counters; /* [WF_STATS], in ctx->stats */
     struct handler handlers[WEFT_AM_HANDLERS];
+    uint64_t kept_bytes;  /* memory of tagged messages that no receive has matched */
+    unsigned kept_warned; /* times that this was logged */
 };
 
 struct weft_peer {
@@ -134,15 +143,33 @@ struct weft_peer {
     struct wf_flow *flow;     /* null until its first operation that is not at once complete */
     struct wf_source *source; /* null until it sends a tagged message or a receive names it */
     struct weft_peer *alike;  /* the next of the application's handles of the same address */
-    enum weft_status status;
+    enum weft_status status;  /* what peer_down reported */
+    enum weft_status refused; /* why an access to its memory failed, which may be before that */
     unsigned remotes;
-    bool own; /* opened by Weft to answer a peer that the application did not open */
+    bool own;    /* opened by Weft to answer a peer that the application did not open */
+    bool of_job; /* a job opened it and closes it */
     _Alignas(16) unsigned char tpeer[]; /* the transport's part */
 };
 
 static inline struct wf_tpeer *wf_peer_tpeer(struct weft_peer *peer)
 {
     return (struct wf_tpeer *)(void *)peer->tpeer;
+}
+
+/* Lock a LOCKED endpoint. The progress thread, which polls again and again while events come, lets
+ * in those that wait here. */
+static inline void wf_ep_lock(struct weft_ep *ep)
+{
+    if (!pthread_mutex_trylock(&ep->lock))
+        return;
+    atomic_fetch_add_explicit(&ep->wanted, 1, memory_order_relaxed);
+    pthread_mutex_lock(&ep->lock);
+    atomic_fetch_sub_explicit(&ep->wanted, 1, memory_order_relaxed);
+}
+
+static inline bool wf_ep_is_wanted(const struct weft_ep *ep)
+{
+    return atomic_load_explicit(&ep->wanted, memory_order_relaxed);
 }
 
 /* What the public calls begin with: null, forked child, inside a handler; a
@@ -189,6 +216,9 @@ static inline enum weft_status wf_ctx_check(const struct weft_ctx *ctx)
 
 /* Is [t] to be used at all (WEFT_TRANSPORTS)? ctx.c */
 bool wf_ctx_wants(const struct wf_transport *t);
+
+/* May the application not close what a job opened? Logs it. core/ctx.c */
+enum weft_status wf_refuse_close(const char *call, const char *what);
 
 /* Closing it and its endpoints is not to wait longer for peers that are far or slow. ctx.c */
 void wf_ctx_close_within(struct weft_ctx *ctx, uint32_t ms);
@@ -237,6 +267,11 @@ enum weft_status wf_msg_push(struct wf_entry *entry);
 void *wf_bulk_hold(void *owner, const struct wf_bulk *bulk, uint32_t at, size_t *n);
 void wf_bulk_unhold(void *owner, const struct wf_bulk *bulk);
 
+/* remote.c */
+struct wf_remote;
+void wf_remote_unmap(struct wf_remote *r); /* if it is mapped, or being asked for */
+void wf_remote_answered(void *owner);      /* struct wf_tep_events */
+
 /* rma.c */
 /* The GET that the reply of [token] with these arguments belongs to, or null. */
 struct wf_entry *wf_rma_got_by(struct weft_ep *ep, const struct wf_token *token,
@@ -254,7 +289,7 @@ enum weft_status wf_rma_put_again(struct wf_remote *r, uint64_t offset, const vo
 struct wf_remote;
 enum weft_status wf_rma_put_ordered(struct wf_remote *r, uint64_t offset, const void *src,
                                     size_t len, struct weft_op *op, struct wf_order *order,
-                                    uint32_t *entry);
+                                    uint64_t *entry);
 
 /* local.c: may the [count] local buffers of [op] be used for [access] (enum weft_access)? Asked
  * only if ep->local. OK | EINVAL (in no region) | EKEY (not registered yet, or disabled) | ERANGE |
@@ -277,7 +312,6 @@ static inline enum weft_status wf_local_one(struct weft_ep *ep, const struct wef
 
 /* frag.c */
 void wf_frag_register(struct weft_ep *ep);
-enum weft_status wf_ep_check_version(uint32_t version);
 
 /* A status that came in a message: OK or a failure that this library knows. */
 static inline enum weft_status wf_status_of(uint32_t word)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #define _GNU_SOURCE
-#include <sched.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/params.h"
 #include "config/config.h"
 #include "mem/budget.h"
 #include "core/core.h"
@@ -24,24 +25,11 @@ const struct wf_transport *const wf_transports[WF_TRANSPORTS] = {
 #endif
 };
 
-enum weft_status wf_ep_check_version(uint32_t version)
-{
-    if (version >> 16 == WEFT_VERSION_MAJOR && (version & 0xffff) <= WEFT_VERSION_MINOR)
-        return WEFT_OK;
-    wf_error("the program was built for Weft %u.%u, this library is %s", version >> 16,
-             version & 0xffff, WEFT_VERSION_STRING);
-    return WEFT_EVERSION;
-}
-
 static enum weft_status params_check(const struct weft_ctx_params *p)
 {
-    enum weft_status status = p ? wf_ep_check_version(p->version) : WEFT_OK;
-    if (status != WEFT_OK || !p)
-        return status;
-    for (size_t i = 0; i < WF_ARRAY_LEN(p->reserved); i++)
-        if (p->reserved[i])
-            return WEFT_EINVAL;
-    return p->flags & ~(uint32_t)WEFT_CTX_NETWORK ? WEFT_EINVAL : WEFT_OK;
+    return p ? wf_params_check("WEFT_CTX_PARAMS", p->version, p->flags, WEFT_CTX_NETWORK,
+                               p->reserved, WF_ARRAY_LEN(p->reserved))
+             : WEFT_OK;
 }
 
 static enum weft_status self_identify(struct wf_process_id *self)
@@ -52,8 +40,15 @@ static enum weft_status self_identify(struct wf_process_id *self)
     self->uid = (uint32_t)geteuid();
     self->pid = (uint32_t)getpid();
     self->start = wf_process_start((int)self->pid);
+    if (!self->start && errno == EXDEV) {
+        wf_error("cannot tell when this process started: the time namespace of its children is not "
+                 "its own (fork after unshare(CLONE_NEWTIME), and use Weft in the child)");
+        return WEFT_ESYSTEM;
+    }
     if (!self->node || !self->netns || !self->pidns || !self->start) {
-        wf_error("cannot read /proc/self and /proc/sys/kernel/random/boot_id: is /proc mounted?");
+        wf_error("cannot read /proc/%d, /proc/thread-self and /proc/sys/kernel/random/boot_id: is "
+                 "/proc mounted?",
+                 (int)self->pid);
         return WEFT_ESYSTEM;
     }
     if (getrandom(self->token, sizeof self->token, 0) != sizeof self->token) {
@@ -61,14 +56,6 @@ static enum weft_status self_identify(struct wf_process_id *self)
         return WEFT_ESYSTEM;
     }
     return WEFT_OK;
-}
-
-static unsigned cores_allowed(void)
-{
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set))
-        return 1;
-    return (unsigned)WF_MAX(1, CPU_COUNT(&set));
 }
 
 static void transports_close(struct weft_ctx *ctx)
@@ -137,11 +124,13 @@ static void contact_add(struct wf_contact *to, const struct wf_contact *more)
     to->rdma = rdma;
 }
 
-static enum weft_status transport_open(struct weft_ctx *ctx, int i,
-                                       const struct wf_tctx_params *params)
+static enum weft_status transport_open(struct weft_ctx *ctx, int i, struct wf_tctx_params *params)
 {
     const struct wf_transport *t = wf_transports[i];
-    enum weft_status status = t->ctx_open(params, &ctx->tctx[i]);
+    enum weft_status status;
+    ctx->absent[i] = "it cannot be used here: weft info";
+    params->why = &ctx->absent[i];
+    status = t->ctx_open(params, &ctx->tctx[i]);
     if (status != WEFT_OK)
         ctx->tctx[i] = NULL;
     else if (t->contact && t->contact(ctx->tctx[i]))
@@ -151,11 +140,14 @@ static enum weft_status transport_open(struct weft_ctx *ctx, int i,
 
 static enum weft_status transports_open(struct weft_ctx *ctx, bool network)
 {
-    struct wf_tctx_params params = {&ctx->mem, &ctx->self, ctx->life, network};
+    struct wf_tctx_params params = {
+        .mem = &ctx->mem, .self = &ctx->self, .life = ctx->life, .network = network};
     enum weft_status status = transports_check();
     for (int i = 0; i < WF_TRANSPORTS && status == WEFT_OK; i++)
         if (wf_ctx_wants(wf_transports[i]))
             status = transport_open(ctx, i, &params);
+        else
+            ctx->absent[i] = "WEFT_TRANSPORTS of this process does not name it";
     if (status != WEFT_OK)
         transports_close(ctx);
     return status;
@@ -179,6 +171,7 @@ enum weft_status weft_ctx_open(const struct weft_ctx_params *params, struct weft
     enum weft_status status = out ? params_check(params) : WEFT_EINVAL;
     struct wf_mr_domain domain;
     struct weft_ctx *ctx;
+    wf_log_note();
     if (status == WEFT_OK)
         status = wf_mr_domain_check(params ? params->mr : NULL, &domain);
     if (status == WEFT_OK)
@@ -190,7 +183,7 @@ enum weft_status weft_ctx_open(const struct weft_ctx_params *params, struct weft
         return WEFT_ENOMEM;
     ctx->domain = domain;
     wf_list_init(&ctx->eps);
-    ctx->cores = cores_allowed();
+    ctx->cores = wf_processors_allowed();
     ctx->life = wf_life_begin();
     status = ctx->life ? self_identify(&ctx->self) : WEFT_ENOMEM;
     if (status == WEFT_OK)
@@ -224,10 +217,18 @@ free_ctx:
     return status;
 }
 
+enum weft_status wf_refuse_close(const char *call, const char *what)
+{
+    wf_error("%s: the %s belongs to the job, and weft_job_close closes it", call, what);
+    return WEFT_EINVAL;
+}
+
 enum weft_status weft_ctx_close(struct weft_ctx *ctx)
 {
     enum weft_status status = wf_ctx_check(ctx);
     bool in_use;
+    if (status == WEFT_OK && ctx->of_job)
+        status = wf_refuse_close("weft_ctx_close", "context");
     if (status != WEFT_OK)
         return status;
     pthread_mutex_lock(&ctx->lock);

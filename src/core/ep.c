@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/fd.h"
+#include "base/params.h"
 #include "base/probe.h"
 #include "config/config.h"
 #include "core/core.h"
@@ -36,20 +38,13 @@ static void conn_down(void *owner, void *conn)
     wf_source_unref(conn);
 }
 
-/* An offer was answered "later", or pieces are due. */
-static bool is_needed(void *owner, const struct wf_tpeer *tpeer)
-{
-    (void)owner;
-    return wf_flow_busy(wf_container_of(tpeer, struct weft_peer, tpeer));
-}
-
-const struct wf_tep_events wf_ep_events = {wf_am_deliver, peer_down,    is_needed,
-                                           conn_down,     wf_bulk_hold, wf_bulk_unhold,
-                                           wf_rma_moved,  wf_puts_done, wf_puts_lost};
+const struct wf_tep_events wf_ep_events = {wf_am_deliver, peer_down,      conn_down,
+                                           wf_bulk_hold,  wf_bulk_unhold, wf_rma_moved,
+                                           wf_puts_done,  wf_puts_lost,   wf_remote_answered};
 
 enum weft_status wf_ep_enter_slow(struct weft_ep *ep)
 {
-    pthread_mutex_lock(&ep->lock);
+    wf_ep_lock(ep);
     if (!ep->busy)
         return WEFT_OK;
     pthread_mutex_unlock(&ep->lock); /* this thread is inside poll */
@@ -58,15 +53,15 @@ enum weft_status wf_ep_enter_slow(struct weft_ep *ep)
 
 static enum weft_status params_check(const struct weft_ep_params *p)
 {
-    enum weft_status status = p ? wf_ep_check_version(p->version) : WEFT_OK;
+    enum weft_status status = p ? wf_params_check("WEFT_EP_PARAMS", p->version, p->flags,
+                                                  WEFT_EP_LOCKED | WEFT_EP_RMA_EVENT, p->reserved,
+                                                  WF_ARRAY_LEN(p->reserved))
+                                : WEFT_OK;
     if (status != WEFT_OK || !p)
         return status;
-    for (size_t i = 0; i < WF_ARRAY_LEN(p->reserved); i++)
-        if (p->reserved[i])
-            return WEFT_EINVAL;
     if (p->auth_key_size > WEFT_AUTH_KEY_MAX || (p->auth_key_size && !p->auth_key))
         return WEFT_EINVAL;
-    return p->flags & ~(uint32_t)(WEFT_EP_LOCKED | WEFT_EP_RMA_EVENT) ? WEFT_EINVAL : WEFT_OK;
+    return WEFT_OK;
 }
 
 /* A free id; ids wrap, the generation tells reused ones apart. */
@@ -105,7 +100,7 @@ static int wait_fd_open(const struct weft_ep *ep)
     int fd;
     if (!wf_ctx_has_network(ep->ctx))
         return ep->event_fd;
-    fd = epoll_create1(EPOLL_CLOEXEC);
+    fd = wf_fd_high(epoll_create1(EPOLL_CLOEXEC));
     if (fd >= 0 && epoll_ctl(fd, EPOLL_CTL_ADD, ep->event_fd, &ev)) {
         close(fd);
         return -1;
@@ -190,7 +185,7 @@ enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params 
     wf_list_init(&ep->sources.owns);
     if ((params && params->flags & WEFT_EP_LOCKED) || ctx->progress.on)
         lock_make(ep);
-    ep->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    ep->event_fd = wf_fd_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     ep->wait_fd = ep->event_fd < 0 ? -1 : wait_fd_open(ep);
     if (ep->wait_fd < 0) {
         wf_error("cannot open an endpoint: %m (raise the limit on open files, ulimit -n)");
@@ -232,6 +227,8 @@ enum weft_status weft_ep_close(struct weft_ep *ep)
     enum weft_status status = wf_ep_enter(ep);
     if (status != WEFT_OK)
         return status;
+    if (ep->of_job)
+        return wf_ep_left(ep, wf_refuse_close("weft_ep_close", "endpoint"));
     if (ep->peers || ep->remotes || wf_msg_busy(ep))
         return wf_ep_left(ep, WEFT_EBUSY);
     wf_progress_leave(ep);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "mem/counter.h"
@@ -194,7 +195,7 @@ enum weft_status weft_eq_open(struct weft_eq **out)
     if (!eq)
         return WEFT_ENOMEM;
     eq->life = life;
-    eq->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    eq->fd = wf_fd_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (eq->fd < 0) {
         wf_error("cannot open an event queue: %m (raise the limit on open files, ulimit -n)");
         free(eq);

@@ -13,7 +13,7 @@
 struct tag {
     struct weft_peer *peer; /* null: not sent yet */
     struct wf_order order;
-    uint32_t entry; /* of a put that was not complete when it was started */
+    uint64_t entry; /* of a put that was not complete when it was started */
     bool by_entry;
     bool done; /* of a put that was copied at once */
 };
@@ -166,7 +166,7 @@ static enum weft_status put_start(struct weft_frag *f, struct weft_op *op)
 {
     struct wf_order order;
     enum weft_status status;
-    uint32_t entry = 0;
+    uint64_t entry = 0;
     bool direct = f->remote->pub.base && is_complete(&f->after);
     status = wf_local_one(f->peer->ep, op, f->src, f->len, WEFT_WRITE);
     if (status != WEFT_OK)
@@ -195,7 +195,7 @@ enum weft_status weft_frag_put(struct weft_frag *frag, struct weft_op *op)
         status = WEFT_EINVAL;
     else
         status = put_of(&frag->tag) ? WEFT_EBUSY : put_start(frag, op);
-    return wf_ep_left(frag->peer->ep, status);
+    return wf_ep_left(frag->peer->ep, wf_op_result(op, status));
 }
 
 enum weft_status weft_frag_free(struct weft_frag *frag)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Tagged messages. A short one is a MSG with its bytes. A long one is an OFFER
  * that says where its bytes are; whoever receives it copies them, or FETCHes
- * them in PIECEs where the system forbids that, and says DONE (or answers the
- * OFFER so, if it could be copied at once). */
+ * them in PIECEs where the system forbids that or the OFFER does not say where
+ * they are, and says DONE (or answers the OFFER so, if it could be copied at
+ * once). */
 #include <stdlib.h>
 
 #include "base/hook.h"
@@ -12,14 +13,19 @@
 #include "core/own.h"
 #include "core/path.h"
 
+/* Words of an OFFER, of what tells its end (OFFER ANSWER, DONE), and of a FETCH. */
+enum { OFFER_ARGS = 6, END_ARGS = 3, FETCH_ARGS = 6 };
+
 #define FETCH_WINDOW 8 /* pieces under way per receive; places for long replies are few */
+/* Bytes of kept messages that are logged; then twice as many. */
+#define KEPT_LOUD ((uint64_t)256 << 20)
 
 /* A message that no receive has matched; also what weft_msg_claim hands out. */
 struct weft_msg {
     struct wf_match_msg match;
     struct wf_source *source;
     uint64_t len;
-    uint32_t id; /* the sender's entry, of an offer */
+    uint64_t id; /* the sender's entry, of an offer */
     uint16_t nfrom;
     bool offer;
     _Alignas(16) uint8_t data[]; /* the bytes, or struct place[nfrom] */
@@ -56,14 +62,15 @@ static enum weft_status push_whole(struct wf_entry *e)
 
 static enum weft_status push_offer(struct wf_entry *e)
 {
-    uint32_t args[5] = {WF_LO(e->u.send.tag), WF_HI(e->u.send.tag), WF_LO(e->len), WF_HI(e->len),
-                        e->id};
+    uint32_t args[OFFER_ARGS] = {WF_LO(e->u.send.tag), WF_HI(e->u.send.tag), WF_LO(e->len),
+                                 WF_HI(e->len),        WF_LO(e->id),         WF_HI(e->id)};
     struct place places[WEFT_IOV_MAX];
     enum weft_status status;
-    for (unsigned i = 0; i < e->mem.n; i++)
+    bool fits = e->mem.n * sizeof *places <= e->ep->am_max; /* else the receiver fetches it */
+    for (unsigned i = 0; fits && i < e->mem.n; i++)
         places[i] = (struct place){(uint64_t)(uintptr_t)e->mem.v[i].iov_base, e->mem.v[i].iov_len};
-    status =
-        wf_own_request(e->peer, WF_OWN_OFFER, args, 5, places, e->mem.n * sizeof(struct place), 1);
+    status = wf_own_request(e->peer, WF_OWN_OFFER, args, OFFER_ARGS, places,
+                            fits ? e->mem.n * sizeof *places : 0, 1);
     if (status != WEFT_OK)
         return status;
     WF_HOOK("msg.offered");
@@ -73,8 +80,9 @@ static enum weft_status push_offer(struct wf_entry *e)
 
 static enum weft_status push_done(struct wf_entry *e)
 {
-    uint32_t args[2] = {e->u.done.id, (uint32_t)e->u.done.status};
-    enum weft_status status = wf_own_request(e->peer, WF_OWN_DONE, args, 2, NULL, 0, 0);
+    uint32_t args[END_ARGS] = {WF_LO(e->u.done.id), WF_HI(e->u.done.id),
+                               (uint32_t)e->u.done.status};
+    enum weft_status status = wf_own_request(e->peer, WF_OWN_DONE, args, END_ARGS, NULL, 0, 0);
     if (status == WEFT_OK || wf_is_loss(status)) /* a lost sender waits for nothing */
         return WEFT_OK;
     return status == WEFT_AGAIN ? WEFT_AGAIN : wf_entry_retry(e);
@@ -91,11 +99,12 @@ static enum weft_status push_fetches(struct wf_entry *e)
 {
     while (e->sent < e->len && e->unanswered < FETCH_WINDOW && !e->status) {
         uint32_t n = piece_at(e, e->sent);
-        uint32_t args[5] = {e->u.copy.id, e->id, WF_LO(e->sent), WF_HI(e->sent), n};
+        uint32_t args[FETCH_ARGS] = {WF_LO(e->u.copy.id), WF_HI(e->u.copy.id), WF_LO(e->id),
+                                     WF_LO(e->sent),      WF_HI(e->sent),      n};
         enum weft_status status =
             e->path == WF_PATH_BULK
-                ? wf_own_request_any(e->peer, WF_OWN_FETCH, args, 5, 1)
-                : wf_own_request(e->peer, WF_OWN_FETCH, args, 5, NULL, 0, n + 1);
+                ? wf_own_request_any(e->peer, WF_OWN_FETCH, args, FETCH_ARGS, 1)
+                : wf_own_request(e->peer, WF_OWN_FETCH, args, FETCH_ARGS, NULL, 0, n + 1);
         if (status != WEFT_OK && (status == WEFT_AGAIN || wf_is_loss(status)))
             return status;
         if (status != WEFT_OK)
@@ -157,7 +166,7 @@ enum weft_status weft_msg_sendv(struct weft_peer *peer, uint64_t tag, const stru
         status = wf_local_ok(ep, op, iov, count, WEFT_SEND);
     if (status == WEFT_OK)
         status = send_later(peer, tag, iov, count, len, op);
-    return wf_ep_left(ep, status);
+    return wf_ep_left(ep, wf_op_result(op, status));
 }
 
 static inline bool flow_idle(const struct weft_peer *peer)
@@ -191,7 +200,7 @@ enum weft_status weft_msg_send(struct weft_peer *peer, uint64_t tag, const void 
         struct iovec one = {(void *)(uintptr_t)buf, len};
         status = send_later(peer, tag, &one, 1, len, op);
     }
-    return wf_ep_left(ep, status);
+    return wf_ep_left(ep, wf_op_result(op, status));
 }
 
 /* ---- receiving ---- */
@@ -280,7 +289,7 @@ static enum weft_status copy_step(struct wf_entry *e)
 static void copy_close(struct wf_entry *e, bool tell, enum weft_status status)
 {
     struct wf_source *source = e->u.copy.source;
-    uint32_t id = e->u.copy.id;
+    uint64_t id = e->u.copy.id;
     wf_list_remove(&e->queued);
     wf_ep_count(e->ep, WF_STAT_COPIED_BYTES, e->moved);
     wf_ep_count(e->ep, WF_STAT_MSG_RECEIVED, 1);
@@ -332,8 +341,7 @@ bool wf_msg_progress(struct wf_entry *e)
 /* What an offer says, checked. */
 struct offer {
     struct wf_source *source;
-    uint64_t tag, len;
-    uint32_t id;
+    uint64_t tag, len, id;
     unsigned nfrom;
     const struct place *from;
 };
@@ -361,6 +369,8 @@ static enum weft_status copy_begin(struct weft_ep *ep, const struct offer *o, st
     }
     wf_iov_move(&e->mem, mem);
     e->path = (uint8_t)wf_path_offered(peer);
+    if (!o->nfrom && e->path == WF_PATH_PULL)
+        e->path = WF_PATH_PIECES;
     e->len = WF_MIN(room, o->len);
     e->u.copy.tag = o->tag;
     e->u.copy.full = o->len;
@@ -386,8 +396,28 @@ static struct weft_msg *kept_new(struct wf_source *source, uint64_t tag, size_t 
     return m;
 }
 
+/* Memory that it takes. An offered message's bytes are its sender's. */
+static size_t kept_size(const struct weft_msg *m)
+{
+    return sizeof *m + (m->offer ? m->nfrom * sizeof(struct place) : (size_t)m->len);
+}
+
+static void kept_count(struct weft_ep *ep, const struct weft_msg *m)
+{
+    ep->kept_bytes += kept_size(m);
+    if (ep->kept_bytes < KEPT_LOUD << ep->kept_warned)
+        return;
+    ep->kept_warned++;
+    wf_warn(
+        "endpoint %u keeps %llu MiB of tagged messages that no receive has matched, and nothing "
+        "limits that: receive them, or set a lower WEFT_MSG_EAGER, with which they stay in their "
+        "senders' memory",
+        ep->address.ep, (unsigned long long)(ep->kept_bytes >> 20));
+}
+
 static void kept_free(struct weft_msg *m)
 {
+    m->source->ep->kept_bytes -= kept_size(m);
     wf_source_unref(m->source);
     free(m);
 }
@@ -395,6 +425,8 @@ static void kept_free(struct weft_msg *m)
 static bool keep(struct weft_ep *ep, struct wf_source *source, struct weft_msg *m)
 {
     struct wf_match *match = match_of(ep);
+    if (m)
+        kept_count(ep, m);
     if (m && match) {
         wf_match_msg_add(match, &m->match);
         wf_ep_count(ep, WF_STAT_MSG_KEPT, 1);
@@ -456,12 +488,12 @@ static void on_msg(const struct weft_am *am)
 static bool offer_parse(const struct weft_am *am, struct offer *o, struct place from[WEFT_IOV_MAX])
 {
     uint64_t total = 0;
-    if (am->nargs != 5 || am->len % sizeof *from || am->len / sizeof *from > WEFT_IOV_MAX)
+    if (am->nargs != OFFER_ARGS || am->len % sizeof *from || am->len / sizeof *from > WEFT_IOV_MAX)
         return false;
     memcpy(from, am->data, am->len);
     o->tag = wf_word64(am->args);
     o->len = wf_word64(am->args + 2);
-    o->id = am->args[4];
+    o->id = wf_word64(am->args + 4);
     o->nfrom = am->len / (unsigned)sizeof *from;
     o->from = from;
     for (unsigned i = 0; i < o->nfrom; i++) {
@@ -469,13 +501,13 @@ static bool offer_parse(const struct weft_am *am, struct offer *o, struct place 
             return false;
         total += from[i].len;
     }
-    return total == o->len;
+    return total == o->len || !o->nfrom;
 }
 
-static void offer_answer(const struct weft_am *am, uint32_t id, enum weft_status status)
+static void offer_answer(const struct weft_am *am, uint64_t id, enum weft_status status)
 {
-    uint32_t args[2] = {id, (uint32_t)status};
-    wf_own_answer(am, WF_OWN_OFFER_ANSWER, args, 2, NULL, 0);
+    uint32_t args[END_ARGS] = {WF_LO(id), WF_HI(id), (uint32_t)status};
+    wf_own_answer(am, WF_OWN_OFFER_ANSWER, args, END_ARGS, NULL, 0);
 }
 
 static void on_offer(const struct weft_am *am)
@@ -534,25 +566,31 @@ static bool is_from(const struct wf_entry *e, const struct weft_am *am)
     return e->peer->source && e->peer->source == *token->conn;
 }
 
+/* The offer of this side that [am] is about, which need not be there any more; [nargs]: arguments
+ * that such a message has. */
+static struct wf_entry *offer_named(const struct weft_am *am, unsigned nargs)
+{
+    return am->nargs == nargs ? wf_entry_find(am->ep, wf_word64(am->args), WF_KIND_OFFER) : NULL;
+}
+
 static void on_offer_answer(const struct weft_am *am)
 {
-    struct wf_entry *e =
-        am->nargs == 2 && am->is_reply ? wf_entry_find(am->ep, am->args[0], WF_KIND_OFFER) : NULL;
+    struct wf_entry *e = am->is_reply ? offer_named(am, END_ARGS) : NULL;
     if (!e || !is_from(e, am))
         return;
     e->unanswered = 0;
-    if ((int32_t)am->args[1] != WEFT_PENDING)
-        wf_entry_end(e, wf_status_of(am->args[1]));
+    if ((int32_t)am->args[2] != WEFT_PENDING)
+        wf_entry_end(e, wf_status_of(am->args[2]));
 }
 
 static void on_done(const struct weft_am *am)
 {
-    struct wf_entry *e = am->nargs == 2 ? wf_entry_find(am->ep, am->args[0], WF_KIND_OFFER) : NULL;
+    struct wf_entry *e = offer_named(am, END_ARGS);
     (void)wf_source_of(am->ep, am->token);
     if (e && !wf_source_of_peer(e->peer))
         e = NULL;
     if (e && is_from(e, am))
-        wf_entry_end(e, wf_status_of(am->args[1]));
+        wf_entry_end(e, wf_status_of(am->args[2]));
 }
 
 /* Its piece may be longer than this side's messages: WEFT_AM_MAX is the receiver's. */
@@ -593,17 +631,17 @@ static void fetch_bulk(const struct weft_am *am, const struct wf_entry *e, uint6
 static void on_fetch(const struct weft_am *am)
 {
     const uint32_t *a = am->args;
-    struct wf_entry *e = am->nargs == 5 ? wf_entry_find(am->ep, a[0], WF_KIND_OFFER) : NULL;
+    struct wf_entry *e = offer_named(am, FETCH_ARGS);
     uint64_t at;
     uint32_t n, out[4];
-    if (am->nargs != 5)
+    if (am->nargs != FETCH_ARGS)
         return;
-    at = wf_word64(a + 2);
-    n = a[4];
-    out[0] = a[1];
+    at = wf_word64(a + 3);
+    n = a[5];
+    out[0] = a[2];
     out[1] = (uint32_t)WEFT_EPROTO;
-    out[2] = a[2];
-    out[3] = a[3];
+    out[2] = a[3];
+    out[3] = a[4];
     (void)wf_source_of(am->ep, am->token);
     if (!e || !wf_source_of_peer(e->peer) || !is_from(e, am) || n > e->len || at > e->len - n)
         wf_own_answer(am, WF_OWN_PIECE, out, 4, NULL, 0);
@@ -618,8 +656,8 @@ static void on_fetch(const struct weft_am *am)
 struct wf_entry *wf_msg_piece_of(struct weft_ep *ep, const struct wf_token *token,
                                  const uint32_t *args, unsigned nargs)
 {
-    struct wf_entry *e = nargs == 4 ? wf_entry_find(ep, args[0], WF_KIND_COPY) : NULL;
-    return e && e->unanswered && wf_own_is_to(token, e->peer) ? e : NULL;
+    struct wf_entry *e = nargs == 4 ? wf_entry_asked(ep, args[0]) : NULL;
+    return e && e->kind == WF_KIND_COPY && e->unanswered && wf_own_is_to(token, e->peer) ? e : NULL;
 }
 
 static void on_piece(const struct weft_am *am)

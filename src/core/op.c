@@ -13,6 +13,7 @@
 #include "core/puts.h"
 
 #define INDEX_MASK ((1u << WF_ENTRY_BITS) - 1)
+#define NEXT_USE (UINT64_C(1) << WF_ENTRY_BITS) /* of the same index */
 #define RETRY_NS 100000000
 #define CHUNK 64 /* entries allocated at a time */
 
@@ -24,6 +25,7 @@ void wf_entries_init(struct weft_ep *ep)
     wf_list_init(&ep->entries.chunks);
     wf_list_init(&ep->stalled);
     wf_list_init(&ep->copying);
+    wf_list_init(&ep->opening);
 }
 
 void wf_entries_fini(struct weft_ep *ep)
@@ -63,8 +65,7 @@ struct wf_recv *wf_recv_new(struct weft_ep *ep)
 static enum weft_status entries_grow(struct wf_entries *t)
 {
     struct wf_entry *chunk;
-    uint64_t most = wf_config()->ops + 1 + (t->beyond ? CHUNK : 0);
-    if (t->created + CHUNK > WF_MIN(most, UINT64_C(1) << WF_ENTRY_BITS))
+    if (t->created + CHUNK > NEXT_USE)
         return WEFT_ELIMIT;
     if (t->created == t->room) {
         uint32_t room = t->room ? 2 * t->room : 4 * CHUNK;
@@ -94,6 +95,7 @@ struct wf_flow *wf_flow_of(struct weft_peer *peer)
     wf_list_init(&f->stalled);
     wf_list_init(&f->queue);
     wf_list_init(&f->issued);
+    wf_list_init(&f->losable);
     peer->flow = f;
     return f;
 }
@@ -103,19 +105,24 @@ struct wf_entry *wf_entry_new(struct weft_ep *ep, struct weft_peer *peer, enum w
 {
     struct wf_entries *t = &ep->entries;
     struct wf_entry *e;
-    uint32_t id;
-    *why = wf_list_empty(&t->free) ? entries_grow(t) : WEFT_OK;
-    if (!t->beyond && t->used > wf_config()->ops) /* the rest is for what is done again */
+    uint64_t id;
+    bool bounded = kind != WF_KIND_COPY && !t->again;
+    *why = WEFT_OK;
+    if (bounded && t->bounded >= wf_config()->ops)
         *why = WEFT_ELIMIT;
+    else if (wf_list_empty(&t->free))
+        *why = entries_grow(t);
     if (*why != WEFT_OK)
         return NULL;
     e = wf_container_of(t->free.next, struct wf_entry, queued);
     wf_list_remove(&e->queued);
     id = e->id;
-    *e = (struct wf_entry){.ep = ep, .op = op, .id = id, .kind = (uint8_t)kind};
+    *e = (struct wf_entry){.ep = ep, .op = op, .id = id, .kind = (uint8_t)kind, .bounded = bounded};
     wf_list_init(&e->issued);
     wf_list_init(&e->queued);
+    wf_list_init(&e->losable);
     t->used++;
+    t->bounded += bounded;
     if (peer && (*why = wf_entry_bind(e, peer)) != WEFT_OK) {
         wf_entry_free(e);
         return NULL;
@@ -131,6 +138,8 @@ enum weft_status wf_entry_bind(struct wf_entry *e, struct weft_peer *peer)
     if (!flow)
         return WEFT_ENOMEM;
     flow->entries++;
+    if (e->kind != WF_KIND_FLUSH)
+        wf_list_append(&flow->losable, &e->losable);
     e->peer = peer;
     return WEFT_OK;
 }
@@ -140,9 +149,12 @@ void wf_entry_free(struct wf_entry *e)
     struct wf_entries *t = &e->ep->entries;
     wf_list_remove(&e->issued);
     wf_list_remove(&e->queued);
+    wf_list_remove(&e->losable);
     wf_iov_clear(&e->mem);
     if (e->kind == WF_KIND_COPY)
         wf_iov_clear(&e->u.copy.from);
+    if (e->kind == WF_KIND_OPEN && e->remote) /* given up */
+        wf_remote_unmap(e->remote);
     if (e->remote)
         wf_remote_unref(e->remote);
     e->remote = NULL;
@@ -150,19 +162,32 @@ void wf_entry_free(struct wf_entry *e)
         e->peer->flow->entries--;
     e->peer = NULL;
     e->kind = WF_KIND_FREE;
-    e->id += 1u << WF_ENTRY_BITS; /* late answers do not find its successor */
+    e->id += NEXT_USE; /* what outlives this operation does not find the next */
     t->used--;
-    wf_list_prepend(&t->free, &e->queued); /* the one whose lines are here */
+    t->bounded -= e->bounded;
+    if (e->id >= NEXT_USE)                     /* else that was its last number */
+        wf_list_prepend(&t->free, &e->queued); /* the one whose lines are here */
 }
 
-struct wf_entry *wf_entry_get(struct weft_ep *ep, uint32_t id)
+static struct wf_entry *entry_at(const struct wf_entries *t, uint32_t index)
 {
-    struct wf_entries *t = &ep->entries;
-    struct wf_entry *e = (id & INDEX_MASK) < t->created ? t->by_index[id & INDEX_MASK] : NULL;
-    return e && e->id == id && e->kind != WF_KIND_FREE ? e : NULL;
+    struct wf_entry *e = index < t->created ? t->by_index[index] : NULL;
+    return e && e->kind != WF_KIND_FREE ? e : NULL;
 }
 
-struct wf_entry *wf_entry_find(struct weft_ep *ep, uint32_t id, enum wf_kind kind)
+struct wf_entry *wf_entry_get(struct weft_ep *ep, uint64_t id)
+{
+    struct wf_entry *e = entry_at(&ep->entries, id & INDEX_MASK);
+    return e && e->id == id ? e : NULL;
+}
+
+struct wf_entry *wf_entry_asked(struct weft_ep *ep, uint32_t word)
+{
+    struct wf_entry *e = entry_at(&ep->entries, word & INDEX_MASK);
+    return e && (uint32_t)e->id == word ? e : NULL;
+}
+
+struct wf_entry *wf_entry_find(struct weft_ep *ep, uint64_t id, enum wf_kind kind)
 {
     struct wf_entry *e = wf_entry_get(ep, id);
     return e && e->kind == kind ? e : NULL;
@@ -235,7 +260,8 @@ void wf_entry_queue(struct wf_entry *e)
         wf_list_append(&e->ep->stalled, &flow->stalled);
 }
 
-enum weft_status wf_entry_start(struct wf_entry *e, enum weft_status (*first)(struct wf_entry *))
+static enum weft_status entry_start(struct wf_entry *e,
+                                    enum weft_status (*first)(struct wf_entry *), bool may_refuse)
 {
     struct wf_flow *flow = e->peer->flow;
     enum weft_status status = WEFT_AGAIN;
@@ -244,7 +270,7 @@ enum weft_status wf_entry_start(struct wf_entry *e, enum weft_status (*first)(st
         status = first(e);
     /* Complete at once, or its first message was refused: nothing was started. */
     if (status == WEFT_OK || (status < 0 && !e->unanswered) ||
-        (status == WEFT_AGAIN && !e->op && !e->unanswered)) {
+        (status == WEFT_AGAIN && may_refuse && !e->op && !e->unanswered)) {
         wf_entry_free(e);
         return status;
     }
@@ -259,6 +285,16 @@ enum weft_status wf_entry_start(struct wf_entry *e, enum weft_status (*first)(st
         e->op->status = WEFT_PENDING;
     }
     return WEFT_PENDING;
+}
+
+enum weft_status wf_entry_start(struct wf_entry *e, enum weft_status (*first)(struct wf_entry *))
+{
+    return entry_start(e, first, true);
+}
+
+enum weft_status wf_entry_go_on(struct wf_entry *e, enum weft_status (*first)(struct wf_entry *))
+{
+    return entry_start(e, first, false);
 }
 
 enum weft_status wf_entry_retry(struct wf_entry *e)
@@ -371,22 +407,22 @@ void wf_flow_close(struct weft_peer *peer)
 
 void wf_flow_down(struct weft_peer *peer, enum weft_status why)
 {
-    struct weft_ep *ep = peer->ep;
-    struct wf_entries *t = &ep->entries;
-    if (!peer->flow)
+    struct wf_flow *flow = peer->flow;
+    if (!flow)
         return;
-    if (wf_flow_busy(peer) && peer->flow->lost == WEFT_OK)
-        peer->flow->lost = why; /* for its flushes */
-    if (peer->flow->puts) {
-        wf_puts_down(peer->flow->puts, why);
-        wf_flushes_end(ep, peer->flow);
+    if (wf_flow_busy(peer) && flow->lost == WEFT_OK)
+        flow->lost = why; /* for its flushes */
+    if (flow->puts) {
+        wf_puts_down(flow->puts, why);
+        wf_flushes_end(peer->ep, flow);
     }
-    /* By number: an end may run anything but start something at this peer. */
-    for (uint32_t i = 0; i < t->created; i++) {
-        struct wf_entry *e = t->by_index[i];
-        if (e->peer == peer && e->kind == WF_KIND_COPY)
+    /* Each end takes its entry away (no word goes to a sender that is lost), and what it runs
+     * starts nothing at this peer. */
+    while (!wf_list_empty(&flow->losable)) {
+        struct wf_entry *e = wf_container_of(flow->losable.next, struct wf_entry, losable);
+        if (e->kind == WF_KIND_COPY)
             wf_msg_copy_fail(e, why);
-        else if (e->peer == peer && e->kind != WF_KIND_FLUSH)
+        else
             wf_entry_end(e, why);
     }
 }

@@ -8,6 +8,23 @@
  * While it has something left to send it is also in its flow's [queue]: what
  * one peer handle sends leaves in the order in which it was started.
  *
+ * Numbers. An entry is named by its index and by how many operations had that index before:
+ * 64 bits that never come again at this endpoint (an index of which all are used up is retired).
+ * Whatever can outlive an operation keeps all of it and finds nobody afterwards: OFFER, and what
+ * its receiver sends for it (OFFER ANSWER, DONE, FETCH), which need not have been told that the
+ * sender's operation failed; a fragment's order; the payload that a transport has still to send.
+ *
+ * Replies and moves carry its low 32 bits, for they cannot outlive it:
+ *  - Each reply belongs to one request and each move is reported once (transport.h: rule 4, moved).
+ *    Both are counted in [unanswered], and an entry ends only when that is 0, whatever failed
+ *    before: wf_entry_start and flow_push keep one that fails with some outstanding, answer_count
+ *    and on_piece wait for the last.
+ *  - Only the loss of its peer handle ends it earlier (wf_flow_down). No reply to that handle's
+ *    requests is delivered and no move of its is reported after that (rule 5, moved), and a
+ *    handle opened later has connections of its own.
+ * A peer that lies may answer one request with the number of another: only operations of its own
+ * are found by that (wf_own_is_to).
+ *
  * One owner, the endpoint's. */
 #ifndef WF_CORE_OP_H
 #define WF_CORE_OP_H
@@ -37,6 +54,7 @@ enum wf_kind {
     WF_KIND_LONG,
     WF_KIND_SIGNAL, /* a put, then the word; args hold the word's region */
     WF_KIND_FLUSH,
+    WF_KIND_OPEN, /* of a region: remote.c */
 };
 
 /* A write in several pieces that counts as one at its owner, who is told when all are there. */
@@ -64,16 +82,18 @@ struct wf_recv {
 #define WF_RECV_MARK 1u
 
 struct wf_entry {
-    struct wf_list issued; /* flow->issued; alone if the application did not start it */
-    struct wf_list queued; /* flow->queue; COPY: ep->copying; else alone */
+    struct wf_list issued;  /* flow->issued; alone if the application did not start it */
+    struct wf_list queued;  /* flow->queue; COPY: ep->copying; OPEN: ep->opening; else alone */
+    struct wf_list losable; /* flow->losable; a FLUSH: alone */
     struct weft_ep *ep;
     struct weft_peer *peer;
     struct weft_op *op;       /* may be null */
-    struct wf_remote *remote; /* of PUT to SIGNAL: a reference */
-    uint32_t id;              /* index | generation << WF_ENTRY_BITS */
+    struct wf_remote *remote; /* of PUT to SIGNAL and OPEN: a reference */
+    uint64_t id;              /* index | generation << WF_ENTRY_BITS */
     uint8_t kind;
     uint8_t path;   /* enum wf_path: how its bytes go */
     bool started;   /* SIGNAL: the word has been asked for */
+    bool bounded;   /* by WEFT_OPS; wf_entries.bounded */
     int16_t status; /* first failure */
     uint32_t unanswered;
     struct wf_iov mem;    /* the caller's memory */
@@ -87,15 +107,18 @@ struct wf_entry {
             uint64_t tag, full; /* full: length that was sent */
             struct wf_source *source;
             struct wf_iov from; /* addresses in the sender's process */
-            uint32_t id;        /* the sender's */
+            uint64_t id;        /* the sender's */
         } copy;
         struct {
-            uint32_t id;
+            uint64_t id;
             int32_t status;
         } done;
         struct {
             uint64_t puts; /* as wf_puts.begun */
         } flush;
+        struct {
+            struct weft_remote **out;
+        } open;
         struct {
             uint64_t offset, gen;
             uint32_t slot;
@@ -111,14 +134,20 @@ struct wf_entry {
     } u;
 };
 
-#define WF_ENTRY_BITS 20
+#define WF_ENTRY_BITS 24
 
+/* WEFT_OPS bounds what the application begins: sends, puts, gets, atomics, signals, long messages
+ * and flushes. What ends the operations of others, a receive that a long message has matched
+ * (COPY, then DONE), always gets an entry, memory permitting: two sides whose entries are full of
+ * sends to each other would else never end any. So does a put by NICs that is done again by
+ * messages, for which all entries may be flushes that wait. Answers need none. */
 struct wf_entries {
     struct wf_entry **by_index;
     uint32_t room;    /* of by_index */
     uint32_t created; /* entries there are, used or free */
     uint32_t used;
-    bool beyond; /* WEFT_OPS may be passed by what is to be done again */
+    uint32_t bounded; /* of them: WEFT_OPS at most */
+    bool again;       /* what is begun now was begun before */
     struct wf_list free;
     struct wf_recv *recvs; /* free ones */
     struct wf_list chunks; /* of receives */
@@ -131,6 +160,7 @@ struct wf_flow {
     struct wf_list stalled; /* ep->stalled */
     struct wf_list queue;   /* entries with something left to send */
     struct wf_list issued;
+    struct wf_list losable; /* all entries that end with its loss: not flushes, which these end */
     struct weft_peer *peer;
     struct wf_puts *puts; /* null until the first put by NICs */
     unsigned entries;
@@ -140,7 +170,7 @@ struct wf_flow {
     bool no_pull;          /* its process may not be copied from, or cannot copy from here */
 };
 
-/* A new entry of [peer]; null: none left (ELIMIT) or no memory, see *why.
+/* A new entry of [peer]; null: WEFT_OPS are under way (ELIMIT) or no memory, see *why.
  * [issued]: started by the application, so that a flush waits for it. */
 struct wf_entry *wf_entry_new(struct weft_ep *ep, struct weft_peer *peer, enum wf_kind kind,
                               struct weft_op *op, bool issued, enum weft_status *why);
@@ -153,22 +183,35 @@ struct wf_flow *wf_flow_of(struct weft_peer *peer);
 enum weft_status wf_entry_bind(struct wf_entry *e, struct weft_peer *peer);
 /* Forget an entry: one that was never started, or that is over. */
 void wf_entry_free(struct wf_entry *e);
+/* The entry [id], whatever its kind; null: its operation is over. */
+struct wf_entry *wf_entry_get(struct weft_ep *ep, uint64_t id);
 /* The entry [id] of kind [kind], or null. */
-struct wf_entry *wf_entry_find(struct weft_ep *ep, uint32_t id, enum wf_kind kind);
-/* The entry [id], whatever its kind, or null. */
-struct wf_entry *wf_entry_get(struct weft_ep *ep, uint32_t id);
+struct wf_entry *wf_entry_find(struct weft_ep *ep, uint64_t id, enum wf_kind kind);
+/* The entry whose number's low bits [word] a reply or a move brought, or null. */
+struct wf_entry *wf_entry_asked(struct weft_ep *ep, uint32_t word);
 /* It has completed. Runs the op's done. */
 void wf_entry_end(struct wf_entry *e, enum weft_status status);
 /* Flushes whose turn has come. */
 void wf_flushes_end(struct weft_ep *ep, struct wf_flow *flow);
 /* The op's last step; for entries that live on. */
 void wf_op_end(struct weft_ep *ep, struct weft_op *op, enum weft_status status);
+
+/* What a public call that was given [op] returns. Whoever looks at op->status alone after OK finds
+ * it there, too. */
+static inline enum weft_status wf_op_result(struct weft_op *op, enum weft_status status)
+{
+    return status == WEFT_OK ? weft_op_ok_(op) : status;
+}
 /* Send what there is room for with [push], the rest later. PENDING, or what
  * [push] returned if it is over: then the entry is gone, op was not touched. With
  * op null and nothing sent: AGAIN, and the entry is gone.
  * A push returns OK (complete), PENDING (all is sent, answers are due), AGAIN (no
  * room), or a failure. */
 enum weft_status wf_entry_start(struct wf_entry *e, enum weft_status (*push)(struct wf_entry *));
+/* The same for an operation whose first part is done: never AGAIN, its messages wait for room also
+ * without an op. */
+enum weft_status wf_entry_go_on(struct wf_entry *entry,
+                                enum weft_status (*first)(struct wf_entry *));
 /* It has something to send again. */
 void wf_entry_queue(struct wf_entry *e);
 

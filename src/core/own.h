@@ -92,13 +92,14 @@ static inline bool wf_own_can_bulk(const struct weft_peer *peer)
 }
 
 /* Payload: [len] bytes from [at] on of the memory of entry [id]. */
-static inline void wf_bulk_of_entry(struct wf_bulk *b, uint32_t id, uint64_t at, uint32_t len)
+static inline void wf_bulk_of_entry(struct wf_bulk *b, uint64_t id, uint64_t at, uint32_t len)
 {
     b->len = len;
     b->ref[0] = WF_BULK_ENTRY;
-    b->ref[1] = id;
-    b->ref[2] = WF_LO(at);
-    b->ref[3] = WF_HI(at);
+    b->ref[1] = WF_LO(id);
+    b->ref[2] = WF_HI(id);
+    b->ref[3] = WF_LO(at);
+    b->ref[4] = WF_HI(at);
 }
 
 /* Payload: [len] bytes of a region of this process, which [region] names: slot,

@@ -5,26 +5,48 @@
 #include "base/probe.h"
 #include "core/core.h"
 
-/* The first transport that reaches [to]; -1 and the last one's reason if none. */
-static int transport_for(struct weft_ep *ep, const struct wf_address *to,
-                         const struct wf_contact *contact, const char **why)
+/* Does transport [i] reach [to]? If not, why. */
+static bool is_reached(const struct weft_ep *ep, int i, const struct wf_address *to,
+                       const struct wf_contact *contact, const char **why)
 {
+    *why = ep->ctx->absent[i];
+    return ep->tep[i] &&
+           wf_transports[i]->reach(ep->ctx->tctx[i], &ep->address, to, contact, why) == WEFT_OK;
+}
+
+/* The first transport that reaches [to]; -1: none. */
+static int transport_for(const struct weft_ep *ep, const struct wf_address *to,
+                         const struct wf_contact *contact)
+{
+    const char *why;
     for (int i = 0; i < WF_TRANSPORTS; i++)
-        if (ep->tep[i] &&
-            wf_transports[i]->reach(ep->ctx->tctx[i], &ep->address, to, contact, why) == WEFT_OK)
+        if (is_reached(ep, i, to, contact, &why))
             return i;
     return -1;
+}
+
+/* Why not, a line for each transport but loop, by which an endpoint reaches itself alone. */
+static void unreached_log(const struct weft_ep *ep, const struct wf_address *to,
+                          const struct wf_contact *contact)
+{
+    const char *why;
+    wf_error("cannot reach endpoint %u of process %u by any transport:", to->ep, to->process.pid);
+    for (int i = 0; i < WF_TRANSPORTS; i++)
+        if (wf_transports[i] != &wf_loop_transport && !is_reached(ep, i, to, contact, &why))
+            wf_error("  %s: %s", wf_transports[i]->name, why);
+#ifndef WF_HAVE_TCP
+    wf_error("  tcp: this library was built without it (libsodium)");
+#endif
 }
 
 enum weft_status wf_peer_new(struct weft_ep *ep, const struct wf_address *to,
                              const struct wf_contact *contact, struct weft_peer **out)
 {
     enum weft_status status;
-    const char *why = "no transport is in use (WEFT_TRANSPORTS)";
     struct weft_peer *peer;
-    int i = transport_for(ep, to, contact, &why);
+    int i = transport_for(ep, to, contact);
     if (i < 0) {
-        wf_error("cannot reach endpoint %u of process %u: %s", to->ep, to->process.pid, why);
+        unreached_log(ep, to, contact);
         return WEFT_EUNREACH;
     }
     peer = calloc(1, sizeof *peer + wf_transports[i]->tpeer_size);
@@ -74,6 +96,8 @@ enum weft_status weft_peer_close(struct weft_peer *peer)
     enum weft_status status = wf_ep_enter(ep);
     if (status != WEFT_OK)
         return status;
+    if (peer->of_job)
+        return wf_ep_left(ep, wf_refuse_close("weft_peer_close", "peer"));
     if (peer->remotes || wf_flow_busy(peer))
         return wf_ep_left(ep, WEFT_EBUSY);
     WF_PROBE2(peer_close, peer, ep);
@@ -92,7 +116,14 @@ enum weft_status weft_peer_close(struct weft_peer *peer)
 
 enum weft_status weft_peer_status(const struct weft_peer *peer)
 {
-    return peer ? peer->status : WEFT_EINVAL;
+    struct weft_peer *p = (struct weft_peer *)(uintptr_t)peer; /* for its transport */
+    if (!p)
+        return WEFT_EINVAL;
+    if (!wf_life_is(p->ep->life))
+        return WEFT_EFORKED;
+    if (p->status || p->refused)
+        return p->status ? p->status : p->refused;
+    return p->transport->failed ? p->transport->failed(wf_peer_tpeer(p)) : WEFT_OK;
 }
 
 void weft_peer_set_arg(struct weft_peer *peer, void *arg)

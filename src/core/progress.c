@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "config/config.h"
@@ -19,31 +20,71 @@
 #define BUSY_NS 50000 /* the application is inside: let it */
 #define EVENTS 16
 
-/* Poll and arm one endpoint. True: it was free. */
-static bool ep_turn(struct weft_ep *ep)
+/* What is left to do for an endpoint, or for all: the higher one counts. */
+enum turn {
+    TURN_IDLE,   /* nothing: it is armed */
+    TURN_BUSY,   /* another thread is inside, which polls it */
+    TURN_MORE,   /* events keep coming */
+    TURN_WANTED, /* alike, and another thread waits to be let in */
+};
+
+static enum turn poll_and_arm(struct weft_ep *ep)
 {
-    if (pthread_mutex_trylock(&ep->lock))
-        return false;
-    if (!ep->busy)
-        for (int i = 0; i < EVENTS; i++)
-            if (weft_ep_poll(ep) <= 0 && weft_ep_arm(ep) != WEFT_AGAIN)
-                break;
-    pthread_mutex_unlock(&ep->lock);
-    return true;
+    for (int i = 0; i < EVENTS; i++) {
+        if (weft_ep_poll(ep) <= 0 && weft_ep_arm(ep) != WEFT_AGAIN)
+            return TURN_IDLE;
+        if (wf_ep_is_wanted(ep))
+            return TURN_WANTED;
+    }
+    return TURN_MORE;
 }
 
-/* One round. Returns false to stop. */
-static bool round_do(struct wf_progress *p, bool *all_free)
+static enum turn ep_turn(struct weft_ep *ep)
+{
+    enum turn turn;
+    if (pthread_mutex_trylock(&ep->lock))
+        return TURN_BUSY;
+    turn = poll_and_arm(ep);
+    pthread_mutex_unlock(&ep->lock);
+    return turn;
+}
+
+/* The next endpoint of this round; null: the round is over. */
+static struct weft_ep *ep_next(struct wf_progress *p)
+{
+    struct wf_list *at;
+    pthread_mutex_lock(&p->lock);
+    at = p->cursor.next;
+    wf_list_remove(&p->cursor);
+    p->now = at == &p->eps ? NULL : wf_container_of(at, struct weft_ep, progress);
+    if (p->now)
+        wf_list_prepend(at, &p->cursor);
+    pthread_cond_broadcast(&p->moved);
+    pthread_mutex_unlock(&p->lock);
+    return p->now ? wf_container_of(at, struct weft_ep, progress) : NULL;
+}
+
+/* Returns false to stop. */
+static bool round_begin(struct wf_progress *p)
 {
     bool stop;
     pthread_mutex_lock(&p->lock);
     stop = p->stop;
-    *all_free = true;
-    if (!stop)
-        wf_list_each(it, &p->eps) *all_free &=
-            ep_turn(wf_container_of(it, struct weft_ep, progress));
+    wf_list_prepend(&p->eps, &p->cursor);
     pthread_mutex_unlock(&p->lock);
     return !stop;
+}
+
+/* One round: the turn that leaves most to do. */
+static enum turn round_do(struct wf_progress *p)
+{
+    enum turn most = TURN_IDLE;
+    struct weft_ep *ep;
+    while ((ep = ep_next(p))) {
+        enum turn turn = ep_turn(ep);
+        most = WF_MAX(most, turn);
+    }
+    return most;
 }
 
 static void *progress_main(void *arg)
@@ -51,11 +92,13 @@ static void *progress_main(void *arg)
     struct wf_progress *p = arg;
     const struct timespec pause = {0, BUSY_NS};
     struct epoll_event ev[EVENTS];
-    bool all_free;
-    while (round_do(p, &all_free)) {
+    while (round_begin(p)) {
+        enum turn most = round_do(p);
         uint64_t n;
-        if (!all_free)
+        if (most == TURN_BUSY || most == TURN_WANTED)
             nanosleep(&pause, NULL);
+        if (most >= TURN_MORE) /* nothing would wake this thread for what is there already */
+            continue;
         if (epoll_wait(p->epoll_fd, ev, EVENTS, LOOK_MS) < 0 && errno != EINTR)
             wf_error("the progress thread cannot wait: %m");
         if (read(p->kick_fd, &n, sizeof n) < 0 && errno != EAGAIN)
@@ -69,25 +112,18 @@ static int thread_start(struct wf_progress *p)
     return wf_thread_start(&p->thread, "weft-progress", 0, progress_main, p);
 }
 
-static void lock_init(struct wf_progress *p)
-{
-    pthread_mutexattr_t attr;
-    pthread_mutexattr_init(&attr);
-    pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
-    pthread_mutex_init(&p->lock, &attr);
-    pthread_mutexattr_destroy(&attr);
-}
-
 enum weft_status wf_progress_open(struct weft_ctx *ctx)
 {
     struct wf_progress *p = &ctx->progress;
     struct epoll_event ev = {.events = EPOLLIN};
     wf_list_init(&p->eps);
+    wf_list_init(&p->cursor);
     if (!wf_config()->progress)
         return WEFT_OK;
-    lock_init(p);
-    p->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    p->kick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->moved, NULL);
+    p->epoll_fd = wf_fd_high(epoll_create1(EPOLL_CLOEXEC));
+    p->kick_fd = wf_fd_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (p->epoll_fd >= 0 && p->kick_fd >= 0 &&
         !epoll_ctl(p->epoll_fd, EPOLL_CTL_ADD, p->kick_fd, &ev) && !(errno = thread_start(p))) {
         p->on = true;
@@ -98,6 +134,7 @@ enum weft_status wf_progress_open(struct weft_ctx *ctx)
         close(p->epoll_fd);
     if (p->kick_fd >= 0)
         close(p->kick_fd);
+    pthread_cond_destroy(&p->moved);
     pthread_mutex_destroy(&p->lock);
     return WEFT_ESYSTEM;
 }
@@ -121,6 +158,7 @@ void wf_progress_close(struct weft_ctx *ctx)
     pthread_join(p->thread, NULL);
     close(p->epoll_fd);
     close(p->kick_fd);
+    pthread_cond_destroy(&p->moved);
     pthread_mutex_destroy(&p->lock);
     p->on = false;
 }
@@ -146,10 +184,15 @@ enum weft_status wf_progress_join(struct weft_ep *ep)
 void wf_progress_leave(struct weft_ep *ep)
 {
     struct wf_progress *p = &ep->ctx->progress;
-    if (!p->on || wf_list_empty(&ep->progress))
+    bool joined;
+    if (!p->on)
         return;
     pthread_mutex_lock(&p->lock);
+    joined = !wf_list_empty(&ep->progress);
     wf_list_remove(&ep->progress);
+    while (p->now == ep)
+        pthread_cond_wait(&p->moved, &p->lock);
     pthread_mutex_unlock(&p->lock);
-    (void)epoll_ctl(p->epoll_fd, EPOLL_CTL_DEL, ep->wait_fd, NULL);
+    if (joined)
+        (void)epoll_ctl(p->epoll_fd, EPOLL_CTL_DEL, ep->wait_fd, NULL);
 }

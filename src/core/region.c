@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/params.h"
 #include "core/event.h"
 #include "mem/counter.h"
 
@@ -70,14 +71,12 @@ enum weft_status wf_mr_domain_check(const struct weft_mr_domain *from, struct wf
     *d = (struct wf_mr_domain){.key_bits = 64};
     if (!from)
         return WEFT_OK;
-    status = wf_ep_check_version(from->version);
+    status = wf_params_check("WEFT_MR_DOMAIN", from->version, 0, 0, from->reserved,
+                             WF_ARRAY_LEN(from->reserved));
     if (status == WEFT_OK)
         status = mode_check(from->mode);
     if (status != WEFT_OK)
         return status;
-    for (size_t i = 0; i < WF_ARRAY_LEN(from->reserved); i++)
-        if (from->reserved[i])
-            return WEFT_EINVAL;
     if (from->reserved0 || from->key_size > 8 || from->auth_key_size > WEFT_AUTH_KEY_MAX ||
         (from->auth_key_size && !from->auth_key))
         return WEFT_EINVAL;
@@ -429,7 +428,7 @@ static enum weft_status can_copy_unbacked(void)
 {
     uint64_t from = 0, to;
     struct iovec here = {&to, sizeof to}, there = {&from, sizeof from};
-    if (process_vm_readv(getpid(), &here, 1, &there, 1, 0) == sizeof to)
+    if (process_vm_readv(gettid(), &here, 1, &there, 1, 0) == sizeof to)
         return WEFT_OK;
     wf_error("memory whose pages may be missing cannot be registered: process_vm_readv: %m (allow "
              "it, or use WEFT_MR_ALLOCATED)");
@@ -599,6 +598,7 @@ enum weft_status weft_mr_key(const struct weft_mr *mr, void *buf, size_t *len)
             return WEFT_ENOTAVAIL;
         key.flags |= WF_KEY_ATOMIC;
     }
+    key.check = wf_key_check(&key);
     return wf_copy_out(buf, len, &key, sizeof key);
 }
 

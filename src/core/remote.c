@@ -3,6 +3,9 @@
 #include <stdlib.h>
 #include <weft/mr.h>
 
+#include "base/clock.h"
+#include "base/probe.h"
+#include "config/config.h"
 #include "core/path.h"
 
 /* A region of this process: whether the endpoint that it is reached by counts writes. */
@@ -41,11 +44,22 @@ static enum weft_status raw_map(struct wf_remote *r)
         return WEFT_EKEY;
     r->sent = r->key.gen ^ peer->ep->auth;
     status = peer->transport->remote_map(wf_peer_tpeer(peer), &r->key, &r->pub, &r->cookie);
+    if (status == WEFT_PENDING)
+        return status;
     if (status == WEFT_EKEY) /* also what is found of a peer whose loss is being told */
         return peer->transport->status(wf_peer_tpeer(peer)) ?: WEFT_EKEY;
     r->pub.length += r->key.first;
-    r->is_mapped = true;
+    r->is_mapped = status == WEFT_OK;
     return status;
+}
+
+void wf_remote_unmap(struct wf_remote *r)
+{
+    struct weft_peer *peer = r->pub.peer;
+    if (r->is_mapped || r->cookie)
+        peer->transport->remote_unmap(wf_peer_tpeer(peer), r->cookie);
+    r->is_mapped = false;
+    r->cookie = NULL;
 }
 
 /* Known by name only: its owner checks everything. */
@@ -67,17 +81,10 @@ static enum weft_status name_map(struct wf_remote *r, uint64_t key)
     return peer->transport->status(wf_peer_tpeer(peer));
 }
 
-/* [raw]: by r->key, else by [name]. Entered; takes [r]. */
-static enum weft_status opened(struct weft_peer *peer, struct wf_remote *r, bool raw, uint64_t name,
-                               struct weft_remote **out)
+/* It is resolved: the caller's from here on. */
+static void opened(struct wf_remote *r, struct weft_remote **out)
 {
-    enum weft_status status;
-    r->pub.peer = peer;
-    status = raw ? raw_map(r) : name_map(r, name);
-    if (status != WEFT_OK) {
-        free(r);
-        return status;
-    }
+    struct weft_peer *peer = r->pub.peer;
     here_look(r);
     hide(r);
     r->nic_base = r->key.nic_at - r->key.first;
@@ -86,36 +93,147 @@ static enum weft_status opened(struct weft_peer *peer, struct wf_remote *r, bool
     peer->remotes++;
     peer->ep->remotes++;
     *out = &r->pub;
-    return WEFT_OK;
 }
 
-static struct wf_remote *remote_new(void)
+/* Wait for the peer's process, without polling. Never PENDING. */
+static enum weft_status raw_map_wait(struct wf_remote *r)
+{
+    struct weft_peer *peer = r->pub.peer;
+    uint64_t until = wf_now_ns() + wf_config()->connect_timeout_ms * 1000000u;
+    enum weft_status status = raw_map(r);
+    while (status == WEFT_PENDING) {
+        status = peer->transport->remote_wait(wf_peer_tpeer(peer), r->cookie, until);
+        if (status == WEFT_OK)
+            status = raw_map(r);
+    }
+    return status;
+}
+
+/* What [status] of resolving [r] means to the caller of a blocking call; takes [r]. */
+static enum weft_status conclude(struct wf_remote *r, enum weft_status status,
+                                 struct weft_remote **out)
+{
+    if (status == WEFT_OK) {
+        opened(r, out);
+        return WEFT_OK;
+    }
+    wf_remote_unmap(r);
+    free(r);
+    return status;
+}
+
+static struct wf_remote *remote_new(struct weft_peer *peer)
 {
     struct wf_remote *r = aligned_alloc(64, wf_align_up(sizeof *r, 64));
     if (!r)
         return NULL;
     memset(r, 0, sizeof *r);
     r->refs = 1;
+    r->pub.peer = peer;
     return r;
+}
+
+/* Entered. A remote that is not resolved yet. OK | EINVAL | ENOMEM | ... */
+static enum weft_status raw_new(struct weft_peer *peer, const void *key, size_t key_len,
+                                struct wf_remote **out)
+{
+    struct wf_key k;
+    enum weft_status status = wf_key_parse(key, key_len, &k);
+    struct wf_remote *r;
+    if (status != WEFT_OK)
+        return status;
+    if (!(r = remote_new(peer)))
+        return WEFT_ENOMEM;
+    r->key = k;
+    *out = r;
+    return WEFT_OK;
 }
 
 enum weft_status weft_remote_open(struct weft_peer *peer, const void *key, size_t key_len,
                                   struct weft_remote **out)
 {
     enum weft_status status = wf_ep_enter(peer ? peer->ep : NULL);
-    struct wf_remote *r = NULL;
-    struct wf_key k;
+    struct wf_remote *r;
     if (status != WEFT_OK)
         return status;
-    status = out ? wf_key_parse(key, key_len, &k) : WEFT_EINVAL;
-    if (status == WEFT_OK && !(r = remote_new()))
-        status = WEFT_ENOMEM;
+    status = out ? raw_new(peer, key, key_len, &r) : WEFT_EINVAL;
+    if (status == WEFT_OK)
+        status = conclude(r, raw_map_wait(r), out);
+    return wf_ep_left(peer->ep, status);
+}
+
+/* ---- without waiting ---- */
+
+/* [r] was asked for: an entry waits for the answer. PENDING; a failure takes [r], too. */
+static enum weft_status open_later(struct wf_remote *r, struct weft_remote **out,
+                                   struct weft_op *op)
+{
+    struct weft_peer *peer = r->pub.peer;
+    enum weft_status status = wf_peer_heed(peer);
+    struct wf_entry *e = NULL;
+    if (status == WEFT_OK)
+        e = wf_entry_new(peer->ep, peer, WF_KIND_OPEN, op, false, &status);
+    if (!e)
+        return conclude(r, status, out);
+    e->remote = r;
+    e->u.open.out = out;
+    wf_list_append(&peer->ep->opening, &e->queued);
+    op->entry_ = e;
+    op->status = WEFT_PENDING;
+    WF_PROBE3(op_start, op, e->kind, 0);
+    return WEFT_PENDING;
+}
+
+enum weft_status weft_remote_open_start(struct weft_peer *peer, const void *key, size_t key_len,
+                                        struct weft_remote **out, struct weft_op *op)
+{
+    enum weft_status status = wf_ep_enter(peer ? peer->ep : NULL);
+    struct wf_remote *r;
+    if (status != WEFT_OK)
+        return status;
+    status = out && op ? raw_new(peer, key, key_len, &r) : WEFT_EINVAL;
     if (status == WEFT_OK) {
-        r->key = k;
-        status = opened(peer, r, true, 0, out);
+        status = raw_map(r);
+        status = status == WEFT_PENDING ? open_later(r, out, op) : conclude(r, status, out);
+        if (status == WEFT_OK)
+            op->status = WEFT_OK;
     }
     return wf_ep_left(peer->ep, status);
 }
+
+enum weft_status weft_remote_open_cancel(struct weft_ep *ep, struct weft_op *op)
+{
+    enum weft_status status = op ? wf_ep_enter(ep) : WEFT_EINVAL;
+    struct wf_entry *e;
+    if (status != WEFT_OK)
+        return status;
+    e = op->entry_;
+    if (op->status != WEFT_PENDING)
+        return wf_ep_left(ep, WEFT_OK);
+    if (!e || (uintptr_t)e & WF_RECV_MARK || e->kind != WF_KIND_OPEN || e->ep != ep || e->op != op)
+        return wf_ep_left(ep, WEFT_EINVAL);
+    wf_entry_end(e, WEFT_ECANCELED);
+    return wf_ep_left(ep, WEFT_OK);
+}
+
+void wf_remote_answered(void *owner)
+{
+    struct weft_ep *ep = owner;
+    wf_list_each_safe(it, nx, &ep->opening)
+    {
+        struct wf_entry *e = wf_container_of(it, struct wf_entry, queued);
+        enum weft_status status = raw_map(e->remote);
+        if (status == WEFT_PENDING)
+            continue;
+        if (status == WEFT_OK) {
+            opened(e->remote, e->u.open.out);
+            e->remote = NULL;
+        }
+        wf_entry_end(e, status);
+    }
+}
+
+/* ---- by name, and the end ---- */
 
 enum weft_status weft_remote_open_key(struct weft_peer *peer, uint64_t key,
                                       struct weft_remote **out)
@@ -134,13 +252,11 @@ enum weft_status weft_remote_open_key(struct weft_peer *peer, uint64_t key,
             return wf_ep_left(peer->ep, WEFT_ENOTAVAIL);
         item = (struct wf_keymap_item){.plain = key};
     }
-    if (!(r = remote_new()))
-        return wf_ep_left(peer->ep, WEFT_ENOMEM);
-    status = item.is_raw ? wf_key_parse(item.raw, item.raw_len, &r->key) : WEFT_OK;
+    status = item.is_raw              ? raw_new(peer, item.raw, item.raw_len, &r)
+             : (r = remote_new(peer)) ? WEFT_OK
+                                      : WEFT_ENOMEM;
     if (status == WEFT_OK)
-        status = opened(peer, r, item.is_raw, item.plain, out);
-    else
-        free(r);
+        status = conclude(r, item.is_raw ? raw_map_wait(r) : name_map(r, item.plain), out);
     return wf_ep_left(peer->ep, status);
 }
 
@@ -151,8 +267,7 @@ enum weft_status weft_remote_close(struct weft_remote *remote)
     enum weft_status status = wf_ep_enter(peer ? peer->ep : NULL);
     if (status != WEFT_OK)
         return status;
-    if (r->is_mapped)
-        peer->transport->remote_unmap(wf_peer_tpeer(peer), r->cookie);
+    wf_remote_unmap(r);
     peer->remotes--;
     peer->ep->remotes--;
     wf_remote_unref(r);
@@ -174,5 +289,6 @@ enum weft_status weft_remote_why_(const struct weft_remote *r, uint64_t offset, 
         return WEFT_EACCESS;
     if (__atomic_load_n(r->gen_word, __ATOMIC_ACQUIRE) == r->gen)
         return WEFT_OK; /* cannot be: generations only move on */
-    return r->peer->transport->status(wf_peer_tpeer(r->peer)) ?: WEFT_EKEY;
+    r->peer->refused = r->peer->transport->status(wf_peer_tpeer(r->peer));
+    return r->peer->refused ? r->peer->refused : WEFT_EKEY;
 }

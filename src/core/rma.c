@@ -50,7 +50,8 @@ static enum weft_status push_take(struct wf_entry *e)
     while (e->sent < e->len && e->unanswered < TAKES && !e->status) {
         size_t n = (size_t)WF_MIN(e->len - e->sent, WF_PULL_MAX);
         uint64_t from = (uint64_t)(uintptr_t)e->mem.one.iov_base + e->sent;
-        uint32_t args[] = {REGION(e, e->sent), e->id, WF_LO(from), WF_HI(from), piece_word(e, n)};
+        uint32_t args[] = {REGION(e, e->sent), WF_LO(e->id), WF_LO(from), WF_HI(from),
+                           piece_word(e, n)};
         enum weft_status status =
             wf_own_request(e->peer, WF_OWN_TAKE, args, WF_ARRAY_LEN(args), NULL, 0, 1);
         if (status != WEFT_OK)
@@ -72,7 +73,7 @@ static enum weft_status push_put_bulk(struct wf_entry *e)
 {
     while (e->sent < e->len && !e->status) {
         uint32_t n = bulk_piece(e);
-        uint32_t args[] = {REGION(e, e->sent), e->id, piece_word(e, n)};
+        uint32_t args[] = {REGION(e, e->sent), WF_LO(e->id), piece_word(e, n)};
         struct wf_bulk b = {
             .args = args, .nargs = (uint16_t)WF_ARRAY_LEN(args), .handler = WF_OWN_PUT};
         enum weft_status status;
@@ -103,7 +104,7 @@ static enum weft_status push_nic(struct wf_entry *e)
 {
     const struct wf_key *k = &e->remote->key;
     struct wf_move m = {.keys = k->nic_key,
-                        .id = e->id,
+                        .id = WF_LO(e->id),
                         .kind = e->kind == WF_KIND_GET ? WF_MOVE_GET : WF_MOVE_PUT};
     if (!wf_key_has_nic(k))
         return nic_not(e);
@@ -140,7 +141,7 @@ static enum weft_status push_put(struct wf_entry *e)
     while (e->sent < e->len && !e->status) {
         size_t n = (size_t)WF_MIN(e->len - e->sent, e->ep->am_max), span = n;
         const void *data = wf_iov_span(&e->mem, e->sent, &span);
-        uint32_t args[] = {REGION(e, e->sent), e->id, piece_word(e, n)};
+        uint32_t args[] = {REGION(e, e->sent), WF_LO(e->id), piece_word(e, n)};
         enum weft_status status = WEFT_OK;
         if (span < n && (status = wf_scratch_need(e->ep)) == WEFT_OK) {
             wf_iov_gather(e->ep->scratch, &e->mem, e->sent, n);
@@ -164,7 +165,7 @@ static enum weft_status push_get(struct wf_entry *e)
     while (e->sent < e->len && !e->status) {
         bool bulk = e->path == WF_PATH_BULK;
         uint32_t n = bulk ? bulk_piece(e) : (uint32_t)WF_MIN(e->len - e->sent, e->ep->am_max);
-        uint32_t args[] = {REGION(e, e->sent), e->id, n, WF_LO(e->sent), WF_HI(e->sent)};
+        uint32_t args[] = {REGION(e, e->sent), WF_LO(e->id), n, WF_LO(e->sent), WF_HI(e->sent)};
         enum weft_status status =
             wf_own_request_any(e->peer, WF_OWN_GET, args, WF_ARRAY_LEN(args), bulk ? 1 : n + 1);
         if (status != WEFT_OK)
@@ -184,7 +185,7 @@ static enum weft_status push_atomic_nic(struct wf_entry *e)
                         .operand = e->u.rma.operand,
                         .compare = e->u.rma.compare,
                         .keys = k->nic_key,
-                        .id = e->id,
+                        .id = WF_LO(e->id),
                         .kind = e->u.rma.operation == WEFT_ATOMIC_ADD ? WF_MOVE_ADD : WF_MOVE_CAS,
                         .fetches = e->u.rma.fetched != NULL,
                         .waits = true};
@@ -204,7 +205,7 @@ static enum weft_status push_atomic_message(struct wf_entry *e)
     uint32_t what =
         e->u.rma.operation | (uint32_t)e->u.rma.type << 8 | (e->u.rma.fetched ? 1u << 16 : 0);
     uint32_t args[] = {REGION(e, 0),
-                       e->id,
+                       WF_LO(e->id),
                        what,
                        WF_LO(e->u.rma.operand),
                        WF_HI(e->u.rma.operand),
@@ -227,7 +228,7 @@ static enum weft_status push_atomic(struct wf_entry *e)
 /* All pieces are written: they count as one. */
 static enum weft_status push_whole(struct wf_entry *e)
 {
-    uint32_t args[] = {REGION(e, 0), e->id, WHOLE};
+    uint32_t args[] = {REGION(e, 0), WF_LO(e->id), WHOLE};
     enum weft_status status =
         wf_own_request(e->peer, WF_OWN_PUT, args, WF_ARRAY_LEN(args), NULL, 0, 1);
     if (status != WEFT_OK)
@@ -267,7 +268,7 @@ static enum weft_status push_signal(struct wf_entry *e)
     if (e->unanswered || e->status)
         return WEFT_PENDING;
     memcpy(args, e->u.rma.args, REGION_ARGS * sizeof *args);
-    args[REGION_ARGS] = e->id;
+    args[REGION_ARGS] = WF_LO(e->id);
     args[REGION_ARGS + 1] = e->u.rma.operation | WEFT_U64 << 8;
     args[REGION_ARGS + 2] = WF_LO(e->u.rma.operand);
     args[REGION_ARGS + 3] = WF_HI(e->u.rma.operand);
@@ -590,7 +591,7 @@ static void on_long(const struct weft_am *am)
  * none to come but that to a SIGNAL's word: nobody ends it while they still write. */
 static struct wf_entry *asked(struct weft_ep *ep, const struct wf_token *token, uint32_t id)
 {
-    struct wf_entry *e = wf_entry_get(ep, id);
+    struct wf_entry *e = wf_entry_asked(ep, id);
     if (!e || e->kind < WF_KIND_PUT || e->kind > WF_KIND_SIGNAL || !e->unanswered)
         return NULL;
     if (e->path == WF_PATH_NIC && !e->started)
@@ -713,7 +714,7 @@ static void atomic_moved(struct wf_entry *e, enum weft_status status, uint64_t o
 
 void wf_rma_moved(void *owner, uint32_t id, enum weft_status status, uint64_t old)
 {
-    struct wf_entry *e = wf_entry_get(owner, id);
+    struct wf_entry *e = wf_entry_asked(owner, id);
     if (!e || e->kind < WF_KIND_PUT || e->kind > WF_KIND_SIGNAL || !e->unanswered)
         return;
     if (status == WEFT_EKEY)
@@ -747,16 +748,14 @@ static enum weft_status refused(const struct weft_remote *r, uint64_t offset, ui
     return status == WEFT_OK ? WEFT_EKEY : status;
 }
 
-/* May an operation that is not inlined begin? Entered on OK. Checks what the
- * inlined calls check, and that no handler is running: a message would be needed. */
-static enum weft_status begin(const struct weft_remote *r, uint64_t offset, uint64_t len,
-                              unsigned access)
+/* May an operation begin that needs a message? Entered on OK. Checks what the inlined calls check,
+ * and that no handler is running. */
+static enum weft_status begin_message(const struct weft_remote *r, uint64_t offset, uint64_t len,
+                                      unsigned access)
 {
     enum weft_status status;
     if (!r || !r->peer)
         return WEFT_EINVAL;
-    if (r->base)
-        return refused(r, offset, len, access);
     status = wf_ep_enter(r->peer->ep);
     if (status != WEFT_OK)
         return status;
@@ -769,6 +768,15 @@ static enum weft_status begin(const struct weft_remote *r, uint64_t offset, uint
     else
         status = r->peer->status;
     return status == WEFT_OK ? WEFT_OK : wf_ep_left(r->peer->ep, status);
+}
+
+/* The same for one that is inlined where the region is mapped: then its check has failed. */
+static enum weft_status begin(const struct weft_remote *r, uint64_t offset, uint64_t len,
+                              unsigned access)
+{
+    if (r && r->peer && r->base)
+        return refused(r, offset, len, access);
+    return begin_message(r, offset, len, access);
 }
 
 static struct wf_entry *entry_new(struct wf_remote *r, enum wf_kind kind, uint64_t offset,
@@ -900,9 +908,9 @@ enum weft_status wf_rma_put_again(struct wf_remote *r, uint64_t offset, const vo
     struct wf_entries *entries = &r->pub.peer->ep->entries;
     enum weft_status status;
     struct wf_entry *e;
-    entries->beyond = true; /* all there are may be flushes that wait for it */
+    entries->again = true;
     e = entry_new(r, WF_KIND_PUT, offset, len, op, &status);
-    entries->beyond = false;
+    entries->again = false;
     if (!e)
         return status;
     wf_list_remove(&e->issued);
@@ -947,7 +955,7 @@ static enum weft_status put_begun(struct wf_remote *r, uint64_t offset, const st
 
 enum weft_status wf_rma_put_ordered(struct wf_remote *r, uint64_t offset, const void *src,
                                     size_t len, struct weft_op *op, struct wf_order *order,
-                                    uint32_t *entry)
+                                    uint64_t *entry)
 {
     /* Not bulk if that might have to begin again: what follows it could be ahead then. */
     bool bulk = wf_own_can_bulk(r->pub.peer) && wf_remote_can_bulk(r) && r->is_mapped;
@@ -1071,7 +1079,7 @@ enum weft_status weft_put_slow_(struct weft_remote *remote, uint64_t offset, con
     if (!p || !p->room || !src || !wf_life_is(p->ep->life) || p->ep->busy || len > r->pub.length ||
         offset > r->pub.length - len || offset < r->key.first ||
         __atomic_load_n(r->pub.gen_word, __ATOMIC_ACQUIRE) != r->pub.gen)
-        return put_slower(remote, offset, src, len, op);
+        return wf_op_result(op, put_slower(remote, offset, src, len, op));
     not_begun = wf_puts_begin(p, r, offset, src, len, op);
     return not_begun ? put_after_all(not_begun) : WEFT_PENDING;
 }
@@ -1080,7 +1088,7 @@ enum weft_status weft_get_slow_(struct weft_remote *r, uint64_t offset, void *ds
                                 struct weft_op *op)
 {
     struct iovec one = {dst, len};
-    return not_inlined(r, offset, &one, 1, len, op, false);
+    return wf_op_result(op, not_inlined(r, offset, &one, 1, len, op, false));
 }
 
 enum weft_status weft_putv(struct weft_remote *r, uint64_t offset, const struct iovec *iov,
@@ -1091,10 +1099,10 @@ enum weft_status weft_putv(struct weft_remote *r, uint64_t offset, const struct 
     if (status != WEFT_OK)
         return status;
     if (!weft_remote_ok_(r, offset, len, WEFT_REMOTE_WRITE))
-        return not_inlined(r, offset, iov, count, len, op, true);
+        return wf_op_result(op, not_inlined(r, offset, iov, count, len, op, true));
     for (unsigned i = 0; i < count && status == WEFT_OK; offset += iov[i++].iov_len)
         status = weft_put(r, offset, iov[i].iov_base, iov[i].iov_len, NULL);
-    return status;
+    return wf_op_result(op, status);
 }
 
 enum weft_status weft_getv(struct weft_remote *r, uint64_t offset, const struct iovec *iov,
@@ -1105,10 +1113,10 @@ enum weft_status weft_getv(struct weft_remote *r, uint64_t offset, const struct 
     if (status != WEFT_OK)
         return status;
     if (!weft_remote_ok_(r, offset, len, WEFT_REMOTE_READ))
-        return not_inlined(r, offset, iov, count, len, op, false);
+        return wf_op_result(op, not_inlined(r, offset, iov, count, len, op, false));
     for (unsigned i = 0; i < count && status == WEFT_OK; offset += iov[i++].iov_len)
         status = weft_get(r, offset, iov[i].iov_base, iov[i].iov_len, NULL);
-    return status;
+    return wf_op_result(op, status);
 }
 
 static enum weft_status here_atomic(const struct wf_remote *r, uint64_t offset, unsigned operation,
@@ -1162,11 +1170,11 @@ enum weft_status weft_atomic_slow_(struct weft_remote *r, uint64_t offset, unsig
     if (path == WF_PATH_NONE)
         return wf_ep_left(ep, no_atomic(remote));
     if (path == WF_PATH_INLINE)
-        return wf_ep_left(
-            ep, mapped_atomic(remote, offset, operation, type, operand, compare, fetched));
+        status = mapped_atomic(remote, offset, operation, type, operand, compare, fetched);
     if (path == WF_PATH_HERE)
-        return wf_ep_left(ep,
-                          here_atomic(remote, offset, operation, type, operand, compare, fetched));
+        status = here_atomic(remote, offset, operation, type, operand, compare, fetched);
+    if (path == WF_PATH_INLINE || path == WF_PATH_HERE)
+        return wf_ep_left(ep, wf_op_result(op, status));
     e = entry_new(remote, WF_KIND_ATOMIC, offset, 0, op, &status);
     if (e) {
         e->u.rma.operation = (uint8_t)operation;
@@ -1177,7 +1185,7 @@ enum weft_status weft_atomic_slow_(struct weft_remote *r, uint64_t offset, unsig
         e->path = (uint8_t)path;
         status = wf_entry_start(e, wf_rma_push);
     }
-    return wf_ep_left(ep, status);
+    return wf_ep_left(ep, wf_op_result(op, status));
 }
 
 /* A set is a swap that fetches nothing. */
@@ -1206,14 +1214,74 @@ static enum weft_status signal_begun(struct wf_remote *r, uint64_t offset, const
     return wf_entry_start(e, wf_rma_push);
 }
 
-/* One of the two regions is not mapped here, or a check failed. What can be
- * copied is copied at once; a signal is never ahead of its data. */
+static bool is_direct(enum wf_path path)
+{
+    return path == WF_PATH_INLINE || path == WF_PATH_HERE;
+}
+
+/* The data are copied here. A word that is mapped is changed here, too, and then 0 is added to it
+ * by a message, which wakes the target; any other is changed by that message. Entered. */
+static enum weft_status wake_begun(struct wf_remote *r, uint64_t offset, const void *src,
+                                   size_t len, struct wf_remote *sig, uint64_t sig_offset,
+                                   uint64_t value, unsigned how, struct weft_op *op)
+{
+    unsigned operation = how == WEFT_SIGNAL_ADD ? WEFT_ATOMIC_ADD : WEFT_ATOMIC_SWAP;
+    bool is_mapped = wf_path_atomic(sig, operation, 8) == WF_PATH_INLINE;
+    enum weft_status status;
+    struct wf_iov mem;
+    struct wf_entry *e = entry_new(sig, WF_KIND_ATOMIC, sig_offset, 0, op, &status);
+    if (!e)
+        return status;
+    wf_iov_one(&mem, src, len);
+    status = wf_path_put(r, len, 1) == WF_PATH_INLINE ? mapped_copy(r, offset, &mem, len, true)
+                                                      : here_copy(r, offset, &mem, len, true);
+    if (status == WEFT_OK && is_mapped)
+        status = mapped_atomic(sig, sig_offset, operation, WEFT_U64, value, 0, NULL);
+    if (status != WEFT_OK) {
+        wf_entry_free(e);
+        return status;
+    }
+    e->path = WF_PATH_WHOLE;
+    e->u.rma.type = WEFT_U64;
+    e->u.rma.operation = (uint8_t)(is_mapped ? WEFT_ATOMIC_ADD : operation);
+    e->u.rma.operand = is_mapped ? 0 : value;
+    return wf_entry_go_on(e, wf_rma_push);
+}
+
+/* A word that no message would change otherwise is to wake its target. */
+static enum weft_status put_signal_wake(struct weft_remote *r, uint64_t offset, const void *src,
+                                        size_t len, struct weft_remote *sig, uint64_t sig_offset,
+                                        uint64_t value, unsigned how, struct weft_op *op)
+{
+    struct weft_ep *ep;
+    enum weft_status status = begin_message(sig, sig_offset, 8, WEFT_REMOTE_WRITE);
+    if (status != WEFT_OK)
+        return status;
+    ep = sig->peer->ep;
+    status = begin_message(r, offset, len, WEFT_REMOTE_WRITE);
+    if (status != WEFT_OK)
+        return wf_ep_left(ep, status);
+    wf_ep_leave(ep); /* entered twice */
+    status = len && !src ? WEFT_EINVAL : wf_local_one(ep, op, src, len, WEFT_WRITE);
+    if (status == WEFT_OK)
+        status = wake_begun(wf_remote_of(r), offset, src, len, wf_remote_of(sig), sig_offset, value,
+                            how, op);
+    return wf_ep_left(ep, status);
+}
+
+/* The target is to be woken, one of the two regions is not mapped here, or a check failed. What can
+ * be copied is copied at once; a signal is never ahead of its data. */
 enum weft_status weft_put_signal_slow_(struct weft_remote *r, uint64_t offset, const void *src,
                                        size_t len, struct weft_remote *sig, uint64_t sig_offset,
                                        uint64_t value, unsigned how, struct weft_op *op)
 {
+    bool wake = how & WEFT_SIGNAL_WAKE;
     enum weft_status status;
     enum wf_path path;
+    how &= ~(unsigned)WEFT_SIGNAL_WAKE; /* a message wakes anyway */
+    if (wake && sig->peer && is_direct(wf_path_atomic(wf_remote_of(sig), WEFT_ATOMIC_SWAP, 8)) &&
+        is_direct(wf_path_put(wf_remote_of(r), len, 1)))
+        return put_signal_wake(r, offset, src, len, sig, sig_offset, value, how, op);
     if (!weft_remote_ok_(sig, sig_offset, 8, WEFT_REMOTE_WRITE)) {
         status = begin(sig, sig_offset, 8, WEFT_REMOTE_WRITE);
         if (status != WEFT_OK)
@@ -1246,7 +1314,7 @@ enum weft_status weft_put_signal_slow_(struct weft_remote *r, uint64_t offset, c
         status = signal_begun(wf_remote_of(r), offset, src, len, wf_remote_of(sig), sig_offset,
                               value, how, op);
     }
-    return wf_ep_left(r->peer->ep, status);
+    return wf_ep_left(r->peer->ep, wf_op_result(op, status));
 }
 
 static enum weft_status long_begun(struct weft_remote *r, uint64_t offset, const void *src,
@@ -1301,7 +1369,7 @@ enum weft_status weft_am_long(struct weft_remote *r, uint64_t offset, const void
         status = long_begun(r, offset, src, len, e);
         wf_ep_count(ep, WF_STAT_LONG_SENT, status == WEFT_OK || status == WEFT_PENDING);
     }
-    return wf_ep_left(ep, status);
+    return wf_ep_left(ep, wf_op_result(op, status));
 }
 
 enum weft_status weft_flush(struct weft_peer *peer, struct weft_op *op)
@@ -1313,7 +1381,7 @@ enum weft_status weft_flush(struct weft_peer *peer, struct weft_op *op)
         return status;
     status = peer->transport->flush(wf_peer_tpeer(peer));
     if (status != WEFT_OK || !peer->flow)
-        return wf_ep_left(peer->ep, status);
+        return wf_ep_left(peer->ep, wf_op_result(op, status));
     puts = peer->flow->puts;
     if (wf_list_empty(&peer->flow->issued) && (!puts || puts->done == puts->begun)) {
         status = peer->flow->lost;
@@ -1325,5 +1393,5 @@ enum weft_status weft_flush(struct weft_peer *peer, struct weft_op *op)
         op->entry_ = e;
         op->status = status = WEFT_PENDING;
     }
-    return wf_ep_left(peer->ep, status);
+    return wf_ep_left(peer->ep, wf_op_result(op, status));
 }

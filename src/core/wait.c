@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Waiting: spin while cores are idle, yield, then sleep. Where ranks outnumber
- * cores, spinning takes the core from the rank that is waited for: yield at
- * once (16 ranks on 2 cores, one barrier: 12 us yielding at once, 35 us with 200
- * spins before each yield). */
+/* Waiting. Where ranks outnumber cores, spinning takes the core from the rank that is waited for:
+ * yield at once (16 ranks on 2 cores, one barrier: 12 us yielding at once, 35 us with 200 spins
+ * before each yield). */
 #define _GNU_SOURCE
+#include "core/wait.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>
@@ -16,39 +17,122 @@
 
 #define NAP_MAX_NS 50000
 #define SHARED_MAX_NS 1000000
+#define WOKEN_MAX_NS 10000000 /* a signal that should have woken and did not is seen then */
+/* Less than the shortest slice of a process that computes (0.7 ms, sched(7)), and more than a
+ * turn of each of some processes that only wait. */
+#define LATE_NS 250000
+#define HOLD_MIN_NS 4000000
+#define HOLD_MAX_NS 500000000
+#define HOLDS 4
+#define SPINS_PER_CLOCK 64
+#define HANDLED_PER_CLOCK 16
 
-struct backoff {
-    uint64_t turns, spins, yields;
-    uint64_t start_ns, until_ns; /* 0: not asked yet; until UINT64_MAX: no limit */
-};
+/* ---- processes that compute on the same cores ---- */
 
-static void backoff_init(struct backoff *b, const struct weft_ep *ep, int64_t timeout_ns)
+static void late_note(struct weft_ctx *ctx, uint64_t now)
 {
-    const struct wf_config *c = wf_config();
-    unsigned ranks = atomic_load_explicit(&ep->ctx->local_ranks, memory_order_relaxed);
-    *b = (struct backoff){.spins = ranks > ep->ctx->cores ? 0 : c->spin, .yields = c->yield};
-    b->until_ns = timeout_ns < 0 ? UINT64_MAX : wf_now_ns() + (uint64_t)timeout_ns;
+    uint64_t until = atomic_load_explicit(&ctx->late_until_ns, memory_order_relaxed);
+    uint64_t hold = atomic_load_explicit(&ctx->late_hold_ns, memory_order_relaxed);
+    bool is_new = now > until + HOLDS * hold;
+    hold = !hold || is_new ? HOLD_MIN_NS : WF_MIN(2 * hold, HOLD_MAX_NS);
+    atomic_store_explicit(&ctx->late_hold_ns, hold, memory_order_relaxed);
+    atomic_store_explicit(&ctx->late_until_ns, now + hold, memory_order_relaxed);
+    atomic_store_explicit(&ctx->late, true, memory_order_relaxed);
 }
 
-/* Spin or yield once. False: it is time to sleep. */
-static bool backoff_turn(struct backoff *b)
+/* Neither spin nor yield any more. */
+static void sleep_now(struct wf_backoff *b)
+{
+    b->spins = b->yields = b->turns = 0;
+}
+
+static void yield(struct wf_backoff *b)
+{
+    uint64_t before = wf_now_ns(), after;
+    sched_yield();
+    after = wf_now_ns();
+    if (after - before < LATE_NS)
+        return;
+    late_note(b->ctx, after);
+    sleep_now(b);
+}
+
+static void spin(struct wf_backoff *b)
+{
+    uint64_t now;
+    wf_relax();
+    if (b->turns % SPINS_PER_CLOCK)
+        return;
+    now = wf_now_ns();
+    if (b->seen_ns && now - b->seen_ns > LATE_NS) {
+        late_note(b->ctx, now);
+        sleep_now(b);
+    }
+    b->seen_ns = now;
+}
+
+/* A yield was late lately: sleep at once. Some time after that, yields show whether they still
+ * would be, and only when none was for HOLDS holds the context spins again. */
+static void heed_late(struct wf_backoff *b)
+{
+    struct weft_ctx *ctx = b->ctx;
+    uint64_t now = wf_now_ns();
+    uint64_t until = atomic_load_explicit(&ctx->late_until_ns, memory_order_relaxed);
+    uint64_t hold = atomic_load_explicit(&ctx->late_hold_ns, memory_order_relaxed);
+    if (now < until)
+        sleep_now(b);
+    else if (now < until + HOLDS * hold)
+        b->spins = 0;
+    else
+        atomic_store_explicit(&ctx->late, false, memory_order_relaxed);
+}
+
+/* ---- the back-off of every wait ---- */
+
+void wf_backoff_init(struct wf_backoff *b, const struct weft_ep *ep, int64_t timeout_ns)
+{
+    const struct wf_config *c = wf_config();
+    struct weft_ctx *ctx = ep->ctx;
+    unsigned ranks = atomic_load_explicit(&ctx->local_ranks, memory_order_relaxed);
+    *b = (struct wf_backoff){
+        .ctx = ctx, .spins = ranks > ctx->cores ? 0 : c->spin, .yields = c->yield};
+    b->until_ns = timeout_ns < 0 ? UINT64_MAX : wf_now_ns() + (uint64_t)timeout_ns;
+    if (__builtin_expect(atomic_load_explicit(&ctx->late, memory_order_relaxed), 0))
+        heed_late(b);
+}
+
+bool wf_backoff_turn(struct wf_backoff *b)
 {
     if (b->turns < b->spins)
-        wf_relax();
+        spin(b);
     else if (b->turns < b->spins + b->yields)
-        sched_yield();
+        yield(b);
     else
         return false;
     b->turns++;
     return true;
 }
 
-static bool backoff_over(const struct backoff *b)
+static bool is_over(const struct wf_backoff *b)
 {
     return b->until_ns != UINT64_MAX && wf_now_ns() >= b->until_ns;
 }
 
-static struct timespec time_left(const struct backoff *b, uint64_t at_most_ns)
+/* A yield may cost a slice of a process that computes: look at the clock after each. */
+bool wf_backoff_is_over(struct wf_backoff *b)
+{
+    return (b->turns % SPINS_PER_CLOCK == SPINS_PER_CLOCK - 1 || b->turns >= b->spins) &&
+           is_over(b);
+}
+
+bool wf_backoff_again(struct wf_backoff *b)
+{
+    b->turns = 0;
+    b->seen_ns = 0;
+    return !(++b->handled % HANDLED_PER_CLOCK);
+}
+
+static struct timespec time_left(const struct wf_backoff *b, uint64_t at_most_ns)
 {
     uint64_t now = wf_now_ns();
     uint64_t left = b->until_ns > now ? b->until_ns - now : 0;
@@ -57,24 +141,25 @@ static struct timespec time_left(const struct backoff *b, uint64_t at_most_ns)
     return (struct timespec){(time_t)(left / 1000000000), (long)(left % 1000000000)};
 }
 
-static void nap(const struct backoff *b)
+static void nap(const struct wf_backoff *b)
 {
     struct timespec t = time_left(b, NAP_MAX_NS);
     nanosleep(&t, NULL);
 }
 
-/* Of a locked endpoint: another thread may handle what this one waits for, and
- * disarm it, so it looks again after SHARED_MAX_NS. */
-static enum weft_status sleep_on_fd(struct weft_ep *ep, const struct backoff *b)
+/* For at most [at_most_ns]. Of a locked endpoint: another thread may handle what this one waits
+ * for, and disarm it, so it looks again after SHARED_MAX_NS. */
+static enum weft_status sleep_on_fd(struct weft_ep *ep, const struct wf_backoff *b,
+                                    uint64_t at_most_ns)
 {
     struct pollfd p = {.fd = ep->wait_fd, .events = POLLIN};
-    bool shared = ep->locked;
-    struct timespec left = time_left(b, shared ? SHARED_MAX_NS : UINT64_MAX);
+    bool endless = b->until_ns == UINT64_MAX && at_most_ns == UINT64_MAX && !ep->locked;
+    struct timespec left =
+        time_left(b, ep->locked ? WF_MIN(at_most_ns, SHARED_MAX_NS) : at_most_ns);
     enum weft_status status = weft_ep_arm(ep);
     if (status != WEFT_OK)
         return status;
-    if (ppoll(&p, 1, b->until_ns == UINT64_MAX && !shared ? NULL : &left, NULL) < 0 &&
-        errno != EINTR)
+    if (ppoll(&p, 1, endless ? NULL : &left, NULL) < 0 && errno != EINTR)
         return WEFT_ESYSTEM;
     return WEFT_OK;
 }
@@ -82,23 +167,22 @@ static enum weft_status sleep_on_fd(struct weft_ep *ep, const struct backoff *b)
 int weft_ep_wait(struct weft_ep *ep, int64_t timeout_ns)
 {
     int events = weft_ep_poll(ep);
-    struct backoff b;
+    struct wf_backoff b;
     if (events || !timeout_ns)
         return events;
-    backoff_init(&b, ep, timeout_ns);
+    wf_backoff_init(&b, ep, timeout_ns);
     for (;;) {
         events = weft_ep_poll(ep);
         if (events)
             return events;
-        /* A yield may cost a slice of whoever computes: look at the clock after each. */
-        if (((b.turns & 63) == 63 || b.turns > b.spins) && backoff_over(&b))
+        if (wf_backoff_is_over(&b))
             return 0;
-        if (!backoff_turn(&b)) {
-            enum weft_status status = sleep_on_fd(ep, &b);
+        if (!wf_backoff_turn(&b)) {
+            enum weft_status status = sleep_on_fd(ep, &b, UINT64_MAX);
             if (status < 0)
                 return status;
             events = weft_ep_poll(ep);
-            if (events || backoff_over(&b))
+            if (events || is_over(&b))
                 return events;
             if (status == WEFT_AGAIN) /* armed in vain: no busy loop of system calls */
                 nap(&b);
@@ -106,65 +190,143 @@ int weft_ep_wait(struct weft_ep *ep, int64_t timeout_ns)
     }
 }
 
-static bool word_reached(const uint64_t *word, uint64_t at_least)
+/* ---- words ---- */
+
+static bool word_holds(const struct weft_word *w)
 {
-    return __atomic_load_n(word, __ATOMIC_ACQUIRE) >= at_least;
+    uint64_t mask = w->mask ? w->mask : UINT64_MAX;
+    uint64_t is = __atomic_load_n(w->word, __ATOMIC_ACQUIRE) & mask; /* "signal" */
+    if (w->test == WEFT_WORD_GE)
+        return is >= w->value;
+    return (is == w->value) == (w->test == WEFT_WORD_EQ);
+}
+
+static bool words_are_right(const struct weft_word *words, unsigned count)
+{
+    if (count && !words)
+        return false;
+    for (unsigned i = 0; i < count; i++)
+        if (!words[i].word || ((uintptr_t)words[i].word & 7) || words[i].test > WEFT_WORD_NE)
+            return false;
+    return true;
+}
+
+static unsigned words_look(struct weft_word *words, unsigned count)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < count; i++)
+        n += words[i].holds = word_holds(&words[i]);
+    return n;
+}
+
+int weft_words_test(struct weft_word *words, unsigned count)
+{
+    if (count > INT32_MAX || !words_are_right(words, count))
+        return WEFT_EINVAL;
+    return (int)words_look(words, count);
+}
+
+#define LOOKS_PER_POLL 32 /* the words are what comes; messages now and then */
+#define YIELDS_PER_POLL 4 /* each may cost a slice */
+
+struct words {
+    struct weft_ep *ep;
+    struct weft_word *at;
+    unsigned count, wanted;
+    bool woken;
+};
+
+static inline bool words_hold(const struct words *w)
+{
+    return words_look(w->at, w->count) >= w->wanted;
+}
+
+/* The end of spinning and yielding: sleep, or nap where nothing wakes. */
+static void words_sleep(const struct words *w, const struct wf_backoff *b)
+{
+    enum weft_status status = w->woken ? sleep_on_fd(w->ep, b, WOKEN_MAX_NS) : WEFT_ESYSTEM;
+    if (status != WEFT_OK && (status != WEFT_AGAIN || weft_ep_poll(w->ep) <= 0))
+        nap(b);
+}
+
+/* Look at the words until messages should be looked for again, too. */
+static bool words_come(const struct words *w, struct wf_backoff *b)
+{
+    for (int i = 0; i < LOOKS_PER_POLL; i++) {
+        if (words_hold(w))
+            return true;
+        if (!wf_backoff_turn(b)) {
+            words_sleep(w, b);
+            break;
+        }
+        if (b->turns > b->spins && i % YIELDS_PER_POLL == YIELDS_PER_POLL - 1)
+            break;
+    }
+    return false;
+}
+
+static enum weft_status words_await(const struct words *w, const struct weft_peer *peer,
+                                    int64_t timeout_ns)
+{
+    struct wf_backoff b;
+    int events = 0;
+    wf_backoff_init(&b, w->ep, timeout_ns);
+    for (;;) {
+        if (events <= 0 && words_come(w, &b))
+            return WEFT_OK;
+        events = weft_ep_poll(w->ep);
+        if (words_hold(w))
+            return WEFT_OK;
+        if (events > 0 && !wf_backoff_again(&b))
+            continue;
+        if (peer && weft_peer_status(peer) != WEFT_OK)
+            return weft_peer_status(peer);
+        if (is_over(&b))
+            return WEFT_ETIMEDOUT;
+    }
+}
+
+enum weft_status weft_words_wait(struct weft_ep *ep, struct weft_word *words, unsigned count,
+                                 unsigned flags, struct weft_peer *peer, int64_t timeout_ns)
+{
+    struct words w = {ep, words, count, flags & WEFT_WORDS_ALL ? count : 1,
+                      flags & WEFT_WORDS_WOKEN};
+    enum weft_status status = wf_ep_enter(ep);
+    if (status != WEFT_OK)
+        return status;
+    if (!count || flags & ~(unsigned)(WEFT_WORDS_ALL | WEFT_WORDS_WOKEN) ||
+        !words_are_right(words, count) || (peer && peer->ep != ep))
+        return wf_ep_left(ep, WEFT_EINVAL);
+    if (words_hold(&w))
+        return wf_ep_left(ep, WEFT_OK);
+    if (peer)
+        status = wf_peer_heed(peer);
+    wf_ep_leave(ep);
+    return status == WEFT_OK ? words_await(&w, peer, timeout_ns) : status;
 }
 
 enum weft_status weft_word_wait(struct weft_ep *ep, const uint64_t *word, uint64_t at_least,
                                 struct weft_peer *peer, int64_t timeout_ns)
 {
-    enum weft_status status = wf_ep_enter(ep);
-    struct backoff b;
-    if (status != WEFT_OK)
-        return status;
-    if (!word || ((uintptr_t)word & 7) || (peer && peer->ep != ep))
-        return wf_ep_left(ep, WEFT_EINVAL);
-    if (word_reached(word, at_least))
-        return wf_ep_left(ep, WEFT_OK);
-    if (peer)
-        status = wf_peer_heed(peer);
-    wf_ep_leave(ep);
-    if (status != WEFT_OK)
-        return status;
-    backoff_init(&b, ep, timeout_ns);
-    for (;;) {
-        for (int i = 0; i < 32; i++) { /* the word is what comes; messages now and then */
-            if (word_reached(word, at_least))
-                return WEFT_OK;
-            if (!backoff_turn(&b)) {
-                nap(&b);
-                break;
-            }
-            if (b.turns > b.spins && i % 4 == 3) /* yields: each may cost a slice */
-                break;
-        }
-        (void)weft_ep_poll(ep);
-        if (word_reached(word, at_least))
-            return WEFT_OK;
-        if (peer && weft_peer_status(peer) != WEFT_OK)
-            return weft_peer_status(peer);
-        if (backoff_over(&b))
-            return WEFT_ETIMEDOUT;
-    }
+    struct weft_word one = {.word = word, .value = at_least};
+    return weft_words_wait(ep, &one, 1, 0, peer, timeout_ns);
 }
 
 enum weft_status weft_op_wait(struct weft_ep *ep, struct weft_op *op, int64_t timeout_ns)
 {
     enum weft_status status = op ? wf_ep_enter(ep) : WEFT_EINVAL;
-    unsigned busy = 0;
-    struct backoff b;
+    struct wf_backoff b;
     if (status != WEFT_OK)
         return status;
     wf_ep_leave(ep);
-    backoff_init(&b, ep, timeout_ns);
+    wf_backoff_init(&b, ep, timeout_ns);
     for (;;) {
         int events;
         status = (enum weft_status)__atomic_load_n(&op->status, __ATOMIC_ACQUIRE);
         if (status != WEFT_PENDING) {
-            if (ep->locked) { /* whoever ended it may still be in its done */
-                pthread_mutex_lock(&ep->lock);
-                pthread_mutex_unlock(&ep->lock);
+            if (ep->locked) { /* the thread that ended it may still be in its done */
+                wf_ep_lock(ep);
+                wf_ep_leave(ep);
             }
             return status;
         }
@@ -172,19 +334,33 @@ enum weft_status weft_op_wait(struct weft_ep *ep, struct weft_op *op, int64_t ti
         if (events < 0)
             return (enum weft_status)events;
         if (events) {
-            b.turns = 0;
-            if (!(++busy & 15) && backoff_over(&b))
+            if (wf_backoff_again(&b) && is_over(&b))
                 return WEFT_PENDING;
             continue;
         }
-        if (((b.turns & 63) == 63 || b.turns > b.spins) && backoff_over(&b))
+        if (wf_backoff_is_over(&b))
             return WEFT_PENDING;
-        if (!backoff_turn(&b)) {
-            status = sleep_on_fd(ep, &b);
+        if (!wf_backoff_turn(&b)) {
+            status = sleep_on_fd(ep, &b, UINT64_MAX);
             if (status < 0)
                 return status;
             if (status == WEFT_AGAIN)
                 nap(&b);
         }
     }
+}
+
+enum weft_status weft_op_finish(struct weft_ep *ep, enum weft_status status, struct weft_op *op,
+                                int64_t timeout_ns)
+{
+    int events;
+    if (status == WEFT_PENDING)
+        return weft_op_wait(ep, op, timeout_ns);
+    if (status != WEFT_AGAIN)
+        return status;
+    /* What another thread handles is no event here, and may have been the room. */
+    if (ep && ep->locked && (timeout_ns < 0 || timeout_ns > SHARED_MAX_NS))
+        timeout_ns = SHARED_MAX_NS;
+    events = weft_ep_wait(ep, timeout_ns);
+    return events < 0 ? (enum weft_status)events : WEFT_AGAIN;
 }

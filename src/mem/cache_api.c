@@ -5,6 +5,7 @@
 #include <weft/cache.h>
 
 #include "base/log.h"
+#include "base/params.h"
 #include "base/process.h"
 #include "config/config.h"
 #include "base/util.h"
@@ -32,22 +33,12 @@ static struct wf_cache_user *user_of(struct weft_cache_user *user)
     return (struct wf_cache_user *)(void *)user;
 }
 
-static bool is_zero(const uint64_t *words, size_t n)
-{
-    while (n--)
-        if (words[n])
-            return false;
-    return true;
-}
-
 static enum weft_status params_check(const struct weft_cache_params *p)
 {
-    if (!p || p->flags & ~(uint32_t)FLAGS || !p->registrar.reg || !p->registrar.dereg ||
-        p->monitor > WEFT_MONITOR_NONE || !is_zero(p->reserved, WF_ARRAY_LEN(p->reserved)))
+    if (!p || !p->registrar.reg || !p->registrar.dereg || p->monitor > WEFT_MONITOR_NONE)
         return WEFT_EINVAL;
-    if (p->version >> 16 != WEFT_VERSION_MAJOR || (p->version & 0xffff) > WEFT_VERSION_MINOR)
-        return WEFT_EVERSION;
-    return WEFT_OK;
+    return wf_params_check("WEFT_CACHE_PARAMS", p->version, p->flags, FLAGS, p->reserved,
+                           WF_ARRAY_LEN(p->reserved));
 }
 
 /* Null: it cannot be had. */

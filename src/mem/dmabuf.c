@@ -14,6 +14,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/log.h"
 
 /* The file system that dma-bufs are in, Linux 5.3. */
@@ -65,7 +66,7 @@ enum weft_status wf_dmabuf_open(int fd, uint64_t offset, size_t len, bool write,
         return WEFT_EINVAL;
     }
     d.is_real = is_dmabuf(fd);
-    d.fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    d.fd = wf_fd_dup(fd);
     if (d.fd < 0)
         return WEFT_ELIMIT;
     status = map(&d);

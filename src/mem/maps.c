@@ -11,6 +11,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/fd.h"
+
 /* include/uapi/linux/fs.h of Linux 6.11; Debian 12's headers are older. */
 struct procmap_query {
     uint64_t size, query_flags, query_addr;
@@ -29,7 +31,7 @@ _Static_assert(sizeof(struct procmap_query) == 104, "the kernel's structure");
 
 int wf_maps_open(const char *path)
 {
-    return open(path, O_RDONLY | O_CLOEXEC);
+    return wf_fd_high(open(path, O_RDONLY | O_CLOEXEC));
 }
 
 /* 1: the kernel does not know the call. */
@@ -108,7 +110,7 @@ int wf_maps_find(int fd, uintptr_t at, struct wf_mapping *out)
 bool wf_maps_can_write(uintptr_t start, uintptr_t end)
 {
     struct wf_mapping m = {.end = start, .is_writable = true};
-    int fd = wf_maps_open("/proc/self/maps");
+    int fd = wf_maps_open("/proc/thread-self/maps");
     while (fd >= 0 && m.end < end && m.is_writable)
         if (wf_maps_find(fd, m.end, &m))
             m.is_writable = false;

@@ -7,10 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include "base/atomic.h"
+#include "base/fd.h"
 #include "base/hook.h"
 #include "base/log.h"
 #include "base/rand.h"
@@ -23,14 +26,32 @@
 #define HUGE_PAGE ((size_t)2 << 20)
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
+/* The limit on file sizes holds for memfds, too, and who goes beyond it is ended by SIGXFSZ
+ * (setrlimit(2)): look first. Sets errno. */
+static bool is_too_big(size_t size)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur == RLIM_INFINITY ||
+        size <= limit.rlim_cur)
+        return false;
+    wf_error("%zu bytes of shared memory are more than the limit on file sizes, %llu bytes, which "
+             "holds for them, too: raise it (ulimit -f unlimited)",
+             size, (unsigned long long)limit.rlim_cur);
+    errno = EFBIG;
+    return true;
+}
+
 int wf_shared_create(const char *name, size_t size, int read_only, void **base)
 {
-    int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int fd = wf_fd_high(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
     void *p;
+    int err;
     if (fd < 0) {
         wf_error("memfd_create: %m");
         return -1;
     }
+    if (is_too_big(size))
+        goto close_fd;
     if (ftruncate(fd, (off_t)size)) {
         wf_error("cannot allocate %zu bytes of shared memory: %m", size);
         goto close_fd;
@@ -51,7 +72,9 @@ int wf_shared_create(const char *name, size_t size, int read_only, void **base)
 unmap:
     munmap(p, size);
 close_fd:
+    err = errno;
     close(fd);
+    errno = err;
     return -1;
 }
 
@@ -157,6 +180,22 @@ static struct wf_slab *slab_for(struct wf_mem *mem, size_t len, bool read_only, 
     return slab;
 }
 
+/* A memfd has a size before it has memory, and overcommitting kernels map any: what is larger than
+ * all memory and swap can never be written. (What the kernel itself refuses, for RLIMIT_AS or
+ * overcommit_memory=2, fails in mmap.) */
+static bool can_exist(size_t len)
+{
+    struct sysinfo si;
+    uint64_t total;
+    if (sysinfo(&si))
+        return true;
+    total = ((uint64_t)si.totalram + si.totalswap) * si.mem_unit;
+    if (len > total)
+        wf_error("cannot allocate %zu bytes: memory and swap of this machine are %llu", len,
+                 (unsigned long long)total);
+    return len <= total;
+}
+
 static int slot_take(struct wf_mem *mem, uint32_t *slot)
 {
     if (mem->free_count) {
@@ -209,6 +248,8 @@ enum weft_status wf_mem_region_open(struct wf_mem *mem, size_t len, unsigned acc
     struct wf_region *r = out;
     if (!len || len > SIZE_MAX / 2)
         return len ? WEFT_ENOMEM : WEFT_EINVAL;
+    if (len >= mem->slab_size && !can_exist(len))
+        return WEFT_ENOMEM;
     *r = (struct wf_region){.length = len, .access = access, .count = 1, .auth = mem->auth};
     r->pieces = &r->one;
     pthread_mutex_lock(&mem->lock);
@@ -223,7 +264,7 @@ enum weft_status wf_mem_region_open(struct wf_mem *mem, size_t len, unsigned acc
             region_enable(mem, r);
         } else {
             mem->free_slots[mem->free_count++] = r->slot;
-            status = WEFT_ENOMEM;
+            status = errno == EFBIG ? WEFT_ELIMIT : WEFT_ENOMEM;
         }
     }
     pthread_mutex_unlock(&mem->lock);
@@ -537,7 +578,7 @@ int wf_mem_slab_dup(struct wf_mem *mem, uint64_t id, size_t *size)
     {
         struct wf_slab *slab = wf_container_of(it, struct wf_slab, item);
         if (slab->id == id) {
-            fd = fcntl(slab->fd, F_DUPFD_CLOEXEC, 0);
+            fd = wf_fd_dup(slab->fd);
             *size = slab->size;
             break;
         }

@@ -35,9 +35,14 @@
 #include "mem/dmabuf.h"
 #include "mem/persist.h"
 
-/* 8 bytes each; the segment is sparse. */
+/* The state segment: a word of 8 bytes for each region that can be open, its generation; then one
+ * for each endpoint id, the generation of the endpoint that is open by that id, else 0. Sparse.
+ * Local processes map it to read. */
 #define WF_MEM_STATE_WORDS 65536
-#define WF_MEM_STATE_SIZE (WF_MEM_STATE_WORDS * sizeof(uint64_t))
+#define WF_MEM_STATE_ENDPOINTS 65536
+#define WF_MEM_STATE_LEFT                                                                          \
+    WF_MEM_STATE_WORDS /* of endpoint 0, which is none: 1, the context closes */
+#define WF_MEM_STATE_SIZE ((WF_MEM_STATE_WORDS + WF_MEM_STATE_ENDPOINTS) * sizeof(uint64_t))
 
 struct wf_slab {
     struct wf_list item; /* mem->slabs */

@@ -5,6 +5,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "base/fd.h"
+
 /* Documentation/admin-guide/mm/pagemap.rst */
 #define PRESENT (UINT64_C(1) << 63)
 #define SHARED (UINT64_C(1) << 61) /* a file's, or shared */
@@ -12,7 +14,7 @@
 
 int wf_pages_open(void)
 {
-    return open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    return wf_fd_high(open("/proc/thread-self/pagemap", O_RDONLY | O_CLOEXEC));
 }
 
 int wf_pages_look(int fd, uintptr_t start, size_t count, uint64_t *out)

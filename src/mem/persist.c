@@ -34,7 +34,7 @@ static void pmem_load(void)
 static bool is_file(const void *addr, size_t len)
 {
     uintptr_t at = (uintptr_t)addr, end = at + len;
-    int fd = wf_maps_open("/proc/self/maps");
+    int fd = wf_maps_open("/proc/thread-self/maps");
     if (fd < 0)
         return false;
     while (at < end) {

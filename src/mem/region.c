@@ -50,8 +50,8 @@ static enum weft_status copy_unbacked(void *to, const void *from, size_t n, bool
         size_t k = WF_MIN(n - done, COPY_MAX);
         struct iovec a = {(void *)(uintptr_t)(mine + done), k};
         struct iovec b = {(void *)(uintptr_t)(there + done), k};
-        ssize_t got = into ? process_vm_writev(getpid(), &a, 1, &b, 1, 0)
-                           : process_vm_readv(getpid(), &a, 1, &b, 1, 0);
+        ssize_t got = into ? process_vm_writev(gettid(), &a, 1, &b, 1, 0)
+                           : process_vm_readv(gettid(), &a, 1, &b, 1, 0);
         if (got < 0 || (size_t)got != k)
             return WEFT_EFAULT;
         done += k;

@@ -28,6 +28,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/fd.h"
 #include "base/process.h"
 #include "base/util.h"
 #include "mem/maps.h"
@@ -134,13 +135,19 @@ static bool kernel_counts_changes(void)
 
 /* So that a program that closes its first descriptors, or counts on their numbers, is left alone.
  */
-static int fd_high(int fd)
+static int fd_higher(int fd)
 {
-    int high = fcntl(fd, F_DUPFD_CLOEXEC, 200);
+    int high = fcntl(fd, F_DUPFD_CLOEXEC, 200); /* from above 2: wf_fd_high was called */
     if (high < 0)
         return fd;
     close(fd);
     return high;
+}
+
+static int userfaultfd(void)
+{
+    const int flags = O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY;
+    return wf_fd_high((int)syscall(SYS_userfaultfd, flags));
 }
 
 static const char *fds_open(struct wf_uffd *u)
@@ -152,20 +159,20 @@ static const char *fds_open(struct wf_uffd *u)
     if (!kernel_counts_changes())
         return "Linux is older than 5.15";
     /* No page is protected, so that there are no faults, of the kernel's neither. */
-    u->fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
+    u->fd = userfaultfd();
     if (u->fd < 0)
         return errno == ENOSYS ? "this kernel has no userfaultfd"
                : errno == EPERM || errno == EACCES
                    ? "userfaultfd is denied (a container's seccomp profile: allow the call "
                      "userfaultfd)"
                    : "userfaultfd failed (descriptors: ulimit -n)";
-    u->fd = fd_high(u->fd);
+    u->fd = fd_higher(u->fd);
     if (ioctl(u->fd, UFFDIO_API, &api))
         return "this kernel's userfaultfd has no write-protect mode or no events";
-    u->maps_fd = wf_maps_open("/proc/self/maps");
+    u->maps_fd = wf_maps_open("/proc/thread-self/maps");
     if (u->maps_fd < 0)
-        return "/proc/self/maps cannot be read";
-    u->maps_fd = fd_high(u->maps_fd);
+        return "/proc/thread-self/maps cannot be read";
+    u->maps_fd = fd_higher(u->maps_fd);
     return NULL;
 }
 
@@ -223,7 +230,7 @@ static void *reader_main(void *arg)
     int fd = wf_maps_open("/proc/thread-self/maps");
     if (fd >= 0) {
         close(u->maps_fd);
-        u->maps_fd = fd_high(fd);
+        u->maps_fd = fd_higher(fd);
     }
     sem_post(&own.reads);
     do {

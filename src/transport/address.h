@@ -9,8 +9,8 @@
 #include <string.h>
 #include <weft/weft.h>
 
-#define WF_ADDRESS_VERSION 2
-#define WF_KEY_VERSION 4
+#define WF_ADDRESS_VERSION 3
+#define WF_KEY_VERSION 5
 #define WF_KEY_PRIVATE UINT64_MAX
 
 /* A process as others on its node tell it apart. */
@@ -66,7 +66,23 @@ struct wf_key {
     uint32_t auth;   /* wf_auth_tag of its authorization key */
     uint64_t nic_at; /* what its owner's NICs call its first byte; 0 where all of nic_key are */
     uint32_t nic_key[WF_KEY_NICS]; /* by which each of them lets others reach it; 0: it does not */
+    uint64_t check;                /* wf_key_check of all above */
 };
+
+/* A sum over a key's bytes: a key that was damaged on its way must not name other memory of its
+ * owner. (Whoever maps a slab could read all of it, so nobody asks the owner about a range.) Each
+ * step is a bijection of the word and of the sum, so a key with one wrong word is always found,
+ * others but for 1 in 2^64. */
+static inline uint64_t wf_key_check(const struct wf_key *k)
+{
+    uint64_t words[offsetof(struct wf_key, check) / 8], sum = 0x243f6a8885a308d3u; /* pi's */
+    memcpy(words, k, sizeof words);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        sum = (sum ^ words[i]) * 0xd6e8feb86659fd93u;
+        sum ^= sum >> 32;
+    }
+    return sum;
+}
 
 /* Do any of its owner's NICs let others reach it? */
 static inline int wf_key_has_nic(const struct wf_key *k)
@@ -98,7 +114,8 @@ static inline int wf_key_flags_are_valid(const struct wf_key *k)
         return 0;
     return !(k->flags & WF_KEY_ATOMIC) || wf_key_has_nic(k);
 }
-_Static_assert(sizeof(struct wf_key) == 88, "wire structure");
+_Static_assert(sizeof(struct wf_key) == 96 && offsetof(struct wf_key, check) == 88,
+               "wire structure");
 _Static_assert(sizeof(struct wf_key) <= WEFT_KEY_MAX, "public limit");
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -167,7 +184,8 @@ static inline enum weft_status wf_key_parse(const void *buf, size_t len, struct 
     if (len < sizeof k)
         return WEFT_EINVAL;
     memcpy(&k, buf, sizeof k);
-    if (k.size != sizeof k || !k.length || k.offset + k.length < k.length ||
+    if (k.size != sizeof k || k.check != wf_key_check(&k) || !k.length ||
+        k.offset + k.length < k.length ||
         !(k.gen & 1) || /* those of wiped and never used slots are even */
         k.first + k.length < k.length || !wf_key_flags_are_valid(&k) ||
         (k.slab != WF_KEY_PRIVATE && k.first) || k.nic_at + k.length < k.length ||

@@ -143,9 +143,6 @@ struct wf_tep_events {
     void (*deliver)(void *owner, struct weft_am *am);
     /* [tpeer] cannot be reached any more; at most once per peer. */
     void (*peer_down)(void *owner, struct wf_tpeer *tpeer, enum weft_status why);
-    /* Does the core wait for something that only [tpeer] can begin, and whose loss it
-     * must learn? Then its connection must not be given up. Not a hot path. */
-    bool (*is_needed)(void *owner, const struct wf_tpeer *tpeer);
     /* A connection whose word (struct wf_token, conn) the core had set is gone:
      * everything of it was delivered. */
     void (*conn_down)(void *owner, void *conn);
@@ -165,14 +162,25 @@ struct wf_tep_events {
      * told after peer_down. */
     void (*put_done)(void *owner, struct wf_tpeer *tpeer, uint32_t n);
     void (*put_lost)(void *owner, struct wf_tpeer *tpeer, uint32_t n, bool refused);
+    /* Regions for which remote_map said PENDING may be mapped now. */
+    void (*mapped)(void *owner);
 };
 
 struct wf_tctx_params {
     struct wf_mem *mem; /* outlives the tctx */
     const struct wf_process_id *self;
-    uint64_t life; /* wf_life_is(life) is false in a forked child */
-    bool network;  /* a key will be set */
+    uint64_t life;    /* wf_life_is(life) is false in a forked child */
+    bool network;     /* a key will be set */
+    const char **why; /* ctx_open that returns EUNREACH sets it: a literal for the log. Null: nobody
+                       * asks */
 };
+
+static inline enum weft_status wf_tctx_useless(const struct wf_tctx_params *params, const char *why)
+{
+    if (params->why)
+        *params->why = why;
+    return WEFT_EUNREACH;
+}
 
 struct wf_tep_params {
     const struct wf_tep_events *events;
@@ -225,7 +233,7 @@ struct wf_transport {
     /* The devices there are, as weft_device_rows. Null: it uses none. */
     void (*devices)(weft_device_row_fn row, void *arg);
 
-    /* EUNREACH: it is of no use here, and the context goes without it. */
+    /* EUNREACH: it is of no use here (params->why), and the context goes without it. */
     enum weft_status (*ctx_open)(const struct wf_tctx_params *params, struct wf_tctx **out);
     void (*ctx_close)(struct wf_tctx *tctx); /* all teps are closed */
     /* Null: it needs none. Once; any thread. OK | EBUSY (it has one) */
@@ -305,10 +313,15 @@ struct wf_transport {
     enum weft_status (*pull)(struct wf_tpeer *tpeer, void *dst, uint64_t src, size_t len);
 
     /* Resolve [key]: sets length, gen_word, gen and access of [remote], and base,
-     * unless the region is not to be mapped (WF_KEY_PRIVATE).
-     * May wait, bounded, for the peer's process. *cookie is for remote_unmap. */
+     * unless the region is not to be mapped (WF_KEY_PRIVATE). Never waits.
+     *   *cookie  null at first; for remote_unmap. A failure leaves it null
+     * PENDING: the peer's process is asked. Call again with the same arguments after
+     * [events->mapped], or give up by remote_unmap. */
     enum weft_status (*remote_map)(struct wf_tpeer *tpeer, const struct wf_key *key,
                                    struct weft_remote *remote, void **cookie);
+    /* Wait until remote_map would say something else than PENDING, without polling. OK | ETIMEDOUT
+     * at [until_ns]. Null where it never says that. */
+    enum weft_status (*remote_wait)(struct wf_tpeer *tpeer, void *cookie, uint64_t until_ns);
     void (*remote_unmap)(struct wf_tpeer *tpeer, void *cookie);
 
     /* Let the NICs of others read or write (enum weft_access) [memory] of this process, and change
@@ -336,6 +349,9 @@ struct wf_transport {
 
     /* Can [tpeer] be reached? OK or why not; not a hot path. */
     enum weft_status (*status)(struct wf_tpeer *tpeer);
+    /* The failure that calls on [tpeer] return, from the first that did: the peer_down that
+     * follows may be still to come. Else OK. By its owner, cheap. Null: peer_down comes first. */
+    enum weft_status (*failed)(const struct wf_tpeer *tpeer);
 };
 
 #define WF_PULL_MAX ((size_t)1 << 20)

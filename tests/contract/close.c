@@ -212,6 +212,30 @@ void test_close_unheard(void **state)
     assert_int_equal(weft_word_wait(p->ep[0], &word, 1, p->peer[0], -1), r.status);
 }
 
+/* Fails when: an endpoint that only receives never learns that the endpoint which its receive names
+ * was closed in order, by a process that lives on. */
+void test_close_endpoint_unheard(void **state)
+{
+    struct pair *p = *state;
+    struct weft_op r = {0};
+    unsigned char in[8];
+    if (p->setup->eps == 1)
+        return;
+    GIVES(WEFT_PENDING, weft_msg_recv(p->ep[0], p->peer[0], 3, WEFT_TAG_FULL, in, sizeof in, &r));
+    pair_quiet(p); /* over a network it has connected now */
+    assert_int_equal(r.status, WEFT_PENDING);
+    OK(weft_peer_close(p->peer[1]));
+    OK(weft_ep_close(p->ep[1]));
+    p->peer[1] = NULL;
+    p->ep[1] = NULL;
+    UNTIL(p, r.status != WEFT_PENDING);
+    assert_int_equal(r.status, WEFT_ECLOSED);
+    GIVES(WEFT_ECLOSED, weft_peer_status(p->peer[0]));
+    GIVES(WEFT_ECLOSED, weft_msg_recv(p->ep[0], p->peer[0], 3, WEFT_TAG_FULL, in, sizeof in, &r));
+    pair_quiet(p);
+    assert_int_equal(p->downs[0], 1);
+}
+
 /* Fails when: replies to a requester that closed meanwhile go astray, or their
  * memory is gone when they are written. */
 void test_close_without_reply(void **state)

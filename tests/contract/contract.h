@@ -103,6 +103,8 @@ struct region region_open(struct pair *p, int end, size_t len, unsigned access, 
 /* Close the region, but not what the other end has of it. */
 void region_revoke(struct region *g);
 void region_close(struct region *g);
+/* The check at the end of a raw key, made anew: docs/protocol.md "Keys". */
+void key_seal(unsigned char *key, size_t n);
 
 /* What an operation ends with. Where the region is mapped it must end at once. */
 enum weft_status rma_end(struct pair *p, const struct weft_remote *r, struct weft_op *op,
@@ -136,6 +138,11 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(misuse_ep)                                                                                   \
     X(misuse_am)                                                                                   \
     X(misuse_mem)                                                                                  \
+    X(misuse_descriptors)                                                                          \
+    X(misuse_no_remote)                                                                            \
+    X(misuse_dead_peer)                                                                            \
+    X(region_start)                                                                                \
+    X(region_start_stopped)                                                                        \
     X(sleep_arm)                                                                                   \
     X(sleep_reply)                                                                                 \
     X(sleep_room)                                                                                  \
@@ -143,10 +150,13 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(sleep_closed)                                                                                \
     X(sleep_timeout)                                                                               \
     X(sleep_word)                                                                                  \
+    X(sleep_signal)                                                                                \
+    X(sleep_words)                                                                                 \
     X(close_peer_down)                                                                             \
     X(close_delivers_first)                                                                        \
     X(close_after_sending)                                                                         \
     X(close_unheard)                                                                               \
+    X(close_endpoint_unheard)                                                                      \
     X(close_without_reply)                                                                         \
     X(close_reconnect)                                                                             \
     X(close_rings)                                                                                 \
@@ -165,11 +175,13 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(msg_wildcards)                                                                               \
     X(msg_truncated)                                                                               \
     X(msg_pieces)                                                                                  \
+    X(msg_many_pieces)                                                                             \
     X(msg_claim)                                                                                   \
     X(msg_cancel)                                                                                  \
     X(msg_closed)                                                                                  \
     X(msg_refused)                                                                                 \
     X(msg_many)                                                                                    \
+    X(msg_full)                                                                                    \
     X(msg_settled)                                                                                 \
     X(msg_two_handles)                                                                             \
     X(msg_own_handlers)                                                                            \
@@ -181,6 +193,8 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(op_rights)                                                                                   \
     X(op_read_only)                                                                                \
     X(op_region_closed)                                                                            \
+    X(finish_calls)                                                                                \
+    X(finish_again)                                                                                \
     X(op_flush)                                                                                    \
     X(op_many)                                                                                     \
     X(op_paths)                                                                                    \
@@ -201,6 +215,7 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(frag_again)                                                                                  \
     X(frag_misuse)                                                                                 \
     X(frag_busy)                                                                                   \
+    X(frag_numbers)                                                                                \
     X(frag_gone)                                                                                   \
     X(mr_named)                                                                                    \
     X(mr_vector)                                                                                   \

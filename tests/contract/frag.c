@@ -752,6 +752,29 @@ void test_frag_busy(void **state)
     free(local);
 }
 
+/* Fails when: a put that is complete is taken for one under way that was started USES puts later,
+ * the number of the one being that of the other (it came again after so many uses of an entry). */
+void test_frag_numbers(void **state)
+{
+    enum { USES = 4096, BEFORE = 8 };
+    struct pair *p = *state;
+    unsigned char local[64] = {1};
+    struct region g = region_open(p, 1, 64, RW, 1);
+    struct weft_frag *complete[BEFORE], *later = put(&g, 0, local, 64, NULL);
+    for (int i = -BEFORE; i < USES; i++) {
+        struct weft_op op = {0};
+        if (i < 0)
+            complete[BEFORE + i] = put(&g, 0, local, 64, NULL);
+        put_wait(p, i < 0 ? complete[BEFORE + i] : later, &op);
+        if (i >= USES - BEFORE)
+            OK(weft_frag_free(complete[i - (USES - BEFORE)]));
+        UNTIL(p, op.status != WEFT_PENDING);
+        OK((enum weft_status)op.status);
+    }
+    free_wait(p, later);
+    region_close(&g);
+}
+
 /* Fails when: a put to a region that was closed succeeds, or what follows one that failed never
  * comes; when fragments of a peer that has left do not say so. */
 void test_frag_gone(void **state)

@@ -4,6 +4,10 @@
  * anything: the pair must still close in order afterwards. */
 #include "contract.h"
 
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 void test_misuse_ctx(void **state)
 {
     struct pair *p = *state;
@@ -23,8 +27,9 @@ void test_misuse_ctx(void **state)
     GIVES(WEFT_EVERSION, weft_ctx_open(&params, &ctx));
     params.version = (WEFT_VERSION_MAJOR << 16) | (WEFT_VERSION_MINOR + 1);
     GIVES(WEFT_EVERSION, weft_ctx_open(&params, &ctx));
-    params.version = 0;
-    GIVES(WEFT_OK, weft_ctx_open(&params, &ctx)); /* 0.0: older, and compatible */
+    params.version = 0; /* without WEFT_CTX_PARAMS_INIT */
+    GIVES(WEFT_EINVAL, weft_ctx_open(&params, &ctx));
+    GIVES(WEFT_OK, weft_ctx_open(NULL, &ctx));
     OK(weft_mem_alloc(ctx, 1, 0, &mr));
     GIVES(WEFT_EBUSY, weft_ctx_close(ctx));
     OK(weft_mr_close(mr));
@@ -50,6 +55,8 @@ static void misuse_ep_params(struct pair *p)
     params = (struct weft_ep_params)WEFT_EP_PARAMS_INIT;
     params.version = 99 << 16;
     GIVES(WEFT_EVERSION, weft_ep_open(p->ctx[0], &params, &ep));
+    params.version = 0;
+    GIVES(WEFT_EINVAL, weft_ep_open(p->ctx[0], &params, &ep));
     assert_null(ep);
 }
 
@@ -163,6 +170,7 @@ void test_misuse_mem(void **state)
     GIVES(WEFT_EINVAL, weft_mem_alloc(p->ctx[1], 64, 0, NULL));
     GIVES(WEFT_ENOMEM, weft_mem_alloc(p->ctx[1], SIZE_MAX, 0, &mr));
     GIVES(WEFT_ENOMEM, weft_mem_alloc(p->ctx[1], SIZE_MAX / 2, 0, &mr));
+    GIVES(WEFT_ENOMEM, weft_mem_alloc(p->ctx[1], (size_t)1 << 46, 0, &mr)); /* 64 TiB */
     assert_null(mr);
     OK(weft_mem_alloc(p->ctx[1], 64, WEFT_REMOTE_READ, &mr));
     assert_int_equal(weft_mr_length(mr), 64);
@@ -186,4 +194,124 @@ void test_misuse_mem(void **state)
     GIVES(WEFT_EINVAL, weft_remote_close(NULL));
     GIVES(WEFT_EINVAL, weft_mr_close(NULL));
     GIVES(WEFT_EINVAL, weft_flush(NULL, NULL));
+}
+
+/* Messages of every kind and a region, both ways. */
+static void descriptors_use(struct pair *p, int *seen)
+{
+    char data[64] = "data";
+    struct region g;
+    pair_register(p, 1, nothing);
+    for (int i = 0; i < p->setup->eps; i++)
+        EXPECT(weft_am_request(p->peer[i], 1, NULL, 0, data, sizeof data, 0) == WEFT_OK);
+    g = region_open(p, other(p, 0), 4096, RW, 0);
+    EXPECT(put_end(p, g.r, 0, data, sizeof data) == WEFT_OK);
+    region_close(&g);
+    UNTIL(p, *seen == p->setup->eps);
+}
+
+/* Fails when: a descriptor that Weft makes, or gets from a peer, takes the number of a standard one
+ * that the program has closed. */
+void test_misuse_descriptors(void **state)
+{
+    struct pair *p = *state;
+    int saved[3], taken = 0, seen = 0;
+    p->test = &seen;
+    for (int fd = 0; fd < 3; fd++) {
+        saved[fd] = fcntl(fd, F_DUPFD_CLOEXEC, 100);
+        assert_true(saved[fd] >= 0);
+    }
+    for (int fd = 0; fd < 3; fd++)
+        close(fd);
+    pair_reopen(p, NULL, 0);
+    descriptors_use(p, &seen);
+    for (int fd = 0; fd < 3; fd++)
+        taken += fcntl(fd, F_GETFD) >= 0;
+    for (int fd = 0; fd < 3; fd++) {
+        (void)dup2(saved[fd], fd);
+        close(saved[fd]);
+    }
+    assert_int_equal(taken, 0);
+}
+
+/* Fails when: an access without a remote reads through it. */
+void test_misuse_no_remote(void **state)
+{
+    struct pair *p = *state;
+    struct region g = region_open(p, 1, 64, RW, 0);
+    struct weft_remote *none = NULL;
+    struct weft_op op = {0};
+    struct iovec iov;
+    uint64_t word = 0;
+    iov = (struct iovec){&word, sizeof word};
+    GIVES(WEFT_EINVAL, weft_put(none, 0, &word, 8, &op));
+    GIVES(WEFT_EINVAL, weft_get(none, 0, &word, 8, &op));
+    GIVES(WEFT_EINVAL, weft_putv(none, 0, &iov, 1, &op));
+    GIVES(WEFT_EINVAL, weft_getv(none, 0, &iov, 1, &op));
+    GIVES(WEFT_EINVAL, weft_put_signal(none, 0, &word, 8, g.r, 0, 1, WEFT_SIGNAL_SET, &op));
+    GIVES(WEFT_EINVAL, weft_put_signal(g.r, 0, &word, 8, none, 0, 1, WEFT_SIGNAL_SET, &op));
+    GIVES(WEFT_EINVAL, weft_put_signal(none, 0, &word, 8, none, 0, 1, WEFT_SIGNAL_SET, &op));
+    GIVES(WEFT_EINVAL, weft_atomic(none, 0, WEFT_ATOMIC_ADD, WEFT_U64, 1, 0, &word, &op));
+    GIVES(WEFT_EINVAL, weft_am_long(none, 0, &word, 8, 1, NULL, 0, 0, &op));
+    assert_int_equal(op.status, 0);
+    region_close(&g);
+}
+
+/* ---- a process that has ended, and one that was forked ---- */
+
+struct address {
+    size_t len;
+    unsigned char bytes[WEFT_ADDR_MAX];
+};
+
+/* Code of the child's exit. */
+static int child_does(const struct pair *p, int fd)
+{
+    struct address a = {.len = sizeof a.bytes};
+    struct weft_ctx *ctx;
+    struct weft_ep *ep;
+    if (weft_peer_status(p->peer[0]) != WEFT_EFORKED)
+        return 1;
+    if (weft_ctx_open(NULL, &ctx) || weft_ep_open(ctx, NULL, &ep) ||
+        weft_ep_address(ep, a.bytes, &a.len))
+        return 2;
+    return write(fd, &a, sizeof a) == (ssize_t)sizeof a ? 0 : 3;
+}
+
+/* The address of an endpoint whose process has ended. */
+static struct address address_of_the_dead(const struct pair *p)
+{
+    struct address a;
+    int fds[2], status = -1;
+    pid_t pid;
+    assert_int_equal(pipe(fds), 0);
+    pid = fork();
+    if (!pid)
+        _exit(child_does(p, fds[1]));
+    assert_true(pid > 0 && waitpid(pid, &status, 0) == pid);
+    assert_int_equal(status, 0);
+    assert_int_equal(read(fds[0], &a, sizeof a), sizeof a);
+    close(fds[0]);
+    close(fds[1]);
+    return a;
+}
+
+/* Fails when: the status of a peer is OK in a forked child, or right after a call that failed
+ * because the peer is dead. */
+void test_misuse_dead_peer(void **state)
+{
+    struct pair *p = *state;
+    struct address a;
+    uint64_t end = test_now_ns() + TEST_LIMIT_NS;
+    enum weft_status s = WEFT_OK;
+    struct weft_peer *peer;
+    if (TEST_FORKS_ARE_BARE || p->setup->eps == 1 || p->setup->network)
+        return; /* across a network a poll learns of it */
+    a = address_of_the_dead(p);
+    OK(weft_peer_open(p->ep[0], a.bytes, a.len, &peer));
+    while (s >= 0 && test_now_ns() < end)
+        s = weft_am_request(peer, 1, NULL, 0, NULL, 0, 0);
+    GIVES(WEFT_EPEER, s);
+    GIVES(WEFT_EPEER, weft_peer_status(peer));
+    OK(weft_peer_close(peer));
 }

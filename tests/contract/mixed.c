@@ -557,6 +557,9 @@ static void forged_key(struct pair *p, struct forged *f, unsigned bit, unsigned 
     struct weft_remote *r = NULL;
     memcpy(key, f->real.key, sizeof key);
     key[bit / 8] ^= (unsigned char)(1 << (bit % 8));
+    if (weft_remote_open(p->peer[0], key, f->real.key_len, &r) == WEFT_OK)
+        fail_msg("a key whose bit %u is another opens", bit);
+    key_seal(key, f->real.key_len); /* a forger can do that */
     if (weft_remote_open(p->peer[0], key, f->real.key_len, &r) != WEFT_OK)
         return;
     if (!r->base && r->length > REAL) {

@@ -187,6 +187,41 @@ void test_msg_pieces(void **state)
     free(in);
 }
 
+/* Fails when: as many pieces as there may be are gathered or scattered wrongly, also where the list
+ * of them is longer than WEFT_AM_MAX. */
+void test_msg_many_pieces(void **state)
+{
+    enum { EACH = 700 };
+    struct pair *p = *state;
+    unsigned char *out = malloc(WEFT_IOV_MAX * EACH), *in = malloc(WEFT_IOV_MAX * EACH);
+    for (int expected = 0; expected < 2; expected++) {
+        struct iovec a[WEFT_IOV_MAX], b[WEFT_IOV_MAX];
+        struct weft_op s = {0}, r = {0};
+        struct weft_msg_info info;
+        enum weft_status started, posted = WEFT_OK;
+        size_t len = 0;
+        for (size_t i = 0; i < WEFT_IOV_MAX; i++) { /* one of them empty */
+            a[i] = (struct iovec){out + len, i == 5 ? 0 : EACH};
+            b[i] = (struct iovec){in + i * EACH, EACH};
+            len += a[i].iov_len;
+        }
+        test_fill(out, len, (uint64_t)expected);
+        memset(in, 0, len);
+        if (expected)
+            posted = weft_msg_recvv(p->ep[1], NULL, 4, FULL, b, WEFT_IOV_MAX, &r);
+        started = weft_msg_sendv(p->peer[0], 4, a, WEFT_IOV_MAX, &s);
+        if (!expected) {
+            UNTIL(p, weft_msg_probe(p->ep[1], NULL, 4, FULL, &info) == WEFT_OK);
+            posted = weft_msg_recvv(p->ep[1], NULL, 4, FULL, b, WEFT_IOV_MAX, &r);
+        }
+        GIVES(WEFT_OK, op_end(p, &r, posted));
+        received(p, &r, in, 4, len, (uint64_t)expected);
+        GIVES(WEFT_OK, op_end(p, &s, started));
+    }
+    free(out);
+    free(in);
+}
+
 /* Fails when: a claimed message is found again, or is not the one that was seen. */
 void test_msg_claim(void **state)
 {
@@ -377,6 +412,91 @@ void test_msg_many(void **state)
     free(r);
     free(out);
     free(in);
+}
+
+#define FULL_LEN ((size_t)40000) /* copied once, whatever WEFT_AM_MAX is */
+
+/* One side of [full]: its sends and its receives. */
+struct full_side {
+    struct weft_op *s, *r;
+    enum weft_status *started, *posted;
+    unsigned char *out, *in;
+};
+
+static void full_send(struct pair *p, int end, struct full_side *f, size_t n, uint64_t ops)
+{
+    struct weft_op extra = {0};
+    for (size_t i = 0; i < n; i++) {
+        unsigned char *buf = f->out + i * FULL_LEN;
+        test_fill(buf, FULL_LEN, 2 * i + (unsigned)end);
+        f->started[i] = weft_msg_send(p->peer[end], i, buf, FULL_LEN, &f->s[i]);
+        GIVES(WEFT_PENDING, f->started[i]);
+    }
+    if (ops == n)
+        GIVES(WEFT_ELIMIT, weft_msg_send(p->peer[end], n, f->out, FULL_LEN, &extra));
+}
+
+static void full_receive(struct pair *p, int end, struct full_side *f, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        f->posted[i] = weft_msg_recv(p->ep[end], p->peer[end], i, FULL, f->in + i * FULL_LEN,
+                                     FULL_LEN, &f->r[i]);
+        if (f->posted[i] != WEFT_PENDING)
+            GIVES(WEFT_OK, f->posted[i]);
+    }
+}
+
+static struct full_side full_open(size_t n)
+{
+    struct full_side f = {calloc(n, sizeof *f.s),       calloc(n, sizeof *f.r),
+                          calloc(n, sizeof *f.started), calloc(n, sizeof *f.posted),
+                          malloc(n * FULL_LEN),         calloc(n, FULL_LEN)};
+    return f;
+}
+
+static void full_close(struct full_side *f)
+{
+    free(f->s);
+    free(f->r);
+    free(f->started);
+    free(f->posted);
+    free(f->out);
+    free(f->in);
+}
+
+static void full_end(struct pair *p, int end, struct full_side *f, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        GIVES(WEFT_OK, op_end(p, &f->s[i], f->started[i]));
+        GIVES(WEFT_OK, op_end(p, &f->r[i], f->posted[i]));
+        assert_int_equal(f->r[i].len, FULL_LEN);
+        assert_true(test_same(f->in + i * FULL_LEN, FULL_LEN, 2 * i + (unsigned)other(p, end)));
+    }
+}
+
+/* Fails when: a receive is refused, or fails its sender, because WEFT_OPS long sends of its own
+ * endpoint are under way, on both sides; posted before the messages come, or after. */
+void test_msg_full(void **state)
+{
+    struct pair *p = *state;
+    const uint64_t ops = config_value("WEFT_OPS");
+    const size_t n = ops < 64 ? (size_t)ops : 64;
+    for (int early = 0; early < 2; early++) {
+        struct full_side f[2] = {full_open(n), full_open(n)};
+        uint64_t kept = pair_stat(p, "MSG_KEPT");
+        for (int end = 0; end < p->setup->eps && early; end++)
+            full_receive(p, end, &f[end], n);
+        for (int end = 0; end < p->setup->eps; end++)
+            full_send(p, end, &f[end], n, ops);
+        if (!early)
+            UNTIL(p, pair_stat(p, "MSG_KEPT") == kept + n * (unsigned)p->setup->eps);
+        for (int end = 0; end < p->setup->eps && !early; end++)
+            full_receive(p, end, &f[end], n);
+        for (int end = 0; end < p->setup->eps; end++)
+            full_end(p, end, &f[end], n);
+        for (int end = 0; end < 2; end++)
+            full_close(&f[end]);
+    }
 }
 
 /* Fails when: an endpoint sleeps although the sender of a message that it received

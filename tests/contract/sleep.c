@@ -3,6 +3,8 @@
 #include "contract.h"
 
 #include <poll.h>
+#include <stdbool.h>
+#include <string.h>
 
 enum { HELLO = 1, ANSWER = 2 };
 
@@ -282,4 +284,125 @@ void test_sleep_word(void **state)
     GIVES(WEFT_ETIMEDOUT, weft_word_wait(p->ep[1], weft_mr_base(mr), 6, NULL, 0));
     OK(weft_remote_close(r));
     OK(weft_mr_close(mr));
+}
+
+/* The owner of the word does nothing but sleep until its descriptor is readable, or in
+ * weft_ep_wait. */
+static void wakes_owner(struct pair *p, const uint64_t *word, uint64_t want, bool by_fd)
+{
+    uint64_t end = test_now_ns() + TEST_LIMIT_NS;
+    int to = p->setup->eps - 1;
+    if (by_fd)
+        assert_true(readable(p->ep[to], 20000));
+    while (__atomic_load_n(word, __ATOMIC_ACQUIRE) != want) {
+        assert_true(weft_ep_wait(p->ep[to], by_fd ? 0 : 20000000000) >= !by_fd);
+        assert_true(test_now_ns() < end);
+    }
+}
+
+/* Fails when: a signal that is to wake does not make its target's descriptor readable, or does not
+ * end weft_ep_wait there; it changes the word twice or is ahead of its data; it is lost where there
+ * is no room for it. */
+void test_sleep_signal(void **state)
+{
+    struct pair *p = *state;
+    int seen[2] = {0}, to = p->setup->eps - 1;
+    struct weft_op op = {0};
+    uint64_t want = 0, data = 0;
+    warm_up(p, seen);
+    for (int own = 0; own < 2; own++) {
+        struct region g = region_open(p, to, 64, RW, own);
+        const uint64_t *word = (const uint64_t *)(const void *)g.base;
+        want = 0;
+        for (unsigned i = 0; i < 40; i++) {
+            unsigned how = i & 1 ? WEFT_SIGNAL_ADD : WEFT_SIGNAL_SET;
+            enum weft_status s;
+            want = how == WEFT_SIGNAL_ADD ? want + 5 : 1000 + i;
+            data = want;
+            pair_quiet(p);
+            if (i & 4)
+                arm_and_rest(p, to);
+            s = weft_put_signal(g.r, 8, &data, i & 8 ? sizeof data : 0, g.r, 0,
+                                how == WEFT_SIGNAL_ADD ? 5 : want, how | WEFT_SIGNAL_WAKE,
+                                i & 2 ? &op : NULL);
+            assert_true(s == WEFT_OK || s == WEFT_PENDING);
+            if (g.r->base || !(i & 8)) /* else the bytes' answer comes first */
+                wakes_owner(p, word, want, i & 4);
+            if (i & 2)
+                OK(op_end(p, &op, s));
+            GIVES(WEFT_OK, flush_end(p, p->peer[0]));
+            assert_int_equal(*word, want);
+            assert_true(!(i & 8) || !memcmp(g.base + 8, &want, sizeof want));
+        }
+        for (unsigned i = 0; i < 3000; i++) { /* more than there is room for */
+            enum weft_status s = weft_put_signal(g.r, 0, NULL, 0, g.r, 16, 1,
+                                                 WEFT_SIGNAL_ADD | WEFT_SIGNAL_WAKE, NULL);
+            if (s == WEFT_ELIMIT || s == WEFT_AGAIN) { /* nothing was done */
+                pair_poll(p);
+                i--;
+                continue;
+            }
+            assert_true(s == WEFT_OK || s == WEFT_PENDING);
+        }
+        GIVES(WEFT_OK, flush_end(p, p->peer[0]));
+        assert_int_equal(((const uint64_t *)(const void *)g.base)[2], 3000);
+        GIVES(WEFT_EINVAL, weft_put_signal(g.r, 0, NULL, 0, g.r, 0, 1, 4, NULL));
+        GIVES(WEFT_ERANGE, weft_put_signal(g.r, 65, &data, 0, g.r, 0, 1, WEFT_SIGNAL_WAKE, NULL));
+        assert_int_equal(*word, want);
+        region_close(&g);
+    }
+}
+
+/* Fails when: a test of a word, the choice of one or all, or what is reported about each is wrong;
+ * a wait that may sleep does not end. */
+void test_sleep_words(void **state)
+{
+    struct pair *p = *state;
+    static _Alignas(8) uint64_t a, b;
+    struct weft_word w[2] = {{&a, 7, 0, WEFT_WORD_EQ, 9}, {&b, 0, 0xf0, WEFT_WORD_NE, 9}};
+    int seen[2] = {0}, to = p->setup->eps - 1;
+    struct weft_ep *ep = p->ep[to];
+    struct weft_op op = {0};
+    enum weft_status s;
+    struct region g;
+    warm_up(p, seen);
+    a = 8;
+    b = 0xf;
+    assert_int_equal(weft_words_test(w, 2), 0);
+    GIVES(WEFT_ETIMEDOUT, weft_words_wait(ep, w, 2, 0, NULL, 1000000));
+    assert_int_equal(w[0].holds | w[1].holds, 0);
+    b = 0x10;
+    assert_int_equal(weft_words_test(w, 2), 1);
+    assert_true(!w[0].holds && w[1].holds);
+    GIVES(WEFT_OK, weft_words_wait(ep, w, 2, 0, p->peer[to], -1));
+    GIVES(WEFT_ETIMEDOUT, weft_words_wait(ep, w, 2, WEFT_WORDS_ALL, NULL, 1000000));
+    GIVES(WEFT_ETIMEDOUT,
+          weft_words_wait(ep, w, 2, WEFT_WORDS_ALL | WEFT_WORDS_WOKEN, NULL, 25000000));
+    a = 7;
+    GIVES(WEFT_OK, weft_words_wait(ep, w, 2, WEFT_WORDS_ALL, NULL, 0));
+    assert_true(w[0].holds && w[1].holds);
+    w[0] = (struct weft_word){.word = &a, .value = UINT64_MAX};
+    assert_int_equal(weft_words_test(w, 1), 0);
+    a = UINT64_MAX;
+    assert_int_equal(weft_words_test(w, 1), 1);
+    w[0].test = WEFT_WORD_NE;
+    assert_int_equal(weft_words_test(w, 1), 0);
+    w[0].test = WEFT_WORD_NE + 1;
+    assert_int_equal(weft_words_test(w, 1), WEFT_EINVAL);
+    GIVES(WEFT_EINVAL, weft_words_wait(ep, w, 1, 0, NULL, 0));
+    GIVES(WEFT_EINVAL, weft_words_wait(ep, w + 1, 1, 4, NULL, 0));
+    GIVES(WEFT_EINVAL, weft_words_wait(ep, w + 1, 0, 0, NULL, 0));
+    GIVES(WEFT_EINVAL, weft_words_wait(ep, NULL, 1, 0, NULL, 0));
+    w[1].word = (const uint64_t *)(const void *)((const char *)&b + 4);
+    GIVES(WEFT_EINVAL, weft_words_wait(ep, w + 1, 1, 0, NULL, 0));
+
+    g = region_open(p, to, 64, RW, 0);
+    w[0] = (struct weft_word){.word = (const uint64_t *)(const void *)g.base, .value = 3};
+    w[1] = (struct weft_word){.word = w[0].word + 1, .value = 4, .test = WEFT_WORD_EQ};
+    for (uint64_t i = 0; i < 2; i++) {
+        s = weft_put_signal(g.r, 0, NULL, 0, g.r, 8 * i, 3 + i, WEFT_SIGNAL_WAKE, &op);
+        GIVES(WEFT_OK, op_end(p, &op, s));
+    }
+    GIVES(WEFT_OK, weft_words_wait(ep, w, 2, WEFT_WORDS_ALL | WEFT_WORDS_WOKEN, p->peer[to], -1));
+    region_close(&g);
 }

@@ -24,6 +24,18 @@
 #define TEST_SANITIZED 0
 #endif
 
+/* ThreadSanitizer ends a child of a process with threads that starts threads of its own. */
+#if defined(__SANITIZE_THREAD__)
+#define TEST_FORKS_ARE_BARE 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define TEST_FORKS_ARE_BARE 1
+#endif
+#endif
+#ifndef TEST_FORKS_ARE_BARE
+#define TEST_FORKS_ARE_BARE 0
+#endif
+
 #define TEST_LIMIT_NS 60000000000u /* longer than this is a hang, also under valgrind */
 
 static inline uint64_t test_now_ns(void)

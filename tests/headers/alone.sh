@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Each installed header compiles alone, twice included, as C17 and as C++17,
+# Each installed header compiles alone, twice included, as C11, C17, C++11 and C++17,
 # with gcc and with clang, without a warning, also with the strict warnings
 # that programs turn on for themselves; so do the initialisers.
 set -u
@@ -21,11 +21,14 @@ program() { # HEADER: what a user's first file could be
         weft.h) echo "$initialisers" ;;
         job.h) echo "$initialisers$job_initialiser" ;;
     esac
-    echo 'int main(void) { return (int)WEFT_OK; }'
+    echo 'int main(void) { return WEFT_OK; }'
 }
 
-try() { # COMPILER STANDARD LANGUAGE HEADER
-    if ! program "$4" | "$1" "-std=$2" -x "$3" "${warnings[@]}" -I"$include" -fsyntax-only -; then
+try() { # COMPILER STANDARD LANGUAGE HEADER WARNINGS...
+    local more=("${@:5}")
+    [ "$1" = g++ ] && more+=(-Wuseless-cast) # clang has no such warning
+    if ! program "$4" | "$1" "-std=$2" -x "$3" "${warnings[@]}" "${more[@]}" -I"$include" \
+        -fsyntax-only -; then
         echo "weft/$4 does not compile alone as $2 with $1"
         failed=1
     fi
@@ -57,8 +60,10 @@ for compiler in gcc g++ clang clang++; do
     esac
     for header in "$include"/weft/*.h; do
         case $compiler in
-            *++) try "$compiler" c++17 c++ "${header##*/}" ;;
-            *) try "$compiler" c17 c "${header##*/}"
+            *++) try "$compiler" c++11 c++ "${header##*/}" -Wold-style-cast
+                 try "$compiler" c++17 c++ "${header##*/}" -Wold-style-cast ;;
+            *) try "$compiler" c11 c "${header##*/}"
+               try "$compiler" c17 c "${header##*/}"
                try "$compiler" gnu17 c "${header##*/}" ;;
         esac
     done

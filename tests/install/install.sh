@@ -44,6 +44,9 @@ cmp "$work/hello.c" "$source/examples/hello.c" ||
 [ "$(wc -l <"$work/hello.c")" -le 40 ] || die "README.md's program is longer than 40 lines"
 
 export PKG_CONFIG_PATH=${pc%/*}
+# What the library itself was built with is not a program's concern.
+flags=$(pkg-config --cflags weft)
+[ "${flags% }" = "-I$prefix/include" ] || die "pkg-config --cflags weft says '$flags'"
 # shellcheck disable=SC2046  # flags are words
 cc -Wall -Wextra -Werror "$work/hello.c" -o "$work/hello" $(pkg-config --cflags --libs weft)
 

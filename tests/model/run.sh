@@ -83,6 +83,26 @@ found arm BUG=ARM_DEAF COLD=1 NM1=0
 found arm BUG=NO_FIRST_BELL COLD=1 LATE=1 NM1=0
 found arm BUG=CHILL_EARLY COLD=1 NM1=1
 found arm BUG=SEEN_BOOL COLD=1 NM1=0
+holds lend ORDER=0
+holds lend ORDER=1
+holds lend ORDER=2
+holds lend RINGS=2 E=4 SENDERS=1
+holds lend STREAM=1
+found lend WITNESS=1
+found lend WITNESS=1 STREAM=1
+found lend BUG=OFFER_KEEPS
+found lend BUG=OFFER_KEEPS RINGS=2 E=4 SENDERS=2 ORDER=1
+found lend BUG=UNANSWERED
+found lend BUG=DONE_WAITS
+found lend BUG=NO_RECLAIM STREAM=1
+holds left BUG=0
+found left WITNESS=1
+found left BUG=WORD_LAST
+found left BUG=NO_LOOK
+found left BUG=NO_RETRY
+found left BUG=HEED_SENDS
+found left BUG=HELLO_LATE
+found left BUG=CLEAR_LATE
 ROWS
 }
 rows_full() {
@@ -106,6 +126,9 @@ holds arm COLD=1 DIE=1 NM1=0
 holds arm COLD=1 NM0=3 NM1=0
 holds ring BUG=SEQ_RELAXED LEN=1 MSGS=4
 holds ring BUG=RSEQ_RELAXED LEN=1 MSGS=4
+holds lend E=4 SENDERS=2
+holds lend E=4 SENDERS=3 ORDER=1
+holds lend RINGS=2 E=4 SENDERS=2
 holds arm OTHER=WAKE_DRAIN_LATE NM1=0
 holds arm OTHER=WAKE_NO_DRAIN NM1=0
 holds arm OTHER=EVEN_LATE NM1=0

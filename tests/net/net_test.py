@@ -375,7 +375,7 @@ def test_order_mates():
 # ---- strangers ----
 
 
-def greeting(magic, role, size, flags=0, version=1):
+def greeting(magic, role, size, flags=0, version=2):
     return struct.pack("<IHBBII", magic, version, role, 0, size, flags)
 
 

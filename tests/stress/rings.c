@@ -10,6 +10,7 @@
 #include "unit/unit.h"
 #include "config/config.h"
 #include "core/core.h"
+#include <weft/msg.h>
 #include "transport/shm/shm.h"
 
 enum { ASK = 1, ANSWER = 2, RINGS = 4, PEERS = 24 };
@@ -255,6 +256,169 @@ static void test_least_recent(void **state)
     many_close(m);
 }
 
+#define OFFERED 5000 /* bytes: longer than WEFT_MSG_EAGER */
+
+/* Begin a long message from [m] to [to], which no receive awaits; it is answered "pending". */
+static void offer(struct many *m, int to, const void *data, struct weft_op *op)
+{
+    uint64_t end = test_now_ns() + TEST_LIMIT_NS;
+    assert_int_equal(weft_msg_send(m->peer[to], 1, data, OFFERED, op), WEFT_PENDING);
+    for (struct weft_msg_info info; weft_msg_probe(m->to[to], NULL, 1, WEFT_TAG_FULL, &info);) {
+        poll_all(m);
+        assert_true(test_now_ns() < end);
+    }
+    for (int i = 0; i < 100; i++) /* its answer */
+        poll_all(m);
+    assert_int_equal(op->status, WEFT_PENDING);
+}
+
+/* Fails when: an offer that no receive has matched keeps its ring, so that what is sent to one
+ * more peer never leaves; or when an offer whose ring was lent meanwhile is lost. */
+static void test_offers_keep_no_ring(void **state)
+{
+    static unsigned char data[OFFERED], in[OFFERED];
+    (void)state;
+    test_fill(data, sizeof data, 7);
+    for (int contexts = 1; contexts <= 2; contexts++) {
+        struct many *m = many_open(contexts);
+        uint64_t end = test_now_ns() + TEST_LIMIT_NS;
+        struct weft_op op[PEERS] = {{0}}, r = {0};
+        for (int i = 0; i < PEERS - 1; i++) /* as many as there are rings, and more */
+            offer(m, i, data, &op[i]);
+        while (ask(m, PEERS - 1, 8, 0) == WEFT_AGAIN) {
+            poll_all(m);
+            assert_true(test_now_ns() < end);
+        }
+        settle(m);
+        assert_int_equal(shm_of(m->from)->ntx, RINGS);
+        for (int i = PEERS - 1; i-- > 0;) {
+            memset(in, 0, sizeof in);
+            enum weft_status s = weft_msg_recv(m->to[i], NULL, 1, WEFT_TAG_FULL, in, sizeof in, &r);
+            while ((s == WEFT_PENDING && r.status == WEFT_PENDING) ||
+                   op[i].status == WEFT_PENDING) {
+                poll_all(m);
+                assert_true(test_now_ns() < end);
+            }
+            assert_int_equal(s == WEFT_PENDING ? r.status : s, WEFT_OK);
+            assert_int_equal(op[i].status, WEFT_OK);
+            assert_memory_equal(in, data, sizeof in);
+        }
+        many_close(m);
+    }
+}
+
+/* Fails when: an endpoint whose ring was lent closes, and an offer to it never ends: polled or,
+ * [within_sleep], slept for. */
+static void offer_ends_with_peer(int contexts, bool within_sleep)
+{
+    static unsigned char data[OFFERED];
+    struct many *m = many_open(contexts);
+    uint64_t end = test_now_ns() + TEST_LIMIT_NS;
+    struct weft_op op = {0};
+    int again = 0;
+    offer(m, 0, data, &op);
+    for (uint32_t i = 1; i <= RINGS; i++)
+        while (ask(m, i, 8, 0) == WEFT_AGAIN && again++ < 1000)
+            poll_all(m);
+    settle(m);
+    assert_null(SHM_OF(wf_peer_tpeer(m->peer[0]), shm_peer)->tx);
+    if (within_sleep)
+        while (weft_ep_arm(m->from) != WEFT_OK || readable(m->from, 20)) {
+            assert_true(weft_ep_poll(m->from) >= 0);
+            assert_true(test_now_ns() < end);
+        }
+    OK(weft_ep_close(m->to[0]));
+    if (within_sleep)
+        assert_true(readable(m->from, 5000));
+    while (op.status == WEFT_PENDING) {
+        assert_true(weft_ep_poll(m->from) >= 0);
+        assert_true(test_now_ns() < end);
+    }
+    assert_int_equal(op.status, WEFT_ECLOSED);
+    assert_int_equal(m->downs, 1);
+    m->downs = 0;
+    OK(weft_ep_open(m->ctx[contexts - 1], NULL, &m->to[0])); /* for many_close */
+    many_close(m);
+}
+
+static void test_offer_ends_with_peer(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        offer_ends_with_peer(1 + (i & 1), i & 2);
+}
+
+/* A turn of an application that sends on all rings without a pause, and to one more peer, before
+ * or after the receivers poll. */
+static enum weft_status stream_turn(struct many *m, bool before)
+{
+    enum weft_status status = WEFT_AGAIN;
+    if (before)
+        for (uint32_t i = 0; i < RINGS; i++)
+            (void)ask(m, i, 8, 0);
+    status = ask(m, RINGS, 8, 0);
+    if (!before)
+        for (uint32_t i = 0; i < RINGS; i++)
+            (void)ask(m, i, 8, 0);
+    assert_true(weft_ep_poll(m->from) >= 0);
+    for (uint32_t i = 0; i < RINGS; i++)
+        (void)ask(m, i, 8, 0);
+    for (uint32_t i = 0; i < RINGS; i++)
+        assert_true(weft_ep_poll(m->to[i]) >= 0);
+    return status;
+}
+
+/* Fails when: an application that sends on all rings without a pause keeps a message to one more
+ * peer waiting for ever: no ring is ever seen drained, or the stream has it first. */
+static void test_ring_comes_in_time(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct many *m = many_open(1 + (i & 1));
+        uint32_t before = 0;
+        int turn = 0;
+        for (uint32_t k = 0; k < RINGS; k++)
+            OK(ask(m, k, 8, 0));
+        while (stream_turn(m, i & 2) == WEFT_AGAIN)
+            assert_true(++turn < 20000);
+        assert_true(turn > 0);
+        for (uint32_t k = 0; k < RINGS; k++) /* nobody is cut off by it */
+            before += m->sent[k];
+        settle(m);
+        for (uint32_t k = 0; k < RINGS; k++)
+            while (ask(m, k, 8, 0) == WEFT_AGAIN)
+                poll_all(m);
+        settle(m);
+        assert_true(before > (uint32_t)turn);
+        many_close(m);
+    }
+}
+
+/* Fails when: peers that do not poll get one ring after the other, until none is left for the peer
+ * that does; or when a message to a ring with room is refused because another one waits. */
+static void test_deaf_peers_do_not_spread(void **state)
+{
+    uint32_t refused = 0;
+    struct many *m = many_open(1);
+    (void)state;
+    for (uint32_t i = 1; i < RINGS; i++)
+        OK(ask(m, i, 8, 0)); /* these do not poll */
+    OK(ask(m, 0, 8, 0));
+    for (int turn = 0; turn < 20000; turn++) {
+        assert_int_equal(ask(m, RINGS, 8, 0), WEFT_AGAIN);
+        assert_true(weft_ep_poll(m->from) >= 0);
+        assert_true(weft_ep_poll(m->to[0]) >= 0);
+        refused += ask(m, 0, 8, 0) != WEFT_OK; /* never seen drained */
+        if (turn % 200 == 0)
+            refused += ask(m, 1 + (uint32_t)turn / 200 % (RINGS - 1), 8, 0) != WEFT_OK;
+    }
+    assert_int_equal(refused, 0);
+    settle(m);
+    OK(ask(m, RINGS, 8, 0));
+    settle(m);
+    many_close(m);
+}
+
 struct server {
     struct many *m;
     _Atomic int stop;
@@ -293,9 +457,15 @@ static void test_wait_for_ring(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_traffic_here),     cmocka_unit_test(test_traffic_there),
-        cmocka_unit_test(test_drained_is_event), cmocka_unit_test(test_least_recent),
+        cmocka_unit_test(test_traffic_here),
+        cmocka_unit_test(test_traffic_there),
+        cmocka_unit_test(test_drained_is_event),
+        cmocka_unit_test(test_least_recent),
         cmocka_unit_test(test_wait_for_ring),
+        cmocka_unit_test(test_offers_keep_no_ring),
+        cmocka_unit_test(test_ring_comes_in_time),
+        cmocka_unit_test(test_deaf_peers_do_not_spread),
+        cmocka_unit_test(test_offer_ends_with_peer),
     };
     setenv("WEFT_SHM_RINGS", "4", 1);
     setenv("WEFT_SPIN", "0", 0);

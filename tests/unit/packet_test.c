@@ -104,6 +104,12 @@ static void test_fields(void **state)
     BAD(WF_PACKET_RING_OK, u.ring_ok.bit = WF_SHM_BELL_BITS);
     BAD(WF_PACKET_HELLO, u.hello.pid = 0);
     BAD(WF_PACKET_HELLO, u.hello.pid = 0x80000000u);
+    for (unsigned type = WF_PACKET_HELLO; type <= WF_PACKET_WELCOME; type++) {
+        BAD(type, u.greeting.mark = 4096);
+        BAD(type, u.greeting.tid = 1);
+        BAD(type, u.greeting = ((struct wf_packet_greeting){{.pid = 1}, 4096, 0x80000000u, 0}));
+        BAD(type, u.greeting.zero = 1);
+    }
     BAD(WF_PACKET_RING_NO, u.ring_no.status = 0);
     BAD(WF_PACKET_RING_NO, u.ring_no.status = WEFT_AGAIN);
     BAD(WF_PACKET_SLAB_NO, u.slab.status = 0);
@@ -283,6 +289,13 @@ static void test_out_of_descriptors(void **state)
         }
 }
 
+static enum weft_status key_parse(struct wf_key *k)
+{
+    struct wf_key out;
+    k->check = wf_key_check(k);
+    return wf_key_parse(k, sizeof *k, &out);
+}
+
 /* Fails when: bytes that are no address, or no key, pass. */
 static void test_address_and_key(void **state)
 {
@@ -297,37 +310,44 @@ static void test_address_and_key(void **state)
         assert_int_equal(wf_address_parse(&a, n, &a2, &c), WEFT_EINVAL);
     a.version++;
     assert_int_equal(wf_address_parse(&a, sizeof a, &a2, &c), WEFT_EVERSION);
-    OK(wf_key_parse(&k, sizeof k, &k2));
+    OK(key_parse(&k));
+    for (size_t bit = 0; bit < 8 * sizeof k; bit++) { /* a version is another matter */
+        unsigned char bytes[sizeof k];
+        memcpy(bytes, &k, sizeof k);
+        bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
+        assert_int_equal(wf_key_parse(bytes, sizeof bytes, &k2),
+                         bit < 8 ? WEFT_EVERSION : WEFT_EINVAL);
+    }
     assert_int_equal(wf_key_parse(NULL, sizeof k, &k2), WEFT_EINVAL);
     for (size_t n = 0; n < sizeof k; n++)
         assert_int_equal(wf_key_parse(&k, n, &k2), WEFT_EINVAL);
     k.offset = UINT64_MAX;
-    assert_int_equal(wf_key_parse(&k, sizeof k, &k2), WEFT_EINVAL);
+    assert_int_equal(key_parse(&k), WEFT_EINVAL);
     k.offset = k.length = 0;
-    assert_int_equal(wf_key_parse(&k, sizeof k, &k2), WEFT_EINVAL);
+    assert_int_equal(key_parse(&k), WEFT_EINVAL);
     k.length = 1;
     k.first = 1; /* peers count bytes of what is mapped from 0, and its owner need not help */
-    assert_int_equal(wf_key_parse(&k, sizeof k, &k2), WEFT_EINVAL);
+    assert_int_equal(key_parse(&k), WEFT_EINVAL);
     k.slab = WF_KEY_PRIVATE;
-    OK(wf_key_parse(&k, sizeof k, &k2));
+    OK(key_parse(&k));
     k.first = UINT64_MAX;
-    assert_int_equal(wf_key_parse(&k, sizeof k, &k2), WEFT_EINVAL);
+    assert_int_equal(key_parse(&k), WEFT_EINVAL);
     k.first = 0;
     k.flags = WF_KEY_FLAGS + 1;
-    assert_int_equal(wf_key_parse(&k, sizeof k, &k2), WEFT_EINVAL);
+    assert_int_equal(key_parse(&k), WEFT_EINVAL);
     k.flags = WF_KEY_ATOMIC; /* a NIC's, but of none */
-    assert_int_equal(wf_key_parse(&k, sizeof k, &k2), WEFT_EINVAL);
+    assert_int_equal(key_parse(&k), WEFT_EINVAL);
     k.nic_key[WF_KEY_NICS - 1] = 1;
-    OK(wf_key_parse(&k, sizeof k, &k2));
+    OK(key_parse(&k));
     k.slab = 1; /* others map it */
-    assert_int_equal(wf_key_parse(&k, sizeof k, &k2), WEFT_EINVAL);
+    assert_int_equal(key_parse(&k), WEFT_EINVAL);
     k.slab = WF_KEY_PRIVATE;
     k.flags = WF_KEY_FLAGS;
     k.gen = 2; /* of no region: even */
-    assert_int_equal(wf_key_parse(&k, sizeof k, &k2), WEFT_EINVAL);
+    assert_int_equal(key_parse(&k), WEFT_EINVAL);
     k.gen = 1;
     k.version++;
-    assert_int_equal(wf_key_parse(&k, sizeof k, &k2), WEFT_EVERSION);
+    assert_int_equal(key_parse(&k), WEFT_EVERSION);
 }
 
 /* Fails when: a process that memory cannot be shared with is taken for a mate. */

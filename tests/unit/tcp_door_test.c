@@ -20,8 +20,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "config/config.h"
 #include "transport/tcp/auth.h"
+#include "transport/tcp/door_int.h"
 #include "transport/tcp/hello.h"
 #include "transport/tcp/net.h"
 
@@ -49,19 +51,20 @@ struct side {
     struct wf_process_id id;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool open[EPS], deny, hold; /* hold: connected does not return until it is false */
+    bool open[EPS], full, deny, hold; /* hold: connected does not return until it is false */
     bool held;
     struct wf_list conns;
     struct given_up given_up[64];
     unsigned ngiven_up, nconnected, strays; /* events for a closed endpoint */
 };
 
-static bool on_has(void *owner, uint16_t ep, uint32_t gen)
+static enum wf_tcp_host on_has(void *owner, uint16_t ep, uint32_t gen)
 {
     struct side *s = owner;
-    bool has;
+    enum wf_tcp_host has = WF_TCP_HOST_NONE;
     pthread_mutex_lock(&s->lock);
-    has = gen == 1 && ep < EPS && s->open[ep];
+    if (gen == 1 && ep < EPS && s->open[ep])
+        has = s->full ? WF_TCP_HOST_FULL : WF_TCP_HOST_OPEN;
     pthread_mutex_unlock(&s->lock);
     return has;
 }
@@ -768,9 +771,9 @@ static void test_refusals(void **state)
         uint32_t reason;
         uint32_t gen;
         enum weft_status status;
-    } rows[] = {{2, WF_TCP_REFUSED_VERSION, 1, WEFT_EVERSION},
+    } rows[] = {{WF_TCP_VERSION + 1, WF_TCP_REFUSED_VERSION, 1, WEFT_EVERSION},
                 {WF_TCP_VERSION, WF_TCP_REFUSED_FLAGS, 1, WEFT_EUNREACH},
-                {2, WF_TCP_REFUSED_VERSION, 2, WEFT_EPEER},
+                {WF_TCP_VERSION + 1, WF_TCP_REFUSED_VERSION, 2, WEFT_EPEER},
                 {WF_TCP_VERSION, WF_TCP_REFUSED_FLAGS, 2, WEFT_EPEER}};
     struct side a;
     (void)state;
@@ -857,7 +860,7 @@ static void test_garbage(void **state)
         is_over(fd);
     }
     h = a_hello(&a, &b);
-    h.greeting.version = 2;
+    h.greeting.version = WF_TCP_VERSION + 1;
     h.greeting.size = 4000;
     h.greeting.flags = 0xff00;
     fd = client(&b);
@@ -1037,6 +1040,7 @@ static void test_quiet(void **state)
     (void)state;
     side_open(&a, right_key);
     assert_int_equal(dup2(log, STDERR_FILENO), STDERR_FILENO);
+    wf_log_note();
     begin = test_now_ns();
     for (int i = 0; i < 20; i++) {
         struct wf_tcp_hello h = a_hello(&a, &a);
@@ -1050,6 +1054,7 @@ static void test_quiet(void **state)
     }
     begin = (test_now_ns() - begin) / 1000000000;
     assert_int_equal(dup2(saved, STDERR_FILENO), STDERR_FILENO);
+    wf_log_note();
     n = pread(log, text, sizeof text - 1, 0);
     assert_true(n > 0);
     text[n] = 0;
@@ -1884,6 +1889,77 @@ static uint64_t cpu_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+/* Fails when: who comes to an endpoint that takes no more is let in, or told that it is gone. */
+static void test_full(void **state)
+{
+    struct side a, b;
+    struct wf_tcp_call call;
+    struct wf_tcp_hello h;
+    uint64_t n;
+    int fd;
+    (void)state;
+    side_open(&a, right_key);
+    side_open(&b, right_key);
+    pthread_mutex_lock(&b.lock);
+    b.full = true;
+    pthread_mutex_unlock(&b.lock);
+    h = a_hello(&a, &b);
+    fd = client(&b);
+    put(fd, &h, sizeof h);
+    is_refused(fd, WF_TCP_REFUSED_BUSY);
+    call = call_to(&a, &b, 1);
+    n = wf_tcp_door_call(a.door, &call);
+    assert_false(reaches(&a, &a.ngiven_up, 1, PEER_MS));
+    pthread_mutex_lock(&b.lock);
+    b.full = false;
+    pthread_mutex_unlock(&b.lock);
+    check_both(&a, &b, &call, n);
+    assert_int_equal(a.ngiven_up, 0);
+    side_close(&a);
+    side_close(&b);
+}
+
+/* Fails when: what this side lacks is waited for without end, or is told as the loss of the other
+ * side, or what to change is not logged, or again and again. */
+static void test_lacks(void **state)
+{
+    struct side a, b;
+    struct wf_tcp_call call;
+    struct rlimit old, low;
+    char text[4096];
+    int fd = memfd_create("log", MFD_CLOEXEC), saved = dup(STDERR_FILENO);
+    ssize_t n;
+    (void)state;
+    side_open(&a, right_key);
+    side_open(&b, right_key);
+    pthread_mutex_lock(&a.door->lock);
+    a.door->peer_ns = 50 * WF_DOOR_MS; /* 12 of these are its patience */
+    pthread_mutex_unlock(&a.door->lock);
+    assert_int_equal(dup2(fd, STDERR_FILENO), STDERR_FILENO);
+    wf_log_note();
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    low = old;
+    low.rlim_cur = 3;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    call = call_to(&a, &b, 1);
+    (void)wf_tcp_door_call(a.door, &call);
+    (void)reaches(&a, &a.ngiven_up, 1, LIMIT_MS);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+    assert_int_equal(dup2(saved, STDERR_FILENO), STDERR_FILENO);
+    wf_log_note();
+    close(saved);
+    n = pread(fd, text, sizeof text - 1, 0);
+    text[n > 0 ? n : 0] = 0;
+    close(fd);
+    assert_int_equal(a.ngiven_up, 1);
+    assert_int_equal(a.given_up[0].status, WEFT_EUNREACH);
+    assert_non_null(strstr(a.given_up[0].why, "ulimit -n"));
+    assert_non_null(strstr(text, "ulimit -n"));
+    assert_null(strstr(strstr(text, "ulimit -n") + 1, "ulimit -n"));
+    side_close(&a);
+    side_close(&b);
+}
+
 /* Fails when: a door that is out of descriptors spins, or never accepts again. */
 static void test_starved(void **state)
 {
@@ -2013,6 +2089,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_second_address), cmocka_unit_test(test_forget),
         cmocka_unit_test(test_forget_waits),   cmocka_unit_test(test_forget_calls),
         cmocka_unit_test(test_linger),         cmocka_unit_test(test_close),
+        cmocka_unit_test(test_full),           cmocka_unit_test(test_lacks),
         cmocka_unit_test(test_starved),        cmocka_unit_test(test_interfaces),
         cmocka_unit_test(test_can_dial),       cmocka_unit_test(test_fork),
         cmocka_unit_test(test_knock),          cmocka_unit_test(test_knock_same_number),

@@ -4,9 +4,12 @@
 #define _GNU_SOURCE
 #include "unit.h"
 
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -33,7 +36,8 @@ static void deliver(void *owner, struct weft_am *am)
     struct bench *b = owner;
     struct tcp_token *token = am->token;
     b->delivered++;
-    memcpy(b->last, am->data, am->len < sizeof b->last ? am->len : sizeof b->last);
+    if (am->len)
+        memcpy(b->last, am->data, am->len < sizeof b->last ? am->len : sizeof b->last);
     *token->base.conn = b;
 }
 
@@ -50,8 +54,27 @@ static void conn_down(void *owner, void *conn)
     ((struct bench *)owner)->downs++;
 }
 
-static const struct wf_tep_events events = {
-    .deliver = deliver, .peer_down = peer_down, .conn_down = conn_down};
+static uint8_t place[65536]; /* of all payload */
+
+static void *bulk_hold(void *owner, const struct wf_bulk *bulk, uint32_t at, size_t *n)
+{
+    (void)owner;
+    (void)bulk;
+    (void)n;
+    return place + at;
+}
+
+static void bulk_unhold(void *owner, const struct wf_bulk *bulk)
+{
+    (void)owner;
+    (void)bulk;
+}
+
+static const struct wf_tep_events events = {.deliver = deliver,
+                                            .peer_down = peer_down,
+                                            .conn_down = conn_down,
+                                            .bulk_hold = bulk_hold,
+                                            .bulk_unhold = bulk_unhold};
 
 /* ---- set-up ---- */
 
@@ -63,7 +86,11 @@ static int bench_open(void **state)
     struct wf_tep_params ep = {.events = &events, .owner = b, .am_max = 4096};
     struct wf_tep *tep;
     struct wf_contact nowhere = {0};
+    struct rlimit files;
     assert_non_null(b);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+    files.rlim_cur = 256; /* so that few connections are many */
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
     setenv("WEFT_TCP_INTERFACES", "127.0.0.1", 1);
     assert_int_equal(wf_config_init(), WEFT_OK);
     b->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -133,20 +160,52 @@ static struct bye bye(uint32_t lanes)
     return (struct bye){{.kind = WF_TCP_BYE, .nargs = 1}, {lanes}};
 }
 
-/* The door hands over connection [gen] of a lane; returns its other end. */
-static int connect_lane(struct bench *b, unsigned lane, uint32_t gen)
+/* The door hands over connection [gen] of a lane, whose end here is [fd]. */
+static void hand_over(struct bench *b, unsigned lane, uint32_t gen, int fd)
 {
     struct wf_tcp_conn *conn = calloc(1, sizeof *conn);
-    int fd[2];
     assert_non_null(conn);
-    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fd), 0);
-    conn->fd = fd[0];
+    conn->fd = fd;
     conn->lane = (uint16_t)lane;
     conn->gen = gen;
     conn->peer = b->other;
     assert_true(
         wf_tcp_door_calls.connected(b->t->ctx, b->t->address.ep, b->t->address.ep_gen, conn));
+}
+
+/* The same; returns its other end. */
+static int connect_lane(struct bench *b, unsigned lane, uint32_t gen)
+{
+    int fd[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fd), 0);
+    hand_over(b, lane, gen, fd[0]);
     return fd[1];
+}
+
+/* Two ends of a connection by TCP, the first of which takes [room] bytes unread. False: it may not.
+ */
+static bool tcp_pair(int fd[2], int room)
+{
+    struct sockaddr_in in = {.sin_family = AF_INET};
+    socklen_t len = sizeof in;
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(listener >= 0);
+    in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (setsockopt(listener, SOL_SOCKET, SO_RCVBUFFORCE, &room, sizeof room)) {
+        close(listener);
+        return false;
+    }
+    assert_int_equal(bind(listener, (void *)&in, sizeof in), 0);
+    assert_int_equal(listen(listener, 1), 0);
+    assert_int_equal(getsockname(listener, (void *)&in, &len), 0);
+    fd[1] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd[1] >= 0);
+    assert_int_equal(setsockopt(fd[1], SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof room), 0);
+    assert_int_equal(connect(fd[1], (void *)&in, sizeof in), 0);
+    fd[0] = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    assert_true(fd[0] >= 0);
+    close(listener);
+    return true;
 }
 
 static void poll_once(struct bench *b)
@@ -259,6 +318,59 @@ static void test_newer_connection(void **state)
     assert_int_equal(b->delivered, 100);
     expect_end(newer);
     close(fd);
+}
+
+/* Fails when: of a full receive buffer only so many reads are taken before a newer connection takes
+ * its place. Each read of such payloads ends in the middle of the next one. */
+static void test_newer_than_much(void **state)
+{
+    enum { MANY = 400, LEN = 4096 };
+    struct bench *b = *state;
+    struct {
+        struct wf_tcp_frame frame;
+        uint8_t data[LEN];
+    } bulk = {.frame = {.len = LEN, .kind = WF_TCP_BULK_REQUEST, .handler = WEFT_AM_USER_HANDLERS}};
+    int fd[2] = {-1, -1}, there = 0, newer;
+    if (!tcp_pair(fd, 4 << 20))
+        skip(); /* as another user than root */
+    hand_over(b, 0, 1, fd[0]);
+    say_sync(b, fd[1], 0);
+    while (!b->pair->lanes[0] || !b->pair->lanes[0]->synced)
+        poll_once(b);
+    for (int i = 0; i < MANY; i++)
+        say(fd[1], &bulk, sizeof bulk);
+    while ((size_t)there < MANY * sizeof bulk)
+        assert_int_equal(ioctl(fd[0], FIONREAD, &there), 0);
+    newer = connect_lane(b, 0, 2);
+    poll_once(b);
+    assert_int_equal(b->delivered, MANY);
+    close(newer);
+    close(fd[1]);
+}
+
+/* Fails when: connections to an endpoint that is not polled are kept without a bound, or those that
+ * come then are not told to come again. */
+static void test_full(void **state)
+{
+    struct bench *b = *state;
+    unsigned most = b->t->ctx->arrivals_max;
+    int *fd = calloc(most, sizeof *fd);
+    const struct wf_address *here = &b->t->address;
+    assert_non_null(fd);
+    assert_in_range(most, 1, TCP_ARRIVALS_MAX);
+    for (unsigned i = 0; i < most; i++) {
+        assert_int_equal(wf_tcp_door_calls.has(b->t->ctx, here->ep, here->ep_gen),
+                         WF_TCP_HOST_OPEN);
+        fd[i] = connect_lane(b, 0, i + 1);
+    }
+    assert_int_equal(wf_tcp_door_calls.has(b->t->ctx, here->ep, here->ep_gen), WF_TCP_HOST_FULL);
+    poll_once(b);
+    assert_int_equal(wf_tcp_door_calls.has(b->t->ctx, here->ep, here->ep_gen), WF_TCP_HOST_OPEN);
+    assert_int_equal(wf_tcp_door_calls.has(b->t->ctx, here->ep, here->ep_gen + 1),
+                     WF_TCP_HOST_NONE);
+    for (unsigned i = 0; i < most; i++)
+        close(fd[i]);
+    free(fd);
 }
 
 /* Fails when: a second connection of one generation takes the place of the first. Calls of both
@@ -402,6 +514,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_bye_is_final, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_bye_of_others, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_newer_connection, bench_open, bench_close),
+        cmocka_unit_test_setup_teardown(test_newer_than_much, bench_open, bench_close),
+        cmocka_unit_test_setup_teardown(test_full, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_same_generation, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_newer_than_the_end, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_turned_away, bench_open, bench_close),

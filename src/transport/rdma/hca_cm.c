@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/util.h"
 #include "transport/rdma/hca_verbs.h"
@@ -172,20 +173,24 @@ static enum weft_status rdmacm_open(struct wf_hca *hca, const struct wf_hca_port
     union address list[CANDIDATES];
     unsigned n = addresses_list(port, list, CANDIDATES);
     struct rdmacm *cm = calloc(1, sizeof *cm);
+    struct wf_fd_floor floor;
     if (!cm)
         return WEFT_ENOMEM;
     cm->base.hca = hca;
     cm->port = port->number;
+    wf_fd_floor_hold(&floor);
     cm->channel = rdma_create_event_channel();
     if (!cm->channel || fcntl(cm->channel->fd, F_SETFL, O_NONBLOCK)) {
         wf_warn("WEFT_RDMA_CM: the connection manager cannot be had: %m (is the kernel's module "
                 "rdma_ucm loaded, and /dev/infiniband/rdma_cm there?)");
+        wf_fd_floor_drop(&floor);
         rdmacm_close(&cm->base);
         return WEFT_EUNREACH;
     }
     cm->base.event_fd = cm->channel->fd;
     for (unsigned i = 0; i < n && !cm->listener; i++)
-        (void)listen_at(cm, &list[i]);
+        (void)listen_at(cm, &list[i]); /* librdmacm opens devices by itself at the first */
+    wf_fd_floor_drop(&floor);
     if (!cm->listener) {
         wf_warn("WEFT_RDMA_CM: no IP address of this host is one of %s port %u, and the connection "
                 "manager takes one (on InfiniBand that of an IPoIB interface)",

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/util.h"
 #include "transport/rdma/hca_verbs.h"
@@ -217,15 +218,19 @@ static void caps_try(struct verbs_hca *h)
 
 static struct ibv_context *context_open(const char *name)
 {
+    struct wf_fd_floor floor;
     int n = 0;
-    struct ibv_device **all = ibv_get_device_list(&n);
     struct ibv_context *context = NULL;
+    struct ibv_device **all;
+    wf_fd_floor_hold(&floor);
+    all = ibv_get_device_list(&n);
     errno = ENODEV;
     for (int i = 0; all && i < n; i++)
         if (!strcmp(ibv_get_device_name(all[i]), name))
             context = ibv_open_device(all[i]);
     if (all)
         ibv_free_device_list(all);
+    wf_fd_floor_drop(&floor);
     return context;
 }
 
@@ -378,6 +383,16 @@ static struct ibv_cq *cq_create(struct wf_hca *hca, const struct wf_hca_td *td, 
     return cq ? ibv_cq_ex_to_cq(cq) : ibv_create_cq(context, (int)depth, NULL, channel, 0);
 }
 
+static struct ibv_comp_channel *channel_open(struct ibv_context *context)
+{
+    struct wf_fd_floor floor;
+    struct ibv_comp_channel *channel;
+    wf_fd_floor_hold(&floor);
+    channel = ibv_create_comp_channel(context);
+    wf_fd_floor_drop(&floor);
+    return channel;
+}
+
 static enum weft_status verbs_cq_open(struct wf_hca *hca, struct wf_hca_td *td, uint32_t depth,
                                       bool events, struct wf_hca_cq **out)
 {
@@ -390,7 +405,7 @@ static enum weft_status verbs_cq_open(struct wf_hca *hca, struct wf_hca_td *td, 
     cq->base.event_fd = -1;
     errno = 0;
     if (events) {
-        cq->channel = ibv_create_comp_channel(context);
+        cq->channel = channel_open(context);
         if (!cq->channel || fcntl(cq->channel->fd, F_SETFL, O_NONBLOCK))
             goto failed;
         cq->base.event_fd = cq->channel->fd;

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "config/config.h"
 #include "mem/local.h"
@@ -263,7 +264,7 @@ enum weft_status wf_rdma_ep_new(struct rdma_ctx *ctx, struct rdma_ep **out)
     ep->ctx = ctx;
     ep->epoll_fd = -1;
     wf_list_init(&ep->readable);
-    ep->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    ep->timer_fd = wf_fd_high(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
     status =
         ep->timer_fd >= 0 ? wf_cache_user_open(wf_local_cache(ctx->local), &ep->user) : WEFT_ENOMEM;
     if (status == WEFT_OK)
@@ -891,7 +892,7 @@ static void grant(struct wf_wire *w)
 static bool lent_copy(uint8_t *to, const void *from, size_t n)
 {
     struct iovec here = {to, n}, there = {(void *)(uintptr_t)from, n};
-    ssize_t got = process_vm_readv(getpid(), &here, 1, &there, 1, 0);
+    ssize_t got = process_vm_readv(gettid(), &here, 1, &there, 1, 0);
     if (got < 0 && errno != EFAULT) { /* not allowed here */
         memcpy(to, from, n);
         return true;

@@ -15,6 +15,7 @@
  * it has no credit, so that the next send passes the slow path and says so. */
 #include <stdlib.h>
 
+#include "base/rand.h"
 #include "config/config.h"
 #include "transport/shm/shm.h"
 #include "transport/shm/sleep.h"
@@ -206,6 +207,8 @@ void wf_shm_tx_add(struct shm_tep *t, struct shm_tx *tx)
 
 void wf_shm_tx_remove(struct shm_tep *t, struct shm_tx *tx)
 {
+    if (t->held == tx)
+        wf_shm_ring_release(t);
     if (!tx->cold)
         tx_swap(t, tx->index, --t->ntx_hot);
     tx_swap(t, tx->index, --t->ntx);
@@ -236,24 +239,28 @@ void wf_shm_txs_cool(struct shm_tep *t)
     }
 }
 
-/* All that was sent was consumed and answered: nothing is lost with the ring. */
+/* All that was sent was consumed and answered: nothing is lost with the ring. Nothing else may keep
+ * one: a peer that polls drains its ring whatever its application does, so that a ring comes for
+ * each of any number of peers (tests/model, lend.pml). An operation that waits for the peer (an
+ * offer that no receive has matched) learns of the peer's end by its word in the state segment. */
 static bool tx_is_drained(const struct shm_tx *tx)
 {
     return tx->due_head == tx->due_tail &&
            wf_load_acquire(&tx->back->head) == tx->tail && /* "head" */
            !wf_load_relaxed(&tx->down) &&
-           !wf_load_acquire(&tx->back->closed) && /* its receiver left: that is to be told first */
-           !tx->tep->base.events->is_needed(tx->tep->base.owner, &tx->peer->base);
+           !wf_load_acquire(&tx->back->closed); /* its receiver left: that is to be told first */
 }
 
-/* The drained ring that was not sent on for the longest time; null: none is drained. */
-struct shm_tx *wf_shm_tx_spare(struct shm_tep *t)
+/* The drained ring for [peer] that was not sent on for the longest time; null: none is drained. */
+struct shm_tx *wf_shm_tx_spare(struct shm_tep *t, const struct shm_peer *peer)
 {
     struct shm_tx *best = NULL;
     for (uint32_t i = 0; i < t->ntx; i++) {
         struct shm_tx *tx = t->tx[i];
         if (tx->tail != tx->counted)
             wf_shm_tx_count(tx);
+        if (tx == t->held && peer != t->waiter)
+            continue;
         if ((!best || tx->used < best->used) && tx_is_drained(tx))
             best = tx;
     }
@@ -274,6 +281,66 @@ bool wf_shm_ring_came(const struct shm_tep *t)
         if (tx_is_drained(t->tx[i]))
             return true;
     return false;
+}
+
+/* ---- messages that wait for a ring while others are sent on all there are ----
+ *
+ * A ring on which an application sends without a pause is never seen drained. So at every sweep,
+ * once messages have waited for two, one ring is held: it gets no more messages, so that it drains,
+ * and then it is the waiter's. The waiter is drawn from all that were refused, so that none of them
+ * waits for ever. At the next sweep another ring is held.
+ *
+ * Only a ring whose receiver polls can drain, and a receiver that does not poll keeps the ring that
+ * it gets. So only a ring whose head has moved is held, and the only such ring is not, unless it is
+ * the endpoint's only one: else peers that do not poll would take all rings from the one that does.
+ */
+
+#define RING_SWEEPS 2
+
+/* A message to [peer] was refused for want of a ring. */
+void wf_shm_ring_refused(struct shm_tep *t, struct shm_peer *peer)
+{
+    t->wants_ring = true;
+    if (!t->held && wf_rand(&t->rand) % ++t->ring_refusals == 0)
+        t->waiter = peer;
+}
+
+/* The messages that were refused meanwhile can be sent: an event. */
+void wf_shm_ring_release(struct shm_tep *t)
+{
+    t->retry |= t->held != NULL;
+    t->held = NULL;
+    t->waiter = NULL;
+    t->ring_refusals = 0;
+}
+
+static bool head_moves(struct shm_tx *tx)
+{
+    uint32_t head = wf_load_relaxed(&tx->back->head), swept = tx->head_swept;
+    tx->head_swept = head;
+    return head != swept;
+}
+
+/* At each sweep. */
+void wf_shm_ring_hold(struct shm_tep *t)
+{
+    struct shm_peer *waiter = t->waiter;
+    struct shm_tx *next = NULL;
+    uint32_t moving = 0;
+    wf_shm_ring_release(t);
+    if (!t->wants_ring) {
+        t->ring_sweeps = 0;
+        return;
+    }
+    t->ring_sweeps += t->ring_sweeps < RING_SWEEPS;
+    for (uint32_t i = 0; i < t->ntx; i++)
+        if (head_moves(t->tx[i]) && wf_rand(&t->rand) % ++moving == 0)
+            next = t->tx[i];
+    if (t->ring_sweeps < RING_SWEEPS || !waiter || !next || (moving == 1 && t->ntx > 1))
+        return;
+    t->held = next;
+    t->waiter = waiter;
+    next->credit_end = next->tail; /* a send looks */
 }
 
 /* Room and replies on which of them are to be announced to a sleeper? Where any

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The server's side: processes that connected to this one. The service thread
- * alone runs this, holding ctx->lock. */
+/* The server's side: processes that connected to this one. Under ctx->lock: the service thread runs
+ * this, but for wf_shm_links_read and wf_shm_link_left, which an endpoint's owner also calls. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/fd.h"
 #include "base/process.h"
 #include "transport/shm/shm.h"
 
@@ -75,7 +77,7 @@ static void starve(struct shm_ctx *ctx, const char *what)
 /* False: none was waiting. */
 bool wf_shm_link_accept(struct shm_ctx *ctx)
 {
-    int pid, sock = accept4(ctx->listen.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    int sock = wf_fd_high(accept4(ctx->listen.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)), pid;
     if (sock < 0) {
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
             starve(ctx, "cannot accept a peer");
@@ -174,13 +176,17 @@ static bool hello_take(struct shm_ctx *ctx, struct shm_link *link, const struct 
         return false;
     link->id = p->u.hello;
     link->flags = p->flags;
+    link->mark = p->u.greeting.mark;
+    link->mark_tid = p->u.greeting.tid;
     link->hello = true;
+    wf_shm_mate_marked(ctx, &link->id, link->mark, link->mark_tid);
     link->pid.fd = wf_pidfd_open((int)cred.pid);
     if (link->pid.fd < 0 && errno != ESRCH)
         wf_warn("cannot watch process %u: %m; its death shows by its socket alone", link->id.pid);
     /* Gone already, or its pid is another's by now: what it sent still counts,
      * and the socket's end tells the rest. */
-    if (link->pid.fd >= 0 && wf_process_start((int)cred.pid) != link->id.start) {
+    if (link->pid.fd >= 0 &&
+        !wf_process_is_start(wf_process_start((int)cred.pid), link->id.start)) {
         close(link->pid.fd);
         link->pid.fd = -1;
     }
@@ -189,10 +195,11 @@ static bool hello_take(struct shm_ctx *ctx, struct shm_link *link, const struct 
 
 static void hello_answer(struct shm_ctx *ctx, struct shm_link *link)
 {
-    struct wf_packet p = {.flags = ctx->membarrier ? WF_PACKET_MEMBARRIER : 0};
-    int fds[2] = {fcntl(ctx->mem->state_fd, F_DUPFD_CLOEXEC, 0), -1};
+    struct wf_packet p = {.flags = ctx->membarrier ? WF_PACKET_MEMBARRIER : 0,
+                          .u.greeting = wf_shm_greeting(ctx)};
+    int fds[2] = {wf_fd_dup(ctx->mem->state_fd), -1};
     if (fds[0] >= 0)
-        fds[1] = fcntl(ctx->bells_fd, F_DUPFD_CLOEXEC, 0);
+        fds[1] = wf_fd_dup(ctx->bells_fd);
     if (fds[1] >= 0) {
         ctx->starved = false;
         answer(ctx, link, WF_PACKET_WELCOME, fds, 2, &p);
@@ -206,9 +213,13 @@ static void hello_answer(struct shm_ctx *ctx, struct shm_link *link)
     wf_shm_tick(ctx);
 }
 
-/* At a tick: what failed for want of descriptors once more. */
+/* At a tick: what failed for want of descriptors or room once more. */
 void wf_shm_link_later(struct shm_ctx *ctx, struct shm_link *link)
 {
+    if (link->left)
+        wf_shm_link_left(ctx, link);
+    if (!link->later)
+        return;
     link->later = link->blocked = false;
     if (link->greet) {
         link->greet = false;
@@ -218,6 +229,28 @@ void wf_shm_link_later(struct shm_ctx *ctx, struct shm_link *link)
     }
     if (!link->blocked)
         wf_shm_link_event(ctx, link, SHM_WATCH_LINK_SOCK, 0);
+}
+
+/* Have the process look at the endpoints' words: one of them was closed. A client to which WELCOME
+ * was not sent yet looks when that comes. */
+void wf_shm_link_left(struct shm_ctx *ctx, struct shm_link *link)
+{
+    struct wf_packet p = {0};
+    bool sent =
+        !link->hello || link->dead || !wf_packet_send(link->sock.fd, &p, WF_PACKET_LEFT, NULL, 0);
+    /* Another event reports the end of a lost client. */
+    link->left = !sent && errno != EPIPE && errno != ECONNRESET;
+    if (link->left)
+        wf_shm_tick(ctx);
+}
+
+/* So many connections may wait for an endpoint's owner to poll: each has a descriptor, and those
+ * are the program's, too. Of a process that ended meanwhile, too, since what it sent counts. */
+static unsigned fresh_max(void)
+{
+    struct rlimit files = {.rlim_cur = RLIM_INFINITY};
+    (void)getrlimit(RLIMIT_NOFILE, &files);
+    return (unsigned)WF_MIN(files.rlim_cur / 4 + 1, RINGS_MAX);
 }
 
 static unsigned rings_of(const struct shm_link *link)
@@ -240,9 +273,9 @@ static enum weft_status ring_open(struct shm_ctx *ctx, struct shm_link *link,
         return WEFT_ECLOSED;
     if (memcmp(&p->u.ring.from.process, &link->id, sizeof link->id) || !wf_shm_is_eventfd(fds[2]))
         return WEFT_EPROTO;
-    if (rings_of(link) >= RINGS_MAX)
+    if (rings_of(link) >= RINGS_MAX || tep->nfresh >= fresh_max())
         return WEFT_ELIMIT;
-    *event_fd = fcntl(tep->base.event_fd, F_DUPFD_CLOEXEC, 0);
+    *event_fd = wf_fd_dup(tep->base.event_fd);
     if (*event_fd < 0)
         return WEFT_ELIMIT;
     segs = wf_shm_segs_map(&p->u.ring.geometry, fds, &why);
@@ -258,8 +291,26 @@ static enum weft_status ring_open(struct shm_ctx *ctx, struct shm_link *link,
     out->u.ring_ok.bit = rx->bit;
     wf_list_append(&link->rxs, &rx->link_item);
     wf_list_append(&tep->fresh, &rx->item);
+    tep->nfresh++;
     wf_shm_notify(tep);
     return WEFT_OK;
+}
+
+static void limit_log(struct shm_ctx *ctx, const struct shm_link *link, const struct wf_packet *p)
+{
+    const struct shm_tep *tep = wf_shm_tep_find(ctx, p->u.ring.to_ep, p->u.ring.to_gen);
+    if (rings_of(link) >= RINGS_MAX)
+        wf_error("cannot take a connection of process %u: it has %u, which is the most",
+                 link->id.pid, rings_of(link));
+    else if (tep && tep->nfresh >= fresh_max())
+        wf_error(
+            "cannot take a connection of process %u: %u others wait for endpoint %u, whose "
+            "owner does not poll (more may wait if the limit on open files is raised, ulimit -n)",
+            link->id.pid, tep->nfresh, tep->address.ep);
+    else
+        wf_error("cannot take a connection of process %u: out of descriptors (raise the limit on "
+                 "open files, ulimit -n)",
+                 link->id.pid);
 }
 
 static void ring_take(struct shm_ctx *ctx, struct shm_link *link, const struct wf_packet *p,
@@ -271,9 +322,7 @@ static void ring_take(struct shm_ctx *ctx, struct shm_link *link, const struct w
     enum weft_status status =
         nfds == WF_PACKET_LOST ? WEFT_ELIMIT : ring_open(ctx, link, p, fds, &event_fd, &out);
     if (status == WEFT_ELIMIT)
-        wf_error("cannot take a connection of process %u: it has %u (at most %u), or out of "
-                 "descriptors (raise the limit on open files, ulimit -n)",
-                 link->id.pid, rings_of(link), RINGS_MAX);
+        limit_log(ctx, link, p);
     for (int i = 0; i < nfds; i++)
         if (i < 2 || status != WEFT_OK)
             close(fds[i]);
@@ -348,9 +397,11 @@ static enum weft_status link_read(struct shm_ctx *ctx, struct shm_link *link, in
 }
 
 /* Take what processes still have to say to this one: [id]'s packets, those of
- * links that have not said whose they are, and connections nobody accepted yet. */
-void wf_shm_links_read(struct shm_ctx *ctx, const struct wf_process_id *id)
+ * links that have not said whose they are, and connections nobody accepted yet.
+ * False: there may be more, which cannot be read now; a tick tries. */
+bool wf_shm_links_read(struct shm_ctx *ctx, const struct wf_process_id *id)
 {
+    bool all = true;
     for (int i = 0; i < SOMAXCONN && !ctx->listen_paused && wf_shm_link_accept(ctx); i++)
         ;
     wf_list_each_safe(it, nx, &ctx->links)
@@ -360,7 +411,10 @@ void wf_shm_links_read(struct shm_ctx *ctx, const struct wf_process_id *id)
             link->end = link_read(ctx, link, WF_SHM_READ_REST);
         if (!link->dead && link->end == WEFT_EPROTO) /* an end can be read again, this cannot */
             wf_shm_link_down(ctx, link, WEFT_EPROTO);
+        if (!link->dead && link->blocked && (!link->hello || wf_shm_same(&link->id, id)))
+            all = false;
     }
+    return all && !ctx->listen_paused;
 }
 
 /* Everything that [id]'s process still said counts; then its links end. */
@@ -372,7 +426,7 @@ void wf_shm_links_down(struct shm_ctx *ctx, const struct wf_process_id *id, enum
         if (!link->dead && link->hello && wf_shm_same(&link->id, id))
             answer_drop(link); /* nobody waits for it any more, and it holds up the rest */
     }
-    wf_shm_links_read(ctx, id);
+    (void)wf_shm_links_read(ctx, id);
     wf_list_each_safe(it, nx, &ctx->links)
     {
         struct shm_link *link = wf_container_of(it, struct shm_link, item);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "config/config.h"
@@ -32,7 +33,7 @@ static enum weft_status mate_watch(struct shm_ctx *ctx, struct shm_mate *mate)
                  errno == EMFILE ? " (raise the limit on open files, ulimit -n)" : "");
         return WEFT_ESYSTEM;
     }
-    if (start != mate->id.start) {
+    if (!wf_process_is_start(start, mate->id.start)) {
         if (mate->pid.fd >= 0) /* a stranger's, who has its pid now */
             close(mate->pid.fd);
         mate->pid.fd = -1;
@@ -41,6 +42,14 @@ static enum weft_status mate_watch(struct shm_ctx *ctx, struct shm_mate *mate)
         return WEFT_OK;
     }
     return wf_shm_watch_add(ctx, &mate->pid, EPOLLIN) ? WEFT_ESYSTEM : WEFT_OK;
+}
+
+static void mate_mark(struct shm_mate *mate, uint64_t mark, uint32_t tid)
+{
+    if (!mark || wf_load_relaxed(&mate->mark))
+        return;
+    mate->mark_tid = tid;
+    wf_store_release(&mate->mark, mark); /* "mark" */
 }
 
 struct shm_mate *wf_shm_mate_get(struct shm_ctx *ctx, const struct wf_process_id *id,
@@ -65,6 +74,9 @@ struct shm_mate *wf_shm_mate_get(struct shm_ctx *ctx, const struct wf_process_id
     mate->pid = (struct shm_watch){SHM_WATCH_MATE_PID, -1};
     wf_list_init(&mate->slabs);
     wf_list_init(&mate->txs);
+    if (is_self(ctx, id))
+        wf_store_relaxed(&mate->endpoints,
+                         (const uint64_t *)(const void *)ctx->mem->state + WF_MEM_STATE_WORDS);
     *why = is_self(ctx, id) ? WEFT_OK : mate_watch(ctx, mate);
     if (*why != WEFT_OK) {
         wf_shm_watch_close(ctx, &mate->pid);
@@ -73,7 +85,24 @@ struct shm_mate *wf_shm_mate_get(struct shm_ctx *ctx, const struct wf_process_id
     }
     mate->refs = 1;
     wf_list_append(&ctx->mates, &mate->item);
+    wf_list_each(it, &ctx->links) /* it may have connected before */
+    {
+        const struct shm_link *link = wf_container_of(it, struct shm_link, item);
+        if (link->hello && wf_shm_same(&link->id, id))
+            mate_mark(mate, link->mark, link->mark_tid);
+    }
     return mate;
+}
+
+void wf_shm_mate_marked(struct shm_ctx *ctx, const struct wf_process_id *id, uint64_t mark,
+                        uint32_t tid)
+{
+    wf_list_each(it, &ctx->mates)
+    {
+        struct shm_mate *mate = wf_container_of(it, struct shm_mate, item);
+        if (wf_shm_same(&mate->id, id))
+            mate_mark(mate, mark, tid);
+    }
 }
 
 /* Unwatched at once; freed by the service thread, which may hold its events. */
@@ -182,9 +211,11 @@ enum weft_status wf_shm_mate_connect(struct shm_ctx *ctx, struct shm_mate *mate)
         return (enum weft_status)mate->down;
     if (mate->sock.fd >= 0)
         return WEFT_OK;
-    sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    sock = wf_fd_high(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (sock < 0) {
-        wf_error("cannot open a socket: %m (raise the limit on open files, ulimit -n)");
+        if (!ctx->starved) /* once, not at each try */
+            wf_error("cannot open a socket: %m (raise the limit on open files, ulimit -n)");
+        ctx->starved = true;
         return WEFT_ESYSTEM;
     }
     wf_shm_socket_name(mate->id.token, name);
@@ -196,7 +227,7 @@ enum weft_status wf_shm_mate_connect(struct shm_ctx *ctx, struct shm_mate *mate)
         return status;
     }
     status = peer_check(ctx, mate, sock);
-    hello.u.hello = ctx->self;
+    hello.u.greeting = wf_shm_greeting(ctx);
     if (status == WEFT_OK && wf_packet_send(sock, &hello, WF_PACKET_HELLO, NULL, 0))
         status = WEFT_AGAIN;
     mate->sock.fd = sock;
@@ -205,6 +236,50 @@ enum weft_status wf_shm_mate_connect(struct shm_ctx *ctx, struct shm_mate *mate)
     if (status != WEFT_OK)
         wf_shm_watch_close(ctx, &mate->sock);
     return status;
+}
+
+/* Connect, so that the end of its endpoints is reported here; if that cannot be done now, at each
+ * tick. A loss is an event. OK | EUNREACH (it never can) */
+static enum weft_status mate_heed(struct shm_ctx *ctx, struct shm_mate *mate)
+{
+    enum weft_status status = wf_shm_mate_connect(ctx, mate);
+    mate->heeded = status != WEFT_OK && status != WEFT_EUNREACH && !mate->down;
+    if (mate->heeded)
+        wf_shm_tick(ctx);
+    return status == WEFT_EUNREACH ? status : WEFT_OK;
+}
+
+void wf_shm_mates_heed(struct shm_ctx *ctx)
+{
+    wf_list_each(it, &ctx->mates)
+    {
+        struct shm_mate *mate = wf_container_of(it, struct shm_mate, item);
+        if (mate->heeded)
+            (void)mate_heed(ctx, mate);
+    }
+}
+
+__attribute__((noinline)) static enum weft_status heed_slow(struct shm_peer *peer)
+{
+    struct shm_ctx *ctx = SHM_OF(peer->base.tep, shm_tep)->ctx;
+    enum weft_status status;
+    pthread_mutex_lock(&ctx->lock);
+    status = mate_heed(ctx, peer->mate);
+    pthread_mutex_unlock(&ctx->lock);
+    if (!peer->reported && wf_shm_peer_gone(peer)) /* it may have closed before */
+        wf_shm_peer_fail(peer, (enum weft_status)wf_shm_peer_gone(peer));
+    return status;
+}
+
+/* A loss is reported by poll, after what the peer had sent: never here. */
+enum weft_status wf_shm_heed(struct wf_tpeer *tpeer)
+{
+    struct shm_peer *peer = SHM_OF(tpeer, shm_peer);
+    const uint64_t *words = wf_load_acquire(&peer->mate->endpoints);
+    if (__builtin_expect(
+            words && __atomic_load_n(&words[peer->ep], __ATOMIC_RELAXED) == peer->ep_gen, 1))
+        return WEFT_OK;
+    return heed_slow(peer);
 }
 
 static struct shm_tx *tx_of_cookie(struct shm_mate *mate, uint32_t cookie)
@@ -257,6 +332,18 @@ static void ring_refused(struct shm_mate *mate, const struct wf_packet *p)
                                : WEFT_ECLOSED);
 }
 
+/* What remote_map waits for may be here: to the callers that wait, and to those that poll. */
+static void maps_changed(struct shm_ctx *ctx)
+{
+    pthread_cond_broadcast(&ctx->changed);
+    wf_list_each(it, &ctx->teps)
+    {
+        struct shm_tep *t = wf_container_of(it, struct shm_tep, item);
+        if (t->mapping)
+            wf_shm_notify(t);
+    }
+}
+
 static void slab_answer(struct shm_ctx *ctx, struct shm_mate *mate, const struct wf_packet *p,
                         int fd)
 {
@@ -280,7 +367,7 @@ static void slab_answer(struct shm_ctx *ctx, struct shm_mate *mate, const struct
     }
     if (fd >= 0)
         close(fd);
-    pthread_cond_broadcast(&ctx->changed);
+    maps_changed(ctx);
 }
 
 static enum weft_status welcome_take(struct shm_mate *mate, const struct wf_packet *p,
@@ -304,7 +391,16 @@ static enum weft_status welcome_take(struct shm_mate *mate, const struct wf_pack
     mate->state = state;
     mate->bells = bells;
     mate->flags = p->flags;
+    wf_store_release(&mate->endpoints, mate->state + WF_MEM_STATE_WORDS);
+    mate_mark(mate, p->u.greeting.mark, p->u.greeting.tid);
     return WEFT_OK;
+}
+
+/* Which endpoints of others are closed? Their peers' owners look. */
+void wf_shm_endpoints_look(struct shm_ctx *ctx)
+{
+    ctx->look_later = false;
+    wf_list_each(it, &ctx->teps) wf_shm_notify_lost(wf_container_of(it, struct shm_tep, item));
 }
 
 /* The descriptor of an answer did not fit into this process. */
@@ -332,8 +428,10 @@ static enum weft_status packet_take(struct shm_ctx *ctx, struct shm_mate *mate,
     case WF_PACKET_WELCOME:
         if (welcome_take(mate, p, fds) != WEFT_OK)
             return WEFT_EPROTO;
-        pthread_cond_broadcast(&ctx->changed);
+        maps_changed(ctx);
+        wf_shm_endpoints_look(ctx); /* those that were closed before are announced no more */
         return WEFT_OK;
+    case WF_PACKET_LEFT: wf_shm_endpoints_look(ctx); return WEFT_OK;
     case WF_PACKET_RING_OK: return ring_ready(ctx, mate, p, fds[0]);
     case WF_PACKET_RING_NO: ring_refused(mate, p); return WEFT_OK;
     case WF_PACKET_SLAB_OK: slab_answer(ctx, mate, p, fds[0]); return WEFT_OK;
@@ -344,6 +442,13 @@ static enum weft_status packet_take(struct shm_ctx *ctx, struct shm_mate *mate,
     for (int i = 0; i < nfds; i++)
         close(fds[i]);
     return WEFT_EPROTO;
+}
+
+/* By BYE, or, where its socket had no room for that, by the word. */
+static bool said_goodbye(const struct shm_mate *mate)
+{
+    return mate->farewell ||
+           (mate->state && __atomic_load_n(&mate->state[WF_MEM_STATE_LEFT], __ATOMIC_ACQUIRE));
 }
 
 static void mate_read(struct shm_ctx *ctx, struct shm_mate *mate, int most)
@@ -362,7 +467,7 @@ static void mate_read(struct shm_ctx *ctx, struct shm_mate *mate, int most)
             if (got < 0 && (errno == ECONNRESET || errno == EINTR))
                 continue;
             why = got < 0 && errno == EPROTO ? WEFT_EPROTO
-                  : mate->farewell           ? WEFT_ECLOSED
+                  : said_goodbye(mate)       ? WEFT_ECLOSED
                                              : WEFT_EPEER;
         }
         if (why == WEFT_EPROTO)
@@ -378,51 +483,7 @@ void wf_shm_mate_event(struct shm_ctx *ctx, struct shm_mate *mate, enum shm_watc
     /* What it said before it died still counts. */
     mate_read(ctx, mate, kind == SHM_WATCH_MATE_PID ? WF_SHM_READ_REST : WF_SHM_READ_SOME);
     if (kind == SHM_WATCH_MATE_PID && !mate->down)
-        wf_shm_process_down(ctx, &mate->id, mate->farewell ? WEFT_ECLOSED : WEFT_EPEER);
-}
-
-/* Wait until *status is no longer PENDING, or [mate] is down, or the time is over. */
-static enum weft_status changed_wait(struct shm_ctx *ctx, struct shm_mate *mate,
-                                     const struct timespec *deadline)
-{
-    if (mate->down)
-        return (enum weft_status)mate->down;
-    if (pthread_cond_timedwait(&ctx->changed, &ctx->lock, deadline) == ETIMEDOUT)
-        return WEFT_ETIMEDOUT;
-    return (enum weft_status)mate->down;
-}
-
-static struct timespec deadline_in(uint64_t ms)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_sec += (time_t)(ms / 1000);
-    t.tv_nsec += (long)(ms % 1000) * 1000000;
-    if (t.tv_nsec >= 1000000000) {
-        t.tv_nsec -= 1000000000;
-        t.tv_sec++;
-    }
-    return t;
-}
-
-/* Do [step] until it says something else than AGAIN: its socket is full or its
- * backlog is, which no event of ours tells. */
-static enum weft_status retry(struct shm_ctx *ctx, struct shm_mate *mate, struct wf_packet *p,
-                              uint64_t until_ns)
-{
-    for (;;) {
-        enum weft_status status = wf_shm_mate_connect(ctx, mate);
-        struct timespec soon = deadline_in(1);
-        if (status == WEFT_OK && !p)
-            return WEFT_OK;
-        if (status == WEFT_OK && !wf_packet_send(mate->sock.fd, p, WF_PACKET_SLAB, NULL, 0))
-            return WEFT_OK;
-        if (status < 0)
-            return status;
-        if (wf_now_ns() > until_ns)
-            return WEFT_ETIMEDOUT;
-        (void)pthread_cond_timedwait(&ctx->changed, &ctx->lock, &soon);
-    }
+        wf_shm_process_down(ctx, &mate->id, said_goodbye(mate) ? WEFT_ECLOSED : WEFT_EPEER);
 }
 
 static struct shm_slab *slab_find(struct shm_mate *mate, uint64_t id)
@@ -438,7 +499,7 @@ static struct shm_slab *slab_find(struct shm_mate *mate, uint64_t id)
 
 static void slab_unuse(struct shm_slab *slab)
 {
-    if (--slab->users == 0 && slab->status != WEFT_PENDING)
+    if (--slab->users == 0 && (slab->status != WEFT_PENDING || !slab->asked))
         slab_free(slab);
 }
 
@@ -470,91 +531,120 @@ static void slab_map_own(struct shm_ctx *ctx, struct shm_slab *slab)
         close(fd);
 }
 
-/* Its state segment is here, and what this process asks of it reaches it. */
-static enum weft_status state_get(struct shm_ctx *ctx, struct shm_mate *mate)
+/* Ask [mate] for its state segment (in the greeting) and for [slab], which may be null.
+ * OK | AGAIN (its socket or its backlog is full, which no event announces the end of) | failure */
+static enum weft_status ask(struct shm_ctx *ctx, struct shm_mate *mate, struct shm_slab *slab)
 {
-    uint64_t ms = wf_config()->connect_timeout_ms, until = wf_now_ns() + ms * 1000000;
-    struct timespec deadline = deadline_in(ms);
-    enum weft_status status;
-    if (is_self(ctx, &mate->id))
-        return WEFT_OK;
-    status = retry(ctx, mate, NULL, until);
-    while (status == WEFT_OK && !mate->state)
-        status = changed_wait(ctx, mate, &deadline);
-    return status;
+    enum weft_status status = wf_shm_mate_connect(ctx, mate);
+    struct wf_packet p = {0};
+    if (status != WEFT_OK || !slab || slab->asked)
+        return status;
+    p.u.slab.id = slab->id;
+    if (wf_packet_send(mate->sock.fd, &p, WF_PACKET_SLAB, NULL, 0))
+        return WEFT_AGAIN;
+    slab->asked = true;
+    return WEFT_OK;
 }
 
-static enum weft_status slab_get(struct shm_ctx *ctx, struct shm_mate *mate, uint64_t id,
-                                 bool writable, struct shm_slab **out)
+/* Is all of it here? OK | PENDING | AGAIN, as ask | failure */
+static enum weft_status is_mapped(struct shm_ctx *ctx, struct shm_mate *mate, struct shm_slab *slab)
 {
-    uint64_t ms = wf_config()->connect_timeout_ms, until = wf_now_ns() + ms * 1000000;
-    struct timespec deadline = deadline_in(ms);
+    enum weft_status status = (enum weft_status)mate->down;
+    if (status == WEFT_OK && is_self(ctx, &mate->id)) {
+        if (slab && slab->status == WEFT_PENDING)
+            slab_map_own(ctx, slab);
+    } else if (status == WEFT_OK) {
+        status = ask(ctx, mate, slab);
+        if (status == WEFT_OK && !mate->state)
+            status = WEFT_PENDING;
+    }
+    return status == WEFT_OK && slab ? slab->status : status;
+}
+
+static enum weft_status slab_take(struct shm_mate *mate, uint64_t id, bool writable,
+                                  struct shm_slab **out)
+{
     struct shm_slab *slab = slab_find(mate, id);
-    enum weft_status status = WEFT_OK;
-    bool ask = !slab;
     if (slab && slab->writable != writable)
         return WEFT_EKEY; /* no such region: rights are a slab's */
     if (!slab && !(slab = slab_new(mate, id, writable)))
         return WEFT_ENOMEM;
     slab->users++;
-    if (is_self(ctx, &mate->id)) {
-        if (ask)
-            slab_map_own(ctx, slab);
-    } else {
-        struct wf_packet p = {.u.slab.id = id};
-        status = retry(ctx, mate, ask ? &p : NULL, until);
-        if (status != WEFT_OK && ask)
-            slab->status = status; /* never asked: nobody will answer */
-        while (status == WEFT_OK && (slab->status == WEFT_PENDING || !mate->state))
-            status = changed_wait(ctx, mate, &deadline);
-    }
-    if (status == WEFT_OK)
-        status = slab->status;
-    if (status == WEFT_OK)
-        *out = slab;
-    else
-        slab_unuse(slab);
-    return status;
+    *out = slab;
+    return WEFT_OK;
+}
+
+/* [slab], if not null, is here, and so is the state segment. */
+static enum weft_status remote_fill(const struct shm_ctx *ctx, const struct shm_mate *mate,
+                                    const struct wf_key *key, const struct shm_slab *slab,
+                                    struct weft_remote *remote)
+{
+    const uint64_t *state =
+        is_self(ctx, &mate->id) ? (const uint64_t *)(const void *)ctx->mem->state : mate->state;
+    if (slab && (key->offset > slab->size || key->length > slab->size - key->offset))
+        return WEFT_EKEY;
+    remote->base = slab ? slab->base + key->offset : NULL;
+    remote->length = key->length;
+    remote->gen_word = state + key->slot;
+    remote->gen = key->gen;
+    remote->access = key->access;
+    return __atomic_load_n(remote->gen_word, __ATOMIC_ACQUIRE) == key->gen ? WEFT_OK : WEFT_EKEY;
 }
 
 enum weft_status wf_shm_remote_map(struct wf_tpeer *tpeer, const struct wf_key *key,
                                    struct weft_remote *remote, void **cookie)
 {
-    struct shm_ctx *ctx = SHM_OF(tpeer->tep, shm_tep)->ctx;
+    struct shm_tep *t = SHM_OF(tpeer->tep, shm_tep);
+    struct shm_ctx *ctx = t->ctx;
     struct shm_mate *mate = SHM_OF(tpeer, shm_peer)->mate;
-    struct shm_slab *slab = NULL;
-    enum weft_status status;
+    struct shm_slab *slab = *cookie;
+    bool is_private = key->slab == WF_KEY_PRIVATE || !wf_config()->shm_map;
+    enum weft_status status = WEFT_OK;
     if (key->token != mate->id.token[0] || key->slot >= WF_MEM_STATE_WORDS)
         return WEFT_EKEY;
     pthread_mutex_lock(&ctx->lock);
-    if (mate->down)
-        status = (enum weft_status)mate->down;
-    else if (key->slab == WF_KEY_PRIVATE || !wf_config()->shm_map)
-        status = state_get(ctx, mate);
-    else
-        status = slab_get(ctx, mate, key->slab, key->access & WEFT_REMOTE_WRITE, &slab);
-    if (slab && status == WEFT_OK &&
-        (key->offset > slab->size || key->length > slab->size - key->offset)) {
+    if (!slab && !is_private && !mate->down)
+        status = slab_take(mate, key->slab, key->access & WEFT_REMOTE_WRITE, &slab);
+    if (status == WEFT_OK)
+        status = is_mapped(ctx, mate, slab);
+    if (status == WEFT_OK)
+        status = remote_fill(ctx, mate, key, slab, remote);
+    if (status == WEFT_AGAIN || status == WEFT_PENDING) {
+        t->mapping = true;
+        if (status == WEFT_AGAIN) /* the next poll asks again */
+            wf_shm_notify(t);
+        status = WEFT_PENDING;
+    } else if (status != WEFT_OK && slab) {
         slab_unuse(slab);
-        status = WEFT_EKEY;
+        slab = NULL;
     }
-    if (status == WEFT_OK) {
-        const uint64_t *state =
-            is_self(ctx, &mate->id) ? (const uint64_t *)(const void *)ctx->mem->state : mate->state;
-        remote->base = slab ? slab->base + key->offset : NULL;
-        remote->length = key->length;
-        remote->gen_word = state + key->slot;
-        remote->gen = key->gen;
-        remote->access = key->access;
-        *cookie = slab;
-        if (__atomic_load_n(remote->gen_word, __ATOMIC_ACQUIRE) != key->gen) {
-            if (slab)
-                slab_unuse(slab);
-            status = WEFT_EKEY;
-        }
-    }
+    *cookie = slab;
     pthread_mutex_unlock(&ctx->lock);
     return status;
+}
+
+static struct timespec timespec_of(uint64_t ns)
+{
+    return (struct timespec){(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
+}
+
+enum weft_status wf_shm_remote_wait(struct wf_tpeer *tpeer, void *cookie, uint64_t until_ns)
+{
+    struct shm_ctx *ctx = SHM_OF(tpeer->tep, shm_tep)->ctx;
+    struct shm_mate *mate = SHM_OF(tpeer, shm_peer)->mate;
+    enum weft_status status;
+    pthread_mutex_lock(&ctx->lock);
+    for (;;) {
+        uint64_t now = wf_now_ns();
+        struct timespec until;
+        status = is_mapped(ctx, mate, cookie);
+        if ((status != WEFT_AGAIN && status != WEFT_PENDING) || now >= until_ns)
+            break;
+        until = timespec_of(status == WEFT_AGAIN ? WF_MIN(now + 1000000, until_ns) : until_ns);
+        (void)pthread_cond_timedwait(&ctx->changed, &ctx->lock, &until);
+    }
+    pthread_mutex_unlock(&ctx->lock);
+    return status == WEFT_AGAIN || status == WEFT_PENDING ? WEFT_ETIMEDOUT : WEFT_OK;
 }
 
 void wf_shm_remote_unmap(struct wf_tpeer *tpeer, void *cookie)

@@ -7,6 +7,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/fd.h"
+
 static const int8_t fds_of[WF_PACKET_TYPES] = {[WF_PACKET_WELCOME] = 2,
                                                [WF_PACKET_RING] = 3,
                                                [WF_PACKET_RING_OK] = 1,
@@ -18,6 +20,11 @@ static int ring_ok(const struct wf_packet *p)
     struct wf_contact none;
     return wf_address_parse(&p->u.ring.from, sizeof p->u.ring.from, &a, &none) == WEFT_OK &&
            wf_shm_geometry_ok(&p->u.ring.geometry);
+}
+
+static int greeting_ok(const struct wf_packet_greeting *g)
+{
+    return g->tid <= INT32_MAX && !g->tid == !g->mark && !g->zero;
 }
 
 int wf_packet_parse(const void *buf, size_t len, int nfds, struct wf_packet *out)
@@ -40,6 +47,8 @@ int wf_packet_parse(const void *buf, size_t len, int nfds, struct wf_packet *out
         (p.u.ring_ok.bell >= WF_SHM_BELLS || p.u.ring_ok.bit >= WF_SHM_BELL_BITS))
         return -1;
     if (p.type == WF_PACKET_HELLO && (!p.u.hello.pid || p.u.hello.pid > INT32_MAX))
+        return -1;
+    if ((p.type == WF_PACKET_HELLO || p.type == WF_PACKET_WELCOME) && !greeting_ok(&p.u.greeting))
         return -1;
     if (p.type == WF_PACKET_SLAB_OK && (!p.u.slab.size || p.u.slab.size > SIZE_MAX / 2))
         return -1;
@@ -72,8 +81,9 @@ int wf_packet_send(int sock, struct wf_packet *packet, enum wf_packet_type type,
     return sendmsg(sock, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -1 : 0;
 }
 
-/* Take every descriptor that came, so that none leaks, also the ones too many. */
-static int take_fds(struct msghdr *msg, int fds[WF_PACKET_FDS])
+/* Take every descriptor that came, so that none leaks, also the ones too many. One that cannot be
+ * moved above 2 for want of descriptors is -1, and *lost is set. */
+static int take_fds(struct msghdr *msg, int fds[WF_PACKET_FDS], bool *lost)
 {
     int n = 0;
     for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
@@ -85,7 +95,7 @@ static int take_fds(struct msghdr *msg, int fds[WF_PACKET_FDS])
             int fd;
             memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof fd);
             if (n < WF_PACKET_FDS)
-                fds[n] = fd;
+                *lost |= (fds[n] = wf_fd_high(fd)) < 0;
             else
                 close(fd);
             n++;
@@ -107,15 +117,15 @@ int wf_packet_recv(int sock, struct wf_packet *packet, int fds[WF_PACKET_FDS], i
                          .msg_control = &control,
                          .msg_controllen = sizeof control};
     ssize_t n = recvmsg(sock, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    bool lost;
+    bool lost = false;
     int got;
     if (n < 0)
         return -1;
-    got = take_fds(&msg, fds);
+    got = take_fds(&msg, fds, &lost);
     if (!n && !got)
         return 0; /* end of file: an empty packet would be none of ours */
     /* recvmsg(2): this process is out of descriptors, or more came than any packet has. */
-    lost = (msg.msg_flags & MSG_CTRUNC) && got < WF_PACKET_FDS;
+    lost |= (msg.msg_flags & MSG_CTRUNC) && got < WF_PACKET_FDS;
     *nfds = lost ? WF_PACKET_LOST : got;
     if (!(msg.msg_flags & MSG_TRUNC) && !wf_packet_parse(&raw, (size_t)n, *nfds, packet)) {
         for (int i = 0; lost && i < got && i < WF_PACKET_FDS; i++)

@@ -12,7 +12,7 @@
 #include "transport/shm/ring.h"
 
 #define WF_PACKET_MAGIC 0x54464557u /* "WEFT" */
-#define WF_PACKET_VERSION 2
+#define WF_PACKET_VERSION 3
 #define WF_PACKET_FDS 3
 
 enum wf_packet_type {
@@ -25,11 +25,21 @@ enum wf_packet_type {
     WF_PACKET_SLAB_OK,   /* server: fd: the slab */
     WF_PACKET_SLAB_NO,   /* server: closed */
     WF_PACKET_BYE,       /* either: this process closes its context, in order */
+    WF_PACKET_LEFT,      /* server: an endpoint was closed; its word in the state segment is 0 */
     WF_PACKET_TYPES
 };
 
 #define WF_PACKET_MEMBARRIER                                                                       \
     1 /* flags: this process is registered for, and can issue, membarrier */
+
+/* HELLO and WELCOME: who sends it, and how its memory is read from outside (pull.c). */
+struct wf_packet_greeting {
+    struct wf_process_id id; /* WELCOME: unused */
+    uint64_t mark;           /* where in its memory id.token lies; 0: it cannot be read */
+    uint32_t tid;            /* of a thread that lives as long as the context; 0 if mark is */
+    uint32_t zero;
+};
+_Static_assert(sizeof(struct wf_packet_greeting) == 72, "wire structure");
 
 struct wf_packet {
     uint32_t magic;
@@ -40,6 +50,7 @@ struct wf_packet {
     uint32_t cookie; /* RING*: the client's number of the connection */
     union {
         struct wf_process_id hello;
+        struct wf_packet_greeting greeting;
         struct {
             struct wf_address from;
             uint32_t to_gen;

@@ -79,6 +79,7 @@ static bool is_lost(const struct shm_tep *t, const struct wf_address *from)
 static void fresh_take(struct shm_tep *t)
 {
     pthread_mutex_lock(&t->ctx->lock);
+    t->nfresh = 0;
     while (!wf_list_empty(&t->fresh)) {
         struct shm_rx *rx = wf_container_of(t->fresh.next, struct shm_rx, item);
         if (!rx_room(t)) {
@@ -97,14 +98,11 @@ static void fresh_take(struct shm_tep *t)
     pthread_mutex_unlock(&t->ctx->lock);
 }
 
-/* What [peer] had sent comes before the news that it is gone: take what its
- * process still said, deliver its messages, let go of its connections. */
+/* What [peer] had sent comes before the news that it is gone: deliver its messages, let go of its
+ * connections. */
 static int peer_drain(struct shm_tep *t, const struct shm_peer *peer, enum weft_status why)
 {
     int events = 0;
-    pthread_mutex_lock(&t->ctx->lock);
-    wf_shm_links_read(t->ctx, &peer->mate->id);
-    pthread_mutex_unlock(&t->ctx->lock);
     fresh_take(t);
     for (uint32_t i = t->nrx; i-- > 0;) {
         struct shm_rx *rx = t->rx[i];
@@ -118,9 +116,28 @@ static int peer_drain(struct shm_tep *t, const struct shm_peer *peer, enum weft_
     return events;
 }
 
+/* Take what [peer]'s process still sent. False: not all can be read now (no descriptors, or an
+ * answer that waits for room), and its process lives, so that this will change. */
+static bool peer_read(struct shm_tep *t, const struct shm_peer *peer)
+{
+    struct shm_ctx *ctx = t->ctx;
+    bool read;
+    pthread_mutex_lock(&ctx->lock);
+    read = wf_shm_links_read(ctx, &peer->mate->id) || wf_load_relaxed(&peer->mate->down);
+    if (!read) {
+        ctx->look_later = true;
+        wf_shm_tick(ctx);
+    }
+    pthread_mutex_unlock(&ctx->lock);
+    return read;
+}
+
 static int peer_report(struct shm_tep *t, struct shm_peer *peer, enum weft_status why)
 {
-    int events = 1 + peer_drain(t, peer, why);
+    int events;
+    if (!peer_read(t, peer) && why == WEFT_ECLOSED)
+        return 0;
+    events = 1 + peer_drain(t, peer, why);
     peer->reported = true;
     t->npeers_reported++;
     if (peer->tx) {
@@ -141,7 +158,7 @@ static void peers_sample(struct shm_tep *t)
         struct shm_peer *peer = t->peers[i];
         if (peer->reported)
             continue;
-        peer->down = wf_shm_peer_lost(peer);
+        peer->down = wf_shm_peer_gone(peer);
         peer->reporting = peer->down != 0;
     }
 }
@@ -158,6 +175,16 @@ static int peers_down(struct shm_tep *t)
     return events;
 }
 
+/* Processes have answered for regions, or not yet: the core asks again. */
+static int mapped(struct shm_tep *t)
+{
+    pthread_mutex_lock(&t->ctx->lock);
+    t->mapping = false;
+    pthread_mutex_unlock(&t->ctx->lock);
+    t->base.events->mapped(t->base.owner);
+    return 1;
+}
+
 static int inbox_handle(struct shm_tep *t)
 {
     int events;
@@ -169,6 +196,8 @@ static int inbox_handle(struct shm_tep *t)
         peers_sample(t);
     fresh_take(t);
     events = rxs_down(t);
+    if (t->mapping)
+        events += mapped(t);
     return lost ? events + peers_down(t) : events;
 }
 
@@ -199,6 +228,8 @@ static void sweep(struct shm_tep *t)
 {
     closed_rxs(t);
     closed_txs(t);
+    if (t->wants_ring || t->held)
+        wf_shm_ring_hold(t);
     wf_shm_rxs_patrol(t);
     wf_shm_rxs_cool(t);
     wf_shm_txs_cool(t);
@@ -355,6 +386,8 @@ static bool pending(struct shm_tep *t)
     closed_rxs(t);
     closed_txs(t);
     if (wf_load_acquire(&t->inbox) || t->retry || wf_shm_bell_rung(t))
+        return true;
+    if (t->held && !t->wants_ring) /* its waiter may not ask again: the next turn's sweep sees */
         return true;
     if (t->wants_ring && wf_shm_ring_came(t))
         return true;

@@ -1,9 +1,27 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Copying out of a mate's memory through the kernel: process_vm_readv(2). Only
- * towards a process whose pidfd says before and after that it lives, so that a
- * reused pid is never read. */
+/* Copying out of a local process's memory through the kernel: process_vm_readv(2).
+ *
+ * Whose memory is read? A process that calls exec(2) keeps its pid, its start time and its pidfd.
+ * Its new memory can be read before its sockets end: the kernel swaps the memory (exec_mmap) and
+ * closes descriptors afterwards (do_close_on_exec, both in fs/exec.c begin_new_exec), and what
+ * closing a socket does waits until the exec returns to user mode (fput), when the new program is
+ * mapped. A forked child can keep a socket open besides. So no look at a descriptor before or
+ * after the copy proves that the copied bytes are of the old program.
+ *
+ * The copy proves it by itself. Each context keeps a mark: its token, 16 random bytes, in a page
+ * of its own. One system call reads the mark and the data. It takes one reference to one memory
+ * map when it begins and reads everything through that (mm/process_vm_access.c,
+ * process_vm_rw_core), so a right mark means that the data come from the memory map in which the
+ * context was opened, and is open: closing the context unmaps the page. A new program, or another
+ * process under a reused id, would need the 16 bytes at that address by accident; a forked child
+ * finds the page wiped. The mark comes first: where it is unmapped nothing is copied.
+ *
+ * Whose id is given to the kernel? The service thread's. It lives as long as the context, while
+ * the first thread, whose id is the pid, may have ended by pthread_exit(3) and then has no memory
+ * (ESRCH). No exec keeps it. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/uio.h>
 #include <string.h>
@@ -14,21 +32,48 @@
 #include "config/config.h"
 #include "transport/shm/shm.h"
 
+#define MARK_PAGE 4096u
+
 /* The Yama security module's scope 1, Ubuntu's default, lets only ancestors look
  * at a process unless it names others. Within a uid Weft trusts. */
-void wf_shm_pull_allow(void)
+enum weft_status wf_shm_pull_allow(struct shm_ctx *ctx)
 {
+    void *p = mmap(NULL, MARK_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) {
+        wf_error("cannot map a page: %m");
+        return WEFT_ENOMEM;
+    }
+    memcpy(p, ctx->self.token, sizeof ctx->self.token);
+    (void)madvise(p, MARK_PAGE, MADV_WIPEONFORK);
+    ctx->mark = p;
     if (wf_config()->shm_pull)
         (void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); /* EINVAL: no Yama */
+    return WEFT_OK;
 }
 
-static enum weft_status pull_failed(int error, int pid)
+void wf_shm_pull_end(struct shm_ctx *ctx)
+{
+    if (ctx->mark)
+        munmap(ctx->mark, MARK_PAGE);
+    ctx->mark = NULL;
+}
+
+/* The process ended, or runs another program, or closed its context. */
+static enum weft_status gone(const struct shm_mate *mate)
+{
+    return (enum weft_status)wf_load_acquire(&mate->down) ?: WEFT_EPEER;
+}
+
+static enum weft_status pull_failed(const struct shm_mate *mate, int error)
 {
     if (error == ESRCH)
-        return WEFT_EPEER;
+        return gone(mate);
     if (error == EPERM || error == ENOSYS || error == ENOMEM)
         return WEFT_EUNREACH;
-    wf_error("process %d named memory for a copy that cannot be read: %s", pid, strerror(error));
+    if (error == EFAULT && wf_process_exiting((int)mate->id.pid))
+        return WEFT_EPEER; /* killed for want of memory: its pages go first */
+    wf_error("process %u named memory for a copy that cannot be read: %s", mate->id.pid,
+             strerror(error));
     return WEFT_EPROTO;
 }
 
@@ -36,25 +81,27 @@ enum weft_status wf_shm_pull(struct wf_tpeer *tpeer, void *dst, uint64_t src, si
 {
     struct shm_peer *peer = SHM_OF(tpeer, shm_peer);
     const struct shm_mate *mate = peer->mate;
-    int pid = (int)mate->id.pid, fd = mate->pid.fd;
-    struct iovec here = {dst, len}, there = {(void *)(uintptr_t)src, len};
+    uint64_t mark = wf_load_acquire(&mate->mark); /* "mark" */
+    uint64_t seen[2];
+    struct iovec here[2] = {{seen, sizeof seen}, {dst, len}};
+    struct iovec there[2] = {{(void *)(uintptr_t)mark, sizeof seen}, {(void *)(uintptr_t)src, len}};
     ssize_t got;
-    int error;
     if (wf_shm_same(&mate->id, &SHM_OF(tpeer->tep, shm_tep)->ctx->self)) {
         memmove(dst, (const void *)(uintptr_t)src, len); /* another endpoint of this context */
         return WEFT_OK;
     }
     if (!wf_config()->shm_pull)
         return WEFT_EUNREACH;
-    if (fd < 0 || wf_pidfd_ended(fd)) /* no descriptor: it was gone when it was first looked for */
-        return WEFT_EPEER;
+    if (!mark) /* nothing came from it, or its connection has ended */
+        return gone(mate);
     WF_HOOK("pull.begin");
-    got = process_vm_readv(pid, &here, 1, &there, 1, 0);
-    error = got < 0 ? errno : (size_t)got != len ? EFAULT : 0;
-    if (error == EFAULT && wf_process_exiting(pid))
-        return WEFT_EPEER; /* its memory goes before its pidfd tells */
-    if (error)
-        return pull_failed(error, pid);
+    got = process_vm_readv((int)mate->mark_tid, here, 2, there, 2, 0);
+    if (got < 0 && errno != EFAULT)
+        return pull_failed(mate, errno);
+    if (got < (ssize_t)sizeof seen || memcmp(seen, mate->id.token, sizeof seen) != 0)
+        return gone(mate);
+    if ((size_t)got != sizeof seen + len)
+        return pull_failed(mate, EFAULT);
     WF_HOOK("pull.end");
-    return wf_pidfd_ended(fd) ? WEFT_EPEER : WEFT_OK;
+    return WEFT_OK;
 }

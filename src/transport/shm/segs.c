@@ -120,7 +120,7 @@ bool wf_shm_is_eventfd(int fd)
 {
     static const char name[] = "anon_inode:[eventfd]";
     char path[64], link[sizeof name];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    snprintf(path, sizeof path, "/proc/thread-self/fd/%d", fd);
     return readlink(path, link, sizeof link) == (ssize_t)sizeof name - 1 &&
            !memcmp(link, name, sizeof name - 1);
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "transport/shm/shm.h"
@@ -18,11 +19,12 @@
 #define ROUND 32
 #define RETRY_MS 100 /* after running out of descriptors */
 
+/* All users of the node read it in /proc/net/unix. The second half of the token they do not
+ * learn: by that TCP tells those who were given the address (stranger.c). */
 void wf_shm_socket_name(const uint64_t token[2], char name[static 64])
 {
     name[0] = 0; /* abstract: unix(7) */
-    snprintf(name + 1, 63, "weft-%016llx%016llx", (unsigned long long)token[0],
-             (unsigned long long)token[1]);
+    snprintf(name + 1, 63, "weft-%016llx", (unsigned long long)token[0]);
 }
 
 int wf_shm_watch_add(struct shm_ctx *ctx, struct shm_watch *w, uint32_t events)
@@ -154,9 +156,12 @@ static void tick(struct shm_ctx *ctx)
     wf_list_each_safe(it, nx, &ctx->links)
     {
         struct shm_link *link = wf_container_of(it, struct shm_link, item);
-        if (link->later && !link->dead)
+        if ((link->later || link->left) && !link->dead)
             wf_shm_link_later(ctx, link);
     }
+    wf_shm_mates_heed(ctx);
+    if (ctx->look_later)
+        wf_shm_endpoints_look(ctx);
 }
 
 static void *service_main(void *arg)
@@ -164,6 +169,10 @@ static void *service_main(void *arg)
     struct shm_ctx *ctx = arg;
     struct epoll_event events[ROUND];
     bool stop = false, ticking = false;
+    pthread_mutex_lock(&ctx->lock);
+    ctx->tid = (uint32_t)gettid();
+    pthread_cond_broadcast(&ctx->changed);
+    pthread_mutex_unlock(&ctx->lock);
     while (!stop) {
         int n = epoll_wait(ctx->epoll_fd, events, ROUND, ticking ? RETRY_MS : -1);
         pthread_mutex_lock(&ctx->lock);
@@ -184,7 +193,7 @@ static enum weft_status listen_open(struct shm_ctx *ctx)
     char name[64];
     socklen_t len;
     ctx->listen.kind = SHM_WATCH_LISTEN;
-    ctx->listen.fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    ctx->listen.fd = wf_fd_high(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (ctx->listen.fd < 0) {
         wf_error("cannot open a socket: %m%s",
                  errno == EMFILE ? " (raise the limit on open files, ulimit -n)" : "");
@@ -209,6 +218,10 @@ static enum weft_status thread_start(struct shm_ctx *ctx)
         wf_error("cannot start the service thread: %m");
         return WEFT_ESYSTEM;
     }
+    pthread_mutex_lock(&ctx->lock);
+    while (!ctx->tid) /* its first act */
+        pthread_cond_wait(&ctx->changed, &ctx->lock);
+    pthread_mutex_unlock(&ctx->lock);
     return WEFT_OK;
 }
 
@@ -216,13 +229,13 @@ enum weft_status wf_shm_service_start(struct shm_ctx *ctx)
 {
     enum weft_status status = WEFT_ESYSTEM;
     ctx->listen.fd = ctx->kick.fd = -1;
-    ctx->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    ctx->epoll_fd = wf_fd_high(epoll_create1(EPOLL_CLOEXEC));
     if (ctx->epoll_fd < 0) {
         wf_error("epoll_create1: %m");
         return WEFT_ESYSTEM;
     }
     ctx->kick.kind = SHM_WATCH_KICK;
-    ctx->kick.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    ctx->kick.fd = wf_fd_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (ctx->kick.fd >= 0 && listen_open(ctx) == WEFT_OK &&
         !wf_shm_watch_add(ctx, &ctx->kick, EPOLLIN) &&
         !wf_shm_watch_add(ctx, &ctx->listen, EPOLLIN))
@@ -243,8 +256,10 @@ void wf_shm_goodbye(const struct shm_watch *sock)
         (void)wf_packet_send(sock->fd, &bye, WF_PACKET_BYE, NULL, 0);
 }
 
+/* The word too: a client that does not read its socket may have no room there. */
 static void farewell(struct shm_ctx *ctx)
 {
+    wf_store_release(&ctx->mem->state[WF_MEM_STATE_LEFT], 1);
     wf_list_each(m, &ctx->mates) wf_shm_goodbye(&wf_container_of(m, struct shm_mate, item)->sock);
     wf_list_each(l, &ctx->links) wf_shm_goodbye(&wf_container_of(l, struct shm_link, item)->sock);
 }

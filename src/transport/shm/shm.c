@@ -92,7 +92,6 @@ static enum weft_status shm_ctx_open(const struct wf_tctx_params *params, struct
     ctx->self = *params->self;
     ctx->life = params->life;
     ctx->membarrier = wf_config()->membarrier && wf_sleep_register();
-    wf_shm_pull_allow();
     wf_list_init(&ctx->mates);
     wf_list_init(&ctx->gone);
     wf_list_init(&ctx->links);
@@ -104,8 +103,11 @@ static enum weft_status shm_ctx_open(const struct wf_tctx_params *params, struct
     pthread_condattr_destroy(&attr);
     ctx->bells_fd = wf_shared_create("weft-bells", WF_SHM_BELLS_SIZE, 0, &bells);
     ctx->bells = bells;
-    status = ctx->bells_fd < 0 ? WEFT_ESYSTEM : wf_shm_service_start(ctx);
+    status = ctx->bells_fd < 0 ? WEFT_ESYSTEM : wf_shm_pull_allow(ctx);
+    if (status == WEFT_OK)
+        status = wf_shm_service_start(ctx);
     if (status != WEFT_OK) {
+        wf_shm_pull_end(ctx);
         bells_close(ctx);
         pthread_cond_destroy(&ctx->changed);
         pthread_mutex_destroy(&ctx->lock);
@@ -127,6 +129,7 @@ static void shm_ctx_close(struct wf_tctx *tctx)
     wf_list_remove(&ctx->fork_item);
     pthread_mutex_unlock(&fork_lock);
     wf_shm_service_stop(ctx);
+    wf_shm_pull_end(ctx);
     bells_close(ctx);
     pthread_cond_destroy(&ctx->changed);
     pthread_mutex_destroy(&ctx->lock);
@@ -162,6 +165,12 @@ static void bell_give(struct shm_ctx *ctx, uint32_t index)
     ctx->bells_used[index / 64] &= ~(UINT64_C(1) << index % 64);
 }
 
+/* By which local processes see that it is open. */
+static _Atomic uint64_t *endpoint_word(const struct shm_tep *t)
+{
+    return &t->ctx->mem->state[WF_MEM_STATE_WORDS + t->address.ep];
+}
+
 static enum weft_status shm_ep_open(struct wf_tctx *tctx, const struct wf_tep_params *params,
                                     struct wf_tep **out)
 {
@@ -190,16 +199,26 @@ static enum weft_status shm_ep_open(struct wf_tctx *tctx, const struct wf_tep_pa
     t->bell_index = bell_take(ctx);
     t->bell = &ctx->bells[t->bell_index];
     wf_list_append(&ctx->teps, &t->item);
+    wf_store_release(endpoint_word(t), t->address.ep_gen);
     pthread_mutex_unlock(&ctx->lock);
     *out = &t->base;
     return WEFT_OK;
+}
+
+/* Its word is 0 already. */
+static void left_announce(struct shm_ctx *ctx)
+{
+    wf_list_each(l, &ctx->links) wf_shm_link_left(ctx, wf_container_of(l, struct shm_link, item));
+    wf_list_each(it, &ctx->teps) wf_shm_notify_lost(wf_container_of(it, struct shm_tep, item));
 }
 
 static void shm_ep_close(struct wf_tep *tep)
 {
     struct shm_tep *t = SHM_OF(tep, shm_tep);
     pthread_mutex_lock(&t->ctx->lock);
-    wf_list_remove(&t->item); /* no new connections from here on */
+    wf_list_remove(&t->item);              /* no new connections from here on */
+    wf_store_release(endpoint_word(t), 0); /* "left" */
+    left_announce(t->ctx);
     bell_give(t->ctx, t->bell_index);
     wf_list_each_safe(it, nx, &t->fresh)
     {
@@ -265,8 +284,9 @@ static enum weft_status shm_peer_open(struct wf_tep *tep, struct wf_tpeer *tpeer
         return status;
     peer->index = t->npeers++;
     t->peers[peer->index] = peer;
-    if (wf_load_acquire(&peer->mate->down))
-        wf_shm_peer_fail(peer, (enum weft_status)wf_load_acquire(&peer->mate->down));
+    status = (enum weft_status)wf_shm_peer_gone(peer);
+    if (status != WEFT_OK)
+        wf_shm_peer_fail(peer, status);
     return WEFT_OK;
 }
 
@@ -276,6 +296,8 @@ static void shm_peer_close(struct wf_tpeer *tpeer)
     struct shm_tep *t = SHM_OF(tpeer->tep, shm_tep);
     if (peer->tx)
         wf_shm_tx_close(peer->tx);
+    if (t->waiter == peer)
+        wf_shm_ring_release(t);
     t->npeers_reported -= peer->reported;
     t->peers[peer->index] = t->peers[--t->npeers];
     t->peers[peer->index]->index = peer->index;
@@ -284,8 +306,8 @@ static void shm_peer_close(struct wf_tpeer *tpeer)
     pthread_mutex_unlock(&t->ctx->lock);
 }
 
-/* Why an access to [tpeer] failed. The loss wipes the words first and says why
- * afterwards, both under the lock. */
+/* Why an access to [tpeer] failed. A loss stores its cause, then wipes the words, both under the
+ * lock. */
 static enum weft_status shm_status(struct wf_tpeer *tpeer)
 {
     struct shm_peer *peer = SHM_OF(tpeer, shm_peer);
@@ -297,6 +319,11 @@ static enum weft_status shm_status(struct wf_tpeer *tpeer)
         status = (enum weft_status)wf_shm_peer_lost(peer);
     pthread_mutex_unlock(&ctx->lock);
     return status;
+}
+
+static enum weft_status shm_failed(const struct wf_tpeer *tpeer)
+{
+    return (enum weft_status)SHM_OF(tpeer, shm_peer)->down;
 }
 
 static struct wf_tpeer *shm_find(struct wf_tep *tep, const struct wf_address *address)
@@ -320,7 +347,10 @@ static void shm_address(const struct wf_tpeer *tpeer, struct wf_address *out)
 
 static enum weft_status shm_flush(struct wf_tpeer *tpeer)
 {
-    int down = wf_shm_peer_lost(SHM_OF(tpeer, shm_peer));
+    struct shm_peer *peer = SHM_OF(tpeer, shm_peer);
+    int down = wf_shm_peer_lost(peer);
+    if (down)
+        wf_shm_peer_fail(peer, (enum weft_status)down);
     atomic_thread_fence(memory_order_seq_cst);
     return (enum weft_status)down;
 }
@@ -340,6 +370,7 @@ const struct wf_transport wf_shm_transport = {
     .request = wf_shm_request,
     .reply = wf_shm_reply,
     .source = wf_shm_source,
+    .heed = wf_shm_heed,
     .find = shm_find,
     .address = shm_address,
     .pull = wf_shm_pull,
@@ -347,7 +378,9 @@ const struct wf_transport wf_shm_transport = {
     .arm = wf_shm_arm,
     .disarm = wf_shm_disarm,
     .remote_map = wf_shm_remote_map,
+    .remote_wait = wf_shm_remote_wait,
     .remote_unmap = wf_shm_remote_unmap,
     .flush = shm_flush,
     .status = shm_status,
+    .failed = shm_failed,
 };

@@ -65,6 +65,7 @@ struct shm_slab {
     size_t size;
     bool writable;           /* mapped so */
     enum weft_status status; /* PENDING until answered */
+    bool asked;              /* for it */
     unsigned users;          /* remotes and waiters */
 };
 
@@ -78,21 +79,29 @@ struct shm_mate {
     unsigned refs;       /* peers */
     struct wf_process_id id;
     struct shm_watch sock;
-    struct shm_watch pid; /* open as long as the mate, for wf_shm_pull; -1: it is this process */
-    _Atomic int down;     /* OK, or why it is gone; written under ctx->lock */
-    bool farewell;        /* BYE was received */
-    uint32_t flags;       /* of its WELCOME */
-    uint64_t *state;      /* its generation words, read-only; null until WELCOME */
+    struct shm_watch pid;  /* -1: it is this process, or it was gone when it was looked for */
+    uint32_t mark_tid;     /* what pull.c reads by; constant once mark is set */
+    _Atomic uint64_t mark; /* of its greeting; written once, under ctx->lock; 0: none came yet */
+    _Atomic int down;      /* OK, or why it is gone; written under ctx->lock */
+    bool farewell;         /* BYE was received */
+    uint32_t flags;        /* of its WELCOME */
+    bool heeded;           /* somebody waits for it: connect at a tick if that failed */
+    uint64_t *state;       /* its generation words, read-only; null until WELCOME */
+    /* Its endpoints' words, behind them; by the service thread, once: null before WELCOME. */
+    const uint64_t *_Atomic endpoints;
     struct wf_shm_bell *bells; /* its endpoints'; null until WELCOME */
     struct wf_list slabs, txs;
 };
 
-/* A process that connected to this one: the server's side. Service thread only. */
+/* A process that connected to this one: the server's side. Under ctx->lock; opened, read and freed
+ * by the service thread, or by an owner whose peer is lost (wf_shm_links_read). */
 struct shm_link {
     struct wf_list item; /* ctx->links */
     struct shm_watch sock, pid;
     struct wf_process_id id;
-    int from_pid;         /* who connected, the kernel's word */
+    int from_pid;  /* who connected, the kernel's word */
+    uint64_t mark; /* as its greeting has them */
+    uint32_t mark_tid;
     bool hello;           /* it said who it is */
     bool farewell;        /* BYE was received */
     bool dead;            /* to be freed at the end of this round */
@@ -101,6 +110,7 @@ struct shm_link {
     uint32_t flags;
     bool blocked; /* [answer] waits for room in the socket; nothing more is read until then */
     bool later;   /* it waits for something that no event announces: tried at each tick */
+    bool left;    /* LEFT could not be sent: tried at each tick */
     struct wf_packet answer;
     enum wf_packet_type answer_type;
     int answer_fds[2], answer_nfds;
@@ -115,6 +125,8 @@ struct shm_ctx {
     struct wf_mem *mem;
     struct wf_process_id self;
     uint64_t life;
+    uint64_t *mark;  /* constant: a page that begins with self.token, wiped in children */
+    uint32_t tid;    /* constant once the service thread runs: its */
     bool membarrier; /* constant: registered and usable */
     int epoll_fd;
     struct shm_watch listen, kick;
@@ -125,6 +137,7 @@ struct shm_ctx {
     uint32_t next_cookie WF_GUARDED_BY(lock);
     unsigned refused WF_GUARDED_BY(lock); /* connections */
     bool starved WF_GUARDED_BY(lock);     /* out of descriptors, and logged */
+    bool look_later WF_GUARDED_BY(lock); /* a peer's end waits for what it sent: at the next tick */
     struct wf_list mates WF_GUARDED_BY(lock), gone WF_GUARDED_BY(lock);
     struct wf_list links WF_GUARDED_BY(lock), teps WF_GUARDED_BY(lock);
     struct wf_shm_bell *bells; /* WF_SHM_BELLS of this process's endpoints; mates write them */
@@ -187,6 +200,7 @@ struct shm_tx {
     uint32_t cookie;
     uint32_t index;           /* in tep->tx */
     uint32_t swept;           /* tail at the last sweep */
+    uint32_t head_swept;      /* head at the last sweep at which a message waited for a ring */
     uint64_t bytes;           /* its part of ctx->ring_bytes */
     uint64_t used;            /* tep->uses when it was last seen to have sent */
     struct wf_list mate_item; /* mate->txs; ctx->lock */
@@ -248,7 +262,12 @@ struct shm_tep {
     bool quiet;         /* arming found nothing, also after the barrier */
     struct shm_tx *hot; /* sent to last, or null */
     bool retry; /* a connection was refused for now: nothing will announce that it works again */
-    bool wants_ring; /* all rings were in use; set until one is drained */
+    bool wants_ring;         /* all rings were in use; set until one is drained */
+    bool mapping;            /* a region is being asked for; written by the owner under ctx->lock */
+    uint8_t ring_sweeps;     /* sweeps for which messages have waited for a ring */
+    uint32_t ring_refusals;  /* since the last sweep, of messages that wait for one */
+    struct shm_peer *waiter; /* one of their peers, by chance; or null */
+    struct shm_tx *held;     /* gets no messages until the waiter has it, or a sweep; or null */
     struct wf_shm_bell *bell;
     uint32_t bell_index;
     uint32_t nrx, nrx_hot, rx_room;
@@ -268,6 +287,7 @@ struct shm_tep {
     struct wf_address address;
     struct wf_list item;  /* ctx->teps */
     struct wf_list fresh; /* rx not taken yet; ctx->lock */
+    unsigned nfresh;      /* of other processes, since they were taken last; ctx->lock */
 };
 
 #define SHM_OF(ptr, type) ((struct type *)(void *)(ptr))
@@ -331,8 +351,11 @@ void wf_shm_tx_add(struct shm_tep *t, struct shm_tx *tx);
 void wf_shm_tx_remove(struct shm_tep *t, struct shm_tx *tx);
 void wf_shm_tx_heat(struct shm_tx *tx);
 void wf_shm_txs_cool(struct shm_tep *t);
+void wf_shm_ring_refused(struct shm_tep *t, struct shm_peer *peer);
+void wf_shm_ring_hold(struct shm_tep *t);
+void wf_shm_ring_release(struct shm_tep *t);
 void wf_shm_txs_say(struct shm_tep *t, bool asleep);
-struct shm_tx *wf_shm_tx_spare(struct shm_tep *t);
+struct shm_tx *wf_shm_tx_spare(struct shm_tep *t, const struct shm_peer *peer);
 bool wf_shm_ring_came(const struct shm_tep *t);
 
 /* poll.c */
@@ -349,23 +372,32 @@ enum weft_status wf_shm_mate_connect(struct shm_ctx *ctx, struct shm_mate *mate)
 void wf_shm_mate_event(struct shm_ctx *ctx, struct shm_mate *mate, enum shm_watch_kind kind);
 void wf_shm_mate_down(struct shm_ctx *ctx, struct shm_mate *mate, enum weft_status why);
 void wf_shm_mate_forget(struct shm_mate *mate); /* in a forked child */
+void wf_shm_mates_heed(struct shm_ctx *ctx);
+void wf_shm_endpoints_look(struct shm_ctx *ctx);
+enum weft_status wf_shm_heed(struct wf_tpeer *tpeer); /* the owner; takes the lock */
+/* [id]'s process sent a greeting: its memory can be read by this. */
+void wf_shm_mate_marked(struct shm_ctx *ctx, const struct wf_process_id *id, uint64_t mark,
+                        uint32_t tid);
 enum weft_status wf_shm_remote_map(struct wf_tpeer *tpeer, const struct wf_key *key,
                                    struct weft_remote *remote, void **cookie); /* takes the lock */
-void wf_shm_remote_unmap(struct wf_tpeer *tpeer, void *cookie);                /* takes the lock */
+enum weft_status wf_shm_remote_wait(struct wf_tpeer *tpeer, void *cookie, uint64_t until_ns);
+void wf_shm_remote_unmap(struct wf_tpeer *tpeer, void *cookie); /* takes the lock */
 
 /* pull.c */
 enum weft_status wf_shm_pull(struct wf_tpeer *tpeer, void *dst, uint64_t src, size_t len);
-void wf_shm_pull_allow(void);
+enum weft_status wf_shm_pull_allow(struct shm_ctx *ctx); /* make ctx->mark; OK | ENOMEM */
+void wf_shm_pull_end(struct shm_ctx *ctx);
 
 /* link.c; the service thread, holding ctx->lock */
 bool wf_shm_link_accept(struct shm_ctx *ctx);
 void wf_shm_links_down(struct shm_ctx *ctx, const struct wf_process_id *id, enum weft_status why);
-void wf_shm_links_read(struct shm_ctx *ctx, const struct wf_process_id *id);
+bool wf_shm_links_read(struct shm_ctx *ctx, const struct wf_process_id *id);
 void wf_shm_link_later(struct shm_ctx *ctx, struct shm_link *link);
 void wf_shm_link_event(struct shm_ctx *ctx, struct shm_link *link, enum shm_watch_kind kind,
                        uint32_t events);
 void wf_shm_link_down(struct shm_ctx *ctx, struct shm_link *link, enum weft_status why);
 void wf_shm_link_free(struct shm_ctx *ctx, struct shm_link *link);
+void wf_shm_link_left(struct shm_ctx *ctx, struct shm_link *link); /* any thread */
 
 /* service.c */
 enum weft_status wf_shm_service_start(struct shm_ctx *ctx);
@@ -393,6 +425,12 @@ static inline bool wf_shm_same(const struct wf_process_id *a, const struct wf_pr
     return a->pid == b->pid && a->token[0] == b->token[0] && a->token[1] == b->token[1];
 }
 
+static inline struct wf_packet_greeting wf_shm_greeting(const struct shm_ctx *ctx)
+{
+    return (struct wf_packet_greeting){
+        .id = ctx->self, .mark = (uintptr_t)ctx->mark, .tid = ctx->mark ? ctx->tid : 0};
+}
+
 static inline bool wf_shm_bell_rung(const struct shm_tep *t)
 {
     return wf_load_relaxed(&t->bell->rung) != 0;
@@ -411,6 +449,18 @@ static inline int wf_shm_peer_lost(const struct shm_peer *peer)
     if (!down && peer->tx)
         down = atomic_load_explicit(&peer->tx->down, memory_order_acquire); /* "down" */
     return down ? down : atomic_load_explicit(&peer->mate->down, memory_order_acquire);
+}
+
+/* The same, and whether its endpoint was closed while its process lives on, as far as that has
+ * been connected to. */
+static inline int wf_shm_peer_gone(const struct shm_peer *peer)
+{
+    int down = wf_shm_peer_lost(peer);
+    const uint64_t *words = down ? NULL : wf_load_acquire(&peer->mate->endpoints);
+    if (!words || __atomic_load_n(&words[peer->ep], __ATOMIC_ACQUIRE) == peer->ep_gen) /* "left" */
+        return down;
+    /* A process that is lost has its words wiped, after the cause was stored. */
+    return wf_load_acquire(&peer->mate->down) ?: WEFT_ECLOSED;
 }
 
 static inline void wf_shm_count(struct shm_tep *tep, enum wf_stat stat)

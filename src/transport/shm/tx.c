@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/fd.h"
 #include "base/probe.h"
 #include "config/config.h"
 #include "transport/shm/shm.h"
@@ -88,8 +89,10 @@ __attribute__((noinline, cold)) static enum weft_status no_room(struct shm_tx *t
     if (closed)
         wf_shm_peer_fail(tx->peer, closed == WEFT_EPROTO ? WEFT_EPROTO : WEFT_ECLOSED);
     down = wf_load_acquire(&tx->down);
-    if (down)
+    if (down) {
+        wf_shm_peer_fail(tx->peer, (enum weft_status)down);
         return (enum weft_status)down;
+    }
     wf_shm_tx_count(tx);
     wf_shm_count(tx->tep, WF_STAT_AGAIN);
     tx->wants_room = true; /* its coming is an event */
@@ -258,12 +261,22 @@ static inline bool is_plain(const struct wf_am_out *out)
     return !out->reply_max && out->len + 4u * out->nargs <= WF_SHM_DATA;
 }
 
+/* Kept free of messages for a peer that has none (hot.c)? */
+static bool is_held(struct shm_tx *tx)
+{
+    bool held = tx->tep->held == tx;
+    if (held)
+        tx->credit_end = tx->tail;
+    return held;
+}
+
 static enum weft_status tx_send(struct shm_tx *tx, const struct wf_am_out *out)
 {
     int down = wf_load_relaxed(&tx->down);
     if (down)
         return (enum weft_status)down;
-    if (tx->tail == tx->credit_end && (!head_refresh(tx) || tx->tail == tx->credit_end))
+    if (tx->tail == tx->credit_end &&
+        (!head_refresh(tx) || is_held(tx) || tx->tail == tx->credit_end))
         return no_room(tx);
     return is_plain(out) ? send_line(tx, tx->tail, out) : send_large(tx, out);
 }
@@ -322,8 +335,8 @@ static enum weft_status connect_here(struct shm_tep *tep, struct shm_peer *peer,
     int there, here;
     if (!to)
         return WEFT_ECLOSED;
-    there = fcntl(to->base.event_fd, F_DUPFD_CLOEXEC, 0);
-    here = fcntl(tep->base.event_fd, F_DUPFD_CLOEXEC, 0);
+    there = wf_fd_dup(to->base.event_fd);
+    here = wf_fd_dup(tep->base.event_fd);
     wf_shm_segs_ref(tx->segs);
     rx = there < 0 || here < 0
              ? NULL
@@ -373,9 +386,9 @@ static enum weft_status connect_there(struct shm_tep *tep, struct shm_peer *peer
 }
 
 /* All rings are in use, none is drained: that one is, is an event. */
-static enum weft_status no_ring(struct shm_tep *tep)
+static enum weft_status no_ring(struct shm_tep *tep, struct shm_peer *peer)
 {
-    tep->wants_ring = true;
+    wf_shm_ring_refused(tep, peer);
     if (tep->armed) /* not all of them said "asleep" */
         wf_shm_notify(tep);
     wf_shm_count(tep, WF_STAT_AGAIN);
@@ -418,7 +431,7 @@ struct ring_plan {
 
 /* A new ring as far as WEFT_SHM_RINGS and WEFT_SHM_MEMORY go, and the first few in
  * any case; else a drained one, whose size is kept. False: none is drained. */
-static bool ring_plan(struct shm_tep *tep, struct ring_plan *plan)
+static bool ring_plan(struct shm_tep *tep, const struct shm_peer *peer, struct ring_plan *plan)
 {
     uint32_t most = (uint32_t)wf_config()->shm_rings, am_max = tep->base.am_max;
     *plan = (struct ring_plan){.geometry = wf_shm_geometry_full(am_max)};
@@ -431,7 +444,7 @@ static bool ring_plan(struct shm_tep *tep, struct ring_plan *plan)
         atomic_fetch_add(&tep->ctx->ring_bytes, plan->bytes);
         return true;
     }
-    plan->old = wf_shm_tx_spare(tep);
+    plan->old = wf_shm_tx_spare(tep, peer);
     if (!plan->old)
         return false;
     plan->geometry = plan->old->segs->geometry;
@@ -472,11 +485,13 @@ static enum weft_status tx_connect(struct shm_tep *tep, struct shm_peer *peer)
 {
     struct ring_plan plan;
     struct shm_tx *tx;
-    enum weft_status status = (enum weft_status)wf_shm_peer_lost(peer);
-    if (status != WEFT_OK)
+    enum weft_status status = (enum weft_status)wf_shm_peer_gone(peer);
+    if (status != WEFT_OK) {
+        wf_shm_peer_fail(peer, status);
         return status;
-    if (!ring_plan(tep, &plan))
-        return no_ring(tep);
+    }
+    if (!ring_plan(tep, peer, &plan))
+        return no_ring(tep, peer);
     status = tx_make(tep, peer, &plan.geometry, &tx);
     if (status != WEFT_OK && !plan.old)
         atomic_fetch_sub(&tep->ctx->ring_bytes, plan.bytes);
@@ -488,6 +503,8 @@ static enum weft_status tx_connect(struct shm_tep *tep, struct shm_peer *peer)
         peer->tx = tx;
         pthread_mutex_unlock(&tep->ctx->lock);
         wf_shm_tx_add(tep, tx);
+        if (peer == tep->waiter)
+            wf_shm_ring_release(tep);
         wf_shm_count(tep, WF_STAT_CONNECTIONS);
         WF_PROBE2(peer_connect, &peer->base, tx);
     } else if (status == WEFT_AGAIN) {

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/log.h"
 
 #define LABEL 16
@@ -73,7 +74,7 @@ static enum weft_status key_read_from(int fd, const char *path, uint8_t key[WF_T
 enum weft_status wf_tcp_key_read(const char *path, uint8_t key[WF_TCP_KEY])
 {
     /* Nonblocking: a FIFO would make open wait. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    int fd = wf_fd_high(open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
     enum weft_status status;
     if (fd < 0) {
         wf_error("WEFT_KEY_FILE %s: %m", path);

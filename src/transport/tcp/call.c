@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Who is called. Three clocks tell when a call is over: since when no attempt came as far
- * as a connection (cut off), since when all were refused (ended), and since when all that
- * connected were hung up on (someone else is there). */
+/* Who is called. Four clocks tell when a call is over: since when no attempt came as far
+ * as a connection (cut off), since when all were refused (ended), since when all that
+ * connected were hung up on (someone else is there), and since when this side could not try. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -19,6 +19,9 @@
 #define REFUSED_MS 500 /* nothing but refusals for so long: ended */
 #define KNOCK_MS 300   /* until a knock is repeated: some handshakes take a turn of a busy core */
 #define CONNECT_MAX_MS 2000 /* a lost SYN is sent again after 1 s: RFC 6298 */
+/* So many times WEFT_PEER_TIMEOUT a call waits for what this side lacks. By default that is 120 s:
+ * local ports come back when their TIME_WAIT ends, 60 s after the last use (tcp(7)). */
+#define LOCAL_TIMES 12
 
 enum call_state { CALL_PAUSE, CALL_KEYLESS, CALL_CONNECT, CALL_ANSWER };
 
@@ -35,6 +38,8 @@ struct call {
     uint64_t hung_ns;    /* since when all that connected were hung up on; 0 likewise */
     uint64_t patience_ns;
     uint64_t knocked_ns; /* since when knocks were let in; 0: none was */
+    uint64_t local_ns;   /* since when this side lacked what an attempt takes; 0: it did not */
+    int local_err;       /* the errno that was logged of that */
     size_t have;
     union {
         struct wf_tcp_greeting greeting;
@@ -58,8 +63,55 @@ enum outcome {
     HUNG_UP, /* connected, and closed without a word */
     SLOW,    /* connected, and no answer, or BUSY */
     KNOCKED, /* let in: it will call back */
-    LOCAL    /* nothing was tried: descriptors or memory ran out here */
+    LOCAL    /* nothing was tried: this side lacks ports, descriptors, memory or leave */
 };
+
+/* Does this error of socket(2), connect(2) or epoll_ctl(2) tell of this side alone? Then it says
+ * nothing of the peer. */
+static bool is_of_this_side(int err)
+{
+    switch (err) {
+    case EADDRNOTAVAIL: /* connect(2): no local port is free */
+    case EMFILE:
+    case ENFILE:
+    case ENOBUFS:
+    case ENOMEM:
+    case ENOSPC: /* epoll_ctl(2): fs.epoll.max_user_watches */
+    case EACCES: /* a local firewall, a route that prohibits, a security module */
+    case EPERM: return true;
+    default: return false;
+    }
+}
+
+/* What the user can change about it, for the end of a log line. */
+static const char *remedy(int err)
+{
+    switch (err) {
+    case EADDRNOTAVAIL:
+        return "; no local port is free: widen net.ipv4.ip_local_port_range (sysctl), or open "
+               "fewer connections";
+    case EMFILE: return "; raise the limit on open files (ulimit -n)";
+    case ENFILE: return "; raise the system's limit on open files (sysctl fs.file-max)";
+    case ENOSPC: return "; raise fs.epoll.max_user_watches (sysctl)";
+    case EACCES:
+    case EPERM: return "; a firewall, a route or a security policy of this host forbids it";
+    default: return "; this host has too little memory";
+    }
+}
+
+static const char *lack(int err)
+{
+    switch (err) {
+    case EADDRNOTAVAIL:
+        return "this host has no local port free (sysctl net.ipv4.ip_local_port_range)";
+    case EMFILE: return "this process has no descriptor free (ulimit -n)";
+    case ENFILE: return "this host has no open file left (sysctl fs.file-max)";
+    case ENOSPC: return "this user may watch no more sockets (sysctl fs.epoll.max_user_watches)";
+    case EACCES:
+    case EPERM: return "this host forbids the connection (its firewall, routes or policy)";
+    default: return "this host has too little memory for a connection";
+    }
+}
 
 void wf_door_call_free(struct wf_door_watch *w)
 {
@@ -84,6 +136,10 @@ static void call_note(struct call *c, enum outcome outcome, uint64_t now)
 {
     if (c->state == CALL_ANSWER || outcome == LOCAL)
         c->cut_ns = now;
+    if (outcome == LOCAL)
+        c->local_ns = c->local_ns ? c->local_ns : now;
+    else if (c->state == CALL_ANSWER || outcome == REFUSED)
+        c->local_ns = 0;
     if (outcome == REFUSED)
         c->refused_ns = c->refused_ns ? c->refused_ns : now;
     else if (outcome != NO_WAY)
@@ -135,6 +191,8 @@ static void call_failed(struct wf_tcp_door *door, struct call *c, enum outcome o
                      "WEFT_TCP_INTERFACES)");
     } else if (outcome == HUNG_UP && now - c->hung_ns >= door->peer_ns / 2) {
         call_give_up(door, c, WEFT_EPEER, "who is at its address hangs up");
+    } else if (outcome == LOCAL && now - c->local_ns >= LOCAL_TIMES * door->peer_ns) {
+        call_give_up(door, c, WEFT_EUNREACH, lack(c->local_err));
     } else {
         wf_door_hang_up(wf_door_watch_release(door, &c->watch));
         c->state = CALL_PAUSE;
@@ -142,25 +200,31 @@ static void call_failed(struct wf_tcp_door *door, struct call *c, enum outcome o
     }
 }
 
+/* This side lacks something. A call logs that once, and once more if it lacks something else. */
+static void call_local(struct wf_tcp_door *door, struct call *c, int err)
+{
+    char name[WF_TCP_NAME], more[WF_DOOR_MORE];
+    if (err != c->local_err && wf_door_is_loud(door, WF_DOOR_ON_FILES, more)) {
+        const char *to = wf_tcp_net_name(c->ip[c->at], c->c.to_contact.port, name);
+        errno = err;
+        wf_error("cannot connect to %s for the moment: %m%s%s", to, remedy(err), more);
+    }
+    c->local_err = err;
+    call_failed(door, c, LOCAL, NULL);
+}
+
 /* connect(2) failed with errno [err]. */
 static void call_unconnected(struct wf_tcp_door *door, struct call *c, int err)
 {
     char name[WF_TCP_NAME];
-    char more[WF_DOOR_MORE];
     errno = err;
     wf_debug("calling %s: %m", wf_tcp_net_name(c->ip[c->at], c->c.to_contact.port, name));
-    if (err == ECONNREFUSED) {
+    if (err == ECONNREFUSED)
         call_failed(door, c, REFUSED, "no process listens at its address: it ended");
-    } else if (err == EMFILE || err == ENFILE || err == ENOMEM || err == ENOBUFS ||
-               err == ENOSPC) { /* the last: epoll_ctl(2) */
-        errno = err;
-        if (wf_door_is_loud(door, WF_DOOR_ON_FILES, more))
-            wf_error("cannot open a connection for the moment: %m%s%s",
-                     err == EMFILE ? "; raise the limit on open files (ulimit -n)" : "", more);
-        call_failed(door, c, LOCAL, NULL);
-    } else {
+    else if (is_of_this_side(err))
+        call_local(door, c, err);
+    else
         call_failed(door, c, err == ENETUNREACH || err == EAFNOSUPPORT ? NO_WAY : CUT, NULL);
-    }
 }
 
 static void call_attempt(struct wf_tcp_door *door, struct call *c)
@@ -288,7 +352,7 @@ static void call_challenged(struct wf_tcp_door *door, struct call *c)
     }
     conn = wf_door_conn_new(door, &c->hello, &challenge, true);
     if (!conn) {
-        call_failed(door, c, LOCAL, NULL);
+        call_local(door, c, ENOMEM);
         return;
     }
     conn->peer = c->c.to;
@@ -453,6 +517,15 @@ void wf_door_knock_end(struct wf_tcp_door *door, uint16_t ep, uint32_t ep_gen,
     struct call *c = call_find(door, &same);
     if (c)
         wf_door_watch_end(door, &c->watch);
+}
+
+bool wf_door_call_lacks(struct wf_tcp_door *door, uint16_t ep, uint32_t ep_gen,
+                        const struct wf_tcp_hello *hello)
+{
+    struct wf_tcp_call same = {
+        .from = {.ep = ep, .ep_gen = ep_gen}, .to = hello->from, .lane = hello->lane};
+    const struct call *c = call_find(door, &same);
+    return c && c->local_ns;
 }
 
 uint64_t wf_tcp_door_call(struct wf_tcp_door *door, const struct wf_tcp_call *call)

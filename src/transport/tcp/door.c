@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "config/config.h"
@@ -417,9 +418,9 @@ static void fork_leave(struct wf_tcp_door *door)
 
 static enum weft_status watches_open(struct wf_tcp_door *door)
 {
-    door->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    door->kick =
-        (struct wf_door_watch){.kind = WF_DOOR_KICK, .fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+    door->epoll_fd = wf_fd_high(epoll_create1(EPOLL_CLOEXEC));
+    door->kick = (struct wf_door_watch){.kind = WF_DOOR_KICK};
+    door->kick.fd = wf_fd_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (door->epoll_fd < 0 || door->kick.fd < 0 || wf_door_watch_add(door, &door->kick, EPOLLIN))
         goto fail;
     for (size_t i = 0; i < door->net.contact.count; i++) {

@@ -16,8 +16,9 @@
  * of this process (that takes knowing its token) only if there are no others, and after half a
  * second. Each has WEFT_CONNECT_TIMEOUT for its handshake. Of those who do not prove themselves
  * 16 * WF_TCP_STRANGERS are accepted per second; the others wait in the kernel's queue.
- * Nothing is allocated for one but its struct. While no key is set, a hello waits for it within
- * the same limits, and calls are not begun.
+ * Nothing is allocated for one but its struct. An endpoint whose owner does not poll keeps a
+ * bounded number of connections (tcp.h); who comes then is told BUSY. While no key is set, a hello
+ * waits for it within the same limits, and calls are not begun.
  *
  * Fork. A child's copies of the door's sockets are closed in it, for they would keep the
  * other ends from learning of the parent's death. A fork holds the door's lock while it runs
@@ -70,15 +71,20 @@ struct wf_tcp_verdict {
     const char *why; /* a literal for the log */
 };
 
+enum wf_tcp_host {
+    WF_TCP_HOST_NONE, /* there is no such endpoint */
+    WF_TCP_HOST_OPEN,
+    WF_TCP_HOST_FULL, /* it has not taken those that came before: the next one is to come again */
+};
+
 /* All run on the door's thread, which holds no lock meanwhile. */
 struct wf_tcp_door_events {
-    /* Is [ep] of [ep_gen] open? */
-    bool (*has)(void *owner, uint16_t ep, uint32_t ep_gen);
+    /* Is [ep] of [ep_gen] open, and does it take one more? */
+    enum wf_tcp_host (*has)(void *owner, uint16_t ep, uint32_t ep_gen);
     /* [conn] is for that endpoint. Takes [conn] over and returns true, or returns
      * false: there is no such endpoint, and the door hangs up. */
     bool (*connected)(void *owner, uint16_t ep, uint32_t ep_gen, struct wf_tcp_conn *conn);
-    /* A call of that endpoint was given up: its other end is gone (EPEER). Takes [v] over, to be
-     * freed. */
+    /* A call of that endpoint was given up, as v->status says. Takes [v] over, to be freed. */
     void (*given_up)(void *owner, uint16_t ep, uint32_t ep_gen, struct wf_tcp_verdict *v);
     /* Around a fork of this process, on the thread that forks: keep the list of sockets still;
      * [child]: close them all (plain close: shutdown and epoll_ctl would reach the parent). */
@@ -133,6 +139,10 @@ bool wf_tcp_door_has_key(const struct wf_tcp_door *door);
  *   - for WEFT_PEER_TIMEOUT / 2 all that got as far as a connection were hung up on without
  *     a word: something else is there; or
  *   - for WEFT_PEER_TIMEOUT knocks were let in, but nobody called back.
+ * What this side lacks (local ports, descriptors, memory, leave to connect) says nothing of the
+ * other end: it is logged once, attempts go on, and none of the clocks above runs. After 12 times
+ * WEFT_PEER_TIMEOUT of nothing else the call is given up with EUNREACH. Meanwhile who knocks is
+ * told BUSY, so that it does not take this process for gone.
  * A host whose kernel accepts but whose process does not answer is slow, not dead: the
  * attempt is given WEFT_PEER_TIMEOUT, then made again.
  * Refusals for version and flags are given up at once, with EVERSION and EUNREACH.

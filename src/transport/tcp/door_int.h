@@ -133,6 +133,9 @@ void wf_door_call_back(struct wf_tcp_door *door, const struct wf_tcp_call *call)
 /* The connection that a knock was for is here. */
 void wf_door_knock_end(struct wf_tcp_door *door, uint16_t ep, uint32_t ep_gen,
                        const struct wf_tcp_hello *hello);
+/* Is the connection that a knock is for being made, and this side lacks what that takes? */
+bool wf_door_call_lacks(struct wf_tcp_door *door, uint16_t ep, uint32_t ep_gen,
+                        const struct wf_tcp_hello *hello);
 void wf_door_calls_go_on(struct wf_tcp_door *door);
 void wf_door_calls_forget(struct wf_tcp_door *door, uint16_t ep, uint32_t ep_gen);
 void wf_door_kick(struct wf_tcp_door *door); /* any thread; door.c */

@@ -11,6 +11,7 @@
 
 #include "base/array.h"
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/hook.h"
 #include "base/log.h"
 #include "config/config.h"
@@ -238,7 +239,7 @@ bool wf_tcp_epoll_make(struct tcp_tep *t)
     struct epoll_event ev = {.events = EPOLLIN};
     if (t->epoll_fd >= 0)
         return true;
-    t->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    t->epoll_fd = wf_fd_high(epoll_create1(EPOLL_CLOEXEC));
     if (t->epoll_fd < 0)
         return false;
     if (!epoll_ctl(t->outer_fd, EPOLL_CTL_ADD, t->epoll_fd, &ev))

@@ -18,6 +18,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/util.h"
 #include "config/config.h"
@@ -163,7 +164,7 @@ static bool route_source(int family, uint8_t ip[WF_TCP_IP])
                                             0xba, 0x3e, [13] = 2, [15] = 0x30};
     union any_sockaddr sa;
     socklen_t len = sockaddr_make(family == AF_INET ? far4 : far6, 9, &sa);
-    int fd = socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    int fd = wf_fd_high(socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     uint16_t port;
     bool found = false;
     if (fd < 0)
@@ -182,7 +183,7 @@ static bool is_bridge(const char *name)
 {
     struct ethtool_drvinfo info = {.cmd = ETHTOOL_GDRVINFO};
     struct ifreq req = {.ifr_data = (void *)&info};
-    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    int fd = wf_fd_high(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     bool found;
     if (fd < 0)
         return false;
@@ -380,11 +381,16 @@ int wf_tcp_net_describe(char *note, size_t room)
 
 /* ---- listening ---- */
 
+static int stream_socket(int family)
+{
+    return wf_fd_high(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+}
+
 static int listen_on(const uint8_t ip[WF_TCP_IP], uint16_t port)
 {
     union any_sockaddr sa;
     socklen_t len = sockaddr_make(ip, port, &sa);
-    int fd = socket(sa.sa.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), one = 1, err;
+    int fd = stream_socket(sa.sa.sa_family), one = 1, err;
     if (fd < 0)
         return -1;
     if ((sa.sa.sa_family != AF_INET6 ||
@@ -474,7 +480,7 @@ int wf_tcp_net_accept(int listener, uint8_t ip[WF_TCP_IP], uint16_t *port)
 {
     union any_sockaddr sa;
     socklen_t len = sizeof sa;
-    int fd = accept4(listener, &sa.sa, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    int fd = wf_fd_high(accept4(listener, &sa.sa, &len, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (fd >= 0 && !sockaddr_split(&sa.sa, ip, port)) {
         memset(ip, 0, WF_TCP_IP);
         *port = 0;
@@ -498,7 +504,7 @@ int wf_tcp_net_dial(const uint8_t ip[WF_TCP_IP], uint16_t port)
 {
     union any_sockaddr sa;
     socklen_t len = sockaddr_make(ip, port, &sa);
-    int fd = socket(sa.sa.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), err;
+    int fd = stream_socket(sa.sa.sa_family), err;
     if (fd < 0)
         return -1;
     if (!connect(fd, &sa.sa, len) || errno == EINPROGRESS)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Two endpoints that talk, from their first message to the end of one of them. */
 #define _GNU_SOURCE
+#include <limits.h>
 #include <linux/sockios.h>
 #include <poll.h>
 #include <sodium.h>
@@ -21,7 +22,6 @@
 #define DEAD_MAX 4096
 #define RETRY_MS 500         /* for a lane that cannot be had while another one works */
 #define CLOSING_MS 1         /* between looks at what an endpoint that closes waits for */
-#define DRAIN_READS 256      /* a socket's receive buffer holds less */
 #define SMALL_BACKLOG 32768u /* bytes in a lane's ring; beyond it messages take another lane */
 /* How long it waits for peers to say that they took its last words, once their kernels have
  * them: a peer that polls says so at once, and of one that does not poll the kernel keeps them,
@@ -333,14 +333,20 @@ static void handles_find(struct tcp_pair *pair)
     }
 }
 
-/* What came by the old socket: who sent it may have gone, and says it to no new one. */
+/* What came by the old socket: who sent it may have gone, and says it to no new one. That is as
+ * many bytes as the kernel has now (tcp(7), SIOCINQ), however many reads that takes, and no more: a
+ * peer that goes on sending does not keep this side reading, and sends them again. */
 static void lane_drain(struct tcp_lane *lane)
 {
+    uint32_t begin = lane->socket_bytes;
+    int there = 0;
     if (lane->wire && lane->fd >= 0) {
         wf_tcp_socket_look(lane);
         return;
     }
-    for (int i = 0; i < DRAIN_READS && lane->fd >= 0; i++) {
+    if (lane->fd >= 0 && ioctl(lane->fd, SIOCINQ, &there))
+        there = INT_MAX;
+    while (lane->fd >= 0 && lane->socket_bytes - begin < (uint32_t)there) {
         uint8_t byte;
         if (recv(lane->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0)
             return;
@@ -446,6 +452,7 @@ void wf_tcp_inbox(struct tcp_tep *t)
     atomic_store_explicit(&t->inbox, 0, memory_order_relaxed);
     pthread_mutex_lock(&t->lock);
     list_take(&arrivals, &t->arrivals);
+    t->narrivals = 0;
     list_take(&verdicts, &t->verdicts);
     pthread_mutex_unlock(&t->lock);
     while (!wf_list_empty(&arrivals)) {
@@ -486,12 +493,34 @@ static void tell(struct tcp_tep *t, struct wf_list *list, struct wf_list *item)
         wf_debug("an endpoint was woken already: %m");
 }
 
-static bool door_has(void *owner, uint16_t ep, uint32_t ep_gen)
+bool wf_tcp_has_pair(struct tcp_ctx *ctx, const struct wf_address *from,
+                     const struct wf_address *to)
+{
+    struct tcp_tep *t;
+    pthread_mutex_lock(&ctx->lock);
+    t = tep_of(ctx, from->ep, from->ep_gen);
+    pthread_mutex_unlock(&ctx->lock);
+    return t && wf_tcp_pair_find(t, to);
+}
+
+static bool is_full(const struct tcp_ctx *ctx, struct tcp_tep *t)
+{
+    bool full;
+    pthread_mutex_lock(&t->lock);
+    full = t->narrivals >= ctx->arrivals_max;
+    pthread_mutex_unlock(&t->lock);
+    return full;
+}
+
+static enum wf_tcp_host door_has(void *owner, uint16_t ep, uint32_t ep_gen)
 {
     struct tcp_ctx *ctx = owner;
-    bool has;
+    enum wf_tcp_host has = WF_TCP_HOST_NONE;
+    struct tcp_tep *t;
     pthread_mutex_lock(&ctx->lock);
-    has = tep_of(ctx, ep, ep_gen);
+    t = tep_of(ctx, ep, ep_gen);
+    if (t)
+        has = is_full(ctx, t) ? WF_TCP_HOST_FULL : WF_TCP_HOST_OPEN;
     pthread_mutex_unlock(&ctx->lock);
     return has;
 }
@@ -509,6 +538,7 @@ static bool door_connected(void *owner, uint16_t ep, uint32_t ep_gen, struct wf_
         wf_tcp_door_passed(ctx->door);
         pthread_mutex_lock(&t->lock);
         gone = wf_book_find(&t->gone, &conn->peer);
+        t->narrivals += !gone;
         pthread_mutex_unlock(&t->lock);
     }
     if (t && !gone)

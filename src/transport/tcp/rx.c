@@ -125,7 +125,7 @@ static bool goes_through_buffer(const struct tcp_lane *lane)
 static bool lent_copy(void *to, const void *from, size_t n)
 {
     struct iovec here = {(void *)(uintptr_t)from, n}, there = {to, n};
-    ssize_t got = process_vm_writev(getpid(), &here, 1, &there, 1, 0);
+    ssize_t got = process_vm_writev(gettid(), &here, 1, &there, 1, 0);
     if (got < 0 && errno != EFAULT) { /* not allowed here */
         memcpy(to, from, n);
         return true;
@@ -316,9 +316,13 @@ static ssize_t read_once(struct tcp_lane *lane, uint8_t *at, size_t *direct)
         return lane->pair->tep->wires->read(lane->wire, at, READ_MAX);
     if (lane->seal)
         return wf_tcp_seal_read(lane, at, READ_MAX);
-    if (!to) /* of a payload without a place no more than that: frames behind it would lie askew */
-        return recv(lane->fd, at, left ? WF_MIN(left + lane->bulk.skip, READ_MAX) : READ_MAX,
-                    MSG_DONTWAIT);
+    if (!to) { /* of a payload without a place no more than that: frames behind it would lie askew
+                */
+        got = recv(lane->fd, at, left ? WF_MIN(left + lane->bulk.skip, READ_MAX) : READ_MAX,
+                   MSG_DONTWAIT);
+        lane->socket_bytes += got > 0 ? (uint32_t)got : 0;
+        return got;
+    }
     v[m.msg_iovlen++] = (struct iovec){to, n};
     if (n == left)
         v[m.msg_iovlen++] = (struct iovec){at, BEHIND_READ};
@@ -330,6 +334,7 @@ static ssize_t read_once(struct tcp_lane *lane, uint8_t *at, size_t *direct)
         lane->bulk.lost = true;
         errno = EINTR;
     }
+    lane->socket_bytes += got > 0 ? (uint32_t)got : 0;
     *direct = got > 0 ? WF_MIN((size_t)got, n) : 0;
     return got;
 }

@@ -118,6 +118,7 @@ ssize_t wf_tcp_seal_read(struct tcp_lane *lane, uint8_t *to, size_t room)
     if (n <= 0)
         return n;
     s->in_len += (uint32_t)n;
+    lane->socket_bytes += (uint32_t)n;
     n = records_open(s, to, room);
     errno = n < 0 ? EBADMSG : EAGAIN;
     return n > 0 ? n : -1;

@@ -86,12 +86,12 @@ static void stranger_challenge(struct wf_tcp_door *door, struct stranger *s)
 }
 
 /* Is there such an endpoint? Without the lock meanwhile: [s] may be dead afterwards. */
-static bool stranger_is_for(struct wf_tcp_door *door, const struct stranger *s)
+static enum wf_tcp_host stranger_host(struct wf_tcp_door *door, const struct stranger *s)
 {
     const struct wf_tcp_hello *h = &s->hello;
-    bool has;
+    enum wf_tcp_host has;
     if (h->to_token[0] != door->self.token[0] || h->to_token[1] != door->self.token[1])
-        return false;
+        return WF_TCP_HOST_NONE;
     wf_door_event_begin(door, h->to_ep, h->to_gen);
     has = door->params.events->has(door->params.owner, h->to_ep, h->to_gen);
     wf_door_event_end(door);
@@ -101,15 +101,18 @@ static bool stranger_is_for(struct wf_tcp_door *door, const struct stranger *s)
 /* Its hello is here. Whom it wants comes first: only who knows that costs a MAC. */
 static void stranger_named(struct wf_tcp_door *door, struct stranger *s)
 {
-    bool has = stranger_is_for(door, s);
+    enum wf_tcp_host host = stranger_host(door, s);
     if (s->watch.dead)
         return;
-    if (!has) {
+    if (host == WF_TCP_HOST_NONE) {
         stranger_refuse(door, s, WF_TCP_REFUSED_GONE);
     } else if (s->hello.greeting.flags != door->flags) {
         stranger_log(door, s, WF_DOOR_ON_FLAGS,
                      "one side encrypts, the other does not: set WEFT_TCP_ENCRYPT alike for all");
         stranger_refuse(door, s, WF_TCP_REFUSED_FLAGS);
+    } else if (host == WF_TCP_HOST_FULL ||
+               wf_door_call_lacks(door, s->hello.to_ep, s->hello.to_gen, &s->hello)) {
+        stranger_refuse(door, s, WF_TCP_REFUSED_BUSY); /* so that it takes this side for slow */
     } else if (door->has_key) {
         s->named = true;
         stranger_challenge(door, s);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -44,10 +45,21 @@ static enum weft_status key_from_file(struct tcp_ctx *ctx)
     return status;
 }
 
+#define NO_KEY                                                                                     \
+    "this process has no key: set WEFT_KEY_FILE to a file of 32 random bytes that only its user "  \
+    "can read, the same for all processes, or see weft_ctx_set_key(3)"
+
 /* Without a secret nobody could prove anything to anybody. */
 static bool is_for_network(const struct wf_tctx_params *params)
 {
     return params->network || *wf_config()->key_file;
+}
+
+static unsigned arrivals_max(void)
+{
+    struct rlimit files = {.rlim_cur = RLIM_INFINITY};
+    (void)getrlimit(RLIMIT_NOFILE, &files);
+    return (unsigned)WF_MIN(files.rlim_cur / 4 + 1, TCP_ARRIVALS_MAX);
 }
 
 static enum weft_status ctx_open_as(const struct wf_transport *transport,
@@ -57,11 +69,12 @@ static enum weft_status ctx_open_as(const struct wf_transport *transport,
     struct tcp_ctx *ctx;
     enum weft_status status;
     if (!is_for_network(params))
-        return WEFT_EUNREACH;
+        return wf_tctx_useless(params, NO_KEY);
     ctx = calloc(1, sizeof *ctx);
     if (!ctx)
         return WEFT_ENOMEM;
     ctx->base.transport = transport;
+    ctx->arrivals_max = arrivals_max();
     pthread_mutex_init(&ctx->lock, NULL);
     wf_list_init(&ctx->teps);
     door.owner = ctx;
@@ -73,6 +86,8 @@ static enum weft_status ctx_open_as(const struct wf_transport *transport,
     if (status != WEFT_OK) {
         pthread_mutex_destroy(&ctx->lock);
         free(ctx);
+        if (status == WEFT_EUNREACH)
+            return wf_tctx_useless(params, "this host has no network interface that is up");
         return status;
     }
     ctx->contact = *wf_tcp_door_contact(ctx->door);
@@ -94,7 +109,12 @@ static enum weft_status rdma_ctx_open(const struct wf_tctx_params *params, struc
 {
     struct rdma_ctx *rdma;
     struct tcp_ctx *ctx;
-    enum weft_status status = is_for_network(params) ? wf_rdma_ctx_open(&rdma) : WEFT_EUNREACH;
+    enum weft_status status;
+    if (!is_for_network(params))
+        return wf_tctx_useless(params, NO_KEY);
+    status = wf_rdma_ctx_open(&rdma);
+    if (status == WEFT_EUNREACH)
+        return wf_tctx_useless(params, "this host has no RDMA device that can be used: weft info");
     if (status != WEFT_OK)
         return status;
     status = ctx_open_as(&wf_rdma_transport, params, &ctx);
@@ -223,18 +243,30 @@ static void tcp_ep_close(struct wf_tep *tep)
 
 /* ---- peers ---- */
 
+/* Can one of the addresses of [contact] be called from here, the port aside? Or did [to] call? */
+static bool can_dial(struct wf_tctx *tctx, const struct wf_address *from,
+                     const struct wf_address *to, const struct wf_contact *contact)
+{
+    bool same = to->process.node == from->process.node && to->process.netns == from->process.netns;
+    for (unsigned i = 0; i < contact->count && i < WF_CONTACT_IPS; i++)
+        if (wf_tcp_net_can_dial(contact->ip[i], same))
+            return true;
+    return wf_tcp_has_pair(TCP_OF(tctx, tcp_ctx), from, to);
+}
+
+#define LOOPBACK_ONLY                                                                              \
+    "its only network address is loopback, which other hosts cannot call: see weft info there, "   \
+    "and WEFT_TCP_INTERFACES"
+
 static enum weft_status tcp_reach(struct wf_tctx *tctx, const struct wf_address *from,
                                   const struct wf_address *to, const struct wf_contact *contact,
                                   const char **why)
 {
-    (void)tctx;
-    (void)from;
-    (void)to;
-    if (contact->port)
-        return WEFT_OK;
-    *why = "its address names no place on the network: its process has no key "
-           "(WEFT_KEY_FILE), or WEFT_TRANSPORTS leaves tcp out there";
-    return WEFT_EUNREACH;
+    *why = !contact->port ? "its address names no place on the network: its process has no key "
+                            "(WEFT_KEY_FILE), or WEFT_TRANSPORTS leaves tcp out there"
+           : !can_dial(tctx, from, to, contact) ? LOOPBACK_ONLY
+                                                : NULL;
+    return *why ? WEFT_EUNREACH : WEFT_OK;
 }
 
 #ifdef WF_HAVE_VERBS
@@ -242,13 +274,10 @@ static enum weft_status rdma_reach(struct wf_tctx *tctx, const struct wf_address
                                    const struct wf_address *to, const struct wf_contact *contact,
                                    const char **why)
 {
-    (void)tctx;
-    (void)from;
-    (void)to;
-    if (contact->rdma)
-        return WEFT_OK;
-    *why = "its address names no RDMA device";
-    return WEFT_EUNREACH;
+    *why = !contact->rdma                       ? "its address names no RDMA device"
+           : !can_dial(tctx, from, to, contact) ? LOOPBACK_ONLY
+                                                : NULL;
+    return *why ? WEFT_EUNREACH : WEFT_OK;
 }
 #endif
 
@@ -839,6 +868,11 @@ static enum weft_status tcp_status(struct wf_tpeer *tpeer)
     return (enum weft_status)TCP_OF(tpeer, tcp_peer)->status;
 }
 
+static enum weft_status tcp_failed(const struct wf_tpeer *tpeer)
+{
+    return (enum weft_status)TCP_OF(tpeer, tcp_peer)->status;
+}
+
 const struct wf_transport wf_tcp_transport = {
     .name = "tcp",
     .caps = WF_CAP_SLEEP | WF_CAP_BULK,
@@ -872,6 +906,7 @@ const struct wf_transport wf_tcp_transport = {
     .remote_unmap = tcp_remote_unmap,
     .flush = tcp_status,
     .status = tcp_status,
+    .failed = tcp_failed,
 };
 
 #ifdef WF_HAVE_VERBS
@@ -1003,5 +1038,6 @@ const struct wf_transport wf_rdma_transport = {
     .remote_unmap = tcp_remote_unmap,
     .flush = tcp_status,
     .status = tcp_status,
+    .failed = tcp_failed,
 };
 #endif

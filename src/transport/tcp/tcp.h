@@ -67,7 +67,10 @@
  * calls, and single ones wait for nothing.
  *
  * Threads. All but the door's is the endpoint's owner's. The door hands connections over by the
- * tep's inbox, under its lock, and an eventfd. */
+ * tep's inbox, under its lock, and an eventfd. Of an endpoint whose owner does not poll the inbox
+ * takes TCP_ARRIVALS_MAX connections, or a quarter of RLIMIT_NOFILE where that is less (and those
+ * whose handshake is under way then): the descriptors are the program's, too. Later ones are told
+ * BUSY and come again. */
 #ifndef WF_TRANSPORT_TCP_TCP_H
 #define WF_TRANSPORT_TCP_TCP_H
 
@@ -84,6 +87,7 @@
 /* Replies that a side keeps room for, per lane: part of the protocol. */
 #define TCP_REPLY_ROOM 65536u
 #define TCP_RX_SIZE 262144u /* an endpoint's receive buffer */
+#define TCP_ARRIVALS_MAX 1024u
 
 struct rdma_ctx;
 struct rdma_ep;
@@ -148,6 +152,7 @@ struct tcp_ctx {
     struct wf_list teps WF_GUARDED_BY(lock);
     int *fds WF_GUARDED_BY(lock); /* sockets that lanes have: a forked child must not keep them */
     uint32_t nfds, fds_room WF_GUARDED_BY(lock);
+    unsigned arrivals_max; /* constant: that wait for an endpoint's owner to poll */
 };
 
 /* What the processes of a node have in common: kept once for all peers there. */
@@ -196,6 +201,7 @@ struct tcp_tep {
     pthread_mutex_t lock;
     _Atomic int inbox;                           /* something is in arrivals or verdicts */
     struct wf_list arrivals WF_GUARDED_BY(lock); /* struct wf_tcp_conn */
+    unsigned narrivals WF_GUARDED_BY(lock);      /* since they were taken last */
     struct wf_list verdicts WF_GUARDED_BY(lock); /* struct wf_tcp_verdict */
     struct wf_book gone WF_GUARDED_BY(lock);     /* the dead pairs, for the door to turn away */
 };
@@ -299,6 +305,7 @@ struct tcp_lane {
     /* in */
     uint32_t taken, told;    /* counted frames; as told last */
     uint32_t taken_bytes;    /* since then */
+    uint32_t socket_bytes;   /* read from sockets, as they came; wraps */
     uint32_t unreplied;      /* places of requests that were not replied to, in all */
     uint32_t unreplied_told; /* as told last */
     uint8_t *stash;          /* the beginning of a frame */
@@ -437,6 +444,9 @@ void wf_tcp_sockets_look(struct tcp_tep *t);
 /* ---- pair.c ---- */
 
 struct tcp_pair *wf_tcp_pair_find(struct tcp_tep *t, const struct wf_address *to);
+/* Does endpoint [from] of this process, whose owner calls, know [to] already? */
+bool wf_tcp_has_pair(struct tcp_ctx *ctx, const struct wf_address *from,
+                     const struct wf_address *to);
 /* Null: no memory. */
 struct tcp_pair *wf_tcp_pair_make(struct tcp_tep *t, const struct wf_address *to,
                                   const struct wf_contact *contact);

@@ -27,7 +27,7 @@
 #include "transport/address.h"
 #include "transport/transport.h"
 
-#define WF_TCP_VERSION 1
+#define WF_TCP_VERSION 2
 #define WF_TCP_LANES_MAX 16
 
 /* ---- handshake ---- */

@@ -56,14 +56,13 @@ struct wf_address enemy_address(const struct worker *victim)
     return a;
 }
 
-/* docs/protocol.md "Service packets": an abstract name made of the token. */
+/* docs/protocol.md "Service packets": an abstract name made of half of the token. */
 static socklen_t name_of(const struct wf_process_id *id, struct sockaddr_un *sa)
 {
     *sa = (struct sockaddr_un){.sun_family = AF_UNIX};
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
-                       (size_t)snprintf(sa->sun_path + 1, sizeof sa->sun_path - 1,
-                                        "weft-%016llx%016llx", (unsigned long long)id->token[0],
-                                        (unsigned long long)id->token[1]));
+                       (size_t)snprintf(sa->sun_path + 1, sizeof sa->sun_path - 1, "weft-%016llx",
+                                        (unsigned long long)id->token[0]));
 }
 
 int enemy_connect(const struct wf_address *victim)
@@ -123,7 +122,7 @@ void enemy_await_end(int sock)
 
 int enemy_greet(const struct wf_address *victim, const struct wf_process_id *self)
 {
-    struct wf_packet p = {.u.hello = *self};
+    struct wf_packet p = {.u.greeting.id = *self};
     int fds[WF_PACKET_FDS], nfds, sock = enemy_connect(victim);
     CHECK(!wf_packet_send(sock, &p, WF_PACKET_HELLO, NULL, 0));
     CHECK(enemy_hear(sock, &p, fds, &nfds) && p.type == WF_PACKET_WELCOME && nfds == 2);

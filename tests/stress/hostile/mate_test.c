@@ -26,6 +26,7 @@
 
 #include "contract/support.h"
 #include "enemy.h"
+#include "mem/mem.h"
 
 #define ROUNDS 30 /* of good work after an attack */
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
@@ -348,14 +349,16 @@ static void host_open(struct host *h)
     *h = (struct host){.id = enemy_id(&address)};
     a.process = h->id;
     key.token = h->id.token[0];
+    key.check = wf_key_check(&key);
     h->offer.address_len = sizeof a;
     memcpy(h->offer.address, &a, sizeof a);
     h->offer.key_len = sizeof key;
     memcpy(h->offer.key, &key, sizeof key);
     h->listener = enemy_listen(&h->id);
-    h->state_fd = enemy_memfd(65536 * 8, SEALS | 0x10, &state);
+    h->state_fd = enemy_memfd(WF_MEM_STATE_SIZE, SEALS | 0x10, &state);
     h->state = state;
     h->state[0] = 1;
+    ((uint64_t *)state)[WF_MEM_STATE_WORDS + a.ep] = a.ep_gen; /* it is open */
     h->bells_fd = enemy_memfd(WF_SHM_BELLS_SIZE, SEALS, NULL);
     h->slab_fd = enemy_memfd(65536, SEALS, NULL);
 }
@@ -368,7 +371,7 @@ static void host_close(struct host *h)
     close(h->state_fd);
     close(h->bells_fd);
     close(h->slab_fd);
-    munmap(h->state, 65536 * 8);
+    munmap(h->state, WF_MEM_STATE_SIZE);
 }
 
 static void reply_with(int sock, enum wf_packet_type type, struct wf_packet p, int fd)
@@ -572,7 +575,7 @@ static void answer_attack(int way)
     host_expect(&h, WF_PACKET_HELLO, &p, fds);
     switch (way) {
     case 0: /* a state segment that can shrink */
-        fd = enemy_memfd(65536 * 8, 0, NULL);
+        fd = enemy_memfd(WF_MEM_STATE_SIZE, 0, NULL);
         welcome(h.sock, fd, h.bells_fd);
         CHECK(!ftruncate(fd, 0));
         close(fd);
@@ -686,12 +689,12 @@ static void packets_empty(void)
 
 static void packets_wrong(void)
 {
-    struct wf_packet p = {.u.hello = self};
+    struct wf_packet p = {.u.greeting.id = self};
     int sock;
     begin();
     for (int way = 0; way < 5; way++) {
         sock = way == 1 ? greet() : enemy_connect(&address);
-        p = (struct wf_packet){.u.hello = self};
+        p = (struct wf_packet){.u.greeting.id = self};
         if (way == 2)
             p.u.hello.pid++;
         if (way == 3)

@@ -76,7 +76,7 @@ static void knock_main(int sock, void *arg)
 {
     struct wf_process_id self = enemy_id(&address);
     struct sockaddr_un sa;
-    struct wf_packet p = {.u.hello = self};
+    struct wf_packet p = {.u.greeting.id = self};
     socklen_t len;
     char byte;
     int door = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -223,6 +223,7 @@ static void lure(void)
     memcpy(bait.address, &a, sizeof a);
     memcpy(&key, bait.key, sizeof key);
     key.token = a.process.token[0];
+    key.check = wf_key_check(&key);
     memcpy(bait.key, &key, sizeof key);
     CHECK_STATUS(worker_order(&victim, WORKER_SECOND, &bait).second_remote, WEFT_EUNREACH);
     CHECK(proc_hear(p.sock, &byte, 1) == 1);

@@ -232,8 +232,7 @@ static void check_sockets(struct turn *turn)
     while (fgets(line, sizeof line, f))
         for (int r = 0; r < KILL_RANKS; r++) {
             const uint64_t *token = t.board->rank[r].token;
-            snprintf(name, sizeof name, "@weft-%016llx%016llx", (unsigned long long)token[0],
-                     (unsigned long long)token[1]);
+            snprintf(name, sizeof name, "@weft-%016llx", (unsigned long long)token[0]);
             if (token[0] && strstr(line, name))
                 blame(turn, "left behind: the socket of rank %d, %s", r, name);
         }

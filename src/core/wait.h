@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* How every wait of the library backs off: it spins while cores are idle, yields, then sleeps.
+ *
+ *     struct wf_backoff b;
+ *     wf_backoff_init(&b, ep, timeout_ns);
+ *     for (;;) {
+ *         if (what is waited for is there)
+ *             return;
+ *         if (weft_ep_poll(ep) > 0)
+ *             wf_backoff_again(&b);
+ *         else if (wf_backoff_is_over(&b))
+ *             return;
+ *         else if (!wf_backoff_turn(&b))
+ *             sleep;
+ *     }
+ *
+ * Other processes that compute on the same cores are noticed by what they take: a yield, or some
+ * spins, after which the clock has moved on by LATE_NS. Then the waits of this context neither spin
+ * nor yield for a hold of HOLD_MIN_NS to HOLD_MAX_NS: the kernel gives a process that sleeps a core
+ * when it is woken, but not at once one that has used up its slice. After the hold they yield,
+ * which shows whether yields are late still: if so the next hold is twice as long. They spin when
+ * none was for HOLDS holds. (Put and acknowledgement, one server and one client beside two busy
+ * loops on two cores: 4.1 ms before, 21 us so; bench/crowd.c.)
+ */
+#ifndef WF_CORE_WAIT_H
+#define WF_CORE_WAIT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <weft/weft.h>
+
+struct wf_backoff {
+    struct weft_ctx *ctx;
+    uint64_t turns, spins, yields;
+    uint64_t until_ns; /* UINT64_MAX: no limit */
+    uint64_t seen_ns;  /* the clock, while it spins; 0: not read yet */
+    unsigned handled;  /* of wf_backoff_again */
+};
+
+/* Negative [timeout_ns]: no limit. */
+void wf_backoff_init(struct wf_backoff *b, const struct weft_ep *ep, int64_t timeout_ns);
+
+/* Spin or yield once. False: it is time to sleep. */
+bool wf_backoff_turn(struct wf_backoff *b);
+
+/* Is the time over? It reads the clock as rarely as it may. */
+bool wf_backoff_is_over(struct wf_backoff *b);
+
+/* A poll handled something, so more may follow: spin again. True: look at the clock now, as each
+ * of many such calls says. */
+bool wf_backoff_again(struct wf_backoff *b);
+
+#endif
