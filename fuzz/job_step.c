@@ -86,12 +86,17 @@ static uint32_t len_of(uint64_t number)
     return plan_of(number) == SPLIT ? 0 : plan_of(number);
 }
 
-/* As split.c makes them: the barrier's number among its kind, a name. */
+static uint32_t call_of(uint64_t number)
+{
+    return wf_call_of(len_of(number) ? WF_CALL_GATHER : WF_CALL_BARRIER, len_of(number));
+}
+
+/* As split.c makes them: the barrier's number among its kind, a name. Else the call. */
 FUZZ_UNTRACED static uint64_t vote_of(uint64_t number)
 {
     uint64_t count = 0;
     if (plan_of(number) != SPLIT)
-        return 0;
+        return call_of(number);
     for (uint64_t n = 1; n <= number; n++)
         count += plan_of(n) == SPLIT;
     return count << 34 | (uint64_t)1 << 32 | NAME;
@@ -306,6 +311,7 @@ static void begin(void)
         FUZZ_CHECK(job->split.mine == vote_of(number));
     } else {
         job->barriers++;
+        job->call = job->barriers << WF_CALL_BITS | call_of(number);
         wf_across_arrive(job);
     }
 }

@@ -27,8 +27,11 @@ struct weft_job;
 
 struct weft_job_params {
     uint32_t version;
-    uint32_t flags;              /* of the job's endpoint: enum weft_ep_flags */
-    weft_peer_down_fn peer_down; /* for the job's endpoint; may be null */
+    uint32_t flags; /* of the job's endpoint: enum weft_ep_flags */
+    /* For the job's endpoint; may be null. Not called with WEFT_ECLOSED for a rank of the job: a
+     * rank that leaves in order is no loss. Its weft_peer_status says so, and calls that need it.
+     */
+    weft_peer_down_fn peer_down;
     void *arg;
     const struct weft_mr_domain *mr; /* of the job's context (weft/mr.h); null: no mode bits */
     uint64_t reserved[11];
@@ -84,11 +87,13 @@ WEFT_API unsigned weft_job_size(const struct weft_job *job);
 WEFT_API unsigned weft_job_local_size(const struct weft_job *job);
 WEFT_API unsigned weft_job_local_rank(const struct weft_job *job);
 
+/* The job owns these two and closes them: weft_ctx_close and weft_ep_close refuse them with
+ * EINVAL (logged). */
 WEFT_API struct weft_ctx *weft_job_ctx(const struct weft_job *job);
 WEFT_API struct weft_ep *weft_job_ep(const struct weft_job *job);
 
-/* Rank [rank]'s endpoint as a peer of weft_job_ep. The job owns it: do not
- * close it. Null if there is no such rank. The own rank works too. */
+/* Rank [rank]'s endpoint as a peer of weft_job_ep. The job owns it: weft_peer_close
+ * refuses it with EINVAL (logged). Null if there is no such rank. The own rank works too. */
 WEFT_API struct weft_peer *weft_job_peer(struct weft_job *job, unsigned rank);
 
 /* Which rank [peer] of weft_job_ep is; -1 if it is none of the job's. */
@@ -98,11 +103,18 @@ WEFT_API int weft_job_peer_rank(const struct weft_job *job, const struct weft_pe
  * so handlers run. Orders: inlined puts made before it, and others that were complete
  * (weft_flush), are visible after it.
  * Returns  OK | EPEER (a member died: at every survivor, also at those that
- *          never talked to it) | ECLOSED (a member left) | EPROTO (ranks made different
- *          collective calls; logged) | ECONTEXT | EINVAL | EFORKED | what another node's rank
+ *          never talked to it) | ECLOSED (a member left) | EPROTO (see "different calls";
+ *          logged) | ECONTEXT | EINVAL | EFORKED | what another node's rank
  *          became unreachable with: EUNREACH | EVERSION | ELIMIT | ENOMEM | ESYSTEM. The same from
  *          then on: no collective call of this job succeeds any more. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_job_barrier(struct weft_job *job);
+
+/* Different calls. All ranks make the same collective calls in the same order: barriers, barriers
+ * in two steps, allgathers of the same length, weft_job_mem_alloc. (An allgather of 0 bytes is a
+ * barrier.) Where they differ, the call in which they differ ends with EPROTO at every
+ * rank, and sets no output; the log names the calls. So does every later collective call of this
+ * job. Messages, put and get go on, and weft_job_close works. A rank that has notified learns of it
+ * in try or wait. */
 
 enum weft_barrier_flags {
     WEFT_BARRIER_ANONYMOUS = 1, /* meets any name */

@@ -137,21 +137,38 @@ static enum weft_status send_round(struct weft_job *job)
     return WEFT_OK;
 }
 
+/* Is the other leader in the same call? */
+static bool is_same_call(const struct weft_job *job, const struct wf_across_slot *slot)
+{
+    const struct wf_across *a = job->across;
+    return slot->len == a->len &&
+           (job->notified ? wf_split_same(slot->vote, a->vote) : slot->vote == a->vote);
+}
+
+static void log_mismatch(const struct weft_job *job, const struct wf_across_slot *slot)
+{
+    char mine[WF_CALL_NAME], theirs[WF_CALL_NAME];
+    bool votes = !wf_split_same(slot->vote, 0);
+    wf_call_name(job->call, mine);
+    wf_call_name(votes ? wf_call_of(WF_CALL_SPLIT, 0) : slot->vote, theirs);
+    wf_error("rank %u is in %s, and rank %u in %s: all ranks must make the same calls in the same "
+             "order",
+             job->rank, mine, wf_nodes_leader(&job->nodes, telling_node(job, job->across->round)),
+             theirs);
+}
+
 /* What has come of this round goes into what is known. OK | EPROTO */
 static enum weft_status take_round(struct weft_job *job, const struct wf_across_slot *slot)
 {
     struct wf_across *a = job->across;
-    if (slot->len != a->len || !wf_split_same(slot->vote, a->vote)) {
-        if (job->broken == WEFT_EPROTO) /* said already */
-            return WEFT_EPROTO;
+    if (!is_same_call(job, slot)) {
+        if (job->broken != WEFT_EPROTO) /* else it is logged already */
+            log_mismatch(job, slot);
         job->broken = WEFT_EPROTO;
-        wf_error("rank %u is in a collective call of %u bytes, and rank %u in another, of %u: all "
-                 "ranks must make the same calls in the same order",
-                 job->rank, a->len, wf_nodes_leader(&job->nodes, telling_node(job, a->round)),
-                 slot->len);
         return WEFT_EPROTO;
     }
-    a->vote = wf_split_combine(a->vote, slot->vote);
+    if (job->notified)
+        a->vote = wf_split_combine(a->vote, slot->vote);
     a->round++;
     a->sent = false;
     a->at = 0;
@@ -162,11 +179,17 @@ static void begin(struct weft_job *job)
 {
     struct wf_across *a = job->across;
     a->begun = job->barriers;
-    a->vote = wf_split_vote(job);
+    a->vote = job->notified ? wf_split_vote(job) : job->call & WF_CALL_MISMATCH;
     a->round = 0;
     a->sent = false;
     a->at = 0;
     memset(a->last, 0, a->rounds * sizeof *a->last);
+}
+
+/* Where the ranks of this node show their calls. */
+static uint64_t *calls(const struct weft_job *job)
+{
+    return job->board.arrivals + 1 + (job->barriers & 1);
 }
 
 /* Two places, in turn, as those of votes: split.c. */
@@ -193,6 +216,8 @@ static enum weft_status push(struct weft_job *job, bool away)
         return WEFT_OK;
     if (__atomic_load_n(job->board.arrivals, __ATOMIC_ACQUIRE) < all) /* "arrive" */
         return WEFT_AGAIN;
+    if (__atomic_load_n(calls(job), __ATOMIC_RELAXED) != job->call)
+        return WEFT_EPROTO; /* logged by the rank whose call differs */
     if (a->begun < job->barriers)
         begin(job);
     while (a->round < a->rounds) {
@@ -257,6 +282,7 @@ static enum weft_status drive_until_done(struct weft_job *job, uint64_t deadline
 
 void wf_across_arrive(struct weft_job *job)
 {
+    (void)wf_job_show_call(job, calls(job));
     /* "arrive": acquire too, so that each arrival passes on those before it. */
     __atomic_fetch_add(job->board.arrivals, 1, __ATOMIC_ACQ_REL);
     if (job->across->leads)
@@ -342,19 +368,33 @@ static void spread(struct weft_job *job, uint64_t trouble)
     (void)tell_neighbours(job, trouble, 0);
 }
 
+/* The trouble that [s] is to the others. A rank that left is missed from the barrier under way on,
+ * or from the next. */
+static uint64_t trouble_of(const struct weft_job *job, enum weft_status s)
+{
+    if (!s)
+        return 0;
+    if (s == WEFT_ECLOSED)
+        return job->passed + 1;
+    return s == WEFT_EPROTO ? WF_TROUBLE_MISMATCH | job->barriers : WF_TROUBLE_DEATH;
+}
+
 enum weft_status wf_across_look(struct weft_job *job, enum weft_status s)
 {
-    /* Who left is missed from the barrier under way on, or from the next. */
-    uint64_t mine = !s ? 0 : s == WEFT_ECLOSED ? job->passed + 1 : WF_TROUBLE_DEATH, all;
+    uint64_t mine = trouble_of(job, s), all;
+    bool has_begun;
     if (!job->board.base)
         return s;
     all = wf_board_trouble(&job->board, mine);
     spread(job, all);
-    if (s || !all)
+    if ((s && s == job->broken) || !all)
         return s;
-    if (all & WF_TROUBLE_DEATH)
-        return WEFT_EPEER;
-    return all <= job->barriers ? WEFT_ECLOSED : WEFT_OK;
+    has_begun = (all & WF_TROUBLE_NUMBER) <= job->barriers;
+    if (all & WF_TROUBLE_MISMATCH && has_begun) /* who left then may have left because of it */
+        return WEFT_EPROTO;
+    if (s || all & WF_TROUBLE_DEATH)
+        return s ? s : WEFT_EPEER;
+    return has_begun && !(all & WF_TROUBLE_MISMATCH) ? WEFT_ECLOSED : WEFT_OK;
 }
 
 bool wf_across_needs(const struct weft_job *job, unsigned rank)
@@ -396,7 +436,7 @@ void wf_across_leave(struct weft_job *job, uint64_t passed)
     if (!a->leads)
         return;
     if (job->broken && job->broken != WEFT_ECLOSED)
-        trouble = WF_TROUBLE_DEATH;
+        trouble = trouble_of(job, job->broken);
     trouble = wf_board_trouble(&job->board, trouble);
     memset(a->untold, true, a->neighbour_count);
     while (!(tell_neighbours(job, trouble, LEAVES) && told_away(job)) && wf_now_ns() < until)

@@ -3,10 +3,10 @@
  *
  * The ranks of a node meet on their board; the lowest of them, its leader, then meets
  * the other leaders by messages to Weft's own handler WF_OWN_JOB, and releases its mates.
- * Every collective is the same to leaders: an exchange of one vote, and of [len] bytes
- * for each rank, which is 0 in a barrier. With L nodes there are ceil(log2 L) rounds. In
- * round k node i tells node i - 2^k all it knows, and is told by node i + 2^k: the votes,
- * made one, and what the ranks of min(2^k, L - 2^k) nodes from itself on have given. So one
+ * Every collective is the same to leaders: an exchange of one vote (or of the call, compared), and
+ * of [len] bytes for each rank, which is 0 in a barrier. With L nodes there are ceil(log2 L)
+ * rounds. In round k node i tells node i - 2^k all it knows, and is told by node i + 2^k: the
+ * votes, made one, and what the ranks of min(2^k, L - 2^k) nodes from itself on have given. So one
  * message for each round and leader makes a barrier. (Votes are made one by a rule to which
  * it is all the same if some are counted twice: split.c.)
  *
@@ -30,7 +30,8 @@
  * endpoint says goodbye: whoever passed as many collectives as it did has not lost anything.
  *
  * Messages. 64-bit values are two arguments, the low half first.
- *   STEP     arguments: 1, round, number (2), vote (2), len, offset (2);
+ *   STEP     arguments: 1, round, number (2), vote (2; of a collective without votes its kind and
+ *            length, wf_call_of), len, offset (2);
  *            payload: bytes from that offset on of what the ranks of those nodes have given, node
  *            by node, rank by rank. A round's payload comes in order, in pieces of at most am_max;
  *            without any it is one message.

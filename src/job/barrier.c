@@ -13,6 +13,7 @@
 
 #include "base/atomic.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "core/core.h"
 #include "job/job.h"
 
@@ -58,15 +59,54 @@ static void heed_launcher(struct weft_job *job)
         job->across->far_failed_ns = 0; /* the next one has its own grace */
 }
 
+/* ---- do all make the same call? ---- */
+
+/* A rank of this node is in [other] and this one in another call of the same number. The ranks that
+ * find both calls log it, not those that receive the mismatch. */
+static void log_mismatch(const struct weft_job *job, uint64_t other)
+{
+    char mine[WF_CALL_NAME], theirs[WF_CALL_NAME];
+    if (job->broken || wf_call_is_mismatch(other))
+        return;
+    wf_call_name(job->call, mine);
+    wf_call_name(other, theirs);
+    wf_error("rank %u is in %s, and another rank of its node in %s: all ranks must make the same "
+             "calls in the same order",
+             job->rank, mine, theirs);
+}
+
+enum weft_status wf_job_show_call(struct weft_job *job, uint64_t *place)
+{
+    uint64_t old, new = wf_call_add(place, job->call, &old);
+    if (wf_call_number(new) != wf_call_number(job->call) || !wf_call_is_mismatch(new))
+        return WEFT_OK;
+    if (old != new)
+        log_mismatch(job, old);
+    return WEFT_EPROTO;
+}
+
+/* This rank has arrived, as all have, and knows that the calls differ: ranks that still
+ * wait find it on the board. */
+static enum weft_status mismatched(struct weft_job *job)
+{
+    uint64_t old;
+    (void)wf_call_add(job->board.waits, job->call | WF_CALL_MISMATCH, &old);
+    return WEFT_EPROTO;
+}
+
+/* Of ranks that wait in different kinds of calls each waits at another place, so a wait that
+ * is long compares the calls. */
 enum weft_status wf_job_look_around(struct weft_job *job)
 {
     enum weft_status s;
     heed_launcher(job);
-    s = job->broken ? job->broken : wf_board_missing(&job->board, job->barriers);
+    s = job->broken ? job->broken : wf_job_show_call(job, job->board.waits);
+    if (!s)
+        s = wf_board_missing(&job->board, job->barriers);
     return job->across ? wf_across_look(job, s) : s;
 }
 
-/* The wait is long: let the endpoint's own way of waiting save the core, and
+/* The wait is long, or messages come: let the endpoint's own way of waiting save the core, and
  * look for what ends a barrier early: at once, and then ever more rarely. */
 static enum weft_status wait_long(struct weft_job *job, const uint64_t *word, uint64_t at_least,
                                   uint64_t deadline_ns)
@@ -91,16 +131,16 @@ static enum weft_status wait_long(struct weft_job *job, const uint64_t *word, ui
 /* The two below are inlined where they are used: a call more costs each rank's
  * turn on a core 40 ns (measured: 16 ranks on 2 cores, 18.1 against 17.5 us).
  *
- * Polling in between is rare enough to cost a barrier nothing, and what it
- * returns shows in wait_long, too. */
+ * Polling in between is rare enough to cost a barrier nothing. Where it handles
+ * something more may follow: that is wait_long's, as is a failure. */
 WEFT_INLINE enum weft_status wait_spinning(struct weft_job *job, const uint64_t *word,
                                            uint64_t at_least, uint64_t deadline_ns)
 {
     for (unsigned i = 1; i <= SPINS; i++) {
         if (is_there(word, at_least))
             return WEFT_OK;
-        if (i % SPINS_PER_POLL == 0)
-            (void)weft_ep_poll(job->ep);
+        if (i % SPINS_PER_POLL == 0 && weft_ep_poll(job->ep))
+            break;
     }
     return wait_long(job, word, at_least, deadline_ns);
 }
@@ -115,9 +155,8 @@ WEFT_INLINE enum weft_status wait_yielding(struct weft_job *job, const uint64_t 
         sched_yield();
         if (i % YIELDS_PER_POLL)
             continue;
-        (void)weft_ep_poll(job->ep);
-        /* A yield to who computes costs a whole slice of it: milliseconds. */
-        if (job->broken || wf_now_ns() - start > YIELDS_NS)
+        /* A yield to a process that computes costs a whole slice of it: milliseconds. */
+        if (weft_ep_poll(job->ep) || job->broken || wf_now_ns() - start > YIELDS_NS)
             break;
     }
     return wait_long(job, word, at_least, deadline_ns);
@@ -130,28 +169,44 @@ enum weft_status wf_job_await(struct weft_job *job, const uint64_t *word, uint64
                         : wait_spinning(job, word, at_least, deadline_ns);
 }
 
+/* Each round passes on what the rounds before it brought, so the last one brings every rank's
+ * call, or their mismatch, to every rank: all end alike. */
 static enum weft_status disseminate(struct weft_job *job, uint64_t deadline_ns)
 {
     const struct wf_board *b = &job->board;
+    const unsigned half = (unsigned)job->barriers & 1;
+    uint64_t call = job->call;
     enum weft_status s = WEFT_OK;
     for (unsigned k = 0, to = b->me; !s && k < b->rounds; k++) {
+        const uint64_t *mine = wf_board_flag(b, b->me, k) + half;
+        uint64_t got;
         to = b->me + (1u << k);
         to -= to >= b->n ? b->n : 0;
-        __atomic_store_n(wf_board_flag(b, to, k), job->barriers, __ATOMIC_RELEASE); /* "arrive" */
-        s = wait_spinning(job, wf_board_flag(b, b->me, k), job->barriers, deadline_ns);
+        __atomic_store_n(wf_board_flag(b, to, k) + half, call, __ATOMIC_RELEASE); /* "arrive" */
+        s = wait_spinning(job, mine, job->barriers << WF_CALL_BITS, deadline_ns);
+        got = __atomic_load_n(mine, __ATOMIC_RELAXED);
+        if (WEFT_UNLIKELY(!s && got != call)) {
+            log_mismatch(job, got);
+            call |= WF_CALL_MISMATCH;
+        }
     }
-    return s;
+    return WEFT_UNLIKELY(!s && call != job->call) ? mismatched(job) : s;
 }
 
 static enum weft_status count(struct weft_job *job, uint64_t deadline_ns)
 {
     const struct wf_board *b = &job->board;
     uint64_t all = (job->barriers - job->split.count) * b->n; /* split.c counts its own */
+    uint64_t *calls = b->arrivals + 1 + (job->barriers & 1), before;
+    enum weft_status s = WEFT_OK;
+    (void)wf_job_show_call(job, calls);
     /* "arrive": acquire too, so that each arrival passes on those before it. */
-    uint64_t before = __atomic_fetch_add(b->arrivals, 1, __ATOMIC_ACQ_REL);
-    if (before + 1 >= all)
-        return WEFT_OK;
-    return wait_yielding(job, b->arrivals, all, deadline_ns);
+    before = __atomic_fetch_add(b->arrivals, 1, __ATOMIC_ACQ_REL);
+    if (before + 1 < all)
+        s = wait_yielding(job, b->arrivals, all, deadline_ns);
+    if (s || __atomic_load_n(calls, __ATOMIC_RELAXED) == job->call)
+        return s;
+    return mismatched(job);
 }
 
 static enum weft_status meet_across(struct weft_job *job, uint64_t deadline_ns)
@@ -170,12 +225,13 @@ static enum weft_status give_up(struct weft_job *job, enum weft_status why)
     return why;
 }
 
-enum weft_status wf_job_meet(struct weft_job *job, uint64_t deadline_ns)
+enum weft_status wf_job_meet(struct weft_job *job, uint32_t call, uint64_t deadline_ns)
 {
     enum weft_status s;
     if (WEFT_UNLIKELY(job->broken))
         return give_up(job, job->broken);
     job->barriers++;
+    job->call = job->barriers << WF_CALL_BITS | call;
     if (job->meet == WF_MEET_DISSEMINATE)
         s = disseminate(job, deadline_ns);
     else if (job->meet == WF_MEET_COUNT)
@@ -207,7 +263,7 @@ static enum weft_status try_set(struct weft_job *job, uint64_t deadline_ns, uint
     for (unsigned batch = 0; !s && batch < TUNE_BATCHES; batch++) {
         uint64_t start = wf_now_ns(), took;
         for (unsigned i = 0; !s && i < TUNE_BATCH; i++)
-            s = wf_job_meet(job, deadline_ns);
+            s = wf_job_meet(job, WF_CALL_BARRIER, deadline_ns);
         took = wf_now_ns() - start;
         if (took < *best)
             *best = (uint32_t)took;
@@ -248,11 +304,11 @@ enum weft_status wf_job_tune(struct weft_job *job, uint64_t deadline_ns)
         s = try_set(job, deadline_ns, &mine[set]);
     }
     if (!s)
-        s = wf_job_meet(job, deadline_ns);
+        s = wf_job_meet(job, WF_CALL_BARRIER, deadline_ns);
     if (!s)
         wf_board_use(b, choose_set(b));
     /* The first gather must not overwrite what a mate still reads. */
-    return s ? s : wf_job_meet(job, deadline_ns);
+    return s ? s : wf_job_meet(job, WF_CALL_BARRIER, deadline_ns);
 }
 
 enum weft_status weft_job_barrier(struct weft_job *job)
@@ -265,5 +321,5 @@ enum weft_status weft_job_barrier(struct weft_job *job)
     if (job->barriers % BARRIERS_PER_POLL == 0)
         (void)weft_ep_poll(job->ep);
     wf_job_hold(job);
-    return wf_job_held(job, wf_job_meet(job, 0));
+    return wf_job_held(job, wf_job_meet(job, WF_CALL_BARRIER, 0));
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "job/board.h"
 
-#define MAGIC 0x0300445241424657u /* "WFBARD", version 3 */
+#include <stdio.h>
+
+#define MAGIC 0x0400445241424657u /* "WFBARD", version 4 */
 #define LINE WF_BOARD_LINE
 #define PAGE 4096u
 #define SETS_MAX 16
@@ -86,6 +88,7 @@ enum weft_status wf_board_open(struct wf_board *b, void *base, unsigned me, unsi
     b->notices = word(b, o.notices);
     b->released = word(b, o.released);
     b->trouble = word(b, o.departures) + 1;
+    b->waits = word(b, o.departures) + 2;
     b->all_flags = b->base + o.flags;
     b->sets = sets_for(n);
     wf_board_use(b, 0);
@@ -127,6 +130,32 @@ enum weft_status wf_board_missing(const struct wf_board *b, uint64_t barrier)
             s = WEFT_ECLOSED;
     }
     return s;
+}
+
+void wf_call_name(uint64_t call, char name[WF_CALL_NAME])
+{
+    static const char *const kinds[] = {"a barrier", "an allgather", "weft_job_mem_alloc",
+                                        "a barrier in two steps"};
+    unsigned kind = (unsigned)(call >> WF_CALL_LEN_BITS) & 3;
+    if (kind == WF_CALL_GATHER)
+        snprintf(name, WF_CALL_NAME, "%s of %u bytes", kinds[kind],
+                 (unsigned)call & ((1u << WF_CALL_LEN_BITS) - 1));
+    else
+        snprintf(name, WF_CALL_NAME, "%s", kinds[kind]);
+}
+
+uint64_t wf_call_add(uint64_t *place, uint64_t call, uint64_t *old)
+{
+    uint64_t new;
+    *old = __atomic_load_n(place, __ATOMIC_RELAXED);
+    do {
+        if (wf_call_number(*old) > wf_call_number(call))
+            return *old;
+        new = wf_call_number(*old) < wf_call_number(call) || *old == call ? call
+                                                                          : call | WF_CALL_MISMATCH;
+    } while (new != *old && !__atomic_compare_exchange_n(place, old, new, true, __ATOMIC_RELAXED,
+                                                         __ATOMIC_RELAXED));
+    return new;
 }
 
 uint64_t wf_board_trouble(struct wf_board *b, uint64_t trouble)

@@ -16,8 +16,9 @@
  *
  * Layout, lines of WF_BOARD_LINE; n ranks, k rounds of dissemination:
  *   line 0          magic, ranks of the job: a mate compares them
- *   line 1          arrivals: counts up by n per barrier
- *   line 2          departures: how many ranks have left; then trouble (below)
+ *   line 1          arrivals: counts up by n per barrier; then two calls (below)
+ *   line 2          departures: how many ranks have left; then trouble (below); then the
+ *                   last call in which a rank waited long
  *   line 3          of the split-phase barrier of three ranks and more: notices,
  *                   counting up by n per barrier, then two votes (split.c)
  *   line 4          of a job on several nodes: the last barrier that has ended
@@ -25,11 +26,15 @@
  *   then            left[n], 8 bytes each, rounded up to a line: 0, or one more
  *                   than the barriers that rank had passed when it left, with the
  *                   top bit set if it left because another had died
- *   then            flag[sets][n][k], a line each: the last barrier in which the
+ *   then            flag[sets][n][k], a line each: two calls, the last ones in which the
  *                   round's partner signalled; one set is in use (barrier.c).
  *                   In the same line of round 0, between two ranks: the last
  *                   split-phase barrier the partner notified, then two votes
  *   then            outboxes[2], WEFT_JOB_ALLGATHER_MAX for each rank of the job
+ *
+ * A call is a collective's number, kind and length in one word, so that ranks find out when
+ * theirs differ. Where there are two, an even number uses the first and an odd one the second:
+ * a rank can be one collective ahead of another that has not read its call yet, but not two.
  *
  * All counters only grow, so nothing is ever reset and a rank that runs ahead
  * by one barrier harms nobody. A mate that scribbles here can end or stall
@@ -58,8 +63,8 @@
 struct wf_board {
     unsigned char *base; /* null: not open */
     unsigned me, n, rounds;
-    uint64_t *arrivals;
-    uint64_t *notices; /* and behind it two votes */
+    uint64_t *arrivals; /* and behind it two calls */
+    uint64_t *notices;  /* and behind it two votes */
     unsigned sets;
     unsigned total; /* ranks of the job */
     unsigned char *all_flags;
@@ -67,7 +72,45 @@ struct wf_board {
     unsigned char *outboxes;
     uint64_t *released; /* and behind it two verdicts */
     uint64_t *trouble;
+    uint64_t *waits; /* the call in which a rank waits long */
 };
+
+/* A call: number in the bits above WF_CALL_BITS, kind, length (at most
+ * WEFT_JOB_ALLGATHER_MAX). 49 bits of number last 600 days at 100 ns for each collective. */
+enum wf_call_kind {
+    WF_CALL_BARRIER,
+    WF_CALL_GATHER,
+    WF_CALL_MEMORY, /* one of the gathers of weft_job_mem_alloc */
+    WF_CALL_SPLIT,  /* a barrier in two steps; length 0 */
+};
+#define WF_CALL_LEN_BITS 13
+#define WF_CALL_BITS 15
+/* In place of kind and length: two ranks' differ. */
+#define WF_CALL_MISMATCH (((uint64_t)1 << WF_CALL_BITS) - 1)
+_Static_assert(WEFT_JOB_ALLGATHER_MAX < (1 << WF_CALL_LEN_BITS) - 1, "no length is a mismatch");
+
+static inline uint32_t wf_call_of(enum wf_call_kind kind, size_t len)
+{
+    return (uint32_t)kind << WF_CALL_LEN_BITS | (uint32_t)len;
+}
+
+static inline uint64_t wf_call_number(uint64_t call)
+{
+    return call >> WF_CALL_BITS;
+}
+
+static inline bool wf_call_is_mismatch(uint64_t call)
+{
+    return (call & WF_CALL_MISMATCH) == WF_CALL_MISMATCH;
+}
+
+#define WF_CALL_NAME 40
+/* In words, for the log. */
+void wf_call_name(uint64_t call, char name[WF_CALL_NAME]);
+
+/* Add [call] to the word [place]. *old: what was there. Returns what is there now: [call], a
+ * mismatch of the same number, or what has a higher number, which is left alone. */
+uint64_t wf_call_add(uint64_t *place, uint64_t call, uint64_t *old);
 
 /* Bytes for the board of any number of a job's [total] ranks, and for that of [n]. */
 size_t wf_board_room(unsigned total);
@@ -109,15 +152,25 @@ bool wf_board_left(const struct wf_board *b, unsigned rank);
  * OK (none) | ECLOSED | EPEER (because another died) */
 enum weft_status wf_board_missing(const struct wf_board *b, uint64_t barrier);
 
-/* Trouble: why collectives of a job on several nodes cannot end any more. WF_TROUBLE_DEATH, or
- * the number of the first barrier that somebody left before; 0: none. */
+/* Trouble: why collectives of a job on several nodes cannot end any more. 0: none. Bits:
+ *   WF_TROUBLE_DEATH     a rank died: no collective ends
+ *   WF_TROUBLE_MISMATCH  the number is that of the first collective in which ranks made different
+ *                        calls, or a rank broke the protocol
+ *   the rest             else it is that of the first collective that a rank left before */
 #define WF_TROUBLE_DEATH ((uint64_t)1 << 63)
+#define WF_TROUBLE_MISMATCH ((uint64_t)1 << 62)
+#define WF_TROUBLE_NUMBER (WF_TROUBLE_MISMATCH - 1)
 
+/* Both together. A mismatch hides a leaving, which may follow from it. */
 static inline uint64_t wf_trouble_worse(uint64_t a, uint64_t b)
 {
-    if ((a | b) & WF_TROUBLE_DEATH)
-        return WF_TROUBLE_DEATH;
-    return !a || (b && b < a) ? b : a;
+    uint64_t death = (a | b) & WF_TROUBLE_DEATH, first;
+    a &= ~WF_TROUBLE_DEATH;
+    b &= ~WF_TROUBLE_DEATH;
+    if ((a ^ b) & WF_TROUBLE_MISMATCH)
+        return death | (a > b ? a : b);
+    first = !a || (b && b < a) ? b : a;
+    return death && !(first & WF_TROUBLE_MISMATCH) ? death : death | first;
 }
 
 /* Add [trouble] to what is known. Returns all that is. */

@@ -10,7 +10,8 @@
  * ahead overwrites nothing that is still being read; who comes
  * back to this half has passed the barrier between, which each rank
  * enters when it has read all of this one. */
-static enum weft_status gather(struct weft_job *job, const void *mine, size_t len, void *all)
+static enum weft_status gather(struct weft_job *job, enum wf_call_kind kind, const void *mine,
+                               size_t len, void *all)
 {
     const struct wf_board *b = &job->board;
     unsigned half = (unsigned)((job->barriers + 1) & 1);
@@ -18,7 +19,7 @@ static enum weft_status gather(struct weft_job *job, const void *mine, size_t le
     memcpy(wf_board_outbox(b, job->rank, half, len), mine, len);
     if (job->across)
         job->across->len = (uint32_t)len;
-    s = wf_job_meet(job, 0);
+    s = wf_job_meet(job, wf_call_of(kind, len), 0);
     if (job->across)
         job->across->len = 0;
     for (unsigned r = 0; !s && r < job->size; r++)
@@ -26,7 +27,8 @@ static enum weft_status gather(struct weft_job *job, const void *mine, size_t le
     return s;
 }
 
-enum weft_status weft_job_allgather(struct weft_job *job, const void *mine, size_t len, void *all)
+static enum weft_status allgather(struct weft_job *job, enum wf_call_kind kind, const void *mine,
+                                  size_t len, void *all)
 {
     enum weft_status s = job ? wf_ep_check(job->ep) : WEFT_EINVAL;
     if (!s && job->notified)
@@ -38,7 +40,12 @@ enum weft_status weft_job_allgather(struct weft_job *job, const void *mine, size
     if (s)
         return s;
     wf_job_hold(job);
-    return wf_job_held(job, len ? gather(job, mine, len, all) : weft_job_barrier(job));
+    return wf_job_held(job, len ? gather(job, kind, mine, len, all) : weft_job_barrier(job));
+}
+
+enum weft_status weft_job_allgather(struct weft_job *job, const void *mine, size_t len, void *all)
+{
+    return allgather(job, WF_CALL_GATHER, mine, len, all);
 }
 
 /* ---- memory on every rank ---- */
@@ -111,14 +118,14 @@ enum weft_status weft_job_mem_alloc(struct weft_job *job, size_t len, unsigned a
         goto free_offers;
     memset(remotes, 0, job->size * sizeof(struct weft_remote *));
     make_offer(job, len, access, &own, &mine);
-    s = weft_job_allgather(job, &mine, sizeof mine, offers);
+    s = allgather(job, WF_CALL_MEMORY, &mine, sizeof mine, offers);
     if (!s)
         s = first_failure(&offers[0].status, sizeof *offers, job->size);
     if (s)
         goto close_own;
     opened = open_remotes(job, offers, remotes);
     /* All or none: nobody uses what another could not open. */
-    s = weft_job_allgather(job, &opened, sizeof opened, all_opened);
+    s = allgather(job, WF_CALL_MEMORY, &opened, sizeof opened, all_opened);
     if (!s)
         s = first_failure(all_opened, sizeof *all_opened, job->size);
     if (!s) {

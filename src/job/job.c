@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/params.h"
 #include "config/config.h"
 #include "core/core.h"
 
@@ -32,6 +33,19 @@
 /* PMIx has one identity per process, so there is one job. */
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 static pid_t open_pid; /* under open_lock: the process in which a job is open; 0 none */
+
+/* ---- what the application may not close ---- */
+
+static void keep(struct weft_job *job, bool kept)
+{
+    if (job->ctx)
+        job->ctx->of_job = kept;
+    if (job->ep)
+        job->ep->of_job = kept;
+    for (unsigned r = 0; job->peers && r < job->size; r++)
+        if (job->peers[r])
+            job->peers[r]->of_job = kept;
+}
 
 /* ---- peers ---- */
 
@@ -65,7 +79,7 @@ static void on_peer_down(struct weft_ep *ep, struct weft_peer *peer, enum weft_s
         wf_info("rank %u: rank %d is lost: %s", job->rank, rank, weft_status_text(why));
         job->broken = why;
     }
-    if (job->peer_down)
+    if (job->peer_down && !(rank >= 0 && why == WEFT_ECLOSED))
         job->peer_down(ep, peer, why, job->arg);
 }
 
@@ -194,19 +208,10 @@ static enum weft_status find_nodes(struct weft_job *job, const struct wf_member 
 
 static enum weft_status check_params(const struct weft_job_params *p)
 {
-    if (!p)
-        return WEFT_OK;
-    if (p->version >> 16 != WEFT_VERSION_MAJOR) {
-        wf_error("weft_job_open: built for Weft %u, this is Weft %d", p->version >> 16,
-                 WEFT_VERSION_MAJOR);
-        return WEFT_EVERSION;
-    }
-    if (p->flags & ~(uint32_t)(WEFT_EP_LOCKED | WEFT_EP_RMA_EVENT))
-        return WEFT_EINVAL;
-    for (size_t i = 0; i < sizeof p->reserved / sizeof p->reserved[0]; i++)
-        if (p->reserved[i])
-            return WEFT_EINVAL;
-    return WEFT_OK;
+    return p ? wf_params_check("WEFT_JOB_PARAMS", p->version, p->flags,
+                               WEFT_EP_LOCKED | WEFT_EP_RMA_EVENT, p->reserved,
+                               WF_ARRAY_LEN(p->reserved))
+             : WEFT_OK;
 }
 
 /* Slurm's default is to give its tasks nothing to find each other by. */
@@ -355,7 +360,7 @@ static enum weft_status meet_all(struct weft_job *job, const struct wf_card *min
         return s;
     /* Nobody leaves before everyone has the board. */
     wf_job_hold(job);
-    s = wf_job_meet(job, deadline_ns);
+    s = wf_job_meet(job, WF_CALL_BARRIER, deadline_ns);
     if (!s)
         s = wf_job_tune(job, deadline_ns);
     (void)wf_job_held(job, s);
@@ -402,6 +407,8 @@ static void depart(struct weft_job *job)
         wf_across_finish(job);
     if (job->notified && wf_across_is_through(job))
         passed = job->barriers;
+    if (job->notified) /* to ranks that wait in another call, which this one never ends */
+        (void)wf_job_show_call(job, job->board.waits);
     wf_board_depart(&job->board, passed, job->broken == WEFT_EPEER);
     if (job->across)
         wf_across_leave(job, passed);
@@ -423,6 +430,7 @@ static void close_parts(struct weft_job *job, bool opened)
     if (job->ep) /* nobody polls it once its handlers are gone */
         wf_progress_leave(job->ep);
     wf_across_close(job);
+    keep(job, false);
     if (job->board_remote)
         (void)weft_remote_close(job->board_remote);
     if (job->board_mr)
@@ -490,6 +498,7 @@ enum weft_status weft_job_open(const struct weft_job_params *params, struct weft
         unclaim();
         return s;
     }
+    keep(job, true);
     *out = job;
     return WEFT_OK;
 }

@@ -55,6 +55,7 @@ struct weft_job {
     struct weft_mr *board_mr;         /* the host's */
     struct weft_remote *board_remote; /* everyone else's */
     uint64_t barriers;                /* begun, split-phase ones too */
+    uint64_t call;                    /* the last of these (board.h) */
     uint64_t passed;
     unsigned tries;           /* of weft_job_barrier_try, since the notify */
     struct wf_across *across; /* null: all ranks are on one node */
@@ -71,8 +72,12 @@ struct weft_job {
 };
 
 /* As weft_job_barrier, without polling first; ETIMEDOUT after [deadline_ns]
- * unless that is 0. */
-enum weft_status wf_job_meet(struct weft_job *job, uint64_t deadline_ns);
+ * unless that is 0. [call]: wf_call_of what this rank does. */
+enum weft_status wf_job_meet(struct weft_job *job, uint32_t call, uint64_t deadline_ns);
+
+/* Show the mates of this node in which call this rank is, by a word of the board where they show
+ * theirs; logs if one differs. Returns EPROTO then, else OK */
+enum weft_status wf_job_show_call(struct weft_job *job, uint64_t *place);
 
 /* Wait until the counter at [word] of the board is [at_least], or what ends a
  * barrier early has happened. ETIMEDOUT as above. */
@@ -102,7 +107,7 @@ enum weft_status wf_job_tune(struct weft_job *job, uint64_t deadline_ns);
 static inline void wf_job_hold(struct weft_job *job)
 {
     if (WEFT_UNLIKELY(job->ep->locked))
-        pthread_mutex_lock(&job->ep->lock);
+        wf_ep_lock(job->ep);
 }
 
 static inline enum weft_status wf_job_held(struct weft_job *job, enum weft_status status)

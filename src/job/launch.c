@@ -14,6 +14,7 @@
 #include <pmix.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/util.h"
 #include "config/config.h"
@@ -258,9 +259,13 @@ static enum weft_status get_secret(struct wf_launch_mine *m, const pmix_proc_t *
 
 static enum weft_status join(struct wf_launch_mine *m)
 {
+    struct wf_fd_floor floor;
     pmix_proc_t job;
     enum weft_status status;
-    pmix_status_t s = PMIx_Init(&m->self, NULL, 0);
+    pmix_status_t s;
+    wf_fd_floor_hold(&floor);
+    s = PMIx_Init(&m->self, NULL, 0);
+    wf_fd_floor_drop(&floor);
     if (s)
         return complain("reach the launcher", s);
     PMIX_LOAD_PROCID(&job, m->self.nspace, PMIX_RANK_WILDCARD);

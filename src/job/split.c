@@ -66,7 +66,7 @@ static bool is_pair(const struct wf_board *b)
  * the votes. */
 static uint64_t *notices(const struct wf_board *b, unsigned rank)
 {
-    return is_pair(b) ? wf_board_flag(b, rank, 0) + 1 : b->notices;
+    return is_pair(b) ? wf_board_flag(b, rank, 0) + 2 : b->notices;
 }
 
 static uint64_t *vote_place(uint64_t *counter, uint64_t count)
@@ -119,6 +119,7 @@ enum weft_status weft_job_barrier_notify(struct weft_job *job, uint32_t name, un
         return s;
     wf_job_hold(job);
     job->barriers++;
+    job->call = job->barriers << WF_CALL_BITS | wf_call_of(WF_CALL_SPLIT, 0);
     job->split.count++;
     job->split.name = name;
     job->split.flags = flags;

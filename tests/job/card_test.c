@@ -191,10 +191,10 @@ static void test_outboxes(void **state)
     free(base);
 }
 
-/* Of two troubles the worse one: death, else the earlier departure. */
+/* Of two troubles both deaths and the earlier call that differs, else the earlier departure. */
 static void test_trouble(void **state)
 {
-    const uint64_t death = WF_TROUBLE_DEATH;
+    const uint64_t death = WF_TROUBLE_DEATH, differ = WF_TROUBLE_MISMATCH;
     uint64_t word = 0;
     struct wf_board b = {.trouble = &word};
     (void)state;
@@ -205,6 +205,12 @@ static void test_trouble(void **state)
     assert_int_equal(wf_board_trouble(&b, 0), 5);
     assert_true(wf_board_trouble(&b, death | 3) == death);
     assert_true(wf_board_trouble(&b, 1) == death);
+    assert_true(wf_board_trouble(&b, differ | 6) == (death | differ | 6));
+    word = 3;
+    assert_true(wf_board_trouble(&b, differ | 6) == (differ | 6));
+    assert_true(wf_board_trouble(&b, 2) == (differ | 6)); /* a leaving may follow from it */
+    assert_true(wf_board_trouble(&b, differ | 4) == (differ | 4));
+    assert_true(wf_board_trouble(&b, death) == (death | differ | 4));
 }
 
 /* ---- nodes ---- */

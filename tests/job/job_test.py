@@ -19,7 +19,7 @@ from harness import Job, read_within
 WEFT, MEMBER = sys.argv[1:3]
 LAUNCHER = sys.argv[3] if len(sys.argv) > 3 else "run"
 EVERYTHING = ["open", "barrier", "gather", "memory", "handler-check", "fork-check", "close-busy",
-              "close-in-flight", "close"]
+              "close-owned", "close-in-flight", "close"]
 NODES = ("1", "2", "%3")  # JOB_TEST_NODES
 MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
@@ -76,6 +76,40 @@ def test_names():
         out = expect(start(n, "open", "split-misuse", f"names={seed + 1}", "close"), 0)
         counts = set(re.findall(r"mismatches (\d+)", out))
         assert len(counts) == 1 and (n == 1 or int(counts.pop()) > 100), out
+
+
+MISMATCHES = [  # what one rank does, and what all others do
+    (["gather-of=3"], ["barrier"]),
+    (["gather-of=16"], ["gather-of=8"]),
+    (["meet-memory"], ["gather-of=136"]),
+    (["notify=5", "wait-all=5"], ["barrier"]),
+    (["gather-of=8"], ["notify=5", "try=5"]),
+]
+
+
+def test_mismatch():
+    """Ranks that make different collective calls: EPROTO at each of them, and messages go on."""
+    for turn, (odd, others) in enumerate(MISMATCHES):
+        for n in (2, 3, 5):
+            who = turn % n
+            words = [f"{r}:{w}" for r in range(n) for w in (odd if r == who else others)]
+            out, err = mismatch(n, "open", "barrier", *words, "alive", "close")
+            assert len(re.findall("(barrier|gather|memory|wait|try) WEFT_EPROTO", out)) == n, out + err
+            assert "WEFT_OK" not in out, out
+            assert "must make the same calls in the same order" in err, err
+            assert "barrier WEFT_EPROTO" not in out or "barrier" in odd + others, out
+
+
+def mismatch(n, *words):
+    job = start(n, *words)
+    out = expect(job, 0)
+    return out, Job.last[2]
+
+
+def test_mismatch_and_leave():
+    """A rank that leaves between the two steps has still made another call."""
+    out, err = mismatch(2, "open", "0:notify=5", "0:close", "1:barrier", "1:close")
+    assert len(re.findall("barrier WEFT_(EPROTO|ECLOSED)", out)) == 1, out + err
 
 
 def test_notice_stays():
@@ -204,6 +238,19 @@ def test_departure():
         expect_silence(start(n, "open", "barrier", "barrier", "close"))
 
 
+def test_leaving_is_no_loss():
+    """Ranks that leave in order, before others that have talked to them or while these leave: no
+    peer_down on any transport. Of a rank that dies all others get one."""
+    for n in (2, 4):
+        expect_silence(start(n, "down", "open", "close-in-flight", "barrier", "close"))
+        out = expect(start(n, "down", "open", "close-in-flight", "1:close", "1:exit=0",
+                           "until-broken", "close", options=["--keep-going"]), 0)
+        assert "down" not in out and out.count("barrier WEFT_ECLOSED") == n - 1, out
+    out = expect(start(2, "down", "open", "close-in-flight", "1:kill=9", "until-broken", "close",
+                       options=["--keep-going"]), 137)
+    assert out.count("down 1 WEFT_EPEER") == 1, out
+
+
 def test_failure_after_leaving():
     """Who has left may fail before others have seen that it was in their barrier: they still
     pass it, though the launcher has told them of the failure."""
@@ -290,7 +337,7 @@ if __name__ == "__main__":
         print("no mpirun: install openmpi-bin")
         sys.exit(77)
     tests = {"alone": [test_everything, test_storm, test_names, test_again, test_broken_environment],
-             "mpirun": [test_everything, test_storm, test_names, test_progress]}
+             "mpirun": [test_everything, test_storm, test_names, test_progress, test_mismatch]}
     every = [f for name, f in list(globals().items()) if name.startswith("test_")]
     if LAUNCHER == "tcp":
         os.environ["WEFT_TRANSPORTS"] = "tcp"

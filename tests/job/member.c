@@ -10,7 +10,12 @@
  *   close-in-flight           close while a message is under way: EBUSY, then works
  *   beside                    20 barriers that one rank enters only when another, which waits
  *                             in it, has sent it a message from a second thread
+ *   close-owned               closing what the job owns is refused, and changes nothing
  *   gather                    allgathers of many sizes, contents checked
+ *   gather-of=N               an allgather of N bytes; prints its status
+ *   meet-memory               weft_job_mem_alloc; prints its status
+ *   alive                     after a collective failed: all others do, a message to the next
+ *                             rank arrives, and the job closes
  *   memory                    weft_job_mem_alloc, every rank puts to every other
  *   storm=N                   N barriers with a check that nobody is ahead
  *   notify=N wait-all=N try=N  the steps of a barrier named N; try until it is
@@ -123,6 +128,14 @@ static void on_down(struct weft_ep *ep, struct weft_peer *peer, enum weft_status
 
 /* ---- words ---- */
 
+static atomic_uint alive_received;
+
+static void on_alive(const struct weft_am *am)
+{
+    (void)am;
+    atomic_fetch_add(&alive_received, 1);
+}
+
 static void do_open(void)
 {
     struct weft_job_params params = WEFT_JOB_PARAMS_INIT;
@@ -140,6 +153,7 @@ static void do_open(void)
     for (unsigned r = 0; r < weft_job_size(job); r++)
         check(weft_job_peer_rank(job, weft_job_peer(job, r)) == (int)r, "peer_rank");
     check(weft_job_peer_rank(job, NULL) == -1, "peer_rank of nobody");
+    check(weft_am_register(weft_job_ep(job), 3, on_alive, NULL) == WEFT_OK, "register");
 }
 
 static void do_close(void)
@@ -157,6 +171,15 @@ static void do_close_busy(void)
     check(weft_job_close(job) == WEFT_EBUSY, "close is refused while a region is open");
     check(weft_job_barrier(job) == WEFT_OK, "nothing changed");
     check(weft_mr_close(mr) == WEFT_OK, "region close");
+}
+
+static void do_close_owned(void)
+{
+    for (unsigned r = 0; r < weft_job_size(job); r++)
+        check(weft_peer_close(weft_job_peer(job, r)) == WEFT_EINVAL, "the job's peer is refused");
+    check(weft_ep_close(weft_job_ep(job)) == WEFT_EINVAL, "the job's endpoint is refused");
+    check(weft_ctx_close(weft_job_ctx(job)) == WEFT_EINVAL, "the job's context is refused");
+    check(weft_job_barrier(job) == WEFT_OK, "nothing changed");
 }
 
 #define IN_FLIGHT (1u << 20)
@@ -251,6 +274,56 @@ static void do_gather(void)
     check(weft_job_allgather(job, &mine, WEFT_JOB_ALLGATHER_MAX + 1, all) == WEFT_EMSGSIZE,
           "too long a gather");
     check(weft_job_allgather(job, NULL, 1, all) == WEFT_EINVAL, "gather of nothing");
+}
+
+/* ---- ranks that are in different calls ---- */
+
+static void do_gather_of(int len)
+{
+    size_t room = (size_t)len * weft_job_size(job);
+    unsigned char *mine = calloc(1, (size_t)len + 1), *all = malloc(room + 1);
+    enum weft_status s;
+    check(mine && all, "malloc");
+    memset(all, 0xee, room);
+    s = weft_job_allgather(job, mine, (size_t)len, all);
+    for (size_t i = 0; s && i < room; i++)
+        check(all[i] == 0xee, "a gather that failed leaves its place alone");
+    say("gather %s", weft_status_name(s));
+    free(mine);
+    free(all);
+}
+
+static void do_meet_memory(void)
+{
+    struct weft_remote **remotes = calloc(weft_job_size(job), sizeof(struct weft_remote *));
+    struct weft_mr *mr = NULL;
+    check(remotes != NULL, "calloc");
+    say("memory %s", weft_status_name(weft_job_mem_alloc(job, 64, WEFT_REMOTE_READ, &mr, remotes)));
+    check(mr == NULL, "nothing stays open");
+    free(remotes);
+}
+
+/* Rank 0 collects a message of each rank and tells each: so no rank closes before all have seen
+ * that messages go on. */
+static void do_alive(void)
+{
+    struct weft_ep *ep = weft_job_ep(job);
+    unsigned me = weft_job_rank(job), n = weft_job_size(job);
+    unsigned char byte = 0, all[64];
+    uint32_t name;
+    check(weft_job_barrier(job) == WEFT_EPROTO, "a barrier afterwards");
+    check(weft_job_allgather(job, &byte, 1, all) == WEFT_EPROTO, "a gather afterwards");
+    check(weft_job_barrier_notify(job, 1, 0) == WEFT_EPROTO, "a notify afterwards");
+    check(weft_job_barrier_name(job, &name) == WEFT_ENOTAVAIL, "no name was agreed on");
+    for (unsigned to = me ? 0 : 1; to < (me ? 1 : n); to++) {
+        if (!me)
+            while (atomic_load(&alive_received) < n - 1)
+                (void)weft_ep_wait(ep, 1000000);
+        while (weft_am_request(weft_job_peer(job, to), 3, NULL, 0, NULL, 0, 0) == WEFT_AGAIN)
+            (void)weft_ep_wait(ep, 1000000);
+    }
+    while (me && !atomic_load(&alive_received))
+        (void)weft_ep_wait(ep, 1000000);
 }
 
 /* ---- memory: these wait where the other side is not mapped ---- */
@@ -589,6 +662,8 @@ static bool do_numbered(const char *word)
         report("wait", weft_job_barrier_wait(job, (uint32_t)n, 0));
     else if (IS("try"))
         report("try", try_until_done((uint32_t)n, 0));
+    else if (IS("gather-of"))
+        do_gather_of(n);
     else if (IS("names"))
         do_names((uint64_t)n);
     else if (IS("ready"))
@@ -617,8 +692,11 @@ static void do_word(const char *word)
         {"close-in-flight", do_close_in_flight},
         {"beside", do_beside},
         {"close-busy", do_close_busy},
+        {"close-owned", do_close_owned},
         {"gather", do_gather},
         {"memory", do_memory},
+        {"meet-memory", do_meet_memory},
+        {"alive", do_alive},
         {"until-broken", do_until_broken},
         {"orphan", do_orphan},
         {"where", do_where},
