@@ -131,10 +131,11 @@ static int wait(int id, int flags)
     for (unsigned tries = 0; (s = try_once()) == WEFT_AGAIN; tries++) {
         if (gasnetw_after_poll() || (!yields && !spun_enough(tries, &until_ns)))
             continue;
-        if (yields++ < YIELDS)
+        /* A try handles messages, too, and does not report it. */
+        if (gasnetw_turn() > 0 || (yields >= YIELDS && weft_ep_wait(gasnetw_front.ep, NAP_NS) > 0))
+            yields = 0;
+        else if (yields++ < YIELDS)
             sched_yield();
-        else
-            (void)weft_ep_wait(gasnetw_front.ep, NAP_NS);
     }
     atomic_store_explicit(&barrier.awaited, false, memory_order_relaxed);
     return conclude(s, id, flags);

@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "tools.h"
+
 static _Atomic uint64_t counts[COLL_KINDS];
 static const char *const kind_names[COLL_KINDS] = {"broadcast", "scatter", "gather", "gather_all",
                                                    "exchange",  "reduce",  "scan",   "barrier"};
@@ -46,7 +48,7 @@ void gasnetw_coll_limits_read(void)
 
 static FILE *dump_open(const char *filename, const char *mode, const char *what)
 {
-    FILE *f = fopen(filename, mode);
+    FILE *f = gasnetw_file_open(filename, mode);
     if (!f)
         fprintf(stderr, "%s: %s: %s\n", what, filename, strerror(errno));
     return f;

@@ -274,7 +274,8 @@ static void wait_turn(unsigned *turns)
         int events = weft_ep_wait(gasnetw_front.ep, NAP_NS);
         if (events < 0)
             gasnetw_fatal("polling failed: %s", weft_status_text((enum weft_status)events));
-        (void)gasnetw_after_poll();
+        if (events + gasnetw_after_poll())
+            *turns = 0;
     }
 }
 

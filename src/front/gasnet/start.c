@@ -45,7 +45,7 @@ static bool beside_library(char *path, size_t size)
 static void start_nodes(unsigned long n, int *argc, char ***argv)
 {
     char tool[4200], count[24], program[4096];
-    ssize_t len = readlink("/proc/self/exe", program, sizeof program - 1);
+    ssize_t len = readlink("/proc/thread-self/exe", program, sizeof program - 1);
     char **args = calloc((size_t)*argc + 6, sizeof *args);
     if (len < 0 || !args)
         gasnetw_fatal("gasnet_init: GASNET_PSHM_NODES: cannot start the others: %s",
@@ -86,11 +86,25 @@ static void start_if_asked(int *argc, char ***argv)
 
 /* ---- init ---- */
 
+/* In this process's affinity mask, whose length the kernel alone knows: sched_getaffinity(2). */
+static long cores_allowed(void)
+{
+    for (size_t most = CPU_SETSIZE; most <= (size_t)1 << 20; most *= 2) {
+        size_t size = CPU_ALLOC_SIZE(most);
+        cpu_set_t *set = CPU_ALLOC(most);
+        int failed = !set || sched_getaffinity(0, size, set);
+        long cores = failed ? 1 : CPU_COUNT_S(size, set);
+        CPU_FREE(set);
+        if (!failed || errno != EINVAL)
+            return cores;
+    }
+    return 1;
+}
+
 /* Do ranks outnumber cores? Who is bound to one core was given it by a launcher that counts. */
 static bool is_crowded(void)
 {
-    cpu_set_t set;
-    long cores = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
+    long cores = cores_allowed();
     if (cores == 1)
         cores = sysconf(_SC_NPROCESSORS_ONLN);
     return weft_job_local_size(gasnetw_front.job) > cores;
@@ -145,7 +159,7 @@ static uint64_t machine_of_node(void)
 {
     char text[512] = "";
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
+    FILE *f = gasnetw_file_open("/proc/sys/kernel/random/boot_id", "r");
     if (f) {
         if (!fgets(text, 64, f))
             text[0] = '\0';

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <execinfo.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -29,10 +30,14 @@ void gasnetw_tools_started(void)
 
 bool gasnetw_tools_lock_at_end(pthread_mutex_t *lock)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec++;
-    return pthread_mutex_timedlock(lock, &until) == 0;
+    /* Tries rather than pthread_mutex_timedlock(3), whose time of day may be set meanwhile. */
+    const struct timespec nap = {.tv_nsec = 1000000};
+    for (int tries = 0; tries < 1000; tries++) {
+        if (!pthread_mutex_trylock(lock))
+            return true;
+        nanosleep(&nap, NULL);
+    }
+    return false;
 }
 
 void gasnetw_tools_finish(void)
@@ -44,6 +49,25 @@ void gasnetw_tools_finish(void)
 /* ---- fatal errors ---- */
 
 /* One write: the processes of a job share their stderr. */
+FILE *gasnetw_file_copy(int fd, const char *mode)
+{
+    int copy = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    FILE *f = copy < 0 ? NULL : fdopen(copy, mode);
+    if (copy >= 0 && !f)
+        close(copy);
+    return f;
+}
+
+FILE *gasnetw_file_open(const char *path, const char *mode)
+{
+    FILE *low = fopen(path, mode), *f;
+    if (!low || fileno(low) > STDERR_FILENO)
+        return low;
+    f = gasnetw_file_copy(fileno(low), mode);
+    fclose(low);
+    return f;
+}
+
 static void say(const char *text, size_t len)
 {
     while (len > 0) {

@@ -13,6 +13,7 @@
 
 #include <gasnet_tools.h>
 #include <stdbool.h>
+#include <stdio.h>
 
 /* This process' rank; -1: not known yet, or no job. The core sets it, then calls
  * gasnetw_tools_started. */
@@ -48,6 +49,11 @@ extern volatile int gasnetw_tools_frozen;
 
 /* "0,2-4"; null, "*": all ranks. */
 bool gasnetw_tools_rank_listed(const char *list, int rank);
+
+/* fopen(3), and fdopen(3) of a copy, with descriptors above 2: a program may have closed one of the
+ * standard ones, and what is written there must not land in these files. Null: errno */
+FILE *gasnetw_file_open(const char *path, const char *mode);
+FILE *gasnetw_file_copy(int fd, const char *mode);
 
 /* Parts of started and finish. */
 void gasnetw_env_flush(bool even_without_rank);

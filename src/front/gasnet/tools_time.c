@@ -47,6 +47,8 @@ int gasnett_nsleep(uint64_t ns_delay)
 struct moment {
     uint64_t ns, tsc;
 };
+#define CLOCKS "/sys/devices/system/clocksource/clocksource0/available_clocksource"
+
 static struct moment start; /* constant after decide */
 
 /* The processor says that its rate is constant, and the kernel has not found the processors'
@@ -61,7 +63,7 @@ static bool tsc_is_good(void)
     __cpuid(0x80000007u, a, b, c, d);
     if (!(d & (1u << 8)))
         return false;
-    f = fopen("/sys/devices/system/clocksource/clocksource0/available_clocksource", "re");
+    f = gasnetw_file_open(CLOCKS, "re");
     if (!f)
         return true;
     if (!fgets(list, sizeof list, f))

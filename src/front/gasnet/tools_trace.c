@@ -157,7 +157,7 @@ static FILE *open_file(const struct output *o, const char *pattern)
     if (!strcmp(pattern, "stdout"))
         return stdout;
     name = file_name(pattern);
-    f = fopen(name, "ae"); /* ranks may share it, and the core's statistics */
+    f = gasnetw_file_open(name, "ae"); /* ranks may share it, and the core's statistics */
     if (!f) {
         fprintf(stderr, "*** GASNET_%sFILE: %s: %s; it goes to stderr\n", o->name, name,
                 strerror(errno));

@@ -58,12 +58,12 @@ static FILE *open_for_rank(const char *name)
     size_t len = 0;
     FILE *f;
     if (!strcmp(name, "stderr") || !strcmp(name, "stdout"))
-        return fdopen(dup(*(name + 3) == 'e' ? STDERR_FILENO : STDOUT_FILENO), "a");
+        return gasnetw_file_copy(*(name + 3) == 'e' ? STDERR_FILENO : STDOUT_FILENO, "a");
     for (; *name && len < sizeof path - 12; name++)
         len += *name == '%' ? (size_t)sprintf(path + len, "%u", gasnetw_job.mynode)
                             : (size_t)(path[len] = *name, 1);
     path[len] = '\0';
-    f = fopen(path, "a");
+    f = gasnetw_file_open(path, "a");
     if (!f)
         fprintf(stderr, "WARNING: GASNET_STATSFILE: %s cannot be written: %s\n", path,
                 strerror(errno));

@@ -49,8 +49,9 @@ int gasnetw_turn(void)
     return events + gasnetw_after_poll();
 }
 
-/* Sleep on what this thread waits for; the job's endpoint is looked at before. */
-static void doze(void)
+/* Sleep on what this thread waits for; the job's endpoint is looked at before. Returns the number
+ * of events. */
+static int doze(void)
 {
     struct weft_ep *ep = NULL;
     bool first;
@@ -63,7 +64,7 @@ static void doze(void)
         events = weft_ep_wait(ep ? ep : gasnetw_front.ep, DEAF_NS);
     if (events < 0)
         gasnetw_fatal("polling failed: %s", weft_status_text((enum weft_status)events));
-    (void)gasnetw_after_poll();
+    return events + gasnetw_after_poll();
 }
 
 void gasnetw_wait_turn(struct gasnetw_wait *w)
@@ -76,6 +77,6 @@ void gasnetw_wait_turn(struct gasnetw_wait *w)
     }
     if (w->turns < (gasnetw_front.crowded ? 1 : TURNS))
         w->turns++;
-    else if (!atomic_load_explicit(&gasnetw_replies_waiting, memory_order_relaxed))
-        doze();
+    else if (!atomic_load_explicit(&gasnetw_replies_waiting, memory_order_relaxed) && doze())
+        w->turns = 0;
 }
