@@ -24,7 +24,7 @@ NOBODY = 65534
 TCP = False  # is it built in, and usable here?
 RDMA = False  # is it built in? The device that moves nothing is always there
 TESTS = {  # what each prints
-    "am_lat": "lat_ns", "am_rate": "rate_mps", "put_lat": "lat_ns", "put_rate": "rate_mps",
+    "am_lat": "lat_ns", "am_rate": "rate_mps", "am_echo": "lat_ns", "put_lat": "lat_ns", "put_rate": "rate_mps",
     "get_lat": "lat_ns", "get_rate": "rate_mps", "put_bw": "gbs", "get_bw": "gbs",
     "msg_lat": "lat_ns", "msg_rate": "rate_mps", "msg_bw": "gbs", "atomic_lat": "lat_ns",
     "barrier": "lat_ns",
@@ -108,6 +108,19 @@ def perf_tests():
         (row,) = rows(pair("perf", test, "--iters", "40", "--json"))
         assert row["test"] == test and row["iters"] == 40, row
         assert row[figure] > 0, row
+
+
+def perf_several_tests():
+    found = rows(pair("perf", "am_echo", "barrier", "put_lat", "--iters", "40", "--json"))
+    assert [row["test"] for row in found] == ["am_echo", "barrier", "put_lat"], found
+    assert [row["size"] for row in found] == [8, 0, 8], found
+    for words, told in ((("am_lat", "limits"), "limits runs by itself"),
+                        (("mem", "am_lat"), "mem runs by itself"),
+                        (("am_lat", "barrier", "--size", "64"), "barrier moves no data"),
+                        (("am_lat", "put_lat", "--size", "8:64", "--plot", "x.svg"),
+                         "draws one test")):
+        code, _, err = run("perf", *words)
+        assert code == 2 and told in err, (words, code, err)
 
 
 def perf_tests_over(transport):
@@ -397,7 +410,7 @@ def stats_that_lie():
 
 ALONE = [help_fits_a_screen, wrong_words_are_answered, perf_memory, perf_registrations, explains,
          perf_compares_with_what_is_there, stats_of_no_job, stats_that_lie]
-IN_JOBS = [perf_tests, perf_sweeps, perf_limits_in_pairs, perf_many_ranks, perf_draws,
+IN_JOBS = [perf_tests, perf_several_tests, perf_sweeps, perf_limits_in_pairs, perf_many_ranks, perf_draws,
            perf_says_how_far_it_is, stats_of_a_running_job, perf_tests_by_transport]
 OVER_TCP = [perf_sweeps_over_tcp, perf_limits_over_tcp, perf_counts_bytes_on_the_network]
 OVER_RDMA = [rdma_ports, resources_for_so_many_peers]

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The command `weft`: picks the part that does the work. */
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <weft/weft.h>
 
@@ -119,9 +121,24 @@ static int help(const char *name)
     return c ? c->run(2, args) : WF_TOOL_USAGE;
 }
 
+/* Whatever this command and its children open must not get the number of a standard descriptor
+ * that its caller closed: text would go there. */
+static bool standard_open(void)
+{
+    int fd;
+    do {
+        fd = open("/dev/null", O_RDWR);
+        if (fd < 0)
+            return false;
+    } while (fd <= STDERR_FILENO);
+    return close(fd) == 0;
+}
+
 int main(int argc, char **argv)
 {
     const struct command *c;
+    if (!standard_open())
+        return 1;
     /* One write a line: others write to the same file, and must not land in it. */
     setvbuf(stderr, NULL, _IOLBF, BUFSIZ);
     if (argc < 2) {

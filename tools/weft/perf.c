@@ -209,8 +209,6 @@ static int run_size(struct wf_perf *p, size_t size)
 static int run_sizes(struct wf_perf *p)
 {
     const struct wf_perf_options *o = p->o;
-    if (p->rank == 0)
-        wf_perf_print_head(p);
     if (o->size_last == 0)
         return run_size(p, 0);
     for (size_t size = o->size_first; size <= o->size_last; size *= 2)
@@ -326,7 +324,6 @@ static int find_transport(struct wf_perf *p)
             p->transport && strcmp(p->transport, path.transport) ? "several" : path.transport;
     }
     p->is_net = !strcmp(p->transport, "tcp") || !strcmp(p->transport, "rdma");
-    p->limit = !p->is_net ? p->test->limit : p->test->tcp_limit;
     return find_machine(p);
 }
 
@@ -405,13 +402,32 @@ static bool plot_fits(struct wf_perf *p)
     return !p->o->plot || (wf_perf_agree(p, &bad) == 0 && !bad);
 }
 
+static void choose(struct wf_perf *p, unsigned i)
+{
+    p->own = wf_perf_choose(p->all, i);
+    p->o = &p->own;
+    p->test = p->own.test;
+    p->limit = !p->is_net ? p->test->limit : p->test->tcp_limit;
+}
+
+static int run_test(struct wf_perf *p)
+{
+    if ((p->o->pairs && wf_perf_limit_open(p)) || run_sizes(p))
+        return -1;
+    wf_perf_limit_close(p);
+    return 0;
+}
+
 static int run_job(struct wf_perf *p)
 {
     int code = 0;
     if (find_transport(p))
         return 1;
-    if (!ranks_fit(p) || !size_fits(p) || !pairs_fit(p))
-        return leave(p, WF_TOOL_USAGE);
+    for (unsigned i = 0; i < p->all->ntests; i++) {
+        choose(p, i);
+        if (!ranks_fit(p) || !size_fits(p) || !pairs_fit(p))
+            return leave(p, WF_TOOL_USAGE);
+    }
     if (!plot_fits(p))
         return leave(p, 1);
     if (p->size == 2)
@@ -421,11 +437,15 @@ static int run_job(struct wf_perf *p)
         wf_perf_fail(p, "keeping samples", WEFT_ENOMEM);
         return 1;
     }
-    if ((p->o->pairs && wf_perf_limit_open(p)) || run_sizes(p))
-        return 1;
+    for (unsigned i = 0; i < p->all->ntests; i++) {
+        choose(p, i);
+        if (p->rank == 0 && i == 0)
+            wf_perf_print_head(p);
+        if (run_test(p))
+            return 1;
+    }
     if (p->rank == 0 && p->o->plot && curve_draw(p))
         code = 1;
-    wf_perf_limit_close(p);
     free(p->samples);
     return leave(p, code);
 }
@@ -449,8 +469,9 @@ int wf_tool_perf(int argc, char **argv)
         return wf_perf_reg(o.json);
     if (o.alone == WF_PERF_COMPARE)
         return wf_perf_compare(&o);
+    p.all = &o;
     p.o = &o;
-    p.test = o.test;
+    p.test = o.tests[0];
     p.net.fd = -1;
     if (o.transport && only_transport(o.transport)) {
         fprintf(stderr, "weft perf: --transport %s: %s\n", o.transport, strerror(errno));

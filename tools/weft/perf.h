@@ -87,11 +87,15 @@ extern const size_t wf_perf_tests_count;
 /* What runs without ranks. */
 enum wf_perf_alone { WF_PERF_LIMITS = 1, WF_PERF_MEM, WF_PERF_REG, WF_PERF_COMPARE };
 
+#define WF_PERF_TESTS_MAX 32
+
 struct wf_perf_options {
-    const struct wf_perf_test *test;
-    enum wf_perf_alone alone;     /* 0: the test */
-    size_t size_first, size_last; /* 0: the test's default */
-    uint64_t iters;               /* 0: as many as fill the time */
+    const struct wf_perf_test *tests[WF_PERF_TESTS_MAX]; /* as named */
+    unsigned ntests;
+    const struct wf_perf_test *test; /* wf_perf_choose: the one that runs */
+    enum wf_perf_alone alone;        /* 0: the test */
+    size_t size_first, size_last;    /* 0: the test's default */
+    uint64_t iters;                  /* 0: as many as fill the time */
     unsigned pairs;
     bool cached, json, help;
     const char *plot;      /* a file; null: none */
@@ -107,8 +111,13 @@ struct wf_perf_complaint {
 /* 0, or -1 with the reason in *c. */
 int wf_perf_parse(int argc, char **argv, struct wf_perf_options *o, struct wf_perf_complaint *c);
 
+/* The options for test [i] alone, with its default size if none was given. */
+struct wf_perf_options wf_perf_choose(const struct wf_perf_options *all, unsigned i);
+
 /* What a rank holds while tests run. */
 struct wf_perf {
+    const struct wf_perf_options *all; /* as given */
+    struct wf_perf_options own;        /* of the test that runs */
     const struct wf_perf_options *o;
     const struct wf_perf_test *test;
     struct weft_job *job;

@@ -177,17 +177,27 @@ static int parse_test(struct wf_perf_options *o, const char *name, struct wf_per
     const char *names[32] = {"limits", "mem", "reg", "compare"};
     if (o->alone == WF_PERF_COMPARE && !o->only)
         return parse_only(o, name, c);
-    if (o->test || o->alone)
-        return complain(c, "one test at a time: \"%s\" is a second one", name);
+    const struct wf_perf_test *found = NULL;
     for (int i = WF_PERF_LIMITS; i <= WF_PERF_COMPARE; i++)
-        if (!strcmp(name, alone[i]))
+        if (!strcmp(name, alone[i])) {
+            if (o->ntests || o->alone)
+                return complain(c, "%s runs by itself, without another test", name);
             o->alone = (enum wf_perf_alone)i;
+            return 0;
+        }
     for (size_t i = 0; i < wf_perf_tests_count; i++) {
         names[i + WF_PERF_COMPARE] = wf_perf_tests[i].name;
         if (!strcmp(name, wf_perf_tests[i].name))
-            o->test = &wf_perf_tests[i];
+            found = &wf_perf_tests[i];
     }
-    return o->test || o->alone ? 0 : no_such(c, "test", name, names);
+    if (!found)
+        return no_such(c, "test", name, names);
+    if (o->alone)
+        return complain(c, "%s runs by itself, without another test", alone[o->alone]);
+    if (o->ntests == WF_PERF_TESTS_MAX)
+        return complain(c, "at most %d tests at a time", WF_PERF_TESTS_MAX);
+    o->tests[o->ntests++] = found;
+    return 0;
 }
 
 static int finish_alone(const struct wf_perf_options *o, struct wf_perf_complaint *c)
@@ -203,20 +213,21 @@ static int finish_alone(const struct wf_perf_options *o, struct wf_perf_complain
     return 0;
 }
 
-/* Do the options suit the test? Fills in its default size. */
-static int parse_finish(struct wf_perf_options *o, struct wf_perf_complaint *c)
+struct wf_perf_options wf_perf_choose(const struct wf_perf_options *all, unsigned i)
 {
-    const struct wf_perf_test *t = o->test;
-    if (o->alone)
-        return finish_alone(o, c);
-    if (!t)
-        return complain(c, "which test? weft perf --help lists them");
-    if (o->plot && o->size_last == o->size_first)
-        return complain(c, "--plot draws a sweep over sizes: give one, such as --size 8:1M");
-    if (!o->size_first) {
-        o->size_first = o->size_last = t->size;
+    struct wf_perf_options o = *all;
+    o.test = all->tests[i];
+    if (!o.size_first)
+        o.size_first = o.size_last = o.test->size;
+    return o;
+}
+
+/* Do the options suit the test? */
+static int suits(const struct wf_perf_options *o, const struct wf_perf_test *t,
+                 struct wf_perf_complaint *c)
+{
+    if (!o->size_first)
         return 0;
-    }
     if (!t->size)
         return complain(c, "%s moves no data: leave --size out", t->name);
     if (t->fixed && (o->size_first != t->size || o->size_last != t->size))
@@ -224,6 +235,22 @@ static int parse_finish(struct wf_perf_options *o, struct wf_perf_complaint *c)
     if (o->size_first < t->size_min || o->size_first % t->size_unit)
         return complain(c, "%s: the size must be at least %zu and a multiple of %zu", t->name,
                         t->size_min, t->size_unit);
+    return 0;
+}
+
+static int parse_finish(const struct wf_perf_options *o, struct wf_perf_complaint *c)
+{
+    if (o->alone)
+        return finish_alone(o, c);
+    if (!o->ntests)
+        return complain(c, "which test? weft perf --help lists them");
+    if (o->plot && o->size_last == o->size_first)
+        return complain(c, "--plot draws a sweep over sizes: give one, such as --size 8:1M");
+    if (o->plot && o->ntests > 1)
+        return complain(c, "--plot draws one test: \"%s\" is a second one", o->tests[1]->name);
+    for (unsigned i = 0; i < o->ntests; i++)
+        if (suits(o, o->tests[i], c))
+            return -1;
     return 0;
 }
 

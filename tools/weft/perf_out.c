@@ -9,9 +9,10 @@
 
 void wf_perf_usage(void)
 {
-    fputs("usage: weft run -n 2 -- weft perf TEST [OPTIONS]\n"
+    fputs("usage: weft run -n 2 -- weft perf TEST... [OPTIONS]\n"
           "       weft perf limits | mem | reg | compare [--json]\n\n"
           "am_lat am_rate            active message: half a ping-pong; one way\n"
+          "am_echo                   request and reply, the whole round trip\n"
           "put_lat get_lat           one operation after the other\n"
           "put_rate get_rate         many; put_bw get_bw with 1 MiB each\n"
           "msg_lat msg_rate msg_bw   tagged messages between malloc'd buffers\n"

@@ -20,6 +20,7 @@
 #define SLEEP_NS 100000000                /* one look at the peer per sleep */
 #define HUGE_PAGE ((size_t)2 << 20)
 #define AM_ID 1u
+#define AM_ECHO_ID 2u
 
 /* ---- contents ---- */
 
@@ -182,9 +183,21 @@ static void on_message(const struct weft_am *am)
     p->am_sum += sum_of(am->data, am->len);
 }
 
+/* Of am_echo: back to who sent it. */
+static void on_echo(const struct weft_am *am)
+{
+    struct wf_perf *p = am->arg;
+    enum weft_status s = weft_am_reply(am, AM_ID, NULL, 0, am->data, am->len);
+    on_message(am);
+    if (s != WEFT_OK)
+        wf_perf_fail(p, "replying", s);
+}
+
 static int am_open(struct wf_perf *p)
 {
     enum weft_status s = weft_am_register(p->ep, AM_ID, on_message, p);
+    if (s == WEFT_OK)
+        s = weft_am_register(p->ep, AM_ECHO_ID, on_echo, p);
     if (s != WEFT_OK)
         return wf_perf_fail(p, "registering a handler", s);
     p->stride = (p->len + 7) / 8 * 8;
@@ -195,6 +208,8 @@ static int am_open(struct wf_perf *p)
 static void am_close(struct wf_perf *p)
 {
     enum weft_status s = weft_am_register(p->ep, AM_ID, NULL, NULL);
+    if (s == WEFT_OK)
+        s = weft_am_register(p->ep, AM_ECHO_ID, NULL, NULL);
     if (s != WEFT_OK)
         wf_perf_fail(p, "removing the handler", s);
     free(p->local);
@@ -217,11 +232,12 @@ __attribute__((noinline)) int wf_perf_again(struct wf_perf *p, struct wf_perf_wa
     return 0;
 }
 
-static inline int am_send(struct wf_perf *p, const unsigned char *data)
+static inline int am_send_to(struct wf_perf *p, unsigned handler, const unsigned char *data,
+                             size_t reply_max)
 {
     struct wf_perf_wait w = {0, 0};
     for (;;) {
-        enum weft_status s = weft_am_request(p->peer, AM_ID, NULL, 0, data, p->len, 0);
+        enum weft_status s = weft_am_request(p->peer, handler, NULL, 0, data, p->len, reply_max);
         if (__builtin_expect(s == WEFT_OK, 1))
             return 0;
         if (s != WEFT_AGAIN)
@@ -229,6 +245,11 @@ static inline int am_send(struct wf_perf *p, const unsigned char *data)
         if (wf_perf_again(p, &w))
             return -1;
     }
+}
+
+static inline int am_send(struct wf_perf *p, const unsigned char *data)
+{
+    return am_send_to(p, AM_ID, data, 0);
 }
 
 /* Rank [from] fills what it sends; the other one knows it all the same. */
@@ -271,6 +292,29 @@ static int am_lat_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result *
     }
     r->elapsed_ns = (double)(wf_perf_now_ns() - p->samples->first_ns);
     wf_perf_samples_end(p->samples, 2, &r->lat_ns, &r->p99_ns);
+    return am_verify(p, iters);
+}
+
+/* Rank 1 replies from its handler, with what it got. */
+static int am_echo_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r)
+{
+    const unsigned char *at, *end;
+    am_start(p);
+    at = p->local;
+    end = at + p->slots * p->stride;
+    if (wf_perf_sync(p))
+        return -1;
+    if (p->rank == 1)
+        return am_wait(p, iters) ? -1 : am_verify(p, iters);
+    wf_perf_samples_start(p->samples);
+    for (uint64_t i = 1; i <= iters; i++) {
+        if (am_send_to(p, AM_ECHO_ID, at, p->len + 1) || am_wait(p, i))
+            return -1;
+        wf_perf_samples_add(p->samples);
+        at = at + p->stride == end ? p->local : at + p->stride;
+    }
+    r->elapsed_ns = (double)(wf_perf_now_ns() - p->samples->first_ns);
+    wf_perf_samples_end(p->samples, 1, &r->lat_ns, &r->p99_ns);
     return am_verify(p, iters);
 }
 
@@ -377,6 +421,8 @@ const struct wf_perf_test wf_perf_tests[] = {
      1, 1, 2000, am_open, am_lat_run, am_close},
     {"am_rate", "active messages one way, none waited for", 2, WF_PERF_LINE_RATE, WF_PERF_NO_RATE,
      8, 1, 1, 20000, am_open, am_rate_run, am_close},
+    {"am_echo", "request and its reply, a whole round trip", 2, WF_PERF_NO_RATE, WF_PERF_TCP_RTT, 8,
+     1, 1, 2000, am_open, am_echo_run, am_close},
     {"put_lat", "put until the target's poll sees it, half a ping-pong", 2, WF_PERF_LINE_LAT,
      WF_PERF_TCP_LAT, 8, 8, 8, 2000, wf_perf_put_lat_open, wf_perf_put_lat_run,
      wf_perf_region_close},

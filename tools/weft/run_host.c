@@ -171,11 +171,11 @@ static pmix_status_t wait_answer(pmix_status_t started, struct answer *a)
         return PMIX_SUCCESS;
     if (started != PMIX_SUCCESS)
         return started;
-    clock_gettime(CLOCK_REALTIME, &end);
+    clock_gettime(CLOCK_MONOTONIC, &end); /* the time of day may be set meanwhile */
     end.tv_sec += ANSWER_TIMEOUT_S;
     pthread_mutex_lock(&host.lock);
     while (!a->here && !late)
-        late = pthread_cond_timedwait(&host.answered, &host.lock, &end);
+        late = pthread_cond_clockwait(&host.answered, &host.lock, CLOCK_MONOTONIC, &end);
     started = a->here ? a->status : PMIX_ERR_TIMEOUT;
     pthread_mutex_unlock(&host.lock);
     return started;
