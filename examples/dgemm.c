@@ -139,13 +139,13 @@ static enum weft_status start_get(struct dgemm *d, enum which m, uint64_t i, uin
     enum weft_status s;
     do
         s = weft_get(tile_owner(d, m, i, j), tile_offset(d, m, i, j), to, d->tile_bytes, op);
-    while (s == WEFT_AGAIN && weft_ep_poll(d->ep) >= 0);
+    while (s == WEFT_AGAIN && weft_ep_wait(d->ep, -1) >= 0);
     return s;
 }
 
 static enum weft_status finish_op(struct dgemm *d, enum weft_status started, struct weft_op *op)
 {
-    return started == WEFT_PENDING ? weft_op_wait(d->ep, op, -1) : started;
+    return weft_op_finish(d->ep, started, op, -1);
 }
 
 static enum weft_status get_tile(struct dgemm *d, enum which m, uint64_t i, uint64_t j, double *to)
@@ -161,7 +161,7 @@ static enum weft_status put_tile(struct dgemm *d, enum which m, uint64_t i, uint
     enum weft_status s;
     do
         s = weft_put(tile_owner(d, m, i, j), tile_offset(d, m, i, j), from, d->tile_bytes, &op);
-    while (s == WEFT_AGAIN && weft_ep_poll(d->ep) >= 0);
+    while (s == WEFT_AGAIN && weft_ep_wait(d->ep, -1) >= 0);
     return finish_op(d, s, &op);
 }
 
@@ -172,7 +172,7 @@ static enum weft_status take_next(struct dgemm *d, uint64_t *tile)
     enum weft_status s;
     do
         s = weft_atomic(d->remotes[0], 0, WEFT_ATOMIC_ADD, WEFT_U64, 1, 0, tile, &op);
-    while (s == WEFT_AGAIN && weft_ep_poll(d->ep) >= 0);
+    while (s == WEFT_AGAIN && weft_ep_wait(d->ep, -1) >= 0);
     return finish_op(d, s, &op);
 }
 

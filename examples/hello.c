@@ -30,7 +30,7 @@ int main(void)
         s = weft_job_barrier(job); /* now everyone's handlers are there */
     if (s == WEFT_OK)
         while ((s = weft_am_request(next, HELLO, &me, 1, NULL, 0, 1)) == WEFT_AGAIN)
-            weft_ep_poll(ep); /* no room yet: let things move, try again */
+            weft_ep_wait(ep, 1000000000); /* no room yet: until there may be, then try again */
     while (s == WEFT_OK && !thanked && (s = weft_peer_status(next)) == WEFT_OK)
         weft_ep_wait(ep, 1000000000); /* runs the handlers */
     if (s != WEFT_OK || (s = weft_job_barrier(job)) != WEFT_OK)

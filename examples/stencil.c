@@ -129,7 +129,7 @@ static enum weft_status send_edge(struct stencil *st, enum side side, unsigned t
     struct weft_op op = {0};
     while ((s = weft_put_signal(r, halo, edge, st->task.width * sizeof *edge, r, word, t,
                                 WEFT_SIGNAL_SET, &op)) == WEFT_AGAIN)
-        weft_ep_poll(st->ep);
+        weft_ep_wait(st->ep, 1000000000);
     s = settle(st, s, &op);
     return s == WEFT_OK ? s : complain(st, s, "cannot put to", to);
 }
@@ -223,7 +223,7 @@ static enum weft_status put_line(struct stencil *st, unsigned rank, unsigned row
     enum weft_status s;
     struct weft_op op = {0};
     while ((s = weft_put(st->remotes[rank], offset, st->line, len, &op)) == WEFT_AGAIN)
-        weft_ep_poll(st->ep);
+        weft_ep_wait(st->ep, 1000000000);
     s = settle(st, s, &op);
     return s == WEFT_OK ? s : complain(st, s, "cannot put to", rank);
 }
@@ -250,7 +250,7 @@ static enum weft_status get_line(struct stencil *st, unsigned rank, unsigned row
     enum weft_status s;
     struct weft_op op = {0};
     while ((s = weft_get(st->remotes[rank], offset, st->line, len, &op)) == WEFT_AGAIN)
-        weft_ep_poll(st->ep);
+        weft_ep_wait(st->ep, 1000000000);
     s = settle(st, s, &op);
     return s == WEFT_OK ? s : complain(st, s, "cannot get from", rank);
 }
