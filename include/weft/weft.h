@@ -164,6 +164,27 @@ enum weft_ep_flags {
     WEFT_EP_RMA_EVENT = 2,
 };
 
+#define WEFT_AM_FAILED_ARGS 8 /* of a failed request's arguments, the first are told */
+
+/* A request of this endpoint's that gets no reply. Valid until the callback returns. */
+struct weft_am_failure {
+    struct weft_ep *ep;
+    struct weft_peer *peer; /* by which it was sent */
+    enum weft_status why;   /* EHANDLER (the peer has no such handler) | ECANCELED (the peer gave up
+                             * a detached request: weft_am_drop) | EKEY (a long message whose region
+                             * was closed meanwhile) */
+    uint8_t handler;        /* to which it was sent */
+    uint8_t nargs;          /* WEFT_AM_FAILED_ARGS at most, of those that it had */
+    uint16_t reserved0;
+    const uint32_t *args;
+    void *arg; /* given at weft_ep_open */
+};
+
+/* Called while the endpoint is polled, once for each request with a reply_max that the peer
+ * answers so. May do what a handler may. Without it the first failure is logged. Of requests whose
+ * peer is lost peer_down tells. */
+typedef void (*weft_am_failed_fn)(const struct weft_am_failure *failure);
+
 struct weft_ep_params {
     uint32_t version;
     uint32_t flags;              /* enum weft_ep_flags */
@@ -171,12 +192,13 @@ struct weft_ep_params {
     void *arg;                   /* handed to peer_down */
     const void
         *auth_key; /* with which it reaches regions (weft/mr.h); [auth_key_size] bytes, copied */
-    size_t auth_key_size; /* 0: the context's */
-    uint64_t reserved[10];
+    size_t auth_key_size;        /* 0: the context's */
+    weft_am_failed_fn am_failed; /* may be null; [arg] is handed to it, too */
+    uint64_t reserved[9];
 };
 #define WEFT_EP_PARAMS_INIT                                                                        \
     {                                                                                              \
-        (WEFT_VERSION_MAJOR << 16) | WEFT_VERSION_MINOR, 0, NULL, NULL, NULL, 0,                   \
+        (WEFT_VERSION_MAJOR << 16) | WEFT_VERSION_MINOR, 0, NULL, NULL, NULL, 0, NULL,             \
         {                                                                                          \
             0                                                                                      \
         }                                                                                          \
@@ -349,19 +371,21 @@ struct weft_am {
     uint8_t can_reply; /* 1: this request may be replied to, once */
     uint8_t reserved0[3];
     void *arg;         /* given at weft_am_register */
-    void *token;       /* opaque; for weft_am_reply and weft_am_source */
+    void *token;       /* opaque, as is serial; for the calls that take a weft_am */
     uint64_t long_len; /* weft_am_long: bytes at data; then len is that, or UINT32_MAX if more */
-    uint64_t reserved[1];
+    uint64_t serial;
 };
 
 /* Runs inside whichever call polls the endpoint, on the thread that polls, which is not one
  * of the program's with WEFT_PROGRESS=thread (see "progress"). May call
- * weft_am_reply (once, if can_reply), weft_am_source, and put, get and atomics on
- * mapped memory; every other call on an endpoint returns WEFT_ECONTEXT. */
+ * weft_am_reply (once, if can_reply) or weft_am_detach, weft_am_reply_later, weft_am_drop,
+ * weft_am_peer, weft_am_source, and put, get and atomics on mapped memory; every other call on an
+ * endpoint returns WEFT_ECONTEXT. */
 typedef void (*weft_am_fn)(const struct weft_am *am);
 
 /* Register [fn] for messages that arrive at [ep] with id [handler]; null
- * removes. A message without a handler is dropped, counted and logged once.
+ * removes. A message without a handler is dropped, counted and logged once; if it is a request
+ * with a reply_max, its sender's am_failed is called with EHANDLER.
  * Returns  OK | EINVAL (id above 239) | ECONTEXT | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_am_register(struct weft_ep *ep, unsigned handler,
                                                          weft_am_fn fn, void *arg);
@@ -402,16 +426,64 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_am_requestv(struct weft_peer *peer,
 
 /* Reply to the request being handled; from its handler only, at most once.
  *   len  at most am->reply_max - 1
- * Returns  OK | EINVAL (one-way, second reply, or a reply) | EMSGSIZE | EPEER. Never AGAIN. */
+ * Returns  OK | EINVAL (one-way, second reply, a reply, detached, or its handler has returned: also
+ *          of a copy of *am) | EMSGSIZE | EPEER | EFORKED. Never AGAIN. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_am_reply(const struct weft_am *am, unsigned handler,
                                                       const uint32_t *args, unsigned nargs,
                                                       const void *data, size_t len);
 
-/* Copy the address of the endpoint that sent the request [am] (a reply: EINVAL); as
- * weft_ep_address. Of one that sent through shared memory it lacks what other hosts would
- * need to reach it. */
+/* A detached request: its reply is still due. The caller's memory, which may be copied; of all
+ * copies one replies or drops, and the others give EINVAL from then on. */
+struct weft_am_later {
+    struct weft_ep *ep; /* that received it */
+    uint64_t id;        /* opaque */
+    uint32_t reply_max; /* as the request's */
+    uint32_t reserved;
+};
+
+#define WEFT_AM_LATER_MAX_ARGS 15
+
+/* Let the request being handled be replied to after its handler has returned. From its handler
+ * only, instead of weft_am_reply. The sender may send as many other requests as before.
+ *   out  for one call of weft_am_reply_later or weft_am_drop, which must come before
+ *        weft_ep_close (EBUSY), also if the sender is gone by then
+ * Returns  OK | EINVAL (as weft_am_reply) | ELIMIT (WEFT_LATE_REPLIES of this endpoint are due:
+ *          reply at once) | ENOMEM | EFORKED; on a failure weft_am_reply may be called */
+WEFT_API WEFT_MUST_USE enum weft_status weft_am_detach(const struct weft_am *am,
+                                                       struct weft_am_later *out);
+
+/* Reply to a detached request. By the endpoint's owner, in a handler or outside of one.
+ * At the sender the reply is delivered as any other, unless the sender has closed its peer.
+ *   nargs  0..15, one less than weft_am_reply
+ *   len    at most later->reply_max - 1; copied
+ * Returns  OK (it leaves now, or when there is room: poll) | EINVAL (replied or dropped already,
+ *          and as weft_am_reply) | EMSGSIZE | EPEER, ECLOSED or another state of the sender (no
+ *          reply reaches it any more) | ENOMEM | ELIMIT | ESYSTEM | EFORKED. After EINVAL,
+ *          EMSGSIZE, ENOMEM, ELIMIT and ESYSTEM the reply is still due. Never AGAIN.
+ * Order    none promised, as for all active messages. */
+WEFT_API WEFT_MUST_USE enum weft_status weft_am_reply_later(const struct weft_am_later *later,
+                                                            unsigned handler, const uint32_t *args,
+                                                            unsigned nargs, const void *data,
+                                                            size_t len);
+
+/* Give up a detached request: its sender's am_failed is called with ECANCELED.
+ * Returns  as weft_am_reply_later */
+WEFT_API enum weft_status weft_am_drop(const struct weft_am_later *later);
+
+/* Copy the address of the endpoint that sent the message being handled; as weft_ep_address. Of one
+ * that sent through shared memory, and of a reply's sender, it lacks what other hosts would need to
+ * reach it. EINVAL once the handler has returned. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_am_source(const struct weft_am *am, void *buf,
                                                        size_t *len);
+
+/* The sender of the message being handled, as the program's peer: of a reply the peer that the
+ * request went to; of a request the one that this endpoint opened, if it opened several the first.
+ * weft_peer_arg of it is the program's own pointer. A process cannot send in the name of another
+ * (shared memory: the kernel's word for its id; network: as far as all that have the key are
+ * trusted).
+ * Returns  null if this endpoint has no peer open for the sender, in a forked child, without memory
+ *          (logged), and once the handler has returned */
+WEFT_API struct weft_peer *weft_am_peer(const struct weft_am *am);
 
 /* ---- memory ---- */
 

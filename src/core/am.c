@@ -29,10 +29,11 @@ static void unhandled(struct weft_ep *ep, const struct weft_am *am)
                  "(weft_am_register before peers send)",
                  am->is_reply ? "reply" : "request", am->handler, ep->address.ep);
     ep->unhandled_logged[am->handler / 64] |= bit;
+    wf_late_refuse(am, am->handler, am->args, am->nargs, WEFT_EHANDLER);
 }
 
-/* Weft's own handlers take either requests or replies, and few of them bulk messages, which
- * have no data to deliver. */
+/* Weft's own handlers but LATE's take either requests or replies, and few of them bulk messages,
+ * which have no data to deliver. */
 static inline bool is_own(const struct weft_am *am)
 {
     const uint32_t bulks = 1u << (WF_OWN_PUT - WF_OWN_MSG) | 1u << (WF_OWN_GOT - WF_OWN_MSG) |
@@ -40,7 +41,8 @@ static inline bool is_own(const struct weft_am *am)
     const uint32_t replies = 1u << (WF_OWN_OFFER_ANSWER - WF_OWN_MSG) |
                              1u << (WF_OWN_PIECE - WF_OWN_MSG) | 1u << (WF_OWN_GOT - WF_OWN_MSG) |
                              1u << (WF_OWN_ANSWER - WF_OWN_MSG);
-    return (replies >> (am->handler - WF_OWN_MSG) & 1) == am->is_reply &&
+    return ((replies >> (am->handler - WF_OWN_MSG) & 1) == am->is_reply ||
+            am->handler == WF_OWN_LATE) &&
            (am->data || bulks >> (am->handler - WF_OWN_MSG) & 1);
 }
 
@@ -69,6 +71,12 @@ static inline enum weft_status out_check(unsigned handler, const uint32_t *args,
                          0))
         return WEFT_EINVAL;
     return WEFT_OK;
+}
+
+enum weft_status wf_am_out_check(unsigned handler, const uint32_t *args, unsigned nargs,
+                                 const void *data, size_t len)
+{
+    return out_check(handler, args, nargs, data, len);
 }
 
 static inline enum weft_status request_check(const struct weft_peer *peer, unsigned handler,
@@ -146,9 +154,9 @@ enum weft_status weft_am_reply(const struct weft_am *am, unsigned handler, const
                                unsigned nargs, const void *data, size_t len)
 {
     struct wf_am_out out = wf_am_out(handler, args, nargs, data, len, 0);
-    struct wf_token *token = am ? am->token : NULL;
+    struct wf_token *token = wf_am_token(am);
     enum weft_status status;
-    if (!am || !token || !token->can_reply)
+    if (!token || token->can_reply != WF_REPLY_DUE)
         return WEFT_EINVAL;
     if (!wf_life_is(am->ep->life))
         return WEFT_EFORKED;
@@ -157,7 +165,7 @@ enum weft_status weft_am_reply(const struct weft_am *am, unsigned handler, const
         return status;
     if (len > token->reply_room)
         return WEFT_EMSGSIZE;
-    token->can_reply = 0;
+    token->can_reply = WF_REPLY_NONE;
     return token->tep->transport->reply(token, &out);
 }
 
@@ -166,9 +174,32 @@ enum weft_status weft_am_source(const struct weft_am *am, void *buf, size_t *len
     uint8_t bytes[WF_ADDRESS_BYTES];
     struct wf_address from;
     struct wf_contact contact = {0};
-    struct wf_token *token = am ? am->token : NULL;
-    if (!token || am->is_reply)
+    struct wf_token *token = wf_am_token(am);
+    if (!token)
         return WEFT_EINVAL;
-    token->tep->transport->source(token, &from, &contact);
+    if (!wf_life_is(am->ep->life))
+        return WEFT_EFORKED;
+    if (!am->is_reply)
+        token->tep->transport->source(token, &from, &contact);
+    else if (token->tpeer)
+        token->tep->transport->address(token->tpeer, &from);
+    else /* its peer was closed */
+        return WEFT_ECLOSED;
     return wf_copy_out(buf, len, bytes, wf_address_pack(&from, &contact, bytes));
+}
+
+struct weft_peer *weft_am_peer(const struct weft_am *am)
+{
+    struct wf_token *token = wf_am_token(am);
+    struct wf_source *source;
+    if (!token || !wf_life_is(am->ep->life))
+        return NULL;
+    if (am->is_reply && token->tpeer) {
+        struct weft_peer *peer = wf_container_of(token->tpeer, struct weft_peer, tpeer);
+        return peer->own ? NULL : peer;
+    }
+    if (am->is_reply)
+        return NULL;
+    source = wf_source_of(am->ep, token);
+    return source ? source->peer : NULL;
 }

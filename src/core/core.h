@@ -93,6 +93,7 @@ enum wf_own {
     WF_OWN_LONG,
     WF_OWN_JOB,  /* of a job's ranks among themselves: src/job */
     WF_OWN_FRAG, /* a fragment's message */
+    WF_OWN_LATE, /* a reply that comes later, or word that none does */
     WF_OWN_END
 };
 _Static_assert(WF_OWN_END <= WEFT_AM_HANDLERS, "ids are 8 bits");
@@ -112,6 +113,7 @@ struct weft_ep {
     int wait_fd; /* event_fd, or an epoll descriptor that has it and the transports' own */
     unsigned peers, remotes; /* open ones */
     weft_peer_down_fn peer_down;
+    weft_am_failed_fn am_failed;
     void *arg;
     struct wf_address address;
     struct wf_list item;     /* ctx->eps */
@@ -132,6 +134,9 @@ struct weft_ep {
     uint64_t unhandled_logged[WEFT_AM_HANDLERS / 64];
     uint64_t *counters; /* [WF_STATS], in ctx->stats */
     struct handler handlers[WEFT_AM_HANDLERS];
+    struct wf_token late_token; /* of a late reply being delivered */
+    unsigned laters;            /* detached requests whose replies are due */
+    bool failed_logged, laters_logged;
     uint64_t kept_bytes;  /* memory of tagged messages that no receive has matched */
     unsigned kept_warned; /* times that this was logged */
 };
@@ -309,6 +314,25 @@ static inline enum weft_status wf_local_one(struct weft_ep *ep, const struct wef
     struct iovec one = {(void *)(uintptr_t)buf, len};
     return wf_local_ok(ep, op, &one, 1, access);
 }
+
+/* The token of [am]; null: its handler has returned. */
+static inline struct wf_token *wf_am_token(const struct weft_am *am)
+{
+    struct wf_token *token = am ? am->token : NULL;
+    return token && token->serial == am->serial ? token : NULL;
+}
+
+/* What a handler was given as arguments and payload for a message. OK | EINVAL; am.c */
+enum weft_status wf_am_out_check(unsigned handler, const uint32_t *args, unsigned nargs,
+                                 const void *data, size_t len);
+
+/* later.c */
+void wf_late_register(struct weft_ep *ep);
+/* The request [am] gets no reply, if one is due: its sender is told. In its handler. */
+void wf_late_refuse(const struct weft_am *am, unsigned handler, const uint32_t *args,
+                    unsigned nargs, enum weft_status why);
+enum weft_status wf_late_push(struct wf_entry *entry);
+void wf_late_clear(struct wf_entry *entry); /* gives back what it holds */
 
 /* frag.c */
 void wf_frag_register(struct weft_ep *ep);

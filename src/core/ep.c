@@ -180,6 +180,7 @@ enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params 
                    ? wf_auth_digest(params->auth_key, params->auth_key_size)
                    : ctx->domain.auth;
     ep->peer_down = params ? params->peer_down : NULL;
+    ep->am_failed = params ? params->am_failed : NULL;
     ep->arg = params ? params->arg : NULL;
     wf_entries_init(ep);
     wf_list_init(&ep->sources.owns);
@@ -209,6 +210,7 @@ enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params 
     wf_msg_register(ep);
     wf_rma_register(ep);
     wf_frag_register(ep);
+    wf_late_register(ep);
     if (status == WEFT_OK && (status = wf_progress_join(ep)) != WEFT_OK) {
         teps_close(ep);
         ep_unlist(ep);

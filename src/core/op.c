@@ -106,7 +106,7 @@ struct wf_entry *wf_entry_new(struct weft_ep *ep, struct weft_peer *peer, enum w
     struct wf_entries *t = &ep->entries;
     struct wf_entry *e;
     uint64_t id;
-    bool bounded = kind != WF_KIND_COPY && !t->again;
+    bool bounded = kind != WF_KIND_COPY && kind != WF_KIND_LATE && !t->again;
     *why = WEFT_OK;
     if (bounded && t->bounded >= wf_config()->ops)
         *why = WEFT_ELIMIT;
@@ -155,6 +155,8 @@ void wf_entry_free(struct wf_entry *e)
         wf_iov_clear(&e->u.copy.from);
     if (e->kind == WF_KIND_OPEN && e->remote) /* given up */
         wf_remote_unmap(e->remote);
+    if (e->kind == WF_KIND_LATE)
+        wf_late_clear(e);
     if (e->remote)
         wf_remote_unref(e->remote);
     e->remote = NULL;
@@ -245,6 +247,7 @@ static enum weft_status push(struct wf_entry *e)
     case WF_KIND_OFFER:
     case WF_KIND_DONE:
     case WF_KIND_COPY: return wf_msg_push(e);
+    case WF_KIND_LATE: return wf_late_push(e);
     default: return wf_rma_push(e);
     }
 }

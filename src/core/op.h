@@ -55,6 +55,7 @@ enum wf_kind {
     WF_KIND_SIGNAL, /* a put, then the word; args hold the word's region */
     WF_KIND_FLUSH,
     WF_KIND_OPEN, /* of a region: remote.c */
+    WF_KIND_LATE, /* a detached request: later.c */
 };
 
 /* A write in several pieces that counts as one at its owner, who is told when all are there. */
@@ -120,6 +121,14 @@ struct wf_entry {
             struct weft_remote **out;
         } open;
         struct {
+            struct wf_source *source; /* a reference */
+            uint32_t room;
+            uint8_t handler, nargs;                    /* the request's */
+            uint8_t told;                              /* args of the message; 0: no reply yet */
+            uint32_t args[1 + WEFT_AM_LATER_MAX_ARGS]; /* the request's, then the message's */
+            const void *data;                          /* of the reply; allocated once it waits */
+        } late;
+        struct {
             uint64_t offset, gen;
             uint32_t slot;
             uint8_t handler, nargs;
@@ -139,7 +148,8 @@ struct wf_entry {
 /* WEFT_OPS bounds what the application begins: sends, puts, gets, atomics, signals, long messages
  * and flushes. What ends the operations of others, a receive that a long message has matched
  * (COPY, then DONE), always gets an entry, memory permitting: two sides whose entries are full of
- * sends to each other would else never end any. So does a put by NICs that is done again by
+ * sends to each other would else never end any. Detached requests have a limit of their own
+ * (WEFT_LATE_REPLIES). So does a put by NICs that is done again by
  * messages, for which all entries may be flushes that wait. Answers need none. */
 struct wf_entries {
     struct wf_entry **by_index;

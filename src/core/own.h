@@ -47,9 +47,9 @@ static inline void wf_own_answer(const struct weft_am *am, enum wf_own handler,
 {
     struct wf_token *token = am->token;
     struct wf_am_out out = wf_am_out(handler, args, nargs, data, len, 0);
-    if (!token->can_reply || len > token->reply_room)
+    if (token->can_reply != WF_REPLY_DUE || len > token->reply_room)
         return;
-    token->can_reply = 0;
+    token->can_reply = WF_REPLY_NONE;
     (void)token->tep->transport->reply(token, &out);
 }
 
@@ -123,11 +123,11 @@ static inline enum weft_status wf_own_answer_bulk(const struct weft_am *am, enum
     b->nargs = (uint16_t)nargs;
     b->handler = (uint8_t)handler;
     b->is_reply = 1;
-    if (!token->can_reply || !token->tep->transport->reply_bulk)
+    if (token->can_reply != WF_REPLY_DUE || !token->tep->transport->reply_bulk)
         return WEFT_EPROTO;
     status = token->tep->transport->reply_bulk(token, b);
     if (status == WEFT_OK)
-        token->can_reply = 0;
+        token->can_reply = WF_REPLY_NONE;
     return status;
 }
 

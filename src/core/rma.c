@@ -575,6 +575,7 @@ static void on_long(const struct weft_am *am)
     if (status != WEFT_OK) { /* the region was closed meanwhile, or its sender lies */
         wf_warn("a long message was dropped: %s", weft_status_text(status));
         wf_ep_count(ep, WF_STAT_BAD_MESSAGES, status == WEFT_EPROTO);
+        wf_late_refuse(am, am->len == sizeof head ? head.handler : 0, am->args, am->nargs, status);
         free(copied);
         return;
     }

@@ -213,14 +213,24 @@ struct wf_tpeer {
     struct wf_tep *tep;
 };
 
-/* The request being delivered, for its reply; on the transport's stack. */
+/* The message being delivered. In the transport's part of the endpoint, so that the core may look
+ * at it when a program's copy of struct weft_am outlives its handler: the serial has moved on. */
 struct wf_token {
+    uint64_t serial; /* as the message's; the transport counts it up for each message, and after the
+                      * last of a turn */
     struct wf_tep *tep;
     void **conn;            /* of a request: the core's word for the connection it came on,
                              * null at first */
     struct wf_tpeer *tpeer; /* of a reply: whom the request went to */
     uint32_t reply_room;    /* longest reply payload */
-    uint8_t can_reply;      /* cleared by the core when it replies */
+    uint8_t can_reply; /* enum wf_reply_state; not NONE when deliver returns: the transport gives
+                        * the place back */
+};
+
+enum wf_reply_state {
+    WF_REPLY_NONE,     /* none is due: one-way, a reply, or the core has replied */
+    WF_REPLY_DUE,      /* set by the transport */
+    WF_REPLY_DETACHED, /* the core will reply by a message of its own */
 };
 
 struct wf_transport {

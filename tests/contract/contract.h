@@ -28,12 +28,15 @@ struct setup {
 
 struct pair {
     const struct setup *setup;
-    struct weft_ctx *ctx[2];   /* the same twice with one context */
-    struct weft_ep *ep[2];     /* the same twice with one endpoint */
-    struct weft_peer *peer[2]; /* peer[i]: how ep[i] reaches the other */
-    int downs[2];              /* calls of peer_down */
-    enum weft_status why[2];   /* of the last */
-    void *test;                /* the running test's own */
+    struct weft_ctx *ctx[2];        /* the same twice with one context */
+    struct weft_ep *ep[2];          /* the same twice with one endpoint */
+    struct weft_peer *peer[2];      /* peer[i]: how ep[i] reaches the other */
+    int downs[2];                   /* calls of peer_down */
+    enum weft_status why[2];        /* of the last */
+    int fails;                      /* calls of am_failed */
+    struct weft_am_failure failure; /* of the last */
+    uint32_t failed_args[WEFT_AM_FAILED_ARGS];
+    void *test; /* the running test's own */
 };
 
 /* Conditions in handlers: noted, checked by the test's thread afterwards; an
@@ -132,6 +135,14 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(am_reply_keeps_payload)                                                                      \
     X(am_unhandled)                                                                                \
     X(am_source)                                                                                   \
+    X(am_sender)                                                                                   \
+    X(am_no_handler)                                                                               \
+    X(later_reply)                                                                                 \
+    X(later_no_peer)                                                                               \
+    X(later_misuse)                                                                                \
+    X(later_closed)                                                                                \
+    X(later_gone)                                                                                  \
+    X(later_limit)                                                                                 \
     X(am_handler_context)                                                                          \
     X(traffic_random)                                                                              \
     X(misuse_ctx)                                                                                  \

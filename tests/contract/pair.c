@@ -40,6 +40,15 @@ static void on_down(struct weft_ep *ep, struct weft_peer *peer, enum weft_status
     }
 }
 
+static void on_failed(const struct weft_am_failure *failure)
+{
+    struct pair *p = failure->arg;
+    EXPECT(failure->nargs <= WEFT_AM_FAILED_ARGS);
+    p->fails++;
+    p->failure = *failure;
+    memcpy(p->failed_args, failure->args, 4 * failure->nargs);
+}
+
 struct weft_peer *peer_to(struct weft_ep *from, struct weft_ep *to)
 {
     unsigned char addr[WEFT_ADDR_MAX];
@@ -74,6 +83,7 @@ static void pair_open(struct pair *p, const struct weft_mr_domain *domain, unsig
     const struct setup *s = p->setup;
     struct weft_ep_params params = WEFT_EP_PARAMS_INIT;
     params.peer_down = on_down;
+    params.am_failed = on_failed;
     params.arg = p;
     params.flags = ep_flags;
     for (int i = 0; i < 2; i++) {

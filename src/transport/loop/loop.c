@@ -32,7 +32,7 @@ struct loop_msg {
 
 struct loop_slot {
     enum slot_state state;
-    struct wf_tpeer *tpeer; /* who sent it */
+    struct wf_tpeer *tpeer; /* the request's; null: closed since */
     struct loop_msg msg[2]; /* request, reply */
 };
 
@@ -40,6 +40,11 @@ struct loop_ctx {
     struct wf_tctx base;
     struct wf_mem *mem;
     uint64_t token;
+};
+
+struct loop_token {
+    struct wf_token base;
+    uint32_t slot;
 };
 
 struct loop_tep {
@@ -52,18 +57,14 @@ struct loop_tep {
     uint32_t busy;           /* slots not free */
     bool shuffle, armed;
     uint64_t rand;
-    void *conn; /* the core's */
+    void *conn;              /* the core's */
+    struct loop_token token; /* of the message being delivered */
     struct wf_list peers;
 };
 
 struct loop_peer {
     struct wf_tpeer base;
     struct wf_list item; /* tep->peers */
-};
-
-struct loop_token {
-    struct wf_token base;
-    uint32_t slot;
 };
 
 /* A region of this process, mapped a second time: as a mate would have it. */
@@ -162,6 +163,10 @@ static enum weft_status loop_peer_open(struct wf_tep *tep, struct wf_tpeer *tpee
 
 static void loop_peer_close(struct wf_tpeer *tpeer)
 {
+    struct loop_tep *t = LOOP_OF(tpeer->tep, loop_tep);
+    for (uint32_t i = 0; t->slots && i < SLOTS; i++)
+        if (t->slots[i].tpeer == tpeer)
+            t->slots[i].tpeer = NULL;
     wf_list_remove(&LOOP_OF(tpeer, loop_peer)->item);
 }
 
@@ -249,24 +254,29 @@ static void deliver(struct loop_tep *t, uint32_t slot, bool reply)
 {
     struct loop_slot *s = &t->slots[slot];
     struct loop_msg *m = &s->msg[reply];
-    struct loop_token token = {.base = {.tep = &t->base, .conn = &t->conn, .tpeer = s->tpeer},
-                               .slot = slot};
+    struct wf_token *token = &t->token.base;
+    uint64_t serial = token->serial + 1;
     struct weft_am am = {.data = payload_of(t, slot, reply),
                          .len = m->len,
                          .args = m->args,
                          .nargs = m->nargs,
                          .handler = m->handler,
                          .is_reply = reply,
-                         .token = &token};
+                         .token = token,
+                         .serial = serial};
+    t->token = (struct loop_token){
+        .base = {.serial = serial, .tep = &t->base, .conn = &t->conn, .tpeer = s->tpeer},
+        .slot = slot};
     if (!reply) {
         am.reply_max = m->reply_max;
         am.can_reply = m->reply_max != 0;
-        token.base.can_reply = am.can_reply;
-        token.base.reply_room = m->reply_max ? m->reply_max - 1 : 0;
+        token->can_reply = am.can_reply;
+        token->reply_room = m->reply_max ? m->reply_max - 1 : 0;
         s->state = SLOT_RUNNING;
     }
     count(t, reply ? WF_STAT_REPLIES_RECEIVED : WF_STAT_REQUESTS_RECEIVED);
     t->base.events->deliver(t->base.owner, &am);
+    token->serial++;
     if (s->state == SLOT_REPLY && !reply)
         return; /* its reply waits in the slot */
     s->state = SLOT_FREE;

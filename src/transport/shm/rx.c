@@ -13,14 +13,6 @@
  * does not, the lines ahead are still the sender's, who needs them exclusively. */
 #define READ_AHEAD 24
 
-/* The request being handled; its reply goes to the slot of the same position. */
-struct shm_token {
-    struct wf_token base;
-    struct shm_rx *rx;
-    uint32_t pos;
-    uint8_t place;
-};
-
 /* Takes wake_fd and a reference of segs on success. Under ctx->lock. */
 struct shm_rx *wf_shm_rx_open(struct shm_tep *tep, struct shm_segs *segs,
                               const struct wf_address *from, int wake_fd, bool fence)
@@ -167,20 +159,28 @@ __attribute__((noinline, cold)) static int request_bad(struct shm_rx *rx,
 /* What stays the same from message to message of one connection. */
 struct delivery {
     struct weft_am am;
-    struct shm_token token;
+    struct shm_token *token;
     uint32_t args[16];
 };
 
 static inline void delivery_init(struct delivery *d, struct shm_rx *rx)
 {
-    d->token.base.tep = &rx->tep->base;
-    d->token.base.conn = &rx->conn;
-    d->token.base.tpeer = NULL;
-    d->token.rx = rx;
+    struct shm_token *token = &rx->tep->token;
+    token->base.tep = &rx->tep->base;
+    token->base.conn = &rx->conn;
+    token->base.tpeer = NULL;
+    token->rx = rx;
+    d->token = token;
     d->am.args = d->args;
-    d->am.token = &d->token;
+    d->am.token = token;
     d->am.is_reply = d->am.can_reply = 0;
     d->am.long_len = 0;
+}
+
+/* A copy of what a handler was given is of no use any more. */
+static inline void delivery_end(struct delivery *d)
+{
+    d->token->base.serial++;
 }
 
 /* Deliver the message at [pos], whose ready word was loaded. Returns 1, or -1 if
@@ -198,18 +198,19 @@ static inline int deliver(struct shm_rx *rx, struct delivery *d, uint32_t pos, u
                           h.flags & WF_SHM_BESIDE ? (const uint8_t *)d->am.data - WF_SHM_ARGS_BLOCK
                                                   : line->data + WF_SHM_DATA - 4u * h.nargs,
                           4u * h.nargs);
-    d->token.base.reply_room = h.reply_max ? h.reply_max - 1u : 0;
-    d->token.base.can_reply = h.reply_max != 0;
-    d->token.pos = pos;
-    d->token.place = h.place;
+    d->am.serial = ++d->token->base.serial;
+    d->token->base.reply_room = h.reply_max ? h.reply_max - 1u : 0;
+    d->token->base.can_reply = h.reply_max != 0;
+    d->token->pos = pos;
+    d->token->place = h.place;
     d->am.len = h.len;
     d->am.reply_max = h.reply_max;
     d->am.nargs = h.nargs;
     d->am.handler = h.handler;
     d->am.can_reply = h.reply_max != 0;
     rx->tep->base.events->deliver(rx->tep->base.owner, &d->am);
-    if (__builtin_expect(d->token.base.can_reply, 0))
-        reply_nothing(&d->token);
+    if (__builtin_expect(d->token->base.can_reply, 0))
+        reply_nothing(d->token);
     return 1;
 }
 
@@ -225,6 +226,7 @@ int wf_shm_rx_deliver(struct shm_rx *rx, uint32_t pos)
     int n;
     delivery_init(&d, rx);
     n = deliver(rx, &d, pos, ready_word(rx, pos));
+    delivery_end(&d);
     count_received(rx, n > 0);
     return n;
 }
@@ -255,6 +257,7 @@ __attribute__((noinline)) static int rx_burst(struct shm_rx *rx, uint64_t ready,
         if (!wf_shm_is_ready(ready, pos))
             break;
     }
+    delivery_end(&d);
     count_received(rx, events);
     rx->backlog = events == budget && budget > 1;
     rx->replies = d.am.can_reply;

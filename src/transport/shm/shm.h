@@ -252,6 +252,14 @@ struct shm_rx {
     struct wf_list link_item; /* link->rxs; ctx->lock */
 };
 
+/* The request being handled; its reply goes to the slot of the same position. */
+struct shm_token {
+    struct wf_token base;
+    struct shm_rx *rx;
+    uint32_t pos;
+    uint8_t place;
+};
+
 struct shm_tep {
     struct wf_tep base;
     struct shm_ctx *ctx;
@@ -285,9 +293,11 @@ struct shm_tep {
     size_t items_room;
     uint64_t rand;
     struct wf_address address;
-    struct wf_list item;  /* ctx->teps */
-    struct wf_list fresh; /* rx not taken yet; ctx->lock */
-    unsigned nfresh;      /* of other processes, since they were taken last; ctx->lock */
+    struct wf_list item;         /* ctx->teps */
+    struct wf_list fresh;        /* rx not taken yet; ctx->lock */
+    unsigned nfresh;             /* of other processes, since they were taken last; ctx->lock */
+    struct shm_token token;      /* of the request being delivered */
+    struct wf_token reply_token; /* of the reply being delivered */
 };
 
 #define SHM_OF(ptr, type) ((struct type *)(void *)(ptr))

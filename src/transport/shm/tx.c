@@ -638,10 +638,10 @@ int wf_shm_tx_deliver(struct shm_tx *tx, uint32_t i)
 {
     const struct shm_due *due = &tx->due[i & tx->mask];
     const struct wf_shm_reply *r = &tx->back->replies[due->pos & tx->mask];
-    struct wf_token token = {.tep = &tx->tep->base, .tpeer = &tx->peer->base};
+    struct wf_token *token = &tx->tep->reply_token;
     struct wf_shm_header h;
     uint32_t args[16];
-    struct weft_am am = {.args = args, .is_reply = 1, .token = &token};
+    struct weft_am am = {.args = args, .is_reply = 1, .token = token, .serial = token->serial + 1};
     wf_shm_header_read(&h, &r->line, reply_ready_word(tx, due));
     if (h.flags & WF_SHM_NO_REPLY)
         return 0;
@@ -656,7 +656,10 @@ int wf_shm_tx_deliver(struct shm_tx *tx, uint32_t i)
                h.flags & WF_SHM_ARGS_NEXT ? (const void *)r->args
                                           : r->line.data + WF_SHM_DATA - 4u * h.nargs,
                4u * h.nargs);
+    *token =
+        (struct wf_token){.serial = am.serial, .tep = &tx->tep->base, .tpeer = &tx->peer->base};
     tx->tep->base.events->deliver(tx->tep->base.owner, &am);
+    token->serial++;
     wf_shm_count(tx->tep, WF_STAT_REPLIES_RECEIVED);
     return 1;
 }

@@ -60,7 +60,7 @@ static void deliver(struct tcp_lane *lane, const struct wf_tcp_frame *f, const u
 {
     struct tcp_tep *t = lane->pair->tep;
     bool is_reply = f->kind == WF_TCP_REPLY || f->kind == WF_TCP_BULK_REPLY;
-    struct tcp_token token;
+    uint64_t serial = t->token.base.serial + 1;
     struct weft_am am = {.data = data,
                          .len = data ? f->len : 0,
                          .args = args,
@@ -69,14 +69,17 @@ static void deliver(struct tcp_lane *lane, const struct wf_tcp_frame *f, const u
                          .is_reply = is_reply,
                          .reply_max = is_reply ? 0 : f->room,
                          .long_len = long_len,
-                         .token = &token};
-    token_fill(&token, lane, f, is_reply);
-    am.can_reply = token.base.can_reply;
+                         .token = &t->token,
+                         .serial = serial};
+    token_fill(&t->token, lane, f, is_reply);
+    t->token.base.serial = serial;
+    am.can_reply = t->token.base.can_reply;
     if (!t->closing) { /* else nobody is there to take it */
         wf_tcp_count(t, is_reply ? WF_STAT_REPLIES_RECEIVED : WF_STAT_REQUESTS_RECEIVED, 1);
         t->base.events->deliver(t->base.owner, &am);
     }
-    if (token.base.can_reply)
+    t->token.base.serial++;
+    if (t->token.base.can_reply)
         lane->unreplied += wf_tcp_reply_size(f->room);
     t->events++;
 }

@@ -163,6 +163,12 @@ struct tcp_node {
     uint8_t ip[WF_CONTACT_IPS][16];
 };
 
+struct tcp_token {
+    struct wf_token base;
+    struct tcp_lane *lane;
+    uint32_t room; /* reply_max of the request */
+};
+
 struct tcp_tep {
     struct wf_tep base;
     struct tcp_ctx *ctx;
@@ -183,6 +189,7 @@ struct tcp_tep {
     unsigned nlive;
     unsigned idle; /* empty polls in a row */
     uint32_t polls;
+    struct tcp_token token; /* of the message being delivered */
     bool closing;
     uint32_t close_ms;  /* it may take, since it closes */
     uint64_t settle_ns; /* all wires together may still wait, since it closes */
@@ -316,12 +323,6 @@ struct tcp_lane {
         uint32_t got, skip; /* bytes of payload; of padding left */
         bool lost;          /* some found no place */
     } bulk;
-};
-
-struct tcp_token {
-    struct wf_token base;
-    struct tcp_lane *lane;
-    uint32_t room; /* reply_max of the request */
 };
 
 #define TCP_OF(ptr, type) ((struct type *)(void *)(ptr))
