@@ -24,7 +24,9 @@
  *
  * Every call returns enum weft_status unless it says otherwise: 0 is success,
  * above 0 a state, below 0 a failure that changed nothing. Outputs are set
- * only on success. Handles are opaque and never null when a call succeeded.
+ * only on success. Handles are opaque and never null when a call succeeded. No call may be given a
+ * handle that is closed: with WEFT_DEBUG=handles such calls return WEFT_EINVAL and are logged, as
+ * far as the handle is among the last 65,536 that were closed; without, anything may happen.
  *
  * A forked child owns nothing of its parent's context: every call on it there
  * returns WEFT_EFORKED.

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <strings.h>
 
+#include "base/handle.h"
 #include "base/log.h"
 #include "base/util.h"
 
@@ -316,6 +317,8 @@ static void config_read(void)
     }
     round_values(&config);
     wf_log_set_level((enum wf_log_level)config.log);
+    if (config.debug)
+        wf_handles_keep();
     for (size_t i = 0; i < WF_ARRAY_LEN(aliases); i++)
         alias_read(aliases[i].theirs, aliases[i].ours);
     for (char **e = environ; e && *e; e++)

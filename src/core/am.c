@@ -159,7 +159,7 @@ enum weft_status weft_am_reply(const struct weft_am *am, unsigned handler, const
     if (!token || token->can_reply != WF_REPLY_DUE)
         return WEFT_EINVAL;
     if (!wf_life_is(am->ep->life))
-        return WEFT_EFORKED;
+        return wf_life_why(am->ep->life);
     status = out_check(handler, args, nargs, data, len);
     if (status != WEFT_OK)
         return status;
@@ -178,7 +178,7 @@ enum weft_status weft_am_source(const struct weft_am *am, void *buf, size_t *len
     if (!token)
         return WEFT_EINVAL;
     if (!wf_life_is(am->ep->life))
-        return WEFT_EFORKED;
+        return wf_life_why(am->ep->life);
     if (!am->is_reply)
         token->tep->transport->source(token, &from, &contact);
     else if (token->tpeer)

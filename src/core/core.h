@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <weft/weft.h>
 
+#include "base/handle.h"
 #include "base/process.h"
 #include "base/util.h"
 #include "config/stats.h"
@@ -141,6 +142,11 @@ struct weft_ep {
     unsigned kept_warned; /* times that this was logged */
 };
 
+/* What closed handles lead to (base/handle.h). ctx.c */
+extern struct weft_ctx wf_closed_ctx;
+extern struct weft_ep wf_closed_ep;
+extern struct weft_peer wf_closed_peer;
+
 struct weft_peer {
     struct weft_ep *ep;
     const struct wf_transport *transport; /* chosen when the peer was opened */
@@ -185,7 +191,7 @@ static inline enum weft_status wf_ep_enter(struct weft_ep *ep)
     if (!ep)
         return WEFT_EINVAL;
     if (__builtin_expect(!wf_life_is(ep->life), 0))
-        return WEFT_EFORKED;
+        return wf_life_why(ep->life);
     if (__builtin_expect(ep->locked, 0))
         return wf_ep_enter_slow(ep);
     return __builtin_expect(ep->busy, 0) ? WEFT_ECONTEXT : WEFT_OK;
@@ -216,7 +222,7 @@ static inline enum weft_status wf_ctx_check(const struct weft_ctx *ctx)
 {
     if (!ctx)
         return WEFT_EINVAL;
-    return wf_life_is(ctx->life) ? WEFT_OK : WEFT_EFORKED;
+    return wf_life_is(ctx->life) ? WEFT_OK : wf_life_why(ctx->life);
 }
 
 /* Is [t] to be used at all (WEFT_TRANSPORTS)? ctx.c */

@@ -217,6 +217,10 @@ free_ctx:
     return status;
 }
 
+struct weft_ctx wf_closed_ctx = {.life = WF_LIFE_CLOSED};
+struct weft_ep wf_closed_ep = {.life = WF_LIFE_CLOSED};
+struct weft_peer wf_closed_peer = {.ep = &wf_closed_ep};
+
 enum weft_status wf_refuse_close(const char *call, const char *what)
 {
     wf_error("%s: the %s belongs to the job, and weft_job_close closes it", call, what);
@@ -245,7 +249,8 @@ enum weft_status weft_ctx_close(struct weft_ctx *ctx)
     wf_stats_close(&ctx->stats);
     wf_mem_fini(&ctx->mem);
     pthread_mutex_destroy(&ctx->lock);
-    free(ctx);
+    if (wf_handle_free(ctx))
+        ctx->life = WF_LIFE_CLOSED;
     return WEFT_OK;
 }
 

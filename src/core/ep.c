@@ -246,7 +246,8 @@ enum weft_status weft_ep_close(struct weft_ep *ep)
     wf_ep_leave(ep);
     if (ep->locked)
         pthread_mutex_destroy(&ep->lock);
-    free(ep);
+    if (wf_handle_free(ep))
+        ep->life = WF_LIFE_CLOSED;
     return WEFT_OK;
 }
 
@@ -257,7 +258,7 @@ enum weft_status weft_ep_address(struct weft_ep *ep, void *buf, size_t *len)
     if (!ep)
         return WEFT_EINVAL;
     if (!wf_life_is(ep->life))
-        return WEFT_EFORKED;
+        return wf_life_why(ep->life);
     n = wf_address_pack(&ep->address, &ep->ctx->contact, bytes);
     return wf_copy_out(buf, len, bytes, n);
 }
@@ -294,7 +295,7 @@ int weft_ep_fd(struct weft_ep *ep)
 {
     if (!ep)
         return WEFT_EINVAL;
-    return wf_life_is(ep->life) ? ep->wait_fd : WEFT_EFORKED;
+    return wf_life_is(ep->life) ? ep->wait_fd : wf_life_why(ep->life);
 }
 
 /* Forget old wakes, say "asleep", then look again: see transport/shm/sleep.h.

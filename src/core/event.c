@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/handle.h"
 #include "base/process.h"
 #include "mem/counter.h"
 
@@ -21,7 +22,7 @@ static enum weft_status counter_check(const struct weft_counter *c)
 {
     if (!c)
         return WEFT_EINVAL;
-    return wf_life_is(c->life) ? WEFT_OK : WEFT_EFORKED;
+    return wf_life_is(c->life) ? WEFT_OK : wf_life_why(c->life);
 }
 
 enum weft_status weft_counter_open(struct weft_counter **out)
@@ -50,7 +51,8 @@ enum weft_status weft_counter_close(struct weft_counter *counter)
     enum weft_status status = counter_check(counter);
     if (status != WEFT_OK)
         return status;
-    atomic_store(&counter->closed, 1);
+    if (atomic_exchange(&counter->closed, 1)) /* a region still counts by it */
+        return wf_life_why(WF_LIFE_CLOSED);
     wf_counter_put(counter);
     return WEFT_OK;
 }
@@ -182,7 +184,7 @@ static enum weft_status eq_check(const struct weft_eq *eq)
 {
     if (!eq)
         return WEFT_EINVAL;
-    return wf_life_is(eq->life) ? WEFT_OK : WEFT_EFORKED;
+    return wf_life_is(eq->life) ? WEFT_OK : wf_life_why(eq->life);
 }
 
 enum weft_status weft_eq_open(struct weft_eq **out)
@@ -221,7 +223,8 @@ enum weft_status weft_eq_close(struct weft_eq *eq)
     wf_list_each_safe(it, nx, &eq->events) free(wf_container_of(it, struct wf_event, item));
     close(eq->fd);
     pthread_mutex_destroy(&eq->lock);
-    free(eq);
+    if (wf_handle_free(eq))
+        eq->life = WF_LIFE_CLOSED;
     return WEFT_OK;
 }
 

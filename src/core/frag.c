@@ -207,7 +207,8 @@ enum weft_status weft_frag_free(struct weft_frag *frag)
     ep = frag->peer->ep;
     if (put_of(&frag->tag))
         return wf_ep_left(ep, WEFT_EBUSY);
-    free(frag);
+    if (wf_handle_free(frag))
+        frag->peer = &wf_closed_peer;
     return wf_ep_left(ep, WEFT_OK);
 }
 

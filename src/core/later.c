@@ -43,7 +43,7 @@ enum weft_status weft_am_detach(const struct weft_am *am, struct weft_am_later *
         return WEFT_EINVAL;
     ep = am->ep;
     if (!wf_life_is(ep->life))
-        return WEFT_EFORKED;
+        return wf_life_why(ep->life);
     if (ep->laters >= wf_config()->late_replies) {
         if (!ep->laters_logged)
             wf_error("%u late replies are due at endpoint %u: no more requests can be detached "
@@ -142,7 +142,7 @@ static enum weft_status enter(const struct weft_am_later *later, struct wf_entry
     if (!ep)
         return WEFT_EINVAL;
     if (!wf_life_is(ep->life))
-        return WEFT_EFORKED;
+        return wf_life_why(ep->life);
     if (ep->locked)
         wf_ep_lock(ep);
     *e = wf_entry_find(ep, later->id, WF_KIND_LATE);
@@ -154,7 +154,7 @@ enum weft_status weft_am_reply_later(const struct weft_am_later *later, unsigned
                                      size_t len)
 {
     uint32_t head = LATE_REPLY << 8 | handler;
-    struct wf_entry *e;
+    struct wf_entry *e = NULL;
     enum weft_status status = enter(later, &e);
     if (status != WEFT_OK)
         return status;
@@ -170,7 +170,7 @@ enum weft_status weft_am_reply_later(const struct weft_am_later *later, unsigned
 enum weft_status weft_am_drop(const struct weft_am_later *later)
 {
     uint32_t head[REFUSED_ARGS] = {0, (uint32_t)WEFT_ECANCELED};
-    struct wf_entry *e;
+    struct wf_entry *e = NULL;
     enum weft_status status = enter(later, &e);
     if (status != WEFT_OK)
         return status;

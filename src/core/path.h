@@ -30,6 +30,7 @@ struct wf_remote {
     uint32_t refs;             /* entries, and the application's */
     void *cookie;              /* the transport's */
     bool is_mapped;            /* by the transport */
+    bool closed;               /* by the application */
     bool counted;              /* of this process: its endpoint's flag */
     bool by_nic;               /* puts are WF_PATH_NIC, also by the first of its keys, local memory
                                 * is not checked, and there is one thread */
@@ -47,8 +48,8 @@ static inline struct wf_remote *wf_remote_of(const struct weft_remote *r)
 /* The last frees it. */
 static inline void wf_remote_unref(struct wf_remote *r)
 {
-    if (!--r->refs)
-        free(r);
+    if (!--r->refs && wf_handle_free(r))
+        r->pub.peer = &wf_closed_peer;
 }
 
 /* The NICs do not reach it any more. */

@@ -67,7 +67,8 @@ void wf_peer_free(struct weft_peer *peer)
 {
     wf_flow_close(peer);
     peer->transport->peer_close(wf_peer_tpeer(peer));
-    free(peer);
+    if (wf_handle_free(peer))
+        peer->ep = &wf_closed_ep;
 }
 
 enum weft_status weft_peer_open(struct weft_ep *ep, const void *addr, size_t len,
@@ -120,7 +121,7 @@ enum weft_status weft_peer_status(const struct weft_peer *peer)
     if (!p)
         return WEFT_EINVAL;
     if (!wf_life_is(p->ep->life))
-        return WEFT_EFORKED;
+        return wf_life_why(p->ep->life);
     if (p->status || p->refused)
         return p->status ? p->status : p->refused;
     return p->transport->failed ? p->transport->failed(wf_peer_tpeer(p)) : WEFT_OK;

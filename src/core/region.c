@@ -130,7 +130,8 @@ static void mr_free(struct weft_mr *mr)
     wf_region_nic_fini(&mr->nic);
     wf_dmabuf_close(&mr->dmabuf);
     free(mr->event);
-    free(mr);
+    if (wf_handle_free(mr))
+        mr->ctx = &wf_closed_ctx;
 }
 
 static void count_region(struct weft_ctx *ctx, int n)
@@ -493,7 +494,7 @@ enum weft_status weft_mr_bind_counter(struct weft_mr *mr, struct weft_counter *c
     if (flags != WEFT_REMOTE_WRITE)
         return WEFT_ENOSYS;
     if (!wf_life_is(counter->life))
-        return WEFT_EFORKED;
+        return wf_life_why(counter->life);
     return wf_mem_bind_counter(&mr->ctx->mem, &mr->region, counter,
                                !(mr->ctx->domain.mode & WEFT_MR_RMA_EVENT));
 }
@@ -647,7 +648,7 @@ enum weft_status weft_mr_close(struct weft_mr *mr)
     enum weft_status status = mr_check(mr);
     struct weft_ctx *ctx;
     struct wf_mem_bound bound;
-    if (!mr || status == WEFT_EFORKED || status == WEFT_EBUSY)
+    if (!mr || mr->ctx == &wf_closed_ctx || status == WEFT_EFORKED || status == WEFT_EBUSY)
         return status;
     ctx = mr->ctx;
     bound = wf_mem_bound(&ctx->mem, &mr->region);

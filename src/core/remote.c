@@ -267,6 +267,9 @@ enum weft_status weft_remote_close(struct weft_remote *remote)
     enum weft_status status = wf_ep_enter(peer ? peer->ep : NULL);
     if (status != WEFT_OK)
         return status;
+    if (r->closed) /* operations still use it */
+        return wf_ep_left(peer->ep, wf_life_why(WF_LIFE_CLOSED));
+    r->closed = true;
     wf_remote_unmap(r);
     peer->remotes--;
     peer->ep->remotes--;
@@ -282,7 +285,7 @@ enum weft_status weft_remote_why_(const struct weft_remote *r, uint64_t offset, 
     if (!r || !r->peer)
         return WEFT_EINVAL;
     if (!wf_life_is(r->peer->ep->life))
-        return WEFT_EFORKED;
+        return wf_life_why(r->peer->ep->life);
     if (len > r->length || offset > r->length - len || offset < wf_remote_of(r)->key.first)
         return WEFT_ERANGE;
     if ((r->access & access) != access)

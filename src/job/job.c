@@ -448,7 +448,8 @@ static void close_parts(struct weft_job *job, bool opened)
     free(job->by_address);
     wf_nodes_free(&job->nodes);
     explicit_bzero(&job->launch, sizeof job->launch);
-    free(job);
+    if (wf_handle_free(job))
+        job->ep = &wf_closed_ep;
 }
 
 static enum weft_status claim(void)

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/params.h"
+#include "base/handle.h"
 #include "base/process.h"
 #include "config/config.h"
 #include "base/util.h"
@@ -115,11 +116,12 @@ enum weft_status weft_cache_close(struct weft_cache *c)
     if (!c)
         return WEFT_EINVAL;
     if (!wf_life_is(c->life))
-        return WEFT_EFORKED;
+        return wf_life_why(c->life);
     if (wf_cache_has_users(c->cache))
         return WEFT_EBUSY;
     wf_cache_close(c->cache);
-    free(c);
+    if (wf_handle_free(c))
+        c->life = WF_LIFE_CLOSED;
     return WEFT_OK;
 }
 
@@ -130,7 +132,7 @@ enum weft_status weft_cache_user_open(struct weft_cache *c, struct weft_cache_us
     if (!c || !out)
         return WEFT_EINVAL;
     if (!wf_life_is(c->life))
-        return WEFT_EFORKED;
+        return wf_life_why(c->life);
     status = wf_cache_user_open(c->cache, &user);
     if (status == WEFT_OK)
         *out = (struct weft_cache_user *)(void *)user;

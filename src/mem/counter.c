@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "base/handle.h"
+
 void wf_counter_changed(struct weft_counter *c)
 {
     atomic_fetch_add(&c->changes, 1);
@@ -19,5 +21,6 @@ void wf_counter_put(struct weft_counter *c)
         return;
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->lock);
-    free(c);
+    if (wf_handle_free(c))
+        c->life = WF_LIFE_CLOSED;
 }

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "base/handle.h"
+
+#include <malloc.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+
+static bool keep;
+
+/* A ring of the last ones. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static void **kept;
+static size_t first, count, bytes;
+
+void wf_handles_keep(void)
+{
+    kept = calloc(WF_HANDLES_KEPT, sizeof *kept);
+    keep = kept != NULL;
+}
+
+static void oldest_free(void)
+{
+    void *object = kept[first];
+    first = (first + 1) % WF_HANDLES_KEPT;
+    count--;
+    bytes -= malloc_usable_size(object);
+    free(object);
+}
+
+bool wf_handle_free(void *object)
+{
+    if (!keep || !object) {
+        free(object);
+        return false;
+    }
+    memset(object, 0, malloc_usable_size(object));
+    pthread_mutex_lock(&lock);
+    kept[(first + count++) % WF_HANDLES_KEPT] = object;
+    bytes += malloc_usable_size(object);
+    while (count == WF_HANDLES_KEPT || (bytes > WF_HANDLES_BYTES && count > 1))
+        oldest_free();
+    pthread_mutex_unlock(&lock);
+    return true;
+}
+
+enum weft_status wf_life_why(uint64_t life)
+{
+    if (life != WF_LIFE_CLOSED)
+        return WEFT_EFORKED;
+    wf_error("a call was given a handle that is closed already");
+    return WEFT_EINVAL;
+}
