@@ -246,8 +246,8 @@ def test_leaving_is_no_loss():
         out = expect(start(n, "down", "open", "close-in-flight", "1:close", "1:exit=0",
                            "until-broken", "close", options=["--keep-going"]), 0)
         assert "down" not in out and out.count("barrier WEFT_ECLOSED") == n - 1, out
-    out = expect(start(2, "down", "open", "close-in-flight", "1:kill=9", "until-broken", "close",
-                       options=["--keep-going"]), 137)
+    out = expect(start(2, "down", "open", "close-in-flight", "1:kill=9", "until-broken",
+                       "until-down", "close", options=["--keep-going"]), 137)
     assert out.count("down 1 WEFT_EPEER") == 1, out
 
 
