@@ -103,10 +103,10 @@ struct weft_ep {
     struct weft_ctx *ctx;
     uint64_t life; /* a copy of ctx's, on a line that every call reads */
     bool locked;   /* constant: several threads, [lock] first */
+    bool busy;     /* inside poll: handlers may not call back; beside [locked]: one test of both */
     bool local;    /* constant: local buffers are in regions (WEFT_MR_LOCAL) */
     bool counted;  /* constant: WEFT_EP_RMA_EVENT */
     bool of_job;   /* a job opened it and its context, and closes them */
-    bool busy;     /* inside poll: handlers may not call back */
     bool armed;
     uint32_t am_max;
     struct wf_tep *tep[WF_TRANSPORTS]; /* null: not in use */

@@ -216,8 +216,8 @@ struct wf_tpeer {
 /* The message being delivered. In the transport's part of the endpoint, so that the core may look
  * at it when a program's copy of struct weft_am outlives its handler: the serial has moved on. */
 struct wf_token {
-    uint64_t serial; /* as the message's; the transport counts it up for each message, and after the
-                      * last of a turn */
+    uint64_t serial; /* as the message's; the transport counts it up for each message that may be
+                      * replied to, and when what else is in here changes or goes */
     struct wf_tep *tep;
     void **conn;            /* of a request: the core's word for the connection it came on,
                              * null at first */

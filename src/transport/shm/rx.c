@@ -159,33 +159,32 @@ __attribute__((noinline, cold)) static int request_bad(struct shm_rx *rx,
 /* What stays the same from message to message of one connection. */
 struct delivery {
     struct weft_am am;
-    struct shm_token *token;
     uint32_t args[16];
 };
 
-static inline void delivery_init(struct delivery *d, struct shm_rx *rx)
+static inline struct shm_token *delivery_init(struct delivery *d, struct shm_rx *rx)
 {
     struct shm_token *token = &rx->tep->token;
-    token->base.tep = &rx->tep->base;
     token->base.conn = &rx->conn;
-    token->base.tpeer = NULL;
     token->rx = rx;
-    d->token = token;
     d->am.args = d->args;
     d->am.token = token;
+    d->am.serial = token->base.serial;
     d->am.is_reply = d->am.can_reply = 0;
     d->am.long_len = 0;
+    return token;
 }
 
-/* A copy of what a handler was given is of no use any more. */
-static inline void delivery_end(struct delivery *d)
+/* A copy of what a handler was given is of no use any more: the connection may go. */
+static inline void delivery_end(struct shm_token *token)
 {
-    d->token->base.serial++;
+    token->base.serial++;
 }
 
 /* Deliver the message at [pos], whose ready word was loaded. Returns 1, or -1 if
  * it breaks the protocol (the connection is dropped). Publishes no head. */
-static inline int deliver(struct shm_rx *rx, struct delivery *d, uint32_t pos, uint64_t ready)
+static inline int deliver(struct shm_rx *rx, struct delivery *d, struct shm_token *token,
+                          uint32_t pos, uint64_t ready)
 {
     const struct wf_shm_line *line = &rx->lines[pos & rx->mask];
     struct wf_shm_header h;
@@ -198,19 +197,20 @@ static inline int deliver(struct shm_rx *rx, struct delivery *d, uint32_t pos, u
                           h.flags & WF_SHM_BESIDE ? (const uint8_t *)d->am.data - WF_SHM_ARGS_BLOCK
                                                   : line->data + WF_SHM_DATA - 4u * h.nargs,
                           4u * h.nargs);
-    d->am.serial = ++d->token->base.serial;
-    d->token->base.reply_room = h.reply_max ? h.reply_max - 1u : 0;
-    d->token->base.can_reply = h.reply_max != 0;
-    d->token->pos = pos;
-    d->token->place = h.place;
+    token->base.reply_room = h.reply_max ? h.reply_max - 1u : 0;
+    token->base.can_reply = h.reply_max != 0;
+    token->pos = pos;
+    token->place = h.place;
     d->am.len = h.len;
     d->am.reply_max = h.reply_max;
     d->am.nargs = h.nargs;
     d->am.handler = h.handler;
     d->am.can_reply = h.reply_max != 0;
+    if (h.reply_max)
+        d->am.serial = ++token->base.serial;
     rx->tep->base.events->deliver(rx->tep->base.owner, &d->am);
-    if (__builtin_expect(d->token->base.can_reply, 0))
-        reply_nothing(d->token);
+    if (__builtin_expect(token->base.can_reply, 0))
+        reply_nothing(token);
     return 1;
 }
 
@@ -223,10 +223,9 @@ static void count_received(struct shm_rx *rx, int n)
 int wf_shm_rx_deliver(struct shm_rx *rx, uint32_t pos)
 {
     struct delivery d;
-    int n;
-    delivery_init(&d, rx);
-    n = deliver(rx, &d, pos, ready_word(rx, pos));
-    delivery_end(&d);
+    struct shm_token *token = delivery_init(&d, rx);
+    int n = deliver(rx, &d, token, pos, ready_word(rx, pos));
+    delivery_end(token);
     count_received(rx, n > 0);
     return n;
 }
@@ -244,10 +243,10 @@ void wf_shm_rx_publish(struct shm_rx *rx, uint32_t head)
 __attribute__((noinline)) static int rx_burst(struct shm_rx *rx, uint64_t ready, int budget)
 {
     struct delivery d;
+    struct shm_token *token = delivery_init(&d, rx);
     uint32_t pos = rx->head;
     int events = 0;
-    delivery_init(&d, rx);
-    while (deliver(rx, &d, pos, ready) > 0) {
+    while (deliver(rx, &d, token, pos, ready) > 0) {
         if (rx->backlog)
             __builtin_prefetch(&rx->lines[(pos + READ_AHEAD) & rx->mask]);
         pos++;
@@ -257,7 +256,7 @@ __attribute__((noinline)) static int rx_burst(struct shm_rx *rx, uint64_t ready,
         if (!wf_shm_is_ready(ready, pos))
             break;
     }
-    delivery_end(&d);
+    delivery_end(token);
     count_received(rx, events);
     rx->backlog = events == budget && budget > 1;
     rx->replies = d.am.can_reply;

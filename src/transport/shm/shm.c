@@ -188,6 +188,7 @@ static enum weft_status shm_ep_open(struct wf_tctx *tctx, const struct wf_tep_pa
                               .event_fd = params->event_fd,
                               .am_max = params->am_max};
     t->ctx = ctx;
+    t->token.base.tep = t->reply_token.tep = &t->base;
     t->address = params->address;
     t->shuffle = c->shuffle;
     t->rand = c->shuffle_seed ? c->shuffle_seed + params->address.ep : wf_now_ns();

@@ -296,8 +296,8 @@ struct shm_tep {
     struct wf_list item;         /* ctx->teps */
     struct wf_list fresh;        /* rx not taken yet; ctx->lock */
     unsigned nfresh;             /* of other processes, since they were taken last; ctx->lock */
-    struct shm_token token;      /* of the request being delivered */
-    struct wf_token reply_token; /* of the reply being delivered */
+    struct shm_token token;      /* of the request being delivered; [tep] is constant */
+    struct wf_token reply_token; /* of the reply being delivered; likewise */
 };
 
 #define SHM_OF(ptr, type) ((struct type *)(void *)(ptr))

@@ -656,8 +656,8 @@ int wf_shm_tx_deliver(struct shm_tx *tx, uint32_t i)
                h.flags & WF_SHM_ARGS_NEXT ? (const void *)r->args
                                           : r->line.data + WF_SHM_DATA - 4u * h.nargs,
                4u * h.nargs);
-    *token =
-        (struct wf_token){.serial = am.serial, .tep = &tx->tep->base, .tpeer = &tx->peer->base};
+    token->serial = am.serial;
+    token->tpeer = &tx->peer->base;
     tx->tep->base.events->deliver(tx->tep->base.owner, &am);
     token->serial++;
     wf_shm_count(tx->tep, WF_STAT_REPLIES_RECEIVED);
