@@ -171,10 +171,10 @@ enum weft_ep_flags {
 /* A request of this endpoint's that gets no reply. Valid until the callback returns. */
 struct weft_am_failure {
     struct weft_ep *ep;
-    struct weft_peer *peer; /* by which it was sent */
+    struct weft_peer *peer; /* to which it was sent, or another handle of the same endpoint */
     enum weft_status why;   /* EHANDLER (the peer has no such handler) | ECANCELED (the peer gave up
-                             * a detached request: weft_am_drop) | EKEY (a long message whose region
-                             * was closed meanwhile) */
+                             * a detached request: weft_am_drop) | why the bytes of a long message
+                             * were not to be had, as EKEY: their region was closed meanwhile */
     uint8_t handler;        /* to which it was sent */
     uint8_t nargs;          /* WEFT_AM_FAILED_ARGS at most, of those that it had */
     uint16_t reserved0;
@@ -183,8 +183,8 @@ struct weft_am_failure {
 };
 
 /* Called while the endpoint is polled, once for each request with a reply_max that the peer
- * answers so. May do what a handler may. Without it the first failure is logged. Of requests whose
- * peer is lost peer_down tells. */
+ * answers so; a peer that lies may call it more often. May do what a handler may. Without it the
+ * first failure is logged. Of requests whose peer is lost peer_down tells. */
 typedef void (*weft_am_failed_fn)(const struct weft_am_failure *failure);
 
 struct weft_ep_params {
@@ -364,7 +364,8 @@ struct weft_am {
     struct weft_ep *ep;
     const void *data;     /* payload, in place, 16-byte aligned; its sender can
                            * still change it: copy before checking */
-    uint32_t len;         /* payload bytes */
+    uint32_t len;         /* payload bytes; of a reply reply_max - 1 of its request at most,
+                           * unless the peer lies: how long and how many replies are is its word */
     uint32_t reply_max;   /* longest reply payload; 0 in a reply or one-way request */
     const uint32_t *args; /* [nargs] words, copied out: nobody else writes them */
     uint16_t nargs;
@@ -435,34 +436,40 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_am_reply(const struct weft_am *am, 
                                                       const void *data, size_t len);
 
 /* A detached request: its reply is still due. The caller's memory, which may be copied; of all
- * copies one replies or drops, and the others give EINVAL from then on. */
+ * copies one replies or drops, and the others give EINVAL from then on, while the endpoint is open.
+ */
 struct weft_am_later {
     struct weft_ep *ep; /* that received it */
     uint64_t id;        /* opaque */
-    uint32_t reply_max; /* as the request's */
+    uint32_t reply_max; /* longest reply + 1: as the request's, but no more than weft_am_max + 1 */
     uint32_t reserved;
 };
 
 #define WEFT_AM_LATER_MAX_ARGS 15
 
 /* Let the request being handled be replied to after its handler has returned. From its handler
- * only, instead of weft_am_reply. The sender may send as many other requests as before.
+ * only, instead of weft_am_reply. The sender may send as many other requests as before: a program
+ * that bounds what one sender has due counts by weft_am_peer or the sender's address.
  *   out  for one call of weft_am_reply_later or weft_am_drop, which must come before
  *        weft_ep_close (EBUSY), also if the sender is gone by then
- * Returns  OK | EINVAL (as weft_am_reply) | ELIMIT (WEFT_LATE_REPLIES of this endpoint are due:
- *          reply at once) | ENOMEM | EFORKED; on a failure weft_am_reply may be called */
+ * Returns  OK | EINVAL (as weft_am_reply) | ELIMIT (WEFT_LATE_REPLIES of this endpoint are due or
+ *          wait for room: reply at once) | ENOMEM | EFORKED; on a failure weft_am_reply may be
+ * called */
 WEFT_API WEFT_MUST_USE enum weft_status weft_am_detach(const struct weft_am *am,
                                                        struct weft_am_later *out);
 
 /* Reply to a detached request. By the endpoint's owner, in a handler or outside of one.
- * At the sender the reply is delivered as any other, unless the sender has closed its peer.
+ * At the sender the reply is delivered as any other, unless the sender has closed all its peers for
+ * this endpoint.
  *   nargs  0..15, one less than weft_am_reply
  *   len    at most later->reply_max - 1; copied
- * Returns  OK (it leaves now, or when there is room: poll) | EINVAL (replied or dropped already,
- *          and as weft_am_reply) | EMSGSIZE | EPEER, ECLOSED or another state of the sender (no
- *          reply reaches it any more) | ENOMEM | ELIMIT | ESYSTEM | EFORKED. After EINVAL,
- *          EMSGSIZE, ENOMEM, ELIMIT and ESYSTEM the reply is still due. Never AGAIN.
- * Order    none promised, as for all active messages. */
+ * Returns  OK (it leaves now, or when there is room: poll. While it waits weft_ep_close, and
+ *          weft_peer_close of the sender, return EBUSY; weft_ep_close gives up what has waited
+ *          for WEFT_PEER_TIMEOUT, 10 s, at a sender that does not poll) | EINVAL (replied or
+ * dropped already, and as weft_am_reply) | EMSGSIZE | EPEER, ECLOSED or another state of the sender
+ * (no reply reaches it any more) | ENOMEM | ELIMIT | ESYSTEM | EFORKED. After EINVAL, EMSGSIZE,
+ * ENOMEM, ELIMIT and ESYSTEM the reply is still due. Never AGAIN. Order    none promised, as for
+ * all active messages. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_am_reply_later(const struct weft_am_later *later,
                                                             unsigned handler, const uint32_t *args,
                                                             unsigned nargs, const void *data,
@@ -474,12 +481,14 @@ WEFT_API enum weft_status weft_am_drop(const struct weft_am_later *later);
 
 /* Copy the address of the endpoint that sent the message being handled; as weft_ep_address. Of one
  * that sent through shared memory, and of a reply's sender, it lacks what other hosts would need to
- * reach it. EINVAL once the handler has returned. */
+ * reach it.
+ * Returns  OK | EMSGSIZE | EINVAL (also: the handler has returned) | ECLOSED (of a reply: the peer
+ *          was closed) | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_am_source(const struct weft_am *am, void *buf,
                                                        size_t *len);
 
-/* The sender of the message being handled, as the program's peer: of a reply the peer that the
- * request went to; of a request the one that this endpoint opened, if it opened several the first.
+/* The sender of the message being handled, as the program's peer; if this endpoint has opened
+ * several for the sender, one of them.
  * weft_peer_arg of it is the program's own pointer. A process cannot send in the name of another
  * (shared memory: the kernel's word for its id; network: as far as all that have the key are
  * trusted).

@@ -256,9 +256,10 @@ static inline void wf_ep_count(struct weft_ep *ep, enum wf_stat stat, uint64_t n
     __atomic_store_n(c, *c + n, __ATOMIC_RELAXED);
 }
 
-/* peer.c: opened by Weft itself; closed by wf_peer_free */
+/* peer.c: opened by Weft itself; closed by wf_peer_free. [by]: if it reaches it; null: any */
 enum weft_status wf_peer_new(struct weft_ep *ep, const struct wf_address *to,
-                             const struct wf_contact *contact, struct weft_peer **out);
+                             const struct wf_contact *contact, const struct wf_transport *by,
+                             struct weft_peer **out);
 void wf_peer_free(struct weft_peer *peer);
 
 /* msg.c */
@@ -338,6 +339,8 @@ void wf_late_register(struct weft_ep *ep);
 void wf_late_refuse(const struct weft_am *am, unsigned handler, const uint32_t *args,
                     unsigned nargs, enum weft_status why);
 enum weft_status wf_late_push(struct wf_entry *entry);
+/* Its endpoint closes: forget replies that have waited for WEFT_PEER_TIMEOUT. */
+void wf_late_give_up(struct weft_ep *ep);
 void wf_late_clear(struct wf_entry *entry); /* gives back what it holds */
 
 /* frag.c */

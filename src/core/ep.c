@@ -231,6 +231,8 @@ enum weft_status weft_ep_close(struct weft_ep *ep)
         return status;
     if (ep->of_job)
         return wf_ep_left(ep, wf_refuse_close("weft_ep_close", "endpoint"));
+    if (ep->laters)
+        wf_late_give_up(ep);
     if (ep->peers || ep->remotes || wf_msg_busy(ep))
         return wf_ep_left(ep, WEFT_EBUSY);
     wf_progress_leave(ep);

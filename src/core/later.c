@@ -8,7 +8,9 @@
  *   due       told == 0; of no peer
  *   waiting   told > 0, in the queue of the peer by which it leaves
  *
- * which ends when its message has left, or with the loss of that peer. */
+ * which ends when its message has left, with the loss of that peer, or, if it has waited long, as
+ * its endpoint closes. */
+#include "base/clock.h"
 #include "base/log.h"
 #include "config/config.h"
 #include "core/own.h"
@@ -61,12 +63,12 @@ enum weft_status weft_am_detach(const struct weft_am *am, struct weft_am_later *
     ep->laters++;
     wf_source_ref(source);
     e->u.late.source = source;
-    e->u.late.room = token->reply_room;
+    e->u.late.room = WF_MIN(token->reply_room, ep->am_max); /* as a message of this endpoint's */
     e->u.late.handler = am->handler;
     e->u.late.nargs = (uint8_t)WF_MIN(am->nargs, WEFT_AM_FAILED_ARGS);
-    memcpy(e->u.late.args, am->args, 4u * e->u.late.nargs);
+    memcpy(e->u.late.asked, am->args, 4u * e->u.late.nargs);
     token->can_reply = WF_REPLY_DETACHED;
-    *out = (struct weft_am_later){.ep = ep, .id = e->id, .reply_max = am->reply_max};
+    *out = (struct weft_am_later){.ep = ep, .id = e->id, .reply_max = e->u.late.room + 1};
     return WEFT_OK;
 }
 
@@ -76,7 +78,9 @@ enum weft_status wf_late_push(struct wf_entry *e)
                                              e->u.late.data, e->len, 0);
     if (status == WEFT_OK)
         wf_ep_count(e->ep, WF_STAT_LATE_SENT, 1);
-    return status < 0 && !wf_is_loss(status) ? wf_entry_retry(e) : status;
+    if (status >= 0 || wf_is_loss(status) || weft_peer_status(e->peer) != WEFT_OK)
+        return status;
+    return wf_entry_retry(e);
 }
 
 /* Nothing was replied. */
@@ -111,8 +115,27 @@ static enum weft_status leave(struct wf_entry *e, const void *data)
     if (e->len)
         memcpy(copy, data, e->len);
     e->u.late.data = copy;
+    e->u.late.since_ns = wf_now_ns();
     wf_entry_queue(e);
     return WEFT_OK;
+}
+
+void wf_late_give_up(struct weft_ep *ep)
+{
+    uint64_t now = wf_now_ns(), most = wf_config()->peer_timeout_ms * UINT64_C(1000000);
+    unsigned lost = 0;
+    for (uint32_t i = 0; i < ep->entries.created; i++) {
+        struct wf_entry *e = ep->entries.by_index[i];
+        if (e->kind != WF_KIND_LATE || !e->u.late.told || now - e->u.late.since_ns < most)
+            continue;
+        wf_entry_end(e, WEFT_ETIMEDOUT);
+        lost++;
+    }
+    if (lost)
+        wf_warn(
+            "endpoint %u closes: %u late replies are lost, for which peers that do not poll had "
+            "no room",
+            ep->address.ep, lost);
 }
 
 /* Of what [later] names, send the requester a message: [head] of one or two words, [args]. */
@@ -127,8 +150,8 @@ static enum weft_status answer(struct wf_entry *e, const uint32_t *head, unsigne
         wf_entry_free(e);
     if (status != WEFT_OK)
         return status;
-    if (nargs) /* [args] may be the entry's own */
-        memmove(e->u.late.args + nhead, args, 4u * nargs);
+    if (nargs)
+        memcpy(e->u.late.args + nhead, args, 4u * nargs);
     memcpy(e->u.late.args, head, 4u * nhead);
     e->u.late.told = (uint8_t)(nhead + nargs);
     e->len = len;
@@ -175,7 +198,7 @@ enum weft_status weft_am_drop(const struct weft_am_later *later)
     if (status != WEFT_OK)
         return status;
     head[0] = LATE_REFUSED << 8 | e->u.late.handler;
-    status = answer(e, head, REFUSED_ARGS, e->u.late.args, e->u.late.nargs, NULL, 0);
+    status = answer(e, head, REFUSED_ARGS, e->u.late.asked, e->u.late.nargs, NULL, 0);
     return wf_ep_left(later->ep, status);
 }
 
@@ -245,7 +268,8 @@ static bool is_late(const struct weft_am *am)
         return false;
     if (kind == LATE_REPLY)
         return !am->is_reply;
-    return am->nargs >= REFUSED_ARGS && am->nargs <= REFUSED_ARGS + WEFT_AM_FAILED_ARGS;
+    return am->nargs >= REFUSED_ARGS && am->nargs <= REFUSED_ARGS + WEFT_AM_FAILED_ARGS &&
+           (int32_t)am->args[1] < 0;
 }
 
 static void on_late(const struct weft_am *am)

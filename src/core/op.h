@@ -125,8 +125,10 @@ struct wf_entry {
             uint32_t room;
             uint8_t handler, nargs;                    /* the request's */
             uint8_t told;                              /* args of the message; 0: no reply yet */
-            uint32_t args[1 + WEFT_AM_LATER_MAX_ARGS]; /* the request's, then the message's */
+            uint32_t asked[WEFT_AM_FAILED_ARGS];       /* the request's */
+            uint32_t args[1 + WEFT_AM_LATER_MAX_ARGS]; /* the message's */
             const void *data;                          /* of the reply; allocated once it waits */
+            uint64_t since_ns;                         /* it waits */
         } late;
         struct {
             uint64_t offset, gen;

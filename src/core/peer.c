@@ -14,15 +14,19 @@ static bool is_reached(const struct weft_ep *ep, int i, const struct wf_address 
            wf_transports[i]->reach(ep->ctx->tctx[i], &ep->address, to, contact, why) == WEFT_OK;
 }
 
-/* The first transport that reaches [to]; -1: none. */
+/* The transport [by] if it reaches [to], else the first that does; -1: none. */
 static int transport_for(const struct weft_ep *ep, const struct wf_address *to,
-                         const struct wf_contact *contact)
+                         const struct wf_contact *contact, const struct wf_transport *by)
 {
     const char *why;
-    for (int i = 0; i < WF_TRANSPORTS; i++)
-        if (is_reached(ep, i, to, contact, &why))
-            return i;
-    return -1;
+    int first = -1;
+    for (int i = WF_TRANSPORTS; i-- > 0;)
+        if (is_reached(ep, i, to, contact, &why)) {
+            if (wf_transports[i] == by)
+                return i;
+            first = i;
+        }
+    return first;
 }
 
 /* Why not, a line for each transport but loop, by which an endpoint reaches itself alone. */
@@ -40,11 +44,12 @@ static void unreached_log(const struct weft_ep *ep, const struct wf_address *to,
 }
 
 enum weft_status wf_peer_new(struct weft_ep *ep, const struct wf_address *to,
-                             const struct wf_contact *contact, struct weft_peer **out)
+                             const struct wf_contact *contact, const struct wf_transport *by,
+                             struct weft_peer **out)
 {
     enum weft_status status;
     struct weft_peer *peer;
-    int i = transport_for(ep, to, contact);
+    int i = transport_for(ep, to, contact, by);
     if (i < 0) {
         unreached_log(ep, to, contact);
         return WEFT_EUNREACH;
@@ -81,7 +86,7 @@ enum weft_status weft_peer_open(struct weft_ep *ep, const void *addr, size_t len
         return status;
     status = out ? wf_address_parse(addr, len, &to, &contact) : WEFT_EINVAL;
     if (status == WEFT_OK)
-        status = wf_peer_new(ep, &to, &contact, out);
+        status = wf_peer_new(ep, &to, &contact, NULL, out);
     if (status == WEFT_OK) {
         ep->peers++;
         WF_PROBE2(peer_open, *out, ep);

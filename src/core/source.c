@@ -6,7 +6,10 @@
 #include "base/log.h"
 #include "core/core.h"
 
-#define OWNS 8 /* peers kept to answer senders that the application has no peer for */
+/* Peers kept to answer senders that the application has no peer for: at least as many as there may
+ * be rings, for closing one whose ring its receiver has not read makes the next answer open
+ * another ring. */
+#define OWNS 4096
 
 static struct wf_source *source_at(struct wf_book_entry *entry)
 {
@@ -70,17 +73,19 @@ bool wf_source_is_open(const struct wf_source *s)
     return false;
 }
 
-/* The application's peer for [a], if it opened one. */
-static struct weft_peer *peer_of(struct weft_ep *ep, const struct wf_address *a)
+/* All handles of its address that the application has open. */
+static void peers_attach(struct wf_source *s)
 {
     for (int i = 0; i < WF_TRANSPORTS; i++) {
-        struct wf_tpeer *tpeer = ep->tep[i] ? wf_transports[i]->find(ep->tep[i], a) : NULL;
-        if (tpeer) {
+        struct wf_tep *tep = s->ep->tep[i];
+        struct wf_tpeer *tpeer;
+        uint32_t at = 0;
+        while (tep && (tpeer = wf_transports[i]->find(tep, &s->known.address, &at))) {
             struct weft_peer *peer = wf_container_of(tpeer, struct weft_peer, tpeer);
-            return peer->own ? NULL : peer;
+            if (!peer->own)
+                peer_attach(s, peer);
         }
     }
-    return NULL;
 }
 
 struct wf_source *wf_source_of(struct weft_ep *ep, const struct wf_token *token)
@@ -92,12 +97,12 @@ struct wf_source *wf_source_of(struct weft_ep *ep, const struct wf_token *token)
         return s;
     token->tep->transport->source(token, &from, &contact);
     s = find(&ep->sources, &from);
-    if (!s && (s = add(ep, &from, &contact))) {
-        struct weft_peer *peer = peer_of(ep, &from);
-        if (peer)
-            peer_attach(s, peer);
-    }
+    if (!s && (s = add(ep, &from, &contact)))
+        peers_attach(s);
     if (s) {
+        if (wf_contact_is_some(&contact)) /* a receive that names a peer makes a source without */
+            s->contact = contact;
+        s->transport = token->tep->transport;
         *token->conn = s;
         wf_source_ref(s);
     } else {
@@ -116,11 +121,10 @@ struct wf_source *wf_source_of_peer(struct weft_peer *peer)
         return peer->source;
     peer->transport->address(wf_peer_tpeer(peer), &a);
     s = find(&ep->sources, &a);
-    if (!s)
-        s = add(ep, &a, &contact);
-    if (!s)
-        return NULL;
-    peer_attach(s, peer);
+    if (!s && (s = add(ep, &a, &contact)))
+        peers_attach(s);
+    if (s && !peer->source)
+        peer_attach(s, peer);
     return s;
 }
 
@@ -152,7 +156,7 @@ struct weft_peer *wf_source_peer(struct wf_source *s, enum weft_status *why)
         if (p->status == WEFT_OK)
             return p;
     if (!s->own) {
-        *why = wf_peer_new(s->ep, &s->known.address, &s->contact, &s->own);
+        *why = wf_peer_new(s->ep, &s->known.address, &s->contact, s->transport, &s->own);
         if (*why != WEFT_OK)
             return NULL;
         s->own->own = true;

@@ -18,12 +18,13 @@ struct wf_token;
 struct wf_source {
     struct wf_book_entry known; /* by its address */
     struct weft_ep *ep;
-    struct weft_peer *peer; /* the application's first handle, then by alike; null: it has none */
+    struct weft_peer *peer; /* the application's handles, linked by alike; null: it has none */
     struct weft_peer *own;  /* opened here to answer it; null: not needed now */
     struct wf_list owns;    /* sources->owns, if it has one: the one used last at the end */
     unsigned refs;          /* connections, messages, receives, its peer */
     enum weft_status down;  /* messages of it were lost: why */
     struct wf_contact contact;
+    const struct wf_transport *transport; /* by which it sent; null: it has not */
 };
 
 struct wf_sources {

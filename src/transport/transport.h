@@ -308,8 +308,9 @@ struct wf_transport {
      * where nothing was exchanged yet. Null: it is. OK | ENOMEM | a state of the peer */
     enum weft_status (*heed)(struct wf_tpeer *tpeer);
 
-    /* An open tpeer of [address], or null. Linear; not a hot path. */
-    struct wf_tpeer *(*find)(struct wf_tep *tep, const struct wf_address *address);
+    /* The next open tpeer of [address] from place *at on, 0 at first; null: no more. Linear; not a
+     * hot path. */
+    struct wf_tpeer *(*find)(struct wf_tep *tep, const struct wf_address *address, uint32_t *at);
     /* [tpeer]'s address, as given to peer_open. */
     void (*address)(const struct wf_tpeer *tpeer, struct wf_address *out);
 

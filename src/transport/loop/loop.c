@@ -393,12 +393,21 @@ static void loop_remote_unmap(struct wf_tpeer *tpeer, void *cookie)
     free(map);
 }
 
-static struct wf_tpeer *loop_find(struct wf_tep *tep, const struct wf_address *address)
+static struct wf_tpeer *loop_find(struct wf_tep *tep, const struct wf_address *address,
+                                  uint32_t *at)
 {
     struct loop_tep *t = LOOP_OF(tep, loop_tep);
-    if (wf_list_empty(&t->peers) || memcmp(address, &t->address, sizeof *address))
+    uint32_t i = 0;
+    if (memcmp(address, &t->address, sizeof *address))
         return NULL;
-    return &wf_container_of(t->peers.next, struct loop_peer, item)->base;
+    wf_list_each(it, &t->peers)
+    {
+        if (i++ < *at)
+            continue;
+        *at = i;
+        return &wf_container_of(it, struct loop_peer, item)->base;
+    }
+    return NULL;
 }
 
 static void loop_address(const struct wf_tpeer *tpeer, struct wf_address *out)

@@ -327,12 +327,12 @@ static enum weft_status shm_failed(const struct wf_tpeer *tpeer)
     return (enum weft_status)SHM_OF(tpeer, shm_peer)->down;
 }
 
-static struct wf_tpeer *shm_find(struct wf_tep *tep, const struct wf_address *address)
+static struct wf_tpeer *shm_find(struct wf_tep *tep, const struct wf_address *address, uint32_t *at)
 {
     const struct shm_tep *t = SHM_OF(tep, shm_tep);
-    for (uint32_t i = 0; i < t->npeers; i++)
-        if (wf_shm_peer_is(t->peers[i], address))
-            return &t->peers[i]->base;
+    while (*at < t->npeers)
+        if (wf_shm_peer_is(t->peers[(*at)++], address))
+            return &t->peers[*at - 1]->base;
     return NULL;
 }
 

@@ -380,12 +380,12 @@ static void tcp_peer_close(struct wf_tpeer *tpeer)
     wf_tcp_pair_let_go(peer);
 }
 
-static struct wf_tpeer *tcp_find(struct wf_tep *tep, const struct wf_address *address)
+static struct wf_tpeer *tcp_find(struct wf_tep *tep, const struct wf_address *address, uint32_t *at)
 {
     const struct tcp_tep *t = TCP_OF(tep, tcp_tep);
-    for (uint32_t i = 0; i < t->npeers; i++)
-        if (wf_tcp_peer_is(t->peers[i], address))
-            return &t->peers[i]->base;
+    while (*at < t->npeers)
+        if (wf_tcp_peer_is(t->peers[(*at)++], address))
+            return &t->peers[*at - 1]->base;
     return NULL;
 }
 
