@@ -14,7 +14,7 @@ import time
 import traceback
 import uuid
 
-DEADLINE = float(os.environ.get("WEFT_TEST_DEADLINE", "30"))
+DEADLINE = float(os.environ.get("WEFT_TEST_DEADLINE", "60"))
 
 # A shell gives what it starts in the background an ignored SIGINT and SIGQUIT, and weft run leaves
 # ignored what it finds so: not what the tests are about.
