@@ -267,7 +267,8 @@ WEFT_API int weft_ep_wait(struct weft_ep *ep, int64_t timeout_ns);
  * puts to) is >= [at_least], unsigned. [peer] may be null; when given, its
  * loss ends the wait (as far as weft_peer_status knows of it).
  * A put does not wake a sleeper: past a bounded spin this naps for at most
- * 50 us at a time (weft_words_wait need not).
+ * 50 us at a time (weft_words_wait need not); where ranks outnumber cores, for as many times
+ * longer at most.
  * Returns  OK | ETIMEDOUT | what weft_peer_status says of [peer] | EINVAL | ECONTEXT | EFORKED
  * Order    acquire: what was put before the signal is visible on OK. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_word_wait(struct weft_ep *ep, const uint64_t *word,

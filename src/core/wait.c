@@ -15,7 +15,8 @@
 #include "config/config.h"
 #include "core/core.h"
 
-#define NAP_MAX_NS 50000
+#define NAP_NS 50000
+#define NAP_MAX_NS 5000000
 #define SHARED_MAX_NS 1000000
 #define WOKEN_MAX_NS 10000000 /* a signal that should have woken and did not is seen then */
 /* Less than the shortest slice of a process that computes (0.7 ms, sched(7)), and more than a
@@ -96,6 +97,8 @@ void wf_backoff_init(struct wf_backoff *b, const struct weft_ep *ep, int64_t tim
     unsigned ranks = atomic_load_explicit(&ctx->local_ranks, memory_order_relaxed);
     *b = (struct wf_backoff){
         .ctx = ctx, .spins = ranks > ctx->cores ? 0 : c->spin, .yields = c->yield};
+    b->nap_ns = NAP_NS;
+    b->nap_max_ns = WF_MIN((uint64_t)NAP_NS * WF_MAX(ranks / ctx->cores, 1u), NAP_MAX_NS);
     b->until_ns = timeout_ns < 0 ? UINT64_MAX : wf_now_ns() + (uint64_t)timeout_ns;
     if (__builtin_expect(atomic_load_explicit(&ctx->late, memory_order_relaxed), 0))
         heed_late(b);
@@ -129,6 +132,7 @@ bool wf_backoff_again(struct wf_backoff *b)
 {
     b->turns = 0;
     b->seen_ns = 0;
+    b->nap_ns = NAP_NS;
     return !(++b->handled % HANDLED_PER_CLOCK);
 }
 
@@ -141,9 +145,10 @@ static struct timespec time_left(const struct wf_backoff *b, uint64_t at_most_ns
     return (struct timespec){(time_t)(left / 1000000000), (long)(left % 1000000000)};
 }
 
-static void nap(const struct wf_backoff *b)
+static void nap(struct wf_backoff *b)
 {
-    struct timespec t = time_left(b, NAP_MAX_NS);
+    struct timespec t = time_left(b, b->nap_ns);
+    b->nap_ns = WF_MIN(2 * b->nap_ns, b->nap_max_ns);
     nanosleep(&t, NULL);
 }
 
@@ -242,7 +247,7 @@ static inline bool words_hold(const struct words *w)
 }
 
 /* The end of spinning and yielding: sleep, or nap where nothing wakes. */
-static void words_sleep(const struct words *w, const struct wf_backoff *b)
+static void words_sleep(const struct words *w, struct wf_backoff *b)
 {
     enum weft_status status = w->woken ? sleep_on_fd(w->ep, b, WOKEN_MAX_NS) : WEFT_ESYSTEM;
     if (status != WEFT_OK && (status != WEFT_AGAIN || weft_ep_poll(w->ep) <= 0))

@@ -19,7 +19,11 @@
  * nor yield for a hold of HOLD_MIN_NS to HOLD_MAX_NS: the kernel gives a process that sleeps a core
  * when it is woken, but not at once one that has used up its slice. After the hold they yield,
  * which shows whether yields are late still: if so the next hold is twice as long. They spin when
- * none was for HOLDS holds. (Put and acknowledgement, one server and one client beside two busy
+ * none was for HOLDS holds.
+ *
+ * Where nothing wakes, a sleep is a nap of NAP_NS. Of ranks that outnumber cores by far, naps alone
+ * would take all of these (a nap costs some 5 us), so each nap of a wait is twice as long as the one
+ * before, up to NAP_NS for each rank that a core has, NAP_MAX_NS at most. (Put and acknowledgement, one server and one client beside two busy
  * loops on two cores: 4.1 ms before, 21 us so; bench/crowd.c.)
  */
 #ifndef WF_CORE_WAIT_H
@@ -34,6 +38,7 @@ struct wf_backoff {
     uint64_t turns, spins, yields;
     uint64_t until_ns; /* UINT64_MAX: no limit */
     uint64_t seen_ns;  /* the clock, while it spins; 0: not read yet */
+    uint64_t nap_ns, nap_max_ns;
     unsigned handled;  /* of wf_backoff_again */
 };
 
