@@ -139,6 +139,8 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(am_no_handler)                                                                               \
     X(later_reply)                                                                                 \
     X(later_no_peer)                                                                               \
+    X(later_two_handles)                                                                           \
+    X(later_source_of_receive)                                                                     \
     X(later_misuse)                                                                                \
     X(later_closed)                                                                                \
     X(later_gone)                                                                                  \
@@ -195,6 +197,7 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(msg_full)                                                                                    \
     X(msg_settled)                                                                                 \
     X(msg_two_handles)                                                                             \
+    X(msg_other_handle)                                                                            \
     X(msg_own_handlers)                                                                            \
     X(op_contents)                                                                                 \
     X(op_atomics)                                                                                  \

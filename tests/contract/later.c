@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { ASK = 1, ANSWER = 2, RELEASE = 3, NOBODY = 77, KEEP = 4096 };
+enum { ASK = 1, ANSWER = 2, RELEASE = 3, WHO = 4, NOBODY = 77, KEEP = 4096 };
 
 /* The requester is end 0, the responder the other. */
 struct later {
@@ -18,6 +18,8 @@ struct later {
     bool answered_of[KEEP];
     size_t len; /* of requests and replies */
     unsigned nargs;
+    struct weft_peer *sender; /* of the last WHO */
+    unsigned told;            /* WHO's */
 };
 
 static void keep(const struct weft_am *am)
@@ -136,6 +138,78 @@ void test_later_no_peer(void **state)
     for (unsigned i = 0; i < 50; i++)
         OK(answer(&t, i));
     UNTIL(p, t.answered == 50);
+}
+
+static void who(const struct weft_am *am)
+{
+    struct later *t = ((struct pair *)am->arg)->test;
+    t->sender = weft_am_peer(am);
+    t->told++;
+}
+
+/* Who sent a message to end [to], as that is told. */
+static struct weft_peer *sender_at(struct later *t, int to)
+{
+    unsigned told = t->told;
+    OK(request_wait(t->p, other(t->p, to), WHO, NULL, 0, NULL, 0, 0));
+    UNTIL(t->p, t->told == told + 1);
+    return t->sender;
+}
+
+/* Fails when: of several handles of one endpoint Weft knows but one: once that is closed, a late
+ * reply or a refusal does not arrive, or a message has no sender. */
+void test_later_two_handles(void **state)
+{
+    static struct later t;
+    struct pair *p = *state;
+    struct weft_peer *first[2];
+    later_begin(&t, p);
+    pair_register(p, WHO, who);
+    t.len = 8;
+    for (int i = 0; i < p->setup->eps; i++) {
+        first[i] = p->peer[i];
+        p->peer[i] = peer_to(p->ep[i], p->ep[other(p, i)]);
+    }
+    if (p->setup->eps == 1)
+        p->peer[1] = p->peer[0];
+    ask(&t, 1);
+    ask(&t, 2);
+    UNTIL(p, t.nkept == 2);
+    for (int i = 0; i < p->setup->eps; i++) { /* each end knows the other before it closes one */
+        assert_non_null(sender_at(&t, i));
+        OK(weft_peer_close(first[i]));
+    }
+    for (int i = 0; i < p->setup->eps; i++)
+        assert_ptr_equal(sender_at(&t, i), p->peer[i]);
+    OK(answer(&t, 0));
+    UNTIL(p, t.answered == 1);
+    OK(weft_am_drop(&t.kept[1]));
+    UNTIL(p, p->fails == 1);
+    assert_int_equal(p->failure.why, WEFT_ECANCELED);
+    assert_ptr_equal(p->failure.peer, p->peer[0]);
+    assert_int_equal(p->failed_args[0], t.ids[1]);
+}
+
+/* Fails when: a reply does not arrive because the first that its sender's endpoint did with the
+ * requester was a receive, which knows no way back to it. */
+void test_later_source_of_receive(void **state)
+{
+    static struct later t;
+    struct pair *p = *state;
+    struct weft_op op = {0};
+    char byte;
+    if (p->setup->eps == 1)
+        return;
+    later_begin(&t, p);
+    GIVES(WEFT_PENDING,
+          weft_msg_recv(p->ep[1], p->peer[1], 1, WEFT_TAG_FULL, &byte, sizeof byte, &op));
+    ask(&t, 1);
+    UNTIL(p, t.nkept == 1);
+    OK(weft_msg_cancel(p->ep[1], &op));
+    OK(weft_peer_close(p->peer[1]));
+    p->peer[1] = NULL;
+    OK(answer(&t, 0));
+    UNTIL(p, t.answered == 1);
 }
 
 /* Fails when: a second reply is taken, by the same or a copied handle, what is too long is taken or

@@ -543,6 +543,30 @@ void test_msg_two_handles(void **state)
     assert_ptr_equal(info.source, p->peer[1]);
 }
 
+/* Fails when: a receive ends with the handle that it names, though another one of that endpoint is
+ * open, or outlives the last. */
+void test_msg_other_handle(void **state)
+{
+    struct pair *p = *state;
+    struct weft_peer *second = peer_to(p->ep[1], p->ep[other(p, 1)]);
+    uint64_t in[2] = {0}, out = 5;
+    struct weft_op r[2] = {{0}};
+    for (uint64_t i = 0; i < 2; i++)
+        GIVES(WEFT_PENDING, weft_msg_recv(p->ep[1], second, i, FULL, &in[i], 8, &r[i]));
+    OK(weft_peer_close(second));
+    GIVES(WEFT_PENDING, (enum weft_status)r[0].status);
+    OK(weft_msg_send(p->peer[0], 0, &out, 8, NULL));
+    OK(op_end(p, &r[0], WEFT_PENDING));
+    assert_ptr_equal(r[0].source, p->peer[1]);
+    assert_int_equal(in[0], out);
+    pair_quiet(p);
+    OK(weft_peer_close(p->peer[1]));
+    p->peer[1] = NULL;
+    if (p->setup->eps == 1)
+        p->peer[0] = NULL;
+    GIVES(WEFT_ECLOSED, (enum weft_status)r[1].status);
+}
+
 static void reply_to_own(const struct weft_am *am)
 {
     /* What a mate that lies could send: weft_am_reply refuses it. */
