@@ -100,16 +100,30 @@ enum wf_own {
 _Static_assert(WF_OWN_END <= WEFT_AM_HANDLERS, "ids are 8 bits");
 
 struct weft_ep {
+    /* A line that every call reads, and one that every turn does. */
     struct weft_ctx *ctx;
-    uint64_t life; /* a copy of ctx's, on a line that every call reads */
+    uint64_t life; /* a copy of ctx's, here since every call reads it */
     bool locked;   /* constant: several threads, [lock] first */
     bool busy;     /* inside poll: handlers may not call back; beside [locked]: one test of both */
     bool local;    /* constant: local buffers are in regions (WEFT_MR_LOCAL) */
     bool counted;  /* constant: WEFT_EP_RMA_EVENT */
     bool of_job;   /* a job opened it and its context, and closes them */
     bool armed;
+    bool retry; /* a push failed for a reason that nothing announces the end of */
     uint32_t am_max;
+    uint32_t eager_max;                /* constant: longest tagged message that is sent whole */
     struct wf_tep *tep[WF_TRANSPORTS]; /* null: not in use */
+    struct wf_match *match;            /* null until the first tagged message or receive */
+    uint64_t *counters;                /* [WF_STATS], in ctx->stats */
+    struct wf_list stalled;            /* flows with entries that wait for room */
+    struct wf_list copying;            /* receives under way */
+    struct wf_list opening;            /* of regions, under way */
+    struct wf_sources sources;
+    struct wf_entries entries;
+    unsigned posted, claimed; /* receives not matched; messages not taken */
+    uint8_t *scratch;         /* WF_SCRATCH bytes, to gather a payload in; null until needed */
+    struct handler handlers[WEFT_AM_HANDLERS];
+
     int event_fd;
     int wait_fd; /* event_fd, or an epoll descriptor that has it and the transports' own */
     unsigned peers, remotes; /* open ones */
@@ -122,19 +136,7 @@ struct weft_ep {
     pthread_mutex_t lock;    /* recursive; LOCKED endpoints' */
     _Atomic unsigned wanted; /* threads that wait for [lock] */
     uint64_t auth;           /* constant: digest of its authorization key; 0: none */
-    uint32_t eager_max;      /* constant: longest tagged message that is sent whole */
-    struct wf_match *match;  /* null until the first tagged message or receive */
-    struct wf_sources sources;
-    struct wf_entries entries;
-    struct wf_list stalled;   /* flows with entries that wait for room */
-    struct wf_list copying;   /* receives under way */
-    struct wf_list opening;   /* of regions, under way */
-    bool retry;               /* a push failed for a reason that nothing announces the end of */
-    unsigned posted, claimed; /* receives not matched; messages not taken */
-    uint8_t *scratch;         /* WF_SCRATCH bytes, to gather a payload in; null until needed */
     uint64_t unhandled_logged[WEFT_AM_HANDLERS / 64];
-    uint64_t *counters; /* [WF_STATS], in ctx->stats */
-    struct handler handlers[WEFT_AM_HANDLERS];
     struct wf_token late_token; /* of a late reply being delivered */
     unsigned laters;            /* detached requests whose replies are due */
     bool failed_logged, laters_logged;
@@ -158,6 +160,7 @@ struct weft_peer {
     enum weft_status refused; /* why an access to its memory failed, which may be before that */
     unsigned remotes;
     bool own;    /* opened by Weft to answer a peer that the application did not open */
+    bool heeded; /* its transport reports its loss: wf_peer_heed */
     bool of_job; /* a job opened it and closes it */
     _Alignas(16) unsigned char tpeer[]; /* the transport's part */
 };
@@ -237,7 +240,11 @@ void wf_ctx_close_within(struct weft_ctx *ctx, uint32_t ms);
 /* Somebody waits for [peer]: hear of its loss. OK | ENOMEM | its state */
 static inline enum weft_status wf_peer_heed(struct weft_peer *peer)
 {
-    return peer->transport->heed ? peer->transport->heed(wf_peer_tpeer(peer)) : WEFT_OK;
+    enum weft_status status = WEFT_OK;
+    if (__builtin_expect(!peer->heeded, 0) && peer->transport->heed)
+        status = peer->transport->heed(wf_peer_tpeer(peer));
+    peer->heeded |= status == WEFT_OK;
+    return status;
 }
 
 /* Does a transport have descriptors that an endpoint must sleep on? Constant. */
@@ -322,11 +329,12 @@ static inline enum weft_status wf_local_one(struct weft_ep *ep, const struct wef
     return wf_local_ok(ep, op, &one, 1, access);
 }
 
-/* The token of [am]; null: its handler has returned. */
+/* The token of [am]; null: its handler has returned. Of messages that came together from one sender
+ * and may not be replied to, the copy of one is as good as the next. */
 static inline struct wf_token *wf_am_token(const struct weft_am *am)
 {
     struct wf_token *token = am ? am->token : NULL;
-    return token && token->serial == am->serial ? token : NULL;
+    return token && token->serial == am->serial && am->ep->busy ? token : NULL;
 }
 
 /* What a handler was given as arguments and payload for a message. OK | EINVAL; am.c */

@@ -40,7 +40,8 @@ struct shm_rx *wf_shm_rx_open(struct shm_tep *tep, struct shm_segs *segs,
 /* The caller has taken it off its lists. */
 void wf_shm_rx_free(struct shm_rx *rx)
 {
-    if (rx->conn) /* then the owner is here */
+    rx->tep->request.token.base.serial++; /* a copy of a message of it is of no use any more */
+    if (rx->conn)                         /* then the owner is here */
         rx->tep->base.events->conn_down(rx->tep->base.owner, rx->conn);
     close(rx->wake_fd);
     wf_shm_segs_unref(rx->segs);
@@ -76,6 +77,7 @@ static void reply_publish(struct shm_rx *rx, struct wf_shm_reply *r, uint32_t po
 static void reply_nothing(struct shm_token *t)
 {
     struct wf_shm_reply *r = &t->rx->back->replies[t->pos & t->rx->mask];
+    t->base.can_reply = WF_REPLY_NONE;
     wf_shm_header_write(&r->line, 0, 0, 0, WF_SHM_NO_REPLY, 0);
     reply_publish(t->rx, r, t->pos, 0);
 }
@@ -156,35 +158,28 @@ __attribute__((noinline, cold)) static int request_bad(struct shm_rx *rx,
     return -1;
 }
 
-/* What stays the same from message to message of one connection. */
-struct delivery {
-    struct weft_am am;
-    uint32_t args[16];
-};
-
-static inline struct shm_token *delivery_init(struct delivery *d, struct shm_rx *rx)
+/* Once for each endpoint. */
+void wf_shm_delivery_init(struct shm_tep *t)
 {
-    struct shm_token *token = &rx->tep->token;
-    token->base.conn = &rx->conn;
-    token->rx = rx;
+    struct shm_delivery *d = &t->request;
+    d->token.base.tep = &t->base;
     d->am.args = d->args;
-    d->am.token = token;
-    d->am.serial = token->base.serial;
-    d->am.is_reply = d->am.can_reply = 0;
-    d->am.long_len = 0;
-    return token;
+    d->am.token = &d->token;
 }
 
-/* A copy of what a handler was given is of no use any more: the connection may go. */
-static inline void delivery_end(struct shm_token *token)
+/* From now on messages of [rx]: what was copied of an earlier one is of no use any more. */
+static inline struct shm_delivery *delivery_of(struct shm_rx *rx)
 {
-    token->base.serial++;
+    struct shm_delivery *d = &rx->tep->request;
+    d->token.base.conn = &rx->conn;
+    d->token.rx = rx;
+    d->am.serial = ++d->token.base.serial;
+    return d;
 }
 
 /* Deliver the message at [pos], whose ready word was loaded. Returns 1, or -1 if
  * it breaks the protocol (the connection is dropped). Publishes no head. */
-static inline int deliver(struct shm_rx *rx, struct delivery *d, struct shm_token *token,
-                          uint32_t pos, uint64_t ready)
+static inline int deliver(struct shm_rx *rx, struct shm_delivery *d, uint32_t pos, uint64_t ready)
 {
     const struct wf_shm_line *line = &rx->lines[pos & rx->mask];
     struct wf_shm_header h;
@@ -197,20 +192,21 @@ static inline int deliver(struct shm_rx *rx, struct delivery *d, struct shm_toke
                           h.flags & WF_SHM_BESIDE ? (const uint8_t *)d->am.data - WF_SHM_ARGS_BLOCK
                                                   : line->data + WF_SHM_DATA - 4u * h.nargs,
                           4u * h.nargs);
-    token->base.reply_room = h.reply_max ? h.reply_max - 1u : 0;
-    token->base.can_reply = h.reply_max != 0;
-    token->pos = pos;
-    token->place = h.place;
     d->am.len = h.len;
     d->am.reply_max = h.reply_max;
     d->am.nargs = h.nargs;
     d->am.handler = h.handler;
     d->am.can_reply = h.reply_max != 0;
-    if (h.reply_max)
-        d->am.serial = ++token->base.serial;
+    d->token.base.can_reply = h.reply_max != 0;
+    if (h.reply_max) {
+        d->token.base.reply_room = h.reply_max - 1u;
+        d->token.pos = pos;
+        d->token.place = h.place;
+        d->am.serial = ++d->token.base.serial;
+    }
     rx->tep->base.events->deliver(rx->tep->base.owner, &d->am);
-    if (__builtin_expect(token->base.can_reply, 0))
-        reply_nothing(token);
+    if (__builtin_expect(d->token.base.can_reply, 0))
+        reply_nothing(&d->token);
     return 1;
 }
 
@@ -222,10 +218,7 @@ static void count_received(struct shm_rx *rx, int n)
 
 int wf_shm_rx_deliver(struct shm_rx *rx, uint32_t pos)
 {
-    struct delivery d;
-    struct shm_token *token = delivery_init(&d, rx);
-    int n = deliver(rx, &d, token, pos, ready_word(rx, pos));
-    delivery_end(token);
+    int n = deliver(rx, delivery_of(rx), pos, ready_word(rx, pos));
     count_received(rx, n > 0);
     return n;
 }
@@ -242,11 +235,10 @@ void wf_shm_rx_publish(struct shm_rx *rx, uint32_t head)
 
 __attribute__((noinline)) static int rx_burst(struct shm_rx *rx, uint64_t ready, int budget)
 {
-    struct delivery d;
-    struct shm_token *token = delivery_init(&d, rx);
+    struct shm_delivery *d = delivery_of(rx);
     uint32_t pos = rx->head;
     int events = 0;
-    while (deliver(rx, &d, token, pos, ready) > 0) {
+    while (deliver(rx, d, pos, ready) > 0) {
         if (rx->backlog)
             __builtin_prefetch(&rx->lines[(pos + READ_AHEAD) & rx->mask]);
         pos++;
@@ -256,10 +248,9 @@ __attribute__((noinline)) static int rx_burst(struct shm_rx *rx, uint64_t ready,
         if (!wf_shm_is_ready(ready, pos))
             break;
     }
-    delivery_end(token);
     count_received(rx, events);
     rx->backlog = events == budget && budget > 1;
-    rx->replies = d.am.can_reply;
+    rx->replies = d->am.can_reply;
     rx->head = pos;
     if (budget == 1 || pos - rx->published >= rx->publish_at || !wf_shm_rx_ready(rx, pos))
         wf_shm_rx_publish(rx, pos);

@@ -176,7 +176,9 @@ static enum weft_status shm_ep_open(struct wf_tctx *tctx, const struct wf_tep_pa
 {
     struct shm_ctx *ctx = SHM_OF(tctx, shm_ctx);
     const struct wf_config *c = wf_config();
-    struct shm_tep *t = calloc(1, sizeof *t);
+    struct shm_tep *t = aligned_alloc(WF_CACHE_LINE, wf_align_up(sizeof *t, WF_CACHE_LINE));
+    if (t)
+        memset(t, 0, sizeof *t);
     if (!t || !(t->tx = calloc(c->shm_rings, sizeof(struct shm_tx *)))) {
         free(t);
         return WEFT_ENOMEM;
@@ -188,7 +190,8 @@ static enum weft_status shm_ep_open(struct wf_tctx *tctx, const struct wf_tep_pa
                               .event_fd = params->event_fd,
                               .am_max = params->am_max};
     t->ctx = ctx;
-    t->token.base.tep = t->reply_token.tep = &t->base;
+    wf_shm_delivery_init(t);
+    t->reply_token.tep = &t->base;
     t->address = params->address;
     t->shuffle = c->shuffle;
     t->rand = c->shuffle_seed ? c->shuffle_seed + params->address.ep : wf_now_ns();

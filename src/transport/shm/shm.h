@@ -260,45 +260,56 @@ struct shm_token {
     uint8_t place;
 };
 
+/* The request being delivered, and what stays the same from one to the next. */
+struct shm_delivery {
+    struct weft_am am;
+    struct shm_token token;
+    uint32_t args[16];
+};
+
 struct shm_tep {
+    /* Two lines of what every turn reads. */
     struct wf_tep base;
     struct shm_ctx *ctx;
     _Atomic int inbox; /* by the service thread: look at fresh, down flags */
     _Atomic int lost;  /* by the service thread, before inbox: look at the peers, too */
     uint32_t turn;
     bool armed, shuffle;
-    bool quiet;         /* arming found nothing, also after the barrier */
-    struct shm_tx *hot; /* sent to last, or null */
+    bool quiet; /* arming found nothing, also after the barrier */
     bool retry; /* a connection was refused for now: nothing will announce that it works again */
-    bool wants_ring;         /* all rings were in use; set until one is drained */
-    bool mapping;            /* a region is being asked for; written by the owner under ctx->lock */
-    uint8_t ring_sweeps;     /* sweeps for which messages have waited for a ring */
-    uint32_t ring_refusals;  /* since the last sweep, of messages that wait for one */
-    struct shm_peer *waiter; /* one of their peers, by chance; or null */
-    struct shm_tx *held;     /* gets no messages until the waiter has it, or a sweep; or null */
+    struct shm_tx *hot; /* sent to last, or null */
+    struct shm_rx **rx; /* the first nrx_hot are looked at each turn: hot.c */
+    struct shm_tx **tx; /* shm_rings entries; the first ntx_hot likewise */
     struct wf_shm_bell *bell;
-    uint32_t bell_index;
-    uint32_t nrx, nrx_hot, rx_room;
+    uint32_t nrx, nrx_hot;
     uint32_t ntx, ntx_hot;
+    bool wants_ring;     /* all rings were in use; set until one is drained */
+    bool mapping;        /* a region is being asked for; written by the owner under ctx->lock */
+    uint8_t ring_sweeps; /* sweeps for which messages have waited for a ring */
+    uint32_t patrol;
+    uint64_t uses;
+
+    struct shm_delivery request;
+
+    struct wf_token reply_token; /* of the reply being delivered; [tep] is constant */
+    uint32_t ring_refusals;      /* since the last sweep, of messages that wait for one */
+    struct shm_peer *waiter;     /* one of their peers, by chance; or null */
+    struct shm_tx *held;         /* gets no messages until the waiter has it, or a sweep; or null */
+    uint32_t bell_index, rx_room;
     uint32_t npeers, peers_room, npeers_reported;
-    struct shm_rx **rx;       /* the first nrx_hot are looked at each turn: hot.c */
-    struct shm_tx **tx;       /* shm_rings entries; the first ntx_hot likewise */
     struct shm_peer **peers;  /* in no order */
     struct shm_rx **bell_rxs; /* cold ones by bit; null until the first */
-    uint64_t uses;
-    uint32_t patrol;
-    uint32_t next_bit; /* ctx->lock */
+    uint32_t next_bit;        /* ctx->lock */
     struct shm_shuffle_item *items;
     uint32_t *own; /* as many: positions of messages to Weft's own handlers */
     size_t items_room;
     uint64_t rand;
     struct wf_address address;
-    struct wf_list item;         /* ctx->teps */
-    struct wf_list fresh;        /* rx not taken yet; ctx->lock */
-    unsigned nfresh;             /* of other processes, since they were taken last; ctx->lock */
-    struct shm_token token;      /* of the request being delivered; [tep] is constant */
-    struct wf_token reply_token; /* of the reply being delivered; likewise */
+    struct wf_list item;  /* ctx->teps */
+    struct wf_list fresh; /* rx not taken yet; ctx->lock */
+    unsigned nfresh;      /* of other processes, since they were taken last; ctx->lock */
 };
+_Static_assert(offsetof(struct shm_tep, request) == 2 * WF_CACHE_LINE, "lines of its own");
 
 #define SHM_OF(ptr, type) ((struct type *)(void *)(ptr))
 
@@ -345,6 +356,7 @@ bool wf_shm_rx_is_own(const struct shm_rx *rx, uint32_t pos); /* ready: to a han
 int wf_shm_rx_deliver(struct shm_rx *rx, uint32_t pos);       /* ready */
 void wf_shm_rx_publish(struct shm_rx *rx, uint32_t head);
 void wf_shm_rx_refuse(struct shm_rx *rx, enum weft_status why);
+void wf_shm_delivery_init(struct shm_tep *t);
 enum weft_status wf_shm_reply(struct wf_token *token, const struct wf_am_out *out);
 void wf_shm_source(const struct wf_token *token, struct wf_address *out,
                    struct wf_contact *contact);
