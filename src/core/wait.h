@@ -22,9 +22,10 @@
  * none was for HOLDS holds.
  *
  * Where nothing wakes, a sleep is a nap of NAP_NS. Of ranks that outnumber cores by far, naps alone
- * would take all of these (a nap costs some 5 us), so each nap of a wait is twice as long as the one
- * before, up to NAP_NS for each rank that a core has, NAP_MAX_NS at most. (Put and acknowledgement, one server and one client beside two busy
- * loops on two cores: 4.1 ms before, 21 us so; bench/crowd.c.)
+ * would take all of these (a nap costs some 5 us), so each nap of a wait is twice as long as the
+ * one before, up to NAP_NS for each rank that a core has, NAP_MAX_NS at most. (Put and
+ * acknowledgement, one server and one client beside two busy loops on two cores: 4.1 ms before, 21
+ * us so; bench/crowd.c.)
  */
 #ifndef WF_CORE_WAIT_H
 #define WF_CORE_WAIT_H
@@ -39,7 +40,7 @@ struct wf_backoff {
     uint64_t until_ns; /* UINT64_MAX: no limit */
     uint64_t seen_ns;  /* the clock, while it spins; 0: not read yet */
     uint64_t nap_ns, nap_max_ns;
-    unsigned handled;  /* of wf_backoff_again */
+    unsigned handled; /* of wf_backoff_again */
 };
 
 /* Negative [timeout_ns]: no limit. */

@@ -305,8 +305,8 @@ struct wf_transport {
     void (*disarm)(struct wf_tep *tep);
 
     /* The caller waits for what only [tpeer] can begin: its loss must be told (peer_down), also
-     * where nothing was exchanged yet. Once it returned OK it is. Null: it is. OK | ENOMEM | a state
-     * of the peer */
+     * where nothing was exchanged yet. Once it returned OK it is. Null: it is. OK | ENOMEM | a
+     * state of the peer */
     enum weft_status (*heed)(struct wf_tpeer *tpeer);
 
     /* The next open tpeer of [address] from place *at on, 0 at first; null: no more. Linear; not a
