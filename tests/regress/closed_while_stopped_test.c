@@ -11,22 +11,9 @@
 #include <unistd.h>
 #include <weft/weft.h>
 
-#define OK(call)                                                                                   \
-    do {                                                                                           \
-        enum weft_status ok_ = (call);                                                             \
-        if (ok_ != WEFT_OK) {                                                                      \
-            fprintf(stderr, "%s:%d: %s gives %s\n", __FILE__, __LINE__, #call,                     \
-                    weft_status_name(ok_));                                                        \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
+#include "regress.h"
 
 enum { ENDPOINTS = 1000 };
-
-struct address {
-    size_t len;
-    unsigned char bytes[WEFT_ADDR_MAX];
-};
 
 static enum weft_status down = WEFT_OK;
 

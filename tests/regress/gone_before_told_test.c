@@ -12,19 +12,11 @@
 #include <time.h>
 #include <weft/weft.h>
 
+#include "regress.h"
+
 enum { ASK = 1, ROUNDS = 20 };
 
 #define LIMIT_S 5
-
-#define OK(call)                                                                                   \
-    do {                                                                                           \
-        enum weft_status ok_ = (call);                                                             \
-        if (ok_ != WEFT_OK) {                                                                      \
-            fprintf(stderr, "%s:%d: %s gives %s\n", __FILE__, __LINE__, #call,                     \
-                    weft_status_name(ok_));                                                        \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
 
 static _Atomic int over;
 

@@ -13,20 +13,7 @@
 #include <weft/msg.h>
 #include <weft/weft.h>
 
-#define OK(call)                                                                                   \
-    do {                                                                                           \
-        enum weft_status ok_ = (call);                                                             \
-        if (ok_ != WEFT_OK) {                                                                      \
-            fprintf(stderr, "%s:%d: %s gives %s\n", __FILE__, __LINE__, #call,                     \
-                    weft_status_name(ok_));                                                        \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
-
-struct address {
-    size_t len;
-    unsigned char bytes[WEFT_ADDR_MAX];
-};
+#include "regress.h"
 
 static enum weft_status down = WEFT_OK;
 static int messages, early;
