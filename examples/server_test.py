@@ -69,7 +69,7 @@ class Server:
 
 def wave(server, stay, killed):
     """[stay] clients that end, and [killed] that are killed while they ask."""
-    before = held(server.process.pid)
+    before = until_steady(server)  # those that ended before are forgotten
     doomed = [server.client("0", str(1 << 40)) for _ in range(killed)]
     if killed:  # each has a connection: at least a descriptor at the server
         until("all are connected",
