@@ -18,7 +18,7 @@ import time
 
 DEADLINE = 60  # s; longer is a hang
 WAVE = 100  # clients at a time
-TIMEOUT = "1000"  # ms, WEFT_PEER_TIMEOUT: what was killed is kept for that long over a network
+TIMEOUT = "1000"  # ms, WEFT_PEER_TIMEOUT: over a network the server keeps a killed client so long
 SLACK_KIB = 4096  # of resident memory: what allocators keep of the buffers of a wave of clients
 
 
@@ -96,7 +96,7 @@ def check(program, transport, clients, killed, folder):
 
 def check_server(server, transport, clients, killed):
     assert server.ask(1) == 1
-    wave(server, 1, 1)  # the first of a kind: what is allocated once
+    wave(server, 1, 1)  # the first of a kind: the server allocates once
     total = 11
     fds = lambda: held(server.process.pid)[0]  # noqa: E731
     idle = until_steady(server)

@@ -166,7 +166,7 @@ enum weft_ep_flags {
     WEFT_EP_RMA_EVENT = 2,
 };
 
-#define WEFT_AM_FAILED_ARGS 8 /* of a failed request's arguments, the first are told */
+#define WEFT_AM_FAILED_ARGS 8 /* a failure has so many of its request's arguments, the first */
 
 /* A request of this endpoint's that gets no reply. Valid until the callback returns. */
 struct weft_am_failure {

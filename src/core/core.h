@@ -343,7 +343,7 @@ enum weft_status wf_am_out_check(unsigned handler, const uint32_t *args, unsigne
 
 /* later.c */
 void wf_late_register(struct weft_ep *ep);
-/* The request [am] gets no reply, if one is due: its sender is told. In its handler. */
+/* In the handler of the request [am]: if a reply is due, have its sender's am_failed called. */
 void wf_late_refuse(const struct weft_am *am, unsigned handler, const uint32_t *args,
                     unsigned nargs, enum weft_status why);
 enum weft_status wf_late_push(struct wf_entry *entry);
