@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What comes on the socket beside an RDMA queue pair, word for word; what a connection manager's
+/* What comes on the socket beside an RDMA queue session, word for word; what a connection manager's
  * request carries. */
 #include "fuzz.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What an authenticated peer may send over a TCP lane: frames to the application's handlers and
+/* What an authenticated peer may send over a TCP channel: frames to the application's handlers and
  * to Weft's own, whatever they claim. An endpoint has an open region, a posted receive and
  * operations in flight, so that lies find something to hit.
  *
@@ -83,7 +83,7 @@ static void pad(struct stream *s, size_t n)
 static void frame(struct stream *s, unsigned kind, unsigned handler, const uint32_t *args,
                   unsigned nargs, const void *data, uint32_t len, uint32_t room)
 {
-    struct wf_tcp_frame f = {.len = len,
+    struct wf_net_frame f = {.len = len,
                              .room = room,
                              .kind = (uint8_t)kind,
                              .nargs = (uint8_t)nargs,
@@ -112,32 +112,32 @@ static void seed_request(struct stream *s, unsigned i, uint32_t a[16])
 {
     static const uint8_t data[256] = "some bytes";
     switch (i) {
-    case 0: frame(s, WF_TCP_REQUEST, 1, a, 2, data, 40, 41); break;
-    case 1: frame(s, WF_TCP_REQUEST, WF_OWN_MSG, a, 2, data, 100, 0); break;
+    case 0: frame(s, WF_NET_REQUEST, 1, a, 2, data, 40, 41); break;
+    case 1: frame(s, WF_NET_REQUEST, WF_OWN_MSG, a, 2, data, 100, 0); break;
     case 2:
         a[0] = 5, a[1] = 0, a[2] = 64, a[3] = 0, a[4] = 1, a[5] = 0;
-        frame(s, WF_TCP_REQUEST, WF_OWN_OFFER, a, 6, (uint64_t[]){4096, 64}, 16, 1);
+        frame(s, WF_NET_REQUEST, WF_OWN_OFFER, a, 6, (uint64_t[]){4096, 64}, 16, 1);
         break;
     case 3: /* a put and what a get of it would be */
         a[5] = 1, a[6] = 32;
-        frame(s, WF_TCP_REQUEST, WF_OWN_PUT, a, 7, data, 32, 1);
+        frame(s, WF_NET_REQUEST, WF_OWN_PUT, a, 7, data, 32, 1);
         break;
     case 4:
         a[5] = 1, a[6] = 200;
-        frame(s, WF_TCP_BULK_REQUEST, WF_OWN_PUT, a, 7, data, 200, 1);
+        frame(s, WF_NET_BULK_REQUEST, WF_OWN_PUT, a, 7, data, 200, 1);
         break;
     case 5:
         a[5] = 1, a[6] = 64;
-        frame(s, WF_TCP_REQUEST, WF_OWN_GET, a, 9, NULL, 0, 65);
-        frame(s, WF_TCP_REQUEST, WF_OWN_GET, a, 9, NULL, 0, 1);
+        frame(s, WF_NET_REQUEST, WF_OWN_GET, a, 9, NULL, 0, 65);
+        frame(s, WF_NET_REQUEST, WF_OWN_GET, a, 9, NULL, 0, 1);
         break;
-    case 6: frame(s, WF_TCP_REQUEST, WF_OWN_ATOMIC, a, 11, NULL, 0, 1); break;
-    case 7: frame(s, WF_TCP_BYE, 0, (uint32_t[]){1}, 1, NULL, 0, 0); break;
-    case 8: frame(s, WF_TCP_ACK, 0, NULL, 0, NULL, 0, 0); break;
+    case 6: frame(s, WF_NET_REQUEST, WF_OWN_ATOMIC, a, 11, NULL, 0, 1); break;
+    case 7: frame(s, WF_NET_BYE, 0, (uint32_t[]){1}, 1, NULL, 0, 0); break;
+    case 8: frame(s, WF_NET_ACK, 0, NULL, 0, NULL, 0, 0); break;
     default:
         a[0] = 1;
-        frame(s, WF_TCP_REQUEST, WF_OWN_FRAG, a, 3, data, 16, 0);
-        frame(s, WF_TCP_VOID, 0, NULL, 0, NULL, 0, 0);
+        frame(s, WF_NET_REQUEST, WF_OWN_FRAG, a, 3, data, 16, 0);
+        frame(s, WF_NET_VOID, 0, NULL, 0, NULL, 0, 0);
     }
 }
 
@@ -149,27 +149,27 @@ static uint8_t seed_reply(struct stream *s, unsigned i)
     const uint32_t offer[6] = {5, 0, BIG, 0, 1, 0}, fetch[6] = {0, 0, 1, 0, 0, BIG};
     a[2] = i > 16; /* beyond its end by so much */
     switch (i) {
-    case 10: frame(s, WF_TCP_REPLY, WF_OWN_GOT, a, 5, data, GUARD, GUARD + 1); return GET;
-    case 11: frame(s, WF_TCP_REPLY, WF_OWN_ANSWER, a, 4, NULL, 0, 1); return PUT;
-    case 12: frame(s, WF_TCP_REPLY, WF_OWN_ANSWER, a, 4, NULL, 0, 1); return ADD;
+    case 10: frame(s, WF_NET_REPLY, WF_OWN_GOT, a, 5, data, GUARD, GUARD + 1); return GET;
+    case 11: frame(s, WF_NET_REPLY, WF_OWN_ANSWER, a, 4, NULL, 0, 1); return PUT;
+    case 12: frame(s, WF_NET_REPLY, WF_OWN_ANSWER, a, 4, NULL, 0, 1); return ADD;
     case 13:
-    case 17: frame(s, WF_TCP_BULK_REPLY, WF_OWN_GOT, a, 5, data, BIG, 1); return BIG_GET;
+    case 17: frame(s, WF_NET_BULK_REPLY, WF_OWN_GOT, a, 5, data, BIG, 1); return BIG_GET;
     case 14:
     case 18:
-        frame(s, WF_TCP_REQUEST, WF_OWN_OFFER, offer, 6, (uint64_t[]){4096, BIG}, 16, 1);
-        frame(s, WF_TCP_BULK_REPLY, WF_OWN_PIECE, a, 4, data, BIG, 1);
+        frame(s, WF_NET_REQUEST, WF_OWN_OFFER, offer, 6, (uint64_t[]){4096, BIG}, 16, 1);
+        frame(s, WF_NET_BULK_REPLY, WF_OWN_PIECE, a, 4, data, BIG, 1);
         return BIG_RECV;
     case 15:
-        frame(s, WF_TCP_REQUEST, WF_OWN_FETCH, fetch, 6, NULL, 0, 1);
-        frame(s, WF_TCP_REQUEST, WF_OWN_DONE, a, 3, NULL, 0, 0);
+        frame(s, WF_NET_REQUEST, WF_OWN_FETCH, fetch, 6, NULL, 0, 1);
+        frame(s, WF_NET_REQUEST, WF_OWN_DONE, a, 3, NULL, 0, 0);
         return BIG_SEND;
-    default: frame(s, WF_TCP_REPLY, WF_OWN_ANSWER, a, 4, NULL, 0, 1); return BIG_PUT;
+    default: frame(s, WF_NET_REPLY, WF_OWN_ANSWER, a, 4, NULL, 0, 1); return BIG_PUT;
     }
 }
 
 size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
 {
-    const struct wf_tcp_sync sync = {.pair = 7};
+    const struct wf_net_sync sync = {.session = 7};
     struct stream s = {buf, buf + room};
     uint32_t a[16] = {0};
     if (i > 18 || room < BIG + 400)
@@ -177,7 +177,7 @@ size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
     region_words(a);
     /* Small pieces where an answer to the first frame comes before the second. */
     put(&s, (uint8_t[]){i & 1 ? RECV : 0, i < 10 ? 255 : 4}, 2);
-    frame(&s, WF_TCP_SYNC, 0, NULL, 0, &sync, sizeof sync, 0);
+    frame(&s, WF_NET_SYNC, 0, NULL, 0, &sync, sizeof sync, 0);
     if (i < 10)
         seed_request(&s, i, a);
     else
@@ -191,7 +191,7 @@ struct scene {
     struct weft_ep *ep;
     struct weft_peer *peer;
     struct weft_remote *remote;
-    struct tcp_tep *t;
+    struct net_ep *t;
     struct weft_op recv, get, put, add, big_op[4];
     uint8_t got[3][GUARD * 2];
     uint8_t *big[4]; /* heap blocks of exactly their size */
@@ -222,7 +222,7 @@ static void peer_make(struct scene *s)
     conn->peer = a;
     wf_list_init(&conn->item);
     s->far = fds[1];
-    wf_tcp_lane_adopt(wf_tcp_lane(wf_tcp_pair_make(s->t, &a, &c), 0), conn);
+    wf_net_chan_adopt(wf_net_session_chan(wf_net_session_make(s->t, &a, &c), 0), conn);
 }
 
 static void big_begin(struct scene *s, unsigned choices)
@@ -245,7 +245,7 @@ static void scene_open(struct scene *s, unsigned choices)
 {
     FUZZ_CHECK(weft_ep_open(ctx, NULL, &s->ep) == WEFT_OK);
     FUZZ_CHECK(weft_am_register(s->ep, 1, on_any, NULL) == WEFT_OK);
-    s->t = TCP_OF(s->ep->tep[WF_TRANSPORTS - 1], tcp_tep);
+    s->t = NET_OF(s->ep->tep[WF_TRANSPORTS - 1], net_ep);
     peer_make(s);
     memset(s->got, GUARD, sizeof s->got);
     if (choices & RECV)
@@ -273,11 +273,11 @@ static void scene_close(struct scene *s)
         FUZZ_CHECK(s->got[i][GUARD] == GUARD && s->got[i][GUARD * 2 - 1] == GUARD);
     if (weft_peer_status(s->peer) == WEFT_OK) {
         struct wf_address a;
-        struct tcp_pair *pair;
+        struct net_session *session;
         wf_tcp_transport.address(wf_peer_tpeer(s->peer), &a);
-        pair = wf_tcp_pair_find(s->t, &a);
-        if (pair)
-            wf_tcp_pair_end(pair, WEFT_EPEER);
+        session = wf_net_session_find(s->t, &a);
+        if (session)
+            wf_net_session_end(session, WEFT_EPEER);
     }
     (void)weft_ep_poll(s->ep);
     FUZZ_CHECK(weft_remote_close(s->remote) == WEFT_OK);

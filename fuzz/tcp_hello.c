@@ -58,7 +58,7 @@ static void check_hello(const uint8_t *data, size_t size)
         return;
     FUZZ_CHECK(!memcmp(&h, data, sizeof h));
     FUZZ_CHECK(h.greeting.version == WF_TCP_VERSION && h.greeting.size == sizeof h);
-    FUZZ_CHECK(h.lane < WF_TCP_LANES_MAX && h.gen && h.greeting.flags <= WF_TCP_ENCRYPT);
+    FUZZ_CHECK(h.lane < WF_NET_LANES_MAX && h.gen && h.greeting.flags <= WF_TCP_ENCRYPT);
     FUZZ_CHECK(h.from.size == sizeof h.from && (int32_t)h.from.process.pid > 0);
     FUZZ_CHECK(h.contact.port && h.contact.count && h.contact.count <= WF_CONTACT_IPS);
 }

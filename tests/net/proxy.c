@@ -61,7 +61,7 @@ struct direction {
     int eof, eof_passed, throw_away;
 };
 
-struct pair {
+struct session {
     int fd[2]; /* [CALLER] < 0: free */
     struct direction from[2];
     uint64_t number;
@@ -78,7 +78,7 @@ static struct {
     enum how hows[8];
     unsigned hows_count;
     uint64_t low, high, frames, aborts, seed;
-    struct pair pairs[PAIRS_MAX];
+    struct session pairs[PAIRS_MAX];
     uint64_t connections, unreached, done[HOWS], offsets[16], passed;
 } self = {.aborts = UINT64_MAX};
 
@@ -103,7 +103,7 @@ static uint64_t mix(uint64_t x)
 
 /* ---- where a connection is aborted ---- */
 
-static void fate_choose(struct pair *p)
+static void fate_choose(struct session *p)
 {
     const uint64_t n = p->number, r = mix(self.seed * 1000003 + n);
     p->fated = self.aborts && (self.frames || self.high);
@@ -115,7 +115,7 @@ static void fate_choose(struct pair *p)
         p->after = self.low + n / 2 * 131 % (self.high - self.low);
     } else if (self.frames) {
         p->frame = 1 + mix(r) % (1 + r % self.frames);
-        p->offset = (unsigned)(n / 2 % sizeof(struct wf_tcp_frame));
+        p->offset = (unsigned)(n / 2 % sizeof(struct wf_net_frame));
     }
 }
 
@@ -127,14 +127,14 @@ static uint64_t handshake_size(unsigned side)
 
 static void frame_enter(struct direction *d)
 {
-    struct wf_tcp_frame f;
+    struct wf_net_frame f;
     memcpy(&f, d->head, sizeof f);
     d->head_have = 0;
-    d->skip = wf_tcp_head_size(f.nargs) - sizeof f + wf_tcp_padded(f.len);
+    d->skip = wf_net_head_size(f.nargs) - sizeof f + wf_net_padded(f.len);
 }
 
 /* How many of [n] bytes pass before the place; *reached: it is there. */
-static size_t passes(struct pair *p, unsigned side, const unsigned char *bytes, size_t n,
+static size_t passes(struct session *p, unsigned side, const unsigned char *bytes, size_t n,
                      int *reached)
 {
     struct direction *d = &p->from[side];
@@ -166,7 +166,7 @@ static size_t passes(struct pair *p, unsigned side, const unsigned char *bytes, 
 
 /* ---- connections ---- */
 
-static void pair_close(struct pair *p, int with_rst)
+static void pair_close(struct session *p, int with_rst)
 {
     const struct linger now = {.l_onoff = 1, .l_linger = 0};
     for (unsigned side = 0; side < 2; side++) {
@@ -179,7 +179,7 @@ static void pair_close(struct pair *p, int with_rst)
     self.passed += p->from[0].passed + p->from[1].passed;
 }
 
-static struct pair *pair_free(void)
+static struct session *pair_free(void)
 {
     for (unsigned i = 0; i < PAIRS_MAX; i++)
         if (self.pairs[i].fd[CALLER] < 0)
@@ -209,7 +209,7 @@ static int call(int fd)
 static void accept_one(void)
 {
     const int one = 1, fd = accept4(self.listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    struct pair *p = pair_free();
+    struct session *p = pair_free();
     int out;
     if (fd < 0)
         return;
@@ -230,7 +230,7 @@ static void accept_one(void)
 
 /* ---- moving bytes ---- */
 
-static void reached(struct pair *p)
+static void reached(struct session *p)
 {
     if (!self.aborts) {
         p->fated = 0;
@@ -244,7 +244,7 @@ static void reached(struct pair *p)
 }
 
 /* False: the connection broke. */
-static int take_in(struct pair *p, unsigned side)
+static int take_in(struct session *p, unsigned side)
 {
     struct direction *d = &p->from[side];
     ssize_t n;
@@ -272,7 +272,7 @@ static int take_in(struct pair *p, unsigned side)
     return 1;
 }
 
-static int give_out(struct pair *p, unsigned side)
+static int give_out(struct session *p, unsigned side)
 {
     struct direction *d = &p->from[side];
     const int to = p->fd[!side];
@@ -291,14 +291,14 @@ static int give_out(struct pair *p, unsigned side)
 }
 
 /* What passed before the place is acknowledged. */
-static int is_delivered(const struct pair *p)
+static int is_delivered(const struct session *p)
 {
     const struct direction *d = &p->from[p->side];
     int left = 0;
     return d->at == d->have && (ioctl(p->fd[!p->side], SIOCOUTQ, &left) || !left);
 }
 
-static void abort_now(struct pair *p)
+static void abort_now(struct session *p)
 {
     struct direction *d = &p->from[p->side];
     if (p->how != HALF) {
@@ -310,7 +310,7 @@ static void abort_now(struct pair *p)
     }
 }
 
-static void pair_move(struct pair *p)
+static void pair_move(struct session *p)
 {
     for (unsigned side = 0; side < 2; side++)
         if (!take_in(p, side) || !give_out(p, side)) {
@@ -324,7 +324,7 @@ static void pair_move(struct pair *p)
         pair_close(p, 0);
 }
 
-static short wanted(const struct pair *p, unsigned side)
+static short wanted(const struct session *p, unsigned side)
 {
     const struct direction *in = &p->from[side], *out = &p->from[!side];
     const int reads =
@@ -348,7 +348,7 @@ static void turn(struct pollfd *fds, unsigned *count, int *waits)
     *count = 2;
     *waits = 0;
     for (unsigned i = 0; i < PAIRS_MAX; i++) {
-        struct pair *p = &self.pairs[i];
+        struct session *p = &self.pairs[i];
         if (p->fd[CALLER] < 0)
             continue;
         *waits |= p->aborting && !p->from[p->side].throw_away;

@@ -96,8 +96,8 @@ static struct {
     struct rdma_ep ep;
     struct rdma_tep tep;
     struct wf_wire *by_cell[CELLS];
-    struct tcp_pair pair;
-    struct tcp_lane lane;
+    struct net_session session;
+    struct net_chan lane;
     struct wf_hca_qp qp;
     struct wf_wire wire;
 } e;
@@ -120,11 +120,11 @@ static struct wf_wire *begin(bool is_greater)
     e.tep.cells = CELLS;
     e.tep.by_cell = e.by_cell;
     wf_list_init(&e.ep.readable);
-    e.pair.is_greater = is_greater;
-    e.lane.pair = &e.pair;
+    e.session.is_greater = is_greater;
+    e.lane.session = &e.session;
     e.qp.number = QP;
     w->rdma = &e.tep;
-    w->lane = &e.lane;
+    w->chan = &e.lane;
     w->qp = &e.qp;
     w->cell = 2;
     w->gen = 0x30001;
@@ -268,7 +268,7 @@ static void test_strangers(void **state)
     end(w, n + 2);
 }
 
-/* Fails when: a wire is connected with a queue pair that its other side did not tell of. */
+/* Fails when: a wire is connected with a queue session that its other side did not tell of. */
 static void test_other_queue_pair(void **state)
 {
     struct wf_wire *w = begin(false);
@@ -497,9 +497,9 @@ static struct {
     struct wf_hca_ops ops;
     const struct wf_hca_ops *before;
     struct wf_hca_cm cm;
-    struct tcp_tep tep;
-    struct tcp_pair pair;
-    struct tcp_lane lane;
+    struct net_ep tep;
+    struct net_session session;
+    struct net_chan lane;
     int other; /* the other side's end */
 } s;
 
@@ -517,9 +517,9 @@ static void shake_open(bool is_greater)
     s.cm.port = 1;
     s.cm.address[0] = 1;
     s.tep.rdma->rails[0]->cm = &s.cm;
-    s.pair.tep = &s.tep;
-    s.pair.is_greater = is_greater;
-    s.lane.pair = &s.pair;
+    s.session.tep = &s.tep;
+    s.session.is_greater = is_greater;
+    s.lane.session = &s.session;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
     s.lane.fd = fds[0];
     s.other = fds[1];
@@ -595,7 +595,8 @@ static void event_is(enum wf_hca_cm_kind kind, const struct rdma_word *own)
     wf_rdma_cm_take(s.tep.rdma->rails[0]);
 }
 
-/* Fails when: READY is said before the queue pair is ready, or frames go before READY both ways. */
+/* Fails when: READY is said before the queue session is ready, or frames go before READY both ways.
+ */
 static void test_shake_asked(void **state)
 {
     struct rdma_word own, word;

@@ -379,22 +379,23 @@ static void test_local_of_rails(void **state)
     assert_int_equal(used(), 0);
 }
 
-/* A pair's lanes, whose other side says nothing. */
+/* A session's channels, whose other side says nothing. */
 static struct {
-    struct tcp_tep tep;
-    struct tcp_pair pair;
-    struct tcp_lane lanes[2];
+    struct net_ep tep;
+    struct net_session session;
+    struct net_chan chans[2];
     int others[2];
 } l;
 
 static struct wf_wire *lane_open(unsigned index, uint32_t gen)
 {
-    struct tcp_lane *lane = &l.lanes[index];
+    struct net_chan *lane = &l.chans[index];
     int fds[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
-    *lane = (struct tcp_lane){.pair = &l.pair, .index = (uint16_t)index, .gen = gen, .fd = fds[0]};
+    *lane = (struct net_chan){
+        .session = &l.session, .index = (uint16_t)index, .gen = gen, .fd = fds[0]};
     l.others[index] = fds[1];
-    l.pair.lanes[index] = lane;
+    l.session.chans[index] = lane;
     lane->wire = wf_rdma_wires.open(lane);
     assert_non_null(lane->wire);
     return lane->wire;
@@ -402,10 +403,10 @@ static struct wf_wire *lane_open(unsigned index, uint32_t gen)
 
 static void lane_close(unsigned index)
 {
-    wf_rdma_wires.close(l.lanes[index].wire);
-    close(l.lanes[index].fd);
+    wf_rdma_wires.close(l.chans[index].wire);
+    close(l.chans[index].fd);
     close(l.others[index]);
-    l.pair.lanes[index] = NULL;
+    l.session.chans[index] = NULL;
 }
 
 static struct rdma_ctx *lanes_begin(void)
@@ -413,8 +414,8 @@ static struct rdma_ctx *lanes_begin(void)
     struct rdma_ctx *ctx = both_open(wf_config());
     memset(&l, 0, sizeof l);
     OK(wf_rdma_ep_open(ctx, &l.tep.rdma));
-    l.pair.tep = &l.tep;
-    l.pair.nlanes = 2;
+    l.session.tep = &l.tep;
+    l.session.nchans = 2;
     return ctx;
 }
 
@@ -470,14 +471,14 @@ static void test_names_over_rails(void **state)
 
 static struct wf_wire *up(struct wf_wire *w)
 {
-    w->lane->up = true;
+    w->chan->up = true;
     w->state = WIRE_UP;
     return w;
 }
 
-/* Fails when: two lanes stay on one rail though the other works; one leaves for a rail that does
+/* Fails when: two channels stay on one rail though the other works; one leaves for a rail that does
  * not, while others' atomics may be under way, or while another is between two connections; or the
- * first lane does not go home. */
+ * first channel does not go home. */
 static void test_better_rail(void **state)
 {
     struct rdma_ctx *ctx = lanes_begin();
@@ -504,10 +505,10 @@ static void test_better_rail(void **state)
     assert_int_equal(first->rdma->number, 0);
     assert_int_equal(wf_rdma_wires.better_rail(first), -1);
     assert_int_equal(wf_rdma_wires.better_rail(second), 1);
-    int fd = first->lane->fd;
-    first->lane->fd = -1;
+    int fd = first->chan->fd;
+    first->chan->fd = -1;
     assert_int_equal(wf_rdma_wires.better_rail(second), -1);
-    first->lane->fd = fd;
+    first->chan->fd = fd;
     lane_close(0);
     lane_close(1);
     lanes_end(ctx);
@@ -521,8 +522,8 @@ static void move_ended(void *owner, uint32_t id, enum weft_status status, uint64
     assert_int_equal(status, WEFT_OK);
 }
 
-/* Fails when: what the first lane's NIC has told of is told of, or read, by others' before a READ
- * has found it in memory; or each who asks causes one more. */
+/* Fails when: what the first channel's NIC has told of is told of, or read, by others' before a
+ * READ has found it in memory; or each who asks causes one more. */
 static void test_told(void **state)
 {
     static const struct wf_hca_patience patience;
@@ -637,8 +638,8 @@ static void test_settling(void **state)
     lanes_end(ctx);
 }
 
-/* How many tenths of a second, fewer than 200, a queue pair may be silent until who closes takes it
- * for broken. */
+/* How many tenths of a second, fewer than 200, a queue session may be silent until who closes takes
+ * it for broken. */
 static unsigned patience(uint32_t close_ms)
 {
     struct rdma_ctx *ctx = lanes_begin();
@@ -658,9 +659,9 @@ static unsigned patience(uint32_t close_ms)
     return n;
 }
 
-/* Fails when: who closes does not see that a queue pair is silent, or only when no time is left to
- * say its last words by TCP; or takes one for silent whose NIC asks again. A busy machine may add a
- * second of its own. */
+/* Fails when: who closes does not see that a queue session is silent, or only when no time is left
+ * to say its last words by TCP; or takes one for silent whose NIC asks again. A busy machine may
+ * add a second of its own. */
 static void test_closing(void **state)
 {
     (void)state;
@@ -727,8 +728,8 @@ static void test_most_turns(void **state)
     lanes_end(ctx);
 }
 
-/* Fails when: buffers that a queue pair with a queue of its own did not give back in time are lost
- * to all later ones. */
+/* Fails when: buffers that a queue session with a queue of its own did not give back in time are
+ * lost to all later ones. */
 static void test_buffers_come_back(void **state)
 {
     struct wf_config *c = (struct wf_config *)(uintptr_t)wf_config();
@@ -745,7 +746,7 @@ static void test_buffers_come_back(void **state)
         assert_int_equal(!r->srq, !shared);
         if (!shared)
             w->rdma->nfree_receives -= 3;
-        w->lane->bye = true;
+        w->chan->bye = true;
         lane_close(0);
         assert_int_equal(r->nfree_receives, shared ? 0 : r->receives);
         lanes_end(ctx);
@@ -788,11 +789,11 @@ static void lane_tear(struct wf_wire *w)
     wf_rdma_wires.settle(w);
     assert_int_equal(w->state, WIRE_FAILED);
     lane_close(0);
-    wf_rdma_wires.torn(&l.lanes[0], true);
+    wf_rdma_wires.torn(&l.chans[0], true);
     assert_int_equal(r->under_way, 0);
 }
 
-/* Fails when: of requests on a lane whose long puts are followed by READs one is told of as done
+/* Fails when: of requests on a channel whose long puts are followed by READs one is told of as done
  * that failed, or was behind one that did: the first under way, where the slot's last request, or
  * that itself, was a READ that nothing was before. */
 static void test_followed_and_torn(void **state)
@@ -816,7 +817,7 @@ static void test_followed_and_torn(void **state)
         const struct wf_hca *hca = w->rdma->device->hca;
         memset(&told, 0, sizeof told);
         OK(hca->ops->qp_connect(w->qp, &hca->ports[0], 0, &end, &patience));
-        w->has_reads = w->lane->up = true;
+        w->has_reads = w->chan->up = true;
         w->state = w->puts = WIRE_UP;
         for (uint32_t i = 0; i < w->depth; i++) { /* all slots have had both */
             OK(wf_rdma_wires.move(w, i == w->depth / 2 || is_asked ? &little : &put, &taken));

@@ -229,7 +229,7 @@ static void test_hello(void **state)
     BAD_HELLO(greeting.zero = 1);
     BAD_HELLO(greeting.size++);
     BAD_HELLO(greeting.flags = 2);
-    BAD_HELLO(lane = WF_TCP_LANES_MAX);
+    BAD_HELLO(lane = WF_NET_LANES_MAX);
     BAD_HELLO(gen = 0);
     BAD_HELLO(zero = 1);
     BAD_HELLO(from.version++);

@@ -389,7 +389,7 @@ static void check_keys(const struct wf_tcp_conn *a, const struct wf_tcp_conn *b)
         assert_memory_equal(a->key_in, none, WF_TCP_KEY);
 }
 
-/* Is call number [n], of the same lane, over? Leaves none behind. */
+/* Is call number [n], of the same channel, over? Leaves none behind. */
 static bool is_ended(struct side *s, const struct wf_tcp_call *call, uint64_t n)
 {
     struct wf_tcp_call again = *call;
@@ -1117,7 +1117,7 @@ static void test_knock_same_number(void **state)
     side_close(&b);
 }
 
-/* Fails when: a knock begins a second call of a lane that is being called. */
+/* Fails when: a knock begins a second call of a channel that is being called. */
 static void test_knock_crosses(void **state)
 {
     struct side a, b;
@@ -1140,9 +1140,9 @@ static void test_knock_crosses(void **state)
     side_close(&b);
 }
 
-#define LANES (3 * WF_TCP_LANES_MAX)
+#define LANES (3 * WF_NET_LANES_MAX)
 
-/* Count the connections by their gen, which says which lane it is; all are of one making. */
+/* Count the connections by their gen, which says which channel it is; all are of one making. */
 static void count_conns(struct side *s, bool dialled, unsigned count[LANES])
 {
     while (reaches(s, &s->nconnected, 1, 0)) {
@@ -1156,7 +1156,7 @@ static void count_conns(struct side *s, bool dialled, unsigned count[LANES])
 
 /* Fails when: both sides that call at once get no connection, or the side with the smaller
  * address makes one, or they go on. A knock whose proof comes just after the other side's
- * call ended leads to a second one: it has no later gen, so its lane does not take it. */
+ * call ended leads to a second one: it has no later gen, so its channel does not take it. */
 static void test_both_call(void **state)
 {
     unsigned at_a[LANES] = {0}, at_b[LANES] = {0};
@@ -1165,8 +1165,8 @@ static void test_both_call(void **state)
     side_open(&a, right_key);
     side_open(&b, right_key);
     for (unsigned i = 0; i < LANES; i++) {
-        struct wf_tcp_call call = knock_to(&a, &b, (uint16_t)(1 + i / WF_TCP_LANES_MAX)), back;
-        call.lane = i % WF_TCP_LANES_MAX;
+        struct wf_tcp_call call = knock_to(&a, &b, (uint16_t)(1 + i / WF_NET_LANES_MAX)), back;
+        call.lane = i % WF_NET_LANES_MAX;
         call.gen = i + 1;
         back = back_of(&call);
         if (i & 1)
@@ -1594,14 +1594,14 @@ static bool goes_on(struct caller *c, unsigned ends)
     return on;
 }
 
-/* One call for each lane at a time, not to run out of ports; some are cancelled. */
+/* One call for each channel at a time, not to run out of ports; some are cancelled. */
 static void *caller_main(void *arg)
 {
     struct caller *c = arg;
     struct wf_tcp_call call = call_to(c->from, c->to, 1);
     unsigned ends = 0;
     do {
-        for (uint16_t i = 0; i < WF_TCP_LANES_MAX; i++) {
+        for (uint16_t i = 0; i < WF_NET_LANES_MAX; i++) {
             uint64_t n;
             call.lane = i;
             n = wf_tcp_door_call(c->from->door, &call);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Lanes whose other end is the test: frames in the order and the pieces that it likes, on sockets
- * that it hands over as the door does. */
+/* Channels whose other end is the test: frames in the order and the pieces that it likes, on
+ * sockets that it hands over as the door does. */
 #define _GNU_SOURCE
 #include "unit.h"
 
@@ -16,12 +16,12 @@
 #include "config/config.h"
 #include "transport/tcp/tcp.h"
 
-#define THEIRS 9 /* the other side's number of the pair */
+#define THEIRS 9 /* the other side's number of the session */
 
 struct bench {
     struct wf_tctx *tctx;
-    struct tcp_tep *t;
-    struct tcp_pair *pair;
+    struct net_ep *t;
+    struct net_session *session;
     struct wf_address other;
     uint64_t counters[WF_STATS];
     int event_fd, epoll_fd;
@@ -34,7 +34,7 @@ struct bench {
 static void deliver(void *owner, struct weft_am *am)
 {
     struct bench *b = owner;
-    struct tcp_token *token = am->token;
+    struct net_token *token = am->token;
     b->delivered++;
     if (am->len)
         memcpy(b->last, am->data, am->len < sizeof b->last ? am->len : sizeof b->last);
@@ -101,11 +101,11 @@ static int bench_open(void **state)
     ep.address = (struct wf_address){.version = WF_ADDRESS_VERSION, .ep = 1, .process = self};
     assert_int_equal(wf_tcp_transport.ctx_open(&ctx, &b->tctx), WEFT_OK);
     assert_int_equal(wf_tcp_transport.ep_open(b->tctx, &ep, &tep), WEFT_OK);
-    b->t = TCP_OF(tep, tcp_tep);
+    b->t = NET_OF(tep, net_ep);
     b->other = ep.address;
     b->other.process.token[0] = 77;
-    b->pair = wf_tcp_pair_make(b->t, &b->other, &nowhere);
-    assert_non_null(b->pair);
+    b->session = wf_net_session_make(b->t, &b->other, &nowhere);
+    assert_non_null(b->session);
     *state = b;
     return 0;
 }
@@ -131,36 +131,36 @@ static void say(int fd, const void *bytes, size_t n)
 static void say_sync(const struct bench *b, int fd, uint32_t next)
 {
     struct {
-        struct wf_tcp_frame frame;
-        struct wf_tcp_sync sync;
-    } s = {{.len = sizeof s.sync, .kind = WF_TCP_SYNC},
-           {.pair = THEIRS, .yours = b->pair->number, .next = next}};
+        struct wf_net_frame frame;
+        struct wf_net_sync sync;
+    } s = {{.len = sizeof s.sync, .kind = WF_NET_SYNC},
+           {.session = THEIRS, .yours = b->session->number, .next = next}};
     say(fd, &s, sizeof s);
 }
 
 struct request {
-    struct wf_tcp_frame frame;
+    struct wf_net_frame frame;
     char data[32];
 };
 
 static struct request request(const char *data)
 {
-    struct request r = {{.len = sizeof r.data, .kind = WF_TCP_REQUEST, .handler = 3}, {0}};
+    struct request r = {{.len = sizeof r.data, .kind = WF_NET_REQUEST, .handler = 3}, {0}};
     strncpy(r.data, data, sizeof r.data - 1);
     return r;
 }
 
 struct bye {
-    struct wf_tcp_frame frame;
-    uint32_t lanes[4];
+    struct wf_net_frame frame;
+    uint32_t chans[4];
 };
 
 static struct bye bye(uint32_t lanes)
 {
-    return (struct bye){{.kind = WF_TCP_BYE, .nargs = 1}, {lanes}};
+    return (struct bye){{.kind = WF_NET_BYE, .nargs = 1}, {lanes}};
 }
 
-/* The door hands over connection [gen] of a lane, whose end here is [fd]. */
+/* The door hands over connection [gen] of a channel, whose end here is [fd]. */
 static void hand_over(struct bench *b, unsigned lane, uint32_t gen, int fd)
 {
     struct wf_tcp_conn *conn = calloc(1, sizeof *conn);
@@ -184,7 +184,7 @@ static int connect_lane(struct bench *b, unsigned lane, uint32_t gen)
 
 /* Two ends of a connection by TCP, the first of which takes [room] bytes unread. False: it may not.
  */
-static bool tcp_pair(int fd[2], int room)
+static bool net_session(int fd[2], int room)
 {
     struct sockaddr_in in = {.sin_family = AF_INET};
     socklen_t len = sizeof in;
@@ -235,7 +235,7 @@ static void test_behind_bye(void **state)
     int fd[2] = {connect_lane(b, 0, 1), connect_lane(b, 1, 1)};
     struct request r = request("first"), s = request("second");
     struct bye end = bye(3);
-    struct wf_tcp_frame ack = {.kind = WF_TCP_ACK};
+    struct wf_net_frame ack = {.kind = WF_NET_ACK};
     say_sync(b, fd[0], 0);
     say_sync(b, fd[1], 0);
     say(fd[0], &r, 40); /* most of it: the rest is kept until more comes */
@@ -250,19 +250,20 @@ static void test_behind_bye(void **state)
     say(fd[0], &ack, sizeof ack);
     poll_once(b);
     assert_int_equal(b->delivered, 1);
-    assert_int_equal(b->pair->status, WEFT_OK); /* lane 1 has not said it */
+    assert_int_equal(b->session->status, WEFT_OK); /* lane 1 has not said it */
     say(fd[1], &s, sizeof s);
     say(fd[1], &end, sizeof end);
     poll_once(b);
     assert_int_equal(b->delivered, 2);
     assert_string_equal(b->last, "second");
-    assert_int_equal(b->pair->status, WEFT_ECLOSED);
+    assert_int_equal(b->session->status, WEFT_ECLOSED);
     assert_int_equal(b->downs, 1);
     expect_end(fd[0]);
     expect_end(fd[1]);
 }
 
-/* Fails when: a lane goes on after it has said that nothing follows, or says so for others only. */
+/* Fails when: a channel goes on after it has said that nothing follows, or says so for others only.
+ */
 static void test_bye_is_final(void **state)
 {
     struct bench *b = *state;
@@ -274,13 +275,13 @@ static void test_bye_is_final(void **state)
     say(fd, &r, sizeof r);
     poll_once(b);
     assert_int_equal(b->delivered, 0);
-    assert_int_equal(b->pair->status, WEFT_EPROTO);
+    assert_int_equal(b->session->status, WEFT_EPROTO);
     expect_end(fd);
 }
 
 static void test_bye_of_others(void **state)
 {
-    static const uint32_t masks[] = {0, 2, 1u << WF_TCP_LANES_MAX | 1, UINT32_MAX};
+    static const uint32_t masks[] = {0, 2, 1u << WF_NET_LANES_MAX | 1, UINT32_MAX};
     struct bench *b = *state;
     for (size_t i = 0; i < WF_ARRAY_LEN(masks); i++) {
         struct bye end = bye(masks[i]);
@@ -288,7 +289,7 @@ static void test_bye_of_others(void **state)
         say_sync(b, fd, 0);
         say(fd, &end, sizeof end);
         poll_once(b);
-        assert_int_equal(b->pair->status, WEFT_EPROTO);
+        assert_int_equal(b->session->status, WEFT_EPROTO);
         expect_end(fd);
         bench_close(state);
         bench_open(state);
@@ -314,7 +315,7 @@ static void test_newer_connection(void **state)
     say_sync(b, newer, 100);
     say(newer, &end, sizeof end);
     poll_once(b);
-    assert_int_equal(b->pair->status, WEFT_ECLOSED);
+    assert_int_equal(b->session->status, WEFT_ECLOSED);
     assert_int_equal(b->delivered, 100);
     expect_end(newer);
     close(fd);
@@ -327,15 +328,15 @@ static void test_newer_than_much(void **state)
     enum { MANY = 400, LEN = 4096 };
     struct bench *b = *state;
     struct {
-        struct wf_tcp_frame frame;
+        struct wf_net_frame frame;
         uint8_t data[LEN];
-    } bulk = {.frame = {.len = LEN, .kind = WF_TCP_BULK_REQUEST, .handler = WEFT_AM_USER_HANDLERS}};
+    } bulk = {.frame = {.len = LEN, .kind = WF_NET_BULK_REQUEST, .handler = WEFT_AM_USER_HANDLERS}};
     int fd[2] = {-1, -1}, there = 0, newer;
-    if (!tcp_pair(fd, 4 << 20))
+    if (!net_session(fd, 4 << 20))
         skip(); /* as another user than root */
     hand_over(b, 0, 1, fd[0]);
     say_sync(b, fd[1], 0);
-    while (!b->pair->lanes[0] || !b->pair->lanes[0]->synced)
+    while (!b->session->chans[0] || !b->session->chans[0]->synced)
         poll_once(b);
     for (int i = 0; i < MANY; i++)
         say(fd[1], &bulk, sizeof bulk);
@@ -357,7 +358,7 @@ static void test_full(void **state)
     int *fd = calloc(most, sizeof *fd);
     const struct wf_address *here = &b->t->address;
     assert_non_null(fd);
-    assert_in_range(most, 1, TCP_ARRIVALS_MAX);
+    assert_in_range(most, 1, NET_ARRIVALS_MAX);
     for (unsigned i = 0; i < most; i++) {
         assert_int_equal(wf_tcp_door_calls.has(b->t->ctx, here->ep, here->ep_gen),
                          WF_TCP_HOST_OPEN);
@@ -404,7 +405,7 @@ static void test_newer_than_the_end(void **state)
     say(fd, &end, sizeof end);
     newer = connect_lane(b, 0, 2);
     poll_once(b);
-    assert_int_equal(b->pair->status, WEFT_ECLOSED);
+    assert_int_equal(b->session->status, WEFT_ECLOSED);
     expect_end(newer);
     expect_end(fd);
 }
@@ -415,13 +416,13 @@ static void test_turned_away(void **state)
     struct bench *b = *state;
     int fd = connect_lane(b, 0, 1), again;
     struct bye end = bye(1);
-    struct wf_tcp_frame f;
+    struct wf_net_frame f;
     say_sync(b, fd, 0);
     say(fd, &end, sizeof end);
     poll_once(b);
     again = connect_lane(b, 0, 2);
     assert_int_equal(recv(again, &f, sizeof f, 0), sizeof f);
-    assert_int_equal(f.kind, WF_TCP_BYE);
+    assert_int_equal(f.kind, WF_NET_BYE);
     assert_int_equal(f.nargs, 0);
     expect_end(again);
     expect_end(fd);
@@ -431,10 +432,10 @@ static void test_turned_away(void **state)
 static void say_ack_sync(const struct bench *b, int fd, uint32_t ack)
 {
     struct {
-        struct wf_tcp_frame frame;
-        struct wf_tcp_sync sync;
-    } s = {{.len = sizeof s.sync, .ack = ack, .kind = WF_TCP_SYNC},
-           {.pair = THEIRS, .yours = b->pair->number}};
+        struct wf_net_frame frame;
+        struct wf_net_sync sync;
+    } s = {{.len = sizeof s.sync, .ack = ack, .kind = WF_NET_SYNC},
+           {.session = THEIRS, .yours = b->session->number}};
     say(fd, &s, sizeof s);
 }
 
@@ -458,7 +459,7 @@ static int flood(struct wf_tpeer *tpeer)
     return n;
 }
 
-/* Fails when: what is still in the lane counts as out, what comes after it must be out, too, or
+/* Fails when: what is still in the channel counts as out, what comes after it must be out, too, or
  * what was written to a connection that broke counts still. */
 static void test_away(void **state)
 {
@@ -470,7 +471,7 @@ static void test_away(void **state)
     say_sync(b, fd, 0);
     poll_once(b);
     assert_int_equal(
-        setsockopt(b->pair->lanes[0]->fd, SOL_SOCKET, SO_SNDBUF, &little, sizeof little), 0);
+        setsockopt(b->session->chans[0]->fd, SOL_SOCKET, SO_SNDBUF, &little, sizeof little), 0);
     assert_true(wf_tcp_transport.is_away(tpeer, &order)); /* nothing was sent */
     order.lane = 0;
     assert_int_equal(
@@ -487,20 +488,20 @@ static void test_away(void **state)
         assert_true(recv(fd, bytes, sizeof bytes, 0) > 0);
         poll_once(b);
     }
-    wf_tcp_lane_break(b->pair->lanes[0], "as the test likes");
+    wf_net_chan_break(b->session->chans[0], "as the test likes");
     assert_false(wf_tcp_transport.is_away(tpeer, &order)); /* it is to be said again */
     close(fd);
-    fd = connect_lane(b, 0, b->pair->lanes[0]->gen + 1);
+    fd = connect_lane(b, 0, b->session->chans[0]->gen + 1);
     poll_once(b);
     assert_false(wf_tcp_transport.is_away(tpeer, &order));
     say_ack_sync(b, fd, order.number + 1);
     poll_once(b);
     assert_true(wf_tcp_transport.is_away(tpeer, &order)); /* it was taken */
     assert_int_equal(
-        setsockopt(b->pair->lanes[0]->fd, SOL_SOCKET, SO_SNDBUF, &little, sizeof little), 0);
+        setsockopt(b->session->chans[0]->fd, SOL_SOCKET, SO_SNDBUF, &little, sizeof little), 0);
     assert_true(flood(tpeer) > 0);
     assert_false(wf_tcp_transport.is_away(tpeer, &all));
-    wf_tcp_pair_end(b->pair, WEFT_EPEER);
+    wf_net_session_end(b->session, WEFT_EPEER);
     assert_true(wf_tcp_transport.is_away(tpeer, &all)); /* never will */
     wf_tcp_transport.peer_close(tpeer);
     free(tpeer);

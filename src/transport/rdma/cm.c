@@ -21,7 +21,7 @@ static const struct wf_hca_cm_ops *ops_of(const struct rdma_tep *r)
 /* One of the two has to ask: the one that dials, too. */
 static bool is_asker(const struct wf_wire *w)
 {
-    return w->lane->pair->is_greater;
+    return w->chan->session->is_greater;
 }
 
 static bool is_connecting(const struct wf_wire *w)

@@ -26,7 +26,7 @@
 #define SPARE 2u        /* places in a send queue that are kept for grants */
 #define WIRES 16384u    /* of an endpoint */
 #define WIRES_SPARE 64u /* of WIRE_UNDER_WAY, for grants */
-#define GRANTS 4u       /* receives of a queue pair's own queue for grants */
+#define GRANTS 4u       /* receives of a queue session's own queue for grants */
 #define POST_LIST 32u   /* requests at a time; WEFT_RDMA_POST_LIST, at most */
 #define RECEIVES_BATCH 16u
 #define RECEIVES_LEAST 64u
@@ -35,7 +35,7 @@
 #define DRAIN_NS 2000000u
 #define SETTLE_NS 2000000u      /* of a poll */
 #define SETTLE_LEAST_NS 100000u /* of closing */
-#define NIC_TRIES_MS 2000u      /* more than a NIC asks again before it gives a queue pair up */
+#define NIC_TRIES_MS 2000u      /* more than a NIC asks again before it gives a queue session up */
 #define POLL_LIST 20u
 #define PSN_MASK 0xffffffu
 #define RECEIVED ((uint64_t)1 << 63) /* in a completion's id; below it the buffer */
@@ -333,10 +333,10 @@ static void wire_fail(struct wf_wire *w, enum wf_hca_status why)
              wf_hca_status_text(why));
     state_set(w, WIRE_FAILED);
     w->why = why;
-    counts = !w->is_refused && (!w->lane->synced || !w->done);
-    w->lane->wire_failures += counts;
+    counts = !w->is_refused && (!w->chan->synced || !w->done);
+    w->chan->wire_failures += counts;
     if (counts || why == WF_HCA_UNREACHABLE) /* other errors are of what was asked for */
-        w->lane->rail_wish = WF_RAIL_NEXT;
+        w->chan->rail_wish = WF_RAIL_NEXT;
     wf_wire_wake(w); /* reading says so */
 }
 
@@ -412,25 +412,25 @@ static bool say(const struct wf_wire *w, const struct rdma_word *word)
 {
     uint8_t bytes[WORD_SIZE];
     size_t n = wf_rdma_word_write(word, bytes);
-    return send(w->lane->fd, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)n;
+    return send(w->chan->fd, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)n;
 }
 
-static struct rdma_past past_of(const struct tcp_lane *lane)
+static struct rdma_past past_of(const struct net_chan *chan)
 {
-    return lane->past_psn ? (struct rdma_past){lane->past_name, lane->past_psn - 1}
+    return chan->past_psn ? (struct rdma_past){chan->past_name, chan->past_psn - 1}
                           : (struct rdma_past){0, PAST_NONE};
 }
 
 static bool plain_say(struct wf_wire *w)
 {
     w->said_plain = true;
-    return say(w, &(struct rdma_word){.kind = SAYS_PLAIN, .past = past_of(w->lane)});
+    return say(w, &(struct rdma_word){.kind = SAYS_PLAIN, .past = past_of(w->chan)});
 }
 
 static bool ends_say(struct wf_wire *w)
 {
     struct rdma_word ends = {.kind = SAYS_ENDS,
-                             .past = past_of(w->lane),
+                             .past = past_of(w->chan),
                              .end = {.qp = w->qp->number,
                                      .psn = w->psn,
                                      .lid = w->port.lid,
@@ -458,14 +458,14 @@ static unsigned tries_of(const struct wf_wire *w)
     return WF_MAX(WIRE_TRIES, w->rdma->ep->ctx->nrails + 1);
 }
 
-/* Why there is to be no queue pair; null: there is. */
+/* Why there is to be no queue session; null: there is. */
 static const char *is_plain(const struct wf_wire *w)
 {
     const struct rdma_tep *r = w->rdma;
-    const struct tcp_lane *lane = w->lane;
-    if (lane->pair->tep->closing)
+    const struct net_chan *chan = w->chan;
+    if (chan->session->tep->closing)
         return "the endpoint closes";
-    if (lane->wire_failures >= tries_of(w))
+    if (chan->wire_failures >= tries_of(w))
         return "the NICs' connections carried nothing";
     if (wf_config()->rdma_cm && !r->cm)
         return "there is no connection manager";
@@ -481,10 +481,10 @@ static const char *is_plain(const struct wf_wire *w)
 static void plain_log(const struct wf_wire *w, const char *why)
 {
     static _Atomic bool said;
-    const struct tcp_pair *pair = w->lane->pair;
-    wf_debug("endpoint %u of process %u is reached by TCP: %s", pair->known.address.ep,
-             pair->known.address.process.pid, why);
-    if (!pair->tep->closing && !atomic_exchange(&said, true))
+    const struct net_session *session = w->chan->session;
+    wf_debug("endpoint %u of process %u is reached by TCP: %s", session->known.address.ep,
+             session->known.address.process.pid, why);
+    if (!session->tep->closing && !atomic_exchange(&said, true))
         wf_warn("%s: some peers are reached by TCP instead: %s", w->rdma->device->hca->name, why);
 }
 
@@ -504,10 +504,10 @@ static bool is_usable(const struct rdma_tep *r)
 }
 
 /* The rail whose turn it is, or the next that works. */
-static struct rdma_tep *rail_of(const struct tcp_lane *lane)
+static struct rdma_tep *rail_of(const struct net_chan *chan)
 {
-    const struct rdma_ep *ep = lane->pair->tep->rdma;
-    unsigned turn = lane->index + lane->gen - 1, n = ep->ctx->nrails;
+    const struct rdma_ep *ep = chan->session->tep->rdma;
+    unsigned turn = chan->index + chan->gen - 1, n = ep->ctx->nrails;
     struct rdma_tep *some = NULL; /* there is one at least */
     if (n > 1)
         wf_rdma_ctx_look(ep->ctx);
@@ -521,15 +521,15 @@ static struct rdma_tep *rail_of(const struct tcp_lane *lane)
 }
 
 /* On a socket that the door made. Null: errno */
-static struct wf_wire *wire_open(struct tcp_lane *lane)
+static struct wf_wire *wire_open(struct net_chan *chan)
 {
-    struct rdma_tep *r = rail_of(lane);
+    struct rdma_tep *r = rail_of(chan);
     const char *why;
     struct wf_wire *w = calloc(1, sizeof *w);
     if (!w)
         return NULL;
     w->rdma = r;
-    w->lane = lane;
+    w->chan = chan;
     w->port = port_of(r);
     w->reached = PAST_NONE;
     w->depth = depth_of(r->device->hca);
@@ -571,7 +571,7 @@ static void receive_post(struct wf_wire *w, uint32_t b)
         r->free_receives[r->nfree_receives++] = b;
 }
 
-/* Its receive buffers, where they are its queue pair's own. */
+/* Its receive buffers, where they are its queue session's own. */
 static void window_post(struct wf_wire *w)
 {
     struct rdma_tep *r = w->rdma;
@@ -580,12 +580,12 @@ static void window_post(struct wf_wire *w)
 }
 
 /* Half of its places at most, so that what is long goes on, too. */
-static uint32_t reserve_of(const struct tcp_lane *lane, uint32_t window)
+static uint32_t reserve_of(const struct net_chan *chan, uint32_t window)
 {
-    return WF_MIN(lane->mask / WIRE_BYTES + 2, window / 2);
+    return WF_MIN(chan->mask / WIRE_BYTES + 2, window / 2);
 }
 
-/* The queue pair is connected. Null, or why it is of no use. */
+/* The queue session is connected. Null, or why it is of no use. */
 static const char *joined(struct wf_wire *w)
 {
     if (!w->rdma->srq && w->rdma->nfree_receives < WIRE_WINDOW + GRANTS)
@@ -612,7 +612,7 @@ static const char *ends_take(struct wf_wire *w, const struct rdma_word *ends)
     w->has_reads = w->rdma->device->hca->caps.max_reads && ends->end.reads;
     w->has_atomics = w->has_reads && w->rdma->device->hca->caps.atomics;
     w->allowed = ends->window;
-    w->reserve = reserve_of(w->lane, ends->window);
+    w->reserve = reserve_of(w->chan, ends->window);
     if (!ends->cm_port != !w->rdma->cm)
         return "one side connects by the connection manager (WEFT_RDMA_CM), and the other does not";
     if (w->rdma->cm)
@@ -626,11 +626,11 @@ static const char *ends_take(struct wf_wire *w, const struct rdma_word *ends)
 /* It cannot be connected with the other side's: the next may. */
 static void rail_failed(struct wf_wire *w)
 {
-    struct tcp_lane *lane = w->lane;
+    struct net_chan *chan = w->chan;
     if (w->rdma->ep->ctx->nrails < 2)
         return;
-    lane->wire_failures += lane->wire_failures < UINT8_MAX;
-    lane->next_rail = lane->wire_failures < tries_of(w);
+    chan->wire_failures += chan->wire_failures < UINT8_MAX;
+    chan->next_rail = chan->wire_failures < tries_of(w);
 }
 
 /* READY, or PLAIN and [why]. */
@@ -669,7 +669,7 @@ static int connecting_look(struct wf_wire *w)
 static int hello_read(struct wf_wire *w, size_t need)
 {
     while (w->hello_have < need) {
-        ssize_t n = recv(w->lane->fd, w->hello + w->hello_have, need - w->hello_have, MSG_DONTWAIT);
+        ssize_t n = recv(w->chan->fd, w->hello + w->hello_have, need - w->hello_have, MSG_DONTWAIT);
         if (n <= 0) {
             if (n < 0 && (errno == EAGAIN || errno == EINTR))
                 return 0;
@@ -684,18 +684,18 @@ static int hello_read(struct wf_wire *w, size_t need)
 /* In place of a word: they have given this side up, or talk nonsense. */
 static int bye_take(struct wf_wire *w)
 {
-    struct wf_tcp_frame f;
+    struct wf_net_frame f;
     int got = hello_read(w, sizeof f);
     if (got <= 0)
         return got ? WIRES_BROKE : WIRES_MORE;
     memcpy(&f, w->hello, sizeof f);
-    return f.kind == WF_TCP_BYE && !f.nargs ? WIRES_TURNED_AWAY : WIRES_NONSENSE;
+    return f.kind == WF_NET_BYE && !f.nargs ? WIRES_TURNED_AWAY : WIRES_NONSENSE;
 }
 
-/* What they tell of the queue pair that a torn one went to. */
+/* What they tell of the queue session that a torn one went to. */
 static void past_take(const struct wf_wire *w, const struct rdma_past *past)
 {
-    for (struct wf_wire *t = w->lane->torn; t && past->psn != PAST_NONE; t = t->torn)
+    for (struct wf_wire *t = w->chan->torn; t && past->psn != PAST_NONE; t = t->torn)
         if (wf_wire_name(t) == past->name)
             t->reached = past->psn;
 }
@@ -934,7 +934,7 @@ static bool piece_is_to_be_had(const struct wf_wire *w)
 /* Is there a place for a send of [len] bytes, here and there? */
 static bool may_send(struct wf_wire *w, uint32_t len)
 {
-    bool keeps = len < WIRE_BYTES && !w->lane->pair->tep->closing && !w->lane->pair->bye;
+    bool keeps = len < WIRE_BYTES && !w->chan->session->tep->closing && !w->chan->session->bye;
     return room(w) > (keeps ? w->reserve : 0) && in_flight(w) < w->most &&
            w->rdma->under_way + WIRES_SPARE < WIRE_UNDER_WAY;
 }
@@ -972,7 +972,7 @@ static bool send_make(struct wf_wire *w, const struct iovec *v, unsigned n, size
     return true;
 }
 
-/* As sendmsg(2). What a failing queue pair did not take is lost as what it took. */
+/* As sendmsg(2). What a failing queue session did not take is lost as what it took. */
 static ssize_t wire_write(struct wf_wire *w, const struct iovec *v, unsigned n, const void *lent)
 {
     struct wf_hca_wr list[POST_LIST];
@@ -1116,7 +1116,7 @@ static void came(struct rdma_tep *r, const struct wf_hca_wc *wc)
         return;
     }
     if (wc->is_write) { /* its grant */
-        wf_tcp_dirty(w->lane);
+        wf_net_dirty(w->chan);
         buffer_back(w, b);
         return;
     }
@@ -1149,14 +1149,14 @@ static void place_back(struct wf_wire *w, struct rdma_request *q, bool ok)
 
 static void moved(const struct wf_wire *w, uint32_t op, enum weft_status status, uint64_t old)
 {
-    struct tcp_tep *t = w->lane->pair->tep;
+    struct net_ep *t = w->chan->session->tep;
     t->events++;
     t->base.events->moved(t->base.owner, op, status, old);
 }
 
 static void put_done(const struct wf_wire *w, struct wf_tpeer *tpeer, uint32_t n)
 {
-    struct tcp_tep *t = w->lane->pair->tep;
+    struct net_ep *t = w->chan->session->tep;
     t->events += (int)n;
     t->base.events->put_done(t->base.owner, tpeer, n);
 }
@@ -1227,7 +1227,7 @@ static const char *request_text(const struct rdma_request *q)
 
 static void failure_log(const struct wf_wire *w, uint32_t number, enum wf_hca_status why)
 {
-    const struct wf_address *to = &w->lane->pair->known.address;
+    const struct wf_address *to = &w->chan->session->known.address;
     wf_info("%s: a %s to endpoint %u of process %u failed: %s (queue pair %u)",
             w->rdma->device->hca->name, request_text(request_at(w, number)), to->ep,
             to->process.pid, wf_hca_status_text(why), w->qp->number);
@@ -1273,17 +1273,17 @@ static void sent(struct rdma_tep *r, const struct wf_hca_wc *wc)
     requests_done(w, number + 1);
     if (was_full)
         wf_list_each(it, &r->wires)
-            wf_tcp_lane_fed(wf_container_of(it, struct wf_wire, item)->lane);
+            wf_net_chan_fed(wf_container_of(it, struct wf_wire, item)->chan);
     if ((int32_t)(w->last_move - w->done) < 0)
         w->last_move = w->done; /* never far behind: numbers wrap */
-    if (w->lane->synced)
-        w->lane->wire_failures = w->lane->rewires = 0;
+    if (w->chan->synced)
+        w->chan->wire_failures = w->chan->rewires = 0;
     if ((int32_t)(w->last_move - w->done) > 0 && !is_told(w))
         ask(w);
     grant(w);
-    wf_tcp_lane_fed(w->lane);
-    if (w->lane->blocked)
-        wf_tcp_dirty(w->lane);
+    wf_net_chan_fed(w->chan);
+    if (w->chan->blocked)
+        wf_net_dirty(w->chan);
 }
 
 /* Nothing that is under way ends any more. The descriptor of a device that is gone is readable for
@@ -1337,9 +1337,9 @@ static int rails_poll(struct rdma_ep *ep)
     return n;
 }
 
-/* Without a completion a queue pair is broken. Who closes has some time left then, to say its last
- * words by TCP; but a NIC that asks again is not silent yet. */
-static uint64_t silence_ns(const struct tcp_tep *t)
+/* Without a completion a queue session is broken. Who closes has some time left then, to say its
+ * last words by TCP; but a NIC that asks again is not silent yet. */
+static uint64_t silence_ns(const struct net_ep *t)
 {
     uint64_t ms = wf_config()->peer_timeout_ms;
     if (t->closing)
@@ -1356,7 +1356,7 @@ static void wire_watch(struct wf_wire *w, uint64_t now)
     if (w->state != WIRE_UP)
         return;
     grant(w);
-    if (same && now - w->watched_ns > silence_ns(w->lane->pair->tep)) {
+    if (same && now - w->watched_ns > silence_ns(w->chan->session->tep)) {
         wire_fail(w, WF_HCA_UNREACHABLE);
         return;
     }
@@ -1405,8 +1405,8 @@ bool wf_rdma_works(const struct rdma_ep *ep)
     return false;
 }
 
-/* All receive buffers are free, whatever a broken queue pair has kept of them: no other is there.
- * (rdma_rxe keeps one that a message was coming into.) */
+/* All receive buffers are free, whatever a broken queue session has kept of them: no other is
+ * there. (rdma_rxe keeps one that a message was coming into.) */
 static void receives_renew(struct rdma_tep *r)
 {
     const struct wf_hca_ops *ops = r->device->hca->ops;
@@ -1434,11 +1434,12 @@ static void receives_renew(struct rdma_tep *r)
 static void qp_drain(struct wf_wire *w)
 {
     struct rdma_tep *r = w->rdma;
-    bool waits = !r->srq && !w->lane->pair->tep->closing;
+    bool waits = !r->srq && !w->chan->session->tep->closing;
     uint64_t until = wf_now_ns() + DRAIN_NS;
-    /* Without a shared queue what a broken queue pair gives back may come too late to be taken. */
+    /* Without a shared queue what a broken queue session gives back may come too late to be taken.
+     */
     r->doubtful +=
-        !r->srq || w->state != WIRE_UP || in_flight(w) || wire_has_bytes(w) || !w->lane->bye;
+        !r->srq || w->state != WIRE_UP || in_flight(w) || wire_has_bytes(w) || !w->chan->bye;
     w->is_connected &= r->device->hca->ops->qp_break(w->qp) == WEFT_OK; /* else it may take more */
     w->closing = true;
     state_set(w, WIRE_FAILED);
@@ -1449,15 +1450,15 @@ static void qp_drain(struct wf_wire *w)
 }
 
 /* How far the other side's requests came, for it to be told; if nothing came, the one before
- * stands. That side posts nothing to a queue pair before it was told of the one before that. */
+ * stands. That side posts nothing to a queue session before it was told of the one before that. */
 static void past_keep(struct wf_wire *w)
 {
     uint32_t psn;
-    if (!w->is_connected || w->lane->bye || w->lane->pair->tep->closing ||
+    if (!w->is_connected || w->chan->bye || w->chan->session->tep->closing ||
         w->rdma->device->hca->ops->qp_expects(w->qp, &psn) != WEFT_OK || psn == w->their_psn)
         return;
-    w->lane->past_name = w->their_name;
-    w->lane->past_psn = psn + 1;
+    w->chan->past_name = w->their_name;
+    w->chan->past_psn = psn + 1;
 }
 
 /* Moves that are not over are told of later. */
@@ -1475,8 +1476,8 @@ static void wire_end(struct wf_wire *w)
         return;
     }
     wf_list_remove(&w->readable);
-    w->torn = w->lane->torn;
-    w->lane->torn = w;
+    w->torn = w->chan->torn;
+    w->chan->torn = w;
 }
 
 static void wire_close(struct wf_wire *w)
@@ -1502,7 +1503,7 @@ static bool is_refused(const struct wf_wire *w, uint32_t number)
 
 static void put_lost(const struct wf_wire *w, struct wf_tpeer *tpeer, bool refused)
 {
-    const struct tcp_tep *t = w->lane->pair->tep;
+    const struct net_ep *t = w->chan->session->tep;
     t->base.events->put_lost(t->base.owner, tpeer, 1, refused);
 }
 
@@ -1558,12 +1559,12 @@ static void torn_tell(struct wf_wire *w)
     }
 }
 
-/* The wires that [lane] had. [tell]: the core of their moves. */
-static void torn_free(struct tcp_lane *lane, bool tell)
+/* The wires that [channel] had. [tell]: the core of their moves. */
+static void torn_free(struct net_chan *chan, bool tell)
 {
-    while (lane->torn) {
-        struct wf_wire *w = lane->torn;
-        lane->torn = w->torn;
+    while (chan->torn) {
+        struct wf_wire *w = chan->torn;
+        chan->torn = w->torn;
         if (tell)
             torn_tell(w);
         wire_free(w);
@@ -1643,12 +1644,12 @@ static enum weft_status atomic_post(struct wf_wire *w, const struct wf_move *m)
     return WEFT_OK;
 }
 
-/* Does something have to tell that it is in their memory? On the first lane of what others may go
- * on with, so that they need not wait for may_leave. */
+/* Does something have to tell that it is in their memory? On the first channel of what others may
+ * go on with, so that they need not wait for may_leave. */
 static bool is_followed(const struct wf_wire *w, const struct wf_move *m)
 {
     bool dealt = m->len > WF_MOVE_SHORT && w->rdma->ep->ctx->nrails > 1 && w->has_reads;
-    return m->kind == WF_MOVE_PUT && (w->lane->index || dealt);
+    return m->kind == WF_MOVE_PUT && (w->chan->index || dealt);
 }
 
 /* There is room. If it fails, the wire has. */
@@ -1683,7 +1684,7 @@ static bool wire_may_leave(struct wf_wire *w)
 static uint64_t wire_load(const struct wf_wire *w, const struct wf_move *m)
 {
     bool can = w->state == WIRE_UP && m->keys[w->their_device] &&
-               (!w->lane->index || w->lane->synced); /* others: when something came by it */
+               (!w->chan->index || w->chan->synced); /* others: when something came by it */
     if (wf_move_is_atomic(m))
         can &= w->has_atomics;
     else if (m->kind == WF_MOVE_GET || is_followed(w, m))
@@ -1779,12 +1780,12 @@ static bool has_atomics_of_others(const struct rdma_tep *r)
     return atomic_load_explicit(&r->device->atomic_regions, memory_order_relaxed);
 }
 
-/* Of a pair's wires, on each rail. */
-static void wires_count(const struct tcp_pair *pair, unsigned count[WF_RDMA_RAILS])
+/* Of a session's wires, on each rail. */
+static void wires_count(const struct net_session *session, unsigned count[WF_RDMA_RAILS])
 {
     memset(count, 0, WF_RDMA_RAILS * sizeof *count);
-    for (unsigned i = 0; i < pair->nlanes; i++) {
-        const struct tcp_lane *l = pair->lanes[i];
+    for (unsigned i = 0; i < session->nchans; i++) {
+        const struct net_chan *l = session->chans[i];
         if (l && l->wire && l->up && !l->plain)
             count[l->wire->rdma->number]++;
     }
@@ -1795,28 +1796,28 @@ static bool rail_works(const struct rdma_ep *ep, unsigned i)
     return ep->rails[i] && is_usable(ep->rails[i]);
 }
 
-/* Is any of its lanes between two connections? */
-static bool is_changing(const struct tcp_pair *pair)
+/* Is any of its channels between two connections? */
+static bool is_changing(const struct net_session *session)
 {
-    for (unsigned i = 0; i < pair->nlanes; i++)
-        if (pair->lanes[i] && pair->lanes[i]->fd < 0 && !pair->lanes[i]->lost)
+    for (unsigned i = 0; i < session->nchans; i++)
+        if (session->chans[i] && session->chans[i]->fd < 0 && !session->chans[i]->lost)
             return true;
-    return pair->tep->nshaking;
+    return session->tep->nshaking;
 }
 
-/* The first rail for the first lane, whose short puts go to the first device. For others that with
- * the fewest, if it evens them out. */
+/* The first rail for the first channel, whose short puts go to the first device. For others that
+ * with the fewest, if it evens them out. */
 static int wire_better_rail(const struct wf_wire *w)
 {
     const struct rdma_ep *ep = w->rdma->ep;
-    const struct tcp_lane *lane = w->lane;
+    const struct net_chan *chan = w->chan;
     unsigned count[WF_RDMA_RAILS], least = w->rdma->number;
-    if (ep->ctx->nrails < 2 || w->state != WIRE_UP || is_changing(lane->pair) ||
+    if (ep->ctx->nrails < 2 || w->state != WIRE_UP || is_changing(chan->session) ||
         has_atomics_of_others(w->rdma))
         return -1;
-    if (!lane->index)
+    if (!chan->index)
         return w->rdma->number && rail_works(ep, 0) ? 0 : -1;
-    wires_count(lane->pair, count);
+    wires_count(chan->session, count);
     for (unsigned i = 0; i < ep->ctx->nrails; i++)
         if (count[i] < count[least] && rail_works(ep, i))
             least = i;
@@ -1834,7 +1835,7 @@ unsigned wf_rdma_rails(const struct rdma_ep *ep)
  * never have, each wire half of what is left: many may be of peers that are gone. */
 static void wire_settle(struct wf_wire *w)
 {
-    struct tcp_tep *t = w->lane->pair->tep;
+    struct net_ep *t = w->chan->session->tep;
     uint64_t begin = wf_now_ns(), now = begin;
     uint64_t until = begin + (t->closing ? WF_MAX(t->settle_ns / 2, SETTLE_LEAST_NS) : SETTLE_NS);
     bool is_taken;
@@ -1852,8 +1853,8 @@ static void managers_take(struct rdma_ep *ep)
     each_rail(ep, i, r) wf_rdma_cm_take(r);
 }
 
-/* Lanes may break meanwhile, and their wires go. */
-static int wires_turn(struct tcp_tep *t)
+/* Channels may break meanwhile, and their wires go. */
+static int wires_turn(struct net_ep *t)
 {
     struct rdma_ep *ep = t->rdma;
     struct wf_list round;
@@ -1870,13 +1871,13 @@ static int wires_turn(struct tcp_tep *t)
     }
     while (!wf_list_empty(&round)) {
         struct wf_wire *w = wf_container_of(round.next, struct wf_wire, readable);
-        struct tcp_lane *lane = w->lane;
+        struct net_chan *chan = w->chan;
         wf_list_remove(&w->readable);
-        if (lane->up || w->state == WIRE_FAILED)
-            wf_tcp_read(lane);
+        if (chan->up || w->state == WIRE_FAILED)
+            wf_net_read(chan);
         else if (w->state == WIRE_CONNECTING)
-            wf_tcp_socket_look(lane);
-        if (lane->wire == w && (wire_has_bytes(w) || w->state == WIRE_FAILED))
+            wf_net_socket_look(chan);
+        if (chan->wire == w && (wire_has_bytes(w) || w->state == WIRE_FAILED))
             wf_wire_wake(w);
     }
     return n;
@@ -1884,7 +1885,7 @@ static int wires_turn(struct tcp_tep *t)
 
 /* A queue is taken from its front, as much as there is, up to so much at a time; and a line is
  * read, one of it at least. */
-static unsigned wires_most_turns(const struct tcp_tep *t)
+static unsigned wires_most_turns(const struct net_ep *t)
 {
     const struct rdma_tep *r;
     uint32_t depth = 0;
@@ -1892,7 +1893,7 @@ static unsigned wires_most_turns(const struct tcp_tep *t)
     return depth / POLL_LIST + 1 + WIRE_LINE;
 }
 
-static void wires_look(struct tcp_tep *t)
+static void wires_look(struct net_ep *t)
 {
     struct rdma_tep *r;
     each_rail(t->rdma, i, r) r->device->hca->ops->disarm(r->cq);

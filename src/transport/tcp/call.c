@@ -454,7 +454,7 @@ static void call_addresses(const struct wf_tcp_door *door, struct call *c)
             memcpy(c->ip[c->ips++], contact->ip[i], WF_TCP_IP);
 }
 
-/* A call of the same lane that is under way. */
+/* A call of the same channel that is under way. */
 static struct call *call_find(struct wf_tcp_door *door, const struct wf_tcp_call *call)
 {
     wf_list_each(it, &door->calls)

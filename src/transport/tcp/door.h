@@ -52,7 +52,7 @@ struct wf_tcp_conn {
     uint8_t key_out[WF_TCP_KEY], key_in[WF_TCP_KEY]; /* encrypted: of this connection */
 };
 
-/* A lane's other end to be called until it answers or is given up. */
+/* A channel's other end to be called until it answers or is given up. */
 struct wf_tcp_call {
     struct wf_address from, to;
     struct wf_contact from_contact, to_contact;
@@ -123,7 +123,7 @@ const struct wf_contact *wf_tcp_door_contact(const struct wf_tcp_door *door);
 enum weft_status wf_tcp_door_set_key(struct wf_tcp_door *door, const uint8_t key[WF_TCP_KEY]);
 bool wf_tcp_door_has_key(const struct wf_tcp_door *door);
 
-/* Start a call, or find one to the same lane that is under way; its end is connected (with this
+/* Start a call, or find one to the same channel that is under way; its end is connected (with this
  * number) or given_up. Any thread.
  *
  * Connections are made by the side with the greater address (64 bytes, compared as bytes). A call

@@ -4,30 +4,30 @@
 #include <string.h>
 
 /* What each kind may have. */
-static int shape_ok(const struct wf_tcp_frame *f)
+static int shape_ok(const struct wf_net_frame *f)
 {
     switch (f->kind) {
-    case WF_TCP_REQUEST:
-    case WF_TCP_REPLY: return f->len <= WF_TCP_AM_MAX && f->room <= WF_TCP_AM_MAX + 1;
-    case WF_TCP_BULK_REQUEST:
-    case WF_TCP_BULK_REPLY:
-        return f->len && f->len <= WF_BULK_MAX && f->room <= WF_TCP_AM_MAX + 1 &&
+    case WF_NET_REQUEST:
+    case WF_NET_REPLY: return f->len <= WF_NET_AM_MAX && f->room <= WF_NET_AM_MAX + 1;
+    case WF_NET_BULK_REQUEST:
+    case WF_NET_BULK_REPLY:
+        return f->len && f->len <= WF_BULK_MAX && f->room <= WF_NET_AM_MAX + 1 &&
                f->handler >= WEFT_AM_USER_HANDLERS;
-    case WF_TCP_VOID: return !f->len && !f->room;
-    case WF_TCP_BYE: return !f->len && f->nargs <= 1 && !f->handler && !f->room;
-    case WF_TCP_ACK: return !f->len && !f->nargs && !f->handler;
-    case WF_TCP_SYNC: return f->len == sizeof(struct wf_tcp_sync) && !f->nargs && !f->handler;
+    case WF_NET_VOID: return !f->len && !f->room;
+    case WF_NET_BYE: return !f->len && f->nargs <= 1 && !f->handler && !f->room;
+    case WF_NET_ACK: return !f->len && !f->nargs && !f->handler;
+    case WF_NET_SYNC: return f->len == sizeof(struct wf_net_sync) && !f->nargs && !f->handler;
     default: return 0;
     }
 }
 
-enum weft_status wf_tcp_frame_parse(const void *bytes, struct wf_tcp_frame *out)
+enum weft_status wf_net_frame_parse(const void *bytes, struct wf_net_frame *out)
 {
-    struct wf_tcp_frame f;
+    struct wf_net_frame f;
     memcpy(&f, bytes, sizeof f);
     if (f.nargs > WEFT_AM_MAX_ARGS || f.zero || !shape_ok(&f))
         return WEFT_EPROTO;
-    if ((f.kind == WF_TCP_REPLY || f.kind == WF_TCP_BULK_REPLY) && !f.room)
+    if ((f.kind == WF_NET_REPLY || f.kind == WF_NET_BULK_REPLY) && !f.room)
         return WEFT_EPROTO;
     *out = f;
     return WEFT_OK;

@@ -53,7 +53,7 @@ enum weft_status wf_tcp_hello_parse(const void *bytes, struct wf_tcp_hello *out)
     if (status != WEFT_OK)
         return status;
     memcpy(&h, bytes, sizeof h);
-    if (h.lane >= WF_TCP_LANES_MAX || !h.gen || h.zero || !contact_ok(&h.contact))
+    if (h.lane >= WF_NET_LANES_MAX || !h.gen || h.zero || !contact_ok(&h.contact))
         return WEFT_EPROTO;
     if (h.from.size != sizeof h.from ||
         wf_address_parse(&h.from, sizeof h.from, &h.from, &none) != WEFT_OK)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A lane's life: its sockets come and go, its frames stay until they are taken. */
+/* A channel's life: its sockets come and go, its frames stay until they are taken. */
 #define _GNU_SOURCE
 #include <linux/tcp.h>
 #include <netinet/in.h>
@@ -17,7 +17,7 @@
 #include "config/config.h"
 #include "transport/tcp/tcp.h"
 
-/* Frames that a lane can hold unacknowledged: no ring is as large as 16 times this. */
+/* Frames that a channel can hold unacknowledged: no ring is as large as 16 times this. */
 #define FRAMES_MAX ((uint32_t)1 << 24)
 /* Handshake and SYNC of a connection, sealed or not, are less: 184 + 48 + 48 + 2 * 20 bytes. */
 #define SHORT_SENT 512u
@@ -34,30 +34,30 @@ static uint32_t power_of_two(uint64_t n)
     return p;
 }
 
-struct tcp_lane *wf_tcp_lane(struct tcp_pair *pair, unsigned index)
+struct net_chan *wf_net_session_chan(struct net_session *session, unsigned index)
 {
-    uint32_t size = power_of_two(wf_config()->tcp_send + TCP_REPLY_ROOM);
-    struct tcp_lane *lane = pair->lanes[index];
-    if (lane)
-        return lane;
-    lane = calloc(1, sizeof *lane);
-    if (!lane || !(lane->ring = aligned_alloc(64, size))) {
-        free(lane);
+    uint32_t size = power_of_two(wf_config()->tcp_send + NET_REPLY_ROOM);
+    struct net_chan *chan = session->chans[index];
+    if (chan)
+        return chan;
+    chan = calloc(1, sizeof *chan);
+    if (!chan || !(chan->ring = aligned_alloc(64, size))) {
+        free(chan);
         return NULL;
     }
-    lane->pair = pair;
-    lane->fd = -1;
-    lane->index = (uint16_t)index;
-    lane->mask = size - 1;
-    lane->request_room = size - TCP_REPLY_ROOM - 64; /* BYE always fits */
-    wf_list_init(&lane->live);
-    wf_list_init(&lane->dirty);
-    pair->lanes[index] = lane;
-    pair->nlanes = WF_MAX(pair->nlanes, index + 1);
-    return lane;
+    chan->session = session;
+    chan->fd = -1;
+    chan->index = (uint16_t)index;
+    chan->mask = size - 1;
+    chan->request_room = size - NET_REPLY_ROOM - 64; /* BYE always fits */
+    wf_list_init(&chan->live);
+    wf_list_init(&chan->dirty);
+    session->chans[index] = chan;
+    session->nchans = WF_MAX(session->nchans, index + 1);
+    return chan;
 }
 
-bool wf_tcp_fd_note(struct tcp_ctx *ctx, int fd)
+bool wf_net_fd_note(struct net_ctx *ctx, int fd)
 {
     int *more = wf_array_grow(ctx->fds, ctx->nfds, &ctx->fds_room, sizeof *more);
     if (!more)
@@ -67,7 +67,7 @@ bool wf_tcp_fd_note(struct tcp_ctx *ctx, int fd)
     return true;
 }
 
-void wf_tcp_fd_forget(struct tcp_ctx *ctx, int fd)
+void wf_net_fd_forget(struct net_ctx *ctx, int fd)
 {
     pthread_mutex_lock(&ctx->lock);
     for (unsigned i = 0; i < ctx->nfds; i++)
@@ -80,118 +80,118 @@ void wf_tcp_fd_forget(struct tcp_ctx *ctx, int fd)
 
 /* Stop using the socket; returns it. A forked child may hold a copy, so that close alone
  * would neither unwatch nor end it. */
-static int socket_leave(struct tcp_lane *lane)
+static int socket_leave(struct net_chan *chan)
 {
-    int fd = lane->fd;
-    struct tcp_tep *t = lane->pair->tep;
-    wf_list_remove(&lane->live);
+    int fd = chan->fd;
+    struct net_ep *t = chan->session->tep;
+    wf_list_remove(&chan->live);
     t->nlive--;
-    wf_tcp_fd_forget(t->ctx, fd);
+    wf_net_fd_forget(t->ctx, fd);
     (void)epoll_ctl(t->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
-    t->nshaking -= wf_tcp_is_shaking(lane);
-    t->nplain -= lane->plain;
-    if (lane->wire)
-        t->wires->close(lane->wire);
-    wf_list_remove(&lane->dirty);
-    lane->wire = NULL;
-    lane->up = lane->plain = lane->leaves = false;
-    lane->fd = -1;
-    lane->synced = lane->open = lane->deaf = false;
-    lane->blocked = lane->watches_out = false;
-    free(lane->stash); /* what was not whole comes again */
-    lane->stash = NULL;
-    lane->stash_len = 0;
-    lane->bulk.frame.kind = 0;
+    t->nshaking -= wf_net_is_shaking(chan);
+    t->nplain -= chan->plain;
+    if (chan->wire)
+        t->wires->close(chan->wire);
+    wf_list_remove(&chan->dirty);
+    chan->wire = NULL;
+    chan->up = chan->plain = chan->leaves = false;
+    chan->fd = -1;
+    chan->synced = chan->open = chan->deaf = false;
+    chan->blocked = chan->watches_out = false;
+    free(chan->stash); /* what was not whole comes again */
+    chan->stash = NULL;
+    chan->stash_len = 0;
+    chan->bulk.frame.kind = 0;
     return fd;
 }
 
-void wf_tcp_lane_linger(struct tcp_lane *lane)
+void wf_net_chan_linger(struct net_chan *chan)
 {
-    if (wf_tcp_is_wired(lane) && lane->up)
-        lane->pair->tep->wires->settle(lane->wire);
-    if (lane->fd >= 0)
-        wf_tcp_door_linger(lane->pair->tep->ctx->door, socket_leave(lane));
-    wf_tcp_seal_close(lane);
+    if (wf_net_is_wired(chan) && chan->up)
+        chan->session->tep->wires->settle(chan->wire);
+    if (chan->fd >= 0)
+        wf_tcp_door_linger(chan->session->tep->ctx->door, socket_leave(chan));
+    wf_tcp_seal_close(chan);
 }
 
-void wf_tcp_lane_turn_away(struct tcp_lane *lane)
+void wf_net_chan_turn_away(struct net_chan *chan)
 {
-    if (lane->fd >= 0)
-        wf_tcp_turn_away(lane->pair->tep->ctx, socket_leave(lane), wf_tcp_seal_out(lane));
-    wf_tcp_seal_close(lane);
+    if (chan->fd >= 0)
+        wf_net_turn_away(chan->session->tep->ctx, socket_leave(chan), wf_tcp_seal_out(chan));
+    wf_tcp_seal_close(chan);
 }
 
-static void socket_drop(struct tcp_lane *lane)
+static void socket_drop(struct net_chan *chan)
 {
-    int fd = lane->fd;
+    int fd = chan->fd;
     if (fd < 0)
         return;
-    (void)socket_leave(lane);
-    wf_tcp_seal_close(lane);
+    (void)socket_leave(chan);
+    wf_tcp_seal_close(chan);
     (void)shutdown(fd, SHUT_RDWR);
     close(fd);
 }
 
-void wf_tcp_lane_free(struct tcp_lane *lane)
+void wf_net_chan_free(struct net_chan *chan)
 {
-    struct tcp_tep *t = lane->pair->tep;
-    if (lane->call)
-        wf_tcp_door_cancel(t->ctx->door, lane->call);
-    socket_drop(lane);
+    struct net_ep *t = chan->session->tep;
+    if (chan->call)
+        wf_tcp_door_cancel(t->ctx->door, chan->call);
+    socket_drop(chan);
     if (t->wires)
-        t->wires->torn(lane, false);
-    free(lane->ring);
-    free(lane->bulks);
-    lane->ring = NULL;
-    lane->bulks = NULL;
-    lane->pair->lanes[lane->index] = NULL;
-    lane->pair = NULL;
-    wf_list_append(&t->grave, &lane->live);
+        t->wires->torn(chan, false);
+    free(chan->ring);
+    free(chan->bulks);
+    chan->ring = NULL;
+    chan->bulks = NULL;
+    chan->session->chans[chan->index] = NULL;
+    chan->session = NULL;
+    wf_list_append(&t->grave, &chan->live);
 }
 
-static uint32_t gen_step(const struct tcp_lane *lane)
+static uint32_t gen_step(const struct net_chan *chan)
 {
-    uint32_t rails = lane->pair->tep->rails, past;
-    if (!lane->gen || rails < 2 || lane->rail_wish == WF_RAIL_NEXT)
+    uint32_t rails = chan->session->tep->rails, past;
+    if (!chan->gen || rails < 2 || chan->rail_wish == WF_RAIL_NEXT)
         return 1;
-    if (lane->rail_wish < WF_RAIL_TO)
+    if (chan->rail_wish < WF_RAIL_TO)
         return rails;
-    past = (lane->index + lane->gen - 1 + rails + WF_RAIL_TO - lane->rail_wish) % rails;
+    past = (chan->index + chan->gen - 1 + rails + WF_RAIL_TO - chan->rail_wish) % rails;
     return rails - past;
 }
 
-void wf_tcp_lane_dial(struct tcp_lane *lane, uint32_t delay_ms)
+void wf_net_chan_dial(struct net_chan *chan, uint32_t delay_ms)
 {
-    struct tcp_pair *pair = lane->pair;
-    struct tcp_tep *t = pair->tep;
+    struct net_session *session = chan->session;
+    struct net_ep *t = session->tep;
     struct wf_tcp_call call = {.from = t->address,
-                               .to = pair->known.address,
+                               .to = session->known.address,
                                .from_contact = *wf_tcp_door_contact(t->ctx->door),
-                               .to_contact = pair->contact,
-                               .lane = lane->index,
-                               .gen = lane->gen + gen_step(lane),
+                               .to_contact = session->contact,
+                               .lane = chan->index,
+                               .gen = chan->gen + gen_step(chan),
                                .delay_ms = delay_ms,
                                .patience_ms = (uint32_t)wf_config()->peer_timeout_ms /
-                                              (lane->was_silent ? 2 : 1)};
-    if (lane->call || lane->fd >= 0 || lane->bye || pair->status != WEFT_OK)
+                                              (chan->was_silent ? 2 : 1)};
+    if (chan->call || chan->fd >= 0 || chan->bye || session->status != WEFT_OK)
         return;
-    lane->call = wf_tcp_door_call(t->ctx->door, &call);
-    if (lane->call)
+    chan->call = wf_tcp_door_call(t->ctx->door, &call);
+    if (chan->call)
         return;
     if (!t->undialled)
         wf_error("no memory to connect to process %u: tried again",
-                 pair->known.address.process.pid);
+                 session->known.address.process.pid);
     t->undialled = true;
 }
 
 /* Everything from the tail on is written again. */
-static void rewind_out(struct tcp_lane *lane)
+static void rewind_out(struct net_chan *chan)
 {
-    lane->at = lane->sent = lane->tail;
-    lane->written = lane->first;
-    lane->bulk_at = lane->bulk_first;
-    lane->bulk_sent = 0;
-    lane->control_len = lane->control_sent = 0;
+    chan->at = chan->sent = chan->tail;
+    chan->written = chan->first;
+    chan->bulk_at = chan->bulk_first;
+    chan->bulk_sent = 0;
+    chan->control_len = chan->control_sent = 0;
 }
 
 /* Did the other end's kernel take no more of this socket than the handshake and SYNC? */
@@ -203,38 +203,38 @@ static bool took_nothing_long(int fd)
            info.tcpi_bytes_acked <= SHORT_SENT;
 }
 
-bool wf_tcp_lane_is_stuck(struct tcp_lane *lane)
+bool wf_net_chan_is_stuck(struct net_chan *chan)
 {
-    bool again = lane->was_stuck && lane->stuck_at == lane->first;
-    lane->was_stuck = lane->synced && !wf_tcp_is_wired(lane) && lane->first != lane->next &&
-                      took_nothing_long(lane->fd);
-    lane->stuck_at = lane->first;
-    return again && lane->was_stuck;
+    bool again = chan->was_stuck && chan->stuck_at == chan->first;
+    chan->was_stuck = chan->synced && !wf_net_is_wired(chan) && chan->first != chan->next &&
+                      took_nothing_long(chan->fd);
+    chan->stuck_at = chan->first;
+    return again && chan->was_stuck;
 }
 
-void wf_tcp_lane_break(struct tcp_lane *lane, const char *why)
+void wf_net_chan_break(struct net_chan *chan, const char *why)
 {
-    struct tcp_pair *pair = lane->pair;
-    if (lane->fd < 0)
+    struct net_session *session = chan->session;
+    if (chan->fd < 0)
         return;
-    wf_debug("connection %u of lane %u to endpoint %u of process %u broke: %s", lane->gen,
-             lane->index, pair->known.address.ep, pair->known.address.process.pid, why);
-    wf_tcp_count(pair->tep, WF_STAT_TCP_BREAKS, 1);
-    socket_drop(lane);
-    rewind_out(lane);
-    if (!pair->tep->closing || wf_tcp_has_unsent(lane))
-        wf_tcp_lane_dial(lane, pair->is_greater ? 0 : TCP_LATER_MS);
+    wf_debug("connection %u of lane %u to endpoint %u of process %u broke: %s", chan->gen,
+             chan->index, session->known.address.ep, session->known.address.process.pid, why);
+    wf_net_count(session->tep, WF_STAT_TCP_BREAKS, 1);
+    socket_drop(chan);
+    rewind_out(chan);
+    if (!session->tep->closing || wf_net_has_unsent(chan))
+        wf_net_chan_dial(chan, session->is_greater ? 0 : NET_LATER_MS);
 }
 
 /* ---- a new socket ---- */
 
 /* Is [conn]'s socket a later one than the one there is or was? */
-static bool is_higher(const struct tcp_lane *lane, const struct wf_tcp_conn *conn)
+static bool is_higher(const struct net_chan *chan, const struct wf_tcp_conn *conn)
 {
-    return conn->gen != lane->gen && conn->gen - lane->gen <= GEN_STEP;
+    return conn->gen != chan->gen && conn->gen - chan->gen <= GEN_STEP;
 }
 
-bool wf_tcp_epoll_make(struct tcp_tep *t)
+bool wf_net_epoll_make(struct net_ep *t)
 {
     struct epoll_event ev = {.events = EPOLLIN};
     if (t->epoll_fd >= 0)
@@ -249,195 +249,195 @@ bool wf_tcp_epoll_make(struct tcp_tep *t)
     return false;
 }
 
-static bool rx_make(struct tcp_tep *t)
+static bool rx_make(struct net_ep *t)
 {
     if (!t->rx)
-        t->rx = aligned_alloc(64, TCP_RX_SIZE);
+        t->rx = aligned_alloc(64, NET_RX_SIZE);
     return t->rx;
 }
 
-static bool socket_watch(struct tcp_lane *lane, int fd)
+static bool socket_watch(struct net_chan *chan, int fd)
 {
-    struct tcp_tep *t = lane->pair->tep;
-    struct epoll_event ev = {.events = EPOLLIN, .data.ptr = lane};
-    return rx_make(t) && wf_tcp_epoll_make(t) && !epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, fd, &ev);
+    struct net_ep *t = chan->session->tep;
+    struct epoll_event ev = {.events = EPOLLIN, .data.ptr = chan};
+    return rx_make(t) && wf_net_epoll_make(t) && !epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, fd, &ev);
 }
 
-static void sync_say(struct tcp_lane *lane)
+static void sync_say(struct net_chan *chan)
 {
     struct {
-        struct wf_tcp_frame frame;
-        struct wf_tcp_sync sync;
-    } s = {{.len = sizeof s.sync, .ack = lane->taken, .room = lane->unreplied, .kind = WF_TCP_SYNC},
-           {.pair = lane->pair->number,
-            .yours = lane->pair->theirs,
-            .first = lane->first,
-            .next = lane->next}};
-    _Static_assert(sizeof s == sizeof lane->control, "SYNC fits");
-    memcpy(lane->control, &s, sizeof s);
-    lane->control_len = sizeof s;
-    lane->control_sent = 0;
+        struct wf_net_frame frame;
+        struct wf_net_sync sync;
+    } s = {{.len = sizeof s.sync, .ack = chan->taken, .room = chan->unreplied, .kind = WF_NET_SYNC},
+           {.session = chan->session->number,
+            .yours = chan->session->theirs,
+            .first = chan->first,
+            .next = chan->next}};
+    _Static_assert(sizeof s == sizeof chan->control, "SYNC fits");
+    memcpy(chan->control, &s, sizeof s);
+    chan->control_len = sizeof s;
+    chan->control_sent = 0;
 }
 
-static void begin(struct tcp_lane *lane)
+static void begin(struct net_chan *chan)
 {
-    lane->up = true;
-    wf_tcp_lane_fed(lane);
-    lane->open = !lane->reached;
-    sync_say(lane);
-    wf_tcp_flush(lane);
+    chan->up = true;
+    wf_net_chan_fed(chan);
+    chan->open = !chan->reached;
+    sync_say(chan);
+    wf_net_flush(chan);
 }
 
-static void plain_begin(struct tcp_lane *lane)
+static void plain_begin(struct net_chan *chan)
 {
-    struct tcp_tep *t = lane->pair->tep;
-    lane->plain = true;
+    struct net_ep *t = chan->session->tep;
+    chan->plain = true;
     t->nplain++;
-    lane->rewire_ns = wf_now_ns() + (lane->next_rail ? NEXT_RAIL_NS
-                                                     : REWIRE_NS << WF_MIN(lane->rewires, REWIRES));
-    begin(lane);
+    chan->rewire_ns = wf_now_ns() + (chan->next_rail ? NEXT_RAIL_NS
+                                                     : REWIRE_NS << WF_MIN(chan->rewires, REWIRES));
+    begin(chan);
 }
 
-void wf_tcp_lane_shaken(struct tcp_lane *lane, bool plain)
+void wf_net_chan_shaken(struct net_chan *chan, bool plain)
 {
-    struct tcp_tep *t = lane->pair->tep;
+    struct net_ep *t = chan->session->tep;
     /* Who calls chooses the rail; the other does something about it if that one does not. */
-    unsigned patience = lane->returns + !lane->pair->is_greater;
+    unsigned patience = chan->returns + !chan->session->is_greater;
     t->nshaking--;
-    t->wires->torn(lane, true);
+    t->wires->torn(chan, true);
     if (!plain) {
-        lane->next_rail = false;
-        lane->rewire_ns = wf_now_ns() + (REWIRE_NS << WF_MIN(patience, REWIRES));
-        begin(lane);
+        chan->next_rail = false;
+        chan->rewire_ns = wf_now_ns() + (REWIRE_NS << WF_MIN(patience, REWIRES));
+        begin(chan);
         return;
     }
-    t->wires->close(lane->wire);
-    lane->wire = NULL;
-    if (!lane->plain)
-        plain_begin(lane);
+    t->wires->close(chan->wire);
+    chan->wire = NULL;
+    if (!chan->plain)
+        plain_begin(chan);
 }
 
-static void wire_begin(struct tcp_lane *lane)
+static void wire_begin(struct net_chan *chan)
 {
-    struct tcp_tep *t = lane->pair->tep;
-    lane->wire = t->wires->open(lane);
-    if (!lane->wire) {
-        wf_tcp_lane_break(lane, strerror(errno));
+    struct net_ep *t = chan->session->tep;
+    chan->wire = t->wires->open(chan);
+    if (!chan->wire) {
+        wf_net_chan_break(chan, strerror(errno));
         return;
     }
     t->nshaking++;
-    if (t->wires->says_plain(lane->wire))
-        plain_begin(lane);
+    if (t->wires->says_plain(chan->wire))
+        plain_begin(chan);
 }
 
-void wf_tcp_lane_adopt(struct tcp_lane *lane, struct wf_tcp_conn *conn)
+void wf_net_chan_adopt(struct net_chan *chan, struct wf_tcp_conn *conn)
 {
-    struct tcp_pair *pair = lane->pair;
-    if (conn->dialled && conn->call == lane->call)
-        lane->call = 0;
-    if (!is_higher(lane, conn)) {
+    struct net_session *session = chan->session;
+    if (conn->dialled && conn->call == chan->call)
+        chan->call = 0;
+    if (!is_higher(chan, conn)) {
         if (!conn->dialled)
-            lane->call = 0; /* the door has ended that knock */
-        wf_tcp_conn_close(pair->tep, conn);
-        if (lane->fd < 0)
-            wf_tcp_lane_dial(lane, TCP_LATER_MS);
+            chan->call = 0; /* the door has ended that knock */
+        wf_net_conn_close(session->tep, conn);
+        if (chan->fd < 0)
+            wf_net_chan_dial(chan, NET_LATER_MS);
         return;
     }
-    socket_drop(lane);
-    rewind_out(lane);
-    lane->gen = conn->gen;
-    lane->rail_wish = WF_RAIL_SAME;
-    lane->was_silent = false;
-    if (lane->call) {
-        wf_tcp_door_cancel(pair->tep->ctx->door, lane->call);
-        lane->call = 0;
+    socket_drop(chan);
+    rewind_out(chan);
+    chan->gen = conn->gen;
+    chan->rail_wish = WF_RAIL_SAME;
+    chan->was_silent = false;
+    if (chan->call) {
+        wf_tcp_door_cancel(session->tep->ctx->door, chan->call);
+        chan->call = 0;
     }
-    if ((conn->encrypted && !wf_tcp_seal_open(lane, conn)) || !socket_watch(lane, conn->fd)) {
-        wf_tcp_seal_close(lane);
+    if ((conn->encrypted && !wf_tcp_seal_open(chan, conn)) || !socket_watch(chan, conn->fd)) {
+        wf_tcp_seal_close(chan);
         wf_error("cannot use a connection: %m");
-        wf_tcp_conn_close(pair->tep, conn);
-        wf_tcp_lane_dial(lane, TCP_LATER_MS);
+        wf_net_conn_close(session->tep, conn);
+        wf_net_chan_dial(chan, NET_LATER_MS);
         return;
     }
-    lane->fd = conn->fd;
+    chan->fd = conn->fd;
     wf_tcp_conn_free(conn);
-    wf_list_append(&pair->tep->live, &lane->live);
-    pair->tep->nlive++;
-    wf_tcp_count(pair->tep, WF_STAT_CONNECTIONS, 1);
+    wf_list_append(&session->tep->live, &chan->live);
+    session->tep->nlive++;
+    wf_net_count(session->tep, WF_STAT_CONNECTIONS, 1);
     WF_HOOK("tcp.adopt");
-    if (pair->tep->wires)
-        wire_begin(lane);
+    if (session->tep->wires)
+        wire_begin(chan);
     else
-        begin(lane);
+        begin(chan);
 }
 
 /* ---- what the other side says of this direction ---- */
 
-void wf_tcp_lane_fed(struct tcp_lane *lane)
+void wf_net_chan_fed(struct net_chan *chan)
 {
-    if (!lane->starved)
+    if (!chan->starved)
         return;
-    lane->starved = false;
-    lane->pair->tep->events++;
+    chan->starved = false;
+    chan->session->tep->events++;
 }
 
-enum weft_status wf_tcp_lane_acked(struct tcp_lane *lane, uint32_t ack)
+enum weft_status wf_net_chan_acked(struct net_chan *chan, uint32_t ack)
 {
-    uint32_t n = wf_tcp_past(lane->first, ack);
+    uint32_t n = wf_net_past(chan->first, ack);
     if ((int32_t)n <= 0)
         return WEFT_OK; /* old news */
-    if (n > wf_tcp_past(lane->first, lane->reached))
+    if (n > wf_net_past(chan->first, chan->reached))
         return WEFT_EPROTO;
     while (n--) {
-        bool unwritten = lane->at == lane->tail;
-        if (unwritten && lane->synced) /* only SYNC may say that it came by an earlier socket */
+        bool unwritten = chan->at == chan->tail;
+        if (unwritten && chan->synced) /* only SYNC may say that it came by an earlier socket */
             return WEFT_EPROTO;
-        wf_tcp_frame_drop(lane);
+        wf_net_frame_drop(chan);
         if (unwritten) {
-            lane->at = lane->sent = lane->tail;
-            lane->written++;
+            chan->at = chan->sent = chan->tail;
+            chan->written++;
         }
     }
-    wf_tcp_lane_fed(lane);
+    wf_net_chan_fed(chan);
     return WEFT_OK;
 }
 
-enum weft_status wf_tcp_lane_returned(struct tcp_lane *lane, uint32_t returned)
+enum weft_status wf_net_chan_returned(struct net_chan *chan, uint32_t returned)
 {
-    uint32_t n = wf_tcp_past(lane->returned, returned);
+    uint32_t n = wf_net_past(chan->returned, returned);
     if ((int32_t)n <= 0)
         return WEFT_OK;
-    if (n > lane->reserved)
+    if (n > chan->reserved)
         return WEFT_EPROTO;
-    lane->returned = returned;
-    lane->reserved -= n;
-    wf_tcp_lane_fed(lane);
+    chan->returned = returned;
+    chan->reserved -= n;
+    wf_net_chan_fed(chan);
     return WEFT_OK;
 }
 
-enum weft_status wf_tcp_lane_sync(struct tcp_lane *lane, const struct wf_tcp_frame *f,
-                                  const struct wf_tcp_sync *sync)
+enum weft_status wf_net_chan_sync(struct net_chan *chan, const struct wf_net_frame *f,
+                                  const struct wf_net_sync *sync)
 {
-    struct tcp_pair *pair = lane->pair;
+    struct net_session *session = chan->session;
     enum weft_status status;
-    if ((sync->yours && sync->yours != pair->number) ||
-        (pair->theirs && sync->pair != pair->theirs))
+    if ((sync->yours && sync->yours != session->number) ||
+        (session->theirs && sync->session != session->theirs))
         return WEFT_EPEER; /* one of the two gave the other up and forgot it */
-    if (lane->synced || !sync->pair || sync->zero ||
-        wf_tcp_past(sync->first, sync->next) > FRAMES_MAX ||
-        wf_tcp_past(sync->first, lane->taken) > wf_tcp_past(sync->first, sync->next) ||
-        (int32_t)wf_tcp_past(lane->first, f->ack) < 0)
+    if (chan->synced || !sync->session || sync->zero ||
+        wf_net_past(sync->first, sync->next) > FRAMES_MAX ||
+        wf_net_past(sync->first, chan->taken) > wf_net_past(sync->first, sync->next) ||
+        (int32_t)wf_net_past(chan->first, f->ack) < 0)
         return WEFT_EPROTO;
-    pair->theirs = sync->pair;
-    status = wf_tcp_lane_acked(lane, f->ack);
+    session->theirs = sync->session;
+    status = wf_net_chan_acked(chan, f->ack);
     if (status == WEFT_OK)
-        status = wf_tcp_lane_returned(lane, f->room);
+        status = wf_net_chan_returned(chan, f->room);
     if (status != WEFT_OK)
         return status;
-    lane->synced = true;
-    if (!lane->open)
-        wf_tcp_count(pair->tep, WF_STAT_TCP_REPLAYED, wf_tcp_past(lane->first, lane->reached));
-    lane->open = true;
-    wf_tcp_dirty(lane);
+    chan->synced = true;
+    if (!chan->open)
+        wf_net_count(session->tep, WF_STAT_TCP_REPLAYED, wf_net_past(chan->first, chan->reached));
+    chan->open = true;
+    wf_net_dirty(chan);
     return WEFT_OK;
 }

@@ -18,11 +18,12 @@
 
 /* Addresses of dead and closed endpoints that are remembered: their late connections are told so.
  * One that was forgotten is refused all the same if it knows this side's number of the
- * pair, which would be another one now (SYNC). */
+ * session, which would be another one now (SYNC). */
 #define DEAD_MAX 4096
-#define RETRY_MS 500         /* for a lane that cannot be had while another one works */
-#define CLOSING_MS 1         /* between looks at what an endpoint that closes waits for */
-#define SMALL_BACKLOG 32768u /* bytes in a lane's ring; beyond it messages take another lane */
+#define RETRY_MS 500 /* for a channel that cannot be had while another one works */
+#define CLOSING_MS 1 /* between looks at what an endpoint that closes waits for */
+#define SMALL_BACKLOG                                                                              \
+    32768u /* bytes in a channel's ring; beyond it messages take another channel */
 /* How long it waits for peers to say that they took its last words, once their kernels have
  * them: a peer that polls says so at once, and of one that does not poll the kernel keeps them,
  * also when the connection breaks. What this time is for is something between that
@@ -33,268 +34,268 @@
 #define LAST_ACK_NS 200000000u
 #define CLOSE_SETTLE_NS 50000000u /* for what NICs hold of those that leave, and of others then */
 
-static struct tcp_pair *pair_at(struct wf_book_entry *entry)
+static struct net_session *session_at(struct wf_book_entry *entry)
 {
-    return wf_container_of(entry, struct tcp_pair, known);
+    return wf_container_of(entry, struct net_session, known);
 }
 
-struct tcp_pair *wf_tcp_pair_find(struct tcp_tep *t, const struct wf_address *to)
+struct net_session *wf_net_session_find(struct net_ep *t, const struct wf_address *to)
 {
-    struct wf_book_entry *entry = wf_book_find(&t->pairs, to);
-    return entry ? pair_at(entry) : NULL;
+    struct wf_book_entry *entry = wf_book_find(&t->sessions, to);
+    return entry ? session_at(entry) : NULL;
 }
 
-struct tcp_pair *wf_tcp_pair_make(struct tcp_tep *t, const struct wf_address *to,
-                                  const struct wf_contact *contact)
+struct net_session *wf_net_session_make(struct net_ep *t, const struct wf_address *to,
+                                        const struct wf_contact *contact)
 {
-    struct tcp_pair *p = calloc(1, sizeof *p);
+    struct net_session *p = calloc(1, sizeof *p);
     if (!p)
         return NULL;
     p->tep = t;
     p->known.address = *to;
     p->contact = *contact;
     p->is_greater = memcmp(&t->address, to, sizeof *to) > 0;
-    p->number = ++t->next_pair;
+    p->number = ++t->next_session;
     wf_list_init(&p->item);
-    if (wf_book_add(&t->pairs, &p->known))
+    if (wf_book_add(&t->sessions, &p->known))
         return p;
     free(p);
     return NULL;
 }
 
-static void pair_free(struct tcp_pair *pair)
+static void session_free(struct net_session *session)
 {
-    struct tcp_tep *t = pair->tep;
-    wf_book_remove(&t->pairs, &pair->known);
-    if (!wf_list_empty(&pair->item)) {
+    struct net_ep *t = session->tep;
+    wf_book_remove(&t->sessions, &session->known);
+    if (!wf_list_empty(&session->item)) {
         t->ndead--;
-        wf_list_remove(&pair->item);
+        wf_list_remove(&session->item);
         pthread_mutex_lock(&t->lock);
-        wf_book_remove(&t->gone, &pair->gone);
+        wf_book_remove(&t->gone, &session->gone);
         pthread_mutex_unlock(&t->lock);
     }
-    free(pair);
+    free(session);
 }
 
 /* ---- its handles ---- */
 
-void wf_tcp_pair_hold(struct tcp_pair *pair, struct tcp_peer *peer)
+void wf_net_session_hold(struct net_session *session, struct net_peer *peer)
 {
-    peer->pair = pair;
-    if (!pair->handle)
-        pair->handle = peer;
+    peer->session = session;
+    if (!session->handle)
+        session->handle = peer;
 }
 
-static struct tcp_peer *handle_of(const struct tcp_pair *pair)
+static struct net_peer *handle_of(const struct net_session *session)
 {
-    const struct tcp_tep *t = pair->tep;
+    const struct net_ep *t = session->tep;
     for (uint32_t i = 0; i < t->npeers; i++)
-        if (t->peers[i]->pair == pair)
+        if (t->peers[i]->session == session)
             return t->peers[i];
     return NULL;
 }
 
-void wf_tcp_pair_let_go(struct tcp_peer *peer)
+void wf_net_session_let_go(struct net_peer *peer)
 {
-    struct tcp_pair *pair = peer->pair;
-    peer->pair = NULL;
-    if (pair && pair->handle == peer)
-        pair->handle = handle_of(pair);
+    struct net_session *session = peer->session;
+    peer->session = NULL;
+    if (session && session->handle == peer)
+        session->handle = handle_of(session);
 }
 
-/* ---- its lanes ---- */
+/* ---- its channels ---- */
 
-static bool is_open(const struct tcp_lane *lane)
+static bool is_open(const struct net_chan *chan)
 {
-    return lane && lane->fd >= 0 && lane->open;
+    return chan && chan->fd >= 0 && chan->open;
 }
 
-static bool is_usable(const struct tcp_lane *lane)
+static bool is_usable(const struct net_chan *chan)
 {
-    return is_open(lane) && !lane->leaves;
+    return is_open(chan) && !chan->leaves;
 }
 
-bool wf_tcp_pair_may_spread(const struct tcp_pair *pair)
+bool wf_net_session_may_spread(const struct net_session *session)
 {
-    const struct tcp_lane *first = pair->lanes[0];
-    return pair->tep->rails < 2 || !first || !first->up || !first->wire || first->plain ||
-           pair->tep->wires->may_leave(first->wire);
+    const struct net_chan *first = session->chans[0];
+    return session->tep->rails < 2 || !first || !first->up || !first->wire || first->plain ||
+           session->tep->wires->may_leave(first->wire);
 }
 
-struct tcp_lane *wf_tcp_pair_lane(struct tcp_pair *pair, bool ordered)
+struct net_chan *wf_net_session_pick(struct net_session *session, bool ordered)
 {
-    struct tcp_lane *best = pair->lanes[0];
+    struct net_chan *best = session->chans[0];
     if (__builtin_expect(!best, 0)) {
-        best = wf_tcp_lane(pair, 0);
+        best = wf_net_session_chan(session, 0);
         if (best)
-            wf_tcp_lane_dial(best, 0);
+            wf_net_chan_dial(best, 0);
         return best;
     }
-    if (ordered || wf_tcp_past(best->tail, best->head) < SMALL_BACKLOG ||
-        !wf_tcp_pair_may_spread(pair))
+    if (ordered || wf_net_past(best->tail, best->head) < SMALL_BACKLOG ||
+        !wf_net_session_may_spread(session))
         return best;
-    for (unsigned i = 1; i < pair->nlanes; i++) {
-        struct tcp_lane *l = pair->lanes[i];
-        if (is_usable(l) && wf_tcp_past(l->tail, l->head) < wf_tcp_past(best->tail, best->head))
+    for (unsigned i = 1; i < session->nchans; i++) {
+        struct net_chan *l = session->chans[i];
+        if (is_usable(l) && wf_net_past(l->tail, l->head) < wf_net_past(best->tail, best->head))
             best = l;
     }
     return best;
 }
 
-void wf_tcp_pair_lanes_open(struct tcp_pair *pair)
+void wf_net_session_spread(struct net_session *session)
 {
-    for (unsigned i = 1; i < pair->tep->lanes; i++) {
-        struct tcp_lane *l = wf_tcp_lane(pair, i);
+    for (unsigned i = 1; i < session->tep->lanes; i++) {
+        struct net_chan *l = wf_net_session_chan(session, i);
         if (l && l->fd < 0 && !l->lost)
-            wf_tcp_lane_dial(l, 0);
+            wf_net_chan_dial(l, 0);
     }
 }
 
-/* Payload takes the lane with the fewest that were not acknowledged; the first
- * makes the other lanes come to be. */
-struct tcp_lane *wf_tcp_pair_bulk_lane(struct tcp_pair *pair)
+/* Payload takes the channel with the fewest that were not acknowledged; the first
+ * makes the other channels come to be. */
+struct net_chan *wf_net_session_pick_bulk(struct net_session *session)
 {
-    struct tcp_lane *best = wf_tcp_pair_lane(pair, true);
-    wf_tcp_pair_lanes_open(pair);
-    if (!wf_tcp_pair_may_spread(pair))
+    struct net_chan *best = wf_net_session_pick(session, true);
+    wf_net_session_spread(session);
+    if (!wf_net_session_may_spread(session))
         return best;
-    for (unsigned i = 1; i < pair->nlanes && best; i++) {
-        struct tcp_lane *l = pair->lanes[i];
-        if (is_usable(l) && (!is_usable(best) || wf_tcp_past(l->bulk_first, l->bulk_end) <
-                                                     wf_tcp_past(best->bulk_first, best->bulk_end)))
+    for (unsigned i = 1; i < session->nchans && best; i++) {
+        struct net_chan *l = session->chans[i];
+        if (is_usable(l) && (!is_usable(best) || wf_net_past(l->bulk_first, l->bulk_end) <
+                                                     wf_net_past(best->bulk_first, best->bulk_end)))
             best = l;
     }
     return best;
 }
 
 /* That of what [order] names, if the other side did not take it yet; else null. */
-static struct tcp_lane *lane_before(const struct tcp_pair *pair, const struct wf_order *order)
+static struct net_chan *chan_before(const struct net_session *session, const struct wf_order *order)
 {
-    struct tcp_lane *lane = order->lane ? pair->lanes[order->lane - 1] : NULL;
-    return lane && (int32_t)wf_tcp_past(lane->first, order->number) >= 0 ? lane : NULL;
+    struct net_chan *chan = order->lane ? session->chans[order->lane - 1] : NULL;
+    return chan && (int32_t)wf_net_past(chan->first, order->number) >= 0 ? chan : NULL;
 }
 
-/* Small ones share a write: the next lane's turn is when this one's is full or out. */
-static bool is_filling(const struct tcp_lane *lane)
+/* Small ones share a write: the next channel's turn is when this one's is full or out. */
+static bool is_filling(const struct net_chan *chan)
 {
-    return is_usable(lane) && lane->sent != lane->head &&
-           wf_tcp_past(lane->tail, lane->head) < SMALL_BACKLOG;
+    return is_usable(chan) && chan->sent != chan->head &&
+           wf_net_past(chan->tail, chan->head) < SMALL_BACKLOG;
 }
 
-struct tcp_lane *wf_tcp_pair_ordered_lane(struct tcp_pair *pair, const struct wf_order *order,
-                                          bool bulk)
+struct net_chan *wf_net_session_pick_ordered(struct net_session *session,
+                                             const struct wf_order *order, bool bulk)
 {
-    struct tcp_lane *lane = lane_before(pair, order);
-    if (lane)
-        return lane;
+    struct net_chan *chan = chan_before(session, order);
+    if (chan)
+        return chan;
     if (bulk)
-        return wf_tcp_pair_bulk_lane(pair);
-    if (!wf_tcp_pair_may_spread(pair))
-        return wf_tcp_pair_lane(pair, true);
-    if (pair->nlanes && is_filling(pair->lanes[pair->turn % pair->nlanes]))
-        return pair->lanes[pair->turn % pair->nlanes];
-    if (pair->nlanes < pair->tep->lanes || pair->turn % 64 == 0)
-        wf_tcp_pair_lanes_open(pair);
-    for (unsigned i = 0; i < pair->nlanes; i++) {
-        lane = pair->lanes[++pair->turn % pair->nlanes];
-        if (is_usable(lane))
-            return lane;
+        return wf_net_session_pick_bulk(session);
+    if (!wf_net_session_may_spread(session))
+        return wf_net_session_pick(session, true);
+    if (session->nchans && is_filling(session->chans[session->turn % session->nchans]))
+        return session->chans[session->turn % session->nchans];
+    if (session->nchans < session->tep->lanes || session->turn % 64 == 0)
+        wf_net_session_spread(session);
+    for (unsigned i = 0; i < session->nchans; i++) {
+        chan = session->chans[++session->turn % session->nchans];
+        if (is_usable(chan))
+            return chan;
     }
-    return wf_tcp_pair_lane(pair, true);
+    return wf_net_session_pick(session, true);
 }
 
-void wf_tcp_grave_empty(struct tcp_tep *t)
+void wf_net_grave_empty(struct net_ep *t)
 {
     while (!wf_list_empty(&t->grave)) {
         struct wf_list *it = t->grave.next;
         wf_list_remove(it);
-        free(wf_container_of(it, struct tcp_lane, live));
+        free(wf_container_of(it, struct net_chan, live));
     }
 }
 
 /* Leave the sockets that took everything to the door. */
-static void lanes_linger(struct tcp_pair *pair)
+static void chans_linger(struct net_session *session)
 {
-    for (unsigned i = 0; i < pair->nlanes; i++)
-        if (pair->lanes[i] && !wf_tcp_has_unsent(pair->lanes[i]))
-            wf_tcp_lane_linger(pair->lanes[i]);
+    for (unsigned i = 0; i < session->nchans; i++)
+        if (session->chans[i] && !wf_net_has_unsent(session->chans[i]))
+            wf_net_chan_linger(session->chans[i]);
 }
 
-static void lanes_free(struct tcp_pair *pair)
+static void chans_free(struct net_session *session)
 {
-    for (unsigned i = 0; i < pair->nlanes; i++)
-        if (pair->lanes[i])
-            wf_tcp_lane_free(pair->lanes[i]);
-    pair->nlanes = 0;
+    for (unsigned i = 0; i < session->nchans; i++)
+        if (session->chans[i])
+            wf_net_chan_free(session->chans[i]);
+    session->nchans = 0;
 }
 
 /* ---- its end ---- */
 
-static void dead_remember(struct tcp_pair *pair)
+static void dead_remember(struct net_session *session)
 {
-    struct tcp_tep *t = pair->tep;
+    struct net_ep *t = session->tep;
     bool ok;
-    pair->gone.address = pair->known.address;
+    session->gone.address = session->known.address;
     pthread_mutex_lock(&t->lock);
-    ok = wf_book_add(&t->gone, &pair->gone);
+    ok = wf_book_add(&t->gone, &session->gone);
     pthread_mutex_unlock(&t->lock);
     if (!ok) { /* no memory: forgotten at once */
-        pair_free(pair);
+        session_free(session);
         return;
     }
-    wf_list_append(&t->dead, &pair->item);
+    wf_list_append(&t->dead, &session->item);
     if (++t->ndead > DEAD_MAX)
-        pair_free(wf_container_of(t->dead.next, struct tcp_pair, item));
+        session_free(wf_container_of(t->dead.next, struct net_session, item));
 }
 
-void wf_tcp_pair_end(struct tcp_pair *pair, enum weft_status why)
+void wf_net_session_end(struct net_session *session, enum weft_status why)
 {
-    struct tcp_tep *t = pair->tep;
-    void *conn = pair->conn;
-    if (pair->status != WEFT_OK)
+    struct net_ep *t = session->tep;
+    void *conn = session->conn;
+    if (session->status != WEFT_OK)
         return;
     if (why == WEFT_ECLOSED) /* its last words' acknowledgement is on the way */
-        lanes_linger(pair);
-    lanes_free(pair); /* before anybody is told */
-    pair->status = why;
-    pair->conn = NULL;
-    wf_tcp_count(t, WF_STAT_PEERS_DOWN, pair->handle != NULL);
+        chans_linger(session);
+    chans_free(session); /* before anybody is told */
+    session->status = why;
+    session->conn = NULL;
+    wf_net_count(t, WF_STAT_PEERS_DOWN, session->handle != NULL);
     for (uint32_t i = 0; i < t->npeers; i++) {
-        struct tcp_peer *peer = t->peers[i];
-        if (peer->pair != pair)
+        struct net_peer *peer = t->peers[i];
+        if (peer->session != session)
             continue;
-        peer->pair = NULL;
+        peer->session = NULL;
         peer->status = (int16_t)why;
         t->base.events->peer_down(t->base.owner, &peer->base, why);
     }
-    pair->handle = NULL;
+    session->handle = NULL;
     if (conn)
         t->base.events->conn_down(t->base.owner, conn);
     t->events++;
-    dead_remember(pair);
+    dead_remember(session);
 }
 
-/* A lane by which BYE is still to come is waited for; if it has no socket, called. */
-void wf_tcp_pair_bye(struct tcp_pair *pair, uint32_t lanes)
+/* A channel by which BYE is still to come is waited for; if it has no socket, called. */
+void wf_net_session_bye(struct net_session *session, uint32_t lanes)
 {
     bool all = true;
-    pair->bye = (uint16_t)lanes;
-    for (unsigned i = 0; i < WF_TCP_LANES_MAX; i++) {
-        struct tcp_lane *l = lanes >> i & 1 ? wf_tcp_lane(pair, i) : NULL;
+    session->bye = (uint16_t)lanes;
+    for (unsigned i = 0; i < WF_NET_LANES_MAX; i++) {
+        struct net_chan *l = lanes >> i & 1 ? wf_net_session_chan(session, i) : NULL;
         if (l && !l->bye) {
             all = false;
-            wf_tcp_lane_dial(l, TCP_LATER_MS);
+            wf_net_chan_dial(l, NET_LATER_MS);
         }
     }
     if (all)
-        wf_tcp_pair_end(pair, WEFT_ECLOSED);
+        wf_net_session_end(session, WEFT_ECLOSED);
 }
 
 /* ---- what the door says ---- */
 
-void wf_tcp_turn_away(struct tcp_ctx *ctx, int fd, struct wf_tcp_sealer *sealer)
+void wf_net_turn_away(struct net_ctx *ctx, int fd, struct wf_tcp_sealer *sealer)
 {
-    struct wf_tcp_frame f = {.kind = WF_TCP_BYE};
+    struct wf_net_frame f = {.kind = WF_NET_BYE};
     uint8_t record[WF_TCP_SEALED_MAX];
     size_t n = sizeof f;
     if (sealer)
@@ -303,136 +304,137 @@ void wf_tcp_turn_away(struct tcp_ctx *ctx, int fd, struct wf_tcp_sealer *sealer)
     wf_tcp_door_linger(ctx->door, fd);
 }
 
-static void conn_turn_away(struct tcp_ctx *ctx, struct wf_tcp_conn *conn)
+static void conn_turn_away(struct net_ctx *ctx, struct wf_tcp_conn *conn)
 {
     struct wf_tcp_sealer sealer = {.number = 0};
     memcpy(sealer.key, conn->key_out, sizeof sealer.key);
-    wf_tcp_fd_forget(ctx, conn->fd);
-    wf_tcp_turn_away(ctx, conn->fd, conn->encrypted ? &sealer : NULL);
+    wf_net_fd_forget(ctx, conn->fd);
+    wf_net_turn_away(ctx, conn->fd, conn->encrypted ? &sealer : NULL);
     sodium_memzero(&sealer, sizeof sealer);
     wf_tcp_conn_free(conn);
 }
 
 /* A forked child may hold a copy of the socket. */
-void wf_tcp_conn_close(struct tcp_tep *t, struct wf_tcp_conn *conn)
+void wf_net_conn_close(struct net_ep *t, struct wf_tcp_conn *conn)
 {
-    wf_tcp_fd_forget(t->ctx, conn->fd);
+    wf_net_fd_forget(t->ctx, conn->fd);
     (void)shutdown(conn->fd, SHUT_RDWR);
     close(conn->fd);
     wf_tcp_conn_free(conn);
 }
 
 /* Handles that were opened before either side said anything. */
-static void handles_find(struct tcp_pair *pair)
+static void handles_find(struct net_session *session)
 {
-    const struct tcp_tep *t = pair->tep;
+    const struct net_ep *t = session->tep;
     for (uint32_t i = 0; i < t->npeers; i++) {
-        struct tcp_peer *peer = t->peers[i];
-        if (!peer->pair && peer->status == WEFT_OK && wf_tcp_peer_is(peer, &pair->known.address))
-            wf_tcp_pair_hold(pair, peer);
+        struct net_peer *peer = t->peers[i];
+        if (!peer->session && peer->status == WEFT_OK &&
+            wf_net_peer_is(peer, &session->known.address))
+            wf_net_session_hold(session, peer);
     }
 }
 
 /* What came by the old socket: who sent it may have gone, and says it to no new one. That is as
  * many bytes as the kernel has now (tcp(7), SIOCINQ), however many reads that takes, and no more: a
  * peer that goes on sending does not keep this side reading, and sends them again. */
-static void lane_drain(struct tcp_lane *lane)
+static void chan_drain(struct net_chan *chan)
 {
-    uint32_t begin = lane->socket_bytes;
+    uint32_t begin = chan->socket_bytes;
     int there = 0;
-    if (lane->wire && lane->fd >= 0) {
-        wf_tcp_socket_look(lane);
+    if (chan->wire && chan->fd >= 0) {
+        wf_net_socket_look(chan);
         return;
     }
-    if (lane->fd >= 0 && ioctl(lane->fd, SIOCINQ, &there))
+    if (chan->fd >= 0 && ioctl(chan->fd, SIOCINQ, &there))
         there = INT_MAX;
-    while (lane->fd >= 0 && lane->socket_bytes - begin < (uint32_t)there) {
+    while (chan->fd >= 0 && chan->socket_bytes - begin < (uint32_t)there) {
         uint8_t byte;
-        if (recv(lane->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0)
+        if (recv(chan->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0)
             return;
-        wf_tcp_read(lane);
+        wf_net_read(chan);
     }
 }
 
-static void arrived(struct tcp_tep *t, struct wf_tcp_conn *conn)
+static void arrived(struct net_ep *t, struct wf_tcp_conn *conn)
 {
-    struct tcp_pair *pair = wf_tcp_pair_find(t, &conn->peer);
-    struct tcp_lane *lane = NULL;
-    if (!pair && !t->closing && (pair = wf_tcp_pair_make(t, &conn->peer, &conn->contact)))
-        handles_find(pair);
-    if (pair && pair->status == WEFT_OK)
-        lane = wf_tcp_lane(pair, conn->lane);
-    if (lane)
-        lane_drain(lane);
-    if (lane && lane->pair) /* that may have been its end */
-        wf_tcp_lane_adopt(lane, conn);
-    else if (lane || t->closing || (pair && pair->status != WEFT_OK))
+    struct net_session *session = wf_net_session_find(t, &conn->peer);
+    struct net_chan *chan = NULL;
+    if (!session && !t->closing && (session = wf_net_session_make(t, &conn->peer, &conn->contact)))
+        handles_find(session);
+    if (session && session->status == WEFT_OK)
+        chan = wf_net_session_chan(session, conn->lane);
+    if (chan)
+        chan_drain(chan);
+    if (chan && chan->session) /* that may have been its end */
+        wf_net_chan_adopt(chan, conn);
+    else if (chan || t->closing || (session && session->status != WEFT_OK))
         conn_turn_away(t->ctx, conn);
     else /* no memory: it comes again */
-        wf_tcp_conn_close(t, conn);
+        wf_net_conn_close(t, conn);
 }
 
-static struct tcp_lane *lane_calling(const struct tcp_pair *pair, uint64_t call)
+static struct net_chan *chan_calling(const struct net_session *session, uint64_t call)
 {
-    for (unsigned i = 0; pair && i < pair->nlanes; i++)
-        if (pair->lanes[i] && pair->lanes[i]->call == call)
-            return pair->lanes[i];
+    for (unsigned i = 0; session && i < session->nchans; i++)
+        if (session->chans[i] && session->chans[i]->call == call)
+            return session->chans[i];
     return NULL;
 }
 
-static bool other_usable(const struct tcp_pair *pair, const struct tcp_lane *lane)
+static bool other_usable(const struct net_session *session, const struct net_chan *chan)
 {
-    for (unsigned i = 0; i < pair->nlanes; i++)
-        if (pair->lanes[i] != lane && is_open(pair->lanes[i]))
+    for (unsigned i = 0; i < session->nchans; i++)
+        if (session->chans[i] != chan && is_open(session->chans[i]))
             return true;
     return false;
 }
 
-static void given_up(struct tcp_tep *t, const struct wf_tcp_verdict *v)
+static void given_up(struct net_ep *t, const struct wf_tcp_verdict *v)
 {
-    struct tcp_pair *pair = wf_tcp_pair_find(t, &v->to);
-    struct tcp_lane *lane = lane_calling(pair, v->call);
-    if (!lane)
+    struct net_session *session = wf_net_session_find(t, &v->to);
+    struct net_chan *chan = chan_calling(session, v->call);
+    if (!chan)
         return;
-    lane->call = 0;
-    if (pair->bye) {
-        wf_tcp_pair_end(pair, WEFT_ECLOSED);
-    } else if (lane->gen && other_usable(pair, lane)) { /* its process is there, as that shows */
-        wf_tcp_lane_dial(lane, RETRY_MS);
-    } else if (!lane->gen && lane->index) { /* the others go on without it */
-        wf_info("lane %u to endpoint %u of process %u cannot be opened: %s", lane->index,
-                pair->known.address.ep, pair->known.address.process.pid, v->why);
-        lane->lost = true;
+    chan->call = 0;
+    if (session->bye) {
+        wf_net_session_end(session, WEFT_ECLOSED);
+    } else if (chan->gen && other_usable(session, chan)) { /* its process is there, as that shows */
+        wf_net_chan_dial(chan, RETRY_MS);
+    } else if (!chan->gen && chan->index) { /* the others go on without it */
+        wf_info("lane %u to endpoint %u of process %u cannot be opened: %s", chan->index,
+                session->known.address.ep, session->known.address.process.pid, v->why);
+        chan->lost = true;
     } else {
-        if (lane->gen)
-            wf_info("endpoint %u of process %u is lost: %s", pair->known.address.ep,
-                    pair->known.address.process.pid, v->why);
+        if (chan->gen)
+            wf_info("endpoint %u of process %u is lost: %s", session->known.address.ep,
+                    session->known.address.process.pid, v->why);
         else
-            wf_warn("endpoint %u of process %u cannot be reached: %s", pair->known.address.ep,
-                    pair->known.address.process.pid, v->why);
-        wf_tcp_pair_end(pair, v->status);
+            wf_warn("endpoint %u of process %u cannot be reached: %s", session->known.address.ep,
+                    session->known.address.process.pid, v->why);
+        wf_net_session_end(session, v->status);
     }
 }
 
 /* arg: is there still one that cannot be called? */
-static void pair_dial(struct wf_book_entry *entry, void *arg)
+static void session_dial(struct wf_book_entry *entry, void *arg)
 {
-    struct tcp_pair *pair = pair_at(entry);
+    struct net_session *session = session_at(entry);
     bool *still = arg;
-    for (unsigned i = 0; i < pair->nlanes; i++) {
-        struct tcp_lane *l = pair->lanes[i];
-        if (!l || l->fd >= 0 || l->lost || l->bye || pair->status != WEFT_OK ||
-            (pair->tep->closing && !wf_tcp_has_unsent(l)))
+    for (unsigned i = 0; i < session->nchans; i++) {
+        struct net_chan *l = session->chans[i];
+        if (!l || l->fd >= 0 || l->lost || l->bye || session->status != WEFT_OK ||
+            (session->tep->closing && !wf_net_has_unsent(l)))
             continue;
-        wf_tcp_lane_dial(l, 0);
+        wf_net_chan_dial(l, 0);
         *still |= !l->call;
     }
 }
 
-void wf_tcp_pairs_dial(struct tcp_tep *t)
+void wf_net_sessions_dial(struct net_ep *t)
 {
     bool still = false;
-    wf_book_each(&t->pairs, pair_dial, &still);
+    wf_book_each(&t->sessions, session_dial, &still);
     t->undialled = still;
 }
 
@@ -446,7 +448,7 @@ static void list_take(struct wf_list *to, struct wf_list *from)
     }
 }
 
-void wf_tcp_inbox(struct tcp_tep *t)
+void wf_net_inbox(struct net_ep *t)
 {
     struct wf_list arrivals, verdicts;
     atomic_store_explicit(&t->inbox, 0, memory_order_relaxed);
@@ -471,18 +473,18 @@ void wf_tcp_inbox(struct tcp_tep *t)
 }
 
 /* On the door's thread. The endpoint is found and stays under the context's lock. */
-static struct tcp_tep *tep_of(struct tcp_ctx *ctx, uint16_t ep, uint32_t ep_gen)
+static struct net_ep *tep_of(struct net_ctx *ctx, uint16_t ep, uint32_t ep_gen)
 {
     wf_list_each(it, &ctx->teps)
     {
-        struct tcp_tep *t = wf_container_of(it, struct tcp_tep, item);
+        struct net_ep *t = wf_container_of(it, struct net_ep, item);
         if (t->address.ep == ep && t->address.ep_gen == ep_gen)
             return t;
     }
     return NULL;
 }
 
-static void tell(struct tcp_tep *t, struct wf_list *list, struct wf_list *item)
+static void tell(struct net_ep *t, struct wf_list *list, struct wf_list *item)
 {
     uint64_t one = 1;
     pthread_mutex_lock(&t->lock);
@@ -493,17 +495,17 @@ static void tell(struct tcp_tep *t, struct wf_list *list, struct wf_list *item)
         wf_debug("an endpoint was woken already: %m");
 }
 
-bool wf_tcp_has_pair(struct tcp_ctx *ctx, const struct wf_address *from,
-                     const struct wf_address *to)
+bool wf_net_has_session(struct net_ctx *ctx, const struct wf_address *from,
+                        const struct wf_address *to)
 {
-    struct tcp_tep *t;
+    struct net_ep *t;
     pthread_mutex_lock(&ctx->lock);
     t = tep_of(ctx, from->ep, from->ep_gen);
     pthread_mutex_unlock(&ctx->lock);
-    return t && wf_tcp_pair_find(t, to);
+    return t && wf_net_session_find(t, to);
 }
 
-static bool is_full(const struct tcp_ctx *ctx, struct tcp_tep *t)
+static bool is_full(const struct net_ctx *ctx, struct net_ep *t)
 {
     bool full;
     pthread_mutex_lock(&t->lock);
@@ -514,9 +516,9 @@ static bool is_full(const struct tcp_ctx *ctx, struct tcp_tep *t)
 
 static enum wf_tcp_host door_has(void *owner, uint16_t ep, uint32_t ep_gen)
 {
-    struct tcp_ctx *ctx = owner;
+    struct net_ctx *ctx = owner;
     enum wf_tcp_host has = WF_TCP_HOST_NONE;
-    struct tcp_tep *t;
+    struct net_ep *t;
     pthread_mutex_lock(&ctx->lock);
     t = tep_of(ctx, ep, ep_gen);
     if (t)
@@ -527,12 +529,12 @@ static enum wf_tcp_host door_has(void *owner, uint16_t ep, uint32_t ep_gen)
 
 static bool door_connected(void *owner, uint16_t ep, uint32_t ep_gen, struct wf_tcp_conn *conn)
 {
-    struct tcp_ctx *ctx = owner;
-    struct tcp_tep *t;
+    struct net_ctx *ctx = owner;
+    struct net_ep *t;
     bool gone = false;
     pthread_mutex_lock(&ctx->lock);
     t = tep_of(ctx, ep, ep_gen);
-    if (t && !wf_tcp_fd_note(ctx, conn->fd))
+    if (t && !wf_net_fd_note(ctx, conn->fd))
         t = NULL;
     if (t) {
         wf_tcp_door_passed(ctx->door);
@@ -551,8 +553,8 @@ static bool door_connected(void *owner, uint16_t ep, uint32_t ep_gen, struct wf_
 
 static void door_given_up(void *owner, uint16_t ep, uint32_t ep_gen, struct wf_tcp_verdict *v)
 {
-    struct tcp_ctx *ctx = owner;
-    struct tcp_tep *t;
+    struct net_ctx *ctx = owner;
+    struct net_ep *t;
     pthread_mutex_lock(&ctx->lock);
     t = tep_of(ctx, ep, ep_gen);
     if (t)
@@ -564,12 +566,12 @@ static void door_given_up(void *owner, uint16_t ep, uint32_t ep_gen, struct wf_t
 
 static void door_fork_begin(void *owner)
 {
-    pthread_mutex_lock(&((struct tcp_ctx *)owner)->lock);
+    pthread_mutex_lock(&((struct net_ctx *)owner)->lock);
 }
 
 static void door_fork_end(void *owner, bool child)
 {
-    struct tcp_ctx *ctx = owner;
+    struct net_ctx *ctx = owner;
     for (unsigned i = 0; child && i < ctx->nfds; i++)
         close(ctx->fds[i]);
     ctx->nfds = child ? 0 : ctx->nfds;
@@ -581,24 +583,24 @@ const struct wf_tcp_door_events wf_tcp_door_calls = {door_has, door_connected, d
 
 /* ---- the endpoint's end ---- */
 
-static uint32_t lanes_used(const struct tcp_pair *pair)
+static uint32_t chans_used(const struct net_session *session)
 {
     uint32_t mask = 0;
-    for (unsigned i = 0; i < pair->nlanes; i++)
-        if (pair->lanes[i] && (pair->lanes[i]->gen || pair->lanes[i]->next))
+    for (unsigned i = 0; i < session->nchans; i++)
+        if (session->chans[i] && (session->chans[i]->gen || session->chans[i]->next))
             mask |= 1u << i;
     return mask;
 }
 
-static void pair_bye_say(struct wf_book_entry *entry, void *arg)
+static void session_bye_say(struct wf_book_entry *entry, void *arg)
 {
-    struct tcp_pair *pair = pair_at(entry);
-    uint32_t mask = lanes_used(pair);
+    struct net_session *session = session_at(entry);
+    uint32_t mask = chans_used(session);
     (void)arg;
-    for (unsigned i = 0; i < pair->nlanes; i++)
+    for (unsigned i = 0; i < session->nchans; i++)
         if (mask >> i & 1) {
-            wf_tcp_append_bye(pair->lanes[i], mask);
-            wf_tcp_dirty(pair->lanes[i]);
+            wf_net_append_bye(session->chans[i], mask);
+            wf_net_dirty(session->chans[i]);
         }
 }
 
@@ -612,68 +614,68 @@ static bool kernel_has_all(int fd)
 /* What an endpoint that closes still waits for. A peer that closes, too, takes nothing more. */
 enum outstanding { NOTHING, WORD, BYTES };
 
-static enum outstanding lane_outstanding(const struct tcp_lane *lane)
+static enum outstanding chan_outstanding(const struct net_chan *chan)
 {
-    if (!lane || lane->bye || lane->first == lane->next)
+    if (!chan || chan->bye || chan->first == chan->next)
         return NOTHING;
-    if (lane->fd < 0 || wf_tcp_has_unsent(lane))
+    if (chan->fd < 0 || wf_net_has_unsent(chan))
         return BYTES;
-    return (wf_tcp_is_wired(lane) ? lane->pair->tep->wires->is_taken(lane->wire)
-                                  : kernel_has_all(lane->fd))
+    return (wf_net_is_wired(chan) ? chan->session->tep->wires->is_taken(chan->wire)
+                                  : kernel_has_all(chan->fd))
                ? WORD
                : BYTES;
 }
 
-static void pair_outstanding(struct wf_book_entry *entry, void *arg)
+static void session_outstanding(struct wf_book_entry *entry, void *arg)
 {
-    const struct tcp_pair *pair = pair_at(entry);
+    const struct net_session *session = session_at(entry);
     enum outstanding *most = arg;
-    for (unsigned i = 0; i < pair->nlanes; i++)
-        *most = WF_MAX(*most, lane_outstanding(pair->lanes[i]));
+    for (unsigned i = 0; i < session->nchans; i++)
+        *most = WF_MAX(*most, chan_outstanding(session->chans[i]));
 }
 
-static enum outstanding most_outstanding(const struct tcp_tep *t)
+static enum outstanding most_outstanding(const struct net_ep *t)
 {
     enum outstanding most = NOTHING;
-    wf_book_each(&t->pairs, pair_outstanding, &most);
+    wf_book_each(&t->sessions, session_outstanding, &most);
     return most;
 }
 
 /* One turn: what came, what can leave. Nothing is delivered any more. */
-static void closing_turn(struct tcp_tep *t)
+static void closing_turn(struct net_ep *t)
 {
     struct pollfd p[2] = {{.fd = t->base.event_fd, .events = POLLIN},
                           {.fd = t->epoll_fd, .events = POLLIN}};
     uint64_t n;
     (void)poll(p, t->epoll_fd >= 0 ? 2 : 1, CLOSING_MS);
     if (read(t->base.event_fd, &n, sizeof n) > 0 || atomic_load(&t->inbox))
-        wf_tcp_inbox(t);
+        wf_net_inbox(t);
     if (t->wires) {
         t->wires->look(t);
         (void)t->wires->turn(t);
-        wf_tcp_sockets_look(t);
+        wf_net_sockets_look(t);
     } else {
-        wf_tcp_read_each(t);
+        wf_net_read_each(t);
     }
-    wf_tcp_flush_all(t);
+    wf_net_flush_all(t);
 }
 
 /* Who does not poll answers no wire's questions: last words go by a socket, which its kernel
  * takes. */
-static void lanes_unwire(struct tcp_tep *t)
+static void chans_unwire(struct net_ep *t)
 {
     for (unsigned i = t->nlive; i-- && !wf_list_empty(&t->live);) {
         struct wf_list *it = t->live.next;
-        struct tcp_lane *lane = wf_container_of(it, struct tcp_lane, live);
+        struct net_chan *chan = wf_container_of(it, struct net_chan, live);
         wf_list_remove(it);
         wf_list_append(&t->live, it);
-        if (lane->wire && !lane->up)
-            wf_tcp_lane_break(lane, "it closes before its wire is up");
+        if (chan->wire && !chan->up)
+            wf_net_chan_break(chan, "it closes before its wire is up");
     }
 }
 
 /* Until all was taken, or for as long as may be. */
-static void last_words(struct tcp_tep *t)
+static void last_words(struct net_ep *t)
 {
     uint64_t now = wf_now_ns(), until = now + t->close_ms * UINT64_C(1000000), written = now;
     enum outstanding left;
@@ -693,35 +695,35 @@ static void last_words(struct tcp_tep *t)
     }
 }
 
-void wf_tcp_pairs_bye(struct tcp_tep *t)
+void wf_net_sessions_bye(struct net_ep *t)
 {
     t->closing = true;
     t->close_ms =
         t->ctx->base.close_ms ? t->ctx->base.close_ms : (uint32_t)wf_config()->peer_timeout_ms;
     t->settle_ns = CLOSE_SETTLE_NS;
-    wf_list_each(it, &t->live)(void) wf_tcp_lane_watch(wf_container_of(it, struct tcp_lane, live),
+    wf_list_each(it, &t->live)(void) wf_net_chan_watch(wf_container_of(it, struct net_chan, live),
                                                        false); /* each turn tries to write */
-    wf_book_each(&t->pairs, pair_bye_say, NULL);
+    wf_book_each(&t->sessions, session_bye_say, NULL);
     if (t->wires)
-        lanes_unwire(t);
-    wf_tcp_flush_all(t);
+        chans_unwire(t);
+    wf_net_flush_all(t);
     last_words(t);
     t->settle_ns = CLOSE_SETTLE_NS;
 }
 
-static void pair_drop(struct wf_book_entry *entry, void *arg)
+static void session_drop(struct wf_book_entry *entry, void *arg)
 {
-    struct tcp_pair *pair = pair_at(entry);
-    struct tcp_tep *t = pair->tep;
+    struct net_session *session = session_at(entry);
+    struct net_ep *t = session->tep;
     (void)arg;
-    lanes_linger(pair);
-    lanes_free(pair);
-    if (pair->conn)
-        t->base.events->conn_down(t->base.owner, pair->conn);
-    pair_free(pair);
+    chans_linger(session);
+    chans_free(session);
+    if (session->conn)
+        t->base.events->conn_down(t->base.owner, session->conn);
+    session_free(session);
 }
 
-static void inbox_drop(struct tcp_tep *t)
+static void inbox_drop(struct net_ep *t)
 {
     while (!wf_list_empty(&t->arrivals)) {
         struct wf_tcp_conn *conn = wf_container_of(t->arrivals.next, struct wf_tcp_conn, item);
@@ -736,10 +738,10 @@ static void inbox_drop(struct tcp_tep *t)
 }
 
 /* The door knows the endpoint no more. */
-void wf_tcp_pairs_free(struct tcp_tep *t)
+void wf_net_sessions_free(struct net_ep *t)
 {
-    wf_book_each(&t->pairs, pair_drop, NULL);
-    wf_book_free(&t->pairs);
+    wf_book_each(&t->sessions, session_drop, NULL);
+    wf_book_free(&t->sessions);
     wf_book_free(&t->gone);
     inbox_drop(t);
 }

@@ -2,7 +2,7 @@
 /* From a socket to the core. Every read goes to the endpoint's one buffer, or, while a bulk
  * frame's payload is due, to where the core says that it belongs and only what is
  * behind it to the buffer. What is left of an incomplete frame is kept in the
- * lane's stash until the next read. */
+ * channel's stash until the next read. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -21,18 +21,19 @@
     ((size_t)4096) /* of what follows it: not the next payload, which would be                     \
                     * copied twice */
 
-_Static_assert(TCP_RX_SIZE >= READ_MAX + 2 * (WF_TCP_AM_MAX + 128), "a stash fits in front");
+_Static_assert(NET_RX_SIZE >= READ_MAX + 2 * (WF_NET_AM_MAX + 128), "a stash fits in front");
 
 /* ---- delivery ---- */
 
-static void token_fill(struct tcp_token *token, struct tcp_lane *lane, const struct wf_tcp_frame *f,
+static void token_fill(struct net_token *token, struct net_chan *chan, const struct wf_net_frame *f,
                        bool is_reply)
 {
-    struct tcp_pair *pair = lane->pair;
-    *token = (struct tcp_token){
-        .base = {.tep = &pair->tep->base, .conn = &pair->conn}, .lane = lane, .room = f->room};
+    struct net_session *session = chan->session;
+    *token = (struct net_token){.base = {.tep = &session->tep->base, .conn = &session->conn},
+                                .chan = chan,
+                                .room = f->room};
     if (is_reply) {
-        token->base.tpeer = wf_tcp_pair_peer(pair);
+        token->base.tpeer = wf_net_session_peer(session);
     } else if (f->room) {
         token->base.can_reply = 1;
         token->base.reply_room = f->room - 1;
@@ -40,26 +41,26 @@ static void token_fill(struct tcp_token *token, struct tcp_lane *lane, const str
 }
 
 /* A reply, or word that there is none, gives back its place. */
-static bool reservation_end(struct tcp_lane *lane, uint32_t room)
+static bool reservation_end(struct net_chan *chan, uint32_t room)
 {
-    if (wf_tcp_reply_size(room) > lane->reserved)
+    if (wf_net_reply_size(room) > chan->reserved)
         return false;
-    lane->reserved -= wf_tcp_reply_size(room);
-    wf_tcp_lane_fed(lane);
+    chan->reserved -= wf_net_reply_size(room);
+    wf_net_chan_fed(chan);
     return true;
 }
 
 /* May this request be taken: does its reply fit? Its sender counts, too. */
-static bool request_fits(const struct tcp_lane *lane, const struct wf_tcp_frame *f)
+static bool request_fits(const struct net_chan *chan, const struct wf_net_frame *f)
 {
-    return !f->room || wf_tcp_has_room(lane, wf_tcp_reply_size(f->room), true);
+    return !f->room || wf_net_has_room(chan, wf_net_reply_size(f->room), true);
 }
 
-static void deliver(struct tcp_lane *lane, const struct wf_tcp_frame *f, const uint32_t *args,
+static void deliver(struct net_chan *chan, const struct wf_net_frame *f, const uint32_t *args,
                     const void *data, uint64_t long_len)
 {
-    struct tcp_tep *t = lane->pair->tep;
-    bool is_reply = f->kind == WF_TCP_REPLY || f->kind == WF_TCP_BULK_REPLY;
+    struct net_ep *t = chan->session->tep;
+    bool is_reply = f->kind == WF_NET_REPLY || f->kind == WF_NET_BULK_REPLY;
     uint64_t serial = t->token.base.serial + 1;
     struct weft_am am = {.data = data,
                          .len = data ? f->len : 0,
@@ -71,57 +72,57 @@ static void deliver(struct tcp_lane *lane, const struct wf_tcp_frame *f, const u
                          .long_len = long_len,
                          .token = &t->token,
                          .serial = serial};
-    token_fill(&t->token, lane, f, is_reply);
+    token_fill(&t->token, chan, f, is_reply);
     t->token.base.serial = serial;
     am.can_reply = t->token.base.can_reply;
     if (!t->closing) { /* else nobody is there to take it */
-        wf_tcp_count(t, is_reply ? WF_STAT_REPLIES_RECEIVED : WF_STAT_REQUESTS_RECEIVED, 1);
+        wf_net_count(t, is_reply ? WF_STAT_REPLIES_RECEIVED : WF_STAT_REQUESTS_RECEIVED, 1);
         t->base.events->deliver(t->base.owner, &am);
     }
     t->token.base.serial++;
     if (t->token.base.can_reply)
-        lane->unreplied += wf_tcp_reply_size(f->room);
+        chan->unreplied += wf_net_reply_size(f->room);
     t->events++;
 }
 
 /* ---- bulk ---- */
 
-static struct wf_bulk bulk_in(const struct tcp_lane *lane, struct tcp_token *token)
+static struct wf_bulk bulk_in(const struct net_chan *chan, struct net_token *token)
 {
-    const struct wf_tcp_frame *f = &lane->bulk.frame;
-    return (struct wf_bulk){.args = lane->bulk.args,
+    const struct wf_net_frame *f = &chan->bulk.frame;
+    return (struct wf_bulk){.args = chan->bulk.args,
                             .len = f->len,
                             .nargs = f->nargs,
                             .handler = f->handler,
-                            .is_reply = f->kind == WF_TCP_BULK_REPLY,
+                            .is_reply = f->kind == WF_NET_BULK_REPLY,
                             .token = &token->base};
 }
 
 /* Where the next payload bytes go; null: nowhere. */
-static void *bulk_hold(struct tcp_lane *lane, struct tcp_token *token, struct wf_bulk *bulk,
+static void *bulk_hold(struct net_chan *chan, struct net_token *token, struct wf_bulk *bulk,
                        size_t *n)
 {
-    struct tcp_tep *t = lane->pair->tep;
+    struct net_ep *t = chan->session->tep;
     void *to = NULL;
-    token_fill(token, lane, &lane->bulk.frame, lane->bulk.frame.kind == WF_TCP_BULK_REPLY);
-    *bulk = bulk_in(lane, token);
-    lane->bulk.lost |= t->closing;
-    if (!lane->bulk.lost)
-        to = t->base.events->bulk_hold(t->base.owner, bulk, lane->bulk.got, n);
-    lane->bulk.lost |= !to;
+    token_fill(token, chan, &chan->bulk.frame, chan->bulk.frame.kind == WF_NET_BULK_REPLY);
+    *bulk = bulk_in(chan, token);
+    chan->bulk.lost |= t->closing;
+    if (!chan->bulk.lost)
+        to = t->base.events->bulk_hold(t->base.owner, bulk, chan->bulk.got, n);
+    chan->bulk.lost |= !to;
     return to;
 }
 
-static void bulk_unhold(struct tcp_lane *lane, const struct wf_bulk *bulk)
+static void bulk_unhold(struct net_chan *chan, const struct wf_bulk *bulk)
 {
-    struct tcp_tep *t = lane->pair->tep;
+    struct net_ep *t = chan->session->tep;
     t->base.events->bulk_unhold(t->base.owner, bulk);
 }
 
 /* Does payload, too? */
-static bool goes_through_buffer(const struct tcp_lane *lane)
+static bool goes_through_buffer(const struct net_chan *chan)
 {
-    return lane->seal || wf_tcp_is_wired(lane);
+    return chan->seal || wf_net_is_wired(chan);
 }
 
 /* Where the program may have unmapped it, the kernel finds out. False: it is not there. */
@@ -137,165 +138,165 @@ static bool lent_copy(void *to, const void *from, size_t n)
 }
 
 /* [n] bytes of payload that were in the buffer already. */
-static void bulk_copy(struct tcp_lane *lane, const uint8_t *bytes, size_t n)
+static void bulk_copy(struct net_chan *chan, const uint8_t *bytes, size_t n)
 {
     while (n) {
-        struct tcp_token token;
+        struct net_token token;
         struct wf_bulk bulk;
         size_t part = n;
-        void *to = bulk_hold(lane, &token, &bulk, &part);
+        void *to = bulk_hold(chan, &token, &bulk, &part);
         if (to) {
-            if (goes_through_buffer(lane))
-                lane->bulk.lost |= !lent_copy(to, bytes, part);
+            if (goes_through_buffer(chan))
+                chan->bulk.lost |= !lent_copy(to, bytes, part);
             else
                 memcpy(to, bytes, part);
-            bulk_unhold(lane, &bulk);
+            bulk_unhold(chan, &bulk);
         } else {
             part = n;
         }
-        lane->bulk.got += (uint32_t)part;
+        chan->bulk.got += (uint32_t)part;
         bytes += part;
         n -= part;
     }
 }
 
-static enum weft_status bulk_end(struct tcp_lane *lane)
+static enum weft_status bulk_end(struct net_chan *chan)
 {
-    struct wf_tcp_frame f = lane->bulk.frame;
-    if (f.kind == WF_TCP_BULK_REPLY && !reservation_end(lane, f.room))
+    struct wf_net_frame f = chan->bulk.frame;
+    if (f.kind == WF_NET_BULK_REPLY && !reservation_end(chan, f.room))
         return WEFT_EPROTO;
-    lane->taken++;
-    lane->bulk.frame.kind = 0;
-    deliver(lane, &f, lane->bulk.args, NULL, lane->bulk.lost ? 0 : f.len);
+    chan->taken++;
+    chan->bulk.frame.kind = 0;
+    deliver(chan, &f, chan->bulk.args, NULL, chan->bulk.lost ? 0 : f.len);
     return WEFT_OK;
 }
 
 /* As many of [len] bytes as are this payload's and its padding's; ends it with the last.
  * Returns bytes used. */
-static size_t bulk_take(struct tcp_lane *lane, const uint8_t *bytes, size_t len,
+static size_t bulk_take(struct net_chan *chan, const uint8_t *bytes, size_t len,
                         enum weft_status *status)
 {
-    uint32_t left = lane->bulk.frame.len - lane->bulk.got;
+    uint32_t left = chan->bulk.frame.len - chan->bulk.got;
     size_t n = WF_MIN(len, left), pad;
-    bulk_copy(lane, bytes, n);
-    pad = WF_MIN(len - n, lane->bulk.skip);
+    bulk_copy(chan, bytes, n);
+    pad = WF_MIN(len - n, chan->bulk.skip);
     if (n == left) {
-        lane->bulk.skip -= (uint32_t)pad;
-        if (!lane->bulk.skip)
-            *status = bulk_end(lane);
+        chan->bulk.skip -= (uint32_t)pad;
+        if (!chan->bulk.skip)
+            *status = bulk_end(chan);
     } else {
         pad = 0;
     }
     return n + pad;
 }
 
-static void bulk_begin(struct tcp_lane *lane, const struct wf_tcp_frame *f, const uint8_t *bytes)
+static void bulk_begin(struct net_chan *chan, const struct wf_net_frame *f, const uint8_t *bytes)
 {
-    lane->bulk.frame = *f;
-    memcpy(lane->bulk.args, bytes + sizeof *f, 4u * f->nargs);
-    lane->bulk.got = 0;
-    lane->bulk.skip = wf_tcp_padded(f->len) - f->len;
-    lane->bulk.lost = false;
+    chan->bulk.frame = *f;
+    memcpy(chan->bulk.args, bytes + sizeof *f, 4u * f->nargs);
+    chan->bulk.got = 0;
+    chan->bulk.skip = wf_net_padded(f->len) - f->len;
+    chan->bulk.lost = false;
 }
 
 /* ---- frames ---- */
 
 /* *bye_lanes is set by BYE. OK | EPROTO */
-static enum weft_status frame_take(struct tcp_lane *lane, const struct wf_tcp_frame *f,
+static enum weft_status frame_take(struct net_chan *chan, const struct wf_net_frame *f,
                                    const uint8_t *bytes, uint32_t *bye_lanes)
 {
     uint32_t args[WEFT_AM_MAX_ARGS];
     switch (f->kind) {
-    case WF_TCP_REPLY:
-        if (!reservation_end(lane, f->room))
+    case WF_NET_REPLY:
+        if (!reservation_end(chan, f->room))
             return WEFT_EPROTO;
         break;
-    case WF_TCP_REQUEST:
-        if (!request_fits(lane, f))
+    case WF_NET_REQUEST:
+        if (!request_fits(chan, f))
             return WEFT_EPROTO;
         break;
-    case WF_TCP_VOID: lane->taken++; return WEFT_OK;
-    case WF_TCP_BYE:
+    case WF_NET_VOID: chan->taken++; return WEFT_OK;
+    case WF_NET_BYE:
         if (!f->nargs)
             return WEFT_EPROTO;
         memcpy(bye_lanes, bytes + sizeof *f, sizeof *bye_lanes);
-        if (*bye_lanes >> WF_TCP_LANES_MAX || !(*bye_lanes >> lane->index & 1))
+        if (*bye_lanes >> WF_NET_LANES_MAX || !(*bye_lanes >> chan->index & 1))
             return WEFT_EPROTO;
-        lane->taken++;
-        lane->bye = true;
+        chan->taken++;
+        chan->bye = true;
         return WEFT_OK;
-    default: return wf_tcp_lane_returned(lane, f->room); /* ACK */
+    default: return wf_net_chan_returned(chan, f->room); /* ACK */
     }
-    lane->taken++;
+    chan->taken++;
     memcpy(args, bytes + sizeof *f, 4u * f->nargs);
-    deliver(lane, f, args, bytes + wf_tcp_head_size(f->nargs), 0);
+    deliver(chan, f, args, bytes + wf_net_head_size(f->nargs), 0);
     return WEFT_OK;
 }
 
-static enum weft_status sync_take(struct tcp_lane *lane, const struct wf_tcp_frame *f,
+static enum weft_status sync_take(struct net_chan *chan, const struct wf_net_frame *f,
                                   const uint8_t *bytes)
 {
-    struct wf_tcp_sync sync;
-    if (f->kind == WF_TCP_BYE) /* it has given this endpoint up */
+    struct wf_net_sync sync;
+    if (f->kind == WF_NET_BYE) /* it has given this endpoint up */
         return WEFT_EPEER;
-    if (f->kind != WF_TCP_SYNC)
+    if (f->kind != WF_NET_SYNC)
         return WEFT_EPROTO;
     memcpy(&sync, bytes + sizeof *f, sizeof sync);
-    return wf_tcp_lane_sync(lane, f, &sync);
+    return wf_net_chan_sync(chan, f, &sync);
 }
 
 /* The frames among [have] bytes; *used of them. OK: what is left is not a whole frame. */
-static enum weft_status frames_take(struct tcp_lane *lane, const uint8_t *bytes, size_t have,
+static enum weft_status frames_take(struct net_chan *chan, const uint8_t *bytes, size_t have,
                                     size_t *used, uint32_t *bye_lanes)
 {
     enum weft_status status = WEFT_OK;
     size_t at = 0;
-    while (have - at >= sizeof(struct wf_tcp_frame) && status == WEFT_OK) {
-        struct wf_tcp_frame f;
+    while (have - at >= sizeof(struct wf_net_frame) && status == WEFT_OK) {
+        struct wf_net_frame f;
         uint32_t head;
-        if (lane->bulk.frame.kind) {
-            at += bulk_take(lane, bytes + at, have - at, &status);
+        if (chan->bulk.frame.kind) {
+            at += bulk_take(chan, bytes + at, have - at, &status);
             continue;
         }
-        status = wf_tcp_frame_parse(bytes + at, &f);
+        status = wf_net_frame_parse(bytes + at, &f);
         if (status != WEFT_OK)
             break;
-        head = wf_tcp_head_size(f.nargs);
+        head = wf_net_head_size(f.nargs);
         if (have - at < head ||
-            (!wf_tcp_is_bulk(f.kind) && have - at - head < wf_tcp_padded(f.len)))
+            (!wf_net_is_bulk(f.kind) && have - at - head < wf_net_padded(f.len)))
             break;
-        if (!lane->synced) {
-            status = sync_take(lane, &f, bytes + at);
-        } else if (f.kind == WF_TCP_SYNC || (lane->bye && wf_tcp_is_counted(f.kind))) {
+        if (!chan->synced) {
+            status = sync_take(chan, &f, bytes + at);
+        } else if (f.kind == WF_NET_SYNC || (chan->bye && wf_net_is_counted(f.kind))) {
             status = WEFT_EPROTO;
         } else {
-            status = wf_tcp_lane_acked(lane, f.ack);
-            if (status == WEFT_OK && wf_tcp_is_bulk(f.kind)) {
-                if (f.kind == WF_TCP_BULK_REQUEST && !request_fits(lane, &f))
+            status = wf_net_chan_acked(chan, f.ack);
+            if (status == WEFT_OK && wf_net_is_bulk(f.kind)) {
+                if (f.kind == WF_NET_BULK_REQUEST && !request_fits(chan, &f))
                     status = WEFT_EPROTO;
-                bulk_begin(lane, &f, bytes + at);
+                bulk_begin(chan, &f, bytes + at);
             } else if (status == WEFT_OK) {
-                status = frame_take(lane, &f, bytes + at, bye_lanes);
+                status = frame_take(chan, &f, bytes + at, bye_lanes);
             }
         }
-        at += head + (wf_tcp_is_bulk(f.kind) ? 0 : wf_tcp_padded(f.len));
+        at += head + (wf_net_is_bulk(f.kind) ? 0 : wf_net_padded(f.len));
     }
     *used = at;
     return status;
 }
 
-static bool stash_keep(struct tcp_lane *lane, const uint8_t *bytes, size_t n)
+static bool stash_keep(struct net_chan *chan, const uint8_t *bytes, size_t n)
 {
     uint8_t *stash = NULL;
-    if (!n && !lane->stash_len)
+    if (!n && !chan->stash_len)
         return true;
     if (n && !(stash = malloc(n)))
         return false;
     if (n)
         memcpy(stash, bytes, n);
-    free(lane->stash);
-    lane->stash = stash;
-    lane->stash_len = (uint32_t)n;
+    free(chan->stash);
+    chan->stash = stash;
+    chan->stash_len = (uint32_t)n;
     return true;
 }
 
@@ -303,194 +304,194 @@ static bool stash_keep(struct tcp_lane *lane, const uint8_t *bytes, size_t n)
 
 /* One read: payload that is due to its place, the rest into the buffer at [at]. Returns what
  * read returns; *direct of that is payload. */
-static ssize_t read_once(struct tcp_lane *lane, uint8_t *at, size_t *direct)
+static ssize_t read_once(struct net_chan *chan, uint8_t *at, size_t *direct)
 {
-    struct tcp_token token;
+    struct net_token token;
     struct wf_bulk bulk;
     struct iovec v[2];
     struct msghdr m = {.msg_iov = v};
-    uint32_t left = lane->bulk.frame.kind ? lane->bulk.frame.len - lane->bulk.got : 0;
+    uint32_t left = chan->bulk.frame.kind ? chan->bulk.frame.len - chan->bulk.got : 0;
     size_t n = WF_MIN(left, BULK_READ);
-    void *to = n && !goes_through_buffer(lane) ? bulk_hold(lane, &token, &bulk, &n) : NULL;
+    void *to = n && !goes_through_buffer(chan) ? bulk_hold(chan, &token, &bulk, &n) : NULL;
     ssize_t got;
     int error;
     *direct = 0;
-    if (wf_tcp_is_wired(lane))
-        return lane->pair->tep->wires->read(lane->wire, at, READ_MAX);
-    if (lane->seal)
-        return wf_tcp_seal_read(lane, at, READ_MAX);
+    if (wf_net_is_wired(chan))
+        return chan->session->tep->wires->read(chan->wire, at, READ_MAX);
+    if (chan->seal)
+        return wf_tcp_seal_read(chan, at, READ_MAX);
     if (!to) { /* of a payload without a place no more than that: frames behind it would lie askew
                 */
-        got = recv(lane->fd, at, left ? WF_MIN(left + lane->bulk.skip, READ_MAX) : READ_MAX,
+        got = recv(chan->fd, at, left ? WF_MIN(left + chan->bulk.skip, READ_MAX) : READ_MAX,
                    MSG_DONTWAIT);
-        lane->socket_bytes += got > 0 ? (uint32_t)got : 0;
+        chan->socket_bytes += got > 0 ? (uint32_t)got : 0;
         return got;
     }
     v[m.msg_iovlen++] = (struct iovec){to, n};
     if (n == left)
         v[m.msg_iovlen++] = (struct iovec){at, BEHIND_READ};
-    got = recvmsg(lane->fd, &m, MSG_DONTWAIT);
+    got = recvmsg(chan->fd, &m, MSG_DONTWAIT);
     error = errno;
-    bulk_unhold(lane, &bulk);
+    bulk_unhold(chan, &bulk);
     errno = error;
     if (got < 0 && error == EFAULT) { /* not mapped, or not writable: it found no place */
-        lane->bulk.lost = true;
+        chan->bulk.lost = true;
         errno = EINTR;
     }
-    lane->socket_bytes += got > 0 ? (uint32_t)got : 0;
+    chan->socket_bytes += got > 0 ? (uint32_t)got : 0;
     *direct = got > 0 ? WF_MIN((size_t)got, n) : 0;
     return got;
 }
 
-/* What read said, other than bytes. The lane may be gone afterwards. */
-static void read_failed(struct tcp_lane *lane, ssize_t got)
+/* What read said, other than bytes. The channel may be gone afterwards. */
+static void read_failed(struct net_chan *chan, ssize_t got)
 {
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    lane->was_silent |= got < 0 && wf_tcp_is_silence(errno);
-    if (lane->faulted) { /* tx.c has said why */
-        wf_tcp_pair_end(lane->pair, WEFT_EPEER);
+    chan->was_silent |= got < 0 && wf_net_is_silence(errno);
+    if (chan->faulted) { /* tx.c has said why */
+        wf_net_session_end(chan->session, WEFT_EPEER);
         return;
     }
-    if (lane->was_silent && wf_tcp_lane_is_stuck(lane)) {
+    if (chan->was_silent && wf_net_chan_is_stuck(chan)) {
         wf_info("endpoint %u of process %u is lost: connections are made, but nothing long comes "
                 "through (an MTU on the way that nobody tells of?)",
-                lane->pair->known.address.ep, lane->pair->known.address.process.pid);
-        wf_tcp_pair_end(lane->pair, WEFT_EPEER);
+                chan->session->known.address.ep, chan->session->known.address.process.pid);
+        wf_net_session_end(chan->session, WEFT_EPEER);
         return;
     }
-    if (lane->pair->tep->closing && lane->first == lane->next)
-        wf_tcp_lane_linger(lane); /* it has all that was said to it, and leaves */
+    if (chan->session->tep->closing && chan->first == chan->next)
+        wf_net_chan_linger(chan); /* it has all that was said to it, and leaves */
     else
-        wf_tcp_lane_break(lane, got ? strerror(errno) : "end of stream");
+        wf_net_chan_break(chan, got ? strerror(errno) : "end of stream");
 }
 
 /* Frames begin at multiples of 16 in the buffer, and so payloads do. */
-static uint8_t *buffer_start(const struct tcp_lane *lane)
+static uint8_t *buffer_start(const struct net_chan *chan)
 {
-    uint32_t skip = lane->bulk.frame.kind ? lane->bulk.skip : 0;
-    if (goes_through_buffer(lane) && lane->bulk.frame.kind)
-        skip += lane->bulk.frame.len - lane->bulk.got;
-    skip %= WF_TCP_ALIGN;
-    return lane->pair->tep->rx + (WF_TCP_ALIGN - skip) % WF_TCP_ALIGN;
+    uint32_t skip = chan->bulk.frame.kind ? chan->bulk.skip : 0;
+    if (goes_through_buffer(chan) && chan->bulk.frame.kind)
+        skip += chan->bulk.frame.len - chan->bulk.got;
+    skip %= WF_NET_ALIGN;
+    return chan->session->tep->rx + (WF_NET_ALIGN - skip) % WF_NET_ALIGN;
 }
 
-static enum weft_status bytes_take(struct tcp_lane *lane, uint8_t *start, size_t have,
+static enum weft_status bytes_take(struct net_chan *chan, uint8_t *start, size_t have,
                                    uint32_t *bye_lanes)
 {
     size_t used = 0;
     enum weft_status status = WEFT_OK;
-    if (lane->bulk.frame.kind) /* also when less is here than a frame's head */
-        used = bulk_take(lane, start, have, &status);
+    if (chan->bulk.frame.kind) /* also when less is here than a frame's head */
+        used = bulk_take(chan, start, have, &status);
     if (status == WEFT_OK) {
         size_t more = 0;
-        status = frames_take(lane, start + used, have - used, &more, bye_lanes);
+        status = frames_take(chan, start + used, have - used, &more, bye_lanes);
         used += more;
     }
     if (status != WEFT_OK)
         return status;
-    if (lane->bulk.frame.kind && have != used) /* fewer than 16 bytes of payload */
-        used += bulk_take(lane, start + used, have - used, &status);
-    if (status == WEFT_OK && !stash_keep(lane, start + used, have - used))
-        wf_tcp_lane_break(lane, "no memory for part of a message");
+    if (chan->bulk.frame.kind && have != used) /* fewer than 16 bytes of payload */
+        used += bulk_take(chan, start + used, have - used, &status);
+    if (status == WEFT_OK && !stash_keep(chan, start + used, have - used))
+        wf_net_chan_break(chan, "no memory for part of a message");
     return status;
 }
 
-static void shake(struct tcp_lane *lane)
+static void shake(struct net_chan *chan)
 {
-    struct tcp_pair *pair = lane->pair;
-    enum wf_wires_shake how = pair->tep->wires->shake(lane->wire);
+    struct net_session *session = chan->session;
+    enum wf_wires_shake how = session->tep->wires->shake(chan->wire);
     switch (how) {
     case WIRES_MORE: return;
     case WIRES_UP:
-    case WIRES_PLAIN: wf_tcp_lane_shaken(lane, how == WIRES_PLAIN); return;
-    case WIRES_TURNED_AWAY: wf_tcp_pair_end(pair, WEFT_EPEER); return;
-    case WIRES_BROKE: read_failed(lane, errno ? -1 : 0); return;
+    case WIRES_PLAIN: wf_net_chan_shaken(chan, how == WIRES_PLAIN); return;
+    case WIRES_TURNED_AWAY: wf_net_session_end(session, WEFT_EPEER); return;
+    case WIRES_BROKE: read_failed(chan, errno ? -1 : 0); return;
     default:
         wf_error("endpoint %u of process %u broke the protocol: its connection is closed",
-                 pair->known.address.ep, pair->known.address.process.pid);
-        wf_tcp_pair_end(pair, WEFT_EPROTO);
+                 session->known.address.ep, session->known.address.process.pid);
+        wf_net_session_end(session, WEFT_EPROTO);
     }
 }
 
 /* Beside a wire a socket has only its end to tell, or that this side was given up. What came by
  * the wire before is read first. */
-static void wired_look(struct tcp_lane *lane)
+static void wired_look(struct net_chan *chan)
 {
-    struct tcp_tep *t = lane->pair->tep;
-    struct wf_tcp_frame f;
-    ssize_t got = recv(lane->fd, &f, sizeof f, MSG_DONTWAIT);
+    struct net_ep *t = chan->session->tep;
+    struct wf_net_frame f;
+    ssize_t got = recv(chan->fd, &f, sizeof f, MSG_DONTWAIT);
     int error = errno;
     unsigned turns;
     if (got < 0 && (error == EAGAIN || error == EINTR))
         return;
     turns = t->wires->most_turns(t); /* who took them from the other end promised it this */
-    while (turns-- && lane->fd >= 0) {
-        if (t->wires->turn(t) <= 0 && (lane->fd < 0 || !t->wires->has_bytes(lane->wire)))
+    while (turns-- && chan->fd >= 0) {
+        if (t->wires->turn(t) <= 0 && (chan->fd < 0 || !t->wires->has_bytes(chan->wire)))
             break;
     }
-    if (lane->fd < 0)
+    if (chan->fd < 0)
         return;
-    if (got == sizeof f && f.kind == WF_TCP_BYE && !f.nargs) {
-        wf_tcp_pair_end(lane->pair, WEFT_EPEER);
+    if (got == sizeof f && f.kind == WF_NET_BYE && !f.nargs) {
+        wf_net_session_end(chan->session, WEFT_EPEER);
         return;
     }
     errno = got > 0 ? EPROTO : error;
-    read_failed(lane, got > 0 ? -1 : got);
+    read_failed(chan, got > 0 ? -1 : got);
 }
 
-void wf_tcp_socket_look(struct tcp_lane *lane)
+void wf_net_socket_look(struct net_chan *chan)
 {
-    if (wf_tcp_is_shaking(lane))
-        shake(lane);
-    else if (lane->wire)
-        wired_look(lane);
+    if (wf_net_is_shaking(chan))
+        shake(chan);
+    else if (chan->wire)
+        wired_look(chan);
     else
-        wf_tcp_read(lane);
+        wf_net_read(chan);
 }
 
-void wf_tcp_sockets_look(struct tcp_tep *t)
+void wf_net_sockets_look(struct net_ep *t)
 {
     for (unsigned i = t->nlive; i-- && !wf_list_empty(&t->live);) {
         struct wf_list *it = t->live.next;
         wf_list_remove(it);
         wf_list_append(&t->live, it);
-        wf_tcp_socket_look(wf_container_of(it, struct tcp_lane, live));
+        wf_net_socket_look(wf_container_of(it, struct net_chan, live));
     }
 }
 
-static void read_done(struct tcp_lane *lane, enum weft_status status, uint32_t bye_lanes)
+static void read_done(struct net_chan *chan, enum weft_status status, uint32_t bye_lanes)
 {
-    struct tcp_pair *pair = lane->pair;
+    struct net_session *session = chan->session;
     if (status == WEFT_EPROTO)
         wf_error("endpoint %u of process %u broke the protocol: its connection is closed",
-                 pair->known.address.ep, pair->known.address.process.pid);
+                 session->known.address.ep, session->known.address.process.pid);
     if (status == WEFT_EPEER)
-        wf_tcp_lane_turn_away(lane);
+        wf_net_chan_turn_away(chan);
     if (status == WEFT_OK && bye_lanes) {
-        wf_tcp_flush(lane); /* it waits to hear that its last words came */
-        wf_tcp_pair_bye(pair, bye_lanes);
+        wf_net_flush(chan); /* it waits to hear that its last words came */
+        wf_net_session_bye(session, bye_lanes);
     } else if (status != WEFT_OK)
-        wf_tcp_pair_end(pair, status);
-    else if (lane->fd >= 0 && wf_tcp_ack_is_urgent(lane))
-        wf_tcp_dirty(lane);
+        wf_net_session_end(session, status);
+    else if (chan->fd >= 0 && wf_net_ack_is_urgent(chan))
+        wf_net_dirty(chan);
 }
 
-static void read_count(struct tcp_lane *lane, size_t n)
+static void read_count(struct net_chan *chan, size_t n)
 {
-    wf_tcp_count(lane->pair->tep, WF_STAT_TCP_BYTES_RECEIVED, n);
-    lane->pair->tep->events++; /* also of payload alone: who waits should not doze off */
-    lane->taken_bytes += (uint32_t)n;
+    wf_net_count(chan->session->tep, WF_STAT_TCP_BYTES_RECEIVED, n);
+    chan->session->tep->events++; /* also of payload alone: who waits should not doze off */
+    chan->taken_bytes += (uint32_t)n;
     WF_HOOK("tcp.read");
 }
 
 /* What came by a wire, as much as can be taken from where it came. True: that was all. */
-static bool wire_read(struct tcp_lane *lane)
+static bool wire_read(struct net_chan *chan)
 {
-    const struct wf_wires *wires = lane->pair->tep->wires;
-    struct wf_wire *w = lane->wire;
+    const struct wf_wires *wires = chan->session->tep->wires;
+    struct wf_wire *w = chan->wire;
     int i;
-    for (i = 0; i < WIRE_READS && lane->wire == w && !lane->stash_len && !lane->bulk.frame.kind;
+    for (i = 0; i < WIRE_READS && chan->wire == w && !chan->stash_len && !chan->bulk.frame.kind;
          i++) {
         size_t n;
         uint8_t *start = wires->peek(w, &n);
@@ -498,34 +499,34 @@ static bool wire_read(struct tcp_lane *lane)
         enum weft_status status;
         if (!start)
             break;
-        read_count(lane, n);
-        status = bytes_take(lane, start, n, &bye_lanes);
-        if (lane->wire == w)
+        read_count(chan, n);
+        status = bytes_take(chan, start, n, &bye_lanes);
+        if (chan->wire == w)
             wires->peeked(w);
-        read_done(lane, status, bye_lanes);
+        read_done(chan, status, bye_lanes);
     }
-    return i && (lane->wire != w || !wires->has_bytes(w));
+    return i && (chan->wire != w || !wires->has_bytes(w));
 }
 
-void wf_tcp_read(struct tcp_lane *lane)
+void wf_net_read(struct net_chan *chan)
 {
     uint8_t *start;
-    size_t have = lane->stash_len, direct;
+    size_t have = chan->stash_len, direct;
     uint32_t bye_lanes = 0; /* not 0: BYE is in what was read now */
     enum weft_status status;
     ssize_t got;
-    if (wf_tcp_is_wired(lane) && wire_read(lane))
+    if (wf_net_is_wired(chan) && wire_read(chan))
         return;
-    start = buffer_start(lane);
+    start = buffer_start(chan);
     if (have)
-        memcpy(start, lane->stash, have);
-    got = read_once(lane, start + have, &direct);
+        memcpy(start, chan->stash, have);
+    got = read_once(chan, start + have, &direct);
     if (got <= 0) {
-        read_failed(lane, got);
+        read_failed(chan, got);
         return;
     }
-    lane->bulk.got += (uint32_t)direct;
-    read_count(lane, (size_t)got);
-    status = bytes_take(lane, start, have + (size_t)got - direct, &bye_lanes);
-    read_done(lane, status, bye_lanes);
+    chan->bulk.got += (uint32_t)direct;
+    read_count(chan, (size_t)got);
+    status = bytes_take(chan, start, have + (size_t)got - direct, &bye_lanes);
+    read_done(chan, status, bye_lanes);
 }

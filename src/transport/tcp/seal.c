@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* An encrypted lane's socket: what is written leaves in records, what is read was one.
+/* An encrypted channel's socket: what is written leaves in records, what is read was one.
  * A record once sealed leaves as it is: its number is its nonce. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -18,7 +18,7 @@ struct tcp_seal {
     uint8_t raw[4 * WF_TCP_SEALED_MAX];
 };
 
-bool wf_tcp_seal_open(struct tcp_lane *lane, const struct wf_tcp_conn *conn)
+bool wf_tcp_seal_open(struct net_chan *chan, const struct wf_tcp_conn *conn)
 {
     struct tcp_seal *s = malloc(sizeof *s);
     if (!s)
@@ -28,35 +28,35 @@ bool wf_tcp_seal_open(struct tcp_lane *lane, const struct wf_tcp_conn *conn)
     memcpy(s->out.key, conn->key_out, sizeof s->out.key);
     memcpy(s->in.key, conn->key_in, sizeof s->in.key);
     s->out_len = s->out_sent = s->in_len = 0;
-    lane->seal = s;
+    chan->seal = s;
     return true;
 }
 
-void wf_tcp_seal_close(struct tcp_lane *lane)
+void wf_tcp_seal_close(struct net_chan *chan)
 {
-    if (lane->seal)
-        sodium_memzero(lane->seal, sizeof *lane->seal);
-    free(lane->seal);
-    lane->seal = NULL;
+    if (chan->seal)
+        sodium_memzero(chan->seal, sizeof *chan->seal);
+    free(chan->seal);
+    chan->seal = NULL;
 }
 
-struct wf_tcp_sealer *wf_tcp_seal_out(const struct tcp_lane *lane)
+struct wf_tcp_sealer *wf_tcp_seal_out(const struct net_chan *chan)
 {
-    return lane->seal ? &lane->seal->out : NULL;
+    return chan->seal ? &chan->seal->out : NULL;
 }
 
-bool wf_tcp_seal_has_unsent(const struct tcp_lane *lane)
+bool wf_tcp_seal_has_unsent(const struct net_chan *chan)
 {
-    return lane->seal && lane->seal->out_sent != lane->seal->out_len;
+    return chan->seal && chan->seal->out_sent != chan->seal->out_len;
 }
 
-static bool record_leave(const struct tcp_lane *lane)
+static bool record_leave(const struct net_chan *chan)
 {
-    struct tcp_seal *s = lane->seal;
+    struct tcp_seal *s = chan->seal;
     ssize_t n;
     if (s->out_sent == s->out_len)
         return true;
-    n = send(lane->fd, s->record + s->out_sent, s->out_len - s->out_sent,
+    n = send(chan->fd, s->record + s->out_sent, s->out_len - s->out_sent,
              MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n > 0)
         s->out_sent += (uint32_t)n;
@@ -77,18 +77,18 @@ static size_t gather(uint8_t *to, const struct iovec *v, unsigned count)
     return at;
 }
 
-ssize_t wf_tcp_seal_write(struct tcp_lane *lane, const struct iovec *v, unsigned count)
+ssize_t wf_tcp_seal_write(struct net_chan *chan, const struct iovec *v, unsigned count)
 {
-    struct tcp_seal *s = lane->seal;
+    struct tcp_seal *s = chan->seal;
     size_t n;
-    if (!record_leave(lane))
+    if (!record_leave(chan))
         return -1;
     n = gather(s->plain, v, count);
     if (!n)
         return 0;
     s->out_len = (uint32_t)wf_tcp_seal(&s->out, s->plain, n, s->record);
     s->out_sent = 0;
-    if (!record_leave(lane) && errno != EAGAIN)
+    if (!record_leave(chan) && errno != EAGAIN)
         return -1;
     return (ssize_t)n;
 }
@@ -111,14 +111,14 @@ static ssize_t records_open(struct tcp_seal *s, uint8_t *to, size_t room)
     return (ssize_t)got;
 }
 
-ssize_t wf_tcp_seal_read(struct tcp_lane *lane, uint8_t *to, size_t room)
+ssize_t wf_tcp_seal_read(struct net_chan *chan, uint8_t *to, size_t room)
 {
-    struct tcp_seal *s = lane->seal;
-    ssize_t n = recv(lane->fd, s->raw + s->in_len, sizeof s->raw - s->in_len, MSG_DONTWAIT);
+    struct tcp_seal *s = chan->seal;
+    ssize_t n = recv(chan->fd, s->raw + s->in_len, sizeof s->raw - s->in_len, MSG_DONTWAIT);
     if (n <= 0)
         return n;
     s->in_len += (uint32_t)n;
-    lane->socket_bytes += (uint32_t)n;
+    chan->socket_bytes += (uint32_t)n;
     n = records_open(s, to, room);
     errno = n < 0 ? EBADMSG : EAGAIN;
     return n > 0 ? n : -1;

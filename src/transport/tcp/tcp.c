@@ -25,8 +25,8 @@
  * must not wait for it. */
 #define IDLE_AFTER 512
 #define IDLE_EVERY 16
-#define LOOK_EVERY 512    /* polls between looks at the sockets of lanes with wires */
-#define MOVE_PART 262144u /* that a lane is dealt at a time, where there are several rails */
+#define LOOK_EVERY 512    /* polls between looks at the sockets of channels with wires */
+#define MOVE_PART 262144u /* that a channel is dealt at a time, where there are several rails */
 
 /* ---- context ---- */
 
@@ -35,7 +35,7 @@ static int tcp_probe(char *note, size_t room)
     return wf_tcp_net_describe(note, room);
 }
 
-static enum weft_status key_from_file(struct tcp_ctx *ctx)
+static enum weft_status key_from_file(struct net_ctx *ctx)
 {
     uint8_t key[WF_TCP_KEY];
     const char *path = wf_config()->key_file;
@@ -59,14 +59,14 @@ static unsigned arrivals_max(void)
 {
     struct rlimit files = {.rlim_cur = RLIM_INFINITY};
     (void)getrlimit(RLIMIT_NOFILE, &files);
-    return (unsigned)WF_MIN(files.rlim_cur / 4 + 1, TCP_ARRIVALS_MAX);
+    return (unsigned)WF_MIN(files.rlim_cur / 4 + 1, NET_ARRIVALS_MAX);
 }
 
 static enum weft_status ctx_open_as(const struct wf_transport *transport,
-                                    const struct wf_tctx_params *params, struct tcp_ctx **out)
+                                    const struct wf_tctx_params *params, struct net_ctx **out)
 {
     struct wf_tcp_door_params door = {.events = &wf_tcp_door_calls, .self = params->self};
-    struct tcp_ctx *ctx;
+    struct net_ctx *ctx;
     enum weft_status status;
     if (!is_for_network(params))
         return wf_tctx_useless(params, NO_KEY);
@@ -97,7 +97,7 @@ static enum weft_status ctx_open_as(const struct wf_transport *transport,
 
 static enum weft_status tcp_ctx_open(const struct wf_tctx_params *params, struct wf_tctx **out)
 {
-    struct tcp_ctx *ctx;
+    struct net_ctx *ctx;
     enum weft_status status = ctx_open_as(&wf_tcp_transport, params, &ctx);
     if (status == WEFT_OK)
         *out = &ctx->base;
@@ -108,7 +108,7 @@ static enum weft_status tcp_ctx_open(const struct wf_tctx_params *params, struct
 static enum weft_status rdma_ctx_open(const struct wf_tctx_params *params, struct wf_tctx **out)
 {
     struct rdma_ctx *rdma;
-    struct tcp_ctx *ctx;
+    struct net_ctx *ctx;
     enum weft_status status;
     if (!is_for_network(params))
         return wf_tctx_useless(params, NO_KEY);
@@ -133,7 +133,7 @@ static enum weft_status rdma_ctx_open(const struct wf_tctx_params *params, struc
 
 static void tcp_ctx_close(struct wf_tctx *tctx)
 {
-    struct tcp_ctx *ctx = TCP_OF(tctx, tcp_ctx);
+    struct net_ctx *ctx = NET_OF(tctx, net_ctx);
     wf_tcp_door_close(ctx->door, tctx->close_ms);
 #ifdef WF_HAVE_VERBS
     if (ctx->rdma)
@@ -146,13 +146,13 @@ static void tcp_ctx_close(struct wf_tctx *tctx)
 
 static enum weft_status tcp_set_key(struct wf_tctx *tctx, const uint8_t *key)
 {
-    struct wf_tcp_door *door = TCP_OF(tctx, tcp_ctx)->door;
+    struct wf_tcp_door *door = NET_OF(tctx, net_ctx)->door;
     return wf_tcp_door_has_key(door) ? WEFT_EBUSY : wf_tcp_door_set_key(door, key);
 }
 
 static const struct wf_contact *tcp_contact(struct wf_tctx *tctx)
 {
-    return &TCP_OF(tctx, tcp_ctx)->contact;
+    return &NET_OF(tctx, net_ctx)->contact;
 }
 
 /* ---- endpoint ---- */
@@ -160,8 +160,8 @@ static const struct wf_contact *tcp_contact(struct wf_tctx *tctx)
 static enum weft_status tcp_ep_open(struct wf_tctx *tctx, const struct wf_tep_params *params,
                                     struct wf_tep **out)
 {
-    struct tcp_ctx *ctx = TCP_OF(tctx, tcp_ctx);
-    struct tcp_tep *t = calloc(1, sizeof *t);
+    struct net_ctx *ctx = NET_OF(tctx, net_ctx);
+    struct net_ep *t = calloc(1, sizeof *t);
     if (!t)
         return WEFT_ENOMEM;
     t->base = (struct wf_tep){.transport = tctx->transport,
@@ -196,12 +196,12 @@ static enum weft_status rdma_ep_open(struct wf_tctx *tctx, const struct wf_tep_p
 {
     struct wf_tep *tep;
     enum weft_status status = tcp_ep_open(tctx, params, &tep);
-    struct tcp_tep *t;
+    struct net_ep *t;
     if (status != WEFT_OK)
         return status;
-    t = TCP_OF(tep, tcp_tep);
-    status = wf_rdma_ep_open(TCP_OF(tctx, tcp_ctx)->rdma, &t->rdma);
-    if (status == WEFT_OK && (!wf_tcp_epoll_make(t) || !wf_rdma_sleep_on(t->rdma, t->epoll_fd)))
+    t = NET_OF(tep, net_ep);
+    status = wf_rdma_ep_open(NET_OF(tctx, net_ctx)->rdma, &t->rdma);
+    if (status == WEFT_OK && (!wf_net_epoll_make(t) || !wf_rdma_sleep_on(t->rdma, t->epoll_fd)))
         status = WEFT_ESYSTEM;
     if (status != WEFT_OK) {
         tep->transport->ep_close(tep);
@@ -217,15 +217,15 @@ static enum weft_status rdma_ep_open(struct wf_tctx *tctx, const struct wf_tep_p
 
 static void tcp_ep_close(struct wf_tep *tep)
 {
-    struct tcp_tep *t = TCP_OF(tep, tcp_tep);
-    struct tcp_ctx *ctx = t->ctx;
-    wf_tcp_pairs_bye(t);
+    struct net_ep *t = NET_OF(tep, net_ep);
+    struct net_ctx *ctx = t->ctx;
+    wf_net_sessions_bye(t);
     pthread_mutex_lock(&ctx->lock);
     wf_list_remove(&t->item);
     pthread_mutex_unlock(&ctx->lock);
     wf_tcp_door_forget(ctx->door, t->address.ep, t->address.ep_gen);
-    wf_tcp_pairs_free(t);
-    wf_tcp_grave_empty(t);
+    wf_net_sessions_free(t);
+    wf_net_grave_empty(t);
 #ifdef WF_HAVE_VERBS
     if (t->rdma)
         wf_rdma_ep_close(t->rdma);
@@ -251,7 +251,7 @@ static bool can_dial(struct wf_tctx *tctx, const struct wf_address *from,
     for (unsigned i = 0; i < contact->count && i < WF_CONTACT_IPS; i++)
         if (wf_tcp_net_can_dial(contact->ip[i], same))
             return true;
-    return wf_tcp_has_pair(TCP_OF(tctx, tcp_ctx), from, to);
+    return wf_net_has_session(NET_OF(tctx, net_ctx), from, to);
 }
 
 #define LOOPBACK_ONLY                                                                              \
@@ -281,7 +281,7 @@ static enum weft_status rdma_reach(struct wf_tctx *tctx, const struct wf_address
 }
 #endif
 
-static bool node_is(const struct tcp_node *n, const struct wf_process_id *p,
+static bool node_is(const struct net_node *n, const struct wf_process_id *p,
                     const struct wf_contact *c)
 {
     return n->node == p->node && n->netns == p->netns && n->pidns == p->pidns && n->uid == p->uid &&
@@ -289,10 +289,10 @@ static bool node_is(const struct tcp_node *n, const struct wf_process_id *p,
 }
 
 /* The last one is asked first: a job's addresses come by node. */
-static bool node_find(struct tcp_tep *t, const struct wf_process_id *p, const struct wf_contact *c,
+static bool node_find(struct net_ep *t, const struct wf_process_id *p, const struct wf_contact *c,
                       uint32_t *out)
 {
-    struct tcp_node *more;
+    struct net_node *more;
     for (uint32_t i = t->nnodes; i-- > 0;)
         if (node_is(&t->nodes[i], p, c)) {
             *out = i;
@@ -302,17 +302,17 @@ static bool node_find(struct tcp_tep *t, const struct wf_process_id *p, const st
     if (!more)
         return false;
     t->nodes = more;
-    t->nodes[t->nnodes] = (struct tcp_node){
+    t->nodes[t->nnodes] = (struct net_node){
         .node = p->node, .netns = p->netns, .pidns = p->pidns, .uid = p->uid, .count = c->count};
     memcpy(t->nodes[t->nnodes].ip, c->ip, sizeof c->ip);
     *out = t->nnodes++;
     return true;
 }
 
-void wf_tcp_peer_address(const struct tcp_peer *peer, struct wf_address *out,
+void wf_net_peer_address(const struct net_peer *peer, struct wf_address *out,
                          struct wf_contact *contact)
 {
-    const struct tcp_node *n = &TCP_OF(peer->base.tep, tcp_tep)->nodes[peer->node];
+    const struct net_node *n = &NET_OF(peer->base.tep, net_ep)->nodes[peer->node];
     *out = (struct wf_address){.version = WF_ADDRESS_VERSION,
                                .size = sizeof *out,
                                .ep = peer->ep,
@@ -328,19 +328,19 @@ void wf_tcp_peer_address(const struct tcp_peer *peer, struct wf_address *out,
     memcpy(contact->ip, n->ip, sizeof n->ip);
 }
 
-bool wf_tcp_peer_is(const struct tcp_peer *peer, const struct wf_address *address)
+bool wf_net_peer_is(const struct net_peer *peer, const struct wf_address *address)
 {
     struct wf_address a;
     struct wf_contact contact;
     if (peer->token[0] != address->process.token[0])
         return false;
-    wf_tcp_peer_address(peer, &a, &contact);
+    wf_net_peer_address(peer, &a, &contact);
     return !memcmp(&a, address, sizeof a);
 }
 
-static bool peers_room(struct tcp_tep *t)
+static bool peers_room(struct net_ep *t)
 {
-    struct tcp_peer **more = wf_array_grow(t->peers, t->npeers, &t->peers_room, sizeof *more);
+    struct net_peer **more = wf_array_grow(t->peers, t->npeers, &t->peers_room, sizeof *more);
     t->peers = more ? more : t->peers;
     return more;
 }
@@ -348,9 +348,9 @@ static bool peers_room(struct tcp_tep *t)
 static enum weft_status tcp_peer_open(struct wf_tep *tep, struct wf_tpeer *tpeer,
                                       const struct wf_address *to, const struct wf_contact *contact)
 {
-    struct tcp_tep *t = TCP_OF(tep, tcp_tep);
-    struct tcp_peer *peer = TCP_OF(tpeer, tcp_peer);
-    struct tcp_pair *pair;
+    struct net_ep *t = NET_OF(tep, net_ep);
+    struct net_peer *peer = NET_OF(tpeer, net_peer);
+    struct net_session *session;
     if (!peers_room(t) || !node_find(t, &to->process, contact, &peer->node))
         return WEFT_ENOMEM;
     peer->base.tep = tep;
@@ -363,28 +363,28 @@ static enum weft_status tcp_peer_open(struct wf_tep *tep, struct wf_tpeer *tpeer
     peer->port = t->wires ? contact->rdma : contact->port;
     peer->index = t->npeers;
     t->peers[t->npeers++] = peer;
-    pair = t->pairs.count ? wf_tcp_pair_find(t, to) : NULL;
-    if (pair && pair->status != WEFT_OK)
-        peer->status = (int16_t)pair->status;
-    else if (pair)
-        wf_tcp_pair_hold(pair, peer);
+    session = t->sessions.count ? wf_net_session_find(t, to) : NULL;
+    if (session && session->status != WEFT_OK)
+        peer->status = (int16_t)session->status;
+    else if (session)
+        wf_net_session_hold(session, peer);
     return WEFT_OK;
 }
 
 static void tcp_peer_close(struct wf_tpeer *tpeer)
 {
-    struct tcp_peer *peer = TCP_OF(tpeer, tcp_peer);
-    struct tcp_tep *t = TCP_OF(tpeer->tep, tcp_tep);
+    struct net_peer *peer = NET_OF(tpeer, net_peer);
+    struct net_ep *t = NET_OF(tpeer->tep, net_ep);
     t->peers[peer->index] = t->peers[--t->npeers];
     t->peers[peer->index]->index = peer->index;
-    wf_tcp_pair_let_go(peer);
+    wf_net_session_let_go(peer);
 }
 
 static struct wf_tpeer *tcp_find(struct wf_tep *tep, const struct wf_address *address, uint32_t *at)
 {
-    const struct tcp_tep *t = TCP_OF(tep, tcp_tep);
+    const struct net_ep *t = NET_OF(tep, net_ep);
     while (*at < t->npeers)
-        if (wf_tcp_peer_is(t->peers[(*at)++], address))
+        if (wf_net_peer_is(t->peers[(*at)++], address))
             return &t->peers[*at - 1]->base;
     return NULL;
 }
@@ -392,70 +392,70 @@ static struct wf_tpeer *tcp_find(struct wf_tep *tep, const struct wf_address *ad
 static void tcp_address(const struct wf_tpeer *tpeer, struct wf_address *out)
 {
     struct wf_contact contact;
-    wf_tcp_peer_address((const struct tcp_peer *)(const void *)tpeer, out, &contact);
+    wf_net_peer_address((const struct net_peer *)(const void *)tpeer, out, &contact);
 }
 
 static bool tcp_is_same(const struct wf_tpeer *a, const struct wf_tpeer *b)
 {
-    const struct tcp_peer *x = (const void *)a, *y = (const void *)b;
-    return x == y || (x && y && x->pair && x->pair == y->pair);
+    const struct net_peer *x = (const void *)a, *y = (const void *)b;
+    return x == y || (x && y && x->session && x->session == y->session);
 }
 
 /* ---- messages ---- */
 
-/* Its pair, made with the first message. Null: *why. */
-static struct tcp_pair *pair_of(struct tcp_peer *peer, enum weft_status *why)
+/* Its session, made with the first message. Null: *why. */
+static struct net_session *session_of(struct net_peer *peer, enum weft_status *why)
 {
-    struct tcp_tep *t = TCP_OF(peer->base.tep, tcp_tep);
+    struct net_ep *t = NET_OF(peer->base.tep, net_ep);
     struct wf_address to;
     struct wf_contact contact;
-    struct tcp_pair *pair;
-    if (peer->pair)
-        return peer->pair;
+    struct net_session *session;
+    if (peer->session)
+        return peer->session;
     *why = (enum weft_status)peer->status;
     if (*why != WEFT_OK)
         return NULL;
-    wf_tcp_peer_address(peer, &to, &contact);
-    pair = wf_tcp_pair_find(t, &to);
-    if (!pair)
-        pair = wf_tcp_pair_make(t, &to, &contact);
-    if (!pair)
+    wf_net_peer_address(peer, &to, &contact);
+    session = wf_net_session_find(t, &to);
+    if (!session)
+        session = wf_net_session_make(t, &to, &contact);
+    if (!session)
         *why = WEFT_ENOMEM;
-    else if (pair->status != WEFT_OK)
-        *why = pair->status;
+    else if (session->status != WEFT_OK)
+        *why = session->status;
     if (*why != WEFT_OK)
         return NULL;
-    wf_tcp_pair_hold(pair, peer);
-    return pair;
+    wf_net_session_hold(session, peer);
+    return session;
 }
 
-/* Is there room on [lane] for a request of [bytes]? Reserves its reply's. */
-static enum weft_status reserve(struct tcp_lane *lane, uint32_t bytes, size_t reply_max)
+/* Is there room on [channel] for a request of [bytes]? Reserves its reply's. */
+static enum weft_status reserve(struct net_chan *chan, uint32_t bytes, size_t reply_max)
 {
-    uint32_t reply = reply_max ? wf_tcp_reply_size((uint32_t)reply_max) : 0;
-    if (!wf_tcp_has_room(lane, bytes, false) || reply > TCP_REPLY_ROOM - lane->reserved) {
-        struct tcp_tep *t = lane->pair->tep;
-        lane->starved = true;
-        if (!lane->blocked)
-            wf_tcp_flush(lane);
-        wf_tcp_count(t, WF_STAT_AGAIN, 1);
+    uint32_t reply = reply_max ? wf_net_reply_size((uint32_t)reply_max) : 0;
+    if (!wf_net_has_room(chan, bytes, false) || reply > NET_REPLY_ROOM - chan->reserved) {
+        struct net_ep *t = chan->session->tep;
+        chan->starved = true;
+        if (!chan->blocked)
+            wf_net_flush(chan);
+        wf_net_count(t, WF_STAT_AGAIN, 1);
         return WEFT_AGAIN;
     }
-    lane->reserved += reply;
+    chan->reserved += reply;
     return WEFT_OK;
 }
 
-static enum weft_status request_put(struct tcp_lane *lane, const struct wf_am_out *out)
+static enum weft_status request_put(struct net_chan *chan, const struct wf_am_out *out)
 {
-    enum weft_status status = lane ? WEFT_OK : WEFT_ENOMEM;
-    if (lane)
+    enum weft_status status = chan ? WEFT_OK : WEFT_ENOMEM;
+    if (chan)
         status =
-            reserve(lane, wf_tcp_head_size(out->nargs) + wf_tcp_padded(out->len), out->reply_max);
+            reserve(chan, wf_net_head_size(out->nargs) + wf_net_padded(out->len), out->reply_max);
     if (status != WEFT_OK)
         return status;
-    wf_tcp_append(lane, WF_TCP_REQUEST, out, out->reply_max);
-    wf_tcp_count(lane->pair->tep, WF_STAT_REQUESTS_SENT, 1);
-    wf_tcp_flush_soon(lane);
+    wf_net_append(chan, WF_NET_REQUEST, out, out->reply_max);
+    wf_net_count(chan->session->tep, WF_STAT_REQUESTS_SENT, 1);
+    wf_net_flush_soon(chan);
     return WEFT_OK;
 }
 
@@ -465,40 +465,40 @@ static enum weft_status tcp_request(struct wf_tpeer *tpeer, unsigned what, const
     unsigned handler = WF_AM_HANDLER(what);
     struct wf_am_out out = wf_am_out(handler, args, WF_AM_NARGS(what), data, len, reply_max);
     enum weft_status status = WEFT_OK;
-    struct tcp_pair *pair = pair_of(TCP_OF(tpeer, tcp_peer), &status);
-    if (!pair)
+    struct net_session *session = session_of(NET_OF(tpeer, net_peer), &status);
+    if (!session)
         return status;
-    return request_put(wf_tcp_pair_lane(pair, handler >= WEFT_AM_USER_HANDLERS), &out);
+    return request_put(wf_net_session_pick(session, handler >= WEFT_AM_USER_HANDLERS), &out);
 }
 
-static bool lane_is_past(const struct tcp_lane *lane, uint32_t number)
+static bool chan_is_past(const struct net_chan *chan, uint32_t number)
 {
-    bool taken = (int32_t)wf_tcp_past(number, lane->first) > 0;
-    bool written = (int32_t)wf_tcp_past(number, lane->written) > 0;
-    return taken || (written && !wf_tcp_seal_has_unsent(lane));
+    bool taken = (int32_t)wf_net_past(number, chan->first) > 0;
+    bool written = (int32_t)wf_net_past(number, chan->written) > 0;
+    return taken || (written && !wf_tcp_seal_has_unsent(chan));
 }
 
 static bool tcp_is_away(struct wf_tpeer *tpeer, struct wf_order *order)
 {
-    const struct tcp_pair *pair = TCP_OF(tpeer, tcp_peer)->pair;
-    struct tcp_lane *lane = pair && pair->nlanes ? pair->lanes[0] : NULL;
-    if (!lane)
+    const struct net_session *session = NET_OF(tpeer, net_peer)->session;
+    struct net_chan *chan = session && session->nchans ? session->chans[0] : NULL;
+    if (!chan)
         return true;
     if (!order->lane)
-        *order = (struct wf_order){1, lane->next - 1};
-    if (lane_is_past(lane, order->number))
+        *order = (struct wf_order){1, chan->next - 1};
+    if (chan_is_past(chan, order->number))
         return true;
-    if (lane->fd >= 0 && lane->open && !lane->blocked)
-        wf_tcp_flush(lane);
-    return lane_is_past(lane, order->number);
+    if (chan->fd >= 0 && chan->open && !chan->blocked)
+        wf_net_flush(chan);
+    return chan_is_past(chan, order->number);
 }
 
 /* By a connection: there is no other way to know. */
 static enum weft_status tcp_heed(struct wf_tpeer *tpeer)
 {
     enum weft_status status = WEFT_OK;
-    struct tcp_pair *pair = pair_of(TCP_OF(tpeer, tcp_peer), &status);
-    if (pair && !wf_tcp_pair_lane(pair, true))
+    struct net_session *session = session_of(NET_OF(tpeer, net_peer), &status);
+    if (session && !wf_net_session_pick(session, true))
         status = WEFT_ENOMEM;
     return status;
 }
@@ -509,14 +509,14 @@ static enum weft_status tcp_request_ordered(struct wf_tpeer *tpeer, struct wf_or
 {
     struct wf_am_out out = wf_am_out(handler, args, nargs, data, len, reply_max);
     enum weft_status status = WEFT_OK;
-    struct tcp_pair *pair = pair_of(TCP_OF(tpeer, tcp_peer), &status);
-    struct tcp_lane *lane;
-    if (!pair)
+    struct net_session *session = session_of(NET_OF(tpeer, net_peer), &status);
+    struct net_chan *chan;
+    if (!session)
         return status;
-    lane = wf_tcp_pair_ordered_lane(pair, order, false);
-    status = request_put(lane, &out);
+    chan = wf_net_session_pick_ordered(session, order, false);
+    status = request_put(chan, &out);
     if (status == WEFT_OK)
-        *order = (struct wf_order){lane->index + 1u, lane->next - 1};
+        *order = (struct wf_order){chan->index + 1u, chan->next - 1};
     return status;
 }
 
@@ -524,58 +524,59 @@ static enum weft_status tcp_request_bulk(struct wf_tpeer *tpeer, const struct wf
                                          size_t reply_max, struct wf_order *order)
 {
     enum weft_status status = WEFT_OK;
-    struct tcp_pair *pair = pair_of(TCP_OF(tpeer, tcp_peer), &status);
-    struct tcp_lane *lane;
-    if (!pair)
+    struct net_session *session = session_of(NET_OF(tpeer, net_peer), &status);
+    struct net_chan *chan;
+    if (!session)
         return status;
-    lane = order ? wf_tcp_pair_ordered_lane(pair, order, true) : wf_tcp_pair_bulk_lane(pair);
-    if (!lane)
+    chan = order ? wf_net_session_pick_ordered(session, order, true)
+                 : wf_net_session_pick_bulk(session);
+    if (!chan)
         return WEFT_ENOMEM;
-    status = reserve(lane, wf_tcp_head_size(bulk->nargs), reply_max);
+    status = reserve(chan, wf_net_head_size(bulk->nargs), reply_max);
     if (status != WEFT_OK)
         return status;
-    status = wf_tcp_append_bulk(lane, WF_TCP_BULK_REQUEST, bulk, (uint32_t)reply_max);
+    status = wf_net_append_bulk(chan, WF_NET_BULK_REQUEST, bulk, (uint32_t)reply_max);
     if (status != WEFT_OK) {
-        lane->reserved -= reply_max ? wf_tcp_reply_size((uint32_t)reply_max) : 0;
+        chan->reserved -= reply_max ? wf_net_reply_size((uint32_t)reply_max) : 0;
         return status;
     }
     if (order)
-        *order = (struct wf_order){lane->index + 1u, lane->next - 1};
-    wf_tcp_count(pair->tep, WF_STAT_REQUESTS_SENT, 1);
-    if (lane->open)
-        wf_tcp_dirty(lane);
+        *order = (struct wf_order){chan->index + 1u, chan->next - 1};
+    wf_net_count(session->tep, WF_STAT_REQUESTS_SENT, 1);
+    if (chan->open)
+        wf_net_dirty(chan);
     return WEFT_OK;
 }
 
-/* The lane's ring has room for it: the request reserved it. Written when the poll that
+/* The channel's ring has room for it: the request reserved it. Written when the poll that
  * delivered the request is through. */
 static enum weft_status tcp_reply(struct wf_token *token, const struct wf_am_out *out)
 {
-    struct tcp_token *tk = TCP_OF(token, tcp_token);
-    wf_tcp_append(tk->lane, WF_TCP_REPLY, out, tk->room);
-    wf_tcp_dirty(tk->lane);
-    wf_tcp_count(tk->lane->pair->tep, WF_STAT_REPLIES_SENT, 1);
+    struct net_token *tk = NET_OF(token, net_token);
+    wf_net_append(tk->chan, WF_NET_REPLY, out, tk->room);
+    wf_net_dirty(tk->chan);
+    wf_net_count(tk->chan->session->tep, WF_STAT_REPLIES_SENT, 1);
     return WEFT_OK;
 }
 
 static enum weft_status tcp_reply_bulk(struct wf_token *token, const struct wf_bulk *bulk)
 {
-    struct tcp_token *tk = TCP_OF(token, tcp_token);
-    enum weft_status status = wf_tcp_append_bulk(tk->lane, WF_TCP_BULK_REPLY, bulk, tk->room);
+    struct net_token *tk = NET_OF(token, net_token);
+    enum weft_status status = wf_net_append_bulk(tk->chan, WF_NET_BULK_REPLY, bulk, tk->room);
     if (status != WEFT_OK)
         return status;
-    wf_tcp_dirty(tk->lane);
-    wf_tcp_count(tk->lane->pair->tep, WF_STAT_REPLIES_SENT, 1);
+    wf_net_dirty(tk->chan);
+    wf_net_count(tk->chan->session->tep, WF_STAT_REPLIES_SENT, 1);
     return WEFT_OK;
 }
 
 static void tcp_source(const struct wf_token *token, struct wf_address *out,
                        struct wf_contact *contact)
 {
-    const struct tcp_token *tk = (const struct tcp_token *)(const void *)token;
-    *out = tk->lane->pair->known.address;
-    *contact = tk->lane->pair->contact;
-    if (tk->lane->pair->tep->wires) {
+    const struct net_token *tk = (const struct net_token *)(const void *)token;
+    *out = tk->chan->session->known.address;
+    *contact = tk->chan->session->contact;
+    if (tk->chan->session->tep->wires) {
         contact->rdma = contact->port;
         contact->port = 0;
     }
@@ -583,101 +584,101 @@ static void tcp_source(const struct wf_token *token, struct wf_address *out,
 
 /* ---- progress ---- */
 
-void wf_tcp_read_each(struct tcp_tep *t)
+void wf_net_read_each(struct net_ep *t)
 {
     for (unsigned i = t->nlive; i-- && !wf_list_empty(&t->live);) {
         struct wf_list *it = t->live.next;
         wf_list_remove(it);
         wf_list_append(&t->live, it);
-        wf_tcp_read(wf_container_of(it, struct tcp_lane, live));
+        wf_net_read(wf_container_of(it, struct net_chan, live));
     }
 }
 
-static void read_ready(struct tcp_tep *t)
+static void read_ready(struct net_ep *t)
 {
     struct epoll_event ev[EVENTS];
     int n = epoll_wait(t->epoll_fd, ev, EVENTS, 0);
     for (int i = 0; i < n; i++) {
-        struct tcp_lane *lane = ev[i].data.ptr;
-        if (lane->fd >= 0) /* not closed by an earlier one of this round */
-            wf_tcp_read(lane);
+        struct net_chan *chan = ev[i].data.ptr;
+        if (chan->fd >= 0) /* not closed by an earlier one of this round */
+            wf_net_read(chan);
     }
 }
 
 #ifdef WF_HAVE_VERBS
-/* Sockets of lanes with wires have little to say: the first thing and the last. */
-static void sockets_look(struct tcp_tep *t)
+/* Sockets of channels with wires have little to say: the first thing and the last. */
+static void sockets_look(struct net_ep *t)
 {
     struct epoll_event ev[EVENTS];
     int n = epoll_wait(t->epoll_fd, ev, EVENTS, 0);
     for (int i = 0; i < n; i++) {
-        struct tcp_lane *lane = ev[i].data.ptr; /* null: the NIC's */
-        if (lane && lane->fd >= 0)
-            wf_tcp_socket_look(lane);
+        struct net_chan *chan = ev[i].data.ptr; /* null: the NIC's */
+        if (chan && chan->fd >= 0)
+            wf_net_socket_look(chan);
     }
 }
 
 /* Is nothing under way by its socket? */
-static bool is_quiet(const struct tcp_lane *lane)
+static bool is_quiet(const struct net_chan *chan)
 {
     char byte;
-    return lane->synced && !lane->deaf && !lane->bye && !lane->faulted &&
-           lane->first == lane->next && recv(lane->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
+    return chan->synced && !chan->deaf && !chan->bye && !chan->faulted &&
+           chan->first == chan->next && recv(chan->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
            errno == EAGAIN;
 }
 
 /* Is another wire to be tried? */
-static bool wants_wire(const struct tcp_lane *lane, uint64_t now)
+static bool wants_wire(const struct net_chan *chan, uint64_t now)
 {
-    if (now < lane->rewire_ns)
+    if (now < chan->rewire_ns)
         return false;
-    if (lane->plain)
-        return !lane->wire;
-    return lane->up && lane->wire && lane->pair->tep->wires->better_rail(lane->wire) >= 0;
+    if (chan->plain)
+        return !chan->wire;
+    return chan->up && chan->wire && chan->session->tep->wires->better_rail(chan->wire) >= 0;
 }
 
-static bool is_idle(const struct tcp_lane *lane)
+static bool is_idle(const struct net_chan *chan)
 {
-    return lane->plain || lane->pair->tep->wires->is_idle(lane->wire);
+    return chan->plain || chan->session->tep->wires->is_idle(chan->wire);
 }
 
-static void rewire_count(struct tcp_lane *lane)
+static void rewire_count(struct net_chan *chan)
 {
-    lane->rail_wish = WF_RAIL_NEXT;
-    if (!lane->plain) {
-        int rail = lane->pair->tep->wires->better_rail(lane->wire);
-        lane->rail_wish = (uint8_t)(WF_RAIL_TO + rail);
-        lane->returns += lane->returns < UINT8_MAX;
-    } else if (!lane->next_rail) {
-        lane->rewires += lane->rewires < UINT8_MAX;
-        lane->wire_failures = WF_MIN(lane->wire_failures, 1);
+    chan->rail_wish = WF_RAIL_NEXT;
+    if (!chan->plain) {
+        int rail = chan->session->tep->wires->better_rail(chan->wire);
+        chan->rail_wish = (uint8_t)(WF_RAIL_TO + rail);
+        chan->returns += chan->returns < UINT8_MAX;
+    } else if (!chan->next_rail) {
+        chan->rewires += chan->rewires < UINT8_MAX;
+        chan->wire_failures = WF_MIN(chan->wire_failures, 1);
     }
-    lane->next_rail = false;
+    chan->next_rail = false;
 }
 
-/* A lane that went to its socket since NICs did not carry it, or to another rail since its own did
- * not. One at a time: while it changes, the pair's others go on. */
-static void rewire(struct tcp_tep *t)
+/* A channel that went to its socket since NICs did not carry it, or to another rail since its own
+ * did not. One at a time: while it changes, the session's others go on. */
+static void rewire(struct net_ep *t)
 {
     uint64_t now = wf_now_ns();
     for (unsigned i = t->nlive; i-- && !wf_list_empty(&t->live);) {
         struct wf_list *it = t->live.next;
-        struct tcp_lane *lane = wf_container_of(it, struct tcp_lane, live);
+        struct net_chan *chan = wf_container_of(it, struct net_chan, live);
         bool wants;
         wf_list_remove(it);
         wf_list_append(&t->live, it);
-        wants = wants_wire(lane, now);
-        lane->leaves = wants && lane->index && !lane->plain; /* the first has to go on */
-        if (!wants || !is_quiet(lane) || !is_idle(lane))
+        wants = wants_wire(chan, now);
+        chan->leaves = wants && chan->index && !chan->plain; /* the first has to go on */
+        if (!wants || !is_quiet(chan) || !is_idle(chan))
             continue;
-        rewire_count(lane);
-        wf_tcp_lane_break(lane, "RDMA is tried again");
+        rewire_count(chan);
+        wf_net_chan_break(chan, "RDMA is tried again");
         return;
     }
 }
 
 /* What is seldom. */
-static void slow_look(struct tcp_tep *t)
+static void slow_look(struct net_ep *t)
 {
     wf_rdma_look(t->rdma);
     if ((t->nplain || t->rails > 1) && wf_rdma_works(t->rdma))
@@ -686,16 +687,16 @@ static void slow_look(struct tcp_tep *t)
 
 static int wired_poll(struct wf_tep *tep)
 {
-    struct tcp_tep *t = TCP_OF(tep, tcp_tep);
+    struct net_ep *t = NET_OF(tep, net_ep);
     int events;
     bool slow;
     if (__builtin_expect(atomic_load_explicit(&t->inbox, memory_order_acquire), 0))
-        wf_tcp_inbox(t);
+        wf_net_inbox(t);
     if (!wf_list_empty(&t->dirty))
-        wf_tcp_flush_all(t);
+        wf_net_flush_all(t);
     t->polls++;
     if (__builtin_expect(t->undialled, 0))
-        wf_tcp_pairs_dial(t);
+        wf_net_sessions_dial(t);
     if (!t->nlive) {
         t->look = false; /* there is nothing to look at, and who arms would not sleep */
         goto out;
@@ -708,8 +709,8 @@ static int wired_poll(struct wf_tep *tep)
     if (slow)
         slow_look(t);
     if (!wf_list_empty(&t->dirty))
-        wf_tcp_flush_all(t);
-    wf_tcp_grave_empty(t);
+        wf_net_flush_all(t);
+    wf_net_grave_empty(t);
 out:
     events = t->events;
     t->events = 0;
@@ -719,24 +720,24 @@ out:
 
 static int tcp_poll(struct wf_tep *tep)
 {
-    struct tcp_tep *t = TCP_OF(tep, tcp_tep);
+    struct net_ep *t = NET_OF(tep, net_ep);
     int events;
     if (__builtin_expect(atomic_load_explicit(&t->inbox, memory_order_acquire), 0))
-        wf_tcp_inbox(t);
+        wf_net_inbox(t);
     if (!wf_list_empty(&t->dirty))
-        wf_tcp_flush_all(t);
+        wf_net_flush_all(t);
     t->polls++;
     if (__builtin_expect(t->undialled, 0))
-        wf_tcp_pairs_dial(t);
+        wf_net_sessions_dial(t);
     if (!t->nlive || (t->idle > IDLE_AFTER && t->polls % IDLE_EVERY))
         goto out;
     if (t->nlive <= DIRECT)
-        wf_tcp_read_each(t);
+        wf_net_read_each(t);
     else
         read_ready(t);
     if (!wf_list_empty(&t->dirty))
-        wf_tcp_flush_all(t);
-    wf_tcp_grave_empty(t);
+        wf_net_flush_all(t);
+    wf_net_grave_empty(t);
 out:
     events = t->events;
     t->events = 0;
@@ -744,40 +745,40 @@ out:
     return events;
 }
 
-bool wf_tcp_lane_watch(struct tcp_lane *lane, bool out)
+bool wf_net_chan_watch(struct net_chan *chan, bool out)
 {
-    struct epoll_event ev = {.events = EPOLLIN | (out ? (uint32_t)EPOLLOUT : 0u), .data.ptr = lane};
-    if (lane->watches_out == out)
+    struct epoll_event ev = {.events = EPOLLIN | (out ? (uint32_t)EPOLLOUT : 0u), .data.ptr = chan};
+    if (chan->watches_out == out)
         return true;
-    lane->watches_out = out;
-    return !epoll_ctl(lane->pair->tep->epoll_fd, EPOLL_CTL_MOD, lane->fd, &ev);
+    chan->watches_out = out;
+    return !epoll_ctl(chan->session->tep->epoll_fd, EPOLL_CTL_MOD, chan->fd, &ev);
 }
 
 /* Say everything first: also what was only to be said with the next message. */
 static enum weft_status tcp_arm(struct wf_tep *tep)
 {
-    struct tcp_tep *t = TCP_OF(tep, tcp_tep);
+    struct net_ep *t = NET_OF(tep, net_ep);
     struct epoll_event ev;
     if (atomic_load_explicit(&t->inbox, memory_order_acquire))
         return WEFT_AGAIN;
     wf_list_each(it, &t->live)
     {
-        struct tcp_lane *lane = wf_container_of(it, struct tcp_lane, live);
-        if (wf_tcp_ack_is_due(lane))
-            wf_tcp_dirty(lane);
+        struct net_chan *chan = wf_container_of(it, struct net_chan, live);
+        if (wf_net_ack_is_due(chan))
+            wf_net_dirty(chan);
     }
-    wf_tcp_flush_all(t);
+    wf_net_flush_all(t);
     if (t->events || t->undialled)
         return WEFT_AGAIN;
     wf_list_each(it, &t->dirty) /* a flush ends before a socket is full */
     {
-        if (!wf_container_of(it, struct tcp_lane, dirty)->blocked)
+        if (!wf_container_of(it, struct net_chan, dirty)->blocked)
             return WEFT_AGAIN;
     }
     wf_list_each(it, &t->live)
     {
-        struct tcp_lane *lane = wf_container_of(it, struct tcp_lane, live);
-        if (!wf_tcp_lane_watch(lane, lane->blocked))
+        struct net_chan *chan = wf_container_of(it, struct net_chan, live);
+        if (!wf_net_chan_watch(chan, chan->blocked))
             return WEFT_AGAIN;
     }
     t->idle = 0;
@@ -788,29 +789,29 @@ static enum weft_status tcp_arm(struct wf_tep *tep)
 /* That there is room again sockets say of those that they carry, else completions. */
 static enum weft_status rdma_arm(struct wf_tep *tep)
 {
-    struct tcp_tep *t = TCP_OF(tep, tcp_tep);
+    struct net_ep *t = NET_OF(tep, net_ep);
     struct epoll_event ev;
     if (atomic_load_explicit(&t->inbox, memory_order_acquire))
         return WEFT_AGAIN;
     wf_list_each(it, &t->live)
     {
-        struct tcp_lane *lane = wf_container_of(it, struct tcp_lane, live);
-        if (wf_tcp_ack_is_due(lane))
-            wf_tcp_dirty(lane);
+        struct net_chan *chan = wf_container_of(it, struct net_chan, live);
+        if (wf_net_ack_is_due(chan))
+            wf_net_dirty(chan);
     }
-    wf_tcp_flush_all(t);
+    wf_net_flush_all(t);
     t->look |= wf_rdma_rang(t->rdma);
     if (wf_rdma_arm(t->rdma) != WEFT_OK || t->events || t->undialled || t->look)
         return WEFT_AGAIN;
     wf_list_each(it, &t->dirty)
     {
-        if (!wf_container_of(it, struct tcp_lane, dirty)->blocked)
+        if (!wf_container_of(it, struct net_chan, dirty)->blocked)
             return WEFT_AGAIN;
     }
     wf_list_each(it, &t->live)
     {
-        struct tcp_lane *lane = wf_container_of(it, struct tcp_lane, live);
-        if (!wf_tcp_lane_watch(lane, lane->blocked && lane->plain))
+        struct net_chan *chan = wf_container_of(it, struct net_chan, live);
+        if (!wf_net_chan_watch(chan, chan->blocked && chan->plain))
             return WEFT_AGAIN;
     }
     t->look = epoll_wait(t->epoll_fd, &ev, 1, 0) > 0;
@@ -839,7 +840,7 @@ static enum weft_status tcp_pull(struct wf_tpeer *tpeer, void *dst, uint64_t src
 static enum weft_status tcp_remote_map(struct wf_tpeer *tpeer, const struct wf_key *key,
                                        struct weft_remote *remote, void **cookie)
 {
-    struct tcp_peer *peer = TCP_OF(tpeer, tcp_peer);
+    struct net_peer *peer = NET_OF(tpeer, net_peer);
     uint64_t *word;
     if (peer->status != WEFT_OK)
         return (enum weft_status)peer->status;
@@ -865,18 +866,18 @@ static void tcp_remote_unmap(struct wf_tpeer *tpeer, void *cookie)
 
 static enum weft_status tcp_status(struct wf_tpeer *tpeer)
 {
-    return (enum weft_status)TCP_OF(tpeer, tcp_peer)->status;
+    return (enum weft_status)NET_OF(tpeer, net_peer)->status;
 }
 
 static enum weft_status tcp_failed(const struct wf_tpeer *tpeer)
 {
-    return (enum weft_status)TCP_OF(tpeer, tcp_peer)->status;
+    return (enum weft_status)NET_OF(tpeer, net_peer)->status;
 }
 
 const struct wf_transport wf_tcp_transport = {
     .name = "tcp",
     .caps = WF_CAP_SLEEP | WF_CAP_BULK,
-    .tpeer_size = sizeof(struct tcp_peer),
+    .tpeer_size = sizeof(struct net_peer),
     .probe = tcp_probe,
     .ctx_open = tcp_ctx_open,
     .ctx_close = tcp_ctx_close,
@@ -912,50 +913,50 @@ const struct wf_transport wf_tcp_transport = {
 #ifdef WF_HAVE_VERBS
 static void rdma_resources(struct wf_tctx *tctx, weft_resource_row_fn row, void *arg)
 {
-    wf_rdma_resources(TCP_OF(tctx, tcp_ctx)->rdma, row, arg);
+    wf_rdma_resources(NET_OF(tctx, net_ctx)->rdma, row, arg);
 }
 
 static enum weft_status rdma_region_open(struct wf_tctx *tctx, const struct wf_nic_memory *memory,
                                          unsigned access, uint64_t *at, uint32_t keys[WF_KEY_NICS],
                                          void **handle)
 {
-    return wf_rdma_region_open(TCP_OF(tctx, tcp_ctx)->rdma, memory, access, at, keys, handle);
+    return wf_rdma_region_open(NET_OF(tctx, net_ctx)->rdma, memory, access, at, keys, handle);
 }
 
 static void rdma_region_close(struct wf_tctx *tctx, void *handle)
 {
-    wf_rdma_region_close(TCP_OF(tctx, tcp_ctx)->rdma, handle);
+    wf_rdma_region_close(NET_OF(tctx, net_ctx)->rdma, handle);
 }
 
-static uint64_t load_of(const struct tcp_lane *lane, const struct wf_move *m)
+static uint64_t load_of(const struct net_chan *chan, const struct wf_move *m)
 {
-    return lane && lane->up && !lane->plain && !lane->leaves
-               ? lane->pair->tep->wires->load(lane->wire, m)
+    return chan && chan->up && !chan->plain && !chan->leaves
+               ? chan->session->tep->wires->load(chan->wire, m)
                : WF_WIRE_CANNOT;
 }
 
 /* Is [m] to be dealt over several rails? */
-static bool is_dealt(const struct tcp_pair *pair, const struct wf_move *m)
+static bool is_dealt(const struct net_session *session, const struct wf_move *m)
 {
-    return pair->tep->rails > 1 && !wf_move_is_atomic(m) && m->len > WF_MOVE_SHORT;
+    return session->tep->rails > 1 && !wf_move_is_atomic(m) && m->len > WF_MOVE_SHORT;
 }
 
 /* The first, or of those that can the one with the least under way. What a break leaves undone is
  * known of each. Null: no memory. */
-static struct tcp_lane *move_lane(struct tcp_pair *pair, const struct wf_move *m)
+static struct net_chan *move_lane(struct net_session *session, const struct wf_move *m)
 {
-    struct tcp_lane *best = wf_tcp_pair_lane(pair, true);
+    struct net_chan *best = wf_net_session_pick(session, true);
     uint64_t least = load_of(best, m);
-    if (!best || (least != WF_WIRE_CANNOT && !is_dealt(pair, m)))
+    if (!best || (least != WF_WIRE_CANNOT && !is_dealt(session, m)))
         return best;
-    if (is_dealt(pair, m) || (wf_move_is_atomic(m) && pair->tep->rails > 1))
-        wf_tcp_pair_lanes_open(pair); /* for an atomic: to the NIC that does them */
-    if (least != WF_WIRE_CANNOT && !wf_tcp_pair_may_spread(pair))
+    if (is_dealt(session, m) || (wf_move_is_atomic(m) && session->tep->rails > 1))
+        wf_net_session_spread(session); /* for an atomic: to the NIC that does them */
+    if (least != WF_WIRE_CANNOT && !wf_net_session_may_spread(session))
         return best;
-    for (unsigned i = 1; i < pair->nlanes; i++) {
-        uint64_t load = load_of(pair->lanes[i], m);
+    for (unsigned i = 1; i < session->nchans; i++) {
+        uint64_t load = load_of(session->chans[i], m);
         if (load < least) {
-            best = pair->lanes[i];
+            best = session->chans[i];
             least = load;
         }
     }
@@ -965,21 +966,21 @@ static struct tcp_lane *move_lane(struct tcp_pair *pair, const struct wf_move *m
 static enum weft_status rdma_move(struct wf_tpeer *tpeer, const struct wf_move *m, size_t *taken)
 {
     enum weft_status status = WEFT_OK;
-    struct tcp_pair *pair = pair_of(TCP_OF(tpeer, tcp_peer), &status);
-    struct tcp_lane *lane = pair ? move_lane(pair, m) : NULL;
+    struct net_session *session = session_of(NET_OF(tpeer, net_peer), &status);
+    struct net_chan *chan = session ? move_lane(session, m) : NULL;
     struct wf_move part = *m;
-    if (!pair)
+    if (!session)
         return status;
-    if (!lane)
+    if (!chan)
         return WEFT_ENOMEM;
-    if (lane->plain || (!lane->up && !m->waits)) /* messages wait for a connection */
+    if (chan->plain || (!chan->up && !m->waits)) /* messages wait for a connection */
         return WEFT_EUNREACH;
-    if (is_dealt(pair, m) && m->len > MOVE_PART + WF_MOVE_SHORT) /* none is left that is short */
+    if (is_dealt(session, m) && m->len > MOVE_PART + WF_MOVE_SHORT) /* none is left that is short */
         part.len = MOVE_PART;
-    status = lane->up ? pair->tep->wires->move(lane->wire, &part, taken) : WEFT_AGAIN;
+    status = chan->up ? session->tep->wires->move(chan->wire, &part, taken) : WEFT_AGAIN;
     if (status == WEFT_AGAIN) {
-        lane->starved = true;
-        wf_tcp_count(pair->tep, WF_STAT_AGAIN, 1);
+        chan->starved = true;
+        wf_net_count(session->tep, WF_STAT_AGAIN, 1);
     }
     return status;
 }
@@ -987,10 +988,10 @@ static enum weft_status rdma_move(struct wf_tpeer *tpeer, const struct wf_move *
 static bool rdma_put(struct wf_tpeer *tpeer, const void *src, size_t len, uint64_t remote,
                      uint32_t key)
 {
-    const struct tcp_pair *pair = TCP_OF(tpeer, tcp_peer)->pair;
-    const struct tcp_lane *lane = pair ? pair->lanes[0] : NULL;
-    return lane && lane->up && !lane->plain &&
-           wf_rdma_put(tpeer, src, len, remote, key, lane->wire);
+    const struct net_session *session = NET_OF(tpeer, net_peer)->session;
+    const struct net_chan *chan = session ? session->chans[0] : NULL;
+    return chan && chan->up && !chan->plain &&
+           wf_rdma_put(tpeer, src, len, remote, key, chan->wire);
 }
 
 static int rdma_probe(char *note, size_t room)
@@ -998,12 +999,12 @@ static int rdma_probe(char *note, size_t room)
     return wf_rdma_describe(note, room);
 }
 
-/* The protocol is the same; queue pairs carry the bytes. */
+/* The protocol is the same; queue sessions carry the bytes. */
 const struct wf_transport wf_rdma_transport = {
     .name = "rdma",
     .devices = wf_rdma_devices,
     .caps = WF_CAP_SLEEP | WF_CAP_BULK | WF_CAP_NIC,
-    .tpeer_size = sizeof(struct tcp_peer),
+    .tpeer_size = sizeof(struct net_peer),
     .probe = rdma_probe,
     .resources = rdma_resources,
     .region_open = rdma_region_open,

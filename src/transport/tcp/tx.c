@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* From the core into a lane's ring, and from there to its socket. */
+/* From the core into a channel's ring, and from there to its socket. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -22,186 +22,186 @@
  * share a system call then, which takes hardly longer than one's own (16 KiB 1.5 us, 32 KiB
  * 2.2, measured as above). */
 #define BATCH 16384u
-#define WRITES 2 /* per flush: other lanes and the other direction want their turn */
+#define WRITES 2 /* per flush: other channels and the other direction want their turn */
 #define BULK_WRITE ((size_t)1 << 20) /* of bulk payload in one system call */
 
-static const uint8_t zeros[WF_TCP_ALIGN];
+static const uint8_t zeros[WF_NET_ALIGN];
 
 /* ---- the ring ---- */
 
-uint32_t wf_tcp_ring_size_of(const struct wf_tcp_frame *f)
+uint32_t wf_net_ring_size_of(const struct wf_net_frame *f)
 {
-    return wf_tcp_head_size(f->nargs) + (wf_tcp_is_bulk(f->kind) ? 0 : wf_tcp_padded(f->len));
+    return wf_net_head_size(f->nargs) + (wf_net_is_bulk(f->kind) ? 0 : wf_net_padded(f->len));
 }
 
-bool wf_tcp_has_room(const struct tcp_lane *lane, uint32_t bytes, bool is_reply)
+bool wf_net_has_room(const struct net_chan *chan, uint32_t bytes, bool is_reply)
 {
-    return is_reply ? bytes <= TCP_REPLY_ROOM - lane->reply_bytes
-                    : bytes <= lane->request_room - lane->request_bytes;
+    return is_reply ? bytes <= NET_REPLY_ROOM - chan->reply_bytes
+                    : bytes <= chan->request_room - chan->request_bytes;
 }
 
-static void ring_put(struct tcp_lane *lane, uint32_t at, const void *bytes, size_t len)
+static void ring_put(struct net_chan *chan, uint32_t at, const void *bytes, size_t len)
 {
-    size_t offset = at & lane->mask, whole = (size_t)lane->mask + 1 - offset;
+    size_t offset = at & chan->mask, whole = (size_t)chan->mask + 1 - offset;
     if (len == 8 && whole >= 8) {
-        memcpy(lane->ring + offset, bytes, 8);
+        memcpy(chan->ring + offset, bytes, 8);
     } else if (len <= whole) {
-        memcpy(lane->ring + offset, bytes, len);
+        memcpy(chan->ring + offset, bytes, len);
     } else {
-        memcpy(lane->ring + offset, bytes, whole);
-        memcpy(lane->ring, (const uint8_t *)bytes + whole, len - whole);
+        memcpy(chan->ring + offset, bytes, whole);
+        memcpy(chan->ring, (const uint8_t *)bytes + whole, len - whole);
     }
 }
 
 static bool is_reply(unsigned kind)
 {
-    return kind == WF_TCP_REPLY || kind == WF_TCP_BULK_REPLY;
+    return kind == WF_NET_REPLY || kind == WF_NET_BULK_REPLY;
 }
 
-void wf_tcp_frame_drop(struct tcp_lane *lane)
+void wf_net_frame_drop(struct net_chan *chan)
 {
-    const struct wf_tcp_frame *f = wf_tcp_frame_at(lane, lane->tail);
-    uint32_t size = wf_tcp_ring_size_of(f);
+    const struct wf_net_frame *f = wf_net_frame_at(chan, chan->tail);
+    uint32_t size = wf_net_ring_size_of(f);
     if (is_reply(f->kind))
-        lane->reply_bytes -= size;
+        chan->reply_bytes -= size;
     else
-        lane->request_bytes -= size;
-    if (lane->bulk_first != lane->bulk_end &&
-        lane->bulks[lane->bulk_first & (lane->bulks_room - 1)].at == lane->tail) {
-        if (lane->bulk_at == lane->bulk_first)
-            lane->bulk_at++;
-        lane->bulk_first++;
+        chan->request_bytes -= size;
+    if (chan->bulk_first != chan->bulk_end &&
+        chan->bulks[chan->bulk_first & (chan->bulks_room - 1)].at == chan->tail) {
+        if (chan->bulk_at == chan->bulk_first)
+            chan->bulk_at++;
+        chan->bulk_first++;
     }
-    lane->tail += size;
-    lane->first++;
+    chan->tail += size;
+    chan->first++;
 }
 
 /* Head and arguments; padding is whatever was there: the ring holds nothing but
  * messages to the same peer. */
-static uint32_t put_head(struct tcp_lane *lane, enum wf_tcp_kind kind, const struct wf_am_out *out,
+static uint32_t put_head(struct net_chan *chan, enum wf_net_kind kind, const struct wf_am_out *out,
                          uint32_t room)
 {
-    struct wf_tcp_frame f = {.len = out->len,
-                             .ack = lane->taken,
+    struct wf_net_frame f = {.len = out->len,
+                             .ack = chan->taken,
                              .room = room,
                              .kind = (uint8_t)kind,
                              .nargs = (uint8_t)out->nargs,
                              .handler = out->handler};
-    uint32_t size = wf_tcp_ring_size_of(&f);
-    *wf_tcp_frame_at(lane, lane->head) = f; /* 16 bytes at a multiple of 16: never divided */
+    uint32_t size = wf_net_ring_size_of(&f);
+    *wf_net_frame_at(chan, chan->head) = f; /* 16 bytes at a multiple of 16: never divided */
     if (out->nargs)
-        ring_put(lane, lane->head + (uint32_t)sizeof f, out->args, 4u * out->nargs);
+        ring_put(chan, chan->head + (uint32_t)sizeof f, out->args, 4u * out->nargs);
     if (is_reply(kind))
-        lane->reply_bytes += size;
+        chan->reply_bytes += size;
     else
-        lane->request_bytes += size;
-    lane->next++;
+        chan->request_bytes += size;
+    chan->next++;
     return size;
 }
 
-void wf_tcp_append(struct tcp_lane *lane, enum wf_tcp_kind kind, const struct wf_am_out *out,
+void wf_net_append(struct net_chan *chan, enum wf_net_kind kind, const struct wf_am_out *out,
                    uint32_t room)
 {
-    uint32_t size = put_head(lane, kind, out, room);
+    uint32_t size = put_head(chan, kind, out, room);
     if (out->len)
-        ring_put(lane, lane->head + wf_tcp_head_size(out->nargs), out->data, out->len);
-    lane->head += size;
+        ring_put(chan, chan->head + wf_net_head_size(out->nargs), out->data, out->len);
+    chan->head += size;
 }
 
-void wf_tcp_append_bye(struct tcp_lane *lane, uint32_t lanes)
+void wf_net_append_bye(struct net_chan *chan, uint32_t lanes)
 {
     struct wf_am_out out = {.args = &lanes, .nargs = 1};
-    wf_tcp_append(lane, WF_TCP_BYE, &out, 0);
+    wf_net_append(chan, WF_NET_BYE, &out, 0);
 }
 
-static bool bulks_grow(struct tcp_lane *lane)
+static bool bulks_grow(struct net_chan *chan)
 {
-    uint32_t room = lane->bulks_room ? 2 * lane->bulks_room : 16, n = 0;
-    struct tcp_bulk *more;
-    if (wf_tcp_past(lane->bulk_first, lane->bulk_end) < lane->bulks_room)
+    uint32_t room = chan->bulks_room ? 2 * chan->bulks_room : 16, n = 0;
+    struct net_bulk *more;
+    if (wf_net_past(chan->bulk_first, chan->bulk_end) < chan->bulks_room)
         return true;
     more = malloc(room * sizeof *more);
     if (!more)
         return false;
-    for (uint32_t i = lane->bulk_first; i != lane->bulk_end; i++)
-        more[n++] = lane->bulks[i & (lane->bulks_room - 1)];
-    free(lane->bulks);
-    lane->bulk_at -= lane->bulk_first;
-    lane->bulk_end = n;
-    lane->bulk_first = 0;
-    lane->bulks = more;
-    lane->bulks_room = room;
+    for (uint32_t i = chan->bulk_first; i != chan->bulk_end; i++)
+        more[n++] = chan->bulks[i & (chan->bulks_room - 1)];
+    free(chan->bulks);
+    chan->bulk_at -= chan->bulk_first;
+    chan->bulk_end = n;
+    chan->bulk_first = 0;
+    chan->bulks = more;
+    chan->bulks_room = room;
     return true;
 }
 
-static struct tcp_bulk *bulk_of(const struct tcp_lane *lane, uint32_t i)
+static struct net_bulk *bulk_of(const struct net_chan *chan, uint32_t i)
 {
-    struct tcp_bulk *b = &lane->bulks[i & (lane->bulks_room - 1)];
+    struct net_bulk *b = &chan->bulks[i & (chan->bulks_room - 1)];
     b->bulk.args = b->args;
     return b;
 }
 
-enum weft_status wf_tcp_append_bulk(struct tcp_lane *lane, enum wf_tcp_kind kind,
+enum weft_status wf_net_append_bulk(struct net_chan *chan, enum wf_net_kind kind,
                                     const struct wf_bulk *bulk, uint32_t room)
 {
     struct wf_am_out out = {
         .args = bulk->args, .len = bulk->len, .nargs = bulk->nargs, .handler = bulk->handler};
-    struct tcp_bulk *b;
-    if (!bulks_grow(lane))
+    struct net_bulk *b;
+    if (!bulks_grow(chan))
         return WEFT_ENOMEM;
-    b = bulk_of(lane, lane->bulk_end++);
+    b = bulk_of(chan, chan->bulk_end++);
     b->bulk = *bulk;
     b->bulk.token = NULL;
-    b->at = lane->head;
+    b->at = chan->head;
     b->lost = false;
     memcpy(b->args, bulk->args, 4u * bulk->nargs);
-    lane->head += put_head(lane, kind, &out, room);
+    chan->head += put_head(chan, kind, &out, room);
     return WEFT_OK;
 }
 
 /* ---- to the socket ---- */
 
 /* The bulk frame whose payload is next to be written, or null. */
-static struct tcp_bulk *bulk_next(const struct tcp_lane *lane)
+static struct net_bulk *bulk_next(const struct net_chan *chan)
 {
-    return lane->bulk_at != lane->bulk_end ? bulk_of(lane, lane->bulk_at) : NULL;
+    return chan->bulk_at != chan->bulk_end ? bulk_of(chan, chan->bulk_at) : NULL;
 }
 
-bool wf_tcp_ack_is_due(const struct tcp_lane *lane)
+bool wf_net_ack_is_due(const struct net_chan *chan)
 {
-    return lane->taken != lane->told || lane->unreplied != lane->unreplied_told;
+    return chan->taken != chan->told || chan->unreplied != chan->unreplied_told;
 }
 
 /* No frame carries these but ACK. */
-static bool returns_are_urgent(const struct tcp_lane *lane)
+static bool returns_are_urgent(const struct net_chan *chan)
 {
-    return wf_tcp_past(lane->unreplied_told, lane->unreplied) >= TCP_REPLY_ROOM / 4;
+    return wf_net_past(chan->unreplied_told, chan->unreplied) >= NET_REPLY_ROOM / 4;
 }
 
-bool wf_tcp_ack_is_urgent(const struct tcp_lane *lane)
+bool wf_net_ack_is_urgent(const struct net_chan *chan)
 {
-    return wf_tcp_past(lane->told, lane->taken) >= 256 ||
-           (lane->taken_bytes >= 16384 && lane->taken != lane->told) || returns_are_urgent(lane);
+    return wf_net_past(chan->told, chan->taken) >= 256 ||
+           (chan->taken_bytes >= 16384 && chan->taken != chan->told) || returns_are_urgent(chan);
 }
 
-bool wf_tcp_has_unsent(const struct tcp_lane *lane)
+bool wf_net_has_unsent(const struct net_chan *chan)
 {
-    return lane->sent != lane->head || wf_tcp_seal_has_unsent(lane) ||
-           lane->bulk_at != lane->bulk_end || lane->control_sent != lane->control_len;
+    return chan->sent != chan->head || wf_tcp_seal_has_unsent(chan) ||
+           chan->bulk_at != chan->bulk_end || chan->control_sent != chan->control_len;
 }
 
-static void control_ack(struct tcp_lane *lane)
+static void control_ack(struct net_chan *chan)
 {
-    struct wf_tcp_frame f = {.ack = lane->taken, .room = lane->unreplied, .kind = WF_TCP_ACK};
-    memcpy(lane->control, &f, sizeof f);
-    lane->control_len = sizeof f;
-    lane->control_sent = 0;
+    struct wf_net_frame f = {.ack = chan->taken, .room = chan->unreplied, .kind = WF_NET_ACK};
+    memcpy(chan->control, &f, sizeof f);
+    chan->control_len = sizeof f;
+    chan->control_sent = 0;
 }
 
-static void told(struct tcp_lane *lane)
+static void told(struct net_chan *chan)
 {
-    lane->told = lane->taken;
-    lane->taken_bytes = 0;
+    chan->told = chan->taken;
+    chan->taken_bytes = 0;
 }
 
 /* Pieces of one write, in this order. */
@@ -211,7 +211,7 @@ struct batch {
     size_t control, ring; /* bytes */
     const void *payload;
     size_t payload_len, padding;
-    struct tcp_bulk *held; /* whose payload it is */
+    struct net_bulk *held; /* whose payload it is */
 };
 
 static void batch_add(struct batch *b, const void *bytes, size_t len)
@@ -220,46 +220,46 @@ static void batch_add(struct batch *b, const void *bytes, size_t len)
         b->v[b->n++] = (struct iovec){(void *)(uintptr_t)bytes, len};
 }
 
-static void batch_ring(struct batch *b, const struct tcp_lane *lane, uint32_t end)
+static void batch_ring(struct batch *b, const struct net_chan *chan, uint32_t end)
 {
-    size_t offset = lane->sent & lane->mask, whole = (size_t)lane->mask + 1 - offset;
-    b->ring = wf_tcp_past(lane->sent, end);
-    batch_add(b, lane->ring + offset, WF_MIN(b->ring, whole));
+    size_t offset = chan->sent & chan->mask, whole = (size_t)chan->mask + 1 - offset;
+    b->ring = wf_net_past(chan->sent, end);
+    batch_add(b, chan->ring + offset, WF_MIN(b->ring, whole));
     if (b->ring > whole)
-        batch_add(b, lane->ring, b->ring - whole);
+        batch_add(b, chan->ring, b->ring - whole);
 }
 
-static uint32_t bulk_head_end(const struct tcp_bulk *bulk)
+static uint32_t bulk_head_end(const struct net_bulk *bulk)
 {
-    return bulk->at + wf_tcp_head_size(bulk->bulk.nargs);
+    return bulk->at + wf_net_head_size(bulk->bulk.nargs);
 }
 
 /* The payload is nowhere any more. If nothing of the frame is on this socket: a request becomes
  * VOID, a reply one without payload, which tells who waits for it; true. */
-static bool bulk_void(struct tcp_lane *lane, struct tcp_bulk *bulk)
+static bool bulk_void(struct net_chan *chan, struct net_bulk *bulk)
 {
-    struct wf_tcp_frame *f = wf_tcp_frame_at(lane, bulk->at);
-    if (lane->at == bulk->at && lane->sent != lane->at)
+    struct wf_net_frame *f = wf_net_frame_at(chan, bulk->at);
+    if (chan->at == bulk->at && chan->sent != chan->at)
         return false;
     if (is_reply(f->kind)) {
-        f->kind = WF_TCP_REPLY;
+        f->kind = WF_NET_REPLY;
     } else {
-        lane->reserved -= f->room ? wf_tcp_reply_size(f->room) : 0;
-        f->kind = WF_TCP_VOID;
+        chan->reserved -= f->room ? wf_net_reply_size(f->room) : 0;
+        f->kind = WF_NET_VOID;
         f->room = 0;
     }
     f->len = 0;
     bulk->bulk.len = 0; /* nor is it on the next socket */
-    lane->bulk_at++;
-    lane->bulk_sent = 0;
+    chan->bulk_at++;
+    chan->bulk_sent = 0;
     return true;
 }
 
 /* Hold payload of the next bulk frame. False: it is nowhere any more. */
-static bool batch_payload(struct batch *b, struct tcp_lane *lane, struct tcp_bulk *bulk)
+static bool batch_payload(struct batch *b, struct net_chan *chan, struct net_bulk *bulk)
 {
-    struct tcp_tep *t = lane->pair->tep;
-    uint32_t len = bulk->bulk.len, done = lane->bulk_sent, left = done < len ? len - done : 0;
+    struct net_ep *t = chan->session->tep;
+    uint32_t len = bulk->bulk.len, done = chan->bulk_sent, left = done < len ? len - done : 0;
     size_t n = WF_MIN(left, BULK_WRITE);
     if (left && bulk->lost)
         return false;
@@ -270,234 +270,234 @@ static bool batch_payload(struct batch *b, struct tcp_lane *lane, struct tcp_bul
         b->held = bulk;
     }
     b->payload_len = n;
-    b->padding = n == left ? wf_tcp_padded(len) - WF_MAX(done, len) : 0;
+    b->padding = n == left ? wf_net_padded(len) - WF_MAX(done, len) : 0;
     return true;
 }
 
 /* What one write is to take. False: the socket must be given up. */
-static bool batch_make(struct batch *b, struct tcp_lane *lane)
+static bool batch_make(struct batch *b, struct net_chan *chan)
 {
-    struct tcp_bulk *bulk;
-    if (lane->control_sent == lane->control_len && lane->at == lane->sent &&
-        ((lane->sent == lane->head && wf_tcp_ack_is_due(lane)) || returns_are_urgent(lane)))
-        control_ack(lane);
-    b->control = lane->control_len - lane->control_sent;
-    batch_add(b, lane->control + lane->control_sent, b->control);
-    if (!lane->open)
+    struct net_bulk *bulk;
+    if (chan->control_sent == chan->control_len && chan->at == chan->sent &&
+        ((chan->sent == chan->head && wf_net_ack_is_due(chan)) || returns_are_urgent(chan)))
+        control_ack(chan);
+    b->control = chan->control_len - chan->control_sent;
+    batch_add(b, chan->control + chan->control_sent, b->control);
+    if (!chan->open)
         return true;
-    if (lane->at == lane->sent && lane->sent != lane->head)
-        wf_tcp_frame_at(lane, lane->at)->ack = lane->taken;
-    while ((bulk = bulk_next(lane))) {
+    if (chan->at == chan->sent && chan->sent != chan->head)
+        wf_net_frame_at(chan, chan->at)->ack = chan->taken;
+    while ((bulk = bulk_next(chan))) {
         if (!bulk->bulk.len) { /* it became VOID on an earlier socket */
-            lane->bulk_at++;
+            chan->bulk_at++;
             continue;
         }
-        if (batch_payload(b, lane, bulk))
+        if (batch_payload(b, chan, bulk))
             break;
-        if (!bulk_void(lane, bulk))
+        if (!bulk_void(chan, bulk))
             return false;
     }
-    batch_ring(b, lane, bulk ? bulk_head_end(bulk) : lane->head);
+    batch_ring(b, chan, bulk ? bulk_head_end(bulk) : chan->head);
     batch_add(b, b->payload, b->payload_len);
     batch_add(b, zeros, b->padding);
     return true;
 }
 
-/* The frame at [lane->at] is wholly on the socket. */
-static void frame_written(struct tcp_lane *lane, uint32_t size)
+/* The frame at [channel->at] is wholly on the socket. */
+static void frame_written(struct net_chan *chan, uint32_t size)
 {
-    lane->at += size;
-    lane->written++;
-    if ((int32_t)wf_tcp_past(lane->reached, lane->written) > 0)
-        lane->reached = lane->written;
+    chan->at += size;
+    chan->written++;
+    if ((int32_t)wf_net_past(chan->reached, chan->written) > 0)
+        chan->reached = chan->written;
 }
 
-/* Ring bytes up to [lane->sent] are out; [bulk]: whose payload is not. */
-static void frames_pass(struct tcp_lane *lane)
+/* Ring bytes up to [channel->sent] are out; [bulk]: whose payload is not. */
+static void frames_pass(struct net_chan *chan)
 {
-    const struct tcp_bulk *bulk = bulk_next(lane);
-    while (lane->at != lane->sent) {
-        uint32_t size = wf_tcp_ring_size_of(wf_tcp_frame_at(lane, lane->at));
-        if (size > wf_tcp_past(lane->at, lane->sent) || (bulk && bulk->at == lane->at))
+    const struct net_bulk *bulk = bulk_next(chan);
+    while (chan->at != chan->sent) {
+        uint32_t size = wf_net_ring_size_of(wf_net_frame_at(chan, chan->at));
+        if (size > wf_net_past(chan->at, chan->sent) || (bulk && bulk->at == chan->at))
             return;
-        frame_written(lane, size);
+        frame_written(chan, size);
     }
 }
 
 /* [n] bytes of [b] are out. */
-static void batch_done(struct batch *b, struct tcp_lane *lane, size_t n)
+static void batch_done(struct batch *b, struct net_chan *chan, size_t n)
 {
     size_t part = WF_MIN(n, b->control);
-    struct tcp_bulk *bulk = bulk_next(lane);
-    lane->control_sent += (uint32_t)part;
+    struct net_bulk *bulk = bulk_next(chan);
+    chan->control_sent += (uint32_t)part;
     if (part && part == b->control) {
-        struct wf_tcp_frame f;
-        memcpy(&f, lane->control, sizeof f); /* ACK or SYNC */
-        lane->unreplied_told = f.room;
-        if (f.ack == lane->taken)
-            told(lane);
+        struct wf_net_frame f;
+        memcpy(&f, chan->control, sizeof f); /* ACK or SYNC */
+        chan->unreplied_told = f.room;
+        if (f.ack == chan->taken)
+            told(chan);
     }
     n -= part;
     part = WF_MIN(n, b->ring);
-    if (part && lane->at == lane->sent)
-        told(lane); /* its ack says so */
-    lane->sent += (uint32_t)part;
+    if (part && chan->at == chan->sent)
+        told(chan); /* its ack says so */
+    chan->sent += (uint32_t)part;
     n -= part;
     if (bulk && n) {
-        lane->bulk_sent += (uint32_t)n;
-        if (lane->bulk_sent == wf_tcp_padded(bulk->bulk.len)) {
-            lane->bulk_at++;
-            lane->bulk_sent = 0;
+        chan->bulk_sent += (uint32_t)n;
+        if (chan->bulk_sent == wf_net_padded(bulk->bulk.len)) {
+            chan->bulk_at++;
+            chan->bulk_sent = 0;
         }
     }
-    frames_pass(lane);
+    frames_pass(chan);
 }
 
-static ssize_t batch_write(struct tcp_lane *lane, struct batch *b)
+static ssize_t batch_write(struct net_chan *chan, struct batch *b)
 {
     struct msghdr m = {.msg_iov = b->v, .msg_iovlen = b->n};
     ssize_t n;
     WF_HOOK("tcp.write");
-    if (wf_tcp_is_wired(lane))
-        n = lane->pair->tep->wires->write(lane->wire, b->v, b->n, b->held ? b->payload : NULL);
-    else if (lane->seal)
-        n = wf_tcp_seal_write(lane, b->v, b->n);
+    if (wf_net_is_wired(chan))
+        n = chan->session->tep->wires->write(chan->wire, b->v, b->n, b->held ? b->payload : NULL);
+    else if (chan->seal)
+        n = wf_tcp_seal_write(chan, b->v, b->n);
     else if (b->n == 1)
-        n = send(lane->fd, b->v[0].iov_base, b->v[0].iov_len, MSG_NOSIGNAL | MSG_DONTWAIT);
+        n = send(chan->fd, b->v[0].iov_base, b->v[0].iov_len, MSG_NOSIGNAL | MSG_DONTWAIT);
     else
-        n = sendmsg(lane->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+        n = sendmsg(chan->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
     return n;
 }
 
 /* The socket takes no more, and its other end hears so; what that had sent is read first. */
-static void fall_deaf(struct tcp_lane *lane)
+static void fall_deaf(struct net_chan *chan)
 {
-    lane->deaf = true;
-    lane->blocked = false; /* EPOLLOUT would be always */
-    (void)shutdown(lane->fd, SHUT_WR);
+    chan->deaf = true;
+    chan->blocked = false; /* EPOLLOUT would be always */
+    (void)shutdown(chan->fd, SHUT_WR);
 }
 
 /* The kernel found nothing mapped there. A reply's memory is a region that others name: they get an
  * error. A request's was lent by a call of this program, whose operation has no other
  * end. True: go on writing. */
-static bool payload_gone(struct tcp_lane *lane, struct tcp_bulk *bulk)
+static bool payload_gone(struct net_chan *chan, struct net_bulk *bulk)
 {
-    if (is_reply(wf_tcp_frame_at(lane, bulk->at)->kind)) {
+    if (is_reply(wf_net_frame_at(chan, bulk->at)->kind)) {
         bulk->lost = true;
         return true;
     }
     wf_error("memory that was lent to a message or put of %u bytes was unmapped meanwhile: its "
              "peer is given up",
              bulk->bulk.len);
-    lane->faulted = true;
-    fall_deaf(lane);
+    chan->faulted = true;
+    fall_deaf(chan);
     return false;
 }
 
 /* One write. True: there may be more to write and the socket may take it. */
-static bool flush_once(struct tcp_lane *lane)
+static bool flush_once(struct net_chan *chan)
 {
-    struct tcp_tep *t = lane->pair->tep;
+    struct net_ep *t = chan->session->tep;
     struct batch b = {.n = 0};
     size_t want = 0;
-    bool ok = batch_make(&b, lane);
+    bool ok = batch_make(&b, chan);
     ssize_t n = 0;
     int error;
     for (unsigned i = 0; i < b.n; i++)
         want += b.v[i].iov_len;
-    if (ok && (want || wf_tcp_seal_has_unsent(lane)))
-        n = batch_write(lane, &b);
+    if (ok && (want || wf_tcp_seal_has_unsent(chan)))
+        n = batch_write(chan, &b);
     error = errno;
     if (b.held)
         t->base.events->bulk_unhold(t->base.owner, &b.held->bulk);
     if (!ok) { /* the payload went away half sent: another socket is needed */
-        fall_deaf(lane);
+        fall_deaf(chan);
         return false;
     }
     if (n < 0 && error == EFAULT && b.held)
-        return payload_gone(lane, b.held);
+        return payload_gone(chan, b.held);
     if (n < 0 && error != EAGAIN && error != EINTR) {
-        lane->was_silent |= wf_tcp_is_silence(error); /* reading will not say so again */
-        fall_deaf(lane);
+        chan->was_silent |= wf_net_is_silence(error); /* reading will not say so again */
+        fall_deaf(chan);
         return false;
     }
     if (n > 0) {
-        wf_tcp_count(t, WF_STAT_TCP_BYTES_SENT, (uint64_t)n);
-        batch_done(&b, lane, (size_t)n);
+        wf_net_count(t, WF_STAT_TCP_BYTES_SENT, (uint64_t)n);
+        batch_done(&b, chan, (size_t)n);
     }
-    if (lane->seal)
-        lane->blocked = wf_tcp_seal_has_unsent(lane);
+    if (chan->seal)
+        chan->blocked = wf_tcp_seal_has_unsent(chan);
     else
-        lane->blocked = want && (size_t)WF_MAX(n, 0) < want;
-    return want && !lane->blocked && lane->open && wf_tcp_has_unsent(lane);
+        chan->blocked = want && (size_t)WF_MAX(n, 0) < want;
+    return want && !chan->blocked && chan->open && wf_net_has_unsent(chan);
 }
 
-void wf_tcp_flush(struct tcp_lane *lane)
+void wf_net_flush(struct net_chan *chan)
 {
-    wf_list_remove(&lane->dirty);
-    if (lane->fd < 0 || lane->deaf || !lane->up)
+    wf_list_remove(&chan->dirty);
+    if (chan->fd < 0 || chan->deaf || !chan->up)
         return;
-    for (int i = 0; i < WRITES && flush_once(lane); i++)
+    for (int i = 0; i < WRITES && flush_once(chan); i++)
         ;
-    if (lane->fd < 0 || lane->deaf)
+    if (chan->fd < 0 || chan->deaf)
         return;
-    lane->pair->sent_ns = wf_now_ns();
-    if (wf_tcp_has_unsent(lane) && (lane->open || lane->control_sent != lane->control_len))
-        wf_tcp_dirty(lane); /* tried again at the next poll; asleep, EPOLLOUT tells */
+    chan->session->sent_ns = wf_now_ns();
+    if (wf_net_has_unsent(chan) && (chan->open || chan->control_sent != chan->control_len))
+        wf_net_dirty(chan); /* tried again at the next poll; asleep, EPOLLOUT tells */
 }
 
-void wf_tcp_dirty(struct tcp_lane *lane)
+void wf_net_dirty(struct net_chan *chan)
 {
-    if (wf_list_empty(&lane->dirty))
-        wf_list_append(&lane->pair->tep->dirty, &lane->dirty);
+    if (wf_list_empty(&chan->dirty))
+        wf_list_append(&chan->session->tep->dirty, &chan->dirty);
 }
 
 /* The usual case of a wire: one short frame, whole in the ring, and nothing else. False: nothing
  * was done. */
-static bool frame_send(struct tcp_lane *lane)
+static bool frame_send(struct net_chan *chan)
 {
-    struct tcp_tep *t = lane->pair->tep;
-    struct wf_tcp_frame *f = wf_tcp_frame_at(lane, lane->sent);
-    uint32_t n = wf_tcp_past(lane->sent, lane->head), offset = lane->sent & lane->mask;
-    if (!wf_tcp_is_wired(lane) || lane->at != lane->sent || lane->bulk_at != lane->bulk_end ||
-        lane->control_sent != lane->control_len || lane->deaf || wf_tcp_ring_size_of(f) != n ||
-        n > lane->mask + 1 - offset || returns_are_urgent(lane))
+    struct net_ep *t = chan->session->tep;
+    struct wf_net_frame *f = wf_net_frame_at(chan, chan->sent);
+    uint32_t n = wf_net_past(chan->sent, chan->head), offset = chan->sent & chan->mask;
+    if (!wf_net_is_wired(chan) || chan->at != chan->sent || chan->bulk_at != chan->bulk_end ||
+        chan->control_sent != chan->control_len || chan->deaf || wf_net_ring_size_of(f) != n ||
+        n > chan->mask + 1 - offset || returns_are_urgent(chan))
         return false;
-    f->ack = lane->taken;
+    f->ack = chan->taken;
     WF_HOOK("tcp.write");
-    if (!t->wires->send(lane->wire, f, n))
+    if (!t->wires->send(chan->wire, f, n))
         return false;
-    wf_tcp_count(t, WF_STAT_TCP_BYTES_SENT, n);
-    told(lane);
-    lane->sent += n;
-    frame_written(lane, n);
+    wf_net_count(t, WF_STAT_TCP_BYTES_SENT, n);
+    told(chan);
+    chan->sent += n;
+    frame_written(chan, n);
     return true;
 }
 
-void wf_tcp_flush_soon(struct tcp_lane *lane)
+void wf_net_flush_soon(struct net_chan *chan)
 {
-    struct tcp_pair *pair = lane->pair;
-    uint32_t unsent = wf_tcp_past(lane->sent, lane->head), polls = pair->tep->polls;
-    if (lane->fd < 0 || !lane->open)
+    struct net_session *session = chan->session;
+    uint32_t unsent = wf_net_past(chan->sent, chan->head), polls = session->tep->polls;
+    if (chan->fd < 0 || !chan->open)
         return;
-    if (pair->burst_poll != polls) {
-        pair->burst_poll = polls;
-        pair->burst = 0;
+    if (session->burst_poll != polls) {
+        session->burst_poll = polls;
+        session->burst = 0;
     }
     /* What is timed is when the last one of a burst left. */
-    if (pair->burst < PROMPT - 1 && !lane->blocked && frame_send(lane)) {
-        pair->burst++;
+    if (session->burst < PROMPT - 1 && !chan->blocked && frame_send(chan)) {
+        session->burst++;
         return;
     }
-    if ((pair->burst++ < PROMPT && !lane->blocked) || (unsent >= BATCH && !lane->blocked) ||
-        (wf_list_empty(&lane->dirty) && wf_now_ns() - pair->sent_ns > QUIET_NS))
-        wf_tcp_flush(lane);
+    if ((session->burst++ < PROMPT && !chan->blocked) || (unsent >= BATCH && !chan->blocked) ||
+        (wf_list_empty(&chan->dirty) && wf_now_ns() - session->sent_ns > QUIET_NS))
+        wf_net_flush(chan);
     else
-        wf_tcp_dirty(lane);
+        wf_net_dirty(chan);
 }
 
-/* One round: a lane that stays dirty is not tried twice. */
-void wf_tcp_flush_all(struct tcp_tep *t)
+/* One round: a channel that stays dirty is not tried twice. */
+void wf_net_flush_all(struct net_ep *t)
 {
     struct wf_list round;
     wf_list_init(&round);
@@ -507,5 +507,5 @@ void wf_tcp_flush_all(struct tcp_tep *t)
         wf_list_append(&round, it);
     }
     while (!wf_list_empty(&round))
-        wf_tcp_flush(wf_container_of(round.next, struct tcp_lane, dirty));
+        wf_net_flush(wf_container_of(round.next, struct net_chan, dirty));
 }

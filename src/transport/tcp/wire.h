@@ -28,7 +28,7 @@
 #include "transport/transport.h"
 
 #define WF_TCP_VERSION 2
-#define WF_TCP_LANES_MAX 16
+#define WF_NET_LANES_MAX 16
 
 /* ---- handshake ---- */
 
@@ -57,7 +57,7 @@ struct wf_tcp_hello {
     uint16_t to_ep;
     uint32_t to_gen;
     uint64_t to_token[2]; /* the endpoint that is wanted, in this very process */
-    uint32_t gen;         /* which connection of the lane this would be, from 1 on */
+    uint32_t gen;         /* which connection of the channel this would be, from 1 on */
     uint32_t zero;
     uint8_t nonce[WF_TCP_NONCE];
     struct wf_address from;
@@ -95,23 +95,23 @@ _Static_assert(sizeof(struct wf_tcp_refusal) == 32, "wire structure");
 
 /* ---- frames ---- */
 
-enum wf_tcp_kind {
-    WF_TCP_REQUEST = 1,
-    WF_TCP_REPLY,
-    WF_TCP_BULK_REQUEST, /* the payload goes to where the receiver's core says */
-    WF_TCP_BULK_REPLY,
-    WF_TCP_VOID, /* a request that is not needed any more */
-    WF_TCP_BYE,  /* the sender's endpoint closes: nothing follows on this lane. One argument: the
-                  * lanes that say so, a bit each. First on a connection, instead of SYNC and
-                  * not counted, without arguments: the sender has given this pair up. */
-    WF_TCP_ACK,  /* not counted; alone where there is no other frame to carry ack and room */
-    WF_TCP_SYNC, /* not counted; the first on each connection, and nowhere else */
-    WF_TCP_KINDS
+enum wf_net_kind {
+    WF_NET_REQUEST = 1,
+    WF_NET_REPLY,
+    WF_NET_BULK_REQUEST, /* the payload goes to where the receiver's core says */
+    WF_NET_BULK_REPLY,
+    WF_NET_VOID, /* a request that is not needed any more */
+    WF_NET_BYE,  /* the sender's endpoint closes: nothing follows on this channel. One argument: the
+                  * channels that say so, a bit each. First on a connection, instead of SYNC and
+                  * not counted, without arguments: the sender has given this session up. */
+    WF_NET_ACK,  /* not counted; alone where there is no other frame to carry ack and room */
+    WF_NET_SYNC, /* not counted; the first on each connection, and nowhere else */
+    WF_NET_KINDS
 };
 
-struct wf_tcp_frame {
+struct wf_net_frame {
     uint32_t len;  /* payload bytes */
-    uint32_t ack;  /* counted frames of the other direction taken so far on this lane */
+    uint32_t ack;  /* counted frames of the other direction taken so far on this channel */
     uint32_t room; /* REQUEST, BULK_REQUEST: reply_max as weft_am_request. REPLY, BULK_REPLY: that
                     * of the request. ACK, SYNC: bytes reserved by requests that were not
                     * replied to, in all so far. */
@@ -120,48 +120,48 @@ struct wf_tcp_frame {
     uint8_t handler;
     uint8_t zero;
 };
-_Static_assert(sizeof(struct wf_tcp_frame) == 16, "wire structure");
+_Static_assert(sizeof(struct wf_net_frame) == 16, "wire structure");
 
 /* Payload of SYNC. */
-struct wf_tcp_sync {
-    uint64_t pair;  /* the sender's number for this pair: another one when it begins anew */
-    uint64_t yours; /* the receiver's, as the sender knows it; 0: not yet */
-    uint32_t first; /* counted frames of this direction that the sender no longer has */
-    uint32_t next;  /* counted frames of this direction there have been in all */
+struct wf_net_sync {
+    uint64_t session; /* the sender's number for this session: another one when it begins anew */
+    uint64_t yours;   /* the receiver's, as the sender knows it; 0: not yet */
+    uint32_t first;   /* counted frames of this direction that the sender no longer has */
+    uint32_t next;    /* counted frames of this direction there have been in all */
     uint64_t zero;
 };
-_Static_assert(sizeof(struct wf_tcp_sync) == 32, "wire structure");
+_Static_assert(sizeof(struct wf_net_sync) == 32, "wire structure");
 
-#define WF_TCP_ALIGN 16
-#define WF_TCP_AM_MAX 32704u /* the most that WEFT_AM_MAX may be */
+#define WF_NET_ALIGN 16
+#define WF_NET_AM_MAX 32704u /* the most that WEFT_AM_MAX may be */
 
-static inline uint32_t wf_tcp_head_size(unsigned nargs)
+static inline uint32_t wf_net_head_size(unsigned nargs)
 {
-    return (uint32_t)wf_align_up(sizeof(struct wf_tcp_frame) + 4u * nargs, WF_TCP_ALIGN);
+    return (uint32_t)wf_align_up(sizeof(struct wf_net_frame) + 4u * nargs, WF_NET_ALIGN);
 }
 
-static inline uint32_t wf_tcp_padded(uint32_t len)
+static inline uint32_t wf_net_padded(uint32_t len)
 {
-    return (uint32_t)wf_align_up(len, WF_TCP_ALIGN);
+    return (uint32_t)wf_align_up(len, WF_NET_ALIGN);
 }
 
-static inline int wf_tcp_is_bulk(unsigned kind)
+static inline int wf_net_is_bulk(unsigned kind)
 {
-    return kind == WF_TCP_BULK_REQUEST || kind == WF_TCP_BULK_REPLY;
+    return kind == WF_NET_BULK_REQUEST || kind == WF_NET_BULK_REPLY;
 }
 
-static inline int wf_tcp_is_counted(unsigned kind)
+static inline int wf_net_is_counted(unsigned kind)
 {
-    return kind < WF_TCP_ACK;
+    return kind < WF_NET_ACK;
 }
 
 /* Room that a request's reply takes in its sender's ring: head and payload. */
-static inline uint32_t wf_tcp_reply_size(uint32_t reply_max)
+static inline uint32_t wf_net_reply_size(uint32_t reply_max)
 {
-    return wf_tcp_head_size(WEFT_AM_MAX_ARGS) + wf_tcp_padded(reply_max ? reply_max - 1 : 0);
+    return wf_net_head_size(WEFT_AM_MAX_ARGS) + wf_net_padded(reply_max ? reply_max - 1 : 0);
 }
 
 /* The one parser of frame headers: copies [bytes] out. OK | EPROTO */
-enum weft_status wf_tcp_frame_parse(const void *bytes, struct wf_tcp_frame *out);
+enum weft_status wf_net_frame_parse(const void *bytes, struct wf_net_frame *out);
 
 #endif
