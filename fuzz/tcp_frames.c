@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "core/own.h"
-#include "transport/tcp/tcp.h"
+#include "transport/net/net.h"
 
 #define REGION 8192
 #define GUARD 0x5a
@@ -210,7 +210,7 @@ static void peer_make(struct scene *s)
     struct wf_contact c = {.port = 9, .count = 1, .ip = {{[10] = 0xff, 0xff, 127, 0, 0, 1}}};
     struct wf_key k = {
         .version = WF_KEY_VERSION, .access = 3, .size = sizeof k, .gen = 1, .length = 1 << 20};
-    struct wf_tcp_conn *conn = calloc(1, sizeof *conn);
+    struct wf_net_conn *conn = calloc(1, sizeof *conn);
     uint8_t bytes[WF_ADDRESS_BYTES];
     int fds[2];
     k.check = wf_key_check(&k);

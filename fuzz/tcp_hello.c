@@ -3,45 +3,45 @@
  * handshake's messages; and sealed records, which are opened before frames are parsed. */
 #include "fuzz.h"
 
-#include "transport/tcp/auth.h"
-#include "transport/tcp/hello.h"
+#include "transport/net/connect/auth.h"
+#include "transport/net/connect/hello.h"
 
-static const uint8_t key[WF_TCP_KEY] = "a key";
+static const uint8_t key[WF_NET_KEY] = "a key";
 
 static size_t seed_sealed(uint8_t *buf)
 {
-    struct wf_tcp_sealer s = {.number = 0};
+    struct wf_aead s = {.number = 0};
     memcpy(s.key, key, sizeof s.key);
-    return wf_tcp_seal(&s, "sixteen bytes...", 16, buf);
+    return wf_aead_seal(&s, "sixteen bytes...", 16, buf);
 }
 
 size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
 {
-    struct wf_tcp_call call = {.lane = 1, .gen = 1};
+    struct wf_dial call = {.lane = 1, .gen = 1};
     union {
-        struct wf_tcp_hello hello;
-        struct wf_tcp_challenge challenge;
-        struct wf_tcp_proof proof;
-        struct wf_tcp_refusal refusal;
+        struct wf_net_hello hello;
+        struct wf_net_challenge challenge;
+        struct wf_net_proof proof;
+        struct wf_net_refusal refusal;
     } m;
-    if (room < sizeof m || wf_tcp_auth_init() != WEFT_OK)
+    if (room < sizeof m || wf_net_auth_init() != WEFT_OK)
         return 0;
     call.from = (struct wf_address){
         .version = WF_ADDRESS_VERSION, .size = sizeof call.from, .process = {.pid = 1}};
     call.from_contact = (struct wf_contact){.port = 1, .count = WF_CONTACT_IPS};
     switch (i) {
     case 0:
-        wf_tcp_hello_make(&call, 0, &m.hello);
+        wf_net_hello_make(&call, 0, &m.hello);
         memset(m.hello.nonce, 7, sizeof m.hello.nonce); /* the same in each run */
         break;
     case 1:
-        wf_tcp_challenge_make(WF_TCP_ENCRYPT, &m.challenge);
+        wf_net_challenge_make(WF_NET_ENCRYPT, &m.challenge);
         memset(m.challenge.nonce, 7, sizeof m.challenge.nonce);
         break;
-    case 2: wf_tcp_proof_make(0, &m.proof); break;
-    case 3: wf_tcp_refusal_make(0, WF_TCP_REFUSED_GONE, &m.refusal); break;
+    case 2: wf_net_proof_make(0, &m.proof); break;
+    case 3: wf_net_refusal_make(0, WF_NET_REFUSED_GONE, &m.refusal); break;
     case 4:
-        wf_tcp_refusal_make(0, WF_TCP_REFUSED_VERSION, &m.refusal);
+        wf_net_refusal_make(0, WF_NET_REFUSED_VERSION, &m.refusal);
         m.refusal.greeting.version = 9;
         break;
     case 5: return seed_sealed(buf);
@@ -53,54 +53,54 @@ size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
 
 static void check_hello(const uint8_t *data, size_t size)
 {
-    struct wf_tcp_hello h;
-    if (size < sizeof h || wf_tcp_hello_parse(data, &h) != WEFT_OK)
+    struct wf_net_hello h;
+    if (size < sizeof h || wf_net_hello_parse(data, &h) != WEFT_OK)
         return;
     FUZZ_CHECK(!memcmp(&h, data, sizeof h));
-    FUZZ_CHECK(h.greeting.version == WF_TCP_VERSION && h.greeting.size == sizeof h);
-    FUZZ_CHECK(h.lane < WF_NET_LANES_MAX && h.gen && h.greeting.flags <= WF_TCP_ENCRYPT);
+    FUZZ_CHECK(h.greeting.version == WF_NET_VERSION && h.greeting.size == sizeof h);
+    FUZZ_CHECK(h.lane < WF_NET_LANES_MAX && h.gen && h.greeting.flags <= WF_NET_ENCRYPT);
     FUZZ_CHECK(h.from.size == sizeof h.from && (int32_t)h.from.process.pid > 0);
     FUZZ_CHECK(h.contact.port && h.contact.count && h.contact.count <= WF_CONTACT_IPS);
 }
 
 static void check_answers(const uint8_t *data, size_t size)
 {
-    struct wf_tcp_challenge c;
-    struct wf_tcp_proof p;
-    struct wf_tcp_refusal r;
-    if (size >= sizeof c && wf_tcp_challenge_parse(data, &c) == WEFT_OK)
-        FUZZ_CHECK(!memcmp(&c, data, sizeof c) && c.greeting.role == WF_TCP_CHALLENGE);
-    if (size >= sizeof p && wf_tcp_proof_parse(data, &p) == WEFT_OK)
-        FUZZ_CHECK(!memcmp(&p, data, sizeof p) && p.greeting.role == WF_TCP_PROOF);
-    if (size >= sizeof r && wf_tcp_refusal_parse(data, &r) == WEFT_OK) {
-        FUZZ_CHECK(r.reason >= WF_TCP_REFUSED_GONE && r.reason <= WF_TCP_REFUSED_BUSY);
-        FUZZ_CHECK(r.greeting.version == WF_TCP_VERSION || r.reason == WF_TCP_REFUSED_VERSION);
+    struct wf_net_challenge c;
+    struct wf_net_proof p;
+    struct wf_net_refusal r;
+    if (size >= sizeof c && wf_net_challenge_parse(data, &c) == WEFT_OK)
+        FUZZ_CHECK(!memcmp(&c, data, sizeof c) && c.greeting.role == WF_NET_CHALLENGE);
+    if (size >= sizeof p && wf_net_proof_parse(data, &p) == WEFT_OK)
+        FUZZ_CHECK(!memcmp(&p, data, sizeof p) && p.greeting.role == WF_NET_PROOF);
+    if (size >= sizeof r && wf_net_refusal_parse(data, &r) == WEFT_OK) {
+        FUZZ_CHECK(r.reason >= WF_NET_REFUSED_GONE && r.reason <= WF_NET_REFUSED_BUSY);
+        FUZZ_CHECK(r.greeting.version == WF_NET_VERSION || r.reason == WF_NET_REFUSED_VERSION);
     }
 }
 
 /* The size that a greeting promises is never more than there is room for. */
 static void check_greeting(const uint8_t *data, size_t size)
 {
-    struct wf_tcp_greeting g;
+    struct wf_net_greeting g;
     if (size < sizeof g)
         return;
-    if (wf_tcp_greeting_parse(data, WF_TCP_CHALLENGE, WF_TCP_REFUSAL, &g) == WEFT_OK)
-        FUZZ_CHECK(g.size == (g.role == WF_TCP_REFUSAL ? sizeof(struct wf_tcp_refusal)
-                                                       : sizeof(struct wf_tcp_challenge)));
-    if (wf_tcp_greeting_parse(data, WF_TCP_HELLO, 0, &g) == WEFT_OK)
-        FUZZ_CHECK(g.role == WF_TCP_HELLO && g.size == sizeof(struct wf_tcp_hello));
+    if (wf_net_greeting_parse(data, WF_NET_CHALLENGE, WF_NET_REFUSAL, &g) == WEFT_OK)
+        FUZZ_CHECK(g.size == (g.role == WF_NET_REFUSAL ? sizeof(struct wf_net_refusal)
+                                                       : sizeof(struct wf_net_challenge)));
+    if (wf_net_greeting_parse(data, WF_NET_HELLO, 0, &g) == WEFT_OK)
+        FUZZ_CHECK(g.role == WF_NET_HELLO && g.size == sizeof(struct wf_net_hello));
 }
 
 /* Only what was sealed opens: the seed itself, whatever comes behind it. */
 static void check_sealed(const uint8_t *data, size_t size)
 {
-    static uint8_t out[WF_TCP_RECORD];
-    struct wf_tcp_sealer s = {.number = 0};
+    static uint8_t out[WF_AEAD_RECORD];
+    struct wf_aead s = {.number = 0};
     uint8_t seed[64];
     size_t len, n = seed_sealed(seed);
     long used;
     memcpy(s.key, key, sizeof s.key);
-    used = wf_tcp_unseal(&s, data, size, out, &len);
+    used = wf_aead_open(&s, data, size, out, &len);
     FUZZ_CHECK(used <= (long)size);
     if (used > 0)
         FUZZ_CHECK(used == (long)n && !memcmp(data, seed, n) && len == 16);
@@ -108,7 +108,7 @@ static void check_sealed(const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    if (wf_tcp_auth_init() != WEFT_OK)
+    if (wf_net_auth_init() != WEFT_OK)
         return 0;
     check_greeting(data, size);
     check_hello(data, size);

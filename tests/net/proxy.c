@@ -36,7 +36,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "transport/tcp/wire.h"
+#include "transport/net/proto.h"
 
 enum {
     PAIRS_MAX = 256,
@@ -121,8 +121,8 @@ static void fate_choose(struct session *p)
 
 static uint64_t handshake_size(unsigned side)
 {
-    return side == CALLER ? sizeof(struct wf_tcp_hello) + sizeof(struct wf_tcp_proof)
-                          : sizeof(struct wf_tcp_challenge);
+    return side == CALLER ? sizeof(struct wf_net_hello) + sizeof(struct wf_net_proof)
+                          : sizeof(struct wf_net_challenge);
 }
 
 static void frame_enter(struct direction *d)

@@ -520,7 +520,7 @@ static struct rdma_tep *rail_of(const struct net_chan *chan)
     return some;
 }
 
-/* On a socket that the door made. Null: errno */
+/* On a socket that the connection manager made. Null: errno */
 static struct wf_wire *wire_open(struct net_chan *chan)
 {
     struct rdma_tep *r = rail_of(chan);

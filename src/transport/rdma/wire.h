@@ -3,9 +3,9 @@
  *
  * The protocol is TCP's (tcp.h): frames, acknowledgements, SYNC, what is said again after a break,
  * who is dead. So exactly-once is one mechanism, and a queue session in error is a channel whose
- * connection broke. The socket that the door made stays beside the queue session: over it the two
- * sides tell each other their ends of it, and its end is how a process's death is learned of, which
- * no queue session without traffic tells.
+ * connection broke. The socket that the connection manager made stays beside the queue session:
+ * over it the two sides tell each other their ends of it, and its end is how a process's death is
+ * learned of, which no queue session without traffic tells.
  *
  * On the socket each side says first
  *   ENDS    its queue session, its cell; or
@@ -72,7 +72,7 @@
 #include "transport/rdma/hca.h"
 #include "transport/rdma/rdma.h"
 #include "transport/rdma/words.h"
-#include "transport/tcp/tcp.h"
+#include "transport/net/net.h"
 
 #define WIRE_BYTES 8192u
 #define WIRE_RESERVE 17u               /* of a ring of 128 KiB */

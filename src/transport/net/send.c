@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/hook.h"
 #include "base/log.h"
-#include "transport/tcp/tcp.h"
+#include "transport/net/net.h"
 
 /* A message after a pause this long is written at once. A write of 64 bytes to a loopback socket
  * takes 1.3 us without waking anybody (measured on a Sapphire Rapids), so who sends
@@ -186,7 +186,7 @@ bool wf_net_ack_is_urgent(const struct net_chan *chan)
 
 bool wf_net_has_unsent(const struct net_chan *chan)
 {
-    return chan->sent != chan->head || wf_tcp_seal_has_unsent(chan) ||
+    return chan->sent != chan->head || wf_crypt_has_unsent(chan) ||
            chan->bulk_at != chan->bulk_end || chan->control_sent != chan->control_len;
 }
 
@@ -360,8 +360,8 @@ static ssize_t batch_write(struct net_chan *chan, struct batch *b)
     WF_HOOK("tcp.write");
     if (wf_net_is_wired(chan))
         n = chan->session->tep->wires->write(chan->wire, b->v, b->n, b->held ? b->payload : NULL);
-    else if (chan->seal)
-        n = wf_tcp_seal_write(chan, b->v, b->n);
+    else if (chan->crypt)
+        n = wf_crypt_write(chan, b->v, b->n);
     else if (b->n == 1)
         n = send(chan->fd, b->v[0].iov_base, b->v[0].iov_len, MSG_NOSIGNAL | MSG_DONTWAIT);
     else
@@ -405,7 +405,7 @@ static bool flush_once(struct net_chan *chan)
     int error;
     for (unsigned i = 0; i < b.n; i++)
         want += b.v[i].iov_len;
-    if (ok && (want || wf_tcp_seal_has_unsent(chan)))
+    if (ok && (want || wf_crypt_has_unsent(chan)))
         n = batch_write(chan, &b);
     error = errno;
     if (b.held)
@@ -425,8 +425,8 @@ static bool flush_once(struct net_chan *chan)
         wf_net_count(t, WF_STAT_TCP_BYTES_SENT, (uint64_t)n);
         batch_done(&b, chan, (size_t)n);
     }
-    if (chan->seal)
-        chan->blocked = wf_tcp_seal_has_unsent(chan);
+    if (chan->crypt)
+        chan->blocked = wf_crypt_has_unsent(chan);
     else
         chan->blocked = want && (size_t)WF_MAX(n, 0) < want;
     return want && !chan->blocked && chan->open && wf_net_has_unsent(chan);

@@ -7,12 +7,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "transport/tcp/auth.h"
-#include "transport/tcp/hello.h"
+#include "transport/net/connect/auth.h"
+#include "transport/net/connect/hello.h"
 
-static uint8_t key[WF_TCP_KEY], other_key[WF_TCP_KEY];
+static uint8_t key[WF_NET_KEY], other_key[WF_NET_KEY];
 
-static struct wf_tcp_call a_call(void)
+static struct wf_dial a_call(void)
 {
     struct wf_address a = {.version = WF_ADDRESS_VERSION,
                            .size = sizeof a,
@@ -21,34 +21,34 @@ static struct wf_tcp_call a_call(void)
                            .process = {.pid = 9}};
     struct wf_contact c = {
         .port = 4711, .count = 1, .ip = {{[10] = 0xff, [11] = 0xff, [12] = 10, [15] = 1}}};
-    struct wf_tcp_call call = {
+    struct wf_dial call = {
         .from = a, .to = a, .from_contact = c, .to_contact = c, .lane = 1, .gen = 2};
     call.to.process.token[0] = 77;
     return call;
 }
 
 struct talk {
-    struct wf_tcp_hello hello;
-    struct wf_tcp_challenge challenge;
-    struct wf_tcp_proof proof;
+    struct wf_net_hello hello;
+    struct wf_net_challenge challenge;
+    struct wf_net_proof proof;
 };
 
 static struct talk a_talk(uint32_t flags)
 {
-    struct wf_tcp_call call = a_call();
+    struct wf_dial call = a_call();
     struct talk t;
-    wf_tcp_hello_make(&call, flags, &t.hello);
-    wf_tcp_challenge_make(flags, &t.challenge);
-    wf_tcp_challenge_sign(key, &t.hello, &t.challenge);
-    wf_tcp_proof_make(flags, &t.proof);
-    wf_tcp_proof_sign(key, &t.hello, &t.challenge, &t.proof);
+    wf_net_hello_make(&call, flags, &t.hello);
+    wf_net_challenge_make(flags, &t.challenge);
+    wf_net_challenge_sign(key, &t.hello, &t.challenge);
+    wf_net_proof_make(flags, &t.proof);
+    wf_net_proof_sign(key, &t.hello, &t.challenge, &t.proof);
     return t;
 }
 
-static bool talk_holds(const struct talk *t, const uint8_t with[WF_TCP_KEY])
+static bool talk_holds(const struct talk *t, const uint8_t with[WF_NET_KEY])
 {
-    bool challenge = wf_tcp_challenge_verify(with, &t->hello, &t->challenge);
-    bool proof = wf_tcp_proof_verify(with, &t->hello, &t->challenge, &t->proof);
+    bool challenge = wf_net_challenge_verify(with, &t->hello, &t->challenge);
+    bool proof = wf_net_proof_verify(with, &t->hello, &t->challenge, &t->proof);
     return challenge && proof;
 }
 
@@ -56,11 +56,11 @@ static bool talk_holds(const struct talk *t, const uint8_t with[WF_TCP_KEY])
  * endpoints) and the MACs hold all the same, or another key will do. */
 static void test_covered(void **state)
 {
-    struct talk good = a_talk(WF_TCP_ENCRYPT), t;
+    struct talk good = a_talk(WF_NET_ENCRYPT), t;
     (void)state;
     assert_true(talk_holds(&good, key));
-    assert_false(wf_tcp_challenge_verify(other_key, &good.hello, &good.challenge));
-    assert_false(wf_tcp_proof_verify(other_key, &good.hello, &good.challenge, &good.proof));
+    assert_false(wf_net_challenge_verify(other_key, &good.hello, &good.challenge));
+    assert_false(wf_net_proof_verify(other_key, &good.hello, &good.challenge, &good.proof));
     for (size_t bit = 0; bit < 8 * sizeof good; bit++) {
         size_t byte = bit / 8;
         if (byte >= offsetof(struct talk, proof.greeting) &&
@@ -78,9 +78,9 @@ static void test_labels(void **state)
 {
     struct talk t = a_talk(0);
     (void)state;
-    assert_memory_not_equal(t.challenge.mac, t.proof.mac, WF_TCP_MAC);
-    memcpy(t.proof.mac, t.challenge.mac, WF_TCP_MAC);
-    assert_false(wf_tcp_proof_verify(key, &t.hello, &t.challenge, &t.proof));
+    assert_memory_not_equal(t.challenge.mac, t.proof.mac, WF_NET_MAC);
+    memcpy(t.proof.mac, t.challenge.mac, WF_NET_MAC);
+    assert_false(wf_net_proof_verify(key, &t.hello, &t.challenge, &t.proof));
 }
 
 /* Fails when: what the MACs are taken over changes, so that versions of the library do not
@@ -95,20 +95,20 @@ static void test_known(void **state)
         "5fc861846cdf71683e87bcb2d0fede686b83bcca055475dfbeaa924634a84e9c";
     static const char want_accept[] =
         "591c532f366951bf9d65528a72db20128019273eda89b638adbc4a34663ba290";
-    uint8_t dial[WF_TCP_KEY], accept[WF_TCP_KEY];
-    char hex[2 * WF_TCP_MAC + 1];
+    uint8_t dial[WF_NET_KEY], accept[WF_NET_KEY];
+    char hex[2 * WF_NET_MAC + 1];
     const uint8_t *made[4];
     const char *const want[4] = {want_challenge, want_proof, want_dial, want_accept};
     struct talk t;
     (void)state;
     for (size_t i = 0; i < sizeof t; i++)
         ((uint8_t *)&t)[i] = (uint8_t)i;
-    wf_tcp_challenge_sign(key, &t.hello, &t.challenge);
-    wf_tcp_proof_sign(key, &t.hello, &t.challenge, &t.proof);
-    wf_tcp_stream_keys(key, &t.hello, &t.challenge, dial, accept);
+    wf_net_challenge_sign(key, &t.hello, &t.challenge);
+    wf_net_proof_sign(key, &t.hello, &t.challenge, &t.proof);
+    wf_net_stream_keys(key, &t.hello, &t.challenge, dial, accept);
     made[0] = t.challenge.mac, made[1] = t.proof.mac, made[2] = dial, made[3] = accept;
     for (int k = 0; k < 4; k++) {
-        for (size_t i = 0; i < WF_TCP_MAC; i++)
+        for (size_t i = 0; i < WF_NET_MAC; i++)
             snprintf(hex + 2 * i, 3, "%02x", made[k][i]);
         assert_string_equal(hex, want[k]);
     }
@@ -118,28 +118,28 @@ static void test_known(void **state)
 static void test_stream_keys(void **state)
 {
     struct talk a = a_talk(1), b = a;
-    uint8_t k[4][WF_TCP_KEY], again[2][WF_TCP_KEY];
+    uint8_t k[4][WF_NET_KEY], again[2][WF_NET_KEY];
     (void)state;
-    wf_tcp_challenge_make(1, &b.challenge);
-    assert_memory_not_equal(a.challenge.nonce, b.challenge.nonce, WF_TCP_NONCE);
-    wf_tcp_stream_keys(key, &a.hello, &a.challenge, k[0], k[1]);
-    wf_tcp_stream_keys(key, &b.hello, &b.challenge, k[2], k[3]);
+    wf_net_challenge_make(1, &b.challenge);
+    assert_memory_not_equal(a.challenge.nonce, b.challenge.nonce, WF_NET_NONCE);
+    wf_net_stream_keys(key, &a.hello, &a.challenge, k[0], k[1]);
+    wf_net_stream_keys(key, &b.hello, &b.challenge, k[2], k[3]);
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < i; j++)
-            assert_memory_not_equal(k[i], k[j], WF_TCP_KEY);
-    wf_tcp_stream_keys(key, &a.hello, &a.challenge, again[0], again[1]);
+            assert_memory_not_equal(k[i], k[j], WF_NET_KEY);
+    wf_net_stream_keys(key, &a.hello, &a.challenge, again[0], again[1]);
     assert_memory_equal(k, again, sizeof again);
-    wf_tcp_stream_keys(other_key, &a.hello, &a.challenge, again[0], again[1]);
-    assert_memory_not_equal(k[0], again[0], WF_TCP_KEY);
+    wf_net_stream_keys(other_key, &a.hello, &a.challenge, again[0], again[1]);
+    assert_memory_not_equal(k[0], again[0], WF_NET_KEY);
 }
 
 /* ---- records ---- */
 
-static uint8_t plain[WF_TCP_RECORD], sealed[2][WF_TCP_SEALED_MAX], opened[WF_TCP_RECORD];
+static uint8_t plain[WF_AEAD_RECORD], sealed[2][WF_AEAD_RECORD_MAX], opened[WF_AEAD_RECORD];
 
-static struct wf_tcp_sealer a_sealer(void)
+static struct wf_aead a_sealer(void)
 {
-    struct wf_tcp_sealer s = {.number = 0};
+    struct wf_aead s = {.number = 0};
     memcpy(s.key, key, sizeof s.key);
     return s;
 }
@@ -147,16 +147,16 @@ static struct wf_tcp_sealer a_sealer(void)
 /* Fails when: a record comes out other than it went in, or before it is whole. */
 static void test_records(void **state)
 {
-    static const size_t lens[] = {1, 15, 16, 17, 4096, WF_TCP_RECORD - 1, WF_TCP_RECORD};
-    struct wf_tcp_sealer in = a_sealer(), out = a_sealer();
+    static const size_t lens[] = {1, 15, 16, 17, 4096, WF_AEAD_RECORD - 1, WF_AEAD_RECORD};
+    struct wf_aead in = a_sealer(), out = a_sealer();
     (void)state;
     for (size_t i = 0; i < sizeof lens / sizeof lens[0]; i++) {
-        size_t n = wf_tcp_seal(&out, plain, lens[i], sealed[0]), len = 12345;
-        assert_int_equal(n, 4 + lens[i] + WF_TCP_TAG);
+        size_t n = wf_aead_seal(&out, plain, lens[i], sealed[0]), len = 12345;
+        assert_int_equal(n, 4 + lens[i] + WF_AEAD_TAG);
         for (size_t have = 0; have < n; have += have < 32 || have > n - 8 ? 1 : 97)
-            assert_int_equal(wf_tcp_unseal(&in, sealed[0], have, opened, &len), 0);
+            assert_int_equal(wf_aead_open(&in, sealed[0], have, opened, &len), 0);
         assert_int_equal(len, 12345);
-        assert_int_equal(wf_tcp_unseal(&in, sealed[0], sizeof sealed[0], opened, &len), (long)n);
+        assert_int_equal(wf_aead_open(&in, sealed[0], sizeof sealed[0], opened, &len), (long)n);
         assert_int_equal(len, lens[i]);
         assert_memory_equal(opened, plain, len);
     }
@@ -165,48 +165,48 @@ static void test_records(void **state)
 /* Fails when: a changed, repeated, left out or reordered record is taken. */
 static void test_tampered(void **state)
 {
-    struct wf_tcp_sealer in = a_sealer(), out = a_sealer();
-    size_t n = wf_tcp_seal(&out, plain, 100, sealed[0]), len;
-    size_t m = wf_tcp_seal(&out, plain, 100, sealed[1]);
+    struct wf_aead in = a_sealer(), out = a_sealer();
+    size_t n = wf_aead_seal(&out, plain, 100, sealed[0]), len;
+    size_t m = wf_aead_seal(&out, plain, 100, sealed[1]);
     (void)state;
     for (size_t bit = 0; bit < 8 * n; bit++) {
         sealed[0][bit / 8] ^= (uint8_t)(1u << bit % 8);
-        if (wf_tcp_unseal(&in, sealed[0], n, opened, &len) > 0)
+        if (wf_aead_open(&in, sealed[0], n, opened, &len) > 0)
             fail_msg("byte %zu can change", bit / 8);
         sealed[0][bit / 8] ^= (uint8_t)(1u << bit % 8);
     }
-    assert_int_equal(wf_tcp_unseal(&in, sealed[1], m, opened, &len), -1); /* the second first */
-    assert_true(wf_tcp_unseal(&in, sealed[0], n, opened, &len) > 0);
-    assert_int_equal(wf_tcp_unseal(&in, sealed[0], n, opened, &len), -1); /* once more */
-    assert_true(wf_tcp_unseal(&in, sealed[1], m, opened, &len) > 0);
+    assert_int_equal(wf_aead_open(&in, sealed[1], m, opened, &len), -1); /* the second first */
+    assert_true(wf_aead_open(&in, sealed[0], n, opened, &len) > 0);
+    assert_int_equal(wf_aead_open(&in, sealed[0], n, opened, &len), -1); /* once more */
+    assert_true(wf_aead_open(&in, sealed[1], m, opened, &len) > 0);
 }
 
 /* Fails when: a length that no record has is waited for. */
 static void test_lengths(void **state)
 {
-    static const uint32_t bad[] = {0,        1,         WF_TCP_TAG, WF_TCP_RECORD + WF_TCP_TAG + 1,
-                                   1u << 31, UINT32_MAX};
-    struct wf_tcp_sealer in = a_sealer();
+    static const uint32_t bad[] = {
+        0, 1, WF_AEAD_TAG, WF_AEAD_RECORD + WF_AEAD_TAG + 1, 1u << 31, UINT32_MAX};
+    struct wf_aead in = a_sealer();
     size_t len;
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         memcpy(sealed[0], &bad[i], 4);
-        assert_int_equal(wf_tcp_unseal(&in, sealed[0], 4, opened, &len), -1);
+        assert_int_equal(wf_aead_open(&in, sealed[0], 4, opened, &len), -1);
     }
 }
 
 /* ---- parsers ---- */
 
-static bool hello_ok(const struct wf_tcp_hello *h)
+static bool hello_ok(const struct wf_net_hello *h)
 {
-    struct wf_tcp_hello out;
-    return wf_tcp_hello_parse(h, &out) == WEFT_OK && !memcmp(&out, h, sizeof out);
+    struct wf_net_hello out;
+    return wf_net_hello_parse(h, &out) == WEFT_OK && !memcmp(&out, h, sizeof out);
 }
 
 #define BAD_HELLO(change)                                                                          \
     do {                                                                                           \
         struct talk bad = a_talk(0);                                                               \
-        struct wf_tcp_hello *h = &bad.hello;                                                       \
+        struct wf_net_hello *h = &bad.hello;                                                       \
         h->change;                                                                                 \
         if (hello_ok(h))                                                                           \
             fail_msg("line %d: taken with %s", __LINE__, #change);                                 \
@@ -216,14 +216,14 @@ static bool hello_ok(const struct wf_tcp_hello *h)
 static void test_hello(void **state)
 {
     struct talk t = a_talk(0);
-    struct wf_tcp_greeting g;
+    struct wf_net_greeting g;
     (void)state;
     assert_true(hello_ok(&t.hello));
     BAD_HELLO(greeting.magic ^= 1);
     BAD_HELLO(greeting.version = 0);
     BAD_HELLO(greeting.version++);
-    BAD_HELLO(greeting.role = WF_TCP_CHALLENGE);
-    BAD_HELLO(greeting.role = WF_TCP_REFUSAL);
+    BAD_HELLO(greeting.role = WF_NET_CHALLENGE);
+    BAD_HELLO(greeting.role = WF_NET_REFUSAL);
     BAD_HELLO(greeting.role = 0);
     BAD_HELLO(greeting.role = 200);
     BAD_HELLO(greeting.zero = 1);
@@ -242,43 +242,43 @@ static void test_hello(void **state)
     BAD_HELLO(contact.count = 255);
     BAD_HELLO(contact.zero[2] = 1);
     BAD_HELLO(contact.ip[1][0] = 1); /* beyond count */
-    t.hello.greeting.version = WF_TCP_VERSION + 1;
-    assert_int_equal(wf_tcp_greeting_parse(&t.hello, WF_TCP_HELLO, 0, &g), WEFT_EVERSION);
-    assert_int_equal(g.version, WF_TCP_VERSION + 1);
+    t.hello.greeting.version = WF_NET_VERSION + 1;
+    assert_int_equal(wf_net_greeting_parse(&t.hello, WF_NET_HELLO, 0, &g), WEFT_EVERSION);
+    assert_int_equal(g.version, WF_NET_VERSION + 1);
     t.hello.greeting.magic = 0x20544547; /* "GET " */
-    assert_int_equal(wf_tcp_greeting_parse(&t.hello, WF_TCP_HELLO, 0, &g), WEFT_EPROTO);
+    assert_int_equal(wf_net_greeting_parse(&t.hello, WF_NET_HELLO, 0, &g), WEFT_EPROTO);
 }
 
 static enum weft_status refusal(uint16_t version, uint32_t reason, uint32_t zero)
 {
-    struct wf_tcp_refusal r, out;
-    wf_tcp_refusal_make(0, WF_TCP_REFUSED_GONE, &r);
+    struct wf_net_refusal r, out;
+    wf_net_refusal_make(0, WF_NET_REFUSED_GONE, &r);
     r.greeting.version = version;
-    r.greeting.flags = version == WF_TCP_VERSION ? 0 : UINT32_MAX;
+    r.greeting.flags = version == WF_NET_VERSION ? 0 : UINT32_MAX;
     r.reason = reason;
     r.zero[2] = zero;
-    return wf_tcp_refusal_parse(&r, &out);
+    return wf_net_refusal_parse(&r, &out);
 }
 
 /* Fails when: a refusal of another version is not understood, or one that makes no sense is. */
 static void test_refusal(void **state)
 {
     struct talk t = a_talk(0);
-    struct wf_tcp_proof p;
-    struct wf_tcp_challenge c;
+    struct wf_net_proof p;
+    struct wf_net_challenge c;
     (void)state;
     for (uint32_t reason = 0; reason < 8; reason++)
-        assert_int_equal(refusal(WF_TCP_VERSION, reason, 0) == WEFT_OK,
-                         reason == WF_TCP_REFUSED_GONE || reason == WF_TCP_REFUSED_FLAGS ||
-                             reason == WF_TCP_REFUSED_BUSY);
-    assert_int_equal(refusal(7, WF_TCP_REFUSED_VERSION, 0), WEFT_OK);
-    assert_int_equal(refusal(7, WF_TCP_REFUSED_GONE, 0), WEFT_EPROTO);
-    assert_int_equal(refusal(WF_TCP_VERSION, WF_TCP_REFUSED_GONE, 1), WEFT_EPROTO);
-    assert_int_equal(wf_tcp_proof_parse(&t.proof, &p), WEFT_OK);
-    assert_int_equal(wf_tcp_challenge_parse(&t.challenge, &c), WEFT_OK);
-    assert_int_equal(wf_tcp_proof_parse(&t.challenge, &p), WEFT_EPROTO);
-    assert_int_equal(wf_tcp_challenge_parse(&t.proof, &c), WEFT_EPROTO);
-    assert_int_equal(wf_tcp_challenge_parse(&t.hello, &c), WEFT_EPROTO);
+        assert_int_equal(refusal(WF_NET_VERSION, reason, 0) == WEFT_OK,
+                         reason == WF_NET_REFUSED_GONE || reason == WF_NET_REFUSED_FLAGS ||
+                             reason == WF_NET_REFUSED_BUSY);
+    assert_int_equal(refusal(7, WF_NET_REFUSED_VERSION, 0), WEFT_OK);
+    assert_int_equal(refusal(7, WF_NET_REFUSED_GONE, 0), WEFT_EPROTO);
+    assert_int_equal(refusal(WF_NET_VERSION, WF_NET_REFUSED_GONE, 1), WEFT_EPROTO);
+    assert_int_equal(wf_net_proof_parse(&t.proof, &p), WEFT_OK);
+    assert_int_equal(wf_net_challenge_parse(&t.challenge, &c), WEFT_OK);
+    assert_int_equal(wf_net_proof_parse(&t.challenge, &p), WEFT_EPROTO);
+    assert_int_equal(wf_net_challenge_parse(&t.proof, &c), WEFT_EPROTO);
+    assert_int_equal(wf_net_challenge_parse(&t.hello, &c), WEFT_EPROTO);
 }
 
 /* ---- the key's file ---- */
@@ -295,14 +295,14 @@ static const char *path_of(const char *name)
 static enum weft_status file_read(size_t len, mode_t mode)
 {
     const char *path = path_of("key");
-    uint8_t got[WF_TCP_KEY] = {0};
+    uint8_t got[WF_NET_KEY] = {0};
     int fd = open(path, O_CREAT | O_TRUNC | O_WRONLY, 0600);
     enum weft_status status;
     assert_true(fd >= 0);
     assert_int_equal(write(fd, plain, len), (ssize_t)len);
     assert_int_equal(fchmod(fd, mode), 0);
     close(fd);
-    status = wf_tcp_key_read(path, got);
+    status = wf_net_key_read(path, got);
     if (status == WEFT_OK)
         assert_memory_equal(got, plain, sizeof got);
     else
@@ -314,7 +314,7 @@ static enum weft_status file_read(size_t len, mode_t mode)
 /* Fails when: a key that others can read or that is no file or too short is taken. */
 static void test_key_file(void **state)
 {
-    uint8_t got[WF_TCP_KEY];
+    uint8_t got[WF_NET_KEY];
     (void)state;
     assert_non_null(mkdtemp(dir));
     OK(file_read(32, 0600));
@@ -324,17 +324,17 @@ static void test_key_file(void **state)
     assert_int_equal(file_read(32, 0604), WEFT_EINVAL);
     assert_int_equal(file_read(32, 0620), WEFT_EINVAL);
     assert_int_equal(file_read(32, 0601), WEFT_EINVAL);
-    assert_int_equal(wf_tcp_key_read(path_of("none"), got), WEFT_EINVAL);
-    assert_int_equal(wf_tcp_key_read(dir, got), WEFT_EINVAL);
+    assert_int_equal(wf_net_key_read(path_of("none"), got), WEFT_EINVAL);
+    assert_int_equal(wf_net_key_read(dir, got), WEFT_EINVAL);
     assert_int_equal(mkfifo(path_of("fifo"), 0600), 0);
-    assert_int_equal(wf_tcp_key_read(path_of("fifo"), got), WEFT_EINVAL); /* at once */
+    assert_int_equal(wf_net_key_read(path_of("fifo"), got), WEFT_EINVAL); /* at once */
     unlink(path_of("fifo"));
     if (!geteuid()) {
         int fd = open(path_of("foreign"), O_CREAT | O_WRONLY, 0600);
         assert_int_equal(write(fd, plain, 32), 32);
         assert_int_equal(fchown(fd, 12345, 12345), 0);
         close(fd);
-        assert_int_equal(wf_tcp_key_read(path_of("foreign"), got), WEFT_EINVAL);
+        assert_int_equal(wf_net_key_read(path_of("foreign"), got), WEFT_EINVAL);
         unlink(path_of("foreign"));
     }
     rmdir(dir);
@@ -353,7 +353,7 @@ int main(void)
         plain[i] = (uint8_t)test_mix(i);
     memset(key, 0x11, sizeof key);
     memset(other_key, 0x12, sizeof other_key);
-    if (wf_tcp_auth_init() != WEFT_OK)
+    if (wf_net_auth_init() != WEFT_OK)
         return 1;
     return cmocka_run_group_tests_name("tcp_auth", tests, NULL, NULL);
 }

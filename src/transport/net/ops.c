@@ -12,9 +12,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "config/config.h"
-#include "transport/tcp/auth.h"
-#include "transport/tcp/net.h"
-#include "transport/tcp/tcp.h"
+#include "transport/net/connect/auth.h"
+#include "transport/net/connect/ifaddr.h"
+#include "transport/net/net.h"
 #include "transport/rdma/rdma.h"
 
 /* With so few sockets each is read at every poll; more are asked for by epoll. */
@@ -32,16 +32,16 @@
 
 static int tcp_probe(char *note, size_t room)
 {
-    return wf_tcp_net_describe(note, room);
+    return wf_ifaddr_describe(note, room);
 }
 
 static enum weft_status key_from_file(struct net_ctx *ctx)
 {
-    uint8_t key[WF_TCP_KEY];
+    uint8_t key[WF_NET_KEY];
     const char *path = wf_config()->key_file;
-    enum weft_status status = *path ? wf_tcp_key_read(path, key) : WEFT_OK;
+    enum weft_status status = *path ? wf_net_key_read(path, key) : WEFT_OK;
     if (*path && status == WEFT_OK)
-        status = wf_tcp_door_set_key(ctx->door, key);
+        status = wf_conn_mgr_set_key(ctx->mgr, key);
     return status;
 }
 
@@ -65,7 +65,7 @@ static unsigned arrivals_max(void)
 static enum weft_status ctx_open_as(const struct wf_transport *transport,
                                     const struct wf_tctx_params *params, struct net_ctx **out)
 {
-    struct wf_tcp_door_params door = {.events = &wf_tcp_door_calls, .self = params->self};
+    struct wf_conn_mgr_params mgr = {.events = &wf_net_mgr_events, .self = params->self};
     struct net_ctx *ctx;
     enum weft_status status;
     if (!is_for_network(params))
@@ -77,12 +77,12 @@ static enum weft_status ctx_open_as(const struct wf_transport *transport,
     ctx->arrivals_max = arrivals_max();
     pthread_mutex_init(&ctx->lock, NULL);
     wf_list_init(&ctx->teps);
-    door.owner = ctx;
-    status = wf_tcp_auth_init();
+    mgr.owner = ctx;
+    status = wf_net_auth_init();
     if (status == WEFT_OK)
-        status = wf_tcp_door_open(&door, &ctx->door);
+        status = wf_conn_mgr_open(&mgr, &ctx->mgr);
     if (status == WEFT_OK && (status = key_from_file(ctx)) != WEFT_OK)
-        wf_tcp_door_close(ctx->door, 0);
+        wf_conn_mgr_close(ctx->mgr, 0);
     if (status != WEFT_OK) {
         pthread_mutex_destroy(&ctx->lock);
         free(ctx);
@@ -90,7 +90,7 @@ static enum weft_status ctx_open_as(const struct wf_transport *transport,
             return wf_tctx_useless(params, "this host has no network interface that is up");
         return status;
     }
-    ctx->contact = *wf_tcp_door_contact(ctx->door);
+    ctx->contact = *wf_conn_mgr_contact(ctx->mgr);
     *out = ctx;
     return WEFT_OK;
 }
@@ -134,7 +134,7 @@ static enum weft_status rdma_ctx_open(const struct wf_tctx_params *params, struc
 static void tcp_ctx_close(struct wf_tctx *tctx)
 {
     struct net_ctx *ctx = NET_OF(tctx, net_ctx);
-    wf_tcp_door_close(ctx->door, tctx->close_ms);
+    wf_conn_mgr_close(ctx->mgr, tctx->close_ms);
 #ifdef WF_HAVE_VERBS
     if (ctx->rdma)
         wf_rdma_ctx_close(ctx->rdma);
@@ -146,8 +146,8 @@ static void tcp_ctx_close(struct wf_tctx *tctx)
 
 static enum weft_status tcp_set_key(struct wf_tctx *tctx, const uint8_t *key)
 {
-    struct wf_tcp_door *door = NET_OF(tctx, net_ctx)->door;
-    return wf_tcp_door_has_key(door) ? WEFT_EBUSY : wf_tcp_door_set_key(door, key);
+    struct wf_conn_mgr *mgr = NET_OF(tctx, net_ctx)->mgr;
+    return wf_conn_mgr_has_key(mgr) ? WEFT_EBUSY : wf_conn_mgr_set_key(mgr, key);
 }
 
 static const struct wf_contact *tcp_contact(struct wf_tctx *tctx)
@@ -181,7 +181,7 @@ static enum weft_status tcp_ep_open(struct wf_tctx *tctx, const struct wf_tep_pa
     wf_list_init(&t->grave);
     wf_list_init(&t->dead);
     wf_list_init(&t->arrivals);
-    wf_list_init(&t->verdicts);
+    wf_list_init(&t->results);
     pthread_mutex_init(&t->lock, NULL);
     pthread_mutex_lock(&ctx->lock);
     wf_list_append(&ctx->teps, &t->item);
@@ -223,7 +223,7 @@ static void tcp_ep_close(struct wf_tep *tep)
     pthread_mutex_lock(&ctx->lock);
     wf_list_remove(&t->item);
     pthread_mutex_unlock(&ctx->lock);
-    wf_tcp_door_forget(ctx->door, t->address.ep, t->address.ep_gen);
+    wf_conn_mgr_forget(ctx->mgr, t->address.ep, t->address.ep_gen);
     wf_net_sessions_free(t);
     wf_net_grave_empty(t);
 #ifdef WF_HAVE_VERBS
@@ -249,7 +249,7 @@ static bool can_dial(struct wf_tctx *tctx, const struct wf_address *from,
 {
     bool same = to->process.node == from->process.node && to->process.netns == from->process.netns;
     for (unsigned i = 0; i < contact->count && i < WF_CONTACT_IPS; i++)
-        if (wf_tcp_net_can_dial(contact->ip[i], same))
+        if (wf_ifaddr_can_dial(contact->ip[i], same))
             return true;
     return wf_net_has_session(NET_OF(tctx, net_ctx), from, to);
 }
@@ -475,7 +475,7 @@ static bool chan_is_past(const struct net_chan *chan, uint32_t number)
 {
     bool taken = (int32_t)wf_net_past(number, chan->first) > 0;
     bool written = (int32_t)wf_net_past(number, chan->written) > 0;
-    return taken || (written && !wf_tcp_seal_has_unsent(chan));
+    return taken || (written && !wf_crypt_has_unsent(chan));
 }
 
 static bool tcp_is_away(struct wf_tpeer *tpeer, struct wf_order *order)

@@ -15,7 +15,7 @@
 #include "base/hook.h"
 #include "base/log.h"
 #include "config/config.h"
-#include "transport/tcp/tcp.h"
+#include "transport/net/net.h"
 
 /* Frames that a channel can hold unacknowledged: no ring is as large as 16 times this. */
 #define FRAMES_MAX ((uint32_t)1 << 24)
@@ -110,15 +110,15 @@ void wf_net_chan_linger(struct net_chan *chan)
     if (wf_net_is_wired(chan) && chan->up)
         chan->session->tep->wires->settle(chan->wire);
     if (chan->fd >= 0)
-        wf_tcp_door_linger(chan->session->tep->ctx->door, socket_leave(chan));
-    wf_tcp_seal_close(chan);
+        wf_conn_mgr_linger(chan->session->tep->ctx->mgr, socket_leave(chan));
+    wf_crypt_close(chan);
 }
 
 void wf_net_chan_turn_away(struct net_chan *chan)
 {
     if (chan->fd >= 0)
-        wf_net_turn_away(chan->session->tep->ctx, socket_leave(chan), wf_tcp_seal_out(chan));
-    wf_tcp_seal_close(chan);
+        wf_net_turn_away(chan->session->tep->ctx, socket_leave(chan), wf_crypt_out(chan));
+    wf_crypt_close(chan);
 }
 
 static void socket_drop(struct net_chan *chan)
@@ -127,7 +127,7 @@ static void socket_drop(struct net_chan *chan)
     if (fd < 0)
         return;
     (void)socket_leave(chan);
-    wf_tcp_seal_close(chan);
+    wf_crypt_close(chan);
     (void)shutdown(fd, SHUT_RDWR);
     close(fd);
 }
@@ -135,8 +135,8 @@ static void socket_drop(struct net_chan *chan)
 void wf_net_chan_free(struct net_chan *chan)
 {
     struct net_ep *t = chan->session->tep;
-    if (chan->call)
-        wf_tcp_door_cancel(t->ctx->door, chan->call);
+    if (chan->dial)
+        wf_conn_mgr_cancel(t->ctx->mgr, chan->dial);
     socket_drop(chan);
     if (t->wires)
         t->wires->torn(chan, false);
@@ -164,19 +164,19 @@ void wf_net_chan_dial(struct net_chan *chan, uint32_t delay_ms)
 {
     struct net_session *session = chan->session;
     struct net_ep *t = session->tep;
-    struct wf_tcp_call call = {.from = t->address,
-                               .to = session->known.address,
-                               .from_contact = *wf_tcp_door_contact(t->ctx->door),
-                               .to_contact = session->contact,
-                               .lane = chan->index,
-                               .gen = chan->gen + gen_step(chan),
-                               .delay_ms = delay_ms,
-                               .patience_ms = (uint32_t)wf_config()->peer_timeout_ms /
-                                              (chan->was_silent ? 2 : 1)};
-    if (chan->call || chan->fd >= 0 || chan->bye || session->status != WEFT_OK)
+    struct wf_dial call = {.from = t->address,
+                           .to = session->known.address,
+                           .from_contact = *wf_conn_mgr_contact(t->ctx->mgr),
+                           .to_contact = session->contact,
+                           .lane = chan->index,
+                           .gen = chan->gen + gen_step(chan),
+                           .delay_ms = delay_ms,
+                           .patience_ms =
+                               (uint32_t)wf_config()->peer_timeout_ms / (chan->was_silent ? 2 : 1)};
+    if (chan->dial || chan->fd >= 0 || chan->bye || session->status != WEFT_OK)
         return;
-    chan->call = wf_tcp_door_call(t->ctx->door, &call);
-    if (chan->call)
+    chan->dial = wf_conn_mgr_dial(t->ctx->mgr, &call);
+    if (chan->dial)
         return;
     if (!t->undialled)
         wf_error("no memory to connect to process %u: tried again",
@@ -229,7 +229,7 @@ void wf_net_chan_break(struct net_chan *chan, const char *why)
 /* ---- a new socket ---- */
 
 /* Is [conn]'s socket a later one than the one there is or was? */
-static bool is_higher(const struct net_chan *chan, const struct wf_tcp_conn *conn)
+static bool is_higher(const struct net_chan *chan, const struct wf_net_conn *conn)
 {
     return conn->gen != chan->gen && conn->gen - chan->gen <= GEN_STEP;
 }
@@ -330,14 +330,14 @@ static void wire_begin(struct net_chan *chan)
         plain_begin(chan);
 }
 
-void wf_net_chan_adopt(struct net_chan *chan, struct wf_tcp_conn *conn)
+void wf_net_chan_adopt(struct net_chan *chan, struct wf_net_conn *conn)
 {
     struct net_session *session = chan->session;
-    if (conn->dialled && conn->call == chan->call)
-        chan->call = 0;
+    if (conn->dialled && conn->dial == chan->dial)
+        chan->dial = 0;
     if (!is_higher(chan, conn)) {
         if (!conn->dialled)
-            chan->call = 0; /* the door has ended that knock */
+            chan->dial = 0; /* the connection manager has ended that connect-back */
         wf_net_conn_close(session->tep, conn);
         if (chan->fd < 0)
             wf_net_chan_dial(chan, NET_LATER_MS);
@@ -348,19 +348,19 @@ void wf_net_chan_adopt(struct net_chan *chan, struct wf_tcp_conn *conn)
     chan->gen = conn->gen;
     chan->rail_wish = WF_RAIL_SAME;
     chan->was_silent = false;
-    if (chan->call) {
-        wf_tcp_door_cancel(session->tep->ctx->door, chan->call);
-        chan->call = 0;
+    if (chan->dial) {
+        wf_conn_mgr_cancel(session->tep->ctx->mgr, chan->dial);
+        chan->dial = 0;
     }
-    if ((conn->encrypted && !wf_tcp_seal_open(chan, conn)) || !socket_watch(chan, conn->fd)) {
-        wf_tcp_seal_close(chan);
+    if ((conn->encrypted && !wf_crypt_open(chan, conn)) || !socket_watch(chan, conn->fd)) {
+        wf_crypt_close(chan);
         wf_error("cannot use a connection: %m");
         wf_net_conn_close(session->tep, conn);
         wf_net_chan_dial(chan, NET_LATER_MS);
         return;
     }
     chan->fd = conn->fd;
-    wf_tcp_conn_free(conn);
+    wf_net_conn_free(conn);
     wf_list_append(&session->tep->live, &chan->live);
     session->tep->nlive++;
     wf_net_count(session->tep, WF_STAT_CONNECTIONS, 1);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #define _GNU_SOURCE
-#include "transport/tcp/net.h"
+#include "transport/net/connect/ifaddr.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -38,23 +38,23 @@ union any_sockaddr {
     struct sockaddr_in6 in6;
 };
 
-static bool ip_is_v4(const uint8_t ip[WF_TCP_IP])
+static bool ip_is_v4(const uint8_t ip[WF_NET_IP])
 {
     return !memcmp(ip, mapped, sizeof mapped);
 }
 
-static bool ip_is_loopback(const uint8_t ip[WF_TCP_IP])
+static bool ip_is_loopback(const uint8_t ip[WF_NET_IP])
 {
-    return ip_is_v4(ip) ? ip[12] == 127 : !memcmp(ip, &in6addr_loopback, WF_TCP_IP);
+    return ip_is_v4(ip) ? ip[12] == 127 : !memcmp(ip, &in6addr_loopback, WF_NET_IP);
 }
 
-static bool ip_is_link_local(const uint8_t ip[WF_TCP_IP])
+static bool ip_is_link_local(const uint8_t ip[WF_NET_IP])
 {
     return ip[0] == 0xfe && (ip[1] & 0xc0) == 0x80; /* fe80::/10, RFC 4291 */
 }
 
 /* False: not an internet address. */
-static bool sockaddr_split(const struct sockaddr *sa, uint8_t ip[WF_TCP_IP], uint16_t *port)
+static bool sockaddr_split(const struct sockaddr *sa, uint8_t ip[WF_NET_IP], uint16_t *port)
 {
     if (sa && sa->sa_family == AF_INET) {
         const struct sockaddr_in *in = (const void *)sa;
@@ -63,7 +63,7 @@ static bool sockaddr_split(const struct sockaddr *sa, uint8_t ip[WF_TCP_IP], uin
         *port = ntohs(in->sin_port);
     } else if (sa && sa->sa_family == AF_INET6) {
         const struct sockaddr_in6 *in6 = (const void *)sa;
-        memcpy(ip, &in6->sin6_addr, WF_TCP_IP);
+        memcpy(ip, &in6->sin6_addr, WF_NET_IP);
         *port = ntohs(in6->sin6_port);
     } else {
         return false;
@@ -71,7 +71,7 @@ static bool sockaddr_split(const struct sockaddr *sa, uint8_t ip[WF_TCP_IP], uin
     return true;
 }
 
-static socklen_t sockaddr_make(const uint8_t ip[WF_TCP_IP], uint16_t port, union any_sockaddr *out)
+static socklen_t sockaddr_make(const uint8_t ip[WF_NET_IP], uint16_t port, union any_sockaddr *out)
 {
     memset(out, 0, sizeof *out);
     if (ip_is_v4(ip)) {
@@ -82,11 +82,11 @@ static socklen_t sockaddr_make(const uint8_t ip[WF_TCP_IP], uint16_t port, union
     }
     out->in6.sin6_family = AF_INET6;
     out->in6.sin6_port = htons(port);
-    memcpy(&out->in6.sin6_addr, ip, WF_TCP_IP);
+    memcpy(&out->in6.sin6_addr, ip, WF_NET_IP);
     return sizeof out->in6;
 }
 
-static const char *ip_name(const uint8_t ip[WF_TCP_IP], char name[INET6_ADDRSTRLEN])
+static const char *ip_name(const uint8_t ip[WF_NET_IP], char name[INET6_ADDRSTRLEN])
 {
     bool v4 = ip_is_v4(ip);
     if (!inet_ntop(v4 ? AF_INET : AF_INET6, v4 ? ip + 12 : ip, name, INET6_ADDRSTRLEN))
@@ -94,10 +94,10 @@ static const char *ip_name(const uint8_t ip[WF_TCP_IP], char name[INET6_ADDRSTRL
     return name;
 }
 
-const char *wf_tcp_net_name(const uint8_t ip[WF_TCP_IP], uint16_t port, char name[WF_TCP_NAME])
+const char *wf_ifaddr_name(const uint8_t ip[WF_NET_IP], uint16_t port, char name[WF_NET_NAME])
 {
     char text[INET6_ADDRSTRLEN];
-    snprintf(name, WF_TCP_NAME, ip_is_v4(ip) ? "%s:%u" : "[%s]:%u", ip_name(ip, text), port);
+    snprintf(name, WF_NET_NAME, ip_is_v4(ip) ? "%s:%u" : "[%s]:%u", ip_name(ip, text), port);
     return name;
 }
 
@@ -117,7 +117,7 @@ enum rank {
 
 struct candidate {
     char name[IF_NAMESIZE];
-    uint8_t ip[WF_TCP_IP];
+    uint8_t ip[WF_NET_IP];
     unsigned flags; /* IFF_* */
     unsigned rank;  /* or, of WEFT_TCP_INTERFACES, the place of what names it */
 };
@@ -157,10 +157,10 @@ static enum weft_status candidates_find(struct candidates *cs)
 /* The address from which a far host would be reached. Nothing is sent: connect(2) of a UDP
  * socket only looks the route up. The far host is a.root-servers.net, which is on nobody's own
  * network; addresses of the documentation's prefixes are, in laboratories. */
-static bool route_source(int family, uint8_t ip[WF_TCP_IP])
+static bool route_source(int family, uint8_t ip[WF_NET_IP])
 {
-    static const uint8_t far4[WF_TCP_IP] = {[10] = 0xff, 0xff, 198, 41, 0, 4};
-    static const uint8_t far6[WF_TCP_IP] = {0x20, 0x01, 0x05,     0x03,
+    static const uint8_t far4[WF_NET_IP] = {[10] = 0xff, 0xff, 198, 41, 0, 4};
+    static const uint8_t far6[WF_NET_IP] = {0x20, 0x01, 0x05,     0x03,
                                             0xba, 0x3e, [13] = 2, [15] = 0x30};
     union any_sockaddr sa;
     socklen_t len = sockaddr_make(family == AF_INET ? far4 : far6, 9, &sa);
@@ -194,10 +194,10 @@ static bool is_bridge(const char *name)
 }
 
 static const struct candidate *candidate_of(const struct candidates *cs,
-                                            const uint8_t ip[WF_TCP_IP])
+                                            const uint8_t ip[WF_NET_IP])
 {
     for (size_t i = 0; i < cs->count; i++)
-        if (!memcmp(cs->at[i].ip, ip, WF_TCP_IP))
+        if (!memcmp(cs->at[i].ip, ip, WF_NET_IP))
             return &cs->at[i];
     return NULL;
 }
@@ -220,7 +220,7 @@ static unsigned rank_by_route(const struct candidate *c, const struct candidate 
 static void rank_all_by_route(struct candidates *cs)
 {
     const struct candidate *route = NULL;
-    uint8_t ip[WF_TCP_IP];
+    uint8_t ip[WF_NET_IP];
     unsigned best = RANK_NONE;
     if (route_source(AF_INET, ip) || route_source(AF_INET6, ip))
         route = candidate_of(cs, ip);
@@ -236,7 +236,7 @@ static void rank_all_by_route(struct candidates *cs)
 /* ---- WEFT_TCP_INTERFACES ---- */
 
 /* "10.0.0.0/8", "fd00::/8" or a single address. */
-static bool prefix_parse(const char *item, uint8_t ip[WF_TCP_IP], unsigned *bits)
+static bool prefix_parse(const char *item, uint8_t ip[WF_NET_IP], unsigned *bits)
 {
     char text[INET6_ADDRSTRLEN + 4], *slash, *end;
     unsigned long n = 128;
@@ -261,7 +261,7 @@ static bool prefix_parse(const char *item, uint8_t ip[WF_TCP_IP], unsigned *bits
     return true;
 }
 
-static bool prefix_has(const uint8_t prefix[WF_TCP_IP], unsigned bits, const uint8_t ip[WF_TCP_IP])
+static bool prefix_has(const uint8_t prefix[WF_NET_IP], unsigned bits, const uint8_t ip[WF_NET_IP])
 {
     unsigned whole = bits / 8, rest = bits % 8;
     if (memcmp(prefix, ip, whole))
@@ -271,7 +271,7 @@ static bool prefix_has(const uint8_t prefix[WF_TCP_IP], unsigned bits, const uin
 
 static bool item_names(const char *item, const struct candidate *c)
 {
-    uint8_t prefix[WF_TCP_IP];
+    uint8_t prefix[WF_NET_IP];
     unsigned bits;
     return !strcmp(item, c->name) ||
            (prefix_parse(item, prefix, &bits) && prefix_has(prefix, bits, c->ip));
@@ -368,7 +368,7 @@ static enum weft_status choose(struct choice *out, char *note, size_t room)
     return *list ? WEFT_EINVAL : WEFT_EUNREACH;
 }
 
-int wf_tcp_net_describe(char *note, size_t room)
+int wf_ifaddr_describe(char *note, size_t room)
 {
     struct choice c;
     char text[256];
@@ -386,7 +386,7 @@ static int stream_socket(int family)
     return wf_fd_high(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 }
 
-static int listen_on(const uint8_t ip[WF_TCP_IP], uint16_t port)
+static int listen_on(const uint8_t ip[WF_NET_IP], uint16_t port)
 {
     union any_sockaddr sa;
     socklen_t len = sockaddr_make(ip, port, &sa);
@@ -407,37 +407,37 @@ static uint16_t port_of(int fd)
 {
     union any_sockaddr sa;
     socklen_t len = sizeof sa;
-    uint8_t ip[WF_TCP_IP];
+    uint8_t ip[WF_NET_IP];
     uint16_t port = 0;
     if (!getsockname(fd, &sa.sa, &len))
         (void)sockaddr_split(&sa.sa, ip, &port);
     return port;
 }
 
-static void net_add(struct wf_tcp_net *net, const uint8_t ip[WF_TCP_IP], int fd)
+static void net_add(struct wf_listeners *net, const uint8_t ip[WF_NET_IP], int fd)
 {
     net->fd[net->contact.count] = fd;
-    memcpy(net->contact.ip[net->contact.count], ip, WF_TCP_IP);
+    memcpy(net->contact.ip[net->contact.count], ip, WF_NET_IP);
     net->contact.port = port_of(fd);
     net->contact.count++;
 }
 
-void wf_tcp_net_close(struct wf_tcp_net *net)
+void wf_ifaddr_close(struct wf_listeners *net)
 {
     for (size_t i = 0; i < net->contact.count; i++) {
         /* A forked child may hold a copy: close alone would not end listening. */
         (void)shutdown(net->fd[i], SHUT_RDWR);
         close(net->fd[i]);
     }
-    *net = (struct wf_tcp_net){0};
+    *net = (struct wf_listeners){0};
 }
 
 /* All addresses on one port that the kernel chooses for the first. An address that cannot be
  * had is left out (an IPv6 address may still be tentative). False with EADDRINUSE:
  * another process has this port at one of them. */
-static bool listen_once(const struct choice *c, struct wf_tcp_net *net)
+static bool listen_once(const struct choice *c, struct wf_listeners *net)
 {
-    *net = (struct wf_tcp_net){0};
+    *net = (struct wf_listeners){0};
     for (size_t i = 0; i < c->count; i++) {
         char ip[INET6_ADDRSTRLEN];
         int fd = listen_on(c->at[i].ip, net->contact.port);
@@ -445,7 +445,7 @@ static bool listen_once(const struct choice *c, struct wf_tcp_net *net)
             net_add(net, c->at[i].ip, fd);
         } else if (errno == EADDRINUSE || errno == EMFILE || errno == ENFILE) {
             int err = errno;
-            wf_tcp_net_close(net);
+            wf_ifaddr_close(net);
             errno = err;
             return false;
         } else {
@@ -456,7 +456,7 @@ static bool listen_once(const struct choice *c, struct wf_tcp_net *net)
     return net->contact.count != 0;
 }
 
-enum weft_status wf_tcp_net_listen(struct wf_tcp_net *out)
+enum weft_status wf_ifaddr_listen(struct wf_listeners *out)
 {
     char note[1024];
     struct choice c;
@@ -476,13 +476,13 @@ enum weft_status wf_tcp_net_listen(struct wf_tcp_net *out)
     return WEFT_ESYSTEM;
 }
 
-int wf_tcp_net_accept(int listener, uint8_t ip[WF_TCP_IP], uint16_t *port)
+int wf_ifaddr_accept(int listener, uint8_t ip[WF_NET_IP], uint16_t *port)
 {
     union any_sockaddr sa;
     socklen_t len = sizeof sa;
     int fd = wf_fd_high(accept4(listener, &sa.sa, &len, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (fd >= 0 && !sockaddr_split(&sa.sa, ip, port)) {
-        memset(ip, 0, WF_TCP_IP);
+        memset(ip, 0, WF_NET_IP);
         *port = 0;
     }
     return fd;
@@ -490,7 +490,7 @@ int wf_tcp_net_accept(int listener, uint8_t ip[WF_TCP_IP], uint16_t *port)
 
 /* ---- dialling ---- */
 
-bool wf_tcp_net_can_dial(const uint8_t ip[WF_TCP_IP], bool same_host)
+bool wf_ifaddr_can_dial(const uint8_t ip[WF_NET_IP], bool same_host)
 {
     if (ip_is_loopback(ip))
         return same_host;
@@ -500,7 +500,7 @@ bool wf_tcp_net_can_dial(const uint8_t ip[WF_TCP_IP], bool same_host)
     return ip[0] != 0 && ip[0] != 0xff && !ip_is_link_local(ip);
 }
 
-int wf_tcp_net_dial(const uint8_t ip[WF_TCP_IP], uint16_t port)
+int wf_ifaddr_dial(const uint8_t ip[WF_NET_IP], uint16_t port)
 {
     union any_sockaddr sa;
     socklen_t len = sockaddr_make(ip, port, &sa);
@@ -515,7 +515,7 @@ int wf_tcp_net_dial(const uint8_t ip[WF_TCP_IP], uint16_t port)
     return -1;
 }
 
-int wf_tcp_net_dialled(int fd)
+int wf_ifaddr_dialled(int fd)
 {
     int err = 0;
     socklen_t len = sizeof err;
@@ -532,7 +532,7 @@ static void option_set(int fd, int level, int option, unsigned value)
  * WEFT_PEER_TIMEOUT. The kernel counts from the first retransmission or by keepalive probes,
  * whole seconds apart (tcp(7)), so it is told two fifths; on an idle connection it notices
  * after two seconds at the earliest. */
-void wf_tcp_net_tune(int fd)
+void wf_ifaddr_tune(int fd)
 {
     unsigned notice_ms = (unsigned)(wf_config()->peer_timeout_ms / 5 * 2);
     unsigned notice = notice_ms / 1000;

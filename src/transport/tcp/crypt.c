@@ -7,20 +7,20 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
-#include "transport/tcp/auth.h"
-#include "transport/tcp/tcp.h"
+#include "transport/net/connect/auth.h"
+#include "transport/net/net.h"
 
-struct tcp_seal {
-    struct wf_tcp_sealer out, in;
+struct sock_crypt {
+    struct wf_aead out, in;
     uint32_t out_len, out_sent; /* of the record that is leaving */
     uint32_t in_len;            /* of the record that is not whole yet, and what follows it */
-    uint8_t record[WF_TCP_SEALED_MAX], plain[WF_TCP_RECORD];
-    uint8_t raw[4 * WF_TCP_SEALED_MAX];
+    uint8_t record[WF_AEAD_RECORD_MAX], plain[WF_AEAD_RECORD];
+    uint8_t raw[4 * WF_AEAD_RECORD_MAX];
 };
 
-bool wf_tcp_seal_open(struct net_chan *chan, const struct wf_tcp_conn *conn)
+bool wf_crypt_open(struct net_chan *chan, const struct wf_net_conn *conn)
 {
-    struct tcp_seal *s = malloc(sizeof *s);
+    struct sock_crypt *s = malloc(sizeof *s);
     if (!s)
         return false;
     memset(&s->out, 0, sizeof s->out);
@@ -28,31 +28,31 @@ bool wf_tcp_seal_open(struct net_chan *chan, const struct wf_tcp_conn *conn)
     memcpy(s->out.key, conn->key_out, sizeof s->out.key);
     memcpy(s->in.key, conn->key_in, sizeof s->in.key);
     s->out_len = s->out_sent = s->in_len = 0;
-    chan->seal = s;
+    chan->crypt = s;
     return true;
 }
 
-void wf_tcp_seal_close(struct net_chan *chan)
+void wf_crypt_close(struct net_chan *chan)
 {
-    if (chan->seal)
-        sodium_memzero(chan->seal, sizeof *chan->seal);
-    free(chan->seal);
-    chan->seal = NULL;
+    if (chan->crypt)
+        sodium_memzero(chan->crypt, sizeof *chan->crypt);
+    free(chan->crypt);
+    chan->crypt = NULL;
 }
 
-struct wf_tcp_sealer *wf_tcp_seal_out(const struct net_chan *chan)
+struct wf_aead *wf_crypt_out(const struct net_chan *chan)
 {
-    return chan->seal ? &chan->seal->out : NULL;
+    return chan->crypt ? &chan->crypt->out : NULL;
 }
 
-bool wf_tcp_seal_has_unsent(const struct net_chan *chan)
+bool wf_crypt_has_unsent(const struct net_chan *chan)
 {
-    return chan->seal && chan->seal->out_sent != chan->seal->out_len;
+    return chan->crypt && chan->crypt->out_sent != chan->crypt->out_len;
 }
 
 static bool record_leave(const struct net_chan *chan)
 {
-    struct tcp_seal *s = chan->seal;
+    struct sock_crypt *s = chan->crypt;
     ssize_t n;
     if (s->out_sent == s->out_len)
         return true;
@@ -69,24 +69,24 @@ static bool record_leave(const struct net_chan *chan)
 static size_t gather(uint8_t *to, const struct iovec *v, unsigned count)
 {
     size_t at = 0;
-    for (unsigned i = 0; i < count && at < WF_TCP_RECORD; i++) {
-        size_t n = WF_MIN(v[i].iov_len, WF_TCP_RECORD - at);
+    for (unsigned i = 0; i < count && at < WF_AEAD_RECORD; i++) {
+        size_t n = WF_MIN(v[i].iov_len, WF_AEAD_RECORD - at);
         memcpy(to + at, v[i].iov_base, n);
         at += n;
     }
     return at;
 }
 
-ssize_t wf_tcp_seal_write(struct net_chan *chan, const struct iovec *v, unsigned count)
+ssize_t wf_crypt_write(struct net_chan *chan, const struct iovec *v, unsigned count)
 {
-    struct tcp_seal *s = chan->seal;
+    struct sock_crypt *s = chan->crypt;
     size_t n;
     if (!record_leave(chan))
         return -1;
     n = gather(s->plain, v, count);
     if (!n)
         return 0;
-    s->out_len = (uint32_t)wf_tcp_seal(&s->out, s->plain, n, s->record);
+    s->out_len = (uint32_t)wf_aead_seal(&s->out, s->plain, n, s->record);
     s->out_sent = 0;
     if (!record_leave(chan) && errno != EAGAIN)
         return -1;
@@ -94,11 +94,11 @@ ssize_t wf_tcp_seal_write(struct net_chan *chan, const struct iovec *v, unsigned
 }
 
 /* Records among the raw bytes, as many as there is room for. -1: one was tampered with. */
-static ssize_t records_open(struct tcp_seal *s, uint8_t *to, size_t room)
+static ssize_t records_open(struct sock_crypt *s, uint8_t *to, size_t room)
 {
     size_t got = 0, used = 0, n = 0;
-    while (room - got >= WF_TCP_RECORD) {
-        long m = wf_tcp_unseal(&s->in, s->raw + used, s->in_len - used, to + got, &n);
+    while (room - got >= WF_AEAD_RECORD) {
+        long m = wf_aead_open(&s->in, s->raw + used, s->in_len - used, to + got, &n);
         if (m < 0)
             return -1;
         if (!m)
@@ -111,9 +111,9 @@ static ssize_t records_open(struct tcp_seal *s, uint8_t *to, size_t room)
     return (ssize_t)got;
 }
 
-ssize_t wf_tcp_seal_read(struct net_chan *chan, uint8_t *to, size_t room)
+ssize_t wf_crypt_read(struct net_chan *chan, uint8_t *to, size_t room)
 {
-    struct tcp_seal *s = chan->seal;
+    struct sock_crypt *s = chan->crypt;
     ssize_t n = recv(chan->fd, s->raw + s->in_len, sizeof s->raw - s->in_len, MSG_DONTWAIT);
     if (n <= 0)
         return n;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Channels whose other end is the test: frames in the order and the pieces that it likes, on
- * sockets that it hands over as the door does. */
+ * sockets that it hands over as the connection manager does. */
 #define _GNU_SOURCE
 #include "unit.h"
 
@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "config/config.h"
-#include "transport/tcp/tcp.h"
+#include "transport/net/net.h"
 
 #define THEIRS 9 /* the other side's number of the session */
 
@@ -160,17 +160,17 @@ static struct bye bye(uint32_t lanes)
     return (struct bye){{.kind = WF_NET_BYE, .nargs = 1}, {lanes}};
 }
 
-/* The door hands over connection [gen] of a channel, whose end here is [fd]. */
+/* The connection manager hands over connection [gen] of a channel, whose end here is [fd]. */
 static void hand_over(struct bench *b, unsigned lane, uint32_t gen, int fd)
 {
-    struct wf_tcp_conn *conn = calloc(1, sizeof *conn);
+    struct wf_net_conn *conn = calloc(1, sizeof *conn);
     assert_non_null(conn);
     conn->fd = fd;
     conn->lane = (uint16_t)lane;
     conn->gen = gen;
     conn->peer = b->other;
     assert_true(
-        wf_tcp_door_calls.connected(b->t->ctx, b->t->address.ep, b->t->address.ep_gen, conn));
+        wf_net_mgr_events.connected(b->t->ctx, b->t->address.ep, b->t->address.ep_gen, conn));
 }
 
 /* The same; returns its other end. */
@@ -360,15 +360,15 @@ static void test_full(void **state)
     assert_non_null(fd);
     assert_in_range(most, 1, NET_ARRIVALS_MAX);
     for (unsigned i = 0; i < most; i++) {
-        assert_int_equal(wf_tcp_door_calls.has(b->t->ctx, here->ep, here->ep_gen),
-                         WF_TCP_HOST_OPEN);
+        assert_int_equal(wf_net_mgr_events.has(b->t->ctx, here->ep, here->ep_gen),
+                         WF_NET_HOST_OPEN);
         fd[i] = connect_lane(b, 0, i + 1);
     }
-    assert_int_equal(wf_tcp_door_calls.has(b->t->ctx, here->ep, here->ep_gen), WF_TCP_HOST_FULL);
+    assert_int_equal(wf_net_mgr_events.has(b->t->ctx, here->ep, here->ep_gen), WF_NET_HOST_FULL);
     poll_once(b);
-    assert_int_equal(wf_tcp_door_calls.has(b->t->ctx, here->ep, here->ep_gen), WF_TCP_HOST_OPEN);
-    assert_int_equal(wf_tcp_door_calls.has(b->t->ctx, here->ep, here->ep_gen + 1),
-                     WF_TCP_HOST_NONE);
+    assert_int_equal(wf_net_mgr_events.has(b->t->ctx, here->ep, here->ep_gen), WF_NET_HOST_OPEN);
+    assert_int_equal(wf_net_mgr_events.has(b->t->ctx, here->ep, here->ep_gen + 1),
+                     WF_NET_HOST_NONE);
     for (unsigned i = 0; i < most; i++)
         close(fd[i]);
     free(fd);

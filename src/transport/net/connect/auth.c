@@ -2,7 +2,7 @@
 /* Labels are of one length, so that no label and message together can be read as another
  * label and message; what follows them is of fixed length, too. */
 #define _GNU_SOURCE
-#include "transport/tcp/auth.h"
+#include "transport/net/connect/auth.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,14 +20,14 @@ static const uint8_t label_proof[LABEL] = "weft1 proof";
 static const uint8_t label_by_dialler[LABEL] = "weft1 key dial";
 static const uint8_t label_by_accepter[LABEL] = "weft1 key accept";
 
-_Static_assert(WF_TCP_KEY >= crypto_generichash_KEYBYTES_MIN &&
-                   WF_TCP_KEY <= crypto_generichash_KEYBYTES_MAX,
+_Static_assert(WF_NET_KEY >= crypto_generichash_KEYBYTES_MIN &&
+                   WF_NET_KEY <= crypto_generichash_KEYBYTES_MAX,
                "BLAKE2b key");
-_Static_assert(WF_TCP_MAC == 32 && WF_TCP_KEY == 32, "crypto_verify_32, and a MAC as a key");
-_Static_assert(WF_TCP_KEY == crypto_aead_xchacha20poly1305_ietf_KEYBYTES, "key of records");
-_Static_assert(WF_TCP_TAG == crypto_aead_xchacha20poly1305_ietf_ABYTES, "tag of records");
+_Static_assert(WF_NET_MAC == 32 && WF_NET_KEY == 32, "crypto_verify_32, and a MAC as a key");
+_Static_assert(WF_NET_KEY == crypto_aead_xchacha20poly1305_ietf_KEYBYTES, "key of records");
+_Static_assert(WF_AEAD_TAG == crypto_aead_xchacha20poly1305_ietf_ABYTES, "tag of records");
 
-enum weft_status wf_tcp_auth_init(void)
+enum weft_status wf_net_auth_init(void)
 {
     if (sodium_init() >= 0) /* 1: it was before */
         return WEFT_OK;
@@ -43,14 +43,14 @@ static const char *key_file_fault(const struct stat *st)
         return "belongs to another user";
     if (st->st_mode & 077)
         return "can be used by others: chmod 600 it";
-    if (st->st_size < WF_TCP_KEY)
+    if (st->st_size < WF_NET_KEY)
         return "is too short: 32 random bytes are needed (head -c 32 /dev/urandom > FILE)";
     return NULL;
 }
 
-static enum weft_status key_read_from(int fd, const char *path, uint8_t key[WF_TCP_KEY])
+static enum weft_status key_read_from(int fd, const char *path, uint8_t key[WF_NET_KEY])
 {
-    uint8_t bytes[WF_TCP_KEY];
+    uint8_t bytes[WF_NET_KEY];
     const char *fault;
     struct stat st;
     ssize_t n;
@@ -71,7 +71,7 @@ static enum weft_status key_read_from(int fd, const char *path, uint8_t key[WF_T
     return n == sizeof bytes ? WEFT_OK : WEFT_ESYSTEM;
 }
 
-enum weft_status wf_tcp_key_read(const char *path, uint8_t key[WF_TCP_KEY])
+enum weft_status wf_net_key_read(const char *path, uint8_t key[WF_NET_KEY])
 {
     /* Nonblocking: a FIFO would make open wait. */
     int fd = wf_fd_high(open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
@@ -86,26 +86,26 @@ enum weft_status wf_tcp_key_read(const char *path, uint8_t key[WF_TCP_KEY])
 }
 
 /* BLAKE2b under [key] of the label, the hello and the challenge before its MAC. */
-static void transcript_mac(const uint8_t key[WF_TCP_KEY], const uint8_t label[LABEL],
-                           const struct wf_tcp_hello *hello,
-                           const struct wf_tcp_challenge *challenge, uint8_t mac[WF_TCP_MAC])
+static void transcript_mac(const uint8_t key[WF_NET_KEY], const uint8_t label[LABEL],
+                           const struct wf_net_hello *hello,
+                           const struct wf_net_challenge *challenge, uint8_t mac[WF_NET_MAC])
 {
     crypto_generichash_state s;
-    crypto_generichash_init(&s, key, WF_TCP_KEY, WF_TCP_MAC);
+    crypto_generichash_init(&s, key, WF_NET_KEY, WF_NET_MAC);
     crypto_generichash_update(&s, label, LABEL);
     crypto_generichash_update(&s, (const uint8_t *)hello, sizeof *hello);
     crypto_generichash_update(&s, (const uint8_t *)challenge,
-                              offsetof(struct wf_tcp_challenge, mac));
-    crypto_generichash_final(&s, mac, WF_TCP_MAC);
+                              offsetof(struct wf_net_challenge, mac));
+    crypto_generichash_final(&s, mac, WF_NET_MAC);
     sodium_memzero(&s, sizeof s);
 }
 
-static bool transcript_verify(const uint8_t key[WF_TCP_KEY], const uint8_t label[LABEL],
-                              const struct wf_tcp_hello *hello,
-                              const struct wf_tcp_challenge *challenge,
-                              const uint8_t mac[WF_TCP_MAC])
+static bool transcript_verify(const uint8_t key[WF_NET_KEY], const uint8_t label[LABEL],
+                              const struct wf_net_hello *hello,
+                              const struct wf_net_challenge *challenge,
+                              const uint8_t mac[WF_NET_MAC])
 {
-    uint8_t want[WF_TCP_MAC];
+    uint8_t want[WF_NET_MAC];
     bool same;
     transcript_mac(key, label, hello, challenge, want);
     same = !crypto_verify_32(want, mac); /* in constant time */
@@ -113,33 +113,33 @@ static bool transcript_verify(const uint8_t key[WF_TCP_KEY], const uint8_t label
     return same;
 }
 
-void wf_tcp_challenge_sign(const uint8_t key[WF_TCP_KEY], const struct wf_tcp_hello *hello,
-                           struct wf_tcp_challenge *challenge)
+void wf_net_challenge_sign(const uint8_t key[WF_NET_KEY], const struct wf_net_hello *hello,
+                           struct wf_net_challenge *challenge)
 {
     transcript_mac(key, label_challenge, hello, challenge, challenge->mac);
 }
 
-bool wf_tcp_challenge_verify(const uint8_t key[WF_TCP_KEY], const struct wf_tcp_hello *hello,
-                             const struct wf_tcp_challenge *challenge)
+bool wf_net_challenge_verify(const uint8_t key[WF_NET_KEY], const struct wf_net_hello *hello,
+                             const struct wf_net_challenge *challenge)
 {
     return transcript_verify(key, label_challenge, hello, challenge, challenge->mac);
 }
 
-void wf_tcp_proof_sign(const uint8_t key[WF_TCP_KEY], const struct wf_tcp_hello *hello,
-                       const struct wf_tcp_challenge *challenge, struct wf_tcp_proof *proof)
+void wf_net_proof_sign(const uint8_t key[WF_NET_KEY], const struct wf_net_hello *hello,
+                       const struct wf_net_challenge *challenge, struct wf_net_proof *proof)
 {
     transcript_mac(key, label_proof, hello, challenge, proof->mac);
 }
 
-bool wf_tcp_proof_verify(const uint8_t key[WF_TCP_KEY], const struct wf_tcp_hello *hello,
-                         const struct wf_tcp_challenge *challenge, const struct wf_tcp_proof *proof)
+bool wf_net_proof_verify(const uint8_t key[WF_NET_KEY], const struct wf_net_hello *hello,
+                         const struct wf_net_challenge *challenge, const struct wf_net_proof *proof)
 {
     return transcript_verify(key, label_proof, hello, challenge, proof->mac);
 }
 
-void wf_tcp_stream_keys(const uint8_t key[WF_TCP_KEY], const struct wf_tcp_hello *hello,
-                        const struct wf_tcp_challenge *challenge, uint8_t by_dialler[WF_TCP_KEY],
-                        uint8_t by_accepter[WF_TCP_KEY])
+void wf_net_stream_keys(const uint8_t key[WF_NET_KEY], const struct wf_net_hello *hello,
+                        const struct wf_net_challenge *challenge, uint8_t by_dialler[WF_NET_KEY],
+                        uint8_t by_accepter[WF_NET_KEY])
 {
     transcript_mac(key, label_by_dialler, hello, challenge, by_dialler);
     transcript_mac(key, label_by_accepter, hello, challenge, by_accepter);
@@ -153,10 +153,10 @@ static void record_nonce(uint64_t number,
     memcpy(nonce, &number, sizeof number);
 }
 
-size_t wf_tcp_seal(struct wf_tcp_sealer *s, const void *bytes, size_t len, uint8_t *out)
+size_t wf_aead_seal(struct wf_aead *s, const void *bytes, size_t len, uint8_t *out)
 {
     uint8_t nonce[crypto_aead_xchacha20poly1305_ietf_NPUBBYTES];
-    uint32_t rest = (uint32_t)len + WF_TCP_TAG;
+    uint32_t rest = (uint32_t)len + WF_AEAD_TAG;
     record_nonce(s->number++, nonce);
     memcpy(out, &rest, sizeof rest);
     crypto_aead_xchacha20poly1305_ietf_encrypt(out + sizeof rest, NULL, bytes, len, out,
@@ -164,7 +164,7 @@ size_t wf_tcp_seal(struct wf_tcp_sealer *s, const void *bytes, size_t len, uint8
     return sizeof rest + rest;
 }
 
-long wf_tcp_unseal(struct wf_tcp_sealer *s, const uint8_t *in, size_t have, void *out, size_t *len)
+long wf_aead_open(struct wf_aead *s, const uint8_t *in, size_t have, void *out, size_t *len)
 {
     uint8_t nonce[crypto_aead_xchacha20poly1305_ietf_NPUBBYTES];
     unsigned long long n;
@@ -172,7 +172,7 @@ long wf_tcp_unseal(struct wf_tcp_sealer *s, const uint8_t *in, size_t have, void
     if (have < sizeof rest)
         return 0;
     memcpy(&rest, in, sizeof rest);
-    if (rest <= WF_TCP_TAG || rest > WF_TCP_RECORD + WF_TCP_TAG)
+    if (rest <= WF_AEAD_TAG || rest > WF_AEAD_RECORD + WF_AEAD_TAG)
         return -1;
     if (have - sizeof rest < rest)
         return 0;

@@ -12,7 +12,7 @@
 
 #include "base/hook.h"
 #include "base/log.h"
-#include "transport/tcp/tcp.h"
+#include "transport/net/net.h"
 
 #define READ_MAX ((size_t)131072)   /* of small frames in one read */
 #define BULK_READ ((size_t)1 << 20) /* of payload in one read */
@@ -122,7 +122,7 @@ static void bulk_unhold(struct net_chan *chan, const struct wf_bulk *bulk)
 /* Does payload, too? */
 static bool goes_through_buffer(const struct net_chan *chan)
 {
-    return chan->seal || wf_net_is_wired(chan);
+    return chan->crypt || wf_net_is_wired(chan);
 }
 
 /* Where the program may have unmapped it, the kernel finds out. False: it is not there. */
@@ -318,8 +318,8 @@ static ssize_t read_once(struct net_chan *chan, uint8_t *at, size_t *direct)
     *direct = 0;
     if (wf_net_is_wired(chan))
         return chan->session->tep->wires->read(chan->wire, at, READ_MAX);
-    if (chan->seal)
-        return wf_tcp_seal_read(chan, at, READ_MAX);
+    if (chan->crypt)
+        return wf_crypt_read(chan, at, READ_MAX);
     if (!to) { /* of a payload without a place no more than that: frames behind it would lie askew
                 */
         got = recv(chan->fd, at, left ? WF_MIN(left + chan->bulk.skip, READ_MAX) : READ_MAX,

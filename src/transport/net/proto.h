@@ -4,9 +4,9 @@
  * A connection begins with a handshake of three messages of fixed size:
  *
  *     connecting side                      accepting side
- *       struct wf_tcp_hello    -->
- *                              <--           struct wf_tcp_challenge, or wf_tcp_refusal
- *       struct wf_tcp_proof    -->           (or it closes)
+ *       struct wf_net_hello    -->
+ *                              <--           struct wf_net_challenge, or wf_net_refusal
+ *       struct wf_net_proof    -->           (or it closes)
  *
  * Challenge and proof each hold a MAC under the job's key over a label of their
  * own, the whole hello and the challenge before its MAC: role, version, flags,
@@ -16,8 +16,8 @@
  * Then frames both ways, in records of the encryption if that was agreed on.
  * Each frame begins at a multiple of 16 bytes of the stream: header, arguments
  * (4 bytes each), padding to 16, payload, padding to 16. */
-#ifndef WF_TRANSPORT_TCP_WIRE_H
-#define WF_TRANSPORT_TCP_WIRE_H
+#ifndef WF_TRANSPORT_NET_PROTO_H
+#define WF_TRANSPORT_NET_PROTO_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -27,21 +27,21 @@
 #include "transport/address.h"
 #include "transport/transport.h"
 
-#define WF_TCP_VERSION 2
+#define WF_NET_VERSION 2
 #define WF_NET_LANES_MAX 16
 
 /* ---- handshake ---- */
 
-#define WF_TCP_MAGIC 0x48434654u /* "TFCH" */
-#define WF_TCP_NONCE 32
-#define WF_TCP_MAC 32
-#define WF_TCP_KEY 32
+#define WF_NET_MAGIC 0x48434654u /* "TFCH" */
+#define WF_NET_NONCE 32
+#define WF_NET_MAC 32
+#define WF_NET_KEY 32
 
-enum wf_tcp_role { WF_TCP_HELLO = 1, WF_TCP_CHALLENGE, WF_TCP_PROOF, WF_TCP_REFUSAL };
-enum wf_tcp_flags { WF_TCP_ENCRYPT = 1 };
+enum wf_net_role { WF_NET_HELLO = 1, WF_NET_CHALLENGE, WF_NET_PROOF, WF_NET_REFUSAL };
+enum wf_net_flags { WF_NET_ENCRYPT = 1 };
 
 /* All four begin so. */
-struct wf_tcp_greeting {
+struct wf_net_greeting {
     uint32_t magic;
     uint16_t version;
     uint8_t role;
@@ -49,49 +49,49 @@ struct wf_tcp_greeting {
     uint32_t size; /* of the whole message */
     uint32_t flags;
 };
-_Static_assert(sizeof(struct wf_tcp_greeting) == 16, "wire structure");
+_Static_assert(sizeof(struct wf_net_greeting) == 16, "wire structure");
 
-struct wf_tcp_hello {
-    struct wf_tcp_greeting greeting;
+struct wf_net_hello {
+    struct wf_net_greeting greeting;
     uint16_t lane;
     uint16_t to_ep;
     uint32_t to_gen;
     uint64_t to_token[2]; /* the endpoint that is wanted, in this very process */
     uint32_t gen;         /* which connection of the channel this would be, from 1 on */
     uint32_t zero;
-    uint8_t nonce[WF_TCP_NONCE];
+    uint8_t nonce[WF_NET_NONCE];
     struct wf_address from;
     struct wf_contact contact; /* of from */
 };
-_Static_assert(sizeof(struct wf_tcp_hello) == 184, "wire structure");
+_Static_assert(sizeof(struct wf_net_hello) == 184, "wire structure");
 
-struct wf_tcp_challenge {
-    struct wf_tcp_greeting greeting;
-    uint8_t nonce[WF_TCP_NONCE];
-    uint8_t mac[WF_TCP_MAC];
+struct wf_net_challenge {
+    struct wf_net_greeting greeting;
+    uint8_t nonce[WF_NET_NONCE];
+    uint8_t mac[WF_NET_MAC];
 };
-_Static_assert(sizeof(struct wf_tcp_challenge) == 80, "wire structure");
+_Static_assert(sizeof(struct wf_net_challenge) == 80, "wire structure");
 
-struct wf_tcp_proof {
-    struct wf_tcp_greeting greeting;
-    uint8_t mac[WF_TCP_MAC];
+struct wf_net_proof {
+    struct wf_net_greeting greeting;
+    uint8_t mac[WF_NET_MAC];
 };
-_Static_assert(sizeof(struct wf_tcp_proof) == 48, "wire structure");
+_Static_assert(sizeof(struct wf_net_proof) == 48, "wire structure");
 
-enum wf_tcp_refusal_reason {
-    WF_TCP_REFUSED_GONE = 1, /* there is no such endpoint in this process */
-    WF_TCP_REFUSED_VERSION,
-    WF_TCP_REFUSED_FLAGS, /* one side encrypts, the other does not */
-    WF_TCP_REFUSED_BUSY,  /* too many strangers at the door: try again */
+enum wf_net_refusal_reason {
+    WF_NET_REFUSED_GONE = 1, /* there is no such endpoint in this process */
+    WF_NET_REFUSED_VERSION,
+    WF_NET_REFUSED_FLAGS, /* one side encrypts, the other does not */
+    WF_NET_REFUSED_BUSY,  /* too many pending connections at the connection manager: try again */
 };
 
 /* Unauthenticated: a hint for the log and for how soon to try again. */
-struct wf_tcp_refusal {
-    struct wf_tcp_greeting greeting; /* version and flags are those of who refuses */
+struct wf_net_refusal {
+    struct wf_net_greeting greeting; /* version and flags are those of who refuses */
     uint32_t reason;
     uint32_t zero[3];
 };
-_Static_assert(sizeof(struct wf_tcp_refusal) == 32, "wire structure");
+_Static_assert(sizeof(struct wf_net_refusal) == 32, "wire structure");
 
 /* ---- frames ---- */
 

@@ -22,32 +22,32 @@
 
 #include "base/log.h"
 #include "config/config.h"
-#include "transport/tcp/auth.h"
-#include "transport/tcp/door_int.h"
-#include "transport/tcp/hello.h"
-#include "transport/tcp/net.h"
+#include "transport/net/connect/auth.h"
+#include "transport/net/connect/manager_int.h"
+#include "transport/net/connect/hello.h"
+#include "transport/net/connect/ifaddr.h"
 
 #define PEER_MS 1000      /* WEFT_PEER_TIMEOUT here */
 #define HANDSHAKE_MS 5000 /* WEFT_CONNECT_TIMEOUT */
 #define EPS 4
 /* Addresses are compared by endpoint first: whoever calls from this one connects, and from
- * endpoint 0 it knocks, unless the other end has the same number. */
+ * endpoint 0 it connect-backs, unless the other end has the same number. */
 #define CALLER (EPS - 1)
 
-static const uint8_t right_key[WF_TCP_KEY] = "the job's";
-static const uint8_t wrong_key[WF_TCP_KEY] = "another's";
+static const uint8_t right_key[WF_NET_KEY] = "the job's";
+static const uint8_t wrong_key[WF_NET_KEY] = "another's";
 static const char *self;
 
 /* ---- a process with a door ---- */
 
 struct given_up {
-    uint64_t call;
+    uint64_t dial;
     enum weft_status status;
     char why[128];
 };
 
 struct side {
-    struct wf_tcp_door *door;
+    struct wf_conn_mgr *mgr;
     struct wf_process_id id;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -58,18 +58,18 @@ struct side {
     unsigned ngiven_up, nconnected, strays; /* events for a closed endpoint */
 };
 
-static enum wf_tcp_host on_has(void *owner, uint16_t ep, uint32_t gen)
+static enum wf_net_host on_has(void *owner, uint16_t ep, uint32_t gen)
 {
     struct side *s = owner;
-    enum wf_tcp_host has = WF_TCP_HOST_NONE;
+    enum wf_net_host has = WF_NET_HOST_NONE;
     pthread_mutex_lock(&s->lock);
     if (gen == 1 && ep < EPS && s->open[ep])
-        has = s->full ? WF_TCP_HOST_FULL : WF_TCP_HOST_OPEN;
+        has = s->full ? WF_NET_HOST_FULL : WF_NET_HOST_OPEN;
     pthread_mutex_unlock(&s->lock);
     return has;
 }
 
-static bool on_connected(void *owner, uint16_t ep, uint32_t gen, struct wf_tcp_conn *conn)
+static bool on_connected(void *owner, uint16_t ep, uint32_t gen, struct wf_net_conn *conn)
 {
     struct side *s = owner;
     bool taken;
@@ -88,14 +88,14 @@ static bool on_connected(void *owner, uint16_t ep, uint32_t gen, struct wf_tcp_c
     return taken;
 }
 
-static void on_given_up(void *owner, uint16_t ep, uint32_t gen, struct wf_tcp_verdict *v)
+static void on_given_up(void *owner, uint16_t ep, uint32_t gen, struct wf_dial_result *v)
 {
     struct side *s = owner;
     struct given_up *g;
     pthread_mutex_lock(&s->lock);
     s->strays += ep >= EPS || !s->open[ep] || gen != 1 || v->to.version != WF_ADDRESS_VERSION;
     g = &s->given_up[s->ngiven_up++ % 64];
-    g->call = v->call;
+    g->dial = v->dial;
     g->status = v->status;
     snprintf(g->why, sizeof g->why, "%s", v->why);
     free(v);
@@ -103,13 +103,13 @@ static void on_given_up(void *owner, uint16_t ep, uint32_t gen, struct wf_tcp_ve
     pthread_mutex_unlock(&s->lock);
 }
 
-static const struct wf_tcp_door_events events = {
+static const struct wf_conn_mgr_events events = {
     .has = on_has, .connected = on_connected, .given_up = on_given_up};
 
 static void side_open(struct side *s, const uint8_t *key)
 {
     static uint32_t pid = 100;
-    struct wf_tcp_door_params params = {&events, s, &s->id};
+    struct wf_conn_mgr_params params = {&events, s, &s->id};
     memset(s, 0, sizeof *s);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
@@ -120,16 +120,16 @@ static void side_open(struct side *s, const uint8_t *key)
     s->id.token[0] = test_mix(s->id.pid);
     s->id.pidns =
         htobe64(~(uint64_t)s->id.pid); /* of two sides the first has the greater address */
-    OK(wf_tcp_door_open(&params, &s->door));
+    OK(wf_conn_mgr_open(&params, &s->mgr));
     if (key)
-        OK(wf_tcp_door_set_key(s->door, key));
+        OK(wf_conn_mgr_set_key(s->mgr, key));
 }
 
 static void conns_drop(struct side *s)
 {
     pthread_mutex_lock(&s->lock);
     while (!wf_list_empty(&s->conns)) {
-        struct wf_tcp_conn *c = wf_container_of(s->conns.next, struct wf_tcp_conn, item);
+        struct wf_net_conn *c = wf_container_of(s->conns.next, struct wf_net_conn, item);
         wf_list_remove(&c->item);
         close(c->fd);
         free(c);
@@ -139,7 +139,7 @@ static void conns_drop(struct side *s)
 
 static void side_close(struct side *s)
 {
-    wf_tcp_door_close(s->door, 0);
+    wf_conn_mgr_close(s->mgr, 0);
     conns_drop(s);
     assert_int_equal(s->strays, 0);
     pthread_cond_destroy(&s->changed);
@@ -155,28 +155,28 @@ static struct wf_address address_of(const struct side *s, uint16_t ep)
                                .process = s->id};
 }
 
-static struct wf_tcp_call call_to(const struct side *from, const struct side *to, uint16_t ep)
+static struct wf_dial call_to(const struct side *from, const struct side *to, uint16_t ep)
 {
-    return (struct wf_tcp_call){.from = address_of(from, CALLER),
-                                .to = address_of(to, ep),
-                                .from_contact = *wf_tcp_door_contact(from->door),
-                                .to_contact = *wf_tcp_door_contact(to->door),
-                                .lane = 1,
-                                .gen = 5};
+    return (struct wf_dial){.from = address_of(from, CALLER),
+                            .to = address_of(to, ep),
+                            .from_contact = *wf_conn_mgr_contact(from->mgr),
+                            .to_contact = *wf_conn_mgr_contact(to->mgr),
+                            .lane = 1,
+                            .gen = 5};
 }
 
 /* The same, called from an endpoint of the smaller address. [ep] is not 0. */
-static struct wf_tcp_call knock_to(const struct side *from, const struct side *to, uint16_t ep)
+static struct wf_dial knock_to(const struct side *from, const struct side *to, uint16_t ep)
 {
-    struct wf_tcp_call call = call_to(from, to, ep);
+    struct wf_dial call = call_to(from, to, ep);
     call.from.ep = 0;
     return call;
 }
 
 /* As the other end calls back. */
-static struct wf_tcp_call back_of(const struct wf_tcp_call *knock)
+static struct wf_dial back_of(const struct wf_dial *knock)
 {
-    struct wf_tcp_call back = *knock;
+    struct wf_dial back = *knock;
     back.from = knock->to;
     back.to = knock->from;
     back.from_contact = knock->to_contact;
@@ -213,21 +213,21 @@ static bool reaches(struct side *s, const unsigned *word, unsigned want, unsigne
 #define LIMIT_MS 30000 /* longer than this is a hang, also under a sanitizer */
 #endif
 
-static struct wf_tcp_conn *conn_wait(struct side *s)
+static struct wf_net_conn *conn_wait(struct side *s)
 {
-    struct wf_tcp_conn *c;
+    struct wf_net_conn *c;
     if (!reaches(s, &s->nconnected, 1, LIMIT_MS))
         fail_msg("no connection; given up %u: %s", s->ngiven_up, s->given_up[0].why);
     pthread_mutex_lock(&s->lock);
     s->nconnected--;
     assert_false(wf_list_empty(&s->conns));
-    c = wf_container_of(s->conns.next, struct wf_tcp_conn, item);
+    c = wf_container_of(s->conns.next, struct wf_net_conn, item);
     wf_list_remove(&c->item);
     pthread_mutex_unlock(&s->lock);
     return c;
 }
 
-static void conn_drop(struct wf_tcp_conn *c)
+static void conn_drop(struct wf_net_conn *c)
 {
     close(c->fd);
     free(c);
@@ -260,7 +260,7 @@ static int client(const struct side *to)
     struct sockaddr_storage ss;
     socklen_t len;
     int fd;
-    far_end(wf_tcp_door_contact(to->door), 0, &ss, &len);
+    far_end(wf_conn_mgr_contact(to->mgr), 0, &ss, &len);
     fd = socket(ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(fd >= 0);
     assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), 0);
@@ -290,25 +290,25 @@ static void is_over(int fd)
 
 static uint32_t flags(void)
 {
-    return wf_config()->tcp_encrypt ? WF_TCP_ENCRYPT : 0;
+    return wf_config()->tcp_encrypt ? WF_NET_ENCRYPT : 0;
 }
 
-static struct wf_tcp_hello a_hello(const struct side *from, const struct side *to)
+static struct wf_net_hello a_hello(const struct side *from, const struct side *to)
 {
-    struct wf_tcp_call call = call_to(from, to, 0);
-    struct wf_tcp_hello h;
-    wf_tcp_hello_make(&call, flags(), &h);
+    struct wf_dial call = call_to(from, to, 0);
+    struct wf_net_hello h;
+    wf_net_hello_make(&call, flags(), &h);
     return h;
 }
 
 static void is_refused(int fd, uint32_t reason)
 {
-    struct wf_tcp_refusal r, parsed;
+    struct wf_net_refusal r, parsed;
     get(fd, &r, sizeof r);
-    OK(wf_tcp_refusal_parse(&r, &parsed) == WEFT_OK || reason == WF_TCP_REFUSED_VERSION
+    OK(wf_net_refusal_parse(&r, &parsed) == WEFT_OK || reason == WF_NET_REFUSED_VERSION
            ? WEFT_OK
            : WEFT_EPROTO);
-    assert_int_equal(r.greeting.role, WF_TCP_REFUSAL);
+    assert_int_equal(r.greeting.role, WF_NET_REFUSAL);
     assert_int_equal(r.reason, reason);
     is_over(fd);
 }
@@ -348,7 +348,7 @@ static void is_given_up(struct side *s, uint64_t call, enum weft_status status, 
     assert_true(reaches(s, &s->ngiven_up, 1, LIMIT_MS));
     ms = (test_now_ns() - begin_ns) / 1000000;
     assert_int_equal(s->ngiven_up, 1);
-    assert_int_equal(s->given_up[0].call, call);
+    assert_int_equal(s->given_up[0].dial, call);
     assert_int_equal(s->given_up[0].status, status);
     if (!strstr(s->given_up[0].why, why))
         fail_msg("given up because: %s", s->given_up[0].why);
@@ -376,44 +376,44 @@ static void check_socket(int fd)
     assert_int_equal(option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT), PEER_MS / 5 * 2);
 }
 
-static void check_keys(const struct wf_tcp_conn *a, const struct wf_tcp_conn *b)
+static void check_keys(const struct wf_net_conn *a, const struct wf_net_conn *b)
 {
-    static const uint8_t none[WF_TCP_KEY];
+    static const uint8_t none[WF_NET_KEY];
     assert_int_equal(a->encrypted, flags() != 0);
     assert_int_equal(b->encrypted, flags() != 0);
-    assert_memory_equal(a->key_out, b->key_in, WF_TCP_KEY);
-    assert_memory_equal(a->key_in, b->key_out, WF_TCP_KEY);
+    assert_memory_equal(a->key_out, b->key_in, WF_NET_KEY);
+    assert_memory_equal(a->key_in, b->key_out, WF_NET_KEY);
     if (a->encrypted)
-        assert_memory_not_equal(a->key_in, a->key_out, WF_TCP_KEY);
+        assert_memory_not_equal(a->key_in, a->key_out, WF_NET_KEY);
     else
-        assert_memory_equal(a->key_in, none, WF_TCP_KEY);
+        assert_memory_equal(a->key_in, none, WF_NET_KEY);
 }
 
 /* Is call number [n], of the same channel, over? Leaves none behind. */
-static bool is_ended(struct side *s, const struct wf_tcp_call *call, uint64_t n)
+static bool is_ended(struct side *s, const struct wf_dial *call, uint64_t n)
 {
-    struct wf_tcp_call again = *call;
+    struct wf_dial again = *call;
     uint64_t number;
     again.delay_ms = 60000;
-    number = wf_tcp_door_call(s->door, &again);
-    wf_tcp_door_cancel(s->door, number);
+    number = wf_conn_mgr_dial(s->mgr, &again);
+    wf_conn_mgr_cancel(s->mgr, number);
     return number != n;
 }
 
 /* [call] is under way, as number [n] (0: unknown): both ends come, know each other and can
  * talk. */
-static void check_both(struct side *a, struct side *b, const struct wf_tcp_call *call, uint64_t n)
+static void check_both(struct side *a, struct side *b, const struct wf_dial *call, uint64_t n)
 {
-    struct wf_tcp_conn *from = conn_wait(a), *to = conn_wait(b);
+    struct wf_net_conn *from = conn_wait(a), *to = conn_wait(b);
     char text[6] = {0};
     if (!from->dialled && to->dialled) { /* both of one door */
-        struct wf_tcp_conn *swap = from;
+        struct wf_net_conn *swap = from;
         from = to;
         to = swap;
     }
     assert_true(from->dialled && !to->dialled);
-    assert_true(n ? from->call == n : from->call != 0);
-    assert_int_equal(to->call, 0);
+    assert_true(n ? from->dial == n : from->dial != 0);
+    assert_int_equal(to->dial, 0);
     assert_int_equal(from->gen, call->gen);
     assert_int_equal(to->gen, call->gen);
     assert_int_equal(from->lane, call->lane);
@@ -437,16 +437,16 @@ static void check_both(struct side *a, struct side *b, const struct wf_tcp_call 
 static void test_call(void **state)
 {
     struct side a, b;
-    struct wf_tcp_call call;
+    struct wf_dial call;
     (void)state;
     side_open(&a, right_key);
     side_open(&b, right_key);
-    assert_true(wf_tcp_door_has_key(a.door));
+    assert_true(wf_conn_mgr_has_key(a.mgr));
     call = call_to(&a, &b, 2);
-    check_both(&a, &b, &call, wf_tcp_door_call(a.door, &call));
+    check_both(&a, &b, &call, wf_conn_mgr_dial(a.mgr, &call));
     call = call_to(&b, &a, 2);
     call.delay_ms = 20;
-    check_both(&b, &a, &call, wf_tcp_door_call(b.door, &call));
+    check_both(&b, &a, &call, wf_conn_mgr_dial(b.mgr, &call));
     assert_int_equal(a.ngiven_up + b.ngiven_up, 0);
     side_close(&a);
     side_close(&b);
@@ -456,15 +456,15 @@ static void test_call(void **state)
 static void test_own(void **state)
 {
     struct side a;
-    struct wf_tcp_call call, back;
+    struct wf_dial call, back;
     uint64_t n;
     (void)state;
     side_open(&a, right_key);
     call = call_to(&a, &a, 1);
-    n = wf_tcp_door_call(a.door, &call);
+    n = wf_conn_mgr_dial(a.mgr, &call);
     check_both(&a, &a, &call, n);
     call = knock_to(&a, &a, 1);
-    n = wf_tcp_door_call(a.door, &call);
+    n = wf_conn_mgr_dial(a.mgr, &call);
     back = back_of(&call);
     check_both(&a, &a, &back, 0);
     assert_true(is_ended(&a, &call, n));
@@ -476,32 +476,32 @@ static void test_own(void **state)
 static void test_key_late(void **state)
 {
     struct side a, b;
-    struct wf_tcp_call call;
-    struct wf_tcp_hello h;
-    struct wf_tcp_challenge c;
+    struct wf_dial call;
+    struct wf_net_hello h;
+    struct wf_net_challenge c;
     uint64_t n;
     int fd;
     (void)state;
     side_open(&a, NULL);
     side_open(&b, NULL);
-    assert_false(wf_tcp_door_has_key(b.door));
+    assert_false(wf_conn_mgr_has_key(b.mgr));
     h = a_hello(&a, &b);
     fd = client(&b);
     put(fd, &h, sizeof h);
     call = call_to(&a, &b, 0);
-    n = wf_tcp_door_call(a.door, &call);
+    n = wf_conn_mgr_dial(a.mgr, &call);
     call.to_contact = (struct wf_contact){0};
     call.lane = 2;
-    (void)wf_tcp_door_call(a.door, &call); /* when it is over, the other one was looked at */
+    (void)wf_conn_mgr_dial(a.mgr, &call); /* when it is over, the other one was looked at */
     assert_true(reaches(&a, &a.ngiven_up, 1, LIMIT_MS));
     call = call_to(&a, &b, 0);
     assert_int_equal(recv(fd, &c, sizeof c, MSG_DONTWAIT), -1);
-    OK(wf_tcp_door_set_key(a.door, right_key));
-    OK(wf_tcp_door_set_key(b.door, right_key));
-    OK(wf_tcp_door_set_key(b.door, right_key)); /* the same once more */
-    assert_int_equal(wf_tcp_door_set_key(b.door, wrong_key), WEFT_EINVAL);
+    OK(wf_conn_mgr_set_key(a.mgr, right_key));
+    OK(wf_conn_mgr_set_key(b.mgr, right_key));
+    OK(wf_conn_mgr_set_key(b.mgr, right_key)); /* the same once more */
+    assert_int_equal(wf_conn_mgr_set_key(b.mgr, wrong_key), WEFT_EINVAL);
     get(fd, &c, sizeof c);
-    assert_true(wf_tcp_challenge_verify(right_key, &h, &c));
+    assert_true(wf_net_challenge_verify(right_key, &h, &c));
     check_both(&a, &b, &call, n);
     close(fd);
     side_close(&a);
@@ -512,14 +512,14 @@ static void test_key_late(void **state)
 static void test_denied(void **state)
 {
     struct side a, b;
-    struct wf_tcp_call call;
-    struct wf_tcp_conn *c;
+    struct wf_dial call;
+    struct wf_net_conn *c;
     (void)state;
     side_open(&a, right_key);
     side_open(&b, right_key);
     b.deny = true;
     call = call_to(&a, &b, 0);
-    (void)wf_tcp_door_call(a.door, &call);
+    (void)wf_conn_mgr_dial(a.mgr, &call);
     c = conn_wait(&a);
     assert_int_equal(fcntl(c->fd, F_SETFL, 0), 0);
     is_over(c->fd);
@@ -531,32 +531,32 @@ static void test_denied(void **state)
 /* ---- who should not ---- */
 
 /* Challenged by [to] on [fd] as the answer to [h]. */
-static struct wf_tcp_challenge challenged(int fd, const struct wf_tcp_hello *h)
+static struct wf_net_challenge challenged(int fd, const struct wf_net_hello *h)
 {
-    struct wf_tcp_challenge c;
+    struct wf_net_challenge c;
     put(fd, h, sizeof *h);
     get(fd, &c, sizeof c);
-    assert_int_equal(c.greeting.role, WF_TCP_CHALLENGE);
-    assert_true(wf_tcp_challenge_verify(right_key, h, &c));
+    assert_int_equal(c.greeting.role, WF_NET_CHALLENGE);
+    assert_true(wf_net_challenge_verify(right_key, h, &c));
     return c;
 }
 
-static struct wf_tcp_proof proof_of(const uint8_t *key, const struct wf_tcp_hello *h,
-                                    const struct wf_tcp_challenge *c)
+static struct wf_net_proof proof_of(const uint8_t *key, const struct wf_net_hello *h,
+                                    const struct wf_net_challenge *c)
 {
-    struct wf_tcp_proof p;
-    wf_tcp_proof_make(flags(), &p);
-    wf_tcp_proof_sign(key, h, c, &p);
+    struct wf_net_proof p;
+    wf_net_proof_make(flags(), &p);
+    wf_net_proof_sign(key, h, c, &p);
     return p;
 }
 
-/* Fails when: a door's own words, sent back to it, are proof. */
+/* Fails when: a connection manager's own words, sent back to it, are proof. */
 static void test_reflected(void **state)
 {
     struct side a, b;
-    struct wf_tcp_hello h;
-    struct wf_tcp_challenge c;
-    struct wf_tcp_proof p;
+    struct wf_net_hello h;
+    struct wf_net_challenge c;
+    struct wf_net_proof p;
     int fd;
     (void)state;
     side_open(&a, right_key);
@@ -581,12 +581,13 @@ static void test_reflected(void **state)
     side_close(&b);
 }
 
-/* Fails when: what a door says to one who was called is an answer for the door itself. */
+/* Fails when: what a door says to one who was called is an answer for the connection manager
+ * itself. */
 static void test_echoed(void **state)
 {
     struct side a;
-    struct wf_tcp_call call;
-    struct wf_tcp_hello h;
+    struct wf_dial call;
+    struct wf_net_hello h;
     uint64_t n, begin = test_now_ns();
     int fd;
     (void)state;
@@ -594,7 +595,7 @@ static void test_echoed(void **state)
     call = call_to(&a, &a, 1);
     call.to.process.token[0]++; /* another process */
     fd = listener(&call.to_contact, 16);
-    n = wf_tcp_door_call(a.door, &call);
+    n = wf_conn_mgr_dial(a.mgr, &call);
     while (!reaches(&a, &a.ngiven_up, 1, 0)) { /* each attempt gets its own hello back */
         struct pollfd p = {fd, POLLIN, 0};
         int got;
@@ -615,9 +616,9 @@ static void test_echoed(void **state)
 static void test_replayed(void **state)
 {
     struct side a, b;
-    struct wf_tcp_hello h;
-    struct wf_tcp_challenge c, again;
-    struct wf_tcp_proof p;
+    struct wf_net_hello h;
+    struct wf_net_challenge c, again;
+    struct wf_net_proof p;
     int fd;
     (void)state;
     side_open(&a, right_key);
@@ -648,19 +649,19 @@ static void test_replayed(void **state)
 static void test_replayed_answer(void **state)
 {
     struct side a;
-    struct wf_tcp_call call;
-    struct wf_tcp_hello first, second;
-    struct wf_tcp_challenge c;
+    struct wf_dial call;
+    struct wf_net_hello first, second;
+    struct wf_net_challenge c;
     int fd, got;
     (void)state;
     side_open(&a, right_key);
     call = call_to(&a, &a, 1);
     fd = listener(&call.to_contact, 16);
-    (void)wf_tcp_door_call(a.door, &call);
+    (void)wf_conn_mgr_dial(a.mgr, &call);
     got = accept_one(fd);
     get(got, &first, sizeof first);
-    wf_tcp_challenge_make(flags(), &c);
-    wf_tcp_challenge_sign(right_key, &first, &c);
+    wf_net_challenge_make(flags(), &c);
+    wf_net_challenge_sign(right_key, &first, &c);
     close(got);
     got = accept_one(fd);
     get(got, &second, sizeof second);
@@ -676,10 +677,10 @@ static void test_replayed_answer(void **state)
 static void test_wrong_key(void **state)
 {
     struct side a, b;
-    struct wf_tcp_call call;
-    struct wf_tcp_hello h;
-    struct wf_tcp_challenge c;
-    struct wf_tcp_proof p;
+    struct wf_dial call;
+    struct wf_net_hello h;
+    struct wf_net_challenge c;
+    struct wf_net_proof p;
     uint64_t n, begin;
     int fd;
     (void)state;
@@ -687,7 +688,7 @@ static void test_wrong_key(void **state)
     side_open(&b, wrong_key);
     call = call_to(&a, &b, 1);
     begin = test_now_ns();
-    n = wf_tcp_door_call(a.door, &call);
+    n = wf_conn_mgr_dial(a.mgr, &call);
     is_given_up(&a, n, WEFT_EPEER, "does not know this job's key", begin, 500, 800);
     assert_int_equal(a.nconnected + b.nconnected, 0);
     h = a_hello(&b, &a);
@@ -717,24 +718,24 @@ static void test_wrong_key(void **state)
 static void test_stripped(void **state)
 {
     struct side a, b;
-    struct wf_tcp_call call;
-    struct wf_tcp_hello h;
-    struct wf_tcp_challenge c;
-    struct wf_tcp_proof p;
+    struct wf_dial call;
+    struct wf_net_hello h;
+    struct wf_net_challenge c;
+    struct wf_net_proof p;
     uint64_t n, begin = test_now_ns();
     int fd, got;
     (void)state;
     side_open(&a, right_key);
     side_open(&b, right_key);
     h = a_hello(&a, &b);
-    h.greeting.flags ^= WF_TCP_ENCRYPT;
+    h.greeting.flags ^= WF_NET_ENCRYPT;
     fd = client(&b);
     put(fd, &h, sizeof h);
-    is_refused(fd, WF_TCP_REFUSED_FLAGS);
+    is_refused(fd, WF_NET_REFUSED_FLAGS);
     h = a_hello(&a, &b);
     fd = client(&b);
     c = challenged(fd, &h);
-    h.greeting.flags ^= WF_TCP_ENCRYPT; /* on its way the flag was put back */
+    h.greeting.flags ^= WF_NET_ENCRYPT; /* on its way the flag was put back */
     p = proof_of(right_key, &h, &c);
     put(fd, &p, sizeof p);
     is_over(fd);
@@ -742,17 +743,17 @@ static void test_stripped(void **state)
     fd = client(&b);
     c = challenged(fd, &h);
     p = proof_of(right_key, &h, &c);
-    p.greeting.flags ^= WF_TCP_ENCRYPT;
+    p.greeting.flags ^= WF_NET_ENCRYPT;
     put(fd, &p, sizeof p);
     is_over(fd);
     /* One who is called and knows the key even, but would not encrypt. */
     call = call_to(&a, &b, 1);
     fd = listener(&call.to_contact, 16);
-    n = wf_tcp_door_call(a.door, &call);
+    n = wf_conn_mgr_dial(a.mgr, &call);
     got = accept_one(fd);
     get(got, &h, sizeof h);
-    wf_tcp_challenge_make(flags() ^ WF_TCP_ENCRYPT, &c);
-    wf_tcp_challenge_sign(right_key, &h, &c);
+    wf_net_challenge_make(flags() ^ WF_NET_ENCRYPT, &c);
+    wf_net_challenge_sign(right_key, &h, &c);
     put(got, &c, sizeof c);
     is_over(got);
     close(fd); /* refused from here on */
@@ -771,25 +772,25 @@ static void test_refusals(void **state)
         uint32_t reason;
         uint32_t gen;
         enum weft_status status;
-    } rows[] = {{WF_TCP_VERSION + 1, WF_TCP_REFUSED_VERSION, 1, WEFT_EVERSION},
-                {WF_TCP_VERSION, WF_TCP_REFUSED_FLAGS, 1, WEFT_EUNREACH},
-                {WF_TCP_VERSION + 1, WF_TCP_REFUSED_VERSION, 2, WEFT_EPEER},
-                {WF_TCP_VERSION, WF_TCP_REFUSED_FLAGS, 2, WEFT_EPEER}};
+    } rows[] = {{WF_NET_VERSION + 1, WF_NET_REFUSED_VERSION, 1, WEFT_EVERSION},
+                {WF_NET_VERSION, WF_NET_REFUSED_FLAGS, 1, WEFT_EUNREACH},
+                {WF_NET_VERSION + 1, WF_NET_REFUSED_VERSION, 2, WEFT_EPEER},
+                {WF_NET_VERSION, WF_NET_REFUSED_FLAGS, 2, WEFT_EPEER}};
     struct side a;
     (void)state;
     side_open(&a, right_key);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct wf_tcp_call call = call_to(&a, &a, 1);
-        struct wf_tcp_hello h;
-        struct wf_tcp_refusal r;
+        struct wf_dial call = call_to(&a, &a, 1);
+        struct wf_net_hello h;
+        struct wf_net_refusal r;
         uint64_t n, begin = test_now_ns();
         int fd = listener(&call.to_contact, 16), got;
         call.gen = rows[i].gen;
-        n = wf_tcp_door_call(a.door, &call);
+        n = wf_conn_mgr_dial(a.mgr, &call);
         got = accept_one(fd);
         get(got, &h, sizeof h);
         close(fd); /* nobody answers after this */
-        wf_tcp_refusal_make(0, WF_TCP_REFUSED_GONE, &r);
+        wf_net_refusal_make(0, WF_NET_REFUSED_GONE, &r);
         r.greeting.version = rows[i].version;
         r.reason = rows[i].reason;
         put(got, &r, sizeof r);
@@ -804,9 +805,9 @@ static void test_refusals(void **state)
 static void test_busy(void **state)
 {
     struct side a, b;
-    struct wf_tcp_call call;
-    struct wf_tcp_refusal r;
-    struct wf_tcp_hello h;
+    struct wf_dial call;
+    struct wf_net_refusal r;
+    struct wf_net_hello h;
     uint64_t n, until = test_now_ns() + 1000000000;
     int fd;
     (void)state;
@@ -814,8 +815,8 @@ static void test_busy(void **state)
     side_open(&b, right_key);
     call = call_to(&a, &b, 1);
     fd = listener(&call.to_contact, 16);
-    n = wf_tcp_door_call(a.door, &call);
-    wf_tcp_refusal_make(flags(), WF_TCP_REFUSED_BUSY, &r);
+    n = wf_conn_mgr_dial(a.mgr, &call);
+    wf_net_refusal_make(flags(), WF_NET_REFUSED_BUSY, &r);
     do {
         int got = accept_one(fd);
         get(got, &h, sizeof h);
@@ -823,7 +824,7 @@ static void test_busy(void **state)
         close(got);
     } while (test_now_ns() < until);
     assert_int_equal(a.ngiven_up, 0);
-    wf_tcp_door_cancel(a.door, n);
+    wf_conn_mgr_cancel(a.mgr, n);
     close(fd);
     side_close(&a);
     side_close(&b);
@@ -834,7 +835,7 @@ static void test_garbage(void **state)
 {
     static const char http[] = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
     struct side a, b;
-    struct wf_tcp_hello h;
+    struct wf_net_hello h;
     uint8_t noise[512];
     int fd;
     (void)state;
@@ -860,12 +861,12 @@ static void test_garbage(void **state)
         is_over(fd);
     }
     h = a_hello(&a, &b);
-    h.greeting.version = WF_TCP_VERSION + 1;
+    h.greeting.version = WF_NET_VERSION + 1;
     h.greeting.size = 4000;
     h.greeting.flags = 0xff00;
     fd = client(&b);
     put(fd, &h, sizeof h.greeting);
-    is_refused(fd, WF_TCP_REFUSED_VERSION);
+    is_refused(fd, WF_NET_REFUSED_VERSION);
     assert_int_equal(b.nconnected, 0);
     side_close(&a);
     side_close(&b);
@@ -875,8 +876,8 @@ static void test_garbage(void **state)
 static void test_slow(void **state)
 {
     struct side a, b;
-    struct wf_tcp_hello h;
-    struct wf_tcp_refusal r;
+    struct wf_net_hello h;
+    struct wf_net_refusal r;
     uint64_t begin, ms;
     int one, half, mute;
     (void)state;
@@ -891,9 +892,9 @@ static void test_slow(void **state)
     put(half, &h, sizeof h / 2);
     (void)challenged(mute, &h);
     get(one, &r, sizeof r);
-    assert_int_equal(r.reason, WF_TCP_REFUSED_BUSY);
+    assert_int_equal(r.reason, WF_NET_REFUSED_BUSY);
     is_over(one);
-    is_refused(half, WF_TCP_REFUSED_BUSY);
+    is_refused(half, WF_NET_REFUSED_BUSY);
     is_over(mute); /* without a word: it would take one for a frame */
     ms = (test_now_ns() - begin) / 1000000;
     assert_in_range(ms, HANDSHAKE_MS, HANDSHAKE_MS * 5);
@@ -903,12 +904,12 @@ static void test_slow(void **state)
 
 #define FLOOD 1000
 
-/* Fails when: strangers keep those out who may come in, or cost without bound. */
+/* Fails when: pending connections keep those out who may come in, or cost without bound. */
 static void test_flood(void **state)
 {
     static int fds[FLOOD];
     struct side a, b;
-    struct wf_tcp_call call;
+    struct wf_dial call;
     uint64_t n;
     int before;
     (void)state;
@@ -918,9 +919,9 @@ static void test_flood(void **state)
     for (int i = 0; i < FLOOD; i++)
         fds[i] = client(&b);
     call = call_to(&a, &b, 1);
-    n = wf_tcp_door_call(a.door, &call);
+    n = wf_conn_mgr_dial(a.mgr, &call);
     check_both(&a, &b, &call, n);
-    assert_in_range(test_open_files() - before, 0, FLOOD + WF_TCP_STRANGERS + 8);
+    assert_in_range(test_open_files() - before, 0, FLOOD + WF_NET_PENDING_MAX + 8);
     for (int i = 0; i < FLOOD; i++)
         close(fds[i]);
     side_close(&a);
@@ -929,18 +930,18 @@ static void test_flood(void **state)
 
 #define MANY 500
 
-/* Fails when: many who call at once push each other out, or are taken for strangers. */
+/* Fails when: many who call at once push each other out, or are taken for pending connections. */
 static void test_many(void **state)
 {
     struct side a, b;
-    struct wf_tcp_call call;
+    struct wf_dial call;
     (void)state;
     side_open(&a, right_key);
     side_open(&b, right_key);
     call = call_to(&a, &b, 1);
     for (unsigned i = 0; i < MANY; i++) {
-        call.to.process.uid = i; /* to someone else, for the door that calls */
-        assert_true(wf_tcp_door_call(a.door, &call) != 0);
+        call.to.process.uid = i; /* to someone else, for the connection manager that calls */
+        assert_true(wf_conn_mgr_dial(a.mgr, &call) != 0);
     }
     assert_true(reaches(&b, &b.nconnected, MANY, LIMIT_MS));
     assert_true(reaches(&a, &a.nconnected, MANY, LIMIT_MS));
@@ -954,54 +955,54 @@ static void test_many(void **state)
 /* Fails when: those who know an endpoint's token but not the key keep all places. */
 static void test_known_flood(void **state)
 {
-    int fds[WF_TCP_STRANGERS + 20];
+    int fds[WF_NET_PENDING_MAX + 20];
     struct side a, b;
-    struct wf_tcp_call call;
-    struct wf_tcp_hello h;
+    struct wf_dial call;
+    struct wf_net_hello h;
     uint64_t n, begin = test_now_ns();
     (void)state;
     side_open(&a, right_key);
     side_open(&b, right_key);
     h = a_hello(&a, &b);
-    for (int i = 0; i < WF_TCP_STRANGERS + 20; i++) {
+    for (int i = 0; i < WF_NET_PENDING_MAX + 20; i++) {
         fds[i] = client(&b);
         put(fds[i], &h, sizeof h);
     }
     call = call_to(&a, &b, 1);
-    n = wf_tcp_door_call(a.door, &call);
+    n = wf_conn_mgr_dial(a.mgr, &call);
     check_both(&a, &b, &call, n);
     assert_in_range(test_now_ns() - begin, 0, HANDSHAKE_MS * 900000ull); /* not by its end */
-    for (int i = 0; i < WF_TCP_STRANGERS + 20; i++)
+    for (int i = 0; i < WF_NET_PENDING_MAX + 20; i++)
         close(fds[i]);
     side_close(&a);
     side_close(&b);
 }
 
-/* Fails when: strangers push out one who named an endpoint, and waits for the key. */
+/* Fails when: pending connections push out one who named an endpoint, and waits for the key. */
 static void test_named_stays(void **state)
 {
-    int fds[2 * WF_TCP_STRANGERS], fd;
+    int fds[2 * WF_NET_PENDING_MAX], fd;
     struct side a, b;
-    struct wf_tcp_hello h;
-    struct wf_tcp_challenge c;
-    struct wf_tcp_refusal r;
+    struct wf_net_hello h;
+    struct wf_net_challenge c;
+    struct wf_net_refusal r;
     (void)state;
     side_open(&a, NULL);
     side_open(&b, NULL);
     h = a_hello(&a, &b);
     fd = client(&b);
     put(fd, &h, sizeof h);
-    for (int i = 0; i < 2 * WF_TCP_STRANGERS; i++)
+    for (int i = 0; i < 2 * WF_NET_PENDING_MAX; i++)
         fds[i] = client(&b);
-    for (int i = 0; i < WF_TCP_STRANGERS; i++) { /* the older half goes */
+    for (int i = 0; i < WF_NET_PENDING_MAX; i++) { /* the older half goes */
         get(fds[i], &r, sizeof r);
-        assert_int_equal(r.reason, WF_TCP_REFUSED_BUSY);
+        assert_int_equal(r.reason, WF_NET_REFUSED_BUSY);
     }
-    OK(wf_tcp_door_set_key(b.door, right_key));
+    OK(wf_conn_mgr_set_key(b.mgr, right_key));
     get(fd, &c, sizeof c);
-    assert_true(wf_tcp_challenge_verify(right_key, &h, &c));
+    assert_true(wf_net_challenge_verify(right_key, &h, &c));
     close(fd);
-    for (int i = 0; i < 2 * WF_TCP_STRANGERS; i++)
+    for (int i = 0; i < 2 * WF_NET_PENDING_MAX; i++)
         close(fds[i]);
     side_close(&a);
     side_close(&b);
@@ -1009,7 +1010,8 @@ static void test_named_stays(void **state)
 
 #define NOISY 400
 
-/* Fails when: any number of strangers per second is served. Their queue is the kernel's. */
+/* Fails when: any number of pending connections per second is served. Their queue is the kernel's.
+ */
 static void test_rate(void **state)
 {
     static int fds[NOISY];
@@ -1028,7 +1030,7 @@ static void test_rate(void **state)
     side_close(&a);
 }
 
-/* Fails when: strangers fill the log. */
+/* Fails when: pending connections fill the log. */
 static void test_quiet(void **state)
 {
     struct side a;
@@ -1043,9 +1045,9 @@ static void test_quiet(void **state)
     wf_log_note();
     begin = test_now_ns();
     for (int i = 0; i < 20; i++) {
-        struct wf_tcp_hello h = a_hello(&a, &a);
-        struct wf_tcp_challenge c;
-        struct wf_tcp_proof p;
+        struct wf_net_hello h = a_hello(&a, &a);
+        struct wf_net_challenge c;
+        struct wf_net_proof p;
         fd = client(&a);
         c = challenged(fd, &h);
         p = proof_of(wrong_key, &h, &c);
@@ -1066,9 +1068,9 @@ static void test_quiet(void **state)
     side_close(&a);
 }
 
-/* ---- knocks: the side with the smaller address calls ---- */
+/* ---- connect-backs: the side with the smaller address calls ---- */
 
-/* No more connections come: it takes twice KNOCK_MS of call.c for one to. */
+/* No more connections come: it takes twice KNOCK_MS of dial.c for one to. */
 static void no_more(struct side *a, struct side *b)
 {
     assert_false(reaches(b, &b->nconnected, 1, 700));
@@ -1076,20 +1078,20 @@ static void no_more(struct side *a, struct side *b)
     assert_int_equal(a->ngiven_up + b->ngiven_up, 0);
 }
 
-/* Fails when: a knock leads to no connection, to one that the wrong side made, to more than
+/* Fails when: a connect-back leads to no connection, to one that the wrong side made, to more than
  * one, or goes on when it is here. */
 static void test_knock(void **state)
 {
     struct side a, b;
-    struct wf_tcp_call call, back;
+    struct wf_dial call, back;
     uint64_t n;
     (void)state;
     side_open(&a, right_key);
     side_open(&b, right_key);
     call = knock_to(&a, &b, 2);
     back = back_of(&call);
-    n = wf_tcp_door_call(a.door, &call);
-    assert_int_equal(wf_tcp_door_call(a.door, &call), n); /* one that is under way */
+    n = wf_conn_mgr_dial(a.mgr, &call);
+    assert_int_equal(wf_conn_mgr_dial(a.mgr, &call), n); /* one that is under way */
     check_both(&b, &a, &back, 0);
     assert_true(is_ended(&a, &call, n));
     no_more(&a, &b);
@@ -1102,26 +1104,26 @@ static void test_knock(void **state)
 static void test_knock_same_number(void **state)
 {
     struct side a, b;
-    struct wf_tcp_call call, back;
+    struct wf_dial call, back;
     (void)state;
     side_open(&a, right_key); /* the greater one */
     side_open(&b, right_key);
     call = call_to(&b, &a, CALLER);
     back = back_of(&call);
-    (void)wf_tcp_door_call(b.door, &call);
+    (void)wf_conn_mgr_dial(b.mgr, &call);
     check_both(&a, &b, &back, 0);
     call.lane = back.lane = 2;
-    check_both(&a, &b, &back, wf_tcp_door_call(a.door, &back));
+    check_both(&a, &b, &back, wf_conn_mgr_dial(a.mgr, &back));
     no_more(&a, &b);
     side_close(&a);
     side_close(&b);
 }
 
-/* Fails when: a knock begins a second call of a channel that is being called. */
+/* Fails when: a connect-back begins a second call of a channel that is being called. */
 static void test_knock_crosses(void **state)
 {
     struct side a, b;
-    struct wf_tcp_call call, back;
+    struct wf_dial call, back;
     uint64_t n, knock;
     (void)state;
     side_open(&a, right_key);
@@ -1129,9 +1131,9 @@ static void test_knock_crosses(void **state)
     call = knock_to(&a, &b, 2);
     back = back_of(&call);
     back.gen = 8;
-    back.delay_ms = 200; /* the knock is there first */
-    n = wf_tcp_door_call(b.door, &back);
-    knock = wf_tcp_door_call(a.door, &call);
+    back.delay_ms = 200; /* the connect-back is there first */
+    n = wf_conn_mgr_dial(b.mgr, &back);
+    knock = wf_conn_mgr_dial(a.mgr, &call);
     check_both(&b, &a, &back, n);
     assert_true(is_ended(&a, &call, knock));
     assert_true(is_ended(&b, &back, n));
@@ -1146,7 +1148,7 @@ static void test_knock_crosses(void **state)
 static void count_conns(struct side *s, bool dialled, unsigned count[LANES])
 {
     while (reaches(s, &s->nconnected, 1, 0)) {
-        struct wf_tcp_conn *c = conn_wait(s);
+        struct wf_net_conn *c = conn_wait(s);
         assert_int_equal(c->dialled, dialled);
         assert_in_range(c->gen, 1, LANES);
         count[c->gen - 1]++;
@@ -1155,7 +1157,7 @@ static void count_conns(struct side *s, bool dialled, unsigned count[LANES])
 }
 
 /* Fails when: both sides that call at once get no connection, or the side with the smaller
- * address makes one, or they go on. A knock whose proof comes just after the other side's
+ * address makes one, or they go on. A connect-back whose proof comes just after the other side's
  * call ended leads to a second one: it has no later gen, so its channel does not take it. */
 static void test_both_call(void **state)
 {
@@ -1165,15 +1167,15 @@ static void test_both_call(void **state)
     side_open(&a, right_key);
     side_open(&b, right_key);
     for (unsigned i = 0; i < LANES; i++) {
-        struct wf_tcp_call call = knock_to(&a, &b, (uint16_t)(1 + i / WF_NET_LANES_MAX)), back;
+        struct wf_dial call = knock_to(&a, &b, (uint16_t)(1 + i / WF_NET_LANES_MAX)), back;
         call.lane = i % WF_NET_LANES_MAX;
         call.gen = i + 1;
         back = back_of(&call);
         if (i & 1)
-            assert_true(wf_tcp_door_call(a.door, &call) != 0);
-        assert_true(wf_tcp_door_call(b.door, &back) != 0);
+            assert_true(wf_conn_mgr_dial(a.mgr, &call) != 0);
+        assert_true(wf_conn_mgr_dial(b.mgr, &back) != 0);
         if (!(i & 1))
-            assert_true(wf_tcp_door_call(a.door, &call) != 0);
+            assert_true(wf_conn_mgr_dial(a.mgr, &call) != 0);
     }
     assert_true(reaches(&a, &a.nconnected, LANES, LIMIT_MS));
     assert_true(reaches(&b, &b.nconnected, LANES, LIMIT_MS));
@@ -1192,28 +1194,28 @@ static void test_both_call(void **state)
 /* Whoever listens on [fd] for the greater side is knocked on: lets one in, which hangs up. */
 static void knock_take(int fd)
 {
-    struct wf_tcp_hello h;
-    struct wf_tcp_challenge c;
-    struct wf_tcp_proof p;
+    struct wf_net_hello h;
+    struct wf_net_challenge c;
+    struct wf_net_proof p;
     int got = accept_one(fd);
     get(got, &h, sizeof h);
-    wf_tcp_challenge_make(flags(), &c);
-    wf_tcp_challenge_sign(right_key, &h, &c);
+    wf_net_challenge_make(flags(), &c);
+    wf_net_challenge_sign(right_key, &h, &c);
     put(got, &c, sizeof c);
     get(got, &p, sizeof p);
-    assert_true(wf_tcp_proof_verify(right_key, &h, &c, &p));
+    assert_true(wf_net_proof_verify(right_key, &h, &c, &p));
     is_over(got);
 }
 
-/* Fails when: a knock that nobody answers is not repeated, or without a pause; or goes on when
- * the connection is here. */
+/* Fails when: a connect-back that nobody answers is not repeated, or without a pause; or goes on
+ * when the connection is here. */
 static void test_knock_again(void **state)
 {
     struct side a, b;
-    struct wf_tcp_call call, back;
-    struct wf_tcp_hello h;
-    struct wf_tcp_challenge c;
-    struct wf_tcp_proof p;
+    struct wf_dial call, back;
+    struct wf_net_hello h;
+    struct wf_net_challenge c;
+    struct wf_net_proof p;
     uint64_t n, begin;
     int fd, in;
     (void)state;
@@ -1221,14 +1223,14 @@ static void test_knock_again(void **state)
     side_open(&b, right_key);
     call = knock_to(&a, &b, 1);
     fd = listener(&call.to_contact, 16);
-    n = wf_tcp_door_call(a.door, &call);
+    n = wf_conn_mgr_dial(a.mgr, &call);
     begin = test_now_ns();
     knock_take(fd);
     knock_take(fd);
     assert_in_range(test_now_ns() - begin, 200000000, LIMIT_MS * 1000000ull);
     assert_int_equal(a.nconnected + a.ngiven_up, 0);
     back = back_of(&call);
-    wf_tcp_hello_make(&back, flags(), &h);
+    wf_net_hello_make(&back, flags(), &h);
     in = client(&a);
     c = challenged(in, &h);
     p = proof_of(right_key, &h, &c);
@@ -1242,12 +1244,12 @@ static void test_knock_again(void **state)
     side_close(&b);
 }
 
-/* Fails when: one who lets knocks in but cannot call back is waited for without end, or not
+/* Fails when: one who lets connect-backs in but cannot call back is waited for without end, or not
  * for WEFT_PEER_TIMEOUT. */
 static void test_knock_in_vain(void **state)
 {
     struct side a, b;
-    struct wf_tcp_call call;
+    struct wf_dial call;
     uint64_t n, begin;
     (void)state;
     side_open(&a, right_key);
@@ -1255,7 +1257,7 @@ static void test_knock_in_vain(void **state)
     call = knock_to(&a, &b, 1);
     close(listener(&call.from_contact, 1)); /* nobody listens there any more */
     begin = test_now_ns();
-    n = wf_tcp_door_call(a.door, &call);
+    n = wf_conn_mgr_dial(a.mgr, &call);
     is_given_up(&a, n, WEFT_EPEER, "does not manage to connect", begin, PEER_MS, PEER_MS + 400);
     assert_int_equal(a.nconnected + b.nconnected, 0);
     assert_true(reaches(&b, &b.ngiven_up, 1, LIMIT_MS));
@@ -1265,13 +1267,13 @@ static void test_knock_in_vain(void **state)
     side_close(&b);
 }
 
-/* Fails when: who let a knock in and was stopped then, for longer than WEFT_PEER_TIMEOUT, is
+/* Fails when: who let a connect-back in and was stopped then, for longer than WEFT_PEER_TIMEOUT, is
  * given up when it goes on and lets the next one in. */
 static void test_knock_stopped(void **state)
 {
     struct side a, b;
-    struct wf_tcp_call call;
-    struct wf_tcp_hello h;
+    struct wf_dial call;
+    struct wf_net_hello h;
     uint64_t n;
     int fd, got;
     (void)state;
@@ -1279,7 +1281,7 @@ static void test_knock_stopped(void **state)
     side_open(&b, right_key);
     call = knock_to(&a, &b, 1);
     fd = listener(&call.to_contact, 16);
-    n = wf_tcp_door_call(a.door, &call);
+    n = wf_conn_mgr_dial(a.mgr, &call);
     knock_take(fd);
     got = accept_one(fd);
     get(got, &h, sizeof h);
@@ -1287,7 +1289,7 @@ static void test_knock_stopped(void **state)
     knock_take(fd);
     knock_take(fd);
     assert_int_equal(a.ngiven_up, 0);
-    wf_tcp_door_cancel(a.door, n);
+    wf_conn_mgr_cancel(a.mgr, n);
     close(fd);
     side_close(&a);
     side_close(&b);
@@ -1297,21 +1299,21 @@ static void test_knock_stopped(void **state)
 static void test_call_oneself(void **state)
 {
     struct side a;
-    struct wf_tcp_call call;
+    struct wf_dial call;
     (void)state;
     side_open(&a, right_key);
     call = call_to(&a, &a, CALLER);
-    check_both(&a, &a, &call, wf_tcp_door_call(a.door, &call));
+    check_both(&a, &a, &call, wf_conn_mgr_dial(a.mgr, &call));
     no_more(&a, &a);
     side_close(&a);
 }
 
-/* Fails when: a knock for an endpoint or a process that is gone is not given up in half a
+/* Fails when: a connect-back for an endpoint or a process that is gone is not given up in half a
  * second. */
 static void test_knock_gone(void **state)
 {
     struct side a, b;
-    struct wf_tcp_call call;
+    struct wf_dial call;
     uint64_t n, begin;
     (void)state;
     side_open(&a, right_key);
@@ -1319,44 +1321,44 @@ static void test_knock_gone(void **state)
     b.open[1] = false;
     call = knock_to(&a, &b, 1);
     begin = test_now_ns();
-    n = wf_tcp_door_call(a.door, &call);
+    n = wf_conn_mgr_dial(a.mgr, &call);
     is_given_up(&a, n, WEFT_EPEER, "its endpoint closed", begin, 500, 800);
     assert_int_equal(a.nconnected + b.nconnected + b.ngiven_up, 0);
     side_close(&b);
     begin = test_now_ns();
-    n = wf_tcp_door_call(a.door, &call);
+    n = wf_conn_mgr_dial(a.mgr, &call);
     is_given_up(&a, n, WEFT_EPEER, "no process listens", begin, 500, 800);
     side_close(&a);
 }
 
 /* Knock on [b] as [call] says, with a proof under [key]. */
-static void knock_on(const struct side *b, const struct wf_tcp_call *call, const uint8_t *key)
+static void knock_on(const struct side *b, const struct wf_dial *call, const uint8_t *key)
 {
-    struct wf_tcp_hello h;
-    struct wf_tcp_challenge c;
-    struct wf_tcp_proof p;
+    struct wf_net_hello h;
+    struct wf_net_challenge c;
+    struct wf_net_proof p;
     int fd = client(b);
-    wf_tcp_hello_make(call, flags(), &h);
+    wf_net_hello_make(call, flags(), &h);
     c = challenged(fd, &h);
     p = proof_of(key, &h, &c);
     put(fd, &p, sizeof p);
     is_over(fd);
 }
 
-/* Fails when: a door calls where a stranger tells it to, who does not know the key; or not
- * where one does who knows it, or with another's words. */
+/* Fails when: a door calls where a pending connection tells it to, who does not know the key; or
+ * not where one does who knows it, or with another's words. */
 static void test_knock_stranger(void **state)
 {
     struct side a, b;
-    struct wf_tcp_call call;
-    struct wf_tcp_hello h;
+    struct wf_dial call;
+    struct wf_net_hello h;
     int fd, mute, got;
     (void)state;
     side_open(&a, right_key);
     side_open(&b, right_key);
     call = knock_to(&a, &b, 1);
     fd = listener(&call.from_contact, 16);
-    wf_tcp_hello_make(&call, flags(), &h);
+    wf_net_hello_make(&call, flags(), &h);
     mute = client(&b);
     (void)challenged(mute, &h);
     knock_on(&b, &call, wrong_key);
@@ -1369,7 +1371,7 @@ static void test_knock_stranger(void **state)
     assert_int_equal(h.to_ep, 0);
     assert_memory_equal(h.to_token, a.id.token, sizeof h.to_token);
     assert_memory_equal(&h.from, &call.to, sizeof h.from);
-    assert_memory_equal(&h.contact, wf_tcp_door_contact(b.door), sizeof h.contact);
+    assert_memory_equal(&h.contact, wf_conn_mgr_contact(b.mgr), sizeof h.contact);
     assert_int_equal(b.nconnected + b.ngiven_up, 0);
     close(got);
     close(mute);
@@ -1384,8 +1386,8 @@ static void test_knock_stranger(void **state)
 static void test_gone(void **state)
 {
     struct side a, b;
-    struct wf_tcp_call call;
-    struct wf_tcp_hello h;
+    struct wf_dial call;
+    struct wf_net_hello h;
     uint64_t n, begin;
     int fd;
     (void)state;
@@ -1394,18 +1396,18 @@ static void test_gone(void **state)
     b.open[1] = false;
     call = call_to(&a, &b, 1);
     begin = test_now_ns();
-    n = wf_tcp_door_call(a.door, &call);
+    n = wf_conn_mgr_dial(a.mgr, &call);
     is_given_up(&a, n, WEFT_EPEER, "its endpoint closed", begin, 500, 800);
     call = call_to(&a, &b, 2);
     call.to.ep_gen = 2;
     begin = test_now_ns();
-    n = wf_tcp_door_call(a.door, &call);
+    n = wf_conn_mgr_dial(a.mgr, &call);
     is_given_up(&a, n, WEFT_EPEER, "its endpoint closed", begin, 500, 800);
     h = a_hello(&a, &b);
     h.to_token[1]++; /* another process at this address: not even asked for its endpoints */
     fd = client(&b);
     put(fd, &h, sizeof h);
-    is_refused(fd, WF_TCP_REFUSED_GONE);
+    is_refused(fd, WF_NET_REFUSED_GONE);
     side_close(&a);
     side_close(&b);
 }
@@ -1414,7 +1416,7 @@ static void test_gone(void **state)
 static void test_ended(void **state)
 {
     struct side a, b;
-    struct wf_tcp_call call;
+    struct wf_dial call;
     uint64_t n, begin;
     (void)state;
     side_open(&a, right_key);
@@ -1422,7 +1424,7 @@ static void test_ended(void **state)
     call = call_to(&a, &b, 1);
     side_close(&b);
     begin = test_now_ns();
-    n = wf_tcp_door_call(a.door, &call);
+    n = wf_conn_mgr_dial(a.mgr, &call);
     is_given_up(&a, n, WEFT_EPEER, "no process listens", begin, 500, 800);
     side_close(&a);
 }
@@ -1444,7 +1446,7 @@ static void fill_queue(const struct wf_contact *contact, int fill[FILL])
 static void cut_off(bool slow_before)
 {
     struct side a;
-    struct wf_tcp_call call;
+    struct wf_dial call;
     struct pollfd p = {.events = POLLIN};
     unsigned ms = PEER_MS / 2;
     uint64_t n = 0, begin;
@@ -1454,13 +1456,13 @@ static void cut_off(bool slow_before)
     p.fd = listener(&call.to_contact, 0);
     begin = test_now_ns();
     if (slow_before) {
-        n = wf_tcp_door_call(a.door, &call);
+        n = wf_conn_mgr_dial(a.mgr, &call);
         assert_int_equal(poll(&p, 1, LIMIT_MS), 1); /* it is connected, for PEER_MS */
         ms += PEER_MS;
     }
     fill_queue(&call.to_contact, fill);
     if (!slow_before)
-        n = wf_tcp_door_call(a.door, &call);
+        n = wf_conn_mgr_dial(a.mgr, &call);
     is_given_up(&a, n, WEFT_EPEER, "cut off", begin, ms - PEER_MS / 50, ms + 100);
     for (int i = 0; i < FILL; i++)
         close(fill[i]);
@@ -1481,7 +1483,7 @@ static void test_cut_off(void **state)
 static void test_stopped(void **state)
 {
     struct side a, b;
-    struct wf_tcp_call call;
+    struct wf_dial call;
     uint64_t n;
     int fd, first, second;
     char text[200];
@@ -1490,14 +1492,14 @@ static void test_stopped(void **state)
     side_open(&b, right_key);
     call = call_to(&a, &b, 1);
     fd = listener(&call.to_contact, 16);
-    n = wf_tcp_door_call(a.door, &call);
+    n = wf_conn_mgr_dial(a.mgr, &call);
     first = accept_one(fd);
     second = accept_one(fd); /* WEFT_PEER_TIMEOUT later */
     assert_int_equal(a.ngiven_up, 0);
-    get(first, text, sizeof(struct wf_tcp_hello));
+    get(first, text, sizeof(struct wf_net_hello));
     is_over(first);
-    get(second, text, sizeof(struct wf_tcp_hello));
-    wf_tcp_door_cancel(a.door, n);
+    get(second, text, sizeof(struct wf_net_hello));
+    wf_conn_mgr_cancel(a.mgr, n);
     is_over(second);
     close(fd);
     side_close(&a);
@@ -1509,7 +1511,7 @@ static void test_stopped(void **state)
 static void test_hung_up(void **state)
 {
     struct side a, b;
-    struct wf_tcp_call call;
+    struct wf_dial call;
     uint64_t n, begin = test_now_ns();
     int fd;
     (void)state;
@@ -1517,7 +1519,7 @@ static void test_hung_up(void **state)
     side_open(&b, right_key);
     call = call_to(&a, &b, 1);
     fd = listener(&call.to_contact, 16);
-    n = wf_tcp_door_call(a.door, &call);
+    n = wf_conn_mgr_dial(a.mgr, &call);
     while (!reaches(&a, &a.ngiven_up, 1, 0)) {
         struct pollfd p = {fd, POLLIN, 0};
         if (poll(&p, 1, 20) == 1)
@@ -1533,22 +1535,22 @@ static void test_hung_up(void **state)
 static void test_unreachable(void **state)
 {
     struct side a;
-    struct wf_tcp_call call;
+    struct wf_dial call;
     uint64_t n, begin;
     (void)state;
     side_open(&a, right_key);
     call = call_to(&a, &a, 1);
     call.to.process.node++; /* its loopback is another */
     begin = test_now_ns();
-    n = wf_tcp_door_call(a.door, &call);
+    n = wf_conn_mgr_dial(a.mgr, &call);
     is_given_up(&a, n, WEFT_EUNREACH, "loopback", begin, 0, 200);
     call = call_to(&a, &a, 1);
     call.to.process.netns++;
-    n = wf_tcp_door_call(a.door, &call);
+    n = wf_conn_mgr_dial(a.mgr, &call);
     is_given_up(&a, n, WEFT_EUNREACH, "loopback", begin, 0, 400);
     call = call_to(&a, &a, 1);
     call.to_contact = (struct wf_contact){0};
-    n = wf_tcp_door_call(a.door, &call);
+    n = wf_conn_mgr_dial(a.mgr, &call);
     is_given_up(&a, n, WEFT_EUNREACH, "no place", begin, 0, 600);
     side_close(&a);
 }
@@ -1557,7 +1559,7 @@ static void test_unreachable(void **state)
 static void test_second_address(void **state)
 {
     struct side a, b;
-    struct wf_tcp_call call;
+    struct wf_dial call;
     const struct wf_contact *c;
     (void)state;
     side_open(&a, right_key);
@@ -1565,9 +1567,9 @@ static void test_second_address(void **state)
     call = call_to(&a, &b, 1);
     c = &call.to_contact;
     call.to_contact.count = 2;
-    memcpy(call.to_contact.ip[1], c->ip[0], WF_TCP_IP);
+    memcpy(call.to_contact.ip[1], c->ip[0], WF_NET_IP);
     call.to_contact.ip[0][13] = 1; /* 127.1.0.1, where no one is */
-    check_both(&a, &b, &call, wf_tcp_door_call(a.door, &call));
+    check_both(&a, &b, &call, wf_conn_mgr_dial(a.mgr, &call));
     side_close(&a);
     side_close(&b);
 }
@@ -1598,15 +1600,15 @@ static bool goes_on(struct caller *c, unsigned ends)
 static void *caller_main(void *arg)
 {
     struct caller *c = arg;
-    struct wf_tcp_call call = call_to(c->from, c->to, 1);
+    struct wf_dial call = call_to(c->from, c->to, 1);
     unsigned ends = 0;
     do {
         for (uint16_t i = 0; i < WF_NET_LANES_MAX; i++) {
             uint64_t n;
             call.lane = i;
-            n = wf_tcp_door_call(c->from->door, &call);
+            n = wf_conn_mgr_dial(c->from->mgr, &call);
             if (i % 3 == 0)
-                wf_tcp_door_cancel(c->from->door, n);
+                wf_conn_mgr_cancel(c->from->mgr, n);
             else
                 ends++;
             conns_drop(c->from);
@@ -1648,14 +1650,14 @@ static void test_forget(void **state)
         assert_int_equal(pthread_create(&thread, NULL, caller_main, &c), 0);
         assert_true(reaches(&b, &b.nconnected, 5, LIMIT_MS));
         shut(&b, 1); /* the end that is called */
-        wf_tcp_door_forget(b.door, 1, 1);
+        wf_conn_mgr_forget(b.mgr, 1, 1);
         pthread_mutex_lock(&b.lock);
         b.strays = 0;
         pthread_mutex_unlock(&b.lock);
         caller_stop(&c);
         assert_int_equal(pthread_join(thread, NULL), 0);
         shut(&a, CALLER); /* the end that calls */
-        wf_tcp_door_forget(a.door, CALLER, 1);
+        wf_conn_mgr_forget(a.mgr, CALLER, 1);
         pthread_mutex_lock(&a.lock);
         a.strays = 0;
         pthread_mutex_unlock(&a.lock);
@@ -1667,7 +1669,7 @@ static void test_forget(void **state)
 static void *forget_main(void *arg)
 {
     struct side *s = arg;
-    wf_tcp_door_forget(s->door, 1, 1);
+    wf_conn_mgr_forget(s->mgr, 1, 1);
     pthread_mutex_lock(&s->lock);
     s->strays = s->held; /* an event is still under way */
     s->ngiven_up = 1;
@@ -1680,14 +1682,14 @@ static void *forget_main(void *arg)
 static void test_forget_waits(void **state)
 {
     struct side a, b;
-    struct wf_tcp_call call;
+    struct wf_dial call;
     pthread_t thread;
     (void)state;
     side_open(&a, right_key);
     side_open(&b, right_key);
     b.hold = true;
     call = call_to(&a, &b, 1);
-    (void)wf_tcp_door_call(a.door, &call);
+    (void)wf_conn_mgr_dial(a.mgr, &call);
     assert_true(reaches(&b, &b.nconnected, 1, LIMIT_MS));
     assert_int_equal(pthread_create(&thread, NULL, forget_main, &b), 0);
     assert_false(reaches(&b, &b.ngiven_up, 1, 50));
@@ -1704,7 +1706,7 @@ static void test_forget_waits(void **state)
 static void test_forget_calls(void **state)
 {
     struct side a, b;
-    struct wf_tcp_call call;
+    struct wf_dial call;
     uint64_t n, begin;
     (void)state;
     side_open(&a, right_key);
@@ -1714,12 +1716,12 @@ static void test_forget_calls(void **state)
     begin = test_now_ns();
     for (uint16_t i = 0; i < 10; i++) {
         call.lane = i;
-        (void)wf_tcp_door_call(a.door, &call);
+        (void)wf_conn_mgr_dial(a.mgr, &call);
     }
     call.from.ep = 2; /* it is given up after those before it */
-    n = wf_tcp_door_call(a.door, &call);
+    n = wf_conn_mgr_dial(a.mgr, &call);
     shut(&a, CALLER);
-    wf_tcp_door_forget(a.door, CALLER, 1);
+    wf_conn_mgr_forget(a.mgr, CALLER, 1);
     is_given_up(&a, n, WEFT_EPEER, "no process listens", begin, 500, 800);
     side_close(&a);
 }
@@ -1752,14 +1754,14 @@ static void test_linger(void **state)
     linger_pair(&a, fd); /* the other end reads to the end and closes */
     put(fd[0], "last", 4);
     put(fd[1], "unread", 6);
-    wf_tcp_door_linger(a.door, fd[0]);
+    wf_conn_mgr_linger(a.mgr, fd[0]);
     get(fd[1], text, 4);
     assert_string_equal(text, "last");
     is_over(fd[1]);
     /* The other end keeps it open. Of TCP that would not learn of the closing: unix(7) */
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fd), 0);
     begin = test_now_ns();
-    wf_tcp_door_linger(a.door, fd[0]);
+    wf_conn_mgr_linger(a.mgr, fd[0]);
     assert_int_equal(recv(fd[1], text, 1, 0), 0); /* the end came at once */
     assert_in_range(test_now_ns() - begin, 0, PEER_MS * 900000ull);
     closed.fd = fd[1];
@@ -1775,7 +1777,7 @@ static void test_linger(void **state)
 static void test_close(void **state)
 {
     struct side a, b;
-    struct wf_tcp_call call;
+    struct wf_dial call;
     char text[5] = {0};
     uint64_t begin;
     int fd[2], stranger, files = test_open_files();
@@ -1784,10 +1786,10 @@ static void test_close(void **state)
     side_open(&b, right_key);
     linger_pair(&a, fd);
     put(fd[0], "last", 4);
-    wf_tcp_door_linger(a.door, fd[0]);
+    wf_conn_mgr_linger(a.mgr, fd[0]);
     call = call_to(&a, &b, 1);
     call.delay_ms = 60000;
-    (void)wf_tcp_door_call(a.door, &call);
+    (void)wf_conn_mgr_dial(a.mgr, &call);
     stranger = client(&a);
     begin = test_now_ns();
     side_close(&a);
@@ -1826,7 +1828,7 @@ static int serve(void)
     side_open(&s, right_key);
     if (!fork())
         _exit(read(STDIN_FILENO, &byte, 1) != 0);
-    printf("%u\n", wf_tcp_door_contact(s.door)->port);
+    printf("%u\n", wf_conn_mgr_contact(s.mgr)->port);
     fflush(stdout);
     pause();
     return 0;
@@ -1856,12 +1858,13 @@ static pid_t serve_start(int *in, uint16_t *port)
     return pid;
 }
 
-/* Fails when: a forked child keeps the door of its parent, which was killed, open, so that
- * callers wait for an answer; or when it harms the door while the parent lives. */
+/* Fails when: a forked child keeps the connection manager of its parent, which was killed, open, so
+ * that callers wait for an answer; or when it harms the connection manager while the parent lives.
+ */
 static void test_fork(void **state)
 {
     struct side a;
-    struct wf_tcp_call call;
+    struct wf_dial call;
     uint64_t n, begin;
     int in;
     pid_t pid;
@@ -1871,12 +1874,12 @@ static void test_fork(void **state)
     pid = serve_start(&in, &call.to_contact.port);
     call.to.process.token[0]++;
     begin = test_now_ns();
-    n = wf_tcp_door_call(a.door, &call); /* it answers, though there is no such process */
+    n = wf_conn_mgr_dial(a.mgr, &call); /* it answers, though there is no such process */
     is_given_up(&a, n, WEFT_EPEER, "its endpoint closed", begin, 500, 800);
     assert_int_equal(kill(pid, SIGKILL), 0);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
     begin = test_now_ns();
-    n = wf_tcp_door_call(a.door, &call);
+    n = wf_conn_mgr_dial(a.mgr, &call);
     is_given_up(&a, n, WEFT_EPEER, "no process listens", begin, 500, 800);
     close(in);
     side_close(&a);
@@ -1893,8 +1896,8 @@ static uint64_t cpu_ns(void)
 static void test_full(void **state)
 {
     struct side a, b;
-    struct wf_tcp_call call;
-    struct wf_tcp_hello h;
+    struct wf_dial call;
+    struct wf_net_hello h;
     uint64_t n;
     int fd;
     (void)state;
@@ -1906,9 +1909,9 @@ static void test_full(void **state)
     h = a_hello(&a, &b);
     fd = client(&b);
     put(fd, &h, sizeof h);
-    is_refused(fd, WF_TCP_REFUSED_BUSY);
+    is_refused(fd, WF_NET_REFUSED_BUSY);
     call = call_to(&a, &b, 1);
-    n = wf_tcp_door_call(a.door, &call);
+    n = wf_conn_mgr_dial(a.mgr, &call);
     assert_false(reaches(&a, &a.ngiven_up, 1, PEER_MS));
     pthread_mutex_lock(&b.lock);
     b.full = false;
@@ -1924,7 +1927,7 @@ static void test_full(void **state)
 static void test_lacks(void **state)
 {
     struct side a, b;
-    struct wf_tcp_call call;
+    struct wf_dial call;
     struct rlimit old, low;
     char text[4096];
     int fd = memfd_create("log", MFD_CLOEXEC), saved = dup(STDERR_FILENO);
@@ -1932,9 +1935,9 @@ static void test_lacks(void **state)
     (void)state;
     side_open(&a, right_key);
     side_open(&b, right_key);
-    pthread_mutex_lock(&a.door->lock);
-    a.door->peer_ns = 50 * WF_DOOR_MS; /* 12 of these are its patience */
-    pthread_mutex_unlock(&a.door->lock);
+    pthread_mutex_lock(&a.mgr->lock);
+    a.mgr->peer_ns = 50 * WF_MGR_MS; /* 12 of these are its patience */
+    pthread_mutex_unlock(&a.mgr->lock);
     assert_int_equal(dup2(fd, STDERR_FILENO), STDERR_FILENO);
     wf_log_note();
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
@@ -1942,7 +1945,7 @@ static void test_lacks(void **state)
     low.rlim_cur = 3;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
     call = call_to(&a, &b, 1);
-    (void)wf_tcp_door_call(a.door, &call);
+    (void)wf_conn_mgr_dial(a.mgr, &call);
     (void)reaches(&a, &a.ngiven_up, 1, LIMIT_MS);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
     assert_int_equal(dup2(saved, STDERR_FILENO), STDERR_FILENO);
@@ -1964,7 +1967,7 @@ static void test_lacks(void **state)
 static void test_starved(void **state)
 {
     struct side a, b;
-    struct wf_tcp_call call;
+    struct wf_dial call;
     struct rlimit old, low;
     struct pollfd none = {-1, 0, 0};
     struct sockaddr_storage ss;
@@ -1974,7 +1977,7 @@ static void test_starved(void **state)
     (void)state;
     side_open(&a, right_key);
     side_open(&b, right_key);
-    far_end(wf_tcp_door_contact(b.door), 0, &ss, &len);
+    far_end(wf_conn_mgr_contact(b.mgr), 0, &ss, &len);
     fd = socket(ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
     low = old;
@@ -1982,7 +1985,7 @@ static void test_starved(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
     assert_int_equal(connect(fd, (void *)&ss, len), 0); /* b cannot accept it */
     call = call_to(&a, &b, 1);
-    n = wf_tcp_door_call(a.door, &call); /* nor a open a socket */
+    n = wf_conn_mgr_dial(a.mgr, &call); /* nor a open a socket */
     cpu = cpu_ns();
     assert_int_equal(poll(&none, 0, 400), 0); /* so long it must be idle */
     cpu = cpu_ns() - cpu;
@@ -2000,15 +2003,15 @@ static void test_starved(void **state)
 static int probe(void)
 {
     char note[1024];
-    struct wf_tcp_net net;
-    int n = wf_tcp_net_describe(note, sizeof note);
+    struct wf_listeners net;
+    int n = wf_ifaddr_describe(note, sizeof note);
     enum weft_status status;
     printf("%d: %s\n", n, note);
     fflush(stdout);
-    status = wf_tcp_net_listen(&net);
+    status = wf_ifaddr_listen(&net);
     printf("%s count %d\n", weft_status_name(status), status ? 0 : net.contact.count);
     if (status == WEFT_OK)
-        wf_tcp_net_close(&net);
+        wf_ifaddr_close(&net);
     return 0;
 }
 
@@ -2062,10 +2065,10 @@ static void test_can_dial(void **state)
                 {"fe80::1", false, false},          {"::ffff:255.255.255.255", false, false}};
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        uint8_t ip[WF_TCP_IP];
+        uint8_t ip[WF_NET_IP];
         assert_int_equal(inet_pton(AF_INET6, rows[i].ip, ip), 1);
-        if (wf_tcp_net_can_dial(ip, true) != rows[i].here ||
-            wf_tcp_net_can_dial(ip, false) != rows[i].there)
+        if (wf_ifaddr_can_dial(ip, true) != rows[i].here ||
+            wf_ifaddr_can_dial(ip, false) != rows[i].there)
             fail_msg("%s", rows[i].ip);
     }
 }

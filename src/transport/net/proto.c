@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "transport/tcp/wire.h"
+#include "transport/net/proto.h"
 
 #include <string.h>
 

@@ -13,8 +13,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "config/config.h"
-#include "transport/tcp/auth.h"
-#include "transport/tcp/tcp.h"
+#include "transport/net/connect/auth.h"
+#include "transport/net/net.h"
 
 /* Addresses of dead and closed endpoints that are remembered: their late connections are told so.
  * One that was forgotten is refused all the same if it knows this side's number of the
@@ -213,7 +213,7 @@ void wf_net_grave_empty(struct net_ep *t)
     }
 }
 
-/* Leave the sockets that took everything to the door. */
+/* Leave the sockets that took everything to the connection manager. */
 static void chans_linger(struct net_session *session)
 {
     for (unsigned i = 0; i < session->nchans; i++)
@@ -291,36 +291,36 @@ void wf_net_session_bye(struct net_session *session, uint32_t lanes)
         wf_net_session_end(session, WEFT_ECLOSED);
 }
 
-/* ---- what the door says ---- */
+/* ---- what the connection manager says ---- */
 
-void wf_net_turn_away(struct net_ctx *ctx, int fd, struct wf_tcp_sealer *sealer)
+void wf_net_turn_away(struct net_ctx *ctx, int fd, struct wf_aead *sealer)
 {
     struct wf_net_frame f = {.kind = WF_NET_BYE};
-    uint8_t record[WF_TCP_SEALED_MAX];
+    uint8_t record[WF_AEAD_RECORD_MAX];
     size_t n = sizeof f;
     if (sealer)
-        n = wf_tcp_seal(sealer, &f, sizeof f, record);
+        n = wf_aead_seal(sealer, &f, sizeof f, record);
     (void)send(fd, sealer ? record : (const void *)&f, n, MSG_NOSIGNAL | MSG_DONTWAIT);
-    wf_tcp_door_linger(ctx->door, fd);
+    wf_conn_mgr_linger(ctx->mgr, fd);
 }
 
-static void conn_turn_away(struct net_ctx *ctx, struct wf_tcp_conn *conn)
+static void conn_turn_away(struct net_ctx *ctx, struct wf_net_conn *conn)
 {
-    struct wf_tcp_sealer sealer = {.number = 0};
+    struct wf_aead sealer = {.number = 0};
     memcpy(sealer.key, conn->key_out, sizeof sealer.key);
     wf_net_fd_forget(ctx, conn->fd);
     wf_net_turn_away(ctx, conn->fd, conn->encrypted ? &sealer : NULL);
     sodium_memzero(&sealer, sizeof sealer);
-    wf_tcp_conn_free(conn);
+    wf_net_conn_free(conn);
 }
 
 /* A forked child may hold a copy of the socket. */
-void wf_net_conn_close(struct net_ep *t, struct wf_tcp_conn *conn)
+void wf_net_conn_close(struct net_ep *t, struct wf_net_conn *conn)
 {
     wf_net_fd_forget(t->ctx, conn->fd);
     (void)shutdown(conn->fd, SHUT_RDWR);
     close(conn->fd);
-    wf_tcp_conn_free(conn);
+    wf_net_conn_free(conn);
 }
 
 /* Handles that were opened before either side said anything. */
@@ -356,7 +356,7 @@ static void chan_drain(struct net_chan *chan)
     }
 }
 
-static void arrived(struct net_ep *t, struct wf_tcp_conn *conn)
+static void arrived(struct net_ep *t, struct wf_net_conn *conn)
 {
     struct net_session *session = wf_net_session_find(t, &conn->peer);
     struct net_chan *chan = NULL;
@@ -377,7 +377,7 @@ static void arrived(struct net_ep *t, struct wf_tcp_conn *conn)
 static struct net_chan *chan_calling(const struct net_session *session, uint64_t call)
 {
     for (unsigned i = 0; session && i < session->nchans; i++)
-        if (session->chans[i] && session->chans[i]->call == call)
+        if (session->chans[i] && session->chans[i]->dial == call)
             return session->chans[i];
     return NULL;
 }
@@ -390,13 +390,13 @@ static bool other_usable(const struct net_session *session, const struct net_cha
     return false;
 }
 
-static void given_up(struct net_ep *t, const struct wf_tcp_verdict *v)
+static void given_up(struct net_ep *t, const struct wf_dial_result *v)
 {
     struct net_session *session = wf_net_session_find(t, &v->to);
-    struct net_chan *chan = chan_calling(session, v->call);
+    struct net_chan *chan = chan_calling(session, v->dial);
     if (!chan)
         return;
-    chan->call = 0;
+    chan->dial = 0;
     if (session->bye) {
         wf_net_session_end(session, WEFT_ECLOSED);
     } else if (chan->gen && other_usable(session, chan)) { /* its process is there, as that shows */
@@ -427,7 +427,7 @@ static void session_dial(struct wf_book_entry *entry, void *arg)
             (session->tep->closing && !wf_net_has_unsent(l)))
             continue;
         wf_net_chan_dial(l, 0);
-        *still |= !l->call;
+        *still |= !l->dial;
     }
 }
 
@@ -450,21 +450,21 @@ static void list_take(struct wf_list *to, struct wf_list *from)
 
 void wf_net_inbox(struct net_ep *t)
 {
-    struct wf_list arrivals, verdicts;
+    struct wf_list arrivals, results;
     atomic_store_explicit(&t->inbox, 0, memory_order_relaxed);
     pthread_mutex_lock(&t->lock);
     list_take(&arrivals, &t->arrivals);
     t->narrivals = 0;
-    list_take(&verdicts, &t->verdicts);
+    list_take(&results, &t->results);
     pthread_mutex_unlock(&t->lock);
     while (!wf_list_empty(&arrivals)) {
-        struct wf_tcp_conn *conn = wf_container_of(arrivals.next, struct wf_tcp_conn, item);
+        struct wf_net_conn *conn = wf_container_of(arrivals.next, struct wf_net_conn, item);
         wf_list_remove(&conn->item);
         arrived(t, conn);
         t->events++;
     }
-    while (!wf_list_empty(&verdicts)) {
-        struct wf_tcp_verdict *v = wf_container_of(verdicts.next, struct wf_tcp_verdict, item);
+    while (!wf_list_empty(&results)) {
+        struct wf_dial_result *v = wf_container_of(results.next, struct wf_dial_result, item);
         wf_list_remove(&v->item);
         given_up(t, v);
         free(v);
@@ -472,7 +472,7 @@ void wf_net_inbox(struct net_ep *t)
     }
 }
 
-/* On the door's thread. The endpoint is found and stays under the context's lock. */
+/* On the connection manager's thread. The endpoint is found and stays under the context's lock. */
 static struct net_ep *tep_of(struct net_ctx *ctx, uint16_t ep, uint32_t ep_gen)
 {
     wf_list_each(it, &ctx->teps)
@@ -514,20 +514,20 @@ static bool is_full(const struct net_ctx *ctx, struct net_ep *t)
     return full;
 }
 
-static enum wf_tcp_host door_has(void *owner, uint16_t ep, uint32_t ep_gen)
+static enum wf_net_host mgr_has(void *owner, uint16_t ep, uint32_t ep_gen)
 {
     struct net_ctx *ctx = owner;
-    enum wf_tcp_host has = WF_TCP_HOST_NONE;
+    enum wf_net_host has = WF_NET_HOST_NONE;
     struct net_ep *t;
     pthread_mutex_lock(&ctx->lock);
     t = tep_of(ctx, ep, ep_gen);
     if (t)
-        has = is_full(ctx, t) ? WF_TCP_HOST_FULL : WF_TCP_HOST_OPEN;
+        has = is_full(ctx, t) ? WF_NET_HOST_FULL : WF_NET_HOST_OPEN;
     pthread_mutex_unlock(&ctx->lock);
     return has;
 }
 
-static bool door_connected(void *owner, uint16_t ep, uint32_t ep_gen, struct wf_tcp_conn *conn)
+static bool mgr_connected(void *owner, uint16_t ep, uint32_t ep_gen, struct wf_net_conn *conn)
 {
     struct net_ctx *ctx = owner;
     struct net_ep *t;
@@ -537,7 +537,7 @@ static bool door_connected(void *owner, uint16_t ep, uint32_t ep_gen, struct wf_
     if (t && !wf_net_fd_note(ctx, conn->fd))
         t = NULL;
     if (t) {
-        wf_tcp_door_passed(ctx->door);
+        wf_conn_mgr_passed(ctx->mgr);
         pthread_mutex_lock(&t->lock);
         gone = wf_book_find(&t->gone, &conn->peer);
         t->narrivals += !gone;
@@ -551,25 +551,25 @@ static bool door_connected(void *owner, uint16_t ep, uint32_t ep_gen, struct wf_
     return t;
 }
 
-static void door_given_up(void *owner, uint16_t ep, uint32_t ep_gen, struct wf_tcp_verdict *v)
+static void mgr_given_up(void *owner, uint16_t ep, uint32_t ep_gen, struct wf_dial_result *v)
 {
     struct net_ctx *ctx = owner;
     struct net_ep *t;
     pthread_mutex_lock(&ctx->lock);
     t = tep_of(ctx, ep, ep_gen);
     if (t)
-        tell(t, &t->verdicts, &v->item);
+        tell(t, &t->results, &v->item);
     pthread_mutex_unlock(&ctx->lock);
     if (!t)
         free(v);
 }
 
-static void door_fork_begin(void *owner)
+static void mgr_fork_begin(void *owner)
 {
     pthread_mutex_lock(&((struct net_ctx *)owner)->lock);
 }
 
-static void door_fork_end(void *owner, bool child)
+static void mgr_fork_end(void *owner, bool child)
 {
     struct net_ctx *ctx = owner;
     for (unsigned i = 0; child && i < ctx->nfds; i++)
@@ -578,8 +578,8 @@ static void door_fork_end(void *owner, bool child)
     pthread_mutex_unlock(&ctx->lock);
 }
 
-const struct wf_tcp_door_events wf_tcp_door_calls = {door_has, door_connected, door_given_up,
-                                                     door_fork_begin, door_fork_end};
+const struct wf_conn_mgr_events wf_net_mgr_events = {mgr_has, mgr_connected, mgr_given_up,
+                                                     mgr_fork_begin, mgr_fork_end};
 
 /* ---- the endpoint's end ---- */
 
@@ -726,18 +726,18 @@ static void session_drop(struct wf_book_entry *entry, void *arg)
 static void inbox_drop(struct net_ep *t)
 {
     while (!wf_list_empty(&t->arrivals)) {
-        struct wf_tcp_conn *conn = wf_container_of(t->arrivals.next, struct wf_tcp_conn, item);
+        struct wf_net_conn *conn = wf_container_of(t->arrivals.next, struct wf_net_conn, item);
         wf_list_remove(&conn->item);
         conn_turn_away(t->ctx, conn);
     }
-    while (!wf_list_empty(&t->verdicts)) {
-        struct wf_list *it = t->verdicts.next;
+    while (!wf_list_empty(&t->results)) {
+        struct wf_list *it = t->results.next;
         wf_list_remove(it);
-        free(wf_container_of(it, struct wf_tcp_verdict, item));
+        free(wf_container_of(it, struct wf_dial_result, item));
     }
 }
 
-/* The door knows the endpoint no more. */
+/* The connection manager knows the endpoint no more. */
 void wf_net_sessions_free(struct net_ep *t)
 {
     wf_book_each(&t->sessions, session_drop, NULL);

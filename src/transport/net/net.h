@@ -2,7 +2,7 @@
 /* The TCP transport: behaves as a reliable NIC would, over sockets that break.
  *
  *   wire.h   what crosses a connection
- *   door.h   listening, dialling, authenticating: one thread per context
+ *   manager.h   listening, dialling, authenticating: one thread per context
  *   session.c   two endpoints that talk: its channels, who holds it, how it ends
  *   channel.c   one exactly-once stream of frames, which outlives its sockets
  *   rx.c     from a socket to the core, tx.c from the core to a socket
@@ -29,14 +29,14 @@
  * within it, and a slow channel holds up no other.)
  *
  * Which socket. Connections are made by the side with the greater address alone. If the other one
- * wants to talk first, its call is a knock (door.h): it proves who it is and is called back, by
- * the door's thread, whatever the endpoint's owner is doing. So no two connections
- * of one channel and generation differ in who made them, and whoever has written everything to a
- * socket can leave: the other side gives a socket up only after it has read it to its end. Each has
- * a generation, one more than that of the last one the calling side knew, or some more; a channel
- * takes a later one than it has or had and closes any other. Changing sockets is always safe: that
- * is what SYNC is for. After a break the greater side dials at once, the other knocks 100 ms later,
- * if nothing has come by then.
+ * wants to talk first, its call is a connect-back (manager.h): it proves who it is and is called
+ * back, by the connection manager's thread, whatever the endpoint's owner is doing. So no two
+ * connections of one channel and generation differ in who made them, and whoever has written
+ * everything to a socket can leave: the other side gives a socket up only after it has read it to
+ * its end. Each has a generation, one more than that of the last one the calling side knew, or some
+ * more; a channel takes a later one than it has or had and closes any other. Changing sockets is
+ * always safe: that is what SYNC is for. After a break the greater side dials at once, the other
+ * connect-backs 100 ms later, if nothing has come by then.
  *
  * Room. A channel's ring has a part for requests and one for replies. A request reserves
  * its reply's room at the other side; who requests counts what it has reserved, so a
@@ -51,7 +51,7 @@
  * operation over), a request becomes VOID and a reply one without payload; if part of it was sent
  * already, the socket is dropped first.
  *
- * Loss. A socket that breaks is dialled again by the rules of door.h; when the call
+ * Loss. A socket that breaks is dialled again by the rules of manager.h; when the call
  * is given up, the session is dead: its sockets are closed, its frames dropped, then its
  * operations fail. Unless the kernel says more, a silent cut is noticed by
  * keepalive and TCP_USER_TIMEOUT within half of WEFT_PEER_TIMEOUT. A path that lets connections be
@@ -65,13 +65,13 @@
  * until poll, arm, or BATCH bytes. So a stream of small messages shares system
  * calls, and single ones wait for nothing.
  *
- * Threads. All but the door's is the endpoint's owner's. The door hands connections over by the
- * tep's inbox, under its lock, and an eventfd. Of an endpoint whose owner does not poll the inbox
- * takes NET_ARRIVALS_MAX connections, or a quarter of RLIMIT_NOFILE where that is less (and those
- * whose handshake is under way then): the descriptors are the program's, too. Later ones are told
- * BUSY and come again. */
-#ifndef WF_TRANSPORT_TCP_TCP_H
-#define WF_TRANSPORT_TCP_TCP_H
+ * Threads. All but the connection manager's is the endpoint's owner's. The connection manager hands
+ * connections over by the tep's inbox, under its lock, and an eventfd. Of an endpoint whose owner
+ * does not poll the inbox takes NET_ARRIVALS_MAX connections, or a quarter of RLIMIT_NOFILE where
+ * that is less (and those whose handshake is under way then): the descriptors are the program's,
+ * too. Later ones are told BUSY and come again. */
+#ifndef WF_TRANSPORT_NET_NET_H
+#define WF_TRANSPORT_NET_NET_H
 
 #include <errno.h>
 #include <pthread.h>
@@ -81,7 +81,7 @@
 #include "base/util.h"
 #include "config/stats.h"
 #include "transport/book.h"
-#include "transport/tcp/door.h"
+#include "transport/net/connect/manager.h"
 
 /* Replies that a side keeps room for, per channel: part of the protocol. */
 #define NET_REPLY_ROOM 65536u
@@ -146,7 +146,7 @@ struct wf_wires {
 struct net_ctx {
     struct wf_tctx base;
     struct rdma_ctx *rdma; /* null: sockets carry the bytes */
-    struct wf_tcp_door *door;
+    struct wf_conn_mgr *mgr;
     struct wf_contact contact; /* constant */
     pthread_mutex_t lock;
     struct wf_list teps WF_GUARDED_BY(lock);
@@ -205,13 +205,14 @@ struct net_ep {
     uint32_t npeers, peers_room;
     struct net_node *nodes;
     uint32_t nnodes, nodes_room;
-    /* From the door's thread. */
+    /* From the connection manager's thread. */
     pthread_mutex_t lock;
-    _Atomic int inbox;                           /* something is in arrivals or verdicts */
-    struct wf_list arrivals WF_GUARDED_BY(lock); /* struct wf_tcp_conn */
+    _Atomic int inbox;                           /* something is in arrivals or results */
+    struct wf_list arrivals WF_GUARDED_BY(lock); /* struct wf_net_conn */
     unsigned narrivals WF_GUARDED_BY(lock);      /* since they were taken last */
-    struct wf_list verdicts WF_GUARDED_BY(lock); /* struct wf_tcp_verdict */
-    struct wf_book gone WF_GUARDED_BY(lock);     /* the dead sessions, for the door to turn away */
+    struct wf_list results WF_GUARDED_BY(lock);  /* struct wf_dial_result */
+    struct wf_book
+        gone WF_GUARDED_BY(lock); /* the dead sessions, for the connection manager to turn away */
 };
 
 /* Which of the rails a channel's next connection is to go by. Its generation says so: who makes it
@@ -275,19 +276,19 @@ struct net_chan {
     bool was_stuck;   /* so did an earlier one, with frame stuck_at not acknowledged */
     bool lost;        /* it was never had and cannot be: the others go on without it */
     uint32_t stuck_at;
-    uint32_t gen;          /* of the socket it has, or had last; 0: never had one */
-    uint64_t call;         /* dialling; 0: not */
-    struct tcp_seal *seal; /* null: in the clear */
-    struct wf_wire *wire;  /* null: the socket carries what comes */
-    struct wf_wire *torn;  /* those before it whose moves are to be told of */
-    bool up;               /* bytes may be written */
-    bool plain;            /* to the socket, though wires are usual */
-    uint8_t wire_failures; /* in a row, of wires that carried nothing */
-    uint8_t rewires;       /* times that it went back from its socket to a wire */
-    uint8_t returns;       /* times that its wire was made again on a better rail */
-    bool leaves;           /* its wire, for a better rail, when it is quiet: gets nothing new */
-    uint8_t rail_wish;     /* enum wf_rail_wish: of its next connection */
-    bool next_rail;        /* plain, but other rails were not tried yet */
+    uint32_t gen;             /* of the socket it has, or had last; 0: never had one */
+    uint64_t dial;            /* dialling; 0: not */
+    struct sock_crypt *crypt; /* null: in the clear */
+    struct wf_wire *wire;     /* null: the socket carries what comes */
+    struct wf_wire *torn;     /* those before it whose moves are to be told of */
+    bool up;                  /* bytes may be written */
+    bool plain;               /* to the socket, though wires are usual */
+    uint8_t wire_failures;    /* in a row, of wires that carried nothing */
+    uint8_t rewires;          /* times that it went back from its socket to a wire */
+    uint8_t returns;          /* times that its wire was made again on a better rail */
+    bool leaves;              /* its wire, for a better rail, when it is quiet: gets nothing new */
+    uint8_t rail_wish;        /* enum wf_rail_wish: of its next connection */
+    bool next_rail;           /* plain, but other rails were not tried yet */
     uint64_t rewire_ns; /* plain: when a wire is tried again; else when one astray is made again */
 
     /* Of the last wire that anything came by (rdma/wire.c). */
@@ -352,7 +353,7 @@ void wf_net_chan_free(struct net_chan *chan);
 void wf_net_chan_dial(struct net_chan *chan, uint32_t delay_ms);
 #define NET_LATER_MS 100 /* the side with the smaller address dials so much later after a break */
 /* Use [conn]'s socket from now on, or close it; takes [conn] over. */
-void wf_net_chan_adopt(struct net_chan *chan, struct wf_tcp_conn *conn);
+void wf_net_chan_adopt(struct net_chan *chan, struct wf_net_conn *conn);
 /* This side and the other do not know the same session: tell it so. */
 void wf_net_chan_turn_away(struct net_chan *chan);
 /* The endpoint's own descriptor of sockets, once. False: errno */
@@ -368,7 +369,7 @@ static inline bool wf_net_is_shaking(const struct net_chan *chan)
 {
     return chan->wire && (!chan->up || chan->plain);
 }
-/* All is written: leave the socket to the door. */
+/* All is written: leave the socket to the connection manager. */
 void wf_net_chan_linger(struct net_chan *chan);
 /* The socket is of no use any more. Dials again if the session lives. */
 void wf_net_chan_break(struct net_chan *chan, const char *why);
@@ -394,14 +395,14 @@ enum weft_status wf_net_chan_returned(struct net_chan *chan, uint32_t returned);
 /* ---- seal.c: sockets of channels that encrypt ---- */
 
 struct iovec;
-struct wf_tcp_sealer;
-bool wf_tcp_seal_open(struct net_chan *chan, const struct wf_tcp_conn *conn);
-void wf_tcp_seal_close(struct net_chan *chan);
+struct wf_aead;
+bool wf_crypt_open(struct net_chan *chan, const struct wf_net_conn *conn);
+void wf_crypt_close(struct net_chan *chan);
 /* As sendmsg and recv. What was accepted may be sent in part: then has_unsent. */
-ssize_t wf_tcp_seal_write(struct net_chan *chan, const struct iovec *v, unsigned count);
-ssize_t wf_tcp_seal_read(struct net_chan *chan, uint8_t *to, size_t room);
-bool wf_tcp_seal_has_unsent(const struct net_chan *chan);
-struct wf_tcp_sealer *wf_tcp_seal_out(const struct net_chan *chan); /* null: in the clear */
+ssize_t wf_crypt_write(struct net_chan *chan, const struct iovec *v, unsigned count);
+ssize_t wf_crypt_read(struct net_chan *chan, uint8_t *to, size_t room);
+bool wf_crypt_has_unsent(const struct net_chan *chan);
+struct wf_aead *wf_crypt_out(const struct net_chan *chan); /* null: in the clear */
 
 /* ---- tx.c ---- */
 
@@ -478,20 +479,20 @@ struct net_chan *wf_net_session_pick_ordered(struct net_session *session,
                                              const struct wf_order *order, bool bulk);
 /* Tell whoever is behind [fd] that this side has given it up; takes [fd] over, which is forgotten.
  * Null: in the clear. */
-void wf_net_turn_away(struct net_ctx *ctx, int fd, struct wf_tcp_sealer *sealer);
+void wf_net_turn_away(struct net_ctx *ctx, int fd, struct wf_aead *sealer);
 /* A connection from the inbox that is not used. Also its memory. */
-void wf_net_conn_close(struct net_ep *t, struct wf_tcp_conn *conn);
+void wf_net_conn_close(struct net_ep *t, struct wf_net_conn *conn);
 void wf_net_grave_empty(struct net_ep *t);
 /* Call again where there was no memory for it. */
 void wf_net_sessions_dial(struct net_ep *t);
-/* What the door's thread left. */
+/* What the connection manager's thread left. */
 void wf_net_inbox(struct net_ep *t);
 void wf_net_sessions_free(struct net_ep *t);
 /* Say BYE everywhere and wait, bounded, until it was taken, or is with the kernel of a peer that
  * does not poll. */
 void wf_net_sessions_bye(struct net_ep *t);
 
-extern const struct wf_tcp_door_events wf_tcp_door_calls;
+extern const struct wf_conn_mgr_events wf_net_mgr_events;
 
 /* ---- tcp.c ---- */
 
