@@ -268,7 +268,7 @@ static void test_strangers(void **state)
     end(w, n + 2);
 }
 
-/* Fails when: a wire is connected with a queue session that its other side did not tell of. */
+/* Fails when: a wire is connected with a queue pair that its other side did not tell of. */
 static void test_other_queue_pair(void **state)
 {
     struct wf_wire *w = begin(false);
@@ -595,7 +595,7 @@ static void event_is(enum wf_hca_cm_kind kind, const struct rdma_word *own)
     wf_rdma_cm_take(s.tep.rdma->rails[0]);
 }
 
-/* Fails when: READY is said before the queue session is ready, or frames go before READY both ways.
+/* Fails when: READY is said before the queue pair is ready, or frames go before READY both ways.
  */
 static void test_shake_asked(void **state)
 {

@@ -638,7 +638,7 @@ static void test_settling(void **state)
     lanes_end(ctx);
 }
 
-/* How many tenths of a second, fewer than 200, a queue session may be silent until who closes takes
+/* How many tenths of a second, fewer than 200, a queue pair may be silent until who closes takes
  * it for broken. */
 static unsigned patience(uint32_t close_ms)
 {
@@ -659,7 +659,7 @@ static unsigned patience(uint32_t close_ms)
     return n;
 }
 
-/* Fails when: who closes does not see that a queue session is silent, or only when no time is left
+/* Fails when: who closes does not see that a queue pair is silent, or only when no time is left
  * to say its last words by TCP; or takes one for silent whose NIC asks again. A busy machine may
  * add a second of its own. */
 static void test_closing(void **state)
@@ -728,7 +728,7 @@ static void test_most_turns(void **state)
     lanes_end(ctx);
 }
 
-/* Fails when: buffers that a queue session with a queue of its own did not give back in time are
+/* Fails when: buffers that a queue pair with a queue of its own did not give back in time are
  * lost to all later ones. */
 static void test_buffers_come_back(void **state)
 {

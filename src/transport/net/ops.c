@@ -999,7 +999,7 @@ static int rdma_probe(char *note, size_t room)
     return wf_rdma_describe(note, room);
 }
 
-/* The protocol is the same; queue sessions carry the bytes. */
+/* The protocol is the same; queue pairs carry the bytes. */
 const struct wf_transport wf_rdma_transport = {
     .name = "rdma",
     .devices = wf_rdma_devices,

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Queue sessions that a connection manager connects (WEFT_RDMA_CM): between ENDS and READY.
+/* Queue pairs that a connection manager connects (WEFT_RDMA_CM): between ENDS and READY.
  *
  * Each rail of an endpoint has a manager, which its owner's thread asks for events. ENDS says where
  * it listens and a ticket, random, of this wire. The side with the greater address asks the other
  * one's manager, with the name and ticket of the other's wire; that side accepts, with the name and
  * ticket of this one's; this one confirms and says READY. What shows no ticket of a wire that waits
- * for it, shows one again, or is of another queue session than ENDS has told, is refused. READY of
+ * for it, shows one again, or is of another queue pair than ENDS has told, is refused. READY of
  * the one says to the other what its manager may learn later, or never; it says READY then.
  *
  * Whatever fails on the way, or takes longer than WEFT_PEER_TIMEOUT or 10 s, ends in PLAIN. A
@@ -20,7 +20,7 @@ enum wf_cm_state {
     CM_NONE,
     CM_ASKING,   /* the other side's was asked */
     CM_ASKED,    /* by the other side, whose ENDS is not here yet */
-    CM_ACCEPTED, /* the queue session is ready; is the other one? */
+    CM_ACCEPTED, /* the queue pair is ready; is the other one? */
     CM_UP,
     CM_FAILED
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What the RDMA transport asks of a NIC: a context, protection and thread domains, completion and
- * shared receive queues, reliably connected queue sessions, memory regions, posting in lists,
+ * shared receive queues, reliably connected queue pairs, memory regions, posting in lists,
  * polling, what happens on its own.
  *
  * Implementations: hca_verbs.c, over libibverbs; hca_null.c, which completes everything at once and
@@ -9,7 +9,7 @@
  * it.
  *
  * Every object embeds the base struct here at its start, is made and freed by its NIC's operations,
- * and is counted in the NIC's ledger where that happens. A queue session, a completion queue and a
+ * and is counted in the NIC's ledger where that happens. A queue pair, a completion queue and a
  * shared receive queue belong to one thread; the rest may be used by any.
  *
  * The memory that a request names must stay registered until its completion was polled. */
@@ -79,10 +79,10 @@ struct wf_hca_wish {
 
 struct wf_hca_caps {
     uint32_t inline_max; /* bytes of a send or write that travel with the request */
-    uint32_t max_sq;     /* requests of a queue session */
+    uint32_t max_sq;     /* requests of a queue pair */
     uint32_t max_rq;     /* receive buffers of a queue */
     uint32_t max_cq;     /* completions of a queue */
-    uint8_t max_reads;   /* reads and atomics that a queue session may have under way, either way */
+    uint8_t max_reads;   /* reads and atomics that a queue pair may have under way, either way */
     bool srq, td, atomics;
     bool global_atomics; /* atomic with the processors' own, too */
     bool on_demand;      /* regions need no pinning */
@@ -175,7 +175,7 @@ struct wf_hca_recv {
     struct wf_hca_sge sge;
 };
 
-/* Why a request failed. The queue session takes none after it but to flush them. */
+/* Why a request failed. The queue pair takes none after it but to flush them. */
 enum wf_hca_status {
     WF_HCA_OK,
     WF_HCA_FLUSHED,       /* an earlier one failed: nothing is known of this */
@@ -262,7 +262,7 @@ struct wf_hca_found {
 
 /* ---- a connection manager ---- */
 
-/* What connects queue sessions in place of qp_connect where the fabric asks for that: with the
+/* What connects queue pairs in place of qp_connect where the fabric asks for that: with the
  * paths and service levels of InfiniBand's subnet manager. One belongs to one thread, which is told
  * of everything by [next]; nothing waits for the other side. */
 struct wf_hca_cm {
@@ -273,7 +273,7 @@ struct wf_hca_cm {
     uint16_t port;
 };
 
-/* One queue session's connection, under way or up. */
+/* One queue pair's connection, under way or up. */
 struct wf_hca_conn {
     struct wf_hca_cm *cm;
     void *owner; /* the caller's; null: it was asked for, and is nobody's yet */
@@ -329,7 +329,7 @@ struct wf_hca_cm_ops {
     enum weft_status (*ask)(struct wf_hca_cm *cm, const uint8_t *address, uint16_t port,
                             uint32_t limit_ms, const struct wf_hca_cm_params *params,
                             struct wf_hca_conn **out);
-    /* After ASKED: the queue session is ready both ways, and the other side is told. UP or DOWN
+    /* After ASKED: the queue pair is ready both ways, and the other side is told. UP or DOWN
      * comes. */
     enum weft_status (*accept)(struct wf_hca_conn *conn, const struct wf_hca_cm_params *params,
                                struct wf_hca_cm_psns *out);
@@ -337,12 +337,12 @@ struct wf_hca_cm_ops {
     enum weft_status (*confirm)(struct wf_hca_conn *conn, struct wf_hca_cm_psns *out);
     /* The other side has confirmed it: that was learned otherwise, before UP. */
     void (*confirmed)(struct wf_hca_conn *conn);
-    /* In any state, told the other side; its queue session was closed, or will be. No event names
+    /* In any state, told the other side; its queue pair was closed, or will be. No event names
      * it any more. */
     void (*end)(struct wf_hca_conn *conn);
 };
 
-/* Statuses: ELIMIT, there is no more of it (memory that may be locked, queue sessions, ...; errno
+/* Statuses: ELIMIT, there is no more of it (memory that may be locked, queue pairs, ...; errno
  * says which to who logs it); ENOMEM; EINVAL; ESYSTEM; EUNREACH, there is no such NIC. Nothing here
  * blocks longer than the kernel takes. */
 struct wf_hca_ops {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* hca.h's connection manager, over librdmacm.
  *
- * Queue sessions are libibverbs' own, of the device that hca_verbs.c has opened. librdmacm opens it
- * once more and would make queue sessions there; so it is told their numbers instead, and asked
+ * Queue pairs are libibverbs' own, of the device that hca_verbs.c has opened. librdmacm opens it
+ * once more and would make queue pairs there; so it is told their numbers instead, and asked
  * with which attributes to bring them from state to state (rdma_init_qp_attr). */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -134,7 +134,7 @@ static unsigned addresses_list(const struct wf_hca_port *port, union address *ou
 
 /* ---- listening ---- */
 
-/* Is [id] bound to the port of the NIC that queue sessions are made with? */
+/* Is [id] bound to the port of the NIC that queue pairs are made with? */
 static bool is_ours(const struct rdmacm *cm, const struct rdma_cm_id *id)
 {
     return id->verbs && id->port_num == cm->port &&
@@ -202,7 +202,7 @@ static enum weft_status rdmacm_open(struct wf_hca *hca, const struct wf_hca_port
     return WEFT_OK;
 }
 
-/* ---- queue sessions ---- */
+/* ---- queue pairs ---- */
 
 /* The attributes with which to bring it to [state]. Mask 0: errno */
 static int attributes(struct rdmacm_conn *c, enum ibv_qp_state state, struct ibv_qp_attr *attr)

@@ -564,7 +564,7 @@ static unsigned verbs_post_recv(struct wf_hca_qp *qp, const struct wf_hca_recv *
     return recv_post(VERBS(qp, qp)->qp, list, n, qp_post_one);
 }
 
-/* ---- queue sessions ---- */
+/* ---- queue pairs ---- */
 
 static void verbs_qp_close(struct wf_hca_qp *base)
 {
@@ -710,7 +710,7 @@ static enum weft_status verbs_qp_break(struct wf_hca_qp *qp)
     return qp_state(qp, IBV_QPS_ERR);
 }
 
-/* Some providers say 0 of a queue session in error, some the number that it began with. */
+/* Some providers say 0 of a queue pair in error, some the number that it began with. */
 static enum weft_status verbs_qp_expects(struct wf_hca_qp *base, uint32_t *psn)
 {
     struct ibv_qp_attr attr;

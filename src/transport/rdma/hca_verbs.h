@@ -33,7 +33,7 @@ static inline enum ibv_mtu verbs_mtu_code(uint16_t bytes)
     return mtu;
 }
 
-/* What others may do by a queue session, if a region lets them. */
+/* What others may do by a queue pair, if a region lets them. */
 static inline unsigned verbs_qp_access(const struct wf_hca *hca)
 {
     return IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |

@@ -26,7 +26,7 @@
 #define SPARE 2u        /* places in a send queue that are kept for grants */
 #define WIRES 16384u    /* of an endpoint */
 #define WIRES_SPARE 64u /* of WIRE_UNDER_WAY, for grants */
-#define GRANTS 4u       /* receives of a queue session's own queue for grants */
+#define GRANTS 4u       /* receives of a queue pair's own queue for grants */
 #define POST_LIST 32u   /* requests at a time; WEFT_RDMA_POST_LIST, at most */
 #define RECEIVES_BATCH 16u
 #define RECEIVES_LEAST 64u
@@ -35,7 +35,7 @@
 #define DRAIN_NS 2000000u
 #define SETTLE_NS 2000000u      /* of a poll */
 #define SETTLE_LEAST_NS 100000u /* of closing */
-#define NIC_TRIES_MS 2000u      /* more than a NIC asks again before it gives a queue session up */
+#define NIC_TRIES_MS 2000u      /* more than a NIC asks again before it gives a queue pair up */
 #define POLL_LIST 20u
 #define PSN_MASK 0xffffffu
 #define RECEIVED ((uint64_t)1 << 63) /* in a completion's id; below it the buffer */
@@ -458,7 +458,7 @@ static unsigned tries_of(const struct wf_wire *w)
     return WF_MAX(WIRE_TRIES, w->rdma->ep->ctx->nrails + 1);
 }
 
-/* Why there is to be no queue session; null: there is. */
+/* Why there is to be no queue pair; null: there is. */
 static const char *is_plain(const struct wf_wire *w)
 {
     const struct rdma_tep *r = w->rdma;
@@ -571,7 +571,7 @@ static void receive_post(struct wf_wire *w, uint32_t b)
         r->free_receives[r->nfree_receives++] = b;
 }
 
-/* Its receive buffers, where they are its queue session's own. */
+/* Its receive buffers, where they are its queue pair's own. */
 static void window_post(struct wf_wire *w)
 {
     struct rdma_tep *r = w->rdma;
@@ -585,7 +585,7 @@ static uint32_t reserve_of(const struct net_chan *chan, uint32_t window)
     return WF_MIN(chan->mask / WIRE_BYTES + 2, window / 2);
 }
 
-/* The queue session is connected. Null, or why it is of no use. */
+/* The queue pair is connected. Null, or why it is of no use. */
 static const char *joined(struct wf_wire *w)
 {
     if (!w->rdma->srq && w->rdma->nfree_receives < WIRE_WINDOW + GRANTS)
@@ -692,7 +692,7 @@ static int bye_take(struct wf_wire *w)
     return f.kind == WF_NET_BYE && !f.nargs ? WIRES_TURNED_AWAY : WIRES_NONSENSE;
 }
 
-/* What they tell of the queue session that a torn one went to. */
+/* What they tell of the queue pair that a torn one went to. */
 static void past_take(const struct wf_wire *w, const struct rdma_past *past)
 {
     for (struct wf_wire *t = w->chan->torn; t && past->psn != PAST_NONE; t = t->torn)
@@ -972,7 +972,7 @@ static bool send_make(struct wf_wire *w, const struct iovec *v, unsigned n, size
     return true;
 }
 
-/* As sendmsg(2). What a failing queue session did not take is lost as what it took. */
+/* As sendmsg(2). What a failing queue pair did not take is lost as what it took. */
 static ssize_t wire_write(struct wf_wire *w, const struct iovec *v, unsigned n, const void *lent)
 {
     struct wf_hca_wr list[POST_LIST];
@@ -1337,7 +1337,7 @@ static int rails_poll(struct rdma_ep *ep)
     return n;
 }
 
-/* Without a completion a queue session is broken. Who closes has some time left then, to say its
+/* Without a completion a queue pair is broken. Who closes has some time left then, to say its
  * last words by TCP; but a NIC that asks again is not silent yet. */
 static uint64_t silence_ns(const struct net_ep *t)
 {
@@ -1405,7 +1405,7 @@ bool wf_rdma_works(const struct rdma_ep *ep)
     return false;
 }
 
-/* All receive buffers are free, whatever a broken queue session has kept of them: no other is
+/* All receive buffers are free, whatever a broken queue pair has kept of them: no other is
  * there. (rdma_rxe keeps one that a message was coming into.) */
 static void receives_renew(struct rdma_tep *r)
 {
@@ -1436,7 +1436,7 @@ static void qp_drain(struct wf_wire *w)
     struct rdma_tep *r = w->rdma;
     bool waits = !r->srq && !w->chan->session->tep->closing;
     uint64_t until = wf_now_ns() + DRAIN_NS;
-    /* Without a shared queue what a broken queue session gives back may come too late to be taken.
+    /* Without a shared queue what a broken queue pair gives back may come too late to be taken.
      */
     r->doubtful +=
         !r->srq || w->state != WIRE_UP || in_flight(w) || wire_has_bytes(w) || !w->chan->bye;
@@ -1450,7 +1450,7 @@ static void qp_drain(struct wf_wire *w)
 }
 
 /* How far the other side's requests came, for it to be told; if nothing came, the one before
- * stands. That side posts nothing to a queue session before it was told of the one before that. */
+ * stands. That side posts nothing to a queue pair before it was told of the one before that. */
 static void past_keep(struct wf_wire *w)
 {
     uint32_t psn;

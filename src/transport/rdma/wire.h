@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A channel's bytes by a queue session instead of its socket.
+/* A channel's bytes by a queue pair instead of its socket.
  *
  * The protocol is TCP's (tcp.h): frames, acknowledgements, SYNC, what is said again after a break,
- * who is dead. So exactly-once is one mechanism, and a queue session in error is a channel whose
- * connection broke. The socket that the connection manager made stays beside the queue session:
+ * who is dead. So exactly-once is one mechanism, and a queue pair in error is a channel whose
+ * connection broke. The socket that the connection manager made stays beside the queue pair:
  * over it the two sides tell each other their ends of it, and its end is how a process's death is
- * learned of, which no queue session without traffic tells.
+ * learned of, which no queue pair without traffic tells.
  *
  * On the socket each side says first
- *   ENDS    its queue session, its cell; or
- *   PLAIN   no queue session: it goes on by this socket, at once
+ *   ENDS    its queue pair, its cell; or
+ *   PLAIN   no queue pair: it goes on by this socket, at once
  * and, if both said ENDS, having taken the other's,
- *   READY   its queue session can receive; or
+ *   READY   its queue pair can receive; or
  *   PLAIN   it cannot
- * After READY both ways frames go by the queue sessions, and the socket is silent. After
- * PLAIN either way the socket is as TCP's. A side says PLAIN when there is no queue session to be
+ * After READY both ways frames go by the queue pairs, and the socket is silent. After
+ * PLAIN either way the socket is as TCP's. A side says PLAIN when there is no queue pair to be
  * had, or none that reaches the other's, when the last ones did not carry a word (WIRE_TRIES), and
  * when it closes, since a socket takes last words for a process that does not poll. Who gives the
  * other up says TCP's BYE there, at any time.
@@ -28,29 +28,29 @@
  * registered piece until their completion, of which one in WEFT_RDMA_SIGNAL is asked for.
  *
  * Receiving. An endpoint's buffers are in one shared receive queue, or, where the NIC has none, a
- * wire's window of them in its queue session's own. What came waits in the wire's line until the
+ * wire's window of them in its queue pair's own. What came waits in the wire's line until the
  * channel reads it. Where more wires were granted buffers than there are, the NICs wait for each
  * other.
  *
  * Rails. A context has several ports, of one NIC or more; an endpoint has queues for each. Channel
  * i's first connection goes by rail i. Both sides count alike, by the connection's generation: so
  * networks that are apart, one for each rail, will do. Who calls after a break says by that whether
- * it is the next rail's turn, as when the queue session failed, or that of the same. A rail that is
+ * it is the next rail's turn, as when the queue pair failed, or that of the same. A rail that is
  * known not to work is left out. Channels of a session that are together on one though another
  * works part again, some time, when nothing is under way.
  *
  * Moves. What the core has the NICs move (struct wf_move) are WRITEs and READs of the same queue
- * session, from and to where mem/local.h finds a place. They end in order. When the queue session
+ * session, from and to where mem/local.h finds a place. They end in order. When the queue pair
  * breaks, of those that did not it is not known here whether they were done. The other side's NIC
- * knows: by the number of the packet that its queue session would have taken next. That side breaks
- * its queue session, so that nothing of them can happen any more, asks, and tells in its next ENDS
+ * knows: by the number of the packet that its queue pair would have taken next. That side breaks
+ * its queue pair, so that nothing of them can happen any more, asks, and tells in its next ENDS
  * or PLAIN; then the core is told of the moves. What was not done, messages do again; so they do a
  * READ that was, since its bytes did not come; and WRITEs of which that NIC does not tell. One that
  * the other NIC refused is told apart, as the failing one. Short ones take lane 0, long ones are
  * dealt over the channels (tcp.c). Each channel's end for themselves, and are told of for
  * themselves when it breaks.
  *
- * A WRITE's completion says that the other NIC has it. What comes by the same queue session is
+ * A WRITE's completion says that the other NIC has it. What comes by the same queue pair is
  * behind it in memory; what comes by another NIC need not be. So a WRITE on another channel than 0,
  * whose end messages may tell of by that, and a long one on lane 0 if others may go on with it, is
  * followed by a READ of the other side's cell, and told of when that has ended.
@@ -59,13 +59,13 @@
  * is told that they may have been done (ELOST). What one
  * found comes to 8 bytes of the endpoint's own that no other side can write.
  *
- * Patience. A queue session fails when it is not acknowledged, in about a second. One of which
+ * Patience. A queue pair fails when it is not acknowledged, in about a second. One of which
  * nothing is heard for WEFT_PEER_TIMEOUT though something is under way is taken for failed, too.
  *
  * Completions. A wire is found by its cell and its generation, which no other wire of the endpoint
- * has, and must be of its queue session. The completion queue has room for all that may be in it:
+ * has, and must be of its queue pair. The completion queue has room for all that may be in it:
  * what is under way is bounded (WIRE_UNDER_WAY), unsignaled requests too, since all are told of
- * when a queue session fails. */
+ * when a queue pair fails. */
 #ifndef WF_TRANSPORT_RDMA_WIRE_H
 #define WF_TRANSPORT_RDMA_WIRE_H
 
@@ -138,11 +138,11 @@ struct rdma_tep {
     uint32_t batch;                          /* of them that are posted at a time */
     uint32_t *free_results, nfree_results;   /* of WIRE_UNDER_WAY */
     struct wf_wire **by_cell; /* [cells]: a wire's cell is its number in completions */
-    struct wf_list wires;     /* with a queue session */
+    struct wf_list wires;     /* with a queue pair */
     uint32_t nwires;
     uint32_t under_way;   /* requests that are not known to be over */
-    uint32_t doubtful;    /* queue sessions broken, that may have kept a receive buffer */
-    struct wf_hca_cm *cm; /* null: queue sessions are connected without one */
+    uint32_t doubtful;    /* queue pairs broken, that may have kept a receive buffer */
+    struct wf_hca_cm *cm; /* null: queue pairs are connected without one */
     uint32_t deadlines;   /* wires with one */
     bool broken;          /* its queues are: of no use any more */
 };
@@ -191,7 +191,7 @@ struct wf_wire {
     enum wf_hca_status why; /* FAILED */
     uint32_t cell, gen;
     uint32_t psn, their_psn; /* of the first packets */
-    bool is_connected;       /* the queue session */
+    bool is_connected;       /* the queue pair */
     uint64_t their_cell;
     uint32_t their_cell_key, their_name;
     uint8_t their_device;

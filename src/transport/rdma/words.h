@@ -13,7 +13,7 @@ enum rdma_says { SAYS_ENDS = 1, SAYS_READY = 2, SAYS_PLAIN = 3 };
 
 #define PAST_NONE UINT32_MAX
 
-/* How far a queue session that was closed came. */
+/* How far a queue pair that was closed came. */
 struct rdma_past {
     uint32_t name; /* of whose wire went to it: cell_name, wire.c */
     uint32_t psn;  /* of the packet that it would have taken next; PAST_NONE: nothing is told */
