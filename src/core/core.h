@@ -297,7 +297,7 @@ struct wf_entry *wf_rma_got_by(struct weft_ep *ep, const struct wf_token *token,
                                const uint32_t *args, unsigned nargs);
 void wf_rma_register(struct weft_ep *ep);
 /* struct wf_tep_events */
-void wf_rma_moved(void *owner, uint32_t id, enum weft_status status, uint64_t old);
+void wf_rma_nic_op_done(void *owner, uint32_t id, enum weft_status status, uint64_t old);
 enum weft_status wf_rma_push(struct wf_entry *entry);
 /* Of a put whose connection was lost: have messages do it, before what was started later. OK |
  * ENOMEM | ELIMIT */

@@ -39,7 +39,7 @@ static void conn_down(void *owner, void *conn)
 }
 
 const struct wf_tep_events wf_ep_events = {wf_am_deliver, peer_down,      conn_down,
-                                           wf_bulk_hold,  wf_bulk_unhold, wf_rma_moved,
+                                           wf_bulk_hold,  wf_bulk_unhold, wf_rma_nic_op_done,
                                            wf_puts_done,  wf_puts_lost,   wf_remote_answered};
 
 enum weft_status wf_ep_enter_slow(struct weft_ep *ep)

@@ -15,12 +15,12 @@
  * sender's operation failed; a fragment's order; the payload that a transport has still to send.
  *
  * Replies and moves carry its low 32 bits, for they cannot outlive it:
- *  - Each reply belongs to one request and each move is reported once (transport.h: rule 4, moved).
- *    Both are counted in [unanswered], and an entry ends only when that is 0, whatever failed
- *    before: wf_entry_start and flow_push keep one that fails with some outstanding, answer_count
- *    and on_piece wait for the last.
+ *  - Each reply belongs to one request and each move is reported once (transport.h: rule 4,
+ * nic_op_done). Both are counted in [unanswered], and an entry ends only when that is 0, whatever
+ * failed before: wf_entry_start and flow_push keep one that fails with some outstanding,
+ * answer_count and on_piece wait for the last.
  *  - Only the loss of its peer handle ends it earlier (wf_flow_down). No reply to that handle's
- *    requests is delivered and no move of its is reported after that (rule 5, moved), and a
+ *    requests is delivered and no move of its is reported after that (rule 5, nic_op_done), and a
  *    handle opened later has connections of its own.
  * A peer that lies may answer one request with the number of another: only operations of its own
  * are found by that (wf_own_is_to).

@@ -927,7 +927,7 @@ static void rdma_region_close(struct wf_tctx *tctx, void *handle)
     wf_rdma_region_close(TCP_OF(tctx, tcp_ctx)->rdma, handle);
 }
 
-static uint64_t load_of(const struct tcp_lane *lane, const struct wf_move *m)
+static uint64_t load_of(const struct tcp_lane *lane, const struct wf_nic_op *m)
 {
     return lane && lane->up && !lane->plain && !lane->leaves
                ? lane->pair->tep->wires->load(lane->wire, m)
@@ -935,20 +935,20 @@ static uint64_t load_of(const struct tcp_lane *lane, const struct wf_move *m)
 }
 
 /* Is [m] to be dealt over several rails? */
-static bool is_dealt(const struct tcp_pair *pair, const struct wf_move *m)
+static bool is_dealt(const struct tcp_pair *pair, const struct wf_nic_op *m)
 {
-    return pair->tep->rails > 1 && !wf_move_is_atomic(m) && m->len > WF_MOVE_SHORT;
+    return pair->tep->rails > 1 && !wf_nic_op_is_atomic(m) && m->len > WF_NIC_OP_SHORT;
 }
 
 /* The first, or of those that can the one with the least under way. What a break leaves undone is
  * known of each. Null: no memory. */
-static struct tcp_lane *move_lane(struct tcp_pair *pair, const struct wf_move *m)
+static struct tcp_lane *move_lane(struct tcp_pair *pair, const struct wf_nic_op *m)
 {
     struct tcp_lane *best = wf_tcp_pair_lane(pair, true);
     uint64_t least = load_of(best, m);
     if (!best || (least != WF_WIRE_CANNOT && !is_dealt(pair, m)))
         return best;
-    if (is_dealt(pair, m) || (wf_move_is_atomic(m) && pair->tep->rails > 1))
+    if (is_dealt(pair, m) || (wf_nic_op_is_atomic(m) && pair->tep->rails > 1))
         wf_tcp_pair_lanes_open(pair); /* for an atomic: to the NIC that does them */
     if (least != WF_WIRE_CANNOT && !wf_tcp_pair_may_spread(pair))
         return best;
@@ -962,19 +962,19 @@ static struct tcp_lane *move_lane(struct tcp_pair *pair, const struct wf_move *m
     return best;
 }
 
-static enum weft_status rdma_move(struct wf_tpeer *tpeer, const struct wf_move *m, size_t *taken)
+static enum weft_status rdma_move(struct wf_tpeer *tpeer, const struct wf_nic_op *m, size_t *taken)
 {
     enum weft_status status = WEFT_OK;
     struct tcp_pair *pair = pair_of(TCP_OF(tpeer, tcp_peer), &status);
     struct tcp_lane *lane = pair ? move_lane(pair, m) : NULL;
-    struct wf_move part = *m;
+    struct wf_nic_op part = *m;
     if (!pair)
         return status;
     if (!lane)
         return WEFT_ENOMEM;
     if (lane->plain || (!lane->up && !m->waits)) /* messages wait for a connection */
         return WEFT_EUNREACH;
-    if (is_dealt(pair, m) && m->len > MOVE_PART + WF_MOVE_SHORT) /* none is left that is short */
+    if (is_dealt(pair, m) && m->len > MOVE_PART + WF_NIC_OP_SHORT) /* none is left that is short */
         part.len = MOVE_PART;
     status = lane->up ? pair->tep->wires->move(lane->wire, &part, taken) : WEFT_AGAIN;
     if (status == WEFT_AGAIN) {
@@ -1008,7 +1008,7 @@ const struct wf_transport wf_rdma_transport = {
     .resources = rdma_resources,
     .region_open = rdma_region_open,
     .region_close = rdma_region_close,
-    .move = rdma_move,
+    .nic_op = rdma_move,
     .put = rdma_put,
     .ctx_open = rdma_ctx_open,
     .ctx_close = tcp_ctx_close,
