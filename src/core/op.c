@@ -357,8 +357,8 @@ int wf_op_progress(struct weft_ep *ep)
         wf_list_append(&ep->stalled, it);
         events += flow_push(wf_container_of(it, struct wf_flow, stalled));
     }
-    if (ep->sources.sweep)
-        wf_sources_sweep(ep);
+    if (ep->senders.sweep)
+        wf_senders_sweep(ep);
     return events;
 }
 

@@ -39,7 +39,7 @@
 #include "core/match.h"
 #include "transport/transport.h"
 
-struct wf_source;
+struct wf_sender;
 struct wf_remote;
 
 enum wf_kind {
@@ -71,7 +71,7 @@ struct wf_iov {
 /* A posted receive that no message has matched: not an entry, since it has
  * nothing to send, and most receives never need more. */
 struct wf_recv {
-    struct wf_match_recv match; /* its source is a struct wf_source */
+    struct wf_match_recv match; /* its sender is a struct wf_sender */
     struct weft_op *op;
     struct weft_ep *ep;
     uint64_t room; /* bytes of mem */
@@ -106,7 +106,7 @@ struct wf_entry {
         } send;
         struct {
             uint64_t tag, full; /* full: length that was sent */
-            struct wf_source *source;
+            struct wf_sender *sender;
             struct wf_iov from; /* addresses in the sender's process */
             uint64_t id;        /* the sender's */
         } copy;
@@ -121,7 +121,7 @@ struct wf_entry {
             struct weft_remote **out;
         } open;
         struct {
-            struct wf_source *source; /* a reference */
+            struct wf_sender *sender; /* a reference */
             uint32_t room;
             uint8_t handler, nargs;                    /* the request's */
             uint8_t told;                              /* args of the message; 0: no reply yet */

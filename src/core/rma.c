@@ -423,7 +423,7 @@ static enum weft_status take_bytes(const struct weft_am *am, struct weft_peer *p
 
 static void on_take(const struct weft_am *am)
 {
-    struct wf_source *source = wf_source_of(am->ep, am->token);
+    struct wf_sender *sender = wf_sender_of(am->ep, am->token);
     struct weft_peer *peer = NULL;
     enum weft_status status = WEFT_ENOMEM;
     uint64_t tell = 0;
@@ -434,8 +434,8 @@ static void on_take(const struct weft_am *am)
         return;
     n = am->args[REGION_ARGS + 3] & ~WHOLE;
     whole = am->args[REGION_ARGS + 3] & WHOLE;
-    if (source)
-        peer = wf_source_peer(source, &status);
+    if (sender)
+        peer = wf_sender_peer(sender, &status);
     if (peer)
         status = n <= WF_PULL_MAX ? use(am, n, WEFT_REMOTE_WRITE, &p) : WEFT_EPROTO;
     if (peer && status == WEFT_OK) {
