@@ -55,6 +55,28 @@ static inline void wf_list_remove(struct wf_list *item)
     wf_list_init(item);
 }
 
+/* The first item, removed; null: the list is empty. */
+static inline struct wf_list *wf_list_pop(struct wf_list *head)
+{
+    struct wf_list *item = head->next;
+    if (item == head)
+        return NULL;
+    wf_list_remove(item);
+    return item;
+}
+
+/* Move all items of [from], in their order, to [to], which need not be initialized. For walking a
+ * list to which the walk may add: its items come in the next walk. */
+static inline void wf_list_take(struct wf_list *to, struct wf_list *from)
+{
+    wf_list_init(to);
+    if (wf_list_empty(from))
+        return;
+    *to = *from;
+    to->next->prev = to->prev->next = to;
+    wf_list_init(from);
+}
+
 #define wf_list_each(it, head) for (struct wf_list *it = (head)->next; it != (head); it = it->next)
 #define wf_list_each_safe(it, nx, head)                                                            \
     for (struct wf_list *it = (head)->next, *nx = it->next; it != (head); it = nx, nx = it->next)

@@ -191,15 +191,15 @@ enum weft_status weft_am_source(const struct weft_am *am, void *buf, size_t *len
 struct weft_peer *weft_am_peer(const struct weft_am *am)
 {
     struct wf_token *token = wf_am_token(am);
-    struct wf_source *source;
+    struct wf_sender *sender;
     if (!token || !wf_life_is(am->ep->life))
         return NULL;
     if (am->is_reply && token->tpeer) {
         struct weft_peer *peer = wf_container_of(token->tpeer, struct weft_peer, tpeer);
-        return peer->own ? NULL : peer;
+        return peer->is_reply_peer ? NULL : peer;
     }
     if (am->is_reply)
         return NULL;
-    source = wf_source_of(am->ep, token);
-    return source ? source->peer : NULL;
+    sender = wf_sender_of(am->ep, token);
+    return sender ? sender->peer : NULL;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The core's objects. ctx.c, ep.c, peer.c, source.c, am.c, op.c, rma.c, msg.c,
+/* The core's objects. ctx.c, ep.c, peer.c, sender.c, am.c, op.c, rma.c, msg.c,
  * path.c and wait.c each own one part; transports are reached through
  * transport.h alone.
  *
@@ -22,7 +22,7 @@
 #include "core/keymap.h"
 #include "core/progress.h"
 #include "core/registrar.h"
-#include "core/source.h"
+#include "core/sender.h"
 #include "core/stats.h"
 #include "mem/mem.h"
 #include "transport/transport.h"
@@ -118,7 +118,7 @@ struct weft_ep {
     struct wf_list stalled;            /* flows with entries that wait for room */
     struct wf_list copying;            /* receives under way */
     struct wf_list opening;            /* of regions, under way */
-    struct wf_sources sources;
+    struct wf_senders senders;
     struct wf_entries entries;
     unsigned posted, claimed; /* receives not matched; messages not taken */
     uint8_t *scratch;         /* WF_SCRATCH bytes, to gather a payload in; null until needed */
@@ -153,15 +153,15 @@ struct weft_peer {
     struct weft_ep *ep;
     const struct wf_transport *transport; /* chosen when the peer was opened */
     void *arg;
-    struct wf_flow *flow;     /* null until its first operation that is not at once complete */
-    struct wf_source *source; /* null until it sends a tagged message or a receive names it */
-    struct weft_peer *alike;  /* the next of the application's handles of the same address */
-    enum weft_status status;  /* what peer_down reported */
+    struct wf_flow *flow;          /* null until its first operation that is not at once complete */
+    struct wf_sender *sender;      /* null until it sends a tagged message or a receive names it */
+    struct weft_peer *next_handle; /* of the application's handles with the same address */
+    enum weft_status status;       /* what peer_down reported */
     enum weft_status refused; /* why an access to its memory failed, which may be before that */
     unsigned remotes;
-    bool own;    /* opened by Weft to answer a peer that the application did not open */
-    bool heeded; /* its transport reports its loss: wf_peer_heed */
-    bool of_job; /* a job opened it and closes it */
+    bool is_reply_peer;                 /* opened by Weft to answer a sender (struct wf_sender) */
+    bool heeded;                        /* its transport reports its loss: wf_peer_heed */
+    bool of_job;                        /* a job opened it and closes it */
     _Alignas(16) unsigned char tpeer[]; /* the transport's part */
 };
 
@@ -274,7 +274,7 @@ void wf_peer_free(struct weft_peer *peer);
 struct wf_entry *wf_msg_piece_of(struct weft_ep *ep, const struct wf_token *token,
                                  const uint32_t *args, unsigned nargs);
 void wf_msg_register(struct weft_ep *ep);
-void wf_msg_source_down(struct wf_source *source, enum weft_status why);
+void wf_msg_sender_down(struct wf_sender *sender, enum weft_status why);
 /* It cannot go on: tell the receive, and its sender unless that is lost. */
 void wf_msg_copy_fail(struct wf_entry *entry, enum weft_status why);
 bool wf_msg_progress(struct wf_entry *entry); /* a receive under way; false: it ended */
@@ -297,7 +297,7 @@ struct wf_entry *wf_rma_got_by(struct weft_ep *ep, const struct wf_token *token,
                                const uint32_t *args, unsigned nargs);
 void wf_rma_register(struct weft_ep *ep);
 /* struct wf_tep_events */
-void wf_rma_moved(void *owner, uint32_t id, enum weft_status status, uint64_t old);
+void wf_rma_nic_op_done(void *owner, uint32_t id, enum weft_status status, uint64_t old);
 enum weft_status wf_rma_push(struct wf_entry *entry);
 /* Of a put whose connection was lost: have messages do it, before what was started later. OK |
  * ENOMEM | ELIMIT */

@@ -22,12 +22,12 @@ static void peer_down(void *owner, struct wf_tpeer *tpeer, enum weft_status why)
     peer->status = why;
     WF_PROBE2(peer_down, peer, why);
     wf_flow_down(peer, why);
-    if (peer->own) {
-        ep->sources.sweep = true;
+    if (peer->is_reply_peer) {
+        ep->senders.sweep = true;
         return;
     }
-    if (peer->source && !wf_source_is_open(peer->source))
-        wf_msg_source_down(peer->source, why);
+    if (peer->sender && !wf_sender_is_open(peer->sender))
+        wf_msg_sender_down(peer->sender, why);
     if (ep->peer_down)
         ep->peer_down(ep, peer, why, ep->arg);
 }
@@ -35,11 +35,11 @@ static void peer_down(void *owner, struct wf_tpeer *tpeer, enum weft_status why)
 static void conn_down(void *owner, void *conn)
 {
     (void)owner;
-    wf_source_unref(conn);
+    wf_sender_unref(conn);
 }
 
 const struct wf_tep_events wf_ep_events = {wf_am_deliver, peer_down,      conn_down,
-                                           wf_bulk_hold,  wf_bulk_unhold, wf_rma_moved,
+                                           wf_bulk_hold,  wf_bulk_unhold, wf_rma_nic_op_done,
                                            wf_puts_done,  wf_puts_lost,   wf_remote_answered};
 
 enum weft_status wf_ep_enter_slow(struct weft_ep *ep)
@@ -183,7 +183,7 @@ enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params 
     ep->am_failed = params ? params->am_failed : NULL;
     ep->arg = params ? params->arg : NULL;
     wf_entries_init(ep);
-    wf_list_init(&ep->sources.owns);
+    wf_list_init(&ep->senders.reply_list);
     if ((params && params->flags & WEFT_EP_LOCKED) || ctx->progress.on)
         lock_make(ep);
     ep->event_fd = wf_fd_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -237,10 +237,10 @@ enum weft_status weft_ep_close(struct weft_ep *ep)
         return wf_ep_left(ep, WEFT_EBUSY);
     wf_progress_leave(ep);
     wf_msg_close(ep);
-    wf_sources_close(ep);
+    wf_senders_close(ep);
     teps_close(ep);
-    wf_sources_close(ep); /* those whose connections were open */
-    wf_book_free(&ep->sources.book);
+    wf_senders_close(ep); /* those whose connections were open */
+    wf_book_free(&ep->senders.book);
     wf_entries_fini(ep);
     ep_unlist(ep);
     wait_fds_close(ep);
@@ -286,7 +286,7 @@ int weft_ep_poll(struct weft_ep *ep)
         if (ep->tep[i])
             events += wf_transports[i]->poll(ep->tep[i]);
     if (__builtin_expect(
-            !wf_list_empty(&ep->stalled) || !wf_list_empty(&ep->copying) || ep->sources.sweep, 0))
+            !wf_list_empty(&ep->stalled) || !wf_list_empty(&ep->copying) || ep->senders.sweep, 0))
         events += wf_op_progress(ep);
     ep->busy = false;
     wf_ep_leave(ep);

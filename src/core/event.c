@@ -259,11 +259,11 @@ void wf_eq_post(struct weft_eq *eq, struct wf_event *event)
 static enum weft_status eq_take(struct weft_eq *eq, struct weft_event *out)
 {
     struct wf_event *e = NULL;
+    struct wf_list *it;
     uint64_t n;
     pthread_mutex_lock(&eq->lock);
-    if (!wf_list_empty(&eq->events)) {
-        e = wf_container_of(eq->events.next, struct wf_event, item);
-        wf_list_remove(&e->item);
+    if ((it = wf_list_pop(&eq->events))) {
+        e = wf_container_of(it, struct wf_event, item);
         if (wf_list_empty(&eq->events) && read(eq->fd, &n, sizeof n) < 0)
             wf_error("an event queue's descriptor: %m");
     }

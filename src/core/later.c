@@ -31,13 +31,13 @@ void wf_late_clear(struct wf_entry *e)
 {
     e->ep->laters--;
     free((void *)(uintptr_t)e->u.late.data);
-    wf_source_unref(e->u.late.source);
+    wf_sender_unref(e->u.late.sender);
 }
 
 enum weft_status weft_am_detach(const struct weft_am *am, struct weft_am_later *out)
 {
     struct wf_token *token = wf_am_token(am);
-    struct wf_source *source;
+    struct wf_sender *sender;
     enum weft_status status;
     struct wf_entry *e;
     struct weft_ep *ep;
@@ -54,15 +54,15 @@ enum weft_status weft_am_detach(const struct weft_am *am, struct weft_am_later *
         ep->laters_logged = true;
         return WEFT_ELIMIT;
     }
-    source = wf_source_of(ep, token);
-    if (!source)
+    sender = wf_sender_of(ep, token);
+    if (!sender)
         return WEFT_ENOMEM;
     e = wf_entry_new(ep, NULL, WF_KIND_LATE, NULL, false, &status);
     if (!e)
         return status;
     ep->laters++;
-    wf_source_ref(source);
-    e->u.late.source = source;
+    wf_sender_ref(sender);
+    e->u.late.sender = sender;
     e->u.late.room = WF_MIN(token->reply_room, ep->am_max); /* as a message of this endpoint's */
     e->u.late.handler = am->handler;
     e->u.late.nargs = (uint8_t)WF_MIN(am->nargs, WEFT_AM_FAILED_ARGS);
@@ -143,7 +143,7 @@ static enum weft_status answer(struct wf_entry *e, const uint32_t *head, unsigne
                                const uint32_t *args, unsigned nargs, const void *data, size_t len)
 {
     enum weft_status status;
-    struct weft_peer *peer = wf_source_peer(e->u.late.source, &status);
+    struct weft_peer *peer = wf_sender_peer(e->u.late.sender, &status);
     if (peer)
         status = wf_entry_bind(e, peer);
     else if (wf_is_loss(status))
@@ -252,10 +252,10 @@ static void reply(struct weft_ep *ep, struct weft_peer *peer, const struct weft_
     token->serial++;
 }
 
-/* The first handle of [source]'s address that the application has open and that is not lost. */
-static struct weft_peer *peer_of(const struct wf_source *source)
+/* The first handle of [sender]'s address that the application has open and that is not lost. */
+static struct weft_peer *peer_of(const struct wf_sender *sender)
 {
-    for (struct weft_peer *p = source ? source->peer : NULL; p; p = p->alike)
+    for (struct weft_peer *p = sender ? sender->peer : NULL; p; p = p->next_handle)
         if (p->status == WEFT_OK)
             return p;
     return NULL;
@@ -280,7 +280,7 @@ static void on_late(const struct weft_am *am)
         wf_own_bad(am);
         return;
     }
-    peer = am->is_reply ? weft_am_peer(am) : peer_of(wf_source_of(ep, am->token));
+    peer = am->is_reply ? weft_am_peer(am) : peer_of(wf_sender_of(ep, am->token));
     if (!peer)
         wf_ep_count(ep, WF_STAT_LATE_DROPPED, 1);
     else if (am->args[0] >> 8 == LATE_REPLY)

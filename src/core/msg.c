@@ -23,7 +23,7 @@ enum { OFFER_ARGS = 6, END_ARGS = 3, FETCH_ARGS = 6 };
 /* A message that no receive has matched; also what weft_msg_claim hands out. */
 struct weft_msg {
     struct wf_match_msg match;
-    struct wf_source *source;
+    struct wf_sender *sender;
     uint64_t len;
     uint64_t id; /* the sender's entry, of an offer */
     uint16_t nfrom;
@@ -205,11 +205,11 @@ enum weft_status weft_msg_send(struct weft_peer *peer, uint64_t tag, const void 
 
 /* ---- receiving ---- */
 
-static void op_fill(struct weft_op *op, const struct wf_source *source, uint64_t tag, uint64_t len)
+static void op_fill(struct weft_op *op, const struct wf_sender *sender, uint64_t tag, uint64_t len)
 {
     op->len = len;
     op->tag = tag;
-    op->source = source->peer;
+    op->source = sender->peer;
 }
 
 /* Copy a whole message to a receive's buffer. OK | ETRUNC */
@@ -235,7 +235,7 @@ static inline void recv_unpost(struct wf_recv *r)
     wf_match_recv_remove(ep->match, &r->match);
     ep->posted--;
     if (r->match.source)
-        wf_source_unref((struct wf_source *)(uintptr_t)r->match.source);
+        wf_sender_unref((struct wf_sender *)(uintptr_t)r->match.source);
 }
 
 /* It is over, without having become an entry. */
@@ -288,13 +288,13 @@ static enum weft_status copy_step(struct wf_entry *e)
  * told already. */
 static void copy_close(struct wf_entry *e, bool tell, enum weft_status status)
 {
-    struct wf_source *source = e->u.copy.source;
+    struct wf_sender *sender = e->u.copy.sender;
     uint64_t id = e->u.copy.id;
     wf_list_remove(&e->queued);
     wf_ep_count(e->ep, WF_STAT_COPIED_BYTES, e->moved);
     wf_ep_count(e->ep, WF_STAT_MSG_RECEIVED, 1);
     wf_ep_count(e->ep, wf_path_stat(WF_STAT_MSG_PULL, e->path), 1);
-    wf_source_unref(source);
+    wf_sender_unref(sender);
     if (!tell || e->peer->status != WEFT_OK) {
         wf_entry_free(e);
         return;
@@ -318,7 +318,7 @@ static void copy_end(struct wf_entry *e, bool tell, enum weft_status status)
     struct weft_ep *ep = e->ep;
     struct weft_op *op = e->op;
     enum weft_status outcome = copy_status(e, status);
-    op_fill(op, e->u.copy.source, e->u.copy.tag, e->u.copy.full);
+    op_fill(op, e->u.copy.sender, e->u.copy.tag, e->u.copy.full);
     WF_PROBE3(op_end, op, e->kind, outcome);
     copy_close(e, tell, status);
     wf_op_end(ep, op, outcome);
@@ -340,7 +340,7 @@ bool wf_msg_progress(struct wf_entry *e)
 
 /* What an offer says, checked. */
 struct offer {
-    struct wf_source *source;
+    struct wf_sender *sender;
     uint64_t tag, len, id;
     unsigned nfrom;
     const struct place *from;
@@ -353,7 +353,7 @@ static enum weft_status copy_begin(struct weft_ep *ep, const struct offer *o, st
 {
     struct iovec from[WEFT_IOV_MAX];
     enum weft_status status = WEFT_OK;
-    struct weft_peer *peer = wf_source_peer(o->source, &status);
+    struct weft_peer *peer = wf_sender_peer(o->sender, &status);
     struct wf_entry *e = NULL;
     *out = NULL;
     if (peer)
@@ -375,24 +375,24 @@ static enum weft_status copy_begin(struct weft_ep *ep, const struct offer *o, st
     e->u.copy.tag = o->tag;
     e->u.copy.full = o->len;
     e->u.copy.id = o->id;
-    e->u.copy.source = o->source;
-    wf_source_ref(o->source);
+    e->u.copy.sender = o->sender;
+    wf_sender_ref(o->sender);
     *out = e;
     return copy_step(e);
 }
 
 /* ---- messages that came ---- */
 
-static struct weft_msg *kept_new(struct wf_source *source, uint64_t tag, size_t bytes)
+static struct weft_msg *kept_new(struct wf_sender *sender, uint64_t tag, size_t bytes)
 {
     struct weft_msg *m = malloc(sizeof *m + bytes);
     if (!m)
         return NULL;
     memset(m, 0, sizeof *m);
-    m->match.source = source;
+    m->match.source = sender;
     m->match.tag = tag;
-    m->source = source;
-    wf_source_ref(source);
+    m->sender = sender;
+    wf_sender_ref(sender);
     return m;
 }
 
@@ -417,12 +417,12 @@ static void kept_count(struct weft_ep *ep, const struct weft_msg *m)
 
 static void kept_free(struct weft_msg *m)
 {
-    m->source->ep->kept_bytes -= kept_size(m);
-    wf_source_unref(m->source);
+    m->sender->ep->kept_bytes -= kept_size(m);
+    wf_sender_unref(m->sender);
     free(m);
 }
 
-static bool keep(struct weft_ep *ep, struct wf_source *source, struct weft_msg *m)
+static bool keep(struct weft_ep *ep, struct wf_sender *sender, struct weft_msg *m)
 {
     struct wf_match *match = match_of(ep);
     if (m)
@@ -433,36 +433,36 @@ static bool keep(struct weft_ep *ep, struct wf_source *source, struct weft_msg *
         return true;
     }
     wf_error("no memory to keep a tagged message: its sender's messages are refused from here on");
-    source->down = WEFT_ENOMEM;
-    wf_msg_source_down(source, WEFT_ENOMEM);
+    sender->down = WEFT_ENOMEM;
+    wf_msg_sender_down(sender, WEFT_ENOMEM);
     if (m)
         kept_free(m);
     return false;
 }
 
-static inline struct wf_recv *posted_for(struct weft_ep *ep, const struct wf_source *source,
+static inline struct wf_recv *posted_for(struct weft_ep *ep, const struct wf_sender *sender,
                                          uint64_t tag)
 {
-    struct wf_match_recv *r = ep->posted ? wf_match_recv_find(ep->match, source, tag) : NULL;
+    struct wf_match_recv *r = ep->posted ? wf_match_recv_find(ep->match, sender, tag) : NULL;
     return r ? wf_container_of(r, struct wf_recv, match) : NULL;
 }
 
-static void msg_keep(struct weft_ep *ep, struct wf_source *source, uint64_t tag,
+static void msg_keep(struct weft_ep *ep, struct wf_sender *sender, uint64_t tag,
                      const struct weft_am *am)
 {
-    struct weft_msg *m = kept_new(source, tag, am->len);
+    struct weft_msg *m = kept_new(sender, tag, am->len);
     if (m) {
         m->len = am->len;
         memcpy(m->data, am->data, am->len);
         wf_ep_count(ep, WF_STAT_COPIED_BYTES, am->len);
     }
-    (void)keep(ep, source, m);
+    (void)keep(ep, sender, m);
 }
 
 static void on_msg(const struct weft_am *am)
 {
     struct weft_ep *ep = am->ep;
-    struct wf_source *source = wf_source_of(ep, am->token);
+    struct wf_sender *sender = wf_sender_of(ep, am->token);
     enum weft_status status;
     struct wf_recv *r;
     uint64_t tag;
@@ -470,15 +470,15 @@ static void on_msg(const struct weft_am *am)
         wf_own_bad(am);
         return;
     }
-    if (__builtin_expect(!source || source->down, 0))
+    if (__builtin_expect(!sender || sender->down, 0))
         return;
     tag = wf_word64(am->args);
-    r = posted_for(ep, source, tag);
+    r = posted_for(ep, sender, tag);
     if (!r) {
-        msg_keep(ep, source, tag, am);
+        msg_keep(ep, sender, tag, am);
         return;
     }
-    op_fill(r->op, source, tag, am->len);
+    op_fill(r->op, sender, tag, am->len);
     status = whole_take(ep, &r->mem, r->room, am->data, am->len);
     recv_unpost(r);
     recv_end(r, status);
@@ -513,7 +513,7 @@ static void offer_answer(const struct weft_am *am, uint64_t id, enum weft_status
 static void on_offer(const struct weft_am *am)
 {
     struct weft_ep *ep = am->ep;
-    struct wf_source *source = wf_source_of(ep, am->token);
+    struct wf_sender *sender = wf_sender_of(ep, am->token);
     struct place from[WEFT_IOV_MAX];
     struct offer o;
     struct weft_op *op;
@@ -524,14 +524,14 @@ static void on_offer(const struct weft_am *am)
         wf_own_bad(am);
         return;
     }
-    o.source = source;
-    if (!source || source->down) {
+    o.sender = sender;
+    if (!sender || sender->down) {
         offer_answer(am, o.id, WEFT_ENOMEM);
         return;
     }
-    r = posted_for(ep, source, o.tag);
+    r = posted_for(ep, sender, o.tag);
     if (!r) {
-        struct weft_msg *m = kept_new(source, o.tag, o.nfrom * sizeof *from);
+        struct weft_msg *m = kept_new(sender, o.tag, o.nfrom * sizeof *from);
         if (m) {
             m->offer = true;
             m->len = o.len;
@@ -539,7 +539,7 @@ static void on_offer(const struct weft_am *am)
             m->nfrom = (uint16_t)o.nfrom;
             memcpy(m->data, from, o.nfrom * sizeof *from);
         }
-        offer_answer(am, o.id, keep(ep, source, m) ? WEFT_PENDING : WEFT_ENOMEM);
+        offer_answer(am, o.id, keep(ep, sender, m) ? WEFT_PENDING : WEFT_ENOMEM);
         return;
     }
     op = r->op;
@@ -547,7 +547,7 @@ static void on_offer(const struct weft_am *am)
     status = copy_begin(ep, &o, &r->mem, r->room, op, &e);
     offer_answer(am, o.id, status);
     if (!e) {
-        op_fill(op, source, o.tag, o.len);
+        op_fill(op, sender, o.tag, o.len);
         recv_end(r, status);
         return;
     }
@@ -563,7 +563,7 @@ static bool is_from(const struct wf_entry *e, const struct weft_am *am)
     const struct wf_token *token = am->token;
     if (am->is_reply)
         return wf_own_is_to(token, e->peer);
-    return e->peer->source && e->peer->source == *token->conn;
+    return e->peer->sender && e->peer->sender == *token->conn;
 }
 
 /* The offer of this side that [am] is about, which need not be there any more; [nargs]: arguments
@@ -586,8 +586,8 @@ static void on_offer_answer(const struct weft_am *am)
 static void on_done(const struct weft_am *am)
 {
     struct wf_entry *e = offer_named(am, END_ARGS);
-    (void)wf_source_of(am->ep, am->token);
-    if (e && !wf_source_of_peer(e->peer))
+    (void)wf_sender_of(am->ep, am->token);
+    if (e && !wf_sender_of_peer(e->peer))
         e = NULL;
     if (e && is_from(e, am))
         wf_entry_end(e, wf_status_of(am->args[2]));
@@ -642,8 +642,8 @@ static void on_fetch(const struct weft_am *am)
     out[1] = (uint32_t)WEFT_EPROTO;
     out[2] = a[3];
     out[3] = a[4];
-    (void)wf_source_of(am->ep, am->token);
-    if (!e || !wf_source_of_peer(e->peer) || !is_from(e, am) || n > e->len || at > e->len - n)
+    (void)wf_sender_of(am->ep, am->token);
+    if (!e || !wf_sender_of_peer(e->peer) || !is_from(e, am) || n > e->len || at > e->len - n)
         wf_own_answer(am, WF_OWN_PIECE, out, 4, NULL, 0);
     else if (n < am->reply_max)
         fetch_answer(am, e, at, n, out);
@@ -703,12 +703,12 @@ static enum weft_status take(struct weft_ep *ep, struct weft_msg *m, bool matchi
     enum weft_status status;
     struct weft_peer *peer;
     struct wf_entry *e;
-    struct offer o = {m->source, m->match.tag, m->len,
+    struct offer o = {m->sender, m->match.tag, m->len,
                       m->id,     m->nfrom,     (const struct place *)(const void *)m->data};
     struct wf_iov mem = {.v = iov, .n = count};
     if (!m->offer) {
         status = whole_take(ep, &mem, room, m->data, m->len);
-        op_fill(op, m->source, m->match.tag, m->len);
+        op_fill(op, m->sender, m->match.tag, m->len);
         op->status = status;
         if (matching)
             wf_match_msg_remove(ep->match, &m->match);
@@ -730,7 +730,7 @@ static enum weft_status take(struct weft_ep *ep, struct weft_msg *m, bool matchi
         op->entry_ = e;
         op->status = WEFT_PENDING;
     } else {
-        op_fill(op, o.source, o.tag, o.len);
+        op_fill(op, o.sender, o.tag, o.len);
         if (e) {
             enum weft_status outcome = copy_status(e, status);
             copy_close(e, true, status);
@@ -744,7 +744,7 @@ static enum weft_status take(struct weft_ep *ep, struct weft_msg *m, bool matchi
     return status;
 }
 
-static enum weft_status post(struct weft_ep *ep, struct wf_source *source, uint64_t tag,
+static enum weft_status post(struct weft_ep *ep, struct wf_sender *sender, uint64_t tag,
                              uint64_t mask, const struct iovec *iov, unsigned count, size_t room,
                              struct weft_op *op)
 {
@@ -760,12 +760,12 @@ static enum weft_status post(struct weft_ep *ep, struct wf_source *source, uint6
     }
     r->op = op;
     r->room = room;
-    r->match.source = source;
+    r->match.source = sender;
     r->match.tag = tag;
     r->match.mask = mask;
     wf_match_recv_add(ep->match, &r->match);
-    if (source)
-        wf_source_ref(source);
+    if (sender)
+        wf_sender_ref(sender);
     ep->posted++;
     op->entry_ = (char *)r + WF_RECV_MARK;
     op->status = WEFT_PENDING;
@@ -775,15 +775,15 @@ static enum weft_status post(struct weft_ep *ep, struct wf_source *source, uint6
 
 /* What receives and probes check alike; entered on OK. */
 static enum weft_status find_begin(struct weft_ep *ep, struct weft_peer *peer,
-                                   struct wf_source **source)
+                                   struct wf_sender **sender)
 {
     enum weft_status status = wf_ep_enter(ep);
     if (status != WEFT_OK)
         return status;
-    *source = NULL;
+    *sender = NULL;
     if (peer && peer->ep != ep)
         status = WEFT_EINVAL;
-    else if ((peer && !(*source = wf_source_of_peer(peer))) || !match_of(ep))
+    else if ((peer && !(*sender = wf_sender_of_peer(peer))) || !match_of(ep))
         status = WEFT_ENOMEM;
     if (status != WEFT_OK)
         wf_ep_leave(ep);
@@ -794,21 +794,21 @@ static enum weft_status recv_checked(struct weft_ep *ep, struct weft_peer *peer,
                                      uint64_t mask, const struct iovec *iov, unsigned count,
                                      size_t room, struct weft_op *op)
 {
-    struct wf_source *source;
+    struct wf_sender *sender;
     struct wf_match_msg *found;
-    enum weft_status status = op ? find_begin(ep, peer, &source) : WEFT_EINVAL;
+    enum weft_status status = op ? find_begin(ep, peer, &sender) : WEFT_EINVAL;
     if (status == WEFT_OK && (status = wf_local_ok(ep, op, iov, count, WEFT_RECV)) != WEFT_OK)
         wf_ep_leave(ep);
     if (status != WEFT_OK)
         return status;
-    found = wf_match_msg_find(ep->match, source, tag, mask);
+    found = wf_match_msg_find(ep->match, sender, tag, mask);
     if (found) {
         struct weft_msg *m = wf_container_of(found, struct weft_msg, match);
         status = take(ep, m, true, iov, count, room, op);
-    } else if (source && (source->down || peer->status != WEFT_OK)) {
-        status = source->down ? source->down : peer->status;
+    } else if (sender && (sender->down || peer->status != WEFT_OK)) {
+        status = sender->down ? sender->down : peer->status;
     } else if (!peer || (status = wf_peer_heed(peer)) == WEFT_OK) {
-        status = post(ep, source, tag, mask, iov, count, room, op);
+        status = post(ep, sender, tag, mask, iov, count, room, op);
     }
     return wf_ep_left(ep, status);
 }
@@ -836,18 +836,18 @@ enum weft_status weft_msg_recvv(struct weft_ep *ep, struct weft_peer *source, ui
 
 static void info_fill(struct weft_msg_info *info, const struct weft_msg *m)
 {
-    *info = (struct weft_msg_info){.tag = m->match.tag, .len = m->len, .source = m->source->peer};
+    *info = (struct weft_msg_info){.tag = m->match.tag, .len = m->len, .source = m->sender->peer};
 }
 
 enum weft_status weft_msg_probe(struct weft_ep *ep, struct weft_peer *peer, uint64_t tag,
                                 uint64_t mask, struct weft_msg_info *info)
 {
-    struct wf_source *source;
+    struct wf_sender *sender;
     struct wf_match_msg *found;
-    enum weft_status status = info ? find_begin(ep, peer, &source) : WEFT_EINVAL;
+    enum weft_status status = info ? find_begin(ep, peer, &sender) : WEFT_EINVAL;
     if (status != WEFT_OK)
         return status;
-    found = wf_match_msg_find(ep->match, source, tag, mask);
+    found = wf_match_msg_find(ep->match, sender, tag, mask);
     if (found)
         info_fill(info, wf_container_of(found, struct weft_msg, match));
     return wf_ep_left(ep, found ? WEFT_OK : WEFT_AGAIN);
@@ -856,12 +856,12 @@ enum weft_status weft_msg_probe(struct weft_ep *ep, struct weft_peer *peer, uint
 enum weft_status weft_msg_claim(struct weft_ep *ep, struct weft_peer *peer, uint64_t tag,
                                 uint64_t mask, struct weft_msg_info *info, struct weft_msg **msg)
 {
-    struct wf_source *source;
+    struct wf_sender *sender;
     struct wf_match_msg *found;
-    enum weft_status status = info && msg ? find_begin(ep, peer, &source) : WEFT_EINVAL;
+    enum weft_status status = info && msg ? find_begin(ep, peer, &sender) : WEFT_EINVAL;
     if (status != WEFT_OK)
         return status;
-    found = wf_match_msg_find(ep->match, source, tag, mask);
+    found = wf_match_msg_find(ep->match, sender, tag, mask);
     if (found) {
         *msg = wf_container_of(found, struct weft_msg, match);
         wf_match_msg_remove(ep->match, found);
@@ -879,7 +879,7 @@ enum weft_status weft_msg_take(struct weft_ep *ep, struct weft_msg *msg, void *b
         msg && op && (!len || buf) && len <= SIZE_MAX / 2 ? wf_ep_enter(ep) : WEFT_EINVAL;
     if (status != WEFT_OK)
         return status;
-    if (msg->source->ep != ep)
+    if (msg->sender->ep != ep)
         return wf_ep_left(ep, WEFT_EINVAL);
     status = wf_local_one(ep, op, buf, len, WEFT_RECV);
     if (status != WEFT_OK) /* [msg] stays */
@@ -915,21 +915,21 @@ enum weft_status weft_msg_cancel(struct weft_ep *ep, struct weft_op *op)
 
 /* ---- ends ---- */
 
-static void posted_end(struct weft_ep *ep, const struct wf_source *source, enum weft_status why)
+static void posted_end(struct weft_ep *ep, const struct wf_sender *sender, enum weft_status why)
 {
     struct wf_match_recv *r;
-    while (ep->match && (r = wf_match_recv_any(ep->match, source))) {
+    while (ep->match && (r = wf_match_recv_any(ep->match, sender))) {
         struct wf_recv *recv = wf_container_of(r, struct wf_recv, match);
         recv_unpost(recv);
         recv_end(recv, why);
     }
 }
 
-void wf_msg_source_down(struct wf_source *source, enum weft_status why)
+void wf_msg_sender_down(struct wf_sender *sender, enum weft_status why)
 {
-    wf_source_ref(source); /* its receives may be the last to hold it */
-    posted_end(source->ep, source, why);
-    wf_source_unref(source);
+    wf_sender_ref(sender); /* its receives may be the last to hold it */
+    posted_end(sender->ep, sender, why);
+    wf_sender_unref(sender);
 }
 
 bool wf_msg_busy(const struct weft_ep *ep)

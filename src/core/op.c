@@ -114,8 +114,7 @@ struct wf_entry *wf_entry_new(struct weft_ep *ep, struct weft_peer *peer, enum w
         *why = entries_grow(t);
     if (*why != WEFT_OK)
         return NULL;
-    e = wf_container_of(t->free.next, struct wf_entry, queued);
-    wf_list_remove(&e->queued);
+    e = wf_container_of(wf_list_pop(&t->free), struct wf_entry, queued);
     id = e->id;
     *e = (struct wf_entry){.ep = ep, .op = op, .id = id, .kind = (uint8_t)kind, .bounded = bounded};
     wf_list_init(&e->issued);
@@ -345,29 +344,21 @@ static int flow_push(struct wf_flow *flow)
 
 int wf_op_progress(struct weft_ep *ep)
 {
-    struct wf_list flows;
+    struct wf_list flows, *it;
     int events = 0;
-    wf_list_each_safe(it, nx, &ep->copying)
+    wf_list_each_safe(at, nx, &ep->copying)
     {
         events++;
-        (void)wf_msg_progress(wf_container_of(it, struct wf_entry, queued));
+        (void)wf_msg_progress(wf_container_of(at, struct wf_entry, queued));
     }
     /* One round: an entry's end may start another. */
-    wf_list_init(&flows);
-    while (!wf_list_empty(&ep->stalled)) {
-        struct wf_list *it = ep->stalled.next;
-        wf_list_remove(it);
-        wf_list_append(&flows, it);
-    }
-    while (!wf_list_empty(&flows)) {
-        struct wf_list *it = flows.next;
-        struct wf_flow *flow = wf_container_of(it, struct wf_flow, stalled);
-        wf_list_remove(it);
+    wf_list_take(&flows, &ep->stalled);
+    while ((it = wf_list_pop(&flows))) {
         wf_list_append(&ep->stalled, it);
-        events += flow_push(flow);
+        events += flow_push(wf_container_of(it, struct wf_flow, stalled));
     }
-    if (ep->sources.sweep)
-        wf_sources_sweep(ep);
+    if (ep->senders.sweep)
+        wf_senders_sweep(ep);
     return events;
 }
 

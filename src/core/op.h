@@ -15,12 +15,12 @@
  * sender's operation failed; a fragment's order; the payload that a transport has still to send.
  *
  * Replies and moves carry its low 32 bits, for they cannot outlive it:
- *  - Each reply belongs to one request and each move is reported once (transport.h: rule 4, moved).
- *    Both are counted in [unanswered], and an entry ends only when that is 0, whatever failed
- *    before: wf_entry_start and flow_push keep one that fails with some outstanding, answer_count
- *    and on_piece wait for the last.
+ *  - Each reply belongs to one request and each move is reported once (transport.h: rule 4,
+ * nic_op_done). Both are counted in [unanswered], and an entry ends only when that is 0, whatever
+ * failed before: wf_entry_start and flow_push keep one that fails with some outstanding,
+ * answer_count and on_piece wait for the last.
  *  - Only the loss of its peer handle ends it earlier (wf_flow_down). No reply to that handle's
- *    requests is delivered and no move of its is reported after that (rule 5, moved), and a
+ *    requests is delivered and no move of its is reported after that (rule 5, nic_op_done), and a
  *    handle opened later has connections of its own.
  * A peer that lies may answer one request with the number of another: only operations of its own
  * are found by that (wf_own_is_to).
@@ -39,7 +39,7 @@
 #include "core/match.h"
 #include "transport/transport.h"
 
-struct wf_source;
+struct wf_sender;
 struct wf_remote;
 
 enum wf_kind {
@@ -71,7 +71,7 @@ struct wf_iov {
 /* A posted receive that no message has matched: not an entry, since it has
  * nothing to send, and most receives never need more. */
 struct wf_recv {
-    struct wf_match_recv match; /* its source is a struct wf_source */
+    struct wf_match_recv match; /* its sender is a struct wf_sender */
     struct weft_op *op;
     struct weft_ep *ep;
     uint64_t room; /* bytes of mem */
@@ -106,7 +106,7 @@ struct wf_entry {
         } send;
         struct {
             uint64_t tag, full; /* full: length that was sent */
-            struct wf_source *source;
+            struct wf_sender *sender;
             struct wf_iov from; /* addresses in the sender's process */
             uint64_t id;        /* the sender's */
         } copy;
@@ -121,7 +121,7 @@ struct wf_entry {
             struct weft_remote **out;
         } open;
         struct {
-            struct wf_source *source; /* a reference */
+            struct wf_sender *sender; /* a reference */
             uint32_t room;
             uint8_t handler, nargs;                    /* the request's */
             uint8_t told;                              /* args of the message; 0: no reply yet */

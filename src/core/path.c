@@ -184,7 +184,7 @@ static const struct row *row_of(const struct weft_peer *peer, unsigned operation
 static bool is_copied_beside(const struct row *row, size_t len)
 {
     bool by_nic = row == &put_rows[WF_PATH_NIC] || row == &get_rows[WF_PATH_NIC];
-    return by_nic && len <= WF_MOVE_COPIED;
+    return by_nic && len <= WF_NIC_OP_COPIED;
 }
 
 enum weft_status weft_path_of(struct weft_peer *peer, unsigned operation,

@@ -90,8 +90,8 @@ enum weft_status weft_peer_open(struct weft_ep *ep, const void *addr, size_t len
     if (status == WEFT_OK) {
         ep->peers++;
         WF_PROBE2(peer_open, *out, ep);
-        if (ep->sources.book.count)
-            wf_source_peer_opened(*out, &to);
+        if (ep->senders.book.count)
+            wf_sender_peer_opened(*out, &to);
     }
     return wf_ep_left(ep, status);
 }
@@ -107,13 +107,13 @@ enum weft_status weft_peer_close(struct weft_peer *peer)
     if (peer->remotes || wf_flow_busy(peer))
         return wf_ep_left(ep, WEFT_EBUSY);
     WF_PROBE2(peer_close, peer, ep);
-    if (peer->source) {
-        struct wf_source *source = peer->source;
-        wf_source_ref(source);
-        wf_source_peer_closed(peer);
-        if (!wf_source_is_open(source))
-            wf_msg_source_down(source, WEFT_ECLOSED);
-        wf_source_unref(source);
+    if (peer->sender) {
+        struct wf_sender *sender = peer->sender;
+        wf_sender_ref(sender);
+        wf_sender_peer_closed(peer);
+        if (!wf_sender_is_open(sender))
+            wf_msg_sender_down(sender, WEFT_ECLOSED);
+        wf_sender_unref(sender);
     }
     wf_peer_free(peer);
     ep->peers--;

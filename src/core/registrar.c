@@ -28,12 +28,11 @@ static void *registrar_main(void *arg)
     struct wf_registrar *r = arg;
     pthread_mutex_lock(&r->lock);
     while (!r->stop) {
-        struct wf_list *it = r->queue.next;
-        if (it == &r->queue) {
+        struct wf_list *it = wf_list_pop(&r->queue);
+        if (!it) {
             pthread_cond_wait(&r->work, &r->lock);
             continue;
         }
-        wf_list_remove(it);
         pthread_mutex_unlock(&r->lock);
         complete(wf_container_of(it, struct weft_mr, item));
         pthread_mutex_lock(&r->lock);

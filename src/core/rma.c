@@ -103,9 +103,9 @@ static enum weft_status nic_not(struct wf_entry *e)
 static enum weft_status push_nic(struct wf_entry *e)
 {
     const struct wf_key *k = &e->remote->key;
-    struct wf_move m = {.keys = k->nic_key,
-                        .id = WF_LO(e->id),
-                        .kind = e->kind == WF_KIND_GET ? WF_MOVE_GET : WF_MOVE_PUT};
+    struct wf_nic_op m = {.keys = k->nic_key,
+                          .id = WF_LO(e->id),
+                          .kind = e->kind == WF_KIND_GET ? WF_NIC_OP_GET : WF_NIC_OP_PUT};
     if (!wf_key_has_nic(k))
         return nic_not(e);
     while (e->sent < e->len && !e->status) {
@@ -114,7 +114,7 @@ static enum weft_status push_nic(struct wf_entry *e)
         m.len = (size_t)(e->len - e->sent);
         m.local = wf_iov_span(&e->mem, e->sent, &m.len);
         m.remote = e->remote->nic_base + e->u.rma.offset + e->sent;
-        status = e->peer->transport->move(wf_peer_tpeer(e->peer), &m, &taken);
+        status = e->peer->transport->nic_op(wf_peer_tpeer(e->peer), &m, &taken);
         if (status == WEFT_EUNREACH)
             return nic_not(e);
         if (status != WEFT_OK)
@@ -180,20 +180,21 @@ static enum weft_status push_get(struct wf_entry *e)
 static enum weft_status push_atomic_nic(struct wf_entry *e)
 {
     const struct wf_key *k = &e->remote->key;
-    struct wf_move m = {.len = 8,
-                        .remote = e->remote->nic_base + e->u.rma.offset,
-                        .operand = e->u.rma.operand,
-                        .compare = e->u.rma.compare,
-                        .keys = k->nic_key,
-                        .id = WF_LO(e->id),
-                        .kind = e->u.rma.operation == WEFT_ATOMIC_ADD ? WF_MOVE_ADD : WF_MOVE_CAS,
-                        .fetches = e->u.rma.fetched != NULL,
-                        .waits = true};
+    struct wf_nic_op m = {.len = 8,
+                          .remote = e->remote->nic_base + e->u.rma.offset,
+                          .operand = e->u.rma.operand,
+                          .compare = e->u.rma.compare,
+                          .keys = k->nic_key,
+                          .id = WF_LO(e->id),
+                          .kind =
+                              e->u.rma.operation == WEFT_ATOMIC_ADD ? WF_NIC_OP_ADD : WF_NIC_OP_CAS,
+                          .fetches = e->u.rma.fetched != NULL,
+                          .waits = true};
     enum weft_status status;
     size_t taken;
     if (!wf_key_has_nic(k))
         return WEFT_EKEY;
-    status = e->peer->transport->move(wf_peer_tpeer(e->peer), &m, &taken);
+    status = e->peer->transport->nic_op(wf_peer_tpeer(e->peer), &m, &taken);
     if (status != WEFT_OK)
         return status;
     e->unanswered++;
@@ -422,7 +423,7 @@ static enum weft_status take_bytes(const struct weft_am *am, struct weft_peer *p
 
 static void on_take(const struct weft_am *am)
 {
-    struct wf_source *source = wf_source_of(am->ep, am->token);
+    struct wf_sender *sender = wf_sender_of(am->ep, am->token);
     struct weft_peer *peer = NULL;
     enum weft_status status = WEFT_ENOMEM;
     uint64_t tell = 0;
@@ -433,8 +434,8 @@ static void on_take(const struct weft_am *am)
         return;
     n = am->args[REGION_ARGS + 3] & ~WHOLE;
     whole = am->args[REGION_ARGS + 3] & WHOLE;
-    if (source)
-        peer = wf_source_peer(source, &status);
+    if (sender)
+        peer = wf_sender_peer(sender, &status);
     if (peer)
         status = n <= WF_PULL_MAX ? use(am, n, WEFT_REMOTE_WRITE, &p) : WEFT_EPROTO;
     if (peer && status == WEFT_OK) {
@@ -713,7 +714,7 @@ static void atomic_moved(struct wf_entry *e, enum weft_status status, uint64_t o
     }
 }
 
-void wf_rma_moved(void *owner, uint32_t id, enum weft_status status, uint64_t old)
+void wf_rma_nic_op_done(void *owner, uint32_t id, enum weft_status status, uint64_t old)
 {
     struct wf_entry *e = wf_entry_asked(owner, id);
     if (!e || e->kind < WF_KIND_PUT || e->kind > WF_KIND_SIGNAL || !e->unanswered)

@@ -53,7 +53,7 @@ enum wf_transport_caps {
     WF_CAP_MAPS = 1,  /* remote_map gives a base address: put and get are copies */
     WF_CAP_SLEEP = 2, /* arm works */
     WF_CAP_BULK = 4,  /* request_bulk and reply_bulk work */
-    WF_CAP_NIC = 8,   /* region_open, region_close and move work */
+    WF_CAP_NIC = 8,   /* region_open, region_close and nic_op work */
 };
 
 /* What a NIC is to reach: a mapping, or the dma-buf behind it. */
@@ -101,32 +101,32 @@ struct wf_bulk {
 
 #define WF_BULK_MAX ((uint32_t)1 << 20)
 
-/* Bytes that the NICs of the two processes move between this one's memory and a region of the
- * other's, without a call there; or a word there that the other's NIC changes. */
-#define WF_MOVE_COPIED 4096u /* up to so many bytes are copied on this side */
+/* An RMA request for the NICs: they move bytes between this process's memory and a region of the
+ * peer's, or the peer's NIC changes a word there, without a call in the peer's process. */
+#define WF_NIC_OP_COPIED 4096u /* up to so many bytes go through a copy on this side */
 
-enum wf_move_kind {
-    WF_MOVE_PUT,
-    WF_MOVE_GET,
-    WF_MOVE_ADD, /* the two atomics that NICs have, of 8 bytes; not in parts */
-    WF_MOVE_CAS,
+enum wf_nic_op_kind {
+    WF_NIC_OP_PUT,
+    WF_NIC_OP_GET,
+    WF_NIC_OP_ADD, /* the two atomics that NICs have, of 8 bytes; not in parts */
+    WF_NIC_OP_CAS,
 };
 
-struct wf_move {
-    void *local;               /* of an atomic nothing */
-    size_t len;                /* not 0; of an atomic 8 */
-    uint64_t remote;           /* as the other side's NIC calls it; of an atomic a multiple of 8 */
+struct wf_nic_op {
+    void *local;               /* not used by an atomic */
+    size_t len;                /* not 0; 8 for an atomic */
+    uint64_t remote;           /* address as the peer's NIC knows it; for an atomic, 8-aligned */
     uint64_t operand, compare; /* of an atomic, as weft_atomic's */
     const uint32_t *keys;      /* the region's nic_key */
-    uint32_t id;               /* to be told with the end (events->moved) */
-    uint8_t kind;              /* enum wf_move_kind */
-    bool fetches;              /* an atomic: the old value is wanted */
-    bool waits;                /* for a connection: AGAIN until there is one */
+    uint32_t id;               /* the core's, given back by events->nic_op_done */
+    uint8_t kind;              /* enum wf_nic_op_kind */
+    bool fetches;              /* an atomic whose old value is wanted */
+    bool waits;                /* until there is a connection, nic_op returns AGAIN */
 };
 
-static inline bool wf_move_is_atomic(const struct wf_move *m)
+static inline bool wf_nic_op_is_atomic(const struct wf_nic_op *op)
 {
-    return m->kind >= WF_MOVE_ADD;
+    return op->kind >= WF_NIC_OP_ADD;
 }
 
 /* What a message is to follow, and then what names this one: a place in one of a transport's
@@ -150,16 +150,16 @@ struct wf_tep_events {
      * Else bulk_unhold follows, before anything else is asked. Also outside of poll. */
     void *(*bulk_hold)(void *owner, const struct wf_bulk *bulk, uint32_t at, size_t *n);
     void (*bulk_unhold)(void *owner, const struct wf_bulk *bulk);
-    /* A move with that id is over. OK | EKEY (the other NIC refused key or range: nothing was
-     * moved) | EUNREACH (its connection is lost: some of it may have been moved, nothing of it
-     * moves any more). Not told of moves to a peer of which peer_down is told.
-     * An atomic is never done in part or twice: OK ([old]: what it found, if it fetches) | EKEY
-     * (not done) | EUNREACH (lost with its connection: not done, and will not be) | ELOST (lost
-     * alike, but it may have been done). */
-    void (*moved)(void *owner, uint32_t id, enum weft_status status, uint64_t old);
-    /* The first [n] of those to [tpeer] that [put] took, of which it was not told yet, are done; or
-     * their connection is lost, as with moved ([refused]: the first of them is EKEY). As there, not
-     * told after peer_down. */
+    /* The NIC operation [id] is over, and its memory is the core's again. OK | EKEY (the peer's NIC
+     * refused key or range: no byte was moved) | EUNREACH (its connection is lost: some bytes may
+     * have been moved). Not called for operations to a peer that peer_down reports.
+     * An atomic is done at most once and never in part: OK ([old]: the value before, if it fetches)
+     * | EKEY (not done) | EUNREACH (connection lost; not done) | ELOST (connection lost; it may
+     * have been done). */
+    void (*nic_op_done)(void *owner, uint32_t id, enum weft_status status, uint64_t old);
+    /* Of the puts to [tpeer] that [put] took and neither call has reported, the first [n] are done;
+     * or their connection is lost, as in nic_op_done ([refused]: the first of them is EKEY). Not
+     * called after peer_down. */
     void (*put_done)(void *owner, struct wf_tpeer *tpeer, uint32_t n);
     void (*put_lost)(void *owner, struct wf_tpeer *tpeer, uint32_t n, bool refused);
     /* Regions for which remote_map said PENDING may be mapped now. */
@@ -346,14 +346,16 @@ struct wf_transport {
                                     void **handle);
     /* Nobody reaches it any more when this returns. */
     void (*region_close)(struct wf_tctx *tctx, void *handle);
-    /* Move the first bytes of [m]: *taken of them, of which moved tells once, in poll. Until then
-     * they are the NIC's. Connects on first use: EUNREACH until that is done, unless [m] waits.
-     * OK | AGAIN (nothing was taken) | ENOMEM | EFAULT | EUNREACH (not like this) | ENOSYS (an
-     * atomic: one of the NICs does none) | a state of the peer */
-    enum weft_status (*move)(struct wf_tpeer *tpeer, const struct wf_move *m, size_t *taken);
+    /* Start [op] for its first bytes, *taken of them; events->nic_op_done reports their end once,
+     * in poll, and until then they are the NIC's. Connects on first use: EUNREACH until there is a
+     * connection, unless [op] waits.
+     * OK | AGAIN (nothing was taken) | ENOMEM | EFAULT | EUNREACH (the NICs cannot do it) | ENOSYS
+     * (an atomic, and one of the NICs does none) | a state of the peer */
+    enum weft_status (*nic_op)(struct wf_tpeer *tpeer, const struct wf_nic_op *op, size_t *taken);
 
-    /* Short bytes to [remote], as move's, by the first of keys; [src] is free when it returns.
-     * False: nothing was done, and move may do it. Null without WF_CAP_NIC. */
+    /* Put a few bytes to [remote], an address as nic_op's, by the first of the region's keys; [src]
+     * is the caller's again when it returns. False: nothing was started, and nic_op may do it. Null
+     * without WF_CAP_NIC. */
     bool (*put)(struct wf_tpeer *tpeer, const void *src, size_t len, uint64_t remote, uint32_t key);
 
     /* All puts to [tpeer] are visible at its process. */

@@ -527,14 +527,14 @@ static void move_ended(void *owner, uint32_t id, enum weft_status status, uint64
 static void test_told(void **state)
 {
     static const struct wf_hca_patience patience;
-    static const struct wf_tep_events events = {.moved = move_ended};
+    static const struct wf_tep_events events = {.nic_op_done = move_ended};
     static const uint32_t keys[WF_KEY_NICS] = {1, 1};
     static uint64_t word;
     struct rdma_ctx *ctx = lanes_begin();
     struct wf_wire *w = up(lane_open(0, 1));
     const struct wf_hca *hca = w->rdma->device->hca;
     const struct wf_hca_end end = {.qp = 1, .mtu = 1024};
-    const struct wf_move put = {.local = &word, .len = 8, .keys = keys, .kind = WF_MOVE_PUT};
+    const struct wf_nic_op put = {.local = &word, .len = 8, .keys = keys, .kind = WF_NIC_OP_PUT};
     size_t taken;
     (void)state;
     l.tep.base.events = &events;
@@ -800,13 +800,13 @@ static void test_followed_and_torn(void **state)
 {
     static const struct wf_hca_patience patience;
     static const struct wf_tep_events events = {
-        .moved = move_told, .put_done = put_told, .put_lost = put_told_lost};
+        .nic_op_done = move_told, .put_done = put_told, .put_lost = put_told_lost};
     static const uint32_t keys[WF_KEY_NICS] = {1, 1};
-    static uint8_t bytes[WF_MOVE_SHORT + 1];
+    static uint8_t bytes[WF_NIC_OP_SHORT + 1];
     const struct wf_hca_end end = {.qp = 1, .mtu = 1024};
-    const struct wf_move put = {
-        .local = bytes, .len = sizeof bytes, .keys = keys, .kind = WF_MOVE_PUT};
-    const struct wf_move little = {.local = bytes, .len = 8, .keys = keys, .kind = WF_MOVE_PUT};
+    const struct wf_nic_op put = {
+        .local = bytes, .len = sizeof bytes, .keys = keys, .kind = WF_NIC_OP_PUT};
+    const struct wf_nic_op little = {.local = bytes, .len = 8, .keys = keys, .kind = WF_NIC_OP_PUT};
     struct rdma_ctx *ctx = lanes_begin();
     struct wf_tpeer tpeer;
     size_t taken;

@@ -98,7 +98,7 @@ struct iovec;
  * out on each new socket (shake). Bytes come and go in order, and it breaks as a socket does. */
 struct wf_wire;
 #define WF_WIRE_CANNOT UINT64_MAX
-#define WF_MOVE_SHORT 65536u /* bytes of a move that is not worth a second rail */
+#define WF_NIC_OP_SHORT 65536u /* bytes of a move that is not worth a second rail */
 enum wf_wires_shake {
     WIRES_MORE,        /* the other side has not said all */
     WIRES_UP,          /* frames go by the wire */
@@ -124,9 +124,10 @@ struct wf_wires {
     bool (*is_taken)(struct wf_wire *w);        /* the other end has all; asked by who closes */
     void (*settle)(struct wf_wire *w);          /* wait until then, for a short time */
     /* As a transport's move. OK | AGAIN | EUNREACH */
-    enum weft_status (*move)(struct wf_wire *w, const struct wf_move *m, size_t *taken);
-    uint64_t (*load)(const struct wf_wire *w, const struct wf_move *m); /* bytes of moves under way;
-                                                                         * WF_WIRE_CANNOT take m */
+    enum weft_status (*move)(struct wf_wire *w, const struct wf_nic_op *m, size_t *taken);
+    uint64_t (*load)(const struct wf_wire *w,
+                     const struct wf_nic_op *m); /* bytes of moves under way;
+                                                  * WF_WIRE_CANNOT take m */
     /* May what it has told of be told of, or read, by wires on other rails? If not, it will. */
     bool (*may_leave)(struct wf_wire *w);
     int (*better_rail)(const struct wf_wire *w); /* by which it would better be made again; -1 */

@@ -928,7 +928,7 @@ static void rdma_region_close(struct wf_tctx *tctx, void *handle)
     wf_rdma_region_close(NET_OF(tctx, net_ctx)->rdma, handle);
 }
 
-static uint64_t load_of(const struct net_chan *chan, const struct wf_move *m)
+static uint64_t load_of(const struct net_chan *chan, const struct wf_nic_op *m)
 {
     return chan && chan->up && !chan->plain && !chan->leaves
                ? chan->session->tep->wires->load(chan->wire, m)
@@ -936,20 +936,20 @@ static uint64_t load_of(const struct net_chan *chan, const struct wf_move *m)
 }
 
 /* Is [m] to be dealt over several rails? */
-static bool is_dealt(const struct net_session *session, const struct wf_move *m)
+static bool is_dealt(const struct net_session *session, const struct wf_nic_op *m)
 {
-    return session->tep->rails > 1 && !wf_move_is_atomic(m) && m->len > WF_MOVE_SHORT;
+    return session->tep->rails > 1 && !wf_nic_op_is_atomic(m) && m->len > WF_NIC_OP_SHORT;
 }
 
 /* The first, or of those that can the one with the least under way. What a break leaves undone is
  * known of each. Null: no memory. */
-static struct net_chan *move_lane(struct net_session *session, const struct wf_move *m)
+static struct net_chan *move_lane(struct net_session *session, const struct wf_nic_op *m)
 {
     struct net_chan *best = wf_net_session_pick(session, true);
     uint64_t least = load_of(best, m);
     if (!best || (least != WF_WIRE_CANNOT && !is_dealt(session, m)))
         return best;
-    if (is_dealt(session, m) || (wf_move_is_atomic(m) && session->tep->rails > 1))
+    if (is_dealt(session, m) || (wf_nic_op_is_atomic(m) && session->tep->rails > 1))
         wf_net_session_spread(session); /* for an atomic: to the NIC that does them */
     if (least != WF_WIRE_CANNOT && !wf_net_session_may_spread(session))
         return best;
@@ -963,19 +963,21 @@ static struct net_chan *move_lane(struct net_session *session, const struct wf_m
     return best;
 }
 
-static enum weft_status rdma_move(struct wf_tpeer *tpeer, const struct wf_move *m, size_t *taken)
+static enum weft_status rdma_nic_op(struct wf_tpeer *tpeer, const struct wf_nic_op *m,
+                                    size_t *taken)
 {
     enum weft_status status = WEFT_OK;
     struct net_session *session = session_of(NET_OF(tpeer, net_peer), &status);
     struct net_chan *chan = session ? move_lane(session, m) : NULL;
-    struct wf_move part = *m;
+    struct wf_nic_op part = *m;
     if (!session)
         return status;
     if (!chan)
         return WEFT_ENOMEM;
     if (chan->plain || (!chan->up && !m->waits)) /* messages wait for a connection */
         return WEFT_EUNREACH;
-    if (is_dealt(session, m) && m->len > MOVE_PART + WF_MOVE_SHORT) /* none is left that is short */
+    if (is_dealt(session, m) &&
+        m->len > MOVE_PART + WF_NIC_OP_SHORT) /* none is left that is short */
         part.len = MOVE_PART;
     status = chan->up ? session->tep->wires->move(chan->wire, &part, taken) : WEFT_AGAIN;
     if (status == WEFT_AGAIN) {
@@ -1009,7 +1011,7 @@ const struct wf_transport wf_rdma_transport = {
     .resources = rdma_resources,
     .region_open = rdma_region_open,
     .region_close = rdma_region_close,
-    .move = rdma_move,
+    .nic_op = rdma_nic_op,
     .put = rdma_put,
     .ctx_open = rdma_ctx_open,
     .ctx_close = tcp_ctx_close,

@@ -358,7 +358,7 @@ static enum weft_status local_reg_on_demand(void *owner, void *addr, size_t len,
     return local_open_all(owner, addr, len, WF_HCA_LOCAL_WRITE | WF_HCA_ON_DEMAND, handle);
 }
 
-_Static_assert(WF_LOCAL_CUTOVER == WF_MOVE_COPIED, "what is said of a move");
+_Static_assert(WF_LOCAL_CUTOVER == WF_NIC_OP_COPIED, "what is said of a move");
 
 static enum weft_status local_open(struct rdma_ctx *ctx)
 {

@@ -1151,7 +1151,7 @@ static void moved(const struct wf_wire *w, uint32_t op, enum weft_status status,
 {
     struct net_ep *t = w->chan->session->tep;
     t->events++;
-    t->base.events->moved(t->base.owner, op, status, old);
+    t->base.events->nic_op_done(t->base.owner, op, status, old);
 }
 
 static void put_done(const struct wf_wire *w, struct wf_tpeer *tpeer, uint32_t n)
@@ -1580,7 +1580,7 @@ static enum weft_status no_place(const struct wf_wire *w)
 }
 
 /* Where the NIC finds or puts the bytes. */
-static enum weft_status move_place(struct wf_wire *w, const struct wf_move *m,
+static enum weft_status move_place(struct wf_wire *w, const struct wf_nic_op *m,
                                    struct rdma_request *q, struct wf_hca_wr *wr)
 {
     struct rdma_ep *ep = w->rdma->ep;
@@ -1588,7 +1588,7 @@ static enum weft_status move_place(struct wf_wire *w, const struct wf_move *m,
     const struct rdma_mrs *mrs;
     const struct wf_hca_mr *mr;
     enum weft_status status;
-    bool is_get = m->kind == WF_MOVE_GET;
+    bool is_get = m->kind == WF_NIC_OP_GET;
     if (!is_get && m->len <= w->inline_max) {
         wr->flags = WF_HCA_INLINE;
         wr->sge[0] = (struct wf_hca_sge){m->local, (uint32_t)m->len, 0};
@@ -1616,7 +1616,7 @@ static enum weft_status move_place(struct wf_wire *w, const struct wf_move *m,
 
 /* There is room for a request. The NIC always says what it found, so that has a place though
  * nobody may want it. */
-static enum weft_status atomic_post(struct wf_wire *w, const struct wf_move *m)
+static enum weft_status atomic_post(struct wf_wire *w, const struct wf_nic_op *m)
 {
     struct rdma_tep *r = w->rdma;
     uint16_t at = (uint16_t)r->free_results[r->nfree_results - 1];
@@ -1626,7 +1626,7 @@ static enum weft_status atomic_post(struct wf_wire *w, const struct wf_move *m)
                              .is_atomic = true,
                              .is_read = m->fetches,
                              .result = at};
-    struct wf_hca_wr wr = {.op = m->kind == WF_MOVE_ADD ? WF_HCA_ADD : WF_HCA_CAS,
+    struct wf_hca_wr wr = {.op = m->kind == WF_NIC_OP_ADD ? WF_HCA_ADD : WF_HCA_CAS,
                            .nsge = 1,
                            .rkey = m->keys[w->their_device],
                            .remote = m->remote,
@@ -1646,10 +1646,10 @@ static enum weft_status atomic_post(struct wf_wire *w, const struct wf_move *m)
 
 /* Does something have to tell that it is in their memory? On the first channel of what others may
  * go on with, so that they need not wait for may_leave. */
-static bool is_followed(const struct wf_wire *w, const struct wf_move *m)
+static bool is_followed(const struct wf_wire *w, const struct wf_nic_op *m)
 {
-    bool dealt = m->len > WF_MOVE_SHORT && w->rdma->ep->ctx->nrails > 1 && w->has_reads;
-    return m->kind == WF_MOVE_PUT && (w->chan->index || dealt);
+    bool dealt = m->len > WF_NIC_OP_SHORT && w->rdma->ep->ctx->nrails > 1 && w->has_reads;
+    return m->kind == WF_NIC_OP_PUT && (w->chan->index || dealt);
 }
 
 /* There is room. If it fails, the wire has. */
@@ -1681,27 +1681,27 @@ static bool wire_may_leave(struct wf_wire *w)
     return false;
 }
 
-static uint64_t wire_load(const struct wf_wire *w, const struct wf_move *m)
+static uint64_t wire_load(const struct wf_wire *w, const struct wf_nic_op *m)
 {
     bool can = w->state == WIRE_UP && m->keys[w->their_device] &&
                (!w->chan->index || w->chan->synced); /* others: when something came by it */
-    if (wf_move_is_atomic(m))
+    if (wf_nic_op_is_atomic(m))
         can &= w->has_atomics;
-    else if (m->kind == WF_MOVE_GET || is_followed(w, m))
+    else if (m->kind == WF_NIC_OP_GET || is_followed(w, m))
         can &= w->has_reads;
     return can ? w->moving * w->qp->mtu : WF_WIRE_CANNOT;
 }
 
-static enum weft_status wire_move(struct wf_wire *w, const struct wf_move *m, size_t *taken)
+static enum weft_status wire_move(struct wf_wire *w, const struct wf_nic_op *m, size_t *taken)
 {
     struct rdma_tep *r = w->rdma;
     struct rdma_request q = {.piece = NO_PIECE,
                              .op = m->id,
                              .is_move = true,
-                             .is_read = m->kind == WF_MOVE_GET,
+                             .is_read = m->kind == WF_NIC_OP_GET,
                              .follow = is_followed(w, m) ? FOLLOW_NEXT : FOLLOW_NONE,
                              .result = NO_RESULT};
-    struct wf_hca_wr wr = {.op = m->kind == WF_MOVE_GET ? WF_HCA_READ : WF_HCA_WRITE,
+    struct wf_hca_wr wr = {.op = m->kind == WF_NIC_OP_GET ? WF_HCA_READ : WF_HCA_WRITE,
                            .nsge = 1,
                            .rkey = m->keys[w->their_device],
                            .remote = m->remote};
@@ -1709,7 +1709,7 @@ static enum weft_status wire_move(struct wf_wire *w, const struct wf_move *m, si
     if (w->state != WIRE_UP || in_flight(w) + (q.follow != FOLLOW_NONE) >= w->most ||
         r->under_way + WIRES_SPARE >= WIRE_UNDER_WAY)
         return WEFT_AGAIN;
-    if (wf_move_is_atomic(m)) {
+    if (wf_nic_op_is_atomic(m)) {
         *taken = m->len;
         return atomic_post(w, m);
     }

@@ -39,7 +39,7 @@
  * known not to work is left out. Channels of a session that are together on one though another
  * works part again, some time, when nothing is under way.
  *
- * Moves. What the core has the NICs move (struct wf_move) are WRITEs and READs of the same queue
+ * Moves. What the core has the NICs move (struct wf_nic_op) are WRITEs and READs of the same queue
  * session, from and to where mem/local.h finds a place. They end in order. When the queue pair
  * breaks, of those that did not it is not known here whether they were done. The other side's NIC
  * knows: by the number of the packet that its queue pair would have taken next. That side breaks

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/sender.h"
+
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "core/core.h"
+
+/* Reply peers that are kept. At least as many as there may be rings: if a reply peer closes before
+ * its receiver has read the ring, the next answer opens another ring. */
+#define REPLY_PEERS 4096
+
+static struct wf_sender *sender_at(struct wf_book_entry *entry)
+{
+    return wf_container_of(entry, struct wf_sender, known);
+}
+
+static struct wf_sender *find(const struct wf_senders *t, const struct wf_address *a)
+{
+    struct wf_book_entry *entry = wf_book_find(&t->book, a);
+    return entry ? sender_at(entry) : NULL;
+}
+
+static struct wf_sender *add(struct weft_ep *ep, const struct wf_address *a,
+                             const struct wf_contact *contact)
+{
+    struct wf_sender *s = calloc(1, sizeof *s);
+    if (!s)
+        return NULL;
+    s->ep = ep;
+    s->known.address = *a;
+    s->contact = *contact;
+    wf_list_init(&s->reply_item);
+    if (wf_book_add(&ep->senders.book, &s->known))
+        return s;
+    free(s);
+    return NULL;
+}
+
+static void drop(struct wf_sender *s)
+{
+    wf_book_remove(&s->ep->senders.book, &s->known);
+    free(s);
+}
+
+void wf_sender_unref(struct wf_sender *s)
+{
+    if (--s->refs)
+        return;
+    if (s->reply_peer)
+        s->ep->senders.sweep = true;
+    else
+        drop(s);
+}
+
+static void peer_attach(struct wf_sender *s, struct weft_peer *peer)
+{
+    struct weft_peer **last = &s->peer;
+    while (*last)
+        last = &(*last)->next_handle;
+    *last = peer;
+    peer->next_handle = NULL;
+    peer->sender = s;
+    wf_sender_ref(s);
+}
+
+bool wf_sender_is_open(const struct wf_sender *s)
+{
+    for (const struct weft_peer *p = s->peer; p; p = p->next_handle)
+        if (p->status == WEFT_OK)
+            return true;
+    return false;
+}
+
+/* Attach all handles of its address that the application has open. */
+static void peers_attach(struct wf_sender *s)
+{
+    for (int i = 0; i < WF_TRANSPORTS; i++) {
+        struct wf_tep *tep = s->ep->tep[i];
+        struct wf_tpeer *tpeer;
+        uint32_t at = 0;
+        while (tep && (tpeer = wf_transports[i]->find(tep, &s->known.address, &at))) {
+            struct weft_peer *peer = wf_container_of(tpeer, struct weft_peer, tpeer);
+            if (!peer->is_reply_peer)
+                peer_attach(s, peer);
+        }
+    }
+}
+
+struct wf_sender *wf_sender_of(struct weft_ep *ep, const struct wf_token *token)
+{
+    struct wf_sender *s = *token->conn;
+    struct wf_address from;
+    struct wf_contact contact = {0};
+    if (s)
+        return s;
+    token->tep->transport->source(token, &from, &contact);
+    s = find(&ep->senders, &from);
+    if (!s && (s = add(ep, &from, &contact)))
+        peers_attach(s);
+    if (s) {
+        if (wf_contact_is_some(&contact)) /* a sender made for a receive has none */
+            s->contact = contact;
+        s->transport = token->tep->transport;
+        *token->conn = s;
+        wf_sender_ref(s);
+    } else {
+        wf_error("no memory for a sender (process %u): its message is lost", from.process.pid);
+    }
+    return s;
+}
+
+struct wf_sender *wf_sender_of_peer(struct weft_peer *peer)
+{
+    struct weft_ep *ep = peer->ep;
+    struct wf_address a;
+    struct wf_contact contact = {0}; /* not needed: there is a peer already */
+    struct wf_sender *s;
+    if (peer->sender)
+        return peer->sender;
+    peer->transport->address(wf_peer_tpeer(peer), &a);
+    s = find(&ep->senders, &a);
+    if (!s && (s = add(ep, &a, &contact)))
+        peers_attach(s);
+    if (s && !peer->sender)
+        peer_attach(s, peer);
+    return s;
+}
+
+void wf_sender_peer_opened(struct weft_peer *peer, const struct wf_address *address)
+{
+    struct wf_sender *s = find(&peer->ep->senders, address);
+    if (s)
+        peer_attach(s, peer);
+}
+
+void wf_sender_peer_closed(struct weft_peer *peer)
+{
+    struct wf_sender *s = peer->sender;
+    if (!s)
+        return;
+    for (struct weft_peer **at = &s->peer; *at; at = &(*at)->next_handle)
+        if (*at == peer) {
+            *at = peer->next_handle;
+            break;
+        }
+    peer->sender = NULL;
+    wf_sender_unref(s);
+}
+
+struct weft_peer *wf_sender_peer(struct wf_sender *s, enum weft_status *why)
+{
+    struct wf_senders *t = &s->ep->senders;
+    for (struct weft_peer *p = s->peer; p; p = p->next_handle)
+        if (p->status == WEFT_OK)
+            return p;
+    if (!s->reply_peer) {
+        *why = wf_peer_new(s->ep, &s->known.address, &s->contact, s->transport, &s->reply_peer);
+        if (*why != WEFT_OK)
+            return NULL;
+        s->reply_peer->is_reply_peer = true;
+        s->reply_peer->sender = s; /* not counted in refs: the sender owns its reply peer */
+        t->sweep |= ++t->nreply_peers > REPLY_PEERS;
+        wf_list_append(&t->reply_list, &s->reply_item);
+    }
+    wf_list_remove(&s->reply_item);
+    wf_list_append(&t->reply_list, &s->reply_item);
+    *why = s->reply_peer->status;
+    return s->reply_peer->status == WEFT_OK ? s->reply_peer : NULL;
+}
+
+static void reply_peer_close(struct wf_sender *s)
+{
+    s->reply_peer->sender = NULL;
+    wf_peer_free(s->reply_peer);
+    s->reply_peer = NULL;
+    wf_list_remove(&s->reply_item);
+    s->ep->senders.nreply_peers--;
+    if (!s->refs)
+        drop(s);
+}
+
+/* Close the reply peers that are lost, those whose sender nothing refers to, and the least recently
+ * used of too many. */
+void wf_senders_sweep(struct weft_ep *ep)
+{
+    struct wf_senders *t = &ep->senders;
+    t->sweep = false;
+    wf_list_each_safe(it, nx, &t->reply_list)
+    {
+        struct wf_sender *s = wf_container_of(it, struct wf_sender, reply_item);
+        bool busy = s->reply_peer->flow && s->reply_peer->flow->entries;
+        if (s->reply_peer->status == WEFT_OK && s->refs && t->nreply_peers <= REPLY_PEERS)
+            continue;
+        if (busy)
+            t->sweep = true; /* close it once its messages are sent */
+        else
+            reply_peer_close(s);
+    }
+}
+
+static void sender_close(struct wf_book_entry *entry, void *arg)
+{
+    struct wf_sender *s = sender_at(entry);
+    (void)arg;
+    if (s->reply_peer)
+        reply_peer_close(s);
+    else if (!s->refs)
+        drop(s);
+}
+
+/* Only connections refer to senders now, and the transports close those next. */
+void wf_senders_close(struct weft_ep *ep)
+{
+    wf_book_each(&ep->senders.book, sender_close, NULL);
+}
