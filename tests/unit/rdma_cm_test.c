@@ -85,7 +85,7 @@ static const struct wf_hca_cm_ops manager = {.next = manager_next,
                                              .confirmed = manager_confirmed,
                                              .end = manager_end};
 
-/* ---- an endpoint with one wire ---- */
+/* ---- an endpoint with one queue pair ---- */
 
 static struct {
     struct wf_hca_ops ops;
@@ -94,20 +94,20 @@ static struct {
     struct rdma_device device;
     struct wf_hca_cm cm;
     struct rdma_ep ep;
-    struct rdma_tep tep;
-    struct wf_wire *by_cell[CELLS];
+    struct rdma_rail tep;
+    struct qp_link *by_credit[CELLS];
     struct net_session session;
     struct net_chan lane;
     struct wf_hca_qp qp;
-    struct wf_wire wire;
+    struct qp_link wire;
 } e;
 
 static const struct wf_hca_patience patience = {.timeout = 14};
-static struct rdma_word ends;
+static struct qp_msg ends;
 
-static struct wf_wire *begin(bool is_greater)
+static struct qp_link *begin(bool is_greater)
 {
-    struct wf_wire *w = &e.wire;
+    struct qp_link *w = &e.link;
     memset(&e, 0, sizeof e);
     memset(&m, 0, sizeof m);
     e.ops.cm = &manager;
@@ -117,8 +117,8 @@ static struct wf_wire *begin(bool is_greater)
     e.tep.device = &e.device;
     e.tep.ep = &e.ep;
     e.tep.cm = &e.cm;
-    e.tep.cells = CELLS;
-    e.tep.by_cell = e.by_cell;
+    e.tep.credits = CELLS;
+    e.tep.by_credit = e.by_credit;
     wf_list_init(&e.ep.readable);
     e.session.is_greater = is_greater;
     e.lane.session = &e.session;
@@ -126,28 +126,28 @@ static struct wf_wire *begin(bool is_greater)
     w->rdma = &e.tep;
     w->chan = &e.lane;
     w->qp = &e.qp;
-    w->cell = 2;
+    w->credit = 2;
     w->gen = 0x30001;
     wf_list_init(&w->readable);
-    e.by_cell[w->cell] = w;
+    e.by_credit[w->credit] = w;
     assert_true(wf_rdma_cm_begin(w));
-    ends = (struct rdma_word){.kind = SAYS_ENDS,
-                              .end = {.qp = THEIR_QP, .reads = 3},
-                              .name = 0x70003,
-                              .cm_port = 7777,
-                              .cm_address = {[15] = 1},
-                              .ticket = 0x1122334455667788};
+    ends = (struct qp_msg){.kind = QP_MSG_ENDS,
+                           .end = {.qp = THEIR_QP, .reads = 3},
+                           .name = 0x70003,
+                           .cm_port = 7777,
+                           .cm_address = {[15] = 1},
+                           .ticket = 0x1122334455667788};
     w->their_name = ends.name;
     w->their_ticket = ends.ticket;
     return w;
 }
 
-/* As wire.c does with ENDS. */
-static const char *connect_it(struct wf_wire *w)
+/* As qp_link.c does with ENDS. */
+static const char *connect_it(struct qp_link *w)
 {
     const char *why = wf_rdma_cm_connect(w, &ends, &patience);
     if (!why)
-        w->state = WIRE_CONNECTING;
+        w->state = QP_CONNECTING;
     return why;
 }
 
@@ -160,8 +160,8 @@ static struct wf_hca_cm_event *comes(enum wf_hca_cm_kind kind, uint32_t name, ui
                                       .address = {[15] = 1},
                                       .len = WF_HCA_CM_DATA,
                                       .why = "it is down"};
-    wf_rdma_call_write(&(struct rdma_call){name, ticket}, event->data);
-    event->conn = kind == WF_HCA_CM_ASKED ? &m.conns[m.nconns++] : e.wire.conn;
+    wf_cm_data_write(&(struct cm_data){name, ticket}, event->data);
+    event->conn = kind == WF_HCA_CM_ASKED ? &m.conns[m.nconns++] : e.link.conn;
     return event;
 }
 
@@ -170,7 +170,7 @@ static void take(void)
     wf_rdma_cm_take(&e.tep);
 }
 
-static void end(struct wf_wire *w, unsigned ended)
+static void end(struct qp_link *w, unsigned ended)
 {
     wf_rdma_cm_end(w);
     wf_rdma_cm_end(w);
@@ -184,17 +184,17 @@ static void end(struct wf_wire *w, unsigned ended)
 /* Fails when: the usual way of it does not lead to a connection, with the manager's numbers. */
 static void test_accept(void **state)
 {
-    struct wf_wire *w = begin(false);
-    struct rdma_call call;
+    struct qp_link *w = begin(false);
+    struct cm_data call;
     (void)state;
     assert_null(connect_it(w));
     assert_int_equal(m.asked, 0);
     assert_int_equal(e.tep.deadlines, 1);
     assert_false(wf_rdma_cm_ready(w)); /* too early */
-    comes(WF_HCA_CM_ASKED, wf_wire_name(w), w->ticket);
+    comes(WF_HCA_CM_ASKED, wf_qp_link_name(w), w->ticket);
     take();
     assert_int_equal(m.accepted, 1);
-    assert_true(wf_rdma_call_read(m.params.data, m.params.len, &call));
+    assert_true(wf_cm_data_read(m.params.data, m.params.len, &call));
     assert_int_equal(call.name, ends.name);
     assert_true(call.ticket == ends.ticket);
     assert_int_equal(m.params.reads, 3);
@@ -214,9 +214,9 @@ static void test_accept(void **state)
 /* Fails when: a request that overtakes ENDS is lost, or accepted before them. */
 static void test_early(void **state)
 {
-    struct wf_wire *w = begin(false);
+    struct qp_link *w = begin(false);
     (void)state;
-    comes(WF_HCA_CM_ASKED, wf_wire_name(w), w->ticket);
+    comes(WF_HCA_CM_ASKED, wf_qp_link_name(w), w->ticket);
     take();
     assert_int_equal(m.accepted + m.ended, 0);
     assert_null(connect_it(w));
@@ -227,61 +227,62 @@ static void test_early(void **state)
     end(w, 1);
 }
 
-/* Fails when: a wire of ENDS that never come keeps its request. */
+/* Fails when: a queue pair of ENDS that never come keeps its request. */
 static void test_early_and_gone(void **state)
 {
-    struct wf_wire *w = begin(false);
+    struct qp_link *w = begin(false);
     (void)state;
-    comes(WF_HCA_CM_ASKED, wf_wire_name(w), w->ticket);
+    comes(WF_HCA_CM_ASKED, wf_qp_link_name(w), w->ticket);
     take();
     end(w, 1);
 }
 
-/* Fails when: a request that is not for a wire that waits is taken. */
+/* Fails when: a request that is not for a queue pair that waits is taken. */
 static void test_strangers(void **state)
 {
-    struct wf_wire *w = begin(false);
+    struct qp_link *w = begin(false);
     struct wf_hca_cm_event *event;
     unsigned n = 0;
     (void)state;
     assert_null(connect_it(w));
-    comes(WF_HCA_CM_ASKED, wf_wire_name(w), w->ticket ^ 1);
-    comes(WF_HCA_CM_ASKED, wf_wire_name(w) + 1, w->ticket);       /* no such cell's */
-    comes(WF_HCA_CM_ASKED, wf_wire_name(w) + 0x10000, w->ticket); /* a later one of its cell */
+    comes(WF_HCA_CM_ASKED, wf_qp_link_name(w), w->ticket ^ 1);
+    comes(WF_HCA_CM_ASKED, wf_qp_link_name(w) + 1, w->ticket); /* no such credit word's */
+    comes(WF_HCA_CM_ASKED, wf_qp_link_name(w) + 0x10000,
+          w->ticket); /* a later one of its credit word */
     comes(WF_HCA_CM_ASKED, 0xffff, w->ticket);
-    event = comes(WF_HCA_CM_ASKED, wf_wire_name(w), w->ticket);
+    event = comes(WF_HCA_CM_ASKED, wf_qp_link_name(w), w->ticket);
     event->data[0] ^= 1;
-    event = comes(WF_HCA_CM_ASKED, wf_wire_name(w), w->ticket);
-    event->len = CALL_SIZE - 1;
+    event = comes(WF_HCA_CM_ASKED, wf_qp_link_name(w), w->ticket);
+    event->len = CM_DATA_SIZE - 1;
     n = m.n;
     take();
     assert_int_equal(m.ended, n);
     assert_int_equal(m.accepted, 0);
     assert_null(w->conn);
-    comes(WF_HCA_CM_ASKED, wf_wire_name(w), w->ticket);
+    comes(WF_HCA_CM_ASKED, wf_qp_link_name(w), w->ticket);
     take();
     assert_int_equal(m.accepted, 1);
-    comes(WF_HCA_CM_ASKED, wf_wire_name(w), w->ticket); /* it was used */
+    comes(WF_HCA_CM_ASKED, wf_qp_link_name(w), w->ticket); /* it was used */
     take();
     assert_int_equal(m.accepted, 1);
     assert_int_equal(m.ended, n + 1);
     end(w, n + 2);
 }
 
-/* Fails when: a wire is connected with a queue pair that its other side did not tell of. */
+/* Fails when: a queue pair is connected with a queue pair that its other side did not tell of. */
 static void test_other_queue_pair(void **state)
 {
-    struct wf_wire *w = begin(false);
+    struct qp_link *w = begin(false);
     (void)state;
     assert_null(connect_it(w));
-    comes(WF_HCA_CM_ASKED, wf_wire_name(w), w->ticket)->qp = THEIR_QP + 1;
+    comes(WF_HCA_CM_ASKED, wf_qp_link_name(w), w->ticket)->qp = THEIR_QP + 1;
     take();
     assert_int_equal(m.accepted, 0);
     assert_int_equal(wf_rdma_cm_state(w), CM_FAILED);
     end(w, 1);
     w = begin(false);
     assert_null(connect_it(w));
-    comes(WF_HCA_CM_ASKED, wf_wire_name(w), w->ticket)->address[15] = 2;
+    comes(WF_HCA_CM_ASKED, wf_qp_link_name(w), w->ticket)->address[15] = 2;
     take();
     assert_int_equal(m.accepted, 0);
     assert_int_equal(wf_rdma_cm_state(w), CM_FAILED);
@@ -296,13 +297,13 @@ static void test_mtu(void **state)
     (void)state;
     for (size_t i = 0; i < WF_ARRAY_LEN(cases); i++)
         for (int asks = 0; asks < 2; asks++) {
-            struct wf_wire *w = begin(asks);
-            struct rdma_word own = {.end = {.mtu = cases[i].mine}};
+            struct qp_link *w = begin(asks);
+            struct qp_msg own = {.end = {.mtu = cases[i].mine}};
             wf_rdma_cm_tell(w, &own);
             ends.end.mtu = cases[i].theirs;
             assert_null(connect_it(w));
             if (!asks) {
-                comes(WF_HCA_CM_ASKED, wf_wire_name(w), w->ticket);
+                comes(WF_HCA_CM_ASKED, wf_qp_link_name(w), w->ticket);
                 take();
             }
             assert_int_equal(m.params.mtu, cases[i].least);
@@ -312,19 +313,19 @@ static void test_mtu(void **state)
 /* Fails when: one that says PLAIN, or is to ask itself, lets itself be asked. */
 static void test_not_now(void **state)
 {
-    struct wf_wire *w = begin(false);
+    struct qp_link *w = begin(false);
     (void)state;
     w->said_plain = true;
-    comes(WF_HCA_CM_ASKED, wf_wire_name(w), w->ticket);
+    comes(WF_HCA_CM_ASKED, wf_qp_link_name(w), w->ticket);
     take();
     assert_int_equal(m.ended, 1);
     w = begin(true);
-    comes(WF_HCA_CM_ASKED, wf_wire_name(w), w->ticket);
+    comes(WF_HCA_CM_ASKED, wf_qp_link_name(w), w->ticket);
     take();
     assert_int_equal(m.ended, 1);
     w = begin(false);
-    w->state = WIRE_UP;
-    comes(WF_HCA_CM_ASKED, wf_wire_name(w), w->ticket);
+    w->state = QP_UP;
+    comes(WF_HCA_CM_ASKED, wf_qp_link_name(w), w->ticket);
     take();
     assert_int_equal(m.ended, 1);
 }
@@ -334,12 +335,12 @@ static void test_not_now(void **state)
 /* Fails when: the usual way of it does not lead to a connection. */
 static void test_ask(void **state)
 {
-    struct wf_wire *w = begin(true);
+    struct qp_link *w = begin(true);
     (void)state;
     assert_null(connect_it(w));
     assert_int_equal(m.asked, 1);
     assert_false(wf_rdma_cm_ready(w)); /* the other one cannot be */
-    comes(WF_HCA_CM_ANSWERED, wf_wire_name(w), w->ticket);
+    comes(WF_HCA_CM_ANSWERED, wf_qp_link_name(w), w->ticket);
     take();
     assert_int_equal(m.confirmed, 1);
     assert_int_equal(w->psn, 7);
@@ -353,10 +354,10 @@ static void test_false_answers(void **state)
 {
     (void)state;
     for (int i = 0; i < 4; i++) {
-        struct wf_wire *w = begin(true);
+        struct qp_link *w = begin(true);
         struct wf_hca_cm_event *event;
         assert_null(connect_it(w));
-        event = comes(WF_HCA_CM_ANSWERED, wf_wire_name(w) + (i == 0), w->ticket ^ (i == 1));
+        event = comes(WF_HCA_CM_ANSWERED, wf_qp_link_name(w) + (i == 0), w->ticket ^ (i == 1));
         event->qp += i == 2;
         event->len = i == 3 ? 0 : event->len;
         take();
@@ -366,20 +367,20 @@ static void test_false_answers(void **state)
     }
 }
 
-/* Fails when: what cannot be done leaves a wire that waits. */
+/* Fails when: what cannot be done leaves a queue pair that waits. */
 static void test_cannot(void **state)
 {
-    struct wf_wire *w = begin(true);
+    struct qp_link *w = begin(true);
     (void)state;
     assert_null(connect_it(w));
     m.status = WEFT_EUNREACH;
-    comes(WF_HCA_CM_ANSWERED, wf_wire_name(w), w->ticket);
+    comes(WF_HCA_CM_ANSWERED, wf_qp_link_name(w), w->ticket);
     take();
     assert_int_equal(wf_rdma_cm_state(w), CM_FAILED);
     w = begin(false);
     m.status = WEFT_EUNREACH;
     assert_null(connect_it(w));
-    comes(WF_HCA_CM_ASKED, wf_wire_name(w), w->ticket);
+    comes(WF_HCA_CM_ASKED, wf_qp_link_name(w), w->ticket);
     take();
     assert_int_equal(wf_rdma_cm_state(w), CM_FAILED);
     assert_non_null(w->cm_why);
@@ -394,7 +395,7 @@ static void test_cannot(void **state)
 /* Fails when: a side waits for a manager for ever. */
 static void test_deadline(void **state)
 {
-    struct wf_wire *w = begin(false);
+    struct qp_link *w = begin(false);
     uint64_t limit_ns = wf_config()->peer_timeout_ms * UINT64_C(1000000), now = wf_now_ns();
     (void)state;
     assert_null(connect_it(w));
@@ -410,7 +411,7 @@ static void test_deadline(void **state)
  * never. */
 static void test_down(void **state)
 {
-    struct wf_wire *w = begin(true);
+    struct qp_link *w = begin(true);
     (void)state;
     assert_null(connect_it(w));
     comes(WF_HCA_CM_DOWN, 0, 0);
@@ -420,10 +421,10 @@ static void test_down(void **state)
     end(w, 1);
     w = begin(true);
     assert_null(connect_it(w));
-    comes(WF_HCA_CM_ANSWERED, wf_wire_name(w), w->ticket);
+    comes(WF_HCA_CM_ANSWERED, wf_qp_link_name(w), w->ticket);
     take();
     assert_int_equal(wf_rdma_cm_state(w), CM_UP);
-    w->state = WIRE_UP;
+    w->state = QP_UP;
     comes(WF_HCA_CM_DOWN, 0, 0);
     comes(WF_HCA_CM_DOWN, 0, 0);
     take();
@@ -444,19 +445,19 @@ static void test_down(void **state)
 /* Fails when: ENDS say half of where a manager listens. */
 static void test_words(void **state)
 {
-    struct rdma_word word = {.kind = SAYS_ENDS,
-                             .past.psn = PAST_NONE,
-                             .end = {.mtu = 1024},
-                             .window = 2,
-                             .cm_port = 1,
-                             .cm_address = {1},
-                             .ticket = 3},
-                     out;
-    uint8_t bytes[WORD_SIZE];
+    struct qp_msg word = {.kind = QP_MSG_ENDS,
+                          .acked.psn = PSN_NONE,
+                          .end = {.mtu = 1024},
+                          .window = 2,
+                          .cm_port = 1,
+                          .cm_address = {1},
+                          .ticket = 3},
+                  out;
+    uint8_t bytes[QP_MSG_SIZE];
     (void)state;
-    assert_int_equal(wf_rdma_word_write(&word, bytes), WORD_SIZE);
-    assert_int_equal(wf_rdma_word_size(bytes, sizeof bytes), WORD_SIZE);
-    assert_true(wf_rdma_word_read(bytes, &out));
+    assert_int_equal(wf_qp_msg_write(&word, bytes), QP_MSG_SIZE);
+    assert_int_equal(wf_qp_msg_size(bytes, sizeof bytes), QP_MSG_SIZE);
+    assert_true(wf_qp_msg_read(bytes, &out));
     assert_int_equal(out.cm_port, 1);
     assert_int_equal(out.cm_address[0], 1);
     assert_int_equal(out.ticket, 3);
@@ -465,9 +466,8 @@ static void test_words(void **state)
         word.cm_port = there[0];
         word.cm_address[0] = there[1];
         word.ticket = there[2];
-        wf_rdma_word_write(&word, bytes);
-        assert_int_equal(wf_rdma_word_read(bytes, &out),
-                         there[0] ? there[1] : !there[1] && !there[2]);
+        wf_qp_msg_write(&word, bytes);
+        assert_int_equal(wf_qp_msg_read(bytes, &out), there[0] ? there[1] : !there[1] && !there[2]);
     }
 }
 
@@ -475,22 +475,22 @@ static void test_words(void **state)
 static void test_calls(void **state)
 {
     uint8_t bytes[WF_HCA_CM_DATA] = {0};
-    struct rdma_call call = {0x12345678, 0x1122334455667788}, out;
+    struct cm_data call = {0x12345678, 0x1122334455667788}, out;
     (void)state;
-    wf_rdma_call_write(&call, bytes);
+    wf_cm_data_write(&call, bytes);
     for (size_t have = 0; have <= sizeof bytes; have++)
-        assert_int_equal(wf_rdma_call_read(bytes, have, &out), have >= CALL_SIZE);
+        assert_int_equal(wf_cm_data_read(bytes, have, &out), have >= CM_DATA_SIZE);
     assert_int_equal(out.name, call.name);
     assert_true(out.ticket == call.ticket);
     for (unsigned bit = 0; bit < 8 * sizeof bytes; bit++) {
         bool is_said = (bit >= 64 && bit < 96) || (bit >= 128 && bit < 192);
         bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
-        assert_int_equal(wf_rdma_call_read(bytes, sizeof bytes, &out), is_said);
+        assert_int_equal(wf_cm_data_read(bytes, sizeof bytes, &out), is_said);
         bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
     }
 }
 
-/* ---- a wire's socket, between ENDS and the second word ---- */
+/* ---- a queue pair's socket, between ENDS and the second word ---- */
 
 static struct {
     struct rdma_ctx *ctx;
@@ -523,21 +523,21 @@ static void shake_open(bool is_greater)
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
     s.lane.fd = fds[0];
     s.other = fds[1];
-    s.lane.wire = wf_rdma_wires.open(&s.lane);
-    assert_non_null(s.lane.wire);
-    ends = (struct rdma_word){.kind = SAYS_ENDS,
-                              .past.psn = PAST_NONE,
-                              .end = {.qp = THEIR_QP, .mtu = 1024, .reads = 3},
-                              .window = 34,
-                              .name = 0x70003,
-                              .cm_port = 7777,
-                              .cm_address = {[15] = 1},
-                              .ticket = 3};
+    s.lane.link = wf_rdma_wires.open(&s.lane);
+    assert_non_null(s.lane.link);
+    ends = (struct qp_msg){.kind = QP_MSG_ENDS,
+                           .acked.psn = PSN_NONE,
+                           .end = {.qp = THEIR_QP, .mtu = 1024, .reads = 3},
+                           .window = 34,
+                           .name = 0x70003,
+                           .cm_port = 7777,
+                           .cm_address = {[15] = 1},
+                           .ticket = 3};
 }
 
 static void shake_close(void)
 {
-    wf_rdma_wires.close(s.lane.wire);
+    wf_rdma_wires.close(s.lane.link);
     assert_int_equal(s.tep.rdma->rails[0]->deadlines, 0);
     s.tep.rdma->rails[0]->cm = NULL;
     s.ctx->devices[0].hca->ops = s.before;
@@ -547,51 +547,51 @@ static void shake_close(void)
     close(s.other);
 }
 
-static void they_say(const struct rdma_word *word)
+static void they_say(const struct qp_msg *word)
 {
-    uint8_t bytes[WORD_SIZE];
-    size_t n = wf_rdma_word_write(word, bytes);
+    uint8_t bytes[QP_MSG_SIZE];
+    size_t n = wf_qp_msg_write(word, bytes);
     assert_int_equal(write(s.other, bytes, n), n);
 }
 
-static void they_say_only(enum rdma_says kind)
+static void they_say_only(enum qp_msg_kind kind)
 {
-    they_say(&(struct rdma_word){.kind = (uint16_t)kind, .past.psn = PAST_NONE});
+    they_say(&(struct qp_msg){.kind = (uint16_t)kind, .acked.psn = PSN_NONE});
 }
 
 static enum wf_wires_shake shake(void)
 {
-    return wf_rdma_wires.shake(s.lane.wire);
+    return wf_rdma_wires.shake(s.lane.link);
 }
 
 /* The next word that the other side hears; 0: none. */
-static int heard(struct rdma_word *word)
+static int heard(struct qp_msg *word)
 {
-    uint8_t bytes[WORD_SIZE];
+    uint8_t bytes[QP_MSG_SIZE];
     ssize_t n = recv(s.other, bytes, 8, MSG_PEEK | MSG_DONTWAIT);
-    size_t size = n == 8 ? wf_rdma_word_size(bytes, 8) : 0;
+    size_t size = n == 8 ? wf_qp_msg_size(bytes, 8) : 0;
     if (!size)
         return 0;
     assert_int_equal(recv(s.other, bytes, size, 0), size);
-    assert_true(wf_rdma_word_read(bytes, word));
+    assert_true(wf_qp_msg_read(bytes, word));
     return word->kind;
 }
 
 /* Up to where both have the other's ENDS; this side's are in [own]. */
-static void ends_both_ways(bool is_greater, struct rdma_word *own)
+static void ends_both_ways(bool is_greater, struct qp_msg *own)
 {
     shake_open(is_greater);
-    assert_int_equal(heard(own), SAYS_ENDS);
+    assert_int_equal(heard(own), QP_MSG_ENDS);
     assert_int_equal(own->cm_port, 1);
     they_say(&ends);
     assert_int_equal(shake(), WIRES_MORE);
 }
 
-static void event_is(enum wf_hca_cm_kind kind, const struct rdma_word *own)
+static void event_is(enum wf_hca_cm_kind kind, const struct qp_msg *own)
 {
     struct wf_hca_cm_event *event = comes(kind, own->name, own->ticket);
     if (kind != WF_HCA_CM_ASKED)
-        event->conn = s.lane.wire->conn;
+        event->conn = s.lane.link->conn;
     wf_rdma_cm_take(s.tep.rdma->rails[0]);
 }
 
@@ -599,7 +599,7 @@ static void event_is(enum wf_hca_cm_kind kind, const struct rdma_word *own)
  */
 static void test_shake_asked(void **state)
 {
-    struct rdma_word own, word;
+    struct qp_msg own, word;
     (void)state;
     ends_both_ways(false, &own);
     assert_int_equal(heard(&word), 0);
@@ -607,9 +607,9 @@ static void test_shake_asked(void **state)
     assert_int_equal(m.accepted, 1);
     assert_int_equal(shake(), WIRES_MORE);
     assert_int_equal(heard(&word), 0);
-    they_say_only(SAYS_READY);
+    they_say_only(QP_MSG_READY);
     assert_int_equal(shake(), WIRES_UP);
-    assert_int_equal(heard(&word), SAYS_READY);
+    assert_int_equal(heard(&word), QP_MSG_READY);
     assert_int_equal(heard(&word), 0);
     shake_close();
     assert_int_equal(m.ended, 1);
@@ -618,7 +618,7 @@ static void test_shake_asked(void **state)
 /* The same, where the manager hears of it first; and by the side that asks. */
 static void test_shake_up(void **state)
 {
-    struct rdma_word own, word;
+    struct qp_msg own, word;
     (void)state;
     for (int asks = 0; asks < 2; asks++) {
         ends_both_ways(asks, &own);
@@ -627,8 +627,8 @@ static void test_shake_up(void **state)
             event_is(WF_HCA_CM_ASKED, &own);
         event_is(asks ? WF_HCA_CM_ANSWERED : WF_HCA_CM_UP, &own);
         assert_int_equal(shake(), WIRES_MORE);
-        assert_int_equal(heard(&word), SAYS_READY);
-        they_say_only(SAYS_READY);
+        assert_int_equal(heard(&word), QP_MSG_READY);
+        they_say_only(QP_MSG_READY);
         assert_int_equal(shake(), WIRES_UP);
         shake_close();
         assert_int_equal(m.ended, 1);
@@ -639,13 +639,13 @@ static void test_shake_up(void **state)
  * other one waits for: it would take a frame for it (WEFT_EPROTO). */
 static void test_shake_plain(void **state)
 {
-    struct rdma_word own, word;
+    struct qp_msg own, word;
     (void)state;
     for (int asks = 0; asks < 2; asks++) {
         ends_both_ways(asks, &own);
-        they_say_only(SAYS_PLAIN);
+        they_say_only(QP_MSG_PLAIN);
         assert_int_equal(shake(), WIRES_PLAIN);
-        assert_int_equal(heard(&word), SAYS_PLAIN);
+        assert_int_equal(heard(&word), QP_MSG_PLAIN);
         assert_int_equal(heard(&word), 0);
         shake_close();
         assert_int_equal(m.ended, asks);
@@ -655,14 +655,14 @@ static void test_shake_plain(void **state)
 /* Fails when: what fails is not told, once, or the other's word is not waited for. */
 static void test_shake_fails(void **state)
 {
-    struct rdma_word own, word;
+    struct qp_msg own, word;
     (void)state;
-    for (int theirs = SAYS_READY; theirs <= SAYS_PLAIN; theirs++) {
+    for (int theirs = QP_MSG_READY; theirs <= QP_MSG_PLAIN; theirs++) {
         ends_both_ways(true, &own);
         event_is(WF_HCA_CM_DOWN, &own);
         assert_int_equal(shake(), WIRES_MORE);
-        assert_int_equal(heard(&word), SAYS_PLAIN);
-        they_say_only((enum rdma_says)theirs);
+        assert_int_equal(heard(&word), QP_MSG_PLAIN);
+        they_say_only((enum qp_msg_kind)theirs);
         assert_int_equal(shake(), WIRES_PLAIN);
         assert_int_equal(heard(&word), 0);
         shake_close();
@@ -672,11 +672,11 @@ static void test_shake_fails(void **state)
 /* Fails when: READY from where it cannot be is taken. */
 static void test_shake_nonsense(void **state)
 {
-    struct rdma_word own;
+    struct qp_msg own;
     (void)state;
     for (int asks = 0; asks < 2; asks++) {
         ends_both_ways(asks, &own);
-        they_say_only(SAYS_READY);
+        they_say_only(QP_MSG_READY);
         assert_int_equal(shake(), WIRES_NONSENSE);
         shake_close();
     }
@@ -685,18 +685,18 @@ static void test_shake_nonsense(void **state)
 /* Fails when: a side that asks for a manager connects with one that has none. */
 static void test_shake_differs(void **state)
 {
-    struct rdma_word own, word;
+    struct qp_msg own, word;
     (void)state;
     shake_open(true);
-    assert_int_equal(heard(&own), SAYS_ENDS);
+    assert_int_equal(heard(&own), QP_MSG_ENDS);
     ends.cm_port = 0;
     ends.ticket = 0;
     memset(ends.cm_address, 0, sizeof ends.cm_address);
     they_say(&ends);
     assert_int_equal(shake(), WIRES_MORE);
     assert_int_equal(m.asked, 0);
-    assert_int_equal(heard(&word), SAYS_PLAIN);
-    they_say_only(SAYS_PLAIN);
+    assert_int_equal(heard(&word), QP_MSG_PLAIN);
+    they_say_only(QP_MSG_PLAIN);
     assert_int_equal(shake(), WIRES_PLAIN);
     shake_close();
 }

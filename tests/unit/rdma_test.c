@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the RDMA transport chooses, on devices that move nothing. */
+/* What the RDMA transport chooses, on devices that NIC operation nothing. */
 #define _GNU_SOURCE
 #include "unit.h"
 
@@ -19,7 +19,7 @@
 #include "mem/dmabuf.h"
 #include "mem/local.h"
 #include "mem/maps.h"
-#include "transport/rdma/wire.h"
+#include "transport/rdma/qp_link.h"
 #include "transport/transport.h"
 
 #define RW (WEFT_REMOTE_READ | WEFT_REMOTE_WRITE)
@@ -387,7 +387,7 @@ static struct {
     int others[2];
 } l;
 
-static struct wf_wire *lane_open(unsigned index, uint32_t gen)
+static struct qp_link *lane_open(unsigned index, uint32_t gen)
 {
     struct net_chan *lane = &l.chans[index];
     int fds[2];
@@ -396,14 +396,14 @@ static struct wf_wire *lane_open(unsigned index, uint32_t gen)
         .session = &l.session, .index = (uint16_t)index, .gen = gen, .fd = fds[0]};
     l.others[index] = fds[1];
     l.session.chans[index] = lane;
-    lane->wire = wf_rdma_wires.open(lane);
-    assert_non_null(lane->wire);
-    return lane->wire;
+    lane->link = wf_rdma_wires.open(lane);
+    assert_non_null(lane->link);
+    return lane->link;
 }
 
 static void lane_close(unsigned index)
 {
-    wf_rdma_wires.close(l.chans[index].wire);
+    wf_rdma_wires.close(l.chans[index].link);
     close(l.chans[index].fd);
     close(l.others[index]);
     l.session.chans[index] = NULL;
@@ -427,7 +427,7 @@ static void lanes_end(struct rdma_ctx *ctx)
 
 static unsigned rail_at(unsigned index, uint32_t gen)
 {
-    const struct wf_wire *w = lane_open(index, gen);
+    const struct qp_link *w = lane_open(index, gen);
     unsigned rail = w->rdma->number;
     lane_close(index);
     return rail;
@@ -438,7 +438,7 @@ static unsigned rail_at(unsigned index, uint32_t gen)
 static void test_rail_of_a_connection(void **state)
 {
     struct rdma_ctx *ctx = lanes_begin();
-    struct wf_wire *w;
+    struct qp_link *w;
     (void)state;
     for (unsigned i = 0; i < 2; i++)
         for (uint32_t gen = 1; gen < 5; gen++)
@@ -455,24 +455,24 @@ static void test_rail_of_a_connection(void **state)
     lanes_end(ctx);
 }
 
-/* Fails when: wires of two rails have one name, by which the other side tells of them when they are
- * torn. */
+/* Fails when: queue pairs of two rails have one name, by which the other side tells of them when
+ * they are broken. */
 static void test_names_over_rails(void **state)
 {
     struct rdma_ctx *ctx = lanes_begin();
-    const struct wf_wire *a = lane_open(0, 1), *b = lane_open(1, 1);
+    const struct qp_link *a = lane_open(0, 1), *b = lane_open(1, 1);
     (void)state;
     assert_int_not_equal(a->rdma->number, b->rdma->number);
-    assert_int_not_equal(wf_wire_name(a), wf_wire_name(b));
+    assert_int_not_equal(wf_qp_link_name(a), wf_qp_link_name(b));
     lane_close(0);
     lane_close(1);
     lanes_end(ctx);
 }
 
-static struct wf_wire *up(struct wf_wire *w)
+static struct qp_link *up(struct qp_link *w)
 {
     w->chan->up = true;
-    w->state = WIRE_UP;
+    w->state = QP_UP;
     return w;
 }
 
@@ -482,7 +482,7 @@ static struct wf_wire *up(struct wf_wire *w)
 static void test_better_rail(void **state)
 {
     struct rdma_ctx *ctx = lanes_begin();
-    struct wf_wire *first = up(lane_open(0, 2)), *second = up(lane_open(1, 1));
+    struct qp_link *first = up(lane_open(0, 2)), *second = up(lane_open(1, 1));
     (void)state;
     assert_int_equal(first->rdma->number, 1);
     assert_int_equal(second->rdma->number, 1);
@@ -531,7 +531,7 @@ static void test_told(void **state)
     static const uint32_t keys[WF_KEY_NICS] = {1, 1};
     static uint64_t word;
     struct rdma_ctx *ctx = lanes_begin();
-    struct wf_wire *w = up(lane_open(0, 1));
+    struct qp_link *w = up(lane_open(0, 1));
     const struct wf_hca *hca = w->rdma->device->hca;
     const struct wf_hca_end end = {.qp = 1, .mtu = 1024};
     const struct wf_nic_op put = {.local = &word, .len = 8, .keys = keys, .kind = WF_NIC_OP_PUT};
@@ -573,7 +573,7 @@ static void test_watch(void **state)
     struct wf_config *c = (struct wf_config *)(uintptr_t)wf_config();
     const struct wf_hca_end end = {.qp = 1, .mtu = 1024};
     struct rdma_ctx *ctx = lanes_begin();
-    struct wf_wire *w = up(lane_open(0, 1));
+    struct qp_link *w = up(lane_open(0, 1));
     const struct wf_hca *hca = w->rdma->device->hca;
     uint64_t timeout_ms = c->peer_timeout_ms;
     (void)state;
@@ -590,33 +590,33 @@ static void test_watch(void **state)
     spin_ms(2);
     assert_true(wf_rdma_wires.send(w, bytes, sizeof bytes));
     wf_rdma_look(l.tep.rdma);
-    assert_int_equal(w->state, WIRE_UP);
+    assert_int_equal(w->state, QP_UP);
     c->peer_timeout_ms = timeout_ms;
     lane_close(0);
     lanes_end(ctx);
 }
 
 /* As if a request of it had been posted that nobody ever tells the end of. */
-static void lose_one(struct wf_wire *w, int n)
+static void lose_one(struct qp_link *w, int n)
 {
     w->posted += (uint32_t)n;
     w->signaled = w->posted;
     w->rdma->under_way += (uint32_t)n;
 }
 
-static uint64_t settled_ns(struct wf_wire *w)
+static uint64_t settled_ns(struct qp_link *w)
 {
     uint64_t begin = wf_now_ns();
     wf_rdma_wires.settle(w);
     return wf_now_ns() - begin;
 }
 
-/* Fails when: who closes waits for each wire that nobody takes from as long as for the first, has
- * no time for a second, or does not look at the last. */
+/* Fails when: who closes waits for each queue pair that nobody takes from as long as for the first,
+ * has no time for a second, or does not look at the last. */
 static void test_settling(void **state)
 {
     struct rdma_ctx *ctx = lanes_begin();
-    struct wf_wire *w = up(lane_open(0, 1));
+    struct qp_link *w = up(lane_open(0, 1));
     (void)state;
     l.tep.closing = true;
     lose_one(w, 1);
@@ -643,13 +643,13 @@ static void test_settling(void **state)
 static unsigned patience(uint32_t close_ms)
 {
     struct rdma_ctx *ctx = lanes_begin();
-    struct wf_wire *w = up(lane_open(0, 1));
+    struct qp_link *w = up(lane_open(0, 1));
     unsigned n = 0;
     l.tep.closing = true;
     l.tep.close_ms = close_ms;
     lose_one(w, 1);
     wf_rdma_wires.look(&l.tep);
-    for (; w->state == WIRE_UP && n < 200; n++) {
+    for (; w->state == QP_UP && n < 200; n++) {
         w->watched_ns -= 100000000;
         wf_rdma_wires.look(&l.tep);
     }
@@ -671,7 +671,8 @@ static void test_closing(void **state)
     assert_in_range(patience(3600000), 90, 100);
 }
 
-/* Fails when: who closes waits, for each wire, for buffers that no other wire will take. */
+/* Fails when: who closes waits, for each queue pair, for buffers that no other queue pair will
+ * take. */
 static void test_closing_drains_nothing(void **state)
 {
     struct wf_config *c = (struct wf_config *)(uintptr_t)wf_config();
@@ -721,7 +722,7 @@ static void test_gone_device_wakes_nobody(void **state)
 static void test_most_turns(void **state)
 {
     struct rdma_ctx *ctx = lanes_begin();
-    const struct wf_wire *w = lane_open(0, 1);
+    const struct qp_link *w = lane_open(0, 1);
     (void)state;
     assert_true(20 * wf_rdma_wires.most_turns(&l.tep) >= w->rdma->cq->depth);
     lane_close(0);
@@ -737,8 +738,8 @@ static void test_buffers_come_back(void **state)
     (void)state;
     for (int shared = 0; shared < 2; shared++) {
         struct rdma_ctx *ctx;
-        struct wf_wire *w;
-        const struct rdma_tep *r;
+        struct qp_link *w;
+        const struct rdma_rail *r;
         c->rdma_srq = shared;
         ctx = lanes_begin();
         w = up(lane_open(0, 1));
@@ -783,13 +784,13 @@ static void put_told_lost(void *owner, struct wf_tpeer *tpeer, uint32_t n, bool 
 }
 
 /* What is under way breaks, and the other side tells of none of it. */
-static void lane_tear(struct wf_wire *w)
+static void lane_tear(struct qp_link *w)
 {
-    const struct rdma_tep *r = w->rdma;
+    const struct rdma_rail *r = w->rdma;
     wf_rdma_wires.settle(w);
-    assert_int_equal(w->state, WIRE_FAILED);
+    assert_int_equal(w->state, QP_FAILED);
     lane_close(0);
-    wf_rdma_wires.torn(&l.chans[0], true);
+    wf_rdma_wires.broken(&l.chans[0], true);
     assert_int_equal(r->under_way, 0);
 }
 
@@ -813,12 +814,12 @@ static void test_followed_and_torn(void **state)
     (void)state;
     l.tep.base.events = &events;
     for (int is_asked = 0; is_asked < 2; is_asked++) {
-        struct wf_wire *w = lane_open(0, 1);
+        struct qp_link *w = lane_open(0, 1);
         const struct wf_hca *hca = w->rdma->device->hca;
         memset(&told, 0, sizeof told);
         OK(hca->ops->qp_connect(w->qp, &hca->ports[0], 0, &end, &patience));
         w->has_reads = w->chan->up = true;
-        w->state = w->puts = WIRE_UP;
+        w->state = w->puts = QP_UP;
         for (uint32_t i = 0; i < w->depth; i++) { /* all slots have had both */
             OK(wf_rdma_wires.move(w, i == w->depth / 2 || is_asked ? &little : &put, &taken));
             wf_rdma_wires.settle(w);

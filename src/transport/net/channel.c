@@ -90,10 +90,10 @@ static int socket_leave(struct net_chan *chan)
     (void)epoll_ctl(t->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
     t->nshaking -= wf_net_is_shaking(chan);
     t->nplain -= chan->plain;
-    if (chan->wire)
-        t->wires->close(chan->wire);
+    if (chan->link)
+        t->wires->close(chan->link);
     wf_list_remove(&chan->dirty);
-    chan->wire = NULL;
+    chan->link = NULL;
     chan->up = chan->plain = chan->leaves = false;
     chan->fd = -1;
     chan->synced = chan->open = chan->deaf = false;
@@ -108,7 +108,7 @@ static int socket_leave(struct net_chan *chan)
 void wf_net_chan_linger(struct net_chan *chan)
 {
     if (wf_net_is_wired(chan) && chan->up)
-        chan->session->tep->wires->settle(chan->wire);
+        chan->session->tep->wires->settle(chan->link);
     if (chan->fd >= 0)
         wf_conn_mgr_linger(chan->session->tep->ctx->mgr, socket_leave(chan));
     wf_crypt_close(chan);
@@ -139,7 +139,7 @@ void wf_net_chan_free(struct net_chan *chan)
         wf_conn_mgr_cancel(t->ctx->mgr, chan->dial);
     socket_drop(chan);
     if (t->wires)
-        t->wires->torn(chan, false);
+        t->wires->broken(chan, false);
     free(chan->ring);
     free(chan->bulks);
     chan->ring = NULL;
@@ -304,29 +304,29 @@ void wf_net_chan_shaken(struct net_chan *chan, bool plain)
     /* Who calls chooses the rail; the other does something about it if that one does not. */
     unsigned patience = chan->returns + !chan->session->is_greater;
     t->nshaking--;
-    t->wires->torn(chan, true);
+    t->wires->broken(chan, true);
     if (!plain) {
         chan->next_rail = false;
         chan->rewire_ns = wf_now_ns() + (REWIRE_NS << WF_MIN(patience, REWIRES));
         begin(chan);
         return;
     }
-    t->wires->close(chan->wire);
-    chan->wire = NULL;
+    t->wires->close(chan->link);
+    chan->link = NULL;
     if (!chan->plain)
         plain_begin(chan);
 }
 
-static void wire_begin(struct net_chan *chan)
+static void link_begin(struct net_chan *chan)
 {
     struct net_ep *t = chan->session->tep;
-    chan->wire = t->wires->open(chan);
-    if (!chan->wire) {
+    chan->link = t->wires->open(chan);
+    if (!chan->link) {
         wf_net_chan_break(chan, strerror(errno));
         return;
     }
     t->nshaking++;
-    if (t->wires->says_plain(chan->wire))
+    if (t->wires->says_plain(chan->link))
         plain_begin(chan);
 }
 
@@ -366,7 +366,7 @@ void wf_net_chan_adopt(struct net_chan *chan, struct wf_net_conn *conn)
     wf_net_count(session->tep, WF_STAT_CONNECTIONS, 1);
     WF_HOOK("tcp.adopt");
     if (session->tep->wires)
-        wire_begin(chan);
+        link_begin(chan);
     else
         begin(chan);
 }

@@ -96,7 +96,7 @@ struct iovec;
 
 /* What moves a channel's bytes instead of its socket, if both sides want that (rdma/wire.h): found
  * out on each new socket (shake). Bytes come and go in order, and it breaks as a socket does. */
-struct wf_wire;
+struct qp_link;
 #define WF_WIRE_CANNOT UINT64_MAX
 #define WF_NIC_OP_SHORT 65536u /* bytes of a move that is not worth a second rail */
 enum wf_wires_shake {
@@ -108,40 +108,40 @@ enum wf_wires_shake {
     WIRES_BROKE /* errno; 0: the end of the socket */
 };
 struct wf_wires {
-    struct wf_wire *(*open)(struct net_chan *chan);  /* its socket is new. Null: errno */
-    bool (*says_plain)(const struct wf_wire *w);     /* this side may write to the socket already */
-    enum wf_wires_shake (*shake)(struct wf_wire *w); /* take what the socket has for it */
+    struct qp_link *(*open)(struct net_chan *chan);  /* its socket is new. Null: errno */
+    bool (*says_plain)(const struct qp_link *w);     /* this side may write to the socket already */
+    enum wf_wires_shake (*shake)(struct qp_link *w); /* take what the socket has for it */
     /* As sendmsg; [lent]: of v's pieces the one that the program lent, or null. */
-    ssize_t (*write)(struct wf_wire *w, const struct iovec *v, unsigned n, const void *lent);
+    ssize_t (*write)(struct qp_link *w, const struct iovec *v, unsigned n, const void *lent);
     /* One short frame, and all that there is to write. False: write says why. */
-    bool (*send)(struct wf_wire *w, const void *bytes, uint32_t len);
-    ssize_t (*read)(struct wf_wire *w, uint8_t *to, size_t room); /* as recv */
+    bool (*send)(struct qp_link *w, const void *bytes, uint32_t len);
+    ssize_t (*read)(struct qp_link *w, uint8_t *to, size_t room); /* as recv */
     /* In place of the next read, what it would give or its beginning, where it is: *n bytes from a
      * multiple of WF_NET_ALIGN on, until peeked or close. Null: read it. */
-    uint8_t *(*peek)(const struct wf_wire *w, size_t *n);
-    void (*peeked)(struct wf_wire *w);          /* they were taken */
-    bool (*has_bytes)(const struct wf_wire *w); /* to be read */
-    bool (*is_taken)(struct wf_wire *w);        /* the other end has all; asked by who closes */
-    void (*settle)(struct wf_wire *w);          /* wait until then, for a short time */
+    uint8_t *(*peek)(const struct qp_link *w, size_t *n);
+    void (*consume)(struct qp_link *w);         /* they were taken */
+    bool (*has_bytes)(const struct qp_link *w); /* to be read */
+    bool (*flushed)(struct qp_link *w);         /* the other end has all; asked by who closes */
+    void (*settle)(struct qp_link *w);          /* wait until then, for a short time */
     /* As a transport's move. OK | AGAIN | EUNREACH */
-    enum weft_status (*move)(struct wf_wire *w, const struct wf_nic_op *m, size_t *taken);
-    uint64_t (*load)(const struct wf_wire *w,
+    enum weft_status (*move)(struct qp_link *w, const struct wf_nic_op *m, size_t *taken);
+    uint64_t (*load)(const struct qp_link *w,
                      const struct wf_nic_op *m); /* bytes of moves under way;
                                                   * WF_WIRE_CANNOT take m */
     /* May what it has told of be told of, or read, by wires on other rails? If not, it will. */
-    bool (*may_leave)(struct wf_wire *w);
-    int (*better_rail)(const struct wf_wire *w); /* by which it would better be made again; -1 */
-    bool (*is_idle)(const struct wf_wire *w);    /* it may be now */
+    bool (*may_leave)(struct qp_link *w);
+    int (*better_rail)(const struct qp_link *w); /* by which it would better be made again; -1 */
+    bool (*is_idle)(const struct qp_link *w);    /* it may be now */
     /* The other side has closed its ends of the wires that [channel] had: their moves can be told
      * of
      * ([tell]), and they are forgotten. */
-    void (*torn)(struct net_chan *chan, bool tell);
+    void (*broken)(struct net_chan *chan, bool tell);
     int (*turn)(struct net_ep *t); /* take what came for any, and have its channel read */
     /* After so many turns all is read that had come before. */
     unsigned (*most_turns)(const struct net_ep *t);
     /* Between the turns of who closes: what woke does so no more, what is seldom is seen. */
     void (*look)(struct net_ep *t);
-    void (*close)(struct wf_wire *w);
+    void (*close)(struct qp_link *w);
 };
 
 struct net_ctx {
@@ -280,8 +280,8 @@ struct net_chan {
     uint32_t gen;             /* of the socket it has, or had last; 0: never had one */
     uint64_t dial;            /* dialling; 0: not */
     struct sock_crypt *crypt; /* null: in the clear */
-    struct wf_wire *wire;     /* null: the socket carries what comes */
-    struct wf_wire *torn;     /* those before it whose moves are to be told of */
+    struct qp_link *link;     /* null: the socket carries what comes */
+    struct qp_link *broken;   /* those before it whose NIC operations are to be reported */
     bool up;                  /* bytes may be written */
     bool plain;               /* to the socket, though wires are usual */
     uint8_t wire_failures;    /* in a row, of wires that carried nothing */
@@ -293,7 +293,7 @@ struct net_chan {
     uint64_t rewire_ns; /* plain: when a wire is tried again; else when one astray is made again */
 
     /* Of the last wire that anything came by (rdma/wire.c). */
-    uint32_t past_name, past_psn; /* one more; 0: none */
+    uint32_t acked_name, acked_psn; /* one more; 0: none */
 
     /* out */
     uint8_t *ring;
@@ -364,11 +364,11 @@ void wf_net_chan_shaken(struct net_chan *chan, bool plain);
 /* A wire carries its bytes, or will. */
 static inline bool wf_net_is_wired(const struct net_chan *chan)
 {
-    return chan->wire && !chan->plain;
+    return chan->link && !chan->plain;
 }
 static inline bool wf_net_is_shaking(const struct net_chan *chan)
 {
-    return chan->wire && (!chan->up || chan->plain);
+    return chan->link && (!chan->up || chan->plain);
 }
 /* All is written: leave the socket to the connection manager. */
 void wf_net_chan_linger(struct net_chan *chan);

@@ -633,20 +633,20 @@ static bool wants_wire(const struct net_chan *chan, uint64_t now)
     if (now < chan->rewire_ns)
         return false;
     if (chan->plain)
-        return !chan->wire;
-    return chan->up && chan->wire && chan->session->tep->wires->better_rail(chan->wire) >= 0;
+        return !chan->link;
+    return chan->up && chan->link && chan->session->tep->wires->better_rail(chan->link) >= 0;
 }
 
 static bool is_idle(const struct net_chan *chan)
 {
-    return chan->plain || chan->session->tep->wires->is_idle(chan->wire);
+    return chan->plain || chan->session->tep->wires->is_idle(chan->link);
 }
 
 static void rewire_count(struct net_chan *chan)
 {
     chan->rail_wish = WF_RAIL_NEXT;
     if (!chan->plain) {
-        int rail = chan->session->tep->wires->better_rail(chan->wire);
+        int rail = chan->session->tep->wires->better_rail(chan->link);
         chan->rail_wish = (uint8_t)(WF_RAIL_TO + rail);
         chan->returns += chan->returns < UINT8_MAX;
     } else if (!chan->next_rail) {
@@ -931,7 +931,7 @@ static void rdma_region_close(struct wf_tctx *tctx, void *handle)
 static uint64_t load_of(const struct net_chan *chan, const struct wf_nic_op *m)
 {
     return chan && chan->up && !chan->plain && !chan->leaves
-               ? chan->session->tep->wires->load(chan->wire, m)
+               ? chan->session->tep->wires->load(chan->link, m)
                : WF_WIRE_CANNOT;
 }
 
@@ -979,7 +979,7 @@ static enum weft_status rdma_nic_op(struct wf_tpeer *tpeer, const struct wf_nic_
     if (is_dealt(session, m) &&
         m->len > MOVE_PART + WF_NIC_OP_SHORT) /* none is left that is short */
         part.len = MOVE_PART;
-    status = chan->up ? session->tep->wires->move(chan->wire, &part, taken) : WEFT_AGAIN;
+    status = chan->up ? session->tep->wires->move(chan->link, &part, taken) : WEFT_AGAIN;
     if (status == WEFT_AGAIN) {
         chan->starved = true;
         wf_net_count(session->tep, WF_STAT_AGAIN, 1);
@@ -993,7 +993,7 @@ static bool rdma_put(struct wf_tpeer *tpeer, const void *src, size_t len, uint64
     const struct net_session *session = NET_OF(tpeer, net_peer)->session;
     const struct net_chan *chan = session ? session->chans[0] : NULL;
     return chan && chan->up && !chan->plain &&
-           wf_rdma_put(tpeer, src, len, remote, key, chan->wire);
+           wf_rdma_put(tpeer, src, len, remote, key, chan->link);
 }
 
 static int rdma_probe(char *note, size_t room)

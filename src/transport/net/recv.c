@@ -317,7 +317,7 @@ static ssize_t read_once(struct net_chan *chan, uint8_t *at, size_t *direct)
     int error;
     *direct = 0;
     if (wf_net_is_wired(chan))
-        return chan->session->tep->wires->read(chan->wire, at, READ_MAX);
+        return chan->session->tep->wires->read(chan->link, at, READ_MAX);
     if (chan->crypt)
         return wf_crypt_read(chan, at, READ_MAX);
     if (!to) { /* of a payload without a place no more than that: frames behind it would lie askew
@@ -400,7 +400,7 @@ static enum weft_status bytes_take(struct net_chan *chan, uint8_t *start, size_t
 static void shake(struct net_chan *chan)
 {
     struct net_session *session = chan->session;
-    enum wf_wires_shake how = session->tep->wires->shake(chan->wire);
+    enum wf_wires_shake how = session->tep->wires->shake(chan->link);
     switch (how) {
     case WIRES_MORE: return;
     case WIRES_UP:
@@ -427,7 +427,7 @@ static void wired_look(struct net_chan *chan)
         return;
     turns = t->wires->most_turns(t); /* who took them from the other end promised it this */
     while (turns-- && chan->fd >= 0) {
-        if (t->wires->turn(t) <= 0 && (chan->fd < 0 || !t->wires->has_bytes(chan->wire)))
+        if (t->wires->turn(t) <= 0 && (chan->fd < 0 || !t->wires->has_bytes(chan->link)))
             break;
     }
     if (chan->fd < 0)
@@ -444,7 +444,7 @@ void wf_net_socket_look(struct net_chan *chan)
 {
     if (wf_net_is_shaking(chan))
         shake(chan);
-    else if (chan->wire)
+    else if (chan->link)
         wired_look(chan);
     else
         wf_net_read(chan);
@@ -489,9 +489,9 @@ static void read_count(struct net_chan *chan, size_t n)
 static bool wire_read(struct net_chan *chan)
 {
     const struct wf_wires *wires = chan->session->tep->wires;
-    struct wf_wire *w = chan->wire;
+    struct qp_link *w = chan->link;
     int i;
-    for (i = 0; i < WIRE_READS && chan->wire == w && !chan->stash_len && !chan->bulk.frame.kind;
+    for (i = 0; i < WIRE_READS && chan->link == w && !chan->stash_len && !chan->bulk.frame.kind;
          i++) {
         size_t n;
         uint8_t *start = wires->peek(w, &n);
@@ -501,11 +501,11 @@ static bool wire_read(struct net_chan *chan)
             break;
         read_count(chan, n);
         status = bytes_take(chan, start, n, &bye_lanes);
-        if (chan->wire == w)
-            wires->peeked(w);
+        if (chan->link == w)
+            wires->consume(w);
         read_done(chan, status, bye_lanes);
     }
-    return i && (chan->wire != w || !wires->has_bytes(w));
+    return i && (chan->link != w || !wires->has_bytes(w));
 }
 
 void wf_net_read(struct net_chan *chan)

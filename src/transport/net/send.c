@@ -359,7 +359,7 @@ static ssize_t batch_write(struct net_chan *chan, struct batch *b)
     ssize_t n;
     WF_HOOK("tcp.write");
     if (wf_net_is_wired(chan))
-        n = chan->session->tep->wires->write(chan->wire, b->v, b->n, b->held ? b->payload : NULL);
+        n = chan->session->tep->wires->write(chan->link, b->v, b->n, b->held ? b->payload : NULL);
     else if (chan->crypt)
         n = wf_crypt_write(chan, b->v, b->n);
     else if (b->n == 1)
@@ -465,7 +465,7 @@ static bool frame_send(struct net_chan *chan)
         return false;
     f->ack = chan->taken;
     WF_HOOK("tcp.write");
-    if (!t->wires->send(chan->wire, f, n))
+    if (!t->wires->send(chan->link, f, n))
         return false;
     wf_net_count(t, WF_STAT_TCP_BYTES_SENT, n);
     told(chan);

@@ -118,8 +118,8 @@ static bool is_usable(const struct net_chan *chan)
 bool wf_net_session_may_spread(const struct net_session *session)
 {
     const struct net_chan *first = session->chans[0];
-    return session->tep->rails < 2 || !first || !first->up || !first->wire || first->plain ||
-           session->tep->wires->may_leave(first->wire);
+    return session->tep->rails < 2 || !first || !first->up || !first->link || first->plain ||
+           session->tep->wires->may_leave(first->link);
 }
 
 struct net_chan *wf_net_session_pick(struct net_session *session, bool ordered)
@@ -342,7 +342,7 @@ static void chan_drain(struct net_chan *chan)
 {
     uint32_t begin = chan->socket_bytes;
     int there = 0;
-    if (chan->wire && chan->fd >= 0) {
+    if (chan->link && chan->fd >= 0) {
         wf_net_socket_look(chan);
         return;
     }
@@ -620,7 +620,7 @@ static enum outstanding chan_outstanding(const struct net_chan *chan)
         return NOTHING;
     if (chan->fd < 0 || wf_net_has_unsent(chan))
         return BYTES;
-    return (wf_net_is_wired(chan) ? chan->session->tep->wires->is_taken(chan->wire)
+    return (wf_net_is_wired(chan) ? chan->session->tep->wires->flushed(chan->link)
                                   : kernel_has_all(chan->fd))
                ? WORD
                : BYTES;
@@ -669,7 +669,7 @@ static void chans_unwire(struct net_ep *t)
         struct net_chan *chan = wf_container_of(it, struct net_chan, live);
         wf_list_remove(it);
         wf_list_append(&t->live, it);
-        if (chan->wire && !chan->up)
+        if (chan->link && !chan->up)
             wf_net_chan_break(chan, "it closes before its wire is up");
     }
 }

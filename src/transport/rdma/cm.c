@@ -13,58 +13,58 @@
 #define LIMIT_MS 10000u /* to connect: meanwhile nothing is said */
 #define STEP_MS 2000u   /* to find the other side's address, and the way to it */
 
-static const struct wf_hca_cm_ops *ops_of(const struct rdma_tep *r)
+static const struct wf_hca_cm_ops *ops_of(const struct rdma_rail *r)
 {
     return r->device->hca->ops->cm;
 }
 
 /* One of the two has to ask: the one that dials, too. */
-static bool is_asker(const struct wf_wire *w)
+static bool is_asker(const struct qp_link *w)
 {
     return w->chan->session->is_greater;
 }
 
-static bool is_connecting(const struct wf_wire *w)
+static bool is_connecting(const struct qp_link *w)
 {
-    return w->state == WIRE_CONNECTING;
+    return w->state == QP_CONNECTING;
 }
 
 /* ---- an endpoint's ---- */
 
-enum weft_status wf_rdma_cm_open(struct rdma_tep *r, const struct wf_hca_port *port)
+enum weft_status wf_rdma_cm_open(struct rdma_rail *r, const struct wf_hca_port *port)
 {
     return wf_config()->rdma_cm ? ops_of(r)->open(r->device->hca, port, &r->cm) : WEFT_OK;
 }
 
-void wf_rdma_cm_close(struct rdma_tep *r)
+void wf_rdma_cm_close(struct rdma_rail *r)
 {
     if (r->cm)
         ops_of(r)->close(r->cm);
     r->cm = NULL;
 }
 
-/* ---- a wire's ---- */
+/* ---- a queue pair's ---- */
 
 /* 0: none. While there are any, who sleeps wakes each second. */
-static void deadline_set(struct wf_wire *w, uint64_t at_ns)
+static void deadline_set(struct qp_link *w, uint64_t at_ns)
 {
     w->rdma->deadlines += (at_ns != 0) - (w->deadline_ns != 0);
     w->deadline_ns = at_ns;
 }
 
-static void failed(struct wf_wire *w, const char *why)
+static void failed(struct qp_link *w, const char *why)
 {
     w->cm = CM_FAILED;
     w->cm_why = why;
-    wf_wire_wake(w);
+    wf_qp_link_wake(w);
 }
 
-bool wf_rdma_cm_begin(struct wf_wire *w)
+bool wf_rdma_cm_begin(struct qp_link *w)
 {
     return !w->rdma->cm || getrandom(&w->ticket, sizeof w->ticket, 0) == sizeof w->ticket;
 }
 
-void wf_rdma_cm_tell(struct wf_wire *w, struct rdma_word *ends)
+void wf_rdma_cm_tell(struct qp_link *w, struct qp_msg *ends)
 {
     const struct wf_hca_cm *cm = w->rdma->cm;
     if (!cm)
@@ -75,28 +75,28 @@ void wf_rdma_cm_tell(struct wf_wire *w, struct rdma_word *ends)
     w->mtu = ends->end.mtu;
 }
 
-/* What shows the other side that it is its wire that this is for. */
-static struct wf_hca_cm_params params_of(struct wf_wire *w)
+/* What shows the other side that it is its queue pair that this is for. */
+static struct wf_hca_cm_params params_of(struct qp_link *w)
 {
     struct wf_hca_cm_params p = {.qp = w->qp,
                                  .patience = w->patience,
                                  .mtu = w->mtu,
                                  .reads = w->their_reads,
-                                 .len = CALL_SIZE,
+                                 .len = CM_DATA_SIZE,
                                  .owner = w};
-    _Static_assert(CALL_SIZE <= WF_HCA_CM_DATA, "it fits");
-    wf_rdma_call_write(&(struct rdma_call){w->their_name, w->their_ticket}, p.data);
+    _Static_assert(CM_DATA_SIZE <= WF_HCA_CM_DATA, "it fits");
+    wf_cm_data_write(&(struct cm_data){w->their_name, w->their_ticket}, p.data);
     return p;
 }
 
-static void psns_take(struct wf_wire *w, const struct wf_hca_cm_psns *psns)
+static void psns_take(struct qp_link *w, const struct wf_hca_cm_psns *psns)
 {
     w->psn = w->psn_done = psns->mine;
     w->their_psn = psns->theirs;
 }
 
 /* Null, or why not. */
-static const char *accept_it(struct wf_wire *w)
+static const char *accept_it(struct qp_link *w)
 {
     struct wf_hca_cm_params p = params_of(w);
     struct wf_hca_cm_psns psns;
@@ -110,7 +110,7 @@ static const char *accept_it(struct wf_wire *w)
     return NULL;
 }
 
-static const char *ask_it(struct wf_wire *w, const struct rdma_word *ends)
+static const char *ask_it(struct qp_link *w, const struct qp_msg *ends)
 {
     struct wf_hca_cm_params p = params_of(w);
     uint32_t limit_ms = (uint32_t)WF_MIN(wf_config()->peer_timeout_ms, STEP_MS);
@@ -121,7 +121,7 @@ static const char *ask_it(struct wf_wire *w, const struct rdma_word *ends)
     return NULL;
 }
 
-const char *wf_rdma_cm_connect(struct wf_wire *w, const struct rdma_word *ends,
+const char *wf_rdma_cm_connect(struct qp_link *w, const struct qp_msg *ends,
                                const struct wf_hca_patience *patience)
 {
     const uint64_t limit_ms = WF_MIN(wf_config()->peer_timeout_ms, LIMIT_MS);
@@ -141,7 +141,7 @@ const char *wf_rdma_cm_connect(struct wf_wire *w, const struct rdma_word *ends,
     return why;
 }
 
-bool wf_rdma_cm_ready(struct wf_wire *w)
+bool wf_rdma_cm_ready(struct qp_link *w)
 {
     if (w->cm != CM_ACCEPTED)
         return w->cm == CM_UP;
@@ -150,14 +150,14 @@ bool wf_rdma_cm_ready(struct wf_wire *w)
     return true;
 }
 
-enum wf_cm_state wf_rdma_cm_state(struct wf_wire *w)
+enum wf_cm_state wf_rdma_cm_state(struct qp_link *w)
 {
     if (w->cm == CM_UP || w->cm == CM_FAILED)
         deadline_set(w, 0);
     return w->cm;
 }
 
-bool wf_rdma_cm_watch(struct wf_wire *w, uint64_t now)
+bool wf_rdma_cm_watch(struct qp_link *w, uint64_t now)
 {
     if (!w->deadline_ns || now < w->deadline_ns)
         return false;
@@ -167,7 +167,7 @@ bool wf_rdma_cm_watch(struct wf_wire *w, uint64_t now)
     return false;
 }
 
-void wf_rdma_cm_end(struct wf_wire *w)
+void wf_rdma_cm_end(struct qp_link *w)
 {
     if (w->conn)
         ops_of(w->rdma)->end(w->conn);
@@ -177,23 +177,23 @@ void wf_rdma_cm_end(struct wf_wire *w)
 
 /* ---- events ---- */
 
-/* The wire that waits for it; null: none does. */
-static struct wf_wire *wire_asked(const struct rdma_tep *r, const struct wf_hca_cm_event *e)
+/* The queue pair that waits for it; null: none does. */
+static struct qp_link *qp_link_asked(const struct rdma_rail *r, const struct wf_hca_cm_event *e)
 {
-    struct rdma_call call;
-    struct wf_wire *w;
-    if (!wf_rdma_call_read(e->data, e->len, &call))
+    struct cm_data call;
+    struct qp_link *w;
+    if (!wf_cm_data_read(e->data, e->len, &call))
         return NULL;
-    w = wf_wire_named(r, call.name);
+    w = wf_qp_link_named(r, call.name);
     return w && w->ticket == call.ticket && w->cm == CM_NONE && !is_asker(w) && !w->said_plain &&
-                   (w->state == WIRE_ASKING || is_connecting(w))
+                   (w->state == QP_ASKING || is_connecting(w))
                ? w
                : NULL;
 }
 
-static void asked(struct rdma_tep *r, const struct wf_hca_cm_event *e)
+static void asked(struct rdma_rail *r, const struct wf_hca_cm_event *e)
 {
-    struct wf_wire *w = wire_asked(r, e);
+    struct qp_link *w = qp_link_asked(r, e);
     const char *why;
     if (!w) {
         wf_debug("%s: a connection that no wire waits for is refused", r->device->hca->name);
@@ -212,13 +212,13 @@ static void asked(struct rdma_tep *r, const struct wf_hca_cm_event *e)
         failed(w, why);
 }
 
-static void answered(struct wf_wire *w, const struct wf_hca_cm_event *e)
+static void answered(struct qp_link *w, const struct wf_hca_cm_event *e)
 {
     struct wf_hca_cm_psns psns;
-    struct rdma_call call;
+    struct cm_data call;
     if (!is_connecting(w) || w->cm != CM_ASKING)
         return;
-    if (!wf_rdma_call_read(e->data, e->len, &call) || call.name != wf_wire_name(w) ||
+    if (!wf_cm_data_read(e->data, e->len, &call) || call.name != wf_qp_link_name(w) ||
         call.ticket != w->ticket || e->qp != w->their_qp) {
         failed(w, "who answered the connection manager is not the other side");
         return;
@@ -229,18 +229,18 @@ static void answered(struct wf_wire *w, const struct wf_hca_cm_event *e)
     }
     psns_take(w, &psns);
     w->cm = CM_UP;
-    wf_wire_wake(w);
+    wf_qp_link_wake(w);
 }
 
-static void came_up(struct wf_wire *w)
+static void came_up(struct qp_link *w)
 {
     if (!is_connecting(w) || w->cm != CM_ACCEPTED)
         return;
     w->cm = CM_UP;
-    wf_wire_wake(w);
+    wf_qp_link_wake(w);
 }
 
-static void went_down(struct wf_wire *w, const char *why)
+static void went_down(struct qp_link *w, const char *why)
 {
     wf_debug("%s: queue pair %u: %s", w->rdma->device->hca->name, w->qp->number, why);
     if (is_connecting(w))
@@ -249,7 +249,7 @@ static void went_down(struct wf_wire *w, const char *why)
         deadline_set(w, wf_now_ns() + LEFT_NS);
 }
 
-void wf_rdma_cm_take(struct rdma_tep *r)
+void wf_rdma_cm_take(struct rdma_rail *r)
 {
     struct wf_hca_cm_event e;
     if (!r->cm)

@@ -2,11 +2,12 @@
 /* Queue pairs that a connection manager connects (WEFT_RDMA_CM): between ENDS and READY.
  *
  * Each rail of an endpoint has a manager, which its owner's thread asks for events. ENDS says where
- * it listens and a ticket, random, of this wire. The side with the greater address asks the other
- * one's manager, with the name and ticket of the other's wire; that side accepts, with the name and
- * ticket of this one's; this one confirms and says READY. What shows no ticket of a wire that waits
- * for it, shows one again, or is of another queue pair than ENDS has told, is refused. READY of
- * the one says to the other what its manager may learn later, or never; it says READY then.
+ * it listens and a ticket, random, of this queue pair. The side with the greater address asks the
+ * other one's manager, with the name and ticket of the other's queue pair; that side accepts, with
+ * the name and ticket of this one's; this one confirms and says READY. What shows no ticket of a
+ * queue pair that waits for it, shows one again, or is of another queue pair than ENDS has told, is
+ * refused. READY of the one says to the other what its manager may learn later, or never; it says
+ * READY then.
  *
  * Whatever fails on the way, or takes longer than WEFT_PEER_TIMEOUT or 10 s, ends in PLAIN. A
  * manager that says later that the connection is gone is believed if the socket does not say so,
@@ -14,7 +15,7 @@
 #ifndef WF_TRANSPORT_RDMA_CM_H
 #define WF_TRANSPORT_RDMA_CM_H
 
-#include "transport/rdma/wire.h"
+#include "transport/rdma/qp_link.h"
 
 enum wf_cm_state {
     CM_NONE,
@@ -26,23 +27,23 @@ enum wf_cm_state {
 };
 
 /* For an endpoint, if that is asked for. Logged */
-enum weft_status wf_rdma_cm_open(struct rdma_tep *r, const struct wf_hca_port *port);
-void wf_rdma_cm_close(struct rdma_tep *r);
+enum weft_status wf_rdma_cm_open(struct rdma_rail *r, const struct wf_hca_port *port);
+void wf_rdma_cm_close(struct rdma_rail *r);
 /* Take what its manager has to say. Wires that go on are in [readable]. */
-void wf_rdma_cm_take(struct rdma_tep *r);
+void wf_rdma_cm_take(struct rdma_rail *r);
 
-/* A wire's ticket; what ENDS says. False: there are no random numbers. */
-bool wf_rdma_cm_begin(struct wf_wire *w);
-void wf_rdma_cm_tell(struct wf_wire *w, struct rdma_word *ends);
+/* A queue pair's ticket; what ENDS says. False: there are no random numbers. */
+bool wf_rdma_cm_begin(struct qp_link *w);
+void wf_rdma_cm_tell(struct qp_link *w, struct qp_msg *ends);
 /* The other side's ENDS are here. Null, or why there will be no connection. */
-const char *wf_rdma_cm_connect(struct wf_wire *w, const struct rdma_word *ends,
+const char *wf_rdma_cm_connect(struct qp_link *w, const struct qp_msg *ends,
                                const struct wf_hca_patience *patience);
 /* READY is here, and not said yet. False: it cannot be. */
-bool wf_rdma_cm_ready(struct wf_wire *w);
+bool wf_rdma_cm_ready(struct qp_link *w);
 /* CM_UP: this side's is to be said. */
-enum wf_cm_state wf_rdma_cm_state(struct wf_wire *w);
+enum wf_cm_state wf_rdma_cm_state(struct qp_link *w);
 /* Now and then. True: the connection is no more. */
-bool wf_rdma_cm_watch(struct wf_wire *w, uint64_t now);
-void wf_rdma_cm_end(struct wf_wire *w);
+bool wf_rdma_cm_watch(struct qp_link *w, uint64_t now);
+void wf_rdma_cm_end(struct qp_link *w);
 
 #endif

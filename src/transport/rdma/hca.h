@@ -4,9 +4,9 @@
  * polling, what happens on its own.
  *
  * Implementations: hca_verbs.c, over libibverbs; hca_null.c, which completes everything at once and
- * moves nothing, for counting. Nothing here is libibverbs', so that one that models a NIC in its
- * own time fits, too: the time is asked for (now_ns), and nobody waits for a NIC without polling
- * it.
+ * NIC operations nothing, for counting. Nothing here is libibverbs', so that one that models a NIC
+ * in its own time fits, too: the time is asked for (now_ns), and nobody waits for a NIC without
+ * polling it.
  *
  * Every object embeds the base struct here at its start, is made and freed by its NIC's operations,
  * and is counted in the NIC's ledger where that happens. A queue pair, a completion queue and a

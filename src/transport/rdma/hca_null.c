@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* NICs that move nothing: what is posted is complete at once, and what is received never comes.
- * For counting what Weft itself does, in instructions and in memory, and for what it chooses:
- *   null0  InfiniBand, no address but its LID
- *   null1  RoCE, four addresses; its second port is down; registers on demand, and dma-bufs
+/* NICs that NIC operation nothing: what is posted is complete at once, and what is received never
+ * comes. For counting what Weft itself does, in instructions and in memory, and for what it
+ * chooses: null0  InfiniBand, no address but its LID null1  RoCE, four addresses; its second port
+ * is down; registers on demand, and dma-bufs
  */
 #include <stdlib.h>
 #include <string.h>

@@ -14,12 +14,12 @@
 #include "mem/dmabuf.h"
 #include "mem/local.h"
 #include "mem/maps.h"
-#include "transport/rdma/wire.h"
+#include "transport/rdma/qp_link.h"
 #include "transport/transport.h"
 
 #define NICS 16
 #define WHY 512
-#define NULL_DEVICES "null" /* null0, null1: they move nothing, for counting */
+#define NULL_DEVICES "null" /* null0, null1: they NIC operation nothing, for counting */
 
 /* ---- which port ---- */
 
@@ -131,7 +131,7 @@ static void device_drop(struct rdma_ctx *ctx, const struct rdma_device *d)
     ctx->ndevices--;
 }
 
-static const struct wf_hca_port *rail_port(const struct rdma_rail *rail)
+static const struct wf_hca_port *rail_port(const struct rdma_port *rail)
 {
     return &rail->device->hca->ports[rail->port_at];
 }
@@ -184,7 +184,7 @@ static bool ports_take(struct rdma_ctx *ctx, const char *name, const struct name
         if (why_not == no_such_gid && !*why)
             gids_tell(d->hca, p, why, room);
         if (!why_not && !rail_why_not(ctx, name, p) && !is_rail(ctx, name, p->number))
-            ctx->rails[ctx->nrails++] = (struct rdma_rail){d, i};
+            ctx->rails[ctx->nrails++] = (struct rdma_port){d, i};
     }
     if (d)
         device_drop(ctx, d);

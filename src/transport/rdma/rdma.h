@@ -16,7 +16,7 @@ struct rdma_ctx;
 struct rdma_ep;
 struct wf_nic_memory;
 struct wf_tpeer;
-struct wf_wire;
+struct qp_link;
 struct wf_wires;
 void wf_rdma_ctx_look(struct rdma_ctx *ctx); /* within */
 
@@ -60,6 +60,6 @@ extern const struct wf_wires wf_rdma_wires;
 
 /* As a transport's put, which jumps to it: so [w] is the last. */
 bool wf_rdma_put(struct wf_tpeer *tpeer, const void *src, size_t len, uint64_t remote, uint32_t key,
-                 struct wf_wire *w);
+                 struct qp_link *w);
 
 #endif

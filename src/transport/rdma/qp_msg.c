@@ -1,61 +1,62 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "transport/rdma/words.h"
+#include "transport/rdma/qp_msg.h"
 
 #include <string.h>
 
-#define MAGIC 0x34445257u      /* "WRD4" */
-#define CALL_MAGIC 0x31435257u /* "WRC1" */
+#define MAGIC 0x34445257u         /* "WRD4" */
+#define CM_DATA_MAGIC 0x31435257u /* "WRC1" */
 
-struct says {
+struct qp_msg_head {
     uint32_t magic;
     uint16_t kind;
     uint16_t size;
 };
 
-struct says_plain {
-    struct says head;
-    struct rdma_past past;
+struct qp_msg_plain {
+    struct qp_msg_head head;
+    struct qp_acked acked;
 };
 
-struct says_ends {
-    struct says head;
-    struct rdma_past past;
+struct qp_msg_ends {
+    struct qp_msg_head head;
+    struct qp_acked acked;
     uint8_t gid[16];
     uint32_t qp, psn;
     uint16_t lid, mtu;
     uint8_t reads, link;
     uint16_t cm_port;
-    uint32_t window, name, cell_key;
+    uint32_t window, name, credit_key;
     uint8_t device, zero[3];
-    uint64_t cell_at;
+    uint64_t credit_at;
     uint8_t cm_address[16];
     uint64_t ticket;
 };
 
-struct says_call {
+struct cm_data_bytes {
     uint32_t magic, size, name, zero;
     uint64_t ticket;
 };
-_Static_assert(sizeof(struct says) == 8 && sizeof(struct says_plain) == 16 &&
-                   sizeof(struct says_ends) == WORD_SIZE && sizeof(struct says_call) == CALL_SIZE,
+_Static_assert(sizeof(struct qp_msg_head) == 8 && sizeof(struct qp_msg_plain) == 16 &&
+                   sizeof(struct qp_msg_ends) == QP_MSG_SIZE &&
+                   sizeof(struct cm_data_bytes) == CM_DATA_SIZE,
                "wire structures");
 
 static size_t size_of(unsigned kind)
 {
     switch (kind) {
-    case SAYS_ENDS: return sizeof(struct says_ends);
-    case SAYS_READY: return sizeof(struct says);
-    case SAYS_PLAIN: return sizeof(struct says_plain);
+    case QP_MSG_ENDS: return sizeof(struct qp_msg_ends);
+    case QP_MSG_READY: return sizeof(struct qp_msg_head);
+    case QP_MSG_PLAIN: return sizeof(struct qp_msg_plain);
     default: return 0;
     }
 }
 
-size_t wf_rdma_word_write(const struct rdma_word *word, uint8_t *to)
+size_t wf_qp_msg_write(const struct qp_msg *word, uint8_t *to)
 {
     const struct wf_hca_end *end = &word->end;
-    struct says_ends s = {
+    struct qp_msg_ends s = {
         .head = {MAGIC, word->kind, (uint16_t)size_of(word->kind)},
-        .past = word->past,
+        .acked = word->acked,
         .qp = end->qp,
         .psn = end->psn,
         .lid = end->lid,
@@ -65,8 +66,8 @@ size_t wf_rdma_word_write(const struct rdma_word *word, uint8_t *to)
         .device = word->device,
         .window = word->window,
         .name = word->name,
-        .cell_key = word->cell_key,
-        .cell_at = word->cell_at,
+        .credit_key = word->credit_key,
+        .credit_at = word->credit_at,
         .cm_port = word->cm_port,
         .ticket = word->ticket,
     };
@@ -76,9 +77,9 @@ size_t wf_rdma_word_write(const struct rdma_word *word, uint8_t *to)
     return s.head.size;
 }
 
-size_t wf_rdma_word_size(const uint8_t *bytes, size_t have)
+size_t wf_qp_msg_size(const uint8_t *bytes, size_t have)
 {
-    struct says s;
+    struct qp_msg_head s;
     if (have < sizeof s)
         return sizeof s;
     memcpy(&s, bytes, sizeof s);
@@ -103,21 +104,21 @@ static bool is_zero(const uint8_t *bytes, size_t n)
 }
 
 /* All of it, or nothing. */
-static bool is_cm(const struct says_ends *s)
+static bool is_cm(const struct qp_msg_ends *s)
 {
     bool has_address = !is_zero(s->cm_address, sizeof s->cm_address);
     return s->cm_port ? has_address : !has_address && !s->ticket;
 }
 
-bool wf_rdma_word_read(const uint8_t *bytes, struct rdma_word *word)
+bool wf_qp_msg_read(const uint8_t *bytes, struct qp_msg *word)
 {
-    struct says_ends s = {.past.psn = PAST_NONE};
-    struct says head;
+    struct qp_msg_ends s = {.acked.psn = PSN_NONE};
+    struct qp_msg_head head;
     memcpy(&head, bytes, sizeof head);
     memcpy(&s, bytes, head.size);
-    *word = (struct rdma_word){
+    *word = (struct qp_msg){
         .kind = s.head.kind,
-        .past = s.past,
+        .acked = s.acked,
         .end = {.qp = s.qp,
                 .psn = s.psn,
                 .lid = s.lid,
@@ -127,35 +128,35 @@ bool wf_rdma_word_read(const uint8_t *bytes, struct rdma_word *word)
         .device = s.device,
         .window = s.window,
         .name = s.name,
-        .cell_key = s.cell_key,
-        .cell_at = s.cell_at,
+        .credit_key = s.credit_key,
+        .credit_at = s.credit_at,
         .cm_port = s.cm_port,
         .ticket = s.ticket,
     };
     memcpy(word->end.gid, s.gid, sizeof s.gid);
     memcpy(word->cm_address, s.cm_address, sizeof s.cm_address);
-    if (!is_psn(s.past.psn) && s.past.psn != PAST_NONE)
+    if (!is_psn(s.acked.psn) && s.acked.psn != PSN_NONE)
         return false;
-    return s.head.kind != SAYS_ENDS ||
+    return s.head.kind != QP_MSG_ENDS ||
            (is_zero(s.zero, sizeof s.zero) && s.device < WF_KEY_NICS && s.window >= 2 &&
-            s.window <= WORD_WINDOW && is_mtu(s.mtu) && is_psn(s.psn) && is_psn(s.qp) &&
+            s.window <= QP_MSG_WINDOW && is_mtu(s.mtu) && is_psn(s.psn) && is_psn(s.qp) &&
             s.link <= WF_HCA_ETHERNET && is_cm(&s));
 }
 
-void wf_rdma_call_write(const struct rdma_call *call, uint8_t *to)
+void wf_cm_data_write(const struct cm_data *call, uint8_t *to)
 {
-    struct says_call s = {
-        .magic = CALL_MAGIC, .size = sizeof s, .name = call->name, .ticket = call->ticket};
+    struct cm_data_bytes s = {
+        .magic = CM_DATA_MAGIC, .size = sizeof s, .name = call->name, .ticket = call->ticket};
     memcpy(to, &s, sizeof s);
 }
 
-bool wf_rdma_call_read(const uint8_t *bytes, size_t have, struct rdma_call *call)
+bool wf_cm_data_read(const uint8_t *bytes, size_t have, struct cm_data *call)
 {
-    struct says_call s;
+    struct cm_data_bytes s;
     if (have < sizeof s)
         return false;
     memcpy(&s, bytes, sizeof s);
-    *call = (struct rdma_call){.name = s.name, .ticket = s.ticket};
-    return s.magic == CALL_MAGIC && s.size == sizeof s && !s.zero &&
+    *call = (struct cm_data){.name = s.name, .ticket = s.ticket};
+    return s.magic == CM_DATA_MAGIC && s.size == sizeof s && !s.zero &&
            is_zero(bytes + sizeof s, have - sizeof s);
 }
