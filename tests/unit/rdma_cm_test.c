@@ -99,7 +99,7 @@ static struct {
     struct net_session session;
     struct net_chan lane;
     struct wf_hca_qp qp;
-    struct qp_link wire;
+    struct qp_link link;
 } e;
 
 static const struct wf_hca_patience patience = {.timeout = 14};
