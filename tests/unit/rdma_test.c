@@ -246,12 +246,12 @@ static void rails_are(const struct wanted *want)
     status = wf_rdma_ctx_open(&ctx);
     assert_int_equal(status, want->nrails ? WEFT_OK : WEFT_EUNREACH);
     if (ctx) {
-        assert_int_equal(ctx->nrails, want->nrails);
+        assert_int_equal(ctx->nports, want->nrails);
         assert_int_equal(ctx->ndevices, want->ndevices);
         assert_int_equal(wf_rdma_rails(ctx->kept), want->nrails);
         for (unsigned i = 0; i < want->nrails; i++) {
-            assert_string_equal(ctx->rails[i].device->hca->name, want->rails[i]);
-            assert_int_equal(ctx->rails[i].device->number, i);
+            assert_string_equal(ctx->ports[i].device->hca->name, want->rails[i]);
+            assert_int_equal(ctx->ports[i].device->number, i);
         }
         wf_rdma_ctx_close(ctx);
     }

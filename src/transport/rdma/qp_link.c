@@ -197,7 +197,7 @@ static uint32_t receives_of(const struct wf_hca_caps *caps)
 
 static struct rdma_rail *rail_new(struct rdma_ep *ep, unsigned number)
 {
-    const struct rdma_port *rail = &ep->ctx->rails[number];
+    const struct rdma_port *rail = &ep->ctx->ports[number];
     const struct wf_hca_caps *caps = &rail->device->hca->caps;
     struct rdma_rail *r = calloc(1, sizeof *r);
     if (!r)
@@ -245,7 +245,7 @@ static enum weft_status rail_open(struct rdma_ep *ep, unsigned number)
 static enum weft_status rails_open(struct rdma_ep *ep)
 {
     enum weft_status status = WEFT_EUNREACH, one;
-    for (unsigned i = 0; i < ep->ctx->nrails; i++) {
+    for (unsigned i = 0; i < ep->ctx->nports; i++) {
         one = rail_open(ep, i);
         if (status != WEFT_OK)
             status = one;
@@ -453,7 +453,7 @@ static bool is_gone(const struct rdma_rail *r)
 /* Each rail is tried, and one twice. */
 static unsigned tries_of(const struct qp_link *w)
 {
-    return WF_MAX(QP_TRIES, w->rdma->ep->ctx->nrails + 1);
+    return WF_MAX(QP_TRIES, w->rdma->ep->ctx->nports + 1);
 }
 
 /* Why there is to be no queue pair; null: there is. */
@@ -505,7 +505,7 @@ static bool is_usable(const struct rdma_rail *r)
 static struct rdma_rail *rail_of(const struct net_chan *chan)
 {
     const struct rdma_ep *ep = chan->session->tep->rdma;
-    unsigned turn = chan->index + chan->gen - 1, n = ep->ctx->nrails;
+    unsigned turn = chan->index + chan->gen - 1, n = ep->ctx->nports;
     struct rdma_rail *some = NULL; /* there is one at least */
     if (n > 1)
         wf_rdma_ctx_look(ep->ctx);
@@ -625,7 +625,7 @@ static const char *ends_take(struct qp_link *w, const struct qp_msg *ends)
 static void rail_failed(struct qp_link *w)
 {
     struct net_chan *chan = w->chan;
-    if (w->rdma->ep->ctx->nrails < 2)
+    if (w->rdma->ep->ctx->nports < 2)
         return;
     chan->wire_failures += chan->wire_failures < UINT8_MAX;
     chan->next_rail = chan->wire_failures < tries_of(w);
@@ -1329,7 +1329,7 @@ static int rail_poll(struct rdma_rail *r)
 static int rails_poll(struct rdma_ep *ep)
 {
     int n = 0;
-    for (unsigned i = 0; i < ep->ctx->nrails; i++)
+    for (unsigned i = 0; i < ep->ctx->nports; i++)
         if (ep->rails[i] && ep->rails[i]->nlinks)
             n += rail_poll(ep->rails[i]);
     return n;
@@ -1646,7 +1646,7 @@ static enum weft_status atomic_post(struct qp_link *w, const struct wf_nic_op *m
  * go on with, so that they need not wait for may_leave. */
 static bool is_followed(const struct qp_link *w, const struct wf_nic_op *m)
 {
-    bool dealt = m->len > WF_NIC_OP_SHORT && w->rdma->ep->ctx->nrails > 1 && w->has_reads;
+    bool dealt = m->len > WF_NIC_OP_SHORT && w->rdma->ep->ctx->nports > 1 && w->has_reads;
     return m->kind == WF_NIC_OP_PUT && (w->chan->index || dealt);
 }
 
@@ -1810,13 +1810,13 @@ static int qp_link_better_rail(const struct qp_link *w)
     const struct rdma_ep *ep = w->rdma->ep;
     const struct net_chan *chan = w->chan;
     unsigned count[WF_RDMA_RAILS], least = w->rdma->number;
-    if (ep->ctx->nrails < 2 || w->state != QP_UP || is_changing(chan->session) ||
+    if (ep->ctx->nports < 2 || w->state != QP_UP || is_changing(chan->session) ||
         has_atomics_of_others(w->rdma))
         return -1;
     if (!chan->index)
         return w->rdma->number && rail_works(ep, 0) ? 0 : -1;
     wires_count(chan->session, count);
-    for (unsigned i = 0; i < ep->ctx->nrails; i++)
+    for (unsigned i = 0; i < ep->ctx->nports; i++)
         if (count[i] < count[least] && rail_works(ep, i))
             least = i;
     return count[least] + 2 <= count[w->rdma->number] ? (int)least : -1;
@@ -1824,7 +1824,7 @@ static int qp_link_better_rail(const struct qp_link *w)
 
 unsigned wf_rdma_rails(const struct rdma_ep *ep)
 {
-    return ep->ctx->nrails;
+    return ep->ctx->nports;
 }
 
 /* ---- the end ---- */

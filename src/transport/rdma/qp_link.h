@@ -100,8 +100,8 @@ struct rdma_port {
 
 struct rdma_ctx {
     struct rdma_device devices[WF_RDMA_RAILS];
-    struct rdma_port rails[WF_RDMA_RAILS];
-    unsigned ndevices, nrails;
+    struct rdma_port ports[WF_RDMA_RAILS];
+    unsigned ndevices, nports;
     pthread_mutex_t lock;   /* of what events change: hcas' ports */
     struct wf_local *local; /* registrations of the program's memory, for NIC operations */
     struct rdma_ep *kept;   /* the first endpoint's: regions do not take what it needs */

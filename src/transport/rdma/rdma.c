@@ -122,8 +122,8 @@ static struct rdma_device *device_open(struct rdma_ctx *ctx, const char *name)
 /* The last, if it has no rail. */
 static void device_drop(struct rdma_ctx *ctx, const struct rdma_device *d)
 {
-    for (unsigned i = 0; i < ctx->nrails; i++)
-        if (ctx->rails[i].device == d)
+    for (unsigned i = 0; i < ctx->nports; i++)
+        if (ctx->ports[i].device == d)
             return;
     if (d->number != ctx->ndevices - 1)
         return;
@@ -138,9 +138,9 @@ static const struct wf_hca_port *rail_port(const struct rdma_port *rail)
 
 static bool is_rail(const struct rdma_ctx *ctx, const char *name, unsigned port)
 {
-    for (unsigned i = 0; i < ctx->nrails; i++)
-        if (!strcmp(ctx->rails[i].device->hca->name, name) &&
-            rail_port(&ctx->rails[i])->number == port)
+    for (unsigned i = 0; i < ctx->nports; i++)
+        if (!strcmp(ctx->ports[i].device->hca->name, name) &&
+            rail_port(&ctx->ports[i])->number == port)
             return true;
     return false;
 }
@@ -148,7 +148,7 @@ static bool is_rail(const struct rdma_ctx *ctx, const char *name, unsigned port)
 /* Of what is not named the first port says which others are of use beside it. */
 static bool fits_first(const struct rdma_ctx *ctx, const struct wf_hca_port *p)
 {
-    const struct wf_hca_port *first = ctx->nrails ? rail_port(&ctx->rails[0]) : p;
+    const struct wf_hca_port *first = ctx->nports ? rail_port(&ctx->ports[0]) : p;
     return p->mbps == first->mbps && p->link == first->link;
 }
 
@@ -165,7 +165,7 @@ static const char *rail_why_not(const struct rdma_ctx *ctx, const char *name,
         return NULL;
     if (!*wf_config()->rdma_device && !fits_first(ctx, p))
         return "not like the first";
-    return ctx->nrails < rails_most() ? NULL : "enough others (WEFT_RDMA_RAILS)";
+    return ctx->nports < rails_most() ? NULL : "enough others (WEFT_RDMA_RAILS)";
 }
 
 /* Of [name]'s ports those that will do, of [n] only, if not null. Does the device have such a port
@@ -174,7 +174,7 @@ static bool ports_take(struct rdma_ctx *ctx, const char *name, const struct name
                        size_t room)
 {
     struct rdma_device *d = device_open(ctx, name);
-    bool is_there = !d && ctx->nrails == WF_RDMA_RAILS; /* no more are used, nor looked at */
+    bool is_there = !d && ctx->nports == WF_RDMA_RAILS; /* no more are used, nor looked at */
     for (unsigned i = 0; d && i < d->hca->nports; i++) {
         const struct wf_hca_port *p = &d->hca->ports[i];
         const char *why_not = port_why_not(d->hca, p);
@@ -184,7 +184,7 @@ static bool ports_take(struct rdma_ctx *ctx, const char *name, const struct name
         if (why_not == no_such_gid && !*why)
             gids_tell(d->hca, p, why, room);
         if (!why_not && !rail_why_not(ctx, name, p) && !is_rail(ctx, name, p->number))
-            ctx->rails[ctx->nrails++] = (struct rdma_port){d, i};
+            ctx->ports[ctx->nports++] = (struct rdma_port){d, i};
     }
     if (d)
         device_drop(ctx, d);
@@ -199,7 +199,7 @@ static void devices_close(struct rdma_ctx *ctx)
             d->hca->ops->pd_close(d->pd);
         d->hca->ops->close(d->hca);
     }
-    ctx->ndevices = ctx->nrails = 0;
+    ctx->ndevices = ctx->nports = 0;
 }
 
 /* In the order in which they are named. False: there is no such port. */
@@ -218,7 +218,7 @@ static void none_tell(const char *name, size_t len, char *why, size_t room)
              (int)len, name);
 }
 
-/* nrails 0: there is none, and [why] says what of the variables is to blame, if anything. */
+/* nports 0: there is none, and [why] says what of the variables is to blame, if anything. */
 static void rails_choose(struct rdma_ctx *ctx, char *why, size_t room)
 {
     const char *wanted = wf_config()->rdma_device, *at = wanted;
@@ -236,7 +236,7 @@ static void rails_choose(struct rdma_ctx *ctx, char *why, size_t room)
     }
     for (unsigned i = 0; !*wanted && i < n; i++)
         (void)ports_take(ctx, found[i].name, NULL, why, room);
-    if (*wanted && !ctx->nrails && !*why)
+    if (*wanted && !ctx->nports && !*why)
         none_tell(wanted, strlen(wanted), why, room);
 }
 
@@ -639,10 +639,10 @@ static void device_leave(struct rdma_ctx *ctx, struct rdma_device *d)
 {
     unsigned n = 0;
     atomic_store_explicit(&d->gone, true, memory_order_relaxed);
-    for (unsigned i = 0; i < ctx->nrails; i++)
-        if (ctx->rails[i].device != d)
-            ctx->rails[n++] = ctx->rails[i];
-    ctx->nrails = n;
+    for (unsigned i = 0; i < ctx->nports; i++)
+        if (ctx->ports[i].device != d)
+            ctx->ports[n++] = ctx->ports[i];
+    ctx->nports = n;
 }
 
 static bool domains_open(struct rdma_ctx *ctx)
@@ -654,7 +654,7 @@ static bool domains_open(struct rdma_ctx *ctx)
         wf_warn("%s is not used: no protection domain can be had: %m", d->hca->name);
         device_leave(ctx, d);
     }
-    return ctx->nrails != 0;
+    return ctx->nports != 0;
 }
 
 enum weft_status wf_rdma_ctx_open(struct rdma_ctx **out)
@@ -671,9 +671,9 @@ enum weft_status wf_rdma_ctx_open(struct rdma_ctx **out)
     pthread_mutex_init(&ctx->lock, NULL);
     atomic_init(&ctx->next_at, LEAF);
     rails_choose(ctx, why, sizeof why);
-    if (!ctx->nrails && *why)
+    if (!ctx->nports && *why)
         wf_error("%s; RDMA is not used", why);
-    if (!ctx->nrails || !has_manager(ctx->devices[0].hca) || !domains_open(ctx) ||
+    if (!ctx->nports || !has_manager(ctx->devices[0].hca) || !domains_open(ctx) ||
         !is_enough(ctx)) {
         ctx_free(ctx);
         return WEFT_EUNREACH;
@@ -742,16 +742,16 @@ static void port_text(const struct wf_hca_port *p, char *text, size_t room)
 static void others_tell(const struct rdma_ctx *ctx, char *note, size_t room)
 {
     size_t at = strlen(note);
-    for (unsigned i = 1; i < ctx->nrails && at < room; i++)
+    for (unsigned i = 1; i < ctx->nports && at < room; i++)
         at += (size_t)snprintf(note + at, room - at, "%s %s:%u", i > 1 ? "," : "; and",
-                               ctx->rails[i].device->hca->name, rail_port(&ctx->rails[i])->number);
+                               ctx->ports[i].device->hca->name, rail_port(&ctx->ports[i])->number);
 }
 
 static int rails_describe(const struct rdma_ctx *ctx, const char *why, char *note, size_t room)
 {
     const struct wf_hca *hca = ctx->devices[0].hca;
     char text[WHY];
-    if (!ctx->nrails) {
+    if (!ctx->nports) {
         snprintf(note, room, "%s", *why ? why : "no RDMA device with an active port");
         return 0;
     }
@@ -759,8 +759,8 @@ static int rails_describe(const struct rdma_ctx *ctx, const char *why, char *not
         snprintf(note, room, "WEFT_RDMA_CM=1, and the connection manager is not built in");
         return 0;
     }
-    port_text(rail_port(&ctx->rails[0]), text, sizeof text);
-    snprintf(note, room, "%s:%u, %s, %s", hca->name, rail_port(&ctx->rails[0])->number, text,
+    port_text(rail_port(&ctx->ports[0]), text, sizeof text);
+    snprintf(note, room, "%s:%u, %s, %s", hca->name, rail_port(&ctx->ports[0])->number, text,
              hca->caps.srq ? "shared receive queue" : "no shared receive queue");
     others_tell(ctx, note, room);
     return 1;
@@ -787,7 +787,7 @@ static void ports_tell(const struct rdma_ctx *ctx, const struct wf_hca *hca, wef
         snprintf(name, sizeof name, "%s:%u", hca->name, p->number);
         port_text(p, note, sizeof note);
         if (!why_not)
-            why_not = ctx->nrails ? rail_why_not(ctx, hca->name, p) : "WEFT_RDMA_DEVICE is wrong";
+            why_not = ctx->nports ? rail_why_not(ctx, hca->name, p) : "WEFT_RDMA_DEVICE is wrong";
         row(arg, name, why_not, note);
     }
 }
