@@ -36,7 +36,7 @@ static const struct wf_hca_gid mapped = {
 /* Fails when: what was chosen automatically is not chosen anew as the table changes, by rank. */
 static void test_best_gid_follows_the_table(void **state)
 {
-    const struct wf_hca hca = {.wish = {.gid_index = -1}};
+    const struct wf_hca hca = {.config = {.gid_index = -1}};
     const struct wf_hca_gid gids[] = {link_v1, link_v2, mapped, global};
     struct wf_hca_port port = {.number = 1};
     (void)state;
@@ -57,7 +57,7 @@ static void test_best_gid_follows_the_table(void **state)
  */
 static void test_named_gid_stays(void **state)
 {
-    const struct wf_hca hca = {.wish = {.gid_index = 1}};
+    const struct wf_hca hca = {.config = {.gid_index = 1}};
     const struct wf_hca_gid gids[] = {link_v1, mapped, link_v2};
     struct wf_hca_port port = {.number = 1};
     (void)state;
@@ -69,10 +69,10 @@ static void test_named_gid_stays(void **state)
     assert_true(port.has_gid && port.gid.index == 1);
 }
 
-/* Fails when: the wish raises the port's MTU, or does not lower it after an event. */
+/* Fails when: the configuration raises the port's MTU, or does not lower it after an event. */
 static void test_mtu_is_lowered_only(void **state)
 {
-    const struct wf_hca low = {.wish = {.gid_index = -1, .mtu = 512}}, none = {.ops = NULL};
+    const struct wf_hca low = {.config = {.gid_index = -1, .mtu = 512}}, none = {.ops = NULL};
     struct wf_hca_port port = {.number = 1};
     (void)state;
     wf_hca_port_set(&low, &port, NULL, 0, 4096);

@@ -59,14 +59,14 @@ static int gid_choose(const struct wf_hca_gid *gids, int n, int wanted)
 void wf_hca_port_set(const struct wf_hca *hca, struct wf_hca_port *port,
                      const struct wf_hca_gid *gids, int n, uint16_t mtu)
 {
-    int chosen = gid_choose(gids, n, hca->wish.gid_index);
+    int chosen = gid_choose(gids, n, hca->config.gid_index);
     if (n >= 0)
         port->has_gid = chosen >= 0;
     if (chosen >= 0)
         port->gid = gids[chosen];
     if (mtu < WF_HCA_MTU_LEAST) /* a port whose network interface is gone has none: as it was */
         mtu = (uint16_t)WF_MAX(port->mtu, WF_HCA_MTU_LEAST);
-    port->mtu = hca->wish.mtu ? WF_MIN(mtu, hca->wish.mtu) : mtu;
+    port->mtu = hca->config.mtu ? WF_MIN(mtu, hca->config.mtu) : mtu;
 }
 
 const char *wf_hca_gid_text(const struct wf_hca_gid *gid, char text[WF_HCA_GID_TEXT])

@@ -72,7 +72,7 @@ struct wf_hca_port {
 #define WF_HCA_MTU_LEAST 256u
 
 /* What its user wants of a NIC's ports, whatever happens to them. */
-struct wf_hca_wish {
+struct wf_hca_port_config {
     int gid_index; /* -1: the best, as it is at the time */
     uint16_t mtu;  /* at most; 0: the port's */
 };
@@ -95,7 +95,7 @@ struct wf_hca {
     const struct wf_hca_ops *ops;
     char name[WF_HCA_NAME];
     struct wf_hca_caps caps;
-    struct wf_hca_wish wish;
+    struct wf_hca_port_config config;
     struct wf_hca_port ports[WF_HCA_PORTS]; /* as they were at open, or the last event */
     unsigned nports;
     int async_fd; /* readable: async has something; -1: never */
@@ -350,7 +350,8 @@ struct wf_hca_ops {
 
     /* The NICs there are, at most [room] of them; how many. */
     unsigned (*list)(struct wf_hca_found *out, unsigned room);
-    enum weft_status (*open)(const char *name, const struct wf_hca_wish *wish, struct wf_hca **out);
+    enum weft_status (*open)(const char *name, const struct wf_hca_port_config *config,
+                             struct wf_hca **out);
     void (*close)(struct wf_hca *hca); /* everything of it was freed */
     uint64_t (*now_ns)(struct wf_hca *hca);
     /* The addresses of port [number], at most [room] of them; how many; -1: they cannot be had. */

@@ -85,7 +85,7 @@ static void ports_set(struct wf_hca *hca, bool is_roce)
     }
 }
 
-static enum weft_status null_open(const char *name, const struct wf_hca_wish *wish,
+static enum weft_status null_open(const char *name, const struct wf_hca_port_config *config,
                                   struct wf_hca **out)
 {
     size_t which = 0;
@@ -98,7 +98,7 @@ static enum weft_status null_open(const char *name, const struct wf_hca_wish *wi
     if (!hca)
         return WEFT_ENOMEM;
     hca->ops = &wf_hca_null;
-    hca->wish = *wish;
+    hca->config = *config;
     strcpy(hca->name, name);
     hca->caps = caps;
     hca->caps.on_demand = hca->caps.dmabuf = which == 1;

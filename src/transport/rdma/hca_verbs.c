@@ -242,7 +242,7 @@ static void verbs_close(struct wf_hca *hca)
     free(h);
 }
 
-static enum weft_status verbs_open(const char *name, const struct wf_hca_wish *wish,
+static enum weft_status verbs_open(const char *name, const struct wf_hca_port_config *config,
                                    struct wf_hca **out)
 {
     struct ibv_device_attr_ex attr;
@@ -250,7 +250,7 @@ static enum weft_status verbs_open(const char *name, const struct wf_hca_wish *w
     if (!h)
         return WEFT_ENOMEM;
     h->base.ops = &wf_hca_verbs;
-    h->base.wish = *wish;
+    h->base.config = *config;
     strncpy(h->base.name, name, sizeof h->base.name - 1);
     h->context = context_open(name);
     if (!h->context) {

@@ -508,7 +508,7 @@ static struct rdma_rail *rail_of(const struct net_chan *chan)
     unsigned turn = chan->index + chan->gen - 1, n = ep->ctx->nports;
     struct rdma_rail *some = NULL; /* there is one at least */
     if (n > 1)
-        wf_rdma_ctx_look(ep->ctx);
+        wf_rdma_ctx_read_events(ep->ctx);
     for (unsigned i = 0; i < n; i++) {
         struct rdma_rail *r = ep->rails[(turn + i) % n];
         if (r && is_usable(r))
@@ -1382,7 +1382,7 @@ static void rail_look(struct rdma_rail *r)
 void wf_rdma_look(struct rdma_ep *ep)
 {
     struct rdma_rail *r;
-    wf_rdma_ctx_look(ep->ctx);
+    wf_rdma_ctx_read_events(ep->ctx);
     each_rail(ep, i, r) rail_look(r);
 }
 

@@ -69,8 +69,10 @@
 #ifndef WF_TRANSPORT_RDMA_QP_LINK_H
 #define WF_TRANSPORT_RDMA_QP_LINK_H
 
+#include "transport/rdma/device.h"
 #include "transport/rdma/hca.h"
 #include "transport/rdma/rdma.h"
+#include "transport/rdma/reg.h"
 #include "transport/rdma/qp_msg.h"
 #include "transport/net/net.h"
 
@@ -81,32 +83,6 @@
 #define QP_INLINE_MAX 512u
 #define QP_UNDER_WAY 2048u /* requests of all queue pairs of an endpoint */
 #define QP_TRIES 3u
-
-/* A NIC that a context has opened. */
-struct rdma_device {
-    struct rdma_ctx *ctx;
-    struct wf_hca *hca;
-    struct wf_hca_pd *pd;
-    unsigned number;                 /* in ctx->devices: which of a region's remote keys are its */
-    _Atomic bool gone;               /* no queue of it NIC operations any more */
-    _Atomic uint32_t atomic_regions; /* that others change by it */
-};
-
-/* A port of one, by which queue pairs go. */
-struct rdma_port {
-    struct rdma_device *device;
-    unsigned port_at; /* in hca->ports */
-};
-
-struct rdma_ctx {
-    struct rdma_device devices[WF_RDMA_RAILS];
-    struct rdma_port ports[WF_RDMA_RAILS];
-    unsigned ndevices, nports;
-    pthread_mutex_t lock;   /* of what events change: hcas' ports */
-    struct wf_local *local; /* registrations of the program's memory, for NIC operations */
-    struct rdma_ep *kept;   /* the first endpoint's: regions do not take what it needs */
-    _Atomic uint64_t next_at;
-};
 
 /* An endpoint's. */
 struct rdma_ep {
@@ -265,21 +241,9 @@ static inline void wf_qp_link_wake(struct qp_link *w)
         wf_list_append(&w->rdma->ep->readable, &w->readable);
 }
 
-/* The program's memory or a region, as each device knows it; null: it does not. */
-struct rdma_mrs {
-    struct wf_hca_mr *of[WF_RDMA_RAILS];
-    bool is_atomic; /* a region that others change */
-};
-
 /* As wf_rdma_ep_open, which gives the first that the context has kept. */
 enum weft_status wf_rdma_ep_new(struct rdma_ctx *ctx, struct rdma_ep **out);
 /* Has it a connection manager, if that is asked for? */
 bool wf_rdma_ep_connects(const struct rdma_ep *ep);
-
-/* Memory for the NIC (enum wf_hca_access), within what may be pinned; what is kept of the program's
- * registrations is given up for it. OK | ELIMIT | ENOMEM | EFAULT | ESYSTEM */
-enum weft_status wf_rdma_register(struct rdma_device *device, void *addr, size_t len,
-                                  unsigned access, struct wf_hca_mr **out);
-void wf_rdma_deregister(struct wf_hca_mr *mr);
 
 #endif

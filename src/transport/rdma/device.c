@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "transport/rdma/device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "config/config.h"
+#include "mem/local.h"
+#include "transport/rdma/qp_link.h"
+#include "transport/rdma/reg.h"
+
+#define NULL_DEVICES "null" /* null0, null1: hca_null.c */
+
+const struct wf_hca_ops *wf_rdma_hca_ops(void)
+{
+    bool null = !strncmp(wf_config()->rdma_device, NULL_DEVICES, strlen(NULL_DEVICES));
+    return null ? &wf_hca_null : &wf_hca_verbs;
+}
+
+struct wf_hca_port_config wf_rdma_port_config(void)
+{
+    const struct wf_config *c = wf_config();
+    return (struct wf_hca_port_config){
+        .gid_index = c->rdma_gid_index == WF_AUTO ? -1 : (int)c->rdma_gid_index,
+        .mtu = (uint16_t)(c->rdma_mtu ? 128u << c->rdma_mtu : 0)}; /* auto, 256, 512, ... */
+}
+
+/* ---- WEFT_RDMA_DEVICE ---- */
+
+/* One entry of the list: "name" or "name:port". */
+struct entry {
+    const char *at;
+    size_t len;
+};
+
+/* Reads the next entry at [*at]. False: there are no more. */
+static bool entry_next(const char **at, struct entry *out)
+{
+    *at += strspn(*at, ",");
+    *out = (struct entry){*at, strcspn(*at, ",")};
+    *at += out->len;
+    return out->len;
+}
+
+static bool entry_names_device(const struct entry *e, const char *name)
+{
+    size_t len = strlen(name);
+    return len <= e->len && !memcmp(name, e->at, len) && (len == e->len || e->at[len] == ':');
+}
+
+static bool entry_names_port(const struct entry *e, const char *name, unsigned port)
+{
+    size_t len = strlen(name);
+    return entry_names_device(e, name) &&
+           (len == e->len || (unsigned)strtoul(e->at + len + 1, NULL, 10) == port);
+}
+
+/* True for every port if the variable is empty. */
+static bool is_named(const char *name, unsigned port)
+{
+    const char *at = wf_config()->rdma_device;
+    struct entry e;
+    while (entry_next(&at, &e))
+        if (entry_names_port(&e, name, port))
+            return true;
+    return !*wf_config()->rdma_device;
+}
+
+static void no_port_explain(const char *name, size_t len, char *reason, size_t room)
+{
+    snprintf(reason, room,
+             "WEFT_RDMA_DEVICE: there is no active port %.*s (weft info lists the ports)", (int)len,
+             name);
+}
+
+/* ---- which ports ---- */
+
+static const char no_such_gid[] = "no such GID";
+
+const char *wf_rdma_port_unusable(const struct wf_hca *hca, const struct wf_hca_port *p)
+{
+    if (!is_named(hca->name, p->number))
+        return "not the one named";
+    if (!p->active)
+        return "port down";
+    if (hca->config.gid_index >= 0 && !p->has_gid)
+        return no_such_gid;
+    return p->has_gid || (p->lid && !p->needs_gid) ? NULL : "no GID";
+}
+
+/* WEFT_RDMA_GID_INDEX names a GID that the port does not have: [reason] lists those it has. */
+static void gids_explain(struct wf_hca *hca, const struct wf_hca_port *p, char *reason, size_t room)
+{
+    struct wf_hca_gid gids[WF_HCA_GIDS];
+    char text[WF_HCA_GID_TEXT];
+    int n = hca->ops->gids(hca, p->number, gids, WF_HCA_GIDS);
+    size_t at = (size_t)snprintf(reason, room, "WEFT_RDMA_GID_INDEX=%d: %s:%u has %s",
+                                 hca->config.gid_index, hca->name, p->number,
+                                 n > 0 ? "these:" : "no GID at all");
+    for (int i = 0; i < n && at < room; i++)
+        at += (size_t)snprintf(reason + at, room - at, "%s %s", i ? "," : "",
+                               wf_hca_gid_text(&gids[i], text));
+}
+
+static bool is_chosen(const struct rdma_ctx *ctx, const char *name, unsigned port)
+{
+    for (unsigned i = 0; i < ctx->nports; i++)
+        if (!strcmp(ctx->ports[i].device->hca->name, name) &&
+            wf_rdma_port_hca(&ctx->ports[i])->number == port)
+            return true;
+    return false;
+}
+
+/* If WEFT_RDMA_DEVICE names no port, all have the speed and the link of the first. */
+static bool is_like_first(const struct rdma_ctx *ctx, const struct wf_hca_port *p)
+{
+    const struct wf_hca_port *first = ctx->nports ? wf_rdma_port_hca(&ctx->ports[0]) : p;
+    return p->mbps == first->mbps && p->link == first->link;
+}
+
+static unsigned ports_max(void)
+{
+    return *wf_config()->rdma_device ? WF_RDMA_RAILS : (unsigned)wf_config()->rdma_rails;
+}
+
+const char *wf_rdma_port_unused(const struct rdma_ctx *ctx, const char *name,
+                                const struct wf_hca_port *p)
+{
+    if (is_chosen(ctx, name, p->number))
+        return NULL;
+    if (!*wf_config()->rdma_device && !is_like_first(ctx, p))
+        return "not like the first";
+    return ctx->nports < ports_max() ? NULL : "enough others (WEFT_RDMA_RAILS)";
+}
+
+/* Returns the device [name] of ctx->devices, and opens it if it is not there yet. Null: it cannot
+ * be opened, or there are as many as may be. */
+static struct rdma_device *device_open(struct rdma_ctx *ctx, const char *name)
+{
+    const struct wf_hca_port_config config = wf_rdma_port_config();
+    struct rdma_device *d = ctx->devices;
+    for (; d < ctx->devices + ctx->ndevices; d++)
+        if (!strcmp(d->hca->name, name))
+            return d;
+    if (ctx->ndevices == WF_RDMA_RAILS ||
+        wf_rdma_hca_ops()->open(name, &config, &d->hca) != WEFT_OK)
+        return NULL;
+    d->ctx = ctx;
+    d->number = ctx->ndevices++;
+    return d;
+}
+
+/* Closes the device that was opened last if none of its ports was chosen. */
+static void device_drop(struct rdma_ctx *ctx, const struct rdma_device *d)
+{
+    for (unsigned i = 0; i < ctx->nports; i++)
+        if (ctx->ports[i].device == d)
+            return;
+    if (d->number != ctx->ndevices - 1)
+        return;
+    d->hca->ops->close(d->hca);
+    ctx->ndevices--;
+}
+
+void wf_rdma_devices_close(struct rdma_ctx *ctx)
+{
+    for (unsigned i = 0; i < ctx->ndevices; i++) {
+        struct rdma_device *d = &ctx->devices[i];
+        if (d->pd)
+            d->hca->ops->pd_close(d->pd);
+        d->hca->ops->close(d->hca);
+    }
+    ctx->ndevices = ctx->nports = 0;
+}
+
+/* Adds the usable ports of device [name] to ctx->ports: only those that [entry] names, unless it is
+ * null. Returns whether the device has any of these ports, usable or not. If one is rejected for
+ * its GIDs and [reason] is empty, [reason] lists them. */
+static bool ports_add(struct rdma_ctx *ctx, const char *name, const struct entry *entry,
+                      char *reason, size_t room)
+{
+    struct rdma_device *d = device_open(ctx, name);
+    bool exists = !d && ctx->nports == WF_RDMA_RAILS; /* further devices are not even opened */
+    for (unsigned i = 0; d && i < d->hca->nports; i++) {
+        const struct wf_hca_port *p = &d->hca->ports[i];
+        const char *unusable = wf_rdma_port_unusable(d->hca, p);
+        if (entry && !entry_names_port(entry, name, p->number))
+            continue;
+        exists = true;
+        if (unusable == no_such_gid && !*reason)
+            gids_explain(d->hca, p, reason, room);
+        if (!unusable && !wf_rdma_port_unused(ctx, name, p) && !is_chosen(ctx, name, p->number))
+            ctx->ports[ctx->nports++] = (struct rdma_port){d, i};
+    }
+    if (d)
+        device_drop(ctx, d);
+    return exists;
+}
+
+/* False: there is no such port. */
+static bool entry_add(struct rdma_ctx *ctx, const struct wf_hca_found *found, unsigned nfound,
+                      const struct entry *e, char *reason, size_t room)
+{
+    for (unsigned i = 0; i < nfound; i++)
+        if (entry_names_device(e, found[i].name))
+            return ports_add(ctx, found[i].name, e, reason, room);
+    return false;
+}
+
+/* In the order in which they are named; none at all if one of them does not exist. */
+void wf_rdma_ports_choose(struct rdma_ctx *ctx, char *reason, size_t room)
+{
+    const char *wanted = wf_config()->rdma_device, *at = wanted;
+    struct wf_hca_found found[WF_RDMA_NICS];
+    unsigned n = wf_rdma_hca_ops()->list(found, WF_RDMA_NICS);
+    bool all = true;
+    struct entry one;
+    *reason = 0;
+    while (all && entry_next(&at, &one)) {
+        all = entry_add(ctx, found, n, &one, reason, room);
+        if (!all) {
+            wf_rdma_devices_close(ctx);
+            no_port_explain(one.at, one.len, reason, room);
+        }
+    }
+    for (unsigned i = 0; !*wanted && i < n; i++)
+        (void)ports_add(ctx, found[i].name, NULL, reason, room);
+    if (*wanted && !ctx->nports && !*reason)
+        no_port_explain(wanted, strlen(wanted), reason, room);
+}
+
+/* ---- a context ---- */
+
+static void ctx_free(struct rdma_ctx *ctx)
+{
+    wf_rdma_devices_close(ctx);
+    pthread_mutex_destroy(&ctx->lock);
+    free(ctx);
+}
+
+/* Opens ctx->local and ctx->kept. False: the devices have too little for one endpoint, and other
+ * transports carry its messages. */
+static bool first_ep_open(struct rdma_ctx *ctx)
+{
+    enum weft_status status = wf_rdma_reg_open(ctx);
+    if (status == WEFT_OK && (status = wf_rdma_ep_new(ctx, &ctx->kept)) != WEFT_OK)
+        wf_local_close(ctx->local);
+    if (status == WEFT_OK && !wf_rdma_ep_connects(ctx->kept)) {
+        wf_rdma_ep_close(ctx->kept);
+        wf_local_close(ctx->local);
+        status = WEFT_EUNREACH;
+    }
+    if (status != WEFT_OK)
+        wf_info("%s is not used: %s", ctx->devices[0].hca->name, weft_status_text(status));
+    return status == WEFT_OK;
+}
+
+enum weft_status wf_rdma_ep_open(struct rdma_ctx *ctx, struct rdma_ep **out)
+{
+    pthread_mutex_lock(&ctx->lock);
+    *out = ctx->kept;
+    ctx->kept = NULL;
+    pthread_mutex_unlock(&ctx->lock);
+    return *out ? WEFT_OK : wf_rdma_ep_new(ctx, out);
+}
+
+/* With WEFT_RDMA_CM=1 a device without a connection manager is not used. */
+static bool has_cm(const struct wf_hca *hca)
+{
+    if (!wf_config()->rdma_cm || hca->ops->cm)
+        return true;
+    wf_warn(
+        "%s is not used: WEFT_RDMA_CM=1, and the connection manager (librdmacm) is not built in",
+        hca->name);
+    return false;
+}
+
+static void ports_remove(struct rdma_ctx *ctx, const struct rdma_device *d)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < ctx->nports; i++)
+        if (ctx->ports[i].device != d)
+            ctx->ports[n++] = ctx->ports[i];
+    ctx->nports = n;
+}
+
+/* False: no port is left. */
+static bool domains_open(struct rdma_ctx *ctx)
+{
+    for (unsigned i = 0; i < ctx->ndevices; i++) {
+        struct rdma_device *d = &ctx->devices[i];
+        if (d->hca->ops->pd_open(d->hca, &d->pd) == WEFT_OK)
+            continue;
+        wf_warn("%s is not used: it gives no protection domain: %m", d->hca->name);
+        wf_rdma_device_fail(d);
+        ports_remove(ctx, d);
+    }
+    return ctx->nports != 0;
+}
+
+enum weft_status wf_rdma_ctx_open(struct rdma_ctx **out)
+{
+    struct rdma_ctx *ctx;
+    char reason[WF_RDMA_REASON];
+    if (wf_config()->tcp_encrypt) {
+        wf_info("RDMA is not used: it does not encrypt (WEFT_TCP_ENCRYPT)");
+        return WEFT_EUNREACH;
+    }
+    ctx = calloc(1, sizeof *ctx);
+    if (!ctx)
+        return WEFT_ENOMEM;
+    pthread_mutex_init(&ctx->lock, NULL);
+    wf_rdma_ports_choose(ctx, reason, sizeof reason);
+    if (!ctx->nports && *reason)
+        wf_error("%s; RDMA is not used", reason);
+    if (!ctx->nports || !has_cm(ctx->devices[0].hca) || !domains_open(ctx) || !first_ep_open(ctx)) {
+        ctx_free(ctx);
+        return WEFT_EUNREACH;
+    }
+    *out = ctx;
+    return WEFT_OK;
+}
+
+void wf_rdma_ctx_close(struct rdma_ctx *ctx)
+{
+    if (ctx->kept)
+        wf_rdma_ep_close(ctx->kept);
+    wf_local_close(ctx->local);
+    ctx_free(ctx);
+}
+
+static void device_read_events(struct rdma_device *d)
+{
+    struct wf_hca_event e;
+    do {
+        d->hca->ops->async(d->hca, &e);
+        if (e.kind == WF_HCA_EVENT_CQ_FATAL || e.kind == WF_HCA_EVENT_SRQ_FATAL ||
+            e.kind == WF_HCA_EVENT_GONE)
+            wf_rdma_device_fail(d);
+    } while (e.kind != WF_HCA_EVENT_NONE);
+}
+
+void wf_rdma_ctx_read_events(struct rdma_ctx *ctx)
+{
+    pthread_mutex_lock(&ctx->lock);
+    for (unsigned i = 0; i < ctx->ndevices; i++)
+        device_read_events(&ctx->devices[i]);
+    pthread_mutex_unlock(&ctx->lock);
+}
+
+bool wf_rdma_atomics(const struct rdma_ctx *ctx)
+{
+    for (unsigned i = 0; i < ctx->ndevices; i++)
+        if (wf_rdma_device_atomics(&ctx->devices[i]))
+            return true;
+    return false;
+}

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "transport/rdma/reg.h"
+
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/util.h"
+#include "config/config.h"
+#include "mem/budget.h"
+#include "mem/dmabuf.h"
+#include "mem/local.h"
+#include "mem/maps.h"
+#include "transport/transport.h"
+
+enum { ON_DEMAND_AUTO, ON_DEMAND_ALWAYS, ON_DEMAND_NEVER }; /* in the order of params.def */
+
+static bool can_on_demand(const struct rdma_device *d)
+{
+    return d->hca->caps.on_demand && wf_config()->rdma_on_demand != ON_DEMAND_NEVER;
+}
+
+static bool prefers_on_demand(const struct rdma_device *d)
+{
+    return can_on_demand(d) && wf_config()->rdma_on_demand == ON_DEMAND_ALWAYS;
+}
+
+/* Each registration pins its pages anew, so each takes [len] of the budget. */
+static enum weft_status register_once(struct rdma_device *d, void *addr, size_t len, uint64_t at,
+                                      unsigned access, struct wf_hca_mr **out)
+{
+    struct wf_budget *budget = wf_budget_own();
+    enum weft_status status = WEFT_ELIMIT;
+    if (!wf_budget_take(budget, len))
+        return status;
+    status = d->hca->ops->mr_open(d->pd, addr, len, at, access, out);
+    if (status != WEFT_OK)
+        wf_budget_give(budget, len);
+    return status;
+}
+
+void wf_rdma_deregister(struct wf_hca_mr *mr)
+{
+    size_t pinned = mr->unpinned ? 0 : mr->len;
+    mr->hca->ops->mr_close(mr);
+    wf_budget_give(wf_budget_own(), pinned);
+}
+
+/* ---- the program's memory: the cache's functions ---- */
+
+/* The cache takes of the budget for the first device's registration, and gives it back. */
+static void local_close(struct wf_hca_mr *mr, bool is_first)
+{
+    if (is_first)
+        mr->hca->ops->mr_close(mr);
+    else
+        wf_rdma_deregister(mr);
+}
+
+static void local_dereg(void *owner, void *handle)
+{
+    struct rdma_mrs *mrs = handle;
+    bool is_first = true;
+    (void)owner;
+    for (unsigned i = 0; i < WF_RDMA_RAILS; i++) {
+        if (!mrs->of[i])
+            continue;
+        local_close(mrs->of[i], is_first);
+        is_first = false;
+    }
+    free(mrs);
+}
+
+/* Registers with all devices that work, or with none. */
+static enum weft_status local_open_all(struct rdma_ctx *ctx, void *addr, size_t len,
+                                       unsigned access, void **handle)
+{
+    struct rdma_mrs *mrs = calloc(1, sizeof *mrs);
+    enum weft_status status = WEFT_EUNREACH;
+    bool takes_budget = false; /* from the second device on, if pages are pinned */
+    if (!mrs)
+        return WEFT_ENOMEM;
+    for (unsigned i = 0; i < ctx->ndevices; i++) {
+        struct rdma_device *d = &ctx->devices[i];
+        if (!wf_rdma_device_works(d))
+            continue;
+        status = takes_budget
+                     ? register_once(d, addr, len, (uintptr_t)addr, access, &mrs->of[i])
+                     : d->hca->ops->mr_open(d->pd, addr, len, (uintptr_t)addr, access, &mrs->of[i]);
+        if (status != WEFT_OK)
+            break;
+        takes_budget = !(access & WF_HCA_ON_DEMAND);
+    }
+    if (status != WEFT_OK) {
+        local_dereg(ctx, mrs);
+        return status;
+    }
+    *handle = mrs;
+    return WEFT_OK;
+}
+
+static enum weft_status local_reg(void *owner, void *addr, size_t len, void **handle)
+{
+    return local_open_all(owner, addr, len, WF_HCA_LOCAL_WRITE, handle);
+}
+
+static bool all_can_on_demand(const struct rdma_ctx *ctx)
+{
+    for (unsigned i = 0; i < ctx->ndevices; i++)
+        if (wf_rdma_device_works(&ctx->devices[i]) && !can_on_demand(&ctx->devices[i]))
+            return false;
+    return true;
+}
+
+/* An on-demand registration succeeds whatever the pages are. Were one missing or read-only, the NIC
+ * would break the queue pair at its first access: so the mapping is checked here. */
+static enum weft_status local_reg_on_demand(void *owner, void *addr, size_t len, void **handle)
+{
+    uintptr_t at = (uintptr_t)addr;
+    if (!all_can_on_demand(owner))
+        return WEFT_EUNREACH;
+    if (!wf_maps_can_write(at, at + len))
+        return WEFT_EFAULT;
+    return local_open_all(owner, addr, len, WF_HCA_LOCAL_WRITE | WF_HCA_ON_DEMAND, handle);
+}
+
+_Static_assert(WF_LOCAL_CUTOVER == WF_NIC_OP_COPIED, "the core counts on what is copied");
+
+/* What the address of a region is aligned to: 2 MiB, the most that one entry of a device's page
+ * table covers. */
+#define LEAF (UINT64_C(2) << 20)
+
+enum weft_status wf_rdma_reg_open(struct rdma_ctx *ctx)
+{
+    struct wf_local_params p = {.descs = WF_LOCAL_DESCS,
+                                .inline_max = WF_DESC_DATA,
+                                .bounce_max = WF_LOCAL_CUTOVER,
+                                .pool_bytes = WF_LOCAL_POOL};
+    enum weft_status status = wf_cache_params_own(&p.cache);
+    p.cache.registrar = (struct wf_registrar){
+        .owner = ctx,
+        .reg = local_reg,
+        .dereg = local_dereg,
+        .reg_on_demand = local_reg_on_demand,
+        .on_demand_first = all_can_on_demand(ctx) && prefers_on_demand(&ctx->devices[0])};
+    atomic_init(&ctx->next_at, LEAF);
+    return status == WEFT_OK ? wf_local_open(&p, &ctx->local) : status;
+}
+
+/* ---- Weft's own buffers, and regions ---- */
+
+#define TRIES 5 /* to register; the cache gives up twice as many entries before each further one   \
+                 */
+
+static enum weft_status register_at(struct rdma_device *d, void *addr, size_t len, uint64_t at,
+                                    unsigned access, struct wf_hca_mr **out)
+{
+    struct wf_cache *cache = wf_local_cache(d->ctx->local);
+    for (unsigned tries = 1, entries = 1;; tries++, entries *= 2) {
+        uint64_t dropped = wf_cache_dropped(cache);
+        enum weft_status status = register_once(d, addr, len, at, access, out);
+        if (status != WEFT_ELIMIT || tries == TRIES ||
+            !wf_cache_make_way(cache, len, entries, dropped))
+            return status;
+    }
+}
+
+enum weft_status wf_rdma_register(struct rdma_device *device, void *addr, size_t len,
+                                  unsigned access, struct wf_hca_mr **out)
+{
+    return register_at(device, addr, len, (uintptr_t)addr, access, out);
+}
+
+/* Pinned if the budget allows it, since the first access is faster then; else on demand. */
+static enum weft_status register_region(struct rdma_device *d, void *addr, size_t len, uint64_t at,
+                                        unsigned access, struct wf_hca_mr **out)
+{
+    const struct wf_hca_ops *ops = d->hca->ops;
+    /* Few devices do atomics on pages that they fetch on demand. */
+    bool on_demand = can_on_demand(d) && !(access & WF_HCA_REMOTE_ATOMIC);
+    bool first = on_demand && prefers_on_demand(d);
+    enum weft_status status = WEFT_ELIMIT;
+    if (!first)
+        status = register_at(d, addr, len, at, access, out);
+    if (status == WEFT_ELIMIT && on_demand &&
+        ops->mr_open(d->pd, addr, len, at, access | WF_HCA_ON_DEMAND, out) == WEFT_OK)
+        return WEFT_OK;
+    return first ? register_at(d, addr, len, at, access, out) : status;
+}
+
+static unsigned region_access(unsigned access)
+{
+    return (access & WEFT_REMOTE_WRITE ? WF_HCA_LOCAL_WRITE | WF_HCA_REMOTE_WRITE : 0u) |
+           (access & WEFT_REMOTE_READ ? WF_HCA_REMOTE_READ : 0u) |
+           (access & WF_ACCESS_ATOMIC ? WF_HCA_REMOTE_ATOMIC : 0u);
+}
+
+/* Takes [len] bytes of the regions' address space, never used before or after by another region of
+ * the context. A NIC soon gives the key of a closed region to a new one: a peer that still holds
+ * the old key must not reach the new region with the old addresses. */
+static uint64_t addresses_take(struct rdma_ctx *ctx, uint64_t addr, size_t len)
+{
+    uint64_t in_leaf = addr % LEAF;
+    return in_leaf + atomic_fetch_add_explicit(&ctx->next_at, wf_align_up(in_leaf + len, LEAF),
+                                               memory_order_relaxed);
+}
+
+/* [way]: how peers reach the region instead. */
+static void limit_warn(const struct rdma_device *d, size_t len, const char *way)
+{
+    static atomic_bool warned;
+    if (!atomic_exchange(&warned, true))
+        wf_warn("%zu KiB cannot be registered with %s: peers reach them by %s; raise the "
+                "limit of locked memory (ulimit -l) and WEFT_PINNED for speed",
+                len / 1024, d->hca->name, way);
+}
+
+static void region_log(const struct rdma_device *d, const struct wf_nic_memory *m,
+                       enum weft_status status, const char *way)
+{
+    if (status == WEFT_ELIMIT)
+        limit_warn(d, m->len, way);
+    else
+        wf_info("%zu KiB at %p cannot be registered with %s (%s): peers reach them by %s",
+                m->len / 1024, m->addr, d->hca->name, weft_status_text(status), way);
+}
+
+static enum weft_status register_memory(struct rdma_device *d, const struct wf_nic_memory *m,
+                                        bool is_dmabuf, uint64_t at, unsigned access,
+                                        struct wf_hca_mr **out)
+{
+    const struct wf_dmabuf *b = m->dmabuf;
+    if (!is_dmabuf)
+        return register_region(d, m->addr, m->len, at, access, out);
+    return d->hca->caps.dmabuf
+               ? d->hca->ops->mr_open_dmabuf(d->pd, b->fd, b->offset, b->len, at, access, out)
+               : WEFT_EUNREACH;
+}
+
+static void mrs_close(struct rdma_mrs *mrs)
+{
+    for (unsigned i = 0; i < WF_RDMA_RAILS; i++) {
+        if (mrs->of[i])
+            wf_rdma_deregister(mrs->of[i]);
+        mrs->of[i] = NULL;
+    }
+}
+
+/* Atomics of two NICs on one word are not atomic with each other: so a region with atomics is
+ * registered with one device only. */
+static bool is_for(const struct rdma_device *d, unsigned access, bool is_first)
+{
+    return wf_rdma_device_works(d) &&
+           (!(access & WF_HCA_REMOTE_ATOMIC) || (is_first && wf_rdma_device_atomics(d)));
+}
+
+/* A remote key 0 means "none" in a region's keys: a registration that has it is of no use. */
+static enum weft_status register_with(struct rdma_device *d, const struct wf_nic_memory *m,
+                                      bool is_dmabuf, uint64_t at, unsigned access,
+                                      struct wf_hca_mr **out)
+{
+    enum weft_status status = register_memory(d, m, is_dmabuf, at, access, out);
+    if (status != WEFT_OK || (*out)->rkey)
+        return status;
+    wf_rdma_deregister(*out);
+    *out = NULL;
+    return WEFT_ELIMIT;
+}
+
+/* Registers at the same address with each device that the region is for. The status is that of the
+ * first of them, *first; if another one refuses, peers use the first. */
+static enum weft_status register_all(struct rdma_ctx *ctx, const struct wf_nic_memory *m,
+                                     bool is_dmabuf, uint64_t at, unsigned access,
+                                     struct rdma_mrs *mrs, const struct rdma_device **first)
+{
+    enum weft_status status = WEFT_EUNREACH, one;
+    *first = NULL;
+    for (unsigned i = 0; i < ctx->ndevices; i++) {
+        struct rdma_device *d = &ctx->devices[i];
+        if (!is_for(d, access, !*first))
+            continue;
+        one = register_with(d, m, is_dmabuf, at, access, &mrs->of[i]);
+        if (!*first) {
+            *first = d;
+            status = one;
+        } else if (one != WEFT_OK) {
+            region_log(d, m, one, (*first)->hca->name);
+        }
+        if (status != WEFT_OK)
+            break;
+    }
+    return status;
+}
+
+/* As a dma-buf if the memory has one, else, or if that fails, as mapped memory. A real dma-buf
+ * (mem/dmabuf.h) cannot be registered as mapped memory. */
+static enum weft_status region_register(struct rdma_ctx *ctx, const struct wf_nic_memory *m,
+                                        unsigned access, uint64_t *at, struct rdma_mrs *mrs)
+{
+    const struct rdma_device *first;
+    enum weft_status status = WEFT_EUNREACH;
+    if (m->dmabuf) {
+        *at = addresses_take(ctx, m->dmabuf->offset, m->dmabuf->len);
+        status = register_all(ctx, m, true, *at, access, mrs, &first);
+    }
+    if (status != WEFT_OK && (!m->dmabuf || !m->dmabuf->is_real)) {
+        *at = addresses_take(ctx, (uintptr_t)m->addr, m->len);
+        status = register_all(ctx, m, false, *at, access, mrs, &first);
+    }
+    if (status != WEFT_OK)
+        region_log(first ? first : &ctx->devices[0], m, status, "messages");
+    return status;
+}
+
+/* Adds [n] to the device's count of regions with atomics. */
+static void atomics_count(struct rdma_ctx *ctx, const struct rdma_mrs *mrs, uint32_t n)
+{
+    for (unsigned i = 0; mrs->is_atomic && i < ctx->ndevices; i++)
+        if (mrs->of[i])
+            atomic_fetch_add_explicit(&ctx->devices[i].atomic_regions, n, memory_order_relaxed);
+}
+
+enum weft_status wf_rdma_region_open(struct rdma_ctx *ctx, const struct wf_nic_memory *m,
+                                     unsigned access, uint64_t *at, uint32_t keys[WF_KEY_NICS],
+                                     void **handle)
+{
+    struct rdma_mrs *mrs = calloc(1, sizeof *mrs);
+    enum weft_status status;
+    if (!mrs)
+        return WEFT_ENOMEM;
+    mrs->is_atomic = access & WF_ACCESS_ATOMIC;
+    status = region_register(ctx, m, region_access(access), at, mrs);
+    if (status != WEFT_OK) {
+        free(mrs);
+        return status;
+    }
+    atomics_count(ctx, mrs, 1);
+    for (unsigned i = 0; i < WF_KEY_NICS; i++)
+        keys[i] = mrs->of[i] ? mrs->of[i]->rkey : 0;
+    *handle = mrs;
+    return WEFT_OK;
+}
+
+void wf_rdma_region_close(struct rdma_ctx *ctx, void *handle)
+{
+    struct rdma_mrs *mrs = handle;
+    atomics_count(ctx, mrs, UINT32_MAX); /* minus one */
+    mrs_close(mrs);
+    free(mrs);
+}
