@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What hca_verbs.c has of libibverbs, for hca_cm.c. */
+/* hca.h over libibverbs, from inside: reliable connections, as every provider has them.
+ *
+ *   hca_verbs.c        NICs and their ports, protection and thread domains, events, the table
+ *   hca_verbs_queue.c  completion queues, receive queues
+ *   hca_verbs_qp.c     queue pairs, posting
+ *   hca_verbs_mr.c     memory regions
+ *   hca_cm.c           the connection manager, over librdmacm */
 #ifndef WF_TRANSPORT_RDMA_HCA_VERBS_H
 #define WF_TRANSPORT_RDMA_HCA_VERBS_H
 
@@ -11,20 +17,100 @@ struct verbs_hca {
     struct wf_hca base;
     struct ibv_context *context;
 };
+struct verbs_pd {
+    struct wf_hca_pd base;
+    struct ibv_pd *pd;
+};
+struct verbs_td {
+    struct wf_hca_td base;
+    struct ibv_td *td;
+    struct ibv_pd *domain; /* the parent domain: a protection domain, within [td] */
+};
+struct verbs_cq {
+    struct wf_hca_cq base;
+    struct ibv_cq *cq;
+    struct ibv_comp_channel *channel; /* null: it has no events */
+    uint64_t bytes;
+};
+struct verbs_srq {
+    struct wf_hca_srq base;
+    struct ibv_srq *srq;
+    uint64_t bytes;
+};
 struct verbs_qp {
     struct wf_hca_qp base;
     struct ibv_qp *qp;
-    struct ibv_qp_ex *ex; /* the same, whose requests are made in place; null: by ibv_post_send */
+    struct ibv_qp_ex *ex; /* the same for ibv_wr_post(3); null: the provider has only
+                           * ibv_post_send(3) */
     uint64_t bytes;
+};
+struct verbs_mr {
+    struct wf_hca_mr base;
+    struct ibv_mr *mr;
 };
 
 #define VERBS(ptr, kind) ((struct verbs_##kind *)(void *)(ptr))
+
+/* Bytes of a queue's entry on common NICs, for the ledger: providers do not report them. */
+#define CQE_BYTES 64
+#define WQE_BYTES 64
+#define POST_BATCH 32 /* requests that go to libibverbs in one list */
+
+/* ---- hca_verbs.c ---- */
+
+/* Of an errno value that libibverbs or the kernel gave. */
+enum weft_status wf_verbs_status(int err);
+/* Of errno after a failure; never OK, since providers may refuse without setting it. */
+enum weft_status wf_verbs_refusal(void);
+
+/* ---- the operations of hca.h ---- */
+
+/* hca_verbs_queue.c */
+enum weft_status wf_verbs_cq_open(struct wf_hca *hca, struct wf_hca_td *td, uint32_t depth,
+                                  bool events, struct wf_hca_cq **out);
+void wf_verbs_cq_close(struct wf_hca_cq *base);
+int wf_verbs_poll(struct wf_hca_cq *cq, struct wf_hca_wc *out, unsigned room);
+enum weft_status wf_verbs_arm(struct wf_hca_cq *cq);
+void wf_verbs_disarm(struct wf_hca_cq *base);
+enum weft_status wf_verbs_srq_open(struct wf_hca_pd *pd, struct wf_hca_td *td, uint32_t depth,
+                                   struct wf_hca_srq **out);
+void wf_verbs_srq_close(struct wf_hca_srq *base);
+unsigned wf_verbs_post_srq(struct wf_hca_srq *srq, const struct wf_hca_recv *list, unsigned n);
+unsigned wf_verbs_post_recv(struct wf_hca_qp *qp, const struct wf_hca_recv *list, unsigned n);
+
+/* hca_verbs_qp.c */
+enum weft_status wf_verbs_qp_open(const struct wf_hca_qp_params *p, struct wf_hca_qp **out);
+void wf_verbs_qp_close(struct wf_hca_qp *base);
+enum weft_status wf_verbs_qp_connect(struct wf_hca_qp *base, const struct wf_hca_port *port,
+                                     uint32_t psn, const struct wf_hca_end *to,
+                                     const struct wf_hca_patience *patience);
+enum weft_status wf_verbs_qp_break(struct wf_hca_qp *qp);
+enum weft_status wf_verbs_qp_expects(struct wf_hca_qp *base, uint32_t *psn);
+enum weft_status wf_verbs_qp_reset(struct wf_hca_qp *qp);
+unsigned wf_verbs_post(struct wf_hca_qp *base, const struct wf_hca_wr *list, unsigned n);
+
+/* hca_verbs_mr.c */
+enum weft_status wf_verbs_mr_open(struct wf_hca_pd *pd, void *addr, size_t len, uint64_t at,
+                                  unsigned access, struct wf_hca_mr **out);
+enum weft_status wf_verbs_mr_open_dmabuf(struct wf_hca_pd *pd, int fd, uint64_t offset, size_t len,
+                                         uint64_t at, unsigned access, struct wf_hca_mr **out);
+void wf_verbs_mr_close(struct wf_hca_mr *mr);
+
+/* ---- for several of these files ---- */
+
+/* The domain for objects that belong to [pd]: within [td], whose thread alone uses them, if not
+ * null. */
+static inline struct ibv_pd *verbs_domain(const struct wf_hca_pd *pd, const struct wf_hca_td *td)
+{
+    return td ? VERBS(td, td)->domain : VERBS(pd, pd)->pd;
+}
 
 static inline uint16_t verbs_mtu_bytes(enum ibv_mtu mtu)
 {
     return (uint16_t)(128u << mtu); /* IBV_MTU_256 is 1 */
 }
 
+/* The least that holds [bytes]. */
 static inline enum ibv_mtu verbs_mtu_code(uint16_t bytes)
 {
     enum ibv_mtu mtu = IBV_MTU_256;
@@ -33,7 +119,7 @@ static inline enum ibv_mtu verbs_mtu_code(uint16_t bytes)
     return mtu;
 }
 
-/* What others may do by a queue pair, if a region lets them. */
+/* What peers may do through a queue pair; a region's own access limits it further. */
 static inline unsigned verbs_qp_access(const struct wf_hca *hca)
 {
     return IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
