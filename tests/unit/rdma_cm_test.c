@@ -11,7 +11,7 @@
 #include "config/config.h"
 #include "transport/rdma/cm.h"
 
-#define CELLS 4u
+#define CREDITS 4u
 #define QP 17u
 #define THEIR_QP 99u
 
@@ -19,7 +19,7 @@
 
 static struct {
     struct wf_hca_cm_event events[8];
-    unsigned n, at, asked, accepted, confirmed, notified, ended;
+    unsigned n, at, connects, accepts, establishes, notifies, disconnects;
     enum weft_status status; /* of accept and confirm */
     struct wf_hca_cm_params params;
     struct wf_hca_conn conns[8];
@@ -32,15 +32,15 @@ static void manager_next(struct wf_hca_cm *cm, struct wf_hca_cm_event *out)
     *out = m.at < m.n ? m.events[m.at++] : (struct wf_hca_cm_event){.kind = WF_HCA_CM_NONE};
 }
 
-static enum weft_status manager_ask(struct wf_hca_cm *cm, const uint8_t *address, uint16_t port,
-                                    uint32_t limit_ms, const struct wf_hca_cm_params *params,
-                                    struct wf_hca_conn **out)
+static enum weft_status manager_connect(struct wf_hca_cm *cm, const uint8_t *address, uint16_t port,
+                                        uint32_t limit_ms, const struct wf_hca_cm_params *params,
+                                        struct wf_hca_conn **out)
 {
     (void)cm;
     assert_int_equal(address[15], 1);
     assert_int_equal(port, 7777);
     assert_in_range(limit_ms, 1, wf_config()->peer_timeout_ms);
-    m.asked++;
+    m.connects++;
     m.params = *params;
     *out = &m.conns[m.nconns++];
     (*out)->owner = params->owner;
@@ -52,38 +52,38 @@ static enum weft_status manager_accept(struct wf_hca_conn *conn,
                                        struct wf_hca_cm_psns *out)
 {
     assert_ptr_equal(conn->owner, params->owner);
-    m.accepted++;
+    m.accepts++;
     m.params = *params;
     *out = (struct wf_hca_cm_psns){.mine = 5, .theirs = 6};
     return m.status;
 }
 
-static enum weft_status manager_confirm(struct wf_hca_conn *conn, struct wf_hca_cm_psns *out)
+static enum weft_status manager_establish(struct wf_hca_conn *conn, struct wf_hca_cm_psns *out)
 {
     (void)conn;
-    m.confirmed++;
+    m.establishes++;
     *out = (struct wf_hca_cm_psns){.mine = 7, .theirs = 8};
     return m.status;
 }
 
-static void manager_confirmed(struct wf_hca_conn *conn)
+static void manager_notify_established(struct wf_hca_conn *conn)
 {
     (void)conn;
-    m.notified++;
+    m.notifies++;
 }
 
-static void manager_end(struct wf_hca_conn *conn)
+static void manager_disconnect(struct wf_hca_conn *conn)
 {
     (void)conn;
-    m.ended++;
+    m.disconnects++;
 }
 
 static const struct wf_hca_cm_ops manager = {.next = manager_next,
-                                             .ask = manager_ask,
+                                             .connect = manager_connect,
                                              .accept = manager_accept,
-                                             .confirm = manager_confirm,
-                                             .confirmed = manager_confirmed,
-                                             .end = manager_end};
+                                             .establish = manager_establish,
+                                             .notify_established = manager_notify_established,
+                                             .disconnect = manager_disconnect};
 
 /* ---- an endpoint with one queue pair ---- */
 
@@ -94,8 +94,8 @@ static struct {
     struct rdma_device device;
     struct wf_hca_cm cm;
     struct rdma_ep ep;
-    struct rdma_rail tep;
-    struct qp_link *by_credit[CELLS];
+    struct rdma_rail rail;
+    struct qp_link *by_credit[CREDITS];
     struct net_session session;
     struct net_chan lane;
     struct wf_hca_qp qp;
@@ -114,23 +114,23 @@ static struct qp_link *begin(bool is_greater)
     e.hca.ops = &e.ops;
     e.device.ctx = &e.ctx;
     e.device.hca = &e.hca;
-    e.tep.device = &e.device;
-    e.tep.ep = &e.ep;
-    e.tep.cm = &e.cm;
-    e.tep.credits = CELLS;
-    e.tep.by_credit = e.by_credit;
+    e.rail.device = &e.device;
+    e.rail.ep = &e.ep;
+    e.rail.cm = &e.cm;
+    e.rail.credits = CREDITS;
+    e.rail.by_credit = e.by_credit;
     wf_list_init(&e.ep.readable);
     e.session.is_greater = is_greater;
     e.lane.session = &e.session;
     e.qp.number = QP;
-    w->rdma = &e.tep;
+    w->rdma = &e.rail;
     w->chan = &e.lane;
     w->qp = &e.qp;
     w->credit = 2;
     w->gen = 0x30001;
     wf_list_init(&w->readable);
     e.by_credit[w->credit] = w;
-    assert_true(wf_rdma_cm_begin(w));
+    assert_true(wf_rdma_cm_init(w));
     ends = (struct qp_msg){.kind = QP_MSG_ENDS,
                            .end = {.qp = THEIR_QP, .reads = 3},
                            .name = 0x70003,
@@ -161,22 +161,22 @@ static struct wf_hca_cm_event *comes(enum wf_hca_cm_kind kind, uint32_t name, ui
                                       .len = WF_HCA_CM_DATA,
                                       .why = "it is down"};
     wf_cm_data_write(&(struct cm_data){name, ticket}, event->data);
-    event->conn = kind == WF_HCA_CM_ASKED ? &m.conns[m.nconns++] : e.link.conn;
+    event->conn = kind == WF_HCA_CM_CONNECT_REQUEST ? &m.conns[m.nconns++] : e.link.conn;
     return event;
 }
 
 static void take(void)
 {
-    wf_rdma_cm_take(&e.tep);
+    wf_rdma_cm_poll(&e.rail);
 }
 
 static void end(struct qp_link *w, unsigned ended)
 {
-    wf_rdma_cm_end(w);
-    wf_rdma_cm_end(w);
-    assert_int_equal(m.ended, ended);
+    wf_rdma_cm_disconnect(w);
+    wf_rdma_cm_disconnect(w);
+    assert_int_equal(m.disconnects, ended);
     assert_null(w->conn);
-    assert_int_equal(e.tep.deadlines, 0);
+    assert_int_equal(e.rail.deadlines, 0);
 }
 
 /* ---- the side that is asked ---- */
@@ -188,12 +188,12 @@ static void test_accept(void **state)
     struct cm_data call;
     (void)state;
     assert_null(connect_it(w));
-    assert_int_equal(m.asked, 0);
-    assert_int_equal(e.tep.deadlines, 1);
-    assert_false(wf_rdma_cm_ready(w)); /* too early */
-    comes(WF_HCA_CM_ASKED, wf_qp_link_name(w), w->ticket);
+    assert_int_equal(m.connects, 0);
+    assert_int_equal(e.rail.deadlines, 1);
+    assert_false(wf_rdma_cm_peer_ready(w)); /* too early */
+    comes(WF_HCA_CM_CONNECT_REQUEST, wf_qp_link_name(w), w->ticket);
     take();
-    assert_int_equal(m.accepted, 1);
+    assert_int_equal(m.accepts, 1);
     assert_true(wf_cm_data_read(m.params.data, m.params.len, &call));
     assert_int_equal(call.name, ends.name);
     assert_true(call.ticket == ends.ticket);
@@ -202,12 +202,12 @@ static void test_accept(void **state)
     assert_int_equal(w->psn_done, 5);
     assert_int_equal(w->their_psn, 6);
     assert_int_equal(wf_rdma_cm_state(w), CM_ACCEPTED);
-    comes(WF_HCA_CM_UP, 0, 0);
+    comes(WF_HCA_CM_ESTABLISHED, 0, 0);
     take();
     assert_false(wf_list_empty(&e.ep.readable));
-    assert_int_equal(wf_rdma_cm_state(w), CM_UP);
-    assert_int_equal(e.tep.deadlines, 0);
-    assert_int_equal(m.notified, 0);
+    assert_int_equal(wf_rdma_cm_state(w), CM_ESTABLISHED);
+    assert_int_equal(e.rail.deadlines, 0);
+    assert_int_equal(m.notifies, 0);
     end(w, 1);
 }
 
@@ -216,14 +216,14 @@ static void test_early(void **state)
 {
     struct qp_link *w = begin(false);
     (void)state;
-    comes(WF_HCA_CM_ASKED, wf_qp_link_name(w), w->ticket);
+    comes(WF_HCA_CM_CONNECT_REQUEST, wf_qp_link_name(w), w->ticket);
     take();
-    assert_int_equal(m.accepted + m.ended, 0);
+    assert_int_equal(m.accepts + m.disconnects, 0);
     assert_null(connect_it(w));
-    assert_int_equal(m.accepted, 1);
-    assert_true(wf_rdma_cm_ready(w)); /* READY, before the manager says so */
-    assert_int_equal(m.notified, 1);
-    assert_int_equal(wf_rdma_cm_state(w), CM_UP);
+    assert_int_equal(m.accepts, 1);
+    assert_true(wf_rdma_cm_peer_ready(w)); /* READY, before the manager says so */
+    assert_int_equal(m.notifies, 1);
+    assert_int_equal(wf_rdma_cm_state(w), CM_ESTABLISHED);
     end(w, 1);
 }
 
@@ -232,7 +232,7 @@ static void test_early_and_gone(void **state)
 {
     struct qp_link *w = begin(false);
     (void)state;
-    comes(WF_HCA_CM_ASKED, wf_qp_link_name(w), w->ticket);
+    comes(WF_HCA_CM_CONNECT_REQUEST, wf_qp_link_name(w), w->ticket);
     take();
     end(w, 1);
 }
@@ -245,27 +245,27 @@ static void test_strangers(void **state)
     unsigned n = 0;
     (void)state;
     assert_null(connect_it(w));
-    comes(WF_HCA_CM_ASKED, wf_qp_link_name(w), w->ticket ^ 1);
-    comes(WF_HCA_CM_ASKED, wf_qp_link_name(w) + 1, w->ticket); /* no such credit word's */
-    comes(WF_HCA_CM_ASKED, wf_qp_link_name(w) + 0x10000,
+    comes(WF_HCA_CM_CONNECT_REQUEST, wf_qp_link_name(w), w->ticket ^ 1);
+    comes(WF_HCA_CM_CONNECT_REQUEST, wf_qp_link_name(w) + 1, w->ticket); /* no such credit word's */
+    comes(WF_HCA_CM_CONNECT_REQUEST, wf_qp_link_name(w) + 0x10000,
           w->ticket); /* a later one of its credit word */
-    comes(WF_HCA_CM_ASKED, 0xffff, w->ticket);
-    event = comes(WF_HCA_CM_ASKED, wf_qp_link_name(w), w->ticket);
+    comes(WF_HCA_CM_CONNECT_REQUEST, 0xffff, w->ticket);
+    event = comes(WF_HCA_CM_CONNECT_REQUEST, wf_qp_link_name(w), w->ticket);
     event->data[0] ^= 1;
-    event = comes(WF_HCA_CM_ASKED, wf_qp_link_name(w), w->ticket);
+    event = comes(WF_HCA_CM_CONNECT_REQUEST, wf_qp_link_name(w), w->ticket);
     event->len = CM_DATA_SIZE - 1;
     n = m.n;
     take();
-    assert_int_equal(m.ended, n);
-    assert_int_equal(m.accepted, 0);
+    assert_int_equal(m.disconnects, n);
+    assert_int_equal(m.accepts, 0);
     assert_null(w->conn);
-    comes(WF_HCA_CM_ASKED, wf_qp_link_name(w), w->ticket);
+    comes(WF_HCA_CM_CONNECT_REQUEST, wf_qp_link_name(w), w->ticket);
     take();
-    assert_int_equal(m.accepted, 1);
-    comes(WF_HCA_CM_ASKED, wf_qp_link_name(w), w->ticket); /* it was used */
+    assert_int_equal(m.accepts, 1);
+    comes(WF_HCA_CM_CONNECT_REQUEST, wf_qp_link_name(w), w->ticket); /* it was used */
     take();
-    assert_int_equal(m.accepted, 1);
-    assert_int_equal(m.ended, n + 1);
+    assert_int_equal(m.accepts, 1);
+    assert_int_equal(m.disconnects, n + 1);
     end(w, n + 2);
 }
 
@@ -275,16 +275,16 @@ static void test_other_queue_pair(void **state)
     struct qp_link *w = begin(false);
     (void)state;
     assert_null(connect_it(w));
-    comes(WF_HCA_CM_ASKED, wf_qp_link_name(w), w->ticket)->qp = THEIR_QP + 1;
+    comes(WF_HCA_CM_CONNECT_REQUEST, wf_qp_link_name(w), w->ticket)->qp = THEIR_QP + 1;
     take();
-    assert_int_equal(m.accepted, 0);
+    assert_int_equal(m.accepts, 0);
     assert_int_equal(wf_rdma_cm_state(w), CM_FAILED);
     end(w, 1);
     w = begin(false);
     assert_null(connect_it(w));
-    comes(WF_HCA_CM_ASKED, wf_qp_link_name(w), w->ticket)->address[15] = 2;
+    comes(WF_HCA_CM_CONNECT_REQUEST, wf_qp_link_name(w), w->ticket)->address[15] = 2;
     take();
-    assert_int_equal(m.accepted, 0);
+    assert_int_equal(m.accepts, 0);
     assert_int_equal(wf_rdma_cm_state(w), CM_FAILED);
 }
 
@@ -299,11 +299,11 @@ static void test_mtu(void **state)
         for (int asks = 0; asks < 2; asks++) {
             struct qp_link *w = begin(asks);
             struct qp_msg own = {.end = {.mtu = cases[i].mine}};
-            wf_rdma_cm_tell(w, &own);
+            wf_rdma_cm_fill_ends(w, &own);
             ends.end.mtu = cases[i].theirs;
             assert_null(connect_it(w));
             if (!asks) {
-                comes(WF_HCA_CM_ASKED, wf_qp_link_name(w), w->ticket);
+                comes(WF_HCA_CM_CONNECT_REQUEST, wf_qp_link_name(w), w->ticket);
                 take();
             }
             assert_int_equal(m.params.mtu, cases[i].least);
@@ -316,18 +316,18 @@ static void test_not_now(void **state)
     struct qp_link *w = begin(false);
     (void)state;
     w->said_plain = true;
-    comes(WF_HCA_CM_ASKED, wf_qp_link_name(w), w->ticket);
+    comes(WF_HCA_CM_CONNECT_REQUEST, wf_qp_link_name(w), w->ticket);
     take();
-    assert_int_equal(m.ended, 1);
+    assert_int_equal(m.disconnects, 1);
     w = begin(true);
-    comes(WF_HCA_CM_ASKED, wf_qp_link_name(w), w->ticket);
+    comes(WF_HCA_CM_CONNECT_REQUEST, wf_qp_link_name(w), w->ticket);
     take();
-    assert_int_equal(m.ended, 1);
+    assert_int_equal(m.disconnects, 1);
     w = begin(false);
     w->state = QP_UP;
-    comes(WF_HCA_CM_ASKED, wf_qp_link_name(w), w->ticket);
+    comes(WF_HCA_CM_CONNECT_REQUEST, wf_qp_link_name(w), w->ticket);
     take();
-    assert_int_equal(m.ended, 1);
+    assert_int_equal(m.disconnects, 1);
 }
 
 /* ---- the side that asks ---- */
@@ -338,14 +338,14 @@ static void test_ask(void **state)
     struct qp_link *w = begin(true);
     (void)state;
     assert_null(connect_it(w));
-    assert_int_equal(m.asked, 1);
-    assert_false(wf_rdma_cm_ready(w)); /* the other one cannot be */
-    comes(WF_HCA_CM_ANSWERED, wf_qp_link_name(w), w->ticket);
+    assert_int_equal(m.connects, 1);
+    assert_false(wf_rdma_cm_peer_ready(w)); /* the other one cannot be */
+    comes(WF_HCA_CM_CONNECT_RESPONSE, wf_qp_link_name(w), w->ticket);
     take();
-    assert_int_equal(m.confirmed, 1);
+    assert_int_equal(m.establishes, 1);
     assert_int_equal(w->psn, 7);
     assert_int_equal(w->their_psn, 8);
-    assert_int_equal(wf_rdma_cm_state(w), CM_UP);
+    assert_int_equal(wf_rdma_cm_state(w), CM_ESTABLISHED);
     end(w, 1);
 }
 
@@ -357,11 +357,12 @@ static void test_false_answers(void **state)
         struct qp_link *w = begin(true);
         struct wf_hca_cm_event *event;
         assert_null(connect_it(w));
-        event = comes(WF_HCA_CM_ANSWERED, wf_qp_link_name(w) + (i == 0), w->ticket ^ (i == 1));
+        event =
+            comes(WF_HCA_CM_CONNECT_RESPONSE, wf_qp_link_name(w) + (i == 0), w->ticket ^ (i == 1));
         event->qp += i == 2;
         event->len = i == 3 ? 0 : event->len;
         take();
-        assert_int_equal(m.confirmed, 0);
+        assert_int_equal(m.establishes, 0);
         assert_int_equal(wf_rdma_cm_state(w), CM_FAILED);
         end(w, 1);
     }
@@ -374,20 +375,20 @@ static void test_cannot(void **state)
     (void)state;
     assert_null(connect_it(w));
     m.status = WEFT_EUNREACH;
-    comes(WF_HCA_CM_ANSWERED, wf_qp_link_name(w), w->ticket);
+    comes(WF_HCA_CM_CONNECT_RESPONSE, wf_qp_link_name(w), w->ticket);
     take();
     assert_int_equal(wf_rdma_cm_state(w), CM_FAILED);
     w = begin(false);
     m.status = WEFT_EUNREACH;
     assert_null(connect_it(w));
-    comes(WF_HCA_CM_ASKED, wf_qp_link_name(w), w->ticket);
+    comes(WF_HCA_CM_CONNECT_REQUEST, wf_qp_link_name(w), w->ticket);
     take();
     assert_int_equal(wf_rdma_cm_state(w), CM_FAILED);
     assert_non_null(w->cm_why);
     w = begin(true);
     m.status = WEFT_EUNREACH;
     assert_non_null(connect_it(w));
-    assert_int_equal(e.tep.deadlines, 0); /* its socket is to be used, and may wait */
+    assert_int_equal(e.rail.deadlines, 0); /* its socket is to be used, and may wait */
 }
 
 /* ---- time, and the end ---- */
@@ -400,7 +401,7 @@ static void test_deadline(void **state)
     (void)state;
     assert_null(connect_it(w));
     assert_false(wf_rdma_cm_watch(w, now));
-    assert_int_equal(wf_rdma_cm_state(w), CM_NONE);
+    assert_int_equal(wf_rdma_cm_state(w), CM_IDLE);
     assert_false(wf_rdma_cm_watch(w, now + 2 * limit_ns));
     assert_int_equal(wf_rdma_cm_state(w), CM_FAILED);
     assert_false(wf_list_empty(&e.ep.readable));
@@ -414,26 +415,26 @@ static void test_down(void **state)
     struct qp_link *w = begin(true);
     (void)state;
     assert_null(connect_it(w));
-    comes(WF_HCA_CM_DOWN, 0, 0);
+    comes(WF_HCA_CM_DISCONNECTED, 0, 0);
     take();
     assert_int_equal(wf_rdma_cm_state(w), CM_FAILED);
     assert_string_equal(w->cm_why, "it is down");
     end(w, 1);
     w = begin(true);
     assert_null(connect_it(w));
-    comes(WF_HCA_CM_ANSWERED, wf_qp_link_name(w), w->ticket);
+    comes(WF_HCA_CM_CONNECT_RESPONSE, wf_qp_link_name(w), w->ticket);
     take();
-    assert_int_equal(wf_rdma_cm_state(w), CM_UP);
+    assert_int_equal(wf_rdma_cm_state(w), CM_ESTABLISHED);
     w->state = QP_UP;
-    comes(WF_HCA_CM_DOWN, 0, 0);
-    comes(WF_HCA_CM_DOWN, 0, 0);
+    comes(WF_HCA_CM_DISCONNECTED, 0, 0);
+    comes(WF_HCA_CM_DISCONNECTED, 0, 0);
     take();
-    assert_int_equal(e.tep.deadlines, 1);
+    assert_int_equal(e.rail.deadlines, 1);
     assert_false(wf_rdma_cm_watch(w, wf_now_ns()));
     assert_true(wf_rdma_cm_watch(w, wf_now_ns() + 2000000000u));
     end(w, 1);
     assert_false(atomic_load(&e.device.gone));
-    m.events[0] = (struct wf_hca_cm_event){.kind = WF_HCA_CM_GONE};
+    m.events[0] = (struct wf_hca_cm_event){.kind = WF_HCA_CM_DEVICE_REMOVED};
     m.at = 0;
     m.n = 1;
     take();
@@ -590,9 +591,9 @@ static void ends_both_ways(bool is_greater, struct qp_msg *own)
 static void event_is(enum wf_hca_cm_kind kind, const struct qp_msg *own)
 {
     struct wf_hca_cm_event *event = comes(kind, own->name, own->ticket);
-    if (kind != WF_HCA_CM_ASKED)
+    if (kind != WF_HCA_CM_CONNECT_REQUEST)
         event->conn = s.lane.link->conn;
-    wf_rdma_cm_take(s.tep.rdma->rails[0]);
+    wf_rdma_cm_poll(s.tep.rdma->rails[0]);
 }
 
 /* Fails when: READY is said before the queue pair is ready, or frames go before READY both ways.
@@ -603,8 +604,8 @@ static void test_shake_asked(void **state)
     (void)state;
     ends_both_ways(false, &own);
     assert_int_equal(heard(&word), 0);
-    event_is(WF_HCA_CM_ASKED, &own);
-    assert_int_equal(m.accepted, 1);
+    event_is(WF_HCA_CM_CONNECT_REQUEST, &own);
+    assert_int_equal(m.accepts, 1);
     assert_int_equal(shake(), WIRES_MORE);
     assert_int_equal(heard(&word), 0);
     they_say_only(QP_MSG_READY);
@@ -612,7 +613,7 @@ static void test_shake_asked(void **state)
     assert_int_equal(heard(&word), QP_MSG_READY);
     assert_int_equal(heard(&word), 0);
     shake_close();
-    assert_int_equal(m.ended, 1);
+    assert_int_equal(m.disconnects, 1);
 }
 
 /* The same, where the manager hears of it first; and by the side that asks. */
@@ -622,16 +623,16 @@ static void test_shake_up(void **state)
     (void)state;
     for (int asks = 0; asks < 2; asks++) {
         ends_both_ways(asks, &own);
-        assert_int_equal(m.asked, asks);
+        assert_int_equal(m.connects, asks);
         if (!asks)
-            event_is(WF_HCA_CM_ASKED, &own);
-        event_is(asks ? WF_HCA_CM_ANSWERED : WF_HCA_CM_UP, &own);
+            event_is(WF_HCA_CM_CONNECT_REQUEST, &own);
+        event_is(asks ? WF_HCA_CM_CONNECT_RESPONSE : WF_HCA_CM_ESTABLISHED, &own);
         assert_int_equal(shake(), WIRES_MORE);
         assert_int_equal(heard(&word), QP_MSG_READY);
         they_say_only(QP_MSG_READY);
         assert_int_equal(shake(), WIRES_UP);
         shake_close();
-        assert_int_equal(m.ended, 1);
+        assert_int_equal(m.disconnects, 1);
     }
 }
 
@@ -648,7 +649,7 @@ static void test_shake_plain(void **state)
         assert_int_equal(heard(&word), QP_MSG_PLAIN);
         assert_int_equal(heard(&word), 0);
         shake_close();
-        assert_int_equal(m.ended, asks);
+        assert_int_equal(m.disconnects, asks);
     }
 }
 
@@ -659,7 +660,7 @@ static void test_shake_fails(void **state)
     (void)state;
     for (int theirs = QP_MSG_READY; theirs <= QP_MSG_PLAIN; theirs++) {
         ends_both_ways(true, &own);
-        event_is(WF_HCA_CM_DOWN, &own);
+        event_is(WF_HCA_CM_DISCONNECTED, &own);
         assert_int_equal(shake(), WIRES_MORE);
         assert_int_equal(heard(&word), QP_MSG_PLAIN);
         they_say_only((enum qp_msg_kind)theirs);
@@ -694,7 +695,7 @@ static void test_shake_differs(void **state)
     memset(ends.cm_address, 0, sizeof ends.cm_address);
     they_say(&ends);
     assert_int_equal(shake(), WIRES_MORE);
-    assert_int_equal(m.asked, 0);
+    assert_int_equal(m.connects, 0);
     assert_int_equal(heard(&word), QP_MSG_PLAIN);
     they_say_only(QP_MSG_PLAIN);
     assert_int_equal(shake(), WIRES_PLAIN);

@@ -59,12 +59,12 @@ static void failed(struct qp_link *w, const char *why)
     wf_qp_link_wake(w);
 }
 
-bool wf_rdma_cm_begin(struct qp_link *w)
+bool wf_rdma_cm_init(struct qp_link *w)
 {
     return !w->rdma->cm || getrandom(&w->ticket, sizeof w->ticket, 0) == sizeof w->ticket;
 }
 
-void wf_rdma_cm_tell(struct qp_link *w, struct qp_msg *ends)
+void wf_rdma_cm_fill_ends(struct qp_link *w, struct qp_msg *ends)
 {
     const struct wf_hca_cm *cm = w->rdma->cm;
     if (!cm)
@@ -114,10 +114,10 @@ static const char *ask_it(struct qp_link *w, const struct qp_msg *ends)
 {
     struct wf_hca_cm_params p = params_of(w);
     uint32_t limit_ms = (uint32_t)WF_MIN(wf_config()->peer_timeout_ms, STEP_MS);
-    if (ops_of(w->rdma)->ask(w->rdma->cm, ends->cm_address, ends->cm_port, limit_ms, &p,
-                             &w->conn) != WEFT_OK)
+    if (ops_of(w->rdma)->connect(w->rdma->cm, ends->cm_address, ends->cm_port, limit_ms, &p,
+                                 &w->conn) != WEFT_OK)
         return "the connection manager cannot ask the other side's";
-    w->cm = CM_ASKING;
+    w->cm = CM_CONNECTING;
     return NULL;
 }
 
@@ -134,25 +134,25 @@ const char *wf_rdma_cm_connect(struct qp_link *w, const struct qp_msg *ends,
     w->their_ticket = ends->ticket;
     if (is_asker(w))
         why = ask_it(w, ends);
-    else if (w->cm == CM_ASKED) /* else it will be */
+    else if (w->cm == CM_REQUESTED) /* else it will be */
         why = accept_it(w);
     if (!why)
         deadline_set(w, wf_now_ns() + limit_ms * UINT64_C(1000000));
     return why;
 }
 
-bool wf_rdma_cm_ready(struct qp_link *w)
+bool wf_rdma_cm_peer_ready(struct qp_link *w)
 {
     if (w->cm != CM_ACCEPTED)
-        return w->cm == CM_UP;
-    ops_of(w->rdma)->confirmed(w->conn);
-    w->cm = CM_UP;
+        return w->cm == CM_ESTABLISHED;
+    ops_of(w->rdma)->notify_established(w->conn);
+    w->cm = CM_ESTABLISHED;
     return true;
 }
 
 enum wf_cm_state wf_rdma_cm_state(struct qp_link *w)
 {
-    if (w->cm == CM_UP || w->cm == CM_FAILED)
+    if (w->cm == CM_ESTABLISHED || w->cm == CM_FAILED)
         deadline_set(w, 0);
     return w->cm;
 }
@@ -167,10 +167,10 @@ bool wf_rdma_cm_watch(struct qp_link *w, uint64_t now)
     return false;
 }
 
-void wf_rdma_cm_end(struct qp_link *w)
+void wf_rdma_cm_disconnect(struct qp_link *w)
 {
     if (w->conn)
-        ops_of(w->rdma)->end(w->conn);
+        ops_of(w->rdma)->disconnect(w->conn);
     w->conn = NULL;
     deadline_set(w, 0);
 }
@@ -185,7 +185,7 @@ static struct qp_link *qp_link_asked(const struct rdma_rail *r, const struct wf_
     if (!wf_cm_data_read(e->data, e->len, &call))
         return NULL;
     w = wf_qp_link_named(r, call.name);
-    return w && w->ticket == call.ticket && w->cm == CM_NONE && !is_asker(w) && !w->said_plain &&
+    return w && w->ticket == call.ticket && w->cm == CM_IDLE && !is_asker(w) && !w->said_plain &&
                    (w->state == QP_ASKING || is_connecting(w))
                ? w
                : NULL;
@@ -197,14 +197,14 @@ static void asked(struct rdma_rail *r, const struct wf_hca_cm_event *e)
     const char *why;
     if (!w) {
         wf_debug("%s: a connection that no wire waits for is refused", r->device->hca->name);
-        ops_of(r)->end(e->conn);
+        ops_of(r)->disconnect(e->conn);
         return;
     }
     w->conn = e->conn;
     w->conn->owner = w;
     w->conn_qp = e->qp;
     memcpy(w->conn_address, e->address, sizeof w->conn_address);
-    w->cm = CM_ASKED;
+    w->cm = CM_REQUESTED;
     if (!is_connecting(w))
         return;
     why = accept_it(w);
@@ -216,19 +216,19 @@ static void answered(struct qp_link *w, const struct wf_hca_cm_event *e)
 {
     struct wf_hca_cm_psns psns;
     struct cm_data call;
-    if (!is_connecting(w) || w->cm != CM_ASKING)
+    if (!is_connecting(w) || w->cm != CM_CONNECTING)
         return;
     if (!wf_cm_data_read(e->data, e->len, &call) || call.name != wf_qp_link_name(w) ||
         call.ticket != w->ticket || e->qp != w->their_qp) {
         failed(w, "who answered the connection manager is not the other side");
         return;
     }
-    if (ops_of(w->rdma)->confirm(w->conn, &psns) != WEFT_OK) {
+    if (ops_of(w->rdma)->establish(w->conn, &psns) != WEFT_OK) {
         failed(w, "the connection manager cannot connect the queue pair");
         return;
     }
     psns_take(w, &psns);
-    w->cm = CM_UP;
+    w->cm = CM_ESTABLISHED;
     wf_qp_link_wake(w);
 }
 
@@ -236,7 +236,7 @@ static void came_up(struct qp_link *w)
 {
     if (!is_connecting(w) || w->cm != CM_ACCEPTED)
         return;
-    w->cm = CM_UP;
+    w->cm = CM_ESTABLISHED;
     wf_qp_link_wake(w);
 }
 
@@ -249,7 +249,7 @@ static void went_down(struct qp_link *w, const char *why)
         deadline_set(w, wf_now_ns() + LEFT_NS);
 }
 
-void wf_rdma_cm_take(struct rdma_rail *r)
+void wf_rdma_cm_poll(struct rdma_rail *r)
 {
     struct wf_hca_cm_event e;
     if (!r->cm)
@@ -258,10 +258,10 @@ void wf_rdma_cm_take(struct rdma_rail *r)
         ops_of(r)->next(r->cm, &e);
         switch (e.kind) {
         case WF_HCA_CM_NONE: return;
-        case WF_HCA_CM_ASKED: asked(r, &e); break;
-        case WF_HCA_CM_ANSWERED: answered(e.conn->owner, &e); break;
-        case WF_HCA_CM_UP: came_up(e.conn->owner); break;
-        case WF_HCA_CM_DOWN: went_down(e.conn->owner, e.why); break;
+        case WF_HCA_CM_CONNECT_REQUEST: asked(r, &e); break;
+        case WF_HCA_CM_CONNECT_RESPONSE: answered(e.conn->owner, &e); break;
+        case WF_HCA_CM_ESTABLISHED: came_up(e.conn->owner); break;
+        case WF_HCA_CM_DISCONNECTED: went_down(e.conn->owner, e.why); break;
         default: atomic_store_explicit(&r->device->gone, true, memory_order_relaxed);
         }
     }

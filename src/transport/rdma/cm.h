@@ -18,11 +18,11 @@
 #include "transport/rdma/qp_link.h"
 
 enum wf_cm_state {
-    CM_NONE,
-    CM_ASKING,   /* the other side's was asked */
-    CM_ASKED,    /* by the other side, whose ENDS is not here yet */
-    CM_ACCEPTED, /* the queue pair is ready; is the other one? */
-    CM_UP,
+    CM_IDLE,
+    CM_CONNECTING, /* the other side's was asked */
+    CM_REQUESTED,  /* by the other side, whose ENDS is not here yet */
+    CM_ACCEPTED,   /* the queue pair is ready; is the other one? */
+    CM_ESTABLISHED,
     CM_FAILED
 };
 
@@ -30,20 +30,20 @@ enum wf_cm_state {
 enum weft_status wf_rdma_cm_open(struct rdma_rail *r, const struct wf_hca_port *port);
 void wf_rdma_cm_close(struct rdma_rail *r);
 /* Take what its manager has to say. Wires that go on are in [readable]. */
-void wf_rdma_cm_take(struct rdma_rail *r);
+void wf_rdma_cm_poll(struct rdma_rail *r);
 
 /* A queue pair's ticket; what ENDS says. False: there are no random numbers. */
-bool wf_rdma_cm_begin(struct qp_link *w);
-void wf_rdma_cm_tell(struct qp_link *w, struct qp_msg *ends);
+bool wf_rdma_cm_init(struct qp_link *w);
+void wf_rdma_cm_fill_ends(struct qp_link *w, struct qp_msg *ends);
 /* The other side's ENDS are here. Null, or why there will be no connection. */
 const char *wf_rdma_cm_connect(struct qp_link *w, const struct qp_msg *ends,
                                const struct wf_hca_patience *patience);
 /* READY is here, and not said yet. False: it cannot be. */
-bool wf_rdma_cm_ready(struct qp_link *w);
-/* CM_UP: this side's is to be said. */
+bool wf_rdma_cm_peer_ready(struct qp_link *w);
+/* CM_ESTABLISHED: this side's is to be said. */
 enum wf_cm_state wf_rdma_cm_state(struct qp_link *w);
 /* Now and then. True: the connection is no more. */
 bool wf_rdma_cm_watch(struct qp_link *w, uint64_t now);
-void wf_rdma_cm_end(struct qp_link *w);
+void wf_rdma_cm_disconnect(struct qp_link *w);
 
 #endif

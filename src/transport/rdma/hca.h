@@ -283,11 +283,12 @@ struct wf_hca_conn {
 
 enum wf_hca_cm_kind {
     WF_HCA_CM_NONE,
-    WF_HCA_CM_ASKED,    /* [conn] is a new one: to be accepted, or closed, which refuses it */
-    WF_HCA_CM_ANSWERED, /* it was accepted: to be confirmed, or closed */
-    WF_HCA_CM_UP,       /* it was confirmed */
-    WF_HCA_CM_DOWN,     /* it failed or has ended: to be closed */
-    WF_HCA_CM_GONE      /* the NIC is */
+    WF_HCA_CM_CONNECT_REQUEST,  /* [conn] is a new one: to be accepted, or closed, which refuses it
+                                 */
+    WF_HCA_CM_CONNECT_RESPONSE, /* it was accepted: to be confirmed, or closed */
+    WF_HCA_CM_ESTABLISHED,      /* it was confirmed */
+    WF_HCA_CM_DISCONNECTED,     /* it failed or has ended: to be closed */
+    WF_HCA_CM_DEVICE_REMOVED    /* the NIC is */
 };
 
 struct wf_hca_cm_event {
@@ -326,20 +327,20 @@ struct wf_hca_cm_ops {
     void (*next)(struct wf_hca_cm *cm, struct wf_hca_cm_event *out);
     /* Ask who listens there, the way to whom is found within [limit_ms] or not: ANSWERED or DOWN
      * comes; not in time if nobody answers. */
-    enum weft_status (*ask)(struct wf_hca_cm *cm, const uint8_t *address, uint16_t port,
-                            uint32_t limit_ms, const struct wf_hca_cm_params *params,
-                            struct wf_hca_conn **out);
+    enum weft_status (*connect)(struct wf_hca_cm *cm, const uint8_t *address, uint16_t port,
+                                uint32_t limit_ms, const struct wf_hca_cm_params *params,
+                                struct wf_hca_conn **out);
     /* After ASKED: the queue pair is ready both ways, and the other side is told. UP or DOWN
      * comes. */
     enum weft_status (*accept)(struct wf_hca_conn *conn, const struct wf_hca_cm_params *params,
                                struct wf_hca_cm_psns *out);
     /* After ANSWERED: likewise. It is up. */
-    enum weft_status (*confirm)(struct wf_hca_conn *conn, struct wf_hca_cm_psns *out);
+    enum weft_status (*establish)(struct wf_hca_conn *conn, struct wf_hca_cm_psns *out);
     /* The other side has confirmed it: that was learned otherwise, before UP. */
-    void (*confirmed)(struct wf_hca_conn *conn);
+    void (*notify_established)(struct wf_hca_conn *conn);
     /* In any state, told the other side; its queue pair was closed, or will be. No event names
      * it any more. */
-    void (*end)(struct wf_hca_conn *conn);
+    void (*disconnect)(struct wf_hca_conn *conn);
 };
 
 /* Statuses: ELIMIT, there is no more of it (memory that may be locked, queue pairs, ...; errno

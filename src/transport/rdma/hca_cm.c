@@ -294,7 +294,7 @@ static struct rdmacm_conn *conn_make(struct rdmacm *cm)
     return c;
 }
 
-static void rdmacm_end(struct wf_hca_conn *base)
+static void rdmacm_disconnect(struct wf_hca_conn *base)
 {
     struct rdmacm_conn *c = conn_of(base);
     if (c->is_asked)
@@ -308,9 +308,10 @@ static void rdmacm_end(struct wf_hca_conn *base)
     free(c);
 }
 
-static enum weft_status rdmacm_ask(struct wf_hca_cm *base, const uint8_t *address, uint16_t port,
-                                   uint32_t limit_ms, const struct wf_hca_cm_params *params,
-                                   struct wf_hca_conn **out)
+static enum weft_status rdmacm_connect(struct wf_hca_cm *base, const uint8_t *address,
+                                       uint16_t port, uint32_t limit_ms,
+                                       const struct wf_hca_cm_params *params,
+                                       struct wf_hca_conn **out)
 {
     struct rdmacm *cm = cm_of(base);
     union address from = cm->own, to;
@@ -328,7 +329,7 @@ static enum weft_status rdmacm_ask(struct wf_hca_cm *base, const uint8_t *addres
     }
     if (rdma_resolve_addr(c->id, &from.any, &to.any, (int)limit_ms)) {
         wf_debug("%s: rdma_resolve_addr: %m", base->hca->name);
-        rdmacm_end(&c->base);
+        rdmacm_disconnect(&c->base);
         return WEFT_EUNREACH;
     }
     *out = &c->base;
@@ -351,7 +352,7 @@ static enum weft_status rdmacm_accept(struct wf_hca_conn *base,
     return WEFT_EUNREACH;
 }
 
-static enum weft_status rdmacm_confirm(struct wf_hca_conn *base, struct wf_hca_cm_psns *out)
+static enum weft_status rdmacm_establish(struct wf_hca_conn *base, struct wf_hca_cm_psns *out)
 {
     struct rdmacm_conn *c = conn_of(base);
     if (join(c, out) && !rdma_establish(c->id))
@@ -360,7 +361,7 @@ static enum weft_status rdmacm_confirm(struct wf_hca_conn *base, struct wf_hca_c
     return WEFT_EUNREACH;
 }
 
-static void rdmacm_confirmed(struct wf_hca_conn *base)
+static void rdmacm_notify_established(struct wf_hca_conn *base)
 {
     (void)rdma_notify(conn_of(base)->id, IBV_EVENT_COMM_EST);
 }
@@ -369,7 +370,7 @@ static void rdmacm_confirmed(struct wf_hca_conn *base)
 
 static void down(struct wf_hca_cm_event *out, const char *why)
 {
-    out->kind = WF_HCA_CM_DOWN;
+    out->kind = WF_HCA_CM_DISCONNECTED;
     out->why = why;
 }
 
@@ -393,7 +394,7 @@ static void asked(struct rdmacm *cm, struct rdma_cm_id *id, struct wf_hca_cm_eve
     c->id = id;
     c->is_asked = true;
     id->context = c;
-    out->kind = WF_HCA_CM_ASKED;
+    out->kind = WF_HCA_CM_CONNECT_REQUEST;
     out->conn = &c->base;
 }
 
@@ -420,8 +421,8 @@ static void conn_event(struct rdmacm *cm, enum rdma_cm_event_type event, struct 
     switch (event) {
     case RDMA_CM_EVENT_ADDR_RESOLVED: resolved(cm, c, out); break;
     case RDMA_CM_EVENT_ROUTE_RESOLVED: routed(c, out); break;
-    case RDMA_CM_EVENT_CONNECT_RESPONSE: out->kind = WF_HCA_CM_ANSWERED; break;
-    case RDMA_CM_EVENT_ESTABLISHED: out->kind = WF_HCA_CM_UP; break;
+    case RDMA_CM_EVENT_CONNECT_RESPONSE: out->kind = WF_HCA_CM_CONNECT_RESPONSE; break;
+    case RDMA_CM_EVENT_ESTABLISHED: out->kind = WF_HCA_CM_ESTABLISHED; break;
     case RDMA_CM_EVENT_ADDR_ERROR: down(out, "the other side's address is not found"); break;
     case RDMA_CM_EVENT_ROUTE_ERROR: down(out, "there is no way to the other side"); break;
     case RDMA_CM_EVENT_UNREACHABLE: down(out, "the other side does not answer"); break;
@@ -448,7 +449,7 @@ static bool event_take(struct rdmacm *cm, struct wf_hca_cm_event *out)
         wf_debug("%s: %s, status %d", cm->base.hca->name, rdma_event_str(event), e->status);
     (void)rdma_ack_cm_event(e); /* before its id is destroyed, which waits for that */
     if (event == RDMA_CM_EVENT_DEVICE_REMOVAL) {
-        out->kind = WF_HCA_CM_GONE;
+        out->kind = WF_HCA_CM_DEVICE_REMOVED;
     } else if (event == RDMA_CM_EVENT_CONNECT_REQUEST) {
         asked(cm, id, out);
     } else if (id->context) { /* not the listener's */
@@ -469,9 +470,9 @@ const struct wf_hca_cm_ops wf_hca_rdmacm = {
     .open = rdmacm_open,
     .close = rdmacm_close,
     .next = rdmacm_next,
-    .ask = rdmacm_ask,
+    .connect = rdmacm_connect,
     .accept = rdmacm_accept,
-    .confirm = rdmacm_confirm,
-    .confirmed = rdmacm_confirmed,
-    .end = rdmacm_end,
+    .establish = rdmacm_establish,
+    .notify_established = rdmacm_notify_established,
+    .disconnect = rdmacm_disconnect,
 };

@@ -361,7 +361,7 @@ static void qp_end(struct qp_link *w)
 {
     struct rdma_rail *r = w->rdma;
     r->device->hca->ops->qp_close(w->qp);
-    wf_rdma_cm_end(w);
+    wf_rdma_cm_disconnect(w);
     r->nlinks--;
     wf_list_remove(&w->item);
     w->qp = NULL;
@@ -441,7 +441,7 @@ static bool ends_say(struct qp_link *w)
                           .credit_key = w->rdma->credits_mr->rkey,
                           .credit_at = (uintptr_t)credit_at(w->rdma, w->credit)};
     memcpy(ends.end.gid, w->port.gid.raw, sizeof w->port.gid.raw);
-    wf_rdma_cm_tell(w, &ends);
+    wf_rdma_cm_fill_ends(w, &ends);
     return say(w, &ends);
 }
 
@@ -541,7 +541,7 @@ static struct qp_link *qp_link_open(struct net_chan *chan)
     wf_list_init(&w->readable);
     wf_list_init(&w->item);
     why = is_plain(w);
-    if (!why && !wf_rdma_cm_begin(w))
+    if (!why && !wf_rdma_cm_init(w))
         why = "there are no random numbers";
     if (!why && (!line_make(w) || qp_make(w) != WEFT_OK))
         why = "no more queue pairs can be had";
@@ -656,7 +656,7 @@ static int ends_come(struct qp_link *w, const struct qp_msg *ends)
 static int connecting_look(struct qp_link *w)
 {
     switch (wf_rdma_cm_state(w)) {
-    case CM_UP: return second_say(w, joined(w));
+    case CM_ESTABLISHED: return second_say(w, joined(w));
     case CM_FAILED: return second_say(w, w->cm_why);
     default: return WIRES_MORE;
     }
@@ -725,7 +725,7 @@ static int word_take(struct qp_link *w)
         acked_take(w, &word.acked);
     if (word.kind == QP_MSG_PLAIN)
         return plain_come(w);
-    if (w->state == QP_CONNECTING && word.kind == QP_MSG_READY && wf_rdma_cm_ready(w) &&
+    if (w->state == QP_CONNECTING && word.kind == QP_MSG_READY && wf_rdma_cm_peer_ready(w) &&
         connecting_look(w) == WIRES_BROKE)
         return WIRES_BROKE;
     if (w->state == QP_CONNECTED && word.kind == QP_MSG_READY)
@@ -1370,7 +1370,7 @@ static void qp_link_watch(struct qp_link *w, uint64_t now)
 static void rail_look(struct rdma_rail *r)
 {
     uint64_t now = wf_now_ns(); /* what came after it is not late */
-    wf_rdma_cm_take(r);
+    wf_rdma_cm_poll(r);
     for (int i = 0; i < LOOK_LISTS && completions_take(r) > 0; i++)
         ;
     receives_post(r);
@@ -1848,7 +1848,7 @@ static void qp_link_settle(struct qp_link *w)
 static void managers_take(struct rdma_ep *ep)
 {
     struct rdma_rail *r;
-    each_rail(ep, i, r) wf_rdma_cm_take(r);
+    each_rail(ep, i, r) wf_rdma_cm_poll(r);
 }
 
 /* Channels may break meanwhile, and their queue pairs go. */
@@ -1954,7 +1954,7 @@ static bool rail_arm(struct rdma_rail *r)
 {
     const struct wf_hca_ops *ops = r->device->hca->ops;
     ops->disarm(r->cq);
-    wf_rdma_cm_take(r); /* polls without a connection do not */
+    wf_rdma_cm_poll(r); /* polls without a connection do not */
     if (is_gone(r) && !r->broken)
         break_all(r);
     return r->broken || ops->arm(r->cq) == WEFT_OK;
