@@ -159,7 +159,7 @@ static struct wf_hca_cm_event *comes(enum wf_hca_cm_kind kind, uint32_t name, ui
                                       .qp = THEIR_QP,
                                       .address = {[15] = 1},
                                       .len = WF_HCA_CM_DATA,
-                                      .why = "it is down"};
+                                      .reason = "it is down"};
     wf_cm_data_write(&(struct cm_data){name, ticket}, event->data);
     event->conn = kind == WF_HCA_CM_CONNECT_REQUEST ? &m.conns[m.nconns++] : e.link.conn;
     return event;
@@ -185,7 +185,7 @@ static void end(struct qp_link *w, unsigned ended)
 static void test_accept(void **state)
 {
     struct qp_link *w = begin(false);
-    struct cm_data call;
+    struct cm_data data;
     (void)state;
     assert_null(connect_it(w));
     assert_int_equal(m.connects, 0);
@@ -194,9 +194,9 @@ static void test_accept(void **state)
     comes(WF_HCA_CM_CONNECT_REQUEST, wf_qp_link_name(w), w->ticket);
     take();
     assert_int_equal(m.accepts, 1);
-    assert_true(wf_cm_data_read(m.params.data, m.params.len, &call));
-    assert_int_equal(call.name, ends.name);
-    assert_true(call.ticket == ends.ticket);
+    assert_true(wf_cm_data_read(m.params.data, m.params.len, &data));
+    assert_int_equal(data.name, ends.name);
+    assert_true(data.ticket == ends.ticket);
     assert_int_equal(m.params.reads, 3);
     assert_int_equal(w->psn, 5);
     assert_int_equal(w->psn_done, 5);
@@ -476,13 +476,13 @@ static void test_words(void **state)
 static void test_calls(void **state)
 {
     uint8_t bytes[WF_HCA_CM_DATA] = {0};
-    struct cm_data call = {0x12345678, 0x1122334455667788}, out;
+    struct cm_data data = {0x12345678, 0x1122334455667788}, out;
     (void)state;
-    wf_cm_data_write(&call, bytes);
+    wf_cm_data_write(&data, bytes);
     for (size_t have = 0; have <= sizeof bytes; have++)
         assert_int_equal(wf_cm_data_read(bytes, have, &out), have >= CM_DATA_SIZE);
-    assert_int_equal(out.name, call.name);
-    assert_true(out.ticket == call.ticket);
+    assert_int_equal(out.name, data.name);
+    assert_true(out.ticket == data.ticket);
     for (unsigned bit = 0; bit < 8 * sizeof bytes; bit++) {
         bool is_said = (bit >= 64 && bit < 96) || (bit >= 128 && bit < 192);
         bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);

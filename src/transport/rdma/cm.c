@@ -8,18 +8,18 @@
 #include "base/log.h"
 #include "config/config.h"
 
-#define EVENTS 256 /* that are taken at a time */
-#define LEFT_NS 1000000000u
-#define LIMIT_MS 10000u /* to connect: meanwhile nothing is said */
-#define STEP_MS 2000u   /* to find the other side's address, and the way to it */
+#define EVENTS_MAX 256        /* handled in one call */
+#define CONNECT_MAX_MS 10000u /* from ENDS to READY: no frames go meanwhile */
+#define RESOLVE_MAX_MS 2000u  /* to resolve the peer's address, and as long for the route */
+#define GRACE_NS 1000000000u  /* for the socket to report how the peer ended */
 
 static const struct wf_hca_cm_ops *ops_of(const struct rdma_rail *r)
 {
     return r->device->hca->ops->cm;
 }
 
-/* One of the two has to ask: the one that dials, too. */
-static bool is_asker(const struct qp_link *w)
+/* The active side connects. It is the endpoint that dials the sockets, too. */
+static bool is_active(const struct qp_link *w)
 {
     return w->chan->session->is_greater;
 }
@@ -29,7 +29,7 @@ static bool is_connecting(const struct qp_link *w)
     return w->state == QP_CONNECTING;
 }
 
-/* ---- an endpoint's ---- */
+/* ---- of a rail ---- */
 
 enum weft_status wf_rdma_cm_open(struct rdma_rail *r, const struct wf_hca_port *port)
 {
@@ -43,19 +43,20 @@ void wf_rdma_cm_close(struct rdma_rail *r)
     r->cm = NULL;
 }
 
-/* ---- a queue pair's ---- */
+/* ---- of a link ---- */
 
-/* 0: none. While there are any, who sleeps wakes each second. */
+/* [at_ns] 0: none. While a rail's link has a deadline, the endpoint's timer wakes a sleeping thread
+ * every second. */
 static void deadline_set(struct qp_link *w, uint64_t at_ns)
 {
     w->rdma->deadlines += (at_ns != 0) - (w->deadline_ns != 0);
     w->deadline_ns = at_ns;
 }
 
-static void failed(struct qp_link *w, const char *why)
+static void cm_fail(struct qp_link *w, const char *reason)
 {
     w->cm = CM_FAILED;
-    w->cm_why = why;
+    w->cm_why = reason;
     wf_qp_link_wake(w);
 }
 
@@ -75,7 +76,6 @@ void wf_rdma_cm_fill_ends(struct qp_link *w, struct qp_msg *ends)
     w->mtu = ends->end.mtu;
 }
 
-/* What shows the other side that it is its queue pair that this is for. */
 static struct wf_hca_cm_params params_of(struct qp_link *w)
 {
     struct wf_hca_cm_params p = {.qp = w->qp,
@@ -84,7 +84,7 @@ static struct wf_hca_cm_params params_of(struct qp_link *w)
                                  .reads = w->their_reads,
                                  .len = CM_DATA_SIZE,
                                  .owner = w};
-    _Static_assert(CM_DATA_SIZE <= WF_HCA_CM_DATA, "it fits");
+    _Static_assert(CM_DATA_SIZE <= WF_HCA_CM_DATA, "requests and responses have room for it");
     wf_cm_data_write(&(struct cm_data){w->their_name, w->their_ticket}, p.data);
     return p;
 }
@@ -95,28 +95,28 @@ static void psns_take(struct qp_link *w, const struct wf_hca_cm_psns *psns)
     w->their_psn = psns->theirs;
 }
 
-/* Null, or why not. */
-static const char *accept_it(struct qp_link *w)
+/* Null, or the reason why not. */
+static const char *request_accept(struct qp_link *w)
 {
     struct wf_hca_cm_params p = params_of(w);
     struct wf_hca_cm_psns psns;
     if (w->conn_qp != w->their_qp ||
         memcmp(w->conn_address, w->their_address, sizeof w->conn_address) != 0)
-        return "the connection manager was asked by another than the other side";
+        return "a connect request came from another queue pair than the peer's";
     if (ops_of(w->rdma)->accept(w->conn, &p, &psns) != WEFT_OK)
-        return "the connection manager cannot accept a connection";
+        return "the connection manager cannot accept the peer's connect request";
     psns_take(w, &psns);
     w->cm = CM_ACCEPTED;
     return NULL;
 }
 
-static const char *ask_it(struct qp_link *w, const struct qp_msg *ends)
+static const char *request_send(struct qp_link *w, const struct qp_msg *ends)
 {
     struct wf_hca_cm_params p = params_of(w);
-    uint32_t limit_ms = (uint32_t)WF_MIN(wf_config()->peer_timeout_ms, STEP_MS);
+    uint32_t limit_ms = (uint32_t)WF_MIN(wf_config()->peer_timeout_ms, RESOLVE_MAX_MS);
     if (ops_of(w->rdma)->connect(w->rdma->cm, ends->cm_address, ends->cm_port, limit_ms, &p,
                                  &w->conn) != WEFT_OK)
-        return "the connection manager cannot ask the other side's";
+        return "the connection manager cannot connect to the peer's";
     w->cm = CM_CONNECTING;
     return NULL;
 }
@@ -124,21 +124,21 @@ static const char *ask_it(struct qp_link *w, const struct qp_msg *ends)
 const char *wf_rdma_cm_connect(struct qp_link *w, const struct qp_msg *ends,
                                const struct wf_hca_patience *patience)
 {
-    const uint64_t limit_ms = WF_MIN(wf_config()->peer_timeout_ms, LIMIT_MS);
-    const char *why = NULL;
+    const uint64_t limit_ms = WF_MIN(wf_config()->peer_timeout_ms, CONNECT_MAX_MS);
+    const char *reason = NULL;
     w->patience = patience;
     w->their_qp = ends->end.qp;
     w->their_reads = ends->end.reads;
     w->mtu = WF_MIN(w->mtu, ends->end.mtu);
     memcpy(w->their_address, ends->cm_address, sizeof w->their_address);
     w->their_ticket = ends->ticket;
-    if (is_asker(w))
-        why = ask_it(w, ends);
-    else if (w->cm == CM_REQUESTED) /* else it will be */
-        why = accept_it(w);
-    if (!why)
+    if (is_active(w))
+        reason = request_send(w, ends);
+    else if (w->cm == CM_REQUESTED) /* else when its connect request comes */
+        reason = request_accept(w);
+    if (!reason)
         deadline_set(w, wf_now_ns() + limit_ms * UINT64_C(1000000));
-    return why;
+    return reason;
 }
 
 bool wf_rdma_cm_peer_ready(struct qp_link *w)
@@ -163,7 +163,7 @@ bool wf_rdma_cm_watch(struct qp_link *w, uint64_t now)
         return false;
     if (!is_connecting(w))
         return true;
-    failed(w, "the connection manager takes too long");
+    cm_fail(w, "the connection manager did not connect in time");
     return false;
 }
 
@@ -177,26 +177,27 @@ void wf_rdma_cm_disconnect(struct qp_link *w)
 
 /* ---- events ---- */
 
-/* The queue pair that waits for it; null: none does. */
-static struct qp_link *qp_link_asked(const struct rdma_rail *r, const struct wf_hca_cm_event *e)
+/* The link that the connect request is for; null: none waits for it. */
+static struct qp_link *link_requested(const struct rdma_rail *r, const struct wf_hca_cm_event *e)
 {
-    struct cm_data call;
+    struct cm_data data;
     struct qp_link *w;
-    if (!wf_cm_data_read(e->data, e->len, &call))
+    if (!wf_cm_data_read(e->data, e->len, &data))
         return NULL;
-    w = wf_qp_link_named(r, call.name);
-    return w && w->ticket == call.ticket && w->cm == CM_IDLE && !is_asker(w) && !w->said_plain &&
+    w = wf_qp_link_named(r, data.name);
+    return w && w->ticket == data.ticket && w->cm == CM_IDLE && !is_active(w) && !w->said_plain &&
                    (w->state == QP_ASKING || is_connecting(w))
                ? w
                : NULL;
 }
 
-static void asked(struct rdma_rail *r, const struct wf_hca_cm_event *e)
+static void connect_request(struct rdma_rail *r, const struct wf_hca_cm_event *e)
 {
-    struct qp_link *w = qp_link_asked(r, e);
-    const char *why;
+    struct qp_link *w = link_requested(r, e);
+    const char *reason;
     if (!w) {
-        wf_debug("%s: a connection that no wire waits for is refused", r->device->hca->name);
+        wf_debug("%s: a connect request that no queue pair waits for is rejected",
+                 r->device->hca->name);
         ops_of(r)->disconnect(e->conn);
         return;
     }
@@ -207,24 +208,24 @@ static void asked(struct rdma_rail *r, const struct wf_hca_cm_event *e)
     w->cm = CM_REQUESTED;
     if (!is_connecting(w))
         return;
-    why = accept_it(w);
-    if (why)
-        failed(w, why);
+    reason = request_accept(w);
+    if (reason)
+        cm_fail(w, reason);
 }
 
-static void answered(struct qp_link *w, const struct wf_hca_cm_event *e)
+static void connect_response(struct qp_link *w, const struct wf_hca_cm_event *e)
 {
     struct wf_hca_cm_psns psns;
-    struct cm_data call;
+    struct cm_data data;
     if (!is_connecting(w) || w->cm != CM_CONNECTING)
         return;
-    if (!wf_cm_data_read(e->data, e->len, &call) || call.name != wf_qp_link_name(w) ||
-        call.ticket != w->ticket || e->qp != w->their_qp) {
-        failed(w, "who answered the connection manager is not the other side");
+    if (!wf_cm_data_read(e->data, e->len, &data) || data.name != wf_qp_link_name(w) ||
+        data.ticket != w->ticket || e->qp != w->their_qp) {
+        cm_fail(w, "a connect response came from another queue pair than the peer's");
         return;
     }
     if (ops_of(w->rdma)->establish(w->conn, &psns) != WEFT_OK) {
-        failed(w, "the connection manager cannot connect the queue pair");
+        cm_fail(w, "the connection manager cannot connect the queue pair");
         return;
     }
     psns_take(w, &psns);
@@ -232,7 +233,7 @@ static void answered(struct qp_link *w, const struct wf_hca_cm_event *e)
     wf_qp_link_wake(w);
 }
 
-static void came_up(struct qp_link *w)
+static void established(struct qp_link *w)
 {
     if (!is_connecting(w) || w->cm != CM_ACCEPTED)
         return;
@@ -240,13 +241,13 @@ static void came_up(struct qp_link *w)
     wf_qp_link_wake(w);
 }
 
-static void went_down(struct qp_link *w, const char *why)
+static void disconnected(struct qp_link *w, const char *reason)
 {
-    wf_debug("%s: queue pair %u: %s", w->rdma->device->hca->name, w->qp->number, why);
+    wf_debug("%s: queue pair %u: %s", w->rdma->device->hca->name, w->qp->number, reason);
     if (is_connecting(w))
-        failed(w, why);
+        cm_fail(w, reason);
     else if (!w->deadline_ns)
-        deadline_set(w, wf_now_ns() + LEFT_NS);
+        deadline_set(w, wf_now_ns() + GRACE_NS);
 }
 
 void wf_rdma_cm_poll(struct rdma_rail *r)
@@ -254,15 +255,15 @@ void wf_rdma_cm_poll(struct rdma_rail *r)
     struct wf_hca_cm_event e;
     if (!r->cm)
         return;
-    for (int i = 0; i < EVENTS; i++) {
+    for (int i = 0; i < EVENTS_MAX; i++) {
         ops_of(r)->next(r->cm, &e);
         switch (e.kind) {
         case WF_HCA_CM_NONE: return;
-        case WF_HCA_CM_CONNECT_REQUEST: asked(r, &e); break;
-        case WF_HCA_CM_CONNECT_RESPONSE: answered(e.conn->owner, &e); break;
-        case WF_HCA_CM_ESTABLISHED: came_up(e.conn->owner); break;
-        case WF_HCA_CM_DISCONNECTED: went_down(e.conn->owner, e.why); break;
-        default: atomic_store_explicit(&r->device->gone, true, memory_order_relaxed);
+        case WF_HCA_CM_CONNECT_REQUEST: connect_request(r, &e); break;
+        case WF_HCA_CM_CONNECT_RESPONSE: connect_response(e.conn->owner, &e); break;
+        case WF_HCA_CM_ESTABLISHED: established(e.conn->owner); break;
+        case WF_HCA_CM_DISCONNECTED: disconnected(e.conn->owner, e.reason); break;
+        default: wf_rdma_device_fail(r->device); /* WF_HCA_CM_DEVICE_REMOVED */
         }
     }
 }

@@ -294,7 +294,7 @@ enum wf_hca_cm_kind {
 struct wf_hca_cm_event {
     uint8_t kind; /* enum wf_hca_cm_kind */
     struct wf_hca_conn *conn;
-    const char *why; /* DOWN */
+    const char *reason; /* DISCONNECTED */
     /* ASKED, ANSWERED: */
     uint32_t qp;         /* the other side's number */
     uint8_t address[16]; /* ASKED: its */

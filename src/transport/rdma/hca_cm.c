@@ -368,10 +368,10 @@ static void rdmacm_notify_established(struct wf_hca_conn *base)
 
 /* ---- events ---- */
 
-static void down(struct wf_hca_cm_event *out, const char *why)
+static void disconnected(struct wf_hca_cm_event *out, const char *reason)
 {
     out->kind = WF_HCA_CM_DISCONNECTED;
-    out->why = why;
+    out->reason = reason;
 }
 
 static void said_take(const struct rdma_conn_param *said, struct wf_hca_cm_event *out)
@@ -402,16 +402,16 @@ static void asked(struct rdmacm *cm, struct rdma_cm_id *id, struct wf_hca_cm_eve
 static void resolved(struct rdmacm *cm, struct rdmacm_conn *c, struct wf_hca_cm_event *out)
 {
     if (!is_ours(cm, c->id))
-        down(out, "the way to the other side's address is by another device");
+        disconnected(out, "the way to the other side's address is by another device");
     else if (rdma_resolve_route(c->id, (int)c->limit_ms))
-        down(out, "the way to the other side cannot be asked for");
+        disconnected(out, "the way to the other side cannot be asked for");
 }
 
 static void routed(struct rdmacm_conn *c, struct wf_hca_cm_event *out)
 {
     struct rdma_conn_param param = conn_param(c);
     if (rdma_connect(c->id, &param))
-        down(out, "the other side cannot be asked");
+        disconnected(out, "the other side cannot be asked");
 }
 
 /* Of one connection. kind NONE: nothing that the owner need know. */
@@ -423,12 +423,16 @@ static void conn_event(struct rdmacm *cm, enum rdma_cm_event_type event, struct 
     case RDMA_CM_EVENT_ROUTE_RESOLVED: routed(c, out); break;
     case RDMA_CM_EVENT_CONNECT_RESPONSE: out->kind = WF_HCA_CM_CONNECT_RESPONSE; break;
     case RDMA_CM_EVENT_ESTABLISHED: out->kind = WF_HCA_CM_ESTABLISHED; break;
-    case RDMA_CM_EVENT_ADDR_ERROR: down(out, "the other side's address is not found"); break;
-    case RDMA_CM_EVENT_ROUTE_ERROR: down(out, "there is no way to the other side"); break;
-    case RDMA_CM_EVENT_UNREACHABLE: down(out, "the other side does not answer"); break;
-    case RDMA_CM_EVENT_REJECTED: down(out, "the other side refuses the connection"); break;
-    case RDMA_CM_EVENT_CONNECT_ERROR: down(out, "the connection cannot be made"); break;
-    case RDMA_CM_EVENT_DISCONNECTED: down(out, "the other side has ended the connection"); break;
+    case RDMA_CM_EVENT_ADDR_ERROR:
+        disconnected(out, "the other side's address is not found");
+        break;
+    case RDMA_CM_EVENT_ROUTE_ERROR: disconnected(out, "there is no way to the other side"); break;
+    case RDMA_CM_EVENT_UNREACHABLE: disconnected(out, "the other side does not answer"); break;
+    case RDMA_CM_EVENT_REJECTED: disconnected(out, "the other side refuses the connection"); break;
+    case RDMA_CM_EVENT_CONNECT_ERROR: disconnected(out, "the connection cannot be made"); break;
+    case RDMA_CM_EVENT_DISCONNECTED:
+        disconnected(out, "the other side has ended the connection");
+        break;
     default: break;
     }
 }
