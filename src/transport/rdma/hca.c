@@ -12,12 +12,12 @@ const char *wf_hca_status_text(enum wf_hca_status status)
 {
     switch (status) {
     case WF_HCA_OK: return "done";
-    case WF_HCA_FLUSHED: return "given up after an earlier failure";
+    case WF_HCA_FLUSHED: return "flushed after an earlier failure";
     case WF_HCA_UNREACHABLE: return "not acknowledged";
-    case WF_HCA_NOT_READY: return "the other side had no receive buffer";
-    case WF_HCA_REMOTE_ACCESS: return "the other side's NIC refused the key or the range";
-    case WF_HCA_REMOTE_FAULT: return "the other side's NIC refused it";
-    case WF_HCA_LOCAL_FAULT: return "this side's NIC refused it";
+    case WF_HCA_NOT_READY: return "the peer had no receive buffer";
+    case WF_HCA_REMOTE_ACCESS: return "the peer's NIC refused the key or the range";
+    case WF_HCA_REMOTE_FAULT: return "the peer's NIC refused the request";
+    case WF_HCA_LOCAL_FAULT: return "this side's NIC refused the request";
     default: return "another failure";
     }
 }
@@ -35,8 +35,8 @@ static bool is_mapped_v4(const struct wf_hca_gid *gid)
     return !memcmp(gid->raw, prefix, sizeof prefix);
 }
 
-/* By which most can be reached: RoCE v2 before v1, which is not routed; of an IPv4 address before
- * a global IPv6 one before one that is valid on its link only. */
+/* The greater, the more peers can be reached: RoCE v2 before v1, which is not routed; then IPv4
+ * before global IPv6 before link-local. */
 static int gid_rank(const struct wf_hca_gid *gid)
 {
     int rank = gid->type == WF_HCA_GID_ROCE_V1 ? 0 : 8;
@@ -45,7 +45,7 @@ static int gid_rank(const struct wf_hca_gid *gid)
     return rank + (is_link_local(gid) ? 1 : 2);
 }
 
-/* Its place in the list; -1: none. */
+/* Returns an index in [gids]; -1: none. [wanted] is a GID's index in the port's table, or -1. */
 static int gid_choose(const struct wf_hca_gid *gids, int n, int wanted)
 {
     int best = -1;
@@ -64,7 +64,7 @@ void wf_hca_port_set(const struct wf_hca *hca, struct wf_hca_port *port,
         port->has_gid = chosen >= 0;
     if (chosen >= 0)
         port->gid = gids[chosen];
-    if (mtu < WF_HCA_MTU_LEAST) /* a port whose network interface is gone has none: as it was */
+    if (mtu < WF_HCA_MTU_LEAST) /* a port without a network interface reports none: keep it */
         mtu = (uint16_t)WF_MAX(port->mtu, WF_HCA_MTU_LEAST);
     port->mtu = hca->config.mtu ? WF_MIN(mtu, hca->config.mtu) : mtu;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* hca.h's connection manager, over librdmacm.
  *
- * Queue pairs are libibverbs' own, of the device that hca_verbs.c has opened. librdmacm opens it
- * once more and would make queue pairs there; so it is told their numbers instead, and asked
- * with which attributes to bring them from state to state (rdma_init_qp_attr). */
+ * The queue pairs are those of hca_verbs.c. librdmacm opens the device a second time, and could
+ * create queue pairs only there. So it gets just their numbers (rdma_conn_param), and this file
+ * changes their states, with the attributes that rdma_init_qp_attr(3) returns. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -19,9 +19,9 @@
 #include "base/util.h"
 #include "transport/rdma/hca_verbs.h"
 
-#define BACKLOG 0     /* as many as the kernel keeps: net.rdma_ucm.max_backlog */
+#define BACKLOG 0     /* the kernel's own limit: net.rdma_ucm.max_backlog */
 #define CANDIDATES 64 /* addresses of this host that are tried */
-/* Those of libibverbs: some kernels name more, which they then refuse. */
+/* The attributes that libibverbs knows. Some kernels return more bits, and refuse them then. */
 #define ATTRIBUTES ((int)((unsigned)IBV_QP_DEST_QPN << 1) - 1)
 
 union address {
@@ -34,8 +34,8 @@ struct rdmacm {
     struct wf_hca_cm base;
     struct rdma_event_channel *channel;
     struct rdma_cm_id *listener;
-    union address own; /* where it listens; its port is 0, for calls from there */
-    uint8_t port;      /* of the NIC */
+    union address own; /* where it listens; with port 0, to connect from there */
+    uint8_t port;      /* the NIC's */
 };
 
 struct rdmacm_conn {
@@ -43,8 +43,8 @@ struct rdmacm_conn {
     struct rdma_cm_id *id;
     struct wf_hca_cm_params params;
     uint32_t limit_ms;
-    bool is_asked;             /* by the other side, and nothing was said yet */
-    uint8_t answers, requests; /* reads at a time: that this side answers; that it makes */
+    bool is_request;         /* the peer's connect request, not accepted yet */
+    uint8_t answers, issues; /* reads at the same time: that this side answers, that it issues */
 };
 
 static struct rdmacm *cm_of(struct wf_hca_cm *cm)
@@ -59,7 +59,7 @@ static struct rdmacm_conn *conn_of(struct wf_hca_conn *conn)
 
 /* ---- addresses ---- */
 
-/* As a GID has it: IPv6, or IPv4 mapped to it. */
+/* As in a GID: IPv6, or IPv4 mapped to it. */
 static void bytes_of(const union address *a, uint8_t out[16])
 {
     static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
@@ -71,8 +71,8 @@ static void bytes_of(const union address *a, uint8_t out[16])
     memcpy(out + sizeof mapped, &a->v4.sin_addr, 4);
 }
 
-/* What [bytes] of another host are from here, where this side is [own]. False: of another family.
- */
+/* The peer's address [bytes] as a socket address, for connecting from [own]. False: the two are not
+ * of one family, or only the peer's is link-local. */
 static bool address_of(const uint8_t bytes[16], uint16_t port, const union address *own,
                        union address *out)
 {
@@ -93,7 +93,7 @@ static bool address_of(const uint8_t bytes[16], uint16_t port, const union addre
            (!IN6_IS_ADDR_LINKLOCAL(&in) || IN6_IS_ADDR_LINKLOCAL(&own->v6.sin6_addr));
 }
 
-/* The port's own before others; of these those that reach most. */
+/* The address in the port's GID is best; then those that most peers can reach. */
 static int rank_of(const union address *a, const struct wf_hca_port *port)
 {
     uint8_t bytes[16];
@@ -117,7 +117,7 @@ static bool is_usable(const struct ifaddrs *i, union address *out)
            !(i->ifa_flags & IFF_LOOPBACK);
 }
 
-/* Of this host's interfaces that are up, at most [room]; the best first. */
+/* Addresses of this host's interfaces that are up, at most [room], the best first. */
 static unsigned addresses_list(const struct wf_hca_port *port, union address *out, unsigned room)
 {
     struct ifaddrs *all;
@@ -134,7 +134,7 @@ static unsigned addresses_list(const struct wf_hca_port *port, union address *ou
 
 /* ---- listening ---- */
 
-/* Is [id] bound to the port of the NIC that queue pairs are made with? */
+/* Is [id] bound to the NIC and the port of the manager? */
 static bool is_ours(const struct rdmacm *cm, const struct rdma_cm_id *id)
 {
     return id->verbs && id->port_num == cm->port &&
@@ -189,12 +189,13 @@ static enum weft_status rdmacm_open(struct wf_hca *hca, const struct wf_hca_port
     }
     cm->base.event_fd = cm->channel->fd;
     for (unsigned i = 0; i < n && !cm->listener; i++)
-        (void)listen_at(cm, &list[i]); /* librdmacm opens devices by itself at the first */
+        (void)listen_at(cm, &list[i]); /* the first call makes librdmacm open devices */
     wf_fd_floor_drop(&floor);
     if (!cm->listener) {
-        wf_warn("WEFT_RDMA_CM: no IP address of this host is one of %s port %u, and the connection "
-                "manager takes one (on InfiniBand that of an IPoIB interface)",
-                hca->name, port->number);
+        wf_warn(
+            "WEFT_RDMA_CM: no IP address of this host belongs to %s port %u, and the connection "
+            "manager needs one (on InfiniBand that of an IPoIB interface)",
+            hca->name, port->number);
         rdmacm_close(&cm->base);
         return WEFT_EUNREACH;
     }
@@ -204,7 +205,7 @@ static enum weft_status rdmacm_open(struct wf_hca *hca, const struct wf_hca_port
 
 /* ---- queue pairs ---- */
 
-/* The attributes with which to bring it to [state]. Mask 0: errno */
+/* Gets the attributes for bringing the queue pair to [state]. Returns their mask; 0: errno */
 static int attributes(struct rdmacm_conn *c, enum ibv_qp_state state, struct ibv_qp_attr *attr)
 {
     int mask;
@@ -212,7 +213,7 @@ static int attributes(struct rdmacm_conn *c, enum ibv_qp_state state, struct ibv
     attr->qp_state = state;
     if (rdma_init_qp_attr(c->id, attr, &mask))
         return 0;
-    errno = EOPNOTSUPP; /* iWARP's, which its driver brings along */
+    errno = EOPNOTSUPP; /* iWARP: its driver changes the states */
     return mask & IBV_QP_STATE ? mask & ATTRIBUTES : 0;
 }
 
@@ -236,14 +237,14 @@ static bool to_receive(struct rdmacm_conn *c, struct wf_hca_cm_psns *psns)
     int mask = attributes(c, IBV_QPS_RTR, &attr);
     attr.min_rnr_timer = c->params.patience->rnr_timer;
     attr.max_dest_rd_atomic = WF_MIN(attr.max_dest_rd_atomic, c->answers);
-    /* The manager's is that of the asking side's interface alone on Ethernet. */
+    /* On Ethernet the manager knows the MTU of the active side's interface only. */
     attr.path_mtu = WF_MIN(attr.path_mtu, verbs_mtu_code(c->params.mtu));
     c->params.qp->mtu = verbs_mtu_bytes(attr.path_mtu);
     psns->theirs = attr.rq_psn;
     return mask && modify(c, &attr, mask);
 }
 
-/* How patient it is does not depend on the manager: breaks are to be seen as soon as without. */
+/* Timeouts are the caller's, not the manager's: a break is noticed as early as without one. */
 static bool to_send(struct rdmacm_conn *c, struct wf_hca_cm_psns *psns)
 {
     struct ibv_qp_attr attr;
@@ -251,23 +252,23 @@ static bool to_send(struct rdmacm_conn *c, struct wf_hca_cm_psns *psns)
     attr.timeout = c->params.patience->timeout;
     attr.retry_cnt = c->params.patience->retries;
     attr.rnr_retry = c->params.patience->rnr_retries;
-    attr.max_rd_atomic = WF_MIN(attr.max_rd_atomic, c->requests);
+    attr.max_rd_atomic = WF_MIN(attr.max_rd_atomic, c->issues);
     psns->mine = attr.sq_psn;
     return mask && modify(c, &attr, mask);
 }
 
-static bool join(struct rdmacm_conn *c, struct wf_hca_cm_psns *psns)
+static bool bring_up(struct rdmacm_conn *c, struct wf_hca_cm_psns *psns)
 {
     return to_init(c) && to_receive(c, psns) && to_send(c, psns);
 }
 
 static void params_take(struct rdmacm_conn *c, const struct wf_hca_cm_params *params)
 {
-    uint8_t most = params->qp->hca->caps.max_reads;
+    uint8_t max = params->qp->hca->caps.max_reads;
     c->params = *params;
     c->base.owner = params->owner;
-    c->answers = most;
-    c->requests = WF_MIN(most, params->reads);
+    c->answers = max;
+    c->issues = WF_MIN(max, params->reads);
 }
 
 static struct rdma_conn_param conn_param(const struct rdmacm_conn *c)
@@ -276,7 +277,7 @@ static struct rdma_conn_param conn_param(const struct rdmacm_conn *c)
     return (struct rdma_conn_param){.private_data = c->params.data,
                                     .private_data_len = c->params.len,
                                     .responder_resources = c->answers,
-                                    .initiator_depth = c->requests,
+                                    .initiator_depth = c->issues,
                                     .flow_control = 1,
                                     .retry_count = c->params.patience->retries,
                                     .rnr_retry_count = c->params.patience->rnr_retries,
@@ -297,10 +298,10 @@ static struct rdmacm_conn *conn_make(struct rdmacm *cm)
 static void rdmacm_disconnect(struct wf_hca_conn *base)
 {
     struct rdmacm_conn *c = conn_of(base);
-    if (c->is_asked)
+    if (c->is_request)
         (void)rdma_reject(c->id, NULL, 0);
     else
-        (void)rdma_disconnect(c->id); /* in most states there is nothing to */
+        (void)rdma_disconnect(c->id); /* fails in most states, which is no matter */
     c->id->context = NULL;
     if (rdma_destroy_id(c->id))
         wf_warn("%s: a connection of the connection manager cannot be freed: %m",
@@ -344,8 +345,8 @@ static enum weft_status rdmacm_accept(struct wf_hca_conn *base,
     struct rdma_conn_param param;
     params_take(c, params);
     param = conn_param(c);
-    if (join(c, out) && !rdma_accept(c->id, &param)) {
-        c->is_asked = false;
+    if (bring_up(c, out) && !rdma_accept(c->id, &param)) {
+        c->is_request = false;
         return WEFT_OK;
     }
     wf_debug("%s: accepting queue pair %u: %m", base->cm->hca->name, params->qp->number);
@@ -355,7 +356,7 @@ static enum weft_status rdmacm_accept(struct wf_hca_conn *base,
 static enum weft_status rdmacm_establish(struct wf_hca_conn *base, struct wf_hca_cm_psns *out)
 {
     struct rdmacm_conn *c = conn_of(base);
-    if (join(c, out) && !rdma_establish(c->id))
+    if (bring_up(c, out) && !rdma_establish(c->id))
         return WEFT_OK;
     wf_debug("%s: connecting queue pair %u: %m", base->cm->hca->name, c->params.qp->number);
     return WEFT_EUNREACH;
@@ -368,21 +369,21 @@ static void rdmacm_notify_established(struct wf_hca_conn *base)
 
 /* ---- events ---- */
 
-static void disconnected(struct wf_hca_cm_event *out, const char *reason)
+static void set_disconnected(struct wf_hca_cm_event *out, const char *reason)
 {
     out->kind = WF_HCA_CM_DISCONNECTED;
     out->reason = reason;
 }
 
-static void said_take(const struct rdma_conn_param *said, struct wf_hca_cm_event *out)
+static void private_data_copy(const struct rdma_conn_param *param, struct wf_hca_cm_event *out)
 {
-    out->qp = said->qp_num;
-    out->len = (uint8_t)WF_MIN(said->private_data_len, WF_HCA_CM_DATA);
+    out->qp = param->qp_num;
+    out->len = (uint8_t)WF_MIN(param->private_data_len, WF_HCA_CM_DATA);
     if (out->len)
-        memcpy(out->data, said->private_data, out->len);
+        memcpy(out->data, param->private_data, out->len);
 }
 
-static void asked(struct rdmacm *cm, struct rdma_cm_id *id, struct wf_hca_cm_event *out)
+static void request_received(struct rdmacm *cm, struct rdma_cm_id *id, struct wf_hca_cm_event *out)
 {
     struct rdmacm_conn *c = is_ours(cm, id) ? conn_make(cm) : NULL;
     if (!c) {
@@ -392,53 +393,53 @@ static void asked(struct rdmacm *cm, struct rdma_cm_id *id, struct wf_hca_cm_eve
     }
     bytes_of((const union address *)(void *)rdma_get_peer_addr(id), out->address);
     c->id = id;
-    c->is_asked = true;
+    c->is_request = true;
     id->context = c;
     out->kind = WF_HCA_CM_CONNECT_REQUEST;
     out->conn = &c->base;
 }
 
-/* The other side's address is known: where the way to it begins. */
-static void resolved(struct rdmacm *cm, struct rdmacm_conn *c, struct wf_hca_cm_event *out)
+/* The peer's address is resolved, and with it this side's device and port. */
+static void address_resolved(struct rdmacm *cm, struct rdmacm_conn *c, struct wf_hca_cm_event *out)
 {
     if (!is_ours(cm, c->id))
-        disconnected(out, "the way to the other side's address is by another device");
+        set_disconnected(out, "the route to the peer's address uses another device");
     else if (rdma_resolve_route(c->id, (int)c->limit_ms))
-        disconnected(out, "the way to the other side cannot be asked for");
+        set_disconnected(out, "the route to the peer cannot be queried");
 }
 
-static void routed(struct rdmacm_conn *c, struct wf_hca_cm_event *out)
+static void route_resolved(struct rdmacm_conn *c, struct wf_hca_cm_event *out)
 {
     struct rdma_conn_param param = conn_param(c);
     if (rdma_connect(c->id, &param))
-        disconnected(out, "the other side cannot be asked");
+        set_disconnected(out, "no connect request can be sent");
 }
 
-/* Of one connection. kind NONE: nothing that the owner need know. */
+/* Of one connection. Leaves kind NONE if the owner need not know. */
 static void conn_event(struct rdmacm *cm, enum rdma_cm_event_type event, struct rdmacm_conn *c,
                        struct wf_hca_cm_event *out)
 {
     switch (event) {
-    case RDMA_CM_EVENT_ADDR_RESOLVED: resolved(cm, c, out); break;
-    case RDMA_CM_EVENT_ROUTE_RESOLVED: routed(c, out); break;
+    case RDMA_CM_EVENT_ADDR_RESOLVED: address_resolved(cm, c, out); break;
+    case RDMA_CM_EVENT_ROUTE_RESOLVED: route_resolved(c, out); break;
     case RDMA_CM_EVENT_CONNECT_RESPONSE: out->kind = WF_HCA_CM_CONNECT_RESPONSE; break;
     case RDMA_CM_EVENT_ESTABLISHED: out->kind = WF_HCA_CM_ESTABLISHED; break;
     case RDMA_CM_EVENT_ADDR_ERROR:
-        disconnected(out, "the other side's address is not found");
+        set_disconnected(out, "the peer's address cannot be resolved");
         break;
-    case RDMA_CM_EVENT_ROUTE_ERROR: disconnected(out, "there is no way to the other side"); break;
-    case RDMA_CM_EVENT_UNREACHABLE: disconnected(out, "the other side does not answer"); break;
-    case RDMA_CM_EVENT_REJECTED: disconnected(out, "the other side refuses the connection"); break;
-    case RDMA_CM_EVENT_CONNECT_ERROR: disconnected(out, "the connection cannot be made"); break;
-    case RDMA_CM_EVENT_DISCONNECTED:
-        disconnected(out, "the other side has ended the connection");
+    case RDMA_CM_EVENT_ROUTE_ERROR: set_disconnected(out, "there is no route to the peer"); break;
+    case RDMA_CM_EVENT_UNREACHABLE: set_disconnected(out, "the peer does not answer"); break;
+    case RDMA_CM_EVENT_REJECTED: set_disconnected(out, "the peer rejected the connection"); break;
+    case RDMA_CM_EVENT_CONNECT_ERROR:
+        set_disconnected(out, "the connection cannot be established");
         break;
+    case RDMA_CM_EVENT_DISCONNECTED: set_disconnected(out, "the peer disconnected"); break;
     default: break;
     }
 }
 
-/* False: there is none. */
-static bool event_take(struct rdmacm *cm, struct wf_hca_cm_event *out)
+/* False: there is no event. */
+static bool event_read(struct rdmacm *cm, struct wf_hca_cm_event *out)
 {
     struct rdma_cm_event *e;
     enum rdma_cm_event_type event;
@@ -448,14 +449,14 @@ static bool event_take(struct rdmacm *cm, struct wf_hca_cm_event *out)
     event = e->event;
     id = e->id;
     if (event == RDMA_CM_EVENT_CONNECT_REQUEST || event == RDMA_CM_EVENT_CONNECT_RESPONSE)
-        said_take(&e->param.conn, out);
+        private_data_copy(&e->param.conn, out);
     if (e->status)
         wf_debug("%s: %s, status %d", cm->base.hca->name, rdma_event_str(event), e->status);
-    (void)rdma_ack_cm_event(e); /* before its id is destroyed, which waits for that */
+    (void)rdma_ack_cm_event(e); /* first: rdma_destroy_id waits for it */
     if (event == RDMA_CM_EVENT_DEVICE_REMOVAL) {
         out->kind = WF_HCA_CM_DEVICE_REMOVED;
     } else if (event == RDMA_CM_EVENT_CONNECT_REQUEST) {
-        asked(cm, id, out);
+        request_received(cm, id, out);
     } else if (id->context) { /* not the listener's */
         out->conn = &((struct rdmacm_conn *)id->context)->base;
         conn_event(cm, event, id->context, out);
@@ -467,7 +468,7 @@ static void rdmacm_next(struct wf_hca_cm *base, struct wf_hca_cm_event *out)
 {
     do
         *out = (struct wf_hca_cm_event){.kind = WF_HCA_CM_NONE};
-    while (event_take(cm_of(base), out) && out->kind == WF_HCA_CM_NONE);
+    while (event_read(cm_of(base), out) && out->kind == WF_HCA_CM_NONE);
 }
 
 const struct wf_hca_cm_ops wf_hca_rdmacm = {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* NICs that NIC operation nothing: what is posted is complete at once, and what is received never
- * comes. For counting what Weft itself does, in instructions and in memory, and for what it
- * chooses: null0  InfiniBand, no address but its LID null1  RoCE, four addresses; its second port
- * is down; registers on demand, and dma-bufs
- */
+/* Simulated NICs that move no bytes: a request completes when it is posted, and nothing is ever
+ * received. They count what Weft itself does, in instructions and memory, and test what it chooses.
+ *
+ *   null0   InfiniBand, addressed by its LID only
+ *   null1   RoCE, four GIDs; its second port is down; registers on demand, and dma-bufs */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 #include "base/util.h"
 #include "transport/rdma/hca.h"
 
-#define WQE_BYTES 64 /* as a common NIC's */
+#define WQE_BYTES 64 /* as on common NICs */
 #define CQE_BYTES 64
 
 struct null_cq {
@@ -28,7 +28,7 @@ struct null_srq {
 struct null_qp {
     struct wf_hca_qp base;
     struct null_cq *cq;
-    uint32_t unsignaled; /* requests that no completion has told of */
+    uint32_t unsignaled; /* requests since the last completion */
     uint32_t receives;
     uint32_t rq_depth;
     bool connected, broken;
@@ -267,15 +267,16 @@ static void null_qp_close(struct wf_hca_qp *qp)
     free(qp);
 }
 
-static enum weft_status mr_make(struct wf_hca_pd *pd, struct wf_hca_mr is, struct wf_hca_mr **out)
+static enum weft_status mr_make(struct wf_hca_pd *pd, struct wf_hca_mr fields,
+                                struct wf_hca_mr **out)
 {
     struct wf_hca_mr *mr = calloc(1, sizeof *mr);
     if (!mr)
         return WEFT_ENOMEM;
-    *mr = is;
+    *mr = fields;
     mr->hca = pd->hca;
     mr->lkey = mr->rkey = ++next_number;
-    wf_hca_made(pd->hca, WF_HCA_MR, is.len);
+    wf_hca_made(pd->hca, WF_HCA_MR, fields.len);
     *out = mr;
     return WEFT_OK;
 }
@@ -290,7 +291,7 @@ static enum weft_status null_mr_open(struct wf_hca_pd *pd, void *addr, size_t le
     return mr_make(pd, (struct wf_hca_mr){.addr = addr, .len = len, .unpinned = on_demand}, out);
 }
 
-/* Any descriptor is a dma-buf's here. */
+/* Takes any descriptor for a dma-buf. */
 static enum weft_status null_mr_open_dmabuf(struct wf_hca_pd *pd, int fd, uint64_t offset,
                                             size_t len, uint64_t at, unsigned access,
                                             struct wf_hca_mr **out)

@@ -37,7 +37,7 @@ enum weft_status wf_verbs_refusal(void)
 /* ---- NICs ---- */
 
 /* After a fork, pages that the NIC writes must stay the parent's. Kernels since 5.12 copy them for
- * the child at the fork; on older ones libibverbs has to be told. */
+ * the child at the fork; on older ones ibv_fork_init(3) is needed. */
 static void fork_prepare(void)
 {
     if (ibv_is_fork_initialized() == IBV_FORK_DISABLED && ibv_fork_init())

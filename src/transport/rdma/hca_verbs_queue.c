@@ -91,8 +91,8 @@ static enum wf_hca_status wc_status(enum ibv_wc_status status)
     case IBV_WC_RESP_TIMEOUT_ERR: return WF_HCA_UNREACHABLE;
     case IBV_WC_RNR_RETRY_EXC_ERR: return WF_HCA_NOT_READY;
     case IBV_WC_REM_ACCESS_ERR: return WF_HCA_REMOTE_ACCESS;
-    case IBV_WC_REM_INV_REQ_ERR:
-        return WF_HCA_REMOTE_FAULT; /* the peer may have done a part of it */
+    /* Of requests that fail with IBV_WC_REM_OP_ERR a part may be executed: the default. */
+    case IBV_WC_REM_INV_REQ_ERR: return WF_HCA_REMOTE_FAULT;
     case IBV_WC_LOC_LEN_ERR:
     case IBV_WC_LOC_QP_OP_ERR:
     case IBV_WC_LOC_PROT_ERR:
