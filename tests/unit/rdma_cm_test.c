@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Wires that a connection manager connects: whom it is believed, and what is freed; and the words
- * and calls that say who is meant. The manager here does nothing but count. */
+/* Queue pairs that a connection manager connects: which requests and responses are accepted, and
+ * what is freed; and the bytes that name a link. The manager here only counts calls. */
 #include "unit.h"
 
 #include <stdlib.h>
@@ -20,7 +20,7 @@
 static struct {
     struct wf_hca_cm_event events[8];
     unsigned n, at, connects, accepts, establishes, notifies, disconnects;
-    enum weft_status status; /* of accept and confirm */
+    enum weft_status status; /* that connect, accept and establish return */
     struct wf_hca_cm_params params;
     struct wf_hca_conn conns[8];
     unsigned nconns;
@@ -151,7 +151,7 @@ static const char *connect_it(struct qp_link *w)
     return why;
 }
 
-/* Something of [kind] comes, that shows [name] and [ticket]. */
+/* Queues an event of [kind] whose private data carry [name] and [ticket]. */
 static struct wf_hca_cm_event *comes(enum wf_hca_cm_kind kind, uint32_t name, uint64_t ticket)
 {
     struct wf_hca_cm_event *event = &m.events[m.n++];
@@ -159,7 +159,7 @@ static struct wf_hca_cm_event *comes(enum wf_hca_cm_kind kind, uint32_t name, ui
                                       .qp = THEIR_QP,
                                       .address = {[15] = 1},
                                       .len = WF_HCA_CM_DATA,
-                                      .reason = "it is down"};
+                                      .reason = "it has ended"};
     wf_cm_data_write(&(struct cm_data){name, ticket}, event->data);
     event->conn = kind == WF_HCA_CM_CONNECT_REQUEST ? &m.conns[m.nconns++] : e.link.conn;
     return event;
@@ -179,9 +179,10 @@ static void end(struct qp_link *w, unsigned ended)
     assert_int_equal(e.rail.deadlines, 0);
 }
 
-/* ---- the side that is asked ---- */
+/* ---- the passive side ---- */
 
-/* Fails when: the usual way of it does not lead to a connection, with the manager's numbers. */
+/* Fails when: request, accept, established do not lead to a connection with the manager's packet
+ * numbers. */
 static void test_accept(void **state)
 {
     struct qp_link *w = begin(false);
@@ -221,13 +222,13 @@ static void test_early(void **state)
     assert_int_equal(m.accepts + m.disconnects, 0);
     assert_null(connect_it(w));
     assert_int_equal(m.accepts, 1);
-    assert_true(wf_rdma_cm_peer_ready(w)); /* READY, before the manager says so */
+    assert_true(wf_rdma_cm_peer_ready(w)); /* READY, before the manager's ESTABLISHED */
     assert_int_equal(m.notifies, 1);
     assert_int_equal(wf_rdma_cm_state(w), CM_ESTABLISHED);
     end(w, 1);
 }
 
-/* Fails when: a queue pair of ENDS that never come keeps its request. */
+/* Fails when: a link whose peer's ENDS never come keeps its connect request. */
 static void test_early_and_gone(void **state)
 {
     struct qp_link *w = begin(false);
@@ -237,8 +238,8 @@ static void test_early_and_gone(void **state)
     end(w, 1);
 }
 
-/* Fails when: a request that is not for a queue pair that waits is taken. */
-static void test_strangers(void **state)
+/* Fails when: a connect request that no link waits for is accepted. */
+static void test_foreign_requests(void **state)
 {
     struct qp_link *w = begin(false);
     struct wf_hca_cm_event *event;
@@ -246,9 +247,10 @@ static void test_strangers(void **state)
     (void)state;
     assert_null(connect_it(w));
     comes(WF_HCA_CM_CONNECT_REQUEST, wf_qp_link_name(w), w->ticket ^ 1);
-    comes(WF_HCA_CM_CONNECT_REQUEST, wf_qp_link_name(w) + 1, w->ticket); /* no such credit word's */
+    comes(WF_HCA_CM_CONNECT_REQUEST, wf_qp_link_name(w) + 1,
+          w->ticket); /* no link has that credit word */
     comes(WF_HCA_CM_CONNECT_REQUEST, wf_qp_link_name(w) + 0x10000,
-          w->ticket); /* a later one of its credit word */
+          w->ticket); /* a later link of its credit word */
     comes(WF_HCA_CM_CONNECT_REQUEST, 0xffff, w->ticket);
     event = comes(WF_HCA_CM_CONNECT_REQUEST, wf_qp_link_name(w), w->ticket);
     event->data[0] ^= 1;
@@ -262,14 +264,14 @@ static void test_strangers(void **state)
     comes(WF_HCA_CM_CONNECT_REQUEST, wf_qp_link_name(w), w->ticket);
     take();
     assert_int_equal(m.accepts, 1);
-    comes(WF_HCA_CM_CONNECT_REQUEST, wf_qp_link_name(w), w->ticket); /* it was used */
+    comes(WF_HCA_CM_CONNECT_REQUEST, wf_qp_link_name(w), w->ticket); /* the ticket was used */
     take();
     assert_int_equal(m.accepts, 1);
     assert_int_equal(m.disconnects, n + 1);
     end(w, n + 2);
 }
 
-/* Fails when: a queue pair is connected with a queue pair that its other side did not tell of. */
+/* Fails when: a link connects to another queue pair or address than the peer's ENDS named. */
 static void test_other_queue_pair(void **state)
 {
     struct qp_link *w = begin(false);
@@ -310,8 +312,8 @@ static void test_mtu(void **state)
         }
 }
 
-/* Fails when: one that says PLAIN, or is to ask itself, lets itself be asked. */
-static void test_not_now(void **state)
+/* Fails when: a link that sent PLAIN, is active or is up accepts a connect request. */
+static void test_not_passive(void **state)
 {
     struct qp_link *w = begin(false);
     (void)state;
@@ -330,16 +332,16 @@ static void test_not_now(void **state)
     assert_int_equal(m.disconnects, 1);
 }
 
-/* ---- the side that asks ---- */
+/* ---- the active side ---- */
 
-/* Fails when: the usual way of it does not lead to a connection. */
-static void test_ask(void **state)
+/* Fails when: connect, response, establish do not lead to a connection. */
+static void test_connect(void **state)
 {
     struct qp_link *w = begin(true);
     (void)state;
     assert_null(connect_it(w));
     assert_int_equal(m.connects, 1);
-    assert_false(wf_rdma_cm_peer_ready(w)); /* the other one cannot be */
+    assert_false(wf_rdma_cm_peer_ready(w)); /* the peer cannot be ready */
     comes(WF_HCA_CM_CONNECT_RESPONSE, wf_qp_link_name(w), w->ticket);
     take();
     assert_int_equal(m.establishes, 1);
@@ -349,8 +351,8 @@ static void test_ask(void **state)
     end(w, 1);
 }
 
-/* Fails when: an answer that is not the other side's is confirmed. */
-static void test_false_answers(void **state)
+/* Fails when: a response that is not the peer's is established. */
+static void test_false_responses(void **state)
 {
     (void)state;
     for (int i = 0; i < 4; i++) {
@@ -368,8 +370,8 @@ static void test_false_answers(void **state)
     }
 }
 
-/* Fails when: what cannot be done leaves a queue pair that waits. */
-static void test_cannot(void **state)
+/* Fails when: a link goes on waiting after the manager failed to connect, accept or establish. */
+static void test_manager_fails(void **state)
 {
     struct qp_link *w = begin(true);
     (void)state;
@@ -388,12 +390,12 @@ static void test_cannot(void **state)
     w = begin(true);
     m.status = WEFT_EUNREACH;
     assert_non_null(connect_it(w));
-    assert_int_equal(e.rail.deadlines, 0); /* its socket is to be used, and may wait */
+    assert_int_equal(e.rail.deadlines, 0); /* it uses the socket, without a deadline */
 }
 
-/* ---- time, and the end ---- */
+/* ---- deadlines, disconnecting ---- */
 
-/* Fails when: a side waits for a manager for ever. */
+/* Fails when: a link waits for its manager without limit. */
 static void test_deadline(void **state)
 {
     struct qp_link *w = begin(false);
@@ -408,9 +410,9 @@ static void test_deadline(void **state)
     end(w, 0);
 }
 
-/* Fails when: a manager's word ends a connection that is up before its socket can say more, or
- * never. */
-static void test_down(void **state)
+/* Fails when: "disconnected" ends an established link at once, before its socket can report more,
+ * or never. */
+static void test_disconnected(void **state)
 {
     struct qp_link *w = begin(true);
     (void)state;
@@ -418,7 +420,7 @@ static void test_down(void **state)
     comes(WF_HCA_CM_DISCONNECTED, 0, 0);
     take();
     assert_int_equal(wf_rdma_cm_state(w), CM_FAILED);
-    assert_string_equal(w->cm_why, "it is down");
+    assert_string_equal(w->cm_why, "it has ended");
     end(w, 1);
     w = begin(true);
     assert_null(connect_it(w));
@@ -441,10 +443,10 @@ static void test_down(void **state)
     assert_true(atomic_load(&e.device.gone));
 }
 
-/* ---- words ---- */
+/* ---- bytes ---- */
 
-/* Fails when: ENDS say half of where a manager listens. */
-static void test_words(void **state)
+/* Fails when: ENDS are accepted with only some of port, address and ticket. */
+static void test_ends_bytes(void **state)
 {
     struct qp_msg word = {.kind = QP_MSG_ENDS,
                           .acked.psn = PSN_NONE,
@@ -472,8 +474,9 @@ static void test_words(void **state)
     }
 }
 
-/* Fails when: a call is read from what is none: each bit of its frame, and what follows, counts. */
-static void test_calls(void **state)
+/* Fails when: private data are read from other bytes: each bit of the frame, and what follows,
+ * counts. */
+static void test_private_data(void **state)
 {
     uint8_t bytes[WF_HCA_CM_DATA] = {0};
     struct cm_data data = {0x12345678, 0x1122334455667788}, out;
@@ -708,17 +711,17 @@ int main(void)
         cmocka_unit_test(test_accept),
         cmocka_unit_test(test_early),
         cmocka_unit_test(test_early_and_gone),
-        cmocka_unit_test(test_strangers),
+        cmocka_unit_test(test_foreign_requests),
         cmocka_unit_test(test_other_queue_pair),
-        cmocka_unit_test(test_not_now),
-        cmocka_unit_test(test_ask),
-        cmocka_unit_test(test_false_answers),
+        cmocka_unit_test(test_not_passive),
+        cmocka_unit_test(test_connect),
+        cmocka_unit_test(test_false_responses),
         cmocka_unit_test(test_mtu),
-        cmocka_unit_test(test_cannot),
+        cmocka_unit_test(test_manager_fails),
         cmocka_unit_test(test_deadline),
-        cmocka_unit_test(test_down),
-        cmocka_unit_test(test_words),
-        cmocka_unit_test(test_calls),
+        cmocka_unit_test(test_disconnected),
+        cmocka_unit_test(test_ends_bytes),
+        cmocka_unit_test(test_private_data),
         cmocka_unit_test(test_shake_asked),
         cmocka_unit_test(test_shake_up),
         cmocka_unit_test(test_shake_plain),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the RDMA transport chooses, on devices that NIC operation nothing. */
+/* What the RDMA transport chooses, on NICs that move no bytes (hca_null.c). */
 #define _GNU_SOURCE
 #include "unit.h"
 
@@ -33,7 +33,8 @@ static const struct wf_hca_gid mapped = {
 
 /* ---- addresses ---- */
 
-/* Fails when: what was chosen automatically is not chosen anew as the table changes, by rank. */
+/* Fails when: with an automatic GID a port does not take the best one again when its table changes.
+ */
 static void test_best_gid_follows_the_table(void **state)
 {
     const struct wf_hca hca = {.config = {.gid_index = -1}};
@@ -44,7 +45,7 @@ static void test_best_gid_follows_the_table(void **state)
     assert_true(port.has_gid && port.gid.index == 7);
     wf_hca_port_set(&hca, &port, gids, 2, 1024);
     assert_true(port.has_gid && port.gid.index == 1);
-    wf_hca_port_set(&hca, &port, gids, -1, 1024); /* not known: as it was */
+    wf_hca_port_set(&hca, &port, gids, -1, 1024); /* not readable: it stays */
     assert_true(port.has_gid && port.gid.index == 1);
     wf_hca_port_set(&hca, &port, gids, 0, 1024);
     assert_false(port.has_gid);
@@ -53,7 +54,7 @@ static void test_best_gid_follows_the_table(void **state)
     assert_memory_equal(port.gid.raw, global.raw, 16);
 }
 
-/* Fails when: a named index is given up for a better one, or for any when it is gone for a while.
+/* Fails when: a configured GID index gives way to a better GID, or to any other while it is absent.
  */
 static void test_named_gid_stays(void **state)
 {
@@ -98,7 +99,7 @@ static void test_gid_text(void **state)
 
 enum { AUTO, ALWAYS, NEVER };
 
-#define LIMIT "24m" /* of what may be pinned */
+#define LIMIT "24m" /* of pinned memory */
 #define FITS (4 * MIB)
 #define DOES_NOT (64 * MIB)
 
@@ -112,7 +113,7 @@ static bool has_paging(void)
     return !strcmp(wf_config()->rdma_device, "null1");
 }
 
-/* What is to become of [len] bytes. */
+/* Should [len] bytes be registered on demand? */
 static bool is_to_be_on_demand(size_t len)
 {
     int mode = wf_config()->rdma_on_demand;
@@ -126,8 +127,8 @@ static void *map(size_t len, int protection)
     return p;
 }
 
-/* Fails when: a region is pinned where it need not be, or not where it can, or the budget is not as
- * before when it is closed; or two have one address. */
+/* Fails when: a region is pinned that should be on demand, or not pinned though it can be; closing
+ * it does not restore the budget; or two regions have the same address. */
 static void test_regions_on_demand(void **state)
 {
     static const size_t lens[] = {FITS, DOES_NOT, FITS};
@@ -171,8 +172,8 @@ static void local_is(struct wf_cache_user *user, void *memory, size_t len, bool 
     wf_cache_put(user, &use);
 }
 
-/* Fails when: the program's memory is not registered as the variable says, or what may not be
- * written is registered without anybody looking at it. */
+/* Fails when: WEFT_RDMA_ON_DEMAND does not decide how the program's memory is registered, or
+ * read-only memory is registered on demand. */
 static void test_local_on_demand(void **state)
 {
     static const size_t lens[] = {FITS, DOES_NOT};
@@ -195,11 +196,11 @@ static void test_local_on_demand(void **state)
     assert_int_equal(used(), 0);
 }
 
-/* Fails when: a region is refused, or fetched on demand, for what the cache has given up and not
- * yet deregistered. */
+/* Fails when: registrations that the cache has given up, and not deregistered yet, make a region
+ * fail or be on demand. */
 static void test_region_where_cached_was(void **state)
 {
-    const size_t len = 16 * MIB; /* once there is room for it, not twice */
+    const size_t len = 16 * MIB; /* fits once, not twice */
     struct rdma_ctx *ctx;
     struct wf_cache_user *user;
     void *cached = map(len, PROT_READ | PROT_WRITE), *memory = map(len, PROT_READ | PROT_WRITE);
@@ -259,8 +260,8 @@ static void rails_are(const struct wanted *want)
     assert_int_equal(used(), 0);
 }
 
-/* Fails when: a port that is named is left out, one that is not is taken, the order is another, or
- * a name that nothing has is overlooked beside one that something has. */
+/* Fails when: a named port is left out, one that is not named is used, the order differs, or a name
+ * that no port has is ignored beside one that exists. */
 static void test_rails_by_name(void **state)
 {
     static const struct wanted all[] = {{"null0,null1", 1, 2, 2, {"null0", "null1"}},
@@ -286,17 +287,18 @@ static struct rdma_ctx *both_open(const struct wf_config *before)
     struct wf_config *c = (struct wf_config *)(uintptr_t)before;
     const char *device = c->rdma_device;
     struct rdma_ctx *ctx;
-    c->rdma_device = "null1,null0"; /* the second does no paging, and reaches no dma-bufs */
+    c->rdma_device = "null1,null0"; /* the second has no on-demand paging and no dma-bufs */
     OK(wf_rdma_ctx_open(&ctx));
     c->rdma_device = device;
     return ctx;
 }
 
-/* Fails when: a region has a key of one device only though there is room for both; what the second
- * cannot have is not there by the first; or the budget is not taken for each. */
+/* Fails when: a region has a key of one device only though the budget allows both; it is not
+ * reachable by the first device if the second cannot register it; or it takes the budget once for
+ * both. */
 static void test_regions_of_rails(void **state)
 {
-    static const size_t lens[] = {FITS, 11 * MIB}; /* of which there is room for one */
+    static const size_t lens[] = {FITS, 11 * MIB}; /* the second fits once */
     struct rdma_ctx *ctx = both_open(wf_config());
     uint64_t before = used();
     uint32_t keys[WF_KEY_NICS];
@@ -323,8 +325,7 @@ static void test_regions_of_rails(void **state)
     assert_int_equal(used(), 0);
 }
 
-/* Fails when: a region's atomics could be done by two devices, each for itself, or by one that is
- * gone. */
+/* Fails when: two devices could do atomics on one region, or a device that is gone could. */
 static void test_atomics_of_rails(void **state)
 {
     struct rdma_ctx *ctx = both_open(wf_config());
@@ -350,7 +351,8 @@ static void test_atomics_of_rails(void **state)
     wf_rdma_ctx_close(ctx);
 }
 
-/* Fails when: the program's memory is not known to each device, or stays with one. */
+/* Fails when: the program's memory is not registered with all devices, or stays registered with
+ * one. */
 static void test_local_of_rails(void **state)
 {
     struct rdma_ctx *ctx = both_open(wf_config());
@@ -849,8 +851,8 @@ static void test_followed_and_torn(void **state)
 
 /* ---- dma-bufs ---- */
 
-/* Fails when: a dma-buf is not reached where it is by a NIC that can, is pinned by one that cannot,
- * or what is none is not memory like any. */
+/* Fails when: a NIC that registers dma-bufs does not use one, another NIC pins it, or a file is not
+ * registered like any mapped memory. */
 static void test_ways_of_a_dmabuf(void **state)
 {
     struct wf_dmabuf d;
