@@ -26,6 +26,7 @@
 #include "transport/net/connect/manager_int.h"
 #include "transport/net/connect/hello.h"
 #include "transport/net/connect/ifaddr.h"
+#include "transport/net/connect/socket.h"
 
 #define PEER_MS 1000      /* WEFT_PEER_TIMEOUT here */
 #define HANDSHAKE_MS 5000 /* WEFT_CONNECT_TIMEOUT */
@@ -2008,10 +2009,10 @@ static int probe(void)
     enum weft_status status;
     printf("%d: %s\n", n, note);
     fflush(stdout);
-    status = wf_ifaddr_listen(&net);
+    status = wf_socket_listen(&net);
     printf("%s count %d\n", weft_status_name(status), status ? 0 : net.contact.count);
     if (status == WEFT_OK)
-        wf_ifaddr_close(&net);
+        wf_socket_unlisten(&net);
     return 0;
 }
 

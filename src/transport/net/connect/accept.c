@@ -65,8 +65,8 @@ static void pending_log(struct wf_conn_mgr *mgr, const struct pending *s, enum w
     char more[WF_MGR_MORE];
     if (wf_mgr_may_log(mgr, topic, more))
         wf_log(topic == WF_MGR_ON_NOISE ? WF_LOG_INFO : WF_LOG_WARN,
-               "a connection from %s was refused: %s%s", wf_ifaddr_name(s->ip, s->port, name), text,
-               more);
+               "a connection from %s was refused: %s%s", wf_ipaddr_print_port(s->ip, s->port, name),
+               text, more);
 }
 
 static void pending_noise(struct wf_conn_mgr *mgr, struct pending *s)
@@ -345,7 +345,7 @@ void wf_mgr_listen_event(struct wf_conn_mgr *mgr, const struct wf_mgr_watch *w)
     for (int i = 0; i < BATCH && !mgr->deaf_ns && listen_may(mgr); i++) {
         uint8_t ip[WF_NET_IP];
         uint16_t port;
-        int fd = wf_ifaddr_accept(w->fd, ip, &port);
+        int fd = wf_socket_accept(w->fd, ip, &port);
         if (fd >= 0) {
             pending_admit(mgr, fd, ip, port);
             continue;

@@ -13,6 +13,7 @@
 #include "transport/net/connect/auth.h"
 #include "transport/net/connect/manager_int.h"
 #include "transport/net/connect/hello.h"
+#include "transport/net/connect/ifaddr.h"
 
 #define PAUSE_MIN_MS 5 /* between attempts */
 #define PAUSE_MAX_MS 500
@@ -206,7 +207,7 @@ static void dial_local(struct wf_conn_mgr *mgr, struct dial *c, int err)
 {
     char name[WF_NET_NAME], more[WF_MGR_MORE];
     if (err != c->local_err && wf_mgr_may_log(mgr, WF_MGR_ON_FILES, more)) {
-        const char *to = wf_ifaddr_name(c->ip[c->at], c->c.to_contact.port, name);
+        const char *to = wf_ipaddr_print_port(c->ip[c->at], c->c.to_contact.port, name);
         errno = err;
         wf_error("cannot connect to %s for the moment: %m%s%s", to, remedy(err), more);
     }
@@ -219,7 +220,7 @@ static void dial_unconnected(struct wf_conn_mgr *mgr, struct dial *c, int err)
 {
     char name[WF_NET_NAME];
     errno = err;
-    wf_debug("calling %s: %m", wf_ifaddr_name(c->ip[c->at], c->c.to_contact.port, name));
+    wf_debug("calling %s: %m", wf_ipaddr_print_port(c->ip[c->at], c->c.to_contact.port, name));
     if (err == ECONNREFUSED)
         dial_failed(mgr, c, REFUSED, "no process listens at its address: it ended");
     else if (is_of_this_side(err))
@@ -238,7 +239,7 @@ static void dial_attempt(struct wf_conn_mgr *mgr, struct dial *c)
         return;
     }
     c->state = DIAL_CONNECT;
-    c->watch.fd = wf_ifaddr_dial(c->ip[c->at], c->c.to_contact.port);
+    c->watch.fd = wf_socket_connect(c->ip[c->at], c->c.to_contact.port);
     if (c->watch.fd < 0) {
         dial_unconnected(mgr, c, errno);
         return;
@@ -250,7 +251,7 @@ static void dial_attempt(struct wf_conn_mgr *mgr, struct dial *c)
 
 static void dial_connected(struct wf_conn_mgr *mgr, struct dial *c)
 {
-    int err = wf_ifaddr_dialled(c->watch.fd);
+    int err = wf_socket_connect_error(c->watch.fd);
     if (err) {
         dial_unconnected(mgr, c, err);
         return;
@@ -272,8 +273,8 @@ static void dial_log(struct wf_conn_mgr *mgr, const struct dial *c, enum wf_mgr_
     char name[WF_NET_NAME];
     char more[WF_MGR_MORE];
     if (wf_mgr_may_log(mgr, topic, more))
-        wf_warn("calling %s: %s%s", wf_ifaddr_name(c->ip[c->at], c->c.to_contact.port, name), text,
-                more);
+        wf_warn("calling %s: %s%s", wf_ipaddr_print_port(c->ip[c->at], c->c.to_contact.port, name),
+                text, more);
 }
 
 /* A peer that has proved itself changes neither version nor flags: who says so now is another

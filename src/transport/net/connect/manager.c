@@ -173,7 +173,7 @@ void wf_mgr_conn_deliver(struct wf_conn_mgr *mgr, uint16_t ep, uint32_t ep_gen,
                          struct wf_net_conn *conn)
 {
     bool taken;
-    wf_ifaddr_tune(conn->fd);
+    wf_socket_tune(conn->fd);
     mgr->passing_fd = conn->fd;
     wf_mgr_event_begin(mgr, ep, ep_gen);
     taken = mgr->params.events->connected(mgr->params.owner, ep, ep_gen, conn);
@@ -286,7 +286,7 @@ static void stopping(struct wf_conn_mgr *mgr)
 {
     for (size_t i = 0; i < mgr->net.contact.count; i++)
         (void)wf_mgr_watch_release(mgr, &mgr->listen[i]);
-    wf_ifaddr_close(&mgr->net);
+    wf_socket_unlisten(&mgr->net);
     list_end(mgr, &mgr->pendings);
     list_end(mgr, &mgr->dials);
     lingers_closing(mgr);
@@ -451,7 +451,7 @@ static enum weft_status thread_start(struct wf_conn_mgr *mgr)
 
 static void mgr_free(struct wf_conn_mgr *mgr)
 {
-    wf_ifaddr_close(&mgr->net);
+    wf_socket_unlisten(&mgr->net);
     if (mgr->kick.fd >= 0)
         close(mgr->kick.fd);
     if (mgr->epoll_fd >= 0)
@@ -495,7 +495,7 @@ enum weft_status wf_conn_mgr_open(const struct wf_conn_mgr_params *params, struc
         return WEFT_ENOMEM;
     fork_join(mgr);
     pthread_mutex_lock(&mgr->lock); /* no fork while there are descriptors that it would miss */
-    status = wf_ifaddr_listen(&mgr->net);
+    status = wf_socket_listen(&mgr->net);
     mgr->contact = mgr->net.contact;
     if (status == WEFT_OK)
         status = watches_open(mgr);

@@ -15,7 +15,7 @@
 #include <pthread.h>
 
 #include "transport/net/connect/manager.h"
-#include "transport/net/connect/ifaddr.h"
+#include "transport/net/connect/socket.h"
 
 #define WF_MGR_MS ((uint64_t)1000000) /* nanoseconds */
 #define WF_MGR_SECOND ((uint64_t)1000000000)
