@@ -98,8 +98,7 @@ static bool route_source(int family, uint8_t ip[WF_NET_IP])
     return found;
 }
 
-/* By the driver's name. /sys would not do: it shows the network namespace that it was mounted in.
- */
+/* By the name of its driver. /sys would show the network namespace that it was mounted in. */
 static bool is_bridge(const char *name)
 {
     struct ethtool_drvinfo info = {.cmd = ETHTOOL_GDRVINFO};

@@ -12,7 +12,7 @@
 #include "base/util.h"
 #include "config/config.h"
 #include "transport/net/connect/ifaddr.h"
-#include "transport/net/connect/manager_int.h"
+#include "transport/net/connect/manager.h"
 
 #define BACKLOG 4096 /* default of net.core.somaxconn, the upper limit, since Linux 5.4 */
 #define PORT_TRIES 16
@@ -63,7 +63,7 @@ static void listener_add(struct wf_listeners *l, const uint8_t ip[WF_NET_IP], in
 void wf_socket_unlisten(struct wf_listeners *l)
 {
     for (size_t i = 0; i < l->contact.count; i++)
-        wf_mgr_close(l->fd[i]);
+        wf_conn_close_fd(l->fd[i]);
     *l = (struct wf_listeners){0};
 }
 
