@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* All that is read from a TCP connection before its other end has proved itself: the
- * handshake's messages; and sealed records, which are opened before frames are parsed. */
+/* The parsers of bytes from a TCP peer that is not authenticated: of the handshake's messages; and
+ * of AEAD records, which are decrypted before frames are parsed. */
 #include "fuzz.h"
 
 #include "transport/net/connect/auth.h"
@@ -8,7 +8,7 @@
 
 static const uint8_t key[WF_NET_KEY] = "a key";
 
-static size_t seed_sealed(uint8_t *buf)
+static size_t seed_record(uint8_t *buf)
 {
     struct wf_aead s = {.number = 0};
     memcpy(s.key, key, sizeof s.key);
@@ -17,7 +17,7 @@ static size_t seed_sealed(uint8_t *buf)
 
 size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
 {
-    struct wf_dial call = {.lane = 1, .gen = 1};
+    struct wf_dial dial = {.lane = 1, .gen = 1};
     union {
         struct wf_net_hello hello;
         struct wf_net_challenge challenge;
@@ -26,13 +26,13 @@ size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
     } m;
     if (room < sizeof m || wf_net_auth_init() != WEFT_OK)
         return 0;
-    call.from = (struct wf_address){
-        .version = WF_ADDRESS_VERSION, .size = sizeof call.from, .process = {.pid = 1}};
-    call.from_contact = (struct wf_contact){.port = 1, .count = WF_CONTACT_IPS};
+    dial.from = (struct wf_address){
+        .version = WF_ADDRESS_VERSION, .size = sizeof dial.from, .process = {.pid = 1}};
+    dial.from_contact = (struct wf_contact){.port = 1, .count = WF_CONTACT_IPS};
     switch (i) {
     case 0:
-        wf_net_hello_make(&call, 0, &m.hello);
-        memset(m.hello.nonce, 7, sizeof m.hello.nonce); /* the same in each run */
+        wf_net_hello_make(&dial, 0, &m.hello);
+        memset(m.hello.nonce, 7, sizeof m.hello.nonce); /* the same seed in each run */
         break;
     case 1:
         wf_net_challenge_make(WF_NET_ENCRYPT, &m.challenge);
@@ -44,7 +44,7 @@ size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
         wf_net_refusal_make(0, WF_NET_REFUSED_VERSION, &m.refusal);
         m.refusal.greeting.version = 9;
         break;
-    case 5: return seed_sealed(buf);
+    case 5: return seed_record(buf);
     default: return 0;
     }
     memcpy(buf, &m, m.hello.greeting.size);
@@ -78,7 +78,7 @@ static void check_answers(const uint8_t *data, size_t size)
     }
 }
 
-/* The size that a greeting promises is never more than there is room for. */
+/* The size in an accepted greeting is never greater than the room of its receiver. */
 static void check_greeting(const uint8_t *data, size_t size)
 {
     struct wf_net_greeting g;
@@ -91,13 +91,13 @@ static void check_greeting(const uint8_t *data, size_t size)
         FUZZ_CHECK(g.role == WF_NET_HELLO && g.size == sizeof(struct wf_net_hello));
 }
 
-/* Only what was sealed opens: the seed itself, whatever comes behind it. */
-static void check_sealed(const uint8_t *data, size_t size)
+/* The only record that decrypts is the seed, whatever bytes follow it. */
+static void check_record(const uint8_t *data, size_t size)
 {
     static uint8_t out[WF_AEAD_RECORD];
     struct wf_aead s = {.number = 0};
     uint8_t seed[64];
-    size_t len, n = seed_sealed(seed);
+    size_t len, n = seed_record(seed);
     long used;
     memcpy(s.key, key, sizeof s.key);
     used = wf_aead_open(&s, data, size, out, &len);
@@ -113,6 +113,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_greeting(data, size);
     check_hello(data, size);
     check_answers(data, size);
-    check_sealed(data, size);
+    check_record(data, size);
     return 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The handshake's messages, their MACs, the keys of streams and sealed records. */
+/* The handshake's messages, their MACs, the keys of connections, and AEAD records. */
 #define _GNU_SOURCE
 #include "unit.h"
 
@@ -12,7 +12,7 @@
 
 static uint8_t key[WF_NET_KEY], other_key[WF_NET_KEY];
 
-static struct wf_dial a_call(void)
+static struct wf_dial a_dial(void)
 {
     struct wf_address a = {.version = WF_ADDRESS_VERSION,
                            .size = sizeof a,
@@ -21,23 +21,23 @@ static struct wf_dial a_call(void)
                            .process = {.pid = 9}};
     struct wf_contact c = {
         .port = 4711, .count = 1, .ip = {{[10] = 0xff, [11] = 0xff, [12] = 10, [15] = 1}}};
-    struct wf_dial call = {
+    struct wf_dial dial = {
         .from = a, .to = a, .from_contact = c, .to_contact = c, .lane = 1, .gen = 2};
-    call.to.process.token[0] = 77;
-    return call;
+    dial.to.process.token[0] = 77;
+    return dial;
 }
 
-struct talk {
+struct transcript {
     struct wf_net_hello hello;
     struct wf_net_challenge challenge;
     struct wf_net_proof proof;
 };
 
-static struct talk a_talk(uint32_t flags)
+static struct transcript a_transcript(uint32_t flags)
 {
-    struct wf_dial call = a_call();
-    struct talk t;
-    wf_net_hello_make(&call, flags, &t.hello);
+    struct wf_dial dial = a_dial();
+    struct transcript t;
+    wf_net_hello_make(&dial, flags, &t.hello);
     wf_net_challenge_make(flags, &t.challenge);
     wf_net_challenge_sign(key, &t.hello, &t.challenge);
     wf_net_proof_make(flags, &t.proof);
@@ -45,46 +45,46 @@ static struct talk a_talk(uint32_t flags)
     return t;
 }
 
-static bool talk_holds(const struct talk *t, const uint8_t with[WF_NET_KEY])
+static bool transcript_verifies(const struct transcript *t, const uint8_t with[WF_NET_KEY])
 {
     bool challenge = wf_net_challenge_verify(with, &t->hello, &t->challenge);
     bool proof = wf_net_proof_verify(with, &t->hello, &t->challenge, &t->proof);
     return challenge && proof;
 }
 
-/* Fails when: a bit of hello, challenge or proof can change (role, version, flags, nonces,
- * endpoints) and the MACs hold all the same, or another key will do. */
+/* Fails when: a MAC verifies although a bit of hello, challenge or proof (role, version, flags,
+ * nonces, endpoints) has changed, or with another key. */
 static void test_covered(void **state)
 {
-    struct talk good = a_talk(WF_NET_ENCRYPT), t;
+    struct transcript good = a_transcript(WF_NET_ENCRYPT), t;
     (void)state;
-    assert_true(talk_holds(&good, key));
+    assert_true(transcript_verifies(&good, key));
     assert_false(wf_net_challenge_verify(other_key, &good.hello, &good.challenge));
     assert_false(wf_net_proof_verify(other_key, &good.hello, &good.challenge, &good.proof));
     for (size_t bit = 0; bit < 8 * sizeof good; bit++) {
         size_t byte = bit / 8;
-        if (byte >= offsetof(struct talk, proof.greeting) &&
-            byte < offsetof(struct talk, proof.mac))
-            continue; /* constant, and compared as such */
+        if (byte >= offsetof(struct transcript, proof.greeting) &&
+            byte < offsetof(struct transcript, proof.mac))
+            continue; /* constant; the parser compares it */
         t = good;
         ((uint8_t *)&t)[byte] ^= (uint8_t)(1u << bit % 8);
-        if (talk_holds(&t, key))
+        if (transcript_verifies(&t, key))
             fail_msg("byte %zu can change", byte);
     }
 }
 
-/* Fails when: one side's MAC can be given as the other's. */
+/* Fails when: the MAC of a challenge verifies in a proof. */
 static void test_labels(void **state)
 {
-    struct talk t = a_talk(0);
+    struct transcript t = a_transcript(0);
     (void)state;
     assert_memory_not_equal(t.challenge.mac, t.proof.mac, WF_NET_MAC);
     memcpy(t.proof.mac, t.challenge.mac, WF_NET_MAC);
     assert_false(wf_net_proof_verify(key, &t.hello, &t.challenge, &t.proof));
 }
 
-/* Fails when: what the MACs are taken over changes, so that versions of the library do not
- * understand each other. Made with Python's hashlib.blake2b. */
+/* Fails when: the bytes that the MACs cover change, so that two versions of the library cannot
+ * connect. The values are from Python's hashlib.blake2b. */
 static void test_known(void **state)
 {
     static const char want_challenge[] =
@@ -99,7 +99,7 @@ static void test_known(void **state)
     char hex[2 * WF_NET_MAC + 1];
     const uint8_t *made[4];
     const char *const want[4] = {want_challenge, want_proof, want_dial, want_accept};
-    struct talk t;
+    struct transcript t;
     (void)state;
     for (size_t i = 0; i < sizeof t; i++)
         ((uint8_t *)&t)[i] = (uint8_t)i;
@@ -114,10 +114,10 @@ static void test_known(void **state)
     }
 }
 
-/* Fails when: two directions or two connections have a key in common, or a nonce repeats. */
+/* Fails when: two directions or two connections have the same key, or a nonce repeats. */
 static void test_stream_keys(void **state)
 {
-    struct talk a = a_talk(1), b = a;
+    struct transcript a = a_transcript(1), b = a;
     uint8_t k[4][WF_NET_KEY], again[2][WF_NET_KEY];
     (void)state;
     wf_net_challenge_make(1, &b.challenge);
@@ -135,63 +135,63 @@ static void test_stream_keys(void **state)
 
 /* ---- records ---- */
 
-static uint8_t plain[WF_AEAD_RECORD], sealed[2][WF_AEAD_RECORD_MAX], opened[WF_AEAD_RECORD];
+static uint8_t plain[WF_AEAD_RECORD], record[2][WF_AEAD_RECORD_MAX], opened[WF_AEAD_RECORD];
 
-static struct wf_aead a_sealer(void)
+static struct wf_aead an_aead(void)
 {
     struct wf_aead s = {.number = 0};
     memcpy(s.key, key, sizeof s.key);
     return s;
 }
 
-/* Fails when: a record comes out other than it went in, or before it is whole. */
+/* Fails when: a record decrypts to other bytes than were encrypted, or before it is complete. */
 static void test_records(void **state)
 {
     static const size_t lens[] = {1, 15, 16, 17, 4096, WF_AEAD_RECORD - 1, WF_AEAD_RECORD};
-    struct wf_aead in = a_sealer(), out = a_sealer();
+    struct wf_aead in = an_aead(), out = an_aead();
     (void)state;
     for (size_t i = 0; i < sizeof lens / sizeof lens[0]; i++) {
-        size_t n = wf_aead_seal(&out, plain, lens[i], sealed[0]), len = 12345;
+        size_t n = wf_aead_seal(&out, plain, lens[i], record[0]), len = 12345;
         assert_int_equal(n, 4 + lens[i] + WF_AEAD_TAG);
         for (size_t have = 0; have < n; have += have < 32 || have > n - 8 ? 1 : 97)
-            assert_int_equal(wf_aead_open(&in, sealed[0], have, opened, &len), 0);
+            assert_int_equal(wf_aead_open(&in, record[0], have, opened, &len), 0);
         assert_int_equal(len, 12345);
-        assert_int_equal(wf_aead_open(&in, sealed[0], sizeof sealed[0], opened, &len), (long)n);
+        assert_int_equal(wf_aead_open(&in, record[0], sizeof record[0], opened, &len), (long)n);
         assert_int_equal(len, lens[i]);
         assert_memory_equal(opened, plain, len);
     }
 }
 
-/* Fails when: a changed, repeated, left out or reordered record is taken. */
+/* Fails when: a record decrypts that was changed, repeated or reordered, or that follows a gap. */
 static void test_tampered(void **state)
 {
-    struct wf_aead in = a_sealer(), out = a_sealer();
-    size_t n = wf_aead_seal(&out, plain, 100, sealed[0]), len;
-    size_t m = wf_aead_seal(&out, plain, 100, sealed[1]);
+    struct wf_aead in = an_aead(), out = an_aead();
+    size_t n = wf_aead_seal(&out, plain, 100, record[0]), len;
+    size_t m = wf_aead_seal(&out, plain, 100, record[1]);
     (void)state;
     for (size_t bit = 0; bit < 8 * n; bit++) {
-        sealed[0][bit / 8] ^= (uint8_t)(1u << bit % 8);
-        if (wf_aead_open(&in, sealed[0], n, opened, &len) > 0)
+        record[0][bit / 8] ^= (uint8_t)(1u << bit % 8);
+        if (wf_aead_open(&in, record[0], n, opened, &len) > 0)
             fail_msg("byte %zu can change", bit / 8);
-        sealed[0][bit / 8] ^= (uint8_t)(1u << bit % 8);
+        record[0][bit / 8] ^= (uint8_t)(1u << bit % 8);
     }
-    assert_int_equal(wf_aead_open(&in, sealed[1], m, opened, &len), -1); /* the second first */
-    assert_true(wf_aead_open(&in, sealed[0], n, opened, &len) > 0);
-    assert_int_equal(wf_aead_open(&in, sealed[0], n, opened, &len), -1); /* once more */
-    assert_true(wf_aead_open(&in, sealed[1], m, opened, &len) > 0);
+    assert_int_equal(wf_aead_open(&in, record[1], m, opened, &len), -1); /* before the first */
+    assert_true(wf_aead_open(&in, record[0], n, opened, &len) > 0);
+    assert_int_equal(wf_aead_open(&in, record[0], n, opened, &len), -1); /* once more */
+    assert_true(wf_aead_open(&in, record[1], m, opened, &len) > 0);
 }
 
-/* Fails when: a length that no record has is waited for. */
+/* Fails when: more bytes are awaited for a length that no record has. */
 static void test_lengths(void **state)
 {
     static const uint32_t bad[] = {
         0, 1, WF_AEAD_TAG, WF_AEAD_RECORD + WF_AEAD_TAG + 1, 1u << 31, UINT32_MAX};
-    struct wf_aead in = a_sealer();
+    struct wf_aead in = an_aead();
     size_t len;
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        memcpy(sealed[0], &bad[i], 4);
-        assert_int_equal(wf_aead_open(&in, sealed[0], 4, opened, &len), -1);
+        memcpy(record[0], &bad[i], 4);
+        assert_int_equal(wf_aead_open(&in, record[0], 4, opened, &len), -1);
     }
 }
 
@@ -205,17 +205,17 @@ static bool hello_ok(const struct wf_net_hello *h)
 
 #define BAD_HELLO(change)                                                                          \
     do {                                                                                           \
-        struct talk bad = a_talk(0);                                                               \
+        struct transcript bad = a_transcript(0);                                                   \
         struct wf_net_hello *h = &bad.hello;                                                       \
         h->change;                                                                                 \
         if (hello_ok(h))                                                                           \
-            fail_msg("line %d: taken with %s", __LINE__, #change);                                 \
+            fail_msg("line %d: accepted with %s", __LINE__, #change);                              \
     } while (0)
 
 /* Fails when: a field of a hello is not checked. */
 static void test_hello(void **state)
 {
-    struct talk t = a_talk(0);
+    struct transcript t = a_transcript(0);
     struct wf_net_greeting g;
     (void)state;
     assert_true(hello_ok(&t.hello));
@@ -260,10 +260,10 @@ static enum weft_status refusal(uint16_t version, uint32_t reason, uint32_t zero
     return wf_net_refusal_parse(&r, &out);
 }
 
-/* Fails when: a refusal of another version is not understood, or one that makes no sense is. */
+/* Fails when: a refusal of another version is rejected, or an inconsistent one is accepted. */
 static void test_refusal(void **state)
 {
-    struct talk t = a_talk(0);
+    struct transcript t = a_transcript(0);
     struct wf_net_proof p;
     struct wf_net_challenge c;
     (void)state;
@@ -311,7 +311,8 @@ static enum weft_status file_read(size_t len, mode_t mode)
     return status;
 }
 
-/* Fails when: a key that others can read or that is no file or too short is taken. */
+/* Fails when: a key file is accepted that other users can access, or that is no regular file, or
+ * too short. */
 static void test_key_file(void **state)
 {
     uint8_t got[WF_NET_KEY];
@@ -327,7 +328,7 @@ static void test_key_file(void **state)
     assert_int_equal(wf_net_key_read(path_of("none"), got), WEFT_EINVAL);
     assert_int_equal(wf_net_key_read(dir, got), WEFT_EINVAL);
     assert_int_equal(mkfifo(path_of("fifo"), 0600), 0);
-    assert_int_equal(wf_net_key_read(path_of("fifo"), got), WEFT_EINVAL); /* at once */
+    assert_int_equal(wf_net_key_read(path_of("fifo"), got), WEFT_EINVAL); /* does not block */
     unlink(path_of("fifo"));
     if (!geteuid()) {
         int fd = open(path_of("foreign"), O_CREAT | O_WRONLY, 0600);
@@ -355,5 +356,5 @@ int main(void)
     memset(other_key, 0x12, sizeof other_key);
     if (wf_net_auth_init() != WEFT_OK)
         return 1;
-    return cmocka_run_group_tests_name("tcp_auth", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("net_auth", tests, NULL, NULL);
 }

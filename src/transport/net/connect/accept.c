@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Who comes. A pending connection costs its struct, its socket and, only if it names an endpoint of
- * this process, a MAC. */
+/* Pending connections: accepted, not yet authenticated (states: manager.h). One costs its struct
+ * and its socket; MACs are computed only for those whose hello names an endpoint of this process.
+ */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -13,25 +14,26 @@
 #include "transport/net/connect/manager_int.h"
 #include "transport/net/connect/hello.h"
 
-#define BATCH 16       /* connections accepted per event */
-#define STARVED_MS 100 /* no accepting for so long after running out of descriptors */
-#define FULL_MS 5      /* nor while all places are taken by those who may stay */
-#define GRACE_MS 500   /* so long those may stay who named an endpoint: two round trips */
+#define BATCH 16        /* connections accepted per event */
+#define SHORTAGE_MS 100 /* pause of accepting after running out of descriptors or memory */
+#define FULL_MS 5       /* pause while all places are taken, and none may be evicted */
+#define GRACE_MS 500    /* one that named an endpoint is not evicted earlier: two round trips */
 
-/* So far apart, on average, may those be who come and do not prove themselves. */
-#define PENDING_NS (WF_MGR_SECOND / (WF_NET_PENDING_MAX * 16))
+/* Rate limit: the mean interval between connections that fail to authenticate is at least this.
+ * Each accepted connection moves mgr->rate_ns on by one interval; authenticating moves it back.
+ * Accepting pauses while rate_ns is more than WF_NET_PENDING_MAX intervals ahead of the clock. */
+#define INTERVAL_NS (WF_MGR_SECOND / (WF_NET_PENDING_MAX * 16))
 
 enum pending_state { AWAIT_HELLO, AWAIT_KEY, AWAIT_PROOF };
 
-/* A connection that came in and did not prove yet who it is. */
 struct pending {
     struct wf_mgr_watch watch;
     enum pending_state state;
-    uint64_t since_ns;
-    bool named; /* its hello names an endpoint of this process */
-    uint16_t port;
+    uint64_t since_ns; /* accepted then */
+    bool names_ep;     /* its hello names an endpoint of this process */
+    uint16_t port;     /* of the peer, for the log */
     uint8_t ip[WF_NET_IP];
-    size_t have; /* bytes of the message that is awaited */
+    size_t have; /* bytes of [in] that have arrived */
     union {
         struct wf_net_hello hello;
         struct wf_net_proof proof;
@@ -45,50 +47,45 @@ static struct pending *pending_of(struct wf_mgr_watch *w)
     return wf_container_of(w, struct pending, watch);
 }
 
-/* Who was challenged may be in by its own account: what comes now it would take for a frame. It
- * sees the end of the stream and calls again. */
-static void pending_refuse(struct wf_conn_mgr *mgr, struct pending *s,
+/* Without REFUSAL once CHALLENGE was sent, see manager.h: the peer sees the end of the stream, and
+ * dials again. */
+static void pending_refuse(struct wf_conn_mgr *mgr, struct pending *p,
                            enum wf_net_refusal_reason reason)
 {
     struct wf_net_refusal refusal;
     wf_net_refusal_make(mgr->flags, reason, &refusal);
-    if (s->state != AWAIT_PROOF)
-        (void)wf_mgr_send(s->watch.fd, &refusal, sizeof refusal);
-    wf_mgr_watch_end(mgr, &s->watch);
+    if (p->state != AWAIT_PROOF)
+        (void)wf_mgr_send(p->watch.fd, &refusal, sizeof refusal);
+    wf_mgr_watch_end(mgr, &p->watch);
 }
 
-/* Why a pending connection was not let in: one line, [text] behind its address. */
-static void pending_log(struct wf_conn_mgr *mgr, const struct pending *s, enum wf_mgr_topic topic,
+/* Log why the connection is refused: [text] follows the peer's address. */
+static void pending_log(struct wf_conn_mgr *mgr, const struct pending *p, enum wf_mgr_topic topic,
                         const char *text)
 {
     char name[WF_NET_NAME];
-    char more[WF_MGR_MORE];
-    if (wf_mgr_may_log(mgr, topic, more))
-        wf_log(topic == WF_MGR_ON_NOISE ? WF_LOG_INFO : WF_LOG_WARN,
-               "a connection from %s was refused: %s%s", wf_ifaddr_name(s->ip, s->port, name), text,
-               more);
+    char suffix[WF_MGR_SUFFIX];
+    if (wf_mgr_may_log(mgr, topic, suffix))
+        wf_log(topic == WF_MGR_LOG_PROTOCOL ? WF_LOG_INFO : WF_LOG_WARN,
+               "refused a connection from %s: %s%s", wf_ipaddr_print_port(p->ip, p->port, name),
+               text, suffix);
 }
 
-static void pending_noise(struct wf_conn_mgr *mgr, struct pending *s)
+static void pending_challenge(struct wf_conn_mgr *mgr, struct pending *p)
 {
-    pending_log(mgr, s, WF_MGR_ON_NOISE, "it does not speak Weft's protocol");
-    wf_mgr_watch_end(mgr, &s->watch);
+    wf_net_challenge_make(mgr->flags, &p->challenge);
+    wf_net_challenge_sign(mgr->key, &p->hello, &p->challenge);
+    p->state = AWAIT_PROOF;
+    p->have = 0;
+    if (!wf_mgr_send(p->watch.fd, &p->challenge, sizeof p->challenge))
+        wf_mgr_watch_end(mgr, &p->watch);
 }
 
-static void pending_challenge(struct wf_conn_mgr *mgr, struct pending *s)
+/* Ask for the endpoint that the hello names. Releases the lock meanwhile: [p] may be dead
+ * afterwards. */
+static enum wf_net_host pending_target(struct wf_conn_mgr *mgr, const struct pending *p)
 {
-    wf_net_challenge_make(mgr->flags, &s->challenge);
-    wf_net_challenge_sign(mgr->key, &s->hello, &s->challenge);
-    s->state = AWAIT_PROOF;
-    s->have = 0;
-    if (!wf_mgr_send(s->watch.fd, &s->challenge, sizeof s->challenge))
-        wf_mgr_watch_end(mgr, &s->watch);
-}
-
-/* Is there such an endpoint? Without the lock meanwhile: [s] may be dead afterwards. */
-static enum wf_net_host pending_host(struct wf_conn_mgr *mgr, const struct pending *s)
-{
-    const struct wf_net_hello *h = &s->hello;
+    const struct wf_net_hello *h = &p->hello;
     enum wf_net_host has;
     if (h->to_token[0] != mgr->self.token[0] || h->to_token[1] != mgr->self.token[1])
         return WF_NET_HOST_NONE;
@@ -98,172 +95,185 @@ static enum wf_net_host pending_host(struct wf_conn_mgr *mgr, const struct pendi
     return has;
 }
 
-/* Its hello is here. Whom it wants comes first: only who knows that costs a MAC. */
-static void pending_named(struct wf_conn_mgr *mgr, struct pending *s)
+/* The hello has arrived. Its target is checked first: a peer that does not know it costs no MAC. */
+static void pending_hello_done(struct wf_conn_mgr *mgr, struct pending *p)
 {
-    enum wf_net_host host = pending_host(mgr, s);
-    if (s->watch.dead)
+    enum wf_net_host target = pending_target(mgr, p);
+    if (p->watch.dead)
         return;
-    if (host == WF_NET_HOST_NONE) {
-        pending_refuse(mgr, s, WF_NET_REFUSED_GONE);
-    } else if (s->hello.greeting.flags != mgr->flags) {
-        pending_log(mgr, s, WF_MGR_ON_FLAGS,
-                    "one side encrypts, the other does not: set WEFT_TCP_ENCRYPT alike for all");
-        pending_refuse(mgr, s, WF_NET_REFUSED_FLAGS);
-    } else if (host == WF_NET_HOST_FULL ||
-               wf_mgr_dial_lacks(mgr, s->hello.to_ep, s->hello.to_gen, &s->hello)) {
-        pending_refuse(mgr, s, WF_NET_REFUSED_BUSY); /* so that it takes this side for slow */
+    if (target == WF_NET_HOST_NONE) {
+        pending_refuse(mgr, p, WF_NET_REFUSED_GONE);
+    } else if (p->hello.greeting.flags != mgr->flags) {
+        pending_log(mgr, p, WF_MGR_LOG_FLAGS,
+                    "one side encrypts, the other does not: set WEFT_TCP_ENCRYPT to the same value "
+                    "in all processes");
+        pending_refuse(mgr, p, WF_NET_REFUSED_FLAGS);
+    } else if (target == WF_NET_HOST_FULL ||
+               wf_mgr_dial_lacks_resources(mgr, p->hello.to_ep, p->hello.to_gen, &p->hello)) {
+        pending_refuse(mgr, p, WF_NET_REFUSED_BUSY); /* the peer then takes this side for slow */
     } else if (mgr->has_key) {
-        s->named = true;
-        pending_challenge(mgr, s);
+        p->names_ep = true;
+        pending_challenge(mgr, p);
     } else {
-        s->named = true;
-        s->state = AWAIT_KEY;
-        wf_mgr_watch_events(mgr, &s->watch, EPOLLRDHUP); /* it has nothing to say until then */
+        p->names_ep = true;
+        p->state = AWAIT_KEY;
+        wf_mgr_watch_events(mgr, &p->watch, EPOLLRDHUP); /* the peer has nothing to send now */
     }
 }
 
-static void pending_hello(struct wf_conn_mgr *mgr, struct pending *s)
+static void pending_hello(struct wf_conn_mgr *mgr, struct pending *p)
 {
     struct wf_net_greeting g;
-    int whole = wf_mgr_recv(s->watch.fd, &s->in, &s->have, sizeof s->in.hello);
+    int whole = wf_mgr_recv(p->watch.fd, &p->in, &p->have, sizeof p->in.hello);
     enum weft_status status = WEFT_OK;
-    if (s->have >= sizeof g)
-        status = wf_net_greeting_parse(&s->in, WF_NET_HELLO, 0, &g);
+    if (p->have >= sizeof g)
+        status = wf_net_greeting_parse(&p->in, WF_NET_HELLO, 0, &g);
     if (status == WEFT_EVERSION) {
-        pending_log(mgr, s, WF_MGR_ON_VERSION, "it has another version of Weft's protocol");
-        pending_refuse(mgr, s, WF_NET_REFUSED_VERSION);
+        pending_log(mgr, p, WF_MGR_LOG_VERSION,
+                    "the peer uses another version of Weft's protocol: use the same version of "
+                    "Weft on all hosts");
+        pending_refuse(mgr, p, WF_NET_REFUSED_VERSION);
     } else if (status != WEFT_OK ||
-               (whole > 0 && wf_net_hello_parse(&s->in, &s->hello) != WEFT_OK)) {
-        pending_noise(mgr, s);
+               (whole > 0 && wf_net_hello_parse(&p->in, &p->hello) != WEFT_OK)) {
+        pending_log(mgr, p, WF_MGR_LOG_PROTOCOL, "the peer does not use Weft's protocol");
+        wf_mgr_watch_end(mgr, &p->watch);
     } else if (whole < 0) {
-        wf_mgr_watch_end(mgr, &s->watch);
+        wf_mgr_watch_end(mgr, &p->watch);
     } else if (whole) {
-        pending_named(mgr, s);
+        pending_hello_done(mgr, p);
     }
 }
 
-/* It proved itself. If connections are made from this side (manager.h), it is called back. */
-static bool pending_knocks(struct wf_conn_mgr *mgr, struct pending *s)
+/* Authenticated connections do not count for the rate limit. */
+static void rate_refund(struct wf_conn_mgr *mgr)
 {
-    struct wf_dial call = {.from = {.version = WF_ADDRESS_VERSION,
-                                    .size = sizeof call.from,
-                                    .ep = s->hello.to_ep,
-                                    .ep_gen = s->hello.to_gen,
+    mgr->rate_ns -= WF_MIN(mgr->rate_ns, INTERVAL_NS);
+}
+
+/* The peer is authenticated. False: the peer is to make the connections (wf_conn_mgr_dial), so this
+ * is one. True: this was a connect-back; it is closed, and the peer is dialled. */
+static bool pending_connect_back(struct wf_conn_mgr *mgr, struct pending *p)
+{
+    struct wf_dial back = {.from = {.version = WF_ADDRESS_VERSION,
+                                    .size = sizeof back.from,
+                                    .ep = p->hello.to_ep,
+                                    .ep_gen = p->hello.to_gen,
                                     .process = mgr->self},
-                           .to = s->hello.from,
+                           .to = p->hello.from,
                            .from_contact = mgr->contact,
-                           .to_contact = s->hello.contact,
-                           .lane = s->hello.lane,
-                           .gen = s->hello.gen};
-    if (memcmp(&call.from, &call.to, sizeof call.from) <= 0)
+                           .to_contact = p->hello.contact,
+                           .lane = p->hello.lane,
+                           .gen = p->hello.gen};
+    if (memcmp(&back.from, &back.to, sizeof back.from) <= 0)
         return false;
-    wf_mgr_watch_end(mgr, &s->watch);
-    mgr->rate_ns -= WF_MIN(mgr->rate_ns, PENDING_NS); /* no pending connection, after all */
-    wf_mgr_dial_back(mgr, &call);
+    wf_mgr_watch_end(mgr, &p->watch);
+    rate_refund(mgr);
+    wf_mgr_dial_back(mgr, &back);
     return true;
 }
 
-static void pending_proof(struct wf_conn_mgr *mgr, struct pending *s)
+static void pending_deliver(struct wf_conn_mgr *mgr, struct pending *p)
+{
+    struct wf_net_conn *conn;
+    wf_mgr_connect_back_end(mgr, p->hello.to_ep, p->hello.to_gen, &p->hello);
+    conn = wf_mgr_conn_new(mgr, &p->hello, &p->challenge, false);
+    if (conn) {
+        conn->peer = p->hello.from;
+        conn->contact = p->hello.contact;
+        conn->fd = wf_mgr_watch_release(mgr, &p->watch);
+    }
+    wf_mgr_watch_end(mgr, &p->watch);
+    rate_refund(mgr);
+    if (conn)
+        wf_mgr_conn_deliver(mgr, p->hello.to_ep, p->hello.to_gen, conn);
+}
+
+static void pending_proof(struct wf_conn_mgr *mgr, struct pending *p)
 {
     struct wf_net_proof proof;
-    struct wf_net_conn *conn;
-    int whole = wf_mgr_recv(s->watch.fd, &s->in, &s->have, sizeof s->in.proof);
+    int whole = wf_mgr_recv(p->watch.fd, &p->in, &p->have, sizeof p->in.proof);
     if (!whole)
         return;
-    if (whole < 0 || wf_net_proof_parse(&s->in, &proof) != WEFT_OK ||
+    if (whole < 0 || wf_net_proof_parse(&p->in, &proof) != WEFT_OK ||
         proof.greeting.flags != mgr->flags) {
-        pending_log(mgr, s, WF_MGR_ON_NOISE, "it did not answer the challenge");
-        wf_mgr_watch_end(mgr, &s->watch);
-        return;
+        pending_log(mgr, p, WF_MGR_LOG_PROTOCOL, "the peer did not answer the challenge");
+        wf_mgr_watch_end(mgr, &p->watch);
+    } else if (!wf_net_proof_verify(mgr->key, &p->hello, &p->challenge, &proof)) {
+        pending_log(mgr, p, WF_MGR_LOG_KEY,
+                    "the peer does not know this job's key (it is another job's process, it has "
+                    "another WEFT_KEY_FILE, or this is an attack; the network works)");
+        wf_mgr_watch_end(mgr, &p->watch);
+    } else if (!pending_connect_back(mgr, p)) {
+        pending_deliver(mgr, p);
     }
-    if (!wf_net_proof_verify(mgr->key, &s->hello, &s->challenge, &proof)) {
-        pending_log(mgr, s, WF_MGR_ON_KEY,
-                    "it does not know this job's key (another job's process, another "
-                    "WEFT_KEY_FILE, or an attack; the network itself is well)");
-        wf_mgr_watch_end(mgr, &s->watch);
-        return;
-    }
-    if (pending_knocks(mgr, s))
-        return;
-    wf_mgr_connect_back_end(mgr, s->hello.to_ep, s->hello.to_gen, &s->hello);
-    conn = wf_mgr_conn_new(mgr, &s->hello, &s->challenge, false);
-    if (conn) {
-        conn->peer = s->hello.from;
-        conn->contact = s->hello.contact;
-        conn->fd = wf_mgr_watch_release(mgr, &s->watch);
-    }
-    wf_mgr_watch_end(mgr, &s->watch);
-    mgr->rate_ns -= WF_MIN(mgr->rate_ns, PENDING_NS); /* no pending connection, after all */
-    if (conn)
-        wf_mgr_conn_deliver(mgr, s->hello.to_ep, s->hello.to_gen, conn);
 }
 
 void wf_mgr_pending_event(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w)
 {
-    struct pending *s = pending_of(w);
-    switch (s->state) {
-    case AWAIT_HELLO: pending_hello(mgr, s); break;
-    case AWAIT_KEY: wf_mgr_watch_end(mgr, &s->watch); break; /* it hung up */
-    case AWAIT_PROOF: pending_proof(mgr, s); break;
+    struct pending *p = pending_of(w);
+    switch (p->state) {
+    case AWAIT_HELLO: pending_hello(mgr, p); break;
+    case AWAIT_KEY: wf_mgr_watch_end(mgr, &p->watch); break; /* the peer closed */
+    case AWAIT_PROOF: pending_proof(mgr, p); break;
     }
 }
 
-/* Who goes when one more comes: the oldest, and of those who named an endpoint only if there
- * are no others, for that takes knowing its token. A flood of pending connections does not push
- * them out, nor do they each other when many processes begin at once. Null: none may go yet. */
+/* The one to evict for a new one: the oldest that did not name an endpoint, since naming one takes
+ * knowing the process's token; else the oldest. So a flood of connections without the token evicts
+ * none with it; and GRACE_MS keeps those with it from evicting each other when many processes start
+ * at once. NULL: none may be evicted now. */
 static struct pending *pending_victim(struct wf_conn_mgr *mgr)
 {
     struct pending *oldest = NULL;
     wf_list_each(it, &mgr->pendings)
     {
-        struct pending *s = wf_container_of(it, struct pending, watch.item);
-        if (s->watch.dead)
+        struct pending *p = wf_container_of(it, struct pending, watch.item);
+        if (p->watch.dead)
             continue;
-        if (!s->named)
-            return s;
-        oldest = oldest ? oldest : s;
+        if (!p->names_ep)
+            return p;
+        oldest = oldest ? oldest : p;
     }
     if (oldest && wf_now_ns() - oldest->since_ns < GRACE_MS * WF_MGR_MS)
         return NULL;
     return oldest;
 }
 
-/* Is there a place for one more, or one who makes it? */
-static bool pending_fits(struct wf_conn_mgr *mgr)
+static bool pending_has_place(struct wf_conn_mgr *mgr)
 {
     return mgr->npending < WF_NET_PENDING_MAX || pending_victim(mgr);
 }
 
 static void pending_evict(struct wf_conn_mgr *mgr)
 {
-    struct pending *s = pending_victim(mgr);
-    if (!s)
+    struct pending *p = pending_victim(mgr);
+    if (!p)
         return;
-    pending_log(mgr, s, WF_MGR_ON_NOISE, "too many wait at the door, and it was the oldest");
-    pending_refuse(mgr, s, WF_NET_REFUSED_BUSY);
+    pending_log(mgr, p, WF_MGR_LOG_PROTOCOL,
+                "too many connections have not authenticated yet, and it was the oldest");
+    pending_refuse(mgr, p, WF_NET_REFUSED_BUSY);
 }
 
-static void pending_admit(struct wf_conn_mgr *mgr, int fd, const uint8_t ip[WF_NET_IP],
-                          uint16_t port)
+static void pending_open(struct wf_conn_mgr *mgr, int fd, const uint8_t ip[WF_NET_IP],
+                         uint16_t port)
 {
-    struct pending *s = calloc(1, sizeof *s);
-    if (!s) {
-        wf_mgr_close(fd);
+    struct pending *p = calloc(1, sizeof *p);
+    if (!p) {
+        wf_conn_close_fd(fd);
         return;
     }
-    s->watch.kind = WF_MGR_PENDING;
-    s->watch.fd = fd;
-    s->port = port;
-    memcpy(s->ip, ip, WF_NET_IP);
-    s->since_ns = wf_now_ns();
+    p->watch.kind = WF_MGR_PENDING;
+    p->watch.fd = fd;
+    p->port = port;
+    memcpy(p->ip, ip, WF_NET_IP);
+    p->since_ns = wf_now_ns();
     if (mgr->npending >= WF_NET_PENDING_MAX)
         pending_evict(mgr);
-    wf_list_append(&mgr->pendings, &s->watch.item);
+    wf_list_append(&mgr->pendings, &p->watch.item);
     mgr->npending++;
-    wf_mgr_deadline_set(mgr, &s->watch, s->since_ns + mgr->handshake_ns);
-    if (wf_mgr_watch_add(mgr, &s->watch, EPOLLIN))
-        wf_mgr_watch_end(mgr, &s->watch);
+    wf_mgr_deadline_set(mgr, &p->watch, p->since_ns + mgr->handshake_ns);
+    if (wf_mgr_watch_add(mgr, &p->watch, EPOLLIN))
+        wf_mgr_watch_end(mgr, &p->watch);
 }
 
 void wf_mgr_pending_expired(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w)
@@ -271,14 +281,14 @@ void wf_mgr_pending_expired(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w)
     pending_refuse(mgr, pending_of(w), WF_NET_REFUSED_BUSY);
 }
 
-void wf_mgr_pendings_go_on(struct wf_conn_mgr *mgr)
+void wf_mgr_pendings_resume(struct wf_conn_mgr *mgr)
 {
     wf_list_each(it, &mgr->pendings)
     {
-        struct pending *s = wf_container_of(it, struct pending, watch.item);
-        if (!s->watch.dead && s->state == AWAIT_KEY) {
-            wf_mgr_watch_events(mgr, &s->watch, EPOLLIN);
-            pending_challenge(mgr, s);
+        struct pending *p = wf_container_of(it, struct pending, watch.item);
+        if (!p->watch.dead && p->state == AWAIT_KEY) {
+            wf_mgr_watch_events(mgr, &p->watch, EPOLLIN);
+            pending_challenge(mgr, p);
         }
     }
 }
@@ -287,9 +297,9 @@ void wf_mgr_pendings_forget(struct wf_conn_mgr *mgr, uint16_t ep, uint32_t ep_ge
 {
     wf_list_each(it, &mgr->pendings)
     {
-        struct pending *s = wf_container_of(it, struct pending, watch.item);
-        if (s->named && s->hello.to_ep == ep && s->hello.to_gen == ep_gen)
-            wf_mgr_watch_end(mgr, &s->watch);
+        struct pending *p = wf_container_of(it, struct pending, watch.item);
+        if (p->names_ep && p->hello.to_ep == ep && p->hello.to_gen == ep_gen)
+            wf_mgr_watch_end(mgr, &p->watch);
     }
 }
 
@@ -297,63 +307,64 @@ void wf_mgr_pendings_forget(struct wf_conn_mgr *mgr, uint16_t ep, uint32_t ep_ge
 
 static void listen_events(struct wf_conn_mgr *mgr, uint32_t events)
 {
-    for (size_t i = 0; i < mgr->net.contact.count; i++)
+    for (size_t i = 0; i < mgr->listeners.contact.count; i++)
         wf_mgr_watch_events(mgr, &mgr->listen[i], events);
 }
 
-/* Who comes meanwhile waits in the kernel's queue. */
+/* New connections wait in the kernel's queue meanwhile. */
 static void listen_pause(struct wf_conn_mgr *mgr, uint64_t until_ns)
 {
-    if (!mgr->deaf_ns)
+    if (!mgr->accept_ns)
         listen_events(mgr, 0);
-    mgr->deaf_ns = until_ns;
+    mgr->accept_ns = until_ns;
     mgr->next_ns = WF_MIN(mgr->next_ns, until_ns);
 }
 
-/* False: too many came of late, or are here. */
+/* Count one more connection. False, and accepting pauses: there is no place, or the rate is too
+ * high. */
 static bool listen_may(struct wf_conn_mgr *mgr)
 {
-    const uint64_t burst = WF_NET_PENDING_MAX * (uint64_t)PENDING_NS;
+    const uint64_t burst = WF_NET_PENDING_MAX * (uint64_t)INTERVAL_NS;
     uint64_t now = wf_now_ns();
-    if (!pending_fits(mgr)) {
+    if (!pending_has_place(mgr)) {
         listen_pause(mgr, now + FULL_MS * WF_MGR_MS);
         return false;
     }
     mgr->rate_ns = WF_MAX(mgr->rate_ns, now);
     if (mgr->rate_ns > now + burst) {
-        listen_pause(mgr, mgr->rate_ns - burst + BATCH / 2 * (uint64_t)PENDING_NS);
+        listen_pause(mgr, mgr->rate_ns - burst + BATCH / 2 * (uint64_t)INTERVAL_NS);
         return false;
     }
-    mgr->rate_ns += PENDING_NS;
+    mgr->rate_ns += INTERVAL_NS;
     return true;
 }
 
 static void listen_failed(struct wf_conn_mgr *mgr)
 {
-    char more[WF_MGR_MORE];
+    char suffix[WF_MGR_SUFFIX];
     int err = errno;
-    if (wf_mgr_may_log(mgr, WF_MGR_ON_FILES, more)) {
+    if (wf_mgr_may_log(mgr, WF_MGR_LOG_RESOURCES, suffix)) {
         errno = err;
-        wf_error("cannot accept connections for the moment: %m%s%s",
-                 err == EMFILE ? "; raise the limit on open files (ulimit -n)" : "", more);
+        wf_error("cannot accept connections now, will try again: %m%s%s",
+                 err == EMFILE ? "; raise the limit on open files (ulimit -n)" : "", suffix);
     }
-    listen_pause(mgr, wf_now_ns() + STARVED_MS * WF_MGR_MS);
+    listen_pause(mgr, wf_now_ns() + SHORTAGE_MS * WF_MGR_MS);
 }
 
 void wf_mgr_listen_event(struct wf_conn_mgr *mgr, const struct wf_mgr_watch *w)
 {
-    for (int i = 0; i < BATCH && !mgr->deaf_ns && listen_may(mgr); i++) {
+    for (int i = 0; i < BATCH && !mgr->accept_ns && listen_may(mgr); i++) {
         uint8_t ip[WF_NET_IP];
         uint16_t port;
-        int fd = wf_ifaddr_accept(w->fd, ip, &port);
+        int fd = wf_socket_accept(w->fd, ip, &port);
         if (fd >= 0) {
-            pending_admit(mgr, fd, ip, port);
+            pending_open(mgr, fd, ip, port);
             continue;
         }
-        mgr->rate_ns -= PENDING_NS;
+        mgr->rate_ns -= INTERVAL_NS;
         if (errno == EAGAIN)
             return;
-        /* accept(2): what went wrong on that connection is told here, too. */
+        /* Other errors are those of the new connection: accept(2) reports them here. */
         if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS ||
             errno == EINVAL || errno == EBADF)
             listen_failed(mgr);
@@ -362,10 +373,10 @@ void wf_mgr_listen_event(struct wf_conn_mgr *mgr, const struct wf_mgr_watch *w)
 
 void wf_mgr_listen_timer(struct wf_conn_mgr *mgr, uint64_t now)
 {
-    if (mgr->deaf_ns && now >= mgr->deaf_ns) {
-        mgr->deaf_ns = 0;
+    if (mgr->accept_ns && now >= mgr->accept_ns) {
+        mgr->accept_ns = 0;
         listen_events(mgr, EPOLLIN);
     }
-    if (mgr->deaf_ns)
-        mgr->next_ns = WF_MIN(mgr->next_ns, mgr->deaf_ns);
+    if (mgr->accept_ns)
+        mgr->next_ns = WF_MIN(mgr->next_ns, mgr->accept_ns);
 }

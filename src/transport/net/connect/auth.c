@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Labels are of one length, so that no label and message together can be read as another
- * label and message; what follows them is of fixed length, too. */
+/* All labels have the same length, and all messages of a label, so that label and message together
+ * cannot be read as another label with another message. */
 #define _GNU_SOURCE
 #include "transport/net/connect/auth.h"
 
@@ -29,9 +29,10 @@ _Static_assert(WF_AEAD_TAG == crypto_aead_xchacha20poly1305_ietf_ABYTES, "tag of
 
 enum weft_status wf_net_auth_init(void)
 {
-    if (sodium_init() >= 0) /* 1: it was before */
+    if (sodium_init() >= 0) /* 1: it was initialised before */
         return WEFT_OK;
-    wf_error("libsodium cannot be used: is there a source of random numbers (getrandom)?");
+    wf_error("libsodium cannot be initialised: does this host have a source of random numbers "
+             "(getrandom)?");
     return WEFT_ESYSTEM;
 }
 
@@ -42,7 +43,7 @@ static const char *key_file_fault(const struct stat *st)
     if (st->st_uid != geteuid())
         return "belongs to another user";
     if (st->st_mode & 077)
-        return "can be used by others: chmod 600 it";
+        return "can be accessed by other users: chmod 600 it";
     if (st->st_size < WF_NET_KEY)
         return "is too short: 32 random bytes are needed (head -c 32 /dev/urandom > FILE)";
     return NULL;
@@ -66,14 +67,14 @@ static enum weft_status key_read_from(int fd, const char *path, uint8_t key[WF_N
     if (n == sizeof bytes)
         memcpy(key, bytes, sizeof bytes);
     else
-        wf_error("WEFT_KEY_FILE %s: %s", path, n < 0 ? strerror(errno) : "it became shorter");
+        wf_error("WEFT_KEY_FILE %s: %s", path, n < 0 ? strerror(errno) : "the file was truncated");
     sodium_memzero(bytes, sizeof bytes);
     return n == sizeof bytes ? WEFT_OK : WEFT_ESYSTEM;
 }
 
 enum weft_status wf_net_key_read(const char *path, uint8_t key[WF_NET_KEY])
 {
-    /* Nonblocking: a FIFO would make open wait. */
+    /* Nonblocking, since open of a FIFO would wait for a writer. */
     int fd = wf_fd_high(open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
     enum weft_status status;
     if (fd < 0) {
@@ -85,7 +86,7 @@ enum weft_status wf_net_key_read(const char *path, uint8_t key[WF_NET_KEY])
     return status;
 }
 
-/* BLAKE2b under [key] of the label, the hello and the challenge before its MAC. */
+/* Keyed BLAKE2b of the label, the hello, and the challenge up to its MAC. */
 static void transcript_mac(const uint8_t key[WF_NET_KEY], const uint8_t label[LABEL],
                            const struct wf_net_hello *hello,
                            const struct wf_net_challenge *challenge, uint8_t mac[WF_NET_MAC])
@@ -145,7 +146,7 @@ void wf_net_stream_keys(const uint8_t key[WF_NET_KEY], const struct wf_net_hello
     transcript_mac(key, label_by_accepter, hello, challenge, by_accepter);
 }
 
-/* A key seals one direction of one connection, so its records' numbers never repeat. */
+/* A key is for one direction of one connection, so that no number repeats under it. */
 static void record_nonce(uint64_t number,
                          uint8_t nonce[crypto_aead_xchacha20poly1305_ietf_NPUBBYTES])
 {

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Who is called. Four clocks tell when a call is over: since when no attempt came as far
- * as a connection (cut off), since when all were refused (ended), since when all that
- * connected were hung up on (someone else is there), and since when this side could not try. */
+/* Dials: attempts, and the dialling side of the handshake (states: manager.h). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -11,107 +9,16 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "transport/net/connect/auth.h"
-#include "transport/net/connect/manager_int.h"
+#include "transport/net/connect/dial_int.h"
 #include "transport/net/connect/hello.h"
+#include "transport/net/connect/ifaddr.h"
 
-#define PAUSE_MIN_MS 5 /* between attempts */
-#define PAUSE_MAX_MS 500
-#define REFUSED_MS 500 /* nothing but refusals for so long: ended */
-#define CONNECT_BACK_MS                                                                            \
-    300 /* until a connect-back is repeated: some handshakes take a turn of a busy core */
-#define CONNECT_MAX_MS 2000 /* a lost SYN is sent again after 1 s: RFC 6298 */
-/* So many times WEFT_PEER_TIMEOUT a call waits for what this side lacks. By default that is 120 s:
- * local ports come back when their TIME_WAIT ends, 60 s after the last use (tcp(7)). */
-#define LOCAL_TIMES 12
+#define PAUSE_MIN_MS 5      /* between the first two rounds of attempts */
+#define CONNECT_MAX_MS 2000 /* to connect; a lost SYN is sent again after 1 s: RFC 6298 */
 
-enum dial_state { DIAL_PAUSE, DIAL_KEYLESS, DIAL_CONNECT, DIAL_ANSWER };
-
-struct dial {
-    struct wf_mgr_watch watch;
-    enum dial_state state;
-    struct wf_dial c;
-    uint64_t number;
-    uint8_t ip[WF_CONTACT_IPS][WF_NET_IP]; /* those of the contact that can be called */
-    unsigned ips, at;                      /* the next attempt's */
-    unsigned pause_ms;
-    uint64_t cut_ns;     /* since when no attempt came as far as a connection */
-    uint64_t refused_ns; /* since when all were refused; 0: the last one was not */
-    uint64_t closed_ns;  /* since when all that connected were hung up on; 0 likewise */
-    uint64_t patience_ns;
-    uint64_t asked_back_ns; /* since when connect-backs were let in; 0: none was */
-    uint64_t local_ns;      /* since when this side lacked what an attempt takes; 0: it did not */
-    int local_err;          /* the errno that was logged of that */
-    size_t have;
-    union {
-        struct wf_net_greeting greeting;
-        struct wf_net_challenge challenge;
-        struct wf_net_refusal refusal;
-    } in;
-    struct wf_net_hello hello;
-    struct wf_dial_result *result; /* made with the call: giving up must not fail */
-};
-
-static struct dial *dial_of(struct wf_mgr_watch *w)
+static struct wf_mgr_dial *dial_of(struct wf_mgr_watch *w)
 {
-    return wf_container_of(w, struct dial, watch);
-}
-
-/* How an attempt ended. */
-enum outcome {
-    CUT,          /* no connection */
-    NO_WAY,       /* the same, for want of a route here: this says nothing of the other end */
-    REFUSED,      /* by the kernel, as GONE, or by one who is not who was called */
-    CLOSED_EARLY, /* connected, and closed without a word */
-    SLOW,         /* connected, and no answer, or BUSY */
-    ASKED_BACK,   /* let in: it will call back */
-    LOCAL         /* nothing was tried: this side lacks ports, descriptors, memory or leave */
-};
-
-/* Does this error of socket(2), connect(2) or epoll_ctl(2) tell of this side alone? Then it says
- * nothing of the peer. */
-static bool is_of_this_side(int err)
-{
-    switch (err) {
-    case EADDRNOTAVAIL: /* connect(2): no local port is free */
-    case EMFILE:
-    case ENFILE:
-    case ENOBUFS:
-    case ENOMEM:
-    case ENOSPC: /* epoll_ctl(2): fs.epoll.max_user_watches */
-    case EACCES: /* a local firewall, a route that prohibits, a security module */
-    case EPERM: return true;
-    default: return false;
-    }
-}
-
-/* What the user can change about it, for the end of a log line. */
-static const char *remedy(int err)
-{
-    switch (err) {
-    case EADDRNOTAVAIL:
-        return "; no local port is free: widen net.ipv4.ip_local_port_range (sysctl), or open "
-               "fewer connections";
-    case EMFILE: return "; raise the limit on open files (ulimit -n)";
-    case ENFILE: return "; raise the system's limit on open files (sysctl fs.file-max)";
-    case ENOSPC: return "; raise fs.epoll.max_user_watches (sysctl)";
-    case EACCES:
-    case EPERM: return "; a firewall, a route or a security policy of this host forbids it";
-    default: return "; this host has too little memory";
-    }
-}
-
-static const char *lack(int err)
-{
-    switch (err) {
-    case EADDRNOTAVAIL:
-        return "this host has no local port free (sysctl net.ipv4.ip_local_port_range)";
-    case EMFILE: return "this process has no descriptor free (ulimit -n)";
-    case ENFILE: return "this host has no open file left (sysctl fs.file-max)";
-    case ENOSPC: return "this user may watch no more sockets (sysctl fs.epoll.max_user_watches)";
-    case EACCES:
-    case EPERM: return "this host forbids the connection (its firewall, routes or policy)";
-    default: return "this host has too little memory for a connection";
-    }
+    return wf_container_of(w, struct wf_mgr_dial, watch);
 }
 
 void wf_mgr_dial_free(struct wf_mgr_watch *w)
@@ -119,316 +26,235 @@ void wf_mgr_dial_free(struct wf_mgr_watch *w)
     free(dial_of(w)->result);
 }
 
-static void dial_give_up(struct wf_conn_mgr *mgr, struct dial *c, enum weft_status status,
-                         const char *why)
-{
-    struct wf_dial_result *v = c->result;
-    c->result = NULL;
-    *v = (struct wf_dial_result){.dial = c->number, .to = c->c.to, .status = status, .why = why};
-    wf_list_init(&v->item);
-    wf_mgr_watch_end(mgr, &c->watch);
-    wf_mgr_event_begin(mgr, c->c.from.ep, c->c.from.ep_gen);
-    mgr->params.events->given_up(mgr->params.owner, c->c.from.ep, c->c.from.ep_gen, v);
-    wf_mgr_event_end(mgr);
-}
+/* ---- attempts ---- */
 
-/* Keep the clocks of "ended" and "cut off". */
-static void dial_note(struct dial *c, enum outcome outcome, uint64_t now)
+static void dial_attempt(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial)
 {
-    if (c->state == DIAL_ANSWER || outcome == LOCAL)
-        c->cut_ns = now;
-    if (outcome == LOCAL)
-        c->local_ns = c->local_ns ? c->local_ns : now;
-    else if (c->state == DIAL_ANSWER || outcome == REFUSED)
-        c->local_ns = 0;
-    if (outcome == REFUSED)
-        c->refused_ns = c->refused_ns ? c->refused_ns : now;
-    else if (outcome != NO_WAY)
-        c->refused_ns = 0;
-    if (outcome == SLOW || outcome == ASKED_BACK)
-        c->closed_ns = 0;
-    if (outcome == SLOW)
-        c->asked_back_ns = 0;
-    if (outcome == ASKED_BACK && !c->asked_back_ns)
-        c->asked_back_ns = now;
-    else if (outcome == CLOSED_EARLY && !c->closed_ns)
-        c->closed_ns = now;
-}
-
-/* The next attempt: at once if there is an address that was not tried in this round. Nearly
- * at the end of the time that a call has there is one more. */
-static uint64_t dial_next(const struct wf_conn_mgr *mgr, struct dial *c, enum outcome outcome,
-                          uint64_t now)
-{
-    uint64_t next = now;
-    if (outcome == ASKED_BACK)
-        return now + CONNECT_BACK_MS * WF_MGR_MS;
-    c->at = (c->at + 1) % c->ips;
-    if (!c->at || outcome == LOCAL) {
-        uint64_t longest = WF_MIN(PAUSE_MAX_MS * WF_MGR_MS, mgr->peer_ns / 10);
-        next += WF_MIN(c->pause_ms * WF_MGR_MS, longest);
-        c->pause_ms = WF_MIN(2 * c->pause_ms, PAUSE_MAX_MS);
-    }
-    if (outcome == REFUSED)
-        next = WF_MIN(next, c->refused_ns + REFUSED_MS * WF_MGR_MS);
-    if (outcome == CUT || outcome == NO_WAY)
-        next = WF_MIN(next, now + (c->cut_ns + c->patience_ns - now) / 2);
-    return next;
-}
-
-static void dial_failed(struct wf_conn_mgr *mgr, struct dial *c, enum outcome outcome,
-                        const char *why)
-{
-    uint64_t now = wf_now_ns();
-    dial_note(c, outcome, now);
-    if (outcome == REFUSED && now - c->refused_ns >= REFUSED_MS * WF_MGR_MS) {
-        dial_give_up(mgr, c, WEFT_EPEER, why);
-    } else if ((outcome == CUT || outcome == NO_WAY) &&
-               now - c->cut_ns >= c->patience_ns - mgr->peer_ns / 64) {
-        dial_give_up(mgr, c, WEFT_EPEER, "cut off: no attempt to connect got through");
-    } else if (outcome == ASKED_BACK && now - c->asked_back_ns >= mgr->peer_ns) {
-        dial_give_up(mgr, c, WEFT_EPEER,
-                     "it does not manage to connect to this host (a firewall? see weft info and "
-                     "WEFT_TCP_INTERFACES)");
-    } else if (outcome == CLOSED_EARLY && now - c->closed_ns >= mgr->peer_ns / 2) {
-        dial_give_up(mgr, c, WEFT_EPEER, "who is at its address hangs up");
-    } else if (outcome == LOCAL && now - c->local_ns >= LOCAL_TIMES * mgr->peer_ns) {
-        dial_give_up(mgr, c, WEFT_EUNREACH, lack(c->local_err));
-    } else {
-        wf_mgr_close(wf_mgr_watch_release(mgr, &c->watch));
-        c->state = DIAL_PAUSE;
-        wf_mgr_deadline_set(mgr, &c->watch, dial_next(mgr, c, outcome, now));
-    }
-}
-
-/* This side lacks something. A call logs that once, and once more if it lacks something else. */
-static void dial_local(struct wf_conn_mgr *mgr, struct dial *c, int err)
-{
-    char name[WF_NET_NAME], more[WF_MGR_MORE];
-    if (err != c->local_err && wf_mgr_may_log(mgr, WF_MGR_ON_FILES, more)) {
-        const char *to = wf_ifaddr_name(c->ip[c->at], c->c.to_contact.port, name);
-        errno = err;
-        wf_error("cannot connect to %s for the moment: %m%s%s", to, remedy(err), more);
-    }
-    c->local_err = err;
-    dial_failed(mgr, c, LOCAL, NULL);
-}
-
-/* connect(2) failed with errno [err]. */
-static void dial_unconnected(struct wf_conn_mgr *mgr, struct dial *c, int err)
-{
-    char name[WF_NET_NAME];
-    errno = err;
-    wf_debug("calling %s: %m", wf_ifaddr_name(c->ip[c->at], c->c.to_contact.port, name));
-    if (err == ECONNREFUSED)
-        dial_failed(mgr, c, REFUSED, "no process listens at its address: it ended");
-    else if (is_of_this_side(err))
-        dial_local(mgr, c, err);
-    else
-        dial_failed(mgr, c, err == ENETUNREACH || err == EAFNOSUPPORT ? NO_WAY : CUT, NULL);
-}
-
-static void dial_attempt(struct wf_conn_mgr *mgr, struct dial *c)
-{
-    uint64_t now = wf_now_ns(), cut = c->cut_ns + c->patience_ns;
+    uint64_t now = wf_now_ns(), given_up = dial->unconnected_ns + dial->patience_ns;
     uint64_t until = now + WF_MIN(mgr->peer_ns / 8, CONNECT_MAX_MS * WF_MGR_MS);
     if (!mgr->has_key) {
-        c->state = DIAL_KEYLESS;
-        c->watch.deadline_ns = WF_MGR_NEVER;
+        dial->state = WF_DIAL_KEYLESS;
+        dial->watch.deadline_ns = WF_MGR_NEVER;
         return;
     }
-    c->state = DIAL_CONNECT;
-    c->watch.fd = wf_ifaddr_dial(c->ip[c->at], c->c.to_contact.port);
-    if (c->watch.fd < 0) {
-        dial_unconnected(mgr, c, errno);
+    dial->state = WF_DIAL_CONNECT;
+    dial->watch.fd = wf_socket_connect(dial->ip[dial->at], dial->want.to_contact.port);
+    if (dial->watch.fd < 0) {
+        wf_mgr_attempt_errno(mgr, dial, errno);
         return;
     }
-    wf_mgr_deadline_set(mgr, &c->watch, cut > now + mgr->peer_ns / 64 ? WF_MIN(until, cut) : until);
-    if (wf_mgr_watch_add(mgr, &c->watch, EPOLLOUT))
-        dial_unconnected(mgr, c, errno);
+    if (given_up > now + mgr->peer_ns / 64)
+        until = WF_MIN(until, given_up);
+    wf_mgr_deadline_set(mgr, &dial->watch, until);
+    if (wf_mgr_watch_add(mgr, &dial->watch, EPOLLOUT))
+        wf_mgr_attempt_errno(mgr, dial, errno);
 }
 
-static void dial_connected(struct wf_conn_mgr *mgr, struct dial *c)
+static void dial_connected(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial)
 {
-    int err = wf_ifaddr_dialled(c->watch.fd);
+    int err = wf_socket_connect_error(dial->watch.fd);
     if (err) {
-        dial_unconnected(mgr, c, err);
+        wf_mgr_attempt_errno(mgr, dial, err);
         return;
     }
-    c->state = DIAL_ANSWER;
-    c->have = 0;
-    wf_net_hello_make(&c->c, mgr->flags, &c->hello);
-    if (!wf_mgr_send(c->watch.fd, &c->hello, sizeof c->hello)) {
-        dial_failed(mgr, c, CLOSED_EARLY, NULL);
+    dial->state = WF_DIAL_ANSWER;
+    dial->have = 0;
+    wf_net_hello_make(&dial->want, mgr->flags, &dial->hello);
+    if (!wf_mgr_send(dial->watch.fd, &dial->hello, sizeof dial->hello)) {
+        wf_mgr_attempt_end(mgr, dial, WF_ATTEMPT_CLOSED, NULL);
         return;
     }
-    wf_mgr_watch_events(mgr, &c->watch, EPOLLIN);
-    wf_mgr_deadline_set(mgr, &c->watch, wf_now_ns() + mgr->peer_ns);
+    wf_mgr_watch_events(mgr, &dial->watch, EPOLLIN);
+    wf_mgr_deadline_set(mgr, &dial->watch, wf_now_ns() + mgr->peer_ns);
 }
 
-static void dial_log(struct wf_conn_mgr *mgr, const struct dial *c, enum wf_mgr_topic topic,
-                     const char *text)
+/* ---- the answer ---- */
+
+static void dial_log(struct wf_conn_mgr *mgr, const struct wf_mgr_dial *dial,
+                     enum wf_mgr_topic topic, const char *text)
 {
     char name[WF_NET_NAME];
-    char more[WF_MGR_MORE];
-    if (wf_mgr_may_log(mgr, topic, more))
-        wf_warn("calling %s: %s%s", wf_ifaddr_name(c->ip[c->at], c->c.to_contact.port, name), text,
-                more);
+    char suffix[WF_MGR_SUFFIX];
+    if (wf_mgr_may_log(mgr, topic, suffix))
+        wf_warn("connecting to %s: %s%s",
+                wf_ipaddr_print_port(dial->ip[dial->at], dial->want.to_contact.port, name), text,
+                suffix);
 }
 
-/* A peer that has proved itself changes neither version nor flags: who says so now is another
- * process, or somebody on the way. */
-static bool had_before(const struct dial *c)
+/* The channel had a connection before: its peer is authenticated, and changes neither version nor
+ * flags. An answer that shows others comes from another process, or was forged on the way. */
+static bool was_connected(const struct wf_mgr_dial *dial)
 {
-    return c->c.gen > 1;
+    return dial->want.gen > 1;
 }
 
-static void dial_refused(struct wf_conn_mgr *mgr, struct dial *c)
+static void dial_other_program(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial)
+{
+    wf_mgr_attempt_end(mgr, dial, WF_ATTEMPT_REFUSED,
+                       "another program listens at its address: it has ended");
+}
+
+static void dial_other_version(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial)
+{
+    if (was_connected(dial))
+        wf_mgr_attempt_end(mgr, dial, WF_ATTEMPT_REFUSED,
+                           "the process at its address uses another version of Weft's protocol");
+    else
+        wf_mgr_dial_give_up(mgr, dial, WEFT_EVERSION, "it uses another version of Weft's protocol");
+}
+
+static void dial_other_flags(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial)
+{
+    if (was_connected(dial)) {
+        wf_mgr_attempt_end(mgr, dial, WF_ATTEMPT_REFUSED,
+                           "the process at its address has another WEFT_TCP_ENCRYPT");
+        return;
+    }
+    dial_log(mgr, dial, WF_MGR_LOG_FLAGS,
+             "one side encrypts, the other does not: set WEFT_TCP_ENCRYPT to the same value in all "
+             "processes");
+    wf_mgr_dial_give_up(mgr, dial, WEFT_EUNREACH, "one side encrypts, the other does not");
+}
+
+static void dial_refused(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial)
 {
     struct wf_net_refusal r;
-    if (wf_net_refusal_parse(&c->in, &r) != WEFT_OK) {
-        dial_failed(mgr, c, REFUSED, "a stranger is at its address: it ended");
+    if (wf_net_refusal_parse(&dial->in, &r) != WEFT_OK) {
+        dial_other_program(mgr, dial);
         return;
     }
     switch (r.reason) {
     case WF_NET_REFUSED_GONE:
-        dial_failed(mgr, c, REFUSED, "its endpoint closed, or its process ended");
+        wf_mgr_attempt_end(mgr, dial, WF_ATTEMPT_REFUSED,
+                           "its endpoint closed, or its process ended");
         break;
     case WF_NET_REFUSED_VERSION:
-        if (had_before(c)) {
-            dial_failed(mgr, c, REFUSED, "who is at its address has another version of Weft's");
-            break;
-        }
-        dial_log(mgr, c, WF_MGR_ON_VERSION, "it has another version of Weft's protocol");
-        dial_give_up(mgr, c, WEFT_EVERSION, "it has another version of Weft's protocol");
+        if (!was_connected(dial))
+            dial_log(mgr, dial, WF_MGR_LOG_VERSION,
+                     "the peer uses another version of Weft's protocol: use the same version of "
+                     "Weft on all hosts");
+        dial_other_version(mgr, dial);
         break;
-    case WF_NET_REFUSED_FLAGS:
-        if (had_before(c)) {
-            dial_failed(mgr, c, REFUSED, "who is at its address encrypts otherwise");
-            break;
-        }
-        dial_log(mgr, c, WF_MGR_ON_FLAGS,
-                 "one side encrypts, the other does not: set WEFT_TCP_ENCRYPT alike for all");
-        dial_give_up(mgr, c, WEFT_EUNREACH, "one side encrypts, the other does not");
-        break;
-    default: dial_failed(mgr, c, SLOW, NULL); break;
+    case WF_NET_REFUSED_FLAGS: dial_other_flags(mgr, dial); break;
+    default: wf_mgr_attempt_end(mgr, dial, WF_ATTEMPT_SLOW, NULL); break;
     }
 }
 
-/* Whoever answers like this is not whom this process called. */
-static void dial_unproven(struct wf_conn_mgr *mgr, struct dial *c)
+/* Without the key the process that answered cannot be the peer. */
+static void dial_unproven(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial)
 {
-    dial_log(mgr, c, WF_MGR_ON_KEY,
-             "who answered does not know this job's key (another job's process, another "
-             "WEFT_KEY_FILE, or an attack; the network itself is well)");
-    dial_failed(mgr, c, REFUSED, "who is at its address does not know this job's key");
+    dial_log(mgr, dial, WF_MGR_LOG_KEY,
+             "the process that answered does not know this job's key (it is another job's process, "
+             "it has another WEFT_KEY_FILE, or this is an attack; the network works)");
+    wf_mgr_attempt_end(mgr, dial, WF_ATTEMPT_REFUSED,
+                       "the process at its address does not know this job's key");
 }
 
-static bool dial_is_connect_back(const struct dial *c)
+static bool dial_is_connect_back(const struct wf_mgr_dial *dial)
 {
-    return memcmp(&c->c.from, &c->c.to, sizeof c->c.from) < 0;
+    return memcmp(&dial->want.from, &dial->want.to, sizeof dial->want.from) < 0;
 }
 
-static void dial_challenged(struct wf_conn_mgr *mgr, struct dial *c)
+static void dial_deliver(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial,
+                         const struct wf_net_challenge *challenge)
+{
+    const struct wf_address *from = &dial->want.from;
+    struct wf_net_conn *conn = wf_mgr_conn_new(mgr, &dial->hello, challenge, true);
+    if (!conn) {
+        wf_mgr_attempt_shortage(mgr, dial, ENOMEM);
+        return;
+    }
+    conn->peer = dial->want.to;
+    conn->contact = dial->want.to_contact;
+    conn->dial = dial->number;
+    conn->fd = wf_mgr_watch_release(mgr, &dial->watch);
+    wf_mgr_watch_end(mgr, &dial->watch);
+    wf_mgr_conn_deliver(mgr, from->ep, from->ep_gen, conn);
+}
+
+static void dial_challenged(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial)
 {
     struct wf_net_challenge challenge;
     struct wf_net_proof proof;
-    struct wf_net_conn *conn;
-    if (wf_net_challenge_parse(&c->in, &challenge) != WEFT_OK ||
+    if (wf_net_challenge_parse(&dial->in, &challenge) != WEFT_OK ||
         challenge.greeting.flags != mgr->flags ||
-        !wf_net_challenge_verify(mgr->key, &c->hello, &challenge)) {
-        dial_unproven(mgr, c);
+        !wf_net_challenge_verify(mgr->key, &dial->hello, &challenge)) {
+        dial_unproven(mgr, dial);
         return;
     }
     wf_net_proof_make(mgr->flags, &proof);
-    wf_net_proof_sign(mgr->key, &c->hello, &challenge, &proof);
-    if (!wf_mgr_send(c->watch.fd, &proof, sizeof proof)) {
-        dial_failed(mgr, c, CLOSED_EARLY, NULL);
-        return;
-    }
-    if (dial_is_connect_back(c)) {
-        dial_failed(mgr, c, ASKED_BACK, NULL);
-        return;
-    }
-    conn = wf_mgr_conn_new(mgr, &c->hello, &challenge, true);
-    if (!conn) {
-        dial_local(mgr, c, ENOMEM);
-        return;
-    }
-    conn->peer = c->c.to;
-    conn->contact = c->c.to_contact;
-    conn->dial = c->number;
-    conn->fd = wf_mgr_watch_release(mgr, &c->watch);
-    wf_mgr_watch_end(mgr, &c->watch);
-    wf_mgr_conn_deliver(mgr, c->c.from.ep, c->c.from.ep_gen, conn);
+    wf_net_proof_sign(mgr->key, &dial->hello, &challenge, &proof);
+    if (!wf_mgr_send(dial->watch.fd, &proof, sizeof proof))
+        wf_mgr_attempt_end(mgr, dial, WF_ATTEMPT_CLOSED, NULL);
+    else if (dial_is_connect_back(dial))
+        wf_mgr_attempt_end(mgr, dial, WF_ATTEMPT_CONNECT_BACK, NULL);
+    else
+        dial_deliver(mgr, dial, &challenge);
 }
 
-static void dial_answer(struct wf_conn_mgr *mgr, struct dial *c)
+static void dial_answer(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial)
 {
     struct wf_net_greeting g;
-    int there = wf_mgr_recv(c->watch.fd, &c->in, &c->have, sizeof g);
+    int whole = wf_mgr_recv(dial->watch.fd, &dial->in, &dial->have, sizeof g);
     enum weft_status status;
-    if (there > 0) {
-        status = wf_net_greeting_parse(&c->in, WF_NET_CHALLENGE, WF_NET_REFUSAL, &g);
-        if (status == WEFT_EVERSION && had_before(c)) {
-            dial_failed(mgr, c, REFUSED, "who is at its address has another version of Weft's");
-            return;
-        }
+    if (whole > 0) {
+        status = wf_net_greeting_parse(&dial->in, WF_NET_CHALLENGE, WF_NET_REFUSAL, &g);
         if (status == WEFT_EVERSION) {
-            dial_give_up(mgr, c, WEFT_EVERSION, "it has another version of Weft's protocol");
+            dial_other_version(mgr, dial);
             return;
         }
         if (status != WEFT_OK) {
-            dial_failed(mgr, c, REFUSED, "a stranger is at its address: it ended");
+            dial_other_program(mgr, dial);
             return;
         }
-        there = wf_mgr_recv(c->watch.fd, &c->in, &c->have, g.size);
+        whole = wf_mgr_recv(dial->watch.fd, &dial->in, &dial->have, g.size);
     }
-    if (there < 0)
-        dial_failed(mgr, c, CLOSED_EARLY, NULL);
-    else if (there && g.role == WF_NET_REFUSAL)
-        dial_refused(mgr, c);
-    else if (there)
-        dial_challenged(mgr, c);
+    if (whole < 0)
+        wf_mgr_attempt_end(mgr, dial, WF_ATTEMPT_CLOSED, NULL);
+    else if (whole && g.role == WF_NET_REFUSAL)
+        dial_refused(mgr, dial);
+    else if (whole)
+        dial_challenged(mgr, dial);
 }
 
 void wf_mgr_dial_event(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w)
 {
-    struct dial *c = dial_of(w);
-    if (c->state == DIAL_CONNECT)
-        dial_connected(mgr, c);
-    else if (c->state == DIAL_ANSWER)
-        dial_answer(mgr, c);
+    struct wf_mgr_dial *dial = dial_of(w);
+    if (dial->state == WF_DIAL_CONNECT)
+        dial_connected(mgr, dial);
+    else if (dial->state == WF_DIAL_ANSWER)
+        dial_answer(mgr, dial);
 }
 
 void wf_mgr_dial_expired(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w)
 {
-    struct dial *c = dial_of(w);
-    switch (c->state) {
-    case DIAL_PAUSE:
-        if (!c->ips)
-            dial_give_up(mgr, c, WEFT_EUNREACH,
-                         c->c.to_contact.port
-                             ? "its only address is loopback on another host: see weft info there"
-                             : "its address names no place on a network");
+    struct wf_mgr_dial *dial = dial_of(w);
+    switch (dial->state) {
+    case WF_DIAL_PAUSE:
+        if (dial->ips)
+            dial_attempt(mgr, dial);
         else
-            dial_attempt(mgr, c);
+            wf_mgr_dial_give_up(
+                mgr, dial, WEFT_EUNREACH,
+                dial->want.to_contact.port
+                    ? "its only address is another host's loopback: see weft info there"
+                    : "its address bytes contain no network address");
         break;
-    case DIAL_KEYLESS: break;
-    case DIAL_CONNECT: dial_unconnected(mgr, c, ETIMEDOUT); break;
-    case DIAL_ANSWER: dial_failed(mgr, c, SLOW, NULL); break;
+    case WF_DIAL_KEYLESS: break;
+    case WF_DIAL_CONNECT: wf_mgr_attempt_errno(mgr, dial, ETIMEDOUT); break;
+    case WF_DIAL_ANSWER: wf_mgr_attempt_end(mgr, dial, WF_ATTEMPT_SLOW, NULL); break;
     }
 }
 
-void wf_mgr_dials_go_on(struct wf_conn_mgr *mgr)
+void wf_mgr_dials_resume(struct wf_conn_mgr *mgr)
 {
     wf_list_each(it, &mgr->dials)
     {
-        struct dial *c = wf_container_of(it, struct dial, watch.item);
-        if (!c->watch.dead && c->state == DIAL_KEYLESS) {
-            c->state = DIAL_PAUSE;
-            c->cut_ns = wf_now_ns();
-            wf_mgr_deadline_set(mgr, &c->watch, c->cut_ns);
+        struct wf_mgr_dial *dial = wf_container_of(it, struct wf_mgr_dial, watch.item);
+        if (!dial->watch.dead && dial->state == WF_DIAL_KEYLESS) {
+            dial->state = WF_DIAL_PAUSE;
+            dial->unconnected_ns = wf_now_ns();
+            wf_mgr_deadline_set(mgr, &dial->watch, dial->unconnected_ns);
         }
     }
 }
@@ -437,104 +263,113 @@ void wf_mgr_dials_forget(struct wf_conn_mgr *mgr, uint16_t ep, uint32_t ep_gen)
 {
     wf_list_each(it, &mgr->dials)
     {
-        struct dial *c = wf_container_of(it, struct dial, watch.item);
-        if (c->c.from.ep == ep && c->c.from.ep_gen == ep_gen)
-            wf_mgr_watch_end(mgr, &c->watch);
+        struct wf_mgr_dial *dial = wf_container_of(it, struct wf_mgr_dial, watch.item);
+        if (dial->want.from.ep == ep && dial->want.from.ep_gen == ep_gen)
+            wf_mgr_watch_end(mgr, &dial->watch);
     }
 }
 
-/* Loopback is this host's only in the same network namespace of the same boot. */
-static void call_addresses(const struct wf_conn_mgr *mgr, struct dial *c)
+/* ---- beginning and ending ---- */
+
+/* A loopback address is this host's only in the same network namespace of the same boot. */
+static void dial_addresses(const struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial)
 {
-    const struct wf_process_id *to = &c->c.to.process;
-    const struct wf_contact *contact = &c->c.to_contact;
+    const struct wf_process_id *to = &dial->want.to.process;
+    const struct wf_contact *contact = &dial->want.to_contact;
     bool same = to->node == mgr->self.node && to->netns == mgr->self.netns;
     for (unsigned i = 0; contact->port && i < contact->count && i < WF_CONTACT_IPS; i++)
         if (wf_ifaddr_can_dial(contact->ip[i], same))
-            memcpy(c->ip[c->ips++], contact->ip[i], WF_NET_IP);
+            memcpy(dial->ip[dial->ips++], contact->ip[i], WF_NET_IP);
 }
 
-/* A call of the same channel that is under way. */
-static struct dial *dial_find(struct wf_conn_mgr *mgr, const struct wf_dial *call)
+/* The dial of this channel that is in progress. */
+static struct wf_mgr_dial *dial_find(struct wf_conn_mgr *mgr, const struct wf_dial *want)
 {
     wf_list_each(it, &mgr->dials)
     {
-        struct dial *c = wf_container_of(it, struct dial, watch.item);
-        if (!c->watch.dead && c->c.lane == call->lane && c->c.from.ep == call->from.ep &&
-            c->c.from.ep_gen == call->from.ep_gen && !memcmp(&c->c.to, &call->to, sizeof c->c.to))
-            return c;
+        struct wf_mgr_dial *dial = wf_container_of(it, struct wf_mgr_dial, watch.item);
+        const struct wf_dial *have = &dial->want;
+        if (!dial->watch.dead && have->lane == want->lane && have->from.ep == want->from.ep &&
+            have->from.ep_gen == want->from.ep_gen &&
+            !memcmp(&have->to, &want->to, sizeof have->to))
+            return dial;
     }
     return NULL;
 }
 
-static struct dial *dial_new(const struct wf_conn_mgr *mgr, const struct wf_dial *call)
+/* The dial in progress from this endpoint to the sender of [hello], by the same lane. */
+static struct wf_mgr_dial *dial_to_sender(struct wf_conn_mgr *mgr, uint16_t ep, uint32_t ep_gen,
+                                          const struct wf_net_hello *hello)
 {
-    struct dial *c = calloc(1, sizeof *c);
-    struct wf_dial_result *v = malloc(sizeof *v);
-    if (!c || !v) {
-        free(c);
-        free(v);
+    struct wf_dial want = {
+        .from = {.ep = ep, .ep_gen = ep_gen}, .to = hello->from, .lane = hello->lane};
+    return dial_find(mgr, &want);
+}
+
+static struct wf_mgr_dial *dial_new(const struct wf_conn_mgr *mgr, const struct wf_dial *want)
+{
+    struct wf_mgr_dial *dial = calloc(1, sizeof *dial);
+    struct wf_dial_result *result = malloc(sizeof *result);
+    if (!dial || !result) {
+        free(dial);
+        free(result);
         return NULL;
     }
-    c->result = v;
-    c->watch.kind = WF_MGR_DIAL;
-    c->watch.fd = -1;
-    c->c = *call;
-    c->pause_ms = PAUSE_MIN_MS;
-    c->patience_ns = call->patience_ms ? call->patience_ms * WF_MGR_MS : mgr->peer_ns / 2;
-    call_addresses(mgr, c);
-    c->cut_ns = wf_now_ns() + call->delay_ms * WF_MGR_MS;
-    return c;
+    dial->result = result;
+    dial->watch.kind = WF_MGR_DIAL;
+    dial->watch.fd = -1;
+    dial->want = *want;
+    dial->pause_ms = PAUSE_MIN_MS;
+    dial->patience_ns = want->patience_ms ? want->patience_ms * WF_MGR_MS : mgr->peer_ns / 2;
+    dial_addresses(mgr, dial);
+    dial->unconnected_ns = wf_now_ns() + want->delay_ms * WF_MGR_MS;
+    return dial;
 }
 
-/* Its number; 0: no memory. */
-static uint64_t dial_start(struct wf_conn_mgr *mgr, const struct wf_dial *call)
+/* Returns the dial's number; 0: no memory. */
+static uint64_t dial_start(struct wf_conn_mgr *mgr, const struct wf_dial *want)
 {
-    struct dial *c = dial_find(mgr, call);
-    if (c)
-        return c->number;
-    c = dial_new(mgr, call);
-    if (!c)
+    struct wf_mgr_dial *dial = dial_find(mgr, want);
+    if (dial)
+        return dial->number;
+    dial = dial_new(mgr, want);
+    if (!dial)
         return 0;
-    c->number = ++mgr->last_dial;
-    wf_list_append(&mgr->dials, &c->watch.item);
-    wf_mgr_deadline_set(mgr, &c->watch, c->cut_ns);
-    return c->number;
+    dial->number = ++mgr->last_dial;
+    wf_list_append(&mgr->dials, &dial->watch.item);
+    wf_mgr_deadline_set(mgr, &dial->watch, dial->unconnected_ns);
+    return dial->number;
 }
 
-void wf_mgr_dial_back(struct wf_conn_mgr *mgr, const struct wf_dial *call)
+void wf_mgr_dial_back(struct wf_conn_mgr *mgr, const struct wf_dial *want)
 {
-    char more[WF_MGR_MORE];
-    if (!dial_start(mgr, call) && wf_mgr_may_log(mgr, WF_MGR_ON_FILES, more))
-        wf_error("no memory to call back who knocked%s", more);
+    char suffix[WF_MGR_SUFFIX];
+    if (!dial_start(mgr, want) && wf_mgr_may_log(mgr, WF_MGR_LOG_RESOURCES, suffix))
+        wf_error("no memory to connect back to a peer, which will ask again%s", suffix);
 }
 
 void wf_mgr_connect_back_end(struct wf_conn_mgr *mgr, uint16_t ep, uint32_t ep_gen,
                              const struct wf_net_hello *hello)
 {
-    struct wf_dial same = {
-        .from = {.ep = ep, .ep_gen = ep_gen}, .to = hello->from, .lane = hello->lane};
-    struct dial *c = dial_find(mgr, &same);
-    if (c)
-        wf_mgr_watch_end(mgr, &c->watch);
+    struct wf_mgr_dial *dial = dial_to_sender(mgr, ep, ep_gen, hello);
+    if (dial)
+        wf_mgr_watch_end(mgr, &dial->watch);
 }
 
-bool wf_mgr_dial_lacks(struct wf_conn_mgr *mgr, uint16_t ep, uint32_t ep_gen,
-                       const struct wf_net_hello *hello)
+bool wf_mgr_dial_lacks_resources(struct wf_conn_mgr *mgr, uint16_t ep, uint32_t ep_gen,
+                                 const struct wf_net_hello *hello)
 {
-    struct wf_dial same = {
-        .from = {.ep = ep, .ep_gen = ep_gen}, .to = hello->from, .lane = hello->lane};
-    const struct dial *c = dial_find(mgr, &same);
-    return c && c->local_ns;
+    const struct wf_mgr_dial *dial = dial_to_sender(mgr, ep, ep_gen, hello);
+    return dial && dial->shortage_ns;
 }
 
-uint64_t wf_conn_mgr_dial(struct wf_conn_mgr *mgr, const struct wf_dial *call)
+uint64_t wf_conn_mgr_dial(struct wf_conn_mgr *mgr, const struct wf_dial *want)
 {
     uint64_t number;
     pthread_mutex_lock(&mgr->lock);
-    number = dial_start(mgr, call);
+    number = dial_start(mgr, want);
     pthread_mutex_unlock(&mgr->lock);
-    wf_mgr_kick(mgr);
+    wf_mgr_wake(mgr);
     return number;
 }
 
@@ -543,12 +378,12 @@ void wf_conn_mgr_cancel(struct wf_conn_mgr *mgr, uint64_t number)
     pthread_mutex_lock(&mgr->lock);
     wf_list_each(it, &mgr->dials)
     {
-        struct dial *c = wf_container_of(it, struct dial, watch.item);
-        if (c->number == number) {
-            wf_mgr_watch_end(mgr, &c->watch);
+        struct wf_mgr_dial *dial = wf_container_of(it, struct wf_mgr_dial, watch.item);
+        if (dial->number == number) {
+            wf_mgr_watch_end(mgr, &dial->watch);
             break;
         }
     }
     pthread_mutex_unlock(&mgr->lock);
-    wf_mgr_kick(mgr); /* it frees the call */
+    wf_mgr_wake(mgr); /* its thread frees the dial */
 }

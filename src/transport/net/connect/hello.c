@@ -20,7 +20,7 @@ enum weft_status wf_net_greeting_parse(const void *bytes, unsigned role, unsigne
     memcpy(&g, bytes, sizeof g);
     if (g.magic != WF_NET_MAGIC || !g.version)
         return WEFT_EPROTO;
-    /* A refusal says which version its sender has; its form is that of every version. */
+    /* REFUSAL has the same form in all versions, and holds its sender's version. */
     if (g.version != WF_NET_VERSION && g.role != WF_NET_REFUSAL) {
         *out = g;
         return WEFT_EVERSION;
@@ -91,7 +91,7 @@ enum weft_status wf_net_refusal_parse(const void *bytes, struct wf_net_refusal *
         !all_zero(r.zero, sizeof r.zero))
         return WEFT_EPROTO;
     if ((r.greeting.version == WF_NET_VERSION) == (r.reason == WF_NET_REFUSED_VERSION))
-        return WEFT_EPROTO; /* who has our version does not refuse it; who has not, does */
+        return WEFT_EPROTO; /* VERSION is the reason exactly if the versions differ */
     *out = r;
     return WEFT_OK;
 }
@@ -105,16 +105,16 @@ static struct wf_net_greeting greeting(unsigned role, uint32_t flags)
                                     .flags = flags};
 }
 
-void wf_net_hello_make(const struct wf_dial *call, uint32_t flags, struct wf_net_hello *out)
+void wf_net_hello_make(const struct wf_dial *dial, uint32_t flags, struct wf_net_hello *out)
 {
     *out = (struct wf_net_hello){.greeting = greeting(WF_NET_HELLO, flags),
-                                 .lane = call->lane,
-                                 .to_ep = call->to.ep,
-                                 .to_gen = call->to.ep_gen,
-                                 .to_token = {call->to.process.token[0], call->to.process.token[1]},
-                                 .gen = call->gen,
-                                 .from = call->from,
-                                 .contact = call->from_contact};
+                                 .lane = dial->lane,
+                                 .to_ep = dial->to.ep,
+                                 .to_gen = dial->to.ep_gen,
+                                 .to_token = {dial->to.process.token[0], dial->to.process.token[1]},
+                                 .gen = dial->gen,
+                                 .from = dial->from,
+                                 .contact = dial->from_contact};
     randombytes_buf(out->nonce, sizeof out->nonce);
 }
 

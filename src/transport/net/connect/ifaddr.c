@@ -2,20 +2,14 @@
 #define _GNU_SOURCE
 #include "transport/net/connect/ifaddr.h"
 
-#include <arpa/inet.h>
-#include <errno.h>
 #include <ifaddrs.h>
 #include <limits.h>
 #include <linux/ethtool.h>
 #include <linux/sockios.h>
-#include <net/if.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -23,103 +17,29 @@
 #include "base/util.h"
 #include "config/config.h"
 
-#define CANDIDATES 64 /* addresses that are looked at */
-#define BACKLOG 4096  /* net.core.somaxconn's default since Linux 5.4; lower ones cut it */
-#define PORT_TRIES 16
-/* There is a carrier: IFF_LOWER_UP of linux/if.h, which cannot be included beside net/if.h.
- * IFF_RUNNING says the same up to a second later. */
+#define CANDIDATES 64 /* at most so many addresses of this host are considered */
+/* The interface has a carrier: IFF_LOWER_UP of linux/if.h, which cannot be included beside
+ * net/if.h. IFF_RUNNING reports the same up to a second later. */
 #define LOWER_UP 0x10000u
 
-static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+/* ---- ranks by route ---- */
 
-union any_sockaddr {
-    struct sockaddr sa;
-    struct sockaddr_in in;
-    struct sockaddr_in6 in6;
-};
-
-static bool ip_is_v4(const uint8_t ip[WF_NET_IP])
-{
-    return !memcmp(ip, mapped, sizeof mapped);
-}
-
-static bool ip_is_loopback(const uint8_t ip[WF_NET_IP])
-{
-    return ip_is_v4(ip) ? ip[12] == 127 : !memcmp(ip, &in6addr_loopback, WF_NET_IP);
-}
-
-static bool ip_is_link_local(const uint8_t ip[WF_NET_IP])
-{
-    return ip[0] == 0xfe && (ip[1] & 0xc0) == 0x80; /* fe80::/10, RFC 4291 */
-}
-
-/* False: not an internet address. */
-static bool sockaddr_split(const struct sockaddr *sa, uint8_t ip[WF_NET_IP], uint16_t *port)
-{
-    if (sa && sa->sa_family == AF_INET) {
-        const struct sockaddr_in *in = (const void *)sa;
-        memcpy(ip, mapped, sizeof mapped);
-        memcpy(ip + 12, &in->sin_addr, 4);
-        *port = ntohs(in->sin_port);
-    } else if (sa && sa->sa_family == AF_INET6) {
-        const struct sockaddr_in6 *in6 = (const void *)sa;
-        memcpy(ip, &in6->sin6_addr, WF_NET_IP);
-        *port = ntohs(in6->sin6_port);
-    } else {
-        return false;
-    }
-    return true;
-}
-
-static socklen_t sockaddr_make(const uint8_t ip[WF_NET_IP], uint16_t port, union any_sockaddr *out)
-{
-    memset(out, 0, sizeof *out);
-    if (ip_is_v4(ip)) {
-        out->in.sin_family = AF_INET;
-        out->in.sin_port = htons(port);
-        memcpy(&out->in.sin_addr, ip + 12, 4);
-        return sizeof out->in;
-    }
-    out->in6.sin6_family = AF_INET6;
-    out->in6.sin6_port = htons(port);
-    memcpy(&out->in6.sin6_addr, ip, WF_NET_IP);
-    return sizeof out->in6;
-}
-
-static const char *ip_name(const uint8_t ip[WF_NET_IP], char name[INET6_ADDRSTRLEN])
-{
-    bool v4 = ip_is_v4(ip);
-    if (!inet_ntop(v4 ? AF_INET : AF_INET6, v4 ? ip + 12 : ip, name, INET6_ADDRSTRLEN))
-        strcpy(name, "?");
-    return name;
-}
-
-const char *wf_ifaddr_name(const uint8_t ip[WF_NET_IP], uint16_t port, char name[WF_NET_NAME])
-{
-    char text[INET6_ADDRSTRLEN];
-    snprintf(name, WF_NET_NAME, ip_is_v4(ip) ? "%s:%u" : "[%s]:%u", ip_name(ip, text), port);
-    return name;
-}
-
-/* ---- which addresses ---- */
-
-/* The lower the better; without WEFT_TCP_INTERFACES. */
+/* Without WEFT_TCP_INTERFACES; lower is better. */
 enum rank {
     RANK_ROUTE,   /* the default route's source address */
-    RANK_OTHER,   /* another interface: another way, should the first one break */
-    RANK_OTHER_6, /* the same by IPv6 */
+    RANK_OTHER,   /* of another interface: a second path if the first one fails */
+    RANK_OTHER_6, /* the same, IPv6 */
     RANK_SAME,    /* another address of the default route's interface */
     /* Only if there is nothing better: */
-    RANK_BRIDGE,  /* virtual machines' and containers' bridges, alike on many hosts */
-    RANK_LOOPBACK /* other hosts cannot come; for a machine that has no network */
+    RANK_BRIDGE,  /* of virtual machines or containers: many hosts have the same address */
+    RANK_LOOPBACK /* unreachable from other hosts; for a machine without a network */
 };
 #define RANK_NONE UINT_MAX
 
 struct candidate {
-    char name[IF_NAMESIZE];
-    uint8_t ip[WF_NET_IP];
-    unsigned flags; /* IFF_* */
-    unsigned rank;  /* or, of WEFT_TCP_INTERFACES, the place of what names it */
+    struct wf_ifaddr addr;
+    unsigned flags; /* IFF_*; 0: chosen already */
+    unsigned rank;  /* enum rank, or from the position in WEFT_TCP_INTERFACES */
 };
 
 struct candidates {
@@ -131,10 +51,10 @@ static bool candidate_take(struct candidates *cs, const struct ifaddrs *ifa)
 {
     struct candidate *c = &cs->at[cs->count];
     uint16_t port;
-    if (!(ifa->ifa_flags & IFF_UP) || !sockaddr_split(ifa->ifa_addr, c->ip, &port) ||
-        ip_is_link_local(c->ip))
+    if (!(ifa->ifa_flags & IFF_UP) || !wf_ipaddr_from_sockaddr(ifa->ifa_addr, c->addr.ip, &port) ||
+        wf_ipaddr_is_link_local(c->addr.ip))
         return false;
-    snprintf(c->name, sizeof c->name, "%s", ifa->ifa_name);
+    snprintf(c->addr.name, sizeof c->addr.name, "%s", ifa->ifa_name);
     c->flags = ifa->ifa_flags;
     c->rank = RANK_NONE;
     return true;
@@ -154,16 +74,16 @@ static enum weft_status candidates_find(struct candidates *cs)
     return WEFT_OK;
 }
 
-/* The address from which a far host would be reached. Nothing is sent: connect(2) of a UDP
- * socket only looks the route up. The far host is a.root-servers.net, which is on nobody's own
- * network; addresses of the documentation's prefixes are, in laboratories. */
+/* The source address that the kernel would use for a distant host. Nothing is sent: connect(2) of a
+ * UDP socket only looks up the route. The distant host is a.root-servers.net, which no local
+ * network contains. Addresses of the documentation prefixes would not do: laboratories use them. */
 static bool route_source(int family, uint8_t ip[WF_NET_IP])
 {
-    static const uint8_t far4[WF_NET_IP] = {[10] = 0xff, 0xff, 198, 41, 0, 4};
-    static const uint8_t far6[WF_NET_IP] = {0x20, 0x01, 0x05,     0x03,
-                                            0xba, 0x3e, [13] = 2, [15] = 0x30};
-    union any_sockaddr sa;
-    socklen_t len = sockaddr_make(family == AF_INET ? far4 : far6, 9, &sa);
+    static const uint8_t distant4[WF_NET_IP] = {[10] = 0xff, 0xff, 198, 41, 0, 4};
+    static const uint8_t distant6[WF_NET_IP] = {0x20, 0x01, 0x05,     0x03,
+                                                0xba, 0x3e, [13] = 2, [15] = 0x30};
+    union wf_sockaddr sa;
+    socklen_t len = wf_ipaddr_to_sockaddr(family == AF_INET ? distant4 : distant6, 9, &sa);
     int fd = wf_fd_high(socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     uint16_t port;
     bool found = false;
@@ -171,14 +91,14 @@ static bool route_source(int family, uint8_t ip[WF_NET_IP])
         return false;
     if (!connect(fd, &sa.sa, len)) {
         len = sizeof sa;
-        found = !getsockname(fd, &sa.sa, &len) && sockaddr_split(&sa.sa, ip, &port) &&
-                !ip_is_loopback(ip);
+        found = !getsockname(fd, &sa.sa, &len) && wf_ipaddr_from_sockaddr(&sa.sa, ip, &port) &&
+                !wf_ipaddr_is_loopback(ip);
     }
     close(fd);
     return found;
 }
 
-/* By the driver's name: /sys shows the interfaces of the namespace that it was mounted in. */
+/* By the name of its driver. /sys would show the network namespace that it was mounted in. */
 static bool is_bridge(const char *name)
 {
     struct ethtool_drvinfo info = {.cmd = ETHTOOL_GDRVINFO};
@@ -197,7 +117,7 @@ static const struct candidate *candidate_of(const struct candidates *cs,
                                             const uint8_t ip[WF_NET_IP])
 {
     for (size_t i = 0; i < cs->count; i++)
-        if (!memcmp(cs->at[i].ip, ip, WF_NET_IP))
+        if (!memcmp(cs->at[i].addr.ip, ip, WF_NET_IP))
             return &cs->at[i];
     return NULL;
 }
@@ -210,11 +130,11 @@ static unsigned rank_by_route(const struct candidate *c, const struct candidate 
         return RANK_NONE;
     if (c == route)
         return RANK_ROUTE;
-    if (route && !strcmp(c->name, route->name))
+    if (route && !strcmp(c->addr.name, route->addr.name))
         return RANK_SAME;
-    if (is_bridge(c->name))
+    if (is_bridge(c->addr.name))
         return RANK_BRIDGE;
-    return ip_is_v4(c->ip) ? RANK_OTHER : RANK_OTHER_6;
+    return wf_ipaddr_is_v4(c->addr.ip) ? RANK_OTHER : RANK_OTHER_6;
 }
 
 static void rank_all_by_route(struct candidates *cs)
@@ -233,22 +153,23 @@ static void rank_all_by_route(struct candidates *cs)
             cs->at[i].rank = RANK_NONE;
 }
 
-/* ---- WEFT_TCP_INTERFACES ---- */
+/* ---- ranks by WEFT_TCP_INTERFACES ---- */
 
-/* "10.0.0.0/8", "fd00::/8" or a single address. */
+/* [item]: "10.0.0.0/8", "fd00::/8" or a single address. */
 static bool prefix_parse(const char *item, uint8_t ip[WF_NET_IP], unsigned *bits)
 {
     char text[INET6_ADDRSTRLEN + 4], *slash, *end;
     unsigned long n = 128;
+    uint8_t bytes[4];
     bool v4;
     if (strlen(item) >= sizeof text)
         return false;
     strcpy(text, item);
     if ((slash = strchr(text, '/')))
         *slash = 0;
-    v4 = inet_pton(AF_INET, text, ip + 12) == 1;
+    v4 = inet_pton(AF_INET, text, bytes) == 1;
     if (v4)
-        memcpy(ip, mapped, sizeof mapped);
+        wf_ipaddr_from_v4(bytes, ip);
     else if (inet_pton(AF_INET6, text, ip) != 1)
         return false;
     if (slash) {
@@ -273,34 +194,30 @@ static bool item_names(const char *item, const struct candidate *c)
 {
     uint8_t prefix[WF_NET_IP];
     unsigned bits;
-    return !strcmp(item, c->name) ||
-           (prefix_parse(item, prefix, &bits) && prefix_has(prefix, bits, c->ip));
+    return !strcmp(item, c->addr.name) ||
+           (prefix_parse(item, prefix, &bits) && prefix_has(prefix, bits, c->addr.ip));
 }
 
-/* The rank of what is named: its item's place, IPv4 before IPv6. */
+/* The rank is the position of the first item that names the address; IPv4 before IPv6. */
 static void rank_all_by_list(struct candidates *cs, const char *list)
 {
     char item[256];
-    for (unsigned place = 0; *list; place++) {
+    for (unsigned position = 0; *list; position++) {
         size_t n = strcspn(list, ",");
         snprintf(item, sizeof item, "%.*s", (int)WF_MIN(n, sizeof item - 1), list);
         for (size_t i = 0; i < cs->count && n; i++)
             if (cs->at[i].rank == RANK_NONE && item_names(item, &cs->at[i]))
-                cs->at[i].rank = 2 * place + !ip_is_v4(cs->at[i].ip);
+                cs->at[i].rank = 2 * position + !wf_ipaddr_is_v4(cs->at[i].addr.ip);
         list += n + (list[n] == ',');
     }
 }
 
 /* ---- choosing ---- */
 
-struct choice {
-    struct candidate at[WF_CONTACT_IPS];
-    size_t count;
-    const char *why;
-};
-
-static void choice_take(struct choice *out, struct candidates *cs)
+/* Returns the rank of the first one. */
+static unsigned choice_take(struct wf_ifaddr_choice *out, struct candidates *cs)
 {
+    unsigned first = RANK_NONE;
     for (out->count = 0; out->count < WF_CONTACT_IPS; out->count++) {
         struct candidate *best = NULL;
         for (size_t i = 0; i < cs->count; i++) {
@@ -309,43 +226,42 @@ static void choice_take(struct choice *out, struct candidates *cs)
                 best = c;
         }
         if (!best)
-            return;
-        out->at[out->count] = *best;
-        best->flags = 0; /* taken */
+            break;
+        out->at[out->count] = best->addr;
+        best->flags = 0;
+        first = WF_MIN(first, best->rank);
     }
+    return first;
 }
 
-/* "eth0 10.0.0.1, eth0 fd00::1"; returns what snprintf would. */
-static int list_print(const struct candidate *at, size_t count, char *text, size_t room)
+/* Append to "eth0 10.0.0.1, eth0 fd00::1", as far as there is room. */
+static void addr_append(char *text, size_t room, const struct wf_ifaddr *addr)
 {
     char ip[INET6_ADDRSTRLEN];
-    size_t used = 0;
-    if (room)
-        text[0] = 0;
-    for (size_t i = 0; i < count && used < room; i++)
-        used += (size_t)snprintf(text + used, room - used, "%s%s %s", i ? ", " : "", at[i].name,
-                                 ip_name(at[i].ip, ip));
-    return (int)used;
+    size_t used = strlen(text);
+    snprintf(text + used, room - used, "%s%s %s", used ? ", " : "", addr->name,
+             wf_ipaddr_print(addr->ip, ip));
 }
 
-static const char *choice_reason(const struct choice *c, const char *list)
+static const char *choice_reason(unsigned rank, const char *list)
 {
     if (*list)
         return "named by WEFT_TCP_INTERFACES";
-    switch (c->at[0].rank) {
+    switch (rank) {
     case RANK_ROUTE: return "the default route's first";
-    case RANK_BRIDGE: return "a bridge: there is no other";
-    case RANK_LOOPBACK: return "loopback: there is no other, so other hosts cannot come";
+    case RANK_BRIDGE: return "a bridge, as there is no other interface";
+    case RANK_LOOPBACK:
+        return "loopback, as there is no other interface: other hosts cannot connect";
     default: return "there is no default route";
     }
 }
 
-/* Failures are told in [note]. */
-static enum weft_status choose(struct choice *out, char *note, size_t room)
+enum weft_status wf_ifaddr_choose(struct wf_ifaddr_choice *out, char *note, size_t room)
 {
     const char *list = wf_config()->tcp_interfaces;
     struct candidates cs;
-    char have[512];
+    char have[512] = "";
+    unsigned rank;
     enum weft_status status = candidates_find(&cs);
     if (status != WEFT_OK) {
         snprintf(note, room, "the list of interfaces cannot be read (getifaddrs)");
@@ -355,10 +271,11 @@ static enum weft_status choose(struct choice *out, char *note, size_t room)
         rank_all_by_list(&cs, list);
     else
         rank_all_by_route(&cs);
-    list_print(cs.at, cs.count, have, sizeof have);
-    choice_take(out, &cs);
+    for (size_t i = 0; i < cs.count; i++)
+        addr_append(have, sizeof have, &cs.at[i].addr);
+    rank = choice_take(out, &cs);
     if (out->count) {
-        out->why = choice_reason(out, list);
+        out->why = choice_reason(rank, list);
         return WEFT_OK;
     }
     snprintf(note, room,
@@ -370,179 +287,23 @@ static enum weft_status choose(struct choice *out, char *note, size_t room)
 
 int wf_ifaddr_describe(char *note, size_t room)
 {
-    struct choice c;
-    char text[256];
-    if (choose(&c, note, room) != WEFT_OK)
+    struct wf_ifaddr_choice c;
+    char text[256] = "";
+    if (wf_ifaddr_choose(&c, note, room) != WEFT_OK)
         return 0;
-    list_print(c.at, c.count, text, sizeof text);
+    for (size_t i = 0; i < c.count; i++)
+        addr_append(text, sizeof text, &c.at[i]);
     snprintf(note, room, "%s (%s)", text, c.why);
     return (int)c.count;
 }
 
-/* ---- listening ---- */
-
-static int stream_socket(int family)
-{
-    return wf_fd_high(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-}
-
-static int listen_on(const uint8_t ip[WF_NET_IP], uint16_t port)
-{
-    union any_sockaddr sa;
-    socklen_t len = sockaddr_make(ip, port, &sa);
-    int fd = stream_socket(sa.sa.sa_family), one = 1, err;
-    if (fd < 0)
-        return -1;
-    if ((sa.sa.sa_family != AF_INET6 ||
-         !setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one)) &&
-        !bind(fd, &sa.sa, len) && !listen(fd, BACKLOG))
-        return fd;
-    err = errno;
-    close(fd);
-    errno = err;
-    return -1;
-}
-
-static uint16_t port_of(int fd)
-{
-    union any_sockaddr sa;
-    socklen_t len = sizeof sa;
-    uint8_t ip[WF_NET_IP];
-    uint16_t port = 0;
-    if (!getsockname(fd, &sa.sa, &len))
-        (void)sockaddr_split(&sa.sa, ip, &port);
-    return port;
-}
-
-static void net_add(struct wf_listeners *net, const uint8_t ip[WF_NET_IP], int fd)
-{
-    net->fd[net->contact.count] = fd;
-    memcpy(net->contact.ip[net->contact.count], ip, WF_NET_IP);
-    net->contact.port = port_of(fd);
-    net->contact.count++;
-}
-
-void wf_ifaddr_close(struct wf_listeners *net)
-{
-    for (size_t i = 0; i < net->contact.count; i++) {
-        /* A forked child may hold a copy: close alone would not end listening. */
-        (void)shutdown(net->fd[i], SHUT_RDWR);
-        close(net->fd[i]);
-    }
-    *net = (struct wf_listeners){0};
-}
-
-/* All addresses on one port that the kernel chooses for the first. An address that cannot be
- * had is left out (an IPv6 address may still be tentative). False with EADDRINUSE:
- * another process has this port at one of them. */
-static bool listen_once(const struct choice *c, struct wf_listeners *net)
-{
-    *net = (struct wf_listeners){0};
-    for (size_t i = 0; i < c->count; i++) {
-        char ip[INET6_ADDRSTRLEN];
-        int fd = listen_on(c->at[i].ip, net->contact.port);
-        if (fd >= 0) {
-            net_add(net, c->at[i].ip, fd);
-        } else if (errno == EADDRINUSE || errno == EMFILE || errno == ENFILE) {
-            int err = errno;
-            wf_ifaddr_close(net);
-            errno = err;
-            return false;
-        } else {
-            wf_warn("cannot listen on %s, interface %s: %m", ip_name(c->at[i].ip, ip),
-                    c->at[i].name);
-        }
-    }
-    return net->contact.count != 0;
-}
-
-enum weft_status wf_ifaddr_listen(struct wf_listeners *out)
-{
-    char note[1024];
-    struct choice c;
-    enum weft_status status = choose(&c, note, sizeof note);
-    if (status != WEFT_OK) {
-        wf_error("%s", note);
-        return status;
-    }
-    for (int i = 0; i < PORT_TRIES; i++) {
-        if (listen_once(&c, out))
-            return WEFT_OK;
-        if (errno != EADDRINUSE)
-            break;
-    }
-    wf_error("cannot listen on any of the addresses: %m%s",
-             errno == EMFILE ? " (raise the limit on open files, ulimit -n)" : "");
-    return WEFT_ESYSTEM;
-}
-
-int wf_ifaddr_accept(int listener, uint8_t ip[WF_NET_IP], uint16_t *port)
-{
-    union any_sockaddr sa;
-    socklen_t len = sizeof sa;
-    int fd = wf_fd_high(accept4(listener, &sa.sa, &len, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (fd >= 0 && !sockaddr_split(&sa.sa, ip, port)) {
-        memset(ip, 0, WF_NET_IP);
-        *port = 0;
-    }
-    return fd;
-}
-
-/* ---- dialling ---- */
-
 bool wf_ifaddr_can_dial(const uint8_t ip[WF_NET_IP], bool same_host)
 {
-    if (ip_is_loopback(ip))
+    if (wf_ipaddr_is_loopback(ip))
         return same_host;
-    if (ip_is_v4(ip)) /* not "this network", multicast, reserved or broadcast: RFC 6890 */
+    /* RFC 6890: not "this network", multicast, reserved, broadcast; */
+    if (wf_ipaddr_is_v4(ip))
         return ip[12] != 0 && ip[12] < 224;
-    /* Nor unspecified and what else begins with 0, multicast, link-local. */
-    return ip[0] != 0 && ip[0] != 0xff && !ip_is_link_local(ip);
-}
-
-int wf_ifaddr_dial(const uint8_t ip[WF_NET_IP], uint16_t port)
-{
-    union any_sockaddr sa;
-    socklen_t len = sockaddr_make(ip, port, &sa);
-    int fd = stream_socket(sa.sa.sa_family), err;
-    if (fd < 0)
-        return -1;
-    if (!connect(fd, &sa.sa, len) || errno == EINPROGRESS)
-        return fd;
-    err = errno;
-    close(fd);
-    errno = err;
-    return -1;
-}
-
-int wf_ifaddr_dialled(int fd)
-{
-    int err = 0;
-    socklen_t len = sizeof err;
-    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len) ? errno : err;
-}
-
-static void option_set(int fd, int level, int option, unsigned value)
-{
-    if (setsockopt(fd, level, option, &value, sizeof value))
-        wf_debug("setsockopt(%d, %d): %m", level, option);
-}
-
-/* A cut must be noticed, and the call that follows it given up (WEFT_PEER_TIMEOUT / 2), within
- * WEFT_PEER_TIMEOUT. The kernel counts from the first retransmission or by keepalive probes,
- * whole seconds apart (tcp(7)), so it is told two fifths; on an idle connection it notices
- * after two seconds at the earliest. */
-void wf_ifaddr_tune(int fd)
-{
-    unsigned notice_ms = (unsigned)(wf_config()->peer_timeout_ms / 5 * 2);
-    unsigned notice = notice_ms / 1000;
-    unsigned idle = WF_MAX(notice / 2, 1u), interval = WF_MAX(notice / 5, 1u);
-    /* TCP_USER_TIMEOUT overrides the count of probes; that is for kernels where it does not. */
-    unsigned probes = WF_MAX((notice - WF_MIN(notice, idle)) / interval, 1u);
-    option_set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-    option_set(fd, IPPROTO_TCP, TCP_KEEPIDLE, idle);
-    option_set(fd, IPPROTO_TCP, TCP_KEEPINTVL, interval);
-    option_set(fd, IPPROTO_TCP, TCP_KEEPCNT, probes);
-    option_set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-    option_set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, notice_ms);
+    /* nor unspecified and others that begin with 0, multicast, link-local. */
+    return ip[0] != 0 && ip[0] != 0xff && !wf_ipaddr_is_link_local(ip);
 }

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* The thread. A round waits in epoll_wait, handles the events, then what has expired, and frees the
+ * watches that ended. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <linux/sockios.h>
+#include <limits.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -19,10 +21,10 @@
 #include "transport/net/connect/auth.h"
 #include "transport/net/connect/manager_int.h"
 
-#define ROUND 64     /* events per round */
-#define CLOSING_MS 5 /* how often a closing door looks whether data were acknowledged */
+#define ROUND 64     /* events */
+#define CLOSING_MS 5 /* a round while closing: lingering data may have been acknowledged */
 
-/* ---- objects ---- */
+/* ---- watches ---- */
 
 void wf_mgr_deadline_set(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w, uint64_t at_ns)
 {
@@ -52,37 +54,27 @@ int wf_mgr_watch_release(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w)
     return fd;
 }
 
-/* A forked child may hold a copy, so that close alone would neither unwatch the socket nor
- * end it for the other side. */
-void wf_mgr_close(int fd)
-{
-    if (fd >= 0) {
-        (void)shutdown(fd, SHUT_RDWR);
-        close(fd);
-    }
-}
-
 void wf_mgr_watch_end(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w)
 {
-    wf_mgr_close(wf_mgr_watch_release(mgr, w));
+    wf_conn_close_fd(wf_mgr_watch_release(mgr, w));
     if (w->dead)
         return;
     w->dead = true;
-    w->grave = mgr->graves;
-    mgr->graves = w;
+    w->next_dead = mgr->dead;
+    mgr->dead = w;
     if (w->kind == WF_MGR_PENDING)
         mgr->npending--;
 }
 
-static void reap(struct wf_conn_mgr *mgr)
+static void dead_free(struct wf_conn_mgr *mgr)
 {
-    while (mgr->graves) {
-        struct wf_mgr_watch *w = mgr->graves;
-        mgr->graves = w->grave;
+    while (mgr->dead) {
+        struct wf_mgr_watch *w = mgr->dead;
+        mgr->dead = w->next_dead;
         wf_list_remove(&w->item);
         if (w->kind == WF_MGR_DIAL)
             wf_mgr_dial_free(w);
-        free(w); /* the first member of each */
+        free(w); /* it is its object's first member */
     }
 }
 
@@ -91,40 +83,40 @@ static void list_end(struct wf_conn_mgr *mgr, struct wf_list *list)
     wf_list_each(it, list) wf_mgr_watch_end(mgr, wf_container_of(it, struct wf_mgr_watch, item));
 }
 
-void wf_mgr_kick(struct wf_conn_mgr *mgr)
+void wf_mgr_wake(struct wf_conn_mgr *mgr)
 {
     uint64_t one = 1;
-    if (write(mgr->kick.fd, &one, sizeof one) < 0 && errno != EAGAIN)
-        wf_error("cannot wake the door's thread: %m");
+    if (write(mgr->wake.fd, &one, sizeof one) < 0 && errno != EAGAIN)
+        wf_error("cannot wake the connection manager: %m");
 }
 
 void wf_mgr_event_begin(struct wf_conn_mgr *mgr, uint16_t ep, uint32_t ep_gen)
 {
-    mgr->busy = true;
-    mgr->busy_ep = ep;
-    mgr->busy_gen = ep_gen;
+    mgr->in_event = true;
+    mgr->event_ep = ep;
+    mgr->event_ep_gen = ep_gen;
     pthread_mutex_unlock(&mgr->lock);
 }
 
 void wf_mgr_event_end(struct wf_conn_mgr *mgr)
 {
     pthread_mutex_lock(&mgr->lock);
-    mgr->busy = false;
-    pthread_cond_broadcast(&mgr->idle);
+    mgr->in_event = false;
+    pthread_cond_broadcast(&mgr->event_ended);
 }
 
-bool wf_mgr_may_log(struct wf_conn_mgr *mgr, enum wf_mgr_topic topic, char more[WF_MGR_MORE])
+bool wf_mgr_may_log(struct wf_conn_mgr *mgr, enum wf_mgr_topic topic, char suffix[WF_MGR_SUFFIX])
 {
-    struct wf_mgr_quiet *q = &mgr->quiet[topic];
+    struct wf_mgr_log_limit *l = &mgr->log_limit[topic];
     uint64_t now = wf_now_ns();
-    if (now < q->next_ns) {
-        q->muted++;
+    if (now < l->next_ns) {
+        l->suppressed++;
         return false;
     }
-    more[0] = 0;
-    if (q->muted)
-        snprintf(more, WF_MGR_MORE, " (%u more like this)", q->muted);
-    *q = (struct wf_mgr_quiet){.next_ns = now + WF_MGR_SECOND};
+    suffix[0] = 0;
+    if (l->suppressed)
+        snprintf(suffix, WF_MGR_SUFFIX, " (%u more like this)", l->suppressed);
+    *l = (struct wf_mgr_log_limit){.next_ns = now + WF_MGR_SECOND};
     return true;
 }
 
@@ -144,7 +136,7 @@ int wf_mgr_recv(int fd, void *buf, size_t *have, size_t want)
     return 1;
 }
 
-/* The handshake's messages fit an empty send buffer; what does not go at once never will. */
+/* Each message of the handshake fits an empty send buffer, so a short send is a failure. */
 bool wf_mgr_send(int fd, const void *message, size_t len)
 {
     return send(fd, message, len, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)len;
@@ -173,14 +165,14 @@ void wf_mgr_conn_deliver(struct wf_conn_mgr *mgr, uint16_t ep, uint32_t ep_gen,
                          struct wf_net_conn *conn)
 {
     bool taken;
-    wf_ifaddr_tune(conn->fd);
+    wf_socket_tune(conn->fd);
     mgr->passing_fd = conn->fd;
     wf_mgr_event_begin(mgr, ep, ep_gen);
     taken = mgr->params.events->connected(mgr->params.owner, ep, ep_gen, conn);
     wf_mgr_event_end(mgr);
     mgr->passing_fd = -1;
     if (!taken) {
-        wf_mgr_close(conn->fd);
+        wf_conn_close_fd(conn->fd);
         wf_net_conn_free(conn);
     }
 }
@@ -196,42 +188,13 @@ void wf_net_conn_free(struct wf_net_conn *conn)
     free(conn);
 }
 
-/* ---- lingering ---- */
-
-static void linger_event(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w)
-{
-    uint8_t waste[4096];
-    for (int i = 0; i < ROUND; i++) {
-        ssize_t n = recv(w->fd, waste, sizeof waste, MSG_DONTWAIT);
-        if (n > 0 || (n < 0 && errno == EINTR))
-            continue;
-        if (!n || errno != EAGAIN)
-            wf_mgr_watch_end(mgr, w);
-        return;
-    }
-}
-
-/* The connection manager closes: who has all that was sent, end included, needs it no more. tcp(7),
- * SIOCOUTQ. */
-static void lingers_closing(struct wf_conn_mgr *mgr)
-{
-    bool late = wf_now_ns() >= mgr->stop_ns;
-    wf_list_each(it, &mgr->lingers)
-    {
-        struct wf_mgr_watch *w = wf_container_of(it, struct wf_mgr_watch, item);
-        int unacknowledged = 0;
-        if (!w->dead && (late || ioctl(w->fd, SIOCOUTQ, &unacknowledged) || !unacknowledged))
-            wf_mgr_watch_end(mgr, w);
-    }
-}
-
 /* ---- the thread ---- */
 
-static void kick_drain(const struct wf_conn_mgr *mgr)
+static void wake_drain(const struct wf_conn_mgr *mgr)
 {
     uint64_t n;
-    if (read(mgr->kick.fd, &n, sizeof n) < 0 && errno != EAGAIN)
-        wf_error("the door's thread: %m");
+    if (read(mgr->wake.fd, &n, sizeof n) < 0 && errno != EAGAIN)
+        wf_error("the connection manager cannot read its eventfd: %m");
 }
 
 static void event_handle(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w)
@@ -239,11 +202,11 @@ static void event_handle(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w)
     if (w->dead || w->fd < 0) /* ended by an earlier event of this round */
         return;
     switch (w->kind) {
-    case WF_MGR_KICK: kick_drain(mgr); break;
+    case WF_MGR_WAKE: wake_drain(mgr); break;
     case WF_MGR_LISTEN: wf_mgr_listen_event(mgr, w); break;
     case WF_MGR_PENDING: wf_mgr_pending_event(mgr, w); break;
     case WF_MGR_DIAL: wf_mgr_dial_event(mgr, w); break;
-    case WF_MGR_LINGER: linger_event(mgr, w); break;
+    case WF_MGR_LINGER: wf_mgr_linger_event(mgr, w); break;
     }
 }
 
@@ -256,7 +219,7 @@ static void expire(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w)
     }
 }
 
-/* Lists only grow while the lock is given up for an event: the dead leave them in reap. */
+/* Delivering an event releases the lock. Meanwhile lists only grow: dead_free alone removes. */
 static void list_expire(struct wf_conn_mgr *mgr, struct wf_list *list, uint64_t now)
 {
     wf_list_each(it, list)
@@ -281,15 +244,15 @@ static void timers(struct wf_conn_mgr *mgr)
     list_expire(mgr, &mgr->lingers, now);
 }
 
-/* Nobody comes or is called any more; what lingers has its own deadlines. */
+/* End everything but lingering sockets, which have deadlines. */
 static void stopping(struct wf_conn_mgr *mgr)
 {
-    for (size_t i = 0; i < mgr->net.contact.count; i++)
+    for (size_t i = 0; i < mgr->listeners.contact.count; i++)
         (void)wf_mgr_watch_release(mgr, &mgr->listen[i]);
-    wf_ifaddr_close(&mgr->net);
+    wf_socket_unlisten(&mgr->listeners);
     list_end(mgr, &mgr->pendings);
     list_end(mgr, &mgr->dials);
-    lingers_closing(mgr);
+    wf_mgr_lingers_closing(mgr);
 }
 
 static int sleep_ms(const struct wf_conn_mgr *mgr)
@@ -317,102 +280,16 @@ static void *mgr_main(void *arg)
             event_handle(mgr, events[i].data.ptr);
         if (mgr->key_is_new) {
             mgr->key_is_new = false;
-            wf_mgr_pendings_go_on(mgr);
-            wf_mgr_dials_go_on(mgr);
+            wf_mgr_pendings_resume(mgr);
+            wf_mgr_dials_resume(mgr);
         }
         timers(mgr);
         if (mgr->stop)
             stopping(mgr);
-        reap(mgr);
+        dead_free(mgr);
     }
     pthread_mutex_unlock(&mgr->lock);
     return NULL;
-}
-
-/* ---- fork ---- */
-
-/* A child's copies of sockets would keep the parent's connections from ending with it. */
-static struct wf_list fork_list = {&fork_list, &fork_list};
-static pthread_mutex_t fork_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
-
-static void fork_prepare(void)
-{
-    pthread_mutex_lock(&fork_lock);
-    wf_list_each(it, &fork_list)
-    {
-        struct wf_conn_mgr *mgr = wf_container_of(it, struct wf_conn_mgr, fork_item);
-        pthread_mutex_lock(&mgr->lock);
-        if (mgr->params.events->fork_begin)
-            mgr->params.events->fork_begin(mgr->params.owner);
-    }
-}
-
-static void fork_over(struct wf_conn_mgr *mgr, bool child)
-{
-    if (mgr->params.events->fork_end)
-        mgr->params.events->fork_end(mgr->params.owner, child);
-    pthread_mutex_unlock(&mgr->lock);
-}
-
-static void fork_parent(void)
-{
-    wf_list_each(it, &fork_list)
-        fork_over(wf_container_of(it, struct wf_conn_mgr, fork_item), false);
-    pthread_mutex_unlock(&fork_lock);
-}
-
-/* Close, but neither shutdown nor epoll_ctl: both would reach the parent. */
-static void fork_list_drop(struct wf_list *list)
-{
-    wf_list_each(it, list)
-    {
-        struct wf_mgr_watch *w = wf_container_of(it, struct wf_mgr_watch, item);
-        if (w->fd >= 0)
-            close(w->fd);
-        w->fd = -1;
-    }
-}
-
-static void fork_child(void)
-{
-    wf_list_each(it, &fork_list)
-    {
-        struct wf_conn_mgr *mgr = wf_container_of(it, struct wf_conn_mgr, fork_item);
-        for (size_t i = 0; i < mgr->net.contact.count; i++)
-            close(mgr->net.fd[i]);
-        fork_list_drop(&mgr->pendings);
-        fork_list_drop(&mgr->dials);
-        fork_list_drop(&mgr->lingers);
-        if (mgr->passing_fd >= 0)
-            close(mgr->passing_fd);
-        close(mgr->epoll_fd);
-        close(mgr->kick.fd);
-        sodium_memzero(mgr->key, sizeof mgr->key);
-        fork_over(mgr, true);
-    }
-    wf_list_init(&fork_list);
-    pthread_mutex_unlock(&fork_lock);
-}
-
-static void fork_register(void)
-{
-    (void)pthread_atfork(fork_prepare, fork_parent, fork_child);
-}
-
-static void fork_join(struct wf_conn_mgr *mgr)
-{
-    pthread_once(&fork_once, fork_register);
-    pthread_mutex_lock(&fork_lock);
-    wf_list_append(&fork_list, &mgr->fork_item);
-    pthread_mutex_unlock(&fork_lock);
-}
-
-static void fork_leave(struct wf_conn_mgr *mgr)
-{
-    pthread_mutex_lock(&fork_lock);
-    wf_list_remove(&mgr->fork_item);
-    pthread_mutex_unlock(&fork_lock);
 }
 
 /* ---- opening and closing ---- */
@@ -420,12 +297,12 @@ static void fork_leave(struct wf_conn_mgr *mgr)
 static enum weft_status watches_open(struct wf_conn_mgr *mgr)
 {
     mgr->epoll_fd = wf_fd_high(epoll_create1(EPOLL_CLOEXEC));
-    mgr->kick = (struct wf_mgr_watch){.kind = WF_MGR_KICK};
-    mgr->kick.fd = wf_fd_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (mgr->epoll_fd < 0 || mgr->kick.fd < 0 || wf_mgr_watch_add(mgr, &mgr->kick, EPOLLIN))
+    mgr->wake = (struct wf_mgr_watch){.kind = WF_MGR_WAKE};
+    mgr->wake.fd = wf_fd_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (mgr->epoll_fd < 0 || mgr->wake.fd < 0 || wf_mgr_watch_add(mgr, &mgr->wake, EPOLLIN))
         goto fail;
-    for (size_t i = 0; i < mgr->net.contact.count; i++) {
-        mgr->listen[i] = (struct wf_mgr_watch){.kind = WF_MGR_LISTEN, .fd = mgr->net.fd[i]};
+    for (size_t i = 0; i < mgr->listeners.contact.count; i++) {
+        mgr->listen[i] = (struct wf_mgr_watch){.kind = WF_MGR_LISTEN, .fd = mgr->listeners.fd[i]};
         if (wf_mgr_watch_add(mgr, &mgr->listen[i], EPOLLIN))
             goto fail;
     }
@@ -438,12 +315,11 @@ fail:
 
 static enum weft_status thread_start(struct wf_conn_mgr *mgr)
 {
-    size_t stack = 128 * 1024; /* an epoll round and a log line need a few KiB; the core's
-                                * events no more */
-    int err = wf_thread_start(&mgr->thread, "weft-door", stack, mgr_main, mgr);
+    size_t stack = 128 * 1024; /* a round, a log line, the owner's events: a few KiB each */
+    int err = wf_thread_start(&mgr->thread, "weft-connect", stack, mgr_main, mgr);
     if (err) {
         errno = err;
-        wf_error("cannot start the door's thread: %m");
+        wf_error("cannot start the connection manager's thread: %m");
         return WEFT_ESYSTEM;
     }
     return WEFT_OK;
@@ -451,12 +327,12 @@ static enum weft_status thread_start(struct wf_conn_mgr *mgr)
 
 static void mgr_free(struct wf_conn_mgr *mgr)
 {
-    wf_ifaddr_close(&mgr->net);
-    if (mgr->kick.fd >= 0)
-        close(mgr->kick.fd);
+    wf_socket_unlisten(&mgr->listeners);
+    if (mgr->wake.fd >= 0)
+        close(mgr->wake.fd);
     if (mgr->epoll_fd >= 0)
         close(mgr->epoll_fd);
-    pthread_cond_destroy(&mgr->idle);
+    pthread_cond_destroy(&mgr->event_ended);
     pthread_mutex_destroy(&mgr->lock);
     sodium_memzero(mgr->key, sizeof mgr->key);
     free(mgr);
@@ -474,13 +350,13 @@ static struct wf_conn_mgr *mgr_new(const struct wf_conn_mgr_params *params)
     mgr->flags = config->tcp_encrypt ? WF_NET_ENCRYPT : 0;
     mgr->peer_ns = config->peer_timeout_ms * WF_MGR_MS;
     mgr->handshake_ns = config->connect_timeout_ms * WF_MGR_MS;
-    mgr->epoll_fd = mgr->kick.fd = mgr->passing_fd = -1;
+    mgr->epoll_fd = mgr->wake.fd = mgr->passing_fd = -1;
     mgr->next_ns = WF_MGR_NEVER;
     wf_list_init(&mgr->pendings);
     wf_list_init(&mgr->dials);
     wf_list_init(&mgr->lingers);
     pthread_mutex_init(&mgr->lock, NULL);
-    pthread_cond_init(&mgr->idle, NULL);
+    pthread_cond_init(&mgr->event_ended, NULL);
     return mgr;
 }
 
@@ -493,17 +369,17 @@ enum weft_status wf_conn_mgr_open(const struct wf_conn_mgr_params *params, struc
     mgr = mgr_new(params);
     if (!mgr)
         return WEFT_ENOMEM;
-    fork_join(mgr);
-    pthread_mutex_lock(&mgr->lock); /* no fork while there are descriptors that it would miss */
-    status = wf_ifaddr_listen(&mgr->net);
-    mgr->contact = mgr->net.contact;
+    wf_mgr_fork_join(mgr);
+    pthread_mutex_lock(&mgr->lock); /* no fork while a descriptor is not recorded */
+    status = wf_socket_listen(&mgr->listeners);
+    mgr->contact = mgr->listeners.contact;
     if (status == WEFT_OK)
         status = watches_open(mgr);
     if (status == WEFT_OK)
         status = thread_start(mgr);
     pthread_mutex_unlock(&mgr->lock);
     if (status != WEFT_OK) {
-        fork_leave(mgr);
+        wf_mgr_fork_leave(mgr);
         mgr_free(mgr);
         return status;
     }
@@ -517,12 +393,12 @@ void wf_conn_mgr_close(struct wf_conn_mgr *mgr, uint32_t within_ms)
     mgr->stop = true;
     mgr->stop_ns = within_ms ? wf_now_ns() + within_ms * WF_MGR_MS : WF_MGR_NEVER;
     pthread_mutex_unlock(&mgr->lock);
-    wf_mgr_kick(mgr);
+    wf_mgr_wake(mgr);
     pthread_join(mgr->thread, NULL);
-    fork_leave(mgr);
+    wf_mgr_fork_leave(mgr);
     list_end(mgr, &mgr->pendings);
     list_end(mgr, &mgr->dials);
-    reap(mgr);
+    dead_free(mgr);
     mgr_free(mgr);
 }
 
@@ -544,46 +420,27 @@ enum weft_status wf_conn_mgr_set_key(struct wf_conn_mgr *mgr, const uint8_t key[
         mgr->has_key = mgr->key_is_new = true;
     }
     pthread_mutex_unlock(&mgr->lock);
-    wf_mgr_kick(mgr);
+    wf_mgr_wake(mgr);
     return status;
 }
 
 bool wf_conn_mgr_has_key(const struct wf_conn_mgr *mgr)
 {
-    struct wf_conn_mgr *d = (struct wf_conn_mgr *)(uintptr_t)mgr; /* for its lock */
+    struct wf_conn_mgr *m = (struct wf_conn_mgr *)(uintptr_t)mgr; /* to lock it */
     bool has;
-    pthread_mutex_lock(&d->lock);
-    has = d->has_key;
-    pthread_mutex_unlock(&d->lock);
+    pthread_mutex_lock(&m->lock);
+    has = m->has_key;
+    pthread_mutex_unlock(&m->lock);
     return has;
 }
 
 void wf_conn_mgr_forget(struct wf_conn_mgr *mgr, uint16_t ep, uint32_t ep_gen)
 {
     pthread_mutex_lock(&mgr->lock);
-    while (mgr->busy && mgr->busy_ep == ep && mgr->busy_gen == ep_gen)
-        pthread_cond_wait(&mgr->idle, &mgr->lock);
+    while (mgr->in_event && mgr->event_ep == ep && mgr->event_ep_gen == ep_gen)
+        pthread_cond_wait(&mgr->event_ended, &mgr->lock);
     wf_mgr_dials_forget(mgr, ep, ep_gen);
     wf_mgr_pendings_forget(mgr, ep, ep_gen);
     pthread_mutex_unlock(&mgr->lock);
-    wf_mgr_kick(mgr);
-}
-
-void wf_conn_mgr_linger(struct wf_conn_mgr *mgr, int fd)
-{
-    struct wf_mgr_watch *w = calloc(1, sizeof *w);
-    (void)shutdown(fd, SHUT_WR);
-    if (!w) {
-        close(fd);
-        return;
-    }
-    w->kind = WF_MGR_LINGER;
-    w->fd = fd;
-    pthread_mutex_lock(&mgr->lock);
-    wf_list_append(&mgr->lingers, &w->item);
-    wf_mgr_deadline_set(mgr, w, wf_now_ns() + mgr->peer_ns);
-    if (wf_mgr_watch_add(mgr, w, EPOLLIN))
-        wf_mgr_watch_end(mgr, w);
-    pthread_mutex_unlock(&mgr->lock);
-    wf_mgr_kick(mgr);
+    wf_mgr_wake(mgr);
 }

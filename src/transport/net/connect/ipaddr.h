@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Internet addresses as 16 bytes: IPv6, or IPv4 mapped into it (RFC 4291), as in struct
+ * wf_contact. */
+#ifndef WF_TRANSPORT_NET_CONNECT_IPADDR_H
+#define WF_TRANSPORT_NET_CONNECT_IPADDR_H
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#define WF_NET_IP 16
+
+union wf_sockaddr {
+    struct sockaddr sa;
+    struct sockaddr_in in;
+    struct sockaddr_in6 in6;
+};
+
+bool wf_ipaddr_is_v4(const uint8_t ip[WF_NET_IP]);
+bool wf_ipaddr_is_loopback(const uint8_t ip[WF_NET_IP]);
+bool wf_ipaddr_is_link_local(const uint8_t ip[WF_NET_IP]); /* of IPv6 */
+
+/* IPv4 [bytes] as 16 bytes. */
+void wf_ipaddr_from_v4(const void *bytes, uint8_t ip[WF_NET_IP]);
+
+/* False: [sa] is NULL, or not an internet address. */
+bool wf_ipaddr_from_sockaddr(const struct sockaddr *sa, uint8_t ip[WF_NET_IP], uint16_t *port);
+/* Returns the length of *out. */
+socklen_t wf_ipaddr_to_sockaddr(const uint8_t ip[WF_NET_IP], uint16_t port, union wf_sockaddr *out);
+
+/* "10.0.0.1" or "fd00::1". Returns [text]. */
+const char *wf_ipaddr_print(const uint8_t ip[WF_NET_IP], char text[INET6_ADDRSTRLEN]);
+
+/* "10.0.0.1:4711" or "[fd00::1]:4711". Returns [text]. */
+#define WF_NET_NAME 64
+const char *wf_ipaddr_print_port(const uint8_t ip[WF_NET_IP], uint16_t port,
+                                 char text[WF_NET_NAME]);
+
+#endif

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE
+#include "transport/net/connect/socket.h"
+
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/util.h"
+#include "config/config.h"
+#include "transport/net/connect/ifaddr.h"
+#include "transport/net/connect/manager.h"
+
+#define BACKLOG 4096 /* default of net.core.somaxconn, the upper limit, since Linux 5.4 */
+#define PORT_TRIES 16
+
+/* ---- listening ---- */
+
+static int stream_socket(int family)
+{
+    return wf_fd_high(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+}
+
+static int listen_on(const uint8_t ip[WF_NET_IP], uint16_t port)
+{
+    union wf_sockaddr sa;
+    socklen_t len = wf_ipaddr_to_sockaddr(ip, port, &sa);
+    int fd = stream_socket(sa.sa.sa_family), one = 1, err;
+    if (fd < 0)
+        return -1;
+    if ((sa.sa.sa_family != AF_INET6 ||
+         !setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one)) &&
+        !bind(fd, &sa.sa, len) && !listen(fd, BACKLOG))
+        return fd;
+    err = errno;
+    close(fd);
+    errno = err;
+    return -1;
+}
+
+static uint16_t port_of(int fd)
+{
+    union wf_sockaddr sa;
+    socklen_t len = sizeof sa;
+    uint8_t ip[WF_NET_IP];
+    uint16_t port = 0;
+    if (!getsockname(fd, &sa.sa, &len))
+        (void)wf_ipaddr_from_sockaddr(&sa.sa, ip, &port);
+    return port;
+}
+
+static void listener_add(struct wf_listeners *l, const uint8_t ip[WF_NET_IP], int fd)
+{
+    l->fd[l->contact.count] = fd;
+    memcpy(l->contact.ip[l->contact.count], ip, WF_NET_IP);
+    l->contact.port = port_of(fd);
+    l->contact.count++;
+}
+
+void wf_socket_unlisten(struct wf_listeners *l)
+{
+    for (size_t i = 0; i < l->contact.count; i++)
+        wf_conn_close_fd(l->fd[i]);
+    *l = (struct wf_listeners){0};
+}
+
+/* Listen on all addresses, at one port, which the kernel chooses for the first of them. An address
+ * that cannot be bound is left out; an IPv6 address may still be tentative. False with errno;
+ * EADDRINUSE: another process has the port at one of the addresses. */
+static bool listen_once(const struct wf_ifaddr_choice *c, struct wf_listeners *l)
+{
+    *l = (struct wf_listeners){0};
+    for (size_t i = 0; i < c->count; i++) {
+        char ip[INET6_ADDRSTRLEN];
+        int fd = listen_on(c->at[i].ip, l->contact.port);
+        if (fd >= 0) {
+            listener_add(l, c->at[i].ip, fd);
+        } else if (errno == EADDRINUSE || errno == EMFILE || errno == ENFILE) {
+            int err = errno;
+            wf_socket_unlisten(l);
+            errno = err;
+            return false;
+        } else {
+            wf_warn("cannot listen on %s, interface %s: %m", wf_ipaddr_print(c->at[i].ip, ip),
+                    c->at[i].name);
+        }
+    }
+    return l->contact.count != 0;
+}
+
+enum weft_status wf_socket_listen(struct wf_listeners *out)
+{
+    char note[1024];
+    struct wf_ifaddr_choice c;
+    enum weft_status status = wf_ifaddr_choose(&c, note, sizeof note);
+    if (status != WEFT_OK) {
+        wf_error("%s", note);
+        return status;
+    }
+    for (int i = 0; i < PORT_TRIES; i++) {
+        if (listen_once(&c, out))
+            return WEFT_OK;
+        if (errno != EADDRINUSE)
+            break;
+    }
+    wf_error("cannot listen on any of the addresses: %m%s",
+             errno == EMFILE ? " (raise the limit on open files, ulimit -n)" : "");
+    return WEFT_ESYSTEM;
+}
+
+int wf_socket_accept(int listener, uint8_t ip[WF_NET_IP], uint16_t *port)
+{
+    union wf_sockaddr sa;
+    socklen_t len = sizeof sa;
+    int fd = wf_fd_high(accept4(listener, &sa.sa, &len, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (fd >= 0 && !wf_ipaddr_from_sockaddr(&sa.sa, ip, port)) {
+        memset(ip, 0, WF_NET_IP);
+        *port = 0;
+    }
+    return fd;
+}
+
+/* ---- connecting ---- */
+
+int wf_socket_connect(const uint8_t ip[WF_NET_IP], uint16_t port)
+{
+    union wf_sockaddr sa;
+    socklen_t len = wf_ipaddr_to_sockaddr(ip, port, &sa);
+    int fd = stream_socket(sa.sa.sa_family), err;
+    if (fd < 0)
+        return -1;
+    if (!connect(fd, &sa.sa, len) || errno == EINPROGRESS)
+        return fd;
+    err = errno;
+    close(fd);
+    errno = err;
+    return -1;
+}
+
+int wf_socket_connect_error(int fd)
+{
+    int err = 0;
+    socklen_t len = sizeof err;
+    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len) ? errno : err;
+}
+
+static void option_set(int fd, int level, int option, unsigned value)
+{
+    if (setsockopt(fd, level, option, &value, sizeof value))
+        wf_debug("setsockopt(%d, %d): %m", level, option);
+}
+
+/* Noticing a broken path, and giving up the dial that follows (WEFT_PEER_TIMEOUT / 2), together
+ * have to take less than WEFT_PEER_TIMEOUT. The kernel counts from the first retransmission, or by
+ * keepalive probes, in whole seconds (tcp(7)); so it is given two fifths of WEFT_PEER_TIMEOUT. On
+ * an idle connection it notices after two seconds at the earliest. */
+void wf_socket_tune(int fd)
+{
+    unsigned notice_ms = (unsigned)(wf_config()->peer_timeout_ms / 5 * 2);
+    unsigned notice = notice_ms / 1000;
+    unsigned idle = WF_MAX(notice / 2, 1u), interval = WF_MAX(notice / 5, 1u);
+    /* For kernels on which TCP_USER_TIMEOUT does not override the number of probes. */
+    unsigned probes = WF_MAX((notice - WF_MIN(notice, idle)) / interval, 1u);
+    option_set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    option_set(fd, IPPROTO_TCP, TCP_KEEPIDLE, idle);
+    option_set(fd, IPPROTO_TCP, TCP_KEEPINTVL, interval);
+    option_set(fd, IPPROTO_TCP, TCP_KEEPCNT, probes);
+    option_set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    option_set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, notice_ms);
+}
