@@ -15,6 +15,7 @@
 
 #include "config/config.h"
 #include "transport/net/net.h"
+#include "transport/tcp/sock_link.h"
 
 #define THEIRS 9 /* the other side's number of the session */
 
@@ -206,6 +207,12 @@ static bool net_session(int fd[2], int room)
     assert_true(fd[0] >= 0);
     close(listener);
     return true;
+}
+
+/* The socket of lane 0. */
+static int sock_of(const struct bench *b)
+{
+    return ((struct sock_link *)(void *)b->session->chans[0]->link)->fd;
 }
 
 static void poll_once(struct bench *b)
@@ -470,8 +477,7 @@ static void test_away(void **state)
     int fd = connect_lane(b, 0, 1), little = 4608;
     say_sync(b, fd, 0);
     poll_once(b);
-    assert_int_equal(
-        setsockopt(b->session->chans[0]->fd, SOL_SOCKET, SO_SNDBUF, &little, sizeof little), 0);
+    assert_int_equal(setsockopt(sock_of(b), SOL_SOCKET, SO_SNDBUF, &little, sizeof little), 0);
     assert_true(wf_tcp_transport.is_away(tpeer, &order)); /* nothing was sent */
     order.lane = 0;
     assert_int_equal(
@@ -497,8 +503,7 @@ static void test_away(void **state)
     say_ack_sync(b, fd, order.number + 1);
     poll_once(b);
     assert_true(wf_tcp_transport.is_away(tpeer, &order)); /* it was taken */
-    assert_int_equal(
-        setsockopt(b->session->chans[0]->fd, SOL_SOCKET, SO_SNDBUF, &little, sizeof little), 0);
+    assert_int_equal(setsockopt(sock_of(b), SOL_SOCKET, SO_SNDBUF, &little, sizeof little), 0);
     assert_true(flood(tpeer) > 0);
     assert_false(wf_tcp_transport.is_away(tpeer, &all));
     wf_net_session_end(b->session, WEFT_EPEER);

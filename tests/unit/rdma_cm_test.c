@@ -96,6 +96,7 @@ static struct {
     struct rdma_ep ep;
     struct rdma_rail rail;
     struct qp_link *by_credit[CREDITS];
+    struct net_ep net;
     struct net_session session;
     struct net_chan lane;
     struct wf_hca_qp qp;
@@ -121,10 +122,11 @@ static struct qp_link *begin(bool is_greater)
     e.rail.by_credit = e.by_credit;
     wf_list_init(&e.ep.readable);
     e.session.is_greater = is_greater;
+    e.session.ep = &e.net;
     e.lane.session = &e.session;
     e.qp.number = QP;
-    w->rdma = &e.rail;
-    w->chan = &e.lane;
+    w->rail = &e.rail;
+    w->base.chan = &e.lane;
     w->qp = &e.qp;
     w->credit = 2;
     w->gen = 0x30001;
@@ -142,7 +144,7 @@ static struct qp_link *begin(bool is_greater)
     return w;
 }
 
-/* As qp_link.c does with ENDS. */
+/* As handshake.c does with ENDS. */
 static const char *connect_it(struct qp_link *w)
 {
     const char *why = wf_rdma_cm_connect(w, &ends, &patience);
@@ -501,7 +503,8 @@ static struct {
     struct wf_hca_ops ops;
     const struct wf_hca_ops *before;
     struct wf_hca_cm cm;
-    struct net_ep tep;
+    struct net_ctx net_ctx;
+    struct rdma_net_ep ep;
     struct net_session session;
     struct net_chan lane;
     int other; /* the other side's end */
@@ -509,26 +512,31 @@ static struct {
 
 static void shake_open(bool is_greater)
 {
+    struct wf_net_conn conn = {0};
     int fds[2];
     memset(&s, 0, sizeof s);
     memset(&m, 0, sizeof m);
     OK(wf_rdma_ctx_open(&s.ctx));
-    OK(wf_rdma_ep_open(s.ctx, &s.tep.rdma));
+    OK(wf_rdma_ep_open(s.ctx, &s.ep.rdma));
     s.before = s.ctx->devices[0].hca->ops;
     s.ops = *s.before;
     s.ops.cm = &manager;
     s.ctx->devices[0].hca->ops = &s.ops;
     s.cm.port = 1;
     s.cm.address[0] = 1;
-    s.tep.rdma->rails[0]->cm = &s.cm;
-    s.session.tep = &s.tep;
+    s.ep.rdma->rails[0]->cm = &s.cm;
+    pthread_mutex_init(&s.net_ctx.lock, NULL);
+    s.ep.net.ctx = &s.net_ctx;
+    s.ep.net.epoll_fd = -1;
+    s.session.ep = &s.ep.net;
     s.session.is_greater = is_greater;
     s.lane.session = &s.session;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
-    s.lane.fd = fds[0];
+    conn.fd = fds[0];
     s.other = fds[1];
-    s.lane.link = wf_rdma_wires.open(&s.lane);
+    s.lane.link = wf_qp_open(&s.lane, &conn);
     assert_non_null(s.lane.link);
+    s.lane.link->ops->start(s.lane.link);
     ends = (struct qp_msg){.kind = QP_MSG_ENDS,
                            .acked.psn = PSN_NONE,
                            .end = {.qp = THEIR_QP, .mtu = 1024, .reads = 3},
@@ -541,13 +549,13 @@ static void shake_open(bool is_greater)
 
 static void shake_close(void)
 {
-    wf_rdma_wires.close(s.lane.link);
-    assert_int_equal(s.tep.rdma->rails[0]->deadlines, 0);
-    s.tep.rdma->rails[0]->cm = NULL;
+    s.lane.link->ops->close(s.lane.link);
+    wf_qp_chan_free(&s.lane);
+    assert_int_equal(s.ep.rdma->rails[0]->deadlines, 0);
+    s.ep.rdma->rails[0]->cm = NULL;
     s.ctx->devices[0].hca->ops = s.before;
-    wf_rdma_ep_close(s.tep.rdma);
+    wf_rdma_ep_close(s.ep.rdma);
     wf_rdma_ctx_close(s.ctx);
-    close(s.lane.fd);
     close(s.other);
 }
 
@@ -563,9 +571,9 @@ static void they_say_only(enum qp_msg_kind kind)
     they_say(&(struct qp_msg){.kind = (uint16_t)kind, .acked.psn = PSN_NONE});
 }
 
-static enum wf_wires_shake shake(void)
+static enum qp_shake shake(void)
 {
-    return wf_rdma_wires.shake(s.lane.link);
+    return wf_qp_shake(wf_qp_of(s.lane.link));
 }
 
 /* The next word that the other side hears; 0: none. */
@@ -588,15 +596,15 @@ static void ends_both_ways(bool is_greater, struct qp_msg *own)
     assert_int_equal(heard(own), QP_MSG_ENDS);
     assert_int_equal(own->cm_port, 1);
     they_say(&ends);
-    assert_int_equal(shake(), WIRES_MORE);
+    assert_int_equal(shake(), SHAKE_MORE);
 }
 
 static void event_is(enum wf_hca_cm_kind kind, const struct qp_msg *own)
 {
     struct wf_hca_cm_event *event = comes(kind, own->name, own->ticket);
     if (kind != WF_HCA_CM_CONNECT_REQUEST)
-        event->conn = s.lane.link->conn;
-    wf_rdma_cm_poll(s.tep.rdma->rails[0]);
+        event->conn = wf_qp_of(s.lane.link)->conn;
+    wf_rdma_cm_poll(s.ep.rdma->rails[0]);
 }
 
 /* Fails when: READY is said before the queue pair is ready, or frames go before READY both ways.
@@ -609,10 +617,10 @@ static void test_shake_asked(void **state)
     assert_int_equal(heard(&word), 0);
     event_is(WF_HCA_CM_CONNECT_REQUEST, &own);
     assert_int_equal(m.accepts, 1);
-    assert_int_equal(shake(), WIRES_MORE);
+    assert_int_equal(shake(), SHAKE_MORE);
     assert_int_equal(heard(&word), 0);
     they_say_only(QP_MSG_READY);
-    assert_int_equal(shake(), WIRES_UP);
+    assert_int_equal(shake(), SHAKE_UP);
     assert_int_equal(heard(&word), QP_MSG_READY);
     assert_int_equal(heard(&word), 0);
     shake_close();
@@ -630,10 +638,10 @@ static void test_shake_up(void **state)
         if (!asks)
             event_is(WF_HCA_CM_CONNECT_REQUEST, &own);
         event_is(asks ? WF_HCA_CM_CONNECT_RESPONSE : WF_HCA_CM_ESTABLISHED, &own);
-        assert_int_equal(shake(), WIRES_MORE);
+        assert_int_equal(shake(), SHAKE_MORE);
         assert_int_equal(heard(&word), QP_MSG_READY);
         they_say_only(QP_MSG_READY);
-        assert_int_equal(shake(), WIRES_UP);
+        assert_int_equal(shake(), SHAKE_UP);
         shake_close();
         assert_int_equal(m.disconnects, 1);
     }
@@ -648,7 +656,7 @@ static void test_shake_plain(void **state)
     for (int asks = 0; asks < 2; asks++) {
         ends_both_ways(asks, &own);
         they_say_only(QP_MSG_PLAIN);
-        assert_int_equal(shake(), WIRES_PLAIN);
+        assert_int_equal(shake(), SHAKE_PLAIN);
         assert_int_equal(heard(&word), QP_MSG_PLAIN);
         assert_int_equal(heard(&word), 0);
         shake_close();
@@ -664,10 +672,10 @@ static void test_shake_fails(void **state)
     for (int theirs = QP_MSG_READY; theirs <= QP_MSG_PLAIN; theirs++) {
         ends_both_ways(true, &own);
         event_is(WF_HCA_CM_DISCONNECTED, &own);
-        assert_int_equal(shake(), WIRES_MORE);
+        assert_int_equal(shake(), SHAKE_MORE);
         assert_int_equal(heard(&word), QP_MSG_PLAIN);
         they_say_only((enum qp_msg_kind)theirs);
-        assert_int_equal(shake(), WIRES_PLAIN);
+        assert_int_equal(shake(), SHAKE_PLAIN);
         assert_int_equal(heard(&word), 0);
         shake_close();
     }
@@ -681,7 +689,7 @@ static void test_shake_nonsense(void **state)
     for (int asks = 0; asks < 2; asks++) {
         ends_both_ways(asks, &own);
         they_say_only(QP_MSG_READY);
-        assert_int_equal(shake(), WIRES_NONSENSE);
+        assert_int_equal(shake(), SHAKE_NONSENSE);
         shake_close();
     }
 }
@@ -697,11 +705,11 @@ static void test_shake_differs(void **state)
     ends.ticket = 0;
     memset(ends.cm_address, 0, sizeof ends.cm_address);
     they_say(&ends);
-    assert_int_equal(shake(), WIRES_MORE);
+    assert_int_equal(shake(), SHAKE_MORE);
     assert_int_equal(m.connects, 0);
     assert_int_equal(heard(&word), QP_MSG_PLAIN);
     they_say_only(QP_MSG_PLAIN);
-    assert_int_equal(shake(), WIRES_PLAIN);
+    assert_int_equal(shake(), SHAKE_PLAIN);
     shake_close();
 }
 

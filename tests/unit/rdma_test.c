@@ -249,7 +249,6 @@ static void rails_are(const struct wanted *want)
     if (ctx) {
         assert_int_equal(ctx->nports, want->nrails);
         assert_int_equal(ctx->ndevices, want->ndevices);
-        assert_int_equal(wf_rdma_rails(ctx->kept), want->nrails);
         for (unsigned i = 0; i < want->nrails; i++) {
             assert_string_equal(ctx->ports[i].device->hca->name, want->rails[i]);
             assert_int_equal(ctx->ports[i].device->number, i);
@@ -381,9 +380,10 @@ static void test_local_of_rails(void **state)
     assert_int_equal(used(), 0);
 }
 
-/* A session's channels, whose other side says nothing. */
+/* A session's channels, whose peer sends nothing. */
 static struct {
-    struct net_ep tep;
+    struct net_ctx ctx;
+    struct rdma_net_ep ep;
     struct net_session session;
     struct net_chan chans[2];
     int others[2];
@@ -391,22 +391,25 @@ static struct {
 
 static struct qp_link *lane_open(unsigned index, uint32_t gen)
 {
-    struct net_chan *lane = &l.chans[index];
+    struct net_chan *chan = &l.chans[index];
+    struct wf_net_conn conn = {0};
     int fds[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
-    *lane = (struct net_chan){
-        .session = &l.session, .index = (uint16_t)index, .gen = gen, .fd = fds[0]};
+    *chan = (struct net_chan){
+        .session = &l.session, .index = (uint16_t)index, .gen = gen, .path = chan->path};
     l.others[index] = fds[1];
-    l.session.chans[index] = lane;
-    lane->link = wf_rdma_wires.open(lane);
-    assert_non_null(lane->link);
-    return lane->link;
+    l.session.chans[index] = chan;
+    conn.fd = fds[0];
+    chan->link = wf_qp_open(chan, &conn);
+    assert_non_null(chan->link);
+    return wf_qp_of(chan->link);
 }
 
 static void lane_close(unsigned index)
 {
-    wf_rdma_wires.close(l.chans[index].link);
-    close(l.chans[index].fd);
+    struct net_link *link = l.chans[index].link;
+    l.chans[index].link = NULL;
+    link->ops->close(link);
     close(l.others[index]);
     l.session.chans[index] = NULL;
 }
@@ -415,22 +418,39 @@ static struct rdma_ctx *lanes_begin(void)
 {
     struct rdma_ctx *ctx = both_open(wf_config());
     memset(&l, 0, sizeof l);
-    OK(wf_rdma_ep_open(ctx, &l.tep.rdma));
-    l.session.tep = &l.tep;
+    pthread_mutex_init(&l.ctx.lock, NULL);
+    l.ep.net.ctx = &l.ctx;
+    l.ep.net.epoll_fd = -1;
+    OK(wf_rdma_ep_open(ctx, &l.ep.rdma));
+    l.session.ep = &l.ep.net;
     l.session.nchans = 2;
     return ctx;
 }
 
 static void lanes_end(struct rdma_ctx *ctx)
 {
-    wf_rdma_ep_close(l.tep.rdma);
+    wf_qp_chan_free(&l.chans[0]);
+    wf_qp_chan_free(&l.chans[1]);
+    wf_rdma_ep_close(l.ep.rdma);
     wf_rdma_ctx_close(ctx);
+    pthread_mutex_destroy(&l.ctx.lock);
+}
+
+static void settle(struct qp_link *w)
+{
+    (void)w->base.ops->settle(&w->base, 2000000);
+}
+
+static void look(void)
+{
+    wf_rdma_disarm(l.ep.rdma);
+    wf_rdma_look(l.ep.rdma);
 }
 
 static unsigned rail_at(unsigned index, uint32_t gen)
 {
     const struct qp_link *w = lane_open(index, gen);
-    unsigned rail = w->rdma->number;
+    unsigned rail = w->rail->number;
     lane_close(index);
     return rail;
 }
@@ -452,7 +472,8 @@ static void test_rail_of_a_connection(void **state)
     assert_int_equal(rail_at(0, 1), 1);
     atomic_store(&ctx->devices[1].gone, true);
     w = lane_open(0, 1);
-    assert_true(wf_rdma_wires.says_plain(w));
+    assert_null(w->qp);
+    assert_non_null(w->plain_why);
     lane_close(0);
     lanes_end(ctx);
 }
@@ -464,7 +485,7 @@ static void test_names_over_rails(void **state)
     struct rdma_ctx *ctx = lanes_begin();
     const struct qp_link *a = lane_open(0, 1), *b = lane_open(1, 1);
     (void)state;
-    assert_int_not_equal(a->rdma->number, b->rdma->number);
+    assert_int_not_equal(a->rail->number, b->rail->number);
     assert_int_not_equal(wf_qp_link_name(a), wf_qp_link_name(b));
     lane_close(0);
     lane_close(1);
@@ -473,8 +494,9 @@ static void test_names_over_rails(void **state)
 
 static struct qp_link *up(struct qp_link *w)
 {
-    w->chan->up = true;
+    w->base.chan->up = true;
     w->state = QP_UP;
+    wf_qp_count_as(w, &l.ep.rdma->nup);
     return w;
 }
 
@@ -486,31 +508,30 @@ static void test_better_rail(void **state)
     struct rdma_ctx *ctx = lanes_begin();
     struct qp_link *first = up(lane_open(0, 2)), *second = up(lane_open(1, 1));
     (void)state;
-    assert_int_equal(first->rdma->number, 1);
-    assert_int_equal(second->rdma->number, 1);
-    assert_int_equal(wf_rdma_wires.better_rail(first), 0);
-    assert_int_equal(wf_rdma_wires.better_rail(second), 0);
+    assert_int_equal(first->rail->number, 1);
+    assert_int_equal(second->rail->number, 1);
+    assert_int_equal(wf_rdma_better_rail(first), 0);
+    assert_int_equal(wf_rdma_better_rail(second), 0);
     atomic_store(&ctx->devices[1].atomic_regions, 1);
-    assert_int_equal(wf_rdma_wires.better_rail(second), -1);
+    assert_int_equal(wf_rdma_better_rail(second), -1);
     atomic_store(&ctx->devices[1].atomic_regions, 0);
     ctx->devices[0].hca->ports[0].active = false;
-    assert_int_equal(wf_rdma_wires.better_rail(first), -1);
-    assert_int_equal(wf_rdma_wires.better_rail(second), -1);
+    assert_int_equal(wf_rdma_better_rail(first), -1);
+    assert_int_equal(wf_rdma_better_rail(second), -1);
     ctx->devices[0].hca->ports[0].active = true;
     lane_close(1);
     second = up(lane_open(1, 2));
-    assert_int_equal(second->rdma->number, 0);
-    assert_int_equal(wf_rdma_wires.better_rail(second), -1);
-    assert_int_equal(wf_rdma_wires.better_rail(first), 0);
+    assert_int_equal(second->rail->number, 0);
+    assert_int_equal(wf_rdma_better_rail(second), -1);
+    assert_int_equal(wf_rdma_better_rail(first), 0);
     lane_close(0);
     first = up(lane_open(0, 1));
-    assert_int_equal(first->rdma->number, 0);
-    assert_int_equal(wf_rdma_wires.better_rail(first), -1);
-    assert_int_equal(wf_rdma_wires.better_rail(second), 1);
-    int fd = first->chan->fd;
-    first->chan->fd = -1;
-    assert_int_equal(wf_rdma_wires.better_rail(second), -1);
-    first->chan->fd = fd;
+    assert_int_equal(first->rail->number, 0);
+    assert_int_equal(wf_rdma_better_rail(first), -1);
+    assert_int_equal(wf_rdma_better_rail(second), 1);
+    l.chans[0].link = NULL;
+    assert_int_equal(wf_rdma_better_rail(second), -1);
+    l.chans[0].link = &first->base;
     lane_close(0);
     lane_close(1);
     lanes_end(ctx);
@@ -534,27 +555,27 @@ static void test_told(void **state)
     static uint64_t word;
     struct rdma_ctx *ctx = lanes_begin();
     struct qp_link *w = up(lane_open(0, 1));
-    const struct wf_hca *hca = w->rdma->device->hca;
+    const struct wf_hca *hca = w->rail->device->hca;
     const struct wf_hca_end end = {.qp = 1, .mtu = 1024};
     const struct wf_nic_op put = {.local = &word, .len = 8, .keys = keys, .kind = WF_NIC_OP_PUT};
     size_t taken;
     (void)state;
-    l.tep.base.events = &events;
+    l.ep.net.base.events = &events;
     OK(hca->ops->qp_connect(w->qp, &hca->ports[0], 0, &end, &patience));
     w->has_reads = true;
-    assert_true(wf_rdma_wires.may_leave(w));
-    OK(wf_rdma_wires.move(w, &put, &taken));
-    wf_rdma_wires.settle(w);
+    assert_true(wf_qp_may_leave(w));
+    OK(wf_qp_nic_op(w, &put, &taken));
+    settle(w);
     assert_int_equal(w->posted, 1);
-    assert_false(wf_rdma_wires.may_leave(w));
-    assert_false(wf_rdma_wires.may_leave(w));
+    assert_false(wf_qp_may_leave(w));
+    assert_false(wf_qp_may_leave(w));
     assert_int_equal(w->posted, 2);
-    wf_rdma_wires.settle(w);
-    assert_true(wf_rdma_wires.may_leave(w));
+    settle(w);
+    assert_true(wf_qp_may_leave(w));
     w->has_reads = false;
-    OK(wf_rdma_wires.move(w, &put, &taken));
-    wf_rdma_wires.settle(w);
-    assert_false(wf_rdma_wires.may_leave(w));
+    OK(wf_qp_nic_op(w, &put, &taken));
+    settle(w);
+    assert_false(wf_qp_may_leave(w));
     assert_int_equal(w->posted, 3);
     lane_close(0);
     lanes_end(ctx);
@@ -576,22 +597,22 @@ static void test_watch(void **state)
     const struct wf_hca_end end = {.qp = 1, .mtu = 1024};
     struct rdma_ctx *ctx = lanes_begin();
     struct qp_link *w = up(lane_open(0, 1));
-    const struct wf_hca *hca = w->rdma->device->hca;
+    const struct wf_hca *hca = w->rail->device->hca;
     uint64_t timeout_ms = c->peer_timeout_ms;
     (void)state;
     OK(hca->ops->qp_connect(w->qp, &hca->ports[0], 0, &end, &patience));
     w->inline_max = 64;
     w->allowed = 100;
-    wf_rdma_look(l.tep.rdma);
-    assert_true(wf_rdma_wires.send(w, bytes, sizeof bytes));
-    wf_rdma_look(l.tep.rdma); /* asks, */
-    wf_rdma_look(l.tep.rdma); /* takes the answer */
+    wf_rdma_look(l.ep.rdma);
+    assert_true(wf_qp_send_one(&w->base, bytes, sizeof bytes));
+    wf_rdma_look(l.ep.rdma); /* asks, */
+    wf_rdma_look(l.ep.rdma); /* takes the answer */
     assert_int_equal(w->done, w->posted);
     c->peer_timeout_ms = 1;
-    wf_rdma_look(l.tep.rdma);
+    wf_rdma_look(l.ep.rdma);
     spin_ms(2);
-    assert_true(wf_rdma_wires.send(w, bytes, sizeof bytes));
-    wf_rdma_look(l.tep.rdma);
+    assert_true(wf_qp_send_one(&w->base, bytes, sizeof bytes));
+    wf_rdma_look(l.ep.rdma);
     assert_int_equal(w->state, QP_UP);
     c->peer_timeout_ms = timeout_ms;
     lane_close(0);
@@ -603,13 +624,13 @@ static void lose_one(struct qp_link *w, int n)
 {
     w->posted += (uint32_t)n;
     w->signaled = w->posted;
-    w->rdma->under_way += (uint32_t)n;
+    w->rail->under_way += (uint32_t)n;
 }
 
 static uint64_t settled_ns(struct qp_link *w)
 {
     uint64_t begin = wf_now_ns();
-    wf_rdma_wires.settle(w);
+    wf_net_chan_settle(w->base.chan);
     return wf_now_ns() - begin;
 }
 
@@ -620,22 +641,23 @@ static void test_settling(void **state)
     struct rdma_ctx *ctx = lanes_begin();
     struct qp_link *w = up(lane_open(0, 1));
     (void)state;
-    l.tep.closing = true;
+    l.ep.net.closing.begun = true;
     lose_one(w, 1);
-    for (int i = 0; !l.tep.settle_ns; i++) { /* a busy machine may take it all, but not always */
+    for (int i = 0; !l.ep.net.closing.settle_ns;
+         i++) { /* a busy machine may take it all, but not always */
         assert_true(i < 20);
-        l.tep.settle_ns = 40000000;
+        l.ep.net.closing.settle_ns = 40000000;
         assert_in_range(settled_ns(w), 20000000, UINT64_MAX);
     }
-    for (uint64_t before; (before = l.tep.settle_ns);) {
+    for (uint64_t before; (before = l.ep.net.closing.settle_ns);) {
         (void)settled_ns(w);
-        assert_true(l.tep.settle_ns <= before - before / 2);
+        assert_true(l.ep.net.closing.settle_ns <= before - before / 2);
     }
     assert_in_range(settled_ns(w), 100000, UINT64_MAX);
     lose_one(w, -1);
-    l.tep.settle_ns = 40000000;
+    l.ep.net.closing.settle_ns = 40000000;
     (void)settled_ns(w);
-    assert_int_equal(l.tep.settle_ns, 40000000);
+    assert_int_equal(l.ep.net.closing.settle_ns, 40000000);
     lane_close(0);
     lanes_end(ctx);
 }
@@ -647,13 +669,13 @@ static unsigned patience(uint32_t close_ms)
     struct rdma_ctx *ctx = lanes_begin();
     struct qp_link *w = up(lane_open(0, 1));
     unsigned n = 0;
-    l.tep.closing = true;
-    l.tep.close_ms = close_ms;
+    l.ep.net.closing.begun = true;
+    l.ep.net.closing.limit_ms = close_ms;
     lose_one(w, 1);
-    wf_rdma_wires.look(&l.tep);
+    look();
     for (; w->state == QP_UP && n < 200; n++) {
         w->watched_ns -= 100000000;
-        wf_rdma_wires.look(&l.tep);
+        look();
     }
     lose_one(w, -1);
     lane_close(0);
@@ -687,11 +709,11 @@ static void test_closing_drains_nothing(void **state)
     for (int i = 0; i < 20; i++) { /* a busy machine may be so late, but not always */
         uint64_t begin;
         (void)up(lane_open(0, 1));
-        l.tep.closing = true;
+        l.ep.net.closing = (struct net_closing){.begun = true, .limit_ms = 1000};
         begin = wf_now_ns();
         lane_close(0);
         least = WF_MIN(least, wf_now_ns() - begin);
-        l.tep.closing = false;
+        l.ep.net.closing.begun = false;
     }
     assert_in_range(least, 0, 1500000);
     lanes_end(ctx);
@@ -702,16 +724,16 @@ static void test_closing_drains_nothing(void **state)
 static void test_gone_device_wakes_nobody(void **state)
 {
     struct rdma_ctx *ctx = lanes_begin();
-    struct wf_hca_cq *cq = l.tep.rdma->rails[0]->cq;
+    struct wf_hca_cq *cq = l.ep.rdma->rails[0]->cq;
     int epoll_fd = epoll_create1(EPOLL_CLOEXEC), event_fd = eventfd(1, EFD_CLOEXEC);
     struct epoll_event ev;
     (void)state;
     assert_int_equal(cq->event_fd, -1); /* this device has none */
     cq->event_fd = event_fd;
-    assert_true(wf_rdma_sleep_on(l.tep.rdma, epoll_fd));
+    assert_true(wf_rdma_sleep_on(l.ep.rdma, epoll_fd));
     assert_int_equal(epoll_wait(epoll_fd, &ev, 1, 0), 1);
     atomic_store(&ctx->devices[0].gone, true);
-    wf_rdma_look(l.tep.rdma);
+    wf_rdma_look(l.ep.rdma);
     assert_int_equal(epoll_wait(epoll_fd, &ev, 1, 0), 0);
     cq->event_fd = -1;
     lanes_end(ctx);
@@ -726,7 +748,7 @@ static void test_most_turns(void **state)
     struct rdma_ctx *ctx = lanes_begin();
     const struct qp_link *w = lane_open(0, 1);
     (void)state;
-    assert_true(20 * wf_rdma_wires.most_turns(&l.tep) >= w->rdma->cq->depth);
+    assert_true(20 * wf_qp_most_turns(l.ep.rdma) >= w->rail->cq->depth);
     lane_close(0);
     lanes_end(ctx);
 }
@@ -745,11 +767,11 @@ static void test_buffers_come_back(void **state)
         c->rdma_srq = shared;
         ctx = lanes_begin();
         w = up(lane_open(0, 1));
-        r = w->rdma;
+        r = w->rail;
         assert_int_equal(!r->srq, !shared);
         if (!shared)
-            w->rdma->nfree_receives -= 3;
-        w->chan->bye = true;
+            w->rail->nfree_receives -= 3;
+        w->base.chan->bye = true;
         lane_close(0);
         assert_int_equal(r->nfree_receives, shared ? 0 : r->receives);
         lanes_end(ctx);
@@ -788,11 +810,11 @@ static void put_told_lost(void *owner, struct wf_tpeer *tpeer, uint32_t n, bool 
 /* What is under way breaks, and the other side tells of none of it. */
 static void lane_tear(struct qp_link *w)
 {
-    const struct rdma_rail *r = w->rdma;
-    wf_rdma_wires.settle(w);
+    const struct rdma_rail *r = w->rail;
+    settle(w);
     assert_int_equal(w->state, QP_FAILED);
     lane_close(0);
-    wf_rdma_wires.broken(&l.chans[0], true);
+    wf_qp_broken_free(l.chans[0].path, true);
     assert_int_equal(r->under_way, 0);
 }
 
@@ -805,41 +827,41 @@ static void test_followed_and_torn(void **state)
     static const struct wf_tep_events events = {
         .nic_op_done = move_told, .put_done = put_told, .put_lost = put_told_lost};
     static const uint32_t keys[WF_KEY_NICS] = {1, 1};
-    static uint8_t bytes[WF_NIC_OP_SHORT + 1];
+    static uint8_t bytes[QP_OP_SHORT + 1];
     const struct wf_hca_end end = {.qp = 1, .mtu = 1024};
     const struct wf_nic_op put = {
         .local = bytes, .len = sizeof bytes, .keys = keys, .kind = WF_NIC_OP_PUT};
     const struct wf_nic_op little = {.local = bytes, .len = 8, .keys = keys, .kind = WF_NIC_OP_PUT};
     struct rdma_ctx *ctx = lanes_begin();
-    struct wf_tpeer tpeer;
+    struct net_peer peer = {.session = &l.session};
     size_t taken;
     (void)state;
-    l.tep.base.events = &events;
+    l.ep.net.base.events = &events;
     for (int is_asked = 0; is_asked < 2; is_asked++) {
         struct qp_link *w = lane_open(0, 1);
-        const struct wf_hca *hca = w->rdma->device->hca;
+        const struct wf_hca *hca = w->rail->device->hca;
         memset(&told, 0, sizeof told);
         OK(hca->ops->qp_connect(w->qp, &hca->ports[0], 0, &end, &patience));
-        w->has_reads = w->chan->up = true;
+        w->has_reads = true;
         w->state = w->puts = QP_UP;
         for (uint32_t i = 0; i < w->depth; i++) { /* all slots have had both */
-            OK(wf_rdma_wires.move(w, i == w->depth / 2 || is_asked ? &little : &put, &taken));
-            wf_rdma_wires.settle(w);
+            OK(wf_qp_nic_op(w, i == w->depth / 2 || is_asked ? &little : &put, &taken));
+            settle(w);
         }
         assert_int_equal(told.moved, w->depth);
-        assert_int_equal(wf_rdma_wires.may_leave(w), !is_asked);
-        wf_rdma_wires.settle(w);
+        assert_int_equal(wf_qp_may_leave(w), !is_asked);
+        settle(w);
         if (is_asked) {
-            OK(wf_rdma_wires.move(w, &little, &taken));
-            wf_rdma_wires.settle(w);
+            OK(wf_qp_nic_op(w, &little, &taken));
+            settle(w);
         }
         told.moved = 0;
         OK(hca->ops->qp_break(w->qp));
         if (is_asked) { /* a READ, and what is behind it */
-            assert_false(wf_rdma_wires.may_leave(w));
-            OK(wf_rdma_wires.move(w, &put, &taken));
+            assert_false(wf_qp_may_leave(w));
+            OK(wf_qp_nic_op(w, &put, &taken));
         }
-        assert_true(wf_rdma_put(&tpeer, bytes, 8, 0, 1, w));
+        assert_true(wf_rdma_put(&peer.base, bytes, 8, 0, 1));
         lane_tear(w);
         assert_int_equal(told.moved, is_asked);
         assert_int_equal(told.unreached, is_asked);

@@ -1,17 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A channel's life: its sockets come and go, its frames stay until they are taken. */
-#define _GNU_SOURCE
-#include <linux/tcp.h>
-#include <netinet/in.h>
+/* A channel's life: links come and go, its frames stay until the peer acknowledges them. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include "base/array.h"
 #include "base/clock.h"
-#include "base/fd.h"
 #include "base/hook.h"
 #include "base/log.h"
 #include "config/config.h"
@@ -19,12 +11,9 @@
 
 /* Frames that a channel can hold unacknowledged: no ring is as large as 16 times this. */
 #define FRAMES_MAX ((uint32_t)1 << 24)
-/* Handshake and SYNC of a connection, sealed or not, are less: 184 + 48 + 48 + 2 * 20 bytes. */
-#define SHORT_SENT 512u
-#define REWIRE_NS ((uint64_t)10000000000) /* until a wire is tried again, doubled each time */
-#define REWIRES 5
-#define NEXT_RAIL_NS 500000000u
-#define GEN_STEP 65536u /* further ahead is no honest generation */
+#define GEN_STEP 65536u           /* no honest generation is further ahead */
+#define SETTLE_NS 2000000u        /* in a poll */
+#define SETTLE_CLOSING_NS 100000u /* at least, of an endpoint that closes */
 
 static uint32_t power_of_two(uint64_t n)
 {
@@ -46,7 +35,6 @@ struct net_chan *wf_net_session_chan(struct net_session *session, unsigned index
         return NULL;
     }
     chan->session = session;
-    chan->fd = -1;
     chan->index = (uint16_t)index;
     chan->mask = size - 1;
     chan->request_room = size - NET_REPLY_ROOM - 64; /* BYE always fits */
@@ -57,134 +45,124 @@ struct net_chan *wf_net_session_chan(struct net_session *session, unsigned index
     return chan;
 }
 
-bool wf_net_fd_note(struct net_ctx *ctx, int fd)
-{
-    int *more = wf_array_grow(ctx->fds, ctx->nfds, &ctx->fds_room, sizeof *more);
-    if (!more)
-        return false;
-    ctx->fds = more;
-    ctx->fds[ctx->nfds++] = fd;
-    return true;
-}
+/* ---- a link's end ---- */
 
-void wf_net_fd_forget(struct net_ctx *ctx, int fd)
+/* Stop using the link; returns it. */
+static struct net_link *link_leave(struct net_chan *chan)
 {
-    pthread_mutex_lock(&ctx->lock);
-    for (unsigned i = 0; i < ctx->nfds; i++)
-        if (ctx->fds[i] == fd) {
-            ctx->fds[i] = ctx->fds[--ctx->nfds];
-            break;
-        }
-    pthread_mutex_unlock(&ctx->lock);
-}
-
-/* Stop using the socket; returns it. A forked child may hold a copy, so that close alone
- * would neither unwatch nor end it. */
-static int socket_leave(struct net_chan *chan)
-{
-    int fd = chan->fd;
-    struct net_ep *t = chan->session->tep;
+    struct net_link *link = chan->link;
     wf_list_remove(&chan->live);
-    t->nlive--;
-    wf_net_fd_forget(t->ctx, fd);
-    (void)epoll_ctl(t->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
-    t->nshaking -= wf_net_is_shaking(chan);
-    t->nplain -= chan->plain;
-    if (chan->link)
-        t->wires->close(chan->link);
+    chan->session->ep->nlive--;
     wf_list_remove(&chan->dirty);
     chan->link = NULL;
-    chan->up = chan->plain = chan->leaves = false;
-    chan->fd = -1;
-    chan->synced = chan->open = chan->deaf = false;
-    chan->blocked = chan->watches_out = false;
-    free(chan->stash); /* what was not whole comes again */
+    chan->up = chan->avoid = false;
+    chan->synced = chan->open = chan->half_closed = false;
+    chan->blocked = false;
+    free(chan->stash); /* a frame that was not whole comes again */
     chan->stash = NULL;
     chan->stash_len = 0;
     chan->bulk.frame.kind = 0;
-    return fd;
+    return link;
+}
+
+/* Wait, for a short time, until the peer has everything. An endpoint that closes has one time for
+ * all links that are never flushed, and each link may take half of what is left of it: many may be
+ * of peers that are gone. */
+void wf_net_chan_settle(struct net_chan *chan)
+{
+    struct net_closing *c = &chan->session->ep->closing;
+    uint64_t begin = wf_now_ns();
+    uint64_t within = c->begun ? WF_MAX(c->settle_ns / 2, SETTLE_CLOSING_NS) : SETTLE_NS;
+    if (!chan->link->ops->settle(chan->link, within) && c->begun)
+        c->settle_ns -= WF_MIN(c->settle_ns, wf_now_ns() - begin);
 }
 
 void wf_net_chan_linger(struct net_chan *chan)
 {
-    if (wf_net_is_wired(chan) && chan->up)
-        chan->session->tep->wires->settle(chan->link);
-    if (chan->fd >= 0)
-        wf_conn_mgr_linger(chan->session->tep->ctx->mgr, socket_leave(chan));
-    wf_crypt_close(chan);
+    struct net_link *link = chan->link;
+    if (!link)
+        return;
+    if (chan->up && link->ops->settle)
+        wf_net_chan_settle(chan);
+    (void)link_leave(chan);
+    link->ops->linger(link);
 }
 
 void wf_net_chan_turn_away(struct net_chan *chan)
 {
-    if (chan->fd >= 0)
-        wf_net_turn_away(chan->session->tep->ctx, socket_leave(chan), wf_crypt_out(chan));
-    wf_crypt_close(chan);
+    struct net_link *link = chan->link;
+    if (!link)
+        return;
+    (void)link_leave(chan);
+    link->ops->turn_away(link);
 }
 
-static void socket_drop(struct net_chan *chan)
+static void link_drop(struct net_chan *chan)
 {
-    int fd = chan->fd;
-    if (fd < 0)
+    struct net_link *link = chan->link;
+    if (!link)
         return;
-    (void)socket_leave(chan);
-    wf_crypt_close(chan);
-    (void)shutdown(fd, SHUT_RDWR);
-    close(fd);
+    (void)link_leave(chan);
+    link->ops->close(link);
 }
 
 void wf_net_chan_free(struct net_chan *chan)
 {
-    struct net_ep *t = chan->session->tep;
+    struct net_ep *ep = chan->session->ep;
     if (chan->dial)
-        wf_conn_mgr_cancel(t->ctx->mgr, chan->dial);
-    socket_drop(chan);
-    if (t->wires)
-        t->wires->broken(chan, false);
+        wf_conn_mgr_cancel(ep->ctx->mgr, chan->dial);
+    link_drop(chan);
+    if (ep->driver->chan_free)
+        ep->driver->chan_free(chan);
     free(chan->ring);
     free(chan->bulks);
     chan->ring = NULL;
     chan->bulks = NULL;
     chan->session->chans[chan->index] = NULL;
     chan->session = NULL;
-    wf_list_append(&t->grave, &chan->live);
+    wf_list_append(&ep->grave, &chan->live);
 }
+
+void wf_net_grave_empty(struct net_ep *ep)
+{
+    struct wf_list *it;
+    while ((it = wf_list_pop(&ep->grave)))
+        free(wf_container_of(it, struct net_chan, live));
+}
+
+/* ---- dialling ---- */
 
 static uint32_t gen_step(const struct net_chan *chan)
 {
-    uint32_t rails = chan->session->tep->rails, past;
-    if (!chan->gen || rails < 2 || chan->rail_wish == WF_RAIL_NEXT)
-        return 1;
-    if (chan->rail_wish < WF_RAIL_TO)
-        return rails;
-    past = (chan->index + chan->gen - 1 + rails + WF_RAIL_TO - chan->rail_wish) % rails;
-    return rails - past;
+    const struct net_driver *driver = chan->session->ep->driver;
+    return chan->gen && driver->gen_step ? driver->gen_step(chan) : 1;
 }
 
 void wf_net_chan_dial(struct net_chan *chan, uint32_t delay_ms)
 {
     struct net_session *session = chan->session;
-    struct net_ep *t = session->tep;
-    struct wf_dial call = {.from = t->address,
+    struct net_ep *ep = session->ep;
+    struct wf_dial dial = {.from = ep->address,
                            .to = session->known.address,
-                           .from_contact = *wf_conn_mgr_contact(t->ctx->mgr),
+                           .from_contact = *wf_conn_mgr_contact(ep->ctx->mgr),
                            .to_contact = session->contact,
                            .lane = chan->index,
                            .gen = chan->gen + gen_step(chan),
                            .delay_ms = delay_ms,
                            .patience_ms =
                                (uint32_t)wf_config()->peer_timeout_ms / (chan->was_silent ? 2 : 1)};
-    if (chan->dial || chan->fd >= 0 || chan->bye || session->status != WEFT_OK)
+    if (chan->dial || chan->link || chan->bye || session->status != WEFT_OK)
         return;
-    chan->dial = wf_conn_mgr_dial(t->ctx->mgr, &call);
+    chan->dial = wf_conn_mgr_dial(ep->ctx->mgr, &dial);
     if (chan->dial)
         return;
-    if (!t->undialled)
+    if (!ep->undialled)
         wf_error("no memory to connect to process %u: tried again",
                  session->known.address.process.pid);
-    t->undialled = true;
+    ep->undialled = true;
 }
 
-/* Everything from the tail on is written again. */
+/* Everything from the tail on is sent again. */
 static void rewind_out(struct net_chan *chan)
 {
     chan->at = chan->sent = chan->tail;
@@ -194,20 +172,11 @@ static void rewind_out(struct net_chan *chan)
     chan->control_len = chan->control_sent = 0;
 }
 
-/* Did the other end's kernel take no more of this socket than the handshake and SYNC? */
-static bool took_nothing_long(int fd)
-{
-    struct tcp_info info;
-    socklen_t len = sizeof info;
-    return !getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) &&
-           info.tcpi_bytes_acked <= SHORT_SENT;
-}
-
 bool wf_net_chan_is_stuck(struct net_chan *chan)
 {
     bool again = chan->was_stuck && chan->stuck_at == chan->first;
-    chan->was_stuck = chan->synced && !wf_net_is_wired(chan) && chan->first != chan->next &&
-                      took_nothing_long(chan->fd);
+    chan->was_stuck =
+        chan->synced && chan->first != chan->next && chan->link->ops->is_stuck(chan->link);
     chan->stuck_at = chan->first;
     return again && chan->was_stuck;
 }
@@ -215,55 +184,26 @@ bool wf_net_chan_is_stuck(struct net_chan *chan)
 void wf_net_chan_break(struct net_chan *chan, const char *why)
 {
     struct net_session *session = chan->session;
-    if (chan->fd < 0)
+    if (!chan->link)
         return;
     wf_debug("connection %u of lane %u to endpoint %u of process %u broke: %s", chan->gen,
              chan->index, session->known.address.ep, session->known.address.process.pid, why);
-    wf_net_count(session->tep, WF_STAT_TCP_BREAKS, 1);
-    socket_drop(chan);
+    wf_net_count(session->ep, WF_STAT_TCP_BREAKS, 1);
+    link_drop(chan);
     rewind_out(chan);
-    if (!session->tep->closing || wf_net_has_unsent(chan))
+    if (!session->ep->closing.begun || wf_net_has_unsent(chan))
         wf_net_chan_dial(chan, session->is_greater ? 0 : NET_LATER_MS);
 }
 
-/* ---- a new socket ---- */
+/* ---- a new link ---- */
 
-/* Is [conn]'s socket a later one than the one there is or was? */
-static bool is_higher(const struct net_chan *chan, const struct wf_net_conn *conn)
+/* Is [conn] later than the connection that there is or was? */
+static bool is_later(const struct net_chan *chan, const struct wf_net_conn *conn)
 {
     return conn->gen != chan->gen && conn->gen - chan->gen <= GEN_STEP;
 }
 
-bool wf_net_epoll_make(struct net_ep *t)
-{
-    struct epoll_event ev = {.events = EPOLLIN};
-    if (t->epoll_fd >= 0)
-        return true;
-    t->epoll_fd = wf_fd_high(epoll_create1(EPOLL_CLOEXEC));
-    if (t->epoll_fd < 0)
-        return false;
-    if (!epoll_ctl(t->outer_fd, EPOLL_CTL_ADD, t->epoll_fd, &ev))
-        return true;
-    close(t->epoll_fd);
-    t->epoll_fd = -1;
-    return false;
-}
-
-static bool rx_make(struct net_ep *t)
-{
-    if (!t->rx)
-        t->rx = aligned_alloc(64, NET_RX_SIZE);
-    return t->rx;
-}
-
-static bool socket_watch(struct net_chan *chan, int fd)
-{
-    struct net_ep *t = chan->session->tep;
-    struct epoll_event ev = {.events = EPOLLIN, .data.ptr = chan};
-    return rx_make(t) && wf_net_epoll_make(t) && !epoll_ctl(t->epoll_fd, EPOLL_CTL_ADD, fd, &ev);
-}
-
-static void sync_say(struct net_chan *chan)
+static void sync_send(struct net_chan *chan)
 {
     struct {
         struct wf_net_frame frame;
@@ -279,118 +219,105 @@ static void sync_say(struct net_chan *chan)
     chan->control_sent = 0;
 }
 
-static void begin(struct net_chan *chan)
+void wf_net_chan_up(struct net_chan *chan)
 {
     chan->up = true;
     wf_net_chan_fed(chan);
     chan->open = !chan->reached;
-    sync_say(chan);
+    sync_send(chan);
     wf_net_flush(chan);
 }
 
-static void plain_begin(struct net_chan *chan)
+static bool rx_make(struct net_ep *ep)
 {
-    struct net_ep *t = chan->session->tep;
-    chan->plain = true;
-    t->nplain++;
-    chan->rewire_ns = wf_now_ns() + (chan->next_rail ? NEXT_RAIL_NS
-                                                     : REWIRE_NS << WF_MIN(chan->rewires, REWIRES));
-    begin(chan);
+    if (!ep->rx)
+        ep->rx = aligned_alloc(64, NET_RX_SIZE);
+    return ep->rx;
 }
 
-void wf_net_chan_shaken(struct net_chan *chan, bool plain)
+/* Null: errno. */
+static struct net_link *link_open(struct net_chan *chan, const struct wf_net_conn *conn)
 {
-    struct net_ep *t = chan->session->tep;
-    /* Who calls chooses the rail; the other does something about it if that one does not. */
-    unsigned patience = chan->returns + !chan->session->is_greater;
-    t->nshaking--;
-    t->wires->broken(chan, true);
-    if (!plain) {
-        chan->next_rail = false;
-        chan->rewire_ns = wf_now_ns() + (REWIRE_NS << WF_MIN(patience, REWIRES));
-        begin(chan);
-        return;
-    }
-    t->wires->close(chan->link);
-    chan->link = NULL;
-    if (!chan->plain)
-        plain_begin(chan);
+    struct net_ep *ep = chan->session->ep;
+    if (!rx_make(ep) || !wf_net_epoll_make(ep) || !wf_net_fd_watch(chan, conn->fd))
+        return NULL;
+    return ep->driver->open(chan, conn);
 }
 
-static void link_begin(struct net_chan *chan)
+/* The connection manager ends its own dial when the connection that it was for comes. */
+static void dial_end(struct net_chan *chan, const struct wf_net_conn *conn)
 {
-    struct net_ep *t = chan->session->tep;
-    chan->link = t->wires->open(chan);
-    if (!chan->link) {
-        wf_net_chan_break(chan, strerror(errno));
-        return;
-    }
-    t->nshaking++;
-    if (t->wires->says_plain(chan->link))
-        plain_begin(chan);
+    if (chan->dial && !(conn->dialled && conn->dial == chan->dial))
+        wf_conn_mgr_cancel(chan->session->ep->ctx->mgr, chan->dial);
+    chan->dial = 0;
+}
+
+static void conn_close(struct net_chan *chan, struct wf_net_conn *conn)
+{
+    wf_net_fd_close(chan, conn->fd);
+    wf_net_conn_free(conn);
+    if (!chan->link)
+        wf_net_chan_dial(chan, NET_LATER_MS);
 }
 
 void wf_net_chan_adopt(struct net_chan *chan, struct wf_net_conn *conn)
 {
-    struct net_session *session = chan->session;
-    if (conn->dialled && conn->dial == chan->dial)
-        chan->dial = 0;
-    if (!is_higher(chan, conn)) {
-        if (!conn->dialled)
-            chan->dial = 0; /* the connection manager has ended that connect-back */
-        wf_net_conn_close(session->tep, conn);
-        if (chan->fd < 0)
-            wf_net_chan_dial(chan, NET_LATER_MS);
+    struct net_ep *ep = chan->session->ep;
+    struct net_link *link;
+    if (!is_later(chan, conn)) {
+        if (!conn->dialled || conn->dial == chan->dial)
+            chan->dial = 0; /* the connection manager has ended that dial */
+        conn_close(chan, conn);
         return;
     }
-    socket_drop(chan);
+    link_drop(chan);
     rewind_out(chan);
     chan->gen = conn->gen;
-    chan->rail_wish = WF_RAIL_SAME;
     chan->was_silent = false;
-    if (chan->dial) {
-        wf_conn_mgr_cancel(session->tep->ctx->mgr, chan->dial);
-        chan->dial = 0;
-    }
-    if ((conn->encrypted && !wf_crypt_open(chan, conn)) || !socket_watch(chan, conn->fd)) {
-        wf_crypt_close(chan);
+    dial_end(chan, conn);
+    link = link_open(chan, conn);
+    if (!link) {
         wf_error("cannot use a connection: %m");
-        wf_net_conn_close(session->tep, conn);
-        wf_net_chan_dial(chan, NET_LATER_MS);
+        conn_close(chan, conn);
         return;
     }
-    chan->fd = conn->fd;
     wf_net_conn_free(conn);
-    wf_list_append(&session->tep->live, &chan->live);
-    session->tep->nlive++;
-    wf_net_count(session->tep, WF_STAT_CONNECTIONS, 1);
+    chan->link = link;
+    wf_list_append(&ep->live, &chan->live);
+    ep->nlive++;
+    wf_net_count(ep, WF_STAT_CONNECTIONS, 1);
     WF_HOOK("tcp.adopt");
-    if (session->tep->wires)
-        link_begin(chan);
-    else
-        begin(chan);
+    link->is_last = ep->closing.begun || chan->session->bye;
+    link->ops->start(link);
 }
 
-/* ---- what the other side says of this direction ---- */
+void wf_net_chan_relink(struct net_chan *chan, struct net_link *link)
+{
+    link->is_last = chan->link->is_last;
+    link->synced = chan->link->synced;
+    chan->link = link;
+}
+
+/* ---- what the peer reports of this direction ---- */
 
 void wf_net_chan_fed(struct net_chan *chan)
 {
     if (!chan->starved)
         return;
     chan->starved = false;
-    chan->session->tep->events++;
+    chan->session->ep->events++;
 }
 
 enum weft_status wf_net_chan_acked(struct net_chan *chan, uint32_t ack)
 {
     uint32_t n = wf_net_past(chan->first, ack);
     if ((int32_t)n <= 0)
-        return WEFT_OK; /* old news */
+        return WEFT_OK; /* an older report */
     if (n > wf_net_past(chan->first, chan->reached))
         return WEFT_EPROTO;
     while (n--) {
         bool unwritten = chan->at == chan->tail;
-        if (unwritten && chan->synced) /* only SYNC may say that it came by an earlier socket */
+        if (unwritten && chan->synced) /* only SYNC may report what came by an earlier link */
             return WEFT_EPROTO;
         wf_net_frame_drop(chan);
         if (unwritten) {
@@ -415,6 +342,15 @@ enum weft_status wf_net_chan_returned(struct net_chan *chan, uint32_t returned)
     return WEFT_OK;
 }
 
+static bool sync_is_possible(const struct net_chan *chan, const struct wf_net_frame *f,
+                             const struct wf_net_sync *sync)
+{
+    uint32_t kept = wf_net_past(sync->first, sync->next);
+    return !chan->synced && sync->session && !sync->zero && kept <= FRAMES_MAX &&
+           wf_net_past(sync->first, chan->taken) <= kept &&
+           (int32_t)wf_net_past(chan->first, f->ack) >= 0;
+}
+
 enum weft_status wf_net_chan_sync(struct net_chan *chan, const struct wf_net_frame *f,
                                   const struct wf_net_sync *sync)
 {
@@ -423,10 +359,7 @@ enum weft_status wf_net_chan_sync(struct net_chan *chan, const struct wf_net_fra
     if ((sync->yours && sync->yours != session->number) ||
         (session->theirs && sync->session != session->theirs))
         return WEFT_EPEER; /* one of the two gave the other up and forgot it */
-    if (chan->synced || !sync->session || sync->zero ||
-        wf_net_past(sync->first, sync->next) > FRAMES_MAX ||
-        wf_net_past(sync->first, chan->taken) > wf_net_past(sync->first, sync->next) ||
-        (int32_t)wf_net_past(chan->first, f->ack) < 0)
+    if (!sync_is_possible(chan, f, sync))
         return WEFT_EPROTO;
     session->theirs = sync->session;
     status = wf_net_chan_acked(chan, f->ack);
@@ -434,10 +367,67 @@ enum weft_status wf_net_chan_sync(struct net_chan *chan, const struct wf_net_fra
         status = wf_net_chan_returned(chan, f->room);
     if (status != WEFT_OK)
         return status;
-    chan->synced = true;
+    chan->synced = chan->link->synced = true;
     if (!chan->open)
-        wf_net_count(session->tep, WF_STAT_TCP_REPLAYED, wf_net_past(chan->first, chan->reached));
+        wf_net_count(session->ep, WF_STAT_TCP_REPLAYED, wf_net_past(chan->first, chan->reached));
     chan->open = true;
     wf_net_dirty(chan);
     return WEFT_OK;
+}
+
+/* ---- for drivers ---- */
+
+struct net_view wf_net_chan_view(const struct net_chan *chan)
+{
+    const struct net_session *session = chan->session;
+    const struct net_closing *closing = &session->ep->closing;
+    return (struct net_view){.peer = &session->known.address,
+                             .gen = chan->gen,
+                             .ring_bytes = chan->mask,
+                             .close_ms = closing->begun ? closing->limit_ms : 0,
+                             .index = chan->index,
+                             .is_greater = session->is_greater,
+                             .up = chan->up,
+                             .peer_closes = chan->bye,
+                             .is_settled = chan->synced && !chan->half_closed && !chan->bye &&
+                                           !chan->faulted && chan->first == chan->next,
+                             .is_lost = chan->lost};
+}
+
+struct net_link *wf_net_chan_link(const struct net_chan *chan)
+{
+    return chan->link;
+}
+
+void wf_net_chan_writable(struct net_chan *chan)
+{
+    wf_net_chan_fed(chan);
+    if (chan->blocked)
+        wf_net_dirty(chan);
+}
+
+void wf_net_chan_starved(struct net_chan *chan)
+{
+    chan->starved = true;
+    wf_net_count(chan->session->ep, WF_STAT_AGAIN, 1);
+}
+
+void wf_net_chan_avoid(struct net_chan *chan, bool avoid)
+{
+    chan->avoid = avoid;
+}
+
+bool wf_net_chan_is_avoided(const struct net_chan *chan)
+{
+    return chan->avoid;
+}
+
+struct net_path **wf_net_chan_path(const struct net_chan *chan)
+{
+    return &((struct net_chan *)(uintptr_t)chan)->path;
+}
+
+struct net_ep *wf_net_chan_ep(const struct net_chan *chan)
+{
+    return chan->session->ep;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* From a socket to the core. Every read goes to the endpoint's one buffer, or, while a bulk
- * frame's payload is due, to where the core says that it belongs and only what is
- * behind it to the buffer. What is left of an incomplete frame is kept in the
- * channel's stash until the next read. */
+/* From a link to the core. Every read goes to the endpoint's one buffer; while the payload of a
+ * bulk frame is due, it goes to the place that the core names, and only what follows it to the
+ * buffer. The rest of a read, the beginning of a frame, is kept in the channel's stash until the
+ * next read. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/socket.h>
+#include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -16,10 +16,9 @@
 
 #define READ_MAX ((size_t)131072)   /* of small frames in one read */
 #define BULK_READ ((size_t)1 << 20) /* of payload in one read */
-#define WIRE_READS 20               /* short ones at a time */
-#define BEHIND_READ                                                                                \
-    ((size_t)4096) /* of what follows it: not the next payload, which would be                     \
-                    * copied twice */
+#define PEEKS 20                    /* short reads in place at a time */
+/* Of what follows a payload: less than the next payload, which would be copied twice. */
+#define BEHIND_READ ((size_t)4096)
 
 _Static_assert(NET_RX_SIZE >= READ_MAX + 2 * (WF_NET_AM_MAX + 128), "a stash fits in front");
 
@@ -29,9 +28,8 @@ static void token_fill(struct net_token *token, struct net_chan *chan, const str
                        bool is_reply)
 {
     struct net_session *session = chan->session;
-    *token = (struct net_token){.base = {.tep = &session->tep->base, .conn = &session->conn},
-                                .chan = chan,
-                                .room = f->room};
+    *token = (struct net_token){
+        .base = {.tep = &session->ep->base, .conn = &session->conn}, .chan = chan, .room = f->room};
     if (is_reply) {
         token->base.tpeer = wf_net_session_peer(session);
     } else if (f->room) {
@@ -40,7 +38,7 @@ static void token_fill(struct net_token *token, struct net_chan *chan, const str
     }
 }
 
-/* A reply, or word that there is none, gives back its place. */
+/* A reply ends its reservation. False: there was none. */
 static bool reservation_end(struct net_chan *chan, uint32_t room)
 {
     if (wf_net_reply_size(room) > chan->reserved)
@@ -50,18 +48,18 @@ static bool reservation_end(struct net_chan *chan, uint32_t room)
     return true;
 }
 
-/* May this request be taken: does its reply fit? Its sender counts, too. */
+/* Does the request's reply fit? Its sender counts, too. */
 static bool request_fits(const struct net_chan *chan, const struct wf_net_frame *f)
 {
     return !f->room || wf_net_has_room(chan, wf_net_reply_size(f->room), true);
 }
 
-static void deliver(struct net_chan *chan, const struct wf_net_frame *f, const uint32_t *args,
+void wf_net_deliver(struct net_chan *chan, const struct wf_net_frame *f, const uint32_t *args,
                     const void *data, uint64_t long_len)
 {
-    struct net_ep *t = chan->session->tep;
+    struct net_ep *ep = chan->session->ep;
     bool is_reply = f->kind == WF_NET_REPLY || f->kind == WF_NET_BULK_REPLY;
-    uint64_t serial = t->token.base.serial + 1;
+    uint64_t serial = ep->token.base.serial + 1;
     struct weft_am am = {.data = data,
                          .len = data ? f->len : 0,
                          .args = args,
@@ -70,19 +68,19 @@ static void deliver(struct net_chan *chan, const struct wf_net_frame *f, const u
                          .is_reply = is_reply,
                          .reply_max = is_reply ? 0 : f->room,
                          .long_len = long_len,
-                         .token = &t->token,
+                         .token = &ep->token,
                          .serial = serial};
-    token_fill(&t->token, chan, f, is_reply);
-    t->token.base.serial = serial;
-    am.can_reply = t->token.base.can_reply;
-    if (!t->closing) { /* else nobody is there to take it */
-        wf_net_count(t, is_reply ? WF_STAT_REPLIES_RECEIVED : WF_STAT_REQUESTS_RECEIVED, 1);
-        t->base.events->deliver(t->base.owner, &am);
+    token_fill(&ep->token, chan, f, is_reply);
+    ep->token.base.serial = serial;
+    am.can_reply = ep->token.base.can_reply;
+    if (!ep->closing.begun) { /* else the endpoint has no handlers any more */
+        wf_net_count(ep, is_reply ? WF_STAT_REPLIES_RECEIVED : WF_STAT_REQUESTS_RECEIVED, 1);
+        ep->base.events->deliver(ep->base.owner, &am);
     }
-    t->token.base.serial++;
-    if (t->token.base.can_reply)
+    ep->token.base.serial++;
+    if (ep->token.base.can_reply)
         chan->unreplied += wf_net_reply_size(f->room);
-    t->events++;
+    ep->events++;
 }
 
 /* ---- bulk ---- */
@@ -102,30 +100,25 @@ static struct wf_bulk bulk_in(const struct net_chan *chan, struct net_token *tok
 static void *bulk_hold(struct net_chan *chan, struct net_token *token, struct wf_bulk *bulk,
                        size_t *n)
 {
-    struct net_ep *t = chan->session->tep;
+    struct net_ep *ep = chan->session->ep;
     void *to = NULL;
     token_fill(token, chan, &chan->bulk.frame, chan->bulk.frame.kind == WF_NET_BULK_REPLY);
     *bulk = bulk_in(chan, token);
-    chan->bulk.lost |= t->closing;
+    chan->bulk.lost |= ep->closing.begun;
     if (!chan->bulk.lost)
-        to = t->base.events->bulk_hold(t->base.owner, bulk, chan->bulk.got, n);
+        to = ep->base.events->bulk_hold(ep->base.owner, bulk, chan->bulk.got, n);
     chan->bulk.lost |= !to;
     return to;
 }
 
 static void bulk_unhold(struct net_chan *chan, const struct wf_bulk *bulk)
 {
-    struct net_ep *t = chan->session->tep;
-    t->base.events->bulk_unhold(t->base.owner, bulk);
+    struct net_ep *ep = chan->session->ep;
+    ep->base.events->bulk_unhold(ep->base.owner, bulk);
 }
 
-/* Does payload, too? */
-static bool goes_through_buffer(const struct net_chan *chan)
-{
-    return chan->crypt || wf_net_is_wired(chan);
-}
-
-/* Where the program may have unmapped it, the kernel finds out. False: it is not there. */
+/* Copy to memory that the program may have unmapped: the kernel finds out. False: it is not there.
+ */
 static bool lent_copy(void *to, const void *from, size_t n)
 {
     struct iovec here = {(void *)(uintptr_t)from, n}, there = {to, n};
@@ -146,7 +139,7 @@ static void bulk_copy(struct net_chan *chan, const uint8_t *bytes, size_t n)
         size_t part = n;
         void *to = bulk_hold(chan, &token, &bulk, &part);
         if (to) {
-            if (goes_through_buffer(chan))
+            if (chan->link->buffered)
                 chan->bulk.lost |= !lent_copy(to, bytes, part);
             else
                 memcpy(to, bytes, part);
@@ -167,7 +160,7 @@ static enum weft_status bulk_end(struct net_chan *chan)
         return WEFT_EPROTO;
     chan->taken++;
     chan->bulk.frame.kind = 0;
-    deliver(chan, &f, chan->bulk.args, NULL, chan->bulk.lost ? 0 : f.len);
+    wf_net_deliver(chan, &f, chan->bulk.args, NULL, chan->bulk.lost ? 0 : f.len);
     return WEFT_OK;
 }
 
@@ -229,7 +222,10 @@ static enum weft_status frame_take(struct net_chan *chan, const struct wf_net_fr
     }
     chan->taken++;
     memcpy(args, bytes + sizeof *f, 4u * f->nargs);
-    deliver(chan, f, args, bytes + wf_net_head_size(f->nargs), 0);
+    if (__builtin_expect(chan->session->ep->shuffle != NULL, 0) &&
+        wf_net_shuffle_keep(chan, f, args, bytes + wf_net_head_size(f->nargs)))
+        return WEFT_OK;
+    wf_net_deliver(chan, f, args, bytes + wf_net_head_size(f->nargs), 0);
     return WEFT_OK;
 }
 
@@ -237,7 +233,7 @@ static enum weft_status sync_take(struct net_chan *chan, const struct wf_net_fra
                                   const uint8_t *bytes)
 {
     struct wf_net_sync sync;
-    if (f->kind == WF_NET_BYE) /* it has given this endpoint up */
+    if (f->kind == WF_NET_BYE) /* the peer has given this session up */
         return WEFT_EPEER;
     if (f->kind != WF_NET_SYNC)
         return WEFT_EPROTO;
@@ -302,35 +298,35 @@ static bool stash_keep(struct net_chan *chan, const uint8_t *bytes, size_t n)
 
 /* ---- reading ---- */
 
+/* Nothing of the payload has a place: no more than the payload is read, so that the frames behind
+ * it keep their alignment. */
+static ssize_t read_to_buffer(struct net_chan *chan, uint8_t *at, uint32_t left)
+{
+    bool is_lost = left && !chan->link->buffered;
+    struct iovec v = {at, is_lost ? WF_MIN(left + chan->bulk.skip, READ_MAX) : READ_MAX};
+    return chan->link->ops->recvv(chan->link, &v, 1);
+}
+
 /* One read: payload that is due to its place, the rest into the buffer at [at]. Returns what
- * read returns; *direct of that is payload. */
+ * readv would; *direct of that is payload. */
 static ssize_t read_once(struct net_chan *chan, uint8_t *at, size_t *direct)
 {
     struct net_token token;
     struct wf_bulk bulk;
     struct iovec v[2];
-    struct msghdr m = {.msg_iov = v};
+    unsigned pieces = 0;
     uint32_t left = chan->bulk.frame.kind ? chan->bulk.frame.len - chan->bulk.got : 0;
     size_t n = WF_MIN(left, BULK_READ);
-    void *to = n && !goes_through_buffer(chan) ? bulk_hold(chan, &token, &bulk, &n) : NULL;
+    void *to = n && !chan->link->buffered ? bulk_hold(chan, &token, &bulk, &n) : NULL;
     ssize_t got;
     int error;
     *direct = 0;
-    if (wf_net_is_wired(chan))
-        return chan->session->tep->wires->read(chan->link, at, READ_MAX);
-    if (chan->crypt)
-        return wf_crypt_read(chan, at, READ_MAX);
-    if (!to) { /* of a payload without a place no more than that: frames behind it would lie askew
-                */
-        got = recv(chan->fd, at, left ? WF_MIN(left + chan->bulk.skip, READ_MAX) : READ_MAX,
-                   MSG_DONTWAIT);
-        chan->socket_bytes += got > 0 ? (uint32_t)got : 0;
-        return got;
-    }
-    v[m.msg_iovlen++] = (struct iovec){to, n};
+    if (!to)
+        return read_to_buffer(chan, at, left);
+    v[pieces++] = (struct iovec){to, n};
     if (n == left)
-        v[m.msg_iovlen++] = (struct iovec){at, BEHIND_READ};
-    got = recvmsg(chan->fd, &m, MSG_DONTWAIT);
+        v[pieces++] = (struct iovec){at, BEHIND_READ};
+    got = chan->link->ops->recvv(chan->link, v, pieces);
     error = errno;
     bulk_unhold(chan, &bulk);
     errno = error;
@@ -338,42 +334,56 @@ static ssize_t read_once(struct net_chan *chan, uint8_t *at, size_t *direct)
         chan->bulk.lost = true;
         errno = EINTR;
     }
-    chan->socket_bytes += got > 0 ? (uint32_t)got : 0;
     *direct = got > 0 ? WF_MIN((size_t)got, n) : 0;
     return got;
 }
 
-/* What read said, other than bytes. The channel may be gone afterwards. */
+/* Receiving returned no bytes. The channel may be gone afterwards. */
 static void read_failed(struct net_chan *chan, ssize_t got)
 {
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     chan->was_silent |= got < 0 && wf_net_is_silence(errno);
-    if (chan->faulted) { /* tx.c has said why */
+    if (chan->faulted) { /* send.c has logged why */
         wf_net_session_end(chan->session, WEFT_EPEER);
         return;
     }
     if (chan->was_silent && wf_net_chan_is_stuck(chan)) {
         wf_info("endpoint %u of process %u is lost: connections are made, but nothing long comes "
-                "through (an MTU on the way that nobody tells of?)",
+                "through (a link on the way with a smaller MTU that sends no ICMP?)",
                 chan->session->known.address.ep, chan->session->known.address.process.pid);
         wf_net_session_end(chan->session, WEFT_EPEER);
         return;
     }
-    if (chan->session->tep->closing && chan->first == chan->next)
-        wf_net_chan_linger(chan); /* it has all that was said to it, and leaves */
+    if (chan->session->ep->closing.begun && chan->first == chan->next)
+        wf_net_chan_linger(chan); /* the peer has everything, and leaves */
     else
         wf_net_chan_break(chan, got ? strerror(errno) : "end of stream");
+}
+
+void wf_net_chan_failed(struct net_chan *chan, int error)
+{
+    errno = error;
+    read_failed(chan, error ? -1 : 0);
+}
+
+void wf_net_chan_end(struct net_chan *chan, enum weft_status why)
+{
+    struct net_session *session = chan->session;
+    if (why == WEFT_EPROTO)
+        wf_error("endpoint %u of process %u broke the protocol: its connection is closed",
+                 session->known.address.ep, session->known.address.process.pid);
+    wf_net_session_end(session, why);
 }
 
 /* Frames begin at multiples of 16 in the buffer, and so payloads do. */
 static uint8_t *buffer_start(const struct net_chan *chan)
 {
     uint32_t skip = chan->bulk.frame.kind ? chan->bulk.skip : 0;
-    if (goes_through_buffer(chan) && chan->bulk.frame.kind)
+    if (chan->link->buffered && chan->bulk.frame.kind)
         skip += chan->bulk.frame.len - chan->bulk.got;
     skip %= WF_NET_ALIGN;
-    return chan->session->tep->rx + (WF_NET_ALIGN - skip) % WF_NET_ALIGN;
+    return chan->session->ep->rx + (WF_NET_ALIGN - skip) % WF_NET_ALIGN;
 }
 
 static enum weft_status bytes_take(struct net_chan *chan, uint8_t *start, size_t have,
@@ -397,126 +407,62 @@ static enum weft_status bytes_take(struct net_chan *chan, uint8_t *start, size_t
     return status;
 }
 
-static void shake(struct net_chan *chan)
-{
-    struct net_session *session = chan->session;
-    enum wf_wires_shake how = session->tep->wires->shake(chan->link);
-    switch (how) {
-    case WIRES_MORE: return;
-    case WIRES_UP:
-    case WIRES_PLAIN: wf_net_chan_shaken(chan, how == WIRES_PLAIN); return;
-    case WIRES_TURNED_AWAY: wf_net_session_end(session, WEFT_EPEER); return;
-    case WIRES_BROKE: read_failed(chan, errno ? -1 : 0); return;
-    default:
-        wf_error("endpoint %u of process %u broke the protocol: its connection is closed",
-                 session->known.address.ep, session->known.address.process.pid);
-        wf_net_session_end(session, WEFT_EPROTO);
-    }
-}
-
-/* Beside a wire a socket has only its end to tell, or that this side was given up. What came by
- * the wire before is read first. */
-static void wired_look(struct net_chan *chan)
-{
-    struct net_ep *t = chan->session->tep;
-    struct wf_net_frame f;
-    ssize_t got = recv(chan->fd, &f, sizeof f, MSG_DONTWAIT);
-    int error = errno;
-    unsigned turns;
-    if (got < 0 && (error == EAGAIN || error == EINTR))
-        return;
-    turns = t->wires->most_turns(t); /* who took them from the other end promised it this */
-    while (turns-- && chan->fd >= 0) {
-        if (t->wires->turn(t) <= 0 && (chan->fd < 0 || !t->wires->has_bytes(chan->link)))
-            break;
-    }
-    if (chan->fd < 0)
-        return;
-    if (got == sizeof f && f.kind == WF_NET_BYE && !f.nargs) {
-        wf_net_session_end(chan->session, WEFT_EPEER);
-        return;
-    }
-    errno = got > 0 ? EPROTO : error;
-    read_failed(chan, got > 0 ? -1 : got);
-}
-
-void wf_net_socket_look(struct net_chan *chan)
-{
-    if (wf_net_is_shaking(chan))
-        shake(chan);
-    else if (chan->link)
-        wired_look(chan);
-    else
-        wf_net_read(chan);
-}
-
-void wf_net_sockets_look(struct net_ep *t)
-{
-    for (unsigned i = t->nlive; i-- && !wf_list_empty(&t->live);) {
-        struct wf_list *it = t->live.next;
-        wf_list_remove(it);
-        wf_list_append(&t->live, it);
-        wf_net_socket_look(wf_container_of(it, struct net_chan, live));
-    }
-}
-
 static void read_done(struct net_chan *chan, enum weft_status status, uint32_t bye_lanes)
 {
     struct net_session *session = chan->session;
-    if (status == WEFT_EPROTO)
-        wf_error("endpoint %u of process %u broke the protocol: its connection is closed",
-                 session->known.address.ep, session->known.address.process.pid);
     if (status == WEFT_EPEER)
         wf_net_chan_turn_away(chan);
     if (status == WEFT_OK && bye_lanes) {
-        wf_net_flush(chan); /* it waits to hear that its last words came */
+        wf_net_flush(chan); /* the peer waits for the acknowledgement of its last messages */
         wf_net_session_bye(session, bye_lanes);
-    } else if (status != WEFT_OK)
-        wf_net_session_end(session, status);
-    else if (chan->fd >= 0 && wf_net_ack_is_urgent(chan))
+    } else if (status != WEFT_OK) {
+        wf_net_chan_end(chan, status);
+    } else if (chan->link && wf_net_ack_is_urgent(chan)) {
         wf_net_dirty(chan);
+    }
 }
 
 static void read_count(struct net_chan *chan, size_t n)
 {
-    wf_net_count(chan->session->tep, WF_STAT_TCP_BYTES_RECEIVED, n);
-    chan->session->tep->events++; /* also of payload alone: who waits should not doze off */
+    wf_net_count(chan->session->ep, WF_STAT_TCP_BYTES_RECEIVED, n);
+    chan->session->ep->events++; /* of payload alone, too: a waiting owner stays awake */
     chan->taken_bytes += (uint32_t)n;
     WF_HOOK("tcp.read");
 }
 
-/* What came by a wire, as much as can be taken from where it came. True: that was all. */
-static bool wire_read(struct net_chan *chan)
+/* Take messages where they arrived, as long as they are whole. True: that was all. */
+static bool read_in_place(struct net_chan *chan)
 {
-    const struct wf_wires *wires = chan->session->tep->wires;
-    struct qp_link *w = chan->link;
+    struct net_link *link = chan->link;
+    const struct net_link_ops *ops = link->ops;
     int i;
-    for (i = 0; i < WIRE_READS && chan->link == w && !chan->stash_len && !chan->bulk.frame.kind;
+    for (i = 0; i < PEEKS && chan->link == link && !chan->stash_len && !chan->bulk.frame.kind;
          i++) {
         size_t n;
-        uint8_t *start = wires->peek(w, &n);
+        uint8_t *start = ops->peek(link, &n);
         uint32_t bye_lanes = 0;
         enum weft_status status;
         if (!start)
             break;
         read_count(chan, n);
         status = bytes_take(chan, start, n, &bye_lanes);
-        if (chan->link == w)
-            wires->consume(w);
+        if (chan->link == link)
+            ops->consume(link);
         read_done(chan, status, bye_lanes);
     }
-    return i && (chan->link != w || !wires->has_bytes(w));
+    return i && (chan->link != link || !ops->has_bytes(link));
 }
 
-void wf_net_read(struct net_chan *chan)
+void wf_net_chan_readable(struct net_chan *chan)
 {
     uint8_t *start;
-    size_t have = chan->stash_len, direct;
+    size_t have, direct;
     uint32_t bye_lanes = 0; /* not 0: BYE is in what was read now */
     enum weft_status status;
     ssize_t got;
-    if (wf_net_is_wired(chan) && wire_read(chan))
+    if (chan->link->ops->peek && read_in_place(chan))
         return;
+    have = chan->stash_len;
     start = buffer_start(chan);
     if (have)
         memcpy(start, chan->stash, have);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* From the core into a channel's ring, and from there to its socket. */
+/* From the core into a channel's ring, and from there to its link. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/socket.h>
+#include <string.h>
 #include <sys/uio.h>
 
 #include "base/clock.h"
@@ -11,16 +11,15 @@
 #include "base/log.h"
 #include "transport/net/net.h"
 
-/* A message after a pause this long is written at once. A write of 64 bytes to a loopback socket
- * takes 1.3 us without waking anybody (measured on a Sapphire Rapids), so who sends
- * more often gains by waiting. */
+/* A message after a pause this long is sent at once. A write of 64 bytes to a loopback socket takes
+ * 1.3 us without waking anybody (measured on a Sapphire Rapids): a sender that sends more often
+ * gains by waiting. */
 #define QUIET_NS 4000
-/* So many messages between two polls are each written at once even then: a few that are not
- * followed by a call do not wait for one. */
+/* So many messages between two polls are each sent at once even then: a few that no call follows do
+ * not wait for one. */
 #define PROMPT 8
-/* As many unwritten bytes are written without waiting for poll: some 500 small messages
- * share a system call then, which takes hardly longer than one's own (16 KiB 1.5 us, 32 KiB
- * 2.2, measured as above). */
+/* So many unsent bytes do not wait for a poll: some 500 small messages share a system call then,
+ * which takes hardly longer than one message's (16 KiB 1.5 us, 32 KiB 2.2, measured as above). */
 #define BATCH 16384u
 #define WRITES 2 /* per flush: other channels and the other direction want their turn */
 #define BULK_WRITE ((size_t)1 << 20) /* of bulk payload in one system call */
@@ -76,8 +75,8 @@ void wf_net_frame_drop(struct net_chan *chan)
     chan->first++;
 }
 
-/* Head and arguments; padding is whatever was there: the ring holds nothing but
- * messages to the same peer. */
+/* Head and arguments. Padding is left as it was: the ring holds nothing but messages to this peer.
+ */
 static uint32_t put_head(struct net_chan *chan, enum wf_net_kind kind, const struct wf_am_out *out,
                          uint32_t room)
 {
@@ -159,7 +158,7 @@ enum weft_status wf_net_append_bulk(struct net_chan *chan, enum wf_net_kind kind
     return WEFT_OK;
 }
 
-/* ---- to the socket ---- */
+/* ---- to the link ---- */
 
 /* The bulk frame whose payload is next to be written, or null. */
 static struct net_bulk *bulk_next(const struct net_chan *chan)
@@ -169,24 +168,24 @@ static struct net_bulk *bulk_next(const struct net_chan *chan)
 
 bool wf_net_ack_is_due(const struct net_chan *chan)
 {
-    return chan->taken != chan->told || chan->unreplied != chan->unreplied_told;
+    return chan->taken != chan->acked || chan->unreplied != chan->unreplied_acked;
 }
 
-/* No frame carries these but ACK. */
+/* Only ACK frames carry returned places. */
 static bool returns_are_urgent(const struct net_chan *chan)
 {
-    return wf_net_past(chan->unreplied_told, chan->unreplied) >= NET_REPLY_ROOM / 4;
+    return wf_net_past(chan->unreplied_acked, chan->unreplied) >= NET_REPLY_ROOM / 4;
 }
 
 bool wf_net_ack_is_urgent(const struct net_chan *chan)
 {
-    return wf_net_past(chan->told, chan->taken) >= 256 ||
-           (chan->taken_bytes >= 16384 && chan->taken != chan->told) || returns_are_urgent(chan);
+    return wf_net_past(chan->acked, chan->taken) >= 256 ||
+           (chan->taken_bytes >= 16384 && chan->taken != chan->acked) || returns_are_urgent(chan);
 }
 
 bool wf_net_has_unsent(const struct net_chan *chan)
 {
-    return chan->sent != chan->head || wf_crypt_has_unsent(chan) ||
+    return chan->sent != chan->head || (chan->link && chan->link->has_unsent) ||
            chan->bulk_at != chan->bulk_end || chan->control_sent != chan->control_len;
 }
 
@@ -198,9 +197,9 @@ static void control_ack(struct net_chan *chan)
     chan->control_sent = 0;
 }
 
-static void told(struct net_chan *chan)
+static void ack_sent(struct net_chan *chan)
 {
-    chan->told = chan->taken;
+    chan->acked = chan->taken;
     chan->taken_bytes = 0;
 }
 
@@ -234,8 +233,8 @@ static uint32_t bulk_head_end(const struct net_bulk *bulk)
     return bulk->at + wf_net_head_size(bulk->bulk.nargs);
 }
 
-/* The payload is nowhere any more. If nothing of the frame is on this socket: a request becomes
- * VOID, a reply one without payload, which tells who waits for it; true. */
+/* A bulk frame's payload is nowhere any more. A request becomes VOID, a reply one without payload,
+ * which the requester takes as a failure. False: a part of the frame is on this link. */
 static bool bulk_void(struct net_chan *chan, struct net_bulk *bulk)
 {
     struct wf_net_frame *f = wf_net_frame_at(chan, bulk->at);
@@ -249,7 +248,7 @@ static bool bulk_void(struct net_chan *chan, struct net_bulk *bulk)
         f->room = 0;
     }
     f->len = 0;
-    bulk->bulk.len = 0; /* nor is it on the next socket */
+    bulk->bulk.len = 0; /* on later links, too */
     chan->bulk_at++;
     chan->bulk_sent = 0;
     return true;
@@ -258,13 +257,13 @@ static bool bulk_void(struct net_chan *chan, struct net_bulk *bulk)
 /* Hold payload of the next bulk frame. False: it is nowhere any more. */
 static bool batch_payload(struct batch *b, struct net_chan *chan, struct net_bulk *bulk)
 {
-    struct net_ep *t = chan->session->tep;
+    struct net_ep *ep = chan->session->ep;
     uint32_t len = bulk->bulk.len, done = chan->bulk_sent, left = done < len ? len - done : 0;
     size_t n = WF_MIN(left, BULK_WRITE);
     if (left && bulk->lost)
         return false;
     if (left) {
-        b->payload = t->base.events->bulk_hold(t->base.owner, &bulk->bulk, done, &n);
+        b->payload = ep->base.events->bulk_hold(ep->base.owner, &bulk->bulk, done, &n);
         if (!b->payload)
             return false;
         b->held = bulk;
@@ -274,7 +273,7 @@ static bool batch_payload(struct batch *b, struct net_chan *chan, struct net_bul
     return true;
 }
 
-/* What one write is to take. False: the socket must be given up. */
+/* Gather one write. False: the link must be given up. */
 static bool batch_make(struct batch *b, struct net_chan *chan)
 {
     struct net_bulk *bulk;
@@ -288,7 +287,7 @@ static bool batch_make(struct batch *b, struct net_chan *chan)
     if (chan->at == chan->sent && chan->sent != chan->head)
         wf_net_frame_at(chan, chan->at)->ack = chan->taken;
     while ((bulk = bulk_next(chan))) {
-        if (!bulk->bulk.len) { /* it became VOID on an earlier socket */
+        if (!bulk->bulk.len) { /* it became VOID on an earlier link */
             chan->bulk_at++;
             continue;
         }
@@ -303,7 +302,7 @@ static bool batch_make(struct batch *b, struct net_chan *chan)
     return true;
 }
 
-/* The frame at [channel->at] is wholly on the socket. */
+/* The frame at [chan->at] is wholly on the link. */
 static void frame_written(struct net_chan *chan, uint32_t size)
 {
     chan->at += size;
@@ -312,7 +311,7 @@ static void frame_written(struct net_chan *chan, uint32_t size)
         chan->reached = chan->written;
 }
 
-/* Ring bytes up to [channel->sent] are out; [bulk]: whose payload is not. */
+/* Pass the frames that end before [chan->sent]; a bulk frame whose payload is not sent stays. */
 static void frames_pass(struct net_chan *chan)
 {
     const struct net_bulk *bulk = bulk_next(chan);
@@ -324,7 +323,7 @@ static void frames_pass(struct net_chan *chan)
     }
 }
 
-/* [n] bytes of [b] are out. */
+/* The link took [n] bytes of [b]. */
 static void batch_done(struct batch *b, struct net_chan *chan, size_t n)
 {
     size_t part = WF_MIN(n, b->control);
@@ -333,14 +332,14 @@ static void batch_done(struct batch *b, struct net_chan *chan, size_t n)
     if (part && part == b->control) {
         struct wf_net_frame f;
         memcpy(&f, chan->control, sizeof f); /* ACK or SYNC */
-        chan->unreplied_told = f.room;
+        chan->unreplied_acked = f.room;
         if (f.ack == chan->taken)
-            told(chan);
+            ack_sent(chan);
     }
     n -= part;
     part = WF_MIN(n, b->ring);
     if (part && chan->at == chan->sent)
-        told(chan); /* its ack says so */
+        ack_sent(chan); /* its ack says so */
     chan->sent += (uint32_t)part;
     n -= part;
     if (bulk && n) {
@@ -353,33 +352,18 @@ static void batch_done(struct batch *b, struct net_chan *chan, size_t n)
     frames_pass(chan);
 }
 
-static ssize_t batch_write(struct net_chan *chan, struct batch *b)
+/* Nothing more can be sent by the link, and the peer is informed of it by the end of the stream;
+ * what the peer has sent is received first. */
+static void send_end(struct net_chan *chan)
 {
-    struct msghdr m = {.msg_iov = b->v, .msg_iovlen = b->n};
-    ssize_t n;
-    WF_HOOK("tcp.write");
-    if (wf_net_is_wired(chan))
-        n = chan->session->tep->wires->write(chan->link, b->v, b->n, b->held ? b->payload : NULL);
-    else if (chan->crypt)
-        n = wf_crypt_write(chan, b->v, b->n);
-    else if (b->n == 1)
-        n = send(chan->fd, b->v[0].iov_base, b->v[0].iov_len, MSG_NOSIGNAL | MSG_DONTWAIT);
-    else
-        n = sendmsg(chan->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
-    return n;
+    chan->half_closed = true;
+    chan->blocked = false; /* epoll would report room for ever */
+    chan->link->ops->half_close(chan->link);
 }
 
-/* The socket takes no more, and its other end hears so; what that had sent is read first. */
-static void fall_deaf(struct net_chan *chan)
-{
-    chan->deaf = true;
-    chan->blocked = false; /* EPOLLOUT would be always */
-    (void)shutdown(chan->fd, SHUT_WR);
-}
-
-/* The kernel found nothing mapped there. A reply's memory is a region that others name: they get an
- * error. A request's was lent by a call of this program, whose operation has no other
- * end. True: go on writing. */
+/* The kernel found nothing mapped at a payload. A reply's payload lies in a region that the peer
+ * named: the peer gets an error. A request's was lent by a call of this program, whose operation
+ * has no other end. True: go on sending. */
 static bool payload_gone(struct net_chan *chan, struct net_bulk *bulk)
 {
     if (is_reply(wf_net_frame_at(chan, bulk->at)->kind)) {
@@ -390,14 +374,27 @@ static bool payload_gone(struct net_chan *chan, struct net_bulk *bulk)
              "peer is given up",
              bulk->bulk.len);
     chan->faulted = true;
-    fall_deaf(chan);
+    send_end(chan);
     return false;
 }
 
-/* One write. True: there may be more to write and the socket may take it. */
+/* Hand [b] to the link. Returns bytes taken, or -1 and errno. */
+static ssize_t batch_send(struct net_chan *chan, struct batch *b, size_t len)
+{
+    struct net_link *link = chan->link;
+    chan->blocked = false;
+    if (!len && !link->has_unsent) {
+        link->is_full = false;
+        return 0;
+    }
+    WF_HOOK("tcp.write");
+    return link->ops->sendv(link, b->v, b->n, len, b->held ? b->payload : NULL);
+}
+
+/* One write. True: there may be more to send, and the link may take it. */
 static bool flush_once(struct net_chan *chan)
 {
-    struct net_ep *t = chan->session->tep;
+    struct net_ep *ep = chan->session->ep;
     struct batch b = {.n = 0};
     size_t want = 0;
     bool ok = batch_make(&b, chan);
@@ -405,70 +402,66 @@ static bool flush_once(struct net_chan *chan)
     int error;
     for (unsigned i = 0; i < b.n; i++)
         want += b.v[i].iov_len;
-    if (ok && (want || wf_crypt_has_unsent(chan)))
-        n = batch_write(chan, &b);
+    if (ok)
+        n = batch_send(chan, &b, want);
     error = errno;
     if (b.held)
-        t->base.events->bulk_unhold(t->base.owner, &b.held->bulk);
-    if (!ok) { /* the payload went away half sent: another socket is needed */
-        fall_deaf(chan);
+        ep->base.events->bulk_unhold(ep->base.owner, &b.held->bulk);
+    if (!ok) { /* a payload went away half sent: another connection is needed */
+        send_end(chan);
         return false;
     }
     if (n < 0 && error == EFAULT && b.held)
         return payload_gone(chan, b.held);
     if (n < 0 && error != EAGAIN && error != EINTR) {
-        chan->was_silent |= wf_net_is_silence(error); /* reading will not say so again */
-        fall_deaf(chan);
+        chan->was_silent |= wf_net_is_silence(error); /* receiving will not report it again */
+        send_end(chan);
         return false;
     }
     if (n > 0) {
-        wf_net_count(t, WF_STAT_TCP_BYTES_SENT, (uint64_t)n);
+        wf_net_count(ep, WF_STAT_TCP_BYTES_SENT, (uint64_t)n);
         batch_done(&b, chan, (size_t)n);
     }
-    if (chan->crypt)
-        chan->blocked = wf_crypt_has_unsent(chan);
-    else
-        chan->blocked = want && (size_t)WF_MAX(n, 0) < want;
+    chan->blocked = chan->link->is_full;
     return want && !chan->blocked && chan->open && wf_net_has_unsent(chan);
 }
 
 void wf_net_flush(struct net_chan *chan)
 {
     wf_list_remove(&chan->dirty);
-    if (chan->fd < 0 || chan->deaf || !chan->up)
+    if (!chan->up || chan->half_closed)
         return;
     for (int i = 0; i < WRITES && flush_once(chan); i++)
         ;
-    if (chan->fd < 0 || chan->deaf)
+    if (!chan->up || chan->half_closed)
         return;
     chan->session->sent_ns = wf_now_ns();
     if (wf_net_has_unsent(chan) && (chan->open || chan->control_sent != chan->control_len))
-        wf_net_dirty(chan); /* tried again at the next poll; asleep, EPOLLOUT tells */
+        wf_net_dirty(chan); /* tried again at the next poll; asleep, the link's event tells */
 }
 
 void wf_net_dirty(struct net_chan *chan)
 {
     if (wf_list_empty(&chan->dirty))
-        wf_list_append(&chan->session->tep->dirty, &chan->dirty);
+        wf_list_append(&chan->session->ep->dirty, &chan->dirty);
 }
 
-/* The usual case of a wire: one short frame, whole in the ring, and nothing else. False: nothing
+/* The usual case: one short frame, whole in the ring, is all that there is to send. False: nothing
  * was done. */
 static bool frame_send(struct net_chan *chan)
 {
-    struct net_ep *t = chan->session->tep;
     struct wf_net_frame *f = wf_net_frame_at(chan, chan->sent);
     uint32_t n = wf_net_past(chan->sent, chan->head), offset = chan->sent & chan->mask;
-    if (!wf_net_is_wired(chan) || chan->at != chan->sent || chan->bulk_at != chan->bulk_end ||
-        chan->control_sent != chan->control_len || chan->deaf || wf_net_ring_size_of(f) != n ||
-        n > chan->mask + 1 - offset || returns_are_urgent(chan))
+    if (!chan->link->ops->send_one || chan->at != chan->sent || chan->bulk_at != chan->bulk_end ||
+        chan->control_sent != chan->control_len || chan->half_closed ||
+        wf_net_ring_size_of(f) != n || n > chan->mask + 1 - offset || returns_are_urgent(chan))
         return false;
     f->ack = chan->taken;
     WF_HOOK("tcp.write");
-    if (!t->wires->send(chan->link, f, n))
+    if (!chan->link->ops->send_one(chan->link, f, n))
         return false;
-    wf_net_count(t, WF_STAT_TCP_BYTES_SENT, n);
-    told(chan);
+    wf_net_count(chan->session->ep, WF_STAT_TCP_BYTES_SENT, n);
+    ack_sent(chan);
     chan->sent += n;
     frame_written(chan, n);
     return true;
@@ -477,14 +470,14 @@ static bool frame_send(struct net_chan *chan)
 void wf_net_flush_soon(struct net_chan *chan)
 {
     struct net_session *session = chan->session;
-    uint32_t unsent = wf_net_past(chan->sent, chan->head), polls = session->tep->polls;
-    if (chan->fd < 0 || !chan->open)
+    uint32_t unsent = wf_net_past(chan->sent, chan->head), polls = session->ep->polls;
+    if (!chan->open)
         return;
     if (session->burst_poll != polls) {
         session->burst_poll = polls;
         session->burst = 0;
     }
-    /* What is timed is when the last one of a burst left. */
+    /* Only the last message of a burst sets sent_ns. */
     if (session->burst < PROMPT - 1 && !chan->blocked && frame_send(chan)) {
         session->burst++;
         return;
@@ -497,15 +490,10 @@ void wf_net_flush_soon(struct net_chan *chan)
 }
 
 /* One round: a channel that stays dirty is not tried twice. */
-void wf_net_flush_all(struct net_ep *t)
+void wf_net_flush_all(struct net_ep *ep)
 {
     struct wf_list round;
-    wf_list_init(&round);
-    while (!wf_list_empty(&t->dirty)) {
-        struct wf_list *it = t->dirty.next;
-        wf_list_remove(it);
-        wf_list_append(&round, it);
-    }
+    wf_list_take(&round, &ep->dirty);
     while (!wf_list_empty(&round))
         wf_net_flush(wf_container_of(round.next, struct net_chan, dirty));
 }

@@ -21,7 +21,7 @@ static const struct wf_hca_cm_ops *ops_of(const struct rdma_rail *r)
 /* The active side connects. It is the endpoint that dials the sockets, too. */
 static bool is_active(const struct qp_link *w)
 {
-    return w->chan->session->is_greater;
+    return wf_net_chan_view(w->base.chan).is_greater;
 }
 
 static bool is_connecting(const struct qp_link *w)
@@ -49,7 +49,7 @@ void wf_rdma_cm_close(struct rdma_rail *r)
  * every second. */
 static void deadline_set(struct qp_link *w, uint64_t at_ns)
 {
-    w->rdma->deadlines += (at_ns != 0) - (w->deadline_ns != 0);
+    w->rail->deadlines += (at_ns != 0) - (w->deadline_ns != 0);
     w->deadline_ns = at_ns;
 }
 
@@ -62,12 +62,12 @@ static void cm_fail(struct qp_link *w, const char *reason)
 
 bool wf_rdma_cm_init(struct qp_link *w)
 {
-    return !w->rdma->cm || getrandom(&w->ticket, sizeof w->ticket, 0) == sizeof w->ticket;
+    return !w->rail->cm || getrandom(&w->ticket, sizeof w->ticket, 0) == sizeof w->ticket;
 }
 
 void wf_rdma_cm_fill_ends(struct qp_link *w, struct qp_msg *ends)
 {
-    const struct wf_hca_cm *cm = w->rdma->cm;
+    const struct wf_hca_cm *cm = w->rail->cm;
     if (!cm)
         return;
     ends->cm_port = cm->port;
@@ -103,7 +103,7 @@ static const char *request_accept(struct qp_link *w)
     if (w->conn_qp != w->their_qp ||
         memcmp(w->conn_address, w->their_address, sizeof w->conn_address) != 0)
         return "a connect request came from another queue pair than the peer's";
-    if (ops_of(w->rdma)->accept(w->conn, &p, &psns) != WEFT_OK)
+    if (ops_of(w->rail)->accept(w->conn, &p, &psns) != WEFT_OK)
         return "the connection manager cannot accept the peer's connect request";
     psns_take(w, &psns);
     w->cm = CM_ACCEPTED;
@@ -114,7 +114,7 @@ static const char *request_send(struct qp_link *w, const struct qp_msg *ends)
 {
     struct wf_hca_cm_params p = params_of(w);
     uint32_t limit_ms = (uint32_t)WF_MIN(wf_config()->peer_timeout_ms, RESOLVE_MAX_MS);
-    if (ops_of(w->rdma)->connect(w->rdma->cm, ends->cm_address, ends->cm_port, limit_ms, &p,
+    if (ops_of(w->rail)->connect(w->rail->cm, ends->cm_address, ends->cm_port, limit_ms, &p,
                                  &w->conn) != WEFT_OK)
         return "the connection manager cannot connect to the peer's";
     w->cm = CM_CONNECTING;
@@ -145,7 +145,7 @@ bool wf_rdma_cm_peer_ready(struct qp_link *w)
 {
     if (w->cm != CM_ACCEPTED)
         return w->cm == CM_ESTABLISHED;
-    ops_of(w->rdma)->notify_established(w->conn);
+    ops_of(w->rail)->notify_established(w->conn);
     w->cm = CM_ESTABLISHED;
     return true;
 }
@@ -170,7 +170,7 @@ bool wf_rdma_cm_watch(struct qp_link *w, uint64_t now)
 void wf_rdma_cm_disconnect(struct qp_link *w)
 {
     if (w->conn)
-        ops_of(w->rdma)->disconnect(w->conn);
+        ops_of(w->rail)->disconnect(w->conn);
     w->conn = NULL;
     deadline_set(w, 0);
 }
@@ -224,7 +224,7 @@ static void connect_response(struct qp_link *w, const struct wf_hca_cm_event *e)
         cm_fail(w, "a connect response came from another queue pair than the peer's");
         return;
     }
-    if (ops_of(w->rdma)->establish(w->conn, &psns) != WEFT_OK) {
+    if (ops_of(w->rail)->establish(w->conn, &psns) != WEFT_OK) {
         cm_fail(w, "the connection manager cannot connect the queue pair");
         return;
     }
@@ -243,7 +243,7 @@ static void established(struct qp_link *w)
 
 static void disconnected(struct qp_link *w, const char *reason)
 {
-    wf_debug("%s: queue pair %u: %s", w->rdma->device->hca->name, w->qp->number, reason);
+    wf_debug("%s: queue pair %u: %s", w->rail->device->hca->name, w->qp->number, reason);
     if (is_connecting(w))
         cm_fail(w, reason);
     else if (!w->deadline_ns)

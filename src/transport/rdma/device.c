@@ -30,27 +30,27 @@ struct wf_hca_port_config wf_rdma_port_config(void)
 /* ---- WEFT_RDMA_DEVICE ---- */
 
 /* One entry of the list: "name" or "name:port". */
-struct named_port {
+struct entry {
     const char *at;
     size_t len;
 };
 
 /* Reads the next entry at [*at]. False: there are no more. */
-static bool entry_next(const char **at, struct named_port *out)
+static bool entry_next(const char **at, struct entry *out)
 {
     *at += strspn(*at, ",");
-    *out = (struct named_port){*at, strcspn(*at, ",")};
+    *out = (struct entry){*at, strcspn(*at, ",")};
     *at += out->len;
     return out->len;
 }
 
-static bool entry_names_device(const struct named_port *e, const char *name)
+static bool entry_names_device(const struct entry *e, const char *name)
 {
     size_t len = strlen(name);
     return len <= e->len && !memcmp(name, e->at, len) && (len == e->len || e->at[len] == ':');
 }
 
-static bool entry_names_port(const struct named_port *e, const char *name, unsigned port)
+static bool entry_names_port(const struct entry *e, const char *name, unsigned port)
 {
     size_t len = strlen(name);
     return entry_names_device(e, name) &&
@@ -61,7 +61,7 @@ static bool entry_names_port(const struct named_port *e, const char *name, unsig
 static bool is_named(const char *name, unsigned port)
 {
     const char *at = wf_config()->rdma_device;
-    struct named_port e;
+    struct entry e;
     while (entry_next(&at, &e))
         if (entry_names_port(&e, name, port))
             return true;
@@ -178,7 +178,7 @@ void wf_rdma_devices_close(struct rdma_ctx *ctx)
 /* Adds the usable ports of device [name] to ctx->ports: only those that [entry] names, unless it is
  * null. Returns whether the device has any of these ports, usable or not. If one is rejected for
  * its GIDs and [reason] is empty, [reason] lists them. */
-static bool ports_add(struct rdma_ctx *ctx, const char *name, const struct named_port *entry,
+static bool ports_add(struct rdma_ctx *ctx, const char *name, const struct entry *entry,
                       char *reason, size_t room)
 {
     struct rdma_device *d = device_open(ctx, name);
@@ -201,7 +201,7 @@ static bool ports_add(struct rdma_ctx *ctx, const char *name, const struct named
 
 /* False: there is no such port. */
 static bool entry_add(struct rdma_ctx *ctx, const struct wf_hca_found *found, unsigned nfound,
-                      const struct named_port *e, char *reason, size_t room)
+                      const struct entry *e, char *reason, size_t room)
 {
     for (unsigned i = 0; i < nfound; i++)
         if (entry_names_device(e, found[i].name))
@@ -216,7 +216,7 @@ void wf_rdma_ports_choose(struct rdma_ctx *ctx, char *reason, size_t room)
     struct wf_hca_found found[WF_RDMA_NICS];
     unsigned n = wf_rdma_hca_ops()->list(found, WF_RDMA_NICS);
     bool all = true;
-    struct named_port one;
+    struct entry one;
     *reason = 0;
     while (all && entry_next(&at, &one)) {
         all = entry_add(ctx, found, n, &one, reason, room);
@@ -255,15 +255,6 @@ static bool first_ep_open(struct rdma_ctx *ctx)
     if (status != WEFT_OK)
         wf_info("%s is not used: %s", ctx->devices[0].hca->name, weft_status_text(status));
     return status == WEFT_OK;
-}
-
-enum weft_status wf_rdma_ep_open(struct rdma_ctx *ctx, struct rdma_ep **out)
-{
-    pthread_mutex_lock(&ctx->lock);
-    *out = ctx->kept;
-    ctx->kept = NULL;
-    pthread_mutex_unlock(&ctx->lock);
-    return *out ? WEFT_OK : wf_rdma_ep_new(ctx, out);
 }
 
 /* With WEFT_RDMA_CM=1 a device without a connection manager is not used. */

@@ -17,8 +17,8 @@
 #include "transport/address.h"
 #include "transport/rdma/hca.h"
 
-/* Ports of a context, at most. It has no more devices than ports. */
-#define WF_RDMA_RAILS WF_KEY_NICS
+#define WF_RDMA_RAILS                                                                              \
+    WF_KEY_NICS /* ports of a context, at most; it has no more devices than ports */
 
 struct rdma_ctx;
 struct rdma_ep;

@@ -148,8 +148,9 @@ enum weft_status wf_rdma_reg_open(struct rdma_ctx *ctx)
 
 /* ---- Weft's own buffers, and regions ---- */
 
-/* Attempts to register. Before each further one the cache gives up twice as many entries. */
-#define TRIES 5
+#define TRIES                                                                                      \
+    5 /* to register; the cache gives up twice as many entries before each further one             \
+       */
 
 static enum weft_status register_at(struct rdma_device *d, void *addr, size_t len, uint64_t at,
                                     unsigned access, struct wf_hca_mr **out)

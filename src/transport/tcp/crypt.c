@@ -1,69 +1,65 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* An encrypted channel's socket: what is written leaves in records, what is read was one.
- * A record once sealed leaves as it is: its number is its nonce. */
+/* An encrypted connection's socket: bytes are sent and received as AEAD records. A record leaves as
+ * it was sealed: its number is its nonce. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <sodium.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 
-#include "transport/net/connect/auth.h"
-#include "transport/net/net.h"
+#include "transport/tcp/sock_link.h"
 
 struct sock_crypt {
     struct wf_aead out, in;
     uint32_t out_len, out_sent; /* of the record that is leaving */
-    uint32_t in_len;            /* of the record that is not whole yet, and what follows it */
+    uint32_t in_len;            /* received and not opened: a part of a record, at most */
     uint8_t record[WF_AEAD_RECORD_MAX], plain[WF_AEAD_RECORD];
     uint8_t raw[4 * WF_AEAD_RECORD_MAX];
 };
 
-bool wf_crypt_open(struct net_chan *chan, const struct wf_net_conn *conn)
+bool wf_sock_crypt_open(struct sock_link *s, const struct wf_net_conn *conn)
 {
-    struct sock_crypt *s = malloc(sizeof *s);
-    if (!s)
+    struct sock_crypt *c = malloc(sizeof *c);
+    if (!c)
         return false;
-    memset(&s->out, 0, sizeof s->out);
-    s->in = s->out;
-    memcpy(s->out.key, conn->key_out, sizeof s->out.key);
-    memcpy(s->in.key, conn->key_in, sizeof s->in.key);
-    s->out_len = s->out_sent = s->in_len = 0;
-    chan->crypt = s;
+    memset(&c->out, 0, sizeof c->out);
+    c->in = c->out;
+    memcpy(c->out.key, conn->key_out, sizeof c->out.key);
+    memcpy(c->in.key, conn->key_in, sizeof c->in.key);
+    c->out_len = c->out_sent = c->in_len = 0;
+    s->crypt = c;
     return true;
 }
 
-void wf_crypt_close(struct net_chan *chan)
+void wf_sock_crypt_close(struct sock_link *s)
 {
-    if (chan->crypt)
-        sodium_memzero(chan->crypt, sizeof *chan->crypt);
-    free(chan->crypt);
-    chan->crypt = NULL;
+    if (s->crypt)
+        sodium_memzero(s->crypt, sizeof *s->crypt);
+    free(s->crypt);
+    s->crypt = NULL;
 }
 
-struct wf_aead *wf_crypt_out(const struct net_chan *chan)
+struct wf_aead *wf_sock_crypt_out(const struct sock_link *s)
 {
-    return chan->crypt ? &chan->crypt->out : NULL;
+    return s->crypt ? &s->crypt->out : NULL;
 }
 
-bool wf_crypt_has_unsent(const struct net_chan *chan)
+/* Send the rest of the record. True: all of it left; false: errno. */
+static bool record_send(struct sock_link *s)
 {
-    return chan->crypt && chan->crypt->out_sent != chan->crypt->out_len;
-}
-
-static bool record_leave(const struct net_chan *chan)
-{
-    struct sock_crypt *s = chan->crypt;
+    struct sock_crypt *c = s->crypt;
     ssize_t n;
-    if (s->out_sent == s->out_len)
+    if (c->out_sent == c->out_len)
         return true;
-    n = send(chan->fd, s->record + s->out_sent, s->out_len - s->out_sent,
-             MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n > 0)
-        s->out_sent += (uint32_t)n;
-    else if (n < 0)
+    n = send(s->fd, c->record + c->out_sent, c->out_len - c->out_sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0)
         return false;
+    c->out_sent += (uint32_t)n;
+    s->base.has_unsent = c->out_sent != c->out_len;
     errno = EAGAIN;
-    return s->out_sent == s->out_len;
+    return !s->base.has_unsent;
 }
 
 static size_t gather(uint8_t *to, const struct iovec *v, unsigned count)
@@ -77,28 +73,30 @@ static size_t gather(uint8_t *to, const struct iovec *v, unsigned count)
     return at;
 }
 
-ssize_t wf_crypt_write(struct net_chan *chan, const struct iovec *v, unsigned count)
+ssize_t wf_sock_crypt_sendv(struct sock_link *s, const struct iovec *v, unsigned n)
 {
-    struct sock_crypt *s = chan->crypt;
-    size_t n;
-    if (!record_leave(chan))
+    struct sock_crypt *c = s->crypt;
+    size_t len;
+    if (!record_send(s))
         return -1;
-    n = gather(s->plain, v, count);
-    if (!n)
+    len = gather(c->plain, v, n);
+    if (!len)
         return 0;
-    s->out_len = (uint32_t)wf_aead_seal(&s->out, s->plain, n, s->record);
-    s->out_sent = 0;
-    if (!record_leave(chan) && errno != EAGAIN)
+    c->out_len = (uint32_t)wf_aead_seal(&c->out, c->plain, len, c->record);
+    c->out_sent = 0;
+    s->base.has_unsent = true;
+    if (!record_send(s) && errno != EAGAIN)
         return -1;
-    return (ssize_t)n;
+    return (ssize_t)len;
 }
 
-/* Records among the raw bytes, as many as there is room for. -1: one was tampered with. */
-static ssize_t records_open(struct sock_crypt *s, uint8_t *to, size_t room)
+/* Open the whole records among the raw bytes, as far as there is room. -1: one was tampered with.
+ */
+static ssize_t records_open(struct sock_crypt *c, uint8_t *to, size_t room)
 {
     size_t got = 0, used = 0, n = 0;
     while (room - got >= WF_AEAD_RECORD) {
-        long m = wf_aead_open(&s->in, s->raw + used, s->in_len - used, to + got, &n);
+        long m = wf_aead_open(&c->in, c->raw + used, c->in_len - used, to + got, &n);
         if (m < 0)
             return -1;
         if (!m)
@@ -106,20 +104,20 @@ static ssize_t records_open(struct sock_crypt *s, uint8_t *to, size_t room)
         used += (size_t)m;
         got += n;
     }
-    s->in_len -= (uint32_t)used;
-    memmove(s->raw, s->raw + used, s->in_len);
+    c->in_len -= (uint32_t)used;
+    memmove(c->raw, c->raw + used, c->in_len);
     return (ssize_t)got;
 }
 
-ssize_t wf_crypt_read(struct net_chan *chan, uint8_t *to, size_t room)
+ssize_t wf_sock_crypt_recv(struct sock_link *s, uint8_t *to, size_t room)
 {
-    struct sock_crypt *s = chan->crypt;
-    ssize_t n = recv(chan->fd, s->raw + s->in_len, sizeof s->raw - s->in_len, MSG_DONTWAIT);
+    struct sock_crypt *c = s->crypt;
+    ssize_t n = recv(s->fd, c->raw + c->in_len, sizeof c->raw - c->in_len, MSG_DONTWAIT);
     if (n <= 0)
         return n;
-    s->in_len += (uint32_t)n;
-    chan->socket_bytes += (uint32_t)n;
-    n = records_open(s, to, room);
+    c->in_len += (uint32_t)n;
+    s->received += (uint32_t)n;
+    n = records_open(c, to, room);
     errno = n < 0 ? EBADMSG : EAGAIN;
     return n > 0 ? n : -1;
 }

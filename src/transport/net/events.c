@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the connection manager hands over: connections, and dials that were given up. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "transport/net/net.h"
+
+#define RETRY_MS 500 /* for a channel that cannot be had while another one works */
+
+static void conn_turn_away(struct net_ctx *ctx, struct wf_net_conn *conn)
+{
+    wf_net_fd_forget(ctx, conn->fd);
+    wf_conn_mgr_turn_away_conn(ctx->mgr, conn);
+}
+
+static void conn_close(struct net_ep *ep, struct wf_net_conn *conn)
+{
+    wf_net_fd_forget(ep->ctx, conn->fd);
+    wf_conn_close_fd(conn->fd);
+    wf_net_conn_free(conn);
+}
+
+/* Handles that were opened before either side sent a message. */
+static void handles_find(struct net_session *session)
+{
+    const struct net_ep *ep = session->ep;
+    for (uint32_t i = 0; i < ep->npeers; i++) {
+        struct net_peer *peer = ep->peers[i];
+        if (!peer->session && peer->status == WEFT_OK &&
+            wf_net_peer_is(peer, &session->known.address))
+            wf_net_session_hold(session, peer);
+    }
+}
+
+/* Receive what came by the old link: the peer may be gone by now, and does not send it by the new
+ * one. */
+static void drain(struct net_chan *chan)
+{
+    if (chan->link)
+        chan->link->ops->drain(chan->link);
+}
+
+static void arrived(struct net_ep *ep, struct wf_net_conn *conn)
+{
+    struct net_session *session = wf_net_session_find(ep, &conn->peer);
+    struct net_chan *chan = NULL;
+    if (!session && !ep->closing.begun &&
+        (session = wf_net_session_make(ep, &conn->peer, &conn->contact)))
+        handles_find(session);
+    if (session && session->status == WEFT_OK)
+        chan = wf_net_session_chan(session, conn->lane);
+    if (chan)
+        drain(chan);
+    if (chan && chan->session) /* that may have been its end */
+        wf_net_chan_adopt(chan, conn);
+    else if (chan || ep->closing.begun || (session && session->status != WEFT_OK))
+        conn_turn_away(ep->ctx, conn);
+    else /* no memory: the peer tries again */
+        conn_close(ep, conn);
+}
+
+static struct net_chan *chan_dialling(const struct net_session *session, uint64_t dial)
+{
+    for (unsigned i = 0; session && i < session->nchans; i++)
+        if (session->chans[i] && session->chans[i]->dial == dial)
+            return session->chans[i];
+    return NULL;
+}
+
+static void given_up(struct net_ep *ep, const struct wf_dial_result *v)
+{
+    struct net_session *session = wf_net_session_find(ep, &v->to);
+    struct net_chan *chan = chan_dialling(session, v->dial);
+    if (!chan)
+        return;
+    chan->dial = 0;
+    if (session->bye) {
+        wf_net_session_end(session, WEFT_ECLOSED);
+    } else if (chan->gen &&
+               wf_net_session_has_other(session, chan)) { /* its process is there, as that shows */
+        wf_net_chan_dial(chan, RETRY_MS);
+    } else if (!chan->gen && chan->index) { /* the others go on without it */
+        wf_info("lane %u to endpoint %u of process %u cannot be opened: %s", chan->index,
+                session->known.address.ep, session->known.address.process.pid, v->why);
+        chan->lost = true;
+    } else {
+        if (chan->gen)
+            wf_info("endpoint %u of process %u is lost: %s", session->known.address.ep,
+                    session->known.address.process.pid, v->why);
+        else
+            wf_warn("endpoint %u of process %u cannot be reached: %s", session->known.address.ep,
+                    session->known.address.process.pid, v->why);
+        wf_net_session_end(session, v->status);
+    }
+}
+
+/* *arg is set if there is no memory for some dial still. */
+static void session_dial(struct wf_book_entry *entry, void *arg)
+{
+    struct net_session *session = wf_container_of(entry, struct net_session, known);
+    bool *still = arg;
+    for (unsigned i = 0; i < session->nchans; i++) {
+        struct net_chan *l = session->chans[i];
+        if (!l || l->link || l->lost || l->bye || session->status != WEFT_OK ||
+            (session->ep->closing.begun && !wf_net_has_unsent(l)))
+            continue;
+        wf_net_chan_dial(l, 0);
+        *still |= !l->dial;
+    }
+}
+
+void wf_net_sessions_dial(struct net_ep *ep)
+{
+    bool still = false;
+    wf_book_each(&ep->sessions, session_dial, &still);
+    ep->undialled = still;
+}
+
+void wf_net_inbox(struct net_ep *ep)
+{
+    struct wf_list arrivals, results;
+    atomic_store_explicit(&ep->inbox, 0, memory_order_relaxed);
+    pthread_mutex_lock(&ep->lock);
+    wf_list_take(&arrivals, &ep->arrivals);
+    ep->narrivals = 0;
+    wf_list_take(&results, &ep->results);
+    pthread_mutex_unlock(&ep->lock);
+    while (!wf_list_empty(&arrivals)) {
+        struct wf_net_conn *conn = wf_container_of(arrivals.next, struct wf_net_conn, item);
+        wf_list_remove(&conn->item);
+        arrived(ep, conn);
+        ep->events++;
+    }
+    while (!wf_list_empty(&results)) {
+        struct wf_dial_result *v = wf_container_of(results.next, struct wf_dial_result, item);
+        wf_list_remove(&v->item);
+        given_up(ep, v);
+        free(v);
+        ep->events++;
+    }
+}
+
+void wf_net_inbox_drop(struct net_ep *ep)
+{
+    while (!wf_list_empty(&ep->arrivals)) {
+        struct wf_net_conn *conn = wf_container_of(ep->arrivals.next, struct wf_net_conn, item);
+        wf_list_remove(&conn->item);
+        conn_turn_away(ep->ctx, conn);
+    }
+    while (!wf_list_empty(&ep->results)) {
+        struct wf_list *it = ep->results.next;
+        wf_list_remove(it);
+        free(wf_container_of(it, struct wf_dial_result, item));
+    }
+}
+
+/* ---- on the connection manager's thread ---- */
+
+/* The endpoint stays as long as the context's lock is held. Null: it is not open. */
+static struct net_ep *ep_of(struct net_ctx *ctx, uint16_t number, uint32_t gen)
+{
+    wf_list_each(it, &ctx->eps)
+    {
+        struct net_ep *ep = wf_container_of(it, struct net_ep, item);
+        if (ep->address.ep == number && ep->address.ep_gen == gen)
+            return ep;
+    }
+    return NULL;
+}
+
+static void hand_over(struct net_ep *ep, struct wf_list *list, struct wf_list *item)
+{
+    uint64_t one = 1;
+    pthread_mutex_lock(&ep->lock);
+    wf_list_append(list, item);
+    pthread_mutex_unlock(&ep->lock);
+    atomic_store_explicit(&ep->inbox, 1, memory_order_release);
+    if (write(ep->base.event_fd, &one, sizeof one) < 0)
+        wf_debug("an endpoint was woken already: %m");
+}
+
+bool wf_net_has_session(struct net_ctx *ctx, const struct wf_address *from,
+                        const struct wf_address *to)
+{
+    struct net_ep *ep;
+    pthread_mutex_lock(&ctx->lock);
+    ep = ep_of(ctx, from->ep, from->ep_gen);
+    pthread_mutex_unlock(&ctx->lock);
+    return ep && wf_net_session_find(ep, to);
+}
+
+static bool is_full(const struct net_ctx *ctx, struct net_ep *ep)
+{
+    bool full;
+    pthread_mutex_lock(&ep->lock);
+    full = ep->narrivals >= ctx->arrivals_max;
+    pthread_mutex_unlock(&ep->lock);
+    return full;
+}
+
+static enum wf_net_host mgr_has(void *owner, uint16_t number, uint32_t gen)
+{
+    struct net_ctx *ctx = owner;
+    enum wf_net_host has = WF_NET_HOST_NONE;
+    struct net_ep *ep;
+    pthread_mutex_lock(&ctx->lock);
+    ep = ep_of(ctx, number, gen);
+    if (ep)
+        has = is_full(ctx, ep) ? WF_NET_HOST_FULL : WF_NET_HOST_OPEN;
+    pthread_mutex_unlock(&ctx->lock);
+    return has;
+}
+
+static bool mgr_connected(void *owner, uint16_t number, uint32_t gen, struct wf_net_conn *conn)
+{
+    struct net_ctx *ctx = owner;
+    struct net_ep *ep;
+    bool gone = false;
+    pthread_mutex_lock(&ctx->lock);
+    ep = ep_of(ctx, number, gen);
+    if (ep && !wf_net_fd_note(ctx, conn->fd))
+        ep = NULL;
+    if (ep) {
+        wf_conn_mgr_passed(ctx->mgr);
+        pthread_mutex_lock(&ep->lock);
+        gone = wf_book_find(&ep->gone, &conn->peer);
+        ep->narrivals += !gone;
+        pthread_mutex_unlock(&ep->lock);
+    }
+    if (ep && !gone)
+        hand_over(ep, &ep->arrivals, &conn->item);
+    pthread_mutex_unlock(&ctx->lock);
+    if (gone) /* the endpoint's owner need not poll for that */
+        conn_turn_away(ctx, conn);
+    return ep;
+}
+
+static void mgr_given_up(void *owner, uint16_t number, uint32_t gen, struct wf_dial_result *result)
+{
+    struct net_ctx *ctx = owner;
+    struct net_ep *ep;
+    pthread_mutex_lock(&ctx->lock);
+    ep = ep_of(ctx, number, gen);
+    if (ep)
+        hand_over(ep, &ep->results, &result->item);
+    pthread_mutex_unlock(&ctx->lock);
+    if (!ep)
+        free(result);
+}
+
+static void mgr_fork_begin(void *owner)
+{
+    pthread_mutex_lock(&((struct net_ctx *)owner)->lock);
+}
+
+static void mgr_fork_end(void *owner, bool child)
+{
+    struct net_ctx *ctx = owner;
+    for (unsigned i = 0; child && i < ctx->nfds; i++)
+        close(ctx->fds[i]);
+    ctx->nfds = child ? 0 : ctx->nfds;
+    pthread_mutex_unlock(&ctx->lock);
+}
+
+const struct wf_conn_mgr_events wf_net_mgr_events = {mgr_has, mgr_connected, mgr_given_up,
+                                                     mgr_fork_begin, mgr_fork_end};

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Messages in random order, as far as the contract leaves it open, to find programs that rely on
+ * more. About half of an endpoint's messages are kept until the end of the poll that received them,
+ * which delivers them in random order. Control requests stay in order (rule 8 of transport.h), and
+ * so does bulk, which only they use. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/rand.h"
+#include "config/config.h"
+#include "transport/net/net.h"
+
+#define KEPT_MAX 256
+
+struct net_kept {
+    struct net_chan *chan;
+    struct wf_net_frame frame;
+    uint32_t args[WEFT_AM_MAX_ARGS];
+    _Alignas(WF_NET_ALIGN) uint8_t data[];
+};
+
+struct net_shuffle {
+    uint64_t rand;
+    unsigned n;
+    struct net_kept *kept[KEPT_MAX]; /* [n] */
+};
+
+bool wf_net_shuffle_open(struct net_ep *ep)
+{
+    const struct wf_config *c = wf_config();
+    if (!c->shuffle)
+        return true;
+    ep->shuffle = calloc(1, sizeof *ep->shuffle);
+    if (!ep->shuffle)
+        return false;
+    ep->shuffle->rand = c->shuffle_seed ? c->shuffle_seed + ep->address.ep : wf_now_ns();
+    wf_info("WEFT_SHUFFLE: endpoint %u uses seed %llu over the network", ep->address.ep,
+            (unsigned long long)ep->shuffle->rand);
+    return true;
+}
+
+static uint32_t below(struct net_shuffle *s, uint32_t n)
+{
+    return (uint32_t)(wf_rand(&s->rand) % n);
+}
+
+bool wf_net_shuffle_is_empty(const struct net_ep *ep)
+{
+    return !ep->shuffle || !ep->shuffle->n;
+}
+
+bool wf_net_shuffle_keep(struct net_chan *chan, const struct wf_net_frame *f, const uint32_t *args,
+                         const void *data)
+{
+    struct net_shuffle *s = chan->session->ep->shuffle;
+    bool is_control = f->kind == WF_NET_REQUEST && f->handler >= WEFT_AM_USER_HANDLERS;
+    struct net_kept *k;
+    if (is_control || chan->session->ep->closing.begun || s->n == KEPT_MAX || below(s, 2))
+        return false;
+    k = malloc(sizeof *k + f->len);
+    if (!k)
+        return false;
+    k->chan = chan;
+    k->frame = *f;
+    memcpy(k->args, args, 4u * f->nargs);
+    memcpy(k->data, data, f->len);
+    s->kept[s->n++] = k;
+    return true;
+}
+
+/* Deliver message number [i] of those kept. */
+static void deliver_at(struct net_shuffle *s, unsigned i)
+{
+    struct net_kept *k = s->kept[i];
+    s->kept[i] = s->kept[--s->n];
+    wf_net_deliver(k->chan, &k->frame, k->args, k->data, 0);
+    free(k);
+}
+
+void wf_net_shuffle_deliver(struct net_ep *ep)
+{
+    struct net_shuffle *s = ep->shuffle;
+    while (s->n)
+        deliver_at(s, below(s, s->n));
+}
+
+void wf_net_shuffle_end(struct net_session *session)
+{
+    struct net_shuffle *s = session->ep->shuffle;
+    for (unsigned i = s->n; i-- > 0;)
+        if (s->kept[i]->chan->session == session)
+            deliver_at(s, i);
+}
+
+void wf_net_shuffle_close(struct net_ep *ep)
+{
+    for (unsigned i = 0; ep->shuffle && i < ep->shuffle->n; i++)
+        free(ep->shuffle->kept[i]);
+    free(ep->shuffle);
+    ep->shuffle = NULL;
+}

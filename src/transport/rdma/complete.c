@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Completions: what arrived, and what ended. */
+#include <sys/epoll.h>
+
+#include "base/log.h"
+#include "mem/local.h"
+#include "transport/rdma/cm.h"
+#include "transport/rdma/qp_link.h"
+
+#define POLL_LIST 20u /* completions at a time */
+
+/* The link that a completion of queue pair [qp] is of; null: it is gone. */
+static struct qp_link *link_of(const struct rdma_rail *r, uint32_t name, uint32_t qp)
+{
+    struct qp_link *l = wf_qp_link_named(r, name);
+    return l && l->qp && l->qp->number == qp ? l : NULL;
+}
+
+/* ---- what arrived ---- */
+
+static void arrived(struct rdma_rail *r, const struct wf_hca_wc *wc)
+{
+    bool ok = wc->status == WF_HCA_OK && wc->has_imm;
+    struct qp_link *l = ok ? link_of(r, wc->imm, wc->qp) : NULL;
+    uint32_t b = (uint32_t)wc->id;
+    if (!l) { /* of one that is gone, or was broken */
+        r->free_receives[r->nfree_receives++] = b;
+        return;
+    }
+    if (wc->is_write) { /* credits */
+        wf_net_chan_writable(l->base.chan);
+        wf_qp_buffer_back(l, b);
+        return;
+    }
+    if (!wc->len || wc->len > QP_BUFFER || l->line_tail - l->line_head > l->line_mask) {
+        wf_qp_fail(l, WF_HCA_FAULT); /* it does not keep to what it was granted */
+        r->free_receives[r->nfree_receives++] = b;
+        return;
+    }
+    l->line[l->line_tail++ & l->line_mask] = (struct qp_arrival){b, wc->len};
+    wf_qp_link_wake(l);
+}
+
+/* ---- what ended ---- */
+
+void wf_qp_request_free(struct qp_link *l, struct qp_request *q, bool ok)
+{
+    struct rdma_rail *r = l->rail;
+    if (q->piece != NO_PIECE) {
+        r->free_pieces[r->nfree_pieces++] = q->piece;
+        l->npieces--;
+    }
+    if (q->desc) {
+        wf_desc_done(r->ep->ctx->local, r->ep->user, q->desc, ok);
+        r->ep->descs--;
+    }
+    if (q->result != NO_RESULT)
+        r->free_results[r->nfree_results++] = q->result;
+    q->piece = NO_PIECE;
+    q->desc = NULL;
+    q->result = NO_RESULT;
+}
+
+/* The short puts to one peer that come first, before [upto]. */
+static void puts_done(struct qp_link *l, uint32_t upto)
+{
+    struct wf_tpeer *tpeer = wf_qp_request_at(l, l->done)->put;
+    uint32_t n = 0;
+    while (l->done != upto) {
+        struct qp_request *q = wf_qp_request_at(l, l->done);
+        if (q->put != tpeer)
+            break;
+        q->put = NULL;
+        l->done++;
+        n++;
+    }
+    l->psn_done += n;
+    l->has_written = true;
+    wf_net_chan_puts_done(l->base.chan, tpeer, n);
+}
+
+static void write_or_read_done(struct qp_link *l, const struct qp_request *q)
+{
+    if (q->follow == FOLLOW_BOTH)
+        l->has_written = l->is_reading = false;
+    else if (q->is_nic_op && !q->is_read && !q->follow)
+        l->has_written = true;
+}
+
+/* All before number [upto] are. */
+static void requests_done(struct qp_link *l, uint32_t upto)
+{
+    l->rail->under_way -= upto - l->done;
+    while (l->done != upto) {
+        struct qp_request *q = wf_qp_request_at(l, l->done);
+        bool is_nic_op = q->is_nic_op;
+        uint64_t old = 0;
+        if (q->put) {
+            puts_done(l, upto);
+            continue;
+        }
+        l->done++;
+        l->psn_done += q->packets;
+        write_or_read_done(l, q);
+        if (q->result != NO_RESULT)
+            old = *wf_rdma_result_at(l->rail, q->result);
+        wf_qp_request_free(l, q, true);
+        q->is_nic_op = false;
+        q->follow = FOLLOW_NONE; /* short puts leave it as it is */
+        if (is_nic_op)
+            l->moving -= q->packets;
+        if (is_nic_op)
+            wf_net_chan_nic_op_done(l->base.chan, q->op, WEFT_OK, old);
+    }
+}
+
+static const char *request_text(const struct qp_request *q)
+{
+    if (q->put) /* the rest is an earlier one's */
+        return "put";
+    if (!q->is_nic_op)
+        return "message";
+    if (q->is_atomic)
+        return "atomic";
+    return q->is_read ? "get" : "put";
+}
+
+static void failure_log(const struct qp_link *l, uint32_t number, enum wf_hca_status why)
+{
+    const struct wf_address *to = wf_net_chan_view(l->base.chan).peer;
+    wf_info("%s: a %s to endpoint %u of process %u failed: %s (queue pair %u)",
+            l->rail->device->hca->name, request_text(wf_qp_request_at(l, number)), to->ep,
+            to->process.pid, wf_hca_status_text(why), l->qp->number);
+}
+
+/* Does request [number] report the end of the one before it, which is under way? */
+static bool ends_two(const struct qp_link *l, uint32_t number)
+{
+    return number != l->done && wf_qp_request_at(l, number)->follow == FOLLOW_BOTH &&
+           wf_qp_request_at(l, number - 1)->follow == FOLLOW_NEXT;
+}
+
+/* Number [number] was not done. */
+static void request_failed(struct qp_link *l, uint32_t number, enum wf_hca_status why)
+{
+    if (l->has_error) /* the first says why, others are flushed */
+        return;
+    l->has_error = true;
+    if (l->state != QP_FAILED) { /* else it was broken here, which is told first */
+        failure_log(l, number, why);
+        requests_done(l, number - ends_two(l, number));
+    }
+    if ((why == WF_HCA_REMOTE_ACCESS || why == WF_HCA_REMOTE_FAULT) &&
+        (wf_qp_request_at(l, number)->is_nic_op || wf_qp_request_at(l, number)->put)) {
+        l->is_refused = true;
+        l->refused = number;
+    }
+    wf_qp_fail(l, why);
+}
+
+static void ended(struct rdma_rail *r, const struct wf_hca_wc *wc)
+{
+    uint32_t name = (uint32_t)(wc->id >> 32), number = (uint32_t)wc->id;
+    struct qp_link *l = link_of(r, name >> 16 | name << 16, wc->qp);
+    bool was_full;
+    if (!l || number - l->done >= wf_qp_in_flight(l))
+        return;
+    if (wc->status != WF_HCA_OK) {
+        request_failed(l, number, wc->status);
+        return;
+    }
+    was_full = r->under_way >= QP_UNDER_WAY - QP_SPARE;
+    requests_done(l, number + 1);
+    if (was_full)
+        wf_list_each(it, &r->links)
+            wf_net_chan_writable(wf_container_of(it, struct qp_link, item)->base.chan);
+    if ((int32_t)(l->last_nic_op - l->done) < 0)
+        l->last_nic_op = l->done; /* never far behind: numbers wrap */
+    if (l->base.synced)
+        l->path->failures = l->path->retries = 0;
+    if ((int32_t)(l->last_nic_op - l->done) > 0 && !wf_qp_is_told(l))
+        wf_qp_ask(l);
+    wf_qp_grant(l);
+    wf_net_chan_writable(l->base.chan);
+}
+
+/* ---- polling ---- */
+
+/* Nothing that is under way ends any more. The descriptor of a device that is gone is readable for
+ * ever: nobody could sleep on it. */
+void wf_qp_rail_break(struct rdma_rail *r)
+{
+    if (!r->broken)
+        wf_error(
+            "%s: its queues failed: peers are reached by other devices, if there are any, or by "
+            "TCP from now on",
+            r->device->hca->name);
+    r->broken = true;
+    if (r->ep->epoll_fd >= 0 && r->cq->event_fd >= 0)
+        (void)epoll_ctl(r->ep->epoll_fd, EPOLL_CTL_DEL, r->cq->event_fd, NULL);
+    wf_list_each(it, &r->links)
+    {
+        struct qp_link *l = wf_container_of(it, struct qp_link, item);
+        wf_qp_fail(l, WF_HCA_FAULT);
+    }
+}
+
+int wf_qp_completions_take(struct rdma_rail *r)
+{
+    struct wf_hca_wc wc[POLL_LIST];
+    int n = r->broken ? 0 : r->device->hca->ops->poll(r->cq, wc, POLL_LIST);
+    for (int i = 0; i < n; i++)
+        if (wc[i].id & QP_RECEIVED)
+            arrived(r, &wc[i]);
+        else
+            ended(r, &wc[i]);
+    if (n < 0)
+        wf_qp_rail_break(r);
+    return n;
+}
+
+/* Take completions; how many. Wires in which something is to be read are in [readable]. */
+int wf_qp_rail_poll(struct rdma_rail *r)
+{
+    int n = wf_qp_completions_take(r);
+    wf_qp_receives_soon(r, !n);
+    return WF_MAX(n, 0);
+}
+
+/* Those that carry anything. */
+int wf_qp_rails_poll(struct rdma_ep *ep)
+{
+    int n = 0;
+    for (unsigned i = 0; i < ep->ctx->nports; i++)
+        if (ep->rails[i] && ep->rails[i]->nlinks)
+            n += wf_qp_rail_poll(ep->rails[i]);
+    return n;
+}
+
+static void managers_take(struct rdma_ep *ep)
+{
+    struct rdma_rail *r;
+    wf_rdma_each_rail(ep, i, r) wf_rdma_cm_poll(r);
+}
+
+/* Channels may lose their links meanwhile. */
+int wf_qp_turn(struct rdma_ep *ep)
+{
+    struct wf_list round;
+    int n = wf_qp_rails_poll(ep);
+    if (ep->nshaking)
+        managers_take(ep);
+    if (wf_list_empty(&ep->readable))
+        return n;
+    wf_list_take(&round, &ep->readable);
+    while (!wf_list_empty(&round)) {
+        struct qp_link *l = wf_container_of(round.next, struct qp_link, readable);
+        struct net_chan *chan = l->base.chan;
+        wf_list_remove(&l->readable);
+        if (l->state >= QP_UP)
+            wf_net_chan_readable(chan);
+        else if (l->state == QP_CONNECTING)
+            wf_qp_look(chan);
+        if (wf_net_chan_link(chan) == &l->base && (wf_qp_has_bytes(l) || l->state == QP_FAILED))
+            wf_qp_link_wake(l);
+    }
+    return n;
+}
+
+/* A queue is taken from its front, as much as there is, up to so much at a time; and a line is
+ * read, one of it at least. */
+unsigned wf_qp_most_turns(const struct rdma_ep *ep)
+{
+    const struct rdma_rail *r;
+    uint32_t depth = 0;
+    wf_rdma_each_rail(ep, i, r) depth = WF_MAX(depth, r->cq->depth);
+    return depth / POLL_LIST + 1 + QP_LINE;
+}

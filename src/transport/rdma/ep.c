@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* An endpoint's queues and buffers on each port. */
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "config/config.h"
+#include "mem/local.h"
+#include "transport/rdma/cm.h"
+#include "transport/rdma/qp_link.h"
+
+#define RECEIVES_BATCH 16u
+#define RECEIVES_LEAST 64u
+
+/* ---- memory ---- */
+
+static size_t memory_size(const struct rdma_rail *r)
+{
+    return wf_rdma_credits_size(r) + ((size_t)r->receives + r->pieces) * QP_BUFFER +
+           QP_RESULTS * sizeof(uint64_t);
+}
+
+static uint32_t *numbers(uint32_t n)
+{
+    uint32_t *list = malloc(n * sizeof *list);
+    for (uint32_t i = 0; list && i < n; i++)
+        list[i] = n - 1 - i;
+    return list;
+}
+
+static void rail_close(struct rdma_rail *r)
+{
+    struct wf_hca *hca = r->device->hca;
+    wf_rdma_cm_close(r);
+    if (r->srq)
+        hca->ops->srq_close(r->srq);
+    if (r->cq)
+        hca->ops->cq_close(r->cq);
+    if (r->td)
+        hca->ops->td_close(r->td);
+    if (r->mr)
+        wf_rdma_deregister(r->mr);
+    if (r->credits_mr)
+        wf_rdma_deregister(r->credits_mr);
+    if (r->memory)
+        (void)munmap(r->memory, memory_size(r));
+    free(r->free_pieces);
+    free(r->free_credits);
+    free(r->free_receives);
+    free(r->free_results);
+    free(r->by_credit);
+    free(r);
+}
+
+static enum weft_status memory_make(struct rdma_rail *r)
+{
+    void *memory =
+        mmap(NULL, memory_size(r), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    enum weft_status status;
+    if (memory == MAP_FAILED)
+        return WEFT_ENOMEM;
+    r->memory = memory;
+    /* A forked child that writes must not take these pages from the NIC. */
+    if (madvise(memory, memory_size(r), MADV_DONTFORK))
+        return WEFT_ESYSTEM;
+    status = wf_rdma_register(r->device, memory, wf_rdma_credits_size(r),
+                              WF_HCA_LOCAL_WRITE | WF_HCA_REMOTE_WRITE | WF_HCA_REMOTE_READ,
+                              &r->credits_mr);
+    return status != WEFT_OK ? status
+                             : wf_rdma_register(r->device, wf_rdma_buffer_at(r, 0),
+                                                memory_size(r) - wf_rdma_credits_size(r),
+                                                WF_HCA_LOCAL_WRITE, &r->mr);
+}
+
+void wf_rdma_receives_post(struct rdma_rail *r)
+{
+    while (r->srq && r->nfree_receives) {
+        struct wf_hca_recv list[QP_POST_LIST];
+        unsigned n = WF_MIN(r->nfree_receives, QP_POST_LIST), taken;
+        for (unsigned i = 0; i < n; i++) {
+            uint32_t b = r->free_receives[r->nfree_receives - 1 - i];
+            list[i] = (struct wf_hca_recv){QP_RECEIVED | b,
+                                           {wf_rdma_buffer_at(r, b), QP_BUFFER, r->mr->lkey}};
+        }
+        taken = r->device->hca->ops->post_srq(r->srq, list, n);
+        r->nfree_receives -= taken;
+        if (taken < n)
+            return;
+    }
+}
+
+struct wf_hca_port wf_rdma_rail_port(const struct rdma_rail *r)
+{
+    struct rdma_ctx *ctx = r->ep->ctx;
+    struct wf_hca_port port;
+    pthread_mutex_lock(&ctx->lock);
+    port = r->device->hca->ports[r->port_at];
+    pthread_mutex_unlock(&ctx->lock);
+    return port;
+}
+
+/* ---- a rail ---- */
+
+static enum weft_status manager_open(struct rdma_rail *r)
+{
+    const struct wf_hca_port port = wf_rdma_rail_port(r);
+    return wf_rdma_cm_open(r, &port);
+}
+
+static bool lists_make(struct rdma_rail *r)
+{
+    r->free_pieces = numbers(r->pieces);
+    r->free_credits = numbers(r->credits);
+    r->free_receives = numbers(r->receives);
+    r->free_results = numbers(QP_RESULTS);
+    r->by_credit = calloc(r->credits, sizeof(struct qp_link *));
+    return r->free_pieces && r->free_credits && r->free_receives && r->free_results && r->by_credit;
+}
+
+static enum weft_status queues_make(struct rdma_rail *r)
+{
+    const struct wf_hca *hca = r->device->hca;
+    bool shared = hca->caps.srq && wf_config()->rdma_srq;
+    enum weft_status status;
+    if (hca->caps.td && hca->ops->td_open(r->device->pd, &r->td) != WEFT_OK)
+        r->td = NULL; /* there are not many; with locks then */
+    status = hca->ops->cq_open(r->device->hca, r->td,
+                               WF_MIN(r->receives + QP_UNDER_WAY, hca->caps.max_cq), true, &r->cq);
+    return status == WEFT_OK && shared
+               ? hca->ops->srq_open(r->device->pd, r->td, r->receives, &r->srq)
+               : status;
+}
+
+/* As many as the receive queue takes, and the completion queue beside what is under way. */
+static uint32_t receives_of(const struct wf_hca_caps *caps)
+{
+    uint64_t most = WF_MIN(wf_config()->rdma_receives, caps->max_rq);
+    uint32_t rest = caps->max_cq > QP_UNDER_WAY ? caps->max_cq - QP_UNDER_WAY : 0;
+    return (uint32_t)WF_MIN(most, WF_MAX(rest, RECEIVES_LEAST));
+}
+
+static struct rdma_rail *rail_new(struct rdma_ep *ep, unsigned number)
+{
+    const struct rdma_port *rail = &ep->ctx->ports[number];
+    const struct wf_hca_caps *caps = &rail->device->hca->caps;
+    struct rdma_rail *r = calloc(1, sizeof *r);
+    if (!r)
+        return NULL;
+    r->ep = ep;
+    r->device = rail->device;
+    r->port_at = rail->port_at;
+    r->number = number;
+    r->receives = r->nfree_receives = receives_of(caps);
+    r->batch = WF_MIN(r->receives / 16, RECEIVES_BATCH);
+    r->pieces = r->nfree_pieces = r->receives / 2;
+    r->credits = r->nfree_credits = QP_LINKS;
+    r->nfree_results = QP_RESULTS;
+    wf_list_init(&r->links);
+    return r;
+}
+
+static enum weft_status rail_open(struct rdma_ep *ep, unsigned number)
+{
+    struct rdma_rail *r = rail_new(ep, number);
+    enum weft_status status;
+    if (!r)
+        return WEFT_ENOMEM;
+    status = lists_make(r) ? memory_make(r) : WEFT_ENOMEM;
+    if (status == WEFT_OK)
+        status = queues_make(r);
+    if (status != WEFT_OK)
+        wf_warn("%s: %zu KiB of buffers and their queues cannot be had%s", r->device->hca->name,
+                memory_size(r) / 1024,
+                status == WEFT_ELIMIT ? ": raise the limit of locked memory (ulimit -l) and "
+                                        "WEFT_PINNED, or lower WEFT_RDMA_RECEIVES"
+                                      : "");
+    else if ((status = manager_open(r)) == WEFT_EUNREACH)
+        status = WEFT_OK; /* its handshakes end in PLAIN */
+    if (status != WEFT_OK) {
+        rail_close(r);
+        return status;
+    }
+    wf_rdma_receives_post(r);
+    ep->rails[number] = r;
+    return WEFT_OK;
+}
+
+/* OK: with some of the rails at least. */
+static enum weft_status rails_open(struct rdma_ep *ep)
+{
+    enum weft_status status = WEFT_EUNREACH, one;
+    for (unsigned i = 0; i < ep->ctx->nports; i++) {
+        one = rail_open(ep, i);
+        if (status != WEFT_OK)
+            status = one;
+    }
+    return status;
+}
+
+/* ---- an endpoint ---- */
+
+enum weft_status wf_rdma_ep_new(struct rdma_ctx *ctx, struct rdma_ep **out)
+{
+    struct rdma_ep *ep = calloc(1, sizeof *ep);
+    enum weft_status status;
+    if (!ep)
+        return WEFT_ENOMEM;
+    ep->ctx = ctx;
+    ep->epoll_fd = -1;
+    wf_list_init(&ep->readable);
+    wf_list_init(&ep->paths);
+    ep->timer_fd = wf_fd_high(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+    status =
+        ep->timer_fd >= 0 ? wf_cache_user_open(wf_local_cache(ctx->local), &ep->user) : WEFT_ENOMEM;
+    if (status == WEFT_OK)
+        status = rails_open(ep);
+    if (status != WEFT_OK) {
+        wf_rdma_ep_close(ep);
+        return status;
+    }
+    *out = ep;
+    return WEFT_OK;
+}
+
+enum weft_status wf_rdma_ep_open(struct rdma_ctx *ctx, struct rdma_ep **out)
+{
+    pthread_mutex_lock(&ctx->lock);
+    *out = ctx->kept;
+    ctx->kept = NULL;
+    pthread_mutex_unlock(&ctx->lock);
+    return *out ? WEFT_OK : wf_rdma_ep_new(ctx, out);
+}
+
+bool wf_rdma_ep_connects(const struct rdma_ep *ep)
+{
+    bool connects = !wf_config()->rdma_cm;
+    for (unsigned i = 0; i < WF_RDMA_RAILS; i++)
+        connects |= ep->rails[i] && ep->rails[i]->cm;
+    return connects;
+}
+
+void wf_rdma_ep_close(struct rdma_ep *ep)
+{
+    for (unsigned i = 0; i < WF_RDMA_RAILS; i++)
+        if (ep->rails[i])
+            rail_close(ep->rails[i]);
+    if (ep->timer_fd >= 0)
+        close(ep->timer_fd);
+    if (ep->user)
+        wf_cache_user_close(ep->user);
+    free(ep);
+}
+
+bool wf_rdma_works(const struct rdma_ep *ep)
+{
+    const struct rdma_rail *r;
+    wf_rdma_each_rail(ep, i, r)
+    {
+        if (!r->broken)
+            return true;
+    }
+    return false;
+}
+
+/* ---- sleeping ---- */
+
+static bool sleep_on(const struct rdma_ep *ep, int fd)
+{
+    struct epoll_event ev = {.events = EPOLLIN};
+    return fd < 0 || !epoll_ctl(ep->epoll_fd, EPOLL_CTL_ADD, fd, &ev);
+}
+
+bool wf_rdma_sleep_on(struct rdma_ep *ep, int epoll_fd)
+{
+    const struct rdma_rail *r;
+    ep->epoll_fd = epoll_fd;
+    wf_rdma_each_rail(ep, i, r)
+    {
+        if ((!r->broken && !sleep_on(ep, r->cq->event_fd)) ||
+            (r->cm && !sleep_on(ep, r->cm->event_fd)))
+            return false;
+    }
+    return sleep_on(ep, ep->timer_fd);
+}
+
+bool wf_rdma_rang(const struct rdma_ep *ep)
+{
+    uint64_t n;
+    return read(ep->timer_fd, &n, sizeof n) == sizeof n;
+}
+
+/* Wake in time to look at what is under way: silence is not an event. */
+static bool timer_set(const struct rdma_ep *ep)
+{
+    const struct rdma_rail *r;
+    struct itimerspec t = {.it_value = {.tv_sec = 0}};
+    wf_rdma_each_rail(ep, i, r) t.it_value.tv_sec |= r->under_way || r->deadlines;
+    return !timerfd_settime(ep->timer_fd, 0, &t, NULL);
+}
+
+/* False: the owner must not sleep. */
+static bool rail_arm(struct rdma_rail *r)
+{
+    const struct wf_hca_ops *ops = r->device->hca->ops;
+    ops->disarm(r->cq);
+    wf_rdma_cm_poll(r); /* polls without a connection do not */
+    if (wf_rdma_is_gone(r) && !r->broken)
+        wf_qp_rail_break(r);
+    return r->broken || ops->arm(r->cq) == WEFT_OK;
+}
+
+bool wf_rdma_arm(struct rdma_ep *ep)
+{
+    struct rdma_rail *r;
+    wf_rdma_each_rail(ep, i, r)
+    {
+        if (!rail_arm(r))
+            return false;
+    }
+    return timer_set(ep) && wf_qp_rails_poll(ep) <= 0 && wf_list_empty(&ep->readable);
+}
+
+void wf_rdma_disarm(struct rdma_ep *ep)
+{
+    struct rdma_rail *r;
+    wf_rdma_each_rail(ep, i, r) r->device->hca->ops->disarm(r->cq);
+    (void)wf_rdma_rang(ep);
+}

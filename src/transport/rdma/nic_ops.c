@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Puts, gets and atomics by the NICs. */
+#include "mem/local.h"
+#include "transport/rdma/qp_link.h"
+
+#define NIC_OP_PART 262144u /* that a link is dealt at a time, where there are several rails */
+#define LOAD_CANNOT UINT64_MAX
+
+/* ---- one operation ---- */
+
+/* The places are the context's: this endpoint waits for its own only. */
+static enum weft_status no_desc(const struct qp_link *l)
+{
+    return l->rail->ep->descs ? WEFT_AGAIN : WEFT_EUNREACH;
+}
+
+/* Where the NIC finds or puts the bytes. */
+static enum weft_status nic_op_place(struct qp_link *l, const struct wf_nic_op *m,
+                                     struct qp_request *q, struct wf_hca_wr *wr)
+{
+    struct rdma_ep *ep = l->rail->ep;
+    struct wf_local *local = ep->ctx->local;
+    const struct rdma_mrs *mrs;
+    const struct wf_hca_mr *mr;
+    enum weft_status status;
+    bool is_get = m->kind == WF_NIC_OP_GET;
+    if (!is_get && m->len <= l->inline_max) {
+        wr->flags = WF_HCA_INLINE;
+        wr->sge[0] = (struct wf_hca_sge){m->local, (uint32_t)m->len, 0};
+        return WEFT_OK;
+    }
+    q->desc = wf_desc_take(local);
+    if (!q->desc)
+        return no_desc(l);
+    status = is_get ? wf_local_to(local, ep->user, q->desc, m->local, m->len, NULL)
+                    : wf_local_from(local, ep->user, q->desc, m->local, m->len, NULL);
+    if (status != WEFT_OK || q->desc->way == WF_LOCAL_PIECES) {
+        wf_desc_done(local, ep->user, q->desc, false);
+        return status == WEFT_AGAIN ? no_desc(l) : WEFT_EUNREACH;
+    }
+    mrs = q->desc->handle;
+    mr = mrs->of[l->rail->device->number];
+    if (!mr) { /* it was gone by then */
+        wf_desc_done(local, ep->user, q->desc, false);
+        return WEFT_EUNREACH;
+    }
+    wr->sge[0] =
+        (struct wf_hca_sge){q->desc->addr, (uint32_t)WF_MIN(q->desc->len, QP_OP_MAX), mr->lkey};
+    return WEFT_OK;
+}
+
+/* There is room for a request. The NIC always says what it found, so that has a place though
+ * nobody may want it. */
+static enum weft_status atomic_post(struct qp_link *l, const struct wf_nic_op *m)
+{
+    struct rdma_rail *r = l->rail;
+    uint16_t at = (uint16_t)r->free_results[r->nfree_results - 1];
+    struct qp_request q = {.piece = NO_PIECE,
+                           .op = m->id,
+                           .is_nic_op = true,
+                           .is_atomic = true,
+                           .is_read = m->fetches,
+                           .result = at};
+    struct wf_hca_wr wr = {.op = m->kind == WF_NIC_OP_ADD ? WF_HCA_ADD : WF_HCA_CAS,
+                           .nsge = 1,
+                           .rkey = m->keys[l->their_device],
+                           .remote = m->remote,
+                           .operand = m->operand,
+                           .compare = m->compare,
+                           .sge = {{wf_rdma_result_at(r, at), sizeof(uint64_t), r->mr->lkey}}};
+    if (!l->has_atomics)
+        return WEFT_ENOSYS;
+    if (!wr.rkey) /* another of the other side's NICs does them */
+        return WEFT_EUNREACH;
+    if (!wf_qp_post(l, &wr, &q)) /* it has failed, and was not taken */
+        return WEFT_AGAIN;
+    r->nfree_results--;
+    l->last_nic_op = l->posted;
+    return WEFT_OK;
+}
+
+/* Does something have to tell that it is in their memory? On the first channel of what others may
+ * go on with, so that they need not wait for may_leave. */
+static bool is_followed(const struct qp_link *l, const struct wf_nic_op *m)
+{
+    bool dealt = m->len > QP_OP_SHORT && l->rail->ep->ctx->nports > 1 && l->has_reads;
+    return m->kind == WF_NIC_OP_PUT && (l->lane || dealt);
+}
+
+/* There is room. If it fails, the queue pair has. */
+static void follow_post(struct qp_link *l)
+{
+    struct rdma_rail *r = l->rail;
+    uint16_t at = (uint16_t)r->free_results[r->nfree_results - 1];
+    struct qp_request q = {.piece = NO_PIECE, .follow = FOLLOW_BOTH, .result = at};
+    struct wf_hca_wr wr = {.op = WF_HCA_READ,
+                           .nsge = 1,
+                           .rkey = l->their_credit_key,
+                           .remote = l->their_credit,
+                           .sge = {{wf_rdma_result_at(r, at), sizeof(uint32_t), r->mr->lkey}}};
+    if (wf_qp_post(l, &wr, &q))
+        r->nfree_results--;
+}
+
+enum weft_status wf_qp_nic_op(struct qp_link *l, const struct wf_nic_op *m, size_t *taken)
+{
+    struct rdma_rail *r = l->rail;
+    struct qp_request q = {.piece = NO_PIECE,
+                           .op = m->id,
+                           .is_nic_op = true,
+                           .is_read = m->kind == WF_NIC_OP_GET,
+                           .follow = is_followed(l, m) ? FOLLOW_NEXT : FOLLOW_NONE,
+                           .result = NO_RESULT};
+    struct wf_hca_wr wr = {.op = m->kind == WF_NIC_OP_GET ? WF_HCA_READ : WF_HCA_WRITE,
+                           .nsge = 1,
+                           .rkey = m->keys[l->their_device],
+                           .remote = m->remote};
+    enum weft_status status;
+    if (l->state != QP_UP || wf_qp_in_flight(l) + (q.follow != FOLLOW_NONE) >= l->most ||
+        r->under_way + QP_SPARE >= QP_UNDER_WAY)
+        return WEFT_AGAIN;
+    if (wf_nic_op_is_atomic(m)) {
+        *taken = m->len;
+        return atomic_post(l, m);
+    }
+    if (!wr.rkey || ((q.is_read || q.follow) && !l->has_reads))
+        return WEFT_EUNREACH;
+    status = nic_op_place(l, m, &q, &wr);
+    if (status != WEFT_OK)
+        return status;
+    *taken = wr.sge[0].len;
+    if (!wf_qp_post(l, &wr, &q)) { /* it has failed, and was not taken */
+        if (q.desc)
+            wf_desc_done(r->ep->ctx->local, r->ep->user, q.desc, false);
+        return WEFT_AGAIN;
+    }
+    r->ep->descs += q.desc != NULL;
+    if (q.follow)
+        follow_post(l);
+    l->last_nic_op = l->posted;
+    return WEFT_OK;
+}
+
+/* ---- which link ---- */
+
+/* What it has told the core of may not be in their memory yet for others than its NIC: a READ finds
+ * out. */
+bool wf_qp_may_leave(struct qp_link *l)
+{
+    if (l->state != QP_UP || !l->has_written)
+        return true;
+    if (!l->is_reading && l->has_reads && wf_qp_in_flight(l) < l->most &&
+        l->rail->under_way + QP_SPARE < QP_UNDER_WAY) {
+        l->is_reading = true;
+        follow_post(l);
+    }
+    return false;
+}
+
+bool wf_rdma_may_spread(struct net_session *session)
+{
+    const struct net_chan *first = wf_net_session_at(session, 0);
+    struct qp_link *l = first ? wf_qp_up(first) : NULL;
+    return !l || l->rail->ep->ctx->nports < 2 || wf_qp_may_leave(l);
+}
+
+static uint64_t load_of(const struct net_chan *chan, const struct wf_nic_op *m)
+{
+    const struct qp_link *l = chan ? wf_qp_up(chan) : NULL;
+    bool can = l && l->state == QP_UP && !wf_net_chan_is_avoided(chan) &&
+               m->keys[l->their_device] &&
+               (!l->lane || l->base.synced); /* others: when something came by it */
+    if (!can)
+        return LOAD_CANNOT;
+    if (wf_nic_op_is_atomic(m))
+        can &= l->has_atomics;
+    else if (m->kind == WF_NIC_OP_GET || is_followed(l, m))
+        can &= l->has_reads;
+    return can ? l->moving * l->qp->mtu : LOAD_CANNOT;
+}
+
+/* Is [m] to be spread over several rails? */
+static bool is_spread(const struct rdma_ep *ep, const struct wf_nic_op *m)
+{
+    return ep->ctx->nports > 1 && !wf_nic_op_is_atomic(m) && m->len > QP_OP_SHORT;
+}
+
+/* The first channel, or of those that can the one with the least under way. Of each it is known
+ * what a break leaves undone. Null: no memory. */
+static struct net_chan *chan_of(const struct rdma_ep *ep, struct net_session *session,
+                                const struct wf_nic_op *m)
+{
+    struct net_chan *best = wf_net_session_first(session);
+    bool spread = is_spread(ep, m);
+    uint64_t least = load_of(best, m);
+    if (!best || (least != LOAD_CANNOT && !spread))
+        return best;
+    if (spread || (wf_nic_op_is_atomic(m) && ep->ctx->nports > 1))
+        wf_net_session_spread(session); /* for an atomic: to the NIC that does them */
+    if (least != LOAD_CANNOT && !wf_rdma_may_spread(session))
+        return best;
+    for (unsigned i = 1; i < wf_net_session_width(session); i++) {
+        struct net_chan *chan = wf_net_session_at(session, i);
+        uint64_t load = load_of(chan, m);
+        if (load < least) {
+            best = chan;
+            least = load;
+        }
+    }
+    return best;
+}
+
+enum weft_status wf_rdma_nic_op(struct wf_tpeer *tpeer, const struct wf_nic_op *m, size_t *taken)
+{
+    struct rdma_ep *ep = wf_rdma_ep_of(NET_OF(tpeer->tep, net_ep));
+    enum weft_status status = WEFT_OK;
+    struct net_session *session = wf_net_peer_session(tpeer, &status);
+    struct net_chan *chan = session ? chan_of(ep, session, m) : NULL;
+    struct wf_nic_op part = *m;
+    struct qp_link *l;
+    if (!session)
+        return status;
+    if (!chan)
+        return WEFT_ENOMEM;
+    l = wf_qp_up(chan);
+    if (!l && (!m->waits || wf_net_chan_view(chan).up)) /* messages wait for a connection */
+        return WEFT_EUNREACH;
+    if (is_spread(ep, m) && m->len > NIC_OP_PART + QP_OP_SHORT) /* no short rest */
+        part.len = NIC_OP_PART;
+    status = l ? wf_qp_nic_op(l, &part, taken) : WEFT_AGAIN;
+    if (status == WEFT_AGAIN)
+        wf_net_chan_starved(chan);
+    return status;
+}
+
+/* ---- short puts ---- */
+
+/* It has failed, and was not taken. */
+static __attribute__((noinline)) bool put_not_taken(struct qp_link *l)
+{
+    wf_qp_request_at(l, l->posted)->put = NULL;
+    wf_qp_fail(l, WF_HCA_LOCAL_FAULT);
+    return false;
+}
+
+bool wf_rdma_put(struct wf_tpeer *tpeer, const void *src, size_t len, uint64_t remote, uint32_t key)
+{
+    const struct net_link *link = wf_net_peer_link(tpeer);
+    struct qp_link *l = wf_qp_of(link);
+    struct wf_hca_wr *wr;
+    uint32_t number;
+    bool signal;
+    if (!link || link->ops != &wf_qp_ops)
+        return false;
+    wr = &l->put;
+    number = l->posted;
+    if (l->puts != QP_UP || len - 1 >= l->inline_max || number - l->done >= l->most ||
+        l->rail->under_way >= QP_UNDER_WAY - QP_SPARE)
+        return false;
+    signal = number + 1 - l->signaled >= l->signal_each || !wf_qp_is_told(l);
+    wr->id = l->id_base | number;
+    wr->flags = signal ? WF_HCA_INLINE | WF_HCA_SIGNALED : WF_HCA_INLINE;
+    wr->remote = remote;
+    wr->rkey = key;
+    wr->sge[0].addr = (void *)(uintptr_t)src;
+    wr->sge[0].len = (uint32_t)len;
+    wf_qp_request_at(l, number)->put = tpeer;
+    if (__builtin_expect(l->post(l->qp, wr, 1) != 1, 0))
+        return put_not_taken(l);
+    l->rail->under_way++;
+    number = ++l->posted;
+    l->last_nic_op = number;
+    if (l->put.flags & WF_HCA_SIGNALED)
+        l->signaled = number;
+    return true;
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Receiving by a queue pair. */
+#include <errno.h>
+#include <string.h>
+#include <sys/uio.h>
+
+#include "transport/rdma/qp_link.h"
+
+void wf_qp_receive_post(struct qp_link *l, uint32_t b)
+{
+    struct rdma_rail *r = l->rail;
+    struct wf_hca_recv recv = {QP_RECEIVED | b, {wf_rdma_buffer_at(r, b), QP_BUFFER, r->mr->lkey}};
+    if (r->device->hca->ops->post_recv(l->qp, &recv, 1) != 1)
+        r->free_receives[r->nfree_receives++] = b;
+}
+
+void wf_qp_buffer_back(struct qp_link *l, uint32_t b)
+{
+    struct rdma_rail *r = l->rail;
+    if (r->srq || l->state > QP_UP || !l->qp)
+        r->free_receives[r->nfree_receives++] = b;
+    else
+        wf_qp_receive_post(l, b);
+}
+
+void wf_qp_receives_soon(struct rdma_rail *r, bool idle)
+{
+    if (r->nfree_receives && r->srq && (idle || r->nfree_receives >= r->batch))
+        wf_rdma_receives_post(r);
+}
+
+/* The first arrival of the line was read. */
+static void buffer_done(struct qp_link *l)
+{
+    uint32_t b = l->line[l->line_head++ & l->line_mask].buffer;
+    l->offset = 0;
+    wf_qp_buffer_back(l, b);
+    l->taken++;
+}
+
+/* A short SEND is a whole write of the peer's: it is read where it arrived. */
+uint8_t *wf_qp_peek(const struct net_link *link, size_t *n)
+{
+    const struct qp_link *l = wf_qp_of(link);
+    const struct qp_arrival *c = &l->line[l->line_head & l->line_mask];
+    *n = c->len;
+    return l->line_head != l->line_tail && !l->offset && c->len < QP_BUFFER
+               ? wf_rdma_buffer_at(l->rail, c->buffer)
+               : NULL;
+}
+
+void wf_qp_consume(struct net_link *link)
+{
+    struct qp_link *l = wf_qp_of(link);
+    buffer_done(l);
+    wf_qp_receives_soon(l->rail, false);
+    wf_qp_grant(l);
+}
+
+ssize_t wf_qp_recvv(struct net_link *link, const struct iovec *v, unsigned n)
+{
+    struct qp_link *l = wf_qp_of(link);
+    uint8_t *to = v[0].iov_base;
+    size_t max = v[0].iov_len;
+    size_t got = 0;
+    (void)n; /* one */
+    while (got < max && l->line_head != l->line_tail) {
+        struct qp_arrival *c = &l->line[l->line_head & l->line_mask];
+        size_t part = WF_MIN(max - got, c->len - l->offset);
+        memcpy(to + got, wf_rdma_buffer_at(l->rail, c->buffer) + l->offset, part);
+        got += part;
+        l->offset += (uint32_t)part;
+        if (l->offset == c->len)
+            buffer_done(l);
+    }
+    wf_qp_receives_soon(l->rail, false);
+    wf_qp_grant(l);
+    if (got)
+        return (ssize_t)got;
+    errno = EAGAIN;
+    if (l->state == QP_FAILED)
+        errno = l->why == WF_HCA_UNREACHABLE ? ETIMEDOUT : ECONNRESET;
+    return -1;
+}

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Sending by a queue pair, and the credits granted to the peer. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "config/config.h"
+#include "transport/rdma/qp_link.h"
+
+/* ---- requests ---- */
+
+/* SENDs that the peer has buffers for. */
+static uint32_t room(struct qp_link *l)
+{
+    uint32_t credit =
+        atomic_load_explicit(wf_rdma_credit_at(l->rail, l->credit), memory_order_acquire);
+    int32_t left;
+    if ((int32_t)(credit - l->allowed) > 0)
+        l->allowed = credit;
+    left = (int32_t)(l->allowed - l->sends);
+    return left > 0 ? (uint32_t)left : 0;
+}
+
+/* One in so many, and in time for the queue's last places; what holds memory; a NIC operation that
+ * none is to come before. */
+static bool is_signaled(struct qp_link *l, const struct qp_request *q)
+{
+    if (q->follow)
+        return q->follow == FOLLOW_BOTH;
+    return wf_qp_unsignaled(l) + 1 >= l->signal_each || q->piece != NO_PIECE || q->desc ||
+           l->closing || l->rail->under_way >= QP_UNDER_WAY / 2 ||
+           (q->is_nic_op && !wf_qp_is_told(l));
+}
+
+static uint32_t packets_of(const struct qp_link *l, const struct wf_hca_wr *wr)
+{
+    uint32_t len = 0;
+    for (unsigned i = 0; i < wr->nsge; i++)
+        len += wr->sge[i].len;
+    return len ? (len - 1) / l->qp->mtu + 1 : 1;
+}
+
+/* A request that was filled but for id and flags is the next; the caller saw that there is room. */
+static void request_name(struct qp_link *l, struct wf_hca_wr *wr, const struct qp_request *q)
+{
+    wr->id = l->id_base | l->posted;
+    wr->flags |= is_signaled(l, q) ? WF_HCA_SIGNALED : 0;
+}
+
+static void request_keep(struct qp_link *l, const struct wf_hca_wr *wr, const struct qp_request *q,
+                         uint32_t packets)
+{
+    struct qp_request *at = wf_qp_request_at(l, l->posted++);
+    l->rail->under_way++;
+    *at = *q;
+    at->packets = (uint16_t)packets;
+    if (q->is_nic_op)
+        l->moving += packets;
+    if (wr->flags & WF_HCA_SIGNALED)
+        l->signaled = l->posted;
+}
+
+/* False: not all were taken, and it has failed. */
+static bool doorbell_ring(struct qp_link *l, const struct wf_hca_wr *list, unsigned n)
+{
+    if (l->post(l->qp, list, n) == n)
+        return true;
+    wf_qp_fail(l, WF_HCA_LOCAL_FAULT);
+    return false;
+}
+
+bool wf_qp_post(struct qp_link *l, struct wf_hca_wr *wr, const struct qp_request *q)
+{
+    request_name(l, wr, q);
+    if (!doorbell_ring(l, wr, 1))
+        return false;
+    request_keep(l, wr, q, packets_of(l, wr));
+    return true;
+}
+
+/* ---- credits ---- */
+
+/* Write to their credit word that [now] in all may come. WRITE_IMM takes a receive buffer of
+ * theirs, so that who sleeps for want of room wakes. */
+static void credit_write(struct qp_link *l, uint32_t now, enum wf_hca_op op)
+{
+    struct wf_hca_wr wr = {.op = (uint8_t)op,
+                           .nsge = 1,
+                           .imm = l->their_name,
+                           .rkey = l->their_credit_key,
+                           .remote = l->their_credit,
+                           .sge = {{&now, sizeof now, 0}}};
+    if (l->state != QP_UP || wf_qp_in_flight(l) >= l->depth || l->rail->under_way >= QP_UNDER_WAY)
+        return; /* a completion comes, and asks again */
+    if (l->inline_max >= sizeof now) {
+        wr.flags = WF_HCA_INLINE;
+    } else { /* beside the credit word; what was told before may be told again as this */
+        uint32_t *at = (uint32_t *)(void *)wf_rdma_credit_at(l->rail, l->rail->credits + l->credit);
+        *at = now;
+        wr.sge[0] = (struct wf_hca_sge){at, sizeof now, l->rail->credits_mr->lkey};
+    }
+    if (wf_qp_post(l, &wr, &wf_qp_none))
+        l->granted = now;
+}
+
+/* Buffers that a peer may fill before it is granted more: a part of what there is for all, and what
+ * it was promised first. */
+static uint32_t window_of(const struct rdma_rail *r)
+{
+    uint32_t part = r->receives / 4 / WF_MAX(r->nlinks, 1);
+    return r->srq ? WF_MIN(WF_MAX(part, QP_WINDOW), QP_MSG_WINDOW) : QP_WINDOW;
+}
+
+void wf_qp_grant(struct qp_link *l)
+{
+    uint32_t left = l->granted - l->taken, window;
+    if (left > QP_MSG_WINDOW / 2 || l->state != QP_UP)
+        return;
+    window = window_of(l->rail);
+    if (left <= window / 2)
+        credit_write(l, l->taken + window, WF_HCA_WRITE_IMM);
+}
+
+void wf_qp_ask(struct qp_link *l)
+{
+    bool closing = l->closing;
+    l->closing = true;
+    credit_write(l, l->granted, WF_HCA_WRITE);
+    l->closing = closing;
+}
+
+/* ---- frames ---- */
+
+/* Copy from memory that the program may have unmapped: the kernel finds out. False: errno. */
+static bool lent_copy(uint8_t *to, const void *from, size_t n)
+{
+    struct iovec here = {to, n}, there = {(void *)(uintptr_t)from, n};
+    ssize_t got = process_vm_readv(gettid(), &here, 1, &there, 1, 0);
+    if (got < 0 && errno != EFAULT) { /* not allowed here */
+        memcpy(to, from, n);
+        return true;
+    }
+    errno = EFAULT;
+    return got == (ssize_t)n;
+}
+
+/* [len] bytes from [from] on. False: some of what is [lent] is not there; errno */
+static bool gather(uint8_t *to, const struct iovec *v, unsigned n, size_t from, size_t len,
+                   const void *lent)
+{
+    for (unsigned i = 0; i < n && len; i++) {
+        const uint8_t *base = v[i].iov_base;
+        size_t part;
+        if (from >= v[i].iov_len) {
+            from -= v[i].iov_len;
+            continue;
+        }
+        part = WF_MIN(len, v[i].iov_len - from);
+        if (base != lent)
+            memcpy(to, base + from, part);
+        else if (!lent_copy(to, base + from, part))
+            return false;
+        to += part;
+        len -= part;
+        from = 0;
+    }
+    return true;
+}
+
+/* A queue pair's part, so that peers that do not poll leave others some. */
+static bool piece_is_to_be_had(const struct qp_link *l)
+{
+    const struct rdma_rail *r = l->rail;
+    return r->nfree_pieces && (l->npieces < 4 || l->npieces < r->pieces / (r->nlinks + 1));
+}
+
+/* Is there a place for a SEND of [len] bytes, here and there? */
+static bool may_send(struct qp_link *l, uint32_t len)
+{
+    bool keeps = len < QP_BUFFER && !l->base.is_last;
+    return room(l) > (keeps ? l->reserve : 0) && wf_qp_in_flight(l) < l->most &&
+           l->rail->under_way + QP_SPARE < QP_UNDER_WAY;
+}
+
+/* The [len] bytes at [from] as one send, to be posted; short ones, which are the last, are copied
+ * to [little]. False: errno; EAGAIN: there is no room now. */
+static bool send_make(struct qp_link *l, const struct iovec *v, unsigned n, size_t from,
+                      uint32_t len, const void *lent, uint8_t *little, struct wf_hca_wr *wr)
+{
+    struct rdma_rail *r = l->rail;
+    struct qp_request q = wf_qp_none;
+    uint8_t *bytes = little;
+    *wr = (struct wf_hca_wr){.op = WF_HCA_SEND_IMM, .nsge = 1, .imm = l->their_name};
+    errno = EAGAIN;
+    if (!may_send(l, len))
+        return false;
+    if (len <= l->inline_max) {
+        wr->flags = WF_HCA_INLINE;
+    } else {
+        if (!piece_is_to_be_had(l))
+            return false;
+        q.piece = r->free_pieces[r->nfree_pieces - 1];
+        bytes = wf_rdma_piece_at(r, q.piece);
+    }
+    if (!gather(bytes, v, n, from, len, lent))
+        return false;
+    wr->sge[0] = (struct wf_hca_sge){bytes, len, r->mr->lkey};
+    if (q.piece != NO_PIECE) {
+        r->nfree_pieces--;
+        l->npieces++;
+    }
+    request_name(l, wr, &q);
+    request_keep(l, wr, &q, packets_of(l, wr));
+    l->sends++;
+    return true;
+}
+
+/* What a failing queue pair did not take is lost as what it took. */
+ssize_t wf_qp_sendv(struct net_link *link, const struct iovec *v, unsigned n, size_t len,
+                    const void *lent)
+{
+    struct qp_link *l = wf_qp_of(link);
+    struct wf_hca_wr list[QP_POST_LIST];
+    uint8_t little[QP_INLINE_MAX];
+    const unsigned most = (unsigned)wf_config()->rdma_post_list;
+    unsigned listed = 0;
+    size_t done = 0;
+    errno = ECONNRESET;
+    while (done < len && l->state == QP_UP) {
+        uint32_t part = (uint32_t)WF_MIN(len - done, QP_BUFFER);
+        if (!send_make(l, v, n, done, part, lent, little, &list[listed]))
+            break;
+        done += part;
+        if (++listed == most && doorbell_ring(l, list, listed))
+            listed = 0;
+    }
+    if (listed && l->state == QP_UP)
+        (void)doorbell_ring(l, list, listed);
+    link->is_full = done < len;
+    return done ? (ssize_t)done : -1;
+}
+
+bool wf_qp_send_one(struct net_link *link, const void *bytes, uint32_t len)
+{
+    struct qp_link *l = wf_qp_of(link);
+    struct wf_hca_wr *wr = &l->send;
+    if (l->state != QP_UP || len > l->inline_max || !may_send(l, len))
+        return false;
+    wr->flags = WF_HCA_INLINE;
+    wr->sge[0].addr = (void *)(uintptr_t)bytes;
+    wr->sge[0].len = len;
+    request_name(l, wr, &wf_qp_none);
+    if (!doorbell_ring(l, wr, 1))
+        return false;
+    request_keep(l, wr, &wf_qp_none, 1);
+    l->sends++;
+    return true;
+}
+
+/* The last requests may have asked for no completion: one more does. */
+bool wf_qp_flushed(struct net_link *link)
+{
+    struct qp_link *l = wf_qp_of(link);
+    if (l->state != QP_UP)
+        return l->state == QP_FAILED;
+    l->closing = true;
+    if (wf_qp_in_flight(l) && wf_qp_unsignaled(l))
+        wf_qp_ask(l);
+    return !wf_qp_in_flight(l);
+}

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A queue pair that is closed: its buffers, and its unfinished NIC operations. */
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "transport/rdma/qp_link.h"
+
+#define DRAIN_NS 2000000u
+
+/* ---- buffers ---- */
+
+/* All receive buffers are free, whatever a broken queue pair has kept of them: no other is
+ * there. (rdma_rxe keeps one that a message was coming into.) */
+static void receives_renew(struct rdma_rail *r)
+{
+    const struct wf_hca_ops *ops = r->device->hca->ops;
+    bool shared = r->srq;
+    r->doubtful = 0;
+    if (r->broken)
+        return;
+    if (shared)
+        ops->srq_close(r->srq);
+    r->srq = NULL;
+    while (wf_qp_completions_take(r) > 0)
+        ;
+    for (uint32_t i = 0; i < r->receives; i++)
+        r->free_receives[i] = i;
+    r->nfree_receives = r->receives;
+    if (shared && ops->srq_open(r->device->pd, r->td, r->receives, &r->srq) != WEFT_OK) {
+        r->srq = NULL;
+        wf_qp_rail_break(r);
+        return;
+    }
+    wf_rdma_receives_post(r);
+}
+
+/* So that nothing of it is in the completion queue afterwards, as far as can be told. */
+static void qp_drain(struct qp_link *l)
+{
+    struct rdma_rail *r = l->rail;
+    const struct net_view view = wf_net_chan_view(l->base.chan);
+    bool waits = !r->srq && !view.close_ms;
+    uint64_t until = wf_now_ns() + DRAIN_NS;
+    /* Without a shared queue what a broken queue pair gives back may come too late to be taken.
+     */
+    r->doubtful += !r->srq || l->state != QP_UP || wf_qp_in_flight(l) || wf_qp_has_bytes(l) ||
+                   !view.peer_closes;
+    l->is_connected &= r->device->hca->ops->qp_break(l->qp) == WEFT_OK; /* else it may take more */
+    l->closing = true;
+    wf_qp_state_set(l, QP_FAILED);
+    while (wf_qp_completions_take(r) > 0 || (waits && !r->broken && wf_now_ns() < until))
+        ;
+    while (l->line_head != l->line_tail)
+        r->free_receives[r->nfree_receives++] = l->line[l->line_head++ & l->line_mask].buffer;
+}
+
+/* ---- what the peer learns ---- */
+
+/* How far the other side's requests came, for it to be told; if nothing came, the one before
+ * stands. That side posts nothing to a queue pair before it was told of the one before that. */
+static void acked_keep(struct qp_link *l)
+{
+    const struct net_view view = wf_net_chan_view(l->base.chan);
+    uint32_t psn;
+    if (!l->is_connected || view.peer_closes || view.close_ms ||
+        l->rail->device->hca->ops->qp_expects(l->qp, &psn) != WEFT_OK || psn == l->their_psn)
+        return;
+    l->path->acked_name = l->their_name;
+    l->path->acked_psn = psn + 1;
+}
+
+/* NIC operations that are not over are told of later. */
+static void link_end(struct qp_link *l)
+{
+    bool moves = false;
+    l->rail->under_way -= wf_qp_in_flight(l);
+    for (uint32_t i = l->done; i != l->posted; i++) { /* no NIC reads them any more */
+        struct qp_request *q = wf_qp_request_at(l, i);
+        wf_qp_request_free(l, q, false);
+        moves |= q->is_nic_op || q->put;
+    }
+    if (!moves) {
+        wf_qp_free(l);
+        return;
+    }
+    wf_list_remove(&l->readable);
+    l->broken_next = l->path->broken;
+    l->path->broken = l;
+}
+
+void wf_qp_teardown(struct qp_link *l)
+{
+    struct rdma_rail *r = l->rail;
+    if (l->qp) {
+        qp_drain(l);
+        acked_keep(l);
+        wf_qp_end(l);
+    }
+    link_end(l);
+    while (wf_qp_completions_take(r) > 0)
+        ;
+    if (r->doubtful && !r->nlinks)
+        receives_renew(r);
+    wf_rdma_receives_post(r);
+}
+
+/* ---- what the peer reports ---- */
+
+void wf_qp_broken_reached(struct net_path *path, const struct qp_acked *acked)
+{
+    for (struct qp_link *l = path->broken; l && acked->psn != PSN_NONE; l = l->broken_next)
+        if (wf_qp_link_name(l) == acked->name)
+            l->reached = acked->psn;
+}
+
+static bool is_refused(const struct qp_link *l, uint32_t number)
+{
+    return l->is_refused && l->refused == number;
+}
+
+static uint32_t packets_at(const struct qp_link *l, uint32_t number)
+{
+    const struct qp_request *q = wf_qp_request_at(l, number);
+    return q->put ? 1 : q->packets;
+}
+
+/* Packets that the other side took of the requests that were not over when [l] broke, as far as it
+ * has told. More than there were is nonsense, and so is any after one that was refused. */
+static uint32_t packets_taken(const struct qp_link *l)
+{
+    uint32_t taken = (l->reached - l->psn_done) & PSN_MASK, all = 0;
+    for (uint32_t i = l->done; i != l->posted; i++)
+        all += packets_at(l, i);
+    return l->reached != PSN_NONE && taken <= all && !l->is_refused ? taken : 0;
+}
+
+/* The other NIC does none behind one that it refused. */
+static bool is_behind_refused(const struct qp_link *l, uint32_t number)
+{
+    return l->is_refused && (int32_t)(number - l->refused) > 0;
+}
+
+/* How NIC operation [number] is over then, if it was [done] as far as the number told says. What
+ * was done and brings something has lost that. An atomic must neither be done twice nor be told of
+ * if it was not, and numbers do not say that for certain: a NIC may count what it is about to do,
+ * and one that tells too little has done more. */
+static enum weft_status broken_status(const struct qp_link *l, uint32_t number, bool done)
+{
+    const struct qp_request *q = wf_qp_request_at(l, number);
+    if (is_refused(l, number))
+        return WEFT_EKEY;
+    if (q->is_atomic)
+        return is_behind_refused(l, number) ? WEFT_EUNREACH : WEFT_ELOST;
+    return done && !q->is_read ? WEFT_OK : WEFT_EUNREACH;
+}
+
+/* Of requests that were not over when [l] broke. */
+static void broken_report(struct qp_link *l)
+{
+    uint32_t taken = packets_taken(l), end = 0;
+    for (uint32_t i = l->done; i != l->posted; i++) {
+        const struct qp_request *q = wf_qp_request_at(l, i);
+        bool done = (end += packets_at(l, i)) <= taken;
+        if (q->is_nic_op)
+            wf_net_chan_nic_op_done(l->path->chan, q->op, broken_status(l, i, done), 0);
+        else if (q->put && done)
+            wf_net_chan_puts_done(l->path->chan, q->put, 1);
+        else if (q->put)
+            wf_net_chan_puts_lost(l->path->chan, q->put, is_refused(l, i));
+    }
+}
+
+/* The queue pairs that [channel] had. [tell]: the core of their NIC operations. */
+void wf_qp_broken_free(struct net_path *path, bool report)
+{
+    while (path->broken) {
+        struct qp_link *l = path->broken;
+        path->broken = l->broken_next;
+        if (report)
+            broken_report(l);
+        wf_qp_free(l);
+    }
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What is looked at seldom: NICs' events, connection managers, the silence of links. */
+#include "base/clock.h"
+#include "config/config.h"
+#include "transport/rdma/cm.h"
+#include "transport/rdma/qp_link.h"
+
+#define LOOK_LISTS 256     /* of completions, more than the queue holds */
+#define NIC_TRIES_MS 2000u /* more than a NIC retries before it gives a queue pair up */
+
+/* Without a completion for so long a queue pair has failed. An endpoint that closes has some time
+ * left then to send its last messages by TCP; but a NIC that retries is not silent yet. */
+static uint64_t silence_ns(const struct qp_link *l)
+{
+    uint64_t ms = wf_config()->peer_timeout_ms;
+    uint32_t close_ms = wf_net_chan_view(l->base.chan).close_ms;
+    if (close_ms)
+        ms = WF_MIN(ms, WF_MAX(close_ms / 2, NIC_TRIES_MS));
+    return ms * 1000000;
+}
+
+/* What is under way is asked for; then a completion has to come. */
+static void link_watch(struct qp_link *l, uint64_t now)
+{
+    bool same = l->watched_ns && l->done == l->watched && wf_qp_in_flight(l);
+    if (wf_rdma_cm_watch(l, now))
+        wf_qp_fail(l, WF_HCA_UNREACHABLE);
+    if (l->state != QP_UP)
+        return;
+    wf_qp_grant(l);
+    if (same && now - l->watched_ns > silence_ns(l)) {
+        wf_qp_fail(l, WF_HCA_UNREACHABLE);
+        return;
+    }
+    if (same)
+        return;
+    if (wf_qp_in_flight(l) && wf_qp_unsignaled(l))
+        wf_qp_ask(l);
+    l->watched = l->done;
+    /* From when on one was asked for. */
+    l->watched_ns = wf_qp_in_flight(l) && !wf_qp_unsignaled(l) ? now : 0;
+}
+
+static void rail_look(struct rdma_rail *r)
+{
+    uint64_t now = wf_now_ns(); /* what came after it is not late */
+    wf_rdma_cm_poll(r);
+    for (int i = 0; i < LOOK_LISTS && wf_qp_completions_take(r) > 0; i++)
+        ;
+    wf_rdma_receives_post(r);
+    wf_list_each(it, &r->links) link_watch(wf_container_of(it, struct qp_link, item), now);
+    if (wf_rdma_is_gone(r) && !r->broken)
+        wf_qp_rail_break(r);
+}
+
+void wf_rdma_look(struct rdma_ep *ep)
+{
+    struct rdma_rail *r;
+    wf_rdma_ctx_read_events(ep->ctx);
+    wf_rdma_each_rail(ep, i, r) rail_look(r);
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The TCP transport: channels (net/) over sockets. */
+#include "transport/net/connect/ifaddr.h"
+#include "transport/net/net.h"
+
+/* With so few links each is read at every poll; of more, epoll tells which. */
+#define DIRECT 4
+/* Polls without anything to read, after which only every IDLE_EVERYth looks: a look is a system
+ * call of 0.2 us (an empty recv; measured on a Sapphire Rapids), and what comes by shared memory
+ * must not wait for it. */
+#define IDLE_AFTER 512
+#define IDLE_EVERY 16
+
+static void tcp_progress(struct net_ep *ep)
+{
+    if (ep->nlive <= DIRECT || ep->closing.begun)
+        wf_net_live_each(ep, wf_net_chan_readable);
+    else
+        wf_net_ready_each(ep, wf_net_chan_readable);
+    ep->look = false;
+}
+
+static uint16_t *tcp_port(struct wf_contact *contact)
+{
+    return &contact->port;
+}
+
+static struct net_link *tcp_open(struct net_chan *chan, const struct wf_net_conn *conn)
+{
+    return wf_sock_link_open(chan, conn->fd, conn->encrypted ? conn : NULL);
+}
+
+static const struct net_driver driver = {
+    .open = tcp_open, .progress = tcp_progress, .port = tcp_port};
+
+static int tcp_probe(char *note, size_t room)
+{
+    return wf_ifaddr_describe(note, room);
+}
+
+static enum weft_status tcp_ctx_open(const struct wf_tctx_params *params, struct wf_tctx **out)
+{
+    struct net_ctx *ctx;
+    enum weft_status status;
+    if (!wf_net_has_key(params))
+        return WEFT_EUNREACH;
+    status = wf_net_ctx_open(&wf_tcp_transport, &driver, params, sizeof *ctx, &ctx);
+    if (status == WEFT_OK)
+        *out = &ctx->base;
+    return status;
+}
+
+static enum weft_status tcp_ep_open(struct wf_tctx *tctx, const struct wf_tep_params *params,
+                                    struct wf_tep **out)
+{
+    struct net_ep *ep;
+    enum weft_status status = wf_net_ep_open(tctx, params, sizeof *ep, &ep);
+    if (status == WEFT_OK)
+        *out = &ep->base;
+    return status;
+}
+
+static void tcp_ep_close(struct wf_tep *tep)
+{
+    struct net_ep *ep = NET_OF(tep, net_ep);
+    wf_net_ep_shut(ep);
+    wf_net_ep_free(ep);
+}
+
+static enum weft_status tcp_reach(struct wf_tctx *tctx, const struct wf_address *from,
+                                  const struct wf_address *to, const struct wf_contact *contact,
+                                  const char **why)
+{
+    *why = "its address names no place on the network: its process has no key (WEFT_KEY_FILE), or "
+           "WEFT_TRANSPORTS leaves tcp out there";
+    return contact->port ? wf_net_reach(tctx, from, to, contact, why) : WEFT_EUNREACH;
+}
+
+static int tcp_poll(struct wf_tep *tep)
+{
+    struct net_ep *ep = NET_OF(tep, net_ep);
+    int events;
+    wf_net_poll_begin(ep);
+    if (ep->nlive && (ep->idle <= IDLE_AFTER || ep->polls % IDLE_EVERY == 0 || ep->look)) {
+        tcp_progress(ep);
+        wf_net_poll_end(ep);
+    }
+    events = wf_net_poll_events(ep);
+    ep->idle = events ? 0 : ep->idle + (ep->nlive != 0);
+    return events;
+}
+
+const struct wf_transport wf_tcp_transport = {
+    .name = "tcp",
+    .caps = WF_CAP_SLEEP | WF_CAP_BULK,
+    .tpeer_size = sizeof(struct net_peer),
+    .probe = tcp_probe,
+    .ctx_open = tcp_ctx_open,
+    .ctx_close = wf_net_ctx_close,
+    .set_key = wf_net_set_key,
+    .contact = wf_net_contact,
+    .ep_open = tcp_ep_open,
+    .ep_close = tcp_ep_close,
+    .reach = tcp_reach,
+    .peer_open = wf_net_peer_open,
+    .peer_close = wf_net_peer_close,
+    .request = wf_net_request,
+    .reply = wf_net_reply,
+    .source = wf_net_source,
+    .request_bulk = wf_net_request_bulk,
+    .request_ordered = wf_net_request_ordered,
+    .reply_bulk = wf_net_reply_bulk,
+    .poll = tcp_poll,
+    .is_away = wf_net_is_away,
+    .arm = wf_net_arm,
+    .disarm = wf_net_disarm,
+    .heed = wf_net_heed,
+    .find = wf_net_find,
+    .address = wf_net_address,
+    .is_same = wf_net_is_same,
+    .pull = wf_net_pull,
+    .remote_map = wf_net_remote_map,
+    .remote_unmap = wf_net_remote_unmap,
+    .flush = wf_net_status,
+    .status = wf_net_status,
+    .failed = wf_net_failed,
+};
