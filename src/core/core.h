@@ -21,7 +21,7 @@
 #include "core/op.h"
 #include "core/keymap.h"
 #include "core/progress.h"
-#include "core/registrar.h"
+#include "core/mr_async.h"
 #include "core/sender.h"
 #include "core/stats.h"
 #include "mem/mem.h"
@@ -67,7 +67,7 @@ struct weft_ctx {
     struct wf_progress progress;
     struct wf_mr_domain domain;
     struct wf_keymap keymap;
-    struct wf_registrar registrar;
+    struct wf_mr_async mr_async;
 };
 
 #define WF_STATUS_LAST WEFT_ELOST /* the lowest: status.def */

@@ -204,7 +204,7 @@ enum weft_status weft_ctx_open(const struct weft_ctx_params *params, struct weft
     }
     pthread_mutex_init(&ctx->lock, NULL);
     wf_keymap_init(&ctx->keymap, ctx->self.token[1]);
-    wf_registrar_init(&ctx->registrar);
+    wf_mr_async_init(&ctx->mr_async);
     *out = ctx;
     return WEFT_OK;
 close_transports:
@@ -240,7 +240,7 @@ enum weft_status weft_ctx_close(struct weft_ctx *ctx)
     pthread_mutex_unlock(&ctx->lock);
     if (in_use || wf_keymap_busy(&ctx->keymap))
         return WEFT_EBUSY;
-    wf_registrar_close(&ctx->registrar);
+    wf_mr_async_close(&ctx->mr_async);
     wf_keymap_fini(&ctx->keymap);
     if (ctx->domain.eq)
         wf_eq_unuse(ctx->domain.eq);

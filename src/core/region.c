@@ -370,7 +370,7 @@ enum weft_status weft_mr_regattr(struct weft_ctx *ctx, const struct weft_mr_attr
     count_region(ctx, 1);
     before = *out;
     *out = mr; /* before the event can be read */
-    status = wf_registrar_add(&ctx->registrar, mr);
+    status = wf_mr_async_add(&ctx->mr_async, mr);
     if (status != WEFT_OK) {
         *out = before;
         count_region(ctx, -1);
