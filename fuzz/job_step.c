@@ -12,7 +12,7 @@
 #include "fuzz.h"
 
 #include "base/log.h"
-#include "core/own.h"
+#include "core/ctl.h"
 #include "job/job.h"
 
 #define RANKS 8
@@ -168,7 +168,7 @@ static enum weft_status fake_request(struct wf_tpeer *to, unsigned what, const u
                                      const void *data, size_t len, size_t reply_max)
 {
     unsigned handler = WF_AM_HANDLER(what), nargs = WF_AM_NARGS(what);
-    FUZZ_CHECK(handler == WF_OWN_JOB && nargs && len <= AM_MAX && !reply_max);
+    FUZZ_CHECK(handler == WF_CTL_JOB && nargs && len <= AM_MAX && !reply_max);
     FUZZ_CHECK(to != &fake(s.job.rank)->base);
     fuzz_touch(args, 4u * nargs);
     fuzz_touch(data, len);
@@ -421,7 +421,7 @@ static void deliver(unsigned sender, const uint32_t *args, unsigned nargs, size_
     uint32_t *copy = malloc(4u * nargs + !nargs);
     uint8_t *data = malloc(len + !len);
     struct weft_am am = {.ep = ep,
-                         .handler = WF_OWN_JOB,
+                         .handler = WF_CTL_JOB,
                          .data = data,
                          .len = (uint32_t)len,
                          .args = copy,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/log.h"
-#include "core/own.h"
+#include "core/ctl.h"
 
 /* Ids from WEFT_AM_USER_HANDLERS on are Weft's own; on the wire they are alike. */
 enum weft_status weft_am_register(struct weft_ep *ep, unsigned handler, weft_am_fn fn, void *arg)
@@ -36,14 +36,14 @@ static void unhandled(struct weft_ep *ep, const struct weft_am *am)
  * which have no data to deliver. */
 static inline bool is_own(const struct weft_am *am)
 {
-    const uint32_t bulks = 1u << (WF_OWN_PUT - WF_OWN_MSG) | 1u << (WF_OWN_GOT - WF_OWN_MSG) |
-                           1u << (WF_OWN_PIECE - WF_OWN_MSG);
-    const uint32_t replies = 1u << (WF_OWN_OFFER_ANSWER - WF_OWN_MSG) |
-                             1u << (WF_OWN_PIECE - WF_OWN_MSG) | 1u << (WF_OWN_GOT - WF_OWN_MSG) |
-                             1u << (WF_OWN_ANSWER - WF_OWN_MSG);
-    return ((replies >> (am->handler - WF_OWN_MSG) & 1) == am->is_reply ||
-            am->handler == WF_OWN_LATE) &&
-           (am->data || bulks >> (am->handler - WF_OWN_MSG) & 1);
+    const uint32_t bulks = 1u << (WF_CTL_PUT - WF_CTL_MSG) | 1u << (WF_CTL_GOT - WF_CTL_MSG) |
+                           1u << (WF_CTL_PIECE - WF_CTL_MSG);
+    const uint32_t replies = 1u << (WF_CTL_OFFER_ANSWER - WF_CTL_MSG) |
+                             1u << (WF_CTL_PIECE - WF_CTL_MSG) | 1u << (WF_CTL_GOT - WF_CTL_MSG) |
+                             1u << (WF_CTL_ANSWER - WF_CTL_MSG);
+    return ((replies >> (am->handler - WF_CTL_MSG) & 1) == am->is_reply ||
+            am->handler == WF_CTL_LATE) &&
+           (am->data || bulks >> (am->handler - WF_CTL_MSG) & 1);
 }
 
 void wf_am_deliver(void *owner, struct weft_am *am)
@@ -52,7 +52,7 @@ void wf_am_deliver(void *owner, struct weft_am *am)
     const struct handler *h = &ep->handlers[am->handler];
     am->ep = ep;
     if (am->handler >= WEFT_AM_USER_HANDLERS && !is_own(am)) {
-        wf_own_bad(am);
+        wf_ctl_bad(am);
         return;
     }
     if (__builtin_expect(!h->fn, 0)) {

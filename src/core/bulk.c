@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Where the payload of bulk messages is, asked anew each time a transport touches some
  * of it: an operation may have ended meanwhile, a region been closed. */
-#include "core/own.h"
+#include "core/ctl.h"
 
 static void *region_hold(struct weft_ep *ep, const uint32_t *words, uint64_t len, unsigned access,
                          uint32_t at, size_t *n)
 {
     struct wf_region *region;
     struct wf_want want;
-    wf_own_want(ep, words, len, access, &want);
+    wf_ctl_want(ep, words, len, access, &want);
     if (wf_mem_use(&ep->ctx->mem, &want, &region) != WEFT_OK)
         return NULL;
     if (!(region->flags & WF_REGION_UNBACKED))
@@ -43,12 +43,12 @@ static void *in_hold(struct weft_ep *ep, const struct wf_bulk *b, uint32_t at, s
 {
     const uint32_t *a = b->args;
     switch (b->handler | (unsigned)b->is_reply << 8) {
-    case WF_OWN_PUT:
+    case WF_CTL_PUT:
         return b->nargs < REGION_ARGS ? NULL : region_hold(ep, a, b->len, WEFT_REMOTE_WRITE, at, n);
-    case WF_OWN_GOT | 1u << 8:
+    case WF_CTL_GOT | 1u << 8:
         return entry_hold(wf_rma_got_by(ep, b->token, a, b->nargs), wf_word64(a + 2), b->len, at,
                           n);
-    case WF_OWN_PIECE | 1u << 8:
+    case WF_CTL_PIECE | 1u << 8:
         return entry_hold(wf_msg_piece_of(ep, b->token, a, b->nargs), wf_word64(a + 2), b->len, at,
                           n);
     default: return NULL;
@@ -66,6 +66,6 @@ void wf_bulk_unhold(void *owner, const struct wf_bulk *b)
     struct weft_ep *ep = owner;
     if (!b->token && b->ref[0] == WF_BULK_REGION)
         region_unhold(ep, b->ref + 1);
-    else if (b->token && b->handler == WF_OWN_PUT)
+    else if (b->token && b->handler == WF_CTL_PUT)
         region_unhold(ep, b->args);
 }

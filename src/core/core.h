@@ -4,7 +4,7 @@
  * transport.h alone.
  *
  * Weft's own messages. What is more than a copy in mapped memory or an active
- * message is built of active messages to Weft's own handlers, enum wf_own, on
+ * message is built of active messages to Weft's own handlers, enum wf_ctl, on
  * any transport; docs/protocol.md "Operations by message" is their description. */
 #ifndef WF_CORE_CORE_H
 #define WF_CORE_CORE_H
@@ -78,26 +78,26 @@ struct handler {
 };
 
 /* Ids of Weft's own handlers. */
-enum wf_own {
-    WF_OWN_MSG = WEFT_AM_USER_HANDLERS, /* a whole tagged message */
-    WF_OWN_OFFER,                       /* a tagged message to be copied */
-    WF_OWN_OFFER_ANSWER,
-    WF_OWN_DONE,  /* it was copied */
-    WF_OWN_FETCH, /* a piece of it is wanted */
-    WF_OWN_PIECE,
-    WF_OWN_PUT,  /* a piece to put */
-    WF_OWN_TAKE, /* a piece to copy from the sender and put */
-    WF_OWN_GET,
-    WF_OWN_GOT,
-    WF_OWN_ATOMIC,
-    WF_OWN_ANSWER, /* of PUT, TAKE, ATOMIC */
-    WF_OWN_LONG,
-    WF_OWN_JOB,  /* of a job's ranks among themselves: src/job */
-    WF_OWN_FRAG, /* a fragment's message */
-    WF_OWN_LATE, /* a reply that comes later, or word that none does */
-    WF_OWN_END
+enum wf_ctl {
+    WF_CTL_MSG = WEFT_AM_USER_HANDLERS, /* a whole tagged message */
+    WF_CTL_OFFER,                       /* a tagged message to be copied */
+    WF_CTL_OFFER_ANSWER,
+    WF_CTL_DONE,  /* it was copied */
+    WF_CTL_FETCH, /* a piece of it is wanted */
+    WF_CTL_PIECE,
+    WF_CTL_PUT,  /* a piece to put */
+    WF_CTL_TAKE, /* a piece to copy from the sender and put */
+    WF_CTL_GET,
+    WF_CTL_GOT,
+    WF_CTL_ATOMIC,
+    WF_CTL_ANSWER, /* of PUT, TAKE, ATOMIC */
+    WF_CTL_LONG,
+    WF_CTL_JOB,  /* of a job's ranks among themselves: src/job */
+    WF_CTL_FRAG, /* a fragment's message */
+    WF_CTL_LATE, /* a reply that comes later, or word that none does */
+    WF_CTL_END
 };
-_Static_assert(WF_OWN_END <= WEFT_AM_HANDLERS, "ids are 8 bits");
+_Static_assert(WF_CTL_END <= WEFT_AM_HANDLERS, "ids are 8 bits");
 
 struct weft_ep {
     /* A line that every call reads, and one that every turn does. */

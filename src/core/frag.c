@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <weft/frag.h>
 
-#include "core/own.h"
+#include "core/ctl.h"
 #include "core/path.h"
 
 /* What a tag points to. */
@@ -132,9 +132,9 @@ static enum weft_status message_send(struct weft_frag *f, unsigned handler, cons
     if (nargs)
         memcpy(words + 1, args, nargs * sizeof *args);
     status = f->peer->transport->request_ordered
-                 ? f->peer->transport->request_ordered(wf_peer_tpeer(f->peer), &order, WF_OWN_FRAG,
+                 ? f->peer->transport->request_ordered(wf_peer_tpeer(f->peer), &order, WF_CTL_FRAG,
                                                        words, nargs + 1, f->data, f->len, 0)
-                 : wf_own_request(f->peer, WF_OWN_FRAG, words, nargs + 1, f->data, f->len, 0);
+                 : wf_ctl_request(f->peer, WF_CTL_FRAG, words, nargs + 1, f->data, f->len, 0);
     if (status == WEFT_OK)
         f->tag = (struct tag){.peer = f->peer, .order = order};
     return status;
@@ -217,7 +217,7 @@ static void on_frag(const struct weft_am *am)
 {
     struct weft_am user = *am;
     if (!am->nargs || am->args[0] >= WEFT_AM_USER_HANDLERS || !am->data) {
-        wf_own_bad(am);
+        wf_ctl_bad(am);
         return;
     }
     user.handler = (uint8_t)am->args[0];
@@ -228,5 +228,5 @@ static void on_frag(const struct weft_am *am)
 
 void wf_frag_register(struct weft_ep *ep)
 {
-    ep->handlers[WF_OWN_FRAG].fn = on_frag;
+    ep->handlers[WF_CTL_FRAG].fn = on_frag;
 }

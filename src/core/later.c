@@ -2,7 +2,7 @@
 /* Replies after the handler: docs/protocol.md "Late replies".
  *
  * A detached request's place at its transport is given back as if nobody had replied, and the reply
- * is a request to WF_OWN_LATE. The requester keeps nothing: it delivers the reply with the peer
+ * is a request to WF_CTL_LATE. The requester keeps nothing: it delivers the reply with the peer
  * that it has open for the sender. Here the request is an entry of kind LATE,
  *
  *   due       told == 0; of no peer
@@ -13,11 +13,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "config/config.h"
-#include "core/own.h"
+#include "core/ctl.h"
 
 #include <stdlib.h>
 
-/* The first argument of a message to WF_OWN_LATE: kind << 8 | handler. */
+/* The first argument of a message to WF_CTL_LATE: kind << 8 | handler. */
 enum late_kind {
     LATE_REPLY,   /* handler: the reply's; its arguments, its payload */
     LATE_REFUSED, /* handler: the request's; the status, the request's first arguments */
@@ -74,7 +74,7 @@ enum weft_status weft_am_detach(const struct weft_am *am, struct weft_am_later *
 
 enum weft_status wf_late_push(struct wf_entry *e)
 {
-    enum weft_status status = wf_own_request(e->peer, WF_OWN_LATE, e->u.late.args, e->u.late.told,
+    enum weft_status status = wf_ctl_request(e->peer, WF_CTL_LATE, e->u.late.args, e->u.late.told,
                                              e->u.late.data, e->len, 0);
     if (status == WEFT_OK)
         wf_ep_count(e->ep, WF_STAT_LATE_SENT, 1);
@@ -210,7 +210,7 @@ void wf_late_refuse(const struct weft_am *am, unsigned handler, const uint32_t *
     nargs = WF_MIN(nargs, WEFT_AM_FAILED_ARGS);
     if (nargs)
         memcpy(told + REFUSED_ARGS, args, 4u * nargs);
-    wf_own_answer(am, WF_OWN_LATE, told, REFUSED_ARGS + nargs, NULL, 0);
+    wf_ctl_reply(am, WF_CTL_LATE, told, REFUSED_ARGS + nargs, NULL, 0);
 }
 
 /* ---- the requester ---- */
@@ -277,7 +277,7 @@ static void on_late(const struct weft_am *am)
     struct weft_ep *ep = am->ep;
     struct weft_peer *peer;
     if (!is_late(am)) {
-        wf_own_bad(am);
+        wf_ctl_bad(am);
         return;
     }
     peer = am->is_reply ? weft_am_peer(am) : peer_of(wf_sender_of(ep, am->token));
@@ -291,5 +291,5 @@ static void on_late(const struct weft_am *am)
 
 void wf_late_register(struct weft_ep *ep)
 {
-    ep->handlers[WF_OWN_LATE].fn = on_late;
+    ep->handlers[WF_CTL_LATE].fn = on_late;
 }

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/probe.h"
 #include "config/config.h"
-#include "core/own.h"
+#include "core/ctl.h"
 #include "core/path.h"
 
 /* Words of an OFFER, of what tells its end (OFFER ANSWER, DONE), and of a FETCH. */
@@ -57,7 +57,7 @@ static enum weft_status push_whole(struct wf_entry *e)
         wf_iov_gather(e->ep->scratch, &e->mem, 0, e->len);
         data = e->ep->scratch;
     }
-    return wf_own_request(e->peer, WF_OWN_MSG, args, 2, data, e->len, 0);
+    return wf_ctl_request(e->peer, WF_CTL_MSG, args, 2, data, e->len, 0);
 }
 
 static enum weft_status push_offer(struct wf_entry *e)
@@ -69,7 +69,7 @@ static enum weft_status push_offer(struct wf_entry *e)
     bool fits = e->mem.n * sizeof *places <= e->ep->am_max; /* else the receiver fetches it */
     for (unsigned i = 0; fits && i < e->mem.n; i++)
         places[i] = (struct place){(uint64_t)(uintptr_t)e->mem.v[i].iov_base, e->mem.v[i].iov_len};
-    status = wf_own_request(e->peer, WF_OWN_OFFER, args, OFFER_ARGS, places,
+    status = wf_ctl_request(e->peer, WF_CTL_OFFER, args, OFFER_ARGS, places,
                             fits ? e->mem.n * sizeof *places : 0, 1);
     if (status != WEFT_OK)
         return status;
@@ -82,7 +82,7 @@ static enum weft_status push_done(struct wf_entry *e)
 {
     uint32_t args[END_ARGS] = {WF_LO(e->u.done.id), WF_HI(e->u.done.id),
                                (uint32_t)e->u.done.status};
-    enum weft_status status = wf_own_request(e->peer, WF_OWN_DONE, args, END_ARGS, NULL, 0, 0);
+    enum weft_status status = wf_ctl_request(e->peer, WF_CTL_DONE, args, END_ARGS, NULL, 0, 0);
     if (status == WEFT_OK || wf_is_loss(status)) /* a lost sender waits for nothing */
         return WEFT_OK;
     return status == WEFT_AGAIN ? WEFT_AGAIN : wf_entry_retry(e);
@@ -103,8 +103,8 @@ static enum weft_status push_fetches(struct wf_entry *e)
                                      WF_LO(e->sent),      WF_HI(e->sent),      n};
         enum weft_status status =
             e->path == WF_PATH_BULK
-                ? wf_own_request_any(e->peer, WF_OWN_FETCH, args, FETCH_ARGS, 1)
-                : wf_own_request(e->peer, WF_OWN_FETCH, args, FETCH_ARGS, NULL, 0, n + 1);
+                ? wf_ctl_request_any(e->peer, WF_CTL_FETCH, args, FETCH_ARGS, 1)
+                : wf_ctl_request(e->peer, WF_CTL_FETCH, args, FETCH_ARGS, NULL, 0, n + 1);
         if (status != WEFT_OK && (status == WEFT_AGAIN || wf_is_loss(status)))
             return status;
         if (status != WEFT_OK)
@@ -188,7 +188,7 @@ enum weft_status weft_msg_send(struct weft_peer *peer, uint64_t tag, const void 
         return wf_ep_left(ep, status);
     } else if (len <= ep->eager_max && flow_idle(peer)) {
         uint32_t args[2] = {WF_LO(tag), WF_HI(tag)};
-        status = wf_own_request(peer, WF_OWN_MSG, args, 2, buf, len, 0);
+        status = wf_ctl_request(peer, WF_CTL_MSG, args, 2, buf, len, 0);
         if (__builtin_expect(status == WEFT_OK, 1)) {
             wf_ep_count(ep, WF_STAT_MSG_EAGER, 1);
             wf_ep_count(ep, WF_STAT_COPIED_BYTES, len);
@@ -467,7 +467,7 @@ static void on_msg(const struct weft_am *am)
     struct wf_recv *r;
     uint64_t tag;
     if (__builtin_expect(am->nargs != 2, 0)) {
-        wf_own_bad(am);
+        wf_ctl_bad(am);
         return;
     }
     if (__builtin_expect(!sender || sender->down, 0))
@@ -507,7 +507,7 @@ static bool offer_parse(const struct weft_am *am, struct offer *o, struct place 
 static void offer_answer(const struct weft_am *am, uint64_t id, enum weft_status status)
 {
     uint32_t args[END_ARGS] = {WF_LO(id), WF_HI(id), (uint32_t)status};
-    wf_own_answer(am, WF_OWN_OFFER_ANSWER, args, END_ARGS, NULL, 0);
+    wf_ctl_reply(am, WF_CTL_OFFER_ANSWER, args, END_ARGS, NULL, 0);
 }
 
 static void on_offer(const struct weft_am *am)
@@ -521,7 +521,7 @@ static void on_offer(const struct weft_am *am)
     struct wf_recv *r;
     enum weft_status status;
     if (!offer_parse(am, &o, from)) {
-        wf_own_bad(am);
+        wf_ctl_bad(am);
         return;
     }
     o.sender = sender;
@@ -562,7 +562,7 @@ static bool is_from(const struct wf_entry *e, const struct weft_am *am)
 {
     const struct wf_token *token = am->token;
     if (am->is_reply)
-        return wf_own_is_to(token, e->peer);
+        return wf_ctl_is_reply_to(token, e->peer);
     return e->peer->sender && e->peer->sender == *token->conn;
 }
 
@@ -604,10 +604,10 @@ static void fetch_answer(const struct weft_am *am, const struct wf_entry *e, uin
         wf_iov_gather(whole, &e->mem, at, n);
     out[1] = WEFT_OK;
     if (span == n || whole)
-        wf_own_answer(am, WF_OWN_PIECE, out, 4, whole ? whole : data, n);
+        wf_ctl_reply(am, WF_CTL_PIECE, out, 4, whole ? whole : data, n);
     else {
         out[1] = (uint32_t)WEFT_ENOMEM;
-        wf_own_answer(am, WF_OWN_PIECE, out, 4, NULL, 0);
+        wf_ctl_reply(am, WF_CTL_PIECE, out, 4, NULL, 0);
     }
     free(whole);
     wf_ep_count(am->ep, WF_STAT_COPIED_BYTES, n);
@@ -620,11 +620,11 @@ static void fetch_bulk(const struct weft_am *am, const struct wf_entry *e, uint6
     enum weft_status status;
     wf_bulk_of_entry(&b, e->id, at, n);
     out[1] = WEFT_OK;
-    status = wf_own_answer_bulk(am, WF_OWN_PIECE, out, 4, &b);
+    status = wf_ctl_reply_bulk(am, WF_CTL_PIECE, out, 4, &b);
     if (status == WEFT_OK)
         return;
     out[1] = (uint32_t)status;
-    wf_own_answer(am, WF_OWN_PIECE, out, 4, NULL, 0);
+    wf_ctl_reply(am, WF_CTL_PIECE, out, 4, NULL, 0);
 }
 
 /* The receiver wants a piece of an offered message. */
@@ -644,27 +644,29 @@ static void on_fetch(const struct weft_am *am)
     out[3] = a[4];
     (void)wf_sender_of(am->ep, am->token);
     if (!e || !wf_sender_of_peer(e->peer) || !is_from(e, am) || n > e->len || at > e->len - n)
-        wf_own_answer(am, WF_OWN_PIECE, out, 4, NULL, 0);
+        wf_ctl_reply(am, WF_CTL_PIECE, out, 4, NULL, 0);
     else if (n < am->reply_max)
         fetch_answer(am, e, at, n, out);
     else if (n <= WF_BULK_MAX)
         fetch_bulk(am, e, at, n, out);
     else
-        wf_own_answer(am, WF_OWN_PIECE, out, 4, NULL, 0);
+        wf_ctl_reply(am, WF_CTL_PIECE, out, 4, NULL, 0);
 }
 
 struct wf_entry *wf_msg_piece_of(struct weft_ep *ep, const struct wf_token *token,
                                  const uint32_t *args, unsigned nargs)
 {
     struct wf_entry *e = nargs == 4 ? wf_entry_asked(ep, args[0]) : NULL;
-    return e && e->kind == WF_KIND_COPY && e->unanswered && wf_own_is_to(token, e->peer) ? e : NULL;
+    return e && e->kind == WF_KIND_COPY && e->unanswered && wf_ctl_is_reply_to(token, e->peer)
+               ? e
+               : NULL;
 }
 
 static void on_piece(const struct weft_am *am)
 {
     const uint32_t *a = am->args;
     struct wf_entry *e = wf_msg_piece_of(am->ep, am->token, a, am->nargs);
-    uint64_t at, n = wf_own_len(am);
+    uint64_t at, n = wf_ctl_len(am);
     if (!e)
         return;
     at = wf_word64(a + 2);
@@ -684,12 +686,12 @@ static void on_piece(const struct weft_am *am)
 
 void wf_msg_register(struct weft_ep *ep)
 {
-    ep->handlers[WF_OWN_MSG].fn = on_msg;
-    ep->handlers[WF_OWN_OFFER].fn = on_offer;
-    ep->handlers[WF_OWN_OFFER_ANSWER].fn = on_offer_answer;
-    ep->handlers[WF_OWN_DONE].fn = on_done;
-    ep->handlers[WF_OWN_FETCH].fn = on_fetch;
-    ep->handlers[WF_OWN_PIECE].fn = on_piece;
+    ep->handlers[WF_CTL_MSG].fn = on_msg;
+    ep->handlers[WF_CTL_OFFER].fn = on_offer;
+    ep->handlers[WF_CTL_OFFER_ANSWER].fn = on_offer_answer;
+    ep->handlers[WF_CTL_DONE].fn = on_done;
+    ep->handlers[WF_CTL_FETCH].fn = on_fetch;
+    ep->handlers[WF_CTL_PIECE].fn = on_piece;
 }
 
 /* ---- what the application calls ---- */

@@ -23,7 +23,7 @@
  *    requests is delivered and no move of its is reported after that (rule 5, nic_op_done), and a
  *    handle opened later has connections of its own.
  * A peer that lies may answer one request with the number of another: only operations of its own
- * are found by that (wf_own_is_to).
+ * are found by that (wf_ctl_is_reply_to).
  *
  * One owner, the endpoint's. */
 #ifndef WF_CORE_OP_H

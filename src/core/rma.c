@@ -4,7 +4,7 @@
  * message" is their description. */
 #include <stdlib.h>
 
-#include "core/own.h"
+#include "core/ctl.h"
 #include "core/path.h"
 #include "core/puts.h"
 #include "mem/counter.h"
@@ -53,7 +53,7 @@ static enum weft_status push_take(struct wf_entry *e)
         uint32_t args[] = {REGION(e, e->sent), WF_LO(e->id), WF_LO(from), WF_HI(from),
                            piece_word(e, n)};
         enum weft_status status =
-            wf_own_request(e->peer, WF_OWN_TAKE, args, WF_ARRAY_LEN(args), NULL, 0, 1);
+            wf_ctl_request(e->peer, WF_CTL_TAKE, args, WF_ARRAY_LEN(args), NULL, 0, 1);
         if (status != WEFT_OK)
             return status;
         e->sent += n;
@@ -75,7 +75,7 @@ static enum weft_status push_put_bulk(struct wf_entry *e)
         uint32_t n = bulk_piece(e);
         uint32_t args[] = {REGION(e, e->sent), WF_LO(e->id), piece_word(e, n)};
         struct wf_bulk b = {
-            .args = args, .nargs = (uint16_t)WF_ARRAY_LEN(args), .handler = WF_OWN_PUT};
+            .args = args, .nargs = (uint16_t)WF_ARRAY_LEN(args), .handler = WF_CTL_PUT};
         enum weft_status status;
         wf_bulk_of_entry(&b, e->id, e->sent, n);
         status = e->peer->transport->request_bulk(wf_peer_tpeer(e->peer), &b, 1,
@@ -131,8 +131,8 @@ static enum weft_status push_piece(struct wf_entry *e, const uint32_t *args, uns
 {
     const struct wf_transport *t = e->peer->transport;
     if (!e->u.rma.ordered || !t->request_ordered)
-        return wf_own_request(e->peer, WF_OWN_PUT, args, nargs, data, n, 1);
-    return t->request_ordered(wf_peer_tpeer(e->peer), &e->u.rma.order, WF_OWN_PUT, args, nargs,
+        return wf_ctl_request(e->peer, WF_CTL_PUT, args, nargs, data, n, 1);
+    return t->request_ordered(wf_peer_tpeer(e->peer), &e->u.rma.order, WF_CTL_PUT, args, nargs,
                               data, n, 1);
 }
 
@@ -167,7 +167,7 @@ static enum weft_status push_get(struct wf_entry *e)
         uint32_t n = bulk ? bulk_piece(e) : (uint32_t)WF_MIN(e->len - e->sent, e->ep->am_max);
         uint32_t args[] = {REGION(e, e->sent), WF_LO(e->id), n, WF_LO(e->sent), WF_HI(e->sent)};
         enum weft_status status =
-            wf_own_request_any(e->peer, WF_OWN_GET, args, WF_ARRAY_LEN(args), bulk ? 1 : n + 1);
+            wf_ctl_request_any(e->peer, WF_CTL_GET, args, WF_ARRAY_LEN(args), bulk ? 1 : n + 1);
         if (status != WEFT_OK)
             return status;
         e->sent += n;
@@ -213,7 +213,7 @@ static enum weft_status push_atomic_message(struct wf_entry *e)
                        WF_LO(e->u.rma.compare),
                        WF_HI(e->u.rma.compare)};
     enum weft_status status =
-        wf_own_request(e->peer, WF_OWN_ATOMIC, args, WF_ARRAY_LEN(args), NULL, 0, 1);
+        wf_ctl_request(e->peer, WF_CTL_ATOMIC, args, WF_ARRAY_LEN(args), NULL, 0, 1);
     if (status != WEFT_OK)
         return status;
     wf_ep_count(e->ep, WF_STAT_ATOMIC_SENT, 1);
@@ -231,7 +231,7 @@ static enum weft_status push_whole(struct wf_entry *e)
 {
     uint32_t args[] = {REGION(e, 0), WF_LO(e->id), WHOLE};
     enum weft_status status =
-        wf_own_request(e->peer, WF_OWN_PUT, args, WF_ARRAY_LEN(args), NULL, 0, 1);
+        wf_ctl_request(e->peer, WF_CTL_PUT, args, WF_ARRAY_LEN(args), NULL, 0, 1);
     if (status != WEFT_OK)
         return status;
     e->u.rma.whole = WF_WHOLE_TOLD;
@@ -274,7 +274,7 @@ static enum weft_status push_signal(struct wf_entry *e)
     args[REGION_ARGS + 2] = WF_LO(e->u.rma.operand);
     args[REGION_ARGS + 3] = WF_HI(e->u.rma.operand);
     args[REGION_ARGS + 4] = args[REGION_ARGS + 5] = 0;
-    status = wf_own_request(e->peer, WF_OWN_ATOMIC, args, WF_ARRAY_LEN(args), NULL, 0, 1);
+    status = wf_ctl_request(e->peer, WF_CTL_ATOMIC, args, WF_ARRAY_LEN(args), NULL, 0, 1);
     if (status != WEFT_OK)
         return status;
     e->started = true;
@@ -294,7 +294,7 @@ static enum weft_status push_long(struct wf_entry *e)
     }
     if (e->unanswered || e->status)
         return WEFT_PENDING;
-    return wf_own_request(e->peer, WF_OWN_LONG, e->u.rma.args, e->u.rma.nargs, &head, sizeof head,
+    return wf_ctl_request(e->peer, WF_CTL_LONG, e->u.rma.args, e->u.rma.nargs, &head, sizeof head,
                           e->u.rma.reply_max);
 }
 
@@ -315,7 +315,7 @@ enum weft_status wf_rma_push(struct wf_entry *e)
 static void answer_status(const struct weft_am *am, enum weft_status status, uint64_t old)
 {
     uint32_t args[] = {am->args[REGION_ARGS], (uint32_t)status, WF_LO(old), WF_HI(old)};
-    wf_own_answer(am, WF_OWN_ANSWER, args, WF_ARRAY_LEN(args), NULL, 0);
+    wf_ctl_reply(am, WF_CTL_ANSWER, args, WF_ARRAY_LEN(args), NULL, 0);
 }
 
 /* The region that a request is about, in use, and where in it. */
@@ -328,7 +328,7 @@ static enum weft_status use(const struct weft_am *am, uint64_t len, unsigned acc
                             struct place *p)
 {
     struct wf_want want;
-    wf_own_want(am->ep, am->args, len, access, &want);
+    wf_ctl_want(am->ep, am->args, len, access, &want);
     p->at = want.offset;
     return wf_mem_use(&am->ep->ctx->mem, &want, &p->region);
 }
@@ -342,7 +342,7 @@ static bool nargs_are(const struct weft_am *am, unsigned n)
 {
     if (am->nargs == n)
         return true;
-    wf_own_bad(am);
+    wf_ctl_bad(am);
     return false;
 }
 
@@ -452,11 +452,11 @@ static void get_bulk(const struct weft_am *am, uint32_t *out, uint32_t n)
     struct wf_bulk b = {0};
     enum weft_status status;
     wf_bulk_of_region(&b, am->args, n);
-    status = wf_own_answer_bulk(am, WF_OWN_GOT, out, GOT_ARGS, &b);
+    status = wf_ctl_reply_bulk(am, WF_CTL_GOT, out, GOT_ARGS, &b);
     if (status == WEFT_OK)
         return;
     out[1] = (uint32_t)status;
-    wf_own_answer(am, WF_OWN_GOT, out, GOT_ARGS, NULL, 0);
+    wf_ctl_reply(am, WF_CTL_GOT, out, GOT_ARGS, NULL, 0);
 }
 
 /* Where the [n] bytes can be read from while the answer is made: in place, or copied. */
@@ -497,8 +497,8 @@ static void on_get(const struct weft_am *am)
     out[3] = a[REGION_ARGS + 3];
     out[4] = n;
     if (whole || status != WEFT_OK)
-        wf_own_answer(am, WF_OWN_GOT, out, GOT_ARGS, status == WEFT_OK ? base : NULL,
-                      status == WEFT_OK ? n : 0);
+        wf_ctl_reply(am, WF_CTL_GOT, out, GOT_ARGS, status == WEFT_OK ? base : NULL,
+                     status == WEFT_OK ? n : 0);
     else
         get_bulk(am, out, n);
     if (held) {
@@ -564,7 +564,7 @@ static void on_long(const struct weft_am *am)
             const uint32_t region[REGION_ARGS] = {head.slot, WF_LO(head.gen), WF_HI(head.gen),
                                                   WF_LO(head.offset), WF_HI(head.offset)};
             struct wf_want want;
-            wf_own_want(ep, region, head.len, WEFT_REMOTE_WRITE, &want);
+            wf_ctl_want(ep, region, head.len, WEFT_REMOTE_WRITE, &want);
             p.at = want.offset;
             status = wf_mem_use(&ep->ctx->mem, &want, &p.region);
         }
@@ -598,7 +598,7 @@ static struct wf_entry *asked(struct weft_ep *ep, const struct wf_token *token, 
         return NULL;
     if (e->path == WF_PATH_NIC && !e->started)
         return NULL;
-    return wf_own_is_to(token, e->peer) ? e : NULL;
+    return wf_ctl_is_reply_to(token, e->peer) ? e : NULL;
 }
 
 struct wf_entry *wf_rma_got_by(struct weft_ep *ep, const struct wf_token *token,
@@ -687,7 +687,7 @@ static void on_got(const struct weft_am *am)
         return;
     note_status(e, am);
     at = wf_word64(am->args + 2);
-    if (!e->status && wf_own_len(am) != n)
+    if (!e->status && wf_ctl_len(am) != n)
         e->status = WEFT_EKEY; /* the region was closed before all of it was on its way */
     if (!e->status && (n > e->len || at > e->len - n))
         e->status = WEFT_EPROTO;
@@ -732,13 +732,13 @@ void wf_rma_nic_op_done(void *owner, uint32_t id, enum weft_status status, uint6
 
 void wf_rma_register(struct weft_ep *ep)
 {
-    ep->handlers[WF_OWN_PUT].fn = on_put;
-    ep->handlers[WF_OWN_TAKE].fn = on_take;
-    ep->handlers[WF_OWN_GET].fn = on_get;
-    ep->handlers[WF_OWN_GOT].fn = on_got;
-    ep->handlers[WF_OWN_ATOMIC].fn = on_atomic;
-    ep->handlers[WF_OWN_ANSWER].fn = on_answer;
-    ep->handlers[WF_OWN_LONG].fn = on_long;
+    ep->handlers[WF_CTL_PUT].fn = on_put;
+    ep->handlers[WF_CTL_TAKE].fn = on_take;
+    ep->handlers[WF_CTL_GET].fn = on_get;
+    ep->handlers[WF_CTL_GOT].fn = on_got;
+    ep->handlers[WF_CTL_ATOMIC].fn = on_atomic;
+    ep->handlers[WF_CTL_ANSWER].fn = on_answer;
+    ep->handlers[WF_CTL_LONG].fn = on_long;
 }
 
 /* ---- the initiator's side ---- */
@@ -960,7 +960,7 @@ enum weft_status wf_rma_put_ordered(struct wf_remote *r, uint64_t offset, const 
                                     uint64_t *entry)
 {
     /* Not bulk if that might have to begin again: what follows it could be ahead then. */
-    bool bulk = wf_own_can_bulk(r->pub.peer) && wf_remote_can_bulk(r) && r->is_mapped;
+    bool bulk = wf_ctl_can_bulk(r->pub.peer) && wf_remote_can_bulk(r) && r->is_mapped;
     enum wf_path path = bulk ? WF_PATH_BULK : WF_PATH_PIECES;
     enum weft_status status = r->pub.peer->status;
     struct wf_entry *e;

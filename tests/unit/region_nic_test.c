@@ -9,7 +9,7 @@
 
 #include "core/core.h"
 #include "core/op.h"
-#include "core/own.h"
+#include "core/ctl.h"
 #include "transport/address.h"
 
 #define RW (unsigned)(WEFT_REMOTE_READ | WEFT_REMOTE_WRITE)
@@ -184,7 +184,7 @@ static void test_ways(void **state)
 static void test_answers_made_up(void **state)
 {
     static char memory[65536], mine[65536];
-    static const unsigned handlers[] = {WF_OWN_ANSWER, WF_OWN_GOT};
+    static const unsigned handlers[] = {WF_CTL_ANSWER, WF_CTL_GOT};
     struct weft_mr *mr = NULL;
     struct weft_remote *r;
     struct wf_key key;

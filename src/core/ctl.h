@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Weft's own messages: how msg.c and rma.c send, answer and read them. */
-#ifndef WF_CORE_OWN_H
-#define WF_CORE_OWN_H
+/* Control messages: active messages to Weft's own handlers, of which everything is built that is
+ * more than a copy in mapped memory or an active message; docs/protocol.md "Operations by message".
+ * How the core sends, answers and reads them. */
+#ifndef WF_CORE_CTL_H
+#define WF_CORE_CTL_H
 
 #include "base/log.h"
 #include "core/core.h"
@@ -15,7 +17,7 @@ static inline uint64_t wf_word64(const uint32_t *args)
     return args[0] | (uint64_t)args[1] << 32;
 }
 
-static inline enum weft_status wf_own_request(struct weft_peer *peer, enum wf_own handler,
+static inline enum weft_status wf_ctl_request(struct weft_peer *peer, enum wf_ctl handler,
                                               const uint32_t *args, unsigned nargs,
                                               const void *data, size_t len, size_t reply_max)
 {
@@ -24,26 +26,26 @@ static inline enum weft_status wf_own_request(struct weft_peer *peer, enum wf_ow
 }
 
 /* struct wf_transport, is_away. */
-static inline bool wf_own_is_away(struct weft_peer *peer, struct wf_order *order)
+static inline bool wf_ctl_is_away(struct weft_peer *peer, struct wf_order *order)
 {
     return !peer->transport->is_away || peer->transport->is_away(wf_peer_tpeer(peer), order);
 }
 
 /* A request without order, by any of the ways that there are. */
-static inline enum weft_status wf_own_request_any(struct weft_peer *peer, enum wf_own handler,
+static inline enum weft_status wf_ctl_request_any(struct weft_peer *peer, enum wf_ctl handler,
                                                   const uint32_t *args, unsigned nargs,
                                                   size_t reply_max)
 {
     struct wf_order none = {0, 0};
     if (!peer->transport->request_ordered)
-        return wf_own_request(peer, handler, args, nargs, NULL, 0, reply_max);
+        return wf_ctl_request(peer, handler, args, nargs, NULL, 0, reply_max);
     return peer->transport->request_ordered(wf_peer_tpeer(peer), &none, handler, args, nargs, NULL,
                                             0, reply_max);
 }
 
 /* Reply to [am], if its sender left room for it. */
-static inline void wf_own_answer(const struct weft_am *am, enum wf_own handler,
-                                 const uint32_t *args, unsigned nargs, const void *data, size_t len)
+static inline void wf_ctl_reply(const struct weft_am *am, enum wf_ctl handler, const uint32_t *args,
+                                unsigned nargs, const void *data, size_t len)
 {
     struct wf_token *token = am->token;
     struct wf_am_out out = wf_am_out(handler, args, nargs, data, len, 0);
@@ -54,7 +56,7 @@ static inline void wf_own_answer(const struct weft_am *am, enum wf_own handler,
 }
 
 /* Does the request that [token]'s reply answers belong to [peer]? */
-static inline bool wf_own_is_to(const struct wf_token *token, struct weft_peer *peer)
+static inline bool wf_ctl_is_reply_to(const struct wf_token *token, struct weft_peer *peer)
 {
     const struct wf_tpeer *tpeer = wf_peer_tpeer(peer);
     return token->tpeer == tpeer || (peer->transport->is_same && token->tpeer &&
@@ -67,7 +69,7 @@ static inline bool wf_own_is_to(const struct wf_token *token, struct weft_peer *
 #define REGION_ARGS 5
 
 /* What such a request wants, once it has come to [ep]. */
-static inline void wf_own_want(const struct weft_ep *ep, const uint32_t region[REGION_ARGS],
+static inline void wf_ctl_want(const struct weft_ep *ep, const uint32_t region[REGION_ARGS],
                                uint64_t len, unsigned access, struct wf_want *want)
 {
     *want = (struct wf_want){.slot = region[0],
@@ -86,7 +88,7 @@ static inline void wf_own_want(const struct weft_ep *ep, const uint32_t region[R
 /* What an outgoing bulk message's payload is. */
 enum wf_bulk_ref { WF_BULK_ENTRY = 1, WF_BULK_REGION };
 
-static inline bool wf_own_can_bulk(const struct weft_peer *peer)
+static inline bool wf_ctl_can_bulk(const struct weft_peer *peer)
 {
     return peer->transport->caps & WF_CAP_BULK;
 }
@@ -113,9 +115,9 @@ static inline void wf_bulk_of_region(struct wf_bulk *b, const uint32_t region[RE
 }
 
 /* Reply to [am] with the payload that [b] names; its handler and arguments are set here. */
-static inline enum weft_status wf_own_answer_bulk(const struct weft_am *am, enum wf_own handler,
-                                                  const uint32_t *args, unsigned nargs,
-                                                  struct wf_bulk *b)
+static inline enum weft_status wf_ctl_reply_bulk(const struct weft_am *am, enum wf_ctl handler,
+                                                 const uint32_t *args, unsigned nargs,
+                                                 struct wf_bulk *b)
 {
     struct wf_token *token = am->token;
     enum weft_status status;
@@ -132,13 +134,13 @@ static inline enum weft_status wf_own_answer_bulk(const struct weft_am *am, enum
 }
 
 /* Bytes that [am] brought: in place, or as a bulk message. */
-static inline uint64_t wf_own_len(const struct weft_am *am)
+static inline uint64_t wf_ctl_len(const struct weft_am *am)
 {
     return am->data ? am->len : am->long_len;
 }
 
 /* [am] is not what its handler takes: it is dropped. */
-static inline void wf_own_bad(const struct weft_am *am)
+static inline void wf_ctl_bad(const struct weft_am *am)
 {
     wf_error("a message that breaks the protocol was dropped: a %s to handler %u with %u arguments "
              "and %u bytes",
