@@ -22,21 +22,20 @@ static void region_unhold(struct weft_ep *ep, const uint32_t *words)
     wf_mem_unuse_named(&ep->ctx->mem, words[0], wf_word64(words + 1));
 }
 
-static void *entry_hold(const struct wf_entry *e, uint64_t first, uint64_t len, uint32_t at,
-                        size_t *n)
+static void *req_hold(const struct wf_req *req, uint64_t first, uint64_t len, uint32_t at,
+                      size_t *n)
 {
-    if (!e || len > e->len ||
-        first > e->len - len) /* lent until all answers are in, whatever they are */
+    if (!req || len > req->len ||
+        first > req->len - len) /* lent until all answers are in, whatever they are */
         return NULL;
-    return wf_iov_span(&e->mem, first + at, n);
+    return wf_iov_span(&req->mem, first + at, n);
 }
 
 static void *out_hold(struct weft_ep *ep, const struct wf_bulk *b, uint32_t at, size_t *n)
 {
     if (b->ref[0] == WF_BULK_REGION)
         return region_hold(ep, b->ref + 1, b->len, WEFT_REMOTE_READ, at, n);
-    return entry_hold(wf_entry_get(ep, wf_word64(b->ref + 1)), wf_word64(b->ref + 3), b->len, at,
-                      n);
+    return req_hold(wf_req_get(ep, wf_word64(b->ref + 1)), wf_word64(b->ref + 3), b->len, at, n);
 }
 
 static void *in_hold(struct weft_ep *ep, const struct wf_bulk *b, uint32_t at, size_t *n)
@@ -46,11 +45,10 @@ static void *in_hold(struct weft_ep *ep, const struct wf_bulk *b, uint32_t at, s
     case WF_CTL_PUT:
         return b->nargs < REGION_ARGS ? NULL : region_hold(ep, a, b->len, WEFT_REMOTE_WRITE, at, n);
     case WF_CTL_GOT | 1u << 8:
-        return entry_hold(wf_rma_got_by(ep, b->token, a, b->nargs), wf_word64(a + 2), b->len, at,
-                          n);
+        return req_hold(wf_rma_got_by(ep, b->token, a, b->nargs), wf_word64(a + 2), b->len, at, n);
     case WF_CTL_PIECE | 1u << 8:
-        return entry_hold(wf_msg_piece_of(ep, b->token, a, b->nargs), wf_word64(a + 2), b->len, at,
-                          n);
+        return req_hold(wf_msg_piece_of(ep, b->token, a, b->nargs), wf_word64(a + 2), b->len, at,
+                        n);
     default: return NULL;
     }
 }

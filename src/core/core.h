@@ -115,11 +115,11 @@ struct weft_ep {
     struct wf_tep *tep[WF_TRANSPORTS]; /* null: not in use */
     struct wf_match *match;            /* null until the first tagged message or receive */
     uint64_t *counters;                /* [WF_STATS], in ctx->stats */
-    struct wf_list stalled;            /* flows with entries that wait for room */
+    struct wf_list stalled;            /* flows with requests that wait for room */
     struct wf_list copying;            /* receives under way */
     struct wf_list opening;            /* of regions, under way */
     struct wf_senders senders;
-    struct wf_entries entries;
+    struct wf_req_table reqs;
     unsigned posted, claimed; /* receives not matched; messages not taken */
     uint8_t *scratch;         /* WF_SCRATCH bytes, to gather a payload in; null until needed */
     struct handler handlers[WEFT_AM_HANDLERS];
@@ -271,16 +271,16 @@ void wf_peer_free(struct weft_peer *peer);
 
 /* msg.c */
 /* The receive that the PIECE of [token] with these arguments belongs to, or null. */
-struct wf_entry *wf_msg_piece_of(struct weft_ep *ep, const struct wf_token *token,
-                                 const uint32_t *args, unsigned nargs);
+struct wf_req *wf_msg_piece_of(struct weft_ep *ep, const struct wf_token *token,
+                               const uint32_t *args, unsigned nargs);
 void wf_msg_register(struct weft_ep *ep);
 void wf_msg_sender_down(struct wf_sender *sender, enum weft_status why);
 /* It cannot go on: tell the receive, and its sender unless that is lost. */
-void wf_msg_copy_fail(struct wf_entry *entry, enum weft_status why);
-bool wf_msg_progress(struct wf_entry *entry); /* a receive under way; false: it ended */
-bool wf_msg_busy(const struct weft_ep *ep);   /* more than receives that nothing has matched */
+void wf_msg_copy_fail(struct wf_req *req, enum weft_status why);
+bool wf_msg_progress(struct wf_req *req);   /* a receive under way; false: it ended */
+bool wf_msg_busy(const struct weft_ep *ep); /* more than receives that nothing has matched */
 void wf_msg_close(struct weft_ep *ep);
-enum weft_status wf_msg_push(struct wf_entry *entry);
+enum weft_status wf_msg_push(struct wf_req *req);
 
 /* bulk.c: struct wf_tep_events */
 void *wf_bulk_hold(void *owner, const struct wf_bulk *bulk, uint32_t at, size_t *n);
@@ -293,22 +293,22 @@ void wf_remote_answered(void *owner);      /* struct wf_tep_events */
 
 /* rma.c */
 /* The GET that the reply of [token] with these arguments belongs to, or null. */
-struct wf_entry *wf_rma_got_by(struct weft_ep *ep, const struct wf_token *token,
-                               const uint32_t *args, unsigned nargs);
+struct wf_req *wf_rma_got_by(struct weft_ep *ep, const struct wf_token *token, const uint32_t *args,
+                             unsigned nargs);
 void wf_rma_register(struct weft_ep *ep);
 /* struct wf_tep_events */
 void wf_rma_nic_op_done(void *owner, uint32_t id, enum weft_status status, uint64_t old);
-enum weft_status wf_rma_push(struct wf_entry *entry);
+enum weft_status wf_rma_push(struct wf_req *req);
 /* Of a put whose connection was lost: have messages do it, before what was started later. OK |
  * ENOMEM | ELIMIT */
 enum weft_status wf_rma_put_again(struct wf_remote *r, uint64_t offset, const void *src, size_t len,
                                   struct weft_op *op);
 /* Put by messages whatever the path, after *order; then *order is that of the last piece, or, if
- * PENDING, that of entry number *entry is. As weft_put. */
+ * PENDING, that of request number *req_id is. As weft_put. */
 struct wf_remote;
 enum weft_status wf_rma_put_ordered(struct wf_remote *r, uint64_t offset, const void *src,
                                     size_t len, struct weft_op *op, struct wf_order *order,
-                                    uint64_t *entry);
+                                    uint64_t *req_id);
 
 /* local.c: may the [count] local buffers of [op] be used for [access] (enum weft_access)? Asked
  * only if ep->local. OK | EINVAL (in no region) | EKEY (not registered yet, or disabled) | ERANGE |
@@ -346,10 +346,10 @@ void wf_late_register(struct weft_ep *ep);
 /* In the handler of the request [am]: if a reply is due, have its sender's am_failed called. */
 void wf_late_refuse(const struct weft_am *am, unsigned handler, const uint32_t *args,
                     unsigned nargs, enum weft_status why);
-enum weft_status wf_late_push(struct wf_entry *entry);
+enum weft_status wf_late_push(struct wf_req *req);
 /* Its endpoint closes: forget replies that have waited for WEFT_PEER_TIMEOUT. */
 void wf_late_give_up(struct weft_ep *ep);
-void wf_late_clear(struct wf_entry *entry); /* gives back what it holds */
+void wf_late_clear(struct wf_req *req); /* gives back what it holds */
 
 /* frag.c */
 void wf_frag_register(struct weft_ep *ep);

@@ -86,18 +86,18 @@ static inline void wf_ctl_want(const struct weft_ep *ep, const uint32_t region[R
 #define WF_BULK_PIECE WF_BULK_MAX
 
 /* What an outgoing bulk message's payload is. */
-enum wf_bulk_ref { WF_BULK_ENTRY = 1, WF_BULK_REGION };
+enum wf_bulk_ref { WF_BULK_REQ = 1, WF_BULK_REGION };
 
 static inline bool wf_ctl_can_bulk(const struct weft_peer *peer)
 {
     return peer->transport->caps & WF_CAP_BULK;
 }
 
-/* Payload: [len] bytes from [at] on of the memory of entry [id]. */
-static inline void wf_bulk_of_entry(struct wf_bulk *b, uint64_t id, uint64_t at, uint32_t len)
+/* Payload: [len] bytes from [at] on of the memory of request [id]. */
+static inline void wf_bulk_of_req(struct wf_bulk *b, uint64_t id, uint64_t at, uint32_t len)
 {
     b->len = len;
-    b->ref[0] = WF_BULK_ENTRY;
+    b->ref[0] = WF_BULK_REQ;
     b->ref[1] = WF_LO(id);
     b->ref[2] = WF_HI(id);
     b->ref[3] = WF_LO(at);

@@ -12,7 +12,7 @@
 #include "base/probe.h"
 #include "config/config.h"
 #include "core/core.h"
-#include "core/puts.h"
+#include "core/put_ring.h"
 #include "core/region.h"
 
 static void peer_down(void *owner, struct wf_tpeer *tpeer, enum weft_status why)
@@ -38,9 +38,9 @@ static void conn_down(void *owner, void *conn)
     wf_sender_unref(conn);
 }
 
-const struct wf_tep_events wf_ep_events = {wf_am_deliver, peer_down,      conn_down,
-                                           wf_bulk_hold,  wf_bulk_unhold, wf_rma_nic_op_done,
-                                           wf_puts_done,  wf_puts_lost,   wf_remote_answered};
+const struct wf_tep_events wf_ep_events = {wf_am_deliver,    peer_down,        conn_down,
+                                           wf_bulk_hold,     wf_bulk_unhold,   wf_rma_nic_op_done,
+                                           wf_put_ring_done, wf_put_ring_lost, wf_remote_answered};
 
 enum weft_status wf_ep_enter_slow(struct weft_ep *ep)
 {
@@ -182,7 +182,7 @@ enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params 
     ep->peer_down = params ? params->peer_down : NULL;
     ep->am_failed = params ? params->am_failed : NULL;
     ep->arg = params ? params->arg : NULL;
-    wf_entries_init(ep);
+    wf_reqs_init(ep);
     wf_list_init(&ep->senders.reply_list);
     if ((params && params->flags & WEFT_EP_LOCKED) || ctx->progress.on)
         lock_make(ep);
@@ -241,7 +241,7 @@ enum weft_status weft_ep_close(struct weft_ep *ep)
     teps_close(ep);
     wf_senders_close(ep); /* those whose connections were open */
     wf_book_free(&ep->senders.book);
-    wf_entries_fini(ep);
+    wf_reqs_fini(ep);
     ep_unlist(ep);
     wait_fds_close(ep);
     free(ep->scratch);

@@ -13,8 +13,8 @@
 struct tag {
     struct weft_peer *peer; /* null: not sent yet */
     struct wf_order order;
-    uint64_t entry; /* of a put that was not complete when it was started */
-    bool by_entry;
+    uint64_t req_id; /* of a put that was not complete when it was started */
+    bool by_req;
     bool done; /* of a put that was copied at once */
 };
 
@@ -98,27 +98,27 @@ const void *weft_frag_order(const struct weft_frag *frag)
 }
 
 /* The put of [tag], if it is not complete. */
-static const struct wf_entry *put_of(const struct tag *tag)
+static const struct wf_req *put_of(const struct tag *tag)
 {
-    const struct wf_entry *e =
-        tag->peer && tag->by_entry ? wf_entry_find(tag->peer->ep, tag->entry, WF_KIND_PUT) : NULL;
-    return e && e->peer == tag->peer ? e : NULL;
+    const struct wf_req *req =
+        tag->peer && tag->by_req ? wf_req_find(tag->peer->ep, tag->req_id, WF_REQ_PUT) : NULL;
+    return req && req->peer == tag->peer ? req : NULL;
 }
 
 static bool is_complete(const struct tag *tag)
 {
-    return !tag->peer || tag->done || (tag->by_entry && !put_of(tag));
+    return !tag->peer || tag->done || (tag->by_req && !put_of(tag));
 }
 
 /* Is all of what [f] follows on its way? What is not complete there has its lane. */
 static bool may_go(const struct weft_frag *f, struct wf_order *order)
 {
-    const struct wf_entry *e = put_of(&f->after);
+    const struct wf_req *req = put_of(&f->after);
     *order = f->after.order;
-    if (!e)
+    if (!req)
         return true;
-    *order = e->u.rma.order;
-    return e->sent == e->len;
+    *order = req->u.rma.order;
+    return req->sent == req->len;
 }
 
 static enum weft_status message_send(struct weft_frag *f, unsigned handler, const uint32_t *args,
@@ -166,7 +166,7 @@ static enum weft_status put_start(struct weft_frag *f, struct weft_op *op)
 {
     struct wf_order order;
     enum weft_status status;
-    uint64_t entry = 0;
+    uint64_t req_id = 0;
     bool direct = f->remote->pub.base && is_complete(&f->after);
     status = wf_local_one(f->peer->ep, op, f->src, f->len, WEFT_WRITE);
     if (status != WEFT_OK)
@@ -176,12 +176,12 @@ static enum weft_status put_start(struct weft_frag *f, struct weft_op *op)
     if (direct)
         status = put_mapped(f);
     else
-        status = wf_rma_put_ordered(f->remote, f->offset, f->src, f->len, op, &order, &entry);
+        status = wf_rma_put_ordered(f->remote, f->offset, f->src, f->len, op, &order, &req_id);
     if (status == WEFT_OK || status == WEFT_PENDING)
         f->tag = (struct tag){.peer = f->peer,
                               .order = order,
-                              .entry = entry,
-                              .by_entry = status == WEFT_PENDING,
+                              .req_id = req_id,
+                              .by_req = status == WEFT_PENDING,
                               .done = direct};
     return status;
 }

@@ -3,7 +3,7 @@
  *
  * A detached request's place at its transport is given back as if nobody had replied, and the reply
  * is a request to WF_CTL_LATE. The requester keeps nothing: it delivers the reply with the peer
- * that it has open for the sender. Here the request is an entry of kind LATE,
+ * that it has open for the sender. Here the request is a request of kind LATE,
  *
  *   due       told == 0; of no peer
  *   waiting   told > 0, in the queue of the peer by which it leaves
@@ -24,14 +24,14 @@ enum late_kind {
 };
 
 #define REFUSED_ARGS 2 /* before the request's */
-_Static_assert(REFUSED_ARGS + WEFT_AM_FAILED_ARGS <= 1 + WEFT_AM_LATER_MAX_ARGS, "fits an entry");
+_Static_assert(REFUSED_ARGS + WEFT_AM_FAILED_ARGS <= 1 + WEFT_AM_LATER_MAX_ARGS, "fits a request");
 _Static_assert(1 + WEFT_AM_LATER_MAX_ARGS == WEFT_AM_MAX_ARGS, "all that a message takes");
 
-void wf_late_clear(struct wf_entry *e)
+void wf_late_clear(struct wf_req *req)
 {
-    e->ep->laters--;
-    free((void *)(uintptr_t)e->u.late.data);
-    wf_sender_unref(e->u.late.sender);
+    req->ep->laters--;
+    free((void *)(uintptr_t)req->u.late.data);
+    wf_sender_unref(req->u.late.sender);
 }
 
 enum weft_status weft_am_detach(const struct weft_am *am, struct weft_am_later *out)
@@ -39,7 +39,7 @@ enum weft_status weft_am_detach(const struct weft_am *am, struct weft_am_later *
     struct wf_token *token = wf_am_token(am);
     struct wf_sender *sender;
     enum weft_status status;
-    struct wf_entry *e;
+    struct wf_req *req;
     struct weft_ep *ep;
     if (!token || !out || token->can_reply != WF_REPLY_DUE)
         return WEFT_EINVAL;
@@ -57,66 +57,66 @@ enum weft_status weft_am_detach(const struct weft_am *am, struct weft_am_later *
     sender = wf_sender_of(ep, token);
     if (!sender)
         return WEFT_ENOMEM;
-    e = wf_entry_new(ep, NULL, WF_KIND_LATE, NULL, false, &status);
-    if (!e)
+    req = wf_req_new(ep, NULL, WF_REQ_LATE, NULL, false, &status);
+    if (!req)
         return status;
     ep->laters++;
     wf_sender_ref(sender);
-    e->u.late.sender = sender;
-    e->u.late.room = WF_MIN(token->reply_room, ep->am_max); /* as a message of this endpoint's */
-    e->u.late.handler = am->handler;
-    e->u.late.nargs = (uint8_t)WF_MIN(am->nargs, WEFT_AM_FAILED_ARGS);
-    memcpy(e->u.late.asked, am->args, 4u * e->u.late.nargs);
+    req->u.late.sender = sender;
+    req->u.late.room = WF_MIN(token->reply_room, ep->am_max); /* as a message of this endpoint's */
+    req->u.late.handler = am->handler;
+    req->u.late.nargs = (uint8_t)WF_MIN(am->nargs, WEFT_AM_FAILED_ARGS);
+    memcpy(req->u.late.asked, am->args, 4u * req->u.late.nargs);
     token->can_reply = WF_REPLY_DETACHED;
-    *out = (struct weft_am_later){.ep = ep, .id = e->id, .reply_max = e->u.late.room + 1};
+    *out = (struct weft_am_later){.ep = ep, .id = req->id, .reply_max = req->u.late.room + 1};
     return WEFT_OK;
 }
 
-enum weft_status wf_late_push(struct wf_entry *e)
+enum weft_status wf_late_push(struct wf_req *req)
 {
-    enum weft_status status = wf_ctl_request(e->peer, WF_CTL_LATE, e->u.late.args, e->u.late.told,
-                                             e->u.late.data, e->len, 0);
+    enum weft_status status = wf_ctl_request(req->peer, WF_CTL_LATE, req->u.late.args,
+                                             req->u.late.told, req->u.late.data, req->len, 0);
     if (status == WEFT_OK)
-        wf_ep_count(e->ep, WF_STAT_LATE_SENT, 1);
-    if (status >= 0 || wf_is_loss(status) || weft_peer_status(e->peer) != WEFT_OK)
+        wf_ep_count(req->ep, WF_STAT_LATE_SENT, 1);
+    if (status >= 0 || wf_is_loss(status) || weft_peer_status(req->peer) != WEFT_OK)
         return status;
-    return wf_entry_retry(e);
+    return wf_req_retry(req);
 }
 
 /* Nothing was replied. */
-static void unbind(struct wf_entry *e)
+static void unbind(struct wf_req *req)
 {
-    wf_list_remove(&e->losable);
-    e->peer->flow->entries--;
-    e->peer = NULL;
-    e->u.late.told = 0;
+    wf_list_remove(&req->losable);
+    req->peer->flow->nreqs--;
+    req->peer = NULL;
+    req->u.late.told = 0;
 }
 
-/* The message of [e], whose payload is [data], leaves or waits. */
-static enum weft_status leave(struct wf_entry *e, const void *data)
+/* The message of [req], whose payload is [data], leaves or waits. */
+static enum weft_status leave(struct wf_req *req, const void *data)
 {
     enum weft_status status = WEFT_AGAIN;
     void *copy;
     /* Inside of poll transports take no requests; and what waits already comes first. */
-    if (!e->ep->busy && wf_list_empty(&e->peer->flow->queue)) {
-        e->u.late.data = data;
-        status = wf_late_push(e);
-        e->u.late.data = NULL;
+    if (!req->ep->busy && wf_list_empty(&req->peer->flow->queue)) {
+        req->u.late.data = data;
+        status = wf_late_push(req);
+        req->u.late.data = NULL;
     }
     if (status != WEFT_AGAIN) {
-        wf_entry_free(e);
+        wf_req_free(req);
         return status;
     }
-    copy = malloc(e->len + 1);
+    copy = malloc(req->len + 1);
     if (!copy) {
-        unbind(e);
+        unbind(req);
         return WEFT_ENOMEM;
     }
-    if (e->len)
-        memcpy(copy, data, e->len);
-    e->u.late.data = copy;
-    e->u.late.since_ns = wf_now_ns();
-    wf_entry_queue(e);
+    if (req->len)
+        memcpy(copy, data, req->len);
+    req->u.late.data = copy;
+    req->u.late.since_ns = wf_now_ns();
+    wf_req_queue(req);
     return WEFT_OK;
 }
 
@@ -124,11 +124,11 @@ void wf_late_give_up(struct weft_ep *ep)
 {
     uint64_t now = wf_now_ns(), most = wf_config()->peer_timeout_ms * UINT64_C(1000000);
     unsigned lost = 0;
-    for (uint32_t i = 0; i < ep->entries.created; i++) {
-        struct wf_entry *e = ep->entries.by_index[i];
-        if (e->kind != WF_KIND_LATE || !e->u.late.told || now - e->u.late.since_ns < most)
+    for (uint32_t i = 0; i < ep->reqs.created; i++) {
+        struct wf_req *req = ep->reqs.by_index[i];
+        if (req->kind != WF_REQ_LATE || !req->u.late.told || now - req->u.late.since_ns < most)
             continue;
-        wf_entry_end(e, WEFT_ETIMEDOUT);
+        wf_req_end(req, WEFT_ETIMEDOUT);
         lost++;
     }
     if (lost)
@@ -139,27 +139,27 @@ void wf_late_give_up(struct weft_ep *ep)
 }
 
 /* Of what [later] names, send the requester a message: [head] of one or two words, [args]. */
-static enum weft_status answer(struct wf_entry *e, const uint32_t *head, unsigned nhead,
+static enum weft_status answer(struct wf_req *req, const uint32_t *head, unsigned nhead,
                                const uint32_t *args, unsigned nargs, const void *data, size_t len)
 {
     enum weft_status status;
-    struct weft_peer *peer = wf_sender_peer(e->u.late.sender, &status);
+    struct weft_peer *peer = wf_sender_peer(req->u.late.sender, &status);
     if (peer)
-        status = wf_entry_bind(e, peer);
+        status = wf_req_bind(req, peer);
     else if (wf_is_loss(status))
-        wf_entry_free(e);
+        wf_req_free(req);
     if (status != WEFT_OK)
         return status;
     if (nargs)
-        memcpy(e->u.late.args + nhead, args, 4u * nargs);
-    memcpy(e->u.late.args, head, 4u * nhead);
-    e->u.late.told = (uint8_t)(nhead + nargs);
-    e->len = len;
-    return leave(e, data);
+        memcpy(req->u.late.args + nhead, args, 4u * nargs);
+    memcpy(req->u.late.args, head, 4u * nhead);
+    req->u.late.told = (uint8_t)(nhead + nargs);
+    req->len = len;
+    return leave(req, data);
 }
 
-/* The entry of [later], in a handler or outside; wf_ep_leave follows if it returns OK. */
-static enum weft_status enter(const struct weft_am_later *later, struct wf_entry **e)
+/* The request of [later], in a handler or outside; wf_ep_leave follows if it returns OK. */
+static enum weft_status enter(const struct weft_am_later *later, struct wf_req **req)
 {
     struct weft_ep *ep = later ? later->ep : NULL;
     if (!ep)
@@ -168,8 +168,8 @@ static enum weft_status enter(const struct weft_am_later *later, struct wf_entry
         return wf_life_why(ep->life);
     if (ep->locked)
         wf_ep_lock(ep);
-    *e = wf_entry_find(ep, later->id, WF_KIND_LATE);
-    return *e && !(*e)->u.late.told ? WEFT_OK : wf_ep_left(ep, WEFT_EINVAL);
+    *req = wf_req_find(ep, later->id, WF_REQ_LATE);
+    return *req && !(*req)->u.late.told ? WEFT_OK : wf_ep_left(ep, WEFT_EINVAL);
 }
 
 enum weft_status weft_am_reply_later(const struct weft_am_later *later, unsigned handler,
@@ -177,28 +177,28 @@ enum weft_status weft_am_reply_later(const struct weft_am_later *later, unsigned
                                      size_t len)
 {
     uint32_t head = LATE_REPLY << 8 | handler;
-    struct wf_entry *e = NULL;
-    enum weft_status status = enter(later, &e);
+    struct wf_req *req = NULL;
+    enum weft_status status = enter(later, &req);
     if (status != WEFT_OK)
         return status;
     status = nargs > WEFT_AM_LATER_MAX_ARGS ? WEFT_EINVAL
                                             : wf_am_out_check(handler, args, nargs, data, len);
-    if (status == WEFT_OK && len > e->u.late.room)
+    if (status == WEFT_OK && len > req->u.late.room)
         status = WEFT_EMSGSIZE;
     if (status == WEFT_OK)
-        status = answer(e, &head, 1, args, nargs, data, len);
+        status = answer(req, &head, 1, args, nargs, data, len);
     return wf_ep_left(later->ep, status);
 }
 
 enum weft_status weft_am_drop(const struct weft_am_later *later)
 {
     uint32_t head[REFUSED_ARGS] = {0, (uint32_t)WEFT_ECANCELED};
-    struct wf_entry *e = NULL;
-    enum weft_status status = enter(later, &e);
+    struct wf_req *req = NULL;
+    enum weft_status status = enter(later, &req);
     if (status != WEFT_OK)
         return status;
-    head[0] = LATE_REFUSED << 8 | e->u.late.handler;
-    status = answer(e, head, REFUSED_ARGS, e->u.late.asked, e->u.late.nargs, NULL, 0);
+    head[0] = LATE_REFUSED << 8 | req->u.late.handler;
+    status = answer(req, head, REFUSED_ARGS, req->u.late.asked, req->u.late.nargs, NULL, 0);
     return wf_ep_left(later->ep, status);
 }
 

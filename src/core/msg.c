@@ -25,7 +25,7 @@ struct weft_msg {
     struct wf_match_msg match;
     struct wf_sender *sender;
     uint64_t len;
-    uint64_t id; /* the sender's entry, of an offer */
+    uint64_t id; /* the sender's request, of an offer */
     uint16_t nfrom;
     bool offer;
     _Alignas(16) uint8_t data[]; /* the bytes, or struct place[nfrom] */
@@ -46,106 +46,108 @@ static struct wf_match *match_of(struct weft_ep *ep)
 
 /* ---- sending ---- */
 
-static enum weft_status push_whole(struct wf_entry *e)
+static enum weft_status push_whole(struct wf_req *req)
 {
-    uint32_t args[2] = {WF_LO(e->u.send.tag), WF_HI(e->u.send.tag)};
-    const void *data = e->mem.one.iov_base;
-    if (e->mem.n > 1) {
-        enum weft_status status = wf_scratch_need(e->ep);
+    uint32_t args[2] = {WF_LO(req->u.send.tag), WF_HI(req->u.send.tag)};
+    const void *data = req->mem.one.iov_base;
+    if (req->mem.n > 1) {
+        enum weft_status status = wf_scratch_need(req->ep);
         if (status != WEFT_OK)
             return status;
-        wf_iov_gather(e->ep->scratch, &e->mem, 0, e->len);
-        data = e->ep->scratch;
+        wf_iov_gather(req->ep->scratch, &req->mem, 0, req->len);
+        data = req->ep->scratch;
     }
-    return wf_ctl_request(e->peer, WF_CTL_MSG, args, 2, data, e->len, 0);
+    return wf_ctl_request(req->peer, WF_CTL_MSG, args, 2, data, req->len, 0);
 }
 
-static enum weft_status push_offer(struct wf_entry *e)
+static enum weft_status push_offer(struct wf_req *req)
 {
-    uint32_t args[OFFER_ARGS] = {WF_LO(e->u.send.tag), WF_HI(e->u.send.tag), WF_LO(e->len),
-                                 WF_HI(e->len),        WF_LO(e->id),         WF_HI(e->id)};
+    uint32_t args[OFFER_ARGS] = {WF_LO(req->u.send.tag), WF_HI(req->u.send.tag), WF_LO(req->len),
+                                 WF_HI(req->len),        WF_LO(req->id),         WF_HI(req->id)};
     struct place places[WEFT_IOV_MAX];
     enum weft_status status;
-    bool fits = e->mem.n * sizeof *places <= e->ep->am_max; /* else the receiver fetches it */
-    for (unsigned i = 0; fits && i < e->mem.n; i++)
-        places[i] = (struct place){(uint64_t)(uintptr_t)e->mem.v[i].iov_base, e->mem.v[i].iov_len};
-    status = wf_ctl_request(e->peer, WF_CTL_OFFER, args, OFFER_ARGS, places,
-                            fits ? e->mem.n * sizeof *places : 0, 1);
+    bool fits = req->mem.n * sizeof *places <= req->ep->am_max; /* else the receiver fetches it */
+    for (unsigned i = 0; fits && i < req->mem.n; i++)
+        places[i] =
+            (struct place){(uint64_t)(uintptr_t)req->mem.v[i].iov_base, req->mem.v[i].iov_len};
+    status = wf_ctl_request(req->peer, WF_CTL_OFFER, args, OFFER_ARGS, places,
+                            fits ? req->mem.n * sizeof *places : 0, 1);
     if (status != WEFT_OK)
         return status;
     WF_HOOK("msg.offered");
-    e->unanswered++;
+    req->unanswered++;
     return WEFT_PENDING;
 }
 
-static enum weft_status push_done(struct wf_entry *e)
+static enum weft_status push_done(struct wf_req *req)
 {
-    uint32_t args[END_ARGS] = {WF_LO(e->u.done.id), WF_HI(e->u.done.id),
-                               (uint32_t)e->u.done.status};
-    enum weft_status status = wf_ctl_request(e->peer, WF_CTL_DONE, args, END_ARGS, NULL, 0, 0);
+    uint32_t args[END_ARGS] = {WF_LO(req->u.done.id), WF_HI(req->u.done.id),
+                               (uint32_t)req->u.done.status};
+    enum weft_status status = wf_ctl_request(req->peer, WF_CTL_DONE, args, END_ARGS, NULL, 0, 0);
     if (status == WEFT_OK || wf_is_loss(status)) /* a lost sender waits for nothing */
         return WEFT_OK;
-    return status == WEFT_AGAIN ? WEFT_AGAIN : wf_entry_retry(e);
+    return status == WEFT_AGAIN ? WEFT_AGAIN : wf_req_retry(req);
 }
 
 /* The piece of an offered message that begins at [at]. */
-static uint32_t piece_at(const struct wf_entry *e, uint64_t at)
+static uint32_t piece_at(const struct wf_req *req, uint64_t at)
 {
-    return (uint32_t)WF_MIN(e->len - at, e->path == WF_PATH_BULK ? WF_BULK_PIECE : e->ep->am_max);
+    return (uint32_t)WF_MIN(req->len - at,
+                            req->path == WF_PATH_BULK ? WF_BULK_PIECE : req->ep->am_max);
 }
 
 /* Ask for pieces of an offered message. */
-static enum weft_status push_fetches(struct wf_entry *e)
+static enum weft_status push_fetches(struct wf_req *req)
 {
-    while (e->sent < e->len && e->unanswered < FETCH_WINDOW && !e->status) {
-        uint32_t n = piece_at(e, e->sent);
-        uint32_t args[FETCH_ARGS] = {WF_LO(e->u.copy.id), WF_HI(e->u.copy.id), WF_LO(e->id),
-                                     WF_LO(e->sent),      WF_HI(e->sent),      n};
+    while (req->sent < req->len && req->unanswered < FETCH_WINDOW && !req->status) {
+        uint32_t n = piece_at(req, req->sent);
+        uint32_t args[FETCH_ARGS] = {WF_LO(req->u.copy.id), WF_HI(req->u.copy.id), WF_LO(req->id),
+                                     WF_LO(req->sent),      WF_HI(req->sent),      n};
         enum weft_status status =
-            e->path == WF_PATH_BULK
-                ? wf_ctl_request_any(e->peer, WF_CTL_FETCH, args, FETCH_ARGS, 1)
-                : wf_ctl_request(e->peer, WF_CTL_FETCH, args, FETCH_ARGS, NULL, 0, n + 1);
+            req->path == WF_PATH_BULK
+                ? wf_ctl_request_any(req->peer, WF_CTL_FETCH, args, FETCH_ARGS, 1)
+                : wf_ctl_request(req->peer, WF_CTL_FETCH, args, FETCH_ARGS, NULL, 0, n + 1);
         if (status != WEFT_OK && (status == WEFT_AGAIN || wf_is_loss(status)))
             return status;
         if (status != WEFT_OK)
-            return wf_entry_retry(e);
-        e->sent += n;
-        e->unanswered++;
+            return wf_req_retry(req);
+        req->sent += n;
+        req->unanswered++;
     }
     return WEFT_PENDING;
 }
 
-enum weft_status wf_msg_push(struct wf_entry *e)
+enum weft_status wf_msg_push(struct wf_req *req)
 {
-    switch (e->kind) {
-    case WF_KIND_SEND: return push_whole(e);
-    case WF_KIND_OFFER: return push_offer(e);
-    case WF_KIND_DONE: return push_done(e);
-    default: return push_fetches(e);
+    switch (req->kind) {
+    case WF_REQ_SEND: return push_whole(req);
+    case WF_REQ_OFFER: return push_offer(req);
+    case WF_REQ_DONE: return push_done(req);
+    default: return push_fetches(req);
     }
 }
 
-/* By an entry: what is too long, in pieces, or has to wait. */
+/* By a request: what is too long, in pieces, or has to wait. */
 static enum weft_status send_later(struct weft_peer *peer, uint64_t tag, const struct iovec *iov,
                                    unsigned count, size_t len, struct weft_op *op)
 {
     struct weft_ep *ep = peer->ep;
     bool whole = wf_path_msg(peer, len) == WF_PATH_WHOLE;
     enum weft_status status;
-    struct wf_entry *e;
+    struct wf_req *req;
     if (!whole && !op)
         return WEFT_EINVAL;
-    e = wf_entry_new(ep, peer, whole ? WF_KIND_SEND : WF_KIND_OFFER, op, false, &status);
-    if (!e)
+    req = wf_req_new(ep, peer, whole ? WF_REQ_SEND : WF_REQ_OFFER, op, false, &status);
+    if (!req)
         return status;
-    e->u.send.tag = tag;
-    e->len = len;
-    status = wf_iov_set(&e->mem, iov, count);
+    req->u.send.tag = tag;
+    req->len = len;
+    status = wf_iov_set(&req->mem, iov, count);
     if (status != WEFT_OK) {
-        wf_entry_free(e);
+        wf_req_free(req);
         return status;
     }
-    status = wf_entry_start(e, wf_msg_push);
+    status = wf_req_start(req, wf_msg_push);
     if (status == WEFT_OK || status == WEFT_PENDING) {
         wf_ep_count(ep, whole ? WF_STAT_MSG_EAGER : WF_STAT_MSG_RNDV, 1);
         wf_ep_count(ep, WF_STAT_COPIED_BYTES, whole ? len : 0);
@@ -238,103 +240,104 @@ static inline void recv_unpost(struct wf_recv *r)
         wf_sender_unref((struct wf_sender *)(uintptr_t)r->match.source);
 }
 
-/* It is over, without having become an entry. */
+/* It is over, without having become a request. */
 static void recv_end(struct wf_recv *r, enum weft_status status)
 {
     struct weft_ep *ep = r->ep;
     struct weft_op *op = r->op;
     WF_PROBE3(op_end, op, 0, status);
-    wf_recv_give(&ep->entries, r);
+    wf_recv_give(&ep->reqs, r);
     wf_op_end(ep, op, status);
 }
 
 /* One step of an offered message's copy: OK (all is here) | PENDING (call again, or
  * pieces are due) | a failure */
-static enum weft_status copy_step(struct wf_entry *e)
+static enum weft_status copy_step(struct wf_req *req)
 {
     uint64_t budget = WF_PULL_MAX;
-    while (e->path == WF_PATH_PULL && e->moved < e->len && budget) {
-        size_t n = (size_t)WF_MIN(e->len - e->moved, budget), m;
-        void *to = wf_iov_span(&e->mem, e->moved, &n);
+    while (req->path == WF_PATH_PULL && req->copied < req->len && budget) {
+        size_t n = (size_t)WF_MIN(req->len - req->copied, budget), m;
+        void *to = wf_iov_span(&req->mem, req->copied, &n);
         const void *from;
         enum weft_status status;
         m = n;
-        from = wf_iov_span(&e->u.copy.from, e->moved, &m);
-        status = e->peer->transport->pull(wf_peer_tpeer(e->peer), to, (uint64_t)(uintptr_t)from, m);
+        from = wf_iov_span(&req->u.copy.from, req->copied, &m);
+        status =
+            req->peer->transport->pull(wf_peer_tpeer(req->peer), to, (uint64_t)(uintptr_t)from, m);
         if (status == WEFT_EUNREACH) {
-            e->peer->flow->no_pull = true;
-            e->path = WF_PATH_PIECES;
-            e->moved = 0;
+            req->peer->flow->no_pull = true;
+            req->path = WF_PATH_PIECES;
+            req->copied = 0;
             break;
         }
         if (status != WEFT_OK)
             return status;
-        e->moved += m;
+        req->copied += m;
         budget -= m;
     }
-    if (e->moved == e->len)
+    if (req->copied == req->len)
         return WEFT_OK;
-    if (e->path == WF_PATH_PULL) {
-        if (wf_list_empty(&e->queued))
-            wf_list_append(&e->ep->copying, &e->queued);
-    } else if (!e->unanswered) {
-        wf_list_remove(&e->queued);
-        wf_entry_queue(e);
+    if (req->path == WF_PATH_PULL) {
+        if (wf_list_empty(&req->queued))
+            wf_list_append(&req->ep->copying, &req->queued);
+    } else if (!req->unanswered) {
+        wf_list_remove(&req->queued);
+        wf_req_queue(req);
     }
     return WEFT_PENDING;
 }
 
-/* The receive is over; the entry becomes the word to the sender, unless that was
+/* The receive is over; the request becomes the word to the sender, unless that was
  * told already. */
-static void copy_close(struct wf_entry *e, bool tell, enum weft_status status)
+static void copy_close(struct wf_req *req, bool tell, enum weft_status status)
 {
-    struct wf_sender *sender = e->u.copy.sender;
-    uint64_t id = e->u.copy.id;
-    wf_list_remove(&e->queued);
-    wf_ep_count(e->ep, WF_STAT_COPIED_BYTES, e->moved);
-    wf_ep_count(e->ep, WF_STAT_MSG_RECEIVED, 1);
-    wf_ep_count(e->ep, wf_path_stat(WF_STAT_MSG_PULL, e->path), 1);
+    struct wf_sender *sender = req->u.copy.sender;
+    uint64_t id = req->u.copy.id;
+    wf_list_remove(&req->queued);
+    wf_ep_count(req->ep, WF_STAT_COPIED_BYTES, req->copied);
+    wf_ep_count(req->ep, WF_STAT_MSG_RECEIVED, 1);
+    wf_ep_count(req->ep, wf_path_stat(WF_STAT_MSG_PULL, req->path), 1);
     wf_sender_unref(sender);
-    if (!tell || e->peer->status != WEFT_OK) {
-        wf_entry_free(e);
+    if (!tell || req->peer->status != WEFT_OK) {
+        wf_req_free(req);
         return;
     }
-    wf_iov_clear(&e->mem);
-    wf_iov_clear(&e->u.copy.from);
-    e->kind = WF_KIND_DONE;
-    e->op = NULL;
-    e->u.done.id = id;
-    e->u.done.status = status;
-    wf_entry_queue(e);
+    wf_iov_clear(&req->mem);
+    wf_iov_clear(&req->u.copy.from);
+    req->kind = WF_REQ_DONE;
+    req->op = NULL;
+    req->u.done.id = id;
+    req->u.done.status = status;
+    wf_req_queue(req);
 }
 
-static enum weft_status copy_status(const struct wf_entry *e, enum weft_status status)
+static enum weft_status copy_status(const struct wf_req *req, enum weft_status status)
 {
-    return status == WEFT_OK && e->u.copy.full > e->len ? WEFT_ETRUNC : status;
+    return status == WEFT_OK && req->u.copy.full > req->len ? WEFT_ETRUNC : status;
 }
 
-static void copy_end(struct wf_entry *e, bool tell, enum weft_status status)
+static void copy_end(struct wf_req *req, bool tell, enum weft_status status)
 {
-    struct weft_ep *ep = e->ep;
-    struct weft_op *op = e->op;
-    enum weft_status outcome = copy_status(e, status);
-    op_fill(op, e->u.copy.sender, e->u.copy.tag, e->u.copy.full);
-    WF_PROBE3(op_end, op, e->kind, outcome);
-    copy_close(e, tell, status);
+    struct weft_ep *ep = req->ep;
+    struct weft_op *op = req->op;
+    enum weft_status outcome = copy_status(req, status);
+    op_fill(op, req->u.copy.sender, req->u.copy.tag, req->u.copy.full);
+    WF_PROBE3(op_end, op, req->kind, outcome);
+    copy_close(req, tell, status);
     wf_op_end(ep, op, outcome);
 }
 
-void wf_msg_copy_fail(struct wf_entry *e, enum weft_status why)
+void wf_msg_copy_fail(struct wf_req *req, enum weft_status why)
 {
-    copy_end(e, true, why);
+    copy_end(req, true, why);
 }
 
-bool wf_msg_progress(struct wf_entry *e)
+bool wf_msg_progress(struct wf_req *req)
 {
-    enum weft_status status = copy_step(e);
+    enum weft_status status = copy_step(req);
     if (status == WEFT_PENDING)
         return true;
-    copy_end(e, true, status);
+    copy_end(req, true, status);
     return false;
 }
 
@@ -346,39 +349,39 @@ struct offer {
     const struct place *from;
 };
 
-/* Begin to copy [o] to [mem] of [room] bytes, which this takes over if an entry
+/* Begin to copy [o] to [mem] of [room] bytes, which this takes over if a request
  * came of it. */
 static enum weft_status copy_begin(struct weft_ep *ep, const struct offer *o, struct wf_iov *mem,
-                                   uint64_t room, struct weft_op *op, struct wf_entry **out)
+                                   uint64_t room, struct weft_op *op, struct wf_req **out)
 {
     struct iovec from[WEFT_IOV_MAX];
     enum weft_status status = WEFT_OK;
     struct weft_peer *peer = wf_sender_peer(o->sender, &status);
-    struct wf_entry *e = NULL;
+    struct wf_req *req = NULL;
     *out = NULL;
     if (peer)
-        e = wf_entry_new(ep, peer, WF_KIND_COPY, op, false, &status);
-    if (!e)
+        req = wf_req_new(ep, peer, WF_REQ_COPY, op, false, &status);
+    if (!req)
         return status;
     for (unsigned i = 0; i < o->nfrom; i++)
         from[i] = (struct iovec){(void *)(uintptr_t)o->from[i].addr, (size_t)o->from[i].len};
-    status = wf_iov_set(&e->u.copy.from, from, o->nfrom);
+    status = wf_iov_set(&req->u.copy.from, from, o->nfrom);
     if (status != WEFT_OK) {
-        wf_entry_free(e);
+        wf_req_free(req);
         return status;
     }
-    wf_iov_move(&e->mem, mem);
-    e->path = (uint8_t)wf_path_offered(peer);
-    if (!o->nfrom && e->path == WF_PATH_PULL)
-        e->path = WF_PATH_PIECES;
-    e->len = WF_MIN(room, o->len);
-    e->u.copy.tag = o->tag;
-    e->u.copy.full = o->len;
-    e->u.copy.id = o->id;
-    e->u.copy.sender = o->sender;
+    wf_iov_move(&req->mem, mem);
+    req->path = (uint8_t)wf_path_offered(peer);
+    if (!o->nfrom && req->path == WF_PATH_PULL)
+        req->path = WF_PATH_PIECES;
+    req->len = WF_MIN(room, o->len);
+    req->u.copy.tag = o->tag;
+    req->u.copy.full = o->len;
+    req->u.copy.id = o->id;
+    req->u.copy.sender = o->sender;
     wf_sender_ref(o->sender);
-    *out = e;
-    return copy_step(e);
+    *out = req;
+    return copy_step(req);
 }
 
 /* ---- messages that came ---- */
@@ -517,7 +520,7 @@ static void on_offer(const struct weft_am *am)
     struct place from[WEFT_IOV_MAX];
     struct offer o;
     struct weft_op *op;
-    struct wf_entry *e;
+    struct wf_req *req;
     struct wf_recv *r;
     enum weft_status status;
     if (!offer_parse(am, &o, from)) {
@@ -544,64 +547,64 @@ static void on_offer(const struct weft_am *am)
     }
     op = r->op;
     recv_unpost(r);
-    status = copy_begin(ep, &o, &r->mem, r->room, op, &e);
+    status = copy_begin(ep, &o, &r->mem, r->room, op, &req);
     offer_answer(am, o.id, status);
-    if (!e) {
+    if (!req) {
         op_fill(op, sender, o.tag, o.len);
         recv_end(r, status);
         return;
     }
-    wf_recv_give(&ep->entries, r);
-    op->entry_ = e;
+    wf_recv_give(&ep->reqs, r);
+    op->entry_ = req;
     if (status != WEFT_PENDING)
-        copy_end(e, false, status);
+        copy_end(req, false, status);
 }
 
-/* Is [e] for whoever [am] came from? */
-static bool is_from(const struct wf_entry *e, const struct weft_am *am)
+/* Is [req] for whoever [am] came from? */
+static bool is_from(const struct wf_req *req, const struct weft_am *am)
 {
     const struct wf_token *token = am->token;
     if (am->is_reply)
-        return wf_ctl_is_reply_to(token, e->peer);
-    return e->peer->sender && e->peer->sender == *token->conn;
+        return wf_ctl_is_reply_to(token, req->peer);
+    return req->peer->sender && req->peer->sender == *token->conn;
 }
 
 /* The offer of this side that [am] is about, which need not be there any more; [nargs]: arguments
  * that such a message has. */
-static struct wf_entry *offer_named(const struct weft_am *am, unsigned nargs)
+static struct wf_req *offer_named(const struct weft_am *am, unsigned nargs)
 {
-    return am->nargs == nargs ? wf_entry_find(am->ep, wf_word64(am->args), WF_KIND_OFFER) : NULL;
+    return am->nargs == nargs ? wf_req_find(am->ep, wf_word64(am->args), WF_REQ_OFFER) : NULL;
 }
 
 static void on_offer_answer(const struct weft_am *am)
 {
-    struct wf_entry *e = am->is_reply ? offer_named(am, END_ARGS) : NULL;
-    if (!e || !is_from(e, am))
+    struct wf_req *req = am->is_reply ? offer_named(am, END_ARGS) : NULL;
+    if (!req || !is_from(req, am))
         return;
-    e->unanswered = 0;
+    req->unanswered = 0;
     if ((int32_t)am->args[2] != WEFT_PENDING)
-        wf_entry_end(e, wf_status_of(am->args[2]));
+        wf_req_end(req, wf_status_of(am->args[2]));
 }
 
 static void on_done(const struct weft_am *am)
 {
-    struct wf_entry *e = offer_named(am, END_ARGS);
+    struct wf_req *req = offer_named(am, END_ARGS);
     (void)wf_sender_of(am->ep, am->token);
-    if (e && !wf_sender_of_peer(e->peer))
-        e = NULL;
-    if (e && is_from(e, am))
-        wf_entry_end(e, wf_status_of(am->args[2]));
+    if (req && !wf_sender_of_peer(req->peer))
+        req = NULL;
+    if (req && is_from(req, am))
+        wf_req_end(req, wf_status_of(am->args[2]));
 }
 
 /* Its piece may be longer than this side's messages: WEFT_AM_MAX is the receiver's. */
-static void fetch_answer(const struct weft_am *am, const struct wf_entry *e, uint64_t at, size_t n,
+static void fetch_answer(const struct weft_am *am, const struct wf_req *req, uint64_t at, size_t n,
                          uint32_t out[4])
 {
     size_t span = n;
-    const void *data = wf_iov_span(&e->mem, at, &span);
+    const void *data = wf_iov_span(&req->mem, at, &span);
     void *whole = span < n ? malloc(n) : NULL;
     if (whole)
-        wf_iov_gather(whole, &e->mem, at, n);
+        wf_iov_gather(whole, &req->mem, at, n);
     out[1] = WEFT_OK;
     if (span == n || whole)
         wf_ctl_reply(am, WF_CTL_PIECE, out, 4, whole ? whole : data, n);
@@ -613,12 +616,12 @@ static void fetch_answer(const struct weft_am *am, const struct wf_entry *e, uin
     wf_ep_count(am->ep, WF_STAT_COPIED_BYTES, n);
 }
 
-static void fetch_bulk(const struct weft_am *am, const struct wf_entry *e, uint64_t at, uint32_t n,
+static void fetch_bulk(const struct weft_am *am, const struct wf_req *req, uint64_t at, uint32_t n,
                        uint32_t out[4])
 {
     struct wf_bulk b = {0};
     enum weft_status status;
-    wf_bulk_of_entry(&b, e->id, at, n);
+    wf_bulk_of_req(&b, req->id, at, n);
     out[1] = WEFT_OK;
     status = wf_ctl_reply_bulk(am, WF_CTL_PIECE, out, 4, &b);
     if (status == WEFT_OK)
@@ -631,7 +634,7 @@ static void fetch_bulk(const struct weft_am *am, const struct wf_entry *e, uint6
 static void on_fetch(const struct weft_am *am)
 {
     const uint32_t *a = am->args;
-    struct wf_entry *e = offer_named(am, FETCH_ARGS);
+    struct wf_req *req = offer_named(am, FETCH_ARGS);
     uint64_t at;
     uint32_t n, out[4];
     if (am->nargs != FETCH_ARGS)
@@ -643,44 +646,46 @@ static void on_fetch(const struct weft_am *am)
     out[2] = a[3];
     out[3] = a[4];
     (void)wf_sender_of(am->ep, am->token);
-    if (!e || !wf_sender_of_peer(e->peer) || !is_from(e, am) || n > e->len || at > e->len - n)
+    if (!req || !wf_sender_of_peer(req->peer) || !is_from(req, am) || n > req->len ||
+        at > req->len - n)
         wf_ctl_reply(am, WF_CTL_PIECE, out, 4, NULL, 0);
     else if (n < am->reply_max)
-        fetch_answer(am, e, at, n, out);
+        fetch_answer(am, req, at, n, out);
     else if (n <= WF_BULK_MAX)
-        fetch_bulk(am, e, at, n, out);
+        fetch_bulk(am, req, at, n, out);
     else
         wf_ctl_reply(am, WF_CTL_PIECE, out, 4, NULL, 0);
 }
 
-struct wf_entry *wf_msg_piece_of(struct weft_ep *ep, const struct wf_token *token,
-                                 const uint32_t *args, unsigned nargs)
+struct wf_req *wf_msg_piece_of(struct weft_ep *ep, const struct wf_token *token,
+                               const uint32_t *args, unsigned nargs)
 {
-    struct wf_entry *e = nargs == 4 ? wf_entry_asked(ep, args[0]) : NULL;
-    return e && e->kind == WF_KIND_COPY && e->unanswered && wf_ctl_is_reply_to(token, e->peer)
-               ? e
+    struct wf_req *req = nargs == 4 ? wf_req_by_word(ep, args[0]) : NULL;
+    return req && req->kind == WF_REQ_COPY && req->unanswered &&
+                   wf_ctl_is_reply_to(token, req->peer)
+               ? req
                : NULL;
 }
 
 static void on_piece(const struct weft_am *am)
 {
     const uint32_t *a = am->args;
-    struct wf_entry *e = wf_msg_piece_of(am->ep, am->token, a, am->nargs);
+    struct wf_req *req = wf_msg_piece_of(am->ep, am->token, a, am->nargs);
     uint64_t at, n = wf_ctl_len(am);
-    if (!e)
+    if (!req)
         return;
     at = wf_word64(a + 2);
-    e->unanswered--;
-    if (a[1] || at >= e->len || n != piece_at(e, at))
-        e->status = WEFT_EPROTO;
+    req->unanswered--;
+    if (a[1] || at >= req->len || n != piece_at(req, at))
+        req->status = WEFT_EPROTO;
     else if (am->data)
-        wf_iov_scatter(&e->mem, at, am->data, am->len);
-    e->moved += n;
-    if (e->status || e->moved >= e->len) {
-        if (!e->unanswered)
-            copy_end(e, true, (enum weft_status)e->status);
-    } else if (e->sent < e->len) {
-        wf_entry_queue(e);
+        wf_iov_scatter(&req->mem, at, am->data, am->len);
+    req->copied += n;
+    if (req->status || req->copied >= req->len) {
+        if (!req->unanswered)
+            copy_end(req, true, (enum weft_status)req->status);
+    } else if (req->sent < req->len) {
+        wf_req_queue(req);
     }
 }
 
@@ -704,7 +709,7 @@ static enum weft_status take(struct weft_ep *ep, struct weft_msg *m, bool matchi
 {
     enum weft_status status;
     struct weft_peer *peer;
-    struct wf_entry *e;
+    struct wf_req *req;
     struct offer o = {m->sender, m->match.tag, m->len,
                       m->id,     m->nfrom,     (const struct place *)(const void *)m->data};
     struct wf_iov mem = {.v = iov, .n = count};
@@ -721,26 +726,26 @@ static enum weft_status take(struct weft_ep *ep, struct weft_msg *m, bool matchi
     status = wf_iov_set(&mem, iov, count);
     if (status != WEFT_OK)
         return status;
-    status = copy_begin(ep, &o, &mem, room, op, &e);
-    peer = e ? e->peer : NULL;
+    status = copy_begin(ep, &o, &mem, room, op, &req);
+    peer = req ? req->peer : NULL;
     wf_iov_clear(&mem);
-    if (!e && (status == WEFT_ENOMEM || status == WEFT_ELIMIT))
+    if (!req && (status == WEFT_ENOMEM || status == WEFT_ELIMIT))
         return status;
     if (matching)
         wf_match_msg_remove(ep->match, &m->match);
     if (status == WEFT_PENDING) {
-        op->entry_ = e;
+        op->entry_ = req;
         op->status = WEFT_PENDING;
     } else {
         op_fill(op, o.sender, o.tag, o.len);
-        if (e) {
-            enum weft_status outcome = copy_status(e, status);
-            copy_close(e, true, status);
+        if (req) {
+            enum weft_status outcome = copy_status(req, status);
+            copy_close(req, true, status);
             status = outcome;
         }
         op->status = status;
     }
-    if (e) /* the sender waits for it, and this endpoint may not poll soon */
+    if (req) /* the sender waits for it, and this endpoint may not poll soon */
         wf_flow_push(peer);
     kept_free(m);
     return status;
@@ -757,7 +762,7 @@ static enum weft_status post(struct weft_ep *ep, struct wf_sender *sender, uint6
         r->mem.one = *iov;
         r->mem.n = 1;
     } else if (wf_iov_set(&r->mem, iov, count) != WEFT_OK) {
-        wf_recv_give(&ep->entries, r);
+        wf_recv_give(&ep->reqs, r);
         return WEFT_ENOMEM;
     }
     r->op = op;
@@ -908,9 +913,9 @@ enum weft_status weft_msg_cancel(struct weft_ep *ep, struct weft_op *op)
         recv_unpost(r);
         recv_end(r, WEFT_ECANCELED);
     } else {
-        const struct wf_entry *e = op->entry_;
-        status =
-            e && e->ep == ep && e->op == op && e->kind == WF_KIND_COPY ? WEFT_EBUSY : WEFT_EINVAL;
+        const struct wf_req *req = op->entry_;
+        status = req && req->ep == ep && req->op == op && req->kind == WF_REQ_COPY ? WEFT_EBUSY
+                                                                                   : WEFT_EINVAL;
     }
     return wf_ep_left(ep, status);
 }
@@ -936,7 +941,7 @@ void wf_msg_sender_down(struct wf_sender *sender, enum weft_status why)
 
 bool wf_msg_busy(const struct weft_ep *ep)
 {
-    return ep->entries.used || ep->claimed;
+    return ep->reqs.used || ep->claimed;
 }
 
 void wf_msg_close(struct weft_ep *ep)

@@ -10,27 +10,27 @@
 #include "config/config.h"
 #include "core/core.h"
 #include "core/path.h"
-#include "core/puts.h"
+#include "core/put_ring.h"
 
-#define INDEX_MASK ((1u << WF_ENTRY_BITS) - 1)
-#define NEXT_USE (UINT64_C(1) << WF_ENTRY_BITS) /* of the same index */
+#define INDEX_MASK ((1u << WF_REQ_INDEX_BITS) - 1)
+#define NEXT_USE (UINT64_C(1) << WF_REQ_INDEX_BITS) /* of the same index */
 #define RETRY_NS 100000000
-#define CHUNK 64 /* entries allocated at a time */
+#define CHUNK 64 /* requests allocated at a time */
 
-/* ---- entries ---- */
+/* ---- requests ---- */
 
-void wf_entries_init(struct weft_ep *ep)
+void wf_reqs_init(struct weft_ep *ep)
 {
-    wf_list_init(&ep->entries.free);
-    wf_list_init(&ep->entries.chunks);
+    wf_list_init(&ep->reqs.free);
+    wf_list_init(&ep->reqs.chunks);
     wf_list_init(&ep->stalled);
     wf_list_init(&ep->copying);
     wf_list_init(&ep->opening);
 }
 
-void wf_entries_fini(struct weft_ep *ep)
+void wf_reqs_fini(struct weft_ep *ep)
 {
-    struct wf_entries *t = &ep->entries;
+    struct wf_req_table *t = &ep->reqs;
     for (uint32_t i = 0; i < t->created; i += CHUNK)
         free(t->by_index[i]); /* the chunk begins there */
     free(t->by_index);
@@ -44,7 +44,7 @@ struct recv_chunk {
 
 struct wf_recv *wf_recv_new(struct weft_ep *ep)
 {
-    struct wf_entries *t = &ep->entries;
+    struct wf_req_table *t = &ep->reqs;
     struct wf_recv *r = t->recvs;
     if (!r) {
         struct recv_chunk *chunk = calloc(1, sizeof *chunk);
@@ -62,9 +62,9 @@ struct wf_recv *wf_recv_new(struct weft_ep *ep)
     return r;
 }
 
-static enum weft_status entries_grow(struct wf_entries *t)
+static enum weft_status table_grow(struct wf_req_table *t)
 {
-    struct wf_entry *chunk;
+    struct wf_req *chunk;
     if (t->created + CHUNK > NEXT_USE)
         return WEFT_ELIMIT;
     if (t->created == t->room) {
@@ -100,98 +100,98 @@ struct wf_flow *wf_flow_of(struct weft_peer *peer)
     return f;
 }
 
-struct wf_entry *wf_entry_new(struct weft_ep *ep, struct weft_peer *peer, enum wf_kind kind,
-                              struct weft_op *op, bool issued, enum weft_status *why)
+struct wf_req *wf_req_new(struct weft_ep *ep, struct weft_peer *peer, enum wf_req_kind kind,
+                          struct weft_op *op, bool issued, enum weft_status *why)
 {
-    struct wf_entries *t = &ep->entries;
-    struct wf_entry *e;
+    struct wf_req_table *t = &ep->reqs;
+    struct wf_req *req;
     uint64_t id;
-    bool bounded = kind != WF_KIND_COPY && kind != WF_KIND_LATE && !t->again;
+    bool bounded = kind != WF_REQ_COPY && kind != WF_REQ_LATE && !t->again;
     *why = WEFT_OK;
     if (bounded && t->bounded >= wf_config()->ops)
         *why = WEFT_ELIMIT;
     else if (wf_list_empty(&t->free))
-        *why = entries_grow(t);
+        *why = table_grow(t);
     if (*why != WEFT_OK)
         return NULL;
-    e = wf_container_of(wf_list_pop(&t->free), struct wf_entry, queued);
-    id = e->id;
-    *e = (struct wf_entry){.ep = ep, .op = op, .id = id, .kind = (uint8_t)kind, .bounded = bounded};
-    wf_list_init(&e->issued);
-    wf_list_init(&e->queued);
-    wf_list_init(&e->losable);
+    req = wf_container_of(wf_list_pop(&t->free), struct wf_req, queued);
+    id = req->id;
+    *req = (struct wf_req){.ep = ep, .op = op, .id = id, .kind = (uint8_t)kind, .bounded = bounded};
+    wf_list_init(&req->issued);
+    wf_list_init(&req->queued);
+    wf_list_init(&req->losable);
     t->used++;
     t->bounded += bounded;
-    if (peer && (*why = wf_entry_bind(e, peer)) != WEFT_OK) {
-        wf_entry_free(e);
+    if (peer && (*why = wf_req_bind(req, peer)) != WEFT_OK) {
+        wf_req_free(req);
         return NULL;
     }
     if (issued)
-        wf_list_append(&peer->flow->issued, &e->issued);
-    return e;
+        wf_list_append(&peer->flow->issued, &req->issued);
+    return req;
 }
 
-enum weft_status wf_entry_bind(struct wf_entry *e, struct weft_peer *peer)
+enum weft_status wf_req_bind(struct wf_req *req, struct weft_peer *peer)
 {
     struct wf_flow *flow = wf_flow_of(peer);
     if (!flow)
         return WEFT_ENOMEM;
-    flow->entries++;
-    if (e->kind != WF_KIND_FLUSH)
-        wf_list_append(&flow->losable, &e->losable);
-    e->peer = peer;
+    flow->nreqs++;
+    if (req->kind != WF_REQ_FLUSH)
+        wf_list_append(&flow->losable, &req->losable);
+    req->peer = peer;
     return WEFT_OK;
 }
 
-void wf_entry_free(struct wf_entry *e)
+void wf_req_free(struct wf_req *req)
 {
-    struct wf_entries *t = &e->ep->entries;
-    wf_list_remove(&e->issued);
-    wf_list_remove(&e->queued);
-    wf_list_remove(&e->losable);
-    wf_iov_clear(&e->mem);
-    if (e->kind == WF_KIND_COPY)
-        wf_iov_clear(&e->u.copy.from);
-    if (e->kind == WF_KIND_OPEN && e->remote) /* given up */
-        wf_remote_unmap(e->remote);
-    if (e->kind == WF_KIND_LATE)
-        wf_late_clear(e);
-    if (e->remote)
-        wf_remote_unref(e->remote);
-    e->remote = NULL;
-    if (e->peer)
-        e->peer->flow->entries--;
-    e->peer = NULL;
-    e->kind = WF_KIND_FREE;
-    e->id += NEXT_USE; /* what outlives this operation does not find the next */
+    struct wf_req_table *t = &req->ep->reqs;
+    wf_list_remove(&req->issued);
+    wf_list_remove(&req->queued);
+    wf_list_remove(&req->losable);
+    wf_iov_clear(&req->mem);
+    if (req->kind == WF_REQ_COPY)
+        wf_iov_clear(&req->u.copy.from);
+    if (req->kind == WF_REQ_OPEN && req->remote) /* given up */
+        wf_remote_unmap(req->remote);
+    if (req->kind == WF_REQ_LATE)
+        wf_late_clear(req);
+    if (req->remote)
+        wf_remote_unref(req->remote);
+    req->remote = NULL;
+    if (req->peer)
+        req->peer->flow->nreqs--;
+    req->peer = NULL;
+    req->kind = WF_REQ_FREE;
+    req->id += NEXT_USE; /* what outlives this operation does not find the next */
     t->used--;
-    t->bounded -= e->bounded;
-    if (e->id >= NEXT_USE)                     /* else that was its last number */
-        wf_list_prepend(&t->free, &e->queued); /* the one whose lines are here */
+    t->bounded -= req->bounded;
+    if (req->id >= NEXT_USE)                     /* else that was its last number */
+        wf_list_prepend(&t->free, &req->queued); /* the one whose lines are here */
 }
 
-static struct wf_entry *entry_at(const struct wf_entries *t, uint32_t index)
+static struct wf_req *req_at(const struct wf_req_table *t, uint32_t index)
 {
-    struct wf_entry *e = index < t->created ? t->by_index[index] : NULL;
-    return e && e->kind != WF_KIND_FREE ? e : NULL;
+    struct wf_req *req = index < t->created ? t->by_index[index] : NULL;
+    return req && req->kind != WF_REQ_FREE ? req : NULL;
 }
 
-struct wf_entry *wf_entry_get(struct weft_ep *ep, uint64_t id)
+struct wf_req *wf_req_get(struct weft_ep *ep, uint64_t id)
 {
-    struct wf_entry *e = entry_at(&ep->entries, id & INDEX_MASK);
-    return e && e->id == id ? e : NULL;
+    struct wf_req *req = req_at(&ep->reqs, id & INDEX_MASK);
+    return req && req->id == id ? req : NULL;
 }
 
-struct wf_entry *wf_entry_asked(struct weft_ep *ep, uint32_t word)
+struct wf_req *wf_req_by_word(struct weft_ep *ep, uint32_t word)
 {
-    struct wf_entry *e = entry_at(&ep->entries, word & INDEX_MASK);
-    return e && (uint32_t)e->id == word ? e : NULL;
+    struct wf_req *req = req_at(&ep->reqs, word & INDEX_MASK);
+    return req && (uint32_t)req->id == word ? req : NULL;
 }
 
-struct wf_entry *wf_entry_find(struct weft_ep *ep, uint64_t id, enum wf_kind kind)
+struct wf_req *wf_req_find(struct weft_ep *ep, uint64_t id, enum wf_req_kind kind)
 {
-    struct wf_entry *e = wf_entry_get(ep, id);
-    return e && e->kind == kind ? e : NULL;
+    struct wf_req *req = wf_req_get(ep, id);
+    return req && req->kind == kind ? req : NULL;
 }
 
 void wf_op_end(struct weft_ep *ep, struct weft_op *op, enum weft_status status)
@@ -210,25 +210,26 @@ void wf_op_end(struct weft_ep *ep, struct weft_op *op, enum weft_status status)
 void wf_flushes_end(struct weft_ep *ep, struct wf_flow *flow)
 {
     while (!wf_list_empty(&flow->issued)) {
-        struct wf_entry *e = wf_container_of(flow->issued.next, struct wf_entry, issued);
-        struct weft_op *op = e->op;
+        struct wf_req *req = wf_container_of(flow->issued.next, struct wf_req, issued);
+        struct weft_op *op = req->op;
         enum weft_status lost = flow->lost ?: flow->peer->status;
-        if (e->kind != WF_KIND_FLUSH || !wf_puts_are_done(flow->puts, e->u.flush.puts))
+        if (req->kind != WF_REQ_FLUSH ||
+            !wf_put_ring_is_done(flow->put_ring, req->u.flush.puts_begun))
             return;
         flow->lost = WEFT_OK;
-        wf_entry_free(e);
+        wf_req_free(req);
         wf_op_end(ep, op, lost);
     }
 }
 
-void wf_entry_end(struct wf_entry *e, enum weft_status status)
+void wf_req_end(struct wf_req *req, enum weft_status status)
 {
-    struct weft_ep *ep = e->ep;
-    struct wf_flow *flow = e->peer ? e->peer->flow : NULL;
-    struct weft_op *op = e->op;
-    bool issued = !wf_list_empty(&e->issued);
-    WF_PROBE3(op_end, op, e->kind, status);
-    wf_entry_free(e);
+    struct weft_ep *ep = req->ep;
+    struct wf_flow *flow = req->peer ? req->peer->flow : NULL;
+    struct weft_op *op = req->op;
+    bool issued = !wf_list_empty(&req->issued);
+    WF_PROBE3(op_end, op, req->kind, status);
+    wf_req_free(req);
     if (!op && status < 0 && issued && flow->lost == WEFT_OK)
         flow->lost = status;
     if (op)
@@ -239,70 +240,70 @@ void wf_entry_end(struct wf_entry *e, enum weft_status status)
 
 /* ---- queues ---- */
 
-static enum weft_status push(struct wf_entry *e)
+static enum weft_status push(struct wf_req *req)
 {
-    switch (e->kind) {
-    case WF_KIND_SEND:
-    case WF_KIND_OFFER:
-    case WF_KIND_DONE:
-    case WF_KIND_COPY: return wf_msg_push(e);
-    case WF_KIND_LATE: return wf_late_push(e);
-    default: return wf_rma_push(e);
+    switch (req->kind) {
+    case WF_REQ_SEND:
+    case WF_REQ_OFFER:
+    case WF_REQ_DONE:
+    case WF_REQ_COPY: return wf_msg_push(req);
+    case WF_REQ_LATE: return wf_late_push(req);
+    default: return wf_rma_push(req);
     }
 }
 
-void wf_entry_queue(struct wf_entry *e)
+void wf_req_queue(struct wf_req *req)
 {
-    struct wf_flow *flow = e->peer->flow;
-    if (wf_list_empty(&e->queued))
-        wf_list_append(&flow->queue, &e->queued);
-    if (flow->puts)
-        flow->puts->room = 0; /* it was before them */
+    struct wf_flow *flow = req->peer->flow;
+    if (wf_list_empty(&req->queued))
+        wf_list_append(&flow->queue, &req->queued);
+    if (flow->put_ring)
+        flow->put_ring->room = 0; /* it was before them */
     if (wf_list_empty(&flow->stalled))
-        wf_list_append(&e->ep->stalled, &flow->stalled);
+        wf_list_append(&req->ep->stalled, &flow->stalled);
 }
 
-static enum weft_status entry_start(struct wf_entry *e,
-                                    enum weft_status (*first)(struct wf_entry *), bool may_refuse)
+static enum weft_status req_start(struct wf_req *req, enum weft_status (*first)(struct wf_req *),
+                                  bool may_refuse)
 {
-    struct wf_flow *flow = e->peer->flow;
+    struct wf_flow *flow = req->peer->flow;
     enum weft_status status = WEFT_AGAIN;
-    WF_PROBE3(op_start, e->op, e->kind, e->len);
+    WF_PROBE3(op_start, req->op, req->kind, req->len);
     if (wf_list_empty(&flow->queue)) /* else those before it come first */
-        status = first(e);
+        status = first(req);
     /* Complete at once, or its first message was refused: nothing was started. */
-    if (status == WEFT_OK || (status < 0 && !e->unanswered) ||
-        (status == WEFT_AGAIN && may_refuse && !e->op && !e->unanswered)) {
-        wf_entry_free(e);
+    if (status == WEFT_OK || (status < 0 && !req->unanswered) ||
+        (status == WEFT_AGAIN && may_refuse && !req->op && !req->unanswered)) {
+        wf_req_free(req);
         return status;
     }
     if (status < 0)
-        e->status = (int16_t)status; /* ends with the last answer, or its peer */
+        req->status = (int16_t)status; /* ends with the last answer, or its peer */
     if (status == WEFT_AGAIN) {
-        wf_ep_count(e->ep, WF_STAT_OPS_QUEUED, 1);
-        wf_entry_queue(e);
+        wf_ep_count(req->ep, WF_STAT_OPS_QUEUED, 1);
+        wf_req_queue(req);
     }
-    if (e->op) {
-        e->op->entry_ = e;
-        e->op->status = WEFT_PENDING;
+    if (req->op) {
+        req->op->entry_ = req;
+        req->op->status = WEFT_PENDING;
     }
     return WEFT_PENDING;
 }
 
-enum weft_status wf_entry_start(struct wf_entry *e, enum weft_status (*first)(struct wf_entry *))
+enum weft_status wf_req_start(struct wf_req *req, enum weft_status (*first)(struct wf_req *))
 {
-    return entry_start(e, first, true);
+    return req_start(req, first, true);
 }
 
-enum weft_status wf_entry_go_on(struct wf_entry *e, enum weft_status (*first)(struct wf_entry *))
+enum weft_status wf_req_go_on(struct wf_req *req, enum weft_status (*first)(struct wf_req *))
 {
-    return entry_start(e, first, false);
+    return req_start(req, first, false);
 }
 
-enum weft_status wf_entry_retry(struct wf_entry *e)
+enum weft_status wf_req_retry(struct wf_req *req)
 {
-    e->peer->flow->retry_ns = wf_now_ns() + RETRY_NS;
-    e->ep->retry = true;
+    req->peer->flow->retry_ns = wf_now_ns() + RETRY_NS;
+    req->ep->retry = true;
     return WEFT_AGAIN;
 }
 
@@ -314,31 +315,31 @@ static int flow_push(struct wf_flow *flow)
     if (flow->retry_ns && wf_now_ns() < flow->retry_ns)
         return 0;
     flow->retry_ns = 0;
-    if (flow->puts && flow->puts->done != flow->puts->lost) {
-        events = wf_puts_redo(flow->puts);
-        all = flow->puts->done == flow->puts->lost;
+    if (flow->put_ring && flow->put_ring->done != flow->put_ring->lost) {
+        events = wf_put_ring_redo(flow->put_ring);
+        all = flow->put_ring->done == flow->put_ring->lost;
         flow->peer->ep->retry |= !all;
     }
     while (!wf_list_empty(&flow->queue)) {
-        struct wf_entry *e = wf_container_of(flow->queue.next, struct wf_entry, queued);
-        enum weft_status status = push(e);
+        struct wf_req *req = wf_container_of(flow->queue.next, struct wf_req, queued);
+        enum weft_status status = push(req);
         if (status == WEFT_AGAIN)
             return events;
         events++;
-        wf_list_remove(&e->queued);
+        wf_list_remove(&req->queued);
         if (status == WEFT_PENDING) /* all is sent, answers are due */
             continue;
-        if (status < 0 && e->unanswered)
-            e->status = (int16_t)status; /* ends with the last answer, or its peer */
-        else if (e->kind == WF_KIND_COPY)
-            wf_msg_copy_fail(e, status);
+        if (status < 0 && req->unanswered)
+            req->status = (int16_t)status; /* ends with the last answer, or its peer */
+        else if (req->kind == WF_REQ_COPY)
+            wf_msg_copy_fail(req, status);
         else
-            wf_entry_end(e, status);
+            wf_req_end(req, status);
     }
     if (all)
         wf_list_remove(&flow->stalled);
-    if (flow->puts)
-        wf_puts_open(flow->puts);
+    if (flow->put_ring)
+        wf_put_ring_open(flow->put_ring);
     return events;
 }
 
@@ -349,9 +350,9 @@ int wf_op_progress(struct weft_ep *ep)
     wf_list_each_safe(at, nx, &ep->copying)
     {
         events++;
-        (void)wf_msg_progress(wf_container_of(at, struct wf_entry, queued));
+        (void)wf_msg_progress(wf_container_of(at, struct wf_req, queued));
     }
-    /* One round: an entry's end may start another. */
+    /* One round: a request's end may start another. */
     wf_list_take(&flows, &ep->stalled);
     while ((it = wf_list_pop(&flows))) {
         wf_list_append(&ep->stalled, it);
@@ -386,7 +387,8 @@ bool wf_op_settle(struct weft_ep *ep)
 bool wf_flow_busy(const struct weft_peer *peer)
 {
     const struct wf_flow *flow = peer->flow;
-    return flow && (flow->entries || (flow->puts && flow->puts->done != flow->puts->begun));
+    return flow &&
+           (flow->nreqs || (flow->put_ring && flow->put_ring->done != flow->put_ring->begun));
 }
 
 void wf_flow_close(struct weft_peer *peer)
@@ -394,7 +396,7 @@ void wf_flow_close(struct weft_peer *peer)
     if (!peer->flow)
         return;
     wf_list_remove(&peer->flow->stalled);
-    free(peer->flow->puts);
+    free(peer->flow->put_ring);
     free(peer->flow);
     peer->flow = NULL;
 }
@@ -406,18 +408,18 @@ void wf_flow_down(struct weft_peer *peer, enum weft_status why)
         return;
     if (wf_flow_busy(peer) && flow->lost == WEFT_OK)
         flow->lost = why; /* for its flushes */
-    if (flow->puts) {
-        wf_puts_down(flow->puts, why);
+    if (flow->put_ring) {
+        wf_put_ring_down(flow->put_ring, why);
         wf_flushes_end(peer->ep, flow);
     }
-    /* Each end takes its entry away (no word goes to a sender that is lost), and what it runs
+    /* Each end takes its request away (no word goes to a sender that is lost), and what it runs
      * starts nothing at this peer. */
     while (!wf_list_empty(&flow->losable)) {
-        struct wf_entry *e = wf_container_of(flow->losable.next, struct wf_entry, losable);
-        if (e->kind == WF_KIND_COPY)
-            wf_msg_copy_fail(e, why);
+        struct wf_req *req = wf_container_of(flow->losable.next, struct wf_req, losable);
+        if (req->kind == WF_REQ_COPY)
+            wf_msg_copy_fail(req, why);
         else
-            wf_entry_end(e, why);
+            wf_req_end(req, why);
     }
 }
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Operations in flight. An operation that cannot be complete when its call
- * returns gets an entry; its messages are sent when there is room, its answers
+ * returns gets a request; its messages are sent when there is room, its answers
  * find it by its number, and its end fills in the caller's weft_op.
  *
- * An entry is on its flow's [issued] list, in the order in which the application
- * started its operations: a flush is an entry too, and ends when it is the first.
+ * A request is on its flow's [issued] list, in the order in which the application
+ * started its operations: a flush is a request too, and ends when it is the first.
  * While it has something left to send it is also in its flow's [queue]: what
  * one peer handle sends leaves in the order in which it was started.
  *
- * Numbers. An entry is named by its index and by how many operations had that index before:
+ * Numbers. A request is named by its index and by how many operations had that index before:
  * 64 bits that never come again at this endpoint (an index of which all are used up is retired).
  * Whatever can outlive an operation keeps all of it and finds nobody afterwards: OFFER, and what
  * its receiver sends for it (OFFER ANSWER, DONE, FETCH), which need not have been told that the
@@ -16,8 +16,8 @@
  *
  * Replies and moves carry its low 32 bits, for they cannot outlive it:
  *  - Each reply belongs to one request and each move is reported once (transport.h: rule 4,
- * nic_op_done). Both are counted in [unanswered], and an entry ends only when that is 0, whatever
- * failed before: wf_entry_start and flow_push keep one that fails with some outstanding,
+ * nic_op_done). Both are counted in [unanswered], and a request ends only when that is 0, whatever
+ * failed before: wf_req_start and flow_push keep one that fails with some outstanding,
  * answer_count and on_piece wait for the last.
  *  - Only the loss of its peer handle ends it earlier (wf_flow_down). No reply to that handle's
  *    requests is delivered and no move of its is reported after that (rule 5, nic_op_done), and a
@@ -42,20 +42,20 @@
 struct wf_sender;
 struct wf_remote;
 
-enum wf_kind {
-    WF_KIND_FREE,
-    WF_KIND_SEND,  /* a whole tagged message that waits for room */
-    WF_KIND_OFFER, /* a tagged message that its receiver copies */
-    WF_KIND_DONE,  /* tells the sender so */
-    WF_KIND_COPY,  /* a receive that copies an offered message */
-    WF_KIND_PUT,
-    WF_KIND_GET,
-    WF_KIND_ATOMIC,
-    WF_KIND_LONG,
-    WF_KIND_SIGNAL, /* a put, then the word; args hold the word's region */
-    WF_KIND_FLUSH,
-    WF_KIND_OPEN, /* of a region: remote.c */
-    WF_KIND_LATE, /* a detached request: later.c */
+enum wf_req_kind {
+    WF_REQ_FREE,
+    WF_REQ_SEND,  /* a whole tagged message that waits for room */
+    WF_REQ_OFFER, /* a tagged message that its receiver copies */
+    WF_REQ_DONE,  /* tells the sender so */
+    WF_REQ_COPY,  /* a receive that copies an offered message */
+    WF_REQ_PUT,
+    WF_REQ_GET,
+    WF_REQ_ATOMIC,
+    WF_REQ_LONG,
+    WF_REQ_SIGNAL, /* a put, then the word; args hold the word's region */
+    WF_REQ_FLUSH,
+    WF_REQ_OPEN, /* of a region: remote.c */
+    WF_REQ_LATE, /* a detached request: later.c */
 };
 
 /* A write in several pieces that counts as one at its owner, who is told when all are there. */
@@ -68,7 +68,7 @@ struct wf_iov {
     struct iovec one;
 };
 
-/* A posted receive that no message has matched: not an entry, since it has
+/* A posted receive that no message has matched: not a request, since it has
  * nothing to send, and most receives never need more. */
 struct wf_recv {
     struct wf_match_recv match; /* its sender is a struct wf_sender */
@@ -82,7 +82,7 @@ struct wf_recv {
 /* weft_op.entry_ of a posted receive: its address + 1. */
 #define WF_RECV_MARK 1u
 
-struct wf_entry {
+struct wf_req {
     struct wf_list issued;  /* flow->issued; alone if the application did not start it */
     struct wf_list queued;  /* flow->queue; COPY: ep->copying; OPEN: ep->opening; else alone */
     struct wf_list losable; /* flow->losable; a FLUSH: alone */
@@ -90,16 +90,16 @@ struct wf_entry {
     struct weft_peer *peer;
     struct weft_op *op;       /* may be null */
     struct wf_remote *remote; /* of PUT to SIGNAL and OPEN: a reference */
-    uint64_t id;              /* index | generation << WF_ENTRY_BITS */
+    uint64_t id;              /* index | generation << WF_REQ_INDEX_BITS */
     uint8_t kind;
     uint8_t path;   /* enum wf_path: how its bytes go */
     bool started;   /* SIGNAL: the word has been asked for */
-    bool bounded;   /* by WEFT_OPS; wf_entries.bounded */
+    bool bounded;   /* by WEFT_OPS; wf_req_table.bounded */
     int16_t status; /* first failure */
     uint32_t unanswered;
-    struct wf_iov mem;    /* the caller's memory */
-    uint64_t len;         /* to move */
-    uint64_t sent, moved; /* of it: asked for, done */
+    struct wf_iov mem;     /* the caller's memory */
+    uint64_t len;          /* to move */
+    uint64_t sent, copied; /* of it: asked for, done */
     union {
         struct {
             uint64_t tag;
@@ -115,7 +115,7 @@ struct wf_entry {
             int32_t status;
         } done;
         struct {
-            uint64_t puts; /* as wf_puts.begun */
+            uint64_t puts_begun; /* as wf_put_ring.begun */
         } flush;
         struct {
             struct weft_remote **out;
@@ -145,18 +145,18 @@ struct wf_entry {
     } u;
 };
 
-#define WF_ENTRY_BITS 24
+#define WF_REQ_INDEX_BITS 24
 
 /* WEFT_OPS bounds what the application begins: sends, puts, gets, atomics, signals, long messages
  * and flushes. What ends the operations of others, a receive that a long message has matched
- * (COPY, then DONE), always gets an entry, memory permitting: two sides whose entries are full of
+ * (COPY, then DONE), always gets a request, memory permitting: two sides whose requests are full of
  * sends to each other would else never end any. Detached requests have a limit of their own
  * (WEFT_LATE_REPLIES). So does a put by NICs that is done again by
- * messages, for which all entries may be flushes that wait. Answers need none. */
-struct wf_entries {
-    struct wf_entry **by_index;
+ * messages, for which all requests may be flushes that wait. Answers need none. */
+struct wf_req_table {
+    struct wf_req **by_index;
     uint32_t room;    /* of by_index */
-    uint32_t created; /* entries there are, used or free */
+    uint32_t created; /* requests there are, used or free */
     uint32_t used;
     uint32_t bounded; /* of them: WEFT_OPS at most */
     bool again;       /* what is begun now was begun before */
@@ -165,47 +165,47 @@ struct wf_entries {
     struct wf_list chunks; /* of receives */
 };
 
-struct wf_puts; /* puts.h */
+struct wf_put_ring; /* put_ring.h */
 
 /* A peer's operations. */
 struct wf_flow {
     struct wf_list stalled; /* ep->stalled */
-    struct wf_list queue;   /* entries with something left to send */
+    struct wf_list queue;   /* requests with something left to send */
     struct wf_list issued;
-    struct wf_list losable; /* all entries that end with its loss: not flushes, which these end */
+    struct wf_list losable; /* all requests that end with its loss: not flushes, which these end */
     struct weft_peer *peer;
-    struct wf_puts *puts; /* null until the first put by NICs */
-    unsigned entries;
+    struct wf_put_ring *put_ring; /* null until the first put by NICs */
+    unsigned nreqs;
     uint64_t
         retry_ns; /* a push failed for want of descriptors or memory: not before; 0: it did not */
     enum weft_status lost; /* first failure of an operation without op */
     bool no_pull;          /* its process may not be copied from, or cannot copy from here */
 };
 
-/* A new entry of [peer]; null: WEFT_OPS are under way (ELIMIT) or no memory, see *why.
+/* A new request of [peer]; null: WEFT_OPS are under way (ELIMIT) or no memory, see *why.
  * [issued]: started by the application, so that a flush waits for it. */
-struct wf_entry *wf_entry_new(struct weft_ep *ep, struct weft_peer *peer, enum wf_kind kind,
-                              struct weft_op *op, bool issued, enum weft_status *why);
+struct wf_req *wf_req_new(struct weft_ep *ep, struct weft_peer *peer, enum wf_req_kind kind,
+                          struct weft_op *op, bool issued, enum weft_status *why);
 /* A receive; null: no memory. */
 struct wf_recv *wf_recv_new(struct weft_ep *ep);
 
 /* The peer's, made if there is none; null: no memory. */
 struct wf_flow *wf_flow_of(struct weft_peer *peer);
 /* Make it [peer]'s. OK | ENOMEM */
-enum weft_status wf_entry_bind(struct wf_entry *e, struct weft_peer *peer);
-/* Forget an entry: one that was never started, or that is over. */
-void wf_entry_free(struct wf_entry *e);
-/* The entry [id], whatever its kind; null: its operation is over. */
-struct wf_entry *wf_entry_get(struct weft_ep *ep, uint64_t id);
-/* The entry [id] of kind [kind], or null. */
-struct wf_entry *wf_entry_find(struct weft_ep *ep, uint64_t id, enum wf_kind kind);
-/* The entry whose number's low bits [word] a reply or a move brought, or null. */
-struct wf_entry *wf_entry_asked(struct weft_ep *ep, uint32_t word);
+enum weft_status wf_req_bind(struct wf_req *req, struct weft_peer *peer);
+/* Forget a request: one that was never started, or that is over. */
+void wf_req_free(struct wf_req *req);
+/* The request [id], whatever its kind; null: its operation is over. */
+struct wf_req *wf_req_get(struct weft_ep *ep, uint64_t id);
+/* The request [id] of kind [kind], or null. */
+struct wf_req *wf_req_find(struct weft_ep *ep, uint64_t id, enum wf_req_kind kind);
+/* The request whose number's low bits [word] a reply or a move brought, or null. */
+struct wf_req *wf_req_by_word(struct weft_ep *ep, uint32_t word);
 /* It has completed. Runs the op's done. */
-void wf_entry_end(struct wf_entry *e, enum weft_status status);
+void wf_req_end(struct wf_req *req, enum weft_status status);
 /* Flushes whose turn has come. */
 void wf_flushes_end(struct weft_ep *ep, struct wf_flow *flow);
-/* The op's last step; for entries that live on. */
+/* The op's last step; for requests that live on. */
 void wf_op_end(struct weft_ep *ep, struct weft_op *op, enum weft_status status);
 
 /* What a public call that was given [op] returns. Whoever looks at op->status alone after OK finds
@@ -215,17 +215,16 @@ static inline enum weft_status wf_op_result(struct weft_op *op, enum weft_status
     return status == WEFT_OK ? weft_op_ok_(op) : status;
 }
 /* Send what there is room for with [push], the rest later. PENDING, or what
- * [push] returned if it is over: then the entry is gone, op was not touched. With
- * op null and nothing sent: AGAIN, and the entry is gone.
+ * [push] returned if it is over: then the request is gone, op was not touched. With
+ * op null and nothing sent: AGAIN, and the request is gone.
  * A push returns OK (complete), PENDING (all is sent, answers are due), AGAIN (no
  * room), or a failure. */
-enum weft_status wf_entry_start(struct wf_entry *e, enum weft_status (*push)(struct wf_entry *));
+enum weft_status wf_req_start(struct wf_req *req, enum weft_status (*push)(struct wf_req *));
 /* The same for an operation whose first part is done: never AGAIN, its messages wait for room also
  * without an op. */
-enum weft_status wf_entry_go_on(struct wf_entry *entry,
-                                enum weft_status (*first)(struct wf_entry *));
+enum weft_status wf_req_go_on(struct wf_req *req, enum weft_status (*first)(struct wf_req *));
 /* It has something to send again. */
-void wf_entry_queue(struct wf_entry *e);
+void wf_req_queue(struct wf_req *req);
 
 bool wf_flow_busy(const struct weft_peer *peer);
 void wf_flow_close(struct weft_peer *peer);
@@ -239,16 +238,16 @@ int wf_op_progress(struct weft_ep *ep);
 bool wf_op_settle(struct weft_ep *ep);
 /* Outside of poll: what [peer] has to send, at once. */
 void wf_flow_push(struct weft_peer *peer);
-/* Try [e] again, but not at once: nothing announces that it would work. AGAIN */
-enum weft_status wf_entry_retry(struct wf_entry *e);
+/* Try [req] again, but not at once: nothing announces that it would work. AGAIN */
+enum weft_status wf_req_retry(struct wf_req *req);
 /* Of a push that failed: gone with the peer, or to be tried again? */
 static inline bool wf_is_loss(enum weft_status s)
 {
     return s == WEFT_EPEER || s == WEFT_ECLOSED || s == WEFT_EPROTO || s == WEFT_EUNREACH;
 }
 
-void wf_entries_init(struct weft_ep *ep);
-void wf_entries_fini(struct weft_ep *ep);
+void wf_reqs_init(struct weft_ep *ep);
+void wf_reqs_fini(struct weft_ep *ep);
 
 /* The longest payload that any process may send (WEFT_AM_MAX). */
 #define WF_SCRATCH 32704
@@ -275,7 +274,7 @@ void *wf_iov_span(const struct wf_iov *iov, uint64_t at, size_t *len);
 void wf_iov_gather(void *dst, const struct wf_iov *iov, uint64_t at, size_t len);
 void wf_iov_scatter(const struct wf_iov *iov, uint64_t at, const void *src, size_t len);
 
-static inline void wf_recv_give(struct wf_entries *t, struct wf_recv *r)
+static inline void wf_recv_give(struct wf_req_table *t, struct wf_recv *r)
 {
     if (r->mem.v != &r->mem.one)
         wf_iov_clear(&r->mem);

@@ -25,16 +25,17 @@ enum wf_path {
 struct wf_remote {
     struct weft_remote pub;
     struct wf_key key;
-    uint64_t sent;             /* key.gen as its owner wants it: mixed with this side's
-                                * authorization */
-    uint32_t refs;             /* entries, and the application's */
-    void *cookie;              /* the transport's */
-    bool is_mapped;            /* by the transport */
-    bool closed;               /* by the application */
-    bool counted;              /* of this process: its endpoint's flag */
-    bool by_nic;               /* puts are WF_PATH_NIC, also by the first of its keys, local memory
-                                * is not checked, and there is one thread */
-    struct wf_puts *puts;      /* where short ones begin, if they may be written; null: not yet */
+    uint64_t sent;  /* key.gen as its owner wants it: mixed with this side's
+                     * authorization */
+    uint32_t refs;  /* requests, and the application's */
+    void *cookie;   /* the transport's */
+    bool is_mapped; /* by the transport */
+    bool closed;    /* by the application */
+    bool counted;   /* of this process: its endpoint's flag */
+    bool by_nic;    /* puts are WF_PATH_NIC, also by the first of its keys, local memory
+                     * is not checked, and there is one thread */
+    struct wf_put_ring
+        *put_ring;             /* where short ones begin, if they may be written; null: not yet */
     uint64_t nic_base;         /* what the NICs call offset 0 */
     uint64_t ep;               /* of this process: wf_mem_ep_name of its endpoint */
     struct weft_remote mapped; /* pub with its base, where that is hidden (WEFT_MR_LOCAL) */
@@ -57,8 +58,8 @@ static inline void wf_remote_no_nic(struct wf_remote *r)
 {
     memset(r->key.nic_key, 0, sizeof r->key.nic_key);
     r->by_nic = false;
-    if (r->puts) /* else other threads may look at it, of a locked endpoint's */
-        r->puts = NULL;
+    if (r->put_ring) /* else other threads may look at it, of a locked endpoint's */
+        r->put_ring = NULL;
 }
 
 /* Can a transport move its bytes from memory to memory? A socket does not find out in time that a

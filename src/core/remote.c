@@ -164,23 +164,23 @@ enum weft_status weft_remote_open(struct weft_peer *peer, const void *key, size_
 
 /* ---- without waiting ---- */
 
-/* [r] was asked for: an entry waits for the answer. PENDING; a failure takes [r], too. */
+/* [r] was asked for: a request waits for the answer. PENDING; a failure takes [r], too. */
 static enum weft_status open_later(struct wf_remote *r, struct weft_remote **out,
                                    struct weft_op *op)
 {
     struct weft_peer *peer = r->pub.peer;
     enum weft_status status = wf_peer_heed(peer);
-    struct wf_entry *e = NULL;
+    struct wf_req *req = NULL;
     if (status == WEFT_OK)
-        e = wf_entry_new(peer->ep, peer, WF_KIND_OPEN, op, false, &status);
-    if (!e)
+        req = wf_req_new(peer->ep, peer, WF_REQ_OPEN, op, false, &status);
+    if (!req)
         return conclude(r, status, out);
-    e->remote = r;
-    e->u.open.out = out;
-    wf_list_append(&peer->ep->opening, &e->queued);
-    op->entry_ = e;
+    req->remote = r;
+    req->u.open.out = out;
+    wf_list_append(&peer->ep->opening, &req->queued);
+    op->entry_ = req;
     op->status = WEFT_PENDING;
-    WF_PROBE3(op_start, op, e->kind, 0);
+    WF_PROBE3(op_start, op, req->kind, 0);
     return WEFT_PENDING;
 }
 
@@ -204,15 +204,16 @@ enum weft_status weft_remote_open_start(struct weft_peer *peer, const void *key,
 enum weft_status weft_remote_open_cancel(struct weft_ep *ep, struct weft_op *op)
 {
     enum weft_status status = op ? wf_ep_enter(ep) : WEFT_EINVAL;
-    struct wf_entry *e;
+    struct wf_req *req;
     if (status != WEFT_OK)
         return status;
-    e = op->entry_;
+    req = op->entry_;
     if (op->status != WEFT_PENDING)
         return wf_ep_left(ep, WEFT_OK);
-    if (!e || (uintptr_t)e & WF_RECV_MARK || e->kind != WF_KIND_OPEN || e->ep != ep || e->op != op)
+    if (!req || (uintptr_t)req & WF_RECV_MARK || req->kind != WF_REQ_OPEN || req->ep != ep ||
+        req->op != op)
         return wf_ep_left(ep, WEFT_EINVAL);
-    wf_entry_end(e, WEFT_ECANCELED);
+    wf_req_end(req, WEFT_ECANCELED);
     return wf_ep_left(ep, WEFT_OK);
 }
 
@@ -221,15 +222,15 @@ void wf_remote_answered(void *owner)
     struct weft_ep *ep = owner;
     wf_list_each_safe(it, nx, &ep->opening)
     {
-        struct wf_entry *e = wf_container_of(it, struct wf_entry, queued);
-        enum weft_status status = raw_map(e->remote);
+        struct wf_req *req = wf_container_of(it, struct wf_req, queued);
+        enum weft_status status = raw_map(req->remote);
         if (status == WEFT_PENDING)
             continue;
         if (status == WEFT_OK) {
-            opened(e->remote, e->u.open.out);
-            e->remote = NULL;
+            opened(req->remote, req->u.open.out);
+            req->remote = NULL;
         }
-        wf_entry_end(e, status);
+        wf_req_end(req, status);
     }
 }
 

@@ -6,7 +6,7 @@
 
 #include "core/ctl.h"
 #include "core/path.h"
-#include "core/puts.h"
+#include "core/put_ring.h"
 #include "mem/counter.h"
 
 /* ---- what is done by messages ---- */
@@ -31,281 +31,283 @@ struct long_head {
 };
 _Static_assert(sizeof(struct long_head) == 32, "wire structure");
 
-static enum weft_status push_bytes(struct wf_entry *e);
-static enum weft_status push_get(struct wf_entry *e);
+static enum weft_status push_bytes(struct wf_req *req);
+static enum weft_status push_get(struct wf_req *req);
 
 /* The region's words, which every request about it begins with. */
-#define REGION(e, at)                                                                              \
-    (e)->u.rma.slot, WF_LO((e)->u.rma.gen), WF_HI((e)->u.rma.gen),                                 \
-        WF_LO((e)->u.rma.offset + (at)), WF_HI((e)->u.rma.offset + (at))
+#define REGION(req, at)                                                                            \
+    (req)->u.rma.slot, WF_LO((req)->u.rma.gen), WF_HI((req)->u.rma.gen),                           \
+        WF_LO((req)->u.rma.offset + (at)), WF_HI((req)->u.rma.offset + (at))
 
 /* The length of a piece of [n] bytes, as its request says it. */
-static uint32_t piece_word(const struct wf_entry *e, size_t n)
+static uint32_t piece_word(const struct wf_req *req, size_t n)
 {
-    return (uint32_t)n | (n == e->len ? WHOLE : 0);
+    return (uint32_t)n | (n == req->len ? WHOLE : 0);
 }
 
-static enum weft_status push_take(struct wf_entry *e)
+static enum weft_status push_take(struct wf_req *req)
 {
-    while (e->sent < e->len && e->unanswered < TAKES && !e->status) {
-        size_t n = (size_t)WF_MIN(e->len - e->sent, WF_PULL_MAX);
-        uint64_t from = (uint64_t)(uintptr_t)e->mem.one.iov_base + e->sent;
-        uint32_t args[] = {REGION(e, e->sent), WF_LO(e->id), WF_LO(from), WF_HI(from),
-                           piece_word(e, n)};
+    while (req->sent < req->len && req->unanswered < TAKES && !req->status) {
+        size_t n = (size_t)WF_MIN(req->len - req->sent, WF_PULL_MAX);
+        uint64_t from = (uint64_t)(uintptr_t)req->mem.one.iov_base + req->sent;
+        uint32_t args[] = {REGION(req, req->sent), WF_LO(req->id), WF_LO(from), WF_HI(from),
+                           piece_word(req, n)};
         enum weft_status status =
-            wf_ctl_request(e->peer, WF_CTL_TAKE, args, WF_ARRAY_LEN(args), NULL, 0, 1);
+            wf_ctl_request(req->peer, WF_CTL_TAKE, args, WF_ARRAY_LEN(args), NULL, 0, 1);
         if (status != WEFT_OK)
             return status;
-        e->sent += n;
-        e->unanswered++;
+        req->sent += n;
+        req->unanswered++;
     }
     return WEFT_PENDING;
 }
 
 /* The first piece is shorter, so that the others begin on a page of the region. */
-static uint32_t bulk_piece(const struct wf_entry *e)
+static uint32_t bulk_piece(const struct wf_req *req)
 {
-    uint64_t at = e->u.rma.offset + e->sent;
-    return (uint32_t)WF_MIN(e->len - e->sent, WF_BULK_PIECE - at % 4096);
+    uint64_t at = req->u.rma.offset + req->sent;
+    return (uint32_t)WF_MIN(req->len - req->sent, WF_BULK_PIECE - at % 4096);
 }
 
-static enum weft_status push_put_bulk(struct wf_entry *e)
+static enum weft_status push_put_bulk(struct wf_req *req)
 {
-    while (e->sent < e->len && !e->status) {
-        uint32_t n = bulk_piece(e);
-        uint32_t args[] = {REGION(e, e->sent), WF_LO(e->id), piece_word(e, n)};
+    while (req->sent < req->len && !req->status) {
+        uint32_t n = bulk_piece(req);
+        uint32_t args[] = {REGION(req, req->sent), WF_LO(req->id), piece_word(req, n)};
         struct wf_bulk b = {
             .args = args, .nargs = (uint16_t)WF_ARRAY_LEN(args), .handler = WF_CTL_PUT};
         enum weft_status status;
-        wf_bulk_of_entry(&b, e->id, e->sent, n);
-        status = e->peer->transport->request_bulk(wf_peer_tpeer(e->peer), &b, 1,
-                                                  e->u.rma.ordered ? &e->u.rma.order : NULL);
+        wf_bulk_of_req(&b, req->id, req->sent, n);
+        status = req->peer->transport->request_bulk(wf_peer_tpeer(req->peer), &b, 1,
+                                                    req->u.rma.ordered ? &req->u.rma.order : NULL);
         if (status != WEFT_OK)
             return status;
-        e->sent += n;
-        e->unanswered++;
+        req->sent += n;
+        req->unanswered++;
     }
     return WEFT_PENDING;
 }
 
 /* They do not: messages do, when what they did is over. */
-static enum weft_status nic_not(struct wf_entry *e)
+static enum weft_status nic_not(struct wf_req *req)
 {
-    if (e->unanswered) {
-        e->status = WEFT_EUNREACH;
+    if (req->unanswered) {
+        req->status = WEFT_EUNREACH;
         return WEFT_PENDING;
     }
-    e->path = (uint8_t)wf_path_messages(e->remote, e->len);
-    return e->kind == WF_KIND_GET ? push_get(e) : push_bytes(e);
+    req->path = (uint8_t)wf_path_messages(req->remote, req->len);
+    return req->kind == WF_REQ_GET ? push_get(req) : push_bytes(req);
 }
 
 /* Put or get, by the NICs. */
-static enum weft_status push_nic(struct wf_entry *e)
+static enum weft_status push_nic(struct wf_req *req)
 {
-    const struct wf_key *k = &e->remote->key;
+    const struct wf_key *k = &req->remote->key;
     struct wf_nic_op m = {.keys = k->nic_key,
-                          .id = WF_LO(e->id),
-                          .kind = e->kind == WF_KIND_GET ? WF_NIC_OP_GET : WF_NIC_OP_PUT};
+                          .id = WF_LO(req->id),
+                          .kind = req->kind == WF_REQ_GET ? WF_NIC_OP_GET : WF_NIC_OP_PUT};
     if (!wf_key_has_nic(k))
-        return nic_not(e);
-    while (e->sent < e->len && !e->status) {
+        return nic_not(req);
+    while (req->sent < req->len && !req->status) {
         enum weft_status status;
         size_t taken;
-        m.len = (size_t)(e->len - e->sent);
-        m.local = wf_iov_span(&e->mem, e->sent, &m.len);
-        m.remote = e->remote->nic_base + e->u.rma.offset + e->sent;
-        status = e->peer->transport->nic_op(wf_peer_tpeer(e->peer), &m, &taken);
+        m.len = (size_t)(req->len - req->sent);
+        m.local = wf_iov_span(&req->mem, req->sent, &m.len);
+        m.remote = req->remote->nic_base + req->u.rma.offset + req->sent;
+        status = req->peer->transport->nic_op(wf_peer_tpeer(req->peer), &m, &taken);
         if (status == WEFT_EUNREACH)
-            return nic_not(e);
+            return nic_not(req);
         if (status != WEFT_OK)
             return status;
-        e->sent += taken;
-        e->unanswered++;
+        req->sent += taken;
+        req->unanswered++;
     }
     return WEFT_PENDING;
 }
 
 /* A fragment's follows what that says, and the piece before it. */
-static enum weft_status push_piece(struct wf_entry *e, const uint32_t *args, unsigned nargs,
+static enum weft_status push_piece(struct wf_req *req, const uint32_t *args, unsigned nargs,
                                    const void *data, size_t n)
 {
-    const struct wf_transport *t = e->peer->transport;
-    if (!e->u.rma.ordered || !t->request_ordered)
-        return wf_ctl_request(e->peer, WF_CTL_PUT, args, nargs, data, n, 1);
-    return t->request_ordered(wf_peer_tpeer(e->peer), &e->u.rma.order, WF_CTL_PUT, args, nargs,
+    const struct wf_transport *t = req->peer->transport;
+    if (!req->u.rma.ordered || !t->request_ordered)
+        return wf_ctl_request(req->peer, WF_CTL_PUT, args, nargs, data, n, 1);
+    return t->request_ordered(wf_peer_tpeer(req->peer), &req->u.rma.order, WF_CTL_PUT, args, nargs,
                               data, n, 1);
 }
 
-static enum weft_status push_put(struct wf_entry *e)
+static enum weft_status push_put(struct wf_req *req)
 {
-    while (e->sent < e->len && !e->status) {
-        size_t n = (size_t)WF_MIN(e->len - e->sent, e->ep->am_max), span = n;
-        const void *data = wf_iov_span(&e->mem, e->sent, &span);
-        uint32_t args[] = {REGION(e, e->sent), WF_LO(e->id), piece_word(e, n)};
+    while (req->sent < req->len && !req->status) {
+        size_t n = (size_t)WF_MIN(req->len - req->sent, req->ep->am_max), span = n;
+        const void *data = wf_iov_span(&req->mem, req->sent, &span);
+        uint32_t args[] = {REGION(req, req->sent), WF_LO(req->id), piece_word(req, n)};
         enum weft_status status = WEFT_OK;
-        if (span < n && (status = wf_scratch_need(e->ep)) == WEFT_OK) {
-            wf_iov_gather(e->ep->scratch, &e->mem, e->sent, n);
-            data = e->ep->scratch;
+        if (span < n && (status = wf_scratch_need(req->ep)) == WEFT_OK) {
+            wf_iov_gather(req->ep->scratch, &req->mem, req->sent, n);
+            data = req->ep->scratch;
         }
         if (status == WEFT_OK)
-            status = push_piece(e, args, WF_ARRAY_LEN(args), data, n);
+            status = push_piece(req, args, WF_ARRAY_LEN(args), data, n);
         if (status != WEFT_OK)
             return status;
-        wf_ep_count(e->ep, WF_STAT_COPIED_BYTES, n);
-        e->sent += n;
-        e->unanswered++;
+        wf_ep_count(req->ep, WF_STAT_COPIED_BYTES, n);
+        req->sent += n;
+        req->unanswered++;
     }
     return WEFT_PENDING;
 }
 
-static enum weft_status push_get(struct wf_entry *e)
+static enum weft_status push_get(struct wf_req *req)
 {
-    if (e->path == WF_PATH_NIC)
-        return push_nic(e);
-    while (e->sent < e->len && !e->status) {
-        bool bulk = e->path == WF_PATH_BULK;
-        uint32_t n = bulk ? bulk_piece(e) : (uint32_t)WF_MIN(e->len - e->sent, e->ep->am_max);
-        uint32_t args[] = {REGION(e, e->sent), WF_LO(e->id), n, WF_LO(e->sent), WF_HI(e->sent)};
+    if (req->path == WF_PATH_NIC)
+        return push_nic(req);
+    while (req->sent < req->len && !req->status) {
+        bool bulk = req->path == WF_PATH_BULK;
+        uint32_t n =
+            bulk ? bulk_piece(req) : (uint32_t)WF_MIN(req->len - req->sent, req->ep->am_max);
+        uint32_t args[] = {REGION(req, req->sent), WF_LO(req->id), n, WF_LO(req->sent),
+                           WF_HI(req->sent)};
         enum weft_status status =
-            wf_ctl_request_any(e->peer, WF_CTL_GET, args, WF_ARRAY_LEN(args), bulk ? 1 : n + 1);
+            wf_ctl_request_any(req->peer, WF_CTL_GET, args, WF_ARRAY_LEN(args), bulk ? 1 : n + 1);
         if (status != WEFT_OK)
             return status;
-        e->sent += n;
-        e->unanswered++;
+        req->sent += n;
+        req->unanswered++;
     }
     return WEFT_PENDING;
 }
 
 /* By the other NIC. EUNREACH, ENOSYS: it cannot, now or ever */
-static enum weft_status push_atomic_nic(struct wf_entry *e)
+static enum weft_status push_atomic_nic(struct wf_req *req)
 {
-    const struct wf_key *k = &e->remote->key;
+    const struct wf_key *k = &req->remote->key;
     struct wf_nic_op m = {.len = 8,
-                          .remote = e->remote->nic_base + e->u.rma.offset,
-                          .operand = e->u.rma.operand,
-                          .compare = e->u.rma.compare,
+                          .remote = req->remote->nic_base + req->u.rma.offset,
+                          .operand = req->u.rma.operand,
+                          .compare = req->u.rma.compare,
                           .keys = k->nic_key,
-                          .id = WF_LO(e->id),
-                          .kind =
-                              e->u.rma.operation == WEFT_ATOMIC_ADD ? WF_NIC_OP_ADD : WF_NIC_OP_CAS,
-                          .fetches = e->u.rma.fetched != NULL,
+                          .id = WF_LO(req->id),
+                          .kind = req->u.rma.operation == WEFT_ATOMIC_ADD ? WF_NIC_OP_ADD
+                                                                          : WF_NIC_OP_CAS,
+                          .fetches = req->u.rma.fetched != NULL,
                           .waits = true};
     enum weft_status status;
     size_t taken;
     if (!wf_key_has_nic(k))
         return WEFT_EKEY;
-    status = e->peer->transport->nic_op(wf_peer_tpeer(e->peer), &m, &taken);
+    status = req->peer->transport->nic_op(wf_peer_tpeer(req->peer), &m, &taken);
     if (status != WEFT_OK)
         return status;
-    e->unanswered++;
+    req->unanswered++;
     return WEFT_PENDING;
 }
 
-static enum weft_status push_atomic_message(struct wf_entry *e)
+static enum weft_status push_atomic_message(struct wf_req *req)
 {
     uint32_t what =
-        e->u.rma.operation | (uint32_t)e->u.rma.type << 8 | (e->u.rma.fetched ? 1u << 16 : 0);
-    uint32_t args[] = {REGION(e, 0),
-                       WF_LO(e->id),
+        req->u.rma.operation | (uint32_t)req->u.rma.type << 8 | (req->u.rma.fetched ? 1u << 16 : 0);
+    uint32_t args[] = {REGION(req, 0),
+                       WF_LO(req->id),
                        what,
-                       WF_LO(e->u.rma.operand),
-                       WF_HI(e->u.rma.operand),
-                       WF_LO(e->u.rma.compare),
-                       WF_HI(e->u.rma.compare)};
+                       WF_LO(req->u.rma.operand),
+                       WF_HI(req->u.rma.operand),
+                       WF_LO(req->u.rma.compare),
+                       WF_HI(req->u.rma.compare)};
     enum weft_status status =
-        wf_ctl_request(e->peer, WF_CTL_ATOMIC, args, WF_ARRAY_LEN(args), NULL, 0, 1);
+        wf_ctl_request(req->peer, WF_CTL_ATOMIC, args, WF_ARRAY_LEN(args), NULL, 0, 1);
     if (status != WEFT_OK)
         return status;
-    wf_ep_count(e->ep, WF_STAT_ATOMIC_SENT, 1);
-    e->unanswered++;
+    wf_ep_count(req->ep, WF_STAT_ATOMIC_SENT, 1);
+    req->unanswered++;
     return WEFT_PENDING;
 }
 
-static enum weft_status push_atomic(struct wf_entry *e)
+static enum weft_status push_atomic(struct wf_req *req)
 {
-    return e->path == WF_PATH_NIC ? push_atomic_nic(e) : push_atomic_message(e);
+    return req->path == WF_PATH_NIC ? push_atomic_nic(req) : push_atomic_message(req);
 }
 
 /* All pieces are written: they count as one. */
-static enum weft_status push_whole(struct wf_entry *e)
+static enum weft_status push_whole(struct wf_req *req)
 {
-    uint32_t args[] = {REGION(e, 0), WF_LO(e->id), WHOLE};
+    uint32_t args[] = {REGION(req, 0), WF_LO(req->id), WHOLE};
     enum weft_status status =
-        wf_ctl_request(e->peer, WF_CTL_PUT, args, WF_ARRAY_LEN(args), NULL, 0, 1);
+        wf_ctl_request(req->peer, WF_CTL_PUT, args, WF_ARRAY_LEN(args), NULL, 0, 1);
     if (status != WEFT_OK)
         return status;
-    e->u.rma.whole = WF_WHOLE_TOLD;
-    e->unanswered++;
+    req->u.rma.whole = WF_WHOLE_TOLD;
+    req->unanswered++;
     return WEFT_PENDING;
 }
 
-static bool has_bytes(const struct wf_entry *e)
+static bool has_bytes(const struct wf_req *req)
 {
-    return e->sent < e->len || e->u.rma.whole == WF_WHOLE_DUE;
+    return req->sent < req->len || req->u.rma.whole == WF_WHOLE_DUE;
 }
 
-static enum weft_status push_bytes(struct wf_entry *e)
+static enum weft_status push_bytes(struct wf_req *req)
 {
-    if (e->u.rma.whole == WF_WHOLE_DUE)
-        return push_whole(e);
-    switch (e->path) {
-    case WF_PATH_PULL: return push_take(e);
-    case WF_PATH_BULK: return push_put_bulk(e);
-    case WF_PATH_NIC: return push_nic(e);
-    default: return push_put(e);
+    if (req->u.rma.whole == WF_WHOLE_DUE)
+        return push_whole(req);
+    switch (req->path) {
+    case WF_PATH_PULL: return push_take(req);
+    case WF_PATH_BULK: return push_put_bulk(req);
+    case WF_PATH_NIC: return push_nic(req);
+    default: return push_put(req);
     }
 }
 
 /* The bytes first, then, when all of them are there, the word. */
-static enum weft_status push_signal(struct wf_entry *e)
+static enum weft_status push_signal(struct wf_req *req)
 {
     uint32_t args[REGION_ARGS + 6];
     enum weft_status status;
-    if (has_bytes(e)) {
-        status = push_bytes(e);
+    if (has_bytes(req)) {
+        status = push_bytes(req);
         if (status != WEFT_PENDING)
             return status;
     }
-    if (e->unanswered || e->status)
+    if (req->unanswered || req->status)
         return WEFT_PENDING;
-    memcpy(args, e->u.rma.args, REGION_ARGS * sizeof *args);
-    args[REGION_ARGS] = WF_LO(e->id);
-    args[REGION_ARGS + 1] = e->u.rma.operation | WEFT_U64 << 8;
-    args[REGION_ARGS + 2] = WF_LO(e->u.rma.operand);
-    args[REGION_ARGS + 3] = WF_HI(e->u.rma.operand);
+    memcpy(args, req->u.rma.args, REGION_ARGS * sizeof *args);
+    args[REGION_ARGS] = WF_LO(req->id);
+    args[REGION_ARGS + 1] = req->u.rma.operation | WEFT_U64 << 8;
+    args[REGION_ARGS + 2] = WF_LO(req->u.rma.operand);
+    args[REGION_ARGS + 3] = WF_HI(req->u.rma.operand);
     args[REGION_ARGS + 4] = args[REGION_ARGS + 5] = 0;
-    status = wf_ctl_request(e->peer, WF_CTL_ATOMIC, args, WF_ARRAY_LEN(args), NULL, 0, 1);
+    status = wf_ctl_request(req->peer, WF_CTL_ATOMIC, args, WF_ARRAY_LEN(args), NULL, 0, 1);
     if (status != WEFT_OK)
         return status;
-    e->started = true;
-    e->unanswered++;
+    req->started = true;
+    req->unanswered++;
     return WEFT_PENDING;
 }
 
 /* The bytes first, then, when all of them are there, the message. */
-static enum weft_status push_long(struct wf_entry *e)
+static enum weft_status push_long(struct wf_req *req)
 {
-    struct long_head head = {e->u.rma.gen,  e->u.rma.offset,  e->len,
-                             e->u.rma.slot, e->u.rma.handler, {0}};
-    if (has_bytes(e)) {
-        enum weft_status status = push_bytes(e);
+    struct long_head head = {req->u.rma.gen,  req->u.rma.offset,  req->len,
+                             req->u.rma.slot, req->u.rma.handler, {0}};
+    if (has_bytes(req)) {
+        enum weft_status status = push_bytes(req);
         if (status != WEFT_PENDING)
             return status;
     }
-    if (e->unanswered || e->status)
+    if (req->unanswered || req->status)
         return WEFT_PENDING;
-    return wf_ctl_request(e->peer, WF_CTL_LONG, e->u.rma.args, e->u.rma.nargs, &head, sizeof head,
-                          e->u.rma.reply_max);
+    return wf_ctl_request(req->peer, WF_CTL_LONG, req->u.rma.args, req->u.rma.nargs, &head,
+                          sizeof head, req->u.rma.reply_max);
 }
 
-enum weft_status wf_rma_push(struct wf_entry *e)
+enum weft_status wf_rma_push(struct wf_req *req)
 {
-    switch (e->kind) {
-    case WF_KIND_PUT: return push_bytes(e);
-    case WF_KIND_GET: return push_get(e);
-    case WF_KIND_ATOMIC: return push_atomic(e);
-    case WF_KIND_LONG: return push_long(e);
-    case WF_KIND_SIGNAL: return push_signal(e);
+    switch (req->kind) {
+    case WF_REQ_PUT: return push_bytes(req);
+    case WF_REQ_GET: return push_get(req);
+    case WF_REQ_ATOMIC: return push_atomic(req);
+    case WF_REQ_LONG: return push_long(req);
+    case WF_REQ_SIGNAL: return push_signal(req);
     default: return WEFT_PENDING;
     }
 }
@@ -591,143 +593,144 @@ static void on_long(const struct weft_am *am)
 
 /* An operation of [token]'s peer that waits for answers, by its number. One that NICs are about has
  * none to come but that to a SIGNAL's word: nobody ends it while they still write. */
-static struct wf_entry *asked(struct weft_ep *ep, const struct wf_token *token, uint32_t id)
+static struct wf_req *asked(struct weft_ep *ep, const struct wf_token *token, uint32_t id)
 {
-    struct wf_entry *e = wf_entry_asked(ep, id);
-    if (!e || e->kind < WF_KIND_PUT || e->kind > WF_KIND_SIGNAL || !e->unanswered)
+    struct wf_req *req = wf_req_by_word(ep, id);
+    if (!req || req->kind < WF_REQ_PUT || req->kind > WF_REQ_SIGNAL || !req->unanswered)
         return NULL;
-    if (e->path == WF_PATH_NIC && !e->started)
+    if (req->path == WF_PATH_NIC && !req->started)
         return NULL;
-    return wf_ctl_is_reply_to(token, e->peer) ? e : NULL;
+    return wf_ctl_is_reply_to(token, req->peer) ? req : NULL;
 }
 
-struct wf_entry *wf_rma_got_by(struct weft_ep *ep, const struct wf_token *token,
-                               const uint32_t *args, unsigned nargs)
+struct wf_req *wf_rma_got_by(struct weft_ep *ep, const struct wf_token *token, const uint32_t *args,
+                             unsigned nargs)
 {
-    struct wf_entry *e = nargs == GOT_ARGS ? asked(ep, token, args[0]) : NULL;
-    return e && e->kind == WF_KIND_GET ? e : NULL;
+    struct wf_req *req = nargs == GOT_ARGS ? asked(ep, token, args[0]) : NULL;
+    return req && req->kind == WF_REQ_GET ? req : NULL;
 }
 
-static void note_status(struct wf_entry *e, const struct weft_am *am)
+static void note_status(struct wf_req *req, const struct weft_am *am)
 {
-    if (!e->status)
-        e->status = (int16_t)wf_status_of(am->args[1]);
+    if (!req->status)
+        req->status = (int16_t)wf_status_of(am->args[1]);
 }
 
 /* What the NICs did not do, or perhaps not, is done by messages: a region that is closed has its
  * owner say so, and nothing else was told of what is done twice. */
-static bool nic_fall_back(struct wf_entry *e)
+static bool nic_fall_back(struct wf_req *req)
 {
-    if (e->status != WEFT_EKEY && e->status != WEFT_EUNREACH)
+    if (req->status != WEFT_EKEY && req->status != WEFT_EUNREACH)
         return false;
-    e->path = (uint8_t)wf_path_messages(e->remote, e->len);
-    e->status = WEFT_OK;
-    e->sent = 0;
-    wf_entry_queue(e);
+    req->path = (uint8_t)wf_path_messages(req->remote, req->len);
+    req->status = WEFT_OK;
+    req->sent = 0;
+    wf_req_queue(req);
     return true;
 }
 
 /* The owner may not copy from here, or its memory is not for sockets: what it did not get, or
  * give, goes in pieces. */
-static bool fall_back(struct wf_entry *e)
+static bool fall_back(struct wf_req *req)
 {
-    if (e->path == WF_PATH_NIC && !e->started)
-        return nic_fall_back(e);
-    if ((e->path != WF_PATH_PULL && e->path != WF_PATH_BULK) || e->status != WEFT_EUNREACH)
+    if (req->path == WF_PATH_NIC && !req->started)
+        return nic_fall_back(req);
+    if ((req->path != WF_PATH_PULL && req->path != WF_PATH_BULK) || req->status != WEFT_EUNREACH)
         return false;
-    if (e->path == WF_PATH_PULL)
-        e->peer->flow->no_pull = true;
+    if (req->path == WF_PATH_PULL)
+        req->peer->flow->no_pull = true;
     else
-        e->remote->key.flags |= WF_KEY_UNBACKED;
-    e->path = WF_PATH_PIECES;
-    e->status = WEFT_OK;
-    e->sent = 0;
-    wf_entry_queue(e);
+        req->remote->key.flags |= WF_KEY_UNBACKED;
+    req->path = WF_PATH_PIECES;
+    req->status = WEFT_OK;
+    req->sent = 0;
+    wf_req_queue(req);
     return true;
 }
 
-static void answer_count(struct wf_entry *e)
+static void answer_count(struct wf_req *req)
 {
-    if (--e->unanswered) {
-        if (e->sent < e->len && !e->status)
-            wf_entry_queue(e);
+    if (--req->unanswered) {
+        if (req->sent < req->len && !req->status)
+            wf_req_queue(req);
         return;
     }
-    if (fall_back(e))
+    if (fall_back(req))
         return;
-    if (e->u.rma.whole == WF_WHOLE_ASKED && e->sent == e->len)
-        e->u.rma.whole = WF_WHOLE_DUE;
-    if (e->status)
-        wf_entry_end(e, (enum weft_status)e->status);
-    else if (has_bytes(e) || e->kind == WF_KIND_LONG || (e->kind == WF_KIND_SIGNAL && !e->started))
-        wf_entry_queue(e);
+    if (req->u.rma.whole == WF_WHOLE_ASKED && req->sent == req->len)
+        req->u.rma.whole = WF_WHOLE_DUE;
+    if (req->status)
+        wf_req_end(req, (enum weft_status)req->status);
+    else if (has_bytes(req) || req->kind == WF_REQ_LONG ||
+             (req->kind == WF_REQ_SIGNAL && !req->started))
+        wf_req_queue(req);
     else
-        wf_entry_end(e, WEFT_OK);
+        wf_req_end(req, WEFT_OK);
 }
 
 static void on_answer(const struct weft_am *am)
 {
-    struct wf_entry *e = am->nargs == ANSWER_ARGS ? asked(am->ep, am->token, am->args[0]) : NULL;
-    if (!e || e->kind == WF_KIND_GET)
+    struct wf_req *req = am->nargs == ANSWER_ARGS ? asked(am->ep, am->token, am->args[0]) : NULL;
+    if (!req || req->kind == WF_REQ_GET)
         return;
-    note_status(e, am);
-    if (e->kind != WF_KIND_ATOMIC && !e->started && am->args[2] & TELL_WHOLE &&
-        e->u.rma.whole == WF_WHOLE_UNASKED)
-        e->u.rma.whole = WF_WHOLE_ASKED;
-    if (e->kind == WF_KIND_ATOMIC && !e->status && e->u.rma.fetched)
-        *e->u.rma.fetched = wf_word64(am->args + 2);
-    answer_count(e);
+    note_status(req, am);
+    if (req->kind != WF_REQ_ATOMIC && !req->started && am->args[2] & TELL_WHOLE &&
+        req->u.rma.whole == WF_WHOLE_UNASKED)
+        req->u.rma.whole = WF_WHOLE_ASKED;
+    if (req->kind == WF_REQ_ATOMIC && !req->status && req->u.rma.fetched)
+        *req->u.rma.fetched = wf_word64(am->args + 2);
+    answer_count(req);
 }
 
 static void on_got(const struct weft_am *am)
 {
-    struct wf_entry *e = wf_rma_got_by(am->ep, am->token, am->args, am->nargs);
+    struct wf_req *req = wf_rma_got_by(am->ep, am->token, am->args, am->nargs);
     uint64_t at, n = am->args[4];
-    if (!e)
+    if (!req)
         return;
-    note_status(e, am);
+    note_status(req, am);
     at = wf_word64(am->args + 2);
-    if (!e->status && wf_ctl_len(am) != n)
-        e->status = WEFT_EKEY; /* the region was closed before all of it was on its way */
-    if (!e->status && (n > e->len || at > e->len - n))
-        e->status = WEFT_EPROTO;
-    if (!e->status && am->data) {
-        wf_iov_scatter(&e->mem, at, am->data, am->len);
+    if (!req->status && wf_ctl_len(am) != n)
+        req->status = WEFT_EKEY; /* the region was closed before all of it was on its way */
+    if (!req->status && (n > req->len || at > req->len - n))
+        req->status = WEFT_EPROTO;
+    if (!req->status && am->data) {
+        wf_iov_scatter(&req->mem, at, am->data, am->len);
         wf_ep_count(am->ep, WF_STAT_COPIED_BYTES, am->len);
     }
-    answer_count(e);
+    answer_count(req);
 }
 
 /* What was not done is done now; nothing is done that perhaps was. */
-static void atomic_moved(struct wf_entry *e, enum weft_status status, uint64_t old)
+static void atomic_moved(struct wf_req *req, enum weft_status status, uint64_t old)
 {
-    e->unanswered--;
+    req->unanswered--;
     if (status == WEFT_OK) {
-        if (e->u.rma.fetched)
-            *e->u.rma.fetched = old;
-        wf_ep_count(e->ep, WF_STAT_ATOMIC_NIC, 1);
-        wf_entry_end(e, WEFT_OK);
+        if (req->u.rma.fetched)
+            *req->u.rma.fetched = old;
+        wf_ep_count(req->ep, WF_STAT_ATOMIC_NIC, 1);
+        wf_req_end(req, WEFT_OK);
     } else if (status == WEFT_EUNREACH) {
-        wf_entry_queue(e);
+        wf_req_queue(req);
     } else {
-        wf_entry_end(e, status);
+        wf_req_end(req, status);
     }
 }
 
 void wf_rma_nic_op_done(void *owner, uint32_t id, enum weft_status status, uint64_t old)
 {
-    struct wf_entry *e = wf_entry_asked(owner, id);
-    if (!e || e->kind < WF_KIND_PUT || e->kind > WF_KIND_SIGNAL || !e->unanswered)
+    struct wf_req *req = wf_req_by_word(owner, id);
+    if (!req || req->kind < WF_REQ_PUT || req->kind > WF_REQ_SIGNAL || !req->unanswered)
         return;
     if (status == WEFT_EKEY)
-        wf_remote_no_nic(e->remote); /* its owner says what is wrong with it */
-    if (e->kind == WF_KIND_ATOMIC) {
-        atomic_moved(e, status, old);
+        wf_remote_no_nic(req->remote); /* its owner says what is wrong with it */
+    if (req->kind == WF_REQ_ATOMIC) {
+        atomic_moved(req, status, old);
         return;
     }
-    if (!e->status)
-        e->status = (int16_t)status;
-    answer_count(e);
+    if (!req->status)
+        req->status = (int16_t)status;
+    answer_count(req);
 }
 
 void wf_rma_register(struct weft_ep *ep)
@@ -781,20 +784,20 @@ static enum weft_status begin(const struct weft_remote *r, uint64_t offset, uint
     return begin_message(r, offset, len, access);
 }
 
-static struct wf_entry *entry_new(struct wf_remote *r, enum wf_kind kind, uint64_t offset,
+static struct wf_req *rma_req_new(struct wf_remote *r, enum wf_req_kind kind, uint64_t offset,
                                   uint64_t len, struct weft_op *op, enum weft_status *why)
 {
     struct weft_peer *peer = r->pub.peer;
-    struct wf_entry *e = wf_entry_new(peer->ep, peer, kind, op, true, why);
-    if (!e)
+    struct wf_req *req = wf_req_new(peer->ep, peer, kind, op, true, why);
+    if (!req)
         return NULL;
-    e->len = len;
-    e->u.rma.slot = r->key.slot;
-    e->u.rma.gen = r->sent;
-    e->remote = r;
+    req->len = len;
+    req->u.rma.slot = r->key.slot;
+    req->u.rma.gen = r->sent;
+    req->remote = r;
     r->refs++;
-    e->u.rma.offset = offset;
-    return e;
+    req->u.rma.offset = offset;
+    return req;
 }
 
 static enum weft_status here_use(const struct wf_remote *r, uint64_t offset, size_t len,
@@ -893,13 +896,14 @@ static enum weft_status mapped_atomic(const struct wf_remote *r, uint64_t offset
     return WEFT_OK;
 }
 
-/* By the NICs without an entry. PENDING | ENOMEM | OK: not like this */
+/* By the NICs without a request. PENDING | ENOMEM | OK: not like this */
 static enum weft_status put_short(struct wf_remote *r, uint64_t offset, const struct iovec *iov,
                                   struct weft_op *op)
 {
-    if (!r->puts && !wf_puts_make(r))
+    if (!r->put_ring && !wf_put_ring_make(r))
         return WEFT_ENOMEM;
-    return r->puts->room && !wf_puts_begin(r->puts, r, offset, iov->iov_base, iov->iov_len, op)
+    return r->put_ring->room &&
+                   !wf_put_ring_begin(r->put_ring, r, offset, iov->iov_base, iov->iov_len, op)
                ? WEFT_PENDING
                : WEFT_OK;
 }
@@ -907,22 +911,22 @@ static enum weft_status put_short(struct wf_remote *r, uint64_t offset, const st
 enum weft_status wf_rma_put_again(struct wf_remote *r, uint64_t offset, const void *src, size_t len,
                                   struct weft_op *op)
 {
-    struct wf_entries *entries = &r->pub.peer->ep->entries;
+    struct wf_req_table *reqs = &r->pub.peer->ep->reqs;
     enum weft_status status;
-    struct wf_entry *e;
-    entries->again = true;
-    e = entry_new(r, WF_KIND_PUT, offset, len, op, &status);
-    entries->again = false;
-    if (!e)
+    struct wf_req *req;
+    reqs->again = true;
+    req = rma_req_new(r, WF_REQ_PUT, offset, len, op, &status);
+    reqs->again = false;
+    if (!req)
         return status;
-    wf_list_remove(&e->issued);
-    wf_list_prepend(&e->peer->flow->issued, &e->issued);
-    e->path = (uint8_t)wf_path_messages(e->remote, e->len);
-    wf_ep_count(e->ep, wf_path_stat(WF_STAT_PUT_PULL, e->path), 1);
-    wf_iov_one(&e->mem, src, len);
+    wf_list_remove(&req->issued);
+    wf_list_prepend(&req->peer->flow->issued, &req->issued);
+    req->path = (uint8_t)wf_path_messages(req->remote, req->len);
+    wf_ep_count(req->ep, wf_path_stat(WF_STAT_PUT_PULL, req->path), 1);
+    wf_iov_one(&req->mem, src, len);
     if (op)
-        op->entry_ = e;
-    wf_entry_queue(e);
+        op->entry_ = req;
+    wf_req_queue(req);
     return WEFT_OK;
 }
 
@@ -933,50 +937,50 @@ static enum weft_status put_begun(struct wf_remote *r, uint64_t offset, const st
     struct weft_ep *ep = r->pub.peer->ep;
     enum weft_status status;
     struct wf_iov mem = {.v = iov, .n = count};
-    struct wf_entry *e;
+    struct wf_req *req;
     if (path == WF_PATH_INLINE)
         return mapped_copy(r, offset, &mem, len, true);
     if (path == WF_PATH_HERE)
         return here_copy(r, offset, &mem, len, true);
     if (r->by_nic && count == 1 && (status = put_short(r, offset, iov, op)) != WEFT_OK)
         return status;
-    e = entry_new(r, WF_KIND_PUT, offset, len, op, &status);
-    if (!e)
+    req = rma_req_new(r, WF_REQ_PUT, offset, len, op, &status);
+    if (!req)
         return status;
-    e->path = (uint8_t)path;
-    status = wf_iov_set(&e->mem, iov, count);
+    req->path = (uint8_t)path;
+    status = wf_iov_set(&req->mem, iov, count);
     if (status != WEFT_OK) {
-        wf_entry_free(e);
+        wf_req_free(req);
         return status;
     }
-    status = wf_entry_start(e, wf_rma_push);
+    status = wf_req_start(req, wf_rma_push);
     if (status == WEFT_PENDING)
-        wf_ep_count(ep, wf_path_stat(WF_STAT_PUT_PULL, e->path), 1);
+        wf_ep_count(ep, wf_path_stat(WF_STAT_PUT_PULL, req->path), 1);
     return status;
 }
 
 enum weft_status wf_rma_put_ordered(struct wf_remote *r, uint64_t offset, const void *src,
                                     size_t len, struct weft_op *op, struct wf_order *order,
-                                    uint64_t *entry)
+                                    uint64_t *req_id)
 {
     /* Not bulk if that might have to begin again: what follows it could be ahead then. */
     bool bulk = wf_ctl_can_bulk(r->pub.peer) && wf_remote_can_bulk(r) && r->is_mapped;
     enum wf_path path = bulk ? WF_PATH_BULK : WF_PATH_PIECES;
     enum weft_status status = r->pub.peer->status;
-    struct wf_entry *e;
+    struct wf_req *req;
     if (status == WEFT_OK && __atomic_load_n(r->pub.gen_word, __ATOMIC_ACQUIRE) != r->pub.gen)
         status = refused(&r->pub, offset, len, WEFT_REMOTE_WRITE);
     if (status != WEFT_OK)
         return status;
-    e = entry_new(r, WF_KIND_PUT, offset, len, op, &status);
-    if (!e)
+    req = rma_req_new(r, WF_REQ_PUT, offset, len, op, &status);
+    if (!req)
         return status;
-    e->path = (uint8_t)path;
-    e->u.rma.ordered = true;
-    e->u.rma.order = *order;
-    wf_iov_one(&e->mem, src, len);
-    *entry = e->id;
-    status = wf_entry_start(e, wf_rma_push);
+    req->path = (uint8_t)path;
+    req->u.rma.ordered = true;
+    req->u.rma.order = *order;
+    wf_iov_one(&req->mem, src, len);
+    *req_id = req->id;
+    status = wf_req_start(req, wf_rma_push);
     if (status == WEFT_PENDING)
         wf_ep_count(r->pub.peer->ep, wf_path_stat(WF_STAT_PUT_PULL, path), 1);
     return status;
@@ -1011,7 +1015,7 @@ static enum weft_status get_begun(struct wf_remote *r, uint64_t offset, const st
     struct weft_peer *peer = r->pub.peer;
     struct wf_iov mem = {.v = iov, .n = count};
     enum weft_status status;
-    struct wf_entry *e;
+    struct wf_req *req;
     if (path == WF_PATH_INLINE)
         return mapped_copy(r, offset, &mem, len, false);
     if (path == WF_PATH_HERE)
@@ -1023,22 +1027,22 @@ static enum weft_status get_begun(struct wf_remote *r, uint64_t offset, const st
             return status;
         }
     }
-    e = entry_new(r, WF_KIND_GET, offset, len, op, &status);
-    if (!e)
+    req = rma_req_new(r, WF_REQ_GET, offset, len, op, &status);
+    if (!req)
         return status;
     if (path == WF_PATH_PULL) {
         peer->flow->no_pull = true;
         path = WF_PATH_PIECES;
     }
-    e->path = (uint8_t)path;
-    status = wf_iov_set(&e->mem, iov, count);
+    req->path = (uint8_t)path;
+    status = wf_iov_set(&req->mem, iov, count);
     if (status != WEFT_OK) {
-        wf_entry_free(e);
+        wf_req_free(req);
         return status;
     }
-    status = wf_entry_start(e, wf_rma_push);
+    status = wf_req_start(req, wf_rma_push);
     if (status == WEFT_PENDING)
-        wf_ep_count(peer->ep, wf_path_stat(WF_STAT_GET_PULL, e->path), 1);
+        wf_ep_count(peer->ep, wf_path_stat(WF_STAT_GET_PULL, req->path), 1);
     return status;
 }
 
@@ -1076,13 +1080,13 @@ enum weft_status weft_put_slow_(struct weft_remote *remote, uint64_t offset, con
                                 size_t len, struct weft_op *op)
 {
     struct wf_remote *r = wf_remote_of(remote);
-    struct wf_puts *p = r ? r->puts : NULL;
+    struct wf_put_ring *p = r ? r->put_ring : NULL;
     const struct wf_put *not_begun;
     if (!p || !p->room || !src || !wf_life_is(p->ep->life) || p->ep->busy || len > r->pub.length ||
         offset > r->pub.length - len || offset < r->key.first ||
         __atomic_load_n(r->pub.gen_word, __ATOMIC_ACQUIRE) != r->pub.gen)
         return wf_op_result(op, put_slower(remote, offset, src, len, op));
-    not_begun = wf_puts_begin(p, r, offset, src, len, op);
+    not_begun = wf_put_ring_begin(p, r, offset, src, len, op);
     return not_begun ? put_after_all(not_begun) : WEFT_PENDING;
 }
 
@@ -1161,7 +1165,7 @@ enum weft_status weft_atomic_slow_(struct weft_remote *r, uint64_t offset, unsig
     struct wf_remote *remote = wf_remote_of(r);
     enum wf_path path;
     struct weft_ep *ep;
-    struct wf_entry *e;
+    struct wf_req *req;
     if (status != WEFT_OK)
         return status;
     ep = r->peer->ep;
@@ -1177,15 +1181,15 @@ enum weft_status weft_atomic_slow_(struct weft_remote *r, uint64_t offset, unsig
         status = here_atomic(remote, offset, operation, type, operand, compare, fetched);
     if (path == WF_PATH_INLINE || path == WF_PATH_HERE)
         return wf_ep_left(ep, wf_op_result(op, status));
-    e = entry_new(remote, WF_KIND_ATOMIC, offset, 0, op, &status);
-    if (e) {
-        e->u.rma.operation = (uint8_t)operation;
-        e->u.rma.type = (uint8_t)type;
-        e->u.rma.operand = operand;
-        e->u.rma.compare = compare;
-        e->u.rma.fetched = fetched;
-        e->path = (uint8_t)path;
-        status = wf_entry_start(e, wf_rma_push);
+    req = rma_req_new(remote, WF_REQ_ATOMIC, offset, 0, op, &status);
+    if (req) {
+        req->u.rma.operation = (uint8_t)operation;
+        req->u.rma.type = (uint8_t)type;
+        req->u.rma.operand = operand;
+        req->u.rma.compare = compare;
+        req->u.rma.fetched = fetched;
+        req->path = (uint8_t)path;
+        status = wf_req_start(req, wf_rma_push);
     }
     return wf_ep_left(ep, wf_op_result(op, status));
 }
@@ -1203,17 +1207,17 @@ static enum weft_status signal_begun(struct wf_remote *r, uint64_t offset, const
                                      uint64_t value, unsigned how, struct weft_op *op)
 {
     enum weft_status status;
-    struct wf_entry *e = entry_new(r, WF_KIND_SIGNAL, offset, len, op, &status);
+    struct wf_req *req = rma_req_new(r, WF_REQ_SIGNAL, offset, len, op, &status);
     const uint32_t words[REGION_ARGS] = {sig->key.slot, WF_LO(sig->sent), WF_HI(sig->sent),
                                          WF_LO(sig_offset), WF_HI(sig_offset)};
-    if (!e)
+    if (!req)
         return status;
-    memcpy(e->u.rma.args, words, sizeof words);
-    e->u.rma.operation = how == WEFT_SIGNAL_ADD ? WEFT_ATOMIC_ADD : WEFT_ATOMIC_SWAP;
-    e->u.rma.operand = value;
-    e->path = (uint8_t)wf_path_put(r, len, 1);
-    wf_iov_one(&e->mem, src, len);
-    return wf_entry_start(e, wf_rma_push);
+    memcpy(req->u.rma.args, words, sizeof words);
+    req->u.rma.operation = how == WEFT_SIGNAL_ADD ? WEFT_ATOMIC_ADD : WEFT_ATOMIC_SWAP;
+    req->u.rma.operand = value;
+    req->path = (uint8_t)wf_path_put(r, len, 1);
+    wf_iov_one(&req->mem, src, len);
+    return wf_req_start(req, wf_rma_push);
 }
 
 static bool is_direct(enum wf_path path)
@@ -1231,8 +1235,8 @@ static enum weft_status wake_begun(struct wf_remote *r, uint64_t offset, const v
     bool is_mapped = wf_path_atomic(sig, operation, 8) == WF_PATH_INLINE;
     enum weft_status status;
     struct wf_iov mem;
-    struct wf_entry *e = entry_new(sig, WF_KIND_ATOMIC, sig_offset, 0, op, &status);
-    if (!e)
+    struct wf_req *req = rma_req_new(sig, WF_REQ_ATOMIC, sig_offset, 0, op, &status);
+    if (!req)
         return status;
     wf_iov_one(&mem, src, len);
     status = wf_path_put(r, len, 1) == WF_PATH_INLINE ? mapped_copy(r, offset, &mem, len, true)
@@ -1240,14 +1244,14 @@ static enum weft_status wake_begun(struct wf_remote *r, uint64_t offset, const v
     if (status == WEFT_OK && is_mapped)
         status = mapped_atomic(sig, sig_offset, operation, WEFT_U64, value, 0, NULL);
     if (status != WEFT_OK) {
-        wf_entry_free(e);
+        wf_req_free(req);
         return status;
     }
-    e->path = WF_PATH_WHOLE;
-    e->u.rma.type = WEFT_U64;
-    e->u.rma.operation = (uint8_t)(is_mapped ? WEFT_ATOMIC_ADD : operation);
-    e->u.rma.operand = is_mapped ? 0 : value;
-    return wf_entry_go_on(e, wf_rma_push);
+    req->path = WF_PATH_WHOLE;
+    req->u.rma.type = WEFT_U64;
+    req->u.rma.operation = (uint8_t)(is_mapped ? WEFT_ATOMIC_ADD : operation);
+    req->u.rma.operand = is_mapped ? 0 : value;
+    return wf_req_go_on(req, wf_rma_push);
 }
 
 /* A word that no message would change otherwise is to wake its target. */
@@ -1320,26 +1324,26 @@ enum weft_status weft_put_signal_slow_(struct weft_remote *r, uint64_t offset, c
 }
 
 static enum weft_status long_begun(struct weft_remote *r, uint64_t offset, const void *src,
-                                   size_t len, struct wf_entry *e)
+                                   size_t len, struct wf_req *req)
 {
     struct wf_remote *remote = wf_remote_of(r);
     enum wf_path path = wf_path_put(remote, len, 1);
     enum weft_status status = WEFT_OK;
     struct wf_iov mem;
     wf_iov_one(&mem, src, len);
-    wf_iov_one(&e->mem, src, len);
+    wf_iov_one(&req->mem, src, len);
     if (path == WF_PATH_INLINE)
         status = mapped_copy(remote, offset, &mem, len, true);
     else if (path == WF_PATH_HERE)
         status = here_copy(remote, offset, &mem, len, true);
-    e->path = (uint8_t)path;
+    req->path = (uint8_t)path;
     if (status != WEFT_OK) {
-        wf_entry_free(e);
+        wf_req_free(req);
         return status;
     }
     if (path == WF_PATH_INLINE || path == WF_PATH_HERE)
-        e->sent = len;
-    return wf_entry_start(e, wf_rma_push);
+        req->sent = len;
+    return wf_req_start(req, wf_rma_push);
 }
 
 enum weft_status weft_am_long(struct weft_remote *r, uint64_t offset, const void *src, size_t len,
@@ -1348,7 +1352,7 @@ enum weft_status weft_am_long(struct weft_remote *r, uint64_t offset, const void
 {
     struct weft_ep *ep = r && r->peer ? r->peer->ep : NULL;
     enum weft_status status = wf_ep_enter(ep);
-    struct wf_entry *e = NULL;
+    struct wf_req *req = NULL;
     if (status != WEFT_OK)
         return status;
     if (handler >= WEFT_AM_USER_HANDLERS || nargs > WEFT_AM_MAX_ARGS || (nargs && !args) ||
@@ -1362,13 +1366,13 @@ enum weft_status weft_am_long(struct weft_remote *r, uint64_t offset, const void
     if (status == WEFT_OK)
         status = wf_local_one(ep, op, src, len, WEFT_WRITE);
     if (status == WEFT_OK)
-        e = entry_new(wf_remote_of(r), WF_KIND_LONG, offset, len, op, &status);
-    if (e) {
-        e->u.rma.handler = (uint8_t)handler;
-        e->u.rma.nargs = (uint8_t)nargs;
-        e->u.rma.reply_max = (uint32_t)reply_max;
-        memcpy(e->u.rma.args, args ? args : e->u.rma.args, nargs * sizeof *args);
-        status = long_begun(r, offset, src, len, e);
+        req = rma_req_new(wf_remote_of(r), WF_REQ_LONG, offset, len, op, &status);
+    if (req) {
+        req->u.rma.handler = (uint8_t)handler;
+        req->u.rma.nargs = (uint8_t)nargs;
+        req->u.rma.reply_max = (uint32_t)reply_max;
+        memcpy(req->u.rma.args, args ? args : req->u.rma.args, nargs * sizeof *args);
+        status = long_begun(r, offset, src, len, req);
         wf_ep_count(ep, WF_STAT_LONG_SENT, status == WEFT_OK || status == WEFT_PENDING);
     }
     return wf_ep_left(ep, wf_op_result(op, status));
@@ -1377,22 +1381,22 @@ enum weft_status weft_am_long(struct weft_remote *r, uint64_t offset, const void
 enum weft_status weft_flush(struct weft_peer *peer, struct weft_op *op)
 {
     enum weft_status status = wf_ep_enter(peer ? peer->ep : NULL);
-    const struct wf_puts *puts;
-    struct wf_entry *e;
+    const struct wf_put_ring *put_ring;
+    struct wf_req *req;
     if (status != WEFT_OK)
         return status;
     status = peer->transport->flush(wf_peer_tpeer(peer));
     if (status != WEFT_OK || !peer->flow)
         return wf_ep_left(peer->ep, wf_op_result(op, status));
-    puts = peer->flow->puts;
-    if (wf_list_empty(&peer->flow->issued) && (!puts || puts->done == puts->begun)) {
+    put_ring = peer->flow->put_ring;
+    if (wf_list_empty(&peer->flow->issued) && (!put_ring || put_ring->done == put_ring->begun)) {
         status = peer->flow->lost;
         peer->flow->lost = WEFT_OK;
     } else if (!op) {
         status = WEFT_PENDING;
-    } else if ((e = wf_entry_new(peer->ep, peer, WF_KIND_FLUSH, op, true, &status))) {
-        e->u.flush.puts = puts ? puts->begun : 0;
-        op->entry_ = e;
+    } else if ((req = wf_req_new(peer->ep, peer, WF_REQ_FLUSH, op, true, &status))) {
+        req->u.flush.puts_begun = put_ring ? put_ring->begun : 0;
+        op->entry_ = req;
         op->status = status = WEFT_PENDING;
     }
     return wf_ep_left(peer->ep, wf_op_result(op, status));

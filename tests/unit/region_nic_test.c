@@ -198,8 +198,8 @@ static void test_answers_made_up(void **state)
         assert_int_equal(is_get ? weft_get(r, 0, mine, sizeof mine, &op)
                                 : weft_put(r, 0, mine, sizeof mine, &op),
                          WEFT_PENDING);
-        for (uint32_t i = 0; i < ep[0]->entries.created; i++) {
-            uint32_t args[] = {ep[0]->entries.by_index[i]->id, 0, 0, 0, 0};
+        for (uint32_t i = 0; i < ep[0]->reqs.created; i++) {
+            uint32_t args[] = {ep[0]->reqs.by_index[i]->id, 0, 0, 0, 0};
             struct weft_am am = {
                 .ep = ep[0], .args = args, .is_reply = 1, .token = &token, .handler = handlers[0]};
             for (unsigned k = 0; k < 2; k++) {
