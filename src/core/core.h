@@ -138,8 +138,8 @@ struct weft_ep {
     uint64_t auth;           /* constant: digest of its authorization key; 0: none */
     uint64_t unhandled_logged[WEFT_AM_HANDLERS / 64];
     struct wf_token late_token; /* of a late reply being delivered */
-    unsigned laters;            /* detached requests whose replies are due */
-    bool failed_logged, laters_logged;
+    unsigned late_due;          /* detached requests whose replies are due */
+    bool failed_logged, late_logged;
     uint64_t kept_bytes;  /* memory of tagged messages that no receive has matched */
     unsigned kept_warned; /* times that this was logged */
 };

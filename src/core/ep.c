@@ -231,7 +231,7 @@ enum weft_status weft_ep_close(struct weft_ep *ep)
         return status;
     if (ep->of_job)
         return wf_ep_left(ep, wf_refuse_close("weft_ep_close", "endpoint"));
-    if (ep->laters)
+    if (ep->late_due)
         wf_late_give_up(ep);
     if (ep->peers || ep->remotes || wf_msg_busy(ep))
         return wf_ep_left(ep, WEFT_EBUSY);

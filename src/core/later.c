@@ -5,8 +5,8 @@
  * is a request to WF_CTL_LATE. The requester keeps nothing: it delivers the reply with the peer
  * that it has open for the sender. Here the request is a request of kind LATE,
  *
- *   due       told == 0; of no peer
- *   waiting   told > 0, in the queue of the peer by which it leaves
+ *   due       message_nargs is 0; the request has no peer
+ *   waiting   message_nargs is not 0; in the queue of the peer by which it leaves
  *
  * which ends when its message has left, with the loss of that peer, or, if it has waited long, as
  * its endpoint closes. */
@@ -29,7 +29,7 @@ _Static_assert(1 + WEFT_AM_LATER_MAX_ARGS == WEFT_AM_MAX_ARGS, "all that a messa
 
 void wf_late_clear(struct wf_req *req)
 {
-    req->ep->laters--;
+    req->ep->late_due--;
     free((void *)(uintptr_t)req->u.late.data);
     wf_sender_unref(req->u.late.sender);
 }
@@ -46,12 +46,12 @@ enum weft_status weft_am_detach(const struct weft_am *am, struct weft_am_later *
     ep = am->ep;
     if (!wf_life_is(ep->life))
         return wf_life_why(ep->life);
-    if (ep->laters >= wf_config()->late_replies) {
-        if (!ep->laters_logged)
+    if (ep->late_due >= wf_config()->late_replies) {
+        if (!ep->late_logged)
             wf_error("%u late replies are due at endpoint %u: no more requests can be detached "
                      "(WEFT_LATE_REPLIES)",
-                     ep->laters, ep->address.ep);
-        ep->laters_logged = true;
+                     ep->late_due, ep->address.ep);
+        ep->late_logged = true;
         return WEFT_ELIMIT;
     }
     sender = wf_sender_of(ep, token);
@@ -60,22 +60,24 @@ enum weft_status weft_am_detach(const struct weft_am *am, struct weft_am_later *
     req = wf_req_new(ep, NULL, WF_REQ_LATE, NULL, false, &status);
     if (!req)
         return status;
-    ep->laters++;
+    ep->late_due++;
     wf_sender_ref(sender);
     req->u.late.sender = sender;
-    req->u.late.room = WF_MIN(token->reply_room, ep->am_max); /* as a message of this endpoint's */
-    req->u.late.handler = am->handler;
-    req->u.late.nargs = (uint8_t)WF_MIN(am->nargs, WEFT_AM_FAILED_ARGS);
-    memcpy(req->u.late.asked, am->args, 4u * req->u.late.nargs);
+    req->u.late.reply_max =
+        WF_MIN(token->reply_room, ep->am_max); /* as a message of this endpoint's */
+    req->u.late.request_handler = am->handler;
+    req->u.late.request_nargs = (uint8_t)WF_MIN(am->nargs, WEFT_AM_FAILED_ARGS);
+    memcpy(req->u.late.request_args, am->args, 4u * req->u.late.request_nargs);
     token->can_reply = WF_REPLY_DETACHED;
-    *out = (struct weft_am_later){.ep = ep, .id = req->id, .reply_max = req->u.late.room + 1};
+    *out = (struct weft_am_later){.ep = ep, .id = req->id, .reply_max = req->u.late.reply_max + 1};
     return WEFT_OK;
 }
 
 enum weft_status wf_late_push(struct wf_req *req)
 {
-    enum weft_status status = wf_ctl_request(req->peer, WF_CTL_LATE, req->u.late.args,
-                                             req->u.late.told, req->u.late.data, req->len, 0);
+    enum weft_status status =
+        wf_ctl_request(req->peer, WF_CTL_LATE, req->u.late.message_args, req->u.late.message_nargs,
+                       req->u.late.data, req->len, 0);
     if (status == WEFT_OK)
         wf_ep_count(req->ep, WF_STAT_LATE_SENT, 1);
     if (status >= 0 || wf_is_loss(status) || weft_peer_status(req->peer) != WEFT_OK)
@@ -89,7 +91,7 @@ static void unbind(struct wf_req *req)
     wf_list_remove(&req->losable);
     req->peer->flow->nreqs--;
     req->peer = NULL;
-    req->u.late.told = 0;
+    req->u.late.message_nargs = 0;
 }
 
 /* The message of [req], whose payload is [data], leaves or waits. */
@@ -115,7 +117,7 @@ static enum weft_status leave(struct wf_req *req, const void *data)
     if (req->len)
         memcpy(copy, data, req->len);
     req->u.late.data = copy;
-    req->u.late.since_ns = wf_now_ns();
+    req->u.late.queued_ns = wf_now_ns();
     wf_req_queue(req);
     return WEFT_OK;
 }
@@ -126,7 +128,8 @@ void wf_late_give_up(struct weft_ep *ep)
     unsigned lost = 0;
     for (uint32_t i = 0; i < ep->reqs.created; i++) {
         struct wf_req *req = ep->reqs.by_index[i];
-        if (req->kind != WF_REQ_LATE || !req->u.late.told || now - req->u.late.since_ns < most)
+        if (req->kind != WF_REQ_LATE || !req->u.late.message_nargs ||
+            now - req->u.late.queued_ns < most)
             continue;
         wf_req_end(req, WEFT_ETIMEDOUT);
         lost++;
@@ -151,9 +154,9 @@ static enum weft_status answer(struct wf_req *req, const uint32_t *head, unsigne
     if (status != WEFT_OK)
         return status;
     if (nargs)
-        memcpy(req->u.late.args + nhead, args, 4u * nargs);
-    memcpy(req->u.late.args, head, 4u * nhead);
-    req->u.late.told = (uint8_t)(nhead + nargs);
+        memcpy(req->u.late.message_args + nhead, args, 4u * nargs);
+    memcpy(req->u.late.message_args, head, 4u * nhead);
+    req->u.late.message_nargs = (uint8_t)(nhead + nargs);
     req->len = len;
     return leave(req, data);
 }
@@ -169,7 +172,7 @@ static enum weft_status enter(const struct weft_am_later *later, struct wf_req *
     if (ep->locked)
         wf_ep_lock(ep);
     *req = wf_req_find(ep, later->id, WF_REQ_LATE);
-    return *req && !(*req)->u.late.told ? WEFT_OK : wf_ep_left(ep, WEFT_EINVAL);
+    return *req && !(*req)->u.late.message_nargs ? WEFT_OK : wf_ep_left(ep, WEFT_EINVAL);
 }
 
 enum weft_status weft_am_reply_later(const struct weft_am_later *later, unsigned handler,
@@ -183,7 +186,7 @@ enum weft_status weft_am_reply_later(const struct weft_am_later *later, unsigned
         return status;
     status = nargs > WEFT_AM_LATER_MAX_ARGS ? WEFT_EINVAL
                                             : wf_am_out_check(handler, args, nargs, data, len);
-    if (status == WEFT_OK && len > req->u.late.room)
+    if (status == WEFT_OK && len > req->u.late.reply_max)
         status = WEFT_EMSGSIZE;
     if (status == WEFT_OK)
         status = answer(req, &head, 1, args, nargs, data, len);
@@ -197,20 +200,21 @@ enum weft_status weft_am_drop(const struct weft_am_later *later)
     enum weft_status status = enter(later, &req);
     if (status != WEFT_OK)
         return status;
-    head[0] = LATE_REFUSED << 8 | req->u.late.handler;
-    status = answer(req, head, REFUSED_ARGS, req->u.late.asked, req->u.late.nargs, NULL, 0);
+    head[0] = LATE_REFUSED << 8 | req->u.late.request_handler;
+    status = answer(req, head, REFUSED_ARGS, req->u.late.request_args, req->u.late.request_nargs,
+                    NULL, 0);
     return wf_ep_left(later->ep, status);
 }
 
 void wf_late_refuse(const struct weft_am *am, unsigned handler, const uint32_t *args,
                     unsigned nargs, enum weft_status why)
 {
-    uint32_t told[REFUSED_ARGS + WEFT_AM_FAILED_ARGS] = {LATE_REFUSED << 8 | (handler & 0xff),
-                                                         (uint32_t)why};
+    uint32_t words[REFUSED_ARGS + WEFT_AM_FAILED_ARGS] = {LATE_REFUSED << 8 | (handler & 0xff),
+                                                          (uint32_t)why};
     nargs = WF_MIN(nargs, WEFT_AM_FAILED_ARGS);
     if (nargs)
-        memcpy(told + REFUSED_ARGS, args, 4u * nargs);
-    wf_ctl_reply(am, WF_CTL_LATE, told, REFUSED_ARGS + nargs, NULL, 0);
+        memcpy(words + REFUSED_ARGS, args, 4u * nargs);
+    wf_ctl_reply(am, WF_CTL_LATE, words, REFUSED_ARGS + nargs, NULL, 0);
 }
 
 /* ---- the requester ---- */

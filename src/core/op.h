@@ -58,8 +58,9 @@ enum wf_req_kind {
     WF_REQ_LATE, /* a detached request: later.c */
 };
 
-/* A write in several pieces that counts as one at its owner, who is told when all are there. */
-enum wf_whole { WF_WHOLE_UNASKED, WF_WHOLE_ASKED, WF_WHOLE_DUE, WF_WHOLE_TOLD };
+/* A write in several pieces to a region with a counter counts once, when all pieces are written:
+ * then a message without bytes has its owner count. */
+enum wf_count { WF_COUNT_NONE, WF_COUNT_WANTED, WF_COUNT_DUE, WF_COUNT_SENT };
 
 /* Pieces of local memory. */
 struct wf_iov {
@@ -121,14 +122,14 @@ struct wf_req {
             struct weft_remote **out;
         } open;
         struct {
-            struct wf_sender *sender; /* a reference */
-            uint32_t room;
-            uint8_t handler, nargs;                    /* the request's */
-            uint8_t told;                              /* args of the message; 0: no reply yet */
-            uint32_t asked[WEFT_AM_FAILED_ARGS];       /* the request's */
-            uint32_t args[1 + WEFT_AM_LATER_MAX_ARGS]; /* the message's */
-            const void *data;                          /* of the reply; allocated once it waits */
-            uint64_t since_ns;                         /* it waits */
+            struct wf_sender *sender; /* of the request; a reference */
+            uint32_t reply_max;       /* bytes */
+            uint8_t request_handler, request_nargs;
+            uint8_t message_nargs; /* 0: no reply yet */
+            uint32_t request_args[WEFT_AM_FAILED_ARGS];
+            uint32_t message_args[1 + WEFT_AM_LATER_MAX_ARGS];
+            const void *data;   /* the reply's payload; allocated once the message waits for room */
+            uint64_t queued_ns; /* since then it waits */
         } late;
         struct {
             uint64_t offset, gen;
@@ -137,7 +138,7 @@ struct wf_req {
             uint32_t reply_max;
             uint32_t args[WEFT_AM_MAX_ARGS];
             uint8_t operation, type;
-            uint8_t whole; /* enum wf_whole */
+            uint8_t count; /* enum wf_count */
             bool ordered;  /* a fragment's: */
             struct wf_order order;
             uint64_t operand, compare, *fetched;

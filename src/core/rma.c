@@ -16,11 +16,11 @@
 #define TAKES 4 /* pieces that an owner is asked to copy at a time */
 
 /* In the length of a piece: it is all that is written, and counts. */
-#define WHOLE (UINT32_C(1) << 31)
-_Static_assert(WF_BULK_MAX < WHOLE && WF_PULL_MAX < WHOLE, "lengths of pieces");
+#define PIECE_COUNTS (UINT32_C(1) << 31)
+_Static_assert(WF_BULK_MAX < PIECE_COUNTS && WF_PULL_MAX < PIECE_COUNTS, "lengths of pieces");
 /* In the answer to a piece that is not all: when all are written, say so (a piece of nothing,
- * WHOLE), since they count. */
-#define TELL_WHOLE 1u
+ * PIECE_COUNTS), since they count. */
+#define ANSWER_COUNT 1u
 
 /* Wire: before the arguments' words, what a long message is about. */
 struct long_head {
@@ -42,7 +42,7 @@ static enum weft_status push_get(struct wf_req *req);
 /* The length of a piece of [n] bytes, as its request says it. */
 static uint32_t piece_word(const struct wf_req *req, size_t n)
 {
-    return (uint32_t)n | (n == req->len ? WHOLE : 0);
+    return (uint32_t)n | (n == req->len ? PIECE_COUNTS : 0);
 }
 
 static enum weft_status push_take(struct wf_req *req)
@@ -229,27 +229,27 @@ static enum weft_status push_atomic(struct wf_req *req)
 }
 
 /* All pieces are written: they count as one. */
-static enum weft_status push_whole(struct wf_req *req)
+static enum weft_status push_count(struct wf_req *req)
 {
-    uint32_t args[] = {REGION(req, 0), WF_LO(req->id), WHOLE};
+    uint32_t args[] = {REGION(req, 0), WF_LO(req->id), PIECE_COUNTS};
     enum weft_status status =
         wf_ctl_request(req->peer, WF_CTL_PUT, args, WF_ARRAY_LEN(args), NULL, 0, 1);
     if (status != WEFT_OK)
         return status;
-    req->u.rma.whole = WF_WHOLE_TOLD;
+    req->u.rma.count = WF_COUNT_SENT;
     req->unanswered++;
     return WEFT_PENDING;
 }
 
 static bool has_bytes(const struct wf_req *req)
 {
-    return req->sent < req->len || req->u.rma.whole == WF_WHOLE_DUE;
+    return req->sent < req->len || req->u.rma.count == WF_COUNT_DUE;
 }
 
 static enum weft_status push_bytes(struct wf_req *req)
 {
-    if (req->u.rma.whole == WF_WHOLE_DUE)
-        return push_whole(req);
+    if (req->u.rma.count == WF_COUNT_DUE)
+        return push_count(req);
     switch (req->path) {
     case WF_PATH_PULL: return push_take(req);
     case WF_PATH_BULK: return push_put_bulk(req);
@@ -348,8 +348,8 @@ static bool nargs_are(const struct weft_am *am, unsigned n)
     return false;
 }
 
-/* What was written is there: make it last, and count it. *tell: the answer's. */
-static enum weft_status written(const struct place *p, uint32_t n, bool whole, uint64_t *tell)
+/* What was written is there: make it last, and count it. *answer: the answer's. */
+static enum weft_status written(const struct place *p, uint32_t n, bool whole, uint64_t *answer)
 {
     enum weft_status status = wf_region_settle(p->region, p->at, n);
     struct weft_counter *counter = wf_region_counter(p->region);
@@ -358,7 +358,7 @@ static enum weft_status written(const struct place *p, uint32_t n, bool whole, u
     if (whole)
         wf_counter_add(counter, 1);
     else
-        *tell = TELL_WHOLE;
+        *answer = ANSWER_COUNT;
     return status;
 }
 
@@ -385,22 +385,22 @@ static enum weft_status put_bytes(const struct weft_am *am, const struct place *
 static void on_put(const struct weft_am *am)
 {
     enum weft_status status;
-    uint64_t tell = 0;
+    uint64_t answer = 0;
     struct place p;
     bool whole;
     uint32_t n;
     if (!nargs_are(am, REGION_ARGS + 2))
         return;
-    n = am->args[REGION_ARGS + 1] & ~WHOLE;
-    whole = am->args[REGION_ARGS + 1] & WHOLE;
+    n = am->args[REGION_ARGS + 1] & ~PIECE_COUNTS;
+    whole = am->args[REGION_ARGS + 1] & PIECE_COUNTS;
     status = use(am, n, WEFT_REMOTE_WRITE, &p);
     if (status == WEFT_OK) {
         status = put_bytes(am, &p, n);
         if (status == WEFT_OK)
-            status = written(&p, n, whole, &tell);
+            status = written(&p, n, whole, &answer);
         unuse(am, &p);
     }
-    answer_status(am, status, tell);
+    answer_status(am, status, answer);
 }
 
 /* Copy from the sender's memory, as much at a time as lies together here. */
@@ -428,14 +428,14 @@ static void on_take(const struct weft_am *am)
     struct wf_sender *sender = wf_sender_of(am->ep, am->token);
     struct weft_peer *peer = NULL;
     enum weft_status status = WEFT_ENOMEM;
-    uint64_t tell = 0;
+    uint64_t answer = 0;
     struct place p;
     bool whole;
     uint32_t n;
     if (!nargs_are(am, REGION_ARGS + 4))
         return;
-    n = am->args[REGION_ARGS + 3] & ~WHOLE;
-    whole = am->args[REGION_ARGS + 3] & WHOLE;
+    n = am->args[REGION_ARGS + 3] & ~PIECE_COUNTS;
+    whole = am->args[REGION_ARGS + 3] & PIECE_COUNTS;
     if (sender)
         peer = wf_sender_peer(sender, &status);
     if (peer)
@@ -443,10 +443,10 @@ static void on_take(const struct weft_am *am)
     if (peer && status == WEFT_OK) {
         status = take_bytes(am, peer, &p, wf_word64(am->args + REGION_ARGS + 1), n);
         if (status == WEFT_OK)
-            status = written(&p, n, whole, &tell);
+            status = written(&p, n, whole, &answer);
         unuse(am, &p);
     }
-    answer_status(am, status, tell);
+    answer_status(am, status, answer);
 }
 
 static void get_bulk(const struct weft_am *am, uint32_t *out, uint32_t n)
@@ -514,7 +514,7 @@ static void on_atomic(const struct weft_am *am)
     const uint32_t *a = am->args + REGION_ARGS;
     unsigned operation, type, size;
     enum weft_status status = WEFT_EPROTO;
-    uint64_t old = 0, tell;
+    uint64_t old = 0, answer;
     struct place p;
     void *word;
     if (!nargs_are(am, REGION_ARGS + 6))
@@ -529,7 +529,7 @@ static void on_atomic(const struct weft_am *am)
         word = wf_region_word(p.region, p.at, size, &status);
         if (word) {
             old = weft_atomic_do_(word, operation, type, wf_word64(a + 2), wf_word64(a + 4));
-            status = written(&p, size, true, &tell);
+            status = written(&p, size, true, &answer);
         }
         unuse(am, &p);
     }
@@ -657,8 +657,8 @@ static void answer_count(struct wf_req *req)
     }
     if (fall_back(req))
         return;
-    if (req->u.rma.whole == WF_WHOLE_ASKED && req->sent == req->len)
-        req->u.rma.whole = WF_WHOLE_DUE;
+    if (req->u.rma.count == WF_COUNT_WANTED && req->sent == req->len)
+        req->u.rma.count = WF_COUNT_DUE;
     if (req->status)
         wf_req_end(req, (enum weft_status)req->status);
     else if (has_bytes(req) || req->kind == WF_REQ_LONG ||
@@ -674,9 +674,9 @@ static void on_answer(const struct weft_am *am)
     if (!req || req->kind == WF_REQ_GET)
         return;
     note_status(req, am);
-    if (req->kind != WF_REQ_ATOMIC && !req->started && am->args[2] & TELL_WHOLE &&
-        req->u.rma.whole == WF_WHOLE_UNASKED)
-        req->u.rma.whole = WF_WHOLE_ASKED;
+    if (req->kind != WF_REQ_ATOMIC && !req->started && am->args[2] & ANSWER_COUNT &&
+        req->u.rma.count == WF_COUNT_NONE)
+        req->u.rma.count = WF_COUNT_WANTED;
     if (req->kind == WF_REQ_ATOMIC && !req->status && req->u.rma.fetched)
         *req->u.rma.fetched = wf_word64(am->args + 2);
     answer_count(req);
@@ -839,14 +839,14 @@ static enum weft_status here_copy(const struct wf_remote *r, uint64_t offset,
     for (uint64_t at = 0; at < len;) {
         size_t n = WF_MIN(len - (size_t)at, WF_PULL_MAX); /* who closes it waits for so much */
         struct place p = {.at = offset + at};
-        uint64_t tell;
+        uint64_t answer;
         enum weft_status status =
             here_use(r, p.at, n, to ? WEFT_REMOTE_WRITE : WEFT_REMOTE_READ, &p.region);
         if (status != WEFT_OK)
             return status;
         status = here_piece(p.region, p.at, mem, at, n, to);
         if (status == WEFT_OK && to)
-            status = written(&p, (uint32_t)n, at + n == len, &tell);
+            status = written(&p, (uint32_t)n, at + n == len, &answer);
         wf_mem_unuse(m, p.region);
         if (status != WEFT_OK)
             return status;
@@ -1133,14 +1133,14 @@ static enum weft_status here_atomic(const struct wf_remote *r, uint64_t offset, 
     const unsigned access = WEFT_REMOTE_WRITE | (fetched ? (unsigned)WEFT_REMOTE_READ : 0u);
     struct place p = {.at = offset};
     enum weft_status status = here_use(r, offset, size, access, &p.region);
-    uint64_t old = 0, tell;
+    uint64_t old = 0, answer;
     void *word;
     if (status != WEFT_OK)
         return status;
     word = wf_region_word(p.region, offset, size, &status);
     if (word) {
         old = weft_atomic_do_(word, operation, type, operand, compare);
-        status = written(&p, size, true, &tell);
+        status = written(&p, size, true, &answer);
     }
     wf_mem_unuse(&r->pub.peer->ep->ctx->mem, p.region);
     if (fetched && status == WEFT_OK)
