@@ -197,8 +197,10 @@ static void fake_address(const struct wf_tpeer *tpeer, struct wf_address *out)
     *out = wf_container_of(tpeer, struct fake_peer, base)->address;
 }
 
-static const struct wf_transport fake_transport = {
-    .name = "fake", .request = fake_request, .source = fake_source, .address = fake_address};
+static const struct wf_transport fake_transport = {.name = "fake",
+                                                   .request_ordered = fake_request,
+                                                   .source = fake_source,
+                                                   .address = fake_address};
 static struct wf_tep fake_tep = {.transport = &fake_transport};
 
 /* ---- a job ---- */

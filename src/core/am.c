@@ -32,18 +32,29 @@ static void unhandled(struct weft_ep *ep, const struct weft_am *am)
     wf_late_refuse(am, am->handler, am->args, am->nargs, WEFT_EHANDLER);
 }
 
-/* Weft's own handlers but LATE's take either requests or replies, and few of them bulk messages,
- * which have no data to deliver. */
-static inline bool is_own(const struct weft_am *am)
+/* May [am], a control message, come as it did (ctl.def)? */
+static inline bool ctl_may_be(const struct weft_am *am)
 {
-    const uint32_t bulks = 1u << (WF_CTL_PUT - WF_CTL_MSG) | 1u << (WF_CTL_GOT - WF_CTL_MSG) |
-                           1u << (WF_CTL_PIECE - WF_CTL_MSG);
-    const uint32_t replies = 1u << (WF_CTL_OFFER_ANSWER - WF_CTL_MSG) |
-                             1u << (WF_CTL_PIECE - WF_CTL_MSG) | 1u << (WF_CTL_GOT - WF_CTL_MSG) |
-                             1u << (WF_CTL_ANSWER - WF_CTL_MSG);
-    return ((replies >> (am->handler - WF_CTL_MSG) & 1) == am->is_reply ||
-            am->handler == WF_CTL_LATE) &&
-           (am->data || bulks >> (am->handler - WF_CTL_MSG) & 1);
+#define WF_CTL_BIT_IF(name, is) | ((is) ? WF_CTL_BIT(WF_CTL_##name) : 0u)
+    enum { REQUEST, REPLY, BOTH, NONE, REGION, GET, COPY };
+    static const uint32_t replies = 0
+#define WF_CTL(name, kind, bulk, function) WF_CTL_BIT_IF(name, kind == REPLY)
+#include "core/ctl.def"
+#undef WF_CTL
+        ;
+    static const uint32_t both = 0
+#define WF_CTL(name, kind, bulk, function) WF_CTL_BIT_IF(name, kind == BOTH)
+#include "core/ctl.def"
+#undef WF_CTL
+        ;
+    static const uint32_t bulks = 0
+#define WF_CTL(name, kind, bulk, function) WF_CTL_BIT_IF(name, bulk != NONE)
+#include "core/ctl.def"
+#undef WF_CTL
+        ;
+    const unsigned i = am->handler - WF_CTL_FIRST;
+    return ((replies >> i & 1) == am->is_reply || both >> i & 1) &&
+           (am->data || bulks >> i & 1); /* a bulk message has no data to deliver */
 }
 
 void wf_am_deliver(void *owner, struct weft_am *am)
@@ -51,7 +62,7 @@ void wf_am_deliver(void *owner, struct weft_am *am)
     struct weft_ep *ep = owner;
     const struct handler *h = &ep->handlers[am->handler];
     am->ep = ep;
-    if (am->handler >= WEFT_AM_USER_HANDLERS && !is_own(am)) {
+    if (am->handler >= WEFT_AM_USER_HANDLERS && !ctl_may_be(am)) {
         wf_ctl_bad(am);
         return;
     }

@@ -41,16 +41,17 @@ static void *out_hold(struct weft_ep *ep, const struct wf_bulk *b, uint32_t at, 
 static void *in_hold(struct weft_ep *ep, const struct wf_bulk *b, uint32_t at, size_t *n)
 {
     const uint32_t *a = b->args;
-    switch (b->handler | (unsigned)b->is_reply << 8) {
-    case WF_CTL_PUT:
+    switch (wf_ctl_bulk_of(b->handler, b->is_reply)) {
+    case WF_CTL_BULK_REGION:
         return b->nargs < REGION_ARGS ? NULL : region_hold(ep, a, b->len, WEFT_REMOTE_WRITE, at, n);
-    case WF_CTL_GOT | 1u << 8:
+    case WF_CTL_BULK_GET:
         return req_hold(wf_rma_got_by(ep, b->token, a, b->nargs), wf_word64(a + 2), b->len, at, n);
-    case WF_CTL_PIECE | 1u << 8:
+    case WF_CTL_BULK_COPY:
         return req_hold(wf_msg_piece_of(ep, b->token, a, b->nargs), wf_word64(a + 2), b->len, at,
                         n);
-    default: return NULL;
+    case WF_CTL_BULK_NONE: break;
     }
+    return NULL;
 }
 
 void *wf_bulk_hold(void *owner, const struct wf_bulk *b, uint32_t at, size_t *n)
@@ -64,6 +65,6 @@ void wf_bulk_unhold(void *owner, const struct wf_bulk *b)
     struct weft_ep *ep = owner;
     if (!b->token && b->ref[0] == WF_BULK_REGION)
         region_unhold(ep, b->ref + 1);
-    else if (b->token && b->handler == WF_CTL_PUT)
+    else if (b->token && wf_ctl_bulk_of(b->handler, b->is_reply) == WF_CTL_BULK_REGION)
         region_unhold(ep, b->args);
 }

@@ -77,27 +77,17 @@ struct handler {
     void *arg;
 };
 
-/* Ids of Weft's own handlers. */
+/* Ids of control messages: ctl.def. */
 enum wf_ctl {
-    WF_CTL_MSG = WEFT_AM_USER_HANDLERS, /* a whole tagged message */
-    WF_CTL_OFFER,                       /* a tagged message to be copied */
-    WF_CTL_OFFER_ANSWER,
-    WF_CTL_DONE,  /* it was copied */
-    WF_CTL_FETCH, /* a piece of it is wanted */
-    WF_CTL_PIECE,
-    WF_CTL_PUT,  /* a piece to put */
-    WF_CTL_TAKE, /* a piece to copy from the sender and put */
-    WF_CTL_GET,
-    WF_CTL_GOT,
-    WF_CTL_ATOMIC,
-    WF_CTL_ANSWER, /* of PUT, TAKE, ATOMIC */
-    WF_CTL_LONG,
-    WF_CTL_JOB,  /* of a job's ranks among themselves: src/job */
-    WF_CTL_FRAG, /* a fragment's message */
-    WF_CTL_LATE, /* a reply that comes later, or word that none does */
+    WF_CTL_FIRST = WEFT_AM_USER_HANDLERS,
+    WF_CTL_BEFORE_FIRST = WF_CTL_FIRST - 1, /* so that the table's first is WF_CTL_FIRST */
+#define WF_CTL(name, kind, bulk, function) WF_CTL_##name,
+#include "core/ctl.def"
+#undef WF_CTL
     WF_CTL_END
 };
-_Static_assert(WF_CTL_END <= WEFT_AM_HANDLERS, "ids are 8 bits");
+_Static_assert(WF_CTL_MSG == WF_CTL_FIRST, "wire constant");
+_Static_assert(WF_CTL_LATE == 255 && WF_CTL_END == WEFT_AM_HANDLERS, "wire constants");
 
 struct weft_ep {
     /* A line that every call reads, and one that every turn does. */
@@ -273,7 +263,6 @@ void wf_peer_free(struct weft_peer *peer);
 /* The receive that the PIECE of [token] with these arguments belongs to, or null. */
 struct wf_req *wf_msg_piece_of(struct weft_ep *ep, const struct wf_token *token,
                                const uint32_t *args, unsigned nargs);
-void wf_msg_register(struct weft_ep *ep);
 void wf_msg_sender_down(struct wf_sender *sender, enum weft_status why);
 /* It cannot go on: tell the receive, and its sender unless that is lost. */
 void wf_msg_copy_fail(struct wf_req *req, enum weft_status why);
@@ -295,7 +284,6 @@ void wf_remote_answered(void *owner);      /* struct wf_tep_events */
 /* The GET that the reply of [token] with these arguments belongs to, or null. */
 struct wf_req *wf_rma_got_by(struct weft_ep *ep, const struct wf_token *token, const uint32_t *args,
                              unsigned nargs);
-void wf_rma_register(struct weft_ep *ep);
 /* struct wf_tep_events */
 void wf_rma_nic_op_done(void *owner, uint32_t id, enum weft_status status, uint64_t old);
 enum weft_status wf_rma_push(struct wf_req *req);
@@ -342,7 +330,6 @@ enum weft_status wf_am_out_check(unsigned handler, const uint32_t *args, unsigne
                                  const void *data, size_t len);
 
 /* later.c */
-void wf_late_register(struct weft_ep *ep);
 /* In the handler of the request [am]: if a reply is due, have its sender's am_failed called. */
 void wf_late_refuse(const struct weft_am *am, unsigned handler, const uint32_t *args,
                     unsigned nargs, enum weft_status why);
@@ -350,9 +337,6 @@ enum weft_status wf_late_push(struct wf_req *req);
 /* Its endpoint closes: forget replies that have waited for WEFT_PEER_TIMEOUT. */
 void wf_late_give_up(struct weft_ep *ep);
 void wf_late_clear(struct wf_req *req); /* gives back what it holds */
-
-/* frag.c */
-void wf_frag_register(struct weft_ep *ep);
 
 /* A status that came in a message: OK or a failure that this library knows. */
 static inline enum weft_status wf_status_of(uint32_t word)

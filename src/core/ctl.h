@@ -8,6 +8,34 @@
 #include "base/log.h"
 #include "core/core.h"
 
+#define WF_CTL_BIT(id) (1u << ((id)-WF_CTL_FIRST))
+
+/* Where the payload of a control message goes that comes as a bulk message. */
+enum wf_ctl_bulk { WF_CTL_BULK_NONE, WF_CTL_BULK_REGION, WF_CTL_BULK_GET, WF_CTL_BULK_COPY };
+
+/* The handlers in ctl.def. */
+void wf_msg_on_msg(const struct weft_am *am);
+void wf_msg_on_offer(const struct weft_am *am);
+void wf_msg_on_offer_answer(const struct weft_am *am);
+void wf_msg_on_done(const struct weft_am *am);
+void wf_msg_on_fetch(const struct weft_am *am);
+void wf_msg_on_piece(const struct weft_am *am);
+void wf_rma_on_put(const struct weft_am *am);
+void wf_rma_on_take(const struct weft_am *am);
+void wf_rma_on_get(const struct weft_am *am);
+void wf_rma_on_got(const struct weft_am *am);
+void wf_rma_on_atomic(const struct weft_am *am);
+void wf_rma_on_answer(const struct weft_am *am);
+void wf_rma_on_long(const struct weft_am *am);
+void wf_frag_on_frag(const struct weft_am *am);
+void wf_late_on_late(const struct weft_am *am);
+
+/* Enter them in [ep]'s table of handlers. */
+void wf_ctl_register(struct weft_ep *ep);
+/* Where a bulk message to [handler] has its payload, as ctl.def says; NONE also if it is a reply
+ * and should be a request, or the other way round. */
+enum wf_ctl_bulk wf_ctl_bulk_of(unsigned handler, bool is_reply);
+
 /* A 64-bit value is two arguments, the low half first. */
 #define WF_LO(x) ((uint32_t)(x))
 #define WF_HI(x) ((uint32_t)((uint64_t)(x) >> 32))
@@ -17,12 +45,13 @@ static inline uint64_t wf_word64(const uint32_t *args)
     return args[0] | (uint64_t)args[1] << 32;
 }
 
+/* Delivered in the order of all such requests to [peer] (transport.h: rule 8). */
 static inline enum weft_status wf_ctl_request(struct weft_peer *peer, enum wf_ctl handler,
                                               const uint32_t *args, unsigned nargs,
                                               const void *data, size_t len, size_t reply_max)
 {
-    return peer->transport->request(wf_peer_tpeer(peer), WF_AM_WHAT(handler, nargs), args, data,
-                                    len, reply_max);
+    return peer->transport->request_ordered(wf_peer_tpeer(peer), WF_AM_WHAT(handler, nargs), args,
+                                            data, len, reply_max);
 }
 
 /* struct wf_transport, is_away. */
@@ -31,16 +60,16 @@ static inline bool wf_ctl_is_away(struct weft_peer *peer, struct wf_order *order
     return !peer->transport->is_away || peer->transport->is_away(wf_peer_tpeer(peer), order);
 }
 
-/* A request without order, by any of the ways that there are. */
+/* A request that needs no order. */
 static inline enum weft_status wf_ctl_request_any(struct weft_peer *peer, enum wf_ctl handler,
                                                   const uint32_t *args, unsigned nargs,
                                                   size_t reply_max)
 {
     struct wf_order none = {0, 0};
-    if (!peer->transport->request_ordered)
+    if (!peer->transport->request_after)
         return wf_ctl_request(peer, handler, args, nargs, NULL, 0, reply_max);
-    return peer->transport->request_ordered(wf_peer_tpeer(peer), &none, handler, args, nargs, NULL,
-                                            0, reply_max);
+    return peer->transport->request_after(wf_peer_tpeer(peer), &none, handler, args, nargs, NULL, 0,
+                                          reply_max);
 }
 
 /* Reply to [am], if its sender left room for it. */

@@ -11,7 +11,7 @@
 #include "base/params.h"
 #include "base/probe.h"
 #include "config/config.h"
-#include "core/core.h"
+#include "core/ctl.h"
 #include "core/put_ring.h"
 #include "core/region.h"
 
@@ -207,10 +207,7 @@ enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params 
     pthread_mutex_unlock(&ctx->lock);
     if (status == WEFT_OK && (status = teps_open(ep)) != WEFT_OK)
         ep_unlist(ep);
-    wf_msg_register(ep);
-    wf_rma_register(ep);
-    wf_frag_register(ep);
-    wf_late_register(ep);
+    wf_ctl_register(ep);
     if (status == WEFT_OK && (status = wf_progress_join(ep)) != WEFT_OK) {
         teps_close(ep);
         ep_unlist(ep);

@@ -131,9 +131,9 @@ static enum weft_status message_send(struct weft_frag *f, unsigned handler, cons
         return WEFT_AGAIN;
     if (nargs)
         memcpy(words + 1, args, nargs * sizeof *args);
-    status = f->peer->transport->request_ordered
-                 ? f->peer->transport->request_ordered(wf_peer_tpeer(f->peer), &order, WF_CTL_FRAG,
-                                                       words, nargs + 1, f->data, f->len, 0)
+    status = f->peer->transport->request_after
+                 ? f->peer->transport->request_after(wf_peer_tpeer(f->peer), &order, WF_CTL_FRAG,
+                                                     words, nargs + 1, f->data, f->len, 0)
                  : wf_ctl_request(f->peer, WF_CTL_FRAG, words, nargs + 1, f->data, f->len, 0);
     if (status == WEFT_OK)
         f->tag = (struct tag){.peer = f->peer, .order = order};
@@ -213,7 +213,7 @@ enum weft_status weft_frag_free(struct weft_frag *frag)
 }
 
 /* FRAG: the application's handler, then its arguments. */
-static void on_frag(const struct weft_am *am)
+void wf_frag_on_frag(const struct weft_am *am)
 {
     struct weft_am user = *am;
     if (!am->nargs || am->args[0] >= WEFT_AM_USER_HANDLERS || !am->data) {
@@ -224,9 +224,4 @@ static void on_frag(const struct weft_am *am)
     user.args = am->args + 1;
     user.nargs--;
     wf_am_deliver(am->ep, &user);
-}
-
-void wf_frag_register(struct weft_ep *ep)
-{
-    ep->handlers[WF_CTL_FRAG].fn = on_frag;
 }

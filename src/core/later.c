@@ -276,7 +276,7 @@ static bool is_late(const struct weft_am *am)
            (int32_t)am->args[1] < 0;
 }
 
-static void on_late(const struct weft_am *am)
+void wf_late_on_late(const struct weft_am *am)
 {
     struct weft_ep *ep = am->ep;
     struct weft_peer *peer;
@@ -291,9 +291,4 @@ static void on_late(const struct weft_am *am)
         reply(ep, peer, am);
     else
         refused(ep, peer, am);
-}
-
-void wf_late_register(struct weft_ep *ep)
-{
-    ep->handlers[WF_CTL_LATE].fn = on_late;
 }

@@ -462,7 +462,7 @@ static void msg_keep(struct weft_ep *ep, struct wf_sender *sender, uint64_t tag,
     (void)keep(ep, sender, m);
 }
 
-static void on_msg(const struct weft_am *am)
+void wf_msg_on_msg(const struct weft_am *am)
 {
     struct weft_ep *ep = am->ep;
     struct wf_sender *sender = wf_sender_of(ep, am->token);
@@ -513,7 +513,7 @@ static void offer_answer(const struct weft_am *am, uint64_t id, enum weft_status
     wf_ctl_reply(am, WF_CTL_OFFER_ANSWER, args, END_ARGS, NULL, 0);
 }
 
-static void on_offer(const struct weft_am *am)
+void wf_msg_on_offer(const struct weft_am *am)
 {
     struct weft_ep *ep = am->ep;
     struct wf_sender *sender = wf_sender_of(ep, am->token);
@@ -576,7 +576,7 @@ static struct wf_req *offer_named(const struct weft_am *am, unsigned nargs)
     return am->nargs == nargs ? wf_req_find(am->ep, wf_word64(am->args), WF_REQ_OFFER) : NULL;
 }
 
-static void on_offer_answer(const struct weft_am *am)
+void wf_msg_on_offer_answer(const struct weft_am *am)
 {
     struct wf_req *req = am->is_reply ? offer_named(am, END_ARGS) : NULL;
     if (!req || !is_from(req, am))
@@ -586,7 +586,7 @@ static void on_offer_answer(const struct weft_am *am)
         wf_req_end(req, wf_status_of(am->args[2]));
 }
 
-static void on_done(const struct weft_am *am)
+void wf_msg_on_done(const struct weft_am *am)
 {
     struct wf_req *req = offer_named(am, END_ARGS);
     (void)wf_sender_of(am->ep, am->token);
@@ -631,7 +631,7 @@ static void fetch_bulk(const struct weft_am *am, const struct wf_req *req, uint6
 }
 
 /* The receiver wants a piece of an offered message. */
-static void on_fetch(const struct weft_am *am)
+void wf_msg_on_fetch(const struct weft_am *am)
 {
     const uint32_t *a = am->args;
     struct wf_req *req = offer_named(am, FETCH_ARGS);
@@ -667,7 +667,7 @@ struct wf_req *wf_msg_piece_of(struct weft_ep *ep, const struct wf_token *token,
                : NULL;
 }
 
-static void on_piece(const struct weft_am *am)
+void wf_msg_on_piece(const struct weft_am *am)
 {
     const uint32_t *a = am->args;
     struct wf_req *req = wf_msg_piece_of(am->ep, am->token, a, am->nargs);
@@ -687,16 +687,6 @@ static void on_piece(const struct weft_am *am)
     } else if (req->sent < req->len) {
         wf_req_queue(req);
     }
-}
-
-void wf_msg_register(struct weft_ep *ep)
-{
-    ep->handlers[WF_CTL_MSG].fn = on_msg;
-    ep->handlers[WF_CTL_OFFER].fn = on_offer;
-    ep->handlers[WF_CTL_OFFER_ANSWER].fn = on_offer_answer;
-    ep->handlers[WF_CTL_DONE].fn = on_done;
-    ep->handlers[WF_CTL_FETCH].fn = on_fetch;
-    ep->handlers[WF_CTL_PIECE].fn = on_piece;
 }
 
 /* ---- what the application calls ---- */

@@ -130,10 +130,10 @@ static enum weft_status push_piece(struct wf_req *req, const uint32_t *args, uns
                                    const void *data, size_t n)
 {
     const struct wf_transport *t = req->peer->transport;
-    if (!req->u.rma.ordered || !t->request_ordered)
+    if (!req->u.rma.ordered || !t->request_after)
         return wf_ctl_request(req->peer, WF_CTL_PUT, args, nargs, data, n, 1);
-    return t->request_ordered(wf_peer_tpeer(req->peer), &req->u.rma.order, WF_CTL_PUT, args, nargs,
-                              data, n, 1);
+    return t->request_after(wf_peer_tpeer(req->peer), &req->u.rma.order, WF_CTL_PUT, args, nargs,
+                            data, n, 1);
 }
 
 static enum weft_status push_put(struct wf_req *req)
@@ -382,7 +382,7 @@ static enum weft_status put_bytes(const struct weft_am *am, const struct place *
     return p->region->flags & WF_REGION_UNBACKED || p->region->dmabuf ? WEFT_EUNREACH : WEFT_EKEY;
 }
 
-static void on_put(const struct weft_am *am)
+void wf_rma_on_put(const struct weft_am *am)
 {
     enum weft_status status;
     uint64_t answer = 0;
@@ -423,7 +423,7 @@ static enum weft_status take_bytes(const struct weft_am *am, struct weft_peer *p
     return WEFT_OK;
 }
 
-static void on_take(const struct weft_am *am)
+void wf_rma_on_take(const struct weft_am *am)
 {
     struct wf_sender *sender = wf_sender_of(am->ep, am->token);
     struct weft_peer *peer = NULL;
@@ -475,7 +475,7 @@ static const void *get_bytes(const struct weft_am *am, const struct place *p, ui
     return am->ep->scratch;
 }
 
-static void on_get(const struct weft_am *am)
+void wf_rma_on_get(const struct weft_am *am)
 {
     const uint32_t *a = am->args;
     enum weft_status status;
@@ -509,7 +509,7 @@ static void on_get(const struct weft_am *am)
     }
 }
 
-static void on_atomic(const struct weft_am *am)
+void wf_rma_on_atomic(const struct weft_am *am)
 {
     const uint32_t *a = am->args + REGION_ARGS;
     unsigned operation, type, size;
@@ -552,7 +552,7 @@ static void *long_bytes(const struct place *p, uint64_t len, void **copied,
 }
 
 /* The bytes are there: the application's handler runs on them. */
-static void on_long(const struct weft_am *am)
+void wf_rma_on_long(const struct weft_am *am)
 {
     struct weft_ep *ep = am->ep;
     struct weft_am user = *am;
@@ -668,7 +668,7 @@ static void answer_count(struct wf_req *req)
         wf_req_end(req, WEFT_OK);
 }
 
-static void on_answer(const struct weft_am *am)
+void wf_rma_on_answer(const struct weft_am *am)
 {
     struct wf_req *req = am->nargs == ANSWER_ARGS ? asked(am->ep, am->token, am->args[0]) : NULL;
     if (!req || req->kind == WF_REQ_GET)
@@ -682,7 +682,7 @@ static void on_answer(const struct weft_am *am)
     answer_count(req);
 }
 
-static void on_got(const struct weft_am *am)
+void wf_rma_on_got(const struct weft_am *am)
 {
     struct wf_req *req = wf_rma_got_by(am->ep, am->token, am->args, am->nargs);
     uint64_t at, n = am->args[4];
@@ -731,17 +731,6 @@ void wf_rma_nic_op_done(void *owner, uint32_t id, enum weft_status status, uint6
     if (!req->status)
         req->status = (int16_t)status;
     answer_count(req);
-}
-
-void wf_rma_register(struct weft_ep *ep)
-{
-    ep->handlers[WF_CTL_PUT].fn = on_put;
-    ep->handlers[WF_CTL_TAKE].fn = on_take;
-    ep->handlers[WF_CTL_GET].fn = on_get;
-    ep->handlers[WF_CTL_GOT].fn = on_got;
-    ep->handlers[WF_CTL_ATOMIC].fn = on_atomic;
-    ep->handlers[WF_CTL_ANSWER].fn = on_answer;
-    ep->handlers[WF_CTL_LONG].fn = on_long;
 }
 
 /* ---- the initiator's side ---- */

@@ -28,8 +28,8 @@
  *  6. arm returns OK only if an event that comes after it makes the endpoint's
  *     event descriptor readable; what came before makes it return AGAIN.
  *  7. A transport's own threads never touch the data path.
- *  8. Requests of one tpeer to Weft's own handlers (WEFT_AM_USER_HANDLERS and up)
- *     are delivered in the order in which they were sent, WEFT_SHUFFLE or not. */
+ *  8. What request_ordered sends to one tpeer is delivered in the order in which it was
+ *     sent, WEFT_SHUFFLE or not. */
 #ifndef WF_TRANSPORT_TRANSPORT_H
 #define WF_TRANSPORT_TRANSPORT_H
 
@@ -273,6 +273,10 @@ struct wf_transport {
      * WF_AM_WHAT(handler, nargs): so all of them are in registers (wf_shm_request). */
     enum weft_status (*request)(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
                                 const void *data, size_t len, size_t reply_max);
+    /* Rule 8. Else as request: the same function where all requests keep their order, so that order
+     * costs an active message no test. */
+    enum weft_status (*request_ordered)(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
+                                        const void *data, size_t len, size_t reply_max);
     /* Rule 2. Inside deliver only, once per token. OK | a state of the peer */
     enum weft_status (*reply)(struct wf_token *token, const struct wf_am_out *out);
     /* The sender of the message being delivered; *contact as it was zeroed: none. */
@@ -285,12 +289,12 @@ struct wf_transport {
     enum weft_status (*request_bulk)(struct wf_tpeer *tpeer, const struct wf_bulk *bulk,
                                      size_t reply_max, struct wf_order *order);
     enum weft_status (*reply_bulk)(struct wf_token *token, const struct wf_bulk *bulk);
-    /* As request, to one of Weft's own handlers, but not bound by rule 8: it is delivered
-     * after what *order names, if that is anything; then *order names this. (So does
-     * request_bulk, if [order] is not null.) Null: rule 8 is all there is. */
-    enum weft_status (*request_ordered)(struct wf_tpeer *tpeer, struct wf_order *order,
-                                        unsigned handler, const uint32_t *args, unsigned nargs,
-                                        const void *data, size_t len, size_t reply_max);
+    /* As request, delivered after the message that *order names, if it names one; then *order names
+     * this message. (request_bulk does the same if [order] is not null.) Null: the transport has
+     * one way to a peer, and request_ordered does. */
+    enum weft_status (*request_after)(struct wf_tpeer *tpeer, struct wf_order *order,
+                                      unsigned handler, const uint32_t *args, unsigned nargs,
+                                      const void *data, size_t len, size_t reply_max);
 
     /* Has a request that rule 8 orders left this process, so that it arrives though this endpoint
      * is not polled again? Sends what can be sent. True: it has, or never will. (If its connection

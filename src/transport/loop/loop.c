@@ -28,6 +28,7 @@ struct loop_msg {
     uint32_t len, reply_max;
     uint16_t nargs;
     uint8_t handler;
+    bool ordered; /* a request that rule 8 is about */
 };
 
 struct loop_slot {
@@ -207,8 +208,8 @@ static void loop_wake(struct loop_tep *t)
         wf_error("cannot wake an endpoint: %m");
 }
 
-static enum weft_status loop_request(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
-                                     const void *data, size_t len, size_t reply_max)
+static enum weft_status request_send(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
+                                     const void *data, size_t len, size_t reply_max, bool ordered)
 {
     struct wf_am_out out =
         wf_am_out(WF_AM_HANDLER(what), args, WF_AM_NARGS(what), data, len, reply_max);
@@ -223,6 +224,7 @@ static enum weft_status loop_request(struct wf_tpeer *tpeer, unsigned what, cons
     for (slot = t->next; t->slots[slot].state != SLOT_FREE;)
         slot = (slot + 1) % SLOTS;
     msg_fill(t, slot, false, &out);
+    t->slots[slot].msg[0].ordered = ordered;
     t->slots[slot].state = SLOT_REQUEST;
     t->slots[slot].tpeer = tpeer;
     t->next = (slot + 1) % SLOTS;
@@ -231,6 +233,19 @@ static enum weft_status loop_request(struct wf_tpeer *tpeer, unsigned what, cons
         loop_wake(t);
     count(t, WF_STAT_REQUESTS_SENT);
     return WEFT_OK;
+}
+
+static enum weft_status loop_request(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
+                                     const void *data, size_t len, size_t reply_max)
+{
+    return request_send(tpeer, what, args, data, len, reply_max, false);
+}
+
+static enum weft_status loop_request_ordered(struct wf_tpeer *tpeer, unsigned what,
+                                             const uint32_t *args, const void *data, size_t len,
+                                             size_t reply_max)
+{
+    return request_send(tpeer, what, args, data, len, reply_max, true);
 }
 
 static enum weft_status loop_reply(struct wf_token *token, const struct wf_am_out *out)
@@ -283,20 +298,20 @@ static void deliver(struct loop_tep *t, uint32_t slot, bool reply)
     t->busy--;
 }
 
-static bool is_own(const struct loop_tep *t, uint32_t slot)
+static bool is_ordered(const struct loop_tep *t, uint32_t slot)
 {
     const struct loop_slot *s = &t->slots[slot];
-    return s->state == SLOT_REQUEST && s->msg[0].handler >= WEFT_AM_USER_HANDLERS;
+    return s->state == SLOT_REQUEST && s->msg[0].ordered;
 }
 
-/* Random order, but for requests to Weft's own handlers among themselves (rule 8). */
+/* Random order, except of ordered requests among themselves (rule 8). */
 static void shuffle(struct loop_tep *t, uint8_t *order, uint32_t n)
 {
-    uint8_t own[SLOTS];
-    uint32_t nown = 0, next = 0;
+    uint8_t ordered[SLOTS];
+    uint32_t nordered = 0, next = 0;
     for (uint32_t i = 0; i < n; i++)
-        if (is_own(t, order[i]))
-            own[nown++] = order[i];
+        if (is_ordered(t, order[i]))
+            ordered[nordered++] = order[i];
     for (uint32_t i = n; i > 1; i--) {
         uint32_t j = (uint32_t)(wf_rand(&t->rand) % i);
         uint8_t swap = order[i - 1];
@@ -304,8 +319,8 @@ static void shuffle(struct loop_tep *t, uint8_t *order, uint32_t n)
         order[j] = swap;
     }
     for (uint32_t i = 0; i < n; i++)
-        if (is_own(t, order[i]))
-            order[i] = own[next++];
+        if (is_ordered(t, order[i]))
+            order[i] = ordered[next++];
 }
 
 /* One round over the slots: what was pending when it began, each once. */
@@ -448,6 +463,7 @@ const struct wf_transport wf_loop_transport = {
     .peer_open = loop_peer_open,
     .peer_close = loop_peer_close,
     .request = loop_request,
+    .request_ordered = loop_request_ordered,
     .reply = loop_reply,
     .source = loop_source,
     .find = loop_find,

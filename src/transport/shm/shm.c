@@ -372,6 +372,7 @@ const struct wf_transport wf_shm_transport = {
     .peer_open = shm_peer_open,
     .peer_close = shm_peer_close,
     .request = wf_shm_request,
+    .request_ordered = wf_shm_request,
     .reply = wf_shm_reply,
     .source = wf_shm_source,
     .heed = wf_shm_heed,

@@ -459,16 +459,30 @@ static enum weft_status request_put(struct tcp_lane *lane, const struct wf_am_ou
     return WEFT_OK;
 }
 
-static enum weft_status tcp_request(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
-                                    const void *data, size_t len, size_t reply_max)
+static inline enum weft_status request_send(struct wf_tpeer *tpeer, unsigned what,
+                                            const uint32_t *args, const void *data, size_t len,
+                                            size_t reply_max, bool ordered)
 {
-    unsigned handler = WF_AM_HANDLER(what);
-    struct wf_am_out out = wf_am_out(handler, args, WF_AM_NARGS(what), data, len, reply_max);
+    struct wf_am_out out =
+        wf_am_out(WF_AM_HANDLER(what), args, WF_AM_NARGS(what), data, len, reply_max);
     enum weft_status status = WEFT_OK;
     struct tcp_pair *pair = pair_of(TCP_OF(tpeer, tcp_peer), &status);
     if (!pair)
         return status;
-    return request_put(wf_tcp_pair_lane(pair, handler >= WEFT_AM_USER_HANDLERS), &out);
+    return request_put(wf_tcp_pair_lane(pair, ordered), &out);
+}
+
+static enum weft_status tcp_request(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
+                                    const void *data, size_t len, size_t reply_max)
+{
+    return request_send(tpeer, what, args, data, len, reply_max, false);
+}
+
+static enum weft_status tcp_request_ordered(struct wf_tpeer *tpeer, unsigned what,
+                                            const uint32_t *args, const void *data, size_t len,
+                                            size_t reply_max)
+{
+    return request_send(tpeer, what, args, data, len, reply_max, true);
 }
 
 static bool lane_is_past(const struct tcp_lane *lane, uint32_t number)
@@ -503,9 +517,9 @@ static enum weft_status tcp_heed(struct wf_tpeer *tpeer)
     return status;
 }
 
-static enum weft_status tcp_request_ordered(struct wf_tpeer *tpeer, struct wf_order *order,
-                                            unsigned handler, const uint32_t *args, unsigned nargs,
-                                            const void *data, size_t len, size_t reply_max)
+static enum weft_status tcp_request_after(struct wf_tpeer *tpeer, struct wf_order *order,
+                                          unsigned handler, const uint32_t *args, unsigned nargs,
+                                          const void *data, size_t len, size_t reply_max)
 {
     struct wf_am_out out = wf_am_out(handler, args, nargs, data, len, reply_max);
     enum weft_status status = WEFT_OK;
@@ -888,10 +902,11 @@ const struct wf_transport wf_tcp_transport = {
     .peer_open = tcp_peer_open,
     .peer_close = tcp_peer_close,
     .request = tcp_request,
+    .request_ordered = tcp_request_ordered,
     .reply = tcp_reply,
     .source = tcp_source,
     .request_bulk = tcp_request_bulk,
-    .request_ordered = tcp_request_ordered,
+    .request_after = tcp_request_after,
     .reply_bulk = tcp_reply_bulk,
     .poll = tcp_poll,
     .is_away = tcp_is_away,
@@ -1020,10 +1035,11 @@ const struct wf_transport wf_rdma_transport = {
     .peer_open = tcp_peer_open,
     .peer_close = tcp_peer_close,
     .request = tcp_request,
+    .request_ordered = tcp_request_ordered,
     .reply = tcp_reply,
     .source = tcp_source,
     .request_bulk = tcp_request_bulk,
-    .request_ordered = tcp_request_ordered,
+    .request_after = tcp_request_after,
     .reply_bulk = tcp_reply_bulk,
     .poll = wired_poll,
     .is_away = tcp_is_away,
