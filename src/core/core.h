@@ -220,6 +220,10 @@ static inline enum weft_status wf_ctx_check(const struct weft_ctx *ctx)
 
 /* Is [t] to be used at all (WEFT_TRANSPORTS)? ctx.c */
 bool wf_ctx_wants(const struct wf_transport *t);
+/* Is [t] in use in [ctx]? */
+bool wf_ctx_uses(const struct weft_ctx *ctx, const struct wf_transport *t);
+/* Has [ctx] endpoints besides [ep], or another number of regions than [regions]? */
+bool wf_ctx_has_more(struct weft_ctx *ctx, const struct weft_ep *ep, unsigned regions);
 
 /* May the application not close what a job opened? Logs it. core/ctx.c */
 enum weft_status wf_refuse_close(const char *call, const char *what);

@@ -98,6 +98,14 @@ bool wf_ctx_wants(const struct wf_transport *t)
     return t == &wf_loop_transport;
 }
 
+bool wf_ctx_uses(const struct weft_ctx *ctx, const struct wf_transport *t)
+{
+    for (int i = 0; i < WF_TRANSPORTS; i++)
+        if (wf_transports[i] == t)
+            return ctx->tctx[i] != NULL;
+    return false;
+}
+
 static enum weft_status transports_check(void)
 {
     const char *at = wf_config()->transports, *name;
@@ -225,6 +233,15 @@ enum weft_status wf_refuse_close(const char *call, const char *what)
 {
     wf_error("%s: the %s belongs to the job, and weft_job_close closes it", call, what);
     return WEFT_EINVAL;
+}
+
+bool wf_ctx_has_more(struct weft_ctx *ctx, const struct weft_ep *ep, unsigned regions)
+{
+    bool more;
+    pthread_mutex_lock(&ctx->lock);
+    more = ctx->regions != regions || ctx->eps.next != &ep->item || ctx->eps.prev != &ep->item;
+    pthread_mutex_unlock(&ctx->lock);
+    return more;
 }
 
 enum weft_status weft_ctx_close(struct weft_ctx *ctx)
