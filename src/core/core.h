@@ -149,9 +149,10 @@ struct weft_peer {
     enum weft_status status;       /* what peer_down reported */
     enum weft_status refused; /* why an access to its memory failed, which may be before that */
     unsigned remotes;
-    bool is_reply_peer;                 /* opened by Weft to answer a sender (struct wf_sender) */
-    bool heeded;                        /* its transport reports its loss: wf_peer_heed */
-    bool of_job;                        /* a job opened it and closes it */
+    bool is_reply_peer; /* opened by Weft to answer a sender (struct wf_sender) */
+    bool heeded;        /* its transport reports its loss: wf_peer_heed */
+    bool of_job;        /* a job opened it and closes it */
+    uint8_t caps;       /* constant: enum wf_transport_caps of its transport in this context */
     _Alignas(16) unsigned char tpeer[]; /* the transport's part */
 };
 

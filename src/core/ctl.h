@@ -119,7 +119,7 @@ enum wf_bulk_ref { WF_BULK_REQ = 1, WF_BULK_REGION };
 
 static inline bool wf_ctl_can_bulk(const struct weft_peer *peer)
 {
-    return peer->transport->caps & WF_CAP_BULK;
+    return peer->caps & WF_CAP_BULK;
 }
 
 /* Payload: [len] bytes from [at] on of the memory of request [id]. */

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/path.h"
 
-#include "config/config.h"
 #include "core/ctl.h"
 
 bool wf_path_can_pull(const struct weft_peer *peer)
 {
-    return wf_config()->shm_pull && !(peer->flow && peer->flow->no_pull);
+    return peer->caps & WF_CAP_PULL && !(peer->flow && peer->flow->no_pull);
 }
 
 enum wf_path wf_path_offered(const struct weft_peer *peer)

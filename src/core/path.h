@@ -72,7 +72,7 @@ static inline bool wf_remote_can_bulk(const struct wf_remote *r)
 /* Do the NICs reach it? */
 static inline bool wf_remote_has_nic(const struct wf_remote *r)
 {
-    return wf_key_has_nic(&r->key) && r->pub.peer->transport->caps & WF_CAP_NIC;
+    return wf_key_has_nic(&r->key) && r->pub.peer->caps & WF_CAP_NIC;
 }
 
 /* What is copied to and from, where that is mapped: pub, or what it hides. Null: it is not. */

@@ -59,6 +59,7 @@ enum weft_status wf_peer_new(struct weft_ep *ep, const struct wf_address *to,
         return WEFT_ENOMEM;
     peer->ep = ep;
     peer->transport = wf_transports[i];
+    peer->caps = (uint8_t)(wf_transports[i]->caps & ~ep->ctx->tctx[i]->caps_off);
     status = peer->transport->peer_open(ep->tep[i], wf_peer_tpeer(peer), to, contact);
     if (status != WEFT_OK) {
         free(peer);

@@ -54,6 +54,7 @@ enum wf_transport_caps {
     WF_CAP_SLEEP = 2, /* arm works */
     WF_CAP_BULK = 4,  /* request_bulk and reply_bulk work */
     WF_CAP_NIC = 8,   /* region_open, region_close and nic_op work */
+    WF_CAP_PULL = 16, /* pull works, and a peer's pull from here */
 };
 
 /* What a NIC is to reach: a mapping, or the dma-buf behind it. */
@@ -195,6 +196,7 @@ struct wf_tep_params {
 
 struct wf_tctx {
     const struct wf_transport *transport;
+    unsigned caps_off; /* of transport->caps, those that the configuration turns off; constant */
     bool nic_atomics;  /* its NIC does atomics on regions for others; constant */
     uint32_t close_ms; /* the core's: how long ep_close and ctx_close may wait for peers that are
                         * far or slow; 0: WEFT_PEER_TIMEOUT */

@@ -99,6 +99,8 @@ static enum weft_status loop_ctx_open(const struct wf_tctx_params *params, struc
     if (!ctx)
         return WEFT_ENOMEM;
     ctx->base.transport = &wf_loop_transport;
+    ctx->base.caps_off =
+        (wf_config()->shm_pull ? 0u : WF_CAP_PULL) | (wf_config()->shm_map ? 0u : WF_CAP_MAPS);
     ctx->mem = params->mem;
     ctx->token = params->self->token[0];
     *out = &ctx->base;
@@ -452,7 +454,7 @@ static enum weft_status loop_status(struct wf_tpeer *tpeer)
 
 const struct wf_transport wf_loop_transport = {
     .name = "loop",
-    .caps = WF_CAP_MAPS | WF_CAP_SLEEP,
+    .caps = WF_CAP_MAPS | WF_CAP_SLEEP | WF_CAP_PULL,
     .tpeer_size = sizeof(struct loop_peer),
     .probe = loop_probe,
     .ctx_open = loop_ctx_open,
