@@ -303,10 +303,10 @@ struct tcp_lane {
     uint32_t request_bytes, reply_bytes; /* in the ring */
     uint32_t reserved;                   /* of the other side's ring, for replies */
     uint32_t returned;                   /* as the other side told last: places not replied to */
-    struct tcp_bulk *bulks;              /* a ring of bulks_mask + 1 */
-    uint32_t bulks_mask, bulks_room, bulk_first, bulk_at, bulk_end; /* kept; next to be
-                                                                     * written; end */
-    uint32_t bulk_sent;                                             /* payload of that one */
+    struct tcp_bulk *bulks;              /* a ring of bulks_room */
+    uint32_t bulks_room, bulk_first, bulk_at, bulk_end; /* kept; next to be
+                                                         * written; end */
+    uint32_t bulk_sent;                                 /* payload of that one */
     uint8_t control[48];
     uint32_t control_len, control_sent;
 
