@@ -12,6 +12,7 @@
 #include "fuzz.h"
 
 #include "base/log.h"
+#include "core/am.h"
 #include "core/ctl.h"
 #include "job/job.h"
 

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/am.h"
+
 #include "base/log.h"
 #include "core/ctl.h"
+#include "core/later.h"
 
 /* Ids from WEFT_AM_USER_HANDLERS on are Weft's own; on the wire they are alike. */
 enum weft_status weft_am_register(struct weft_ep *ep, unsigned handler, weft_am_fn fn, void *arg)

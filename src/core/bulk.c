@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Where the payload of bulk messages is, asked anew each time a transport touches some
  * of it: an operation may have ended meanwhile, a region been closed. */
-#include "core/ctl.h"
+#include "core/bulk.h"
+
+#include "core/msg.h"
+#include "core/rma.h"
 
 static void *region_hold(struct weft_ep *ep, const uint32_t *words, uint64_t len, unsigned access,
                          uint32_t at, size_t *n)
@@ -43,7 +46,8 @@ static void *in_hold(struct weft_ep *ep, const struct wf_bulk *b, uint32_t at, s
     const uint32_t *a = b->args;
     switch (wf_ctl_bulk_of(b->handler, b->is_reply)) {
     case WF_CTL_BULK_REGION:
-        return b->nargs < REGION_ARGS ? NULL : region_hold(ep, a, b->len, WEFT_REMOTE_WRITE, at, n);
+        return b->nargs < WF_REGION_ARGS ? NULL
+                                         : region_hold(ep, a, b->len, WEFT_REMOTE_WRITE, at, n);
     case WF_CTL_BULK_GET:
         return req_hold(wf_rma_got_by(ep, b->token, a, b->nargs), wf_word64(a + 2), b->len, at, n);
     case WF_CTL_BULK_COPY:

@@ -1,12 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Control messages: active messages to Weft's own handlers, of which everything is built that is
- * more than a copy in mapped memory or an active message; docs/protocol.md "Operations by message".
- * How the core sends, answers and reads them. */
+/* Control messages: active messages to Weft's own handlers, on any transport. They do what is more
+ * than a copy in mapped memory or an active message (docs/protocol.md "Operations by message").
+ * ctl.def lists them. */
 #ifndef WF_CORE_CTL_H
 #define WF_CORE_CTL_H
 
 #include "base/log.h"
 #include "core/core.h"
+
+/* Ids of control messages: ctl.def. */
+enum wf_ctl {
+    WF_CTL_FIRST = WEFT_AM_USER_HANDLERS,
+    WF_CTL_BEFORE_FIRST = WF_CTL_FIRST - 1, /* so that the table's first is WF_CTL_FIRST */
+#define WF_CTL(name, kind, bulk, function) WF_CTL_##name,
+#include "core/ctl.def"
+#undef WF_CTL
+    WF_CTL_END
+};
+_Static_assert(WF_CTL_MSG == WF_CTL_FIRST, "wire constant");
+_Static_assert(WF_CTL_LATE == 255 && WF_CTL_END == WEFT_AM_HANDLERS, "wire constants");
 
 #define WF_CTL_BIT(id) (1u << ((id)-WF_CTL_FIRST))
 
@@ -45,6 +57,15 @@ static inline uint64_t wf_word64(const uint32_t *args)
     return args[0] | (uint64_t)args[1] << 32;
 }
 
+/* A status that came in a message: OK or a failure that this library knows, else EPROTO. */
+static inline enum weft_status wf_status_of(uint32_t word)
+{
+    int32_t s = (int32_t)word;
+    return s <= 0 && s >= WF_STATUS_LAST ? (enum weft_status)s : WEFT_EPROTO;
+}
+
+/* ---- sending ---- */
+
 /* Delivered in the order of all such requests to [peer] (transport.h: rule 8). */
 static inline enum weft_status wf_ctl_request(struct weft_peer *peer, enum wf_ctl handler,
                                               const uint32_t *args, unsigned nargs,
@@ -52,12 +73,6 @@ static inline enum weft_status wf_ctl_request(struct weft_peer *peer, enum wf_ct
 {
     return peer->transport->request_ordered(wf_peer_tpeer(peer), WF_AM_WHAT(handler, nargs), args,
                                             data, len, reply_max);
-}
-
-/* struct wf_transport, is_away. */
-static inline bool wf_ctl_is_away(struct weft_peer *peer, struct wf_order *order)
-{
-    return !peer->transport->is_away || peer->transport->is_away(wf_peer_tpeer(peer), order);
 }
 
 /* A request that needs no order. */
@@ -72,6 +87,12 @@ static inline enum weft_status wf_ctl_request_any(struct weft_peer *peer, enum w
                                           reply_max);
 }
 
+/* struct wf_transport, is_away. */
+static inline bool wf_ctl_is_away(struct weft_peer *peer, struct wf_order *order)
+{
+    return !peer->transport->is_away || peer->transport->is_away(wf_peer_tpeer(peer), order);
+}
+
 /* Reply to [am], if its sender left room for it. */
 static inline void wf_ctl_reply(const struct weft_am *am, enum wf_ctl handler, const uint32_t *args,
                                 unsigned nargs, const void *data, size_t len)
@@ -84,7 +105,9 @@ static inline void wf_ctl_reply(const struct weft_am *am, enum wf_ctl handler, c
     (void)token->tep->transport->reply(token, &out);
 }
 
-/* Does the request that [token]'s reply answers belong to [peer]? */
+/* ---- receiving ---- */
+
+/* Does [token]'s reply answer a request to [peer]? */
 static inline bool wf_ctl_is_reply_to(const struct wf_token *token, struct weft_peer *peer)
 {
     const struct wf_tpeer *tpeer = wf_peer_tpeer(peer);
@@ -92,13 +115,26 @@ static inline bool wf_ctl_is_reply_to(const struct wf_token *token, struct weft_
                                      peer->transport->is_same(token->tpeer, tpeer));
 }
 
-/* ---- bulk: payload that is not copied on its way (transport.h) ---- */
+/* Bytes that [am] brought, in place or as a bulk message. */
+static inline uint64_t wf_ctl_len(const struct weft_am *am)
+{
+    return am->data ? am->len : am->long_len;
+}
 
-/* Where in which region, in a request about it: slot, generation (2), offset (2). */
-#define REGION_ARGS 5
+/* Drop [am], which is not what its handler takes. */
+static inline void wf_ctl_bad(const struct weft_am *am)
+{
+    wf_error("a message that breaks the protocol was dropped: a %s to handler %u with %u arguments "
+             "and %u bytes",
+             am->is_reply ? "reply" : "request", am->handler, am->nargs, am->len);
+    wf_ep_count(am->ep, WF_STAT_BAD_MESSAGES, 1);
+}
 
-/* What such a request wants, once it has come to [ep]. */
-static inline void wf_ctl_want(const struct weft_ep *ep, const uint32_t region[REGION_ARGS],
+/* Arguments of a request about a region that say where: slot, generation (2), offset (2). */
+#define WF_REGION_ARGS 5
+
+/* The use of a region of [ep] that such a request wants. */
+static inline void wf_ctl_want(const struct weft_ep *ep, const uint32_t region[WF_REGION_ARGS],
                                uint64_t len, unsigned access, struct wf_want *want)
 {
     *want = (struct wf_want){.slot = region[0],
@@ -108,73 +144,6 @@ static inline void wf_ctl_want(const struct weft_ep *ep, const uint32_t region[R
                              .access = access,
                              .ep = wf_mem_ep_name(ep->address.ep, ep->address.ep_gen),
                              .counted = ep->counted};
-}
-
-/* Bytes of one bulk message. The longer a write, the less of it is the system's
- * (loopback, sender: 119 ns per KiB in writes of 256 KiB, 98 in those of 1 MiB). */
-#define WF_BULK_PIECE WF_BULK_MAX
-
-/* What an outgoing bulk message's payload is. */
-enum wf_bulk_ref { WF_BULK_REQ = 1, WF_BULK_REGION };
-
-static inline bool wf_ctl_can_bulk(const struct weft_peer *peer)
-{
-    return peer->caps & WF_CAP_BULK;
-}
-
-/* Payload: [len] bytes from [at] on of the memory of request [id]. */
-static inline void wf_bulk_of_req(struct wf_bulk *b, uint64_t id, uint64_t at, uint32_t len)
-{
-    b->len = len;
-    b->ref[0] = WF_BULK_REQ;
-    b->ref[1] = WF_LO(id);
-    b->ref[2] = WF_HI(id);
-    b->ref[3] = WF_LO(at);
-    b->ref[4] = WF_HI(at);
-}
-
-/* Payload: [len] bytes of a region of this process, which [region] names: slot,
- * generation and offset as in a request about it. */
-static inline void wf_bulk_of_region(struct wf_bulk *b, const uint32_t region[REGION_ARGS],
-                                     uint32_t len)
-{
-    b->len = len;
-    b->ref[0] = WF_BULK_REGION;
-    memcpy(b->ref + 1, region, REGION_ARGS * sizeof *region);
-}
-
-/* Reply to [am] with the payload that [b] names; its handler and arguments are set here. */
-static inline enum weft_status wf_ctl_reply_bulk(const struct weft_am *am, enum wf_ctl handler,
-                                                 const uint32_t *args, unsigned nargs,
-                                                 struct wf_bulk *b)
-{
-    struct wf_token *token = am->token;
-    enum weft_status status;
-    b->args = args;
-    b->nargs = (uint16_t)nargs;
-    b->handler = (uint8_t)handler;
-    b->is_reply = 1;
-    if (token->can_reply != WF_REPLY_DUE || !token->tep->transport->reply_bulk)
-        return WEFT_EPROTO;
-    status = token->tep->transport->reply_bulk(token, b);
-    if (status == WEFT_OK)
-        token->can_reply = WF_REPLY_NONE;
-    return status;
-}
-
-/* Bytes that [am] brought: in place, or as a bulk message. */
-static inline uint64_t wf_ctl_len(const struct weft_am *am)
-{
-    return am->data ? am->len : am->long_len;
-}
-
-/* [am] is not what its handler takes: it is dropped. */
-static inline void wf_ctl_bad(const struct weft_am *am)
-{
-    wf_error("a message that breaks the protocol was dropped: a %s to handler %u with %u arguments "
-             "and %u bytes",
-             am->is_reply ? "reply" : "request", am->handler, am->nargs, am->len);
-    wf_ep_count(am->ep, WF_STAT_BAD_MESSAGES, 1);
 }
 
 #endif

@@ -12,6 +12,7 @@
 #include "mem/budget.h"
 #include "core/core.h"
 #include "core/event.h"
+#include "core/mr_domain.h"
 #include "core/region.h"
 
 const struct wf_transport *const wf_transports[WF_TRANSPORTS] = {

@@ -11,9 +11,14 @@
 #include "base/params.h"
 #include "base/probe.h"
 #include "config/config.h"
+#include "core/am.h"
+#include "core/bulk.h"
 #include "core/ctl.h"
+#include "core/later.h"
+#include "core/msg.h"
 #include "core/put_ring.h"
 #include "core/region.h"
+#include "core/rma.h"
 
 static void peer_down(void *owner, struct wf_tpeer *tpeer, enum weft_status why)
 {
@@ -284,7 +289,7 @@ int weft_ep_poll(struct weft_ep *ep)
             events += wf_transports[i]->poll(ep->tep[i]);
     if (__builtin_expect(
             !wf_list_empty(&ep->stalled) || !wf_list_empty(&ep->copying) || ep->senders.sweep, 0))
-        events += wf_op_progress(ep);
+        events += wf_flows_progress(ep);
     ep->busy = false;
     wf_ep_leave(ep);
     return events;
@@ -312,7 +317,7 @@ enum weft_status weft_ep_arm(struct weft_ep *ep)
     if (read(ep->event_fd, &n, sizeof n) < 0 && errno != EAGAIN)
         return wf_ep_left(ep, WEFT_ESYSTEM);
     ep->armed = true;
-    if (!wf_op_settle(ep)) /* there is more to do than to wait */
+    if (!wf_flows_settle(ep)) /* there is more to do than to wait */
         status = WEFT_AGAIN;
     for (int i = 0; i < WF_TRANSPORTS && status == WEFT_OK; i++)
         if (ep->tep[i])

@@ -6,8 +6,10 @@
 #include <stdlib.h>
 #include <weft/frag.h>
 
+#include "core/am.h"
 #include "core/ctl.h"
-#include "core/path.h"
+#include "core/local.h"
+#include "core/rma.h"
 
 /* What a tag points to. */
 struct tag {

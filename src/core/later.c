@@ -10,9 +10,12 @@
  *
  * which ends when its message has left, with the loss of that peer, or, if it has waited long, as
  * its endpoint closes. */
+#include "core/later.h"
+
 #include "base/clock.h"
 #include "base/log.h"
 #include "config/config.h"
+#include "core/am.h"
 #include "core/ctl.h"
 
 #include <stdlib.h>
@@ -88,7 +91,7 @@ enum weft_status wf_late_push(struct wf_req *req)
 /* Nothing was replied. */
 static void unbind(struct wf_req *req)
 {
-    wf_list_remove(&req->losable);
+    wf_list_remove(&req->on_loss);
     req->peer->flow->nreqs--;
     req->peer = NULL;
     req->u.late.message_nargs = 0;

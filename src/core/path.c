@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/path.h"
 
-#include "core/ctl.h"
+#include "core/bulk.h"
 
 bool wf_path_can_pull(const struct weft_peer *peer)
 {
@@ -10,7 +10,7 @@ bool wf_path_can_pull(const struct weft_peer *peer)
 
 enum wf_path wf_path_offered(const struct weft_peer *peer)
 {
-    if (wf_ctl_can_bulk(peer))
+    if (wf_peer_can_bulk(peer))
         return WF_PATH_BULK;
     return wf_path_can_pull(peer) ? WF_PATH_PULL : WF_PATH_PIECES;
 }
@@ -28,7 +28,7 @@ static bool is_here(const struct wf_remote *r)
 enum wf_path wf_path_messages(const struct wf_remote *r, uint64_t len)
 {
     const struct weft_peer *peer = r->pub.peer;
-    bool bulk = wf_ctl_can_bulk(peer) && len > peer->ep->am_max && wf_remote_can_bulk(r);
+    bool bulk = wf_peer_can_bulk(peer) && len > peer->ep->am_max && wf_remote_can_bulk(r);
     return bulk ? WF_PATH_BULK : WF_PATH_PIECES;
 }
 
@@ -41,7 +41,7 @@ enum wf_path wf_path_put(const struct wf_remote *r, size_t len, unsigned pieces)
         return WF_PATH_HERE;
     if (wf_remote_has_nic(r))
         return WF_PATH_NIC;
-    if (wf_ctl_can_bulk(peer))
+    if (wf_peer_can_bulk(peer))
         return wf_path_messages(r, len);
     /* A piece costs the owner a copy like any; asking it to copy pays beyond one message. */
     return len > peer->ep->am_max && pieces <= 1 && wf_path_can_pull(peer) ? WF_PATH_PULL
@@ -56,7 +56,7 @@ enum wf_path wf_path_get(const struct wf_remote *r, size_t len)
         return WF_PATH_HERE;
     if (wf_remote_has_nic(r))
         return WF_PATH_NIC;
-    if (wf_ctl_can_bulk(r->pub.peer))
+    if (wf_peer_can_bulk(r->pub.peer))
         return wf_path_messages(r, len);
     if (r->key.slab != WF_KEY_PRIVATE || r->key.flags & WF_KEY_OWNER)
         return WF_PATH_PIECES;

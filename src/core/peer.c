@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 #include "base/probe.h"
-#include "core/core.h"
+#include "core/msg.h"
 
 /* Does transport [i] reach [to]? If not, why. */
 static bool is_reached(const struct weft_ep *ep, int i, const struct wf_address *to,

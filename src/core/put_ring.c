@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/probe.h"
+#include "core/rma.h"
 
 static bool is_open(const struct wf_put_ring *p)
 {

@@ -26,10 +26,4 @@ struct weft_mr {
 /* The second part of registering, which may take time: check the pages, then let peers in. */
 enum weft_status wf_mr_complete(struct weft_mr *mr);
 
-/* Check a context's parameters; *d: what they mean. */
-enum weft_status wf_mr_domain_check(const struct weft_mr_domain *from, struct wf_mr_domain *d);
-
-/* A digest by which two authorization keys differ; not a cryptographic one. 0: no key. */
-uint64_t wf_auth_digest(const void *key, size_t size);
-
 #endif

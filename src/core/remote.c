@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Peers' regions: opened by key, and why an access to one failed. */
+#include "core/remote.h"
+
 #include <stdlib.h>
 #include <weft/mr.h>
 

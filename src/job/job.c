@@ -16,6 +16,7 @@
 #include "base/params.h"
 #include "config/config.h"
 #include "core/core.h"
+#include "core/msg.h"
 
 /* The launcher's time to hear that this rank leaves; libpmix itself waits 2 s.
  * After a failure nobody should wait long for the error: the exit code of a job that fails is

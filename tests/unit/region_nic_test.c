@@ -8,7 +8,6 @@
 #include <weft/mr.h>
 
 #include "core/core.h"
-#include "core/op.h"
 #include "core/ctl.h"
 #include "transport/address.h"
 
