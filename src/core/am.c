@@ -5,7 +5,7 @@
 #include "core/ctl.h"
 #include "core/later.h"
 
-/* Ids from WEFT_AM_USER_HANDLERS on are Weft's own; on the wire they are alike. */
+/* Ids from WEFT_AM_USER_HANDLERS on are those of control messages. */
 enum weft_status weft_am_register(struct weft_ep *ep, unsigned handler, weft_am_fn fn, void *arg)
 {
     enum weft_status status = wf_ep_enter(ep);
@@ -35,7 +35,7 @@ static void unhandled(struct weft_ep *ep, const struct weft_am *am)
     wf_late_refuse(am, am->handler, am->args, am->nargs, WEFT_EHANDLER);
 }
 
-/* May [am], a control message, come as it did (ctl.def)? */
+/* May control message [am] be what it is, a request or a reply, bulk or not (ctl.def)? */
 static inline bool ctl_may_be(const struct weft_am *am)
 {
 #define WF_CTL_BIT_IF(name, is) | ((is) ? WF_CTL_BIT(WF_CTL_##name) : 0u)
@@ -119,8 +119,8 @@ request_long(struct weft_peer *peer, unsigned handler, const uint32_t *args, uns
     return wf_ep_left(peer->ep, status);
 }
 
-/* Saves and restores nothing: wf_shm_request says why. What is out of the ordinary goes the long
- * way, which finds out what it is. */
+/* The fast path saves no registers (why: wf_shm_request). Anything out of the ordinary is left to
+ * request_long, which finds out what it is. */
 enum weft_status weft_am_request(struct weft_peer *peer, unsigned handler, const uint32_t *args,
                                  unsigned nargs, const void *data, size_t len, size_t reply_max)
 {
@@ -197,7 +197,7 @@ enum weft_status weft_am_source(const struct weft_am *am, void *buf, size_t *len
         token->tep->transport->source(token, &from, &contact);
     else if (token->tpeer)
         token->tep->transport->address(token->tpeer, &from);
-    else /* its peer was closed */
+    else /* the peer handle was closed */
         return WEFT_ECLOSED;
     return wf_copy_out(buf, len, bytes, wf_address_pack(&from, &contact, bytes));
 }

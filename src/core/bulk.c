@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Where the payload of bulk messages is, asked anew each time a transport touches some
- * of it: an operation may have ended meanwhile, a region been closed. */
 #include "core/bulk.h"
 
 #include "core/msg.h"
@@ -29,7 +27,7 @@ static void *req_hold(const struct wf_req *req, uint64_t first, uint64_t len, ui
                       size_t *n)
 {
     if (!req || len > req->len ||
-        first > req->len - len) /* lent until all answers are in, whatever they are */
+        first > req->len - len) /* the memory is lent until all answers are in */
         return NULL;
     return wf_iov_span(&req->mem, first + at, n);
 }

@@ -73,7 +73,7 @@ void wf_ctx_close_within(struct weft_ctx *ctx, uint32_t ms)
             ctx->tctx[i]->close_ms = ms;
 }
 
-/* The name at *at in a comma-separated list; *at moves on. */
+/* Parse the name at *at in a comma-separated list, and move *at behind it. Returns its length. */
 static size_t name_next(const char **at, const char **name)
 {
     size_t n = strcspn(*at, ",");
@@ -124,7 +124,7 @@ static enum weft_status transports_check(void)
     return WEFT_OK;
 }
 
-/* All transports listen on the same interfaces. */
+/* All transports listen on the same interfaces, so their addresses are the same. */
 static void contact_add(struct wf_contact *to, const struct wf_contact *more)
 {
     uint16_t port = more->port ? more->port : to->port, rdma = more->rdma ? more->rdma : to->rdma;

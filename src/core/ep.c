@@ -69,7 +69,7 @@ static enum weft_status params_check(const struct weft_ep_params *p)
     return WEFT_OK;
 }
 
-/* A free id; ids wrap, the generation tells reused ones apart. */
+/* Give [ep] a free id. Ids wrap; the generation distinguishes endpoints that had the same. */
 static enum weft_status ep_name(struct weft_ctx *ctx, struct weft_ep *ep)
 {
     for (unsigned tries = 0; tries < 65535; tries++) {
@@ -97,7 +97,7 @@ static void teps_close(struct weft_ep *ep)
             wf_transports[i]->ep_close(ep->tep[i]);
 }
 
-/* What the owner sleeps on: the eventfd alone, if no transport has descriptors of
+/* The descriptor that the owner sleeps on: the eventfd itself, if no transport has descriptors of
  * its own. -1: errno */
 static int wait_fd_open(const struct weft_ep *ep)
 {
@@ -151,7 +151,7 @@ static void ep_unlist(struct weft_ep *ep)
     pthread_mutex_unlock(&ctx->lock);
 }
 
-/* Recursive: a handler's calls are told that they are a handler's. */
+/* Recursive, so that a handler's calls get past it, and are refused (ECONTEXT). */
 static void lock_make(struct weft_ep *ep)
 {
     pthread_mutexattr_t attr;
@@ -241,7 +241,7 @@ enum weft_status weft_ep_close(struct weft_ep *ep)
     wf_msg_close(ep);
     wf_senders_close(ep);
     teps_close(ep);
-    wf_senders_close(ep); /* those whose connections were open */
+    wf_senders_close(ep); /* senders whose connections were open */
     wf_book_free(&ep->senders.book);
     wf_reqs_fini(ep);
     ep_unlist(ep);
@@ -302,10 +302,9 @@ int weft_ep_fd(struct weft_ep *ep)
     return wf_life_is(ep->life) ? ep->wait_fd : wf_life_why(ep->life);
 }
 
-/* Forget old wakes, say "asleep", then look again: see transport/shm/sleep.h.
- * Draining comes first: a waker writes once per sleep, and a drain after "asleep"
- * could eat just that (tests/model). For the same reason an endpoint that is
- * armed already begins a new sleep. */
+/* Drain old wakes, announce the sleep, then look again (transport/shm/sleep.h). A waker writes once
+ * per sleep, and a drain after the announcement could consume just that write (tests/model). For
+ * the same reason an endpoint that is armed already begins a new sleep. */
 enum weft_status weft_ep_arm(struct weft_ep *ep)
 {
     enum weft_status status = wf_ep_enter(ep);
@@ -317,7 +316,7 @@ enum weft_status weft_ep_arm(struct weft_ep *ep)
     if (read(ep->event_fd, &n, sizeof n) < 0 && errno != EAGAIN)
         return wf_ep_left(ep, WEFT_ESYSTEM);
     ep->armed = true;
-    if (!wf_flows_settle(ep)) /* there is more to do than to wait */
+    if (!wf_flows_settle(ep)) /* there is something to do before sleeping */
         status = WEFT_AGAIN;
     for (int i = 0; i < WF_TRANSPORTS && status == WEFT_OK; i++)
         if (ep->tep[i])

@@ -70,8 +70,8 @@ void wf_flow_down(struct weft_peer *peer, enum weft_status why)
         wf_put_ring_down(flow->put_ring, why);
         wf_flushes_end(peer->ep, flow);
     }
-    /* Each end takes its request away (no word goes to a sender that is lost), and what it runs
-     * starts nothing at this peer. */
+    /* Each end removes its request (a lost sender is sent no DONE), and the op's done cannot start
+     * another to this peer. */
     while (!wf_list_empty(&flow->on_loss)) {
         struct wf_req *req = wf_container_of(flow->on_loss.next, struct wf_req, on_loss);
         if (req->kind == WF_REQ_COPY)
@@ -89,7 +89,7 @@ void wf_req_queue(struct wf_req *req)
     if (wf_list_empty(&req->queued))
         wf_list_append(&flow->queue, &req->queued);
     if (flow->put_ring)
-        flow->put_ring->room = 0; /* it was before them */
+        flow->put_ring->room = 0; /* later puts must not overtake it */
     if (wf_list_empty(&flow->stalled))
         wf_list_append(&req->ep->stalled, &flow->stalled);
 }
@@ -100,16 +100,16 @@ static enum weft_status req_start(struct wf_req *req, enum weft_status (*first)(
     struct wf_flow *flow = req->peer->flow;
     enum weft_status status = WEFT_AGAIN;
     WF_PROBE3(op_start, req->op, req->kind, req->len);
-    if (wf_list_empty(&flow->queue)) /* else those before it come first */
+    if (wf_list_empty(&flow->queue)) /* else the requests before it are first */
         status = first(req);
-    /* Complete at once, or its first message was refused: nothing was started. */
+    /* It is complete, or its first message was refused, so that nothing was started. */
     if (status == WEFT_OK || (status < 0 && !req->unanswered) ||
         (status == WEFT_AGAIN && may_refuse && !req->op && !req->unanswered)) {
         wf_req_free(req);
         return status;
     }
     if (status < 0)
-        req->status = (int16_t)status; /* ends with the last answer, or its peer */
+        req->status = (int16_t)status; /* it ends with the last answer, or with its peer */
     if (status == WEFT_AGAIN) {
         wf_ep_count(req->ep, WF_STAT_OPS_QUEUED, 1);
         wf_req_queue(req);
@@ -150,7 +150,7 @@ static enum weft_status push(struct wf_req *req)
     }
 }
 
-/* Send from a flow's queue what there is room for. */
+/* Push from a flow's queue what there is room for. Returns events. */
 static int flow_push(struct wf_flow *flow)
 {
     int events = 0;
@@ -173,7 +173,7 @@ static int flow_push(struct wf_flow *flow)
         if (status == WEFT_PENDING) /* all is sent, answers are due */
             continue;
         if (status < 0 && req->unanswered)
-            req->status = (int16_t)status; /* ends with the last answer, or its peer */
+            req->status = (int16_t)status; /* it ends with the last answer, or with its peer */
         else if (req->kind == WF_REQ_COPY)
             wf_msg_copy_fail(req, status);
         else
@@ -201,7 +201,7 @@ int wf_flows_progress(struct weft_ep *ep)
         events++;
         (void)wf_msg_progress(wf_container_of(at, struct wf_req, queued));
     }
-    /* One round: a request's end may start another. */
+    /* One round, for the end of a request may start another. */
     wf_list_take(&flows, &ep->stalled);
     while ((it = wf_list_pop(&flows))) {
         wf_list_append(&ep->stalled, it);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Fragments. Order is the transport's where it has several ways to a peer
- * (struct wf_order); where it has one, Weft's own messages are in order anyway (rule 8) and
- * nothing is to be done. A fragment's message is one of Weft's own, FRAG, which says whose
- * handler is meant. */
+/* Fragments. A transport that has several ways to a peer keeps their order (struct wf_order). Where
+ * it has one, control messages are in order anyway (transport.h: rule 8). A fragment's message is a
+ * control message, FRAG, whose first argument is the application's handler. */
 #include <stdlib.h>
 #include <weft/frag.h>
 
@@ -11,20 +10,20 @@
 #include "core/local.h"
 #include "core/rma.h"
 
-/* What a tag points to. */
+/* Where a fragment is in the order; weft_frag_order returns a pointer to it. */
 struct tag {
-    struct weft_peer *peer; /* null: not sent yet */
+    struct weft_peer *peer; /* null: the fragment was not sent yet */
     struct wf_order order;
-    uint64_t req_id; /* of a put that was not complete when it was started */
+    uint64_t req_id; /* of a put that was not complete when its call returned, if by_req */
     bool by_req;
-    bool done; /* of a put that was copied at once */
+    bool done; /* a put that was copied at once */
 };
 
 struct weft_frag {
-    struct tag tag;   /* its own */
-    struct tag after; /* what it follows; peer null: nothing */
+    struct tag tag;
+    struct tag after; /* of the fragment that it follows; peer null: none */
     struct weft_peer *peer;
-    struct wf_remote *remote; /* of a put */
+    struct wf_remote *remote; /* a put; null: a message */
     uint64_t offset;
     const void *src;
     size_t len;
@@ -99,7 +98,7 @@ const void *weft_frag_order(const struct weft_frag *frag)
     return frag && frag->tag.peer ? &frag->tag : NULL;
 }
 
-/* The put of [tag], if it is not complete. */
+/* The put of [tag]; null: it is complete, or was none. */
 static const struct wf_req *put_of(const struct tag *tag)
 {
     const struct wf_req *req =
@@ -112,7 +111,7 @@ static bool is_complete(const struct tag *tag)
     return !tag->peer || tag->done || (tag->by_req && !put_of(tag));
 }
 
-/* Is all of what [f] follows on its way? What is not complete there has its lane. */
+/* Is all of the fragment that [f] follows sent? *order: for [f] to follow. */
 static bool may_go(const struct weft_frag *f, struct wf_order *order)
 {
     const struct wf_req *req = put_of(&f->after);
@@ -156,14 +155,14 @@ enum weft_status weft_frag_send(struct weft_frag *frag, unsigned handler, const 
     return wf_ep_left(frag->peer->ep, status);
 }
 
-/* What is mapped is copied now, behind all that was sent before. */
+/* Copy to mapped memory now: all that [f] follows is complete. */
 static enum weft_status put_mapped(struct weft_frag *f)
 {
     return weft_put(&f->remote->pub, f->offset, f->src, f->len, NULL);
 }
 
-/* Mapped memory shows a store at once, before messages that lie in front of it were
- * handled: then what it follows has to be complete first. */
+/* Mapped memory shows a store at once, perhaps before messages that were sent earlier are handled.
+ * So a put is a copy only if the fragment that it follows is complete; else messages do it. */
 static enum weft_status put_start(struct weft_frag *f, struct weft_op *op)
 {
     struct wf_order order;
@@ -214,7 +213,7 @@ enum weft_status weft_frag_free(struct weft_frag *frag)
     return wf_ep_left(ep, WEFT_OK);
 }
 
-/* FRAG: the application's handler, then its arguments. */
+/* Arguments: the application's handler, then the handler's own. */
 void wf_frag_on_frag(const struct weft_am *am)
 {
     struct weft_am user = *am;

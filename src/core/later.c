@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Replies after the handler: docs/protocol.md "Late replies".
+/* Replies after the handler (weft_am_detach): docs/protocol.md "Late replies".
  *
- * A detached request's place at its transport is given back as if nobody had replied, and the reply
- * is a request to WF_CTL_LATE. The requester keeps nothing: it delivers the reply with the peer
- * that it has open for the sender. Here the request is a request of kind LATE,
+ * When its handler returns, a detached request gives its place at the transport back as a request
+ * without reply does. The reply is a control message, LATE. The requester keeps nothing: it
+ * delivers the reply with the peer that it has open for the replier. Here a struct wf_req of kind
+ * LATE stands for the detached request:
  *
- *   due       message_nargs is 0; the request has no peer
- *   waiting   message_nargs is not 0; in the queue of the peer by which it leaves
+ *   due       message_nargs is 0; it has no peer
+ *   waiting   message_nargs is not 0; it is in the queue of the peer that sends the message
  *
- * which ends when its message has left, with the loss of that peer, or, if it has waited long, as
+ * It ends when its message has left, when that peer is lost, or, if it has waited for long, when
  * its endpoint closes. */
 #include "core/later.h"
 
@@ -20,13 +21,13 @@
 
 #include <stdlib.h>
 
-/* The first argument of a message to WF_CTL_LATE: kind << 8 | handler. */
+/* The first argument of a LATE is kind << 8 | handler. */
 enum late_kind {
-    LATE_REPLY,   /* handler: the reply's; its arguments, its payload */
-    LATE_REFUSED, /* handler: the request's; the status, the request's first arguments */
+    LATE_REPLY,   /* the reply's handler; then its arguments, and its payload */
+    LATE_REFUSED, /* the request's handler; then the status, and the request's first arguments */
 };
 
-#define REFUSED_ARGS 2 /* before the request's */
+#define REFUSED_ARGS 2 /* of LATE_REFUSED, before the request's */
 _Static_assert(REFUSED_ARGS + WEFT_AM_FAILED_ARGS <= 1 + WEFT_AM_LATER_MAX_ARGS, "fits a request");
 _Static_assert(1 + WEFT_AM_LATER_MAX_ARGS == WEFT_AM_MAX_ARGS, "all that a message takes");
 
@@ -67,7 +68,7 @@ enum weft_status weft_am_detach(const struct weft_am *am, struct weft_am_later *
     wf_sender_ref(sender);
     req->u.late.sender = sender;
     req->u.late.reply_max =
-        WF_MIN(token->reply_room, ep->am_max); /* as a message of this endpoint's */
+        WF_MIN(token->reply_room, ep->am_max); /* the reply is a message of this endpoint */
     req->u.late.request_handler = am->handler;
     req->u.late.request_nargs = (uint8_t)WF_MIN(am->nargs, WEFT_AM_FAILED_ARGS);
     memcpy(req->u.late.request_args, am->args, 4u * req->u.late.request_nargs);
@@ -88,7 +89,7 @@ enum weft_status wf_late_push(struct wf_req *req)
     return wf_req_retry(req);
 }
 
-/* Nothing was replied. */
+/* The reply could not be kept: the request is due again. */
 static void unbind(struct wf_req *req)
 {
     wf_list_remove(&req->on_loss);
@@ -97,12 +98,12 @@ static void unbind(struct wf_req *req)
     req->u.late.message_nargs = 0;
 }
 
-/* The message of [req], whose payload is [data], leaves or waits. */
+/* Send the message of [req], whose payload is [data], or queue it. */
 static enum weft_status leave(struct wf_req *req, const void *data)
 {
     enum weft_status status = WEFT_AGAIN;
     void *copy;
-    /* Inside of poll transports take no requests; and what waits already comes first. */
+    /* Transports take no requests inside of poll, and what is queued already goes first. */
     if (!req->ep->busy && wf_list_empty(&req->peer->flow->queue)) {
         req->u.late.data = data;
         status = wf_late_push(req);
@@ -144,7 +145,7 @@ void wf_late_give_up(struct weft_ep *ep)
             ep->address.ep, lost);
 }
 
-/* Of what [later] names, send the requester a message: [head] of one or two words, [args]. */
+/* Send the requester of [req] a message: [head], one or two words, then [args]. */
 static enum weft_status answer(struct wf_req *req, const uint32_t *head, unsigned nhead,
                                const uint32_t *args, unsigned nargs, const void *data, size_t len)
 {
@@ -164,7 +165,7 @@ static enum weft_status answer(struct wf_req *req, const uint32_t *head, unsigne
     return leave(req, data);
 }
 
-/* The request of [later], in a handler or outside; wf_ep_leave follows if it returns OK. */
+/* The request of [later]; inside of a handler, too. On OK wf_ep_leave has to follow. */
 static enum weft_status enter(const struct weft_am_later *later, struct wf_req **req)
 {
     struct weft_ep *ep = later ? later->ep : NULL;
@@ -240,7 +241,7 @@ static void refused(struct weft_ep *ep, struct weft_peer *peer, const struct wef
     ep->failed_logged |= !ep->am_failed;
 }
 
-/* To the handler that it names. */
+/* Run the handler that the reply names. */
 static void reply(struct weft_ep *ep, struct weft_peer *peer, const struct weft_am *am)
 {
     struct wf_token *token = &ep->late_token;
@@ -259,7 +260,7 @@ static void reply(struct weft_ep *ep, struct weft_peer *peer, const struct weft_
     token->serial++;
 }
 
-/* The first handle of [sender]'s address that the application has open and that is not lost. */
+/* The application's first handle of [sender] that is not lost. */
 static struct weft_peer *peer_of(const struct wf_sender *sender)
 {
     for (struct weft_peer *p = sender ? sender->peer : NULL; p; p = p->next_handle)

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* WEFT_MR_LOCAL: local buffers of operations are in regions that the operations name. */
 #include "core/local.h"
 
 #include "core/region.h"

@@ -1,22 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* All receives are in one list in the order of posting, all messages in one in
- * the order of arrival. The oldest entry is looked at first, and a short list is
- * searched as it is. From the first search in more than FEW entries that the
- * oldest does not answer, and until the list is empty again, there are tables
- * beside it:
+/* Two lists hold all receives in the order of posting, and all messages in the order of arrival. A
+ * search looks at the oldest entry first, and a short list is searched linearly. The first search
+ * of more than FEW entries whose oldest does not match makes tables, which live until the list is
+ * empty:
  *
- * A class is a pair (mask, source given or any). Its table maps a key (source if
- * given, tag & mask) to a queue of the entries that have it, in order. A receive
- * is in the table of its one class; a message looks into each class that has
- * receives and takes the oldest of the queues' first entries. A message could
- * be looked for in any class; so the first search in a class indexes all
- * messages there, and later ones as they come. At most INDEXES classes index
- * messages: a search in one more looks at one message after the other.
+ * A class is a pair (mask, source given or any). Its table maps a key (source if given, tag & mask)
+ * to a queue of the entries that have it, in order. A receive is in the table of its class alone; a
+ * message looks into each class that has receives, and takes the oldest of the queues' first
+ * entries. A receive may look for a message in any class. So the first search in a class puts all
+ * messages into its table (indexes them), and later ones as they arrive. At most INDEXES classes
+ * index messages; a search in another class is linear.
  *
- * A table that cannot grow gets longer chains. If an entry cannot be put into a
- * table, the tables of its kind that miss it are given up, and made anew when
- * there are twice as many entries. Blocks and tables are allocated only as their
- * numbers grow. */
+ * If there is no memory to put an entry into a table, the tables of its kind that lack it are given
+ * up, and made again when there are twice as many entries. */
 #include "core/match.h"
 
 #include <stdlib.h>
@@ -25,15 +21,16 @@
 
 #include "core/match_table.h"
 
-#define FEW 8           /* measured: here a list and a table cost the same */
-#define INDEXES 16      /* each costs every kept message a block or two of 64 bytes */
-#define IDLE_CLASSES 32 /* unused ones kept for their next use */
+#define FEW 8           /* entries with which a list costs as much as a table (measured) */
+#define INDEXES 16      /* each takes a block or two of 64 bytes for every kept message */
+#define IDLE_CLASSES 32 /* kept for their next use */
 
 struct wf_match_class {
     struct wf_list item; /* m->classes */
     struct wf_list busy; /* m->busy, while it has receives */
     uint64_t mask;
-    bool any, indexed; /* are all messages in it? */
+    bool any;     /* source */
+    bool indexed; /* all messages are in msgs */
     struct wf_match_table recvs, msgs;
 };
 
@@ -41,8 +38,8 @@ struct wf_match_class {
 struct entries {
     struct wf_list all;
     size_t count;
-    size_t index_at; /* so many entries are worth tables */
-    /* Nothing before [mark] in the list is of [marked], the source last asked for
+    size_t index_at; /* number of entries at which tables are made */
+    /* No entry before [mark] in the list is of [marked], the source last searched for
      * by _any; null: nothing is known. Additions do not change that. */
     struct wf_list *mark;
     const void *marked;
@@ -50,11 +47,11 @@ struct entries {
 
 struct wf_match {
     struct entries recvs, msgs;
-    bool recvs_indexed; /* all of them or none */
+    bool recvs_indexed; /* all of them are in tables; else none is */
     unsigned nindexes;
     uint64_t orders;
     struct wf_list busy;
-    struct wf_list classes; /* the one used last first */
+    struct wf_list classes; /* the last used one first */
     unsigned nclasses;
     struct wf_match_pool pool;
     struct wf_match_class *indexes[INDEXES];
@@ -82,7 +79,7 @@ static struct wf_match_class *class_new(struct wf_match *m, uint64_t mask, bool 
     wf_list_init(&c->busy);
     wf_match_table_init(&c->recvs);
     wf_match_table_init(&c->msgs);
-    wf_list_append(m->classes.next, &c->item); /* before the first: the first */
+    wf_list_append(m->classes.next, &c->item); /* as the first */
     m->nclasses++;
     return c;
 }
@@ -96,7 +93,7 @@ static void class_free(struct wf_match *m, struct wf_match_class *c)
     free(c);
 }
 
-/* Null if there is none, or out of memory. */
+/* Null: there is none and not [make], or no memory. */
 static struct wf_match_class *class_of(struct wf_match *m, uint64_t mask, bool any, bool make)
 {
     struct wf_list *it = m->classes.next;
@@ -143,7 +140,7 @@ static inline void entries_remove(struct entries *e, struct wf_list *item)
     e->count--;
 }
 
-/* From where on to look for an entry of [source]. */
+/* Set e->mark to where to begin looking for an entry of [source]. */
 static void entries_mark(struct entries *e, const void *source)
 {
     if (!e->mark || e->marked != source)
@@ -250,7 +247,7 @@ static struct wf_match_recv *recv_search(struct wf_match *m, const void *source,
     return NULL;
 }
 
-/* The oldest one of a class that matches, if it is older than [best]. */
+/* The oldest receive of a class that matches, if it is older than [best]; else [best]. */
 static inline struct wf_match_recv *class_recv(struct wf_match *m, const struct wf_match_class *c,
                                                const void *source, uint64_t tag,
                                                struct wf_match_recv *best)
@@ -271,8 +268,8 @@ struct wf_match_recv *wf_match_recv_find(struct wf_match *m, const void *source,
     struct wf_match_recv *best = NULL;
     if (!m->recvs.count)
         return NULL;
-    /* The oldest of all, if it matches, is who is looked for: messages that come as
-     * they are waited for never need a table. */
+    /* If the oldest of all matches, it is the one. So messages that arrive in the order of their
+     * receives never need a table. */
     if (recv_matches(recv_at(m->recvs.all.next), source, tag)) {
         m->pool.steps++;
         return recv_at(m->recvs.all.next);
@@ -317,7 +314,7 @@ static bool link_add(struct wf_match *m, struct wf_match_class *c, struct wf_mat
     return true;
 }
 
-/* [at] is where the message's list points to it. */
+/* [at]: the pointer to the link in its message's list. */
 static void link_remove(struct wf_match *m, struct wf_match_link **at)
 {
     struct wf_match_link *link = *at;
@@ -338,7 +335,7 @@ static void link_remove_of(struct wf_match *m, const struct wf_match_class *c,
     }
 }
 
-/* Class [i] of those indexed no longer is. */
+/* Indexed class [i] is one no longer. */
 static void index_forget(struct wf_match *m, unsigned i)
 {
     struct wf_match_class *c = m->indexes[i];
@@ -347,7 +344,7 @@ static void index_forget(struct wf_match *m, unsigned i)
     class_rest(m, c);
 }
 
-/* Some message is not in class [i] of those indexed: out of memory. */
+/* No memory to put some message into indexed class [i]: empty it. */
 static void index_give_up(struct wf_match *m, unsigned i)
 {
     wf_list_each(it, &m->msgs.all)
@@ -373,7 +370,7 @@ static bool index_make(struct wf_match *m, struct wf_match_class *c)
     return true;
 }
 
-/* The class, if messages can be looked up in it. */
+/* The class, if it indexes messages or can begin to; else null. */
 static struct wf_match_class *index_of(struct wf_match *m, uint64_t mask, bool any)
 {
     bool may = m->nindexes < INDEXES && m->msgs.count >= m->msgs.index_at;
@@ -455,7 +452,7 @@ struct wf_match_msg *wf_match_msg_any(struct wf_match *m, const void *source)
 
 /* ---- the matcher ---- */
 
-/* Not a secret, only not known to whoever chooses tags; never waits. */
+/* Not a secret, only unknown to those who choose tags. Never waits. */
 static uint64_t seed_new(const struct wf_match *m)
 {
     struct timespec t;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #define CHUNK_BLOCKS 63  /* a chunk and its head are 4 KiB */
-#define KEEP_BUCKETS 256 /* a larger array goes when its table is empty */
+#define KEEP_BUCKETS 256 /* a larger array is freed when its table is empty */
 
 struct wf_match_chunk {
     struct wf_match_chunk *next;
@@ -59,7 +59,7 @@ static void chunks_free(struct wf_match_chunk *c)
     }
 }
 
-/* After a flood: back to one chunk. */
+/* No block is used: keep one chunk of them. */
 static void blocks_trim(struct wf_match_pool *p)
 {
     chunks_free(p->chunks->next);
@@ -114,7 +114,7 @@ static void table_grow(struct wf_match_pool *p, struct wf_match_table *t)
     while (n < t->queues)
         n *= 2;
     buckets = wf_match_lines(n * sizeof *buckets);
-    t->grow_at = buckets ? n : 2 * t->queues; /* until then: longer chains */
+    t->grow_at = buckets ? n : 2 * t->queues; /* until then chains get longer */
     if (!buckets)
         return;
     t->buckets = buckets;

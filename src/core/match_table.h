@@ -17,14 +17,14 @@
 struct wf_match_table {
     struct wf_match_queue **buckets;
     size_t mask;   /* number of buckets - 1 */
-    size_t queues; /* never empty ones */
+    size_t queues; /* none of them is empty */
     size_t grow_at;
     struct wf_match_queue *first[WF_MATCH_FIRST_BUCKETS];
 };
 
 /* The nodes of one key, in order. One cache line. */
 struct wf_match_queue {
-    struct wf_match_queue *next, **back; /* in the bucket; what points here */
+    struct wf_match_queue *next, **back; /* in the bucket; the pointer to this */
     const void *source;
     uint64_t tag; /* masked */
     uint64_t hash;
@@ -47,7 +47,7 @@ union wf_match_block {
     union wf_match_block *next; /* free */
 };
 
-/* The blocks of a matcher, and what its tables have in common. */
+/* The blocks of a matcher, and the state that its tables share. */
 struct wf_match_pool {
     union wf_match_block *free;
     size_t used; /* blocks */

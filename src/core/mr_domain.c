@@ -12,7 +12,8 @@
 uint64_t wf_auth_digest(const void *key, size_t size)
 {
     const uint8_t *b = key;
-    uint64_t h = 0xcbf29ce484222325u ^ size; /* FNV-1a, then mixed: every bit is of all */
+    uint64_t h =
+        0xcbf29ce484222325u ^ size; /* FNV-1a, then mixed so that each bit depends on all */
     if (!size)
         return 0;
     for (size_t i = 0; i < size; i++) {

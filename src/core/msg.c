@@ -106,7 +106,7 @@ static enum weft_status take(struct weft_ep *ep, struct weft_msg *m, bool matchi
         }
         op->status = status;
     }
-    if (req) /* the sender waits for it, and this endpoint may not poll soon */
+    if (req) /* push now: the sender waits, and this endpoint may not poll soon */
         wf_flow_push(peer);
     wf_msg_kept_free(m);
     return status;
@@ -250,7 +250,7 @@ enum weft_status weft_msg_take(struct weft_ep *ep, struct weft_msg *msg, void *b
     if (msg->sender->ep != ep)
         return wf_ep_left(ep, WEFT_EINVAL);
     status = wf_local_one(ep, op, buf, len, WEFT_RECV);
-    if (status != WEFT_OK) /* [msg] stays */
+    if (status != WEFT_OK) /* [msg] stays claimed */
         return wf_ep_left(ep, status);
     status = take(ep, msg, false, &one, 1, len, op);
     if (status != WEFT_ENOMEM && status != WEFT_ELIMIT)
@@ -295,7 +295,7 @@ static void posted_end(struct weft_ep *ep, const struct wf_sender *sender, enum 
 
 void wf_msg_sender_down(struct wf_sender *sender, enum weft_status why)
 {
-    wf_sender_ref(sender); /* its receives may be the last to hold it */
+    wf_sender_ref(sender); /* the receives may hold the last references */
     posted_end(sender->ep, sender, why);
     wf_sender_unref(sender);
 }

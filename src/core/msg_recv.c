@@ -22,7 +22,7 @@ static enum weft_status push_done(struct wf_req *req)
                                         (uint32_t)req->u.done.status};
     enum weft_status status =
         wf_ctl_request(req->peer, WF_CTL_DONE, args, WF_OFFER_END_ARGS, NULL, 0, 0);
-    if (status == WEFT_OK || wf_is_loss(status)) /* a lost sender waits for nothing */
+    if (status == WEFT_OK || wf_is_loss(status)) /* a lost sender does not wait */
         return WEFT_OK;
     return status == WEFT_AGAIN ? WEFT_AGAIN : wf_req_retry(req);
 }

@@ -29,7 +29,7 @@ static enum weft_status push_offer(struct wf_req *req)
                                     WF_HI(req->len),        WF_LO(req->id),         WF_HI(req->id)};
     struct wf_offer_range ranges[WEFT_IOV_MAX];
     enum weft_status status;
-    bool fits = req->mem.n * sizeof *ranges <= req->ep->am_max; /* else the receiver fetches it */
+    bool fits = req->mem.n * sizeof *ranges <= req->ep->am_max; /* else it has to be fetched */
     for (unsigned i = 0; fits && i < req->mem.n; i++)
         ranges[i] = (struct wf_offer_range){(uint64_t)(uintptr_t)req->mem.v[i].iov_base,
                                             req->mem.v[i].iov_len};

@@ -43,7 +43,7 @@ enum wf_path wf_path_put(const struct wf_remote *r, size_t len, unsigned pieces)
         return WF_PATH_NIC;
     if (wf_peer_can_bulk(peer))
         return wf_path_messages(r, len);
-    /* A piece costs the owner a copy like any; asking it to copy pays beyond one message. */
+    /* The owner copies a piece as it copies from here: a TAKE pays for more than one message. */
     return len > peer->ep->am_max && pieces <= 1 && wf_path_can_pull(peer) ? WF_PATH_PULL
                                                                            : WF_PATH_PIECES;
 }
@@ -63,7 +63,7 @@ enum wf_path wf_path_get(const struct wf_remote *r, size_t len)
     return wf_path_can_pull(r->pub.peer) ? WF_PATH_PULL : WF_PATH_PIECES;
 }
 
-/* Does the other NIC do it? */
+/* Does the peer's NIC do the atomic? */
 static bool nic_does(const struct wf_remote *r, unsigned operation, size_t size)
 {
     return wf_remote_has_nic(r) && size == 8 && r->nic_base % 8 == 0 &&
@@ -77,7 +77,7 @@ enum wf_path wf_path_atomic(const struct wf_remote *r, unsigned operation, size_
     return wf_remote_mapped(r) ? WF_PATH_INLINE : is_here(r) ? WF_PATH_HERE : WF_PATH_WHOLE;
 }
 
-/* ---- telling ---- */
+/* ---- weft_path_of ---- */
 
 struct row {
     const char *protocol, *why;
@@ -157,7 +157,7 @@ static const struct row *mapped_or(enum wf_path path, const struct row *rows)
     return path == WF_PATH_INLINE ? &inlined : path == WF_PATH_HERE ? &here : &rows[path];
 }
 
-/* Null: there is no way. */
+/* Null: no path does it. */
 static const struct row *atomic_row(const struct wf_remote *r, size_t len)
 {
     enum wf_path path = wf_path_atomic(r, WEFT_ATOMIC_ADD, len == 4 ? 4 : 8);

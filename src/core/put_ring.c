@@ -40,7 +40,7 @@ static inline struct wf_put *first(struct wf_put_ring *p)
     return &p->ring[p->done % WF_PUT_RING_SIZE];
 }
 
-/* The first is over. What its op's done does sees the ring without it. */
+/* The first put is over. It has left the ring when its op's done is called. */
 static inline void put_end(struct weft_ep *ep, struct wf_put_ring *p, enum weft_status status)
 {
     struct wf_put *put = first(p);
@@ -74,7 +74,7 @@ void wf_put_ring_lost(void *owner, struct wf_tpeer *tpeer, uint32_t n, bool refu
     struct weft_ep *ep = owner;
     struct wf_flow *flow = wf_container_of(tpeer, struct weft_peer, tpeer)->flow;
     struct wf_put_ring *p = flow->put_ring;
-    if (refused) /* its owner says what is wrong with it */
+    if (refused) /* its owner reports what is wrong with it */
         wf_remote_no_nic(p->ring[p->lost % WF_PUT_RING_SIZE].remote);
     p->lost += n;
     p->room = 0;

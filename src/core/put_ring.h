@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Short puts by the NICs, which most often need no request: all of one is posted at once, and its
- * completion is all that is heard of it. So of each there is kept what its end needs, in the order
- * in which they were begun, which is that in which they end.
+/* Short puts by the NICs, which mostly need no request: a put is posted at once as a whole, and
+ * only its completion follows. So the ring keeps what that end needs, in the order in which the
+ * puts begin, which is also the order in which they end. Counted since the ring was made:
  *
- *     done ... lost: begun on a connection that broke; requests for messages are made of them,
- *     lost ... begun: under way
+ *     done ... lost     begun on a connection that broke; a request for messages replaces each
+ *     lost ... begun    under way
  *
- * [room] says how many may be begun now, and is 0 for whatever reason none may: the ring is full,
- * there are lost ones, requests wait for room, the peer is gone. Who ends such a reason looks at
- * all of them (wf_put_ring_open). A flush keeps how many were begun before it and waits until so
- * many are done; one that was lost is done when it has a request, which precedes all flushes. One
- * owner, the endpoint's. */
+ * [room] is the number of puts that may begin now. It is 0 while none may: the ring is full, there
+ * are lost puts, requests wait for room, or the peer is lost. When one of these reasons ends,
+ * wf_put_ring_open looks at all of them. A flush notes [begun] and waits until so many are done. A
+ * lost put is done when it has a request, which precedes all flushes. One owner, the endpoint's. */
 #ifndef WF_CORE_PUT_RING_H
 #define WF_CORE_PUT_RING_H
 
@@ -41,13 +40,14 @@ static inline bool wf_put_ring_is_done(const struct wf_put_ring *p, uint64_t upt
     return !p || p->done >= upto;
 }
 
-/* Have puts to [r] begin here. False: no memory */
+/* Let puts to [r] begin in its peer's ring, made if there is none. False: no memory */
 bool wf_put_ring_make(struct wf_remote *r);
-/* As many may be begun as may now. */
+/* Set [room]. */
 void wf_put_ring_open(struct wf_put_ring *p);
 
-/* Put, if what was checked holds: [src] has [len] bytes in the region, the endpoint is entered.
- * Null, or nothing was done, and a request may: what was given. */
+/* Begin a put. The caller has checked that [len] bytes at [offset] are in the region, and has
+ * entered the endpoint. Null, or the put's parameters: nothing was started, and a request may do
+ * it. */
 static inline const struct wf_put *wf_put_ring_begin(struct wf_put_ring *p, struct wf_remote *r,
                                                      uint64_t offset, const void *src, size_t len,
                                                      struct weft_op *op)
@@ -63,7 +63,7 @@ static inline const struct wf_put *wf_put_ring_begin(struct wf_put_ring *p, stru
     p->begun++;
     p->room--;
     put->remote->refs++;
-    op = put->op; /* fewer registers to keep */
+    op = put->op; /* saves a register */
     if (op) {
         op->entry_ = NULL;
         op->status = WEFT_PENDING;
@@ -75,9 +75,9 @@ static inline const struct wf_put *wf_put_ring_begin(struct wf_put_ring *p, stru
 void wf_put_ring_done(void *owner, struct wf_tpeer *tpeer, uint32_t n);
 void wf_put_ring_lost(void *owner, struct wf_tpeer *tpeer, uint32_t n, bool refused);
 
-/* Have messages do again what was lost, as much of it as gets requests. How much. */
+/* Make requests for the lost puts, as many as can be made; returns their number. */
 int wf_put_ring_redo(struct wf_put_ring *p);
-/* They end with [why]. */
+/* End all puts with [why]. */
 void wf_put_ring_down(struct wf_put_ring *p, enum weft_status why);
 
 #endif

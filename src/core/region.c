@@ -15,7 +15,7 @@
 
 /* ---- made ---- */
 
-/* Without a NIC messages do, but not these atomics. */
+/* Without a NIC, messages reach a region, but not for the atomics that only NICs do. */
 static enum weft_status nic_matters(const struct weft_mr *mr, enum weft_status status)
 {
     return mr->region.flags & WF_REGION_ONLY_NIC ? status : WEFT_OK;
@@ -24,7 +24,7 @@ static enum weft_status nic_matters(const struct weft_mr *mr, enum weft_status s
 static enum weft_status region_enable(struct weft_mr *mr)
 {
     enum weft_status status = WEFT_OK;
-    if (mr->region.flags & WF_REGION_ONLY_NIC) /* nobody reaches one that it does not register */
+    if (mr->region.flags & WF_REGION_ONLY_NIC) /* only the NIC reaches it: register first */
         status = wf_region_nic_renew(&mr->nic, mr->ctx, &mr->region);
     if (status == WEFT_OK)
         status = wf_mem_region_enable(&mr->ctx->mem, &mr->region);
@@ -138,7 +138,7 @@ static enum weft_status iov_check(const struct weft_mr_attr *a)
             return WEFT_EINVAL;
         total += v->iov_len;
     }
-    /* else its last address would be none */
+    /* addresses that begin at the first range must not wrap */
     return total > UINTPTR_MAX - (uintptr_t)a->iov->iov_base ? WEFT_EINVAL : WEFT_OK;
 }
 
@@ -181,7 +181,7 @@ static enum weft_status attr_check(const struct weft_ctx *ctx, const struct weft
     return WEFT_OK;
 }
 
-/* Can a NIC do the atomics on it, all of them? */
+/* If only NICs are to do the atomics on the region: can they do all of them? */
 static enum weft_status nic_atomics_check(const struct weft_ctx *ctx, const struct weft_mr_attr *a,
                                           uint64_t flags)
 {
@@ -228,7 +228,7 @@ static void region_describe(struct weft_mr *mr, const struct weft_mr_attr *a)
         d->mode & WEFT_MR_ENDPOINT || (d->mode & WEFT_MR_RMA_EVENT && mr->flags & WEFT_MR_EVENT);
 }
 
-/* Described, not added. */
+/* A region that is in the table and that peers may not reach yet. */
 static enum weft_status mr_make(struct weft_ctx *ctx, const struct weft_mr_attr *a, uint64_t flags,
                                 struct weft_mr **out)
 {
@@ -289,7 +289,7 @@ enum weft_status weft_mr_regattr(struct weft_ctx *ctx, const struct weft_mr_attr
     atomic_store(&mr->state, WEFT_PENDING);
     count_region(ctx, 1);
     before = *out;
-    *out = mr; /* before the event can be read */
+    *out = mr; /* before the program can read the event */
     status = wf_mr_async_add(&ctx->mr_async, mr);
     if (status != WEFT_OK) {
         *out = before;
@@ -309,7 +309,7 @@ enum weft_status weft_mr_regv(struct weft_ctx *ctx, const struct iovec *iov, siz
                                 .offset = offset,
                                 .requested_key = requested_key,
                                 .context = context};
-    if (ctx && out && flags & WEFT_MR_DMABUF) /* these are buffers */
+    if (ctx && out && flags & WEFT_MR_DMABUF) /* [iov] names buffers, not a dma-buf */
         return WEFT_EBADFLAGS;
     return weft_mr_regattr(ctx, &attr, flags, out);
 }
@@ -453,13 +453,14 @@ enum weft_status weft_mr_key(const struct weft_mr *mr, void *buf, size_t *len)
                           .token = mr->ctx->self.token[0],
                           .first = r->first,
                           .auth = wf_auth_tag(r->gen, r->auth)};
-    wf_region_nic_key((struct wf_region_nic *)&mr->nic, &key); /* its lock is not the region */
+    wf_region_nic_key((struct wf_region_nic *)&mr->nic,
+                      &key); /* to lock it, which does not change the region */
     if (r->count > 1 || r->flags & WF_REGION_OF_EP || r->dmabuf)
         key.flags |= WF_KEY_OWNER;
     if (r->flags & WF_REGION_UNBACKED)
         key.flags |= WF_KEY_UNBACKED;
     if (r->flags & WF_REGION_ONLY_NIC) {
-        if (!wf_key_has_nic(&key)) /* a refresh failed */
+        if (!wf_key_has_nic(&key)) /* a refresh failed to register it */
             return WEFT_ENOTAVAIL;
         key.flags |= WF_KEY_ATOMIC;
     }

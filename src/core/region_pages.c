@@ -26,7 +26,7 @@ static bool is_backed(const struct iovec *v, unsigned access)
         return true;
     if (!madvise((void *)((uintptr_t)resident & ~(page - 1)), 1, advice))
         return false;
-    while (at < end) { /* Linux before 5.14: ENOMEM of what is not mapped, no more is told */
+    while (at < end) { /* before Linux 5.14 only unmapped pages are found (ENOMEM) */
         size_t n = WF_MIN((size_t)(end - at), sizeof resident * page);
         if (mincore((void *)at, n, resident))
             return false;
@@ -49,7 +49,7 @@ enum weft_status wf_region_can_copy_unbacked(void)
 enum weft_status wf_region_pages_check(const struct weft_mr *mr, const struct iovec *iov,
                                        unsigned count, enum wf_persist *persist)
 {
-    for (unsigned i = 0; i < count && !mr->region.dmabuf; i++) { /* of which nobody can tell */
+    for (unsigned i = 0; i < count && !mr->region.dmabuf; i++) { /* a dma-buf cannot be asked */
         if (!(mr->region.flags & WF_REGION_UNBACKED) && !is_backed(&iov[i], mr->region.access)) {
             wf_info("%p, %zu bytes: not there for this access, which WEFT_MR_ALLOCATED promises",
                     iov[i].iov_base, iov[i].iov_len);

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Peers' regions: opened by key, and why an access to one failed. */
 #include "core/remote.h"
 
 #include <stdlib.h>
@@ -10,7 +9,7 @@
 #include "config/config.h"
 #include "core/path.h"
 
-/* A region of this process: whether the endpoint that it is reached by counts writes. */
+/* If it is a region of this process: which endpoint reaches it, and does that count writes? */
 static void here_look(struct wf_remote *r)
 {
     struct weft_ctx *ctx = r->pub.peer->ep->ctx;
@@ -29,7 +28,7 @@ static void here_look(struct wf_remote *r)
     pthread_mutex_unlock(&ctx->lock);
 }
 
-/* Let the core see each access: nothing is inlined where local buffers are checked. */
+/* Where local buffers are checked no access is inlined: hide the base from the inlined calls. */
 static void hide(struct wf_remote *r)
 {
     if (!r->pub.peer->ep->local || !r->pub.base)
@@ -48,7 +47,7 @@ static enum weft_status raw_map(struct wf_remote *r)
     status = peer->transport->remote_map(wf_peer_tpeer(peer), &r->key, &r->pub, &r->cookie);
     if (status == WEFT_PENDING)
         return status;
-    if (status == WEFT_EKEY) /* also what is found of a peer whose loss is being told */
+    if (status == WEFT_EKEY) /* or the peer is lost, and this is the first to notice */
         return peer->transport->status(wf_peer_tpeer(peer)) ?: WEFT_EKEY;
     r->pub.length += r->key.first;
     r->is_mapped = status == WEFT_OK;
@@ -64,7 +63,7 @@ void wf_remote_unmap(struct wf_remote *r)
     r->cookie = NULL;
 }
 
-/* Known by name only: its owner checks everything. */
+/* Only the name is known: the owner checks everything. */
 static enum weft_status name_map(struct wf_remote *r, uint64_t key)
 {
     struct weft_peer *peer = r->pub.peer;
@@ -79,11 +78,11 @@ static enum weft_status name_map(struct wf_remote *r, uint64_t key)
     r->pub.length = UINT64_MAX;
     r->pub.access = WEFT_REMOTE_READ | WEFT_REMOTE_WRITE;
     r->pub.gen = r->key.gen;
-    r->pub.gen_word = &r->key.gen; /* nothing tells here that it was closed */
+    r->pub.gen_word = &r->key.gen; /* closing does not show here */
     return peer->transport->status(wf_peer_tpeer(peer));
 }
 
-/* It is resolved: the caller's from here on. */
+/* [r] is resolved: hand it to the caller. */
 static void opened(struct wf_remote *r, struct weft_remote **out)
 {
     struct weft_peer *peer = r->pub.peer;
@@ -97,7 +96,7 @@ static void opened(struct wf_remote *r, struct weft_remote **out)
     *out = &r->pub;
 }
 
-/* Wait for the peer's process, without polling. Never PENDING. */
+/* raw_map that waits for the peer's process, without polling. Never PENDING. */
 static enum weft_status raw_map_wait(struct wf_remote *r)
 {
     struct weft_peer *peer = r->pub.peer;
@@ -111,7 +110,7 @@ static enum weft_status raw_map_wait(struct wf_remote *r)
     return status;
 }
 
-/* What [status] of resolving [r] means to the caller of a blocking call; takes [r]. */
+/* Resolving [r] ended with [status]: hand it to the caller, or free it. */
 static enum weft_status conclude(struct wf_remote *r, enum weft_status status,
                                  struct weft_remote **out)
 {
@@ -135,7 +134,7 @@ static struct wf_remote *remote_new(struct weft_peer *peer)
     return r;
 }
 
-/* Entered. A remote that is not resolved yet. OK | EINVAL | ENOMEM | ... */
+/* A remote that is not resolved yet. OK | EINVAL | ENOMEM | ... */
 static enum weft_status raw_new(struct weft_peer *peer, const void *key, size_t key_len,
                                 struct wf_remote **out)
 {
@@ -166,7 +165,8 @@ enum weft_status weft_remote_open(struct weft_peer *peer, const void *key, size_
 
 /* ---- without waiting ---- */
 
-/* [r] was asked for: a request waits for the answer. PENDING; a failure takes [r], too. */
+/* The peer's process was asked for [r]: make a request that waits for the answer. PENDING, or a
+ * failure, after which [r] is freed. */
 static enum weft_status open_later(struct wf_remote *r, struct weft_remote **out,
                                    struct weft_op *op)
 {
@@ -270,7 +270,7 @@ enum weft_status weft_remote_close(struct weft_remote *remote)
     enum weft_status status = wf_ep_enter(peer ? peer->ep : NULL);
     if (status != WEFT_OK)
         return status;
-    if (r->closed) /* operations still use it */
+    if (r->closed) /* kept, for operations still use it */
         return wf_ep_left(peer->ep, wf_life_why(WF_LIFE_CLOSED));
     r->closed = true;
     wf_remote_unmap(r);
@@ -280,8 +280,8 @@ enum weft_status weft_remote_close(struct weft_remote *remote)
     return wf_ep_left(peer->ep, WEFT_OK);
 }
 
-/* Why an access to [r] failed or may not be made. EKEY if the region was closed;
- * the peer's loss is told from that by its generation words being wiped. */
+/* Why an access to [r] failed or may not be made. EKEY: the region was closed. The transport knows
+ * whether the peer is lost instead, which wipes its generation words, too. */
 enum weft_status weft_remote_why_(const struct weft_remote *r, uint64_t offset, uint64_t len,
                                   unsigned access)
 {
@@ -294,7 +294,7 @@ enum weft_status weft_remote_why_(const struct weft_remote *r, uint64_t offset, 
     if ((r->access & access) != access)
         return WEFT_EACCESS;
     if (__atomic_load_n(r->gen_word, __ATOMIC_ACQUIRE) == r->gen)
-        return WEFT_OK; /* cannot be: generations only move on */
+        return WEFT_OK; /* cannot be: generations only increase */
     r->peer->refused = r->peer->transport->status(wf_peer_tpeer(r->peer));
     return r->peer->refused ? r->peer->refused : WEFT_EKEY;
 }

@@ -12,20 +12,19 @@
 struct wf_remote {
     struct weft_remote pub;
     struct wf_key key;
-    uint64_t sent;  /* key.gen as its owner wants it: mixed with this side's
-                     * authorization */
-    uint32_t refs;  /* requests, and the application's */
-    void *cookie;   /* the transport's */
-    bool is_mapped; /* by the transport */
-    bool closed;    /* by the application */
-    bool counted;   /* of this process: its endpoint's flag */
-    bool by_nic;    /* puts are WF_PATH_NIC, also by the first of its keys, local memory
-                     * is not checked, and there is one thread */
-    struct wf_put_ring
-        *put_ring;             /* where short ones begin, if they may be written; null: not yet */
-    uint64_t nic_base;         /* what the NICs call offset 0 */
-    uint64_t ep;               /* of this process: wf_mem_ep_name of its endpoint */
-    struct weft_remote mapped; /* pub with its base, where that is hidden (WEFT_MR_LOCAL) */
+    uint64_t sent;                /* key.gen mixed with this side's authorization, as the owner
+                                   * checks it */
+    uint32_t refs;                /* requests, and the application */
+    void *cookie;                 /* the transport's */
+    bool is_mapped;               /* by the transport */
+    bool closed;                  /* by the application */
+    bool counted;                 /* a region of this process: the flag of its endpoint */
+    bool by_nic;                  /* puts are WF_PATH_NIC and may go by the first of its keys, local
+                                   * memory is not checked, and one thread uses the endpoint */
+    struct wf_put_ring *put_ring; /* of its peer, if short puts have begun in it; else null */
+    uint64_t nic_base;            /* what the NICs call offset 0 */
+    uint64_t ep;                  /* a region of this process: wf_mem_ep_name of its endpoint */
+    struct weft_remote mapped;    /* pub with its base, where that is hidden (WEFT_MR_LOCAL) */
 };
 
 static inline struct wf_remote *wf_remote_of(const struct weft_remote *r)
@@ -45,7 +44,7 @@ static inline void wf_remote_no_nic(struct wf_remote *r)
 {
     memset(r->key.nic_key, 0, sizeof r->key.nic_key);
     r->by_nic = false;
-    if (r->put_ring) /* else other threads may look at it, of a locked endpoint's */
+    if (r->put_ring) /* if null: other threads may read it, of a locked endpoint */
         r->put_ring = NULL;
 }
 

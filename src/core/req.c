@@ -107,7 +107,7 @@ void wf_req_free(struct wf_req *req)
     wf_iov_clear(&req->mem);
     if (req->kind == WF_REQ_COPY)
         wf_iov_clear(&req->u.copy.from);
-    if (req->kind == WF_REQ_OPEN && req->remote) /* given up */
+    if (req->kind == WF_REQ_OPEN && req->remote) /* cancelled, or the peer is lost */
         wf_remote_unmap(req->remote);
     if (req->kind == WF_REQ_LATE)
         wf_late_clear(req);
@@ -118,11 +118,11 @@ void wf_req_free(struct wf_req *req)
         req->peer->flow->nreqs--;
     req->peer = NULL;
     req->kind = WF_REQ_FREE;
-    req->id += NEXT_USE; /* what outlives this operation does not find the next */
+    req->id += NEXT_USE; /* what outlives this operation does not find the next one */
     t->used--;
     t->bounded -= req->bounded;
-    if (req->id >= NEXT_USE)                     /* else that was its last number */
-        wf_list_prepend(&t->free, &req->queued); /* the one whose lines are here */
+    if (req->id >= NEXT_USE)                     /* else the index has no more ids */
+        wf_list_prepend(&t->free, &req->queued); /* first, for its lines are in the cache */
 }
 
 void wf_op_end(struct weft_ep *ep, struct weft_op *op, enum weft_status status)
@@ -130,7 +130,8 @@ void wf_op_end(struct weft_ep *ep, struct weft_op *op, enum weft_status status)
     bool busy = ep->busy;
     void (*done)(struct weft_op *) = op->done;
     op->entry_ = NULL;
-    __atomic_store_n(&op->status, (int32_t)status, __ATOMIC_RELEASE); /* weft_op_wait, any thread */
+    __atomic_store_n(&op->status, (int32_t)status,
+                     __ATOMIC_RELEASE); /* any thread may wait in weft_op_wait */
     if (!done)
         return;
     ep->busy = true;

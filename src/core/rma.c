@@ -61,7 +61,8 @@ struct wf_req *wf_rma_req_new(struct wf_remote *r, enum wf_req_kind kind, uint64
     return req;
 }
 
-/* By the NICs without a request. PENDING | ENOMEM | OK: a request is needed */
+/* Begin a put in the ring of short ones. PENDING | ENOMEM | OK: nothing began, a request is needed
+ */
 static enum weft_status put_short(struct wf_remote *r, uint64_t offset, const struct iovec *iov,
                                   struct weft_op *op)
 {
@@ -126,7 +127,7 @@ enum weft_status wf_rma_put_ordered(struct wf_remote *r, uint64_t offset, const 
                                     size_t len, struct weft_op *op, struct wf_order *order,
                                     uint64_t *req_id)
 {
-    /* Not bulk if that might have to wf_rma_begin again: what follows it could be ahead then. */
+    /* Not bulk where a put might have to begin again, for its successors could overtake it then. */
     bool bulk = wf_peer_can_bulk(r->pub.peer) && wf_remote_can_bulk(r) && r->is_mapped;
     enum wf_path path = bulk ? WF_PATH_BULK : WF_PATH_PIECES;
     enum weft_status status = r->pub.peer->status;
@@ -237,7 +238,8 @@ static __attribute__((noinline)) enum weft_status put_after_all(const struct wf_
     return put_slower(&put->remote->pub, put->offset, put->src, put->len, put->op);
 }
 
-/* The short way into the put ring. wf_rma_begin finds out what is wrong with any other put. */
+/* The short way into the put ring; any other put, and what is wrong with one, is left to
+ * put_slower. */
 enum weft_status weft_put_slow_(struct weft_remote *remote, uint64_t offset, const void *src,
                                 size_t len, struct weft_op *op)
 {
@@ -287,8 +289,7 @@ enum weft_status weft_getv(struct weft_remote *r, uint64_t offset, const struct 
     return wf_op_result(op, status);
 }
 
-/* Why no path does an atomic: the NIC has wf_rma_refused the region before, or does no such
- * atomics. */
+/* Why no path does an atomic: the NIC has refused the region before, or does no such atomics. */
 static enum weft_status no_atomic(const struct wf_remote *r)
 {
     return wf_key_has_nic(&r->key) ? WEFT_ENOSYS : WEFT_EKEY;

@@ -4,8 +4,9 @@
 
 #include "core/rma_wire.h"
 
-/* The request [id] to the peer of [token] that waits for answers. One whose bytes NICs move waits
- * for none, but a SIGNAL for that to its atomic: no answer ends it while NICs still write. */
+/* The request [id] to the peer of [token], if it waits for an answer. A request whose bytes NICs
+ * move does not, so that no answer ends it while they write; but a SIGNAL waits for the answer to
+ * its atomic. */
 static struct wf_req *asked(struct weft_ep *ep, const struct wf_token *token, uint32_t id)
 {
     struct wf_req *req = wf_req_by_word(ep, id);
@@ -29,8 +30,8 @@ static void note_status(struct wf_req *req, const struct weft_am *am)
         req->status = (int16_t)wf_status_of(am->args[1]);
 }
 
-/* Messages do what the NICs did not do, or may not have done: of a region that is closed the owner
- * reports that, and a put or get may be done twice. */
+/* Have messages do what the NICs did not do, or may not have done: a put or get may be done twice.
+ * If the region was closed, its owner reports that. */
 static bool nic_fall_back(struct wf_req *req)
 {
     if (req->status != WEFT_EKEY && req->status != WEFT_EUNREACH)
@@ -42,7 +43,7 @@ static bool nic_fall_back(struct wf_req *req)
     return true;
 }
 
-/* The owner may not copy from here, or sockets cannot use its memory: all of it goes in pieces. */
+/* The owner may not copy from here, or sockets cannot use its memory: send all of it in pieces. */
 static bool fall_back(struct wf_req *req)
 {
     if (req->path == WF_PATH_NIC && !req->word_sent)
@@ -103,7 +104,7 @@ void wf_rma_on_got(const struct weft_am *am)
     note_status(req, am);
     at = wf_word64(am->args + 2);
     if (!req->status && wf_ctl_len(am) != n)
-        req->status = WEFT_EKEY; /* the region was closed before all of it was on its way */
+        req->status = WEFT_EKEY; /* the region was closed before all bytes were sent */
     if (!req->status && (n > req->len || at > req->len - n))
         req->status = WEFT_EPROTO;
     if (!req->status && am->data) {
@@ -113,7 +114,7 @@ void wf_rma_on_got(const struct weft_am *am)
     answer_count(req);
 }
 
-/* An atomic that was not done is done by the next push; one that may have been done is not. */
+/* An atomic that was not done is pushed again; one that may have been done is not. */
 static void atomic_done(struct wf_req *req, enum weft_status status, uint64_t old)
 {
     req->unanswered--;
@@ -135,7 +136,7 @@ void wf_rma_nic_op_done(void *owner, uint32_t id, enum weft_status status, uint6
     if (!req || req->kind < WF_REQ_PUT || req->kind > WF_REQ_SIGNAL || !req->unanswered)
         return;
     if (status == WEFT_EKEY)
-        wf_remote_no_nic(req->remote); /* its owner says what is wrong with it */
+        wf_remote_no_nic(req->remote); /* its owner reports what is wrong with it */
     if (req->kind == WF_REQ_ATOMIC) {
         atomic_done(req, status, old);
         return;

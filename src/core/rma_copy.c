@@ -58,7 +58,8 @@ static enum weft_status here_copy(const struct wf_remote *r, uint64_t offset,
 {
     struct wf_mem *m = &r->pub.peer->ep->ctx->mem;
     for (uint64_t at = 0; at < len;) {
-        size_t n = WF_MIN(len - (size_t)at, WF_PULL_MAX); /* a call that closes it waits for n */
+        size_t n =
+            WF_MIN(len - (size_t)at, WF_PULL_MAX); /* closing the region waits for one such piece */
         struct wf_region *region;
         uint64_t answer;
         enum weft_status status =

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Puts, gets, atomics, signals and long messages: their pushes, by NIC operations and by messages.
- */
+/* The pushes of puts, gets, atomics, signals and long messages: NIC operations and messages. */
 #include "core/rma.h"
 
 #include "core/bulk.h"
 #include "core/rma_wire.h"
 
-#define TAKES 4 /* pieces that an owner is asked to copy at a time */
+#define TAKES 4 /* TAKEs under way per put */
 
 static enum weft_status push_bytes(struct wf_req *req);
 static enum weft_status push_get(struct wf_req *req);
@@ -39,7 +38,7 @@ static enum weft_status push_take(struct wf_req *req)
     return WEFT_PENDING;
 }
 
-/* The first piece is shorter, so that the others wf_rma_begin on a page of the region. */
+/* The first piece is shorter, so that the others begin on a page of the region. */
 static uint32_t bulk_piece(const struct wf_req *req)
 {
     uint64_t at = req->u.rma.offset + req->sent;
@@ -65,7 +64,7 @@ static enum weft_status push_put_bulk(struct wf_req *req)
     return WEFT_PENDING;
 }
 
-/* The NICs cannot: messages do, once the NIC operations under way are over. */
+/* The NICs cannot do it. Messages do, once the NIC operations under way are over. */
 static enum weft_status nic_not(struct wf_req *req)
 {
     if (req->unanswered) {
@@ -102,7 +101,7 @@ static enum weft_status push_nic(struct wf_req *req)
     return WEFT_PENDING;
 }
 
-/* A piece of a put. A fragment's follows what its order says, and the piece before it. */
+/* Send a piece of a put. A fragment's follows its order and the piece before it. */
 static enum weft_status push_piece(struct wf_req *req, const uint32_t *args, unsigned nargs,
                                    const void *data, size_t n)
 {
@@ -155,7 +154,7 @@ static enum weft_status push_get(struct wf_req *req)
     return WEFT_PENDING;
 }
 
-/* By the owner's NIC. EUNREACH, ENOSYS: it cannot, now or ever */
+/* Have the owner's NIC do it. EUNREACH: it cannot now; ENOSYS: it never can */
 static enum weft_status push_atomic_nic(struct wf_req *req)
 {
     const struct wf_key *k = &req->remote->key;
@@ -205,7 +204,7 @@ static enum weft_status push_atomic(struct wf_req *req)
     return req->path == WF_PATH_NIC ? push_atomic_nic(req) : push_atomic_message(req);
 }
 
-/* All pieces are written: have the write counted. */
+/* All pieces are written: have their owner count the write. */
 static enum weft_status push_count(struct wf_req *req)
 {
     uint32_t args[] = {REGION(req, 0), WF_LO(req->id), WF_PIECE_COUNTS};

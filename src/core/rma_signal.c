@@ -34,8 +34,8 @@ static enum weft_status signal_begun(struct wf_remote *r, uint64_t offset, const
     return wf_req_start(req, wf_rma_push);
 }
 
-/* The data are copied here. A word that is mapped is changed here, too, and then a message adds 0
- * to it, which wakes the target; any other word is changed by that message. Entered. */
+/* Copy the data. Change the word here, too, if it is mapped, and send a message that adds 0 to it,
+ * which wakes the target; else that message changes it. Entered. */
 static enum weft_status wake_begun(struct wf_remote *r, uint64_t offset, const void *src,
                                    size_t len, struct wf_remote *sig, uint64_t sig_offset,
                                    uint64_t value, unsigned how, struct weft_op *op)
@@ -63,7 +63,7 @@ static enum weft_status wake_begun(struct wf_remote *r, uint64_t offset, const v
     return wf_req_continue(req, wf_rma_push);
 }
 
-/* The signal is to wake its target, and no message would change the word otherwise. */
+/* The signal is to wake its target, and the word could be changed without a message. */
 static enum weft_status put_signal_wake(struct weft_remote *r, uint64_t offset, const void *src,
                                         size_t len, struct weft_remote *sig, uint64_t sig_offset,
                                         uint64_t value, unsigned how, struct weft_op *op)
@@ -84,8 +84,8 @@ static enum weft_status put_signal_wake(struct weft_remote *r, uint64_t offset, 
     return wf_ep_left(ep, status);
 }
 
-/* The target is to be woken, one of the two regions is not mapped here, or a check failed. What can
- * be copied is copied at once; a signal is never ahead of its data. */
+/* Called if the target is to be woken, one of the two regions is not mapped here, or a check
+ * failed. What can be copied is copied at once; a signal is never ahead of its data. */
 enum weft_status weft_put_signal_slow_(struct weft_remote *r, uint64_t offset, const void *src,
                                        size_t len, struct weft_remote *sig, uint64_t sig_offset,
                                        uint64_t value, unsigned how, struct weft_op *op)
@@ -93,7 +93,7 @@ enum weft_status weft_put_signal_slow_(struct weft_remote *r, uint64_t offset, c
     bool wake = how & WEFT_SIGNAL_WAKE;
     enum weft_status status;
     enum wf_path path;
-    how &= ~(unsigned)WEFT_SIGNAL_WAKE; /* a message wakes anyway */
+    how &= ~(unsigned)WEFT_SIGNAL_WAKE; /* a message wakes its target in any case */
     if (wake && sig->peer &&
         wf_path_is_copy(wf_path_atomic(wf_remote_of(sig), WEFT_ATOMIC_SWAP, 8)) &&
         wf_path_is_copy(wf_path_put(wf_remote_of(r), len, 1)))

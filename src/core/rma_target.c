@@ -54,11 +54,11 @@ static enum weft_status put_bytes(const struct weft_am *am, const struct target 
         return status;
     }
     if (am->long_len == n)
-        return WEFT_OK; /* they are there */
+        return WEFT_OK; /* the transport stored them */
     if (am->long_len)
         return WEFT_EPROTO;
-    /* Nowhere to put them: it may not be done like that, or the region was closed or
-     * refreshed meanwhile, or its driver wf_rma_refused; pieces find out which. */
+    /* The transport had nowhere to store them: bulk messages may not, or the region was closed or
+     * refreshed meanwhile, or its driver refused. Sending in pieces finds out which. */
     return t->region->flags & WF_REGION_UNBACKED || t->region->dmabuf ? WEFT_EUNREACH : WEFT_EKEY;
 }
 
@@ -94,7 +94,7 @@ static enum weft_status take_bytes(const struct weft_am *am, struct weft_peer *p
         if (wf_region_is_there(t->region, to, k))
             status = peer->transport->pull(wf_peer_tpeer(peer), to, from + done, k);
         if (status == WEFT_EPROTO && t->region->flags & WF_REGION_UNBACKED)
-            return WEFT_EFAULT; /* the one end or the other is not there */
+            return WEFT_EFAULT; /* pages are missing at one end or the other */
         if (status != WEFT_OK)
             return status;
         done += (uint32_t)k;
@@ -141,7 +141,7 @@ static void get_bulk(const struct weft_am *am, uint32_t *out, uint32_t n)
     wf_ctl_reply(am, WF_CTL_GOT, out, WF_GOT_ARGS, NULL, 0);
 }
 
-/* The [n] bytes, for the answer to be made from: in place, or copied to the scratch. */
+/* Where the answer finds the [n] bytes: in place, or copied to the scratch. */
 static const void *get_bytes(const struct weft_am *am, const struct target *t, uint32_t n,
                              enum weft_status *status)
 {
@@ -216,9 +216,9 @@ void wf_rma_on_atomic(const struct weft_am *am)
     answer_status(am, status, old);
 }
 
-/* The bytes of a long message, for its handler. It wants them contiguous and present, and a
- * dma-buf's are so only in use: other bytes are copied to *copied for as long as it runs. Null:
- * *status. */
+/* The bytes of a long message for its handler, which wants them contiguous and present. Bytes that
+ * are not, and those of a dma-buf, which are present only while it is in use, are copied to *copied
+ * for as long as the handler runs. Null: they could not be, *status. */
 static void *long_bytes(const struct target *t, uint64_t len, void **copied,
                         enum weft_status *status)
 {
@@ -255,7 +255,7 @@ void wf_rma_on_long(const struct weft_am *am)
         user.data = long_bytes(&t, head.len, &copied, &status);
         wf_mem_unuse(&ep->ctx->mem, t.region);
     }
-    if (status != WEFT_OK) { /* the region was closed meanwhile, or its sender lies */
+    if (status != WEFT_OK) { /* the region was closed meanwhile, or the sender lies */
         wf_warn("a long message was dropped: %s", weft_status_text(status));
         wf_ep_count(ep, WF_STAT_BAD_MESSAGES, status == WEFT_EPROTO);
         wf_late_refuse(am, am->len == sizeof head ? head.handler : 0, am->args, am->nargs, status);
