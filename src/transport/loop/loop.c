@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* An endpoint's messages to itself. Slots hold a request and, mirrored, its
- * reply; the memory appears with the first message and is private. One thread
- * owns everything here, so nothing is atomic. */
+/* An endpoint's messages to itself. A slot holds a request and its reply. The memory is private,
+ * and allocated with the first message. One thread owns everything here, so nothing is atomic. */
 #define _GNU_SOURCE
 #include <stdbool.h>
 #include <stdio.h>
@@ -33,7 +32,7 @@ struct loop_msg {
 
 struct loop_slot {
     enum slot_state state;
-    struct wf_tpeer *tpeer; /* the request's; null: closed since */
+    struct wf_tpeer *tpeer; /* the request's; null: it was closed since */
     struct loop_msg msg[2]; /* request, reply */
 };
 
@@ -53,12 +52,12 @@ struct loop_tep {
     struct loop_ctx *ctx;
     struct wf_address address;
     struct loop_slot *slots; /* null until the first message */
-    uint8_t *payload;        /* 2 * SLOTS * am_max: request, reply of each slot */
+    uint8_t *payload;        /* 2 * SLOTS * am_max bytes: request and reply of each slot */
     uint32_t next;           /* slot to try first, to send and to deliver */
     uint32_t busy;           /* slots not free */
     bool shuffle, armed;
     uint64_t rand;
-    void *conn;              /* the core's */
+    void *conn;              /* wf_token.conn points here */
     struct loop_token token; /* of the message being delivered */
     struct wf_list peers;
 };
@@ -68,7 +67,7 @@ struct loop_peer {
     struct wf_list item; /* tep->peers */
 };
 
-/* A region of this process, mapped a second time: as a mate would have it. */
+/* A region of this process, mapped a second time, as another local process would map it. */
 struct loop_map {
     void *base;
     size_t size;
@@ -201,7 +200,7 @@ static void msg_fill(struct loop_tep *t, uint32_t slot, bool reply, const struct
         memcpy(payload_of(t, slot, reply), out->data, out->len);
 }
 
-/* The owner itself sends while it is armed. */
+/* The owner itself has sent a message while it is armed. */
 static void loop_wake(struct loop_tep *t)
 {
     uint64_t one = 1;
@@ -295,7 +294,7 @@ static void deliver(struct loop_tep *t, uint32_t slot, bool reply)
     t->base.events->deliver(t->base.owner, &am);
     token->serial++;
     if (s->state == SLOT_REPLY && !reply)
-        return; /* its reply waits in the slot */
+        return; /* the slot holds its reply now */
     s->state = SLOT_FREE;
     t->busy--;
 }
@@ -325,7 +324,7 @@ static void shuffle(struct loop_tep *t, uint8_t *order, uint32_t n)
             order[i] = ordered[next++];
 }
 
-/* One round over the slots: what was pending when it began, each once. */
+/* Deliver each message that is pending when the call begins, once. */
 static int loop_poll(struct wf_tep *tep)
 {
     struct loop_tep *t = LOOP_OF(tep, loop_tep);
