@@ -25,6 +25,9 @@
 #define INDEXES 16      /* each takes a block or two of 64 bytes for every kept message */
 #define IDLE_CLASSES 32 /* kept for their next use */
 
+/* Used where there are tables; inlined, they would have searches without tables save registers. */
+#define OFF_PATH __attribute__((noinline))
+
 struct wf_match_class {
     struct wf_list item; /* m->classes */
     struct wf_list busy; /* m->busy, while it has receives */
@@ -160,7 +163,7 @@ static inline struct wf_match_msg *msg_at(struct wf_list *item)
 
 /* ---- receives ---- */
 
-static void recv_unindex(struct wf_match *m, struct wf_match_recv *r)
+OFF_PATH static void recv_unindex(struct wf_match *m, struct wf_match_recv *r)
 {
     struct wf_match_table *t = r->node.queue->table;
     wf_match_table_take(&m->pool, &r->node);
@@ -171,7 +174,7 @@ static void recv_unindex(struct wf_match *m, struct wf_match_recv *r)
     }
 }
 
-static bool recv_index(struct wf_match *m, struct wf_match_recv *r)
+OFF_PATH static bool recv_index(struct wf_match *m, struct wf_match_recv *r)
 {
     struct wf_match_class *c = class_of(m, r->mask, !r->source, true);
     if (!c)
@@ -185,7 +188,7 @@ static bool recv_index(struct wf_match *m, struct wf_match_recv *r)
     return true;
 }
 
-static void recvs_unindex(struct wf_match *m)
+OFF_PATH static void recvs_unindex(struct wf_match *m)
 {
     wf_list_each(it, &m->recvs.all)
     {
@@ -197,7 +200,7 @@ static void recvs_unindex(struct wf_match *m)
     m->recvs.index_at = 2 * m->recvs.count;
 }
 
-static void recvs_index(struct wf_match *m)
+OFF_PATH static void recvs_index(struct wf_match *m)
 {
     m->recvs_indexed = true;
     wf_list_each(it, &m->recvs.all)
@@ -298,7 +301,8 @@ struct wf_match_recv *wf_match_recv_any(struct wf_match *m, const void *source)
 
 /* ---- messages ---- */
 
-static bool link_add(struct wf_match *m, struct wf_match_class *c, struct wf_match_msg *msg)
+OFF_PATH static bool link_add(struct wf_match *m, struct wf_match_class *c,
+                              struct wf_match_msg *msg)
 {
     union wf_match_block *b = wf_match_block_new(&m->pool);
     if (!b)
@@ -315,7 +319,7 @@ static bool link_add(struct wf_match *m, struct wf_match_class *c, struct wf_mat
 }
 
 /* [at]: the pointer to the link in its message's list. */
-static void link_remove(struct wf_match *m, struct wf_match_link **at)
+OFF_PATH static void link_remove(struct wf_match *m, struct wf_match_link **at)
 {
     struct wf_match_link *link = *at;
     *at = link->next;
@@ -336,7 +340,7 @@ static void link_remove_of(struct wf_match *m, const struct wf_match_class *c,
 }
 
 /* Indexed class [i] is one no longer. */
-static void index_forget(struct wf_match *m, unsigned i)
+OFF_PATH static void index_forget(struct wf_match *m, unsigned i)
 {
     struct wf_match_class *c = m->indexes[i];
     m->indexes[i] = m->indexes[--m->nindexes];
@@ -345,7 +349,7 @@ static void index_forget(struct wf_match *m, unsigned i)
 }
 
 /* No memory to put some message into indexed class [i]: empty it. */
-static void index_give_up(struct wf_match *m, unsigned i)
+OFF_PATH static void index_give_up(struct wf_match *m, unsigned i)
 {
     wf_list_each(it, &m->msgs.all)
     {
@@ -421,22 +425,28 @@ static struct wf_match_msg *msg_search(struct wf_match *m, const void *source, u
     return NULL;
 }
 
-struct wf_match_msg *wf_match_msg_find(struct wf_match *m, const void *source, uint64_t tag,
-                                       uint64_t mask)
+/* The first message that matches, if the oldest does not. */
+OFF_PATH static struct wf_match_msg *msg_find_later(struct wf_match *m, const void *source,
+                                                    uint64_t tag, uint64_t mask)
 {
-    struct wf_match_class *c;
+    struct wf_match_class *c = m->msgs.count > FEW ? index_of(m, mask, !source) : NULL;
     struct wf_match_queue *q;
-    if (!m->msgs.count)
-        return NULL;
-    m->pool.steps++;
-    if (msg_matches(msg_at(m->msgs.all.next), source, tag, mask)) /* the oldest of all */
-        return msg_at(m->msgs.all.next);
-    c = m->msgs.count > FEW ? index_of(m, mask, !source) : NULL;
     if (!c)
         return msg_search(m, source, tag, mask);
     tag &= mask;
     q = wf_match_table_find(&m->pool, &c->msgs, wf_match_hash(&m->pool, source, tag), source, tag);
     return q ? wf_container_of(q->nodes.next, struct wf_match_link, node.item)->msg : NULL;
+}
+
+struct wf_match_msg *wf_match_msg_find(struct wf_match *m, const void *source, uint64_t tag,
+                                       uint64_t mask)
+{
+    if (!m->msgs.count)
+        return NULL;
+    m->pool.steps++;
+    if (msg_matches(msg_at(m->msgs.all.next), source, tag, mask)) /* the oldest of all */
+        return msg_at(m->msgs.all.next);
+    return msg_find_later(m, source, tag, mask);
 }
 
 struct wf_match_msg *wf_match_msg_any(struct wf_match *m, const void *source)

@@ -194,15 +194,9 @@ static struct weft_msg *kept_new(struct wf_sender *sender, uint64_t tag, size_t 
     return m;
 }
 
-/* Memory that it takes here. An offered message's bytes are in its sender's memory. */
-static size_t kept_size(const struct weft_msg *m)
-{
-    return sizeof *m + (m->offer ? m->nfrom * sizeof(struct wf_offer_range) : (size_t)m->len);
-}
-
 static void kept_count(struct weft_ep *ep, const struct weft_msg *m)
 {
-    ep->kept_bytes += kept_size(m);
+    ep->kept_bytes += wf_msg_kept_size(m);
     if (ep->kept_bytes < KEPT_WARN_BYTES << ep->kept_warned)
         return;
     ep->kept_warned++;
@@ -211,13 +205,6 @@ static void kept_count(struct weft_ep *ep, const struct weft_msg *m)
         "limits that: receive them, or set a lower WEFT_MSG_EAGER, with which they stay in their "
         "senders' memory",
         ep->address.ep, (unsigned long long)(ep->kept_bytes >> 20));
-}
-
-void wf_msg_kept_free(struct weft_msg *m)
-{
-    m->sender->ep->kept_bytes -= kept_size(m);
-    wf_sender_unref(m->sender);
-    free(m);
 }
 
 static bool keep(struct weft_ep *ep, struct wf_sender *sender, struct weft_msg *m)

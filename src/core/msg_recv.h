@@ -4,6 +4,8 @@
 #ifndef WF_CORE_MSG_RECV_H
 #define WF_CORE_MSG_RECV_H
 
+#include <stdlib.h>
+
 #include "base/probe.h"
 #include "core/msg.h"
 
@@ -78,6 +80,20 @@ static inline void wf_msg_recv_end(struct wf_recv *r, enum weft_status status)
     wf_op_end(ep, op, status);
 }
 
+/* Memory that it takes here. An offered message's bytes are in its sender's memory. */
+static inline size_t wf_msg_kept_size(const struct weft_msg *m)
+{
+    return sizeof *m + (m->offer ? m->nfrom * sizeof(struct wf_offer_range) : (size_t)m->len);
+}
+
+/* Free a kept message that has left the matching. */
+static inline void wf_msg_kept_free(struct weft_msg *m)
+{
+    m->sender->ep->kept_bytes -= wf_msg_kept_size(m);
+    wf_sender_unref(m->sender);
+    free(m);
+}
+
 /* Begin to copy [o] to [mem] of [room] bytes, which becomes the request's, *out, unless that is
  * null. OK (all is copied) | PENDING | a failure */
 enum weft_status wf_msg_copy_begin(struct weft_ep *ep, const struct wf_msg_offer *o,
@@ -90,7 +106,5 @@ static inline enum weft_status wf_msg_copy_status(const struct wf_req *copy,
 {
     return status == WEFT_OK && copy->u.copy.full > copy->len ? WEFT_ETRUNC : status;
 }
-/* Free a kept message that has left the matching. */
-void wf_msg_kept_free(struct weft_msg *m);
 
 #endif
