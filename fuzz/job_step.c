@@ -12,7 +12,8 @@
 #include "fuzz.h"
 
 #include "base/log.h"
-#include "core/own.h"
+#include "core/am.h"
+#include "core/ctl.h"
 #include "job/job.h"
 
 #define RANKS 8
@@ -168,7 +169,7 @@ static enum weft_status fake_request(struct wf_tpeer *to, unsigned what, const u
                                      const void *data, size_t len, size_t reply_max)
 {
     unsigned handler = WF_AM_HANDLER(what), nargs = WF_AM_NARGS(what);
-    FUZZ_CHECK(handler == WF_OWN_JOB && nargs && len <= AM_MAX && !reply_max);
+    FUZZ_CHECK(handler == WF_CTL_JOB && nargs && len <= AM_MAX && !reply_max);
     FUZZ_CHECK(to != &fake(s.job.rank)->base);
     fuzz_touch(args, 4u * nargs);
     fuzz_touch(data, len);
@@ -197,8 +198,10 @@ static void fake_address(const struct wf_tpeer *tpeer, struct wf_address *out)
     *out = wf_container_of(tpeer, struct fake_peer, base)->address;
 }
 
-static const struct wf_transport fake_transport = {
-    .name = "fake", .request = fake_request, .source = fake_source, .address = fake_address};
+static const struct wf_transport fake_transport = {.name = "fake",
+                                                   .request_ordered = fake_request,
+                                                   .source = fake_source,
+                                                   .address = fake_address};
 static struct wf_tep fake_tep = {.transport = &fake_transport};
 
 /* ---- a job ---- */
@@ -421,7 +424,7 @@ static void deliver(unsigned sender, const uint32_t *args, unsigned nargs, size_
     uint32_t *copy = malloc(4u * nargs + !nargs);
     uint8_t *data = malloc(len + !len);
     struct weft_am am = {.ep = ep,
-                         .handler = WF_OWN_JOB,
+                         .handler = WF_CTL_JOB,
                          .data = data,
                          .len = (uint32_t)len,
                          .args = copy,

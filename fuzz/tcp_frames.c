@@ -12,7 +12,7 @@
 
 #include "base/log.h"
 #include "base/process.h"
-#include "core/own.h"
+#include "core/ctl.h"
 #include "transport/net/net.h"
 
 #define REGION 8192
@@ -113,30 +113,30 @@ static void seed_request(struct stream *s, unsigned i, uint32_t a[16])
     static const uint8_t data[256] = "some bytes";
     switch (i) {
     case 0: frame(s, WF_NET_REQUEST, 1, a, 2, data, 40, 41); break;
-    case 1: frame(s, WF_NET_REQUEST, WF_OWN_MSG, a, 2, data, 100, 0); break;
+    case 1: frame(s, WF_NET_REQUEST, WF_CTL_MSG, a, 2, data, 100, 0); break;
     case 2:
         a[0] = 5, a[1] = 0, a[2] = 64, a[3] = 0, a[4] = 1, a[5] = 0;
-        frame(s, WF_NET_REQUEST, WF_OWN_OFFER, a, 6, (uint64_t[]){4096, 64}, 16, 1);
+        frame(s, WF_NET_REQUEST, WF_CTL_OFFER, a, 6, (uint64_t[]){4096, 64}, 16, 1);
         break;
     case 3: /* a put and what a get of it would be */
         a[5] = 1, a[6] = 32;
-        frame(s, WF_NET_REQUEST, WF_OWN_PUT, a, 7, data, 32, 1);
+        frame(s, WF_NET_REQUEST, WF_CTL_PUT, a, 7, data, 32, 1);
         break;
     case 4:
         a[5] = 1, a[6] = 200;
-        frame(s, WF_NET_BULK_REQUEST, WF_OWN_PUT, a, 7, data, 200, 1);
+        frame(s, WF_NET_BULK_REQUEST, WF_CTL_PUT, a, 7, data, 200, 1);
         break;
     case 5:
         a[5] = 1, a[6] = 64;
-        frame(s, WF_NET_REQUEST, WF_OWN_GET, a, 9, NULL, 0, 65);
-        frame(s, WF_NET_REQUEST, WF_OWN_GET, a, 9, NULL, 0, 1);
+        frame(s, WF_NET_REQUEST, WF_CTL_GET, a, 9, NULL, 0, 65);
+        frame(s, WF_NET_REQUEST, WF_CTL_GET, a, 9, NULL, 0, 1);
         break;
-    case 6: frame(s, WF_NET_REQUEST, WF_OWN_ATOMIC, a, 11, NULL, 0, 1); break;
+    case 6: frame(s, WF_NET_REQUEST, WF_CTL_ATOMIC, a, 11, NULL, 0, 1); break;
     case 7: frame(s, WF_NET_BYE, 0, (uint32_t[]){1}, 1, NULL, 0, 0); break;
     case 8: frame(s, WF_NET_ACK, 0, NULL, 0, NULL, 0, 0); break;
     default:
         a[0] = 1;
-        frame(s, WF_NET_REQUEST, WF_OWN_FRAG, a, 3, data, 16, 0);
+        frame(s, WF_NET_REQUEST, WF_CTL_FRAG, a, 3, data, 16, 0);
         frame(s, WF_NET_VOID, 0, NULL, 0, NULL, 0, 0);
     }
 }
@@ -149,21 +149,21 @@ static uint8_t seed_reply(struct stream *s, unsigned i)
     const uint32_t offer[6] = {5, 0, BIG, 0, 1, 0}, fetch[6] = {0, 0, 1, 0, 0, BIG};
     a[2] = i > 16; /* beyond its end by so much */
     switch (i) {
-    case 10: frame(s, WF_NET_REPLY, WF_OWN_GOT, a, 5, data, GUARD, GUARD + 1); return GET;
-    case 11: frame(s, WF_NET_REPLY, WF_OWN_ANSWER, a, 4, NULL, 0, 1); return PUT;
-    case 12: frame(s, WF_NET_REPLY, WF_OWN_ANSWER, a, 4, NULL, 0, 1); return ADD;
+    case 10: frame(s, WF_NET_REPLY, WF_CTL_GOT, a, 5, data, GUARD, GUARD + 1); return GET;
+    case 11: frame(s, WF_NET_REPLY, WF_CTL_ANSWER, a, 4, NULL, 0, 1); return PUT;
+    case 12: frame(s, WF_NET_REPLY, WF_CTL_ANSWER, a, 4, NULL, 0, 1); return ADD;
     case 13:
-    case 17: frame(s, WF_NET_BULK_REPLY, WF_OWN_GOT, a, 5, data, BIG, 1); return BIG_GET;
+    case 17: frame(s, WF_NET_BULK_REPLY, WF_CTL_GOT, a, 5, data, BIG, 1); return BIG_GET;
     case 14:
     case 18:
-        frame(s, WF_NET_REQUEST, WF_OWN_OFFER, offer, 6, (uint64_t[]){4096, BIG}, 16, 1);
-        frame(s, WF_NET_BULK_REPLY, WF_OWN_PIECE, a, 4, data, BIG, 1);
+        frame(s, WF_NET_REQUEST, WF_CTL_OFFER, offer, 6, (uint64_t[]){4096, BIG}, 16, 1);
+        frame(s, WF_NET_BULK_REPLY, WF_CTL_PIECE, a, 4, data, BIG, 1);
         return BIG_RECV;
     case 15:
-        frame(s, WF_NET_REQUEST, WF_OWN_FETCH, fetch, 6, NULL, 0, 1);
-        frame(s, WF_NET_REQUEST, WF_OWN_DONE, a, 3, NULL, 0, 0);
+        frame(s, WF_NET_REQUEST, WF_CTL_FETCH, fetch, 6, NULL, 0, 1);
+        frame(s, WF_NET_REQUEST, WF_CTL_DONE, a, 3, NULL, 0, 0);
         return BIG_SEND;
-    default: frame(s, WF_NET_REPLY, WF_OWN_ANSWER, a, 4, NULL, 0, 1); return BIG_PUT;
+    default: frame(s, WF_NET_REPLY, WF_CTL_ANSWER, a, 4, NULL, 0, 1); return BIG_PUT;
     }
 }
 

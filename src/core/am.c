@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "base/log.h"
-#include "core/own.h"
+#include "core/am.h"
 
-/* Ids from WEFT_AM_USER_HANDLERS on are Weft's own; on the wire they are alike. */
+#include "base/log.h"
+#include "core/ctl.h"
+#include "core/later.h"
+
+/* Ids from WEFT_AM_USER_HANDLERS on are those of control messages. */
 enum weft_status weft_am_register(struct weft_ep *ep, unsigned handler, weft_am_fn fn, void *arg)
 {
     enum weft_status status = wf_ep_enter(ep);
@@ -32,18 +35,29 @@ static void unhandled(struct weft_ep *ep, const struct weft_am *am)
     wf_late_refuse(am, am->handler, am->args, am->nargs, WEFT_EHANDLER);
 }
 
-/* Weft's own handlers but LATE's take either requests or replies, and few of them bulk messages,
- * which have no data to deliver. */
-static inline bool is_own(const struct weft_am *am)
+/* May control message [am] be what it is, a request or a reply, bulk or not (ctl.def)? */
+static inline bool ctl_may_be(const struct weft_am *am)
 {
-    const uint32_t bulks = 1u << (WF_OWN_PUT - WF_OWN_MSG) | 1u << (WF_OWN_GOT - WF_OWN_MSG) |
-                           1u << (WF_OWN_PIECE - WF_OWN_MSG);
-    const uint32_t replies = 1u << (WF_OWN_OFFER_ANSWER - WF_OWN_MSG) |
-                             1u << (WF_OWN_PIECE - WF_OWN_MSG) | 1u << (WF_OWN_GOT - WF_OWN_MSG) |
-                             1u << (WF_OWN_ANSWER - WF_OWN_MSG);
-    return ((replies >> (am->handler - WF_OWN_MSG) & 1) == am->is_reply ||
-            am->handler == WF_OWN_LATE) &&
-           (am->data || bulks >> (am->handler - WF_OWN_MSG) & 1);
+#define WF_CTL_BIT_IF(name, is) | ((is) ? WF_CTL_BIT(WF_CTL_##name) : 0u)
+    enum { REQUEST, REPLY, BOTH, NONE, REGION, GET, COPY };
+    static const uint32_t replies = 0
+#define WF_CTL(name, kind, bulk, function) WF_CTL_BIT_IF(name, kind == REPLY)
+#include "core/ctl.def"
+#undef WF_CTL
+        ;
+    static const uint32_t both = 0
+#define WF_CTL(name, kind, bulk, function) WF_CTL_BIT_IF(name, kind == BOTH)
+#include "core/ctl.def"
+#undef WF_CTL
+        ;
+    static const uint32_t bulks = 0
+#define WF_CTL(name, kind, bulk, function) WF_CTL_BIT_IF(name, bulk != NONE)
+#include "core/ctl.def"
+#undef WF_CTL
+        ;
+    const unsigned i = am->handler - WF_CTL_FIRST;
+    return ((replies >> i & 1) == am->is_reply || both >> i & 1) &&
+           (am->data || bulks >> i & 1); /* a bulk message has no data to deliver */
 }
 
 void wf_am_deliver(void *owner, struct weft_am *am)
@@ -51,8 +65,8 @@ void wf_am_deliver(void *owner, struct weft_am *am)
     struct weft_ep *ep = owner;
     const struct handler *h = &ep->handlers[am->handler];
     am->ep = ep;
-    if (am->handler >= WEFT_AM_USER_HANDLERS && !is_own(am)) {
-        wf_own_bad(am);
+    if (am->handler >= WEFT_AM_USER_HANDLERS && !ctl_may_be(am)) {
+        wf_ctl_bad(am);
         return;
     }
     if (__builtin_expect(!h->fn, 0)) {
@@ -105,8 +119,8 @@ request_long(struct weft_peer *peer, unsigned handler, const uint32_t *args, uns
     return wf_ep_left(peer->ep, status);
 }
 
-/* Saves and restores nothing: wf_shm_request says why. What is out of the ordinary goes the long
- * way, which finds out what it is. */
+/* The fast path saves no registers (why: wf_shm_request). Anything out of the ordinary is left to
+ * request_long, which finds out what it is. */
 enum weft_status weft_am_request(struct weft_peer *peer, unsigned handler, const uint32_t *args,
                                  unsigned nargs, const void *data, size_t len, size_t reply_max)
 {
@@ -183,7 +197,7 @@ enum weft_status weft_am_source(const struct weft_am *am, void *buf, size_t *len
         token->tep->transport->source(token, &from, &contact);
     else if (token->tpeer)
         token->tep->transport->address(token->tpeer, &from);
-    else /* its peer was closed */
+    else /* the peer handle was closed */
         return WEFT_ECLOSED;
     return wf_copy_out(buf, len, bytes, wf_address_pack(&from, &contact, bytes));
 }

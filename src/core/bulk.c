@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Where the payload of bulk messages is, asked anew each time a transport touches some
- * of it: an operation may have ended meanwhile, a region been closed. */
-#include "core/own.h"
+#include "core/bulk.h"
+
+#include "core/msg.h"
+#include "core/rma.h"
 
 static void *region_hold(struct weft_ep *ep, const uint32_t *words, uint64_t len, unsigned access,
                          uint32_t at, size_t *n)
 {
     struct wf_region *region;
     struct wf_want want;
-    wf_own_want(ep, words, len, access, &want);
+    wf_ctl_want(ep, words, len, access, &want);
     if (wf_mem_use(&ep->ctx->mem, &want, &region) != WEFT_OK)
         return NULL;
     if (!(region->flags & WF_REGION_UNBACKED))
@@ -22,37 +23,37 @@ static void region_unhold(struct weft_ep *ep, const uint32_t *words)
     wf_mem_unuse_named(&ep->ctx->mem, words[0], wf_word64(words + 1));
 }
 
-static void *entry_hold(const struct wf_entry *e, uint64_t first, uint64_t len, uint32_t at,
-                        size_t *n)
+static void *req_hold(const struct wf_req *req, uint64_t first, uint64_t len, uint32_t at,
+                      size_t *n)
 {
-    if (!e || len > e->len ||
-        first > e->len - len) /* lent until all answers are in, whatever they are */
+    if (!req || len > req->len ||
+        first > req->len - len) /* the memory is lent until all answers are in */
         return NULL;
-    return wf_iov_span(&e->mem, first + at, n);
+    return wf_iov_span(&req->mem, first + at, n);
 }
 
 static void *out_hold(struct weft_ep *ep, const struct wf_bulk *b, uint32_t at, size_t *n)
 {
     if (b->ref[0] == WF_BULK_REGION)
         return region_hold(ep, b->ref + 1, b->len, WEFT_REMOTE_READ, at, n);
-    return entry_hold(wf_entry_get(ep, wf_word64(b->ref + 1)), wf_word64(b->ref + 3), b->len, at,
-                      n);
+    return req_hold(wf_req_get(ep, wf_word64(b->ref + 1)), wf_word64(b->ref + 3), b->len, at, n);
 }
 
 static void *in_hold(struct weft_ep *ep, const struct wf_bulk *b, uint32_t at, size_t *n)
 {
     const uint32_t *a = b->args;
-    switch (b->handler | (unsigned)b->is_reply << 8) {
-    case WF_OWN_PUT:
-        return b->nargs < REGION_ARGS ? NULL : region_hold(ep, a, b->len, WEFT_REMOTE_WRITE, at, n);
-    case WF_OWN_GOT | 1u << 8:
-        return entry_hold(wf_rma_got_by(ep, b->token, a, b->nargs), wf_word64(a + 2), b->len, at,
-                          n);
-    case WF_OWN_PIECE | 1u << 8:
-        return entry_hold(wf_msg_piece_of(ep, b->token, a, b->nargs), wf_word64(a + 2), b->len, at,
-                          n);
-    default: return NULL;
+    switch (wf_ctl_bulk_of(b->handler, b->is_reply)) {
+    case WF_CTL_BULK_REGION:
+        return b->nargs < WF_REGION_ARGS ? NULL
+                                         : region_hold(ep, a, b->len, WEFT_REMOTE_WRITE, at, n);
+    case WF_CTL_BULK_GET:
+        return req_hold(wf_rma_got_by(ep, b->token, a, b->nargs), wf_word64(a + 2), b->len, at, n);
+    case WF_CTL_BULK_COPY:
+        return req_hold(wf_msg_piece_of(ep, b->token, a, b->nargs), wf_word64(a + 2), b->len, at,
+                        n);
+    case WF_CTL_BULK_NONE: break;
     }
+    return NULL;
 }
 
 void *wf_bulk_hold(void *owner, const struct wf_bulk *b, uint32_t at, size_t *n)
@@ -66,6 +67,6 @@ void wf_bulk_unhold(void *owner, const struct wf_bulk *b)
     struct weft_ep *ep = owner;
     if (!b->token && b->ref[0] == WF_BULK_REGION)
         region_unhold(ep, b->ref + 1);
-    else if (b->token && b->handler == WF_OWN_PUT)
+    else if (b->token && wf_ctl_bulk_of(b->handler, b->is_reply) == WF_CTL_BULK_REGION)
         region_unhold(ep, b->args);
 }

@@ -12,6 +12,7 @@
 #include "mem/budget.h"
 #include "core/core.h"
 #include "core/event.h"
+#include "core/mr_domain.h"
 #include "core/region.h"
 
 const struct wf_transport *const wf_transports[WF_TRANSPORTS] = {
@@ -72,7 +73,7 @@ void wf_ctx_close_within(struct weft_ctx *ctx, uint32_t ms)
             ctx->tctx[i]->close_ms = ms;
 }
 
-/* The name at *at in a comma-separated list; *at moves on. */
+/* Parse the name at *at in a comma-separated list, and move *at behind it. Returns its length. */
 static size_t name_next(const char **at, const char **name)
 {
     size_t n = strcspn(*at, ",");
@@ -98,6 +99,14 @@ bool wf_ctx_wants(const struct wf_transport *t)
     return t == &wf_loop_transport;
 }
 
+bool wf_ctx_uses(const struct weft_ctx *ctx, const struct wf_transport *t)
+{
+    for (int i = 0; i < WF_TRANSPORTS; i++)
+        if (wf_transports[i] == t)
+            return ctx->tctx[i] != NULL;
+    return false;
+}
+
 static enum weft_status transports_check(void)
 {
     const char *at = wf_config()->transports, *name;
@@ -115,7 +124,7 @@ static enum weft_status transports_check(void)
     return WEFT_OK;
 }
 
-/* All transports listen on the same interfaces. */
+/* All transports listen on the same interfaces, so their addresses are the same. */
 static void contact_add(struct wf_contact *to, const struct wf_contact *more)
 {
     uint16_t port = more->port ? more->port : to->port, rdma = more->rdma ? more->rdma : to->rdma;
@@ -204,7 +213,7 @@ enum weft_status weft_ctx_open(const struct weft_ctx_params *params, struct weft
     }
     pthread_mutex_init(&ctx->lock, NULL);
     wf_keymap_init(&ctx->keymap, ctx->self.token[1]);
-    wf_registrar_init(&ctx->registrar);
+    wf_mr_async_init(&ctx->mr_async);
     *out = ctx;
     return WEFT_OK;
 close_transports:
@@ -227,6 +236,15 @@ enum weft_status wf_refuse_close(const char *call, const char *what)
     return WEFT_EINVAL;
 }
 
+bool wf_ctx_has_more(struct weft_ctx *ctx, const struct weft_ep *ep, unsigned regions)
+{
+    bool more;
+    pthread_mutex_lock(&ctx->lock);
+    more = ctx->regions != regions || ctx->eps.next != &ep->item || ctx->eps.prev != &ep->item;
+    pthread_mutex_unlock(&ctx->lock);
+    return more;
+}
+
 enum weft_status weft_ctx_close(struct weft_ctx *ctx)
 {
     enum weft_status status = wf_ctx_check(ctx);
@@ -240,7 +258,7 @@ enum weft_status weft_ctx_close(struct weft_ctx *ctx)
     pthread_mutex_unlock(&ctx->lock);
     if (in_use || wf_keymap_busy(&ctx->keymap))
         return WEFT_EBUSY;
-    wf_registrar_close(&ctx->registrar);
+    wf_mr_async_close(&ctx->mr_async);
     wf_keymap_fini(&ctx->keymap);
     if (ctx->domain.eq)
         wf_eq_unuse(ctx->domain.eq);

@@ -11,9 +11,14 @@
 #include "base/params.h"
 #include "base/probe.h"
 #include "config/config.h"
-#include "core/core.h"
-#include "core/puts.h"
+#include "core/am.h"
+#include "core/bulk.h"
+#include "core/ctl.h"
+#include "core/later.h"
+#include "core/msg.h"
+#include "core/put_ring.h"
 #include "core/region.h"
+#include "core/rma.h"
 
 static void peer_down(void *owner, struct wf_tpeer *tpeer, enum weft_status why)
 {
@@ -38,9 +43,9 @@ static void conn_down(void *owner, void *conn)
     wf_sender_unref(conn);
 }
 
-const struct wf_tep_events wf_ep_events = {wf_am_deliver, peer_down,      conn_down,
-                                           wf_bulk_hold,  wf_bulk_unhold, wf_rma_nic_op_done,
-                                           wf_puts_done,  wf_puts_lost,   wf_remote_answered};
+const struct wf_tep_events wf_ep_events = {wf_am_deliver,    peer_down,        conn_down,
+                                           wf_bulk_hold,     wf_bulk_unhold,   wf_rma_nic_op_done,
+                                           wf_put_ring_done, wf_put_ring_lost, wf_remote_answered};
 
 enum weft_status wf_ep_enter_slow(struct weft_ep *ep)
 {
@@ -64,7 +69,7 @@ static enum weft_status params_check(const struct weft_ep_params *p)
     return WEFT_OK;
 }
 
-/* A free id; ids wrap, the generation tells reused ones apart. */
+/* Give [ep] a free id. Ids wrap; the generation distinguishes endpoints that had the same. */
 static enum weft_status ep_name(struct weft_ctx *ctx, struct weft_ep *ep)
 {
     for (unsigned tries = 0; tries < 65535; tries++) {
@@ -92,7 +97,7 @@ static void teps_close(struct weft_ep *ep)
             wf_transports[i]->ep_close(ep->tep[i]);
 }
 
-/* What the owner sleeps on: the eventfd alone, if no transport has descriptors of
+/* The descriptor that the owner sleeps on: the eventfd itself, if no transport has descriptors of
  * its own. -1: errno */
 static int wait_fd_open(const struct weft_ep *ep)
 {
@@ -146,7 +151,7 @@ static void ep_unlist(struct weft_ep *ep)
     pthread_mutex_unlock(&ctx->lock);
 }
 
-/* Recursive: a handler's calls are told that they are a handler's. */
+/* Recursive, so that a handler's calls get past it, and are refused (ECONTEXT). */
 static void lock_make(struct weft_ep *ep)
 {
     pthread_mutexattr_t attr;
@@ -182,7 +187,7 @@ enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params 
     ep->peer_down = params ? params->peer_down : NULL;
     ep->am_failed = params ? params->am_failed : NULL;
     ep->arg = params ? params->arg : NULL;
-    wf_entries_init(ep);
+    wf_reqs_init(ep);
     wf_list_init(&ep->senders.reply_list);
     if ((params && params->flags & WEFT_EP_LOCKED) || ctx->progress.on)
         lock_make(ep);
@@ -207,10 +212,7 @@ enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params 
     pthread_mutex_unlock(&ctx->lock);
     if (status == WEFT_OK && (status = teps_open(ep)) != WEFT_OK)
         ep_unlist(ep);
-    wf_msg_register(ep);
-    wf_rma_register(ep);
-    wf_frag_register(ep);
-    wf_late_register(ep);
+    wf_ctl_register(ep);
     if (status == WEFT_OK && (status = wf_progress_join(ep)) != WEFT_OK) {
         teps_close(ep);
         ep_unlist(ep);
@@ -231,7 +233,7 @@ enum weft_status weft_ep_close(struct weft_ep *ep)
         return status;
     if (ep->of_job)
         return wf_ep_left(ep, wf_refuse_close("weft_ep_close", "endpoint"));
-    if (ep->laters)
+    if (ep->late_due)
         wf_late_give_up(ep);
     if (ep->peers || ep->remotes || wf_msg_busy(ep))
         return wf_ep_left(ep, WEFT_EBUSY);
@@ -239,9 +241,9 @@ enum weft_status weft_ep_close(struct weft_ep *ep)
     wf_msg_close(ep);
     wf_senders_close(ep);
     teps_close(ep);
-    wf_senders_close(ep); /* those whose connections were open */
+    wf_senders_close(ep); /* senders whose connections were open */
     wf_book_free(&ep->senders.book);
-    wf_entries_fini(ep);
+    wf_reqs_fini(ep);
     ep_unlist(ep);
     wait_fds_close(ep);
     free(ep->scratch);
@@ -287,7 +289,7 @@ int weft_ep_poll(struct weft_ep *ep)
             events += wf_transports[i]->poll(ep->tep[i]);
     if (__builtin_expect(
             !wf_list_empty(&ep->stalled) || !wf_list_empty(&ep->copying) || ep->senders.sweep, 0))
-        events += wf_op_progress(ep);
+        events += wf_flows_progress(ep);
     ep->busy = false;
     wf_ep_leave(ep);
     return events;
@@ -300,10 +302,9 @@ int weft_ep_fd(struct weft_ep *ep)
     return wf_life_is(ep->life) ? ep->wait_fd : wf_life_why(ep->life);
 }
 
-/* Forget old wakes, say "asleep", then look again: see transport/shm/sleep.h.
- * Draining comes first: a waker writes once per sleep, and a drain after "asleep"
- * could eat just that (tests/model). For the same reason an endpoint that is
- * armed already begins a new sleep. */
+/* Drain old wakes, announce the sleep, then look again (transport/shm/sleep.h). A waker writes once
+ * per sleep, and a drain after the announcement could consume just that write (tests/model). For
+ * the same reason an endpoint that is armed already begins a new sleep. */
 enum weft_status weft_ep_arm(struct weft_ep *ep)
 {
     enum weft_status status = wf_ep_enter(ep);
@@ -315,7 +316,7 @@ enum weft_status weft_ep_arm(struct weft_ep *ep)
     if (read(ep->event_fd, &n, sizeof n) < 0 && errno != EAGAIN)
         return wf_ep_left(ep, WEFT_ESYSTEM);
     ep->armed = true;
-    if (!wf_op_settle(ep)) /* there is more to do than to wait */
+    if (!wf_flows_settle(ep)) /* there is something to do before sleeping */
         status = WEFT_AGAIN;
     for (int i = 0; i < WF_TRANSPORTS && status == WEFT_OK; i++)
         if (ep->tep[i])

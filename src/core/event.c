@@ -51,7 +51,8 @@ enum weft_status weft_counter_close(struct weft_counter *counter)
     enum weft_status status = counter_check(counter);
     if (status != WEFT_OK)
         return status;
-    if (atomic_exchange(&counter->closed, 1)) /* a region still counts by it */
+    if (atomic_exchange(&counter->closed,
+                        1)) /* closed before, and kept since a region counts by it */
         return wf_life_why(WF_LIFE_CLOSED);
     wf_counter_put(counter);
     return WEFT_OK;
@@ -105,7 +106,7 @@ enum weft_status weft_counter_set_errors(struct weft_counter *counter, uint64_t 
     return status == WEFT_OK ? counter_store(counter, &counter->errors, value) : status;
 }
 
-/* What the wait ends with; PENDING: it goes on. */
+/* The status that ends the wait; PENDING: it goes on. */
 static enum weft_status counter_state(const struct weft_counter *c, uint64_t at_least,
                                       uint64_t errors)
 {

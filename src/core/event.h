@@ -11,10 +11,10 @@ struct wf_event {
     struct weft_event event;
 };
 
-/* One more user of [eq], which cannot be closed then. */
+/* Count one more user of [eq], which cannot be closed while it has any. */
 enum weft_status wf_eq_use(struct weft_eq *eq);
 void wf_eq_unuse(struct weft_eq *eq);
-/* [event] was malloc'd and is the queue's from now on. */
+/* Post [event], which was malloc'd and is the queue's from now on. */
 void wf_eq_post(struct weft_eq *eq, struct wf_event *event);
 
 #endif

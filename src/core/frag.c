@@ -1,28 +1,29 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Fragments. Order is the transport's where it has several ways to a peer
- * (struct wf_order); where it has one, Weft's own messages are in order anyway (rule 8) and
- * nothing is to be done. A fragment's message is one of Weft's own, FRAG, which says whose
- * handler is meant. */
+/* Fragments. A transport that has several ways to a peer keeps their order (struct wf_order). Where
+ * it has one, control messages are in order anyway (transport.h: rule 8). A fragment's message is a
+ * control message, FRAG, whose first argument is the application's handler. */
 #include <stdlib.h>
 #include <weft/frag.h>
 
-#include "core/own.h"
-#include "core/path.h"
+#include "core/am.h"
+#include "core/ctl.h"
+#include "core/local.h"
+#include "core/rma.h"
 
-/* What a tag points to. */
+/* Where a fragment is in the order; weft_frag_order returns a pointer to it. */
 struct tag {
-    struct weft_peer *peer; /* null: not sent yet */
+    struct weft_peer *peer; /* null: the fragment was not sent yet */
     struct wf_order order;
-    uint64_t entry; /* of a put that was not complete when it was started */
-    bool by_entry;
-    bool done; /* of a put that was copied at once */
+    uint64_t req_id; /* of a put that was not complete when its call returned, if by_req */
+    bool by_req;
+    bool done; /* a put that was copied at once */
 };
 
 struct weft_frag {
-    struct tag tag;   /* its own */
-    struct tag after; /* what it follows; peer null: nothing */
+    struct tag tag;
+    struct tag after; /* of the fragment that it follows; peer null: none */
     struct weft_peer *peer;
-    struct wf_remote *remote; /* of a put */
+    struct wf_remote *remote; /* a put; null: a message */
     uint64_t offset;
     const void *src;
     size_t len;
@@ -97,28 +98,28 @@ const void *weft_frag_order(const struct weft_frag *frag)
     return frag && frag->tag.peer ? &frag->tag : NULL;
 }
 
-/* The put of [tag], if it is not complete. */
-static const struct wf_entry *put_of(const struct tag *tag)
+/* The put of [tag]; null: it is complete, or was none. */
+static const struct wf_req *put_of(const struct tag *tag)
 {
-    const struct wf_entry *e =
-        tag->peer && tag->by_entry ? wf_entry_find(tag->peer->ep, tag->entry, WF_KIND_PUT) : NULL;
-    return e && e->peer == tag->peer ? e : NULL;
+    const struct wf_req *req =
+        tag->peer && tag->by_req ? wf_req_find(tag->peer->ep, tag->req_id, WF_REQ_PUT) : NULL;
+    return req && req->peer == tag->peer ? req : NULL;
 }
 
 static bool is_complete(const struct tag *tag)
 {
-    return !tag->peer || tag->done || (tag->by_entry && !put_of(tag));
+    return !tag->peer || tag->done || (tag->by_req && !put_of(tag));
 }
 
-/* Is all of what [f] follows on its way? What is not complete there has its lane. */
+/* Is all of the fragment that [f] follows sent? *order: for [f] to follow. */
 static bool may_go(const struct weft_frag *f, struct wf_order *order)
 {
-    const struct wf_entry *e = put_of(&f->after);
+    const struct wf_req *req = put_of(&f->after);
     *order = f->after.order;
-    if (!e)
+    if (!req)
         return true;
-    *order = e->u.rma.order;
-    return e->sent == e->len;
+    *order = req->u.rma.order;
+    return req->sent == req->len;
 }
 
 static enum weft_status message_send(struct weft_frag *f, unsigned handler, const uint32_t *args,
@@ -131,10 +132,10 @@ static enum weft_status message_send(struct weft_frag *f, unsigned handler, cons
         return WEFT_AGAIN;
     if (nargs)
         memcpy(words + 1, args, nargs * sizeof *args);
-    status = f->peer->transport->request_ordered
-                 ? f->peer->transport->request_ordered(wf_peer_tpeer(f->peer), &order, WF_OWN_FRAG,
-                                                       words, nargs + 1, f->data, f->len, 0)
-                 : wf_own_request(f->peer, WF_OWN_FRAG, words, nargs + 1, f->data, f->len, 0);
+    status = f->peer->transport->request_after
+                 ? f->peer->transport->request_after(wf_peer_tpeer(f->peer), &order, WF_CTL_FRAG,
+                                                     words, nargs + 1, f->data, f->len, 0)
+                 : wf_ctl_request(f->peer, WF_CTL_FRAG, words, nargs + 1, f->data, f->len, 0);
     if (status == WEFT_OK)
         f->tag = (struct tag){.peer = f->peer, .order = order};
     return status;
@@ -154,19 +155,19 @@ enum weft_status weft_frag_send(struct weft_frag *frag, unsigned handler, const 
     return wf_ep_left(frag->peer->ep, status);
 }
 
-/* What is mapped is copied now, behind all that was sent before. */
+/* Copy to mapped memory now: all that [f] follows is complete. */
 static enum weft_status put_mapped(struct weft_frag *f)
 {
     return weft_put(&f->remote->pub, f->offset, f->src, f->len, NULL);
 }
 
-/* Mapped memory shows a store at once, before messages that lie in front of it were
- * handled: then what it follows has to be complete first. */
+/* Mapped memory shows a store at once, perhaps before messages that were sent earlier are handled.
+ * So a put is a copy only if the fragment that it follows is complete; else messages do it. */
 static enum weft_status put_start(struct weft_frag *f, struct weft_op *op)
 {
     struct wf_order order;
     enum weft_status status;
-    uint64_t entry = 0;
+    uint64_t req_id = 0;
     bool direct = f->remote->pub.base && is_complete(&f->after);
     status = wf_local_one(f->peer->ep, op, f->src, f->len, WEFT_WRITE);
     if (status != WEFT_OK)
@@ -176,12 +177,12 @@ static enum weft_status put_start(struct weft_frag *f, struct weft_op *op)
     if (direct)
         status = put_mapped(f);
     else
-        status = wf_rma_put_ordered(f->remote, f->offset, f->src, f->len, op, &order, &entry);
+        status = wf_rma_put_ordered(f->remote, f->offset, f->src, f->len, op, &order, &req_id);
     if (status == WEFT_OK || status == WEFT_PENDING)
         f->tag = (struct tag){.peer = f->peer,
                               .order = order,
-                              .entry = entry,
-                              .by_entry = status == WEFT_PENDING,
+                              .req_id = req_id,
+                              .by_req = status == WEFT_PENDING,
                               .done = direct};
     return status;
 }
@@ -212,21 +213,16 @@ enum weft_status weft_frag_free(struct weft_frag *frag)
     return wf_ep_left(ep, WEFT_OK);
 }
 
-/* FRAG: the application's handler, then its arguments. */
-static void on_frag(const struct weft_am *am)
+/* Arguments: the application's handler, then the handler's own. */
+void wf_frag_on_frag(const struct weft_am *am)
 {
     struct weft_am user = *am;
     if (!am->nargs || am->args[0] >= WEFT_AM_USER_HANDLERS || !am->data) {
-        wf_own_bad(am);
+        wf_ctl_bad(am);
         return;
     }
     user.handler = (uint8_t)am->args[0];
     user.args = am->args + 1;
     user.nargs--;
     wf_am_deliver(am->ep, &user);
-}
-
-void wf_frag_register(struct weft_ep *ep)
-{
-    ep->handlers[WF_OWN_FRAG].fn = on_frag;
 }

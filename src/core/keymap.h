@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Raw keys that were mapped to keys of 64 bits (weft_key_map). A mapped key names its place in
- * the table, and has 39 random bits and a one above. Any thread. */
+/* Raw keys that were mapped to keys of 64 bits (weft_key_map). A mapped key holds its index in the
+ * table, 39 random bits above it, and a one as the highest bit. Any thread. */
 #ifndef WF_CORE_KEYMAP_H
 #define WF_CORE_KEYMAP_H
 
@@ -14,8 +14,8 @@
 
 struct wf_keymap_item {
     uint64_t mapped; /* 0: free */
-    bool is_raw;     /* else a key of 64 bits */
-    uint32_t next;   /* free ones: index + 1 */
+    bool is_raw;     /* [raw]; else [plain], a key of 64 bits */
+    uint32_t next;   /* in the list of free items: index + 1 */
     uint64_t plain;
     uint8_t raw[WEFT_KEY_MAX];
     uint32_t raw_len;
@@ -32,7 +32,7 @@ void wf_keymap_init(struct wf_keymap *m, uint64_t seed);
 void wf_keymap_fini(struct wf_keymap *m);
 /* Is any key mapped? */
 bool wf_keymap_busy(struct wf_keymap *m);
-/* Find what [key] was mapped from; false: it is not a mapped key. */
+/* *out: the key that [key] was mapped from. False: [key] is not a mapped key. */
 bool wf_keymap_find(struct wf_keymap *m, uint64_t key, struct wf_keymap_item *out);
 
 #endif

@@ -1,37 +1,41 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Replies after the handler: docs/protocol.md "Late replies".
+/* Replies after the handler (weft_am_detach): docs/protocol.md "Late replies".
  *
- * A detached request's place at its transport is given back as if nobody had replied, and the reply
- * is a request to WF_OWN_LATE. The requester keeps nothing: it delivers the reply with the peer
- * that it has open for the sender. Here the request is an entry of kind LATE,
+ * When its handler returns, a detached request gives its place at the transport back as a request
+ * without reply does. The reply is a control message, LATE. The requester keeps nothing: it
+ * delivers the reply with the peer that it has open for the replier. Here a struct wf_req of kind
+ * LATE stands for the detached request:
  *
- *   due       told == 0; of no peer
- *   waiting   told > 0, in the queue of the peer by which it leaves
+ *   due       message_nargs is 0; it has no peer
+ *   waiting   message_nargs is not 0; it is in the queue of the peer that sends the message
  *
- * which ends when its message has left, with the loss of that peer, or, if it has waited long, as
+ * It ends when its message has left, when that peer is lost, or, if it has waited for long, when
  * its endpoint closes. */
+#include "core/later.h"
+
 #include "base/clock.h"
 #include "base/log.h"
 #include "config/config.h"
-#include "core/own.h"
+#include "core/am.h"
+#include "core/ctl.h"
 
 #include <stdlib.h>
 
-/* The first argument of a message to WF_OWN_LATE: kind << 8 | handler. */
+/* The first argument of a LATE is kind << 8 | handler. */
 enum late_kind {
-    LATE_REPLY,   /* handler: the reply's; its arguments, its payload */
-    LATE_REFUSED, /* handler: the request's; the status, the request's first arguments */
+    LATE_REPLY,   /* the reply's handler; then its arguments, and its payload */
+    LATE_REFUSED, /* the request's handler; then the status, and the request's first arguments */
 };
 
-#define REFUSED_ARGS 2 /* before the request's */
-_Static_assert(REFUSED_ARGS + WEFT_AM_FAILED_ARGS <= 1 + WEFT_AM_LATER_MAX_ARGS, "fits an entry");
+#define REFUSED_ARGS 2 /* of LATE_REFUSED, before the request's */
+_Static_assert(REFUSED_ARGS + WEFT_AM_FAILED_ARGS <= 1 + WEFT_AM_LATER_MAX_ARGS, "fits a request");
 _Static_assert(1 + WEFT_AM_LATER_MAX_ARGS == WEFT_AM_MAX_ARGS, "all that a message takes");
 
-void wf_late_clear(struct wf_entry *e)
+void wf_late_clear(struct wf_req *req)
 {
-    e->ep->laters--;
-    free((void *)(uintptr_t)e->u.late.data);
-    wf_sender_unref(e->u.late.sender);
+    req->ep->late_due--;
+    free((void *)(uintptr_t)req->u.late.data);
+    wf_sender_unref(req->u.late.sender);
 }
 
 enum weft_status weft_am_detach(const struct weft_am *am, struct weft_am_later *out)
@@ -39,84 +43,86 @@ enum weft_status weft_am_detach(const struct weft_am *am, struct weft_am_later *
     struct wf_token *token = wf_am_token(am);
     struct wf_sender *sender;
     enum weft_status status;
-    struct wf_entry *e;
+    struct wf_req *req;
     struct weft_ep *ep;
     if (!token || !out || token->can_reply != WF_REPLY_DUE)
         return WEFT_EINVAL;
     ep = am->ep;
     if (!wf_life_is(ep->life))
         return wf_life_why(ep->life);
-    if (ep->laters >= wf_config()->late_replies) {
-        if (!ep->laters_logged)
+    if (ep->late_due >= wf_config()->late_replies) {
+        if (!ep->late_logged)
             wf_error("%u late replies are due at endpoint %u: no more requests can be detached "
                      "(WEFT_LATE_REPLIES)",
-                     ep->laters, ep->address.ep);
-        ep->laters_logged = true;
+                     ep->late_due, ep->address.ep);
+        ep->late_logged = true;
         return WEFT_ELIMIT;
     }
     sender = wf_sender_of(ep, token);
     if (!sender)
         return WEFT_ENOMEM;
-    e = wf_entry_new(ep, NULL, WF_KIND_LATE, NULL, false, &status);
-    if (!e)
+    req = wf_req_new(ep, NULL, WF_REQ_LATE, NULL, false, &status);
+    if (!req)
         return status;
-    ep->laters++;
+    ep->late_due++;
     wf_sender_ref(sender);
-    e->u.late.sender = sender;
-    e->u.late.room = WF_MIN(token->reply_room, ep->am_max); /* as a message of this endpoint's */
-    e->u.late.handler = am->handler;
-    e->u.late.nargs = (uint8_t)WF_MIN(am->nargs, WEFT_AM_FAILED_ARGS);
-    memcpy(e->u.late.asked, am->args, 4u * e->u.late.nargs);
+    req->u.late.sender = sender;
+    req->u.late.reply_max =
+        WF_MIN(token->reply_room, ep->am_max); /* the reply is a message of this endpoint */
+    req->u.late.request_handler = am->handler;
+    req->u.late.request_nargs = (uint8_t)WF_MIN(am->nargs, WEFT_AM_FAILED_ARGS);
+    memcpy(req->u.late.request_args, am->args, 4u * req->u.late.request_nargs);
     token->can_reply = WF_REPLY_DETACHED;
-    *out = (struct weft_am_later){.ep = ep, .id = e->id, .reply_max = e->u.late.room + 1};
+    *out = (struct weft_am_later){.ep = ep, .id = req->id, .reply_max = req->u.late.reply_max + 1};
     return WEFT_OK;
 }
 
-enum weft_status wf_late_push(struct wf_entry *e)
+enum weft_status wf_late_push(struct wf_req *req)
 {
-    enum weft_status status = wf_own_request(e->peer, WF_OWN_LATE, e->u.late.args, e->u.late.told,
-                                             e->u.late.data, e->len, 0);
+    enum weft_status status =
+        wf_ctl_request(req->peer, WF_CTL_LATE, req->u.late.message_args, req->u.late.message_nargs,
+                       req->u.late.data, req->len, 0);
     if (status == WEFT_OK)
-        wf_ep_count(e->ep, WF_STAT_LATE_SENT, 1);
-    if (status >= 0 || wf_is_loss(status) || weft_peer_status(e->peer) != WEFT_OK)
+        wf_ep_count(req->ep, WF_STAT_LATE_SENT, 1);
+    if (status >= 0 || wf_is_loss(status) || weft_peer_status(req->peer) != WEFT_OK)
         return status;
-    return wf_entry_retry(e);
+    return wf_req_retry(req);
 }
 
-/* Nothing was replied. */
-static void unbind(struct wf_entry *e)
+/* The reply could not be kept: the request is due again. */
+static void unbind(struct wf_req *req)
 {
-    wf_list_remove(&e->losable);
-    e->peer->flow->entries--;
-    e->peer = NULL;
-    e->u.late.told = 0;
+    wf_list_remove(&req->on_loss);
+    req->peer->flow->nreqs--;
+    req->peer = NULL;
+    req->u.late.message_nargs = 0;
 }
 
-/* The message of [e], whose payload is [data], leaves or waits. */
-static enum weft_status leave(struct wf_entry *e, const void *data)
+/* Send the message of [req], whose payload is [data], or queue it. */
+static enum weft_status leave(struct wf_req *req, const void *data)
 {
     enum weft_status status = WEFT_AGAIN;
     void *copy;
-    /* Inside of poll transports take no requests; and what waits already comes first. */
-    if (!e->ep->busy && wf_list_empty(&e->peer->flow->queue)) {
-        e->u.late.data = data;
-        status = wf_late_push(e);
-        e->u.late.data = NULL;
+    /* Transports take no requests inside of poll, and what is queued already goes first. */
+    if (!req->ep->busy && wf_list_empty(&req->peer->flow->queue)) {
+        req->u.late.data = data;
+        status = wf_late_push(req);
+        req->u.late.data = NULL;
     }
     if (status != WEFT_AGAIN) {
-        wf_entry_free(e);
+        wf_req_free(req);
         return status;
     }
-    copy = malloc(e->len + 1);
+    copy = malloc(req->len + 1);
     if (!copy) {
-        unbind(e);
+        unbind(req);
         return WEFT_ENOMEM;
     }
-    if (e->len)
-        memcpy(copy, data, e->len);
-    e->u.late.data = copy;
-    e->u.late.since_ns = wf_now_ns();
-    wf_entry_queue(e);
+    if (req->len)
+        memcpy(copy, data, req->len);
+    req->u.late.data = copy;
+    req->u.late.queued_ns = wf_now_ns();
+    wf_req_queue(req);
     return WEFT_OK;
 }
 
@@ -124,11 +130,12 @@ void wf_late_give_up(struct weft_ep *ep)
 {
     uint64_t now = wf_now_ns(), most = wf_config()->peer_timeout_ms * UINT64_C(1000000);
     unsigned lost = 0;
-    for (uint32_t i = 0; i < ep->entries.created; i++) {
-        struct wf_entry *e = ep->entries.by_index[i];
-        if (e->kind != WF_KIND_LATE || !e->u.late.told || now - e->u.late.since_ns < most)
+    for (uint32_t i = 0; i < ep->reqs.created; i++) {
+        struct wf_req *req = ep->reqs.by_index[i];
+        if (req->kind != WF_REQ_LATE || !req->u.late.message_nargs ||
+            now - req->u.late.queued_ns < most)
             continue;
-        wf_entry_end(e, WEFT_ETIMEDOUT);
+        wf_req_end(req, WEFT_ETIMEDOUT);
         lost++;
     }
     if (lost)
@@ -138,28 +145,28 @@ void wf_late_give_up(struct weft_ep *ep)
             ep->address.ep, lost);
 }
 
-/* Of what [later] names, send the requester a message: [head] of one or two words, [args]. */
-static enum weft_status answer(struct wf_entry *e, const uint32_t *head, unsigned nhead,
+/* Send the requester of [req] a message: [head], one or two words, then [args]. */
+static enum weft_status answer(struct wf_req *req, const uint32_t *head, unsigned nhead,
                                const uint32_t *args, unsigned nargs, const void *data, size_t len)
 {
     enum weft_status status;
-    struct weft_peer *peer = wf_sender_peer(e->u.late.sender, &status);
+    struct weft_peer *peer = wf_sender_peer(req->u.late.sender, &status);
     if (peer)
-        status = wf_entry_bind(e, peer);
+        status = wf_req_bind(req, peer);
     else if (wf_is_loss(status))
-        wf_entry_free(e);
+        wf_req_free(req);
     if (status != WEFT_OK)
         return status;
     if (nargs)
-        memcpy(e->u.late.args + nhead, args, 4u * nargs);
-    memcpy(e->u.late.args, head, 4u * nhead);
-    e->u.late.told = (uint8_t)(nhead + nargs);
-    e->len = len;
-    return leave(e, data);
+        memcpy(req->u.late.message_args + nhead, args, 4u * nargs);
+    memcpy(req->u.late.message_args, head, 4u * nhead);
+    req->u.late.message_nargs = (uint8_t)(nhead + nargs);
+    req->len = len;
+    return leave(req, data);
 }
 
-/* The entry of [later], in a handler or outside; wf_ep_leave follows if it returns OK. */
-static enum weft_status enter(const struct weft_am_later *later, struct wf_entry **e)
+/* The request of [later]; inside of a handler, too. On OK wf_ep_leave has to follow. */
+static enum weft_status enter(const struct weft_am_later *later, struct wf_req **req)
 {
     struct weft_ep *ep = later ? later->ep : NULL;
     if (!ep)
@@ -168,8 +175,8 @@ static enum weft_status enter(const struct weft_am_later *later, struct wf_entry
         return wf_life_why(ep->life);
     if (ep->locked)
         wf_ep_lock(ep);
-    *e = wf_entry_find(ep, later->id, WF_KIND_LATE);
-    return *e && !(*e)->u.late.told ? WEFT_OK : wf_ep_left(ep, WEFT_EINVAL);
+    *req = wf_req_find(ep, later->id, WF_REQ_LATE);
+    return *req && !(*req)->u.late.message_nargs ? WEFT_OK : wf_ep_left(ep, WEFT_EINVAL);
 }
 
 enum weft_status weft_am_reply_later(const struct weft_am_later *later, unsigned handler,
@@ -177,40 +184,41 @@ enum weft_status weft_am_reply_later(const struct weft_am_later *later, unsigned
                                      size_t len)
 {
     uint32_t head = LATE_REPLY << 8 | handler;
-    struct wf_entry *e = NULL;
-    enum weft_status status = enter(later, &e);
+    struct wf_req *req = NULL;
+    enum weft_status status = enter(later, &req);
     if (status != WEFT_OK)
         return status;
     status = nargs > WEFT_AM_LATER_MAX_ARGS ? WEFT_EINVAL
                                             : wf_am_out_check(handler, args, nargs, data, len);
-    if (status == WEFT_OK && len > e->u.late.room)
+    if (status == WEFT_OK && len > req->u.late.reply_max)
         status = WEFT_EMSGSIZE;
     if (status == WEFT_OK)
-        status = answer(e, &head, 1, args, nargs, data, len);
+        status = answer(req, &head, 1, args, nargs, data, len);
     return wf_ep_left(later->ep, status);
 }
 
 enum weft_status weft_am_drop(const struct weft_am_later *later)
 {
     uint32_t head[REFUSED_ARGS] = {0, (uint32_t)WEFT_ECANCELED};
-    struct wf_entry *e = NULL;
-    enum weft_status status = enter(later, &e);
+    struct wf_req *req = NULL;
+    enum weft_status status = enter(later, &req);
     if (status != WEFT_OK)
         return status;
-    head[0] = LATE_REFUSED << 8 | e->u.late.handler;
-    status = answer(e, head, REFUSED_ARGS, e->u.late.asked, e->u.late.nargs, NULL, 0);
+    head[0] = LATE_REFUSED << 8 | req->u.late.request_handler;
+    status = answer(req, head, REFUSED_ARGS, req->u.late.request_args, req->u.late.request_nargs,
+                    NULL, 0);
     return wf_ep_left(later->ep, status);
 }
 
 void wf_late_refuse(const struct weft_am *am, unsigned handler, const uint32_t *args,
                     unsigned nargs, enum weft_status why)
 {
-    uint32_t told[REFUSED_ARGS + WEFT_AM_FAILED_ARGS] = {LATE_REFUSED << 8 | (handler & 0xff),
-                                                         (uint32_t)why};
+    uint32_t words[REFUSED_ARGS + WEFT_AM_FAILED_ARGS] = {LATE_REFUSED << 8 | (handler & 0xff),
+                                                          (uint32_t)why};
     nargs = WF_MIN(nargs, WEFT_AM_FAILED_ARGS);
     if (nargs)
-        memcpy(told + REFUSED_ARGS, args, 4u * nargs);
-    wf_own_answer(am, WF_OWN_LATE, told, REFUSED_ARGS + nargs, NULL, 0);
+        memcpy(words + REFUSED_ARGS, args, 4u * nargs);
+    wf_ctl_reply(am, WF_CTL_LATE, words, REFUSED_ARGS + nargs, NULL, 0);
 }
 
 /* ---- the requester ---- */
@@ -233,7 +241,7 @@ static void refused(struct weft_ep *ep, struct weft_peer *peer, const struct wef
     ep->failed_logged |= !ep->am_failed;
 }
 
-/* To the handler that it names. */
+/* Run the handler that the reply names. */
 static void reply(struct weft_ep *ep, struct weft_peer *peer, const struct weft_am *am)
 {
     struct wf_token *token = &ep->late_token;
@@ -252,7 +260,7 @@ static void reply(struct weft_ep *ep, struct weft_peer *peer, const struct weft_
     token->serial++;
 }
 
-/* The first handle of [sender]'s address that the application has open and that is not lost. */
+/* The application's first handle of [sender] that is not lost. */
 static struct weft_peer *peer_of(const struct wf_sender *sender)
 {
     for (struct weft_peer *p = sender ? sender->peer : NULL; p; p = p->next_handle)
@@ -272,12 +280,12 @@ static bool is_late(const struct weft_am *am)
            (int32_t)am->args[1] < 0;
 }
 
-static void on_late(const struct weft_am *am)
+void wf_late_on_late(const struct weft_am *am)
 {
     struct weft_ep *ep = am->ep;
     struct weft_peer *peer;
     if (!is_late(am)) {
-        wf_own_bad(am);
+        wf_ctl_bad(am);
         return;
     }
     peer = am->is_reply ? weft_am_peer(am) : peer_of(wf_sender_of(ep, am->token));
@@ -287,9 +295,4 @@ static void on_late(const struct weft_am *am)
         reply(ep, peer, am);
     else
         refused(ep, peer, am);
-}
-
-void wf_late_register(struct weft_ep *ep)
-{
-    ep->handlers[WF_OWN_LATE].fn = on_late;
 }

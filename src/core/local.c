@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* WEFT_MR_LOCAL: local buffers of operations are in regions that the operations name. */
+#include "core/local.h"
+
 #include "core/region.h"
 
 enum weft_status wf_local_check(struct weft_ep *ep, const struct weft_op *op,

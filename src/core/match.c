@@ -1,91 +1,48 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* All receives are in one list in the order of posting, all messages in one in
- * the order of arrival. The oldest entry is looked at first, and a short list is
- * searched as it is. From the first search in more than FEW entries that the
- * oldest does not answer, and until the list is empty again, there are tables
- * beside it:
+/* Two lists hold all receives in the order of posting, and all messages in the order of arrival. A
+ * search looks at the oldest entry first, and a short list is searched linearly. The first search
+ * of more than FEW entries whose oldest does not match makes tables, which live until the list is
+ * empty:
  *
- * A class is a pair (mask, source given or any). Its table maps a key (source if
- * given, tag & mask) to a queue of the entries that have it, in order. A receive
- * is in the table of its one class; a message looks into each class that has
- * receives and takes the oldest of the queues' first entries. A message could
- * be looked for in any class; so the first search in a class indexes all
- * messages there, and later ones as they come. At most INDEXES classes index
- * messages: a search in one more looks at one message after the other.
+ * A class is a pair (mask, source given or any). Its table maps a key (source if given, tag & mask)
+ * to a queue of the entries that have it, in order. A receive is in the table of its class alone; a
+ * message looks into each class that has receives, and takes the oldest of the queues' first
+ * entries. A receive may look for a message in any class. So the first search in a class puts all
+ * messages into its table (indexes them), and later ones as they arrive. At most INDEXES classes
+ * index messages; a search in another class is linear.
  *
- * A table that cannot grow gets longer chains. If an entry cannot be put into a
- * table, the tables of its kind that miss it are given up, and made anew when
- * there are twice as many entries. Blocks and tables are allocated only as their
- * numbers grow. */
+ * If there is no memory to put an entry into a table, the tables of its kind that lack it are given
+ * up, and made again when there are twice as many entries. */
 #include "core/match.h"
 
-#include <assert.h>
-#include <stdbool.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/random.h>
 #include <time.h>
 
-#include "base/atomic.h"
-#include "base/rand.h"
+#include "core/match_table.h"
 
-#define FEW 8            /* measured: here a list and a table cost the same */
-#define INDEXES 16       /* each costs every kept message a block or two of 64 bytes */
-#define IDLE_CLASSES 32  /* unused ones kept for their next use */
-#define CHUNK_BLOCKS 63  /* a chunk and its head are 4 KiB */
-#define FIRST_BUCKETS 16 /* in the class */
-#define KEEP_BUCKETS 256 /* a larger array goes when its table is empty */
+#define FEW 8           /* entries with which a list costs as much as a table (measured) */
+#define INDEXES 16      /* each takes a block or two of 64 bytes for every kept message */
+#define IDLE_CLASSES 32 /* kept for their next use */
 
-struct table {
-    struct wf_match_queue **buckets;
-    size_t mask;   /* number of buckets - 1 */
-    size_t queues; /* never empty ones */
-    size_t grow_at;
-    struct wf_match_queue *first[FIRST_BUCKETS];
-};
-
-/* The entries of one key, in order. One cache line. */
-struct wf_match_queue {
-    struct wf_match_queue *next, **back; /* in the bucket; what points here */
-    const void *source;
-    uint64_t tag; /* masked */
-    uint64_t hash;
-    struct table *table;
-    struct wf_list nodes;
-};
-
-/* A message's entry in one class. */
-struct wf_match_link {
-    struct wf_match_node node;
-    struct wf_match_msg *msg;
-    struct wf_match_link *next; /* of the same message */
-};
+/* Used where there are tables; inlined, they would have searches without tables save registers. */
+#define OFF_PATH __attribute__((noinline))
 
 struct wf_match_class {
     struct wf_list item; /* m->classes */
     struct wf_list busy; /* m->busy, while it has receives */
     uint64_t mask;
-    bool any, indexed; /* are all messages in it? */
-    struct table recvs, msgs;
-};
-
-union block {
-    struct wf_match_queue queue;
-    struct wf_match_link link;
-    union block *next; /* free */
-};
-
-struct chunk {
-    struct chunk *next;
-    _Alignas(WF_CACHE_LINE) union block blocks[CHUNK_BLOCKS];
+    bool any;     /* source */
+    bool indexed; /* all messages are in msgs */
+    struct wf_match_table recvs, msgs;
 };
 
 /* Receives or messages. */
 struct entries {
     struct wf_list all;
     size_t count;
-    size_t index_at; /* so many entries are worth tables */
-    /* Nothing before [mark] in the list is of [marked], the source last asked for
+    size_t index_at; /* number of entries at which tables are made */
+    /* No entry before [mark] in the list is of [marked], the source last searched for
      * by _any; null: nothing is known. Additions do not change that. */
     struct wf_list *mark;
     const void *marked;
@@ -93,201 +50,15 @@ struct entries {
 
 struct wf_match {
     struct entries recvs, msgs;
-    bool recvs_indexed; /* all of them or none */
+    bool recvs_indexed; /* all of them are in tables; else none is */
     unsigned nindexes;
     uint64_t orders;
     struct wf_list busy;
-    struct wf_list classes; /* the one used last first */
+    struct wf_list classes; /* the last used one first */
     unsigned nclasses;
-    union block *free;
-    size_t used; /* blocks */
-    struct chunk *chunks;
-    uint64_t steps;
-    uint64_t seed, factor; /* an odd one */
+    struct wf_match_pool pool;
     struct wf_match_class *indexes[INDEXES];
 };
-
-static_assert(sizeof(struct wf_match_queue) <= WF_CACHE_LINE, "a queue is one line");
-
-static void *lines_new(size_t size)
-{
-    size = wf_align_up(size, WF_CACHE_LINE);
-    void *p = aligned_alloc(WF_CACHE_LINE, size);
-    return p ? memset(p, 0, size) : NULL;
-}
-
-/* ---- blocks ---- */
-
-static void blocks_free_all(struct wf_match *m, struct chunk *c)
-{
-    for (size_t i = CHUNK_BLOCKS; i--;) {
-        c->blocks[i].next = m->free;
-        m->free = &c->blocks[i];
-    }
-}
-
-static bool blocks_add(struct wf_match *m)
-{
-    struct chunk *c = lines_new(sizeof *c);
-    if (!c)
-        return false;
-    c->next = m->chunks;
-    m->chunks = c;
-    blocks_free_all(m, c);
-    return true;
-}
-
-static union block *block_new(struct wf_match *m)
-{
-    union block *b;
-    if (!m->free && !blocks_add(m))
-        return NULL;
-    b = m->free;
-    m->free = b->next;
-    m->used++;
-    return b;
-}
-
-static void chunks_free(struct chunk *c)
-{
-    for (struct chunk *next; c; c = next) {
-        next = c->next;
-        free(c);
-    }
-}
-
-/* After a flood, back to one chunk. */
-static void blocks_trim(struct wf_match *m)
-{
-    chunks_free(m->chunks->next);
-    m->chunks->next = NULL;
-    m->free = NULL;
-    blocks_free_all(m, m->chunks);
-}
-
-static void block_free(struct wf_match *m, union block *b)
-{
-    b->next = m->free;
-    m->free = b;
-    if (!--m->used && m->chunks->next)
-        blocks_trim(m);
-}
-
-/* ---- tables ---- */
-
-/* Without the seed nobody can choose tags that share a bucket. */
-static inline uint64_t hash_of(const struct wf_match *m, const void *source, uint64_t tag)
-{
-    uint64_t state = (tag ^ m->seed) + (uintptr_t)source * m->factor;
-    return wf_rand(&state);
-}
-
-static void table_init(struct table *t)
-{
-    memset(t, 0, sizeof *t);
-    t->buckets = t->first;
-    t->mask = FIRST_BUCKETS - 1;
-    t->grow_at = FIRST_BUCKETS;
-}
-
-static void table_fini(struct table *t)
-{
-    if (t->buckets != t->first)
-        free(t->buckets);
-}
-
-static inline struct wf_match_queue *table_find(struct wf_match *m, const struct table *t,
-                                                uint64_t hash, const void *source, uint64_t tag)
-{
-    struct wf_match_queue *q = t->buckets[hash & t->mask];
-    uint64_t steps = 1;
-    for (; q && (q->tag != tag || q->source != source); q = q->next)
-        steps++;
-    m->steps += steps;
-    return q;
-}
-
-static inline void bucket_push(struct table *t, struct wf_match_queue *q)
-{
-    struct wf_match_queue **at = &t->buckets[q->hash & t->mask];
-    q->next = *at;
-    q->back = at;
-    if (q->next)
-        q->next->back = &q->next;
-    *at = q;
-}
-
-static void table_grow(struct wf_match *m, struct table *t)
-{
-    size_t was = t->mask + 1, n = was;
-    struct wf_match_queue **old = t->buckets, **buckets;
-    while (n < t->queues)
-        n *= 2;
-    buckets = lines_new(n * sizeof *buckets);
-    t->grow_at = buckets ? n : 2 * t->queues; /* until then: longer chains */
-    if (!buckets)
-        return;
-    t->buckets = buckets;
-    t->mask = n - 1;
-    for (size_t i = 0; i < was; i++)
-        for (struct wf_match_queue *q = old[i], *next; q; q = next) {
-            next = q->next;
-            bucket_push(t, q);
-        }
-    m->steps += t->queues;
-    if (old != t->first)
-        free(old);
-}
-
-/* False: out of memory, nothing changed. */
-static bool table_put(struct wf_match *m, struct table *t, const void *source, uint64_t tag,
-                      struct wf_match_node *node)
-{
-    uint64_t hash = hash_of(m, source, tag);
-    struct wf_match_queue *q = table_find(m, t, hash, source, tag);
-    if (!q) {
-        union block *b = block_new(m);
-        if (!b)
-            return false;
-        q = &b->queue;
-        q->source = source;
-        q->tag = tag;
-        q->hash = hash;
-        q->table = t;
-        wf_list_init(&q->nodes);
-        bucket_push(t, q);
-        if (++t->queues > t->grow_at)
-            table_grow(m, t);
-    }
-    node->queue = q;
-    wf_list_append(&q->nodes, &node->item);
-    return true;
-}
-
-static void queue_free(struct wf_match *m, struct wf_match_queue *q)
-{
-    struct table *t = q->table;
-    *q->back = q->next;
-    if (q->next)
-        q->next->back = q->back;
-    block_free(m, (union block *)q);
-    if (--t->queues)
-        return;
-    t->grow_at = t->mask + 1;
-    if (t->mask >= KEEP_BUCKETS) {
-        table_fini(t);
-        table_init(t);
-    }
-}
-
-static inline void table_take(struct wf_match *m, struct wf_match_node *node)
-{
-    struct wf_match_queue *q = node->queue;
-    wf_list_remove(&node->item);
-    node->queue = NULL;
-    if (wf_list_empty(&q->nodes))
-        queue_free(m, q);
-}
 
 /* ---- classes ---- */
 
@@ -303,15 +74,15 @@ static inline bool class_is(const struct wf_match_class *c, uint64_t mask, bool 
 
 static struct wf_match_class *class_new(struct wf_match *m, uint64_t mask, bool any)
 {
-    struct wf_match_class *c = lines_new(sizeof *c);
+    struct wf_match_class *c = wf_match_lines(sizeof *c);
     if (!c)
         return NULL;
     c->mask = mask;
     c->any = any;
     wf_list_init(&c->busy);
-    table_init(&c->recvs);
-    table_init(&c->msgs);
-    wf_list_append(m->classes.next, &c->item); /* before the first: the first */
+    wf_match_table_init(&c->recvs);
+    wf_match_table_init(&c->msgs);
+    wf_list_append(m->classes.next, &c->item); /* as the first */
     m->nclasses++;
     return c;
 }
@@ -320,19 +91,19 @@ static void class_free(struct wf_match *m, struct wf_match_class *c)
 {
     wf_list_remove(&c->item);
     m->nclasses--;
-    table_fini(&c->recvs);
-    table_fini(&c->msgs);
+    wf_match_table_fini(&c->recvs);
+    wf_match_table_fini(&c->msgs);
     free(c);
 }
 
-/* Null if there is none, or out of memory. */
+/* Null: there is none and not [make], or no memory. */
 static struct wf_match_class *class_of(struct wf_match *m, uint64_t mask, bool any, bool make)
 {
     struct wf_list *it = m->classes.next;
     if (it != &m->classes && class_is(class_at(it), mask, any))
         return class_at(it);
     for (; it != &m->classes; it = it->next) {
-        m->steps++;
+        m->pool.steps++;
         if (class_is(class_at(it), mask, any)) {
             wf_list_remove(it);
             wf_list_append(m->classes.next, it);
@@ -372,7 +143,7 @@ static inline void entries_remove(struct entries *e, struct wf_list *item)
     e->count--;
 }
 
-/* From where on to look for an entry of [source]. */
+/* Set e->mark to where to begin looking for an entry of [source]. */
 static void entries_mark(struct entries *e, const void *source)
 {
     if (!e->mark || e->marked != source)
@@ -392,10 +163,10 @@ static inline struct wf_match_msg *msg_at(struct wf_list *item)
 
 /* ---- receives ---- */
 
-static void recv_unindex(struct wf_match *m, struct wf_match_recv *r)
+OFF_PATH static void recv_unindex(struct wf_match *m, struct wf_match_recv *r)
 {
-    struct table *t = r->node.queue->table;
-    table_take(m, &r->node);
+    struct wf_match_table *t = r->node.queue->table;
+    wf_match_table_take(&m->pool, &r->node);
     if (!t->queues) {
         struct wf_match_class *c = wf_container_of(t, struct wf_match_class, recvs);
         wf_list_remove(&c->busy);
@@ -403,12 +174,12 @@ static void recv_unindex(struct wf_match *m, struct wf_match_recv *r)
     }
 }
 
-static bool recv_index(struct wf_match *m, struct wf_match_recv *r)
+OFF_PATH static bool recv_index(struct wf_match *m, struct wf_match_recv *r)
 {
     struct wf_match_class *c = class_of(m, r->mask, !r->source, true);
     if (!c)
         return false;
-    if (!table_put(m, &c->recvs, r->source, r->tag & r->mask, &r->node)) {
+    if (!wf_match_table_put(&m->pool, &c->recvs, r->source, r->tag & r->mask, &r->node)) {
         class_rest(m, c);
         return false;
     }
@@ -417,11 +188,11 @@ static bool recv_index(struct wf_match *m, struct wf_match_recv *r)
     return true;
 }
 
-static void recvs_unindex(struct wf_match *m)
+OFF_PATH static void recvs_unindex(struct wf_match *m)
 {
     wf_list_each(it, &m->recvs.all)
     {
-        m->steps++;
+        m->pool.steps++;
         if (recv_at(it)->node.queue)
             recv_unindex(m, recv_at(it));
     }
@@ -429,12 +200,12 @@ static void recvs_unindex(struct wf_match *m)
     m->recvs.index_at = 2 * m->recvs.count;
 }
 
-static void recvs_index(struct wf_match *m)
+OFF_PATH static void recvs_index(struct wf_match *m)
 {
     m->recvs_indexed = true;
     wf_list_each(it, &m->recvs.all)
     {
-        m->steps++;
+        m->pool.steps++;
         if (!recv_index(m, recv_at(it))) {
             recvs_unindex(m);
             return;
@@ -472,14 +243,14 @@ static struct wf_match_recv *recv_search(struct wf_match *m, const void *source,
     wf_list_each(it, &m->recvs.all)
     {
         struct wf_match_recv *r = recv_at(it);
-        m->steps++;
+        m->pool.steps++;
         if (recv_matches(r, source, tag))
             return r;
     }
     return NULL;
 }
 
-/* The oldest one of a class that matches, if it is older than [best]. */
+/* The oldest receive of a class that matches, if it is older than [best]; else [best]. */
 static inline struct wf_match_recv *class_recv(struct wf_match *m, const struct wf_match_class *c,
                                                const void *source, uint64_t tag,
                                                struct wf_match_recv *best)
@@ -488,7 +259,7 @@ static inline struct wf_match_recv *class_recv(struct wf_match *m, const struct 
     struct wf_match_recv *r;
     source = c->any ? NULL : source;
     tag &= c->mask;
-    q = table_find(m, &c->recvs, hash_of(m, source, tag), source, tag);
+    q = wf_match_table_find(&m->pool, &c->recvs, wf_match_hash(&m->pool, source, tag), source, tag);
     if (!q)
         return best;
     r = wf_container_of(q->nodes.next, struct wf_match_recv, node.item);
@@ -500,10 +271,10 @@ struct wf_match_recv *wf_match_recv_find(struct wf_match *m, const void *source,
     struct wf_match_recv *best = NULL;
     if (!m->recvs.count)
         return NULL;
-    /* The oldest of all, if it matches, is who is looked for: messages that come as
-     * they are waited for never need a table. */
+    /* If the oldest of all matches, it is the one. So messages that arrive in the order of their
+     * receives never need a table. */
     if (recv_matches(recv_at(m->recvs.all.next), source, tag)) {
-        m->steps++;
+        m->pool.steps++;
         return recv_at(m->recvs.all.next);
     }
     if (!m->recvs_indexed && m->recvs.count >= m->recvs.index_at)
@@ -521,7 +292,7 @@ struct wf_match_recv *wf_match_recv_any(struct wf_match *m, const void *source)
 {
     struct entries *e = &m->recvs;
     for (entries_mark(e, source); e->mark != &e->all; e->mark = e->mark->next) {
-        m->steps++;
+        m->pool.steps++;
         if (!source || recv_at(e->mark)->source == source)
             return recv_at(e->mark);
     }
@@ -530,14 +301,16 @@ struct wf_match_recv *wf_match_recv_any(struct wf_match *m, const void *source)
 
 /* ---- messages ---- */
 
-static bool link_add(struct wf_match *m, struct wf_match_class *c, struct wf_match_msg *msg)
+OFF_PATH static bool link_add(struct wf_match *m, struct wf_match_class *c,
+                              struct wf_match_msg *msg)
 {
-    union block *b = block_new(m);
+    union wf_match_block *b = wf_match_block_new(&m->pool);
     if (!b)
         return false;
     b->link.msg = msg;
-    if (!table_put(m, &c->msgs, c->any ? NULL : msg->source, msg->tag & c->mask, &b->link.node)) {
-        block_free(m, b);
+    if (!wf_match_table_put(&m->pool, &c->msgs, c->any ? NULL : msg->source, msg->tag & c->mask,
+                            &b->link.node)) {
+        wf_match_block_free(&m->pool, b);
         return false;
     }
     b->link.next = msg->links;
@@ -545,20 +318,20 @@ static bool link_add(struct wf_match *m, struct wf_match_class *c, struct wf_mat
     return true;
 }
 
-/* [at] is where the message's list points to it. */
-static void link_remove(struct wf_match *m, struct wf_match_link **at)
+/* [at]: the pointer to the link in its message's list. */
+OFF_PATH static void link_remove(struct wf_match *m, struct wf_match_link **at)
 {
     struct wf_match_link *link = *at;
     *at = link->next;
-    table_take(m, &link->node);
-    block_free(m, (union block *)link);
+    wf_match_table_take(&m->pool, &link->node);
+    wf_match_block_free(&m->pool, (union wf_match_block *)link);
 }
 
 static void link_remove_of(struct wf_match *m, const struct wf_match_class *c,
                            struct wf_match_msg *msg)
 {
     for (struct wf_match_link **at = &msg->links; *at; at = &(*at)->next) {
-        m->steps++;
+        m->pool.steps++;
         if ((*at)->node.queue->table == &c->msgs) {
             link_remove(m, at);
             return;
@@ -566,8 +339,8 @@ static void link_remove_of(struct wf_match *m, const struct wf_match_class *c,
     }
 }
 
-/* Class [i] of those indexed no longer is. */
-static void index_forget(struct wf_match *m, unsigned i)
+/* Indexed class [i] is one no longer. */
+OFF_PATH static void index_forget(struct wf_match *m, unsigned i)
 {
     struct wf_match_class *c = m->indexes[i];
     m->indexes[i] = m->indexes[--m->nindexes];
@@ -575,8 +348,8 @@ static void index_forget(struct wf_match *m, unsigned i)
     class_rest(m, c);
 }
 
-/* Some message is not in class [i] of those indexed: out of memory. */
-static void index_give_up(struct wf_match *m, unsigned i)
+/* No memory to put some message into indexed class [i]: empty it. */
+OFF_PATH static void index_give_up(struct wf_match *m, unsigned i)
 {
     wf_list_each(it, &m->msgs.all)
     {
@@ -592,7 +365,7 @@ static bool index_make(struct wf_match *m, struct wf_match_class *c)
     c->indexed = true;
     wf_list_each(it, &m->msgs.all)
     {
-        m->steps++;
+        m->pool.steps++;
         if (!link_add(m, c, msg_at(it))) {
             index_give_up(m, m->nindexes - 1);
             return false;
@@ -601,7 +374,7 @@ static bool index_make(struct wf_match *m, struct wf_match_class *c)
     return true;
 }
 
-/* The class, if messages can be looked up in it. */
+/* The class, if it indexes messages or can begin to; else null. */
 static struct wf_match_class *index_of(struct wf_match *m, uint64_t mask, bool any)
 {
     bool may = m->nindexes < INDEXES && m->msgs.count >= m->msgs.index_at;
@@ -616,7 +389,7 @@ void wf_match_msg_add(struct wf_match *m, struct wf_match_msg *msg)
     msg->links = NULL;
     entries_add(&m->msgs, &msg->all);
     for (unsigned i = m->nindexes; i--;) {
-        m->steps++;
+        m->pool.steps++;
         if (!link_add(m, m->indexes[i], msg))
             index_give_up(m, i);
     }
@@ -645,36 +418,42 @@ static struct wf_match_msg *msg_search(struct wf_match *m, const void *source, u
 {
     wf_list_each(it, &m->msgs.all)
     {
-        m->steps++;
+        m->pool.steps++;
         if (msg_matches(msg_at(it), source, tag, mask))
             return msg_at(it);
     }
     return NULL;
 }
 
-struct wf_match_msg *wf_match_msg_find(struct wf_match *m, const void *source, uint64_t tag,
-                                       uint64_t mask)
+/* The first message that matches, if the oldest does not. */
+OFF_PATH static struct wf_match_msg *msg_find_later(struct wf_match *m, const void *source,
+                                                    uint64_t tag, uint64_t mask)
 {
-    struct wf_match_class *c;
+    struct wf_match_class *c = m->msgs.count > FEW ? index_of(m, mask, !source) : NULL;
     struct wf_match_queue *q;
-    if (!m->msgs.count)
-        return NULL;
-    m->steps++;
-    if (msg_matches(msg_at(m->msgs.all.next), source, tag, mask)) /* the oldest of all */
-        return msg_at(m->msgs.all.next);
-    c = m->msgs.count > FEW ? index_of(m, mask, !source) : NULL;
     if (!c)
         return msg_search(m, source, tag, mask);
     tag &= mask;
-    q = table_find(m, &c->msgs, hash_of(m, source, tag), source, tag);
+    q = wf_match_table_find(&m->pool, &c->msgs, wf_match_hash(&m->pool, source, tag), source, tag);
     return q ? wf_container_of(q->nodes.next, struct wf_match_link, node.item)->msg : NULL;
+}
+
+struct wf_match_msg *wf_match_msg_find(struct wf_match *m, const void *source, uint64_t tag,
+                                       uint64_t mask)
+{
+    if (!m->msgs.count)
+        return NULL;
+    m->pool.steps++;
+    if (msg_matches(msg_at(m->msgs.all.next), source, tag, mask)) /* the oldest of all */
+        return msg_at(m->msgs.all.next);
+    return msg_find_later(m, source, tag, mask);
 }
 
 struct wf_match_msg *wf_match_msg_any(struct wf_match *m, const void *source)
 {
     struct entries *e = &m->msgs;
     for (entries_mark(e, source); e->mark != &e->all; e->mark = e->mark->next) {
-        m->steps++;
+        m->pool.steps++;
         if (!source || msg_at(e->mark)->source == source)
             return msg_at(e->mark);
     }
@@ -683,7 +462,7 @@ struct wf_match_msg *wf_match_msg_any(struct wf_match *m, const void *source)
 
 /* ---- the matcher ---- */
 
-/* Not a secret, only not known to whoever chooses tags; never waits. */
+/* Not a secret, only unknown to those who choose tags. Never waits. */
 static uint64_t seed_new(const struct wf_match *m)
 {
     struct timespec t;
@@ -696,13 +475,13 @@ static uint64_t seed_new(const struct wf_match *m)
 
 struct wf_match *wf_match_new(void)
 {
-    struct wf_match *m = lines_new(sizeof *m);
+    struct wf_match *m = wf_match_lines(sizeof *m);
     uint64_t state;
     if (!m)
         return NULL;
     state = seed_new(m);
-    m->seed = wf_rand(&state);
-    m->factor = wf_rand(&state) | 1;
+    m->pool.seed = wf_rand(&state);
+    m->pool.factor = wf_rand(&state) | 1;
     entries_init(&m->recvs);
     entries_init(&m->msgs);
     wf_list_init(&m->busy);
@@ -718,11 +497,11 @@ void wf_match_free(struct wf_match *m)
     {
         class_free(m, class_at(it));
     }
-    chunks_free(m->chunks);
+    wf_match_pool_fini(&m->pool);
     free(m);
 }
 
 uint64_t wf_match_steps(const struct wf_match *m)
 {
-    return m->steps;
+    return m->pool.steps;
 }

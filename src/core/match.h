@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which receive a message meets: posted receives and kept messages of one
- * endpoint, in order, by source, tag and mask. Knows nothing of endpoints, peers
- * or payloads: both kinds of entries are embedded in their owners' objects, and
- * a source is any pointer that is not null. One thread.
+/* The matcher: which receive gets a message. Posted receives and kept messages of one endpoint, in
+ * order, by source, tag and mask. It knows nothing of endpoints, peers or payloads: both kinds of
+ * entries are embedded in their owners' objects, and a source is any pointer but null. One thread.
  *
- * Every operation's cost is flat in the number of entries; it grows with the
- * number of different (mask, source given or any) pairs in use. How: match.c. */
+ * The cost of an operation does not depend on the number of entries; it grows with the number of
+ * different (mask, source given or any) pairs in use. How: match.c. */
 #ifndef WF_CORE_MATCH_H
 #define WF_CORE_MATCH_H
 
@@ -15,7 +14,7 @@
 
 struct wf_match;
 
-/* The matcher's: an entry's place among those of the same key. */
+/* The matcher's: an entry in the queue of its key. */
 struct wf_match_node {
     struct wf_list item;
     struct wf_match_queue *queue; /* null: in none */
@@ -40,11 +39,11 @@ struct wf_match_msg {
 
 /* Null: out of memory. */
 struct wf_match *wf_match_new(void);
-/* What is still in it is its owners' to free. */
+/* Entries that are still in it are their owners' to free. */
 void wf_match_free(struct wf_match *m);
 
-/* None of these fails: out of memory, a matcher searches one by one. What is
- * removed is in the matcher. */
+/* None of these fails: without memory, searches become linear. Only an entry of the matcher may be
+ * removed. */
 void wf_match_recv_add(struct wf_match *m, struct wf_match_recv *r);
 void wf_match_recv_remove(struct wf_match *m, struct wf_match_recv *r);
 void wf_match_msg_add(struct wf_match *m, struct wf_match_msg *msg);
@@ -56,13 +55,13 @@ struct wf_match_recv *wf_match_recv_find(struct wf_match *m, const void *source,
 struct wf_match_msg *wf_match_msg_find(struct wf_match *m, const void *source, uint64_t tag,
                                        uint64_t mask);
 
-/* The first entry of [source] (null: of any); null if none. For peers that are
- * lost and endpoints that close: taking out all of one source's, one by one, is
- * linear in the number of entries as a whole. */
+/* The first entry of [source] (null: of any); null if none. For peers that are lost and endpoints
+ * that close: removing all entries of one source, one by one, takes time linear in the number of
+ * all entries. */
 struct wf_match_recv *wf_match_recv_any(struct wf_match *m, const void *source);
 struct wf_match_msg *wf_match_msg_any(struct wf_match *m, const void *source);
 
-/* Entries and keys looked at so far, by all operations: what the time goes into. */
+/* Entries and keys that all operations have looked at so far: a measure of their time. */
 uint64_t wf_match_steps(const struct wf_match *m);
 
 #endif

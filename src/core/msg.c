@@ -1,157 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Tagged messages. A short one is a MSG with its bytes. A long one is an OFFER
- * that says where its bytes are; whoever receives it copies them, or FETCHes
- * them in PIECEs where the system forbids that or the OFFER does not say where
- * they are, and says DONE (or answers the OFFER so, if it could be copied at
- * once). */
-#include <stdlib.h>
+/* Tagged messages: what the application calls, and how receives end. */
+#include "core/msg.h"
 
-#include "base/hook.h"
 #include "base/log.h"
-#include "base/probe.h"
-#include "config/config.h"
-#include "core/own.h"
-#include "core/path.h"
-
-/* Words of an OFFER, of what tells its end (OFFER ANSWER, DONE), and of a FETCH. */
-enum { OFFER_ARGS = 6, END_ARGS = 3, FETCH_ARGS = 6 };
-
-#define FETCH_WINDOW 8 /* pieces under way per receive; places for long replies are few */
-/* Bytes of kept messages that are logged; then twice as many. */
-#define KEPT_LOUD ((uint64_t)256 << 20)
-
-/* A message that no receive has matched; also what weft_msg_claim hands out. */
-struct weft_msg {
-    struct wf_match_msg match;
-    struct wf_sender *sender;
-    uint64_t len;
-    uint64_t id; /* the sender's entry, of an offer */
-    uint16_t nfrom;
-    bool offer;
-    _Alignas(16) uint8_t data[]; /* the bytes, or struct place[nfrom] */
-};
-
-/* Wire: where an offered message lies in its sender's memory. */
-struct place {
-    uint64_t addr, len;
-};
-_Static_assert(sizeof(struct place) == 16, "wire structure");
-
-static struct wf_match *match_of(struct weft_ep *ep)
-{
-    if (!ep->match)
-        ep->match = wf_match_new();
-    return ep->match;
-}
+#include "core/ctl.h"
+#include "core/local.h"
+#include "core/msg_recv.h"
 
 /* ---- sending ---- */
-
-static enum weft_status push_whole(struct wf_entry *e)
-{
-    uint32_t args[2] = {WF_LO(e->u.send.tag), WF_HI(e->u.send.tag)};
-    const void *data = e->mem.one.iov_base;
-    if (e->mem.n > 1) {
-        enum weft_status status = wf_scratch_need(e->ep);
-        if (status != WEFT_OK)
-            return status;
-        wf_iov_gather(e->ep->scratch, &e->mem, 0, e->len);
-        data = e->ep->scratch;
-    }
-    return wf_own_request(e->peer, WF_OWN_MSG, args, 2, data, e->len, 0);
-}
-
-static enum weft_status push_offer(struct wf_entry *e)
-{
-    uint32_t args[OFFER_ARGS] = {WF_LO(e->u.send.tag), WF_HI(e->u.send.tag), WF_LO(e->len),
-                                 WF_HI(e->len),        WF_LO(e->id),         WF_HI(e->id)};
-    struct place places[WEFT_IOV_MAX];
-    enum weft_status status;
-    bool fits = e->mem.n * sizeof *places <= e->ep->am_max; /* else the receiver fetches it */
-    for (unsigned i = 0; fits && i < e->mem.n; i++)
-        places[i] = (struct place){(uint64_t)(uintptr_t)e->mem.v[i].iov_base, e->mem.v[i].iov_len};
-    status = wf_own_request(e->peer, WF_OWN_OFFER, args, OFFER_ARGS, places,
-                            fits ? e->mem.n * sizeof *places : 0, 1);
-    if (status != WEFT_OK)
-        return status;
-    WF_HOOK("msg.offered");
-    e->unanswered++;
-    return WEFT_PENDING;
-}
-
-static enum weft_status push_done(struct wf_entry *e)
-{
-    uint32_t args[END_ARGS] = {WF_LO(e->u.done.id), WF_HI(e->u.done.id),
-                               (uint32_t)e->u.done.status};
-    enum weft_status status = wf_own_request(e->peer, WF_OWN_DONE, args, END_ARGS, NULL, 0, 0);
-    if (status == WEFT_OK || wf_is_loss(status)) /* a lost sender waits for nothing */
-        return WEFT_OK;
-    return status == WEFT_AGAIN ? WEFT_AGAIN : wf_entry_retry(e);
-}
-
-/* The piece of an offered message that begins at [at]. */
-static uint32_t piece_at(const struct wf_entry *e, uint64_t at)
-{
-    return (uint32_t)WF_MIN(e->len - at, e->path == WF_PATH_BULK ? WF_BULK_PIECE : e->ep->am_max);
-}
-
-/* Ask for pieces of an offered message. */
-static enum weft_status push_fetches(struct wf_entry *e)
-{
-    while (e->sent < e->len && e->unanswered < FETCH_WINDOW && !e->status) {
-        uint32_t n = piece_at(e, e->sent);
-        uint32_t args[FETCH_ARGS] = {WF_LO(e->u.copy.id), WF_HI(e->u.copy.id), WF_LO(e->id),
-                                     WF_LO(e->sent),      WF_HI(e->sent),      n};
-        enum weft_status status =
-            e->path == WF_PATH_BULK
-                ? wf_own_request_any(e->peer, WF_OWN_FETCH, args, FETCH_ARGS, 1)
-                : wf_own_request(e->peer, WF_OWN_FETCH, args, FETCH_ARGS, NULL, 0, n + 1);
-        if (status != WEFT_OK && (status == WEFT_AGAIN || wf_is_loss(status)))
-            return status;
-        if (status != WEFT_OK)
-            return wf_entry_retry(e);
-        e->sent += n;
-        e->unanswered++;
-    }
-    return WEFT_PENDING;
-}
-
-enum weft_status wf_msg_push(struct wf_entry *e)
-{
-    switch (e->kind) {
-    case WF_KIND_SEND: return push_whole(e);
-    case WF_KIND_OFFER: return push_offer(e);
-    case WF_KIND_DONE: return push_done(e);
-    default: return push_fetches(e);
-    }
-}
-
-/* By an entry: what is too long, in pieces, or has to wait. */
-static enum weft_status send_later(struct weft_peer *peer, uint64_t tag, const struct iovec *iov,
-                                   unsigned count, size_t len, struct weft_op *op)
-{
-    struct weft_ep *ep = peer->ep;
-    bool whole = wf_path_msg(peer, len) == WF_PATH_WHOLE;
-    enum weft_status status;
-    struct wf_entry *e;
-    if (!whole && !op)
-        return WEFT_EINVAL;
-    e = wf_entry_new(ep, peer, whole ? WF_KIND_SEND : WF_KIND_OFFER, op, false, &status);
-    if (!e)
-        return status;
-    e->u.send.tag = tag;
-    e->len = len;
-    status = wf_iov_set(&e->mem, iov, count);
-    if (status != WEFT_OK) {
-        wf_entry_free(e);
-        return status;
-    }
-    status = wf_entry_start(e, wf_msg_push);
-    if (status == WEFT_OK || status == WEFT_PENDING) {
-        wf_ep_count(ep, whole ? WF_STAT_MSG_EAGER : WF_STAT_MSG_RNDV, 1);
-        wf_ep_count(ep, WF_STAT_COPIED_BYTES, whole ? len : 0);
-    }
-    return status;
-}
 
 enum weft_status weft_msg_sendv(struct weft_peer *peer, uint64_t tag, const struct iovec *iov,
                                 unsigned count, struct weft_op *op)
@@ -165,7 +21,7 @@ enum weft_status weft_msg_sendv(struct weft_peer *peer, uint64_t tag, const stru
     if (status == WEFT_OK)
         status = wf_local_ok(ep, op, iov, count, WEFT_SEND);
     if (status == WEFT_OK)
-        status = send_later(peer, tag, iov, count, len, op);
+        status = wf_msg_send_later(peer, tag, iov, count, len, op);
     return wf_ep_left(ep, wf_op_result(op, status));
 }
 
@@ -188,559 +44,71 @@ enum weft_status weft_msg_send(struct weft_peer *peer, uint64_t tag, const void 
         return wf_ep_left(ep, status);
     } else if (len <= ep->eager_max && flow_idle(peer)) {
         uint32_t args[2] = {WF_LO(tag), WF_HI(tag)};
-        status = wf_own_request(peer, WF_OWN_MSG, args, 2, buf, len, 0);
+        status = wf_ctl_request(peer, WF_CTL_MSG, args, 2, buf, len, 0);
         if (__builtin_expect(status == WEFT_OK, 1)) {
             wf_ep_count(ep, WF_STAT_MSG_EAGER, 1);
             wf_ep_count(ep, WF_STAT_COPIED_BYTES, len);
         } else if (status == WEFT_AGAIN && op) {
             struct iovec one = {(void *)(uintptr_t)buf, len};
-            status = send_later(peer, tag, &one, 1, len, op);
+            status = wf_msg_send_later(peer, tag, &one, 1, len, op);
         }
     } else {
         struct iovec one = {(void *)(uintptr_t)buf, len};
-        status = send_later(peer, tag, &one, 1, len, op);
+        status = wf_msg_send_later(peer, tag, &one, 1, len, op);
     }
     return wf_ep_left(ep, wf_op_result(op, status));
 }
 
 /* ---- receiving ---- */
 
-static void op_fill(struct weft_op *op, const struct wf_sender *sender, uint64_t tag, uint64_t len)
-{
-    op->len = len;
-    op->tag = tag;
-    op->source = sender->peer;
-}
-
-/* Copy a whole message to a receive's buffer. OK | ETRUNC */
-static inline enum weft_status whole_take(struct weft_ep *ep, const struct wf_iov *mem,
-                                          uint64_t room, const void *data, uint64_t len)
-{
-    size_t n = (size_t)WF_MIN(len, room);
-    if (mem->n == 1 && n == 8)
-        memcpy(mem->v->iov_base, data, 8);
-    else if (mem->n == 1 && n)
-        memcpy(mem->v->iov_base, data, n);
-    else if (n)
-        wf_iov_scatter(mem, 0, data, n);
-    wf_ep_count(ep, WF_STAT_COPIED_BYTES, n);
-    wf_ep_count(ep, WF_STAT_MSG_RECEIVED, 1);
-    return len > room ? WEFT_ETRUNC : WEFT_OK;
-}
-
-/* A posted receive leaves the matching. */
-static inline void recv_unpost(struct wf_recv *r)
-{
-    struct weft_ep *ep = r->ep;
-    wf_match_recv_remove(ep->match, &r->match);
-    ep->posted--;
-    if (r->match.source)
-        wf_sender_unref((struct wf_sender *)(uintptr_t)r->match.source);
-}
-
-/* It is over, without having become an entry. */
-static void recv_end(struct wf_recv *r, enum weft_status status)
-{
-    struct weft_ep *ep = r->ep;
-    struct weft_op *op = r->op;
-    WF_PROBE3(op_end, op, 0, status);
-    wf_recv_give(&ep->entries, r);
-    wf_op_end(ep, op, status);
-}
-
-/* One step of an offered message's copy: OK (all is here) | PENDING (call again, or
- * pieces are due) | a failure */
-static enum weft_status copy_step(struct wf_entry *e)
-{
-    uint64_t budget = WF_PULL_MAX;
-    while (e->path == WF_PATH_PULL && e->moved < e->len && budget) {
-        size_t n = (size_t)WF_MIN(e->len - e->moved, budget), m;
-        void *to = wf_iov_span(&e->mem, e->moved, &n);
-        const void *from;
-        enum weft_status status;
-        m = n;
-        from = wf_iov_span(&e->u.copy.from, e->moved, &m);
-        status = e->peer->transport->pull(wf_peer_tpeer(e->peer), to, (uint64_t)(uintptr_t)from, m);
-        if (status == WEFT_EUNREACH) {
-            e->peer->flow->no_pull = true;
-            e->path = WF_PATH_PIECES;
-            e->moved = 0;
-            break;
-        }
-        if (status != WEFT_OK)
-            return status;
-        e->moved += m;
-        budget -= m;
-    }
-    if (e->moved == e->len)
-        return WEFT_OK;
-    if (e->path == WF_PATH_PULL) {
-        if (wf_list_empty(&e->queued))
-            wf_list_append(&e->ep->copying, &e->queued);
-    } else if (!e->unanswered) {
-        wf_list_remove(&e->queued);
-        wf_entry_queue(e);
-    }
-    return WEFT_PENDING;
-}
-
-/* The receive is over; the entry becomes the word to the sender, unless that was
- * told already. */
-static void copy_close(struct wf_entry *e, bool tell, enum weft_status status)
-{
-    struct wf_sender *sender = e->u.copy.sender;
-    uint64_t id = e->u.copy.id;
-    wf_list_remove(&e->queued);
-    wf_ep_count(e->ep, WF_STAT_COPIED_BYTES, e->moved);
-    wf_ep_count(e->ep, WF_STAT_MSG_RECEIVED, 1);
-    wf_ep_count(e->ep, wf_path_stat(WF_STAT_MSG_PULL, e->path), 1);
-    wf_sender_unref(sender);
-    if (!tell || e->peer->status != WEFT_OK) {
-        wf_entry_free(e);
-        return;
-    }
-    wf_iov_clear(&e->mem);
-    wf_iov_clear(&e->u.copy.from);
-    e->kind = WF_KIND_DONE;
-    e->op = NULL;
-    e->u.done.id = id;
-    e->u.done.status = status;
-    wf_entry_queue(e);
-}
-
-static enum weft_status copy_status(const struct wf_entry *e, enum weft_status status)
-{
-    return status == WEFT_OK && e->u.copy.full > e->len ? WEFT_ETRUNC : status;
-}
-
-static void copy_end(struct wf_entry *e, bool tell, enum weft_status status)
-{
-    struct weft_ep *ep = e->ep;
-    struct weft_op *op = e->op;
-    enum weft_status outcome = copy_status(e, status);
-    op_fill(op, e->u.copy.sender, e->u.copy.tag, e->u.copy.full);
-    WF_PROBE3(op_end, op, e->kind, outcome);
-    copy_close(e, tell, status);
-    wf_op_end(ep, op, outcome);
-}
-
-void wf_msg_copy_fail(struct wf_entry *e, enum weft_status why)
-{
-    copy_end(e, true, why);
-}
-
-bool wf_msg_progress(struct wf_entry *e)
-{
-    enum weft_status status = copy_step(e);
-    if (status == WEFT_PENDING)
-        return true;
-    copy_end(e, true, status);
-    return false;
-}
-
-/* What an offer says, checked. */
-struct offer {
-    struct wf_sender *sender;
-    uint64_t tag, len, id;
-    unsigned nfrom;
-    const struct place *from;
-};
-
-/* Begin to copy [o] to [mem] of [room] bytes, which this takes over if an entry
- * came of it. */
-static enum weft_status copy_begin(struct weft_ep *ep, const struct offer *o, struct wf_iov *mem,
-                                   uint64_t room, struct weft_op *op, struct wf_entry **out)
-{
-    struct iovec from[WEFT_IOV_MAX];
-    enum weft_status status = WEFT_OK;
-    struct weft_peer *peer = wf_sender_peer(o->sender, &status);
-    struct wf_entry *e = NULL;
-    *out = NULL;
-    if (peer)
-        e = wf_entry_new(ep, peer, WF_KIND_COPY, op, false, &status);
-    if (!e)
-        return status;
-    for (unsigned i = 0; i < o->nfrom; i++)
-        from[i] = (struct iovec){(void *)(uintptr_t)o->from[i].addr, (size_t)o->from[i].len};
-    status = wf_iov_set(&e->u.copy.from, from, o->nfrom);
-    if (status != WEFT_OK) {
-        wf_entry_free(e);
-        return status;
-    }
-    wf_iov_move(&e->mem, mem);
-    e->path = (uint8_t)wf_path_offered(peer);
-    if (!o->nfrom && e->path == WF_PATH_PULL)
-        e->path = WF_PATH_PIECES;
-    e->len = WF_MIN(room, o->len);
-    e->u.copy.tag = o->tag;
-    e->u.copy.full = o->len;
-    e->u.copy.id = o->id;
-    e->u.copy.sender = o->sender;
-    wf_sender_ref(o->sender);
-    *out = e;
-    return copy_step(e);
-}
-
-/* ---- messages that came ---- */
-
-static struct weft_msg *kept_new(struct wf_sender *sender, uint64_t tag, size_t bytes)
-{
-    struct weft_msg *m = malloc(sizeof *m + bytes);
-    if (!m)
-        return NULL;
-    memset(m, 0, sizeof *m);
-    m->match.source = sender;
-    m->match.tag = tag;
-    m->sender = sender;
-    wf_sender_ref(sender);
-    return m;
-}
-
-/* Memory that it takes. An offered message's bytes are its sender's. */
-static size_t kept_size(const struct weft_msg *m)
-{
-    return sizeof *m + (m->offer ? m->nfrom * sizeof(struct place) : (size_t)m->len);
-}
-
-static void kept_count(struct weft_ep *ep, const struct weft_msg *m)
-{
-    ep->kept_bytes += kept_size(m);
-    if (ep->kept_bytes < KEPT_LOUD << ep->kept_warned)
-        return;
-    ep->kept_warned++;
-    wf_warn(
-        "endpoint %u keeps %llu MiB of tagged messages that no receive has matched, and nothing "
-        "limits that: receive them, or set a lower WEFT_MSG_EAGER, with which they stay in their "
-        "senders' memory",
-        ep->address.ep, (unsigned long long)(ep->kept_bytes >> 20));
-}
-
-static void kept_free(struct weft_msg *m)
-{
-    m->sender->ep->kept_bytes -= kept_size(m);
-    wf_sender_unref(m->sender);
-    free(m);
-}
-
-static bool keep(struct weft_ep *ep, struct wf_sender *sender, struct weft_msg *m)
-{
-    struct wf_match *match = match_of(ep);
-    if (m)
-        kept_count(ep, m);
-    if (m && match) {
-        wf_match_msg_add(match, &m->match);
-        wf_ep_count(ep, WF_STAT_MSG_KEPT, 1);
-        return true;
-    }
-    wf_error("no memory to keep a tagged message: its sender's messages are refused from here on");
-    sender->down = WEFT_ENOMEM;
-    wf_msg_sender_down(sender, WEFT_ENOMEM);
-    if (m)
-        kept_free(m);
-    return false;
-}
-
-static inline struct wf_recv *posted_for(struct weft_ep *ep, const struct wf_sender *sender,
-                                         uint64_t tag)
-{
-    struct wf_match_recv *r = ep->posted ? wf_match_recv_find(ep->match, sender, tag) : NULL;
-    return r ? wf_container_of(r, struct wf_recv, match) : NULL;
-}
-
-static void msg_keep(struct weft_ep *ep, struct wf_sender *sender, uint64_t tag,
-                     const struct weft_am *am)
-{
-    struct weft_msg *m = kept_new(sender, tag, am->len);
-    if (m) {
-        m->len = am->len;
-        memcpy(m->data, am->data, am->len);
-        wf_ep_count(ep, WF_STAT_COPIED_BYTES, am->len);
-    }
-    (void)keep(ep, sender, m);
-}
-
-static void on_msg(const struct weft_am *am)
-{
-    struct weft_ep *ep = am->ep;
-    struct wf_sender *sender = wf_sender_of(ep, am->token);
-    enum weft_status status;
-    struct wf_recv *r;
-    uint64_t tag;
-    if (__builtin_expect(am->nargs != 2, 0)) {
-        wf_own_bad(am);
-        return;
-    }
-    if (__builtin_expect(!sender || sender->down, 0))
-        return;
-    tag = wf_word64(am->args);
-    r = posted_for(ep, sender, tag);
-    if (!r) {
-        msg_keep(ep, sender, tag, am);
-        return;
-    }
-    op_fill(r->op, sender, tag, am->len);
-    status = whole_take(ep, &r->mem, r->room, am->data, am->len);
-    recv_unpost(r);
-    recv_end(r, status);
-}
-
-/* Copy out what an offer says, then check it. */
-static bool offer_parse(const struct weft_am *am, struct offer *o, struct place from[WEFT_IOV_MAX])
-{
-    uint64_t total = 0;
-    if (am->nargs != OFFER_ARGS || am->len % sizeof *from || am->len / sizeof *from > WEFT_IOV_MAX)
-        return false;
-    memcpy(from, am->data, am->len);
-    o->tag = wf_word64(am->args);
-    o->len = wf_word64(am->args + 2);
-    o->id = wf_word64(am->args + 4);
-    o->nfrom = am->len / (unsigned)sizeof *from;
-    o->from = from;
-    for (unsigned i = 0; i < o->nfrom; i++) {
-        if (from[i].len > SIZE_MAX / 2 - total)
-            return false;
-        total += from[i].len;
-    }
-    return total == o->len || !o->nfrom;
-}
-
-static void offer_answer(const struct weft_am *am, uint64_t id, enum weft_status status)
-{
-    uint32_t args[END_ARGS] = {WF_LO(id), WF_HI(id), (uint32_t)status};
-    wf_own_answer(am, WF_OWN_OFFER_ANSWER, args, END_ARGS, NULL, 0);
-}
-
-static void on_offer(const struct weft_am *am)
-{
-    struct weft_ep *ep = am->ep;
-    struct wf_sender *sender = wf_sender_of(ep, am->token);
-    struct place from[WEFT_IOV_MAX];
-    struct offer o;
-    struct weft_op *op;
-    struct wf_entry *e;
-    struct wf_recv *r;
-    enum weft_status status;
-    if (!offer_parse(am, &o, from)) {
-        wf_own_bad(am);
-        return;
-    }
-    o.sender = sender;
-    if (!sender || sender->down) {
-        offer_answer(am, o.id, WEFT_ENOMEM);
-        return;
-    }
-    r = posted_for(ep, sender, o.tag);
-    if (!r) {
-        struct weft_msg *m = kept_new(sender, o.tag, o.nfrom * sizeof *from);
-        if (m) {
-            m->offer = true;
-            m->len = o.len;
-            m->id = o.id;
-            m->nfrom = (uint16_t)o.nfrom;
-            memcpy(m->data, from, o.nfrom * sizeof *from);
-        }
-        offer_answer(am, o.id, keep(ep, sender, m) ? WEFT_PENDING : WEFT_ENOMEM);
-        return;
-    }
-    op = r->op;
-    recv_unpost(r);
-    status = copy_begin(ep, &o, &r->mem, r->room, op, &e);
-    offer_answer(am, o.id, status);
-    if (!e) {
-        op_fill(op, sender, o.tag, o.len);
-        recv_end(r, status);
-        return;
-    }
-    wf_recv_give(&ep->entries, r);
-    op->entry_ = e;
-    if (status != WEFT_PENDING)
-        copy_end(e, false, status);
-}
-
-/* Is [e] for whoever [am] came from? */
-static bool is_from(const struct wf_entry *e, const struct weft_am *am)
-{
-    const struct wf_token *token = am->token;
-    if (am->is_reply)
-        return wf_own_is_to(token, e->peer);
-    return e->peer->sender && e->peer->sender == *token->conn;
-}
-
-/* The offer of this side that [am] is about, which need not be there any more; [nargs]: arguments
- * that such a message has. */
-static struct wf_entry *offer_named(const struct weft_am *am, unsigned nargs)
-{
-    return am->nargs == nargs ? wf_entry_find(am->ep, wf_word64(am->args), WF_KIND_OFFER) : NULL;
-}
-
-static void on_offer_answer(const struct weft_am *am)
-{
-    struct wf_entry *e = am->is_reply ? offer_named(am, END_ARGS) : NULL;
-    if (!e || !is_from(e, am))
-        return;
-    e->unanswered = 0;
-    if ((int32_t)am->args[2] != WEFT_PENDING)
-        wf_entry_end(e, wf_status_of(am->args[2]));
-}
-
-static void on_done(const struct weft_am *am)
-{
-    struct wf_entry *e = offer_named(am, END_ARGS);
-    (void)wf_sender_of(am->ep, am->token);
-    if (e && !wf_sender_of_peer(e->peer))
-        e = NULL;
-    if (e && is_from(e, am))
-        wf_entry_end(e, wf_status_of(am->args[2]));
-}
-
-/* Its piece may be longer than this side's messages: WEFT_AM_MAX is the receiver's. */
-static void fetch_answer(const struct weft_am *am, const struct wf_entry *e, uint64_t at, size_t n,
-                         uint32_t out[4])
-{
-    size_t span = n;
-    const void *data = wf_iov_span(&e->mem, at, &span);
-    void *whole = span < n ? malloc(n) : NULL;
-    if (whole)
-        wf_iov_gather(whole, &e->mem, at, n);
-    out[1] = WEFT_OK;
-    if (span == n || whole)
-        wf_own_answer(am, WF_OWN_PIECE, out, 4, whole ? whole : data, n);
-    else {
-        out[1] = (uint32_t)WEFT_ENOMEM;
-        wf_own_answer(am, WF_OWN_PIECE, out, 4, NULL, 0);
-    }
-    free(whole);
-    wf_ep_count(am->ep, WF_STAT_COPIED_BYTES, n);
-}
-
-static void fetch_bulk(const struct weft_am *am, const struct wf_entry *e, uint64_t at, uint32_t n,
-                       uint32_t out[4])
-{
-    struct wf_bulk b = {0};
-    enum weft_status status;
-    wf_bulk_of_entry(&b, e->id, at, n);
-    out[1] = WEFT_OK;
-    status = wf_own_answer_bulk(am, WF_OWN_PIECE, out, 4, &b);
-    if (status == WEFT_OK)
-        return;
-    out[1] = (uint32_t)status;
-    wf_own_answer(am, WF_OWN_PIECE, out, 4, NULL, 0);
-}
-
-/* The receiver wants a piece of an offered message. */
-static void on_fetch(const struct weft_am *am)
-{
-    const uint32_t *a = am->args;
-    struct wf_entry *e = offer_named(am, FETCH_ARGS);
-    uint64_t at;
-    uint32_t n, out[4];
-    if (am->nargs != FETCH_ARGS)
-        return;
-    at = wf_word64(a + 3);
-    n = a[5];
-    out[0] = a[2];
-    out[1] = (uint32_t)WEFT_EPROTO;
-    out[2] = a[3];
-    out[3] = a[4];
-    (void)wf_sender_of(am->ep, am->token);
-    if (!e || !wf_sender_of_peer(e->peer) || !is_from(e, am) || n > e->len || at > e->len - n)
-        wf_own_answer(am, WF_OWN_PIECE, out, 4, NULL, 0);
-    else if (n < am->reply_max)
-        fetch_answer(am, e, at, n, out);
-    else if (n <= WF_BULK_MAX)
-        fetch_bulk(am, e, at, n, out);
-    else
-        wf_own_answer(am, WF_OWN_PIECE, out, 4, NULL, 0);
-}
-
-struct wf_entry *wf_msg_piece_of(struct weft_ep *ep, const struct wf_token *token,
-                                 const uint32_t *args, unsigned nargs)
-{
-    struct wf_entry *e = nargs == 4 ? wf_entry_asked(ep, args[0]) : NULL;
-    return e && e->kind == WF_KIND_COPY && e->unanswered && wf_own_is_to(token, e->peer) ? e : NULL;
-}
-
-static void on_piece(const struct weft_am *am)
-{
-    const uint32_t *a = am->args;
-    struct wf_entry *e = wf_msg_piece_of(am->ep, am->token, a, am->nargs);
-    uint64_t at, n = wf_own_len(am);
-    if (!e)
-        return;
-    at = wf_word64(a + 2);
-    e->unanswered--;
-    if (a[1] || at >= e->len || n != piece_at(e, at))
-        e->status = WEFT_EPROTO;
-    else if (am->data)
-        wf_iov_scatter(&e->mem, at, am->data, am->len);
-    e->moved += n;
-    if (e->status || e->moved >= e->len) {
-        if (!e->unanswered)
-            copy_end(e, true, (enum weft_status)e->status);
-    } else if (e->sent < e->len) {
-        wf_entry_queue(e);
-    }
-}
-
-void wf_msg_register(struct weft_ep *ep)
-{
-    ep->handlers[WF_OWN_MSG].fn = on_msg;
-    ep->handlers[WF_OWN_OFFER].fn = on_offer;
-    ep->handlers[WF_OWN_OFFER_ANSWER].fn = on_offer_answer;
-    ep->handlers[WF_OWN_DONE].fn = on_done;
-    ep->handlers[WF_OWN_FETCH].fn = on_fetch;
-    ep->handlers[WF_OWN_PIECE].fn = on_piece;
-}
-
-/* ---- what the application calls ---- */
-
-/* Receive [m]; the op is filled in if this is over. Without memory for it (ENOMEM,
- * ELIMIT) nothing changed, else [m] ends. [matching]: it is still there. */
+/* Receive [m], which is still in the matching if [matching]. ENOMEM or ELIMIT: there is no memory
+ * to receive it, and nothing changed. Else [m] ends, and op is filled in if the receive is over. */
 static enum weft_status take(struct weft_ep *ep, struct weft_msg *m, bool matching,
                              const struct iovec *iov, unsigned count, size_t room,
                              struct weft_op *op)
 {
     enum weft_status status;
     struct weft_peer *peer;
-    struct wf_entry *e;
-    struct offer o = {m->sender, m->match.tag, m->len,
-                      m->id,     m->nfrom,     (const struct place *)(const void *)m->data};
+    struct wf_req *req;
+    struct wf_msg_offer o = {m->sender, m->match.tag,
+                             m->len,    m->id,
+                             m->nfrom,  (const struct wf_offer_range *)(const void *)m->data};
     struct wf_iov mem = {.v = iov, .n = count};
     if (!m->offer) {
-        status = whole_take(ep, &mem, room, m->data, m->len);
-        op_fill(op, m->sender, m->match.tag, m->len);
+        status = wf_msg_whole_take(ep, &mem, room, m->data, m->len);
+        wf_msg_op_fill(op, m->sender, m->match.tag, m->len);
         op->status = status;
         if (matching)
             wf_match_msg_remove(ep->match, &m->match);
-        kept_free(m);
+        wf_msg_kept_free(m);
         return status;
     }
     mem.v = &mem.one;
     status = wf_iov_set(&mem, iov, count);
     if (status != WEFT_OK)
         return status;
-    status = copy_begin(ep, &o, &mem, room, op, &e);
-    peer = e ? e->peer : NULL;
+    status = wf_msg_copy_begin(ep, &o, &mem, room, op, &req);
+    peer = req ? req->peer : NULL;
     wf_iov_clear(&mem);
-    if (!e && (status == WEFT_ENOMEM || status == WEFT_ELIMIT))
+    if (!req && (status == WEFT_ENOMEM || status == WEFT_ELIMIT))
         return status;
     if (matching)
         wf_match_msg_remove(ep->match, &m->match);
     if (status == WEFT_PENDING) {
-        op->entry_ = e;
+        op->entry_ = req;
         op->status = WEFT_PENDING;
     } else {
-        op_fill(op, o.sender, o.tag, o.len);
-        if (e) {
-            enum weft_status outcome = copy_status(e, status);
-            copy_close(e, true, status);
+        wf_msg_op_fill(op, o.sender, o.tag, o.len);
+        if (req) {
+            enum weft_status outcome = wf_msg_copy_status(req, status);
+            wf_msg_copy_close(req, true, status);
             status = outcome;
         }
         op->status = status;
     }
-    if (e) /* the sender waits for it, and this endpoint may not poll soon */
+    if (req) /* push now: the sender waits, and this endpoint may not poll soon */
         wf_flow_push(peer);
-    kept_free(m);
+    wf_msg_kept_free(m);
     return status;
 }
 
@@ -755,7 +123,7 @@ static enum weft_status post(struct weft_ep *ep, struct wf_sender *sender, uint6
         r->mem.one = *iov;
         r->mem.n = 1;
     } else if (wf_iov_set(&r->mem, iov, count) != WEFT_OK) {
-        wf_recv_give(&ep->entries, r);
+        wf_recv_free(&ep->reqs, r);
         return WEFT_ENOMEM;
     }
     r->op = op;
@@ -773,7 +141,7 @@ static enum weft_status post(struct weft_ep *ep, struct wf_sender *sender, uint6
     return WEFT_PENDING;
 }
 
-/* What receives and probes check alike; entered on OK. */
+/* The checks that receives and probes have in common. Entered on OK. */
 static enum weft_status find_begin(struct weft_ep *ep, struct weft_peer *peer,
                                    struct wf_sender **sender)
 {
@@ -783,7 +151,7 @@ static enum weft_status find_begin(struct weft_ep *ep, struct weft_peer *peer,
     *sender = NULL;
     if (peer && peer->ep != ep)
         status = WEFT_EINVAL;
-    else if ((peer && !(*sender = wf_sender_of_peer(peer))) || !match_of(ep))
+    else if ((peer && !(*sender = wf_sender_of_peer(peer))) || !wf_msg_match(ep))
         status = WEFT_ENOMEM;
     if (status != WEFT_OK)
         wf_ep_leave(ep);
@@ -882,7 +250,7 @@ enum weft_status weft_msg_take(struct weft_ep *ep, struct weft_msg *msg, void *b
     if (msg->sender->ep != ep)
         return wf_ep_left(ep, WEFT_EINVAL);
     status = wf_local_one(ep, op, buf, len, WEFT_RECV);
-    if (status != WEFT_OK) /* [msg] stays */
+    if (status != WEFT_OK) /* [msg] stays claimed */
         return wf_ep_left(ep, status);
     status = take(ep, msg, false, &one, 1, len, op);
     if (status != WEFT_ENOMEM && status != WEFT_ELIMIT)
@@ -903,12 +271,12 @@ enum weft_status weft_msg_cancel(struct weft_ep *ep, struct weft_op *op)
         struct wf_recv *r = (struct wf_recv *)(at - WF_RECV_MARK);
         if (r->ep != ep || r->op != op)
             return wf_ep_left(ep, WEFT_EINVAL);
-        recv_unpost(r);
-        recv_end(r, WEFT_ECANCELED);
+        wf_msg_unpost(r);
+        wf_msg_recv_end(r, WEFT_ECANCELED);
     } else {
-        const struct wf_entry *e = op->entry_;
-        status =
-            e && e->ep == ep && e->op == op && e->kind == WF_KIND_COPY ? WEFT_EBUSY : WEFT_EINVAL;
+        const struct wf_req *req = op->entry_;
+        status = req && req->ep == ep && req->op == op && req->kind == WF_REQ_COPY ? WEFT_EBUSY
+                                                                                   : WEFT_EINVAL;
     }
     return wf_ep_left(ep, status);
 }
@@ -920,21 +288,21 @@ static void posted_end(struct weft_ep *ep, const struct wf_sender *sender, enum 
     struct wf_match_recv *r;
     while (ep->match && (r = wf_match_recv_any(ep->match, sender))) {
         struct wf_recv *recv = wf_container_of(r, struct wf_recv, match);
-        recv_unpost(recv);
-        recv_end(recv, why);
+        wf_msg_unpost(recv);
+        wf_msg_recv_end(recv, why);
     }
 }
 
 void wf_msg_sender_down(struct wf_sender *sender, enum weft_status why)
 {
-    wf_sender_ref(sender); /* its receives may be the last to hold it */
+    wf_sender_ref(sender); /* the receives may hold the last references */
     posted_end(sender->ep, sender, why);
     wf_sender_unref(sender);
 }
 
 bool wf_msg_busy(const struct weft_ep *ep)
 {
-    return ep->entries.used || ep->claimed;
+    return ep->reqs.used || ep->claimed;
 }
 
 void wf_msg_close(struct weft_ep *ep)
@@ -945,7 +313,7 @@ void wf_msg_close(struct weft_ep *ep)
     posted_end(ep, NULL, WEFT_ECANCELED);
     while ((m = wf_match_msg_any(ep->match, NULL))) {
         wf_match_msg_remove(ep->match, m);
-        kept_free(wf_container_of(m, struct weft_msg, match));
+        wf_msg_kept_free(wf_container_of(m, struct weft_msg, match));
     }
     wf_match_free(ep->match);
     ep->match = NULL;

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/path.h"
 
-#include "config/config.h"
-#include "core/own.h"
+#include "core/bulk.h"
 
 bool wf_path_can_pull(const struct weft_peer *peer)
 {
-    return wf_config()->shm_pull && !(peer->flow && peer->flow->no_pull);
+    return peer->caps & WF_CAP_PULL && !(peer->flow && peer->flow->no_pull);
 }
 
 enum wf_path wf_path_offered(const struct weft_peer *peer)
 {
-    if (wf_own_can_bulk(peer))
+    if (wf_peer_can_bulk(peer))
         return WF_PATH_BULK;
     return wf_path_can_pull(peer) ? WF_PATH_PULL : WF_PATH_PIECES;
 }
@@ -29,7 +28,7 @@ static bool is_here(const struct wf_remote *r)
 enum wf_path wf_path_messages(const struct wf_remote *r, uint64_t len)
 {
     const struct weft_peer *peer = r->pub.peer;
-    bool bulk = wf_own_can_bulk(peer) && len > peer->ep->am_max && wf_remote_can_bulk(r);
+    bool bulk = wf_peer_can_bulk(peer) && len > peer->ep->am_max && wf_remote_can_bulk(r);
     return bulk ? WF_PATH_BULK : WF_PATH_PIECES;
 }
 
@@ -42,9 +41,9 @@ enum wf_path wf_path_put(const struct wf_remote *r, size_t len, unsigned pieces)
         return WF_PATH_HERE;
     if (wf_remote_has_nic(r))
         return WF_PATH_NIC;
-    if (wf_own_can_bulk(peer))
+    if (wf_peer_can_bulk(peer))
         return wf_path_messages(r, len);
-    /* A piece costs the owner a copy like any; asking it to copy pays beyond one message. */
+    /* The owner copies a piece as it copies from here: a TAKE pays for more than one message. */
     return len > peer->ep->am_max && pieces <= 1 && wf_path_can_pull(peer) ? WF_PATH_PULL
                                                                            : WF_PATH_PIECES;
 }
@@ -57,14 +56,14 @@ enum wf_path wf_path_get(const struct wf_remote *r, size_t len)
         return WF_PATH_HERE;
     if (wf_remote_has_nic(r))
         return WF_PATH_NIC;
-    if (wf_own_can_bulk(r->pub.peer))
+    if (wf_peer_can_bulk(r->pub.peer))
         return wf_path_messages(r, len);
     if (r->key.slab != WF_KEY_PRIVATE || r->key.flags & WF_KEY_OWNER)
         return WF_PATH_PIECES;
     return wf_path_can_pull(r->pub.peer) ? WF_PATH_PULL : WF_PATH_PIECES;
 }
 
-/* Does the other NIC do it? */
+/* Does the peer's NIC do the atomic? */
 static bool nic_does(const struct wf_remote *r, unsigned operation, size_t size)
 {
     return wf_remote_has_nic(r) && size == 8 && r->nic_base % 8 == 0 &&
@@ -78,7 +77,7 @@ enum wf_path wf_path_atomic(const struct wf_remote *r, unsigned operation, size_
     return wf_remote_mapped(r) ? WF_PATH_INLINE : is_here(r) ? WF_PATH_HERE : WF_PATH_WHOLE;
 }
 
-/* ---- telling ---- */
+/* ---- weft_path_of ---- */
 
 struct row {
     const char *protocol, *why;
@@ -158,7 +157,7 @@ static const struct row *mapped_or(enum wf_path path, const struct row *rows)
     return path == WF_PATH_INLINE ? &inlined : path == WF_PATH_HERE ? &here : &rows[path];
 }
 
-/* Null: there is no way. */
+/* Null: no path does it. */
 static const struct row *atomic_row(const struct wf_remote *r, size_t len)
 {
     enum wf_path path = wf_path_atomic(r, WEFT_ATOMIC_ADD, len == 4 ? 4 : 8);

@@ -3,9 +3,9 @@
 
 #include "base/log.h"
 #include "base/probe.h"
-#include "core/core.h"
+#include "core/msg.h"
 
-/* Does transport [i] reach [to]? If not, why. */
+/* Does transport [i] reach [to]? If not, *why. */
 static bool is_reached(const struct weft_ep *ep, int i, const struct wf_address *to,
                        const struct wf_contact *contact, const char **why)
 {
@@ -29,7 +29,7 @@ static int transport_for(const struct weft_ep *ep, const struct wf_address *to,
     return first;
 }
 
-/* Why not, a line for each transport but loop, by which an endpoint reaches itself alone. */
+/* Log why no transport reaches [to]. Not for loop, by which an endpoint reaches itself alone. */
 static void unreached_log(const struct weft_ep *ep, const struct wf_address *to,
                           const struct wf_contact *contact)
 {
@@ -59,6 +59,7 @@ enum weft_status wf_peer_new(struct weft_ep *ep, const struct wf_address *to,
         return WEFT_ENOMEM;
     peer->ep = ep;
     peer->transport = wf_transports[i];
+    peer->caps = (uint8_t)(wf_transports[i]->caps & ~ep->ctx->tctx[i]->caps_off);
     status = peer->transport->peer_open(ep->tep[i], wf_peer_tpeer(peer), to, contact);
     if (status != WEFT_OK) {
         free(peer);

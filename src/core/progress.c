@@ -14,18 +14,18 @@
 #include "config/config.h"
 #include "core/core.h"
 
-/* The application's own polls disarm an endpoint behind the thread's back; shared memory does
- * not wake it then, so it looks again after this. */
+/* The application's own polls disarm an endpoint, and shared memory does not wake the thread then:
+ * so it looks again after this. */
 #define LOOK_MS 10
-#define BUSY_NS 50000 /* the application is inside: let it */
+#define BUSY_NS 50000 /* sleep while the application is inside an endpoint */
 #define EVENTS 16
 
-/* What is left to do for an endpoint, or for all: the higher one counts. */
+/* What a turn left to do for an endpoint; of several the highest counts. */
 enum turn {
     TURN_IDLE,   /* nothing: it is armed */
     TURN_BUSY,   /* another thread is inside, which polls it */
     TURN_MORE,   /* events keep coming */
-    TURN_WANTED, /* alike, and another thread waits to be let in */
+    TURN_WANTED, /* events keep coming, and another thread waits for the lock */
 };
 
 static enum turn poll_and_arm(struct weft_ep *ep)
@@ -59,7 +59,7 @@ static struct weft_ep *ep_next(struct wf_progress *p)
     p->now = at == &p->eps ? NULL : wf_container_of(at, struct weft_ep, progress);
     if (p->now)
         wf_list_prepend(at, &p->cursor);
-    pthread_cond_broadcast(&p->moved);
+    pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->lock);
     return p->now ? wf_container_of(at, struct weft_ep, progress) : NULL;
 }
@@ -75,7 +75,7 @@ static bool round_begin(struct wf_progress *p)
     return !stop;
 }
 
-/* One round: the turn that leaves most to do. */
+/* One round over all endpoints. */
 static enum turn round_do(struct wf_progress *p)
 {
     enum turn most = TURN_IDLE;
@@ -97,7 +97,7 @@ static void *progress_main(void *arg)
         uint64_t n;
         if (most == TURN_BUSY || most == TURN_WANTED)
             nanosleep(&pause, NULL);
-        if (most >= TURN_MORE) /* nothing would wake this thread for what is there already */
+        if (most >= TURN_MORE) /* no wake would come for events that are there already */
             continue;
         if (epoll_wait(p->epoll_fd, ev, EVENTS, LOOK_MS) < 0 && errno != EINTR)
             wf_error("the progress thread cannot wait: %m");
@@ -121,7 +121,7 @@ enum weft_status wf_progress_open(struct weft_ctx *ctx)
     if (!wf_config()->progress)
         return WEFT_OK;
     pthread_mutex_init(&p->lock, NULL);
-    pthread_cond_init(&p->moved, NULL);
+    pthread_cond_init(&p->changed, NULL);
     p->epoll_fd = wf_fd_high(epoll_create1(EPOLL_CLOEXEC));
     p->kick_fd = wf_fd_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (p->epoll_fd >= 0 && p->kick_fd >= 0 &&
@@ -134,7 +134,7 @@ enum weft_status wf_progress_open(struct weft_ctx *ctx)
         close(p->epoll_fd);
     if (p->kick_fd >= 0)
         close(p->kick_fd);
-    pthread_cond_destroy(&p->moved);
+    pthread_cond_destroy(&p->changed);
     pthread_mutex_destroy(&p->lock);
     return WEFT_ESYSTEM;
 }
@@ -158,7 +158,7 @@ void wf_progress_close(struct weft_ctx *ctx)
     pthread_join(p->thread, NULL);
     close(p->epoll_fd);
     close(p->kick_fd);
-    pthread_cond_destroy(&p->moved);
+    pthread_cond_destroy(&p->changed);
     pthread_mutex_destroy(&p->lock);
     p->on = false;
 }
@@ -191,7 +191,7 @@ void wf_progress_leave(struct weft_ep *ep)
     joined = !wf_list_empty(&ep->progress);
     wf_list_remove(&ep->progress);
     while (p->now == ep)
-        pthread_cond_wait(&p->moved, &p->lock);
+        pthread_cond_wait(&p->changed, &p->lock);
     pthread_mutex_unlock(&p->lock);
     if (joined)
         (void)epoll_ctl(p->epoll_fd, EPOLL_CTL_DEL, ep->wait_fd, NULL);

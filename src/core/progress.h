@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* WEFT_PROGRESS=thread: a thread per context polls its endpoints while the application
- * computes, so that what peers ask of it is done: puts, gets and atomics by message,
- * answers, acknowledgements. Every endpoint is then a locked one.
+/* WEFT_PROGRESS=thread: one thread per context polls its endpoints while the application computes,
+ * so that peers are served: puts, gets and atomics by message, answers, acknowledgements. All
+ * endpoints are LOCKED ones then.
  *
  * Locks. The thread holds [lock] only while it chooses the next endpoint ([now]), never while it
- * polls one, so handlers may open and close other endpoints. It takes an endpoint's own lock only
- * if that is free: the thread that holds it polls anyway. An endpoint leaves with its own lock
- * held, and waits until it is not [now]; the progress thread cannot be in its handlers then, so
- * that takes one failed trylock at most. Lock order: an endpoint's, then [lock]. */
+ * polls one, so that handlers may open and close other endpoints. It takes an endpoint's own lock
+ * only if that is free; else the thread that holds it polls. An endpoint leaves with its own lock
+ * held, and waits until it is not [now]: since the progress thread cannot be in its handlers, that
+ * takes at most one failed trylock. Lock order: an endpoint's lock, then [lock]. */
 #ifndef WF_CORE_PROGRESS_H
 #define WF_CORE_PROGRESS_H
 
@@ -24,9 +24,9 @@ struct wf_progress {
     pthread_t thread;
     int epoll_fd, kick_fd;
     pthread_mutex_t lock;
-    pthread_cond_t moved; /* [now] has changed */
+    pthread_cond_t changed; /* signals that [now] has changed */
     struct wf_list eps WF_GUARDED_BY(lock);
-    struct wf_list cursor WF_GUARDED_BY(lock); /* in [eps]: behind it those of this round's rest */
+    struct wf_list cursor WF_GUARDED_BY(lock); /* in [eps]: the rest of this round is behind it */
     const struct weft_ep *now WF_GUARDED_BY(lock); /* null: none is being polled */
     bool stop WF_GUARDED_BY(lock);
 };

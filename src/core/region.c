@@ -1,101 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Regions: made, bound, enabled, refreshed, closed, and their keys. */
-#define _GNU_SOURCE
 #include "core/region.h"
 
-#include <errno.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
 #include "base/log.h"
-#include "base/params.h"
 #include "core/event.h"
+#include "core/region_pages.h"
 #include "mem/counter.h"
-
-#ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22 /* Linux 5.14 */
-#define MADV_POPULATE_WRITE 23
-#endif
 
 #define ACCESS                                                                                     \
     (unsigned)(WEFT_REMOTE_READ | WEFT_REMOTE_WRITE | WEFT_SEND | WEFT_RECV | WEFT_READ |          \
                WEFT_WRITE)
-#define MODES                                                                                      \
-    (uint32_t)(WEFT_MR_BASIC | WEFT_MR_SCALABLE | WEFT_MR_LOCAL | WEFT_MR_RAW |                    \
-               WEFT_MR_VIRT_ADDR | WEFT_MR_ALLOCATED | WEFT_MR_PROV_KEY | WEFT_MR_MMU_NOTIFY |     \
-               WEFT_MR_RMA_EVENT | WEFT_MR_ENDPOINT | WEFT_MR_LOCAL_OLD)
-
-/* ---- what a context says of all its regions ---- */
-
-uint64_t wf_auth_digest(const void *key, size_t size)
-{
-    const uint8_t *b = key;
-    uint64_t h = 0xcbf29ce484222325u ^ size; /* FNV-1a, then mixed: every bit is of all */
-    if (!size)
-        return 0;
-    for (size_t i = 0; i < size; i++) {
-        h = (h ^ b[i]) * 0x100000001b3u;
-        h ^= h >> 29;
-    }
-    h = (h ^ (h >> 32)) * 0xd6e8feb86659fd93u;
-    h ^= h >> 32;
-    return h ? h : 1;
-}
-
-/* BASIC stands alone or with LOCAL, old or new; SCALABLE alone or with the old one. */
-static enum weft_status mode_check(uint32_t mode)
-{
-    uint32_t others = mode & ~(uint32_t)WEFT_MR_LOCAL_OLD;
-    if (mode & ~MODES)
-        return WEFT_EINVAL;
-    if (mode & WEFT_MR_BASIC && others & ~(uint32_t)(WEFT_MR_BASIC | WEFT_MR_LOCAL))
-        return WEFT_EINVAL;
-    return mode & WEFT_MR_SCALABLE && others != WEFT_MR_SCALABLE ? WEFT_EINVAL : WEFT_OK;
-}
-
-static uint32_t mode_meant(uint32_t mode)
-{
-    uint32_t meant = mode & ~(uint32_t)(WEFT_MR_BASIC | WEFT_MR_SCALABLE | WEFT_MR_LOCAL_OLD);
-    if (mode & WEFT_MR_BASIC)
-        meant |= WEFT_MR_VIRT_ADDR | WEFT_MR_ALLOCATED | WEFT_MR_PROV_KEY;
-    if (mode & WEFT_MR_LOCAL_OLD)
-        meant |= WEFT_MR_LOCAL;
-    return meant;
-}
-
-enum weft_status wf_mr_domain_check(const struct weft_mr_domain *from, struct wf_mr_domain *d)
-{
-    enum weft_status status;
-    *d = (struct wf_mr_domain){.key_bits = 64};
-    if (!from)
-        return WEFT_OK;
-    status = wf_params_check("WEFT_MR_DOMAIN", from->version, 0, 0, from->reserved,
-                             WF_ARRAY_LEN(from->reserved));
-    if (status == WEFT_OK)
-        status = mode_check(from->mode);
-    if (status != WEFT_OK)
-        return status;
-    if (from->reserved0 || from->key_size > 8 || from->auth_key_size > WEFT_AUTH_KEY_MAX ||
-        (from->auth_key_size && !from->auth_key))
-        return WEFT_EINVAL;
-    d->given = from->mode;
-    d->mode = mode_meant(from->mode);
-    d->key_bits = from->key_size ? 8 * from->key_size : 64;
-    d->auth = wf_auth_digest(from->auth_key, from->auth_key_size);
-    d->eq = from->eq;
-    return WEFT_OK;
-}
-
-uint32_t weft_ctx_mr_mode(const struct weft_ctx *ctx)
-{
-    return ctx ? ctx->domain.given : 0;
-}
 
 /* ---- made ---- */
 
-/* Without a NIC messages do, but not these atomics. */
+/* Without a NIC, messages reach a region, but not for the atomics that only NICs do. */
 static enum weft_status nic_matters(const struct weft_mr *mr, enum weft_status status)
 {
     return mr->region.flags & WF_REGION_ONLY_NIC ? status : WEFT_OK;
@@ -104,7 +24,7 @@ static enum weft_status nic_matters(const struct weft_mr *mr, enum weft_status s
 static enum weft_status region_enable(struct weft_mr *mr)
 {
     enum weft_status status = WEFT_OK;
-    if (mr->region.flags & WF_REGION_ONLY_NIC) /* nobody reaches one that it does not register */
+    if (mr->region.flags & WF_REGION_ONLY_NIC) /* only the NIC reaches it: register first */
         status = wf_region_nic_renew(&mr->nic, mr->ctx, &mr->region);
     if (status == WEFT_OK)
         status = wf_mem_region_enable(&mr->ctx->mem, &mr->region);
@@ -218,7 +138,7 @@ static enum weft_status iov_check(const struct weft_mr_attr *a)
             return WEFT_EINVAL;
         total += v->iov_len;
     }
-    /* else its last address would be none */
+    /* addresses that begin at the first range must not wrap */
     return total > UINTPTR_MAX - (uintptr_t)a->iov->iov_base ? WEFT_EINVAL : WEFT_OK;
 }
 
@@ -261,7 +181,7 @@ static enum weft_status attr_check(const struct weft_ctx *ctx, const struct weft
     return WEFT_OK;
 }
 
-/* Can a NIC do the atomics on it, all of them? */
+/* If only NICs are to do the atomics on the region: can they do all of them? */
 static enum weft_status nic_atomics_check(const struct weft_ctx *ctx, const struct weft_mr_attr *a,
                                           uint64_t flags)
 {
@@ -308,7 +228,7 @@ static void region_describe(struct weft_mr *mr, const struct weft_mr_attr *a)
         d->mode & WEFT_MR_ENDPOINT || (d->mode & WEFT_MR_RMA_EVENT && mr->flags & WEFT_MR_EVENT);
 }
 
-/* Described, not added. */
+/* A region that is in the table and that peers may not reach yet. */
 static enum weft_status mr_make(struct weft_ctx *ctx, const struct weft_mr_attr *a, uint64_t flags,
                                 struct weft_mr **out)
 {
@@ -369,8 +289,8 @@ enum weft_status weft_mr_regattr(struct weft_ctx *ctx, const struct weft_mr_attr
     atomic_store(&mr->state, WEFT_PENDING);
     count_region(ctx, 1);
     before = *out;
-    *out = mr; /* before the event can be read */
-    status = wf_registrar_add(&ctx->registrar, mr);
+    *out = mr; /* before the program can read the event */
+    status = wf_mr_async_add(&ctx->mr_async, mr);
     if (status != WEFT_OK) {
         *out = before;
         count_region(ctx, -1);
@@ -389,7 +309,7 @@ enum weft_status weft_mr_regv(struct weft_ctx *ctx, const struct iovec *iov, siz
                                 .offset = offset,
                                 .requested_key = requested_key,
                                 .context = context};
-    if (ctx && out && flags & WEFT_MR_DMABUF) /* these are buffers */
+    if (ctx && out && flags & WEFT_MR_DMABUF) /* [iov] names buffers, not a dma-buf */
         return WEFT_EBADFLAGS;
     return weft_mr_regattr(ctx, &attr, flags, out);
 }
@@ -402,70 +322,14 @@ enum weft_status weft_mr_reg(struct weft_ctx *ctx, void *buf, size_t len, uint64
     return weft_mr_regv(ctx, &one, 1, access, offset, requested_key, flags, out, context);
 }
 
-/* ---- pages ---- */
-
-/* Are all pages of [v] there, as [access] needs them? As the owner's own code will touch them. */
-static bool is_backed(const struct iovec *v, unsigned access)
-{
-    const unsigned writes = WEFT_REMOTE_WRITE | WEFT_RECV | WEFT_READ;
-    int advice = access & writes ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t at = (uintptr_t)v->iov_base & ~(page - 1), end = (uintptr_t)v->iov_base + v->iov_len;
-    unsigned char resident[1024];
-    if (!madvise((void *)at, end - at, advice))
-        return true;
-    if (!madvise((void *)((uintptr_t)resident & ~(page - 1)), 1, advice))
-        return false;
-    while (at < end) { /* Linux before 5.14: ENOMEM of what is not mapped, no more is told */
-        size_t n = WF_MIN((size_t)(end - at), sizeof resident * page);
-        if (mincore((void *)at, n, resident))
-            return false;
-        at += n;
-    }
-    return true;
-}
-
-static enum weft_status can_copy_unbacked(void)
-{
-    uint64_t from = 0, to;
-    struct iovec here = {&to, sizeof to}, there = {&from, sizeof from};
-    if (process_vm_readv(gettid(), &here, 1, &there, 1, 0) == sizeof to)
-        return WEFT_OK;
-    wf_error("memory whose pages may be missing cannot be registered: process_vm_readv: %m (allow "
-             "it, or use WEFT_MR_ALLOCATED)");
-    return WEFT_ESYSTEM;
-}
-
-/* What is to be known of [count] ranges before peers may reach them. */
-static enum weft_status pages_look(const struct weft_mr *mr, const struct iovec *iov,
-                                   unsigned count, enum wf_persist *persist)
-{
-    for (unsigned i = 0; i < count && !mr->region.dmabuf; i++) { /* of which nobody can tell */
-        if (!(mr->region.flags & WF_REGION_UNBACKED) && !is_backed(&iov[i], mr->region.access)) {
-            wf_info("%p, %zu bytes: not there for this access, which WEFT_MR_ALLOCATED promises",
-                    iov[i].iov_base, iov[i].iov_len);
-            return WEFT_EINVAL;
-        }
-        if (mr->flags & WEFT_MR_PMEM) {
-            enum wf_persist is = wf_persist_of(iov[i].iov_base, iov[i].iov_len);
-            if (is == WF_PERSIST_NONE) {
-                wf_info("%p, %zu bytes: not a shared mapping of a file, which WEFT_MR_PMEM needs",
-                        iov[i].iov_base, iov[i].iov_len);
-                return WEFT_EINVAL;
-            }
-            *persist = WF_MIN(*persist, is);
-        }
-    }
-    return WEFT_OK;
-}
-
 enum weft_status wf_mr_complete(struct weft_mr *mr)
 {
     struct wf_region *r = &mr->region;
     enum wf_persist persist = mr->flags & WEFT_MR_PMEM ? WF_PERSIST_PMEM : WF_PERSIST_NONE;
-    enum weft_status status = r->flags & WF_REGION_UNBACKED ? can_copy_unbacked() : WEFT_OK;
+    enum weft_status status =
+        r->flags & WF_REGION_UNBACKED ? wf_region_can_copy_unbacked() : WEFT_OK;
     if (status == WEFT_OK)
-        status = pages_look(mr, r->pieces, r->count, &persist);
+        status = wf_region_pages_check(mr, r->pieces, r->count, &persist);
     r->persist = persist;
     if (status == WEFT_OK && !mr->disabled)
         status = region_enable(mr);
@@ -542,8 +406,8 @@ enum weft_status weft_mr_refresh(struct weft_mr *mr, const struct iovec *iov, si
         return status;
     wf_region_nic_close(&mr->nic);
     persist = r->persist;
-    status = count ? pages_look(mr, iov, (unsigned)count, &persist)
-                   : pages_look(mr, r->pieces, r->count, &persist);
+    status = count ? wf_region_pages_check(mr, iov, (unsigned)count, &persist)
+                   : wf_region_pages_check(mr, r->pieces, r->count, &persist);
     if (status == WEFT_OK)
         r->persist = persist;
     if (status == WEFT_OK && wf_mem_bound(&mr->ctx->mem, r).enabled)
@@ -589,13 +453,14 @@ enum weft_status weft_mr_key(const struct weft_mr *mr, void *buf, size_t *len)
                           .token = mr->ctx->self.token[0],
                           .first = r->first,
                           .auth = wf_auth_tag(r->gen, r->auth)};
-    wf_region_nic_key((struct wf_region_nic *)&mr->nic, &key); /* its lock is not the region */
+    wf_region_nic_key((struct wf_region_nic *)&mr->nic,
+                      &key); /* to lock it, which does not change the region */
     if (r->count > 1 || r->flags & WF_REGION_OF_EP || r->dmabuf)
         key.flags |= WF_KEY_OWNER;
     if (r->flags & WF_REGION_UNBACKED)
         key.flags |= WF_KEY_UNBACKED;
     if (r->flags & WF_REGION_ONLY_NIC) {
-        if (!wf_key_has_nic(&key)) /* a refresh failed */
+        if (!wf_key_has_nic(&key)) /* a refresh failed to register it */
             return WEFT_ENOTAVAIL;
         key.flags |= WF_KEY_ATOMIC;
     }

@@ -12,24 +12,18 @@ struct weft_mr {
     struct weft_ctx *ctx;
     struct wf_region region;
     /* PENDING while it is being registered, then OK or why that failed. Acquire/release pair "mr
-     * state": the registrar stores it when the rest is as it stays. */
+     * state": the thread of mr_async.c stores it after its last change of the rest. */
     _Atomic int state;
-    bool disabled;          /* to be enabled by the program */
+    bool disabled;          /* until the program calls weft_mr_enable */
     uint64_t flags;         /* enum weft_mr_flags */
     struct wf_event *event; /* reports its registration; null: it was synchronous */
-    struct wf_list item;    /* the registrar's */
+    struct wf_list item;    /* mr_async->queue */
     struct wf_region_nic nic;
     struct wf_dmabuf dmabuf; /* WEFT_MR_DMABUF */
     struct iovec pieces[];
 };
 
-/* Registration's second part, which may take time: look at the pages, then let peers in. */
+/* The second part of registering, which may take time: check the pages, then let peers in. */
 enum weft_status wf_mr_complete(struct weft_mr *mr);
-
-/* Check a context's parameters; *d is what they mean. */
-enum weft_status wf_mr_domain_check(const struct weft_mr_domain *from, struct wf_mr_domain *d);
-
-/* A number for an authorization key; 0: none. Tells keys apart; keeps no secret. */
-uint64_t wf_auth_digest(const void *key, size_t size);
 
 #endif

@@ -16,7 +16,7 @@ void wf_region_nic_fini(struct wf_region_nic *n)
     pthread_mutex_destroy(&n->lock);
 }
 
-/* Only what needs its owner in nothing. */
+/* Only regions whose owner need not act on an access. */
 static bool is_for_nics(const struct wf_region *r)
 {
     return r->count <= 1 && !r->auth &&
@@ -70,7 +70,7 @@ enum weft_status wf_region_nic_open(struct wf_region_nic *n, struct weft_ctx *ct
 {
     enum weft_status status = WEFT_OK;
     pthread_mutex_lock(&n->lock);
-    if (wf_mem_is_enabled(&ctx->mem, r)) /* else who refreshes it registers it */
+    if (wf_mem_is_enabled(&ctx->mem, r)) /* else the call that refreshes it registers it */
         status = register_locked(n, ctx, r);
     pthread_mutex_unlock(&n->lock);
     return status;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Peers' regions: opened by key, and why an access to one failed. */
+#include "core/remote.h"
+
 #include <stdlib.h>
 #include <weft/mr.h>
 
@@ -8,7 +9,7 @@
 #include "config/config.h"
 #include "core/path.h"
 
-/* A region of this process: whether the endpoint that it is reached by counts writes. */
+/* If it is a region of this process: which endpoint reaches it, and does that count writes? */
 static void here_look(struct wf_remote *r)
 {
     struct weft_ctx *ctx = r->pub.peer->ep->ctx;
@@ -27,7 +28,7 @@ static void here_look(struct wf_remote *r)
     pthread_mutex_unlock(&ctx->lock);
 }
 
-/* Let the core see each access: nothing is inlined where local buffers are checked. */
+/* Where local buffers are checked no access is inlined: hide the base from the inlined calls. */
 static void hide(struct wf_remote *r)
 {
     if (!r->pub.peer->ep->local || !r->pub.base)
@@ -46,7 +47,7 @@ static enum weft_status raw_map(struct wf_remote *r)
     status = peer->transport->remote_map(wf_peer_tpeer(peer), &r->key, &r->pub, &r->cookie);
     if (status == WEFT_PENDING)
         return status;
-    if (status == WEFT_EKEY) /* also what is found of a peer whose loss is being told */
+    if (status == WEFT_EKEY) /* or the peer is lost, and this is the first to notice */
         return peer->transport->status(wf_peer_tpeer(peer)) ?: WEFT_EKEY;
     r->pub.length += r->key.first;
     r->is_mapped = status == WEFT_OK;
@@ -62,7 +63,7 @@ void wf_remote_unmap(struct wf_remote *r)
     r->cookie = NULL;
 }
 
-/* Known by name only: its owner checks everything. */
+/* Only the name is known: the owner checks everything. */
 static enum weft_status name_map(struct wf_remote *r, uint64_t key)
 {
     struct weft_peer *peer = r->pub.peer;
@@ -77,11 +78,11 @@ static enum weft_status name_map(struct wf_remote *r, uint64_t key)
     r->pub.length = UINT64_MAX;
     r->pub.access = WEFT_REMOTE_READ | WEFT_REMOTE_WRITE;
     r->pub.gen = r->key.gen;
-    r->pub.gen_word = &r->key.gen; /* nothing tells here that it was closed */
+    r->pub.gen_word = &r->key.gen; /* closing does not show here */
     return peer->transport->status(wf_peer_tpeer(peer));
 }
 
-/* It is resolved: the caller's from here on. */
+/* [r] is resolved: hand it to the caller. */
 static void opened(struct wf_remote *r, struct weft_remote **out)
 {
     struct weft_peer *peer = r->pub.peer;
@@ -95,7 +96,7 @@ static void opened(struct wf_remote *r, struct weft_remote **out)
     *out = &r->pub;
 }
 
-/* Wait for the peer's process, without polling. Never PENDING. */
+/* raw_map that waits for the peer's process, without polling. Never PENDING. */
 static enum weft_status raw_map_wait(struct wf_remote *r)
 {
     struct weft_peer *peer = r->pub.peer;
@@ -109,7 +110,7 @@ static enum weft_status raw_map_wait(struct wf_remote *r)
     return status;
 }
 
-/* What [status] of resolving [r] means to the caller of a blocking call; takes [r]. */
+/* Resolving [r] ended with [status]: hand it to the caller, or free it. */
 static enum weft_status conclude(struct wf_remote *r, enum weft_status status,
                                  struct weft_remote **out)
 {
@@ -133,7 +134,7 @@ static struct wf_remote *remote_new(struct weft_peer *peer)
     return r;
 }
 
-/* Entered. A remote that is not resolved yet. OK | EINVAL | ENOMEM | ... */
+/* A remote that is not resolved yet. OK | EINVAL | ENOMEM | ... */
 static enum weft_status raw_new(struct weft_peer *peer, const void *key, size_t key_len,
                                 struct wf_remote **out)
 {
@@ -164,23 +165,24 @@ enum weft_status weft_remote_open(struct weft_peer *peer, const void *key, size_
 
 /* ---- without waiting ---- */
 
-/* [r] was asked for: an entry waits for the answer. PENDING; a failure takes [r], too. */
+/* The peer's process was asked for [r]: make a request that waits for the answer. PENDING, or a
+ * failure, after which [r] is freed. */
 static enum weft_status open_later(struct wf_remote *r, struct weft_remote **out,
                                    struct weft_op *op)
 {
     struct weft_peer *peer = r->pub.peer;
     enum weft_status status = wf_peer_heed(peer);
-    struct wf_entry *e = NULL;
+    struct wf_req *req = NULL;
     if (status == WEFT_OK)
-        e = wf_entry_new(peer->ep, peer, WF_KIND_OPEN, op, false, &status);
-    if (!e)
+        req = wf_req_new(peer->ep, peer, WF_REQ_OPEN, op, false, &status);
+    if (!req)
         return conclude(r, status, out);
-    e->remote = r;
-    e->u.open.out = out;
-    wf_list_append(&peer->ep->opening, &e->queued);
-    op->entry_ = e;
+    req->remote = r;
+    req->u.open.out = out;
+    wf_list_append(&peer->ep->opening, &req->queued);
+    op->entry_ = req;
     op->status = WEFT_PENDING;
-    WF_PROBE3(op_start, op, e->kind, 0);
+    WF_PROBE3(op_start, op, req->kind, 0);
     return WEFT_PENDING;
 }
 
@@ -204,15 +206,16 @@ enum weft_status weft_remote_open_start(struct weft_peer *peer, const void *key,
 enum weft_status weft_remote_open_cancel(struct weft_ep *ep, struct weft_op *op)
 {
     enum weft_status status = op ? wf_ep_enter(ep) : WEFT_EINVAL;
-    struct wf_entry *e;
+    struct wf_req *req;
     if (status != WEFT_OK)
         return status;
-    e = op->entry_;
+    req = op->entry_;
     if (op->status != WEFT_PENDING)
         return wf_ep_left(ep, WEFT_OK);
-    if (!e || (uintptr_t)e & WF_RECV_MARK || e->kind != WF_KIND_OPEN || e->ep != ep || e->op != op)
+    if (!req || (uintptr_t)req & WF_RECV_MARK || req->kind != WF_REQ_OPEN || req->ep != ep ||
+        req->op != op)
         return wf_ep_left(ep, WEFT_EINVAL);
-    wf_entry_end(e, WEFT_ECANCELED);
+    wf_req_end(req, WEFT_ECANCELED);
     return wf_ep_left(ep, WEFT_OK);
 }
 
@@ -221,15 +224,15 @@ void wf_remote_answered(void *owner)
     struct weft_ep *ep = owner;
     wf_list_each_safe(it, nx, &ep->opening)
     {
-        struct wf_entry *e = wf_container_of(it, struct wf_entry, queued);
-        enum weft_status status = raw_map(e->remote);
+        struct wf_req *req = wf_container_of(it, struct wf_req, queued);
+        enum weft_status status = raw_map(req->remote);
         if (status == WEFT_PENDING)
             continue;
         if (status == WEFT_OK) {
-            opened(e->remote, e->u.open.out);
-            e->remote = NULL;
+            opened(req->remote, req->u.open.out);
+            req->remote = NULL;
         }
-        wf_entry_end(e, status);
+        wf_req_end(req, status);
     }
 }
 
@@ -267,7 +270,7 @@ enum weft_status weft_remote_close(struct weft_remote *remote)
     enum weft_status status = wf_ep_enter(peer ? peer->ep : NULL);
     if (status != WEFT_OK)
         return status;
-    if (r->closed) /* operations still use it */
+    if (r->closed) /* kept, for operations still use it */
         return wf_ep_left(peer->ep, wf_life_why(WF_LIFE_CLOSED));
     r->closed = true;
     wf_remote_unmap(r);
@@ -277,8 +280,8 @@ enum weft_status weft_remote_close(struct weft_remote *remote)
     return wf_ep_left(peer->ep, WEFT_OK);
 }
 
-/* Why an access to [r] failed or may not be made. EKEY if the region was closed;
- * the peer's loss is told from that by its generation words being wiped. */
+/* Why an access to [r] failed or may not be made. EKEY: the region was closed. The transport knows
+ * whether the peer is lost instead, which wipes its generation words, too. */
 enum weft_status weft_remote_why_(const struct weft_remote *r, uint64_t offset, uint64_t len,
                                   unsigned access)
 {
@@ -291,7 +294,7 @@ enum weft_status weft_remote_why_(const struct weft_remote *r, uint64_t offset, 
     if ((r->access & access) != access)
         return WEFT_EACCESS;
     if (__atomic_load_n(r->gen_word, __ATOMIC_ACQUIRE) == r->gen)
-        return WEFT_OK; /* cannot be: generations only move on */
+        return WEFT_OK; /* cannot be: generations only increase */
     r->peer->refused = r->peer->transport->status(wf_peer_tpeer(r->peer));
     return r->peer->refused ? r->peer->refused : WEFT_EKEY;
 }

@@ -189,7 +189,7 @@ void wf_senders_sweep(struct weft_ep *ep)
     wf_list_each_safe(it, nx, &t->reply_list)
     {
         struct wf_sender *s = wf_container_of(it, struct wf_sender, reply_item);
-        bool busy = s->reply_peer->flow && s->reply_peer->flow->entries;
+        bool busy = s->reply_peer->flow && s->reply_peer->flow->nreqs;
         if (s->reply_peer->status == WEFT_OK && s->refs && t->nreply_peers <= REPLY_PEERS)
             continue;
         if (busy)

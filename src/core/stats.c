@@ -9,8 +9,8 @@
 #include "base/util.h"
 #include "mem/mem.h"
 
-/* Two lines: the prefetcher of x86 fetches lines in pairs, and neighbours belong
- * to different threads. */
+/* Two cache lines: x86 prefetches lines in pairs, and neighbouring slots belong to different
+ * threads. */
 #define SLOT_ALIGN 128u
 #define SLOT_SIZE                                                                                  \
     ((sizeof(struct wf_stats_slot) + WF_STATS * sizeof(uint64_t) + SLOT_ALIGN - 1) / SLOT_ALIGN *  \
@@ -64,7 +64,7 @@ enum weft_status wf_stats_open(struct wf_stats *stats)
     strncpy(stats->head->version, WEFT_VERSION_STRING, sizeof stats->head->version - 1);
     memcpy(stats->head->names, names, sizeof names);
     set(&stats->head->used, 1);
-    /* "stats page": whoever sees the magic number sees the head (tools/weft/stats.c). */
+    /* "stats page": a reader that sees the magic number sees the head (tools/weft/stats.c). */
     publish(&stats->head->magic, WF_STATS_MAGIC);
     return WEFT_OK;
 }
@@ -89,7 +89,7 @@ uint64_t *wf_stats_take(struct wf_stats *stats, uint16_t id, uint32_t generation
         return NULL;
     slot = slot_at(stats, i);
     memset(slot->counters, 0, WF_STATS * sizeof(uint64_t));
-    /* "stats slot": whoever sees the endpoint sees counters of its own. */
+    /* "stats slot": a reader that sees the endpoint sees the counters of that endpoint. */
     publish(&slot->endpoint, 1u + id + ((uint64_t)generation << 32));
     stats->first++;
     if (stats->first > get(&stats->head->used))
@@ -97,8 +97,8 @@ uint64_t *wf_stats_take(struct wf_stats *stats, uint16_t id, uint32_t generation
     return slot->counters;
 }
 
-/* A reader that finds [changes] odd, or other than it was, reads once more:
- * counters on their way are neither lost nor counted twice. */
+/* A reader that finds [changes] odd, or changed while it read, reads again. So counters that move
+ * to slot 0 are neither lost nor counted twice. */
 void wf_stats_give(struct wf_stats *stats, uint64_t *counters)
 {
     struct wf_stats_slot *past = slot_at(stats, 0);

@@ -2,14 +2,14 @@
 /* The segment in which a context keeps its endpoints' counters, as another
  * process of the same user finds it: a memfd named WF_STATS_NAME among
  * /proc/PID/fd, sealed so that only its owner can write and nobody can truncate
- * it. `weft info --stats` maps it read-only; nothing tells the owner.
+ * it. `weft info --stats` maps it read-only, without the owner's knowledge.
  *
- * The head, with the counters' names one after the other, each ended by a zero
- * byte, is followed by [slots] slots of [slot_size] bytes: slot 0 sums up the
- * endpoints that were closed, the others hold one endpoint each. A slot is a
+ * The head holds the counters' names one after the other, each ended by a zero
+ * byte. [slots] slots of [slot_size] bytes follow it: slot 0 has the sums of
+ * closed endpoints, each other slot the counters of one endpoint. A slot is a
  * struct wf_stats_slot with the counters behind it.
  *
- * Included by the tool too, so it needs nothing of ours. */
+ * The tool includes this file, so it includes no other of Weft's. */
 #ifndef WF_CORE_STATS_PAGE_H
 #define WF_CORE_STATS_PAGE_H
 

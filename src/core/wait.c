@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Waiting. Where ranks outnumber cores, spinning takes the core from the rank that is waited for:
- * yield at once (16 ranks on 2 cores, one barrier: 12 us yielding at once, 35 us with 200 spins
- * before each yield). */
+/* Waiting. Where ranks outnumber cores, a rank that spins takes the core from the rank that it
+ * waits for: so it yields at once (16 ranks on 2 cores, one barrier: 12 us yielding at once, 35 us
+ * with 200 spins before each yield). */
 #define _GNU_SOURCE
 #include "core/wait.h"
 
@@ -18,9 +18,9 @@
 #define NAP_NS 50000
 #define NAP_MAX_NS 5000000
 #define SHARED_MAX_NS 1000000
-#define WOKEN_MAX_NS 10000000 /* a signal that should have woken and did not is seen then */
-/* Less than the shortest slice of a process that computes (0.7 ms, sched(7)), and more than a
- * turn of each of some processes that only wait. */
+#define WOKEN_MAX_NS 10000000 /* a signal that failed to wake is noticed after this */
+/* Less than the shortest time slice of a process that computes (0.7 ms, sched(7)), and more than a
+ * turn of each of several processes that only wait. */
 #define LATE_NS 250000
 #define HOLD_MIN_NS 4000000
 #define HOLD_MAX_NS 500000000
@@ -41,7 +41,7 @@ static void late_note(struct weft_ctx *ctx, uint64_t now)
     atomic_store_explicit(&ctx->late, true, memory_order_relaxed);
 }
 
-/* Neither spin nor yield any more. */
+/* Neither spin nor yield: sleep. */
 static void sleep_now(struct wf_backoff *b)
 {
     b->spins = b->yields = b->turns = 0;
@@ -72,8 +72,8 @@ static void spin(struct wf_backoff *b)
     b->seen_ns = now;
 }
 
-/* A yield was late lately: sleep at once. Some time after that, yields show whether they still
- * would be, and only when none was for HOLDS holds the context spins again. */
+/* A yield was late in this context: sleep at once during the hold. After it, only yield, which
+ * shows whether yields are late still. When none was for HOLDS holds, spin again. */
 static void heed_late(struct wf_backoff *b)
 {
     struct weft_ctx *ctx = b->ctx;
@@ -121,7 +121,7 @@ static bool is_over(const struct wf_backoff *b)
     return b->until_ns != UINT64_MAX && wf_now_ns() >= b->until_ns;
 }
 
-/* A yield may cost a slice of a process that computes: look at the clock after each. */
+/* A yield may last a time slice of a process that computes: read the clock after each. */
 bool wf_backoff_is_over(struct wf_backoff *b)
 {
     return (b->turns % SPINS_PER_CLOCK == SPINS_PER_CLOCK - 1 || b->turns >= b->spins) &&
@@ -152,8 +152,8 @@ static void nap(struct wf_backoff *b)
     nanosleep(&t, NULL);
 }
 
-/* For at most [at_most_ns]. Of a locked endpoint: another thread may handle what this one waits
- * for, and disarm it, so it looks again after SHARED_MAX_NS. */
+/* Sleep for at most [at_most_ns]. On a locked endpoint for at most SHARED_MAX_NS, since another
+ * thread may handle the event that this one waits for, and disarm the endpoint. */
 static enum weft_status sleep_on_fd(struct weft_ep *ep, const struct wf_backoff *b,
                                     uint64_t at_most_ns)
 {
@@ -189,7 +189,7 @@ int weft_ep_wait(struct weft_ep *ep, int64_t timeout_ns)
             events = weft_ep_poll(ep);
             if (events || is_over(&b))
                 return events;
-            if (status == WEFT_AGAIN) /* armed in vain: no busy loop of system calls */
+            if (status == WEFT_AGAIN) /* arming failed: avoid a busy loop of system calls */
                 nap(&b);
         }
     }
@@ -231,8 +231,8 @@ int weft_words_test(struct weft_word *words, unsigned count)
     return (int)words_look(words, count);
 }
 
-#define LOOKS_PER_POLL 32 /* the words are what comes; messages now and then */
-#define YIELDS_PER_POLL 4 /* each may cost a slice */
+#define LOOKS_PER_POLL 32 /* looks at the words between two polls */
+#define YIELDS_PER_POLL 4 /* each may last a time slice */
 
 struct words {
     struct weft_ep *ep;
@@ -246,7 +246,7 @@ static inline bool words_hold(const struct words *w)
     return words_look(w->at, w->count) >= w->wanted;
 }
 
-/* The end of spinning and yielding: sleep, or nap where nothing wakes. */
+/* Sleep, or nap where nothing wakes. */
 static void words_sleep(const struct words *w, struct wf_backoff *b)
 {
     enum weft_status status = w->woken ? sleep_on_fd(w->ep, b, WOKEN_MAX_NS) : WEFT_ESYSTEM;
@@ -254,7 +254,7 @@ static void words_sleep(const struct words *w, struct wf_backoff *b)
         nap(b);
 }
 
-/* Look at the words until messages should be looked for again, too. */
+/* Look at the words until it is time to poll, too. True: they hold. */
 static bool words_come(const struct words *w, struct wf_backoff *b)
 {
     for (int i = 0; i < LOOKS_PER_POLL; i++) {
@@ -329,7 +329,7 @@ enum weft_status weft_op_wait(struct weft_ep *ep, struct weft_op *op, int64_t ti
         int events;
         status = (enum weft_status)__atomic_load_n(&op->status, __ATOMIC_ACQUIRE);
         if (status != WEFT_PENDING) {
-            if (ep->locked) { /* the thread that ended it may still be in its done */
+            if (ep->locked) { /* the thread that completed it may still be in done */
                 wf_ep_lock(ep);
                 wf_ep_leave(ep);
             }
@@ -363,7 +363,7 @@ enum weft_status weft_op_finish(struct weft_ep *ep, enum weft_status status, str
         return weft_op_wait(ep, op, timeout_ns);
     if (status != WEFT_AGAIN)
         return status;
-    /* What another thread handles is no event here, and may have been the room. */
+    /* The room may come by an event that another thread handles, which is none here. */
     if (ep && ep->locked && (timeout_ns < 0 || timeout_ns > SHARED_MAX_NS))
         timeout_ns = SHARED_MAX_NS;
     events = weft_ep_wait(ep, timeout_ns);

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "core/core.h"
-#include "core/own.h"
+#include "core/ctl.h"
 #include "job/job.h"
 
 enum { STEP = 1, TROUBLE = 2 };
@@ -99,7 +99,7 @@ static void copy_given(struct weft_job *job, uint64_t number, unsigned from, siz
 /* Has what this leader told in round [k] left it? */
 static bool is_away(struct weft_job *job, unsigned k)
 {
-    return wf_own_is_away(leader_of(job, told_node(job, k)), &job->across->last[k]);
+    return wf_ctl_is_away(leader_of(job, told_node(job, k)), &job->across->last[k]);
 }
 
 /* All of it: this rank may not call Weft again for a long time, and the others are to get on. */
@@ -127,7 +127,7 @@ static enum weft_status send_round(struct weft_job *job)
         enum weft_status s;
         if (n)
             copy_given(job, a->begun, job->nodes.me, a->len, a->at, a->scratch, NULL, n);
-        s = wf_own_request(to, WF_OWN_JOB, args, STEP_ARGS, a->scratch, n, 0);
+        s = wf_ctl_request(to, WF_CTL_JOB, args, STEP_ARGS, a->scratch, n, 0);
         if (s)
             return s;
         a->at += n;
@@ -341,7 +341,7 @@ static enum weft_status say_trouble(struct weft_job *job, unsigned node, uint64_
                                     uint32_t flags)
 {
     const uint32_t args[TROUBLE_ARGS] = {TROUBLE, flags, job->rank, WF_LO(trouble), WF_HI(trouble)};
-    return wf_own_request(leader_of(job, node), WF_OWN_JOB, args, TROUBLE_ARGS, NULL, 0, 0);
+    return wf_ctl_request(leader_of(job, node), WF_CTL_JOB, args, TROUBLE_ARGS, NULL, 0, 0);
 }
 
 /* True: nobody is left who would have to be told. */
@@ -424,7 +424,7 @@ static bool told_away(struct weft_job *job)
     bool all = true;
     for (unsigned i = 0; i < a->neighbour_count; i++) {
         struct wf_order last = {0, 0};
-        all &= a->left[a->neighbours[i]] || wf_own_is_away(leader_of(job, a->neighbours[i]), &last);
+        all &= a->left[a->neighbours[i]] || wf_ctl_is_away(leader_of(job, a->neighbours[i]), &last);
     }
     return all;
 }
@@ -452,7 +452,7 @@ static void lie(struct weft_job *job, const struct weft_am *am)
         wf_ep_count(am->ep, WF_STAT_BAD_MESSAGES, 1);
         return;
     }
-    wf_own_bad(am);
+    wf_ctl_bad(am);
     job->broken = WEFT_EPROTO;
 }
 
@@ -554,7 +554,7 @@ enum weft_status wf_across_open(struct weft_job *job)
     if (!a->slots || !a->last || !a->scratch || !a->neighbours || !a->untold || !a->left)
         return WEFT_ENOMEM;
     find_neighbours(job, a);
-    job->ep->handlers[WF_OWN_JOB] = (struct handler){on_message, job};
+    job->ep->handlers[WF_CTL_JOB] = (struct handler){on_message, job};
     return WEFT_OK;
 }
 
@@ -563,7 +563,7 @@ void wf_across_close(struct weft_job *job)
     struct wf_across *a = job->across;
     if (!a)
         return;
-    job->ep->handlers[WF_OWN_JOB] = (struct handler){0};
+    job->ep->handlers[WF_CTL_JOB] = (struct handler){0};
     free(a->slots);
     free(a->last);
     free(a->scratch);

@@ -2,7 +2,7 @@
 /* Collectives of a job on several nodes.
  *
  * The ranks of a node meet on their board; the lowest of them, its leader, then meets
- * the other leaders by messages to Weft's own handler WF_OWN_JOB, and releases its mates.
+ * the other leaders by messages to Weft's own handler WF_CTL_JOB, and releases its mates.
  * Every collective is the same to leaders: an exchange of one vote (or of the call, compared), and
  * of [len] bytes for each rank, which is 0 in a barrier. With L nodes there are ceil(log2 L)
  * rounds. In round k node i tells node i - 2^k all it knows, and is told by node i + 2^k: the

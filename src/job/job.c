@@ -16,6 +16,7 @@
 #include "base/params.h"
 #include "config/config.h"
 #include "core/core.h"
+#include "core/msg.h"
 
 /* The launcher's time to hear that this rank leaves; libpmix itself waits 2 s.
  * After a failure nobody should wait long for the error: the exit code of a job that fails is
@@ -240,14 +241,6 @@ static enum weft_status join(struct weft_job *job, uint64_t deadline_ns)
     return WEFT_OK;
 }
 
-static bool has_shared_memory(const struct weft_ctx *ctx)
-{
-    for (int i = 0; i < WF_TRANSPORTS; i++)
-        if (wf_transports[i] == &wf_shm_transport)
-            return ctx->tctx[i] != NULL;
-    return false;
-}
-
 /* Ranks of one node that use shared memory do without a network: nothing listens, and no poll looks
  * for it. (Where a launcher's node is several to Weft, such as containers, WEFT_TRANSPORTS
  * without shm says so.) */
@@ -274,7 +267,7 @@ static enum weft_status open_endpoint(struct weft_job *job, const struct weft_jo
     if (!s)
         s = weft_ep_address(job->ep, card->addr, &room);
     card->addr_len = (uint16_t)room;
-    if (!s && has_shared_memory(job->ctx))
+    if (!s && wf_ctx_uses(job->ctx, &wf_shm_transport))
         card->flags = WF_CARD_SHARES | (wf_config()->shm_map ? WF_CARD_MAPS : 0);
     return s;
 }
@@ -509,15 +502,8 @@ enum weft_status weft_job_open(const struct weft_job_params *params, struct weft
 /* Is anything open on the job's context besides what the job itself opened? */
 static bool is_in_use(const struct weft_job *job)
 {
-    struct weft_ctx *ctx = job->ctx;
-    bool more;
-    if (job->ep->peers != job->size || job->ep->remotes != (job->board_remote != NULL))
-        return true;
-    pthread_mutex_lock(&ctx->lock);
-    more = ctx->regions != (job->board_mr != NULL) || ctx->eps.next != &job->ep->item ||
-           ctx->eps.prev != &job->ep->item;
-    pthread_mutex_unlock(&ctx->lock);
-    return more;
+    return job->ep->peers != job->size || job->ep->remotes != (job->board_remote != NULL) ||
+           wf_ctx_has_more(job->ctx, job->ep, job->board_mr != NULL);
 }
 
 /* Let operations end that nobody can wait for: the word to a sender that its message was copied.

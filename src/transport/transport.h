@@ -13,23 +13,22 @@
  * Each transport embeds the base structs at the start of its own.
  *
  * Rules that every transport keeps:
- *  1. request never blocks. OK means the message is on its way and the source
- *     is the caller's again; AGAIN means nothing was started; a failure status
- *     is the peer's state.
- *  2. reply never fails for want of room: the request reserved it.
- *  3. A payload handed to [events->deliver] stays unchanged by the transport
- *     until deliver returns, also if deliver sends a reply.
- *  4. poll delivers each message exactly once, does bounded work per call, and
- *     is never called from inside deliver. After a long idle time it may look for
- *     messages only at every 16th call.
- *  5. After [events->peer_down] for a peer nothing of it is delivered; what it
- *     had sent is delivered before. After EPEER its memory is not touched again
- *     (closing one endpoint leaves its process's regions as they are).
- *  6. arm returns OK only if an event that comes after it makes the endpoint's
- *     event descriptor readable; what came before makes it return AGAIN.
+ *  1. request never blocks. OK: the message will be delivered, and its payload is the
+ *     caller's again. AGAIN: nothing was started. A failure is the peer's state.
+ *  2. reply never fails for lack of room: the request reserved it.
+ *  3. The transport does not change a payload that it hands to [events->deliver] until
+ *     deliver returns, even if deliver sends a reply.
+ *  4. poll delivers each message exactly once, does bounded work per call, and is never
+ *     called from inside deliver. After a long idle time it may look for messages at every
+ *     16th call only.
+ *  5. After [events->peer_down] for a peer no message of it is delivered; messages that it
+ *     had sent are delivered before. After EPEER its memory is not touched again (closing
+ *     one endpoint does not affect its process's regions).
+ *  6. arm returns OK only if each later event makes the endpoint's event descriptor
+ *     readable. If an event came before, it returns AGAIN.
  *  7. A transport's own threads never touch the data path.
- *  8. Requests of one tpeer to Weft's own handlers (WEFT_AM_USER_HANDLERS and up)
- *     are delivered in the order in which they were sent, WEFT_SHUFFLE or not. */
+ *  8. Messages that request_ordered sends to one tpeer are delivered in the order in which
+ *     they were sent, with WEFT_SHUFFLE, too. */
 #ifndef WF_TRANSPORT_TRANSPORT_H
 #define WF_TRANSPORT_TRANSPORT_H
 
@@ -54,9 +53,10 @@ enum wf_transport_caps {
     WF_CAP_SLEEP = 2, /* arm works */
     WF_CAP_BULK = 4,  /* request_bulk and reply_bulk work */
     WF_CAP_NIC = 8,   /* region_open, region_close and nic_op work */
+    WF_CAP_PULL = 16, /* pull works, and a peer's pull from here */
 };
 
-/* What a NIC is to reach: a mapping, or the dma-buf behind it. */
+/* Memory that a NIC is to reach: a mapping, or the dma-buf behind it. */
 struct wf_nic_memory {
     void *addr;
     size_t len;
@@ -67,9 +67,8 @@ struct wf_nic_memory {
 #define WF_AM_HANDLER(what) ((what)&0xff)
 #define WF_AM_NARGS(what) ((what) >> 8)
 
-/* A message on its way out, for transports' own use beyond their fast path.
- * Everything is lent for the call and was checked: nargs <= 16, len <= am_max,
- * reply_max <= am_max + 1. */
+/* An outgoing message, for transports' own use beyond their fast path. Everything is lent for
+ * the call and was checked: nargs <= 16, len <= am_max, reply_max <= am_max + 1. */
 struct wf_am_out {
     const uint32_t *args;
     const void *data;
@@ -86,16 +85,16 @@ static inline struct wf_am_out wf_am_out(unsigned handler, const uint32_t *args,
         args, data, (uint32_t)len, (uint32_t)reply_max, (uint16_t)nargs, (uint8_t)handler};
 }
 
-/* A message whose payload the transport moves between the memory of the two processes,
+/* A control message whose payload the transport moves between the memory of the two processes,
  * without a copy of its own. Each time it is about to touch payload it asks the core where
- * that is now (bulk_hold): the answer can be "nowhere any more". */
+ * that is now (bulk_hold): the memory may be gone. */
 struct wf_bulk {
     const uint32_t *args;
     uint32_t len; /* 1 .. WF_BULK_MAX */
     uint16_t nargs;
-    uint8_t handler; /* one of Weft's own */
+    uint8_t handler; /* of a control message */
     uint8_t is_reply;
-    uint32_t ref[8];        /* outgoing: the core's words, which do not travel */
+    uint32_t ref[8];        /* outgoing: names the payload to the core; not sent */
     struct wf_token *token; /* incoming: as in deliver; null: outgoing */
 };
 
@@ -129,8 +128,8 @@ static inline bool wf_nic_op_is_atomic(const struct wf_nic_op *op)
     return op->kind >= WF_NIC_OP_ADD;
 }
 
-/* What a message is to follow, and then what names this one: a place in one of a transport's
- * ways to a peer. lane 0: nothing. */
+/* A message in the order of one of a transport's ways to a peer: first the one that a message is to
+ * follow, then that message. lane 0: none. */
 struct wf_order {
     uint32_t lane; /* one more than its index */
     uint32_t number;
@@ -138,16 +137,16 @@ struct wf_order {
 
 /* What the core implements. All run on the endpoint's owner, inside poll. */
 struct wf_tep_events {
-    /* A message is here. [am]'s ep and arg are the core's to fill; [am] and its
-     * payload are lent for the call. */
+    /* A message has arrived. The core fills in [am]'s ep and arg; [am] and its payload are lent for
+     * the call. */
     void (*deliver)(void *owner, struct weft_am *am);
     /* [tpeer] cannot be reached any more; at most once per peer. */
     void (*peer_down)(void *owner, struct wf_tpeer *tpeer, enum weft_status why);
-    /* A connection whose word (struct wf_token, conn) the core had set is gone:
-     * everything of it was delivered. */
+    /* A connection is gone for which the core had set *conn (struct wf_token): all its messages
+     * were delivered. */
     void (*conn_down)(void *owner, void *conn);
-    /* Where payload bytes [at, at + *n) of [bulk] are; may lower *n, not to 0. Null: nowhere.
-     * Else bulk_unhold follows, before anything else is asked. Also outside of poll. */
+    /* The address of payload bytes [at, at + *n) of [bulk]; may lower *n, not to 0. Null: they are
+     * gone. Else bulk_unhold follows before any other call. Also outside of poll. */
     void *(*bulk_hold)(void *owner, const struct wf_bulk *bulk, uint32_t at, size_t *n);
     void (*bulk_unhold)(void *owner, const struct wf_bulk *bulk);
     /* The NIC operation [id] is over, and its memory is the core's again. OK | EKEY (the peer's NIC
@@ -162,19 +161,20 @@ struct wf_tep_events {
      * called after peer_down. */
     void (*put_done)(void *owner, struct wf_tpeer *tpeer, uint32_t n);
     void (*put_lost)(void *owner, struct wf_tpeer *tpeer, uint32_t n, bool refused);
-    /* Regions for which remote_map said PENDING may be mapped now. */
+    /* Regions for which remote_map returned PENDING may be mapped now. */
     void (*mapped)(void *owner);
 };
 
 struct wf_tctx_params {
     struct wf_mem *mem; /* outlives the tctx */
     const struct wf_process_id *self;
-    uint64_t life;    /* wf_life_is(life) is false in a forked child */
-    bool network;     /* a key will be set */
-    const char **why; /* ctx_open that returns EUNREACH sets it: a literal for the log. Null: nobody
-                       * asks */
+    uint64_t life; /* wf_life_is(life) is false in a forked child */
+    bool network;  /* a key will be set */
+    const char *
+        *why; /* set by a ctx_open that returns EUNREACH: a literal for the log. May be null */
 };
 
+/* EUNREACH from ctx_open. */
 static inline enum weft_status wf_tctx_useless(const struct wf_tctx_params *params, const char *why)
 {
     if (params->why)
@@ -187,17 +187,18 @@ struct wf_tep_params {
     void *owner; /* handed to events */
     struct wf_address address;
     int event_fd; /* eventfd(2), nonblocking: readable wakes the owner; outlives the tep */
-    int epoll_fd; /* the owner sleeps on it; a transport may add descriptors, whose data.ptr it
-                   * does not look at; -1: on event_fd alone */
+    int epoll_fd; /* the owner sleeps on it, and does not read data.ptr; a transport may add
+                   * descriptors. -1: the owner sleeps on event_fd */
     uint32_t am_max;
     uint64_t *counters; /* wf_stat indices, written by the owner only */
 };
 
 struct wf_tctx {
     const struct wf_transport *transport;
+    unsigned caps_off; /* of transport->caps, those that the configuration turns off; constant */
     bool nic_atomics;  /* its NIC does atomics on regions for others; constant */
-    uint32_t close_ms; /* the core's: how long ep_close and ctx_close may wait for peers that are
-                        * far or slow; 0: WEFT_PEER_TIMEOUT */
+    uint32_t close_ms; /* set by the core: how long ep_close and ctx_close may wait for peers that
+                        * are far or slow; 0: WEFT_PEER_TIMEOUT */
 };
 
 struct wf_tep {
@@ -213,24 +214,25 @@ struct wf_tpeer {
     struct wf_tep *tep;
 };
 
-/* The message being delivered. In the transport's part of the endpoint, so that the core may look
- * at it when a program's copy of struct weft_am outlives its handler: the serial has moved on. */
+/* The message being delivered. It is in the transport's part of the endpoint, so that the core may
+ * read it when a program's copy of struct weft_am outlives its handler: the serial is another then.
+ */
 struct wf_token {
-    uint64_t serial; /* as the message's; the transport counts it up for each message that may be
-                      * replied to, and when what else is in here changes or goes */
+    uint64_t serial; /* as the message's; the transport increments it for each message that may be
+                      * replied to, and when another field changes or becomes invalid */
     struct wf_tep *tep;
-    void **conn;            /* of a request: the core's word for the connection it came on,
+    void **conn;            /* of a request: the core's pointer for the connection that it came on,
                              * null at first */
-    struct wf_tpeer *tpeer; /* of a reply: whom the request went to */
+    struct wf_tpeer *tpeer; /* of a reply: the peer that the request went to */
     uint32_t reply_room;    /* longest reply payload */
-    uint8_t can_reply; /* enum wf_reply_state; not NONE when deliver returns: the transport gives
-                        * the place back */
+    uint8_t can_reply;      /* enum wf_reply_state; if it is not NONE when deliver returns, the
+                             * transport releases the reply's place */
 };
 
 enum wf_reply_state {
     WF_REPLY_NONE,     /* none is due: one-way, a reply, or the core has replied */
     WF_REPLY_DUE,      /* set by the transport */
-    WF_REPLY_DETACHED, /* the core will reply by a message of its own */
+    WF_REPLY_DETACHED, /* the core will reply by a control message */
 };
 
 struct wf_transport {
@@ -238,20 +240,20 @@ struct wf_transport {
     unsigned caps;
     size_t tpeer_size; /* bytes the core sets aside in a peer */
 
-    /* One line for `weft info`: usable here? Writes why not, or what limits it. */
+    /* Is it usable here? Writes why not, or what limits it: one line for `weft info`. */
     int (*probe)(char *note, size_t room);
-    /* The devices there are, as weft_device_rows. Null: it uses none. */
+    /* A row for each device, as weft_device_rows. Null: it uses none. */
     void (*devices)(weft_device_row_fn row, void *arg);
 
-    /* EUNREACH: it is of no use here (params->why), and the context goes without it. */
+    /* EUNREACH: it is of no use here (params->why), and the context does without it. */
     enum weft_status (*ctx_open)(const struct wf_tctx_params *params, struct wf_tctx **out);
     void (*ctx_close)(struct wf_tctx *tctx); /* all teps are closed */
-    /* Null: it needs none. Once; any thread. OK | EBUSY (it has one) */
+    /* Null: it needs no key. Once; any thread. OK | EBUSY (it has a key) */
     enum weft_status (*set_key)(struct wf_tctx *tctx, const uint8_t *key);
-    /* How other nodes call this process; null: they cannot. */
+    /* How other nodes connect to this process; null: they cannot. */
     const struct wf_contact *(*contact)(struct wf_tctx *tctx);
 
-    /* What a device holds for it, a row each. Null: nothing. Any thread. */
+    /* A row for each resource that it holds on a device. Null: it holds none. Any thread. */
     void (*resources)(struct wf_tctx *tctx, weft_resource_row_fn row, void *arg);
 
     enum weft_status (*ep_open)(struct wf_tctx *tctx, const struct wf_tep_params *params,
@@ -270,56 +272,62 @@ struct wf_transport {
     void (*peer_close)(struct wf_tpeer *tpeer); /* all its remotes are unmapped */
 
     /* Rule 1. Connects on first use. The parameters of weft_am_request, checked; [what] is
-     * WF_AM_WHAT(handler, nargs): so all of them are in registers (wf_shm_request). */
+     * WF_AM_WHAT(handler, nargs), so that all of them are in registers (wf_shm_request). */
     enum weft_status (*request)(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
                                 const void *data, size_t len, size_t reply_max);
+    /* As request, and rule 8. The same function where all requests keep their order: so an active
+     * message is not tested for it. */
+    enum weft_status (*request_ordered)(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
+                                        const void *data, size_t len, size_t reply_max);
     /* Rule 2. Inside deliver only, once per token. OK | a state of the peer */
     enum weft_status (*reply)(struct wf_token *token, const struct wf_am_out *out);
-    /* The sender of the message being delivered; *contact as it was zeroed: none. */
+    /* The sender of the message being delivered. *contact is zeroed before, and stays so if there
+     * is none. */
     void (*source)(const struct wf_token *token, struct wf_address *out,
                    struct wf_contact *contact);
 
-    /* As request and reply, with the payload where the core says. At the other side deliver gets
-     * no data and len 0; long_len is the payload's length if all of it found a place, else 0.
-     * Null without WF_CAP_BULK. */
+    /* As request_ordered and reply, with a payload that the core holds (bulk_hold). At the
+     * receiver, deliver gets no data and len 0; long_len is the payload's length if all of it was
+     * stored, else 0. Null without WF_CAP_BULK. */
     enum weft_status (*request_bulk)(struct wf_tpeer *tpeer, const struct wf_bulk *bulk,
                                      size_t reply_max, struct wf_order *order);
     enum weft_status (*reply_bulk)(struct wf_token *token, const struct wf_bulk *bulk);
-    /* As request, to one of Weft's own handlers, but not bound by rule 8: it is delivered
-     * after what *order names, if that is anything; then *order names this. (So does
-     * request_bulk, if [order] is not null.) Null: rule 8 is all there is. */
-    enum weft_status (*request_ordered)(struct wf_tpeer *tpeer, struct wf_order *order,
-                                        unsigned handler, const uint32_t *args, unsigned nargs,
-                                        const void *data, size_t len, size_t reply_max);
+    /* As request, delivered after the message that *order names, if it names one; then *order names
+     * this message. (request_bulk does the same if [order] is not null.) Null: the transport has
+     * one way to a peer, and request_ordered does. */
+    enum weft_status (*request_after)(struct wf_tpeer *tpeer, struct wf_order *order,
+                                      unsigned handler, const uint32_t *args, unsigned nargs,
+                                      const void *data, size_t len, size_t reply_max);
 
-    /* Has a request that rule 8 orders left this process, so that it arrives though this endpoint
-     * is not polled again? Sends what can be sent. True: it has, or never will. (If its connection
-     * breaks later it needs that poll after all; encrypted, what follows it must have left, too, or
-     * it must have been acknowledged.) order->lane 0: this asks of [tpeer]'s last one, and *order
-     * names it afterwards, if there was one. Null: true, as soon as request returned OK. */
+    /* Has an ordered request left this process, so that it arrives even if this endpoint is not
+     * polled again? Sends what can be sent. True: it has, or never will. (If its connection breaks
+     * later, it needs a poll again. If the connection is encrypted, the messages after it must have
+     * left, too, or it must have been acknowledged.) *order names the request; lane 0: the last one
+     * to [tpeer], which *order names afterwards, if there was one. Null: true as soon as
+     * request_ordered has returned OK. */
     bool (*is_away)(struct wf_tpeer *tpeer, struct wf_order *order);
 
-    /* Events handled. Rule 4. */
+    /* Rule 4. Returns the number of events handled. */
     int (*poll)(struct wf_tep *tep);
     enum weft_status (*arm)(struct wf_tep *tep); /* rule 6: OK | AGAIN */
     void (*disarm)(struct wf_tep *tep);
 
-    /* The caller waits for what only [tpeer] can begin: its loss must be told (peer_down), also
-     * where nothing was exchanged yet. Once it returned OK it is. Null: it is. OK | ENOMEM | a
-     * state of the peer */
+    /* The caller waits for something that only [tpeer] can begin: from OK on its loss is reported
+     * (peer_down), even if no message was exchanged yet. Null: it always is. OK | ENOMEM | a state
+     * of the peer */
     enum weft_status (*heed)(struct wf_tpeer *tpeer);
 
-    /* The next open tpeer of [address] from place *at on, 0 at first; null: no more. Linear; not a
-     * hot path. */
+    /* The next open tpeer of [address]; *at is the iterator, 0 at first. Null: no more. Linear; not
+     * a hot path. */
     struct wf_tpeer *(*find)(struct wf_tep *tep, const struct wf_address *address, uint32_t *at);
     /* [tpeer]'s address, as given to peer_open. */
     void (*address)(const struct wf_tpeer *tpeer, struct wf_address *out);
 
-    /* Are the two of the same address? Null: only if they are the same. [a] may be null. */
+    /* Have the two tpeers the same address? [a] may be null. Null: only a tpeer and itself. */
     bool (*is_same)(const struct wf_tpeer *a, const struct wf_tpeer *b);
 
-    /* Copy [len] bytes from address [src] of [tpeer]'s process, which lent them
-     * to this call, to [dst]; done when it returns. len <= WF_PULL_MAX.
+    /* Copy [len] bytes from address [src] of [tpeer]'s process, which has lent them for this
+     * call, to [dst]; complete when it returns. len <= WF_PULL_MAX.
      * OK | EUNREACH (not allowed here: use messages) | EPEER, ECLOSED (its process is
      * gone) | EPROTO (there is no such memory) */
     enum weft_status (*pull)(struct wf_tpeer *tpeer, void *dst, uint64_t src, size_t len);
@@ -327,24 +335,25 @@ struct wf_transport {
     /* Resolve [key]: sets length, gen_word, gen and access of [remote], and base,
      * unless the region is not to be mapped (WF_KEY_PRIVATE). Never waits.
      *   *cookie  null at first; for remote_unmap. A failure leaves it null
-     * PENDING: the peer's process is asked. Call again with the same arguments after
+     * PENDING: the peer's process was asked. Call again with the same arguments after
      * [events->mapped], or give up by remote_unmap. */
     enum weft_status (*remote_map)(struct wf_tpeer *tpeer, const struct wf_key *key,
                                    struct weft_remote *remote, void **cookie);
-    /* Wait until remote_map would say something else than PENDING, without polling. OK | ETIMEDOUT
-     * at [until_ns]. Null where it never says that. */
+    /* Wait until remote_map would not return PENDING, without polling. OK | ETIMEDOUT at
+     * [until_ns]. Null where it never returns PENDING. */
     enum weft_status (*remote_wait)(struct wf_tpeer *tpeer, void *cookie, uint64_t until_ns);
     void (*remote_unmap)(struct wf_tpeer *tpeer, void *cookie);
 
-    /* Let the NICs of others read or write (enum weft_access) [memory] of this process, and change
-     * it by atomics (WF_ACCESS_ATOMIC, where nic_atomics says so), which stays until region_close;
-     * any thread. Null without WF_CAP_NIC. *at: what they call its first byte, as nothing else of
-     * this context was called or will be; [keys]: as a key's nic_key, one for each NIC, not all 0.
-     * OK | ELIMIT (logged: what may be locked is spent) | another reason why not */
+    /* Let the NICs of other processes read or write (enum weft_access) [memory] of this process,
+     * and change it by atomics (WF_ACCESS_ATOMIC, if nic_atomics), until region_close. [memory]
+     * stays mapped until then. Any thread. Null without WF_CAP_NIC. *at: the address of its first
+     * byte for those NICs, which no other memory of this context had or will have; [keys]: as a
+     * key's nic_key, one for each NIC, not all 0. OK | ELIMIT (logged: the limit on locked memory
+     * is reached) | another reason why not */
     enum weft_status (*region_open)(struct wf_tctx *tctx, const struct wf_nic_memory *memory,
                                     unsigned access, uint64_t *at, uint32_t keys[WF_KEY_NICS],
                                     void **handle);
-    /* Nobody reaches it any more when this returns. */
+    /* No NIC reaches the memory when this returns. */
     void (*region_close)(struct wf_tctx *tctx, void *handle);
     /* Start [op] for its first bytes, *taken of them; events->nic_op_done reports their end once,
      * in poll, and until then they are the NIC's. Connects on first use: EUNREACH until there is a
@@ -358,13 +367,15 @@ struct wf_transport {
      * without WF_CAP_NIC. */
     bool (*put)(struct wf_tpeer *tpeer, const void *src, size_t len, uint64_t remote, uint32_t key);
 
-    /* All puts to [tpeer] are visible at its process. */
+    /* When it returns OK, all earlier puts to [tpeer] that were copies are visible in its process.
+     */
     enum weft_status (*flush)(struct wf_tpeer *tpeer);
 
     /* Can [tpeer] be reached? OK or why not; not a hot path. */
     enum weft_status (*status)(struct wf_tpeer *tpeer);
-    /* The failure that calls on [tpeer] return, from the first that did: the peer_down that
-     * follows may be still to come. Else OK. By its owner, cheap. Null: peer_down comes first. */
+    /* The failure that calls on [tpeer] return, from the first that did; peer_down may be still to
+     * come. OK: none has failed. The owner calls it; it is cheap. Null: peer_down comes before a
+     * call fails. */
     enum weft_status (*failed)(const struct wf_tpeer *tpeer);
 };
 

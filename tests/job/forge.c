@@ -14,7 +14,7 @@
 #include <unistd.h>
 #include <weft/job.h>
 
-#include "core/own.h"
+#include "core/ctl.h"
 #include "job/job.h"
 
 #define ARGS 9
@@ -34,7 +34,7 @@ static void send(unsigned to, const uint32_t *args, unsigned nargs, const void *
     enum weft_status s;
     do {
         (void)weft_ep_poll(weft_job_ep(job));
-        s = wf_own_request(weft_job_peer(job, to), WF_OWN_JOB, args, nargs, data, len, 0);
+        s = wf_ctl_request(weft_job_peer(job, to), WF_CTL_JOB, args, nargs, data, len, 0);
     } while (s == WEFT_AGAIN);
 }
 

@@ -38,7 +38,7 @@ static int hook(const char *label)
 {
     if (!strcmp(label, "region.refreshing") && at_refresh)
         at_refresh(now);
-    if (!strcmp(label, "registrar.begin") && hold) {
+    if (!strcmp(label, "mr_async.begin") && hold) {
         sem_post(&begun);
         sem_wait(&go_on);
     }

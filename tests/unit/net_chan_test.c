@@ -460,8 +460,8 @@ static int flood(struct wf_tpeer *tpeer)
 {
     static const char data[4096];
     int n = 0;
-    while (wf_tcp_transport.request(tpeer, WF_AM_WHAT(WEFT_AM_USER_HANDLERS, 0), NULL, data,
-                                    sizeof data, 0) == WEFT_OK)
+    while (wf_tcp_transport.request_ordered(tpeer, WF_AM_WHAT(WEFT_AM_USER_HANDLERS, 0), NULL, data,
+                                            sizeof data, 0) == WEFT_OK)
         n++;
     return n;
 }
@@ -480,9 +480,9 @@ static void test_away(void **state)
     assert_int_equal(setsockopt(sock_of(b), SOL_SOCKET, SO_SNDBUF, &little, sizeof little), 0);
     assert_true(wf_tcp_transport.is_away(tpeer, &order)); /* nothing was sent */
     order.lane = 0;
-    assert_int_equal(
-        wf_tcp_transport.request(tpeer, WF_AM_WHAT(WEFT_AM_USER_HANDLERS, 0), NULL, "few", 4, 0),
-        WEFT_OK);
+    assert_int_equal(wf_tcp_transport.request_ordered(tpeer, WF_AM_WHAT(WEFT_AM_USER_HANDLERS, 0),
+                                                      NULL, "few", 4, 0),
+                     WEFT_OK);
     assert_true(wf_tcp_transport.is_away(tpeer, &order));
     assert_int_equal(order.lane, 1);
     assert_int_equal(order.number, 0);

@@ -8,8 +8,7 @@
 #include <weft/mr.h>
 
 #include "core/core.h"
-#include "core/op.h"
-#include "core/own.h"
+#include "core/ctl.h"
 #include "transport/address.h"
 
 #define RW (unsigned)(WEFT_REMOTE_READ | WEFT_REMOTE_WRITE)
@@ -184,7 +183,7 @@ static void test_ways(void **state)
 static void test_answers_made_up(void **state)
 {
     static char memory[65536], mine[65536];
-    static const unsigned handlers[] = {WF_OWN_ANSWER, WF_OWN_GOT};
+    static const unsigned handlers[] = {WF_CTL_ANSWER, WF_CTL_GOT};
     struct weft_mr *mr = NULL;
     struct weft_remote *r;
     struct wf_key key;
@@ -198,8 +197,8 @@ static void test_answers_made_up(void **state)
         assert_int_equal(is_get ? weft_get(r, 0, mine, sizeof mine, &op)
                                 : weft_put(r, 0, mine, sizeof mine, &op),
                          WEFT_PENDING);
-        for (uint32_t i = 0; i < ep[0]->entries.created; i++) {
-            uint32_t args[] = {ep[0]->entries.by_index[i]->id, 0, 0, 0, 0};
+        for (uint32_t i = 0; i < ep[0]->reqs.created; i++) {
+            uint32_t args[] = {ep[0]->reqs.by_index[i]->id, 0, 0, 0, 0};
             struct weft_am am = {
                 .ep = ep[0], .args = args, .is_reply = 1, .token = &token, .handler = handlers[0]};
             for (unsigned k = 0; k < 2; k++) {

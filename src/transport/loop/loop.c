@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* An endpoint's messages to itself. Slots hold a request and, mirrored, its
- * reply; the memory appears with the first message and is private. One thread
- * owns everything here, so nothing is atomic. */
+/* An endpoint's messages to itself. A slot holds a request and its reply. The memory is private,
+ * and allocated with the first message. One thread owns everything here, so nothing is atomic. */
 #define _GNU_SOURCE
 #include <stdbool.h>
 #include <stdio.h>
@@ -28,11 +27,12 @@ struct loop_msg {
     uint32_t len, reply_max;
     uint16_t nargs;
     uint8_t handler;
+    bool ordered; /* a request that rule 8 is about */
 };
 
 struct loop_slot {
     enum slot_state state;
-    struct wf_tpeer *tpeer; /* the request's; null: closed since */
+    struct wf_tpeer *tpeer; /* the request's; null: it was closed since */
     struct loop_msg msg[2]; /* request, reply */
 };
 
@@ -52,12 +52,12 @@ struct loop_tep {
     struct loop_ctx *ctx;
     struct wf_address address;
     struct loop_slot *slots; /* null until the first message */
-    uint8_t *payload;        /* 2 * SLOTS * am_max: request, reply of each slot */
+    uint8_t *payload;        /* 2 * SLOTS * am_max bytes: request and reply of each slot */
     uint32_t next;           /* slot to try first, to send and to deliver */
     uint32_t busy;           /* slots not free */
     bool shuffle, armed;
     uint64_t rand;
-    void *conn;              /* the core's */
+    void *conn;              /* wf_token.conn points here */
     struct loop_token token; /* of the message being delivered */
     struct wf_list peers;
 };
@@ -67,7 +67,7 @@ struct loop_peer {
     struct wf_list item; /* tep->peers */
 };
 
-/* A region of this process, mapped a second time: as a mate would have it. */
+/* A region of this process, mapped a second time, as another local process would map it. */
 struct loop_map {
     void *base;
     size_t size;
@@ -98,6 +98,8 @@ static enum weft_status loop_ctx_open(const struct wf_tctx_params *params, struc
     if (!ctx)
         return WEFT_ENOMEM;
     ctx->base.transport = &wf_loop_transport;
+    ctx->base.caps_off =
+        (wf_config()->shm_pull ? 0u : WF_CAP_PULL) | (wf_config()->shm_map ? 0u : WF_CAP_MAPS);
     ctx->mem = params->mem;
     ctx->token = params->self->token[0];
     *out = &ctx->base;
@@ -198,7 +200,7 @@ static void msg_fill(struct loop_tep *t, uint32_t slot, bool reply, const struct
         memcpy(payload_of(t, slot, reply), out->data, out->len);
 }
 
-/* The owner itself sends while it is armed. */
+/* The owner itself has sent a message while it is armed. */
 static void loop_wake(struct loop_tep *t)
 {
     uint64_t one = 1;
@@ -207,8 +209,8 @@ static void loop_wake(struct loop_tep *t)
         wf_error("cannot wake an endpoint: %m");
 }
 
-static enum weft_status loop_request(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
-                                     const void *data, size_t len, size_t reply_max)
+static enum weft_status request_send(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
+                                     const void *data, size_t len, size_t reply_max, bool ordered)
 {
     struct wf_am_out out =
         wf_am_out(WF_AM_HANDLER(what), args, WF_AM_NARGS(what), data, len, reply_max);
@@ -223,6 +225,7 @@ static enum weft_status loop_request(struct wf_tpeer *tpeer, unsigned what, cons
     for (slot = t->next; t->slots[slot].state != SLOT_FREE;)
         slot = (slot + 1) % SLOTS;
     msg_fill(t, slot, false, &out);
+    t->slots[slot].msg[0].ordered = ordered;
     t->slots[slot].state = SLOT_REQUEST;
     t->slots[slot].tpeer = tpeer;
     t->next = (slot + 1) % SLOTS;
@@ -231,6 +234,19 @@ static enum weft_status loop_request(struct wf_tpeer *tpeer, unsigned what, cons
         loop_wake(t);
     count(t, WF_STAT_REQUESTS_SENT);
     return WEFT_OK;
+}
+
+static enum weft_status loop_request(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
+                                     const void *data, size_t len, size_t reply_max)
+{
+    return request_send(tpeer, what, args, data, len, reply_max, false);
+}
+
+static enum weft_status loop_request_ordered(struct wf_tpeer *tpeer, unsigned what,
+                                             const uint32_t *args, const void *data, size_t len,
+                                             size_t reply_max)
+{
+    return request_send(tpeer, what, args, data, len, reply_max, true);
 }
 
 static enum weft_status loop_reply(struct wf_token *token, const struct wf_am_out *out)
@@ -278,25 +294,25 @@ static void deliver(struct loop_tep *t, uint32_t slot, bool reply)
     t->base.events->deliver(t->base.owner, &am);
     token->serial++;
     if (s->state == SLOT_REPLY && !reply)
-        return; /* its reply waits in the slot */
+        return; /* the slot holds its reply now */
     s->state = SLOT_FREE;
     t->busy--;
 }
 
-static bool is_own(const struct loop_tep *t, uint32_t slot)
+static bool is_ordered(const struct loop_tep *t, uint32_t slot)
 {
     const struct loop_slot *s = &t->slots[slot];
-    return s->state == SLOT_REQUEST && s->msg[0].handler >= WEFT_AM_USER_HANDLERS;
+    return s->state == SLOT_REQUEST && s->msg[0].ordered;
 }
 
-/* Random order, but for requests to Weft's own handlers among themselves (rule 8). */
+/* Random order, except of ordered requests among themselves (rule 8). */
 static void shuffle(struct loop_tep *t, uint8_t *order, uint32_t n)
 {
-    uint8_t own[SLOTS];
-    uint32_t nown = 0, next = 0;
+    uint8_t ordered[SLOTS];
+    uint32_t nordered = 0, next = 0;
     for (uint32_t i = 0; i < n; i++)
-        if (is_own(t, order[i]))
-            own[nown++] = order[i];
+        if (is_ordered(t, order[i]))
+            ordered[nordered++] = order[i];
     for (uint32_t i = n; i > 1; i--) {
         uint32_t j = (uint32_t)(wf_rand(&t->rand) % i);
         uint8_t swap = order[i - 1];
@@ -304,11 +320,11 @@ static void shuffle(struct loop_tep *t, uint8_t *order, uint32_t n)
         order[j] = swap;
     }
     for (uint32_t i = 0; i < n; i++)
-        if (is_own(t, order[i]))
-            order[i] = own[next++];
+        if (is_ordered(t, order[i]))
+            order[i] = ordered[next++];
 }
 
-/* One round over the slots: what was pending when it began, each once. */
+/* Deliver each message that is pending when the call begins, once. */
 static int loop_poll(struct wf_tep *tep)
 {
     struct loop_tep *t = LOOP_OF(tep, loop_tep);
@@ -437,7 +453,7 @@ static enum weft_status loop_status(struct wf_tpeer *tpeer)
 
 const struct wf_transport wf_loop_transport = {
     .name = "loop",
-    .caps = WF_CAP_MAPS | WF_CAP_SLEEP,
+    .caps = WF_CAP_MAPS | WF_CAP_SLEEP | WF_CAP_PULL,
     .tpeer_size = sizeof(struct loop_peer),
     .probe = loop_probe,
     .ctx_open = loop_ctx_open,
@@ -448,6 +464,7 @@ const struct wf_transport wf_loop_transport = {
     .peer_open = loop_peer_open,
     .peer_close = loop_peer_close,
     .request = loop_request,
+    .request_ordered = loop_request_ordered,
     .reply = loop_reply,
     .source = loop_source,
     .find = loop_find,

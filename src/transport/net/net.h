@@ -375,9 +375,11 @@ void wf_net_peer_address(const struct net_peer *peer, struct wf_address *out,
 
 enum weft_status wf_net_request(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
                                 const void *data, size_t len, size_t reply_max);
-enum weft_status wf_net_request_ordered(struct wf_tpeer *tpeer, struct wf_order *order,
-                                        unsigned handler, const uint32_t *args, unsigned nargs,
+enum weft_status wf_net_request_ordered(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
                                         const void *data, size_t len, size_t reply_max);
+enum weft_status wf_net_request_after(struct wf_tpeer *tpeer, struct wf_order *order,
+                                      unsigned handler, const uint32_t *args, unsigned nargs,
+                                      const void *data, size_t len, size_t reply_max);
 enum weft_status wf_net_request_bulk(struct wf_tpeer *tpeer, const struct wf_bulk *bulk,
                                      size_t reply_max, struct wf_order *order);
 enum weft_status wf_net_reply(struct wf_token *token, const struct wf_am_out *out);

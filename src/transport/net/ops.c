@@ -66,16 +66,29 @@ static enum weft_status request_put(struct net_chan *chan, const struct wf_am_ou
     return WEFT_OK;
 }
 
-enum weft_status wf_net_request(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
-                                const void *data, size_t len, size_t reply_max)
+static inline enum weft_status request_send(struct wf_tpeer *tpeer, unsigned what,
+                                            const uint32_t *args, const void *data, size_t len,
+                                            size_t reply_max, bool ordered)
 {
-    unsigned handler = WF_AM_HANDLER(what);
-    struct wf_am_out out = wf_am_out(handler, args, WF_AM_NARGS(what), data, len, reply_max);
+    struct wf_am_out out =
+        wf_am_out(WF_AM_HANDLER(what), args, WF_AM_NARGS(what), data, len, reply_max);
     enum weft_status status = WEFT_OK;
     struct net_session *session = session_of(NET_OF(tpeer, net_peer), &status);
     if (!session)
         return status;
-    return request_put(wf_net_session_pick(session, handler >= WEFT_AM_USER_HANDLERS), &out);
+    return request_put(wf_net_session_pick(session, ordered), &out);
+}
+
+enum weft_status wf_net_request(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
+                                const void *data, size_t len, size_t reply_max)
+{
+    return request_send(tpeer, what, args, data, len, reply_max, false);
+}
+
+enum weft_status wf_net_request_ordered(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
+                                        const void *data, size_t len, size_t reply_max)
+{
+    return request_send(tpeer, what, args, data, len, reply_max, true);
 }
 
 static bool chan_is_past(const struct net_chan *chan, uint32_t number)
@@ -110,9 +123,9 @@ enum weft_status wf_net_heed(struct wf_tpeer *tpeer)
     return status;
 }
 
-enum weft_status wf_net_request_ordered(struct wf_tpeer *tpeer, struct wf_order *order,
-                                        unsigned handler, const uint32_t *args, unsigned nargs,
-                                        const void *data, size_t len, size_t reply_max)
+enum weft_status wf_net_request_after(struct wf_tpeer *tpeer, struct wf_order *order,
+                                      unsigned handler, const uint32_t *args, unsigned nargs,
+                                      const void *data, size_t len, size_t reply_max)
 {
     struct wf_am_out out = wf_am_out(handler, args, nargs, data, len, reply_max);
     enum weft_status status = WEFT_OK;

@@ -88,6 +88,8 @@ static enum weft_status shm_ctx_open(const struct wf_tctx_params *params, struct
     if (!ctx)
         return WEFT_ENOMEM;
     ctx->base.transport = &wf_shm_transport;
+    ctx->base.caps_off =
+        (wf_config()->shm_pull ? 0u : WF_CAP_PULL) | (wf_config()->shm_map ? 0u : WF_CAP_MAPS);
     ctx->mem = params->mem;
     ctx->self = *params->self;
     ctx->life = params->life;
@@ -361,7 +363,7 @@ static enum weft_status shm_flush(struct wf_tpeer *tpeer)
 
 const struct wf_transport wf_shm_transport = {
     .name = "shm",
-    .caps = WF_CAP_MAPS | WF_CAP_SLEEP,
+    .caps = WF_CAP_MAPS | WF_CAP_SLEEP | WF_CAP_PULL,
     .tpeer_size = sizeof(struct shm_peer),
     .probe = shm_probe,
     .ctx_open = shm_ctx_open,
@@ -372,6 +374,7 @@ const struct wf_transport wf_shm_transport = {
     .peer_open = shm_peer_open,
     .peer_close = shm_peer_close,
     .request = wf_shm_request,
+    .request_ordered = wf_shm_request,
     .reply = wf_shm_reply,
     .source = wf_shm_source,
     .heed = wf_shm_heed,

@@ -109,6 +109,7 @@ const struct wf_transport wf_tcp_transport = {
     .source = wf_net_source,
     .request_bulk = wf_net_request_bulk,
     .request_ordered = wf_net_request_ordered,
+    .request_after = wf_net_request_after,
     .reply_bulk = wf_net_reply_bulk,
     .poll = tcp_poll,
     .is_away = wf_net_is_away,

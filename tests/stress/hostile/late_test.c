@@ -7,7 +7,7 @@
 #define _GNU_SOURCE
 #include <string.h>
 
-#include "core/own.h"
+#include "core/ctl.h"
 #include "../kill/proc.h"
 
 enum { ANSWER = 2, REPLY = 0, REFUSED = 1 << 8 };
@@ -73,7 +73,7 @@ static void lie(struct pair *p, const uint32_t *args, unsigned nargs)
 {
     uint64_t before = bad_messages(p->ctx) + answers + failures;
     uint64_t end = proc_now_ns() + PROC_WAIT_MS * UINT64_C(1000000);
-    CHECK_STATUS(wf_own_request(p->to_good, WF_OWN_LATE, args, nargs, NULL, 0, 0), WEFT_OK);
+    CHECK_STATUS(wf_ctl_request(p->to_good, WF_CTL_LATE, args, nargs, NULL, 0, 0), WEFT_OK);
     while (bad_messages(p->ctx) + answers + failures == before) {
         CHECK(weft_ep_poll(p->good) >= 0 && weft_ep_poll(p->liar) >= 0);
         CHECK(proc_now_ns() < end);

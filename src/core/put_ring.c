@@ -1,50 +1,51 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "core/puts.h"
+#include "core/put_ring.h"
 
 #include <stdlib.h>
 
 #include "base/probe.h"
+#include "core/rma.h"
 
-static bool is_open(const struct wf_puts *p)
+static bool is_open(const struct wf_put_ring *p)
 {
     return p->lost == p->done && wf_list_empty(&p->flow->queue) && p->flow->peer->status == WEFT_OK;
 }
 
-void wf_puts_open(struct wf_puts *p)
+void wf_put_ring_open(struct wf_put_ring *p)
 {
-    p->room = is_open(p) ? WF_PUTS - (uint32_t)(p->begun - p->done) : 0;
+    p->room = is_open(p) ? WF_PUT_RING_SIZE - (uint32_t)(p->begun - p->done) : 0;
 }
 
-bool wf_puts_make(struct wf_remote *r)
+bool wf_put_ring_make(struct wf_remote *r)
 {
     struct weft_peer *peer = r->pub.peer;
     struct wf_flow *flow = wf_flow_of(peer);
-    struct wf_puts *p = flow ? flow->puts : NULL;
+    struct wf_put_ring *p = flow ? flow->put_ring : NULL;
     if (!flow || (!p && !(p = calloc(1, sizeof *p))))
         return false;
-    if (!flow->puts) {
+    if (!flow->put_ring) {
         p->ep = peer->ep;
         p->tpeer = wf_peer_tpeer(peer);
         p->put = peer->transport->put;
         p->flow = flow;
-        flow->puts = p;
-        wf_puts_open(p);
+        flow->put_ring = p;
+        wf_put_ring_open(p);
     }
-    r->puts = p;
+    r->put_ring = p;
     return true;
 }
 
-static inline struct wf_put *first(struct wf_puts *p)
+static inline struct wf_put *first(struct wf_put_ring *p)
 {
-    return &p->ring[p->done % WF_PUTS];
+    return &p->ring[p->done % WF_PUT_RING_SIZE];
 }
 
-/* The first is over. What its op's done does sees the ring without it. */
-static inline void put_end(struct weft_ep *ep, struct wf_puts *p, enum weft_status status)
+/* The first put is over. It has left the ring when its op's done is called. */
+static inline void put_end(struct weft_ep *ep, struct wf_put_ring *p, enum weft_status status)
 {
     struct wf_put *put = first(p);
     struct weft_op *op = put->op;
-    WF_PROBE3(op_end, op, WF_KIND_PUT, status);
+    WF_PROBE3(op_end, op, WF_REQ_PUT, status);
     wf_remote_unref(put->remote);
     p->done++;
     if (!op)
@@ -55,33 +56,33 @@ static inline void put_end(struct weft_ep *ep, struct wf_puts *p, enum weft_stat
         __atomic_store_n(&op->status, (int32_t)status, __ATOMIC_RELEASE);
 }
 
-void wf_puts_done(void *owner, struct wf_tpeer *tpeer, uint32_t n)
+void wf_put_ring_done(void *owner, struct wf_tpeer *tpeer, uint32_t n)
 {
     struct wf_flow *flow = wf_container_of(tpeer, struct weft_peer, tpeer)->flow;
-    struct wf_puts *p = flow->puts;
+    struct wf_put_ring *p = flow->put_ring;
     wf_ep_count(owner, WF_STAT_PUT_NIC, n);
     p->lost += n;
     for (; n; n--)
         put_end(owner, p, WEFT_OK);
-    wf_puts_open(p);
+    wf_put_ring_open(p);
     if (!wf_list_empty(&flow->issued))
         wf_flushes_end(owner, flow);
 }
 
-void wf_puts_lost(void *owner, struct wf_tpeer *tpeer, uint32_t n, bool refused)
+void wf_put_ring_lost(void *owner, struct wf_tpeer *tpeer, uint32_t n, bool refused)
 {
     struct weft_ep *ep = owner;
     struct wf_flow *flow = wf_container_of(tpeer, struct weft_peer, tpeer)->flow;
-    struct wf_puts *p = flow->puts;
-    if (refused) /* its owner says what is wrong with it */
-        wf_remote_no_nic(p->ring[p->lost % WF_PUTS].remote);
+    struct wf_put_ring *p = flow->put_ring;
+    if (refused) /* its owner reports what is wrong with it */
+        wf_remote_no_nic(p->ring[p->lost % WF_PUT_RING_SIZE].remote);
     p->lost += n;
     p->room = 0;
     if (wf_list_empty(&flow->stalled))
         wf_list_append(&ep->stalled, &flow->stalled);
 }
 
-int wf_puts_redo(struct wf_puts *p)
+int wf_put_ring_redo(struct wf_put_ring *p)
 {
     int n = 0;
     for (; p->done != p->lost; n++) {
@@ -94,7 +95,7 @@ int wf_puts_redo(struct wf_puts *p)
     return n;
 }
 
-void wf_puts_down(struct wf_puts *p, enum weft_status why)
+void wf_put_ring_down(struct wf_put_ring *p, enum weft_status why)
 {
     p->room = 0;
     p->lost = p->begun;

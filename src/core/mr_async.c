@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #define _GNU_SOURCE
-#include "core/registrar.h"
+#include "core/mr_async.h"
 
 #include <string.h>
 
@@ -15,17 +15,17 @@ static void complete(struct weft_mr *mr)
     struct wf_event *event = mr->event;
     struct weft_eq *eq = mr->ctx->domain.eq;
     enum weft_status status;
-    WF_HOOK("registrar.begin");
+    WF_HOOK("mr_async.begin");
     status = wf_mr_complete(mr);
     mr->event = NULL;
     event->event.status = status;
     atomic_store_explicit(&mr->state, status, memory_order_release); /* "mr state" */
-    wf_eq_post(eq, event); /* from here on the program may close it */
+    wf_eq_post(eq, event); /* from here on the program may close the region */
 }
 
-static void *registrar_main(void *arg)
+static void *mr_async_main(void *arg)
 {
-    struct wf_registrar *r = arg;
+    struct wf_mr_async *r = arg;
     pthread_mutex_lock(&r->lock);
     while (!r->stop) {
         struct wf_list *it = wf_list_pop(&r->queue);
@@ -41,14 +41,14 @@ static void *registrar_main(void *arg)
     return NULL;
 }
 
-void wf_registrar_init(struct wf_registrar *r)
+void wf_mr_async_init(struct wf_mr_async *r)
 {
     wf_list_init(&r->queue);
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->work, NULL);
 }
 
-void wf_registrar_close(struct wf_registrar *r)
+void wf_mr_async_close(struct wf_mr_async *r)
 {
     bool running;
     pthread_mutex_lock(&r->lock);
@@ -62,12 +62,12 @@ void wf_registrar_close(struct wf_registrar *r)
     pthread_mutex_destroy(&r->lock);
 }
 
-enum weft_status wf_registrar_add(struct wf_registrar *r, struct weft_mr *mr)
+enum weft_status wf_mr_async_add(struct wf_mr_async *r, struct weft_mr *mr)
 {
     enum weft_status status = WEFT_OK;
     pthread_mutex_lock(&r->lock);
     if (!r->running) {
-        int error = wf_thread_start(&r->thread, "weft-registrar", 0, registrar_main, r);
+        int error = wf_thread_start(&r->thread, "weft-registrar", 0, mr_async_main, r);
         if (error) {
             wf_error("cannot start the thread that registers memory: %s", strerror(error));
             status = WEFT_ESYSTEM;

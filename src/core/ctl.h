@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Control messages: active messages to Weft's own handlers, on any transport. They do what is more
+ * than a copy in mapped memory or an active message (docs/protocol.md "Operations by message").
+ * ctl.def lists them. */
+#ifndef WF_CORE_CTL_H
+#define WF_CORE_CTL_H
+
+#include "base/log.h"
+#include "core/core.h"
+
+/* Ids of control messages: ctl.def. */
+enum wf_ctl {
+    WF_CTL_FIRST = WEFT_AM_USER_HANDLERS,
+    WF_CTL_BEFORE_FIRST = WF_CTL_FIRST - 1, /* so that the table's first is WF_CTL_FIRST */
+#define WF_CTL(name, kind, bulk, function) WF_CTL_##name,
+#include "core/ctl.def"
+#undef WF_CTL
+    WF_CTL_END
+};
+_Static_assert(WF_CTL_MSG == WF_CTL_FIRST, "wire constant");
+_Static_assert(WF_CTL_LATE == 255 && WF_CTL_END == WEFT_AM_HANDLERS, "wire constants");
+
+#define WF_CTL_BIT(id) (1u << ((id)-WF_CTL_FIRST))
+
+/* Where the payload of a control message goes that comes as a bulk message. */
+enum wf_ctl_bulk { WF_CTL_BULK_NONE, WF_CTL_BULK_REGION, WF_CTL_BULK_GET, WF_CTL_BULK_COPY };
+
+/* The handlers in ctl.def. */
+void wf_msg_on_msg(const struct weft_am *am);
+void wf_msg_on_offer(const struct weft_am *am);
+void wf_msg_on_offer_answer(const struct weft_am *am);
+void wf_msg_on_done(const struct weft_am *am);
+void wf_msg_on_fetch(const struct weft_am *am);
+void wf_msg_on_piece(const struct weft_am *am);
+void wf_rma_on_put(const struct weft_am *am);
+void wf_rma_on_take(const struct weft_am *am);
+void wf_rma_on_get(const struct weft_am *am);
+void wf_rma_on_got(const struct weft_am *am);
+void wf_rma_on_atomic(const struct weft_am *am);
+void wf_rma_on_answer(const struct weft_am *am);
+void wf_rma_on_long(const struct weft_am *am);
+void wf_frag_on_frag(const struct weft_am *am);
+void wf_late_on_late(const struct weft_am *am);
+
+/* Enter them in [ep]'s table of handlers. */
+void wf_ctl_register(struct weft_ep *ep);
+/* Where a bulk message to [handler] has its payload, as ctl.def says; NONE also if it is a reply
+ * and should be a request, or the other way round. */
+enum wf_ctl_bulk wf_ctl_bulk_of(unsigned handler, bool is_reply);
+
+/* A 64-bit value is two arguments, the low half first. */
+#define WF_LO(x) ((uint32_t)(x))
+#define WF_HI(x) ((uint32_t)((uint64_t)(x) >> 32))
+
+static inline uint64_t wf_word64(const uint32_t *args)
+{
+    return args[0] | (uint64_t)args[1] << 32;
+}
+
+/* A status that came in a message: OK or a failure that this library knows, else EPROTO. */
+static inline enum weft_status wf_status_of(uint32_t word)
+{
+    int32_t s = (int32_t)word;
+    return s <= 0 && s >= WF_STATUS_LAST ? (enum weft_status)s : WEFT_EPROTO;
+}
+
+/* ---- sending ---- */
+
+/* Delivered in the order of all such requests to [peer] (transport.h: rule 8). */
+static inline enum weft_status wf_ctl_request(struct weft_peer *peer, enum wf_ctl handler,
+                                              const uint32_t *args, unsigned nargs,
+                                              const void *data, size_t len, size_t reply_max)
+{
+    return peer->transport->request_ordered(wf_peer_tpeer(peer), WF_AM_WHAT(handler, nargs), args,
+                                            data, len, reply_max);
+}
+
+/* A request that needs no order. */
+static inline enum weft_status wf_ctl_request_any(struct weft_peer *peer, enum wf_ctl handler,
+                                                  const uint32_t *args, unsigned nargs,
+                                                  size_t reply_max)
+{
+    struct wf_order none = {0, 0};
+    if (!peer->transport->request_after)
+        return wf_ctl_request(peer, handler, args, nargs, NULL, 0, reply_max);
+    return peer->transport->request_after(wf_peer_tpeer(peer), &none, handler, args, nargs, NULL, 0,
+                                          reply_max);
+}
+
+/* struct wf_transport, is_away. */
+static inline bool wf_ctl_is_away(struct weft_peer *peer, struct wf_order *order)
+{
+    return !peer->transport->is_away || peer->transport->is_away(wf_peer_tpeer(peer), order);
+}
+
+/* Reply to [am], if its sender left room for it. */
+static inline void wf_ctl_reply(const struct weft_am *am, enum wf_ctl handler, const uint32_t *args,
+                                unsigned nargs, const void *data, size_t len)
+{
+    struct wf_token *token = am->token;
+    struct wf_am_out out = wf_am_out(handler, args, nargs, data, len, 0);
+    if (token->can_reply != WF_REPLY_DUE || len > token->reply_room)
+        return;
+    token->can_reply = WF_REPLY_NONE;
+    (void)token->tep->transport->reply(token, &out);
+}
+
+/* ---- receiving ---- */
+
+/* Does [token]'s reply answer a request to [peer]? */
+static inline bool wf_ctl_is_reply_to(const struct wf_token *token, struct weft_peer *peer)
+{
+    const struct wf_tpeer *tpeer = wf_peer_tpeer(peer);
+    return token->tpeer == tpeer || (peer->transport->is_same && token->tpeer &&
+                                     peer->transport->is_same(token->tpeer, tpeer));
+}
+
+/* Bytes that [am] brought, in place or as a bulk message. */
+static inline uint64_t wf_ctl_len(const struct weft_am *am)
+{
+    return am->data ? am->len : am->long_len;
+}
+
+/* Drop [am], which is not what its handler takes. */
+static inline void wf_ctl_bad(const struct weft_am *am)
+{
+    wf_error("a message that breaks the protocol was dropped: a %s to handler %u with %u arguments "
+             "and %u bytes",
+             am->is_reply ? "reply" : "request", am->handler, am->nargs, am->len);
+    wf_ep_count(am->ep, WF_STAT_BAD_MESSAGES, 1);
+}
+
+/* Arguments of a request about a region that say where: slot, generation (2), offset (2). */
+#define WF_REGION_ARGS 5
+
+/* The use of a region of [ep] that such a request wants. */
+static inline void wf_ctl_want(const struct weft_ep *ep, const uint32_t region[WF_REGION_ARGS],
+                               uint64_t len, unsigned access, struct wf_want *want)
+{
+    *want = (struct wf_want){.slot = region[0],
+                             .gen = wf_word64(region + 1),
+                             .offset = wf_word64(region + 3),
+                             .len = len,
+                             .access = access,
+                             .ep = wf_mem_ep_name(ep->address.ep, ep->address.ep_gen),
+                             .counted = ep->counted};
+}
+
+#endif

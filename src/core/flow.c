@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/flow.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/probe.h"
+#include "core/core.h"
+#include "core/later.h"
+#include "core/msg.h"
+#include "core/put_ring.h"
+#include "core/rma.h"
+
+#define RETRY_NS 100000000
+
+struct wf_flow *wf_flow_of(struct weft_peer *peer)
+{
+    struct wf_flow *f = peer->flow;
+    if (f || !(f = calloc(1, sizeof *f)))
+        return f;
+    f->peer = peer;
+    wf_list_init(&f->stalled);
+    wf_list_init(&f->queue);
+    wf_list_init(&f->issued);
+    wf_list_init(&f->on_loss);
+    peer->flow = f;
+    return f;
+}
+
+bool wf_flow_busy(const struct weft_peer *peer)
+{
+    const struct wf_flow *flow = peer->flow;
+    return flow &&
+           (flow->nreqs || (flow->put_ring && flow->put_ring->done != flow->put_ring->begun));
+}
+
+void wf_flow_close(struct weft_peer *peer)
+{
+    if (!peer->flow)
+        return;
+    wf_list_remove(&peer->flow->stalled);
+    free(peer->flow->put_ring);
+    free(peer->flow);
+    peer->flow = NULL;
+}
+
+void wf_flushes_end(struct weft_ep *ep, struct wf_flow *flow)
+{
+    while (!wf_list_empty(&flow->issued)) {
+        struct wf_req *req = wf_container_of(flow->issued.next, struct wf_req, issued);
+        struct weft_op *op = req->op;
+        enum weft_status lost = flow->failure ?: flow->peer->status;
+        if (req->kind != WF_REQ_FLUSH ||
+            !wf_put_ring_is_done(flow->put_ring, req->u.flush.puts_begun))
+            return;
+        flow->failure = WEFT_OK;
+        wf_req_free(req);
+        wf_op_end(ep, op, lost);
+    }
+}
+
+void wf_flow_down(struct weft_peer *peer, enum weft_status why)
+{
+    struct wf_flow *flow = peer->flow;
+    if (!flow)
+        return;
+    if (wf_flow_busy(peer) && flow->failure == WEFT_OK)
+        flow->failure = why; /* for its flushes */
+    if (flow->put_ring) {
+        wf_put_ring_down(flow->put_ring, why);
+        wf_flushes_end(peer->ep, flow);
+    }
+    /* Each end removes its request (a lost sender is sent no DONE), and the op's done cannot start
+     * another to this peer. */
+    while (!wf_list_empty(&flow->on_loss)) {
+        struct wf_req *req = wf_container_of(flow->on_loss.next, struct wf_req, on_loss);
+        if (req->kind == WF_REQ_COPY)
+            wf_msg_copy_fail(req, why);
+        else
+            wf_req_end(req, why);
+    }
+}
+
+/* ---- sending ---- */
+
+void wf_req_queue(struct wf_req *req)
+{
+    struct wf_flow *flow = req->peer->flow;
+    if (wf_list_empty(&req->queued))
+        wf_list_append(&flow->queue, &req->queued);
+    if (flow->put_ring)
+        flow->put_ring->room = 0; /* later puts must not overtake it */
+    if (wf_list_empty(&flow->stalled))
+        wf_list_append(&req->ep->stalled, &flow->stalled);
+}
+
+static enum weft_status req_start(struct wf_req *req, enum weft_status (*first)(struct wf_req *),
+                                  bool may_refuse)
+{
+    struct wf_flow *flow = req->peer->flow;
+    enum weft_status status = WEFT_AGAIN;
+    WF_PROBE3(op_start, req->op, req->kind, req->len);
+    if (wf_list_empty(&flow->queue)) /* else the requests before it are first */
+        status = first(req);
+    /* It is complete, or its first message was refused, so that nothing was started. */
+    if (status == WEFT_OK || (status < 0 && !req->unanswered) ||
+        (status == WEFT_AGAIN && may_refuse && !req->op && !req->unanswered)) {
+        wf_req_free(req);
+        return status;
+    }
+    if (status < 0)
+        req->status = (int16_t)status; /* it ends with the last answer, or with its peer */
+    if (status == WEFT_AGAIN) {
+        wf_ep_count(req->ep, WF_STAT_OPS_QUEUED, 1);
+        wf_req_queue(req);
+    }
+    if (req->op) {
+        req->op->entry_ = req;
+        req->op->status = WEFT_PENDING;
+    }
+    return WEFT_PENDING;
+}
+
+enum weft_status wf_req_start(struct wf_req *req, enum weft_status (*first)(struct wf_req *))
+{
+    return req_start(req, first, true);
+}
+
+enum weft_status wf_req_continue(struct wf_req *req, enum weft_status (*first)(struct wf_req *))
+{
+    return req_start(req, first, false);
+}
+
+enum weft_status wf_req_retry(struct wf_req *req)
+{
+    req->peer->flow->retry_ns = wf_now_ns() + RETRY_NS;
+    req->ep->retry = true;
+    return WEFT_AGAIN;
+}
+
+static enum weft_status push(struct wf_req *req)
+{
+    switch (req->kind) {
+    case WF_REQ_SEND:
+    case WF_REQ_OFFER: return wf_msg_send_push(req);
+    case WF_REQ_DONE:
+    case WF_REQ_COPY: return wf_msg_recv_push(req);
+    case WF_REQ_LATE: return wf_late_push(req);
+    default: return wf_rma_push(req);
+    }
+}
+
+/* Push from a flow's queue what there is room for. Returns events. */
+static int flow_push(struct wf_flow *flow)
+{
+    int events = 0;
+    bool all = true;
+    if (flow->retry_ns && wf_now_ns() < flow->retry_ns)
+        return 0;
+    flow->retry_ns = 0;
+    if (flow->put_ring && flow->put_ring->done != flow->put_ring->lost) {
+        events = wf_put_ring_redo(flow->put_ring);
+        all = flow->put_ring->done == flow->put_ring->lost;
+        flow->peer->ep->retry |= !all;
+    }
+    while (!wf_list_empty(&flow->queue)) {
+        struct wf_req *req = wf_container_of(flow->queue.next, struct wf_req, queued);
+        enum weft_status status = push(req);
+        if (status == WEFT_AGAIN)
+            return events;
+        events++;
+        wf_list_remove(&req->queued);
+        if (status == WEFT_PENDING) /* all is sent, answers are due */
+            continue;
+        if (status < 0 && req->unanswered)
+            req->status = (int16_t)status; /* it ends with the last answer, or with its peer */
+        else if (req->kind == WF_REQ_COPY)
+            wf_msg_copy_fail(req, status);
+        else
+            wf_req_end(req, status);
+    }
+    if (all)
+        wf_list_remove(&flow->stalled);
+    if (flow->put_ring)
+        wf_put_ring_open(flow->put_ring);
+    return events;
+}
+
+void wf_flow_push(struct weft_peer *peer)
+{
+    if (peer->flow && !wf_list_empty(&peer->flow->queue))
+        (void)flow_push(peer->flow);
+}
+
+int wf_flows_progress(struct weft_ep *ep)
+{
+    struct wf_list flows, *it;
+    int events = 0;
+    wf_list_each_safe(at, nx, &ep->copying)
+    {
+        events++;
+        (void)wf_msg_progress(wf_container_of(at, struct wf_req, queued));
+    }
+    /* One round, for the end of a request may start another. */
+    wf_list_take(&flows, &ep->stalled);
+    while ((it = wf_list_pop(&flows))) {
+        wf_list_append(&ep->stalled, it);
+        events += flow_push(wf_container_of(it, struct wf_flow, stalled));
+    }
+    if (ep->senders.sweep)
+        wf_senders_sweep(ep);
+    return events;
+}
+
+bool wf_flows_settle(struct weft_ep *ep)
+{
+    int events;
+    if (!wf_list_empty(&ep->copying))
+        return false;
+    if (wf_list_empty(&ep->stalled))
+        return true;
+    ep->busy = true;
+    events = wf_flows_progress(ep);
+    ep->busy = false;
+    if (wf_list_empty(&ep->stalled))
+        ep->retry = false;
+    return !events && !ep->retry;
+}

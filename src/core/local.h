@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Local buffers of operations, where those must be in regions that the operation names
+ * (WEFT_MR_LOCAL). */
+#ifndef WF_CORE_LOCAL_H
+#define WF_CORE_LOCAL_H
+
+#include "core/core.h"
+
+/* May the [count] local buffers of [op] be used for [access] (enum weft_access)? Only if ep->local.
+ * OK | EINVAL (in no region) | EKEY (not registered yet, or disabled) | ERANGE | EACCESS */
+enum weft_status wf_local_check(struct weft_ep *ep, const struct weft_op *op,
+                                const struct iovec *iov, unsigned count, unsigned access);
+
+static inline enum weft_status wf_local_ok(struct weft_ep *ep, const struct weft_op *op,
+                                           const struct iovec *iov, unsigned count, unsigned access)
+{
+    return __builtin_expect(ep->local, 0) ? wf_local_check(ep, op, iov, count, access) : WEFT_OK;
+}
+
+static inline enum weft_status wf_local_one(struct weft_ep *ep, const struct weft_op *op,
+                                            const void *buf, size_t len, unsigned access)
+{
+    struct iovec one = {(void *)(uintptr_t)buf, len};
+    return wf_local_ok(ep, op, &one, 1, access);
+}
+
+#endif

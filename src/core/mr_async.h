@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Asynchronous registration: a thread that completes it, one for each context that has some. */
+#ifndef WF_CORE_MR_ASYNC_H
+#define WF_CORE_MR_ASYNC_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <weft/weft.h>
+
+#include "base/util.h"
+
+struct weft_mr;
+
+struct wf_mr_async {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t work;
+    struct wf_list queue WF_GUARDED_BY(lock); /* struct weft_mr, item */
+    bool running WF_GUARDED_BY(lock), stop WF_GUARDED_BY(lock);
+};
+
+void wf_mr_async_init(struct wf_mr_async *r);
+/* Its queue is empty. */
+void wf_mr_async_close(struct wf_mr_async *r);
+/* Have the thread complete [mr] and post its event. OK | ESYSTEM (no thread) */
+enum weft_status wf_mr_async_add(struct wf_mr_async *r, struct weft_mr *mr);
+
+#endif

@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Tagged messages: the receiver's side. */
+#include "core/msg_recv.h"
+
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "core/bulk.h"
+#include "core/ctl.h"
+#include "core/path.h"
+
+/* Bytes of kept messages at which a warning is logged; the next at twice as many. */
+#define KEPT_WARN_BYTES ((uint64_t)256 << 20)
+#define FETCH_WINDOW                                                                               \
+    8 /* pieces under way per receive; a transport has few places for long replies */
+
+/* ---- offered messages ---- */
+
+static enum weft_status push_done(struct wf_req *req)
+{
+    uint32_t args[WF_OFFER_END_ARGS] = {WF_LO(req->u.done.id), WF_HI(req->u.done.id),
+                                        (uint32_t)req->u.done.status};
+    enum weft_status status =
+        wf_ctl_request(req->peer, WF_CTL_DONE, args, WF_OFFER_END_ARGS, NULL, 0, 0);
+    if (status == WEFT_OK || wf_is_loss(status)) /* a lost sender does not wait */
+        return WEFT_OK;
+    return status == WEFT_AGAIN ? WEFT_AGAIN : wf_req_retry(req);
+}
+
+/* Length of the piece of an offered message that begins at [at]. */
+static uint32_t piece_len(const struct wf_req *req, uint64_t at)
+{
+    return (uint32_t)WF_MIN(req->len - at,
+                            req->path == WF_PATH_BULK ? WF_BULK_PIECE : req->ep->am_max);
+}
+
+/* Request pieces of an offered message. */
+static enum weft_status push_fetches(struct wf_req *req)
+{
+    while (req->sent < req->len && req->unanswered < FETCH_WINDOW && !req->status) {
+        uint32_t n = piece_len(req, req->sent);
+        uint32_t args[WF_FETCH_ARGS] = {WF_LO(req->u.copy.id), WF_HI(req->u.copy.id),
+                                        WF_LO(req->id),        WF_LO(req->sent),
+                                        WF_HI(req->sent),      n};
+        enum weft_status status =
+            req->path == WF_PATH_BULK
+                ? wf_ctl_request_any(req->peer, WF_CTL_FETCH, args, WF_FETCH_ARGS, 1)
+                : wf_ctl_request(req->peer, WF_CTL_FETCH, args, WF_FETCH_ARGS, NULL, 0, n + 1);
+        if (status != WEFT_OK && (status == WEFT_AGAIN || wf_is_loss(status)))
+            return status;
+        if (status != WEFT_OK)
+            return wf_req_retry(req);
+        req->sent += n;
+        req->unanswered++;
+    }
+    return WEFT_PENDING;
+}
+
+enum weft_status wf_msg_recv_push(struct wf_req *req)
+{
+    return req->kind == WF_REQ_DONE ? push_done(req) : push_fetches(req);
+}
+
+/* One step of copying an offered message: OK (all is here) | PENDING (call again, or pieces are
+ * due) | a failure */
+static enum weft_status copy_step(struct wf_req *req)
+{
+    uint64_t budget = WF_PULL_MAX;
+    while (req->path == WF_PATH_PULL && req->copied < req->len && budget) {
+        size_t n = (size_t)WF_MIN(req->len - req->copied, budget), m;
+        void *to = wf_iov_span(&req->mem, req->copied, &n);
+        const void *from;
+        enum weft_status status;
+        m = n;
+        from = wf_iov_span(&req->u.copy.from, req->copied, &m);
+        status =
+            req->peer->transport->pull(wf_peer_tpeer(req->peer), to, (uint64_t)(uintptr_t)from, m);
+        if (status == WEFT_EUNREACH) {
+            req->peer->flow->no_pull = true;
+            req->path = WF_PATH_PIECES;
+            req->copied = 0;
+            break;
+        }
+        if (status != WEFT_OK)
+            return status;
+        req->copied += m;
+        budget -= m;
+    }
+    if (req->copied == req->len)
+        return WEFT_OK;
+    if (req->path == WF_PATH_PULL) {
+        if (wf_list_empty(&req->queued))
+            wf_list_append(&req->ep->copying, &req->queued);
+    } else if (!req->unanswered) {
+        wf_list_remove(&req->queued);
+        wf_req_queue(req);
+    }
+    return WEFT_PENDING;
+}
+
+void wf_msg_copy_close(struct wf_req *req, bool tell, enum weft_status status)
+{
+    struct wf_sender *sender = req->u.copy.sender;
+    uint64_t id = req->u.copy.id;
+    wf_list_remove(&req->queued);
+    wf_ep_count(req->ep, WF_STAT_COPIED_BYTES, req->copied);
+    wf_ep_count(req->ep, WF_STAT_MSG_RECEIVED, 1);
+    wf_ep_count(req->ep, wf_path_stat(WF_STAT_MSG_PULL, req->path), 1);
+    wf_sender_unref(sender);
+    if (!tell || req->peer->status != WEFT_OK) {
+        wf_req_free(req);
+        return;
+    }
+    wf_iov_clear(&req->mem);
+    wf_iov_clear(&req->u.copy.from);
+    req->kind = WF_REQ_DONE;
+    req->op = NULL;
+    req->u.done.id = id;
+    req->u.done.status = status;
+    wf_req_queue(req);
+}
+
+static void copy_end(struct wf_req *req, bool tell, enum weft_status status)
+{
+    struct weft_ep *ep = req->ep;
+    struct weft_op *op = req->op;
+    enum weft_status outcome = wf_msg_copy_status(req, status);
+    wf_msg_op_fill(op, req->u.copy.sender, req->u.copy.tag, req->u.copy.full);
+    WF_PROBE3(op_end, op, req->kind, outcome);
+    wf_msg_copy_close(req, tell, status);
+    wf_op_end(ep, op, outcome);
+}
+
+void wf_msg_copy_fail(struct wf_req *req, enum weft_status why)
+{
+    copy_end(req, true, why);
+}
+
+bool wf_msg_progress(struct wf_req *req)
+{
+    enum weft_status status = copy_step(req);
+    if (status == WEFT_PENDING)
+        return true;
+    copy_end(req, true, status);
+    return false;
+}
+
+enum weft_status wf_msg_copy_begin(struct weft_ep *ep, const struct wf_msg_offer *o,
+                                   struct wf_iov *mem, uint64_t room, struct weft_op *op,
+                                   struct wf_req **out)
+{
+    struct iovec from[WEFT_IOV_MAX];
+    enum weft_status status = WEFT_OK;
+    struct weft_peer *peer = wf_sender_peer(o->sender, &status);
+    struct wf_req *req = NULL;
+    *out = NULL;
+    if (peer)
+        req = wf_req_new(ep, peer, WF_REQ_COPY, op, false, &status);
+    if (!req)
+        return status;
+    for (unsigned i = 0; i < o->nfrom; i++)
+        from[i] = (struct iovec){(void *)(uintptr_t)o->from[i].addr, (size_t)o->from[i].len};
+    status = wf_iov_set(&req->u.copy.from, from, o->nfrom);
+    if (status != WEFT_OK) {
+        wf_req_free(req);
+        return status;
+    }
+    wf_iov_move(&req->mem, mem);
+    req->path = (uint8_t)wf_path_offered(peer);
+    if (!o->nfrom && req->path == WF_PATH_PULL)
+        req->path = WF_PATH_PIECES;
+    req->len = WF_MIN(room, o->len);
+    req->u.copy.tag = o->tag;
+    req->u.copy.full = o->len;
+    req->u.copy.id = o->id;
+    req->u.copy.sender = o->sender;
+    wf_sender_ref(o->sender);
+    *out = req;
+    return copy_step(req);
+}
+
+/* ---- messages that no receive has matched ---- */
+
+static struct weft_msg *kept_new(struct wf_sender *sender, uint64_t tag, size_t bytes)
+{
+    struct weft_msg *m = malloc(sizeof *m + bytes);
+    if (!m)
+        return NULL;
+    memset(m, 0, sizeof *m);
+    m->match.source = sender;
+    m->match.tag = tag;
+    m->sender = sender;
+    wf_sender_ref(sender);
+    return m;
+}
+
+static void kept_count(struct weft_ep *ep, const struct weft_msg *m)
+{
+    ep->kept_bytes += wf_msg_kept_size(m);
+    if (ep->kept_bytes < KEPT_WARN_BYTES << ep->kept_warned)
+        return;
+    ep->kept_warned++;
+    wf_warn(
+        "endpoint %u keeps %llu MiB of tagged messages that no receive has matched, and nothing "
+        "limits that: receive them, or set a lower WEFT_MSG_EAGER, with which they stay in their "
+        "senders' memory",
+        ep->address.ep, (unsigned long long)(ep->kept_bytes >> 20));
+}
+
+static bool keep(struct weft_ep *ep, struct wf_sender *sender, struct weft_msg *m)
+{
+    struct wf_match *match = wf_msg_match(ep);
+    if (m)
+        kept_count(ep, m);
+    if (m && match) {
+        wf_match_msg_add(match, &m->match);
+        wf_ep_count(ep, WF_STAT_MSG_KEPT, 1);
+        return true;
+    }
+    wf_error("no memory to keep a tagged message: its sender's messages are refused from here on");
+    sender->down = WEFT_ENOMEM;
+    wf_msg_sender_down(sender, WEFT_ENOMEM);
+    if (m)
+        wf_msg_kept_free(m);
+    return false;
+}
+
+/* ---- messages that arrive ---- */
+
+static inline struct wf_recv *posted_for(struct weft_ep *ep, const struct wf_sender *sender,
+                                         uint64_t tag)
+{
+    struct wf_match_recv *r = ep->posted ? wf_match_recv_find(ep->match, sender, tag) : NULL;
+    return r ? wf_container_of(r, struct wf_recv, match) : NULL;
+}
+
+static void msg_keep(struct weft_ep *ep, struct wf_sender *sender, uint64_t tag,
+                     const struct weft_am *am)
+{
+    struct weft_msg *m = kept_new(sender, tag, am->len);
+    if (m) {
+        m->len = am->len;
+        memcpy(m->data, am->data, am->len);
+        wf_ep_count(ep, WF_STAT_COPIED_BYTES, am->len);
+    }
+    (void)keep(ep, sender, m);
+}
+
+void wf_msg_on_msg(const struct weft_am *am)
+{
+    struct weft_ep *ep = am->ep;
+    struct wf_sender *sender = wf_sender_of(ep, am->token);
+    enum weft_status status;
+    struct wf_recv *r;
+    uint64_t tag;
+    if (__builtin_expect(am->nargs != 2, 0)) {
+        wf_ctl_bad(am);
+        return;
+    }
+    if (__builtin_expect(!sender || sender->down, 0))
+        return;
+    tag = wf_word64(am->args);
+    r = posted_for(ep, sender, tag);
+    if (!r) {
+        msg_keep(ep, sender, tag, am);
+        return;
+    }
+    wf_msg_op_fill(r->op, sender, tag, am->len);
+    status = wf_msg_whole_take(ep, &r->mem, r->room, am->data, am->len);
+    wf_msg_unpost(r);
+    wf_msg_recv_end(r, status);
+}
+
+/* Copy out the ranges of an offer, then check it. */
+static bool offer_parse(const struct weft_am *am, struct wf_msg_offer *o,
+                        struct wf_offer_range from[WEFT_IOV_MAX])
+{
+    uint64_t total = 0;
+    if (am->nargs != WF_OFFER_ARGS || am->len % sizeof *from ||
+        am->len / sizeof *from > WEFT_IOV_MAX)
+        return false;
+    memcpy(from, am->data, am->len);
+    o->tag = wf_word64(am->args);
+    o->len = wf_word64(am->args + 2);
+    o->id = wf_word64(am->args + 4);
+    o->nfrom = am->len / (unsigned)sizeof *from;
+    o->from = from;
+    for (unsigned i = 0; i < o->nfrom; i++) {
+        if (from[i].len > SIZE_MAX / 2 - total)
+            return false;
+        total += from[i].len;
+    }
+    return total == o->len || !o->nfrom;
+}
+
+static void offer_answer(const struct weft_am *am, uint64_t id, enum weft_status status)
+{
+    uint32_t args[WF_OFFER_END_ARGS] = {WF_LO(id), WF_HI(id), (uint32_t)status};
+    wf_ctl_reply(am, WF_CTL_OFFER_ANSWER, args, WF_OFFER_END_ARGS, NULL, 0);
+}
+
+void wf_msg_on_offer(const struct weft_am *am)
+{
+    struct weft_ep *ep = am->ep;
+    struct wf_sender *sender = wf_sender_of(ep, am->token);
+    struct wf_offer_range from[WEFT_IOV_MAX];
+    struct wf_msg_offer o;
+    struct weft_op *op;
+    struct wf_req *req;
+    struct wf_recv *r;
+    enum weft_status status;
+    if (!offer_parse(am, &o, from)) {
+        wf_ctl_bad(am);
+        return;
+    }
+    o.sender = sender;
+    if (!sender || sender->down) {
+        offer_answer(am, o.id, WEFT_ENOMEM);
+        return;
+    }
+    r = posted_for(ep, sender, o.tag);
+    if (!r) {
+        struct weft_msg *m = kept_new(sender, o.tag, o.nfrom * sizeof *from);
+        if (m) {
+            m->offer = true;
+            m->len = o.len;
+            m->id = o.id;
+            m->nfrom = (uint16_t)o.nfrom;
+            memcpy(m->data, from, o.nfrom * sizeof *from);
+        }
+        offer_answer(am, o.id, keep(ep, sender, m) ? WEFT_PENDING : WEFT_ENOMEM);
+        return;
+    }
+    op = r->op;
+    wf_msg_unpost(r);
+    status = wf_msg_copy_begin(ep, &o, &r->mem, r->room, op, &req);
+    offer_answer(am, o.id, status);
+    if (!req) {
+        wf_msg_op_fill(op, sender, o.tag, o.len);
+        wf_msg_recv_end(r, status);
+        return;
+    }
+    wf_recv_free(&ep->reqs, r);
+    op->entry_ = req;
+    if (status != WEFT_PENDING)
+        copy_end(req, false, status);
+}
+
+struct wf_req *wf_msg_piece_of(struct weft_ep *ep, const struct wf_token *token,
+                               const uint32_t *args, unsigned nargs)
+{
+    struct wf_req *req = nargs == 4 ? wf_req_by_word(ep, args[0]) : NULL;
+    return req && req->kind == WF_REQ_COPY && req->unanswered &&
+                   wf_ctl_is_reply_to(token, req->peer)
+               ? req
+               : NULL;
+}
+
+void wf_msg_on_piece(const struct weft_am *am)
+{
+    const uint32_t *a = am->args;
+    struct wf_req *req = wf_msg_piece_of(am->ep, am->token, a, am->nargs);
+    uint64_t at, n = wf_ctl_len(am);
+    if (!req)
+        return;
+    at = wf_word64(a + 2);
+    req->unanswered--;
+    if (a[1] || at >= req->len || n != piece_len(req, at))
+        req->status = WEFT_EPROTO;
+    else if (am->data)
+        wf_iov_scatter(&req->mem, at, am->data, am->len);
+    req->copied += n;
+    if (req->status || req->copied >= req->len) {
+        if (!req->unanswered)
+            copy_end(req, true, (enum weft_status)req->status);
+    } else if (req->sent < req->len) {
+        wf_req_queue(req);
+    }
+}

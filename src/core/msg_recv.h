@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Receiving tagged messages: what the calls (msg.c) and the handlers (msg_recv.c) have in common.
+ */
+#ifndef WF_CORE_MSG_RECV_H
+#define WF_CORE_MSG_RECV_H
+
+#include <stdlib.h>
+
+#include "base/probe.h"
+#include "core/msg.h"
+
+/* A message that no receive has matched; also what weft_msg_claim returns. */
+struct weft_msg {
+    struct wf_match_msg match;
+    struct wf_sender *sender;
+    uint64_t len;
+    uint64_t id; /* of an offer: the sender's request */
+    uint16_t nfrom;
+    bool offer;
+    _Alignas(16) uint8_t data[]; /* the bytes, or struct wf_offer_range[nfrom] */
+};
+
+/* An OFFER, checked. */
+struct wf_msg_offer {
+    struct wf_sender *sender;
+    uint64_t tag, len, id;
+    unsigned nfrom;
+    const struct wf_offer_range *from;
+};
+
+/* The endpoint's matcher, made if there is none; null: no memory. */
+static inline struct wf_match *wf_msg_match(struct weft_ep *ep)
+{
+    if (!ep->match)
+        ep->match = wf_match_new();
+    return ep->match;
+}
+
+static inline void wf_msg_op_fill(struct weft_op *op, const struct wf_sender *sender, uint64_t tag,
+                                  uint64_t len)
+{
+    op->len = len;
+    op->tag = tag;
+    op->source = sender->peer;
+}
+
+/* Copy a whole message to a receive's buffer. OK | ETRUNC */
+static inline enum weft_status wf_msg_whole_take(struct weft_ep *ep, const struct wf_iov *mem,
+                                                 uint64_t room, const void *data, uint64_t len)
+{
+    size_t n = (size_t)WF_MIN(len, room);
+    if (mem->n == 1 && n == 8)
+        memcpy(mem->v->iov_base, data, 8);
+    else if (mem->n == 1 && n)
+        memcpy(mem->v->iov_base, data, n);
+    else if (n)
+        wf_iov_scatter(mem, 0, data, n);
+    wf_ep_count(ep, WF_STAT_COPIED_BYTES, n);
+    wf_ep_count(ep, WF_STAT_MSG_RECEIVED, 1);
+    return len > room ? WEFT_ETRUNC : WEFT_OK;
+}
+
+/* Take a posted receive from the matching. */
+static inline void wf_msg_unpost(struct wf_recv *r)
+{
+    struct weft_ep *ep = r->ep;
+    wf_match_recv_remove(ep->match, &r->match);
+    ep->posted--;
+    if (r->match.source)
+        wf_sender_unref((struct wf_sender *)(uintptr_t)r->match.source);
+}
+
+/* A receive is over that no request continued. */
+static inline void wf_msg_recv_end(struct wf_recv *r, enum weft_status status)
+{
+    struct weft_ep *ep = r->ep;
+    struct weft_op *op = r->op;
+    WF_PROBE3(op_end, op, 0, status);
+    wf_recv_free(&ep->reqs, r);
+    wf_op_end(ep, op, status);
+}
+
+/* Memory that it takes here. An offered message's bytes are in its sender's memory. */
+static inline size_t wf_msg_kept_size(const struct weft_msg *m)
+{
+    return sizeof *m + (m->offer ? m->nfrom * sizeof(struct wf_offer_range) : (size_t)m->len);
+}
+
+/* Free a kept message that has left the matching. */
+static inline void wf_msg_kept_free(struct weft_msg *m)
+{
+    m->sender->ep->kept_bytes -= wf_msg_kept_size(m);
+    wf_sender_unref(m->sender);
+    free(m);
+}
+
+/* Begin to copy [o] to [mem] of [room] bytes, which becomes the request's, *out, unless that is
+ * null. OK (all is copied) | PENDING | a failure */
+enum weft_status wf_msg_copy_begin(struct weft_ep *ep, const struct wf_msg_offer *o,
+                                   struct wf_iov *mem, uint64_t room, struct weft_op *op,
+                                   struct wf_req **out);
+/* The receive is over: the request becomes the DONE to the sender if [report], else it is freed. */
+void wf_msg_copy_close(struct wf_req *copy, bool report, enum weft_status status);
+static inline enum weft_status wf_msg_copy_status(const struct wf_req *copy,
+                                                  enum weft_status status)
+{
+    return status == WEFT_OK && copy->u.copy.full > copy->len ? WEFT_ETRUNC : status;
+}
+
+#endif

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Tagged messages: the sender's side. */
+#include "core/msg.h"
+
+#include <stdlib.h>
+
+#include "base/hook.h"
+#include "core/bulk.h"
+#include "core/ctl.h"
+#include "core/path.h"
+
+static enum weft_status push_whole(struct wf_req *req)
+{
+    uint32_t args[2] = {WF_LO(req->u.send.tag), WF_HI(req->u.send.tag)};
+    const void *data = req->mem.one.iov_base;
+    if (req->mem.n > 1) {
+        enum weft_status status = wf_scratch_need(req->ep);
+        if (status != WEFT_OK)
+            return status;
+        wf_iov_gather(req->ep->scratch, &req->mem, 0, req->len);
+        data = req->ep->scratch;
+    }
+    return wf_ctl_request(req->peer, WF_CTL_MSG, args, 2, data, req->len, 0);
+}
+
+static enum weft_status push_offer(struct wf_req *req)
+{
+    uint32_t args[WF_OFFER_ARGS] = {WF_LO(req->u.send.tag), WF_HI(req->u.send.tag), WF_LO(req->len),
+                                    WF_HI(req->len),        WF_LO(req->id),         WF_HI(req->id)};
+    struct wf_offer_range ranges[WEFT_IOV_MAX];
+    enum weft_status status;
+    bool fits = req->mem.n * sizeof *ranges <= req->ep->am_max; /* else it has to be fetched */
+    for (unsigned i = 0; fits && i < req->mem.n; i++)
+        ranges[i] = (struct wf_offer_range){(uint64_t)(uintptr_t)req->mem.v[i].iov_base,
+                                            req->mem.v[i].iov_len};
+    status = wf_ctl_request(req->peer, WF_CTL_OFFER, args, WF_OFFER_ARGS, ranges,
+                            fits ? req->mem.n * sizeof *ranges : 0, 1);
+    if (status != WEFT_OK)
+        return status;
+    WF_HOOK("msg.offered");
+    req->unanswered++;
+    return WEFT_PENDING;
+}
+
+enum weft_status wf_msg_send_push(struct wf_req *req)
+{
+    return req->kind == WF_REQ_SEND ? push_whole(req) : push_offer(req);
+}
+
+enum weft_status wf_msg_send_later(struct weft_peer *peer, uint64_t tag, const struct iovec *iov,
+                                   unsigned count, size_t len, struct weft_op *op)
+{
+    struct weft_ep *ep = peer->ep;
+    bool whole = wf_path_msg(peer, len) == WF_PATH_WHOLE;
+    enum weft_status status;
+    struct wf_req *req;
+    if (!whole && !op)
+        return WEFT_EINVAL;
+    req = wf_req_new(ep, peer, whole ? WF_REQ_SEND : WF_REQ_OFFER, op, false, &status);
+    if (!req)
+        return status;
+    req->u.send.tag = tag;
+    req->len = len;
+    status = wf_iov_set(&req->mem, iov, count);
+    if (status != WEFT_OK) {
+        wf_req_free(req);
+        return status;
+    }
+    status = wf_req_start(req, wf_msg_send_push);
+    if (status == WEFT_OK || status == WEFT_PENDING) {
+        wf_ep_count(ep, whole ? WF_STAT_MSG_EAGER : WF_STAT_MSG_RNDV, 1);
+        wf_ep_count(ep, WF_STAT_COPIED_BYTES, whole ? len : 0);
+    }
+    return status;
+}
+
+/* ---- answers to an offer ---- */
+
+/* Did the peer of [req] send [am]? */
+static bool is_from(const struct wf_req *req, const struct weft_am *am)
+{
+    const struct wf_token *token = am->token;
+    if (am->is_reply)
+        return wf_ctl_is_reply_to(token, req->peer);
+    return req->peer->sender && req->peer->sender == *token->conn;
+}
+
+/* The offer of this side that [am] is about, which may be over: null. [nargs]: the arguments that
+ * such a message has. */
+static struct wf_req *offer_named(const struct weft_am *am, unsigned nargs)
+{
+    return am->nargs == nargs ? wf_req_find(am->ep, wf_word64(am->args), WF_REQ_OFFER) : NULL;
+}
+
+void wf_msg_on_offer_answer(const struct weft_am *am)
+{
+    struct wf_req *req = am->is_reply ? offer_named(am, WF_OFFER_END_ARGS) : NULL;
+    if (!req || !is_from(req, am))
+        return;
+    req->unanswered = 0;
+    if ((int32_t)am->args[2] != WEFT_PENDING)
+        wf_req_end(req, wf_status_of(am->args[2]));
+}
+
+void wf_msg_on_done(const struct weft_am *am)
+{
+    struct wf_req *req = offer_named(am, WF_OFFER_END_ARGS);
+    (void)wf_sender_of(am->ep, am->token);
+    if (req && !wf_sender_of_peer(req->peer))
+        req = NULL;
+    if (req && is_from(req, am))
+        wf_req_end(req, wf_status_of(am->args[2]));
+}
+
+/* A piece may be longer than this side's messages: WEFT_AM_MAX is the receiver's. */
+static void fetch_answer(const struct weft_am *am, const struct wf_req *req, uint64_t at, size_t n,
+                         uint32_t out[4])
+{
+    size_t span = n;
+    const void *data = wf_iov_span(&req->mem, at, &span);
+    void *whole = span < n ? malloc(n) : NULL;
+    if (whole)
+        wf_iov_gather(whole, &req->mem, at, n);
+    out[1] = WEFT_OK;
+    if (span == n || whole)
+        wf_ctl_reply(am, WF_CTL_PIECE, out, 4, whole ? whole : data, n);
+    else {
+        out[1] = (uint32_t)WEFT_ENOMEM;
+        wf_ctl_reply(am, WF_CTL_PIECE, out, 4, NULL, 0);
+    }
+    free(whole);
+    wf_ep_count(am->ep, WF_STAT_COPIED_BYTES, n);
+}
+
+static void fetch_bulk(const struct weft_am *am, const struct wf_req *req, uint64_t at, uint32_t n,
+                       uint32_t out[4])
+{
+    struct wf_bulk b = {0};
+    enum weft_status status;
+    wf_bulk_of_req(&b, req->id, at, n);
+    out[1] = WEFT_OK;
+    status = wf_ctl_reply_bulk(am, WF_CTL_PIECE, out, 4, &b);
+    if (status == WEFT_OK)
+        return;
+    out[1] = (uint32_t)status;
+    wf_ctl_reply(am, WF_CTL_PIECE, out, 4, NULL, 0);
+}
+
+/* The receiver requests a piece of an offered message. */
+void wf_msg_on_fetch(const struct weft_am *am)
+{
+    const uint32_t *a = am->args;
+    struct wf_req *req = offer_named(am, WF_FETCH_ARGS);
+    uint64_t at;
+    uint32_t n, out[4];
+    if (am->nargs != WF_FETCH_ARGS)
+        return;
+    at = wf_word64(a + 3);
+    n = a[5];
+    out[0] = a[2];
+    out[1] = (uint32_t)WEFT_EPROTO;
+    out[2] = a[3];
+    out[3] = a[4];
+    (void)wf_sender_of(am->ep, am->token);
+    if (!req || !wf_sender_of_peer(req->peer) || !is_from(req, am) || n > req->len ||
+        at > req->len - n)
+        wf_ctl_reply(am, WF_CTL_PIECE, out, 4, NULL, 0);
+    else if (n < am->reply_max)
+        fetch_answer(am, req, at, n, out);
+    else if (n <= WF_BULK_MAX)
+        fetch_bulk(am, req, at, n, out);
+    else
+        wf_ctl_reply(am, WF_CTL_PIECE, out, 4, NULL, 0);
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE
+#include "core/region_pages.h"
+
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22 /* Linux 5.14 */
+#define MADV_POPULATE_WRITE 23
+#endif
+
+/* Are all pages of [v] present, as [access] needs them? Asked in the way in which the owner's own
+ * code will touch them. */
+static bool is_backed(const struct iovec *v, unsigned access)
+{
+    const unsigned writes = WEFT_REMOTE_WRITE | WEFT_RECV | WEFT_READ;
+    int advice = access & writes ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t at = (uintptr_t)v->iov_base & ~(page - 1), end = (uintptr_t)v->iov_base + v->iov_len;
+    unsigned char resident[1024];
+    if (!madvise((void *)at, end - at, advice))
+        return true;
+    if (!madvise((void *)((uintptr_t)resident & ~(page - 1)), 1, advice))
+        return false;
+    while (at < end) { /* before Linux 5.14 only unmapped pages are found (ENOMEM) */
+        size_t n = WF_MIN((size_t)(end - at), sizeof resident * page);
+        if (mincore((void *)at, n, resident))
+            return false;
+        at += n;
+    }
+    return true;
+}
+
+enum weft_status wf_region_can_copy_unbacked(void)
+{
+    uint64_t from = 0, to;
+    struct iovec here = {&to, sizeof to}, there = {&from, sizeof from};
+    if (process_vm_readv(gettid(), &here, 1, &there, 1, 0) == sizeof to)
+        return WEFT_OK;
+    wf_error("memory whose pages may be missing cannot be registered: process_vm_readv: %m (allow "
+             "it, or use WEFT_MR_ALLOCATED)");
+    return WEFT_ESYSTEM;
+}
+
+enum weft_status wf_region_pages_check(const struct weft_mr *mr, const struct iovec *iov,
+                                       unsigned count, enum wf_persist *persist)
+{
+    for (unsigned i = 0; i < count && !mr->region.dmabuf; i++) { /* a dma-buf cannot be asked */
+        if (!(mr->region.flags & WF_REGION_UNBACKED) && !is_backed(&iov[i], mr->region.access)) {
+            wf_info("%p, %zu bytes: not there for this access, which WEFT_MR_ALLOCATED promises",
+                    iov[i].iov_base, iov[i].iov_len);
+            return WEFT_EINVAL;
+        }
+        if (mr->flags & WEFT_MR_PMEM) {
+            enum wf_persist is = wf_persist_of(iov[i].iov_base, iov[i].iov_len);
+            if (is == WF_PERSIST_NONE) {
+                wf_info("%p, %zu bytes: not a shared mapping of a file, which WEFT_MR_PMEM needs",
+                        iov[i].iov_base, iov[i].iov_len);
+                return WEFT_EINVAL;
+            }
+            *persist = WF_MIN(*persist, is);
+        }
+    }
+    return WEFT_OK;
+}

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/req.h"
+
+#include <stdlib.h>
+
+#include "base/probe.h"
+#include "config/config.h"
+#include "core/core.h"
+#include "core/later.h"
+#include "core/remote.h"
+
+#define INDEX_MASK ((1u << WF_REQ_INDEX_BITS) - 1)
+#define NEXT_USE (UINT64_C(1) << WF_REQ_INDEX_BITS) /* of the same index, in an id */
+#define CHUNK 64                                    /* requests, or receives, allocated at a time */
+
+void wf_reqs_init(struct weft_ep *ep)
+{
+    wf_list_init(&ep->reqs.free);
+    wf_list_init(&ep->reqs.chunks);
+    wf_list_init(&ep->stalled);
+    wf_list_init(&ep->copying);
+    wf_list_init(&ep->opening);
+}
+
+void wf_reqs_fini(struct weft_ep *ep)
+{
+    struct wf_req_table *t = &ep->reqs;
+    for (uint32_t i = 0; i < t->created; i += CHUNK)
+        free(t->by_index[i]); /* the chunk begins there */
+    free(t->by_index);
+    wf_list_each_safe(it, nx, &t->chunks) free(it);
+}
+
+static enum weft_status table_grow(struct wf_req_table *t)
+{
+    struct wf_req *chunk;
+    if (t->created + CHUNK > NEXT_USE)
+        return WEFT_ELIMIT;
+    if (t->created == t->room) {
+        uint32_t room = t->room ? 2 * t->room : 4 * CHUNK;
+        void *more = realloc(t->by_index, room * sizeof *t->by_index);
+        if (!more)
+            return WEFT_ENOMEM;
+        t->by_index = more;
+        t->room = room;
+    }
+    chunk = calloc(CHUNK, sizeof *chunk);
+    if (!chunk)
+        return WEFT_ENOMEM;
+    for (uint32_t i = 0; i < CHUNK; i++) {
+        chunk[i].id = t->created;
+        t->by_index[t->created++] = &chunk[i];
+        wf_list_append(&t->free, &chunk[i].queued);
+    }
+    return WEFT_OK;
+}
+
+struct wf_req *wf_req_new(struct weft_ep *ep, struct weft_peer *peer, enum wf_req_kind kind,
+                          struct weft_op *op, bool issued, enum weft_status *why)
+{
+    struct wf_req_table *t = &ep->reqs;
+    struct wf_req *req;
+    uint64_t id;
+    bool bounded = kind != WF_REQ_COPY && kind != WF_REQ_LATE && !t->redo;
+    *why = WEFT_OK;
+    if (bounded && t->bounded >= wf_config()->ops)
+        *why = WEFT_ELIMIT;
+    else if (wf_list_empty(&t->free))
+        *why = table_grow(t);
+    if (*why != WEFT_OK)
+        return NULL;
+    req = wf_container_of(wf_list_pop(&t->free), struct wf_req, queued);
+    id = req->id;
+    *req = (struct wf_req){.ep = ep, .op = op, .id = id, .kind = (uint8_t)kind, .bounded = bounded};
+    wf_list_init(&req->issued);
+    wf_list_init(&req->queued);
+    wf_list_init(&req->on_loss);
+    t->used++;
+    t->bounded += bounded;
+    if (peer && (*why = wf_req_bind(req, peer)) != WEFT_OK) {
+        wf_req_free(req);
+        return NULL;
+    }
+    if (issued)
+        wf_list_append(&peer->flow->issued, &req->issued);
+    return req;
+}
+
+enum weft_status wf_req_bind(struct wf_req *req, struct weft_peer *peer)
+{
+    struct wf_flow *flow = wf_flow_of(peer);
+    if (!flow)
+        return WEFT_ENOMEM;
+    flow->nreqs++;
+    if (req->kind != WF_REQ_FLUSH)
+        wf_list_append(&flow->on_loss, &req->on_loss);
+    req->peer = peer;
+    return WEFT_OK;
+}
+
+void wf_req_free(struct wf_req *req)
+{
+    struct wf_req_table *t = &req->ep->reqs;
+    wf_list_remove(&req->issued);
+    wf_list_remove(&req->queued);
+    wf_list_remove(&req->on_loss);
+    wf_iov_clear(&req->mem);
+    if (req->kind == WF_REQ_COPY)
+        wf_iov_clear(&req->u.copy.from);
+    if (req->kind == WF_REQ_OPEN && req->remote) /* cancelled, or the peer is lost */
+        wf_remote_unmap(req->remote);
+    if (req->kind == WF_REQ_LATE)
+        wf_late_clear(req);
+    if (req->remote)
+        wf_remote_unref(req->remote);
+    req->remote = NULL;
+    if (req->peer)
+        req->peer->flow->nreqs--;
+    req->peer = NULL;
+    req->kind = WF_REQ_FREE;
+    req->id += NEXT_USE; /* what outlives this operation does not find the next one */
+    t->used--;
+    t->bounded -= req->bounded;
+    if (req->id >= NEXT_USE)                     /* else the index has no more ids */
+        wf_list_prepend(&t->free, &req->queued); /* first, for its lines are in the cache */
+}
+
+void wf_op_end(struct weft_ep *ep, struct weft_op *op, enum weft_status status)
+{
+    bool busy = ep->busy;
+    void (*done)(struct weft_op *) = op->done;
+    op->entry_ = NULL;
+    __atomic_store_n(&op->status, (int32_t)status,
+                     __ATOMIC_RELEASE); /* any thread may wait in weft_op_wait */
+    if (!done)
+        return;
+    ep->busy = true;
+    done(op);
+    ep->busy = busy;
+}
+
+void wf_req_end(struct wf_req *req, enum weft_status status)
+{
+    struct weft_ep *ep = req->ep;
+    struct wf_flow *flow = req->peer ? req->peer->flow : NULL;
+    struct weft_op *op = req->op;
+    bool issued = !wf_list_empty(&req->issued);
+    WF_PROBE3(op_end, op, req->kind, status);
+    wf_req_free(req);
+    if (!op && status < 0 && issued && flow->failure == WEFT_OK)
+        flow->failure = status;
+    if (op)
+        wf_op_end(ep, op, status);
+    if (issued)
+        wf_flushes_end(ep, flow);
+}
+
+static struct wf_req *req_at(const struct wf_req_table *t, uint32_t index)
+{
+    struct wf_req *req = index < t->created ? t->by_index[index] : NULL;
+    return req && req->kind != WF_REQ_FREE ? req : NULL;
+}
+
+struct wf_req *wf_req_get(struct weft_ep *ep, uint64_t id)
+{
+    struct wf_req *req = req_at(&ep->reqs, id & INDEX_MASK);
+    return req && req->id == id ? req : NULL;
+}
+
+struct wf_req *wf_req_by_word(struct weft_ep *ep, uint32_t word)
+{
+    struct wf_req *req = req_at(&ep->reqs, word & INDEX_MASK);
+    return req && (uint32_t)req->id == word ? req : NULL;
+}
+
+struct wf_req *wf_req_find(struct weft_ep *ep, uint64_t id, enum wf_req_kind kind)
+{
+    struct wf_req *req = wf_req_get(ep, id);
+    return req && req->kind == kind ? req : NULL;
+}
+
+/* ---- receives ---- */
+
+struct recv_chunk {
+    struct wf_list item;
+    struct wf_recv recv[CHUNK];
+};
+
+struct wf_recv *wf_recv_new(struct weft_ep *ep)
+{
+    struct wf_req_table *t = &ep->reqs;
+    struct wf_recv *r = t->recvs;
+    if (!r) {
+        struct recv_chunk *chunk = calloc(1, sizeof *chunk);
+        if (!chunk)
+            return NULL;
+        wf_list_append(&t->chunks, &chunk->item);
+        for (int i = CHUNK; i-- > 0;) {
+            chunk->recv[i].ep = ep;
+            chunk->recv[i].mem.v = &chunk->recv[i].mem.one;
+            wf_recv_free(t, &chunk->recv[i]);
+        }
+        r = t->recvs;
+    }
+    t->recvs = r->next;
+    return r;
+}

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Puts, gets and atomics: answers and ends of NIC operations, at the initiator. */
+#include "core/rma.h"
+
+#include "core/rma_wire.h"
+
+/* The request [id] to the peer of [token], if it waits for an answer. A request whose bytes NICs
+ * move does not, so that no answer ends it while they write; but a SIGNAL waits for the answer to
+ * its atomic. */
+static struct wf_req *asked(struct weft_ep *ep, const struct wf_token *token, uint32_t id)
+{
+    struct wf_req *req = wf_req_by_word(ep, id);
+    if (!req || req->kind < WF_REQ_PUT || req->kind > WF_REQ_SIGNAL || !req->unanswered)
+        return NULL;
+    if (req->path == WF_PATH_NIC && !req->word_sent)
+        return NULL;
+    return wf_ctl_is_reply_to(token, req->peer) ? req : NULL;
+}
+
+struct wf_req *wf_rma_got_by(struct weft_ep *ep, const struct wf_token *token, const uint32_t *args,
+                             unsigned nargs)
+{
+    struct wf_req *req = nargs == WF_GOT_ARGS ? asked(ep, token, args[0]) : NULL;
+    return req && req->kind == WF_REQ_GET ? req : NULL;
+}
+
+static void note_status(struct wf_req *req, const struct weft_am *am)
+{
+    if (!req->status)
+        req->status = (int16_t)wf_status_of(am->args[1]);
+}
+
+/* Have messages do what the NICs did not do, or may not have done: a put or get may be done twice.
+ * If the region was closed, its owner reports that. */
+static bool nic_fall_back(struct wf_req *req)
+{
+    if (req->status != WEFT_EKEY && req->status != WEFT_EUNREACH)
+        return false;
+    req->path = (uint8_t)wf_path_messages(req->remote, req->len);
+    req->status = WEFT_OK;
+    req->sent = 0;
+    wf_req_queue(req);
+    return true;
+}
+
+/* The owner may not copy from here, or sockets cannot use its memory: send all of it in pieces. */
+static bool fall_back(struct wf_req *req)
+{
+    if (req->path == WF_PATH_NIC && !req->word_sent)
+        return nic_fall_back(req);
+    if ((req->path != WF_PATH_PULL && req->path != WF_PATH_BULK) || req->status != WEFT_EUNREACH)
+        return false;
+    if (req->path == WF_PATH_PULL)
+        req->peer->flow->no_pull = true;
+    else
+        req->remote->key.flags |= WF_KEY_UNBACKED;
+    req->path = WF_PATH_PIECES;
+    req->status = WEFT_OK;
+    req->sent = 0;
+    wf_req_queue(req);
+    return true;
+}
+
+static void answer_count(struct wf_req *req)
+{
+    if (--req->unanswered) {
+        if (req->sent < req->len && !req->status)
+            wf_req_queue(req);
+        return;
+    }
+    if (fall_back(req))
+        return;
+    if (req->u.rma.count == WF_COUNT_WANTED && req->sent == req->len)
+        req->u.rma.count = WF_COUNT_DUE;
+    if (req->status)
+        wf_req_end(req, (enum weft_status)req->status);
+    else if (wf_rma_has_bytes(req) || req->kind == WF_REQ_LONG ||
+             (req->kind == WF_REQ_SIGNAL && !req->word_sent))
+        wf_req_queue(req);
+    else
+        wf_req_end(req, WEFT_OK);
+}
+
+void wf_rma_on_answer(const struct weft_am *am)
+{
+    struct wf_req *req = am->nargs == WF_ANSWER_ARGS ? asked(am->ep, am->token, am->args[0]) : NULL;
+    if (!req || req->kind == WF_REQ_GET)
+        return;
+    note_status(req, am);
+    if (req->kind != WF_REQ_ATOMIC && !req->word_sent && am->args[2] & WF_ANSWER_COUNT &&
+        req->u.rma.count == WF_COUNT_NONE)
+        req->u.rma.count = WF_COUNT_WANTED;
+    if (req->kind == WF_REQ_ATOMIC && !req->status && req->u.rma.fetched)
+        *req->u.rma.fetched = wf_word64(am->args + 2);
+    answer_count(req);
+}
+
+void wf_rma_on_got(const struct weft_am *am)
+{
+    struct wf_req *req = wf_rma_got_by(am->ep, am->token, am->args, am->nargs);
+    uint64_t at, n = am->args[4];
+    if (!req)
+        return;
+    note_status(req, am);
+    at = wf_word64(am->args + 2);
+    if (!req->status && wf_ctl_len(am) != n)
+        req->status = WEFT_EKEY; /* the region was closed before all bytes were sent */
+    if (!req->status && (n > req->len || at > req->len - n))
+        req->status = WEFT_EPROTO;
+    if (!req->status && am->data) {
+        wf_iov_scatter(&req->mem, at, am->data, am->len);
+        wf_ep_count(am->ep, WF_STAT_COPIED_BYTES, am->len);
+    }
+    answer_count(req);
+}
+
+/* An atomic that was not done is pushed again; one that may have been done is not. */
+static void atomic_done(struct wf_req *req, enum weft_status status, uint64_t old)
+{
+    req->unanswered--;
+    if (status == WEFT_OK) {
+        if (req->u.rma.fetched)
+            *req->u.rma.fetched = old;
+        wf_ep_count(req->ep, WF_STAT_ATOMIC_NIC, 1);
+        wf_req_end(req, WEFT_OK);
+    } else if (status == WEFT_EUNREACH) {
+        wf_req_queue(req);
+    } else {
+        wf_req_end(req, status);
+    }
+}
+
+void wf_rma_nic_op_done(void *owner, uint32_t id, enum weft_status status, uint64_t old)
+{
+    struct wf_req *req = wf_req_by_word(owner, id);
+    if (!req || req->kind < WF_REQ_PUT || req->kind > WF_REQ_SIGNAL || !req->unanswered)
+        return;
+    if (status == WEFT_EKEY)
+        wf_remote_no_nic(req->remote); /* its owner reports what is wrong with it */
+    if (req->kind == WF_REQ_ATOMIC) {
+        atomic_done(req, status, old);
+        return;
+    }
+    if (!req->status)
+        req->status = (int16_t)status;
+    answer_count(req);
+}

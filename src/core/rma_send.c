@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The pushes of puts, gets, atomics, signals and long messages: NIC operations and messages. */
+#include "core/rma.h"
+
+#include "core/bulk.h"
+#include "core/rma_wire.h"
+
+#define TAKES 4 /* TAKEs under way per put */
+
+static enum weft_status push_bytes(struct wf_req *req);
+static enum weft_status push_get(struct wf_req *req);
+
+/* The region's arguments, with which every request about it begins. */
+#define REGION(req, at)                                                                            \
+    (req)->u.rma.slot, WF_LO((req)->u.rma.gen), WF_HI((req)->u.rma.gen),                           \
+        WF_LO((req)->u.rma.offset + (at)), WF_HI((req)->u.rma.offset + (at))
+
+/* The argument that says how long a piece of [n] bytes is. */
+static uint32_t piece_word(const struct wf_req *req, size_t n)
+{
+    return (uint32_t)n | (n == req->len ? WF_PIECE_COUNTS : 0);
+}
+
+static enum weft_status push_take(struct wf_req *req)
+{
+    while (req->sent < req->len && req->unanswered < TAKES && !req->status) {
+        size_t n = (size_t)WF_MIN(req->len - req->sent, WF_PULL_MAX);
+        uint64_t from = (uint64_t)(uintptr_t)req->mem.one.iov_base + req->sent;
+        uint32_t args[] = {REGION(req, req->sent), WF_LO(req->id), WF_LO(from), WF_HI(from),
+                           piece_word(req, n)};
+        enum weft_status status =
+            wf_ctl_request(req->peer, WF_CTL_TAKE, args, WF_ARRAY_LEN(args), NULL, 0, 1);
+        if (status != WEFT_OK)
+            return status;
+        req->sent += n;
+        req->unanswered++;
+    }
+    return WEFT_PENDING;
+}
+
+/* The first piece is shorter, so that the others begin on a page of the region. */
+static uint32_t bulk_piece(const struct wf_req *req)
+{
+    uint64_t at = req->u.rma.offset + req->sent;
+    return (uint32_t)WF_MIN(req->len - req->sent, WF_BULK_PIECE - at % 4096);
+}
+
+static enum weft_status push_put_bulk(struct wf_req *req)
+{
+    while (req->sent < req->len && !req->status) {
+        uint32_t n = bulk_piece(req);
+        uint32_t args[] = {REGION(req, req->sent), WF_LO(req->id), piece_word(req, n)};
+        struct wf_bulk b = {
+            .args = args, .nargs = (uint16_t)WF_ARRAY_LEN(args), .handler = WF_CTL_PUT};
+        enum weft_status status;
+        wf_bulk_of_req(&b, req->id, req->sent, n);
+        status = req->peer->transport->request_bulk(wf_peer_tpeer(req->peer), &b, 1,
+                                                    req->u.rma.ordered ? &req->u.rma.order : NULL);
+        if (status != WEFT_OK)
+            return status;
+        req->sent += n;
+        req->unanswered++;
+    }
+    return WEFT_PENDING;
+}
+
+/* The NICs cannot do it. Messages do, once the NIC operations under way are over. */
+static enum weft_status nic_not(struct wf_req *req)
+{
+    if (req->unanswered) {
+        req->status = WEFT_EUNREACH;
+        return WEFT_PENDING;
+    }
+    req->path = (uint8_t)wf_path_messages(req->remote, req->len);
+    return req->kind == WF_REQ_GET ? push_get(req) : push_bytes(req);
+}
+
+/* A put or get by the NICs. */
+static enum weft_status push_nic(struct wf_req *req)
+{
+    const struct wf_key *k = &req->remote->key;
+    struct wf_nic_op m = {.keys = k->nic_key,
+                          .id = WF_LO(req->id),
+                          .kind = req->kind == WF_REQ_GET ? WF_NIC_OP_GET : WF_NIC_OP_PUT};
+    if (!wf_key_has_nic(k))
+        return nic_not(req);
+    while (req->sent < req->len && !req->status) {
+        enum weft_status status;
+        size_t taken;
+        m.len = (size_t)(req->len - req->sent);
+        m.local = wf_iov_span(&req->mem, req->sent, &m.len);
+        m.remote = req->remote->nic_base + req->u.rma.offset + req->sent;
+        status = req->peer->transport->nic_op(wf_peer_tpeer(req->peer), &m, &taken);
+        if (status == WEFT_EUNREACH)
+            return nic_not(req);
+        if (status != WEFT_OK)
+            return status;
+        req->sent += taken;
+        req->unanswered++;
+    }
+    return WEFT_PENDING;
+}
+
+/* Send a piece of a put. A fragment's follows its order and the piece before it. */
+static enum weft_status push_piece(struct wf_req *req, const uint32_t *args, unsigned nargs,
+                                   const void *data, size_t n)
+{
+    const struct wf_transport *t = req->peer->transport;
+    if (!req->u.rma.ordered || !t->request_after)
+        return wf_ctl_request(req->peer, WF_CTL_PUT, args, nargs, data, n, 1);
+    return t->request_after(wf_peer_tpeer(req->peer), &req->u.rma.order, WF_CTL_PUT, args, nargs,
+                            data, n, 1);
+}
+
+static enum weft_status push_put(struct wf_req *req)
+{
+    while (req->sent < req->len && !req->status) {
+        size_t n = (size_t)WF_MIN(req->len - req->sent, req->ep->am_max), span = n;
+        const void *data = wf_iov_span(&req->mem, req->sent, &span);
+        uint32_t args[] = {REGION(req, req->sent), WF_LO(req->id), piece_word(req, n)};
+        enum weft_status status = WEFT_OK;
+        if (span < n && (status = wf_scratch_need(req->ep)) == WEFT_OK) {
+            wf_iov_gather(req->ep->scratch, &req->mem, req->sent, n);
+            data = req->ep->scratch;
+        }
+        if (status == WEFT_OK)
+            status = push_piece(req, args, WF_ARRAY_LEN(args), data, n);
+        if (status != WEFT_OK)
+            return status;
+        wf_ep_count(req->ep, WF_STAT_COPIED_BYTES, n);
+        req->sent += n;
+        req->unanswered++;
+    }
+    return WEFT_PENDING;
+}
+
+static enum weft_status push_get(struct wf_req *req)
+{
+    if (req->path == WF_PATH_NIC)
+        return push_nic(req);
+    while (req->sent < req->len && !req->status) {
+        bool bulk = req->path == WF_PATH_BULK;
+        uint32_t n =
+            bulk ? bulk_piece(req) : (uint32_t)WF_MIN(req->len - req->sent, req->ep->am_max);
+        uint32_t args[] = {REGION(req, req->sent), WF_LO(req->id), n, WF_LO(req->sent),
+                           WF_HI(req->sent)};
+        enum weft_status status =
+            wf_ctl_request_any(req->peer, WF_CTL_GET, args, WF_ARRAY_LEN(args), bulk ? 1 : n + 1);
+        if (status != WEFT_OK)
+            return status;
+        req->sent += n;
+        req->unanswered++;
+    }
+    return WEFT_PENDING;
+}
+
+/* Have the owner's NIC do it. EUNREACH: it cannot now; ENOSYS: it never can */
+static enum weft_status push_atomic_nic(struct wf_req *req)
+{
+    const struct wf_key *k = &req->remote->key;
+    struct wf_nic_op m = {.len = 8,
+                          .remote = req->remote->nic_base + req->u.rma.offset,
+                          .operand = req->u.rma.operand,
+                          .compare = req->u.rma.compare,
+                          .keys = k->nic_key,
+                          .id = WF_LO(req->id),
+                          .kind = req->u.rma.operation == WEFT_ATOMIC_ADD ? WF_NIC_OP_ADD
+                                                                          : WF_NIC_OP_CAS,
+                          .fetches = req->u.rma.fetched != NULL,
+                          .waits = true};
+    enum weft_status status;
+    size_t taken;
+    if (!wf_key_has_nic(k))
+        return WEFT_EKEY;
+    status = req->peer->transport->nic_op(wf_peer_tpeer(req->peer), &m, &taken);
+    if (status != WEFT_OK)
+        return status;
+    req->unanswered++;
+    return WEFT_PENDING;
+}
+
+static enum weft_status push_atomic_message(struct wf_req *req)
+{
+    uint32_t what =
+        req->u.rma.operation | (uint32_t)req->u.rma.type << 8 | (req->u.rma.fetched ? 1u << 16 : 0);
+    uint32_t args[] = {REGION(req, 0),
+                       WF_LO(req->id),
+                       what,
+                       WF_LO(req->u.rma.operand),
+                       WF_HI(req->u.rma.operand),
+                       WF_LO(req->u.rma.compare),
+                       WF_HI(req->u.rma.compare)};
+    enum weft_status status =
+        wf_ctl_request(req->peer, WF_CTL_ATOMIC, args, WF_ARRAY_LEN(args), NULL, 0, 1);
+    if (status != WEFT_OK)
+        return status;
+    wf_ep_count(req->ep, WF_STAT_ATOMIC_SENT, 1);
+    req->unanswered++;
+    return WEFT_PENDING;
+}
+
+static enum weft_status push_atomic(struct wf_req *req)
+{
+    return req->path == WF_PATH_NIC ? push_atomic_nic(req) : push_atomic_message(req);
+}
+
+/* All pieces are written: have their owner count the write. */
+static enum weft_status push_count(struct wf_req *req)
+{
+    uint32_t args[] = {REGION(req, 0), WF_LO(req->id), WF_PIECE_COUNTS};
+    enum weft_status status =
+        wf_ctl_request(req->peer, WF_CTL_PUT, args, WF_ARRAY_LEN(args), NULL, 0, 1);
+    if (status != WEFT_OK)
+        return status;
+    req->u.rma.count = WF_COUNT_SENT;
+    req->unanswered++;
+    return WEFT_PENDING;
+}
+
+static enum weft_status push_bytes(struct wf_req *req)
+{
+    if (req->u.rma.count == WF_COUNT_DUE)
+        return push_count(req);
+    switch (req->path) {
+    case WF_PATH_PULL: return push_take(req);
+    case WF_PATH_BULK: return push_put_bulk(req);
+    case WF_PATH_NIC: return push_nic(req);
+    default: return push_put(req);
+    }
+}
+
+/* The bytes first; when all of them are there, the atomic on the signal's word. */
+static enum weft_status push_signal(struct wf_req *req)
+{
+    uint32_t args[WF_REGION_ARGS + 6];
+    enum weft_status status;
+    if (wf_rma_has_bytes(req)) {
+        status = push_bytes(req);
+        if (status != WEFT_PENDING)
+            return status;
+    }
+    if (req->unanswered || req->status)
+        return WEFT_PENDING;
+    memcpy(args, req->u.rma.args, WF_REGION_ARGS * sizeof *args);
+    args[WF_REGION_ARGS] = WF_LO(req->id);
+    args[WF_REGION_ARGS + 1] = req->u.rma.operation | WEFT_U64 << 8;
+    args[WF_REGION_ARGS + 2] = WF_LO(req->u.rma.operand);
+    args[WF_REGION_ARGS + 3] = WF_HI(req->u.rma.operand);
+    args[WF_REGION_ARGS + 4] = args[WF_REGION_ARGS + 5] = 0;
+    status = wf_ctl_request(req->peer, WF_CTL_ATOMIC, args, WF_ARRAY_LEN(args), NULL, 0, 1);
+    if (status != WEFT_OK)
+        return status;
+    req->word_sent = true;
+    req->unanswered++;
+    return WEFT_PENDING;
+}
+
+/* The bytes first; when all of them are there, the message. */
+static enum weft_status push_long(struct wf_req *req)
+{
+    struct wf_long_head head = {req->u.rma.gen,  req->u.rma.offset,  req->len,
+                                req->u.rma.slot, req->u.rma.handler, {0}};
+    if (wf_rma_has_bytes(req)) {
+        enum weft_status status = push_bytes(req);
+        if (status != WEFT_PENDING)
+            return status;
+    }
+    if (req->unanswered || req->status)
+        return WEFT_PENDING;
+    return wf_ctl_request(req->peer, WF_CTL_LONG, req->u.rma.args, req->u.rma.nargs, &head,
+                          sizeof head, req->u.rma.reply_max);
+}
+
+enum weft_status wf_rma_push(struct wf_req *req)
+{
+    switch (req->kind) {
+    case WF_REQ_PUT: return push_bytes(req);
+    case WF_REQ_GET: return push_get(req);
+    case WF_REQ_ATOMIC: return push_atomic(req);
+    case WF_REQ_LONG: return push_long(req);
+    case WF_REQ_SIGNAL: return push_signal(req);
+    default: return WEFT_PENDING;
+    }
+}

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Puts, gets and atomics by messages: the region's owner. */
+#include <stdlib.h>
+
+#include "core/am.h"
+#include "core/bulk.h"
+#include "core/later.h"
+#include "core/rma_copy.h"
+#include "core/rma_wire.h"
+
+static void answer_status(const struct weft_am *am, enum weft_status status, uint64_t old)
+{
+    uint32_t args[] = {am->args[WF_REGION_ARGS], (uint32_t)status, WF_LO(old), WF_HI(old)};
+    wf_ctl_reply(am, WF_CTL_ANSWER, args, WF_ARRAY_LEN(args), NULL, 0);
+}
+
+/* The region that a request is about, in use, and the offset in it. */
+struct target {
+    struct wf_region *region;
+    uint64_t at;
+};
+
+static enum weft_status use(const struct weft_am *am, uint64_t len, unsigned access,
+                            struct target *t)
+{
+    struct wf_want want;
+    wf_ctl_want(am->ep, am->args, len, access, &want);
+    t->at = want.offset;
+    return wf_mem_use(&am->ep->ctx->mem, &want, &t->region);
+}
+
+static void unuse(const struct weft_am *am, const struct target *t)
+{
+    wf_mem_unuse(&am->ep->ctx->mem, t->region);
+}
+
+static bool nargs_are(const struct weft_am *am, unsigned n)
+{
+    if (am->nargs == n)
+        return true;
+    wf_ctl_bad(am);
+    return false;
+}
+
+/* Store the bytes of a PUT, unless the transport did. */
+static enum weft_status put_bytes(const struct weft_am *am, const struct target *t, uint32_t n)
+{
+    enum weft_status status = WEFT_OK;
+    if (am->data && am->len != n)
+        return WEFT_EPROTO;
+    if (am->data) {
+        status = wf_region_write(t->region, t->at, am->data, n);
+        wf_ep_count(am->ep, WF_STAT_COPIED_BYTES, status == WEFT_OK ? n : 0);
+        return status;
+    }
+    if (am->long_len == n)
+        return WEFT_OK; /* the transport stored them */
+    if (am->long_len)
+        return WEFT_EPROTO;
+    /* The transport had nowhere to store them: bulk messages may not, or the region was closed or
+     * refreshed meanwhile, or its driver refused. Sending in pieces finds out which. */
+    return t->region->flags & WF_REGION_UNBACKED || t->region->dmabuf ? WEFT_EUNREACH : WEFT_EKEY;
+}
+
+void wf_rma_on_put(const struct weft_am *am)
+{
+    enum weft_status status;
+    uint64_t answer = 0;
+    struct target t;
+    bool counts;
+    uint32_t n;
+    if (!nargs_are(am, WF_REGION_ARGS + 2))
+        return;
+    n = am->args[WF_REGION_ARGS + 1] & ~WF_PIECE_COUNTS;
+    counts = am->args[WF_REGION_ARGS + 1] & WF_PIECE_COUNTS;
+    status = use(am, n, WEFT_REMOTE_WRITE, &t);
+    if (status == WEFT_OK) {
+        status = put_bytes(am, &t, n);
+        if (status == WEFT_OK)
+            status = wf_rma_written(t.region, t.at, n, counts, &answer);
+        unuse(am, &t);
+    }
+    answer_status(am, status, answer);
+}
+
+/* Copy from the sender's memory, as much at a time as is contiguous here. */
+static enum weft_status take_bytes(const struct weft_am *am, struct weft_peer *peer,
+                                   const struct target *t, uint64_t from, uint32_t n)
+{
+    for (uint32_t done = 0; done < n;) {
+        size_t k = n - done;
+        void *to = wf_region_at(t->region, t->at + done, &k);
+        enum weft_status status = WEFT_EFAULT;
+        if (wf_region_is_there(t->region, to, k))
+            status = peer->transport->pull(wf_peer_tpeer(peer), to, from + done, k);
+        if (status == WEFT_EPROTO && t->region->flags & WF_REGION_UNBACKED)
+            return WEFT_EFAULT; /* pages are missing at one end or the other */
+        if (status != WEFT_OK)
+            return status;
+        done += (uint32_t)k;
+    }
+    wf_ep_count(am->ep, WF_STAT_COPIED_BYTES, n);
+    return WEFT_OK;
+}
+
+void wf_rma_on_take(const struct weft_am *am)
+{
+    struct wf_sender *sender = wf_sender_of(am->ep, am->token);
+    struct weft_peer *peer = NULL;
+    enum weft_status status = WEFT_ENOMEM;
+    uint64_t answer = 0;
+    struct target t;
+    bool counts;
+    uint32_t n;
+    if (!nargs_are(am, WF_REGION_ARGS + 4))
+        return;
+    n = am->args[WF_REGION_ARGS + 3] & ~WF_PIECE_COUNTS;
+    counts = am->args[WF_REGION_ARGS + 3] & WF_PIECE_COUNTS;
+    if (sender)
+        peer = wf_sender_peer(sender, &status);
+    if (peer)
+        status = n <= WF_PULL_MAX ? use(am, n, WEFT_REMOTE_WRITE, &t) : WEFT_EPROTO;
+    if (peer && status == WEFT_OK) {
+        status = take_bytes(am, peer, &t, wf_word64(am->args + WF_REGION_ARGS + 1), n);
+        if (status == WEFT_OK)
+            status = wf_rma_written(t.region, t.at, n, counts, &answer);
+        unuse(am, &t);
+    }
+    answer_status(am, status, answer);
+}
+
+static void get_bulk(const struct weft_am *am, uint32_t *out, uint32_t n)
+{
+    struct wf_bulk b = {0};
+    enum weft_status status;
+    wf_bulk_of_region(&b, am->args, n);
+    status = wf_ctl_reply_bulk(am, WF_CTL_GOT, out, WF_GOT_ARGS, &b);
+    if (status == WEFT_OK)
+        return;
+    out[1] = (uint32_t)status;
+    wf_ctl_reply(am, WF_CTL_GOT, out, WF_GOT_ARGS, NULL, 0);
+}
+
+/* Where the answer finds the [n] bytes: in place, or copied to the scratch. */
+static const void *get_bytes(const struct weft_am *am, const struct target *t, uint32_t n,
+                             enum weft_status *status)
+{
+    size_t together = n;
+    const void *base = wf_region_at(t->region, t->at, &together);
+    if (together == n && !(t->region->flags & WF_REGION_UNBACKED))
+        return base;
+    *status = n <= WF_SCRATCH ? wf_scratch_need(am->ep) : WEFT_EPROTO;
+    if (*status == WEFT_OK)
+        *status = wf_region_read(t->region, t->at, am->ep->scratch, n);
+    return am->ep->scratch;
+}
+
+void wf_rma_on_get(const struct weft_am *am)
+{
+    const uint32_t *a = am->args;
+    enum weft_status status;
+    uint32_t out[WF_GOT_ARGS], n;
+    const void *base = NULL;
+    bool fits, held;
+    struct target t;
+    if (!nargs_are(am, WF_REGION_ARGS + 4))
+        return;
+    n = a[WF_REGION_ARGS + 1];
+    fits = n < am->reply_max;
+    status = fits || n <= WF_BULK_MAX ? use(am, n, WEFT_REMOTE_READ, &t) : WEFT_EPROTO;
+    held = status == WEFT_OK;
+    if (held && fits)
+        base = get_bytes(am, &t, n, &status);
+    else if (held && t.region->flags & WF_REGION_UNBACKED)
+        status = WEFT_EUNREACH; /* a socket would find out too late that a page is missing */
+    out[0] = a[WF_REGION_ARGS];
+    out[1] = (uint32_t)status;
+    out[2] = a[WF_REGION_ARGS + 2];
+    out[3] = a[WF_REGION_ARGS + 3];
+    out[4] = n;
+    if (fits || status != WEFT_OK)
+        wf_ctl_reply(am, WF_CTL_GOT, out, WF_GOT_ARGS, status == WEFT_OK ? base : NULL,
+                     status == WEFT_OK ? n : 0);
+    else
+        get_bulk(am, out, n);
+    if (held) {
+        wf_ep_count(am->ep, WF_STAT_COPIED_BYTES, fits && status == WEFT_OK ? n : 0);
+        unuse(am, &t);
+    }
+}
+
+void wf_rma_on_atomic(const struct weft_am *am)
+{
+    const uint32_t *a = am->args + WF_REGION_ARGS;
+    unsigned operation, type, size;
+    enum weft_status status = WEFT_EPROTO;
+    uint64_t old = 0, answer;
+    struct target t;
+    void *word;
+    if (!nargs_are(am, WF_REGION_ARGS + 6))
+        return;
+    operation = a[1] & 0xff;
+    type = a[1] >> 8 & 0xff;
+    size = type <= WEFT_I64 ? 8 : 4;
+    if (operation <= WEFT_ATOMIC_CAS && type <= WEFT_I32)
+        status =
+            use(am, size, WEFT_REMOTE_WRITE | (a[1] >> 16 ? (unsigned)WEFT_REMOTE_READ : 0u), &t);
+    if (status == WEFT_OK) {
+        word = wf_region_word(t.region, t.at, size, &status);
+        if (word) {
+            old = weft_atomic_do_(word, operation, type, wf_word64(a + 2), wf_word64(a + 4));
+            status = wf_rma_written(t.region, t.at, size, true, &answer);
+        }
+        unuse(am, &t);
+    }
+    answer_status(am, status, old);
+}
+
+/* The bytes of a long message for its handler, which wants them contiguous and present. Bytes that
+ * are not, and those of a dma-buf, which are present only while it is in use, are copied to *copied
+ * for as long as the handler runs. Null: they could not be, *status. */
+static void *long_bytes(const struct target *t, uint64_t len, void **copied,
+                        enum weft_status *status)
+{
+    size_t together = (size_t)len;
+    void *base = wf_region_at(t->region, t->at, &together);
+    if (together == len && !(t->region->flags & WF_REGION_UNBACKED) && !t->region->dmabuf)
+        return base;
+    *copied = malloc((size_t)len + 1);
+    *status = *copied ? wf_region_read(t->region, t->at, *copied, (size_t)len) : WEFT_ENOMEM;
+    return *copied;
+}
+
+/* The bytes are there: run the application's handler on them. */
+void wf_rma_on_long(const struct weft_am *am)
+{
+    struct weft_ep *ep = am->ep;
+    struct weft_am user = *am;
+    struct wf_long_head head;
+    enum weft_status status = WEFT_EPROTO;
+    void *copied = NULL;
+    struct target t;
+    if (am->len == sizeof head) {
+        memcpy(&head, am->data, sizeof head);
+        if (head.handler < WEFT_AM_USER_HANDLERS) {
+            const uint32_t region[WF_REGION_ARGS] = {head.slot, WF_LO(head.gen), WF_HI(head.gen),
+                                                     WF_LO(head.offset), WF_HI(head.offset)};
+            struct wf_want want;
+            wf_ctl_want(ep, region, head.len, WEFT_REMOTE_WRITE, &want);
+            t.at = want.offset;
+            status = wf_mem_use(&ep->ctx->mem, &want, &t.region);
+        }
+    }
+    if (status == WEFT_OK) {
+        user.data = long_bytes(&t, head.len, &copied, &status);
+        wf_mem_unuse(&ep->ctx->mem, t.region);
+    }
+    if (status != WEFT_OK) { /* the region was closed meanwhile, or the sender lies */
+        wf_warn("a long message was dropped: %s", weft_status_text(status));
+        wf_ep_count(ep, WF_STAT_BAD_MESSAGES, status == WEFT_EPROTO);
+        wf_late_refuse(am, am->len == sizeof head ? head.handler : 0, am->args, am->nargs, status);
+        free(copied);
+        return;
+    }
+    user.handler = head.handler;
+    user.long_len = head.len;
+    user.len = (uint32_t)WF_MIN(head.len, UINT32_MAX);
+    wf_am_deliver(ep, &user);
+    free(copied);
+}
