@@ -47,8 +47,8 @@ struct wf_mr_domain {
 };
 
 struct weft_ctx {
-    uint64_t life; /* constant; wf_life_is */
-    bool of_job;   /* a job opened it, and closes it */
+    uint64_t fork_gen; /* constant; wf_fork_gen_is */
+    bool of_job;       /* a job opened it, and closes it */
     struct wf_process_id self;
     struct wf_mem mem;
     struct wf_tctx *tctx[WF_TRANSPORTS]; /* null: not in use */
@@ -102,12 +102,12 @@ _Static_assert(WF_OWN_END <= WEFT_AM_HANDLERS, "ids are 8 bits");
 struct weft_ep {
     /* A line that every call reads, and one that every turn does. */
     struct weft_ctx *ctx;
-    uint64_t life; /* a copy of ctx's, here since every call reads it */
-    bool locked;   /* constant: several threads, [lock] first */
-    bool busy;     /* inside poll: handlers may not call back; beside [locked]: one test of both */
-    bool local;    /* constant: local buffers are in regions (WEFT_MR_LOCAL) */
-    bool counted;  /* constant: WEFT_EP_RMA_EVENT */
-    bool of_job;   /* a job opened it and its context, and closes them */
+    uint64_t fork_gen; /* a copy of ctx's, here since every call reads it */
+    bool locked;       /* constant: several threads, [lock] first */
+    bool busy;    /* inside poll: handlers may not call back; beside [locked]: one test of both */
+    bool local;   /* constant: local buffers are in regions (WEFT_MR_LOCAL) */
+    bool counted; /* constant: WEFT_EP_RMA_EVENT */
+    bool of_job;  /* a job opened it and its context, and closes them */
     bool armed;
     bool retry; /* a push failed for a reason that nothing announces the end of */
     uint32_t am_max;
@@ -193,8 +193,8 @@ static inline enum weft_status wf_ep_enter(struct weft_ep *ep)
 {
     if (!ep)
         return WEFT_EINVAL;
-    if (__builtin_expect(!wf_life_is(ep->life), 0))
-        return wf_life_why(ep->life);
+    if (__builtin_expect(!wf_fork_gen_is(ep->fork_gen), 0))
+        return wf_fork_gen_error(ep->fork_gen);
     if (__builtin_expect(ep->locked, 0))
         return wf_ep_enter_slow(ep);
     return __builtin_expect(ep->busy, 0) ? WEFT_ECONTEXT : WEFT_OK;
@@ -225,7 +225,7 @@ static inline enum weft_status wf_ctx_check(const struct weft_ctx *ctx)
 {
     if (!ctx)
         return WEFT_EINVAL;
-    return wf_life_is(ctx->life) ? WEFT_OK : wf_life_why(ctx->life);
+    return wf_fork_gen_is(ctx->fork_gen) ? WEFT_OK : wf_fork_gen_error(ctx->fork_gen);
 }
 
 /* Is [t] to be used at all (WEFT_TRANSPORTS)? ctx.c */

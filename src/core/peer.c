@@ -125,8 +125,8 @@ enum weft_status weft_peer_status(const struct weft_peer *peer)
     struct weft_peer *p = (struct weft_peer *)(uintptr_t)peer; /* for its transport */
     if (!p)
         return WEFT_EINVAL;
-    if (!wf_life_is(p->ep->life))
-        return wf_life_why(p->ep->life);
+    if (!wf_fork_gen_is(p->ep->fork_gen))
+        return wf_fork_gen_error(p->ep->fork_gen);
     if (p->status || p->refused)
         return p->status ? p->status : p->refused;
     return p->transport->failed ? p->transport->failed(wf_peer_tpeer(p)) : WEFT_OK;

@@ -493,8 +493,8 @@ enum weft_status weft_mr_bind_counter(struct weft_mr *mr, struct weft_counter *c
         return WEFT_EBADFLAGS;
     if (flags != WEFT_REMOTE_WRITE)
         return WEFT_ENOSYS;
-    if (!wf_life_is(counter->life))
-        return wf_life_why(counter->life);
+    if (!wf_fork_gen_is(counter->fork_gen))
+        return wf_fork_gen_error(counter->fork_gen);
     return wf_mem_bind_counter(&mr->ctx->mem, &mr->region, counter,
                                !(mr->ctx->domain.mode & WEFT_MR_RMA_EVENT));
 }

@@ -161,7 +161,7 @@ static WF_SLOW enum weft_status get_slowly(struct wf_cache_user *u, const void *
     uintptr_t start = (uintptr_t)addr & ~(c->page - 1);
     uintptr_t end = ((uintptr_t)addr + len + c->page - 1) & ~(c->page - 1);
     bool cacheable = c->params.max_entries && !wf_load_relaxed(&c->lost), settled;
-    if (!wf_life_is(u->life))
+    if (!wf_fork_gen_is(u->fork_gen))
         return WEFT_EFORKED;
     if (!len || end < (uintptr_t)addr || end - start < len)
         return WEFT_EINVAL;
@@ -207,7 +207,7 @@ enum weft_status wf_cache_get(struct wf_cache_user *u, const void *addr, size_t 
 {
     uintptr_t start = (uintptr_t)addr, end = start + len;
     const struct front *f;
-    if (!wf_life_is(u->life) || start >= end || !u->free_count)
+    if (!wf_fork_gen_is(u->fork_gen) || start >= end || !u->free_count)
         return get_slowly(u, addr, len, out);
     if (!u->cache->params.single)
         return get_probed(u, addr, len, out);
@@ -241,7 +241,7 @@ static WF_SLOW void put_slowly(struct wf_cache_user *u, const struct wf_cached *
                                enum state state)
 {
     struct wf_cache *c = u->cache;
-    if (!wf_life_is(u->life))
+    if (!wf_fork_gen_is(u->fork_gen))
         return;
     if (!c->keeps && state != ONCE)
         put_last(u, use->entry, use->slot);
@@ -258,7 +258,7 @@ void wf_cache_put(struct wf_cache_user *u, const struct wf_cached *use)
 {
     /* Before it is put back: afterwards its memory may be another registration's. */
     enum state state = wf_load_relaxed(&use->entry->state);
-    if (state != LIVE || !u->keeps || !wf_life_is(u->life)) {
+    if (state != LIVE || !u->keeps || !wf_fork_gen_is(u->fork_gen)) {
         put_slowly(u, use, state);
         return;
     }
@@ -270,7 +270,7 @@ void wf_cache_put(struct wf_cache_user *u, const struct wf_cached *use)
 void wf_cache_invalidate(struct wf_cache *c, const void *addr, size_t len)
 {
     uintptr_t start = (uintptr_t)addr & ~(c->page - 1), end = (uintptr_t)addr + len;
-    if (!wf_life_is(c->life) || !len)
+    if (!wf_fork_gen_is(c->fork_gen) || !len)
         return;
     if (end < start)
         end = UINTPTR_MAX;
@@ -306,13 +306,13 @@ void wf_caches_invalidate(const void *addr, size_t len)
 
 uint64_t wf_cache_shrink(struct wf_cache *c, uint64_t bytes)
 {
-    return wf_life_is(c->life) ? wf_cache_give_up(c, bytes, 0) : 0;
+    return wf_fork_gen_is(c->fork_gen) ? wf_cache_give_up(c, bytes, 0) : 0;
 }
 
 void wf_cache_count(struct wf_cache *c, struct wf_cache_counts *out)
 {
     *out = (struct wf_cache_counts){0};
-    if (!wf_life_is(c->life))
+    if (!wf_fork_gen_is(c->fork_gen))
         return;
     pthread_mutex_lock(&c->lock);
     *out = c->counts;
@@ -390,7 +390,7 @@ enum weft_status wf_cache_open(const struct wf_cache_params *params, struct wf_c
     c->params.max_entries = WF_MIN(params->max_entries, ENTRIES_MAX);
     /* What is shared while all of it is in use must be no more than was asked for. */
     c->params.merge = params->merge && params->monitor->ops->keeps;
-    c->life = wf_life_begin();
+    c->fork_gen = wf_fork_gen_begin();
     c->page = (uintptr_t)sysconf(_SC_PAGESIZE);
     c->keeps = params->monitor->ops->keeps;
     pthread_mutex_init(&c->lock, NULL);
@@ -421,7 +421,7 @@ enum weft_status wf_cache_open(const struct wf_cache_params *params, struct wf_c
 
 void wf_cache_close(struct wf_cache *c)
 {
-    if (wf_life_is(c->life)) {
+    if (wf_fork_gen_is(c->fork_gen)) {
         pthread_mutex_lock(&all_lock);
         wf_list_remove(&c->all);
         pthread_mutex_unlock(&all_lock);
@@ -453,7 +453,7 @@ enum weft_status wf_cache_user_open(struct wf_cache *c, struct wf_cache_user **o
     if (!u)
         return WEFT_ENOMEM;
     memset(u, 0, sizeof *u);
-    u->life = c->life;
+    u->fork_gen = c->fork_gen;
     u->cache = c;
     u->keeps = c->keeps;
     if (!front_alloc(u, FRONT_LEAST)) {
@@ -478,7 +478,7 @@ bool wf_cache_has_users(struct wf_cache *c)
 
 bool wf_cache_user_is_ours(const struct wf_cache_user *u)
 {
-    return wf_life_is(u->life);
+    return wf_fork_gen_is(u->fork_gen);
 }
 
 bool wf_cache_user_holds(const struct wf_cache_user *u)
@@ -489,7 +489,7 @@ bool wf_cache_user_holds(const struct wf_cache_user *u)
 void wf_cache_user_close(struct wf_cache_user *u)
 {
     struct wf_cache *c = u->cache;
-    if (wf_life_is(u->life)) {
+    if (wf_fork_gen_is(u->fork_gen)) {
         pthread_mutex_lock(&c->lock);
         wf_list_remove(&u->item);
         c->counts.hits += u->hits;

@@ -299,7 +299,7 @@ bool wf_cache_make_way(struct wf_cache *c, uint64_t bytes, uint64_t entries, uin
 {
     uint64_t until = wf_now_ns() + WAY_NS, last, from;
     struct departures d;
-    if (!wf_life_is(c->life))
+    if (!wf_fork_gen_is(c->fork_gen))
         return false;
     from = departures(c).left_bytes;
     (void)wf_cache_give_up(c, bytes, entries);

@@ -78,7 +78,7 @@ struct wf_cache_user {
     struct front *front; /* two of each set */
     uint32_t front_mask; /* sets - 1 */
     bool keeps;          /* as the cache's */
-    uint64_t life;
+    uint64_t fork_gen;
     _Atomic uint64_t hits; /* read by others */
     struct wf_cache *cache;
     uint32_t front_misses;  /* since the table has that size */
@@ -104,7 +104,7 @@ struct wf_cache {
     struct wf_list all; /* under all_lock */
     void *memory;       /* that it is in */
     struct wf_cache_params params;
-    uint64_t life;
+    uint64_t fork_gen;
     uintptr_t page;           /* bytes */
     bool keeps;               /* the monitor lets it keep what nobody uses */
     _Atomic uint64_t applied; /* the monitor's turn up to which the log is applied */

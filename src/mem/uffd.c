@@ -201,7 +201,7 @@ void wf_uffd_close(struct wf_uffd *u)
 
 static struct {
     struct wf_uffd uffd;
-    uint64_t life; /* 0: not opened in this process */
+    uint64_t fork_gen; /* 0: not opened in this process */
     const char *why;
     sem_t reads; /* the thread is there */
 } own;
@@ -212,9 +212,9 @@ static pthread_mutex_t own_lock = PTHREAD_MUTEX_INITIALIZER;
 static void own_child(void)
 {
     own_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    if (own.life && !own.why)
+    if (own.fork_gen && !own.why)
         wf_uffd_close(&own.uffd);
-    own.life = 0;
+    own.fork_gen = 0;
 }
 
 __attribute__((constructor)) static void own_init(void)
@@ -279,19 +279,19 @@ static const char *reader_start(struct wf_uffd *u)
 
 struct wf_monitor *wf_monitor_userfaultfd(const char **why)
 {
-    uint64_t life = wf_life_begin();
-    if (!life) {
+    uint64_t fork_gen = wf_fork_gen_begin();
+    if (!fork_gen) {
         *why = "out of memory";
         return NULL;
     }
     pthread_mutex_lock(&own_lock);
-    if (own.life != life) {
-        if (own.life && !own.why) /* a child that clone(2) made: no handler ran */
+    if (own.fork_gen != fork_gen) {
+        if (own.fork_gen && !own.why) /* a child that clone(2) made: no handler ran */
             wf_uffd_close(&own.uffd);
         own.why = wf_uffd_open(&own.uffd);
         if (!own.why)
             own.why = reader_start(&own.uffd);
-        own.life = life;
+        own.fork_gen = fork_gen;
     }
     pthread_mutex_unlock(&own_lock);
     *why = own.why;

@@ -265,7 +265,7 @@ static int grandchild(struct family *f)
     return family_close(&state);
 }
 
-/* Fails when: a value of the life word comes back two generations later. */
+/* Fails when: a fork generation comes back two generations later. */
 static void test_grandchild(void **state)
 {
     works(*state);

@@ -90,7 +90,7 @@ static enum weft_status shm_ctx_open(const struct wf_tctx_params *params, struct
     ctx->base.transport = &wf_shm_transport;
     ctx->mem = params->mem;
     ctx->self = *params->self;
-    ctx->life = params->life;
+    ctx->fork_gen = params->fork_gen;
     ctx->membarrier = wf_config()->membarrier && wf_sleep_register();
     wf_list_init(&ctx->mates);
     wf_list_init(&ctx->gone);

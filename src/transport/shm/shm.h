@@ -124,7 +124,7 @@ struct shm_ctx {
     pthread_cond_t changed; /* CLOCK_MONOTONIC; a mate's answer came, or it is down */
     struct wf_mem *mem;
     struct wf_process_id self;
-    uint64_t life;
+    uint64_t fork_gen;
     uint64_t *mark;  /* constant: a page that begins with self.token, wiped in children */
     uint32_t tid;    /* constant once the service thread runs: its */
     bool membarrier; /* constant: registered and usable */
