@@ -240,7 +240,7 @@ enum weft_status weft_ep_close(struct weft_ep *ep)
     wf_sources_close(ep);
     teps_close(ep);
     wf_sources_close(ep); /* those whose connections were open */
-    wf_book_free(&ep->sources.book);
+    wf_addr_table_free(&ep->sources.by_address);
     wf_entries_fini(ep);
     ep_unlist(ep);
     wait_fds_close(ep);

@@ -90,7 +90,7 @@ enum weft_status weft_peer_open(struct weft_ep *ep, const void *addr, size_t len
     if (status == WEFT_OK) {
         ep->peers++;
         WF_PROBE2(peer_open, *out, ep);
-        if (ep->sources.book.count)
+        if (ep->sources.by_address.count)
             wf_source_peer_opened(*out, &to);
     }
     return wf_ep_left(ep, status);

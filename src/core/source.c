@@ -11,14 +11,14 @@
  * another ring. */
 #define OWNS 4096
 
-static struct wf_source *source_at(struct wf_book_entry *entry)
+static struct wf_source *source_at(struct wf_addr_entry *entry)
 {
     return wf_container_of(entry, struct wf_source, known);
 }
 
 static struct wf_source *find(const struct wf_sources *t, const struct wf_address *a)
 {
-    struct wf_book_entry *entry = wf_book_find(&t->book, a);
+    struct wf_addr_entry *entry = wf_addr_table_find(&t->by_address, a);
     return entry ? source_at(entry) : NULL;
 }
 
@@ -32,7 +32,7 @@ static struct wf_source *add(struct weft_ep *ep, const struct wf_address *a,
     s->known.address = *a;
     s->contact = *contact;
     wf_list_init(&s->owns);
-    if (wf_book_add(&ep->sources.book, &s->known))
+    if (wf_addr_table_add(&ep->sources.by_address, &s->known))
         return s;
     free(s);
     return NULL;
@@ -40,7 +40,7 @@ static struct wf_source *add(struct weft_ep *ep, const struct wf_address *a,
 
 static void drop(struct wf_source *s)
 {
-    wf_book_remove(&s->ep->sources.book, &s->known);
+    wf_addr_table_remove(&s->ep->sources.by_address, &s->known);
     free(s);
 }
 
@@ -199,7 +199,7 @@ void wf_sources_sweep(struct weft_ep *ep)
     }
 }
 
-static void source_close(struct wf_book_entry *entry, void *arg)
+static void source_close(struct wf_addr_entry *entry, void *arg)
 {
     struct wf_source *s = source_at(entry);
     (void)arg;
@@ -212,5 +212,5 @@ static void source_close(struct wf_book_entry *entry, void *arg)
 /* Nothing refers to them any more but connections, which the transports close next. */
 void wf_sources_close(struct weft_ep *ep)
 {
-    wf_book_each(&ep->sources.book, source_close, NULL);
+    wf_addr_table_each(&ep->sources.by_address, source_close, NULL);
 }

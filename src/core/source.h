@@ -9,14 +9,14 @@
 #include <stdint.h>
 
 #include "base/util.h"
-#include "transport/book.h"
+#include "transport/addr_table.h"
 
 struct weft_ep;
 struct weft_peer;
 struct wf_token;
 
 struct wf_source {
-    struct wf_book_entry known; /* by its address */
+    struct wf_addr_entry known; /* by its address */
     struct weft_ep *ep;
     struct weft_peer *peer; /* the application's handles, linked by alike; null: it has none */
     struct weft_peer *own;  /* opened here to answer it; null: not needed now */
@@ -28,7 +28,7 @@ struct wf_source {
 };
 
 struct wf_sources {
-    struct wf_book book;
+    struct wf_addr_table by_address;
     struct wf_list owns;
     unsigned nowns;
     bool sweep; /* some may go */

@@ -33,14 +33,14 @@
 #define LAST_ACK_NS 200000000u
 #define CLOSE_SETTLE_NS 50000000u /* for what NICs hold of those that leave, and of others then */
 
-static struct tcp_pair *pair_at(struct wf_book_entry *entry)
+static struct tcp_pair *pair_at(struct wf_addr_entry *entry)
 {
     return wf_container_of(entry, struct tcp_pair, known);
 }
 
 struct tcp_pair *wf_tcp_pair_find(struct tcp_tep *t, const struct wf_address *to)
 {
-    struct wf_book_entry *entry = wf_book_find(&t->pairs, to);
+    struct wf_addr_entry *entry = wf_addr_table_find(&t->pairs, to);
     return entry ? pair_at(entry) : NULL;
 }
 
@@ -56,7 +56,7 @@ struct tcp_pair *wf_tcp_pair_make(struct tcp_tep *t, const struct wf_address *to
     p->is_greater = memcmp(&t->address, to, sizeof *to) > 0;
     p->number = ++t->next_pair;
     wf_list_init(&p->item);
-    if (wf_book_add(&t->pairs, &p->known))
+    if (wf_addr_table_add(&t->pairs, &p->known))
         return p;
     free(p);
     return NULL;
@@ -65,12 +65,12 @@ struct tcp_pair *wf_tcp_pair_make(struct tcp_tep *t, const struct wf_address *to
 static void pair_free(struct tcp_pair *pair)
 {
     struct tcp_tep *t = pair->tep;
-    wf_book_remove(&t->pairs, &pair->known);
+    wf_addr_table_remove(&t->pairs, &pair->known);
     if (!wf_list_empty(&pair->item)) {
         t->ndead--;
         wf_list_remove(&pair->item);
         pthread_mutex_lock(&t->lock);
-        wf_book_remove(&t->gone, &pair->gone);
+        wf_addr_table_remove(&t->gone, &pair->gone);
         pthread_mutex_unlock(&t->lock);
     }
     free(pair);
@@ -236,7 +236,7 @@ static void dead_remember(struct tcp_pair *pair)
     bool ok;
     pair->gone.address = pair->known.address;
     pthread_mutex_lock(&t->lock);
-    ok = wf_book_add(&t->gone, &pair->gone);
+    ok = wf_addr_table_add(&t->gone, &pair->gone);
     pthread_mutex_unlock(&t->lock);
     if (!ok) { /* no memory: forgotten at once */
         pair_free(pair);
@@ -415,7 +415,7 @@ static void given_up(struct tcp_tep *t, const struct wf_tcp_verdict *v)
 }
 
 /* arg: is there still one that cannot be called? */
-static void pair_dial(struct wf_book_entry *entry, void *arg)
+static void pair_dial(struct wf_addr_entry *entry, void *arg)
 {
     struct tcp_pair *pair = pair_at(entry);
     bool *still = arg;
@@ -432,7 +432,7 @@ static void pair_dial(struct wf_book_entry *entry, void *arg)
 void wf_tcp_pairs_dial(struct tcp_tep *t)
 {
     bool still = false;
-    wf_book_each(&t->pairs, pair_dial, &still);
+    wf_addr_table_each(&t->pairs, pair_dial, &still);
     t->undialled = still;
 }
 
@@ -537,7 +537,7 @@ static bool door_connected(void *owner, uint16_t ep, uint32_t ep_gen, struct wf_
     if (t) {
         wf_tcp_door_passed(ctx->door);
         pthread_mutex_lock(&t->lock);
-        gone = wf_book_find(&t->gone, &conn->peer);
+        gone = wf_addr_table_find(&t->gone, &conn->peer);
         t->narrivals += !gone;
         pthread_mutex_unlock(&t->lock);
     }
@@ -590,7 +590,7 @@ static uint32_t lanes_used(const struct tcp_pair *pair)
     return mask;
 }
 
-static void pair_bye_say(struct wf_book_entry *entry, void *arg)
+static void pair_bye_say(struct wf_addr_entry *entry, void *arg)
 {
     struct tcp_pair *pair = pair_at(entry);
     uint32_t mask = lanes_used(pair);
@@ -624,7 +624,7 @@ static enum outstanding lane_outstanding(const struct tcp_lane *lane)
                : BYTES;
 }
 
-static void pair_outstanding(struct wf_book_entry *entry, void *arg)
+static void pair_outstanding(struct wf_addr_entry *entry, void *arg)
 {
     const struct tcp_pair *pair = pair_at(entry);
     enum outstanding *most = arg;
@@ -635,7 +635,7 @@ static void pair_outstanding(struct wf_book_entry *entry, void *arg)
 static enum outstanding most_outstanding(const struct tcp_tep *t)
 {
     enum outstanding most = NOTHING;
-    wf_book_each(&t->pairs, pair_outstanding, &most);
+    wf_addr_table_each(&t->pairs, pair_outstanding, &most);
     return most;
 }
 
@@ -701,7 +701,7 @@ void wf_tcp_pairs_bye(struct tcp_tep *t)
     t->settle_ns = CLOSE_SETTLE_NS;
     wf_list_each(it, &t->live)(void) wf_tcp_lane_watch(wf_container_of(it, struct tcp_lane, live),
                                                        false); /* each turn tries to write */
-    wf_book_each(&t->pairs, pair_bye_say, NULL);
+    wf_addr_table_each(&t->pairs, pair_bye_say, NULL);
     if (t->wires)
         lanes_unwire(t);
     wf_tcp_flush_all(t);
@@ -709,7 +709,7 @@ void wf_tcp_pairs_bye(struct tcp_tep *t)
     t->settle_ns = CLOSE_SETTLE_NS;
 }
 
-static void pair_drop(struct wf_book_entry *entry, void *arg)
+static void pair_drop(struct wf_addr_entry *entry, void *arg)
 {
     struct tcp_pair *pair = pair_at(entry);
     struct tcp_tep *t = pair->tep;
@@ -738,8 +738,8 @@ static void inbox_drop(struct tcp_tep *t)
 /* The door knows the endpoint no more. */
 void wf_tcp_pairs_free(struct tcp_tep *t)
 {
-    wf_book_each(&t->pairs, pair_drop, NULL);
-    wf_book_free(&t->pairs);
-    wf_book_free(&t->gone);
+    wf_addr_table_each(&t->pairs, pair_drop, NULL);
+    wf_addr_table_free(&t->pairs);
+    wf_addr_table_free(&t->gone);
     inbox_drop(t);
 }

@@ -81,7 +81,7 @@
 
 #include "base/util.h"
 #include "config/stats.h"
-#include "transport/book.h"
+#include "transport/addr_table.h"
 #include "transport/tcp/door.h"
 
 /* Replies that a side keeps room for, per lane: part of the protocol. */
@@ -196,7 +196,7 @@ struct tcp_tep {
     bool undialled;     /* there was no memory to call some lane's other end: tried at each poll */
     int events;         /* of this poll */
     uint8_t *rx;        /* TCP_RX_SIZE; null until the first socket */
-    struct wf_book pairs;
+    struct wf_addr_table pairs;
     uint32_t ndead;
     uint64_t next_pair;  /* numbers of pairs */
     struct wf_list dead; /* pairs, the oldest first */
@@ -206,11 +206,11 @@ struct tcp_tep {
     uint32_t nnodes, nodes_room;
     /* From the door's thread. */
     pthread_mutex_t lock;
-    _Atomic int inbox;                           /* something is in arrivals or verdicts */
-    struct wf_list arrivals WF_GUARDED_BY(lock); /* struct wf_tcp_conn */
-    unsigned narrivals WF_GUARDED_BY(lock);      /* since they were taken last */
-    struct wf_list verdicts WF_GUARDED_BY(lock); /* struct wf_tcp_verdict */
-    struct wf_book gone WF_GUARDED_BY(lock);     /* the dead pairs, for the door to turn away */
+    _Atomic int inbox;                             /* something is in arrivals or verdicts */
+    struct wf_list arrivals WF_GUARDED_BY(lock);   /* struct wf_tcp_conn */
+    unsigned narrivals WF_GUARDED_BY(lock);        /* since they were taken last */
+    struct wf_list verdicts WF_GUARDED_BY(lock);   /* struct wf_tcp_verdict */
+    struct wf_addr_table gone WF_GUARDED_BY(lock); /* the dead pairs, for the door to turn away */
 };
 
 /* Which of the rails a lane's next connection is to go by. Its generation says so: who makes it
@@ -228,8 +228,8 @@ struct tcp_peer {
 };
 
 struct tcp_pair {
-    struct wf_book_entry known; /* by the other endpoint's address */
-    struct wf_book_entry gone;  /* the same, once it is dead: tep->gone */
+    struct wf_addr_entry known; /* by the other endpoint's address */
+    struct wf_addr_entry gone;  /* the same, once it is dead: tep->gone */
     struct wf_list item;        /* tep->dead */
     struct tcp_tep *tep;
     struct wf_contact contact;
