@@ -50,7 +50,7 @@ struct wf_budget;
 struct wf_monitor;
 
 /* Both are called by several threads at a time, and under no lock of the cache's. */
-struct wf_registrar {
+struct wf_reg_ops {
     void *owner;
     /* Pin and register [len] bytes at [addr], whole pages, for reading and writing.
      * Returns OK | ELIMIT (what there is for registering is spent: idle registrations are given up,
@@ -65,7 +65,7 @@ struct wf_registrar {
 };
 
 struct wf_cache_params {
-    struct wf_registrar registrar;
+    struct wf_reg_ops reg_ops;
     struct wf_monitor *monitor;
     struct wf_budget *budget; /* what is pinned is taken from it; null: from none */
     uint64_t max_bytes;       /* of entries; 0: no limit */

@@ -87,7 +87,7 @@ enum weft_status weft_cache_open(const struct weft_cache_params *p, struct weft_
         return status;
     config = wf_config();
     params = (struct wf_cache_params){
-        .registrar = {p->registrar.owner, p->registrar.reg, p->registrar.dereg},
+        .reg_ops = {p->registrar.owner, p->registrar.reg, p->registrar.dereg},
         .monitor = monitor_of(config->mr_cache_monitor ? (enum weft_monitor)config->mr_cache_monitor
                                                        : (enum weft_monitor)p->monitor),
         .budget = wf_budget_own(),

@@ -204,7 +204,7 @@ static uint64_t limbo_take(struct wf_cache *c, struct wf_list *out)
 
 static void entry_drop(struct wf_cache *c, struct wf_cache_entry *e)
 {
-    c->params.registrar.dereg(c->params.registrar.owner, e->handle);
+    c->params.reg_ops.dereg(c->params.reg_ops.owner, e->handle);
     if (c->params.budget && !e->on_demand)
         wf_budget_give(c->params.budget, e->range.end - e->range.start);
     /* Now that all of it can be had again. */

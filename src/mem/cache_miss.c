@@ -166,7 +166,7 @@ static void limit_tell(bool is_budget)
 static enum weft_status register_pinned(struct wf_cache *c, struct wf_cache_entry *e,
                                         bool *is_budget)
 {
-    const struct wf_registrar *r = &c->params.registrar;
+    const struct wf_reg_ops *r = &c->params.reg_ops;
     size_t len = e->range.end - e->range.start;
     enum weft_status status;
     *is_budget = c->params.budget && !wf_budget_take(c->params.budget, len);
@@ -180,7 +180,7 @@ static enum weft_status register_pinned(struct wf_cache *c, struct wf_cache_entr
 
 static bool register_on_demand(struct wf_cache *c, struct wf_cache_entry *e)
 {
-    const struct wf_registrar *r = &c->params.registrar;
+    const struct wf_reg_ops *r = &c->params.reg_ops;
     e->on_demand =
         r->reg_on_demand && r->reg_on_demand(r->owner, (void *)e->range.start, // NOLINT
                                              e->range.end - e->range.start, &e->handle) == WEFT_OK;
@@ -189,7 +189,7 @@ static bool register_on_demand(struct wf_cache *c, struct wf_cache_entry *e)
 
 static enum weft_status register_once(struct wf_cache *c, struct wf_cache_entry *e, bool wide)
 {
-    bool first = c->params.registrar.on_demand_first, is_budget;
+    bool first = c->params.reg_ops.on_demand_first, is_budget;
     enum weft_status status;
     e->on_demand = false;
     if (first && register_on_demand(c, e))

@@ -50,7 +50,7 @@ static void *bounce_at(const struct wf_local *l, uint32_t n)
 /* OK | ENOMEM | what the registrar says */
 static enum weft_status arena_try(struct wf_local *l)
 {
-    const struct wf_registrar *r = &l->params.cache.registrar;
+    const struct wf_reg_ops *r = &l->params.cache.reg_ops;
     struct wf_budget *budget = l->params.cache.budget;
     enum weft_status status = WEFT_ELIMIT;
     l->size = wf_align_up(
@@ -93,7 +93,7 @@ static enum weft_status arena_open(struct wf_local *l)
 
 static void arena_close(struct wf_local *l)
 {
-    l->params.cache.registrar.dereg(l->params.cache.registrar.owner, l->handle);
+    l->params.cache.reg_ops.dereg(l->params.cache.reg_ops.owner, l->handle);
     if (l->params.cache.budget)
         wf_budget_give(l->params.cache.budget, l->size);
     munmap(l->arena, l->size);

@@ -162,7 +162,7 @@ static void begin_with(struct wf_cache_params p, struct wf_monitor *m)
     device.room = 4096;
     memset(&monitor, 0, sizeof monitor);
     monitor.base.ops = &fake_ops;
-    p.registrar = (struct wf_registrar){&device, reg, dereg};
+    p.reg_ops = (struct wf_reg_ops){&device, reg, dereg};
     p.monitor = m;
     if (!p.max_entries)
         p.max_entries = 1024;
@@ -358,7 +358,7 @@ static void test_bytes(void **state)
 static void test_disabled(void **state)
 {
     struct wf_cached use;
-    struct wf_cache_params p = {.registrar = {&device, reg, dereg}, .monitor = &monitor.base};
+    struct wf_cache_params p = {.reg_ops = {&device, reg, dereg}, .monitor = &monitor.base};
     (void)state;
     begin();
     end();

@@ -59,7 +59,7 @@ static int open_all(void **state)
         print_message("no userfaultfd: %s; nothing is cached\n", t.why);
         p.monitor = &wf_monitor_none;
     }
-    p.registrar = device_registrar(t.device);
+    p.reg_ops = device_reg_ops(t.device);
     OK(wf_cache_open(&p, &t.cache));
     OK(wf_cache_user_open(t.cache, &t.user));
     assert_non_null(t.line = line_open(t.device));

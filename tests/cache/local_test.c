@@ -37,7 +37,7 @@ static struct wf_local_params params(void)
 {
     const char *why;
     struct wf_monitor *m = wf_monitor_userfaultfd(&why);
-    return (struct wf_local_params){.cache = {.registrar = device_registrar(t.device),
+    return (struct wf_local_params){.cache = {.reg_ops = device_reg_ops(t.device),
                                               .monitor = m ? m : &wf_monitor_none,
                                               .max_entries = 1024},
                                     .descs = WF_LOCAL_DESCS,
@@ -117,7 +117,7 @@ static void test_ways(void **state)
                 {4096, WAY(BOUNCED)}, {4097, WAY(CACHED)}, {MOST, WAY(CACHED)}};
     unsigned char *p = mmap(NULL, MOST, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     struct device_counts c;
-    struct wf_registrar r;
+    struct wf_reg_ops r;
     void *given;
     (void)state;
     assert_true(p != MAP_FAILED);
@@ -130,7 +130,7 @@ static void test_ways(void **state)
         assert_int_equal(transfer(p, rows[i].len, true, NULL, i), rows[i].way);
         assert_int_equal(transfer(p, rows[i].len, false, NULL, ~i), rows[i].way);
     }
-    r = device_registrar(t.device);
+    r = device_reg_ops(t.device);
     OK(r.reg(r.owner, p, MOST, &given));
     assert_int_equal(transfer(p, 10, true, given, 7), WAY(GIVEN));
     assert_int_equal(transfer(p, MOST, true, given, 7), WAY(GIVEN));

@@ -448,7 +448,7 @@ static void arena_choose(void)
 static void workers_start(uint64_t seed)
 {
     for (unsigned i = 0; i < CACHES; i++) {
-        struct wf_cache_params p = {.registrar = device_registrar(t.device),
+        struct wf_cache_params p = {.reg_ops = device_reg_ops(t.device),
                                     .monitor = t.monitor,
                                     .max_entries = i ? 24 : 96,
                                     .max_bytes = i ? 0 : 400 * PAGE,

@@ -367,12 +367,12 @@ static enum weft_status local_open(struct rdma_ctx *ctx)
                                 .bounce_max = WF_LOCAL_CUTOVER,
                                 .pool_bytes = WF_LOCAL_POOL};
     enum weft_status status = wf_cache_params_own(&p.cache);
-    p.cache.registrar = (struct wf_registrar){
-        .owner = ctx,
-        .reg = local_reg,
-        .dereg = local_dereg,
-        .reg_on_demand = local_reg_on_demand,
-        .on_demand_first = all_can_on_demand(ctx) && is_on_demand_first(&ctx->devices[0])};
+    p.cache.reg_ops = (struct wf_reg_ops){.owner = ctx,
+                                          .reg = local_reg,
+                                          .dereg = local_dereg,
+                                          .reg_on_demand = local_reg_on_demand,
+                                          .on_demand_first = all_can_on_demand(ctx) &&
+                                                             is_on_demand_first(&ctx->devices[0])};
     return status == WEFT_OK ? wf_local_open(&p, &ctx->local) : status;
 }
 
