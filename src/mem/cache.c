@@ -196,8 +196,8 @@ get_probed(struct wf_cache_user *u, const void *addr, size_t len, struct wf_cach
 /* Is all of the log applied? */
 static inline bool is_applied(const struct wf_cache *c)
 {
-    uint64_t turn = wf_load_acquire(&c->params.monitor->turn); /* "turn" */
-    return wf_load_acquire(&c->applied) == turn;               /* "applied" */
+    uint64_t seqcount = wf_load_acquire(&c->params.monitor->seqcount); /* "seqcount" */
+    return wf_load_acquire(&c->applied) == seqcount;                   /* "applied" */
 }
 
 /* What is not in the user's table, or not as it should be, goes the other way. A range that

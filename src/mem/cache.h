@@ -15,9 +15,9 @@
  *            cached again until they are unmapped
  *
  * A hit: the monitor's probe, unless the program promised to change memory on one thread
- * only; the turn, even and applied; the user's own lock; the front table or the ranges; a slot that
- * holds the use. No lock that is shared, no allocation, no system call but the probe. Putting back
- * is one store.
+ * only; the seqcount, even and applied; the user's own lock; the front table or the ranges; a slot
+ * that holds the use. No lock that is shared, no allocation, no system call but the probe. Putting
+ * back is one store.
  *
  * Order of locks: cache->lock, then the users' in the order of their list. Nothing is registered,
  * deregistered, allocated or freed while any is held. A user's lock is held for tens of
@@ -25,15 +25,15 @@
  * on.
  *
  * Why it is never stale. (1) A transfer that begins after a change has been completed by another
- * thread finds the turn odd or the change in the log (monitor.h), and applies the log first.
+ * thread finds the seqcount odd or the change in the log (monitor.h), and applies the log first.
  * (2) One that begins while a change is under way waits by the probe until it is completed, or,
  * after 1 ms, registers anew for itself. What is found in the ranges is held first and must be in
  * them still after that. (3) A change that begins later is of memory that this transfer uses: the
  * program's mistake. (4) An entry is pending before its pages are looked up, and enters the ranges
- * only if the probe was clean afterwards, the turn even and applied, and nothing touched it.
+ * only if the probe was clean afterwards, the seqcount even and applied, and nothing touched it.
  *
  * Acquire/release pairs: "user", a user's lock; "slot", the store that puts back with who looks for
- * uses; "applied", the turn up to which the log was applied. */
+ * uses; "applied", the seqcount up to which the log was applied. */
 #ifndef WF_MEM_CACHE_H
 #define WF_MEM_CACHE_H
 

@@ -358,13 +358,13 @@ static void log_lost(struct wf_cache *c)
 bool wf_cache_log_apply(struct wf_cache *c)
 {
     struct wf_monitor *m = c->params.monitor;
-    uint64_t turn = atomic_load_explicit(&m->turn, memory_order_acquire); /* "turn" */
+    uint64_t seqcount = atomic_load_explicit(&m->seqcount, memory_order_acquire); /* "seqcount" */
     struct wf_changed change[CHANGES];
     uint64_t drops;
     int n;
-    if (turn & 1)
+    if (seqcount & 1)
         return false;
-    if (turn == atomic_load_explicit(&c->applied, memory_order_relaxed))
+    if (seqcount == atomic_load_explicit(&c->applied, memory_order_relaxed))
         return true;
     while ((n = wf_monitor_read(m, c->read, change, CHANGES)) != 0) {
         if (n < 0) { /* all that is read from here on is newer than what was lost */
@@ -377,10 +377,10 @@ bool wf_cache_log_apply(struct wf_cache *c)
         c->read += (uint64_t)n;
     }
     drops = wf_load_acquire(&m->drops);
-    if (atomic_load_explicit(&m->turn, memory_order_acquire) != turn)
-        return false; /* some of it was of a later turn, and not all */
+    if (atomic_load_explicit(&m->seqcount, memory_order_acquire) != seqcount)
+        return false; /* some of it was of a later seqcount, and not all */
     c->drops = drops;
-    atomic_store_explicit(&c->applied, turn, memory_order_release); /* "applied" */
+    atomic_store_explicit(&c->applied, seqcount, memory_order_release); /* "applied" */
     return true;
 }
 

@@ -107,7 +107,7 @@ struct wf_cache {
     uint64_t fork_gen;
     uintptr_t page;           /* bytes */
     bool keeps;               /* the monitor lets it keep what nobody uses */
-    _Atomic uint64_t applied; /* the monitor's turn up to which the log is applied */
+    _Atomic uint64_t applied; /* the monitor's seqcount up to which the log is applied */
     _Atomic uint64_t clock;   /* insertions */
     _Atomic bool lost;        /* the monitor is */
     _Atomic bool overrun;     /* drops were lost, and nobody has said so yet */
@@ -205,15 +205,16 @@ static inline enum wf_probe probe(const struct wf_cache *c)
 /* One look: all changes that began before are applied. */
 static inline bool is_settled(struct wf_cache *c)
 {
-    uint64_t turn;
+    uint64_t seqcount;
     if (probe(c) != WF_PROBE_CLEAN)
         return false;
     /* The probe is a system call, after which no load is early (x86; arm64: its return is a
      * synchronization of the context, and this an acquire). */
-    turn = atomic_load_explicit(&c->params.monitor->turn, memory_order_acquire); /* "turn" */
-    if (atomic_load_explicit(&c->applied, memory_order_acquire) == turn)         /* "applied" */
+    seqcount =
+        atomic_load_explicit(&c->params.monitor->seqcount, memory_order_acquire); /* "seqcount" */
+    if (atomic_load_explicit(&c->applied, memory_order_acquire) == seqcount)      /* "applied" */
         return true;
-    return !(turn & 1) && wf_cache_settle_locked(c);
+    return !(seqcount & 1) && wf_cache_settle_locked(c);
 }
 
 static inline bool settle(struct wf_cache *c)

@@ -11,7 +11,7 @@
 void wf_monitor_begin(struct wf_monitor *m)
 {
     /* Before the read that lets the other thread go on: a full fence. */
-    atomic_fetch_add_explicit(&m->turn, 1, memory_order_seq_cst);
+    atomic_fetch_add_explicit(&m->seqcount, 1, memory_order_seq_cst);
 }
 
 void wf_monitor_log(struct wf_monitor *m, enum wf_change change, uintptr_t start, uintptr_t end)
@@ -28,7 +28,7 @@ void wf_monitor_log(struct wf_monitor *m, enum wf_change change, uintptr_t start
 
 void wf_monitor_end(struct wf_monitor *m)
 {
-    atomic_fetch_add_explicit(&m->turn, 1, memory_order_release); /* "turn" */
+    atomic_fetch_add_explicit(&m->seqcount, 1, memory_order_release); /* "seqcount" */
     wf_monitor_wake(m);
 }
 

@@ -7,14 +7,14 @@
  * allocates nothing: the thread that unmaps stands still until its change is read, and may
  * hold any lock of the program (it may be inside free); who reads must never wait for one.
  *
- * The turn is odd from before a change is read until it is in the log. Who unmaps goes on
- * only after the reading; so whoever goes on from there sees an odd turn, or an even one and the
- * change in the log.
+ * The seqcount is odd from before a change is read until it is in the log. Who unmaps goes on
+ * only after the reading; so whoever goes on from there sees an odd seqcount, or an even one and
+ * the change in the log.
  *
- * What a turn cannot show is a change under way: munmap gives the addresses free before its
+ * What a seqcount cannot show is a change under way: munmap gives the addresses free before its
  * change can be read, and another thread may map and use them in between. The probe asks for that.
  *
- * Acquire/release pairs: "turn", the monitor's even value with who reads the log after it;
+ * Acquire/release pairs: "seqcount", the monitor's even value with who reads the log after it;
  * "slot", each word of the log with wf_monitor_read. */
 #ifndef WF_MEM_MONITOR_H
 #define WF_MEM_MONITOR_H
@@ -41,8 +41,8 @@ struct wf_span {
 };
 
 enum wf_probe {
-    WF_PROBE_CLEAN, /* no change is under way: all that began before are in the log, or the turn is
-                       odd */
+    WF_PROBE_CLEAN, /* no change is under way: all that began before are in the log, or the seqcount
+                       is odd */
     WF_PROBE_BUSY,
     WF_PROBE_LOST, /* the monitor sees nothing any more */
 };
@@ -69,10 +69,10 @@ struct wf_monitor_slot {
 
 struct wf_monitor {
     const struct wf_monitor_ops *ops; /* constant */
-    _Alignas(64) _Atomic uint64_t turn;
+    _Alignas(64) _Atomic uint64_t seqcount;
     _Atomic uint64_t logged; /* changes, ever */
     _Atomic uint64_t drops;  /* those of them that are WF_CHANGE_DROPPED */
-    _Atomic uint32_t rung;   /* futex(2): moves with each turn */
+    _Atomic uint32_t rung;   /* futex(2): moves with each seqcount */
     _Alignas(64) struct wf_monitor_slot log[WF_MONITOR_LOG];
 };
 
@@ -88,7 +88,7 @@ void wf_monitor_end(struct wf_monitor *m);
  * overwritten, so that anything may have changed. */
 int wf_monitor_read(struct wf_monitor *m, uint64_t from, struct wf_changed *out, unsigned max);
 
-/* Sleep until the turn has moved since [rung] was read, at most [ms]. */
+/* Sleep until the seqcount has moved since [rung] was read, at most [ms]. */
 void wf_monitor_sleep(struct wf_monitor *m, uint32_t rung, unsigned ms);
 
 /* Wake who sleeps. */

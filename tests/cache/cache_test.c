@@ -748,12 +748,12 @@ static void test_full_of_gone(void **state)
     end();
 }
 
-static unsigned turns; /* between the cache's thread and this one */
+static unsigned spins; /* between the cache's thread and this one */
 
 static void let_go(void)
 {
     monitor.hold = false;
-    for (volatile unsigned i = 0; i < turns; i++)
+    for (volatile unsigned i = 0; i < spins; i++)
         ;
 }
 
@@ -770,7 +770,7 @@ static void test_full_of_leaving(void **state)
     for (unsigned round = 0; round < 1000; round++) {
         unsigned at = 1000 * round;
         uint64_t until;
-        turns = 4 * (round % 250);
+        spins = 4 * (round % 250);
         for (unsigned i = 0; i < 8; i++)
             touch(at + 10 * i, 1);
         monitor.hold = true;
