@@ -149,7 +149,7 @@ static bool hold_found(struct wf_cache_user *u, uintptr_t start, uintptr_t end,
 /* It was held, and then all changes were applied that had begun by then. */
 static inline bool is_good(const struct wf_cached *use)
 {
-    return wf_load_relaxed(&use->entry->state) == LIVE;
+    return wf_load_relaxed(&use->entry->state) == ENTRY_LIVE;
 }
 
 /* ---- the door ---- */
@@ -230,7 +230,7 @@ static void put_last(struct wf_cache_user *u, struct wf_cache_entry *e, struct w
     users_lock(c);
     slot_clear(slot);
     mark = wf_cache_mark_used(c);
-    if (e->mark != mark && wf_load_relaxed(&e->state) == LIVE)
+    if (e->mark != mark && wf_load_relaxed(&e->state) == ENTRY_LIVE)
         wf_cache_retire(c, e);
     users_unlock(c);
     pthread_mutex_unlock(&c->lock);
@@ -238,18 +238,18 @@ static void put_last(struct wf_cache_user *u, struct wf_cache_entry *e, struct w
 }
 
 static WF_SLOW void put_slowly(struct wf_cache_user *u, const struct wf_cached *use,
-                               enum state state)
+                               enum entry_state state)
 {
     struct wf_cache *c = u->cache;
     if (!wf_fork_gen_is(u->fork_gen))
         return;
-    if (!c->keeps && state != ONCE)
+    if (!c->keeps && state != ENTRY_UNCACHED)
         put_last(u, use->entry, use->slot);
     else
         slot_clear(use->slot);
     u->free_slots[u->free_count++] = use->slot;
-    if (state == ONCE)
-        wf_cache_once_drop(c, use->entry);
+    if (state == ENTRY_UNCACHED)
+        wf_cache_uncached_drop(c, use->entry);
     else if (c->keeps)
         (void)wf_cache_reap(c);
 }
@@ -257,8 +257,8 @@ static WF_SLOW void put_slowly(struct wf_cache_user *u, const struct wf_cached *
 void wf_cache_put(struct wf_cache_user *u, const struct wf_cached *use)
 {
     /* Before it is put back: afterwards its memory may be another registration's. */
-    enum state state = wf_load_relaxed(&use->entry->state);
-    if (state != LIVE || !u->keeps || !wf_fork_gen_is(u->fork_gen)) {
+    enum entry_state state = wf_load_relaxed(&use->entry->state);
+    if (state != ENTRY_LIVE || !u->keeps || !wf_fork_gen_is(u->fork_gen)) {
         put_slowly(u, use, state);
         return;
     }

@@ -85,7 +85,7 @@ struct wf_cached {
 };
 
 struct wf_cache_counts {
-    uint64_t hits, misses, onces, evictions, invalidations;
+    uint64_t hits, misses, uncached, evictions, invalidations;
     uint64_t bytes, entries, limbo;
 };
 

@@ -179,7 +179,7 @@ void weft_cache_count(struct weft_cache *c, struct weft_cache_counts *out)
         wf_cache_count(c->cache, &n);
     *out = (struct weft_cache_counts){.hits = n.hits,
                                       .misses = n.misses,
-                                      .alone = n.onces,
+                                      .alone = n.uncached,
                                       .evictions = n.evictions,
                                       .invalidations = n.invalidations,
                                       .bytes = n.bytes,

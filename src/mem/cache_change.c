@@ -111,7 +111,7 @@ void wf_cache_retire(struct wf_cache *c, struct wf_cache_entry *e)
     wf_list_remove(&e->item);
     wf_list_append(&c->limbo, &e->item);
     e->serial = ++c->serials; /* no front table finds it */
-    atomic_store_explicit(&e->state, RETIRED, memory_order_relaxed);
+    atomic_store_explicit(&e->state, ENTRY_RETIRED, memory_order_relaxed);
     c->bytes -= e->range.end - e->range.start;
     c->entries--;
     c->nlimbo++;
@@ -308,7 +308,7 @@ bool wf_cache_make_way(struct wf_cache *c, uint64_t bytes, uint64_t entries, uin
         d = departures(c);
         last = wf_cache_dropped(c); /* after that */
         anew = last != dropped;
-        if ((!d.leaving && (anew || !d.onces)) || (anew && d.left_bytes - from >= bytes))
+        if ((!d.leaving && (anew || !d.uncached)) || (anew && d.left_bytes - from >= bytes))
             return anew;
         if (wf_load_relaxed(&c->vain) == last + 1)
             return anew;
@@ -320,14 +320,14 @@ bool wf_cache_make_way(struct wf_cache *c, uint64_t bytes, uint64_t entries, uin
     }
 }
 
-void wf_cache_once_drop(struct wf_cache *c, struct wf_cache_entry *e)
+void wf_cache_uncached_drop(struct wf_cache *c, struct wf_cache_entry *e)
 {
     pthread_mutex_lock(&c->lock);
-    c->departures.onces++;
+    c->departures.uncached++;
     pthread_mutex_unlock(&c->lock);
     entry_drop(c, e);
     pthread_mutex_lock(&c->lock);
-    c->departures.onces--;
+    c->departures.uncached--;
     wf_list_append(&c->free, &e->item);
     pthread_mutex_unlock(&c->lock);
 }

@@ -17,9 +17,9 @@
 #define TRIES 12       /* of registering, with twice as many given up each time */
 
 enum miss {
-    EXACT, /* to be cached */
-    WIDE,  /* to be cached, more than is needed */
-    ALONE  /* not cached */
+    MISS_EXACT,   /* to be cached */
+    MISS_WIDE,    /* to be cached, more than is needed */
+    MISS_UNCACHED /* not cached */
 };
 
 /* ---- verifying ---- */
@@ -113,7 +113,7 @@ static struct wf_cache_entry *pending_add(struct wf_cache *c, uintptr_t start, u
             e = entry_of(c->free.next);
             e->range = (struct wf_range){start, end};
             e->touched = false;
-            if (miss == WIDE)
+            if (miss == MISS_WIDE)
                 widen(c, &e->range);
             wf_list_remove(&e->item);
             wf_list_append(&c->pending, &e->item);
@@ -187,7 +187,7 @@ static bool register_on_demand(struct wf_cache *c, struct wf_cache_entry *e)
     return e->on_demand;
 }
 
-static enum weft_status register_once(struct wf_cache *c, struct wf_cache_entry *e, bool wide)
+static enum weft_status register_any(struct wf_cache *c, struct wf_cache_entry *e, bool wide)
 {
     bool first = c->params.reg_ops.on_demand_first, is_budget;
     enum weft_status status;
@@ -211,7 +211,7 @@ static enum weft_status register_range(struct wf_cache *c, struct wf_cache_entry
     uint64_t batch = EVICT_BATCH;
     for (unsigned tries = 1;; tries++, batch *= 2) {
         uint64_t dropped = wf_cache_dropped(c);
-        enum weft_status status = register_once(c, e, wide);
+        enum weft_status status = register_any(c, e, wide);
         if (status != WEFT_ELIMIT || wide || tries == TRIES)
             return status;
         if (!wf_cache_make_way(c, len, batch, dropped))
@@ -266,7 +266,7 @@ static bool insert(struct wf_cache *c, struct wf_cache_entry *e)
     e->serial = ++c->serials;
     e->queued = clock;
     wf_store_relaxed(&e->used, clock);
-    wf_store_relaxed(&e->state, LIVE);
+    wf_store_relaxed(&e->state, ENTRY_LIVE);
     wf_store_relaxed(&c->clock, clock + 1);
     wf_list_append(&c->queue, &e->item);
     c->bytes += len;
@@ -277,9 +277,9 @@ static bool insert(struct wf_cache *c, struct wf_cache_entry *e)
 /* [e] is in the ranges, if nothing speaks against it, else a once. */
 static void pending_end(struct wf_cache *c, struct wf_cache_entry *e, bool cacheable)
 {
-    wf_store_relaxed(&e->state, ONCE);
+    wf_store_relaxed(&e->state, ENTRY_UNCACHED);
     if (!cacheable || e->touched || wf_cache_is_tainted(c, &e->range) || !insert(c, e))
-        c->counts.onces++;
+        c->counts.uncached++;
 }
 
 /* ---- a miss ---- */
@@ -330,8 +330,8 @@ static enum weft_status get_anew(struct wf_cache_user *u, uintptr_t start, uintp
     bool cacheable, leaves;
     if (!e)
         return WEFT_ENOMEM;
-    cacheable = miss != ALONE && watch(u, e->range.start, e->range.end, &by);
-    status = register_range(c, e, miss == WIDE);
+    cacheable = miss != MISS_UNCACHED && watch(u, e->range.start, e->range.end, &by);
+    status = register_range(c, e, miss == MISS_WIDE);
     if (status == WEFT_OK && c->pages_fd >= 0 && !e->on_demand) /* its pages may change */
         pages_note(c, e);
     cacheable = cacheable && status == WEFT_OK && settle(c);
@@ -361,7 +361,7 @@ enum weft_status wf_cache_miss(struct wf_cache_user *u, uintptr_t start, uintptr
     const struct wf_cache_params *p = &u->cache->params;
     if (cacheable && p->max_bytes && end - start > p->max_bytes)
         cacheable = false;
-    if (cacheable && p->merge && get_anew(u, start, end, WIDE, out) == WEFT_OK)
+    if (cacheable && p->merge && get_anew(u, start, end, MISS_WIDE, out) == WEFT_OK)
         return WEFT_OK;
-    return get_anew(u, start, end, cacheable ? EXACT : ALONE, out);
+    return get_anew(u, start, end, cacheable ? MISS_EXACT : MISS_UNCACHED, out);
 }

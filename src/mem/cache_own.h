@@ -23,10 +23,10 @@
 
 #define WF_SLOW __attribute__((noinline, cold))
 
-enum state {
-    LIVE,    /* in the ranges */
-    RETIRED, /* in limbo */
-    ONCE     /* of one use */
+enum entry_state {
+    ENTRY_LIVE,    /* in the ranges */
+    ENTRY_RETIRED, /* in limbo */
+    ENTRY_UNCACHED /* of one use */
 };
 
 struct wf_cache_entry {
@@ -34,7 +34,7 @@ struct wf_cache_entry {
     void *handle;
     uint64_t serial;       /* another one each time that it enters or leaves the ranges */
     _Atomic uint64_t used; /* the cache's clock when it was last found */
-    _Atomic enum state state;
+    _Atomic enum entry_state state;
     bool touched;        /* while pending */
     bool on_demand;      /* nothing is pinned for it */
     struct wf_list item; /* queue (oldest first), limbo, pending, or free */
@@ -96,7 +96,7 @@ struct taint {
 /* What the registrar has, or is about to have, again. */
 struct departures {
     uint64_t leaving;    /* entries out of limbo, not deregistered yet */
-    uint64_t onces;      /* the same, of one use */
+    uint64_t uncached;   /* the same, of one use */
     uint64_t left_bytes; /* out of limbo and deregistered, ever */
 };
 
@@ -195,7 +195,7 @@ uint64_t wf_cache_reap(struct wf_cache *c);
 /* Give up idle entries and deregister them; how many bytes. */
 uint64_t wf_cache_give_up(struct wf_cache *c, uint64_t bytes, uint64_t entries);
 /* Deregister an entry of one use, when that is over. */
-void wf_cache_once_drop(struct wf_cache *c, struct wf_cache_entry *e);
+void wf_cache_uncached_drop(struct wf_cache *c, struct wf_cache_entry *e);
 
 static inline enum wf_probe probe(const struct wf_cache *c)
 {

@@ -450,7 +450,7 @@ static void test_dropped(void **state)
     touch(10, 4);
     touch(10, 4);
     assert_int_equal(device.made, 7);
-    assert_int_equal(counts().onces, 3);
+    assert_int_equal(counts().uncached, 3);
     end();
 }
 
@@ -532,7 +532,7 @@ static void test_pending(void **state)
     device.inside = unmap_meanwhile;
     use = get(10, 1);
     assert_int_equal(counts().entries, 0);
-    assert_int_equal(counts().onces, 1);
+    assert_int_equal(counts().uncached, 1);
     wf_cache_put(user, &use);
     wait_registered(0);
     end();

@@ -179,7 +179,7 @@ static void test_remapped_and_read(void **state)
             wf_uffd_read(&t.uffd);
         let_go(unmapper);
         wf_cache_count(t.cache, &after);
-        waited += after.onces == before.onces;
+        waited += after.uncached == before.uncached;
         assert_true(x.fresh);
         assert_true(is_fresh(p));
         end();
