@@ -13,12 +13,12 @@
 #include "mem/budget.h"
 #include "mem/cache_own.h"
 
-#define CHANGES 32        /* read from the log at a time */
-#define NAP_NS 20000      /* how long a waiter sleeps */
-#define WAIT_NS 1000000u  /* for changes under way */
-#define HASTE_NS 1000000u /* how long nobody waits after one has waited in vain */
-#define DROPS 16          /* deregistrations between two looks at the log */
-#define WAY_NS 200000000u /* for registrations that others give back */
+#define CHANGES 32            /* read from the log at a time */
+#define NAP_NS 20000          /* how long a waiter sleeps */
+#define WAIT_NS 1000000u      /* for changes under way */
+#define HASTE_NS 1000000u     /* how long nobody waits after one has waited in vain */
+#define DROPS 16              /* deregistrations between two looks at the log */
+#define RECLAIM_NS 200000000u /* for registrations that others give back */
 
 void wf_cache_nap(void)
 {
@@ -295,9 +295,9 @@ uint64_t wf_cache_dropped(struct wf_cache *c)
  * that use memory once give and take all the time: as long as anything else leaves, that is waited
  * for. What is not counted as leaving any more was counted as dropped before. A device that is
  * stuck is waited for once. */
-bool wf_cache_make_way(struct wf_cache *c, uint64_t bytes, uint64_t entries, uint64_t dropped)
+bool wf_cache_reclaim(struct wf_cache *c, uint64_t bytes, uint64_t entries, uint64_t dropped)
 {
-    uint64_t until = wf_now_ns() + WAY_NS, last, from;
+    uint64_t until = wf_now_ns() + RECLAIM_NS, last, from;
     struct departures d;
     if (!wf_fork_gen_is(c->fork_gen))
         return false;

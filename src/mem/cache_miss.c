@@ -214,7 +214,7 @@ static enum weft_status register_range(struct wf_cache *c, struct wf_cache_entry
         enum weft_status status = register_any(c, e, wide);
         if (status != WEFT_ELIMIT || wide || tries == TRIES)
             return status;
-        if (!wf_cache_make_way(c, len, batch, dropped))
+        if (!wf_cache_reclaim(c, len, batch, dropped))
             return status;
     }
 }

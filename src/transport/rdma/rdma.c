@@ -391,7 +391,7 @@ static enum weft_status register_at(struct rdma_device *d, void *addr, size_t le
         uint64_t dropped = wf_cache_dropped(cache);
         enum weft_status status = register_once(d, addr, len, at, access, out);
         if (status != WEFT_ELIMIT || tries == TRIES ||
-            !wf_cache_make_way(cache, len, entries, dropped))
+            !wf_cache_reclaim(cache, len, entries, dropped))
             return status;
     }
 }
