@@ -12,7 +12,7 @@
 #include "config/config.h"
 #include "mem/budget.h"
 #include "mem/dmabuf.h"
-#include "mem/local.h"
+#include "mem/staging.h"
 #include "mem/maps.h"
 #include "transport/rdma/wire.h"
 #include "transport/transport.h"
@@ -358,14 +358,14 @@ static enum weft_status local_reg_on_demand(void *owner, void *addr, size_t len,
     return local_open_all(owner, addr, len, WF_HCA_LOCAL_WRITE | WF_HCA_ON_DEMAND, handle);
 }
 
-_Static_assert(WF_LOCAL_CUTOVER == WF_MOVE_COPIED, "what is said of a move");
+_Static_assert(WF_STAGING_CUTOVER == WF_MOVE_COPIED, "what is said of a move");
 
 static enum weft_status local_open(struct rdma_ctx *ctx)
 {
-    struct wf_local_params p = {.descs = WF_LOCAL_DESCS,
-                                .inline_max = WF_DESC_DATA,
-                                .bounce_max = WF_LOCAL_CUTOVER,
-                                .pool_bytes = WF_LOCAL_POOL};
+    struct wf_staging_params p = {.descs = WF_STAGING_DESCS,
+                                  .inline_max = WF_DESC_DATA,
+                                  .bounce_max = WF_STAGING_CUTOVER,
+                                  .pool_bytes = WF_STAGING_POOL};
     enum weft_status status = wf_cache_params_own(&p.cache);
     p.cache.reg_ops = (struct wf_reg_ops){.owner = ctx,
                                           .reg = local_reg,
@@ -373,7 +373,7 @@ static enum weft_status local_open(struct rdma_ctx *ctx)
                                           .reg_on_demand = local_reg_on_demand,
                                           .on_demand_first = all_can_on_demand(ctx) &&
                                                              is_on_demand_first(&ctx->devices[0])};
-    return status == WEFT_OK ? wf_local_open(&p, &ctx->local) : status;
+    return status == WEFT_OK ? wf_staging_open(&p, &ctx->local) : status;
 }
 
 /* ---- Weft's own, and regions ---- */
@@ -386,7 +386,7 @@ static enum weft_status local_open(struct rdma_ctx *ctx)
 static enum weft_status register_at(struct rdma_device *d, void *addr, size_t len, uint64_t at,
                                     unsigned access, struct wf_hca_mr **out)
 {
-    struct wf_cache *cache = wf_local_cache(d->ctx->local);
+    struct wf_cache *cache = wf_staging_cache(d->ctx->local);
     for (unsigned tries = 1, entries = 1;; tries++, entries *= 2) {
         uint64_t dropped = wf_cache_dropped(cache);
         enum weft_status status = register_once(d, addr, len, at, access, out);
@@ -603,10 +603,10 @@ static bool is_enough(struct rdma_ctx *ctx)
 {
     enum weft_status status = local_open(ctx);
     if (status == WEFT_OK && (status = wf_rdma_ep_new(ctx, &ctx->kept)) != WEFT_OK)
-        wf_local_close(ctx->local);
+        wf_staging_close(ctx->local);
     if (status == WEFT_OK && !wf_rdma_ep_connects(ctx->kept)) {
         wf_rdma_ep_close(ctx->kept);
-        wf_local_close(ctx->local);
+        wf_staging_close(ctx->local);
         status = WEFT_EUNREACH;
     }
     if (status != WEFT_OK)
@@ -705,7 +705,7 @@ void wf_rdma_ctx_close(struct rdma_ctx *ctx)
 {
     if (ctx->kept)
         wf_rdma_ep_close(ctx->kept);
-    wf_local_close(ctx->local);
+    wf_staging_close(ctx->local);
     ctx_free(ctx);
 }
 

@@ -17,7 +17,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "config/config.h"
-#include "mem/local.h"
+#include "mem/staging.h"
 #include "transport/rdma/cm.h"
 
 #define NO_PIECE UINT32_MAX
@@ -265,8 +265,8 @@ enum weft_status wf_rdma_ep_new(struct rdma_ctx *ctx, struct rdma_ep **out)
     ep->epoll_fd = -1;
     wf_list_init(&ep->readable);
     ep->timer_fd = wf_fd_high(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-    status =
-        ep->timer_fd >= 0 ? wf_cache_user_open(wf_local_cache(ctx->local), &ep->user) : WEFT_ENOMEM;
+    status = ep->timer_fd >= 0 ? wf_cache_user_open(wf_staging_cache(ctx->local), &ep->user)
+                               : WEFT_ENOMEM;
     if (status == WEFT_OK)
         status = rails_open(ep);
     if (status != WEFT_OK) {
@@ -1583,7 +1583,7 @@ static enum weft_status move_place(struct wf_wire *w, const struct wf_move *m,
                                    struct rdma_request *q, struct wf_hca_wr *wr)
 {
     struct rdma_ep *ep = w->rdma->ep;
-    struct wf_local *local = ep->ctx->local;
+    struct wf_staging *local = ep->ctx->local;
     const struct rdma_mrs *mrs;
     const struct wf_hca_mr *mr;
     enum weft_status status;
@@ -1596,9 +1596,9 @@ static enum weft_status move_place(struct wf_wire *w, const struct wf_move *m,
     q->desc = wf_desc_take(local);
     if (!q->desc)
         return no_place(w);
-    status = is_get ? wf_local_to(local, ep->user, q->desc, m->local, m->len, NULL)
-                    : wf_local_from(local, ep->user, q->desc, m->local, m->len, NULL);
-    if (status != WEFT_OK || q->desc->way == WF_LOCAL_PIECES) {
+    status = is_get ? wf_staging_to(local, ep->user, q->desc, m->local, m->len, NULL)
+                    : wf_staging_from(local, ep->user, q->desc, m->local, m->len, NULL);
+    if (status != WEFT_OK || q->desc->way == WF_STAGING_PIECES) {
         wf_desc_done(local, ep->user, q->desc, false);
         return status == WEFT_AGAIN ? no_place(w) : WEFT_EUNREACH;
     }

@@ -39,14 +39,15 @@
  * again, some time, when nothing is under way.
  *
  * Moves. What the core has the NICs move (struct wf_move) are WRITEs and READs of the same queue
- * pair, from and to where mem/local.h finds a place. They end in order. When the queue pair breaks,
- * of those that did not it is not known here whether they were done. The other side's NIC knows: by
- * the number of the packet that its queue pair would have taken next. That side breaks its queue
- * pair, so that nothing of them can happen any more, asks, and tells in its next ENDS or PLAIN;
- * then the core is told of the moves. What was not done, messages do again; so they do a READ that
- * was, since its bytes did not come; and WRITEs of which that NIC does not tell. One that the other
- * NIC refused is told apart, as the failing one. Short ones take lane 0, long ones are dealt over
- * the lanes (tcp.c). Each lane's end for themselves, and are told of for themselves when it breaks.
+ * pair, from and to where mem/staging.h finds a place. They end in order. When the queue pair
+ * breaks, of those that did not it is not known here whether they were done. The other side's NIC
+ * knows: by the number of the packet that its queue pair would have taken next. That side breaks
+ * its queue pair, so that nothing of them can happen any more, asks, and tells in its next ENDS or
+ * PLAIN; then the core is told of the moves. What was not done, messages do again; so they do a
+ * READ that was, since its bytes did not come; and WRITEs of which that NIC does not tell. One that
+ * the other NIC refused is told apart, as the failing one. Short ones take lane 0, long ones are
+ * dealt over the lanes (tcp.c). Each lane's end for themselves, and are told of for themselves when
+ * it breaks.
  *
  * A WRITE's completion says that the other NIC has it. What comes by the same queue pair is behind
  * it in memory; what comes by another NIC need not be. So a WRITE on another lane than 0, whose end
@@ -100,9 +101,9 @@ struct rdma_ctx {
     struct rdma_device devices[WF_RDMA_RAILS];
     struct rdma_rail rails[WF_RDMA_RAILS];
     unsigned ndevices, nrails;
-    pthread_mutex_t lock;   /* of what events change: hcas' ports */
-    struct wf_local *local; /* registrations of the program's memory, for moves */
-    struct rdma_ep *kept;   /* the first endpoint's: regions do not take what it needs */
+    pthread_mutex_t lock;     /* of what events change: hcas' ports */
+    struct wf_staging *local; /* registrations of the program's memory, for moves */
+    struct rdma_ep *kept;     /* the first endpoint's: regions do not take what it needs */
     _Atomic uint64_t next_at;
 };
 
