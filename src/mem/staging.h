@@ -4,7 +4,7 @@
  *
  *   in the descriptor   short: copied beside the work request
  *   bounced             up to the cutover: copied through a buffer that is registered for good
- *   registered          longer: where they are, by the cache (cache.h)
+ *   registered          longer: where they are, by the cache (cache/cache.h)
  *   in pieces           longer, and no more can be registered: through bounce buffers, one at a
  * time
  *
@@ -18,7 +18,7 @@
 #include <stdint.h>
 #include <weft/weft.h>
 
-#include "mem/cache.h"
+#include "mem/cache/cache.h"
 #include "mem/lifo.h"
 
 struct wf_staging;

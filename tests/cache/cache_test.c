@@ -12,8 +12,8 @@
 
 #include "base/clock.h"
 #include "base/util.h"
-#include "mem/cache.h"
-#include "mem/monitor.h"
+#include "mem/cache/cache.h"
+#include "mem/cache/monitor.h"
 #include "unit/unit.h"
 
 #if defined(__SANITIZE_ADDRESS__)

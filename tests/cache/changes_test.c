@@ -16,7 +16,7 @@
 
 #include "base/clock.h"
 #include "cache/device.h"
-#include "mem/monitor.h"
+#include "mem/cache/monitor.h"
 #include "unit/unit.h"
 
 #define PAGE 4096u

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "mem/cache.h"
+#include "mem/cache/cache.h"
 
 struct device;
 

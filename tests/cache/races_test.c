@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "cache/device.h"
-#include "mem/uffd.h"
+#include "mem/cache/uffd.h"
 #include "unit/unit.h"
 
 #define PAGE 4096u

@@ -20,7 +20,7 @@
 #include "cache/device.h"
 #include "mem/budget.h"
 #include "mem/staging.h"
-#include "mem/monitor.h"
+#include "mem/cache/monitor.h"
 #include "unit/unit.h"
 
 #define PAGE ((size_t)4096)

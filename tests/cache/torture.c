@@ -27,8 +27,8 @@
 #include "base/rand.h"
 #include "base/util.h"
 #include "cache/device.h"
-#include "mem/monitor.h"
-#include "mem/uffd.h"
+#include "mem/cache/monitor.h"
+#include "mem/cache/uffd.h"
 
 #define PAGE 4096u
 #define THREADS 4

@@ -15,7 +15,7 @@
 #include "base/util.h"
 #include "config/config.h"
 #include "mem/budget.h"
-#include "mem/cache.h"
+#include "mem/cache/cache.h"
 #include "mem/dmabuf.h"
 #include "mem/staging.h"
 #include "mem/maps.h"

@@ -2,17 +2,17 @@
 /* What the parts of the registration cache share: cache.c (users, hits, the doors), cache_miss.c
  * (registering, entering), cache_change.c (changes, leaving). cache.h says how they work together.
  */
-#ifndef WF_MEM_CACHE_OWN_H
-#define WF_MEM_CACHE_OWN_H
+#ifndef WF_MEM_CACHE_IMPL_H
+#define WF_MEM_CACHE_IMPL_H
 
 #include <pthread.h>
 #include <stdatomic.h>
 
 #include "base/atomic.h"
 #include "base/util.h"
-#include "mem/cache.h"
-#include "mem/monitor.h"
-#include "mem/ranges.h"
+#include "mem/cache/cache.h"
+#include "mem/cache/monitor.h"
+#include "mem/cache/ranges.h"
 
 #define FRONT_LEAST 128 /* sets of a front table */
 #define FRONT_MOST 16384

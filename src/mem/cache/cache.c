@@ -8,8 +8,8 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/thread.h"
-#include "mem/cache_own.h"
-#include "mem/pages.h"
+#include "mem/cache/impl.h"
+#include "mem/cache/pages.h"
 
 #define REAP_MS 100   /* between looks for what may go, while there is any */
 #define IDLE_MS 60000 /* and while there is none */

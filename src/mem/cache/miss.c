@@ -10,8 +10,8 @@
 
 #include "base/log.h"
 #include "mem/budget.h"
-#include "mem/cache_own.h"
-#include "mem/pages.h"
+#include "mem/cache/impl.h"
+#include "mem/cache/pages.h"
 
 #define EVICT_BATCH 16 /* at least, when the registrar has no more */
 #define TRIES 12       /* of registering, with twice as many given up each time */

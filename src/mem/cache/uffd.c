@@ -32,7 +32,7 @@
 #include "base/process.h"
 #include "base/util.h"
 #include "mem/maps.h"
-#include "mem/uffd.h"
+#include "mem/cache/uffd.h"
 
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1

@@ -16,8 +16,8 @@
  *
  * Acquire/release pairs: "seqcount", the monitor's even value with who reads the log after it;
  * "slot", each word of the log with wf_monitor_read. */
-#ifndef WF_MEM_MONITOR_H
-#define WF_MEM_MONITOR_H
+#ifndef WF_MEM_CACHE_MONITOR_H
+#define WF_MEM_CACHE_MONITOR_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

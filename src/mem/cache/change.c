@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "mem/budget.h"
-#include "mem/cache_own.h"
+#include "mem/cache/impl.h"
 
 #define CHANGES 32            /* read from the log at a time */
 #define NAP_NS 20000          /* how long a waiter sleeps */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #define _GNU_SOURCE
-#include "mem/monitor.h"
+#include "mem/cache/monitor.h"
 
 #include <limits.h>
 #include <linux/futex.h>

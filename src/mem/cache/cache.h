@@ -34,8 +34,8 @@
  *
  * Acquire/release pairs: "user", a user's lock; "slot", the store that puts back with who looks for
  * uses; "applied", the seqcount up to which the log was applied. */
-#ifndef WF_MEM_CACHE_H
-#define WF_MEM_CACHE_H
+#ifndef WF_MEM_CACHE_CACHE_H
+#define WF_MEM_CACHE_CACHE_H
 
 #include <stdbool.h>
 #include <stddef.h>

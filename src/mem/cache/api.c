@@ -11,8 +11,8 @@
 #include "config/config.h"
 #include "base/util.h"
 #include "mem/budget.h"
-#include "mem/cache.h"
-#include "mem/monitor.h"
+#include "mem/cache/cache.h"
+#include "mem/cache/monitor.h"
 
 #define OWN_BYTES 0 /* what may be pinned is the limit */
 #define OWN_COUNT 1024
