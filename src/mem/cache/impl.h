@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the parts of the registration cache share: cache.c (users, hits, the doors), cache_miss.c
- * (registering, entering), cache_change.c (changes, leaving). cache.h says how they work together.
- */
+/* What the parts of the registration cache share. cache.h says how they work together.
+ *
+ *   api.c       the calls of weft/cache.h
+ *   cache.c     caches and users, opened and closed
+ *   hit.c       hits and uses: all that a transfer from cached memory runs
+ *   miss.c      what is not cached, registered (register.c) and entered
+ *   change.c    changes that the monitor logged; taint.c: ranges that may not be cached
+ *   evict.c      how entries leave and are deregistered
+ *   verify.c    hits compared with the pages that are there */
 #ifndef WF_MEM_CACHE_IMPL_H
 #define WF_MEM_CACHE_IMPL_H
 
@@ -169,7 +175,7 @@ static inline void users_unlock(struct wf_cache *c)
 /* Sleep for a moment; no cancellation point, as nothing is that runs under a lock. */
 void wf_cache_nap(void);
 
-/* ---- cache_change.c ---- */
+/* ---- change.c, taint.c, evict.c ---- */
 
 /* All of these under cache->lock; they take the users' themselves. */
 void wf_cache_gone(struct wf_cache *c, uintptr_t start, uintptr_t end);
@@ -178,6 +184,9 @@ bool wf_cache_log_apply(struct wf_cache *c);
 /* Changes numbered below [before] were in the log when a probe began that was clean; now
  * everything is applied. */
 void wf_cache_settled(struct wf_cache *c, uint64_t before);
+void wf_cache_taint_add(struct wf_cache *c, uintptr_t start, uintptr_t end, uint64_t number);
+/* Unmapped by the change of the log with that [number]. */
+void wf_cache_taint_cut(struct wf_cache *c, uintptr_t start, uintptr_t end, uint64_t number);
 bool wf_cache_is_tainted(const struct wf_cache *c, const struct wf_range *r);
 
 /* Under cache->lock and the users'. */
@@ -222,16 +231,23 @@ static inline bool settle(struct wf_cache *c)
     return is_settled(c) || wf_cache_settle_slowly(c);
 }
 
-/* ---- cache_miss.c ---- */
+/* ---- miss.c, register.c, verify.c ---- */
 
 /* Register [start, end), whole pages, and hold it; kept if it can be and [cacheable]. */
 enum weft_status wf_cache_miss(struct wf_cache_user *u, uintptr_t start, uintptr_t end,
                                bool cacheable, struct wf_cached *out);
+/* Register [e]'s range. [wide]: more than is needed; nothing is given up for it. */
+enum weft_status wf_cache_register(struct wf_cache *c, struct wf_cache_entry *e, bool wide);
+/* While they are registered, before anybody finds the entry. */
+void wf_cache_pages_note(struct wf_cache *c, struct wf_cache_entry *e);
 /* [start, end) of a hit is held: abort if it is stale. */
 void wf_cache_verify(struct wf_cache *c, const struct wf_cache_entry *e, uintptr_t start,
                      uintptr_t end);
 
-/* ---- uses ---- */
+/* ---- uses: hit.c ---- */
+
+/* A front table of so many sets, all empty, in place of the user's. False: no memory. */
+bool wf_cache_front_alloc(struct wf_cache_user *u, uint32_t sets);
 
 /* Under the user's lock; there is a free slot. */
 static inline void hold(struct wf_cache_user *u, struct wf_cache_entry *e, struct wf_cached *out)

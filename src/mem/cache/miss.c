@@ -1,69 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Registering what is not in the cache, and how it enters. */
-#define _GNU_SOURCE
-#include <inttypes.h>
-#include <linux/capability.h>
+/* A miss: what is not in the cache, and how it enters. */
 #include <stdlib.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
-#include "base/log.h"
-#include "mem/budget.h"
 #include "mem/cache/impl.h"
-#include "mem/cache/pages.h"
-
-#define EVICT_BATCH 16 /* at least, when the registrar has no more */
-#define TRIES 12       /* of registering, with twice as many given up each time */
 
 enum miss {
     MISS_EXACT,   /* to be cached */
     MISS_WIDE,    /* to be cached, more than is needed */
     MISS_UNCACHED /* not cached */
 };
-
-/* ---- verifying ---- */
-
-#define LOOK 64 /* pages at a time */
-
-/* While they are registered, before anybody finds the entry. */
-static void pages_note(struct wf_cache *c, struct wf_cache_entry *e)
-{
-    size_t count = (e->range.end - e->range.start) / c->page;
-    e->pages = malloc(count * sizeof *e->pages);
-    if (e->pages && wf_pages_look(c->pages_fd, e->range.start, count, e->pages)) {
-        free(e->pages);
-        e->pages = NULL;
-    }
-}
-
-static void stale(const struct wf_cache_entry *e, uintptr_t at, uint64_t was, uint64_t is)
-{
-    wf_error(
-        "WEFT_MR_CACHE_VERIFY: the cached registration of [%#lx, %#lx) is stale: the page at %#lx "
-        "was %#lx and is %#lx (weft_cache(3), CHANGES THAT NOBODY SEES)",
-        (unsigned long)e->range.start, (unsigned long)e->range.end, (unsigned long)at,
-        (unsigned long)was, (unsigned long)is);
-    abort();
-}
-
-/* [start, end) is held, and the caller is about to transfer it: it does not change. */
-void wf_cache_verify(struct wf_cache *c, const struct wf_cache_entry *e, uintptr_t start,
-                     uintptr_t end)
-{
-    uint64_t now[LOOK];
-    if (!e->pages)
-        return;
-    for (uintptr_t at = start; at < end; at += LOOK * c->page) {
-        size_t count = WF_MIN((end - at) / c->page, LOOK);
-        const uint64_t *was = e->pages + (at - e->range.start) / c->page;
-        if (wf_pages_look(c->pages_fd, at, count, now))
-            return;
-        for (size_t i = 0; i < count; i++)
-            if (now[i] != was[i])
-                stale(e, at + i * c->page, was[i], now[i]);
-    }
-}
 
 /* ---- pending entries ---- */
 
@@ -121,102 +66,6 @@ static struct wf_cache_entry *pending_add(struct wf_cache *c, uintptr_t start, u
         pthread_mutex_unlock(&c->lock);
     } while (!e && supply(c));
     return e;
-}
-
-/* ---- registering ---- */
-
-/* Does RLIMIT_MEMLOCK bind this process? Not if it has CAP_IPC_LOCK. */
-static bool is_bound(uint64_t *limit)
-{
-    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct cap[2] = {{0}};
-    struct rlimit l = {.rlim_cur = RLIM_INFINITY};
-    (void)syscall(SYS_capget, &head, cap);
-    (void)getrlimit(RLIMIT_MEMLOCK, &l);
-    *limit = l.rlim_cur;
-    return l.rlim_cur != RLIM_INFINITY && !(cap[0].effective & 1u << CAP_IPC_LOCK);
-}
-
-/* Once: which limit it is, and what to do about it. */
-static void limit_tell(bool is_budget)
-{
-    static const char until[] = "unused registrations are given up, and transfers are copied when "
-                                "there are none";
-    static _Atomic bool told[2];
-    uint64_t limit;
-    if (atomic_exchange(&told[is_budget], true))
-        return;
-    if (is_budget)
-        wf_warn(
-            "no more memory may be pinned: this process has its share of WEFT_PINNED (weft info "
-            "--config); raise that; until then %s",
-            until);
-    else if (is_bound(&limit))
-        wf_warn("no more memory can be registered: the limit of locked memory (RLIMIT_MEMLOCK) is "
-                "%" PRIu64 " KiB; raise it with ulimit -l, memlock in /etc/security/limits.conf or "
-                "LimitMEMLOCK= of the service; until then %s",
-                limit / 1024, until);
-    else
-        wf_warn(
-            "the device registers no more memory, and it is not for the limit of locked memory: "
-            "%s",
-            until);
-}
-
-static enum weft_status register_pinned(struct wf_cache *c, struct wf_cache_entry *e,
-                                        bool *is_budget)
-{
-    const struct wf_reg_ops *r = &c->params.reg_ops;
-    size_t len = e->range.end - e->range.start;
-    enum weft_status status;
-    *is_budget = c->params.budget && !wf_budget_take(c->params.budget, len);
-    if (*is_budget)
-        return WEFT_ELIMIT;
-    status = r->reg(r->owner, (void *)e->range.start, len, &e->handle); // NOLINT
-    if (c->params.budget && status != WEFT_OK)
-        wf_budget_give(c->params.budget, len);
-    return status;
-}
-
-static bool register_on_demand(struct wf_cache *c, struct wf_cache_entry *e)
-{
-    const struct wf_reg_ops *r = &c->params.reg_ops;
-    e->on_demand =
-        r->reg_on_demand && r->reg_on_demand(r->owner, (void *)e->range.start, // NOLINT
-                                             e->range.end - e->range.start, &e->handle) == WEFT_OK;
-    return e->on_demand;
-}
-
-static enum weft_status register_any(struct wf_cache *c, struct wf_cache_entry *e, bool wide)
-{
-    bool first = c->params.reg_ops.on_demand_first, is_budget;
-    enum weft_status status;
-    e->on_demand = false;
-    if (first && register_on_demand(c, e))
-        return WEFT_OK;
-    status = register_pinned(c, e, &is_budget);
-    if (status != WEFT_ELIMIT)
-        return status;
-    if (!first && register_on_demand(c, e))
-        return WEFT_OK;
-    if (!wide)
-        limit_tell(is_budget);
-    return status;
-}
-
-/* [wide]: more than is needed; nothing is given up for it. */
-static enum weft_status register_range(struct wf_cache *c, struct wf_cache_entry *e, bool wide)
-{
-    size_t len = e->range.end - e->range.start;
-    uint64_t batch = EVICT_BATCH;
-    for (unsigned tries = 1;; tries++, batch *= 2) {
-        uint64_t dropped = wf_cache_dropped(c);
-        enum weft_status status = register_any(c, e, wide);
-        if (status != WEFT_ELIMIT || wide || tries == TRIES)
-            return status;
-        if (!wf_cache_reclaim(c, len, batch, dropped))
-            return status;
-    }
 }
 
 /* ---- entering: under cache->lock and the users' ---- */
@@ -331,9 +180,9 @@ static enum weft_status get_anew(struct wf_cache_user *u, uintptr_t start, uintp
     if (!e)
         return WEFT_ENOMEM;
     cacheable = miss != MISS_UNCACHED && watch(u, e->range.start, e->range.end, &by);
-    status = register_range(c, e, miss == MISS_WIDE);
+    status = wf_cache_register(c, e, miss == MISS_WIDE);
     if (status == WEFT_OK && c->pages_fd >= 0 && !e->on_demand) /* its pages may change */
-        pages_note(c, e);
+        wf_cache_pages_note(c, e);
     cacheable = cacheable && status == WEFT_OK && settle(c);
     pthread_mutex_lock(&c->lock);
     /* What came since is applied here, or touches the entry when it is in the ranges. */
