@@ -145,7 +145,7 @@ static enum wf_probe probe(struct wf_monitor *m)
 }
 
 static const struct wf_monitor_ops fake_ops = {
-    .name = "fake", .watch = watch, .probe = probe, .keeps = true};
+    .name = "fake", .watch = watch, .probe = probe, .keeps_idle = true};
 
 /* ---- one test's things ---- */
 

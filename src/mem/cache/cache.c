@@ -25,8 +25,8 @@ void wf_cache_invalidate(struct wf_cache *c, const void *addr, size_t len)
     if (end < start)
         end = UINTPTR_MAX;
     pthread_mutex_lock(&c->lock);
-    wf_cache_gone(c, start, end);
-    atomic_fetch_add_explicit(&c->told, 1, memory_order_release);
+    wf_cache_invalidate_range(c, start, end);
+    atomic_fetch_add_explicit(&c->invalidate_calls, 1, memory_order_release);
     pthread_mutex_unlock(&c->lock);
     wf_monitor_wake(c->params.monitor);
 }
@@ -94,7 +94,7 @@ static void *reaper_main(void *arg)
     struct wf_cache *c = arg;
     struct wf_monitor *m = c->params.monitor;
     while (!atomic_load(&c->stop)) {
-        uint32_t rung = wf_load_acquire(&m->rung);
+        uint32_t wakeups = wf_load_acquire(&m->wakeups);
         bool done;
         if (m->ops->probe(m) == WF_PROBE_LOST)
             wf_cache_monitor_lost(c);
@@ -108,7 +108,7 @@ static void *reaper_main(void *arg)
         done = done && !c->nlimbo;
         pthread_mutex_unlock(&c->lock);
         if (!atomic_load(&c->stop))
-            wf_monitor_sleep(m, rung, done ? IDLE_MS : REAP_MS);
+            wf_monitor_sleep(m, wakeups, done ? IDLE_MS : REAP_MS);
     }
     return NULL;
 }
@@ -139,22 +139,23 @@ enum weft_status wf_cache_open(const struct wf_cache_params *params, struct wf_c
     c->params = *params;
     c->params.max_entries = WF_MIN(params->max_entries, ENTRIES_MAX);
     /* What is shared while all of it is in use must be no more than was asked for. */
-    c->params.merge = params->merge && params->monitor->ops->keeps;
+    c->params.merge = params->merge && params->monitor->ops->keeps_idle;
     c->fork_gen = wf_fork_gen_begin();
     c->page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    c->keeps = params->monitor->ops->keeps;
+    c->keeps_idle = params->monitor->ops->keeps_idle;
     pthread_mutex_init(&c->lock, NULL);
     wf_list_init(&c->users);
     wf_list_init(&c->queue);
     wf_list_init(&c->limbo);
     wf_list_init(&c->pending);
     wf_list_init(&c->free);
-    c->drops = wf_load_acquire(&params->monitor->drops); /* first: none may be counted unread */
-    c->read = wf_load_acquire(&params->monitor->logged);
+    c->drops_seen =
+        wf_load_acquire(&params->monitor->drops); /* first: none may be counted unread */
+    c->next_change = wf_load_acquire(&params->monitor->logged);
     c->pages_fd = params->verify ? wf_pages_open() : -1;
     if (params->verify && c->pages_fd < 0)
         wf_warn("cached registrations are not verified: /proc/self/pagemap: %m");
-    if (params->max_entries && c->keeps && !reaper_start(c)) {
+    if (params->max_entries && c->keeps_idle && !reaper_start(c)) {
         wf_error("cannot start a thread for registrations (ulimit -u)");
         if (c->pages_fd >= 0)
             close(c->pages_fd);
@@ -181,7 +182,7 @@ void wf_cache_close(struct wf_cache *c)
             pthread_join(c->reaper, NULL);
         }
         pthread_mutex_lock(&c->lock);
-        wf_cache_gone(c, 0, UINTPTR_MAX);
+        wf_cache_invalidate_range(c, 0, UINTPTR_MAX);
         pthread_mutex_unlock(&c->lock);
         (void)wf_cache_reap(c);
     }
@@ -205,8 +206,8 @@ enum weft_status wf_cache_user_open(struct wf_cache *c, struct wf_cache_user **o
     memset(u, 0, sizeof *u);
     u->fork_gen = c->fork_gen;
     u->cache = c;
-    u->keeps = c->keeps;
-    if (!wf_cache_front_alloc(u, FRONT_LEAST)) {
+    u->keeps_idle = c->keeps_idle;
+    if (!wf_cache_lookaside_alloc(u, LOOKASIDE_SETS_MIN)) {
         free(u);
         return WEFT_ENOMEM;
     }
@@ -248,6 +249,6 @@ void wf_cache_user_close(struct wf_cache_user *u)
     for (uint32_t i = 0; i < u->used_chunks; i++)
         free(u->chunk[i]);
     free(u->free_slots);
-    free(u->front);
+    free(u->lookaside);
     free(u);
 }

@@ -128,7 +128,7 @@ void wf_caches_invalidate(const void *addr, size_t len);
  * up idle entries, [bytes] of them and so many [entries], or wait until other threads have
  * deregistered so many bytes or all that they are about to, at most 200 ms. [dropped]:
  * deregistrations, ever, before it was asked. False: there is nothing to be had; else ask again. */
-uint64_t wf_cache_dropped(struct wf_cache *cache);
+uint64_t wf_cache_deregs(struct wf_cache *cache);
 bool wf_cache_reclaim(struct wf_cache *cache, uint64_t bytes, uint64_t entries, uint64_t dropped);
 
 /* Give up idle entries, at least [bytes] of them if there are so many. Returns how many bytes. */

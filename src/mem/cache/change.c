@@ -53,7 +53,7 @@ static void touch_pending(struct wf_cache *c, uintptr_t start, uintptr_t end)
     }
 }
 
-void wf_cache_gone(struct wf_cache *c, uintptr_t start, uintptr_t end)
+void wf_cache_invalidate_range(struct wf_cache *c, uintptr_t start, uintptr_t end)
 {
     retire_touching(c, start, end);
     touch_pending(c, start, end);
@@ -65,21 +65,21 @@ void wf_cache_gone(struct wf_cache *c, uintptr_t start, uintptr_t end)
 /* The change of the log of that [number]. */
 static void change_apply(struct wf_cache *c, const struct wf_changed *change, uint64_t number)
 {
-    wf_cache_gone(c, change->start, change->end);
+    wf_cache_invalidate_range(c, change->start, change->end);
     if (change->change == WF_CHANGE_GONE)
         wf_cache_taint_cut(c, change->start, change->end, number);
     else if (!c->params.single)
         wf_cache_taint_add(c, change->start, change->end, number);
 }
 
-/* Anything may have changed before number c->read; and if something was dropped, nobody knows
- * what: nothing that is mapped now is cached until it is unmapped. */
+/* Anything may have changed before number c->next_change; and if something was dropped, nobody
+ * knows what: nothing that is mapped now is cached until it is unmapped. */
 static void log_lost(struct wf_cache *c)
 {
-    wf_cache_gone(c, 0, UINTPTR_MAX);
-    if (wf_load_relaxed(&c->params.monitor->drops) == c->drops || c->params.single)
+    wf_cache_invalidate_range(c, 0, UINTPTR_MAX);
+    if (wf_load_relaxed(&c->params.monitor->drops) == c->drops_seen || c->params.single)
         return;
-    wf_cache_taint_add(c, 0, UINTPTR_MAX, c->read - 1);
+    wf_cache_taint_add(c, 0, UINTPTR_MAX, c->next_change - 1);
     wf_store_relaxed(&c->overrun, true);
 }
 
@@ -94,42 +94,42 @@ bool wf_cache_log_apply(struct wf_cache *c)
         return false;
     if (seqcount == atomic_load_explicit(&c->applied, memory_order_relaxed))
         return true;
-    while ((n = wf_monitor_read(m, c->read, change, CHANGES)) != 0) {
+    while ((n = wf_monitor_read(m, c->next_change, change, CHANGES)) != 0) {
         if (n < 0) { /* all that is read from here on is newer than what was lost */
-            c->read = atomic_load_explicit(&m->logged, memory_order_acquire);
+            c->next_change = atomic_load_explicit(&m->logged, memory_order_acquire);
             log_lost(c);
             continue;
         }
         for (int i = 0; i < n; i++)
-            change_apply(c, &change[i], c->read + (uint64_t)i);
-        c->read += (uint64_t)n;
+            change_apply(c, &change[i], c->next_change + (uint64_t)i);
+        c->next_change += (uint64_t)n;
     }
     drops = wf_load_acquire(&m->drops);
     if (atomic_load_explicit(&m->seqcount, memory_order_acquire) != seqcount)
         return false; /* some of it was of a later seqcount, and not all */
-    c->drops = drops;
+    c->drops_seen = drops;
     atomic_store_explicit(&c->applied, seqcount, memory_order_release); /* "applied" */
     return true;
 }
 
-void wf_cache_settled(struct wf_cache *c, uint64_t before)
+void wf_cache_probe_note(struct wf_cache *c, uint64_t before)
 {
-    if (before < c->before)
+    if (before < c->probe_begin)
         return;
-    c->before = before;
-    c->after = c->read;
+    c->probe_begin = before;
+    c->probe_end = c->next_change;
 }
 
 void wf_cache_monitor_lost(struct wf_cache *c)
 {
-    if (atomic_exchange(&c->lost, true))
+    if (atomic_exchange(&c->monitor_lost, true))
         return;
     wf_warn(
         "registrations are not cached any more: the descriptor of %s was closed, by the program "
         "perhaps",
         c->params.monitor->ops->name);
     pthread_mutex_lock(&c->lock);
-    wf_cache_gone(c, 0, UINTPTR_MAX);
+    wf_cache_invalidate_range(c, 0, UINTPTR_MAX);
     pthread_mutex_unlock(&c->lock);
     (void)wf_cache_reap(c);
 }
@@ -141,7 +141,7 @@ WF_SLOW bool wf_cache_settle_locked(struct wf_cache *c)
     pthread_mutex_lock(&c->lock);
     done = probe(c) == WF_PROBE_CLEAN && wf_cache_log_apply(c);
     if (done)
-        wf_cache_settled(c, before);
+        wf_cache_probe_note(c, before);
     pthread_mutex_unlock(&c->lock);
     return done;
 }
@@ -154,9 +154,9 @@ WF_SLOW bool wf_cache_settle_locked(struct wf_cache *c)
 WF_SLOW bool wf_cache_settle_slowly(struct wf_cache *c)
 {
     uint64_t now = wf_now_ns();
-    bool waits = now >= wf_load_relaxed(&c->hasty);
+    bool waits = now >= wf_load_relaxed(&c->no_wait_until_ns);
     uint64_t until = waits ? now + WAIT_NS : now;
-    for (unsigned tries = 0; !wf_load_relaxed(&c->lost); tries++) {
+    for (unsigned tries = 0; !wf_load_relaxed(&c->monitor_lost); tries++) {
         if (c->params.monitor->ops->probe(c->params.monitor) == WF_PROBE_LOST)
             wf_cache_monitor_lost(c);
         else if (is_settled(c))
@@ -169,6 +169,6 @@ WF_SLOW bool wf_cache_settle_slowly(struct wf_cache *c)
             wf_cache_nap();
     }
     if (waits)
-        wf_store_relaxed(&c->hasty, now + HASTE_NS);
+        wf_store_relaxed(&c->no_wait_until_ns, now + HASTE_NS);
     return false;
 }

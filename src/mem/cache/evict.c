@@ -7,7 +7,7 @@
 #include "mem/budget.h"
 #include "mem/cache/impl.h"
 
-#define DROPS 16              /* deregistrations between two looks at the log */
+#define DEREGS_BATCH 16       /* deregistrations between two looks at the log */
 #define RECLAIM_NS 200000000u /* for registrations that others give back */
 
 /* ---- what is not found any more ---- */
@@ -77,33 +77,33 @@ static uint64_t limbo_take(struct wf_cache *c, struct wf_list *out)
         n++;
     }
     c->nlimbo -= n;
-    c->departures.leaving += n;
+    c->dereg_counts.under_way += n;
     return n;
 }
 
-static void entry_drop(struct wf_cache *c, struct wf_cache_entry *e)
+static void entry_dereg(struct wf_cache *c, struct wf_cache_entry *e)
 {
     c->params.reg_ops.dereg(c->params.reg_ops.owner, e->handle);
     if (c->params.budget && !e->on_demand)
         wf_budget_give(c->params.budget, e->range.end - e->range.start);
     /* Now that all of it can be had again. */
-    atomic_fetch_add_explicit(&c->dropped, 1, memory_order_release);
+    atomic_fetch_add_explicit(&c->deregs, 1, memory_order_release);
     free(e->pages);
     e->pages = NULL;
 }
 
 /* The log is not to run over while a slow device deregisters. */
-static void entries_drop(struct wf_cache *c, struct wf_list *list)
+static void entries_dereg(struct wf_cache *c, struct wf_list *list)
 {
     while (!wf_list_empty(list)) {
         struct wf_list done;
         uint64_t bytes = 0;
         unsigned n = 0;
         wf_list_init(&done);
-        for (; n < DROPS && !wf_list_empty(list); n++) {
+        for (; n < DEREGS_BATCH && !wf_list_empty(list); n++) {
             struct wf_list *it = list->next;
             bytes += entry_of(it)->range.end - entry_of(it)->range.start;
-            entry_drop(c, entry_of(it));
+            entry_dereg(c, entry_of(it));
             wf_list_remove(it);
             wf_list_append(&done, it);
         }
@@ -113,8 +113,8 @@ static void entries_drop(struct wf_cache *c, struct wf_list *list)
             wf_list_remove(it);
             wf_list_append(&c->free, it);
         }
-        c->departures.leaving -= n;
-        c->departures.left_bytes += bytes;
+        c->dereg_counts.under_way -= n;
+        c->dereg_counts.bytes_done += bytes;
         (void)wf_cache_log_apply(c);
         pthread_mutex_unlock(&c->lock);
     }
@@ -132,7 +132,7 @@ uint64_t wf_cache_reap(struct wf_cache *c)
         users_unlock(c);
     }
     pthread_mutex_unlock(&c->lock);
-    entries_drop(c, &gone);
+    entries_dereg(c, &gone);
     return n;
 }
 
@@ -156,57 +156,58 @@ uint64_t wf_cache_give_up(struct wf_cache *c, uint64_t bytes, uint64_t entries)
     return went;
 }
 
-static struct departures departures(struct wf_cache *c)
+static struct dereg_counts dereg_counts(struct wf_cache *c)
 {
-    struct departures d;
+    struct dereg_counts d;
     pthread_mutex_lock(&c->lock);
-    d = c->departures;
+    d = c->dereg_counts;
     pthread_mutex_unlock(&c->lock);
     return d;
 }
 
-uint64_t wf_cache_dropped(struct wf_cache *c)
+uint64_t wf_cache_deregs(struct wf_cache *c)
 {
-    return wf_load_acquire(&c->dropped);
+    return wf_load_acquire(&c->deregs);
 }
 
 /* Another thread may have taken what is gone, at any moment, and is about to give it back. Others
- * that use memory once give and take all the time: as long as anything else leaves, that is waited
- * for. What is not counted as leaving any more was counted as dropped before. A device that is
- * stuck is waited for once. */
+ * that use memory once give and take all the time: as long as anything else leaves, that is
+ * waited for. What is not counted as leaving any more was counted as dropped before. A device that
+ * is stuck is waited for once. */
 bool wf_cache_reclaim(struct wf_cache *c, uint64_t bytes, uint64_t entries, uint64_t dropped)
 {
     uint64_t until = wf_now_ns() + RECLAIM_NS, last, from;
-    struct departures d;
+    struct dereg_counts d;
     if (!wf_fork_gen_is(c->fork_gen))
         return false;
-    from = departures(c).left_bytes;
+    from = dereg_counts(c).bytes_done;
     (void)wf_cache_give_up(c, bytes, entries);
     for (;; wf_cache_nap()) {
         bool anew;
-        d = departures(c);
-        last = wf_cache_dropped(c); /* after that */
+        d = dereg_counts(c);
+        last = wf_cache_deregs(c); /* after that */
         anew = last != dropped;
-        if ((!d.leaving && (anew || !d.uncached)) || (anew && d.left_bytes - from >= bytes))
+        if ((!d.under_way && (anew || !d.uncached_under_way)) ||
+            (anew && d.bytes_done - from >= bytes))
             return anew;
-        if (wf_load_relaxed(&c->vain) == last + 1)
+        if (wf_load_relaxed(&c->stuck_at) == last + 1)
             return anew;
         if (wf_now_ns() < until)
             continue;
         if (!anew)
-            wf_store_relaxed(&c->vain, last + 1);
+            wf_store_relaxed(&c->stuck_at, last + 1);
         return anew;
     }
 }
 
-void wf_cache_uncached_drop(struct wf_cache *c, struct wf_cache_entry *e)
+void wf_cache_uncached_dereg(struct wf_cache *c, struct wf_cache_entry *e)
 {
     pthread_mutex_lock(&c->lock);
-    c->departures.uncached++;
+    c->dereg_counts.uncached_under_way++;
     pthread_mutex_unlock(&c->lock);
-    entry_drop(c, e);
+    entry_dereg(c, e);
     pthread_mutex_lock(&c->lock);
-    c->departures.uncached--;
+    c->dereg_counts.uncached_under_way--;
     wf_list_append(&c->free, &e->item);
     pthread_mutex_unlock(&c->lock);
 }

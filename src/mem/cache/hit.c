@@ -32,43 +32,43 @@ static bool uses_add(struct wf_cache_user *u)
 
 /* ---- hits ---- */
 
-static inline struct front *front_of(const struct wf_cache_user *u, uintptr_t start)
+static inline struct lookaside *lookaside_set(const struct wf_cache_user *u, uintptr_t start)
 {
     uint64_t hash = (start >> 12) * 0x9e3779b97f4a7c15u;
-    return &u->front[2 * ((uint32_t)(hash >> 32) & u->front_mask)];
+    return &u->lookaside[2 * ((uint32_t)(hash >> 32) & u->lookaside_mask)];
 }
 
-bool wf_cache_front_alloc(struct wf_cache_user *u, uint32_t sets)
+bool wf_cache_lookaside_alloc(struct wf_cache_user *u, uint32_t sets)
 {
-    size_t size = (size_t)sets * 2 * sizeof *u->front;
-    struct front *f = aligned_alloc(64, size);
+    size_t size = (size_t)sets * 2 * sizeof *u->lookaside;
+    struct lookaside *f = aligned_alloc(64, size);
     if (!f)
         return false;
     memset(f, 0, size);
-    free(u->front);
-    u->front = f;
-    u->front_mask = sets - 1;
-    u->front_misses = 0;
+    free(u->lookaside);
+    u->lookaside = f;
+    u->lookaside_mask = sets - 1;
+    u->lookaside_misses = 0;
     return true;
 }
 
-static void front_note(struct wf_cache_user *u, uintptr_t start, struct wf_cache_entry *e)
+static void lookaside_add(struct wf_cache_user *u, uintptr_t start, struct wf_cache_entry *e)
 {
-    struct front *f = front_of(u, start);
+    struct lookaside *f = lookaside_set(u, start);
     f[1] = f[0];
-    f[0] = (struct front){e->range.start, e->range.end, e, e->serial};
-    u->front_misses++;
+    f[0] = (struct lookaside){e->range.start, e->range.end, e, e->serial};
+    u->lookaside_misses++;
 }
 
 /* Outside the lock. A table that is often missed grows, seven times in its life. */
-static void front_grow(struct wf_cache_user *u)
+static void lookaside_grow(struct wf_cache_user *u)
 {
-    uint32_t sets = u->front_mask + 1;
-    if (u->front_misses > 4 * sets && sets < FRONT_MOST)
-        (void)wf_cache_front_alloc(u, 2 * sets);
+    uint32_t sets = u->lookaside_mask + 1;
+    if (u->lookaside_misses > 4 * sets && sets < LOOKASIDE_SETS_MAX)
+        (void)wf_cache_lookaside_alloc(u, 2 * sets);
 }
 
-static inline bool front_has(const struct front *f, uintptr_t start, uintptr_t end)
+static inline bool lookaside_has(const struct lookaside *f, uintptr_t start, uintptr_t end)
 {
     return f->start <= start && end <= f->end;
 }
@@ -78,7 +78,7 @@ static inline bool front_has(const struct front *f, uintptr_t start, uintptr_t e
 static bool may_serve(const struct wf_cache *c, const struct wf_cache_entry *e, uintptr_t start,
                       uintptr_t end)
 {
-    return c->keeps || (e->range.start == start && e->range.end == end);
+    return c->keeps_idle || (e->range.start == start && e->range.end == end);
 }
 
 static inline void hit_note(struct wf_cache_user *u, struct wf_cache_entry *e)
@@ -90,15 +90,17 @@ static inline void hit_note(struct wf_cache_user *u, struct wf_cache_entry *e)
 }
 
 /* What the user's own table has for the range, or null. */
-static inline struct front *known(const struct wf_cache_user *u, uintptr_t start, uintptr_t end)
+static inline struct lookaside *lookaside_find(const struct wf_cache_user *u, uintptr_t start,
+                                               uintptr_t end)
 {
-    struct front *f = front_of(u, start);
-    return front_has(f, start, end) || front_has(++f, start, end) ? f : NULL;
+    struct lookaside *f = lookaside_set(u, start);
+    return lookaside_has(f, start, end) || lookaside_has(++f, start, end) ? f : NULL;
 }
 
 /* Hold it, if it is still in the ranges and nobody has the lock. What the locked instruction would
  * hold up is loaded before it. */
-static inline bool hold_known(struct wf_cache_user *u, const struct front *f, struct wf_cached *out)
+static inline bool hold_lookaside(struct wf_cache_user *u, const struct lookaside *f,
+                                  struct wf_cached *out)
 {
     struct wf_cache_slot *slot = u->free_slots[u->free_count - 1];
     struct wf_cache_entry *e = f->entry;
@@ -118,8 +120,8 @@ static inline bool hold_known(struct wf_cache_user *u, const struct front *f, st
 }
 
 /* Hold what the ranges have. */
-static bool hold_found(struct wf_cache_user *u, uintptr_t start, uintptr_t end,
-                       struct wf_cached *out)
+static bool hold_cached(struct wf_cache_user *u, uintptr_t start, uintptr_t end,
+                        struct wf_cached *out)
 {
     struct wf_cache *c = u->cache;
     struct wf_cache_entry *e;
@@ -129,15 +131,15 @@ static bool hold_found(struct wf_cache_user *u, uintptr_t start, uintptr_t end,
         e = NULL;
     if (e)
         hold(u, e, out);
-    if (e && c->keeps && c->pages_fd < 0)
-        front_note(u, start, e);
+    if (e && c->keeps_idle && c->pages_fd < 0)
+        lookaside_add(u, start, e);
     user_unlock(u);
-    front_grow(u);
+    lookaside_grow(u);
     return e;
 }
 
 /* It was held, and then all changes were applied that had begun by then. */
-static inline bool is_good(const struct wf_cached *use)
+static inline bool is_live(const struct wf_cached *use)
 {
     return wf_load_relaxed(&use->entry->state) == ENTRY_LIVE;
 }
@@ -150,7 +152,7 @@ static WF_SLOW enum weft_status get_slowly(struct wf_cache_user *u, const void *
     struct wf_cache *c = u->cache;
     uintptr_t start = (uintptr_t)addr & ~(c->page - 1);
     uintptr_t end = ((uintptr_t)addr + len + c->page - 1) & ~(c->page - 1);
-    bool cacheable = c->params.max_entries && !wf_load_relaxed(&c->lost), settled;
+    bool cacheable = c->params.max_entries && !wf_load_relaxed(&c->monitor_lost), settled;
     if (!wf_fork_gen_is(u->fork_gen))
         return WEFT_EFORKED;
     if (!len || end < (uintptr_t)addr || end - start < len)
@@ -158,10 +160,10 @@ static WF_SLOW enum weft_status get_slowly(struct wf_cache_user *u, const void *
     if (!u->free_count && !uses_add(u))
         return WEFT_ENOMEM;
     /* It is held first, so that a miss asks the monitor only once, at its end. */
-    if (!cacheable || !hold_found(u, start, end, out))
+    if (!cacheable || !hold_cached(u, start, end, out))
         return wf_cache_miss(u, start, end, cacheable, out);
     settled = settle(c);
-    if (settled && is_good(out)) {
+    if (settled && is_live(out)) {
         if (c->pages_fd >= 0)
             wf_cache_verify(c, out->entry, start, end);
         hit_note(u, out->entry);
@@ -177,8 +179,8 @@ static __attribute__((noinline)) enum weft_status
 get_probed(struct wf_cache_user *u, const void *addr, size_t len, struct wf_cached *out)
 {
     uintptr_t start = (uintptr_t)addr;
-    const struct front *f = known(u, start, start + len);
-    if (f && is_settled(u->cache) && hold_known(u, f, out))
+    const struct lookaside *f = lookaside_find(u, start, start + len);
+    if (f && is_settled(u->cache) && hold_lookaside(u, f, out))
         return WEFT_OK;
     return get_slowly(u, addr, len, out);
 }
@@ -196,12 +198,12 @@ enum weft_status wf_cache_get(struct wf_cache_user *u, const void *addr, size_t 
                               struct wf_cached *out)
 {
     uintptr_t start = (uintptr_t)addr, end = start + len;
-    const struct front *f;
+    const struct lookaside *f;
     if (!wf_fork_gen_is(u->fork_gen) || start >= end || !u->free_count)
         return get_slowly(u, addr, len, out);
     if (!u->cache->params.single)
         return get_probed(u, addr, len, out);
-    if ((f = known(u, start, end)) && is_applied(u->cache) && hold_known(u, f, out))
+    if ((f = lookaside_find(u, start, end)) && is_applied(u->cache) && hold_lookaside(u, f, out))
         return WEFT_OK;
     return get_slowly(u, addr, len, out);
 }
@@ -233,14 +235,14 @@ static WF_SLOW void put_slowly(struct wf_cache_user *u, const struct wf_cached *
     struct wf_cache *c = u->cache;
     if (!wf_fork_gen_is(u->fork_gen))
         return;
-    if (!c->keeps && state != ENTRY_UNCACHED)
+    if (!c->keeps_idle && state != ENTRY_UNCACHED)
         put_last(u, use->entry, use->slot);
     else
         slot_clear(use->slot);
     u->free_slots[u->free_count++] = use->slot;
     if (state == ENTRY_UNCACHED)
-        wf_cache_uncached_drop(c, use->entry);
-    else if (c->keeps)
+        wf_cache_uncached_dereg(c, use->entry);
+    else if (c->keeps_idle)
         (void)wf_cache_reap(c);
 }
 
@@ -248,7 +250,7 @@ void wf_cache_put(struct wf_cache_user *u, const struct wf_cached *use)
 {
     /* Before it is put back: afterwards its memory may be another registration's. */
     enum entry_state state = wf_load_relaxed(&use->entry->state);
-    if (state != ENTRY_LIVE || !u->keeps || !wf_fork_gen_is(u->fork_gen)) {
+    if (state != ENTRY_LIVE || !u->keeps_idle || !wf_fork_gen_is(u->fork_gen)) {
         put_slowly(u, use, state);
         return;
     }

@@ -20,8 +20,8 @@
 #include "mem/cache/monitor.h"
 #include "mem/cache/ranges.h"
 
-#define FRONT_LEAST 128 /* sets of a front table */
-#define FRONT_MOST 16384
+#define LOOKASIDE_SETS_MIN 128 /* sets of a front table */
+#define LOOKASIDE_SETS_MAX 16384
 #define USES 256       /* slots of a user, per chunk */
 #define USE_CHUNKS 256 /* 65,536 uses of one user at a time */
 #define TAINTS 1024    /* ranges; more are joined */
@@ -50,7 +50,7 @@ struct wf_cache_entry {
 };
 
 /* What a user found: good while the entry has that serial number. Two to a set, the newer first. */
-struct front {
+struct lookaside {
     uintptr_t start, end;
     struct wf_cache_entry *entry;
     uint64_t serial;
@@ -71,9 +71,9 @@ struct use_chunk {
 struct watched {
     struct wf_span span;
     uint64_t logged;
-    uint64_t told; /* what the program had told by then */
+    uint64_t invalidate_calls; /* what the program had told by then */
     unsigned times;
-    bool is_known; /* this time nothing was watched: it was before */
+    bool is_earlier; /* this time nothing was watched: it was before */
 };
 
 /* The first line is all that a hit needs of it. */
@@ -81,16 +81,16 @@ struct wf_cache_user {
     _Alignas(64) _Atomic uint32_t lock;
     uint32_t free_count; /* the owning thread's alone, as all that does not say otherwise */
     struct wf_cache_slot **free_slots;
-    struct front *front; /* two of each set */
-    uint32_t front_mask; /* sets - 1 */
-    bool keeps;          /* as the cache's */
+    struct lookaside *lookaside; /* two of each set */
+    uint32_t lookaside_mask;     /* sets - 1 */
+    bool keeps_idle;             /* as the cache's */
     uint64_t fork_gen;
     _Atomic uint64_t hits; /* read by others */
     struct wf_cache *cache;
-    uint32_t front_misses;  /* since the table has that size */
-    struct watched watched; /* the mappings that the last miss had watched */
-    uint32_t used_chunks;   /* written under [lock] */
-    struct wf_list item;    /* under cache->lock */
+    uint32_t lookaside_misses; /* since the table has that size */
+    struct watched watched;    /* the mappings that the last miss had watched */
+    uint32_t used_chunks;      /* written under [lock] */
+    struct wf_list item;       /* under cache->lock */
     struct use_chunk *chunk[USE_CHUNKS];
 };
 
@@ -100,10 +100,10 @@ struct taint {
 };
 
 /* What the registrar has, or is about to have, again. */
-struct departures {
-    uint64_t leaving;    /* entries out of limbo, not deregistered yet */
-    uint64_t uncached;   /* the same, of one use */
-    uint64_t left_bytes; /* out of limbo and deregistered, ever */
+struct dereg_counts {
+    uint64_t under_way;          /* entries out of limbo, not deregistered yet */
+    uint64_t uncached_under_way; /* the same, of one use */
+    uint64_t bytes_done;         /* out of limbo and deregistered, ever */
 };
 
 struct wf_cache {
@@ -111,27 +111,28 @@ struct wf_cache {
     void *memory;       /* that it is in */
     struct wf_cache_params params;
     uint64_t fork_gen;
-    uintptr_t page;           /* bytes */
-    bool keeps;               /* the monitor lets it keep what nobody uses */
-    _Atomic uint64_t applied; /* the monitor's seqcount up to which the log is applied */
-    _Atomic uint64_t clock;   /* insertions */
-    _Atomic bool lost;        /* the monitor is */
-    _Atomic bool overrun;     /* drops were lost, and nobody has said so yet */
-    _Atomic uint64_t hasty;   /* nobody waits for changes under way until then, ns */
+    uintptr_t page;                    /* bytes */
+    bool keeps_idle;                   /* the monitor lets it keep what nobody uses */
+    _Atomic uint64_t applied;          /* the monitor's seqcount up to which the log is applied */
+    _Atomic uint64_t clock;            /* insertions */
+    _Atomic bool monitor_lost;         /* the monitor is */
+    _Atomic bool overrun;              /* drops were lost, and nobody has said so yet */
+    _Atomic uint64_t no_wait_until_ns; /* nobody waits for changes under way until then, ns */
     _Alignas(64) pthread_mutex_t lock;
     struct wf_ranges ranges; /* written under [lock] and all users' */
     struct wf_list users, queue, limbo, pending, free;
-    uint64_t read;          /* changes of the log that were applied */
-    uint64_t drops;         /* ever logged, when the log was last applied to its end */
-    uint64_t before, after; /* changes numbered [after] and more began when those numbered less
-                             * than [before] were in the log */
-    uint64_t marks;         /* searches for uses */
+    uint64_t next_change;            /* changes of the log that were applied */
+    uint64_t drops_seen;             /* ever logged, when the log was last applied to its end */
+    uint64_t probe_begin, probe_end; /* changes numbered [after] and more began when those numbered
+                                      * less than [before] were in the log */
+    uint64_t marks;                  /* searches for uses */
     uint64_t serials;
     uint64_t bytes, entries, nlimbo;
-    struct departures departures;
-    _Atomic uint64_t dropped; /* deregistrations, ever */
-    _Atomic uint64_t vain;    /* how many there were, and 1, when others were waited for in vain */
-    _Atomic uint64_t told; /* invalidations by the program: what was watched may not be any more */
+    struct dereg_counts dereg_counts;
+    _Atomic uint64_t deregs;   /* deregistrations, ever */
+    _Atomic uint64_t stuck_at; /* how many there were, and 1, when others were waited for in vain */
+    /* By the program: what was watched may not be any more. */
+    _Atomic uint64_t invalidate_calls;
     unsigned ntaints;
     struct taint taint[TAINTS];
     struct wf_cache_counts counts;
@@ -178,12 +179,12 @@ void wf_cache_nap(void);
 /* ---- change.c, taint.c, evict.c ---- */
 
 /* All of these under cache->lock; they take the users' themselves. */
-void wf_cache_gone(struct wf_cache *c, uintptr_t start, uintptr_t end);
+void wf_cache_invalidate_range(struct wf_cache *c, uintptr_t start, uintptr_t end);
 /* Everything that is in the log. False: more is coming. */
 bool wf_cache_log_apply(struct wf_cache *c);
 /* Changes numbered below [before] were in the log when a probe began that was clean; now
  * everything is applied. */
-void wf_cache_settled(struct wf_cache *c, uint64_t before);
+void wf_cache_probe_note(struct wf_cache *c, uint64_t before);
 void wf_cache_taint_add(struct wf_cache *c, uintptr_t start, uintptr_t end, uint64_t number);
 /* Unmapped by the change of the log with that [number]. */
 void wf_cache_taint_cut(struct wf_cache *c, uintptr_t start, uintptr_t end, uint64_t number);
@@ -204,7 +205,7 @@ uint64_t wf_cache_reap(struct wf_cache *c);
 /* Give up idle entries and deregister them; how many bytes. */
 uint64_t wf_cache_give_up(struct wf_cache *c, uint64_t bytes, uint64_t entries);
 /* Deregister an entry of one use, when that is over. */
-void wf_cache_uncached_drop(struct wf_cache *c, struct wf_cache_entry *e);
+void wf_cache_uncached_dereg(struct wf_cache *c, struct wf_cache_entry *e);
 
 static inline enum wf_probe probe(const struct wf_cache *c)
 {
@@ -247,7 +248,7 @@ void wf_cache_verify(struct wf_cache *c, const struct wf_cache_entry *e, uintptr
 /* ---- uses: hit.c ---- */
 
 /* A front table of so many sets, all empty, in place of the user's. False: no memory. */
-bool wf_cache_front_alloc(struct wf_cache_user *u, uint32_t sets);
+bool wf_cache_lookaside_alloc(struct wf_cache_user *u, uint32_t sets);
 
 /* Under the user's lock; there is a free slot. */
 static inline void hold(struct wf_cache_user *u, struct wf_cache_entry *e, struct wf_cached *out)

@@ -13,7 +13,7 @@ enum miss {
 /* ---- pending entries ---- */
 
 /* Another entry, and what inserting it may take, got while no lock is held. */
-static bool supply(struct wf_cache *c)
+static bool spares_add(struct wf_cache *c)
 {
     struct wf_cache_entry *e = aligned_alloc(64, wf_align_up(sizeof *e, 64));
     struct wf_ranges_chunk *chunk = malloc(sizeof *chunk);
@@ -64,14 +64,14 @@ static struct wf_cache_entry *pending_add(struct wf_cache *c, uintptr_t start, u
             wf_list_append(&c->pending, &e->item);
         }
         pthread_mutex_unlock(&c->lock);
-    } while (!e && supply(c));
+    } while (!e && spares_add(c));
     return e;
 }
 
 /* ---- entering: under cache->lock and the users' ---- */
 
 /* Let [len] bytes more fit, [inside] of what is there being replaced. What is in use stays. */
-static bool room_make(struct wf_cache *c, uint64_t len, uint64_t inside, uint64_t inside_bytes)
+static bool make_room(struct wf_cache *c, uint64_t len, uint64_t inside, uint64_t inside_bytes)
 {
     uint64_t entries = c->entries - inside, bytes = c->bytes - inside_bytes;
     uint64_t over = 0, over_bytes = 0;
@@ -86,8 +86,8 @@ static bool room_make(struct wf_cache *c, uint64_t len, uint64_t inside, uint64_
 }
 
 /* The first entry from [from] on that the range contains, or null. */
-static struct wf_cache_entry *inside(const struct wf_cache *c, const struct wf_range *range,
-                                     uintptr_t from)
+static struct wf_cache_entry *contained(const struct wf_cache *c, const struct wf_range *range,
+                                        uintptr_t from)
 {
     struct wf_range *r;
     while ((r = wf_ranges_touching(&c->ranges, from, range->end)) && r->start < range->start)
@@ -102,13 +102,14 @@ static bool insert(struct wf_cache *c, struct wf_cache_entry *e)
     struct wf_cache_entry *in;
     if (wf_ranges_containing(&c->ranges, e->range.start, e->range.end))
         return false; /* another thread was faster */
-    for (uintptr_t from = e->range.start; (in = inside(c, &e->range, from)); from = in->range.end) {
+    for (uintptr_t from = e->range.start; (in = contained(c, &e->range, from));
+         from = in->range.end) {
         n++;
         bytes += in->range.end - in->range.start;
     }
-    if (!room_make(c, len, n, bytes))
+    if (!make_room(c, len, n, bytes))
         return false;
-    while ((in = inside(c, &e->range, e->range.start)))
+    while ((in = contained(c, &e->range, e->range.start)))
         wf_cache_retire(c, in);
     if (!wf_ranges_insert(&c->ranges, &e->range))
         return false;
@@ -139,17 +140,18 @@ static bool watch(struct wf_cache_user *u, uintptr_t start, uintptr_t end, struc
     struct wf_monitor *m = u->cache->params.monitor;
     struct watched *w = &u->watched;
     struct wf_span span;
-    uint64_t told = wf_load_acquire(&u->cache->told), logged = wf_load_acquire(&m->logged);
-    bool same = w->logged == logged && w->told == told;
+    uint64_t invalidate_calls = wf_load_acquire(&u->cache->invalidate_calls),
+             logged = wf_load_acquire(&m->logged);
+    bool same = w->logged == logged && w->invalidate_calls == invalidate_calls;
     if (same && w->times == 2 && w->span.start <= start && end <= w->span.end) {
         *by = *w;
-        by->is_known = true;
+        by->is_earlier = true;
         return true;
     }
     if (m->ops->watch(m, start, end, &span) != WEFT_OK)
         return false;
     same = same && w->times && span.start == w->span.start && span.end == w->span.end;
-    *by = (struct watched){span, logged, told, same ? 2 : 1, false};
+    *by = (struct watched){span, logged, invalidate_calls, same ? 2 : 1, false};
     return true;
 }
 
@@ -157,26 +159,26 @@ static bool watch(struct wf_cache_user *u, uintptr_t start, uintptr_t end, struc
 static bool is_watched(struct wf_cache_user *u, const struct watched *by)
 {
     struct wf_cache *c = u->cache;
-    if (wf_load_relaxed(&c->lost) || !wf_cache_log_apply(c))
+    if (wf_load_relaxed(&c->monitor_lost) || !wf_cache_log_apply(c))
         return false;
-    wf_cache_settled(c, by->logged);
-    if (c->read == by->logged) {
+    wf_cache_probe_note(c, by->logged);
+    if (c->next_change == by->logged) {
         u->watched = *by;
         return true;
     }
     u->watched.times = 0;
-    return !by->is_known; /* else what had been watched may have gone */
+    return !by->is_earlier; /* else what had been watched may have gone */
 }
 
 /* Register [start, end), watched if it can be, and hold it. */
-static enum weft_status get_anew(struct wf_cache_user *u, uintptr_t start, uintptr_t end,
-                                 enum miss miss, struct wf_cached *out)
+static enum weft_status register_and_hold(struct wf_cache_user *u, uintptr_t start, uintptr_t end,
+                                          enum miss miss, struct wf_cached *out)
 {
     struct wf_cache *c = u->cache;
     struct wf_cache_entry *e = pending_add(c, start, end, miss);
     struct watched by = {.times = 0};
     enum weft_status status;
-    bool cacheable, leaves;
+    bool cacheable, has_limbo;
     if (!e)
         return WEFT_ENOMEM;
     cacheable = miss != MISS_UNCACHED && watch(u, e->range.start, e->range.end, &by);
@@ -197,9 +199,9 @@ static enum weft_status get_anew(struct wf_cache_user *u, uintptr_t start, uintp
     if (status != WEFT_OK)
         wf_list_append(&c->free, &e->item);
     c->counts.misses += status == WEFT_OK;
-    leaves = c->nlimbo;
+    has_limbo = c->nlimbo;
     pthread_mutex_unlock(&c->lock);
-    if (leaves)
+    if (has_limbo)
         (void)wf_cache_reap(c);
     return status;
 }
@@ -210,7 +212,7 @@ enum weft_status wf_cache_miss(struct wf_cache_user *u, uintptr_t start, uintptr
     const struct wf_cache_params *p = &u->cache->params;
     if (cacheable && p->max_bytes && end - start > p->max_bytes)
         cacheable = false;
-    if (cacheable && p->merge && get_anew(u, start, end, MISS_WIDE, out) == WEFT_OK)
+    if (cacheable && p->merge && register_and_hold(u, start, end, MISS_WIDE, out) == WEFT_OK)
         return WEFT_OK;
-    return get_anew(u, start, end, cacheable ? MISS_EXACT : MISS_UNCACHED, out);
+    return register_and_hold(u, start, end, cacheable ? MISS_EXACT : MISS_UNCACHED, out);
 }

@@ -57,7 +57,7 @@ struct wf_monitor_ops {
     enum weft_status (*watch)(struct wf_monitor *m, uintptr_t start, uintptr_t end,
                               struct wf_span *span);
     enum wf_probe (*probe)(struct wf_monitor *m);
-    bool keeps; /* registrations may be kept when nobody uses them */
+    bool keeps_idle; /* registrations may be kept when nobody uses them */
 };
 
 #define WF_MONITOR_LOG 8192 /* changes */
@@ -70,9 +70,9 @@ struct wf_monitor_slot {
 struct wf_monitor {
     const struct wf_monitor_ops *ops; /* constant */
     _Alignas(64) _Atomic uint64_t seqcount;
-    _Atomic uint64_t logged; /* changes, ever */
-    _Atomic uint64_t drops;  /* those of them that are WF_CHANGE_DROPPED */
-    _Atomic uint32_t rung;   /* futex(2): moves with each seqcount */
+    _Atomic uint64_t logged;  /* changes, ever */
+    _Atomic uint64_t drops;   /* those of them that are WF_CHANGE_DROPPED */
+    _Atomic uint32_t wakeups; /* futex(2): moves with each seqcount */
     _Alignas(64) struct wf_monitor_slot log[WF_MONITOR_LOG];
 };
 
@@ -88,8 +88,8 @@ void wf_monitor_end(struct wf_monitor *m);
  * overwritten, so that anything may have changed. */
 int wf_monitor_read(struct wf_monitor *m, uint64_t from, struct wf_changed *out, unsigned max);
 
-/* Sleep until the seqcount has moved since [rung] was read, at most [ms]. */
-void wf_monitor_sleep(struct wf_monitor *m, uint32_t rung, unsigned ms);
+/* Sleep until the seqcount has moved since [wakeups] was read, at most [ms]. */
+void wf_monitor_sleep(struct wf_monitor *m, uint32_t wakeups, unsigned ms);
 
 /* Wake who sleeps. */
 void wf_monitor_wake(struct wf_monitor *m);

@@ -27,13 +27,13 @@ static bool is_bound(uint64_t *limit)
 }
 
 /* Once: which limit it is, and what to do about it. */
-static void limit_tell(bool is_budget)
+static void limit_log(bool is_budget)
 {
     static const char until[] = "unused registrations are given up, and transfers are copied when "
                                 "there are none";
-    static _Atomic bool told[2];
+    static _Atomic bool logged[2];
     uint64_t limit;
-    if (atomic_exchange(&told[is_budget], true))
+    if (atomic_exchange(&logged[is_budget], true))
         return;
     if (is_budget)
         wf_warn(
@@ -89,7 +89,7 @@ static enum weft_status register_any(struct wf_cache *c, struct wf_cache_entry *
     if (!first && register_on_demand(c, e))
         return WEFT_OK;
     if (!wide)
-        limit_tell(is_budget);
+        limit_log(is_budget);
     return status;
 }
 
@@ -99,7 +99,7 @@ enum weft_status wf_cache_register(struct wf_cache *c, struct wf_cache_entry *e,
     size_t len = e->range.end - e->range.start;
     uint64_t batch = EVICT_BATCH;
     for (unsigned tries = 1;; tries++, batch *= 2) {
-        uint64_t dropped = wf_cache_dropped(c);
+        uint64_t dropped = wf_cache_deregs(c);
         enum weft_status status = register_any(c, e, wide);
         if (status != WEFT_ELIMIT || wide || tries == TRIES)
             return status;

@@ -39,7 +39,7 @@ void wf_cache_taint_cut(struct wf_cache *c, uintptr_t start, uintptr_t end, uint
 {
     for (unsigned i = 0; i < c->ntaints && c->taint[i].start < end; i++) {
         struct taint *t = &c->taint[i];
-        if (t->end <= start || t->last >= c->before || number < c->after)
+        if (t->end <= start || t->last >= c->probe_begin || number < c->probe_end)
             continue;
         if (t->start < start && t->end > end) {
             if (c->ntaints == TAINTS)

@@ -121,7 +121,7 @@ static enum weft_status uffd_watch(struct wf_monitor *m, uintptr_t start, uintpt
 }
 
 static const struct wf_monitor_ops uffd_ops = {
-    .name = "userfaultfd", .watch = uffd_watch, .probe = uffd_probe, .keeps = true};
+    .name = "userfaultfd", .watch = uffd_watch, .probe = uffd_probe, .keeps_idle = true};
 
 /* ---- opening ---- */
 

@@ -388,7 +388,7 @@ static enum weft_status register_at(struct rdma_device *d, void *addr, size_t le
 {
     struct wf_cache *cache = wf_staging_cache(d->ctx->local);
     for (unsigned tries = 1, entries = 1;; tries++, entries *= 2) {
-        uint64_t dropped = wf_cache_dropped(cache);
+        uint64_t dropped = wf_cache_deregs(cache);
         enum weft_status status = register_once(d, addr, len, at, access, out);
         if (status != WEFT_ELIMIT || tries == TRIES ||
             !wf_cache_reclaim(cache, len, entries, dropped))
