@@ -6,12 +6,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -20,56 +18,6 @@
 
 #define PROCESSORS_MAX ((size_t)1 << 20) /* no kernel has as many */
 #define PF_EXITING 4u                    /* include/linux/sched.h; proc(5) field 9 */
-
-static const uint64_t no_gen;
-const uint64_t *wf_fork_gen_word = &no_gen;
-
-static uint64_t *fork_gen_page; /* private, wiped in children */
-static uint64_t fork_gen_count; /* inherited, so a child never repeats a value */
-static pthread_mutex_t fork_gen_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static void fork_gen_fork(void)
-{
-    pthread_mutex_lock(&fork_gen_lock);
-}
-
-static void fork_gen_parent(void)
-{
-    pthread_mutex_unlock(&fork_gen_lock);
-}
-
-static void fork_gen_child(void)
-{
-    if (fork_gen_page)
-        *fork_gen_page = 0;
-    pthread_mutex_unlock(&fork_gen_lock);
-}
-
-/* From the start, so that no fork can find the lock held by a thread it lacks. */
-__attribute__((constructor)) static void fork_gen_init(void)
-{
-    (void)pthread_atfork(fork_gen_fork, fork_gen_parent, fork_gen_child);
-}
-
-uint64_t wf_fork_gen_begin(void)
-{
-    uint64_t fork_gen = 0;
-    pthread_mutex_lock(&fork_gen_lock);
-    if (!fork_gen_page) {
-        void *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (p == MAP_FAILED)
-            goto out;
-        (void)madvise(p, 4096, MADV_WIPEONFORK);
-        fork_gen_page = p;
-        wf_fork_gen_word = fork_gen_page;
-    }
-    if (!*fork_gen_page)
-        *fork_gen_page = ++fork_gen_count;
-    fork_gen = *fork_gen_page;
-out:
-    pthread_mutex_unlock(&fork_gen_lock);
-    return fork_gen;
-}
 
 static ssize_t read_file(const char *path, char *buf, size_t room)
 {

@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <weft/weft.h>
 
+#include "base/fork.h"
 #include "base/handle.h"
 #include "base/process.h"
 #include "base/util.h"

@@ -13,7 +13,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/handle.h"
-#include "base/process.h"
+#include "base/fork.h"
 #include "mem/counter.h"
 
 /* ---- counters ---- */

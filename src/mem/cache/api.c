@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/params.h"
 #include "base/handle.h"
-#include "base/process.h"
+#include "base/fork.h"
 #include "config/config.h"
 #include "base/util.h"
 #include "mem/budget.h"

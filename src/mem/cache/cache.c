@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "base/process.h"
+#include "base/fork.h"
 #include "base/thread.h"
 #include "mem/cache/impl.h"
 #include "mem/cache/pages.h"
@@ -33,21 +33,41 @@ void wf_cache_invalidate(struct wf_cache *c, const void *addr, size_t len)
 
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER; /* before any cache->lock */
 static struct wf_list all_caches = {&all_caches, &all_caches};
+static struct wf_fork_item all_fork;
+static _Atomic bool has_opened; /* a cache, ever: then all_fork has joined */
 
-/* Not taken around a fork: who has it may wait for an allocator's lock, which fork takes, too. */
-static void all_forked(void)
+/* The child has none of them. The lock is not taken around a fork: a thread that holds it may wait
+ * for an allocator's lock, which fork takes, too. */
+static void all_child(struct wf_fork_item *item)
 {
+    (void)item;
     all_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     wf_list_init(&all_caches);
 }
 
-__attribute__((constructor)) static void all_init(void)
+static const struct wf_fork_ops all_fork_ops = {
+    .level = WF_FORK_MEM, .stays = true, .child = all_child};
+
+static void all_add(struct wf_cache *c)
 {
-    (void)pthread_atfork(NULL, NULL, all_forked);
+    wf_fork_join(&all_fork, &all_fork_ops);
+    wf_store_release(&has_opened, true);
+    pthread_mutex_lock(&all_lock);
+    wf_list_append(&all_caches, &c->all);
+    pthread_mutex_unlock(&all_lock);
+}
+
+static void all_remove(struct wf_cache *c)
+{
+    pthread_mutex_lock(&all_lock);
+    wf_list_remove(&c->all);
+    pthread_mutex_unlock(&all_lock);
 }
 
 void wf_caches_invalidate(const void *addr, size_t len)
 {
+    if (!wf_load_acquire(&has_opened))
+        return;
     pthread_mutex_lock(&all_lock);
     wf_list_each(it, &all_caches)
         wf_cache_invalidate(wf_container_of(it, struct wf_cache, all), addr, len);
@@ -163,9 +183,7 @@ enum weft_status wf_cache_open(const struct wf_cache_params *params, struct wf_c
         free(c->memory);
         return WEFT_ESYSTEM;
     }
-    pthread_mutex_lock(&all_lock);
-    wf_list_append(&all_caches, &c->all);
-    pthread_mutex_unlock(&all_lock);
+    all_add(c);
     *out = c;
     return WEFT_OK;
 }
@@ -173,9 +191,7 @@ enum weft_status wf_cache_open(const struct wf_cache_params *params, struct wf_c
 void wf_cache_close(struct wf_cache *c)
 {
     if (wf_fork_gen_is(c->fork_gen)) {
-        pthread_mutex_lock(&all_lock);
-        wf_list_remove(&c->all);
-        pthread_mutex_unlock(&all_lock);
+        all_remove(c);
         atomic_store(&c->stop, true);
         if (c->has_reaper) {
             wf_monitor_wake(c->params.monitor);

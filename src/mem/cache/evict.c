@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "base/process.h"
+#include "base/fork.h"
 #include "mem/budget.h"
 #include "mem/cache/impl.h"
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/process.h"
+#include "base/fork.h"
 #include "mem/cache/impl.h"
 
 /* ---- uses ---- */

@@ -29,7 +29,7 @@
 
 #include "base/log.h"
 #include "base/fd.h"
-#include "base/process.h"
+#include "base/fork.h"
 #include "base/util.h"
 #include "mem/maps.h"
 #include "mem/cache/uffd.h"
@@ -209,18 +209,18 @@ static pthread_mutex_t own_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* The descriptors are of the parent's memory. The lock is not taken around a fork: who has it
  * starts a thread, and may wait for an allocator's, which fork takes, too. */
-static void own_child(void)
+static void own_child(struct wf_fork_item *item)
 {
+    (void)item;
     own_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     if (own.fork_gen && !own.why)
         wf_uffd_close(&own.uffd);
     own.fork_gen = 0;
 }
 
-__attribute__((constructor)) static void own_init(void)
-{
-    (void)pthread_atfork(NULL, NULL, own_child);
-}
+static struct wf_fork_item own_fork;
+static const struct wf_fork_ops own_fork_ops = {
+    .level = WF_FORK_MEM, .stays = true, .child = own_child};
 
 /* Raw calls only once it reads: see above. */
 static void *reader_main(void *arg)
@@ -284,6 +284,7 @@ struct wf_monitor *wf_monitor_userfaultfd(const char **why)
         *why = "out of memory";
         return NULL;
     }
+    wf_fork_join(&own_fork, &own_fork_ops);
     pthread_mutex_lock(&own_lock);
     if (own.fork_gen != fork_gen) {
         if (own.fork_gen && !own.why) /* a child that clone(2) made: no handler ran */
