@@ -114,6 +114,7 @@ struct monitor {
     _Atomic bool lost;
     _Atomic bool hold, is_held; /* the cache's own thread, in its probe */
     enum weft_status watched;
+    struct wf_monitor_slot log[WF_MONITOR_LOG];
 };
 
 static enum weft_status watch(struct wf_monitor *m, uintptr_t start, uintptr_t end,
@@ -162,6 +163,7 @@ static void begin_with(struct wf_cache_params p, struct wf_monitor *m)
     device.room = 4096;
     memset(&monitor, 0, sizeof monitor);
     monitor.base.ops = &fake_ops;
+    monitor.base.log = monitor.log;
     p.reg_ops = (struct wf_reg_ops){&device, reg, dereg};
     p.monitor = m;
     if (!p.max_entries)

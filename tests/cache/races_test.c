@@ -288,7 +288,8 @@ static enum wf_probe is_clean(struct wf_monitor *m)
 
 static const struct wf_monitor_ops told_ops = {
     .name = "told", .watch = watches, .probe = is_clean, .keeps_idle = true};
-static struct wf_monitor told = {.ops = &told_ops};
+static struct wf_monitor_slot told_log[WF_MONITOR_LOG];
+static struct wf_monitor told = {.ops = &told_ops, .log = told_log};
 
 static void dropped_late(bool single, bool fresh)
 {

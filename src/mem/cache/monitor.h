@@ -69,11 +69,11 @@ struct wf_monitor_slot {
 
 struct wf_monitor {
     const struct wf_monitor_ops *ops; /* constant */
+    struct wf_monitor_slot *log;      /* constant; [WF_MONITOR_LOG]; null: there is no reader */
     _Alignas(64) _Atomic uint64_t seqcount;
     _Atomic uint64_t logged;  /* changes, ever */
     _Atomic uint64_t drops;   /* those of them that are WF_CHANGE_DROPPED */
     _Atomic uint32_t wakeups; /* futex(2): moves with each seqcount */
-    _Alignas(64) struct wf_monitor_slot log[WF_MONITOR_LOG];
 };
 
 /* ---- for the one thread that reads changes ---- */

@@ -181,6 +181,7 @@ const char *wf_uffd_open(struct wf_uffd *u)
     const char *why;
     memset(u, 0, sizeof *u);
     u->base.ops = &uffd_ops;
+    u->base.log = u->log;
     u->fd = u->maps_fd = -1;
     why = fds_open(u);
     if (why)

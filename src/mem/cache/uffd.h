@@ -10,6 +10,7 @@ struct wf_uffd {
     struct wf_monitor base;
     int fd, maps_fd;
     _Atomic bool lost; /* sees nothing any more */
+    _Alignas(64) struct wf_monitor_slot log[WF_MONITOR_LOG];
 };
 
 /* Null, or why not (static storage; nothing is open then). */
