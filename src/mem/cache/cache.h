@@ -124,12 +124,23 @@ void wf_cache_invalidate(struct wf_cache *cache, const void *addr, size_t len);
 /* The same for all caches of the process. */
 void wf_caches_invalidate(const void *addr, size_t len);
 
-/* For who registers with the same device beside the cache, and was refused for what is spent: give
- * up idle entries, [bytes] of them and so many [entries], or wait until other threads have
- * deregistered so many bytes or all that they are about to, at most 200 ms. [dropped]:
- * deregistrations, ever, before it was asked. False: there is nothing to be had; else ask again. */
+/* Register with the cache's device beside the cache: call [attempt], which returns ELIMIT when the
+ * device can register no more, up to [tries] times in all. After each ELIMIT idle entries are given
+ * up, as wf_cache_reclaim does; twice as many [entries] each time.
+ * Returns  what the last attempt returned
+ * Blocks   as wf_cache_get does when the device can register no more */
+enum weft_status wf_cache_attempt(struct wf_cache *cache, uint64_t bytes, uint64_t entries,
+                                  unsigned tries, enum weft_status (*attempt)(void *arg),
+                                  void *arg);
+
+/* After the device refused a registration of [bytes] with ELIMIT: give up idle entries, [bytes] of
+ * them and so many [entries]; or wait until other threads have deregistered so many bytes, or all
+ * that they are about to deregister, at most 200 ms.
+ *   deregs   wf_cache_deregs before the device was asked
+ * Returns whether it is worth asking the device again. */
+bool wf_cache_reclaim(struct wf_cache *cache, uint64_t bytes, uint64_t entries, uint64_t deregs);
+/* How many registrations the cache has ever deregistered. */
 uint64_t wf_cache_deregs(struct wf_cache *cache);
-bool wf_cache_reclaim(struct wf_cache *cache, uint64_t bytes, uint64_t entries, uint64_t dropped);
 
 /* Give up idle entries, at least [bytes] of them if there are so many. Returns how many bytes. */
 uint64_t wf_cache_shrink(struct wf_cache *cache, uint64_t bytes);

@@ -174,7 +174,7 @@ uint64_t wf_cache_deregs(struct wf_cache *c)
  * that use memory once give and take all the time: as long as anything else leaves, that is
  * waited for. What is not counted as leaving any more was counted as dropped before. A device that
  * is stuck is waited for once. */
-bool wf_cache_reclaim(struct wf_cache *c, uint64_t bytes, uint64_t entries, uint64_t dropped)
+bool wf_cache_reclaim(struct wf_cache *c, uint64_t bytes, uint64_t entries, uint64_t deregs)
 {
     uint64_t until = wf_now_ns() + RECLAIM_NS, last, from;
     struct dereg_counts d;
@@ -186,7 +186,7 @@ bool wf_cache_reclaim(struct wf_cache *c, uint64_t bytes, uint64_t entries, uint
         bool anew;
         d = dereg_counts(c);
         last = wf_cache_deregs(c); /* after that */
-        anew = last != dropped;
+        anew = last != deregs;
         if ((!d.under_way && (anew || !d.uncached_under_way)) ||
             (anew && d.bytes_done - from >= bytes))
             return anew;

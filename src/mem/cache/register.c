@@ -93,17 +93,32 @@ static enum weft_status register_any(struct wf_cache *c, struct wf_cache_entry *
     return status;
 }
 
-/* [wide]: more than is needed; nothing is given up for it. */
-enum weft_status wf_cache_register(struct wf_cache *c, struct wf_cache_entry *e, bool wide)
+enum weft_status wf_cache_attempt(struct wf_cache *c, uint64_t bytes, uint64_t entries,
+                                  unsigned tries, enum weft_status (*attempt)(void *arg), void *arg)
 {
-    size_t len = e->range.end - e->range.start;
-    uint64_t batch = EVICT_BATCH;
-    for (unsigned tries = 1;; tries++, batch *= 2) {
-        uint64_t dropped = wf_cache_deregs(c);
-        enum weft_status status = register_any(c, e, wide);
-        if (status != WEFT_ELIMIT || wide || tries == TRIES)
-            return status;
-        if (!wf_cache_reclaim(c, len, batch, dropped))
+    for (;; entries *= 2) {
+        uint64_t deregs = wf_cache_deregs(c);
+        enum weft_status status = attempt(arg);
+        if (status != WEFT_ELIMIT || !--tries || !wf_cache_reclaim(c, bytes, entries, deregs))
             return status;
     }
+}
+
+struct attempt {
+    struct wf_cache *cache;
+    struct wf_cache_entry *entry;
+    bool wide;
+};
+
+static enum weft_status attempt_any(void *arg)
+{
+    const struct attempt *a = arg;
+    return register_any(a->cache, a->entry, a->wide);
+}
+
+enum weft_status wf_cache_register(struct wf_cache *c, struct wf_cache_entry *e, bool wide)
+{
+    struct attempt a = {c, e, wide};
+    return wf_cache_attempt(c, e->range.end - e->range.start, EVICT_BATCH, wide ? 1 : TRIES,
+                            attempt_any, &a);
 }
