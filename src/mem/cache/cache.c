@@ -24,15 +24,15 @@ void wf_cache_invalidate(struct wf_cache *c, const void *addr, size_t len)
         return;
     if (end < start)
         end = UINTPTR_MAX;
-    pthread_mutex_lock(&c->lock);
+    cache_lock(c);
     wf_cache_invalidate_range(c, start, end);
     atomic_fetch_add_explicit(&c->invalidate_calls, 1, memory_order_release);
-    pthread_mutex_unlock(&c->lock);
+    cache_unlock(c);
     wf_monitor_wake(c->params.monitor);
 }
 
-static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER; /* before any cache->lock */
-static struct wf_list all_caches = {&all_caches, &all_caches};
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;   /* before any cache->lock */
+static struct wf_list all_caches = {&all_caches, &all_caches}; /* under all_lock */
 static struct wf_fork_item all_fork;
 static _Atomic bool has_opened; /* a cache, ever: then all_fork has joined */
 
@@ -84,14 +84,14 @@ void wf_cache_count(struct wf_cache *c, struct wf_cache_counts *out)
     *out = (struct wf_cache_counts){0};
     if (!wf_fork_gen_is(c->fork_gen))
         return;
-    pthread_mutex_lock(&c->lock);
+    cache_lock(c);
     *out = c->counts;
     wf_list_each(it, &c->users) out->hits +=
         wf_load_relaxed(&wf_container_of(it, struct wf_cache_user, item)->hits);
     out->bytes = c->bytes;
     out->entries = c->entries;
     out->limbo = c->nlimbo;
-    pthread_mutex_unlock(&c->lock);
+    cache_unlock(c);
 }
 
 /* ---- opening and closing ---- */
@@ -101,9 +101,9 @@ static bool catch_up(struct wf_cache *c)
 {
     bool done = wf_cache_settle_locked(c);
     if (!done) { /* a thread that was read of has not gone on yet: that needs no waiting for */
-        pthread_mutex_lock(&c->lock);
+        cache_lock(c);
         done = wf_cache_log_apply(c);
-        pthread_mutex_unlock(&c->lock);
+        cache_unlock(c);
     }
     return done;
 }
@@ -124,9 +124,9 @@ static void *reaper_main(void *arg)
             wf_warn(
                 "memory is dropped (madvise) faster than it could be seen which: what is mapped "
                 "now is registered for each transfer until it is unmapped");
-        pthread_mutex_lock(&c->lock);
+        cache_lock(c);
         done = done && !c->nlimbo;
-        pthread_mutex_unlock(&c->lock);
+        cache_unlock(c);
         if (!atomic_load(&c->stop))
             wf_monitor_sleep(m, wakeups, done ? IDLE_MS : REAP_MS);
     }
@@ -151,7 +151,8 @@ static struct wf_cache *cache_alloc(void)
     return c;
 }
 
-enum weft_status wf_cache_open(const struct wf_cache_params *params, struct wf_cache **out)
+WF_UNCHECKED enum weft_status wf_cache_open(const struct wf_cache_params *params,
+                                            struct wf_cache **out)
 {
     struct wf_cache *c = cache_alloc();
     if (!c)
@@ -188,7 +189,7 @@ enum weft_status wf_cache_open(const struct wf_cache_params *params, struct wf_c
     return WEFT_OK;
 }
 
-void wf_cache_close(struct wf_cache *c)
+WF_UNCHECKED void wf_cache_close(struct wf_cache *c)
 {
     if (wf_fork_gen_is(c->fork_gen)) {
         all_remove(c);
@@ -197,9 +198,9 @@ void wf_cache_close(struct wf_cache *c)
             wf_monitor_wake(c->params.monitor);
             pthread_join(c->reaper, NULL);
         }
-        pthread_mutex_lock(&c->lock);
+        cache_lock(c);
         wf_cache_invalidate_range(c, 0, UINTPTR_MAX);
-        pthread_mutex_unlock(&c->lock);
+        cache_unlock(c);
         (void)wf_cache_reap(c);
     }
     while (!wf_list_empty(&c->free)) {
@@ -227,9 +228,9 @@ enum weft_status wf_cache_user_open(struct wf_cache *c, struct wf_cache_user **o
         free(u);
         return WEFT_ENOMEM;
     }
-    pthread_mutex_lock(&c->lock);
+    cache_lock(c);
     wf_list_append(&c->users, &u->item);
-    pthread_mutex_unlock(&c->lock);
+    cache_unlock(c);
     *out = u;
     return WEFT_OK;
 }
@@ -237,9 +238,9 @@ enum weft_status wf_cache_user_open(struct wf_cache *c, struct wf_cache_user **o
 bool wf_cache_has_users(struct wf_cache *c)
 {
     bool has;
-    pthread_mutex_lock(&c->lock);
+    cache_lock(c);
     has = !wf_list_empty(&c->users);
-    pthread_mutex_unlock(&c->lock);
+    cache_unlock(c);
     return has;
 }
 
@@ -257,10 +258,10 @@ void wf_cache_user_close(struct wf_cache_user *u)
 {
     struct wf_cache *c = u->cache;
     if (wf_fork_gen_is(u->fork_gen)) {
-        pthread_mutex_lock(&c->lock);
+        cache_lock(c);
         wf_list_remove(&u->item);
         c->counts.hits += u->hits;
-        pthread_mutex_unlock(&c->lock);
+        cache_unlock(c);
     }
     for (uint32_t i = 0; i < u->used_chunks; i++)
         free(u->chunk[i]);

@@ -32,7 +32,7 @@ WF_SLOW void wf_cache_user_lock_slowly(struct wf_cache_user *u)
     } while (atomic_exchange_explicit(&u->lock, 1, memory_order_acquire)); /* "user" */
 }
 
-static void retire_touching(struct wf_cache *c, uintptr_t start, uintptr_t end)
+static UNDER_LOCK void retire_touching(struct wf_cache *c, uintptr_t start, uintptr_t end)
 {
     struct wf_range *r = wf_ranges_touching(&c->ranges, start, end);
     if (!r)
@@ -44,7 +44,7 @@ static void retire_touching(struct wf_cache *c, uintptr_t start, uintptr_t end)
     users_unlock(c);
 }
 
-static void touch_pending(struct wf_cache *c, uintptr_t start, uintptr_t end)
+static UNDER_LOCK void touch_pending(struct wf_cache *c, uintptr_t start, uintptr_t end)
 {
     wf_list_each(it, &c->pending)
     {
@@ -63,7 +63,8 @@ void wf_cache_invalidate_range(struct wf_cache *c, uintptr_t start, uintptr_t en
 /* ---- changes ---- */
 
 /* The change of the log of that [number]. */
-static void change_apply(struct wf_cache *c, const struct wf_changed *change, uint64_t number)
+static UNDER_LOCK void change_apply(struct wf_cache *c, const struct wf_changed *change,
+                                    uint64_t number)
 {
     wf_cache_invalidate_range(c, change->start, change->end);
     if (change->change == WF_CHANGE_GONE)
@@ -74,7 +75,7 @@ static void change_apply(struct wf_cache *c, const struct wf_changed *change, ui
 
 /* Anything may have changed before number c->next_change; and if something was dropped, nobody
  * knows what: nothing that is mapped now is cached until it is unmapped. */
-static void log_lost(struct wf_cache *c)
+static UNDER_LOCK void log_lost(struct wf_cache *c)
 {
     wf_cache_invalidate_range(c, 0, UINTPTR_MAX);
     if (wf_load_relaxed(&c->params.monitor->drops) == c->drops_seen || c->params.single)
@@ -128,9 +129,9 @@ void wf_cache_monitor_lost(struct wf_cache *c)
         "registrations are not cached any more: the descriptor of %s was closed, by the program "
         "perhaps",
         c->params.monitor->ops->name);
-    pthread_mutex_lock(&c->lock);
+    cache_lock(c);
     wf_cache_invalidate_range(c, 0, UINTPTR_MAX);
-    pthread_mutex_unlock(&c->lock);
+    cache_unlock(c);
     (void)wf_cache_reap(c);
 }
 
@@ -138,11 +139,11 @@ WF_SLOW bool wf_cache_settle_locked(struct wf_cache *c)
 {
     uint64_t before = wf_load_acquire(&c->params.monitor->logged);
     bool done;
-    pthread_mutex_lock(&c->lock);
+    cache_lock(c);
     done = probe(c) == WF_PROBE_CLEAN && wf_cache_log_apply(c);
     if (done)
         wf_cache_probe_note(c, before);
-    pthread_mutex_unlock(&c->lock);
+    cache_unlock(c);
     return done;
 }
 

@@ -65,7 +65,7 @@ void wf_cache_evict(struct wf_cache *c, uint64_t bytes, uint64_t entries)
 /* ---- what is deregistered ---- */
 
 /* Under cache->lock and the users'. How many. */
-static uint64_t limbo_take(struct wf_cache *c, struct wf_list *out)
+static UNDER_ALL_LOCKS uint64_t limbo_take(struct wf_cache *c, struct wf_list *out)
 {
     uint64_t mark = wf_cache_mark_used(c), n = 0;
     wf_list_each_safe(it, nx, &c->limbo)
@@ -107,7 +107,7 @@ static void entries_dereg(struct wf_cache *c, struct wf_list *list)
             wf_list_remove(it);
             wf_list_append(&done, it);
         }
-        pthread_mutex_lock(&c->lock);
+        cache_lock(c);
         while (!wf_list_empty(&done)) {
             struct wf_list *it = done.next;
             wf_list_remove(it);
@@ -116,7 +116,7 @@ static void entries_dereg(struct wf_cache *c, struct wf_list *list)
         c->dereg_counts.under_way -= n;
         c->dereg_counts.bytes_done += bytes;
         (void)wf_cache_log_apply(c);
-        pthread_mutex_unlock(&c->lock);
+        cache_unlock(c);
     }
 }
 
@@ -125,13 +125,13 @@ uint64_t wf_cache_reap(struct wf_cache *c)
     struct wf_list gone;
     uint64_t n = 0;
     wf_list_init(&gone);
-    pthread_mutex_lock(&c->lock);
+    cache_lock(c);
     if (c->nlimbo) {
         users_lock(c);
         n = limbo_take(c, &gone);
         users_unlock(c);
     }
-    pthread_mutex_unlock(&c->lock);
+    cache_unlock(c);
     entries_dereg(c, &gone);
     return n;
 }
@@ -139,13 +139,13 @@ uint64_t wf_cache_reap(struct wf_cache *c)
 static uint64_t give_up(struct wf_cache *c, uint64_t bytes, uint64_t entries)
 {
     uint64_t before;
-    pthread_mutex_lock(&c->lock);
+    cache_lock(c);
     users_lock(c);
     before = c->bytes;
     wf_cache_evict(c, bytes, entries);
     before -= c->bytes;
     users_unlock(c);
-    pthread_mutex_unlock(&c->lock);
+    cache_unlock(c);
     return before;
 }
 
@@ -159,9 +159,9 @@ uint64_t wf_cache_give_up(struct wf_cache *c, uint64_t bytes, uint64_t entries)
 static struct dereg_counts dereg_counts(struct wf_cache *c)
 {
     struct dereg_counts d;
-    pthread_mutex_lock(&c->lock);
+    cache_lock(c);
     d = c->dereg_counts;
-    pthread_mutex_unlock(&c->lock);
+    cache_unlock(c);
     return d;
 }
 
@@ -202,12 +202,12 @@ bool wf_cache_reclaim(struct wf_cache *c, uint64_t bytes, uint64_t entries, uint
 
 void wf_cache_uncached_dereg(struct wf_cache *c, struct wf_cache_entry *e)
 {
-    pthread_mutex_lock(&c->lock);
+    cache_lock(c);
     c->dereg_counts.uncached_under_way++;
-    pthread_mutex_unlock(&c->lock);
+    cache_unlock(c);
     entry_dereg(c, e);
-    pthread_mutex_lock(&c->lock);
+    cache_lock(c);
     c->dereg_counts.uncached_under_way--;
     wf_list_append(&c->free, &e->item);
-    pthread_mutex_unlock(&c->lock);
+    cache_unlock(c);
 }

@@ -105,7 +105,7 @@ static inline bool hold_lookaside(struct wf_cache_user *u, const struct lookasid
     struct wf_cache_slot *slot = u->free_slots[u->free_count - 1];
     struct wf_cache_entry *e = f->entry;
     bool found;
-    if (atomic_exchange_explicit(&u->lock, 1, memory_order_acquire)) /* "user" */
+    if (!user_trylock(u))
         return false;
     found = e->serial == f->serial;
     if (found)
@@ -218,14 +218,14 @@ static void put_last(struct wf_cache_user *u, struct wf_cache_entry *e, struct w
 {
     struct wf_cache *c = u->cache;
     uint64_t mark;
-    pthread_mutex_lock(&c->lock);
+    cache_lock(c);
     users_lock(c);
     slot_clear(slot);
     mark = wf_cache_mark_used(c);
     if (e->mark != mark && wf_load_relaxed(&e->state) == ENTRY_LIVE)
         wf_cache_retire(c, e);
     users_unlock(c);
-    pthread_mutex_unlock(&c->lock);
+    cache_unlock(c);
     (void)wf_cache_reap(c);
 }
 

@@ -15,6 +15,7 @@
 #include <stdatomic.h>
 
 #include "base/atomic.h"
+#include "base/lock.h"
 #include "base/util.h"
 #include "mem/cache/cache.h"
 #include "mem/cache/monitor.h"
@@ -26,6 +27,17 @@
 #define USE_CHUNKS 256 /* 65,536 uses of one user at a time */
 #define TAINTS 1024    /* ranges; more are joined */
 #define SPINS 200      /* of a few ns each, before a waiter sleeps */
+
+/* Taken in this order. */
+WF_LOCK_CLASS(wf_cache_lock_class);      /* struct wf_cache.lock */
+WF_LOCK_CLASS(wf_cache_user_lock_class); /* struct wf_cache_user.lock, of one user or of all */
+
+/* Of fields of a cache; of functions, by what the caller holds. */
+#define LOCKED WF_UNDER(wf_cache_lock_class)
+#define UNDER_LOCK WF_REQUIRES(wf_cache_lock_class)
+#define UNDER_USER_LOCK WF_REQUIRES(wf_cache_user_lock_class)
+#define UNDER_ALL_LOCKS WF_REQUIRES(wf_cache_lock_class, wf_cache_user_lock_class)
+#define UNDER_NO_LOCK WF_EXCLUDES(wf_cache_lock_class, wf_cache_user_lock_class)
 
 #define WF_SLOW __attribute__((noinline, cold))
 
@@ -120,22 +132,23 @@ struct wf_cache {
     _Atomic uint64_t no_wait_until_ns; /* nobody waits for changes under way until then, ns */
     _Alignas(64) pthread_mutex_t lock;
     struct wf_ranges ranges; /* written under [lock] and all users' */
-    struct wf_list users, queue, limbo, pending, free;
-    uint64_t next_change;            /* changes of the log that were applied */
-    uint64_t drops_seen;             /* ever logged, when the log was last applied to its end */
-    uint64_t probe_begin, probe_end; /* changes numbered [after] and more began when those numbered
-                                      * less than [before] were in the log */
-    uint64_t marks;                  /* searches for uses */
-    uint64_t serials;
-    uint64_t bytes, entries, nlimbo;
-    struct dereg_counts dereg_counts;
+    struct wf_list users LOCKED, queue LOCKED, limbo LOCKED, pending LOCKED, free LOCKED;
+    uint64_t next_change LOCKED; /* changes of the log that were applied */
+    uint64_t drops_seen LOCKED;  /* ever logged, when the log was last applied to its end */
+    /* Changes numbered [probe_end] and more began when those numbered less than [probe_begin] were
+     * in the log. */
+    uint64_t probe_begin LOCKED, probe_end LOCKED;
+    uint64_t marks LOCKED; /* searches for uses */
+    uint64_t serials LOCKED;
+    uint64_t bytes LOCKED, entries LOCKED, nlimbo LOCKED;
+    struct dereg_counts dereg_counts LOCKED;
+    unsigned ntaints LOCKED;
+    struct taint taint[TAINTS] LOCKED;
+    struct wf_cache_counts counts LOCKED;
     _Atomic uint64_t deregs;   /* deregistrations, ever */
     _Atomic uint64_t stuck_at; /* how many there were, and 1, when others were waited for in vain */
     /* By the program: what was watched may not be any more. */
     _Atomic uint64_t invalidate_calls;
-    unsigned ntaints;
-    struct taint taint[TAINTS];
-    struct wf_cache_counts counts;
     pthread_t reaper;
     bool has_reaper;
     int pages_fd; /* -1: hits are not verified */
@@ -147,28 +160,44 @@ static inline struct wf_cache_entry *entry_of(struct wf_list *item)
     return wf_container_of(item, struct wf_cache_entry, item);
 }
 
-/* ---- locks: cache->lock, then users' ---- */
+/* ---- locks ---- */
+
+static inline WF_ACQUIRES(wf_cache_lock_class) void cache_lock(struct wf_cache *c)
+{
+    pthread_mutex_lock(&c->lock);
+}
+
+static inline WF_RELEASES(wf_cache_lock_class) void cache_unlock(struct wf_cache *c)
+{
+    pthread_mutex_unlock(&c->lock);
+}
 
 void wf_cache_user_lock_slowly(struct wf_cache_user *u);
 
-static inline void user_lock(struct wf_cache_user *u)
+static inline WF_ACQUIRES(wf_cache_user_lock_class) void user_lock(struct wf_cache_user *u)
 {
     if (atomic_exchange_explicit(&u->lock, 1, memory_order_acquire)) /* "user" */
         wf_cache_user_lock_slowly(u);
 }
 
-static inline void user_unlock(struct wf_cache_user *u)
+static inline WF_TRY_ACQUIRES(true,
+                              wf_cache_user_lock_class) bool user_trylock(struct wf_cache_user *u)
+{
+    return !atomic_exchange_explicit(&u->lock, 1, memory_order_acquire); /* "user" */
+}
+
+static inline WF_RELEASES(wf_cache_user_lock_class) void user_unlock(struct wf_cache_user *u)
 {
     atomic_store_explicit(&u->lock, 0, memory_order_release); /* "user" */
 }
 
-/* Nobody looks anything up meanwhile. Under cache->lock. */
-static inline void users_lock(struct wf_cache *c)
+/* All users': no thread looks anything up meanwhile. */
+static inline UNDER_LOCK WF_ACQUIRES(wf_cache_user_lock_class) void users_lock(struct wf_cache *c)
 {
     wf_list_each(it, &c->users) user_lock(wf_container_of(it, struct wf_cache_user, item));
 }
 
-static inline void users_unlock(struct wf_cache *c)
+static inline UNDER_LOCK WF_RELEASES(wf_cache_user_lock_class) void users_unlock(struct wf_cache *c)
 {
     wf_list_each(it, &c->users) user_unlock(wf_container_of(it, struct wf_cache_user, item));
 }
@@ -179,33 +208,37 @@ void wf_cache_nap(void);
 /* ---- change.c, taint.c, evict.c ---- */
 
 /* All of these under cache->lock; they take the users' themselves. */
-void wf_cache_invalidate_range(struct wf_cache *c, uintptr_t start, uintptr_t end);
+UNDER_LOCK WF_EXCLUDES(wf_cache_user_lock_class) void wf_cache_invalidate_range(struct wf_cache *c,
+                                                                                uintptr_t start,
+                                                                                uintptr_t end);
 /* Everything that is in the log. False: more is coming. */
-bool wf_cache_log_apply(struct wf_cache *c);
+UNDER_LOCK WF_EXCLUDES(wf_cache_user_lock_class) bool wf_cache_log_apply(struct wf_cache *c);
 /* Changes numbered below [before] were in the log when a probe began that was clean; now
  * everything is applied. */
-void wf_cache_probe_note(struct wf_cache *c, uint64_t before);
-void wf_cache_taint_add(struct wf_cache *c, uintptr_t start, uintptr_t end, uint64_t number);
+UNDER_LOCK void wf_cache_probe_note(struct wf_cache *c, uint64_t before);
+UNDER_LOCK void wf_cache_taint_add(struct wf_cache *c, uintptr_t start, uintptr_t end,
+                                   uint64_t number);
 /* Unmapped by the change of the log with that [number]. */
-void wf_cache_taint_cut(struct wf_cache *c, uintptr_t start, uintptr_t end, uint64_t number);
-bool wf_cache_is_tainted(const struct wf_cache *c, const struct wf_range *r);
+UNDER_LOCK void wf_cache_taint_cut(struct wf_cache *c, uintptr_t start, uintptr_t end,
+                                   uint64_t number);
+UNDER_LOCK bool wf_cache_is_tainted(const struct wf_cache *c, const struct wf_range *r);
 
 /* Under cache->lock and the users'. */
-void wf_cache_retire(struct wf_cache *c, struct wf_cache_entry *e);
-uint64_t wf_cache_mark_used(struct wf_cache *c);
+UNDER_ALL_LOCKS void wf_cache_retire(struct wf_cache *c, struct wf_cache_entry *e);
+UNDER_ALL_LOCKS uint64_t wf_cache_mark_used(struct wf_cache *c);
 /* Retire idle entries from the oldest on until that many bytes and entries went. */
-void wf_cache_evict(struct wf_cache *c, uint64_t bytes, uint64_t entries);
+UNDER_ALL_LOCKS void wf_cache_evict(struct wf_cache *c, uint64_t bytes, uint64_t entries);
 
 /* Under none. Until all changes that began before this call are applied; false: not soon. */
-bool wf_cache_settle_locked(struct wf_cache *c);
-bool wf_cache_settle_slowly(struct wf_cache *c);
-void wf_cache_monitor_lost(struct wf_cache *c);
+UNDER_NO_LOCK bool wf_cache_settle_locked(struct wf_cache *c);
+UNDER_NO_LOCK bool wf_cache_settle_slowly(struct wf_cache *c);
+UNDER_NO_LOCK void wf_cache_monitor_lost(struct wf_cache *c);
 /* Deregister what nobody uses; how many. */
-uint64_t wf_cache_reap(struct wf_cache *c);
+UNDER_NO_LOCK uint64_t wf_cache_reap(struct wf_cache *c);
 /* Give up idle entries and deregister them; how many bytes. */
-uint64_t wf_cache_give_up(struct wf_cache *c, uint64_t bytes, uint64_t entries);
+UNDER_NO_LOCK uint64_t wf_cache_give_up(struct wf_cache *c, uint64_t bytes, uint64_t entries);
 /* Deregister an entry of one use, when that is over. */
-void wf_cache_uncached_dereg(struct wf_cache *c, struct wf_cache_entry *e);
+UNDER_NO_LOCK void wf_cache_uncached_dereg(struct wf_cache *c, struct wf_cache_entry *e);
 
 static inline enum wf_probe probe(const struct wf_cache *c)
 {
@@ -213,7 +246,7 @@ static inline enum wf_probe probe(const struct wf_cache *c)
 }
 
 /* One look: all changes that began before are applied. */
-static inline bool is_settled(struct wf_cache *c)
+static inline UNDER_NO_LOCK bool is_settled(struct wf_cache *c)
 {
     uint64_t seqcount;
     if (probe(c) != WF_PROBE_CLEAN)
@@ -227,7 +260,7 @@ static inline bool is_settled(struct wf_cache *c)
     return !(seqcount & 1) && wf_cache_settle_locked(c);
 }
 
-static inline bool settle(struct wf_cache *c)
+static inline UNDER_NO_LOCK bool settle(struct wf_cache *c)
 {
     return is_settled(c) || wf_cache_settle_slowly(c);
 }
@@ -235,12 +268,13 @@ static inline bool settle(struct wf_cache *c)
 /* ---- miss.c, register.c, verify.c ---- */
 
 /* Register [start, end), whole pages, and hold it; kept if it can be and [cacheable]. */
-enum weft_status wf_cache_miss(struct wf_cache_user *u, uintptr_t start, uintptr_t end,
-                               bool cacheable, struct wf_cached *out);
+UNDER_NO_LOCK enum weft_status wf_cache_miss(struct wf_cache_user *u, uintptr_t start,
+                                             uintptr_t end, bool cacheable, struct wf_cached *out);
 /* Register [e]'s range. [wide]: more than is needed; nothing is given up for it. */
-enum weft_status wf_cache_register(struct wf_cache *c, struct wf_cache_entry *e, bool wide);
+UNDER_NO_LOCK enum weft_status wf_cache_register(struct wf_cache *c, struct wf_cache_entry *e,
+                                                 bool wide);
 /* While they are registered, before anybody finds the entry. */
-void wf_cache_pages_note(struct wf_cache *c, struct wf_cache_entry *e);
+UNDER_NO_LOCK void wf_cache_pages_note(struct wf_cache *c, struct wf_cache_entry *e);
 /* [start, end) of a hit is held: abort if it is stale. */
 void wf_cache_verify(struct wf_cache *c, const struct wf_cache_entry *e, uintptr_t start,
                      uintptr_t end);
@@ -251,7 +285,8 @@ void wf_cache_verify(struct wf_cache *c, const struct wf_cache_entry *e, uintptr
 bool wf_cache_lookaside_alloc(struct wf_cache_user *u, uint32_t sets);
 
 /* Under the user's lock; there is a free slot. */
-static inline void hold(struct wf_cache_user *u, struct wf_cache_entry *e, struct wf_cached *out)
+static inline UNDER_USER_LOCK void hold(struct wf_cache_user *u, struct wf_cache_entry *e,
+                                        struct wf_cached *out)
 {
     struct wf_cache_slot *slot = u->free_slots[--u->free_count];
     wf_store_relaxed(&slot->entry, e);

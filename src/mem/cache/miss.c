@@ -18,7 +18,7 @@ static bool spares_add(struct wf_cache *c)
     struct wf_cache_entry *e = aligned_alloc(64, wf_align_up(sizeof *e, 64));
     struct wf_ranges_chunk *chunk = malloc(sizeof *chunk);
     bool enough;
-    pthread_mutex_lock(&c->lock);
+    cache_lock(c);
     if (e) {
         *e = (struct wf_cache_entry){.handle = NULL};
         wf_list_append(&c->free, &e->item);
@@ -28,13 +28,13 @@ static bool spares_add(struct wf_cache *c)
         chunk = NULL;
     }
     enough = !wf_list_empty(&c->free) && !wf_ranges_needs_chunk(&c->ranges);
-    pthread_mutex_unlock(&c->lock);
+    cache_unlock(c);
     free(chunk);
     return enough;
 }
 
 /* What the entries that touch or adjoin the range span together with it. Under cache->lock. */
-static void widen(const struct wf_cache *c, struct wf_range *range)
+static UNDER_LOCK void widen(const struct wf_cache *c, struct wf_range *range)
 {
     uintptr_t from = range->start ? range->start - 1 : 0;
     struct wf_range *r;
@@ -52,7 +52,7 @@ static struct wf_cache_entry *pending_add(struct wf_cache *c, uintptr_t start, u
 {
     struct wf_cache_entry *e = NULL;
     do {
-        pthread_mutex_lock(&c->lock);
+        cache_lock(c);
         (void)wf_cache_log_apply(c); /* so that what happened before does not touch it */
         if (!wf_list_empty(&c->free) && !wf_ranges_needs_chunk(&c->ranges)) {
             e = entry_of(c->free.next);
@@ -63,7 +63,7 @@ static struct wf_cache_entry *pending_add(struct wf_cache *c, uintptr_t start, u
             wf_list_remove(&e->item);
             wf_list_append(&c->pending, &e->item);
         }
-        pthread_mutex_unlock(&c->lock);
+        cache_unlock(c);
     } while (!e && spares_add(c));
     return e;
 }
@@ -71,7 +71,8 @@ static struct wf_cache_entry *pending_add(struct wf_cache *c, uintptr_t start, u
 /* ---- entering: under cache->lock and the users' ---- */
 
 /* Let [len] bytes more fit, [inside] of what is there being replaced. What is in use stays. */
-static bool make_room(struct wf_cache *c, uint64_t len, uint64_t inside, uint64_t inside_bytes)
+static UNDER_ALL_LOCKS bool make_room(struct wf_cache *c, uint64_t len, uint64_t inside,
+                                      uint64_t inside_bytes)
 {
     uint64_t entries = c->entries - inside, bytes = c->bytes - inside_bytes;
     uint64_t over = 0, over_bytes = 0;
@@ -95,7 +96,7 @@ static struct wf_cache_entry *contained(const struct wf_cache *c, const struct w
     return r && r->end <= range->end ? (struct wf_cache_entry *)r : NULL;
 }
 
-static bool insert(struct wf_cache *c, struct wf_cache_entry *e)
+static UNDER_ALL_LOCKS bool insert(struct wf_cache *c, struct wf_cache_entry *e)
 {
     uint64_t clock = wf_load_relaxed(&c->clock), len = e->range.end - e->range.start;
     uint64_t n = 0, bytes = 0;
@@ -125,7 +126,8 @@ static bool insert(struct wf_cache *c, struct wf_cache_entry *e)
 }
 
 /* [e] is in the ranges, if nothing speaks against it, else a once. */
-static void pending_end(struct wf_cache *c, struct wf_cache_entry *e, bool cacheable)
+static UNDER_ALL_LOCKS void pending_end(struct wf_cache *c, struct wf_cache_entry *e,
+                                        bool cacheable)
 {
     wf_store_relaxed(&e->state, ENTRY_UNCACHED);
     if (!cacheable || e->touched || wf_cache_is_tainted(c, &e->range) || !insert(c, e))
@@ -156,7 +158,7 @@ static bool watch(struct wf_cache_user *u, uintptr_t start, uintptr_t end, struc
 }
 
 /* Under cache->lock, everything is settled: is the entry good for more than this use? */
-static bool is_watched(struct wf_cache_user *u, const struct watched *by)
+static UNDER_LOCK bool is_watched(struct wf_cache_user *u, const struct watched *by)
 {
     struct wf_cache *c = u->cache;
     if (wf_load_relaxed(&c->monitor_lost) || !wf_cache_log_apply(c))
@@ -186,7 +188,7 @@ static enum weft_status register_and_hold(struct wf_cache_user *u, uintptr_t sta
     if (status == WEFT_OK && c->pages_fd >= 0 && !e->on_demand) /* its pages may change */
         wf_cache_pages_note(c, e);
     cacheable = cacheable && status == WEFT_OK && settle(c);
-    pthread_mutex_lock(&c->lock);
+    cache_lock(c);
     /* What came since is applied here, or touches the entry when it is in the ranges. */
     cacheable = cacheable && is_watched(u, &by);
     users_lock(c);
@@ -200,7 +202,7 @@ static enum weft_status register_and_hold(struct wf_cache_user *u, uintptr_t sta
         wf_list_append(&c->free, &e->item);
     c->counts.misses += status == WEFT_OK;
     has_limbo = c->nlimbo;
-    pthread_mutex_unlock(&c->lock);
+    cache_unlock(c);
     if (has_limbo)
         (void)wf_cache_reap(c);
     return status;

@@ -4,7 +4,7 @@
 
 #include "mem/cache/impl.h"
 
-static void taint_join_nearest(struct wf_cache *c)
+static UNDER_LOCK void taint_join_nearest(struct wf_cache *c)
 {
     unsigned at = 0;
     for (unsigned i = 1; i + 1 < c->ntaints; i++)
