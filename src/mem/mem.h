@@ -34,6 +34,7 @@
 #include "base/util.h"
 #include "mem/dmabuf.h"
 #include "mem/persist.h"
+#include "mem/shared.h"
 
 /* The state segment: a word of 8 bytes for each region that can be open, its generation; then one
  * for each endpoint id, the generation of the endpoint that is open by that id, else 0. Sparse.
@@ -195,16 +196,5 @@ enum weft_status wf_region_settle(const struct wf_region *r, uint64_t at, size_t
 /* A new descriptor of slab [id] and its size; -1 if there is no such slab. The
  * caller closes it. */
 int wf_mem_slab_dup(struct wf_mem *mem, uint64_t id, size_t *size);
-
-/* A memfd of [size] bytes named [name] for mates, sealed against shrinking,
- * growing and further seals, mapped shared and writable at *base; with
- * [read_only] mates can map it only to read. Returns the descriptor or -1
- * (logged). Also used by transports for their rings. */
-int wf_shared_create(const char *name, size_t size, int read_only, void **base);
-
-/* Map a mate's memfd after checking that it has the seals which keep it from
- * being truncated under us, and at least [size] bytes.
- * Returns OK | EPROTO (not such a memfd) | ENOMEM | ESYSTEM */
-enum weft_status wf_shared_map(int fd, size_t size, int writable, void **base);
 
 #endif
