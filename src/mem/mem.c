@@ -15,7 +15,7 @@
 #include "mem/shared.h"
 #include "mem/slab.h"
 
-enum weft_status wf_mem_init(struct wf_mem *mem, size_t slab_size, uint64_t auth)
+WF_UNCHECKED enum weft_status wf_mem_init(struct wf_mem *mem, size_t slab_size, uint64_t auth)
 {
     void *state;
     *mem = (struct wf_mem){.slab_size = slab_size, .auth = auth, .state_fd = -1};
@@ -31,7 +31,7 @@ enum weft_status wf_mem_init(struct wf_mem *mem, size_t slab_size, uint64_t auth
     return WEFT_OK;
 }
 
-void wf_mem_fini(struct wf_mem *mem)
+WF_UNCHECKED void wf_mem_fini(struct wf_mem *mem)
 {
     if (!mem->state)
         return;
@@ -46,7 +46,7 @@ void wf_mem_fini(struct wf_mem *mem)
     mem->state = NULL;
 }
 
-static int slot_take(struct wf_mem *mem, uint32_t *slot)
+static WF_MEM_UNDER_LOCK int slot_take(struct wf_mem *mem, uint32_t *slot)
 {
     if (mem->free_count) {
         *slot = mem->free_slots[--mem->free_count];
@@ -70,20 +70,20 @@ static int slot_take(struct wf_mem *mem, uint32_t *slot)
 }
 
 /* Its generation when it is enabled; peers can know it before. */
-static void region_list(struct wf_mem *mem, struct wf_region *r)
+static WF_MEM_UNDER_LOCK void region_list(struct wf_mem *mem, struct wf_region *r)
 {
     mem->open_regions++;
     mem->regions[r->slot] = r;
     r->gen = wf_load_relaxed(&mem->state[r->slot]) + 1;
 }
 
-static void region_enable(struct wf_mem *mem, struct wf_region *r)
+static WF_MEM_UNDER_LOCK void region_enable(struct wf_mem *mem, struct wf_region *r)
 {
     r->enabled = true;
     wf_store_release(&mem->state[r->slot], r->gen);
 }
 
-static enum weft_status region_slot(struct wf_mem *mem, struct wf_region *r)
+static WF_MEM_UNDER_LOCK enum weft_status region_slot(struct wf_mem *mem, struct wf_region *r)
 {
     if (!slot_take(mem, &r->slot))
         return WEFT_OK;
@@ -102,7 +102,7 @@ enum weft_status wf_mem_region_open(struct wf_mem *mem, size_t len, unsigned acc
         return WEFT_ENOMEM;
     *r = (struct wf_region){.length = len, .access = access, .count = 1, .auth = mem->auth};
     r->pieces = &r->one;
-    pthread_mutex_lock(&mem->lock);
+    wf_mem_lock(mem);
     status = region_slot(mem, r);
     if (status == WEFT_OK) {
         r->slab = wf_slab_space(mem, len, !(access & WEFT_REMOTE_WRITE), &r->offset);
@@ -117,11 +117,12 @@ enum weft_status wf_mem_region_open(struct wf_mem *mem, size_t len, unsigned acc
             status = errno == EFBIG ? WEFT_ELIMIT : WEFT_ENOMEM;
         }
     }
-    pthread_mutex_unlock(&mem->lock);
+    wf_mem_unlock(mem);
     return status;
 }
 
-static struct wf_region *region_find(struct wf_mem *mem, uint32_t slot, uint64_t gen)
+static WF_MEM_UNDER_LOCK struct wf_region *region_find(struct wf_mem *mem, uint32_t slot,
+                                                       uint64_t gen)
 {
     struct wf_region *r;
     if (slot != WF_MEM_BY_KEY) {
@@ -136,7 +137,7 @@ static struct wf_region *region_find(struct wf_mem *mem, uint32_t slot, uint64_t
 enum weft_status wf_mem_region_add(struct wf_mem *mem, struct wf_region *r, unsigned key_bits)
 {
     enum weft_status status;
-    pthread_mutex_lock(&mem->lock);
+    wf_mem_lock(mem);
     status = region_slot(mem, r);
     if (status == WEFT_OK && r->flags & WF_REGION_NAMED) {
         status = wf_region_key_add(mem, r, key_bits);
@@ -145,32 +146,32 @@ enum weft_status wf_mem_region_add(struct wf_mem *mem, struct wf_region *r, unsi
     }
     if (status == WEFT_OK)
         region_list(mem, r);
-    pthread_mutex_unlock(&mem->lock);
+    wf_mem_unlock(mem);
     return status;
 }
 
 enum weft_status wf_mem_region_enable(struct wf_mem *mem, struct wf_region *r)
 {
     enum weft_status status = WEFT_EINVAL;
-    pthread_mutex_lock(&mem->lock);
+    wf_mem_lock(mem);
     if (!r->enabled && !r->refreshing && !r->stale && (r->ep || !(r->flags & WF_REGION_OF_EP))) {
         region_enable(mem, r);
         status = WEFT_OK;
     }
-    pthread_mutex_unlock(&mem->lock);
+    wf_mem_unlock(mem);
     return status;
 }
 
 bool wf_mem_is_enabled(struct wf_mem *mem, const struct wf_region *r)
 {
     bool is;
-    pthread_mutex_lock(&mem->lock);
+    wf_mem_lock(mem);
     is = r->enabled && !r->refreshing && !r->stale;
-    pthread_mutex_unlock(&mem->lock);
+    wf_mem_unlock(mem);
     return is;
 }
 
-static void wait_unused(struct wf_mem *mem, const struct wf_region *r)
+static WF_MEM_UNDER_LOCK void wait_unused(struct wf_mem *mem, const struct wf_region *r)
 {
     while (r->users) /* threads of this process, at one copy each */
         pthread_cond_wait(&mem->unused, &mem->lock);
@@ -178,62 +179,62 @@ static void wait_unused(struct wf_mem *mem, const struct wf_region *r)
 
 enum weft_status wf_mem_refresh_begin(struct wf_mem *mem, struct wf_region *r)
 {
-    pthread_mutex_lock(&mem->lock);
+    wf_mem_lock(mem);
     if (r->refreshing) {
-        pthread_mutex_unlock(&mem->lock);
+        wf_mem_unlock(mem);
         return WEFT_EBUSY;
     }
     r->refreshing = true;
     if (r->enabled)
         atomic_store_explicit(&mem->state[r->slot], r->gen + 1, memory_order_seq_cst);
     wait_unused(mem, r);
-    pthread_mutex_unlock(&mem->lock);
+    wf_mem_unlock(mem);
     WF_HOOK("region.refreshing");
     return WEFT_OK;
 }
 
 void wf_mem_refresh_end(struct wf_mem *mem, struct wf_region *r, bool good)
 {
-    pthread_mutex_lock(&mem->lock);
+    wf_mem_lock(mem);
     r->refreshing = false;
     r->stale = !good;
     if (r->enabled && good)
         region_enable(mem, r);
-    pthread_mutex_unlock(&mem->lock);
+    wf_mem_unlock(mem);
 }
 
 enum weft_status wf_mem_bind_counter(struct wf_mem *mem, struct wf_region *r,
                                      struct weft_counter *counter, bool late)
 {
     enum weft_status status = WEFT_EINVAL;
-    pthread_mutex_lock(&mem->lock);
+    wf_mem_lock(mem);
     if (r->flags & WF_REGION_EVENTS && !atomic_load(&r->counter) && (late || !r->enabled)) {
         atomic_fetch_add(&counter->refs, 1);
         atomic_store(&r->counter, counter);
         status = WEFT_OK;
     }
-    pthread_mutex_unlock(&mem->lock);
+    wf_mem_unlock(mem);
     return status;
 }
 
 enum weft_status wf_mem_bind_ep(struct wf_mem *mem, struct wf_region *r, uint64_t ep)
 {
     enum weft_status status = WEFT_EINVAL;
-    pthread_mutex_lock(&mem->lock);
+    wf_mem_lock(mem);
     if (r->flags & WF_REGION_OF_EP && !r->ep && !r->enabled) {
         r->ep = ep;
         status = WEFT_OK;
     }
-    pthread_mutex_unlock(&mem->lock);
+    wf_mem_unlock(mem);
     return status;
 }
 
 struct wf_mem_bound wf_mem_bound(struct wf_mem *mem, const struct wf_region *r)
 {
     struct wf_mem_bound b;
-    pthread_mutex_lock(&mem->lock);
+    wf_mem_lock(mem);
     b = (struct wf_mem_bound){atomic_load(&r->counter), r->ep, r->enabled, r->refreshing};
-    pthread_mutex_unlock(&mem->lock);
+    wf_mem_unlock(mem);
     return b;
 }
 
@@ -243,7 +244,7 @@ struct weft_counter *wf_region_counter(const struct wf_region *r)
     return c && !atomic_load(&c->closed) ? c : NULL;
 }
 
-static enum weft_status allows(const struct wf_region *r, const struct wf_want *w)
+static WF_MEM_UNDER_LOCK enum weft_status allows(const struct wf_region *r, const struct wf_want *w)
 {
     uint64_t at = w->offset - r->first;
     if (r->closing || r->refreshing || r->stale || !r->enabled || (r->ep && r->ep != w->ep))
@@ -256,7 +257,7 @@ static enum weft_status allows(const struct wf_region *r, const struct wf_want *
                                                                                 : WEFT_OK;
 }
 
-static void unuse(struct wf_mem *mem, struct wf_region *r)
+static WF_MEM_UNDER_LOCK void unuse(struct wf_mem *mem, struct wf_region *r)
 {
     if (--r->users == 0)
         pthread_cond_broadcast(&mem->unused);
@@ -266,9 +267,9 @@ static enum weft_status dmabuf_begin(struct wf_mem *mem, struct wf_region *r)
 {
     if (wf_dmabuf_begin(r->dmabuf))
         return WEFT_OK;
-    pthread_mutex_lock(&mem->lock);
+    wf_mem_lock(mem);
     unuse(mem, r);
-    pthread_mutex_unlock(&mem->lock);
+    wf_mem_unlock(mem);
     return WEFT_EFAULT;
 }
 
@@ -277,7 +278,7 @@ enum weft_status wf_mem_use(struct wf_mem *mem, const struct wf_want *want,
 {
     enum weft_status status = WEFT_EKEY;
     struct wf_region *r;
-    pthread_mutex_lock(&mem->lock);
+    wf_mem_lock(mem);
     r = region_find(mem, want->slot, want->gen);
     if (r)
         status = allows(r, want);
@@ -285,7 +286,7 @@ enum weft_status wf_mem_use(struct wf_mem *mem, const struct wf_want *want,
         r->users++;
         *region = r;
     }
-    pthread_mutex_unlock(&mem->lock);
+    wf_mem_unlock(mem);
     return status == WEFT_OK && r->dmabuf ? dmabuf_begin(mem, r) : status;
 }
 
@@ -293,21 +294,21 @@ void wf_mem_unuse(struct wf_mem *mem, struct wf_region *region)
 {
     if (region->dmabuf)
         wf_dmabuf_end(region->dmabuf);
-    pthread_mutex_lock(&mem->lock);
+    wf_mem_lock(mem);
     unuse(mem, region);
-    pthread_mutex_unlock(&mem->lock);
+    wf_mem_unlock(mem);
 }
 
 void wf_mem_unuse_named(struct wf_mem *mem, uint32_t slot, uint64_t gen)
 {
     struct wf_region *r;
     bool is_dmabuf;
-    pthread_mutex_lock(&mem->lock);
+    wf_mem_lock(mem);
     r = region_find(mem, slot, gen);
     is_dmabuf = r->dmabuf;
     if (!is_dmabuf)
         unuse(mem, r);
-    pthread_mutex_unlock(&mem->lock);
+    wf_mem_unlock(mem);
     if (is_dmabuf) /* it stays: it is in use */
         wf_mem_unuse(mem, r);
 }
@@ -315,7 +316,7 @@ void wf_mem_unuse_named(struct wf_mem *mem, uint32_t slot, uint64_t gen)
 void wf_mem_region_close(struct wf_mem *mem, struct wf_region *r)
 {
     struct weft_counter *counter;
-    pthread_mutex_lock(&mem->lock);
+    wf_mem_lock(mem);
     /* "generation": from here on every mate's check fails. A full fence, so
      * that it is seen before anything the owner does with this memory. */
     atomic_store_explicit(&mem->state[r->slot], r->gen + 1, memory_order_seq_cst);
@@ -330,7 +331,7 @@ void wf_mem_region_close(struct wf_mem *mem, struct wf_region *r)
     if (r->slab)
         wf_slab_release(mem, r);
     counter = atomic_load(&r->counter);
-    pthread_mutex_unlock(&mem->lock);
+    wf_mem_unlock(mem);
     if (counter)
         wf_counter_put(counter);
 }

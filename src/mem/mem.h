@@ -31,6 +31,7 @@
 #include <sys/uio.h>
 #include <weft/weft.h>
 
+#include "base/lock.h"
 #include "base/util.h"
 #include "mem/dmabuf.h"
 #include "mem/persist.h"
@@ -45,6 +46,10 @@
     WF_MEM_STATE_WORDS /* of endpoint 0, which is none: 1, the context closes */
 #define WF_MEM_STATE_SIZE ((WF_MEM_STATE_WORDS + WF_MEM_STATE_ENDPOINTS) * sizeof(uint64_t))
 
+WF_LOCK_CLASS(wf_mem_lock_class); /* struct wf_mem.lock */
+#define WF_MEM_LOCKED WF_UNDER(wf_mem_lock_class)
+#define WF_MEM_UNDER_LOCK WF_REQUIRES(wf_mem_lock_class)
+
 struct wf_slab {
     struct wf_list item; /* mem->slabs */
     uint64_t id;
@@ -58,19 +63,19 @@ struct wf_slab {
 
 struct wf_mem {
     pthread_mutex_t lock;
-    struct wf_list slabs WF_GUARDED_BY(lock);
-    struct wf_slab *current[2] WF_GUARDED_BY(lock); /* for small regions: writable by mates,
-                                                     * read-only; may be null */
-    uint64_t next_slab WF_GUARDED_BY(lock);
-    uint32_t *free_slots WF_GUARDED_BY(lock);
-    uint32_t free_count WF_GUARDED_BY(lock);
-    uint32_t next_slot WF_GUARDED_BY(lock);
-    unsigned open_regions WF_GUARDED_BY(lock);
-    struct wf_region **regions WF_GUARDED_BY(lock); /* by slot, null: closed; [next_slot up to
-                                                     * a multiple of 256] */
-    struct wf_region **by_key WF_GUARDED_BY(lock);  /* chains by the key that peers send, then
-                                                     * by the key alone; null until needed */
-    uint64_t next_key WF_GUARDED_BY(lock);
+    struct wf_list slabs WF_MEM_LOCKED;
+    struct wf_slab *current[2] WF_MEM_LOCKED; /* for small regions: writable by mates,
+                                               * read-only; may be null */
+    uint64_t next_slab WF_MEM_LOCKED;
+    uint32_t *free_slots WF_MEM_LOCKED;
+    uint32_t free_count WF_MEM_LOCKED;
+    uint32_t next_slot WF_MEM_LOCKED;
+    unsigned open_regions WF_MEM_LOCKED;
+    struct wf_region **regions WF_MEM_LOCKED; /* by slot, null: closed; [next_slot up to
+                                               * a multiple of 256] */
+    struct wf_region **by_key WF_MEM_LOCKED;  /* chains by the key that peers send, then
+                                               * by the key alone; null until needed */
+    uint64_t next_key WF_MEM_LOCKED;
     pthread_cond_t unused; /* a region's users went to 0 */
     size_t slab_size;      /* constant */
     uint64_t auth;         /* constant: of regions of its own memory */
@@ -93,13 +98,13 @@ static inline uint64_t wf_mem_ep_name(uint16_t id, uint32_t gen)
 }
 
 struct wf_region {
-    struct wf_slab *slab; /* null: private */
-    unsigned users;       /* wf_mem_use; under mem->lock, as all that follows up to base */
-    bool closing, refreshing, enabled;
-    bool stale;                             /* a refresh failed: not reached until one succeeds */
+    struct wf_slab *slab;         /* null: private */
+    unsigned users WF_MEM_LOCKED; /* of wf_mem_use */
+    bool closing WF_MEM_LOCKED, refreshing WF_MEM_LOCKED, enabled WF_MEM_LOCKED;
+    bool stale WF_MEM_LOCKED;               /* a refresh failed: not reached until one succeeds */
     _Atomic(struct weft_counter *) counter; /* of writes; set once, to a reference of its own */
-    uint64_t ep;                            /* bound to; 0: none */
-    struct wf_region *next_key, *next_name;
+    uint64_t ep WF_MEM_LOCKED;              /* bound to; 0: none */
+    struct wf_region *next_key WF_MEM_LOCKED, *next_name WF_MEM_LOCKED;
     unsigned char *base; /* of the first piece */
     size_t length;       /* of all */
     size_t offset;       /* in the slab */
@@ -126,6 +131,16 @@ struct wf_want {
     uint64_t ep;  /* wf_mem_ep_name of the endpoint that it came to */
     bool counted; /* writes that come to that endpoint are counted */
 };
+
+static inline WF_ACQUIRES(wf_mem_lock_class) void wf_mem_lock(struct wf_mem *mem)
+{
+    pthread_mutex_lock(&mem->lock);
+}
+
+static inline WF_RELEASES(wf_mem_lock_class) void wf_mem_unlock(struct wf_mem *mem)
+{
+    pthread_mutex_unlock(&mem->lock);
+}
 
 #define WF_MEM_BY_KEY UINT32_MAX
 #define WF_MEM_NO_KEY UINT64_MAX /* never a region's */

@@ -7,18 +7,18 @@
 
 #define KEY_CHAINS 4096u /* of each of the two kinds */
 
-static struct wf_region **chain_sent(struct wf_mem *mem, uint64_t sent)
+static WF_MEM_UNDER_LOCK struct wf_region **chain_sent(struct wf_mem *mem, uint64_t sent)
 {
     return &mem->by_key[wf_rand(&sent) % KEY_CHAINS];
 }
 
-static struct wf_region **chain_named(struct wf_mem *mem, uint64_t key)
+static WF_MEM_UNDER_LOCK struct wf_region **chain_named(struct wf_mem *mem, uint64_t key)
 {
     return &mem->by_key[KEY_CHAINS + wf_rand(&key) % KEY_CHAINS];
 }
 
 /* By its name, or by what is sent for it: one message must not name two regions. */
-static bool key_is_taken(struct wf_mem *mem, uint64_t key, uint64_t auth)
+static WF_MEM_UNDER_LOCK bool key_is_taken(struct wf_mem *mem, uint64_t key, uint64_t auth)
 {
     const struct wf_region *r = *chain_named(mem, key), *s = *chain_sent(mem, key ^ auth);
     while (r && r->key != key)
@@ -29,7 +29,8 @@ static bool key_is_taken(struct wf_mem *mem, uint64_t key, uint64_t auth)
 }
 
 /* One that nobody guesses by accident; with few bits the next that is free. */
-static bool key_choose(struct wf_mem *mem, unsigned bits, uint64_t auth, uint64_t *key)
+static WF_MEM_UNDER_LOCK bool key_choose(struct wf_mem *mem, unsigned bits, uint64_t auth,
+                                         uint64_t *key)
 {
     uint64_t mask = bits < 64 ? (UINT64_C(1) << bits) - 1 : UINT64_MAX;
     uint64_t k = wf_rand(&mem->next_key);

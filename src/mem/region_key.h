@@ -6,9 +6,10 @@
 #include "mem/mem.h"
 
 /* Returns OK | ENOMEM | ENOKEY (in use) */
-enum weft_status wf_region_key_add(struct wf_mem *mem, struct wf_region *r, unsigned bits);
-void wf_region_key_remove(struct wf_mem *mem, struct wf_region *r);
+WF_MEM_UNDER_LOCK enum weft_status wf_region_key_add(struct wf_mem *mem, struct wf_region *r,
+                                                     unsigned bits);
+WF_MEM_UNDER_LOCK void wf_region_key_remove(struct wf_mem *mem, struct wf_region *r);
 /* The region for which peers send [sent]: its key mixed with its authorization. Null: none. */
-struct wf_region *wf_region_key_find(struct wf_mem *mem, uint64_t sent);
+WF_MEM_UNDER_LOCK struct wf_region *wf_region_key_find(struct wf_mem *mem, uint64_t sent);
 
 #endif

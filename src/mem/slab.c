@@ -14,7 +14,7 @@
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
-static void slab_close(struct wf_mem *mem, struct wf_slab *slab)
+static WF_MEM_UNDER_LOCK void slab_close(struct wf_mem *mem, struct wf_slab *slab)
 {
     if (mem->current[slab->read_only] == slab)
         mem->current[slab->read_only] = NULL;
@@ -30,7 +30,7 @@ void wf_slabs_close(struct wf_mem *mem)
         slab_close(mem, wf_container_of(it, struct wf_slab, item));
 }
 
-static struct wf_slab *slab_open(struct wf_mem *mem, size_t size, bool read_only)
+static WF_MEM_UNDER_LOCK struct wf_slab *slab_open(struct wf_mem *mem, size_t size, bool read_only)
 {
     struct wf_slab *slab = calloc(1, sizeof *slab);
     void *base;
@@ -103,7 +103,7 @@ void wf_slab_release(struct wf_mem *mem, const struct wf_region *r)
 int wf_mem_slab_dup(struct wf_mem *mem, uint64_t id, size_t *size)
 {
     int fd = -1;
-    pthread_mutex_lock(&mem->lock);
+    wf_mem_lock(mem);
     wf_list_each(it, &mem->slabs)
     {
         struct wf_slab *slab = wf_container_of(it, struct wf_slab, item);
@@ -113,6 +113,6 @@ int wf_mem_slab_dup(struct wf_mem *mem, uint64_t id, size_t *size)
             break;
         }
     }
-    pthread_mutex_unlock(&mem->lock);
+    wf_mem_unlock(mem);
     return fd;
 }

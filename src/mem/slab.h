@@ -6,10 +6,11 @@
 #include "mem/mem.h"
 
 /* Space for [len] bytes in a slab, at *offset. Null: there is none (logged; errno). */
-struct wf_slab *wf_slab_space(struct wf_mem *mem, size_t len, bool read_only, size_t *offset);
+WF_MEM_UNDER_LOCK struct wf_slab *wf_slab_space(struct wf_mem *mem, size_t len, bool read_only,
+                                                size_t *offset);
 /* The space of [r], which closes. */
-void wf_slab_release(struct wf_mem *mem, const struct wf_region *r);
-void wf_slabs_close(struct wf_mem *mem);
+WF_MEM_UNDER_LOCK void wf_slab_release(struct wf_mem *mem, const struct wf_region *r);
+WF_MEM_UNDER_LOCK void wf_slabs_close(struct wf_mem *mem);
 /* Are [len] bytes no more than memory and swap of this machine? Else it is logged. */
 bool wf_slab_can_exist(size_t len);
 
