@@ -173,8 +173,8 @@ static void region_of(struct weft_mr *mr, const struct iovec *iov, size_t count,
 {
     struct wf_region *r = &mr->region;
     memcpy(mr->pieces, iov, count * sizeof *iov);
-    r->pieces = mr->pieces;
-    r->count = (unsigned)count;
+    r->iov = mr->pieces;
+    r->iov_count = (unsigned)count;
     r->base = iov->iov_base;
     r->access = access;
     for (size_t i = 0; i < count; i++)
@@ -465,7 +465,7 @@ enum weft_status wf_mr_complete(struct weft_mr *mr)
     enum wf_persist persist = mr->flags & WEFT_MR_PMEM ? WF_PERSIST_PMEM : WF_PERSIST_NONE;
     enum weft_status status = r->flags & WF_REGION_UNBACKED ? can_copy_unbacked() : WEFT_OK;
     if (status == WEFT_OK)
-        status = pages_look(mr, r->pieces, r->count, &persist);
+        status = pages_look(mr, r->iov, r->iov_count, &persist);
     r->persist = persist;
     if (status == WEFT_OK && !mr->disabled)
         status = region_enable(mr);
@@ -543,7 +543,7 @@ enum weft_status weft_mr_refresh(struct weft_mr *mr, const struct iovec *iov, si
     wf_region_nic_close(&mr->nic);
     persist = r->persist;
     status = count ? pages_look(mr, iov, (unsigned)count, &persist)
-                   : pages_look(mr, r->pieces, r->count, &persist);
+                   : pages_look(mr, r->iov, r->iov_count, &persist);
     if (status == WEFT_OK)
         r->persist = persist;
     if (status == WEFT_OK && wf_mem_bound(&mr->ctx->mem, r).enabled)
@@ -590,7 +590,7 @@ enum weft_status weft_mr_key(const struct weft_mr *mr, void *buf, size_t *len)
                           .first = r->first,
                           .auth = wf_auth_tag(r->gen, r->auth)};
     wf_region_nic_key((struct wf_region_nic *)&mr->nic, &key); /* its lock is not the region */
-    if (r->count > 1 || r->flags & WF_REGION_OF_EP || r->dmabuf)
+    if (r->iov_count > 1 || r->flags & WF_REGION_OF_EP || r->dmabuf)
         key.flags |= WF_KEY_OWNER;
     if (r->flags & WF_REGION_UNBACKED)
         key.flags |= WF_KEY_UNBACKED;

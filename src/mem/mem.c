@@ -100,8 +100,8 @@ enum weft_status wf_mem_region_open(struct wf_mem *mem, size_t len, unsigned acc
         return len ? WEFT_ENOMEM : WEFT_EINVAL;
     if (len >= mem->slab_size && !wf_slab_can_exist(len))
         return WEFT_ENOMEM;
-    *r = (struct wf_region){.length = len, .access = access, .count = 1, .auth = mem->auth};
-    r->pieces = &r->one;
+    *r = (struct wf_region){.length = len, .access = access, .iov_count = 1, .auth = mem->auth};
+    r->iov = &r->own_iov;
     wf_mem_lock(mem);
     status = region_slot(mem, r);
     if (status == WEFT_OK) {
@@ -109,7 +109,7 @@ enum weft_status wf_mem_region_open(struct wf_mem *mem, size_t len, unsigned acc
         if (r->slab) {
             r->slab->regions++;
             r->base = r->slab->base + r->offset;
-            r->one = (struct iovec){r->base, len};
+            r->own_iov = (struct iovec){r->base, len};
             region_list(mem, r);
             region_enable(mem, r);
         } else {

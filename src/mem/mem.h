@@ -110,16 +110,16 @@ struct wf_region {
     size_t offset;       /* in the slab */
     uint64_t first;      /* what peers call its first byte: 0, or its address */
     uint64_t gen;
-    uint64_t key;               /* NAMED */
-    uint64_t auth;              /* what peers mix into key and generation */
-    const struct iovec *pieces; /* [count]; the caller's, who keeps it */
-    unsigned count;
+    uint64_t key;            /* NAMED */
+    uint64_t auth;           /* what peers mix into key and generation */
+    const struct iovec *iov; /* [iov_count]; the caller's, who keeps it */
+    unsigned iov_count;
     unsigned flags; /* enum wf_region_flags */
     uint32_t slot;
     uint32_t access; /* enum weft_access */
     enum wf_persist persist;
     const struct wf_dmabuf *dmabuf; /* that the piece is of; null: none */
-    struct iovec one;
+    struct iovec own_iov;
 };
 
 /* What a peer asks for. */
@@ -153,9 +153,9 @@ void wf_mem_fini(struct wf_mem *mem);
 /* Memory of Weft's own. [out] stays where it is until it is closed. */
 enum weft_status wf_mem_region_open(struct wf_mem *mem, size_t len, unsigned access,
                                     struct wf_region *out);
-/* The caller's memory: [r] with length, access, base, pieces, count, flags and what these need set,
- * the rest 0; NAMED with key WF_MEM_NO_KEY: any free one of at most [key_bits] bits. Not enabled.
- * Returns OK | ELIMIT | ENOMEM | ENOKEY (in use) */
+/* The caller's memory: [r] with length, access, base, iov, iov_count, flags and what these need
+ * set, the rest 0; NAMED with key WF_MEM_NO_KEY: any free one of at most [key_bits] bits. Not
+ * enabled. Returns OK | ELIMIT | ENOMEM | ENOKEY (in use) */
 enum weft_status wf_mem_region_add(struct wf_mem *mem, struct wf_region *r, unsigned key_bits);
 /* Peers reach it from now on. OK | EINVAL (they do already, or no endpoint is bound to it) */
 enum weft_status wf_mem_region_enable(struct wf_mem *mem, struct wf_region *r);

@@ -1,39 +1,43 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Registrations of memory, kept for the next transfer from the same place.
+/* The registration cache: keeps registrations of memory for the next transfer of the same bytes.
  *
- * The cache knows a registrar, which registers ranges with some device, and a monitor (monitor.h),
- * which sees the program's memory change. It is right at any time: what it hands out is registered
- * and is what the address means now. When it cannot be sure it registers anew, for one
- * transfer (once).
+ * The cache calls a device to register ranges (struct wf_reg_ops) and asks a monitor (monitor.h)
+ * which memory the program has unmapped. A handle that it returns is always a registration of the
+ * pages that are at the address now. Where the cache cannot be sure of that, it registers the range
+ * anew for the one transfer: an uncached entry.
  *
- *   user     who looks up: one thread at a time, with a lock of its own that writers take, too
- *   entry    a registered range of whole pages; none contains another (ranges.h)
- *   once     an entry that serves one use and is never found
- *   limbo    entries that are found no more; deregistered when nobody uses them
- *   pending  being registered: a change that touches it makes it a once
- *   tainted  ranges whose pages the program dropped: when, nothing tells, so that they are not
- *            cached again until they are unmapped
+ *   entry       a registered range of whole pages; no entry contains another (ranges.h)
+ *   user        a thread's view of the cache: its slots, its lookaside table, and a lock that
+ *               threads which change entries take, too
+ *   use, slot   a transfer uses an entry; the slot holds it until the transfer is over
+ *   uncached    an entry of one use, which no lookup finds
+ *   limbo       entries that no lookup finds any more; deregistered when no slot holds them
+ *   pending     entries that are being registered; a change that touches one makes it uncached
+ *   tainted     ranges whose pages the program dropped (madvise): the monitor cannot tell when the
+ *               pages went, so the range is not cached again before it is unmapped
  *
- * A hit: the monitor's probe, unless the program promised to change memory on one thread
- * only; the seqcount, even and applied; the user's own lock; the front table or the ranges; a slot
- * that holds the use. No lock that is shared, no allocation, no system call but the probe. Putting
- * back is one store.
+ * A hit runs: the monitor's probe, unless the program promised to change memory on one thread only;
+ * two loads of the monitor's seqcount; the user's own lock; its lookaside table, or the ranges; one
+ * store to a slot. It takes no shared lock, allocates nothing, and makes no system call but the
+ * probe. The end of a use is one store.
  *
- * Order of locks: cache->lock, then the users' in the order of their list. Nothing is registered,
- * deregistered, allocated or freed while any is held. A user's lock is held for tens of
- * instructions; who waits for it sleeps after a while, so that a thread of a lower priority can go
- * on.
+ * Lock order: cache->lock, then the users' locks in the order of the list of users. No thread that
+ * holds one registers, deregisters, allocates or frees. A user's lock is held for tens of
+ * instructions; a thread that waits for one spins, then sleeps, so that a holder of a lower
+ * priority can run.
  *
- * Why it is never stale. (1) A transfer that begins after a change has been completed by another
- * thread finds the seqcount odd or the change in the log (monitor.h), and applies the log first.
- * (2) One that begins while a change is under way waits by the probe until it is completed, or,
- * after 1 ms, registers anew for itself. What is found in the ranges is held first and must be in
- * them still after that. (3) A change that begins later is of memory that this transfer uses: the
- * program's mistake. (4) An entry is pending before its pages are looked up, and enters the ranges
- * only if the probe was clean afterwards, the seqcount even and applied, and nothing touched it.
+ * Why a hit is never stale:
+ * (1) The change was complete before the transfer began. Then the thread sees an odd seqcount, or
+ *     the change in the log, and applies the log first.
+ * (2) The change is under way while the transfer begins. Then the probe is not clean: the thread
+ *     waits until it is, and after 1 ms registers the range anew. It holds the entry before the
+ *     probe, and the entry must still be in the ranges afterwards.
+ * (3) The change begins later. Then the program changes memory that it is transferring: its error.
+ * (4) A new entry is pending before its pages are looked up. It enters the ranges only if the probe
+ *     was clean afterwards, the seqcount even and its log applied, and no change touched the entry.
  *
- * Acquire/release pairs: "user", a user's lock; "slot", the store that puts back with who looks for
- * uses; "applied", the seqcount up to which the log was applied. */
+ * Acquire/release pairs: "user", a user's lock; "slot", the store that ends a use, and the search
+ * for entries in use; "applied", the seqcount up to which the log was applied. */
 #ifndef WF_MEM_CACHE_CACHE_H
 #define WF_MEM_CACHE_CACHE_H
 
@@ -49,17 +53,17 @@ struct wf_cache_slot;
 struct wf_budget;
 struct wf_monitor;
 
-/* Both are called by several threads at a time, and under no lock of the cache's. */
+/* A device's functions. Several threads call them at a time, under no lock of the cache. */
 struct wf_reg_ops {
     void *owner;
     /* Pin and register [len] bytes at [addr], whole pages, for reading and writing.
-     * Returns OK | ELIMIT (what there is for registering is spent: idle registrations are given up,
-     * and it is asked again) | another status, which is handed on */
+     * Returns OK | ELIMIT (the device can register no more: the cache gives up idle entries and
+     * asks again) | another status, which wf_cache_get returns */
     enum weft_status (*reg)(void *owner, void *addr, size_t len, void **handle);
     void (*dereg)(void *owner, void *handle);
-    /* The same without pinning, for which nothing is taken of the budget: the device asks for pages
-     * when it needs them. Tried where there is no more to be pinned, or [on_demand_first]. Null: it
-     * cannot. OK | why not */
+    /* Register without pinning, at no cost to the budget: the device faults pages in when it needs
+     * them. Called when no more can be pinned, or first if [on_demand_first]. Null: the device
+     * cannot. Returns OK | why not */
     enum weft_status (*reg_on_demand)(void *owner, void *addr, size_t len, void **handle);
     bool on_demand_first;
 };
@@ -67,17 +71,16 @@ struct wf_reg_ops {
 struct wf_cache_params {
     struct wf_reg_ops reg_ops;
     struct wf_monitor *monitor;
-    struct wf_budget *budget; /* what is pinned is taken from it; null: from none */
+    struct wf_budget *budget; /* charged for what is pinned; null: none */
     uint64_t max_bytes;       /* of entries; 0: no limit */
     uint32_t max_entries;     /* 0: nothing is cached */
-    bool merge;               /* a miss takes in the entries that it touches or adjoins */
-    bool verify; /* compare each hit with the pages that are there (pages.h), and abort if it is
-                    stale */
-    bool single; /* memory that is transferred is mapped, unmapped and freed by one thread only, the
-                  * one that transfers: no probe */
+    bool merge;               /* a miss registers one range with the entries that it touches */
+    bool verify;              /* compare the pages of each hit (pages.h); abort if it is stale */
+    bool single; /* one thread alone maps, unmaps and frees the memory that is transferred, and it
+                  * is the thread that transfers: no probe */
 };
 
-/* A use of a registration; the caller's. */
+/* A use of a registration; in the caller's memory. */
 struct wf_cached {
     void *handle;
     struct wf_cache_entry *entry;
@@ -91,14 +94,14 @@ struct wf_cache_counts {
 
 /* Returns OK | ENOMEM | ESYSTEM */
 enum weft_status wf_cache_open(const struct wf_cache_params *params, struct wf_cache **out);
-/* All users are closed. Deregisters everything. */
+/* Deregisters everything. All users are closed. */
 void wf_cache_close(struct wf_cache *cache);
 
-/* As the environment and the machine have it, for Weft's own devices: all but the registrar. */
+/* Parameters for Weft's own devices, from the environment and the machine: all but [reg_ops]. */
 enum weft_status wf_cache_params_own(struct wf_cache_params *out);
 
 enum weft_status wf_cache_user_open(struct wf_cache *cache, struct wf_cache_user **out);
-/* It holds nothing. */
+/* The user holds nothing. */
 void wf_cache_user_close(struct wf_cache_user *user);
 
 bool wf_cache_has_users(struct wf_cache *cache);
@@ -106,20 +109,20 @@ bool wf_cache_user_holds(const struct wf_cache_user *user);
 /* False in a forked child. */
 bool wf_cache_user_is_ours(const struct wf_cache_user *user);
 
-/* A registration that holds [addr, addr + len), len > 0. Stays until it is put back, by the same
+/* A registration that covers [addr, addr + len), len > 0. It lasts until wf_cache_put by the same
  * user.
- * Blocks   as long as the registrar does; at most 2 ms for changes under way; when the registrar
- *          has none left, for what other threads are deregistering: 200 ms, once
- *          for a device that is stuck, and 2.2 s in all while others take what they give
- * Returns  OK | EINVAL (wraps) | ENOMEM | EFORKED | ELIMIT (nothing idle is left to give up, or
- *          12 times others took what was: copy through memory that is registered) | what the
- *          registrar says */
+ * Blocks   as long as the device does; at most 2 ms for changes under way; when the device can
+ *          register no more, for what other threads are deregistering: 200 ms, for a device that is
+ *          stuck only once, and 2.2 s in all while other threads take what is given up
+ * Returns  OK | EINVAL (the range wraps) | ENOMEM | EFORKED | ELIMIT (no idle entry is left to give
+ *          up, or other threads took what was given up 12 times: the caller copies through
+ *          registered memory) | what the device returned */
 enum weft_status wf_cache_get(struct wf_cache_user *user, const void *addr, size_t len,
                               struct wf_cached *out);
 void wf_cache_put(struct wf_cache_user *user, const struct wf_cached *use);
 
-/* [addr, addr + len) is or was changed: for programs that know it themselves. When this returns
- * no use of what was there begins. Any thread, whatever locks it has. */
+/* Memory at [addr, addr + len) is about to change or has changed: from programs that know. After
+ * the return no use of the old registrations begins. Any thread, whatever locks it holds. */
 void wf_cache_invalidate(struct wf_cache *cache, const void *addr, size_t len);
 /* The same for all caches of the process. */
 void wf_caches_invalidate(const void *addr, size_t len);
@@ -142,7 +145,7 @@ bool wf_cache_reclaim(struct wf_cache *cache, uint64_t bytes, uint64_t entries, 
 /* How many registrations the cache has ever deregistered. */
 uint64_t wf_cache_deregs(struct wf_cache *cache);
 
-/* Give up idle entries, at least [bytes] of them if there are so many. Returns how many bytes. */
+/* Give up idle entries: at least [bytes], if there are so many. Returns how many bytes. */
 uint64_t wf_cache_shrink(struct wf_cache *cache, uint64_t bytes);
 
 void wf_cache_count(struct wf_cache *cache, struct wf_cache_counts *out);

@@ -6,7 +6,7 @@
  *   hit.c       hits and uses: all that a transfer from cached memory runs
  *   miss.c      what is not cached, registered (register.c) and entered
  *   change.c    changes that the monitor logged; taint.c: ranges that may not be cached
- *   evict.c      how entries leave and are deregistered
+ *   evict.c     how entries leave and are deregistered
  *   verify.c    hits compared with the pages that are there */
 #ifndef WF_MEM_CACHE_IMPL_H
 #define WF_MEM_CACHE_IMPL_H
