@@ -46,9 +46,9 @@ bool wf_handle_free(void *object)
     return true;
 }
 
-enum weft_status wf_life_why(uint64_t life)
+enum weft_status wf_fork_gen_error(uint64_t fork_gen)
 {
-    if (life != WF_LIFE_CLOSED)
+    if (fork_gen != WF_FORK_GEN_CLOSED)
         return WEFT_EFORKED;
     wf_error("a call was given a handle that is closed already");
     return WEFT_EINVAL;

@@ -8,8 +8,8 @@
 #include <stdint.h>
 #include <weft/weft.h>
 
-/* What a closed object has in place of wf_life_begin's value. */
-#define WF_LIFE_CLOSED UINT64_MAX
+/* What a closed object has in place of wf_fork_gen_begin's value. */
+#define WF_FORK_GEN_CLOSED UINT64_MAX
 
 /* At most so many are kept, of so many bytes together; then the oldest is freed. */
 #define WF_HANDLES_KEPT 65536u
@@ -22,7 +22,8 @@ void wf_handles_keep(void);
  * calls are to find. Any thread. */
 bool wf_handle_free(void *object);
 
-/* Why an object is of no use whose life is not this process's: EINVAL (closed; logged) | EFORKED */
-enum weft_status wf_life_why(uint64_t life);
+/* Why an object is of no use whose fork generation is not this process's: EINVAL (closed; logged) |
+ * EFORKED */
+enum weft_status wf_fork_gen_error(uint64_t fork_gen);
 
 #endif

@@ -6,12 +6,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -20,56 +18,6 @@
 
 #define PROCESSORS_MAX ((size_t)1 << 20) /* no kernel has as many */
 #define PF_EXITING 4u                    /* include/linux/sched.h; proc(5) field 9 */
-
-static const uint64_t no_life;
-const uint64_t *wf_life_word = &no_life;
-
-static uint64_t *life_page; /* private, wiped in children */
-static uint64_t life_count; /* inherited, so a child never repeats a value */
-static pthread_mutex_t life_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static void life_fork(void)
-{
-    pthread_mutex_lock(&life_lock);
-}
-
-static void life_parent(void)
-{
-    pthread_mutex_unlock(&life_lock);
-}
-
-static void life_child(void)
-{
-    if (life_page)
-        *life_page = 0;
-    pthread_mutex_unlock(&life_lock);
-}
-
-/* From the start, so that no fork can find the lock held by a thread it lacks. */
-__attribute__((constructor)) static void life_init(void)
-{
-    (void)pthread_atfork(life_fork, life_parent, life_child);
-}
-
-uint64_t wf_life_begin(void)
-{
-    uint64_t life = 0;
-    pthread_mutex_lock(&life_lock);
-    if (!life_page) {
-        void *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (p == MAP_FAILED)
-            goto out;
-        (void)madvise(p, 4096, MADV_WIPEONFORK);
-        life_page = p;
-        wf_life_word = life_page;
-    }
-    if (!*life_page)
-        *life_page = ++life_count;
-    life = *life_page;
-out:
-    pthread_mutex_unlock(&life_lock);
-    return life;
-}
 
 static ssize_t read_file(const char *path, char *buf, size_t room)
 {

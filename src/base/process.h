@@ -1,22 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Facts about processes, and how a forked child is told from its parent. */
+/* Facts about processes, as the kernel reports them. */
 #ifndef WF_BASE_PROCESS_H
 #define WF_BASE_PROCESS_H
 
 #include <stdint.h>
-
-/* A word that a fork wipes: nonzero in the process that set it, 0 in a forked
- * child (MADV_WIPEONFORK, Linux 4.14; pthread_atfork besides), and another
- * value once that child opens a context itself. One load, no system call. */
-extern const uint64_t *wf_life_word;
-
-/* Make the word valid in this process. Returns its value, 0 on failure. */
-uint64_t wf_life_begin(void);
-
-static inline int wf_life_is(uint64_t life)
-{
-    return *(const uint64_t *)wf_life_word == life;
-}
 
 /* When [pid] started, in clock ticks since boot as the initial time namespace counts them, so
  * that processes of all time namespaces read the same value: /proc/PID/stat has it in field 22,

@@ -10,8 +10,7 @@
 #define WF_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define WF_MAX(a, b) ((a) > (b) ? (a) : (b))
 
-/* Says which lock guards a field. Read by people: clang 14's analysis cannot
- * resolve a sibling member's name in C. */
+/* Names the lock that guards a field, for readers alone: base/lock.h has what clang checks. */
 #define WF_GUARDED_BY(lock)
 
 /* [align] is a power of two. */

@@ -128,7 +128,7 @@ enum weft_status weft_am_request(struct weft_peer *peer, unsigned handler, const
     if (__builtin_expect(!peer, 0))
         return WEFT_EINVAL;
     ep = peer->ep;
-    if (__builtin_expect(ep->locked || ep->busy || !wf_life_is(ep->life) ||
+    if (__builtin_expect(ep->locked || ep->busy || !wf_fork_gen_is(ep->fork_gen) ||
                              request_check(peer, handler, args, nargs, data, len, reply_max),
                          0))
         return request_long(peer, handler, args, nargs, data, len, reply_max);
@@ -172,8 +172,8 @@ enum weft_status weft_am_reply(const struct weft_am *am, unsigned handler, const
     enum weft_status status;
     if (!token || token->can_reply != WF_REPLY_DUE)
         return WEFT_EINVAL;
-    if (!wf_life_is(am->ep->life))
-        return wf_life_why(am->ep->life);
+    if (!wf_fork_gen_is(am->ep->fork_gen))
+        return wf_fork_gen_error(am->ep->fork_gen);
     status = out_check(handler, args, nargs, data, len);
     if (status != WEFT_OK)
         return status;
@@ -191,8 +191,8 @@ enum weft_status weft_am_source(const struct weft_am *am, void *buf, size_t *len
     struct wf_token *token = wf_am_token(am);
     if (!token)
         return WEFT_EINVAL;
-    if (!wf_life_is(am->ep->life))
-        return wf_life_why(am->ep->life);
+    if (!wf_fork_gen_is(am->ep->fork_gen))
+        return wf_fork_gen_error(am->ep->fork_gen);
     if (!am->is_reply)
         token->tep->transport->source(token, &from, &contact);
     else if (token->tpeer)
@@ -206,7 +206,7 @@ struct weft_peer *weft_am_peer(const struct weft_am *am)
 {
     struct wf_token *token = wf_am_token(am);
     struct wf_sender *sender;
-    if (!token || !wf_life_is(am->ep->life))
+    if (!token || !wf_fork_gen_is(am->ep->fork_gen))
         return NULL;
     if (am->is_reply && token->tpeer) {
         struct weft_peer *peer = wf_container_of(token->tpeer, struct weft_peer, tpeer);

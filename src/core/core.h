@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <weft/weft.h>
 
+#include "base/fork.h"
 #include "base/handle.h"
 #include "base/process.h"
 #include "base/util.h"
@@ -34,8 +35,8 @@
 extern const struct wf_transport *const wf_transports[WF_TRANSPORTS];
 
 struct weft_ctx {
-    uint64_t life; /* constant; wf_life_is */
-    bool of_job;   /* a job opened it and closes it */
+    uint64_t fork_gen; /* constant; wf_fork_gen_is */
+    bool of_job;       /* a job opened it and closes it */
     struct wf_process_id self;
     struct wf_mem mem;
     struct wf_tctx *tctx[WF_TRANSPORTS]; /* null: not in use */
@@ -67,12 +68,12 @@ struct handler {
 struct weft_ep {
     /* Two cache lines: one that every call reads, and one that every poll does. */
     struct weft_ctx *ctx;
-    uint64_t life; /* a copy of ctx's, here since every call reads it */
-    bool locked;   /* constant: several threads use it, each under [lock] */
-    bool busy;     /* inside poll, where handlers may not call; beside [locked]: one test of both */
-    bool local;    /* constant: local buffers must be in regions (WEFT_MR_LOCAL) */
-    bool counted;  /* constant: WEFT_EP_RMA_EVENT */
-    bool of_job;   /* a job opened it and its context, and closes them */
+    uint64_t fork_gen; /* a copy of ctx's, here since every call reads it */
+    bool locked;       /* constant: several threads use it, each under [lock] */
+    bool busy;    /* inside poll, where handlers may not call; beside [locked]: one test of both */
+    bool local;   /* constant: local buffers must be in regions (WEFT_MR_LOCAL) */
+    bool counted; /* constant: WEFT_EP_RMA_EVENT */
+    bool of_job;  /* a job opened it and its context, and closes them */
     bool armed;
     bool retry; /* a push failed for a reason whose end no event announces */
     uint32_t am_max;
@@ -159,8 +160,8 @@ static inline enum weft_status wf_ep_enter(struct weft_ep *ep)
 {
     if (!ep)
         return WEFT_EINVAL;
-    if (__builtin_expect(!wf_life_is(ep->life), 0))
-        return wf_life_why(ep->life);
+    if (__builtin_expect(!wf_fork_gen_is(ep->fork_gen), 0))
+        return wf_fork_gen_error(ep->fork_gen);
     if (__builtin_expect(ep->locked, 0))
         return wf_ep_enter_slow(ep);
     return __builtin_expect(ep->busy, 0) ? WEFT_ECONTEXT : WEFT_OK;
@@ -192,7 +193,7 @@ static inline enum weft_status wf_ctx_check(const struct weft_ctx *ctx)
 {
     if (!ctx)
         return WEFT_EINVAL;
-    return wf_life_is(ctx->life) ? WEFT_OK : wf_life_why(ctx->life);
+    return wf_fork_gen_is(ctx->fork_gen) ? WEFT_OK : wf_fork_gen_error(ctx->fork_gen);
 }
 
 /* Does WEFT_TRANSPORTS name [t], or is it always used? */

@@ -150,7 +150,7 @@ static enum weft_status transport_open(struct weft_ctx *ctx, int i, struct wf_tc
 static enum weft_status transports_open(struct weft_ctx *ctx, bool network)
 {
     struct wf_tctx_params params = {
-        .mem = &ctx->mem, .self = &ctx->self, .life = ctx->life, .network = network};
+        .mem = &ctx->mem, .self = &ctx->self, .fork_gen = ctx->fork_gen, .network = network};
     enum weft_status status = transports_check();
     for (int i = 0; i < WF_TRANSPORTS && status == WEFT_OK; i++)
         if (wf_ctx_wants(wf_transports[i]))
@@ -193,8 +193,8 @@ enum weft_status weft_ctx_open(const struct weft_ctx_params *params, struct weft
     ctx->domain = domain;
     wf_list_init(&ctx->eps);
     ctx->cores = wf_processors_allowed();
-    ctx->life = wf_life_begin();
-    status = ctx->life ? self_identify(&ctx->self) : WEFT_ENOMEM;
+    ctx->fork_gen = wf_fork_gen_begin();
+    status = ctx->fork_gen ? self_identify(&ctx->self) : WEFT_ENOMEM;
     if (status == WEFT_OK)
         status = wf_mem_init(&ctx->mem, wf_config()->slab, domain.auth);
     if (status != WEFT_OK)
@@ -226,8 +226,8 @@ free_ctx:
     return status;
 }
 
-struct weft_ctx wf_closed_ctx = {.life = WF_LIFE_CLOSED};
-struct weft_ep wf_closed_ep = {.life = WF_LIFE_CLOSED};
+struct weft_ctx wf_closed_ctx = {.fork_gen = WF_FORK_GEN_CLOSED};
+struct weft_ep wf_closed_ep = {.fork_gen = WF_FORK_GEN_CLOSED};
 struct weft_peer wf_closed_peer = {.ep = &wf_closed_ep};
 
 enum weft_status wf_refuse_close(const char *call, const char *what)
@@ -268,7 +268,7 @@ enum weft_status weft_ctx_close(struct weft_ctx *ctx)
     wf_mem_fini(&ctx->mem);
     pthread_mutex_destroy(&ctx->lock);
     if (wf_handle_free(ctx))
-        ctx->life = WF_LIFE_CLOSED;
+        ctx->fork_gen = WF_FORK_GEN_CLOSED;
     return WEFT_OK;
 }
 
@@ -330,7 +330,7 @@ void weft_stat_rows(const struct weft_ctx *ctx, weft_stat_row_fn row, void *arg)
     };
     struct weft_ctx *c = (struct weft_ctx *)(uintptr_t)ctx; /* for its lock */
     uint64_t sum[WF_STATS];
-    if (!ctx || !wf_life_is(ctx->life))
+    if (!ctx || !wf_fork_gen_is(ctx->fork_gen))
         return;
     pthread_mutex_lock(&c->lock);
     wf_stats_sum(&c->stats, sum);

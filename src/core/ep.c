@@ -176,7 +176,7 @@ enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params 
         return WEFT_ENOMEM;
     memset(ep, 0, sizeof *ep);
     ep->ctx = ctx;
-    ep->life = ctx->life;
+    ep->fork_gen = ctx->fork_gen;
     ep->am_max = (uint32_t)wf_config()->am_max;
     ep->eager_max = (uint32_t)WF_MIN(wf_config()->msg_eager, ep->am_max);
     ep->local = ctx->domain.mode & WEFT_MR_LOCAL;
@@ -242,7 +242,7 @@ enum weft_status weft_ep_close(struct weft_ep *ep)
     wf_senders_close(ep);
     teps_close(ep);
     wf_senders_close(ep); /* senders whose connections were open */
-    wf_book_free(&ep->senders.book);
+    wf_addr_table_free(&ep->senders.by_address);
     wf_reqs_fini(ep);
     ep_unlist(ep);
     wait_fds_close(ep);
@@ -251,7 +251,7 @@ enum weft_status weft_ep_close(struct weft_ep *ep)
     if (ep->locked)
         pthread_mutex_destroy(&ep->lock);
     if (wf_handle_free(ep))
-        ep->life = WF_LIFE_CLOSED;
+        ep->fork_gen = WF_FORK_GEN_CLOSED;
     return WEFT_OK;
 }
 
@@ -261,8 +261,8 @@ enum weft_status weft_ep_address(struct weft_ep *ep, void *buf, size_t *len)
     size_t n;
     if (!ep)
         return WEFT_EINVAL;
-    if (!wf_life_is(ep->life))
-        return wf_life_why(ep->life);
+    if (!wf_fork_gen_is(ep->fork_gen))
+        return wf_fork_gen_error(ep->fork_gen);
     n = wf_address_pack(&ep->address, &ep->ctx->contact, bytes);
     return wf_copy_out(buf, len, bytes, n);
 }
@@ -299,7 +299,7 @@ int weft_ep_fd(struct weft_ep *ep)
 {
     if (!ep)
         return WEFT_EINVAL;
-    return wf_life_is(ep->life) ? ep->wait_fd : wf_life_why(ep->life);
+    return wf_fork_gen_is(ep->fork_gen) ? ep->wait_fd : wf_fork_gen_error(ep->fork_gen);
 }
 
 /* Drain old wakes, announce the sleep, then look again (transport/shm/sleep.h). A waker writes once

@@ -13,7 +13,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/handle.h"
-#include "base/process.h"
+#include "base/fork.h"
 #include "mem/counter.h"
 
 /* ---- counters ---- */
@@ -22,20 +22,20 @@ static enum weft_status counter_check(const struct weft_counter *c)
 {
     if (!c)
         return WEFT_EINVAL;
-    return wf_life_is(c->life) ? WEFT_OK : wf_life_why(c->life);
+    return wf_fork_gen_is(c->fork_gen) ? WEFT_OK : wf_fork_gen_error(c->fork_gen);
 }
 
 enum weft_status weft_counter_open(struct weft_counter **out)
 {
-    uint64_t life = wf_life_begin();
+    uint64_t fork_gen = wf_fork_gen_begin();
     struct weft_counter *c;
     pthread_condattr_t attr;
     if (!out)
         return WEFT_EINVAL;
-    c = life ? calloc(1, sizeof *c) : NULL;
+    c = fork_gen ? calloc(1, sizeof *c) : NULL;
     if (!c)
         return WEFT_ENOMEM;
-    c->life = life;
+    c->fork_gen = fork_gen;
     c->refs = 1;
     pthread_mutex_init(&c->lock, NULL);
     pthread_condattr_init(&attr);
@@ -53,7 +53,7 @@ enum weft_status weft_counter_close(struct weft_counter *counter)
         return status;
     if (atomic_exchange(&counter->closed,
                         1)) /* closed before, and kept since a region counts by it */
-        return wf_life_why(WF_LIFE_CLOSED);
+        return wf_fork_gen_error(WF_FORK_GEN_CLOSED);
     wf_counter_put(counter);
     return WEFT_OK;
 }
@@ -174,8 +174,8 @@ enum weft_status weft_counter_wait(struct weft_counter *counter, struct weft_ep 
 /* ---- event queues ---- */
 
 struct weft_eq {
-    uint64_t life; /* constant */
-    int fd;        /* constant; an eventfd that is not 0 while there are events */
+    uint64_t fork_gen; /* constant */
+    int fd;            /* constant; an eventfd that is not 0 while there are events */
     pthread_mutex_t lock;
     struct wf_list events WF_GUARDED_BY(lock);
     unsigned users WF_GUARDED_BY(lock); /* contexts */
@@ -185,19 +185,19 @@ static enum weft_status eq_check(const struct weft_eq *eq)
 {
     if (!eq)
         return WEFT_EINVAL;
-    return wf_life_is(eq->life) ? WEFT_OK : wf_life_why(eq->life);
+    return wf_fork_gen_is(eq->fork_gen) ? WEFT_OK : wf_fork_gen_error(eq->fork_gen);
 }
 
 enum weft_status weft_eq_open(struct weft_eq **out)
 {
-    uint64_t life = wf_life_begin();
+    uint64_t fork_gen = wf_fork_gen_begin();
     struct weft_eq *eq;
     if (!out)
         return WEFT_EINVAL;
-    eq = life ? calloc(1, sizeof *eq) : NULL;
+    eq = fork_gen ? calloc(1, sizeof *eq) : NULL;
     if (!eq)
         return WEFT_ENOMEM;
-    eq->life = life;
+    eq->fork_gen = fork_gen;
     eq->fd = wf_fd_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (eq->fd < 0) {
         wf_error("cannot open an event queue: %m (raise the limit on open files, ulimit -n)");
@@ -225,7 +225,7 @@ enum weft_status weft_eq_close(struct weft_eq *eq)
     close(eq->fd);
     pthread_mutex_destroy(&eq->lock);
     if (wf_handle_free(eq))
-        eq->life = WF_LIFE_CLOSED;
+        eq->fork_gen = WF_FORK_GEN_CLOSED;
     return WEFT_OK;
 }
 

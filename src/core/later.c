@@ -48,8 +48,8 @@ enum weft_status weft_am_detach(const struct weft_am *am, struct weft_am_later *
     if (!token || !out || token->can_reply != WF_REPLY_DUE)
         return WEFT_EINVAL;
     ep = am->ep;
-    if (!wf_life_is(ep->life))
-        return wf_life_why(ep->life);
+    if (!wf_fork_gen_is(ep->fork_gen))
+        return wf_fork_gen_error(ep->fork_gen);
     if (ep->late_due >= wf_config()->late_replies) {
         if (!ep->late_logged)
             wf_error("%u late replies are due at endpoint %u: no more requests can be detached "
@@ -171,8 +171,8 @@ static enum weft_status enter(const struct weft_am_later *later, struct wf_req *
     struct weft_ep *ep = later ? later->ep : NULL;
     if (!ep)
         return WEFT_EINVAL;
-    if (!wf_life_is(ep->life))
-        return wf_life_why(ep->life);
+    if (!wf_fork_gen_is(ep->fork_gen))
+        return wf_fork_gen_error(ep->fork_gen);
     if (ep->locked)
         wf_ep_lock(ep);
     *req = wf_req_find(ep, later->id, WF_REQ_LATE);

@@ -91,7 +91,7 @@ enum weft_status weft_peer_open(struct weft_ep *ep, const void *addr, size_t len
     if (status == WEFT_OK) {
         ep->peers++;
         WF_PROBE2(peer_open, *out, ep);
-        if (ep->senders.book.count)
+        if (ep->senders.by_address.count)
             wf_sender_peer_opened(*out, &to);
     }
     return wf_ep_left(ep, status);
@@ -126,8 +126,8 @@ enum weft_status weft_peer_status(const struct weft_peer *peer)
     struct weft_peer *p = (struct weft_peer *)(uintptr_t)peer; /* for its transport */
     if (!p)
         return WEFT_EINVAL;
-    if (!wf_life_is(p->ep->life))
-        return wf_life_why(p->ep->life);
+    if (!wf_fork_gen_is(p->ep->fork_gen))
+        return wf_fork_gen_error(p->ep->fork_gen);
     if (p->status || p->refused)
         return p->status ? p->status : p->refused;
     return p->transport->failed ? p->transport->failed(wf_peer_tpeer(p)) : WEFT_OK;

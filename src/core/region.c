@@ -93,8 +93,8 @@ static void region_of(struct weft_mr *mr, const struct iovec *iov, size_t count,
 {
     struct wf_region *r = &mr->region;
     memcpy(mr->pieces, iov, count * sizeof *iov);
-    r->pieces = mr->pieces;
-    r->count = (unsigned)count;
+    r->iov = mr->pieces;
+    r->iov_count = (unsigned)count;
     r->base = iov->iov_base;
     r->access = access;
     for (size_t i = 0; i < count; i++)
@@ -329,7 +329,7 @@ enum weft_status wf_mr_complete(struct weft_mr *mr)
     enum weft_status status =
         r->flags & WF_REGION_UNBACKED ? wf_region_can_copy_unbacked() : WEFT_OK;
     if (status == WEFT_OK)
-        status = wf_region_pages_check(mr, r->pieces, r->count, &persist);
+        status = wf_region_pages_check(mr, r->iov, r->iov_count, &persist);
     r->persist = persist;
     if (status == WEFT_OK && !mr->disabled)
         status = region_enable(mr);
@@ -357,8 +357,8 @@ enum weft_status weft_mr_bind_counter(struct weft_mr *mr, struct weft_counter *c
         return WEFT_EBADFLAGS;
     if (flags != WEFT_REMOTE_WRITE)
         return WEFT_ENOSYS;
-    if (!wf_life_is(counter->life))
-        return wf_life_why(counter->life);
+    if (!wf_fork_gen_is(counter->fork_gen))
+        return wf_fork_gen_error(counter->fork_gen);
     return wf_mem_bind_counter(&mr->ctx->mem, &mr->region, counter,
                                !(mr->ctx->domain.mode & WEFT_MR_RMA_EVENT));
 }
@@ -407,7 +407,7 @@ enum weft_status weft_mr_refresh(struct weft_mr *mr, const struct iovec *iov, si
     wf_region_nic_close(&mr->nic);
     persist = r->persist;
     status = count ? wf_region_pages_check(mr, iov, (unsigned)count, &persist)
-                   : wf_region_pages_check(mr, r->pieces, r->count, &persist);
+                   : wf_region_pages_check(mr, r->iov, r->iov_count, &persist);
     if (status == WEFT_OK)
         r->persist = persist;
     if (status == WEFT_OK && wf_mem_bound(&mr->ctx->mem, r).enabled)
@@ -455,7 +455,7 @@ enum weft_status weft_mr_key(const struct weft_mr *mr, void *buf, size_t *len)
                           .auth = wf_auth_tag(r->gen, r->auth)};
     wf_region_nic_key((struct wf_region_nic *)&mr->nic,
                       &key); /* to lock it, which does not change the region */
-    if (r->count > 1 || r->flags & WF_REGION_OF_EP || r->dmabuf)
+    if (r->iov_count > 1 || r->flags & WF_REGION_OF_EP || r->dmabuf)
         key.flags |= WF_KEY_OWNER;
     if (r->flags & WF_REGION_UNBACKED)
         key.flags |= WF_KEY_UNBACKED;

@@ -19,7 +19,7 @@ void wf_region_nic_fini(struct wf_region_nic *n)
 /* Only regions whose owner need not act on an access. */
 static bool is_for_nics(const struct wf_region *r)
 {
-    return r->count <= 1 && !r->auth &&
+    return r->iov_count <= 1 && !r->auth &&
            !(r->flags & (WF_REGION_UNBACKED | WF_REGION_EVENTS | WF_REGION_OF_EP)) &&
            r->persist == WF_PERSIST_NONE && r->access & (WEFT_REMOTE_READ | WEFT_REMOTE_WRITE);
 }

@@ -271,7 +271,7 @@ enum weft_status weft_remote_close(struct weft_remote *remote)
     if (status != WEFT_OK)
         return status;
     if (r->closed) /* kept, for operations still use it */
-        return wf_ep_left(peer->ep, wf_life_why(WF_LIFE_CLOSED));
+        return wf_ep_left(peer->ep, wf_fork_gen_error(WF_FORK_GEN_CLOSED));
     r->closed = true;
     wf_remote_unmap(r);
     peer->remotes--;
@@ -287,8 +287,8 @@ enum weft_status weft_remote_why_(const struct weft_remote *r, uint64_t offset, 
 {
     if (!r || !r->peer)
         return WEFT_EINVAL;
-    if (!wf_life_is(r->peer->ep->life))
-        return wf_life_why(r->peer->ep->life);
+    if (!wf_fork_gen_is(r->peer->ep->fork_gen))
+        return wf_fork_gen_error(r->peer->ep->fork_gen);
     if (len > r->length || offset > r->length - len || offset < wf_remote_of(r)->key.first)
         return WEFT_ERANGE;
     if ((r->access & access) != access)

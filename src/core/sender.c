@@ -10,14 +10,14 @@
  * its receiver has read the ring, the next answer opens another ring. */
 #define REPLY_PEERS 4096
 
-static struct wf_sender *sender_at(struct wf_book_entry *entry)
+static struct wf_sender *sender_at(struct wf_addr_entry *entry)
 {
     return wf_container_of(entry, struct wf_sender, known);
 }
 
 static struct wf_sender *find(const struct wf_senders *t, const struct wf_address *a)
 {
-    struct wf_book_entry *entry = wf_book_find(&t->book, a);
+    struct wf_addr_entry *entry = wf_addr_table_find(&t->by_address, a);
     return entry ? sender_at(entry) : NULL;
 }
 
@@ -31,7 +31,7 @@ static struct wf_sender *add(struct weft_ep *ep, const struct wf_address *a,
     s->known.address = *a;
     s->contact = *contact;
     wf_list_init(&s->reply_item);
-    if (wf_book_add(&ep->senders.book, &s->known))
+    if (wf_addr_table_add(&ep->senders.by_address, &s->known))
         return s;
     free(s);
     return NULL;
@@ -39,7 +39,7 @@ static struct wf_sender *add(struct weft_ep *ep, const struct wf_address *a,
 
 static void drop(struct wf_sender *s)
 {
-    wf_book_remove(&s->ep->senders.book, &s->known);
+    wf_addr_table_remove(&s->ep->senders.by_address, &s->known);
     free(s);
 }
 
@@ -199,7 +199,7 @@ void wf_senders_sweep(struct weft_ep *ep)
     }
 }
 
-static void sender_close(struct wf_book_entry *entry, void *arg)
+static void sender_close(struct wf_addr_entry *entry, void *arg)
 {
     struct wf_sender *s = sender_at(entry);
     (void)arg;
@@ -212,5 +212,5 @@ static void sender_close(struct wf_book_entry *entry, void *arg)
 /* Only connections refer to senders now, and the transports close those next. */
 void wf_senders_close(struct weft_ep *ep)
 {
-    wf_book_each(&ep->senders.book, sender_close, NULL);
+    wf_addr_table_each(&ep->senders.by_address, sender_close, NULL);
 }

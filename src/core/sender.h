@@ -9,14 +9,14 @@
 #include <stdint.h>
 
 #include "base/util.h"
-#include "transport/book.h"
+#include "transport/addr_table.h"
 
 struct weft_ep;
 struct weft_peer;
 struct wf_token;
 
 struct wf_sender {
-    struct wf_book_entry known; /* by its address */
+    struct wf_addr_entry known; /* by its address */
     struct weft_ep *ep;
     struct weft_peer *peer;       /* the application's handles, linked by next_handle; null: none */
     struct weft_peer *reply_peer; /* opened by Weft to answer the sender; null: not needed now */
@@ -28,7 +28,7 @@ struct wf_sender {
 };
 
 struct wf_senders {
-    struct wf_book book;
+    struct wf_addr_table by_address;
     struct wf_list reply_list; /* senders with a reply_peer, the least recently used first */
     unsigned nreply_peers;
     bool sweep; /* wf_senders_sweep has something to close */

@@ -22,5 +22,5 @@ void wf_counter_put(struct weft_counter *c)
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->lock);
     if (wf_handle_free(c))
-        c->life = WF_LIFE_CLOSED;
+        c->fork_gen = WF_FORK_GEN_CLOSED;
 }

@@ -16,7 +16,7 @@ struct weft_counter {
     _Atomic unsigned sleepers;
     _Atomic unsigned refs; /* regions that it is bound to, and the caller's */
     _Atomic int closed;    /* by the caller */
-    uint64_t life;         /* constant */
+    uint64_t fork_gen;     /* constant */
     pthread_mutex_t lock;  /* for the condition alone */
     pthread_cond_t changed;
 };

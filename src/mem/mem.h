@@ -31,9 +31,11 @@
 #include <sys/uio.h>
 #include <weft/weft.h>
 
+#include "base/lock.h"
 #include "base/util.h"
 #include "mem/dmabuf.h"
 #include "mem/persist.h"
+#include "mem/shared.h"
 
 /* The state segment: a word of 8 bytes for each region that can be open, its generation; then one
  * for each endpoint id, the generation of the endpoint that is open by that id, else 0. Sparse.
@@ -43,6 +45,10 @@
 #define WF_MEM_STATE_LEFT                                                                          \
     WF_MEM_STATE_WORDS /* of endpoint 0, which is none: 1, the context closes */
 #define WF_MEM_STATE_SIZE ((WF_MEM_STATE_WORDS + WF_MEM_STATE_ENDPOINTS) * sizeof(uint64_t))
+
+WF_LOCK_CLASS(wf_mem_lock_class); /* struct wf_mem.lock */
+#define WF_MEM_LOCKED WF_UNDER(wf_mem_lock_class)
+#define WF_MEM_UNDER_LOCK WF_REQUIRES(wf_mem_lock_class)
 
 struct wf_slab {
     struct wf_list item; /* mem->slabs */
@@ -57,19 +63,19 @@ struct wf_slab {
 
 struct wf_mem {
     pthread_mutex_t lock;
-    struct wf_list slabs WF_GUARDED_BY(lock);
-    struct wf_slab *current[2] WF_GUARDED_BY(lock); /* for small regions: writable by mates,
-                                                     * read-only; may be null */
-    uint64_t next_slab WF_GUARDED_BY(lock);
-    uint32_t *free_slots WF_GUARDED_BY(lock);
-    uint32_t free_count WF_GUARDED_BY(lock);
-    uint32_t next_slot WF_GUARDED_BY(lock);
-    unsigned open_regions WF_GUARDED_BY(lock);
-    struct wf_region **regions WF_GUARDED_BY(lock); /* by slot, null: closed; [next_slot up to
-                                                     * a multiple of 256] */
-    struct wf_region **by_key WF_GUARDED_BY(lock);  /* chains by the key that peers send, then
-                                                     * by the key alone; null until needed */
-    uint64_t next_key WF_GUARDED_BY(lock);
+    struct wf_list slabs WF_MEM_LOCKED;
+    struct wf_slab *current[2] WF_MEM_LOCKED; /* for small regions: writable by mates,
+                                               * read-only; may be null */
+    uint64_t next_slab WF_MEM_LOCKED;
+    uint32_t *free_slots WF_MEM_LOCKED;
+    uint32_t free_count WF_MEM_LOCKED;
+    uint32_t next_slot WF_MEM_LOCKED;
+    unsigned open_regions WF_MEM_LOCKED;
+    struct wf_region **regions WF_MEM_LOCKED; /* by slot, null: closed; [next_slot up to
+                                               * a multiple of 256] */
+    struct wf_region **by_key WF_MEM_LOCKED;  /* chains by the key that peers send, then
+                                               * by the key alone; null until needed */
+    uint64_t next_key WF_MEM_LOCKED;
     pthread_cond_t unused; /* a region's users went to 0 */
     size_t slab_size;      /* constant */
     uint64_t auth;         /* constant: of regions of its own memory */
@@ -92,28 +98,28 @@ static inline uint64_t wf_mem_ep_name(uint16_t id, uint32_t gen)
 }
 
 struct wf_region {
-    struct wf_slab *slab; /* null: private */
-    unsigned users;       /* wf_mem_use; under mem->lock, as all that follows up to base */
-    bool closing, refreshing, enabled;
-    bool stale;                             /* a refresh failed: not reached until one succeeds */
+    struct wf_slab *slab;         /* null: private */
+    unsigned users WF_MEM_LOCKED; /* of wf_mem_use */
+    bool closing WF_MEM_LOCKED, refreshing WF_MEM_LOCKED, enabled WF_MEM_LOCKED;
+    bool stale WF_MEM_LOCKED;               /* a refresh failed: not reached until one succeeds */
     _Atomic(struct weft_counter *) counter; /* of writes; set once, to a reference of its own */
-    uint64_t ep;                            /* bound to; 0: none */
-    struct wf_region *next_key, *next_name;
+    uint64_t ep WF_MEM_LOCKED;              /* bound to; 0: none */
+    struct wf_region *next_key WF_MEM_LOCKED, *next_name WF_MEM_LOCKED;
     unsigned char *base; /* of the first piece */
     size_t length;       /* of all */
     size_t offset;       /* in the slab */
     uint64_t first;      /* what peers call its first byte: 0, or its address */
     uint64_t gen;
-    uint64_t key;               /* NAMED */
-    uint64_t auth;              /* what peers mix into key and generation */
-    const struct iovec *pieces; /* [count]; the caller's, who keeps it */
-    unsigned count;
+    uint64_t key;            /* NAMED */
+    uint64_t auth;           /* what peers mix into key and generation */
+    const struct iovec *iov; /* [iov_count]; the caller's, who keeps it */
+    unsigned iov_count;
     unsigned flags; /* enum wf_region_flags */
     uint32_t slot;
     uint32_t access; /* enum weft_access */
     enum wf_persist persist;
     const struct wf_dmabuf *dmabuf; /* that the piece is of; null: none */
-    struct iovec one;
+    struct iovec own_iov;
 };
 
 /* What a peer asks for. */
@@ -126,6 +132,16 @@ struct wf_want {
     bool counted; /* writes that come to that endpoint are counted */
 };
 
+static inline WF_ACQUIRES(wf_mem_lock_class) void wf_mem_lock(struct wf_mem *mem)
+{
+    pthread_mutex_lock(&mem->lock);
+}
+
+static inline WF_RELEASES(wf_mem_lock_class) void wf_mem_unlock(struct wf_mem *mem)
+{
+    pthread_mutex_unlock(&mem->lock);
+}
+
 #define WF_MEM_BY_KEY UINT32_MAX
 #define WF_MEM_NO_KEY UINT64_MAX /* never a region's */
 
@@ -137,9 +153,9 @@ void wf_mem_fini(struct wf_mem *mem);
 /* Memory of Weft's own. [out] stays where it is until it is closed. */
 enum weft_status wf_mem_region_open(struct wf_mem *mem, size_t len, unsigned access,
                                     struct wf_region *out);
-/* The caller's memory: [r] with length, access, base, pieces, count, flags and what these need set,
- * the rest 0; NAMED with key WF_MEM_NO_KEY: any free one of at most [key_bits] bits. Not enabled.
- * Returns OK | ELIMIT | ENOMEM | ENOKEY (in use) */
+/* The caller's memory: [r] with length, access, base, iov, iov_count, flags and what these need
+ * set, the rest 0; NAMED with key WF_MEM_NO_KEY: any free one of at most [key_bits] bits. Not
+ * enabled. Returns OK | ELIMIT | ENOMEM | ENOKEY (in use) */
 enum weft_status wf_mem_region_add(struct wf_mem *mem, struct wf_region *r, unsigned key_bits);
 /* Peers reach it from now on. OK | EINVAL (they do already, or no endpoint is bound to it) */
 enum weft_status wf_mem_region_enable(struct wf_mem *mem, struct wf_region *r);
@@ -195,16 +211,5 @@ enum weft_status wf_region_settle(const struct wf_region *r, uint64_t at, size_t
 /* A new descriptor of slab [id] and its size; -1 if there is no such slab. The
  * caller closes it. */
 int wf_mem_slab_dup(struct wf_mem *mem, uint64_t id, size_t *size);
-
-/* A memfd of [size] bytes named [name] for mates, sealed against shrinking,
- * growing and further seals, mapped shared and writable at *base; with
- * [read_only] mates can map it only to read. Returns the descriptor or -1
- * (logged). Also used by transports for their rings. */
-int wf_shared_create(const char *name, size_t size, int read_only, void **base);
-
-/* Map a mate's memfd after checking that it has the seals which keep it from
- * being truncated under us, and at least [size] bytes.
- * Returns OK | EPROTO (not such a memfd) | ENOMEM | ESYSTEM */
-enum weft_status wf_shared_map(int fd, size_t size, int writable, void **base);
 
 #endif

@@ -12,8 +12,8 @@
 
 #include "base/clock.h"
 #include "base/util.h"
-#include "mem/cache.h"
-#include "mem/monitor.h"
+#include "mem/cache/cache.h"
+#include "mem/cache/monitor.h"
 #include "unit/unit.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -114,6 +114,7 @@ struct monitor {
     _Atomic bool lost;
     _Atomic bool hold, is_held; /* the cache's own thread, in its probe */
     enum weft_status watched;
+    struct wf_monitor_slot log[WF_MONITOR_LOG];
 };
 
 static enum weft_status watch(struct wf_monitor *m, uintptr_t start, uintptr_t end,
@@ -145,7 +146,7 @@ static enum wf_probe probe(struct wf_monitor *m)
 }
 
 static const struct wf_monitor_ops fake_ops = {
-    .name = "fake", .watch = watch, .probe = probe, .keeps = true};
+    .name = "fake", .watch = watch, .probe = probe, .keeps_idle = true};
 
 /* ---- one test's things ---- */
 
@@ -162,7 +163,8 @@ static void begin_with(struct wf_cache_params p, struct wf_monitor *m)
     device.room = 4096;
     memset(&monitor, 0, sizeof monitor);
     monitor.base.ops = &fake_ops;
-    p.registrar = (struct wf_registrar){&device, reg, dereg};
+    monitor.base.log = monitor.log;
+    p.reg_ops = (struct wf_reg_ops){&device, reg, dereg};
     p.monitor = m;
     if (!p.max_entries)
         p.max_entries = 1024;
@@ -358,7 +360,7 @@ static void test_bytes(void **state)
 static void test_disabled(void **state)
 {
     struct wf_cached use;
-    struct wf_cache_params p = {.registrar = {&device, reg, dereg}, .monitor = &monitor.base};
+    struct wf_cache_params p = {.reg_ops = {&device, reg, dereg}, .monitor = &monitor.base};
     (void)state;
     begin();
     end();
@@ -450,7 +452,7 @@ static void test_dropped(void **state)
     touch(10, 4);
     touch(10, 4);
     assert_int_equal(device.made, 7);
-    assert_int_equal(counts().onces, 3);
+    assert_int_equal(counts().uncached, 3);
     end();
 }
 
@@ -532,7 +534,7 @@ static void test_pending(void **state)
     device.inside = unmap_meanwhile;
     use = get(10, 1);
     assert_int_equal(counts().entries, 0);
-    assert_int_equal(counts().onces, 1);
+    assert_int_equal(counts().uncached, 1);
     wf_cache_put(user, &use);
     wait_registered(0);
     end();
@@ -748,12 +750,12 @@ static void test_full_of_gone(void **state)
     end();
 }
 
-static unsigned turns; /* between the cache's thread and this one */
+static unsigned spins; /* between the cache's thread and this one */
 
 static void let_go(void)
 {
     monitor.hold = false;
-    for (volatile unsigned i = 0; i < turns; i++)
+    for (volatile unsigned i = 0; i < spins; i++)
         ;
 }
 
@@ -770,7 +772,7 @@ static void test_full_of_leaving(void **state)
     for (unsigned round = 0; round < 1000; round++) {
         unsigned at = 1000 * round;
         uint64_t until;
-        turns = 4 * (round % 250);
+        spins = 4 * (round % 250);
         for (unsigned i = 0; i < 8; i++)
             touch(at + 10 * i, 1);
         monitor.hold = true;

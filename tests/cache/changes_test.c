@@ -16,7 +16,7 @@
 
 #include "base/clock.h"
 #include "cache/device.h"
-#include "mem/monitor.h"
+#include "mem/cache/monitor.h"
 #include "unit/unit.h"
 
 #define PAGE 4096u
@@ -59,7 +59,7 @@ static int open_all(void **state)
         print_message("no userfaultfd: %s; nothing is cached\n", t.why);
         p.monitor = &wf_monitor_none;
     }
-    p.registrar = device_registrar(t.device);
+    p.reg_ops = device_reg_ops(t.device);
     OK(wf_cache_open(&p, &t.cache));
     OK(wf_cache_user_open(t.cache, &t.user));
     assert_non_null(t.line = line_open(t.device));

@@ -131,9 +131,9 @@ static void device_dereg(void *owner, void *handle)
     slot_give(d, slot);
 }
 
-struct wf_registrar device_registrar(struct device *d)
+struct wf_reg_ops device_reg_ops(struct device *d)
 {
-    return (struct wf_registrar){.owner = d, .reg = device_reg, .dereg = device_dereg};
+    return (struct wf_reg_ops){.owner = d, .reg = device_reg, .dereg = device_dereg};
 }
 
 void device_count(struct device *d, struct device_counts *out)

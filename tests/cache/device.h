@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "mem/cache.h"
+#include "mem/cache/cache.h"
 
 struct device;
 
@@ -18,7 +18,7 @@ struct device *device_open(unsigned slots);
 void device_close(struct device *d);
 
 /* To be handed to a cache. ELIMIT: no slot, or RLIMIT_MEMLOCK, or no memory. */
-struct wf_registrar device_registrar(struct device *d);
+struct wf_reg_ops device_reg_ops(struct device *d);
 
 /* What a thread transfers through. */
 struct line;

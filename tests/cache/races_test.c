@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "cache/device.h"
-#include "mem/uffd.h"
+#include "mem/cache/uffd.h"
 #include "unit/unit.h"
 
 #define PAGE 4096u
@@ -27,12 +27,12 @@ static struct {
     uint64_t stamp;
 } t;
 
-static void begin(bool single, const struct wf_registrar *registrar)
+static void begin(bool single, const struct wf_reg_ops *ops)
 {
     struct wf_cache_params p = {.monitor = &t.uffd.base, .max_entries = 64, .single = single};
     if (wf_uffd_open(&t.uffd) || !(t.device = device_open(64)))
         skip();
-    p.registrar = registrar ? *registrar : device_registrar(t.device);
+    p.reg_ops = ops ? *ops : device_reg_ops(t.device);
     assert_non_null(t.line = line_open(t.device));
     OK(wf_cache_open(&p, &t.cache));
     OK(wf_cache_user_open(t.cache, &t.user));
@@ -179,7 +179,7 @@ static void test_remapped_and_read(void **state)
             wf_uffd_read(&t.uffd);
         let_go(unmapper);
         wf_cache_count(t.cache, &after);
-        waited += after.onces == before.onces;
+        waited += after.uncached == before.uncached;
         assert_true(x.fresh);
         assert_true(is_fresh(p));
         end();
@@ -193,7 +193,7 @@ static void (*meanwhile)(void *at);
 
 static enum weft_status slow_reg_before(void *owner, void *addr, size_t len, void **handle)
 {
-    struct wf_registrar r = device_registrar(t.device);
+    struct wf_reg_ops r = device_reg_ops(t.device);
     (void)owner;
     if (meanwhile)
         meanwhile(addr);
@@ -202,7 +202,7 @@ static enum weft_status slow_reg_before(void *owner, void *addr, size_t len, voi
 
 static enum weft_status slow_reg_after(void *owner, void *addr, size_t len, void **handle)
 {
-    struct wf_registrar r = device_registrar(t.device);
+    struct wf_reg_ops r = device_reg_ops(t.device);
     enum weft_status status = r.reg(r.owner, addr, len, handle);
     (void)owner;
     if (meanwhile)
@@ -212,7 +212,7 @@ static enum weft_status slow_reg_after(void *owner, void *addr, size_t len, void
 
 static void slow_dereg(void *owner, void *handle)
 {
-    struct wf_registrar r = device_registrar(t.device);
+    struct wf_reg_ops r = device_reg_ops(t.device);
     (void)owner;
     r.dereg(r.owner, handle);
 }
@@ -238,7 +238,7 @@ static void replaced_untold(void *at)
 static void in_flight(enum weft_status (*reg)(void *, void *, size_t, void **),
                       void (*what)(void *at))
 {
-    struct wf_registrar r = {.reg = reg, .dereg = slow_dereg};
+    struct wf_reg_ops r = {.reg = reg, .dereg = slow_dereg};
     struct wf_cached use;
     unsigned char *p;
     begin(false, &r);
@@ -287,8 +287,9 @@ static enum wf_probe is_clean(struct wf_monitor *m)
 }
 
 static const struct wf_monitor_ops told_ops = {
-    .name = "told", .watch = watches, .probe = is_clean, .keeps = true};
-static struct wf_monitor told = {.ops = &told_ops};
+    .name = "told", .watch = watches, .probe = is_clean, .keeps_idle = true};
+static struct wf_monitor_slot told_log[WF_MONITOR_LOG];
+static struct wf_monitor told = {.ops = &told_ops, .log = told_log};
 
 static void dropped_late(bool single, bool fresh)
 {
@@ -297,7 +298,7 @@ static void dropped_late(bool single, bool fresh)
     begin(false, NULL);
     wf_cache_user_close(t.user);
     wf_cache_close(t.cache);
-    p.registrar = device_registrar(t.device);
+    p.reg_ops = device_reg_ops(t.device);
     OK(wf_cache_open(&p, &t.cache));
     OK(wf_cache_user_open(t.cache, &t.user));
     assert_true(is_fresh(at));

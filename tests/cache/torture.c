@@ -27,8 +27,8 @@
 #include "base/rand.h"
 #include "base/util.h"
 #include "cache/device.h"
-#include "mem/monitor.h"
-#include "mem/uffd.h"
+#include "mem/cache/monitor.h"
+#include "mem/cache/uffd.h"
 
 #define PAGE 4096u
 #define THREADS 4
@@ -448,7 +448,7 @@ static void arena_choose(void)
 static void workers_start(uint64_t seed)
 {
     for (unsigned i = 0; i < CACHES; i++) {
-        struct wf_cache_params p = {.registrar = device_registrar(t.device),
+        struct wf_cache_params p = {.reg_ops = device_reg_ops(t.device),
                                     .monitor = t.monitor,
                                     .max_entries = i ? 24 : 96,
                                     .max_bytes = i ? 0 : 400 * PAGE,
@@ -513,7 +513,7 @@ static void caches_close(void)
         wf_cache_count(t.cache[i], &c);
         all.hits += c.hits;
         all.misses += c.misses;
-        all.onces += c.onces;
+        all.uncached += c.uncached;
         all.evictions += c.evictions;
         wf_cache_close(t.cache[i]);
     }
@@ -521,7 +521,7 @@ static void caches_close(void)
     printf("hits %" PRIu64 ", misses %" PRIu64 " (of which %" PRIu64
            " not to be kept), evictions %" PRIu64 ", changes read %" PRIu64
            ", at most %u registered\n",
-           all.hits, all.misses, all.onces, all.evictions, (uint64_t)t.monitor->logged, d.most);
+           all.hits, all.misses, all.uncached, all.evictions, (uint64_t)t.monitor->logged, d.most);
     if (d.now || d.regs != d.deregs) {
         fprintf(stderr, "torture: %u registrations are left\n", d.now);
         exit(1);

@@ -65,8 +65,8 @@ static int verified(bool (*change)(unsigned char *p), bool ordinary)
     if (!(d = device_open(16)) || strcmp(weft_monitor_name(NULL), "userfaultfd"))
         return 77;
     params.registrar.owner = d;
-    params.registrar.reg = device_registrar(d).reg;
-    params.registrar.dereg = device_registrar(d).dereg;
+    params.registrar.reg = device_reg_ops(d).reg;
+    params.registrar.dereg = device_reg_ops(d).dereg;
     params.flags = WEFT_CACHE_VERIFY;
     OK(weft_cache_open(&params, &c));
     OK(weft_cache_user_open(c, &u));
@@ -144,8 +144,8 @@ static void test_told(void **state)
     if (!d || strcmp(weft_monitor_name(NULL), "userfaultfd"))
         skip();
     params.registrar.owner = d;
-    params.registrar.reg = device_registrar(d).reg;
-    params.registrar.dereg = device_registrar(d).dereg;
+    params.registrar.reg = device_reg_ops(d).reg;
+    params.registrar.dereg = device_reg_ops(d).dereg;
     OK(weft_cache_open(&params, &c));
     OK(weft_cache_user_open(c, &u));
     for (int i = 0; i < 3; i++) { /* known as one mapping, watched as a whole */

@@ -6,6 +6,8 @@
 
 #include <weft/msg.h>
 
+#include "base/fork.h"
+
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -265,7 +267,7 @@ static int grandchild(struct family *f)
     return family_close(&state);
 }
 
-/* Fails when: a value of the life word comes back two generations later. */
+/* Fails when: a fork generation comes back two generations later. */
 static void test_grandchild(void **state)
 {
     works(*state);
@@ -346,10 +348,86 @@ static void test_child_holds_sockets(void **state)
     assert_int_equal(put, WEFT_ECLOSED);
 }
 
+/* ---- handlers ---- */
+
+static struct wf_fork_item handled[4];
+static char calls[64]; /* handlers in the order in which they ran: item 0 is a, A or 0 */
+
+static void call_note(char what)
+{
+    calls[strlen(calls)] = what;
+}
+
+static void note_prepare(struct wf_fork_item *item)
+{
+    call_note((char)('a' + (item - handled)));
+}
+
+static void note_parent(struct wf_fork_item *item)
+{
+    call_note((char)('A' + (item - handled)));
+}
+
+static void note_child(struct wf_fork_item *item)
+{
+    call_note((char)('0' + (item - handled)));
+}
+
+static const struct wf_fork_ops upper = {.level = WF_FORK_TRANSPORT,
+                                         .prepare = note_prepare,
+                                         .parent = note_parent,
+                                         .child = note_child};
+static const struct wf_fork_ops lower = {.level = WF_FORK_MEM,
+                                         .stays = true,
+                                         .prepare = note_prepare,
+                                         .parent = note_parent,
+                                         .child = note_child};
+static const struct wf_fork_ops empty = {.level = WF_FORK_MEM};
+
+static int grandchild_handlers(struct family *f)
+{
+    (void)f;
+    return strcmp(calls, "d3"); /* its parent's objects are not its own */
+}
+
+static int child_handlers(struct family *f)
+{
+    if (strcmp(calls, "bad301"))
+        return 1;
+    memset(calls, 0, sizeof calls);
+    in_child(grandchild_handlers, f);
+    return strcmp(calls, "dD");
+}
+
+/* Fails when: handlers run in an order other than that of the locks, not at all, twice, or in a
+ * child for objects of its parent. */
+static void test_handlers(void **state)
+{
+    wf_fork_join(&handled[0], &upper);
+    wf_fork_join(&handled[1], &upper);
+    wf_fork_join(&handled[2], &empty);
+    wf_fork_join(&handled[3], &lower);
+    wf_fork_join(&handled[0], &upper);
+    in_child(child_handlers, *state);
+    assert_string_equal(calls, "badDAB");
+    memset(calls, 0, sizeof calls);
+    for (int i = 1; i < 4; i++)
+        wf_fork_leave(&handled[i]);
+    wf_fork_join(&handled[1], &upper); /* once more, after it has left */
+    in_child(child_opens, *state);
+    assert_string_equal(calls, "baAB");
+    for (int i = 0; i < 2; i++)
+        wf_fork_leave(&handled[i]);
+    memset(calls, 0, sizeof calls);
+    in_child(child_opens, *state);
+    assert_string_equal(calls, "");
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, family_open, family_close)
 int main(void)
 {
-    const struct CMUnitTest tests[] = {T(test_all_calls), T(test_own_context), T(test_grandchild),
-                                       T(test_fork_under_load), T(test_child_holds_sockets)};
+    const struct CMUnitTest tests[] = {T(test_all_calls),           T(test_own_context),
+                                       T(test_grandchild),          T(test_fork_under_load),
+                                       T(test_child_holds_sockets), T(test_handlers)};
     return cmocka_run_group_tests_name("fork", tests, NULL, NULL);
 }

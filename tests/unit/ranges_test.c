@@ -3,7 +3,7 @@
 #include "unit.h"
 
 #include "contract/support.h"
-#include "mem/ranges.h"
+#include "mem/cache/ranges.h"
 
 #define MOST 20000
 #define SPAN 1000000u

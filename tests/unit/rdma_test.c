@@ -15,9 +15,9 @@
 #include "base/util.h"
 #include "config/config.h"
 #include "mem/budget.h"
-#include "mem/cache.h"
+#include "mem/cache/cache.h"
 #include "mem/dmabuf.h"
-#include "mem/local.h"
+#include "mem/staging.h"
 #include "mem/maps.h"
 #include "transport/rdma/qp_link.h"
 #include "transport/transport.h"
@@ -181,13 +181,13 @@ static void test_local_on_demand(void **state)
     struct wf_cache_user *user;
     (void)state;
     OK(wf_rdma_ctx_open(&ctx));
-    OK(wf_cache_user_open(wf_local_cache(ctx->local), &user));
+    OK(wf_cache_user_open(wf_staging_cache(ctx->local), &user));
     for (int i = 0; i < 2; i++) {
         void *both = map(lens[i], PROT_READ | PROT_WRITE), *read = map(lens[i], PROT_READ);
         local_is(user, both, lens[i], true);
-        (void)wf_cache_shrink(wf_local_cache(ctx->local), SIZE_MAX);
+        (void)wf_cache_shrink(wf_staging_cache(ctx->local), SIZE_MAX);
         local_is(user, read, lens[i], false);
-        (void)wf_cache_shrink(wf_local_cache(ctx->local), SIZE_MAX);
+        (void)wf_cache_shrink(wf_staging_cache(ctx->local), SIZE_MAX);
         munmap(both, lens[i]);
         munmap(read, lens[i]);
     }
@@ -208,7 +208,7 @@ static void test_region_where_cached_was(void **state)
     bool on_demand = has_paging() && wf_config()->rdma_on_demand == ALWAYS;
     (void)state;
     OK(wf_rdma_ctx_open(&ctx));
-    OK(wf_cache_user_open(wf_local_cache(ctx->local), &user));
+    OK(wf_cache_user_open(wf_staging_cache(ctx->local), &user));
     for (int i = 0; i < 50; i++) {
         uint32_t keys[WF_KEY_NICS];
         struct wf_cached use;
@@ -216,7 +216,7 @@ static void test_region_where_cached_was(void **state)
         uint64_t at;
         OK(wf_cache_get(user, cached, len, &use));
         wf_cache_put(user, &use);
-        wf_cache_invalidate(wf_local_cache(ctx->local), cached, len);
+        wf_cache_invalidate(wf_staging_cache(ctx->local), cached, len);
         OK(wf_rdma_region_open(ctx, &m, RW, &at, keys, &handle));
         assert_int_equal(((struct rdma_mrs *)handle)->of[0]->unpinned, on_demand);
         wf_rdma_region_close(ctx, handle);
@@ -359,7 +359,7 @@ static void test_local_of_rails(void **state)
     struct wf_cache_user *user;
     struct wf_cached use;
     (void)state;
-    OK(wf_cache_user_open(wf_local_cache(ctx->local), &user));
+    OK(wf_cache_user_open(wf_staging_cache(ctx->local), &user));
     for (int i = 0; i < 2; i++) {
         size_t len = i ? 11 * MIB : FITS;
         void *memory = map(len, PROT_READ | PROT_WRITE);
@@ -371,7 +371,7 @@ static void test_local_of_rails(void **state)
             assert_int_equal(used() - before, 2 * len);
             wf_cache_put(user, &use);
         }
-        (void)wf_cache_shrink(wf_local_cache(ctx->local), SIZE_MAX);
+        (void)wf_cache_shrink(wf_staging_cache(ctx->local), SIZE_MAX);
         assert_int_equal(used(), before);
         munmap(memory, len);
     }

@@ -20,7 +20,7 @@
 #define LAST_ACK_NS 200000000u
 #define SETTLE_NS 50000000u /* for all links together to be flushed in */
 
-static struct net_session *session_of(struct wf_book_entry *entry)
+static struct net_session *session_of(struct wf_addr_entry *entry)
 {
     return wf_container_of(entry, struct net_session, known);
 }
@@ -35,7 +35,7 @@ static uint32_t lanes_used(const struct net_session *session)
     return mask;
 }
 
-static void bye_append(struct wf_book_entry *entry, void *arg)
+static void bye_append(struct wf_addr_entry *entry, void *arg)
 {
     struct net_session *session = session_of(entry);
     uint32_t mask = lanes_used(session);
@@ -60,7 +60,7 @@ static enum outstanding chan_outstanding(const struct net_chan *chan)
     return chan->link->ops->flushed(chan->link) ? OUT_ACK : OUT_BYTES;
 }
 
-static void session_outstanding(struct wf_book_entry *entry, void *arg)
+static void session_outstanding(struct wf_addr_entry *entry, void *arg)
 {
     const struct net_session *session = session_of(entry);
     enum outstanding *most = arg;
@@ -71,7 +71,7 @@ static void session_outstanding(struct wf_book_entry *entry, void *arg)
 static enum outstanding most_outstanding(const struct net_ep *ep)
 {
     enum outstanding most = OUT_NOTHING;
-    wf_book_each(&ep->sessions, session_outstanding, &most);
+    wf_addr_table_each(&ep->sessions, session_outstanding, &most);
     return most;
 }
 
@@ -134,7 +134,7 @@ void wf_net_close(struct net_ep *ep)
                                        .until_ns = wf_now_ns() + ms * UINT64_C(1000000),
                                        .settle_ns = SETTLE_NS};
     wf_net_live_each(ep, link_closing);
-    wf_book_each(&ep->sessions, bye_append, NULL);
+    wf_addr_table_each(&ep->sessions, bye_append, NULL);
     wf_net_live_each(ep, break_if_not_up);
     wf_net_flush_all(ep);
     last_messages(ep);

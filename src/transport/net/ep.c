@@ -142,7 +142,7 @@ enum weft_status wf_net_ep_open(struct wf_tctx *tctx, const struct wf_tep_params
     return WEFT_OK;
 }
 
-static void session_drop(struct wf_book_entry *entry, void *arg)
+static void session_drop(struct wf_addr_entry *entry, void *arg)
 {
     struct net_session *session = wf_container_of(entry, struct net_session, known);
     struct net_ep *ep = session->ep;
@@ -163,9 +163,9 @@ void wf_net_ep_shut(struct net_ep *ep)
     pthread_mutex_unlock(&ctx->lock);
     wf_conn_mgr_forget(ctx->mgr, ep->address.ep, ep->address.ep_gen);
     wf_net_shuffle_close(ep);
-    wf_book_each(&ep->sessions, session_drop, NULL);
-    wf_book_free(&ep->sessions);
-    wf_book_free(&ep->gone);
+    wf_addr_table_each(&ep->sessions, session_drop, NULL);
+    wf_addr_table_free(&ep->sessions);
+    wf_addr_table_free(&ep->gone);
     wf_net_inbox_drop(ep);
     wf_net_grave_empty(ep);
 }

@@ -96,7 +96,7 @@ static void given_up(struct net_ep *ep, const struct wf_dial_result *v)
 }
 
 /* *arg is set if there is no memory for some dial still. */
-static void session_dial(struct wf_book_entry *entry, void *arg)
+static void session_dial(struct wf_addr_entry *entry, void *arg)
 {
     struct net_session *session = wf_container_of(entry, struct net_session, known);
     bool *still = arg;
@@ -113,7 +113,7 @@ static void session_dial(struct wf_book_entry *entry, void *arg)
 void wf_net_sessions_dial(struct net_ep *ep)
 {
     bool still = false;
-    wf_book_each(&ep->sessions, session_dial, &still);
+    wf_addr_table_each(&ep->sessions, session_dial, &still);
     ep->undialled = still;
 }
 
@@ -224,7 +224,7 @@ static bool mgr_connected(void *owner, uint16_t number, uint32_t gen, struct wf_
     if (ep) {
         wf_conn_mgr_passed(ctx->mgr);
         pthread_mutex_lock(&ep->lock);
-        gone = wf_book_find(&ep->gone, &conn->peer);
+        gone = wf_addr_table_find(&ep->gone, &conn->peer);
         ep->narrivals += !gone;
         pthread_mutex_unlock(&ep->lock);
     }

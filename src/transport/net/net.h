@@ -82,7 +82,7 @@
 
 #include "base/util.h"
 #include "config/stats.h"
-#include "transport/book.h"
+#include "transport/addr_table.h"
 #include "transport/net/connect/manager.h"
 #include "transport/net/link.h"
 
@@ -148,7 +148,7 @@ struct net_ep {
     struct net_closing closing;
     int events;  /* of this poll */
     uint8_t *rx; /* NET_RX_SIZE; null until the first link */
-    struct wf_book sessions;
+    struct wf_addr_table sessions;
     uint32_t ndead;
     uint64_t next_session; /* numbers of sessions */
     struct wf_list dead;   /* sessions, the oldest first */
@@ -159,12 +159,12 @@ struct net_ep {
     struct net_shuffle *shuffle; /* null: messages are delivered as they come */
     /* From the connection manager's thread. */
     pthread_mutex_t lock;
-    _Atomic int inbox;                           /* something is in arrivals or results */
-    struct wf_list arrivals WF_GUARDED_BY(lock); /* struct wf_net_conn */
-    unsigned narrivals WF_GUARDED_BY(lock);      /* since they were taken last */
-    struct wf_list results WF_GUARDED_BY(lock);  /* struct wf_dial_result */
-    struct wf_book gone WF_GUARDED_BY(lock);     /* dead sessions: their connections are turned away
-                                                  * by the connection manager's thread */
+    _Atomic int inbox;                             /* something is in arrivals or results */
+    struct wf_list arrivals WF_GUARDED_BY(lock);   /* struct wf_net_conn */
+    unsigned narrivals WF_GUARDED_BY(lock);        /* since they were taken last */
+    struct wf_list results WF_GUARDED_BY(lock);    /* struct wf_dial_result */
+    struct wf_addr_table gone WF_GUARDED_BY(lock); /* dead sessions: their connections are turned
+                                                    * away by the connection manager's thread */
 };
 
 /* A handle of a remote endpoint. */
@@ -178,8 +178,8 @@ struct net_peer {
 };
 
 struct net_session {
-    struct wf_book_entry known; /* by the other endpoint's address */
-    struct wf_book_entry gone;  /* the same, once it is dead: ep->gone */
+    struct wf_addr_entry known; /* by the other endpoint's address */
+    struct wf_addr_entry gone;  /* the same, once it is dead: ep->gone */
     struct wf_list item;        /* ep->dead */
     struct net_ep *ep;
     struct wf_contact contact;

@@ -13,14 +13,14 @@
 #define SMALL_BACKLOG                                                                              \
     32768u /* bytes in a channel's ring; beyond it messages take another channel */
 
-static struct net_session *session_at(struct wf_book_entry *entry)
+static struct net_session *session_at(struct wf_addr_entry *entry)
 {
     return wf_container_of(entry, struct net_session, known);
 }
 
 struct net_session *wf_net_session_find(struct net_ep *ep, const struct wf_address *to)
 {
-    struct wf_book_entry *entry = wf_book_find(&ep->sessions, to);
+    struct wf_addr_entry *entry = wf_addr_table_find(&ep->sessions, to);
     return entry ? session_at(entry) : NULL;
 }
 
@@ -36,7 +36,7 @@ struct net_session *wf_net_session_make(struct net_ep *ep, const struct wf_addre
     p->is_greater = memcmp(&ep->address, to, sizeof *to) > 0;
     p->number = ++ep->next_session;
     wf_list_init(&p->item);
-    if (wf_book_add(&ep->sessions, &p->known))
+    if (wf_addr_table_add(&ep->sessions, &p->known))
         return p;
     free(p);
     return NULL;
@@ -45,12 +45,12 @@ struct net_session *wf_net_session_make(struct net_ep *ep, const struct wf_addre
 void wf_net_session_free(struct net_session *session)
 {
     struct net_ep *ep = session->ep;
-    wf_book_remove(&ep->sessions, &session->known);
+    wf_addr_table_remove(&ep->sessions, &session->known);
     if (!wf_list_empty(&session->item)) {
         ep->ndead--;
         wf_list_remove(&session->item);
         pthread_mutex_lock(&ep->lock);
-        wf_book_remove(&ep->gone, &session->gone);
+        wf_addr_table_remove(&ep->gone, &session->gone);
         pthread_mutex_unlock(&ep->lock);
     }
     free(session);
@@ -212,7 +212,7 @@ static void dead_remember(struct net_session *session)
     bool ok;
     session->gone.address = session->known.address;
     pthread_mutex_lock(&ep->lock);
-    ok = wf_book_add(&ep->gone, &session->gone);
+    ok = wf_addr_table_add(&ep->gone, &session->gone);
     pthread_mutex_unlock(&ep->lock);
     if (!ok) { /* no memory: forgotten at once */
         wf_net_session_free(session);

@@ -3,7 +3,7 @@
 #include <sys/epoll.h>
 
 #include "base/log.h"
-#include "mem/local.h"
+#include "mem/staging.h"
 #include "transport/rdma/cm.h"
 #include "transport/rdma/qp_link.h"
 

@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "config/config.h"
-#include "mem/local.h"
+#include "mem/staging.h"
 #include "transport/rdma/qp_link.h"
 #include "transport/rdma/reg.h"
 
@@ -246,10 +246,10 @@ static bool first_ep_open(struct rdma_ctx *ctx)
 {
     enum weft_status status = wf_rdma_reg_open(ctx);
     if (status == WEFT_OK && (status = wf_rdma_ep_new(ctx, &ctx->kept)) != WEFT_OK)
-        wf_local_close(ctx->local);
+        wf_staging_close(ctx->local);
     if (status == WEFT_OK && !wf_rdma_ep_connects(ctx->kept)) {
         wf_rdma_ep_close(ctx->kept);
-        wf_local_close(ctx->local);
+        wf_staging_close(ctx->local);
         status = WEFT_EUNREACH;
     }
     if (status != WEFT_OK)
@@ -318,7 +318,7 @@ void wf_rdma_ctx_close(struct rdma_ctx *ctx)
 {
     if (ctx->kept)
         wf_rdma_ep_close(ctx->kept);
-    wf_local_close(ctx->local);
+    wf_staging_close(ctx->local);
     ctx_free(ctx);
 }
 

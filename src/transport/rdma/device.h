@@ -22,7 +22,7 @@
 
 struct rdma_ctx;
 struct rdma_ep;
-struct wf_local;
+struct wf_staging;
 
 /* A NIC that a context has opened. */
 struct rdma_device {
@@ -44,8 +44,8 @@ struct rdma_ctx {
     struct rdma_device devices[WF_RDMA_RAILS];
     struct rdma_port ports[WF_RDMA_RAILS];
     unsigned ndevices, nports;
-    pthread_mutex_t lock;   /* guards [kept], and what events change: each hca->ports */
-    struct wf_local *local; /* registrations of the program's memory, for NIC operations */
+    pthread_mutex_t lock;     /* guards [kept], and what events change: each hca->ports */
+    struct wf_staging *local; /* registrations of the program's memory, for NIC operations */
     /* The first endpoint, opened with the context, so that regions cannot use up the locked memory
      * that it needs. Null once wf_rdma_ep_open has returned it. */
     struct rdma_ep *kept;

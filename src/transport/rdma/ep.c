@@ -10,7 +10,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "config/config.h"
-#include "mem/local.h"
+#include "mem/staging.h"
 #include "transport/rdma/cm.h"
 #include "transport/rdma/qp_link.h"
 
@@ -215,8 +215,8 @@ enum weft_status wf_rdma_ep_new(struct rdma_ctx *ctx, struct rdma_ep **out)
     wf_list_init(&ep->readable);
     wf_list_init(&ep->paths);
     ep->timer_fd = wf_fd_high(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-    status =
-        ep->timer_fd >= 0 ? wf_cache_user_open(wf_local_cache(ctx->local), &ep->user) : WEFT_ENOMEM;
+    status = ep->timer_fd >= 0 ? wf_cache_user_open(wf_staging_cache(ctx->local), &ep->user)
+                               : WEFT_ENOMEM;
     if (status == WEFT_OK)
         status = rails_open(ep);
     if (status != WEFT_OK) {

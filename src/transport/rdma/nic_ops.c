@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Puts, gets and atomics by the NICs. */
-#include "mem/local.h"
+#include "mem/staging.h"
 #include "transport/rdma/qp_link.h"
 
 #define NIC_OP_PART 262144u /* that a link is dealt at a time, where there are several rails */
@@ -19,7 +19,7 @@ static enum weft_status nic_op_place(struct qp_link *l, const struct wf_nic_op *
                                      struct qp_request *q, struct wf_hca_wr *wr)
 {
     struct rdma_ep *ep = l->rail->ep;
-    struct wf_local *local = ep->ctx->local;
+    struct wf_staging *local = ep->ctx->local;
     const struct rdma_mrs *mrs;
     const struct wf_hca_mr *mr;
     enum weft_status status;
@@ -32,9 +32,9 @@ static enum weft_status nic_op_place(struct qp_link *l, const struct wf_nic_op *
     q->desc = wf_desc_take(local);
     if (!q->desc)
         return no_desc(l);
-    status = is_get ? wf_local_to(local, ep->user, q->desc, m->local, m->len, NULL)
-                    : wf_local_from(local, ep->user, q->desc, m->local, m->len, NULL);
-    if (status != WEFT_OK || q->desc->way == WF_LOCAL_PIECES) {
+    status = is_get ? wf_staging_to(local, ep->user, q->desc, m->local, m->len, NULL)
+                    : wf_staging_from(local, ep->user, q->desc, m->local, m->len, NULL);
+    if (status != WEFT_OK || q->desc->way == WF_STAGING_PIECES) {
         wf_desc_done(local, ep->user, q->desc, false);
         return status == WEFT_AGAIN ? no_desc(l) : WEFT_EUNREACH;
     }

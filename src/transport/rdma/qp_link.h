@@ -51,7 +51,7 @@
  * one works are spread again later, when nothing is under way.
  *
  * NIC operations (struct wf_nic_op) are WRITEs, READs and atomics of the same queue pair, from and
- * to the place that mem/local.h finds. They end in order. When the queue pair breaks, this side
+ * to the place that mem/staging.h finds. They end in order. When the queue pair breaks, this side
  * does not know which of the unfinished ones were executed. The peer's NIC knows: by the number of
  * the packet that its queue pair expects next (PSN). The peer breaks its queue pair, so that
  * nothing more can happen, reads the number, and sends it in its next ENDS or PLAIN; then the core

@@ -8,7 +8,7 @@
 #include "config/config.h"
 #include "mem/budget.h"
 #include "mem/dmabuf.h"
-#include "mem/local.h"
+#include "mem/staging.h"
 #include "mem/maps.h"
 #include "transport/transport.h"
 
@@ -123,7 +123,7 @@ static enum weft_status local_reg_on_demand(void *owner, void *addr, size_t len,
     return local_open_all(owner, addr, len, WF_HCA_LOCAL_WRITE | WF_HCA_ON_DEMAND, handle);
 }
 
-_Static_assert(WF_LOCAL_CUTOVER == WF_NIC_OP_COPIED, "the core counts on what is copied");
+_Static_assert(WF_STAGING_CUTOVER == WF_NIC_OP_COPIED, "the core counts on what is copied");
 
 /* What the address of a region is aligned to: 2 MiB, the most that one entry of a device's page
  * table covers. */
@@ -131,19 +131,19 @@ _Static_assert(WF_LOCAL_CUTOVER == WF_NIC_OP_COPIED, "the core counts on what is
 
 enum weft_status wf_rdma_reg_open(struct rdma_ctx *ctx)
 {
-    struct wf_local_params p = {.descs = WF_LOCAL_DESCS,
-                                .inline_max = WF_DESC_DATA,
-                                .bounce_max = WF_LOCAL_CUTOVER,
-                                .pool_bytes = WF_LOCAL_POOL};
+    struct wf_staging_params p = {.descs = WF_STAGING_DESCS,
+                                  .inline_max = WF_DESC_DATA,
+                                  .bounce_max = WF_STAGING_CUTOVER,
+                                  .pool_bytes = WF_STAGING_POOL};
     enum weft_status status = wf_cache_params_own(&p.cache);
-    p.cache.registrar = (struct wf_registrar){
-        .owner = ctx,
-        .reg = local_reg,
-        .dereg = local_dereg,
-        .reg_on_demand = local_reg_on_demand,
-        .on_demand_first = all_can_on_demand(ctx) && prefers_on_demand(&ctx->devices[0])};
+    p.cache.reg_ops = (struct wf_reg_ops){.owner = ctx,
+                                          .reg = local_reg,
+                                          .dereg = local_dereg,
+                                          .reg_on_demand = local_reg_on_demand,
+                                          .on_demand_first = all_can_on_demand(ctx) &&
+                                                             prefers_on_demand(&ctx->devices[0])};
     atomic_init(&ctx->next_at, LEAF);
-    return status == WEFT_OK ? wf_local_open(&p, &ctx->local) : status;
+    return status == WEFT_OK ? wf_staging_open(&p, &ctx->local) : status;
 }
 
 /* ---- Weft's own buffers, and regions ---- */
@@ -152,17 +152,26 @@ enum weft_status wf_rdma_reg_open(struct rdma_ctx *ctx)
     5 /* to register; the cache gives up twice as many entries before each further one             \
        */
 
+struct mr_attempt {
+    struct rdma_device *device;
+    void *addr;
+    size_t len;
+    uint64_t at;
+    unsigned access;
+    struct wf_hca_mr **out;
+};
+
+static enum weft_status mr_attempt(void *arg)
+{
+    const struct mr_attempt *a = arg;
+    return register_once(a->device, a->addr, a->len, a->at, a->access, a->out);
+}
+
 static enum weft_status register_at(struct rdma_device *d, void *addr, size_t len, uint64_t at,
                                     unsigned access, struct wf_hca_mr **out)
 {
-    struct wf_cache *cache = wf_local_cache(d->ctx->local);
-    for (unsigned tries = 1, entries = 1;; tries++, entries *= 2) {
-        uint64_t dropped = wf_cache_dropped(cache);
-        enum weft_status status = register_once(d, addr, len, at, access, out);
-        if (status != WEFT_ELIMIT || tries == TRIES ||
-            !wf_cache_make_way(cache, len, entries, dropped))
-            return status;
-    }
+    struct mr_attempt a = {d, addr, len, at, access, out};
+    return wf_cache_attempt(wf_staging_cache(d->ctx->local), len, 1, TRIES, mr_attempt, &a);
 }
 
 enum weft_status wf_rdma_register(struct rdma_device *device, void *addr, size_t len,

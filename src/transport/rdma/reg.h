@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Memory registered with the NICs of a context: the program's own, through the registration cache
- * (mem/local.h), regions, and Weft's buffers. All but on-demand registrations and dma-bufs pin
+ * (mem/staging.h), regions, and Weft's buffers. All but on-demand registrations and dma-bufs pin
  * their pages, within the process's budget (mem/budget.h). */
 #ifndef WF_TRANSPORT_RDMA_REG_H
 #define WF_TRANSPORT_RDMA_REG_H
@@ -20,8 +20,8 @@ struct rdma_mrs {
     bool is_atomic;                      /* a region on which peers do atomics */
 };
 
-/* Opens ctx->local and the regions' address space, once the devices are open; wf_local_close undoes
- * it. Returns as wf_local_open. */
+/* Opens ctx->local and the regions' address space, once the devices are open; wf_staging_close
+ * undoes it. Returns as wf_staging_open. */
 enum weft_status wf_rdma_reg_open(struct rdma_ctx *ctx);
 
 /* As a transport's region_open and region_close. */

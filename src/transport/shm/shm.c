@@ -14,44 +14,37 @@
 #include "transport/shm/shm.h"
 #include "transport/shm/sleep.h"
 
-/* Contexts whose mates' memory a forked child must let go of. */
-static struct wf_list fork_list = {&fork_list, &fork_list};
-static pthread_mutex_t fork_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+/* ---- fork: a child lets go of its parent's mates' memory ---- */
 
-static void fork_prepare(void)
+static struct shm_ctx *ctx_of_fork(struct wf_fork_item *item)
 {
-    pthread_mutex_lock(&fork_lock);
-    wf_list_each(it, &fork_list)
-        pthread_mutex_lock(&wf_container_of(it, struct shm_ctx, fork_item)->lock);
+    return wf_container_of(item, struct shm_ctx, fork_item);
 }
 
-static void fork_parent(void)
+static void fork_prepare(struct wf_fork_item *item)
 {
-    wf_list_each(it, &fork_list)
-        pthread_mutex_unlock(&wf_container_of(it, struct shm_ctx, fork_item)->lock);
-    pthread_mutex_unlock(&fork_lock);
+    pthread_mutex_lock(&ctx_of_fork(item)->lock);
 }
 
-/* The child: no generation matches any more, and the contexts are forgotten. */
-static void fork_child(void)
+static void fork_parent(struct wf_fork_item *item)
 {
-    wf_list_each(it, &fork_list)
-    {
-        struct shm_ctx *ctx = wf_container_of(it, struct shm_ctx, fork_item);
-        struct shm_mate own = {.state = (uint64_t *)(void *)ctx->mem->state};
-        wf_list_each(m, &ctx->mates) wf_shm_mate_forget(wf_container_of(m, struct shm_mate, item));
-        wf_shm_mate_forget(&own);
-        pthread_mutex_unlock(&ctx->lock);
-    }
-    wf_list_init(&fork_list);
-    pthread_mutex_unlock(&fork_lock);
+    pthread_mutex_unlock(&ctx_of_fork(item)->lock);
 }
 
-static void fork_register(void)
+/* No fork generation matches any more. */
+static void fork_child(struct wf_fork_item *item)
 {
-    pthread_atfork(fork_prepare, fork_parent, fork_child);
+    struct shm_ctx *ctx = ctx_of_fork(item);
+    struct shm_mate own = {.state = (uint64_t *)(void *)ctx->mem->state};
+    wf_list_each(m, &ctx->mates) wf_shm_mate_forget(wf_container_of(m, struct shm_mate, item));
+    wf_shm_mate_forget(&own);
+    pthread_mutex_unlock(&ctx->lock);
 }
+
+static const struct wf_fork_ops shm_fork_ops = {.level = WF_FORK_TRANSPORT,
+                                                .prepare = fork_prepare,
+                                                .parent = fork_parent,
+                                                .child = fork_child};
 
 static int shm_probe(char *note, size_t room)
 {
@@ -92,7 +85,7 @@ static enum weft_status shm_ctx_open(const struct wf_tctx_params *params, struct
         (wf_config()->shm_pull ? 0u : WF_CAP_PULL) | (wf_config()->shm_map ? 0u : WF_CAP_MAPS);
     ctx->mem = params->mem;
     ctx->self = *params->self;
-    ctx->life = params->life;
+    ctx->fork_gen = params->fork_gen;
     ctx->membarrier = wf_config()->membarrier && wf_sleep_register();
     wf_list_init(&ctx->mates);
     wf_list_init(&ctx->gone);
@@ -116,10 +109,7 @@ static enum weft_status shm_ctx_open(const struct wf_tctx_params *params, struct
         free(ctx);
         return status;
     }
-    pthread_once(&fork_once, fork_register);
-    pthread_mutex_lock(&fork_lock);
-    wf_list_append(&fork_list, &ctx->fork_item);
-    pthread_mutex_unlock(&fork_lock);
+    wf_fork_join(&ctx->fork_item, &shm_fork_ops);
     *out = &ctx->base;
     return WEFT_OK;
 }
@@ -127,9 +117,7 @@ static enum weft_status shm_ctx_open(const struct wf_tctx_params *params, struct
 static void shm_ctx_close(struct wf_tctx *tctx)
 {
     struct shm_ctx *ctx = SHM_OF(tctx, shm_ctx);
-    pthread_mutex_lock(&fork_lock);
-    wf_list_remove(&ctx->fork_item);
-    pthread_mutex_unlock(&fork_lock);
+    wf_fork_leave(&ctx->fork_item);
     wf_shm_service_stop(ctx);
     wf_shm_pull_end(ctx);
     bells_close(ctx);

@@ -12,7 +12,7 @@
  *   Atomics: what the service thread tells an owner without a lock; each names
  *   its writer.
  *
- * Lock order: fork list, then ctx->lock, then mem->lock. */
+ * Lock order: that of base/fork.c, then ctx->lock, then mem->lock. */
 #ifndef WF_SHM_SHM_H
 #define WF_SHM_SHM_H
 
@@ -20,6 +20,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "base/fork.h"
 #include "base/util.h"
 #include "config/stats.h"
 #include "mem/mem.h"
@@ -119,12 +120,12 @@ struct shm_link {
 
 struct shm_ctx {
     struct wf_tctx base;
-    struct wf_list fork_item;
+    struct wf_fork_item fork_item;
     pthread_mutex_t lock;
     pthread_cond_t changed; /* CLOCK_MONOTONIC; a mate's answer came, or it is down */
     struct wf_mem *mem;
     struct wf_process_id self;
-    uint64_t life;
+    uint64_t fork_gen;
     uint64_t *mark;  /* constant: a page that begins with self.token, wiped in children */
     uint32_t tid;    /* constant once the service thread runs: its */
     bool membarrier; /* constant: registered and usable */

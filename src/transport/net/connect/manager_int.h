@@ -11,6 +11,7 @@
 
 #include <pthread.h>
 
+#include "base/fork.h"
 #include "transport/net/connect/manager.h"
 #include "transport/net/connect/socket.h"
 
@@ -53,7 +54,7 @@ struct wf_conn_mgr {
     uint32_t flags;                /* of this side's greetings, from WEFT_TCP_ENCRYPT */
     uint64_t peer_ns;              /* WEFT_PEER_TIMEOUT */
     uint64_t handshake_ns;         /* WEFT_CONNECT_TIMEOUT */
-    struct wf_list fork_item;
+    struct wf_fork_item fork_item;
     pthread_t thread;
     int epoll_fd;
     int passing_fd; /* of the connection that [connected] is being called for; -1: none */

@@ -8,20 +8,17 @@
 
 #include "transport/net/connect/manager_int.h"
 
-static struct wf_list managers = {&managers, &managers};
-static pthread_mutex_t managers_lock = PTHREAD_MUTEX_INITIALIZER; /* before any manager's lock */
-static pthread_once_t atfork_once = PTHREAD_ONCE_INIT;
-
-static void mgr_fork_prepare(void)
+static struct wf_conn_mgr *mgr_of(struct wf_fork_item *item)
 {
-    pthread_mutex_lock(&managers_lock);
-    wf_list_each(it, &managers)
-    {
-        struct wf_conn_mgr *mgr = wf_container_of(it, struct wf_conn_mgr, fork_item);
-        pthread_mutex_lock(&mgr->lock);
-        if (mgr->params.events->fork_begin)
-            mgr->params.events->fork_begin(mgr->params.owner);
-    }
+    return wf_container_of(item, struct wf_conn_mgr, fork_item);
+}
+
+static void mgr_fork_prepare(struct wf_fork_item *item)
+{
+    struct wf_conn_mgr *mgr = mgr_of(item);
+    pthread_mutex_lock(&mgr->lock);
+    if (mgr->params.events->fork_begin)
+        mgr->params.events->fork_begin(mgr->params.owner);
 }
 
 static void mgr_fork_end(struct wf_conn_mgr *mgr, bool child)
@@ -31,11 +28,9 @@ static void mgr_fork_end(struct wf_conn_mgr *mgr, bool child)
     pthread_mutex_unlock(&mgr->lock);
 }
 
-static void mgr_fork_parent(void)
+static void mgr_fork_parent(struct wf_fork_item *item)
 {
-    wf_list_each(it, &managers)
-        mgr_fork_end(wf_container_of(it, struct wf_conn_mgr, fork_item), false);
-    pthread_mutex_unlock(&managers_lock);
+    mgr_fork_end(mgr_of(item), false);
 }
 
 /* With close(2) only: shutdown and epoll_ctl would affect the parent. */
@@ -50,43 +45,33 @@ static void fds_close(struct wf_list *watches)
     }
 }
 
-static void mgr_fork_child(void)
+static void mgr_fork_child(struct wf_fork_item *item)
 {
-    wf_list_each(it, &managers)
-    {
-        struct wf_conn_mgr *mgr = wf_container_of(it, struct wf_conn_mgr, fork_item);
-        for (size_t i = 0; i < mgr->listeners.contact.count; i++)
-            close(mgr->listeners.fd[i]);
-        fds_close(&mgr->pendings);
-        fds_close(&mgr->dials);
-        fds_close(&mgr->lingers);
-        if (mgr->passing_fd >= 0)
-            close(mgr->passing_fd);
-        close(mgr->epoll_fd);
-        close(mgr->wake.fd);
-        sodium_memzero(mgr->key, sizeof mgr->key);
-        mgr_fork_end(mgr, true);
-    }
-    wf_list_init(&managers);
-    pthread_mutex_unlock(&managers_lock);
+    struct wf_conn_mgr *mgr = mgr_of(item);
+    for (size_t i = 0; i < mgr->listeners.contact.count; i++)
+        close(mgr->listeners.fd[i]);
+    fds_close(&mgr->pendings);
+    fds_close(&mgr->dials);
+    fds_close(&mgr->lingers);
+    if (mgr->passing_fd >= 0)
+        close(mgr->passing_fd);
+    close(mgr->epoll_fd);
+    close(mgr->wake.fd);
+    sodium_memzero(mgr->key, sizeof mgr->key);
+    mgr_fork_end(mgr, true);
 }
 
-static void atfork_register(void)
-{
-    (void)pthread_atfork(mgr_fork_prepare, mgr_fork_parent, mgr_fork_child);
-}
+static const struct wf_fork_ops fork_ops = {.level = WF_FORK_TRANSPORT,
+                                            .prepare = mgr_fork_prepare,
+                                            .parent = mgr_fork_parent,
+                                            .child = mgr_fork_child};
 
 void wf_mgr_fork_join(struct wf_conn_mgr *mgr)
 {
-    pthread_once(&atfork_once, atfork_register);
-    pthread_mutex_lock(&managers_lock);
-    wf_list_append(&managers, &mgr->fork_item);
-    pthread_mutex_unlock(&managers_lock);
+    wf_fork_join(&mgr->fork_item, &fork_ops);
 }
 
 void wf_mgr_fork_leave(struct wf_conn_mgr *mgr)
 {
-    pthread_mutex_lock(&managers_lock);
-    wf_list_remove(&mgr->fork_item);
-    pthread_mutex_unlock(&managers_lock);
+    wf_fork_leave(&mgr->fork_item);
 }

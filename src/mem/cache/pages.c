@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #define _GNU_SOURCE
-#include "mem/pages.h"
+#include "mem/cache/pages.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -7,12 +7,12 @@
 #include "base/log.h"
 #include "base/params.h"
 #include "base/handle.h"
-#include "base/process.h"
+#include "base/fork.h"
 #include "config/config.h"
 #include "base/util.h"
 #include "mem/budget.h"
-#include "mem/cache.h"
-#include "mem/monitor.h"
+#include "mem/cache/cache.h"
+#include "mem/cache/monitor.h"
 
 #define OWN_BYTES 0 /* what may be pinned is the limit */
 #define OWN_COUNT 1024
@@ -20,7 +20,7 @@
 
 struct weft_cache {
     struct wf_cache *cache;
-    uint64_t life;
+    uint64_t fork_gen;
 };
 
 /* One and the same, so that a hit passes through here by a jump. */
@@ -87,7 +87,7 @@ enum weft_status weft_cache_open(const struct weft_cache_params *p, struct weft_
         return status;
     config = wf_config();
     params = (struct wf_cache_params){
-        .registrar = {p->registrar.owner, p->registrar.reg, p->registrar.dereg},
+        .reg_ops = {p->registrar.owner, p->registrar.reg, p->registrar.dereg},
         .monitor = monitor_of(config->mr_cache_monitor ? (enum weft_monitor)config->mr_cache_monitor
                                                        : (enum weft_monitor)p->monitor),
         .budget = wf_budget_own(),
@@ -102,7 +102,7 @@ enum weft_status weft_cache_open(const struct weft_cache_params *p, struct weft_
     c = malloc(sizeof *c);
     if (!c)
         return WEFT_ENOMEM;
-    c->life = wf_life_begin();
+    c->fork_gen = wf_fork_gen_begin();
     status = wf_cache_open(&params, &c->cache);
     if (status == WEFT_OK)
         *out = c;
@@ -115,13 +115,13 @@ enum weft_status weft_cache_close(struct weft_cache *c)
 {
     if (!c)
         return WEFT_EINVAL;
-    if (!wf_life_is(c->life))
-        return wf_life_why(c->life);
+    if (!wf_fork_gen_is(c->fork_gen))
+        return wf_fork_gen_error(c->fork_gen);
     if (wf_cache_has_users(c->cache))
         return WEFT_EBUSY;
     wf_cache_close(c->cache);
     if (wf_handle_free(c))
-        c->life = WF_LIFE_CLOSED;
+        c->fork_gen = WF_FORK_GEN_CLOSED;
     return WEFT_OK;
 }
 
@@ -131,8 +131,8 @@ enum weft_status weft_cache_user_open(struct weft_cache *c, struct weft_cache_us
     enum weft_status status;
     if (!c || !out)
         return WEFT_EINVAL;
-    if (!wf_life_is(c->life))
-        return wf_life_why(c->life);
+    if (!wf_fork_gen_is(c->fork_gen))
+        return wf_fork_gen_error(c->fork_gen);
     status = wf_cache_user_open(c->cache, &user);
     if (status == WEFT_OK)
         *out = (struct weft_cache_user *)(void *)user;
@@ -175,11 +175,11 @@ void weft_mem_invalidate(const void *addr, size_t len)
 void weft_cache_count(struct weft_cache *c, struct weft_cache_counts *out)
 {
     struct wf_cache_counts n = {0};
-    if (c && wf_life_is(c->life))
+    if (c && wf_fork_gen_is(c->fork_gen))
         wf_cache_count(c->cache, &n);
     *out = (struct weft_cache_counts){.hits = n.hits,
                                       .misses = n.misses,
-                                      .alone = n.onces,
+                                      .alone = n.uncached,
                                       .evictions = n.evictions,
                                       .invalidations = n.invalidations,
                                       .bytes = n.bytes,

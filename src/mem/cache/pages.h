@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Which pages of memory are behind which addresses, as far as the kernel tells (pagemap): their
  * frames to who has CAP_SYS_ADMIN, to others whether there is one and of which kind. */
-#ifndef WF_MEM_PAGES_H
-#define WF_MEM_PAGES_H
+#ifndef WF_MEM_CACHE_PAGES_H
+#define WF_MEM_CACHE_PAGES_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #define _GNU_SOURCE
-#include "mem/monitor.h"
+#include "mem/cache/monitor.h"
 
 #include <limits.h>
 #include <linux/futex.h>
@@ -11,7 +11,7 @@
 void wf_monitor_begin(struct wf_monitor *m)
 {
     /* Before the read that lets the other thread go on: a full fence. */
-    atomic_fetch_add_explicit(&m->turn, 1, memory_order_seq_cst);
+    atomic_fetch_add_explicit(&m->seqcount, 1, memory_order_seq_cst);
 }
 
 void wf_monitor_log(struct wf_monitor *m, enum wf_change change, uintptr_t start, uintptr_t end)
@@ -28,14 +28,14 @@ void wf_monitor_log(struct wf_monitor *m, enum wf_change change, uintptr_t start
 
 void wf_monitor_end(struct wf_monitor *m)
 {
-    atomic_fetch_add_explicit(&m->turn, 1, memory_order_release); /* "turn" */
+    atomic_fetch_add_explicit(&m->seqcount, 1, memory_order_release); /* "seqcount" */
     wf_monitor_wake(m);
 }
 
 void wf_monitor_wake(struct wf_monitor *m)
 {
-    atomic_fetch_add_explicit(&m->rung, 1, memory_order_release);
-    (void)syscall(SYS_futex, &m->rung, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    atomic_fetch_add_explicit(&m->wakeups, 1, memory_order_release);
+    (void)syscall(SYS_futex, &m->wakeups, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
 int wf_monitor_read(struct wf_monitor *m, uint64_t from, struct wf_changed *out, unsigned max)
@@ -54,10 +54,10 @@ int wf_monitor_read(struct wf_monitor *m, uint64_t from, struct wf_changed *out,
     return n < WF_MONITOR_LOG ? (int)count : -1;
 }
 
-void wf_monitor_sleep(struct wf_monitor *m, uint32_t rung, unsigned ms)
+void wf_monitor_sleep(struct wf_monitor *m, uint32_t wakeups, unsigned ms)
 {
     struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
-    (void)syscall(SYS_futex, &m->rung, FUTEX_WAIT_PRIVATE, rung, &t, NULL, 0);
+    (void)syscall(SYS_futex, &m->wakeups, FUTEX_WAIT_PRIVATE, wakeups, &t, NULL, 0);
 }
 
 /* ---- monitors that read nothing ---- */
@@ -79,7 +79,7 @@ static enum wf_probe probe_clean(struct wf_monitor *m)
 }
 
 static const struct wf_monitor_ops import_ops = {
-    .name = "import", .watch = watch_any, .probe = probe_clean, .keeps = true};
+    .name = "import", .watch = watch_any, .probe = probe_clean, .keeps_idle = true};
 struct wf_monitor wf_monitor_import = {.ops = &import_ops};
 
 static const struct wf_monitor_ops none_ops = {

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* One userfaultfd as a monitor (monitor.h), without the thread that reads it: for whoever holds
  * changes back. Programs' own is wf_monitor_userfaultfd. */
-#ifndef WF_MEM_UFFD_H
-#define WF_MEM_UFFD_H
+#ifndef WF_MEM_CACHE_UFFD_H
+#define WF_MEM_CACHE_UFFD_H
 
-#include "mem/monitor.h"
+#include "mem/cache/monitor.h"
 
 struct wf_uffd {
     struct wf_monitor base;
     int fd, maps_fd;
     _Atomic bool lost; /* sees nothing any more */
+    _Alignas(64) struct wf_monitor_slot log[WF_MONITOR_LOG];
 };
 
 /* Null, or why not (static storage; nothing is open then). */

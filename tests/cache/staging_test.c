@@ -19,8 +19,8 @@
 #include "base/util.h"
 #include "cache/device.h"
 #include "mem/budget.h"
-#include "mem/local.h"
-#include "mem/monitor.h"
+#include "mem/staging.h"
+#include "mem/cache/monitor.h"
 #include "unit/unit.h"
 
 #define PAGE ((size_t)4096)
@@ -29,33 +29,33 @@
 static struct {
     struct device *device;
     struct line *line;
-    struct wf_local *local;
+    struct wf_staging *local;
     struct wf_cache_user *user;
 } t;
 
-static struct wf_local_params params(void)
+static struct wf_staging_params params(void)
 {
     const char *why;
     struct wf_monitor *m = wf_monitor_userfaultfd(&why);
-    return (struct wf_local_params){.cache = {.registrar = device_registrar(t.device),
-                                              .monitor = m ? m : &wf_monitor_none,
-                                              .max_entries = 1024},
-                                    .descs = WF_LOCAL_DESCS,
-                                    .inline_max = WF_DESC_DATA,
-                                    .bounce_max = 4096,
-                                    .pool_bytes = WF_LOCAL_POOL};
+    return (struct wf_staging_params){.cache = {.reg_ops = device_reg_ops(t.device),
+                                                .monitor = m ? m : &wf_monitor_none,
+                                                .max_entries = 1024},
+                                      .descs = WF_STAGING_DESCS,
+                                      .inline_max = WF_DESC_DATA,
+                                      .bounce_max = 4096,
+                                      .pool_bytes = WF_STAGING_POOL};
 }
 
 static bool begin_with(struct wf_budget *budget)
 {
-    struct wf_local_params p;
+    struct wf_staging_params p;
     t.device = device_open(2048);
     if (!t.device)
         return false;
     p = params();
     p.cache.budget = budget;
-    OK(wf_local_open(&p, &t.local));
-    OK(wf_cache_user_open(wf_local_cache(t.local), &t.user));
+    OK(wf_staging_open(&p, &t.local));
+    OK(wf_cache_user_open(wf_staging_cache(t.local), &t.user));
     assert_non_null(t.line = line_open(t.device));
     return true;
 }
@@ -64,7 +64,7 @@ static void end(void)
 {
     struct device_counts c;
     wf_cache_user_close(t.user);
-    wf_local_close(t.local);
+    wf_staging_close(t.local);
     device_count(t.device, &c);
     assert_int_equal(c.now, 0);
     line_close(t.line);
@@ -89,8 +89,8 @@ static unsigned transfer(unsigned char *at, size_t len, bool from, void *given, 
         struct wf_desc *d = wf_desc_take(t.local);
         size_t n;
         assert_non_null(d);
-        OK(from ? wf_local_from(t.local, t.user, d, at + done, len - done, given)
-                : wf_local_to(t.local, t.user, d, at + done, len - done, given));
+        OK(from ? wf_staging_from(t.local, t.user, d, at + done, len - done, given)
+                : wf_staging_to(t.local, t.user, d, at + done, len - done, given));
         ways |= 1u << d->way;
         for (size_t i = 0; i < d->len; i += n) {
             unsigned char *there = (unsigned char *)d->addr + i;
@@ -106,7 +106,7 @@ static unsigned transfer(unsigned char *at, size_t len, bool from, void *given, 
     return ways;
 }
 
-#define WAY(way) (1u << WF_LOCAL_##way)
+#define WAY(way) (1u << WF_STAGING_##way)
 
 static void test_ways(void **state)
 {
@@ -117,7 +117,7 @@ static void test_ways(void **state)
                 {4096, WAY(BOUNCED)}, {4097, WAY(CACHED)}, {MOST, WAY(CACHED)}};
     unsigned char *p = mmap(NULL, MOST, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     struct device_counts c;
-    struct wf_registrar r;
+    struct wf_reg_ops r;
     void *given;
     (void)state;
     assert_true(p != MAP_FAILED);
@@ -126,11 +126,11 @@ static void test_ways(void **state)
     device_count(t.device, &c);
     assert_int_equal(c.now, 1); /* descriptors and bounce buffers together */
     for (size_t i = 0; i < WF_ARRAY_LEN(rows); i++) {
-        assert_int_equal(1u << wf_local_way(t.local, rows[i].len, false), rows[i].way);
+        assert_int_equal(1u << wf_staging_way(t.local, rows[i].len, false), rows[i].way);
         assert_int_equal(transfer(p, rows[i].len, true, NULL, i), rows[i].way);
         assert_int_equal(transfer(p, rows[i].len, false, NULL, ~i), rows[i].way);
     }
-    r = device_registrar(t.device);
+    r = device_reg_ops(t.device);
     OK(r.reg(r.owner, p, MOST, &given));
     assert_int_equal(transfer(p, 10, true, given, 7), WAY(GIVEN));
     assert_int_equal(transfer(p, MOST, true, given, 7), WAY(GIVEN));
@@ -141,9 +141,9 @@ static void test_ways(void **state)
 
 static void test_pools(void **state)
 {
-    static struct wf_desc *desc[WF_LOCAL_DESCS + 1];
-    struct wf_local_params p;
-    struct wf_local *other;
+    static struct wf_desc *desc[WF_STAGING_DESCS + 1];
+    struct wf_staging_params p;
+    struct wf_staging *other;
     unsigned n = 0, bounced = 0;
     unsigned char bytes[4096];
     (void)state;
@@ -151,25 +151,25 @@ static void test_pools(void **state)
         skip();
     while ((desc[n] = wf_desc_take(t.local)))
         n++;
-    assert_int_equal(n, WF_LOCAL_DESCS);
+    assert_int_equal(n, WF_STAGING_DESCS);
     for (unsigned i = 0; i < n; i++) {
         enum weft_status status =
-            wf_local_from(t.local, t.user, desc[i], bytes, sizeof bytes, NULL);
-        assert_int_equal(status, bounced < WF_LOCAL_POOL / 4096 ? WEFT_OK : WEFT_AGAIN);
+            wf_staging_from(t.local, t.user, desc[i], bytes, sizeof bytes, NULL);
+        assert_int_equal(status, bounced < WF_STAGING_POOL / 4096 ? WEFT_OK : WEFT_AGAIN);
         bounced += status == WEFT_OK;
     }
     for (unsigned i = 0; i < n; i++)
         wf_desc_done(t.local, t.user, desc[i], true);
     desc[0] = wf_desc_take(t.local);
     assert_ptr_equal(desc[0], desc[n - 1]); /* last in, first out */
-    OK(wf_local_from(t.local, t.user, desc[0], bytes, sizeof bytes, NULL));
+    OK(wf_staging_from(t.local, t.user, desc[0], bytes, sizeof bytes, NULL));
     wf_desc_done(t.local, t.user, desc[0], true);
     p = params();
-    p.descs = WF_LOCAL_DESCS_MIN - 1;
-    assert_int_equal(wf_local_open(&p, &other), WEFT_EINVAL);
+    p.descs = WF_STAGING_DESCS_MIN - 1;
+    assert_int_equal(wf_staging_open(&p, &other), WEFT_EINVAL);
     p = params();
     p.inline_max = WF_DESC_DATA + 1;
-    assert_int_equal(wf_local_open(&p, &other), WEFT_EINVAL);
+    assert_int_equal(wf_staging_open(&p, &other), WEFT_EINVAL);
     end();
 }
 
@@ -252,7 +252,7 @@ static void test_budget(void **state)
         skip();
     ways = exhaust();
     assert_int_equal(ways, WAY(IN_DESC) | WAY(BOUNCED) | WAY(CACHED) | WAY(PIECES));
-    wf_cache_count(wf_local_cache(t.local), &c);
+    wf_cache_count(wf_staging_cache(t.local), &c);
     assert_true(c.evictions || !strcmp(weft_monitor_name(NULL), "none"));
     end();
     assert_int_equal(budget.used, 0);

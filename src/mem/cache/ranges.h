@@ -5,8 +5,8 @@
  *
  * Two levels of sorted arrays: at most WF_RANGES_CHUNKS of WF_RANGES_CHUNK, each but one at
  * least a quarter full with its neighbour. No lock, and nothing is allocated or freed. */
-#ifndef WF_MEM_RANGES_H
-#define WF_MEM_RANGES_H
+#ifndef WF_MEM_CACHE_RANGES_H
+#define WF_MEM_CACHE_RANGES_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "mem/ranges.h"
+#include "mem/cache/ranges.h"
 
 #include <stdlib.h>
 #include <string.h>

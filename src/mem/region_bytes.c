@@ -18,9 +18,9 @@
 bool wf_region_covers(const struct wf_region *r, const struct iovec *v)
 {
     uintptr_t at = (uintptr_t)v->iov_base;
-    for (unsigned i = 0; i < r->count; i++) {
-        uintptr_t start = (uintptr_t)r->pieces[i].iov_base;
-        size_t len = r->pieces[i].iov_len;
+    for (unsigned i = 0; i < r->iov_count; i++) {
+        uintptr_t start = (uintptr_t)r->iov[i].iov_base;
+        size_t len = r->iov[i].iov_len;
         if (at >= start && v->iov_len <= len && at - start <= len - v->iov_len)
             return true;
     }
@@ -30,8 +30,8 @@ bool wf_region_covers(const struct wf_region *r, const struct iovec *v)
 void *wf_region_at(const struct wf_region *r, uint64_t at, size_t *n)
 {
     at -= r->first;
-    for (unsigned i = 0; i < r->count; i++) {
-        const struct iovec *v = &r->pieces[i];
+    for (unsigned i = 0; i < r->iov_count; i++) {
+        const struct iovec *v = &r->iov[i];
         if (at < v->iov_len) {
             *n = WF_MIN(*n, v->iov_len - (size_t)at);
             return (unsigned char *)v->iov_base + at;

@@ -29,10 +29,10 @@
 
 #include "base/log.h"
 #include "base/fd.h"
-#include "base/process.h"
+#include "base/fork.h"
 #include "base/util.h"
 #include "mem/maps.h"
-#include "mem/uffd.h"
+#include "mem/cache/uffd.h"
 
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1
@@ -121,7 +121,7 @@ static enum weft_status uffd_watch(struct wf_monitor *m, uintptr_t start, uintpt
 }
 
 static const struct wf_monitor_ops uffd_ops = {
-    .name = "userfaultfd", .watch = uffd_watch, .probe = uffd_probe, .keeps = true};
+    .name = "userfaultfd", .watch = uffd_watch, .probe = uffd_probe, .keeps_idle = true};
 
 /* ---- opening ---- */
 
@@ -181,6 +181,7 @@ const char *wf_uffd_open(struct wf_uffd *u)
     const char *why;
     memset(u, 0, sizeof *u);
     u->base.ops = &uffd_ops;
+    u->base.log = u->log;
     u->fd = u->maps_fd = -1;
     why = fds_open(u);
     if (why)
@@ -201,7 +202,7 @@ void wf_uffd_close(struct wf_uffd *u)
 
 static struct {
     struct wf_uffd uffd;
-    uint64_t life; /* 0: not opened in this process */
+    uint64_t fork_gen; /* 0: not opened in this process */
     const char *why;
     sem_t reads; /* the thread is there */
 } own;
@@ -209,18 +210,18 @@ static pthread_mutex_t own_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* The descriptors are of the parent's memory. The lock is not taken around a fork: who has it
  * starts a thread, and may wait for an allocator's, which fork takes, too. */
-static void own_child(void)
+static void own_child(struct wf_fork_item *item)
 {
+    (void)item;
     own_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    if (own.life && !own.why)
+    if (own.fork_gen && !own.why)
         wf_uffd_close(&own.uffd);
-    own.life = 0;
+    own.fork_gen = 0;
 }
 
-__attribute__((constructor)) static void own_init(void)
-{
-    (void)pthread_atfork(NULL, NULL, own_child);
-}
+static struct wf_fork_item own_fork;
+static const struct wf_fork_ops own_fork_ops = {
+    .level = WF_FORK_MEM, .stays = true, .child = own_child};
 
 /* Raw calls only once it reads: see above. */
 static void *reader_main(void *arg)
@@ -279,19 +280,20 @@ static const char *reader_start(struct wf_uffd *u)
 
 struct wf_monitor *wf_monitor_userfaultfd(const char **why)
 {
-    uint64_t life = wf_life_begin();
-    if (!life) {
+    uint64_t fork_gen = wf_fork_gen_begin();
+    if (!fork_gen) {
         *why = "out of memory";
         return NULL;
     }
+    wf_fork_join(&own_fork, &own_fork_ops);
     pthread_mutex_lock(&own_lock);
-    if (own.life != life) {
-        if (own.life && !own.why) /* a child that clone(2) made: no handler ran */
+    if (own.fork_gen != fork_gen) {
+        if (own.fork_gen && !own.why) /* a child that clone(2) made: no handler ran */
             wf_uffd_close(&own.uffd);
         own.why = wf_uffd_open(&own.uffd);
         if (!own.why)
             own.why = reader_start(&own.uffd);
-        own.life = life;
+        own.fork_gen = fork_gen;
     }
     pthread_mutex_unlock(&own_lock);
     *why = own.why;

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which lock protects what, checked by clang's analysis (-Wthread-safety); nothing for gcc.
+ *
+ * clang 14 cannot name a member of the same structure in C, so a field names the class of its lock,
+ * a token that all locks of one kind share: a field that is touched under no lock of the class is
+ * found, one that is touched under another object's lock is not.
+ *
+ *     WF_LOCK_CLASS(wf_pool_lock);                        declared, never defined
+ *     struct pool {
+ *         pthread_mutex_t lock;
+ *         unsigned count WF_UNDER(wf_pool_lock);
+ *     };
+ *     static inline void pool_lock(struct pool *p) WF_ACQUIRES(wf_pool_lock); pthread_mutex_lock
+ *     static inline void pool_unlock(struct pool *p) WF_RELEASES(wf_pool_lock);
+ *     static void pool_grow(struct pool *p) WF_REQUIRES(wf_pool_lock);
+ *
+ * Functions that open and close an object, and those that take several locks of a class, are
+ * WF_UNCHECKED, as are the bodies of WF_ACQUIRES and WF_RELEASES. */
+#ifndef WF_BASE_LOCK_H
+#define WF_BASE_LOCK_H
+
+#ifdef __clang__
+#define WF_LOCK_ATTRIBUTE(...) __attribute__((__VA_ARGS__))
+#else
+#define WF_LOCK_ATTRIBUTE(...)
+#endif
+
+struct WF_LOCK_ATTRIBUTE(capability("lock")) wf_lock_class {
+    char unused;
+};
+#define WF_LOCK_CLASS(name) extern struct wf_lock_class name
+
+/* Of a field, or of a variable in a file. */
+#define WF_UNDER(class) WF_LOCK_ATTRIBUTE(guarded_by(class))
+/* Of a function's declaration: the caller holds these, or does not. */
+#define WF_REQUIRES(...) WF_LOCK_ATTRIBUTE(requires_capability(__VA_ARGS__))
+#define WF_EXCLUDES(...) WF_LOCK_ATTRIBUTE(locks_excluded(__VA_ARGS__))
+#define WF_ACQUIRES(...)                                                                           \
+    WF_LOCK_ATTRIBUTE(acquire_capability(__VA_ARGS__), no_thread_safety_analysis)
+#define WF_RELEASES(...)                                                                           \
+    WF_LOCK_ATTRIBUTE(release_capability(__VA_ARGS__), no_thread_safety_analysis)
+#define WF_TRY_ACQUIRES(...)                                                                       \
+    WF_LOCK_ATTRIBUTE(try_acquire_capability(__VA_ARGS__), no_thread_safety_analysis)
+#define WF_UNCHECKED WF_LOCK_ATTRIBUTE(no_thread_safety_analysis)
+
+#endif

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A miss: what is not in the cache, and how it enters. */
+#include <stdlib.h>
+
+#include "mem/cache/impl.h"
+
+enum miss {
+    MISS_EXACT,   /* to be cached */
+    MISS_WIDE,    /* to be cached, more than is needed */
+    MISS_UNCACHED /* not cached */
+};
+
+/* ---- pending entries ---- */
+
+/* Another entry, and what inserting it may take, got while no lock is held. */
+static bool spares_add(struct wf_cache *c)
+{
+    struct wf_cache_entry *e = aligned_alloc(64, wf_align_up(sizeof *e, 64));
+    struct wf_ranges_chunk *chunk = malloc(sizeof *chunk);
+    bool enough;
+    cache_lock(c);
+    if (e) {
+        *e = (struct wf_cache_entry){.handle = NULL};
+        wf_list_append(&c->free, &e->item);
+    }
+    if (chunk && wf_ranges_needs_chunk(&c->ranges)) {
+        wf_ranges_give_chunk(&c->ranges, chunk);
+        chunk = NULL;
+    }
+    enough = !wf_list_empty(&c->free) && !wf_ranges_needs_chunk(&c->ranges);
+    cache_unlock(c);
+    free(chunk);
+    return enough;
+}
+
+/* What the entries that touch or adjoin the range span together with it. Under cache->lock. */
+static UNDER_LOCK void widen(const struct wf_cache *c, struct wf_range *range)
+{
+    uintptr_t from = range->start ? range->start - 1 : 0;
+    struct wf_range *r;
+    while ((r = wf_ranges_touching(&c->ranges, from,
+                                   range->end < UINTPTR_MAX ? range->end + 1 : range->end))) {
+        range->start = WF_MIN(range->start, r->start);
+        range->end = WF_MAX(range->end, r->end);
+        from = r->end;
+    }
+}
+
+/* A pending entry: what is changed from here on touches it. Null: no memory. */
+static struct wf_cache_entry *pending_add(struct wf_cache *c, uintptr_t start, uintptr_t end,
+                                          enum miss miss)
+{
+    struct wf_cache_entry *e = NULL;
+    do {
+        cache_lock(c);
+        (void)wf_cache_log_apply(c); /* so that what happened before does not touch it */
+        if (!wf_list_empty(&c->free) && !wf_ranges_needs_chunk(&c->ranges)) {
+            e = entry_of(c->free.next);
+            e->range = (struct wf_range){start, end};
+            e->touched = false;
+            if (miss == MISS_WIDE)
+                widen(c, &e->range);
+            wf_list_remove(&e->item);
+            wf_list_append(&c->pending, &e->item);
+        }
+        cache_unlock(c);
+    } while (!e && spares_add(c));
+    return e;
+}
+
+/* ---- entering: under cache->lock and the users' ---- */
+
+/* Let [len] bytes more fit, [inside] of what is there being replaced. What is in use stays. */
+static UNDER_ALL_LOCKS bool make_room(struct wf_cache *c, uint64_t len, uint64_t inside,
+                                      uint64_t inside_bytes)
+{
+    uint64_t entries = c->entries - inside, bytes = c->bytes - inside_bytes;
+    uint64_t over = 0, over_bytes = 0;
+    if (entries >= c->params.max_entries)
+        over = entries - c->params.max_entries + 1;
+    if (c->params.max_bytes && bytes + len > c->params.max_bytes)
+        over_bytes = bytes + len - c->params.max_bytes;
+    if (over || over_bytes)
+        wf_cache_evict(c, over_bytes, over);
+    return c->entries < c->params.max_entries + inside &&
+           (!c->params.max_bytes || c->bytes + len <= c->params.max_bytes + inside_bytes);
+}
+
+/* The first entry from [from] on that the range contains, or null. */
+static struct wf_cache_entry *contained(const struct wf_cache *c, const struct wf_range *range,
+                                        uintptr_t from)
+{
+    struct wf_range *r;
+    while ((r = wf_ranges_touching(&c->ranges, from, range->end)) && r->start < range->start)
+        from = r->end;
+    return r && r->end <= range->end ? (struct wf_cache_entry *)r : NULL;
+}
+
+static UNDER_ALL_LOCKS bool insert(struct wf_cache *c, struct wf_cache_entry *e)
+{
+    uint64_t clock = wf_load_relaxed(&c->clock), len = e->range.end - e->range.start;
+    uint64_t n = 0, bytes = 0;
+    struct wf_cache_entry *in;
+    if (wf_ranges_containing(&c->ranges, e->range.start, e->range.end))
+        return false; /* another thread was faster */
+    for (uintptr_t from = e->range.start; (in = contained(c, &e->range, from));
+         from = in->range.end) {
+        n++;
+        bytes += in->range.end - in->range.start;
+    }
+    if (!make_room(c, len, n, bytes))
+        return false;
+    while ((in = contained(c, &e->range, e->range.start)))
+        wf_cache_retire(c, in);
+    if (!wf_ranges_insert(&c->ranges, &e->range))
+        return false;
+    e->serial = ++c->serials;
+    e->queued = clock;
+    wf_store_relaxed(&e->used, clock);
+    wf_store_relaxed(&e->state, ENTRY_LIVE);
+    wf_store_relaxed(&c->clock, clock + 1);
+    wf_list_append(&c->queue, &e->item);
+    c->bytes += len;
+    c->entries++;
+    return true;
+}
+
+/* [e] is in the ranges, if nothing speaks against it, else a once. */
+static UNDER_ALL_LOCKS void pending_end(struct wf_cache *c, struct wf_cache_entry *e,
+                                        bool cacheable)
+{
+    wf_store_relaxed(&e->state, ENTRY_UNCACHED);
+    if (!cacheable || e->touched || wf_cache_is_tainted(c, &e->range) || !insert(c, e))
+        c->counts.uncached++;
+}
+
+/* ---- a miss ---- */
+
+/* [start, end) is watched, and private memory; *by: since when, as far as that is known. */
+static bool watch(struct wf_cache_user *u, uintptr_t start, uintptr_t end, struct watched *by)
+{
+    struct wf_monitor *m = u->cache->params.monitor;
+    struct watched *w = &u->watched;
+    struct wf_span span;
+    uint64_t invalidate_calls = wf_load_acquire(&u->cache->invalidate_calls),
+             logged = wf_load_acquire(&m->logged);
+    bool same = w->logged == logged && w->invalidate_calls == invalidate_calls;
+    if (same && w->times == 2 && w->span.start <= start && end <= w->span.end) {
+        *by = *w;
+        by->is_earlier = true;
+        return true;
+    }
+    if (m->ops->watch(m, start, end, &span) != WEFT_OK)
+        return false;
+    same = same && w->times && span.start == w->span.start && span.end == w->span.end;
+    *by = (struct watched){span, logged, invalidate_calls, same ? 2 : 1, false};
+    return true;
+}
+
+/* Under cache->lock, everything is settled: is the entry good for more than this use? */
+static UNDER_LOCK bool is_watched(struct wf_cache_user *u, const struct watched *by)
+{
+    struct wf_cache *c = u->cache;
+    if (wf_load_relaxed(&c->monitor_lost) || !wf_cache_log_apply(c))
+        return false;
+    wf_cache_probe_note(c, by->logged);
+    if (c->next_change == by->logged) {
+        u->watched = *by;
+        return true;
+    }
+    u->watched.times = 0;
+    return !by->is_earlier; /* else what had been watched may have gone */
+}
+
+/* Register [start, end), watched if it can be, and hold it. */
+static enum weft_status register_and_hold(struct wf_cache_user *u, uintptr_t start, uintptr_t end,
+                                          enum miss miss, struct wf_cached *out)
+{
+    struct wf_cache *c = u->cache;
+    struct wf_cache_entry *e = pending_add(c, start, end, miss);
+    struct watched by = {.times = 0};
+    enum weft_status status;
+    bool cacheable, has_limbo;
+    if (!e)
+        return WEFT_ENOMEM;
+    cacheable = miss != MISS_UNCACHED && watch(u, e->range.start, e->range.end, &by);
+    status = wf_cache_register(c, e, miss == MISS_WIDE);
+    if (status == WEFT_OK && c->pages_fd >= 0 && !e->on_demand) /* its pages may change */
+        wf_cache_pages_note(c, e);
+    cacheable = cacheable && status == WEFT_OK && settle(c);
+    cache_lock(c);
+    /* What came since is applied here, or touches the entry when it is in the ranges. */
+    cacheable = cacheable && is_watched(u, &by);
+    users_lock(c);
+    wf_list_remove(&e->item);
+    if (status == WEFT_OK) {
+        pending_end(c, e, cacheable);
+        hold(u, e, out);
+    }
+    users_unlock(c);
+    if (status != WEFT_OK)
+        wf_list_append(&c->free, &e->item);
+    c->counts.misses += status == WEFT_OK;
+    has_limbo = c->nlimbo;
+    cache_unlock(c);
+    if (has_limbo)
+        (void)wf_cache_reap(c);
+    return status;
+}
+
+enum weft_status wf_cache_miss(struct wf_cache_user *u, uintptr_t start, uintptr_t end,
+                               bool cacheable, struct wf_cached *out)
+{
+    const struct wf_cache_params *p = &u->cache->params;
+    if (cacheable && p->max_bytes && end - start > p->max_bytes)
+        cacheable = false;
+    if (cacheable && p->merge && register_and_hold(u, start, end, MISS_WIDE, out) == WEFT_OK)
+        return WEFT_OK;
+    return register_and_hold(u, start, end, cacheable ? MISS_EXACT : MISS_UNCACHED, out);
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A table of what is known by an endpoint's address. The items have their entry within. */
+#ifndef WF_TRANSPORT_ADDR_TABLE_H
+#define WF_TRANSPORT_ADDR_TABLE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "transport/address.h"
+
+struct wf_addr_entry {
+    struct wf_addr_entry *next; /* in the bucket */
+    struct wf_address address;
+};
+
+struct wf_addr_table {
+    struct wf_addr_entry **buckets;
+    uint32_t mask, count;
+};
+
+/* Null: it is not there. */
+struct wf_addr_entry *wf_addr_table_find(const struct wf_addr_table *table,
+                                         const struct wf_address *address);
+/* [entry], with its address set. False: no memory (for the first one; else chains get longer). */
+bool wf_addr_table_add(struct wf_addr_table *table, struct wf_addr_entry *entry);
+void wf_addr_table_remove(struct wf_addr_table *table, struct wf_addr_entry *entry);
+/* [act] on each, in no order; it may remove that one, but no other and add none. */
+void wf_addr_table_each(const struct wf_addr_table *table,
+                        void (*act)(struct wf_addr_entry *entry, void *arg), void *arg);
+/* The table itself. */
+void wf_addr_table_free(struct wf_addr_table *table);
+
+#endif
