@@ -216,8 +216,7 @@ static enum weft_status meet_across(struct weft_job *job, uint64_t deadline_ns)
     return wf_across_wait(job, deadline_ns);
 }
 
-/* The barrier did not end. Whether this rank arrived is unknown, so it cannot meet again. */
-static enum weft_status give_up(struct weft_job *job, enum weft_status why)
+enum weft_status wf_job_give_up(struct weft_job *job, enum weft_status why)
 {
     if (!job->broken)
         job->broken = why;
@@ -230,7 +229,7 @@ enum weft_status wf_job_meet(struct weft_job *job, uint32_t call, uint64_t deadl
 {
     enum weft_status s;
     if (WEFT_UNLIKELY(job->broken))
-        return give_up(job, job->broken);
+        return wf_job_give_up(job, job->broken);
     job->barriers++;
     job->call = job->barriers << WF_CALL_BITS | call;
     if (job->meet == WF_MEET_DISSEMINATE)
@@ -240,7 +239,7 @@ enum weft_status wf_job_meet(struct weft_job *job, uint32_t call, uint64_t deadl
     else
         s = meet_across(job, deadline_ns);
     if (WEFT_UNLIKELY(s))
-        return give_up(job, s);
+        return wf_job_give_up(job, s);
     job->passed = job->barriers;
     return WEFT_OK;
 }

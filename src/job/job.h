@@ -95,6 +95,10 @@ enum weft_status wf_job_show_call(struct weft_job *job, uint64_t *place);
 enum weft_status wf_job_await(struct weft_job *job, const uint64_t *word, uint64_t at_least,
                               uint64_t deadline_ns);
 
+/* The barrier under way did not end, because of [why]. Whether this rank arrived is not known to
+ * all, so it cannot meet again. Returns [why]. */
+enum weft_status wf_job_give_up(struct weft_job *job, enum weft_status why);
+
 /* OK, or the status with which the barrier under way ends early. */
 enum weft_status wf_job_check(struct weft_job *job);
 

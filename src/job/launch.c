@@ -257,7 +257,7 @@ static enum weft_status get_secret(struct wf_launch_mine *m, const pmix_proc_t *
     return status;
 }
 
-static enum weft_status join(struct wf_launch_mine *m)
+static enum weft_status client_open(struct wf_launch_mine *m)
 {
     struct wf_fd_floor floor;
     pmix_proc_t job;
@@ -324,7 +324,7 @@ enum weft_status wf_launch_open(struct wf_launch *launch, uint64_t deadline_ns)
     *launch = (struct wf_launch){.mine = calloc(1, sizeof *launch->mine)};
     if (!launch->mine)
         return WEFT_ENOMEM;
-    status = call_bounded(launch->mine, join, deadline_ns, false);
+    status = call_bounded(launch->mine, client_open, deadline_ns, false);
     if (status) {
         if (status == WEFT_ETIMEDOUT)
             wf_error("the launcher does not answer (WEFT_JOB_TIMEOUT): is it stopped?");
@@ -402,7 +402,7 @@ static enum weft_status get_card(struct wf_launch_mine *m, uint32_t rank)
     return status;
 }
 
-static enum weft_status exchange(struct wf_launch_mine *m)
+static enum weft_status exchange_cards(struct wf_launch_mine *m)
 {
     enum weft_status status = put_card(m);
     if (!status)
@@ -436,7 +436,7 @@ enum weft_status wf_launch_exchange(struct wf_launch *launch, const struct wf_ca
     struct wf_launch_mine *m = launch->mine;
     enum weft_status status;
     m->card_len = wf_card_pack(mine, m->card);
-    status = call_bounded(m, exchange, deadline_ns, true);
+    status = call_bounded(m, exchange_cards, deadline_ns, true);
     if (status)
         explain_exchange(launch, status);
     else
@@ -459,7 +459,7 @@ unsigned wf_launch_failures(const struct wf_launch *launch)
 
 /* ---- leaving ---- */
 
-static enum weft_status leave(struct wf_launch_mine *m)
+static enum weft_status client_close(struct wf_launch_mine *m)
 {
     pmix_status_t s;
     if (m->event_ref != SIZE_MAX)
@@ -474,7 +474,7 @@ void wf_launch_close(struct wf_launch *launch, uint64_t at_most_ns)
     if (!launch->mine)
         return;
     if (!is_stuck() &&
-        call_bounded(launch->mine, leave, wf_now_ns() + at_most_ns, false) == WEFT_ETIMEDOUT)
+        call_bounded(launch->mine, client_close, wf_now_ns() + at_most_ns, false) == WEFT_ETIMEDOUT)
         wf_warn("the launcher did not confirm that rank %u leaves: is it stopped?", launch->rank);
     free_mine(launch);
 }

@@ -174,15 +174,10 @@ static enum weft_status conclude(struct weft_job *job)
     return (vote & MISMATCH) ? WEFT_EMISMATCH : WEFT_OK;
 }
 
-/* The barrier did not end, and this rank has arrived: it cannot meet again. */
-static enum weft_status give_up(struct weft_job *job, enum weft_status why)
+static enum weft_status end_early(struct weft_job *job, enum weft_status why)
 {
     job->notified = false;
-    if (!job->broken)
-        job->broken = why;
-    if (job->across)
-        (void)wf_across_check(job, job->broken);
-    return why;
+    return wf_job_give_up(job, why);
 }
 
 static enum weft_status try_across(struct weft_job *job)
@@ -190,7 +185,7 @@ static enum weft_status try_across(struct weft_job *job)
     enum weft_status s = wf_across_try(job);
     if (s == WEFT_AGAIN)
         return s;
-    return s ? give_up(job, s) : conclude(job);
+    return s ? end_early(job, s) : conclude(job);
 }
 
 static enum weft_status try_once(struct weft_job *job)
@@ -206,7 +201,7 @@ static enum weft_status try_once(struct weft_job *job)
     s = wf_job_check(job);
     if (all_notified(job)) /* what ends it early may have happened after that */
         return conclude(job);
-    return s ? give_up(job, s) : WEFT_AGAIN;
+    return s ? end_early(job, s) : WEFT_AGAIN;
 }
 
 enum weft_status weft_job_barrier_try(struct weft_job *job, uint32_t name, unsigned flags)
@@ -230,7 +225,7 @@ enum weft_status weft_job_barrier_wait(struct weft_job *job, uint32_t name, unsi
         s = wf_across_wait(job, 0);
     else if (!all_notified(job))
         s = wf_job_await(job, notices(&job->board, job->board.me), all_notices(job), 0);
-    return wf_job_held(job, s ? give_up(job, s) : conclude(job));
+    return wf_job_held(job, s ? end_early(job, s) : conclude(job));
 }
 
 enum weft_status weft_job_barrier_name(const struct weft_job *job, uint32_t *name)
