@@ -6,27 +6,19 @@
 #include <stdint.h>
 #include <weft/weft.h>
 
-/* Of something: a fraction (above 0), or bytes. */
-struct wf_share {
-    double fraction;
-    uint64_t bytes;
-};
+#include "config/value.h"
 
-#define WF_ASKED UINT64_MAX
+#define WF_ASKED UINT64_MAX /* a number's word: "asked", "auto" */
 #define WF_AUTO WF_ASKED
 
 struct wf_config {
-#define WF_PARAM_UINT(field, name, dflt, min, max, doc) uint64_t field;
-#define WF_PARAM_ASKED(field, name, min, max, doc) uint64_t field;
-#define WF_PARAM_AUTO(field, name, min, max, doc) uint64_t field;
+#define WF_PARAM_NUMBER(field, name, unit, dflt, min, max, doc) uint64_t field;
 #define WF_PARAM_SHARE(field, name, dflt, doc) struct wf_share field;
 #define WF_PARAM_BOOL(field, name, dflt, doc) int field;
 #define WF_PARAM_ENUM(field, name, dflt, values, doc) int field;
 #define WF_PARAM_STRING(field, name, dflt, max, doc) const char *field; /* never null */
 #include "config/params.def"
-#undef WF_PARAM_UINT
-#undef WF_PARAM_ASKED
-#undef WF_PARAM_AUTO
+#undef WF_PARAM_NUMBER
 #undef WF_PARAM_SHARE
 #undef WF_PARAM_BOOL
 #undef WF_PARAM_ENUM
