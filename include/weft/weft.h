@@ -735,7 +735,8 @@ WEFT_INLINE void weft_copy_(void *dst, const void *src, size_t len)
  *           A failure other than ERANGE, EACCESS and EINVAL may have written part of
  *           the bytes to memory that no longer belongs to the region.
  * Order     none among puts; weft_put_signal and weft_flush order.
- *           For what is not mapped also ENOMEM | ELIMIT (WEFT_OPS) | ECONTEXT (in a handler)
+ *           For what is not mapped also ENOMEM | ELIMIT (1,048,575 operations are under way)
+ *           | ECONTEXT (in a handler)
  * Blocks    never. Between node-mates: two checks and a copy, inlined. Across a network:
  *           PENDING until it is done: by the NICs, without the target, where they reach the region
  *           (what is long is registered with the one here first, by system calls, and that is

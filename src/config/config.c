@@ -11,6 +11,7 @@
 #include "base/handle.h"
 #include "base/log.h"
 #include "base/util.h"
+#include "config/debug.h"
 
 extern char **environ;
 
@@ -49,6 +50,15 @@ static const struct param params[] = {
 
 /* WEFT_ names that mean something elsewhere: to the tool, tests or front doors. */
 static const char *const known_elsewhere[] = {"WEFT_TEST_", "WEFT_HOOK"};
+
+/* Variables of earlier versions, and what to use instead. */
+static const struct {
+    const char *name, *instead;
+} renamed[] = {
+#define WF_RENAMED(name, instead) {name, instead},
+#include "config/renamed.def"
+#undef WF_RENAMED
+};
 
 static struct wf_config config;
 static enum weft_status config_status;
@@ -159,6 +169,17 @@ static void warn_unknown(const char *entry)
             best->name);
 }
 
+static int is_renamed(const char *entry)
+{
+    size_t n = strcspn(entry, "=");
+    for (size_t i = 0; i < WF_ARRAY_LEN(renamed); i++)
+        if (strlen(renamed[i].name) == n && !strncmp(entry, renamed[i].name, n)) {
+            wf_error("%s is not read any more: use %s", renamed[i].name, renamed[i].instead);
+            return 1;
+        }
+    return 0;
+}
+
 /* Values that depend on each other or on powers of two. */
 static void round_values(struct wf_config *c)
 {
@@ -178,6 +199,7 @@ static void set_defaults(void)
             *(const char **)(void *)((char *)&config + params[i].offset) = params[i].dflt;
         else
             (void)param_set(&params[i], &config, params[i].dflt);
+    wf_debug_defaults(&config);
 }
 
 /* What libfabric calls some of them, for programs that were tuned there. They are not Weft's: what
@@ -185,8 +207,7 @@ static void set_defaults(void)
 static const struct {
     const char *theirs, *ours;
 } aliases[] = {{"FI_MR_CACHE_MAX_SIZE", "WEFT_MR_CACHE_SIZE"},
-               {"FI_MR_CACHE_MAX_COUNT", "WEFT_MR_CACHE_COUNT"},
-               {"FI_MR_CACHE_MERGE_REGIONS", "WEFT_MR_CACHE_MERGE"}};
+               {"FI_MR_CACHE_MAX_COUNT", "WEFT_MR_CACHE_COUNT"}};
 
 static int set_by_name(const char *name, const char *text)
 {
@@ -214,6 +235,19 @@ static void alias_read(const char *theirs, const char *ours)
         wf_warn("%s=%s is not taken for %s: no value of its kind", theirs, text, ours);
 }
 
+/* The same for what is an item of WEFT_DEBUG here: that may only add to it. */
+static void alias_read_merge(void)
+{
+    const char *text = getenv("FI_MR_CACHE_MERGE_REGIONS");
+    int merge;
+    if (!text)
+        return;
+    if (!wf_value_bool(text, &merge))
+        config.mr_cache_merge |= (uint64_t)merge;
+    else
+        wf_warn("FI_MR_CACHE_MERGE_REGIONS=%s is not taken: no value of its kind", text);
+}
+
 static void config_read(void)
 {
     set_defaults();
@@ -224,15 +258,23 @@ static void config_read(void)
             config_status = WEFT_EINVAL;
         }
     }
+    if (wf_debug_set(&config, config.debug) != WEFT_OK)
+        config_status = WEFT_EINVAL;
     round_values(&config);
     wf_log_set_level((enum wf_log_level)config.log);
-    if (config.debug)
+    if (config.handles)
         wf_handles_keep();
     for (size_t i = 0; i < WF_ARRAY_LEN(aliases); i++)
         alias_read(aliases[i].theirs, aliases[i].ours);
-    for (char **e = environ; e && *e; e++)
-        if (!strncmp(*e, "WEFT_", 5))
+    alias_read_merge();
+    for (char **e = environ; e && *e; e++) {
+        if (strncmp(*e, "WEFT_", 5))
+            continue;
+        if (is_renamed(*e))
+            config_status = WEFT_EINVAL;
+        else
             warn_unknown(*e);
+    }
 }
 
 enum weft_status wf_config_init(void)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The values of params.def, read from the environment once per process. */
+/* The values of params.def and debug.def, read from the environment once per process. */
 #ifndef WF_CONFIG_CONFIG_H
 #define WF_CONFIG_CONFIG_H
 
@@ -23,11 +23,16 @@ struct wf_config {
 #undef WF_PARAM_BOOL
 #undef WF_PARAM_ENUM
 #undef WF_PARAM_STRING
+#define WF_DEBUG_FLAG(field, item, dflt, with, doc) uint64_t field;
+#define WF_DEBUG_NUMBER(field, item, unit, dflt, min, max, doc) uint64_t field;
+#include "config/debug.def"
+#undef WF_DEBUG_FLAG
+#undef WF_DEBUG_NUMBER
 };
 
 /* Read and check the environment, once; later calls give the same answer.
- * Returns  OK | EINVAL (a value out of range or of the wrong form; logged with
- *          what is allowed). Unknown WEFT_ names are warned about with the
+ * Returns  OK | EINVAL (a value out of range or of the wrong form, or a variable of renamed.def;
+ *          logged with what is allowed). Unknown WEFT_ names are warned about with the
  *          nearest name. Any thread. */
 enum weft_status wf_config_init(void);
 
