@@ -83,8 +83,7 @@ struct weft_cache_params {
 
 /* Open a cache. The limits hold for what nobody uses: a transfer is never refused for them.
  * WEFT_MR_CACHE_SIZE, _COUNT and _MONITOR, where set, decide instead of [params];
- * WEFT_MR_CACHE_STRICT=0, _VERIFY=1 and _MERGE=1 add the flag. What is pinned counts against
- * WEFT_PINNED.
+ * WEFT_DEBUG=verify and =merge add the flag. What is pinned counts against WEFT_PINNED.
  * Starts a thread, unless nothing is kept, and with userfaultfd one more for the process, which
  * lives until it ends; neither takes signals.
  *   params  read during the call

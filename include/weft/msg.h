@@ -37,8 +37,8 @@ extern "C" {
  *          the source may be reused) | AGAIN (no room, nothing was begun: weft_ep_wait, then call
  *          again; only if op is null)
  *          | EINVAL (also: op null and too long) | ENOMEM
- *          | what weft_peer_status says | EUNREACH | ELIMIT (WEFT_OPS) | ESYSTEM | ECONTEXT
- *          | EFORKED
+ *          | what weft_peer_status says | EUNREACH | ELIMIT (1,048,575 operations are under
+ *          way) | ESYSTEM | ECONTEXT | EFORKED
  * Order    as they were sent, among all sends of this peer handle.
  * Blocks   never. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_msg_send(struct weft_peer *peer, uint64_t tag,
@@ -63,7 +63,7 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_msg_sendv(struct weft_peer *peer, u
  *          | EINVAL | ENOMEM | ELIMIT (2^24 operations and receives are under way)
  *          | ECONTEXT | EFORKED
  *          | what weft_peer_status says of [source], if nothing of it is left
- * Receives are not among the operations that WEFT_OPS bounds: one is posted and completes however
+ * Receives are not among the operations that are limited: one is posted and completes however
  * many sends, puts and gets of this endpoint are under way.
  * When [source] is lost, the receives that name it complete with why, after all that
  * it had sent. Of a node-mate to which this endpoint did not send lately (never, or its

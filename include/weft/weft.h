@@ -683,10 +683,6 @@ WEFT_API extern uint64_t weft_inline_counts_[3]; /* put, get, atomic */
 #define WEFT_COUNT_(i) ((void)0)
 #endif
 
-#ifndef WEFT_TEST_POINT_
-#define WEFT_TEST_POINT_(label) ((void)0)
-#endif
-
 /* Is [r] mapped, alive, and [offset, offset + len) inside it, with [access]? */
 WEFT_INLINE int weft_remote_ok_(const struct weft_remote *r, uint64_t offset, uint64_t len,
                                 unsigned access)
@@ -735,7 +731,8 @@ WEFT_INLINE void weft_copy_(void *dst, const void *src, size_t len)
  *           A failure other than ERANGE, EACCESS and EINVAL may have written part of
  *           the bytes to memory that no longer belongs to the region.
  * Order     none among puts; weft_put_signal and weft_flush order.
- *           For what is not mapped also ENOMEM | ELIMIT (WEFT_OPS) | ECONTEXT (in a handler)
+ *           For what is not mapped also ENOMEM | ELIMIT (1,048,575 operations are under way)
+ *           | ECONTEXT (in a handler)
  * Blocks    never. Between node-mates: two checks and a copy, inlined. Across a network:
  *           PENDING until it is done: by the NICs, without the target, where they reach the region
  *           (what is long is registered with the one here first, by system calls, and that is
@@ -751,7 +748,6 @@ WEFT_INLINE WEFT_MUST_USE enum weft_status weft_put(struct weft_remote *r, uint6
 {
     if (WEFT_UNLIKELY(!weft_remote_ok_(r, offset, len, WEFT_REMOTE_WRITE)))
         return weft_put_slow_(r, offset, src, len, op);
-    WEFT_TEST_POINT_("put.copy");
     weft_copy_(r->base + offset, src, len);
     WEFT_COUNT_(0);
     if (WEFT_UNLIKELY(!weft_remote_still_(r)))
@@ -766,7 +762,6 @@ WEFT_INLINE WEFT_MUST_USE enum weft_status weft_get(struct weft_remote *r, uint6
 {
     if (WEFT_UNLIKELY(!weft_remote_ok_(r, offset, len, WEFT_REMOTE_READ)))
         return weft_get_slow_(r, offset, dst, len, op);
-    WEFT_TEST_POINT_("get.copy");
     weft_copy_(dst, r->base + offset, len);
     WEFT_COUNT_(1);
     if (WEFT_UNLIKELY(!weft_remote_still_(r)))
@@ -814,7 +809,6 @@ WEFT_INLINE WEFT_MUST_USE enum weft_status weft_put_signal(struct weft_remote *r
     s = weft_put(r, offset, src, len, NULL); /* it is mapped: never PENDING */
     if (WEFT_UNLIKELY(s != WEFT_OK))
         return s;
-    WEFT_TEST_POINT_("signal.store");
     word = WEFT_CAST_(uint64_t *, WEFT_CAST_(void *, sig->base + sig_offset));
     if (how == WEFT_SIGNAL_ADD)
         (void)__atomic_fetch_add(word, value, __ATOMIC_RELEASE);

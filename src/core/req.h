@@ -138,8 +138,8 @@ struct wf_req {
 
 #define WF_REQ_INDEX_BITS 24
 
-/* WEFT_OPS bounds the operations that the application starts: sends, puts, gets, atomics, signals,
- * long messages and flushes. Three others have a request whenever there is memory:
+/* wf_config()->ops bounds the operations that the application starts: sends, puts, gets, atomics,
+ * signals, long messages and flushes. Three others have a request whenever there is memory:
  *  - a receive that a long message has matched (COPY, then DONE), which ends the sender's
  * operation: two sides whose tables are full of sends to each other could otherwise never end any;
  *  - a detached request, which has a limit of its own (WEFT_LATE_REPLIES);
@@ -150,7 +150,7 @@ struct wf_req_table {
     uint32_t room;    /* of by_index */
     uint32_t created; /* requests there are, used or free */
     uint32_t used;
-    uint32_t bounded; /* of the used ones: WEFT_OPS at most */
+    uint32_t bounded; /* of the used ones: wf_config()->ops at most */
     bool redo;        /* new requests do again what had begun: they are not bounded */
     struct wf_list free;
     struct wf_recv *recvs; /* free receives */
@@ -160,7 +160,7 @@ struct wf_req_table {
 void wf_reqs_init(struct weft_ep *ep);
 void wf_reqs_fini(struct weft_ep *ep);
 
-/* A new request to [peer]; null: WEFT_OPS are in flight (ELIMIT) or no memory, see *why.
+/* A new request to [peer]; null: too many are in flight (ELIMIT) or no memory, see *why.
  * [issued]: the application started it, so that a flush waits for it. */
 struct wf_req *wf_req_new(struct weft_ep *ep, struct weft_peer *peer, enum wf_req_kind kind,
                           struct weft_op *op, bool issued, enum weft_status *why);

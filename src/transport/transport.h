@@ -28,7 +28,7 @@
  *     readable. If an event came before, it returns AGAIN.
  *  7. A transport's own threads never touch the data path.
  *  8. Messages that request_ordered sends to one tpeer are delivered in the order in which
- *     they were sent, with WEFT_SHUFFLE, too. */
+ *     they were sent, with WEFT_DEBUG=shuffle, too. */
 #ifndef WF_TRANSPORT_TRANSPORT_H
 #define WF_TRANSPORT_TRANSPORT_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* `weft info --resources`: connects an endpoint with N others over a device that completes all work
- * requests and transfers nothing (WEFT_RDMA_DEVICE=null0), and prints the resources in use. */
+ * requests and transfers nothing (WEFT_DEBUG=nullnic), and prints the resources in use. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
@@ -170,6 +170,16 @@ static int unknown(const char *word)
     return WF_TOOL_USAGE;
 }
 
+/* Of the devices that move nothing the first one, with what else WEFT_DEBUG says. */
+static void device_null(void)
+{
+    const char *debug = getenv("WEFT_DEBUG");
+    char text[1024];
+    snprintf(text, sizeof text, "nullnic,%s", debug ? debug : "");
+    setenv("WEFT_DEBUG", text, 1);
+    setenv("WEFT_RDMA_DEVICE", "null0", 1);
+}
+
 int wf_info_resources(int argc, char **argv)
 {
     unsigned peers[16] = {2, 100, 1000}, n = 0;
@@ -191,7 +201,7 @@ int wf_info_resources(int argc, char **argv)
     }
     n = n ? n : 3;
     files_raise();
-    setenv("WEFT_RDMA_DEVICE", "null0", 1);
+    device_null();
     setenv("WEFT_TRANSPORTS", "loop,rdma", 1);
     setenv("WEFT_TCP_INTERFACES", "127.0.0.1", 1);
     setenv("WEFT_TCP_ENCRYPT", "0", 1);

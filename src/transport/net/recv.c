@@ -12,6 +12,7 @@
 
 #include "base/hook.h"
 #include "base/log.h"
+#include "mem/lent.h"
 #include "transport/net/net.h"
 
 #define READ_MAX ((size_t)131072)   /* of small frames in one read */
@@ -117,19 +118,6 @@ static void bulk_unhold(struct net_chan *chan, const struct wf_bulk *bulk)
     ep->base.events->bulk_unhold(ep->base.owner, bulk);
 }
 
-/* Copy to memory that the program may have unmapped: the kernel finds out. False: it is not there.
- */
-static bool lent_copy(void *to, const void *from, size_t n)
-{
-    struct iovec here = {(void *)(uintptr_t)from, n}, there = {to, n};
-    ssize_t got = process_vm_writev(gettid(), &here, 1, &there, 1, 0);
-    if (got < 0 && errno != EFAULT) { /* not allowed here */
-        memcpy(to, from, n);
-        return true;
-    }
-    return got == (ssize_t)n;
-}
-
 /* [n] bytes of payload that were in the buffer already. */
 static void bulk_copy(struct net_chan *chan, const uint8_t *bytes, size_t n)
 {
@@ -140,7 +128,7 @@ static void bulk_copy(struct net_chan *chan, const uint8_t *bytes, size_t n)
         void *to = bulk_hold(chan, &token, &bulk, &part);
         if (to) {
             if (chan->link->buffered)
-                chan->bulk.lost |= !lent_copy(to, bytes, part);
+                chan->bulk.lost |= !wf_lent_write(to, bytes, part);
             else
                 memcpy(to, bytes, part);
             bulk_unhold(chan, &bulk);

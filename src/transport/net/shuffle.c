@@ -36,7 +36,7 @@ bool wf_net_shuffle_open(struct net_ep *ep)
     if (!ep->shuffle)
         return false;
     ep->shuffle->rand = c->shuffle_seed ? c->shuffle_seed + ep->address.ep : wf_now_ns();
-    wf_info("WEFT_SHUFFLE: endpoint %u uses seed %llu over the network", ep->address.ep,
+    wf_info("WEFT_DEBUG=shuffle: endpoint %u uses seed %llu over the network", ep->address.ep,
             (unsigned long long)ep->shuffle->rand);
     return true;
 }

@@ -11,12 +11,9 @@
 #include "transport/rdma/qp_link.h"
 #include "transport/rdma/reg.h"
 
-#define NULL_DEVICES "null" /* null0, null1: hca_null.c */
-
 const struct wf_hca_ops *wf_rdma_hca_ops(void)
 {
-    bool null = !strncmp(wf_config()->rdma_device, NULL_DEVICES, strlen(NULL_DEVICES));
-    return null ? &wf_hca_null : &wf_hca_verbs;
+    return wf_config()->rdma_null ? &wf_hca_null : &wf_hca_verbs;
 }
 
 struct wf_hca_port_config wf_rdma_port_config(void)

@@ -36,8 +36,8 @@
  * an RDMA WRITE with immediate, which wakes a sleeping owner). It allows more where there are few
  * peers. SENDs shorter than QP_BUFFER leave [reserve] of these alone until the endpoint closes: so
  * the content of a channel's ring has a place at the peer though nobody polls there, as kernels'
- * buffers give it to sockets. Short SENDs are inline (WEFT_RDMA_INLINE); others wait in a
- * registered piece for their completion, of which one in WEFT_RDMA_SIGNAL is asked for.
+ * buffers give it to sockets. Short SENDs are inline; others wait in a
+ * registered piece for their completion, of which each 16th is asked for.
  *
  * Receiving. An endpoint's buffers are in one shared receive queue or, where the NIC has none, a
  * window of them in each queue pair's own. What arrived waits in the link's line until the channel
@@ -96,7 +96,7 @@
 #define QP_TRIES 3u
 #define QP_LINKS 16384u /* of a rail */
 #define QP_RESULTS QP_UNDER_WAY
-#define QP_POST_LIST 32u                /* requests at a time: WEFT_RDMA_POST_LIST, at most */
+#define QP_POST_LIST 32u                /* requests at a time */
 #define QP_RECEIVED ((uint64_t)1 << 63) /* in a completion's id; below it the buffer */
 #define QP_OP_MAX ((size_t)1 << 20)     /* bytes of one WRITE or READ */
 #define QP_OP_SHORT 65536u /* bytes of a NIC operation that is not worth a second rail */
@@ -252,7 +252,7 @@ struct qp_link {
     uint32_t refused;            /* the NIC operation that the peer's NIC refused, if is_refused */
     uint32_t depth, mask;        /* of [requests]: a power of two, less one */
     uint32_t most;               /* under way but for grants */
-    uint32_t inline_max;         /* as the NIC and WEFT_RDMA_INLINE allow; 0: nothing is */
+    uint32_t inline_max;         /* as the NIC and wf_config allow; 0: nothing is */
     uint32_t signal_each;        /* a completion is asked for with each so many requests */
     struct qp_request *requests; /* a free one is wf_qp_none */
     uint64_t id_base;            /* of requests' ids: their numbers are below */

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "config/config.h"
+#include "mem/lent.h"
 #include "transport/rdma/qp_link.h"
 
 /* ---- requests ---- */
@@ -133,19 +134,6 @@ void wf_qp_ask(struct qp_link *l)
 
 /* ---- frames ---- */
 
-/* Copy from memory that the program may have unmapped: the kernel finds out. False: errno. */
-static bool lent_copy(uint8_t *to, const void *from, size_t n)
-{
-    struct iovec here = {to, n}, there = {(void *)(uintptr_t)from, n};
-    ssize_t got = process_vm_readv(gettid(), &here, 1, &there, 1, 0);
-    if (got < 0 && errno != EFAULT) { /* not allowed here */
-        memcpy(to, from, n);
-        return true;
-    }
-    errno = EFAULT;
-    return got == (ssize_t)n;
-}
-
 /* [len] bytes from [from] on. False: some of what is [lent] is not there; errno */
 static bool gather(uint8_t *to, const struct iovec *v, unsigned n, size_t from, size_t len,
                    const void *lent)
@@ -160,7 +148,7 @@ static bool gather(uint8_t *to, const struct iovec *v, unsigned n, size_t from, 
         part = WF_MIN(len, v[i].iov_len - from);
         if (base != lent)
             memcpy(to, base + from, part);
-        else if (!lent_copy(to, base + from, part))
+        else if (!wf_lent_read(to, base + from, part))
             return false;
         to += part;
         len -= part;
