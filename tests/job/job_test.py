@@ -4,7 +4,7 @@
 without a launcher; and as jobs of several nodes: over shared memory, with a member that
 is told who is on a node together (grouped.c), and over TCP or RDMA, each rank on its own.
 
-usage: job_test.py WEFT MEMBER [alone|run|mpirun|nodes|tcp|rdma]"""
+usage: job_test.py WEFT MEMBER [alone|run|mpirun|nodes NODES...|tcp|rdma]"""
 
 import os
 import re
@@ -20,7 +20,7 @@ WEFT, MEMBER = sys.argv[1:3]
 LAUNCHER = sys.argv[3] if len(sys.argv) > 3 else "run"
 EVERYTHING = ["open", "barrier", "gather", "memory", "handler-check", "fork-check", "close-busy",
               "close-owned", "close-in-flight", "close"]
-NODES = ("1", "2", "%3")  # JOB_TEST_NODES
+NODES = sys.argv[4:]  # JOB_TEST_NODES
 NETWORKS = {"tcp": "tcp", "rdma": "loop,rdma"}  # WEFT_TRANSPORTS
 MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
