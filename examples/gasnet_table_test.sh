@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The hash table over shared memory and TCP counts right, and says so; a wrong argument is refused.
+# The hash table over shared memory and TCP, or the transports named, counts right, and says so; a
+# wrong argument is refused.
+#
+# usage: gasnet_table_test.sh WEFT GASNET_TABLE [TRANSPORTS]
 set -euo pipefail
 weft=$1
 table=$2
 
-for transports in loop,shm,tcp tcp; do
+for transports in ${3:-loop,shm,tcp tcp}; do
     for n in 1 2 5; do
         WEFT_TRANSPORTS=$transports "$weft" run -n "$n" -- "$table" 3000 | grep -q \
             "^$n nodes counted 3000 keys $((3 * n)) times each: .*: all right\$" ||

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """The programs that test collectives (coll_*) and vectors, indices and strides (vis_*), over shared
-memory or TCP, on 1 to 16 ranks; collectives of threads with several images per node, too.
+memory, TCP or RDMA, on 1 to 16 ranks; collectives of threads with several images per node, too.
 
-usage: more_test.py --on shm|tcp WEFT PROGRAM..."""
+usage: more_test.py --on shm|tcp|rdma WEFT PROGRAM..."""
 
 import argparse
 import os
@@ -12,7 +12,8 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "job"))
 import harness  # pylint: disable=wrong-import-position
 
-RANKS = {"shm": [1, 2, 3, 5, 16], "tcp": [2, 3, 5]}
+RANKS = {"shm": [1, 2, 3, 5, 16], "tcp": [2, 3, 5], "rdma": [2, 3]}
+WAYS = {"shm": {}, "tcp": {"WEFT_TRANSPORTS": "tcp"}, "rdma": {"WEFT_TRANSPORTS": "loop,rdma"}}
 DEADLINE = float(os.environ.get("WEFT_TEST_DEADLINE", "60"))
 GROUPS = {"coll": 8, "vis": 5}  # lines that say ok
 
@@ -21,8 +22,8 @@ def one_test(weft, way, program, ranks, *arguments):
     name = os.path.basename(program)
 
     def test():
-        env = {"WEFT_TRANSPORTS": "tcp"} if way == "tcp" else {}
-        job = harness.Job([weft, "run", "-n", str(ranks), "--", program, *arguments], env=env)
+        job = harness.Job([weft, "run", "-n", str(ranks), "--", program, *arguments],
+                          env=WAYS[way])
         code, out, err = job.finish(DEADLINE)
         assert code == 0, f"code {code}\n{out}{err}"
         said = sum("ok" in line.split() for line in out.splitlines())

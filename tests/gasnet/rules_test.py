@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The programs that test GASNet's rules, over shared memory and TCP, on 1 to 16 ranks.
+"""The programs that test GASNet's rules, over shared memory, TCP and RDMA, on 1 to 16 ranks.
 
-usage: rules_test.py [--on shm|tcp] [--ranks N,N] WEFT PROGRAM...
+usage: rules_test.py [--on shm|tcp|rdma] [--ranks N,N] WEFT PROGRAM...
 The first of the programs is started without a launcher, too."""
 
 import argparse
@@ -13,7 +13,8 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "job"))
 import harness  # pylint: disable=wrong-import-position
 
-RANKS = {"shm": [1, 2, 3, 16], "tcp": [1, 2, 4]}
+RANKS = {"shm": [1, 2, 3, 16], "tcp": [1, 2, 4], "rdma": [2, 3]}
+WAYS = {"shm": {}, "tcp": {"WEFT_TRANSPORTS": "tcp"}, "rdma": {"WEFT_TRANSPORTS": "loop,rdma"}}
 DEADLINE = float(os.environ.get("WEFT_TEST_DEADLINE", "60"))  # of one program
 # These end the job: ending_test.py has them.
 ELSEWHERE = {8, 9, 10, 25}
@@ -53,7 +54,7 @@ def check(job, ranks):
 
 def program_test(weft, program, way, ranks):
     def test():
-        env = {**ENVIRONMENT, "WEFT_TRANSPORTS": way} if way == "tcp" else ENVIRONMENT
+        env = {**ENVIRONMENT, **WAYS[way]}
         check(harness.Job([weft, "run", "-n", str(ranks), "--", program], env=env), ranks)
 
     test.__name__ = f"{os.path.basename(program)} {way} {ranks}"
@@ -83,11 +84,11 @@ def coverage_test():
 def main():
     args = arguments()
     tests = [program_test(args.weft, program, way, ranks)
-             for way in ([args.on] if args.on else RANKS)
+             for way in ([args.on] if args.on else ("shm", "tcp"))
              for program in args.programs
              for ranks in args.ranks or RANKS[way]]
     if not args.ranks:
-        if args.on != "tcp":
+        if args.on not in ("tcp", "rdma"):
             tests += [alone_test(args.weft, args.programs[0], nodes) for nodes in (None, 3)]
         tests += [] if args.some else [coverage_test]
     harness.main(tests)

@@ -2,7 +2,7 @@
 """The command `weft`: every test of `weft perf` with few iterations, counters of
 running processes, help that fits a screen, answers to wrong options.
 
-usage: tool_test.py WEFT pmix|alone"""
+usage: tool_test.py WEFT pmix|alone|rdma      rdma: what goes over a device, and nothing else"""
 
 import fcntl
 import json
@@ -345,6 +345,17 @@ def explains_tcp():
         assert code == 0 and max(map(len, out.splitlines())) <= 80, out + err
 
 
+def perf_tests_on_device():
+    perf_tests_over("rdma")
+
+
+def explains_on_device():
+    for size in ("8", "1M"):
+        env = {**os.environ, "WEFT_TRANSPORTS": "loop,rdma"}
+        for row in explained(pair("explain", "-n", size, "--json", env=env))[0]:
+            assert "status" in row or row["transport"] == "rdma", row
+
+
 def stats_of_a_running_job():
     job = harness.Job([WEFT, "run", "-n", "2", "--", WEFT, "perf", "am_lat", "--iters", "1G"])
     end = time.monotonic() + harness.DEADLINE
@@ -417,8 +428,11 @@ IN_JOBS = [perf_tests, perf_several_tests, perf_sweeps, perf_limits_in_pairs, pe
            perf_says_how_far_it_is, stats_of_a_running_job, perf_tests_by_transport]
 OVER_TCP = [perf_sweeps_over_tcp, perf_limits_over_tcp, perf_counts_bytes_on_the_network]
 OVER_RDMA = [rdma_ports, resources_for_so_many_peers]
+ON_DEVICE = [perf_tests_on_device, explains_on_device]
 
 if __name__ == "__main__":
+    if sys.argv[2] == "rdma":
+        harness.main(ON_DEVICE)
     TCP = has_tcp()
     RDMA = has_rdma()
     harness.main(ALONE + (IN_JOBS if JOBS else []) + (OVER_TCP if JOBS and TCP else []) +
