@@ -7,7 +7,7 @@
 
 #include "core/am.h"
 #include "core/ctl.h"
-#include "core/local.h"
+#include "core/mr_local.h"
 #include "core/rma.h"
 
 /* Where a fragment is in the order; weft_frag_order returns a pointer to it. */

@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 #include "core/ctl.h"
-#include "core/local.h"
+#include "core/mr_local.h"
 #include "core/msg_recv.h"
 
 /* ---- sending ---- */

@@ -6,7 +6,7 @@
 
 #include "core/bulk.h"
 #include "core/flow.h"
-#include "core/local.h"
+#include "core/mr_local.h"
 #include "core/put_ring.h"
 #include "core/rma_copy.h"
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "core/flow.h"
-#include "core/local.h"
+#include "core/mr_local.h"
 #include "core/rma.h"
 #include "core/rma_copy.h"
 #include "core/rma_wire.h"

@@ -234,20 +234,20 @@ int weft_words_test(struct weft_word *words, unsigned count)
 #define LOOKS_PER_POLL 32 /* looks at the words between two polls */
 #define YIELDS_PER_POLL 4 /* each may last a time slice */
 
-struct words {
+struct words_wait {
     struct weft_ep *ep;
     struct weft_word *at;
     unsigned count, wanted;
     bool woken;
 };
 
-static inline bool words_hold(const struct words *w)
+static inline bool words_hold(const struct words_wait *w)
 {
     return words_look(w->at, w->count) >= w->wanted;
 }
 
 /* Sleep, or nap where nothing wakes. */
-static void words_sleep(const struct words *w, struct wf_backoff *b)
+static void words_sleep(const struct words_wait *w, struct wf_backoff *b)
 {
     enum weft_status status = w->woken ? sleep_on_fd(w->ep, b, WOKEN_MAX_NS) : WEFT_ESYSTEM;
     if (status != WEFT_OK && (status != WEFT_AGAIN || weft_ep_poll(w->ep) <= 0))
@@ -255,7 +255,7 @@ static void words_sleep(const struct words *w, struct wf_backoff *b)
 }
 
 /* Look at the words until it is time to poll, too. True: they hold. */
-static bool words_come(const struct words *w, struct wf_backoff *b)
+static bool words_come(const struct words_wait *w, struct wf_backoff *b)
 {
     for (int i = 0; i < LOOKS_PER_POLL; i++) {
         if (words_hold(w))
@@ -270,7 +270,7 @@ static bool words_come(const struct words *w, struct wf_backoff *b)
     return false;
 }
 
-static enum weft_status words_await(const struct words *w, const struct weft_peer *peer,
+static enum weft_status words_await(const struct words_wait *w, const struct weft_peer *peer,
                                     int64_t timeout_ns)
 {
     struct wf_backoff b;
@@ -294,8 +294,8 @@ static enum weft_status words_await(const struct words *w, const struct weft_pee
 enum weft_status weft_words_wait(struct weft_ep *ep, struct weft_word *words, unsigned count,
                                  unsigned flags, struct weft_peer *peer, int64_t timeout_ns)
 {
-    struct words w = {ep, words, count, flags & WEFT_WORDS_ALL ? count : 1,
-                      flags & WEFT_WORDS_WOKEN};
+    struct words_wait w = {ep, words, count, flags & WEFT_WORDS_ALL ? count : 1,
+                           flags & WEFT_WORDS_WOKEN};
     enum weft_status status = wf_ep_enter(ep);
     if (status != WEFT_OK)
         return status;

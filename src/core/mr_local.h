@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Local buffers of operations, where those must be in regions that the operation names
  * (WEFT_MR_LOCAL). */
-#ifndef WF_CORE_LOCAL_H
-#define WF_CORE_LOCAL_H
+#ifndef WF_CORE_MR_LOCAL_H
+#define WF_CORE_MR_LOCAL_H
 
 #include "core/core.h"
 

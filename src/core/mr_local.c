@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "core/local.h"
+#include "core/mr_local.h"
 
 #include "core/region.h"
 
