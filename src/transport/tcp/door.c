@@ -330,21 +330,17 @@ static void *door_main(void *arg)
 
 /* ---- fork ---- */
 
-/* A child's copies of sockets would keep the parent's connections from ending with it. */
-static struct wf_list fork_list = {&fork_list, &fork_list};
-static pthread_mutex_t fork_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
-
-static void fork_prepare(void)
+static struct wf_tcp_door *door_of_fork(struct wf_fork_item *item)
 {
-    pthread_mutex_lock(&fork_lock);
-    wf_list_each(it, &fork_list)
-    {
-        struct wf_tcp_door *door = wf_container_of(it, struct wf_tcp_door, fork_item);
-        pthread_mutex_lock(&door->lock);
-        if (door->params.events->fork_begin)
-            door->params.events->fork_begin(door->params.owner);
-    }
+    return wf_container_of(item, struct wf_tcp_door, fork_item);
+}
+
+static void fork_prepare(struct wf_fork_item *item)
+{
+    struct wf_tcp_door *door = door_of_fork(item);
+    pthread_mutex_lock(&door->lock);
+    if (door->params.events->fork_begin)
+        door->params.events->fork_begin(door->params.owner);
 }
 
 static void fork_over(struct wf_tcp_door *door, bool child)
@@ -354,11 +350,9 @@ static void fork_over(struct wf_tcp_door *door, bool child)
     pthread_mutex_unlock(&door->lock);
 }
 
-static void fork_parent(void)
+static void fork_parent(struct wf_fork_item *item)
 {
-    wf_list_each(it, &fork_list)
-        fork_over(wf_container_of(it, struct wf_tcp_door, fork_item), false);
-    pthread_mutex_unlock(&fork_lock);
+    fork_over(door_of_fork(item), false);
 }
 
 /* Close, but neither shutdown nor epoll_ctl: both would reach the parent. */
@@ -373,46 +367,27 @@ static void fork_list_drop(struct wf_list *list)
     }
 }
 
-static void fork_child(void)
+/* A child's copies of sockets would keep the parent's connections from ending with it. */
+static void fork_child(struct wf_fork_item *item)
 {
-    wf_list_each(it, &fork_list)
-    {
-        struct wf_tcp_door *door = wf_container_of(it, struct wf_tcp_door, fork_item);
-        for (size_t i = 0; i < door->net.contact.count; i++)
-            close(door->net.fd[i]);
-        fork_list_drop(&door->strangers);
-        fork_list_drop(&door->calls);
-        fork_list_drop(&door->lingers);
-        if (door->passing_fd >= 0)
-            close(door->passing_fd);
-        close(door->epoll_fd);
-        close(door->kick.fd);
-        sodium_memzero(door->key, sizeof door->key);
-        fork_over(door, true);
-    }
-    wf_list_init(&fork_list);
-    pthread_mutex_unlock(&fork_lock);
+    struct wf_tcp_door *door = door_of_fork(item);
+    for (size_t i = 0; i < door->net.contact.count; i++)
+        close(door->net.fd[i]);
+    fork_list_drop(&door->strangers);
+    fork_list_drop(&door->calls);
+    fork_list_drop(&door->lingers);
+    if (door->passing_fd >= 0)
+        close(door->passing_fd);
+    close(door->epoll_fd);
+    close(door->kick.fd);
+    sodium_memzero(door->key, sizeof door->key);
+    fork_over(door, true);
 }
 
-static void fork_register(void)
-{
-    (void)pthread_atfork(fork_prepare, fork_parent, fork_child);
-}
-
-static void fork_join(struct wf_tcp_door *door)
-{
-    pthread_once(&fork_once, fork_register);
-    pthread_mutex_lock(&fork_lock);
-    wf_list_append(&fork_list, &door->fork_item);
-    pthread_mutex_unlock(&fork_lock);
-}
-
-static void fork_leave(struct wf_tcp_door *door)
-{
-    pthread_mutex_lock(&fork_lock);
-    wf_list_remove(&door->fork_item);
-    pthread_mutex_unlock(&fork_lock);
-}
+static const struct wf_fork_ops door_fork_ops = {.level = WF_FORK_TRANSPORT,
+                                                 .prepare = fork_prepare,
+                                                 .parent = fork_parent,
+                                                 .child = fork_child};
 
 /* ---- opening and closing ---- */
 
@@ -492,7 +467,7 @@ enum weft_status wf_tcp_door_open(const struct wf_tcp_door_params *params, struc
     door = door_new(params);
     if (!door)
         return WEFT_ENOMEM;
-    fork_join(door);
+    wf_fork_join(&door->fork_item, &door_fork_ops);
     pthread_mutex_lock(&door->lock); /* no fork while there are descriptors that it would miss */
     status = wf_tcp_net_listen(&door->net);
     door->contact = door->net.contact;
@@ -502,7 +477,7 @@ enum weft_status wf_tcp_door_open(const struct wf_tcp_door_params *params, struc
         status = thread_start(door);
     pthread_mutex_unlock(&door->lock);
     if (status != WEFT_OK) {
-        fork_leave(door);
+        wf_fork_leave(&door->fork_item);
         door_free(door);
         return status;
     }
@@ -518,7 +493,7 @@ void wf_tcp_door_close(struct wf_tcp_door *door, uint32_t within_ms)
     pthread_mutex_unlock(&door->lock);
     wf_door_kick(door);
     pthread_join(door->thread, NULL);
-    fork_leave(door);
+    wf_fork_leave(&door->fork_item);
     list_end(door, &door->strangers);
     list_end(door, &door->calls);
     reap(door);

@@ -14,6 +14,7 @@
 
 #include <pthread.h>
 
+#include "base/fork.h"
 #include "transport/tcp/door.h"
 #include "transport/tcp/net.h"
 
@@ -55,7 +56,7 @@ struct wf_tcp_door {
     struct wf_tcp_net net; /* the thread's, once it runs */
     uint32_t flags;        /* of the greetings, from WEFT_TCP_ENCRYPT */
     uint64_t peer_ns, handshake_ns;
-    struct wf_list fork_item;
+    struct wf_fork_item fork_item;
     pthread_t thread;
     int epoll_fd;
     int passing_fd; /* of a connection that is being handed over; -1 none */
