@@ -17,7 +17,7 @@ void wf_cache_retire(struct wf_cache *c, struct wf_cache_entry *e)
     wf_ranges_remove(&c->ranges, &e->range);
     wf_list_remove(&e->item);
     wf_list_append(&c->limbo, &e->item);
-    e->serial = ++c->serials; /* no front table finds it */
+    e->serial = ++c->serials; /* no lookaside table finds it */
     atomic_store_explicit(&e->state, ENTRY_RETIRED, memory_order_relaxed);
     c->bytes -= e->range.end - e->range.start;
     c->entries--;
@@ -172,8 +172,8 @@ uint64_t wf_cache_deregs(struct wf_cache *c)
 
 /* Another thread may have taken what is gone, at any moment, and is about to give it back. Others
  * that use memory once give and take all the time: as long as anything else leaves, that is
- * waited for. What is not counted as leaving any more was counted as dropped before. A device that
- * is stuck is waited for once. */
+ * waited for. What is not counted as leaving any more was counted as deregistered before. A device
+ * that is stuck is waited for once. */
 bool wf_cache_reclaim(struct wf_cache *c, uint64_t bytes, uint64_t entries, uint64_t deregs)
 {
     uint64_t until = wf_now_ns() + RECLAIM_NS, last, from;

@@ -21,7 +21,7 @@
 #include "mem/cache/monitor.h"
 #include "mem/cache/ranges.h"
 
-#define LOOKASIDE_SETS_MIN 128 /* sets of a front table */
+#define LOOKASIDE_SETS_MIN 128 /* sets of a lookaside table */
 #define LOOKASIDE_SETS_MAX 16384
 #define USES 256       /* slots of a user, per chunk */
 #define USE_CHUNKS 256 /* 65,536 uses of one user at a time */
@@ -111,7 +111,7 @@ struct taint {
     uint64_t last; /* the number in the log of the last drop */
 };
 
-/* What the registrar has, or is about to have, again. */
+/* Registrations that the device has got back, or is about to. */
 struct dereg_counts {
     uint64_t under_way;          /* entries out of limbo, not deregistered yet */
     uint64_t uncached_under_way; /* the same, of one use */
