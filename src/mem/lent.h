@@ -6,9 +6,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Copy [n] bytes by the kernel, which reports what is not there where a copy in user space would
- * end the process; where the system forbids that (process_vm_readv(2)), by memcpy. At most 2 GiB
- * less a page, of which the kernel does more in no call.
+/* Copy [n] bytes by the kernel, which reports missing pages where a copy in user space would end
+ * the process; by memcpy where the system forbids process_vm_readv(2). [n] is below 2 GiB, the most
+ * that the kernel copies in one call.
  * Returns true, or false with errno EFAULT: some of the lent memory is not there */
 bool wf_lent_read(void *to, const void *lent, size_t n);
 bool wf_lent_write(void *lent, const void *from, size_t n);
