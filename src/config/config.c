@@ -53,7 +53,7 @@ static const struct param params[] = {
 #undef WF_PARAM_STRING
 };
 
-/* WEFT_ names that mean something elsewhere: to the tool, tests or front doors. */
+/* WEFT_ names that mean something elsewhere: to the tool, tests or bindings. */
 static const char *const known_elsewhere[] = {"WEFT_TEST_", "WEFT_HOOK"};
 
 static struct wf_config config;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Active messages: GASNet's requests and replies over Weft's. ARCHITECTURE.md, "The GASNet front
- * door", says how they are packed. */
+/* Active messages: GASNet's requests and replies over Weft's. ARCHITECTURE.md, "The GASNet
+ * binding", says how they are packed. */
 #include "am.h"
 
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static inline void poll_sometimes(void)
 /* Room that a request leaves for its reply: none until its handler is known to reply (reply.c). */
 static inline size_t reply_room(gasnet_handler_t handler)
 {
-    return __atomic_load_n(&gasnetw_front.reply_room[handler], __ATOMIC_RELAXED);
+    return __atomic_load_n(&gasnetw_binding.reply_room[handler], __ATOMIC_RELAXED);
 }
 
 __attribute__((noinline, cold)) static void
@@ -38,13 +38,13 @@ request_refuse(gasnet_node_t dest, gasnet_handler_t handler, int nargs, const ch
     if (!handler)
         gasnetw_fatal(
             "%s for handler 0, which is none: gasnet_attach wrote its index into the table", what);
-    if (gasnetw_thread_.hsl && gasnetw_front.debug)
+    if (gasnetw_thread_.hsl && gasnetw_binding.debug)
         gasnetw_fatal("%s while a handler-safe lock is held", what);
 }
 
 static inline bool request_is_odd(gasnet_node_t dest, gasnet_handler_t handler, int nargs)
 {
-    return !gasnetw_front.attached || dest >= gasnetw_job.nodes || !handler ||
+    return !gasnetw_binding.attached || dest >= gasnetw_job.nodes || !handler ||
            (unsigned)nargs > 16 || gasnetw_thread_.in_handler || gasnetw_thread_.hsl;
 }
 
@@ -74,7 +74,7 @@ static inline int request_plain(gasnet_node_t dest, unsigned kind, gasnet_handle
                                 int nargs, const A *args, const void *data, size_t len,
                                 const char *what)
 {
-    struct weft_peer *peer = gasnetw_front.peers[dest];
+    struct weft_peer *peer = gasnetw_binding.peers[dest];
     uint32_t words[17];
     unsigned n = pack(words, handler, nargs, args);
     enum weft_status status;
@@ -87,11 +87,11 @@ static inline int request_plain(gasnet_node_t dest, unsigned kind, gasnet_handle
     return GASNET_OK;
 }
 
-static int request_head(gasnet_node_t dest, unsigned kind, const struct front_head *head, int nargs,
+static int request_head(gasnet_node_t dest, unsigned kind, const struct am_head *head, int nargs,
                         const A *args, const void *data, size_t len, const char *what)
 {
-    struct weft_peer *peer = gasnetw_front.peers[dest];
-    struct iovec iov[2] = {{(void *)(uintptr_t)head, FRONT_HEAD}, {(void *)(uintptr_t)data, len}};
+    struct weft_peer *peer = gasnetw_binding.peers[dest];
+    struct iovec iov[2] = {{(void *)(uintptr_t)head, AM_HEAD}, {(void *)(uintptr_t)data, len}};
     enum weft_status status;
     poll_sometimes();
     while ((status =
@@ -109,10 +109,10 @@ int gasnetw_AMRequestShort(gasnet_node_t dest, gasnet_handler_t handler, int nar
     request_check(dest, handler, nargs, what);
     gasnetw_trace_request('S', dest, handler, nargs, 0);
     if (WEFT_UNLIKELY(nargs == 16)) {
-        struct front_head head = {.who = who_of(handler)};
-        return request_head(dest, FRONT_SHORT_HEAD, &head, nargs, args, NULL, 0, what);
+        struct am_head head = {.who = who_of(handler)};
+        return request_head(dest, AM_SHORT_HEAD, &head, nargs, args, NULL, 0, what);
     }
-    return request_plain(dest, FRONT_SHORT, handler, nargs, args, NULL, 0, what);
+    return request_plain(dest, AM_SHORT, handler, nargs, args, NULL, 0, what);
 }
 
 /* As above, in as few stores as can be: between those to the ring each one costs (wf_shm_request).
@@ -127,7 +127,7 @@ int gasnetw_short(gasnet_node_t dest, unsigned nwords, const A *words)
                        now % REQUESTS_PER_POLL == 0)) {
         __atomic_store_n(&poll_count, now, __ATOMIC_RELAXED);
         __asm__("" : "+r"(both));
-        status = weft_am_request(gasnetw_front.peers[dest], FRONT_SHORT,
+        status = weft_am_request(gasnetw_binding.peers[dest], AM_SHORT,
                                  (const uint32_t *)(const void *)words, nwords, NULL, 0,
                                  reply_room(handler));
     }
@@ -143,14 +143,14 @@ int gasnetw_AMRequestMedium(gasnet_node_t dest, gasnet_handler_t handler, const 
     static const char what[] = "gasnet_AMRequestMedium";
     request_check(dest, handler, nargs, what);
     gasnetw_trace_request('M', dest, handler, nargs, nbytes);
-    if (WEFT_UNLIKELY(nbytes > gasnetw_front.max_medium))
+    if (WEFT_UNLIKELY(nbytes > gasnetw_binding.max_medium))
         gasnetw_fatal("%s of %zu bytes: gasnet_AMMaxMedium() is %zu", what, nbytes,
-                      gasnetw_front.max_medium);
+                      gasnetw_binding.max_medium);
     if (WEFT_UNLIKELY(nargs == 16)) {
-        struct front_head head = {.who = who_of(handler), .nbytes = nbytes};
-        return request_head(dest, FRONT_MEDIUM_HEAD, &head, nargs, args, source, nbytes, what);
+        struct am_head head = {.who = who_of(handler), .nbytes = nbytes};
+        return request_head(dest, AM_MEDIUM_HEAD, &head, nargs, args, source, nbytes, what);
     }
-    return request_plain(dest, FRONT_MEDIUM, handler, nargs, args, source, nbytes, what);
+    return request_plain(dest, AM_MEDIUM, handler, nargs, args, source, nbytes, what);
 }
 
 /* ---- Long requests: the data, then the message ---- */
@@ -158,17 +158,16 @@ int gasnetw_AMRequestMedium(gasnet_node_t dest, gasnet_handler_t handler, const 
 /* Where there is no place for who in the arguments, or the region cannot say where the data are. */
 static bool long_needs_head(size_t nbytes, int nargs)
 {
-    return nargs == 16 || !nbytes || gasnetw_front.segment == FRONT_EVERYTHING;
+    return nargs == 16 || !nbytes || gasnetw_binding.segment == SEGMENT_EVERYTHING;
 }
 
 static void long_by_head(gasnet_node_t dest, gasnet_handler_t handler, const void *source,
                          size_t nbytes, void *dest_addr, int nargs, const A *args, const char *what)
 {
-    struct front_head head = {
-        .who = who_of(handler), .addr = (uintptr_t)dest_addr, .nbytes = nbytes};
+    struct am_head head = {.who = who_of(handler), .addr = (uintptr_t)dest_addr, .nbytes = nbytes};
     if (nbytes)
         gasnetw_put_slow(dest, dest_addr, source, nbytes);
-    (void)request_head(dest, FRONT_LONG_HEAD, &head, nargs, args, NULL, 0, what);
+    (void)request_head(dest, AM_LONG_HEAD, &head, nargs, args, NULL, 0, what);
 }
 
 /* [op]: the source is lent until it is complete. */
@@ -182,8 +181,8 @@ static enum weft_status long_start(gasnet_node_t dest, gasnet_handler_t handler,
     unsigned n = pack(words, handler, nargs, args);
     enum weft_status status;
     poll_sometimes();
-    while ((status = weft_am_long(r, offset, source, nbytes, FRONT_LONG, words, n,
-                                  reply_room(handler), op)) == WEFT_AGAIN ||
+    while ((status = weft_am_long(r, offset, source, nbytes, AM_LONG, words, n, reply_room(handler),
+                                  op)) == WEFT_AGAIN ||
            status == WEFT_ELIMIT)
         (void)gasnetw_turn();
     if (status != WEFT_OK && status != WEFT_PENDING)
@@ -261,7 +260,7 @@ static struct token *reply_check(gasnet_token_t token, gasnet_handler_t handler,
         gasnetw_fatal("%s with %d arguments: 0 to 16 are possible", what, nargs);
     if (!handler)
         gasnetw_fatal("%s for handler 0, which is none", what);
-    if (gasnetw_thread_.hsl && gasnetw_front.debug)
+    if (gasnetw_thread_.hsl && gasnetw_binding.debug)
         gasnetw_fatal("%s while a handler-safe lock is held", what);
     t->replied = true;
     return t;
@@ -270,10 +269,10 @@ static struct token *reply_check(gasnet_token_t token, gasnet_handler_t handler,
 /* Now if the request left room for it, else after its handler (reply.c). [head]: its payload begins
  * with it; without, the arguments begin with who. */
 static int reply(struct token *t, unsigned kind, gasnet_handler_t handler, int nargs, const A *args,
-                 const struct front_head *head, const void *data, size_t len, const char *what)
+                 const struct am_head *head, const void *data, size_t len, const char *what)
 {
     const struct weft_am *am = t->am;
-    size_t total = (head ? FRONT_HEAD : 0) + len;
+    size_t total = (head ? AM_HEAD : 0) + len;
     uint32_t words[17];
     enum weft_status status;
     gasnetw_trace_reply(kind, t->who, handler, nargs, len);
@@ -285,9 +284,9 @@ static int reply(struct token *t, unsigned kind, gasnet_handler_t handler, int n
         unsigned n = pack(words, handler, nargs, args);
         status = weft_am_reply(am, kind, words, n, data, len);
     } else {
-        memcpy(gasnetw_am_scratch, head, FRONT_HEAD);
+        memcpy(gasnetw_am_scratch, head, AM_HEAD);
         if (len)
-            memcpy(gasnetw_am_scratch + FRONT_HEAD, data, len);
+            memcpy(gasnetw_am_scratch + AM_HEAD, data, len);
         status = weft_am_reply(am, kind, (const uint32_t *)(const void *)args, (unsigned)nargs,
                                gasnetw_am_scratch, total);
     }
@@ -300,10 +299,10 @@ int gasnetw_AMReplyShort(gasnet_token_t token, gasnet_handler_t handler, int nar
 {
     static const char what[] = "gasnet_AMReplyShort";
     struct token *t = reply_check(token, handler, nargs, what);
-    struct front_head head = {.who = who_of(handler)};
+    struct am_head head = {.who = who_of(handler)};
     if (WEFT_UNLIKELY(nargs == 16))
-        return reply(t, FRONT_SHORT_HEAD, handler, nargs, args, &head, NULL, 0, what);
-    return reply(t, FRONT_SHORT, handler, nargs, args, NULL, NULL, 0, what);
+        return reply(t, AM_SHORT_HEAD, handler, nargs, args, &head, NULL, 0, what);
+    return reply(t, AM_SHORT, handler, nargs, args, NULL, NULL, 0, what);
 }
 
 int gasnetw_AMReplyMedium(gasnet_token_t token, gasnet_handler_t handler, const void *source,
@@ -311,13 +310,13 @@ int gasnetw_AMReplyMedium(gasnet_token_t token, gasnet_handler_t handler, const 
 {
     static const char what[] = "gasnet_AMReplyMedium";
     struct token *t = reply_check(token, handler, nargs, what);
-    struct front_head head = {.who = who_of(handler), .nbytes = nbytes};
-    if (nbytes > gasnetw_front.max_medium)
+    struct am_head head = {.who = who_of(handler), .nbytes = nbytes};
+    if (nbytes > gasnetw_binding.max_medium)
         gasnetw_fatal("%s of %zu bytes: gasnet_AMMaxMedium() is %zu", what, nbytes,
-                      gasnetw_front.max_medium);
+                      gasnetw_binding.max_medium);
     if (nargs == 16)
-        return reply(t, FRONT_MEDIUM_HEAD, handler, nargs, args, &head, source, nbytes, what);
-    return reply(t, FRONT_MEDIUM, handler, nargs, args, NULL, source, nbytes, what);
+        return reply(t, AM_MEDIUM_HEAD, handler, nargs, args, &head, source, nbytes, what);
+    return reply(t, AM_MEDIUM, handler, nargs, args, NULL, source, nbytes, what);
 }
 
 /* The data go to the requester's segment at once where it is mapped, else in the message. */
@@ -327,19 +326,18 @@ int gasnetw_AMReplyLong(gasnet_token_t token, gasnet_handler_t handler, const vo
     static const char what[] = "gasnet_AMReplyLong";
     struct token *t = reply_check(token, handler, nargs, what);
     gasnet_node_t dest = t->who >> 8;
-    struct front_head head = {
-        .who = who_of(handler), .addr = (uintptr_t)dest_addr, .nbytes = nbytes};
+    struct am_head head = {.who = who_of(handler), .addr = (uintptr_t)dest_addr, .nbytes = nbytes};
     struct weft_remote *r;
     uint64_t offset;
-    if (nbytes > gasnetw_front.max_medium)
+    if (nbytes > gasnetw_binding.max_medium)
         gasnetw_fatal("%s of %zu bytes: gasnet_AMMaxLongReply() is %zu", what, nbytes,
-                      gasnetw_front.max_medium);
+                      gasnetw_binding.max_medium);
     if (!nbytes)
-        return reply(t, FRONT_LONG_HEAD, handler, nargs, args, &head, NULL, 0, what);
+        return reply(t, AM_LONG_HEAD, handler, nargs, args, &head, NULL, 0, what);
     r = gasnetw_segment_at(dest, dest_addr, nbytes, what, &offset);
     if (r->base && weft_put(r, offset, source, nbytes, NULL) == WEFT_OK)
-        return reply(t, FRONT_LONG_HEAD, handler, nargs, args, &head, NULL, 0, what);
-    return reply(t, FRONT_LONG_DATA, handler, nargs, args, &head, source, nbytes, what);
+        return reply(t, AM_LONG_HEAD, handler, nargs, args, &head, NULL, 0, what);
+    return reply(t, AM_LONG_DATA, handler, nargs, args, &head, source, nbytes, what);
 }
 
 /* ---- the counted forms ---- */

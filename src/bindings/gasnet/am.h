@@ -3,7 +3,7 @@
 #ifndef GASNETW_AM_PRIVATE_H
 #define GASNETW_AM_PRIVATE_H
 
-#include "front.h"
+#include "binding.h"
 
 /* What a gasnet_token_t points to, while its handler runs. */
 struct token {

@@ -7,7 +7,7 @@
 #include <sched.h>
 #include <time.h>
 
-#include "front.h"
+#include "binding.h"
 #include "trace.h"
 
 #define NAP_NS 50000
@@ -27,7 +27,7 @@ static struct {
 
 static void check(const char *what, int flags, bool notified)
 {
-    if (WEFT_UNLIKELY(!gasnetw_front.attached || gasnetw_thread_.in_handler))
+    if (WEFT_UNLIKELY(!gasnetw_binding.attached || gasnetw_thread_.in_handler))
         gasnetw_check(gasnetw_job.mynode, what);
     if (WEFT_UNLIKELY(flags & ~FLAGS))
         gasnetw_fatal("%s: flags 0x%x are none of GASNET_BARRIERFLAG_*", what, (unsigned)flags);
@@ -51,7 +51,7 @@ static void notify(int id, int flags)
     barrier.flags = weft_flags(flags);
     gasnetw_trace_barrier("notify", id, flags);
     atomic_store_explicit(&barrier.status, WEFT_AGAIN, memory_order_relaxed);
-    s = weft_job_barrier_notify(gasnetw_front.job, barrier.name, barrier.flags);
+    s = weft_job_barrier_notify(gasnetw_binding.job, barrier.name, barrier.flags);
     if (WEFT_UNLIKELY(s != WEFT_OK))
         gasnetw_fatal("gasnet_barrier_notify: %s", weft_status_text(s));
     atomic_store_explicit(&barrier.notified, true, memory_order_release);
@@ -60,7 +60,7 @@ static void notify(int id, int flags)
 /* It has ended: what the caller gets. */
 static int conclude(enum weft_status s, int id, int flags)
 {
-    barrier.named = weft_job_barrier_name(gasnetw_front.job, &barrier.agreed) == WEFT_OK;
+    barrier.named = weft_job_barrier_name(gasnetw_binding.job, &barrier.agreed) == WEFT_OK;
     if (s != WEFT_OK && s != WEFT_EMISMATCH)
         gasnetw_fatal("gasnet_barrier_wait: %s", weft_status_text(s));
     atomic_store_explicit(&barrier.notified, false, memory_order_release);
@@ -81,7 +81,7 @@ static enum weft_status try_once(void)
         return (enum weft_status)status;
     status = atomic_load_explicit(&barrier.status, memory_order_relaxed);
     if (status == WEFT_AGAIN) {
-        status = weft_job_barrier_try(gasnetw_front.job, barrier.name, barrier.flags);
+        status = weft_job_barrier_try(gasnetw_binding.job, barrier.name, barrier.flags);
         atomic_store_explicit(&barrier.status, status, memory_order_release);
     }
     atomic_store_explicit(&barrier.trying, false, memory_order_release);
@@ -113,7 +113,7 @@ static uint64_t now_ns(void)
 /* Is it time to yield, after [tries] in vain? */
 static bool spun_enough(unsigned tries, uint64_t *until_ns)
 {
-    if (gasnetw_front.crowded)
+    if (gasnetw_binding.crowded)
         return true;
     if (tries % TRIES_PER_CLOCK || !tries)
         return false;
@@ -132,7 +132,8 @@ static int wait(int id, int flags)
         if (gasnetw_after_poll() || (!yields && !spun_enough(tries, &until_ns)))
             continue;
         /* A try handles messages, too, and does not report it. */
-        if (gasnetw_turn() > 0 || (yields >= YIELDS && weft_ep_wait(gasnetw_front.ep, NAP_NS) > 0))
+        if (gasnetw_turn() > 0 ||
+            (yields >= YIELDS && weft_ep_wait(gasnetw_binding.ep, NAP_NS) > 0))
             yields = 0;
         else if (yields++ < YIELDS)
             sched_yield();

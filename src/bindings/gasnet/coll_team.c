@@ -191,7 +191,7 @@ static void init_first(const gasnet_image_t images[], const gasnet_coll_fn_entry
     for (gasnet_node_t i = 0; images && i < gasnetw_job.nodes; i++) {
         if (!images[i])
             gasnetw_fatal("gasnet_coll_init: no images on node %u; give every node one", i);
-        if (images[i] > 1 && gasnetw_front.mode == FRONT_SEQ)
+        if (images[i] > 1 && gasnetw_binding.mode == MODE_SEQ)
             gasnetw_fatal("gasnet_coll_init: %u images on node %u; for more than one define "
                           "GASNET_PAR instead of GASNET_SEQ",
                           images[i], i);

@@ -89,7 +89,7 @@ static void run_data(gasnetw_fn_t fn, struct token *t, void *buf, size_t nbytes,
 
 /* ---- dispatch ---- */
 
-/* What no front door sends: the ranks do not run the same library, or memory is damaged. */
+/* A message that no binding sends: the ranks run different libraries, or memory is damaged. */
 static _Noreturn void bad(unsigned kind, unsigned nargs, size_t len)
 {
     gasnetw_fatal(
@@ -100,7 +100,7 @@ static _Noreturn void bad(unsigned kind, unsigned nargs, size_t len)
 
 static gasnetw_fn_t handler_of(uint32_t who)
 {
-    gasnetw_fn_t fn = gasnetw_front.handlers[who & 0xff];
+    gasnetw_fn_t fn = gasnetw_binding.handlers[who & 0xff];
     if (WEFT_UNLIKELY(!fn))
         gasnetw_fatal("node %u sent an active message for handler %u, which was not given to "
                       "gasnet_attach here",
@@ -120,7 +120,7 @@ static bool enter(void)
 static void leave(uint32_t who)
 {
     gasnetw_thread_.in_handler--;
-    if (WEFT_UNLIKELY(gasnetw_thread_.hsl && gasnetw_front.debug))
+    if (WEFT_UNLIKELY(gasnetw_thread_.hsl && gasnetw_binding.debug))
         gasnetw_fatal(
             "handler %u returned with a handler-safe lock held: gasnet_hsl_unlock is missing",
             who & 0xff);
@@ -130,32 +130,32 @@ static void deliver(unsigned kind, struct token *t, const A *args, unsigned narg
                     const void *payload, size_t len, size_t nbytes)
 {
     gasnetw_fn_t fn = handler_of(t->who);
-    struct front_head head = {0};
-    bool has_head = kind != FRONT_SHORT && kind != FRONT_MEDIUM && kind != FRONT_LONG;
-    if (WEFT_UNLIKELY(nargs > 16 || (has_head && len < FRONT_HEAD)))
+    struct am_head head = {0};
+    bool has_head = kind != AM_SHORT && kind != AM_MEDIUM && kind != AM_LONG;
+    if (WEFT_UNLIKELY(nargs > 16 || (has_head && len < AM_HEAD)))
         bad(kind, nargs, len);
     gasnetw_trace_handler(kind, t->who, nargs, len);
     if (has_head)
-        memcpy(&head, payload, FRONT_HEAD);
+        memcpy(&head, payload, AM_HEAD);
     switch (kind) {
-    case FRONT_SHORT:
-    case FRONT_SHORT_HEAD: run_short(fn, t, args, nargs); return;
-    case FRONT_MEDIUM:
-    case FRONT_LONG: run_data(fn, t, (void *)(uintptr_t)payload, nbytes, args, nargs); return;
-    case FRONT_MEDIUM_HEAD:
-        run_data(fn, t, (char *)(uintptr_t)payload + FRONT_HEAD, len - FRONT_HEAD, args, nargs);
+    case AM_SHORT:
+    case AM_SHORT_HEAD: run_short(fn, t, args, nargs); return;
+    case AM_MEDIUM:
+    case AM_LONG: run_data(fn, t, (void *)(uintptr_t)payload, nbytes, args, nargs); return;
+    case AM_MEDIUM_HEAD:
+        run_data(fn, t, (char *)(uintptr_t)payload + AM_HEAD, len - AM_HEAD, args, nargs);
         return;
-    case FRONT_LONG_DATA:
-        if (head.nbytes != len - FRONT_HEAD)
+    case AM_LONG_DATA:
+        if (head.nbytes != len - AM_HEAD)
             bad(kind, nargs, len);
         break;
-    case FRONT_LONG_HEAD: break;
+    case AM_LONG_HEAD: break;
     default: bad(kind, nargs, len);
     }
     if (!gasnetw_segment_has(gasnetw_job.mynode, head.addr, head.nbytes))
         bad(kind, nargs, len);
-    if (kind == FRONT_LONG_DATA && head.nbytes)
-        memcpy((void *)(uintptr_t)head.addr, (const char *)payload + FRONT_HEAD, head.nbytes);
+    if (kind == AM_LONG_DATA && head.nbytes)
+        memcpy((void *)(uintptr_t)head.addr, (const char *)payload + AM_HEAD, head.nbytes);
     run_data(fn, t, (void *)(uintptr_t)head.addr, head.nbytes, args, nargs);
 }
 
@@ -164,7 +164,7 @@ static void on_plain(const struct weft_am *am)
 {
     struct token t = {.am = am, .is_reply = am->is_reply};
     const A *args = (const A *)(const void *)am->args;
-    size_t nbytes = am->handler == FRONT_LONG ? am->long_len : am->len;
+    size_t nbytes = am->handler == AM_LONG ? am->long_len : am->len;
     if (WEFT_UNLIKELY(!am->nargs))
         bad(am->handler, am->nargs, am->len);
     if (!enter())
@@ -178,7 +178,7 @@ static void on_plain(const struct weft_am *am)
 static void on_head(const struct weft_am *am)
 {
     struct token t = {.am = am, .is_reply = am->is_reply};
-    if (WEFT_UNLIKELY(am->len < FRONT_HEAD))
+    if (WEFT_UNLIKELY(am->len < AM_HEAD))
         bad(am->handler, am->nargs, am->len);
     if (!enter())
         return;
@@ -191,7 +191,7 @@ void gasnetw_am_deliver(unsigned kind, uint32_t who, const A *args, unsigned nar
                         const void *payload, size_t len)
 {
     struct token t = {.who = who, .is_reply = true};
-    if (kind == FRONT_LONG)
+    if (kind == AM_LONG)
         bad(kind, nargs, len);
     if (!enter())
         return;
@@ -206,29 +206,28 @@ void gasnetw_am_open(void)
     static const struct {
         unsigned id;
         weft_am_fn fn;
-    } kinds[] = {{FRONT_SHORT, on_plain},    {FRONT_SHORT_HEAD, on_head},
-                 {FRONT_MEDIUM, on_plain},   {FRONT_MEDIUM_HEAD, on_head},
-                 {FRONT_LONG, on_plain},     {FRONT_LONG_HEAD, on_head},
-                 {FRONT_LONG_DATA, on_head}, {FRONT_LATE, gasnetw_on_late}};
+    } kinds[] = {{AM_SHORT, on_plain},      {AM_SHORT_HEAD, on_head},  {AM_MEDIUM, on_plain},
+                 {AM_MEDIUM_HEAD, on_head}, {AM_LONG, on_plain},       {AM_LONG_HEAD, on_head},
+                 {AM_LONG_DATA, on_head},   {AM_LATE, gasnetw_on_late}};
     enum weft_status s = WEFT_OK;
-    gasnetw_am_scratch = malloc(weft_am_max(gasnetw_front.ep));
+    gasnetw_am_scratch = malloc(weft_am_max(gasnetw_binding.ep));
     if (!gasnetw_am_scratch)
         s = WEFT_ENOMEM;
     for (size_t i = 0; !s && i < sizeof kinds / sizeof kinds[0]; i++)
-        s = weft_am_register(gasnetw_front.ep, kinds[i].id, kinds[i].fn, NULL);
+        s = weft_am_register(gasnetw_binding.ep, kinds[i].id, kinds[i].fn, NULL);
     if (s)
         gasnetw_fatal("gasnet_init: active messages: %s", weft_status_text(s));
-    gasnetw_front.max_medium = (weft_am_max(gasnetw_front.ep) - FRONT_OVERHEAD) / 64 * 64;
+    gasnetw_binding.max_medium = (weft_am_max(gasnetw_binding.ep) - AM_OVERHEAD) / 64 * 64;
 }
 
 size_t gasnetw_max_medium(void)
 {
-    return gasnetw_front.max_medium;
+    return gasnetw_binding.max_medium;
 }
 
 int gasnet_AMPoll(void)
 {
-    if (WEFT_UNLIKELY(gasnetw_thread_.in_handler || !gasnetw_front.attached))
+    if (WEFT_UNLIKELY(gasnetw_thread_.in_handler || !gasnetw_binding.attached))
         gasnetw_check(gasnetw_job.mynode, "gasnet_AMPoll");
     (void)gasnetw_turn();
     return GASNET_OK;

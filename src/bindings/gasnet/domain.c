@@ -38,7 +38,7 @@ static unsigned number(const char *name, unsigned dflt, unsigned least, unsigned
 void gasnetw_domains_configure(void)
 {
     unsigned mask, fitting = 1;
-    if (gasnetw_front.mode != FRONT_PAR)
+    if (gasnetw_binding.mode != MODE_PAR)
         return;
     gasnetw_domains = number("GASNET_DOMAIN_COUNT", 1, 1, DOMAINS_MAX);
     threads_per_domain = number("GASNET_GNI_PTHREADS_PER_DOMAIN", 1, 1, 1u << 20);
@@ -48,7 +48,7 @@ void gasnetw_domains_configure(void)
     poll_mask = fitting - 1; /* a mask: one less than a power of two */
 }
 
-enum weft_status gasnetw_domains_open(const struct front_address *addresses, gasnetw_open_fn open,
+enum weft_status gasnetw_domains_open(const struct ep_address *addresses, gasnetw_open_fn open,
                                       const void *cards)
 {
     struct weft_ep_params params = WEFT_EP_PARAMS_INIT;
@@ -58,8 +58,9 @@ enum weft_status gasnetw_domains_open(const struct front_address *addresses, gas
         struct domain *d = &domains[i];
         d->peers = calloc(gasnetw_job.nodes, sizeof *d->peers);
         d->remotes = calloc(gasnetw_job.nodes, sizeof *d->remotes);
-        s = d->peers && d->remotes ? weft_ep_open(weft_job_ctx(gasnetw_front.job), &params, &d->ep)
-                                   : WEFT_ENOMEM;
+        s = d->peers && d->remotes
+                ? weft_ep_open(weft_job_ctx(gasnetw_binding.job), &params, &d->ep)
+                : WEFT_ENOMEM;
         for (gasnet_node_t r = 0; !s && r < gasnetw_job.nodes; r++) {
             s = weft_peer_open(d->ep, addresses[r].bytes, addresses[r].len, &d->peers[r]);
             if (!s)

@@ -2,9 +2,9 @@
 #ifndef GASNETW_DOMAIN_H
 #define GASNETW_DOMAIN_H
 
-#include "front.h"
+#include "binding.h"
 
-struct front_address {
+struct ep_address {
     uint32_t len;
     unsigned char bytes[WEFT_ADDR_MAX];
 };
@@ -18,7 +18,7 @@ void gasnetw_domains_configure(void);
 /* How many, the job's own endpoint included. */
 extern unsigned gasnetw_domains; /* constant after gasnet_init */
 /* Open the others. [addresses]: of every node's job endpoint. */
-enum weft_status gasnetw_domains_open(const struct front_address *addresses, gasnetw_open_fn open,
+enum weft_status gasnetw_domains_open(const struct ep_address *addresses, gasnetw_open_fn open,
                                       const void *cards);
 
 /* This thread's way to [node], whose remote of domain 0 is [remote]. */

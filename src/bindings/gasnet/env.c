@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "front.h"
+#include "binding.h"
 
 extern char **environ;
 
@@ -122,7 +122,7 @@ static void set_payload(void)
 {
     uint64_t space = gasnetw_env_size("GASNET_NETWORKDEPTH_SPACE", 0), size = 4096, want,
              depth = (uint64_t)gasnetw_env_number("GASNET_PSHM_NETWORK_DEPTH", 0),
-             one = MEDIUM + FRONT_OVERHEAD;
+             one = MEDIUM + AM_OVERHEAD;
     if (!depth && !space)
         return;
     want = depth ? depth * one : space;
@@ -151,11 +151,11 @@ static void set_pinned(void)
 static void set_medium(void)
 {
     const char *text = getenv("WEFT_AM_MAX");
-    if (text && strtoul(text, NULL, 10) < 512 + FRONT_OVERHEAD) {
+    if (text && strtoul(text, NULL, 10) < 512 + AM_OVERHEAD) {
         complain("WEFT_AM_MAX", text, "at least 640 (a Medium of 512 bytes)");
         (void)unsetenv("WEFT_AM_MAX");
     }
-    set_number("WEFT_AM_MAX", MEDIUM + FRONT_OVERHEAD);
+    set_number("WEFT_AM_MAX", MEDIUM + AM_OVERHEAD);
 }
 
 void gasnetw_env_before(void)
@@ -254,7 +254,7 @@ void gasnetw_env_report(void)
     if (gasnetw_job.mynode || !gasnetw_env_yes("GASNET_VERBOSEENV", false))
         return;
     fprintf(stderr, "ENV parameter: gasnet_AMMaxMedium() is %zu (WEFT_AM_MAX less %u)\n",
-            gasnetw_front.max_medium, FRONT_OVERHEAD);
+            gasnetw_binding.max_medium, AM_OVERHEAD);
     for (char **e = environ; *e; e++)
         report(*e);
 }

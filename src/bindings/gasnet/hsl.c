@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "front.h"
+#include "binding.h"
 
 enum { FREE, HELD, AWAITED };
 

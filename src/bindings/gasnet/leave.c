@@ -23,7 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "front.h"
+#include "binding.h"
 #include "tools.h"
 #include "trace.h"
 
@@ -54,8 +54,8 @@ static double now_s(void)
 
 static _Noreturn void abandon(int code, const char *why)
 {
-    if (gasnetw_front.job)
-        weft_job_abort(gasnetw_front.job, code, why);
+    if (gasnetw_binding.job)
+        weft_job_abort(gasnetw_binding.job, code, why);
     _exit(code);
 }
 
@@ -118,7 +118,7 @@ void gasnetw_fatal(const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    if (gasnetw_front.job)
+    if (gasnetw_binding.job)
         fprintf(stderr, "*** FATAL ERROR (node %u of %u, process %d): %s\n", gasnetw_job.mynode,
                 gasnetw_job.nodes, (int)getpid(), text);
     else
@@ -136,13 +136,13 @@ void gasnetw_lost(gasnet_node_t node, enum weft_status why, const char *what)
 
 void gasnetw_check(gasnet_node_t node, const char *what)
 {
-    if (!gasnetw_front.attached)
+    if (!gasnetw_binding.attached)
         gasnetw_fatal("%s before gasnet_attach", what);
     if (node >= gasnetw_job.nodes)
         gasnetw_fatal("%s: node %u: there are %u", what, node, gasnetw_job.nodes);
     if (gasnetw_thread_.in_handler)
         gasnetw_fatal("%s inside a handler: only replies are allowed there", what);
-    if (gasnetw_thread_.hsl && gasnetw_front.debug)
+    if (gasnetw_thread_.hsl && gasnetw_binding.debug)
         gasnetw_fatal("%s while a handler-safe lock is held", what);
 }
 
@@ -167,7 +167,7 @@ static void on_leave(const struct weft_am *am)
     if (am->nargs != 2 || am->args[0] > NOTICE || !am->can_reply)
         return;
     keep_largest(&told_code, (int)am->args[1]);
-    if (weft_am_reply(am, FRONT_LEAVE, NULL, 0, NULL, 0) != WEFT_OK)
+    if (weft_am_reply(am, AM_LEAVE, NULL, 0, NULL, 0) != WEFT_OK)
         return; /* its sender is gone */
     if (am->args[0] < ROUNDS) {
         atomic_fetch_or(&rounds, UINT32_C(1) << am->args[0]);
@@ -181,7 +181,7 @@ static void on_leave(const struct weft_am *am)
 static void on_peer_down(struct weft_ep *ep, struct weft_peer *peer, enum weft_status why,
                          void *arg)
 {
-    int stay = STAYING, rank = weft_job_peer_rank(gasnetw_front.job, peer);
+    int stay = STAYING, rank = weft_job_peer_rank(gasnetw_binding.job, peer);
     int64_t nobody = -1;
     (void)ep;
     (void)arg;
@@ -213,7 +213,7 @@ static bool has_handler(int signo)
 static void let_launcher_say(void)
 {
     for (double until = now_s() + LAUNCHER_S; now_s() < until;)
-        (void)weft_ep_wait(gasnetw_front.ep, 10000000);
+        (void)weft_ep_wait(gasnetw_binding.ep, 10000000);
 }
 
 /* The program's own SIGQUIT handler may clean up, and may call gasnet_exit itself: one thread runs
@@ -272,7 +272,7 @@ static int largest_code(void)
 /* False: the time is over. */
 static bool look(void)
 {
-    (void)weft_ep_wait(gasnetw_front.ep, 1000000);
+    (void)weft_ep_wait(gasnetw_binding.ep, 1000000);
     return now_s() < deadline_s;
 }
 
@@ -281,7 +281,7 @@ static bool tell(gasnet_node_t rank, unsigned what)
 {
     uint32_t args[2] = {what, (uint32_t)largest_code()};
     enum weft_status s;
-    while ((s = weft_am_request(gasnetw_front.peers[rank], FRONT_LEAVE, args, 2, NULL, 0, 1)) ==
+    while ((s = weft_am_request(gasnetw_binding.peers[rank], AM_LEAVE, args, 2, NULL, 0, 1)) ==
            WEFT_AGAIN)
         if (!look())
             return false;
@@ -364,11 +364,11 @@ static int leave_job(int code)
         watch_over(now_s() + 2 * patience + 1, code & 0xff);
     enter_leaving(code);
     snprintf(why, sizeof why, "gasnet_exit(%d) by node %u", code_now, gasnetw_job.mynode);
-    if (gasnetw_front.job && gasnetw_thread_.in_handler) /* nothing can be sent from here */
+    if (gasnetw_binding.job && gasnetw_thread_.in_handler) /* nothing can be sent from here */
         give_up(code_now, why);
     fflush(NULL);
     gasnetw_tools_finish();
-    if (!gasnetw_front.job)
+    if (!gasnetw_binding.job)
         return code_now;
     gasnetw_trace_close();
     if (!leave_together(patience))
@@ -376,13 +376,13 @@ static int leave_job(int code)
     code_now = largest_code();
     atomic_store(&watch_code, code_now);
     await_confirmation();
-    (void)weft_job_leave(gasnetw_front.job);
+    (void)weft_job_leave(gasnetw_binding.job);
     return code_now;
 }
 
 void gasnet_exit(int exitcode)
 {
-    if (gasnetw_front.job && getpid() != gasnetw_front.pid)
+    if (gasnetw_binding.job && getpid() != gasnetw_binding.pid)
         _exit(exitcode & 0xff); /* a forked child is no node */
     _exit(leave_job(exitcode));
 }
@@ -392,7 +392,7 @@ static void on_process_exit(int status, void *arg)
 {
     int code;
     (void)arg;
-    if (!gasnetw_front.job || getpid() != gasnetw_front.pid)
+    if (!gasnetw_binding.job || getpid() != gasnetw_binding.pid)
         return;
     code = leave_job(status);
     if (code != (status & 0xff))
@@ -402,8 +402,8 @@ static void on_process_exit(int status, void *arg)
 
 void gasnetw_leave_open(void)
 {
-    gasnetw_front.pid = getpid();
-    if (weft_am_register(gasnetw_front.ep, FRONT_LEAVE, on_leave, NULL) != WEFT_OK ||
+    gasnetw_binding.pid = getpid();
+    if (weft_am_register(gasnetw_binding.ep, AM_LEAVE, on_leave, NULL) != WEFT_OK ||
         on_exit(on_process_exit, NULL))
         gasnetw_fatal("gasnet_init: the end of the job cannot be prepared");
 }

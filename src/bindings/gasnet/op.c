@@ -178,7 +178,7 @@ void gasnetw_await(struct weft_op *op, gasnet_node_t node, const char *what)
     int32_t status;
     while ((status = __atomic_load_n(&op->status, __ATOMIC_ACQUIRE)) == WEFT_PENDING)
         gasnetw_wait_turn(&w);
-    if (gasnetw_front.mode != FRONT_SEQ) /* whoever ended it may still be in it */
+    if (gasnetw_binding.mode != MODE_SEQ) /* whoever ended it may still be in it */
         (void)gasnetw_turn();
     if (status != WEFT_OK)
         gasnetw_lost(node, (enum weft_status)status, what);
@@ -213,8 +213,8 @@ void gasnetw_get_slow(void *dest, gasnet_node_t node, const void *src, size_t nb
 
 /* ---- memset: in place where it is mapped, else by a message ---- */
 
-/* The front door's own handlers. */
-enum { MEMSET_REQUEST = FRONT_MEMSET, MEMSET_DONE = FRONT_MEMSET + 1 };
+/* The binding's own handlers. */
+enum { MEMSET_REQUEST = MEMSET_HANDLERS, MEMSET_DONE = MEMSET_HANDLERS + 1 };
 
 static void on_memset(gasnet_token_t token, gasnet_handlerarg_t addr_hi,
                       gasnet_handlerarg_t addr_lo, gasnet_handlerarg_t n_hi,
@@ -239,8 +239,8 @@ static void on_memset_done(gasnet_token_t token, gasnet_handlerarg_t op_hi,
 
 void gasnetw_op_open(void)
 {
-    gasnetw_front.handlers[MEMSET_REQUEST] = (gasnetw_fn_t)on_memset;
-    gasnetw_front.handlers[MEMSET_DONE] = (gasnetw_fn_t)on_memset_done;
+    gasnetw_binding.handlers[MEMSET_REQUEST] = (gasnetw_fn_t)on_memset;
+    gasnetw_binding.handlers[MEMSET_DONE] = (gasnetw_fn_t)on_memset_done;
 }
 
 static void op_memset(struct gasnetw_op *op, gasnet_node_t node, void *dest, int val, size_t nbytes)

@@ -4,7 +4,7 @@
 #ifndef GASNETW_OP_H
 #define GASNETW_OP_H
 
-#include "front.h"
+#include "binding.h"
 
 /* Counts pieces under way. Its opener holds one count until gasnetw_op_finish. */
 struct gasnetw_op {

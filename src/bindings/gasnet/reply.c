@@ -11,18 +11,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "front.h"
+#include "binding.h"
 
 /* Wire: before the payload that the reply would have had. */
 struct late_head {
     uint32_t who;     /* the reply's index | rank << 8 */
-    uint32_t kind;    /* FRONT_SHORT .. */
+    uint32_t kind;    /* AM_SHORT .. */
     uint32_t request; /* the handler whose request is answered */
     uint32_t nargs;
     int32_t args[16];
 };
-_Static_assert(sizeof(struct late_head) == FRONT_LATE_HEAD, "wire structure");
-_Static_assert(FRONT_LATE_HEAD + FRONT_HEAD <= FRONT_OVERHEAD, "fits beside the longest Medium");
+_Static_assert(sizeof(struct late_head) == AM_LATE_HEAD, "wire structure");
+_Static_assert(AM_LATE_HEAD + AM_HEAD <= AM_OVERHEAD, "fits beside the longest Medium");
 
 struct late {
     struct late *next;
@@ -90,11 +90,11 @@ static _Noreturn void no_memory(gasnet_node_t dest, size_t len)
 }
 
 void gasnetw_reply_later(uint32_t to, unsigned kind, uint32_t who, int nargs,
-                         const gasnet_handlerarg_t *args, const struct front_head *head,
+                         const gasnet_handlerarg_t *args, const struct am_head *head,
                          const void *data, size_t len)
 {
     struct late_head h = {.who = who, .kind = kind, .request = to & 0xff, .nargs = (uint32_t)nargs};
-    size_t skip = head ? FRONT_HEAD : 0, total = sizeof h + skip + len;
+    size_t skip = head ? AM_HEAD : 0, total = sizeof h + skip + len;
     struct late *l = malloc(sizeof *l + total);
     if (!l)
         gasnetw_fatal("out of memory: a reply of %zu bytes to node %u cannot be kept", len,
@@ -154,7 +154,7 @@ static int send_some(struct queue *q)
 {
     int sent = 0;
     for (struct late *l = first_of(q); l; l = next_of(q), sent++)
-        if (weft_am_request(gasnetw_front.peers[q->dest], FRONT_LATE, NULL, 0, l->bytes, l->len,
+        if (weft_am_request(gasnetw_binding.peers[q->dest], AM_LATE, NULL, 0, l->bytes, l->len,
                             0) == WEFT_AGAIN)
             break;
     return sent;
@@ -200,8 +200,8 @@ int gasnetw_reply_flush(void)
 
 static void learn(unsigned handler, size_t len)
 {
-    uint16_t *room = &gasnetw_front.reply_room[handler],
-             least = (uint16_t)(1 + FRONT_HEAD + (len > FRONT_HEAD ? gasnetw_front.max_medium : 0));
+    uint16_t *room = &gasnetw_binding.reply_room[handler],
+             least = (uint16_t)(1 + AM_HEAD + (len > AM_HEAD ? gasnetw_binding.max_medium : 0));
     if (__atomic_load_n(room, __ATOMIC_RELAXED) < least)
         __atomic_store_n(room, least, __ATOMIC_RELAXED);
 }

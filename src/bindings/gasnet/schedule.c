@@ -169,12 +169,12 @@ static bool start_step(struct gasnetw_sched *s, struct gasnetw_step *t)
     struct weft_peer *peer;
     switch (t->kind) {
     case STEP_SEND:
-        peer = weft_job_peer(gasnetw_front.job, t->node);
+        peer = weft_job_peer(gasnetw_binding.job, t->node);
         return posted(t, weft_msg_send(peer, s->tag, t->from, t->len, &t->op));
     case STEP_RECV:
-        peer = weft_job_peer(gasnetw_front.job, t->node);
-        return posted(
-            t, weft_msg_recv(gasnetw_front.ep, peer, s->tag, WEFT_TAG_FULL, t->to, t->len, &t->op));
+        peer = weft_job_peer(gasnetw_binding.job, t->node);
+        return posted(t, weft_msg_recv(gasnetw_binding.ep, peer, s->tag, WEFT_TAG_FULL, t->to,
+                                       t->len, &t->op));
     case STEP_COPY: memmove(t->to, t->from, t->len); break;
     case STEP_FOLD: fold(&s->fold, t); break;
     case STEP_CALL: t->fn(s, t->len); break;
@@ -265,13 +265,13 @@ static void wait_turn(unsigned *turns)
 {
     if (gasnetw_turn()) {
         *turns = 0;
-    } else if (*turns < (gasnetw_front.crowded || gasnetw_sched_threads ? 1 : TURNS)) {
+    } else if (*turns < (gasnetw_binding.crowded || gasnetw_sched_threads ? 1 : TURNS)) {
         ++*turns;
     } else if (gasnetw_sched_threads && *turns < YIELDS) {
         ++*turns;
         sched_yield();
     } else if (!atomic_load_explicit(&gasnetw_replies_waiting, memory_order_relaxed)) {
-        int events = weft_ep_wait(gasnetw_front.ep, NAP_NS);
+        int events = weft_ep_wait(gasnetw_binding.ep, NAP_NS);
         if (events < 0)
             gasnetw_fatal("polling failed: %s", weft_status_text((enum weft_status)events));
         if (events + gasnetw_after_poll())

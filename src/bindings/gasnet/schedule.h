@@ -13,7 +13,7 @@
 #ifndef GASNETW_SCHEDULE_H
 #define GASNETW_SCHEDULE_H
 
-#include "front.h"
+#include "binding.h"
 
 struct gasnetw_sched;
 

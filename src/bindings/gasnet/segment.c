@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "domain.h"
-#include "front.h"
+#include "binding.h"
 #include "trace.h"
 
 #define LOWEST ((uintptr_t)4096)
@@ -52,7 +52,7 @@ void gasnetw_segment_limits(uint64_t *together, uint64_t *each)
 uintptr_t gasnetw_segment_share(uint64_t together, uint64_t each, unsigned processes)
 {
     uint64_t share = together / processes;
-    if (gasnetw_front.segment == FRONT_EVERYTHING)
+    if (gasnetw_binding.segment == SEGMENT_EVERYTHING)
         return UINTPTR_MAX;
     if (each < share)
         share = each;
@@ -83,7 +83,7 @@ struct weft_remote *gasnetw_segment_at(gasnet_node_t node, const void *addr, siz
         gasnetw_fatal("%s of %zu bytes at %p of node %u: its segment is %zu bytes at %p", what,
                       nbytes, addr, node, (size_t)s->size, (void *)s->addr);
     *offset =
-        gasnetw_front.segment == FRONT_EVERYTHING ? (uintptr_t)addr : (uintptr_t)addr - s->addr;
+        gasnetw_binding.segment == SEGMENT_EVERYTHING ? (uintptr_t)addr : (uintptr_t)addr - s->addr;
     return s->remote;
 }
 
@@ -113,10 +113,11 @@ static enum weft_status alloc_together(size_t size)
     enum weft_status s = WEFT_OK;
     for (unsigned i = 0; all; i++) {
         enum weft_status met;
-        if (size && !gasnetw_front.mr)
-            s = weft_mem_alloc(weft_job_ctx(gasnetw_front.job), size, access, &gasnetw_front.mr);
+        if (size && !gasnetw_binding.mr)
+            s = weft_mem_alloc(weft_job_ctx(gasnetw_binding.job), size, access,
+                               &gasnetw_binding.mr);
         again = i < tries && (s == WEFT_ENOMEM || s == WEFT_ESYSTEM);
-        met = weft_job_allgather(gasnetw_front.job, &again, sizeof again, all);
+        met = weft_job_allgather(gasnetw_binding.job, &again, sizeof again, all);
         if (met || !memchr(all, 1, gasnetw_job.nodes)) {
             free(all);
             return met ? met : s;
@@ -131,21 +132,21 @@ static enum weft_status make_own(size_t size, struct card *card)
     size_t room = sizeof card->key;
     uint64_t base;
     enum weft_status s;
-    if (gasnetw_front.segment == FRONT_EVERYTHING) {
-        s = weft_mr_reg(weft_job_ctx(gasnetw_front.job), (void *)LOWEST, HIGHEST - LOWEST - LOWEST,
-                        WEFT_REMOTE_READ | WEFT_REMOTE_WRITE, 0, EVERYTHING_KEY, 0,
-                        &gasnetw_front.mr, NULL);
+    if (gasnetw_binding.segment == SEGMENT_EVERYTHING) {
+        s = weft_mr_reg(weft_job_ctx(gasnetw_binding.job), (void *)LOWEST,
+                        HIGHEST - LOWEST - LOWEST, WEFT_REMOTE_READ | WEFT_REMOTE_WRITE, 0,
+                        EVERYTHING_KEY, 0, &gasnetw_binding.mr, NULL);
         card->addr = LOWEST;
         card->size = HIGHEST - LOWEST - LOWEST;
         if (!s)
-            s = weft_mr_raw(gasnetw_front.mr, &base, card->key, &room, 0);
+            s = weft_mr_raw(gasnetw_binding.mr, &base, card->key, &room, 0);
     } else {
         s = alloc_together(size);
         if (s || !size)
             return s;
-        card->addr = (uintptr_t)weft_mr_base(gasnetw_front.mr);
+        card->addr = (uintptr_t)weft_mr_base(gasnetw_binding.mr);
         card->size = size;
-        s = weft_mr_key(gasnetw_front.mr, card->key, &room);
+        s = weft_mr_key(gasnetw_binding.mr, card->key, &room);
     }
     card->key_len = (uint32_t)room;
     return s;
@@ -155,12 +156,12 @@ static enum weft_status open_remote(struct weft_peer *peer, gasnet_node_t node, 
                                     struct weft_remote **out)
 {
     const struct card *card = (const struct card *)all + node;
-    struct weft_ctx *ctx = weft_job_ctx(gasnetw_front.job);
+    struct weft_ctx *ctx = weft_job_ctx(gasnetw_binding.job);
     uint64_t key;
     enum weft_status s;
     if (!card->size)
         return WEFT_OK;
-    if (gasnetw_front.segment != FRONT_EVERYTHING)
+    if (gasnetw_binding.segment != SEGMENT_EVERYTHING)
         return weft_remote_open(peer, card->key, card->key_len, out);
     s = weft_key_map(ctx, card->addr, card->key, card->key_len, &key, 0);
     if (s)
@@ -173,16 +174,16 @@ static enum weft_status open_remote(struct weft_peer *peer, gasnet_node_t node, 
 /* The other domains reach each node by its address. */
 static enum weft_status open_domains(const struct card *cards)
 {
-    struct front_address mine = {0}, *all;
+    struct ep_address mine = {0}, *all;
     size_t room = sizeof mine.bytes;
     enum weft_status s;
     if (gasnetw_domains == 1)
         return WEFT_OK;
     all = calloc(gasnetw_job.nodes, sizeof *all);
-    s = all ? weft_ep_address(gasnetw_front.ep, mine.bytes, &room) : WEFT_ENOMEM;
+    s = all ? weft_ep_address(gasnetw_binding.ep, mine.bytes, &room) : WEFT_ENOMEM;
     mine.len = (uint32_t)room;
     if (!s)
-        s = weft_job_allgather(gasnetw_front.job, &mine, sizeof mine, all);
+        s = weft_job_allgather(gasnetw_binding.job, &mine, sizeof mine, all);
     if (!s)
         s = gasnetw_domains_open(all, open_remote, cards);
     free(all);
@@ -201,13 +202,13 @@ static enum weft_status open_others(const struct card *cards)
     for (gasnet_node_t r = 0; !s && r < gasnetw_job.nodes; r++) {
         segments[r].addr = cards[r].addr;
         segments[r].size = cards[r].size;
-        s = open_remote(gasnetw_front.peers[r], r, cards, &segments[r].remote);
+        s = open_remote(gasnetw_binding.peers[r], r, cards, &segments[r].remote);
         if (s)
             fprintf(stderr, "gasnet_attach: node %u: the segment of node %u cannot be opened: %s\n",
                     gasnetw_job.mynode, r, weft_status_text(s));
         else if (segments[r].remote) /* traced operations are counted out of line */
             segments[r].mapped =
-                segments[r].remote->base && !gasnetw_tracing && !gasnetw_front.debug;
+                segments[r].remote->base && !gasnetw_tracing && !gasnetw_binding.debug;
     }
     return s;
 }
@@ -217,9 +218,9 @@ static void close_segments(void)
     for (gasnet_node_t r = 0; segments && r < gasnetw_job.nodes; r++)
         if (segments[r].remote)
             (void)weft_remote_close(segments[r].remote);
-    if (gasnetw_front.mr)
-        (void)weft_mr_close(gasnetw_front.mr);
-    gasnetw_front.mr = NULL;
+    if (gasnetw_binding.mr)
+        (void)weft_mr_close(gasnetw_binding.mr);
+    gasnetw_binding.mr = NULL;
 }
 
 /* gasnet_attach may be tried again, with less. */
@@ -228,8 +229,8 @@ static void give_back(void)
     close_segments();
     free(segments);
     segments = NULL;
-    memset(gasnetw_front.handlers + FRONT_CLIENT, 0,
-           (256 - FRONT_CLIENT) * sizeof *gasnetw_front.handlers);
+    memset(gasnetw_binding.handlers + CLIENT_HANDLERS, 0,
+           (256 - CLIENT_HANDLERS) * sizeof *gasnetw_binding.handlers);
 }
 
 static enum weft_status make_segments(size_t size)
@@ -244,7 +245,7 @@ static enum weft_status make_segments(size_t size)
         mine.failed = (uint32_t) - (int)make_own(size, &mine);
     if (!cards)
         gasnetw_fatal("gasnet_attach: out of memory for %u nodes", gasnetw_job.nodes);
-    s = weft_job_allgather(gasnetw_front.job, &mine, sizeof mine, cards);
+    s = weft_job_allgather(gasnetw_binding.job, &mine, sizeof mine, cards);
     if (!s)
         s = open_others(cards);
     if (s == WEFT_ELIMIT) { /* at all nodes alike */
@@ -263,30 +264,30 @@ static enum weft_status make_segments(size_t size)
 
 static void set_handler(unsigned index, gasnetw_fn_t fn)
 {
-    if (index < FRONT_CLIENT)
+    if (index < CLIENT_HANDLERS)
         gasnetw_fatal("gasnet_attach: handler index %u: the client's are 128 to 255, or 0 for any",
                       index);
-    if (gasnetw_front.handlers[index])
+    if (gasnetw_binding.handlers[index])
         gasnetw_fatal("gasnet_attach: handler index %u is twice in the table", index);
     if (!fn)
         gasnetw_fatal("gasnet_attach: handler index %u has a null function", index);
-    gasnetw_front.handlers[index] = fn;
+    gasnetw_binding.handlers[index] = fn;
 }
 
 /* Who has an index first; the others get the free ones from 128 on, in the table's order. */
 static void set_handlers(gasnet_handlerentry_t *table, int n)
 {
-    unsigned next = FRONT_CLIENT;
-    if (n < 0 || n > 256 - FRONT_CLIENT || (n && !table))
+    unsigned next = CLIENT_HANDLERS;
+    if (n < 0 || n > 256 - CLIENT_HANDLERS || (n && !table))
         gasnetw_fatal("gasnet_attach: a table of %d handlers: 0 to %d are possible", n,
-                      256 - FRONT_CLIENT);
+                      256 - CLIENT_HANDLERS);
     for (int i = 0; i < n; i++)
         if (table[i].index)
             set_handler(table[i].index, (gasnetw_fn_t)table[i].fnptr);
     for (int i = 0; i < n; i++) {
         if (table[i].index)
             continue;
-        while (gasnetw_front.handlers[next])
+        while (gasnetw_binding.handlers[next])
             next++;
         table[i].index = (gasnet_handler_t)next;
         set_handler(next, (gasnetw_fn_t)table[i].fnptr);
@@ -295,16 +296,16 @@ static void set_handlers(gasnet_handlerentry_t *table, int n)
 
 static void check_size(uintptr_t segsize)
 {
-    if (gasnetw_front.segment == FRONT_EVERYTHING)
+    if (gasnetw_binding.segment == SEGMENT_EVERYTHING)
         return;
     if (segsize % page)
         gasnetw_fatal("gasnet_attach: a segment of %zu bytes: it must be a multiple of "
                       "GASNET_PAGESIZE, %zu",
                       (size_t)segsize, page);
-    if (segsize > gasnetw_front.max_local)
+    if (segsize > gasnetw_binding.max_local)
         gasnetw_fatal(
             "gasnet_attach: a segment of %zu bytes: gasnet_getMaxLocalSegmentSize() is %zu",
-            (size_t)segsize, (size_t)gasnetw_front.max_local);
+            (size_t)segsize, (size_t)gasnetw_binding.max_local);
 }
 
 int gasnet_attach(gasnet_handlerentry_t *table, int numentries, uintptr_t segsize,
@@ -312,9 +313,9 @@ int gasnet_attach(gasnet_handlerentry_t *table, int numentries, uintptr_t segsiz
 {
     enum weft_status s;
     (void)minheapoffset; /* the segment is nowhere near the heap's end */
-    if (!gasnetw_front.job)
+    if (!gasnetw_binding.job)
         gasnetw_fatal("gasnet_attach before gasnet_init");
-    if (gasnetw_front.attached)
+    if (gasnetw_binding.attached)
         gasnetw_fatal("gasnet_attach has been called before: once is all");
     check_size(segsize);
     set_handlers(table, numentries);
@@ -325,9 +326,9 @@ int gasnet_attach(gasnet_handlerentry_t *table, int numentries, uintptr_t segsiz
         return GASNET_ERR_RESOURCE;
     if (s)
         gasnetw_fatal("gasnet_attach: %s", weft_status_text(s));
-    gasnetw_front.attached = true;
+    gasnetw_binding.attached = true;
     gasnetw_coll_open();
-    s = weft_job_barrier(gasnetw_front.job); /* everybody's handlers are there */
+    s = weft_job_barrier(gasnetw_binding.job); /* everybody's handlers are there */
     if (s)
         gasnetw_fatal("gasnet_attach: %s", weft_status_text(s));
     return GASNET_OK;
@@ -335,12 +336,12 @@ int gasnet_attach(gasnet_handlerentry_t *table, int numentries, uintptr_t segsiz
 
 int gasnet_getSegmentInfo(gasnet_seginfo_t *table, int numentries)
 {
-    if (!gasnetw_front.attached)
+    if (!gasnetw_binding.attached)
         return GASNET_ERR_NOT_INIT;
     if (numentries < 0 || (numentries && !table))
         return GASNET_ERR_BAD_ARG;
     for (int i = 0; i < numentries && (gasnet_node_t)i < gasnetw_job.nodes; i++) {
-        bool all = gasnetw_front.segment == FRONT_EVERYTHING;
+        bool all = gasnetw_binding.segment == SEGMENT_EVERYTHING;
         table[i].addr = all ? NULL : (void *)segments[i].addr;
         table[i].size = all ? UINTPTR_MAX : segments[i].size;
     }

@@ -9,11 +9,11 @@
 #include <unistd.h>
 
 #include "domain.h"
-#include "front.h"
+#include "binding.h"
 #include "tools.h"
 #include "trace.h"
 
-struct front gasnetw_front;
+struct gasnet_binding gasnetw_binding;
 /* Before gasnet_attach nobody has a segment. */
 static const struct gasnetw_segment no_segment;
 struct gasnetw_job gasnetw_job = {.segments = &no_segment};
@@ -107,7 +107,7 @@ static bool is_crowded(void)
     long cores = cores_allowed();
     if (cores == 1)
         cores = sysconf(_SC_NPROCESSORS_ONLN);
-    return weft_job_local_size(gasnetw_front.job) > cores;
+    return weft_job_local_size(gasnetw_binding.job) > cores;
 }
 
 static void open_job(void)
@@ -115,24 +115,24 @@ static void open_job(void)
     struct weft_job_params params = WEFT_JOB_PARAMS_INIT;
     struct weft_mr_domain domain = WEFT_MR_DOMAIN_INIT;
     enum weft_status s;
-    params.flags = gasnetw_front.mode == FRONT_SEQ ? 0 : WEFT_EP_LOCKED;
+    params.flags = gasnetw_binding.mode == MODE_SEQ ? 0 : WEFT_EP_LOCKED;
     params.peer_down = gasnetw_peer_down();
     domain.mode = WEFT_MR_VIRT_ADDR;
-    params.mr = gasnetw_front.segment == FRONT_EVERYTHING ? &domain : NULL;
-    s = weft_job_open(&params, &gasnetw_front.job);
+    params.mr = gasnetw_binding.segment == SEGMENT_EVERYTHING ? &domain : NULL;
+    s = weft_job_open(&params, &gasnetw_binding.job);
     if (s)
         gasnetw_fatal("gasnet_init: %s", weft_status_text(s));
-    gasnetw_front.ep = weft_job_ep(gasnetw_front.job);
-    gasnetw_job.mynode = weft_job_rank(gasnetw_front.job);
-    gasnetw_job.nodes = weft_job_size(gasnetw_front.job);
-    if (gasnetw_job.nodes > FRONT_MAX_NODES)
+    gasnetw_binding.ep = weft_job_ep(gasnetw_binding.job);
+    gasnetw_job.mynode = weft_job_rank(gasnetw_binding.job);
+    gasnetw_job.nodes = weft_job_size(gasnetw_binding.job);
+    if (gasnetw_job.nodes > GASNET_MAXNODES)
         gasnetw_fatal("gasnet_init: %u nodes: at most %u are possible", gasnetw_job.nodes,
-                      FRONT_MAX_NODES);
-    gasnetw_front.peers = calloc(gasnetw_job.nodes, sizeof *gasnetw_front.peers);
-    if (!gasnetw_front.peers)
+                      GASNET_MAXNODES);
+    gasnetw_binding.peers = calloc(gasnetw_job.nodes, sizeof *gasnetw_binding.peers);
+    if (!gasnetw_binding.peers)
         gasnetw_fatal("gasnet_init: out of memory for %u nodes", gasnetw_job.nodes);
     for (gasnet_node_t r = 0; r < gasnetw_job.nodes; r++)
-        gasnetw_front.peers[r] = weft_job_peer(gasnetw_front.job, r);
+        gasnetw_binding.peers[r] = weft_job_peer(gasnetw_binding.job, r);
 }
 
 /* What a node tells the others of its machine. */
@@ -149,8 +149,8 @@ static bool is_mate(gasnet_node_t r)
 {
     struct weft_path path;
     return r == gasnetw_job.mynode ||
-           (gasnetw_front.segment != FRONT_EVERYTHING &&
-            weft_path_of(gasnetw_front.peers[r], WEFT_OP_AM, NULL, 8, &path) == WEFT_OK &&
+           (gasnetw_binding.segment != SEGMENT_EVERYTHING &&
+            weft_path_of(gasnetw_binding.peers[r], WEFT_OP_AM, NULL, 8, &path) == WEFT_OK &&
             strcmp(path.transport, "shm") == 0);
 }
 
@@ -192,7 +192,7 @@ static uint32_t run_of(const struct card *cards, const uint32_t *order, uint32_t
 /* hosts[r] becomes the lowest rank of r's machine (number_them is next); the limits are shares. */
 static void find_machines(const struct card *cards, uint32_t *order)
 {
-    gasnetw_front.max_global = UINTPTR_MAX;
+    gasnetw_binding.max_global = UINTPTR_MAX;
     for (uint32_t r = 0; r < gasnetw_job.nodes; r++)
         order[r] = r;
     qsort_r(order, gasnetw_job.nodes, sizeof *order, by_machine, (void *)(uintptr_t)cards);
@@ -203,9 +203,9 @@ static void find_machines(const struct card *cards, uint32_t *order)
             uintptr_t share = gasnetw_segment_share(c->together, c->each, n);
             hosts[order[k]] = order[i];
             if (order[k] == gasnetw_job.mynode)
-                gasnetw_front.max_local = share;
-            if (share < gasnetw_front.max_global)
-                gasnetw_front.max_global = share;
+                gasnetw_binding.max_local = share;
+            if (share < gasnetw_binding.max_global)
+                gasnetw_binding.max_global = share;
         }
     }
 }
@@ -232,7 +232,7 @@ static void agree(void)
     gasnetw_segment_limits(&mine.together, &mine.each);
     while (!is_mate(mine.first))
         mine.first++;
-    s = weft_job_allgather(gasnetw_front.job, &mine, sizeof mine, cards);
+    s = weft_job_allgather(gasnetw_binding.job, &mine, sizeof mine, cards);
     if (s)
         gasnetw_fatal("gasnet_init: %s", weft_status_text(s));
     find_machines(cards, order);
@@ -246,17 +246,17 @@ static void agree(void)
 
 int gasnetw_init(int *argc, char ***argv, int mode, int segment)
 {
-    if (gasnetw_front.job)
+    if (gasnetw_binding.job)
         gasnetw_fatal("gasnet_init has been called before: once is all");
-    gasnetw_front.mode = mode & 3;
-    gasnetw_front.debug = mode & GASNETW_MODE_DEBUG;
-    gasnetw_front.segment = segment;
+    gasnetw_binding.mode = mode & 3;
+    gasnetw_binding.debug = mode & GASNETW_MODE_DEBUG;
+    gasnetw_binding.segment = segment;
     if (argc && argv)
         start_if_asked(argc, argv);
     gasnetw_env_before();
     open_job();
-    gasnetw_front.crowded = is_crowded();
-    gasnetw_front.across = weft_job_local_size(gasnetw_front.job) != gasnetw_job.nodes;
+    gasnetw_binding.crowded = is_crowded();
+    gasnetw_binding.across = weft_job_local_size(gasnetw_binding.job) != gasnetw_job.nodes;
     gasnetw_tools_rank_ = (int)gasnetw_job.mynode;
     gasnetw_tools_started();
     if (gasnetw_env_yes("GASNET_FREEZE", false))
@@ -272,19 +272,19 @@ int gasnetw_init(int *argc, char ***argv, int mode, int segment)
 
 uintptr_t gasnet_getMaxLocalSegmentSize(void)
 {
-    return gasnetw_front.max_local;
+    return gasnetw_binding.max_local;
 }
 
 uintptr_t gasnet_getMaxGlobalSegmentSize(void)
 {
-    return gasnetw_front.max_global;
+    return gasnetw_binding.max_global;
 }
 
 /* ---- nodes ---- */
 
 int gasnet_getNodeInfo(gasnet_nodeinfo_t *table, int numentries)
 {
-    if (!gasnetw_front.job)
+    if (!gasnetw_binding.job)
         return GASNET_ERR_NOT_INIT;
     if (numentries < 0 || (numentries && !table))
         return GASNET_ERR_BAD_ARG;
@@ -330,7 +330,7 @@ int gasnet_set_waitmode(int wait_mode)
 {
     if (wait_mode < GASNET_WAIT_SPIN || wait_mode > GASNET_WAIT_SPINBLOCK)
         return GASNET_ERR_BAD_ARG;
-    gasnetw_front.crowded =
+    gasnetw_binding.crowded =
         wait_mode == GASNET_WAIT_BLOCK || (wait_mode != GASNET_WAIT_SPIN && is_crowded());
     return GASNET_OK;
 }

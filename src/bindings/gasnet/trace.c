@@ -90,7 +90,7 @@ void gasnetw_trace_close(void)
     for (unsigned i = 0; i < EVENT_BYTES; i++)
         fprintf(f, "%-26s %12" PRIu64 "  bytes %15" PRIu64 "\n", names[i],
                 atomic_load(&gasnetw_events[i]), atomic_load(&bytes_of[i]));
-    weft_stat_rows(weft_job_ctx(gasnetw_front.job), stat_row, f);
+    weft_stat_rows(weft_job_ctx(gasnetw_binding.job), stat_row, f);
     weft_config_rows(config_row, f);
     fclose(f);
 }

@@ -4,7 +4,7 @@
 #ifndef GASNETW_TRACE_H
 #define GASNETW_TRACE_H
 
-#include "front.h"
+#include "binding.h"
 
 extern bool gasnetw_tracing; /* constant after gasnet_init */
 extern _Atomic uint64_t gasnetw_events[8];
@@ -44,9 +44,9 @@ static inline void gasnetw_trace_reply(unsigned kind, uint32_t to, unsigned hand
 {
     if (WEFT_UNLIKELY(gasnetw_tracing))
         gasnetw_trace(EVENT_REPLY, nbytes, 'A', "reply %s: node=%u handler=%u args=%d nbytes=%zu",
-                      kind == FRONT_SHORT || kind == FRONT_SHORT_HEAD     ? "Short"
-                      : kind == FRONT_MEDIUM || kind == FRONT_MEDIUM_HEAD ? "Medium"
-                                                                          : "Long",
+                      kind == AM_SHORT || kind == AM_SHORT_HEAD     ? "Short"
+                      : kind == AM_MEDIUM || kind == AM_MEDIUM_HEAD ? "Medium"
+                                                                    : "Long",
                       to >> 8, handler, nargs, nbytes);
 }
 

@@ -163,10 +163,10 @@ static void on_data(gasnet_token_t token, void *buf, size_t nbytes, gasnet_handl
 
 void gasnetw_vis_open(void)
 {
-    gasnetw_front.handlers[VIS_PUT] = (gasnetw_fn_t)on_put;
-    gasnetw_front.handlers[VIS_GET] = (gasnetw_fn_t)on_get;
-    gasnetw_front.handlers[VIS_DONE] = (gasnetw_fn_t)on_done;
-    gasnetw_front.handlers[VIS_DATA] = (gasnetw_fn_t)on_data;
+    gasnetw_binding.handlers[VIS_PUT] = (gasnetw_fn_t)on_put;
+    gasnetw_binding.handlers[VIS_GET] = (gasnetw_fn_t)on_get;
+    gasnetw_binding.handlers[VIS_DONE] = (gasnetw_fn_t)on_done;
+    gasnetw_binding.handlers[VIS_DATA] = (gasnetw_fn_t)on_data;
 }
 
 /* ---- filling a message ---- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "domain.h"
-#include "front.h"
+#include "binding.h"
 
 /* Turns in vain before a wait lets Weft spin, yield and sleep as it knows to; some 2 us. */
 #define TURNS 64
@@ -8,7 +8,7 @@
  * condition that somebody stores to. */
 #define DEAF_NS 50000
 
-_Thread_local struct front_thread gasnetw_thread_;
+_Thread_local struct gasnet_thread gasnetw_thread_;
 void (*_Atomic gasnetw_progress)(void);
 
 inline int gasnetw_after_poll(void)
@@ -21,7 +21,7 @@ inline int gasnetw_after_poll(void)
         events = gasnetw_reply_flush();
     if (WEFT_UNLIKELY(step != NULL))
         step();
-    if (WEFT_UNLIKELY(gasnetw_front.across))
+    if (WEFT_UNLIKELY(gasnetw_binding.across))
         gasnetw_barrier_pass_on();
     return events;
 }
@@ -40,12 +40,12 @@ __attribute__((noinline)) static int poll_domains(void)
     bool first;
     struct weft_ep *ep = gasnetw_domain_ep(&first);
     int events = ep ? poll_ep(ep) : 0;
-    return first ? events + poll_ep(gasnetw_front.ep) : events;
+    return first ? events + poll_ep(gasnetw_binding.ep) : events;
 }
 
 int gasnetw_turn(void)
 {
-    int events = WEFT_UNLIKELY(gasnetw_domains > 1) ? poll_domains() : poll_ep(gasnetw_front.ep);
+    int events = WEFT_UNLIKELY(gasnetw_domains > 1) ? poll_domains() : poll_ep(gasnetw_binding.ep);
     return events + gasnetw_after_poll();
 }
 
@@ -59,9 +59,9 @@ static int doze(void)
     if (gasnetw_domains > 1)
         ep = gasnetw_domain_ep(&first);
     if (ep)
-        events = poll_ep(gasnetw_front.ep);
+        events = poll_ep(gasnetw_binding.ep);
     if (!events)
-        events = weft_ep_wait(ep ? ep : gasnetw_front.ep, DEAF_NS);
+        events = weft_ep_wait(ep ? ep : gasnetw_binding.ep, DEAF_NS);
     if (events < 0)
         gasnetw_fatal("polling failed: %s", weft_status_text((enum weft_status)events));
     return events + gasnetw_after_poll();
@@ -75,7 +75,7 @@ void gasnetw_wait_turn(struct gasnetw_wait *w)
         w->turns = 0;
         return;
     }
-    if (w->turns < (gasnetw_front.crowded ? 1 : TURNS))
+    if (w->turns < (gasnetw_binding.crowded ? 1 : TURNS))
         w->turns++;
     else if (!atomic_load_explicit(&gasnetw_replies_waiting, memory_order_relaxed) && doze())
         w->turns = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The GASNet front door's own parts.
+/* Internals of the GASNet binding.
  *
  *   start.c    init, the own start of N processes, what is known of nodes
  *   segment.c  attach: the segments and who reaches them how
@@ -18,7 +18,7 @@
  *   vis.c      vector, indexed and strided put and get
  *   tools*.c   gasnet_tools.h; needs none of the others
  *
- * It uses Weft's public headers alone (ARCHITECTURE.md, "the only door").
+ * It uses Weft's public headers alone (scripts/check, check_layers).
  *
  * Waiting. Replies that did not fit into what their request reserved are sent after the handler, by
  * whoever polls (reply.c). So nothing here waits inside of Weft while messages flow: every wait is
@@ -29,8 +29,8 @@
  * endpoint's mutex (Weft's; PAR and PARSYNC), under which handlers run; the client's HSLs; then,
  * each of them taken last and not held over a call: the queue of replies, vis_am.c's table, op.c's
  * list. */
-#ifndef GASNETW_FRONT_H
-#define GASNETW_FRONT_H
+#ifndef GASNETW_BINDING_H
+#define GASNETW_BINDING_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -49,39 +49,38 @@
 /* Handler ids of Weft's. A message's first argument says which GASNet handler and who sends, index
  * | rank << 8; or a header in the payload does, where 16 arguments leave no place. */
 enum {
-    FRONT_SHORT = 1,
-    FRONT_SHORT_HEAD,  /* payload: struct front_head */
-    FRONT_MEDIUM,      /* payload: the data */
-    FRONT_MEDIUM_HEAD, /* payload: struct front_head, then the data */
-    FRONT_LONG,        /* of weft_am_long */
-    FRONT_LONG_HEAD,   /* payload: struct front_head; the data were put before */
-    FRONT_LONG_DATA,   /* a reply; payload: struct front_head, then the data, still to be copied */
-    FRONT_LATE,  /* a deferred reply; payload: struct late_head, then what it would have had */
-    FRONT_LEAVE, /* leave.c */
+    AM_SHORT = 1,
+    AM_SHORT_HEAD,  /* payload: struct am_head */
+    AM_MEDIUM,      /* payload: the data */
+    AM_MEDIUM_HEAD, /* payload: struct am_head, then the data */
+    AM_LONG,        /* of weft_am_long */
+    AM_LONG_HEAD,   /* payload: struct am_head; the data were put before */
+    AM_LONG_DATA,   /* a reply; payload: struct am_head, then the data, still to be copied */
+    AM_LATE,        /* a deferred reply; payload: struct late_head, then what it would have had */
+    AM_LEAVE,       /* leave.c */
 };
 
-struct front_head {
+struct am_head {
     uint32_t who; /* index | rank << 8 */
     uint32_t zero;
     uint64_t addr; /* Long: where the data are, or are to be copied to; and how many */
     uint64_t nbytes;
     uint64_t zero2;
 };
-_Static_assert(sizeof(struct front_head) == 32, "wire structure; keeps data aligned");
+_Static_assert(sizeof(struct am_head) == 32, "wire structure; keeps data aligned");
 
-#define FRONT_HEAD sizeof(struct front_head)
-#define FRONT_LATE_HEAD 80u
+#define AM_HEAD sizeof(struct am_head)
+#define AM_LATE_HEAD 80u
 /* What a message has besides a Medium's data: the heads above, a multiple of 64. */
-#define FRONT_OVERHEAD 128u
-#define FRONT_CLIENT                                                                               \
-    128                 /* first index of the client's handlers; those below are the front door's */
-#define FRONT_MEMSET 60 /* op.c: two; vis.c has 64 to 67 */
-#define FRONT_MAX_NODES GASNET_MAXNODES
+#define AM_OVERHEAD 128u
+/* The first index of the client's handlers; those below are the binding's. */
+#define CLIENT_HANDLERS 128
+#define MEMSET_HANDLERS 60 /* op.c: two; vis.c has 64 to 67 */
 
-enum { FRONT_SEQ, FRONT_PARSYNC, FRONT_PAR };
-enum { FRONT_FAST, FRONT_LARGE, FRONT_EVERYTHING };
+enum { MODE_SEQ, MODE_PARSYNC, MODE_PAR };
+enum { SEGMENT_FAST, SEGMENT_LARGE, SEGMENT_EVERYTHING };
 
-struct front {
+struct gasnet_binding {
     struct weft_job *job;
     struct weft_ep *ep;
     int mode, segment;
@@ -95,14 +94,14 @@ struct front {
     struct weft_mr *mr;       /* the own segment; null: none */
     uintptr_t max_local, max_global;
 };
-extern struct front gasnetw_front;
+extern struct gasnet_binding gasnetw_binding;
 
 /* Of this thread. */
-struct front_thread {
+struct gasnet_thread {
     unsigned in_handler;
     unsigned hsl; /* handler-safe locks held */
 };
-extern _Thread_local struct front_thread gasnetw_thread_;
+extern _Thread_local struct gasnet_thread gasnetw_thread_;
 
 /* ---- waiting (wait.c) ---- */
 
@@ -154,7 +153,7 @@ void gasnetw_am_deliver(unsigned kind, uint32_t who, const gasnet_handlerarg_t *
 /* Copy a reply that does not fit into what its request reserved; it leaves after the handler. [to]:
  * the request's who. */
 void gasnetw_reply_later(uint32_t to, unsigned kind, uint32_t who, int nargs,
-                         const gasnet_handlerarg_t *args, const struct front_head *head,
+                         const gasnet_handlerarg_t *args, const struct am_head *head,
                          const void *data, size_t len);
 void gasnetw_on_late(const struct weft_am *am);
 /* Send what there is room for. Not in a handler. Returns how many. */
