@@ -3,7 +3,7 @@
  *
  *   card.c        what a rank tells the others about itself
  *   launch.c      the launcher: PMIx with bounded waits
- *   nodes.c       which ranks are on a node together; mates.c decides of two
+ *   nodes.c       which ranks are on a node together
  *   board.c       shared memory of the node's ranks
  *   barrier.c     barrier
  *   split.c       the split-phase barrier, with names

@@ -29,9 +29,8 @@ struct wf_nodes {
     uint32_t *first; /* [count + 1] where each node begins in order */
 };
 
-/* Two different ranks that share a board? An equivalence. A file of its own, mates.c, which a
- * test can replace. */
-bool wf_mates(const struct wf_member *a, const struct wf_member *b);
+/* Do two different ranks share a board? An equivalence. */
+bool wf_members_are_local(const struct wf_member *a, const struct wf_member *b);
 
 /* Could shared memory join them if both used it? */
 bool wf_same_node(const struct wf_process_id *a, const struct wf_process_id *b);
