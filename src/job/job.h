@@ -9,7 +9,9 @@
  *   split.c       the split-phase barrier, with names
  *   across.c      collectives of several nodes: what their leaders tell each other
  *   collective.c  allgather and what is made of it
- *   job.c         open, close, abort
+ *   peers.c       the job's peers, and the ranks that are lost
+ *   open.c        open: what the ranks exchange and what each makes of it
+ *   job.c         the calls of open, close, leave and abort
  *
  * Everything here belongs to the thread that opened the job, except what the
  * launcher's thread notes in struct wf_launch. */
@@ -70,6 +72,14 @@ struct weft_job {
     struct wf_nodes nodes;
     struct wf_launch launch;
 };
+
+/* Make all parts of a zeroed job. On failure some are there: job.c closes them. */
+enum weft_status wf_job_open_parts(struct weft_job *job, const struct weft_job_params *params);
+
+/* Open a peer for each of [cards], and sort them. */
+enum weft_status wf_job_open_peers(struct weft_job *job, const struct wf_card *cards);
+/* The endpoint's peer_down; [arg]: the job. */
+void wf_job_peer_down(struct weft_ep *ep, struct weft_peer *peer, enum weft_status why, void *arg);
 
 /* As weft_job_barrier, without polling first; ETIMEDOUT after [deadline_ns]
  * unless that is 0. [call]: wf_call_of what this rank does. */
