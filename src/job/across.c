@@ -9,21 +9,11 @@
 #include "core/own.h"
 #include "job/job.h"
 
-enum { STEP = 1, TROUBLE = 2 };
 #define STEP_ARGS 9
-#define TROUBLE_ARGS 5
-#define LEAVES 1
-
 #define LAST_POLLS 64 /* a neighbour's messages are few: rounds, troubles, once each */
 #define LOOK_MIN_NS 100000
 #define LOOK_MAX_NS 10000000
 #define FINISH_NS 1000000000u
-/* How long a leader that leaves tries to say so: only where a neighbour does not poll and its
- * queue is full; it learns of the leaving from the endpoint's goodbye then. */
-#define LEAVE_NS 100000000u
-/* The launcher's word of a rank that left properly and then failed can come before the
- * goodbye of its node: processes and networks take their time. */
-#define FAR_FAILED_NS 1000000000u
 
 /* ---- who is who ---- */
 
@@ -43,7 +33,7 @@ static unsigned telling_node(const struct weft_job *job, unsigned k)
     return turn_node(job, (uint64_t)1 << k);
 }
 
-static struct weft_peer *leader_of(const struct weft_job *job, unsigned node)
+struct weft_peer *wf_across_leader(const struct weft_job *job, unsigned node)
 {
     return job->peers[wf_nodes_leader(&job->nodes, node)];
 }
@@ -59,7 +49,7 @@ static unsigned told_ranks(const struct weft_job *job, unsigned from, unsigned k
     return n->size - n->first[from] + n->first[end - n->count];
 }
 
-static bool is_from(const struct weft_am *am, struct weft_peer *peer)
+bool wf_across_is_from(const struct weft_am *am, struct weft_peer *peer)
 {
     const struct wf_token *token = am->token;
     struct wf_contact contact = {0};
@@ -99,7 +89,7 @@ static void copy_given(struct weft_job *job, uint64_t number, unsigned from, siz
 /* Has what this leader told in round [k] left it? */
 static bool is_away(struct weft_job *job, unsigned k)
 {
-    return wf_own_is_away(leader_of(job, told_node(job, k)), &job->across->last[k]);
+    return wf_own_is_away(wf_across_leader(job, told_node(job, k)), &job->across->last[k]);
 }
 
 /* All of it: this rank may not call Weft again for a long time, and the others are to get on. */
@@ -116,12 +106,12 @@ static bool all_away(struct weft_job *job)
 static enum weft_status send_round(struct weft_job *job)
 {
     struct wf_across *a = job->across;
-    struct weft_peer *to = leader_of(job, told_node(job, a->round));
+    struct weft_peer *to = wf_across_leader(job, told_node(job, a->round));
     uint64_t total = (uint64_t)told_ranks(job, job->nodes.me, a->round) * a->len;
     do {
-        const uint32_t args[STEP_ARGS] = {
-            STEP,           a->round, WF_LO(a->begun), WF_HI(a->begun), WF_LO(a->vote),
-            WF_HI(a->vote), a->len,   WF_LO(a->at),    WF_HI(a->at)};
+        const uint32_t args[STEP_ARGS] = {WF_ACROSS_STEP,  a->round,       WF_LO(a->begun),
+                                          WF_HI(a->begun), WF_LO(a->vote), WF_HI(a->vote),
+                                          a->len,          WF_LO(a->at),   WF_HI(a->at)};
         uint64_t left = total - a->at;
         size_t n = left < job->ep->am_max ? (size_t)left : job->ep->am_max;
         enum weft_status s;
@@ -335,114 +325,6 @@ bool wf_across_is_through(const struct weft_job *job)
     return !a || !a->leads || a->done == job->barriers;
 }
 
-/* ---- trouble ---- */
-
-static enum weft_status say_trouble(struct weft_job *job, unsigned node, uint64_t trouble,
-                                    uint32_t flags)
-{
-    const uint32_t args[TROUBLE_ARGS] = {TROUBLE, flags, job->rank, WF_LO(trouble), WF_HI(trouble)};
-    return wf_own_request(leader_of(job, node), WF_OWN_JOB, args, TROUBLE_ARGS, NULL, 0, 0);
-}
-
-/* True: nobody is left who would have to be told. */
-static bool tell_neighbours(struct weft_job *job, uint64_t trouble, uint32_t flags)
-{
-    struct wf_across *a = job->across;
-    bool all = true;
-    for (unsigned i = 0; i < a->neighbour_count; i++) {
-        if (a->untold[i] && !a->left[a->neighbours[i]])
-            a->untold[i] = say_trouble(job, a->neighbours[i], trouble, flags) == WEFT_AGAIN;
-        all &= !a->untold[i] || a->left[a->neighbours[i]];
-    }
-    return all;
-}
-
-static void spread(struct weft_job *job, uint64_t trouble)
-{
-    struct wf_across *a = job->across;
-    if (!a->leads || !trouble)
-        return;
-    if (a->told != trouble)
-        memset(a->untold, true, a->neighbour_count);
-    a->told = trouble;
-    (void)tell_neighbours(job, trouble, 0);
-}
-
-/* The trouble that [s] is to the others. A rank that left is missed from the barrier under way on,
- * or from the next. */
-static uint64_t trouble_of(const struct weft_job *job, enum weft_status s)
-{
-    if (!s)
-        return 0;
-    if (s == WEFT_ECLOSED)
-        return job->passed + 1;
-    return s == WEFT_EPROTO ? WF_TROUBLE_MISMATCH | job->barriers : WF_TROUBLE_DEATH;
-}
-
-enum weft_status wf_across_look(struct weft_job *job, enum weft_status s)
-{
-    uint64_t mine = trouble_of(job, s), all;
-    bool has_begun;
-    if (!job->board.base)
-        return s;
-    all = wf_board_trouble(&job->board, mine);
-    spread(job, all);
-    if ((s && s == job->broken) || !all)
-        return s;
-    has_begun = (all & WF_TROUBLE_NUMBER) <= job->barriers;
-    if (all & WF_TROUBLE_MISMATCH && has_begun) /* who left then may have left because of it */
-        return WEFT_EPROTO;
-    if (s || all & WF_TROUBLE_DEATH)
-        return s ? s : WEFT_EPEER;
-    return has_begun && !(all & WF_TROUBLE_MISMATCH) ? WEFT_ECLOSED : WEFT_OK;
-}
-
-bool wf_across_needs(const struct weft_job *job, unsigned rank)
-{
-    const struct wf_across *a = job->across;
-    unsigned node = job->nodes.of[rank];
-    if (!a || !a->leads || wf_nodes_leader(&job->nodes, node) != rank || a->left[node])
-        return false;
-    for (unsigned i = 0; i < a->neighbour_count; i++)
-        if (a->neighbours[i] == node)
-            return true;
-    return false;
-}
-
-bool wf_across_is_dead(struct weft_job *job)
-{
-    struct wf_across *a = job->across;
-    if (!a->far_failed_ns)
-        a->far_failed_ns = wf_now_ns();
-    return wf_now_ns() - a->far_failed_ns > FAR_FAILED_NS;
-}
-
-/* The process may end now. */
-static bool told_away(struct weft_job *job)
-{
-    const struct wf_across *a = job->across;
-    bool all = true;
-    for (unsigned i = 0; i < a->neighbour_count; i++) {
-        struct wf_order last = {0, 0};
-        all &= a->left[a->neighbours[i]] || wf_own_is_away(leader_of(job, a->neighbours[i]), &last);
-    }
-    return all;
-}
-
-void wf_across_leave(struct weft_job *job, uint64_t passed)
-{
-    struct wf_across *a = job->across;
-    uint64_t until = wf_now_ns() + LEAVE_NS, trouble = passed + 1;
-    if (!a->leads)
-        return;
-    if (job->broken && job->broken != WEFT_ECLOSED)
-        trouble = trouble_of(job, job->broken);
-    trouble = wf_board_trouble(&job->board, trouble);
-    memset(a->untold, true, a->neighbour_count);
-    while (!(tell_neighbours(job, trouble, LEAVES) && told_away(job)) && wf_now_ns() < until)
-        (void)weft_ep_poll(job->ep);
-}
-
 /* ---- what comes ---- */
 
 /* Logged once. */
@@ -475,7 +357,8 @@ static void on_step(struct weft_job *job, const struct weft_am *am)
     uint64_t number = wf_word64(am->args + 2), at = wf_word64(am->args + 7), total;
     struct wf_across_slot *slot = NULL;
     unsigned from;
-    if (round < job->across->rounds && is_from(am, leader_of(job, telling_node(job, round))))
+    if (round < job->across->rounds &&
+        wf_across_is_from(am, wf_across_leader(job, telling_node(job, round))))
         slot = slot_for(job->across, round, number, wf_word64(am->args + 4), am->args[6]);
     if (!slot) {
         lie(job, am);
@@ -493,32 +376,15 @@ static void on_step(struct weft_job *job, const struct weft_am *am)
     slot->complete = slot->got == total;
 }
 
-static void on_trouble(struct weft_job *job, const struct weft_am *am)
-{
-    uint32_t flags = am->args[1], rank = am->args[2];
-    uint64_t trouble = wf_word64(am->args + 3);
-    if (rank >= job->size || wf_nodes_is_mine(&job->nodes, rank) || flags & ~(uint32_t)LEAVES ||
-        !trouble || wf_nodes_leader(&job->nodes, job->nodes.of[rank]) != rank ||
-        !is_from(am, job->peers[rank])) {
-        lie(job, am);
-        return;
-    }
-    if (flags & LEAVES)
-        job->across->left[job->nodes.of[rank]] = true;
-    (void)wf_board_trouble(&job->board, trouble); /* told to others by the next look */
-}
-
 static void on_message(const struct weft_am *am)
 {
     struct weft_job *job = am->arg;
     uint32_t kind = am->nargs ? am->args[0] : 0;
     if (!job->across->leads)
         lie(job, am);
-    else if (kind == STEP && am->nargs == STEP_ARGS)
+    else if (kind == WF_ACROSS_STEP && am->nargs == STEP_ARGS)
         on_step(job, am);
-    else if (kind == TROUBLE && am->nargs == TROUBLE_ARGS && !am->len)
-        on_trouble(job, am);
-    else
+    else if (kind != WF_ACROSS_TROUBLE || !wf_across_on_trouble(job, am))
         lie(job, am);
 }
 

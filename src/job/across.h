@@ -47,6 +47,9 @@
 
 #include "transport/transport.h"
 
+/* A message's first argument. */
+enum wf_across_kind { WF_ACROSS_STEP = 1, WF_ACROSS_TROUBLE = 2 };
+
 /* What has come of one round of one collective. */
 struct wf_across_slot {
     uint64_t number; /* 0: nothing yet */
@@ -80,10 +83,13 @@ struct wf_across {
 
 struct weft_job;
 
+/* The leader of [node] as a peer. */
+struct weft_peer *wf_across_leader(const struct weft_job *job, unsigned node);
+/* Did [peer]'s endpoint send [am]? */
+bool wf_across_is_from(const struct weft_am *am, struct weft_peer *peer);
+
 /* Once the nodes are known, before the endpoint is polled. OK | ENOMEM */
 enum weft_status wf_across_open(struct weft_job *job);
-/* Tell the others that this rank leaves, having passed so many barriers. */
-void wf_across_leave(struct weft_job *job, uint64_t passed);
 void wf_across_close(struct weft_job *job);
 
 /* This rank arrives at collective number job->barriers. Never blocks. */
@@ -96,16 +102,24 @@ enum weft_status wf_across_wait(struct weft_job *job, uint64_t deadline_ns);
 /* What all votes of the last one make together. */
 uint64_t wf_across_verdict(const struct weft_job *job);
 
-/* [s] is what this rank sees of the barrier under way, as wf_job_look_around returns. Exchange that
- * for what all nodes know. */
-enum weft_status wf_across_look(struct weft_job *job, enum weft_status s);
-
 /* Before a barrier between the two steps of which this rank leaves: go on with it for a
  * bounded time. */
 void wf_across_finish(struct weft_job *job);
 /* Has this rank done for the barrier under way what other ranks need? Any that has arrived, but for
  * the one that leads its node: that one only when the barrier has ended. */
 bool wf_across_is_through(const struct weft_job *job);
+
+/* ---- trouble.c ---- */
+
+/* Tell the others that this rank leaves, having passed so many barriers. */
+void wf_across_leave(struct weft_job *job, uint64_t passed);
+
+/* A TROUBLE message. False: it breaks the protocol. */
+bool wf_across_on_trouble(struct weft_job *job, const struct weft_am *am);
+
+/* [s] is what this rank sees of the barrier under way, as wf_job_look_around returns. Exchange that
+ * for what all nodes know. */
+enum weft_status wf_across_look(struct weft_job *job, enum weft_status s);
 
 /* [rank], of another node, has closed its endpoint or ended: does this rank need it, and does not
  * know how many barriers it passed? False where no rank is of another node. */

@@ -8,6 +8,7 @@
  *   barrier.c     barrier
  *   split.c       the split-phase barrier, with names
  *   across.c      collectives of several nodes: what their leaders tell each other
+ *   trouble.c     on several nodes: collectives that cannot end, ranks that leave
  *   collective.c  allgather and what is made of it
  *   peers.c       the job's peers, and the ranks that are lost
  *   open.c        open: what the ranks exchange and what each makes of it

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Trouble and leaving, on several nodes: what leaders tell each other beside the collectives. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "core/core.h"
+#include "core/own.h"
+#include "job/job.h"
+
+#define TROUBLE_ARGS 5
+#define LEAVES 1
+
+/* How long a leader that leaves tries to say so: only where a neighbour does not poll and its
+ * queue is full; it learns of the leaving from the endpoint's goodbye then. */
+#define LEAVE_NS 100000000u
+/* The launcher's word of a rank that left properly and then failed can come before the
+ * goodbye of its node: processes and networks take their time. */
+#define FAR_FAILED_NS 1000000000u
+
+static enum weft_status say_trouble(struct weft_job *job, unsigned node, uint64_t trouble,
+                                    uint32_t flags)
+{
+    const uint32_t args[TROUBLE_ARGS] = {WF_ACROSS_TROUBLE, flags, job->rank, WF_LO(trouble),
+                                         WF_HI(trouble)};
+    return wf_own_request(wf_across_leader(job, node), WF_OWN_JOB, args, TROUBLE_ARGS, NULL, 0, 0);
+}
+
+/* True: nobody is left who would have to be told. */
+static bool tell_neighbours(struct weft_job *job, uint64_t trouble, uint32_t flags)
+{
+    struct wf_across *a = job->across;
+    bool all = true;
+    for (unsigned i = 0; i < a->neighbour_count; i++) {
+        if (a->untold[i] && !a->left[a->neighbours[i]])
+            a->untold[i] = say_trouble(job, a->neighbours[i], trouble, flags) == WEFT_AGAIN;
+        all &= !a->untold[i] || a->left[a->neighbours[i]];
+    }
+    return all;
+}
+
+static void spread(struct weft_job *job, uint64_t trouble)
+{
+    struct wf_across *a = job->across;
+    if (!a->leads || !trouble)
+        return;
+    if (a->told != trouble)
+        memset(a->untold, true, a->neighbour_count);
+    a->told = trouble;
+    (void)tell_neighbours(job, trouble, 0);
+}
+
+/* The trouble that [s] is to the others. A rank that left is missed from the barrier under way on,
+ * or from the next. */
+static uint64_t trouble_of(const struct weft_job *job, enum weft_status s)
+{
+    if (!s)
+        return 0;
+    if (s == WEFT_ECLOSED)
+        return job->passed + 1;
+    return s == WEFT_EPROTO ? WF_TROUBLE_MISMATCH | job->barriers : WF_TROUBLE_DEATH;
+}
+
+enum weft_status wf_across_look(struct weft_job *job, enum weft_status s)
+{
+    uint64_t mine = trouble_of(job, s), all;
+    bool has_begun;
+    if (!job->board.base)
+        return s;
+    all = wf_board_trouble(&job->board, mine);
+    spread(job, all);
+    if ((s && s == job->broken) || !all)
+        return s;
+    has_begun = (all & WF_TROUBLE_NUMBER) <= job->barriers;
+    if (all & WF_TROUBLE_MISMATCH && has_begun) /* who left then may have left because of it */
+        return WEFT_EPROTO;
+    if (s || all & WF_TROUBLE_DEATH)
+        return s ? s : WEFT_EPEER;
+    return has_begun && !(all & WF_TROUBLE_MISMATCH) ? WEFT_ECLOSED : WEFT_OK;
+}
+
+bool wf_across_needs(const struct weft_job *job, unsigned rank)
+{
+    const struct wf_across *a = job->across;
+    unsigned node = job->nodes.of[rank];
+    if (!a || !a->leads || wf_nodes_leader(&job->nodes, node) != rank || a->left[node])
+        return false;
+    for (unsigned i = 0; i < a->neighbour_count; i++)
+        if (a->neighbours[i] == node)
+            return true;
+    return false;
+}
+
+bool wf_across_is_dead(struct weft_job *job)
+{
+    struct wf_across *a = job->across;
+    if (!a->far_failed_ns)
+        a->far_failed_ns = wf_now_ns();
+    return wf_now_ns() - a->far_failed_ns > FAR_FAILED_NS;
+}
+
+/* The process may end now. */
+static bool told_away(struct weft_job *job)
+{
+    const struct wf_across *a = job->across;
+    bool all = true;
+    for (unsigned i = 0; i < a->neighbour_count; i++) {
+        struct wf_order last = {0, 0};
+        all &= a->left[a->neighbours[i]] ||
+               wf_own_is_away(wf_across_leader(job, a->neighbours[i]), &last);
+    }
+    return all;
+}
+
+void wf_across_leave(struct weft_job *job, uint64_t passed)
+{
+    struct wf_across *a = job->across;
+    uint64_t until = wf_now_ns() + LEAVE_NS, trouble = passed + 1;
+    if (!a->leads)
+        return;
+    if (job->broken && job->broken != WEFT_ECLOSED)
+        trouble = trouble_of(job, job->broken);
+    trouble = wf_board_trouble(&job->board, trouble);
+    memset(a->untold, true, a->neighbour_count);
+    while (!(tell_neighbours(job, trouble, LEAVES) && told_away(job)) && wf_now_ns() < until)
+        (void)weft_ep_poll(job->ep);
+}
+
+bool wf_across_on_trouble(struct weft_job *job, const struct weft_am *am)
+{
+    uint32_t flags, rank;
+    uint64_t trouble;
+    if (am->nargs != TROUBLE_ARGS || am->len)
+        return false;
+    flags = am->args[1];
+    rank = am->args[2];
+    trouble = wf_word64(am->args + 3);
+    if (rank >= job->size || wf_nodes_is_mine(&job->nodes, rank) || flags & ~(uint32_t)LEAVES ||
+        !trouble || wf_nodes_leader(&job->nodes, job->nodes.of[rank]) != rank ||
+        !wf_across_is_from(am, job->peers[rank]))
+        return false;
+    if (flags & LEAVES)
+        job->across->left[job->nodes.of[rank]] = true;
+    (void)wf_board_trouble(&job->board, trouble); /* told to others by the next look */
+    return true;
+}
