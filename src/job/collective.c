@@ -50,17 +50,17 @@ enum weft_status weft_job_allgather(struct weft_job *job, const void *mine, size
 
 /* ---- memory on every rank ---- */
 
-struct offer {
+struct memory_offer {
     int32_t status; /* of the allocation */
     uint32_t key_len;
     unsigned char key[WEFT_KEY_MAX];
 };
 
 static void make_offer(struct weft_job *job, size_t len, unsigned access, struct weft_mr **mr,
-                       struct offer *offer)
+                       struct memory_offer *offer)
 {
     size_t room = sizeof offer->key;
-    *offer = (struct offer){.status = weft_mem_alloc(job->ctx, len, access, mr)};
+    *offer = (struct memory_offer){.status = weft_mem_alloc(job->ctx, len, access, mr)};
     if (offer->status)
         return;
     offer->status = weft_mr_key(*mr, offer->key, &room);
@@ -87,7 +87,7 @@ static void close_remotes(struct weft_remote **remotes, unsigned n)
     }
 }
 
-static enum weft_status open_remotes(struct weft_job *job, const struct offer *offers,
+static enum weft_status open_remotes(struct weft_job *job, const struct memory_offer *offers,
                                      struct weft_remote **remotes)
 {
     enum weft_status s = WEFT_OK;
@@ -106,7 +106,7 @@ static enum weft_status open_remotes(struct weft_job *job, const struct offer *o
 enum weft_status weft_job_mem_alloc(struct weft_job *job, size_t len, unsigned access,
                                     struct weft_mr **mr, struct weft_remote **remotes)
 {
-    struct offer mine, *offers;
+    struct memory_offer mine, *offers;
     struct weft_mr *own = NULL;
     enum weft_status s = WEFT_ENOMEM;
     int32_t opened = 0, *all_opened;

@@ -66,14 +66,14 @@ static void init_change(void)
 
 /* ---- bounded calls ---- */
 
-struct call {
+struct launch_call {
     enum weft_status (*fn)(struct wf_launch_mine *m);
     struct wf_launch_mine *m;
 };
 
 static void *call_thread(void *arg)
 {
-    struct call call = *(struct call *)arg;
+    struct launch_call call = *(struct launch_call *)arg;
     enum weft_status status;
     free(arg);
     status = call.fn(call.m);
@@ -85,7 +85,7 @@ static void *call_thread(void *arg)
     return NULL;
 }
 
-static int start_thread(struct call *call)
+static int start_thread(struct launch_call *call)
 {
     sigset_t all, before;
     pthread_attr_t attr;
@@ -138,11 +138,11 @@ static enum weft_status call_bounded(struct wf_launch_mine *m,
                                      enum weft_status (*fn)(struct wf_launch_mine *m),
                                      uint64_t deadline_ns, bool heed_ends)
 {
-    struct call *call = malloc(sizeof *call);
+    struct launch_call *call = malloc(sizeof *call);
     int error;
     if (!call)
         return WEFT_ENOMEM;
-    *call = (struct call){fn, m};
+    *call = (struct launch_call){fn, m};
     m->deadline_ns = deadline_ns;
     set_running(m, true);
     error = start_thread(call);

@@ -90,7 +90,7 @@ struct weft_remote *gasnetw_segment_at(gasnet_node_t node, const void *addr, siz
 /* ---- making them ---- */
 
 /* What a node tells the others of its segment. */
-struct card {
+struct segment_card {
     uint64_t addr, size;
     uint32_t failed; /* -enum weft_status */
     uint32_t key_len;
@@ -127,7 +127,7 @@ static enum weft_status alloc_together(size_t size)
     return WEFT_ENOMEM;
 }
 
-static enum weft_status make_own(size_t size, struct card *card)
+static enum weft_status make_own(size_t size, struct segment_card *card)
 {
     size_t room = sizeof card->key;
     uint64_t base;
@@ -155,7 +155,7 @@ static enum weft_status make_own(size_t size, struct card *card)
 static enum weft_status open_remote(struct weft_peer *peer, gasnet_node_t node, const void *all,
                                     struct weft_remote **out)
 {
-    const struct card *card = (const struct card *)all + node;
+    const struct segment_card *card = (const struct segment_card *)all + node;
     struct weft_ctx *ctx = weft_job_ctx(gasnetw_binding.job);
     uint64_t key;
     enum weft_status s;
@@ -172,7 +172,7 @@ static enum weft_status open_remote(struct weft_peer *peer, gasnet_node_t node, 
 }
 
 /* The other domains reach each node by its address. */
-static enum weft_status open_domains(const struct card *cards)
+static enum weft_status open_domains(const struct segment_card *cards)
 {
     struct ep_address mine = {0}, *all;
     size_t room = sizeof mine.bytes;
@@ -190,7 +190,7 @@ static enum weft_status open_domains(const struct card *cards)
     return s;
 }
 
-static enum weft_status open_others(const struct card *cards)
+static enum weft_status open_others(const struct segment_card *cards)
 {
     enum weft_status s = WEFT_OK;
     for (gasnet_node_t r = 0; r < gasnetw_job.nodes; r++)
@@ -235,7 +235,7 @@ static void give_back(void)
 
 static enum weft_status make_segments(size_t size)
 {
-    struct card mine = {0}, *cards = calloc(gasnetw_job.nodes, sizeof *cards);
+    struct segment_card mine = {0}, *cards = calloc(gasnetw_job.nodes, sizeof *cards);
     enum weft_status s;
     segments =
         calloc((size_t)gasnetw_job.nodes + 1, sizeof *segments); /* a node too far: not mapped */

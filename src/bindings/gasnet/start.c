@@ -136,7 +136,7 @@ static void open_job(void)
 }
 
 /* What a node tells the others of its machine. */
-struct card {
+struct node_card {
     uint64_t machine;        /* the same for all of one kernel */
     uint64_t together, each; /* limits of segments: of all processes there, and of one */
     uint32_t first;          /* lowest rank that shares memory with this one */
@@ -174,14 +174,14 @@ static uint64_t machine_of_node(void)
 
 static int by_machine(const void *a, const void *b, void *arg)
 {
-    const struct card *cards = arg;
+    const struct node_card *cards = arg;
     uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
     if (cards[x].machine != cards[y].machine)
         return cards[x].machine < cards[y].machine ? -1 : 1;
     return (x > y) - (x < y);
 }
 
-static uint32_t run_of(const struct card *cards, const uint32_t *order, uint32_t i)
+static uint32_t run_of(const struct node_card *cards, const uint32_t *order, uint32_t i)
 {
     uint32_t n = 1;
     while (i + n < gasnetw_job.nodes && cards[order[i + n]].machine == cards[order[i]].machine)
@@ -190,7 +190,7 @@ static uint32_t run_of(const struct card *cards, const uint32_t *order, uint32_t
 }
 
 /* hosts[r] becomes the lowest rank of r's machine (number_them is next); the limits are shares. */
-static void find_machines(const struct card *cards, uint32_t *order)
+static void find_machines(const struct node_card *cards, uint32_t *order)
 {
     gasnetw_binding.max_global = UINTPTR_MAX;
     for (uint32_t r = 0; r < gasnetw_job.nodes; r++)
@@ -199,7 +199,7 @@ static void find_machines(const struct card *cards, uint32_t *order)
     for (uint32_t i = 0, n; i < gasnetw_job.nodes; i += n) {
         n = run_of(cards, order, i);
         for (uint32_t k = i; k < i + n; k++) {
-            const struct card *c = &cards[order[k]];
+            const struct node_card *c = &cards[order[k]];
             uintptr_t share = gasnetw_segment_share(c->together, c->each, n);
             hosts[order[k]] = order[i];
             if (order[k] == gasnetw_job.mynode)
@@ -221,8 +221,8 @@ static void number_them(uint32_t *of)
 /* Agree on the smallest limit and on who shares memory; nobody sends before everybody is here. */
 static void agree(void)
 {
-    struct card mine = {.machine = machine_of_node()};
-    struct card *cards = calloc(gasnetw_job.nodes, sizeof *cards);
+    struct node_card mine = {.machine = machine_of_node()};
+    struct node_card *cards = calloc(gasnetw_job.nodes, sizeof *cards);
     uint32_t *order = calloc(gasnetw_job.nodes, sizeof *order);
     enum weft_status s;
     hosts = calloc(gasnetw_job.nodes, sizeof *hosts);

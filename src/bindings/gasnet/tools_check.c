@@ -15,7 +15,7 @@
 enum { TURNS = 100, SAID = 20 };
 
 /* What atomics work on: here, or in the segment. */
-struct words {
+struct check_words {
     gasnett_atomic32_t sum32, down, locked, payload_ready;
     gasnett_atomic64_t sum64, swapped_in, swapped_out, cas;
     uint32_t guarded, payload; /* plain: of locked, payload_ready */
@@ -23,7 +23,7 @@ struct words {
 
 struct run {
     unsigned iters, threads;
-    struct words *words;
+    struct check_words *words;
     gasnett_atomic_t failures;
     pthread_barrier_t gate;
     gasnett_mutex_t mutex;
@@ -58,7 +58,7 @@ static uint64_t next_random(uint64_t *state)
 
 static void atomics_part(struct run *run, unsigned id)
 {
-    struct words *w = run->words;
+    struct check_words *w = run->words;
     uint64_t mine = id + 1;
     for (unsigned i = 0; i < run->iters * TURNS; i++) {
         uint64_t was;
@@ -89,7 +89,7 @@ static void atomics_part(struct run *run, unsigned id)
 
 static void atomics_end(struct run *run)
 {
-    const struct words *w = run->words;
+    const struct check_words *w = run->words;
     uint32_t n = run->iters * TURNS * run->threads;
     expect(run, gasnett_atomic32_read(&w->sum32, 0) == n, "atomics: a 32-bit increment was lost");
     expect(run, gasnett_atomic64_read(&w->sum64, 0) == n, "atomics: a 64-bit add was lost");
@@ -259,7 +259,7 @@ static void run_part(struct run *run, void (*part)(struct run *run, unsigned id)
 
 static void run_atomics(struct run *run, void *at)
 {
-    char saved[sizeof(struct words)];
+    char saved[sizeof(struct check_words)];
     run->words = at;
     memcpy(saved, at, sizeof saved);
     memset(at, 0, sizeof saved);
@@ -277,7 +277,7 @@ struct seginfo { /* gasnet_seginfo_t */
 int gasnett_run_diagnostics(int iters, int threadcnt, const char *sections, const void *seginfo)
 {
     const struct seginfo *own = seginfo;
-    struct words here = {0};
+    struct check_words here = {0};
     struct run run = {
         .iters = iters > 0 ? (unsigned)iters : 1,
         .threads = threadcnt > 0 ? (unsigned)threadcnt : 1,
