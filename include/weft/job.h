@@ -65,7 +65,9 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_job_open(const struct weft_job_para
  *          each. Between the two steps of a barrier 1 s more; if the lowest rank of a node
  *          leaves there before its mates have notified, the barrier ends with ECLOSED. After a
  *          failure (a collective call failed, or a member was lost) at most about 3 s
- *          in all.
+ *          in all. An operation that begins meanwhile, such as a posted receive that a message
+ *          matches, gets 0.1 s; if it has not ended then, endpoint and context stay open until
+ *          the process ends (logged).
  * Returns  OK | EBUSY (something of the caller's is still open, or an operation still under way
  *          after 0.5 s; nothing changed) | EINVAL | ECONTEXT | EFORKED
  */

@@ -12,6 +12,7 @@
 #include "base/params.h"
 #include "config/config.h"
 #include "core/core.h"
+#include "core/op.h"
 
 /* The launcher's time to hear that this rank leaves; libpmix itself waits 2 s.
  * After a failure nobody should wait long for the error: the exit code of a job that fails is
@@ -21,6 +22,7 @@
  * weft_job_close 0.1 s to tell other nodes (across.c, LEAVE_NS) and the times below. */
 #define LEAVE_NS 5000000000u
 #define SETTLE_NS 500000000u /* weft_job_close, for operations under way */
+#define DRAIN_NS 100000000u  /* for operations that began while the job was left */
 #define SETTLE_LOOK_NS 1000000
 #define LEAVE_BROKEN_NS 2000000000u
 #define LEAVE_FAILED_NS 300000000u
@@ -63,10 +65,53 @@ static void depart(struct weft_job *job)
     (void)wf_job_held(job, WEFT_OK);
 }
 
-/* Closes what is open, in the order in which it depends on each other. */
+/* Is an operation under way at the job's endpoint? Short puts of a flow count, which are no
+ * requests. */
+static bool is_busy(const struct weft_job *job)
+{
+    bool busy = wf_msg_busy(job->ep);
+    for (unsigned r = 0; !busy && job->peers && r < job->size; r++)
+        busy = job->peers[r] && wf_flow_busy(job->peers[r]);
+    return busy;
+}
+
+/* Wait until operations have ended for which the application cannot wait, such as the
+ * acknowledgement to a sender that its message was copied. False: one is still under way, or a
+ * message was claimed and not received. */
+static bool settle(struct weft_job *job, uint64_t at_most_ns)
+{
+    uint64_t until = wf_now_ns() + at_most_ns;
+    for (;;) {
+        bool busy, claimed;
+        wf_job_hold(job);
+        busy = is_busy(job);
+        claimed = job->ep->claimed;
+        (void)wf_job_held(job, WEFT_OK);
+        if (!busy || claimed || wf_now_ns() >= until)
+            return !busy;
+        (void)weft_ep_wait(job->ep, SETTLE_LOOK_NS);
+    }
+}
+
+static void close_endpoint(struct weft_job *job)
+{
+    for (unsigned r = 0; job->peers && r < job->size; r++)
+        if (job->peers[r])
+            (void)weft_peer_close(job->peers[r]);
+    if (job->ep)
+        (void)weft_ep_close(job->ep);
+    if (job->ctx)
+        (void)weft_ctx_close(job->ctx);
+}
+
+/* Close all parts that are open, each before those it depends on. Leaving polls: a receive may have
+ * been matched or a handler have detached a request since weft_job_close looked, and an endpoint
+ * with an operation under way cannot be closed. Such an operation gets DRAIN_NS; then the endpoint
+ * stays, since a peer or a device may still use its memory. */
 static void close_parts(struct weft_job *job, bool opened)
 {
     uint64_t launcher_ns = opened ? LEAVE_NS : LEAVE_FAILED_NS;
+    bool drained;
     if (job->board.base)
         depart(job);
     if (job->broken || job->lost) {
@@ -75,8 +120,9 @@ static void close_parts(struct weft_job *job, bool opened)
         if (opened)
             launcher_ns = LEAVE_BROKEN_NS;
     }
-    if (job->ep) /* nobody polls it once its handlers are gone */
+    if (job->ep) /* from here on only this thread polls it, and not once its handlers are gone */
         wf_progress_leave(job->ep);
+    drained = !job->ep || settle(job, DRAIN_NS);
     wf_across_close(job);
     keep(job, false);
     if (job->board_remote)
@@ -84,13 +130,12 @@ static void close_parts(struct weft_job *job, bool opened)
     if (job->board_mr)
         (void)weft_mr_close(job->board_mr);
     job->board.base = NULL;
-    for (unsigned r = 0; job->peers && r < job->size; r++)
-        if (job->peers[r])
-            (void)weft_peer_close(job->peers[r]);
-    if (job->ep)
-        (void)weft_ep_close(job->ep);
-    if (job->ctx)
-        (void)weft_ctx_close(job->ctx);
+    if (drained)
+        close_endpoint(job);
+    else
+        wf_error("rank %u: an operation that began while the job was left has not ended: the job's "
+                 "endpoint and context stay open until this process ends",
+                 job->rank);
     wf_launch_close(&job->launch, launcher_ns);
     free(job->peers);
     free(job->by_address);
@@ -178,27 +223,10 @@ static bool is_in_use(const struct weft_job *job)
     return more;
 }
 
-/* Let operations end that nobody can wait for: the word to a sender that its message was copied.
- * False: one is still under way, or a message was claimed and not received. */
-static bool settle(struct weft_job *job)
-{
-    uint64_t until = wf_now_ns() + SETTLE_NS;
-    for (;;) {
-        bool busy, claimed;
-        wf_job_hold(job);
-        busy = wf_msg_busy(job->ep);
-        claimed = job->ep->claimed;
-        (void)wf_job_held(job, WEFT_OK);
-        if (!busy || claimed || wf_now_ns() >= until)
-            return !busy;
-        (void)weft_ep_wait(job->ep, SETTLE_LOOK_NS);
-    }
-}
-
 enum weft_status weft_job_close(struct weft_job *job)
 {
     enum weft_status s = job ? wf_ep_check(job->ep) : WEFT_EINVAL;
-    if (!s && (is_in_use(job) || !settle(job)))
+    if (!s && (is_in_use(job) || !settle(job, SETTLE_NS)))
         s = WEFT_EBUSY;
     if (s)
         return s;
