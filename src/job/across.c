@@ -17,20 +17,20 @@
 
 /* ---- who is who ---- */
 
-static unsigned turn_node(const struct weft_job *job, uint64_t steps)
+static unsigned node_after(const struct weft_job *job, uint64_t steps)
 {
     return (unsigned)((job->nodes.me + steps) % job->nodes.count);
 }
 
 /* Whom this leader tells in round [k], and who tells it. */
-static unsigned told_node(const struct weft_job *job, unsigned k)
+static unsigned send_node(const struct weft_job *job, unsigned k)
 {
-    return turn_node(job, job->nodes.count - ((uint64_t)1 << k));
+    return node_after(job, job->nodes.count - ((uint64_t)1 << k));
 }
 
-static unsigned telling_node(const struct weft_job *job, unsigned k)
+static unsigned recv_node(const struct weft_job *job, unsigned k)
 {
-    return turn_node(job, (uint64_t)1 << k);
+    return node_after(job, (uint64_t)1 << k);
 }
 
 struct weft_peer *wf_across_leader(const struct weft_job *job, unsigned node)
@@ -39,7 +39,7 @@ struct weft_peer *wf_across_leader(const struct weft_job *job, unsigned node)
 }
 
 /* How many ranks' bytes node [from] tells in round [k]. */
-static unsigned told_ranks(const struct weft_job *job, unsigned from, unsigned k)
+static unsigned round_ranks(const struct weft_job *job, unsigned from, unsigned k)
 {
     const struct wf_nodes *n = &job->nodes;
     unsigned step = 1u << k, rest = n->count - step, nodes = step < rest ? step : rest;
@@ -87,16 +87,16 @@ static void copy_given(struct weft_job *job, uint64_t number, unsigned from, siz
 /* ---- the leader's part ---- */
 
 /* Has what this leader told in round [k] left it? */
-static bool is_away(struct weft_job *job, unsigned k)
+static bool is_flushed(struct weft_job *job, unsigned k)
 {
-    return wf_own_is_away(wf_across_leader(job, told_node(job, k)), &job->across->last[k]);
+    return wf_own_is_away(wf_across_leader(job, send_node(job, k)), &job->across->last[k]);
 }
 
 /* All of it: this rank may not call Weft again for a long time, and the others are to get on. */
-static bool all_away(struct weft_job *job)
+static bool all_flushed(struct weft_job *job)
 {
     for (unsigned k = 0; k < job->across->rounds; k++)
-        if (!is_away(job, k))
+        if (!is_flushed(job, k))
             return false;
     return true;
 }
@@ -106,8 +106,8 @@ static bool all_away(struct weft_job *job)
 static enum weft_status send_round(struct weft_job *job)
 {
     struct wf_across *a = job->across;
-    struct weft_peer *to = wf_across_leader(job, told_node(job, a->round));
-    uint64_t total = (uint64_t)told_ranks(job, job->nodes.me, a->round) * a->len;
+    struct weft_peer *to = wf_across_leader(job, send_node(job, a->round));
+    uint64_t total = (uint64_t)round_ranks(job, job->nodes.me, a->round) * a->len;
     do {
         const uint32_t args[STEP_ARGS] = {WF_ACROSS_STEP,  a->round,       WF_LO(a->begun),
                                           WF_HI(a->begun), WF_LO(a->vote), WF_HI(a->vote),
@@ -123,7 +123,7 @@ static enum weft_status send_round(struct weft_job *job)
         a->at += n;
     } while (a->at < total);
     a->sent = true;
-    (void)is_away(job, a->round); /* which was it? */
+    (void)is_flushed(job, a->round); /* which was it? */
     return WEFT_OK;
 }
 
@@ -143,7 +143,7 @@ static void log_mismatch(const struct weft_job *job, const struct wf_across_slot
     wf_call_name(votes ? wf_call_of(WF_CALL_SPLIT, 0) : slot->vote, theirs);
     wf_error("rank %u is in %s, and rank %u in %s: all ranks must make the same calls in the same "
              "order",
-             job->rank, mine, wf_nodes_leader(&job->nodes, telling_node(job, job->across->round)),
+             job->rank, mine, wf_nodes_leader(&job->nodes, recv_node(job, job->across->round)),
              theirs);
 }
 
@@ -220,7 +220,7 @@ static enum weft_status push(struct weft_job *job, bool away)
         if (s)
             return s;
     }
-    if (away && !all_away(job))
+    if (away && !all_flushed(job))
         return WEFT_AGAIN;
     release(job);
     return WEFT_OK;
@@ -228,11 +228,11 @@ static enum weft_status push(struct weft_job *job, bool away)
 
 /* A leader to whom nothing can be sent has closed its endpoint or ended, and what it said before
  * may still have to be read: that it left, and why. OK: it said nothing */
-static enum weft_status last_words(struct weft_job *job)
+static enum weft_status poll_rest(struct weft_job *job)
 {
     for (unsigned i = 0; i < LAST_POLLS && weft_ep_poll(job->ep) > 0; i++)
         ;
-    return wf_job_look_around(job);
+    return wf_job_check(job);
 }
 
 /* Push; a failure is the job's, and goes to all. */
@@ -242,10 +242,10 @@ static enum weft_status drive(struct weft_job *job)
     if (s >= 0)
         return s;
     if (s == WEFT_ECLOSED || s == WEFT_EPEER)
-        why = last_words(job);
+        why = poll_rest(job);
     if (!job->broken)
         job->broken = why ? why : s;
-    return wf_across_look(job, job->broken);
+    return wf_across_check(job, job->broken);
 }
 
 static enum weft_status drive_until_done(struct weft_job *job, uint64_t deadline_ns)
@@ -256,7 +256,7 @@ static enum weft_status drive_until_done(struct weft_job *job, uint64_t deadline
         int events;
         if (s != WEFT_AGAIN)
             return s;
-        s = wf_job_look_around(job);
+        s = wf_job_check(job);
         if (!s && deadline_ns && wf_now_ns() > deadline_ns)
             s = WEFT_ETIMEDOUT;
         if (s) /* what happened may have happened after the others' arrival */
@@ -291,7 +291,7 @@ enum weft_status wf_across_try(struct weft_job *job)
         return WEFT_OK;
     (void)weft_ep_poll(job->ep);
     s = job->across->leads ? drive(job) : WEFT_AGAIN;
-    if (s == WEFT_AGAIN && (s = wf_job_look_around(job)) && job->across->leads)
+    if (s == WEFT_AGAIN && (s = wf_job_check(job)) && job->across->leads)
         (void)push(job, false);
     if (is_released(job))
         return WEFT_OK;
@@ -328,7 +328,7 @@ bool wf_across_is_through(const struct weft_job *job)
 /* ---- what comes ---- */
 
 /* Logged once. */
-static void lie(struct weft_job *job, const struct weft_am *am)
+static void reject(struct weft_job *job, const struct weft_am *am)
 {
     if (job->broken == WEFT_EPROTO) {
         wf_ep_count(am->ep, WF_STAT_BAD_MESSAGES, 1);
@@ -358,16 +358,16 @@ static void on_step(struct weft_job *job, const struct weft_am *am)
     struct wf_across_slot *slot = NULL;
     unsigned from;
     if (round < job->across->rounds &&
-        wf_across_is_from(am, wf_across_leader(job, telling_node(job, round))))
+        wf_across_is_from(am, wf_across_leader(job, recv_node(job, round))))
         slot = slot_for(job->across, round, number, wf_word64(am->args + 4), am->args[6]);
     if (!slot) {
-        lie(job, am);
+        reject(job, am);
         return;
     }
-    from = telling_node(job, round);
-    total = (uint64_t)told_ranks(job, from, round) * slot->len;
+    from = recv_node(job, round);
+    total = (uint64_t)round_ranks(job, from, round) * slot->len;
     if (at != slot->got || am->len > total - at || (total && !am->len)) {
-        lie(job, am);
+        reject(job, am);
         return;
     }
     if (am->len)
@@ -381,11 +381,11 @@ static void on_message(const struct weft_am *am)
     struct weft_job *job = am->arg;
     uint32_t kind = am->nargs ? am->args[0] : 0;
     if (!job->across->leads)
-        lie(job, am);
+        reject(job, am);
     else if (kind == WF_ACROSS_STEP && am->nargs == STEP_ARGS)
         on_step(job, am);
     else if (kind != WF_ACROSS_TROUBLE || !wf_across_on_trouble(job, am))
-        lie(job, am);
+        reject(job, am);
 }
 
 /* ---- open, close ---- */
@@ -394,7 +394,7 @@ static void on_message(const struct weft_am *am)
 static void find_neighbours(const struct weft_job *job, struct wf_across *a)
 {
     for (unsigned i = 0; i < 2 * a->rounds; i++) {
-        unsigned node = i & 1 ? told_node(job, i / 2) : telling_node(job, i / 2), seen = 0;
+        unsigned node = i & 1 ? send_node(job, i / 2) : recv_node(job, i / 2), seen = 0;
         while (seen < a->neighbour_count && a->neighbours[seen] != node)
             seen++;
         if (seen == a->neighbour_count)
@@ -415,9 +415,9 @@ enum weft_status wf_across_open(struct weft_job *job)
     a->last = calloc(a->rounds, sizeof *a->last);
     a->scratch = malloc(job->ep->am_max);
     a->neighbours = calloc(2 * (size_t)a->rounds, sizeof *a->neighbours);
-    a->untold = calloc(2 * (size_t)a->rounds, sizeof *a->untold);
+    a->unreported = calloc(2 * (size_t)a->rounds, sizeof *a->unreported);
     a->left = calloc(job->nodes.count, sizeof *a->left);
-    if (!a->slots || !a->last || !a->scratch || !a->neighbours || !a->untold || !a->left)
+    if (!a->slots || !a->last || !a->scratch || !a->neighbours || !a->unreported || !a->left)
         return WEFT_ENOMEM;
     find_neighbours(job, a);
     job->ep->handlers[WF_OWN_JOB] = (struct handler){on_message, job};
@@ -434,7 +434,7 @@ void wf_across_close(struct weft_job *job)
     free(a->last);
     free(a->scratch);
     free(a->neighbours);
-    free(a->untold);
+    free(a->unreported);
     free(a->left);
     free(a);
     job->across = NULL;

@@ -73,9 +73,9 @@ struct wf_across {
     struct wf_order *last;             /* [rounds]: the last message of each that was told */
     struct wf_across_slot (*slots)[2]; /* [rounds] */
     unsigned char *scratch;            /* am_max bytes */
-    uint64_t told;                     /* trouble that is known to all neighbours but */
+    uint64_t reported;                 /* trouble that is known to all neighbours but */
     uint32_t *neighbours;              /* [neighbour_count]: nodes */
-    bool *untold;                      /* [neighbour_count] */
+    bool *unreported;                  /* [neighbour_count] */
     unsigned neighbour_count;
     bool *left;             /* [nodes]: their leader said goodbye */
     uint64_t far_failed_ns; /* since when the launcher's word of a rank elsewhere is known; 0 */
@@ -119,7 +119,7 @@ bool wf_across_on_trouble(struct weft_job *job, const struct weft_am *am);
 
 /* [s] is what this rank sees of the barrier under way, as wf_job_look_around returns. Exchange that
  * for what all nodes know. */
-enum weft_status wf_across_look(struct weft_job *job, enum weft_status s);
+enum weft_status wf_across_check(struct weft_job *job, enum weft_status s);
 
 /* [rank], of another node, has closed its endpoint or ended: does this rank need it, and does not
  * know how many barriers it passed? False where no rank is of another node. */

@@ -36,7 +36,7 @@ static inline bool is_there(const uint64_t *word, uint64_t at_least)
 
 /* A rank that the launcher says failed has died, unless it had left before. Whether one on
  * another node had, its own leader knows; whether that leader had, those whom it tells. */
-static void heed_launcher(struct weft_job *job)
+static void check_launcher(struct weft_job *job)
 {
     unsigned now = wf_launch_failures(&job->launch);
     bool unsure = false;
@@ -96,14 +96,14 @@ static enum weft_status mismatched(struct weft_job *job)
 
 /* Of ranks that wait in different kinds of calls each waits at another place, so a wait that
  * is long compares the calls. */
-enum weft_status wf_job_look_around(struct weft_job *job)
+enum weft_status wf_job_check(struct weft_job *job)
 {
     enum weft_status s;
-    heed_launcher(job);
+    check_launcher(job);
     s = job->broken ? job->broken : wf_job_show_call(job, job->board.waits);
     if (!s)
         s = wf_board_missing(&job->board, job->barriers);
-    return job->across ? wf_across_look(job, s) : s;
+    return job->across ? wf_across_check(job, s) : s;
 }
 
 /* The wait is long, or messages come: let the endpoint's own way of waiting save the core, and
@@ -113,7 +113,7 @@ static enum weft_status wait_long(struct weft_job *job, const uint64_t *word, ui
 {
     int64_t look_ns = LOOK_MIN_NS;
     for (;;) {
-        enum weft_status s = wf_job_look_around(job);
+        enum weft_status s = wf_job_check(job);
         if (s) /* what happened may have happened after the arrival */
             return is_there(word, at_least) ? WEFT_OK : s;
         if (deadline_ns && wf_now_ns() > deadline_ns)
@@ -221,7 +221,7 @@ static enum weft_status give_up(struct weft_job *job, enum weft_status why)
     if (!job->broken)
         job->broken = why;
     if (job->across)
-        (void)wf_across_look(job, job->broken);
+        (void)wf_across_check(job, job->broken);
     return why;
 }
 

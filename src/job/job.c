@@ -34,7 +34,7 @@ static pid_t open_pid; /* under open_lock: the process in which a job is open; 0
 
 /* ---- what the application may not close ---- */
 
-static void keep(struct weft_job *job, bool kept)
+static void set_owned(struct weft_job *job, bool kept)
 {
     if (job->ctx)
         job->ctx->of_job = kept;
@@ -124,7 +124,7 @@ static void close_parts(struct weft_job *job, bool opened)
         wf_progress_leave(job->ep);
     drained = !job->ep || settle(job, DRAIN_NS);
     wf_across_close(job);
-    keep(job, false);
+    set_owned(job, false);
     if (job->board_remote)
         (void)weft_remote_close(job->board_remote);
     if (job->board_mr)
@@ -202,7 +202,7 @@ enum weft_status weft_job_open(const struct weft_job_params *params, struct weft
         unclaim();
         return s;
     }
-    keep(job, true);
+    set_owned(job, true);
     *out = job;
     return WEFT_OK;
 }

@@ -96,7 +96,7 @@ enum weft_status wf_job_await(struct weft_job *job, const uint64_t *word, uint64
                               uint64_t deadline_ns);
 
 /* OK, or what ends the barrier that is under way early. */
-enum weft_status wf_job_look_around(struct weft_job *job);
+enum weft_status wf_job_check(struct weft_job *job);
 
 /* Has [rank] left the job properly, as far as is known here? */
 bool wf_job_left(const struct weft_job *job, unsigned rank);

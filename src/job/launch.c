@@ -101,14 +101,14 @@ static int start_thread(struct launch_call *call)
     return error;
 }
 
-static enum weft_status wait_call(struct wf_launch_mine *m, bool heed_ends)
+static enum weft_status wait_call(struct wf_launch_mine *m, bool ends_too)
 {
     const struct timespec end = {.tv_sec = (time_t)(m->deadline_ns / 1000000000u),
                                  .tv_nsec = (long)(m->deadline_ns % 1000000000u)};
     enum weft_status status;
     int late = 0;
     pthread_mutex_lock(&lock);
-    while (m->running && !late && !(heed_ends && atomic_load(&m->ends)))
+    while (m->running && !late && !(ends_too && atomic_load(&m->ends)))
         late = pthread_cond_timedwait(&change, &lock, &end);
     stuck = m->running;
     status = !m->running ? m->status : late ? WEFT_ETIMEDOUT : WEFT_EPEER;
@@ -136,7 +136,7 @@ static void set_running(struct wf_launch_mine *m, bool running)
  * rank ends in any way. */
 static enum weft_status call_bounded(struct wf_launch_mine *m,
                                      enum weft_status (*fn)(struct wf_launch_mine *m),
-                                     uint64_t deadline_ns, bool heed_ends)
+                                     uint64_t deadline_ns, bool ends_too)
 {
     struct launch_call *call = malloc(sizeof *call);
     int error;
@@ -153,7 +153,7 @@ static enum weft_status call_bounded(struct wf_launch_mine *m,
         free(call);
         return WEFT_ESYSTEM;
     }
-    return wait_call(m, heed_ends);
+    return wait_call(m, ends_too);
 }
 
 static enum weft_status complain(const char *what, pmix_status_t s)
@@ -341,7 +341,7 @@ enum weft_status wf_launch_open(struct wf_launch *launch, uint64_t deadline_ns)
 
 /* ---- exchange ---- */
 
-static enum weft_status hand_in(struct wf_launch_mine *m)
+static enum weft_status put_card(struct wf_launch_mine *m)
 {
     pmix_value_t value;
     pmix_status_t s;
@@ -405,7 +405,7 @@ static enum weft_status get_card(struct wf_launch_mine *m, uint32_t rank)
 
 static enum weft_status exchange(struct wf_launch_mine *m)
 {
-    enum weft_status status = hand_in(m);
+    enum weft_status status = put_card(m);
     if (!status)
         status = wait_for_all(m);
     for (uint32_t r = 0; !status && r < m->size; r++)

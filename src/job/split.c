@@ -88,7 +88,7 @@ static void vote_together(uint64_t *place, uint64_t mine, uint64_t count)
         !__atomic_compare_exchange_n(place, &old, new, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
 }
 
-static void tell(struct weft_job *job)
+static void post_notice(struct weft_job *job)
 {
     const struct wf_board *b = &job->board;
     const struct wf_split *split = &job->split;
@@ -127,7 +127,7 @@ enum weft_status weft_job_barrier_notify(struct weft_job *job, uint32_t name, un
     job->tries = 0;
     job->split.mine = make_vote(job->split.count, name, flags);
     job->notified = true;
-    tell(job);
+    post_notice(job);
     return wf_job_held(job, WEFT_OK);
 }
 
@@ -149,7 +149,7 @@ uint64_t wf_split_vote(const struct weft_job *job)
     return __atomic_load_n(vote_place(job->board.notices, split->count), __ATOMIC_RELAXED);
 }
 
-static bool all_here(const struct weft_job *job)
+static bool all_notified(const struct weft_job *job)
 {
     const struct wf_board *b = &job->board;
     return b->n < 2 ||
@@ -185,7 +185,7 @@ static enum weft_status give_up(struct weft_job *job, enum weft_status why)
     if (!job->broken)
         job->broken = why;
     if (job->across)
-        (void)wf_across_look(job, job->broken);
+        (void)wf_across_check(job, job->broken);
     return why;
 }
 
@@ -202,13 +202,13 @@ static enum weft_status try_once(struct weft_job *job)
     enum weft_status s;
     if (job->across)
         return try_across(job);
-    if (all_here(job))
+    if (all_notified(job))
         return conclude(job);
     (void)weft_ep_poll(job->ep);
     if (job->tries++ % LOOK_EVERY)
         return WEFT_AGAIN;
-    s = wf_job_look_around(job);
-    if (all_here(job)) /* what happened may have happened after the arrival */
+    s = wf_job_check(job);
+    if (all_notified(job)) /* what happened may have happened after the arrival */
         return conclude(job);
     return s ? give_up(job, s) : WEFT_AGAIN;
 }
@@ -232,7 +232,7 @@ enum weft_status weft_job_barrier_wait(struct weft_job *job, uint32_t name, unsi
     wf_job_hold(job);
     if (job->across)
         s = wf_across_wait(job, 0);
-    else if (!all_here(job))
+    else if (!all_notified(job))
         s = wf_job_await(job, notices(&job->board, job->board.me), all_notices(job), 0);
     return wf_job_held(job, s ? give_up(job, s) : conclude(job));
 }

@@ -17,8 +17,8 @@
  * goodbye of its node: processes and networks take their time. */
 #define FAR_FAILED_NS 1000000000u
 
-static enum weft_status say_trouble(struct weft_job *job, unsigned node, uint64_t trouble,
-                                    uint32_t flags)
+static enum weft_status send_trouble(struct weft_job *job, unsigned node, uint64_t trouble,
+                                     uint32_t flags)
 {
     const uint32_t args[TROUBLE_ARGS] = {WF_ACROSS_TROUBLE, flags, job->rank, WF_LO(trouble),
                                          WF_HI(trouble)};
@@ -26,27 +26,27 @@ static enum weft_status say_trouble(struct weft_job *job, unsigned node, uint64_
 }
 
 /* True: nobody is left who would have to be told. */
-static bool tell_neighbours(struct weft_job *job, uint64_t trouble, uint32_t flags)
+static bool report_trouble(struct weft_job *job, uint64_t trouble, uint32_t flags)
 {
     struct wf_across *a = job->across;
     bool all = true;
     for (unsigned i = 0; i < a->neighbour_count; i++) {
-        if (a->untold[i] && !a->left[a->neighbours[i]])
-            a->untold[i] = say_trouble(job, a->neighbours[i], trouble, flags) == WEFT_AGAIN;
-        all &= !a->untold[i] || a->left[a->neighbours[i]];
+        if (a->unreported[i] && !a->left[a->neighbours[i]])
+            a->unreported[i] = send_trouble(job, a->neighbours[i], trouble, flags) == WEFT_AGAIN;
+        all &= !a->unreported[i] || a->left[a->neighbours[i]];
     }
     return all;
 }
 
-static void spread(struct weft_job *job, uint64_t trouble)
+static void spread_trouble(struct weft_job *job, uint64_t trouble)
 {
     struct wf_across *a = job->across;
     if (!a->leads || !trouble)
         return;
-    if (a->told != trouble)
-        memset(a->untold, true, a->neighbour_count);
-    a->told = trouble;
-    (void)tell_neighbours(job, trouble, 0);
+    if (a->reported != trouble)
+        memset(a->unreported, true, a->neighbour_count);
+    a->reported = trouble;
+    (void)report_trouble(job, trouble, 0);
 }
 
 /* The trouble that [s] is to the others. A rank that left is missed from the barrier under way on,
@@ -60,14 +60,14 @@ static uint64_t trouble_of(const struct weft_job *job, enum weft_status s)
     return s == WEFT_EPROTO ? WF_TROUBLE_MISMATCH | job->barriers : WF_TROUBLE_DEATH;
 }
 
-enum weft_status wf_across_look(struct weft_job *job, enum weft_status s)
+enum weft_status wf_across_check(struct weft_job *job, enum weft_status s)
 {
     uint64_t mine = trouble_of(job, s), all;
     bool has_begun;
     if (!job->board.base)
         return s;
     all = wf_board_trouble(&job->board, mine);
-    spread(job, all);
+    spread_trouble(job, all);
     if ((s && s == job->broken) || !all)
         return s;
     has_begun = (all & WF_TROUBLE_NUMBER) <= job->barriers;
@@ -99,7 +99,7 @@ bool wf_across_is_dead(struct weft_job *job)
 }
 
 /* The process may end now. */
-static bool told_away(struct weft_job *job)
+static bool reports_flushed(struct weft_job *job)
 {
     const struct wf_across *a = job->across;
     bool all = true;
@@ -120,8 +120,8 @@ void wf_across_leave(struct weft_job *job, uint64_t passed)
     if (job->broken && job->broken != WEFT_ECLOSED)
         trouble = trouble_of(job, job->broken);
     trouble = wf_board_trouble(&job->board, trouble);
-    memset(a->untold, true, a->neighbour_count);
-    while (!(tell_neighbours(job, trouble, LEAVES) && told_away(job)) && wf_now_ns() < until)
+    memset(a->unreported, true, a->neighbour_count);
+    while (!(report_trouble(job, trouble, LEAVES) && reports_flushed(job)) && wf_now_ns() < until)
         (void)weft_ep_poll(job->ep);
 }
 
