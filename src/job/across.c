@@ -10,19 +10,19 @@
 #include "job/job.h"
 
 #define STEP_ARGS 9
-#define LAST_POLLS 64 /* a neighbour's messages are few: rounds, troubles, once each */
+#define LAST_POLLS 64 /* more than one neighbour's messages: rounds and troubles, once each */
 #define LOOK_MIN_NS 100000
 #define LOOK_MAX_NS 10000000
 #define FINISH_NS 1000000000u
 
-/* ---- who is who ---- */
+/* ---- nodes and rounds ---- */
 
 static unsigned node_after(const struct weft_job *job, uint64_t steps)
 {
     return (unsigned)((job->nodes.me + steps) % job->nodes.count);
 }
 
-/* Whom this leader tells in round [k], and who tells it. */
+/* The nodes to which this one sends, and from which it receives, in round [k]. */
 static unsigned send_node(const struct weft_job *job, unsigned k)
 {
     return node_after(job, job->nodes.count - ((uint64_t)1 << k));
@@ -38,7 +38,7 @@ struct weft_peer *wf_across_leader(const struct weft_job *job, unsigned node)
     return job->peers[wf_nodes_leader(&job->nodes, node)];
 }
 
-/* How many ranks' bytes node [from] tells in round [k]. */
+/* How many ranks' bytes node [from] sends in round [k]. */
 static unsigned round_ranks(const struct weft_job *job, unsigned from, unsigned k)
 {
     const struct wf_nodes *n = &job->nodes;
@@ -61,8 +61,8 @@ bool wf_across_is_from(const struct weft_am *am, struct weft_peer *peer)
 
 /* ---- bytes of ranks ---- */
 
-/* Of what node [from] and those after it have given in collective [number], [len] bytes for each
- * rank, copy [n] from byte [at] on: to [out], or from [in] where that is not null. */
+/* Copy [n] bytes of the outboxes of collective [number], [len] bytes for each rank, beginning with
+ * byte [at] of node [from]'s: to [out], or, if [in] is not null, from there into the outboxes. */
 static void copy_given(struct weft_job *job, uint64_t number, unsigned from, size_t len,
                        uint64_t at, unsigned char *out, const unsigned char *in, size_t n)
 {
@@ -86,13 +86,14 @@ static void copy_given(struct weft_job *job, uint64_t number, unsigned from, siz
 
 /* ---- the leader's part ---- */
 
-/* Has what this leader told in round [k] left it? */
+/* Has the kernel this leader's message of round [k]? */
 static bool is_flushed(struct weft_job *job, unsigned k)
 {
     return wf_own_is_away(wf_across_leader(job, send_node(job, k)), &job->across->last[k]);
 }
 
-/* All of it: this rank may not call Weft again for a long time, and the others are to get on. */
+/* Asked of all rounds before a collective ends: this rank may not call Weft again for a long time,
+ * and the other nodes must not wait for that. */
 static bool all_flushed(struct weft_job *job)
 {
     for (unsigned k = 0; k < job->across->rounds; k++)
@@ -101,8 +102,7 @@ static bool all_flushed(struct weft_job *job)
     return true;
 }
 
-/* Tell the other node of this round all of it, or as much as there is room for.
- * OK | AGAIN | the state of its leader */
+/* Send this round, or as much of it as there is room for. OK | AGAIN | the receiver's state */
 static enum weft_status send_round(struct weft_job *job)
 {
     struct wf_across *a = job->across;
@@ -123,11 +123,11 @@ static enum weft_status send_round(struct weft_job *job)
         a->at += n;
     } while (a->at < total);
     a->sent = true;
-    (void)is_flushed(job, a->round); /* which was it? */
+    (void)is_flushed(job, a->round); /* remembers the last message */
     return WEFT_OK;
 }
 
-/* Is the other leader in the same call? */
+/* Is the leader that sent [slot] in the same call? */
 static bool is_same_call(const struct weft_job *job, const struct wf_across_slot *slot)
 {
     const struct wf_across *a = job->across;
@@ -147,12 +147,12 @@ static void log_mismatch(const struct weft_job *job, const struct wf_across_slot
              theirs);
 }
 
-/* What has come of this round goes into what is known. OK | EPROTO */
+/* Combine what this round received with this node's vote. OK | EPROTO */
 static enum weft_status take_round(struct weft_job *job, const struct wf_across_slot *slot)
 {
     struct wf_across *a = job->across;
     if (!is_same_call(job, slot)) {
-        if (job->broken != WEFT_EPROTO) /* else it is logged already */
+        if (job->broken != WEFT_EPROTO) /* not logged yet */
             log_mismatch(job, slot);
         job->broken = WEFT_EPROTO;
         return WEFT_EPROTO;
@@ -176,13 +176,13 @@ static void begin(struct weft_job *job)
     memset(a->last, 0, a->rounds * sizeof *a->last);
 }
 
-/* Where the ranks of this node show their calls. */
+/* Where the ranks of this node publish their calls. */
 static uint64_t *calls(const struct weft_job *job)
 {
     return job->board.arrivals + 1 + (job->barriers & 1);
 }
 
-/* Two places, in turn, as those of votes: split.c. */
+/* One of two, in turn, as votes are: split.c. */
 static uint64_t *verdict_place(const struct weft_job *job)
 {
     return job->board.released + 1 + (job->barriers & 1);
@@ -196,8 +196,9 @@ static void release(struct weft_job *job)
     __atomic_store_n(job->board.released, a->done, __ATOMIC_RELEASE); /* "arrive" */
 }
 
-/* As far as it goes without waiting. OK: it has ended, [away]: and what was told has left |
- * AGAIN | EPROTO | a leader's state */
+/* Advance the collective as far as it goes without waiting.
+ *   away  end it only when the kernel has all messages
+ * OK (it has ended) | AGAIN | EPROTO | a leader's state */
 static enum weft_status push(struct weft_job *job, bool away)
 {
     struct wf_across *a = job->across;
@@ -226,8 +227,8 @@ static enum weft_status push(struct weft_job *job, bool away)
     return WEFT_OK;
 }
 
-/* A leader to whom nothing can be sent has closed its endpoint or ended, and what it said before
- * may still have to be read: that it left, and why. OK: it said nothing */
+/* A leader to which nothing can be sent has closed its endpoint or died. It may have reported
+ * before that it leaves, and why: read that. OK: it has not */
 static enum weft_status poll_rest(struct weft_job *job)
 {
     for (unsigned i = 0; i < LAST_POLLS && weft_ep_poll(job->ep) > 0; i++)
@@ -235,7 +236,7 @@ static enum weft_status poll_rest(struct weft_job *job)
     return wf_job_check(job);
 }
 
-/* Push; a failure is the job's, and goes to all. */
+/* Push. A failure breaks the job, and is sent to all nodes. */
 static enum weft_status drive(struct weft_job *job)
 {
     enum weft_status s = push(job, true), why = WEFT_OK;
@@ -259,24 +260,24 @@ static enum weft_status drive_until_done(struct weft_job *job, uint64_t deadline
         s = wf_job_check(job);
         if (!s && deadline_ns && wf_now_ns() > deadline_ns)
             s = WEFT_ETIMEDOUT;
-        if (s) /* what happened may have happened after the others' arrival */
+        if (s) /* it may have happened after all had arrived */
             return push(job, false) == WEFT_OK ? WEFT_OK : s;
-        (void)wf_job_held(job, WEFT_OK); /* other threads' calls may be what all wait for */
+        (void)wf_job_held(job, WEFT_OK); /* the other ranks may wait for calls of other threads */
         events = weft_ep_wait(job->ep, look_ns);
         wf_job_hold(job);
         look_ns = events ? LOOK_MIN_NS : look_ns < LOOK_MAX_NS ? 2 * look_ns : look_ns;
     }
 }
 
-/* ---- every rank's ---- */
+/* ---- of every rank ---- */
 
 void wf_across_arrive(struct weft_job *job)
 {
     (void)wf_job_show_call(job, calls(job));
-    /* "arrive": acquire too, so that each arrival passes on those before it. */
+    /* "arrive": acquire too, so that each arrival publishes those before it. */
     __atomic_fetch_add(job->board.arrivals, 1, __ATOMIC_ACQ_REL);
     if (job->across->leads)
-        (void)push(job, true); /* a failure shows when the end is waited for */
+        (void)push(job, true); /* a failure is returned by the wait */
 }
 
 static bool is_released(const struct weft_job *job)
@@ -325,9 +326,9 @@ bool wf_across_is_through(const struct weft_job *job)
     return !a || !a->leads || a->done == job->barriers;
 }
 
-/* ---- what comes ---- */
+/* ---- receiving ---- */
 
-/* Logged once. */
+/* [am] breaks the protocol. Logged once. */
 static void reject(struct weft_job *job, const struct weft_am *am)
 {
     if (job->broken == WEFT_EPROTO) {
@@ -338,7 +339,7 @@ static void reject(struct weft_job *job, const struct weft_am *am)
     job->broken = WEFT_EPROTO;
 }
 
-/* The place for this message, fresh if it is the first of its round. Null: there is none. */
+/* The slot for a message, reset by the first of its round. Null: none fits. */
 static struct wf_across_slot *slot_for(struct wf_across *a, unsigned round, uint64_t number,
                                        uint64_t vote, uint32_t len)
 {
@@ -390,7 +391,7 @@ static void on_message(const struct weft_am *am)
 
 /* ---- open, close ---- */
 
-/* Whom it tells and who tells it, each once. */
+/* The nodes that this one sends to or receives from, each once. */
 static void find_neighbours(const struct weft_job *job, struct wf_across *a)
 {
     for (unsigned i = 0; i < 2 * a->rounds; i++) {

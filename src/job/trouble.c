@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Trouble and leaving, on several nodes: what leaders tell each other beside the collectives. */
+/* Trouble and leaving, on several nodes: what leaders send each other besides the collectives. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -10,11 +10,11 @@
 #define TROUBLE_ARGS 5
 #define LEAVES 1
 
-/* How long a leader that leaves tries to say so: only where a neighbour does not poll and its
- * queue is full; it learns of the leaving from the endpoint's goodbye then. */
+/* How long a leader that leaves tries to report it. It takes time only where a neighbour does not
+ * poll and its queue is full; that one learns it when the endpoint closes. */
 #define LEAVE_NS 100000000u
-/* The launcher's word of a rank that left properly and then failed can come before the
- * goodbye of its node: processes and networks take their time. */
+/* How much later than the launcher's report of a failure the report that the rank had left may
+ * arrive: it takes another way through processes and networks. */
 #define FAR_FAILED_NS 1000000000u
 
 static enum weft_status send_trouble(struct weft_job *job, unsigned node, uint64_t trouble,
@@ -25,7 +25,7 @@ static enum weft_status send_trouble(struct weft_job *job, unsigned node, uint64
     return wf_own_request(wf_across_leader(job, node), WF_OWN_JOB, args, TROUBLE_ARGS, NULL, 0, 0);
 }
 
-/* True: nobody is left who would have to be told. */
+/* True: all neighbours that have not left have it. */
 static bool report_trouble(struct weft_job *job, uint64_t trouble, uint32_t flags)
 {
     struct wf_across *a = job->across;
@@ -49,8 +49,7 @@ static void spread_trouble(struct weft_job *job, uint64_t trouble)
     (void)report_trouble(job, trouble, 0);
 }
 
-/* The trouble that [s] is to the others. A rank that left is missed from the barrier under way on,
- * or from the next. */
+/* [s] as trouble. A rank that left is missing from the barrier under way on, or from the next. */
 static uint64_t trouble_of(const struct weft_job *job, enum weft_status s)
 {
     if (!s)
@@ -71,7 +70,7 @@ enum weft_status wf_across_check(struct weft_job *job, enum weft_status s)
     if ((s && s == job->broken) || !all)
         return s;
     has_begun = (all & WF_TROUBLE_NUMBER) <= job->barriers;
-    if (all & WF_TROUBLE_MISMATCH && has_begun) /* who left then may have left because of it */
+    if (all & WF_TROUBLE_MISMATCH && has_begun) /* a rank that left may have left because of it */
         return WEFT_EPROTO;
     if (s || all & WF_TROUBLE_DEATH)
         return s ? s : WEFT_EPEER;
@@ -98,7 +97,7 @@ bool wf_across_is_dead(struct weft_job *job)
     return wf_now_ns() - a->far_failed_ns > FAR_FAILED_NS;
 }
 
-/* The process may end now. */
+/* The kernel has all reports: the process may end. */
 static bool reports_flushed(struct weft_job *job)
 {
     const struct wf_across *a = job->across;
@@ -140,6 +139,6 @@ bool wf_across_on_trouble(struct weft_job *job, const struct weft_am *am)
         return false;
     if (flags & LEAVES)
         job->across->left[job->nodes.of[rank]] = true;
-    (void)wf_board_trouble(&job->board, trouble); /* told to others by the next look */
+    (void)wf_board_trouble(&job->board, trouble); /* the next wf_across_check sends it on */
     return true;
 }
