@@ -14,41 +14,41 @@
 #include "core/core.h"
 #include "core/op.h"
 
-/* The launcher's time to hear that this rank leaves; libpmix itself waits 2 s.
- * After a failure nobody should wait long for the error: the exit code of a job that fails is
- * with the launcher within min(120, 3 + 0.125 * nodes) s, whatever state the others are in, as
- * GASNet promises it. No step that a failed rank takes grows with the number of nodes,
- * and all together take less than 3 s: weft_job_abort 2 s (launch.c, ABORT_NS);
- * weft_job_close 0.1 s to tell other nodes (across.c, LEAVE_NS) and the times below. */
+/* Time limits. After a failure the launcher gets the job's exit code within
+ * min(120, 3 + 0.125 * nodes) s, whatever state the other ranks are in: GASNet promises that. No
+ * step of a failed rank depends on the number of nodes, and all together take less than 3 s:
+ * weft_job_abort 2 s (launch.c, ABORT_NS); weft_job_close 0.1 s to report to other nodes
+ * (trouble.c, LEAVE_NS) and the times below. LEAVE is the time to leave the launcher; libpmix
+ * itself waits 2 s. */
 #define LEAVE_NS 5000000000u
 #define SETTLE_NS 500000000u /* weft_job_close, for operations under way */
 #define DRAIN_NS 100000000u  /* for operations that began while the job was left */
 #define SETTLE_LOOK_NS 1000000
 #define LEAVE_BROKEN_NS 2000000000u
 #define LEAVE_FAILED_NS 300000000u
-#define CLOSE_BROKEN_MS 300 /* endpoint, and then context, each for peers that are cut off */
+#define CLOSE_BROKEN_MS 300 /* endpoint and context, each: for unreachable peers */
 
-/* PMIx has one identity per process, so there is one job. */
+/* One job per process, since PMIx gives a process one identity. */
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 static pid_t open_pid; /* under open_lock: the process in which a job is open; 0 none */
 
-/* ---- what the application may not close ---- */
+/* ---- objects that only the job may close ---- */
 
-static void set_owned(struct weft_job *job, bool kept)
+static void set_owned(struct weft_job *job, bool owned)
 {
     if (job->ctx)
-        job->ctx->of_job = kept;
+        job->ctx->of_job = owned;
     if (job->ep)
-        job->ep->of_job = kept;
+        job->ep->of_job = owned;
     for (unsigned r = 0; job->peers && r < job->size; r++)
         if (job->peers[r])
-            job->peers[r]->of_job = kept;
+            job->peers[r]->of_job = owned;
 }
 
 /* ---- leaving and closing ---- */
 
-/* Say that this rank leaves. Who has notified has done its part of that barrier; who leads its
- * node, only once that has ended: its mates' part goes through it. */
+/* Report that this rank leaves. A rank that has notified has passed that barrier, for the others. A
+ * leader has only when the barrier has ended, because it forwards the votes of its node. */
 static void depart(struct weft_job *job)
 {
     uint64_t passed = job->passed;
@@ -57,7 +57,7 @@ static void depart(struct weft_job *job)
         wf_across_finish(job);
     if (job->notified && wf_across_is_through(job))
         passed = job->barriers;
-    if (job->notified) /* to ranks that wait in another call, which this one never ends */
+    if (job->notified) /* ranks that wait in another call find the mismatch */
         (void)wf_job_show_call(job, job->board.waits);
     wf_board_depart(&job->board, passed, job->broken == WEFT_EPEER);
     if (job->across)
@@ -194,7 +194,8 @@ enum weft_status weft_job_open(const struct weft_job_params *params, struct weft
         job->arg = params->arg;
     }
     s = wf_job_open_parts(job, params);
-    if (s == WEFT_ECLOSED || s == WEFT_EKEY) /* who leaves now gave up: after a death */
+    /* A rank that leaves before the job is open has given up, because of a death. */
+    if (s == WEFT_ECLOSED || s == WEFT_EKEY)
         s = WEFT_EPEER;
     if (s) {
         job->broken = s;
@@ -246,8 +247,7 @@ void weft_job_abort(struct weft_job *job, int code, const char *why)
     _exit(code);
 }
 
-/* The endpoint's lock is kept: what other threads do there would use what the launcher's library
- * has just given back. */
+/* The endpoint stays locked: calls of other threads would use what libpmix has released. */
 enum weft_status weft_job_leave(struct weft_job *job)
 {
     enum weft_status s = job ? wf_ep_check(job->ep) : WEFT_EINVAL;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Opening a job: what a rank makes, what it exchanges with the others, and what it makes of that.
- */
+/* Opening a job: a rank makes its parts, exchanges cards with the others, and connects. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -14,12 +13,12 @@
 
 /* ---- the board ---- */
 
-/* Every rank makes one, since which rank leads its node is only known from the cards: a memfd
- * of which nothing but the first line was touched, and which all but leaders close again.
+/* Every rank makes one, since only the cards show which rank leads its node: a memfd of which the
+ * first line is touched. All but leaders close it again.
  *
- * At least a slab's size: so it is a slab of its own, which its host drops
- * whole, without taking the pages from those who still map it (board.h). The
- * pages in use are few; huge ones would cost 2 MiB at once. */
+ * It has at least a slab's size, and so is a slab of its own: the host drops it whole, and ranks
+ * that still map it keep its pages (board.h). Few pages are used; a huge one would cost 2 MiB at
+ * once. */
 static enum weft_status make_board(struct weft_job *job, struct wf_card *card)
 {
     size_t len = wf_board_room(job->size), slab = (size_t)wf_config()->slab,
@@ -70,9 +69,9 @@ static enum weft_status open_board(struct weft_job *job, const struct wf_card *c
 
 /* ---- cores ---- */
 
-/* The masks together of the ranks on this machine (one kernel, be they mates or not) are the
- * cores the job has here. A launcher's binding shows one core to each rank, so the library is
- * told how many ranks share what this one may use. */
+/* The cores of the job on this machine are the union of the affinity masks of its ranks there (one
+ * kernel, whether they share memory or not). Where the launcher binds each rank to a core, a rank
+ * sees only that one; so the context is given the number of ranks that share this rank's cores. */
 static void count_cores(struct weft_job *job, const struct wf_card *cards,
                         const struct wf_member *members)
 {
@@ -109,7 +108,7 @@ static enum weft_status find_nodes(struct weft_job *job, const struct wf_member 
 
 /* ---- joining the launcher ---- */
 
-/* Slurm's default is to give its tasks nothing to find each other by. */
+/* By default Slurm starts tasks without PMIx, so that they cannot find each other. */
 static void look_for_srun(void)
 {
     const char *tasks = wf_config_launcher("SLURM_STEP_NUM_TASKS");
@@ -143,9 +142,9 @@ static bool has_shared_memory(const struct weft_ctx *ctx)
     return false;
 }
 
-/* Ranks of one node that use shared memory do without a network: nothing listens, and no poll looks
- * for it. (Where a launcher's node is several to Weft, such as containers, WEFT_TRANSPORTS
- * without shm says so.) */
+/* A job on one node that uses shared memory opens no network: nothing listens, and polls skip it.
+ * (Where one node of the launcher is several for Weft, such as containers, the user sets
+ * WEFT_TRANSPORTS without shm.) */
 static bool needs_network(const struct weft_job *job)
 {
     return job->launch.mine && !(job->launch.one_node && wf_ctx_wants(&wf_shm_transport));
@@ -188,7 +187,7 @@ static enum weft_status draw_secret(struct weft_job *job, struct wf_card *card)
     return WEFT_OK;
 }
 
-/* A key that WEFT_KEY_FILE gave stays: whoever sets that means it. */
+/* A key from WEFT_KEY_FILE has precedence. */
 static enum weft_status set_secret(struct weft_job *job, const struct wf_card *cards)
 {
     const unsigned char *secret = job->launch.has_secret ? job->launch.secret : cards[0].secret;
@@ -215,7 +214,7 @@ static void forget_secrets(struct wf_card *cards, unsigned n)
         explicit_bzero(cards[r].secret, sizeof cards[r].secret);
 }
 
-/* ---- meeting ---- */
+/* ---- exchanging cards, and meeting ---- */
 
 static enum weft_status exchange(struct weft_job *job, const struct wf_card *mine,
                                  struct wf_card *cards, uint64_t deadline_ns)
@@ -253,7 +252,7 @@ static enum weft_status meet_all(struct weft_job *job, const struct wf_card *min
     free(members);
     if (s)
         return s;
-    /* Nobody leaves before everyone has the board. */
+    /* No rank leaves before all have opened the board. */
     wf_job_hold(job);
     s = wf_job_meet(job, WF_CALL_BARRIER, deadline_ns);
     if (!s)
@@ -273,7 +272,7 @@ enum weft_status wf_job_open_parts(struct weft_job *job, const struct weft_job_p
         s = WEFT_ENOMEM;
     if (!s)
         s = open_endpoint(job, params, mine);
-    if (job->ep) /* nobody polls it before its handlers are there */
+    if (job->ep) /* no progress thread polls it before its handlers are there */
         wf_job_hold(job);
     if (!s)
         s = make_board(job, mine);

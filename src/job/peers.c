@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The job's peers: by rank, by object, and the ranks that are lost. */
+/* The job's peers, by rank and by object, and the ranks that are lost. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 
@@ -17,8 +17,8 @@ bool wf_job_left(const struct weft_job *job, unsigned rank)
     return job->across && job->across->left[n->of[rank]] && wf_nodes_leader(n, n->of[rank]) == rank;
 }
 
-/* Who left the job properly may end any way it likes. Of a rank on another node only its leader
- * knows whether it left, and says so; of that leader, those that it tells. */
+/* Does the end of [rank]'s endpoint break the job? Not if it had left. Of ranks on other nodes this
+ * one judges only the leaders that it exchanges rounds with; of the others their own node knows. */
 static bool is_loss(const struct weft_job *job, unsigned rank)
 {
     if (job->across && !wf_nodes_is_mine(&job->nodes, rank))

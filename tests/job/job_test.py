@@ -258,7 +258,7 @@ def test_failure_after_leaving():
     job = start(2, "open", "notify=5", f"0:wait={go}", "wait-all=5", "1:close", "1:exit=4",
                 "say=passed", options=["--keep-going"], pass_fds=[go], env={"WEFT_LOG": "info"})
     for line in job.process.stderr:
-        if "the launcher says that rank 1 failed" in line:
+        if "the launcher reports that rank 1 failed" in line:
             break
     os.write(push, b"g")
     out = expect(job, 4)
