@@ -10,10 +10,10 @@
 
 /* ---- requests ---- */
 
-/* Polls are rarer than requests: every so often, and whenever there is no room. */
+/* Polls happen every so many requests, and whenever there is no room. */
 #define REQUESTS_PER_POLL 16
 
-static unsigned poll_count; /* of all threads, about */
+static unsigned poll_count; /* requests of all threads, approximately */
 
 static inline void poll_sometimes(void)
 {
@@ -23,7 +23,8 @@ static inline void poll_sometimes(void)
         (void)gasnetw_turn();
 }
 
-/* Room that a request leaves for its reply: none until its handler is known to reply (reply.c). */
+/* Room that a request reserves for its reply: none until its handler is known to reply (reply.c).
+ */
 static inline size_t reply_room(gasnet_handler_t handler)
 {
     return __atomic_load_n(&gasnetw_binding.reply_room[handler], __ATOMIC_RELAXED);
@@ -55,7 +56,7 @@ static inline void request_check(gasnet_node_t dest, gasnet_handler_t handler, i
         request_refuse(dest, handler, nargs, what);
 }
 
-static inline uint32_t who_of(gasnet_handler_t handler)
+static inline uint32_t origin_of(gasnet_handler_t handler)
 {
     return handler | gasnetw_job.mynode << 8;
 }
@@ -63,13 +64,13 @@ static inline uint32_t who_of(gasnet_handler_t handler)
 /* The first word, then the client's. */
 static inline unsigned pack(uint32_t *words, gasnet_handler_t handler, int nargs, const A *args)
 {
-    words[0] = who_of(handler);
+    words[0] = origin_of(handler);
     for (int i = 0; i < nargs; i++)
         words[i + 1] = (uint32_t)args[i];
     return (unsigned)nargs + 1;
 }
 
-/* Send until there is room; what comes meanwhile is handled. */
+/* Send, and poll while there is no room. */
 static inline int request_plain(gasnet_node_t dest, unsigned kind, gasnet_handler_t handler,
                                 int nargs, const A *args, const void *data, size_t len,
                                 const char *what)
@@ -96,7 +97,7 @@ static int request_head(gasnet_node_t dest, unsigned kind, const struct am_head 
     poll_sometimes();
     while ((status =
                 weft_am_requestv(peer, kind, (const uint32_t *)(const void *)args, (unsigned)nargs,
-                                 iov, len ? 2 : 1, reply_room(head->who & 0xff))) == WEFT_AGAIN)
+                                 iov, len ? 2 : 1, reply_room(head->origin & 0xff))) == WEFT_AGAIN)
         (void)gasnetw_turn();
     if (status != WEFT_OK)
         gasnetw_lost(dest, status, what);
@@ -109,18 +110,19 @@ int gasnetw_AMRequestShort(gasnet_node_t dest, gasnet_handler_t handler, int nar
     request_check(dest, handler, nargs, what);
     gasnetw_trace_request('S', dest, handler, nargs, 0);
     if (WEFT_UNLIKELY(nargs == 16)) {
-        struct am_head head = {.who = who_of(handler)};
+        struct am_head head = {.origin = origin_of(handler)};
         return request_head(dest, AM_SHORT_HEAD, &head, nargs, args, NULL, 0, what);
     }
     return request_plain(dest, AM_SHORT, handler, nargs, args, NULL, 0, what);
 }
 
-/* As above, in as few stores as can be: between those to the ring each one costs (wf_shm_request).
- * Whatever is out of the ordinary, room that is missing too, goes the long way from its start. */
+/* The same in as few stores as possible: each one between the stores to the ring costs time
+ * (wf_shm_request). Anything unusual, a lack of room included, starts again in the function above.
+ */
 int gasnetw_short(gasnet_node_t dest, unsigned nwords, const A *words)
 {
     gasnet_handler_t handler = (gasnet_handler_t)words[0];
-    uint64_t both = dest | (uint64_t)nwords << 32; /* one register to be kept, not two */
+    uint64_t both = dest | (uint64_t)nwords << 32; /* keeps one register alive, not two */
     unsigned now = __atomic_load_n(&poll_count, __ATOMIC_RELAXED) + 1;
     enum weft_status status = WEFT_AGAIN;
     if (!WEFT_UNLIKELY(request_is_odd(dest, handler, (int)nwords - 1) || gasnetw_tracing ||
@@ -147,7 +149,7 @@ int gasnetw_AMRequestMedium(gasnet_node_t dest, gasnet_handler_t handler, const 
         gasnetw_fatal("%s of %zu bytes: gasnet_AMMaxMedium() is %zu", what, nbytes,
                       gasnetw_binding.max_medium);
     if (WEFT_UNLIKELY(nargs == 16)) {
-        struct am_head head = {.who = who_of(handler), .nbytes = nbytes};
+        struct am_head head = {.origin = origin_of(handler), .nbytes = nbytes};
         return request_head(dest, AM_MEDIUM_HEAD, &head, nargs, args, source, nbytes, what);
     }
     return request_plain(dest, AM_MEDIUM, handler, nargs, args, source, nbytes, what);
@@ -155,7 +157,8 @@ int gasnetw_AMRequestMedium(gasnet_node_t dest, gasnet_handler_t handler, const 
 
 /* ---- Long requests: the data, then the message ---- */
 
-/* Where there is no place for who in the arguments, or the region cannot say where the data are. */
+/* True if the arguments have no room for the origin, or the region cannot tell the data's address.
+ */
 static bool long_needs_head(size_t nbytes, int nargs)
 {
     return nargs == 16 || !nbytes || gasnetw_binding.segment == SEGMENT_EVERYTHING;
@@ -164,13 +167,14 @@ static bool long_needs_head(size_t nbytes, int nargs)
 static void long_by_head(gasnet_node_t dest, gasnet_handler_t handler, const void *source,
                          size_t nbytes, void *dest_addr, int nargs, const A *args, const char *what)
 {
-    struct am_head head = {.who = who_of(handler), .addr = (uintptr_t)dest_addr, .nbytes = nbytes};
+    struct am_head head = {
+        .origin = origin_of(handler), .addr = (uintptr_t)dest_addr, .nbytes = nbytes};
     if (nbytes)
         gasnetw_put_slow(dest, dest_addr, source, nbytes);
     (void)request_head(dest, AM_LONG_HEAD, &head, nargs, args, NULL, 0, what);
 }
 
-/* [op]: the source is lent until it is complete. */
+/* The source is lent until [op] is complete. */
 static enum weft_status long_start(gasnet_node_t dest, gasnet_handler_t handler, const void *source,
                                    size_t nbytes, void *dest_addr, int nargs, const A *args,
                                    struct weft_op *op, const char *what)
@@ -198,7 +202,8 @@ int gasnetw_AMRequestLong(gasnet_node_t dest, gasnet_handler_t handler, const vo
     request_check(dest, handler, nargs, what);
     gasnetw_trace_request('L', dest, handler, nargs, nbytes);
     if (nbytes && !gasnetw_segment_has(dest, (uintptr_t)dest_addr, nbytes))
-        (void)gasnetw_segment_at(dest, dest_addr, nbytes, what, &op.len); /* says what is wrong */
+        (void)gasnetw_segment_at(dest, dest_addr, nbytes, what,
+                                 &op.len); /* fatal, with the reason */
     if (long_needs_head(nbytes, nargs)) {
         long_by_head(dest, handler, source, nbytes, dest_addr, nargs, args, what);
         return GASNET_OK;
@@ -209,8 +214,8 @@ int gasnetw_AMRequestLong(gasnet_node_t dest, gasnet_handler_t handler, const vo
     return GASNET_OK;
 }
 
-/* An operation of nobody's: the source is lent until the reply's handler starts, which is after the
- * data have arrived. */
+/* No caller waits for this operation: the source is lent until the reply's handler starts, after
+ * the data have arrived. */
 static void async_done(struct weft_op *op)
 {
     enum weft_status status = (enum weft_status)op->status;
@@ -266,8 +271,8 @@ static struct token *reply_check(gasnet_token_t token, gasnet_handler_t handler,
     return t;
 }
 
-/* Now if the request left room for it, else after its handler (reply.c). [head]: its payload begins
- * with it; without, the arguments begin with who. */
+/* Reply now if the request reserved enough room, else after its handler (reply.c).
+ *   head  begins the payload; null: the origin is the first argument */
 static int reply(struct token *t, unsigned kind, gasnet_handler_t handler, int nargs, const A *args,
                  const struct am_head *head, const void *data, size_t len, const char *what)
 {
@@ -275,9 +280,9 @@ static int reply(struct token *t, unsigned kind, gasnet_handler_t handler, int n
     size_t total = (head ? AM_HEAD : 0) + len;
     uint32_t words[17];
     enum weft_status status;
-    gasnetw_trace_reply(kind, t->who, handler, nargs, len);
+    gasnetw_trace_reply(kind, t->origin, handler, nargs, len);
     if (WEFT_UNLIKELY(total >= am->reply_max)) {
-        gasnetw_reply_later(t->who, kind, who_of(handler), nargs, args, head, data, len);
+        gasnetw_reply_later(t->origin, kind, origin_of(handler), nargs, args, head, data, len);
         return GASNET_OK;
     }
     if (!head) {
@@ -291,7 +296,7 @@ static int reply(struct token *t, unsigned kind, gasnet_handler_t handler, int n
                                gasnetw_am_scratch, total);
     }
     if (WEFT_UNLIKELY(status != WEFT_OK))
-        gasnetw_lost(t->who >> 8, status, what);
+        gasnetw_lost(t->origin >> 8, status, what);
     return GASNET_OK;
 }
 
@@ -299,7 +304,7 @@ int gasnetw_AMReplyShort(gasnet_token_t token, gasnet_handler_t handler, int nar
 {
     static const char what[] = "gasnet_AMReplyShort";
     struct token *t = reply_check(token, handler, nargs, what);
-    struct am_head head = {.who = who_of(handler)};
+    struct am_head head = {.origin = origin_of(handler)};
     if (WEFT_UNLIKELY(nargs == 16))
         return reply(t, AM_SHORT_HEAD, handler, nargs, args, &head, NULL, 0, what);
     return reply(t, AM_SHORT, handler, nargs, args, NULL, NULL, 0, what);
@@ -310,7 +315,7 @@ int gasnetw_AMReplyMedium(gasnet_token_t token, gasnet_handler_t handler, const 
 {
     static const char what[] = "gasnet_AMReplyMedium";
     struct token *t = reply_check(token, handler, nargs, what);
-    struct am_head head = {.who = who_of(handler), .nbytes = nbytes};
+    struct am_head head = {.origin = origin_of(handler), .nbytes = nbytes};
     if (nbytes > gasnetw_binding.max_medium)
         gasnetw_fatal("%s of %zu bytes: gasnet_AMMaxMedium() is %zu", what, nbytes,
                       gasnetw_binding.max_medium);
@@ -319,14 +324,15 @@ int gasnetw_AMReplyMedium(gasnet_token_t token, gasnet_handler_t handler, const 
     return reply(t, AM_MEDIUM, handler, nargs, args, NULL, source, nbytes, what);
 }
 
-/* The data go to the requester's segment at once where it is mapped, else in the message. */
+/* The data are copied to the requester's segment if it is mapped, else they go in the message. */
 int gasnetw_AMReplyLong(gasnet_token_t token, gasnet_handler_t handler, const void *source,
                         size_t nbytes, void *dest_addr, int nargs, const A *args)
 {
     static const char what[] = "gasnet_AMReplyLong";
     struct token *t = reply_check(token, handler, nargs, what);
-    gasnet_node_t dest = t->who >> 8;
-    struct am_head head = {.who = who_of(handler), .addr = (uintptr_t)dest_addr, .nbytes = nbytes};
+    gasnet_node_t dest = t->origin >> 8;
+    struct am_head head = {
+        .origin = origin_of(handler), .addr = (uintptr_t)dest_addr, .nbytes = nbytes};
     struct weft_remote *r;
     uint64_t offset;
     if (nbytes > gasnetw_binding.max_medium)
@@ -340,9 +346,9 @@ int gasnetw_AMReplyLong(gasnet_token_t token, gasnet_handler_t handler, const vo
     return reply(t, AM_LONG_DATA, handler, nargs, args, &head, source, nbytes, what);
 }
 
-/* ---- the counted forms ---- */
+/* ---- variadic forms ---- */
 
-/* More than 16 are refused by the call itself; none of them is read here. */
+/* Reads at most 16 arguments; the call itself refuses more. */
 #define TAKE_ARGS(a, n)                                                                            \
     do {                                                                                           \
         va_list list;                                                                              \

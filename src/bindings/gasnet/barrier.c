@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The split-phase barrier, over the job's (weft/job.h).
+/* The split-phase barrier, on top of the job's (weft/job.h).
  *
- * Since GASNet 1.20 the flags of notify and wait may differ: a wait agrees with the outcome if one
- * of them gave no name, or both the same. (The specification's text of 1.8 says MISMATCH there; its
- * own conduits have not done so since.) */
+ * Since GASNet 1.20 the flags of notify and wait may differ: a wait succeeds if one of the two gave
+ * no name, or both gave the same. (The specification, 1.8, demands MISMATCH there; GASNet's own
+ * conduits have not done that since.) */
 #include <sched.h>
 #include <time.h>
 
@@ -13,15 +13,15 @@
 #define NAP_NS 50000
 #define FLAGS (GASNET_BARRIERFLAG_UNNAMED | GASNET_BARRIERFLAG_MISMATCH | GASNET_BARRIERFLAG_IMAGES)
 
-/* notify and wait may be different threads', one after the other. */
+/* One thread may notify and another one wait, one after the other. */
 static struct {
     _Atomic bool notified;
     uint32_t name;
     unsigned flags;
-    bool named; /* of the last that ended */
+    bool named; /* the last barrier that ended had a name: agreed */
     uint32_t agreed;
-    _Atomic bool trying;  /* some thread is */
-    _Atomic bool awaited; /* by a thread that tries all the time */
+    _Atomic bool trying;  /* a thread is in weft_job_barrier_try */
+    _Atomic bool awaited; /* a thread waits, and tries all the time */
     _Atomic int status;   /* WEFT_AGAIN until it has ended */
 } barrier;
 
@@ -57,7 +57,7 @@ static void notify(int id, int flags)
     atomic_store_explicit(&barrier.notified, true, memory_order_release);
 }
 
-/* It has ended: what the caller gets. */
+/* The barrier has ended with [s]. Returns the caller's result. */
 static int conclude(enum weft_status s, int id, int flags)
 {
     barrier.named = weft_job_barrier_name(gasnetw_binding.job, &barrier.agreed) == WEFT_OK;
@@ -72,7 +72,7 @@ static int conclude(enum weft_status s, int id, int flags)
     return GASNET_OK;
 }
 
-/* The job's collective calls are one thread's at a time. */
+/* One thread at a time, as the job's collective calls demand. */
 static enum weft_status try_once(void)
 {
     int status = atomic_load_explicit(&barrier.status, memory_order_acquire);
@@ -88,8 +88,8 @@ static enum weft_status try_once(void)
     return (enum weft_status)status;
 }
 
-/* On several nodes the lowest rank of each passes on what its mates say, in its own tries (job.h):
- * who has notified and waits for something else does it for them. */
+/* In a job on several machines the lowest rank of each forwards the votes of its machine, in its
+ * own tries (job.h). So a rank that has notified tries while it waits for something else. */
 void gasnetw_barrier_pass_on(void)
 {
     if (atomic_load_explicit(&barrier.notified, memory_order_acquire) &&
@@ -97,8 +97,8 @@ void gasnetw_barrier_pass_on(void)
         (void)try_once();
 }
 
-/* Not every arrival is a message: looks until all are here, spinning for a while, then letting
- * others have the core, at last in between naps. */
+/* Arrivals are not always messages. So a wait tries again and again: spinning for a while, then
+ * yielding, at last between naps. */
 #define SPIN_NS 20000
 #define TRIES_PER_CLOCK 16
 #define YIELDS 500
@@ -131,7 +131,7 @@ static int wait(int id, int flags)
     for (unsigned tries = 0; (s = try_once()) == WEFT_AGAIN; tries++) {
         if (gasnetw_after_poll() || (!yields && !spun_enough(tries, &until_ns)))
             continue;
-        /* A try handles messages, too, and does not report it. */
+        /* A try polls, too, but does not report events. */
         if (gasnetw_turn() > 0 ||
             (yields >= YIELDS && weft_ep_wait(gasnetw_binding.ep, NAP_NS) > 0))
             yields = 0;

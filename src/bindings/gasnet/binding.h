@@ -61,7 +61,7 @@ enum {
 };
 
 struct am_head {
-    uint32_t who; /* index | rank << 8 */
+    uint32_t origin; /* index | rank << 8 */
     uint32_t zero;
     uint64_t addr; /* Long: where the data are, or are to be copied to; and how many */
     uint64_t nbytes;
@@ -148,11 +148,11 @@ uintptr_t gasnetw_segment_offset(gasnet_node_t node);
 void gasnetw_am_open(void);
 void gasnetw_op_open(void);
 /* Run what a deferred reply carries. */
-void gasnetw_am_deliver(unsigned kind, uint32_t who, const gasnet_handlerarg_t *args,
+void gasnetw_am_deliver(unsigned kind, uint32_t origin, const gasnet_handlerarg_t *args,
                         unsigned nargs, const void *payload, size_t len);
 /* Copy a reply that does not fit into what its request reserved; it leaves after the handler. [to]:
  * the request's who. */
-void gasnetw_reply_later(uint32_t to, unsigned kind, uint32_t who, int nargs,
+void gasnetw_reply_later(uint32_t to, unsigned kind, uint32_t origin, int nargs,
                          const gasnet_handlerarg_t *args, const struct am_head *head,
                          const void *data, size_t len);
 void gasnetw_on_late(const struct weft_am *am);

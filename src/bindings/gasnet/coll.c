@@ -2,19 +2,19 @@
 /* The calls.
  *
  * The images of a node meet: the first to make a call creates the node's part (struct
- * gasnetw_call), each puts in its addresses and gets a handle of its own, the last one plans and
- * starts it. Nobody waits there, so it is the same for calls that block and those that do not.
- * Which call of an image belongs to which of the others' is told by counting. */
+ * gasnetw_call), each one adds its addresses and gets a handle of its own, the last one plans and
+ * starts it. No image waits for that, so calls that block and those that do not share it. Images
+ * count their calls: calls with the same number belong together. */
 #include "coll.h"
 
 #include <stdlib.h>
 
 struct gasnetw_coll {
     struct gasnetw_call *call; /* holds one of its refs */
-    struct gasnetw_coll *also; /* GASNET_COLL_AGGREGATE: of the calls before this one */
+    struct gasnetw_coll *also; /* of earlier calls with GASNET_COLL_AGGREGATE */
 };
 
-/* Of calls with GASNET_COLL_AGGREGATE since the last one without. */
+/* The calls with GASNET_COLL_AGGREGATE since the last call without it. */
 static _Thread_local struct gasnetw_coll *aggregate;
 
 /* ---- flags ---- */
@@ -66,7 +66,7 @@ static struct gasnetw_call *call_new(const struct gasnetw_args *a, struct gasnet
     return c;
 }
 
-/* The call that is this image's next one: one that other images have made, or a new one. */
+/* This image's next call: one that other images have made already, or a new one. */
 static struct gasnetw_call *meet(const struct gasnetw_args *a, struct gasnetw_view *v,
                                  unsigned self)
 {
@@ -89,7 +89,7 @@ static struct gasnetw_call *meet(const struct gasnetw_args *a, struct gasnetw_vi
     return c;
 }
 
-/* Lists have all members (SINGLE) or the own ones; every image brings the same. */
+/* Lists have all members (SINGLE) or this node's; every image passes the same. */
 static void bring_lists(struct gasnetw_call *c, const struct gasnetw_args *a)
 {
     const struct gasnetw_view *v = c->v;
@@ -189,7 +189,7 @@ gasnet_coll_handle_t gasnetw_coll_enter(const struct gasnetw_args *a)
 bool gasnetw_coll_done(gasnet_coll_handle_t handle)
 {
     for (; handle; handle = handle->also)
-        /* Acquire: finish(), schedule.c. */
+        /* Acquire: pairs with finish(), schedule.c. */
         if (!atomic_load_explicit(&handle->call->sched.done, memory_order_acquire))
             return false;
     return true;
@@ -310,8 +310,8 @@ void gasnetw_coll_run(const struct gasnetw_args *a)
     wait_for(gasnetw_coll_start(a));
 }
 
-/* Both forms of a call from what its arguments are: ARGS, as (type name, ...), and the members of
- * struct gasnetw_args that they give. */
+/* Define both forms of a call. ARGS: its parameters, (type name, ...); the rest: the members of
+ * struct gasnetw_args that they set. */
 #define CALL(name, KIND, ARGS, ...)                                                                \
     gasnet_coll_handle_t gasnet_coll_##name##_nb ARGS                                              \
     {                                                                                              \

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* From all to all. */
+/* gather_all and exchange. */
 #include "coll.h"
 
 /* ---- gather_all ---- */
 
-/* Dissemination: what a node has doubles each round. Blocks lie by distance from this node on. */
+/* Dissemination: a node's blocks double each round. They lie by distance from this node. */
 static void gather_all_dissem(struct gasnetw_call *c, char *to)
 {
     const struct gasnetw_view *v = c->v;
@@ -29,7 +29,7 @@ static void gather_all_dissem(struct gasnetw_call *c, char *to)
     gasnetw_sched_copy(&c->sched, to, have + (all - before), before);
 }
 
-/* Ring: each block goes round once, straight to where it belongs. */
+/* Ring: each block passes all nodes once, and is received where it belongs. */
 static void gather_all_ring(struct gasnetw_call *c, char *to)
 {
     const struct gasnetw_view *v = c->v;
@@ -66,12 +66,12 @@ void gasnetw_plan_gather_all(struct gasnetw_call *c)
 }
 
 /* ---- exchange ----
- * What node a has for node b: for each member of a, in order, what it has for each of b's. */
+ * Node a's block for node b: for each member of a, in order, its data for each member of b. */
 
-enum { PARTNERS = 4 }; /* of one round: enough to keep both ways busy, few enough to bound memory */
+enum { PARTNERS = 4 }; /* in one round: keeps both directions busy, and bounds memory */
 
 struct exchange {
-    char *out, *in; /* packed; null: data go straight from src to dst */
+    char *out, *in; /* packed; null: data go directly from src to dst */
     char *slots;    /* dissemination: [nodes] of [slot] bytes */
     size_t slot;
 };
@@ -97,7 +97,7 @@ static void unpack(const struct gasnetw_call *c, unsigned from, const char *in)
             memcpy((char *)c->dst[j] + member_at(v, s) * c->nbytes, in, c->nbytes);
 }
 
-/* A packed block's bytes are those of the blocks of nodes before it, times the own members. */
+/* The offset of [node]'s packed block: earlier nodes' members times the own members. */
 static size_t block_at(const struct gasnetw_call *c, unsigned node)
 {
     return (size_t)c->v->first[node] * gasnetw_view_own(c->v) * c->nbytes;
@@ -131,7 +131,7 @@ static void exchange_with(struct gasnetw_call *c, const struct exchange *x, unsi
                        block_at(c, from + 1) - block_at(c, from));
 }
 
-/* Its own: through the packed form, too, as sizes are small or members several. */
+/* The data between members of this node. */
 static void step_own(struct gasnetw_sched *s, size_t unused)
 {
     const struct gasnetw_call *c = (const struct gasnetw_call *)s;
@@ -144,7 +144,7 @@ static void step_own(struct gasnetw_sched *s, size_t unused)
                     (const char *)c->src[i] + member_at(v, base + j) * c->nbytes, c->nbytes);
 }
 
-/* Everyone with everyone, PARTNERS at a time. */
+/* Each node with each other node, PARTNERS at a time. */
 static void exchange_pairs(struct gasnetw_call *c, struct exchange *x)
 {
     const struct gasnetw_view *v = c->v;
@@ -164,8 +164,9 @@ static void exchange_pairs(struct gasnetw_call *c, struct exchange *x)
     }
 }
 
-/* Dissemination (Bruck): slot j has what goes j nodes on. In round b, slots whose number has that
- * bit go 1 << b nodes on. At the end slot j has what came from j nodes back. */
+/* Dissemination (Bruck): slot j holds the block for the node j further on. In the round of a bit,
+ * all slots whose number has it are sent that many nodes further. At the end slot j holds the block
+ * of the node j before. */
 static void step_fill(struct gasnetw_sched *s, size_t unused)
 {
     const struct gasnetw_call *c = (const struct gasnetw_call *)s;

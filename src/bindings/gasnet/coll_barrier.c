@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Barriers of teams: everyone's vote to everyone by dissemination. A vote is nothing, a name, or a
- * mismatch, in that order; two different names are a mismatch. */
+/* Barriers of teams: all votes are combined by dissemination. Nothing < a name < a mismatch: the
+ * higher vote wins, and two different names make a mismatch. */
 #include "coll.h"
 
 enum { VOTE_NOTHING, VOTE_NAME, VOTE_MISMATCH };
@@ -15,14 +15,14 @@ void gasnetw_vote_add(struct gasnetw_vote *to, struct gasnetw_vote vote)
 
 /* ---- steps ---- */
 
-/* Round by round: what was sent, what came. */
-static void step_say(struct gasnetw_sched *s, size_t round)
+/* votes[2 * round] is sent in a round, votes[2 * round + 1] received. */
+static void step_vote(struct gasnetw_sched *s, size_t round)
 {
     struct gasnetw_vote *votes = s->plan;
     votes[2 * round] = ((struct gasnetw_call *)s)->vote;
 }
 
-static void step_hear(struct gasnetw_sched *s, size_t round)
+static void step_combine(struct gasnetw_sched *s, size_t round)
 {
     const struct gasnetw_vote *votes = s->plan;
     struct gasnetw_vote vote = votes[2 * round + 1];
@@ -38,12 +38,12 @@ void gasnetw_plan_barrier(struct gasnetw_call *c)
     const unsigned P = v->nodes;
     c->sched.plan = votes;
     for (unsigned d = 1, r = 0; d < P; d <<= 1, r++) {
-        gasnetw_sched_call(&c->sched, step_say, r);
+        gasnetw_sched_call(&c->sched, step_vote, r);
         gasnetw_sched_send(&c->sched, v->node[(v->me + d) % P], &votes[2 * r], sizeof *votes);
         gasnetw_sched_recv(&c->sched, v->node[(v->me + P - d) % P], &votes[2 * r + 1],
                            sizeof *votes);
         gasnetw_sched_round(&c->sched);
-        gasnetw_sched_call(&c->sched, step_hear, r);
+        gasnetw_sched_call(&c->sched, step_combine, r);
     }
 }
 
@@ -61,7 +61,8 @@ void gasnetw_plan_sync(struct gasnetw_call *c)
 
 /* ---- the calls ---- */
 
-/* That of all nodes is gasnet_barrier_notify's own, unless several images of a node take part. */
+/* The barrier of all nodes is gasnet_barrier_notify's, unless several images of a node take part.
+ */
 static bool is_global(gasnet_team_handle_t team, int flags)
 {
     return team == gasnetw_team_all &&
@@ -116,7 +117,7 @@ void gasnet_coll_barrier_notify(gasnet_team_handle_t team, int id, int flags)
         .vote = vote_of(id, flags)});
 }
 
-/* The result, as gasnet_barrier_wait has it, and the place is free again. */
+/* The result, as of gasnet_barrier_wait. [b] may be notified again. */
 static int conclude(struct gasnetw_barrier *b, int id, int flags)
 {
     struct gasnetw_vote vote = gasnetw_coll_take_vote(b->handle);

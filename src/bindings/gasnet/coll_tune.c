@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What can be tuned, and how often what was called. */
+/* Tunables of collectives, and counts of calls. */
 #include "coll.h"
 
 #include <errno.h>
@@ -13,9 +13,9 @@ static const char *const kind_names[COLL_KINDS] = {"broadcast", "scatter", "gath
 
 struct gasnetw_coll_limits gasnetw_coll_limits;
 
-/* Up to a limit latency counts, and a call takes few rounds in which data pass through other nodes;
- * above it bandwidth does, and data go straight or in a pipeline. About where a copy
- * takes as long as a message: a bound, not a measurement. */
+/* Up to a limit latency decides: few rounds, in which data pass through other nodes. Above it
+ * bandwidth decides: data go directly or in a pipeline. The defaults are about where a copy takes
+ * as long as a message: estimates, not measured. */
 static const struct limit {
     const char *name;
     uint64_t *value, dflt;

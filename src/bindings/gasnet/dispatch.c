@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* From Weft's handlers to the client's: what came is unpacked, checked, and its handler called with
- * as many arguments as it has. */
+/* From Weft's handlers to the client's: a message is unpacked and checked, and its handler called
+ * with the message's number of arguments. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "am.h"
 #include "trace.h"
 
-/* A handler with [n] arguments behind (token) or (token, buf, nbytes). The client's own type is
- * what its handler has; C calls it through a pointer to just that. */
+/* Call a handler with [n] arguments after (token) or (token, buf, nbytes), through a pointer to the
+ * type that the client's function has, as C demands. */
 #define CALL(n, TYPES, VALUES)                                                                     \
     case n:                                                                                        \
         ((void (*)(FIRST_T TYPES))fn)(FIRST VALUES);                                               \
@@ -93,22 +93,22 @@ static void run_data(gasnetw_fn_t fn, struct token *t, void *buf, size_t nbytes,
 static _Noreturn void bad(unsigned kind, unsigned nargs, size_t len)
 {
     gasnetw_fatal(
-        "an active message came that is none of GASNet's: kind %u, %u arguments, %zu bytes. "
+        "received an active message that is none of GASNet's: kind %u, %u arguments, %zu bytes. "
         "Do all ranks run the same library?",
         kind, nargs, len);
 }
 
-static gasnetw_fn_t handler_of(uint32_t who)
+static gasnetw_fn_t handler_of(uint32_t origin)
 {
-    gasnetw_fn_t fn = gasnetw_binding.handlers[who & 0xff];
+    gasnetw_fn_t fn = gasnetw_binding.handlers[origin & 0xff];
     if (WEFT_UNLIKELY(!fn))
         gasnetw_fatal("node %u sent an active message for handler %u, which was not given to "
                       "gasnet_attach here",
-                      who >> 8, who & 0xff);
+                      origin >> 8, origin & 0xff);
     return fn;
 }
 
-/* Nobody's handlers run once this rank leaves. */
+/* False: this rank leaves, and no more handlers run. */
 static bool enter(void)
 {
     if (WEFT_UNLIKELY(atomic_load_explicit(&gasnetw_leaving, memory_order_relaxed)))
@@ -117,24 +117,24 @@ static bool enter(void)
     return true;
 }
 
-static void leave(uint32_t who)
+static void leave(uint32_t origin)
 {
     gasnetw_thread_.in_handler--;
     if (WEFT_UNLIKELY(gasnetw_thread_.hsl && gasnetw_binding.debug))
         gasnetw_fatal(
             "handler %u returned with a handler-safe lock held: gasnet_hsl_unlock is missing",
-            who & 0xff);
+            origin & 0xff);
 }
 
 static void deliver(unsigned kind, struct token *t, const A *args, unsigned nargs,
                     const void *payload, size_t len, size_t nbytes)
 {
-    gasnetw_fn_t fn = handler_of(t->who);
+    gasnetw_fn_t fn = handler_of(t->origin);
     struct am_head head = {0};
     bool has_head = kind != AM_SHORT && kind != AM_MEDIUM && kind != AM_LONG;
     if (WEFT_UNLIKELY(nargs > 16 || (has_head && len < AM_HEAD)))
         bad(kind, nargs, len);
-    gasnetw_trace_handler(kind, t->who, nargs, len);
+    gasnetw_trace_handler(kind, t->origin, nargs, len);
     if (has_head)
         memcpy(&head, payload, AM_HEAD);
     switch (kind) {
@@ -159,7 +159,7 @@ static void deliver(unsigned kind, struct token *t, const A *args, unsigned narg
     run_data(fn, t, (void *)(uintptr_t)head.addr, head.nbytes, args, nargs);
 }
 
-/* The first argument says who, the others are the handler's. */
+/* The first argument is the origin, the others are the handler's. */
 static void on_plain(const struct weft_am *am)
 {
     struct token t = {.am = am, .is_reply = am->is_reply};
@@ -169,12 +169,12 @@ static void on_plain(const struct weft_am *am)
         bad(am->handler, am->nargs, am->len);
     if (!enter())
         return;
-    t.who = (uint32_t)args[0];
+    t.origin = (uint32_t)args[0];
     deliver(am->handler, &t, args + 1, am->nargs - 1u, am->data, am->len, nbytes);
-    leave(t.who);
+    leave(t.origin);
 }
 
-/* The header in the payload says who. */
+/* The payload begins with struct am_head, which has the origin. */
 static void on_head(const struct weft_am *am)
 {
     struct token t = {.am = am, .is_reply = am->is_reply};
@@ -182,21 +182,21 @@ static void on_head(const struct weft_am *am)
         bad(am->handler, am->nargs, am->len);
     if (!enter())
         return;
-    memcpy(&t.who, am->data, sizeof t.who);
+    memcpy(&t.origin, am->data, sizeof t.origin);
     deliver(am->handler, &t, (const A *)(const void *)am->args, am->nargs, am->data, am->len, 0);
-    leave(t.who);
+    leave(t.origin);
 }
 
-void gasnetw_am_deliver(unsigned kind, uint32_t who, const A *args, unsigned nargs,
+void gasnetw_am_deliver(unsigned kind, uint32_t origin, const A *args, unsigned nargs,
                         const void *payload, size_t len)
 {
-    struct token t = {.who = who, .is_reply = true};
+    struct token t = {.origin = origin, .is_reply = true};
     if (kind == AM_LONG)
         bad(kind, nargs, len);
     if (!enter())
         return;
     deliver(kind, &t, args, nargs, payload, len, len);
-    leave(t.who);
+    leave(t.origin);
 }
 
 unsigned char *gasnetw_am_scratch;
@@ -240,6 +240,6 @@ int gasnet_AMGetMsgSource(gasnet_token_t token, gasnet_node_t *srcindex)
         return GASNET_ERR_BAD_ARG;
     if (!gasnetw_thread_.in_handler)
         gasnetw_fatal("gasnet_AMGetMsgSource outside of a handler");
-    *srcindex = t->who >> 8;
+    *srcindex = t->origin >> 8;
     return GASNET_OK;
 }

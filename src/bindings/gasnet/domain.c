@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Communication domains (PAR): GASNET_DOMAIN_COUNT endpoints, each with a lock of its own, so that
- * threads which put and get do not wait for each other. Threads are assigned in blocks of
- * GASNET_GNI_PTHREADS_PER_DOMAIN as they first communicate. Messages come and go by domain 0, the
- * job's endpoint; threads of the others poll it 1 time in GASNET_AM_DOMAIN_POLL_MASK + 1.
- * What node-mates map takes no endpoint at all. */
+ * threads which put and get do not wait for each other. Threads are assigned to them in blocks of
+ * GASNET_GNI_PTHREADS_PER_DOMAIN, each at its first operation. Active messages use domain 0 only,
+ * the job's endpoint; threads of other domains poll it 1 time in GASNET_AM_DOMAIN_POLL_MASK + 1.
+ * Mapped segments need no endpoint. */
 #include "domain.h"
 
 #include <stdio.h>
@@ -17,11 +17,11 @@ struct domain {
     struct weft_remote **remotes; /* [nodes]; null: no segment */
 };
 
-static struct domain domains[DOMAINS_MAX]; /* [0] is the job's, and not here */
+static struct domain domains[DOMAINS_MAX]; /* [0], the job's endpoint, is not kept here */
 unsigned gasnetw_domains = 1;
 static unsigned threads_per_domain = 1, poll_mask = 255;
 static _Atomic unsigned threads;
-static _Thread_local unsigned mine; /* 1 + this thread's; 0: it has none yet */
+static _Thread_local unsigned mine; /* 1 + this thread's domain; 0: it has none yet */
 
 static unsigned number(const char *name, unsigned dflt, unsigned least, unsigned most)
 {
@@ -45,7 +45,7 @@ void gasnetw_domains_configure(void)
     mask = number("GASNET_AM_DOMAIN_POLL_MASK", 255, 0, 65535);
     while (fitting < mask + 1)
         fitting *= 2;
-    poll_mask = fitting - 1; /* a mask: one less than a power of two */
+    poll_mask = fitting - 1; /* rounded up to a power of two, less one */
 }
 
 enum weft_status gasnetw_domains_open(const struct ep_address *addresses, gasnetw_open_fn open,

@@ -9,21 +9,21 @@ struct ep_address {
     unsigned char bytes[WEFT_ADDR_MAX];
 };
 
-/* Opens the segment of [node] as [peer] reaches it; *out stays null if it has none. */
+/* Opens the segment of [node] through [peer]; *out stays null if it has none. */
 typedef enum weft_status (*gasnetw_open_fn)(struct weft_peer *peer, gasnet_node_t node,
                                             const void *cards, struct weft_remote **out);
 
 /* Reads the variables. */
 void gasnetw_domains_configure(void);
-/* How many, the job's own endpoint included. */
+/* How many, including the job's endpoint. */
 extern unsigned gasnetw_domains; /* constant after gasnet_init */
-/* Open the others. [addresses]: of every node's job endpoint. */
+/* Open all but the job's. [addresses]: of every node's job endpoint. */
 enum weft_status gasnetw_domains_open(const struct ep_address *addresses, gasnetw_open_fn open,
                                       const void *cards);
 
-/* This thread's way to [node], whose remote of domain 0 is [remote]. */
+/* This thread's remote of [node]'s segment; [remote]: that of domain 0. */
 struct weft_remote *gasnetw_domain_remote(struct weft_remote *remote, gasnet_node_t node);
-/* This thread's endpoint, null if it is the job's; and whether the job's is to be polled now. */
+/* This thread's endpoint, null if it is the job's. *is_first: the job's is to be polled now. */
 struct weft_ep *gasnetw_domain_ep(bool *is_first);
 
 #endif

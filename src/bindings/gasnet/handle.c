@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a program holds of operations that go on: explicit handles, its threads' implicit sets,
- * access regions, values. */
+/* Operations under way as a program sees them: explicit handles, each thread's implicit sets,
+ * access regions, gets by value. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,8 +96,8 @@ int gasnet_try_syncnb_some(gasnet_handle_t *handles, size_t numhandles)
 
 /* ---- implicit operations ---- */
 
-/* A thread's sets, each with one count of its own. They outlive the thread while pieces are under
- * way, and are another's then. */
+/* A thread's two sets, each with one count for the thread itself. They outlive the thread until
+ * nothing is under way; then another thread uses them. */
 struct nbi {
     struct gasnetw_op gets, puts;
     struct gasnetw_op *region; /* open access region */
@@ -116,7 +116,7 @@ static _Thread_local struct nbi *nbi_of_thread;
 static void nbi_leave(void *arg)
 {
     struct nbi *n = arg;
-    nbi_of_thread = NULL; /* another destructor may make operations, too */
+    nbi_of_thread = NULL; /* another destructor may start operations, too */
     pthread_mutex_lock(&left.lock);
     n->next = left.first;
     left.first = n;
@@ -129,7 +129,7 @@ static void nbi_once(void)
         gasnetw_op_no_memory();
 }
 
-/* One whose thread has ended, with nothing under way. */
+/* Sets whose thread has ended, with nothing under way; or null. */
 static struct nbi *nbi_reuse(void)
 {
     struct nbi *n, **at;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Handler-safe locks: a futex each. Real in every library: handlers may run on any thread that
- * polls. Not recursive. What the thread holds is counted, so that a call which may not be made
- * while one is held can be refused. */
+/* Handler-safe locks: a futex each, in every threading mode, since handlers may run on any thread
+ * that polls. Not recursive. The locks that a thread holds are counted, to refuse calls that may
+ * not be made while it holds one. */
 #define _GNU_SOURCE
 #include <linux/futex.h>
 #include <sys/syscall.h>

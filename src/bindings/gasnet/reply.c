@@ -15,7 +15,7 @@
 
 /* Wire: before the payload that the reply would have had. */
 struct late_head {
-    uint32_t who;     /* the reply's index | rank << 8 */
+    uint32_t origin;  /* the reply's index | rank << 8 */
     uint32_t kind;    /* AM_SHORT .. */
     uint32_t request; /* the handler whose request is answered */
     uint32_t nargs;
@@ -89,11 +89,12 @@ static _Noreturn void no_memory(gasnet_node_t dest, size_t len)
     gasnetw_fatal("out of memory: a reply of %zu bytes to node %u cannot be kept", len, dest);
 }
 
-void gasnetw_reply_later(uint32_t to, unsigned kind, uint32_t who, int nargs,
+void gasnetw_reply_later(uint32_t to, unsigned kind, uint32_t origin, int nargs,
                          const gasnet_handlerarg_t *args, const struct am_head *head,
                          const void *data, size_t len)
 {
-    struct late_head h = {.who = who, .kind = kind, .request = to & 0xff, .nargs = (uint32_t)nargs};
+    struct late_head h = {
+        .origin = origin, .kind = kind, .request = to & 0xff, .nargs = (uint32_t)nargs};
     size_t skip = head ? AM_HEAD : 0, total = sizeof h + skip + len;
     struct late *l = malloc(sizeof *l + total);
     if (!l)
@@ -214,6 +215,6 @@ void gasnetw_on_late(const struct weft_am *am)
                       am->len);
     memcpy(&h, am->data, sizeof h);
     learn(h.request & 0xff, am->len - sizeof h);
-    gasnetw_am_deliver(h.kind, h.who, h.args, h.nargs, (const char *)am->data + sizeof h,
+    gasnetw_am_deliver(h.kind, h.origin, h.args, h.nargs, (const char *)am->data + sizeof h,
                        am->len - sizeof h);
 }

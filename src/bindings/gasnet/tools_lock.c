@@ -20,9 +20,9 @@ static bool mine(const uintptr_t *owner)
     return __atomic_load_n(owner, __ATOMIC_RELAXED) == self();
 }
 
-static void own(uintptr_t *owner, uintptr_t who)
+static void own(uintptr_t *owner, uintptr_t origin)
 {
-    __atomic_store_n(owner, who, __ATOMIC_RELAXED);
+    __atomic_store_n(owner, origin, __ATOMIC_RELAXED);
 }
 
 static void check(const char *what, int err)

@@ -50,11 +50,11 @@ static inline void gasnetw_trace_reply(unsigned kind, uint32_t to, unsigned hand
                       to >> 8, handler, nargs, nbytes);
 }
 
-static inline void gasnetw_trace_handler(unsigned kind, uint32_t who, unsigned nargs, size_t len)
+static inline void gasnetw_trace_handler(unsigned kind, uint32_t origin, unsigned nargs, size_t len)
 {
     if (WEFT_UNLIKELY(gasnetw_tracing))
         gasnetw_trace(EVENT_HANDLER, 0, 'A', "handler %u: of node=%u kind=%u args=%u payload=%zu",
-                      who & 0xff, who >> 8, kind, nargs, len);
+                      origin & 0xff, origin >> 8, kind, nargs, len);
 }
 
 static inline void gasnetw_trace_put(gasnet_node_t node, size_t nbytes)
