@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Internals of the GASNet binding.
  *
- *   start.c    init, the own start of N processes, what is known of nodes
- *   segment.c  attach: the segments and who reaches them how
+ *   start.c    init, starting N processes without a launcher, facts about nodes
+ *   segment.c  attach: the segments, and how each is reached
  *   leave.c    the end of the job: gasnet_exit, misuse, a node that died
  *   am.c       active messages: requests and replies
- *   dispatch.c what comes, and the handlers
- *   reply.c    replies that have to wait until the handler has returned
- *   wait.c     one turn of any wait
+ *   dispatch.c received messages, and the client's handlers
+ *   reply.c    deferred replies: sent after the handler has returned
+ *   wait.c     one turn of a wait
  *   op.c       put, get, memset           handle.c    explicit and implicit handles
  *   barrier.c  the split-phase barrier
  *   domain.c   endpoints of several threads
@@ -20,9 +20,9 @@
  *
  * It uses Weft's public headers alone (scripts/check, check_layers).
  *
- * Waiting. Replies that did not fit into what their request reserved are sent after the handler, by
- * whoever polls (reply.c). So nothing here waits inside of Weft while messages flow: every wait is
- * a loop of gasnetw_turn or gasnetw_wait_turn, or two processes could wait for each other's
+ * Waiting. A reply for which its request reserved too little room is sent after the handler, by the
+ * thread that polls (reply.c). So every wait here is a loop of gasnetw_turn or gasnetw_wait_turn,
+ * and none waits inside Weft while messages flow: two processes could wait for each other's
  * deferred replies.
  *
  * Locks, outermost first: the schedules' mutex (schedule.c), never taken in a handler; the
@@ -40,14 +40,14 @@
 #include <weft/mr.h>
 #include <weft/weft.h>
 
-/* Its own parts know of no threading mode: the client's comes with gasnet_init. */
+/* The library is built for no threading mode: the client's is passed to gasnet_init. */
 #if !defined(GASNET_SEQ) && !defined(GASNET_PAR) && !defined(GASNET_PARSYNC)
 #define GASNET_PAR 1
 #endif
 #include <gasnet.h>
 
-/* Handler ids of Weft's. A message's first argument says which GASNet handler and who sends, index
- * | rank << 8; or a header in the payload does, where 16 arguments leave no place. */
+/* Weft's handler ids. A message's first argument is its origin; with 16 arguments there is no room
+ * for it, and it is in a header in the payload. */
 enum {
     AM_SHORT = 1,
     AM_SHORT_HEAD,  /* payload: struct am_head */
@@ -55,15 +55,15 @@ enum {
     AM_MEDIUM_HEAD, /* payload: struct am_head, then the data */
     AM_LONG,        /* of weft_am_long */
     AM_LONG_HEAD,   /* payload: struct am_head; the data were put before */
-    AM_LONG_DATA,   /* a reply; payload: struct am_head, then the data, still to be copied */
-    AM_LATE,        /* a deferred reply; payload: struct late_head, then what it would have had */
+    AM_LONG_DATA,   /* a reply; payload: struct am_head, then the data, to be copied */
+    AM_LATE,        /* a deferred reply; payload: struct late_head, then the reply's payload */
     AM_LEAVE,       /* leave.c */
 };
 
 struct am_head {
-    uint32_t origin; /* index | rank << 8 */
+    uint32_t origin; /* GASNet handler index | sender's rank << 8 */
     uint32_t zero;
-    uint64_t addr; /* Long: where the data are, or are to be copied to; and how many */
+    uint64_t addr; /* Long: where the data are or go, and how many bytes */
     uint64_t nbytes;
     uint64_t zero2;
 };
@@ -71,11 +71,11 @@ _Static_assert(sizeof(struct am_head) == 32, "wire structure; keeps data aligned
 
 #define AM_HEAD sizeof(struct am_head)
 #define AM_LATE_HEAD 80u
-/* What a message has besides a Medium's data: the heads above, a multiple of 64. */
+/* Room of a message besides a Medium's data: for the heads above; a multiple of 64. */
 #define AM_OVERHEAD 128u
 /* The first index of the client's handlers; those below are the binding's. */
 #define CLIENT_HANDLERS 128
-#define MEMSET_HANDLERS 60 /* op.c: two; vis.c has 64 to 67 */
+#define MEMSET_HANDLERS 60 /* two, of op.c; vis_am.c has 64 to 67 */
 
 enum { MODE_SEQ, MODE_PARSYNC, MODE_PAR };
 enum { SEGMENT_FAST, SEGMENT_LARGE, SEGMENT_EVERYTHING };
@@ -90,8 +90,8 @@ struct gasnet_binding {
     pid_t pid;
     size_t max_medium;
     gasnetw_fn_t handlers[256];
-    uint16_t reply_room[256]; /* what requests to a handler reserve for its reply: reply.c */
-    struct weft_mr *mr;       /* the own segment; null: none */
+    uint16_t reply_room[256]; /* room that requests to a handler reserve: reply.c */
+    struct weft_mr *mr;       /* this node's segment; null: none */
     uintptr_t max_local, max_global;
 };
 extern struct gasnet_binding gasnetw_binding;
@@ -105,35 +105,35 @@ extern _Thread_local struct gasnet_thread gasnetw_thread_;
 
 /* ---- waiting (wait.c) ---- */
 
-/* One turn of a wait: poll, send deferred replies, heed what ends the job. Returns events. Not in a
- * handler. gasnetw_wait_turn (gasnet.h) also saves the core when nothing comes. */
+/* One turn of a wait: poll, send deferred replies, leave if the job ends. Returns events. Not in a
+ * handler. gasnetw_wait_turn (gasnet.h) also yields or sleeps when nothing arrives. */
 int gasnetw_turn(void);
-/* The same without polling, after what polls by itself. Returns replies sent. */
+/* The same after a call that polls by itself. Returns replies sent. */
 int gasnetw_after_poll(void);
-/* What gasnetw_turn calls besides, if not null: steps of non-blocking collectives. */
+/* Called by gasnetw_turn if not null: advances non-blocking collectives. */
 extern void (*_Atomic gasnetw_progress)(void);
 
 /* ---- the end (leave.c) ---- */
 
-/* Misuse, or what cannot go on: says what, where and which rank, and ends the job with code 1. */
+/* Misuse, or an error without a remedy: reports it with the rank, and ends the job with code 1. */
 _Noreturn void gasnetw_fatal(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* An operation on [node] failed: the job cannot go on without it. */
 _Noreturn void gasnetw_lost(gasnet_node_t node, enum weft_status why, const char *what);
-/* Called at each turn if something was told by others. */
 extern _Atomic int gasnetw_leaving; /* enum in leave.c; 0: nobody leaves */
+/* Each turn calls it while that is not 0. */
 void gasnetw_heed_leaving(void);
 void gasnetw_leave_open(void);
 weft_peer_down_fn gasnetw_peer_down(void);
 
-/* Fatal if gasnet_attach has not been called, [node] is none, or this is a handler. */
+/* Fatal if gasnet_attach has not been called, there is no [node], or this is a handler. */
 void gasnetw_check(gasnet_node_t node, const char *what);
 
-/* Turns until [op], which is PENDING, has completed with OK; fatal if otherwise (op.c). */
+/* Wait until [op], which is PENDING, has completed with OK; anything else is fatal (op.c). */
 void gasnetw_await(struct weft_op *op, gasnet_node_t node, const char *what);
 
 /* ---- segments (segment.c) ---- */
 
-/* The region and the offset in it of [nbytes] at [addr] of [node]; fatal if they are not in its
+/* The region of [node], and in it the offset of [nbytes] at [addr]; fatal if they are not in its
  * segment. */
 struct weft_remote *gasnetw_segment_at(gasnet_node_t node, const void *addr, size_t nbytes,
                                        const char *what, uint64_t *offset);
@@ -147,16 +147,16 @@ uintptr_t gasnetw_segment_offset(gasnet_node_t node);
 
 void gasnetw_am_open(void);
 void gasnetw_op_open(void);
-/* Run what a deferred reply carries. */
+/* Run the handler of a deferred reply. */
 void gasnetw_am_deliver(unsigned kind, uint32_t origin, const gasnet_handlerarg_t *args,
                         unsigned nargs, const void *payload, size_t len);
-/* Copy a reply that does not fit into what its request reserved; it leaves after the handler. [to]:
- * the request's who. */
+/* Keep a copy of a reply for which its request reserved too little room; it is sent after the
+ * handler. [to]: the request's origin. */
 void gasnetw_reply_later(uint32_t to, unsigned kind, uint32_t origin, int nargs,
                          const gasnet_handlerarg_t *args, const struct am_head *head,
                          const void *data, size_t len);
 void gasnetw_on_late(const struct weft_am *am);
-/* Send what there is room for. Not in a handler. Returns how many. */
+/* Send the replies for which there is room. Not in a handler. Returns how many. */
 int gasnetw_reply_flush(void);
 extern _Atomic unsigned gasnetw_replies_waiting;
 
@@ -169,9 +169,9 @@ void gasnetw_barrier_pass_on(void);
 
 /* ---- variables (env.c) ---- */
 
-void gasnetw_env_before(void); /* what becomes Weft's variables */
+void gasnetw_env_before(void); /* sets Weft's variables from GASNet's */
 void gasnetw_env_report(void);
-/* A size: "64M", "0.8" of [whole], "5/8" of it. 0: not set or not one (said). */
+/* A size: "64M", "0.8" or "5/8" of [whole]. 0: not set, or no size (warns). */
 uint64_t gasnetw_env_size(const char *name, uint64_t whole);
 bool gasnetw_env_yes(const char *name, bool dflt);
 double gasnetw_env_number(const char *name, double dflt);

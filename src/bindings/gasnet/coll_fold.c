@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* With a function. Operands are folded in the order of the members, whatever the tree: a function
- * need be associative only, and floating-point results are the same at every root. */
+/* Reduce and scan. Operands are folded in the order of the members, whatever the tree: functions
+ * need only be associative, and floating-point results are equal at every root. */
 #include "coll.h"
 
-/* What has been folded so far; the next result goes to the other buffer. */
+/* A running fold; results alternate between two buffers. */
 struct total {
     struct gasnetw_call *c;
     const char *so_far; /* null: nothing */
@@ -19,7 +19,7 @@ static struct total total_of(struct gasnetw_call *c, size_t elems)
     return (struct total){.c = c, .buf = {both, both + len}, .elems = elems};
 }
 
-/* Put [right] at its right end. */
+/* Fold [right] onto its right end. */
 static void append(struct total *t, const void *right)
 {
     if (t->so_far) {
@@ -39,7 +39,7 @@ static void append_own(struct total *t, size_t offset)
 
 /* ---- reduce ---- */
 
-/* Binomial over the nodes in their order; the result is at the first. */
+/* A binomial tree over the nodes in order; the first has the result. */
 static const void *reduce_tree(struct gasnetw_call *c)
 {
     const struct gasnetw_view *v = c->v;
@@ -65,7 +65,7 @@ static size_t piece_len(const struct gasnetw_call *c, size_t at, size_t piece)
     return piece < c->nbytes - at ? piece : c->nbytes - at;
 }
 
-/* In pieces through a binary tree: one is folded and passed on while the next one comes. */
+/* In pieces through a binary tree: a node folds and forwards one while it receives the next. */
 static const void *reduce_pipe(struct gasnetw_call *c)
 {
     const struct gasnetw_view *v = c->v;
@@ -97,7 +97,7 @@ static const void *reduce_pipe(struct gasnetw_call *c)
     return result;
 }
 
-/* Members that do not lie by node: all to the root, which folds them in their order. */
+/* For members in another order than by node: the root gathers all data, and folds them in order. */
 static void reduce_gathered(struct gasnetw_call *c, unsigned root)
 {
     const struct gasnetw_view *v = c->v;
@@ -136,7 +136,7 @@ void gasnetw_plan_reduce(struct gasnetw_call *c)
 
 /* ---- scan ---- */
 
-/* The own members' results, given the fold of all before them (null: there are none). */
+/* The own members' results; [before]: the fold of all earlier members, null if there are none. */
 static void scan_own(struct gasnetw_call *c, const void *before)
 {
     const bool inclusive = c->flags & GASNET_COLL_INCLUSIVE_SCAN;
@@ -160,7 +160,7 @@ static const void *fold_new(struct gasnetw_call *c, const void *left, const void
     return to;
 }
 
-/* By doubling: in round b a node learns the fold of the 1 << b nodes before what it knows. */
+/* By doubling: in round b a node receives the fold of the 1 << b nodes before those it has. */
 static void scan_doubling(struct gasnetw_call *c)
 {
     const struct gasnetw_view *v = c->v;
@@ -182,8 +182,8 @@ static void scan_doubling(struct gasnetw_call *c)
     scan_own(c, before);
 }
 
-/* Members that do not lie by node: all to all; each node folds what comes before each of its own.
- */
+/* For members in another order than by node: every node gathers all data, and folds for each of its
+ * members. */
 static void scan_gathered(struct gasnetw_call *c)
 {
     const struct gasnetw_view *v = c->v;
@@ -214,7 +214,7 @@ void gasnetw_plan_scan(struct gasnetw_call *c)
 
 /* ---- the calls ---- */
 
-/* What reduce and scan have in common. [src_offset] counts elements; a block size changes nothing:
+/* Arguments common to reduce and scan. [src_offset] counts elements. A block size has no effect:
  * each image gives elem_count elements. */
 static struct gasnetw_args args_of(const char *what, enum gasnetw_coll_kind kind,
                                    gasnet_team_handle_t team, size_t src_offset, size_t elem_size,

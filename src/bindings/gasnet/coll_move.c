@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* From one to all and from all to one.
+/* Broadcast, scatter and gather.
  *
- * Trees are over "distances": the nodes counted from the root on, around. */
+ * Trees are built over distances: nodes are counted from the root on, cyclically. */
 #include "coll.h"
 
 /* ---- parts ---- */
@@ -21,7 +21,7 @@ static unsigned distance_of(const struct gasnetw_view *v, unsigned root)
     return (v->me + v->nodes - root) % v->nodes;
 }
 
-/* Members of the nodes nearer than [distance]. */
+/* How many members the nodes nearer than [distance] have. */
 static size_t nearer(const struct gasnetw_view *v, unsigned root, unsigned distance)
 {
     unsigned end = root + distance;
@@ -66,7 +66,7 @@ void gasnetw_plan_by_member(struct gasnetw_call *c, void *to, const void *from, 
                            (const char *)from + i * unit, unit);
 }
 
-/* [to] by distance from [root] of what [from] has by node; and back. */
+/* Copy blocks by node to blocks by distance from [root]; and back. */
 static void turn(struct gasnetw_call *c, unsigned root, void *to, const void *from)
 {
     size_t before = c->v->first[root] * c->nbytes, all = c->v->members * c->nbytes;
@@ -104,7 +104,7 @@ struct gasnetw_place gasnetw_tree_place(unsigned me, unsigned n)
     }
 }
 
-/* More than a thousand pieces would gain nothing but steps to keep. */
+/* At most about a thousand pieces: more would only add steps. */
 size_t gasnetw_pipe_piece(size_t nbytes, size_t unit)
 {
     size_t piece = gasnetw_coll_limits.pipe_segment;
@@ -131,7 +131,7 @@ static void broadcast_tree(struct gasnetw_call *c, unsigned root, void *buf)
             gasnetw_sched_send(&c->sched, far(v, root, me + bit), buf, c->nbytes);
 }
 
-/* In pieces through a binary tree: a node passes on one while the next one comes. */
+/* In pieces through a binary tree: a node forwards one while it receives the next. */
 static void broadcast_pipe(struct gasnetw_call *c, unsigned root, char *buf)
 {
     const struct gasnetw_view *v = c->v;
@@ -165,7 +165,7 @@ void gasnetw_plan_broadcast(struct gasnetw_call *c)
 
 /* ---- scatter ---- */
 
-/* Where this node's block is received: at its one member's, or in a buffer for [members]. */
+/* Where this node receives a block: its only member's memory, or a buffer for [members]. */
 static void *landing(struct gasnetw_call *c, size_t members)
 {
     return members == 1 ? c->dst[0] : gasnetw_sched_scratch(&c->sched, members * c->nbytes);
@@ -190,7 +190,7 @@ static void scatter_direct(struct gasnetw_call *c, unsigned root, const char *al
     gasnetw_plan_deliver(c, block);
 }
 
-/* Nodes whose data pass through this one in a binomial tree: [me, end). */
+/* The data of nodes [me, end) pass through [me] in a binomial tree. Returns end. */
 static unsigned subtree_end(unsigned me, unsigned nodes)
 {
     unsigned low = me & -me;
@@ -239,7 +239,7 @@ void gasnetw_plan_scatter(struct gasnetw_call *c)
 
 /* ---- gather ---- */
 
-/* This node's block, ready to be sent: its one member's, or a copy. */
+/* This node's block to be sent: its only member's memory, or a copy. */
 static const void *own_block(struct gasnetw_call *c)
 {
     if (gasnetw_view_own(c->v) == 1)

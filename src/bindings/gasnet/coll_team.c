@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Who takes part: images and teams. */
+/* Images and teams. */
 #include "coll.h"
 
 #include <stdlib.h>
 
 static struct gasnetw_team all_team;
 gasnet_team_handle_t gasnetw_team_all;
-static struct gasnetw_team *teams; /* split ones; sched lock */
-static uint32_t team_count;        /* claims made, each with a number of its own; sched lock */
+static struct gasnetw_team *teams; /* from gasnet_coll_team_split; sched lock */
+static uint32_t team_count;        /* of team ids made on this node; sched lock */
 
 static enum { NOT_OPEN, OPEN, INITIALISED } state;
 static unsigned *first_image; /* [nodes + 1] */
@@ -56,7 +56,7 @@ unsigned gasnetw_view_node_of(const struct gasnetw_view *v, unsigned slot)
     return low;
 }
 
-/* Number the nodes as they first come among the members: rank[m] of member m. */
+/* Number the nodes by their first member. rank[m]: the number of member m's node. */
 static void view_nodes(struct gasnetw_view *v, unsigned n, const gasnet_node_t *node_of,
                        unsigned *rank)
 {
@@ -82,7 +82,7 @@ static void view_nodes(struct gasnetw_view *v, unsigned n, const gasnet_node_t *
     free(rank_of);
 }
 
-/* Where members lie by node, if that is not their own order. */
+/* Set slot and place, unless members are in the order of their nodes. */
 static void view_places(struct gasnetw_view *v, const unsigned *rank)
 {
     unsigned *next = gasnetw_alloc(v->nodes * sizeof *next);
@@ -104,7 +104,7 @@ static void view_places(struct gasnetw_view *v, const unsigned *rank)
     free(next);
 }
 
-/* [n] members, each on its node; [image]: their numbers, or null. This node is among them. */
+/* Of [n] members with their nodes, this one among them; [image]: their images, or null. */
 static void view_init(struct gasnetw_view *v, unsigned n, const gasnet_node_t *node_of,
                       const unsigned *image, unsigned stream)
 {
@@ -158,7 +158,7 @@ static void team_fini(struct gasnetw_team *t)
 
 /* ---- begin and end ---- */
 
-/* The team of all images, [images] of each node. */
+/* The team of all images; images[i]: how many node i has. */
 static void all_init(const gasnet_image_t *images)
 {
     unsigned n = 0, *image;
@@ -255,7 +255,7 @@ struct gasnetw_fold gasnetw_coll_function(gasnet_coll_fn_handle_t func, const ch
 
 /* ---- teams ---- */
 
-/* What each image of the parent says. [id]: of the new team, if this image is its first. */
+/* What each image of the parent contributes. [id]: of the new team if this image is its first. */
 struct claim {
     uint64_t id;
     uint32_t color, relrank, member, zero;
@@ -271,7 +271,7 @@ static int by_relrank(const void *a, const void *b)
     return x->member < y->member ? -1 : x->member > y->member;
 }
 
-/* A new team, or the one that another image of this node has just made; lock held. */
+/* The team [id], which another image of this node may have created already; lock held. */
 static struct gasnetw_team *team_ref(uint64_t id, unsigned n, const unsigned *image)
 {
     struct gasnetw_team *t = teams;
@@ -293,7 +293,7 @@ static struct gasnetw_team *team_ref(uint64_t id, unsigned n, const unsigned *im
     return t;
 }
 
-/* The team of those with [color]. Sorts [all]. */
+/* The team of the images with [color]. Sorts [all]. */
 static struct gasnetw_team *team_choose(struct claim *all, unsigned n, uint32_t color,
                                         const struct gasnetw_view *parent)
 {
@@ -325,7 +325,7 @@ gasnet_team_handle_t gasnet_coll_team_split(gasnet_team_handle_t parent, gasnet_
     gasnetw_sched_lock();
     do
         mine.id = GASNETW_TEAM_ID(gasnetw_job.mynode, ++team_count);
-    while (!mine.id); /* that is GASNET_TEAM_ALL's */
+    while (!mine.id); /* 0 is GASNET_TEAM_ALL's */
     gasnetw_sched_unlock();
     gasnet_coll_gather_all(parent, all, &mine, sizeof mine,
                            GASNET_COLL_LOCAL | GASNET_COLL_IN_MYSYNC | GASNET_COLL_OUT_MYSYNC);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* GASNet's variables: those that have a meaning become Weft's or are read where they are used; all
- * others that are known are taken and reported by GASNET_VERBOSEENV as having no effect. */
+/* GASNet's variables. Those with a meaning here set Weft's, or are read where they are used; the
+ * other known ones are accepted, and GASNET_VERBOSEENV reports that they have no effect. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,10 +14,10 @@ extern char **environ;
 
 char *gasnet_getenv(const char *name)
 {
-    return name ? getenv(name) : NULL; /* the launchers hand their environment on */
+    return name ? getenv(name) : NULL; /* launchers pass their environment to all nodes */
 }
 
-/* One node speaks for all; before gasnet_init knows which one this is, the launcher does. */
+/* Only rank 0 reports. Before gasnet_init knows the rank, the launcher's variable has it. */
 static bool speaks(void)
 {
     const char *rank = getenv("PMIX_RANK");
@@ -73,8 +73,8 @@ static double unit_of(char letter)
     }
 }
 
-/* "0.8" and "5/8": of [whole]; "16G": bytes. As GASNet, a bare number of more than 1 is megabytes
- * only where it says so: here it is bytes. */
+/* "0.8" and "5/8" are fractions of [whole]; "16G" is bytes. A bare number above 1 is bytes, too;
+ * GASNet takes some of these as megabytes and documents which. */
 uint64_t gasnetw_env_size(const char *name, uint64_t whole)
 {
     const char *text = getenv(name);
@@ -99,7 +99,7 @@ uint64_t gasnetw_env_size(const char *name, uint64_t whole)
     return (uint64_t)(value <= 1 ? value * (double)whole : value);
 }
 
-/* ---- what becomes Weft's ---- */
+/* ---- setting Weft's variables ---- */
 
 #define MEDIUM 4032u
 
@@ -116,8 +116,8 @@ static void set_number(const char *name, uint64_t value)
     set_if_free(name, text);
 }
 
-/* A count of the longest Mediums, or a space for them: what may be in flight to a node-mate. Weft
- * wants room for four, and GASNet for 2 to 64: what is less or more is adjusted. */
+/* What may be in flight through shared memory to one node, as a count of the longest Mediums or as
+ * bytes. Weft wants room for four, and GASNet for 2 to 64: other values are adjusted. */
 static void set_payload(void)
 {
     uint64_t space = gasnetw_env_size("GASNET_NETWORKDEPTH_SPACE", 0), size = 4096, want,
@@ -147,7 +147,7 @@ static void set_pinned(void)
         set_number("WEFT_PINNED", bytes);
 }
 
-/* GASNet's least Medium is 512 bytes. */
+/* GASNet promises Mediums of at least 512 bytes. */
 static void set_medium(void)
 {
     const char *text = getenv("WEFT_AM_MAX");
@@ -167,10 +167,10 @@ void gasnetw_env_before(void)
         set_if_free("WEFT_TRANSPORTS", "loop,tcp");
 }
 
-/* ---- what is reported ---- */
+/* ---- reporting ---- */
 
 static const struct {
-    const char *name;   /* a '*' at the end: all that begin so */
+    const char *name;   /* "X*": all that begin with X */
     const char *effect; /* null: none */
 } known[] = {
     {"GASNET_NETWORKDEPTH_SPACE", "space of the ring between node-mates (WEFT_SHM_PAYLOAD)"},

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The end of the job: gasnet_exit, misuse, a node that died.
  *
- * gasnet_exit is not collective, but the usual way to end is that all call it. Those that have
- * called it agree on the largest code, by dissemination: in round k each sends the largest that it
- * knows to the rank 2^k after it and waits for the one from 2^k before. Whoever has all rounds
- * knows that everybody leaves, and goes. Who has not called it yet is not disturbed: it may be
- * about to print what the job was about.
+ * gasnet_exit is not collective, but usually all ranks call it. Those that have called it agree on
+ * the largest code by dissemination: in round k each sends the largest code that it knows to the
+ * rank 2^k after it, and waits for the message of the rank 2^k before. A rank that has received all
+ * rounds knows that all ranks leave, and exits. Ranks that have not called gasnet_exit yet are not
+ * disturbed: they may be about to print results.
  *
- * If the rounds have not come to an end in T seconds, 3 and an eighth for each node but at most 120
- * (GASNET_EXITTIMEOUT_MIN, _FACTOR, _MAX), or in a quarter of a second where the code is not 0, the
- * ranks 1, 2, 4 ... after are told (NOTICE); who is told runs its handler of SIGQUIT in its next
- * turn, if it has one, leaves, and tells likewise: all know in log2(nodes) steps. If after T more
- * it has not ended, since somebody computes, or is dead, the launcher ends the job. A thread sees
- * to it that this happens even if the endpoint cannot be had: a handler of another thread's may
- * wait for a lock that the thread which leaves holds. */
+ * If the rounds have not ended after T = min(120, 3 + nodes / 8) seconds (GASNET_EXITTIMEOUT_MIN,
+ * _FACTOR, _MAX), or after a quarter of a second where the code is not 0, a leaving rank sends a
+ * NOTICE to the ranks 1, 2, 4 ... after it. In its next turn a rank that received one runs its
+ * SIGQUIT handler, if it has one, leaves, and sends NOTICEs itself: they reach all ranks in
+ * log2(nodes) steps. If the rounds have not ended after T more, because a rank computes or is dead,
+ * the launcher ends the job. A thread ensures this even if the endpoint stays locked: a handler in
+ * another thread may wait for a lock that the leaving thread holds. */
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -32,12 +32,12 @@ enum { STAYING, TOLD, LEAVING };
 #define NOTICE ROUNDS /* instead of a round's number */
 
 _Atomic int gasnetw_leaving;
-static _Atomic bool told;          /* by a NOTICE */
-static _Atomic int told_code;      /* the largest that came */
-static _Atomic unsigned confirmed; /* of what this rank told */
+static _Atomic bool noticed;       /* a NOTICE was received */
+static _Atomic int noticed_code;   /* the largest code received */
+static _Atomic unsigned confirmed; /* messages of this rank that were replied to */
 static unsigned sent;
-static _Atomic bool passed_on;  /* a NOTICE, to others */
-static _Atomic uint32_t rounds; /* that came: bit k */
+static _Atomic bool forwarded;  /* NOTICEs were sent */
+static _Atomic uint32_t rounds; /* received: bit k */
 static _Atomic int64_t lost_node = -1;
 static _Atomic int lost_why;
 static int code_now;
@@ -59,11 +59,11 @@ static _Noreturn void abandon(int code, const char *why)
     _exit(code);
 }
 
-static double deadline_s;      /* of the step that is under way */
-static _Atomic int64_t end_ms; /* when the watch ends the process; INT64_MAX: not */
+static double deadline_s;      /* of the current step */
+static _Atomic int64_t end_ms; /* when the watch ends the process; INT64_MAX: never */
 static _Atomic int watch_code;
 
-/* Takes no lock, and writes nothing: whoever leaves may be stuck in either. */
+/* Takes no lock and writes nothing: the leaving thread may be stuck in either. */
 static void *watch(void *arg)
 {
     struct timespec look = {0, 50000000};
@@ -73,7 +73,7 @@ static void *watch(void *arg)
     abandon(atomic_load(&watch_code), "this node could not end in time");
 }
 
-/* Have the process end at [end_s], with [code], whatever its other threads are stuck in. */
+/* End the process at [end_s] with [code], whatever its other threads do. */
 static void watch_over(double end_s, int code)
 {
     static _Atomic bool watched;
@@ -90,10 +90,10 @@ static void watch_over(double end_s, int code)
     pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
-/* ---- the last words ---- */
+/* ---- fatal errors ---- */
 
-/* The launcher ends the job. Output that is kept in memory goes out first, if that is possible in a
- * second: another thread may hold a stream, and a pipe may be full. */
+/* Have the launcher end the job. First flush stdio, for at most a second: another thread may hold a
+ * stream, and a pipe may be full. */
 #define FLUSH_S 1.0
 static _Noreturn void give_up(int code, const char *why)
 {
@@ -102,7 +102,7 @@ static _Noreturn void give_up(int code, const char *why)
     abandon(code, why);
 }
 
-/* Others may not disturb who leaves. */
+/* Other threads may not disturb the one that leaves. */
 static void stop_if_leaving(void)
 {
     if (atomic_load(&gasnetw_leaving) == LEAVING && !pthread_equal(leaver, pthread_self()))
@@ -146,7 +146,7 @@ void gasnetw_check(gasnet_node_t node, const char *what)
         gasnetw_fatal("%s while a handler-safe lock is held", what);
 }
 
-/* ---- what others say ---- */
+/* ---- receiving ---- */
 
 static void keep_largest(_Atomic int *at, int code)
 {
@@ -155,8 +155,8 @@ static void keep_largest(_Atomic int *at, int code)
         ;
 }
 
-/* A request's arguments: a round's number or NOTICE, the largest code known. The reply says that it
- * has come: who goes waits for that. */
+/* A request's arguments: a round's number or NOTICE, and the largest code known. The reply confirms
+ * it; a rank waits for confirmations before it exits. */
 static void on_leave(const struct weft_am *am)
 {
     int stay = STAYING;
@@ -166,18 +166,18 @@ static void on_leave(const struct weft_am *am)
     }
     if (am->nargs != 2 || am->args[0] > NOTICE || !am->can_reply)
         return;
-    keep_largest(&told_code, (int)am->args[1]);
+    keep_largest(&noticed_code, (int)am->args[1]);
     if (weft_am_reply(am, AM_LEAVE, NULL, 0, NULL, 0) != WEFT_OK)
         return; /* its sender is gone */
     if (am->args[0] < ROUNDS) {
         atomic_fetch_or(&rounds, UINT32_C(1) << am->args[0]);
         return;
     }
-    atomic_store(&told, true);
+    atomic_store(&noticed, true);
     (void)atomic_compare_exchange_strong(&gasnetw_leaving, &stay, TOLD);
 }
 
-/* While polled: nothing may be sent here. */
+/* Called in a poll: nothing may be sent here. */
 static void on_peer_down(struct weft_ep *ep, struct weft_peer *peer, enum weft_status why,
                          void *arg)
 {
@@ -187,7 +187,8 @@ static void on_peer_down(struct weft_ep *ep, struct weft_peer *peer, enum weft_s
     (void)arg;
     if (rank < 0 || rank == (int)gasnetw_job.mynode)
         return;
-    if (atomic_load(&gasnetw_leaving) == STAYING) { /* who is first; then everybody may see it */
+    if (atomic_load(&gasnetw_leaving) ==
+        STAYING) { /* written by the first thread only, then published */
         atomic_store(&lost_why, why);
         (void)atomic_compare_exchange_strong(&lost_node, &nobody, rank);
     }
@@ -207,17 +208,16 @@ static bool has_handler(int signo)
             (now.sa_handler != SIG_DFL && now.sa_handler != SIG_IGN));
 }
 
-/* The launcher sees a death, too, and knows the signal or code: what it tells is better than that a
- * node is gone. */
+/* Give the launcher time to report a death first: it knows the signal or code. */
 #define LAUNCHER_S 0.3
-static void let_launcher_say(void)
+static void await_launcher(void)
 {
     for (double until = now_s() + LAUNCHER_S; now_s() < until;)
         (void)weft_ep_wait(gasnetw_binding.ep, 10000000);
 }
 
-/* The program's own SIGQUIT handler may clean up, and may call gasnet_exit itself: one thread runs
- * it, and is the one that leaves. */
+/* Run the program's SIGQUIT handler, which may clean up and call gasnet_exit itself. One thread
+ * runs it, and that one leaves. */
 static void raise_once(void)
 {
     static _Atomic bool raised;
@@ -239,12 +239,12 @@ void gasnetw_heed_leaving(void)
         return;
     raise_once();
     lost = atomic_load(&lost_node);
-    if (lost >= 0 && !atomic_load(&told)) {
-        let_launcher_say();
+    if (lost >= 0 && !atomic_load(&noticed)) {
+        await_launcher();
         gasnetw_fatal("node %" PRId64 " is gone: %s", lost,
                       weft_status_text((enum weft_status)atomic_load(&lost_why)));
     }
-    gasnet_exit(atomic_load(&told_code));
+    gasnet_exit(atomic_load(&noticed_code));
 }
 
 /* ---- leaving ---- */
@@ -265,7 +265,7 @@ static double patience_s(void)
 
 static int largest_code(void)
 {
-    int other = atomic_load(&told_code);
+    int other = atomic_load(&noticed_code);
     return other > code_now ? other : code_now;
 }
 
@@ -276,8 +276,8 @@ static bool look(void)
     return now_s() < deadline_s;
 }
 
-/* A rank that is lost gets none: the rounds miss it, and the time ends. */
-static bool tell(gasnet_node_t rank, unsigned what)
+/* A lost rank gets no message: the rounds never end, and the time runs out. */
+static bool send_leave(gasnet_node_t rank, unsigned what)
 {
     uint32_t args[2] = {what, (uint32_t)largest_code()};
     enum weft_status s;
@@ -289,18 +289,18 @@ static bool tell(gasnet_node_t rank, unsigned what)
     return true;
 }
 
-/* Rounds as far as the time allows. True: all are through, and largest_code() is all the same. */
+/* Go through the rounds until the deadline. True: all are done, and all ranks' codes are equal. */
 static bool agree(void)
 {
     static unsigned k;
-    static bool said;
+    static bool sent_this;
     gasnet_node_t n = gasnetw_job.nodes, me = gasnetw_job.mynode;
-    for (; ((uint64_t)1 << k) < n; k++, said = false) {
-        if (!said && !tell((gasnet_node_t)((me + ((uint64_t)1 << k)) % n), k))
+    for (; ((uint64_t)1 << k) < n; k++, sent_this = false) {
+        if (!sent_this && !send_leave((gasnet_node_t)((me + ((uint64_t)1 << k)) % n), k))
             return false;
-        said = true;
+        sent_this = true;
         while (!(atomic_load(&rounds) >> k & 1))
-            if (!look() || (atomic_load(&told) && !atomic_load(&passed_on)))
+            if (!look() || (atomic_load(&noticed) && !atomic_load(&forwarded)))
                 return false;
     }
     return true;
@@ -309,13 +309,13 @@ static bool agree(void)
 static void tell_others(void)
 {
     gasnet_node_t n = gasnetw_job.nodes, me = gasnetw_job.mynode;
-    atomic_store(&passed_on, true);
+    atomic_store(&forwarded, true);
     for (gasnet_node_t d = 1; d < n; d *= 2)
-        if (!tell((me + d) % n, NOTICE))
+        if (!send_leave((me + d) % n, NOTICE))
             return;
 }
 
-/* Nothing came of waiting for the others to leave by themselves, or somebody else found that. */
+/* How long to wait for other ranks to leave by themselves, if the code is not 0. */
 #define GRACE_S 0.25
 
 static bool leave_together(double patience)
@@ -329,8 +329,8 @@ static bool leave_together(double patience)
     return agree();
 }
 
-/* What this rank said has come, as far as its receivers still say so: they may have gone, knowing
- * all there is to know. */
+/* Wait until this rank's messages are confirmed. Not for long: receivers that have all rounds may
+ * have exited without a reply. */
 #define CONFIRM_S 0.2
 static void await_confirmation(void)
 {
@@ -355,7 +355,7 @@ static void enter_leaving(int code)
     atomic_store(&gasnetw_leaving, LEAVING);
 }
 
-/* Nothing is closed: other threads may be anywhere, and operations under way. Returns the code. */
+/* Closes nothing, since other threads may use it and operations be under way. Returns the code. */
 static int leave_job(int code)
 {
     double patience = patience_s();
@@ -364,7 +364,7 @@ static int leave_job(int code)
         watch_over(now_s() + 2 * patience + 1, code & 0xff);
     enter_leaving(code);
     snprintf(why, sizeof why, "gasnet_exit(%d) by node %u", code_now, gasnetw_job.mynode);
-    if (gasnetw_binding.job && gasnetw_thread_.in_handler) /* nothing can be sent from here */
+    if (gasnetw_binding.job && gasnetw_thread_.in_handler) /* a handler cannot send these */
         give_up(code_now, why);
     fflush(NULL);
     gasnetw_tools_finish();
@@ -383,11 +383,11 @@ static int leave_job(int code)
 void gasnet_exit(int exitcode)
 {
     if (gasnetw_binding.job && getpid() != gasnetw_binding.pid)
-        _exit(exitcode & 0xff); /* a forked child is no node */
+        _exit(exitcode & 0xff); /* a forked child is no rank */
     _exit(leave_job(exitcode));
 }
 
-/* Return from main, and exit(): what is left of it goes on, if its code is the job's. */
+/* A return from main, or exit(): the rest of exit() runs if [status] is the job's code. */
 static void on_process_exit(int status, void *arg)
 {
     int code;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Put, get, memset out of line: where the segment is not mapped here, and what waits or counts.
- * Between node-mates gasnet.h has done it before anything here is called. */
+/* Put, get and memset out of line: for segments that are not mapped here. gasnet.h inlines the
+ * accesses to mapped ones. */
 #include "op.h"
 
 #include <stdlib.h>
@@ -9,7 +9,8 @@
 #include "domain.h"
 #include "trace.h"
 
-/* A source that stays the caller's is copied up to this length; beyond, the call waits. */
+/* A source that the caller may change on return is copied up to this length; beyond, the call
+ * waits. */
 #define KEEP_MAX 65536u
 
 /* ---- counters ---- */
@@ -70,7 +71,7 @@ struct piece {
     struct gasnetw_op *owner;
     gasnet_node_t node;
     bool is_put;
-    unsigned char bytes[]; /* a source that was to be kept */
+    unsigned char bytes[]; /* the copy of a source */
 };
 
 static const char *piece_name(bool is_put)
@@ -78,7 +79,7 @@ static const char *piece_name(bool is_put)
     return is_put ? "gasnet_put_nb or gasnet_put_nbi" : "gasnet_get_nb or gasnet_get_nbi";
 }
 
-/* What is to be moved: [nbytes] between [here] and [there], which is [node]'s. */
+/* A transfer of [nbytes] between [here] and [node]'s address [there]. */
 struct move {
     bool is_put;
     gasnet_node_t node;
@@ -88,7 +89,7 @@ struct move {
     size_t nbytes;
 };
 
-/* Start it on this thread's domain; turns while there is no room. Returns what weft_put does. */
+/* Start [m] in this thread's domain; waits while there is no room. Returns as weft_put does. */
 static enum weft_status start(const struct move *m, struct weft_op *op)
 {
     struct weft_remote *r;
@@ -135,7 +136,7 @@ static struct piece *piece_new(struct gasnetw_op *owner, gasnet_node_t node, boo
     return p;
 }
 
-/* Start what [p] counts; if it is not under way, it is done already, or failed. */
+/* Start [m] as piece [p]. If weft_put completes or fails at once, end [p], too. */
 static void piece_start(struct piece *p, const struct move *m)
 {
     enum weft_status status = start(m, &p->op);
@@ -178,7 +179,7 @@ void gasnetw_await(struct weft_op *op, gasnet_node_t node, const char *what)
     int32_t status;
     while ((status = __atomic_load_n(&op->status, __ATOMIC_ACQUIRE)) == WEFT_PENDING)
         gasnetw_wait_turn(&w);
-    if (gasnetw_binding.mode != MODE_SEQ) /* whoever ended it may still be in it */
+    if (gasnetw_binding.mode != MODE_SEQ) /* the thread that completed it may still use it */
         (void)gasnetw_turn();
     if (status != WEFT_OK)
         gasnetw_lost(node, (enum weft_status)status, what);

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Replies that leave after their handler, as requests of their own, in the order in which they were
- * made.
+/* Deferred replies: sent after their handler, as requests of their own, in the order of the
+ * replies.
  *
- * GASNet lets any request be answered by any reply, or by none. To reserve room for the longest
- * would cost each request a place of that size, and a flood of requests that nobody answers has no
- * use for any. So a request reserves nothing until its handler is known to reply: the first reply
- * is kept here, and from the message that it becomes the requester learns whether that handler
- * answers with data, and reserves for a header or for the longest from then on. What is kept for a
- * node is bounded by the requests that it has under way before it polls, and so knows. */
+ * GASNet lets any request be answered by any reply, or by none. Reserving room for the longest
+ * reply would cost each request a slot of that size, even in a flood of requests without replies.
+ * So a request reserves nothing until its handler is known to reply. The first reply is kept here
+ * and sent as a message, from which the requester learns whether that handler replies with data;
+ * from then on it reserves room for a header or for the longest reply. What is kept for a node is
+ * bounded by the requests that it sends before it polls, and so learns that. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "binding.h"
 
-/* Wire: before the payload that the reply would have had. */
+/* Wire structure, followed by the reply's payload. */
 struct late_head {
-    uint32_t origin;  /* the reply's index | rank << 8 */
+    uint32_t origin;  /* the reply's */
     uint32_t kind;    /* AM_SHORT .. */
     uint32_t request; /* the handler whose request is answered */
     uint32_t nargs;
@@ -30,7 +30,7 @@ struct late {
     unsigned char bytes[];
 };
 
-/* What waits for one node. A node that does not poll holds up nobody else's. */
+/* Replies kept for one node. A node that does not poll does not delay those of others. */
 struct queue {
     struct queue *next; /* of those with something to send */
     gasnet_node_t dest;
@@ -38,11 +38,11 @@ struct queue {
     struct late *first, **last;
 };
 
-/* Handlers append under the endpoint's lock, whoever polls takes: this lock is never held over a
- * call of Weft's. */
+/* Handlers append under the endpoint's lock; the thread that polls removes. [lock] is never held
+ * over a call of Weft. */
 static struct {
     pthread_mutex_t lock;
-    struct queue **of;  /* [nodes]; made when a reply to that node is first kept */
+    struct queue **of;  /* [nodes]; each created with the first reply to that node */
     struct queue *busy; /* those with something to send */
     bool flushing;
 } late = {PTHREAD_MUTEX_INITIALIZER, NULL, NULL, false};
@@ -113,7 +113,7 @@ void gasnetw_reply_later(uint32_t to, unsigned kind, uint32_t origin, int nargs,
         no_memory(to >> 8, len);
 }
 
-/* One thread sends at a time: each node's leave in their order. */
+/* One thread sends at a time, which keeps each node's replies in order. */
 static bool flush_begin(void)
 {
     bool mine;
@@ -125,7 +125,7 @@ static bool flush_begin(void)
     return mine;
 }
 
-/* The first of [q] has left: the next, or null. */
+/* The first of [q] was sent. Returns the next, or null. */
 static struct late *next_of(struct queue *q)
 {
     struct late *l, *gone;
@@ -149,8 +149,8 @@ static struct late *first_of(struct queue *q)
     return l;
 }
 
-/* As many as there is room for. Those of a requester that is lost are gone with it: peer_down ends
- * the job. */
+/* Send as many as there is room for. Replies to a lost requester are dropped: peer_down ends the
+ * job. */
 static int send_some(struct queue *q)
 {
     int sent = 0;
@@ -161,7 +161,7 @@ static int send_some(struct queue *q)
     return sent;
 }
 
-/* The lists are taken apart here only; handlers add in front meanwhile. */
+/* Only the flushing thread removes from the lists; handlers may add at the front meanwhile. */
 static struct queue *busy_first(void)
 {
     struct queue *q;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <weft/msg.h>
 
-/* Memory that goes with a schedule. */
+/* Memory that lives as long as a schedule. */
 struct gasnetw_scratch {
     struct gasnetw_scratch *next;
     _Alignas(64) unsigned char bytes[];
@@ -142,7 +142,7 @@ void gasnetw_sched_round(struct gasnetw_sched *s)
 
 /* ---- running; lock held ---- */
 
-/* Element by element: a function may take its counts as those of one fold, or of many at once. */
+/* Element by element: so it does not matter how a function understands its counts. */
 static void fold(const struct gasnetw_fold *f, const struct gasnetw_step *t)
 {
     for (size_t i = 0; i < t->len; i++) {
@@ -152,7 +152,7 @@ static void fold(const struct gasnetw_fold *f, const struct gasnetw_step *t)
     }
 }
 
-/* Did the message start? AGAIN and ELIMIT pass when others complete. */
+/* Did the message start? AGAIN and ELIMIT end when others complete. */
 static bool posted(struct gasnetw_step *t, enum weft_status st)
 {
     if (st == WEFT_AGAIN || st == WEFT_ELIMIT)
@@ -199,7 +199,7 @@ static bool step_done(const struct gasnetw_step *t)
     return true;
 }
 
-/* As far as it goes now. Returns whether it is complete. */
+/* Advance [s] as far as it goes. True: it is complete. */
 static bool advance(struct gasnetw_sched *s)
 {
     for (;;) {
@@ -217,7 +217,7 @@ static bool advance(struct gasnetw_sched *s)
 
 static void finish(struct gasnetw_sched *s)
 {
-    /* Release: what was received, to who sees it done (gasnetw_sched_wait, coll.c). */
+    /* Release: a thread that sees it done sees what was received (gasnetw_sched_wait, coll.c). */
     atomic_store_explicit(&s->done, true, memory_order_release);
 }
 
@@ -231,7 +231,7 @@ void gasnetw_sched_start(struct gasnetw_sched *s)
     *newest = s;
     newest = &s->next;
     atomic_fetch_add_explicit(&active, 1, memory_order_relaxed);
-    /* Only as long as there is something to do: other waits heed it. */
+    /* Set only while a schedule is active: every turn of a wait calls it. */
     gasnetw_progress = gasnetw_sched_progress;
 }
 
@@ -255,9 +255,9 @@ void gasnetw_sched_progress(void)
     pthread_mutex_unlock(&lock);
 }
 
-/* As gasnetw_wait_turn, but it naps while schedules are active: what they wait for are messages,
- * which end a nap, and this goes on with them itself. Where several images of the node take part it
- * gives the core away instead: what another thread does ends no nap, and it may need it. */
+/* As gasnetw_wait_turn, but it may sleep while schedules are active: they wait for messages, which
+ * end the sleep, and this call advances them. Where the node has several images it yields instead:
+ * another thread's steps end no sleep, and that thread may need the core. */
 enum { TURNS = 64, YIELDS = 2000, NAP_NS = 50000 };
 bool gasnetw_sched_threads;
 

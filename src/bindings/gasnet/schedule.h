@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Schedules: a collective call as rounds of sends, receives and local work.
  *
- * A schedule is built whole, then started. Steps of a round start in the order in which they were
- * added, local ones run as they are reached; the next round begins when all of them are complete.
- * So what a round receives is there for the local steps of the next one.
+ * A schedule is built completely, then started. The steps of a round start in the order in which
+ * they were added; local ones run at once. The next round begins when all are complete. So the
+ * local steps of a round can use what the round before received.
  *
- * Sends and receives are Weft's tagged messages with the source named. Between two nodes those of
- * one schedule match in the order in which each adds them.
+ * Sends and receives are Weft's tagged messages with a named source. Between two nodes those of one
+ * schedule match in the order in which each node adds them.
  *
  * One mutex guards all schedules (gasnetw_sched_lock). It is the outermost lock: held over Weft's
  * calls, never taken in a handler, and nothing waits while it is held. */
@@ -32,7 +32,7 @@ struct gasnetw_step {
     struct weft_op op;
 };
 
-/* What folds two operands; null fn: none. */
+/* A function that folds two operands; fn null: none. */
 struct gasnetw_fold {
     gasnet_coll_reduce_fn_t fn;
     size_t elem_size;
@@ -43,19 +43,19 @@ struct gasnetw_sched {
     struct gasnetw_sched *next; /* while active */
     struct gasnetw_step *steps;
     unsigned count, room;
-    unsigned first, started; /* of the current round: first step not complete, not started */
+    unsigned first, started; /* first step of the round that is not complete; that is not started */
     uint64_t tag;
     struct gasnetw_scratch *scratch;
     struct gasnetw_fold fold;
-    void *plan; /* of who built it, for STEP_CALL */
+    void *plan; /* the builder's, for STEP_CALL */
     _Atomic bool done;
 };
 
-/* Its tag: what the two ends of its messages have in common and no other schedule that is under
- * way. */
+/* A schedule's tag: equal at both ends of its messages, and unique among those under way. */
 #define GASNETW_TAG(team, stream, seq)                                                             \
     ((uint64_t)(team) << 24 | (uint64_t)(stream) << 22 | ((seq)&0x3fffff))
-/* A team's number, the same at all members: who leads it, and that node's count of teams. */
+/* A team's number, equal at all members: its first member's node, and that node's count of teams.
+ */
 #define GASNETW_TEAM_BITS 20
 #define GASNETW_TEAM_ID(node, count)                                                               \
     ((uint64_t)(node) << GASNETW_TEAM_BITS | ((count) & ((1u << GASNETW_TEAM_BITS) - 1)))
@@ -63,31 +63,31 @@ struct gasnetw_sched {
 void gasnetw_sched_lock(void);
 void gasnetw_sched_unlock(void);
 
-/* [s] is zeroed; fini gives back what it holds, not itself. */
+/* Free what [s] holds, not [s]. A schedule begins zeroed. */
 void gasnetw_sched_fini(struct gasnetw_sched *s);
 /* Memory of [len] bytes that lives as long as [s]; never null. */
 void *gasnetw_sched_scratch(struct gasnetw_sched *s, size_t len);
 
-/* Add a step. Of no bytes: none is added, at either end. */
+/* Add a step. With no bytes none is added, at either end. */
 void gasnetw_sched_send(struct gasnetw_sched *s, gasnet_node_t node, const void *from, size_t len);
 void gasnetw_sched_recv(struct gasnetw_sched *s, gasnet_node_t node, void *to, size_t len);
 void gasnetw_sched_copy(struct gasnetw_sched *s, void *to, const void *from, size_t len);
-/* to[i] = left[i] with right[i]; [to] is neither of them. */
+/* to[i] = fold of left[i] and right[i]; [to] is neither of them. */
 void gasnetw_sched_fold(struct gasnetw_sched *s, void *to, const void *left, const void *right,
                         size_t elems);
 void gasnetw_sched_call(struct gasnetw_sched *s, gasnetw_step_fn fn, size_t arg);
-/* What follows waits for what was added since the last round. */
+/* End the round: later steps wait for all earlier ones. */
 void gasnetw_sched_round(struct gasnetw_sched *s);
 
-/* Begin it; lock held. s->done is set when it is complete, maybe before this returns. */
+/* Start it; lock held. s->done is set when it is complete, maybe before this returns. */
 void gasnetw_sched_start(struct gasnetw_sched *s);
-/* Go on with all that are active, unless another thread does. Any thread, not in a handler. */
+/* Advance all active ones, unless another thread does. Any thread, not in a handler. */
 void gasnetw_sched_progress(void);
 unsigned gasnetw_sched_active(void);
 
 /* This node has several images: set before any thread waits. */
 extern bool gasnetw_sched_threads;
-/* Turns until [*done]. */
+/* Wait until [*done]. */
 void gasnetw_sched_wait(_Atomic bool *done);
 
 /* malloc and calloc that are fatal when out of memory. */

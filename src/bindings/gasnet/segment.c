@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* gasnet_attach: the handler table, and the segments.
  *
- * FAST and LARGE: memory of Weft's that node-mates map. EVERYTHING: one region of all addresses,
- * addressed virtually and without backing (weft/mr.h): the kernel tells what is not there. */
+ * FAST and LARGE: memory from Weft that other processes of the machine map. EVERYTHING: one region
+ * of all addresses, addressed virtually and without backing (weft/mr.h): an access to an unmapped
+ * address fails in the kernel. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,8 +20,8 @@
 #define HIGHEST ((uintptr_t)1 << 47) /* of user space on x86-64 with four levels of tables */
 #define EVERYTHING_KEY 1
 
-/* The kernel may give memory back late after an unmap (GASNet's bug 3480): so often an allocation
- * that fails is tried again, waiting 50 ms more each time; 1.4 s in all. */
+/* The kernel may release memory late after an unmap (GASNet's bug 3480). So a failed allocation is
+ * tried again so many times, after 50 ms more each time; 1.4 s in all. */
 #define RETRIES 7
 #define RETRY_MS 50
 
@@ -35,8 +36,8 @@ uint64_t gasnetw_memory_of_node(void)
     return sysinfo(&info) ? UINT64_C(1) << 30 : (uint64_t)info.totalram * info.mem_unit;
 }
 
-/* What all processes of this machine may have together, by GASNET_PHYSMEM_MAX, and each of them, by
- * GASNET_MAX_SEGSIZE. It is address space until it is touched. */
+/* The limit for all processes of this machine together (GASNET_PHYSMEM_MAX) and for each of them
+ * (GASNET_MAX_SEGSIZE). A segment takes address space only, until it is touched. */
 void gasnetw_segment_limits(uint64_t *together, uint64_t *each)
 {
     uint64_t all = gasnetw_memory_of_node();
@@ -59,14 +60,14 @@ uintptr_t gasnetw_segment_share(uint64_t together, uint64_t each, unsigned proce
     return share / page * page;
 }
 
-/* What is to be added to [node]'s address to find it here; 0: it is not mapped. */
+/* An address of [node] plus this offset is its address here; 0: not mapped. */
 uintptr_t gasnetw_segment_offset(gasnet_node_t node)
 {
     const struct gasnetw_segment *s = segments ? &segments[node] : NULL;
     return s && s->remote && s->remote->base ? (uintptr_t)s->remote->base - s->addr : 0;
 }
 
-/* ---- whose ---- */
+/* ---- finding addresses ---- */
 
 bool gasnetw_segment_has(gasnet_node_t node, uint64_t addr, uint64_t nbytes)
 {
@@ -89,7 +90,7 @@ struct weft_remote *gasnetw_segment_at(gasnet_node_t node, const void *addr, siz
 
 /* ---- making them ---- */
 
-/* What a node tells the others of its segment. */
+/* What a node publishes about its segment. */
 struct segment_card {
     uint64_t addr, size;
     uint32_t failed; /* -enum weft_status */
@@ -103,8 +104,8 @@ static void nap(unsigned ms)
     (void)nanosleep(&t, NULL);
 }
 
-/* Try until every node has its memory, or the tries are over. Whether somebody has to try again is
- * what all decide together: memory that is late may be another process'. */
+/* Try until every node has its memory, or the tries are used up. All nodes decide together whether
+ * to try again: the memory that is not released yet may be another process's. */
 static enum weft_status alloc_together(size_t size)
 {
     const unsigned access = WEFT_REMOTE_READ | WEFT_REMOTE_WRITE;
@@ -171,7 +172,7 @@ static enum weft_status open_remote(struct weft_peer *peer, gasnet_node_t node, 
     return s;
 }
 
-/* The other domains reach each node by its address. */
+/* The other domains open peers by each node's address. */
 static enum weft_status open_domains(const struct segment_card *cards)
 {
     struct ep_address mine = {0}, *all;
@@ -223,7 +224,7 @@ static void close_segments(void)
     gasnetw_binding.mr = NULL;
 }
 
-/* gasnet_attach may be tried again, with less. */
+/* Undo an attach that failed: the client may try again with less. */
 static void give_back(void)
 {
     close_segments();
@@ -237,8 +238,8 @@ static enum weft_status make_segments(size_t size)
 {
     struct segment_card mine = {0}, *cards = calloc(gasnetw_job.nodes, sizeof *cards);
     enum weft_status s;
-    segments =
-        calloc((size_t)gasnetw_job.nodes + 1, sizeof *segments); /* a node too far: not mapped */
+    segments = calloc((size_t)gasnetw_job.nodes + 1,
+                      sizeof *segments); /* one more, not mapped: for a node out of range */
     if (!cards || !segments)
         mine.failed = (uint32_t)-WEFT_ENOMEM;
     else
@@ -248,7 +249,7 @@ static enum weft_status make_segments(size_t size)
     s = weft_job_allgather(gasnetw_binding.job, &mine, sizeof mine, cards);
     if (!s)
         s = open_others(cards);
-    if (s == WEFT_ELIMIT) { /* at all nodes alike */
+    if (s == WEFT_ELIMIT) { /* on all nodes alike */
         give_back();
         free(cards);
         return s;
@@ -274,7 +275,8 @@ static void set_handler(unsigned index, gasnetw_fn_t fn)
     gasnetw_binding.handlers[index] = fn;
 }
 
-/* Who has an index first; the others get the free ones from 128 on, in the table's order. */
+/* Entries with an index first; then the others get the free ones from 128 on, in the table's order.
+ */
 static void set_handlers(gasnet_handlerentry_t *table, int n)
 {
     unsigned next = CLIENT_HANDLERS;
@@ -328,7 +330,7 @@ int gasnet_attach(gasnet_handlerentry_t *table, int numentries, uintptr_t segsiz
         gasnetw_fatal("gasnet_attach: %s", weft_status_text(s));
     gasnetw_binding.attached = true;
     gasnetw_coll_open();
-    s = weft_job_barrier(gasnetw_binding.job); /* everybody's handlers are there */
+    s = weft_job_barrier(gasnetw_binding.job); /* all nodes have their handlers */
     if (s)
         gasnetw_fatal("gasnet_attach: %s", weft_status_text(s));
     return GASNET_OK;

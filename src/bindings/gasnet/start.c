@@ -14,19 +14,19 @@
 #include "trace.h"
 
 struct gasnet_binding gasnetw_binding;
-/* Before gasnet_attach nobody has a segment. */
+/* Before gasnet_attach no node has a segment. */
 static const struct gasnetw_segment no_segment;
 struct gasnetw_job gasnetw_job = {.segments = &no_segment};
 
-/* ---- the own start, as the smp conduit has it: GASNET_PSHM_NODES=N ./prog ---- */
+/* ---- starting N processes, as GASNet's smp conduit does: GASNET_PSHM_NODES=N ./prog ---- */
 
 static bool has_launcher(void)
 {
     return gasnetw_tools_var("PMIX_NAMESPACE") && gasnetw_tools_var("PMIX_RANK");
 }
 
-/* Where the command was installed with this library, PREFIX/lib/.../libweft-gasnet.so: upwards
- * until there is a bin/weft. */
+/* The path of the weft command that was installed with this library,
+ * PREFIX/lib/.../libweft-gasnet.so: the first bin/weft upwards from there. */
 static bool beside_library(char *path, size_t size)
 {
     Dl_info info;
@@ -86,7 +86,8 @@ static void start_if_asked(int *argc, char ***argv)
 
 /* ---- init ---- */
 
-/* In this process's affinity mask, whose length the kernel alone knows: sched_getaffinity(2). */
+/* Cores in this process's affinity mask, whose length only the kernel knows: sched_getaffinity(2).
+ */
 static long cores_allowed(void)
 {
     for (size_t most = CPU_SETSIZE; most <= (size_t)1 << 20; most *= 2) {
@@ -101,7 +102,8 @@ static long cores_allowed(void)
     return 1;
 }
 
-/* Do ranks outnumber cores? Who is bound to one core was given it by a launcher that counts. */
+/* Do ranks outnumber cores? A rank bound to one core was bound by a launcher, so all cores count.
+ */
 static bool is_crowded(void)
 {
     long cores = cores_allowed();
@@ -135,10 +137,10 @@ static void open_job(void)
         gasnetw_binding.peers[r] = weft_job_peer(gasnetw_binding.job, r);
 }
 
-/* What a node tells the others of its machine. */
+/* What a node publishes about its machine. */
 struct node_card {
-    uint64_t machine;        /* the same for all of one kernel */
-    uint64_t together, each; /* limits of segments: of all processes there, and of one */
+    uint64_t machine;        /* equal for all nodes on one kernel */
+    uint64_t together, each; /* limits of segments: of all processes of the machine, and of one */
     uint32_t first;          /* lowest rank that shares memory with this one */
     uint32_t zero;
 };
@@ -165,7 +167,7 @@ static uint64_t machine_of_node(void)
             text[0] = '\0';
         fclose(f);
     }
-    if (!*text && gethostname(text, sizeof text - 1)) /* no /proc: a name is better than nothing */
+    if (!*text && gethostname(text, sizeof text - 1)) /* without /proc */
         text[0] = '\0';
     for (const char *c = text; *c; c++)
         hash = (hash ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
@@ -189,7 +191,8 @@ static uint32_t run_of(const struct node_card *cards, const uint32_t *order, uin
     return n;
 }
 
-/* hosts[r] becomes the lowest rank of r's machine (number_them is next); the limits are shares. */
+/* Set hosts[r] to the lowest rank of r's machine (number_them follows), and the limits to shares.
+ */
 static void find_machines(const struct node_card *cards, uint32_t *order)
 {
     gasnetw_binding.max_global = UINTPTR_MAX;
@@ -210,7 +213,7 @@ static void find_machines(const struct node_card *cards, uint32_t *order)
     }
 }
 
-/* Numbers by first appearance, of what names the lowest rank of each. */
+/* Replace each lowest rank by a number, in the order of first appearance. */
 static void number_them(uint32_t *of)
 {
     uint32_t next = 0;
@@ -218,7 +221,8 @@ static void number_them(uint32_t *of)
         of[r] = of[r] < r ? of[of[r]] : next++;
 }
 
-/* Agree on the smallest limit and on who shares memory; nobody sends before everybody is here. */
+/* Agree on the smallest limit and on which nodes share memory. No node sends before all are here.
+ */
 static void agree(void)
 {
     struct node_card mine = {.machine = machine_of_node()};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Fatal errors, backtraces, and what the machine is. */
+/* Fatal errors, backtraces, facts about the machine. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -30,7 +30,7 @@ void gasnetw_tools_started(void)
 
 bool gasnetw_tools_lock_at_end(pthread_mutex_t *lock)
 {
-    /* Tries rather than pthread_mutex_timedlock(3), whose time of day may be set meanwhile. */
+    /* Not pthread_mutex_timedlock(3): the time of day may be set meanwhile. */
     const struct timespec nap = {.tv_nsec = 1000000};
     for (int tries = 0; tries < 1000; tries++) {
         if (!pthread_mutex_trylock(lock))
@@ -83,7 +83,7 @@ static void say(const char *text, size_t len)
 
 static _Noreturn void die(const char *file, int line, const char *func, const char *msg, va_list ap)
 {
-    static _Thread_local bool dying; /* a backtrace or a trace that fails, too */
+    static _Thread_local bool dying; /* also of a backtrace or trace that fails */
     char text[4096], rank[32] = "";
     size_t n, room = sizeof text - 1;
     if (gasnetw_tools_rank() >= 0)
@@ -136,7 +136,7 @@ void gasnett_flush_streams(void)
 {
     fflush(stdout);
     fflush(stderr);
-    (void)!fsync(STDOUT_FILENO); /* fails for what is no file */
+    (void)!fsync(STDOUT_FILENO); /* fails if it is no file */
     (void)!fsync(STDERR_FILENO);
 }
 
@@ -186,7 +186,7 @@ gasnett_sighandlerfn_t gasnett_reghandler(int sigtocatch, gasnett_sighandlerfn_t
 
 /* ---- backtraces ---- */
 
-/* The client's own overrides it. */
+/* Weak: the client may define it. */
 __attribute__((weak)) gasnett_backtrace_type_t gasnett_backtrace_user;
 
 static int by_execinfo(int fd)
@@ -209,7 +209,7 @@ static bool is_word(const char *name, const char *word, size_t len)
     return name && strlen(name) == len && !strncasecmp(name, word, len);
 }
 
-/* Calls the ways that [list] names, "A,B", until one works. */
+/* Try the methods in [list], "A,B", until one works. */
 static int by_list(const char *list, int fd)
 {
     while (*list) {
@@ -238,7 +238,8 @@ void gasnett_backtrace_init(const char *exename)
                     gasnett_backtrace_user.name ? gasnett_backtrace_user.name : "");
         list += len;
     }
-    (void)backtrace(&frame, 1); /* the first call loads a library; not when the heap is broken */
+    (void)backtrace(&frame,
+                    1); /* the first call loads a library: do that before the heap may be damaged */
 }
 
 int gasnett_print_backtrace(int fd)
@@ -362,7 +363,7 @@ const char *gasnett_performance_warning_str(void)
 {
     static char text[256];
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    (void)gasnetw_ticks_now(); /* decides */
+    (void)gasnetw_ticks_now(); /* chooses the clock */
     pthread_mutex_lock(&lock);
     text[0] = 0;
 #ifndef __OPTIMIZE__

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The self-test of the tools, gasnett_run_diagnostics: each section runs in all threads at once,
- * and then looks at what they left. */
+ * and then one thread checks the results. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -14,11 +14,11 @@
 
 enum { TURNS = 100, SAID = 20 };
 
-/* What atomics work on: here, or in the segment. */
+/* Memory for atomics: static, or in the segment. */
 struct check_words {
     gasnett_atomic32_t sum32, down, locked, payload_ready;
     gasnett_atomic64_t sum64, swapped_in, swapped_out, cas;
-    uint32_t guarded, payload; /* plain: of locked, payload_ready */
+    uint32_t guarded, payload; /* plain words, guarded by locked and payload_ready */
 };
 
 struct run {
@@ -28,9 +28,9 @@ struct run {
     pthread_barrier_t gate;
     gasnett_mutex_t mutex;
     gasnett_cond_t cond;
-    unsigned turn, counted; /* of mutex */
+    unsigned turn, counted; /* guarded by mutex */
     gasnett_rwlock_t rwlock;
-    unsigned pair[2]; /* of rwlock: equal */
+    unsigned pair[2]; /* guarded by rwlock: equal */
 };
 
 struct worker {
@@ -68,7 +68,7 @@ static void atomics_part(struct run *run, unsigned id)
         do
             was = gasnett_atomic64_read(&w->cas, 0);
         while (!gasnett_atomic64_compare_and_swap(&w->cas, was, was + 3, 0));
-        /* Each value put in comes out once, or is the last. */
+        /* Each value swapped in comes out once, or is the last. */
         (void)gasnett_atomic64_add(&w->swapped_in, mine, 0);
         mine = gasnett_atomic64_swap(&w->swapped_out, mine, 0);
         (void)gasnett_atomic64_subtract(&w->swapped_in, mine, 0);
@@ -247,7 +247,7 @@ static void run_part(struct run *run, void (*part)(struct run *run, unsigned id)
         int err;
         workers[i] = (struct worker){.run = run, .part = part, .id = i};
         err = pthread_create(&workers[i].thread, NULL, worker_main, &workers[i]);
-        if (err) /* those that run wait for it */
+        if (err) /* the running ones wait for this one */
             gasnett_fatalerror_nopos("gasnett_run_diagnostics: thread %u of %u: %s", i,
                                      run->threads, strerror(err));
     }

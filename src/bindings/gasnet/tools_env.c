@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Variables, and saying which were read (GASNET_VERBOSEENV). */
+/* Variables, and reporting those that were read (GASNET_VERBOSEENV). */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -51,15 +51,15 @@ bool gasnetw_tools_var_yes(const char *name, bool dflt)
     return yes < 0 ? dflt : yes;
 }
 
-/* ---- saying them ---- */
+/* ---- reporting ---- */
 
-/* What was said, or waits until it is known whether this is rank 0. Never freed: names are few. */
-struct said {
-    struct said *next;
-    char *key, *line; /* line: null once it was written */
+/* A report that was written, or waits until the rank is known. Never freed: there are few names. */
+struct env_report {
+    struct env_report *next;
+    char *key, *line; /* line: null when it was written */
 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct said *first, **last = &first; /* of lock */
+static struct env_report *first, **last = &first; /* under lock */
 
 static bool wanted(void)
 {
@@ -79,7 +79,7 @@ void gasnetw_env_flush(bool even_without_rank)
         return;
     if (!gasnetw_tools_lock_at_end(&lock))
         return;
-    for (struct said *s = first; s; s = s->next) {
+    for (struct env_report *s = first; s; s = s->next) {
         if (s->line && rank <= 0)
             fputs(s->line, stderr);
         free(s->line);
@@ -96,8 +96,8 @@ static void at_exit(void)
 /* Takes [line]. */
 static void add(const char *key, char *line)
 {
-    static bool registered; /* of lock */
-    struct said *s;
+    static bool registered; /* under lock */
+    struct env_report *s;
     pthread_mutex_lock(&lock);
     for (s = first; s && strcmp(s->key, key); s = s->next)
         ;
@@ -143,7 +143,7 @@ void gasnett_envdbl_display(const char *key, double val, int is_dflt)
     gasnett_envstr_display(key, text, is_dflt);
 }
 
-/* ---- reading them ---- */
+/* ---- reading ---- */
 
 char *gasnett_getenv_withdefault(const char *keyname, const char *defaultval)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Numbers as text and back, bytes counted and summed, lists of transfers as text. */
+/* Numbers to text and back, counting and summing bytes, lists of transfers as text. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -37,7 +37,7 @@ char *gasnett_format_number(int64_t val, char *buf, size_t bufsz, int is_mem_siz
     return buf;
 }
 
-/* The unit at *p, which it steps over; 0: there is none. "K", "KB", "KiB"; "B". */
+/* Read a unit, "K", "KB", "KiB" or "B", and advance *p. 0: there is none. */
 static uint64_t take_unit(const char **p)
 {
     static const char letters[] = "bkmgt";
@@ -63,7 +63,7 @@ static const char *skip_space(const char *p)
 
 static const char too_big[] = "does not fit into 64 bits";
 
-/* Digits with no point: exact. */
+/* A number without a point, exactly. */
 static const char *whole(const char *text, char **end, bool negative, uint64_t unit, int64_t *val)
 {
     int base = text[0] == '0' && (text[1] == 'x' || text[1] == 'X') ? 16 : 10;
@@ -93,7 +93,7 @@ const char *gasnetw_parse(const char *text, uint64_t mem_size_multiplier, int64_
         p += 2;
         if (!isxdigit((unsigned char)*p))
             return "is not a number";
-        p += strspn(p, "0123456789abcdefABCDEF"); /* so a B is a digit here */
+        p += strspn(p, "0123456789abcdefABCDEF"); /* in hexadecimal B is a digit, not a unit */
         fraction = false;
     } else {
         p += strspn(p, "0123456789");
@@ -136,8 +136,8 @@ int64_t gasnett_parse_int(const char *str, uint64_t mem_size_multiplier)
 
 /* ---- bytes ---- */
 
-/* Each step maps its 64-bit state one to one, so a change of one word always shows. The factor is
- * 2^64 over the golden ratio, odd. */
+/* Each step is a bijection of the 64-bit state, so a change of one word always changes the sum. The
+ * factor is 2^64 divided by the golden ratio, made odd. */
 static uint64_t mix(uint64_t sum, uint64_t word)
 {
     sum = (sum ^ word) * UINT64_C(0x9e3779b97f4a7c15);
@@ -193,9 +193,9 @@ size_t gasnett_count0s_copy(void *dst, const void *src, size_t numbytes)
 
 /* ---- lists ---- */
 
-/* One number or address as text, with what is around it. */
+/* Longest text of one number or address, with separators. */
 #define ITEM 64u
-/* What a line has besides its items. */
+/* Longest text of a line besides its items. */
 #define LINE 256u
 
 struct text {
@@ -284,7 +284,7 @@ static void put_sizes(struct text *t, const char *name, const size_t *sizes, siz
     put(t, "]");
 }
 
-/* From the first byte of a strided region to its last. */
+/* Bytes from the first of a strided region to its last. */
 static size_t extent(const size_t *strides, const size_t *count, size_t levels)
 {
     size_t bytes = count[0];

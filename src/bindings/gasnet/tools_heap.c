@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The checking heap: malloc(3)'s blocks between two guards, in a list.
  *
- *   head (its last word is the guard in front) | the caller's bytes | the guard behind */
+ *   head (its last word is the first guard) | the caller's bytes | the second guard */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -16,9 +16,9 @@
 
 struct head {
     struct head *next, *prev;
-    const char *where; /* allocated at */
+    const char *where; /* of the allocation */
     size_t size;
-    uint64_t also_size; /* ~size: the size is checked before it is used */
+    uint64_t also_size; /* ~size: checked before the size is used */
     uint64_t guard;     /* next to the caller's bytes */
 };
 _Static_assert(sizeof(struct head) % _Alignof(max_align_t) == 0, "the caller's bytes are aligned");
@@ -26,13 +26,13 @@ _Static_assert(sizeof(struct head) % _Alignof(max_align_t) == 0, "the caller's b
 #define OVERHEAD (sizeof(struct head) + sizeof(uint64_t))
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct head list = {.next = &list, .prev = &list}; /* of lock, and all of these */
-static struct head *one = &list;                          /* memcheck_one's last */
+static struct head list = {.next = &list, .prev = &list}; /* under lock, as all blocks */
+static struct head *one = &list; /* the last one that memcheck_one checked */
 static gasnett_heapstats_t stats;
 
 static void fail(struct head *h, const char *where, const char *what)
 {
-    pthread_mutex_unlock(&lock); /* the message may say a trace of its own */
+    pthread_mutex_unlock(&lock); /* the message may write to the trace, which allocates */
     gasnett_fatalerror_nopos("heap: %s: %zu bytes at %p, allocated at %s; found at %s", what,
                              h->size, (void *)(h + 1), h->where, where);
 }
@@ -116,7 +116,7 @@ void gasnetw_debug_free(void *ptr, const char *where)
     stats.live_objects--;
     stats.overhead_bytes -= OVERHEAD;
     pthread_mutex_unlock(&lock);
-    __asm__ __volatile__("" ::"r"(h) : "memory"); /* FREED is written although nobody may read it */
+    __asm__ __volatile__("" ::"r"(h) : "memory"); /* keeps the store of FREED, which looks dead */
     free(h);
 }
 

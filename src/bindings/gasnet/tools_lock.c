@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pthread's locks, with misuse found and named. */
+/* pthread's locks, with checks for misuse. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -14,7 +14,7 @@ static uintptr_t self(void)
     return (uintptr_t)pthread_self();
 }
 
-/* Only this thread writes its own id there, so a match is certain. */
+/* Only this thread writes its id there, so a match proves that it holds the lock. */
 static bool mine(const uintptr_t *owner)
 {
     return __atomic_load_n(owner, __ATOMIC_RELAXED) == self();
@@ -187,7 +187,7 @@ void gasnett_rwlock_unlock(gasnett_rwlock_t *rw)
     check("gasnett_rwlock_unlock", pthread_rwlock_unlock(&rw->lock_));
 }
 
-/* Whether anybody reads it: a writer would not get it, and nobody writes. */
+/* Is it locked for reading? It is if a writer cannot lock it, and no writer has. */
 static bool is_read(gasnett_rwlock_t *rw)
 {
     if (__atomic_load_n(&rw->writer_, __ATOMIC_RELAXED) != 0)

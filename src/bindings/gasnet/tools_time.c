@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Ticks: the TSC where it can be relied on, else CLOCK_MONOTONIC in ns. Which one is decided at the
- * first tick; what a tick is worth, at the first conversion. */
+/* Ticks: the TSC where it is reliable, else CLOCK_MONOTONIC in ns. The first tick chooses the
+ * clock; the first conversion measures a tick's length. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -51,8 +51,8 @@ struct moment {
 
 static struct moment start; /* constant after decide */
 
-/* The processor says that its rate is constant, and the kernel has not found the processors'
- * counters to differ (it then takes tsc off this list). */
+/* True if the processor reports a constant rate, and the kernel lists tsc: it removes it when it
+ * finds that the processors' counters differ. */
 static bool tsc_is_good(void)
 {
     unsigned a, b, c, d;
@@ -72,7 +72,7 @@ static bool tsc_is_good(void)
     return strstr(list, "tsc") != NULL;
 }
 
-/* Both clocks at once: the closest of a few tries. */
+/* Read both clocks together: of a few tries, that in which they were closest. */
 static struct moment moment_now(void)
 {
     struct moment best = {0};
@@ -141,7 +141,7 @@ uint64_t gasnetw_ticks_to_ns(gasnett_tick_t ticks)
     return (uint64_t)(((unsigned __int128)ticks * ns_per_tick) >> SHIFT);
 }
 
-/* ---- how fine, how dear: [0] of ticks, [1] of gettimeofday ---- */
+/* ---- resolution and cost: [0] of ticks, [1] of gettimeofday ---- */
 
 static double step_us[2], cost_us[2]; /* constant after measure */
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Trace and statistics: two outputs of lines, each with its file, mask and ranks.
  *
- * An output is opened by its first line. A file that is named by rank ('%') has to wait for it:
- * lines are kept in memory until gasnetw_tools_started, or the end. */
+ * An output is opened for its first line. If the file's name contains the rank ('%'), lines are
+ * kept in memory until gasnetw_tools_started, or the end of the process. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -18,29 +18,29 @@
 
 enum { TRACE, STATS };
 
-/* Categories, in the order in which masks are given back. Only H, I, N and U (always wanted, and in
- * no mask) mean something here; the others are kept for a client's mask. */
+/* Categories, in the order of gasnett_trace_getmask. Only H, I, N and U have lines here (U is in no
+ * mask: it is always written); the others are kept for a client's mask. */
 static const char categories[] = "GPRSWXBLAMICDNH";
 
 struct output {
     const char *name;                /* GASNET_name{FILE,MASK,NODES} */
     _Atomic int on;                  /* -1: not known yet */
     _Atomic uint32_t mask;           /* bit: letter - 'A' */
-    char letters[sizeof categories]; /* the mask; of lock */
-    FILE *file;                      /* of lock; null: none, or kept */
-    FILE *kept;                      /* of lock: to [text] */
+    char letters[sizeof categories]; /* the mask; under lock */
+    FILE *file;                      /* under lock; null: none, or kept */
+    FILE *kept;                      /* under lock: writes to [text] */
     char *text;
     size_t len;
-    bool ended; /* of lock */
+    bool ended; /* under lock */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct output outputs[2] = {{.name = "TRACE", .on = -1}, {.name = "STATS", .on = -1}};
-static struct timespec epoch; /* of lock until an output is on */
+static struct timespec epoch; /* under lock until an output is on */
 static _Atomic int local = -1;
 
 typedef void (*print_fn)(const char *format, ...);
-static void (*stats_fn)(print_fn print); /* of lock */
+static void (*stats_fn)(print_fn print); /* under lock */
 
 static _Thread_local struct {
     const char *file;
@@ -60,7 +60,6 @@ static const char *var(const struct output *o, const char *what)
     return gasnetw_tools_var(name);
 }
 
-/* "0,2-4"; no list, "*": all. */
 bool gasnetw_tools_rank_listed(const char *list, int rank)
 {
     if (!list || !strcmp(list, "*") || rank < 0)
@@ -157,7 +156,7 @@ static FILE *open_file(const struct output *o, const char *pattern)
     if (!strcmp(pattern, "stdout"))
         return stdout;
     name = file_name(pattern);
-    f = gasnetw_file_open(name, "ae"); /* ranks may share it, and the core's statistics */
+    f = gasnetw_file_open(name, "ae"); /* ranks may share it, also with GASNET_STATSFILE */
     if (!f) {
         fprintf(stderr, "*** GASNET_%sFILE: %s: %s; it goes to stderr\n", o->name, name,
                 strerror(errno));
@@ -169,7 +168,7 @@ static FILE *open_file(const struct output *o, const char *pattern)
     return f;
 }
 
-/* Holds lock. Where a line goes; null: nowhere, its rank is not listed. */
+/* Holds lock. Where a line is written; null: nowhere, this rank is not listed. */
 static FILE *sink(struct output *o, bool at_end)
 {
     const char *pattern = var(o, "FILE");
@@ -275,7 +274,7 @@ void gasnetw_trace_setmask(int stats, const char *mask)
 {
     struct output *o = &outputs[stats ? STATS : TRACE];
     char copy[128];
-    snprintf(copy, sizeof copy, "%s", mask); /* may be what getmask gave */
+    snprintf(copy, sizeof copy, "%s", mask); /* may point to what getmask returned */
     pthread_mutex_lock(&lock);
     know(o);
     set_mask(o, copy);

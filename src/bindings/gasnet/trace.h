@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* GASNET_TRACEFILE: a line for each event. GASNET_STATSFILE: the counters when the job ends. One
- * load each where neither is asked for. While one is, put and get go out of line, to be seen. */
+/* GASNET_TRACEFILE: a line for each event. GASNET_STATSFILE: the counters when the job ends.
+ * Without either, an event costs one load. With one, put and get are not inlined, so that they
+ * count. */
 #ifndef GASNETW_TRACE_H
 #define GASNETW_TRACE_H
 
@@ -21,8 +22,7 @@ enum {
 
 void gasnetw_trace_open(void);
 void gasnetw_trace_close(void);
-/* Counts [event], and writes the line if there is a trace file and GASNET_TRACEMASK has [letter].
- */
+/* Count [event]; write the line if there is a trace file and GASNET_TRACEMASK has [letter]. */
 void gasnetw_trace(unsigned event, uint64_t bytes, char letter, const char *fmt, ...)
     __attribute__((format(printf, 4, 5), cold));
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Vector, indexed and strided put and get.
  *
- * Both sides' pieces are walked together, cut where either ends and joined where both go on. Where
- * the segment is mapped a piece is a copy. Elsewhere large pieces are puts and gets of their own,
- * and small ones travel together in active messages (vis_am.c). */
+ * Both sides' lists are walked together: a piece is cut where either side ends, and joined to the
+ * next where both are contiguous. In mapped segments a piece is copied. Elsewhere large pieces are
+ * puts and gets of their own, and small ones are packed into active messages (vis_am.c). */
 #include "vis.h"
 
-/* From how many bytes on a piece goes alone: its own message then costs less than copying it twice.
+/* From how many bytes on a piece is an operation of its own: that costs less than copying it twice.
  */
 enum { ALONE = 2048 };
 
@@ -15,19 +15,19 @@ enum { ALONE = 2048 };
 struct side {
     enum { VECTOR, INDEXED, STRIDED } kind;
     size_t at, count; /* next piece, how many */
-    size_t len;       /* of each; VECTOR: its own */
+    size_t len;       /* of each piece; VECTOR: the list has it */
     union {
         const gasnet_memvec_t *vector;
         void *const *index;
         char *base;
     };
-    const size_t *strides, *counts; /* STRIDED, of the levels that are not contiguous */
+    const size_t *strides, *counts; /* STRIDED: of the levels that are not contiguous */
     size_t levels;
-    char *addr; /* what is left of the current piece */
+    char *addr; /* the rest of the current piece */
     size_t left;
 };
 
-/* Offset of strided piece [n]: its digits, the innermost level's first. */
+/* Offset of strided piece [n], whose digits are its indices, the innermost level's first. */
 static size_t strided_at(const struct side *s, size_t n)
 {
     size_t offset = 0;
@@ -75,7 +75,7 @@ static size_t side_total(const struct side *s, const char *what)
 
 /* ---- a transfer ---- */
 
-/* A piece that is mapped here is copied at once. */
+/* True: the segment is mapped, and the piece was copied. */
 static bool copied(const struct gasnetw_vis *t, char *dst, char *src, size_t len)
 {
     const struct gasnetw_segment *s = &gasnetw_job.segments[t->node];
@@ -122,7 +122,7 @@ static void run(struct gasnetw_vis *t, struct side *dst, struct side *src)
     gasnetw_vis_end(t);
 }
 
-/* Check, and start on [op]. */
+/* Check a transfer, and start it as pieces of [op]. */
 static void start(const char *what, bool put, gasnet_node_t node, struct gasnetw_op *op,
                   struct side *dst, struct side *src)
 {
@@ -167,7 +167,7 @@ static struct side indexed(size_t count, void *const *list, size_t len)
     return (struct side){.kind = INDEXED, .count = count, .len = len, .index = list};
 }
 
-/* Strided pieces are the same on both sides: [skip] levels are contiguous on both. */
+/* Strided pieces have the same length on both sides: [skip] levels are contiguous on both. */
 static struct side strided(void *addr, const size_t *strides, const size_t *count, size_t levels,
                            size_t skip, const char *what)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Small pieces that travel together (vis_am.c). */
+/* Small pieces packed into active messages (vis_am.c). */
 #ifndef GASNETW_VIS_H
 #define GASNETW_VIS_H
 
@@ -10,22 +10,22 @@ struct gasnetw_piece {
 };
 _Static_assert(sizeof(struct gasnetw_piece) == 16, "wire structure");
 
-/* A transfer, and its message that is being filled. */
+/* A transfer, and the message that is being filled. */
 struct gasnetw_vis {
     bool put;
-    gasnet_node_t node;           /* the other side's */
+    gasnet_node_t node;           /* the other side */
     struct gasnetw_op *op;        /* counts its messages */
-    size_t longest;               /* message */
+    size_t longest;               /* length of a message */
     char *out;                    /* [longest]; null: none yet */
-    size_t used, wanted;          /* bytes of it; bytes that it asks for */
-    struct gasnetw_piece *pieces; /* get: where they go */
+    size_t used, wanted;          /* bytes filled; bytes that it asks for */
+    struct gasnetw_piece *pieces; /* get: where the data go */
     size_t count;
 };
 
 /* Begin one. Its other members are the caller's. */
 void gasnetw_vis_begin(struct gasnetw_vis *t);
-/* Add a piece; its addresses have been checked. May send what there is. A put's source is the
- * caller's again on return. */
+/* Add a piece, whose addresses have been checked. May send the message. A put's source may be
+ * changed on return. */
 void gasnetw_vis_pack(struct gasnetw_vis *t, char *dst, char *src, size_t len);
 /* Send the rest. */
 void gasnetw_vis_end(struct gasnetw_vis *t);

@@ -6,14 +6,14 @@
  *   done      Short
  *   data      Medium: the pieces' bytes, one after the other
  *
- * Arguments: the number and generation of the sender's struct sent. */
+ * Arguments: index and generation of the requester's struct sent. */
 #include "vis.h"
 
 #include <stdlib.h>
 
 enum { VIS_PUT = 64, VIS_GET, VIS_DONE, VIS_DATA };
 
-/* Longest message: more would be reserved for each answer than pieces gain. */
+/* Longest message: a longer one would reserve more for each answer than packing gains. */
 enum { LONGEST = 8192 };
 
 static size_t longest(void)
@@ -21,7 +21,7 @@ static size_t longest(void)
     return gasnet_AMMaxMedium() < LONGEST ? gasnet_AMMaxMedium() : LONGEST;
 }
 
-/* ---- what is under way ---- */
+/* ---- messages under way ---- */
 
 /* A message that waits for its answer. */
 struct sent {
@@ -33,7 +33,7 @@ struct sent {
     uint32_t next_unused;
 };
 
-/* Guards the table. A leaf: taken in handlers, too, never held over a call. */
+/* Guards the table. Also taken in handlers; never held over a call. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct sent *table;
 static uint32_t table_len, unused = UINT32_MAX;
@@ -53,7 +53,7 @@ static void table_grow(void)
     table_len = len;
 }
 
-/* Note a message; its number and generation, for the arguments. Counts it on [what]'s op. */
+/* Record a message, counted by its op. Sets [args] to its index and generation. */
 static void sent_add(const struct sent *what, gasnet_handlerarg_t args[2])
 {
     gasnetw_op_add(what->op);
@@ -69,7 +69,7 @@ static void sent_add(const struct sent *what, gasnet_handlerarg_t args[2])
     args[1] = (gasnet_handlerarg_t)generation;
 }
 
-/* The message that an answer names; fatal unless it went where the answer comes from. */
+/* Remove the message that an answer names; fatal unless it was sent to the answer's sender. */
 static struct sent sent_take(gasnet_token_t token, gasnet_handlerarg_t number,
                              gasnet_handlerarg_t generation)
 {
@@ -93,7 +93,7 @@ static struct sent sent_take(gasnet_token_t token, gasnet_handlerarg_t number,
 
 /* ---- handlers ---- */
 
-/* Take a piece's description out of a message; fatal unless it is one and in the own segment. */
+/* Read a piece's description from a message; fatal unless it is complete and in this segment. */
 static struct gasnetw_piece piece_at(gasnet_token_t token, const char *buf, size_t nbytes,
                                      size_t at)
 {
@@ -204,7 +204,7 @@ static void describe(struct gasnetw_vis *t, const void *addr, size_t len)
     t->used += sizeof p;
 }
 
-/* Bytes of a piece that the message still takes, besides its description. */
+/* Bytes of a piece for which the message still has room, besides its description. */
 static size_t room(const struct gasnetw_vis *t)
 {
     size_t left = t->longest - t->used, data = t->put ? left : t->longest - t->wanted;

@@ -2,11 +2,11 @@
 #include "domain.h"
 #include "binding.h"
 
-/* Turns in vain before a wait lets Weft spin, yield and sleep as it knows to; some 2 us. */
+/* Turns without an event before a wait calls weft_ep_wait, which yields and sleeps; some 2 us. */
 #define TURNS 64
-/* Longest time that such a wait is deaf to what no message says: another thread's handler, a
- * condition that somebody stores to. */
-#define DEAF_NS 50000
+/* The longest such wait: it does not see what arrives without a message, such as a store by another
+ * thread or its handler. */
+#define WAIT_NS 50000
 
 _Thread_local struct gasnet_thread gasnetw_thread_;
 void (*_Atomic gasnetw_progress)(void);
@@ -34,7 +34,7 @@ static int poll_ep(struct weft_ep *ep)
     return events;
 }
 
-/* A thread of another domain's polls that, and the job's endpoint now and then. */
+/* A thread of another domain polls that one, and the job's endpoint now and then. */
 __attribute__((noinline)) static int poll_domains(void)
 {
     bool first;
@@ -49,8 +49,7 @@ int gasnetw_turn(void)
     return events + gasnetw_after_poll();
 }
 
-/* Sleep on what this thread waits for; the job's endpoint is looked at before. Returns the number
- * of events. */
+/* Poll the job's endpoint, then wait at this thread's. Returns the number of events. */
 static int doze(void)
 {
     struct weft_ep *ep = NULL;
@@ -61,7 +60,7 @@ static int doze(void)
     if (ep)
         events = poll_ep(gasnetw_binding.ep);
     if (!events)
-        events = weft_ep_wait(ep ? ep : gasnetw_binding.ep, DEAF_NS);
+        events = weft_ep_wait(ep ? ep : gasnetw_binding.ep, WAIT_NS);
     if (events < 0)
         gasnetw_fatal("polling failed: %s", weft_status_text((enum weft_status)events));
     return events + gasnetw_after_poll();
