@@ -43,7 +43,8 @@ static char *said(const char *env)
     if (!strcmp(env, last))
         return text;
     snprintf(last, sizeof last, "%s", env);
-    snprintf(command, sizeof command, "env -u WEFT_LOG -u WEFT_DEBUG %s %s --probe 2>&1", env, self);
+    snprintf(command, sizeof command, "env -u WEFT_LOG -u WEFT_DEBUG %s %s --probe 2>&1", env,
+             self);
     f = popen(command, "r");
     assert_non_null(f);
     n = fread(text, 1, sizeof text - 1, f);

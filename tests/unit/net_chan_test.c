@@ -513,6 +513,51 @@ static void test_away(void **state)
     close(fd);
 }
 
+/* Fails when: what arm saw keeps the owner awake though there is no link any more. */
+static void test_look_ends(void **state)
+{
+    struct bench *b = *state;
+    int fd = connect_lane(b, 0, 1), other;
+    struct bye end = bye(1);
+    uint64_t n;
+    say_sync(b, fd, 0);
+    poll_once(b);
+    poll_once(b);
+    assert_int_equal(read(b->event_fd, &n, sizeof n), sizeof n);
+    assert_int_equal(wf_tcp_transport.arm(&b->t->base), WEFT_OK);
+    say(fd, &end, sizeof end);
+    assert_int_equal(wf_tcp_transport.arm(&b->t->base), WEFT_AGAIN);
+    other = connect_lane(b, 0, 2); /* taking it drains the old link, by which BYE came */
+    poll_once(b);
+    poll_once(b);
+    assert_int_equal(b->t->nlive, 0);
+    assert_int_equal(wf_tcp_transport.arm(&b->t->base), WEFT_OK);
+    close(fd);
+    close(other);
+}
+
+/* Fails when: room for replies that do not come is not returned until the peer sends, or this side
+ * sleeps. */
+static void test_room_returns(void **state)
+{
+    struct bench *b = *state;
+    int fd = connect_lane(b, 0, 1);
+    uint8_t bytes[4096];
+    say_sync(b, fd, 0);
+    poll_once(b);
+    for (int i = 0; i < 20; i++) {
+        struct request r = request("x");
+        while (recv(fd, bytes, sizeof bytes, MSG_DONTWAIT) > 0)
+            ;
+        r.frame.room = 32001;
+        say(fd, &r, sizeof r);
+        for (int j = 0; j < 4; j++)
+            poll_once(b);
+        assert_true(recv(fd, bytes, sizeof bytes, MSG_DONTWAIT) > 0);
+    }
+    close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -526,6 +571,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_newer_than_the_end, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_turned_away, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_away, bench_open, bench_close),
+        cmocka_unit_test_setup_teardown(test_look_ends, bench_open, bench_close),
+        cmocka_unit_test_setup_teardown(test_room_returns, bench_open, bench_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -871,6 +871,127 @@ static void test_followed_and_torn(void **state)
     lanes_end(ctx);
 }
 
+static struct {
+    unsigned taken, done, lost;
+} during;
+
+static void put_again(void *owner, struct wf_tpeer *tpeer, uint32_t n)
+{
+    static const uint64_t word;
+    (void)owner;
+    during.done += n;
+    during.taken += wf_rdma_put(tpeer, &word, sizeof word, 0, 1);
+}
+
+static void put_lost_during(void *owner, struct wf_tpeer *tpeer, uint32_t n, bool refused)
+{
+    (void)owner;
+    (void)tpeer;
+    (void)refused;
+    during.lost += n;
+}
+
+static void they_send(const struct qp_msg *msg)
+{
+    uint8_t bytes[QP_MSG_SIZE];
+    size_t n = wf_qp_msg_write(msg, bytes);
+    assert_int_equal(write(l.others[0], bytes, n), n);
+}
+
+/* As the channel prepares itself for a link. */
+static void chan_prepare(struct net_chan *chan)
+{
+    static uint64_t counters[512];
+    l.ep.net.base.counters = counters;
+    wf_list_init(&l.ep.net.dirty);
+    wf_list_init(&l.ep.net.live);
+    wf_list_init(&chan->live);
+    wf_list_init(&chan->dirty);
+}
+
+/* Fails when: the new link takes short puts while those of the broken one are still being reported:
+ * the core ends them in the order in which it gave them, so a lost one would end as done. */
+static void test_put_during_report(void **state)
+{
+    static const struct wf_hca_patience patience;
+    static const struct wf_tep_events events = {.put_done = put_again, .put_lost = put_lost_during};
+    static const uint64_t word;
+    const struct wf_hca_end end = {.qp = 1, .mtu = 1024};
+    struct rdma_ctx *ctx = lanes_begin();
+    struct net_peer peer = {.session = &l.session};
+    struct qp_link *w = up(lane_open(0, 1));
+    const struct wf_hca *hca = w->rail->device->hca;
+    struct qp_msg ends = {
+        .kind = QP_MSG_ENDS, .end = {.qp = 1, .mtu = 1024, .reads = 3}, .window = QP_WINDOW};
+    (void)state;
+    memset(&during, 0, sizeof during);
+    l.ep.net.base.events = &events;
+    OK(hca->ops->qp_connect(w->qp, &hca->ports[0], 0, &end, &patience));
+    w->puts = QP_UP;
+    OK(hca->ops->qp_break(w->qp));
+    for (int i = 0; i < 2; i++)
+        assert_true(wf_rdma_put(&peer.base, &word, sizeof word, 0, 1));
+    ends.acked = (struct qp_acked){wf_qp_link_name(w), (w->psn_done + 1) & PSN_MASK};
+    lane_close(0);
+    w = lane_open(0, 3);
+    chan_prepare(&l.chans[0]);
+    ends.end.link = w->port.link;
+    l.chans[0].link->ops->start(l.chans[0].link);
+    they_send(&ends);
+    they_send(&(struct qp_msg){.kind = QP_MSG_READY, .acked.psn = PSN_NONE});
+    wf_qp_look(&l.chans[0]);
+    assert_int_equal(w->puts, QP_UP);
+    assert_int_equal(during.done, 1);
+    assert_int_equal(during.lost, 1);
+    assert_int_equal(during.taken, 0);
+    lane_close(0);
+    lanes_end(ctx);
+}
+
+/* Fails when: a side that sent PLAIN first does not receive the peer's first message, or does not
+ * hand the channel over to the socket then. */
+static void test_plain_first(void **state)
+{
+    struct rdma_ctx *ctx = lanes_begin();
+    struct net_chan *chan = &l.chans[0];
+    struct net_link *before;
+    struct {
+        struct wf_net_frame frame;
+        struct wf_net_sync sync;
+    } sync = {{.kind = WF_NET_SYNC, .len = sizeof sync.sync}, {.session = 9}};
+    uint8_t bytes[512];
+    (void)state;
+    l.ep.net.closing = (struct net_closing){.begun = true, .limit_ms = 1000};
+    (void)lane_open(0, 1);
+    chan_prepare(chan);
+    l.ep.net.rx = aligned_alloc(64, NET_RX_SIZE);
+    l.ep.net.nlive = 1;
+    wf_list_append(&l.ep.net.live, &chan->live);
+    before = chan->link;
+    before->is_last = true;
+    before->ops->start(before);
+    assert_true(chan->up);
+    assert_int_equal(l.ep.rdma->nshaking, 1);
+    they_send(&(struct qp_msg){.kind = QP_MSG_ENDS,
+                               .acked.psn = PSN_NONE,
+                               .end = {.qp = 1, .mtu = 1024, .reads = 3},
+                               .window = QP_WINDOW});
+    wf_qp_look(chan);
+    assert_ptr_not_equal(chan->link, before);
+    assert_null(wf_qp_link_of(chan));
+    assert_int_equal(l.ep.rdma->nshaking, 0);
+    assert_true(chan->link->is_last);
+    assert_int_equal(write(l.others[0], &sync, sizeof sync), sizeof sync);
+    wf_qp_look(chan);
+    assert_true(chan->synced);
+    assert_true(recv(l.others[0], bytes, sizeof bytes, MSG_DONTWAIT) > 0);
+    wf_list_remove(&chan->live);
+    wf_list_remove(&chan->dirty);
+    lane_close(0);
+    free(l.ep.net.rx);
+    lanes_end(ctx);
+}
+
 /* ---- dma-bufs ---- */
 
 /* Fails when: a NIC that registers dma-bufs does not use one, another NIC pins it, or a file is not
@@ -947,6 +1068,8 @@ int main(void)
         cmocka_unit_test(test_most_turns),
         cmocka_unit_test(test_buffers_come_back),
         cmocka_unit_test(test_followed_and_torn),
+        cmocka_unit_test(test_put_during_report),
+        cmocka_unit_test(test_plain_first),
         cmocka_unit_test(test_atomics_of_rails),
         cmocka_unit_test(test_local_of_rails),
         cmocka_unit_test(test_what_can_be_written),

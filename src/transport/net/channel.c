@@ -109,9 +109,9 @@ static void link_drop(struct net_chan *chan)
 void wf_net_chan_free(struct net_chan *chan)
 {
     struct net_ep *ep = chan->session->ep;
+    link_drop(chan); /* which may run the program, and that dial */
     if (chan->dial)
         wf_conn_mgr_cancel(ep->ctx->mgr, chan->dial);
-    link_drop(chan);
     if (ep->driver->chan_free)
         ep->driver->chan_free(chan);
     free(chan->ring);

@@ -281,9 +281,6 @@ static inline uint32_t wf_net_past(uint32_t a, uint32_t b)
 /* Sockets that a forked child must close. note: the caller holds ctx->lock; false: no memory. */
 bool wf_net_fd_note(struct net_ctx *ctx, int fd);
 void wf_net_fd_forget(struct net_ctx *ctx, int fd);
-/* Send BYE on [fd], which is forgotten, and leave it to the connection manager. [aead]: as a
- * record; null: in the clear. */
-void wf_net_turn_away(struct net_ctx *ctx, int fd, struct wf_aead *aead);
 /* The descriptor of all sockets, made once. False: errno. */
 bool wf_net_epoll_make(struct net_ep *ep);
 
@@ -335,6 +332,14 @@ static inline void wf_net_poll_end(struct net_ep *ep)
         wf_net_flush_all(ep);
     if (!wf_list_empty(&ep->grave))
         wf_net_grave_empty(ep);
+}
+
+/* In their place when there is no link: nothing is to be looked at, and the owner may sleep. */
+static inline void wf_net_poll_without_links(struct net_ep *ep)
+{
+    ep->look = false;
+    if (__builtin_expect(ep->shuffle != NULL, 0))
+        wf_net_shuffle_deliver(ep);
 }
 
 static inline int wf_net_poll_events(struct net_ep *ep)

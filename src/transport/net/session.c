@@ -223,6 +223,15 @@ static void dead_remember(struct net_session *session)
         wf_net_session_free(wf_container_of(ep->dead.next, struct net_session, item));
 }
 
+/* WEFT_DEBUG=shuffle: what came before the end is delivered before it, and its replies leave. */
+static void kept_deliver(struct net_session *session)
+{
+    wf_net_shuffle_end(session);
+    for (unsigned i = 0; i < session->nchans; i++)
+        if (session->chans[i])
+            wf_net_flush(session->chans[i]);
+}
+
 void wf_net_session_end(struct net_session *session, enum weft_status why)
 {
     struct net_ep *ep = session->ep;
@@ -230,8 +239,8 @@ void wf_net_session_end(struct net_session *session, enum weft_status why)
     if (session->status != WEFT_OK)
         return;
     if (ep->shuffle)
-        wf_net_shuffle_end(session); /* what came before the end is delivered before it */
-    if (why == WEFT_ECLOSED)         /* the acknowledgement of its last messages is on the way */
+        kept_deliver(session);
+    if (why == WEFT_ECLOSED) /* the acknowledgement of its last messages is on the way */
         wf_net_session_linger(session);
     wf_net_session_chans_free(session); /* before the core is informed */
     session->status = why;
@@ -257,10 +266,11 @@ void wf_net_session_bye(struct net_session *session, uint32_t lanes)
 {
     bool all = true;
     session->bye = (uint16_t)lanes;
+    for (unsigned i = 0; i < session->nchans; i++)
+        if (session->chans[i] && session->chans[i]->link)
+            session->chans[i]->link->is_last = true;
     for (unsigned i = 0; i < WF_NET_LANES_MAX; i++) {
         struct net_chan *l = lanes >> i & 1 ? wf_net_session_chan(session, i) : NULL;
-        if (l && l->link)
-            l->link->is_last = true;
         if (l && !l->bye) {
             all = false;
             wf_net_chan_dial(l, NET_LATER_MS);

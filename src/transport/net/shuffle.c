@@ -51,6 +51,13 @@ bool wf_net_shuffle_is_empty(const struct net_ep *ep)
     return !ep->shuffle || !ep->shuffle->n;
 }
 
+/* What the reply of a kept request takes of the ring: counted as if it were there, so that a peer
+ * that overdraws is found out when its request arrives. */
+static uint32_t reply_room(const struct wf_net_frame *f)
+{
+    return f->kind == WF_NET_REQUEST && f->room ? wf_net_reply_size(f->room) : 0;
+}
+
 bool wf_net_shuffle_keep(struct net_chan *chan, const struct wf_net_frame *f, const uint32_t *args,
                          const void *data)
 {
@@ -67,6 +74,7 @@ bool wf_net_shuffle_keep(struct net_chan *chan, const struct wf_net_frame *f, co
     memcpy(k->args, args, 4u * f->nargs);
     memcpy(k->data, data, f->len);
     s->kept[s->n++] = k;
+    chan->reply_bytes += reply_room(f);
     return true;
 }
 
@@ -75,7 +83,10 @@ static void deliver_at(struct net_shuffle *s, unsigned i)
 {
     struct net_kept *k = s->kept[i];
     s->kept[i] = s->kept[--s->n];
+    k->chan->reply_bytes -= reply_room(&k->frame);
     wf_net_deliver(k->chan, &k->frame, k->args, k->data, 0);
+    if (k->chan->link && wf_net_ack_is_urgent(k->chan))
+        wf_net_dirty(k->chan);
     free(k);
 }
 

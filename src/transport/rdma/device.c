@@ -27,27 +27,27 @@ struct wf_hca_port_config wf_rdma_port_config(void)
 /* ---- WEFT_RDMA_DEVICE ---- */
 
 /* One entry of the list: "name" or "name:port". */
-struct entry {
+struct named_port {
     const char *at;
     size_t len;
 };
 
 /* Reads the next entry at [*at]. False: there are no more. */
-static bool entry_next(const char **at, struct entry *out)
+static bool entry_next(const char **at, struct named_port *out)
 {
     *at += strspn(*at, ",");
-    *out = (struct entry){*at, strcspn(*at, ",")};
+    *out = (struct named_port){*at, strcspn(*at, ",")};
     *at += out->len;
     return out->len;
 }
 
-static bool entry_names_device(const struct entry *e, const char *name)
+static bool entry_names_device(const struct named_port *e, const char *name)
 {
     size_t len = strlen(name);
     return len <= e->len && !memcmp(name, e->at, len) && (len == e->len || e->at[len] == ':');
 }
 
-static bool entry_names_port(const struct entry *e, const char *name, unsigned port)
+static bool entry_names_port(const struct named_port *e, const char *name, unsigned port)
 {
     size_t len = strlen(name);
     return entry_names_device(e, name) &&
@@ -58,7 +58,7 @@ static bool entry_names_port(const struct entry *e, const char *name, unsigned p
 static bool is_named(const char *name, unsigned port)
 {
     const char *at = wf_config()->rdma_device;
-    struct entry e;
+    struct named_port e;
     while (entry_next(&at, &e))
         if (entry_names_port(&e, name, port))
             return true;
@@ -175,7 +175,7 @@ void wf_rdma_devices_close(struct rdma_ctx *ctx)
 /* Adds the usable ports of device [name] to ctx->ports: only those that [entry] names, unless it is
  * null. Returns whether the device has any of these ports, usable or not. If one is rejected for
  * its GIDs and [reason] is empty, [reason] lists them. */
-static bool ports_add(struct rdma_ctx *ctx, const char *name, const struct entry *entry,
+static bool ports_add(struct rdma_ctx *ctx, const char *name, const struct named_port *entry,
                       char *reason, size_t room)
 {
     struct rdma_device *d = device_open(ctx, name);
@@ -198,7 +198,7 @@ static bool ports_add(struct rdma_ctx *ctx, const char *name, const struct entry
 
 /* False: there is no such port. */
 static bool entry_add(struct rdma_ctx *ctx, const struct wf_hca_found *found, unsigned nfound,
-                      const struct entry *e, char *reason, size_t room)
+                      const struct named_port *e, char *reason, size_t room)
 {
     for (unsigned i = 0; i < nfound; i++)
         if (entry_names_device(e, found[i].name))
@@ -213,7 +213,7 @@ void wf_rdma_ports_choose(struct rdma_ctx *ctx, char *reason, size_t room)
     struct wf_hca_found found[WF_RDMA_NICS];
     unsigned n = wf_rdma_hca_ops()->list(found, WF_RDMA_NICS);
     bool all = true;
-    struct entry one;
+    struct named_port one;
     *reason = 0;
     while (all && entry_next(&at, &one)) {
         all = entry_add(ctx, found, n, &one, reason, room);

@@ -17,8 +17,8 @@
 #include "transport/address.h"
 #include "transport/rdma/hca.h"
 
-#define WF_RDMA_RAILS                                                                              \
-    WF_KEY_NICS /* ports of a context, at most; it has no more devices than ports */
+/* Ports of a context, at most. It has no more devices than ports. */
+#define WF_RDMA_RAILS WF_KEY_NICS
 
 struct rdma_ctx;
 struct rdma_ep;

@@ -167,7 +167,6 @@ static bool sock_open(struct qp_link *l)
     l->sock = wf_sock_link_open(l->base.chan, l->fd, NULL);
     if (!l->sock)
         return false;
-    l->fd = -1;
     wf_rdma_retry_plain(l->path);
     return true;
 }
@@ -320,7 +319,7 @@ static enum qp_shake plain_process(struct qp_link *l)
                                                                                   : SHAKE_PLAIN;
 }
 
-/* One word of the other side's. As wire_shake. */
+/* One word of the other side's. As wf_qp_shake. */
 static enum qp_shake msg_take(struct qp_link *l)
 {
     struct qp_msg msg;
@@ -365,7 +364,7 @@ enum qp_shake wf_qp_shake(struct qp_link *l)
             how = msg_take(l);
     } while (how == SHAKE_MORE && l->state != before);
     if (how == SHAKE_UP)
-        wf_qp_state_set(l, QP_UP);
+        l->state = QP_UP;
     return how;
 }
 
@@ -376,6 +375,9 @@ static void shaken_up(struct qp_link *l)
     wf_qp_broken_free(l->path, true);
     wf_rdma_retry_up(l->path, wf_net_chan_view(chan).is_greater);
     wf_qp_count_as(l, &l->rail->ep->nup);
+    /* Short puts only now: the core ends puts in their order, and those of the broken links come
+     * first. */
+    wf_qp_state_set(l, (enum qp_state)l->state);
     wf_net_chan_up(chan);
 }
 

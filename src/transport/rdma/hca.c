@@ -82,7 +82,7 @@ const char *wf_hca_gid_text(const struct wf_hca_gid *gid, char text[WF_HCA_GID_T
 
 /* ---- the ledger ---- */
 
-static void count(struct wf_hca *hca, enum wf_hca_kind kind, uint64_t objects, uint64_t bytes)
+static void ledger_add(struct wf_hca *hca, enum wf_hca_kind kind, uint64_t objects, uint64_t bytes)
 {
     atomic_fetch_add_explicit(&hca->ledger.objects[kind], objects, memory_order_relaxed);
     atomic_fetch_add_explicit(&hca->ledger.bytes[kind], bytes, memory_order_relaxed);
@@ -90,10 +90,10 @@ static void count(struct wf_hca *hca, enum wf_hca_kind kind, uint64_t objects, u
 
 void wf_hca_made(struct wf_hca *hca, enum wf_hca_kind kind, uint64_t bytes)
 {
-    count(hca, kind, 1, bytes);
+    ledger_add(hca, kind, 1, bytes);
 }
 
 void wf_hca_freed(struct wf_hca *hca, enum wf_hca_kind kind, uint64_t bytes)
 {
-    count(hca, kind, -(uint64_t)1, -bytes);
+    ledger_add(hca, kind, -(uint64_t)1, -bytes);
 }

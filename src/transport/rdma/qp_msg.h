@@ -16,7 +16,7 @@ enum qp_msg_kind { QP_MSG_ENDS = 1, QP_MSG_READY = 2, QP_MSG_PLAIN = 3 };
 
 /* How far a queue pair that was closed came. */
 struct qp_acked {
-    uint32_t name; /* of whose queue pair went to it: cell_name, qp_link.c */
+    uint32_t name; /* of the link that the reporting side had: wf_qp_link_name */
     uint32_t psn;  /* of the packet that it would have taken next; PSN_NONE: nothing is told */
 };
 

@@ -38,9 +38,9 @@ uint32_t wf_rdma_gen_step(const struct net_chan *chan)
     const struct net_path *path = *wf_net_chan_path(chan);
     const struct net_view view = wf_net_chan_view(chan);
     uint32_t n = wf_rdma_ep_of(wf_net_chan_ep(chan))->ctx->nports, past;
-    if (n < 2 || !path || path->rail_wish == RAIL_NEXT)
+    if (n < 2 || (path && path->rail_wish == RAIL_NEXT))
         return 1;
-    if (path->rail_wish < RAIL_TO)
+    if (!path || path->rail_wish < RAIL_TO)
         return n;
     past = (view.index + view.gen - 1 + n + RAIL_TO - path->rail_wish) % n;
     return n - past;

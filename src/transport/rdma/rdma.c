@@ -163,7 +163,7 @@ static int rdma_poll(struct wf_tep *tep)
         rdma_progress(net);
         wf_net_poll_end(net);
     } else {
-        net->look = false; /* there is nothing to look at, and an owner that arms could not sleep */
+        wf_net_poll_without_links(net);
     }
     return wf_net_poll_events(net);
 }

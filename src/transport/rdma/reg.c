@@ -148,9 +148,8 @@ enum weft_status wf_rdma_reg_open(struct rdma_ctx *ctx)
 
 /* ---- Weft's own buffers, and regions ---- */
 
-#define TRIES                                                                                      \
-    5 /* to register; the cache gives up twice as many entries before each further one             \
-       */
+/* Attempts to register. Before each further one the cache gives up twice as many entries. */
+#define TRIES 5
 
 struct mr_attempt {
     struct rdma_device *device;

@@ -84,6 +84,8 @@ static int tcp_poll(struct wf_tep *tep)
     if (ep->nlive && (ep->idle <= IDLE_AFTER || ep->polls % IDLE_EVERY == 0 || ep->look)) {
         tcp_progress(ep);
         wf_net_poll_end(ep);
+    } else if (!ep->nlive) {
+        wf_net_poll_without_links(ep);
     }
     events = wf_net_poll_events(ep);
     ep->idle = events ? 0 : ep->idle + (ep->nlive != 0);
