@@ -115,7 +115,7 @@ void wf_shm_bell_answer(struct shm_tep *t)
     }
 }
 
-/* At each sweep a few of the cold are looked at all the same: a mate that clears
+/* At each sweep a few of the cold are looked at all the same: a local process that clears
  * bits of the bell only delays what others announced. */
 void wf_shm_rxs_patrol(struct shm_tep *t)
 {

@@ -179,7 +179,7 @@ static bool hello_take(struct shm_ctx *ctx, struct shm_link *link, const struct 
     link->mark = p->u.greeting.mark;
     link->mark_tid = p->u.greeting.tid;
     link->hello = true;
-    wf_shm_mate_marked(ctx, &link->id, link->mark, link->mark_tid);
+    wf_shm_proc_set_mark(ctx, &link->id, link->mark, link->mark_tid);
     link->pid.fd = wf_pidfd_open((int)cred.pid);
     if (link->pid.fd < 0 && errno != ESRCH)
         wf_warn("cannot watch process %u: %m; its death shows by its socket alone", link->id.pid);

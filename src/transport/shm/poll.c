@@ -123,7 +123,7 @@ static bool peer_read(struct shm_tep *t, const struct shm_peer *peer)
     struct shm_ctx *ctx = t->ctx;
     bool read;
     pthread_mutex_lock(&ctx->lock);
-    read = wf_shm_links_read(ctx, &peer->mate->id) || wf_load_relaxed(&peer->mate->down);
+    read = wf_shm_links_read(ctx, &peer->proc->id) || wf_load_relaxed(&peer->proc->down);
     if (!read) {
         ctx->look_later = true;
         wf_shm_tick(ctx);

@@ -59,20 +59,20 @@ void wf_shm_pull_end(struct shm_ctx *ctx)
 }
 
 /* The process ended, or runs another program, or closed its context. */
-static enum weft_status gone(const struct shm_mate *mate)
+static enum weft_status gone(const struct shm_proc *proc)
 {
-    return (enum weft_status)wf_load_acquire(&mate->down) ?: WEFT_EPEER;
+    return (enum weft_status)wf_load_acquire(&proc->down) ?: WEFT_EPEER;
 }
 
-static enum weft_status pull_failed(const struct shm_mate *mate, int error)
+static enum weft_status pull_failed(const struct shm_proc *proc, int error)
 {
     if (error == ESRCH)
-        return gone(mate);
+        return gone(proc);
     if (error == EPERM || error == ENOSYS || error == ENOMEM)
         return WEFT_EUNREACH;
-    if (error == EFAULT && wf_process_exiting((int)mate->id.pid))
+    if (error == EFAULT && wf_process_exiting((int)proc->id.pid))
         return WEFT_EPEER; /* killed for want of memory: its pages go first */
-    wf_error("process %u named memory for a copy that cannot be read: %s", mate->id.pid,
+    wf_error("process %u named memory for a copy that cannot be read: %s", proc->id.pid,
              strerror(error));
     return WEFT_EPROTO;
 }
@@ -80,28 +80,28 @@ static enum weft_status pull_failed(const struct shm_mate *mate, int error)
 enum weft_status wf_shm_pull(struct wf_tpeer *tpeer, void *dst, uint64_t src, size_t len)
 {
     struct shm_peer *peer = SHM_OF(tpeer, shm_peer);
-    const struct shm_mate *mate = peer->mate;
-    uint64_t mark = wf_load_acquire(&mate->mark); /* "mark" */
+    const struct shm_proc *proc = peer->proc;
+    uint64_t mark = wf_load_acquire(&proc->mark); /* "mark" */
     uint64_t seen[2];
     struct iovec here[2] = {{seen, sizeof seen}, {dst, len}};
     struct iovec there[2] = {{(void *)(uintptr_t)mark, sizeof seen}, {(void *)(uintptr_t)src, len}};
     ssize_t got;
-    if (wf_shm_same(&mate->id, &SHM_OF(tpeer->tep, shm_tep)->ctx->self)) {
+    if (wf_shm_same(&proc->id, &SHM_OF(tpeer->tep, shm_tep)->ctx->self)) {
         memmove(dst, (const void *)(uintptr_t)src, len); /* another endpoint of this context */
         return WEFT_OK;
     }
     if (!wf_config()->shm_pull)
         return WEFT_EUNREACH;
     if (!mark) /* nothing came from it, or its connection has ended */
-        return gone(mate);
+        return gone(proc);
     WF_HOOK("pull.begin");
-    got = process_vm_readv((int)mate->mark_tid, here, 2, there, 2, 0);
+    got = process_vm_readv((int)proc->mark_tid, here, 2, there, 2, 0);
     if (got < 0 && errno != EFAULT)
-        return pull_failed(mate, errno);
-    if (got < (ssize_t)sizeof seen || memcmp(seen, mate->id.token, sizeof seen) != 0)
-        return gone(mate);
+        return pull_failed(proc, errno);
+    if (got < (ssize_t)sizeof seen || memcmp(seen, proc->id.token, sizeof seen) != 0)
+        return gone(proc);
     if ((size_t)got != sizeof seen + len)
-        return pull_failed(mate, EFAULT);
+        return pull_failed(proc, EFAULT);
     WF_HOOK("pull.end");
     return WEFT_OK;
 }

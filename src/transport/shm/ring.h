@@ -135,7 +135,7 @@ _Static_assert(sizeof(struct wf_shm_fwd) == 64 && sizeof(struct wf_shm_back) == 
                "wire structures");
 
 /* An endpoint's doorbell: a sender whose connection is not polled sets its bit
- * here. In the receiver's bell segment, which every mate can write: whatever it
+ * here. In the receiver's bell segment, which every local process can write: whatever it
  * holds, a bit costs no more than a look. */
 #define WF_SHM_BELL_WORDS 7
 #define WF_SHM_BELL_BITS (64 * WF_SHM_BELL_WORDS)

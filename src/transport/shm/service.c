@@ -39,7 +39,7 @@ void wf_shm_watch_close(struct shm_ctx *ctx, struct shm_watch *w)
         return;
     /* A forked child may hold a copy, so that close alone would neither unwatch
      * it nor end it for the other side. */
-    if (w->kind == SHM_WATCH_LISTEN || w->kind == SHM_WATCH_MATE_SOCK ||
+    if (w->kind == SHM_WATCH_LISTEN || w->kind == SHM_WATCH_PROC_SOCK ||
         w->kind == SHM_WATCH_LINK_SOCK)
         (void)shutdown(w->fd, SHUT_RDWR);
     (void)epoll_ctl(ctx->epoll_fd, EPOLL_CTL_DEL, w->fd, NULL);
@@ -79,11 +79,11 @@ void wf_shm_process_down(struct shm_ctx *ctx, const struct wf_process_id *id, en
 {
     /* Its messages first: none is delivered after its peers were told. */
     wf_shm_links_down(ctx, id, why);
-    wf_list_each(m, &ctx->mates)
+    wf_list_each(m, &ctx->procs)
     {
-        struct shm_mate *mate = wf_container_of(m, struct shm_mate, item);
-        if (wf_shm_same(&mate->id, id))
-            wf_shm_mate_down(ctx, mate, why);
+        struct shm_proc *proc = wf_container_of(m, struct shm_proc, item);
+        if (wf_shm_same(&proc->id, id))
+            wf_shm_proc_down(ctx, proc, why);
     }
 }
 
@@ -102,11 +102,11 @@ static void event_handle(struct shm_ctx *ctx, const struct epoll_event *ev)
     switch (w->kind) {
     case SHM_WATCH_LISTEN: (void)wf_shm_link_accept(ctx); break;
     case SHM_WATCH_KICK: kick_drain(ctx); break;
-    case SHM_WATCH_MATE_SOCK:
-        wf_shm_mate_event(ctx, wf_container_of(w, struct shm_mate, sock), w->kind);
+    case SHM_WATCH_PROC_SOCK:
+        wf_shm_proc_event(ctx, wf_container_of(w, struct shm_proc, sock), w->kind);
         break;
-    case SHM_WATCH_MATE_PID:
-        wf_shm_mate_event(ctx, wf_container_of(w, struct shm_mate, pid), w->kind);
+    case SHM_WATCH_PROC_PID:
+        wf_shm_proc_event(ctx, wf_container_of(w, struct shm_proc, pid), w->kind);
         break;
     case SHM_WATCH_LINK_SOCK:
         wf_shm_link_event(ctx, wf_container_of(w, struct shm_link, sock), w->kind, ev->events);
@@ -128,9 +128,9 @@ static void reap(struct shm_ctx *ctx)
     }
     wf_list_each_safe(m, mnext, &ctx->gone)
     {
-        struct shm_mate *mate = wf_container_of(m, struct shm_mate, item);
-        if (!mate->refs)
-            wf_shm_mate_free(ctx, mate);
+        struct shm_proc *proc = wf_container_of(m, struct shm_proc, item);
+        if (!proc->refs)
+            wf_shm_proc_free(ctx, proc);
     }
 }
 
@@ -159,7 +159,7 @@ static void tick(struct shm_ctx *ctx)
         if ((link->later || link->left) && !link->dead)
             wf_shm_link_later(ctx, link);
     }
-    wf_shm_mates_heed(ctx);
+    wf_shm_procs_heed(ctx);
     if (ctx->look_later)
         wf_shm_endpoints_look(ctx);
 }
@@ -260,7 +260,7 @@ void wf_shm_goodbye(const struct shm_watch *sock)
 static void farewell(struct shm_ctx *ctx)
 {
     wf_store_release(&ctx->mem->state[WF_MEM_STATE_LEFT], 1);
-    wf_list_each(m, &ctx->mates) wf_shm_goodbye(&wf_container_of(m, struct shm_mate, item)->sock);
+    wf_list_each(m, &ctx->procs) wf_shm_goodbye(&wf_container_of(m, struct shm_proc, item)->sock);
     wf_list_each(l, &ctx->links) wf_shm_goodbye(&wf_container_of(l, struct shm_link, item)->sock);
 }
 
@@ -283,10 +283,10 @@ void wf_shm_service_stop(struct shm_ctx *ctx)
         wf_shm_link_down(ctx, link, WEFT_ECLOSED);
         wf_shm_link_free(ctx, link);
     }
-    wf_list_each_safe(m, mnext, &ctx->mates)
-        wf_shm_mate_free(ctx, wf_container_of(m, struct shm_mate, item));
+    wf_list_each_safe(m, mnext, &ctx->procs)
+        wf_shm_proc_free(ctx, wf_container_of(m, struct shm_proc, item));
     wf_list_each_safe(g, gnext, &ctx->gone)
-        wf_shm_mate_free(ctx, wf_container_of(g, struct shm_mate, item));
+        wf_shm_proc_free(ctx, wf_container_of(g, struct shm_proc, item));
     wf_shm_watch_close(ctx, &ctx->listen);
     wf_shm_watch_close(ctx, &ctx->kick);
     close(ctx->epoll_fd);

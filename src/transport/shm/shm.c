@@ -14,7 +14,7 @@
 #include "transport/shm/shm.h"
 #include "transport/shm/sleep.h"
 
-/* Contexts whose mates' memory a forked child must let go of. */
+/* Contexts whose local processes' memory a forked child must let go of. */
 static struct wf_list fork_list = {&fork_list, &fork_list};
 static pthread_mutex_t fork_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
@@ -39,9 +39,9 @@ static void fork_child(void)
     wf_list_each(it, &fork_list)
     {
         struct shm_ctx *ctx = wf_container_of(it, struct shm_ctx, fork_item);
-        struct shm_mate own = {.state = (uint64_t *)(void *)ctx->mem->state};
-        wf_list_each(m, &ctx->mates) wf_shm_mate_forget(wf_container_of(m, struct shm_mate, item));
-        wf_shm_mate_forget(&own);
+        struct shm_proc own = {.state = (uint64_t *)(void *)ctx->mem->state};
+        wf_list_each(m, &ctx->procs) wf_shm_proc_forget(wf_container_of(m, struct shm_proc, item));
+        wf_shm_proc_forget(&own);
         pthread_mutex_unlock(&ctx->lock);
     }
     wf_list_init(&fork_list);
@@ -94,7 +94,7 @@ static enum weft_status shm_ctx_open(const struct wf_tctx_params *params, struct
     ctx->self = *params->self;
     ctx->life = params->life;
     ctx->membarrier = wf_config()->membarrier && wf_sleep_register();
-    wf_list_init(&ctx->mates);
+    wf_list_init(&ctx->procs);
     wf_list_init(&ctx->gone);
     wf_list_init(&ctx->links);
     wf_list_init(&ctx->teps);
@@ -149,7 +149,7 @@ struct shm_tep *wf_shm_tep_find(struct shm_ctx *ctx, uint16_t ep, uint32_t gen)
     return NULL;
 }
 
-/* An endpoint's bell. A late ring by a mate of its last owner costs a look. The core
+/* An endpoint's bell. A late ring by a local process of its last owner costs a look. The core
  * opens fewer endpoints than there are bells. */
 static uint32_t bell_take(struct shm_ctx *ctx)
 {
@@ -284,9 +284,9 @@ static enum weft_status shm_peer_open(struct wf_tep *tep, struct wf_tpeer *tpeer
     peer->ep = to->ep;
     peer->ep_gen = to->ep_gen;
     pthread_mutex_lock(&t->ctx->lock);
-    peer->mate = wf_shm_mate_get(t->ctx, &to->process, &status);
+    peer->proc = wf_shm_proc_ref(t->ctx, &to->process, &status);
     pthread_mutex_unlock(&t->ctx->lock);
-    if (!peer->mate)
+    if (!peer->proc)
         return status;
     peer->index = t->npeers++;
     t->peers[peer->index] = peer;
@@ -308,7 +308,7 @@ static void shm_peer_close(struct wf_tpeer *tpeer)
     t->peers[peer->index] = t->peers[--t->npeers];
     t->peers[peer->index]->index = peer->index;
     pthread_mutex_lock(&t->ctx->lock);
-    wf_shm_mate_unref(t->ctx, peer->mate);
+    wf_shm_proc_unref(t->ctx, peer->proc);
     pthread_mutex_unlock(&t->ctx->lock);
 }
 
@@ -320,7 +320,7 @@ static enum weft_status shm_status(struct wf_tpeer *tpeer)
     struct shm_ctx *ctx = SHM_OF(tpeer->tep, shm_tep)->ctx;
     enum weft_status status;
     pthread_mutex_lock(&ctx->lock);
-    status = (enum weft_status)peer->mate->down;
+    status = (enum weft_status)peer->proc->down;
     if (status == WEFT_OK)
         status = (enum weft_status)wf_shm_peer_lost(peer);
     pthread_mutex_unlock(&ctx->lock);
@@ -348,7 +348,7 @@ static void shm_address(const struct wf_tpeer *tpeer, struct wf_address *out)
                                .size = sizeof *out,
                                .ep = peer->ep,
                                .ep_gen = peer->ep_gen,
-                               .process = peer->mate->id};
+                               .process = peer->proc->id};
 }
 
 static enum weft_status shm_flush(struct wf_tpeer *tpeer)

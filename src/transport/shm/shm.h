@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The shared-memory transport's objects. Each sender owns its rings and mates
- * map them read-only; see ring.h for the memory and packet.h for how it travels.
+/* The shared-memory transport's objects. Each sender owns its rings and local
+ * processes map them read-only; see ring.h for the memory and packet.h for how it travels.
  *
  * Who touches what
  *   The endpoint's owner alone: the fields not marked otherwise of shm_tep,
  *   shm_peer, shm_tx, shm_rx.
- *   ctx->lock: mates, links, their sockets and lists, an endpoint's inbox. Held
+ *   ctx->lock: procs, links, their sockets and lists, an endpoint's inbox. Held
  *   for short, never over anything that blocks (sockets are nonblocking; a wait
  *   for an answer is a condition variable's). The service thread handles every
  *   event under it.
@@ -37,8 +37,8 @@
 enum shm_watch_kind {
     SHM_WATCH_LISTEN,
     SHM_WATCH_KICK,
-    SHM_WATCH_MATE_SOCK,
-    SHM_WATCH_MATE_PID,
+    SHM_WATCH_PROC_SOCK,
+    SHM_WATCH_PROC_PID,
     SHM_WATCH_LINK_SOCK,
     SHM_WATCH_LINK_PID,
 };
@@ -57,9 +57,9 @@ struct shm_segs {
     struct wf_shm_back *back;
 };
 
-/* A slab of a mate, mapped here. */
+/* A slab of a local process, mapped here. */
 struct shm_slab {
-    struct wf_list item; /* mate->slabs */
+    struct wf_list item; /* proc->slabs */
     uint64_t id;
     unsigned char *base; /* null until it came */
     size_t size;
@@ -74,8 +74,8 @@ struct shm_rx;
 
 /* Another process that this one talks to or watches. Outlives its death while
  * peers refer to it. */
-struct shm_mate {
-    struct wf_list item; /* ctx->mates, or ctx->gone */
+struct shm_proc {
+    struct wf_list item; /* ctx->procs, or ctx->gone */
     unsigned refs;       /* peers */
     struct wf_process_id id;
     struct shm_watch sock;
@@ -121,7 +121,7 @@ struct shm_ctx {
     struct wf_tctx base;
     struct wf_list fork_item;
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* CLOCK_MONOTONIC; a mate's answer came, or it is down */
+    pthread_cond_t changed; /* CLOCK_MONOTONIC; a local process's answer came, or it is down */
     struct wf_mem *mem;
     struct wf_process_id self;
     uint64_t life;
@@ -138,9 +138,10 @@ struct shm_ctx {
     unsigned refused WF_GUARDED_BY(lock); /* connections */
     bool starved WF_GUARDED_BY(lock);     /* out of descriptors, and logged */
     bool look_later WF_GUARDED_BY(lock); /* a peer's end waits for what it sent: at the next tick */
-    struct wf_list mates WF_GUARDED_BY(lock), gone WF_GUARDED_BY(lock);
+    struct wf_list procs WF_GUARDED_BY(lock), gone WF_GUARDED_BY(lock);
     struct wf_list links WF_GUARDED_BY(lock), teps WF_GUARDED_BY(lock);
-    struct wf_shm_bell *bells; /* WF_SHM_BELLS of this process's endpoints; mates write them */
+    struct wf_shm_bell
+        *bells; /* WF_SHM_BELLS of this process's endpoints; local processes write them */
     int bells_fd;
     uint64_t bells_used[WF_SHM_BELLS / 64] WF_GUARDED_BY(lock);
     _Atomic uint64_t ring_bytes; /* of all endpoints' rings: tx.c */
@@ -203,15 +204,15 @@ struct shm_tx {
     uint32_t head_swept;      /* head at the last sweep at which a message waited for a ring */
     uint64_t bytes;           /* its part of ctx->ring_bytes */
     uint64_t used;            /* tep->uses when it was last seen to have sent */
-    struct wf_list mate_item; /* mate->txs; ctx->lock */
+    struct wf_list proc_item; /* proc->txs; ctx->lock */
 };
 
 /* Small: a program may name a hundred thousand of them and talk to few. What two
- * endpoints of a process have in common is in their mate. */
+ * endpoints of a process have in common is in their shm_proc. */
 struct shm_peer {
     struct wf_tpeer base;
     struct shm_tx *tx; /* null before the first message, and when its ring was lent to another */
-    struct shm_mate *mate;
+    struct shm_proc *proc;
     uint32_t index; /* in tep->peers */
     uint32_t ep_gen;
     uint16_t ep;
@@ -385,21 +386,21 @@ int wf_shm_poll(struct wf_tep *tep);
 enum weft_status wf_shm_arm(struct wf_tep *tep);
 void wf_shm_disarm(struct wf_tep *tep);
 
-/* mate.c; callers hold ctx->lock unless said otherwise */
-struct shm_mate *wf_shm_mate_get(struct shm_ctx *ctx, const struct wf_process_id *id,
+/* proc.c; callers hold ctx->lock unless said otherwise */
+struct shm_proc *wf_shm_proc_ref(struct shm_ctx *ctx, const struct wf_process_id *id,
                                  enum weft_status *why);
-void wf_shm_mate_unref(struct shm_ctx *ctx, struct shm_mate *mate);
-void wf_shm_mate_free(struct shm_ctx *ctx, struct shm_mate *mate);
-enum weft_status wf_shm_mate_connect(struct shm_ctx *ctx, struct shm_mate *mate);
-void wf_shm_mate_event(struct shm_ctx *ctx, struct shm_mate *mate, enum shm_watch_kind kind);
-void wf_shm_mate_down(struct shm_ctx *ctx, struct shm_mate *mate, enum weft_status why);
-void wf_shm_mate_forget(struct shm_mate *mate); /* in a forked child */
-void wf_shm_mates_heed(struct shm_ctx *ctx);
+void wf_shm_proc_unref(struct shm_ctx *ctx, struct shm_proc *proc);
+void wf_shm_proc_free(struct shm_ctx *ctx, struct shm_proc *proc);
+enum weft_status wf_shm_proc_connect(struct shm_ctx *ctx, struct shm_proc *proc);
+void wf_shm_proc_event(struct shm_ctx *ctx, struct shm_proc *proc, enum shm_watch_kind kind);
+void wf_shm_proc_down(struct shm_ctx *ctx, struct shm_proc *proc, enum weft_status why);
+void wf_shm_proc_forget(struct shm_proc *proc); /* in a forked child */
+void wf_shm_procs_heed(struct shm_ctx *ctx);
 void wf_shm_endpoints_look(struct shm_ctx *ctx);
 enum weft_status wf_shm_heed(struct wf_tpeer *tpeer); /* the owner; takes the lock */
 /* [id]'s process sent a greeting: its memory can be read by this. */
-void wf_shm_mate_marked(struct shm_ctx *ctx, const struct wf_process_id *id, uint64_t mark,
-                        uint32_t tid);
+void wf_shm_proc_set_mark(struct shm_ctx *ctx, const struct wf_process_id *id, uint64_t mark,
+                          uint32_t tid);
 enum weft_status wf_shm_remote_map(struct wf_tpeer *tpeer, const struct wf_key *key,
                                    struct weft_remote *remote, void **cookie); /* takes the lock */
 enum weft_status wf_shm_remote_wait(struct wf_tpeer *tpeer, void *cookie, uint64_t until_ns);
@@ -427,7 +428,7 @@ void wf_shm_service_stop(struct shm_ctx *ctx);
 int wf_shm_watch_add(struct shm_ctx *ctx, struct shm_watch *w, uint32_t events);
 void wf_shm_watch_close(struct shm_ctx *ctx, struct shm_watch *w);
 void wf_shm_watch_stop(struct shm_ctx *ctx, const struct shm_watch *w);
-/* Everything of this process is gone: mate and links alike. */
+/* Everything of this process is gone: proc and links alike. */
 void wf_shm_process_down(struct shm_ctx *ctx, const struct wf_process_id *id, enum weft_status why);
 void wf_shm_tick(struct shm_ctx *ctx); /* have the service thread try again soon */
 void wf_shm_kick(struct shm_ctx *ctx);
@@ -461,7 +462,7 @@ static inline bool wf_shm_bell_rung(const struct shm_tep *t)
 static inline bool wf_shm_peer_is(const struct shm_peer *peer, const struct wf_address *a)
 {
     return peer->ep == a->ep && peer->ep_gen == a->ep_gen &&
-           wf_shm_same(&peer->mate->id, &a->process);
+           wf_shm_same(&peer->proc->id, &a->process);
 }
 
 /* Why [peer] cannot be reached, as far as it is known; 0. By the owner. */
@@ -470,7 +471,7 @@ static inline int wf_shm_peer_lost(const struct shm_peer *peer)
     int down = peer->down;
     if (!down && peer->tx)
         down = atomic_load_explicit(&peer->tx->down, memory_order_acquire); /* "down" */
-    return down ? down : atomic_load_explicit(&peer->mate->down, memory_order_acquire);
+    return down ? down : atomic_load_explicit(&peer->proc->down, memory_order_acquire);
 }
 
 /* The same, and whether its endpoint was closed while its process lives on, as far as that has
@@ -478,11 +479,11 @@ static inline int wf_shm_peer_lost(const struct shm_peer *peer)
 static inline int wf_shm_peer_gone(const struct shm_peer *peer)
 {
     int down = wf_shm_peer_lost(peer);
-    const uint64_t *words = down ? NULL : wf_load_acquire(&peer->mate->endpoints);
+    const uint64_t *words = down ? NULL : wf_load_acquire(&peer->proc->endpoints);
     if (!words || __atomic_load_n(&words[peer->ep], __ATOMIC_ACQUIRE) == peer->ep_gen) /* "left" */
         return down;
     /* A process that is lost has its words wiped, after the cause was stored. */
-    return wf_load_acquire(&peer->mate->down) ?: WEFT_ECLOSED;
+    return wf_load_acquire(&peer->proc->down) ?: WEFT_ECLOSED;
 }
 
 static inline void wf_shm_count(struct shm_tep *tep, enum wf_stat stat)

@@ -66,7 +66,7 @@ __attribute__((noinline)) static bool head_refresh(struct shm_tx *tx)
         wf_shm_tx_heat(tx);
     if (head - tx->head_seen > tx->tail - tx->head_seen) {
         wf_error("peer process %u: head %u of a ring that holds %u..%u; dropping the connection",
-                 tx->peer->mate->id.pid, head, tx->head_seen, tx->tail);
+                 tx->peer->proc->id.pid, head, tx->head_seen, tx->tail);
         wf_shm_peer_fail(tx->peer, WEFT_EPROTO);
         return false;
     }
@@ -130,7 +130,7 @@ __attribute__((noinline, cold)) static enum weft_status wake_receiver(struct shm
         wf_shm_bell_ring(tx->bell, tx->bell_bit);
     WF_HOOK("send.rung");
     if (fd >= 0 && write(fd, &one, sizeof one) < 0 && errno != EAGAIN)
-        wf_warn("cannot wake peer process %u: %m", tx->peer->mate->id.pid);
+        wf_warn("cannot wake peer process %u: %m", tx->peer->proc->id.pid);
     wf_shm_count(tx->tep, WF_STAT_WAKES_SENT);
     return WEFT_OK; /* the message is sent, whatever became of the wake */
 }
@@ -366,7 +366,7 @@ static enum weft_status connect_there(struct shm_tep *tep, struct shm_peer *peer
     struct shm_ctx *ctx = tep->ctx;
     struct wf_packet p = {.flags = ctx->membarrier ? WF_PACKET_MEMBARRIER : 0};
     int all[3] = {fds[0], fds[1], tep->base.event_fd};
-    enum weft_status status = wf_shm_mate_connect(ctx, peer->mate);
+    enum weft_status status = wf_shm_proc_connect(ctx, peer->proc);
     if (status != WEFT_OK)
         return status;
     p.cookie = tx->cookie = ++ctx->next_cookie;
@@ -375,13 +375,13 @@ static enum weft_status connect_there(struct shm_tep *tep, struct shm_peer *peer
     p.u.ring.to_gen = peer->ep_gen;
     p.u.ring.geometry = tx->segs->geometry;
     WF_HOOK("connect.ring");
-    if (!wf_packet_send(peer->mate->sock.fd, &p, WF_PACKET_RING, all, 3))
+    if (!wf_packet_send(peer->proc->sock.fd, &p, WF_PACKET_RING, all, 3))
         return WEFT_OK;
     if (errno == EAGAIN || errno == ETOOMANYREFS)
         return WEFT_AGAIN;
     if (errno == EPIPE || errno == ECONNRESET) /* the service thread is about to learn why */
         return WEFT_AGAIN;
-    wf_error("cannot pass a ring to process %u: %m", peer->mate->id.pid);
+    wf_error("cannot pass a ring to process %u: %m", peer->proc->id.pid);
     return WEFT_ESYSTEM;
 }
 
@@ -407,8 +407,8 @@ static void tx_lend(struct shm_tx *old)
 /* Is there room for a packet to [peer]'s process, which takes making segments? */
 static enum weft_status way_ready(struct shm_ctx *ctx, struct shm_peer *peer)
 {
-    enum weft_status status = wf_shm_mate_connect(ctx, peer->mate);
-    struct pollfd p = {.fd = peer->mate->sock.fd, .events = POLLOUT};
+    enum weft_status status = wf_shm_proc_connect(ctx, peer->proc);
+    struct pollfd p = {.fd = peer->proc->sock.fd, .events = POLLOUT};
     if (status != WEFT_OK)
         return status;
     return poll(&p, 1, 0) == 1 ? WEFT_OK : WEFT_AGAIN; /* its end is found by sending */
@@ -455,7 +455,7 @@ static bool ring_plan(struct shm_tep *tep, const struct shm_peer *peer, struct r
 static enum weft_status tx_make(struct shm_tep *tep, struct shm_peer *peer,
                                 const struct wf_shm_geometry *g, struct shm_tx **out)
 {
-    bool here = wf_shm_same(&peer->mate->id, &tep->ctx->self);
+    bool here = wf_shm_same(&peer->proc->id, &tep->ctx->self);
     enum weft_status status = WEFT_OK;
     struct shm_tx *tx;
     int fds[2] = {-1, -1};
@@ -470,7 +470,7 @@ static enum weft_status tx_make(struct shm_tep *tep, struct shm_peer *peer,
     pthread_mutex_lock(&tep->ctx->lock);
     status = here ? connect_here(tep, peer, tx) : connect_there(tep, peer, tx, fds);
     if (status == WEFT_OK)
-        wf_list_append(&peer->mate->txs, &tx->mate_item);
+        wf_list_append(&peer->proc->txs, &tx->proc_item);
     pthread_mutex_unlock(&tep->ctx->lock);
     close(fds[0]);
     close(fds[1]);
@@ -585,7 +585,7 @@ void wf_shm_tx_close(struct shm_tx *tx)
     /* Before the descriptor may come: whichever wake is the last sees it. */
     wf_store_release(&tx->segs->fwd->closed, 1);
     pthread_mutex_lock(&tep->ctx->lock);
-    wf_list_remove(&tx->mate_item);
+    wf_list_remove(&tx->proc_item);
     tx->peer->tx = NULL;
     pthread_mutex_unlock(&tep->ctx->lock);
     if (wf_load_acquire(&tx->wake_fd) >= 0)
@@ -626,7 +626,7 @@ static int reply_bad(struct shm_tx *tx, const struct wf_shm_header *h)
 {
     wf_error("peer process %u: reply of %u bytes, %u arguments does not fit what was asked; "
              "dropping the connection",
-             tx->peer->mate->id.pid, h->len, h->nargs);
+             tx->peer->proc->id.pid, h->len, h->nargs);
     wf_shm_count(tx->tep, WF_STAT_BAD_MESSAGES);
     wf_shm_peer_fail(tx->peer, WEFT_EPROTO);
     return -1;

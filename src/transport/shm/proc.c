@@ -22,99 +22,99 @@ static bool is_self(const struct shm_ctx *ctx, const struct wf_process_id *id)
     return wf_shm_same(id, &ctx->self);
 }
 
-/* Watch [mate]'s life by a pidfd. The start time tells a reused pid. */
-static enum weft_status mate_watch(struct shm_ctx *ctx, struct shm_mate *mate)
+/* Watch [proc]'s life by a pidfd. The start time tells a reused pid. */
+static enum weft_status proc_watch(struct shm_ctx *ctx, struct shm_proc *proc)
 {
     uint64_t start;
-    mate->pid.fd = wf_pidfd_open((int)mate->id.pid);
-    start = mate->pid.fd < 0 ? 0 : wf_process_start((int)mate->id.pid);
+    proc->pid.fd = wf_pidfd_open((int)proc->id.pid);
+    start = proc->pid.fd < 0 ? 0 : wf_process_start((int)proc->id.pid);
     if (!start && errno != ESRCH && errno != ENOENT) {
-        wf_error("cannot watch process %u: %m%s", mate->id.pid,
+        wf_error("cannot watch process %u: %m%s", proc->id.pid,
                  errno == EMFILE ? " (raise the limit on open files, ulimit -n)" : "");
         return WEFT_ESYSTEM;
     }
-    if (!wf_process_is_start(start, mate->id.start)) {
-        if (mate->pid.fd >= 0) /* a stranger's, who has its pid now */
-            close(mate->pid.fd);
-        mate->pid.fd = -1;
-        mate->down = WEFT_EPEER;
-        wf_shm_links_down(ctx, &mate->id, WEFT_EPEER); /* its messages come first */
+    if (!wf_process_is_start(start, proc->id.start)) {
+        if (proc->pid.fd >= 0) /* a stranger's, who has its pid now */
+            close(proc->pid.fd);
+        proc->pid.fd = -1;
+        proc->down = WEFT_EPEER;
+        wf_shm_links_down(ctx, &proc->id, WEFT_EPEER); /* its messages come first */
         return WEFT_OK;
     }
-    return wf_shm_watch_add(ctx, &mate->pid, EPOLLIN) ? WEFT_ESYSTEM : WEFT_OK;
+    return wf_shm_watch_add(ctx, &proc->pid, EPOLLIN) ? WEFT_ESYSTEM : WEFT_OK;
 }
 
-static void mate_mark(struct shm_mate *mate, uint64_t mark, uint32_t tid)
+static void mark_set(struct shm_proc *proc, uint64_t mark, uint32_t tid)
 {
-    if (!mark || wf_load_relaxed(&mate->mark))
+    if (!mark || wf_load_relaxed(&proc->mark))
         return;
-    mate->mark_tid = tid;
-    wf_store_release(&mate->mark, mark); /* "mark" */
+    proc->mark_tid = tid;
+    wf_store_release(&proc->mark, mark); /* "mark" */
 }
 
-struct shm_mate *wf_shm_mate_get(struct shm_ctx *ctx, const struct wf_process_id *id,
+struct shm_proc *wf_shm_proc_ref(struct shm_ctx *ctx, const struct wf_process_id *id,
                                  enum weft_status *why)
 {
-    struct shm_mate *mate;
-    wf_list_each(it, &ctx->mates)
+    struct shm_proc *proc;
+    wf_list_each(it, &ctx->procs)
     {
-        mate = wf_container_of(it, struct shm_mate, item);
-        if (wf_shm_same(&mate->id, id)) {
-            mate->refs++;
-            return mate;
+        proc = wf_container_of(it, struct shm_proc, item);
+        if (wf_shm_same(&proc->id, id)) {
+            proc->refs++;
+            return proc;
         }
     }
-    mate = calloc(1, sizeof *mate);
-    if (!mate) {
+    proc = calloc(1, sizeof *proc);
+    if (!proc) {
         *why = WEFT_ENOMEM;
         return NULL;
     }
-    mate->id = *id;
-    mate->sock = (struct shm_watch){SHM_WATCH_MATE_SOCK, -1};
-    mate->pid = (struct shm_watch){SHM_WATCH_MATE_PID, -1};
-    wf_list_init(&mate->slabs);
-    wf_list_init(&mate->txs);
+    proc->id = *id;
+    proc->sock = (struct shm_watch){SHM_WATCH_PROC_SOCK, -1};
+    proc->pid = (struct shm_watch){SHM_WATCH_PROC_PID, -1};
+    wf_list_init(&proc->slabs);
+    wf_list_init(&proc->txs);
     if (is_self(ctx, id))
-        wf_store_relaxed(&mate->endpoints,
+        wf_store_relaxed(&proc->endpoints,
                          (const uint64_t *)(const void *)ctx->mem->state + WF_MEM_STATE_WORDS);
-    *why = is_self(ctx, id) ? WEFT_OK : mate_watch(ctx, mate);
+    *why = is_self(ctx, id) ? WEFT_OK : proc_watch(ctx, proc);
     if (*why != WEFT_OK) {
-        wf_shm_watch_close(ctx, &mate->pid);
-        free(mate);
+        wf_shm_watch_close(ctx, &proc->pid);
+        free(proc);
         return NULL;
     }
-    mate->refs = 1;
-    wf_list_append(&ctx->mates, &mate->item);
+    proc->refs = 1;
+    wf_list_append(&ctx->procs, &proc->item);
     wf_list_each(it, &ctx->links) /* it may have connected before */
     {
         const struct shm_link *link = wf_container_of(it, struct shm_link, item);
         if (link->hello && wf_shm_same(&link->id, id))
-            mate_mark(mate, link->mark, link->mark_tid);
+            mark_set(proc, link->mark, link->mark_tid);
     }
-    return mate;
+    return proc;
 }
 
-void wf_shm_mate_marked(struct shm_ctx *ctx, const struct wf_process_id *id, uint64_t mark,
-                        uint32_t tid)
+void wf_shm_proc_set_mark(struct shm_ctx *ctx, const struct wf_process_id *id, uint64_t mark,
+                          uint32_t tid)
 {
-    wf_list_each(it, &ctx->mates)
+    wf_list_each(it, &ctx->procs)
     {
-        struct shm_mate *mate = wf_container_of(it, struct shm_mate, item);
-        if (wf_shm_same(&mate->id, id))
-            mate_mark(mate, mark, tid);
+        struct shm_proc *proc = wf_container_of(it, struct shm_proc, item);
+        if (wf_shm_same(&proc->id, id))
+            mark_set(proc, mark, tid);
     }
 }
 
 /* Unwatched at once; freed by the service thread, which may hold its events. */
-void wf_shm_mate_unref(struct shm_ctx *ctx, struct shm_mate *mate)
+void wf_shm_proc_unref(struct shm_ctx *ctx, struct shm_proc *proc)
 {
-    if (--mate->refs)
+    if (--proc->refs)
         return;
-    wf_shm_goodbye(&mate->sock);
-    wf_shm_watch_close(ctx, &mate->sock);
-    wf_shm_watch_close(ctx, &mate->pid);
-    wf_list_remove(&mate->item);
-    wf_list_append(&ctx->gone, &mate->item);
+    wf_shm_goodbye(&proc->sock);
+    wf_shm_watch_close(ctx, &proc->sock);
+    wf_shm_watch_close(ctx, &proc->pid);
+    wf_list_remove(&proc->item);
+    wf_list_append(&ctx->gone, &proc->item);
     wf_shm_kick(ctx);
 }
 
@@ -126,90 +126,90 @@ static void slab_free(struct shm_slab *slab)
     free(slab);
 }
 
-void wf_shm_mate_free(struct shm_ctx *ctx, struct shm_mate *mate)
+void wf_shm_proc_free(struct shm_ctx *ctx, struct shm_proc *proc)
 {
-    wf_shm_watch_close(ctx, &mate->sock);
-    wf_shm_watch_close(ctx, &mate->pid);
-    wf_list_each_safe(it, nx, &mate->slabs) slab_free(wf_container_of(it, struct shm_slab, item));
-    if (mate->state)
-        munmap(mate->state, WF_MEM_STATE_SIZE);
-    if (mate->bells)
-        munmap(mate->bells, WF_SHM_BELLS_SIZE);
-    wf_list_remove(&mate->item);
-    free(mate);
+    wf_shm_watch_close(ctx, &proc->sock);
+    wf_shm_watch_close(ctx, &proc->pid);
+    wf_list_each_safe(it, nx, &proc->slabs) slab_free(wf_container_of(it, struct shm_slab, item));
+    if (proc->state)
+        munmap(proc->state, WF_MEM_STATE_SIZE);
+    if (proc->bells)
+        munmap(proc->bells, WF_SHM_BELLS_SIZE);
+    wf_list_remove(&proc->item);
+    free(proc);
 }
 
 /* Zeroes over its generation words: no remote of it matches from here on. */
-void wf_shm_mate_forget(struct shm_mate *mate)
+void wf_shm_proc_forget(struct shm_proc *proc)
 {
     /* Not through libc: ThreadSanitizer takes mmap(3) for a write to what readers
      * load meanwhile. The kernel replaces the pages at once, under their fault lock. */
-    if (mate->state && syscall(SYS_mmap, mate->state, WF_MEM_STATE_SIZE, PROT_READ,
+    if (proc->state && syscall(SYS_mmap, proc->state, WF_MEM_STATE_SIZE, PROT_READ,
                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == -1)
         wf_error("cannot wipe the state of process %u: %m; puts to it may seem to succeed",
-                 mate->id.pid);
+                 proc->id.pid);
 }
 
-/* [mate] is gone: every remote of it fails from here on, then its peers learn it. */
-void wf_shm_mate_down(struct shm_ctx *ctx, struct shm_mate *mate, enum weft_status why)
+/* [proc] is gone: every remote of it fails from here on, then its peers learn it. */
+void wf_shm_proc_down(struct shm_ctx *ctx, struct shm_proc *proc, enum weft_status why)
 {
-    if (mate->down)
+    if (proc->down)
         return;
-    mate->down = why;
-    wf_shm_mate_forget(mate);
-    wf_shm_goodbye(&mate->sock); /* if it lives: this is not a death */
-    wf_shm_watch_close(ctx, &mate->sock);
-    wf_shm_watch_stop(ctx, &mate->pid);
-    wf_list_each(it, &mate->slabs)
+    proc->down = why;
+    wf_shm_proc_forget(proc);
+    wf_shm_goodbye(&proc->sock); /* if it lives: this is not a death */
+    wf_shm_watch_close(ctx, &proc->sock);
+    wf_shm_watch_stop(ctx, &proc->pid);
+    wf_list_each(it, &proc->slabs)
     {
         struct shm_slab *slab = wf_container_of(it, struct shm_slab, item);
         if (slab->status == WEFT_PENDING)
             slab->status = why;
     }
-    wf_list_each(x, &mate->txs) wf_shm_tx_fail(wf_container_of(x, struct shm_tx, mate_item), why);
+    wf_list_each(x, &proc->txs) wf_shm_tx_fail(wf_container_of(x, struct shm_tx, proc_item), why);
     wf_list_each(t, &ctx->teps) wf_shm_notify_lost(wf_container_of(t, struct shm_tep, item));
     pthread_cond_broadcast(&ctx->changed);
 }
 
-static enum weft_status connect_failed(struct shm_ctx *ctx, struct shm_mate *mate)
+static enum weft_status connect_failed(struct shm_ctx *ctx, struct shm_proc *proc)
 {
     enum weft_status why = WEFT_ESYSTEM;
     if (errno == EAGAIN) /* its backlog is full */
         return WEFT_AGAIN;
     if (errno == ECONNREFUSED) /* nobody listens: it left, or it is dead */
-        why = wf_pidfd_ended(mate->pid.fd) || wf_process_exiting((int)mate->id.pid) ? WEFT_EPEER
+        why = wf_pidfd_ended(proc->pid.fd) || wf_process_exiting((int)proc->id.pid) ? WEFT_EPEER
                                                                                     : WEFT_ECLOSED;
     else
-        wf_error("cannot connect to process %u: %m", mate->id.pid);
+        wf_error("cannot connect to process %u: %m", proc->id.pid);
     if (why != WEFT_ESYSTEM)
-        wf_shm_process_down(ctx, &mate->id, why);
+        wf_shm_process_down(ctx, &proc->id, why);
     return why;
 }
 
-static enum weft_status peer_check(const struct shm_ctx *ctx, struct shm_mate *mate, int sock)
+static enum weft_status peer_check(const struct shm_ctx *ctx, struct shm_proc *proc, int sock)
 {
     struct ucred cred;
     socklen_t len = sizeof cred;
     if (!getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &cred, &len) && cred.uid == ctx->self.uid &&
-        (uint32_t)cred.pid == mate->id.pid)
+        (uint32_t)cred.pid == proc->id.pid)
         return WEFT_OK;
     wf_error("the socket of process %u is held by another user or process: not connecting",
-             mate->id.pid);
+             proc->id.pid);
     return WEFT_EUNREACH;
 }
 
-/* Connect to [mate]'s service thread unless that was done. Never blocks: the
+/* Connect to [proc]'s service thread unless that was done. Never blocks: the
  * kernel queues both the connection and what is sent until it is accepted. */
-enum weft_status wf_shm_mate_connect(struct shm_ctx *ctx, struct shm_mate *mate)
+enum weft_status wf_shm_proc_connect(struct shm_ctx *ctx, struct shm_proc *proc)
 {
     struct sockaddr_un sa = {.sun_family = AF_UNIX};
     struct wf_packet hello = {.flags = ctx->membarrier ? WF_PACKET_MEMBARRIER : 0};
     enum weft_status status;
     char name[64];
     int sock;
-    if (mate->down)
-        return (enum weft_status)mate->down;
-    if (mate->sock.fd >= 0)
+    if (proc->down)
+        return (enum weft_status)proc->down;
+    if (proc->sock.fd >= 0)
         return WEFT_OK;
     sock = wf_fd_high(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (sock < 0) {
@@ -218,44 +218,44 @@ enum weft_status wf_shm_mate_connect(struct shm_ctx *ctx, struct shm_mate *mate)
         ctx->starved = true;
         return WEFT_ESYSTEM;
     }
-    wf_shm_socket_name(mate->id.token, name);
+    wf_shm_socket_name(proc->id.token, name);
     memcpy(sa.sun_path, name, strlen(name + 1) + 1);
     if (connect(sock, (struct sockaddr *)&sa,
                 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name + 1)))) {
-        status = connect_failed(ctx, mate);
+        status = connect_failed(ctx, proc);
         close(sock);
         return status;
     }
-    status = peer_check(ctx, mate, sock);
+    status = peer_check(ctx, proc, sock);
     hello.u.greeting = wf_shm_greeting(ctx);
     if (status == WEFT_OK && wf_packet_send(sock, &hello, WF_PACKET_HELLO, NULL, 0))
         status = WEFT_AGAIN;
-    mate->sock.fd = sock;
-    if (status == WEFT_OK && wf_shm_watch_add(ctx, &mate->sock, EPOLLIN))
+    proc->sock.fd = sock;
+    if (status == WEFT_OK && wf_shm_watch_add(ctx, &proc->sock, EPOLLIN))
         status = WEFT_ESYSTEM;
     if (status != WEFT_OK)
-        wf_shm_watch_close(ctx, &mate->sock);
+        wf_shm_watch_close(ctx, &proc->sock);
     return status;
 }
 
 /* Connect, so that the end of its endpoints is reported here; if that cannot be done now, at each
  * tick. A loss is an event. OK | EUNREACH (it never can) */
-static enum weft_status mate_heed(struct shm_ctx *ctx, struct shm_mate *mate)
+static enum weft_status proc_heed(struct shm_ctx *ctx, struct shm_proc *proc)
 {
-    enum weft_status status = wf_shm_mate_connect(ctx, mate);
-    mate->heeded = status != WEFT_OK && status != WEFT_EUNREACH && !mate->down;
-    if (mate->heeded)
+    enum weft_status status = wf_shm_proc_connect(ctx, proc);
+    proc->heeded = status != WEFT_OK && status != WEFT_EUNREACH && !proc->down;
+    if (proc->heeded)
         wf_shm_tick(ctx);
     return status == WEFT_EUNREACH ? status : WEFT_OK;
 }
 
-void wf_shm_mates_heed(struct shm_ctx *ctx)
+void wf_shm_procs_heed(struct shm_ctx *ctx)
 {
-    wf_list_each(it, &ctx->mates)
+    wf_list_each(it, &ctx->procs)
     {
-        struct shm_mate *mate = wf_container_of(it, struct shm_mate, item);
-        if (mate->heeded)
-            (void)mate_heed(ctx, mate);
+        struct shm_proc *proc = wf_container_of(it, struct shm_proc, item);
+        if (proc->heeded)
+            (void)proc_heed(ctx, proc);
     }
 }
 
@@ -264,7 +264,7 @@ __attribute__((noinline)) static enum weft_status heed_slow(struct shm_peer *pee
     struct shm_ctx *ctx = SHM_OF(peer->base.tep, shm_tep)->ctx;
     enum weft_status status;
     pthread_mutex_lock(&ctx->lock);
-    status = mate_heed(ctx, peer->mate);
+    status = proc_heed(ctx, peer->proc);
     pthread_mutex_unlock(&ctx->lock);
     if (!peer->reported && wf_shm_peer_gone(peer)) /* it may have closed before */
         wf_shm_peer_fail(peer, (enum weft_status)wf_shm_peer_gone(peer));
@@ -275,18 +275,18 @@ __attribute__((noinline)) static enum weft_status heed_slow(struct shm_peer *pee
 enum weft_status wf_shm_heed(struct wf_tpeer *tpeer)
 {
     struct shm_peer *peer = SHM_OF(tpeer, shm_peer);
-    const uint64_t *words = wf_load_acquire(&peer->mate->endpoints);
+    const uint64_t *words = wf_load_acquire(&peer->proc->endpoints);
     if (__builtin_expect(
             words && __atomic_load_n(&words[peer->ep], __ATOMIC_RELAXED) == peer->ep_gen, 1))
         return WEFT_OK;
     return heed_slow(peer);
 }
 
-static struct shm_tx *tx_of_cookie(struct shm_mate *mate, uint32_t cookie)
+static struct shm_tx *tx_of_cookie(struct shm_proc *proc, uint32_t cookie)
 {
-    wf_list_each(it, &mate->txs)
+    wf_list_each(it, &proc->txs)
     {
-        struct shm_tx *tx = wf_container_of(it, struct shm_tx, mate_item);
+        struct shm_tx *tx = wf_container_of(it, struct shm_tx, proc_item);
         if (tx->cookie == cookie)
             return tx;
     }
@@ -295,12 +295,12 @@ static struct shm_tx *tx_of_cookie(struct shm_mate *mate, uint32_t cookie)
 
 /* The receiver can be woken from now on. The order matters: the descriptor,
  * then no more fences, then one wake for what the sender could not announce. */
-static enum weft_status ring_ready(struct shm_ctx *ctx, struct shm_mate *mate,
+static enum weft_status ring_ready(struct shm_ctx *ctx, struct shm_proc *proc,
                                    const struct wf_packet *p, int fd)
 {
-    struct shm_tx *tx = tx_of_cookie(mate, p->cookie);
+    struct shm_tx *tx = tx_of_cookie(proc, p->cookie);
     bool fresh = tx && wf_load_relaxed(&tx->wake_fd) < 0;
-    struct wf_shm_bell *bell = mate->bells ? &mate->bells[p->u.ring_ok.bell] : NULL;
+    struct wf_shm_bell *bell = proc->bells ? &proc->bells[p->u.ring_ok.bell] : NULL;
     uint64_t one = 1;
     if (!bell || !wf_shm_is_eventfd(fd)) {
         close(fd);
@@ -316,15 +316,15 @@ static enum weft_status ring_ready(struct shm_ctx *ctx, struct shm_mate *mate,
     /* Also for a connection that was closed meanwhile: it may have sent. */
     wf_shm_bell_ring(bell, p->u.ring_ok.bit);
     if (write(fd, &one, sizeof one) < 0 && errno != EAGAIN)
-        wf_warn("cannot wake process %u: %m", mate->id.pid);
+        wf_warn("cannot wake process %u: %m", proc->id.pid);
     if (!fresh)
         close(fd);
     return WEFT_OK;
 }
 
-static void ring_refused(struct shm_mate *mate, const struct wf_packet *p)
+static void ring_refused(struct shm_proc *proc, const struct wf_packet *p)
 {
-    struct shm_tx *tx = tx_of_cookie(mate, p->cookie);
+    struct shm_tx *tx = tx_of_cookie(proc, p->cookie);
     int32_t why = p->u.ring_no.status;
     if (tx)
         wf_shm_tx_fail(tx, why == WEFT_EPROTO || why == WEFT_ELIMIT || why == WEFT_ENOMEM
@@ -344,10 +344,10 @@ static void maps_changed(struct shm_ctx *ctx)
     }
 }
 
-static void slab_answer(struct shm_ctx *ctx, struct shm_mate *mate, const struct wf_packet *p,
+static void slab_answer(struct shm_ctx *ctx, struct shm_proc *proc, const struct wf_packet *p,
                         int fd)
 {
-    wf_list_each_safe(it, nx, &mate->slabs)
+    wf_list_each_safe(it, nx, &proc->slabs)
     {
         struct shm_slab *slab = wf_container_of(it, struct shm_slab, item);
         void *base;
@@ -370,10 +370,10 @@ static void slab_answer(struct shm_ctx *ctx, struct shm_mate *mate, const struct
     maps_changed(ctx);
 }
 
-static enum weft_status welcome_take(struct shm_mate *mate, const struct wf_packet *p,
+static enum weft_status welcome_take(struct shm_proc *proc, const struct wf_packet *p,
                                      const int fds[2])
 {
-    enum weft_status status = mate->state ? WEFT_EPROTO : WEFT_OK;
+    enum weft_status status = proc->state ? WEFT_EPROTO : WEFT_OK;
     void *state = NULL, *bells = NULL;
     if (status == WEFT_OK)
         status = wf_shared_map(fds[0], WF_MEM_STATE_SIZE, 0, &state);
@@ -384,15 +384,15 @@ static enum weft_status welcome_take(struct shm_mate *mate, const struct wf_pack
     if (status != WEFT_OK) {
         if (state)
             munmap(state, WF_MEM_STATE_SIZE);
-        wf_error("process %u: its state segment cannot be mapped: %s", mate->id.pid,
+        wf_error("process %u: its state segment cannot be mapped: %s", proc->id.pid,
                  weft_status_text(status));
         return status;
     }
-    mate->state = state;
-    mate->bells = bells;
-    mate->flags = p->flags;
-    wf_store_release(&mate->endpoints, mate->state + WF_MEM_STATE_WORDS);
-    mate_mark(mate, p->u.greeting.mark, p->u.greeting.tid);
+    proc->state = state;
+    proc->bells = bells;
+    proc->flags = p->flags;
+    wf_store_release(&proc->endpoints, proc->state + WF_MEM_STATE_WORDS);
+    mark_set(proc, p->u.greeting.mark, p->u.greeting.tid);
     return WEFT_OK;
 }
 
@@ -404,39 +404,39 @@ void wf_shm_endpoints_look(struct shm_ctx *ctx)
 }
 
 /* The descriptor of an answer did not fit into this process. */
-static enum weft_status answer_lost(struct shm_ctx *ctx, struct shm_mate *mate,
+static enum weft_status answer_lost(struct shm_ctx *ctx, struct shm_proc *proc,
                                     const struct wf_packet *p)
 {
-    struct shm_tx *tx = p->type == WF_PACKET_RING_OK ? tx_of_cookie(mate, p->cookie) : NULL;
+    struct shm_tx *tx = p->type == WF_PACKET_RING_OK ? tx_of_cookie(proc, p->cookie) : NULL;
     wf_error("an answer of process %u was lost: out of descriptors (raise the limit on open files, "
              "ulimit -n)",
-             mate->id.pid);
+             proc->id.pid);
     if (tx) /* it could not be woken */
         wf_shm_tx_fail(tx, WEFT_ELIMIT);
     if (p->type == WF_PACKET_SLAB_OK)
-        slab_answer(ctx, mate, p, -1);
+        slab_answer(ctx, proc, p, -1);
     return p->type == WF_PACKET_WELCOME ? WEFT_ELIMIT : WEFT_OK;
 }
 
-static enum weft_status packet_take(struct shm_ctx *ctx, struct shm_mate *mate,
+static enum weft_status packet_take(struct shm_ctx *ctx, struct shm_proc *proc,
                                     const struct wf_packet *p, const int fds[WF_PACKET_FDS],
                                     int nfds)
 {
     if (nfds == WF_PACKET_LOST)
-        return answer_lost(ctx, mate, p);
+        return answer_lost(ctx, proc, p);
     switch (p->type) {
     case WF_PACKET_WELCOME:
-        if (welcome_take(mate, p, fds) != WEFT_OK)
+        if (welcome_take(proc, p, fds) != WEFT_OK)
             return WEFT_EPROTO;
         maps_changed(ctx);
         wf_shm_endpoints_look(ctx); /* those that were closed before are announced no more */
         return WEFT_OK;
     case WF_PACKET_LEFT: wf_shm_endpoints_look(ctx); return WEFT_OK;
-    case WF_PACKET_RING_OK: return ring_ready(ctx, mate, p, fds[0]);
-    case WF_PACKET_RING_NO: ring_refused(mate, p); return WEFT_OK;
-    case WF_PACKET_SLAB_OK: slab_answer(ctx, mate, p, fds[0]); return WEFT_OK;
-    case WF_PACKET_SLAB_NO: slab_answer(ctx, mate, p, -1); return WEFT_OK;
-    case WF_PACKET_BYE: mate->farewell = true; return WEFT_OK;
+    case WF_PACKET_RING_OK: return ring_ready(ctx, proc, p, fds[0]);
+    case WF_PACKET_RING_NO: ring_refused(proc, p); return WEFT_OK;
+    case WF_PACKET_SLAB_OK: slab_answer(ctx, proc, p, fds[0]); return WEFT_OK;
+    case WF_PACKET_SLAB_NO: slab_answer(ctx, proc, p, -1); return WEFT_OK;
+    case WF_PACKET_BYE: proc->farewell = true; return WEFT_OK;
     default: break; /* a question: only servers get those */
     }
     for (int i = 0; i < nfds; i++)
@@ -445,21 +445,21 @@ static enum weft_status packet_take(struct shm_ctx *ctx, struct shm_mate *mate,
 }
 
 /* By BYE, or, where its socket had no room for that, by the word. */
-static bool said_goodbye(const struct shm_mate *mate)
+static bool said_goodbye(const struct shm_proc *proc)
 {
-    return mate->farewell ||
-           (mate->state && __atomic_load_n(&mate->state[WF_MEM_STATE_LEFT], __ATOMIC_ACQUIRE));
+    return proc->farewell ||
+           (proc->state && __atomic_load_n(&proc->state[WF_MEM_STATE_LEFT], __ATOMIC_ACQUIRE));
 }
 
-static void mate_read(struct shm_ctx *ctx, struct shm_mate *mate, int most)
+static void proc_read(struct shm_ctx *ctx, struct shm_proc *proc, int most)
 {
-    while (most-- && mate->sock.fd >= 0) {
+    while (most-- && proc->sock.fd >= 0) {
         struct wf_packet p;
         int fds[WF_PACKET_FDS], nfds = 0;
-        int got = wf_packet_recv(mate->sock.fd, &p, fds, &nfds);
+        int got = wf_packet_recv(proc->sock.fd, &p, fds, &nfds);
         enum weft_status why = WEFT_OK;
         if (got > 0) {
-            why = packet_take(ctx, mate, &p, fds, nfds);
+            why = packet_take(ctx, proc, &p, fds, nfds);
         } else {
             if (got < 0 && errno == EAGAIN)
                 return;
@@ -467,28 +467,28 @@ static void mate_read(struct shm_ctx *ctx, struct shm_mate *mate, int most)
             if (got < 0 && (errno == ECONNRESET || errno == EINTR))
                 continue;
             why = got < 0 && errno == EPROTO ? WEFT_EPROTO
-                  : said_goodbye(mate)       ? WEFT_ECLOSED
+                  : said_goodbye(proc)       ? WEFT_ECLOSED
                                              : WEFT_EPEER;
         }
         if (why == WEFT_EPROTO)
             wf_error("process %u sent something that breaks the protocol; its connection is closed",
-                     mate->id.pid);
+                     proc->id.pid);
         if (why != WEFT_OK)
-            wf_shm_process_down(ctx, &mate->id, why);
+            wf_shm_process_down(ctx, &proc->id, why);
     }
 }
 
-void wf_shm_mate_event(struct shm_ctx *ctx, struct shm_mate *mate, enum shm_watch_kind kind)
+void wf_shm_proc_event(struct shm_ctx *ctx, struct shm_proc *proc, enum shm_watch_kind kind)
 {
     /* What it said before it died still counts. */
-    mate_read(ctx, mate, kind == SHM_WATCH_MATE_PID ? WF_SHM_READ_REST : WF_SHM_READ_SOME);
-    if (kind == SHM_WATCH_MATE_PID && !mate->down)
-        wf_shm_process_down(ctx, &mate->id, said_goodbye(mate) ? WEFT_ECLOSED : WEFT_EPEER);
+    proc_read(ctx, proc, kind == SHM_WATCH_PROC_PID ? WF_SHM_READ_REST : WF_SHM_READ_SOME);
+    if (kind == SHM_WATCH_PROC_PID && !proc->down)
+        wf_shm_process_down(ctx, &proc->id, said_goodbye(proc) ? WEFT_ECLOSED : WEFT_EPEER);
 }
 
-static struct shm_slab *slab_find(struct shm_mate *mate, uint64_t id)
+static struct shm_slab *slab_find(struct shm_proc *proc, uint64_t id)
 {
-    wf_list_each(it, &mate->slabs)
+    wf_list_each(it, &proc->slabs)
     {
         struct shm_slab *slab = wf_container_of(it, struct shm_slab, item);
         if (slab->id == id && (slab->status == WEFT_OK || slab->status == WEFT_PENDING))
@@ -503,7 +503,7 @@ static void slab_unuse(struct shm_slab *slab)
         slab_free(slab);
 }
 
-static struct shm_slab *slab_new(struct shm_mate *mate, uint64_t id, bool writable)
+static struct shm_slab *slab_new(struct shm_proc *proc, uint64_t id, bool writable)
 {
     struct shm_slab *slab = calloc(1, sizeof *slab);
     if (!slab)
@@ -511,12 +511,12 @@ static struct shm_slab *slab_new(struct shm_mate *mate, uint64_t id, bool writab
     slab->id = id;
     slab->writable = writable;
     slab->status = WEFT_PENDING;
-    wf_list_append(&mate->slabs, &slab->item);
+    wf_list_append(&proc->slabs, &slab->item);
     return slab;
 }
 
 /* A slab of this very context: mapped a second time, so that closing it leaves
- * a late copy's pages in the hands of its mapper, as with any other mate. */
+ * a late copy's pages in the hands of its mapper, as with any other local process. */
 static void slab_map_own(struct shm_ctx *ctx, struct shm_slab *slab)
 {
     size_t size = 0;
@@ -531,43 +531,43 @@ static void slab_map_own(struct shm_ctx *ctx, struct shm_slab *slab)
         close(fd);
 }
 
-/* Ask [mate] for its state segment (in the greeting) and for [slab], which may be null.
+/* Ask [proc] for its state segment (in the greeting) and for [slab], which may be null.
  * OK | AGAIN (its socket or its backlog is full, which no event announces the end of) | failure */
-static enum weft_status ask(struct shm_ctx *ctx, struct shm_mate *mate, struct shm_slab *slab)
+static enum weft_status ask(struct shm_ctx *ctx, struct shm_proc *proc, struct shm_slab *slab)
 {
-    enum weft_status status = wf_shm_mate_connect(ctx, mate);
+    enum weft_status status = wf_shm_proc_connect(ctx, proc);
     struct wf_packet p = {0};
     if (status != WEFT_OK || !slab || slab->asked)
         return status;
     p.u.slab.id = slab->id;
-    if (wf_packet_send(mate->sock.fd, &p, WF_PACKET_SLAB, NULL, 0))
+    if (wf_packet_send(proc->sock.fd, &p, WF_PACKET_SLAB, NULL, 0))
         return WEFT_AGAIN;
     slab->asked = true;
     return WEFT_OK;
 }
 
 /* Is all of it here? OK | PENDING | AGAIN, as ask | failure */
-static enum weft_status is_mapped(struct shm_ctx *ctx, struct shm_mate *mate, struct shm_slab *slab)
+static enum weft_status is_mapped(struct shm_ctx *ctx, struct shm_proc *proc, struct shm_slab *slab)
 {
-    enum weft_status status = (enum weft_status)mate->down;
-    if (status == WEFT_OK && is_self(ctx, &mate->id)) {
+    enum weft_status status = (enum weft_status)proc->down;
+    if (status == WEFT_OK && is_self(ctx, &proc->id)) {
         if (slab && slab->status == WEFT_PENDING)
             slab_map_own(ctx, slab);
     } else if (status == WEFT_OK) {
-        status = ask(ctx, mate, slab);
-        if (status == WEFT_OK && !mate->state)
+        status = ask(ctx, proc, slab);
+        if (status == WEFT_OK && !proc->state)
             status = WEFT_PENDING;
     }
     return status == WEFT_OK && slab ? slab->status : status;
 }
 
-static enum weft_status slab_take(struct shm_mate *mate, uint64_t id, bool writable,
+static enum weft_status slab_take(struct shm_proc *proc, uint64_t id, bool writable,
                                   struct shm_slab **out)
 {
-    struct shm_slab *slab = slab_find(mate, id);
+    struct shm_slab *slab = slab_find(proc, id);
     if (slab && slab->writable != writable)
         return WEFT_EKEY; /* no such region: rights are a slab's */
-    if (!slab && !(slab = slab_new(mate, id, writable)))
+    if (!slab && !(slab = slab_new(proc, id, writable)))
         return WEFT_ENOMEM;
     slab->users++;
     *out = slab;
@@ -575,12 +575,12 @@ static enum weft_status slab_take(struct shm_mate *mate, uint64_t id, bool writa
 }
 
 /* [slab], if not null, is here, and so is the state segment. */
-static enum weft_status remote_fill(const struct shm_ctx *ctx, const struct shm_mate *mate,
+static enum weft_status remote_fill(const struct shm_ctx *ctx, const struct shm_proc *proc,
                                     const struct wf_key *key, const struct shm_slab *slab,
                                     struct weft_remote *remote)
 {
     const uint64_t *state =
-        is_self(ctx, &mate->id) ? (const uint64_t *)(const void *)ctx->mem->state : mate->state;
+        is_self(ctx, &proc->id) ? (const uint64_t *)(const void *)ctx->mem->state : proc->state;
     if (slab && (key->offset > slab->size || key->length > slab->size - key->offset))
         return WEFT_EKEY;
     remote->base = slab ? slab->base + key->offset : NULL;
@@ -596,19 +596,19 @@ enum weft_status wf_shm_remote_map(struct wf_tpeer *tpeer, const struct wf_key *
 {
     struct shm_tep *t = SHM_OF(tpeer->tep, shm_tep);
     struct shm_ctx *ctx = t->ctx;
-    struct shm_mate *mate = SHM_OF(tpeer, shm_peer)->mate;
+    struct shm_proc *proc = SHM_OF(tpeer, shm_peer)->proc;
     struct shm_slab *slab = *cookie;
     bool is_private = key->slab == WF_KEY_PRIVATE || !wf_config()->shm_map;
     enum weft_status status = WEFT_OK;
-    if (key->token != mate->id.token[0] || key->slot >= WF_MEM_STATE_WORDS)
+    if (key->token != proc->id.token[0] || key->slot >= WF_MEM_STATE_WORDS)
         return WEFT_EKEY;
     pthread_mutex_lock(&ctx->lock);
-    if (!slab && !is_private && !mate->down)
-        status = slab_take(mate, key->slab, key->access & WEFT_REMOTE_WRITE, &slab);
+    if (!slab && !is_private && !proc->down)
+        status = slab_take(proc, key->slab, key->access & WEFT_REMOTE_WRITE, &slab);
     if (status == WEFT_OK)
-        status = is_mapped(ctx, mate, slab);
+        status = is_mapped(ctx, proc, slab);
     if (status == WEFT_OK)
-        status = remote_fill(ctx, mate, key, slab, remote);
+        status = remote_fill(ctx, proc, key, slab, remote);
     if (status == WEFT_AGAIN || status == WEFT_PENDING) {
         t->mapping = true;
         if (status == WEFT_AGAIN) /* the next poll asks again */
@@ -631,13 +631,13 @@ static struct timespec timespec_of(uint64_t ns)
 enum weft_status wf_shm_remote_wait(struct wf_tpeer *tpeer, void *cookie, uint64_t until_ns)
 {
     struct shm_ctx *ctx = SHM_OF(tpeer->tep, shm_tep)->ctx;
-    struct shm_mate *mate = SHM_OF(tpeer, shm_peer)->mate;
+    struct shm_proc *proc = SHM_OF(tpeer, shm_peer)->proc;
     enum weft_status status;
     pthread_mutex_lock(&ctx->lock);
     for (;;) {
         uint64_t now = wf_now_ns();
         struct timespec until;
-        status = is_mapped(ctx, mate, cookie);
+        status = is_mapped(ctx, proc, cookie);
         if ((status != WEFT_AGAIN && status != WEFT_PENDING) || now >= until_ns)
             break;
         until = timespec_of(status == WEFT_AGAIN ? WF_MIN(now + 1000000, until_ns) : until_ns);
