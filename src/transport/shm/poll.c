@@ -32,7 +32,7 @@ static void rx_drop(struct shm_tep *t, struct shm_rx *rx)
 {
     wf_shm_rx_remove(t, rx);
     pthread_mutex_lock(&t->ctx->lock);
-    wf_list_remove(&rx->link_item);
+    wf_list_remove(&rx->client_item);
     pthread_mutex_unlock(&t->ctx->lock);
     wf_shm_rx_free(rx);
 }
@@ -88,7 +88,7 @@ static void fresh_take(struct shm_tep *t)
         }
         wf_list_remove(&rx->item);
         if (is_lost(t, &rx->from)) {
-            wf_list_remove(&rx->link_item);
+            wf_list_remove(&rx->client_item);
             wf_shm_rx_refuse(rx, WEFT_ECLOSED);
             wf_shm_rx_free(rx);
         } else {
@@ -123,7 +123,7 @@ static bool peer_read(struct shm_tep *t, const struct shm_peer *peer)
     struct shm_ctx *ctx = t->ctx;
     bool read;
     pthread_mutex_lock(&ctx->lock);
-    read = wf_shm_links_read(ctx, &peer->proc->id) || wf_load_relaxed(&peer->proc->down);
+    read = wf_shm_clients_read(ctx, &peer->proc->id) || wf_load_relaxed(&peer->proc->down);
     if (!read) {
         ctx->look_later = true;
         wf_shm_tick(ctx);

@@ -38,7 +38,7 @@ static enum weft_status proc_watch(struct shm_ctx *ctx, struct shm_proc *proc)
             close(proc->pid.fd);
         proc->pid.fd = -1;
         proc->down = WEFT_EPEER;
-        wf_shm_links_down(ctx, &proc->id, WEFT_EPEER); /* its messages come first */
+        wf_shm_clients_down(ctx, &proc->id, WEFT_EPEER); /* its messages come first */
         return WEFT_OK;
     }
     return wf_shm_watch_add(ctx, &proc->pid, EPOLLIN) ? WEFT_ESYSTEM : WEFT_OK;
@@ -85,11 +85,11 @@ struct shm_proc *wf_shm_proc_ref(struct shm_ctx *ctx, const struct wf_process_id
     }
     proc->refs = 1;
     wf_list_append(&ctx->procs, &proc->item);
-    wf_list_each(it, &ctx->links) /* it may have connected before */
+    wf_list_each(it, &ctx->clients) /* it may have connected before */
     {
-        const struct shm_link *link = wf_container_of(it, struct shm_link, item);
-        if (link->hello && wf_shm_same(&link->id, id))
-            mark_set(proc, link->mark, link->mark_tid);
+        const struct shm_client *client = wf_container_of(it, struct shm_client, item);
+        if (client->hello && wf_shm_same(&client->id, id))
+            mark_set(proc, client->mark, client->mark_tid);
     }
     return proc;
 }

@@ -33,7 +33,7 @@ struct shm_rx *wf_shm_rx_open(struct shm_tep *tep, struct shm_segs *segs,
     rx->from = *from;
     rx->bit = (uint16_t)(tep->next_bit++ % WF_SHM_BELL_BITS);
     wf_list_init(&rx->item);
-    wf_list_init(&rx->link_item);
+    wf_list_init(&rx->client_item);
     return rx;
 }
 

@@ -40,7 +40,7 @@ void wf_shm_watch_close(struct shm_ctx *ctx, struct shm_watch *w)
     /* A forked child may hold a copy, so that close alone would neither unwatch
      * it nor end it for the other side. */
     if (w->kind == SHM_WATCH_LISTEN || w->kind == SHM_WATCH_PROC_SOCK ||
-        w->kind == SHM_WATCH_LINK_SOCK)
+        w->kind == SHM_WATCH_CLIENT_SOCK)
         (void)shutdown(w->fd, SHUT_RDWR);
     (void)epoll_ctl(ctx->epoll_fd, EPOLL_CTL_DEL, w->fd, NULL);
     close(w->fd);
@@ -78,7 +78,7 @@ void wf_shm_notify_lost(struct shm_tep *tep)
 void wf_shm_process_down(struct shm_ctx *ctx, const struct wf_process_id *id, enum weft_status why)
 {
     /* Its messages first: none is delivered after its peers were told. */
-    wf_shm_links_down(ctx, id, why);
+    wf_shm_clients_down(ctx, id, why);
     wf_list_each(m, &ctx->procs)
     {
         struct shm_proc *proc = wf_container_of(m, struct shm_proc, item);
@@ -100,7 +100,7 @@ static void event_handle(struct shm_ctx *ctx, const struct epoll_event *ev)
     if (w->fd < 0) /* closed by an earlier event of this round */
         return;
     switch (w->kind) {
-    case SHM_WATCH_LISTEN: (void)wf_shm_link_accept(ctx); break;
+    case SHM_WATCH_LISTEN: (void)wf_shm_client_accept(ctx); break;
     case SHM_WATCH_KICK: kick_drain(ctx); break;
     case SHM_WATCH_PROC_SOCK:
         wf_shm_proc_event(ctx, wf_container_of(w, struct shm_proc, sock), w->kind);
@@ -108,11 +108,11 @@ static void event_handle(struct shm_ctx *ctx, const struct epoll_event *ev)
     case SHM_WATCH_PROC_PID:
         wf_shm_proc_event(ctx, wf_container_of(w, struct shm_proc, pid), w->kind);
         break;
-    case SHM_WATCH_LINK_SOCK:
-        wf_shm_link_event(ctx, wf_container_of(w, struct shm_link, sock), w->kind, ev->events);
+    case SHM_WATCH_CLIENT_SOCK:
+        wf_shm_client_event(ctx, wf_container_of(w, struct shm_client, sock), w->kind, ev->events);
         break;
-    case SHM_WATCH_LINK_PID:
-        wf_shm_link_event(ctx, wf_container_of(w, struct shm_link, pid), w->kind, ev->events);
+    case SHM_WATCH_CLIENT_PID:
+        wf_shm_client_event(ctx, wf_container_of(w, struct shm_client, pid), w->kind, ev->events);
         break;
     }
 }
@@ -120,11 +120,11 @@ static void event_handle(struct shm_ctx *ctx, const struct epoll_event *ev)
 /* Objects are freed here alone, after the round whose events may name them. */
 static void reap(struct shm_ctx *ctx)
 {
-    wf_list_each_safe(l, lnext, &ctx->links)
+    wf_list_each_safe(l, lnext, &ctx->clients)
     {
-        struct shm_link *link = wf_container_of(l, struct shm_link, item);
-        if (link->dead)
-            wf_shm_link_free(ctx, link);
+        struct shm_client *client = wf_container_of(l, struct shm_client, item);
+        if (client->dead)
+            wf_shm_client_free(ctx, client);
     }
     wf_list_each_safe(m, mnext, &ctx->gone)
     {
@@ -153,11 +153,11 @@ static void tick(struct shm_ctx *ctx)
         ctx->listen_paused = wf_shm_watch_add(ctx, &ctx->listen, EPOLLIN) != 0;
     if (ctx->listen_paused)
         wf_shm_tick(ctx);
-    wf_list_each_safe(it, nx, &ctx->links)
+    wf_list_each_safe(it, nx, &ctx->clients)
     {
-        struct shm_link *link = wf_container_of(it, struct shm_link, item);
-        if ((link->later || link->left) && !link->dead)
-            wf_shm_link_later(ctx, link);
+        struct shm_client *client = wf_container_of(it, struct shm_client, item);
+        if ((client->later || client->left) && !client->dead)
+            wf_shm_client_later(ctx, client);
     }
     wf_shm_procs_heed(ctx);
     if (ctx->look_later)
@@ -261,7 +261,8 @@ static void farewell(struct shm_ctx *ctx)
 {
     wf_store_release(&ctx->mem->state[WF_MEM_STATE_LEFT], 1);
     wf_list_each(m, &ctx->procs) wf_shm_goodbye(&wf_container_of(m, struct shm_proc, item)->sock);
-    wf_list_each(l, &ctx->links) wf_shm_goodbye(&wf_container_of(l, struct shm_link, item)->sock);
+    wf_list_each(l, &ctx->clients)
+        wf_shm_goodbye(&wf_container_of(l, struct shm_client, item)->sock);
 }
 
 void wf_shm_service_stop(struct shm_ctx *ctx)
@@ -274,14 +275,14 @@ void wf_shm_service_stop(struct shm_ctx *ctx)
     pthread_mutex_lock(&ctx->lock);
     /* Who is in the queue is told goodbye, and who comes later is refused. */
     (void)shutdown(ctx->listen.fd, SHUT_RD);
-    for (int i = 0; i < SOMAXCONN && wf_shm_link_accept(ctx); i++)
+    for (int i = 0; i < SOMAXCONN && wf_shm_client_accept(ctx); i++)
         ;
     farewell(ctx);
-    wf_list_each_safe(l, lnext, &ctx->links)
+    wf_list_each_safe(l, lnext, &ctx->clients)
     {
-        struct shm_link *link = wf_container_of(l, struct shm_link, item);
-        wf_shm_link_down(ctx, link, WEFT_ECLOSED);
-        wf_shm_link_free(ctx, link);
+        struct shm_client *client = wf_container_of(l, struct shm_client, item);
+        wf_shm_client_down(ctx, client, WEFT_ECLOSED);
+        wf_shm_client_free(ctx, client);
     }
     wf_list_each_safe(m, mnext, &ctx->procs)
         wf_shm_proc_free(ctx, wf_container_of(m, struct shm_proc, item));

@@ -96,7 +96,7 @@ static enum weft_status shm_ctx_open(const struct wf_tctx_params *params, struct
     ctx->membarrier = wf_config()->membarrier && wf_sleep_register();
     wf_list_init(&ctx->procs);
     wf_list_init(&ctx->gone);
-    wf_list_init(&ctx->links);
+    wf_list_init(&ctx->clients);
     wf_list_init(&ctx->teps);
     pthread_mutex_init(&ctx->lock, NULL);
     pthread_condattr_init(&attr);
@@ -214,7 +214,8 @@ static enum weft_status shm_ep_open(struct wf_tctx *tctx, const struct wf_tep_pa
 /* Its word is 0 already. */
 static void left_announce(struct shm_ctx *ctx)
 {
-    wf_list_each(l, &ctx->links) wf_shm_link_left(ctx, wf_container_of(l, struct shm_link, item));
+    wf_list_each(l, &ctx->clients)
+        wf_shm_client_left(ctx, wf_container_of(l, struct shm_client, item));
     wf_list_each(it, &ctx->teps) wf_shm_notify_lost(wf_container_of(it, struct shm_tep, item));
 }
 
@@ -230,12 +231,12 @@ static void shm_ep_close(struct wf_tep *tep)
     {
         struct shm_rx *rx = wf_container_of(it, struct shm_rx, item);
         wf_list_remove(&rx->item);
-        wf_list_remove(&rx->link_item);
+        wf_list_remove(&rx->client_item);
         wf_shm_rx_refuse(rx, WEFT_ECLOSED);
         wf_shm_rx_free(rx);
     }
     for (uint32_t i = 0; i < t->nrx; i++) {
-        wf_list_remove(&t->rx[i]->link_item);
+        wf_list_remove(&t->rx[i]->client_item);
         wf_shm_rx_refuse(t->rx[i], WEFT_ECLOSED);
         wf_shm_rx_free(t->rx[i]);
     }

@@ -5,7 +5,7 @@
  * Who touches what
  *   The endpoint's owner alone: the fields not marked otherwise of shm_tep,
  *   shm_peer, shm_tx, shm_rx.
- *   ctx->lock: procs, links, their sockets and lists, an endpoint's inbox. Held
+ *   ctx->lock: procs, clients, their sockets and lists, an endpoint's inbox. Held
  *   for short, never over anything that blocks (sockets are nonblocking; a wait
  *   for an answer is a condition variable's). The service thread handles every
  *   event under it.
@@ -39,8 +39,8 @@ enum shm_watch_kind {
     SHM_WATCH_KICK,
     SHM_WATCH_PROC_SOCK,
     SHM_WATCH_PROC_PID,
-    SHM_WATCH_LINK_SOCK,
-    SHM_WATCH_LINK_PID,
+    SHM_WATCH_CLIENT_SOCK,
+    SHM_WATCH_CLIENT_PID,
 };
 
 struct shm_watch {
@@ -94,9 +94,9 @@ struct shm_proc {
 };
 
 /* A process that connected to this one: the server's side. Under ctx->lock; opened, read and freed
- * by the service thread, or by an owner whose peer is lost (wf_shm_links_read). */
-struct shm_link {
-    struct wf_list item; /* ctx->links */
+ * by the service thread, or by an owner whose peer is lost (wf_shm_clients_read). */
+struct shm_client {
+    struct wf_list item; /* ctx->clients */
     struct shm_watch sock, pid;
     struct wf_process_id id;
     int from_pid;  /* who connected, the kernel's word */
@@ -139,7 +139,7 @@ struct shm_ctx {
     bool starved WF_GUARDED_BY(lock);     /* out of descriptors, and logged */
     bool look_later WF_GUARDED_BY(lock); /* a peer's end waits for what it sent: at the next tick */
     struct wf_list procs WF_GUARDED_BY(lock), gone WF_GUARDED_BY(lock);
-    struct wf_list links WF_GUARDED_BY(lock), teps WF_GUARDED_BY(lock);
+    struct wf_list clients WF_GUARDED_BY(lock), teps WF_GUARDED_BY(lock);
     struct wf_shm_bell
         *bells; /* WF_SHM_BELLS of this process's endpoints; local processes write them */
     int bells_fd;
@@ -249,8 +249,8 @@ struct shm_rx {
     int wake_fd;              /* the sender's */
     _Atomic int down;         /* by the service thread: 0, or weft_status */
     struct wf_address from;
-    struct wf_list item;      /* tep->fresh until the owner takes it; ctx->lock */
-    struct wf_list link_item; /* link->rxs; ctx->lock */
+    struct wf_list item;        /* tep->fresh until the owner takes it; ctx->lock */
+    struct wf_list client_item; /* client->rxs; ctx->lock */
 };
 
 /* The request being handled; its reply goes to the slot of the same position. */
@@ -411,16 +411,16 @@ enum weft_status wf_shm_pull(struct wf_tpeer *tpeer, void *dst, uint64_t src, si
 enum weft_status wf_shm_pull_allow(struct shm_ctx *ctx); /* make ctx->mark; OK | ENOMEM */
 void wf_shm_pull_end(struct shm_ctx *ctx);
 
-/* link.c; the service thread, holding ctx->lock */
-bool wf_shm_link_accept(struct shm_ctx *ctx);
-void wf_shm_links_down(struct shm_ctx *ctx, const struct wf_process_id *id, enum weft_status why);
-bool wf_shm_links_read(struct shm_ctx *ctx, const struct wf_process_id *id);
-void wf_shm_link_later(struct shm_ctx *ctx, struct shm_link *link);
-void wf_shm_link_event(struct shm_ctx *ctx, struct shm_link *link, enum shm_watch_kind kind,
-                       uint32_t events);
-void wf_shm_link_down(struct shm_ctx *ctx, struct shm_link *link, enum weft_status why);
-void wf_shm_link_free(struct shm_ctx *ctx, struct shm_link *link);
-void wf_shm_link_left(struct shm_ctx *ctx, struct shm_link *link); /* any thread */
+/* client.c; the service thread, holding ctx->lock */
+bool wf_shm_client_accept(struct shm_ctx *ctx);
+void wf_shm_clients_down(struct shm_ctx *ctx, const struct wf_process_id *id, enum weft_status why);
+bool wf_shm_clients_read(struct shm_ctx *ctx, const struct wf_process_id *id);
+void wf_shm_client_later(struct shm_ctx *ctx, struct shm_client *client);
+void wf_shm_client_event(struct shm_ctx *ctx, struct shm_client *client, enum shm_watch_kind kind,
+                         uint32_t events);
+void wf_shm_client_down(struct shm_ctx *ctx, struct shm_client *client, enum weft_status why);
+void wf_shm_client_free(struct shm_ctx *ctx, struct shm_client *client);
+void wf_shm_client_left(struct shm_ctx *ctx, struct shm_client *client); /* any thread */
 
 /* service.c */
 enum weft_status wf_shm_service_start(struct shm_ctx *ctx);
@@ -428,7 +428,7 @@ void wf_shm_service_stop(struct shm_ctx *ctx);
 int wf_shm_watch_add(struct shm_ctx *ctx, struct shm_watch *w, uint32_t events);
 void wf_shm_watch_close(struct shm_ctx *ctx, struct shm_watch *w);
 void wf_shm_watch_stop(struct shm_ctx *ctx, const struct shm_watch *w);
-/* Everything of this process is gone: proc and links alike. */
+/* Everything of this process is gone: proc and clients alike. */
 void wf_shm_process_down(struct shm_ctx *ctx, const struct wf_process_id *id, enum weft_status why);
 void wf_shm_tick(struct shm_ctx *ctx); /* have the service thread try again soon */
 void wf_shm_kick(struct shm_ctx *ctx);
