@@ -245,7 +245,7 @@ struct shm_shuffle_item {
     struct shm_rx *rx; /* or */
     struct shm_tx *tx;
     uint32_t at;
-    bool own; /* to one of Weft's own handlers */
+    bool is_control; /* to one of Weft's own handlers */
 };
 
 static bool shuffle_add(struct shm_tep *t, size_t *n, struct shm_rx *rx, struct shm_tx *tx,
@@ -254,15 +254,15 @@ static bool shuffle_add(struct shm_tep *t, size_t *n, struct shm_rx *rx, struct 
     if (*n == t->items_room) {
         size_t room = t->items_room ? 2 * t->items_room : 256;
         void *more = realloc(t->items, room * sizeof *t->items);
-        void *own = more ? realloc(t->own, room * sizeof *t->own) : NULL;
+        void *control_at = more ? realloc(t->control_at, room * sizeof *t->control_at) : NULL;
         if (more)
             t->items = more;
-        if (!own)
+        if (!control_at)
             return false;
-        t->own = own;
+        t->control_at = control_at;
         t->items_room = room;
     }
-    t->items[(*n)++] = (struct shm_shuffle_item){rx, tx, at, rx && wf_shm_rx_is_own(rx, at)};
+    t->items[(*n)++] = (struct shm_shuffle_item){rx, tx, at, rx && wf_shm_rx_is_control(rx, at)};
     return true;
 }
 
@@ -283,25 +283,25 @@ static size_t shuffle_collect(struct shm_tep *t)
 
 /* Messages to Weft's own handlers keep their order within a connection (rule 8
  * of the contract): their places in the random order stay, who takes which does not. */
-static void own_collect(struct shm_tep *t, size_t n)
+static void control_collect(struct shm_tep *t, size_t n)
 {
     const struct shm_rx *last = NULL;
-    uint32_t nown = 0;
+    uint32_t ncontrol = 0;
     for (size_t i = 0; i < n && t->items[i].rx; i++) {
         struct shm_rx *rx = t->items[i].rx;
         if (rx != last)
-            rx->own_next = nown;
+            rx->control_next = ncontrol;
         last = rx;
-        if (t->items[i].own)
-            t->own[nown++] = t->items[i].at;
+        if (t->items[i].is_control)
+            t->control_at[ncontrol++] = t->items[i].at;
     }
 }
 
-static void own_order(struct shm_tep *t, size_t n)
+static void control_order(struct shm_tep *t, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (t->items[i].own)
-            t->items[i].at = t->own[t->items[i].rx->own_next++];
+        if (t->items[i].is_control)
+            t->items[i].at = t->control_at[t->items[i].rx->control_next++];
 }
 
 /* WEFT_SHUFFLE: everything pending, in random order; slots are given back when
@@ -310,14 +310,14 @@ static int poll_shuffled(struct shm_tep *t)
 {
     size_t n = shuffle_collect(t);
     int events = (int)n;
-    own_collect(t, n);
+    control_collect(t, n);
     for (size_t i = n; i > 1; i--) {
         size_t j = wf_rand(&t->rand) % i;
         struct shm_shuffle_item swap = t->items[i - 1];
         t->items[i - 1] = t->items[j];
         t->items[j] = swap;
     }
-    own_order(t, n);
+    control_order(t, n);
     for (size_t i = 0; i < n; i++) {
         struct shm_shuffle_item *it = &t->items[i];
         if (it->rx && wf_load_relaxed(&it->rx->down) != WEFT_EPROTO)

@@ -517,7 +517,7 @@ static struct shm_slab *slab_new(struct shm_proc *proc, uint64_t id, bool writab
 
 /* A slab of this very context: mapped a second time, so that closing it leaves
  * a late copy's pages in the hands of its mapper, as with any other local process. */
-static void slab_map_own(struct shm_ctx *ctx, struct shm_slab *slab)
+static void slab_map_self(struct shm_ctx *ctx, struct shm_slab *slab)
 {
     size_t size = 0;
     void *base;
@@ -552,7 +552,7 @@ static enum weft_status is_mapped(struct shm_ctx *ctx, struct shm_proc *proc, st
     enum weft_status status = (enum weft_status)proc->down;
     if (status == WEFT_OK && is_self(ctx, &proc->id)) {
         if (slab && slab->status == WEFT_PENDING)
-            slab_map_own(ctx, slab);
+            slab_map_self(ctx, slab);
     } else if (status == WEFT_OK) {
         status = ask(ctx, proc, slab);
         if (status == WEFT_OK && !proc->state)

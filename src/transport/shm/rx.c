@@ -122,7 +122,7 @@ bool wf_shm_rx_ready(const struct shm_rx *rx, uint32_t pos)
     return wf_shm_is_ready(ready_word(rx, pos), pos);
 }
 
-bool wf_shm_rx_is_own(const struct shm_rx *rx, uint32_t pos)
+bool wf_shm_rx_is_control(const struct shm_rx *rx, uint32_t pos)
 {
     return __atomic_load_n(&rx->lines[pos & rx->mask].handler, __ATOMIC_RELAXED) >=
            WEFT_AM_USER_HANDLERS;

@@ -39,9 +39,9 @@ static void fork_child(void)
     wf_list_each(it, &fork_list)
     {
         struct shm_ctx *ctx = wf_container_of(it, struct shm_ctx, fork_item);
-        struct shm_proc own = {.state = (uint64_t *)(void *)ctx->mem->state};
+        struct shm_proc self = {.state = (uint64_t *)(void *)ctx->mem->state};
         wf_list_each(m, &ctx->procs) wf_shm_proc_forget(wf_container_of(m, struct shm_proc, item));
-        wf_shm_proc_forget(&own);
+        wf_shm_proc_forget(&self);
         pthread_mutex_unlock(&ctx->lock);
     }
     wf_list_init(&fork_list);
@@ -245,7 +245,7 @@ static void shm_ep_close(struct wf_tep *tep)
     free(t->peers);
     free(t->rx);
     free(t->tx);
-    free(t->own);
+    free(t->control_at);
     free(t->items);
     free(t);
 }

@@ -238,12 +238,12 @@ struct shm_rx {
     uint64_t epoch_seen; /* of fwd->sleep_epoch */
     struct shm_segs *segs;
     struct shm_tep *tep;
-    void *conn;          /* the core's */
-    uint32_t own_next;   /* shuffling: index in tep->own */
-    uint32_t index;      /* in tep->rx */
-    uint32_t swept;      /* head at the last sweep */
-    uint16_t bit;        /* of the endpoint's bell; several connections may share one */
-    uint8_t idle_sweeps; /* since a message came */
+    void *conn;            /* the core's */
+    uint32_t control_next; /* shuffling: index in tep->control_at */
+    uint32_t index;        /* in tep->rx */
+    uint32_t swept;        /* head at the last sweep */
+    uint16_t bit;          /* of the endpoint's bell; several connections may share one */
+    uint8_t idle_sweeps;   /* since a message came */
     bool cold;
     struct shm_rx *bell_next; /* cold: the next one of the same bit */
     int wake_fd;              /* the sender's */
@@ -302,7 +302,7 @@ struct shm_tep {
     struct shm_rx **bell_rxs; /* cold ones by bit; null until the first */
     uint32_t next_bit;        /* ctx->lock */
     struct shm_shuffle_item *items;
-    uint32_t *own; /* as many: positions of messages to Weft's own handlers */
+    uint32_t *control_at; /* as many: positions of messages to Weft's own handlers */
     size_t items_room;
     uint64_t rand;
     struct wf_address address;
@@ -353,8 +353,9 @@ void wf_shm_rx_free(struct shm_rx *rx);
 int wf_shm_rx_poll(struct shm_rx *rx, int budget);
 int wf_shm_rx_drain(struct shm_rx *rx);
 bool wf_shm_rx_ready(const struct shm_rx *rx, uint32_t pos);
-bool wf_shm_rx_is_own(const struct shm_rx *rx, uint32_t pos); /* ready: to a handler of Weft's */
-int wf_shm_rx_deliver(struct shm_rx *rx, uint32_t pos);       /* ready */
+bool wf_shm_rx_is_control(const struct shm_rx *rx,
+                          uint32_t pos);                /* ready: to a handler of Weft's */
+int wf_shm_rx_deliver(struct shm_rx *rx, uint32_t pos); /* ready */
 void wf_shm_rx_publish(struct shm_rx *rx, uint32_t head);
 void wf_shm_rx_refuse(struct shm_rx *rx, enum weft_status why);
 void wf_shm_delivery_init(struct shm_tep *t);
