@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The server's side: processes that connected to this one. Under ctx->lock: the service thread runs
- * this, but for wf_shm_clients_read and wf_shm_client_left, which an endpoint's owner also calls.
+ * this, but for wf_shm_clients_read and wf_shm_client_send_left, which an endpoint's owner also
+ * calls.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -33,7 +34,7 @@ static void client_open(struct shm_ctx *ctx, int sock, int pid)
     }
     client->sock = (struct shm_watch){SHM_WATCH_CLIENT_SOCK, sock};
     client->pid = (struct shm_watch){SHM_WATCH_CLIENT_PID, -1};
-    client->from_pid = pid;
+    client->cred_pid = pid;
     wf_list_init(&client->rxs);
     wf_list_append(&ctx->clients, &client->item);
     if (wf_shm_watch_add(ctx, &client->sock, EPOLLIN))
@@ -44,7 +45,7 @@ static unsigned clients_of(const struct shm_ctx *ctx, int pid)
 {
     unsigned n = 0;
     wf_list_each(it, &ctx->clients) n +=
-        wf_container_of(it, struct shm_client, item)->from_pid == pid;
+        wf_container_of(it, struct shm_client, item)->cred_pid == pid;
     return n;
 }
 
@@ -58,7 +59,7 @@ static int client_pid(struct shm_ctx *ctx, int sock)
         return -1;
     if (cred.uid == ctx->self.uid && clients_of(ctx, cred.pid) < CLIENTS_MAX)
         return cred.pid;
-    if (ctx->refused++ >= REFUSALS_LOGGED) /* a flood of them shall not flood the log */
+    if (ctx->refused_connections++ >= REFUSALS_LOGGED) /* a flood of them shall not flood the log */
         return -1;
     if (cred.uid == ctx->self.uid)
         wf_warn("process %d has %u connections: no more", (int)cred.pid, CLIENTS_MAX);
@@ -69,11 +70,11 @@ static int client_pid(struct shm_ctx *ctx, int sock)
 }
 
 /* Say it once, not at each tick. */
-static void starve(struct shm_ctx *ctx, const char *what)
+static void fd_limit_log(struct shm_ctx *ctx, const char *what)
 {
-    if (!ctx->starved)
+    if (!ctx->fd_limit_logged)
         wf_error("%s: %m (raise the limit on open files, ulimit -n); will try again", what);
-    ctx->starved = true;
+    ctx->fd_limit_logged = true;
 }
 
 /* False: none was waiting. */
@@ -82,14 +83,14 @@ bool wf_shm_client_accept(struct shm_ctx *ctx)
     int sock = wf_fd_high(accept4(ctx->listen.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)), pid;
     if (sock < 0) {
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-            starve(ctx, "cannot accept a peer");
+            fd_limit_log(ctx, "cannot accept a peer");
             (void)epoll_ctl(ctx->epoll_fd, EPOLL_CTL_DEL, ctx->listen.fd, NULL);
             ctx->listen_paused = true;
             wf_shm_tick(ctx);
         }
         return false;
     }
-    ctx->starved = false;
+    ctx->fd_limit_logged = false;
     pid = client_pid(ctx, sock);
     if (pid < 0)
         close(sock); /* before a byte of it is read */
@@ -101,8 +102,8 @@ bool wf_shm_client_accept(struct shm_ctx *ctx)
 /* Nothing more comes from this process: its connections end once drained. */
 void wf_shm_client_down(struct shm_ctx *ctx, struct shm_client *client, enum weft_status why)
 {
-    client->dead = true;
-    wf_shm_goodbye(&client->sock); /* if it lives: this is not a death */
+    client->closed = true;
+    wf_shm_bye_send(&client->sock); /* if it lives: this is not a death */
     wf_shm_watch_close(ctx, &client->sock);
     wf_shm_watch_close(ctx, &client->pid);
     wf_list_each_safe(it, nx, &client->rxs)
@@ -116,7 +117,7 @@ void wf_shm_client_down(struct shm_ctx *ctx, struct shm_client *client, enum wef
 
 static void answer_drop(struct shm_client *client)
 {
-    client->blocked = client->later = client->greet = false;
+    client->answer_pending = client->tick_due = client->welcome_due = false;
     while (client->answer_nfds)
         close(client->answer_fds[--client->answer_nfds]);
 }
@@ -134,7 +135,7 @@ void wf_shm_client_free(struct shm_ctx *ctx, struct shm_client *client)
 static void client_interest(struct shm_ctx *ctx, struct shm_client *client)
 {
     struct epoll_event ev = {.data.ptr = &client->sock};
-    ev.events = client->later ? 0 : client->blocked ? EPOLLOUT : EPOLLIN;
+    ev.events = client->tick_due ? 0 : client->answer_pending ? EPOLLOUT : EPOLLIN;
     if (client->sock.fd >= 0 && epoll_ctl(ctx->epoll_fd, EPOLL_CTL_MOD, client->sock.fd, &ev))
         wf_error("epoll_ctl: %m");
 }
@@ -146,11 +147,11 @@ static void answer_send(struct shm_ctx *ctx, struct shm_client *client)
                                 client->answer_fds, client->answer_nfds)
                      ? errno
                      : 0;
-    client->later = failed == ETOOMANYREFS || failed == ENOBUFS || failed == ENOMEM;
-    client->blocked = client->later || failed == EAGAIN;
-    if (client->later)
+    client->tick_due = failed == ETOOMANYREFS || failed == ENOBUFS || failed == ENOMEM;
+    client->answer_pending = client->tick_due || failed == EAGAIN;
+    if (client->tick_due)
         wf_shm_tick(ctx);
-    if (!client->blocked)
+    if (!client->answer_pending)
         answer_drop(client);
     client_interest(ctx, client);
 }
@@ -169,18 +170,19 @@ static void answer(struct shm_ctx *ctx, struct shm_client *client, enum wf_packe
 
 /* Who it says it is must be who the kernel says. Its pidfd tells of its death
  * even while a child of it holds the socket open. */
-static bool hello_take(struct shm_ctx *ctx, struct shm_client *client, const struct wf_packet *p)
+static bool hello_handle(struct shm_ctx *ctx, struct shm_client *client, const struct wf_packet *p)
 {
     struct ucred cred;
     socklen_t len = sizeof cred;
-    if (client->hello || getsockopt(client->sock.fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) ||
+    if (client->hello_received ||
+        getsockopt(client->sock.fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) ||
         (uint32_t)cred.pid != p->u.hello.pid)
         return false;
     client->id = p->u.hello;
     client->flags = p->flags;
     client->mark = p->u.greeting.mark;
     client->mark_tid = p->u.greeting.tid;
-    client->hello = true;
+    client->hello_received = true;
     wf_shm_proc_set_mark(ctx, &client->id, client->mark, client->mark_tid);
     client->pid.fd = wf_pidfd_open((int)cred.pid);
     if (client->pid.fd < 0 && errno != ESRCH)
@@ -203,52 +205,52 @@ static void hello_answer(struct shm_ctx *ctx, struct shm_client *client)
     if (fds[0] >= 0)
         fds[1] = wf_fd_dup(ctx->bells_fd);
     if (fds[1] >= 0) {
-        ctx->starved = false;
+        ctx->fd_limit_logged = false;
         answer(ctx, client, WF_PACKET_WELCOME, fds, 2, &p);
         return;
     }
     if (fds[0] >= 0)
         close(fds[0]);
-    starve(ctx, "cannot answer a peer");
-    client->blocked = client->later = client->greet = true;
+    fd_limit_log(ctx, "cannot answer a peer");
+    client->answer_pending = client->tick_due = client->welcome_due = true;
     client_interest(ctx, client);
     wf_shm_tick(ctx);
 }
 
 /* At a tick: what failed for want of descriptors or room once more. */
-void wf_shm_client_later(struct shm_ctx *ctx, struct shm_client *client)
+void wf_shm_client_tick(struct shm_ctx *ctx, struct shm_client *client)
 {
-    if (client->left)
-        wf_shm_client_left(ctx, client);
-    if (!client->later)
+    if (client->left_due)
+        wf_shm_client_send_left(ctx, client);
+    if (!client->tick_due)
         return;
-    client->later = client->blocked = false;
-    if (client->greet) {
-        client->greet = false;
+    client->tick_due = client->answer_pending = false;
+    if (client->welcome_due) {
+        client->welcome_due = false;
         hello_answer(ctx, client);
     } else {
         answer_send(ctx, client);
     }
-    if (!client->blocked)
+    if (!client->answer_pending)
         wf_shm_client_event(ctx, client, SHM_WATCH_CLIENT_SOCK, 0);
 }
 
 /* Have the process look at the endpoints' words: one of them was closed. A client to which WELCOME
  * was not sent yet looks when that comes. */
-void wf_shm_client_left(struct shm_ctx *ctx, struct shm_client *client)
+void wf_shm_client_send_left(struct shm_ctx *ctx, struct shm_client *client)
 {
     struct wf_packet p = {0};
-    bool sent = !client->hello || client->dead ||
+    bool sent = !client->hello_received || client->closed ||
                 !wf_packet_send(client->sock.fd, &p, WF_PACKET_LEFT, NULL, 0);
     /* Another event reports the end of a lost client. */
-    client->left = !sent && errno != EPIPE && errno != ECONNRESET;
-    if (client->left)
+    client->left_due = !sent && errno != EPIPE && errno != ECONNRESET;
+    if (client->left_due)
         wf_shm_tick(ctx);
 }
 
 /* So many connections may wait for an endpoint's owner to poll: each has a descriptor, and those
  * are the program's, too. Of a process that ended meanwhile, too, since what it sent counts. */
-static unsigned fresh_max(void)
+static unsigned accepted_max(void)
 {
     struct rlimit files = {.rlim_cur = RLIM_INFINITY};
     (void)getrlimit(RLIMIT_NOFILE, &files);
@@ -276,7 +278,7 @@ static enum weft_status ring_open(struct shm_ctx *ctx, struct shm_client *client
     if (memcmp(&p->u.ring.from.process, &client->id, sizeof client->id) ||
         !wf_shm_is_eventfd(fds[2]))
         return WEFT_EPROTO;
-    if (rings_of(client) >= RINGS_MAX || tep->nfresh >= fresh_max())
+    if (rings_of(client) >= RINGS_MAX || tep->naccepted >= accepted_max())
         return WEFT_ELIMIT;
     *event_fd = wf_fd_dup(tep->base.event_fd);
     if (*event_fd < 0)
@@ -293,8 +295,8 @@ static enum weft_status ring_open(struct shm_ctx *ctx, struct shm_client *client
     out->u.ring_ok.bell = tep->bell_index;
     out->u.ring_ok.bit = rx->bit;
     wf_list_append(&client->rxs, &rx->client_item);
-    wf_list_append(&tep->fresh, &rx->item);
-    tep->nfresh++;
+    wf_list_append(&tep->accepted, &rx->item);
+    tep->naccepted++;
     wf_shm_notify(tep);
     return WEFT_OK;
 }
@@ -306,19 +308,19 @@ static void limit_log(struct shm_ctx *ctx, const struct shm_client *client,
     if (rings_of(client) >= RINGS_MAX)
         wf_error("cannot take a connection of process %u: it has %u, which is the most",
                  client->id.pid, rings_of(client));
-    else if (tep && tep->nfresh >= fresh_max())
+    else if (tep && tep->naccepted >= accepted_max())
         wf_error(
             "cannot take a connection of process %u: %u others wait for endpoint %u, whose "
             "owner does not poll (more may wait if the limit on open files is raised, ulimit -n)",
-            client->id.pid, tep->nfresh, tep->address.ep);
+            client->id.pid, tep->naccepted, tep->address.ep);
     else
         wf_error("cannot take a connection of process %u: out of descriptors (raise the limit on "
                  "open files, ulimit -n)",
                  client->id.pid);
 }
 
-static void ring_take(struct shm_ctx *ctx, struct shm_client *client, const struct wf_packet *p,
-                      const int fds[3], int nfds)
+static void ring_handle(struct shm_ctx *ctx, struct shm_client *client, const struct wf_packet *p,
+                        const int fds[3], int nfds)
 {
     struct wf_packet out = {.cookie = p->cookie,
                             .flags = ctx->membarrier ? WF_PACKET_MEMBARRIER : 0};
@@ -341,7 +343,7 @@ static void ring_take(struct shm_ctx *ctx, struct shm_client *client, const stru
            event_fd >= 0, &out);
 }
 
-static void slab_take(struct shm_ctx *ctx, struct shm_client *client, const struct wf_packet *p)
+static void slab_handle(struct shm_ctx *ctx, struct shm_client *client, const struct wf_packet *p)
 {
     struct wf_packet out = {.u.slab.id = p->u.slab.id};
     size_t size = 0;
@@ -351,20 +353,20 @@ static void slab_take(struct shm_ctx *ctx, struct shm_client *client, const stru
     answer(ctx, client, fd < 0 ? WF_PACKET_SLAB_NO : WF_PACKET_SLAB_OK, &fd, fd >= 0, &out);
 }
 
-static void packet_take(struct shm_ctx *ctx, struct shm_client *client, const struct wf_packet *p,
-                        const int fds[WF_PACKET_FDS], int nfds)
+static void request_handle(struct shm_ctx *ctx, struct shm_client *client,
+                           const struct wf_packet *p, const int fds[WF_PACKET_FDS], int nfds)
 {
-    if (!client->hello && p->type != WF_PACKET_HELLO)
+    if (!client->hello_received && p->type != WF_PACKET_HELLO)
         goto refuse;
     switch (p->type) {
     case WF_PACKET_HELLO:
-        if (!hello_take(ctx, client, p))
+        if (!hello_handle(ctx, client, p))
             goto refuse;
         hello_answer(ctx, client);
         return;
-    case WF_PACKET_RING: ring_take(ctx, client, p, fds, nfds); return;
-    case WF_PACKET_SLAB: slab_take(ctx, client, p); return;
-    case WF_PACKET_BYE: client->farewell = true; return;
+    case WF_PACKET_RING: ring_handle(ctx, client, p, fds, nfds); return;
+    case WF_PACKET_SLAB: slab_handle(ctx, client, p); return;
+    case WF_PACKET_BYE: client->bye_received = true; return;
     default: break; /* an answer: only clients get those */
     }
 refuse:
@@ -378,12 +380,12 @@ refuse:
  * why the client ended; the caller takes it down. */
 static enum weft_status client_read(struct shm_ctx *ctx, struct shm_client *client, int most)
 {
-    while (most-- && !client->dead && !client->blocked) {
+    while (most-- && !client->closed && !client->answer_pending) {
         struct wf_packet p;
         int fds[WF_PACKET_FDS], nfds = 0;
         int got = wf_packet_recv(client->sock.fd, &p, fds, &nfds);
         if (got > 0) {
-            packet_take(ctx, client, &p, fds, nfds);
+            request_handle(ctx, client, &p, fds, nfds);
             continue;
         }
         if (got < 0 && errno == EAGAIN)
@@ -395,7 +397,7 @@ static enum weft_status client_read(struct shm_ctx *ctx, struct shm_client *clie
             wf_warn("a process sent something that is no packet; its connection is closed");
             return WEFT_EPROTO;
         }
-        return client->farewell ? WEFT_ECLOSED : WEFT_EPEER;
+        return client->bye_received ? WEFT_ECLOSED : WEFT_EPEER;
     }
     return WEFT_OK;
 }
@@ -411,11 +413,13 @@ bool wf_shm_clients_read(struct shm_ctx *ctx, const struct wf_process_id *id)
     wf_list_each_safe(it, nx, &ctx->clients)
     {
         struct shm_client *client = wf_container_of(it, struct shm_client, item);
-        if (!client->dead && (!client->hello || wf_shm_same(&client->id, id)))
-            client->end = client_read(ctx, client, WF_SHM_READ_REST);
-        if (!client->dead && client->end == WEFT_EPROTO) /* an end can be read again, this cannot */
+        if (!client->closed && (!client->hello_received || wf_shm_same(&client->id, id)))
+            client->read_status = client_read(ctx, client, WF_SHM_READ_REST);
+        if (!client->closed &&
+            client->read_status == WEFT_EPROTO) /* an end can be read again, this cannot */
             wf_shm_client_down(ctx, client, WEFT_EPROTO);
-        if (!client->dead && client->blocked && (!client->hello || wf_shm_same(&client->id, id)))
+        if (!client->closed && client->answer_pending &&
+            (!client->hello_received || wf_shm_same(&client->id, id)))
             all = false;
     }
     return all && !ctx->listen_paused;
@@ -427,19 +431,19 @@ void wf_shm_clients_down(struct shm_ctx *ctx, const struct wf_process_id *id, en
     wf_list_each(it, &ctx->clients)
     {
         struct shm_client *client = wf_container_of(it, struct shm_client, item);
-        if (!client->dead && client->hello && wf_shm_same(&client->id, id))
+        if (!client->closed && client->hello_received && wf_shm_same(&client->id, id))
             answer_drop(client); /* nobody waits for it any more, and it holds up the rest */
     }
     (void)wf_shm_clients_read(ctx, id);
     wf_list_each_safe(it, nx, &ctx->clients)
     {
         struct shm_client *client = wf_container_of(it, struct shm_client, item);
-        if (client->dead)
+        if (client->closed)
             continue;
-        if (client->hello && wf_shm_same(&client->id, id))
+        if (client->hello_received && wf_shm_same(&client->id, id))
             wf_shm_client_down(ctx, client, why);
-        else if (client->end != WEFT_OK)
-            wf_shm_client_down(ctx, client, client->end);
+        else if (client->read_status != WEFT_OK)
+            wf_shm_client_down(ctx, client, client->read_status);
     }
     wf_shm_kick(ctx); /* the service thread frees them */
 }
@@ -448,21 +452,21 @@ void wf_shm_client_event(struct shm_ctx *ctx, struct shm_client *client, enum sh
                          uint32_t events)
 {
     bool gone = kind == SHM_WATCH_CLIENT_PID || (events & (EPOLLHUP | EPOLLERR));
-    if (client->dead)
+    if (client->closed)
         return;
-    if (client->blocked && (events & EPOLLOUT))
+    if (client->answer_pending && (events & EPOLLOUT))
         answer_send(ctx, client);
     if (gone)
         answer_drop(client); /* nobody waits for it, and it holds up the rest */
     /* What it said before it died still counts. */
-    client->end = client_read(ctx, client, gone ? WF_SHM_READ_REST : WF_SHM_READ_SOME);
-    if (client->dead)
+    client->read_status = client_read(ctx, client, gone ? WF_SHM_READ_REST : WF_SHM_READ_SOME);
+    if (client->closed)
         return;
-    if (client->end == WEFT_OK && kind == SHM_WATCH_CLIENT_PID)
-        client->end = client->farewell ? WEFT_ECLOSED : WEFT_EPEER;
-    if (client->end == WEFT_EPEER && client->hello)
-        wf_shm_process_down(ctx, &client->id, client->end);
-    else if (client->end != WEFT_OK)
+    if (client->read_status == WEFT_OK && kind == SHM_WATCH_CLIENT_PID)
+        client->read_status = client->bye_received ? WEFT_ECLOSED : WEFT_EPEER;
+    if (client->read_status == WEFT_EPEER && client->hello_received)
+        wf_shm_process_down(ctx, &client->id, client->read_status);
+    else if (client->read_status != WEFT_OK)
         wf_shm_client_down(ctx, client,
-                           client->end); /* it closed its side: ours is another socket */
+                           client->read_status); /* it closed its side: ours is another socket */
 }

@@ -40,9 +40,9 @@ static void rx_swap(struct shm_tep *t, uint32_t i, uint32_t j)
     t->rx[j]->index = j;
 }
 
-static void rx_say(struct shm_rx *rx, bool asleep)
+static void rx_set_asleep(struct shm_rx *rx, bool asleep)
 {
-    wf_sleep_say(&rx->back->sleep_epoch, &rx->epoch, asleep);
+    wf_sleep_set(&rx->back->sleep_epoch, &rx->epoch, asleep);
 }
 
 /* A new one is hot. There is room for it. */
@@ -84,12 +84,12 @@ static void rx_heat(struct shm_tep *t, struct shm_rx *rx)
 {
     rx->cold = false;
     rx->idle_sweeps = 0;
-    rx->swept = rx->head;
+    rx->sweep_head = rx->head;
     rx_swap(t, rx->index, t->nrx_hot++);
-    rx_say(rx, false);
+    rx_set_asleep(rx, false);
 }
 
-static void bit_answer(struct shm_tep *t, uint32_t bit)
+static void bit_heat(struct shm_tep *t, uint32_t bit)
 {
     struct shm_rx *rx = t->bell_rxs ? t->bell_rxs[bit] : NULL;
     if (rx)
@@ -102,7 +102,7 @@ static void bit_answer(struct shm_tep *t, uint32_t bit)
 
 /* Make hot what was announced. The words first: who rings meanwhile sets the bit,
  * then its word, and is seen in this turn or the next. */
-void wf_shm_bell_answer(struct shm_tep *t)
+void wf_shm_bell_read(struct shm_tep *t)
 {
     uint64_t words = atomic_exchange_explicit(&t->bell->rung, 0, memory_order_acquire); /* "bell" */
     for (uint32_t w = 0; w < WF_SHM_BELL_WORDS; w++) {
@@ -111,7 +111,7 @@ void wf_shm_bell_answer(struct shm_tep *t)
             continue;
         bits = atomic_exchange_explicit(&t->bell->bits[w], 0, memory_order_acquire);
         for (; bits; bits &= bits - 1)
-            bit_answer(t, 64 * w + (uint32_t)__builtin_ctzll(bits));
+            bit_heat(t, 64 * w + (uint32_t)__builtin_ctzll(bits));
     }
 }
 
@@ -138,8 +138,8 @@ static bool bell_rxs_ready(struct shm_tep *t)
 
 static bool rx_is_idle(struct shm_rx *rx)
 {
-    bool idle = rx->head == rx->swept;
-    rx->swept = rx->head;
+    bool idle = rx->head == rx->sweep_head;
+    rx->sweep_head = rx->head;
     rx->idle_sweeps = idle ? rx->idle_sweeps + 1 : 0;
     return rx->idle_sweeps >= COOL_SWEEPS;
 }
@@ -155,7 +155,7 @@ void wf_shm_rxs_cool(struct shm_tep *t)
         if (rx_is_idle(t->rx[i])) {
             WF_HOOK("cool.idle");
             rx_swap(t, i, --from);
-            rx_say(t->rx[from], true);
+            rx_set_asleep(t->rx[from], true);
         }
     if (from == t->nrx_hot)
         return;
@@ -166,7 +166,7 @@ void wf_shm_rxs_cool(struct shm_tep *t)
         if (cold && !wf_shm_rx_ready(rx, rx->head) && !wf_load_acquire(&rx->segs->fwd->closed))
             rx_chill(t, rx);
         else
-            rx_say(rx, false);
+            rx_set_asleep(rx, false);
     }
 }
 
@@ -174,18 +174,18 @@ void wf_shm_rxs_cool(struct shm_tep *t)
 void wf_shm_rxs_sleep(struct shm_tep *t)
 {
     for (uint32_t i = 0; i < t->nrx_hot; i++)
-        rx_say(t->rx[i], true);
+        rx_set_asleep(t->rx[i], true);
 }
 
 /* Awake. Where arming found nothing, all is done for the idle to stay cold. */
 void wf_shm_rxs_wake(struct shm_tep *t)
 {
-    bool may = t->quiet && t->nrx_hot > HOT_KEEP && bell_rxs_ready(t);
+    bool may = t->armed_empty && t->nrx_hot > HOT_KEEP && bell_rxs_ready(t);
     for (uint32_t i = t->nrx_hot; i-- > 0;)
-        if (may && t->rx[i]->head == t->rx[i]->swept)
+        if (may && t->rx[i]->head == t->rx[i]->sweep_head)
             rx_chill(t, t->rx[i]);
         else
-            rx_say(t->rx[i], false);
+            rx_set_asleep(t->rx[i], false);
 }
 
 static void tx_swap(struct shm_tep *t, uint32_t i, uint32_t j)
@@ -229,13 +229,13 @@ void wf_shm_txs_cool(struct shm_tep *t)
 {
     for (uint32_t i = t->ntx_hot; i-- > 0 && t->ntx_hot > HOT_KEEP;) {
         struct shm_tx *tx = t->tx[i];
-        if (tx->tail == tx->swept && tx->tail == tx->counted && tx->due_head == tx->due_tail &&
-            !tx->wants_room) {
+        if (tx->tail == tx->sweep_tail && tx->tail == tx->tail_counted &&
+            tx->due_head == tx->due_tail && !tx->wants_room) {
             tx->cold = true;
             tx->credit_end = tx->tail;
             tx_swap(t, i, --t->ntx_hot);
         }
-        tx->swept = tx->tail;
+        tx->sweep_tail = tx->tail;
     }
 }
 
@@ -252,23 +252,23 @@ static bool tx_is_drained(const struct shm_tx *tx)
 }
 
 /* The drained ring for [peer] that was not sent on for the longest time; null: none is drained. */
-struct shm_tx *wf_shm_tx_spare(struct shm_tep *t, const struct shm_peer *peer)
+struct shm_tx *wf_shm_tx_drained(struct shm_tep *t, const struct shm_peer *peer)
 {
     struct shm_tx *best = NULL;
     for (uint32_t i = 0; i < t->ntx; i++) {
         struct shm_tx *tx = t->tx[i];
-        if (tx->tail != tx->counted)
+        if (tx->tail != tx->tail_counted)
             wf_shm_tx_count(tx);
         if (tx == t->held && peer != t->waiter)
             continue;
-        if ((!best || tx->used < best->used) && tx_is_drained(tx))
+        if ((!best || tx->last_use < best->last_use) && tx_is_drained(tx))
             best = tx;
     }
     return best;
 }
 
 /* Has a ring come for a message that was refused for want of one? */
-bool wf_shm_ring_came(const struct shm_tep *t)
+bool wf_shm_ring_available(const struct shm_tep *t)
 {
     struct wf_shm_geometry full = wf_shm_geometry_full(t->base.am_max);
     const struct wf_config *c = wf_config();
@@ -308,7 +308,7 @@ void wf_shm_ring_refused(struct shm_tep *t, struct shm_peer *peer)
 /* The messages that were refused meanwhile can be sent: an event. */
 void wf_shm_ring_release(struct shm_tep *t)
 {
-    t->retry |= t->held != NULL;
+    t->retry_due |= t->held != NULL;
     t->held = NULL;
     t->waiter = NULL;
     t->ring_refusals = 0;
@@ -316,8 +316,8 @@ void wf_shm_ring_release(struct shm_tep *t)
 
 static bool head_moves(struct shm_tx *tx)
 {
-    uint32_t head = wf_load_relaxed(&tx->back->head), swept = tx->head_swept;
-    tx->head_swept = head;
+    uint32_t head = wf_load_relaxed(&tx->back->head), swept = tx->sweep_head;
+    tx->sweep_head = head;
     return head != swept;
 }
 
@@ -345,9 +345,9 @@ void wf_shm_ring_hold(struct shm_tep *t)
 
 /* Room and replies on which of them are to be announced to a sleeper? Where any
  * may be the one that drains, all. */
-void wf_shm_txs_say(struct shm_tep *t, bool asleep)
+void wf_shm_txs_set_asleep(struct shm_tep *t, bool asleep)
 {
     uint32_t n = t->wants_ring || !asleep ? t->ntx : t->ntx_hot;
     for (uint32_t i = 0; i < n; i++)
-        wf_sleep_say(&t->tx[i]->segs->fwd->sleep_epoch, &t->tx[i]->epoch, asleep);
+        wf_sleep_set(&t->tx[i]->segs->fwd->sleep_epoch, &t->tx[i]->epoch, asleep);
 }

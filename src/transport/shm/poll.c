@@ -68,7 +68,7 @@ static bool rx_room(struct shm_tep *t)
 
 /* Was the owner told that [from] is gone? Nothing of it comes after that, until
  * its peer is closed and opened again. */
-static bool is_lost(const struct shm_tep *t, const struct wf_address *from)
+static bool is_reported_lost(const struct shm_tep *t, const struct wf_address *from)
 {
     for (uint32_t i = 0; t->npeers_reported && i < t->npeers; i++)
         if (t->peers[i]->reported && wf_shm_peer_is(t->peers[i], from))
@@ -76,18 +76,18 @@ static bool is_lost(const struct shm_tep *t, const struct wf_address *from)
     return false;
 }
 
-static void fresh_take(struct shm_tep *t)
+static void accepted_take(struct shm_tep *t)
 {
     pthread_mutex_lock(&t->ctx->lock);
-    t->nfresh = 0;
-    while (!wf_list_empty(&t->fresh)) {
-        struct shm_rx *rx = wf_container_of(t->fresh.next, struct shm_rx, item);
+    t->naccepted = 0;
+    while (!wf_list_empty(&t->accepted)) {
+        struct shm_rx *rx = wf_container_of(t->accepted.next, struct shm_rx, item);
         if (!rx_room(t)) {
             wf_store_relaxed(&t->inbox, 1);
             break;
         }
         wf_list_remove(&rx->item);
-        if (is_lost(t, &rx->from)) {
+        if (is_reported_lost(t, &rx->from)) {
             wf_list_remove(&rx->client_item);
             wf_shm_rx_refuse(rx, WEFT_ECLOSED);
             wf_shm_rx_free(rx);
@@ -103,7 +103,7 @@ static void fresh_take(struct shm_tep *t)
 static int peer_drain(struct shm_tep *t, const struct shm_peer *peer, enum weft_status why)
 {
     int events = 0;
-    fresh_take(t);
+    accepted_take(t);
     for (uint32_t i = t->nrx; i-- > 0;) {
         struct shm_rx *rx = t->rx[i];
         if (!wf_shm_peer_is(peer, &rx->from))
@@ -125,7 +125,7 @@ static bool peer_read(struct shm_tep *t, const struct shm_peer *peer)
     pthread_mutex_lock(&ctx->lock);
     read = wf_shm_clients_read(ctx, &peer->proc->id) || wf_load_relaxed(&peer->proc->down);
     if (!read) {
-        ctx->look_later = true;
+        ctx->endpoints_recheck_due = true;
         wf_shm_tick(ctx);
     }
     pthread_mutex_unlock(&ctx->lock);
@@ -176,10 +176,10 @@ static int peers_down(struct shm_tep *t)
 }
 
 /* Processes have answered for regions, or not yet: the core asks again. */
-static int mapped(struct shm_tep *t)
+static int maps_recheck(struct shm_tep *t)
 {
     pthread_mutex_lock(&t->ctx->lock);
-    t->mapping = false;
+    t->map_pending = false;
     pthread_mutex_unlock(&t->ctx->lock);
     t->base.events->mapped(t->base.owner);
     return 1;
@@ -191,20 +191,20 @@ static int inbox_handle(struct shm_tep *t)
     bool lost;
     /* Before looking: what is flagged after this is seen next turn. */
     atomic_exchange_explicit(&t->inbox, 0, memory_order_acquire);
-    lost = atomic_exchange_explicit(&t->lost, 0, memory_order_acquire); /* "down" */
+    lost = atomic_exchange_explicit(&t->peers_lost, 0, memory_order_acquire); /* "down" */
     if (lost)
         peers_sample(t);
-    fresh_take(t);
+    accepted_take(t);
     events = rxs_down(t);
-    if (t->mapping)
-        events += mapped(t);
+    if (t->map_pending)
+        events += maps_recheck(t);
     return lost ? events + peers_down(t) : events;
 }
 
 /* The other side closed while its process lives on: its endpoint, its peer, or only
  * this connection, whose ring it needs for another one. Who closes rings the bell,
  * so cold ones need no look. */
-static void closed_rxs(struct shm_tep *t)
+static void rxs_check_closed(struct shm_tep *t)
 {
     for (uint32_t i = 0; i < t->nrx_hot; i++) {
         struct shm_rx *rx = t->rx[i];
@@ -215,7 +215,7 @@ static void closed_rxs(struct shm_tep *t)
     }
 }
 
-static void closed_txs(struct shm_tep *t)
+static void txs_check_closed(struct shm_tep *t)
 {
     for (uint32_t i = 0; i < t->ntx; i++) {
         int32_t closed = wf_load_acquire(&t->tx[i]->back->closed);
@@ -226,8 +226,8 @@ static void closed_txs(struct shm_tep *t)
 
 static void sweep(struct shm_tep *t)
 {
-    closed_rxs(t);
-    closed_txs(t);
+    rxs_check_closed(t);
+    txs_check_closed(t);
     if (t->wants_ring || t->held)
         wf_shm_ring_hold(t);
     wf_shm_rxs_patrol(t);
@@ -235,10 +235,10 @@ static void sweep(struct shm_tep *t)
     wf_shm_txs_cool(t);
 }
 
-static void bell_answer(struct shm_tep *t)
+static void bell_read(struct shm_tep *t)
 {
-    wf_shm_bell_answer(t);
-    closed_rxs(t);
+    wf_shm_bell_read(t);
+    rxs_check_closed(t);
 }
 
 struct shm_shuffle_item {
@@ -326,7 +326,7 @@ static int poll_shuffled(struct shm_tep *t)
             (void)wf_shm_tx_deliver(it->tx, it->at);
     }
     for (uint32_t i = 0; i < t->ntx_hot; i++)
-        if (t->tx[i]->tail != t->tx[i]->counted)
+        if (t->tx[i]->tail != t->tx[i]->tail_counted)
             wf_shm_tx_count(t->tx[i]);
     for (uint32_t i = 0; i < t->ntx_hot; i++)
         if (wf_shm_tx_room(t->tx[i])) {
@@ -344,11 +344,11 @@ static int poll_shuffled(struct shm_tep *t)
 }
 
 /* What a refused message waits for, beyond room in its ring. */
-__attribute__((noinline)) static int refused_again(struct shm_tep *t)
+__attribute__((noinline)) static int refusals_recheck(struct shm_tep *t)
 {
-    int events = t->retry;
-    t->retry = false;
-    if (t->wants_ring && wf_shm_ring_came(t)) {
+    int events = t->retry_due;
+    t->retry_due = false;
+    if (t->wants_ring && wf_shm_ring_available(t)) {
         t->wants_ring = false;
         events++;
     }
@@ -362,11 +362,11 @@ int wf_shm_poll(struct wf_tep *tep)
     if (__builtin_expect(!(++t->turn & SWEEP_MASK), 0))
         sweep(t);
     if (__builtin_expect(wf_shm_bell_rung(t), 0))
-        bell_answer(t);
+        bell_read(t);
     if (__builtin_expect(wf_load_acquire(&t->inbox), 0))
         events += inbox_handle(t);
-    if (__builtin_expect(t->retry | t->wants_ring, 0))
-        events += refused_again(t);
+    if (__builtin_expect(t->retry_due | t->wants_ring, 0))
+        events += refusals_recheck(t);
     if (t->shuffle)
         return events + poll_shuffled(t);
     for (uint32_t i = 0; i < t->nrx_hot; i++)
@@ -383,13 +383,13 @@ int wf_shm_poll(struct wf_tep *tep)
 
 static bool pending(struct shm_tep *t)
 {
-    closed_rxs(t);
-    closed_txs(t);
-    if (wf_load_acquire(&t->inbox) || t->retry || wf_shm_bell_rung(t))
+    rxs_check_closed(t);
+    txs_check_closed(t);
+    if (wf_load_acquire(&t->inbox) || t->retry_due || wf_shm_bell_rung(t))
         return true;
     if (t->held && !t->wants_ring) /* its waiter may not ask again: the next turn's sweep sees */
         return true;
-    if (t->wants_ring && wf_shm_ring_came(t))
+    if (t->wants_ring && wf_shm_ring_available(t))
         return true;
     for (uint32_t i = 0; i < t->nrx_hot; i++)
         if (wf_shm_rx_ready(t->rx[i], t->rx[i]->head))
@@ -404,12 +404,12 @@ enum weft_status wf_shm_arm(struct wf_tep *tep)
 {
     struct shm_tep *t = SHM_OF(tep, shm_tep);
     wf_shm_rxs_sleep(t);
-    wf_shm_txs_say(t, true);
+    wf_shm_txs_set_asleep(t, true);
     t->armed = true;
     WF_HOOK("arm.said");
     wf_shm_count(t, WF_STAT_ARMED);
-    t->quiet = wf_sleep_barrier(t->ctx->membarrier) && !pending(t);
-    return t->quiet ? WEFT_OK : WEFT_AGAIN;
+    t->armed_empty = wf_sleep_barrier(t->ctx->membarrier) && !pending(t);
+    return t->armed_empty ? WEFT_OK : WEFT_AGAIN;
 }
 
 void wf_shm_disarm(struct wf_tep *tep)
@@ -417,8 +417,8 @@ void wf_shm_disarm(struct wf_tep *tep)
     struct shm_tep *t = SHM_OF(tep, shm_tep);
     if (t->armed) {
         wf_shm_rxs_wake(t);
-        wf_shm_txs_say(t, false);
+        wf_shm_txs_set_asleep(t, false);
     }
-    t->armed = t->quiet = false;
+    t->armed = t->armed_empty = false;
     t->turn = SWEEP_MASK; /* what woke us may be a closing */
 }

@@ -88,7 +88,7 @@ struct shm_proc *wf_shm_proc_ref(struct shm_ctx *ctx, const struct wf_process_id
     wf_list_each(it, &ctx->clients) /* it may have connected before */
     {
         const struct shm_client *client = wf_container_of(it, struct shm_client, item);
-        if (client->hello && wf_shm_same(&client->id, id))
+        if (client->hello_received && wf_shm_same(&client->id, id))
             mark_set(proc, client->mark, client->mark_tid);
     }
     return proc;
@@ -110,11 +110,11 @@ void wf_shm_proc_unref(struct shm_ctx *ctx, struct shm_proc *proc)
 {
     if (--proc->refs)
         return;
-    wf_shm_goodbye(&proc->sock);
+    wf_shm_bye_send(&proc->sock);
     wf_shm_watch_close(ctx, &proc->sock);
     wf_shm_watch_close(ctx, &proc->pid);
     wf_list_remove(&proc->item);
-    wf_list_append(&ctx->gone, &proc->item);
+    wf_list_append(&ctx->unused_procs, &proc->item);
     wf_shm_kick(ctx);
 }
 
@@ -140,7 +140,7 @@ void wf_shm_proc_free(struct shm_ctx *ctx, struct shm_proc *proc)
 }
 
 /* Zeroes over its generation words: no remote of it matches from here on. */
-void wf_shm_proc_forget(struct shm_proc *proc)
+void wf_shm_proc_wipe(struct shm_proc *proc)
 {
     /* Not through libc: ThreadSanitizer takes mmap(3) for a write to what readers
      * load meanwhile. The kernel replaces the pages at once, under their fault lock. */
@@ -156,8 +156,8 @@ void wf_shm_proc_down(struct shm_ctx *ctx, struct shm_proc *proc, enum weft_stat
     if (proc->down)
         return;
     proc->down = why;
-    wf_shm_proc_forget(proc);
-    wf_shm_goodbye(&proc->sock); /* if it lives: this is not a death */
+    wf_shm_proc_wipe(proc);
+    wf_shm_bye_send(&proc->sock); /* if it lives: this is not a death */
     wf_shm_watch_close(ctx, &proc->sock);
     wf_shm_watch_stop(ctx, &proc->pid);
     wf_list_each(it, &proc->slabs)
@@ -213,9 +213,9 @@ enum weft_status wf_shm_proc_connect(struct shm_ctx *ctx, struct shm_proc *proc)
         return WEFT_OK;
     sock = wf_fd_high(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (sock < 0) {
-        if (!ctx->starved) /* once, not at each try */
+        if (!ctx->fd_limit_logged) /* once, not at each try */
             wf_error("cannot open a socket: %m (raise the limit on open files, ulimit -n)");
-        ctx->starved = true;
+        ctx->fd_limit_logged = true;
         return WEFT_ESYSTEM;
     }
     wf_shm_socket_name(proc->id.token, name);
@@ -243,18 +243,18 @@ enum weft_status wf_shm_proc_connect(struct shm_ctx *ctx, struct shm_proc *proc)
 static enum weft_status proc_heed(struct shm_ctx *ctx, struct shm_proc *proc)
 {
     enum weft_status status = wf_shm_proc_connect(ctx, proc);
-    proc->heeded = status != WEFT_OK && status != WEFT_EUNREACH && !proc->down;
-    if (proc->heeded)
+    proc->connect_due = status != WEFT_OK && status != WEFT_EUNREACH && !proc->down;
+    if (proc->connect_due)
         wf_shm_tick(ctx);
     return status == WEFT_EUNREACH ? status : WEFT_OK;
 }
 
-void wf_shm_procs_heed(struct shm_ctx *ctx)
+void wf_shm_procs_connect_due(struct shm_ctx *ctx)
 {
     wf_list_each(it, &ctx->procs)
     {
         struct shm_proc *proc = wf_container_of(it, struct shm_proc, item);
-        if (proc->heeded)
+        if (proc->connect_due)
             (void)proc_heed(ctx, proc);
     }
 }
@@ -299,14 +299,14 @@ static enum weft_status ring_ready(struct shm_ctx *ctx, struct shm_proc *proc,
                                    const struct wf_packet *p, int fd)
 {
     struct shm_tx *tx = tx_of_cookie(proc, p->cookie);
-    bool fresh = tx && wf_load_relaxed(&tx->wake_fd) < 0;
+    bool is_first = tx && wf_load_relaxed(&tx->wake_fd) < 0;
     struct wf_shm_bell *bell = proc->bells ? &proc->bells[p->u.ring_ok.bell] : NULL;
     uint64_t one = 1;
     if (!bell || !wf_shm_is_eventfd(fd)) {
         close(fd);
         return WEFT_EPROTO;
     }
-    if (fresh) {
+    if (is_first) {
         tx->bell = bell;
         tx->bell_bit = p->u.ring_ok.bit;
         wf_store_release(&tx->wake_fd, fd); /* "wake" */
@@ -317,7 +317,7 @@ static enum weft_status ring_ready(struct shm_ctx *ctx, struct shm_proc *proc,
     wf_shm_bell_ring(bell, p->u.ring_ok.bit);
     if (write(fd, &one, sizeof one) < 0 && errno != EAGAIN)
         wf_warn("cannot wake process %u: %m", proc->id.pid);
-    if (!fresh)
+    if (!is_first)
         close(fd);
     return WEFT_OK;
 }
@@ -339,7 +339,7 @@ static void maps_changed(struct shm_ctx *ctx)
     wf_list_each(it, &ctx->teps)
     {
         struct shm_tep *t = wf_container_of(it, struct shm_tep, item);
-        if (t->mapping)
+        if (t->map_pending)
             wf_shm_notify(t);
     }
 }
@@ -370,8 +370,8 @@ static void slab_answer(struct shm_ctx *ctx, struct shm_proc *proc, const struct
     maps_changed(ctx);
 }
 
-static enum weft_status welcome_take(struct shm_proc *proc, const struct wf_packet *p,
-                                     const int fds[2])
+static enum weft_status welcome_handle(struct shm_proc *proc, const struct wf_packet *p,
+                                       const int fds[2])
 {
     enum weft_status status = proc->state ? WEFT_EPROTO : WEFT_OK;
     void *state = NULL, *bells = NULL;
@@ -397,9 +397,9 @@ static enum weft_status welcome_take(struct shm_proc *proc, const struct wf_pack
 }
 
 /* Which endpoints of others are closed? Their peers' owners look. */
-void wf_shm_endpoints_look(struct shm_ctx *ctx)
+void wf_shm_endpoints_recheck(struct shm_ctx *ctx)
 {
-    ctx->look_later = false;
+    ctx->endpoints_recheck_due = false;
     wf_list_each(it, &ctx->teps) wf_shm_notify_lost(wf_container_of(it, struct shm_tep, item));
 }
 
@@ -418,25 +418,25 @@ static enum weft_status answer_lost(struct shm_ctx *ctx, struct shm_proc *proc,
     return p->type == WF_PACKET_WELCOME ? WEFT_ELIMIT : WEFT_OK;
 }
 
-static enum weft_status packet_take(struct shm_ctx *ctx, struct shm_proc *proc,
-                                    const struct wf_packet *p, const int fds[WF_PACKET_FDS],
-                                    int nfds)
+static enum weft_status answer_handle(struct shm_ctx *ctx, struct shm_proc *proc,
+                                      const struct wf_packet *p, const int fds[WF_PACKET_FDS],
+                                      int nfds)
 {
     if (nfds == WF_PACKET_LOST)
         return answer_lost(ctx, proc, p);
     switch (p->type) {
     case WF_PACKET_WELCOME:
-        if (welcome_take(proc, p, fds) != WEFT_OK)
+        if (welcome_handle(proc, p, fds) != WEFT_OK)
             return WEFT_EPROTO;
         maps_changed(ctx);
-        wf_shm_endpoints_look(ctx); /* those that were closed before are announced no more */
+        wf_shm_endpoints_recheck(ctx); /* those that were closed before are announced no more */
         return WEFT_OK;
-    case WF_PACKET_LEFT: wf_shm_endpoints_look(ctx); return WEFT_OK;
+    case WF_PACKET_LEFT: wf_shm_endpoints_recheck(ctx); return WEFT_OK;
     case WF_PACKET_RING_OK: return ring_ready(ctx, proc, p, fds[0]);
     case WF_PACKET_RING_NO: ring_refused(proc, p); return WEFT_OK;
     case WF_PACKET_SLAB_OK: slab_answer(ctx, proc, p, fds[0]); return WEFT_OK;
     case WF_PACKET_SLAB_NO: slab_answer(ctx, proc, p, -1); return WEFT_OK;
-    case WF_PACKET_BYE: proc->farewell = true; return WEFT_OK;
+    case WF_PACKET_BYE: proc->bye_received = true; return WEFT_OK;
     default: break; /* a question: only servers get those */
     }
     for (int i = 0; i < nfds; i++)
@@ -445,9 +445,9 @@ static enum weft_status packet_take(struct shm_ctx *ctx, struct shm_proc *proc,
 }
 
 /* By BYE, or, where its socket had no room for that, by the word. */
-static bool said_goodbye(const struct shm_proc *proc)
+static bool closed_in_order(const struct shm_proc *proc)
 {
-    return proc->farewell ||
+    return proc->bye_received ||
            (proc->state && __atomic_load_n(&proc->state[WF_MEM_STATE_LEFT], __ATOMIC_ACQUIRE));
 }
 
@@ -459,7 +459,7 @@ static void proc_read(struct shm_ctx *ctx, struct shm_proc *proc, int most)
         int got = wf_packet_recv(proc->sock.fd, &p, fds, &nfds);
         enum weft_status why = WEFT_OK;
         if (got > 0) {
-            why = packet_take(ctx, proc, &p, fds, nfds);
+            why = answer_handle(ctx, proc, &p, fds, nfds);
         } else {
             if (got < 0 && errno == EAGAIN)
                 return;
@@ -467,7 +467,7 @@ static void proc_read(struct shm_ctx *ctx, struct shm_proc *proc, int most)
             if (got < 0 && (errno == ECONNRESET || errno == EINTR))
                 continue;
             why = got < 0 && errno == EPROTO ? WEFT_EPROTO
-                  : said_goodbye(proc)       ? WEFT_ECLOSED
+                  : closed_in_order(proc)    ? WEFT_ECLOSED
                                              : WEFT_EPEER;
         }
         if (why == WEFT_EPROTO)
@@ -483,7 +483,7 @@ void wf_shm_proc_event(struct shm_ctx *ctx, struct shm_proc *proc, enum shm_watc
     /* What it said before it died still counts. */
     proc_read(ctx, proc, kind == SHM_WATCH_PROC_PID ? WF_SHM_READ_REST : WF_SHM_READ_SOME);
     if (kind == SHM_WATCH_PROC_PID && !proc->down)
-        wf_shm_process_down(ctx, &proc->id, said_goodbye(proc) ? WEFT_ECLOSED : WEFT_EPEER);
+        wf_shm_process_down(ctx, &proc->id, closed_in_order(proc) ? WEFT_ECLOSED : WEFT_EPEER);
 }
 
 static struct shm_slab *slab_find(struct shm_proc *proc, uint64_t id)
@@ -497,9 +497,9 @@ static struct shm_slab *slab_find(struct shm_proc *proc, uint64_t id)
     return NULL;
 }
 
-static void slab_unuse(struct shm_slab *slab)
+static void slab_unref(struct shm_slab *slab)
 {
-    if (--slab->users == 0 && (slab->status != WEFT_PENDING || !slab->asked))
+    if (--slab->users == 0 && (slab->status != WEFT_PENDING || !slab->requested))
         slab_free(slab);
 }
 
@@ -533,16 +533,17 @@ static void slab_map_self(struct shm_ctx *ctx, struct shm_slab *slab)
 
 /* Ask [proc] for its state segment (in the greeting) and for [slab], which may be null.
  * OK | AGAIN (its socket or its backlog is full, which no event announces the end of) | failure */
-static enum weft_status ask(struct shm_ctx *ctx, struct shm_proc *proc, struct shm_slab *slab)
+static enum weft_status slab_request(struct shm_ctx *ctx, struct shm_proc *proc,
+                                     struct shm_slab *slab)
 {
     enum weft_status status = wf_shm_proc_connect(ctx, proc);
     struct wf_packet p = {0};
-    if (status != WEFT_OK || !slab || slab->asked)
+    if (status != WEFT_OK || !slab || slab->requested)
         return status;
     p.u.slab.id = slab->id;
     if (wf_packet_send(proc->sock.fd, &p, WF_PACKET_SLAB, NULL, 0))
         return WEFT_AGAIN;
-    slab->asked = true;
+    slab->requested = true;
     return WEFT_OK;
 }
 
@@ -554,15 +555,15 @@ static enum weft_status is_mapped(struct shm_ctx *ctx, struct shm_proc *proc, st
         if (slab && slab->status == WEFT_PENDING)
             slab_map_self(ctx, slab);
     } else if (status == WEFT_OK) {
-        status = ask(ctx, proc, slab);
+        status = slab_request(ctx, proc, slab);
         if (status == WEFT_OK && !proc->state)
             status = WEFT_PENDING;
     }
     return status == WEFT_OK && slab ? slab->status : status;
 }
 
-static enum weft_status slab_take(struct shm_proc *proc, uint64_t id, bool writable,
-                                  struct shm_slab **out)
+static enum weft_status slab_ref(struct shm_proc *proc, uint64_t id, bool writable,
+                                 struct shm_slab **out)
 {
     struct shm_slab *slab = slab_find(proc, id);
     if (slab && slab->writable != writable)
@@ -604,18 +605,18 @@ enum weft_status wf_shm_remote_map(struct wf_tpeer *tpeer, const struct wf_key *
         return WEFT_EKEY;
     pthread_mutex_lock(&ctx->lock);
     if (!slab && !is_private && !proc->down)
-        status = slab_take(proc, key->slab, key->access & WEFT_REMOTE_WRITE, &slab);
+        status = slab_ref(proc, key->slab, key->access & WEFT_REMOTE_WRITE, &slab);
     if (status == WEFT_OK)
         status = is_mapped(ctx, proc, slab);
     if (status == WEFT_OK)
         status = remote_fill(ctx, proc, key, slab, remote);
     if (status == WEFT_AGAIN || status == WEFT_PENDING) {
-        t->mapping = true;
+        t->map_pending = true;
         if (status == WEFT_AGAIN) /* the next poll asks again */
             wf_shm_notify(t);
         status = WEFT_PENDING;
     } else if (status != WEFT_OK && slab) {
-        slab_unuse(slab);
+        slab_unref(slab);
         slab = NULL;
     }
     *cookie = slab;
@@ -653,6 +654,6 @@ void wf_shm_remote_unmap(struct wf_tpeer *tpeer, void *cookie)
     if (!cookie)
         return;
     pthread_mutex_lock(&ctx->lock);
-    slab_unuse(cookie);
+    slab_unref(cookie);
     pthread_mutex_unlock(&ctx->lock);
 }

@@ -59,7 +59,7 @@ void wf_shm_pull_end(struct shm_ctx *ctx)
 }
 
 /* The process ended, or runs another program, or closed its context. */
-static enum weft_status gone(const struct shm_proc *proc)
+static enum weft_status down_status(const struct shm_proc *proc)
 {
     return (enum weft_status)wf_load_acquire(&proc->down) ?: WEFT_EPEER;
 }
@@ -67,7 +67,7 @@ static enum weft_status gone(const struct shm_proc *proc)
 static enum weft_status pull_failed(const struct shm_proc *proc, int error)
 {
     if (error == ESRCH)
-        return gone(proc);
+        return down_status(proc);
     if (error == EPERM || error == ENOSYS || error == ENOMEM)
         return WEFT_EUNREACH;
     if (error == EFAULT && wf_process_exiting((int)proc->id.pid))
@@ -93,13 +93,13 @@ enum weft_status wf_shm_pull(struct wf_tpeer *tpeer, void *dst, uint64_t src, si
     if (!wf_config()->shm_pull)
         return WEFT_EUNREACH;
     if (!mark) /* nothing came from it, or its connection has ended */
-        return gone(proc);
+        return down_status(proc);
     WF_HOOK("pull.begin");
     got = process_vm_readv((int)proc->mark_tid, here, 2, there, 2, 0);
     if (got < 0 && errno != EFAULT)
         return pull_failed(proc, errno);
     if (got < (ssize_t)sizeof seen || memcmp(seen, proc->id.token, sizeof seen) != 0)
-        return gone(proc);
+        return down_status(proc);
     if ((size_t)got != sizeof seen + len)
         return pull_failed(proc, EFAULT);
     WF_HOOK("pull.end");

@@ -74,7 +74,7 @@ static void reply_publish(struct shm_rx *rx, struct wf_shm_reply *r, uint32_t po
 }
 
 /* The handler did not reply: its slot must still be told so. */
-static void reply_nothing(struct shm_token *t)
+static void reply_none(struct shm_token *t)
 {
     struct wf_shm_reply *r = &t->rx->back->replies[t->pos & t->rx->mask];
     t->base.can_reply = WF_REPLY_NONE;
@@ -206,7 +206,7 @@ static inline int deliver(struct shm_rx *rx, struct shm_delivery *d, uint32_t po
     }
     rx->tep->base.events->deliver(rx->tep->base.owner, &d->am);
     if (__builtin_expect(d->token.base.can_reply, 0))
-        reply_nothing(&d->token);
+        reply_none(&d->token);
     return 1;
 }
 
@@ -250,7 +250,7 @@ __attribute__((noinline)) static int rx_burst(struct shm_rx *rx, uint64_t ready,
     }
     count_received(rx, events);
     rx->backlog = events == budget && budget > 1;
-    rx->replies = d->am.can_reply;
+    rx->last_wants_reply = d->am.can_reply;
     rx->head = pos;
     if (budget == 1 || pos - rx->published >= rx->publish_at || !wf_shm_rx_ready(rx, pos))
         wf_shm_rx_publish(rx, pos);
@@ -267,7 +267,7 @@ int wf_shm_rx_poll(struct shm_rx *rx, int budget)
     rx->idle = !wf_shm_is_ready(ready, rx->head);
     if (!rx->idle)
         return rx_burst(rx, ready, idle ? 1 : budget);
-    if (rx->replies) /* as the owner's own next line, poll.c */
+    if (rx->last_wants_reply) /* as the owner's own next line, poll.c */
         wf_prefetch_write(&rx->back->replies[rx->head & rx->mask]);
     return 0;
 }

@@ -71,7 +71,7 @@ void wf_shm_notify(struct shm_tep *tep)
 
 void wf_shm_notify_lost(struct shm_tep *tep)
 {
-    wf_store_release(&tep->lost, 1); /* "down" */
+    wf_store_release(&tep->peers_lost, 1); /* "down" */
     wf_shm_notify(tep);
 }
 
@@ -123,10 +123,10 @@ static void reap(struct shm_ctx *ctx)
     wf_list_each_safe(l, lnext, &ctx->clients)
     {
         struct shm_client *client = wf_container_of(l, struct shm_client, item);
-        if (client->dead)
+        if (client->closed)
             wf_shm_client_free(ctx, client);
     }
-    wf_list_each_safe(m, mnext, &ctx->gone)
+    wf_list_each_safe(m, mnext, &ctx->unused_procs)
     {
         struct shm_proc *proc = wf_container_of(m, struct shm_proc, item);
         if (!proc->refs)
@@ -138,17 +138,17 @@ static void reap(struct shm_ctx *ctx)
  * there are some again. */
 void wf_shm_tick(struct shm_ctx *ctx)
 {
-    if (ctx->tick_ns)
+    if (ctx->tick_at_ns)
         return;
-    ctx->tick_ns = wf_now_ns() + RETRY_MS * 1000000u;
+    ctx->tick_at_ns = wf_now_ns() + RETRY_MS * 1000000u;
     wf_shm_kick(ctx); /* it may sleep without a limit: an endpoint's owner calls this, too */
 }
 
 static void tick(struct shm_ctx *ctx)
 {
-    if (!ctx->tick_ns || wf_now_ns() < ctx->tick_ns)
+    if (!ctx->tick_at_ns || wf_now_ns() < ctx->tick_at_ns)
         return;
-    ctx->tick_ns = 0;
+    ctx->tick_at_ns = 0;
     if (ctx->listen_paused)
         ctx->listen_paused = wf_shm_watch_add(ctx, &ctx->listen, EPOLLIN) != 0;
     if (ctx->listen_paused)
@@ -156,12 +156,12 @@ static void tick(struct shm_ctx *ctx)
     wf_list_each_safe(it, nx, &ctx->clients)
     {
         struct shm_client *client = wf_container_of(it, struct shm_client, item);
-        if ((client->later || client->left) && !client->dead)
-            wf_shm_client_later(ctx, client);
+        if ((client->tick_due || client->left_due) && !client->closed)
+            wf_shm_client_tick(ctx, client);
     }
-    wf_shm_procs_heed(ctx);
-    if (ctx->look_later)
-        wf_shm_endpoints_look(ctx);
+    wf_shm_procs_connect_due(ctx);
+    if (ctx->endpoints_recheck_due)
+        wf_shm_endpoints_recheck(ctx);
 }
 
 static void *service_main(void *arg)
@@ -181,7 +181,7 @@ static void *service_main(void *arg)
         tick(ctx);
         reap(ctx);
         stop = ctx->stop;
-        ticking = ctx->tick_ns != 0;
+        ticking = ctx->tick_at_ns != 0;
         pthread_mutex_unlock(&ctx->lock);
     }
     return NULL;
@@ -249,7 +249,7 @@ enum weft_status wf_shm_service_start(struct shm_ctx *ctx)
 }
 
 /* Before a socket is closed for a reason of ours: leaving is told from dying. */
-void wf_shm_goodbye(const struct shm_watch *sock)
+void wf_shm_bye_send(const struct shm_watch *sock)
 {
     struct wf_packet bye = {0};
     if (sock->fd >= 0)
@@ -257,12 +257,12 @@ void wf_shm_goodbye(const struct shm_watch *sock)
 }
 
 /* The word too: a client that does not read its socket may have no room there. */
-static void farewell(struct shm_ctx *ctx)
+static void bye_send_all(struct shm_ctx *ctx)
 {
     wf_store_release(&ctx->mem->state[WF_MEM_STATE_LEFT], 1);
-    wf_list_each(m, &ctx->procs) wf_shm_goodbye(&wf_container_of(m, struct shm_proc, item)->sock);
+    wf_list_each(m, &ctx->procs) wf_shm_bye_send(&wf_container_of(m, struct shm_proc, item)->sock);
     wf_list_each(l, &ctx->clients)
-        wf_shm_goodbye(&wf_container_of(l, struct shm_client, item)->sock);
+        wf_shm_bye_send(&wf_container_of(l, struct shm_client, item)->sock);
 }
 
 void wf_shm_service_stop(struct shm_ctx *ctx)
@@ -277,7 +277,7 @@ void wf_shm_service_stop(struct shm_ctx *ctx)
     (void)shutdown(ctx->listen.fd, SHUT_RD);
     for (int i = 0; i < SOMAXCONN && wf_shm_client_accept(ctx); i++)
         ;
-    farewell(ctx);
+    bye_send_all(ctx);
     wf_list_each_safe(l, lnext, &ctx->clients)
     {
         struct shm_client *client = wf_container_of(l, struct shm_client, item);
@@ -286,7 +286,7 @@ void wf_shm_service_stop(struct shm_ctx *ctx)
     }
     wf_list_each_safe(m, mnext, &ctx->procs)
         wf_shm_proc_free(ctx, wf_container_of(m, struct shm_proc, item));
-    wf_list_each_safe(g, gnext, &ctx->gone)
+    wf_list_each_safe(g, gnext, &ctx->unused_procs)
         wf_shm_proc_free(ctx, wf_container_of(g, struct shm_proc, item));
     wf_shm_watch_close(ctx, &ctx->listen);
     wf_shm_watch_close(ctx, &ctx->kick);

@@ -40,8 +40,8 @@ static void fork_child(void)
     {
         struct shm_ctx *ctx = wf_container_of(it, struct shm_ctx, fork_item);
         struct shm_proc self = {.state = (uint64_t *)(void *)ctx->mem->state};
-        wf_list_each(m, &ctx->procs) wf_shm_proc_forget(wf_container_of(m, struct shm_proc, item));
-        wf_shm_proc_forget(&self);
+        wf_list_each(m, &ctx->procs) wf_shm_proc_wipe(wf_container_of(m, struct shm_proc, item));
+        wf_shm_proc_wipe(&self);
         pthread_mutex_unlock(&ctx->lock);
     }
     wf_list_init(&fork_list);
@@ -95,7 +95,7 @@ static enum weft_status shm_ctx_open(const struct wf_tctx_params *params, struct
     ctx->life = params->life;
     ctx->membarrier = wf_config()->membarrier && wf_sleep_register();
     wf_list_init(&ctx->procs);
-    wf_list_init(&ctx->gone);
+    wf_list_init(&ctx->unused_procs);
     wf_list_init(&ctx->clients);
     wf_list_init(&ctx->teps);
     pthread_mutex_init(&ctx->lock, NULL);
@@ -151,7 +151,7 @@ struct shm_tep *wf_shm_tep_find(struct shm_ctx *ctx, uint16_t ep, uint32_t gen)
 
 /* An endpoint's bell. A late ring by a local process of its last owner costs a look. The core
  * opens fewer endpoints than there are bells. */
-static uint32_t bell_take(struct shm_ctx *ctx)
+static uint32_t bell_alloc(struct shm_ctx *ctx)
 {
     uint32_t w = 0;
     uint64_t bit;
@@ -162,7 +162,7 @@ static uint32_t bell_take(struct shm_ctx *ctx)
     return 64 * w + (uint32_t)__builtin_ctzll(bit);
 }
 
-static void bell_give(struct shm_ctx *ctx, uint32_t index)
+static void bell_free(struct shm_ctx *ctx, uint32_t index)
 {
     ctx->bells_used[index / 64] &= ~(UINT64_C(1) << index % 64);
 }
@@ -200,9 +200,9 @@ static enum weft_status shm_ep_open(struct wf_tctx *tctx, const struct wf_tep_pa
     if (t->shuffle)
         wf_info("WEFT_SHUFFLE: endpoint %u uses seed %llu", params->address.ep,
                 (unsigned long long)t->rand);
-    wf_list_init(&t->fresh);
+    wf_list_init(&t->accepted);
     pthread_mutex_lock(&ctx->lock);
-    t->bell_index = bell_take(ctx);
+    t->bell_index = bell_alloc(ctx);
     t->bell = &ctx->bells[t->bell_index];
     wf_list_append(&ctx->teps, &t->item);
     wf_store_release(endpoint_word(t), t->address.ep_gen);
@@ -212,10 +212,10 @@ static enum weft_status shm_ep_open(struct wf_tctx *tctx, const struct wf_tep_pa
 }
 
 /* Its word is 0 already. */
-static void left_announce(struct shm_ctx *ctx)
+static void left_send_all(struct shm_ctx *ctx)
 {
     wf_list_each(l, &ctx->clients)
-        wf_shm_client_left(ctx, wf_container_of(l, struct shm_client, item));
+        wf_shm_client_send_left(ctx, wf_container_of(l, struct shm_client, item));
     wf_list_each(it, &ctx->teps) wf_shm_notify_lost(wf_container_of(it, struct shm_tep, item));
 }
 
@@ -225,9 +225,9 @@ static void shm_ep_close(struct wf_tep *tep)
     pthread_mutex_lock(&t->ctx->lock);
     wf_list_remove(&t->item);              /* no new connections from here on */
     wf_store_release(endpoint_word(t), 0); /* "left" */
-    left_announce(t->ctx);
-    bell_give(t->ctx, t->bell_index);
-    wf_list_each_safe(it, nx, &t->fresh)
+    left_send_all(t->ctx);
+    bell_free(t->ctx, t->bell_index);
+    wf_list_each_safe(it, nx, &t->accepted)
     {
         struct shm_rx *rx = wf_container_of(it, struct shm_rx, item);
         wf_list_remove(&rx->item);

@@ -65,7 +65,7 @@ struct shm_slab {
     size_t size;
     bool writable;           /* mapped so */
     enum weft_status status; /* PENDING until answered */
-    bool asked;              /* for it */
+    bool requested;          /* for it */
     unsigned users;          /* remotes and waiters */
 };
 
@@ -75,7 +75,7 @@ struct shm_rx;
 /* Another process that this one talks to or watches. Outlives its death while
  * peers refer to it. */
 struct shm_proc {
-    struct wf_list item; /* ctx->procs, or ctx->gone */
+    struct wf_list item; /* ctx->procs, or ctx->unused_procs */
     unsigned refs;       /* peers */
     struct wf_process_id id;
     struct shm_watch sock;
@@ -83,9 +83,9 @@ struct shm_proc {
     uint32_t mark_tid;     /* what pull.c reads by; constant once mark is set */
     _Atomic uint64_t mark; /* of its greeting; written once, under ctx->lock; 0: none came yet */
     _Atomic int down;      /* OK, or why it is gone; written under ctx->lock */
-    bool farewell;         /* BYE was received */
+    bool bye_received;     /* BYE was received */
     uint32_t flags;        /* of its WELCOME */
-    bool heeded;           /* somebody waits for it: connect at a tick if that failed */
+    bool connect_due;      /* somebody waits for it: connect at a tick if that failed */
     uint64_t *state;       /* its generation words, read-only; null until WELCOME */
     /* Its endpoints' words, behind them; by the service thread, once: null before WELCOME. */
     const uint64_t *_Atomic endpoints;
@@ -99,18 +99,19 @@ struct shm_client {
     struct wf_list item; /* ctx->clients */
     struct shm_watch sock, pid;
     struct wf_process_id id;
-    int from_pid;  /* who connected, the kernel's word */
+    int cred_pid;  /* who connected, the kernel's word */
     uint64_t mark; /* as its greeting has them */
     uint32_t mark_tid;
-    bool hello;           /* it said who it is */
-    bool farewell;        /* BYE was received */
-    bool dead;            /* to be freed at the end of this round */
-    bool greet;           /* WELCOME could not be sent yet */
-    enum weft_status end; /* why its last reading ended it; OK: it did not */
+    bool hello_received;          /* it said who it is */
+    bool bye_received;            /* BYE was received */
+    bool closed;                  /* to be freed at the end of this round */
+    bool welcome_due;             /* WELCOME could not be sent yet */
+    enum weft_status read_status; /* why its last reading ended it; OK: it did not */
     uint32_t flags;
-    bool blocked; /* [answer] waits for room in the socket; nothing more is read until then */
-    bool later;   /* it waits for something that no event announces: tried at each tick */
-    bool left;    /* LEFT could not be sent: tried at each tick */
+    bool
+        answer_pending; /* [answer] waits for room in the socket; nothing more is read until then */
+    bool tick_due;      /* it waits for something that no event announces: tried at each tick */
+    bool left_due;      /* LEFT could not be sent: tried at each tick */
     struct wf_packet answer;
     enum wf_packet_type answer_type;
     int answer_fds[2], answer_nfds;
@@ -132,13 +133,14 @@ struct shm_ctx {
     struct shm_watch listen, kick;
     pthread_t thread;
     bool stop WF_GUARDED_BY(lock);
-    bool listen_paused WF_GUARDED_BY(lock); /* out of descriptors: tried at each tick */
-    uint64_t tick_ns WF_GUARDED_BY(lock);   /* when; 0: no tick is due */
+    bool listen_paused WF_GUARDED_BY(lock);  /* out of descriptors: tried at each tick */
+    uint64_t tick_at_ns WF_GUARDED_BY(lock); /* when; 0: no tick is due */
     uint32_t next_cookie WF_GUARDED_BY(lock);
-    unsigned refused WF_GUARDED_BY(lock); /* connections */
-    bool starved WF_GUARDED_BY(lock);     /* out of descriptors, and logged */
-    bool look_later WF_GUARDED_BY(lock); /* a peer's end waits for what it sent: at the next tick */
-    struct wf_list procs WF_GUARDED_BY(lock), gone WF_GUARDED_BY(lock);
+    unsigned refused_connections WF_GUARDED_BY(lock); /* connections */
+    bool fd_limit_logged WF_GUARDED_BY(lock);         /* out of descriptors, and logged */
+    bool endpoints_recheck_due
+        WF_GUARDED_BY(lock); /* a peer's end waits for what it sent: at the next tick */
+    struct wf_list procs WF_GUARDED_BY(lock), unused_procs WF_GUARDED_BY(lock);
     struct wf_list clients WF_GUARDED_BY(lock), teps WF_GUARDED_BY(lock);
     struct wf_shm_bell
         *bells; /* WF_SHM_BELLS of this process's endpoints; local processes write them */
@@ -171,16 +173,16 @@ struct shm_tx {
     struct wf_shm_line *lines;
     struct wf_shm_back *back;
     uint32_t mask;
-    uint32_t tail;        /* next position */
-    uint32_t credit_end;  /* tail may go this far before looking at head again */
-    uint64_t epoch_seen;  /* of back->sleep_epoch; WF_SHM_EPOCH_NONE while this side must fence */
-    uint64_t epoch_woken; /* the last that was woken, or passed */
-    _Atomic int down;     /* by the service thread: 0, or weft_status */
-    _Atomic int fence;    /* by the service thread: 1 until the receiver can membarrier */
-    _Atomic int wake_fd;  /* by the service thread, once; -1 before */
-    uint32_t counted;     /* tail when REQUESTS_SENT was last brought up to date */
-    bool wants_room;      /* a message was refused; set until head moves */
-    bool cold;            /* not looked at each turn; credit_end is tail, so that a send tells */
+    uint32_t tail;         /* next position */
+    uint32_t credit_end;   /* tail may go this far before looking at head again */
+    uint64_t epoch_seen;   /* of back->sleep_epoch; WF_SHM_EPOCH_NONE while this side must fence */
+    uint64_t epoch_woken;  /* the last that was woken, or passed */
+    _Atomic int down;      /* by the service thread: 0, or weft_status */
+    _Atomic int fence;     /* by the service thread: 1 until the receiver can membarrier */
+    _Atomic int wake_fd;   /* by the service thread, once; -1 before */
+    uint32_t tail_counted; /* tail when REQUESTS_SENT was last brought up to date */
+    bool wants_room;       /* a message was refused; set until head moves */
+    bool cold;             /* not looked at each turn; credit_end is tail, so that a send tells */
 
     uint64_t places_free; /* bit mask */
 
@@ -200,10 +202,10 @@ struct shm_tx {
     uint32_t bell_bit;
     uint32_t cookie;
     uint32_t index;           /* in tep->tx */
-    uint32_t swept;           /* tail at the last sweep */
-    uint32_t head_swept;      /* head at the last sweep at which a message waited for a ring */
+    uint32_t sweep_tail;      /* tail at the last sweep */
+    uint32_t sweep_head;      /* head at the last sweep at which a message waited for a ring */
     uint64_t bytes;           /* its part of ctx->ring_bytes */
-    uint64_t used;            /* tep->uses when it was last seen to have sent */
+    uint64_t last_use;        /* tep->uses when it was last seen to have sent */
     struct wf_list proc_item; /* proc->txs; ctx->lock */
 };
 
@@ -231,7 +233,7 @@ struct shm_rx {
     uint32_t publish_at; /* constant: how many to consume before the next */
     bool backlog;        /* the last turn did not reach the end */
     bool idle;           /* the last turn found nothing */
-    bool replies;        /* the last message wanted a reply */
+    bool last_wants_reply; /* the last message wanted a reply */
     const uint8_t *payload;
     bool fence;          /* constant: the sender cannot membarrier */
     uint64_t epoch;      /* of back->sleep_epoch, ours */
@@ -241,7 +243,7 @@ struct shm_rx {
     void *conn;            /* the core's */
     uint32_t control_next; /* shuffling: index in tep->control_at */
     uint32_t index;        /* in tep->rx */
-    uint32_t swept;        /* head at the last sweep */
+    uint32_t sweep_head;   /* head at the last sweep */
     uint16_t bit;          /* of the endpoint's bell; several connections may share one */
     uint8_t idle_sweeps;   /* since a message came */
     bool cold;
@@ -249,7 +251,7 @@ struct shm_rx {
     int wake_fd;              /* the sender's */
     _Atomic int down;         /* by the service thread: 0, or weft_status */
     struct wf_address from;
-    struct wf_list item;        /* tep->fresh until the owner takes it; ctx->lock */
+    struct wf_list item;        /* tep->accepted until the owner takes it; ctx->lock */
     struct wf_list client_item; /* client->rxs; ctx->lock */
 };
 
@@ -272,12 +274,13 @@ struct shm_tep {
     /* Two lines of what every turn reads. */
     struct wf_tep base;
     struct shm_ctx *ctx;
-    _Atomic int inbox; /* by the service thread: look at fresh, down flags */
-    _Atomic int lost;  /* by the service thread, before inbox: look at the peers, too */
+    _Atomic int inbox;      /* by the service thread: look at fresh, down flags */
+    _Atomic int peers_lost; /* by the service thread, before inbox: look at the peers, too */
     uint32_t turn;
     bool armed, shuffle;
-    bool quiet; /* arming found nothing, also after the barrier */
-    bool retry; /* a connection was refused for now: nothing will announce that it works again */
+    bool armed_empty; /* arming found nothing, also after the barrier */
+    bool
+        retry_due; /* a connection was refused for now: nothing will announce that it works again */
     struct shm_tx *hot; /* sent to last, or null */
     struct shm_rx **rx; /* the first nrx_hot are looked at each turn: hot.c */
     struct shm_tx **tx; /* shm_rings entries; the first ntx_hot likewise */
@@ -285,7 +288,7 @@ struct shm_tep {
     uint32_t nrx, nrx_hot;
     uint32_t ntx, ntx_hot;
     bool wants_ring;     /* all rings were in use; set until one is drained */
-    bool mapping;        /* a region is being asked for; written by the owner under ctx->lock */
+    bool map_pending;    /* a region is being asked for; written by the owner under ctx->lock */
     uint8_t ring_sweeps; /* sweeps for which messages have waited for a ring */
     uint32_t patrol;
     uint64_t uses;
@@ -306,9 +309,9 @@ struct shm_tep {
     size_t items_room;
     uint64_t rand;
     struct wf_address address;
-    struct wf_list item;  /* ctx->teps */
-    struct wf_list fresh; /* rx not taken yet; ctx->lock */
-    unsigned nfresh;      /* of other processes, since they were taken last; ctx->lock */
+    struct wf_list item;     /* ctx->teps */
+    struct wf_list accepted; /* rx not taken yet; ctx->lock */
+    unsigned naccepted;      /* of other processes, since they were taken last; ctx->lock */
 };
 _Static_assert(offsetof(struct shm_tep, request) == 2 * WF_CACHE_LINE, "lines of its own");
 
@@ -366,7 +369,7 @@ void wf_shm_source(const struct wf_token *token, struct wf_address *out,
 /* hot.c; the owner */
 void wf_shm_rx_add(struct shm_tep *t, struct shm_rx *rx);
 void wf_shm_rx_remove(struct shm_tep *t, struct shm_rx *rx);
-void wf_shm_bell_answer(struct shm_tep *t);
+void wf_shm_bell_read(struct shm_tep *t);
 void wf_shm_rxs_cool(struct shm_tep *t);
 void wf_shm_rxs_patrol(struct shm_tep *t);
 void wf_shm_rxs_sleep(struct shm_tep *t);
@@ -378,9 +381,9 @@ void wf_shm_txs_cool(struct shm_tep *t);
 void wf_shm_ring_refused(struct shm_tep *t, struct shm_peer *peer);
 void wf_shm_ring_hold(struct shm_tep *t);
 void wf_shm_ring_release(struct shm_tep *t);
-void wf_shm_txs_say(struct shm_tep *t, bool asleep);
-struct shm_tx *wf_shm_tx_spare(struct shm_tep *t, const struct shm_peer *peer);
-bool wf_shm_ring_came(const struct shm_tep *t);
+void wf_shm_txs_set_asleep(struct shm_tep *t, bool asleep);
+struct shm_tx *wf_shm_tx_drained(struct shm_tep *t, const struct shm_peer *peer);
+bool wf_shm_ring_available(const struct shm_tep *t);
 
 /* poll.c */
 int wf_shm_poll(struct wf_tep *tep);
@@ -395,9 +398,9 @@ void wf_shm_proc_free(struct shm_ctx *ctx, struct shm_proc *proc);
 enum weft_status wf_shm_proc_connect(struct shm_ctx *ctx, struct shm_proc *proc);
 void wf_shm_proc_event(struct shm_ctx *ctx, struct shm_proc *proc, enum shm_watch_kind kind);
 void wf_shm_proc_down(struct shm_ctx *ctx, struct shm_proc *proc, enum weft_status why);
-void wf_shm_proc_forget(struct shm_proc *proc); /* in a forked child */
-void wf_shm_procs_heed(struct shm_ctx *ctx);
-void wf_shm_endpoints_look(struct shm_ctx *ctx);
+void wf_shm_proc_wipe(struct shm_proc *proc); /* in a forked child */
+void wf_shm_procs_connect_due(struct shm_ctx *ctx);
+void wf_shm_endpoints_recheck(struct shm_ctx *ctx);
 enum weft_status wf_shm_heed(struct wf_tpeer *tpeer); /* the owner; takes the lock */
 /* [id]'s process sent a greeting: its memory can be read by this. */
 void wf_shm_proc_set_mark(struct shm_ctx *ctx, const struct wf_process_id *id, uint64_t mark,
@@ -416,12 +419,12 @@ void wf_shm_pull_end(struct shm_ctx *ctx);
 bool wf_shm_client_accept(struct shm_ctx *ctx);
 void wf_shm_clients_down(struct shm_ctx *ctx, const struct wf_process_id *id, enum weft_status why);
 bool wf_shm_clients_read(struct shm_ctx *ctx, const struct wf_process_id *id);
-void wf_shm_client_later(struct shm_ctx *ctx, struct shm_client *client);
+void wf_shm_client_tick(struct shm_ctx *ctx, struct shm_client *client);
 void wf_shm_client_event(struct shm_ctx *ctx, struct shm_client *client, enum shm_watch_kind kind,
                          uint32_t events);
 void wf_shm_client_down(struct shm_ctx *ctx, struct shm_client *client, enum weft_status why);
 void wf_shm_client_free(struct shm_ctx *ctx, struct shm_client *client);
-void wf_shm_client_left(struct shm_ctx *ctx, struct shm_client *client); /* any thread */
+void wf_shm_client_send_left(struct shm_ctx *ctx, struct shm_client *client); /* any thread */
 
 /* service.c */
 enum weft_status wf_shm_service_start(struct shm_ctx *ctx);
@@ -433,7 +436,7 @@ void wf_shm_watch_stop(struct shm_ctx *ctx, const struct shm_watch *w);
 void wf_shm_process_down(struct shm_ctx *ctx, const struct wf_process_id *id, enum weft_status why);
 void wf_shm_tick(struct shm_ctx *ctx); /* have the service thread try again soon */
 void wf_shm_kick(struct shm_ctx *ctx);
-void wf_shm_goodbye(const struct shm_watch *sock);
+void wf_shm_bye_send(const struct shm_watch *sock);
 /* Tell [tep]'s owner to look at its inbox; lost: and at its peers. */
 void wf_shm_notify(struct shm_tep *tep);
 void wf_shm_notify_lost(struct shm_tep *tep);

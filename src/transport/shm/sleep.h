@@ -33,7 +33,7 @@ static inline bool wf_sleep_must_wake(const _Atomic uint64_t *epoch, uint64_t *s
 
 /* Say that this side sleeps or wakes. Between saying so and looking again
  * whether anything came, wf_sleep_barrier. */
-static inline void wf_sleep_say(_Atomic uint64_t *epoch, uint64_t *mine, bool asleep)
+static inline void wf_sleep_set(_Atomic uint64_t *epoch, uint64_t *mine, bool asleep)
 {
     if ((*mine & 1) != (uint64_t)asleep)
         wf_store_relaxed(epoch, ++*mine);

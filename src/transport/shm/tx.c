@@ -22,9 +22,9 @@
 void wf_shm_tx_count(struct shm_tx *tx)
 {
     uint64_t *c = &tx->tep->base.counters[WF_STAT_REQUESTS_SENT];
-    __atomic_store_n(c, *c + (tx->tail - tx->counted), __ATOMIC_RELAXED);
-    tx->counted = tx->tail;
-    tx->used = ++tx->tep->uses;
+    __atomic_store_n(c, *c + (tx->tail - tx->tail_counted), __ATOMIC_RELAXED);
+    tx->tail_counted = tx->tail;
+    tx->last_use = ++tx->tep->uses;
     tx->tep->hot = tx;
 }
 
@@ -308,7 +308,7 @@ static struct shm_tx *tx_new(struct shm_tep *tep, struct shm_peer *peer,
     tx->places = (uint8_t *)(tx->back->replies + g->slots);
     tx->places_free = g->places == 64 ? ~UINT64_C(0) : (UINT64_C(1) << g->places) - 1;
     if (tep->armed) /* the reply to this first message must wake, too */
-        wf_sleep_say(&tx->segs->fwd->sleep_epoch, &tx->epoch, true);
+        wf_sleep_set(&tx->segs->fwd->sleep_epoch, &tx->epoch, true);
     atomic_init(&tx->wake_fd, -1);
     atomic_init(&tx->fence, 1);
     return tx;
@@ -327,7 +327,8 @@ static void tx_free(struct shm_tx *tx)
 }
 
 /* Another endpoint of this context: no sockets, one mapping for both. */
-static enum weft_status connect_here(struct shm_tep *tep, struct shm_peer *peer, struct shm_tx *tx)
+static enum weft_status connect_same_process(struct shm_tep *tep, struct shm_peer *peer,
+                                             struct shm_tx *tx)
 {
     struct shm_ctx *ctx = tep->ctx;
     struct shm_tep *to = wf_shm_tep_find(ctx, peer->ep, peer->ep_gen);
@@ -353,15 +354,15 @@ static enum weft_status connect_here(struct shm_tep *tep, struct shm_peer *peer,
     tx->bell_bit = rx->bit;
     wf_store_relaxed(&tx->wake_fd, there);
     wf_store_relaxed(&tx->fence, !ctx->membarrier);
-    wf_list_append(&to->fresh, &rx->item);
+    wf_list_append(&to->accepted, &rx->item);
     wf_shm_notify(to);
     return WEFT_OK;
 }
 
 /* Another process: hand the segments to its service thread. What is sent before
  * it maps them waits in them. */
-static enum weft_status connect_there(struct shm_tep *tep, struct shm_peer *peer, struct shm_tx *tx,
-                                      const int fds[2])
+static enum weft_status connect_other_process(struct shm_tep *tep, struct shm_peer *peer,
+                                              struct shm_tx *tx, const int fds[2])
 {
     struct shm_ctx *ctx = tep->ctx;
     struct wf_packet p = {.flags = ctx->membarrier ? WF_PACKET_MEMBARRIER : 0};
@@ -397,15 +398,15 @@ static enum weft_status no_ring(struct shm_tep *tep, struct shm_peer *peer)
 
 /* Take the ring of [old], which is drained, for another peer. The message that was
  * refused to [old] for want of room is told that it came. */
-static void tx_lend(struct shm_tx *old)
+static void tx_replace(struct shm_tx *old)
 {
-    old->tep->retry |= old->wants_room;
+    old->tep->retry_due |= old->wants_room;
     old->bytes = 0; /* the next ring's now */
     wf_shm_tx_close(old);
 }
 
 /* Is there room for a packet to [peer]'s process, which takes making segments? */
-static enum weft_status way_ready(struct shm_ctx *ctx, struct shm_peer *peer)
+static enum weft_status socket_ready(struct shm_ctx *ctx, struct shm_peer *peer)
 {
     enum weft_status status = wf_shm_proc_connect(ctx, peer->proc);
     struct pollfd p = {.fd = peer->proc->sock.fd, .events = POLLOUT};
@@ -414,7 +415,7 @@ static enum weft_status way_ready(struct shm_ctx *ctx, struct shm_peer *peer)
     return poll(&p, 1, 0) == 1 ? WEFT_OK : WEFT_AGAIN; /* its end is found by sending */
 }
 
-static bool memory_take(struct shm_ctx *ctx, uint64_t bytes)
+static bool ring_bytes_reserve(struct shm_ctx *ctx, uint64_t bytes)
 {
     if (atomic_fetch_add(&ctx->ring_bytes, bytes) + bytes <= wf_config()->shm_memory)
         return true;
@@ -436,7 +437,7 @@ static bool ring_plan(struct shm_tep *tep, const struct shm_peer *peer, struct r
     uint32_t most = (uint32_t)wf_config()->shm_rings, am_max = tep->base.am_max;
     *plan = (struct ring_plan){.geometry = wf_shm_geometry_full(am_max)};
     plan->bytes = wf_shm_ring_bytes(&plan->geometry);
-    if (tep->ntx < most && memory_take(tep->ctx, plan->bytes))
+    if (tep->ntx < most && ring_bytes_reserve(tep->ctx, plan->bytes))
         return true;
     if (tep->ntx < WF_MIN(most, WF_SHM_RINGS_MIN)) {
         plan->geometry = wf_shm_geometry_small(am_max);
@@ -444,7 +445,7 @@ static bool ring_plan(struct shm_tep *tep, const struct shm_peer *peer, struct r
         atomic_fetch_add(&tep->ctx->ring_bytes, plan->bytes);
         return true;
     }
-    plan->old = wf_shm_tx_spare(tep, peer);
+    plan->old = wf_shm_tx_drained(tep, peer);
     if (!plan->old)
         return false;
     plan->geometry = plan->old->segs->geometry;
@@ -461,14 +462,14 @@ static enum weft_status tx_make(struct shm_tep *tep, struct shm_peer *peer,
     int fds[2] = {-1, -1};
     pthread_mutex_lock(&tep->ctx->lock);
     if (!here)
-        status = way_ready(tep->ctx, peer);
+        status = socket_ready(tep->ctx, peer);
     pthread_mutex_unlock(&tep->ctx->lock);
     if (status != WEFT_OK)
         return status;
     if (!(tx = tx_new(tep, peer, g, fds)))
         return WEFT_ENOMEM;
     pthread_mutex_lock(&tep->ctx->lock);
-    status = here ? connect_here(tep, peer, tx) : connect_there(tep, peer, tx, fds);
+    status = here ? connect_same_process(tep, peer, tx) : connect_other_process(tep, peer, tx, fds);
     if (status == WEFT_OK)
         wf_list_append(&peer->proc->txs, &tx->proc_item);
     pthread_mutex_unlock(&tep->ctx->lock);
@@ -497,7 +498,7 @@ static enum weft_status tx_connect(struct shm_tep *tep, struct shm_peer *peer)
         atomic_fetch_sub(&tep->ctx->ring_bytes, plan.bytes);
     if (status == WEFT_OK) {
         if (plan.old)
-            tx_lend(plan.old);
+            tx_replace(plan.old);
         tx->bytes = plan.bytes;
         pthread_mutex_lock(&tep->ctx->lock); /* shm_status looks, in any thread */
         peer->tx = tx;
@@ -508,7 +509,7 @@ static enum weft_status tx_connect(struct shm_tep *tep, struct shm_peer *peer)
         wf_shm_count(tep, WF_STAT_CONNECTIONS);
         WF_PROBE2(peer_connect, &peer->base, tx);
     } else if (status == WEFT_AGAIN) {
-        tep->retry = true;
+        tep->retry_due = true;
         if (tep->armed)
             wf_shm_notify(tep);
         wf_shm_count(tep, WF_STAT_AGAIN);
@@ -683,7 +684,7 @@ bool wf_shm_tx_room(const struct shm_tx *tx)
 int wf_shm_tx_poll(struct shm_tx *tx, int budget)
 {
     int events = 0;
-    if (tx->tail != tx->counted)
+    if (tx->tail != tx->tail_counted)
         wf_shm_tx_count(tx);
     if (__builtin_expect(tx->wants_room, 0) && wf_shm_tx_room(tx)) {
         tx->wants_room = false;
