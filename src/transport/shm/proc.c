@@ -10,11 +10,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/process.h"
-#include "config/config.h"
 #include "transport/shm/shm.h"
 
 static bool is_self(const struct shm_ctx *ctx, const struct wf_process_id *id)
@@ -118,19 +116,11 @@ void wf_shm_proc_unref(struct shm_ctx *ctx, struct shm_proc *proc)
     wf_shm_kick(ctx);
 }
 
-static void slab_free(struct shm_slab *slab)
-{
-    wf_list_remove(&slab->item);
-    if (slab->base)
-        munmap(slab->base, slab->size);
-    free(slab);
-}
-
 void wf_shm_proc_free(struct shm_ctx *ctx, struct shm_proc *proc)
 {
     wf_shm_watch_close(ctx, &proc->sock);
     wf_shm_watch_close(ctx, &proc->pid);
-    wf_list_each_safe(it, nx, &proc->slabs) slab_free(wf_container_of(it, struct shm_slab, item));
+    wf_shm_slabs_free(proc);
     if (proc->state)
         munmap(proc->state, WF_MEM_STATE_SIZE);
     if (proc->bells)
@@ -332,44 +322,6 @@ static void ring_refused(struct shm_proc *proc, const struct wf_packet *p)
                                : WEFT_ECLOSED);
 }
 
-/* What remote_map waits for may be here: to the callers that wait, and to those that poll. */
-static void maps_changed(struct shm_ctx *ctx)
-{
-    pthread_cond_broadcast(&ctx->changed);
-    wf_list_each(it, &ctx->teps)
-    {
-        struct shm_tep *t = wf_container_of(it, struct shm_tep, item);
-        if (t->map_pending)
-            wf_shm_notify(t);
-    }
-}
-
-static void slab_answer(struct shm_ctx *ctx, struct shm_proc *proc, const struct wf_packet *p,
-                        int fd)
-{
-    wf_list_each_safe(it, nx, &proc->slabs)
-    {
-        struct shm_slab *slab = wf_container_of(it, struct shm_slab, item);
-        void *base;
-        if (slab->id != p->u.slab.id || slab->status != WEFT_PENDING)
-            continue;
-        slab->status = p->type == WF_PACKET_SLAB_OK      ? WEFT_ELIMIT /* out of descriptors here */
-                       : p->u.slab.status == WEFT_ELIMIT ? WEFT_ELIMIT /* or there */
-                                                         : WEFT_EKEY;
-        if (fd >= 0)
-            slab->status = wf_shared_map(fd, (size_t)p->u.slab.size, slab->writable, &base);
-        if (fd >= 0 && slab->status == WEFT_OK) {
-            slab->base = base;
-            slab->size = (size_t)p->u.slab.size;
-        }
-        if (!slab->users)
-            slab_free(slab);
-    }
-    if (fd >= 0)
-        close(fd);
-    maps_changed(ctx);
-}
-
 static enum weft_status welcome_handle(struct shm_proc *proc, const struct wf_packet *p,
                                        const int fds[2])
 {
@@ -414,7 +366,7 @@ static enum weft_status answer_lost(struct shm_ctx *ctx, struct shm_proc *proc,
     if (tx) /* it could not be woken */
         wf_shm_tx_fail(tx, WEFT_ELIMIT);
     if (p->type == WF_PACKET_SLAB_OK)
-        slab_answer(ctx, proc, p, -1);
+        wf_shm_slab_answer(ctx, proc, p, -1);
     return p->type == WF_PACKET_WELCOME ? WEFT_ELIMIT : WEFT_OK;
 }
 
@@ -428,14 +380,14 @@ static enum weft_status answer_handle(struct shm_ctx *ctx, struct shm_proc *proc
     case WF_PACKET_WELCOME:
         if (welcome_handle(proc, p, fds) != WEFT_OK)
             return WEFT_EPROTO;
-        maps_changed(ctx);
+        wf_shm_maps_changed(ctx);
         wf_shm_endpoints_recheck(ctx); /* those that were closed before are announced no more */
         return WEFT_OK;
     case WF_PACKET_LEFT: wf_shm_endpoints_recheck(ctx); return WEFT_OK;
     case WF_PACKET_RING_OK: return ring_ready(ctx, proc, p, fds[0]);
     case WF_PACKET_RING_NO: ring_refused(proc, p); return WEFT_OK;
-    case WF_PACKET_SLAB_OK: slab_answer(ctx, proc, p, fds[0]); return WEFT_OK;
-    case WF_PACKET_SLAB_NO: slab_answer(ctx, proc, p, -1); return WEFT_OK;
+    case WF_PACKET_SLAB_OK: wf_shm_slab_answer(ctx, proc, p, fds[0]); return WEFT_OK;
+    case WF_PACKET_SLAB_NO: wf_shm_slab_answer(ctx, proc, p, -1); return WEFT_OK;
     case WF_PACKET_BYE: proc->bye_received = true; return WEFT_OK;
     default: break; /* a question: only servers get those */
     }
@@ -484,176 +436,4 @@ void wf_shm_proc_event(struct shm_ctx *ctx, struct shm_proc *proc, enum shm_watc
     proc_read(ctx, proc, kind == SHM_WATCH_PROC_PID ? WF_SHM_READ_REST : WF_SHM_READ_SOME);
     if (kind == SHM_WATCH_PROC_PID && !proc->down)
         wf_shm_process_down(ctx, &proc->id, closed_in_order(proc) ? WEFT_ECLOSED : WEFT_EPEER);
-}
-
-static struct shm_slab *slab_find(struct shm_proc *proc, uint64_t id)
-{
-    wf_list_each(it, &proc->slabs)
-    {
-        struct shm_slab *slab = wf_container_of(it, struct shm_slab, item);
-        if (slab->id == id && (slab->status == WEFT_OK || slab->status == WEFT_PENDING))
-            return slab;
-    }
-    return NULL;
-}
-
-static void slab_unref(struct shm_slab *slab)
-{
-    if (--slab->users == 0 && (slab->status != WEFT_PENDING || !slab->requested))
-        slab_free(slab);
-}
-
-static struct shm_slab *slab_new(struct shm_proc *proc, uint64_t id, bool writable)
-{
-    struct shm_slab *slab = calloc(1, sizeof *slab);
-    if (!slab)
-        return NULL;
-    slab->id = id;
-    slab->writable = writable;
-    slab->status = WEFT_PENDING;
-    wf_list_append(&proc->slabs, &slab->item);
-    return slab;
-}
-
-/* A slab of this very context: mapped a second time, so that closing it leaves
- * a late copy's pages in the hands of its mapper, as with any other local process. */
-static void slab_map_self(struct shm_ctx *ctx, struct shm_slab *slab)
-{
-    size_t size = 0;
-    void *base;
-    int fd = wf_mem_slab_dup(ctx->mem, slab->id, &size);
-    slab->status = fd < 0 ? WEFT_EKEY : wf_shared_map(fd, size, slab->writable, &base);
-    if (slab->status == WEFT_OK) {
-        slab->base = base;
-        slab->size = size;
-    }
-    if (fd >= 0)
-        close(fd);
-}
-
-/* Ask [proc] for its state segment (in the greeting) and for [slab], which may be null.
- * OK | AGAIN (its socket or its backlog is full, which no event announces the end of) | failure */
-static enum weft_status slab_request(struct shm_ctx *ctx, struct shm_proc *proc,
-                                     struct shm_slab *slab)
-{
-    enum weft_status status = wf_shm_proc_connect(ctx, proc);
-    struct wf_packet p = {0};
-    if (status != WEFT_OK || !slab || slab->requested)
-        return status;
-    p.u.slab.id = slab->id;
-    if (wf_packet_send(proc->sock.fd, &p, WF_PACKET_SLAB, NULL, 0))
-        return WEFT_AGAIN;
-    slab->requested = true;
-    return WEFT_OK;
-}
-
-/* Is all of it here? OK | PENDING | AGAIN, as ask | failure */
-static enum weft_status is_mapped(struct shm_ctx *ctx, struct shm_proc *proc, struct shm_slab *slab)
-{
-    enum weft_status status = (enum weft_status)proc->down;
-    if (status == WEFT_OK && is_self(ctx, &proc->id)) {
-        if (slab && slab->status == WEFT_PENDING)
-            slab_map_self(ctx, slab);
-    } else if (status == WEFT_OK) {
-        status = slab_request(ctx, proc, slab);
-        if (status == WEFT_OK && !proc->state)
-            status = WEFT_PENDING;
-    }
-    return status == WEFT_OK && slab ? slab->status : status;
-}
-
-static enum weft_status slab_ref(struct shm_proc *proc, uint64_t id, bool writable,
-                                 struct shm_slab **out)
-{
-    struct shm_slab *slab = slab_find(proc, id);
-    if (slab && slab->writable != writable)
-        return WEFT_EKEY; /* no such region: rights are a slab's */
-    if (!slab && !(slab = slab_new(proc, id, writable)))
-        return WEFT_ENOMEM;
-    slab->users++;
-    *out = slab;
-    return WEFT_OK;
-}
-
-/* [slab], if not null, is here, and so is the state segment. */
-static enum weft_status remote_fill(const struct shm_ctx *ctx, const struct shm_proc *proc,
-                                    const struct wf_key *key, const struct shm_slab *slab,
-                                    struct weft_remote *remote)
-{
-    const uint64_t *state =
-        is_self(ctx, &proc->id) ? (const uint64_t *)(const void *)ctx->mem->state : proc->state;
-    if (slab && (key->offset > slab->size || key->length > slab->size - key->offset))
-        return WEFT_EKEY;
-    remote->base = slab ? slab->base + key->offset : NULL;
-    remote->length = key->length;
-    remote->gen_word = state + key->slot;
-    remote->gen = key->gen;
-    remote->access = key->access;
-    return __atomic_load_n(remote->gen_word, __ATOMIC_ACQUIRE) == key->gen ? WEFT_OK : WEFT_EKEY;
-}
-
-enum weft_status wf_shm_remote_map(struct wf_tpeer *tpeer, const struct wf_key *key,
-                                   struct weft_remote *remote, void **cookie)
-{
-    struct shm_tep *t = SHM_OF(tpeer->tep, shm_tep);
-    struct shm_ctx *ctx = t->ctx;
-    struct shm_proc *proc = SHM_OF(tpeer, shm_peer)->proc;
-    struct shm_slab *slab = *cookie;
-    bool is_private = key->slab == WF_KEY_PRIVATE || !wf_config()->shm_map;
-    enum weft_status status = WEFT_OK;
-    if (key->token != proc->id.token[0] || key->slot >= WF_MEM_STATE_WORDS)
-        return WEFT_EKEY;
-    pthread_mutex_lock(&ctx->lock);
-    if (!slab && !is_private && !proc->down)
-        status = slab_ref(proc, key->slab, key->access & WEFT_REMOTE_WRITE, &slab);
-    if (status == WEFT_OK)
-        status = is_mapped(ctx, proc, slab);
-    if (status == WEFT_OK)
-        status = remote_fill(ctx, proc, key, slab, remote);
-    if (status == WEFT_AGAIN || status == WEFT_PENDING) {
-        t->map_pending = true;
-        if (status == WEFT_AGAIN) /* the next poll asks again */
-            wf_shm_notify(t);
-        status = WEFT_PENDING;
-    } else if (status != WEFT_OK && slab) {
-        slab_unref(slab);
-        slab = NULL;
-    }
-    *cookie = slab;
-    pthread_mutex_unlock(&ctx->lock);
-    return status;
-}
-
-static struct timespec timespec_of(uint64_t ns)
-{
-    return (struct timespec){(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
-}
-
-enum weft_status wf_shm_remote_wait(struct wf_tpeer *tpeer, void *cookie, uint64_t until_ns)
-{
-    struct shm_ctx *ctx = SHM_OF(tpeer->tep, shm_tep)->ctx;
-    struct shm_proc *proc = SHM_OF(tpeer, shm_peer)->proc;
-    enum weft_status status;
-    pthread_mutex_lock(&ctx->lock);
-    for (;;) {
-        uint64_t now = wf_now_ns();
-        struct timespec until;
-        status = is_mapped(ctx, proc, cookie);
-        if ((status != WEFT_AGAIN && status != WEFT_PENDING) || now >= until_ns)
-            break;
-        until = timespec_of(status == WEFT_AGAIN ? WF_MIN(now + 1000000, until_ns) : until_ns);
-        (void)pthread_cond_timedwait(&ctx->changed, &ctx->lock, &until);
-    }
-    pthread_mutex_unlock(&ctx->lock);
-    return status == WEFT_AGAIN || status == WEFT_PENDING ? WEFT_ETIMEDOUT : WEFT_OK;
-}
-
-void wf_shm_remote_unmap(struct wf_tpeer *tpeer, void *cookie)
-{
-    struct shm_ctx *ctx = SHM_OF(tpeer->tep, shm_tep)->ctx;
-    if (!cookie)
-        return;
-    pthread_mutex_lock(&ctx->lock);
-    slab_unref(cookie);
-    pthread_mutex_unlock(&ctx->lock);
 }

@@ -343,6 +343,11 @@ int wf_shm_tx_deliver(struct shm_tx *tx, uint32_t due_index);
 bool wf_shm_tx_room(const struct shm_tx *tx);
 bool wf_shm_tx_reply_ready(const struct shm_tx *tx, uint32_t due_index);
 void wf_shm_tx_retire(struct shm_tx *tx, uint32_t count);
+/* Announce what was published: ring the receiver's bell, write its event descriptor. */
+enum weft_status wf_shm_tx_wake(struct shm_tx *tx);
+
+/* tx_open.c */
+enum weft_status wf_shm_tx_connect(struct shm_tep *tep, struct shm_peer *peer);
 void wf_shm_tx_close(struct shm_tx *tx);
 /* By the service thread: the connection cannot go on. */
 void wf_shm_tx_fail(struct shm_tx *tx, enum weft_status why);
@@ -405,6 +410,12 @@ enum weft_status wf_shm_heed(struct wf_tpeer *tpeer); /* the owner; takes the lo
 /* [id]'s process sent a greeting: its memory can be read by this. */
 void wf_shm_proc_set_mark(struct shm_ctx *ctx, const struct wf_process_id *id, uint64_t mark,
                           uint32_t tid);
+
+/* slab.c; callers hold ctx->lock unless said otherwise */
+void wf_shm_slab_answer(struct shm_ctx *ctx, struct shm_proc *proc, const struct wf_packet *p,
+                        int fd);
+void wf_shm_slabs_free(struct shm_proc *proc);
+void wf_shm_maps_changed(struct shm_ctx *ctx);
 enum weft_status wf_shm_remote_map(struct wf_tpeer *tpeer, const struct wf_key *key,
                                    struct weft_remote *remote, void **cookie); /* takes the lock */
 enum weft_status wf_shm_remote_wait(struct wf_tpeer *tpeer, void *cookie, uint64_t until_ns);
