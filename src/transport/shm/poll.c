@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* An endpoint's turn: what arrived, who left, and going to sleep. */
+/* An endpoint's poll: messages, lost peers, arming and disarming. */
 #define _GNU_SOURCE
 #include <linux/membarrier.h>
 #include <stdlib.h>
@@ -11,12 +11,12 @@
 #include "transport/shm/shm.h"
 #include "transport/shm/sleep.h"
 
-#define BURST 32        /* messages per connection per turn */
-#define SWEEP_MASK 1023 /* turns between looks at the closed words */
+#define BURST 32        /* messages per connection and poll */
+#define SWEEP_MASK 1023 /* polls between sweeps, less one */
 
 bool wf_sleep_register(void)
 {
-    /* membarrier(2): one failing means a kernel or a sandbox without it. */
+    /* membarrier(2): either fails if the kernel or a sandbox does not allow it. */
     return !syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) &&
            !syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
 }
@@ -27,7 +27,7 @@ bool wf_sleep_barrier(bool membarrier)
     return !membarrier || !syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
 }
 
-/* What takes its place in the list was looked at before by who walks from the end. */
+/* The callers walk t->rx from the end: the connection that takes the place of [rx] was visited. */
 static void rx_drop(struct shm_tep *t, struct shm_rx *rx)
 {
     wf_shm_rx_remove(t, rx);
@@ -37,7 +37,7 @@ static void rx_drop(struct shm_tep *t, struct shm_rx *rx)
     wf_shm_rx_free(rx);
 }
 
-/* A sender is gone: deliver what it had published, then let go. */
+/* Of senders that are down: deliver what they published, then drop the connections. */
 static int rxs_down(struct shm_tep *t)
 {
     int events = 0;
@@ -60,14 +60,14 @@ static bool rx_room(struct shm_tep *t)
         return true;
     more = realloc(t->rx, (t->rx_room + 64) * sizeof(struct shm_rx *));
     if (!more)
-        return false; /* it stays in fresh; tried again at the next turn */
+        return false; /* it stays in accepted; the next poll tries again */
     t->rx = more;
     t->rx_room += 64;
     return true;
 }
 
-/* Was the owner told that [from] is gone? Nothing of it comes after that, until
- * its peer is closed and opened again. */
+/* Was the loss of [from] reported to the core? After that none of its messages is delivered, until
+ * the peer is closed and opened again. */
 static bool is_reported_lost(const struct shm_tep *t, const struct wf_address *from)
 {
     for (uint32_t i = 0; t->npeers_reported && i < t->npeers; i++)
@@ -98,7 +98,7 @@ static void accepted_take(struct shm_tep *t)
     pthread_mutex_unlock(&t->ctx->lock);
 }
 
-/* What [peer] had sent comes before the news that it is gone: deliver its messages, let go of its
+/* Messages of a lost peer come before the report of its loss: deliver them, then drop its
  * connections. */
 static int peer_drain(struct shm_tep *t, const struct shm_peer *peer, enum weft_status why)
 {
@@ -116,8 +116,9 @@ static int peer_drain(struct shm_tep *t, const struct shm_peer *peer, enum weft_
     return events;
 }
 
-/* Take what [peer]'s process still sent. False: not all can be read now (no descriptors, or an
- * answer that waits for room), and its process lives, so that this will change. */
+/* Read the packets that [peer]'s process still sent. False: some cannot be read now (no
+ * descriptors, or an answer that waits for room), and the process lives, so that they can be later.
+ */
 static bool peer_read(struct shm_tep *t, const struct shm_peer *peer)
 {
     struct shm_ctx *ctx = t->ctx;
@@ -141,7 +142,7 @@ static int peer_report(struct shm_tep *t, struct shm_peer *peer, enum weft_statu
     peer->reported = true;
     t->npeers_reported++;
     if (peer->tx) {
-        if (why != WEFT_EPROTO) /* replies that made it */
+        if (why != WEFT_EPROTO) /* deliver the replies that were published */
             events += wf_shm_tx_poll(peer->tx, (int)peer->tx->mask + 1);
         wf_shm_tx_close(peer->tx);
     }
@@ -150,8 +151,8 @@ static int peer_report(struct shm_tep *t, struct shm_peer *peer, enum weft_statu
     return events;
 }
 
-/* Whose loss is known before its connections are looked at: one that is lost
- * meanwhile flags the inbox again. */
+/* Mark the peers whose loss is known before their connections are checked. A peer that is lost
+ * later flags the inbox again. */
 static void peers_sample(struct shm_tep *t)
 {
     for (uint32_t i = 0; i < t->npeers; i++) {
@@ -175,7 +176,7 @@ static int peers_down(struct shm_tep *t)
     return events;
 }
 
-/* Processes have answered for regions, or not yet: the core asks again. */
+/* Processes may have answered requests for regions: the core maps again. */
 static int maps_recheck(struct shm_tep *t)
 {
     pthread_mutex_lock(&t->ctx->lock);
@@ -189,7 +190,7 @@ static int inbox_handle(struct shm_tep *t)
 {
     int events;
     bool lost;
-    /* Before looking: what is flagged after this is seen next turn. */
+    /* Cleared before the checks: the next poll sees what is flagged later. */
     atomic_exchange_explicit(&t->inbox, 0, memory_order_acquire);
     lost = atomic_exchange_explicit(&t->peers_lost, 0, memory_order_acquire); /* "down" */
     if (lost)
@@ -201,9 +202,9 @@ static int inbox_handle(struct shm_tep *t)
     return lost ? events + peers_down(t) : events;
 }
 
-/* The other side closed while its process lives on: its endpoint, its peer, or only
- * this connection, whose ring it needs for another one. Who closes rings the bell,
- * so cold ones need no look. */
+/* Find connections that their senders closed while their processes live on: with an endpoint, with
+ * a peer, or to use the ring for another peer. Closing rings the bell, so cold ones need no check.
+ */
 static void rxs_check_closed(struct shm_tep *t)
 {
     for (uint32_t i = 0; i < t->nrx_hot; i++) {
@@ -242,10 +243,10 @@ static void bell_read(struct shm_tep *t)
 }
 
 struct shm_shuffle_item {
-    struct shm_rx *rx; /* or */
+    struct shm_rx *rx; /* a request, or */
     struct shm_tx *tx;
     uint32_t at;
-    bool is_control; /* to one of Weft's own handlers */
+    bool is_control; /* a control message */
 };
 
 static bool shuffle_add(struct shm_tep *t, size_t *n, struct shm_rx *rx, struct shm_tx *tx,
@@ -281,8 +282,8 @@ static size_t shuffle_collect(struct shm_tep *t)
     return n;
 }
 
-/* Messages to Weft's own handlers keep their order within a connection (rule 8
- * of the contract): their places in the random order stay, who takes which does not. */
+/* Control messages keep their order within a connection (rule 8 of the contract). They keep the
+ * places that the shuffle gave them, but a connection's positions are filled in in order. */
 static void control_collect(struct shm_tep *t, size_t n)
 {
     const struct shm_rx *last = NULL;
@@ -304,8 +305,8 @@ static void control_order(struct shm_tep *t, size_t n)
             t->items[i].at = t->control_at[t->items[i].rx->control_next++];
 }
 
-/* WEFT_SHUFFLE: everything pending, in random order; slots are given back when
- * all of them have been handled. */
+/* WEFT_SHUFFLE: deliver everything pending in random order. Slots are freed when all of it was
+ * handled. */
 static int poll_shuffled(struct shm_tep *t)
 {
     size_t n = shuffle_collect(t);
@@ -343,7 +344,7 @@ static int poll_shuffled(struct shm_tep *t)
     return events;
 }
 
-/* What a refused message waits for, beyond room in its ring. */
+/* Can a message be tried again that was refused for another reason than its ring's room? */
 __attribute__((noinline)) static int refusals_recheck(struct shm_tep *t)
 {
     int events = t->retry_due;
@@ -373,9 +374,9 @@ int wf_shm_poll(struct wf_tep *tep)
         events += wf_shm_rx_poll(t->rx[i], BURST);
     for (uint32_t i = 0; i < t->ntx_hot; i++)
         events += wf_shm_tx_poll(t->tx[i], BURST);
-    /* Its receiver polls the line that will be written next, which takes it from
-     * this core: fetched back while there is nothing else to do, it is here when
-     * the answer to what comes next goes out (235 to 220 ns one way, in turn). */
+    /* The receiver polls the line that will be written next, which moves it to that core.
+     * Prefetched while this poll is idle, it is here when an answer is written (235 to 220 ns one
+     * way, measured in alternation). */
     if (!events && t->hot)
         wf_prefetch_write(&t->hot->lines[t->hot->tail & t->hot->mask]);
     return events;
@@ -387,7 +388,7 @@ static bool pending(struct shm_tep *t)
     txs_check_closed(t);
     if (wf_load_acquire(&t->inbox) || t->retry_due || wf_shm_bell_rung(t))
         return true;
-    if (t->held && !t->wants_ring) /* its waiter may not ask again: the next turn's sweep sees */
+    if (t->held && !t->wants_ring) /* the waiter may not try again: the next sweep releases it */
         return true;
     if (t->wants_ring && wf_shm_ring_available(t))
         return true;
@@ -420,5 +421,5 @@ void wf_shm_disarm(struct wf_tep *tep)
         wf_shm_txs_set_asleep(t, false);
     }
     t->armed = t->armed_empty = false;
-    t->turn = SWEEP_MASK; /* what woke us may be a closing */
+    t->turn = SWEEP_MASK; /* the wake may be for a closed connection: sweep at the next poll */
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The sending side of a connection: requests out, replies in. */
+/* The sending side of a connection: it sends requests and delivers replies. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <unistd.h>
@@ -8,11 +8,11 @@
 #include "transport/shm/shm.h"
 #include "transport/shm/sleep.h"
 
-/* How far ahead lines are fetched for writing: see bench/results. */
+/* Lines that are prefetched for writing: bench/results. */
 #define AHEAD 24
-#define FEW_ARGS ((WF_SHM_DATA - 8) / 4u) /* beside 8 bytes of payload */
+#define FEW_ARGS ((WF_SHM_DATA - 8) / 4u) /* that fit beside 8 bytes of payload */
 
-/* REQUESTS_SENT follows the tail, at every turn and refusal: not at every message. */
+/* Update REQUESTS_SENT from the tail: at every poll and refusal, not at every message. */
 void wf_shm_tx_count(struct shm_tx *tx)
 {
     uint64_t *c = &tx->tep->base.counters[WF_STAT_REQUESTS_SENT];
@@ -22,7 +22,7 @@ void wf_shm_tx_count(struct shm_tx *tx)
     tx->tep->hot = tx;
 }
 
-/* Give back the payload blocks of messages that the receiver has consumed. */
+/* Free the payload blocks of messages that the receiver has consumed. */
 static void blocks_reclaim(struct shm_tx *tx)
 {
     while (tx->block_head != tx->block_tail) {
@@ -34,7 +34,7 @@ static void blocks_reclaim(struct shm_tx *tx)
     }
 }
 
-/* Look at the receiver's head. False: it is nonsense, the peer broke the protocol. */
+/* Load the receiver's head and extend the credit. False: the head is invalid, the peer failed. */
 __attribute__((noinline)) static bool head_refresh(struct shm_tx *tx)
 {
     uint32_t head = wf_load_acquire(&tx->back->head); /* "head" */
@@ -49,7 +49,7 @@ __attribute__((noinline)) static bool head_refresh(struct shm_tx *tx)
     }
     tx->head_seen = head;
     blocks_reclaim(tx);
-    /* A slot whose reply is still to come is not free, consumed or not. */
+    /* A consumed slot is not free before its reply was delivered. */
     if (tx->due_head != tx->due_tail) {
         uint32_t oldest = tx->due[tx->due_head & tx->mask].pos;
         if ((int32_t)(oldest - base) < 0)
@@ -72,11 +72,12 @@ __attribute__((noinline, cold)) static enum weft_status no_room(struct shm_tx *t
     }
     wf_shm_tx_count(tx);
     wf_shm_count(tx->tep, WF_STAT_AGAIN);
-    tx->wants_room = true; /* its coming is an event */
+    tx->wants_room = true; /* poll reports an event when there is room */
     return WEFT_AGAIN;
 }
 
-/* All places for long replies are taken: the replies that free them are events. */
+/* All places for long replies are in use. The replies that free them are events by themselves, so
+ * room is not awaited. */
 static enum weft_status no_place(struct shm_tx *tx)
 {
     bool wanted = tx->wants_room;
@@ -85,7 +86,7 @@ static enum weft_status no_place(struct shm_tx *tx)
     return status;
 }
 
-/* Room for [need] contiguous bytes in the payload area. Claims nothing. */
+/* Find [need] contiguous bytes in the payload area. Claims nothing. */
 static bool block_find(struct shm_tx *tx, uint32_t need, uint64_t *start)
 {
     uint64_t size = tx->segs->geometry.payload;
@@ -102,20 +103,19 @@ __attribute__((noinline, cold)) enum weft_status wf_shm_tx_wake(struct shm_tx *t
     int fd = wf_load_acquire(&tx->wake_fd);
     uint64_t one = 1;
     WF_HOOK("send.wake");
-    /* Not known yet: the service thread writes it once when it learns it. */
+    /* Below 0: RING_OK was not received yet. The service thread then wakes the receiver itself. */
     if (fd >= 0)
         wf_shm_bell_ring(tx->bell, tx->bell_bit);
     WF_HOOK("send.rung");
     if (fd >= 0 && write(fd, &one, sizeof one) < 0 && errno != EAGAIN)
         wf_warn("cannot wake peer process %u: %m", tx->peer->proc->id.pid);
     wf_shm_count(tx->tep, WF_STAT_WAKES_SENT);
-    return WEFT_OK; /* the message is sent, whatever became of the wake */
+    return WEFT_OK; /* the message is sent, even if the wake failed */
 }
 
-/* The message is published: must it be announced, since its receiver sleeps or the
- * connection is cold? Also the place where this
- * side fences, as long as the receiver cannot membarrier: epoch_seen is then a
- * value that no epoch has, so that every send comes here. */
+/* The receiver's sleep epoch differs from epoch_seen after a publish: wake the receiver if it
+ * sleeps or the connection is cold. Where the receiver cannot membarrier, every send comes here and
+ * fences: epoch_seen is then WF_SHM_EPOCH_NONE, which no epoch equals. */
 __attribute__((noinline)) static enum weft_status epoch_changed(struct shm_tx *tx)
 {
     bool fence = wf_load_acquire(&tx->fence);
@@ -124,7 +124,8 @@ __attribute__((noinline)) static enum weft_status epoch_changed(struct shm_tx *t
     return wake ? wf_shm_tx_wake(tx) : WEFT_OK;
 }
 
-/* Everything else of the message is written: say so. The last thing a send does. */
+/* Publish the message at [tail], which is complete but for its ready word. The last step of a
+ * send. */
 static inline enum weft_status publish(struct shm_tx *tx, struct wf_shm_line *line, uint32_t tail,
                                        uint32_t len, uint32_t reply_max)
 {
@@ -157,7 +158,7 @@ static uint8_t place_take(struct shm_tx *tx)
     return place;
 }
 
-/* Copy arguments and payload into the block at [start]; its offset for the line. */
+/* Copy arguments and payload into the block at [start]. Returns line.where. */
 static uint32_t block_fill(struct shm_tx *tx, uint64_t start, uint32_t need,
                            const struct wf_am_out *out)
 {
@@ -175,9 +176,9 @@ static uint32_t block_fill(struct shm_tx *tx, uint64_t start, uint32_t need,
     return (uint32_t)(at / WF_SHM_BLOCK);
 }
 
-/* One-way messages leave reply slots as they were, so after 2^32 messages (and,
- * for a slot never written, at position 2^32 - 1) the old word could pass for
- * this reply. Before the request is published, it is made to differ. */
+/* One-way messages do not write reply slots. So after 2^32 messages (or at position 2^32 - 1, if
+ * the slot was never written) the slot's old ready word could equal that of this reply. It is
+ * changed before the request is published. */
 static void due_add(struct shm_tx *tx, struct shm_due due)
 {
     _Atomic uint64_t *ready = &tx->back->replies[due.pos & tx->mask].line.ready;
@@ -186,8 +187,8 @@ static void due_add(struct shm_tx *tx, struct shm_due due)
     tx->due[tx->due_tail++ & tx->mask] = due;
 }
 
-/* A message that is more than one line, or wants a reply. Finds room for all of
- * it before it claims any. */
+/* Send a message that exceeds one line or expects a reply. Finds all the room before it claims
+ * any. */
 static enum weft_status send_large(struct shm_tx *tx, const struct wf_am_out *out)
 {
     struct wf_shm_line *line = &tx->lines[tx->tail & tx->mask];
@@ -214,15 +215,15 @@ static enum weft_status send_large(struct shm_tx *tx, const struct wf_am_out *ou
     return publish(tx, line, tx->tail, out->len, out->reply_max);
 }
 
-/* The line at [tail], and the one to be written soon on its way to this core. */
+/* The line at [tail]. Prefetches the one that is AHEAD of it. */
 static inline struct wf_shm_line *line_ahead(const struct shm_tx *tx, uint32_t tail)
 {
-    if (tx->credit_end - tail > AHEAD) /* not what the receiver has still to read */
+    if (tx->credit_end - tail > AHEAD) /* not a line that the receiver has still to read */
         wf_prefetch_write(&tx->lines[(tail + AHEAD) & tx->mask]);
     return &tx->lines[tail & tx->mask];
 }
 
-/* One line, no reply. */
+/* Send a message of one line without a reply. */
 static inline enum weft_status send_line(struct shm_tx *tx, uint32_t tail,
                                          const struct wf_am_out *out)
 {
@@ -238,7 +239,7 @@ static inline bool is_plain(const struct wf_am_out *out)
     return !out->reply_max && out->len + 4u * out->nargs <= WF_SHM_DATA;
 }
 
-/* Kept free of messages for a peer that has none (hot.c)? */
+/* Is the ring kept free for another peer that waits for one (hot.c)? */
 static bool is_held(struct shm_tx *tx)
 {
     bool held = tx->tep->held == tx;
@@ -274,7 +275,7 @@ __attribute__((noinline)) static enum weft_status request_slow(struct wf_tpeer *
     return tx_send(peer->tx, &out);
 }
 
-/* One line with room and no reply. */
+/* Any message of one line without a reply, if there is room; else request_slow. */
 __attribute__((noinline)) static enum weft_status request_line(struct wf_tpeer *tpeer,
                                                                unsigned what, const uint32_t *args,
                                                                const void *data, size_t len,
@@ -289,12 +290,12 @@ __attribute__((noinline)) static enum weft_status request_line(struct wf_tpeer *
     return send_line(tx, tx->tail, &out);
 }
 
-/* The fast path: one line, no reply, no payload or 8 bytes of it. It makes no call but in tail
- * position and needs no register that must be saved: every store between those to the ring costs,
- * for the store buffer is in order, and what it holds is how many lines are on their way to this
- * core at once (bench/results/store-buffer.md).
- * It does not look whether the peer is down: until the owner polls, and learns
- * it, what is sent to a dead peer is lost as if it had died a moment later. */
+/* The fast path: one line, no reply, no payload or 8 bytes of it. All calls are in tail position
+ * and no register has to be saved. Any store between those to the ring costs: the store buffer is
+ * in order, and the stores that it holds bound the number of lines in transit to this core
+ * (bench/results/store-buffer.md).
+ * It does not check whether the peer is down. Until the owner polls, messages to a dead peer are
+ * lost as if the peer had died a moment later. */
 enum weft_status wf_shm_request(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
                                 const void *data, size_t len, size_t reply_max)
 {
@@ -327,7 +328,8 @@ bool wf_shm_tx_reply_ready(const struct shm_tx *tx, uint32_t i)
     return i != tx->due_tail && wf_shm_is_ready(reply_ready_word(tx, due), due->pos);
 }
 
-/* The payload of a reply whose header was copied and checked; null: it lies. */
+/* The payload of a reply, whose header was copied and is checked here. Null: the header is
+ * invalid. */
 static const void *reply_payload(const struct shm_tx *tx, const struct shm_due *due,
                                  const struct wf_shm_reply *r, const struct wf_shm_header *h)
 {
@@ -345,7 +347,7 @@ static const void *reply_payload(const struct shm_tx *tx, const struct shm_due *
 
 static int reply_bad(struct shm_tx *tx, const struct wf_shm_header *h)
 {
-    wf_error("peer process %u: reply of %u bytes, %u arguments does not fit what was asked; "
+    wf_error("peer process %u: reply of %u bytes, %u arguments does not fit its request; "
              "dropping the connection",
              tx->peer->proc->id.pid, h->len, h->nargs);
     wf_shm_count(tx->tep, WF_STAT_BAD_MESSAGES);
@@ -353,8 +355,8 @@ static int reply_bad(struct shm_tx *tx, const struct wf_shm_header *h)
     return -1;
 }
 
-/* Deliver reply [i] of due, which is ready. Events: 1, or 0 if there was none
- * to deliver, or -1 if the peer broke the protocol. Retires nothing. */
+/* Deliver reply [i] of due, which is ready. Returns the events: 1; 0 if the handler did not reply;
+ * -1 if the peer broke the protocol. Retires nothing. */
 int wf_shm_tx_deliver(struct shm_tx *tx, uint32_t i)
 {
     const struct shm_due *due = &tx->due[i & tx->mask];
@@ -385,7 +387,7 @@ int wf_shm_tx_deliver(struct shm_tx *tx, uint32_t i)
     return 1;
 }
 
-/* The oldest [count] replies have been delivered: their slots and places are free. */
+/* Free the slots and places of the oldest [count] replies, which were delivered. */
 void wf_shm_tx_retire(struct shm_tx *tx, uint32_t count)
 {
     for (; count; count--) {
@@ -395,7 +397,7 @@ void wf_shm_tx_retire(struct shm_tx *tx, uint32_t count)
     }
 }
 
-/* Has room come for a message that was refused? */
+/* Is there new room for a message that was refused? */
 bool wf_shm_tx_room(const struct shm_tx *tx)
 {
     return tx->wants_room && wf_load_acquire(&tx->back->head) != tx->head_seen;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A sending connection: made for a peer's first message, failed, and closed. */
+/* A sending connection's life: opened for a peer's first message, failed, closed. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -56,7 +56,7 @@ static struct shm_tx *tx_new(struct shm_tep *tep, struct shm_peer *peer,
     tx->back = tx->segs->back;
     tx->places = (uint8_t *)(tx->back->replies + g->slots);
     tx->places_free = g->places == 64 ? ~UINT64_C(0) : (UINT64_C(1) << g->places) - 1;
-    if (tep->armed) /* the reply to this first message must wake, too */
+    if (tep->armed) /* the reply to this first message must wake this side, too */
         wf_sleep_set(&tx->segs->fwd->sleep_epoch, &tx->epoch, true);
     atomic_init(&tx->wake_fd, -1);
     atomic_init(&tx->fence, 1);
@@ -75,7 +75,7 @@ static void tx_free(struct shm_tx *tx)
     free(tx);
 }
 
-/* Another endpoint of this context: no sockets, one mapping for both. */
+/* Connect to an endpoint of this context: no sockets, one mapping for both. */
 static enum weft_status connect_same_process(struct shm_tep *tep, struct shm_peer *peer,
                                              struct shm_tx *tx)
 {
@@ -108,8 +108,8 @@ static enum weft_status connect_same_process(struct shm_tep *tep, struct shm_pee
     return WEFT_OK;
 }
 
-/* Another process: hand the segments to its service thread. What is sent before
- * it maps them waits in them. */
+/* Connect to another process: send the segments to its service thread. Messages sent before that
+ * maps them stay in them. */
 static enum weft_status connect_other_process(struct shm_tep *tep, struct shm_peer *peer,
                                               struct shm_tx *tx, const int fds[2])
 {
@@ -129,39 +129,39 @@ static enum weft_status connect_other_process(struct shm_tep *tep, struct shm_pe
         return WEFT_OK;
     if (errno == EAGAIN || errno == ETOOMANYREFS)
         return WEFT_AGAIN;
-    if (errno == EPIPE || errno == ECONNRESET) /* the service thread is about to learn why */
+    if (errno == EPIPE || errno == ECONNRESET) /* the service thread will find the cause */
         return WEFT_AGAIN;
     wf_error("cannot pass a ring to process %u: %m", peer->proc->id.pid);
     return WEFT_ESYSTEM;
 }
 
-/* All rings are in use, none is drained: that one is, is an event. */
+/* All rings are in use and none is drained. Poll reports an event when one is. */
 static enum weft_status no_ring(struct shm_tep *tep, struct shm_peer *peer)
 {
     wf_shm_ring_refused(tep, peer);
-    if (tep->armed) /* not all of them said "asleep" */
+    if (tep->armed) /* cold rings have not set their sleep word: arm again */
         wf_shm_notify(tep);
     wf_shm_count(tep, WF_STAT_AGAIN);
     return WEFT_AGAIN;
 }
 
-/* Take the ring of [old], which is drained, for another peer. The message that was
- * refused to [old] for want of room is told that it came. */
+/* Close [old], which is drained, in favour of another peer. If a message to its own peer was
+ * refused for want of room, the next poll reports an event for it. */
 static void tx_replace(struct shm_tx *old)
 {
     old->tep->retry_due |= old->wants_room;
-    old->bytes = 0; /* the next ring's now */
+    old->bytes = 0; /* the new ring's now */
     wf_shm_tx_close(old);
 }
 
-/* Is there room for a packet to [peer]'s process, which takes making segments? */
+/* Is there room for a packet to [peer]'s process? Checked before segments are made. */
 static enum weft_status socket_ready(struct shm_ctx *ctx, struct shm_peer *peer)
 {
     enum weft_status status = wf_shm_proc_connect(ctx, peer->proc);
     struct pollfd p = {.fd = peer->proc->sock.fd, .events = POLLOUT};
     if (status != WEFT_OK)
         return status;
-    return poll(&p, 1, 0) == 1 ? WEFT_OK : WEFT_AGAIN; /* its end is found by sending */
+    return poll(&p, 1, 0) == 1 ? WEFT_OK : WEFT_AGAIN; /* sending finds the end of the process */
 }
 
 static bool ring_bytes_reserve(struct shm_ctx *ctx, uint64_t bytes)
@@ -172,15 +172,15 @@ static bool ring_bytes_reserve(struct shm_ctx *ctx, uint64_t bytes)
     return false;
 }
 
-/* What a ring for one more peer is made of. */
+/* A ring for one more peer. */
 struct ring_plan {
     struct wf_shm_geometry geometry;
     uint64_t bytes;
     struct shm_tx *old; /* to be closed for it; or null */
 };
 
-/* A new ring as far as WEFT_SHM_RINGS and WEFT_SHM_MEMORY go, and the first few in
- * any case; else a drained one, whose size is kept. False: none is drained. */
+/* Plan a new ring within WEFT_SHM_RINGS and WEFT_SHM_MEMORY; the first WF_SHM_RINGS_MIN may exceed
+ * the latter. Else plan to replace a drained ring by one of its size. False: none is drained. */
 static bool ring_plan(struct shm_tep *tep, const struct shm_peer *peer, struct ring_plan *plan)
 {
     uint32_t most = (uint32_t)wf_config()->shm_rings, am_max = tep->base.am_max;
@@ -249,7 +249,7 @@ enum weft_status wf_shm_tx_connect(struct shm_tep *tep, struct shm_peer *peer)
         if (plan.old)
             tx_replace(plan.old);
         tx->bytes = plan.bytes;
-        pthread_mutex_lock(&tep->ctx->lock); /* shm_status looks, in any thread */
+        pthread_mutex_lock(&tep->ctx->lock); /* shm_status reads peers, in any thread */
         peer->tx = tx;
         pthread_mutex_unlock(&tep->ctx->lock);
         wf_shm_tx_add(tep, tx);
@@ -268,13 +268,14 @@ enum weft_status wf_shm_tx_connect(struct shm_tep *tep, struct shm_peer *peer)
     return status;
 }
 
-/* Caller: the owner, in peer_close, after the peer was lost, or when the ring is
- * drained and another peer needs it. */
+/* By the owner: in peer_close, after the peer was lost, or for another peer that needs a ring, when
+ * this one is drained. */
 void wf_shm_tx_close(struct shm_tx *tx)
 {
     struct shm_tep *tep = tx->tep;
     wf_shm_tx_count(tx);
-    /* Before the descriptor may come: whichever wake is the last sees it. */
+    /* Before wake_fd is loaded: if RING_OK comes later, the service thread's wake follows this
+     * store. */
     wf_store_release(&tx->segs->fwd->closed, 1);
     pthread_mutex_lock(&tep->ctx->lock);
     wf_list_remove(&tx->proc_item);
