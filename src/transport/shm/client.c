@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The server's side: processes that connected to this one. Under ctx->lock: the service thread runs
- * this, but for wf_shm_clients_read and wf_shm_client_send_left, which an endpoint's owner also
- * calls.
- */
+/* Processes that connected to this one, which serves them. Under ctx->lock. The service thread runs
+ * this code; an endpoint's owner also calls wf_shm_clients_read and wf_shm_client_send_left. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -16,11 +14,11 @@
 #include "base/process.h"
 #include "transport/shm/shm.h"
 
-/* Connections that one process may hold to this one: 64 endpoints with
- * WEFT_SHM_RINGS' default each. Each costs a descriptor and two mappings here. */
+/* Ring connections that one client may have: 64 endpoints with WEFT_SHM_RINGS' default each. Each
+ * costs a descriptor and two mappings here. */
 #define RINGS_MAX 4096u
 
-/* Links that one process may hold: one for each pair of its contexts and ours. */
+/* Clients that one process may be: one for each pair of its contexts and this process's. */
 #define CLIENTS_MAX 1024u
 #define REFUSALS_LOGGED 10u
 
@@ -48,8 +46,8 @@ static unsigned clients_of(const struct shm_ctx *ctx, int pid)
     return n;
 }
 
-/* Whose connection is it? unix(7) SO_PEERCRED: the credentials at connect(2), the
- * kernel's word. The pid, or -1 if it is not to be served. */
+/* The pid of the process that connected, or -1: refuse it. The kernel attests the credentials as of
+ * connect(2): unix(7) SO_PEERCRED. */
 static int client_pid(struct shm_ctx *ctx, int sock)
 {
     struct ucred cred;
@@ -58,7 +56,7 @@ static int client_pid(struct shm_ctx *ctx, int sock)
         return -1;
     if (cred.uid == ctx->self.uid && clients_of(ctx, cred.pid) < CLIENTS_MAX)
         return cred.pid;
-    if (ctx->refused_connections++ >= REFUSALS_LOGGED) /* a flood of them shall not flood the log */
+    if (ctx->refused_connections++ >= REFUSALS_LOGGED) /* so that refusals cannot flood the log */
         return -1;
     if (cred.uid == ctx->self.uid)
         wf_warn("process %d has %u connections: no more", (int)cred.pid, CLIENTS_MAX);
@@ -68,7 +66,7 @@ static int client_pid(struct shm_ctx *ctx, int sock)
     return -1;
 }
 
-/* Say it once, not at each tick. */
+/* Log it once, not at each tick. */
 static void fd_limit_log(struct shm_ctx *ctx, const char *what)
 {
     if (!ctx->fd_limit_logged)
@@ -76,7 +74,7 @@ static void fd_limit_log(struct shm_ctx *ctx, const char *what)
     ctx->fd_limit_logged = true;
 }
 
-/* False: none was waiting. */
+/* Accept a connection. False: none was waiting, or none can be accepted now. */
 bool wf_shm_client_accept(struct shm_ctx *ctx)
 {
     int sock = wf_fd_high(accept4(ctx->listen.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)), pid;
@@ -92,17 +90,17 @@ bool wf_shm_client_accept(struct shm_ctx *ctx)
     ctx->fd_limit_logged = false;
     pid = client_pid(ctx, sock);
     if (pid < 0)
-        close(sock); /* before a byte of it is read */
+        close(sock); /* before any byte is read from it */
     else
         client_open(ctx, sock, pid);
     return true;
 }
 
-/* Nothing more comes from this process: its connections end once drained. */
+/* Close the client. Its connections end once their owners have drained them. */
 void wf_shm_client_down(struct shm_ctx *ctx, struct shm_client *client, enum weft_status why)
 {
     client->closed = true;
-    wf_shm_bye_send(&client->sock); /* if it lives: this is not a death */
+    wf_shm_bye_send(&client->sock); /* if it lives: this process has not died */
     wf_shm_watch_close(ctx, &client->sock);
     wf_shm_watch_close(ctx, &client->pid);
     wf_list_each_safe(it, nx, &client->rxs)
@@ -129,8 +127,8 @@ void wf_shm_client_free(struct shm_ctx *ctx, struct shm_client *client)
     free(client);
 }
 
-/* Room in the socket is announced; room for descriptors is not, the next tick
- * tries. The other side's end is always announced. */
+/* Set the events to wait for. Epoll reports room in the socket, but not room for descriptors, for
+ * which the next tick tries. It reports the other side's end in any case. */
 static void client_interest(struct shm_ctx *ctx, struct shm_client *client)
 {
     struct epoll_event ev = {.data.ptr = &client->sock};
@@ -139,7 +137,7 @@ static void client_interest(struct shm_ctx *ctx, struct shm_client *client)
         wf_error("epoll_ctl: %m");
 }
 
-/* Send the client's answer; one that does not fit waits, and with it the client. */
+/* Send client->answer. While it does not fit, nothing more is read from the client. */
 static void answer_send(struct shm_ctx *ctx, struct shm_client *client)
 {
     int failed = wf_packet_send(client->sock.fd, &client->answer, client->answer_type,
@@ -155,7 +153,7 @@ static void answer_send(struct shm_ctx *ctx, struct shm_client *client)
     client_interest(ctx, client);
 }
 
-/* Takes [fds]. */
+/* Takes ownership of [fds]. */
 static void answer(struct shm_ctx *ctx, struct shm_client *client, enum wf_packet_type type,
                    const int *fds, int nfds, const struct wf_packet *p)
 {
@@ -167,8 +165,8 @@ static void answer(struct shm_ctx *ctx, struct shm_client *client, enum wf_packe
     answer_send(ctx, client);
 }
 
-/* Who it says it is must be who the kernel says. Its pidfd tells of its death
- * even while a child of it holds the socket open. */
+/* Handle HELLO. The pid in it must be the one that the kernel attests. The pidfd reports the
+ * process's death even while a child of it holds the socket open. */
 static bool hello_handle(struct shm_ctx *ctx, struct shm_client *client, const struct wf_packet *p)
 {
     struct ucred cred;
@@ -185,9 +183,10 @@ static bool hello_handle(struct shm_ctx *ctx, struct shm_client *client, const s
     wf_shm_proc_set_mark(ctx, &client->id, client->mark, client->mark_tid);
     client->pid.fd = wf_pidfd_open((int)cred.pid);
     if (client->pid.fd < 0 && errno != ESRCH)
-        wf_warn("cannot watch process %u: %m; its death shows by its socket alone", client->id.pid);
-    /* Gone already, or its pid is another's by now: what it sent still counts,
-     * and the socket's end tells the rest. */
+        wf_warn("cannot watch process %u: %m; only its socket will report its death",
+                client->id.pid);
+    /* The process has ended, or its pid was reused: packets that it sent count, and the end of the
+     * socket reports its death. */
     if (client->pid.fd >= 0 &&
         !wf_process_is_start(wf_process_start((int)cred.pid), client->id.start)) {
         close(client->pid.fd);
@@ -216,7 +215,7 @@ static void hello_answer(struct shm_ctx *ctx, struct shm_client *client)
     wf_shm_tick(ctx);
 }
 
-/* At a tick: what failed for want of descriptors or room once more. */
+/* At a tick: repeat what failed for want of descriptors or room. */
 void wf_shm_client_tick(struct shm_ctx *ctx, struct shm_client *client)
 {
     if (client->left_due)
@@ -234,21 +233,22 @@ void wf_shm_client_tick(struct shm_ctx *ctx, struct shm_client *client)
         wf_shm_client_event(ctx, client, SHM_WATCH_CLIENT_SOCK, 0);
 }
 
-/* Have the process look at the endpoints' words: one of them was closed. A client to which WELCOME
- * was not sent yet looks when that comes. */
+/* Have the client check the endpoints' words, since an endpoint was closed. A client that has not
+ * received WELCOME checks them when it does. */
 void wf_shm_client_send_left(struct shm_ctx *ctx, struct shm_client *client)
 {
     struct wf_packet p = {0};
     bool sent = !client->hello_received || client->closed ||
                 !wf_packet_send(client->sock.fd, &p, WF_PACKET_LEFT, NULL, 0);
-    /* Another event reports the end of a lost client. */
+    /* If the client is lost, another event reports that. */
     client->left_due = !sent && errno != EPIPE && errno != ECONNRESET;
     if (client->left_due)
         wf_shm_tick(ctx);
 }
 
-/* So many connections may wait for an endpoint's owner to poll: each has a descriptor, and those
- * are the program's, too. Of a process that ended meanwhile, too, since what it sent counts. */
+/* Connections that may wait for an endpoint's owner to poll. Each holds a descriptor, of which the
+ * program needs some itself. Connections of processes that have ended count, too: their messages
+ * are still delivered. */
 static unsigned accepted_max(void)
 {
     struct rlimit files = {.rlim_cur = RLIM_INFINITY};
@@ -333,9 +333,10 @@ static void ring_handle(struct shm_ctx *ctx, struct shm_client *client, const st
             close(fds[i]);
     if (status != WEFT_OK) {
         if (status == WEFT_EPROTO)
-            wf_error("process %u offered a ring that cannot be trusted (not sealed, or too short); "
-                     "refused",
-                     client->id.pid);
+            wf_error(
+                "process %u offered a ring that is not safe to use (not sealed, or too short); "
+                "refused",
+                client->id.pid);
         out.u.ring_no.status = status;
     }
     answer(ctx, client, status == WEFT_OK ? WF_PACKET_RING_OK : WF_PACKET_RING_NO, &event_fd,
@@ -366,7 +367,7 @@ static void request_handle(struct shm_ctx *ctx, struct shm_client *client,
     case WF_PACKET_RING: ring_handle(ctx, client, p, fds, nfds); return;
     case WF_PACKET_SLAB: slab_handle(ctx, client, p); return;
     case WF_PACKET_BYE: client->bye_received = true; return;
-    default: break; /* an answer: only clients get those */
+    default: break; /* an answer: only servers send those */
     }
 refuse:
     for (int i = 0; i < nfds; i++)
@@ -375,8 +376,8 @@ refuse:
     wf_shm_client_down(ctx, client, WEFT_EPROTO);
 }
 
-/* At most [most] packets, until none is there or the answer does not fit: OK. Else
- * why the client ended; the caller takes it down. */
+/* Read at most [most] packets, until none is left or an answer does not fit: OK. Else why the
+ * connection is over; the caller closes the client. */
 static enum weft_status client_read(struct shm_ctx *ctx, struct shm_client *client, int most)
 {
     while (most-- && !client->closed && !client->answer_pending) {
@@ -389,7 +390,7 @@ static enum weft_status client_read(struct shm_ctx *ctx, struct shm_client *clie
         }
         if (got < 0 && errno == EAGAIN)
             return WEFT_OK;
-        /* Once, and ahead of the packets, if the other side closed with some unread. */
+        /* Reported once, ahead of the packets, if the other side closed with unread ones. */
         if (got < 0 && (errno == ECONNRESET || errno == EINTR))
             continue;
         if (got < 0 && errno == EPROTO) {
@@ -401,9 +402,9 @@ static enum weft_status client_read(struct shm_ctx *ctx, struct shm_client *clie
     return WEFT_OK;
 }
 
-/* Take what processes still have to say to this one: [id]'s packets, those of
- * clients that have not said whose they are, and connections nobody accepted yet.
- * False: there may be more, which cannot be read now; a tick tries. */
+/* Read the packets that [id]'s process has sent: on its clients, on clients that have not sent
+ * HELLO, and on connections that were not accepted yet. False: some cannot be read now; a tick
+ * tries. */
 bool wf_shm_clients_read(struct shm_ctx *ctx, const struct wf_process_id *id)
 {
     bool all = true;
@@ -415,7 +416,8 @@ bool wf_shm_clients_read(struct shm_ctx *ctx, const struct wf_process_id *id)
         if (!client->closed && (!client->hello_received || wf_shm_same(&client->id, id)))
             client->read_status = client_read(ctx, client, WF_SHM_READ_REST);
         if (!client->closed &&
-            client->read_status == WEFT_EPROTO) /* an end can be read again, this cannot */
+            client->read_status ==
+                WEFT_EPROTO) /* an end of file is read again, a bad packet is not */
             wf_shm_client_down(ctx, client, WEFT_EPROTO);
         if (!client->closed && client->answer_pending &&
             (!client->hello_received || wf_shm_same(&client->id, id)))
@@ -424,14 +426,14 @@ bool wf_shm_clients_read(struct shm_ctx *ctx, const struct wf_process_id *id)
     return all && !ctx->listen_paused;
 }
 
-/* Everything that [id]'s process still said counts; then its clients end. */
+/* Read what [id]'s process has sent, then close its clients. */
 void wf_shm_clients_down(struct shm_ctx *ctx, const struct wf_process_id *id, enum weft_status why)
 {
     wf_list_each(it, &ctx->clients)
     {
         struct shm_client *client = wf_container_of(it, struct shm_client, item);
         if (!client->closed && client->hello_received && wf_shm_same(&client->id, id))
-            answer_drop(client); /* nobody waits for it any more, and it holds up the rest */
+            answer_drop(client); /* nobody waits for it, and it blocks reading */
     }
     (void)wf_shm_clients_read(ctx, id);
     wf_list_each_safe(it, nx, &ctx->clients)
@@ -456,8 +458,8 @@ void wf_shm_client_event(struct shm_ctx *ctx, struct shm_client *client, enum sh
     if (client->answer_pending && (events & EPOLLOUT))
         answer_send(ctx, client);
     if (gone)
-        answer_drop(client); /* nobody waits for it, and it holds up the rest */
-    /* What it said before it died still counts. */
+        answer_drop(client); /* nobody waits for it, and it blocks reading */
+    /* Packets that it sent before it ended count. */
     client->read_status = client_read(ctx, client, gone ? WF_SHM_READ_REST : WF_SHM_READ_SOME);
     if (client->closed)
         return;
@@ -466,6 +468,6 @@ void wf_shm_client_event(struct shm_ctx *ctx, struct shm_client *client, enum sh
     if (client->read_status == WEFT_EPEER && client->hello_received)
         wf_shm_process_down(ctx, &client->id, client->read_status);
     else if (client->read_status != WEFT_OK)
-        wf_shm_client_down(ctx, client,
-                           client->read_status); /* it closed its side: ours is another socket */
+        wf_shm_client_down(ctx, client, client->read_status); /* only this direction is over: the
+                                                                 other has a socket of its own */
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The client's side: processes that this one talks to, and their memory. */
+/* Local processes to which this one has peers: it is their client. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static bool is_self(const struct shm_ctx *ctx, const struct wf_process_id *id)
     return wf_shm_same(id, &ctx->self);
 }
 
-/* Watch [proc]'s life by a pidfd. The start time tells a reused pid. */
+/* Watch for [proc]'s end by a pidfd. The start time detects a reused pid. */
 static enum weft_status proc_watch(struct shm_ctx *ctx, struct shm_proc *proc)
 {
     uint64_t start;
@@ -32,11 +32,11 @@ static enum weft_status proc_watch(struct shm_ctx *ctx, struct shm_proc *proc)
         return WEFT_ESYSTEM;
     }
     if (!wf_process_is_start(start, proc->id.start)) {
-        if (proc->pid.fd >= 0) /* a stranger's, who has its pid now */
+        if (proc->pid.fd >= 0) /* of another process, which has its pid now */
             close(proc->pid.fd);
         proc->pid.fd = -1;
         proc->down = WEFT_EPEER;
-        wf_shm_clients_down(ctx, &proc->id, WEFT_EPEER); /* its messages come first */
+        wf_shm_clients_down(ctx, &proc->id, WEFT_EPEER); /* delivered before the loss is reported */
         return WEFT_OK;
     }
     return wf_shm_watch_add(ctx, &proc->pid, EPOLLIN) ? WEFT_ESYSTEM : WEFT_OK;
@@ -83,7 +83,7 @@ struct shm_proc *wf_shm_proc_ref(struct shm_ctx *ctx, const struct wf_process_id
     }
     proc->refs = 1;
     wf_list_append(&ctx->procs, &proc->item);
-    wf_list_each(it, &ctx->clients) /* it may have connected before */
+    wf_list_each(it, &ctx->clients) /* it may have connected to this process before */
     {
         const struct shm_client *client = wf_container_of(it, struct shm_client, item);
         if (client->hello_received && wf_shm_same(&client->id, id))
@@ -103,7 +103,7 @@ void wf_shm_proc_set_mark(struct shm_ctx *ctx, const struct wf_process_id *id, u
     }
 }
 
-/* Unwatched at once; freed by the service thread, which may hold its events. */
+/* Unwatched at once. The service thread frees it: it may hold events that point to it. */
 void wf_shm_proc_unref(struct shm_ctx *ctx, struct shm_proc *proc)
 {
     if (--proc->refs)
@@ -129,25 +129,26 @@ void wf_shm_proc_free(struct shm_ctx *ctx, struct shm_proc *proc)
     free(proc);
 }
 
-/* Zeroes over its generation words: no remote of it matches from here on. */
+/* Replace its generation words by zeroes: no remote of it matches from now on. Also in a forked
+ * child. */
 void wf_shm_proc_wipe(struct shm_proc *proc)
 {
-    /* Not through libc: ThreadSanitizer takes mmap(3) for a write to what readers
-     * load meanwhile. The kernel replaces the pages at once, under their fault lock. */
+    /* Not through libc: ThreadSanitizer takes mmap(3) for a write that races with readers. The
+     * kernel replaces the pages atomically, under their fault lock. */
     if (proc->state && syscall(SYS_mmap, proc->state, WF_MEM_STATE_SIZE, PROT_READ,
                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == -1)
         wf_error("cannot wipe the state of process %u: %m; puts to it may seem to succeed",
                  proc->id.pid);
 }
 
-/* [proc] is gone: every remote of it fails from here on, then its peers learn it. */
+/* [proc] is lost: first all its remotes fail, then its peers are notified. */
 void wf_shm_proc_down(struct shm_ctx *ctx, struct shm_proc *proc, enum weft_status why)
 {
     if (proc->down)
         return;
     proc->down = why;
     wf_shm_proc_wipe(proc);
-    wf_shm_bye_send(&proc->sock); /* if it lives: this is not a death */
+    wf_shm_bye_send(&proc->sock); /* if it lives: this process has not died */
     wf_shm_watch_close(ctx, &proc->sock);
     wf_shm_watch_stop(ctx, &proc->pid);
     wf_list_each(it, &proc->slabs)
@@ -164,9 +165,9 @@ void wf_shm_proc_down(struct shm_ctx *ctx, struct shm_proc *proc, enum weft_stat
 static enum weft_status connect_failed(struct shm_ctx *ctx, struct shm_proc *proc)
 {
     enum weft_status why = WEFT_ESYSTEM;
-    if (errno == EAGAIN) /* its backlog is full */
+    if (errno == EAGAIN) /* the backlog of its socket is full */
         return WEFT_AGAIN;
-    if (errno == ECONNREFUSED) /* nobody listens: it left, or it is dead */
+    if (errno == ECONNREFUSED) /* nobody listens: its context is closed, or it is dead */
         why = wf_pidfd_ended(proc->pid.fd) || wf_process_exiting((int)proc->id.pid) ? WEFT_EPEER
                                                                                     : WEFT_ECLOSED;
     else
@@ -188,8 +189,8 @@ static enum weft_status peer_check(const struct shm_ctx *ctx, struct shm_proc *p
     return WEFT_EUNREACH;
 }
 
-/* Connect to [proc]'s service thread unless that was done. Never blocks: the
- * kernel queues both the connection and what is sent until it is accepted. */
+/* Connect to [proc]'s service thread unless connected. Never blocks: the kernel queues the
+ * connection, and what is sent on it, until it is accepted. */
 enum weft_status wf_shm_proc_connect(struct shm_ctx *ctx, struct shm_proc *proc)
 {
     struct sockaddr_un sa = {.sun_family = AF_UNIX};
@@ -203,7 +204,7 @@ enum weft_status wf_shm_proc_connect(struct shm_ctx *ctx, struct shm_proc *proc)
         return WEFT_OK;
     sock = wf_fd_high(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (sock < 0) {
-        if (!ctx->fd_limit_logged) /* once, not at each try */
+        if (!ctx->fd_limit_logged) /* logged once, not at each try */
             wf_error("cannot open a socket: %m (raise the limit on open files, ulimit -n)");
         ctx->fd_limit_logged = true;
         return WEFT_ESYSTEM;
@@ -228,8 +229,8 @@ enum weft_status wf_shm_proc_connect(struct shm_ctx *ctx, struct shm_proc *proc)
     return status;
 }
 
-/* Connect, so that the end of its endpoints is reported here; if that cannot be done now, at each
- * tick. A loss is an event. OK | EUNREACH (it never can) */
+/* Connect, so that [proc] reports here when it closes an endpoint. What fails for now is repeated
+ * at each tick. A loss is an event. OK | EUNREACH (connecting will never succeed) */
 static enum weft_status proc_heed(struct shm_ctx *ctx, struct shm_proc *proc)
 {
     enum weft_status status = wf_shm_proc_connect(ctx, proc);
@@ -256,12 +257,12 @@ __attribute__((noinline)) static enum weft_status heed_slow(struct shm_peer *pee
     pthread_mutex_lock(&ctx->lock);
     status = proc_heed(ctx, peer->proc);
     pthread_mutex_unlock(&ctx->lock);
-    if (!peer->reported && wf_shm_peer_gone(peer)) /* it may have closed before */
+    if (!peer->reported && wf_shm_peer_gone(peer)) /* the endpoint may have been closed before */
         wf_shm_peer_fail(peer, (enum weft_status)wf_shm_peer_gone(peer));
     return status;
 }
 
-/* A loss is reported by poll, after what the peer had sent: never here. */
+/* Poll reports a loss, after the peer's messages; this function never does. */
 enum weft_status wf_shm_heed(struct wf_tpeer *tpeer)
 {
     struct shm_peer *peer = SHM_OF(tpeer, shm_peer);
@@ -283,8 +284,8 @@ static struct shm_tx *tx_of_cookie(struct shm_proc *proc, uint32_t cookie)
     return NULL;
 }
 
-/* The receiver can be woken from now on. The order matters: the descriptor,
- * then no more fences, then one wake for what the sender could not announce. */
+/* RING_OK: the receiver can be woken from now on. The order matters: store the descriptor, stop the
+ * fences, then wake once for messages that the sender could not announce. */
 static enum weft_status ring_ready(struct shm_ctx *ctx, struct shm_proc *proc,
                                    const struct wf_packet *p, int fd)
 {
@@ -303,7 +304,7 @@ static enum weft_status ring_ready(struct shm_ctx *ctx, struct shm_proc *proc,
         if (ctx->membarrier && (p->flags & WF_PACKET_MEMBARRIER))
             wf_store_release(&tx->fence, 0);
     }
-    /* Also for a connection that was closed meanwhile: it may have sent. */
+    /* Also for a connection that was closed meanwhile: messages may have been sent on it. */
     wf_shm_bell_ring(bell, p->u.ring_ok.bit);
     if (write(fd, &one, sizeof one) < 0 && errno != EAGAIN)
         wf_warn("cannot wake process %u: %m", proc->id.pid);
@@ -348,14 +349,14 @@ static enum weft_status welcome_handle(struct shm_proc *proc, const struct wf_pa
     return WEFT_OK;
 }
 
-/* Which endpoints of others are closed? Their peers' owners look. */
+/* An endpoint of another process may be closed: have all owners check their peers. */
 void wf_shm_endpoints_recheck(struct shm_ctx *ctx)
 {
     ctx->endpoints_recheck_due = false;
     wf_list_each(it, &ctx->teps) wf_shm_notify_lost(wf_container_of(it, struct shm_tep, item));
 }
 
-/* The descriptor of an answer did not fit into this process. */
+/* This process had no room for the descriptors of an answer. */
 static enum weft_status answer_lost(struct shm_ctx *ctx, struct shm_proc *proc,
                                     const struct wf_packet *p)
 {
@@ -363,7 +364,7 @@ static enum weft_status answer_lost(struct shm_ctx *ctx, struct shm_proc *proc,
     wf_error("an answer of process %u was lost: out of descriptors (raise the limit on open files, "
              "ulimit -n)",
              proc->id.pid);
-    if (tx) /* it could not be woken */
+    if (tx) /* its receiver could never be woken */
         wf_shm_tx_fail(tx, WEFT_ELIMIT);
     if (p->type == WF_PACKET_SLAB_OK)
         wf_shm_slab_answer(ctx, proc, p, -1);
@@ -381,7 +382,7 @@ static enum weft_status answer_handle(struct shm_ctx *ctx, struct shm_proc *proc
         if (welcome_handle(proc, p, fds) != WEFT_OK)
             return WEFT_EPROTO;
         wf_shm_maps_changed(ctx);
-        wf_shm_endpoints_recheck(ctx); /* those that were closed before are announced no more */
+        wf_shm_endpoints_recheck(ctx); /* endpoints closed before WELCOME are not announced */
         return WEFT_OK;
     case WF_PACKET_LEFT: wf_shm_endpoints_recheck(ctx); return WEFT_OK;
     case WF_PACKET_RING_OK: return ring_ready(ctx, proc, p, fds[0]);
@@ -389,14 +390,15 @@ static enum weft_status answer_handle(struct shm_ctx *ctx, struct shm_proc *proc
     case WF_PACKET_SLAB_OK: wf_shm_slab_answer(ctx, proc, p, fds[0]); return WEFT_OK;
     case WF_PACKET_SLAB_NO: wf_shm_slab_answer(ctx, proc, p, -1); return WEFT_OK;
     case WF_PACKET_BYE: proc->bye_received = true; return WEFT_OK;
-    default: break; /* a question: only servers get those */
+    default: break; /* a request: only clients send those */
     }
     for (int i = 0; i < nfds; i++)
         close(fds[i]);
     return WEFT_EPROTO;
 }
 
-/* By BYE, or, where its socket had no room for that, by the word. */
+/* Did [proc] close its context? It sends BYE; where its socket has no room for that, the word in
+ * its state segment reports it. */
 static bool closed_in_order(const struct shm_proc *proc)
 {
     return proc->bye_received ||
@@ -415,7 +417,7 @@ static void proc_read(struct shm_ctx *ctx, struct shm_proc *proc, int most)
         } else {
             if (got < 0 && errno == EAGAIN)
                 return;
-            /* Once, and ahead of the packets, if the other side closed with some unread. */
+            /* Reported once, ahead of the packets, if the other side closed with unread ones. */
             if (got < 0 && (errno == ECONNRESET || errno == EINTR))
                 continue;
             why = got < 0 && errno == EPROTO ? WEFT_EPROTO
@@ -423,8 +425,7 @@ static void proc_read(struct shm_ctx *ctx, struct shm_proc *proc, int most)
                                              : WEFT_EPEER;
         }
         if (why == WEFT_EPROTO)
-            wf_error("process %u sent something that breaks the protocol; its connection is closed",
-                     proc->id.pid);
+            wf_error("process %u broke the protocol; its connection is closed", proc->id.pid);
         if (why != WEFT_OK)
             wf_shm_process_down(ctx, &proc->id, why);
     }
@@ -432,7 +433,7 @@ static void proc_read(struct shm_ctx *ctx, struct shm_proc *proc, int most)
 
 void wf_shm_proc_event(struct shm_ctx *ctx, struct shm_proc *proc, enum shm_watch_kind kind)
 {
-    /* What it said before it died still counts. */
+    /* Packets that it sent before it ended count. */
     proc_read(ctx, proc, kind == SHM_WATCH_PROC_PID ? WF_SHM_READ_REST : WF_SHM_READ_SOME);
     if (kind == SHM_WATCH_PROC_PID && !proc->down)
         wf_shm_process_down(ctx, &proc->id, closed_in_order(proc) ? WEFT_ECLOSED : WEFT_EPEER);

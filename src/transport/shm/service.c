@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The service thread: one per context, asleep in epoll_wait. It answers other
- * processes and learns of their deaths, so that the application can compute. */
+/* The service thread: one per context, asleep in epoll_wait. It answers other processes and detects
+ * their deaths while the application computes. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -17,10 +17,11 @@
 #include "transport/shm/shm.h"
 
 #define ROUND 32
-#define RETRY_MS 100 /* after running out of descriptors */
+#define RETRY_MS 100 /* after a failure for want of descriptors or memory */
 
-/* All users of the node read it in /proc/net/unix. The second half of the token they do not
- * learn: by that TCP tells those who were given the address (stranger.c). */
+/* The name has the first half of the token only: every user of the node can read it in
+ * /proc/net/unix. The second half proves to TCP that a process was given the address
+ * (net/connect/accept.c). */
 void wf_shm_socket_name(const uint64_t token[2], char name[static 64])
 {
     name[0] = 0; /* abstract: unix(7) */
@@ -37,8 +38,8 @@ void wf_shm_watch_close(struct shm_ctx *ctx, struct shm_watch *w)
 {
     if (w->fd < 0)
         return;
-    /* A forked child may hold a copy, so that close alone would neither unwatch
-     * it nor end it for the other side. */
+    /* If a forked child holds a copy, close alone would neither stop the events nor end the
+     * connection for the other side. */
     if (w->kind == SHM_WATCH_LISTEN || w->kind == SHM_WATCH_PROC_SOCK ||
         w->kind == SHM_WATCH_CLIENT_SOCK)
         (void)shutdown(w->fd, SHUT_RDWR);
@@ -47,7 +48,7 @@ void wf_shm_watch_close(struct shm_ctx *ctx, struct shm_watch *w)
     w->fd = -1;
 }
 
-/* Events end, the descriptor stays. */
+/* Stop the events, keep the descriptor. */
 void wf_shm_watch_stop(struct shm_ctx *ctx, const struct shm_watch *w)
 {
     if (w->fd >= 0)
@@ -77,7 +78,7 @@ void wf_shm_notify_lost(struct shm_tep *tep)
 
 void wf_shm_process_down(struct shm_ctx *ctx, const struct wf_process_id *id, enum weft_status why)
 {
-    /* Its messages first: none is delivered after its peers were told. */
+    /* Its messages first: none is delivered after its loss was reported. */
     wf_shm_clients_down(ctx, id, why);
     wf_list_each(m, &ctx->procs)
     {
@@ -117,7 +118,7 @@ static void event_handle(struct shm_ctx *ctx, const struct epoll_event *ev)
     }
 }
 
-/* Objects are freed here alone, after the round whose events may name them. */
+/* Objects are freed here alone, after the round whose events may point to them. */
 static void reap(struct shm_ctx *ctx)
 {
     wf_list_each_safe(l, lnext, &ctx->clients)
@@ -134,14 +135,15 @@ static void reap(struct shm_ctx *ctx)
     }
 }
 
-/* Something failed for want of descriptors or memory, and no event will say when
- * there are some again. */
+/* Something failed for want of descriptors or memory, and no event will report when it can succeed:
+ * retry in RETRY_MS. */
 void wf_shm_tick(struct shm_ctx *ctx)
 {
     if (ctx->tick_at_ns)
         return;
     ctx->tick_at_ns = wf_now_ns() + RETRY_MS * 1000000u;
-    wf_shm_kick(ctx); /* it may sleep without a limit: an endpoint's owner calls this, too */
+    wf_shm_kick(
+        ctx); /* an endpoint's owner calls this, too, while the thread may sleep without a limit */
 }
 
 static void tick(struct shm_ctx *ctx)
@@ -211,7 +213,7 @@ static enum weft_status listen_open(struct shm_ctx *ctx)
 
 static enum weft_status thread_start(struct shm_ctx *ctx)
 {
-    size_t stack = 128 * 1024; /* the deepest call chain needs a few KiB; logging 1 KiB */
+    size_t stack = 128 * 1024; /* the deepest call chain needs a few KiB, logging 1 KiB */
     int err = wf_thread_start(&ctx->thread, "weft-service", stack, service_main, ctx);
     if (err) {
         errno = err;
@@ -219,7 +221,7 @@ static enum weft_status thread_start(struct shm_ctx *ctx)
         return WEFT_ESYSTEM;
     }
     pthread_mutex_lock(&ctx->lock);
-    while (!ctx->tid) /* its first act */
+    while (!ctx->tid) /* the thread sets it first */
         pthread_cond_wait(&ctx->changed, &ctx->lock);
     pthread_mutex_unlock(&ctx->lock);
     return WEFT_OK;
@@ -248,7 +250,7 @@ enum weft_status wf_shm_service_start(struct shm_ctx *ctx)
     return status;
 }
 
-/* Before a socket is closed for a reason of ours: leaving is told from dying. */
+/* Before this process closes a socket: BYE distinguishes closing a context from dying. */
 void wf_shm_bye_send(const struct shm_watch *sock)
 {
     struct wf_packet bye = {0};
@@ -256,7 +258,7 @@ void wf_shm_bye_send(const struct shm_watch *sock)
         (void)wf_packet_send(sock->fd, &bye, WF_PACKET_BYE, NULL, 0);
 }
 
-/* The word too: a client that does not read its socket may have no room there. */
+/* In the state segment, too: the socket of a client that does not read it may have no room. */
 static void bye_send_all(struct shm_ctx *ctx)
 {
     wf_store_release(&ctx->mem->state[WF_MEM_STATE_LEFT], 1);
@@ -273,7 +275,7 @@ void wf_shm_service_stop(struct shm_ctx *ctx)
     wf_shm_kick(ctx);
     pthread_join(ctx->thread, NULL);
     pthread_mutex_lock(&ctx->lock);
-    /* Who is in the queue is told goodbye, and who comes later is refused. */
+    /* Accept the connections in the queue, so that they get BYE; refuse later ones. */
     (void)shutdown(ctx->listen.fd, SHUT_RD);
     for (int i = 0; i < SOMAXCONN && wf_shm_client_accept(ctx); i++)
         ;

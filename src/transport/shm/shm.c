@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Opening and closing, and the table of operations. */
+/* Contexts, endpoints and peers: opening and closing; the transport's table. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #include "transport/shm/shm.h"
 #include "transport/shm/sleep.h"
 
-/* Contexts whose local processes' memory a forked child must let go of. */
+/* Contexts whose view of other processes' memory a forked child must drop. */
 static struct wf_list fork_list = {&fork_list, &fork_list};
 static pthread_mutex_t fork_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
@@ -33,7 +33,7 @@ static void fork_parent(void)
     pthread_mutex_unlock(&fork_lock);
 }
 
-/* The child: no generation matches any more, and the contexts are forgotten. */
+/* The child: no generation word matches any more, and the list of contexts is empty. */
 static void fork_child(void)
 {
     wf_list_each(it, &fork_list)
@@ -149,7 +149,7 @@ struct shm_tep *wf_shm_tep_find(struct shm_ctx *ctx, uint16_t ep, uint32_t gen)
     return NULL;
 }
 
-/* An endpoint's bell. A late ring by a local process of its last owner costs a look. The core
+/* Allocate an endpoint's bell. A late ring for its last user costs no more than a check. The core
  * opens fewer endpoints than there are bells. */
 static uint32_t bell_alloc(struct shm_ctx *ctx)
 {
@@ -167,7 +167,7 @@ static void bell_free(struct shm_ctx *ctx, uint32_t index)
     ctx->bells_used[index / 64] &= ~(UINT64_C(1) << index % 64);
 }
 
-/* By which local processes see that it is open. */
+/* Local processes read here whether the endpoint is open. */
 static _Atomic uint64_t *endpoint_word(const struct shm_tep *t)
 {
     return &t->ctx->mem->state[WF_MEM_STATE_WORDS + t->address.ep];
@@ -211,7 +211,7 @@ static enum weft_status shm_ep_open(struct wf_tctx *tctx, const struct wf_tep_pa
     return WEFT_OK;
 }
 
-/* Its word is 0 already. */
+/* An endpoint was closed; its word is 0 already. */
 static void left_send_all(struct shm_ctx *ctx)
 {
     wf_list_each(l, &ctx->clients)
@@ -313,7 +313,7 @@ static void shm_peer_close(struct wf_tpeer *tpeer)
     pthread_mutex_unlock(&t->ctx->lock);
 }
 
-/* Why an access to [tpeer] failed. A loss stores its cause, then wipes the words, both under the
+/* Why an access to [tpeer]'s memory failed. A loss stores its cause and wipes the words under one
  * lock. */
 static enum weft_status shm_status(struct wf_tpeer *tpeer)
 {

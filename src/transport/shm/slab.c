@@ -19,13 +19,14 @@ static void slab_free(struct shm_slab *slab)
     free(slab);
 }
 
-/* [proc] is freed: no remote of it is left. */
+/* [proc] is being freed, so no remote of it is left. */
 void wf_shm_slabs_free(struct shm_proc *proc)
 {
     wf_list_each_safe(it, nx, &proc->slabs) slab_free(wf_container_of(it, struct shm_slab, item));
 }
 
-/* What remote_map waits for may be here: to the callers that wait, and to those that poll. */
+/* Something that remote_map waits for may have arrived: notify callers that wait, and owners that
+ * poll. */
 void wf_shm_maps_changed(struct shm_ctx *ctx)
 {
     pthread_cond_broadcast(&ctx->changed);
@@ -46,8 +47,9 @@ void wf_shm_slab_answer(struct shm_ctx *ctx, struct shm_proc *proc, const struct
         void *base;
         if (slab->id != p->u.slab.id || slab->status != WEFT_PENDING)
             continue;
-        slab->status = p->type == WF_PACKET_SLAB_OK      ? WEFT_ELIMIT /* out of descriptors here */
-                       : p->u.slab.status == WEFT_ELIMIT ? WEFT_ELIMIT /* or there */
+        slab->status = p->type == WF_PACKET_SLAB_OK
+                           ? WEFT_ELIMIT /* this process is out of descriptors */
+                       : p->u.slab.status == WEFT_ELIMIT ? WEFT_ELIMIT /* or that one */
                                                          : WEFT_EKEY;
         if (fd >= 0)
             slab->status = wf_shared_map(fd, (size_t)p->u.slab.size, slab->writable, &base);
@@ -92,8 +94,8 @@ static struct shm_slab *slab_new(struct shm_proc *proc, uint64_t id, bool writab
     return slab;
 }
 
-/* A slab of this very context: mapped a second time, so that closing it leaves
- * a late copy's pages in the hands of its mapper, as with any other local process. */
+/* Map a slab of this context a second time. When its region is closed, the pages under a late copy
+ * then stay with the mapping, as they do for other processes. */
 static void slab_map_self(struct shm_ctx *ctx, struct shm_slab *slab)
 {
     size_t size = 0;
@@ -108,8 +110,8 @@ static void slab_map_self(struct shm_ctx *ctx, struct shm_slab *slab)
         close(fd);
 }
 
-/* Ask [proc] for its state segment (in the greeting) and for [slab], which may be null.
- * OK | AGAIN (its socket or its backlog is full, which no event announces the end of) | failure */
+/* Request [proc]'s state segment (by HELLO) and [slab], which may be null.
+ * OK | AGAIN (its socket or backlog is full; no event reports when there is room) | failure */
 static enum weft_status slab_request(struct shm_ctx *ctx, struct shm_proc *proc,
                                      struct shm_slab *slab)
 {
@@ -124,7 +126,7 @@ static enum weft_status slab_request(struct shm_ctx *ctx, struct shm_proc *proc,
     return WEFT_OK;
 }
 
-/* Is all of it here? OK | PENDING | AGAIN, as ask | failure */
+/* Are the state segment and [slab] mapped? OK | PENDING | AGAIN (as slab_request) | failure */
 static enum weft_status is_mapped(struct shm_ctx *ctx, struct shm_proc *proc, struct shm_slab *slab)
 {
     enum weft_status status = (enum weft_status)proc->down;
@@ -144,7 +146,7 @@ static enum weft_status slab_ref(struct shm_proc *proc, uint64_t id, bool writab
 {
     struct shm_slab *slab = slab_find(proc, id);
     if (slab && slab->writable != writable)
-        return WEFT_EKEY; /* no such region: rights are a slab's */
+        return WEFT_EKEY; /* no such region: all regions of a slab have the same rights */
     if (!slab && !(slab = slab_new(proc, id, writable)))
         return WEFT_ENOMEM;
     slab->users++;
@@ -152,7 +154,7 @@ static enum weft_status slab_ref(struct shm_proc *proc, uint64_t id, bool writab
     return WEFT_OK;
 }
 
-/* [slab], if not null, is here, and so is the state segment. */
+/* The state segment and [slab], if not null, are mapped. */
 static enum weft_status remote_fill(const struct shm_ctx *ctx, const struct shm_proc *proc,
                                     const struct wf_key *key, const struct shm_slab *slab,
                                     struct weft_remote *remote)
@@ -190,7 +192,7 @@ enum weft_status wf_shm_remote_map(struct wf_tpeer *tpeer, const struct wf_key *
         status = remote_fill(ctx, proc, key, slab, remote);
     if (status == WEFT_AGAIN || status == WEFT_PENDING) {
         t->map_pending = true;
-        if (status == WEFT_AGAIN) /* the next poll asks again */
+        if (status == WEFT_AGAIN) /* the next poll requests again */
             wf_shm_notify(t);
         status = WEFT_PENDING;
     } else if (status != WEFT_OK && slab) {
