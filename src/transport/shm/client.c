@@ -154,8 +154,8 @@ static void answer_send(struct shm_ctx *ctx, struct shm_client *client)
 }
 
 /* Takes ownership of [fds]. */
-static void answer(struct shm_ctx *ctx, struct shm_client *client, enum wf_packet_type type,
-                   const int *fds, int nfds, const struct wf_packet *p)
+static void answer_begin(struct shm_ctx *ctx, struct shm_client *client, enum wf_packet_type type,
+                         const int *fds, int nfds, const struct wf_packet *p)
 {
     client->answer = *p;
     client->answer_type = type;
@@ -204,7 +204,7 @@ static void hello_answer(struct shm_ctx *ctx, struct shm_client *client)
         fds[1] = wf_fd_dup(ctx->bells_fd);
     if (fds[1] >= 0) {
         ctx->fd_limit_logged = false;
-        answer(ctx, client, WF_PACKET_WELCOME, fds, 2, &p);
+        answer_begin(ctx, client, WF_PACKET_WELCOME, fds, 2, &p);
         return;
     }
     if (fds[0] >= 0)
@@ -339,8 +339,8 @@ static void ring_handle(struct shm_ctx *ctx, struct shm_client *client, const st
                 client->id.pid);
         out.u.ring_no.status = status;
     }
-    answer(ctx, client, status == WEFT_OK ? WF_PACKET_RING_OK : WF_PACKET_RING_NO, &event_fd,
-           event_fd >= 0, &out);
+    answer_begin(ctx, client, status == WEFT_OK ? WF_PACKET_RING_OK : WF_PACKET_RING_NO, &event_fd,
+                 event_fd >= 0, &out);
 }
 
 static void slab_handle(struct shm_ctx *ctx, struct shm_client *client, const struct wf_packet *p)
@@ -350,7 +350,7 @@ static void slab_handle(struct shm_ctx *ctx, struct shm_client *client, const st
     int fd = wf_mem_slab_dup(ctx->mem, p->u.slab.id, &size);
     out.u.slab.size = size;
     out.u.slab.status = fd < 0 && errno == EMFILE ? WEFT_ELIMIT : WEFT_EKEY;
-    answer(ctx, client, fd < 0 ? WF_PACKET_SLAB_NO : WF_PACKET_SLAB_OK, &fd, fd >= 0, &out);
+    answer_begin(ctx, client, fd < 0 ? WF_PACKET_SLAB_NO : WF_PACKET_SLAB_OK, &fd, fd >= 0, &out);
 }
 
 static void request_handle(struct shm_ctx *ctx, struct shm_client *client,

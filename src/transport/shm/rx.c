@@ -179,7 +179,8 @@ static inline struct shm_delivery *delivery_of(struct shm_rx *rx)
 
 /* Deliver the message at [pos], whose ready word is [ready]. Returns 1, or -1 if it breaks the
  * protocol (the connection is dropped). Does not store head. */
-static inline int deliver(struct shm_rx *rx, struct shm_delivery *d, uint32_t pos, uint64_t ready)
+static inline int request_deliver(struct shm_rx *rx, struct shm_delivery *d, uint32_t pos,
+                                  uint64_t ready)
 {
     const struct wf_shm_line *line = &rx->lines[pos & rx->mask];
     struct wf_shm_header h;
@@ -218,7 +219,7 @@ static void count_received(struct shm_rx *rx, int n)
 
 int wf_shm_rx_deliver(struct shm_rx *rx, uint32_t pos)
 {
-    int n = deliver(rx, delivery_of(rx), pos, ready_word(rx, pos));
+    int n = request_deliver(rx, delivery_of(rx), pos, ready_word(rx, pos));
     count_received(rx, n > 0);
     return n;
 }
@@ -238,7 +239,7 @@ __attribute__((noinline)) static int rx_burst(struct shm_rx *rx, uint64_t ready,
     struct shm_delivery *d = delivery_of(rx);
     uint32_t pos = rx->head;
     int events = 0;
-    while (deliver(rx, d, pos, ready) > 0) {
+    while (request_deliver(rx, d, pos, ready) > 0) {
         if (rx->backlog)
             __builtin_prefetch(&rx->lines[(pos + READ_AHEAD) & rx->mask]);
         pos++;

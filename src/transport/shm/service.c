@@ -88,21 +88,21 @@ void wf_shm_process_down(struct shm_ctx *ctx, const struct wf_process_id *id, en
     }
 }
 
-static void kick_drain(struct shm_ctx *ctx)
+static void kick_read(struct shm_ctx *ctx)
 {
     uint64_t n;
     if (read(ctx->kick.fd, &n, sizeof n) < 0 && errno != EAGAIN)
         wf_error("service thread: %m");
 }
 
-static void event_handle(struct shm_ctx *ctx, const struct epoll_event *ev)
+static void watch_handle(struct shm_ctx *ctx, const struct epoll_event *ev)
 {
     struct shm_watch *w = ev->data.ptr;
     if (w->fd < 0) /* closed by an earlier event of this round */
         return;
     switch (w->kind) {
     case SHM_WATCH_LISTEN: (void)wf_shm_client_accept(ctx); break;
-    case SHM_WATCH_KICK: kick_drain(ctx); break;
+    case SHM_WATCH_KICK: kick_read(ctx); break;
     case SHM_WATCH_PROC_SOCK:
         wf_shm_proc_event(ctx, wf_container_of(w, struct shm_proc, sock), w->kind);
         break;
@@ -119,7 +119,7 @@ static void event_handle(struct shm_ctx *ctx, const struct epoll_event *ev)
 }
 
 /* Objects are freed here alone, after the round whose events may point to them. */
-static void reap(struct shm_ctx *ctx)
+static void objects_reap(struct shm_ctx *ctx)
 {
     wf_list_each_safe(l, lnext, &ctx->clients)
     {
@@ -179,9 +179,9 @@ static void *service_main(void *arg)
         int n = epoll_wait(ctx->epoll_fd, events, ROUND, ticking ? RETRY_MS : -1);
         pthread_mutex_lock(&ctx->lock);
         for (int i = 0; i < n; i++)
-            event_handle(ctx, &events[i]);
+            watch_handle(ctx, &events[i]);
         tick(ctx);
-        reap(ctx);
+        objects_reap(ctx);
         stop = ctx->stop;
         ticking = ctx->tick_at_ns != 0;
         pthread_mutex_unlock(&ctx->lock);
@@ -211,7 +211,7 @@ static enum weft_status listen_open(struct shm_ctx *ctx)
     return WEFT_OK;
 }
 
-static enum weft_status thread_start(struct shm_ctx *ctx)
+static enum weft_status service_thread_start(struct shm_ctx *ctx)
 {
     size_t stack = 128 * 1024; /* the deepest call chain needs a few KiB, logging 1 KiB */
     int err = wf_thread_start(&ctx->thread, "weft-service", stack, service_main, ctx);
@@ -241,7 +241,7 @@ enum weft_status wf_shm_service_start(struct shm_ctx *ctx)
     if (ctx->kick.fd >= 0 && listen_open(ctx) == WEFT_OK &&
         !wf_shm_watch_add(ctx, &ctx->kick, EPOLLIN) &&
         !wf_shm_watch_add(ctx, &ctx->listen, EPOLLIN))
-        status = thread_start(ctx);
+        status = service_thread_start(ctx);
     if (status != WEFT_OK) {
         wf_shm_watch_close(ctx, &ctx->listen);
         wf_shm_watch_close(ctx, &ctx->kick);

@@ -265,7 +265,7 @@ static enum weft_status shm_reach(struct wf_tctx *tctx, const struct wf_address 
     return *why ? WEFT_EUNREACH : WEFT_OK;
 }
 
-static bool peers_room(struct shm_tep *t)
+static bool peers_grow(struct shm_tep *t)
 {
     struct shm_peer **more = wf_array_grow(t->peers, t->npeers, &t->peers_room, sizeof *more);
     t->peers = more ? more : t->peers;
@@ -279,7 +279,7 @@ static enum weft_status shm_peer_open(struct wf_tep *tep, struct wf_tpeer *tpeer
     struct shm_peer *peer = SHM_OF(tpeer, shm_peer);
     enum weft_status status = WEFT_OK;
     (void)contact;
-    if (!peers_room(t))
+    if (!peers_grow(t))
         return WEFT_ENOMEM;
     peer->base.tep = tep;
     peer->ep = to->ep;

@@ -78,7 +78,7 @@ __attribute__((noinline, cold)) static enum weft_status no_room(struct shm_tx *t
 
 /* All places for long replies are in use. The replies that free them are events by themselves, so
  * room is not awaited. */
-static enum weft_status no_place(struct shm_tx *tx)
+static enum weft_status no_reply_place(struct shm_tx *tx)
 {
     bool wanted = tx->wants_room;
     enum weft_status status = no_room(tx);
@@ -126,8 +126,8 @@ __attribute__((noinline)) static enum weft_status epoch_changed(struct shm_tx *t
 
 /* Publish the message at [tail], which is complete but for its ready word. The last step of a
  * send. */
-static inline enum weft_status publish(struct shm_tx *tx, struct wf_shm_line *line, uint32_t tail,
-                                       uint32_t len, uint32_t reply_max)
+static inline enum weft_status line_publish(struct shm_tx *tx, struct wf_shm_line *line,
+                                            uint32_t tail, uint32_t len, uint32_t reply_max)
 {
     WF_HOOK("send.data");
 #ifdef WF_PLANT_RELAXED
@@ -199,7 +199,7 @@ static enum weft_status send_large(struct shm_tx *tx, const struct wf_am_out *ou
     uint8_t place = WF_SHM_NO_PLACE;
     uint64_t start = 0;
     if (placed && !tx->places_free)
-        return no_place(tx);
+        return no_reply_place(tx);
     if (beside && !block_find(tx, need, &start))
         return no_room(tx);
     /* No fallible step from here on. */
@@ -212,7 +212,7 @@ static enum weft_status send_large(struct shm_tx *tx, const struct wf_am_out *ou
     WF_HOOK("send.header");
     if (!beside)
         line_data(line, out);
-    return publish(tx, line, tx->tail, out->len, out->reply_max);
+    return line_publish(tx, line, tx->tail, out->len, out->reply_max);
 }
 
 /* The line at [tail]. Prefetches the one that is AHEAD of it. */
@@ -231,10 +231,10 @@ static inline enum weft_status send_line(struct shm_tx *tx, uint32_t tail,
     wf_shm_header_write(line, out->handler, out->nargs, WF_SHM_NO_PLACE, 0, 0);
     WF_HOOK("send.header");
     line_data(line, out);
-    return publish(tx, line, tail, out->len, 0);
+    return line_publish(tx, line, tail, out->len, 0);
 }
 
-static inline bool is_plain(const struct wf_am_out *out)
+static inline bool is_one_line(const struct wf_am_out *out)
 {
     return !out->reply_max && out->len + 4u * out->nargs <= WF_SHM_DATA;
 }
@@ -256,7 +256,7 @@ static enum weft_status tx_send(struct shm_tx *tx, const struct wf_am_out *out)
     if (tx->tail == tx->credit_end &&
         (!head_refresh(tx) || is_held(tx) || tx->tail == tx->credit_end))
         return no_room(tx);
-    return is_plain(out) ? send_line(tx, tx->tail, out) : send_large(tx, out);
+    return is_one_line(out) ? send_line(tx, tx->tail, out) : send_large(tx, out);
 }
 
 __attribute__((noinline)) static enum weft_status request_slow(struct wf_tpeer *tpeer,
@@ -314,7 +314,7 @@ enum weft_status wf_shm_request(struct wf_tpeer *tpeer, unsigned what, const uin
     if (WF_AM_NARGS(what))
         wf_shm_copy_args(line->data + WF_SHM_DATA - 4u * WF_AM_NARGS(what), args,
                          WF_AM_NARGS(what));
-    return publish(tx, line, tx->tail, (uint32_t)len, 0);
+    return line_publish(tx, line, tx->tail, (uint32_t)len, 0);
 }
 
 static uint64_t reply_ready_word(const struct shm_tx *tx, const struct shm_due *due)
