@@ -229,7 +229,7 @@ static void test_cold_closes(void **state)
     many_close(m);
 }
 
-/* Fails when: a mate that clears the bell makes a polling receiver deaf. */
+/* Fails when: a local process that clears the bell makes a polling receiver deaf. */
 static void test_bell_cleared(void **state)
 {
     struct many *m = many_open();

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which connections a turn looks at. An endpoint may have thousands, of which
- * few are active; a turn looks at the lines of those only.
+/* Which connections a poll visits. An endpoint may have thousands, of which few are active; a poll
+ * reads the lines of those only.
  *
- * A receiving connection on which nothing came for a while goes cold. To its
- * sender that is the same as a receiver that sleeps: the sleep word is odd, the
- * look after the barrier found nothing, so that whoever publishes from now on
- * announces it: rings the endpoint's bell and writes its event descriptor, once.
- * A bit that was rung makes all connections of that bit hot, whether anything
- * is there or not: the ring may belong to a message that came by polling before
- * they went cold, and then its sender announces nothing more in this epoch. Hot,
- * they get a new one. (tests/model, BELL_STAYS.)
+ * A receiving connection that was idle for a while goes cold. To its sender a cold connection is
+ * the same as a receiver that sleeps: the sleep word is odd, and the check after the barrier found
+ * nothing. So a sender that publishes from then on announces it, once: it rings the endpoint's bell
+ * and writes its event descriptor.
+ * A rung bit makes all connections of that bit hot, even those without a message. The ring may be
+ * for a message that was delivered by polling before the connection went cold; its sender then
+ * announces nothing more in this epoch. A hot connection begins a new epoch. (tests/model,
+ * BELL_STAYS.)
  *
- * A sending connection needs a look only while a reply or room is awaited. Cold,
- * it has no credit, so that the next send passes the slow path and says so. */
+ * A sending connection is polled only while a reply or room is awaited. A cold one has no credit,
+ * so that the next send takes the slow path, which makes it hot. */
 #include <stdlib.h>
 
 #include "base/rand.h"
@@ -20,15 +20,14 @@
 #include "transport/shm/shm.h"
 #include "transport/shm/sleep.h"
 
-/* So few are looked at without asking whether it pays. */
+/* Up to so many connections stay hot in any case. */
 #define HOT_KEEP 4
 
-/* Sweeps without a message before a connection goes cold: 4,096 looks at a line
- * in the own cache take about as long as the barrier and the announcement that
- * going cold costs (some microseconds). */
+/* Sweeps without a message before a connection goes cold. 4,096 loads of a cached line take about
+ * as long as going cold costs: a barrier and an announcement, some microseconds. */
 #define COOL_SWEEPS 4
 
-/* Cold connections looked at in a sweep, each 1,024 turns. */
+/* Cold connections checked per sweep, which is every 1,024 polls. */
 #define PATROL 16
 
 static void rx_swap(struct shm_tep *t, uint32_t i, uint32_t j)
@@ -40,12 +39,12 @@ static void rx_swap(struct shm_tep *t, uint32_t i, uint32_t j)
     t->rx[j]->index = j;
 }
 
-static void rx_say(struct shm_rx *rx, bool asleep)
+static void rx_set_asleep(struct shm_rx *rx, bool asleep)
 {
-    wf_sleep_say(&rx->back->sleep_epoch, &rx->epoch, asleep);
+    wf_sleep_set(&rx->back->sleep_epoch, &rx->epoch, asleep);
 }
 
-/* A new one is hot. There is room for it. */
+/* A new connection is hot. The caller made room in t->rx. */
 void wf_shm_rx_add(struct shm_tep *t, struct shm_rx *rx)
 {
     rx->index = t->nrx++;
@@ -70,8 +69,8 @@ void wf_shm_rx_remove(struct shm_tep *t, struct shm_rx *rx)
     rx_swap(t, rx->index, --t->nrx);
 }
 
-/* It says "asleep", and the look after the barrier found nothing: any message
- * from now on is announced. */
+/* Its sleep word is odd, and the check after the barrier found nothing: its sender announces any
+ * later message. */
 static void rx_chill(struct shm_tep *t, struct shm_rx *rx)
 {
     rx->cold = true;
@@ -84,12 +83,12 @@ static void rx_heat(struct shm_tep *t, struct shm_rx *rx)
 {
     rx->cold = false;
     rx->idle_sweeps = 0;
-    rx->swept = rx->head;
+    rx->sweep_head = rx->head;
     rx_swap(t, rx->index, t->nrx_hot++);
-    rx_say(rx, false);
+    rx_set_asleep(rx, false);
 }
 
-static void bit_answer(struct shm_tep *t, uint32_t bit)
+static void bit_heat(struct shm_tep *t, uint32_t bit)
 {
     struct shm_rx *rx = t->bell_rxs ? t->bell_rxs[bit] : NULL;
     if (rx)
@@ -100,9 +99,9 @@ static void bit_answer(struct shm_tep *t, uint32_t bit)
     }
 }
 
-/* Make hot what was announced. The words first: who rings meanwhile sets the bit,
- * then its word, and is seen in this turn or the next. */
-void wf_shm_bell_answer(struct shm_tep *t)
+/* Make announced connections hot. The word of words is taken first: a sender that rings meanwhile
+ * sets its bit, then the word's, and is seen in this poll or the next. */
+void wf_shm_bell_read(struct shm_tep *t)
 {
     uint64_t words = atomic_exchange_explicit(&t->bell->rung, 0, memory_order_acquire); /* "bell" */
     for (uint32_t w = 0; w < WF_SHM_BELL_WORDS; w++) {
@@ -111,12 +110,12 @@ void wf_shm_bell_answer(struct shm_tep *t)
             continue;
         bits = atomic_exchange_explicit(&t->bell->bits[w], 0, memory_order_acquire);
         for (; bits; bits &= bits - 1)
-            bit_answer(t, 64 * w + (uint32_t)__builtin_ctzll(bits));
+            bit_heat(t, 64 * w + (uint32_t)__builtin_ctzll(bits));
     }
 }
 
-/* At each sweep a few of the cold are looked at all the same: a mate that clears
- * bits of the bell only delays what others announced. */
+/* At each sweep: check a few cold connections, so that a local process that clears bits of the bell
+ * only delays the announcements of others. */
 void wf_shm_rxs_patrol(struct shm_tep *t)
 {
     for (uint32_t i = 0; i < PATROL && t->nrx > t->nrx_hot; i++) {
@@ -138,13 +137,13 @@ static bool bell_rxs_ready(struct shm_tep *t)
 
 static bool rx_is_idle(struct shm_rx *rx)
 {
-    bool idle = rx->head == rx->swept;
-    rx->swept = rx->head;
+    bool idle = rx->head == rx->sweep_head;
+    rx->sweep_head = rx->head;
     rx->idle_sweeps = idle ? rx->idle_sweeps + 1 : 0;
     return rx->idle_sweeps >= COOL_SWEEPS;
 }
 
-/* At each sweep: those idle for long go cold, all with one barrier. */
+/* At each sweep: connections idle for COOL_SWEEPS go cold, all with one barrier. */
 void wf_shm_rxs_cool(struct shm_tep *t)
 {
     uint32_t from = t->nrx_hot, n;
@@ -155,7 +154,7 @@ void wf_shm_rxs_cool(struct shm_tep *t)
         if (rx_is_idle(t->rx[i])) {
             WF_HOOK("cool.idle");
             rx_swap(t, i, --from);
-            rx_say(t->rx[from], true);
+            rx_set_asleep(t->rx[from], true);
         }
     if (from == t->nrx_hot)
         return;
@@ -166,26 +165,26 @@ void wf_shm_rxs_cool(struct shm_tep *t)
         if (cold && !wf_shm_rx_ready(rx, rx->head) && !wf_load_acquire(&rx->segs->fwd->closed))
             rx_chill(t, rx);
         else
-            rx_say(rx, false);
+            rx_set_asleep(rx, false);
     }
 }
 
-/* Going to sleep: cold ones say so already. */
+/* Before the owner sleeps. Cold connections' sleep words are odd already. */
 void wf_shm_rxs_sleep(struct shm_tep *t)
 {
     for (uint32_t i = 0; i < t->nrx_hot; i++)
-        rx_say(t->rx[i], true);
+        rx_set_asleep(t->rx[i], true);
 }
 
-/* Awake. Where arming found nothing, all is done for the idle to stay cold. */
+/* The owner is awake. If arming found nothing, idle connections can go cold without a barrier. */
 void wf_shm_rxs_wake(struct shm_tep *t)
 {
-    bool may = t->quiet && t->nrx_hot > HOT_KEEP && bell_rxs_ready(t);
+    bool may = t->armed_empty && t->nrx_hot > HOT_KEEP && bell_rxs_ready(t);
     for (uint32_t i = t->nrx_hot; i-- > 0;)
-        if (may && t->rx[i]->head == t->rx[i]->swept)
+        if (may && t->rx[i]->head == t->rx[i]->sweep_head)
             rx_chill(t, t->rx[i]);
         else
-            rx_say(t->rx[i], false);
+            rx_set_asleep(t->rx[i], false);
 }
 
 static void tx_swap(struct shm_tep *t, uint32_t i, uint32_t j)
@@ -197,7 +196,7 @@ static void tx_swap(struct shm_tep *t, uint32_t i, uint32_t j)
     t->tx[j]->index = j;
 }
 
-/* A new one is hot. There is room for it. */
+/* A new connection is hot. There is room in t->tx. */
 void wf_shm_tx_add(struct shm_tep *t, struct shm_tx *tx)
 {
     tx->index = t->ntx++;
@@ -214,61 +213,62 @@ void wf_shm_tx_remove(struct shm_tep *t, struct shm_tx *tx)
     tx_swap(t, tx->index, --t->ntx);
 }
 
-/* Something is about to be sent; the caller gives it credit. */
+/* A message is about to be sent; the caller updates the credit. */
 void wf_shm_tx_heat(struct shm_tx *tx)
 {
     struct shm_tep *t = tx->tep;
     tx->cold = false;
     tx_swap(t, tx->index, t->ntx_hot++);
-    if (t->armed) /* it did not say "asleep" with the others */
+    if (t->armed) /* its sleep word was not set with the others': arm again */
         wf_shm_notify(t);
 }
 
-/* At each sweep: those that nothing is awaited from and nothing was sent on. */
+/* At each sweep: connections go cold that await nothing and on which nothing was sent. */
 void wf_shm_txs_cool(struct shm_tep *t)
 {
     for (uint32_t i = t->ntx_hot; i-- > 0 && t->ntx_hot > HOT_KEEP;) {
         struct shm_tx *tx = t->tx[i];
-        if (tx->tail == tx->swept && tx->tail == tx->counted && tx->due_head == tx->due_tail &&
-            !tx->wants_room) {
+        if (tx->tail == tx->sweep_tail && tx->tail == tx->tail_counted &&
+            tx->due_head == tx->due_tail && !tx->wants_room) {
             tx->cold = true;
             tx->credit_end = tx->tail;
             tx_swap(t, i, --t->ntx_hot);
         }
-        tx->swept = tx->tail;
+        tx->sweep_tail = tx->tail;
     }
 }
 
-/* All that was sent was consumed and answered: nothing is lost with the ring. Nothing else may keep
- * one: a peer that polls drains its ring whatever its application does, so that a ring comes for
- * each of any number of peers (tests/model, lend.pml). An operation that waits for the peer (an
- * offer that no receive has matched) learns of the peer's end by its word in the state segment. */
+/* All messages were consumed and answered, so the ring can be closed without loss. No other state
+ * may keep a ring: a peer that polls drains its ring regardless of its application, so that each of
+ * any number of peers gets one in time (tests/model, lend.pml). An operation that waits for the
+ * peer, such as an offer that no receive has matched, finds the peer's end by its word in the state
+ * segment. */
 static bool tx_is_drained(const struct shm_tx *tx)
 {
     return tx->due_head == tx->due_tail &&
            wf_load_acquire(&tx->back->head) == tx->tail && /* "head" */
            !wf_load_relaxed(&tx->down) &&
-           !wf_load_acquire(&tx->back->closed); /* its receiver left: that is to be told first */
+           !wf_load_acquire(&tx->back->closed); /* the receiver closed: that is reported first */
 }
 
-/* The drained ring for [peer] that was not sent on for the longest time; null: none is drained. */
-struct shm_tx *wf_shm_tx_spare(struct shm_tep *t, const struct shm_peer *peer)
+/* The least recently used drained ring, to be replaced by one for [peer]; null: none is drained. */
+struct shm_tx *wf_shm_tx_drained(struct shm_tep *t, const struct shm_peer *peer)
 {
     struct shm_tx *best = NULL;
     for (uint32_t i = 0; i < t->ntx; i++) {
         struct shm_tx *tx = t->tx[i];
-        if (tx->tail != tx->counted)
+        if (tx->tail != tx->tail_counted)
             wf_shm_tx_count(tx);
         if (tx == t->held && peer != t->waiter)
             continue;
-        if ((!best || tx->used < best->used) && tx_is_drained(tx))
+        if ((!best || tx->last_use < best->last_use) && tx_is_drained(tx))
             best = tx;
     }
     return best;
 }
 
-/* Has a ring come for a message that was refused for want of one? */
-bool wf_shm_ring_came(const struct shm_tep *t)
+/* Can a message be sent now that was refused for want of a ring? */
+bool wf_shm_ring_available(const struct shm_tep *t)
 {
     struct wf_shm_geometry full = wf_shm_geometry_full(t->base.am_max);
     const struct wf_config *c = wf_config();
@@ -283,21 +283,20 @@ bool wf_shm_ring_came(const struct shm_tep *t)
     return false;
 }
 
-/* ---- messages that wait for a ring while others are sent on all there are ----
+/* ---- fairness: messages that wait for a ring while all rings are in use ----
  *
- * A ring on which an application sends without a pause is never seen drained. So at every sweep,
- * once messages have waited for two, one ring is held: it gets no more messages, so that it drains,
- * and then it is the waiter's. The waiter is drawn from all that were refused, so that none of them
- * waits for ever. At the next sweep another ring is held.
+ * A ring on which an application sends without a pause is never seen drained. So once messages have
+ * waited for RING_SWEEPS sweeps, each sweep holds one ring: it gets no more messages, drains, and
+ * is then replaced by a ring for the waiter. The waiter is drawn at random from the peers that were
+ * refused, so that none waits for ever. The next sweep holds another ring.
  *
- * Only a ring whose receiver polls can drain, and a receiver that does not poll keeps the ring that
- * it gets. So only a ring whose head has moved is held, and the only such ring is not, unless it is
- * the endpoint's only one: else peers that do not poll would take all rings from the one that does.
- */
+ * Only a ring whose receiver polls can drain, and a receiver that does not poll keeps any ring that
+ * it gets. So only rings whose heads moved are held; and if only one did, it is not held, unless it
+ * is the endpoint's only ring. Otherwise peers that do not poll would end up with all rings. */
 
 #define RING_SWEEPS 2
 
-/* A message to [peer] was refused for want of a ring. */
+/* A message to [peer] was refused for want of a ring: it may become the waiter. */
 void wf_shm_ring_refused(struct shm_tep *t, struct shm_peer *peer)
 {
     t->wants_ring = true;
@@ -305,10 +304,10 @@ void wf_shm_ring_refused(struct shm_tep *t, struct shm_peer *peer)
         t->waiter = peer;
 }
 
-/* The messages that were refused meanwhile can be sent: an event. */
+/* End the hold. Messages refused meanwhile can be tried again, so poll reports an event. */
 void wf_shm_ring_release(struct shm_tep *t)
 {
-    t->retry |= t->held != NULL;
+    t->retry_due |= t->held != NULL;
     t->held = NULL;
     t->waiter = NULL;
     t->ring_refusals = 0;
@@ -316,12 +315,12 @@ void wf_shm_ring_release(struct shm_tep *t)
 
 static bool head_moves(struct shm_tx *tx)
 {
-    uint32_t head = wf_load_relaxed(&tx->back->head), swept = tx->head_swept;
-    tx->head_swept = head;
+    uint32_t head = wf_load_relaxed(&tx->back->head), swept = tx->sweep_head;
+    tx->sweep_head = head;
     return head != swept;
 }
 
-/* At each sweep. */
+/* At each sweep: end the last hold, and hold another ring if messages have waited for long. */
 void wf_shm_ring_hold(struct shm_tep *t)
 {
     struct shm_peer *waiter = t->waiter;
@@ -340,14 +339,14 @@ void wf_shm_ring_hold(struct shm_tep *t)
         return;
     t->held = next;
     t->waiter = waiter;
-    next->credit_end = next->tail; /* a send looks */
+    next->credit_end = next->tail; /* so that a send takes the slow path (is_held) */
 }
 
-/* Room and replies on which of them are to be announced to a sleeper? Where any
- * may be the one that drains, all. */
-void wf_shm_txs_say(struct shm_tep *t, bool asleep)
+/* Have receivers announce room and replies, or not. Cold connections await neither; but if a ring
+ * is wanted, any of them may drain, so all must. */
+void wf_shm_txs_set_asleep(struct shm_tep *t, bool asleep)
 {
     uint32_t n = t->wants_ring || !asleep ? t->ntx : t->ntx_hot;
     for (uint32_t i = 0; i < n; i++)
-        wf_sleep_say(&t->tx[i]->segs->fwd->sleep_epoch, &t->tx[i]->epoch, asleep);
+        wf_sleep_set(&t->tx[i]->segs->fwd->sleep_epoch, &t->tx[i]->epoch, asleep);
 }

@@ -81,7 +81,7 @@ int wf_packet_send(int sock, struct wf_packet *packet, enum wf_packet_type type,
     return sendmsg(sock, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -1 : 0;
 }
 
-/* Take every descriptor that came, so that none leaks, also the ones too many. One that cannot be
+/* Take all descriptors that were received, even excess ones, so that none leaks. One that cannot be
  * moved above 2 for want of descriptors is -1, and *lost is set. */
 static int take_fds(struct msghdr *msg, int fds[WF_PACKET_FDS], bool *lost)
 {
@@ -123,8 +123,8 @@ int wf_packet_recv(int sock, struct wf_packet *packet, int fds[WF_PACKET_FDS], i
         return -1;
     got = take_fds(&msg, fds, &lost);
     if (!n && !got)
-        return 0; /* end of file: an empty packet would be none of ours */
-    /* recvmsg(2): this process is out of descriptors, or more came than any packet has. */
+        return 0; /* end of file; no packet is empty */
+    /* recvmsg(2): this process is out of descriptors, or more were sent than any packet has. */
     lost |= (msg.msg_flags & MSG_CTRUNC) && got < WF_PACKET_FDS;
     *nfds = lost ? WF_PACKET_LOST : got;
     if (!(msg.msg_flags & MSG_TRUNC) && !wf_packet_parse(&raw, (size_t)n, *nfds, packet)) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Packets between the service threads of two processes: one SOCK_SEQPACKET
- * message each, of one size, with descriptors by SCM_RIGHTS. The client is the
- * process that connected; it alone asks. docs/protocol.md "Service packets". */
+ * message each, of one size, with descriptors by SCM_RIGHTS. The client is the process that
+ * connected; only the client sends requests. docs/protocol.md "Service packets". */
 #ifndef WF_SHM_PACKET_H
 #define WF_SHM_PACKET_H
 
@@ -16,27 +16,28 @@
 #define WF_PACKET_FDS 3
 
 enum wf_packet_type {
-    WF_PACKET_HELLO = 1, /* client: who it is */
-    WF_PACKET_WELCOME,   /* server: fds: state segment, bell segment */
-    WF_PACKET_RING,      /* client: fds: forward, back, the sender's event descriptor */
-    WF_PACKET_RING_OK,   /* server: fd: the receiver's event descriptor */
+    WF_PACKET_HELLO = 1, /* client: its identity */
+    WF_PACKET_WELCOME,   /* server; fds: state segment, bell segment */
+    WF_PACKET_RING,      /* client; fds: forward, back, the sender's event descriptor */
+    WF_PACKET_RING_OK,   /* server; fd: the receiver's event descriptor */
     WF_PACKET_RING_NO,   /* server: no such endpoint, or no room */
-    WF_PACKET_SLAB,      /* client: asks for a slab */
-    WF_PACKET_SLAB_OK,   /* server: fd: the slab */
-    WF_PACKET_SLAB_NO,   /* server: closed */
-    WF_PACKET_BYE,       /* either: this process closes its context, in order */
+    WF_PACKET_SLAB,      /* client: requests a slab */
+    WF_PACKET_SLAB_OK,   /* server; fd: the slab */
+    WF_PACKET_SLAB_NO,   /* server: no such slab, or out of descriptors */
+    WF_PACKET_BYE,       /* either: the sender closes its context */
     WF_PACKET_LEFT,      /* server: an endpoint was closed; its word in the state segment is 0 */
     WF_PACKET_TYPES
 };
 
 #define WF_PACKET_MEMBARRIER                                                                       \
-    1 /* flags: this process is registered for, and can issue, membarrier */
+    1 /* flags: the sender is registered for, and can issue, membarrier                            \
+       */
 
-/* HELLO and WELCOME: who sends it, and how its memory is read from outside (pull.c). */
+/* HELLO and WELCOME: the sender's identity, and how to read its memory (pull.c). */
 struct wf_packet_greeting {
     struct wf_process_id id; /* WELCOME: unused */
-    uint64_t mark;           /* where in its memory id.token lies; 0: it cannot be read */
-    uint32_t tid;            /* of a thread that lives as long as the context; 0 if mark is */
+    uint64_t mark;           /* address of a copy of id.token; 0: its memory cannot be read */
+    uint32_t tid;            /* a thread that lives as long as the context; 0 if mark is 0 */
     uint32_t zero;
 };
 _Static_assert(sizeof(struct wf_packet_greeting) == 72, "wire structure");
@@ -47,7 +48,7 @@ struct wf_packet {
     uint8_t type;
     uint16_t size; /* of the whole */
     uint32_t flags;
-    uint32_t cookie; /* RING*: the client's number of the connection */
+    uint32_t cookie; /* RING*: the client's number for the connection */
     union {
         struct wf_process_id hello;
         struct wf_packet_greeting greeting;
@@ -75,9 +76,9 @@ struct wf_packet {
 };
 _Static_assert(sizeof(struct wf_packet) == 128, "wire structure");
 
-/* Check [len] bytes with [nfds] descriptors; the one parser of packets. Copies
- * them to *out. Returns 0, or -1 if it is no packet of this version, or a field
- * is out of range, or the descriptors are not those of its type. */
+/* Parse [len] bytes with [nfds] descriptors into *out; the only parser of packets. Returns 0, or -1
+ * if they are no packet of this version, a field is out of range, or the number of descriptors is
+ * not that of the type. */
 int wf_packet_parse(const void *buf, size_t len, int nfds, struct wf_packet *out);
 
 /* Send without blocking. Returns 0 | -1 with errno. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* An endpoint's turn: what arrived, who left, and going to sleep. */
+/* An endpoint's poll: messages, lost peers, arming and disarming. */
 #define _GNU_SOURCE
 #include <linux/membarrier.h>
 #include <stdlib.h>
@@ -11,12 +11,12 @@
 #include "transport/shm/shm.h"
 #include "transport/shm/sleep.h"
 
-#define BURST 32        /* messages per connection per turn */
-#define SWEEP_MASK 1023 /* turns between looks at the closed words */
+#define BURST 32        /* messages per connection and poll */
+#define SWEEP_MASK 1023 /* polls between sweeps, less one */
 
 bool wf_sleep_register(void)
 {
-    /* membarrier(2): one failing means a kernel or a sandbox without it. */
+    /* membarrier(2): either fails if the kernel or a sandbox does not allow it. */
     return !syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) &&
            !syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
 }
@@ -27,17 +27,17 @@ bool wf_sleep_barrier(bool membarrier)
     return !membarrier || !syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
 }
 
-/* What takes its place in the list was looked at before by who walks from the end. */
+/* The callers walk t->rx from the end: the connection that takes the place of [rx] was visited. */
 static void rx_drop(struct shm_tep *t, struct shm_rx *rx)
 {
     wf_shm_rx_remove(t, rx);
     pthread_mutex_lock(&t->ctx->lock);
-    wf_list_remove(&rx->link_item);
+    wf_list_remove(&rx->client_item);
     pthread_mutex_unlock(&t->ctx->lock);
     wf_shm_rx_free(rx);
 }
 
-/* A sender is gone: deliver what it had published, then let go. */
+/* Of senders that are down: deliver what they published, then drop the connections. */
 static int rxs_down(struct shm_tep *t)
 {
     int events = 0;
@@ -60,15 +60,15 @@ static bool rx_room(struct shm_tep *t)
         return true;
     more = realloc(t->rx, (t->rx_room + 64) * sizeof(struct shm_rx *));
     if (!more)
-        return false; /* it stays in fresh; tried again at the next turn */
+        return false; /* it stays in accepted; the next poll tries again */
     t->rx = more;
     t->rx_room += 64;
     return true;
 }
 
-/* Was the owner told that [from] is gone? Nothing of it comes after that, until
- * its peer is closed and opened again. */
-static bool is_lost(const struct shm_tep *t, const struct wf_address *from)
+/* Was the loss of [from] reported to the core? After that none of its messages is delivered, until
+ * the peer is closed and opened again. */
+static bool is_reported_lost(const struct shm_tep *t, const struct wf_address *from)
 {
     for (uint32_t i = 0; t->npeers_reported && i < t->npeers; i++)
         if (t->peers[i]->reported && wf_shm_peer_is(t->peers[i], from))
@@ -76,19 +76,19 @@ static bool is_lost(const struct shm_tep *t, const struct wf_address *from)
     return false;
 }
 
-static void fresh_take(struct shm_tep *t)
+static void accepted_take(struct shm_tep *t)
 {
     pthread_mutex_lock(&t->ctx->lock);
-    t->nfresh = 0;
-    while (!wf_list_empty(&t->fresh)) {
-        struct shm_rx *rx = wf_container_of(t->fresh.next, struct shm_rx, item);
+    t->naccepted = 0;
+    while (!wf_list_empty(&t->accepted)) {
+        struct shm_rx *rx = wf_container_of(t->accepted.next, struct shm_rx, item);
         if (!rx_room(t)) {
             wf_store_relaxed(&t->inbox, 1);
             break;
         }
         wf_list_remove(&rx->item);
-        if (is_lost(t, &rx->from)) {
-            wf_list_remove(&rx->link_item);
+        if (is_reported_lost(t, &rx->from)) {
+            wf_list_remove(&rx->client_item);
             wf_shm_rx_refuse(rx, WEFT_ECLOSED);
             wf_shm_rx_free(rx);
         } else {
@@ -98,12 +98,12 @@ static void fresh_take(struct shm_tep *t)
     pthread_mutex_unlock(&t->ctx->lock);
 }
 
-/* What [peer] had sent comes before the news that it is gone: deliver its messages, let go of its
+/* Messages of a lost peer come before the report of its loss: deliver them, then drop its
  * connections. */
 static int peer_drain(struct shm_tep *t, const struct shm_peer *peer, enum weft_status why)
 {
     int events = 0;
-    fresh_take(t);
+    accepted_take(t);
     for (uint32_t i = t->nrx; i-- > 0;) {
         struct shm_rx *rx = t->rx[i];
         if (!wf_shm_peer_is(peer, &rx->from))
@@ -116,16 +116,17 @@ static int peer_drain(struct shm_tep *t, const struct shm_peer *peer, enum weft_
     return events;
 }
 
-/* Take what [peer]'s process still sent. False: not all can be read now (no descriptors, or an
- * answer that waits for room), and its process lives, so that this will change. */
+/* Read the packets that [peer]'s process still sent. False: some cannot be read now (no
+ * descriptors, or an answer that waits for room), and the process lives, so that they can be later.
+ */
 static bool peer_read(struct shm_tep *t, const struct shm_peer *peer)
 {
     struct shm_ctx *ctx = t->ctx;
     bool read;
     pthread_mutex_lock(&ctx->lock);
-    read = wf_shm_links_read(ctx, &peer->mate->id) || wf_load_relaxed(&peer->mate->down);
+    read = wf_shm_clients_read(ctx, &peer->proc->id) || wf_load_relaxed(&peer->proc->down);
     if (!read) {
-        ctx->look_later = true;
+        ctx->endpoints_recheck_due = true;
         wf_shm_tick(ctx);
     }
     pthread_mutex_unlock(&ctx->lock);
@@ -141,7 +142,7 @@ static int peer_report(struct shm_tep *t, struct shm_peer *peer, enum weft_statu
     peer->reported = true;
     t->npeers_reported++;
     if (peer->tx) {
-        if (why != WEFT_EPROTO) /* replies that made it */
+        if (why != WEFT_EPROTO) /* deliver the replies that were published */
             events += wf_shm_tx_poll(peer->tx, (int)peer->tx->mask + 1);
         wf_shm_tx_close(peer->tx);
     }
@@ -150,8 +151,8 @@ static int peer_report(struct shm_tep *t, struct shm_peer *peer, enum weft_statu
     return events;
 }
 
-/* Whose loss is known before its connections are looked at: one that is lost
- * meanwhile flags the inbox again. */
+/* Mark the peers whose loss is known before their connections are checked. A peer that is lost
+ * later flags the inbox again. */
 static void peers_sample(struct shm_tep *t)
 {
     for (uint32_t i = 0; i < t->npeers; i++) {
@@ -175,11 +176,11 @@ static int peers_down(struct shm_tep *t)
     return events;
 }
 
-/* Processes have answered for regions, or not yet: the core asks again. */
-static int mapped(struct shm_tep *t)
+/* Processes may have answered requests for regions: the core maps again. */
+static int maps_recheck(struct shm_tep *t)
 {
     pthread_mutex_lock(&t->ctx->lock);
-    t->mapping = false;
+    t->map_pending = false;
     pthread_mutex_unlock(&t->ctx->lock);
     t->base.events->mapped(t->base.owner);
     return 1;
@@ -189,22 +190,22 @@ static int inbox_handle(struct shm_tep *t)
 {
     int events;
     bool lost;
-    /* Before looking: what is flagged after this is seen next turn. */
+    /* Cleared before the checks: the next poll sees what is flagged later. */
     atomic_exchange_explicit(&t->inbox, 0, memory_order_acquire);
-    lost = atomic_exchange_explicit(&t->lost, 0, memory_order_acquire); /* "down" */
+    lost = atomic_exchange_explicit(&t->peers_lost, 0, memory_order_acquire); /* "down" */
     if (lost)
         peers_sample(t);
-    fresh_take(t);
+    accepted_take(t);
     events = rxs_down(t);
-    if (t->mapping)
-        events += mapped(t);
+    if (t->map_pending)
+        events += maps_recheck(t);
     return lost ? events + peers_down(t) : events;
 }
 
-/* The other side closed while its process lives on: its endpoint, its peer, or only
- * this connection, whose ring it needs for another one. Who closes rings the bell,
- * so cold ones need no look. */
-static void closed_rxs(struct shm_tep *t)
+/* Find connections that their senders closed while their processes live on: with an endpoint, with
+ * a peer, or to use the ring for another peer. Closing rings the bell, so cold ones need no check.
+ */
+static void rxs_check_closed(struct shm_tep *t)
 {
     for (uint32_t i = 0; i < t->nrx_hot; i++) {
         struct shm_rx *rx = t->rx[i];
@@ -215,7 +216,7 @@ static void closed_rxs(struct shm_tep *t)
     }
 }
 
-static void closed_txs(struct shm_tep *t)
+static void txs_check_closed(struct shm_tep *t)
 {
     for (uint32_t i = 0; i < t->ntx; i++) {
         int32_t closed = wf_load_acquire(&t->tx[i]->back->closed);
@@ -226,8 +227,8 @@ static void closed_txs(struct shm_tep *t)
 
 static void sweep(struct shm_tep *t)
 {
-    closed_rxs(t);
-    closed_txs(t);
+    rxs_check_closed(t);
+    txs_check_closed(t);
     if (t->wants_ring || t->held)
         wf_shm_ring_hold(t);
     wf_shm_rxs_patrol(t);
@@ -235,17 +236,17 @@ static void sweep(struct shm_tep *t)
     wf_shm_txs_cool(t);
 }
 
-static void bell_answer(struct shm_tep *t)
+static void bell_read(struct shm_tep *t)
 {
-    wf_shm_bell_answer(t);
-    closed_rxs(t);
+    wf_shm_bell_read(t);
+    rxs_check_closed(t);
 }
 
 struct shm_shuffle_item {
-    struct shm_rx *rx; /* or */
+    struct shm_rx *rx; /* a request, or */
     struct shm_tx *tx;
     uint32_t at;
-    bool own; /* to one of Weft's own handlers */
+    bool is_control; /* a control message */
 };
 
 static bool shuffle_add(struct shm_tep *t, size_t *n, struct shm_rx *rx, struct shm_tx *tx,
@@ -254,15 +255,15 @@ static bool shuffle_add(struct shm_tep *t, size_t *n, struct shm_rx *rx, struct 
     if (*n == t->items_room) {
         size_t room = t->items_room ? 2 * t->items_room : 256;
         void *more = realloc(t->items, room * sizeof *t->items);
-        void *own = more ? realloc(t->own, room * sizeof *t->own) : NULL;
+        void *control_at = more ? realloc(t->control_at, room * sizeof *t->control_at) : NULL;
         if (more)
             t->items = more;
-        if (!own)
+        if (!control_at)
             return false;
-        t->own = own;
+        t->control_at = control_at;
         t->items_room = room;
     }
-    t->items[(*n)++] = (struct shm_shuffle_item){rx, tx, at, rx && wf_shm_rx_is_own(rx, at)};
+    t->items[(*n)++] = (struct shm_shuffle_item){rx, tx, at, rx && wf_shm_rx_is_control(rx, at)};
     return true;
 }
 
@@ -281,43 +282,43 @@ static size_t shuffle_collect(struct shm_tep *t)
     return n;
 }
 
-/* Messages to Weft's own handlers keep their order within a connection (rule 8
- * of the contract): their places in the random order stay, who takes which does not. */
-static void own_collect(struct shm_tep *t, size_t n)
+/* Control messages keep their order within a connection (rule 8 of the contract). They keep the
+ * places that the shuffle gave them, but a connection's positions are filled in in order. */
+static void control_collect(struct shm_tep *t, size_t n)
 {
     const struct shm_rx *last = NULL;
-    uint32_t nown = 0;
+    uint32_t ncontrol = 0;
     for (size_t i = 0; i < n && t->items[i].rx; i++) {
         struct shm_rx *rx = t->items[i].rx;
         if (rx != last)
-            rx->own_next = nown;
+            rx->control_next = ncontrol;
         last = rx;
-        if (t->items[i].own)
-            t->own[nown++] = t->items[i].at;
+        if (t->items[i].is_control)
+            t->control_at[ncontrol++] = t->items[i].at;
     }
 }
 
-static void own_order(struct shm_tep *t, size_t n)
+static void control_order(struct shm_tep *t, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (t->items[i].own)
-            t->items[i].at = t->own[t->items[i].rx->own_next++];
+        if (t->items[i].is_control)
+            t->items[i].at = t->control_at[t->items[i].rx->control_next++];
 }
 
-/* WEFT_DEBUG=shuffle: everything pending, in random order; slots are given back when
- * all of them have been handled. */
+/* WEFT_DEBUG=shuffle: deliver everything pending in random order. Slots are freed when all of it
+ * was handled. */
 static int poll_shuffled(struct shm_tep *t)
 {
     size_t n = shuffle_collect(t);
     int events = (int)n;
-    own_collect(t, n);
+    control_collect(t, n);
     for (size_t i = n; i > 1; i--) {
         size_t j = wf_rand(&t->rand) % i;
         struct shm_shuffle_item swap = t->items[i - 1];
         t->items[i - 1] = t->items[j];
         t->items[j] = swap;
     }
-    own_order(t, n);
+    control_order(t, n);
     for (size_t i = 0; i < n; i++) {
         struct shm_shuffle_item *it = &t->items[i];
         if (it->rx && wf_load_relaxed(&it->rx->down) != WEFT_EPROTO)
@@ -326,7 +327,7 @@ static int poll_shuffled(struct shm_tep *t)
             (void)wf_shm_tx_deliver(it->tx, it->at);
     }
     for (uint32_t i = 0; i < t->ntx_hot; i++)
-        if (t->tx[i]->tail != t->tx[i]->counted)
+        if (t->tx[i]->tail != t->tx[i]->tail_counted)
             wf_shm_tx_count(t->tx[i]);
     for (uint32_t i = 0; i < t->ntx_hot; i++)
         if (wf_shm_tx_room(t->tx[i])) {
@@ -343,12 +344,12 @@ static int poll_shuffled(struct shm_tep *t)
     return events;
 }
 
-/* What a refused message waits for, beyond room in its ring. */
-__attribute__((noinline)) static int refused_again(struct shm_tep *t)
+/* Can a message be tried again that was refused for another reason than its ring's room? */
+__attribute__((noinline)) static int refusals_recheck(struct shm_tep *t)
 {
-    int events = t->retry;
-    t->retry = false;
-    if (t->wants_ring && wf_shm_ring_came(t)) {
+    int events = t->retry_due;
+    t->retry_due = false;
+    if (t->wants_ring && wf_shm_ring_available(t)) {
         t->wants_ring = false;
         events++;
     }
@@ -362,20 +363,20 @@ int wf_shm_poll(struct wf_tep *tep)
     if (__builtin_expect(!(++t->turn & SWEEP_MASK), 0))
         sweep(t);
     if (__builtin_expect(wf_shm_bell_rung(t), 0))
-        bell_answer(t);
+        bell_read(t);
     if (__builtin_expect(wf_load_acquire(&t->inbox), 0))
         events += inbox_handle(t);
-    if (__builtin_expect(t->retry | t->wants_ring, 0))
-        events += refused_again(t);
+    if (__builtin_expect(t->retry_due | t->wants_ring, 0))
+        events += refusals_recheck(t);
     if (t->shuffle)
         return events + poll_shuffled(t);
     for (uint32_t i = 0; i < t->nrx_hot; i++)
         events += wf_shm_rx_poll(t->rx[i], BURST);
     for (uint32_t i = 0; i < t->ntx_hot; i++)
         events += wf_shm_tx_poll(t->tx[i], BURST);
-    /* Its receiver polls the line that will be written next, which takes it from
-     * this core: fetched back while there is nothing else to do, it is here when
-     * the answer to what comes next goes out (235 to 220 ns one way, in turn). */
+    /* The receiver polls the line that will be written next, which moves it to that core.
+     * Prefetched while this poll is idle, it is here when an answer is written (235 to 220 ns one
+     * way, measured in alternation). */
     if (!events && t->hot)
         wf_prefetch_write(&t->hot->lines[t->hot->tail & t->hot->mask]);
     return events;
@@ -383,13 +384,13 @@ int wf_shm_poll(struct wf_tep *tep)
 
 static bool pending(struct shm_tep *t)
 {
-    closed_rxs(t);
-    closed_txs(t);
-    if (wf_load_acquire(&t->inbox) || t->retry || wf_shm_bell_rung(t))
+    rxs_check_closed(t);
+    txs_check_closed(t);
+    if (wf_load_acquire(&t->inbox) || t->retry_due || wf_shm_bell_rung(t))
         return true;
-    if (t->held && !t->wants_ring) /* its waiter may not ask again: the next turn's sweep sees */
+    if (t->held && !t->wants_ring) /* the waiter may not try again: the next sweep releases it */
         return true;
-    if (t->wants_ring && wf_shm_ring_came(t))
+    if (t->wants_ring && wf_shm_ring_available(t))
         return true;
     for (uint32_t i = 0; i < t->nrx_hot; i++)
         if (wf_shm_rx_ready(t->rx[i], t->rx[i]->head))
@@ -404,12 +405,12 @@ enum weft_status wf_shm_arm(struct wf_tep *tep)
 {
     struct shm_tep *t = SHM_OF(tep, shm_tep);
     wf_shm_rxs_sleep(t);
-    wf_shm_txs_say(t, true);
+    wf_shm_txs_set_asleep(t, true);
     t->armed = true;
     WF_HOOK("arm.said");
     wf_shm_count(t, WF_STAT_ARMED);
-    t->quiet = wf_sleep_barrier(t->ctx->membarrier) && !pending(t);
-    return t->quiet ? WEFT_OK : WEFT_AGAIN;
+    t->armed_empty = wf_sleep_barrier(t->ctx->membarrier) && !pending(t);
+    return t->armed_empty ? WEFT_OK : WEFT_AGAIN;
 }
 
 void wf_shm_disarm(struct wf_tep *tep)
@@ -417,8 +418,8 @@ void wf_shm_disarm(struct wf_tep *tep)
     struct shm_tep *t = SHM_OF(tep, shm_tep);
     if (t->armed) {
         wf_shm_rxs_wake(t);
-        wf_shm_txs_say(t, false);
+        wf_shm_txs_set_asleep(t, false);
     }
-    t->armed = t->quiet = false;
-    t->turn = SWEEP_MASK; /* what woke us may be a closing */
+    t->armed = t->armed_empty = false;
+    t->turn = SWEEP_MASK; /* the wake may be for a closed connection: sweep at the next poll */
 }

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What two processes share of a connection: wire structures. docs/protocol.md
- * "Shared-memory rings" is their description.
+/* The shared memory of a connection: wire structures, described in docs/protocol.md "Shared-memory
+ * rings".
  *
  * A connection carries requests of one endpoint to another, and their replies.
- * The sender makes both segments and passes them on:
+ * The sender creates both segments and sends them to the receiver's process:
  *
  *   forward   the sender writes, the receiver maps it read-only (sealed):
  *             struct wf_shm_fwd, lines[slots], payload area
  *   back      the receiver writes: struct wf_shm_back, replies[slots], places
  *
- * A request is one line: header, payload and arguments when they fit its 48
- * bytes, else its arguments and payload lie in a block of the payload area.
- * Its ready word is written last. The reply to the request in slot i is written to
- * reply slot i, its payload beyond 48 bytes to the place that the request named.
+ * A request is one line. Its 48 data bytes hold payload and arguments if these fit; else both lie
+ * in a block of the payload area. Its ready word is written last. The reply to the request in slot
+ * i is written to reply slot i; a payload above 48 bytes goes to the place that the request named.
  *
  * Acquire/release pairs:
  *   "line"   sender stores line.ready (release) after the message; receiver loads it (acquire)
@@ -42,7 +41,7 @@ enum wf_shm_line_flags {
     WF_SHM_IN_PLACE = 8,  /* reply: payload is in the request's place */
 };
 
-/* What of a line is copied out before anything of it is looked at. */
+/* A line's header, copied before any of it is checked. */
 struct wf_shm_header {
     uint16_t len;
     uint16_t reply_max; /* longest reply + 1; 0: one-way */
@@ -54,8 +53,8 @@ struct wf_shm_header {
 };
 
 /* [ready] holds, from its low bits up, the position + 1 of the message in the
- * connection modulo 2^32, its payload length (16 bits) and reply_max (16): one
- * store says that the message is there and how long it is. */
+ * connection modulo 2^32, its payload length (16 bits) and reply_max (16): one store publishes the
+ * message and its length. */
 struct wf_shm_line {
     _Atomic uint64_t ready;
     uint8_t handler;
@@ -74,7 +73,7 @@ static inline uint64_t wf_shm_ready(uint32_t pos, uint32_t len, uint32_t reply_m
     return (uint64_t)(pos + 1) | (uint64_t)len << 32 | (uint64_t)reply_max << 48;
 }
 
-/* Is the message at [pos] there, by the [ready] word that was loaded? */
+/* Is the message at [pos] published, according to the loaded [ready] word? */
 static inline int wf_shm_is_ready(uint64_t ready, uint32_t pos)
 {
     return (uint32_t)ready == pos + 1;
@@ -84,7 +83,7 @@ static inline void wf_shm_header_read(struct wf_shm_header *h, const struct wf_s
                                       uint64_t ready)
 {
     uint64_t rest;
-    /* Once: a lying sender may change it meanwhile. */
+    /* One load: a hostile sender may change it meanwhile. */
     rest = __atomic_load_n((const uint64_t *)(const void *)&line->handler, __ATOMIC_RELAXED);
     h->len = (uint16_t)(ready >> 32);
     h->reply_max = (uint16_t)(ready >> 48);
@@ -103,7 +102,7 @@ static inline void wf_shm_header_write(struct wf_shm_line *line, uint8_t handler
     __builtin_memcpy(&line->handler, &rest, sizeof rest);
 }
 
-/* The same of a message of one line without a reply; [what]: WF_AM_WHAT of transport.h. */
+/* The same for a message of one line without a reply; [what]: WF_AM_WHAT of transport.h. */
 static inline void wf_shm_header_short(struct wf_shm_line *line, uint32_t what)
 {
     uint64_t rest = what | (uint64_t)WF_SHM_NO_PLACE << 16;
@@ -117,7 +116,7 @@ struct wf_shm_reply {
 _Static_assert(sizeof(struct wf_shm_reply) == 2 * WF_CACHE_LINE, "wire structure");
 
 struct wf_shm_fwd {
-    _Atomic uint64_t sleep_epoch; /* odd: the sender sleeps and wants its replies announced */
+    _Atomic uint64_t sleep_epoch; /* odd: the sender sleeps, replies must be announced */
     _Atomic uint32_t closed;      /* 1: the sender sends no more */
     uint8_t pad[WF_CACHE_LINE - 12];
     struct wf_shm_line lines[];
@@ -127,20 +126,20 @@ struct wf_shm_back {
     _Atomic uint32_t head; /* messages consumed, modulo 2^32 */
     uint8_t pad0[WF_CACHE_LINE - 4];
     _Atomic uint64_t sleep_epoch; /* odd: the receiver sleeps */
-    _Atomic int32_t closed;       /* below 0: the receiver takes no more, a weft_status */
+    _Atomic int32_t closed;       /* below 0: a weft_status; the receiver receives no more */
     uint8_t pad1[WF_CACHE_LINE - 12];
     struct wf_shm_reply replies[];
 };
 _Static_assert(sizeof(struct wf_shm_fwd) == 64 && sizeof(struct wf_shm_back) == 128,
                "wire structures");
 
-/* An endpoint's doorbell: a sender whose connection is not polled sets its bit
- * here. In the receiver's bell segment, which every mate can write: whatever it
- * holds, a bit costs no more than a look. */
+/* An endpoint's doorbell: a sender sets the bit of its connection when that is not polled. It is in
+ * the receiver's bell segment, which every local process can write; any bit costs the receiver no
+ * more than a check. */
 #define WF_SHM_BELL_WORDS 7
 #define WF_SHM_BELL_BITS (64 * WF_SHM_BELL_WORDS)
 struct wf_shm_bell {
-    _Atomic uint64_t rung; /* bit w: bits[w] is worth a look */
+    _Atomic uint64_t rung; /* bit w: bits[w] has bits to check */
     _Atomic uint64_t bits[WF_SHM_BELL_WORDS];
 };
 _Static_assert(sizeof(struct wf_shm_bell) == WF_CACHE_LINE, "wire structure");
@@ -155,7 +154,7 @@ static inline void wf_shm_bell_ring(struct wf_shm_bell *bell, uint32_t bit)
     atomic_fetch_or_explicit(&bell->rung, UINT64_C(1) << bit / 64, memory_order_release);
 }
 
-/* Sizes of a connection; travel in its RING packet, checked by wf_shm_geometry_ok. */
+/* Sizes of a connection, sent in its RING packet and checked by wf_shm_geometry_ok. */
 struct wf_shm_geometry {
     uint32_t slots;   /* power of two, 16..65536 */
     uint32_t payload; /* power of two, 4096..2^24 */
@@ -185,8 +184,8 @@ static inline size_t wf_shm_back_size(const struct wf_shm_geometry *g)
 }
 
 /* Copy [n] <= 64 bytes to 16-byte aligned [dst] with room for n rounded up to
- * 16; [src] is read only within its n bytes. Fixed-size moves: a call to
- * memcpy(3) with a variable length costs more than the whole line. */
+ * 16; [src] is read only within its n bytes. Moves of fixed size: a call to
+ * memcpy(3) with a variable length costs more than writing the whole line. */
 static inline void wf_shm_copy_small(void *dst, const void *src, size_t n)
 {
     uint8_t *d = dst;
@@ -211,15 +210,15 @@ static inline void wf_shm_copy_small(void *dst, const void *src, size_t n)
     }
 }
 
-/* Copy [n] arguments word by word, which is how they were most likely just written: a wider load
- * cannot be served from the stores that are still in flight, and would wait for all of them, the
- * last message's line among them. */
+/* Copy [n] arguments word by word, as they were most likely just written. A wider load cannot be
+ * forwarded from several stores in flight: it would wait for all of them, including the last
+ * message's line. */
 static inline void wf_shm_copy_args(void *dst, const uint32_t *args, unsigned n)
 {
     uint8_t *d = dst;
     for (; n; n--, args++, d += 4) {
         uint32_t word = *args;
-        __asm__("" : "+r"(word)); /* else the compiler makes wide ones of them */
+        __asm__("" : "+r"(word)); /* keeps the compiler from merging the loads */
         __builtin_memcpy(d, &word, sizeof word);
     }
 }

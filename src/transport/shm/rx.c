@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The receiving side of a connection: requests in, replies out. */
+/* The receiving side of a connection: it delivers requests and sends replies. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -9,8 +9,8 @@
 #include "transport/shm/shm.h"
 #include "transport/shm/sleep.h"
 
-/* How far ahead lines are fetched for reading while the receiver lags. Where it
- * does not, the lines ahead are still the sender's, who needs them exclusively. */
+/* Lines that are prefetched for reading while the receiver lags. If it does not lag, the sender is
+ * writing the lines ahead and needs them exclusively. */
 #define READ_AHEAD 24
 
 /* Takes wake_fd and a reference of segs on success. Under ctx->lock. */
@@ -33,15 +33,15 @@ struct shm_rx *wf_shm_rx_open(struct shm_tep *tep, struct shm_segs *segs,
     rx->from = *from;
     rx->bit = (uint16_t)(tep->next_bit++ % WF_SHM_BELL_BITS);
     wf_list_init(&rx->item);
-    wf_list_init(&rx->link_item);
+    wf_list_init(&rx->client_item);
     return rx;
 }
 
-/* The caller has taken it off its lists. */
+/* The caller has removed it from its lists. */
 void wf_shm_rx_free(struct shm_rx *rx)
 {
-    rx->tep->request.token.base.serial++; /* a copy of a message of it is of no use any more */
-    if (rx->conn)                         /* then the owner is here */
+    rx->tep->request.token.base.serial++; /* invalidates copies of its messages' tokens */
+    if (rx->conn)                         /* set by the owner alone, which then is the caller */
         rx->tep->base.events->conn_down(rx->tep->base.owner, rx->conn);
     close(rx->wake_fd);
     wf_shm_segs_unref(rx->segs);
@@ -57,7 +57,7 @@ static void wake_sender(struct shm_rx *rx)
     wf_shm_count(rx->tep, WF_STAT_WAKES_SENT);
 }
 
-/* Take no more from this sender, and tell it. */
+/* Receive no more from this sender, and notify it. */
 void wf_shm_rx_refuse(struct shm_rx *rx, enum weft_status why)
 {
     wf_store_release(&rx->back->closed, (int32_t)why);
@@ -73,8 +73,8 @@ static void reply_publish(struct shm_rx *rx, struct wf_shm_reply *r, uint32_t po
         wake_sender(rx);
 }
 
-/* The handler did not reply: its slot must still be told so. */
-static void reply_nothing(struct shm_token *t)
+/* The handler did not reply: publish that in the reply slot. */
+static void reply_none(struct shm_token *t)
 {
     struct wf_shm_reply *r = &t->rx->back->replies[t->pos & t->rx->mask];
     t->base.can_reply = WF_REPLY_NONE;
@@ -122,13 +122,13 @@ bool wf_shm_rx_ready(const struct shm_rx *rx, uint32_t pos)
     return wf_shm_is_ready(ready_word(rx, pos), pos);
 }
 
-bool wf_shm_rx_is_own(const struct shm_rx *rx, uint32_t pos)
+bool wf_shm_rx_is_control(const struct shm_rx *rx, uint32_t pos)
 {
     return __atomic_load_n(&rx->lines[pos & rx->mask].handler, __ATOMIC_RELAXED) >=
            WEFT_AM_USER_HANDLERS;
 }
 
-/* Where the payload of a checked header is; null if the header lies. */
+/* Check the header and find its payload. Null: the header is invalid. */
 static inline const uint8_t *request_payload(const struct shm_rx *rx,
                                              const struct wf_shm_line *line,
                                              const struct wf_shm_header *h)
@@ -158,7 +158,7 @@ __attribute__((noinline, cold)) static int request_bad(struct shm_rx *rx,
     return -1;
 }
 
-/* Once for each endpoint. */
+/* Once per endpoint. */
 void wf_shm_delivery_init(struct shm_tep *t)
 {
     struct shm_delivery *d = &t->request;
@@ -167,7 +167,7 @@ void wf_shm_delivery_init(struct shm_tep *t)
     d->am.token = &d->token;
 }
 
-/* From now on messages of [rx]: what was copied of an earlier one is of no use any more. */
+/* Begin to deliver messages of [rx]. Invalidates copies of earlier messages' tokens. */
 static inline struct shm_delivery *delivery_of(struct shm_rx *rx)
 {
     struct shm_delivery *d = &rx->tep->request;
@@ -177,9 +177,10 @@ static inline struct shm_delivery *delivery_of(struct shm_rx *rx)
     return d;
 }
 
-/* Deliver the message at [pos], whose ready word was loaded. Returns 1, or -1 if
- * it breaks the protocol (the connection is dropped). Publishes no head. */
-static inline int deliver(struct shm_rx *rx, struct shm_delivery *d, uint32_t pos, uint64_t ready)
+/* Deliver the message at [pos], whose ready word is [ready]. Returns 1, or -1 if it breaks the
+ * protocol (the connection is dropped). Does not store head. */
+static inline int request_deliver(struct shm_rx *rx, struct shm_delivery *d, uint32_t pos,
+                                  uint64_t ready)
 {
     const struct wf_shm_line *line = &rx->lines[pos & rx->mask];
     struct wf_shm_header h;
@@ -206,7 +207,7 @@ static inline int deliver(struct shm_rx *rx, struct shm_delivery *d, uint32_t po
     }
     rx->tep->base.events->deliver(rx->tep->base.owner, &d->am);
     if (__builtin_expect(d->token.base.can_reply, 0))
-        reply_nothing(&d->token);
+        reply_none(&d->token);
     return 1;
 }
 
@@ -218,7 +219,7 @@ static void count_received(struct shm_rx *rx, int n)
 
 int wf_shm_rx_deliver(struct shm_rx *rx, uint32_t pos)
 {
-    int n = deliver(rx, delivery_of(rx), pos, ready_word(rx, pos));
+    int n = request_deliver(rx, delivery_of(rx), pos, ready_word(rx, pos));
     count_received(rx, n > 0);
     return n;
 }
@@ -228,7 +229,7 @@ void wf_shm_rx_publish(struct shm_rx *rx, uint32_t head)
     rx->head = rx->published = head;
     WF_HOOK("head.store");
     wf_store_release(&rx->back->head, head); /* "head" */
-    /* The sender may sleep because it had no room. */
+    /* The sender may sleep until there is room. */
     if (wf_sleep_must_wake(&rx->segs->fwd->sleep_epoch, &rx->epoch_seen, rx->fence))
         wake_sender(rx);
 }
@@ -238,7 +239,7 @@ __attribute__((noinline)) static int rx_burst(struct shm_rx *rx, uint64_t ready,
     struct shm_delivery *d = delivery_of(rx);
     uint32_t pos = rx->head;
     int events = 0;
-    while (deliver(rx, d, pos, ready) > 0) {
+    while (request_deliver(rx, d, pos, ready) > 0) {
         if (rx->backlog)
             __builtin_prefetch(&rx->lines[(pos + READ_AHEAD) & rx->mask]);
         pos++;
@@ -250,16 +251,16 @@ __attribute__((noinline)) static int rx_burst(struct shm_rx *rx, uint64_t ready,
     }
     count_received(rx, events);
     rx->backlog = events == budget && budget > 1;
-    rx->replies = d->am.can_reply;
+    rx->last_wants_reply = d->am.can_reply;
     rx->head = pos;
     if (budget == 1 || pos - rx->published >= rx->publish_at || !wf_shm_rx_ready(rx, pos))
         wf_shm_rx_publish(rx, pos);
     return events;
 }
 
-/* [budget] > 0. After an empty turn only one message is taken: looking at the
- * next line misses the cache, and until that is over nothing that the
- * application does with the first, say answer it, leaves the core. */
+/* [budget] > 0. After an empty poll only one message is delivered: loading the next line misses the
+ * cache, and until that load is complete no store that the application makes in response, such as
+ * an answer, leaves the core. */
 int wf_shm_rx_poll(struct shm_rx *rx, int budget)
 {
     uint64_t ready = ready_word(rx, rx->head);
@@ -267,12 +268,12 @@ int wf_shm_rx_poll(struct shm_rx *rx, int budget)
     rx->idle = !wf_shm_is_ready(ready, rx->head);
     if (!rx->idle)
         return rx_burst(rx, ready, idle ? 1 : budget);
-    if (rx->replies) /* as the owner's own next line, poll.c */
+    if (rx->last_wants_reply) /* as wf_shm_poll prefetches the next line to send */
         wf_prefetch_write(&rx->back->replies[rx->head & rx->mask]);
     return 0;
 }
 
-/* The sender sends no more: deliver all that it had published. */
+/* The sender sends no more: deliver all that it published. */
 int wf_shm_rx_drain(struct shm_rx *rx)
 {
     uint64_t ready = ready_word(rx, rx->head);

@@ -16,8 +16,8 @@ struct wf_shm_geometry wf_shm_geometry_full(uint32_t am_max)
                                     (uint32_t)c->shm_places};
 }
 
-/* 64 messages in flight, of which two of the longest and two long replies: enough to
- * go on; 34 KiB where the default is 564. */
+/* The least that makes progress: 64 messages in flight, two of them of the longest kind, two long
+ * replies. 34 KiB; the default is 564. */
 struct wf_shm_geometry wf_shm_geometry_small(uint32_t am_max)
 {
     struct wf_shm_geometry g = wf_shm_geometry_full(am_max);
@@ -64,7 +64,7 @@ static void segs_free(struct shm_segs *s)
     free(s);
 }
 
-/* The sender's side: makes both memfds; the caller closes fds. Null: logged. */
+/* The sender's side: create both memfds; the caller closes fds. Null: failed, and logged. */
 struct shm_segs *wf_shm_segs_create(const struct wf_shm_geometry *g, int fds[2])
 {
     struct shm_segs *s = segs_new(g);
@@ -84,7 +84,7 @@ struct shm_segs *wf_shm_segs_create(const struct wf_shm_geometry *g, int fds[2])
     return NULL;
 }
 
-/* The receiver's side. */
+/* The receiver's side: map what RING brought. */
 struct shm_segs *wf_shm_segs_map(const struct wf_shm_geometry *g, const int fds[2],
                                  enum weft_status *why)
 {

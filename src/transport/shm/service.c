@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The service thread: one per context, asleep in epoll_wait. It answers other
- * processes and learns of their deaths, so that the application can compute. */
+/* The service thread: one per context, asleep in epoll_wait. It answers other processes and detects
+ * their deaths while the application computes. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -17,10 +17,11 @@
 #include "transport/shm/shm.h"
 
 #define ROUND 32
-#define RETRY_MS 100 /* after running out of descriptors */
+#define RETRY_MS 100 /* after a failure for want of descriptors or memory */
 
-/* All users of the node read it in /proc/net/unix. The second half of the token they do not
- * learn: by that TCP tells those who were given the address (stranger.c). */
+/* The name has the first half of the token only: every user of the node can read it in
+ * /proc/net/unix. The second half proves to TCP that a process was given the address
+ * (net/connect/accept.c). */
 void wf_shm_socket_name(const uint64_t token[2], char name[static 64])
 {
     name[0] = 0; /* abstract: unix(7) */
@@ -37,17 +38,17 @@ void wf_shm_watch_close(struct shm_ctx *ctx, struct shm_watch *w)
 {
     if (w->fd < 0)
         return;
-    /* A forked child may hold a copy, so that close alone would neither unwatch
-     * it nor end it for the other side. */
-    if (w->kind == SHM_WATCH_LISTEN || w->kind == SHM_WATCH_MATE_SOCK ||
-        w->kind == SHM_WATCH_LINK_SOCK)
+    /* If a forked child holds a copy, close alone would neither stop the events nor end the
+     * connection for the other side. */
+    if (w->kind == SHM_WATCH_LISTEN || w->kind == SHM_WATCH_PROC_SOCK ||
+        w->kind == SHM_WATCH_CLIENT_SOCK)
         (void)shutdown(w->fd, SHUT_RDWR);
     (void)epoll_ctl(ctx->epoll_fd, EPOLL_CTL_DEL, w->fd, NULL);
     close(w->fd);
     w->fd = -1;
 }
 
-/* Events end, the descriptor stays. */
+/* Stop the events, keep the descriptor. */
 void wf_shm_watch_stop(struct shm_ctx *ctx, const struct shm_watch *w)
 {
     if (w->fd >= 0)
@@ -71,97 +72,98 @@ void wf_shm_notify(struct shm_tep *tep)
 
 void wf_shm_notify_lost(struct shm_tep *tep)
 {
-    wf_store_release(&tep->lost, 1); /* "down" */
+    wf_store_release(&tep->peers_lost, 1); /* "down" */
     wf_shm_notify(tep);
 }
 
 void wf_shm_process_down(struct shm_ctx *ctx, const struct wf_process_id *id, enum weft_status why)
 {
-    /* Its messages first: none is delivered after its peers were told. */
-    wf_shm_links_down(ctx, id, why);
-    wf_list_each(m, &ctx->mates)
+    /* Its messages first: none is delivered after its loss was reported. */
+    wf_shm_clients_down(ctx, id, why);
+    wf_list_each(m, &ctx->procs)
     {
-        struct shm_mate *mate = wf_container_of(m, struct shm_mate, item);
-        if (wf_shm_same(&mate->id, id))
-            wf_shm_mate_down(ctx, mate, why);
+        struct shm_proc *proc = wf_container_of(m, struct shm_proc, item);
+        if (wf_shm_same(&proc->id, id))
+            wf_shm_proc_down(ctx, proc, why);
     }
 }
 
-static void kick_drain(struct shm_ctx *ctx)
+static void kick_read(struct shm_ctx *ctx)
 {
     uint64_t n;
     if (read(ctx->kick.fd, &n, sizeof n) < 0 && errno != EAGAIN)
         wf_error("service thread: %m");
 }
 
-static void event_handle(struct shm_ctx *ctx, const struct epoll_event *ev)
+static void watch_handle(struct shm_ctx *ctx, const struct epoll_event *ev)
 {
     struct shm_watch *w = ev->data.ptr;
     if (w->fd < 0) /* closed by an earlier event of this round */
         return;
     switch (w->kind) {
-    case SHM_WATCH_LISTEN: (void)wf_shm_link_accept(ctx); break;
-    case SHM_WATCH_KICK: kick_drain(ctx); break;
-    case SHM_WATCH_MATE_SOCK:
-        wf_shm_mate_event(ctx, wf_container_of(w, struct shm_mate, sock), w->kind);
+    case SHM_WATCH_LISTEN: (void)wf_shm_client_accept(ctx); break;
+    case SHM_WATCH_KICK: kick_read(ctx); break;
+    case SHM_WATCH_PROC_SOCK:
+        wf_shm_proc_event(ctx, wf_container_of(w, struct shm_proc, sock), w->kind);
         break;
-    case SHM_WATCH_MATE_PID:
-        wf_shm_mate_event(ctx, wf_container_of(w, struct shm_mate, pid), w->kind);
+    case SHM_WATCH_PROC_PID:
+        wf_shm_proc_event(ctx, wf_container_of(w, struct shm_proc, pid), w->kind);
         break;
-    case SHM_WATCH_LINK_SOCK:
-        wf_shm_link_event(ctx, wf_container_of(w, struct shm_link, sock), w->kind, ev->events);
+    case SHM_WATCH_CLIENT_SOCK:
+        wf_shm_client_event(ctx, wf_container_of(w, struct shm_client, sock), w->kind, ev->events);
         break;
-    case SHM_WATCH_LINK_PID:
-        wf_shm_link_event(ctx, wf_container_of(w, struct shm_link, pid), w->kind, ev->events);
+    case SHM_WATCH_CLIENT_PID:
+        wf_shm_client_event(ctx, wf_container_of(w, struct shm_client, pid), w->kind, ev->events);
         break;
     }
 }
 
-/* Objects are freed here alone, after the round whose events may name them. */
-static void reap(struct shm_ctx *ctx)
+/* Objects are freed here alone, after the round whose events may point to them. */
+static void objects_reap(struct shm_ctx *ctx)
 {
-    wf_list_each_safe(l, lnext, &ctx->links)
+    wf_list_each_safe(l, lnext, &ctx->clients)
     {
-        struct shm_link *link = wf_container_of(l, struct shm_link, item);
-        if (link->dead)
-            wf_shm_link_free(ctx, link);
+        struct shm_client *client = wf_container_of(l, struct shm_client, item);
+        if (client->closed)
+            wf_shm_client_free(ctx, client);
     }
-    wf_list_each_safe(m, mnext, &ctx->gone)
+    wf_list_each_safe(m, mnext, &ctx->unused_procs)
     {
-        struct shm_mate *mate = wf_container_of(m, struct shm_mate, item);
-        if (!mate->refs)
-            wf_shm_mate_free(ctx, mate);
+        struct shm_proc *proc = wf_container_of(m, struct shm_proc, item);
+        if (!proc->refs)
+            wf_shm_proc_free(ctx, proc);
     }
 }
 
-/* Something failed for want of descriptors or memory, and no event will say when
- * there are some again. */
+/* Something failed for want of descriptors or memory, and no event will report when it can succeed:
+ * retry in RETRY_MS. */
 void wf_shm_tick(struct shm_ctx *ctx)
 {
-    if (ctx->tick_ns)
+    if (ctx->tick_at_ns)
         return;
-    ctx->tick_ns = wf_now_ns() + RETRY_MS * 1000000u;
-    wf_shm_kick(ctx); /* it may sleep without a limit: an endpoint's owner calls this, too */
+    ctx->tick_at_ns = wf_now_ns() + RETRY_MS * 1000000u;
+    wf_shm_kick(
+        ctx); /* an endpoint's owner calls this, too, while the thread may sleep without a limit */
 }
 
 static void tick(struct shm_ctx *ctx)
 {
-    if (!ctx->tick_ns || wf_now_ns() < ctx->tick_ns)
+    if (!ctx->tick_at_ns || wf_now_ns() < ctx->tick_at_ns)
         return;
-    ctx->tick_ns = 0;
+    ctx->tick_at_ns = 0;
     if (ctx->listen_paused)
         ctx->listen_paused = wf_shm_watch_add(ctx, &ctx->listen, EPOLLIN) != 0;
     if (ctx->listen_paused)
         wf_shm_tick(ctx);
-    wf_list_each_safe(it, nx, &ctx->links)
+    wf_list_each_safe(it, nx, &ctx->clients)
     {
-        struct shm_link *link = wf_container_of(it, struct shm_link, item);
-        if ((link->later || link->left) && !link->dead)
-            wf_shm_link_later(ctx, link);
+        struct shm_client *client = wf_container_of(it, struct shm_client, item);
+        if ((client->tick_due || client->left_due) && !client->closed)
+            wf_shm_client_tick(ctx, client);
     }
-    wf_shm_mates_heed(ctx);
-    if (ctx->look_later)
-        wf_shm_endpoints_look(ctx);
+    wf_shm_procs_connect_due(ctx);
+    if (ctx->endpoints_recheck_due)
+        wf_shm_endpoints_recheck(ctx);
 }
 
 static void *service_main(void *arg)
@@ -177,11 +179,11 @@ static void *service_main(void *arg)
         int n = epoll_wait(ctx->epoll_fd, events, ROUND, ticking ? RETRY_MS : -1);
         pthread_mutex_lock(&ctx->lock);
         for (int i = 0; i < n; i++)
-            event_handle(ctx, &events[i]);
+            watch_handle(ctx, &events[i]);
         tick(ctx);
-        reap(ctx);
+        objects_reap(ctx);
         stop = ctx->stop;
-        ticking = ctx->tick_ns != 0;
+        ticking = ctx->tick_at_ns != 0;
         pthread_mutex_unlock(&ctx->lock);
     }
     return NULL;
@@ -209,9 +211,9 @@ static enum weft_status listen_open(struct shm_ctx *ctx)
     return WEFT_OK;
 }
 
-static enum weft_status thread_start(struct shm_ctx *ctx)
+static enum weft_status service_thread_start(struct shm_ctx *ctx)
 {
-    size_t stack = 128 * 1024; /* the deepest call chain needs a few KiB; logging 1 KiB */
+    size_t stack = 128 * 1024; /* the deepest call chain needs a few KiB, logging 1 KiB */
     int err = wf_thread_start(&ctx->thread, "weft-service", stack, service_main, ctx);
     if (err) {
         errno = err;
@@ -219,7 +221,7 @@ static enum weft_status thread_start(struct shm_ctx *ctx)
         return WEFT_ESYSTEM;
     }
     pthread_mutex_lock(&ctx->lock);
-    while (!ctx->tid) /* its first act */
+    while (!ctx->tid) /* the thread sets it first */
         pthread_cond_wait(&ctx->changed, &ctx->lock);
     pthread_mutex_unlock(&ctx->lock);
     return WEFT_OK;
@@ -239,7 +241,7 @@ enum weft_status wf_shm_service_start(struct shm_ctx *ctx)
     if (ctx->kick.fd >= 0 && listen_open(ctx) == WEFT_OK &&
         !wf_shm_watch_add(ctx, &ctx->kick, EPOLLIN) &&
         !wf_shm_watch_add(ctx, &ctx->listen, EPOLLIN))
-        status = thread_start(ctx);
+        status = service_thread_start(ctx);
     if (status != WEFT_OK) {
         wf_shm_watch_close(ctx, &ctx->listen);
         wf_shm_watch_close(ctx, &ctx->kick);
@@ -248,20 +250,21 @@ enum weft_status wf_shm_service_start(struct shm_ctx *ctx)
     return status;
 }
 
-/* Before a socket is closed for a reason of ours: leaving is told from dying. */
-void wf_shm_goodbye(const struct shm_watch *sock)
+/* Before this process closes a socket: BYE distinguishes closing a context from dying. */
+void wf_shm_bye_send(const struct shm_watch *sock)
 {
     struct wf_packet bye = {0};
     if (sock->fd >= 0)
         (void)wf_packet_send(sock->fd, &bye, WF_PACKET_BYE, NULL, 0);
 }
 
-/* The word too: a client that does not read its socket may have no room there. */
-static void farewell(struct shm_ctx *ctx)
+/* In the state segment, too: the socket of a client that does not read it may have no room. */
+static void bye_send_all(struct shm_ctx *ctx)
 {
     wf_store_release(&ctx->mem->state[WF_MEM_STATE_LEFT], 1);
-    wf_list_each(m, &ctx->mates) wf_shm_goodbye(&wf_container_of(m, struct shm_mate, item)->sock);
-    wf_list_each(l, &ctx->links) wf_shm_goodbye(&wf_container_of(l, struct shm_link, item)->sock);
+    wf_list_each(m, &ctx->procs) wf_shm_bye_send(&wf_container_of(m, struct shm_proc, item)->sock);
+    wf_list_each(l, &ctx->clients)
+        wf_shm_bye_send(&wf_container_of(l, struct shm_client, item)->sock);
 }
 
 void wf_shm_service_stop(struct shm_ctx *ctx)
@@ -272,21 +275,21 @@ void wf_shm_service_stop(struct shm_ctx *ctx)
     wf_shm_kick(ctx);
     pthread_join(ctx->thread, NULL);
     pthread_mutex_lock(&ctx->lock);
-    /* Who is in the queue is told goodbye, and who comes later is refused. */
+    /* Accept the connections in the queue, so that they get BYE; refuse later ones. */
     (void)shutdown(ctx->listen.fd, SHUT_RD);
-    for (int i = 0; i < SOMAXCONN && wf_shm_link_accept(ctx); i++)
+    for (int i = 0; i < SOMAXCONN && wf_shm_client_accept(ctx); i++)
         ;
-    farewell(ctx);
-    wf_list_each_safe(l, lnext, &ctx->links)
+    bye_send_all(ctx);
+    wf_list_each_safe(l, lnext, &ctx->clients)
     {
-        struct shm_link *link = wf_container_of(l, struct shm_link, item);
-        wf_shm_link_down(ctx, link, WEFT_ECLOSED);
-        wf_shm_link_free(ctx, link);
+        struct shm_client *client = wf_container_of(l, struct shm_client, item);
+        wf_shm_client_down(ctx, client, WEFT_ECLOSED);
+        wf_shm_client_free(ctx, client);
     }
-    wf_list_each_safe(m, mnext, &ctx->mates)
-        wf_shm_mate_free(ctx, wf_container_of(m, struct shm_mate, item));
-    wf_list_each_safe(g, gnext, &ctx->gone)
-        wf_shm_mate_free(ctx, wf_container_of(g, struct shm_mate, item));
+    wf_list_each_safe(m, mnext, &ctx->procs)
+        wf_shm_proc_free(ctx, wf_container_of(m, struct shm_proc, item));
+    wf_list_each_safe(g, gnext, &ctx->unused_procs)
+        wf_shm_proc_free(ctx, wf_container_of(g, struct shm_proc, item));
     wf_shm_watch_close(ctx, &ctx->listen);
     wf_shm_watch_close(ctx, &ctx->kick);
     close(ctx->epoll_fd);

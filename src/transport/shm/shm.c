@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Opening and closing, and the table of operations. */
+/* Contexts, endpoints and peers: opening and closing; the transport's table. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #include "transport/shm/shm.h"
 #include "transport/shm/sleep.h"
 
-/* ---- fork: a child lets go of its parent's mates' memory ---- */
+/* ---- fork: a child drops its view of other processes' memory ---- */
 
 static struct shm_ctx *ctx_of_fork(struct wf_fork_item *item)
 {
@@ -35,9 +35,9 @@ static void fork_parent(struct wf_fork_item *item)
 static void fork_child(struct wf_fork_item *item)
 {
     struct shm_ctx *ctx = ctx_of_fork(item);
-    struct shm_mate own = {.state = (uint64_t *)(void *)ctx->mem->state};
-    wf_list_each(m, &ctx->mates) wf_shm_mate_forget(wf_container_of(m, struct shm_mate, item));
-    wf_shm_mate_forget(&own);
+    struct shm_proc self = {.state = (uint64_t *)(void *)ctx->mem->state};
+    wf_list_each(m, &ctx->procs) wf_shm_proc_wipe(wf_container_of(m, struct shm_proc, item));
+    wf_shm_proc_wipe(&self);
     pthread_mutex_unlock(&ctx->lock);
 }
 
@@ -87,9 +87,9 @@ static enum weft_status shm_ctx_open(const struct wf_tctx_params *params, struct
     ctx->self = *params->self;
     ctx->fork_gen = params->fork_gen;
     ctx->membarrier = wf_config()->membarrier && wf_sleep_register();
-    wf_list_init(&ctx->mates);
-    wf_list_init(&ctx->gone);
-    wf_list_init(&ctx->links);
+    wf_list_init(&ctx->procs);
+    wf_list_init(&ctx->unused_procs);
+    wf_list_init(&ctx->clients);
     wf_list_init(&ctx->teps);
     pthread_mutex_init(&ctx->lock, NULL);
     pthread_condattr_init(&attr);
@@ -137,9 +137,9 @@ struct shm_tep *wf_shm_tep_find(struct shm_ctx *ctx, uint16_t ep, uint32_t gen)
     return NULL;
 }
 
-/* An endpoint's bell. A late ring by a mate of its last owner costs a look. The core
+/* Allocate an endpoint's bell. A late ring for its last user costs no more than a check. The core
  * opens fewer endpoints than there are bells. */
-static uint32_t bell_take(struct shm_ctx *ctx)
+static uint32_t bell_alloc(struct shm_ctx *ctx)
 {
     uint32_t w = 0;
     uint64_t bit;
@@ -150,12 +150,12 @@ static uint32_t bell_take(struct shm_ctx *ctx)
     return 64 * w + (uint32_t)__builtin_ctzll(bit);
 }
 
-static void bell_give(struct shm_ctx *ctx, uint32_t index)
+static void bell_free(struct shm_ctx *ctx, uint32_t index)
 {
     ctx->bells_used[index / 64] &= ~(UINT64_C(1) << index % 64);
 }
 
-/* By which local processes see that it is open. */
+/* Local processes read here whether the endpoint is open. */
 static _Atomic uint64_t *endpoint_word(const struct shm_tep *t)
 {
     return &t->ctx->mem->state[WF_MEM_STATE_WORDS + t->address.ep];
@@ -188,9 +188,9 @@ static enum weft_status shm_ep_open(struct wf_tctx *tctx, const struct wf_tep_pa
     if (t->shuffle)
         wf_info("WEFT_DEBUG=shuffle: endpoint %u uses seed %llu", params->address.ep,
                 (unsigned long long)t->rand);
-    wf_list_init(&t->fresh);
+    wf_list_init(&t->accepted);
     pthread_mutex_lock(&ctx->lock);
-    t->bell_index = bell_take(ctx);
+    t->bell_index = bell_alloc(ctx);
     t->bell = &ctx->bells[t->bell_index];
     wf_list_append(&ctx->teps, &t->item);
     wf_store_release(endpoint_word(t), t->address.ep_gen);
@@ -199,10 +199,11 @@ static enum weft_status shm_ep_open(struct wf_tctx *tctx, const struct wf_tep_pa
     return WEFT_OK;
 }
 
-/* Its word is 0 already. */
-static void left_announce(struct shm_ctx *ctx)
+/* An endpoint was closed; its word is 0 already. */
+static void left_send_all(struct shm_ctx *ctx)
 {
-    wf_list_each(l, &ctx->links) wf_shm_link_left(ctx, wf_container_of(l, struct shm_link, item));
+    wf_list_each(l, &ctx->clients)
+        wf_shm_client_send_left(ctx, wf_container_of(l, struct shm_client, item));
     wf_list_each(it, &ctx->teps) wf_shm_notify_lost(wf_container_of(it, struct shm_tep, item));
 }
 
@@ -212,18 +213,18 @@ static void shm_ep_close(struct wf_tep *tep)
     pthread_mutex_lock(&t->ctx->lock);
     wf_list_remove(&t->item);              /* no new connections from here on */
     wf_store_release(endpoint_word(t), 0); /* "left" */
-    left_announce(t->ctx);
-    bell_give(t->ctx, t->bell_index);
-    wf_list_each_safe(it, nx, &t->fresh)
+    left_send_all(t->ctx);
+    bell_free(t->ctx, t->bell_index);
+    wf_list_each_safe(it, nx, &t->accepted)
     {
         struct shm_rx *rx = wf_container_of(it, struct shm_rx, item);
         wf_list_remove(&rx->item);
-        wf_list_remove(&rx->link_item);
+        wf_list_remove(&rx->client_item);
         wf_shm_rx_refuse(rx, WEFT_ECLOSED);
         wf_shm_rx_free(rx);
     }
     for (uint32_t i = 0; i < t->nrx; i++) {
-        wf_list_remove(&t->rx[i]->link_item);
+        wf_list_remove(&t->rx[i]->client_item);
         wf_shm_rx_refuse(t->rx[i], WEFT_ECLOSED);
         wf_shm_rx_free(t->rx[i]);
     }
@@ -232,7 +233,7 @@ static void shm_ep_close(struct wf_tep *tep)
     free(t->peers);
     free(t->rx);
     free(t->tx);
-    free(t->own);
+    free(t->control_at);
     free(t->items);
     free(t);
 }
@@ -252,7 +253,7 @@ static enum weft_status shm_reach(struct wf_tctx *tctx, const struct wf_address 
     return *why ? WEFT_EUNREACH : WEFT_OK;
 }
 
-static bool peers_room(struct shm_tep *t)
+static bool peers_grow(struct shm_tep *t)
 {
     struct shm_peer **more = wf_array_grow(t->peers, t->npeers, &t->peers_room, sizeof *more);
     t->peers = more ? more : t->peers;
@@ -266,15 +267,15 @@ static enum weft_status shm_peer_open(struct wf_tep *tep, struct wf_tpeer *tpeer
     struct shm_peer *peer = SHM_OF(tpeer, shm_peer);
     enum weft_status status = WEFT_OK;
     (void)contact;
-    if (!peers_room(t))
+    if (!peers_grow(t))
         return WEFT_ENOMEM;
     peer->base.tep = tep;
     peer->ep = to->ep;
     peer->ep_gen = to->ep_gen;
     pthread_mutex_lock(&t->ctx->lock);
-    peer->mate = wf_shm_mate_get(t->ctx, &to->process, &status);
+    peer->proc = wf_shm_proc_ref(t->ctx, &to->process, &status);
     pthread_mutex_unlock(&t->ctx->lock);
-    if (!peer->mate)
+    if (!peer->proc)
         return status;
     peer->index = t->npeers++;
     t->peers[peer->index] = peer;
@@ -296,11 +297,11 @@ static void shm_peer_close(struct wf_tpeer *tpeer)
     t->peers[peer->index] = t->peers[--t->npeers];
     t->peers[peer->index]->index = peer->index;
     pthread_mutex_lock(&t->ctx->lock);
-    wf_shm_mate_unref(t->ctx, peer->mate);
+    wf_shm_proc_unref(t->ctx, peer->proc);
     pthread_mutex_unlock(&t->ctx->lock);
 }
 
-/* Why an access to [tpeer] failed. A loss stores its cause, then wipes the words, both under the
+/* Why an access to [tpeer]'s memory failed. A loss stores its cause and wipes the words under one
  * lock. */
 static enum weft_status shm_status(struct wf_tpeer *tpeer)
 {
@@ -308,7 +309,7 @@ static enum weft_status shm_status(struct wf_tpeer *tpeer)
     struct shm_ctx *ctx = SHM_OF(tpeer->tep, shm_tep)->ctx;
     enum weft_status status;
     pthread_mutex_lock(&ctx->lock);
-    status = (enum weft_status)peer->mate->down;
+    status = (enum weft_status)peer->proc->down;
     if (status == WEFT_OK)
         status = (enum weft_status)wf_shm_peer_lost(peer);
     pthread_mutex_unlock(&ctx->lock);
@@ -336,7 +337,7 @@ static void shm_address(const struct wf_tpeer *tpeer, struct wf_address *out)
                                .size = sizeof *out,
                                .ep = peer->ep,
                                .ep_gen = peer->ep_gen,
-                               .process = peer->mate->id};
+                               .process = peer->proc->id};
 }
 
 static enum weft_status shm_flush(struct wf_tpeer *tpeer)

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The one arm-then-recheck helper. Publishing a message and then reading "does
- * the other side sleep?" is a store followed by a load, which processors
- * reorder. The sleeper pays: membarrier(2) makes every running thread of the
- * registered processes pass a full fence. Where that is denied, the publisher
+/* Arm, then recheck. A publisher stores a message and then loads the other side's sleep word; the
+ * processor may reorder the two. The sleeper pays for that: its membarrier(2) makes every running
+ * thread of the registered processes pass a full fence. Where membarrier is denied, the publisher
  * fences at every message instead. tests/model/arm.pml checks both.
  *
- * The sleep word is an epoch, odd while its writer sleeps. A waker remembers
- * the epoch that it has woken, so that it wakes once per sleep, and writes
- * nothing to the sleeper's memory. */
+ * The sleep word is an epoch, odd while its writer sleeps. A publisher remembers the epoch that it
+ * has woken, so that it wakes once per sleep and does not write to the sleeper's memory. */
 #ifndef WF_SHM_SLEEP_H
 #define WF_SHM_SLEEP_H
 
@@ -16,7 +14,7 @@
 #include "base/atomic.h"
 #include "base/hook.h"
 
-/* After a publish: does the other side need waking? */
+/* After a publish: must this side wake the other one? */
 static inline bool wf_sleep_must_wake(const _Atomic uint64_t *epoch, uint64_t *seen, bool fence)
 {
     uint64_t e;
@@ -24,23 +22,23 @@ static inline bool wf_sleep_must_wake(const _Atomic uint64_t *epoch, uint64_t *s
         atomic_thread_fence(memory_order_seq_cst);
     else
         atomic_signal_fence(memory_order_seq_cst); /* the compiler; membarrier does the rest */
-    e = wf_load_acquire(epoch);                    /* before the waker looks for the descriptor */
+    e = wf_load_acquire(epoch);                    /* before the waker loads the descriptor */
     if (__builtin_expect(e == *seen, 1))
         return false;
     *seen = e;
     return e & 1;
 }
 
-/* Say that this side sleeps or wakes. Between saying so and looking again
- * whether anything came, wf_sleep_barrier. */
-static inline void wf_sleep_say(_Atomic uint64_t *epoch, uint64_t *mine, bool asleep)
+/* Publish whether this side sleeps. Before it checks once more for messages, it calls
+ * wf_sleep_barrier. */
+static inline void wf_sleep_set(_Atomic uint64_t *epoch, uint64_t *mine, bool asleep)
 {
     if ((*mine & 1) != (uint64_t)asleep)
         wf_store_relaxed(epoch, ++*mine);
 }
 
 bool wf_sleep_register(void); /* this process can use membarrier from now on */
-/* False: the kernel refused, and sleeping would lose wakes. */
+/* False: the kernel refused; a sleeper could miss a wake. */
 bool wf_sleep_barrier(bool membarrier);
 
 #endif

@@ -1,51 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The sending side of a connection: requests out, replies in. */
+/* The sending side of a connection: it sends requests and delivers replies. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/log.h"
-#include "base/fd.h"
-#include "base/probe.h"
-#include "config/config.h"
 #include "transport/shm/shm.h"
 #include "transport/shm/sleep.h"
 
-/* How far ahead lines are fetched for writing: see bench/results. */
+/* Lines that are prefetched for writing: bench/results. */
 #define AHEAD 24
-#define FEW_ARGS ((WF_SHM_DATA - 8) / 4u) /* beside 8 bytes of payload */
+#define FEW_ARGS ((WF_SHM_DATA - 8) / 4u) /* that fit beside 8 bytes of payload */
 
-/* REQUESTS_SENT follows the tail, at every turn and refusal: not at every message. */
+/* Update REQUESTS_SENT from the tail: at every poll and refusal, not at every message. */
 void wf_shm_tx_count(struct shm_tx *tx)
 {
     uint64_t *c = &tx->tep->base.counters[WF_STAT_REQUESTS_SENT];
-    __atomic_store_n(c, *c + (tx->tail - tx->counted), __ATOMIC_RELAXED);
-    tx->counted = tx->tail;
-    tx->used = ++tx->tep->uses;
+    __atomic_store_n(c, *c + (tx->tail - tx->tail_counted), __ATOMIC_RELAXED);
+    tx->tail_counted = tx->tail;
+    tx->last_use = ++tx->tep->uses;
     tx->tep->hot = tx;
 }
 
-void wf_shm_tx_fail(struct shm_tx *tx, enum weft_status why)
-{
-    int up = 0;
-    if (atomic_compare_exchange_strong(&tx->down, &up, (int)why))
-        wf_shm_notify_lost(tx->tep);
-}
-
-void wf_shm_peer_fail(struct shm_peer *peer, enum weft_status why)
-{
-    if (peer->down)
-        return;
-    peer->down = why;
-    if (peer->tx)
-        wf_shm_tx_fail(peer->tx, why);
-    wf_shm_notify_lost(SHM_OF(peer->base.tep, shm_tep));
-}
-
-/* Give back the payload blocks of messages that the receiver has consumed. */
+/* Free the payload blocks of messages that the receiver has consumed. */
 static void blocks_reclaim(struct shm_tx *tx)
 {
     while (tx->block_head != tx->block_tail) {
@@ -57,7 +34,7 @@ static void blocks_reclaim(struct shm_tx *tx)
     }
 }
 
-/* Look at the receiver's head. False: it is nonsense, the peer broke the protocol. */
+/* Load the receiver's head and extend the credit. False: the head is invalid, the peer failed. */
 __attribute__((noinline)) static bool head_refresh(struct shm_tx *tx)
 {
     uint32_t head = wf_load_acquire(&tx->back->head); /* "head" */
@@ -66,13 +43,13 @@ __attribute__((noinline)) static bool head_refresh(struct shm_tx *tx)
         wf_shm_tx_heat(tx);
     if (head - tx->head_seen > tx->tail - tx->head_seen) {
         wf_error("peer process %u: head %u of a ring that holds %u..%u; dropping the connection",
-                 tx->peer->mate->id.pid, head, tx->head_seen, tx->tail);
+                 tx->peer->proc->id.pid, head, tx->head_seen, tx->tail);
         wf_shm_peer_fail(tx->peer, WEFT_EPROTO);
         return false;
     }
     tx->head_seen = head;
     blocks_reclaim(tx);
-    /* A slot whose reply is still to come is not free, consumed or not. */
+    /* A consumed slot is not free before its reply was delivered. */
     if (tx->due_head != tx->due_tail) {
         uint32_t oldest = tx->due[tx->due_head & tx->mask].pos;
         if ((int32_t)(oldest - base) < 0)
@@ -95,12 +72,13 @@ __attribute__((noinline, cold)) static enum weft_status no_room(struct shm_tx *t
     }
     wf_shm_tx_count(tx);
     wf_shm_count(tx->tep, WF_STAT_AGAIN);
-    tx->wants_room = true; /* its coming is an event */
+    tx->wants_room = true; /* poll reports an event when there is room */
     return WEFT_AGAIN;
 }
 
-/* All places for long replies are taken: the replies that free them are events. */
-static enum weft_status no_place(struct shm_tx *tx)
+/* All places for long replies are in use. The replies that free them are events by themselves, so
+ * room is not awaited. */
+static enum weft_status no_reply_place(struct shm_tx *tx)
 {
     bool wanted = tx->wants_room;
     enum weft_status status = no_room(tx);
@@ -108,7 +86,7 @@ static enum weft_status no_place(struct shm_tx *tx)
     return status;
 }
 
-/* Room for [need] contiguous bytes in the payload area. Claims nothing. */
+/* Find [need] contiguous bytes in the payload area. Claims nothing. */
 static bool block_find(struct shm_tx *tx, uint32_t need, uint64_t *start)
 {
     uint64_t size = tx->segs->geometry.payload;
@@ -120,36 +98,36 @@ static bool block_find(struct shm_tx *tx, uint32_t need, uint64_t *start)
     return true;
 }
 
-__attribute__((noinline, cold)) static enum weft_status wake_receiver(struct shm_tx *tx)
+__attribute__((noinline, cold)) enum weft_status wf_shm_tx_wake(struct shm_tx *tx)
 {
     int fd = wf_load_acquire(&tx->wake_fd);
     uint64_t one = 1;
     WF_HOOK("send.wake");
-    /* Not known yet: the service thread writes it once when it learns it. */
+    /* Below 0: RING_OK was not received yet. The service thread then wakes the receiver itself. */
     if (fd >= 0)
         wf_shm_bell_ring(tx->bell, tx->bell_bit);
     WF_HOOK("send.rung");
     if (fd >= 0 && write(fd, &one, sizeof one) < 0 && errno != EAGAIN)
-        wf_warn("cannot wake peer process %u: %m", tx->peer->mate->id.pid);
+        wf_warn("cannot wake peer process %u: %m", tx->peer->proc->id.pid);
     wf_shm_count(tx->tep, WF_STAT_WAKES_SENT);
-    return WEFT_OK; /* the message is sent, whatever became of the wake */
+    return WEFT_OK; /* the message is sent, even if the wake failed */
 }
 
-/* The message is published: must it be announced, since its receiver sleeps or the
- * connection is cold? Also the place where this
- * side fences, as long as the receiver cannot membarrier: epoch_seen is then a
- * value that no epoch has, so that every send comes here. */
+/* The receiver's sleep epoch differs from epoch_seen after a publish: wake the receiver if it
+ * sleeps or the connection is cold. Where the receiver cannot membarrier, every send comes here and
+ * fences: epoch_seen is then WF_SHM_EPOCH_NONE, which no epoch equals. */
 __attribute__((noinline)) static enum weft_status epoch_changed(struct shm_tx *tx)
 {
     bool fence = wf_load_acquire(&tx->fence);
     bool wake = wf_sleep_must_wake(&tx->back->sleep_epoch, &tx->epoch_woken, fence);
     tx->epoch_seen = fence ? WF_SHM_EPOCH_NONE : tx->epoch_woken;
-    return wake ? wake_receiver(tx) : WEFT_OK;
+    return wake ? wf_shm_tx_wake(tx) : WEFT_OK;
 }
 
-/* Everything else of the message is written: say so. The last thing a send does. */
-static inline enum weft_status publish(struct shm_tx *tx, struct wf_shm_line *line, uint32_t tail,
-                                       uint32_t len, uint32_t reply_max)
+/* Publish the message at [tail], which is complete but for its ready word. The last step of a
+ * send. */
+static inline enum weft_status line_publish(struct shm_tx *tx, struct wf_shm_line *line,
+                                            uint32_t tail, uint32_t len, uint32_t reply_max)
 {
     WF_HOOK("send.data");
     wf_store_release(&line->ready, wf_shm_ready(tail, len, reply_max)); /* "line" */
@@ -176,7 +154,7 @@ static uint8_t place_take(struct shm_tx *tx)
     return place;
 }
 
-/* Copy arguments and payload into the block at [start]; its offset for the line. */
+/* Copy arguments and payload into the block at [start]. Returns line.where. */
 static uint32_t block_fill(struct shm_tx *tx, uint64_t start, uint32_t need,
                            const struct wf_am_out *out)
 {
@@ -194,9 +172,9 @@ static uint32_t block_fill(struct shm_tx *tx, uint64_t start, uint32_t need,
     return (uint32_t)(at / WF_SHM_BLOCK);
 }
 
-/* One-way messages leave reply slots as they were, so after 2^32 messages (and,
- * for a slot never written, at position 2^32 - 1) the old word could pass for
- * this reply. Before the request is published, it is made to differ. */
+/* One-way messages do not write reply slots. So after 2^32 messages (or at position 2^32 - 1, if
+ * the slot was never written) the slot's old ready word could equal that of this reply. It is
+ * changed before the request is published. */
 static void due_add(struct shm_tx *tx, struct shm_due due)
 {
     _Atomic uint64_t *ready = &tx->back->replies[due.pos & tx->mask].line.ready;
@@ -205,8 +183,8 @@ static void due_add(struct shm_tx *tx, struct shm_due due)
     tx->due[tx->due_tail++ & tx->mask] = due;
 }
 
-/* A message that is more than one line, or wants a reply. Finds room for all of
- * it before it claims any. */
+/* Send a message that exceeds one line or expects a reply. Finds all the room before it claims
+ * any. */
 static enum weft_status send_large(struct shm_tx *tx, const struct wf_am_out *out)
 {
     struct wf_shm_line *line = &tx->lines[tx->tail & tx->mask];
@@ -217,7 +195,7 @@ static enum weft_status send_large(struct shm_tx *tx, const struct wf_am_out *ou
     uint8_t place = WF_SHM_NO_PLACE;
     uint64_t start = 0;
     if (placed && !tx->places_free)
-        return no_place(tx);
+        return no_reply_place(tx);
     if (beside && !block_find(tx, need, &start))
         return no_room(tx);
     /* No fallible step from here on. */
@@ -230,18 +208,18 @@ static enum weft_status send_large(struct shm_tx *tx, const struct wf_am_out *ou
     WF_HOOK("send.header");
     if (!beside)
         line_data(line, out);
-    return publish(tx, line, tx->tail, out->len, out->reply_max);
+    return line_publish(tx, line, tx->tail, out->len, out->reply_max);
 }
 
-/* The line at [tail], and the one to be written soon on its way to this core. */
+/* The line at [tail]. Prefetches the one that is AHEAD of it. */
 static inline struct wf_shm_line *line_ahead(const struct shm_tx *tx, uint32_t tail)
 {
-    if (tx->credit_end - tail > AHEAD) /* not what the receiver has still to read */
+    if (tx->credit_end - tail > AHEAD) /* not a line that the receiver has still to read */
         wf_prefetch_write(&tx->lines[(tail + AHEAD) & tx->mask]);
     return &tx->lines[tail & tx->mask];
 }
 
-/* One line, no reply. */
+/* Send a message of one line without a reply. */
 static inline enum weft_status send_line(struct shm_tx *tx, uint32_t tail,
                                          const struct wf_am_out *out)
 {
@@ -249,15 +227,15 @@ static inline enum weft_status send_line(struct shm_tx *tx, uint32_t tail,
     wf_shm_header_write(line, out->handler, out->nargs, WF_SHM_NO_PLACE, 0, 0);
     WF_HOOK("send.header");
     line_data(line, out);
-    return publish(tx, line, tail, out->len, 0);
+    return line_publish(tx, line, tail, out->len, 0);
 }
 
-static inline bool is_plain(const struct wf_am_out *out)
+static inline bool is_one_line(const struct wf_am_out *out)
 {
     return !out->reply_max && out->len + 4u * out->nargs <= WF_SHM_DATA;
 }
 
-/* Kept free of messages for a peer that has none (hot.c)? */
+/* Is the ring kept free for another peer that waits for one (hot.c)? */
 static bool is_held(struct shm_tx *tx)
 {
     bool held = tx->tep->held == tx;
@@ -274,244 +252,7 @@ static enum weft_status tx_send(struct shm_tx *tx, const struct wf_am_out *out)
     if (tx->tail == tx->credit_end &&
         (!head_refresh(tx) || is_held(tx) || tx->tail == tx->credit_end))
         return no_room(tx);
-    return is_plain(out) ? send_line(tx, tx->tail, out) : send_large(tx, out);
-}
-
-static struct shm_tx *tx_new(struct shm_tep *tep, struct shm_peer *peer,
-                             const struct wf_shm_geometry *g, int fds[2])
-{
-    struct shm_tx *tx = aligned_alloc(WF_CACHE_LINE, wf_align_up(sizeof *tx, WF_CACHE_LINE));
-    if (!tx)
-        return NULL;
-    memset(tx, 0, sizeof *tx);
-    tx->due = calloc(g->slots, sizeof *tx->due);
-    tx->blocks = calloc(g->slots, sizeof *tx->blocks);
-    tx->segs = tx->due && tx->blocks ? wf_shm_segs_create(g, fds) : NULL;
-    if (!tx->segs) {
-        free(tx->due);
-        free(tx->blocks);
-        free(tx);
-        return NULL;
-    }
-    tx->tep = tep;
-    tx->peer = peer;
-    tx->epoch_seen = WF_SHM_EPOCH_NONE;
-    tx->mask = g->slots - 1;
-    tx->credit_end = g->slots;
-    tx->lines = tx->segs->fwd->lines;
-    tx->payload = (uint8_t *)(tx->lines + g->slots);
-    tx->back = tx->segs->back;
-    tx->places = (uint8_t *)(tx->back->replies + g->slots);
-    tx->places_free = g->places == 64 ? ~UINT64_C(0) : (UINT64_C(1) << g->places) - 1;
-    if (tep->armed) /* the reply to this first message must wake, too */
-        wf_sleep_say(&tx->segs->fwd->sleep_epoch, &tx->epoch, true);
-    atomic_init(&tx->wake_fd, -1);
-    atomic_init(&tx->fence, 1);
-    return tx;
-}
-
-static void tx_free(struct shm_tx *tx)
-{
-    int fd = wf_load_relaxed(&tx->wake_fd);
-    if (fd >= 0)
-        close(fd);
-    atomic_fetch_sub(&tx->tep->ctx->ring_bytes, tx->bytes);
-    wf_shm_segs_unref(tx->segs);
-    free(tx->due);
-    free(tx->blocks);
-    free(tx);
-}
-
-/* Another endpoint of this context: no sockets, one mapping for both. */
-static enum weft_status connect_here(struct shm_tep *tep, struct shm_peer *peer, struct shm_tx *tx)
-{
-    struct shm_ctx *ctx = tep->ctx;
-    struct shm_tep *to = wf_shm_tep_find(ctx, peer->ep, peer->ep_gen);
-    struct shm_rx *rx;
-    int there, here;
-    if (!to)
-        return WEFT_ECLOSED;
-    there = wf_fd_dup(to->base.event_fd);
-    here = wf_fd_dup(tep->base.event_fd);
-    wf_shm_segs_ref(tx->segs);
-    rx = there < 0 || here < 0
-             ? NULL
-             : wf_shm_rx_open(to, tx->segs, &tep->address, here, !ctx->membarrier);
-    if (!rx) {
-        wf_shm_segs_unref(tx->segs);
-        if (there >= 0)
-            close(there);
-        if (here >= 0)
-            close(here);
-        return WEFT_ENOMEM;
-    }
-    tx->bell = to->bell;
-    tx->bell_bit = rx->bit;
-    wf_store_relaxed(&tx->wake_fd, there);
-    wf_store_relaxed(&tx->fence, !ctx->membarrier);
-    wf_list_append(&to->fresh, &rx->item);
-    wf_shm_notify(to);
-    return WEFT_OK;
-}
-
-/* Another process: hand the segments to its service thread. What is sent before
- * it maps them waits in them. */
-static enum weft_status connect_there(struct shm_tep *tep, struct shm_peer *peer, struct shm_tx *tx,
-                                      const int fds[2])
-{
-    struct shm_ctx *ctx = tep->ctx;
-    struct wf_packet p = {.flags = ctx->membarrier ? WF_PACKET_MEMBARRIER : 0};
-    int all[3] = {fds[0], fds[1], tep->base.event_fd};
-    enum weft_status status = wf_shm_mate_connect(ctx, peer->mate);
-    if (status != WEFT_OK)
-        return status;
-    p.cookie = tx->cookie = ++ctx->next_cookie;
-    p.u.ring.from = tep->address;
-    p.u.ring.to_ep = peer->ep;
-    p.u.ring.to_gen = peer->ep_gen;
-    p.u.ring.geometry = tx->segs->geometry;
-    WF_HOOK("connect.ring");
-    if (!wf_packet_send(peer->mate->sock.fd, &p, WF_PACKET_RING, all, 3))
-        return WEFT_OK;
-    if (errno == EAGAIN || errno == ETOOMANYREFS)
-        return WEFT_AGAIN;
-    if (errno == EPIPE || errno == ECONNRESET) /* the service thread is about to learn why */
-        return WEFT_AGAIN;
-    wf_error("cannot pass a ring to process %u: %m", peer->mate->id.pid);
-    return WEFT_ESYSTEM;
-}
-
-/* All rings are in use, none is drained: that one is, is an event. */
-static enum weft_status no_ring(struct shm_tep *tep, struct shm_peer *peer)
-{
-    wf_shm_ring_refused(tep, peer);
-    if (tep->armed) /* not all of them said "asleep" */
-        wf_shm_notify(tep);
-    wf_shm_count(tep, WF_STAT_AGAIN);
-    return WEFT_AGAIN;
-}
-
-/* Take the ring of [old], which is drained, for another peer. The message that was
- * refused to [old] for want of room is told that it came. */
-static void tx_lend(struct shm_tx *old)
-{
-    old->tep->retry |= old->wants_room;
-    old->bytes = 0; /* the next ring's now */
-    wf_shm_tx_close(old);
-}
-
-/* Is there room for a packet to [peer]'s process, which takes making segments? */
-static enum weft_status way_ready(struct shm_ctx *ctx, struct shm_peer *peer)
-{
-    enum weft_status status = wf_shm_mate_connect(ctx, peer->mate);
-    struct pollfd p = {.fd = peer->mate->sock.fd, .events = POLLOUT};
-    if (status != WEFT_OK)
-        return status;
-    return poll(&p, 1, 0) == 1 ? WEFT_OK : WEFT_AGAIN; /* its end is found by sending */
-}
-
-static bool memory_take(struct shm_ctx *ctx, uint64_t bytes)
-{
-    if (atomic_fetch_add(&ctx->ring_bytes, bytes) + bytes <= wf_config()->shm_memory)
-        return true;
-    atomic_fetch_sub(&ctx->ring_bytes, bytes);
-    return false;
-}
-
-/* What a ring for one more peer is made of. */
-struct ring_plan {
-    struct wf_shm_geometry geometry;
-    uint64_t bytes;
-    struct shm_tx *old; /* to be closed for it; or null */
-};
-
-/* A new ring as far as WEFT_SHM_RINGS and WEFT_SHM_MEMORY go, and the first few in
- * any case; else a drained one, whose size is kept. False: none is drained. */
-static bool ring_plan(struct shm_tep *tep, const struct shm_peer *peer, struct ring_plan *plan)
-{
-    uint32_t most = (uint32_t)wf_config()->shm_rings, am_max = tep->base.am_max;
-    *plan = (struct ring_plan){.geometry = wf_shm_geometry_full(am_max)};
-    plan->bytes = wf_shm_ring_bytes(&plan->geometry);
-    if (tep->ntx < most && memory_take(tep->ctx, plan->bytes))
-        return true;
-    if (tep->ntx < WF_MIN(most, WF_SHM_RINGS_MIN)) {
-        plan->geometry = wf_shm_geometry_small(am_max);
-        plan->bytes = wf_shm_ring_bytes(&plan->geometry);
-        atomic_fetch_add(&tep->ctx->ring_bytes, plan->bytes);
-        return true;
-    }
-    plan->old = wf_shm_tx_spare(tep, peer);
-    if (!plan->old)
-        return false;
-    plan->geometry = plan->old->segs->geometry;
-    plan->bytes = plan->old->bytes;
-    return true;
-}
-
-static enum weft_status tx_make(struct shm_tep *tep, struct shm_peer *peer,
-                                const struct wf_shm_geometry *g, struct shm_tx **out)
-{
-    bool here = wf_shm_same(&peer->mate->id, &tep->ctx->self);
-    enum weft_status status = WEFT_OK;
-    struct shm_tx *tx;
-    int fds[2] = {-1, -1};
-    pthread_mutex_lock(&tep->ctx->lock);
-    if (!here)
-        status = way_ready(tep->ctx, peer);
-    pthread_mutex_unlock(&tep->ctx->lock);
-    if (status != WEFT_OK)
-        return status;
-    if (!(tx = tx_new(tep, peer, g, fds)))
-        return WEFT_ENOMEM;
-    pthread_mutex_lock(&tep->ctx->lock);
-    status = here ? connect_here(tep, peer, tx) : connect_there(tep, peer, tx, fds);
-    if (status == WEFT_OK)
-        wf_list_append(&peer->mate->txs, &tx->mate_item);
-    pthread_mutex_unlock(&tep->ctx->lock);
-    close(fds[0]);
-    close(fds[1]);
-    if (status == WEFT_OK)
-        *out = tx;
-    else
-        tx_free(tx);
-    return status;
-}
-
-static enum weft_status tx_connect(struct shm_tep *tep, struct shm_peer *peer)
-{
-    struct ring_plan plan;
-    struct shm_tx *tx;
-    enum weft_status status = (enum weft_status)wf_shm_peer_gone(peer);
-    if (status != WEFT_OK) {
-        wf_shm_peer_fail(peer, status);
-        return status;
-    }
-    if (!ring_plan(tep, peer, &plan))
-        return no_ring(tep, peer);
-    status = tx_make(tep, peer, &plan.geometry, &tx);
-    if (status != WEFT_OK && !plan.old)
-        atomic_fetch_sub(&tep->ctx->ring_bytes, plan.bytes);
-    if (status == WEFT_OK) {
-        if (plan.old)
-            tx_lend(plan.old);
-        tx->bytes = plan.bytes;
-        pthread_mutex_lock(&tep->ctx->lock); /* shm_status looks, in any thread */
-        peer->tx = tx;
-        pthread_mutex_unlock(&tep->ctx->lock);
-        wf_shm_tx_add(tep, tx);
-        if (peer == tep->waiter)
-            wf_shm_ring_release(tep);
-        wf_shm_count(tep, WF_STAT_CONNECTIONS);
-        WF_PROBE2(peer_connect, &peer->base, tx);
-    } else if (status == WEFT_AGAIN) {
-        tep->retry = true;
-        if (tep->armed)
-            wf_shm_notify(tep);
-        wf_shm_count(tep, WF_STAT_AGAIN);
-    } else if (status == WEFT_EPEER || status == WEFT_ECLOSED || status == WEFT_EUNREACH) {
-        wf_shm_peer_fail(peer, status);
-    }
-    return status;
+    return is_one_line(out) ? send_line(tx, tx->tail, out) : send_large(tx, out);
 }
 
 __attribute__((noinline)) static enum weft_status request_slow(struct wf_tpeer *tpeer,
@@ -523,14 +264,14 @@ __attribute__((noinline)) static enum weft_status request_slow(struct wf_tpeer *
         wf_am_out(WF_AM_HANDLER(what), args, WF_AM_NARGS(what), data, len, reply_max);
     struct shm_peer *peer = SHM_OF(tpeer, shm_peer);
     if (!peer->tx) {
-        enum weft_status status = tx_connect(SHM_OF(tpeer->tep, shm_tep), peer);
+        enum weft_status status = wf_shm_tx_connect(SHM_OF(tpeer->tep, shm_tep), peer);
         if (status != WEFT_OK)
             return status;
     }
     return tx_send(peer->tx, &out);
 }
 
-/* One line with room and no reply. */
+/* Any message of one line without a reply, if there is room; else request_slow. */
 __attribute__((noinline)) static enum weft_status request_line(struct wf_tpeer *tpeer,
                                                                unsigned what, const uint32_t *args,
                                                                const void *data, size_t len,
@@ -545,12 +286,12 @@ __attribute__((noinline)) static enum weft_status request_line(struct wf_tpeer *
     return send_line(tx, tx->tail, &out);
 }
 
-/* The fast path: one line, no reply, no payload or 8 bytes of it. It makes no call but in tail
- * position and needs no register that must be saved: every store between those to the ring costs,
- * for the store buffer is in order, and what it holds is how many lines are on their way to this
- * core at once (bench/results/store-buffer.md).
- * It does not look whether the peer is down: until the owner polls, and learns
- * it, what is sent to a dead peer is lost as if it had died a moment later. */
+/* The fast path: one line, no reply, no payload or 8 bytes of it. All calls are in tail position
+ * and no register has to be saved. Any store between those to the ring costs: the store buffer is
+ * in order, and the stores that it holds bound the number of lines in transit to this core
+ * (bench/results/store-buffer.md).
+ * It does not check whether the peer is down. Until the owner polls, messages to a dead peer are
+ * lost as if the peer had died a moment later. */
 enum weft_status wf_shm_request(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
                                 const void *data, size_t len, size_t reply_max)
 {
@@ -569,26 +310,7 @@ enum weft_status wf_shm_request(struct wf_tpeer *tpeer, unsigned what, const uin
     if (WF_AM_NARGS(what))
         wf_shm_copy_args(line->data + WF_SHM_DATA - 4u * WF_AM_NARGS(what), args,
                          WF_AM_NARGS(what));
-    return publish(tx, line, tx->tail, (uint32_t)len, 0);
-}
-
-/* Caller: the owner, in peer_close, after the peer was lost, or when the ring is
- * drained and another peer needs it. */
-void wf_shm_tx_close(struct shm_tx *tx)
-{
-    struct shm_tep *tep = tx->tep;
-    wf_shm_tx_count(tx);
-    /* Before the descriptor may come: whichever wake is the last sees it. */
-    wf_store_release(&tx->segs->fwd->closed, 1);
-    pthread_mutex_lock(&tep->ctx->lock);
-    wf_list_remove(&tx->mate_item);
-    tx->peer->tx = NULL;
-    pthread_mutex_unlock(&tep->ctx->lock);
-    if (wf_load_acquire(&tx->wake_fd) >= 0)
-        wake_receiver(tx);
-    tep->hot = NULL;
-    wf_shm_tx_remove(tep, tx);
-    tx_free(tx);
+    return line_publish(tx, line, tx->tail, (uint32_t)len, 0);
 }
 
 static uint64_t reply_ready_word(const struct shm_tx *tx, const struct shm_due *due)
@@ -602,7 +324,8 @@ bool wf_shm_tx_reply_ready(const struct shm_tx *tx, uint32_t i)
     return i != tx->due_tail && wf_shm_is_ready(reply_ready_word(tx, due), due->pos);
 }
 
-/* The payload of a reply whose header was copied and checked; null: it lies. */
+/* The payload of a reply, whose header was copied and is checked here. Null: the header is
+ * invalid. */
 static const void *reply_payload(const struct shm_tx *tx, const struct shm_due *due,
                                  const struct wf_shm_reply *r, const struct wf_shm_header *h)
 {
@@ -620,16 +343,16 @@ static const void *reply_payload(const struct shm_tx *tx, const struct shm_due *
 
 static int reply_bad(struct shm_tx *tx, const struct wf_shm_header *h)
 {
-    wf_error("peer process %u: reply of %u bytes, %u arguments does not fit what was asked; "
+    wf_error("peer process %u: reply of %u bytes, %u arguments does not fit its request; "
              "dropping the connection",
-             tx->peer->mate->id.pid, h->len, h->nargs);
+             tx->peer->proc->id.pid, h->len, h->nargs);
     wf_shm_count(tx->tep, WF_STAT_BAD_MESSAGES);
     wf_shm_peer_fail(tx->peer, WEFT_EPROTO);
     return -1;
 }
 
-/* Deliver reply [i] of due, which is ready. Events: 1, or 0 if there was none
- * to deliver, or -1 if the peer broke the protocol. Retires nothing. */
+/* Deliver reply [i] of due, which is ready. Returns the events: 1; 0 if the handler did not reply;
+ * -1 if the peer broke the protocol. Retires nothing. */
 int wf_shm_tx_deliver(struct shm_tx *tx, uint32_t i)
 {
     const struct shm_due *due = &tx->due[i & tx->mask];
@@ -660,7 +383,7 @@ int wf_shm_tx_deliver(struct shm_tx *tx, uint32_t i)
     return 1;
 }
 
-/* The oldest [count] replies have been delivered: their slots and places are free. */
+/* Free the slots and places of the oldest [count] replies, which were delivered. */
 void wf_shm_tx_retire(struct shm_tx *tx, uint32_t count)
 {
     for (; count; count--) {
@@ -670,7 +393,7 @@ void wf_shm_tx_retire(struct shm_tx *tx, uint32_t count)
     }
 }
 
-/* Has room come for a message that was refused? */
+/* Is there new room for a message that was refused? */
 bool wf_shm_tx_room(const struct shm_tx *tx)
 {
     return tx->wants_room && wf_load_acquire(&tx->back->head) != tx->head_seen;
@@ -679,7 +402,7 @@ bool wf_shm_tx_room(const struct shm_tx *tx)
 int wf_shm_tx_poll(struct shm_tx *tx, int budget)
 {
     int events = 0;
-    if (tx->tail != tx->counted)
+    if (tx->tail != tx->tail_counted)
         wf_shm_tx_count(tx);
     if (__builtin_expect(tx->wants_room, 0) && wf_shm_tx_room(tx)) {
         tx->wants_room = false;

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A process of the same user that speaks the protocol by hand and breaks it in
- * every way it can. Two good processes work together all the time with verified
- * contents; after each attack they must still do so, and must not hold more
- * memory or descriptors than before.
+/* The enemy: a process of the same user that speaks the protocol by hand and breaks it in every way
+ * it can. Two good processes exchange verified contents all the time. After each attack they must
+ * still do so, and must not hold more memory or descriptors than before.
  *
- * What makes it fail: a header field that is used before it is checked (tried:
- * no check of len); a segment that can shrink under its reader (tried: no look
- * at its seals); a segment that its reader can
- * write; a descriptor that is not closed on some way out; a write to, or a wait
- * for, something the enemy handed over; a list that grows with every packet;
- * believing what a hello says. */
+ * Fails when: a header field is used before it is checked (tried: no check of len); a segment can
+ * shrink under its reader (tried: no check of its seals); a reader can write to a segment; an error
+ * path does not close a descriptor; a thread blocks on a descriptor that the enemy sent, or is
+ * killed by a write to it; a list grows with every packet; the identity in a HELLO is trusted. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -52,14 +49,14 @@ static void begin(void)
     kib_before = worker_kib(&victim);
 }
 
-/* A new name each time: the victim may still be at the end of the last one. */
+/* A new identity each time: the victim may still be closing the last client. */
 static int greet(void)
 {
     self = enemy_id(&address);
     return enemy_greet(&address, &self);
 }
 
-/* What the enemy held has been closed: the victim's part of it goes, too. */
+/* The enemy has closed its descriptors: the victim must close its own ends, too. */
 static void await_fds(unsigned at_most)
 {
     uint64_t until = proc_now_ns() + (uint64_t)PROC_WAIT_MS * 1000000;
@@ -86,7 +83,7 @@ static void end(void)
     worker_quit_pair(&friend, &victim);
 }
 
-/* ---- what it offers ---- */
+/* ---- descriptors that the enemy offers ---- */
 
 /* One ring with one descriptor replaced by [fd]; the victim must refuse it. */
 static void offer_bad(int which, int fd)
@@ -169,7 +166,7 @@ static void offer_event(int fd)
     s = enemy_ring_offer(&r, sock, &address, &self);
     r.fds[2] = own;
     CHECK(s == WEFT_OK || s == WEFT_EPROTO);
-    if (s == WEFT_OK) { /* make it be used: break the protocol, and be told */
+    if (s == WEFT_OK) { /* break the protocol, so that the victim writes to it */
         atomic_store(&r.fwd->lines[0].ready, wf_shm_ready(0, 65535, 0));
         CHECK_STATUS(enemy_ring_await_closed(&r), WEFT_EPROTO);
     }
@@ -197,13 +194,13 @@ static void event_full_pipe(void)
     CHECK(!pipe2(pipes, O_CLOEXEC | O_NONBLOCK));
     while (write(pipes[1], zeros, sizeof zeros) > 0)
         ;
-    CHECK(!fcntl(pipes[1], F_SETFL, 0)); /* now a write waits */
+    CHECK(!fcntl(pipes[1], F_SETFL, 0)); /* now a write blocks */
     offer_event(pipes[1]);
     enemy_close_fds(pipes, 2);
     end();
 }
 
-/* ---- what it writes ---- */
+/* ---- what the enemy writes ---- */
 
 static void random_bytes(void *at, size_t len)
 {
@@ -214,7 +211,8 @@ static void random_bytes(void *at, size_t len)
     }
 }
 
-/* Half of them are right in what is checked first, so that the rest is reached. */
+/* Half of the headers are valid in the fields that are checked first, so that later checks are
+ * reached. */
 static void wild_header(struct enemy_ring *r, uint32_t pos)
 {
     struct wf_shm_line *line = &r->fwd->lines[pos % r->geometry.slots];
@@ -238,7 +236,7 @@ static void wild_header(struct enemy_ring *r, uint32_t pos)
     atomic_store(&line->ready, wf_shm_ready(pos, len & 0xffff, reply_max & 0xffff));
 }
 
-/* Everything that is shared, while the victim reads it. */
+/* Write to everything that is shared, while the victim reads it. */
 static void scribble(struct enemy_ring *r)
 {
     struct wf_shm_geometry *g = &r->geometry;
@@ -280,7 +278,7 @@ static void headers(void)
     end();
 }
 
-/* One field wrong in an otherwise good message: dropped, and told so. */
+/* One wrong field in an otherwise valid message: the victim drops the connection and reports it. */
 static void header_fields(void)
 {
     const struct wf_shm_geometry g = ENEMY_GEOMETRY;
@@ -376,7 +374,7 @@ static void host_close(struct host *h)
 
 static void reply_with(int sock, enum wf_packet_type type, struct wf_packet p, int fd)
 {
-    (void)wf_packet_send(sock, &p, type, &fd, fd >= 0); /* it may have hung up */
+    (void)wf_packet_send(sock, &p, type, &fd, fd >= 0); /* the victim may have closed it */
 }
 
 static void welcome(int sock, int state_fd, int bells_fd)
@@ -385,8 +383,8 @@ static void welcome(int sock, int state_fd, int bells_fd)
     (void)wf_packet_send(sock, &p, WF_PACKET_WELCOME, (int[]){state_fd, bells_fd}, 2);
 }
 
-/* Send the victim to the host; its answer comes when the host was dealt with,
- * so the order is given by a child. */
+/* Have the victim connect to the host. It answers once it is done with the host; victim_answer
+ * waits for that. */
 static struct proc send_victim(const struct worker_offer *offer)
 {
     struct worker_order order = {.task = WORKER_SECOND, .offer = *offer};
@@ -407,7 +405,7 @@ static void host_expect(struct host *h, enum wf_packet_type type, struct wf_pack
     CHECK(enemy_hear(h->sock, p, fds, &nfds) && p->type == type);
 }
 
-/* Everything right up to the ring, which the enemy then owns the back half of. */
+/* Serve correctly until the victim sends its ring, whose back segment the enemy then can write. */
 static void host_serve(struct host *h, struct wf_packet *ring, int fds[WF_PACKET_FDS])
 {
     struct wf_packet p, ok = {.u.slab = {1, 65536}};
@@ -421,7 +419,7 @@ static void host_serve(struct host *h, struct wf_packet *ring, int fds[WF_PACKET
     host_expect(h, WF_PACKET_RING, ring, fds);
 }
 
-/* What the victim shares of its own it shares so that nobody can spoil it. */
+/* The victim's segments are sealed so that nobody can shrink, grow or overwrite them. */
 static void check_sealed(const int fds[WF_PACKET_FDS])
 {
     char byte = 1;
@@ -434,7 +432,7 @@ static void check_sealed(const int fds[WF_PACKET_FDS])
     }
 }
 
-/* Until then the enemy does [again], if that is not null, again and again. */
+/* Wait until the victim reports the loss. Call [again], if not null, in each round. */
 static enum weft_status await_second_down(void (*again)(void *), void *arg)
 {
     uint64_t until = proc_now_ns() + (uint64_t)PROC_WAIT_MS * 1000000;
@@ -448,8 +446,8 @@ static enum weft_status await_second_down(void (*again)(void *), void *arg)
     return (enum weft_status)s.second_down;
 }
 
-/* What is done to the back segment of the victim's own ring. Zeros, or random
- * replies that happen to be right, are no crime: then the enemy hangs up. */
+/* How the back segment of the victim's own ring is attacked. Zeroes, or random replies that happen
+ * to be valid, do not break the protocol: then the enemy closes the connection. */
 enum way { BACK_HEAD, BACK_REPLIES, BACK_RANDOM_REPLIES, BACK_RANDOM, BACK_PUNCHED, BACK_WAYS };
 
 static void replies_wrong(struct wf_shm_back *back, uint32_t slots, bool at_random)
@@ -493,7 +491,7 @@ static bool may_end(enum way way, enum weft_status down)
 {
     if (way == BACK_PUNCHED)
         return down == WEFT_EPEER;
-    if (way == BACK_RANDOM) /* what its word for "closed" may say */
+    if (way == BACK_RANDOM) /* also random: the closed word */
         return down == WEFT_EPROTO || down == WEFT_ECLOSED;
     return down == WEFT_EPROTO || (way == BACK_RANDOM_REPLIES && down == WEFT_EPEER);
 }
@@ -520,7 +518,7 @@ static void back_attack(enum way way)
         close(h.sock);
         h.sock = -1;
     }
-    /* A request takes back what its reply's slot said before. */
+    /* A new request invalidates the reply slot's old ready word. */
     down = await_second_down(way == BACK_REPLIES ? back_spoil : NULL, &spoil);
     if (!may_end(way, down))
         proc_fail(__FILE__, __LINE__, "way %d ended with %s", (int)way, weft_status_name(down));
@@ -539,7 +537,7 @@ static void back_scribbled(void)
     end();
 }
 
-/* Generations, slab and all under the victim's puts and gets. */
+/* Change generation words and slab during the victim's puts and gets. */
 static void memory_scribbled(void)
 {
     struct wf_packet ring;
@@ -562,7 +560,7 @@ static void memory_scribbled(void)
     end();
 }
 
-/* Wrong answers to the victim's questions. */
+/* Wrong answers to the victim's requests. */
 static void answer_attack(int way)
 {
     struct wf_packet p, bad = {.u.slab = {1, 65536}};
@@ -589,9 +587,7 @@ static void answer_attack(int way)
         welcome(h.sock, h.state_fd, h.bells_fd);
         welcome(h.sock, h.state_fd, h.bells_fd);
         break;
-    case 3: /* a question instead of an answer */
-        reply_with(h.sock, WF_PACKET_SLAB, bad, -1);
-        break;
+    case 3: /* a request instead of an answer */ reply_with(h.sock, WF_PACKET_SLAB, bad, -1); break;
     case 7: /* bells that can shrink */
         fd = enemy_memfd(WF_SHM_BELLS_SIZE, 0, NULL);
         welcome(h.sock, h.state_fd, fd);
@@ -604,7 +600,7 @@ static void answer_attack(int way)
         close(fd);
         break;
     case 4: /* garbage */ CHECK(send(h.sock, &p, 77, MSG_NOSIGNAL) == 77); break;
-    default: /* a slab that can shrink, or is not what it says */
+    default: /* a slab that can shrink, or is not of the size in the packet */
         welcome(h.sock, h.state_fd, h.bells_fd);
         fd = enemy_memfd(way == 5 ? 65536 : 4096, way == 5 ? 0 : SEALS, NULL);
         reply_with(h.sock, WF_PACKET_SLAB_OK, bad, fd);
@@ -644,7 +640,7 @@ static void send_raw(int sock, const void *data, size_t len, const int *fds, int
         c->cmsg_len = CMSG_LEN((size_t)nfds * sizeof(int));
         memcpy(CMSG_DATA(c), fds, (size_t)nfds * sizeof(int));
     }
-    (void)sendmsg(sock, &msg, MSG_NOSIGNAL | MSG_DONTWAIT); /* it may have hung up */
+    (void)sendmsg(sock, &msg, MSG_NOSIGNAL | MSG_DONTWAIT); /* the victim may have closed it */
 }
 
 static void packets_random(void)
@@ -710,8 +706,8 @@ static void packets_wrong(void)
     end();
 }
 
-/* It says that it is the friend, whose name anyone of this user can read, and
- * goes. That is its own end, not the friend's. */
+/* The enemy claims the friend's identity, which any process of this user can read, and closes. The
+ * victim must not take that for the friend's end. */
 static void stolen_name(void)
 {
     struct wf_address a;
@@ -740,12 +736,12 @@ static void stolen_name(void)
 
 /* ---- too much ---- */
 
-/* A newcomer finds the victim's door open, and does its work. */
+/* A newcomer can connect to the victim, and completes its work. */
 static void newcomer_works(void)
 {
     uint64_t start = proc_now_ns();
     struct worker w;
-    setenv("WEFT_CONNECT_TIMEOUT", "8000", 1); /* thousands may stand before it */
+    setenv("WEFT_CONNECT_TIMEOUT", "8000", 1); /* thousands of connections may be ahead of it */
     worker_start(&w);
     setenv("WEFT_CONNECT_TIMEOUT", "2000", 1);
     (void)worker_order(&w, WORKER_SECOND, &victim.offer);
@@ -770,14 +766,14 @@ static void connections_many(void)
             send_raw(socks[i], "half", 4, NULL, 0);
     }
     worker_check_pair(&victim, &friend, ROUNDS);
-    newcomer_works(); /* it came last: by now all of them were accepted */
+    newcomer_works(); /* it connected last: by now all others were accepted */
     CHECK(worker_fds(&victim) < FDS_MOST);
     for (int i = 0; i < many; i++)
         close(socks[i]);
     end();
 }
 
-/* More than the victim can have open. It goes on, and recovers. */
+/* More connections than the victim can have open. It continues to work, and recovers. */
 static void connections_past_the_limit(void)
 {
     struct rlimit all, few;
@@ -839,7 +835,7 @@ static void rings_many(void)
     end();
 }
 
-/* Packets that need no answer, as fast as two processes can send them. */
+/* Packets without an answer, as fast as two processes can send them. */
 static void flood_main(int sock, void *arg)
 {
     struct wf_process_id id = enemy_id(&address);

@@ -1,0 +1,473 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Processes that connected to this one, which serves them. Under ctx->lock. The service thread runs
+ * this code; an endpoint's owner also calls wf_shm_clients_read and wf_shm_client_send_left. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/fd.h"
+#include "base/process.h"
+#include "transport/shm/shm.h"
+
+/* Ring connections that one client may have: 64 endpoints with WEFT_SHM_RINGS' default each. Each
+ * costs a descriptor and two mappings here. */
+#define RINGS_MAX 4096u
+
+/* Clients that one process may be: one for each pair of its contexts and this process's. */
+#define CLIENTS_MAX 1024u
+#define REFUSALS_LOGGED 10u
+
+static void client_open(struct shm_ctx *ctx, int sock, int pid)
+{
+    struct shm_client *client = calloc(1, sizeof *client);
+    if (!client) {
+        close(sock);
+        return;
+    }
+    client->sock = (struct shm_watch){SHM_WATCH_CLIENT_SOCK, sock};
+    client->pid = (struct shm_watch){SHM_WATCH_CLIENT_PID, -1};
+    client->cred_pid = pid;
+    wf_list_init(&client->rxs);
+    wf_list_append(&ctx->clients, &client->item);
+    if (wf_shm_watch_add(ctx, &client->sock, EPOLLIN))
+        wf_shm_client_down(ctx, client, WEFT_ESYSTEM);
+}
+
+static unsigned clients_of(const struct shm_ctx *ctx, int pid)
+{
+    unsigned n = 0;
+    wf_list_each(it, &ctx->clients) n +=
+        wf_container_of(it, struct shm_client, item)->cred_pid == pid;
+    return n;
+}
+
+/* The pid of the process that connected, or -1: refuse it. The kernel attests the credentials as of
+ * connect(2): unix(7) SO_PEERCRED. */
+static int client_pid(struct shm_ctx *ctx, int sock)
+{
+    struct ucred cred;
+    socklen_t len = sizeof cred;
+    if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &cred, &len))
+        return -1;
+    if (cred.uid == ctx->self.uid && clients_of(ctx, cred.pid) < CLIENTS_MAX)
+        return cred.pid;
+    if (ctx->refused_connections++ >= REFUSALS_LOGGED) /* so that refusals cannot flood the log */
+        return -1;
+    if (cred.uid == ctx->self.uid)
+        wf_warn("process %d has %u connections: no more", (int)cred.pid, CLIENTS_MAX);
+    else
+        wf_warn("process %d of user %u tried to connect; refused: Weft talks to its own user only",
+                (int)cred.pid, (unsigned)cred.uid);
+    return -1;
+}
+
+/* Log it once, not at each tick. */
+static void fd_limit_log(struct shm_ctx *ctx, const char *what)
+{
+    if (!ctx->fd_limit_logged)
+        wf_error("%s: %m (raise the limit on open files, ulimit -n); will try again", what);
+    ctx->fd_limit_logged = true;
+}
+
+/* Accept a connection. False: none was waiting, or none can be accepted now. */
+bool wf_shm_client_accept(struct shm_ctx *ctx)
+{
+    int sock = wf_fd_high(accept4(ctx->listen.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)), pid;
+    if (sock < 0) {
+        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+            fd_limit_log(ctx, "cannot accept a peer");
+            (void)epoll_ctl(ctx->epoll_fd, EPOLL_CTL_DEL, ctx->listen.fd, NULL);
+            ctx->listen_paused = true;
+            wf_shm_tick(ctx);
+        }
+        return false;
+    }
+    ctx->fd_limit_logged = false;
+    pid = client_pid(ctx, sock);
+    if (pid < 0)
+        close(sock); /* before any byte is read from it */
+    else
+        client_open(ctx, sock, pid);
+    return true;
+}
+
+/* Close the client. Its connections end once their owners have drained them. */
+void wf_shm_client_down(struct shm_ctx *ctx, struct shm_client *client, enum weft_status why)
+{
+    client->closed = true;
+    wf_shm_bye_send(&client->sock); /* if it lives: this process has not died */
+    wf_shm_watch_close(ctx, &client->sock);
+    wf_shm_watch_close(ctx, &client->pid);
+    wf_list_each_safe(it, nx, &client->rxs)
+    {
+        struct shm_rx *rx = wf_container_of(it, struct shm_rx, client_item);
+        wf_list_remove(it);
+        wf_store_release(&rx->down, (int)why);
+        wf_shm_notify(rx->tep);
+    }
+}
+
+static void answer_drop(struct shm_client *client)
+{
+    client->answer_pending = client->tick_due = client->welcome_due = false;
+    while (client->answer_nfds)
+        close(client->answer_fds[--client->answer_nfds]);
+}
+
+void wf_shm_client_free(struct shm_ctx *ctx, struct shm_client *client)
+{
+    (void)ctx;
+    wf_list_remove(&client->item);
+    answer_drop(client);
+    free(client);
+}
+
+/* Set the events to wait for. Epoll reports room in the socket, but not room for descriptors, for
+ * which the next tick tries. It reports the other side's end in any case. */
+static void client_interest(struct shm_ctx *ctx, struct shm_client *client)
+{
+    struct epoll_event ev = {.data.ptr = &client->sock};
+    ev.events = client->tick_due ? 0 : client->answer_pending ? EPOLLOUT : EPOLLIN;
+    if (client->sock.fd >= 0 && epoll_ctl(ctx->epoll_fd, EPOLL_CTL_MOD, client->sock.fd, &ev))
+        wf_error("epoll_ctl: %m");
+}
+
+/* Send client->answer. While it does not fit, nothing more is read from the client. */
+static void answer_send(struct shm_ctx *ctx, struct shm_client *client)
+{
+    int failed = wf_packet_send(client->sock.fd, &client->answer, client->answer_type,
+                                client->answer_fds, client->answer_nfds)
+                     ? errno
+                     : 0;
+    client->tick_due = failed == ETOOMANYREFS || failed == ENOBUFS || failed == ENOMEM;
+    client->answer_pending = client->tick_due || failed == EAGAIN;
+    if (client->tick_due)
+        wf_shm_tick(ctx);
+    if (!client->answer_pending)
+        answer_drop(client);
+    client_interest(ctx, client);
+}
+
+/* Takes ownership of [fds]. */
+static void answer_begin(struct shm_ctx *ctx, struct shm_client *client, enum wf_packet_type type,
+                         const int *fds, int nfds, const struct wf_packet *p)
+{
+    client->answer = *p;
+    client->answer_type = type;
+    client->answer_nfds = nfds;
+    for (int i = 0; i < nfds; i++)
+        client->answer_fds[i] = fds[i];
+    answer_send(ctx, client);
+}
+
+/* Handle HELLO. The pid in it must be the one that the kernel attests. The pidfd reports the
+ * process's death even while a child of it holds the socket open. */
+static bool hello_handle(struct shm_ctx *ctx, struct shm_client *client, const struct wf_packet *p)
+{
+    struct ucred cred;
+    socklen_t len = sizeof cred;
+    if (client->hello_received ||
+        getsockopt(client->sock.fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) ||
+        (uint32_t)cred.pid != p->u.hello.pid)
+        return false;
+    client->id = p->u.hello;
+    client->flags = p->flags;
+    client->mark = p->u.greeting.mark;
+    client->mark_tid = p->u.greeting.tid;
+    client->hello_received = true;
+    wf_shm_proc_set_mark(ctx, &client->id, client->mark, client->mark_tid);
+    client->pid.fd = wf_pidfd_open((int)cred.pid);
+    if (client->pid.fd < 0 && errno != ESRCH)
+        wf_warn("cannot watch process %u: %m; only its socket will report its death",
+                client->id.pid);
+    /* The process has ended, or its pid was reused: packets that it sent count, and the end of the
+     * socket reports its death. */
+    if (client->pid.fd >= 0 &&
+        !wf_process_is_start(wf_process_start((int)cred.pid), client->id.start)) {
+        close(client->pid.fd);
+        client->pid.fd = -1;
+    }
+    return client->pid.fd < 0 || !wf_shm_watch_add(ctx, &client->pid, EPOLLIN);
+}
+
+static void hello_answer(struct shm_ctx *ctx, struct shm_client *client)
+{
+    struct wf_packet p = {.flags = ctx->membarrier ? WF_PACKET_MEMBARRIER : 0,
+                          .u.greeting = wf_shm_greeting(ctx)};
+    int fds[2] = {wf_fd_dup(ctx->mem->state_fd), -1};
+    if (fds[0] >= 0)
+        fds[1] = wf_fd_dup(ctx->bells_fd);
+    if (fds[1] >= 0) {
+        ctx->fd_limit_logged = false;
+        answer_begin(ctx, client, WF_PACKET_WELCOME, fds, 2, &p);
+        return;
+    }
+    if (fds[0] >= 0)
+        close(fds[0]);
+    fd_limit_log(ctx, "cannot answer a peer");
+    client->answer_pending = client->tick_due = client->welcome_due = true;
+    client_interest(ctx, client);
+    wf_shm_tick(ctx);
+}
+
+/* At a tick: repeat what failed for want of descriptors or room. */
+void wf_shm_client_tick(struct shm_ctx *ctx, struct shm_client *client)
+{
+    if (client->left_due)
+        wf_shm_client_send_left(ctx, client);
+    if (!client->tick_due)
+        return;
+    client->tick_due = client->answer_pending = false;
+    if (client->welcome_due) {
+        client->welcome_due = false;
+        hello_answer(ctx, client);
+    } else {
+        answer_send(ctx, client);
+    }
+    if (!client->answer_pending)
+        wf_shm_client_event(ctx, client, SHM_WATCH_CLIENT_SOCK, 0);
+}
+
+/* Have the client check the endpoints' words, since an endpoint was closed. A client that has not
+ * received WELCOME checks them when it does. */
+void wf_shm_client_send_left(struct shm_ctx *ctx, struct shm_client *client)
+{
+    struct wf_packet p = {0};
+    bool sent = !client->hello_received || client->closed ||
+                !wf_packet_send(client->sock.fd, &p, WF_PACKET_LEFT, NULL, 0);
+    /* If the client is lost, another event reports that. */
+    client->left_due = !sent && errno != EPIPE && errno != ECONNRESET;
+    if (client->left_due)
+        wf_shm_tick(ctx);
+}
+
+/* Connections that may wait for an endpoint's owner to poll. Each holds a descriptor, of which the
+ * program needs some itself. Connections of processes that have ended count, too: their messages
+ * are still delivered. */
+static unsigned accepted_max(void)
+{
+    struct rlimit files = {.rlim_cur = RLIM_INFINITY};
+    (void)getrlimit(RLIMIT_NOFILE, &files);
+    return (unsigned)WF_MIN(files.rlim_cur / 4 + 1, RINGS_MAX);
+}
+
+static unsigned rings_of(const struct shm_client *client)
+{
+    unsigned n = 0;
+    wf_list_each(it, &client->rxs) n++;
+    return n;
+}
+
+static enum weft_status ring_open(struct shm_ctx *ctx, struct shm_client *client,
+                                  const struct wf_packet *p, const int fds[3], int *event_fd,
+                                  struct wf_packet *out)
+{
+    struct shm_tep *tep = wf_shm_tep_find(ctx, p->u.ring.to_ep, p->u.ring.to_gen);
+    bool fence = !(ctx->membarrier && (p->flags & WF_PACKET_MEMBARRIER));
+    enum weft_status why = WEFT_ENOMEM;
+    struct shm_segs *segs;
+    struct shm_rx *rx;
+    if (!tep)
+        return WEFT_ECLOSED;
+    if (memcmp(&p->u.ring.from.process, &client->id, sizeof client->id) ||
+        !wf_shm_is_eventfd(fds[2]))
+        return WEFT_EPROTO;
+    if (rings_of(client) >= RINGS_MAX || tep->naccepted >= accepted_max())
+        return WEFT_ELIMIT;
+    *event_fd = wf_fd_dup(tep->base.event_fd);
+    if (*event_fd < 0)
+        return WEFT_ELIMIT;
+    segs = wf_shm_segs_map(&p->u.ring.geometry, fds, &why);
+    rx = segs ? wf_shm_rx_open(tep, segs, &p->u.ring.from, fds[2], fence) : NULL;
+    if (!rx) {
+        if (segs)
+            wf_shm_segs_unref(segs);
+        close(*event_fd);
+        *event_fd = -1;
+        return why == WEFT_OK ? WEFT_ENOMEM : why;
+    }
+    out->u.ring_ok.bell = tep->bell_index;
+    out->u.ring_ok.bit = rx->bit;
+    wf_list_append(&client->rxs, &rx->client_item);
+    wf_list_append(&tep->accepted, &rx->item);
+    tep->naccepted++;
+    wf_shm_notify(tep);
+    return WEFT_OK;
+}
+
+static void limit_log(struct shm_ctx *ctx, const struct shm_client *client,
+                      const struct wf_packet *p)
+{
+    const struct shm_tep *tep = wf_shm_tep_find(ctx, p->u.ring.to_ep, p->u.ring.to_gen);
+    if (rings_of(client) >= RINGS_MAX)
+        wf_error("cannot take a connection of process %u: it has %u, which is the most",
+                 client->id.pid, rings_of(client));
+    else if (tep && tep->naccepted >= accepted_max())
+        wf_error(
+            "cannot take a connection of process %u: %u others wait for endpoint %u, whose "
+            "owner does not poll (more may wait if the limit on open files is raised, ulimit -n)",
+            client->id.pid, tep->naccepted, tep->address.ep);
+    else
+        wf_error("cannot take a connection of process %u: out of descriptors (raise the limit on "
+                 "open files, ulimit -n)",
+                 client->id.pid);
+}
+
+static void ring_handle(struct shm_ctx *ctx, struct shm_client *client, const struct wf_packet *p,
+                        const int fds[3], int nfds)
+{
+    struct wf_packet out = {.cookie = p->cookie,
+                            .flags = ctx->membarrier ? WF_PACKET_MEMBARRIER : 0};
+    int event_fd = -1;
+    enum weft_status status =
+        nfds == WF_PACKET_LOST ? WEFT_ELIMIT : ring_open(ctx, client, p, fds, &event_fd, &out);
+    if (status == WEFT_ELIMIT)
+        limit_log(ctx, client, p);
+    for (int i = 0; i < nfds; i++)
+        if (i < 2 || status != WEFT_OK)
+            close(fds[i]);
+    if (status != WEFT_OK) {
+        if (status == WEFT_EPROTO)
+            wf_error(
+                "process %u offered a ring that is not safe to use (not sealed, or too short); "
+                "refused",
+                client->id.pid);
+        out.u.ring_no.status = status;
+    }
+    answer_begin(ctx, client, status == WEFT_OK ? WF_PACKET_RING_OK : WF_PACKET_RING_NO, &event_fd,
+                 event_fd >= 0, &out);
+}
+
+static void slab_handle(struct shm_ctx *ctx, struct shm_client *client, const struct wf_packet *p)
+{
+    struct wf_packet out = {.u.slab.id = p->u.slab.id};
+    size_t size = 0;
+    int fd = wf_mem_slab_dup(ctx->mem, p->u.slab.id, &size);
+    out.u.slab.size = size;
+    out.u.slab.status = fd < 0 && errno == EMFILE ? WEFT_ELIMIT : WEFT_EKEY;
+    answer_begin(ctx, client, fd < 0 ? WF_PACKET_SLAB_NO : WF_PACKET_SLAB_OK, &fd, fd >= 0, &out);
+}
+
+static void request_handle(struct shm_ctx *ctx, struct shm_client *client,
+                           const struct wf_packet *p, const int fds[WF_PACKET_FDS], int nfds)
+{
+    if (!client->hello_received && p->type != WF_PACKET_HELLO)
+        goto refuse;
+    switch (p->type) {
+    case WF_PACKET_HELLO:
+        if (!hello_handle(ctx, client, p))
+            goto refuse;
+        hello_answer(ctx, client);
+        return;
+    case WF_PACKET_RING: ring_handle(ctx, client, p, fds, nfds); return;
+    case WF_PACKET_SLAB: slab_handle(ctx, client, p); return;
+    case WF_PACKET_BYE: client->bye_received = true; return;
+    default: break; /* an answer: only servers send those */
+    }
+refuse:
+    for (int i = 0; i < nfds; i++)
+        close(fds[i]);
+    wf_warn("a process sent a packet of type %d out of turn; its connection is closed", p->type);
+    wf_shm_client_down(ctx, client, WEFT_EPROTO);
+}
+
+/* Read at most [most] packets, until none is left or an answer does not fit: OK. Else why the
+ * connection is over; the caller closes the client. */
+static enum weft_status client_read(struct shm_ctx *ctx, struct shm_client *client, int most)
+{
+    while (most-- && !client->closed && !client->answer_pending) {
+        struct wf_packet p;
+        int fds[WF_PACKET_FDS], nfds = 0;
+        int got = wf_packet_recv(client->sock.fd, &p, fds, &nfds);
+        if (got > 0) {
+            request_handle(ctx, client, &p, fds, nfds);
+            continue;
+        }
+        if (got < 0 && errno == EAGAIN)
+            return WEFT_OK;
+        /* Reported once, ahead of the packets, if the other side closed with unread ones. */
+        if (got < 0 && (errno == ECONNRESET || errno == EINTR))
+            continue;
+        if (got < 0 && errno == EPROTO) {
+            wf_warn("a process sent something that is no packet; its connection is closed");
+            return WEFT_EPROTO;
+        }
+        return client->bye_received ? WEFT_ECLOSED : WEFT_EPEER;
+    }
+    return WEFT_OK;
+}
+
+/* Read the packets that [id]'s process has sent: on its clients, on clients that have not sent
+ * HELLO, and on connections that were not accepted yet. False: some cannot be read now; a tick
+ * tries. */
+bool wf_shm_clients_read(struct shm_ctx *ctx, const struct wf_process_id *id)
+{
+    bool all = true;
+    for (int i = 0; i < SOMAXCONN && !ctx->listen_paused && wf_shm_client_accept(ctx); i++)
+        ;
+    wf_list_each_safe(it, nx, &ctx->clients)
+    {
+        struct shm_client *client = wf_container_of(it, struct shm_client, item);
+        if (!client->closed && (!client->hello_received || wf_shm_same(&client->id, id)))
+            client->read_status = client_read(ctx, client, WF_SHM_READ_REST);
+        if (!client->closed &&
+            client->read_status ==
+                WEFT_EPROTO) /* an end of file is read again, a bad packet is not */
+            wf_shm_client_down(ctx, client, WEFT_EPROTO);
+        if (!client->closed && client->answer_pending &&
+            (!client->hello_received || wf_shm_same(&client->id, id)))
+            all = false;
+    }
+    return all && !ctx->listen_paused;
+}
+
+/* Read what [id]'s process has sent, then close its clients. */
+void wf_shm_clients_down(struct shm_ctx *ctx, const struct wf_process_id *id, enum weft_status why)
+{
+    wf_list_each(it, &ctx->clients)
+    {
+        struct shm_client *client = wf_container_of(it, struct shm_client, item);
+        if (!client->closed && client->hello_received && wf_shm_same(&client->id, id))
+            answer_drop(client); /* nobody waits for it, and it blocks reading */
+    }
+    (void)wf_shm_clients_read(ctx, id);
+    wf_list_each_safe(it, nx, &ctx->clients)
+    {
+        struct shm_client *client = wf_container_of(it, struct shm_client, item);
+        if (client->closed)
+            continue;
+        if (client->hello_received && wf_shm_same(&client->id, id))
+            wf_shm_client_down(ctx, client, why);
+        else if (client->read_status != WEFT_OK)
+            wf_shm_client_down(ctx, client, client->read_status);
+    }
+    wf_shm_kick(ctx); /* the service thread frees them */
+}
+
+void wf_shm_client_event(struct shm_ctx *ctx, struct shm_client *client, enum shm_watch_kind kind,
+                         uint32_t events)
+{
+    bool gone = kind == SHM_WATCH_CLIENT_PID || (events & (EPOLLHUP | EPOLLERR));
+    if (client->closed)
+        return;
+    if (client->answer_pending && (events & EPOLLOUT))
+        answer_send(ctx, client);
+    if (gone)
+        answer_drop(client); /* nobody waits for it, and it blocks reading */
+    /* Packets that it sent before it ended count. */
+    client->read_status = client_read(ctx, client, gone ? WF_SHM_READ_REST : WF_SHM_READ_SOME);
+    if (client->closed)
+        return;
+    if (client->read_status == WEFT_OK && kind == SHM_WATCH_CLIENT_PID)
+        client->read_status = client->bye_received ? WEFT_ECLOSED : WEFT_EPEER;
+    if (client->read_status == WEFT_EPEER && client->hello_received)
+        wf_shm_process_down(ctx, &client->id, client->read_status);
+    else if (client->read_status != WEFT_OK)
+        wf_shm_client_down(ctx, client, client->read_status); /* only this direction is over: the
+                                                                 other has a socket of its own */
+}

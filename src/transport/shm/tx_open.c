@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A sending connection's life: opened for a peer's first message, failed, closed. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/probe.h"
+#include "config/config.h"
+#include "transport/shm/shm.h"
+#include "transport/shm/sleep.h"
+
+void wf_shm_tx_fail(struct shm_tx *tx, enum weft_status why)
+{
+    int up = 0;
+    if (atomic_compare_exchange_strong(&tx->down, &up, (int)why))
+        wf_shm_notify_lost(tx->tep);
+}
+
+void wf_shm_peer_fail(struct shm_peer *peer, enum weft_status why)
+{
+    if (peer->down)
+        return;
+    peer->down = why;
+    if (peer->tx)
+        wf_shm_tx_fail(peer->tx, why);
+    wf_shm_notify_lost(SHM_OF(peer->base.tep, shm_tep));
+}
+
+static struct shm_tx *tx_new(struct shm_tep *tep, struct shm_peer *peer,
+                             const struct wf_shm_geometry *g, int fds[2])
+{
+    struct shm_tx *tx = aligned_alloc(WF_CACHE_LINE, wf_align_up(sizeof *tx, WF_CACHE_LINE));
+    if (!tx)
+        return NULL;
+    memset(tx, 0, sizeof *tx);
+    tx->due = calloc(g->slots, sizeof *tx->due);
+    tx->blocks = calloc(g->slots, sizeof *tx->blocks);
+    tx->segs = tx->due && tx->blocks ? wf_shm_segs_create(g, fds) : NULL;
+    if (!tx->segs) {
+        free(tx->due);
+        free(tx->blocks);
+        free(tx);
+        return NULL;
+    }
+    tx->tep = tep;
+    tx->peer = peer;
+    tx->epoch_seen = WF_SHM_EPOCH_NONE;
+    tx->mask = g->slots - 1;
+    tx->credit_end = g->slots;
+    tx->lines = tx->segs->fwd->lines;
+    tx->payload = (uint8_t *)(tx->lines + g->slots);
+    tx->back = tx->segs->back;
+    tx->places = (uint8_t *)(tx->back->replies + g->slots);
+    tx->places_free = g->places == 64 ? ~UINT64_C(0) : (UINT64_C(1) << g->places) - 1;
+    if (tep->armed) /* the reply to this first message must wake this side, too */
+        wf_sleep_set(&tx->segs->fwd->sleep_epoch, &tx->epoch, true);
+    atomic_init(&tx->wake_fd, -1);
+    atomic_init(&tx->fence, 1);
+    return tx;
+}
+
+static void tx_free(struct shm_tx *tx)
+{
+    int fd = wf_load_relaxed(&tx->wake_fd);
+    if (fd >= 0)
+        close(fd);
+    atomic_fetch_sub(&tx->tep->ctx->ring_bytes, tx->bytes);
+    wf_shm_segs_unref(tx->segs);
+    free(tx->due);
+    free(tx->blocks);
+    free(tx);
+}
+
+/* Connect to an endpoint of this context: no sockets, one mapping for both. */
+static enum weft_status connect_same_process(struct shm_tep *tep, struct shm_peer *peer,
+                                             struct shm_tx *tx)
+{
+    struct shm_ctx *ctx = tep->ctx;
+    struct shm_tep *to = wf_shm_tep_find(ctx, peer->ep, peer->ep_gen);
+    struct shm_rx *rx;
+    int there, here;
+    if (!to)
+        return WEFT_ECLOSED;
+    there = wf_fd_dup(to->base.event_fd);
+    here = wf_fd_dup(tep->base.event_fd);
+    wf_shm_segs_ref(tx->segs);
+    rx = there < 0 || here < 0
+             ? NULL
+             : wf_shm_rx_open(to, tx->segs, &tep->address, here, !ctx->membarrier);
+    if (!rx) {
+        wf_shm_segs_unref(tx->segs);
+        if (there >= 0)
+            close(there);
+        if (here >= 0)
+            close(here);
+        return WEFT_ENOMEM;
+    }
+    tx->bell = to->bell;
+    tx->bell_bit = rx->bit;
+    wf_store_relaxed(&tx->wake_fd, there);
+    wf_store_relaxed(&tx->fence, !ctx->membarrier);
+    wf_list_append(&to->accepted, &rx->item);
+    wf_shm_notify(to);
+    return WEFT_OK;
+}
+
+/* Connect to another process: send the segments to its service thread. Messages sent before that
+ * maps them stay in them. */
+static enum weft_status connect_other_process(struct shm_tep *tep, struct shm_peer *peer,
+                                              struct shm_tx *tx, const int fds[2])
+{
+    struct shm_ctx *ctx = tep->ctx;
+    struct wf_packet p = {.flags = ctx->membarrier ? WF_PACKET_MEMBARRIER : 0};
+    int all[3] = {fds[0], fds[1], tep->base.event_fd};
+    enum weft_status status = wf_shm_proc_connect(ctx, peer->proc);
+    if (status != WEFT_OK)
+        return status;
+    p.cookie = tx->cookie = ++ctx->next_cookie;
+    p.u.ring.from = tep->address;
+    p.u.ring.to_ep = peer->ep;
+    p.u.ring.to_gen = peer->ep_gen;
+    p.u.ring.geometry = tx->segs->geometry;
+    WF_HOOK("connect.ring");
+    if (!wf_packet_send(peer->proc->sock.fd, &p, WF_PACKET_RING, all, 3))
+        return WEFT_OK;
+    if (errno == EAGAIN || errno == ETOOMANYREFS)
+        return WEFT_AGAIN;
+    if (errno == EPIPE || errno == ECONNRESET) /* the service thread will find the cause */
+        return WEFT_AGAIN;
+    wf_error("cannot pass a ring to process %u: %m", peer->proc->id.pid);
+    return WEFT_ESYSTEM;
+}
+
+/* All rings are in use and none is drained. Poll reports an event when one is. */
+static enum weft_status no_ring(struct shm_tep *tep, struct shm_peer *peer)
+{
+    wf_shm_ring_refused(tep, peer);
+    if (tep->armed) /* cold rings have not set their sleep word: arm again */
+        wf_shm_notify(tep);
+    wf_shm_count(tep, WF_STAT_AGAIN);
+    return WEFT_AGAIN;
+}
+
+/* Close [old], which is drained, in favour of another peer. If a message to its own peer was
+ * refused for want of room, the next poll reports an event for it. */
+static void tx_replace(struct shm_tx *old)
+{
+    old->tep->retry_due |= old->wants_room;
+    old->bytes = 0; /* the new ring's now */
+    wf_shm_tx_close(old);
+}
+
+/* Is there room for a packet to [peer]'s process? Checked before segments are made. */
+static enum weft_status socket_ready(struct shm_ctx *ctx, struct shm_peer *peer)
+{
+    enum weft_status status = wf_shm_proc_connect(ctx, peer->proc);
+    struct pollfd p = {.fd = peer->proc->sock.fd, .events = POLLOUT};
+    if (status != WEFT_OK)
+        return status;
+    return poll(&p, 1, 0) == 1 ? WEFT_OK : WEFT_AGAIN; /* sending finds the end of the process */
+}
+
+static bool ring_bytes_reserve(struct shm_ctx *ctx, uint64_t bytes)
+{
+    if (atomic_fetch_add(&ctx->ring_bytes, bytes) + bytes <= wf_config()->shm_memory)
+        return true;
+    atomic_fetch_sub(&ctx->ring_bytes, bytes);
+    return false;
+}
+
+/* A ring for one more peer. */
+struct ring_plan {
+    struct wf_shm_geometry geometry;
+    uint64_t bytes;
+    struct shm_tx *old; /* to be closed for it; or null */
+};
+
+/* Plan a new ring within WEFT_SHM_RINGS and WEFT_SHM_MEMORY; the first WF_SHM_RINGS_MIN may exceed
+ * the latter. Else plan to replace a drained ring by one of its size. False: none is drained. */
+static bool ring_plan(struct shm_tep *tep, const struct shm_peer *peer, struct ring_plan *plan)
+{
+    uint32_t most = (uint32_t)wf_config()->shm_rings, am_max = tep->base.am_max;
+    *plan = (struct ring_plan){.geometry = wf_shm_geometry_full(am_max)};
+    plan->bytes = wf_shm_ring_bytes(&plan->geometry);
+    if (tep->ntx < most && ring_bytes_reserve(tep->ctx, plan->bytes))
+        return true;
+    if (tep->ntx < WF_MIN(most, WF_SHM_RINGS_MIN)) {
+        plan->geometry = wf_shm_geometry_small(am_max);
+        plan->bytes = wf_shm_ring_bytes(&plan->geometry);
+        atomic_fetch_add(&tep->ctx->ring_bytes, plan->bytes);
+        return true;
+    }
+    plan->old = wf_shm_tx_drained(tep, peer);
+    if (!plan->old)
+        return false;
+    plan->geometry = plan->old->segs->geometry;
+    plan->bytes = plan->old->bytes;
+    return true;
+}
+
+static enum weft_status tx_make(struct shm_tep *tep, struct shm_peer *peer,
+                                const struct wf_shm_geometry *g, struct shm_tx **out)
+{
+    bool here = wf_shm_same(&peer->proc->id, &tep->ctx->self);
+    enum weft_status status = WEFT_OK;
+    struct shm_tx *tx;
+    int fds[2] = {-1, -1};
+    pthread_mutex_lock(&tep->ctx->lock);
+    if (!here)
+        status = socket_ready(tep->ctx, peer);
+    pthread_mutex_unlock(&tep->ctx->lock);
+    if (status != WEFT_OK)
+        return status;
+    if (!(tx = tx_new(tep, peer, g, fds)))
+        return WEFT_ENOMEM;
+    pthread_mutex_lock(&tep->ctx->lock);
+    status = here ? connect_same_process(tep, peer, tx) : connect_other_process(tep, peer, tx, fds);
+    if (status == WEFT_OK)
+        wf_list_append(&peer->proc->txs, &tx->proc_item);
+    pthread_mutex_unlock(&tep->ctx->lock);
+    close(fds[0]);
+    close(fds[1]);
+    if (status == WEFT_OK)
+        *out = tx;
+    else
+        tx_free(tx);
+    return status;
+}
+
+enum weft_status wf_shm_tx_connect(struct shm_tep *tep, struct shm_peer *peer)
+{
+    struct ring_plan plan;
+    struct shm_tx *tx;
+    enum weft_status status = (enum weft_status)wf_shm_peer_gone(peer);
+    if (status != WEFT_OK) {
+        wf_shm_peer_fail(peer, status);
+        return status;
+    }
+    if (!ring_plan(tep, peer, &plan))
+        return no_ring(tep, peer);
+    status = tx_make(tep, peer, &plan.geometry, &tx);
+    if (status != WEFT_OK && !plan.old)
+        atomic_fetch_sub(&tep->ctx->ring_bytes, plan.bytes);
+    if (status == WEFT_OK) {
+        if (plan.old)
+            tx_replace(plan.old);
+        tx->bytes = plan.bytes;
+        pthread_mutex_lock(&tep->ctx->lock); /* shm_status reads peers, in any thread */
+        peer->tx = tx;
+        pthread_mutex_unlock(&tep->ctx->lock);
+        wf_shm_tx_add(tep, tx);
+        if (peer == tep->waiter)
+            wf_shm_ring_release(tep);
+        wf_shm_count(tep, WF_STAT_CONNECTIONS);
+        WF_PROBE2(peer_connect, &peer->base, tx);
+    } else if (status == WEFT_AGAIN) {
+        tep->retry_due = true;
+        if (tep->armed)
+            wf_shm_notify(tep);
+        wf_shm_count(tep, WF_STAT_AGAIN);
+    } else if (status == WEFT_EPEER || status == WEFT_ECLOSED || status == WEFT_EUNREACH) {
+        wf_shm_peer_fail(peer, status);
+    }
+    return status;
+}
+
+/* By the owner: in peer_close, after the peer was lost, or for another peer that needs a ring, when
+ * this one is drained. */
+void wf_shm_tx_close(struct shm_tx *tx)
+{
+    struct shm_tep *tep = tx->tep;
+    wf_shm_tx_count(tx);
+    /* Before wake_fd is loaded: if RING_OK comes later, the service thread's wake follows this
+     * store. */
+    wf_store_release(&tx->segs->fwd->closed, 1);
+    pthread_mutex_lock(&tep->ctx->lock);
+    wf_list_remove(&tx->proc_item);
+    tx->peer->tx = NULL;
+    pthread_mutex_unlock(&tep->ctx->lock);
+    if (wf_load_acquire(&tx->wake_fd) >= 0)
+        wf_shm_tx_wake(tx);
+    tep->hot = NULL;
+    wf_shm_tx_remove(tep, tx);
+    tx_free(tx);
+}
