@@ -4,7 +4,7 @@
 
 usage: server_test.py SERVER [--clients N] [--killed N] [TRANSPORT...]
 
-README.md has its whole text. Prints what the server had before, with clients, and after them. Fails when a sum is wrong, or
+docs/server.md has its whole text. Prints what the server had before, with clients, and after them. Fails when a sum is wrong, or
 when the server has more descriptors, mappings or resident memory than before."""
 
 import argparse
@@ -130,12 +130,12 @@ def until_steady(server):
     return held(server.process.pid)
 
 
-def check_readme():
+def check_page():
     tree = pathlib.Path(__file__).resolve().parent.parent
-    blocks = (tree / "README.md").read_text().split("```c\n")[1:]
+    blocks = (tree / "docs/server.md").read_text().split("```c\n")[1:]
     texts = [block.split("```\n")[0] for block in blocks]
     assert (tree / "examples/server.c").read_text() in texts, \
-        "README.md's server and examples/server.c are not the same"
+        "docs/server.md's server and examples/server.c are not the same"
 
 
 def main():
@@ -145,7 +145,7 @@ def main():
     parser.add_argument("--killed", type=int, default=7)
     parser.add_argument("transports", nargs="*", default=["shm", "tcp"])
     words = parser.parse_args()
-    check_readme()
+    check_page()
     with tempfile.TemporaryDirectory() as folder:
         for transport in words.transports or ["shm", "tcp"]:
             check(os.path.abspath(words.server), transport, words.clients, words.killed,
