@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Registrations of memory, kept for the next transfer from the same place: for runtimes that
- * drive a device of their own which pins memory. Weft's transports use the same.
+/* A cache of memory registrations, for runtimes that drive a device of their own which pins memory.
+ * Weft's transports use the same.
  *
- * A cache is right at any time: what it hands out is a registration of what is at these addresses
+ * A cache never hands out a stale registration: it is one of the pages that are at these addresses
  * now, whatever any thread of the program unmapped, moved, dropped or mapped anew, without hooks in
- * libc. The promise on which that rests is the usual one: memory that is being transferred (from
- * before weft_cache_get until weft_cache_put) is not unmapped, moved or dropped meanwhile. Memory
- * whose changes cannot be seen is registered for each transfer anew.
+ * libc. This rests on the usual promise: memory that is being transferred (from before
+ * weft_cache_get until weft_cache_put) is not unmapped, moved or dropped meanwhile. Memory whose
+ * changes cannot be seen is registered for each transfer.
  *
  *   weft_cache        any thread
- *   weft_cache_user   a thread's (or an endpoint's) way into it; one thread at a time
+ *   weft_cache_user   how one thread (or endpoint) uses it; one thread at a time
  *
  * A forked child owns nothing of its parent's caches: WEFT_EFORKED. */
 #ifndef WEFT_CACHE_H
@@ -24,41 +24,41 @@ extern "C" {
 struct weft_cache;
 struct weft_cache_user;
 
-/* The device. Both are called by several threads at a time, under no lock of the cache's. */
+/* The device's functions. Several threads may call both at a time; the cache holds no lock. */
 struct weft_registrar {
-    void *owner; /* handed to both */
-    /* Pin and register [len] bytes at [addr], whole pages, to be read and written. Before Linux 6.2
-     * pages must be pinned for writing, or a write of the program's moves them.
-     * Returns OK | ELIMIT (what there is for registering is spent: idle registrations are given up,
-     * and it is asked again) | any other failure, which weft_cache_get returns */
+    void *owner; /* argument of both */
+    /* Pin and register [len] bytes at [addr], whole pages, for reading and writing. Before Linux
+     * 6.2 pages must be pinned for writing, or a write by the program replaces them.
+     * Returns OK | ELIMIT (the device can register no more: the cache deregisters idle memory and
+     * calls again) | any other failure, which weft_cache_get returns */
     enum weft_status (*reg)(void *owner, void *addr, size_t len, void **handle);
     void (*dereg)(void *owner, void *handle);
 };
 
-/* How changes of memory are seen. */
+/* How the cache learns that memory changed. */
 enum weft_monitor {
     WEFT_MONITOR_AUTO = 0, /* userfaultfd, or none where that is denied */
-    /* The kernel tells (Linux 5.15 or later; no privilege needed). Cached is private memory without
-     * a file behind it. Unmapping memory that was ever registered costs its thread the time
-     * until another thread has read of it, some microseconds. */
+    /* The kernel reports changes (Linux 5.15 or later; no privilege needed). The cache keeps
+     * private memory without a file behind it. A thread that unmaps memory which was ever
+     * registered waits until another thread has read the report, some microseconds. */
     WEFT_MONITOR_USERFAULTFD,
-    /* The program tells, by weft_mem_invalidate, before it unmaps, moves or drops memory. Of any
-     * kind: all of it is kept. */
+    /* The program reports changes by weft_mem_invalidate, before it unmaps, moves or drops memory.
+     * The cache keeps memory of any kind. */
     WEFT_MONITOR_IMPORT,
-    /* Nobody does: a registration is shared by transfers of the same range while one is under
-     * way, and not kept. */
+    /* Nobody reports changes: transfers of the same range that overlap in time share a
+     * registration, and nothing is kept. */
     WEFT_MONITOR_NONE,
 };
 
 enum weft_cache_flags {
     /* The program's promise: one thread alone maps, unmaps, moves, drops and frees memory that is
-     * ever transferred, and it is the one that transfers. Spares each hit a system call. */
+     * ever transferred, and the same thread transfers. Saves a system call for each hit. */
     WEFT_CACHE_SINGLE = 1,
-    /* A miss registers also what registrations beside it hold, as one. */
+    /* A miss also covers adjacent registrations: they become one. */
     WEFT_CACHE_MERGE = 2,
-    /* Compare each hit with the pages that are there, and abort the process with a message if they
-     * are others: to find out whether the cache is to blame. Slow. Sees most with CAP_SYS_ADMIN.
-     * Aborts for nothing if the registrar does not pin. */
+    /* Compare each hit with the mapped pages, and abort the process with a message if they differ:
+     * to find out whether the cache is the cause of an error. Slow. Sees most with CAP_SYS_ADMIN.
+     * Aborts without a cause if the registrar does not pin. */
     WEFT_CACHE_VERIFY = 4,
 };
 
@@ -68,8 +68,8 @@ struct weft_cache_params {
     uint32_t flags; /* enum weft_cache_flags */
     struct weft_registrar registrar;
     uint32_t monitor;   /* enum weft_monitor */
-    uint32_t max_count; /* registrations that are kept, at most 131,072; 0: none, each
-                         * transfer has its own */
+    uint32_t max_count; /* registrations kept, at most 131,072; 0: none, each transfer
+                         * registers */
     uint64_t max_bytes; /* of them; 0: no limit */
     uint64_t reserved[8];
 };
@@ -81,15 +81,15 @@ struct weft_cache_params {
         }                                                                                          \
     }
 
-/* Open a cache. The limits hold for what nobody uses: a transfer is never refused for them.
- * WEFT_MR_CACHE_SIZE, _COUNT and _MONITOR, where set, decide instead of [params];
- * WEFT_MR_CACHE_STRICT=0, _VERIFY=1 and _MERGE=1 add the flag. What is pinned counts against
+/* Open a cache. The limits bound idle registrations: no transfer is refused for them. The variables
+ * WEFT_MR_CACHE_SIZE, _COUNT and _MONITOR, where set, take precedence over [params];
+ * WEFT_MR_CACHE_STRICT=0, _VERIFY=1 and _MERGE=1 add the flag. Pinned memory counts against
  * WEFT_PINNED.
  * Starts a thread, unless nothing is kept, and with userfaultfd one more for the process, which
- * lives until it ends; neither takes signals.
+ * lives until the process ends; neither takes signals.
  *   params  read during the call
  * Returns  OK | EINVAL (params or a variable) | EVERSION | ENOMEM
- *          | ESYSTEM (no thread; the monitor asked for cannot be had: the log says why) */
+ *          | ESYSTEM (no thread, or the requested monitor is not available; the log says why) */
 WEFT_API WEFT_MUST_USE enum weft_status weft_cache_open(const struct weft_cache_params *params,
                                                         struct weft_cache **out);
 
@@ -100,61 +100,60 @@ WEFT_API enum weft_status weft_cache_close(struct weft_cache *cache);
 /* Returns  OK | ENOMEM | EINVAL | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_cache_user_open(struct weft_cache *cache,
                                                              struct weft_cache_user **out);
-/* Returns  OK | EBUSY (it has uses that were not put back; nothing changed) | EINVAL | EFORKED */
+/* Returns  OK | EBUSY (uses were not put back; nothing changed) | EINVAL | EFORKED */
 WEFT_API enum weft_status weft_cache_user_close(struct weft_cache_user *user);
 
 /* A use of a registration: the caller's memory. */
 struct weft_cache_use {
-    void *handle; /* from the registrar; of memory that holds what was asked for */
+    void *handle; /* from the registrar; the memory contains the requested range */
     void *entry_;
     void *slot_;
 };
 
-/* A registration of [addr, addr + len), kept from before or new; it stays until it is put back
- * by the same user.
- * Blocks   a miss as long as the registrar; at most 2 ms while another thread's unmapping is
- *          under way; when the registrar has none left, for other threads' deregistering: 200 ms,
- *          once for a device that is stuck, and 2.2 s in all while others take what they give
+/* Get a registration of [addr, addr + len), kept or new; it stays until the same user puts it back.
+ * Blocks   a miss: for the registrar; at most 2 ms while another thread unmaps; and if the
+ *          registrar has none left, until other threads have deregistered: 200 ms, once for a
+ *          device that is stuck, and 2.2 s in all while others take what becomes free
  * Returns  OK | EINVAL (len 0, or it wraps) | ENOMEM (also: 65,536 uses of one user) | EFORKED
- *          | ELIMIT (the registrar or WEFT_PINNED has none left, also after all that nobody uses
- *          was given up, or others took it twelve times: copy through memory that is registered)
- *          | what the registrar says */
+ *          | ELIMIT (the registrar or WEFT_PINNED has none left, also after all idle registrations
+ *          were given up, or others took them twelve times: copy through registered memory)
+ *          | what the registrar returns */
 WEFT_API WEFT_MUST_USE enum weft_status weft_cache_get(struct weft_cache_user *user,
                                                        const void *addr, size_t len,
                                                        struct weft_cache_use *out);
 WEFT_API void weft_cache_put(struct weft_cache_user *user, const struct weft_cache_use *use);
 
-/* Give up what nobody uses, the longest unused first, until [bytes] have gone.
- * Returns  how many bytes went */
+/* Deregister idle memory, least recently used first, until [bytes] are freed.
+ * Returns  the number of bytes freed */
 WEFT_API uint64_t weft_cache_shrink(struct weft_cache *cache, uint64_t bytes);
 
-/* [addr, addr + len) is about to be unmapped, moved or dropped, or was: no transfer that begins
- * after this returns uses what was registered there. For all caches of the process, those of
- * Weft's transports too. Any thread, also inside an allocator: allocates nothing, and waits for
- * locks only that are held for microseconds. len 0: nothing. */
+/* Report that [addr, addr + len) is about to be unmapped, moved or dropped, or was: no transfer
+ * that begins after this returns uses registrations of it. For all caches of the process, those of
+ * Weft's transports too. Any thread, also inside an allocator: allocates nothing, and takes only
+ * locks that are held for microseconds. len 0: no effect. */
 WEFT_API void weft_mem_invalidate(const void *addr, size_t len);
 
 struct weft_cache_counts {
     uint64_t hits, misses;
-    uint64_t alone;     /* misses that were not kept: not watchable, changed meanwhile, limits */
-    uint64_t evictions; /* given up for a limit */
-    uint64_t invalidations; /* changes of memory that were applied */
+    uint64_t alone;         /* misses not kept: not watchable, changed meanwhile, limits */
+    uint64_t evictions;     /* deregistered for a limit */
+    uint64_t invalidations; /* changes of memory applied */
     uint64_t bytes, count;  /* kept now */
-    uint64_t leaving;       /* found no more, still used */
+    uint64_t leaving;       /* changed, but still in use */
     uint64_t reserved[8];
 };
 WEFT_API void weft_cache_count(struct weft_cache *cache, struct weft_cache_counts *out);
 
-/* Call [row] for each way in which a device that registers memory gets at [len] bytes which the
- * program has not registered, or has: its name, for which memory it is, why, how often each byte
- * is copied, and whether it is the one for [len] bytes that are not registered. Strings are
- * static. The table is that of the transports for such devices. */
+/* Call [row] for each way in which a device accesses [len] bytes that the program has registered,
+ * or has not: its name, for which memory it is, why, how often each byte is copied, and whether it
+ * is the way for [len] bytes that are not registered. Strings are static. The transports use this
+ * table. */
 typedef void (*weft_local_row_fn)(void *arg, const char *way, const char *when, const char *why,
                                   unsigned copies, int is_taken);
 WEFT_API void weft_local_rows(size_t len, weft_local_row_fn row, void *arg);
 
-/* The monitor that WEFT_MONITOR_AUTO gives here: its name; *why (static storage, may be null) says
- * why nothing is kept, and what to change. */
+/* The name of the monitor that WEFT_MONITOR_AUTO selects here. *why (static storage, may be null)
+ * says why nothing is kept, and what to change. */
 WEFT_API const char *weft_monitor_name(const char **why);
 
 WEFT_LAYOUT_(sizeof(struct weft_cache_params) == 112);

@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Memory regions as fi_mr(3) of libfabric has them, on every transport.
  *
- * A region is the program's own memory, one buffer or several that peers see as one. Its context
- * says, by mode bits, how regions are named, addressed and got ready; without any:
+ * A region is the program's own memory: one buffer, or several that peers see as one. The mode bits
+ * of its context say how regions are named, addressed and prepared. Without any:
  *
  *     weft_mr_reg(ctx, buf, len, WEFT_REMOTE_WRITE, 0, 42, 0, &mr, NULL);   here
  *     weft_remote_open_key(peer, 42, &r);                                   there
  *     weft_put(r, 8, src, n, &op);                                          bytes 8 .. 8 + n
  *
- * the program chooses the key, peers count bytes from 0, and the memory need not be there yet.
- * All that is checked is checked by the process that owns the memory: the key, the range, the
- * rights, the state. A region made here is never mapped by others; memory of weft_mem_alloc,
- * which is, knows no modes (but WEFT_MR_LOCAL, and authorization).
+ * the program chooses the key, peers count bytes from 0, and the memory need not exist yet. The
+ * process that owns the memory checks everything: key, range, rights, state. No other process maps
+ * such a region. Memory of weft_mem_alloc, which others map, ignores the modes, except
+ * WEFT_MR_LOCAL and authorization.
  *
- * Across a network NICs (RDMA) put to and get from a region without its owner, if its owner need
- * not do anything about it: one buffer, WEFT_MR_ALLOCATED, no authorization key, no endpoint of its
- * own (WEFT_MR_ENDPOINT), neither WEFT_MR_EVENT nor WEFT_MR_PMEM; and if it was opened by its raw
- * key. (Of WEFT_MR_DMABUF without WEFT_MR_ALLOCATED, too.) Then the owner's NIC checks, and its
- * pages are pinned, or, with WEFT_RDMA_ON_DEMAND, fetched when they are needed. */
+ * Across a network NICs (RDMA) put to and get from a region without its owner, if it was opened by
+ * its raw key and the owner need not act: one buffer, WEFT_MR_ALLOCATED (or WEFT_MR_DMABUF), no
+ * authorization key, not WEFT_MR_ENDPOINT, WEFT_MR_EVENT or WEFT_MR_PMEM. Then the owner's NIC
+ * checks, and the pages are pinned, or, with WEFT_RDMA_ON_DEMAND, fetched when they are needed. */
 #ifndef WEFT_MR_H
 #define WEFT_MR_H
 
@@ -32,50 +31,49 @@ extern "C" {
 
 /* The numbers of libfabric's FI_MR_*. */
 enum weft_mr_mode {
-    /* As older programs say it: alone or with LOCAL or LOCAL_OLD. Means VIRT_ADDR, ALLOCATED and
-       PROV_KEY. */
+    /* For older programs: alone or with LOCAL or LOCAL_OLD. Means VIRT_ADDR, ALLOCATED and
+     * PROV_KEY. */
     WEFT_MR_BASIC = 1 << 0,
-    /* As older programs say that there is no mode; alone or with LOCAL_OLD. */
+    /* For older programs: no mode; alone or with LOCAL_OLD. */
     WEFT_MR_SCALABLE = 1 << 1,
-    /* Every local buffer of a put, get, atomic, message or long active message is in a region,
-     * which the operation names (weft_op.local), with the right for it. Nothing is inlined then:
-     * these calls return WEFT_ECONTEXT in a handler. */
+    /* Every local buffer of a put, get, atomic, message or long active message is in a region that
+     * the operation names (weft_op.local) and that grants it. Then no call is inlined, and these
+     * calls return WEFT_ECONTEXT in a handler. */
     WEFT_MR_LOCAL = 1 << 2,
     /* Keys are exchanged as bytes: weft_mr_raw here, weft_key_map there. */
     WEFT_MR_RAW = 1 << 3,
-    /* Peers address a region by the owner's addresses, not from 0: its first buffer's, and on
-     * from there through the others. */
+    /* Peers address a region by the owner's address of its first buffer, not from 0; the other
+     * buffers follow on. */
     WEFT_MR_VIRT_ADDR = 1 << 4,
     /* All pages of a region exist when it is registered, and stay until it is closed or refreshed
-     * (NICs go on with old ones). Without
-     * it, and so also without any mode, an access to a page that is not there ends with
-     * WEFT_EFAULT. (A page may not go while an atomic changes it, which is done where it is; before
-     * Linux 5.14 none may be where pages are read-only.) */
+     * (NICs keep using old ones). Without this bit an access to a missing page ends with
+     * WEFT_EFAULT. (No page may go while an atomic changes it in place; before Linux 5.14 no page
+     * may be missing where pages are read-only.) */
     WEFT_MR_ALLOCATED = 1 << 5,
     /* Weft chooses the keys. */
     WEFT_MR_PROV_KEY = 1 << 6,
-    /* weft_mr_refresh is called after the pages of a region have changed. */
+    /* The program calls weft_mr_refresh after the pages of a region have changed. */
     WEFT_MR_MMU_NOTIFY = 1 << 7,
     /* Regions with WEFT_MR_EVENT are created disabled, bound to a counter, then enabled. */
     WEFT_MR_RMA_EVENT = 1 << 8,
-    /* Every region is created disabled, bound to an endpoint, then enabled, and reached through
-     * that endpoint only. */
+    /* Every region is created disabled, bound to an endpoint, then enabled; peers reach it by that
+     * endpoint only. */
     WEFT_MR_ENDPOINT = 1 << 9,
-    /* As older programs say LOCAL; beside it, ignored. */
+    /* For older programs: LOCAL; ignored beside it. */
     WEFT_MR_LOCAL_OLD = 1 << 30,
 };
 
 #define WEFT_AUTH_KEY_MAX 64
 
-/* How a context's regions are: weft_ctx_params.mr. Reserved space must be zero. */
+/* The mode of a context's regions: weft_ctx_params.mr. Reserved space must be zero. */
 struct weft_mr_domain {
     uint32_t version;     /* set by WEFT_MR_DOMAIN_INIT */
     uint32_t mode;        /* enum weft_mr_mode */
     uint32_t key_size;    /* longest key in bytes, 1..8; 0: 8 */
     uint32_t reserved0;   /* 0 */
-    const void *auth_key; /* the authorization key of its regions and endpoints that have none */
+    const void *auth_key; /* for regions and endpoints without an authorization key of their own */
     size_t auth_key_size; /* 0..WEFT_AUTH_KEY_MAX; 0: none */
-    struct weft_eq *eq;   /* registration is asynchronous and reported here; null: it is not */
+    struct weft_eq *eq;   /* registration is asynchronous and reported here; null: synchronous */
     uint64_t reserved[8];
 };
 #define WEFT_MR_DOMAIN_INIT                                                                        \
@@ -86,50 +84,49 @@ struct weft_mr_domain {
         }                                                                                          \
     }
 
-/* The mode bits as they were given: none is added or cleared. 0 of null. */
+/* The mode bits as they were given: none is added or cleared. 0 for null. */
 WEFT_API uint32_t weft_ctx_mr_mode(const struct weft_ctx *ctx);
 
 /* ---- registration ---- */
 
 enum weft_mr_flags {
     WEFT_MR_EVENT = 1, /* to be bound to a counter */
-    /* Persistent memory, a shared mapping of a file: a put or atomic completes when what it wrote
-     * is as durable as that (libpmem, or msync for a page cache). Without it nothing is promised.
+    /* Persistent memory, a shared mapping of a file: a put or atomic completes when its bytes are
+     * durable (libpmem, or msync for a page cache). Without this flag durability is not promised.
      */
     WEFT_MR_PMEM = 2,
-    /* What weft_mr_attr.dmabuf names, not buffers. */
+    /* The memory is weft_mr_attr.dmabuf, not buffers. */
     WEFT_MR_DMABUF = 4,
-    /* The atomics on it are its context's NIC's (RDMA), for everyone: NICs' atomics and
-     * processors' are not atomic with each other, but where a device says that they are. So the
-     * owner uses no atomic instructions on its words, and what no NIC can be asked for is refused
-     * with WEFT_ENOSYS:
+    /* The context's NIC (RDMA) performs all atomics on the region, for everyone: atomics of NICs
+     * and of processors are not atomic with each other, unless a device says that they are. So the
+     * owner uses no atomic instructions on its words, and an atomic that the NIC cannot be asked
+     * for is refused with WEFT_ENOSYS:
      *  - any but WEFT_ATOMIC_ADD and WEFT_ATOMIC_CAS of 64 bits; signals to it, too. (NICs have no
-     *    others. Made of compare-and-swaps here, one would take as long as others let it, and
-     *    could be lost at any of them; who needs it makes it of its own, and knows when to give
-     *    up.)
-     *  - those of peers that this handle does not reach by RDMA: of the owner itself, and of
-     *    node-mates where shared memory reaches them; and through a key of 64 bits.
-     * Puts and gets go as ever, by whoever does them: they are not atomic with these, though
-     * reading an aligned word gives one value.
+     *    others. One made of compare-and-swaps here would take as long as others interfere, and
+     *    could be lost at any of them; a program that needs it makes it itself, and knows when to
+     *  give up.) - those of peers that this handle does not reach by RDMA: of the owner itself, and
+     *    of processes of its node that use shared memory; and through a key of 64 bits.
+     * Puts and gets are not affected: they are not atomic with these, but reading an aligned word
+     * gives one value.
      * For one buffer, aligned to 8 bytes, that grants WEFT_REMOTE_READ and WEFT_REMOTE_WRITE, with
      * WEFT_MR_ALLOCATED, without an authorization key, WEFT_MR_ENDPOINT or another flag: else
-     * EINVAL. ENOSYS where the context uses no RDMA device that does atomics; ELIMIT where the
-     * region cannot be registered with it. */
+     * EINVAL. ENOSYS if the context uses no RDMA device with atomics; ELIMIT if the region cannot
+     * be registered with it. */
     WEFT_MR_NIC_ATOMICS = 8,
 };
 
-/* Memory of a device's, or of anybody's, that a descriptor names: a dma-buf, or a file that may be
- * mapped shared (a memfd). Reserved space must be zero. */
+/* Memory that a descriptor names, of a device or not: a dma-buf, or a file that can be mapped
+ * shared (a memfd). Reserved space must be zero. */
 struct weft_mr_dmabuf {
-    int fd;             /* may be closed when it is registered */
+    int fd;             /* may be closed after registration */
     uint32_t reserved0; /* 0 */
-    uint64_t offset;    /* of the region's first byte in it */
-    size_t len;         /* of the region; all of it is there, and stays until it is closed */
-    void *base_addr; /* WEFT_MR_VIRT_ADDR: what peers call the byte 0 of fd; else not looked at */
+    uint64_t offset;    /* of the region's first byte in fd */
+    size_t len;         /* of the region; all of it exists until the region is closed */
+    void *base_addr;    /* WEFT_MR_VIRT_ADDR: peers' address of byte 0 of fd; else ignored */
     uint64_t reserved[2];
 };
 
-/* The most buffers of one region: WEFT_IOV_MAX. The key that is never one: */
+/* A region has at most WEFT_IOV_MAX buffers. The value that is never a key: */
 #define WEFT_KEY_NONE (~UINT64_C(0))
 
 /* Reserved space must be zero. */
@@ -139,38 +136,38 @@ struct weft_mr_attr {
     uint64_t access;        /* enum weft_access */
     uint64_t offset;        /* 0 */
     uint64_t requested_key; /* ignored with WEFT_MR_PROV_KEY */
-    void *context;          /* of the event that reports it */
+    void *context;          /* for the event that reports it */
     size_t auth_key_size;   /* 0: the context's */
-    /* Only peers whose endpoint has the same reach the region. It keeps those apart who could reach
-     * each other; who may connect at all is decided elsewhere (weft_ctx_set_key). */
+    /* Only peers whose endpoint has the same key reach the region. It separates peers that can
+     * reach each other; weft_ctx_set_key decides which processes may connect. */
     const void *auth_key;
     const struct weft_mr_dmabuf *dmabuf; /* WEFT_MR_DMABUF: and no iov; else null */
     uint64_t reserved[3];
 };
 
 /* Register [attr->iov_count] buffers as one region: peers see their bytes one after the other. Or
- * what a descriptor names (WEFT_MR_DMABUF), for peers alone: only WEFT_REMOTE_ rights. NICs that
- * can do so reach a dma-buf where it is; for all other peers its owner maps it, and touches it in
- * their place when it polls, as DMA_BUF_IOCTL_SYNC allows: that waits for the device, and an access
- * that it refuses ends with WEFT_EFAULT. weft_mr_base is that mapping.
+ * register what a descriptor names (WEFT_MR_DMABUF), for peers alone: only WEFT_REMOTE_ rights.
+ * NICs that can access a dma-buf directly do; for all other peers the owner maps it and accesses it
+ * when it polls, as DMA_BUF_IOCTL_SYNC allows. That waits for the device, and an access that the
+ * device refuses ends with WEFT_EFAULT. weft_mr_base is that mapping.
  *   flags  enum weft_mr_flags
- *   out    closed by weft_mr_close. If registration is asynchronous it is set before the
- *          event can be read; there is no event unless this returned OK, until then the keys
- *          are ENOTAVAIL and the other calls on the region EBUSY. If the event says that it
- *          failed, they return that too, and the region is still to be closed. It is closed after
- *          its event was read, which names it
+ *   out    closed by weft_mr_close. If registration is asynchronous, it is set before the event can
+ *          be read. Until the event is there the keys are ENOTAVAIL and the other calls on the
+ *          region EBUSY; there is an event only if this returned OK. If the event reports a
+ *          failure, those calls return the failure. Close the region after its event, which names
+ *          it, was read, also after a failure
  * Returns  OK | EINVAL (bad buffers, access or attributes; ALLOCATED: pages are missing; PMEM:
- *          not a file's; DMABUF: no such descriptor, or it is too short or only to be read) |
- *          EMEMTYPE (DMABUF: its driver gives no mapping; logged) | ENOKEY (the key is in use;
- *          PROV_KEY: all are) | EKEYREJECTED (longer than key_size, or WEFT_KEY_NONE) |
- *          EBADFLAGS | ENOMEM | ELIMIT (65,536 regions; what the NIC of WEFT_MR_NIC_ATOMICS may
- *          have of memory) | ENOSYS (WEFT_MR_NIC_ATOMICS) | ESYSTEM | EFORKED
- * Blocks   no; asynchronous: what may take time, looking at the pages, is left to a thread. */
+ *          not a file's; DMABUF: no such descriptor, or it is too short or read-only)
+ *          | EMEMTYPE (DMABUF: its driver gives no mapping; logged) | ENOKEY (the key is in use;
+ *          PROV_KEY: all are) | EKEYREJECTED (longer than key_size, or WEFT_KEY_NONE)
+ *          | EBADFLAGS | ENOMEM | ELIMIT (65,536 regions; or the NIC of WEFT_MR_NIC_ATOMICS can
+ *          register no more) | ENOSYS (WEFT_MR_NIC_ATOMICS) | ESYSTEM | EFORKED
+ * Blocks   no; if asynchronous, a thread does what may take time, looking at the pages. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_mr_regattr(struct weft_ctx *ctx,
                                                         const struct weft_mr_attr *attr,
                                                         uint64_t flags, struct weft_mr **out);
-/* The same without an authorization key of its own: of several buffers, of one; EBADFLAGS also:
- * WEFT_MR_DMABUF. */
+/* The same without an authorization key of its own, for several buffers and for one. EBADFLAGS also
+ * for WEFT_MR_DMABUF. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_mr_regv(struct weft_ctx *ctx, const struct iovec *iov,
                                                      size_t count, uint64_t access, uint64_t offset,
                                                      uint64_t requested_key, uint64_t flags,
@@ -180,40 +177,42 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_mr_reg(struct weft_ctx *ctx, void *
                                                     uint64_t requested_key, uint64_t flags,
                                                     struct weft_mr **out, void *context);
 
-/* Count the writes that peers make to [mr], atomics among them: each operation once, when what
- * * it wrote is there; a put with a signal is two. Bound once and for good: if the counter is
- * closed the region counts no more. The endpoints that they come to need WEFT_EP_RMA_EVENT, or the
- * writes end with WEFT_EACCESS. flags  WEFT_REMOTE_WRITE Returns  OK | EINVAL (it has one; not
- * WEFT_MR_EVENT; created disabled, and enabled) | ENOSYS (to count other accesses) | EBADFLAGS |
- * EFORKED */
+/* Count the writes of peers to [mr], atomics included: each operation once, when its bytes are in
+ * place; a put with a signal is two. A region is bound once and for good; after its counter is
+ * closed it counts no more. The endpoints by which writes arrive need WEFT_EP_RMA_EVENT; otherwise
+ * the writes end with WEFT_EACCESS.
+ *   flags  WEFT_REMOTE_WRITE
+ * Returns  OK | EINVAL (bound already; not WEFT_MR_EVENT; created disabled, and enabled since)
+ *          | ENOSYS (to count other accesses) | EBADFLAGS | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status
 weft_mr_bind_counter(struct weft_mr *mr, struct weft_counter *counter, uint64_t flags);
 
-/* With WEFT_MR_ENDPOINT: the endpoint through which [mr] is reached, of the same context.
+/* With WEFT_MR_ENDPOINT: bind [mr] to the endpoint by which peers reach it, of the same context.
  *   flags  0
- * Returns  OK | EINVAL (it has one; is enabled; no such mode) | EBADFLAGS | EFORKED */
+ * Returns  OK | EINVAL (bound already; enabled; no such mode) | EBADFLAGS | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_mr_bind_ep(struct weft_mr *mr, struct weft_ep *ep,
                                                         uint64_t flags);
 
-/* Peers reach [mr] from now on. Needed where it was created disabled.
- * Returns  OK | EINVAL (enabled already, or being refreshed; WEFT_MR_ENDPOINT: not
- *          bound) | EFORKED */
+/* Enable [mr]: peers reach it from now on. Needed if it was created disabled.
+ * Returns  OK | EINVAL (enabled already, or being refreshed; WEFT_MR_ENDPOINT: not bound) | EFORKED
+ */
 WEFT_API WEFT_MUST_USE enum weft_status weft_mr_enable(struct weft_mr *mr);
 
-/* The pages behind [mr] have changed: take the new ones, in the [count] ranges (count 0: all of
- * it). Only what is named is looked at. While this runs every access of peers fails with
- * WEFT_EKEY; afterwards the same key works again. NICs have the region anew, all of it: by a raw
- * key of before it is then reached by messages, by one of afterwards by them (atomics of
- * WEFT_MR_NIC_ATOMICS by the latter only: by the former WEFT_EKEY). Needed after any
- * change of pages that NICs may have, of weft_mr_register's regions, too.
+/* Use the new pages of [mr], after they have changed, in the [count] ranges (count 0: all of it).
+ * Only these ranges are examined. Meanwhile every access of peers fails with WEFT_EKEY; afterwards
+ * the same key works again. All of the region is registered with NICs anew: by a raw key from
+ * before the refresh it is then reached by messages, by one from after it by NICs (atomics of
+ * WEFT_MR_NIC_ATOMICS only by the latter; by the former WEFT_EKEY). Needed after any change of
+ * pages that NICs may use, of weft_mr_register's regions, too.
  *   iov    ranges of the owner's addresses within its buffers
  *   flags  0
- * Returns  OK | EINVAL (a range outside, or empty, or more than WEFT_IOV_MAX; ALLOCATED: pages are
- * missing; PMEM: not a file's any
- *          more: then nobody reaches it until a refresh succeeds) | ELIMIT, ENOMEM, EFAULT, ESYSTEM
- *          (WEFT_MR_NIC_ATOMICS, alike: its NIC does not register it) | EBUSY (another refresh) |
- * EBADFLAGS | EFORKED Blocks   while another thread of this process copies a piece (of up to 1
- * MiB), and until no NIC has the old pages. */
+ * Returns  OK | EBUSY (another refresh) | EBADFLAGS | EFORKED
+ *          | EINVAL (a range outside, or empty, or more than WEFT_IOV_MAX; ALLOCATED: pages are
+ *          missing; PMEM: no longer a file's: then no peer reaches it until a refresh succeeds)
+ *          | ELIMIT, ENOMEM, EFAULT, ESYSTEM (WEFT_MR_NIC_ATOMICS, likewise: its NIC does not
+ *          register it)
+ * Blocks   while another thread of this process copies a piece (up to 1 MiB), and until no NIC uses
+ *          the old pages. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_mr_refresh(struct weft_mr *mr, const struct iovec *iov,
                                                         size_t count, uint64_t flags);
 
@@ -225,7 +224,7 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_mr_refresh(struct weft_mr *mr, cons
 WEFT_API WEFT_MUST_USE enum weft_status weft_mr_key64(const struct weft_mr *mr, uint64_t *key);
 
 /* The raw key of any region, as bytes.
- *   base_addr  what peers call its first byte; goes with the key
+ *   base_addr  peers' address of its first byte; belongs to the key
  *   size       as weft_ep_address (WEFT_KEY_MAX)
  *   flags      0
  * Returns  OK | EMSGSIZE (too small: *size is what is needed) | ENOTAVAIL (not registered yet)
@@ -233,22 +232,21 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_mr_key64(const struct weft_mr *mr, 
 WEFT_API WEFT_MUST_USE enum weft_status weft_mr_raw(const struct weft_mr *mr, uint64_t *base_addr,
                                                     void *raw_key, size_t *size, uint64_t flags);
 
-/* Turn a peer's raw key into a key for weft_remote_open_key. Nothing is asked. Also of the
- * 8 bytes of a key of 64 bits (base_addr is then not looked at).
+/* Map a peer's raw key to a key for weft_remote_open_key. No peer is asked. Also accepts the 8
+ * bytes of a key of 64 bits (base_addr is then ignored).
  *   key  unmap it before [ctx] is closed
  * Returns  OK | EINVAL (not a key) | EVERSION | EBADFLAGS | ELIMIT | ENOMEM | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_key_map(struct weft_ctx *ctx, uint64_t base_addr,
                                                      const void *raw_key, size_t size,
                                                      uint64_t *key, uint64_t flags);
-/* Remotes that were opened with it stay. Returns  OK | EINVAL (not mapped) | EFORKED */
+/* Remotes that were opened with it stay open. Returns  OK | EINVAL (not mapped) | EFORKED */
 WEFT_API enum weft_status weft_key_unmap(struct weft_ctx *ctx, uint64_t key);
 
-/* As weft_remote_open, by a key of 64 bits: one that was mapped, or the region's own. Of the
- * latter nothing is known here, and nothing is asked: length and access say everything, and the
- * owner says with each operation what is allowed. So even a get asks the owner; a mapped key
- * of a buffer on this node is copied from without it, one across a network reached by NICs.
- * Returns  as weft_remote_open, but not EVERSION | ENOTAVAIL (WEFT_MR_RAW, and it is not a mapped
- * one) */
+/* As weft_remote_open, by a key of 64 bits: a mapped one, or the region's own. Of the latter
+ * nothing is known here, and no peer is asked: length and access of the remote allow everything,
+ * and the owner checks each operation. So even a get asks the owner. A mapped key of one buffer on
+ * this node is copied from without its owner, one across a network is accessed by NICs.
+ * Returns  as weft_remote_open, but not EVERSION | ENOTAVAIL (WEFT_MR_RAW, and it is not mapped) */
 WEFT_API WEFT_MUST_USE enum weft_status weft_remote_open_key(struct weft_peer *peer, uint64_t key,
                                                              struct weft_remote **out);
 
