@@ -100,6 +100,7 @@ int main(int argc, char **argv)
     struct weft_remote *remote;
     struct weft_mr *mr;
     struct weft_path path;
+    setenv("WEFT_DEBUG", "nullnic", 1);
     setenv("WEFT_RDMA_DEVICE", "null0", 1);
     setenv("WEFT_TRANSPORTS", "loop,rdma", 1);
     setenv("WEFT_TCP_INTERFACES", "127.0.0.1", 1);

@@ -36,7 +36,7 @@ static void set_up(void)
     size_t len = sizeof addr;
     setenv("WEFT_AM_MAX", "512", 1);
     setenv("WEFT_SHM_SLOTS", "16", 1);
-    setenv("WEFT_SHM_PLACES", "4", 1);
+    setenv("WEFT_DEBUG", "places=4", 1);
     FUZZ_CHECK(weft_ctx_open(NULL, &ctx) == WEFT_OK);
     for (int i = 0; i < 2; i++)
         FUZZ_CHECK(weft_ep_open(ctx, NULL, &ep[i]) == WEFT_OK);

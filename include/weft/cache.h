@@ -83,7 +83,7 @@ struct weft_cache_params {
 
 /* Open a cache. The limits bound idle registrations: no transfer is refused for them. The variables
  * WEFT_MR_CACHE_SIZE, _COUNT and _MONITOR, where set, take precedence over [params];
- * WEFT_MR_CACHE_STRICT=0, _VERIFY=1 and _MERGE=1 add the flag. Pinned memory counts against
+ * WEFT_DEBUG=verify and =merge add the flag. Pinned memory counts against
  * WEFT_PINNED.
  * Starts a thread, unless nothing is kept, and with userfaultfd one more for the process, which
  * lives until the process ends; neither takes signals.

@@ -36,8 +36,8 @@ extern "C" {
  * Returns  OK (sent, source reusable; op->status is OK, too) | PENDING (op completes when the
  *          source may be reused) | AGAIN (only if op is null: no room, nothing was begun:
  *          weft_ep_wait, then call again) | EINVAL (also: op null and too long) | ENOMEM
- *          | what weft_peer_status returns | EUNREACH | ELIMIT (WEFT_OPS) | ESYSTEM | ECONTEXT
- *          | EFORKED
+ *          | what weft_peer_status returns | EUNREACH | ELIMIT (1,048,575 operations are under way)
+ *          | ESYSTEM | ECONTEXT | EFORKED
  * Order    as sent, among all sends of this peer handle.
  * Blocks   never. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_msg_send(struct weft_peer *peer, uint64_t tag,
@@ -61,8 +61,8 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_msg_sendv(struct weft_peer *peer, u
  *          | EINVAL | ENOMEM | ELIMIT (2^24 operations and receives are under way)
  *          | ECONTEXT | EFORKED
  *          | what weft_peer_status returns for [source], if no message of it is left
- * WEFT_OPS does not count receives: one is posted and completes however many sends, puts and gets
- * of this endpoint are under way.
+ * Receives do not count as operations of weft_msg_send's limit: one is posted and completes however
+ * many sends, puts and gets of this endpoint are under way.
  * When [source] is lost, the receives that name it complete with the reason, after all messages
  * that it had sent. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_msg_recv(struct weft_ep *ep, struct weft_peer *source,

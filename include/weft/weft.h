@@ -720,8 +720,8 @@ WEFT_INLINE void weft_copy_(void *dst, const void *src, size_t len)
  *           | PENDING (begun; op completes) | AGAIN (no room; nothing was begun: weft_ep_wait, then
  *           call again) | EINVAL (also: r is null) | ERANGE | EACCESS | EKEY | EFORKED
  *           | what weft_peer_status returns for r->peer
- *           If the region is not mapped here, also ENOMEM | ELIMIT (WEFT_OPS) | ECONTEXT (in a
- *           handler).
+ *           If the region is not mapped here, also ENOMEM | ELIMIT (1,048,575 operations are
+ *           under way) | ECONTEXT (in a handler).
  *           A failure other than ERANGE, EACCESS and EINVAL may have written part of the bytes to
  *           memory that no longer belongs to the region.
  * Order     none among puts; weft_put_signal and weft_flush order.

@@ -94,7 +94,7 @@ struct wf_entry {
     uint8_t kind;
     uint8_t path;   /* enum wf_path: how its bytes go */
     bool started;   /* SIGNAL: the word has been asked for */
-    bool bounded;   /* by WEFT_OPS; wf_entries.bounded */
+    bool bounded;   /* by wf_config()->ops; wf_entries.bounded */
     int16_t status; /* first failure */
     uint32_t unanswered;
     struct wf_iov mem;    /* the caller's memory */
@@ -147,7 +147,7 @@ struct wf_entry {
 
 #define WF_ENTRY_BITS 24
 
-/* WEFT_OPS bounds what the application begins: sends, puts, gets, atomics, signals, long messages
+/* [ops] bounds what the application begins: sends, puts, gets, atomics, signals, long messages
  * and flushes. What ends the operations of others, a receive that a long message has matched
  * (COPY, then DONE), always gets an entry, memory permitting: two sides whose entries are full of
  * sends to each other would else never end any. Detached requests have a limit of their own
@@ -158,7 +158,7 @@ struct wf_entries {
     uint32_t room;    /* of by_index */
     uint32_t created; /* entries there are, used or free */
     uint32_t used;
-    uint32_t bounded; /* of them: WEFT_OPS at most */
+    uint32_t bounded; /* of them: wf_config()->ops at most */
     bool again;       /* what is begun now was begun before */
     struct wf_list free;
     struct wf_recv *recvs; /* free ones */
@@ -182,7 +182,7 @@ struct wf_flow {
     bool no_pull;          /* its process may not be copied from, or cannot copy from here */
 };
 
-/* A new entry of [peer]; null: WEFT_OPS are under way (ELIMIT) or no memory, see *why.
+/* A new entry of [peer]; null: too many are under way (ELIMIT) or no memory, see *why.
  * [issued]: started by the application, so that a flush waits for it. */
 struct wf_entry *wf_entry_new(struct weft_ep *ep, struct weft_peer *peer, enum wf_kind kind,
                               struct weft_op *op, bool issued, enum weft_status *why);

@@ -72,8 +72,7 @@ enum weft_status wf_cache_params_own(struct wf_cache_params *out)
         .max_entries =
             config->mr_cache_count == WF_ASKED ? OWN_COUNT : (uint32_t)config->mr_cache_count,
         .merge = config->mr_cache_merge,
-        .verify = config->mr_cache_verify,
-        .single = !config->mr_cache_strict};
+        .verify = config->mr_cache_verify};
     return out->monitor ? WEFT_OK : WEFT_ESYSTEM;
 }
 
@@ -96,7 +95,7 @@ enum weft_status weft_cache_open(const struct weft_cache_params *p, struct weft_
             config->mr_cache_count == WF_ASKED ? p->max_count : (uint32_t)config->mr_cache_count,
         .merge = p->flags & WEFT_CACHE_MERGE || config->mr_cache_merge,
         .verify = p->flags & WEFT_CACHE_VERIFY || config->mr_cache_verify,
-        .single = p->flags & WEFT_CACHE_SINGLE || !config->mr_cache_strict};
+        .single = p->flags & WEFT_CACHE_SINGLE};
     if (!params.monitor)
         return WEFT_ESYSTEM;
     c = malloc(sizeof *c);

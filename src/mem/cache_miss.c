@@ -40,7 +40,7 @@ static void pages_note(struct wf_cache *c, struct wf_cache_entry *e)
 static void stale(const struct wf_cache_entry *e, uintptr_t at, uint64_t was, uint64_t is)
 {
     wf_error(
-        "WEFT_MR_CACHE_VERIFY: the cached registration of [%#lx, %#lx) is stale: the page at %#lx "
+        "WEFT_DEBUG=verify: the cached registration of [%#lx, %#lx) is stale: the page at %#lx "
         "was %#lx and is %#lx (weft_cache(3), CHANGES THAT NOBODY SEES)",
         (unsigned long)e->range.start, (unsigned long)e->range.end, (unsigned long)at,
         (unsigned long)was, (unsigned long)is);

@@ -29,7 +29,7 @@
  *     event descriptor readable; what came before makes it return AGAIN.
  *  7. A transport's own threads never touch the data path.
  *  8. Requests of one tpeer to Weft's own handlers (WEFT_AM_USER_HANDLERS and up)
- *     are delivered in the order in which they were sent, WEFT_SHUFFLE or not. */
+ *     are delivered in the order in which they were sent, WEFT_DEBUG=shuffle or not. */
 #ifndef WF_TRANSPORT_TRANSPORT_H
 #define WF_TRANSPORT_TRANSPORT_H
 

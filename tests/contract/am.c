@@ -335,7 +335,7 @@ void test_am_places(void **state)
     for (int round = 0; round < 5; round++) {
         n = fill_up(p, total, 0, reply_max);
         if (p->setup->places)
-            assert_int_equal(n, config_value("WEFT_SHM_PLACES"));
+            assert_int_equal(n, debug_value("places", 16));
         if (p->setup->places && !round)
             OK(weft_am_request(p->peer[0], ONE_WAY, &id, 1, NULL, 0, 0));
         total += n;

@@ -2,7 +2,7 @@
 /* One suite for every transport: each test gets a fresh pair of endpoints of
  * the set-up at hand, and one thread that polls both. A transport joins by a row
  * in setups[] (pair.c). Tests use the public interface only and rely on no
- * order, so that they hold under WEFT_SHUFFLE=1 and with the smallest rings. */
+ * order, so that they hold under WEFT_DEBUG=shuffle and with the smallest rings. */
 #ifndef TEST_CONTRACT_H
 #define TEST_CONTRACT_H
 
@@ -22,7 +22,7 @@ struct setup {
     int eps;      /* 1: the peer is the endpoint itself */
     int contexts; /* 2: they meet as two processes do */
     int rings;    /* endpoints that can be sent to are limited by WEFT_SHM_RINGS */
-    int places;   /* long replies are limited by WEFT_SHM_PLACES, apart from the rest */
+    int places;   /* long replies are limited (WEFT_DEBUG=places), apart from the rest */
     int network;  /* nothing is mapped, and it takes its time to arrive */
 };
 
@@ -79,6 +79,7 @@ void pair_register(struct pair *p, unsigned handler, weft_am_fn fn); /* at both 
 void pair_break(void); /* every TCP connection of this process */
 uint64_t pair_stat(const struct pair *p, const char *name); /* sum of both */
 uint64_t config_value(const char *name);
+uint64_t debug_value(const char *item, uint64_t otherwise); /* of WEFT_DEBUG; a flag is 1 */
 struct weft_peer *peer_to(struct weft_ep *from, struct weft_ep *to);
 int other(const struct pair *p, int i);
 /* As weft_am_request, polling while it says AGAIN. */

@@ -58,7 +58,7 @@ void test_msg_sizes(void **state)
 }
 
 /* Fails when: of two messages of one peer with one tag the later is matched first,
- * whatever their sizes, also under WEFT_SHUFFLE. */
+ * whatever their sizes, also when shuffled. */
 void test_msg_order(void **state)
 {
     enum { N = 400, ROOM = 9000 };
@@ -474,12 +474,12 @@ static void full_end(struct pair *p, int end, struct full_side *f, size_t n)
     }
 }
 
-/* Fails when: a receive is refused, or fails its sender, because WEFT_OPS long sends of its own
- * endpoint are under way, on both sides; posted before the messages come, or after. */
+/* Fails when: a receive is refused, or fails its sender, because as many long sends as may be of
+ * its own endpoint are under way, on both sides; posted before the messages come, or after. */
 void test_msg_full(void **state)
 {
     struct pair *p = *state;
-    const uint64_t ops = config_value("WEFT_OPS");
+    const uint64_t ops = debug_value("ops", 1048575);
     const size_t n = ops < 64 ? (size_t)ops : 64;
     for (int early = 0; early < 2; early++) {
         struct full_side f[2] = {full_open(n), full_open(n)};

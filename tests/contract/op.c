@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Operations on regions that may not be mapped: registered memory, and all
- * memory with WEFT_SHM_MAP=0. Each test takes any way that is right, the paths
+ * memory with WEFT_DEBUG=nomap. Each test takes any way that is right, the paths
  * test says which it must have been. */
 #include "contract.h"
 

@@ -259,6 +259,18 @@ uint64_t config_value(const char *name)
     return v.value;
 }
 
+uint64_t debug_value(const char *item, uint64_t otherwise)
+{
+    const char *at = getenv("WEFT_DEBUG");
+    size_t len = strlen(item);
+    for (; at && *at; at += strcspn(at, ","), at += *at == ',') {
+        size_t n = strcspn(at, "=,");
+        if (n == len && !strncmp(at, item, n))
+            otherwise = at[n] == '=' ? strtoull(at + n + 1, NULL, 0) : 1;
+    }
+    return otherwise;
+}
+
 enum weft_status request_wait(struct pair *p, int from, unsigned handler, const uint32_t *args,
                               unsigned nargs, const void *data, size_t len, size_t reply_max)
 {

@@ -10,7 +10,7 @@
 /* Without a network, memory of weft_mem_alloc is mapped unless that was forbidden. */
 static int is_mapped(const struct pair *p)
 {
-    return !p->setup->network && config_value("WEFT_SHM_MAP");
+    return !p->setup->network && !debug_value("nomap", 0);
 }
 
 struct region region_open(struct pair *p, int end, size_t len, unsigned access, int own)

@@ -38,6 +38,16 @@
 
 #define TEST_LIMIT_NS 60000000000u /* longer than this is a hang, also under valgrind */
 
+/* Have [items] of WEFT_DEBUG, before those of the environment, which may say otherwise. */
+static inline void test_debug(const char *items)
+{
+    const char *more = getenv("WEFT_DEBUG");
+    char text[1024];
+    snprintf(text, sizeof text, "%s%s%s", items, more ? "," : "", more ? more : "");
+    if (setenv("WEFT_DEBUG", text, 1))
+        abort();
+}
+
 static inline uint64_t test_now_ns(void)
 {
     struct timespec t;

@@ -12,6 +12,8 @@
 #include <weft/msg.h>
 #include <weft/weft.h>
 
+#include "contract/support.h"
+
 #define OK(call) assert_int_equal((call), WEFT_OK)
 #define REFUSED(call) assert_int_equal((call), WEFT_EINVAL)
 
@@ -106,6 +108,6 @@ static void test_closed_handles(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_closed_handles)};
-    setenv("WEFT_DEBUG", "handles", 1);
+    test_debug("handles");
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

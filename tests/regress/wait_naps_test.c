@@ -4,7 +4,8 @@
  * not 65.
  *
  * The messages are there before the wait begins, and the handler of the last one stores the word,
- * so the wait has nothing to nap for. WEFT_SPIN=0 and WEFT_YIELD=0 have it nap as soon as it may.
+ * so the wait has nothing to nap for. WEFT_SPIN=0 and WEFT_DEBUG=yield=0 have it nap as soon as it
+ * may.
  */
 #define _GNU_SOURCE
 #include <stdint.h>
@@ -13,6 +14,8 @@
 #include <sys/resource.h>
 #include <weft/event.h>
 #include <weft/weft.h>
+
+#include "contract/support.h"
 
 enum { NOTE = 1, MESSAGES = 1000, NAPS_MAX = 3 };
 #define LIMIT_NS 20000000000ll
@@ -81,7 +84,7 @@ int main(void)
 {
     long before;
     setenv("WEFT_SPIN", "0", 1);
-    setenv("WEFT_YIELD", "0", 1);
+    test_debug("yield=0");
     open_all();
     send_all();
     before = switches();

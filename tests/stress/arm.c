@@ -316,7 +316,7 @@ int main(void)
         cmocka_unit_test(test_sleep_without_limit),
     };
     setenv("WEFT_SPIN", "0", 0);
-    setenv("WEFT_YIELD", "0", 0);
+    test_debug("yield=0");
     alarm(120);
     weft_test_hook = hook;
     return cmocka_run_group_tests_name("arm", tests, NULL, NULL);

@@ -406,7 +406,7 @@ int main(void)
         cmocka_unit_test(test_within_cooling),  cmocka_unit_test(test_armed_in_vain),
         cmocka_unit_test(test_closed_is_heard), cmocka_unit_test(test_death)};
     setenv("WEFT_SPIN", "0", 0);
-    setenv("WEFT_YIELD", "0", 0);
+    test_debug("yield=0");
     alarm(120);
     weft_test_hook = hook;
     return cmocka_run_group_tests_name("cold", tests, NULL, NULL);

@@ -89,7 +89,7 @@ int main(int argc, char **argv)
     size_t len = sizeof addr;
     pid_t pid;
     setenv("WEFT_SHM_SLOTS", "64", 0);
-    setenv("WEFT_SHM_PLACES", "64", 0);
+    test_debug("places=64");
     setenv("WEFT_SHM_PAYLOAD", "16384", 0);
     alarm(60 + count / 1000);
     if (pipe(address_pipe) || (pid = fork()) < 0)

@@ -336,7 +336,7 @@ int main(int argc, char **argv)
     if (argc > 2)
         nrounds = (uint32_t)strtoul(argv[2], NULL, 0);
     setenv("WEFT_SPIN", "0", 0);
-    setenv("WEFT_YIELD", "0", 0);
+    test_debug("yield=0");
     setenv("WEFT_SHM_SLOTS", "64", 0);
     if (!getrlimit(RLIMIT_NOFILE, &files)) { /* each sender costs five descriptors here */
         files.rlim_cur = files.rlim_max;

@@ -475,7 +475,7 @@ int main(void)
     };
     setenv("WEFT_SHM_RINGS", "4", 1);
     setenv("WEFT_SPIN", "0", 0);
-    setenv("WEFT_YIELD", "0", 0);
+    test_debug("yield=0");
     alarm(120);
     return cmocka_run_group_tests_name("rings", tests, NULL, NULL);
 }

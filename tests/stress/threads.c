@@ -154,7 +154,7 @@ int main(int argc, char **argv)
     uint64_t armed = 0;
     int bad = 0;
     setenv("WEFT_SPIN", "0", 0); /* sleep at once, to sleep often */
-    setenv("WEFT_YIELD", "0", 0);
+    test_debug("yield=0");
     alarm(60 + count / 500);
     if (weft_ctx_open(NULL, &ctx) || side_open(&s[0], ctx, count, 0) ||
         side_open(&s[1], ctx, count, ANSWERED << 1) || connect_to(&s[0], &s[1]) ||

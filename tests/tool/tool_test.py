@@ -54,7 +54,7 @@ def has_tcp():
 
 
 def has_rdma():
-    code, out, _ = run("info", env={**os.environ, "WEFT_RDMA_DEVICE": "null0"})
+    code, out, _ = run("info", env={**os.environ, "WEFT_DEBUG": "nullnic"})
     return any(line.split()[:2] == ["rdma", "usable"] for line in out.splitlines())
 
 
@@ -255,11 +255,14 @@ def perf_registrations():
 def rdma_ports():
     """Those of the devices that move nothing: what is chosen by which variable, why not others."""
     def ports(device, **variables):
-        code, out, err = run("info", env={**os.environ, "WEFT_RDMA_DEVICE": device, **variables})
+        code, out, err = run("info", env={**os.environ, "WEFT_DEBUG": "nullnic",
+                                          "WEFT_RDMA_DEVICE": device, **variables})
         assert code == 0, err
         lines = [line[2:] for line in out.splitlines() if line[4:8] == "null"]
         return {line[2:].split()[0]: line for line in lines}, out
 
+    _, out, _ = run("info", env={**os.environ, "WEFT_RDMA_DEVICE": "null0"})
+    assert "null0:1" not in out, out  # a name alone does not choose them
     rows, _ = ports("null0")
     assert rows["null0:1"].startswith("* null0:1") and "GID none" in rows["null0:1"], rows
     assert rows["null1:1"][0] != "*" and "not the one named" in rows["null1:1"], rows

@@ -2,6 +2,7 @@
 /* The environment, as a program sees it: this one runs itself with variables
  * set, and reads what it then says. */
 #include "unit.h"
+#include "config/config.h"
 
 #include <sys/wait.h>
 
@@ -14,23 +15,35 @@ static void print_row(void *arg, const char *name, const char *value, const char
     printf("%s=%s (%s) %s\n", name, value, dflt, doc);
 }
 
+static void print_field(const char *name, uint64_t value, uint64_t dflt)
+{
+    printf("%s=%llu (%llu)\n", name, (unsigned long long)value, (unsigned long long)dflt);
+}
+
 static int probe(void)
 {
     struct weft_ctx *ctx = NULL;
     enum weft_status status = weft_ctx_open(NULL, &ctx);
     printf("open %s\n", weft_status_name(status));
     weft_config_rows(print_row, NULL);
+#define WF_DEBUG_FLAG(field, item, dflt, with, doc) print_field(#field, wf_config()->field, dflt);
+#define WF_DEBUG_NUMBER(field, item, unit, dflt, min, max, doc)                                    \
+    print_field(#field, wf_config()->field, dflt);
+#include "config/debug.def"
     return ctx && weft_ctx_close(ctx) != WEFT_OK;
 }
 
-/* What the probe says with [env], e.g. "WEFT_SPIN=7 WEFT_LOG=error". */
+/* What the probe says with [env], e.g. "WEFT_SPIN=7 WEFT_LOG=error"; it runs once for the same. */
 static char *said(const char *env)
 {
-    static char text[65536];
+    static char text[65536], last[2048] = "?";
     char command[4096];
     size_t n;
     FILE *f;
-    snprintf(command, sizeof command, "env -u WEFT_LOG %s %s --probe 2>&1", env, self);
+    if (!strcmp(env, last))
+        return text;
+    snprintf(last, sizeof last, "%s", env);
+    snprintf(command, sizeof command, "env -u WEFT_LOG -u WEFT_DEBUG %s %s --probe 2>&1", env, self);
     f = popen(command, "r");
     assert_non_null(f);
     n = fread(text, 1, sizeof text - 1, f);
@@ -60,29 +73,66 @@ static void test_values(void **state)
     is_quiet("");
     says("WEFT_SPIN=7", "WEFT_SPIN=7 (20000)");
     says("WEFT_SPIN=0x10", "WEFT_SPIN=16 ");
-    says("WEFT_SLAB=4M", "WEFT_SLAB=4194304 ");
-    says("WEFT_SLAB=128k", "WEFT_SLAB=131072 ");
-    says("WEFT_SLAB=1G", "WEFT_SLAB=1073741824 ");
-    says("WEFT_SHUFFLE=on", "WEFT_SHUFFLE=1 ");
-    says("WEFT_SHUFFLE=No", "WEFT_SHUFFLE=0 ");
-    says("WEFT_SHUFFLE=true", "WEFT_SHUFFLE=1 ");
+    says("WEFT_SHM_MEMORY=4M", "WEFT_SHM_MEMORY=4M (64M) ");
+    says("WEFT_SHM_MEMORY=128k", "WEFT_SHM_MEMORY=128K ");
+    says("WEFT_SHM_MEMORY=1024M", "WEFT_SHM_MEMORY=1G ");
+    says("WEFT_SHM_MEMORY=0", "WEFT_SHM_MEMORY=0 ");
+    says("WEFT_SHM_RINGS=1K", "WEFT_SHM_RINGS=1024 (64) ");
+    says("WEFT_RDMA_CM=on", "WEFT_RDMA_CM=1 ");
+    says("WEFT_RDMA_CM=No", "WEFT_RDMA_CM=0 ");
+    says("WEFT_RDMA_CM=true", "WEFT_RDMA_CM=1 ");
     says("WEFT_LOG=DEBUG", "WEFT_LOG=debug ");
     says("WEFT_TCP_INTERFACES=eth0,10.0.0.0/8", "WEFT_TCP_INTERFACES=eth0,10.0.0.0/8 () ");
     says("WEFT_KEY_FILE=", "WEFT_KEY_FILE= () ");
-    says("WEFT_SHUFFLE_SEED=18446744073709551615", "WEFT_SHUFFLE_SEED=18446744073709551615 ");
+    says("WEFT_MR_CACHE_SIZE=18446744073709551614", "WEFT_MR_CACHE_SIZE=18446744073709551614B ");
+}
+
+/* Fails when: a value's unit is misread, left out, or cannot be typed as it is printed. */
+static void test_units(void **state)
+{
+    (void)state;
+    says("WEFT_AM_MAX=4096B", "WEFT_AM_MAX=4K (4032B) ");
+    says("WEFT_AM_MAX=4032b", "WEFT_AM_MAX=4032B ");
+    says("WEFT_SHM_PAYLOAD=128KB", "WEFT_SHM_PAYLOAD=128K ");
+    says("WEFT_SHM_PAYLOAD=1MiB", "WEFT_SHM_PAYLOAD=1M ");
+    says("WEFT_PINNED=16GiB", "WEFT_PINNED=16G (0.8) ");
+    says("WEFT_MR_CACHE_SIZE=1T", "WEFT_MR_CACHE_SIZE=1T (asked) ");
+    says("WEFT_MR_CACHE_SIZE=asked", "WEFT_MR_CACHE_SIZE=asked ");
+    says("WEFT_PEER_TIMEOUT=2000", "WEFT_PEER_TIMEOUT=2s (10s) "); /* milliseconds without a unit */
+    says("WEFT_PEER_TIMEOUT=500ms", "WEFT_PEER_TIMEOUT=500ms ");
+    says("WEFT_PEER_TIMEOUT=2.5s", "WEFT_PEER_TIMEOUT=2500ms ");
+    says("WEFT_PEER_TIMEOUT=2M", "WEFT_PEER_TIMEOUT=120s ");
+    says("WEFT_PEER_TIMEOUT=1h", "WEFT_PEER_TIMEOUT=3600s ");
+    says("WEFT_PEER_TIMEOUT=0.1s", "WEFT_PEER_TIMEOUT=100ms ");
+}
+
+/* Fails when: a default is not typed as a value is printed, so that it looks like another one. */
+static void test_defaults(void **state)
+{
+    char *row = strchr(said(""), '\n');
+    (void)state;
+    for (int n = 0; row && row[1]; n++) {
+        char *name = row + 1, *value = strchr(name, '='), *dflt = strstr(name, " (");
+        if (!value || !dflt || dflt < value)
+            fail_msg("row %d: %s", n, name);
+        row = strchr(name, '\n');
+        if (strncmp(value + 1, dflt + 2, (size_t)(dflt - value - 1)) ||
+            dflt[dflt - value + 1] != ')')
+            fail_msg("not the default: %s", name);
+    }
 }
 
 /* Fails when: what must be a power of two or fit another value is not made so. */
 static void test_rounded(void **state)
 {
     (void)state;
-    says("WEFT_AM_MAX=513", "WEFT_AM_MAX=576 ");
+    says("WEFT_AM_MAX=513", "WEFT_AM_MAX=576B ");
     says("WEFT_SHM_SLOTS=17", "WEFT_SHM_SLOTS=32 ");
     says("WEFT_SHM_SLOTS=65535", "WEFT_SHM_SLOTS=65536 ");
-    says("WEFT_SHM_PAYLOAD=5000", "WEFT_SHM_PAYLOAD=16384 ");
-    says("WEFT_SHM_PAYLOAD=4096", "WEFT_SHM_PAYLOAD=16384 "); /* four of WEFT_AM_MAX */
-    says("WEFT_AM_MAX=32704", "WEFT_SHM_PAYLOAD=131072 ");
-    says("WEFT_SLAB=65537", "WEFT_SLAB=131072 ");
+    says("WEFT_SHM_PAYLOAD=5000", "WEFT_SHM_PAYLOAD=16K ");
+    says("WEFT_SHM_PAYLOAD=4096", "WEFT_SHM_PAYLOAD=16K "); /* four of WEFT_AM_MAX */
+    says("WEFT_AM_MAX=32704", "WEFT_SHM_PAYLOAD=128K ");
+    says("WEFT_DEBUG=slab=65537", "slab=131072 ");
 }
 
 /* Fails when: a value that cannot be used is taken for another in silence. */
@@ -98,16 +148,29 @@ static void test_refused(void **state)
         "WEFT_AM_MAX=' 4032'",
         "WEFT_AM_MAX=4kk",
         "WEFT_AM_MAX=+600",
-        "WEFT_SLAB=99999999999999999999",
-        "WEFT_SLAB=18014398509481985k",
-        "WEFT_SHUFFLE=2",
-        "WEFT_SHUFFLE=",
-        "WEFT_SHUFFLE=maybe",
+        "WEFT_AM_MAX=4032s",
+        "WEFT_AM_MAX=2KBB",
+        "WEFT_SHM_RINGS=64B",
+        "WEFT_PEER_TIMEOUT=10k",
+        "WEFT_PEER_TIMEOUT=10.0",
+        "WEFT_PEER_TIMEOUT=s",
+        "WEFT_PEER_TIMEOUT=.5s",
+        "WEFT_PEER_TIMEOUT=-1s",
+        "WEFT_PEER_TIMEOUT=1000us",
+        "WEFT_PEER_TIMEOUT=2h",
+        "WEFT_PEER_TIMEOUT=0.0995s",
+        "WEFT_PEER_TIMEOUT=0.1001s",
+        "WEFT_PEER_TIMEOUT=99999999999999999999999h",
+        "WEFT_SHM_MEMORY=99999999999999999999",
+        "WEFT_SHM_MEMORY=18014398509481985k",
+        "WEFT_RDMA_CM=2",
+        "WEFT_RDMA_CM=",
+        "WEFT_RDMA_CM=maybe",
         "WEFT_LOG=loud",
         "WEFT_LOG=",
         "WEFT_LOG='warn|info'",
         "WEFT_SHM_RINGS=0",
-        "WEFT_SHM_PLACES=65",
+        "WEFT_SHM_RINGS=4097",
         "WEFT_SHM_SLOTS=8",
     };
     (void)state;
@@ -116,9 +179,71 @@ static void test_refused(void **state)
         says(bad[i], " error: WEFT_");
         says(bad[i], ": must be ");
     }
-    says("WEFT_AM_MAX=511", "WEFT_AM_MAX=511: must be a number from 512 to 32704");
+    says("WEFT_AM_MAX=511", "WEFT_AM_MAX=511: must be a number from 512 to 32704 bytes");
+    says("WEFT_PEER_TIMEOUT=2h", "must be a number from 100 to 3600000 milliseconds, or a time");
     says("WEFT_LOG=loud", "must be one of error|warn|info|debug");
-    says("WEFT_AM_MAX=511", "WEFT_AM_MAX=4032 (4032)"); /* the default stays */
+    says("WEFT_AM_MAX=511", "WEFT_AM_MAX=4032B (4032B)"); /* the default stays */
+}
+
+/* Fails when: an item of WEFT_DEBUG does not set its field, or sets another one. */
+static void test_debug_items(void **state)
+{
+    (void)state;
+    says("WEFT_DEBUG=nomap,nopull,nomembarrier",
+         "shm_map=0 (1)\nshm_pull=0 (1)\nmembarrier=0 (1)\n");
+    says("WEFT_DEBUG=nosrq,noinline,nosignal,nopostlist",
+         "rdma_srq=0 (1)\nrdma_inline=0 (512)\nrdma_signal=1 (16)\nrdma_post_list=1 (32)\n");
+    says("WEFT_DEBUG=ops=64,slab=64K,places=1,yield=0",
+         "ops=64 (1048575)\nslab=65536 (2097152)\nshm_places=1 (16)\nyield=0 (100)\n");
+    says("WEFT_DEBUG=nullnic,nosrq", "rdma_null=1 (0)\n");
+    says("WEFT_DEBUG=handles,Verify,merge,",
+         "handles=1 (0)\nmr_cache_verify=1 (0)\nmr_cache_merge=1 (0)\nshuffle=0 (0)\n");
+    says("WEFT_DEBUG=shuffle", "\nshuffle=1 (0)\nshuffle_seed=0 (0)\n");
+    says("WEFT_DEBUG=shuffle=18446744073709551615",
+         "\nshuffle=1 (0)\nshuffle_seed=18446744073709551615 (0)\n");
+    says("WEFT_DEBUG=,places=2,,places=3", "shm_places=3 ");
+    says("WEFT_DEBUG=nomap,places=2", "\nWEFT_DEBUG=nomap,places=2 () ");
+    says("FI_MR_CACHE_MERGE_REGIONS=1", "mr_cache_merge=1 ");
+    is_quiet("WEFT_DEBUG= FI_MR_CACHE_MERGE_REGIONS=no");
+}
+
+/* Fails when: an item that means nothing is skipped in silence. */
+static void test_debug_refused(void **state)
+{
+    static const char *const bad[] = {"nomaps",   "no",          "places",  "nomap=1", "places=0",
+                                      "places=x", "=",           "places=", "ops=63",  "shuffle=0",
+                                      "slab=1K",  "ops=1048576", "none"};
+    char env[64];
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        snprintf(env, sizeof env, "WEFT_DEBUG=yield=1,%s,ops=64", bad[i]);
+        says(env, "open WEFT_EINVAL");
+        says(env, " error: WEFT_DEBUG: ");
+    }
+    says("WEFT_DEBUG=nomaps", "no item nomaps: ");
+    says("WEFT_DEBUG=nomaps", " nomap ");
+    says("WEFT_DEBUG=places=65", "places=65: must be a number from 1 to 64: ");
+}
+
+/* Fails when: a variable of an earlier version is ignored in silence, or one of today is taken for
+ * it. */
+static void test_renamed(void **state)
+{
+    static const char *const old[] = {
+#define WF_RENAMED(name, instead) name,
+#include "config/renamed.def"
+    };
+    char env[64], want[128];
+    (void)state;
+    for (size_t i = 0; i < sizeof old / sizeof old[0]; i++) {
+        snprintf(env, sizeof env, "%s=1", old[i]);
+        snprintf(want, sizeof want, "error: %s is not read any more: use WEFT_", old[i]);
+        says(env, "open WEFT_EINVAL");
+        says(env, want);
+    }
+    says("WEFT_SHUFFLE=1", "WEFT_SHUFFLE is not read any more: use WEFT_DEBUG=shuffle for 1");
+    says("WEFT_SHUFFLE_SEED=7", "use WEFT_DEBUG=shuffle=SEED");
+    says("WEFT_SHM_MAPS=1", "open WEFT_OK"); /* unknown: a warning */
 }
 
 /* Fails when: text longer than it may be is cut off, or taken. */
@@ -140,20 +265,22 @@ static void test_unknown(void **state)
     (void)state;
     says("WEFT_SHM_SLOT=64", "WEFT_SHM_SLOT is not a variable of Weft; the nearest is "
                              "WEFT_SHM_SLOTS");
-    says("WEFT_SHUFLE=1", "the nearest is WEFT_SHUFFLE (");
+    says("WEFT_PINED=1G", "the nearest is WEFT_PINNED (");
     says("WEFT_SHM_SLOT=64", "open WEFT_OK");
     says("WEFT_=1", "WEFT_ is not a variable");
     is_quiet("WEFT_TEST_ANYTHING=1");
-    is_quiet("WEFT_LOG=error WEFT_SHUFLE=1"); /* a warning */
+    is_quiet("WEFT_LOG=error WEFT_PINED=1G"); /* a warning */
     is_quiet("WEFTY=1");
 }
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values), cmocka_unit_test(test_rounded),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_too_long),
-        cmocka_unit_test(test_unknown)};
+        cmocka_unit_test(test_values),        cmocka_unit_test(test_units),
+        cmocka_unit_test(test_defaults),      cmocka_unit_test(test_rounded),
+        cmocka_unit_test(test_refused),       cmocka_unit_test(test_debug_items),
+        cmocka_unit_test(test_debug_refused), cmocka_unit_test(test_renamed),
+        cmocka_unit_test(test_too_long),      cmocka_unit_test(test_unknown)};
     self = argv[0];
     if (argc > 1 && !strcmp(argv[1], "--probe"))
         return probe();

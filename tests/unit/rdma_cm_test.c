@@ -724,6 +724,7 @@ int main(void)
         cmocka_unit_test(test_shake_nonsense),
         cmocka_unit_test(test_shake_differs),
     };
+    test_debug("nullnic");
     setenv("WEFT_RDMA_DEVICE", "null0", 1);
     OK(wf_config_init());
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -926,6 +926,7 @@ int main(void)
         cmocka_unit_test(test_what_can_be_written),
         cmocka_unit_test(test_ways_of_a_dmabuf),
     };
+    test_debug("nullnic");
     setenv("WEFT_RDMA_DEVICE", "null1", 0);
     setenv("WEFT_TRANSPORTS", "loop,rdma", 1);
     setenv("WEFT_TCP_INTERFACES", "127.0.0.1", 1);

@@ -218,6 +218,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_keys), cmocka_unit_test(test_ways),
                                        cmocka_unit_test(test_answers_made_up)};
+    test_debug("nullnic");
     setenv("WEFT_RDMA_DEVICE", "null0", 1);
     setenv("WEFT_TRANSPORTS", "loop,rdma", 1);
     setenv("WEFT_TCP_INTERFACES", "127.0.0.1", 1);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* `weft info --resources`: connects an endpoint with so many others over a device that completes
- * everything and moves nothing (WEFT_RDMA_DEVICE=null0), and prints what it holds for them. */
+ * everything and moves nothing (WEFT_DEBUG=nullnic), and prints what it holds for them. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
@@ -169,6 +169,16 @@ static int unknown(const char *word)
     return WF_TOOL_USAGE;
 }
 
+/* Of the devices that move nothing the first one, with what else WEFT_DEBUG says. */
+static void device_null(void)
+{
+    const char *debug = getenv("WEFT_DEBUG");
+    char text[1024];
+    snprintf(text, sizeof text, "nullnic,%s", debug ? debug : "");
+    setenv("WEFT_DEBUG", text, 1);
+    setenv("WEFT_RDMA_DEVICE", "null0", 1);
+}
+
 int wf_info_resources(int argc, char **argv)
 {
     unsigned peers[16] = {2, 100, 1000}, n = 0;
@@ -190,7 +200,7 @@ int wf_info_resources(int argc, char **argv)
     }
     n = n ? n : 3;
     files_raise();
-    setenv("WEFT_RDMA_DEVICE", "null0", 1);
+    device_null();
     setenv("WEFT_TRANSPORTS", "loop,rdma", 1);
     setenv("WEFT_TCP_INTERFACES", "127.0.0.1", 1);
     setenv("WEFT_TCP_ENCRYPT", "0", 1);

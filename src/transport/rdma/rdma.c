@@ -19,14 +19,12 @@
 
 #define NICS 16
 #define WHY 512
-#define NULL_DEVICES "null" /* null0, null1: they move nothing, for counting */
 
 /* ---- which port ---- */
 
 static const struct wf_hca_ops *hca_ops(void)
 {
-    bool null = !strncmp(wf_config()->rdma_device, NULL_DEVICES, strlen(NULL_DEVICES));
-    return null ? &wf_hca_null : &wf_hca_verbs;
+    return wf_config()->rdma_null ? &wf_hca_null : &wf_hca_verbs;
 }
 
 static struct wf_hca_wish wish(void)

@@ -27,7 +27,7 @@
 #define WIRES 16384u    /* of an endpoint */
 #define WIRES_SPARE 64u /* of WIRE_UNDER_WAY, for grants */
 #define GRANTS 4u       /* receives of a queue pair's own queue for grants */
-#define POST_LIST 32u   /* requests at a time; WEFT_RDMA_POST_LIST, at most */
+#define POST_LIST 32u   /* requests at a time, at most */
 #define RECEIVES_BATCH 16u
 #define RECEIVES_LEAST 64u
 #define MOVE_MAX ((size_t)1 << 20) /* bytes of a move's request */

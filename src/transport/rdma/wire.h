@@ -24,8 +24,8 @@
  * writes (RDMA WRITE with immediate, so that who sleeps wakes), more where there are few peers. Of
  * those granted, sends of less than WIRE_BYTES leave [reserve] alone until the endpoint closes:
  * what the lane's ring holds has a place at the other end though nobody polls there, as kernels'
- * buffers give it to sockets. Short sends are inline (WEFT_RDMA_INLINE); others wait in a
- * registered piece until their completion, of which one in WEFT_RDMA_SIGNAL is asked for.
+ * buffers give it to sockets. Short sends are inline; others wait in a
+ * registered piece until their completion, of which each 16th is asked for.
  *
  * Receiving. An endpoint's buffers are in one shared receive queue, or, where the NIC has none, a
  * wire's window of them in its queue pair's own. What came waits in the wire's line until the lane
@@ -217,7 +217,7 @@ struct wf_wire {
     uint32_t refused;              /* the move that the other NIC refused, if is_refused */
     uint32_t depth, mask;          /* of [requests]: a power of two, less one */
     uint32_t most;                 /* under way but for grants */
-    uint32_t inline_max;           /* as the NIC and WEFT_RDMA_INLINE allow; 0: nothing is */
+    uint32_t inline_max;           /* as the NIC and wf_config allow; 0: nothing is */
     uint32_t signal_each;          /* a completion is asked for with each so many requests */
     struct rdma_request *requests; /* a free one is rdma_none */
     uint64_t id_base;              /* of requests' ids: their numbers are below */

@@ -304,7 +304,7 @@ static void own_order(struct shm_tep *t, size_t n)
             t->items[i].at = t->own[t->items[i].rx->own_next++];
 }
 
-/* WEFT_SHUFFLE: everything pending, in random order; slots are given back when
+/* WEFT_DEBUG=shuffle: everything pending, in random order; slots are given back when
  * all of them have been handled. */
 static int poll_shuffled(struct shm_tep *t)
 {

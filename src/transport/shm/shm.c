@@ -196,7 +196,7 @@ static enum weft_status shm_ep_open(struct wf_tctx *tctx, const struct wf_tep_pa
     t->shuffle = c->shuffle;
     t->rand = c->shuffle_seed ? c->shuffle_seed + params->address.ep : wf_now_ns();
     if (t->shuffle)
-        wf_info("WEFT_SHUFFLE: endpoint %u uses seed %llu", params->address.ep,
+        wf_info("WEFT_DEBUG=shuffle: endpoint %u uses seed %llu", params->address.ep,
                 (unsigned long long)t->rand);
     wf_list_init(&t->fresh);
     pthread_mutex_lock(&ctx->lock);

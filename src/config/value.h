@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Values of variables as they are typed, and as `weft info --config` prints them. */
+#ifndef WF_CONFIG_VALUE_H
+#define WF_CONFIG_VALUE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* What a number counts. The suffixes K, M, G and T stand for 2^10, 2^20, 2^30 and 2^40.
+ *   WF_UNIT_NONE   "4096", "4K"
+ *   WF_UNIT_BYTES  the same, also "64KB", "64KiB", "4032B"
+ *   WF_UNIT_MS     "500ms", "2.5s", "10m", "1h"; without a unit: milliseconds */
+enum wf_unit { WF_UNIT_NONE, WF_UNIT_BYTES, WF_UNIT_MS };
+
+enum { WF_VALUE_TEXT = 32 }; /* longest text of a number, with its end */
+
+/* Of something: a fraction (above 0), or bytes. */
+struct wf_share {
+    double fraction;
+    uint64_t bytes;
+};
+
+/* Parsers. Each returns 0, or -1 if [text] is no such value; *out is set on success only. */
+int wf_value_number(const char *text, enum wf_unit unit, uint64_t *out);
+int wf_value_share(const char *text, struct wf_share *out); /* "5/8" or "0.8"; else bytes */
+int wf_value_bool(const char *text, int *out);
+int wf_value_enum(const char *values, const char *text, int *out); /* index in "a|b|c" */
+
+/* Print [v] so that it can be typed again: "64K", "4032B", "10s". */
+void wf_value_print(char text[WF_VALUE_TEXT], uint64_t v, enum wf_unit unit);
+
+#endif
