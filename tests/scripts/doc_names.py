@@ -7,7 +7,8 @@ usage: doc_names.py [TREE]
 README.md, ARCHITECTURE.md, CONTRIBUTING.md, docs/*.md and docs/design/*.md name files and folders in backticks, links and
 indented blocks. Each is in the tree: by its path from the root, from src/ or from the page's folder, or by the end of its
 path; a program by its source. `{a,b}`, `*`, NAME and DATE stand for several. In a table of pairs (name, release, acquire)
-each other name in backticks behind a file occurs in that file. docs/layers.svg is what docs/layers.py writes.
+each other name in backticks behind a file occurs in that file, and each label of an atomic access in src/ has a row.
+docs/layers.svg is what docs/layers.py writes.
 
 Prints what is wrong, and exits 1 then."""
 
@@ -97,6 +98,20 @@ def pairs_wrong(page, text, files, tree):
                         yield f"{page}:{number}: {name} is not in the file that is named before it"
 
 
+LABEL = re.compile(r'(?:acquire|release|ACQUIRE|RELEASE|ACQ_REL|atomic).*/\* "([a-z ]+)"')
+
+
+def labels_missing(tree, files):
+    """Labels of acquires and releases in src/ that ARCHITECTURE.md has no row for."""
+    rows = re.findall(r"^\| ([^|]+) \|", (tree / "ARCHITECTURE.md").read_text(), re.M)
+    known = {re.sub(r" *\(.*", "", name) for row in rows for name in row.split(", ")}
+    for file in sorted(f for f in files if f.startswith("src/") and f.endswith((".c", ".h"))):
+        for number, line in enumerate((tree / file).read_text().splitlines(), 1):
+            for label in LABEL.findall(line):
+                if label not in known:
+                    yield f'{file}:{number}: ARCHITECTURE.md has no pair "{label}"'
+
+
 def main():
     tree = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parents[2]).resolve()
     files = files_of(tree)
@@ -105,6 +120,7 @@ def main():
         name, text = str(page.relative_to(tree)), page.read_text()
         wrong += names_wrong(name, text, files)
         wrong += pairs_wrong(name, text, files, tree)
+    wrong += labels_missing(tree, files)
     wrong += [] if subprocess.run([tree / "docs/layers.py", "--check"]).returncode == 0 else ["docs/layers.svg"]
     print("\n".join(wrong))
     print(f"{len(wrong)} names are wrong")
