@@ -9,15 +9,15 @@
  *
  *     counter, a line | its tiles of A | its tiles of B | its tiles of C
  *
- * Rank 0 reads the files and puts the tiles where they belong. Then every rank
- * takes tiles of C, one after the other, from rank 0's counter (an atomic add:
- * who is fast takes more), gets the tiles of A and B that it needs, the next
- * pair while OpenBLAS multiplies this one, and puts the result to its place.
- * At the end rank 0 gets C and writes it.
+ * Rank 0 reads the files and puts the tiles to their ranks. Then every rank takes
+ * tiles of C, one after the other, from rank 0's counter (an atomic add: a fast
+ * rank takes more). It gets the tiles of A and B that it needs, the next pair
+ * while OpenBLAS multiplies this one, and puts the result to its place. At the
+ * end rank 0 gets C and writes it.
  *
- * A tile of C is a sum over k = 0, 1, 2, ..., in this order, whoever computes
- * it, by one thread, and so it has the same bits on any number of ranks of
- * machines with the same processor. With --check rank 0 computes all of C once
+ * A tile of C is a sum over k = 0, 1, 2, ..., in this order, by one thread. So it
+ * has the same bits whichever rank computes it, on any number of ranks, if their
+ * processors are the same. With --check rank 0 computes all of C once
  * more alone and compares, bit for bit. */
 #include <cblas.h>
 #include <inttypes.h>
@@ -37,9 +37,9 @@ enum {
 
 enum which { A, B, C, MATRICES };
 
-/* What every rank must know; rank 0 finds out. */
+/* What every rank must know; rank 0 determines it. */
 struct task {
-    uint32_t exit_code; /* not 0: rank 0 has said why there is nothing to do */
+    uint32_t exit_code; /* not 0: there is nothing to do, and rank 0 has printed why */
     uint32_t tile;
     uint64_t rows, inner, cols; /* A is rows x inner, B inner x cols */
 };
@@ -66,7 +66,7 @@ struct dgemm {
     int check;
 };
 
-/* ---- where things are ---- */
+/* ---- layout ---- */
 
 static struct weft_remote *tile_owner(const struct dgemm *d, enum which m, uint64_t i, uint64_t j)
 {
@@ -101,7 +101,7 @@ static double *buffer(const struct dgemm *d, unsigned which)
     return d->buffers + which * (d->tile_bytes / sizeof(double));
 }
 
-/* Returns 0, or -1 if it would not fit in memory; dimensions themselves do. */
+/* Returns 0, or -1 if the tiles would not fit in memory; the dimensions are valid. */
 static int lay_out(struct dgemm *d)
 {
     const struct task *t = &d->task;
@@ -165,7 +165,7 @@ static enum weft_status put_tile(struct dgemm *d, enum which m, uint64_t i, uint
     return finish_op(d, s, &op);
 }
 
-/* The next tile of C that nobody has taken. */
+/* The next tile of C that no rank has taken. */
 static enum weft_status take_next(struct dgemm *d, uint64_t *tile)
 {
     struct weft_op op = {0};
@@ -197,7 +197,7 @@ static void fetch(struct dgemm *d, uint64_t i, uint64_t j, uint64_t k, struct pa
 static enum weft_status arrived(struct dgemm *d, struct pair *p)
 {
     enum weft_status a = finish_op(d, p->started[A], &p->op[A]);
-    enum weft_status b = finish_op(d, p->started[B], &p->op[B]); /* in any case: it uses memory */
+    enum weft_status b = finish_op(d, p->started[B], &p->op[B]); /* in any case: it uses buffers */
     return a != WEFT_OK ? a : b;
 }
 
@@ -287,7 +287,7 @@ static int write_result(const struct dgemm *d)
     return matrix_finish(d->paths[C], f);
 }
 
-/* The same sums in this one process, from the matrices as they were read. */
+/* The same sums in this process alone, from the matrices as read. */
 static int check_result(const struct dgemm *d)
 {
     const struct grid *g = &d->grid[C];
@@ -344,7 +344,7 @@ static int parse(struct dgemm *d, int argc, char **argv)
     return files == MATRICES ? 0 : usage("three files are needed", "");
 }
 
-/* Rank 0, before the others know anything. */
+/* Rank 0, before the other ranks get the task. */
 static int prepare(struct dgemm *d, int argc, char **argv)
 {
     struct matrix *w = d->whole;
@@ -368,7 +368,7 @@ static int prepare(struct dgemm *d, int argc, char **argv)
     d->task.rows = w[A].rows;
     d->task.inner = w[A].cols;
     d->task.cols = w[B].cols;
-    /* With tiles much larger than a matrix most of the tiles is air. */
+    /* Tiles much larger than a matrix are mostly padding. */
     if (lay_out(d) || matrix_fits("all tiles together", d->region / sizeof(double), d->size))
         return fprintf(stderr, "dgemm: a smaller --tile takes less memory\n"), 1;
     return 0;
@@ -421,7 +421,7 @@ static enum weft_status run(struct dgemm *d, double *seconds)
     *seconds = now() - start;
     if (d->rank == 0 && (s = gather(d)) != WEFT_OK)
         return s;
-    /* Nobody closes its region before rank 0 has what is in it. */
+    /* No rank closes its region before rank 0 has got its tiles. */
     return complain(d, "barrier", weft_job_barrier(d->job));
 }
 
@@ -437,7 +437,7 @@ static int report(const struct dgemm *d, double seconds)
     return 0;
 }
 
-/* Everything is given back in reverse order; what was not opened is null. */
+/* Close and free in reverse order; what was not opened is null. */
 static int finish(struct dgemm *d, int code)
 {
     for (unsigned r = 0; d->mr && r < d->size; r++)

@@ -36,7 +36,7 @@ __attribute__((format(printf, 2, 3))) static int bad(const char *path, const cha
     return -1;
 }
 
-/* Half of the memory: this matrix is held once here and once in tiles. */
+/* Half of the memory: the matrix exists here once and once in tiles. */
 int matrix_fits(const char *path, size_t rows, size_t cols)
 {
     uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
@@ -66,7 +66,7 @@ static uint32_t little_endian(const unsigned char *bytes, unsigned count)
     return value;
 }
 
-/* What follows 'key': in the header, a Python dictionary. */
+/* The text behind 'key': in the header, a Python dictionary. */
 static const char *npy_value(const char *head, const char *key)
 {
     char quoted[WORD_MAX];
@@ -127,7 +127,7 @@ static char *npy_read_head(struct source *src)
     unsigned width;
     uint32_t len;
     char *head;
-    if (fread(start, 1, 8, src->f) != 8) /* the magic number was looked at */
+    if (fread(start, 1, 8, src->f) != 8) /* the magic number was checked */
         return bad(src->path, "it is cut off in its header"), NULL;
     if (start[6] < 1 || start[6] > 3)
         return bad(src->path, "it is of version %u.%u; 1 to 3 are known", start[6], start[7]), NULL;
@@ -191,8 +191,8 @@ struct mtx {
     uint64_t entries; /* that follow the sizes */
 };
 
-/* The next line that is neither empty nor a comment; null at the end or after
- * saying what is wrong, which [*code] tells. */
+/* The next line that is neither empty nor a comment; null at the end, or after
+ * printing an error: [*code] tells which. */
 static char *mtx_line(struct source *src, char *line, int *code)
 {
     while (fgets(line, MTX_LINE_MAX + 2, src->f)) {
@@ -304,7 +304,7 @@ static int mtx_entry(struct source *src, const struct mtx *mtx, const struct mat
     if (mtx->symmetric && row < col)
         return bad(src->path, "line %" PRIu64 ": above the diagonal of a symmetric matrix",
                    src->line);
-    m->at[(row - 1) * m->cols + col - 1] += value; /* an entry that comes twice adds up */
+    m->at[(row - 1) * m->cols + col - 1] += value; /* entries of one place add up */
     if (mtx->symmetric && row != col)
         m->at[(col - 1) * m->cols + row - 1] += value;
     return 0;

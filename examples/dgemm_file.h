@@ -18,17 +18,17 @@ struct matrix {
     double *at; /* [rows][cols] */
 };
 
-/* Is a matrix of [rows] x [cols] something this machine can hold? Says what is
- * wrong otherwise. */
+/* Does a matrix of [rows] x [cols] fit this machine's memory? Prints an error if
+ * it does not. */
 int matrix_fits(const char *path, size_t rows, size_t cols);
 
-/* Returns 0, or -1 after saying what is wrong with the file; on success the
- * caller frees [at]. */
+/* Returns 0, or -1 after printing the file's error; on success the caller frees
+ * [at]. */
 int matrix_read(const char *path, struct matrix *m);
 
-/* Start a file of [rows] x [cols] that are then written row after row. */
+/* Begin a file of [rows] x [cols], which the caller writes row after row. */
 FILE *matrix_create(const char *path, size_t rows, size_t cols);
-/* End it. Returns 0, or -1 after saying why; then there is no file. */
+/* End it. Returns 0, or -1 after printing why; then there is no file. */
 int matrix_finish(const char *path, FILE *f);
 
 #endif

@@ -6,8 +6,8 @@
  *        $(pkg-config --libs weft-gasnet-seq)
  *     weft run -n 4 -- ./gasnet_table 200000
  *
- * Each node's segment is its part of the table, open addressing. Who has a key sends it to its
- * owner in a Medium active message, many keys at once; the handler counts it and replies, so that a
+ * Each node's segment is its part of the table, open addressing. A node sends its keys to their
+ * owners in Medium active messages, many keys at once. The handler counts them and replies, so a
  * node knows when all of its keys have been counted. Lookups are one-sided: gasnet_get of the slot,
  * and of the next one where the key collided. Every node looks up its share of all keys and checks
  * that the counts are right. */
@@ -18,7 +18,7 @@
 #include <time.h>
 
 #define BATCH 256 /* keys in a message; 2 KiB */
-#define TIMES 3   /* each node counts each key so often */
+#define TIMES 3   /* each node counts each key this many times */
 
 struct slot {
     uint64_t key; /* 0: empty */
@@ -172,7 +172,7 @@ static void barrier(void)
         gasnet_exit(2);
 }
 
-/* Room for twice the keys that a node gets on average, and some. */
+/* Room for twice the average keys of a node, and 1024 more. */
 static uint64_t slots_for(uint64_t keys)
 {
     uint64_t n = 4096;
@@ -201,7 +201,7 @@ static void attach(uint64_t keys)
     table = parts[gasnet_mynode()].addr;
     for (uint64_t i = 0; i < slots; i++)
         table[i] = (struct slot){0, 0};
-    barrier(); /* nobody counts before every part is empty */
+    barrier(); /* no node counts before every part is empty */
 }
 
 int main(int argc, char **argv)

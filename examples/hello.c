@@ -27,10 +27,10 @@ int main(void)
 
     s = weft_am_register(ep, HELLO, on_hello, &me);
     if (s == WEFT_OK && (s = weft_am_register(ep, THANKS, on_thanks, &thanked)) == WEFT_OK)
-        s = weft_job_barrier(job); /* now everyone's handlers are there */
+        s = weft_job_barrier(job); /* every rank has its handlers now */
     if (s == WEFT_OK)
         while ((s = weft_am_request(next, HELLO, &me, 1, NULL, 0, 1)) == WEFT_AGAIN)
-            weft_ep_wait(ep, 1000000000); /* no room yet: until there may be, then try again */
+            weft_ep_wait(ep, 1000000000); /* no room yet: wait for some, try again */
     while (s == WEFT_OK && !thanked && (s = weft_peer_status(next)) == WEFT_OK)
         weft_ep_wait(ep, 1000000000); /* runs the handlers */
     if (s != WEFT_OK || (s = weft_job_barrier(job)) != WEFT_OK)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A server that adds up what its clients send. No launcher starts them: clients know it by a file
- * with its address, and over a network by a key (WEFT_KEY_FILE). They come and go, or are killed.
+/* A server that adds up numbers of its clients. No launcher starts them: clients find its address
+ * in a file, and over a network all use a key (WEFT_KEY_FILE). Clients come and go, or are killed.
  *
  *     server FILE              serve until SIGTERM
- *     server FILE N [TIMES]    add N to the sum, TIMES times, and say the sum */
+ *     server FILE N [TIMES]    add N to the sum, TIMES times, and print the sum */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -27,8 +27,8 @@ static int complain(const char *what, enum weft_status s)
     return 1;
 }
 
-/* At the server. A request is checked like anything from outside. No peer is opened for a client:
- * a reply needs none, and one to a client that died meanwhile is nobody's any more. */
+/* At the server. It checks a request like any input from outside. It opens no peer for a client: a
+ * reply needs none, and a reply to a client that has died is dropped. */
 static void on_add(const struct weft_am *am)
 {
     uint64_t *sum = am->arg, n;
@@ -63,7 +63,7 @@ static int serve(struct weft_ep *ep, const char *file)
     if (s != WEFT_OK || (s = weft_ep_address(ep, address, &len)) != WEFT_OK)
         return complain("cannot serve", s);
     snprintf(other, sizeof other, "%s.new", file);
-    FILE *f = fopen(other, "w"); /* whoever finds [file] finds all of it */
+    FILE *f = fopen(other, "w"); /* a process that finds [file] finds all of it */
     if (!f || fwrite(address, 1, len, f) != len || fclose(f) || rename(other, file))
         return perror(file), 1;
     while (!stop && weft_ep_wait(ep, 1000000000) >= 0) /* runs on_add */

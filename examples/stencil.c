@@ -6,25 +6,24 @@
  * A step replaces each pixel by the mean of its old value (weight 1/2) and its
  * four neighbours' (1/8 each); at the picture's border a pixel is its own
  * missing neighbour. Pixels are integers, 8 bits before the point and 20 after
- * it, so the result does not depend on who computed what: it is the same, bit
- * for bit, on any number of ranks.
+ * it, so the result does not depend on which rank computed which row: it is the
+ * same, bit for bit, on any number of ranks.
  *
  * Each rank has one region that the others can reach:
  *
  *     signal word from above | signal word from below | buffer 0 | buffer 1
  *
  * Buffer t & 1 holds state t: the rank's rows between two halo rows, copies of
- * the neighbours' edge rows. Who has computed its edge row of state t puts it
- * into the neighbour's halo row of state t and signals t (weft_put_signal).
+ * the neighbours' edge rows. A rank that has computed its edge row of state t puts
+ * it into the neighbour's halo row of state t and signals t (weft_put_signal).
  *
  * Why two buffers are enough, and no acknowledgement is needed: A overwrites
  * B's halo row of state t with state t + 2. A computes t + 2 only after it has
  * seen B's signal t + 1. B gives that signal after it has computed its edge row
  * of state t + 1, and that row is the only one that reads this halo row of
- * state t. So B is done with the row before A may touch it; a neighbour is
- * never more than one state ahead. The signal is given with release order and
- * waited for with acquire order, so B's reads are over, not just earlier in
- * the program. */
+ * state t. So B has finished with the row before A may write it; a neighbour is
+ * never more than one state ahead. The signal is a release and the wait for it an
+ * acquire, so B's reads are complete, not only earlier in the program. */
 #include <inttypes.h>
 #include <png.h>
 #include <stdio.h>
@@ -40,9 +39,9 @@ enum {
 
 enum side { ABOVE, BELOW };
 
-/* What every rank must know; rank 0 finds out. */
+/* What every rank must know; rank 0 determines it. */
 struct task {
-    uint32_t exit_code; /* not 0: rank 0 has said why there is nothing to do */
+    uint32_t exit_code; /* not 0: there is nothing to do, and rank 0 has printed why */
     uint32_t width, height, steps;
 };
 
@@ -59,7 +58,7 @@ struct stencil {
     uint64_t checksum;
 };
 
-/* ---- where things are ---- */
+/* ---- layout ---- */
 
 static unsigned first_row(const struct stencil *st, unsigned rank)
 {
@@ -106,8 +105,8 @@ static enum weft_status complain(const struct stencil *st, enum weft_status s, c
     return s;
 }
 
-/* Between node-mates put and get are over when they return; elsewhere they may
- * end later. A lost peer ends them too. */
+/* Within a node put and get are complete when they return; otherwise they may
+ * complete later. The loss of the peer completes them too. */
 static enum weft_status settle(struct stencil *st, enum weft_status s, const struct weft_op *op)
 {
     while (s == WEFT_PENDING) {
@@ -135,7 +134,7 @@ static enum weft_status send_edge(struct stencil *st, enum side side, unsigned t
 }
 
 /* Wait until the neighbour's edge row of state [t] is in this rank's halo row.
- * Bounded by the neighbour's life: one that is only slow is waited for. */
+ * Waits while the neighbour lives, however slow it is. */
 static enum weft_status wait_halo(struct stencil *st, enum side side, unsigned t)
 {
     unsigned from = side == ABOVE ? st->rank - 1 : st->rank + 1;
@@ -363,7 +362,7 @@ static int prepare(struct stencil *st, int argc, char **argv)
     return 0;
 }
 
-/* Tell every rank what rank 0 found out, and make the regions. */
+/* Send rank 0's task to every rank, and make the regions. */
 static enum weft_status share_task(struct stencil *st)
 {
     struct task *all = calloc(st->size, sizeof *all);
@@ -389,8 +388,8 @@ static double now(void)
     return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
 }
 
-/* Compute all steps. [seconds] is set on success: from when everyone could
- * start until everyone was done. */
+/* Compute all steps. [seconds] is set on success: from the time when every rank
+ * could start until every rank had finished. */
 static enum weft_status run(struct stencil *st, double *seconds)
 {
     enum weft_status s = st->rank == 0 ? scatter(st) : WEFT_OK;
@@ -405,7 +404,7 @@ static enum weft_status run(struct stencil *st, double *seconds)
     *seconds = now() - start;
     if (st->rank == 0 && (s = gather(st)) != WEFT_OK)
         return s;
-    return barrier(st); /* nobody closes its region before rank 0 has its rows */
+    return barrier(st); /* no rank closes its region before rank 0 has got its rows */
 }
 
 static int report(struct stencil *st, double seconds)
@@ -420,7 +419,7 @@ static int report(struct stencil *st, double seconds)
     return 0;
 }
 
-/* Everything is given back in reverse order; what was not opened is null. */
+/* Close and free in reverse order; what was not opened is null. */
 static int finish(struct stencil *st, int code)
 {
     for (unsigned i = 0; st->mr && i < st->size; i++)
