@@ -671,10 +671,6 @@ WEFT_API extern uint64_t weft_inline_counts_[3]; /* put, get, atomic */
 #define WEFT_COUNT_(i) ((void)0)
 #endif
 
-#ifndef WEFT_TEST_POINT_
-#define WEFT_TEST_POINT_(label) ((void)0)
-#endif
-
 /* Is [r] mapped, alive, and [offset, offset + len) inside it, with [access]? */
 WEFT_INLINE int weft_remote_ok_(const struct weft_remote *r, uint64_t offset, uint64_t len,
                                 unsigned access)
@@ -740,7 +736,6 @@ WEFT_INLINE WEFT_MUST_USE enum weft_status weft_put(struct weft_remote *r, uint6
 {
     if (WEFT_UNLIKELY(!weft_remote_ok_(r, offset, len, WEFT_REMOTE_WRITE)))
         return weft_put_slow_(r, offset, src, len, op);
-    WEFT_TEST_POINT_("put.copy");
     weft_copy_(r->base + offset, src, len);
     WEFT_COUNT_(0);
     if (WEFT_UNLIKELY(!weft_remote_still_(r)))
@@ -755,7 +750,6 @@ WEFT_INLINE WEFT_MUST_USE enum weft_status weft_get(struct weft_remote *r, uint6
 {
     if (WEFT_UNLIKELY(!weft_remote_ok_(r, offset, len, WEFT_REMOTE_READ)))
         return weft_get_slow_(r, offset, dst, len, op);
-    WEFT_TEST_POINT_("get.copy");
     weft_copy_(dst, r->base + offset, len);
     WEFT_COUNT_(1);
     if (WEFT_UNLIKELY(!weft_remote_still_(r)))
@@ -804,7 +798,6 @@ WEFT_INLINE WEFT_MUST_USE enum weft_status weft_put_signal(struct weft_remote *r
     s = weft_put(r, offset, src, len, NULL); /* mapped: never PENDING */
     if (WEFT_UNLIKELY(s != WEFT_OK))
         return s;
-    WEFT_TEST_POINT_("signal.store");
     word = WEFT_CAST_(uint64_t *, WEFT_CAST_(void *, sig->base + sig_offset));
     if (how == WEFT_SIGNAL_ADD)
         (void)__atomic_fetch_add(word, value, __ATOMIC_RELEASE);

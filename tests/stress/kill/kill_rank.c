@@ -15,8 +15,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static int point(const char *label);
-#define WEFT_TEST_POINT_(label) ((void)point(label))
+static int point(const char *label); /* points/weft/meson.build */
 #include <weft/job.h>
 #include <weft/msg.h>
 
@@ -578,7 +577,7 @@ static void join(void)
     struct weft_job_params params = WEFT_JOB_PARAMS_INIT;
     unsigned char own[WEFT_ADDR_MAX] = {0};
     size_t len = sizeof own;
-    struct wf_address a;
+    struct wf_address a = {0};
     struct wf_contact contact;
     params.peer_down = on_down;
     must(weft_job_open(&params, &job), "weft_job_open");

@@ -17,8 +17,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static void point(const char *label);
-#define WEFT_TEST_POINT_(label) point(label)
+static void point(const char *label); /* points/weft/meson.build */
 #include <weft/weft.h>
 
 #include "proc.h"
