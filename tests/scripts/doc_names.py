@@ -8,7 +8,7 @@ README.md, ARCHITECTURE.md, CONTRIBUTING.md, docs/*.md and docs/design/*.md name
 indented blocks. Each is in the tree: by its path from the root, from src/ or from the page's folder, or by the end of its
 path; a program by its source. `{a,b}`, `*`, NAME and DATE stand for several. In a table of pairs (name, release, acquire)
 each other name in backticks behind a file occurs in that file, and each label of an atomic access in src/ has a row.
-docs/layers.svg is what docs/layers.py writes.
+What is called wf_, net_ or weft_ there is a word of the sources. docs/layers.svg is what docs/layers.py writes.
 
 Prints what is wrong, and exits 1 then."""
 
@@ -98,6 +98,16 @@ def pairs_wrong(page, text, files, tree):
                         yield f"{page}:{number}: {name} is not in the file that is named before it"
 
 
+NAMED = re.compile(r"\b(?:wf|weft|net|WF|WEFT)_[A-Za-z0-9_]+\b(?![*{])")
+
+
+def identifiers_wrong(page, text, known):
+    for number, words in spans(text):
+        for name in NAMED.findall(words):
+            if name not in known and not name.endswith("_"):
+                yield f"{page}:{number}: nothing is called {name}"
+
+
 LABEL = re.compile(r'(?:acquire|release|ACQUIRE|RELEASE|ACQ_REL|atomic).*/\* "([a-z ]+)"')
 
 
@@ -116,9 +126,12 @@ def main():
     tree = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parents[2]).resolve()
     files = files_of(tree)
     wrong = []
+    sources = [f for f in files if f.startswith(("src/", "include/", "tools/", "tests/", "fuzz/")) and (tree / f).is_file()]
+    known = set(re.findall(r"\w+", "\n".join((tree / f).read_text(errors="replace") for f in sources)))
     for page in sorted(p for pattern in PAGES for p in tree.glob(pattern)):
         name, text = str(page.relative_to(tree)), page.read_text()
         wrong += names_wrong(name, text, files)
+        wrong += identifiers_wrong(name, text, known)
         wrong += pairs_wrong(name, text, files, tree)
     wrong += labels_missing(tree, files)
     wrong += [] if subprocess.run([tree / "docs/layers.py", "--check"]).returncode == 0 else ["docs/layers.svg"]
