@@ -17,6 +17,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "config/config.h"
+#include "mem/lent.h"
 #include "mem/local.h"
 #include "transport/rdma/cm.h"
 
@@ -888,19 +889,6 @@ static void grant(struct wf_wire *w)
         cell_write(w, w->taken + window, WF_HCA_WRITE_IMM);
 }
 
-/* What the program lent may be gone: the kernel finds out. */
-static bool lent_copy(uint8_t *to, const void *from, size_t n)
-{
-    struct iovec here = {to, n}, there = {(void *)(uintptr_t)from, n};
-    ssize_t got = process_vm_readv(gettid(), &here, 1, &there, 1, 0);
-    if (got < 0 && errno != EFAULT) { /* not allowed here */
-        memcpy(to, from, n);
-        return true;
-    }
-    errno = EFAULT;
-    return got == (ssize_t)n;
-}
-
 /* [len] bytes from [from] on. False: some of what is [lent] is not there; errno */
 static bool gather(uint8_t *to, const struct iovec *v, unsigned n, size_t from, size_t len,
                    const void *lent)
@@ -915,7 +903,7 @@ static bool gather(uint8_t *to, const struct iovec *v, unsigned n, size_t from, 
         part = WF_MIN(len, v[i].iov_len - from);
         if (base != lent)
             memcpy(to, base + from, part);
-        else if (!lent_copy(to, base + from, part))
+        else if (!wf_lent_read(to, base + from, part))
             return false;
         to += part;
         len -= part;

@@ -152,11 +152,7 @@ static inline enum weft_status publish(struct shm_tx *tx, struct wf_shm_line *li
                                        uint32_t len, uint32_t reply_max)
 {
     WF_HOOK("send.data");
-#ifdef WF_PLANT_RELAXED
-    wf_store_relaxed(&line->ready, wf_shm_ready(tail, len, reply_max));
-#else
     wf_store_release(&line->ready, wf_shm_ready(tail, len, reply_max)); /* "line" */
-#endif
     tx->tail = tail + 1;
     WF_HOOK("send.published");
     atomic_signal_fence(

@@ -12,6 +12,7 @@
 
 #include "base/hook.h"
 #include "base/log.h"
+#include "mem/lent.h"
 #include "transport/tcp/tcp.h"
 
 #define READ_MAX ((size_t)131072)   /* of small frames in one read */
@@ -124,18 +125,6 @@ static bool goes_through_buffer(const struct tcp_lane *lane)
     return lane->seal || wf_tcp_is_wired(lane);
 }
 
-/* Where the program may have unmapped it, the kernel finds out. False: it is not there. */
-static bool lent_copy(void *to, const void *from, size_t n)
-{
-    struct iovec here = {(void *)(uintptr_t)from, n}, there = {to, n};
-    ssize_t got = process_vm_writev(gettid(), &here, 1, &there, 1, 0);
-    if (got < 0 && errno != EFAULT) { /* not allowed here */
-        memcpy(to, from, n);
-        return true;
-    }
-    return got == (ssize_t)n;
-}
-
 /* [n] bytes of payload that were in the buffer already. */
 static void bulk_copy(struct tcp_lane *lane, const uint8_t *bytes, size_t n)
 {
@@ -146,7 +135,7 @@ static void bulk_copy(struct tcp_lane *lane, const uint8_t *bytes, size_t n)
         void *to = bulk_hold(lane, &token, &bulk, &part);
         if (to) {
             if (goes_through_buffer(lane))
-                lane->bulk.lost |= !lent_copy(to, bytes, part);
+                lane->bulk.lost |= !wf_lent_write(to, bytes, part);
             else
                 memcpy(to, bytes, part);
             bulk_unhold(lane, &bulk);
