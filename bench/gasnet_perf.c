@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the GASNet front door costs, between the first two nodes of a job (SEQ):
+/* What the GASNet binding costs, between the first two nodes of a job (SEQ):
  *
  *     weft run -n 2 -- gasnet_perf [--quick]
  *

@@ -93,7 +93,7 @@ static void check_nodes(const struct wf_nodes *n, const struct wf_member *member
         FUZZ_CHECK(!node || wf_nodes_leader(n, node - 1) < wf_nodes_leader(n, node));
         FUZZ_CHECK(wf_nodes_is_mine(n, r) == (node == n->of[me]));
         for (unsigned q = 0; q < r; q++)
-            FUZZ_CHECK((n->of[q] == node) == wf_mates(&members[q], &members[r]));
+            FUZZ_CHECK((n->of[q] == node) == wf_members_are_local(&members[q], &members[r]));
     }
 }
 

@@ -342,7 +342,7 @@ static void end_badly(enum weft_status status)
     FUZZ_CHECK(status == WEFT_EPROTO || status == WEFT_ECLOSED || status == WEFT_EPEER);
     if (!job->broken)
         job->broken = status;
-    (void)wf_across_look(job, job->broken);
+    (void)wf_across_check(job, job->broken);
     s.inside = false;
     job->across->len = 0;
 }

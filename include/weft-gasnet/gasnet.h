@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* GASNet 1.8 over Weft: programs written against GASNet-1 compile with this header and run on
  * Weft's transports. One of GASNET_SEQ, GASNET_PAR and GASNET_PARSYNC is defined before it is
- * included, and one of the segments GASNET_SEGMENT_FAST (what is meant by none), _LARGE and
- * _EVERYTHING may be. Names that begin with gasnetw_ are this implementation's own.
+ * included; one of the segments GASNET_SEGMENT_FAST (the default), _LARGE and _EVERYTHING may be.
+ * Names that begin with gasnetw_ are internal.
  *
- * What each call promises is GASNet's specification; what this implementation chose where that
- * leaves a choice is in weft-gasnet(3). */
+ * GASNet's specification defines each call; weft-gasnet(3) says what this implementation chose
+ * where it leaves a choice. */
 #ifndef GASNETW_GASNET_H
 #define GASNETW_GASNET_H
 #define _INCLUDED_GASNET_H
@@ -51,7 +51,7 @@ extern "C" {
 #define GASNET_CONDUIT_WEFT 1
 #define GASNET_ALIGNED_SEGMENTS 0
 #if defined(GASNET_SEGMENT_EVERYTHING)
-#define GASNET_PSHM 0 /* nothing of it is mapped by others */
+#define GASNET_PSHM 0 /* no other process maps the segment */
 #else
 #define GASNET_PSHM 1
 #endif
@@ -93,7 +93,7 @@ enum {
     GASNET_ERR_NOT_READY = 10004,
     GASNET_ERR_BARRIER_MISMATCH = 10005
 };
-/* Programs ask for them by #ifdef, too. */
+/* Macros too, since programs test for them with #ifdef. */
 #define GASNET_OK GASNET_OK
 #define GASNET_ERR_NOT_INIT GASNET_ERR_NOT_INIT
 #define GASNET_ERR_BAD_ARG GASNET_ERR_BAD_ARG
@@ -114,7 +114,7 @@ typedef void *gasnet_token_t;
 #ifdef GASNET_USE_STRICT_PROTOTYPES
 typedef void *gasnetw_fn_t;
 #else
-/* Any function, as older C says it. */
+/* Any function, declared as in older C. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wpragmas"
 #pragma GCC diagnostic ignored "-Wstrict-prototypes"
@@ -122,7 +122,7 @@ typedef void (*gasnetw_fn_t)();
 #pragma GCC diagnostic pop
 #endif
 typedef struct {
-    gasnet_handler_t index; /* 128..255; 0: any, filled in */
+    gasnet_handler_t index; /* 128..255; 0: any, which gasnet_attach fills in */
     gasnetw_fn_t fnptr;
 } gasnet_handlerentry_t;
 
@@ -132,8 +132,8 @@ typedef struct {
 } gasnet_seginfo_t;
 
 typedef struct {
-    gasnet_node_t host;      /* which machine, numbered from 0 by first appearance */
-    gasnet_node_t supernode; /* who shares memory, alike */
+    gasnet_node_t host;      /* the machine, numbered from 0 by first appearance */
+    gasnet_node_t supernode; /* the group that shares memory, numbered alike */
     uintptr_t offset; /* to add to an address of its segment to find it here; 0 before the attach */
 } gasnet_nodeinfo_t;
 
@@ -156,11 +156,11 @@ GASNETW_API int gasnet_getSegmentInfo(gasnet_seginfo_t *table, int numentries);
 GASNETW_API int gasnet_getNodeInfo(gasnet_nodeinfo_t *table, int numentries);
 GASNETW_API char *gasnet_getenv(const char *name);
 
-/* What the inlined calls look at; constant after gasnet_attach. */
+/* Used by inlined calls; constant after gasnet_attach. */
 struct gasnetw_segment {
     struct weft_remote *remote; /* null: no segment */
     uintptr_t addr, size;
-    int mapped; /* here: a put or get is a copy */
+    int mapped; /* in this process: a put or get is a copy */
 };
 struct gasnetw_job {
     gasnet_node_t mynode, nodes;
@@ -187,7 +187,7 @@ GASNETW_API size_t gasnetw_max_medium(void);
 
 GASNETW_API int gasnetw_AMRequestShort(gasnet_node_t dest, gasnet_handler_t handler, int nargs,
                                        const gasnet_handlerarg_t *args);
-/* With fewer than 16, [nwords] - 1, and before them who calls: handler | own node << 8. */
+/* Fewer than 16 arguments: [nwords] - 1, after the origin: handler | own node << 8. */
 GASNETW_API int gasnetw_short(gasnet_node_t dest, unsigned nwords,
                               const gasnet_handlerarg_t *words);
 GASNETW_API int gasnetw_AMRequestMedium(gasnet_node_t dest, gasnet_handler_t handler,
@@ -209,7 +209,7 @@ GASNETW_API int gasnetw_AMReplyLong(gasnet_token_t token, gasnet_handler_t handl
                                     const gasnet_handlerarg_t *args);
 #include <gasnet_am.h>
 
-/* With a count, the arguments behind it. */
+/* Variadic: a count, then the arguments. */
 GASNETW_API int gasnet_AMRequestShort(gasnet_node_t dest, gasnet_handler_t handler, int numargs,
                                       ...);
 GASNETW_API int gasnet_AMRequestMedium(gasnet_node_t dest, gasnet_handler_t handler,
@@ -231,7 +231,7 @@ GASNETW_API int gasnet_AMReplyLong(gasnet_token_t token, gasnet_handler_t handle
 GASNETW_API int gasnet_AMPoll(void);
 GASNETW_API int gasnet_AMGetMsgSource(gasnet_token_t token, gasnet_node_t *srcindex);
 
-/* One turn of waiting for what handlers do: polls, and adapts when nothing comes. */
+/* One turn of a wait for handlers: polls, and yields or sleeps when nothing arrives. */
 struct gasnetw_wait {
     unsigned turns;
 };
@@ -247,7 +247,7 @@ GASNETW_API void gasnetw_wait_turn(struct gasnetw_wait *w);
 /* ---- handler-safe locks; no-interrupt sections ---- */
 
 typedef struct {
-    uint32_t word_; /* 0 free, 1 held, 2 held and somebody sleeps */
+    uint32_t word_; /* 0 free, 1 held, 2 held and a thread sleeps */
     uint32_t init_; /* GASNETW_HSL: initialised */
 } gasnet_hsl_t;
 #define GASNETW_HSL 0x4c5348u
@@ -272,14 +272,14 @@ typedef uint64_t gasnet_register_value_t;
 #define SIZEOF_GASNET_REGISTER_VALUE_T 8
 typedef struct gasnetw_valget *gasnet_valget_handle_t;
 
-/* Inlined where a segment can be mapped; for debugging out of line, where everything is checked. */
+/* Inlined where a segment can be mapped; not with GASNET_DEBUG, whose calls check everything. */
 #if GASNETW_SEGMENT != 2 && !defined(GASNET_DEBUG)
 #define GASNETW_INLINED 1
 #else
 #define GASNETW_INLINED 0
 #endif
 
-/* The out-of-line side of the inlined calls. */
+/* The slow paths of the inlined calls. */
 GASNETW_API void gasnetw_put_slow(gasnet_node_t node, void *dest, const void *src, size_t nbytes);
 GASNETW_API void gasnetw_get_slow(void *dest, gasnet_node_t node, const void *src, size_t nbytes);
 
@@ -309,7 +309,7 @@ GASNETW_INLINE void gasnet_get_bulk(void *dest, gasnet_node_t node, void *src, s
 
 GASNETW_API void gasnet_memset(gasnet_node_t node, void *dest, int val, size_t nbytes);
 
-/* [keep]: the source is the caller's again on return. */
+/* [keep]: the caller may change the source on return. */
 GASNETW_API gasnet_handle_t gasnetw_put_nb(gasnet_node_t node, void *dest, const void *src,
                                            size_t nbytes, int keep);
 GASNETW_API gasnet_handle_t gasnetw_get_nb(void *dest, gasnet_node_t node, const void *src,
@@ -321,7 +321,7 @@ GASNETW_API void gasnetw_put_nbi(gasnet_node_t node, void *dest, const void *src
 GASNETW_API void gasnetw_get_nbi(void *dest, gasnet_node_t node, const void *src, size_t nbytes);
 GASNETW_API void gasnet_memset_nbi(gasnet_node_t node, void *dest, int val, size_t nbytes);
 
-/* Mapped segments: done when these return, as the blocking ones. */
+/* In mapped segments these are complete on return, as the blocking ones. */
 #if GASNETW_INLINED
 #define GASNETW_TRY_PUT(node, dest, src, nbytes)                                                   \
     (gasnetw_job.segments[node].mapped &&                                                          \
@@ -399,7 +399,7 @@ GASNETW_API int gasnetw_try_nbi(int which);
 GASNETW_API void gasnet_begin_nbi_accessregion(void);
 GASNETW_API gasnet_handle_t gasnet_end_nbi_accessregion(void);
 
-/* By value: the low bytes of [value]; x86-64 has them first. */
+/* By value: the low bytes of [value], which are first on x86-64. */
 GASNETW_INLINE void gasnet_put_val(gasnet_node_t node, void *dest, gasnet_register_value_t value,
                                    size_t nbytes)
 {
@@ -434,10 +434,10 @@ GASNETW_API void gasnet_barrier_notify(int id, int flags);
 GASNETW_API int gasnet_barrier_wait(int id, int flags);
 GASNETW_API int gasnet_barrier_try(int id, int flags);
 GASNETW_API int gasnet_barrier(int id, int flags);
-/* Of the last barrier: 0 and in *id its name, or not 0 if nobody named one. */
+/* The last barrier's name in *id, and 0; nonzero if it had none. */
 GASNETW_API int gasnet_barrier_result(int *id);
 
-/* ---- what is a hint ---- */
+/* ---- hints ---- */
 
 #define GASNET_WAIT_SPIN 0
 #define GASNET_WAIT_BLOCK 1

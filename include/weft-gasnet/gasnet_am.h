@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The numbered active-message calls, 0 to 16 arguments: each puts its arguments into an array and
- * calls the one of its family that takes a count. Included by gasnet.h only. */
+/* The active-message calls for 0 to 16 arguments: each puts its arguments into an array and calls
+ * the function that takes a count. Included by gasnet.h only. */
 #ifndef GASNETW_AM_H
 #define GASNETW_AM_H
 
@@ -40,7 +40,7 @@
 #define GASNETW_A15 GASNETW_A14, a14
 #define GASNETW_A16 GASNETW_A15, a15
 
-/* One call: what, how many arguments, its other parameters and their names. */
+/* Define one call: name, number of arguments, its other parameters and their names. */
 #define GASNETW_AM(name, M, PARAMS, VALUES)                                                        \
     GASNETW_INLINE int gasnet_AM##name##M(PARAMS GASNETW_P##M)                                     \
     {                                                                                              \
@@ -63,7 +63,7 @@
     GASNETW_AM(ReplyMedium, M, GASNETW_BACK GASNETW_MEDIUM, GASNETW_BACK_V GASNETW_MEDIUM_V)       \
     GASNETW_AM(ReplyLong, M, GASNETW_BACK GASNETW_LONG, GASNETW_BACK_V GASNETW_LONG_V)
 
-/* The most frequent: what travels is made where the arguments are. */
+/* The most frequent ones build the message's words directly from the arguments. */
 #define GASNETW_SHORT(M)                                                                           \
     GASNETW_INLINE int gasnet_AMRequestShort##M(GASNETW_TO GASNETW_P##M)                           \
     {                                                                                              \

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Collectives and teams of GASNet 1; included by gasnet.h.
  *
- * Members of a collective are images: threads that take part, of which every node has one unless
- * gasnet_coll_init is told otherwise. Images are numbered through, by node.
+ * Members of a collective are images: threads that take part. Every node has one, unless
+ * gasnet_coll_init gives other numbers. Images are numbered consecutively, node by node.
  *
- * Every image of a team makes its calls, in the same order; those of a node may make them at
- * different times, and what does not block does not wait for them. A call takes the image's own
- * address, or (the calls with M) the addresses of images: in the order of the team's with
- * GASNET_COLL_SINGLE, of those of this node with GASNET_COLL_LOCAL; then all images of a node give
- * the same ones. With GASNET_COLL_NO_IMAGES one thread of each node calls, and members are nodes:
- * roots, lists and blocks count nodes. */
+ * All images of a team make the same calls in the same order. Those of a node may call at different
+ * times; calls that do not block do not wait for the others. A call takes the image's own address,
+ * or (the calls with M) a list of addresses: of all images in the team's order with
+ * GASNET_COLL_SINGLE, of this node's with GASNET_COLL_LOCAL; all images of a node pass the same
+ * list. With GASNET_COLL_NO_IMAGES one thread of each node calls, and members are nodes: roots,
+ * lists and blocks count nodes. */
 #ifndef GASNETW_GASNET_COLL_H
 #define GASNETW_GASNET_COLL_H
 
@@ -19,19 +19,20 @@
 extern "C" {
 #endif
 
-/* One IN, one OUT, and SINGLE or LOCAL are given at every call. */
-#define GASNET_COLL_IN_NOSYNC (1 << 0)   /* data may move before the others have called */
-#define GASNET_COLL_IN_MYSYNC (1 << 1)   /* when both its source's and its target's node have */
-#define GASNET_COLL_IN_ALLSYNC (1 << 2)  /* when all have */
-#define GASNET_COLL_OUT_NOSYNC (1 << 3)  /* complete: when all nodes say so, everywhere */
-#define GASNET_COLL_OUT_MYSYNC (1 << 4)  /* this node's memory is the caller's again */
-#define GASNET_COLL_OUT_ALLSYNC (1 << 5) /* every node's is */
+/* Every call needs one IN, one OUT, and SINGLE or LOCAL. */
+#define GASNET_COLL_IN_NOSYNC (1 << 0)  /* data may move before other nodes have called */
+#define GASNET_COLL_IN_MYSYNC (1 << 1)  /* only when the nodes of source and target have */
+#define GASNET_COLL_IN_ALLSYNC (1 << 2) /* only when all nodes have */
+#define GASNET_COLL_OUT_NOSYNC                                                                     \
+    (1 << 3) /* this node's completion says nothing of its memory until all are complete */
+#define GASNET_COLL_OUT_MYSYNC (1 << 4)  /* on completion this node's memory may be used */
+#define GASNET_COLL_OUT_ALLSYNC (1 << 5) /* on completion every node's may */
 #define GASNET_COLL_SYNC_FLAG_MASK 0x3f
-#define GASNET_COLL_SINGLE (1 << 6) /* all nodes give the same addresses, of all nodes */
-#define GASNET_COLL_LOCAL (1 << 7)  /* each gives its own */
-/* Without a handle of its own: that of the thread's next call without this flag covers it. */
+#define GASNET_COLL_SINGLE (1 << 6) /* all nodes pass the same addresses, of all nodes */
+#define GASNET_COLL_LOCAL (1 << 7)  /* each node passes its own */
+/* No handle: that of the thread's next call without this flag covers the call. */
 #define GASNET_COLL_AGGREGATE (1 << 8)
-/* Hints; nothing depends on them. */
+/* Hints, which have no effect. */
 #define GASNET_COLL_FIXED_THREADS_PER_NODE (1 << 9)
 #define GASNET_COLL_DST_IN_SEGMENT (1 << 10)
 #define GASNET_COLL_SRC_IN_SEGMENT (1 << 11)
@@ -39,10 +40,10 @@ extern "C" {
 /* Scans: one of the two. */
 #define GASNET_COLL_INCLUSIVE_SCAN (1 << 16)
 #define GASNET_COLL_EXCLUSIVE_SCAN (1 << 17)
-/* One call for each node, whatever its images: a team of nodes. */
+/* One call for each node, whatever its images. */
 #define GASNET_COLL_NO_IMAGES (1 << 19)
 
-/* Of functions for reduce and scan. */
+/* Flags of functions for reduce and scan. */
 #define GASNET_COLL_AMSAFE (1 << 0)
 #define GASNET_COLL_NONCOMM (1 << 1)
 
@@ -51,7 +52,7 @@ typedef struct gasnetw_team *gasnet_team_handle_t;
 typedef struct gasnetw_coll *gasnet_coll_handle_t;
 #define GASNET_COLL_INVALID_HANDLE ((gasnet_coll_handle_t)0)
 
-typedef gasnet_handlerarg_t gasnet_coll_fn_handle_t; /* a place in fn_tbl */
+typedef gasnet_handlerarg_t gasnet_coll_fn_handle_t; /* an index of fn_tbl */
 /* results[i] = all of left_operands, then right_operands[0..i]: [result_count] of them. */
 typedef void (*gasnet_coll_reduce_fn_t)(void *results, size_t result_count,
                                         const void *left_operands, size_t left_count,
@@ -78,9 +79,9 @@ GASNETW_API extern gasnet_team_handle_t gasnetw_team_all;
 GASNETW_API gasnet_team_handle_t gasnet_coll_team_split(gasnet_team_handle_t parent,
                                                         gasnet_node_t color, gasnet_node_t relrank,
                                                         void *clientdata);
-/* By every node of the team, when nothing of it goes on. */
+/* By every node of the team, when no call of it is under way. */
 GASNETW_API void gasnet_coll_team_free(gasnet_team_handle_t team);
-/* Nodes of the team; this one's place among them; and which node which is. */
+/* The number of nodes; this node's rank in the team; conversions between ranks and nodes. */
 GASNETW_API gasnet_node_t gasnet_coll_team_size(gasnet_team_handle_t team);
 GASNETW_API gasnet_node_t gasnet_coll_team_rank(gasnet_team_handle_t team);
 GASNETW_API gasnet_node_t gasnet_coll_team_rank2node(gasnet_team_handle_t team, int rank);
@@ -104,7 +105,7 @@ GASNETW_API void gasnet_coll_wait_sync_all(gasnet_coll_handle_t *phandle, size_t
 
 /* ---- data ---- */
 
-/* [nbytes] of image [srcimage]'s to all. */
+/* [nbytes] from image [srcimage] to all. */
 GASNETW_API void gasnet_coll_broadcast(gasnet_team_handle_t team, void *dst,
                                        gasnet_image_t srcimage, void *src, size_t nbytes,
                                        int flags);
@@ -119,7 +120,7 @@ GASNETW_API gasnet_coll_handle_t gasnet_coll_broadcastM_nb(gasnet_team_handle_t 
                                                            gasnet_image_t srcimage, void *src,
                                                            size_t nbytes, int flags);
 
-/* [nbytes] to each from [srcimage]'s, where they lie in image order. */
+/* [nbytes] to each image from [srcimage], where they lie in image order. */
 GASNETW_API void gasnet_coll_scatter(gasnet_team_handle_t team, void *dst, gasnet_image_t srcimage,
                                      void *src, size_t nbytes, int flags);
 GASNETW_API gasnet_coll_handle_t gasnet_coll_scatter_nb(gasnet_team_handle_t team, void *dst,
@@ -157,7 +158,7 @@ GASNETW_API gasnet_coll_handle_t gasnet_coll_gather_allM_nb(gasnet_team_handle_t
                                                             void *const srclist[], size_t nbytes,
                                                             int flags);
 
-/* [nbytes] from each to each: what image i has at place j goes to place i of image j. */
+/* [nbytes] from each to each: block j of image i goes to block i of image j. */
 GASNETW_API void gasnet_coll_exchange(gasnet_team_handle_t team, void *dst, void *src,
                                       size_t nbytes, int flags);
 GASNETW_API gasnet_coll_handle_t gasnet_coll_exchange_nb(gasnet_team_handle_t team, void *dst,
@@ -171,9 +172,9 @@ GASNETW_API gasnet_coll_handle_t gasnet_coll_exchangeM_nb(gasnet_team_handle_t t
 
 /* ---- with a function ---- */
 
-/* Element by element over the images, lower images left. Each gives [elem_count] elements from the
- * [src_offset]th at [src] on; [src_blksz] is ignored.
- *   func      place in fn_tbl; func_arg is handed to it */
+/* Element by element over the images, lower images left. Each contributes [elem_count] elements
+ * from the [src_offset]th at [src] on; [src_blksz] is ignored. func      index of fn_tbl; func_arg
+ * is passed to it */
 GASNETW_API void gasnet_coll_reduce(gasnet_team_handle_t team, gasnet_image_t dstimage, void *dst,
                                     void *src, size_t src_blksz, size_t src_offset,
                                     size_t elem_size, size_t elem_count,
@@ -191,8 +192,8 @@ gasnet_coll_reduceM_nb(gasnet_team_handle_t team, gasnet_image_t dstimage, void 
                        void *const srclist[], size_t src_blksz, size_t src_offset, size_t elem_size,
                        size_t elem_count, gasnet_coll_fn_handle_t func, int func_arg, int flags);
 
-/* Each gets the reduction of the images up to itself (exclusive: without itself; the first
- * image's [dst] stays as it is). */
+/* Each image gets the reduction of the images up to itself (exclusive: without itself; the first
+ * image's [dst] is not changed). */
 GASNETW_API void gasnet_coll_scan(gasnet_team_handle_t team, void *dst, size_t dst_blksz,
                                   size_t dst_offset, void *src, size_t src_blksz, size_t src_offset,
                                   size_t elem_size, size_t elem_count, gasnet_coll_fn_handle_t func,

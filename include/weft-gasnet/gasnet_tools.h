@@ -34,7 +34,7 @@
 #undef GASNETT_THREAD_SAFE
 #define GASNETT_THREAD_SAFE 1
 #define GASNETT_THREAD_MODEL PAR
-#define GASNETT_MAX_THREADS 256 /* what GASNet lets a client count on; no limit is kept here */
+#define GASNETT_MAX_THREADS 256 /* the number that GASNet promises; there is no limit here */
 #endif
 
 /* ---- the platform ---- */
@@ -138,7 +138,7 @@
 #define HAVE_PTHREAD_SETCONCURRENCY 1
 #endif
 #if !defined(__USE_UNIX98) && !defined(__cplusplus)
-extern int pthread_setconcurrency(int level); /* glibc shows it to X/Open programs only */
+extern int pthread_setconcurrency(int level); /* glibc declares it for X/Open programs only */
 #endif
 #ifndef SIZEOF_SHORT
 #define SIZEOF_SHORT __SIZEOF_SHORT__
@@ -250,8 +250,8 @@ GASNETT_BEGIN_EXTERNC
 
 #define gasnett_compiler_fence() __asm__ __volatile__("" ::: "memory")
 
-/* ThreadSanitizer knows no fences, and GCC says so for each. The atomics below tell it the order by
- * their operation. */
+/* ThreadSanitizer does not support fences, and GCC warns for each. The atomics below order by their
+ * operation. */
 #if defined(__SANITIZE_THREAD__)
 #define GASNETW_FENCE(order) __sync_synchronize()
 #else
@@ -542,7 +542,7 @@ GASNETW_TOOLS_API void gasnett_mutex_lock(gasnett_mutex_t *m); /* blocks until i
 GASNETW_TOOLS_API void gasnett_mutex_unlock(gasnett_mutex_t *m);
 /* 0 taken, EBUSY not. Does not block. */
 GASNETW_TOOLS_API int gasnett_mutex_trylock(gasnett_mutex_t *m);
-/* Fatal unless this thread holds it, or does not. */
+/* Fatal unless this thread holds it; fatal if it does. */
 GASNETW_TOOLS_API void gasnett_mutex_assertlocked(const gasnett_mutex_t *m);
 GASNETW_TOOLS_API void gasnett_mutex_assertunlocked(const gasnett_mutex_t *m);
 
@@ -557,8 +557,8 @@ GASNETW_TOOLS_API void gasnett_cond_init(gasnett_cond_t *c);
 GASNETW_TOOLS_API void gasnett_cond_destroy(gasnett_cond_t *c);
 GASNETW_TOOLS_API void gasnett_cond_signal(gasnett_cond_t *c);
 GASNETW_TOOLS_API void gasnett_cond_broadcast(gasnett_cond_t *c);
-/* Lets go of [m], which this thread holds, and blocks until signalled, or for no reason, without
- * polling; it holds [m] again on return. */
+/* Release [m], which this thread holds, and block without polling until signalled; spurious
+ * wake-ups happen. The thread holds [m] again on return. */
 GASNETW_TOOLS_API void gasnett_cond_wait(gasnett_cond_t *c, gasnett_mutex_t *m);
 
 typedef struct {
@@ -607,7 +607,7 @@ GASNETW_TOOLS_API char *gasnett_format_number(int64_t val, char *buf, size_t buf
  * size: may be a fraction ("1.5G"), B K M G T count 2^10 each, none counts mem_size_multiplier.
  * Text that is no number is fatal. */
 GASNETW_TOOLS_API int64_t gasnett_parse_int(const char *str, uint64_t mem_size_multiplier);
-/* This process' only. */
+/* In this process only. */
 GASNETW_TOOLS_API void gasnett_setenv(const char *key, const char *value);
 GASNETW_TOOLS_API void gasnett_unsetenv(const char *key);
 /* The variable, or null; owned by the environment. */
@@ -622,7 +622,7 @@ GASNETW_TOOLS_API double gasnett_getenv_dbl_withdefault(const char *keyname, dou
 /* Nonzero if this process says its variables: GASNET_VERBOSEENV is set and its rank 0 or not known.
  */
 GASNETW_TOOLS_API int gasnett_verboseenv(void);
-/* Say one, under the same conditions. */
+/* Report a variable, under the same conditions. */
 GASNETW_TOOLS_API void gasnett_envstr_display(const char *key, const char *val, int is_dflt);
 GASNETW_TOOLS_API void gasnett_envint_display(const char *key, int64_t val, int is_dflt,
                                               int is_mem_size);
@@ -640,8 +640,7 @@ GASNETW_TOOLS_API void gasnett_fatalerror_nopos(const char *msg, ...)
     GASNETW_TOOLS_PRINTF(1, 2) GASNETT_NORETURN;
 /* Ends this process and its threads at once; no atexit(3), no flush. */
 GASNETW_TOOLS_API void gasnett_killmyprocess(int exitcode) GASNETT_NORETURN;
-/* What was written to stdout and stderr leaves the process, and reaches the disk if it is a file.
- */
+/* Flush stdout and stderr, to the disk if they are files. */
 GASNETW_TOOLS_API void gasnett_flush_streams(void);
 GASNETW_TOOLS_API void gasnett_close_streams(void);
 /* "file:line (function)", from malloc(3): the caller frees it. */
@@ -660,7 +659,7 @@ GASNETW_TOOLS_API gasnett_backtrace_type_t gasnett_backtrace_user;
 GASNETW_TOOLS_API void gasnett_backtrace_init(const char *exename);
 /* This thread's callers, to [fd]. Returns 0, or nonzero if no way worked. */
 GASNETW_TOOLS_API int gasnett_print_backtrace(int fd);
-/* What a fatal error calls: the same if GASNET_BACKTRACE is set. May be replaced. */
+/* Called by fatal errors: prints a backtrace if GASNET_BACKTRACE is set. May be replaced. */
 GASNETW_TOOLS_API int (*gasnett_print_backtrace_ifenabled)(int fd);
 /* Sets *flag and blocks until a debugger makes it 0; Err: if GASNET_FREEZE_ON_ERROR. */
 GASNETW_TOOLS_API void gasnett_freezeForDebuggerNow(volatile int *flag, const char *flagsymname);
@@ -673,7 +672,7 @@ GASNETW_TOOLS_API gasnett_sighandlerfn_t gasnett_reghandler(int sigtocatch,
 
 /* ---- the machine ---- */
 
-/* Its name; constant. */
+/* The host's name; constant. */
 GASNETW_TOOLS_API const char *gasnett_gethostname(void);
 /* Processors in use; 0: not known. */
 GASNETW_TOOLS_API int gasnett_cpu_count(void);
@@ -689,7 +688,7 @@ GASNETW_TOOLS_API int gasnett_maximize_rlimits(void);
 GASNETW_TOOLS_API int gasnett_maximize_rlimit(int res, const char *lim_desc);
 /* [size] bytes of zeros, page-aligned; MAP_FAILED if there are none. munmap(2) frees them. */
 GASNETW_TOOLS_API void *gasnett_mmap(uintptr_t size);
-/* What in this build or on this machine costs speed, a line each; "" if nothing. */
+/* Facts of this build or machine that cost speed, a line each; "" if there are none. */
 GASNETW_TOOLS_API const char *gasnett_performance_warning_str(void);
 GASNETW_TOOLS_API const char *gasnett_release_version_str(void);
 GASNETW_TOOLS_API uint64_t gasnett_release_version(void);
@@ -772,7 +771,7 @@ GASNETW_TOOLS_API char *gasnetw_debug_strndup(const char *s, size_t n, const cha
 GASNETW_TOOLS_API void gasnetw_debug_memcheck(void *ptr, const char *where);
 GASNETW_TOOLS_API void gasnetw_debug_memcheck_one(const char *where);
 GASNETW_TOOLS_API void gasnetw_debug_memcheck_all(const char *where);
-/* Of the blocks of gasnett_debug_malloc. Returns 0. */
+/* Statistics of gasnett_debug_malloc's blocks. Returns 0. */
 GASNETW_TOOLS_API int gasnett_getheapstats(gasnett_heapstats_t *pstat);
 
 /* ---- trace and statistics ---- */

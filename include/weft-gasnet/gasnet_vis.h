@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Vector, indexed and strided put and get of GASNet 1; included by gasnet.h.
  *
- * Both sides of a transfer are lists of pieces, and as long in all. Order among the pieces of a
- * target that overlap is none. Addresses, lengths and lists stay as they are until the transfer is
+ * Both sides of a transfer are lists of pieces, and as long in all. Overlapping pieces of a target
+ * are written in no order. Addresses, lengths and lists stay as they are until the transfer is
  * complete at the side that they belong to (lists: until the call returns). */
 #ifndef GASNETW_GASNET_VIS_H
 #define GASNETW_GASNET_VIS_H

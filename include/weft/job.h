@@ -61,7 +61,9 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_job_open(const struct weft_job_para
  *          s, and as long as weft_ep_close and weft_ctx_close, at most WEFT_PEER_TIMEOUT each.
  *          Between the two steps of a barrier 1 s more; if the lowest rank of a node leaves there
  *          before its local ranks have notified, the barrier ends with ECLOSED. After a failure (a
- *          collective call failed, or a member was lost) at most about 3 s in all.
+ *          collective call failed, or a member was lost) at most about 3 s in all. An operation
+ *          that begins meanwhile, such as a posted receive that a message matches, gets 0.1 s; if
+ *          it has not ended then, endpoint and context stay open until the process ends (logged).
  * Returns  OK | EBUSY (an object of the caller is still open, or an operation still under way after
  *          0.5 s; nothing changed) | EINVAL | ECONTEXT | EFORKED */
 WEFT_API enum weft_status weft_job_close(struct weft_job *job);

@@ -48,7 +48,7 @@ static const struct param params[] = {
 #undef WF_PARAM_STRING
 };
 
-/* WEFT_ names that mean something elsewhere: to the tool, tests or front doors. */
+/* WEFT_ names that mean something elsewhere: to the tool, tests or bindings. */
 static const char *const known_elsewhere[] = {"WEFT_TEST_", "WEFT_HOOK"};
 
 /* Variables of earlier versions, and what to use instead. */

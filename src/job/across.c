@@ -9,47 +9,37 @@
 #include "core/own.h"
 #include "job/job.h"
 
-enum { STEP = 1, TROUBLE = 2 };
 #define STEP_ARGS 9
-#define TROUBLE_ARGS 5
-#define LEAVES 1
-
-#define LAST_POLLS 64 /* a neighbour's messages are few: rounds, troubles, once each */
+#define LAST_POLLS 64 /* more than one neighbour's messages: rounds and troubles, once each */
 #define LOOK_MIN_NS 100000
 #define LOOK_MAX_NS 10000000
 #define FINISH_NS 1000000000u
-/* How long a leader that leaves tries to say so: only where a neighbour does not poll and its
- * queue is full; it learns of the leaving from the endpoint's goodbye then. */
-#define LEAVE_NS 100000000u
-/* The launcher's word of a rank that left properly and then failed can come before the
- * goodbye of its node: processes and networks take their time. */
-#define FAR_FAILED_NS 1000000000u
 
-/* ---- who is who ---- */
+/* ---- nodes and rounds ---- */
 
-static unsigned turn_node(const struct weft_job *job, uint64_t steps)
+static unsigned node_after(const struct weft_job *job, uint64_t steps)
 {
     return (unsigned)((job->nodes.me + steps) % job->nodes.count);
 }
 
-/* Whom this leader tells in round [k], and who tells it. */
-static unsigned told_node(const struct weft_job *job, unsigned k)
+/* The nodes to which this one sends, and from which it receives, in round [k]. */
+static unsigned send_node(const struct weft_job *job, unsigned k)
 {
-    return turn_node(job, job->nodes.count - ((uint64_t)1 << k));
+    return node_after(job, job->nodes.count - ((uint64_t)1 << k));
 }
 
-static unsigned telling_node(const struct weft_job *job, unsigned k)
+static unsigned recv_node(const struct weft_job *job, unsigned k)
 {
-    return turn_node(job, (uint64_t)1 << k);
+    return node_after(job, (uint64_t)1 << k);
 }
 
-static struct weft_peer *leader_of(const struct weft_job *job, unsigned node)
+struct weft_peer *wf_across_leader(const struct weft_job *job, unsigned node)
 {
     return job->peers[wf_nodes_leader(&job->nodes, node)];
 }
 
-/* How many ranks' bytes node [from] tells in round [k]. */
-static unsigned told_ranks(const struct weft_job *job, unsigned from, unsigned k)
+/* How many ranks' bytes node [from] sends in round [k]. */
+static unsigned round_ranks(const struct weft_job *job, unsigned from, unsigned k)
 {
     const struct wf_nodes *n = &job->nodes;
     unsigned step = 1u << k, rest = n->count - step, nodes = step < rest ? step : rest;
@@ -59,7 +49,7 @@ static unsigned told_ranks(const struct weft_job *job, unsigned from, unsigned k
     return n->size - n->first[from] + n->first[end - n->count];
 }
 
-static bool is_from(const struct weft_am *am, struct weft_peer *peer)
+bool wf_across_is_from(const struct weft_am *am, struct weft_peer *peer)
 {
     const struct wf_token *token = am->token;
     struct wf_contact contact = {0};
@@ -71,8 +61,8 @@ static bool is_from(const struct weft_am *am, struct weft_peer *peer)
 
 /* ---- bytes of ranks ---- */
 
-/* Of what node [from] and those after it have given in collective [number], [len] bytes for each
- * rank, copy [n] from byte [at] on: to [out], or from [in] where that is not null. */
+/* Copy [n] bytes of the outboxes of collective [number], [len] bytes for each rank, beginning with
+ * byte [at] of node [from]'s: to [out], or, if [in] is not null, from there into the outboxes. */
 static void copy_given(struct weft_job *job, uint64_t number, unsigned from, size_t len,
                        uint64_t at, unsigned char *out, const unsigned char *in, size_t n)
 {
@@ -96,32 +86,32 @@ static void copy_given(struct weft_job *job, uint64_t number, unsigned from, siz
 
 /* ---- the leader's part ---- */
 
-/* Has what this leader told in round [k] left it? */
-static bool is_away(struct weft_job *job, unsigned k)
+/* Has the kernel this leader's message of round [k]? */
+static bool is_flushed(struct weft_job *job, unsigned k)
 {
-    return wf_own_is_away(leader_of(job, told_node(job, k)), &job->across->last[k]);
+    return wf_own_is_away(wf_across_leader(job, send_node(job, k)), &job->across->last[k]);
 }
 
-/* All of it: this rank may not call Weft again for a long time, and the others are to get on. */
-static bool all_away(struct weft_job *job)
+/* Asked of all rounds before a collective ends: this rank may not call Weft again for a long time,
+ * and the other nodes must not wait for that. */
+static bool all_flushed(struct weft_job *job)
 {
     for (unsigned k = 0; k < job->across->rounds; k++)
-        if (!is_away(job, k))
+        if (!is_flushed(job, k))
             return false;
     return true;
 }
 
-/* Tell the other node of this round all of it, or as much as there is room for.
- * OK | AGAIN | the state of its leader */
+/* Send this round, or as much of it as there is room for. OK | AGAIN | the receiver's state */
 static enum weft_status send_round(struct weft_job *job)
 {
     struct wf_across *a = job->across;
-    struct weft_peer *to = leader_of(job, told_node(job, a->round));
-    uint64_t total = (uint64_t)told_ranks(job, job->nodes.me, a->round) * a->len;
+    struct weft_peer *to = wf_across_leader(job, send_node(job, a->round));
+    uint64_t total = (uint64_t)round_ranks(job, job->nodes.me, a->round) * a->len;
     do {
-        const uint32_t args[STEP_ARGS] = {
-            STEP,           a->round, WF_LO(a->begun), WF_HI(a->begun), WF_LO(a->vote),
-            WF_HI(a->vote), a->len,   WF_LO(a->at),    WF_HI(a->at)};
+        const uint32_t args[STEP_ARGS] = {WF_ACROSS_STEP,  a->round,       WF_LO(a->begun),
+                                          WF_HI(a->begun), WF_LO(a->vote), WF_HI(a->vote),
+                                          a->len,          WF_LO(a->at),   WF_HI(a->at)};
         uint64_t left = total - a->at;
         size_t n = left < job->ep->am_max ? (size_t)left : job->ep->am_max;
         enum weft_status s;
@@ -133,11 +123,11 @@ static enum weft_status send_round(struct weft_job *job)
         a->at += n;
     } while (a->at < total);
     a->sent = true;
-    (void)is_away(job, a->round); /* which was it? */
+    (void)is_flushed(job, a->round); /* remembers the last message */
     return WEFT_OK;
 }
 
-/* Is the other leader in the same call? */
+/* Is the leader that sent [slot] in the same call? */
 static bool is_same_call(const struct weft_job *job, const struct wf_across_slot *slot)
 {
     const struct wf_across *a = job->across;
@@ -153,16 +143,16 @@ static void log_mismatch(const struct weft_job *job, const struct wf_across_slot
     wf_call_name(votes ? wf_call_of(WF_CALL_SPLIT, 0) : slot->vote, theirs);
     wf_error("rank %u is in %s, and rank %u in %s: all ranks must make the same calls in the same "
              "order",
-             job->rank, mine, wf_nodes_leader(&job->nodes, telling_node(job, job->across->round)),
+             job->rank, mine, wf_nodes_leader(&job->nodes, recv_node(job, job->across->round)),
              theirs);
 }
 
-/* What has come of this round goes into what is known. OK | EPROTO */
+/* Combine what this round received with this node's vote. OK | EPROTO */
 static enum weft_status take_round(struct weft_job *job, const struct wf_across_slot *slot)
 {
     struct wf_across *a = job->across;
     if (!is_same_call(job, slot)) {
-        if (job->broken != WEFT_EPROTO) /* else it is logged already */
+        if (job->broken != WEFT_EPROTO) /* not logged yet */
             log_mismatch(job, slot);
         job->broken = WEFT_EPROTO;
         return WEFT_EPROTO;
@@ -186,13 +176,13 @@ static void begin(struct weft_job *job)
     memset(a->last, 0, a->rounds * sizeof *a->last);
 }
 
-/* Where the ranks of this node show their calls. */
+/* Where the ranks of this node publish their calls. */
 static uint64_t *calls(const struct weft_job *job)
 {
     return job->board.arrivals + 1 + (job->barriers & 1);
 }
 
-/* Two places, in turn, as those of votes: split.c. */
+/* One of two, in turn, as votes are: split.c. */
 static uint64_t *verdict_place(const struct weft_job *job)
 {
     return job->board.released + 1 + (job->barriers & 1);
@@ -206,8 +196,9 @@ static void release(struct weft_job *job)
     __atomic_store_n(job->board.released, a->done, __ATOMIC_RELEASE); /* "arrive" */
 }
 
-/* As far as it goes without waiting. OK: it has ended, [away]: and what was told has left |
- * AGAIN | EPROTO | a leader's state */
+/* Advance the collective as far as it goes without waiting.
+ *   away  end it only when the kernel has all messages
+ * OK (it has ended) | AGAIN | EPROTO | a leader's state */
 static enum weft_status push(struct weft_job *job, bool away)
 {
     struct wf_across *a = job->across;
@@ -230,32 +221,32 @@ static enum weft_status push(struct weft_job *job, bool away)
         if (s)
             return s;
     }
-    if (away && !all_away(job))
+    if (away && !all_flushed(job))
         return WEFT_AGAIN;
     release(job);
     return WEFT_OK;
 }
 
-/* A leader to whom nothing can be sent has closed its endpoint or ended, and what it said before
- * may still have to be read: that it left, and why. OK: it said nothing */
-static enum weft_status last_words(struct weft_job *job)
+/* A leader to which nothing can be sent has closed its endpoint or died. It may have reported
+ * before that it leaves, and why: read that. OK: it has not */
+static enum weft_status poll_rest(struct weft_job *job)
 {
     for (unsigned i = 0; i < LAST_POLLS && weft_ep_poll(job->ep) > 0; i++)
         ;
-    return wf_job_look_around(job);
+    return wf_job_check(job);
 }
 
-/* Push; a failure is the job's, and goes to all. */
+/* Push. A failure breaks the job, and is sent to all nodes. */
 static enum weft_status drive(struct weft_job *job)
 {
     enum weft_status s = push(job, true), why = WEFT_OK;
     if (s >= 0)
         return s;
     if (s == WEFT_ECLOSED || s == WEFT_EPEER)
-        why = last_words(job);
+        why = poll_rest(job);
     if (!job->broken)
         job->broken = why ? why : s;
-    return wf_across_look(job, job->broken);
+    return wf_across_check(job, job->broken);
 }
 
 static enum weft_status drive_until_done(struct weft_job *job, uint64_t deadline_ns)
@@ -266,27 +257,27 @@ static enum weft_status drive_until_done(struct weft_job *job, uint64_t deadline
         int events;
         if (s != WEFT_AGAIN)
             return s;
-        s = wf_job_look_around(job);
+        s = wf_job_check(job);
         if (!s && deadline_ns && wf_now_ns() > deadline_ns)
             s = WEFT_ETIMEDOUT;
-        if (s) /* what happened may have happened after the others' arrival */
+        if (s) /* it may have happened after all had arrived */
             return push(job, false) == WEFT_OK ? WEFT_OK : s;
-        (void)wf_job_held(job, WEFT_OK); /* other threads' calls may be what all wait for */
+        (void)wf_job_held(job, WEFT_OK); /* the other ranks may wait for calls of other threads */
         events = weft_ep_wait(job->ep, look_ns);
         wf_job_hold(job);
         look_ns = events ? LOOK_MIN_NS : look_ns < LOOK_MAX_NS ? 2 * look_ns : look_ns;
     }
 }
 
-/* ---- every rank's ---- */
+/* ---- of every rank ---- */
 
 void wf_across_arrive(struct weft_job *job)
 {
     (void)wf_job_show_call(job, calls(job));
-    /* "arrive": acquire too, so that each arrival passes on those before it. */
+    /* "arrive": acquire too, so that each arrival publishes those before it. */
     __atomic_fetch_add(job->board.arrivals, 1, __ATOMIC_ACQ_REL);
     if (job->across->leads)
-        (void)push(job, true); /* a failure shows when the end is waited for */
+        (void)push(job, true); /* a failure is returned by the wait */
 }
 
 static bool is_released(const struct weft_job *job)
@@ -301,7 +292,7 @@ enum weft_status wf_across_try(struct weft_job *job)
         return WEFT_OK;
     (void)weft_ep_poll(job->ep);
     s = job->across->leads ? drive(job) : WEFT_AGAIN;
-    if (s == WEFT_AGAIN && (s = wf_job_look_around(job)) && job->across->leads)
+    if (s == WEFT_AGAIN && (s = wf_job_check(job)) && job->across->leads)
         (void)push(job, false);
     if (is_released(job))
         return WEFT_OK;
@@ -335,118 +326,10 @@ bool wf_across_is_through(const struct weft_job *job)
     return !a || !a->leads || a->done == job->barriers;
 }
 
-/* ---- trouble ---- */
+/* ---- receiving ---- */
 
-static enum weft_status say_trouble(struct weft_job *job, unsigned node, uint64_t trouble,
-                                    uint32_t flags)
-{
-    const uint32_t args[TROUBLE_ARGS] = {TROUBLE, flags, job->rank, WF_LO(trouble), WF_HI(trouble)};
-    return wf_own_request(leader_of(job, node), WF_OWN_JOB, args, TROUBLE_ARGS, NULL, 0, 0);
-}
-
-/* True: nobody is left who would have to be told. */
-static bool tell_neighbours(struct weft_job *job, uint64_t trouble, uint32_t flags)
-{
-    struct wf_across *a = job->across;
-    bool all = true;
-    for (unsigned i = 0; i < a->neighbour_count; i++) {
-        if (a->untold[i] && !a->left[a->neighbours[i]])
-            a->untold[i] = say_trouble(job, a->neighbours[i], trouble, flags) == WEFT_AGAIN;
-        all &= !a->untold[i] || a->left[a->neighbours[i]];
-    }
-    return all;
-}
-
-static void spread(struct weft_job *job, uint64_t trouble)
-{
-    struct wf_across *a = job->across;
-    if (!a->leads || !trouble)
-        return;
-    if (a->told != trouble)
-        memset(a->untold, true, a->neighbour_count);
-    a->told = trouble;
-    (void)tell_neighbours(job, trouble, 0);
-}
-
-/* The trouble that [s] is to the others. A rank that left is missed from the barrier under way on,
- * or from the next. */
-static uint64_t trouble_of(const struct weft_job *job, enum weft_status s)
-{
-    if (!s)
-        return 0;
-    if (s == WEFT_ECLOSED)
-        return job->passed + 1;
-    return s == WEFT_EPROTO ? WF_TROUBLE_MISMATCH | job->barriers : WF_TROUBLE_DEATH;
-}
-
-enum weft_status wf_across_look(struct weft_job *job, enum weft_status s)
-{
-    uint64_t mine = trouble_of(job, s), all;
-    bool has_begun;
-    if (!job->board.base)
-        return s;
-    all = wf_board_trouble(&job->board, mine);
-    spread(job, all);
-    if ((s && s == job->broken) || !all)
-        return s;
-    has_begun = (all & WF_TROUBLE_NUMBER) <= job->barriers;
-    if (all & WF_TROUBLE_MISMATCH && has_begun) /* who left then may have left because of it */
-        return WEFT_EPROTO;
-    if (s || all & WF_TROUBLE_DEATH)
-        return s ? s : WEFT_EPEER;
-    return has_begun && !(all & WF_TROUBLE_MISMATCH) ? WEFT_ECLOSED : WEFT_OK;
-}
-
-bool wf_across_needs(const struct weft_job *job, unsigned rank)
-{
-    const struct wf_across *a = job->across;
-    unsigned node = job->nodes.of[rank];
-    if (!a || !a->leads || wf_nodes_leader(&job->nodes, node) != rank || a->left[node])
-        return false;
-    for (unsigned i = 0; i < a->neighbour_count; i++)
-        if (a->neighbours[i] == node)
-            return true;
-    return false;
-}
-
-bool wf_across_is_dead(struct weft_job *job)
-{
-    struct wf_across *a = job->across;
-    if (!a->far_failed_ns)
-        a->far_failed_ns = wf_now_ns();
-    return wf_now_ns() - a->far_failed_ns > FAR_FAILED_NS;
-}
-
-/* The process may end now. */
-static bool told_away(struct weft_job *job)
-{
-    const struct wf_across *a = job->across;
-    bool all = true;
-    for (unsigned i = 0; i < a->neighbour_count; i++) {
-        struct wf_order last = {0, 0};
-        all &= a->left[a->neighbours[i]] || wf_own_is_away(leader_of(job, a->neighbours[i]), &last);
-    }
-    return all;
-}
-
-void wf_across_leave(struct weft_job *job, uint64_t passed)
-{
-    struct wf_across *a = job->across;
-    uint64_t until = wf_now_ns() + LEAVE_NS, trouble = passed + 1;
-    if (!a->leads)
-        return;
-    if (job->broken && job->broken != WEFT_ECLOSED)
-        trouble = trouble_of(job, job->broken);
-    trouble = wf_board_trouble(&job->board, trouble);
-    memset(a->untold, true, a->neighbour_count);
-    while (!(tell_neighbours(job, trouble, LEAVES) && told_away(job)) && wf_now_ns() < until)
-        (void)weft_ep_poll(job->ep);
-}
-
-/* ---- what comes ---- */
-
-/* Logged once. */
-static void lie(struct weft_job *job, const struct weft_am *am)
+/* [am] breaks the protocol. Logged once. */
+static void reject(struct weft_job *job, const struct weft_am *am)
 {
     if (job->broken == WEFT_EPROTO) {
         wf_ep_count(am->ep, WF_STAT_BAD_MESSAGES, 1);
@@ -456,7 +339,7 @@ static void lie(struct weft_job *job, const struct weft_am *am)
     job->broken = WEFT_EPROTO;
 }
 
-/* The place for this message, fresh if it is the first of its round. Null: there is none. */
+/* The slot for a message, reset by the first of its round. Null: none fits. */
 static struct wf_across_slot *slot_for(struct wf_across *a, unsigned round, uint64_t number,
                                        uint64_t vote, uint32_t len)
 {
@@ -475,16 +358,17 @@ static void on_step(struct weft_job *job, const struct weft_am *am)
     uint64_t number = wf_word64(am->args + 2), at = wf_word64(am->args + 7), total;
     struct wf_across_slot *slot = NULL;
     unsigned from;
-    if (round < job->across->rounds && is_from(am, leader_of(job, telling_node(job, round))))
+    if (round < job->across->rounds &&
+        wf_across_is_from(am, wf_across_leader(job, recv_node(job, round))))
         slot = slot_for(job->across, round, number, wf_word64(am->args + 4), am->args[6]);
     if (!slot) {
-        lie(job, am);
+        reject(job, am);
         return;
     }
-    from = telling_node(job, round);
-    total = (uint64_t)told_ranks(job, from, round) * slot->len;
+    from = recv_node(job, round);
+    total = (uint64_t)round_ranks(job, from, round) * slot->len;
     if (at != slot->got || am->len > total - at || (total && !am->len)) {
-        lie(job, am);
+        reject(job, am);
         return;
     }
     if (am->len)
@@ -493,42 +377,25 @@ static void on_step(struct weft_job *job, const struct weft_am *am)
     slot->complete = slot->got == total;
 }
 
-static void on_trouble(struct weft_job *job, const struct weft_am *am)
-{
-    uint32_t flags = am->args[1], rank = am->args[2];
-    uint64_t trouble = wf_word64(am->args + 3);
-    if (rank >= job->size || wf_nodes_is_mine(&job->nodes, rank) || flags & ~(uint32_t)LEAVES ||
-        !trouble || wf_nodes_leader(&job->nodes, job->nodes.of[rank]) != rank ||
-        !is_from(am, job->peers[rank])) {
-        lie(job, am);
-        return;
-    }
-    if (flags & LEAVES)
-        job->across->left[job->nodes.of[rank]] = true;
-    (void)wf_board_trouble(&job->board, trouble); /* told to others by the next look */
-}
-
 static void on_message(const struct weft_am *am)
 {
     struct weft_job *job = am->arg;
     uint32_t kind = am->nargs ? am->args[0] : 0;
     if (!job->across->leads)
-        lie(job, am);
-    else if (kind == STEP && am->nargs == STEP_ARGS)
+        reject(job, am);
+    else if (kind == WF_ACROSS_STEP && am->nargs == STEP_ARGS)
         on_step(job, am);
-    else if (kind == TROUBLE && am->nargs == TROUBLE_ARGS && !am->len)
-        on_trouble(job, am);
-    else
-        lie(job, am);
+    else if (kind != WF_ACROSS_TROUBLE || !wf_across_on_trouble(job, am))
+        reject(job, am);
 }
 
 /* ---- open, close ---- */
 
-/* Whom it tells and who tells it, each once. */
+/* The nodes that this one sends to or receives from, each once. */
 static void find_neighbours(const struct weft_job *job, struct wf_across *a)
 {
     for (unsigned i = 0; i < 2 * a->rounds; i++) {
-        unsigned node = i & 1 ? told_node(job, i / 2) : telling_node(job, i / 2), seen = 0;
+        unsigned node = i & 1 ? send_node(job, i / 2) : recv_node(job, i / 2), seen = 0;
         while (seen < a->neighbour_count && a->neighbours[seen] != node)
             seen++;
         if (seen == a->neighbour_count)
@@ -549,9 +416,9 @@ enum weft_status wf_across_open(struct weft_job *job)
     a->last = calloc(a->rounds, sizeof *a->last);
     a->scratch = malloc(job->ep->am_max);
     a->neighbours = calloc(2 * (size_t)a->rounds, sizeof *a->neighbours);
-    a->untold = calloc(2 * (size_t)a->rounds, sizeof *a->untold);
+    a->unreported = calloc(2 * (size_t)a->rounds, sizeof *a->unreported);
     a->left = calloc(job->nodes.count, sizeof *a->left);
-    if (!a->slots || !a->last || !a->scratch || !a->neighbours || !a->untold || !a->left)
+    if (!a->slots || !a->last || !a->scratch || !a->neighbours || !a->unreported || !a->left)
         return WEFT_ENOMEM;
     find_neighbours(job, a);
     job->ep->handlers[WF_OWN_JOB] = (struct handler){on_message, job};
@@ -568,7 +435,7 @@ void wf_across_close(struct weft_job *job)
     free(a->last);
     free(a->scratch);
     free(a->neighbours);
-    free(a->untold);
+    free(a->unreported);
     free(a->left);
     free(a);
     job->across = NULL;

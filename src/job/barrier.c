@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Barrier, and how the ranks of one node wait for each other. Several nodes: across.h.
  *
- * With a core for every rank: dissemination, one 8-byte store into the
- * partner's line per round, and each rank spins on a line of its own. With two
- * ranks that is one line each way at once: the physical limit.
- * With more ranks than cores: one counter, and who waits yields at once. Each
- * round of dissemination would cost every rank a turn on a core (measured on 2
- * cores with 16 ranks: performance.md's 12 us for a counter that only yields,
- * 35 us spinning before). Everybody reads the counter itself, so whoever
- * arrives last releases all. */
+ * With a core for every rank: dissemination. Each round is one 8-byte store into the partner's
+ * line, and each rank spins on a line of its own. With two ranks that is one line each way at
+ * once: the physical limit.
+ * With more ranks than cores: one counter, and a waiting rank yields at once. Each round of
+ * dissemination would cost every rank a turn on a core (measured on 2 cores with 16 ranks:
+ * performance.md's 12 us for a counter that only yields, 35 us spinning before). All ranks read
+ * the counter itself, so the last arrival releases all of them. */
 #include <sched.h>
 
 #include "base/atomic.h"
@@ -17,14 +16,14 @@
 #include "core/core.h"
 #include "job/job.h"
 
-/* Looks at the word before anything else is looked at: some 20 us. */
+/* Spins before a long wait begins: some 20 us. */
 #define SPINS 8192
-/* Yields before the rest of the wait naps: some 100 us when others run. */
+/* Yields before a long wait begins: some 100 us when others run. */
 #define YIELDS 256
 #define YIELDS_PER_POLL 4
 #define YIELDS_NS 500000
 #define SPINS_PER_POLL 512
-/* A rank that never waits polls, too. */
+/* A rank that never waits has to poll, too. */
 #define BARRIERS_PER_POLL 16
 #define LOOK_MIN_NS 100000
 #define LOOK_MAX_NS 10000000
@@ -34,9 +33,10 @@ static inline bool is_there(const uint64_t *word, uint64_t at_least)
     return __atomic_load_n(word, __ATOMIC_ACQUIRE) >= at_least; /* "arrive" */
 }
 
-/* A rank that the launcher says failed has died, unless it had left before. Whether one on
- * another node had, its own leader knows; whether that leader had, those whom it tells. */
-static void heed_launcher(struct weft_job *job)
+/* A rank whose failure the launcher reports has died, unless it had left before. Of ranks on other
+ * nodes this rank judges only the leaders that it exchanges rounds with; of the others their own
+ * node knows. */
+static void check_launcher(struct weft_job *job)
 {
     unsigned now = wf_launch_failures(&job->launch);
     bool unsure = false;
@@ -56,13 +56,13 @@ static void heed_launcher(struct weft_job *job)
         return;
     job->failures_seen = now;
     if (job->across)
-        job->across->far_failed_ns = 0; /* the next one has its own grace */
+        job->across->far_failed_ns = 0; /* the next failure has its own grace */
 }
 
 /* ---- do all make the same call? ---- */
 
-/* A rank of this node is in [other] and this one in another call of the same number. The ranks that
- * find both calls log it, not those that receive the mismatch. */
+/* A rank of this node is in [other], and this one in another call of the same number. A rank that
+ * only receives the mismatch does not log it. */
 static void log_mismatch(const struct weft_job *job, uint64_t other)
 {
     char mine[WF_CALL_NAME], theirs[WF_CALL_NAME];
@@ -85,8 +85,8 @@ enum weft_status wf_job_show_call(struct weft_job *job, uint64_t *place)
     return WEFT_EPROTO;
 }
 
-/* This rank has arrived, as all have, and knows that the calls differ: ranks that still
- * wait find it on the board. */
+/* All ranks have arrived, and this one knows that their calls differ. Leave that on the board for
+ * ranks that still wait. */
 static enum weft_status mismatched(struct weft_job *job)
 {
     uint64_t old;
@@ -94,31 +94,31 @@ static enum weft_status mismatched(struct weft_job *job)
     return WEFT_EPROTO;
 }
 
-/* Of ranks that wait in different kinds of calls each waits at another place, so a wait that
- * is long compares the calls. */
-enum weft_status wf_job_look_around(struct weft_job *job)
+/* Ranks in different kinds of calls wait at different words, for ever. So a long wait compares the
+ * calls. */
+enum weft_status wf_job_check(struct weft_job *job)
 {
     enum weft_status s;
-    heed_launcher(job);
+    check_launcher(job);
     s = job->broken ? job->broken : wf_job_show_call(job, job->board.waits);
     if (!s)
         s = wf_board_missing(&job->board, job->barriers);
-    return job->across ? wf_across_look(job, s) : s;
+    return job->across ? wf_across_check(job, s) : s;
 }
 
-/* The wait is long, or messages come: let the endpoint's own way of waiting save the core, and
- * look for what ends a barrier early: at once, and then ever more rarely. */
+/* The wait is long, or messages arrive: wait at the endpoint, which sleeps, and check for what ends
+ * the barrier early, at once and then ever more rarely. */
 static enum weft_status wait_long(struct weft_job *job, const uint64_t *word, uint64_t at_least,
                                   uint64_t deadline_ns)
 {
     int64_t look_ns = LOOK_MIN_NS;
     for (;;) {
-        enum weft_status s = wf_job_look_around(job);
-        if (s) /* what happened may have happened after the arrival */
+        enum weft_status s = wf_job_check(job);
+        if (s) /* it may have happened after all had arrived */
             return is_there(word, at_least) ? WEFT_OK : s;
         if (deadline_ns && wf_now_ns() > deadline_ns)
             return WEFT_ETIMEDOUT;
-        (void)wf_job_held(job, WEFT_OK); /* other threads' calls may be what all wait for */
+        (void)wf_job_held(job, WEFT_OK); /* the other ranks may wait for calls of other threads */
         s = weft_word_wait(job->ep, word, at_least, NULL, look_ns);
         wf_job_hold(job);
         if (s != WEFT_ETIMEDOUT)
@@ -128,11 +128,11 @@ static enum weft_status wait_long(struct weft_job *job, const uint64_t *word, ui
     }
 }
 
-/* The two below are inlined where they are used: a call more costs each rank's
- * turn on a core 40 ns (measured: 16 ranks on 2 cores, 18.1 against 17.5 us).
+/* The next two are inlined: a call costs each rank's turn on a core 40 ns (measured: 16 ranks on 2
+ * cores, 18.1 against 17.5 us).
  *
- * Polling in between is rare enough to cost a barrier nothing. Where it handles
- * something more may follow: that is wait_long's, as is a failure. */
+ * They poll too rarely to slow down a barrier. When a poll handled something, more may follow, and
+ * wait_long polls all the time; it also finds failures. */
 WEFT_INLINE enum weft_status wait_spinning(struct weft_job *job, const uint64_t *word,
                                            uint64_t at_least, uint64_t deadline_ns)
 {
@@ -169,8 +169,8 @@ enum weft_status wf_job_await(struct weft_job *job, const uint64_t *word, uint64
                         : wait_spinning(job, word, at_least, deadline_ns);
 }
 
-/* Each round passes on what the rounds before it brought, so the last one brings every rank's
- * call, or their mismatch, to every rank: all end alike. */
+/* Each round forwards what the rounds before it brought, so after the last one every rank has every
+ * other's call, or a mismatch: all end alike. */
 static enum weft_status disseminate(struct weft_job *job, uint64_t deadline_ns)
 {
     const struct wf_board *b = &job->board;
@@ -196,11 +196,12 @@ static enum weft_status disseminate(struct weft_job *job, uint64_t deadline_ns)
 static enum weft_status count(struct weft_job *job, uint64_t deadline_ns)
 {
     const struct wf_board *b = &job->board;
-    uint64_t all = (job->barriers - job->split.count) * b->n; /* split.c counts its own */
+    uint64_t all =
+        (job->barriers - job->split.count) * b->n; /* split-phase barriers have their own counter */
     uint64_t *calls = b->arrivals + 1 + (job->barriers & 1), before;
     enum weft_status s = WEFT_OK;
     (void)wf_job_show_call(job, calls);
-    /* "arrive": acquire too, so that each arrival passes on those before it. */
+    /* "arrive": acquire too, so that each arrival publishes those before it. */
     before = __atomic_fetch_add(b->arrivals, 1, __ATOMIC_ACQ_REL);
     if (before + 1 < all)
         s = wait_yielding(job, b->arrivals, all, deadline_ns);
@@ -215,13 +216,12 @@ static enum weft_status meet_across(struct weft_job *job, uint64_t deadline_ns)
     return wf_across_wait(job, deadline_ns);
 }
 
-/* It did not come to an end: this rank has arrived or not, and cannot meet again. */
-static enum weft_status give_up(struct weft_job *job, enum weft_status why)
+enum weft_status wf_job_give_up(struct weft_job *job, enum weft_status why)
 {
     if (!job->broken)
         job->broken = why;
     if (job->across)
-        (void)wf_across_look(job, job->broken);
+        (void)wf_across_check(job, job->broken);
     return why;
 }
 
@@ -229,7 +229,7 @@ enum weft_status wf_job_meet(struct weft_job *job, uint32_t call, uint64_t deadl
 {
     enum weft_status s;
     if (WEFT_UNLIKELY(job->broken))
-        return give_up(job, job->broken);
+        return wf_job_give_up(job, job->broken);
     job->barriers++;
     job->call = job->barriers << WF_CALL_BITS | call;
     if (job->meet == WF_MEET_DISSEMINATE)
@@ -239,18 +239,17 @@ enum weft_status wf_job_meet(struct weft_job *job, uint32_t call, uint64_t deadl
     else
         s = meet_across(job, deadline_ns);
     if (WEFT_UNLIKELY(s))
-        return give_up(job, s);
+        return wf_job_give_up(job, s);
     job->passed = job->barriers;
     return WEFT_OK;
 }
 
 /* ---- which lines ---- */
 
-/* One line reaches two cores in 130 to 220 ns, depending on its address: the
- * slice of the last-level cache that is its home lies nearer or farther.
- * (Measured on two cores of a Sapphire Rapids: an exchange through pairs of
- * lines of one page takes either 150 or 220 ns.) So the ranks try each set of
- * flags when the job opens, some 10 us each, and take the fastest. */
+/* How long two cores take to exchange a line, 130 to 220 ns, depends on its address: the slice of
+ * the last-level cache that holds it is nearer or farther. (Measured on two cores of a Sapphire
+ * Rapids: an exchange through pairs of lines of one page takes either 150 or 220 ns.) So the ranks
+ * time each set of flags when the job opens, some 10 us each, and use the fastest. */
 #define TUNE_TIMES (16 * sizeof(uint32_t)) /* at least as many as there are sets */
 #define TUNE_BATCHES 6
 #define TUNE_BATCH 8
@@ -271,8 +270,7 @@ static enum weft_status try_set(struct weft_job *job, uint64_t deadline_ns, uint
     return s;
 }
 
-/* All ranks see the same times and choose the same set: the one that is best
- * for the rank that it serves worst. */
+/* The set whose slowest rank is fastest. All ranks read the same times, so all choose the same. */
 static unsigned choose_set(const struct wf_board *b)
 {
     uint32_t least = UINT32_MAX;
@@ -307,7 +305,7 @@ enum weft_status wf_job_tune(struct weft_job *job, uint64_t deadline_ns)
         s = wf_job_meet(job, WF_CALL_BARRIER, deadline_ns);
     if (!s)
         wf_board_use(b, choose_set(b));
-    /* The first gather must not overwrite what a mate still reads. */
+    /* The first gather must not overwrite times that another rank still reads. */
     return s ? s : wf_job_meet(job, WF_CALL_BARRIER, deadline_ns);
 }
 

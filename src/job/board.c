@@ -57,7 +57,7 @@ size_t wf_board_size(unsigned n, unsigned total)
     return layout(n, total).end;
 }
 
-/* The sets of fewer ranks can be larger than those of more, but not than FLAGS_MAX. */
+/* Fewer ranks can have larger sets of flags than more ranks, but none above FLAGS_MAX. */
 size_t wf_board_room(unsigned total)
 {
     return wf_board_size(total, total) + round_up(FLAGS_MAX, PAGE);
@@ -72,7 +72,7 @@ void wf_board_make(void *base, unsigned total)
 {
     struct wf_board b = {.base = base};
     word(&b, 0)[1] = total;
-    word(&b, 0)[0] = MAGIC; /* mates look after the launcher's fence */
+    word(&b, 0)[0] = MAGIC; /* others read it after the launcher's fence */
 }
 
 enum weft_status wf_board_open(struct wf_board *b, void *base, unsigned me, unsigned n,
@@ -106,7 +106,7 @@ void wf_board_depart(struct wf_board *b, uint64_t passed, bool death)
 {
     struct offsets o = layout(b->n, b->total);
     uint64_t left = (passed + 1) | (death ? DEATH : 0);
-    /* "depart": who counts a departure finds the word. */
+    /* "depart": a rank that sees the count sees the word. */
     __atomic_store_n(word(b, o.left) + b->me, left, __ATOMIC_RELEASE);
     __atomic_fetch_add(word(b, o.departures), 1, __ATOMIC_RELEASE);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a rank tells the others about itself when the job opens, as bytes that
- * travel through the launcher. Little-endian:
+/* A rank's business card (the term is MPICH's): what it publishes through the launcher when the job
+ * opens, so that the others can reach it. Little-endian:
  *
  *   0  u32  magic "WFJC"
  *   4  u16  version, 2
@@ -8,16 +8,16 @@
  *   8  u16  bytes of key of the board that this rank would host
  *  10  u16  bytes of cpu mask, 0..WF_CARD_MASK_MAX
  *  12  u16  enum wf_card_flags
- *  14  u16  bytes of the job's secret: 0, or of rank 0 WF_SECRET
- *  16       address, key, mask: bit i % 8 of byte i / 8 is cpu i, which the
- *           rank may run on; secret
+ *  14  u16  bytes of the job's secret: 0, or WF_SECRET (only rank 0)
+ *  16       address; key; mask, where bit i % 8 of byte i / 8 is set if the rank may run on cpu i;
+ *           secret
  *
- * A mask of another length or an address this build cannot read is the
- * reader's to judge; anything after the secret is an error.
+ * The reader decides what it makes of a mask of another length, or of an address that this build
+ * cannot read. Bytes after the secret are an error.
  *
- * The secret is what ranks on several nodes prove to each other that they are of
- * this job. Rank 0 draws it and gives it here unless the launcher gave one
- * (launch.h): it is as private as the launcher's own channel. */
+ * By the secret, ranks on different nodes prove to each other that they belong to this job. Rank 0
+ * draws it and publishes it here unless the launcher gave one (launch.h). It is as private as the
+ * launcher's own channel. */
 #ifndef WF_JOB_CARD_H
 #define WF_JOB_CARD_H
 
@@ -33,8 +33,8 @@
 #define WF_CARD_MAX (WF_CARD_HEAD + WEFT_ADDR_MAX + WEFT_KEY_MAX + WF_CARD_MASK_MAX + WF_SECRET)
 
 enum wf_card_flags {
-    WF_CARD_SHARES = 1, /* this rank speaks with node-mates through shared memory */
-    WF_CARD_MAPS = 2,   /* and maps theirs, as they may map its own */
+    WF_CARD_SHARES = 1, /* this rank uses shared memory with the others of its node */
+    WF_CARD_MAPS = 2,   /* and maps their memory, as they may map its own */
 };
 
 struct wf_card {
@@ -49,7 +49,7 @@ struct wf_card {
     unsigned char secret[WF_SECRET];
 };
 
-/* Fill in the mask of this thread. */
+/* Fill in the calling thread's affinity mask. */
 void wf_card_set_mask(struct wf_card *card);
 
 /* Write [card] to [bytes] (WF_CARD_MAX of room). Returns the bytes used. */

@@ -5,11 +5,9 @@
 #include "core/core.h"
 #include "job/job.h"
 
-/* One barrier is enough. Each rank writes its outbox, all meet, each reads all. Barriers
- * by turns use one half of the outboxes or the other, so a rank that runs
- * ahead overwrites nothing that is still being read; who comes
- * back to this half has passed the barrier between, which each rank
- * enters when it has read all of this one. */
+/* Each rank writes its outbox, all meet once, each reads all outboxes. Barriers use the two halves
+ * of the outboxes in turn, so one barrier is enough: a rank that writes to this half again has
+ * passed the barrier in between, and every rank enters that one after it has read this half. */
 static enum weft_status gather(struct weft_job *job, enum wf_call_kind kind, const void *mine,
                                size_t len, void *all)
 {
@@ -50,24 +48,24 @@ enum weft_status weft_job_allgather(struct weft_job *job, const void *mine, size
 
 /* ---- memory on every rank ---- */
 
-struct offer {
+struct memory_offer {
     int32_t status; /* of the allocation */
     uint32_t key_len;
     unsigned char key[WEFT_KEY_MAX];
 };
 
 static void make_offer(struct weft_job *job, size_t len, unsigned access, struct weft_mr **mr,
-                       struct offer *offer)
+                       struct memory_offer *offer)
 {
     size_t room = sizeof offer->key;
-    *offer = (struct offer){.status = weft_mem_alloc(job->ctx, len, access, mr)};
+    *offer = (struct memory_offer){.status = weft_mem_alloc(job->ctx, len, access, mr)};
     if (offer->status)
         return;
     offer->status = weft_mr_key(*mr, offer->key, &room);
     offer->key_len = (uint32_t)room;
 }
 
-/* The lowest rank's failure, the same answer at every rank. */
+/* The lowest failed rank's status: the same at every rank. */
 static enum weft_status first_failure(const int32_t *statuses, size_t stride, unsigned n)
 {
     for (unsigned r = 0; r < n; r++) {
@@ -87,15 +85,15 @@ static void close_remotes(struct weft_remote **remotes, unsigned n)
     }
 }
 
-static enum weft_status open_remotes(struct weft_job *job, const struct offer *offers,
+static enum weft_status open_remotes(struct weft_job *job, const struct memory_offer *offers,
                                      struct weft_remote **remotes)
 {
     enum weft_status s = WEFT_OK;
     for (unsigned i = 0; !s && i < job->size; i++) {
-        unsigned r = (job->rank + i) % job->size; /* not all at one rank's door at once */
+        unsigned r = (job->rank + i) % job->size; /* not all ranks ask the same one at once */
         if (offers[r].key_len > WEFT_KEY_MAX)
             return WEFT_EPROTO;
-        do { /* a stopped mate is slow, not dead: deaths, its own or another's, are said by polls */
+        do { /* a rank that does not answer may be stopped; polls report deaths */
             s = weft_remote_open(job->peers[r], offers[r].key, offers[r].key_len, &remotes[r]);
             (void)weft_ep_poll(job->ep);
         } while (s == WEFT_ETIMEDOUT && !job->broken);
@@ -106,7 +104,7 @@ static enum weft_status open_remotes(struct weft_job *job, const struct offer *o
 enum weft_status weft_job_mem_alloc(struct weft_job *job, size_t len, unsigned access,
                                     struct weft_mr **mr, struct weft_remote **remotes)
 {
-    struct offer mine, *offers;
+    struct memory_offer mine, *offers;
     struct weft_mr *own = NULL;
     enum weft_status s = WEFT_ENOMEM;
     int32_t opened = 0, *all_opened;
@@ -124,7 +122,7 @@ enum weft_status weft_job_mem_alloc(struct weft_job *job, size_t len, unsigned a
     if (s)
         goto close_own;
     opened = open_remotes(job, offers, remotes);
-    /* All or none: nobody uses what another could not open. */
+    /* All or none: no rank uses memory that another could not open. */
     s = allgather(job, WF_CALL_MEMORY, &opened, sizeof opened, all_opened);
     if (!s)
         s = first_failure(all_opened, sizeof *all_opened, job->size);

@@ -25,8 +25,8 @@
 
 #define RETRY_NS 1000000
 
-/* What a launcher may say when a rank is lost (`weft run` the first, PRRTE any),
- * and when it ended as it should. */
+/* The events with which launchers report that a rank failed (`weft run` sends the first, PRRTE
+ * any), and the last one: that a rank ended in order. */
 static pmix_status_t end_events[] = {PMIX_ERR_PROC_TERM_WO_SYNC, PMIX_ERR_PROC_ABORTED_BY_SIG,
                                      PMIX_ERR_EXIT_NONZERO_TERM, PMIX_EVENT_PROC_TERMINATED};
 enum { RANK_HERE, RANK_ENDED, RANK_FAILED };
@@ -40,7 +40,7 @@ struct wf_launch_mine {
     enum weft_status status;         /* of the call that runs or ran last */
     bool running;                    /* under lock */
     uint64_t deadline_ns;            /* of that call */
-    _Atomic unsigned failures, ends; /* an end is any, a failure too */
+    _Atomic unsigned failures, ends; /* of ranks; failures are ends, too */
     _Atomic unsigned char *fate;     /* [size], RANK_*, once the size is known */
     struct wf_card *cards;           /* [size] */
     unsigned char card[WF_CARD_MAX];
@@ -50,7 +50,7 @@ struct wf_launch_mine {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t change; /* with lock; a call ended or a rank failed */
+static pthread_cond_t change; /* with lock: a call or a rank ended */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct wf_launch_mine *_Atomic current; /* for the event handler */
 static bool stuck;                             /* under lock */
@@ -66,14 +66,14 @@ static void init_change(void)
 
 /* ---- bounded calls ---- */
 
-struct call {
+struct launch_call {
     enum weft_status (*fn)(struct wf_launch_mine *m);
     struct wf_launch_mine *m;
 };
 
 static void *call_thread(void *arg)
 {
-    struct call call = *(struct call *)arg;
+    struct launch_call call = *(struct launch_call *)arg;
     enum weft_status status;
     free(arg);
     status = call.fn(call.m);
@@ -85,7 +85,7 @@ static void *call_thread(void *arg)
     return NULL;
 }
 
-static int start_thread(struct call *call)
+static int start_thread(struct launch_call *call)
 {
     sigset_t all, before;
     pthread_attr_t attr;
@@ -101,14 +101,14 @@ static int start_thread(struct call *call)
     return error;
 }
 
-static enum weft_status wait_call(struct wf_launch_mine *m, bool heed_ends)
+static enum weft_status wait_call(struct wf_launch_mine *m, bool ends_too)
 {
     const struct timespec end = {.tv_sec = (time_t)(m->deadline_ns / 1000000000u),
                                  .tv_nsec = (long)(m->deadline_ns % 1000000000u)};
     enum weft_status status;
     int late = 0;
     pthread_mutex_lock(&lock);
-    while (m->running && !late && !(heed_ends && atomic_load(&m->ends)))
+    while (m->running && !late && !(ends_too && atomic_load(&m->ends)))
         late = pthread_cond_timedwait(&change, &lock, &end);
     stuck = m->running;
     status = !m->running ? m->status : late ? WEFT_ETIMEDOUT : WEFT_EPEER;
@@ -132,17 +132,17 @@ static void set_running(struct wf_launch_mine *m, bool running)
     pthread_mutex_unlock(&lock);
 }
 
-/* Run [fn] on its own thread until the deadline or, with [heed_ends], until a
- * rank ends in any way. */
+/* Run [fn] on a thread of its own; wait until the deadline or, with [ends_too], until a rank ends.
+ */
 static enum weft_status call_bounded(struct wf_launch_mine *m,
                                      enum weft_status (*fn)(struct wf_launch_mine *m),
-                                     uint64_t deadline_ns, bool heed_ends)
+                                     uint64_t deadline_ns, bool ends_too)
 {
-    struct call *call = malloc(sizeof *call);
+    struct launch_call *call = malloc(sizeof *call);
     int error;
     if (!call)
         return WEFT_ENOMEM;
-    *call = (struct call){fn, m};
+    *call = (struct launch_call){fn, m};
     m->deadline_ns = deadline_ns;
     set_running(m, true);
     error = start_thread(call);
@@ -153,7 +153,7 @@ static enum weft_status call_bounded(struct wf_launch_mine *m,
         free(call);
         return WEFT_ESYSTEM;
     }
-    return wait_call(m, heed_ends);
+    return wait_call(m, ends_too);
 }
 
 static enum weft_status complain(const char *what, pmix_status_t s)
@@ -162,7 +162,7 @@ static enum weft_status complain(const char *what, pmix_status_t s)
     return s == PMIX_ERR_NOMEM ? WEFT_ENOMEM : WEFT_ESYSTEM;
 }
 
-/* ---- ends of ranks, told in the library's thread ---- */
+/* ---- ends of ranks: events on libpmix's thread ---- */
 
 static void note_end(struct wf_launch_mine *m, const pmix_proc_t *proc, bool failed)
 {
@@ -170,7 +170,7 @@ static void note_end(struct wf_launch_mine *m, const pmix_proc_t *proc, bool fai
     if (strncmp(proc->nspace, m->self.nspace, PMIX_MAX_NSLEN) || proc->rank >= m->size ||
         proc->rank == m->rank || atomic_exchange(&m->fate[proc->rank], fate) == fate)
         return;
-    wf_info("the launcher says that rank %u %s", proc->rank, failed ? "failed" : "ended");
+    wf_info("the launcher reports that rank %u %s", proc->rank, failed ? "failed" : "ended");
     pthread_mutex_lock(&lock);
     atomic_fetch_add(&m->ends, 1);
     if (failed)
@@ -179,8 +179,8 @@ static void note_end(struct wf_launch_mine *m, const pmix_proc_t *proc, bool fai
     pthread_mutex_unlock(&lock);
 }
 
-/* Copies that libpmix 4.2.2 replays to a late comer name the late comer itself
- * as the source (tried), so only the affected process counts. */
+/* [source] is not used: events that libpmix 4.2.2 replays to a process that registers late have
+ * that process as their source (tried). */
 static void on_event(size_t ref, pmix_status_t status, const pmix_proc_t *source,
                      pmix_info_t info[], size_t ninfo, pmix_info_t results[], size_t nresults,
                      pmix_event_notification_cbfunc_fn_t done, void *arg)
@@ -197,7 +197,7 @@ static void on_event(size_t ref, pmix_status_t status, const pmix_proc_t *source
 
 /* ---- joining ---- */
 
-/* What came with the job's data; nothing is asked of the launcher's servers. */
+/* A value that came with the job's data: this sends no request to the launcher's servers. */
 static pmix_status_t get_optional(const pmix_proc_t *proc, const char *key, pmix_value_t **value)
 {
     pmix_info_t info;
@@ -215,7 +215,7 @@ static enum weft_status get_count(const pmix_proc_t *proc, const char *key, uint
     pmix_status_t s = PMIx_Get(proc, key, NULL, 0, &value);
     enum weft_status status = WEFT_OK;
     if (s)
-        return complain(key, s);
+        return complain("get the job's size", s);
     if (value->type == PMIX_UINT32 && value->data.uint32 > 0 && value->data.uint32 < INT32_MAX) {
         *out = value->data.uint32;
     } else {
@@ -237,7 +237,7 @@ static bool is_one_node(const struct wf_launch_mine *m, const pmix_proc_t *job)
     return yes;
 }
 
-/* `weft run` gives one; the key is Weft's own, so others do not. */
+/* Only `weft run` gives one: the key is Weft's own. */
 static enum weft_status get_secret(struct wf_launch_mine *m, const pmix_proc_t *job)
 {
     pmix_value_t *value = NULL;
@@ -257,7 +257,7 @@ static enum weft_status get_secret(struct wf_launch_mine *m, const pmix_proc_t *
     return status;
 }
 
-static enum weft_status join(struct wf_launch_mine *m)
+static enum weft_status client_open(struct wf_launch_mine *m)
 {
     struct wf_fd_floor floor;
     pmix_proc_t job;
@@ -284,11 +284,11 @@ static enum weft_status join(struct wf_launch_mine *m)
     if (!m->fate || !m->cards)
         goto finalize;
     atomic_store(&current, m);
-    /* Without a callback it blocks and returns the handler's number, or an error. */
+    /* Without a callback it blocks, and returns the handler's number or an error. */
     s = PMIx_Register_event_handler(end_events, WF_ARRAY_LEN(end_events), NULL, 0, on_event, NULL,
                                     NULL);
     if (s < 0)
-        wf_info("the launcher does not say when a rank ends: %s", PMIx_Error_string(s));
+        wf_info("the launcher does not report when a rank ends: %s", PMIx_Error_string(s));
     m->event_ref = s < 0 ? SIZE_MAX : (size_t)s;
     return WEFT_OK;
 finalize:
@@ -305,7 +305,7 @@ static void free_mine(struct wf_launch *launch)
 {
     struct wf_launch_mine *m = launch->mine;
     launch->mine = NULL;
-    if (!m || is_stuck()) /* a thread left behind uses it */
+    if (!m || is_stuck()) /* a thread that did not return uses it */
         return;
     free((void *)m->fate);
     free(m->cards);
@@ -318,13 +318,13 @@ enum weft_status wf_launch_open(struct wf_launch *launch, uint64_t deadline_ns)
     enum weft_status status;
     pthread_once(&once, init_change);
     if (is_stuck()) {
-        wf_error("an earlier call to the launcher has not returned: it cannot be joined again");
+        wf_error("an earlier call to the launcher has not returned: no job can be opened any more");
         return WEFT_EBUSY;
     }
     *launch = (struct wf_launch){.mine = calloc(1, sizeof *launch->mine)};
     if (!launch->mine)
         return WEFT_ENOMEM;
-    status = call_bounded(launch->mine, join, deadline_ns, false);
+    status = call_bounded(launch->mine, client_open, deadline_ns, false);
     if (status) {
         if (status == WEFT_ETIMEDOUT)
             wf_error("the launcher does not answer (WEFT_JOB_TIMEOUT): is it stopped?");
@@ -341,7 +341,7 @@ enum weft_status wf_launch_open(struct wf_launch *launch, uint64_t deadline_ns)
 
 /* ---- exchange ---- */
 
-static enum weft_status hand_in(struct wf_launch_mine *m)
+static enum weft_status put_card(struct wf_launch_mine *m)
 {
     pmix_value_t value;
     pmix_status_t s;
@@ -351,7 +351,7 @@ static enum weft_status hand_in(struct wf_launch_mine *m)
     s = PMIx_Put(PMIX_GLOBAL, CARD_KEY, &value); /* copies */
     if (!s)
         s = PMIx_Commit();
-    return s ? complain("hand in this rank's address", s) : WEFT_OK;
+    return s ? complain("publish this rank's address", s) : WEFT_OK;
 }
 
 static pmix_status_t fence(void)
@@ -365,10 +365,9 @@ static pmix_status_t fence(void)
     return s;
 }
 
-/* A fence ends with PARTIAL_SUCCESS when a member's connection breaks. That may
- * be one that only leaves an earlier job of the same processes, and is about to
- * come back: whoever was in that fence tries again, and all meet in one sooner
- * or later, unless the launcher says that the member has ended. */
+/* A fence ends with PARTIAL_SUCCESS when a rank's connection breaks. That rank may just be leaving
+ * an earlier job of the same processes, and be about to join again. So all ranks in the fence try
+ * again until all are in one, or the launcher reports that a rank has ended. */
 static enum weft_status wait_for_all(struct wf_launch_mine *m)
 {
     const struct timespec pause = {.tv_nsec = RETRY_NS};
@@ -399,13 +398,13 @@ static enum weft_status get_card(struct wf_launch_mine *m, uint32_t rank)
     if (status == WEFT_EVERSION)
         wf_error("rank %u runs another version of Weft", rank);
     else if (status)
-        wf_error("what rank %u handed to the launcher is not from Weft, or damaged", rank);
+        wf_error("the address that rank %u published is not from Weft, or damaged", rank);
     return status;
 }
 
-static enum weft_status exchange(struct wf_launch_mine *m)
+static enum weft_status exchange_cards(struct wf_launch_mine *m)
 {
-    enum weft_status status = hand_in(m);
+    enum weft_status status = put_card(m);
     if (!status)
         status = wait_for_all(m);
     for (uint32_t r = 0; !status && r < m->size; r++)
@@ -427,7 +426,8 @@ static void explain_exchange(const struct wf_launch *launch, enum weft_status st
             wf_error("rank %u: rank %u ended before it opened the job", launch->rank, r);
             return;
         }
-    wf_error("rank %u: another rank left before it opened the job", launch->rank);
+    wf_error("rank %u: another rank disconnected from the launcher before it opened the job",
+             launch->rank);
 }
 
 enum weft_status wf_launch_exchange(struct wf_launch *launch, const struct wf_card *mine,
@@ -436,7 +436,7 @@ enum weft_status wf_launch_exchange(struct wf_launch *launch, const struct wf_ca
     struct wf_launch_mine *m = launch->mine;
     enum weft_status status;
     m->card_len = wf_card_pack(mine, m->card);
-    status = call_bounded(m, exchange, deadline_ns, true);
+    status = call_bounded(m, exchange_cards, deadline_ns, true);
     if (status)
         explain_exchange(launch, status);
     else
@@ -459,7 +459,7 @@ unsigned wf_launch_failures(const struct wf_launch *launch)
 
 /* ---- leaving ---- */
 
-static enum weft_status leave(struct wf_launch_mine *m)
+static enum weft_status client_close(struct wf_launch_mine *m)
 {
     pmix_status_t s;
     if (m->event_ref != SIZE_MAX)
@@ -474,7 +474,7 @@ void wf_launch_close(struct wf_launch *launch, uint64_t at_most_ns)
     if (!launch->mine)
         return;
     if (!is_stuck() &&
-        call_bounded(launch->mine, leave, wf_now_ns() + at_most_ns, false) == WEFT_ETIMEDOUT)
+        call_bounded(launch->mine, client_close, wf_now_ns() + at_most_ns, false) == WEFT_ETIMEDOUT)
         wf_warn("the launcher did not confirm that rank %u leaves: is it stopped?", launch->rank);
     free_mine(launch);
 }

@@ -10,6 +10,14 @@ bool wf_same_node(const struct wf_process_id *a, const struct wf_process_id *b)
     return a->node == b->node && a->netns == b->netns && a->pidns == b->pidns && a->uid == b->uid;
 }
 
+/* Weak: a test puts several nodes on one machine by its own. */
+__attribute__((weak)) bool wf_members_are_local(const struct wf_member *a,
+                                                const struct wf_member *b)
+{
+    const unsigned both = WF_CARD_SHARES | WF_CARD_MAPS;
+    return (a->flags & b->flags & both) == both && wf_same_node(&a->process, &b->process);
+}
+
 enum weft_status wf_members_read(struct wf_member *members, const struct wf_card *cards,
                                  unsigned size)
 {
@@ -26,7 +34,7 @@ enum weft_status wf_members_read(struct wf_member *members, const struct wf_card
     return WEFT_OK;
 }
 
-/* Who has shared memory would try it on who has not. */
+/* A rank that uses shared memory would try it with one of its node that does not. */
 static enum weft_status check_pair(const struct wf_member *a, const struct wf_member *b)
 {
     const struct wf_member *with = a->flags & WF_CARD_SHARES ? a : b;
@@ -38,8 +46,8 @@ static enum weft_status check_pair(const struct wf_member *a, const struct wf_me
     return WEFT_EINVAL;
 }
 
-/* The node of [members[r]] among those of the ranks before it. The last ones first: ranks on a
- * node mostly follow each other. */
+/* The node of [members[r]] among those of lower ranks. From the last one: ranks of a node are
+ * mostly consecutive. */
 static enum weft_status find_node(const struct wf_nodes *n, const struct wf_member *members,
                                   unsigned r, const uint32_t *leaders, uint32_t *out)
 {
@@ -49,7 +57,7 @@ static enum weft_status find_node(const struct wf_nodes *n, const struct wf_memb
         enum weft_status s = check_pair(leader, &members[r]);
         if (s)
             return s;
-        if (wf_mates(leader, &members[r])) {
+        if (wf_members_are_local(leader, &members[r])) {
             *out = i;
             return WEFT_OK;
         }
@@ -57,7 +65,7 @@ static enum weft_status find_node(const struct wf_nodes *n, const struct wf_memb
     return WEFT_OK;
 }
 
-/* Leaders are kept in first until it gets its own meaning. */
+/* Until sort(), n->first holds each node's leader. */
 static enum weft_status assign(struct wf_nodes *n, const struct wf_member *members)
 {
     for (unsigned r = 0; r < n->size; r++) {

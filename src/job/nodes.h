@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which ranks of a job are on a node together: those that share a board. Told from
- * the ranks' cards, so all ranks find the same. Nodes are numbered in the order of
- * their lowest ranks; the lowest rank of a node is its leader. */
+/* Which ranks of a job are on a node together: those that share a board. Every rank computes that
+ * from the same cards, with the same result. Nodes are numbered in the order of their lowest ranks;
+ * the lowest rank of a node is its leader. */
 #ifndef WF_JOB_NODES_H
 #define WF_JOB_NODES_H
 
@@ -12,7 +12,7 @@
 #include "job/card.h"
 #include "transport/address.h"
 
-/* A rank, as far as its place matters. */
+/* What decides on which node a rank is. */
 struct wf_member {
     unsigned rank;
     unsigned flags; /* enum wf_card_flags */
@@ -24,16 +24,15 @@ struct wf_nodes {
     unsigned count;  /* nodes */
     unsigned me;     /* this rank's node */
     uint32_t *of;    /* [size] the node of a rank */
-    uint32_t *place; /* [size] and its place among that node's */
+    uint32_t *place; /* [size] its place among the ranks of that node */
     uint32_t *order; /* [size] ranks, node by node, ascending in each */
     uint32_t *first; /* [count + 1] where each node begins in order */
 };
 
-/* Two different ranks that share a board? An equivalence. A file of its own, mates.c, which a
- * test can replace. */
-bool wf_mates(const struct wf_member *a, const struct wf_member *b);
+/* Do two different ranks share a board? An equivalence. */
+bool wf_members_are_local(const struct wf_member *a, const struct wf_member *b);
 
-/* Could shared memory join them if both used it? */
+/* Could the two use shared memory with each other? */
 bool wf_same_node(const struct wf_process_id *a, const struct wf_process_id *b);
 
 /* [members]: one for each of [size] cards. OK | EPROTO (an address that does not parse; logged) */

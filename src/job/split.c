@@ -1,34 +1,31 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The split-phase barrier, whose ranks must agree on a name.
  *
- * Who has notified may compute for as long as it likes before it waits, and
- * must not hold up anybody meanwhile: so nobody's arrival is passed on by
- * others, as the rounds of barrier.c would do. Two ranks tell each other, one
- * line each way; more count in one line.
+ * A rank that has notified may compute for any time before it waits, and must not delay others
+ * meanwhile. So no rank forwards another's arrival, as the rounds of barrier.c do. Two ranks notify
+ * each other, one line each way; more ranks count in one line.
  *
- * A vote is what ranks have said so far: nothing (all anonymous), a name, or
- * that two names differ, in that order; two votes make the higher one, or a
- * mismatch. Whoever finds all notices finds the vote of all, so every rank
- * gets the same verdict.
+ * A vote combines what ranks have voted so far: nothing (all anonymous) < a name < a mismatch. Two
+ * votes combine to the higher one; two different names to a mismatch. A rank that sees all notices
+ * sees the combined vote, so every rank gets the same verdict.
  *
- * Votes have two places, used in turn. A rank can be one barrier ahead of
- * another that has not read its verdict yet, but not two: it passes the next
- * one only with that other's notice, which is given after the reading.
+ * There are two words for votes, used in turn. A rank can be one barrier ahead of another that has
+ * not read its verdict yet, but not two: to pass the next barrier it needs the other's notice,
+ * which the other gives after it has read.
  *
- * On several nodes a rank's notice is its arrival on the board, and its vote goes to the place
- * that three ranks and more use; leaders exchange the votes of their nodes, and
- * the verdict comes back by the board (across.h). */
+ * On several nodes a rank's notice is its arrival on the board, and its vote goes to the words that
+ * three ranks and more use. Leaders exchange the votes of their nodes and write the verdict to the
+ * board (across.h). */
 #include "base/atomic.h"
 #include "core/core.h"
 #include "job/job.h"
 
 #define FLAGS (WEFT_BARRIER_ANONYMOUS | WEFT_BARRIER_MISMATCH)
-#define LOOK_EVERY 8  /* tries: for what ends a barrier early */
-#define POLL_EVERY 16 /* barriers: a rank that never waits polls, too */
+#define LOOK_EVERY 8  /* tries: check for what ends the barrier early */
+#define POLL_EVERY 16 /* barriers: a rank that never waits has to poll, too */
 
-/* A vote: the name in bits 0..31, one of these, and above them the barrier's
- * number, so far as it fits: the place holds that of this barrier or of the
- * one before the last, which differ. */
+/* A vote: the name in bits 0..31, one of these kinds, and the low bits of the barrier's number.
+ * They are enough: a word holds the number of this barrier or of the one before the last. */
 #define NAMED ((uint64_t)1 << 32)
 #define MISMATCH ((uint64_t)2 << 32)
 #define KIND (NAMED | MISMATCH)
@@ -47,7 +44,7 @@ bool wf_split_same(uint64_t a, uint64_t b)
     return a >> NUMBER_SHIFT == b >> NUMBER_SHIFT;
 }
 
-/* Idempotent, whatever order and however often. */
+/* Idempotent, commutative and associative. */
 uint64_t wf_split_combine(uint64_t a, uint64_t b)
 {
     if (a == b)
@@ -62,8 +59,7 @@ static bool is_pair(const struct wf_board *b)
     return b->n == 2;
 }
 
-/* The counter that says who is here, at what it is looked for; behind it are
- * the votes. */
+/* The counter of notices that [rank] reads; the votes follow it. */
 static uint64_t *notices(const struct wf_board *b, unsigned rank)
 {
     return is_pair(b) ? wf_board_flag(b, rank, 0) + 2 : b->notices;
@@ -88,7 +84,7 @@ static void vote_together(uint64_t *place, uint64_t mine, uint64_t count)
         !__atomic_compare_exchange_n(place, &old, new, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
 }
 
-static void tell(struct weft_job *job)
+static void post_notice(struct weft_job *job)
 {
     const struct wf_board *b = &job->board;
     const struct wf_split *split = &job->split;
@@ -102,7 +98,7 @@ static void tell(struct weft_job *job)
         __atomic_store_n(counter, split->count, __ATOMIC_RELEASE); /* "arrive" */
     } else if (b->n > 2) {
         vote_together(place, split->mine, split->count);
-        __atomic_fetch_add(counter, 1, __ATOMIC_ACQ_REL); /* "arrive": passes on those before */
+        __atomic_fetch_add(counter, 1, __ATOMIC_ACQ_REL); /* "arrive": publishes those before it */
     }
 }
 
@@ -127,7 +123,7 @@ enum weft_status weft_job_barrier_notify(struct weft_job *job, uint32_t name, un
     job->tries = 0;
     job->split.mine = make_vote(job->split.count, name, flags);
     job->notified = true;
-    tell(job);
+    post_notice(job);
     return wf_job_held(job, WEFT_OK);
 }
 
@@ -149,7 +145,7 @@ uint64_t wf_split_vote(const struct weft_job *job)
     return __atomic_load_n(vote_place(job->board.notices, split->count), __ATOMIC_RELAXED);
 }
 
-static bool all_here(const struct weft_job *job)
+static bool all_notified(const struct weft_job *job)
 {
     const struct wf_board *b = &job->board;
     return b->n < 2 ||
@@ -168,7 +164,7 @@ static uint64_t verdict(const struct weft_job *job)
         mine, __atomic_load_n(vote_place(notices(b, b->me), job->split.count), __ATOMIC_RELAXED));
 }
 
-/* All are here. */
+/* All ranks have notified. */
 static enum weft_status conclude(struct weft_job *job)
 {
     uint64_t vote = verdict(job);
@@ -178,15 +174,10 @@ static enum weft_status conclude(struct weft_job *job)
     return (vote & MISMATCH) ? WEFT_EMISMATCH : WEFT_OK;
 }
 
-/* It did not come to an end; this rank has arrived and cannot meet again. */
-static enum weft_status give_up(struct weft_job *job, enum weft_status why)
+static enum weft_status end_early(struct weft_job *job, enum weft_status why)
 {
     job->notified = false;
-    if (!job->broken)
-        job->broken = why;
-    if (job->across)
-        (void)wf_across_look(job, job->broken);
-    return why;
+    return wf_job_give_up(job, why);
 }
 
 static enum weft_status try_across(struct weft_job *job)
@@ -194,7 +185,7 @@ static enum weft_status try_across(struct weft_job *job)
     enum weft_status s = wf_across_try(job);
     if (s == WEFT_AGAIN)
         return s;
-    return s ? give_up(job, s) : conclude(job);
+    return s ? end_early(job, s) : conclude(job);
 }
 
 static enum weft_status try_once(struct weft_job *job)
@@ -202,15 +193,15 @@ static enum weft_status try_once(struct weft_job *job)
     enum weft_status s;
     if (job->across)
         return try_across(job);
-    if (all_here(job))
+    if (all_notified(job))
         return conclude(job);
     (void)weft_ep_poll(job->ep);
     if (job->tries++ % LOOK_EVERY)
         return WEFT_AGAIN;
-    s = wf_job_look_around(job);
-    if (all_here(job)) /* what happened may have happened after the arrival */
+    s = wf_job_check(job);
+    if (all_notified(job)) /* what ends it early may have happened after that */
         return conclude(job);
-    return s ? give_up(job, s) : WEFT_AGAIN;
+    return s ? end_early(job, s) : WEFT_AGAIN;
 }
 
 enum weft_status weft_job_barrier_try(struct weft_job *job, uint32_t name, unsigned flags)
@@ -232,9 +223,9 @@ enum weft_status weft_job_barrier_wait(struct weft_job *job, uint32_t name, unsi
     wf_job_hold(job);
     if (job->across)
         s = wf_across_wait(job, 0);
-    else if (!all_here(job))
+    else if (!all_notified(job))
         s = wf_job_await(job, notices(&job->board, job->board.me), all_notices(job), 0);
-    return wf_job_held(job, s ? give_up(job, s) : conclude(job));
+    return wf_job_held(job, s ? end_early(job, s) : conclude(job));
 }
 
 enum weft_status weft_job_barrier_name(const struct weft_job *job, uint32_t *name)

@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "front/gasnet/tools.h"
+#include "bindings/gasnet/tools.h"
 
 #if GASNETT_PAGESIZE != 4096 || GASNETT_MAX_THREADS < 1 || SIZEOF_INT != 4 ||                      \
     1 << GASNETT_PAGESHIFT != GASNETT_PAGESIZE

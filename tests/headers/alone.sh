@@ -34,7 +34,7 @@ try() { # COMPILER STANDARD LANGUAGE HEADER WARNINGS...
     fi
 }
 
-# The GASNet door's, as its programs' flags have them: none of these was written with -Wundef in mind.
+# The GASNet binding's, as its programs' flags have them: none of these was written with -Wundef in mind.
 try_gasnet() { # COMPILER STANDARD LANGUAGE
     local mode header
     for mode in SEQ PAR PARSYNC; do

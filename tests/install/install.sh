@@ -64,7 +64,7 @@ done
 [ "$(wc -l <out)" -eq 4 ] || { cat out; die "hello said more than 4 lines"; }
 [ "$(bare "$work/hello")" = "rank 0: hello from rank 0" ] || die "hello alone failed"
 
-# The example of the GASNet door, by pkg-config alone, in each of its modes; and as C++.
+# The example of the GASNet binding, by pkg-config alone, in each of its modes; and as C++.
 for mode in seq par parsync; do
     # shellcheck disable=SC2046  # flags are words
     cc -Wall -Wextra -Werror $(pkg-config --cflags "weft-gasnet-$mode") "$source/examples/gasnet_table.c" \

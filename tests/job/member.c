@@ -8,7 +8,11 @@
  *   open close barrier        the call; prints its status if it is not OK
  *   close-busy                close while a region is open: EBUSY, then works
  *   close-in-flight           close while a message is under way: EBUSY, then works
- *   beside                    20 barriers that one rank enters only when another, which waits
+ *   post-receive post-send    of one long message, rank 0 to rank 1
+ *   sent received             it was
+ *   unflushed                 rank 0 puts to rank 1, which need not poll, and asks for no
+ * completion close-unflushed           close while that put is under way: EBUSY flushed it has
+ * arrived beside                    20 barriers that one rank enters only when another, which waits
  *                             in it, has sent it a message from a second thread
  *   close-owned               closing what the job owns is refused, and changes nothing
  *   gather                    allgathers of many sizes, contents checked
@@ -206,6 +210,69 @@ static void do_close_in_flight(void)
     check(weft_op_wait(weft_job_ep(job), &sent, -1) == WEFT_OK, "send");
     free(out);
     free(in);
+}
+
+static char long_message[IN_FLIGHT];
+static struct weft_op long_op;
+
+static void do_post_receive(void)
+{
+    check(weft_msg_recv(weft_job_ep(job), NULL, 7, UINT64_MAX, long_message, IN_FLIGHT, &long_op) ==
+              WEFT_PENDING,
+          "nothing has come yet");
+}
+
+static void do_post_send(void)
+{
+    memset(long_message, 'x', IN_FLIGHT);
+    check(weft_msg_send(weft_job_peer(job, 1), 7, long_message, IN_FLIGHT, &long_op) ==
+              WEFT_PENDING,
+          "it is offered");
+}
+
+static void do_sent(void)
+{
+    check(weft_op_wait(weft_job_ep(job), &long_op, -1) == WEFT_OK, "send");
+}
+
+static void do_received(void)
+{
+    check(long_op.status == WEFT_OK && long_message[IN_FLIGHT - 1] == 'x', "receive");
+}
+
+static struct weft_mr *put_mr;
+
+static void do_unflushed(void)
+{
+    struct weft_remote *remotes[2];
+    static const uint64_t word = 42;
+    check(weft_job_mem_alloc(job, 64, WEFT_REMOTE_WRITE, &put_mr, remotes) == WEFT_OK, "mem_alloc");
+    if (!weft_job_rank(job))
+        check(weft_put(remotes[1], 0, &word, sizeof word, NULL) == WEFT_PENDING, "put");
+    for (unsigned r = 0; r < 2; r++)
+        check(weft_remote_close(remotes[r]) == WEFT_OK, "remote close");
+    if (!weft_job_rank(job)) {
+        check(weft_mr_close(put_mr) == WEFT_OK, "mr close");
+        put_mr = NULL;
+    }
+}
+
+static void do_close_unflushed(void)
+{
+    check(weft_job_close(job) == WEFT_EBUSY, "close is refused while a put is under way");
+    check(weft_peer_status(weft_job_peer(job, 1)) == WEFT_OK, "nothing changed");
+}
+
+static void do_flushed(void)
+{
+    struct weft_op op = {0};
+    enum weft_status s = weft_flush(weft_job_peer(job, 1), &op);
+    check((s == WEFT_PENDING ? weft_op_wait(weft_job_ep(job), &op, -1) : s) == WEFT_OK, "flush");
+    check(weft_job_barrier(job) == WEFT_OK, "barrier");
+    if (put_mr) {
+        check(*(uint64_t *)weft_mr_base(put_mr) == 42, "what was put");
+        check(weft_mr_close(put_mr) == WEFT_OK, "mr close");
+    }
 }
 
 /* ---- two threads: the endpoint is a locked one (WEFT_PROGRESS=thread) ---- */
@@ -701,6 +768,13 @@ static void do_word(const char *word)
         {"open", do_open},
         {"close", do_close},
         {"close-in-flight", do_close_in_flight},
+        {"post-receive", do_post_receive},
+        {"post-send", do_post_send},
+        {"sent", do_sent},
+        {"received", do_received},
+        {"unflushed", do_unflushed},
+        {"close-unflushed", do_close_unflushed},
+        {"flushed", do_flushed},
         {"beside", do_beside},
         {"close-busy", do_close_busy},
         {"close-owned", do_close_owned},

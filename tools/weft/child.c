@@ -27,7 +27,7 @@ static uint64_t now_ms(void)
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-/* In the child. Its one way out is exec or _exit. */
+/* In the child: ends with exec or _exit. */
 __attribute__((noreturn)) static void become(char *const argv[], int cpu, const char *const env[],
                                              int out, pid_t parent)
 {
@@ -69,7 +69,7 @@ int wf_child_start(struct wf_child *c, char *const argv[], int cpu, const char *
     return c->pid < 0 ? -1 : 0;
 }
 
-/* Keep the end of what it writes. */
+/* Append to the output kept, which is its end. */
 static void keep(struct wf_child *c, const char *data, size_t n)
 {
     if (n >= sizeof c->text) {
@@ -86,7 +86,7 @@ static void keep(struct wf_child *c, const char *data, size_t n)
     c->text[c->len] = 0;
 }
 
-/* Until it closes its output: 0; -1: not in time. */
+/* Read until the child closes its output: 0, or -1 if it did not in time. */
 static int drain(struct wf_child *c, uint64_t until_ms)
 {
     struct pollfd p = {.fd = c->fd, .events = POLLIN};

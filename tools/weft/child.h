@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Programs run as children, their output caught. */
+/* Child processes whose output is captured. */
 #ifndef WEFT_CHILD_H
 #define WEFT_CHILD_H
 
@@ -11,21 +11,21 @@
 
 struct wf_child {
     pid_t pid;
-    int fd; /* what it writes, both ways */
+    int fd; /* its stdout and stderr */
     size_t len;
-    char text[WF_CHILD_TEXT]; /* its output's end, zero-terminated */
+    char text[WF_CHILD_TEXT]; /* the end of its output, zero-terminated */
 };
 
-/* Start argv[0], found as the shell does, on core [cpu] (-1: any) with [env]
- * ("NAME=VALUE", null-terminated; may be null) added. It gets SIGTERM when this
- * process dies. 0, or -1 with errno. */
+/* Start argv[0], searched for in PATH, on core [cpu] (-1: any), with [env] ("NAME=VALUE",
+ * null-terminated; may be null) added to the environment. It gets SIGTERM when this process dies.
+ * 0, or -1 with errno. */
 int wf_child_start(struct wf_child *c, char *const argv[], int cpu, const char *const env[]);
-/* Read what it writes until it ends; kills it after [seconds]. Returns its exit
- * code, 128 + n for signal n, or -1 if its time was over. */
+/* Read its output until it ends; kill it after [seconds]. Returns its exit code, 128 + n for signal
+ * n, or -1 if it was killed for that. */
 int wf_child_finish(struct wf_child *c, unsigned seconds);
-/* Has it ended? It stays to be finished. */
+/* Has it ended? wf_child_finish is still to be called. */
 bool wf_child_ended(const struct wf_child *c);
-/* Its last line that is not empty, without its end; within c->text. */
+/* The last line of its output that is not empty, without the newline; in c->text. */
 const char *wf_child_last_line(struct wf_child *c);
 
 /* Is there a program [name] in PATH? */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* `weft explain`: which way each kind of operation takes and why, told by the
- * function that the operations themselves ask (weft_path_of). */
+/* `weft explain`: which path each kind of operation takes and why, as reported by weft_path_of,
+ * which the operations use themselves. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -104,8 +104,8 @@ static int unknown(const char *arg)
     return -1;
 }
 
-/* The value of option [name] at argv[*at], behind "=" or in the next word; false:
- * it is another option. */
+/* The value of option [name] at argv[*at], after "=" or in the next word; false: argv[*at] is
+ * another option. */
 static bool valued(char **argv, int *at, const char *name, const char **value)
 {
     size_t n = strlen(name);
@@ -147,7 +147,7 @@ static int failed(const struct explain *x, const char *what, enum weft_status s)
     return -1;
 }
 
-/* Memory like a program's own; never touched, so that any size costs nothing. */
+/* Memory as a program's own. It is never touched, so any size costs nothing. */
 static int private_open(struct explain *x)
 {
     unsigned char key[WEFT_KEY_MAX] = {0}, *keys = calloc(x->size, sizeof key);
@@ -213,7 +213,7 @@ static void show_json(const struct explain *x, const struct kind *k, enum weft_s
         printf(",\"status\":\"%s\"}\n", weft_status_name(s));
 }
 
-/* [text] in lines of what is left of 80 columns behind [indent]. */
+/* Print [text] in lines of 80 columns, indented by [indent]. */
 static void show_text(const char *text, int indent)
 {
     const size_t room = (size_t)(79 - indent);

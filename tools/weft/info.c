@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* `weft info`: what this library is, what it can use here, and which of the
- * machine's limits will be felt. Each limit says what to change. */
+/* `weft info`: the library's version, the transports that it can use here, and the limits of the
+ * machine that will matter, each with what to change. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -29,7 +29,7 @@
 
 /* ---- reading ---- */
 
-/* The first line of [path], without its end. */
+/* The first line of [path], without the newline. */
 static bool read_line(const char *path, char *text, size_t room)
 {
     FILE *f = fopen(path, "re");
@@ -193,7 +193,7 @@ static bool cgroup_path(char *path, size_t room)
     return found;
 }
 
-/* [take] sees the file [name] of this process's cgroup and of all above it. */
+/* Call [take] with the file [name] of this process's cgroup and of all its ancestors. */
 static void walk_cgroup(const char *name, void (*take)(const char *text, void *arg), void *arg)
 {
     char path[TEXT + 64], file[TEXT + 128], text[TEXT], *slash;
@@ -215,7 +215,7 @@ static void take_memory(const char *text, void *arg)
         *least = v;
 }
 
-/* "max 100000" or "150000 100000": microseconds of each period. */
+/* "max 100000" or "150000 100000": microseconds in each period of so many. */
 static void take_cpu(const char *text, void *arg)
 {
     double *least = arg, quota, period;
@@ -230,7 +230,7 @@ static void show_memory(void)
     walk_cgroup("memory.max", take_memory, &least);
     if (read_line("/sys/fs/cgroup/memory/memory.limit_in_bytes", v1, sizeof v1))
         take_memory(v1, &least);
-    if (least < UINT64_MAX / 4) /* version 1 says "none" with a number near that */
+    if (least < UINT64_MAX / 4) /* in version 1 a number near that means no limit */
         size_text(value, sizeof value, least);
     row("cgroup memory limit", false, value,
         least < UINT64_MAX / 4 ? "shared memory counts, too, for who touches it first" : "");

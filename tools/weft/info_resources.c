@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* `weft info --resources`: connects an endpoint with so many others over a device that completes
- * everything and moves nothing (WEFT_DEBUG=nullnic), and prints what it holds for them. */
+/* `weft info --resources`: connects an endpoint with N others over a device that completes all work
+ * requests and transfers nothing (WEFT_DEBUG=nullnic), and prints the resources in use. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
@@ -68,7 +68,7 @@ static enum weft_status ctx_open(struct weft_ctx **ctx)
     return s == WEFT_OK ? weft_ctx_set_key(*ctx, key, sizeof key) : s;
 }
 
-/* Have another endpoint talk to [to]. */
+/* Send a first message from [from] to [to]. */
 static enum weft_status call(struct weft_ep *from, const unsigned char *to, size_t len)
 {
     struct weft_peer *peer;
@@ -89,7 +89,7 @@ static int peers_call(struct many *m)
     return s == WEFT_OK ? 0 : failed("connecting", s);
 }
 
-/* Until each has its queue pair. */
+/* Wait until each peer has its queue pair. */
 static int peers_await(struct many *m, struct rows *r)
 {
     time_t end = time(NULL) + PATIENCE_S;
@@ -131,7 +131,8 @@ static void print_table(unsigned peers, const struct rows *r)
            all / peers);
 }
 
-/* The process ends with it: closing would wait for answers that this device does not bring. */
+/* The process ends without closing: that would wait for answers, which this device does not bring.
+ */
 static int show(unsigned peers, bool json)
 {
     struct many m = {.peers = peers};
@@ -204,7 +205,7 @@ int wf_info_resources(int argc, char **argv)
     setenv("WEFT_TRANSPORTS", "loop,rdma", 1);
     setenv("WEFT_TCP_INTERFACES", "127.0.0.1", 1);
     setenv("WEFT_TCP_ENCRYPT", "0", 1);
-    setenv("WEFT_PINNED", "1000g", 1); /* nothing is: all those peers are one process */
+    setenv("WEFT_PINNED", "1000g", 1); /* nothing is pinned: all these peers are one process */
     for (unsigned i = 0; i < n && !bad; i++)
         bad = show(peers[i], json);
     fflush(stdout);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* `weft info --stats`: what running processes have counted. */
+/* `weft info --stats`: the counters of running processes. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -78,7 +78,7 @@ static void print(struct request *r, const struct wf_process_stats *s)
     (r->json ? print_json : print_table)(s);
 }
 
-/* One of all processes: those without counters are no fault. */
+/* Show [pid], one of all processes, if it has counters. */
 static void show_if_any(pid_t pid, void *arg)
 {
     struct request *r = arg;
@@ -89,7 +89,7 @@ static void show_if_any(pid_t pid, void *arg)
         print(r, &s);
 }
 
-/* One that was asked for: 0, or 1 with the cause printed. */
+/* Show [pid], which was named: 0, or 1 with the cause printed. */
 static int show_one(struct request *r, pid_t pid)
 {
     static struct wf_process_stats s;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The command `weft`: picks the part that does the work. */
+/* The command `weft`: dispatches to its subcommands. */
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -42,7 +42,7 @@ static unsigned least(unsigned a, unsigned b, unsigned c)
     return m < c ? m : c;
 }
 
-/* Insertions, deletions, replacements and swaps of neighbours between [a] and [b]. */
+/* Edit distance of [a] and [b]: insertions, deletions, replacements, swaps of neighbours. */
 static unsigned distance(const char *a, const char *b)
 {
     unsigned d[WORD_MAX + 1][WORD_MAX + 1];
@@ -67,7 +67,7 @@ static unsigned distance(const char *a, const char *b)
 const char *wf_tool_nearest(const char *word, const char *const *names)
 {
     const char *best = NULL;
-    unsigned best_distance = (unsigned)strlen(word) / 2 + 1; /* half wrong is no longer a typo */
+    unsigned best_distance = (unsigned)strlen(word) / 2 + 1; /* more than half wrong is no typo */
     for (; *names; names++) {
         unsigned d = distance(word, *names);
         if (d < best_distance) {
@@ -121,8 +121,8 @@ static int help(const char *name)
     return c ? c->run(2, args) : WF_TOOL_USAGE;
 }
 
-/* Whatever this command and its children open must not get the number of a standard descriptor
- * that its caller closed: text would go there. */
+/* Open standard descriptors that the caller closed: else another file would get their numbers, and
+ * messages would be written to it. */
 static bool standard_open(void)
 {
     int fd;
@@ -139,7 +139,7 @@ int main(int argc, char **argv)
     const struct command *c;
     if (!standard_open())
         return 1;
-    /* One write a line: others write to the same file, and must not land in it. */
+    /* One write per line, so that lines of other processes do not end up inside one. */
     setvbuf(stderr, NULL, _IOLBF, BUFSIZ);
     if (argc < 2) {
         usage(stderr);

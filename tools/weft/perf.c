@@ -15,14 +15,14 @@
 #include "perf.h"
 #include "tool.h"
 
-#define RUN_NS 50e6                      /* a run of a test aims at this long */
-#define PAIRED_RUN_NS 20e6               /* shorter, so that limit and test see the same weather */
-#define FIRST_BYTES ((uint64_t)32 << 20) /* the first run, which warms up, moves no more */
+#define RUN_NS 50e6        /* a run of a test aims at this long */
+#define PAIRED_RUN_NS 20e6 /* shorter, so that limit and test run under equal conditions */
+#define FIRST_BYTES ((uint64_t)32 << 20) /* the most that the first run, a warm-up, moves */
 #define SLOW_NS 500e6
 #define SPINS_ALONE 5000u /* about 0.1 ms of polling */
-#define SPINS_CROWDED 20u /* ranks outnumber cores: the other rank needs this one */
+#define SPINS_CROWDED 20u /* ranks outnumber cores: the other rank needs this rank's core */
 
-/* ---- what tests call ---- */
+/* ---- for the tests ---- */
 
 int wf_perf_fail(struct wf_perf *p, const char *what, enum weft_status status)
 {
@@ -40,7 +40,7 @@ int wf_perf_sync(struct wf_perf *p)
 
 /* ---- one size ---- */
 
-/* Everybody learns how many iterations rank 0 wants. */
+/* Broadcast rank 0's number of iterations. */
 int wf_perf_agree(struct wf_perf *p, uint64_t *iters)
 {
     uint64_t *all = malloc(p->size * sizeof *all);
@@ -57,11 +57,11 @@ static int run_once(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r)
     p->run++;
     if (wf_perf_sync(p) || p->test->run(p, iters, r))
         return -1;
-    return wf_perf_sync(p); /* everyone has verified */
+    return wf_perf_sync(p); /* all ranks have verified */
 }
 
-/* After a run of [n] that took [elapsed_ns], how many fill the time. A quick run
- * may only have been disturbed: it is never answered with fewer. */
+/* After a run of [n] iterations that took [elapsed_ns]: how many fill the time. Never fewer than
+ * [n]: a run that took too long may have been disturbed. */
 static uint64_t next_iters(const struct wf_perf *p, uint64_t n, double elapsed_ns)
 {
     double want = (p->o->pairs ? PAIRED_RUN_NS : RUN_NS) / elapsed_ns * (double)n;
@@ -70,8 +70,8 @@ static uint64_t next_iters(const struct wf_perf *p, uint64_t n, double elapsed_n
     return want < 1e9 ? (uint64_t)want + 1 : 1000000000u;
 }
 
-/* Warm up, and find out how many iterations fill the time: from a cold run, then
- * from a warm one. */
+/* Warm up, and estimate how many iterations fill the time: from a cold run, then from a warm one.
+ */
 static int choose_iters(struct wf_perf *p, uint64_t *iters)
 {
     uint64_t n = p->test->first_iters, fit = FIRST_BYTES / (p->len + 1) + 10;
@@ -193,7 +193,7 @@ static int run_size(struct wf_perf *p, size_t size)
         row->transport = p->transport;
         row->size = size;
         bad = choose_iters(p, &row->iters) || run_all(p, row, runs);
-        if (!bad) /* after a failure the process ends: closing would need the others */
+        if (!bad) /* after a failure the process ends: closing would need the other ranks */
             p->test->close(p);
         if (!bad && p->rank == 0) {
             wf_perf_print_row(p->o, row);
@@ -229,7 +229,7 @@ static void on_peer_down(struct weft_ep *ep, struct weft_peer *peer, enum weft_s
     p->down = true;
 }
 
-/* With all others switched off. Before the library looks. */
+/* Switch off all other transports, before the library reads its variables. */
 static int only_transport(const char *name)
 {
     char value[64];
@@ -255,9 +255,9 @@ static int join(struct wf_perf *p)
     return 0;
 }
 
-/* ---- who is where ---- */
+/* ---- machines and cores ---- */
 
-/* The same for all processes until the machine is started anew; 0: not known. */
+/* Equal for all processes until the machine reboots; 0: not known. */
 static uint64_t machine_id(void)
 {
     char text[64] = "";
@@ -273,8 +273,8 @@ static uint64_t machine_id(void)
     return text[0] ? id : 0;
 }
 
-/* Without shared memory each rank is a node to the library; but ranks on one
- * machine share its cores all the same, and must know it. */
+/* Without shared memory each rank is a node of its own to the library. Ranks on one machine still
+ * share its cores, and the context has to know. */
 static void share_cores(struct wf_perf *p, unsigned here)
 {
     unsigned cores = (unsigned)sysconf(_SC_NPROCESSORS_ONLN), mine = cores;
@@ -282,7 +282,7 @@ static void share_cores(struct wf_perf *p, unsigned here)
     if (sched_getaffinity(0, sizeof set, &set) == 0)
         mine = (unsigned)CPU_COUNT(&set);
     p->spins = here <= cores ? SPINS_ALONE : SPINS_CROWDED;
-    if (here > weft_job_local_size(p->job)) /* as many as compete for this rank's cores */
+    if (here > weft_job_local_size(p->job)) /* so many compete for this rank's cores */
         weft_ctx_set_local_ranks(weft_job_ctx(p->job), (here * mine + cores - 1) / cores);
 }
 
@@ -327,7 +327,7 @@ static int find_transport(struct wf_perf *p)
     return find_machine(p);
 }
 
-/* Leave with exit code [code], after rank 0 has said why. */
+/* Close the job and return [code]; rank 0 has printed the reason. */
 static int leave(struct wf_perf *p, int code)
 {
     enum weft_status s = weft_job_barrier(p->job);
@@ -340,7 +340,7 @@ static int leave(struct wf_perf *p, int code)
     return code;
 }
 
-/* The command line is wrong: one rank says so, if there are ranks. */
+/* The command line is wrong: only rank 0 prints that. */
 static int refuse(const struct wf_perf_complaint *c)
 {
     struct wf_perf p = {0};
@@ -353,7 +353,7 @@ static int refuse(const struct wf_perf_complaint *c)
     return leave(&p, WF_TOOL_USAGE);
 }
 
-/* Does the job have the ranks the test is for? Says what to run instead. */
+/* Has the job the test's number of ranks? If not, prints what to run instead. */
 static bool ranks_fit(const struct wf_perf *p)
 {
     const struct wf_perf_test *t = p->test;
@@ -368,7 +368,7 @@ static bool ranks_fit(const struct wf_perf *p)
     return fit;
 }
 
-/* Is there a limit to be held against? Says what to run instead. */
+/* Is there a limit to compare with (--pairs)? If not, prints what to run instead. */
 static bool pairs_fit(const struct wf_perf *p)
 {
     if (!p->o->pairs || (p->limit != WF_PERF_NO_RATE && strcmp(p->transport, "rdma") != 0))
@@ -395,7 +395,7 @@ static bool size_fits(const struct wf_perf *p)
     return false;
 }
 
-/* Could the picture be drawn? Every rank learns it before the long part. */
+/* Can the picture be drawn? All ranks know before the long measurement. */
 static bool plot_fits(struct wf_perf *p)
 {
     uint64_t bad = p->o->plot && p->rank == 0 && wf_plot_check("weft perf", p->o->plot);

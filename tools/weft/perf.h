@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the parts of `weft perf` share. perf_options.c reads the command line,
- * perf.c drives; perf_tests.c, perf_rma.c and perf_msg.c hold the tests,
+/* Shared by the parts of `weft perf`. perf_options.c reads the command line,
+ * perf.c runs the tests; perf_tests.c, perf_rma.c and perf_msg.c hold the tests,
  * perf_out.c and plot.c print; perf_limits.c, perf_machine.c and perf_net.c measure
  * the machine itself, perf_pairs.c in turn with a test; perf_mem.c memory, perf_reg.c
  * registrations, perf_compare.c and perf_peers.c other libraries. */
@@ -24,7 +24,7 @@
 #define WF_PERF_WINDOW 16u
 #define WF_PERF_REPEATS 5u /* runs of a test whose median is printed, without --pairs */
 
-/* Which limit of the machine a test is held against, and how. */
+/* The limit of the machine that a test is compared with, and how. */
 enum wf_perf_limit {
     WF_PERF_LINE_LAT,   /* latency over line_lat_ns */
     WF_PERF_LINE_RATE,  /* rate over line_rate_mps */
@@ -34,9 +34,9 @@ enum wf_perf_limit {
     WF_PERF_KERNEL_GBS, /* bandwidth over kernel_copy_gbs of the size */
     WF_PERF_ADD_LAT,    /* latency over the add of a word in shared memory */
     WF_PERF_NO_RATE,    /* a rate for which no limit of the machine is known */
-    /* from here on a connection's */
+    /* from here on: limits of a connection */
     WF_PERF_TCP_LAT, /* latency over tcp_lat of the size */
-    WF_PERF_TCP_RTT, /* latency over a word there and the size back */
+    WF_PERF_TCP_RTT, /* latency over the time of a word one way and the size back */
     WF_PERF_TCP_GBS, /* bandwidth over tcp_gbs of the size */
 };
 
@@ -73,18 +73,18 @@ struct wf_perf_test {
     enum wf_perf_limit limit; /* between ranks that share memory */
     enum wf_perf_limit tcp_limit;
     size_t size, size_min, size_unit; /* default, least, multiple; size 0: moves no data */
-    uint64_t first_iters;             /* of the run that finds out how many fill the time */
+    uint64_t first_iters;             /* of the run that estimates how many fill the time */
     /* Collective each; 0, or -1 with the cause printed. run measures and verifies. */
     int (*open)(struct wf_perf *p);
     int (*run)(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r);
     void (*close)(struct wf_perf *p);
-    bool fixed; /* no other size than the default */
+    bool fixed; /* only the default size is possible */
 };
 
 extern const struct wf_perf_test wf_perf_tests[];
 extern const size_t wf_perf_tests_count;
 
-/* What runs without ranks. */
+/* Subcommands without ranks. */
 enum wf_perf_alone { WF_PERF_LIMITS = 1, WF_PERF_MEM, WF_PERF_REG, WF_PERF_COMPARE };
 
 #define WF_PERF_TESTS_MAX 32
@@ -100,10 +100,10 @@ struct wf_perf_options {
     bool cached, json, help;
     const char *plot;      /* a file; null: none */
     const char *only;      /* compare with this library; null: with all */
-    const char *transport; /* the only one to be used; null: as the library chooses */
+    const char *transport; /* the only one to use; null: the library chooses */
 };
 
-/* Why a command line was not understood. */
+/* Why a command line was refused. */
 struct wf_perf_complaint {
     char text[400];
 };
@@ -114,7 +114,7 @@ int wf_perf_parse(int argc, char **argv, struct wf_perf_options *o, struct wf_pe
 /* The options for test [i] alone, with its default size if none was given. */
 struct wf_perf_options wf_perf_choose(const struct wf_perf_options *all, unsigned i);
 
-/* What a rank holds while tests run. */
+/* A rank's state while tests run. */
 struct wf_perf {
     const struct wf_perf_options *all; /* as given */
     struct wf_perf_options own;        /* of the test that runs */
@@ -124,9 +124,9 @@ struct wf_perf {
     struct weft_ep *ep;
     struct weft_peer *peer; /* the other rank of a test for two */
     unsigned rank, size;
-    unsigned spins; /* empty polls before a wait gives its core away */
+    unsigned spins; /* empty polls before a wait yields its core */
     size_t len;     /* payload of the size being run */
-    uint64_t run;   /* runs so far: no run writes what one before it wrote */
+    uint64_t run;   /* runs so far: each run writes other data */
     bool down;      /* a peer was lost */
     struct wf_perf_samples *samples;
     struct wf_plot_series curve[2]; /* of --plot: the test, the limit */
@@ -142,7 +142,7 @@ struct wf_perf {
     bool far_known;
 
     /* of the test that is open */
-    size_t stride, slots, batch; /* of the memory that is walked; batch: slots at a time */
+    size_t stride, slots, batch; /* of the memory that a run walks; batch: slots at a time */
     unsigned window;             /* far: operations in flight */
     struct weft_op ops[WF_PERF_WINDOW];
     unsigned char *local; /* copied from or to */
@@ -153,10 +153,10 @@ struct wf_perf {
     struct weft_remote *remote;   /* the other rank's */
     uint64_t am_count, am_sum;    /* of what arrived */
     struct wf_perf_msgs *msgs;
-    uint64_t *added; /* what each word of the region must hold */
+    uint64_t *added; /* the value that each word of the region must have */
 };
 
-/* A wait that has lasted; all zero at its start. */
+/* The state of a wait; all zero at its start. */
 struct wf_perf_wait {
     unsigned turns;
     uint64_t since_ns;
@@ -164,11 +164,11 @@ struct wf_perf_wait {
 
 /* Print "weft perf TEST: rank R: [what]: [status]" and return -1. */
 int wf_perf_fail(struct wf_perf *p, const char *what, enum weft_status status);
-/* Every rank is here. 0, or -1 with the cause printed. */
+/* Barrier. 0, or -1 with the cause printed. */
 int wf_perf_sync(struct wf_perf *p);
 
-/* What the tests share (perf_tests.c). Data is made of words: word i of run r is
- * wf_perf_word(r, i), so no run can pass with what an earlier one left. */
+/* Shared by the tests (perf_tests.c). Data are words: word i of run r is wf_perf_word(r, i), so a
+ * run cannot pass with data of an earlier one. */
 uint64_t wf_perf_word(uint64_t run, uint64_t i);
 void wf_perf_fill(unsigned char *at, size_t len, uint64_t run);
 /* The last of [iters] operations, counted from 0, on slot [slot] of [slots]; slot < iters. */
@@ -181,9 +181,9 @@ int wf_perf_region_open(struct wf_perf *p, size_t len);
 /* Collective: find out whether regions are mapped (p->far), once. 0, or -1. */
 int wf_perf_far(struct wf_perf *p);
 void wf_perf_region_close(struct wf_perf *p); /* and the local memory */
-/* A poll found nothing, often: sleep until something comes. */
+/* Polls were empty for long: sleep until an event. */
 int wf_perf_asleep(struct wf_perf *p, struct wf_perf_wait *w);
-/* After AGAIN: poll, and give the core away if that does not help. */
+/* After AGAIN: poll, and yield the core if that does not help. */
 int wf_perf_again(struct wf_perf *p, struct wf_perf_wait *w);
 
 /* The tests of puts and gets (perf_rma.c). */
@@ -210,7 +210,7 @@ void wf_perf_atomic_close(struct wf_perf *p);
 int wf_perf_limit_open(struct wf_perf *p);
 void wf_perf_limit_close(struct wf_perf *p);
 int wf_perf_limit_run(struct wf_perf *p, uint64_t iters, double *v);
-/* What is compared with it. */
+/* The figure that is compared with it. */
 double wf_perf_figure_of(enum wf_perf_limit limit, const struct wf_perf_result *r);
 
 int wf_perf_limits(bool json);
@@ -222,11 +222,11 @@ int wf_perf_compare(const struct wf_perf_options *o);
 
 void wf_perf_usage(void);
 void wf_perf_print_head(const struct wf_perf *p);
-/* Everybody learns what rank 0 has in *value. */
+/* Broadcast rank 0's *value. */
 int wf_perf_agree(struct wf_perf *p, uint64_t *value);
 
 void wf_perf_print_row(const struct wf_perf_options *o, const struct wf_perf_row *row);
-/* A line on a terminal that says how far a long run is. */
+/* On a terminal, a line with the progress of a long run. */
 void wf_perf_print_progress(const struct wf_perf_options *o, size_t size, unsigned run,
                             unsigned runs);
 

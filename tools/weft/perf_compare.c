@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* `weft perf compare`: Weft and each library that is installed in turn, A B A B,
- * because times drift and ratios of neighbours do not. */
+/* `weft perf compare`: Weft and each installed library in turn, A B A B: times drift, ratios of
+ * adjacent runs do not. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -132,7 +132,7 @@ static int run_pairs(struct compare *c, const struct wf_rival *r, const struct w
     return 0;
 }
 
-/* How many times better Weft is. */
+/* A bar: how many times better Weft is. */
 static void bar_add(struct compare *c, const struct wf_rival *r, const struct wf_contest *t)
 {
     double ratio = median(c->ratios, c->pairs);
@@ -167,7 +167,7 @@ static void contest(struct compare *c, const struct wf_rival *r, const struct wf
     fflush(stdout);
 }
 
-/* 1 if that is all that was asked for. */
+/* 1 if only that library was asked for. */
 static int say_not_over(const struct compare *c, const struct wf_rival *r)
 {
     if (!c->o->only)
@@ -187,7 +187,7 @@ static void against(struct compare *c, const struct wf_rival *r)
         return;
     for (size_t i = 0; i < r->count; i++)
         any |= r->contests[i].over == over;
-    if (!any) { /* there is no way to have it use that */
+    if (!any) { /* it cannot be made to use that transport */
         c->code |= say_not_over(c, r);
         return;
     }

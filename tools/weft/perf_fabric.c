@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What `weft perf compare` runs for libfabric's message rate, which fi_pingpong does
- * not measure: messages one way, none waited for, receives posted ahead, ended by one
- * answer. Uses nothing of Weft.
+/* libfabric's message rate for `weft perf compare`, since fi_pingpong does not measure it: messages
+ * in one direction without waiting, receives posted ahead, and one answer at the end. Uses nothing
+ * of Weft.
  *
  * usage: weft-perf-libfabric PROVIDER SIZE ITERATIONS PORT [ADDRESS]
- * Without ADDRESS it is the side that receives, and listens on PORT of the loopback
- * interface for the other one, by which the two learn each other's addresses. The
- * sending side prints one JSON object. */
+ * Without ADDRESS it receives, and listens on PORT of the loopback interface; over that connection
+ * the two exchange their addresses. The sending side prints one JSON object. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -44,7 +43,7 @@ struct pair {
     struct fid_cq *cq;
     fi_addr_t peer;
     unsigned char *out, *in;
-    uint64_t came, left; /* completions of receives, of sends */
+    uint64_t came, left; /* completions: of receives, of sends */
 };
 
 static uint64_t now_ns(void)
@@ -62,7 +61,7 @@ static void need(const char *what, long result)
     exit(1);
 }
 
-/* ---- who is who ---- */
+/* ---- exchanging addresses ---- */
 
 static int control_open(const char *port, const char *address)
 {
@@ -128,7 +127,7 @@ static void fabric_meet(struct pair *p)
 
 static struct fi_context contexts[WINDOW + 1];
 
-/* Take what has completed; ends the program when nothing did for long. */
+/* Count completions; end the program if there were none for long. */
 static void progress(struct pair *p, uint64_t *since_ns)
 {
     struct fi_cq_entry done[64];
@@ -155,7 +154,7 @@ static void post(struct pair *p, uint64_t i)
     need("fi_recv", r);
 }
 
-/* Injected where the provider takes that much: nothing is left to complete. */
+/* Inject the message if its size allows, which needs no completion. */
 static void put(struct pair *p)
 {
     bool inject = p->size <= p->info->tx_attr->inject_size;

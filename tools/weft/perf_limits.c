@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* `weft perf limits`: what the machine itself can do, measured by this process
- * and one child on two cores. Needs no launcher and uses nothing of Weft. */
+/* `weft perf limits`: the machine's own limits, measured by this process and one child on two
+ * cores. Needs no launcher and uses nothing of Weft. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -22,7 +22,7 @@
 #include "perf_net.h"
 #include "tool.h"
 
-#define ROUNDS 7 /* each limit is the best of as many rounds over all of them */
+#define ROUNDS 7 /* each limit is its best in so many rounds over all limits */
 #define BIG ((size_t)1 << 20)
 
 static const size_t copy_sizes[] = {8, 64, 512, 4096, 65536, BIG};
@@ -109,8 +109,8 @@ static int measure_all(struct wf_machine *m, struct limits *l, pid_t peer, struc
     return 0;
 }
 
-/* Two cores this process may use; falls back on all of the machine's when it
- * was bound to one, as a rank is. -1: there is only one. */
+/* Two cores that this process may use; two of the machine's if it is bound to one, as ranks are.
+ * -1: there is only one. */
 int wf_perf_two_cores(int cpu[2])
 {
     cpu_set_t set;
@@ -126,8 +126,8 @@ int wf_perf_two_cores(int cpu[2])
     return n == 2 ? 0 : -1;
 }
 
-/* One at a time on a machine, or each measures the other: the name is held
- * until this process ends. */
+/* Only one such process runs on a machine, since two would disturb each other. It holds the name
+ * until it ends. */
 static int alone(void)
 {
     static const char name[] = "weft-perf-limits";

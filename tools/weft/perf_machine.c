@@ -15,9 +15,9 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* The memfd, every part on pages of its own: */
+/* Offsets in the memfd; each part has pages of its own. */
 #define AT_SYNC 0u         /* one line for each side's round, 4096 apart */
-#define AT_HEAD 8192u      /* what the ring's reader has taken */
+#define AT_HEAD 8192u      /* how far the ring's reader has read */
 #define AT_PING 12288u     /* side 0 writes, side 1 polls */
 #define AT_PONG 16384u     /* side 1 writes, side 0 polls */
 #define AT_BOUNCE 20480u   /* both write */
@@ -28,17 +28,17 @@
 
 /* Ring of 64-byte lines. Tried here (two Sapphire Rapids cores, million lines/s,
  * best of 7, by number of lines): 1,024 120, 4,096 200, 16,384 207, 65,536 222
- * (4 KiB pages: 187): the longer ring is in L3 when its lines come round again,
- * which answers faster than the other core's L2. A line carries 8 bytes of data
- * as a small message does; writing and reading all 56 halves the rate. */
+ * (4 KiB pages: 187). A longer ring is in L3 when its lines are written again, and L3 answers
+ * faster than the other core's L2. A line carries 8 bytes of data, as a small message does; writing
+ * and reading all 56 halves the rate. */
 #define RING_LINES 65536u
 /* Lines fetched for writing ahead of the one being written; 4, 8, 16 and 32 are
  * within 3%, none costs 10 to 60%. */
 #define RING_AHEAD 16u
-/* The reader gives lines back after this many; 8 to 1,024 make no difference. */
+/* The reader releases lines in batches of this many; 8 to 1,024 make no difference. */
 #define RING_BATCH 64u
 
-#define SPIN_TURNS 20000 /* polls, about 1 ms, before the clock and the peer are looked at */
+#define SPIN_TURNS 20000 /* polls, about 1 ms, between checks of the clock and the peer */
 
 struct line {
     _Atomic uint64_t seq;
@@ -46,8 +46,8 @@ struct line {
 };
 _Static_assert(sizeof(struct line) == 64, "one line");
 
-/* Fetch the line at [p] for writing; a hint, never faults. The compiler's
- * builtin is only a read prefetch unless it may assume the instruction. */
+/* Fetch the line at [p] for writing: a hint, never faults. The compiler's builtin would be a read
+ * prefetch unless it may assume PREFETCHW. */
 static inline void fetch_for_write(const void *p)
 {
 #if defined(__x86_64__)
@@ -88,7 +88,7 @@ static int peer_is_dead(const struct wf_machine *m)
     return m->peer_pidfd >= 0 && poll(&p, 1, 0) > 0;
 }
 
-/* The slow side of a wait: 1 when it is to end. */
+/* The slow path of a wait. 1: the wait is to end. */
 static __attribute__((noinline, cold)) int wait_look(struct wf_machine *m, struct wait *w)
 {
     uint64_t now = wf_perf_now_ns();
@@ -113,7 +113,7 @@ int wf_machine_sync(struct wf_machine *m)
     word_set(word_at(m, AT_SYNC + 4096u * (unsigned)m->side), ++m->round);
     while (word_get(word_at(m, AT_SYNC + 4096u * (unsigned)!m->side)) < m->round) {
         wf_perf_relax();
-        if (WAIT_LOST(m, &w, 200)) /* yields early: side 1 rests here while side 0 copies */
+        if (WAIT_LOST(m, &w, 200)) /* yields early: side 1 waits here while side 0 copies */
             return -1;
     }
     return 0;
@@ -126,7 +126,7 @@ static size_t round_up(size_t n, size_t unit)
     return (n + unit - 1) / unit * unit;
 }
 
-/* Room for an odd number of slots that cover the walk, or for one message. */
+/* Bytes for an odd number of slots that cover the walk, or for one message. */
 static size_t copy_room(size_t copy_max)
 {
     size_t walk = WF_MACHINE_WALK + 2 * WF_MACHINE_BIG;
@@ -147,8 +147,7 @@ int wf_machine_memfd(size_t copy_max)
     return fd;
 }
 
-/* Map at a multiple of 2 MiB, or huge pages are not used: [fd], or private memory
- * if it is -1. */
+/* Map [fd], or private memory if it is -1, at a multiple of 2 MiB, as huge pages need. */
 static unsigned char *map_aligned(int fd, size_t len)
 {
     int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
@@ -169,7 +168,7 @@ static unsigned char *map_aligned(int fd, size_t len)
     return NULL;
 }
 
-/* Map and touch, in pages of one kind. The advice is only a hint. */
+/* Map and touch, with pages of one kind. The advice is a hint. */
 static unsigned char *map_touched(int fd, size_t len, int advice)
 {
     unsigned char *p = map_aligned(fd, len);
@@ -235,7 +234,7 @@ int wf_machine_bind(int cpu)
 
 /* ---- lines ---- */
 
-/* Ways of passing a line on; which is the fastest changes with the hour. */
+/* Ways to hand a line over; the fastest one varies over time. */
 enum line_way {
     LINE_PAUSE = 1, /* a pause between two polls */
     LINE_FETCH = 2, /* fetch the line to be written next while polling */
@@ -305,13 +304,12 @@ static int line_walk(struct wf_machine *m, uint64_t iters, double *median_ns, do
     return line_way(m, iters, median_ns, p99_ns, LINE_FETCH | LINE_WALK);
 }
 
-/* Two lines, because a message and its answer are in two places unless both
- * processes may write both. The best of three ways counts, for each wins at times.
- * Tried here in turn, ns one way, medians of 15 in five processes: pause 156 to
- * 226, fetch 154 to 214, walk and fetch 169 to 177; behind them walk and pause 183
- * to 195, walk 192 to 203, plain polling 157 to 234. Not better than plain either:
- * waiting 50 to 300 ns before the first poll, cldemote after the store; twice as
- * slow: MOVDIR64B. */
+/* Two lines, because a message and its answer are in two places unless both processes may write
+ * both. The best of three ways counts, since each is the fastest at times. Tried here in turn, ns
+ * one way, medians of 15 in five processes: pause 156 to 226, fetch 154 to 214, walk and fetch 169
+ * to 177. Slower: walk and pause 183 to 195, walk 192 to 203, plain polling 157 to 234. Not better
+ * than plain polling: waiting 50 to 300 ns before the first poll, cldemote after the store. Twice
+ * as slow: MOVDIR64B. */
 int wf_machine_line_lat(struct wf_machine *m, uint64_t iters, double *median_ns, double *p99_ns)
 {
     int (*const ways[])(struct wf_machine *, uint64_t, double *,
@@ -340,8 +338,8 @@ static inline int bounce_wait(struct wf_machine *m, _Atomic uint64_t *line, uint
     return 0;
 }
 
-/* The line's owner changes with the poll, so nothing has to be invalidated
- * before the next store: 65 to 105 ns here where two lines take 135 to 200. */
+/* The poll already moves the line to this core, so the next store invalidates nothing: 65 to 105 ns
+ * here, where two lines take 135 to 200. */
 int wf_machine_bounce_lat(struct wf_machine *m, uint64_t iters, double *median_ns)
 {
     _Atomic uint64_t *line = word_at(m, AT_BOUNCE);
@@ -392,7 +390,7 @@ static int ring_read(struct wf_machine *m, uint64_t first, uint64_t end)
         while (word_get(&l->seq) != i + 1)
             if (WAIT_LOST(m, &w, SPIN_TURNS))
                 return -1;
-        sum += l->data[0] ^ i; /* 0 unless the line came without its data */
+        sum += l->data[0] ^ i; /* 0 unless the line arrived without its data */
         if (i % RING_BATCH == RING_BATCH - 1)
             word_set(word_at(m, AT_HEAD), i + 1);
     }
@@ -421,21 +419,20 @@ int wf_machine_line_rate(struct wf_machine *m, uint64_t lines, double *mps)
 typedef void (*copy_batch_fn)(unsigned char *dst, unsigned char *stop, const unsigned char *src,
                               size_t len, size_t stride);
 
-/* Copies whose length is known at run time only, as a put's is. Tried here, at
- * 8 B, ns: libc's memcpy 3 to 5, rep movsb 8 to 10. At 1 MiB, GB/s: libc's memcpy
- * 34.9, rep movsb 33.7, loops of AVX-512 32.1, of AVX2 32.3, with lines fetched for
- * writing 34.6, non-temporal 16.0. */
+/* Copies whose length is known only at run time, as a put's is. Tried here, at 8 B, ns: libc's
+ * memcpy 3 to 5, rep movsb 8 to 10. At 1 MiB, GB/s: libc's memcpy 34.9, rep movsb 33.7, loops of
+ * AVX-512 32.1, of AVX2 32.3, with lines fetched for writing 34.6, non-temporal 16.0. */
 static __attribute__((noinline)) void copy_batch(unsigned char *dst, unsigned char *stop,
                                                  const unsigned char *src, size_t len,
                                                  size_t stride)
 {
     for (; dst != stop; dst += stride, src += stride) {
-        __asm__ __volatile__("" : "+r"(len)); /* the compiler never knows it */
+        __asm__ __volatile__("" : "+r"(len)); /* hides the length from the compiler */
         memcpy(dst, src, len);
     }
 }
 
-/* The least there is: a load and a store each, of a length known to the compiler. */
+/* The minimum: a load and a store each, of a length known to the compiler. */
 static __attribute__((noinline)) void word_batch(unsigned char *dst, unsigned char *stop,
                                                  const unsigned char *src, size_t len,
                                                  size_t stride)
@@ -444,12 +441,12 @@ static __attribute__((noinline)) void word_batch(unsigned char *dst, unsigned ch
     for (; dst != stop; dst += stride, src += stride) {
         uint64_t w;
         memcpy(&w, src, sizeof w);
-        __asm__ __volatile__("" : "+r"(w)); /* one at a time: no vectors */
+        __asm__ __volatile__("" : "+r"(w)); /* prevents vectorization */
         memcpy(dst, &w, sizeof w);
     }
 }
 
-/* What an atomic does at least: a locked add of a word, its old value kept. */
+/* The minimum of an atomic: a locked add of a word that keeps the old value. */
 static __attribute__((noinline)) void add_batch(unsigned char *dst, unsigned char *stop,
                                                 const unsigned char *src, size_t len, size_t stride)
 {
@@ -460,7 +457,7 @@ static __attribute__((noinline)) void add_batch(unsigned char *dst, unsigned cha
     __asm__ __volatile__("" : : "r"(sum));
 }
 
-/* One pass over the walk, with data that changes from pass to pass as the tests' does. */
+/* One pass over the walk. As in the tests, the data differ from pass to pass. */
 static void copy_pass(struct wf_machine *m, const struct wf_machine_walk *k, uint64_t pass,
                       copy_batch_fn batch)
 {
@@ -474,7 +471,7 @@ static void copy_pass(struct wf_machine *m, const struct wf_machine_walk *k, uin
     }
 }
 
-/* The median of passes: one that another program disturbed does not count. */
+/* The median of passes, so that a pass disturbed by another program does not count. */
 static int copy_time(struct wf_machine *m, size_t len, uint64_t iters, copy_batch_fn batch,
                      double *ns)
 {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the machine itself can do: two processes, one a core, over a memfd of
- * their own. Shares no code with Weft, and is the fastest loop we know for each
- * limit, because a slow limit flatters what is compared with it. What was tried
- * stands beside each loop in perf_machine.c.
+/* The machine's own limits: two processes, each on a core, with a memfd of their own. Shares no
+ * code with Weft. Each limit is measured by the fastest loop we know, because a slow limit flatters
+ * what is compared with it. perf_machine.c lists beside each loop what was tried.
  *
  * Both sides call the same function with the same numbers; side 0 measures.
  * Every wait ends when the other side is dead or WF_MACHINE_PATIENCE_NS passed:
@@ -18,7 +17,7 @@
 #include "perf_stat.h"
 
 #define WF_MACHINE_PATIENCE_NS (60ull * 1000000000u)
-#define WF_MACHINE_WALK ((size_t)1 << 20)   /* distinct bytes a copying loop walks at least */
+#define WF_MACHINE_WALK ((size_t)1 << 20)   /* the least distinct bytes that a copying loop walks */
 #define WF_MACHINE_BIG ((size_t)64 << 10)   /* from here on a batch is one message, stamped */
 #define WF_MACHINE_LOCAL ((size_t)16 << 10) /* local bytes of a batch; twice that fits L1 */
 
@@ -45,8 +44,8 @@ struct wf_machine {
     unsigned char *mem; /* shared by both sides */
     size_t mem_len;
     size_t copy_max; /* longest message wf_machine_copy can copy */
-    int peer_pidfd;  /* -1: the peer's death is not seen, only the patience ends a wait */
-    uint64_t round;  /* of the pair's own barrier */
+    int peer_pidfd;  /* -1: the peer's death is not noticed, only the patience ends a wait */
+    uint64_t round;  /* of the pair's barrier */
     uint64_t ring_at;
     struct wf_perf_samples *samples;
     unsigned char *src;   /* private, copied from, in huge pages where there are any */
@@ -56,7 +55,7 @@ struct wf_machine {
 /* Create the memfd for messages up to [copy_max] bytes; -1 with errno set. */
 int wf_machine_memfd(size_t copy_max);
 
-/* Take a side over memfd [fd], which stays the caller's. [peer]: the other
+/* Become one side of memfd [fd], which the caller keeps. [peer]: the other
  * process, 0 if it is not known yet (wf_machine_peer). 0, or -1 with errno set. */
 int wf_machine_init(struct wf_machine *m, int side, int fd, size_t copy_max, pid_t peer);
 int wf_machine_peer(struct wf_machine *m, pid_t peer);
@@ -77,8 +76,8 @@ int wf_machine_bounce_lat(struct wf_machine *m, uint64_t iters, double *median_n
 int wf_machine_line_rate(struct wf_machine *m, uint64_t lines, double *mps);
 /* ns for one copy of [len] bytes into the shared memory. Side 0 only works. */
 int wf_machine_copy(struct wf_machine *m, size_t len, uint64_t iters, double *ns);
-/* ns for one load and store of a word, the same way: less than any call that is
- * told its length can take. */
+/* ns for one load and store of a word, the same way: a lower bound for any copy of variable length.
+ */
 int wf_machine_store(struct wf_machine *m, uint64_t iters, double *ns);
 /* ns for one locked add that fetches a word of the shared memory, the same way. */
 int wf_machine_add(struct wf_machine *m, uint64_t iters, double *ns);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* `weft perf mem`: what a start of the library and peers never talked to take of
- * memory. Resident memory as the kernel counts it (Rss of smaps_rollup,
- * proc(5)), so libraries' pages and those of shared memory are in it. */
+/* `weft perf mem`: the memory that the library takes to start, and for peers to which nothing was
+ * sent. Resident memory as the kernel counts it (Rss of smaps_rollup, proc(5)), including the pages
+ * of libraries and of shared memory. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -31,9 +31,9 @@ static const unsigned steps[] = {2, 1000, PEERS};
 
 struct mem {
     bool json;
-    bool in_job, quiet;    /* quiet: not rank 0 */
-    int mate_in, mate_out; /* pipes */
-    pid_t mate;
+    bool in_job, quiet;      /* quiet: not rank 0 */
+    int other_in, other_out; /* pipes */
+    pid_t other;
     unsigned char address[WEFT_ADDR_MAX];
     size_t address_len;
     struct weft_ctx *ctx;
@@ -48,7 +48,7 @@ static int fail(const char *what, enum weft_status s)
     return -1;
 }
 
-/* Bytes of this process that are in memory. */
+/* Resident bytes of this process. */
 static uint64_t resident(void)
 {
     char line[256];
@@ -87,9 +87,9 @@ static void head(const struct mem *m)
                "bytes for each");
 }
 
-/* ---- a mate whose address is a real one ---- */
+/* ---- another process of this node, for a real address ---- */
 
-__attribute__((noreturn)) static void mate_main(int in, int out, pid_t parent)
+__attribute__((noreturn)) static void other_main(int in, int out, pid_t parent)
 {
     struct weft_ctx *ctx;
     struct weft_ep *ep;
@@ -100,27 +100,27 @@ __attribute__((noreturn)) static void mate_main(int in, int out, pid_t parent)
     if (getppid() != parent || weft_ctx_open(NULL, &ctx) || weft_ep_open(ctx, NULL, &ep) ||
         weft_ep_address(ep, address, &len) || write(out, address, len) != (ssize_t)len)
         _exit(1);
-    (void)!read(in, &byte, 1); /* until the other end is closed */
+    (void)!read(in, &byte, 1); /* returns when the other end is closed */
     _exit(weft_ep_close(ep) || weft_ctx_close(ctx));
 }
 
-/* Before this process has threads. */
-static int mate_start(struct mem *m)
+/* To be called before this process has threads. */
+static int other_start(struct mem *m)
 {
     int to[2], from[2];
     pid_t self = getpid();
     ssize_t n;
-    if (pipe(to) || pipe(from) || (m->mate = fork()) < 0) {
+    if (pipe(to) || pipe(from) || (m->other = fork()) < 0) {
         fprintf(stderr, "weft perf mem: starting a second process: %s\n", strerror(errno));
         return -1;
     }
-    if (m->mate == 0) {
+    if (m->other == 0) {
         close(to[1]);
-        mate_main(to[0], from[1], self);
+        other_main(to[0], from[1], self);
     }
     close(to[0]);
     close(from[1]);
-    m->mate_in = to[1];
+    m->other_in = to[1];
     n = read(from[0], m->address, sizeof m->address);
     close(from[0]);
     m->address_len = n > 0 ? (size_t)n : 0;
@@ -129,18 +129,18 @@ static int mate_start(struct mem *m)
     return n < 8 ? -1 : 0;
 }
 
-static void mate_end(struct mem *m)
+static void other_end(struct mem *m)
 {
-    close(m->mate_in);
-    while (waitpid(m->mate, NULL, 0) < 0 && errno == EINTR)
+    close(m->other_in);
+    while (waitpid(m->other, NULL, 0) < 0 && errno == EINTR)
         ;
 }
 
 /* ---- peers ---- */
 
-/* Another endpoint of the mate's: bytes 2 to 3 of an address are its id, 4 to 7
- * its generation (docs/protocol.md "Addresses"). There is no such endpoint, but
- * nobody asks before the first message. */
+/* The address of another endpoint of that process: bytes 2 to 3 are its id, 4 to 7 its generation
+ * (docs/protocol.md "Addresses"). No such endpoint exists, which is not noticed before the first
+ * message. */
 static void forge(const struct mem *m, unsigned i, unsigned char *address)
 {
     uint16_t id = (uint16_t)(1 + i % 65535);
@@ -180,8 +180,9 @@ static int measure_peers(struct mem *m)
     m->peers = malloc(PEERS * sizeof(struct weft_peer *));
     if (!m->peers)
         return fail("a table of peers", WEFT_ENOMEM);
-    memset(m->peers, 0xff, PEERS * sizeof(struct weft_peer *)); /* resident before it counts */
-    (void)malloc_trim(0); /* what endpoints left must not hold peers */
+    memset(m->peers, 0xff,
+           PEERS * sizeof(struct weft_peer *)); /* makes it resident before the measurement */
+    (void)malloc_trim(0); /* peers must not reuse memory that endpoints freed */
     before = resident();
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
         if (peers_add(m, have, steps[i]))
@@ -234,7 +235,7 @@ static int start_alone(struct mem *m)
 }
 
 #ifdef WF_TOOL_PMIX
-/* What any program under a launcher has before it uses Weft. */
+/* The state of any program under a launcher before it uses Weft. */
 static int pmix_start(struct mem *m, pmix_proc_t *self)
 {
     uint64_t before = resident();
@@ -294,13 +295,13 @@ int wf_perf_mem(bool json)
     int bad, rank = wf_stats_rank_of(getpid());
     m.in_job = rank >= 0;
     m.quiet = rank > 0;
-    if (mate_start(&m))
+    if (other_start(&m))
         return 1;
     head(&m);
     bad = m.in_job ? pmix_start(&m, &self) || start_in_job(&m) : start_alone(&m);
     bad = bad || measure_endpoints(&m) || measure_peers(&m) || finish(&m);
     if (m.in_job)
         pmix_end();
-    mate_end(&m);
+    other_end(&m);
     return bad ? 1 : 0;
 }

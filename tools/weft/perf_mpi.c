@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What `weft perf compare` runs under an MPI: the same tests as Weft's own, as an
- * MPI program does them. Built once for each MPI that is found; uses nothing of
- * Weft.
+/* The program that `weft perf compare` runs with an MPI: Weft's tests, written for MPI. Built once
+ * for each MPI that is found; uses nothing of Weft.
  *
  * usage: weft-perf-MPI lat|rate|bw|barrier SIZE ITERATIONS [WINDOW]
- * WINDOW: large messages in flight at either side; by default two sends, and
- * receives one after the other, as weft perf has them through shared memory.
- * Prints one JSON object at rank 0. */
+ * WINDOW: large messages in flight at each side; by default two sends and one receive, as weft perf
+ * has through shared memory. Rank 0 prints one JSON object. */
 #include <mpi.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -16,7 +14,7 @@
 #define WALK ((size_t)1 << 20) /* distinct bytes, as in weft perf */
 #define BIG ((size_t)64 << 10)
 #define WINDOW 64
-#define BIG_WINDOW 2 /* sends; receives one after the other, as in weft perf */
+#define BIG_WINDOW 2 /* sends; one receive at a time, as in weft perf */
 #define RUNS 5
 
 struct test {
@@ -47,7 +45,7 @@ static double lat(const struct test *t)
     return (MPI_Wtime() - start) * 1e9 / (double)t->iters / 2;
 }
 
-/* ns for each of many messages, a window of them in flight; ended by one answer. */
+/* ns for each of many messages, with a window of them in flight and one answer at the end. */
 static double stream(const struct test *t)
 {
     MPI_Request q[WINDOW];
@@ -125,11 +123,11 @@ int main(int argc, char **argv)
     t.slots = t.stride < WALK ? WALK / t.stride : 1;
     if (t.window > WINDOW || t.window < 0)
         t.iters = 0;
-    else if (t.slots < (size_t)t.window) /* messages in flight have a place each */
+    else if (t.slots < (size_t)t.window) /* each message in flight has a slot of its own */
         t.slots = (size_t)t.window;
     t.out = malloc(t.slots * t.stride);
     t.in = malloc(t.slots * t.stride);
-    if (t.out && t.in) { /* pages of their own: one never written is the zero page */
+    if (t.out && t.in) { /* touch them: a page that was never written is the zero page */
         memset(t.out, 1, t.slots * t.stride);
         memset(t.in, 2, t.slots * t.stride);
     }

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* `weft perf`: tagged messages between ordinary malloc'd buffers, and atomics.
  *
- * Small messages: message i is sent from the slot i + (passes so far), received
- * into the slot i, so that no pass leaves what the one before it left. Big ones:
- * each is sent from a few lines further in one buffer, for the same reason; a
- * word in each piece of it is compared when it has come, and all of the last
- * ones at the end. */
+ * Small messages: message i is sent from slot i + (passes so far) and received into slot i, so that
+ * each pass leaves other data there than the one before. Big ones: each is sent from a few lines
+ * further in one buffer, for the same reason. When one has arrived, a word in each piece of it is
+ * compared; at the end the last ones are compared completely. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -19,13 +18,13 @@
 
 #define TAG UINT64_C(0x5745465450455246)
 #define WINDOW 64u    /* receives posted ahead, sends in flight */
-#define BIG_WINDOW 2u /* sends of big ones: the next one's offer is there when one is copied */
-#define FAR_SENDS 4u  /* the same across a network: the next ones' offers are there in time */
-#define FAR_RECVS 2u  /* one comes while the next is asked for; more fit the caches less */
+#define BIG_WINDOW 2u /* sends of big ones: the next one's offer has arrived when one is copied */
+#define FAR_SENDS 4u  /* the same across a network: offers arrive in time */
+#define FAR_RECVS 2u  /* one arrives while the next is requested; more fit caches worse */
 #define SHIFTS 32u    /* starts of big messages in their buffer, LINE bytes apart */
 #define LINE 64u
-#define FEW_SAMPLES 8u           /* below that a median says little */
-#define PIECE ((size_t)64 << 10) /* a big message is looked at once in each */
+#define FEW_SAMPLES 8u           /* with fewer a median means little */
+#define PIECE ((size_t)64 << 10) /* one word of each is compared */
 
 struct wf_perf_msgs {
     unsigned char *in; /* received into */
@@ -33,7 +32,7 @@ struct wf_perf_msgs {
     bool eager; /* a send needs no op */
     bool big;
     unsigned sends, recvs; /* in flight */
-    /* Where the next message is sent from, received into and awaited: counted on,
+    /* Where the next message is sent from, received into and awaited. Advanced message by message,
      * because a division costs a tenth of a small message. */
     const unsigned char *from;
     unsigned char *to;
@@ -42,7 +41,7 @@ struct wf_perf_msgs {
     struct weft_op send[WINDOW], recv[WINDOW];
 };
 
-/* ---- what is walked ---- */
+/* ---- memory ---- */
 
 static int msg_layout(struct wf_perf *p, struct wf_perf_msgs *m)
 {
@@ -50,9 +49,9 @@ static int msg_layout(struct wf_perf *p, struct wf_perf_msgs *m)
     p->stride = (p->len + 7) / 8 * 8;
     p->slots = p->o->cached && !m->big ? 1 : (WF_MACHINE_WALK + p->stride - 1) / p->stride;
     m->sends = !m->big ? WINDOW : p->is_net ? FAR_SENDS : BIG_WINDOW;
-    /* Receives in flight have a slot each, and big ones go to the one place that
-     * the limit copies to: a second one costs a sixth of the bandwidth here. Across a
-     * network the next one must be known before the one before it has come. */
+    /* Each receive in flight has a slot. Big ones share one slot, as the limit's copies do: a
+     * second one costs a sixth of the bandwidth here. Across a network the next receive must be
+     * posted before the previous message has arrived. */
     if (m->big && p->is_net && p->slots < FAR_RECVS)
         p->slots = FAR_RECVS;
     m->recvs = !m->big     ? p->slots < WINDOW ? (unsigned)p->slots : WINDOW
@@ -109,7 +108,7 @@ static unsigned char *msg_place(const struct wf_perf *p, uint64_t i)
     return p->msgs->in + i % p->slots * p->stride;
 }
 
-/* The same for one message after the other. */
+/* The source of message [i], for consecutive i. */
 static inline const unsigned char *next_source(struct wf_perf *p, uint64_t i)
 {
     struct wf_perf_msgs *m = p->msgs;
@@ -187,8 +186,8 @@ static inline int msg_post(struct wf_perf *p)
     return s == WEFT_OK || s == WEFT_PENDING ? 0 : wf_perf_fail(p, "posting a receive", s);
 }
 
-/* One word in each piece of a big message, and its last whole one. They are worked
- * out: fetching an image of them would take longer than the message's tail. */
+/* Compare one word in each piece of a big message, and its last whole word. The expected words are
+ * computed: reading an image of them would take longer than the end of the message. */
 static int msg_glance(struct wf_perf *p, uint64_t i)
 {
     const unsigned char *have = msg_place(p, i);
@@ -203,7 +202,7 @@ static int msg_glance(struct wf_perf *p, uint64_t i)
     return same ? 0 : wf_perf_wrong(p, "the message", i);
 }
 
-/* See message [i], the next one, in. */
+/* Wait for message [i], the next one. */
 static inline int msg_await(struct wf_perf *p, uint64_t i)
 {
     struct weft_op *op = next_op(p->msgs, &p->msgs->await_op);
@@ -276,7 +275,7 @@ static int stream_out(struct wf_perf *p, uint64_t iters)
     for (unsigned i = 0; !p->msgs->eager && i < window && i < iters; i++)
         if (op_see(p, "sending", &p->msgs->send[i]))
             return -1;
-    return msg_await(p, 0); /* rank 1 has them all */
+    return msg_await(p, 0); /* rank 1 has received all */
 }
 
 static int stream_in(struct wf_perf *p, uint64_t iters)
@@ -303,9 +302,8 @@ static int stream_post(struct wf_perf *p, uint64_t iters)
     return 0;
 }
 
-/* All of them in all of the time, as the limit of a connection is; big ones in
- * shared memory by the median time from one's end to the next's, as the limit is
- * the median of copies. */
+/* Messages divided by the whole time, as the limit of a connection is measured. Big ones in shared
+ * memory: from the median time between two completions, since their limit is a median of copies. */
 static void stream_figures(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r)
 {
     double ns = r->elapsed_ns / (double)iters, p99;
@@ -340,7 +338,7 @@ int wf_perf_atomic_open(struct wf_perf *p)
     if (wf_perf_far(p))
         return -1;
     p->stride = 8;
-    p->batch = p->far ? 1 : ADD_BATCH; /* far, each is timed by itself */
+    p->batch = p->far ? 1 : ADD_BATCH; /* not mapped: each is timed alone */
     p->slots = p->o->cached ? ADD_BATCH : WF_MACHINE_WALK / 8;
     p->added = calloc(p->slots, sizeof *p->added);
     if (!p->added)
@@ -355,7 +353,7 @@ void wf_perf_atomic_close(struct wf_perf *p)
     wf_perf_region_close(p);
 }
 
-/* Add [v] to [n] words from [slot] on; *sum of what they held. */
+/* Add [v] to [n] words from [slot] on. *sum: of their old values. */
 static int add_batch(struct wf_perf *p, uint64_t slot, uint64_t n, uint64_t v, uint64_t *sum)
 {
     struct weft_op op = {.status = WEFT_OK};

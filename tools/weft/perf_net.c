@@ -20,8 +20,7 @@
 
 #define CONNECT_MS 10000
 #define HUGE_PAGE ((size_t)2 << 20)
-/* Attempts that found nothing before the clock is looked at and the core is
- * given away, about 0.5 ms. */
+/* Attempts without success, about 0.5 ms, before the clock is read and the core is yielded. */
 #define TURNS 2000u
 
 /* ---- connecting ---- */
@@ -38,7 +37,7 @@ static int failed(int fd)
 
 const uint8_t wf_net_loopback[WF_NET_IP] = {[10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1};
 
-/* IPv4 has sockets of its own kind: a machine may have no IPv6 at all. */
+/* IPv4 gets IPv4 sockets: a machine may have no IPv6. */
 static socklen_t address_of(const uint8_t ip[WF_NET_IP], uint16_t port, struct sockaddr_storage *to)
 {
     static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
@@ -138,7 +137,7 @@ int wf_net_pair(int fds[2])
 
 /* ---- moving bytes, bounded ---- */
 
-/* The slow side of a wait: -1 when it is to end. */
+/* The slow path of a wait. -1: the wait is to end. */
 static __attribute__((noinline, cold)) int look(struct wf_net *n, uint64_t *since_ns)
 {
     uint64_t now = wf_perf_now_ns();
@@ -175,7 +174,7 @@ static int move(struct wf_net *n, bool sending, unsigned char *p, size_t len)
     return 0;
 }
 
-/* Each side learns that the other one is here. */
+/* Wait for the other side. */
 static int sync_both(struct wf_net *n)
 {
     unsigned char byte = 1;

@@ -25,13 +25,13 @@ static int complain(struct wf_perf_complaint *c, const char *format, ...)
     return -1;
 }
 
-/* The first VALUED take a value. */
+/* The first VALUED of them take a value. */
 #define VALUED 5
 static const char *const option_names[] = {
     "--size", "--iters", "--pairs", "--plot", "--transport", "--cached", "--json", "--help", NULL};
 static const char *const transport_names[] = {"shm", "tcp", "rdma", NULL};
 
-/* What is no test between ranks. */
+/* Subcommands that are no tests between ranks. */
 static const char *const alone[] = {[WF_PERF_LIMITS] = "limits",
                                     [WF_PERF_MEM] = "mem",
                                     [WF_PERF_REG] = "reg",
@@ -46,7 +46,7 @@ static int no_such(struct wf_perf_complaint *c, const char *kind, const char *wo
     return complain(c, "there is no %s \"%s\"; weft perf --help lists them", kind, word);
 }
 
-/* A positive number with k, M or G after it if [scaled]; the rest goes to *end. */
+/* A positive number, followed by k, M or G if [scaled]; *end: the rest of the text. */
 static int parse_number(const char *text, bool scaled, uint64_t max, uint64_t *out,
                         const char **end)
 {
@@ -132,7 +132,7 @@ static int parse_valued(struct wf_perf_options *o, const char *name, const char 
     return 0;
 }
 
-/* 0: not one of the options without a value. */
+/* Returns 0 if [arg] is none of the options without a value. */
 static int parse_flag(struct wf_perf_options *o, const char *arg)
 {
     if (!strcmp(arg, "--json"))
@@ -146,7 +146,7 @@ static int parse_flag(struct wf_perf_options *o, const char *arg)
     return 1;
 }
 
-/* An option with a value, as "--size 8" or "--size=8"; *at moves over the value. */
+/* An option with a value, "--size 8" or "--size=8"; *at advances over the value. */
 static int parse_option(struct wf_perf_options *o, char **argv, int *at,
                         struct wf_perf_complaint *c)
 {
@@ -160,7 +160,7 @@ static int parse_option(struct wf_perf_options *o, char **argv, int *at,
     return no_such(c, "option", arg, option_names);
 }
 
-/* Which library alone. */
+/* --only: compare with one library. */
 static int parse_only(struct wf_perf_options *o, const char *name, struct wf_perf_complaint *c)
 {
     const char *names[16] = {NULL};
@@ -222,7 +222,7 @@ struct wf_perf_options wf_perf_choose(const struct wf_perf_options *all, unsigne
     return o;
 }
 
-/* Do the options suit the test? */
+/* Are the options possible with the test? */
 static int suits(const struct wf_perf_options *o, const struct wf_perf_test *t,
                  struct wf_perf_complaint *c)
 {

@@ -5,7 +5,7 @@
 
 #include "perf.h"
 
-#define PROGRESS_NS 100000000u /* a line on the terminal is not drawn anew within */
+#define PROGRESS_NS 100000000u /* least time between two updates of a terminal's line */
 
 void wf_perf_usage(void)
 {

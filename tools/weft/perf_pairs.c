@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The limit that a test is held against, measured in turn with it in the ranks'
- * own processes (--pairs): the machine's between ranks that share memory, one TCP
- * connection's between ranks that do not. */
+/* The limit that a test is compared with, measured alternately with the test in the same processes
+ * (--pairs): the machine's between ranks that share memory, else one TCP connection's. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -17,13 +16,13 @@
 
 #define WORD 8u
 
-/* What the ranks tell each other. */
+/* What the ranks exchange. */
 struct card {
     uint64_t machine; /* equal where ranks run on one machine */
     int32_t pid, fd;
     int32_t cpu; /* -1 unless bound to a single one */
     int32_t ok;
-    uint16_t port; /* where rank 0 waits for the limit's connection; 0: nowhere */
+    uint16_t port; /* where rank 0 listens for the limit's connection; 0: nowhere */
     uint8_t zero[6];
     uint8_t ip[WF_NET_IP];
 };
@@ -77,7 +76,7 @@ static int machine_map(struct wf_perf *p, const struct card cards[2], int fd)
     return bad;
 }
 
-/* Make the pair of processes a limit needs out of the two ranks. */
+/* Set up the two ranks as the pair of processes that a limit needs. */
 static int machine_open(struct wf_perf *p, struct card *mine)
 {
     struct card cards[2];
@@ -93,10 +92,10 @@ static int machine_open(struct wf_perf *p, struct card *mine)
     return p->has_machine ? 0 : -1;
 }
 
-/* ---- ranks that do not ---- */
+/* ---- ranks that do not share memory ---- */
 
-/* Where the library listens: the limit's connection goes there, too, though to
- * another port, and so takes the way that the test's connections take. */
+/* Where the library listens. The limit's connection goes to the same address and another port, and
+ * so by the same route as the test's connections. */
 static int own_contact(struct wf_perf *p, struct wf_contact *contact)
 {
     uint8_t bytes[WEFT_ADDR_MAX];
@@ -110,7 +109,7 @@ static int own_contact(struct wf_perf *p, struct wf_contact *contact)
     return s == WEFT_OK ? 0 : wf_perf_fail(p, "finding out where the library listens", s);
 }
 
-/* A listening socket of rank 0's at one of the library's addresses; -1: none. */
+/* Rank 0's listening socket at one of the library's addresses; -1: none. */
 static int net_listen(const struct wf_contact *contact, struct card *mine)
 {
     for (unsigned i = 0; i < contact->count; i++) {
@@ -187,7 +186,7 @@ static int machine_run(struct wf_perf *p, uint64_t iters, double *v)
 
 static int net_run(struct wf_perf *p, uint64_t iters, double *v)
 {
-    size_t len = p->len ? p->len : WORD; /* a barrier tells no more than that */
+    size_t len = p->len ? p->len : WORD; /* a barrier exchanges no more than that */
     if (p->limit == WF_PERF_TCP_GBS)
         return wf_net_stream(&p->net, len, iters, v);
     return wf_net_round(&p->net, p->limit == WF_PERF_TCP_RTT ? WORD : len, len, iters, v);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How to run Weft's and other libraries' own benchmarks, and read what they say. */
+/* Runs Weft's and other libraries' own benchmarks, and reads their output. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -36,7 +36,7 @@ enum wf_over wf_over_of(const char *transport)
 
 /* ---- children ---- */
 
-/* Words of a command line, built up. */
+/* A command line under construction. */
 struct words {
     char text[1024];
     size_t used;
@@ -48,7 +48,7 @@ static void word(struct words *w, const char *text)
 {
     size_t n = strlen(text) + 1;
     if (w->used + n > sizeof w->text || w->count + 1 >= sizeof w->argv / sizeof *w->argv)
-        return; /* sized for every command below */
+        return; /* large enough for every command below */
     memcpy(w->text + w->used, text, n);
     w->argv[w->count++] = w->text + w->used;
     w->argv[w->count] = NULL;
@@ -152,8 +152,8 @@ static unsigned free_port(void)
     struct sockaddr_in at = {.sin_family = AF_INET};
     socklen_t len = sizeof at;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    at.sin_addr.s_addr = htonl(INADDR_ANY); /* as who will listen: a connection that has just ended
-                                             * may hold the port at another address */
+    at.sin_addr.s_addr = htonl(INADDR_ANY); /* as the listener: a connection that has just ended may
+                                             * hold the port at another address */
     if (fd < 0)
         return 0;
     if (bind(fd, (struct sockaddr *)&at, len) || getsockname(fd, (struct sockaddr *)&at, &len))
@@ -197,7 +197,7 @@ struct duel {
     struct wf_child s, c;
 };
 
-/* Server and client on a core each; what the client printed is in d->c. */
+/* Run server and client, each on a core; the client's output is in d->c. */
 static int duel_run(struct duel *d, char *why, size_t room)
 {
     int cpu[2], bad;
@@ -229,7 +229,7 @@ static int program_there(const struct wf_rival *r, char *why, size_t room)
 
 /* ---- UCX ---- */
 
-/* Field [name] of the line under the head line of comma-separated values. */
+/* The value under [name] in two lines of comma-separated values: names, numbers. */
 static int csv_field(char *text, const char *name, double *v)
 {
     char *head = strstr(text, "iterations,"), *line = head ? strchr(head, '\n') : NULL;
@@ -350,7 +350,7 @@ static const struct wf_contest perftest_contests[] = {
 
 /* ---- libfabric ---- */
 
-/* The test program stands beside this one before it is installed, else in libexec. */
+/* The test program is beside this one before installation, then in libexec. */
 static int helper_path(const struct wf_rival *r, char *path, size_t room)
 {
     const char *own = own_path(), *slash = strrchr(own, '/');
@@ -361,7 +361,7 @@ static int helper_path(const struct wf_rival *r, char *path, size_t room)
     return access(path, X_OK);
 }
 
-/* bytes #sent #ack total time MB/sec usec/xfer Mxfers/sec: the last line. */
+/* The last line is: bytes #sent #ack total time MB/sec usec/xfer Mxfers/sec. */
 static int fabric_pingpong(const struct wf_rival *r, const struct wf_contest *t, uint64_t iters,
                            struct duel *d, double *v, char *why, size_t room)
 {
@@ -480,7 +480,7 @@ static int mpi_run(const struct wf_rival *r, const struct wf_contest *t, uint64_
     return json_figure(c.text, t->figure, v) ? unread(r->helper, why, room) : 0;
 }
 
-/* Of Open MPI alone the transport can be chosen: its are first. */
+/* Only Open MPI's transport can be chosen: its contests are first. */
 #define MPI_TCP 5
 static const struct wf_contest mpi_contests[] = {
     {"msg_lat", 8, 2, WF_FIGURE_LAT, "lat", 20000, WF_OVER_TCP},

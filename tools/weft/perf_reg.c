@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* `weft perf reg`: what the registration cache costs (weft/cache.h). Hits with a registrar that
- * does nothing; misses with a device that pins, io_uring's fixed buffers, beside what the kernel
- * alone takes for the same: registration, UFFDIO_REGISTER, probe. Everything in turn, round by
- * round. */
+/* `weft perf reg`: the cost of the registration cache (weft/cache.h). Hits with a registrar that
+ * does nothing; misses with a device that pins memory, io_uring's fixed buffers, compared with the
+ * time that the kernel alone takes for the same: registration, UFFDIO_REGISTER, probe. All rows
+ * take turns, round by round. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -31,11 +31,11 @@
 #define ROUNDS 7
 #define FEW 16u
 #define MANY 10000u
-#define STRIDE ((size_t)8192) /* from region to region, each of a page */
+#define STRIDE ((size_t)8192) /* between the starts of regions, each a page */
 #define ORDER 65536u
 #define PASS 32768u
 #define HIT_NS 15e6 /* a round of one row */
-#define MISSES 64u  /* of a round, 16 KiB each: 1 MiB is what an ordinary user may lock at least */
+#define MISSES 64u  /* in a round, 16 KiB each: any user may lock at least 1 MiB */
 #define MISS_LEN ((size_t)16384)
 
 enum { PROMISED, CONFIRMED, KINDS };
@@ -59,9 +59,9 @@ struct reg {
     unsigned char *base;
     uint16_t order[2][ORDER]; /* of FEW, of MANY */
     pthread_barrier_t start;
-    unsigned char *together, *apart; /* MISSES regions: in one mapping, in one each */
-    int ring, uffd;                  /* -1: cannot be had */
-    const char *why;                 /* nothing is kept */
+    unsigned char *together, *apart; /* MISSES regions: in one mapping; each in one of its own */
+    int ring, uffd;                  /* -1: not available */
+    const char *why;                 /* the cache keeps nothing */
 };
 
 static int fail(const char *what, enum weft_status s)
@@ -90,7 +90,7 @@ static void nothing_dereg(void *owner, void *handle)
     (void)owner, (void)handle;
 }
 
-/* The slot is the region's number: no table of free ones, whose cost would be the device's. */
+/* The slot is the region's number: a table of free slots would add cost to the device. */
 static int slot_set(const struct reg *r, const void *addr, size_t len, unsigned slot)
 {
     struct iovec iov = {(void *)(uintptr_t)addr, len};
@@ -152,7 +152,7 @@ static int uffd_open(void)
     return fd;
 }
 
-/* A lock that nobody else wants, taken and given back: no hit can be faster. */
+/* An uncontended lock and unlock: no hit can be faster. */
 static double lock_ns(void)
 {
     static _Alignas(64) unsigned lock;
@@ -177,8 +177,8 @@ static double probe_ns(const struct reg *r)
     return (double)(wf_perf_now_ns() - begin) / n;
 }
 
-/* What a miss needs of the kernel at least, [watched] being watched. Each region's own mapping if
- * [len] is that of one. */
+/* The least that a miss needs of the kernel, while [watched] is watched. If [len] is one region's,
+ * each region is a mapping of its own. */
 static int bare_ns(const struct reg *r, unsigned char *at, size_t stride, unsigned char *watched,
                    size_t len, double *ns)
 {
@@ -224,7 +224,7 @@ static void *hit_main(void *arg)
     CPU_SET(w->cpu, &one);
     (void)sched_setaffinity(0, sizeof one, &one);
     w->status = weft_cache_user_open(w->cache, &user);
-    if (w->status == WEFT_OK) /* misses, and its own table */
+    if (w->status == WEFT_OK) /* fills the cache, and the user's own table */
         w->status = pass(w, user, ORDER);
     pthread_barrier_wait(&w->reg->start);
     if (w->status == WEFT_OK) {
@@ -252,7 +252,7 @@ static int cpu_number(unsigned n)
     return -1;
 }
 
-/* Nanoseconds of one, by each of [threads]. */
+/* Nanoseconds of one hit, in each of [threads]. */
 static int hit_ns(struct reg *r, int kind, unsigned threads, unsigned regions, double *ns)
 {
     struct worker w[2];
@@ -262,7 +262,7 @@ static int hit_ns(struct reg *r, int kind, unsigned threads, unsigned regions, d
             .reg = r, .cache = r->hits[kind], .regions = regions, .cpu = cpu_number(i)};
         if (pthread_create(&w[i].thread, NULL, hit_main, &w[i])) {
             perror("weft perf reg: starting a thread");
-            exit(1); /* the other one waits at the barrier */
+            exit(1); /* the other thread waits at the barrier */
         }
     }
     *ns = 0;
@@ -312,7 +312,7 @@ static const struct row {
     enum row_kind kind;
     int confirmed;
     unsigned threads, regions;
-    int base; /* the row that the ratio is to; -1: none, or the kernel alone */
+    int base; /* the row to compare with; -1: none, or the kernel alone */
 } rows[] = {
     {"lock", LOCK, PROMISED, 1, 0, -1},
     {"hit", HIT, PROMISED, 1, FEW, -1},
@@ -352,7 +352,7 @@ static int row_round(struct reg *r, struct figures *f, size_t i, unsigned round)
     case HIT:
         if (hit_ns(r, row->confirmed, row->threads, row->regions, ns))
             return -1;
-        if (row->base >= 0) /* of the rates of all threads */
+        if (row->base >= 0) /* compares the rates of all threads */
             *ratio = row->threads * f[row->base].ns[round] / *ns;
         return 0;
     case PROBE: *ns = probe_ns(r); return 0;
@@ -424,7 +424,7 @@ static unsigned char *map(size_t len)
     return p;
 }
 
-/* Two of each: the cache's, and the kernel's alone, which another descriptor watches. */
+/* Two of each: for the cache, and for the kernel alone, which another descriptor watches. */
 static int miss_memory(struct reg *r)
 {
     const size_t span = MISSES * MISS_LEN;
@@ -437,7 +437,7 @@ static int miss_memory(struct reg *r)
     for (unsigned i = 0; i < 2 * MISSES; i++)
         if (mprotect(r->apart + i * (MISS_LEN + STRIDE) + MISS_LEN, STRIDE, PROT_NONE))
             return fail_system("memory");
-    /* As two mappings. */
+    /* Makes them two mappings. */
     return madvise(r->together + span, span, MADV_DONTDUMP) ? fail_system("memory") : 0;
 }
 
@@ -445,7 +445,7 @@ static int open_all(struct reg *r)
 {
     const struct weft_registrar nothing = {NULL, nothing_reg, nothing_dereg};
     const struct weft_registrar ring = {r, ring_reg, ring_dereg};
-    enum weft_status s = weft_job_open(NULL, &r->job); /* with what else runs in a process */
+    enum weft_status s = weft_job_open(NULL, &r->job); /* as a process that uses the library */
     uint32_t seed = 1;
     if (s != WEFT_OK)
         return fail("joining the job", s);
@@ -489,7 +489,7 @@ static void say_what_misses(const struct reg *r)
 int wf_perf_reg(bool json)
 {
     static struct figures f[ROWS];
-    static struct reg whole; /* what caches that did not close still name */
+    static struct reg whole; /* static: caches that could not be closed still point to it */
     struct reg *r = &whole;
     r->json = json;
     if (open_all(r))

@@ -9,12 +9,13 @@
 #define LINE 64u
 #define SHIFTS 32u /* starts of big far puts in their buffer, LINE bytes apart */
 #define PAGE 4096u
-#define FAR_BYTES ((size_t)2 << 20) /* in flight at most, where two do not exceed it */
-#define FEW_PASSES 5                /* below that a median says little */
-#define PUT_PATIENCE_NS 60000000000 /* a put that does not come ends the test */
+#define FAR_BYTES                                                                                  \
+    ((size_t)2 << 20) /* most bytes in flight, but two operations are always allowed */
+#define FEW_PASSES 5  /* below that a median says little */
+#define PUT_PATIENCE_NS 60000000000 /* a put that does not arrive ends the test */
 
-/* The compiler forgets what it knows of [v]: each operation looks at its length,
- * as it does where the length comes from elsewhere. The limit does the same. */
+/* Hide the value of [v] from the compiler: each operation then tests its length, as it does in
+ * programs. The limit does the same. */
 #define HIDE(v) __asm__ __volatile__("" : "+r"(v))
 
 static int region_and_local(struct wf_perf *p, size_t local_slots)
@@ -24,7 +25,7 @@ static int region_and_local(struct wf_perf *p, size_t local_slots)
     return wf_perf_region_open(p, p->slots * p->stride);
 }
 
-/* See op through after a call that returned [s]. */
+/* Wait for [op] after a call that returned [s]. */
 static int op_wait(struct wf_perf *p, struct weft_op *op, enum weft_status s)
 {
     struct wf_perf_wait w = {0, 0};
@@ -36,8 +37,7 @@ static int op_wait(struct wf_perf *p, struct weft_op *op, enum weft_status s)
     return s == WEFT_OK ? 0 : wf_perf_fail(p, "put, get or flush", s);
 }
 
-/* The operation that is started next may have place [i] of those in flight: what
- * had it is over. */
+/* The op for operation [i]; waits until the operation that used it before is complete. */
 static inline struct weft_op *op_of(struct wf_perf *p, uint64_t i)
 {
     struct weft_op *op = &p->ops[i % p->window];
@@ -45,7 +45,7 @@ static inline struct weft_op *op_of(struct wf_perf *p, uint64_t i)
     return over ? op : NULL;
 }
 
-/* Everything that was started is over. */
+/* Wait until all operations are complete. */
 static int ops_end(struct wf_perf *p)
 {
     struct weft_op op = {.status = WEFT_OK};
@@ -58,8 +58,8 @@ static int ops_end(struct wf_perf *p)
     return 0;
 }
 
-/* How many operations of this size a program has in flight to keep a connection
- * busy, without memory that no cache holds. */
+/* How many operations of this size are in flight: enough to keep a connection busy, few enough for
+ * caches. */
 static void window_init(struct wf_perf *p)
 {
     size_t fit = FAR_BYTES / p->stride;
@@ -79,9 +79,8 @@ int wf_perf_put_lat_open(struct wf_perf *p)
     return region_and_local(p, p->window);
 }
 
-/* The message of turn [turn]: its words are those of the run, but for the first
- * and the last, which say the turn. Made while the answer is awaited, where a put
- * that is still in flight does not come from. */
+/* The message of turn [turn]: the run's words, except the first and last, which are the turn. Built
+ * during the wait for the answer, in memory that no put in flight reads. */
 static unsigned char *put_lat_make(struct wf_perf *p, uint64_t turn)
 {
     unsigned char *at = p->local + turn % p->window * p->stride;
@@ -90,7 +89,7 @@ static unsigned char *put_lat_make(struct wf_perf *p, uint64_t turn)
     return at;
 }
 
-/* The bytes come only while somebody polls. */
+/* Without a mapping the bytes arrive only in polls. */
 static int put_lat_wait_far(struct wf_perf *p, const uint64_t *word, uint64_t turn)
 {
     for (unsigned turns = 0; turns < p->spins; turns++) {
@@ -156,7 +155,7 @@ static int put_lat_loop(struct wf_perf *p, uint64_t iters, uint64_t base)
 
 int wf_perf_put_lat_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r)
 {
-    uint64_t base = p->run << 40; /* larger than any turn of an earlier run */
+    uint64_t base = p->run << 40; /* above all turns of earlier runs */
     for (unsigned i = 0; i < p->window; i++)
         wf_perf_fill(p->local + i * p->stride, p->len, p->run);
     if (wf_perf_sync(p))
@@ -173,7 +172,7 @@ int wf_perf_put_lat_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result
 
 /* ---- streams ---- */
 
-/* Far puts in flight never meet in one place: their order is not promised. */
+/* Puts in flight that are not mapped go to different places, since they are not ordered. */
 static int walk_init(struct wf_perf *p)
 {
     struct wf_machine_walk k = wf_machine_walk_of(p->len);
@@ -186,15 +185,15 @@ static int walk_init(struct wf_perf *p)
     return 0;
 }
 
-/* From the time of one operation. */
+/* The figures that follow from the time of one operation. */
 static void figures(struct wf_perf *p, double op_ns, struct wf_perf_result *r)
 {
     r->rate_mps = 1e3 / op_ns;
     r->gbs = (double)p->len / op_ns;
 }
 
-/* ---- put: batches of local slots; each pass begins one local slot further, so
- * no pass writes what the one before it wrote. A big message is stamped. ---- */
+/* ---- put: batches of local slots; each pass begins one local slot further, so that it writes
+ * other data than the pass before. A big message is stamped. ---- */
 
 int wf_perf_put_open(struct wf_perf *p)
 {
@@ -210,8 +209,8 @@ int wf_perf_put_open(struct wf_perf *p)
     return region_and_local(p, p->batch == 1 ? 1 : 2 * p->batch);
 }
 
-/* Where put [i] comes from. Far big ones are not stamped, since more than one may be in
- * flight: each comes from a few lines further than the one before it in its place. */
+/* The source of put [i]. Big ones that are not mapped are not stamped, since several may be in
+ * flight: each begins a few lines further than the one before. */
 static unsigned char *put_source(const struct wf_perf *p, uint64_t i)
 {
     uint64_t slot = i % p->slots, pass = i / p->slots;
@@ -225,9 +224,9 @@ static uint64_t put_stamp(const struct wf_perf *p, uint64_t i)
     return wf_perf_word(p->run, ~i);
 }
 
-/* The loops of streams hold six values and call nothing else: registers spilled
- * around slow paths cost as much as the operation measured. Put up to [stop];
- * returns the offset of the first put that was not done at once. */
+/* Put up to [stop]; returns the offset of the first put that was not complete at once. Loops like
+ * this one hold six values and call nothing else: spilling registers around slow paths costs as
+ * much as the operation measured. */
 static __attribute__((noinline)) uint64_t put_batch(struct weft_remote *remote, uint64_t offset,
                                                     uint64_t stop, const unsigned char *from,
                                                     size_t len, size_t stride)
@@ -240,7 +239,7 @@ static __attribute__((noinline)) uint64_t put_batch(struct weft_remote *remote, 
     return offset;
 }
 
-/* Do a put that was not done at once. */
+/* Complete a put that was not complete at once. */
 static int put_slow(struct wf_perf *p, uint64_t offset, const unsigned char *from)
 {
     struct wf_perf_wait w = {0, 0};
@@ -302,7 +301,7 @@ static int put_started(struct wf_perf *p, uint64_t offset, const unsigned char *
     }
 }
 
-/* Small ones are told of by the flush at the end of each pass alone. */
+/* Small ones have no op: the flush at the end of each pass completes them. */
 static int put_far(struct wf_perf *p, uint64_t i)
 {
     struct weft_op *op = p->batch > 1 ? NULL : op_of(p, i);
@@ -324,8 +323,8 @@ static int put_far_timed(struct wf_perf *p, uint64_t iters, struct wf_perf_resul
     return 0;
 }
 
-/* The puts, then one flush. The time of a put is that of the median pass, as in
- * the limit, and a share of the flush; of all of them if there are few passes. */
+/* The puts, then one flush. The time of a put is that of the median pass, as in the limit, plus its
+ * share of the flush; with few passes it is the average. */
 static int put_timed(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r)
 {
     struct weft_op op = {.status = WEFT_PENDING};
@@ -361,7 +360,7 @@ static int put_verify(struct wf_perf *p, uint64_t iters)
 
 int wf_perf_put_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r)
 {
-    wf_perf_fill(p->local, p->local_len, p->run); /* rank 1's is the image of what must come */
+    wf_perf_fill(p->local, p->local_len, p->run); /* rank 1's is the image of what has to arrive */
     if (wf_perf_sync(p))
         return -1;
     if (p->rank == 0 && (p->far ? put_far_timed : put_timed)(p, iters, r))
@@ -371,7 +370,7 @@ int wf_perf_put_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r)
     return p->rank == 1 ? put_verify(p, iters) : 0;
 }
 
-/* ---- get: a batch is spoiled, timed, verified, all of it ---- */
+/* ---- get: a batch is overwritten, then timed, then verified completely ---- */
 
 int wf_perf_get_open(struct wf_perf *p)
 {
@@ -380,7 +379,7 @@ int wf_perf_get_open(struct wf_perf *p)
     return region_and_local(p, p->batch == 1 ? p->window : p->batch);
 }
 
-/* Far, each is timed by itself. */
+/* Without a mapping each is timed alone. */
 int wf_perf_get_lat_open(struct wf_perf *p)
 {
     if (walk_init(p))
@@ -403,7 +402,7 @@ static __attribute__((noinline)) uint64_t get_batch(struct weft_remote *remote, 
     return offset;
 }
 
-/* Do a get to its end. */
+/* Complete a get that was not complete at once. */
 static int get_slow(struct wf_perf *p, uint64_t offset, unsigned char *to)
 {
     struct wf_perf_wait w = {0, 0};
@@ -429,7 +428,7 @@ static int get_started(struct wf_perf *p, uint64_t offset, unsigned char *to, st
     }
 }
 
-/* All in flight, then one flush. */
+/* Start all, then flush once. */
 static int get_all_far(struct wf_perf *p, uint64_t slot, uint64_t n)
 {
     if (p->window == 1)
@@ -455,8 +454,8 @@ static int get_all(struct wf_perf *p, uint64_t slot, uint64_t n)
     }
 }
 
-/* A big message is spoiled and compared at one word of each page, or that
- * would take longer than the get. */
+/* A big message is overwritten and compared at one word of each page: more would take longer than
+ * the get. */
 static size_t check_step(const struct wf_perf *p)
 {
     return p->len >= WF_MACHINE_BIG ? PAGE : 8;
@@ -513,20 +512,20 @@ static int get_stream(struct wf_perf *p, uint64_t iters)
         n = iters - done < p->batch ? iters - done : p->batch;
         if (get_piece(p, slot, n))
             return -1;
-        if (done + n == iters && get_check(p, p->local, slot, 8)) /* a big one, all of it */
+        if (done + n == iters && get_check(p, p->local, slot, 8)) /* the last one completely */
             return -1;
         slot = slot + n == p->slots ? 0 : slot + n;
     }
     return 0;
 }
 
-/* Big ones that take messages: a few in flight all the time. */
+/* Big ones that are not mapped: always a few in flight. */
 static int get_far_stream(struct wf_perf *p, uint64_t iters)
 {
     for (uint64_t i = 0; i < iters + p->window; i++) {
         unsigned char *to = p->local + i % p->window * p->stride;
         struct weft_op *op = op_of(p, i);
-        bool last = i >= iters; /* there was one, none follows */
+        bool last = i >= iters; /* no further get follows */
         if (!op || (i >= p->window &&
                     get_check(p, to, (i - p->window) % p->slots, last ? 8 : check_step(p))))
             return -1;

@@ -37,7 +37,7 @@ static size_t samples_diff(struct wf_perf_samples *s)
         before = stamp;
         n++;
     }
-    s->stamp[oldest] = 0; /* the one place that holds no difference: sorts first */
+    s->stamp[oldest] = 0; /* the one entry that is no difference: sorts first */
     return n;
 }
 
@@ -52,7 +52,7 @@ void wf_perf_samples_end(struct wf_perf_samples *s, double parts, double *median
 {
     double scale = wf_perf_samples_ns(s, 1u << 20) / (double)(1u << 20) / parts;
     size_t n = samples_diff(s);
-    if (n == 0) { /* too few to tell: no percentile */
+    if (n == 0) { /* too few samples */
         *median = wf_perf_samples_ns(s, s->spent) / parts;
         *p99 = 0;
         return;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Clocks, samples and medians of `weft perf`; knows nothing of Weft, so that
- * the machine's limits can be measured with it too. */
+/* Clocks, samples and medians of `weft perf`. Uses nothing of Weft, so that it can also measure the
+ * machine's limits. */
 #ifndef WEFT_PERF_STAT_H
 #define WEFT_PERF_STAT_H
 
@@ -19,7 +19,7 @@ static inline uint64_t wf_perf_now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* A cheap stamp in units of its own; wf_perf_samples scales it by the clock. */
+/* A cheap time stamp in units of its own; wf_perf_samples converts them. */
 static inline uint64_t wf_perf_stamp(void)
 {
 #if defined(__x86_64__)
@@ -38,9 +38,8 @@ static inline void wf_perf_relax(void)
 #endif
 }
 
-/* The newest WF_PERF_SAMPLES stamps of a loop, one taken per turn. In a
- * ping-pong it is taken right after the ping has left, so its cost hides in the
- * time the answer needs. */
+/* The newest WF_PERF_SAMPLES stamps of a loop, one per iteration. A ping-pong takes it right after
+ * the ping was sent, so that its cost is hidden in the wait for the answer. */
 #define WF_PERF_SAMPLES 65536u
 
 struct wf_perf_samples {
@@ -62,7 +61,7 @@ static inline void wf_perf_samples_add(struct wf_perf_samples *s)
     s->stamp[s->count++ % WF_PERF_SAMPLES] = wf_perf_stamp();
 }
 
-/* Instead of a stamp, the time one piece of a loop took, from stamp to stamp. */
+/* Instead of a stamp: the time that one piece of a loop took, as a difference of stamps. */
 static inline void wf_perf_samples_span(struct wf_perf_samples *s, uint64_t span)
 {
     s->spent += span;

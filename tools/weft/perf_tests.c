@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The tests of `weft perf`: public calls and default settings only, every
- * check in. Each run walks at least 1 MiB of distinct addresses (--cached
- * apart), and verifies afterwards everything that it moved.
+/* The tests of `weft perf`: public calls and default settings only, with all checks. Each run walks
+ * at least 1 MiB of distinct addresses (except with --cached), and then verifies all data that it
+ * moved.
  *
- * What is moved is made of wf words: word i of run r is wf_perf_word(r, i), so no
- * run can pass with what an earlier one left. */
+ * Data are words: word i of run r is wf_perf_word(r, i), so a run cannot pass with data of an
+ * earlier one. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -16,15 +16,15 @@
 
 #include "perf.h"
 
-#define PATIENCE_NS (60ull * 1000000000u) /* without any progress; then the test ends */
-#define SLEEP_NS 100000000                /* one look at the peer per sleep */
+#define PATIENCE_NS (60ull * 1000000000u) /* of waiting without progress before a test fails */
+#define SLEEP_NS 100000000                /* between checks of the peer */
 #define HUGE_PAGE ((size_t)2 << 20)
 #define AM_ID 1u
 #define AM_ECHO_ID 2u
 
 /* ---- contents ---- */
 
-/* Mixes so that sums of words tell any two sets apart (splitmix64's finalizer). */
+/* splitmix64's finalizer: sums of such words differ for different sets. */
 uint64_t wf_perf_word(uint64_t run, uint64_t i)
 {
     uint64_t z = (run << 40) + i + 0x9e3779b97f4a7c15u;
@@ -49,7 +49,7 @@ static uint64_t head_word(const unsigned char *at, size_t len)
     return w;
 }
 
-/* Sum of the words of a payload; a short last one counts as if zeroes followed. */
+/* Sum of the words of a payload; a short last one is padded with zeroes. */
 static inline uint64_t sum_of(const void *data, size_t len)
 {
     const unsigned char *at = data;
@@ -73,7 +73,7 @@ int wf_perf_wrong(struct wf_perf *p, const char *what, uint64_t at)
     return -1;
 }
 
-/* ---- what is walked ---- */
+/* ---- memory ---- */
 
 /* The last of [iters] operations, counted from 0, on slot [slot] of [slots]; slot < iters. */
 uint64_t wf_perf_last_on(uint64_t iters, uint64_t slots, uint64_t slot)
@@ -88,7 +88,7 @@ int wf_perf_local_open(struct wf_perf *p, size_t len)
     if (!p->local)
         return wf_perf_fail(p, "memory for the data", WEFT_ENOMEM);
     if (unit == HUGE_PAGE)
-        (void)madvise(p->local, room, MADV_HUGEPAGE); /* a hint; the limit's source has it too */
+        (void)madvise(p->local, room, MADV_HUGEPAGE); /* a hint, also used for the limit's source */
     memset(p->local, 0, len);
     p->local_len = len;
     return 0;
@@ -136,7 +136,7 @@ void wf_perf_region_close(struct wf_perf *p)
 
 /* ---- waiting ---- */
 
-/* Is the other rank there, and did this wait last too long? */
+/* Fail if the other rank is lost or the wait has lasted too long. */
 static int wait_check(struct wf_perf *p, struct wf_perf_wait *w)
 {
     enum weft_status s = p->peer ? weft_peer_status(p->peer) : WEFT_OK;
@@ -160,7 +160,7 @@ __attribute__((noinline, cold)) int wf_perf_asleep(struct wf_perf *p, struct wf_
     return n < 0 ? wf_perf_fail(p, "waiting", (enum weft_status)n) : 0;
 }
 
-/* Poll until [target] messages came. */
+/* Poll until [target] messages have arrived. */
 static inline int am_wait(struct wf_perf *p, uint64_t target)
 {
     struct wf_perf_wait w = {0, 0};
@@ -183,7 +183,7 @@ static void on_message(const struct weft_am *am)
     p->am_sum += sum_of(am->data, am->len);
 }
 
-/* Of am_echo: back to who sent it. */
+/* am_echo: reply to the sender. */
 static void on_echo(const struct weft_am *am)
 {
     struct wf_perf *p = am->arg;
@@ -216,7 +216,7 @@ static void am_close(struct wf_perf *p)
     p->local = NULL;
 }
 
-/* No room: poll, and let the other rank have this core if that does not help. */
+/* No room: poll, and yield the core if that does not help. */
 __attribute__((noinline)) int wf_perf_again(struct wf_perf *p, struct wf_perf_wait *w)
 {
     int n = weft_ep_poll(p->ep);
@@ -259,7 +259,7 @@ static void am_start(struct wf_perf *p)
     p->am_count = p->am_sum = 0;
 }
 
-/* Did exactly the messages 0 .. iters-1 come, each once and whole? */
+/* Did exactly the messages 0 .. iters-1 arrive, each once and complete? */
 static int am_verify(struct wf_perf *p, uint64_t iters)
 {
     uint64_t sum = 0;
@@ -295,7 +295,7 @@ static int am_lat_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result *
     return am_verify(p, iters);
 }
 
-/* Rank 1 replies from its handler, with what it got. */
+/* Rank 1 replies from its handler with the data received. */
 static int am_echo_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r)
 {
     const unsigned char *at, *end;
@@ -326,7 +326,7 @@ static int am_stream(struct wf_perf *p, uint64_t iters)
             return -1;
         at = at + p->stride == end ? p->local : at + p->stride;
     }
-    return am_wait(p, 1); /* rank 1 has them all */
+    return am_wait(p, 1); /* rank 1 has received all */
 }
 
 static int am_rate_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r)
@@ -350,7 +350,7 @@ static int am_rate_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result 
 
 #define BARRIER_ROUNDS 100u
 
-/* All puts to rank [i] are there: those that were not inlined are ordered by nothing else. */
+/* Complete all puts to rank [i]: a barrier does not order those that were not inlined. */
 static int barrier_flush(struct wf_perf *p, unsigned i)
 {
     struct weft_op op = {.status = WEFT_OK};
@@ -381,7 +381,7 @@ static int barrier_puts(struct wf_perf *p, const uint64_t *value)
     return 0;
 }
 
-/* What every rank puts to every rank before a barrier is there after it. */
+/* Every rank puts to every rank before a barrier, and finds all that after it. */
 static int barrier_verify(struct wf_perf *p)
 {
     for (uint64_t round = 1; round <= BARRIER_ROUNDS; round++) {

@@ -13,9 +13,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define LINEAR_SPREAD 30 /* a curve that goes further is drawn with a logarithmic axis */
+#define LINEAR_SPREAD 30 /* ratio of values from which on the axis is logarithmic */
 
-/* Start gnuplot with [in] as its input and [out] as its output; -1: not there, errno says why. */
+/* Start gnuplot with [in] as its input and [out] as its output; -1 with errno: not possible. */
 static pid_t start(const char *argument, int in, int out)
 {
     char *argv[] = {(char[]){"gnuplot"}, (char *)(size_t)argument, NULL};
@@ -31,7 +31,7 @@ static pid_t start(const char *argument, int in, int out)
     return error ? -1 : pid;
 }
 
-/* Did it end well? */
+/* Wait for it: 0 if it ended with code 0. */
 static int finish(pid_t pid)
 {
     int status;
@@ -79,7 +79,7 @@ static void write_data(FILE *to, const struct wf_plot *plot)
     }
 }
 
-/* How far apart the curves' points are. */
+/* The ratio of the largest to the smallest value. */
 static double spread(const struct wf_plot *plot)
 {
     double low = 0, high = 0;
@@ -138,7 +138,7 @@ static void write_curves(FILE *to, const struct wf_plot *plot)
     fputc('\n', to);
 }
 
-/* A gnuplot that dies must not take this process along by SIGPIPE. */
+/* Without SIGPIPE, which would end this process if gnuplot died. */
 static int write_script(int fd, const struct wf_plot *plot)
 {
     struct sigaction ignore = {.sa_handler = SIG_IGN}, before;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* `weft run`: the life of a job on this machine.
  *
- * A rank leaves in one of two ways. It departs: exit code 0 after
- * weft_job_close, or exit code 0 without ever having opened the job while no
- * other rank opens it either (then it is a plain program). Everything else is
- * a failure, and the first failure's code is the job's. */
+ * A rank departs with exit code 0 after weft_job_close, or with exit code 0 without ever having
+ * opened the job if no other rank opens it either (then it is a plain program). Any other end is a
+ * failure, and the first failure's code is the job's. */
 #define _GNU_SOURCE
 #include "run.h"
 
@@ -24,19 +23,19 @@
 #include "tool.h"
 
 #define GRACE_NS 2000000000u /* between SIGTERM and SIGKILL */
-#define DOUBT_NS 250000000u  /* for word of a rank's leaving that comes after its exit */
-#define HOLD_NS 500000000u   /* for a rank that is on its way out */
+#define DOUBT_NS 250000000u  /* for a report that a rank left which arrives after its exit */
+#define HOLD_NS 500000000u   /* for a rank that is exiting */
 #define SWEEP_POLL_MS 20     /* while only grandchildren are left */
 #define CODE_NOT_FOUND 127   /* as the shell's: POSIX, 2.8.2 */
 #define CODE_NOT_EXECUTABLE 126
 
 struct rank {
     pid_t pid; /* 0 once reaped */
-    pid_t was; /* its pid, for messages */
+    pid_t was; /* its pid, kept for messages */
     int status;
-    unsigned order;          /* among those reaped and not judged yet, from 1; else 0 */
-    bool quiet;              /* left with 0, never opened the job */
-    uint64_t doubt_until_ns; /* left with 0, and may have closed the job; 0: no doubt */
+    unsigned order;          /* of ranks reaped and not judged yet, from 1; else 0 */
+    bool quiet;              /* exit code 0, never opened the job */
+    uint64_t doubt_until_ns; /* exit code 0, and may have closed the job; 0: no doubt */
 };
 
 struct run {
@@ -46,14 +45,14 @@ struct run {
     unsigned alive;
     unsigned doubts;
     unsigned reaped;
-    uint64_t hold_until_ns; /* judging waits for a rank on its way out; 0: it does not */
+    uint64_t hold_until_ns; /* judging waits for an exiting rank; 0: it does not */
     int signal_fd;          /* wf_guard_divide */
-    int child_fd;           /* readable when a child ended, ranks or what they left */
-    int code;               /* the first failure's; meaningful when failed */
+    int child_fd;           /* readable when a child ended: a rank, or a process that one left */
+    int code;               /* of the first failure, if failed */
     bool failed;
     bool ending;
     bool killed;
-    uint64_t kill_at_ns; /* when ending */
+    uint64_t kill_at_ns; /* if ending */
 };
 
 static uint64_t now_ns(void)
@@ -65,12 +64,12 @@ static uint64_t now_ns(void)
 
 /* ---- the end of the job ---- */
 
-/* Each once: a second SIGTERM asks many programs to end at once. */
+/* Once to each rank: many programs end at once on a second SIGTERM. */
 static void signal_ranks(struct run *run, int signal)
 {
     for (unsigned r = 0; r < run->opt.nranks; r++)
         if (run->ranks[r].pid)
-            kill(run->ranks[r].pid, signal); /* not reaped, so still its pid */
+            kill(run->ranks[r].pid, signal); /* not reaped, so the pid is still its own */
     (void)wf_sweep_others(run->job, signal);
 }
 
@@ -81,7 +80,7 @@ static void end_job(struct run *run)
     run->ending = true;
     run->kill_at_ns = now_ns() + GRACE_NS;
     signal_ranks(run, SIGTERM);
-    signal_ranks(run, SIGCONT); /* a stopped rank acts on SIGTERM only then */
+    signal_ranks(run, SIGCONT); /* a stopped rank acts on SIGTERM only after that */
 }
 
 static void kill_job(struct run *run)
@@ -94,7 +93,7 @@ static void kill_job(struct run *run)
     signal_ranks(run, SIGKILL);
 }
 
-/* Rank [r] failed with [code]; [how] completes a sentence. */
+/* Rank [r] failed with [code]; [how] completes the sentence "rank R". */
 __attribute__((format(printf, 4, 5))) static void fail(struct run *run, unsigned r, int code,
                                                        const char *how, ...)
 {
@@ -116,7 +115,7 @@ __attribute__((format(printf, 4, 5))) static void fail(struct run *run, unsigned
         end_job(run);
 }
 
-/* ---- who left, and how ---- */
+/* ---- ranks that ended ---- */
 
 static void reap(struct run *run)
 {
@@ -154,9 +153,8 @@ static void judge_exit(struct run *run, unsigned r, int code)
         wf_host_tell_ended(r, false);
 }
 
-/* libpmix's client waits 2 s for the server's answer when it leaves, then goes
- * without it. If this process was stopped or starved for so long, the word is
- * still on its way. */
+/* libpmix's client waits 2 s for the server's answer when it leaves, then exits without it. If this
+ * process was stopped or starved for so long, the client's message has not been handled yet. */
 static void judge_doubts(struct run *run)
 {
     for (unsigned r = 0; r < run->opt.nranks && run->doubts; r++) {
@@ -173,8 +171,7 @@ static void judge_doubts(struct run *run)
     }
 }
 
-/* The rank reaped first among those not judged yet, killed ones before all
- * others; -1 if there is none. */
+/* The first reaped rank that is not judged yet, killed ones before all others; -1: none. */
 static int next_to_judge(const struct run *run)
 {
     int best = -1;
@@ -192,9 +189,9 @@ static int next_to_judge(const struct run *run)
     return best;
 }
 
-/* Survivors often fail because a mate did, and must not be taken for the cause.
- * A process closes its sockets, which mates see, before it counts as ended: so
- * while any rank is on its way out, judging waits for it. */
+/* Ranks often fail because another one did, and must not be taken for the cause. An exiting process
+ * closes its sockets, which other ranks notice, before it counts as ended. So judging waits while
+ * any rank is exiting. */
 static bool must_wait(struct run *run)
 {
     bool dying = false;
@@ -235,7 +232,7 @@ static void judge(struct run *run)
     run->hold_until_ns = 0;
 }
 
-/* Leaving without opening the job is fine until somebody opens it. */
+/* A rank may end without opening the job, unless another rank opens it. */
 static void judge_quiet(struct run *run)
 {
     if (!wf_host_anyone_opened())
@@ -266,7 +263,7 @@ static void judge_abort(struct run *run)
 static void on_end_signal(struct run *run, int signal)
 {
     if (run->ending) {
-        kill_job(run); /* asked twice */
+        kill_job(run); /* the second one */
         return;
     }
     fprintf(stderr, "weft run: got SIG%s; ending the job\n", sigabbrev_np(signal));
@@ -276,8 +273,8 @@ static void on_end_signal(struct run *run, int signal)
     end_job(run);
 }
 
-/* What the front was sent. Without it nobody waits for the job's end, and the
- * guard ends the rest. */
+/* Read the signals that the front received. If the front is gone, nobody waits for the job: end it;
+ * the guard ends the rest. */
 static void read_signals(struct run *run)
 {
     unsigned char signals[16];
@@ -311,7 +308,7 @@ static int start_failed(const struct run *run, unsigned r, int error)
     return error == ENOENT ? CODE_NOT_FOUND : CODE_NOT_EXECUTABLE;
 }
 
-/* Nothing would tell of its end. */
+/* Rank [r]'s end would not be noticed. */
 static int watch_failed(struct run *run, unsigned r)
 {
     struct rank *k = &run->ranks[r];
@@ -324,8 +321,8 @@ static int watch_failed(struct run *run, unsigned r)
     return CODE_NOT_EXECUTABLE;
 }
 
-/* Rank after rank, each up to its exec: if the program cannot be started it
- * shows at rank 0, before any other exists. */
+/* One rank after the other, each up to its exec: a program that cannot be started fails at rank 0,
+ * before other ranks exist. */
 static int start_ranks(struct run *run)
 {
     bool bound = run->opt.bind == WF_BIND_CORE ||
@@ -379,7 +376,7 @@ static void run_until_all_left(struct run *run)
         while (read(run->child_fd, &child, sizeof child) == sizeof child)
             ;
         wf_sweep_reap();
-        judge_abort(run); /* before the exit that follows it */
+        judge_abort(run); /* before its exit */
         judge(run);
         judge_doubts(run);
         judge_quiet(run);
@@ -388,7 +385,7 @@ static void run_until_all_left(struct run *run)
     }
 }
 
-/* What ranks started and left: it has the same grace, then goes too. */
+/* End what ranks started and left behind, with the same grace. */
 static void clear_up(struct run *run)
 {
     while (run->ending && now_ns() < run->kill_at_ns && wf_sweep(run->job, 0))
@@ -448,5 +445,5 @@ int wf_tool_run(int argc, char **argv)
         return CODE_NOT_EXECUTABLE;
     code = run_job(&run);
     fflush(NULL);
-    _exit(code); /* the PMIx server has nothing to remove, and could make us wait */
+    _exit(code); /* the PMIx server has nothing to remove, and could block */
 }

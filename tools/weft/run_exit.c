@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* In which order ranks end. wait(2) hands out ended children in the order of
- * their start; an epoll set hands out pidfds in the order in which they became
- * readable, and that is when their processes ended. */
+/* The order in which ranks end. wait(2) returns ended children in the order of their start. An
+ * epoll set returns pidfds in the order in which they became readable, when their processes ended.
+ */
 #define _GNU_SOURCE
 #include "run.h"
 
@@ -92,7 +92,7 @@ bool wf_exit_dying(pid_t pid)
     n = read(fd, text, sizeof text - 1);
     close(fd);
     text[n > 0 ? n : 0] = 0;
-    at = strrchr(text, ')'); /* the command's name may hold anything */
+    at = strrchr(text, ')'); /* the command's name may contain any character */
     return at && sscanf(at, ") %c %*d %*d %*d %*d %*d %u", &state, &flags) == 2 &&
            (state == 'Z' || state == 'X' || (flags & PF_EXITING));
 }

@@ -1,25 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* `weft run` is three processes, so that whichever of them is killed, nothing
- * of the job stays:
+/* `weft run` is three processes, so that nothing of the job remains if one of them is killed:
  *
- *   front     who was started: takes the signals, hands them on, waits for the
- *             exit code
- *   guard     the front's child, in a session of its own, so that what is meant
- *             for the front's group, by a terminal or by kill(2), does not
- *             reach it
- *   launcher  the guard's child, in the front's group and session: run.c; the
- *             ranks are its children
+ *   front     the process that was started: receives signals, forwards them, waits for the exit
+ * code guard     the front's child, in a session of its own, so that signals to the front's group,
+ * by a terminal or by kill(2), do not reach it launcher  the guard's child, in the front's group
+ * and session: run.c; the ranks are its children
  *
- * All three are subreapers: a rank's descendant that lost its parents, however
- * it detached itself, is a child of the launcher, when that is gone of the
- * guard, then of the front. So the next one finds and ends it (run_sweep.c).
- *   front gone      the pipe's end tells launcher and guard: the launcher ends,
- *                   its ranks with it, the guard ends what is left
- *   launcher gone   its ranks end with it (run_spawn.c), the guard ends the rest
- *   guard gone      the launcher ends with it, its ranks with that, the front
- *                   ends the rest
- * No signal reaches the job but through the front's pipe: one that the terminal
- * sends to the whole group would otherwise count twice. */
+ * All three are subreapers. A rank's descendant that lost its parents, however it detached itself,
+ * becomes a child of the launcher; if that is gone, of the guard; then of the front. So the next
+ * one finds and ends it (run_sweep.c). front gone      launcher and guard see the end of the pipe:
+ * the launcher ends, and its ranks with it; the guard ends the rest launcher gone   its ranks end
+ * with it (run_spawn.c), the guard ends the rest guard gone      the launcher ends with it, its
+ * ranks with the launcher, the front ends the rest Signals reach the job only through the front's
+ * pipe: one that the terminal sends to the whole group would else count twice. */
 #define _GNU_SOURCE
 #include "run.h"
 
@@ -44,7 +37,7 @@ static bool is_ignored(int signal)
     return !sigaction(signal, NULL, &now) && now.sa_handler == SIG_IGN;
 }
 
-/* Those that end the job; nohup's choice is kept. */
+/* The signals that end the job, except those that nohup ignores. */
 static void fill_signals(sigset_t *set)
 {
     static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
@@ -55,11 +48,11 @@ static void fill_signals(sigset_t *set)
             sigaddset(set, ends[i]);
 }
 
-/* For all three, and for the threads to come. */
+/* Of all three processes, and of threads started later. */
 static int open_signals(void)
 {
     sigset_t set;
-    signal(SIGCHLD, SIG_DFL); /* an ignored one would reap by itself */
+    signal(SIGCHLD, SIG_DFL); /* if it were ignored, children would be reaped automatically */
     signal(SIGPIPE, SIG_IGN); /* a closed stderr must not end the job halfway */
     fill_signals(&set);
     sigprocmask(SIG_BLOCK, &set, NULL);
@@ -73,7 +66,7 @@ static int code_of(int status)
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-/* The next signal but SIGCHLD; 0 when [child] has ended. */
+/* The next signal other than SIGCHLD; 0 when [child] has ended. */
 static int next_signal(int fd, pid_t child, int *status)
 {
     struct signalfd_siginfo info;
@@ -104,8 +97,8 @@ __attribute__((noreturn)) static void front(const char *job, pid_t guard, int si
 
 /* ---- guard ---- */
 
-/* The launcher's status when it has ended; -1 when the front is gone. The end
- * of an adopted child is none of interest. */
+/* The launcher's status when it has ended; -1 when the front is gone. Ends of adopted children are
+ * ignored. */
 static int wait_for_end(pid_t launcher, int lifeline, int signals)
 {
     struct pollfd fds[] = {{.fd = lifeline}, {.fd = signals, .events = POLLIN}};
@@ -121,13 +114,13 @@ static int wait_for_end(pid_t launcher, int lifeline, int signals)
     return status;
 }
 
-/* What killed the launcher is what the front is to hear of. */
+/* End by the signal that killed the launcher, so that the front reports it. */
 __attribute__((noreturn)) static void end_as(int status)
 {
     sigset_t none;
     if (!WIFSIGNALED(status))
         _exit(WEXITSTATUS(status));
-    prctl(PR_SET_DUMPABLE, 0); /* it has dumped its core */
+    prctl(PR_SET_DUMPABLE, 0); /* the launcher has dumped core already */
     sigemptyset(&none);
     signal(WTERMSIG(status), SIG_DFL);
     sigprocmask(SIG_SETMASK, &none, NULL);
@@ -135,8 +128,7 @@ __attribute__((noreturn)) static void end_as(int status)
     _exit(code_of(status));
 }
 
-/* Holds nothing open but what it waits for: a pipe that the job's user reads
- * must end with the job. */
+/* Closes all other descriptors: a pipe that the job's user reads must end with the job. */
 __attribute__((noreturn)) static void guard(const char *job, pid_t launcher, int lifeline)
 {
     sigset_t all, child;
@@ -160,7 +152,7 @@ __attribute__((noreturn)) static void guard(const char *job, pid_t launcher, int
 
 /* ---- launcher ---- */
 
-/* In the child: end when [parent] does, also if it has already. */
+/* In the child: end when [parent] ends, also if it has ended already. */
 static void follow(pid_t parent)
 {
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent)

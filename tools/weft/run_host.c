@@ -1,26 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The PMIx server of `weft run`.
  *
- * Nothing stays behind, also after SIGKILL, because nothing is ever created:
+ * Nothing remains, even after SIGKILL, because nothing is created:
  *   - PMIX_MCA_gds=hash: the default stores (ds21, ds12) make a directory and
  *     shared segments in PMIX_SERVER_TMPDIR, which a killed server leaves; the
  *     hash store lives in memory (seen with strace on libpmix 4.2.2);
- *   - no PMIX_SERVER_TMPDIR is given, so no directory of ours is needed; the
- *     library then names /tmp to its clients, and none of them writes there;
+ *   - no PMIX_SERVER_TMPDIR is set, so no directory is needed; the library then names /tmp to its
+ *     clients, and none of them writes there;
  *   - tool support is off: no rendezvous file, and no tool may connect;
  *   - the server is never finalized: there would be nothing for it to remove.
  *
- * Once it serves, what libpmix prints of its own goes nowhere: a rank that is killed while
- * something is sent to it is worth a line of weft run's, not one of "ptl_base: Broken pipe", too.
- * Who sets PMIX_MCA_..._verbose sees all of it.
+ * Once it serves, libpmix's own messages are discarded: if a rank is killed while something is sent
+ * to it, weft run's message is enough, without "ptl_base: Broken pipe". With PMIX_MCA_..._verbose
+ * they are printed.
  *
- * The server listens on a TCP port of the loopback interface, where libpmix
- * believes the uid that a client claims. What keeps other users out is the
- * job's name, 128 random bits: a client that does not know it is refused, and
- * only this uid can read it, in a rank's environment.
+ * The server listens on a TCP port of the loopback interface, where libpmix believes the uid that a
+ * client claims. Other users are kept out by the job's name, 128 random bits: a client that does
+ * not know it is refused, and only this uid can read it, in a rank's environment.
  *
- * The job's secret, by which ranks know each other across the network, is in the job's data
- * (KEY below): it goes over that same connection, and is never in an environment or on a command
+ * The job's secret, by which ranks authenticate each other across the network, is in the job's data
+ * (KEY below): it is sent over that same connection, and is never in an environment or on a command
  * line. */
 #define _GNU_SOURCE
 #include "run.h"
@@ -44,21 +43,21 @@
 
 extern char **environ;
 
-/* What src/job/launch.c asks for: 32 bytes, WEFT_KEY_SIZE. */
+/* The key that src/job/launch.c gets: 32 bytes, WEFT_KEY_SIZE. */
 #define KEY "weft.key"
 
-/* The library's answers come from its own thread; they take microseconds. */
+/* libpmix answers from its own thread, within microseconds. */
 #define ANSWER_TIMEOUT_S 10
 
 static struct {
     unsigned nranks;
     int fd;
-    int talk_fd; /* where libpmix prints; -1 standard error */
+    int talk_fd; /* where libpmix prints; -1: standard error */
     pmix_nspace_t job;
-    char **outer; /* the environment that ranks get, but for PMIx's additions */
+    char **outer; /* the ranks' environment, without PMIx's additions */
     pthread_mutex_t lock;
     pthread_cond_t answered;
-    enum wf_host_state *state; /* [nranks]; under lock, as all below */
+    enum wf_host_state *state; /* [nranks]; under lock, as all that follow */
     bool anyone_opened;
     int aborted; /* rank + 1; 0 none */
     int abort_code;
@@ -68,7 +67,7 @@ static struct {
           .lock = PTHREAD_MUTEX_INITIALIZER,
           .answered = PTHREAD_COND_INITIALIZER};
 
-/* ---- callbacks: in the library's thread ---- */
+/* ---- callbacks: on libpmix's thread ---- */
 
 static void note(void)
 {
@@ -96,8 +95,7 @@ static pmix_status_t on_connected(const pmix_proc_t *proc, void *object, pmix_in
     return PMIX_OPERATION_SUCCEEDED;
 }
 
-/* The client waits for this to return before PMIx_Finalize does: its exit can
- * only be seen after its state. */
+/* The client's PMIx_Finalize returns after this: so its exit is seen after its state. */
 static pmix_status_t on_finalized(const pmix_proc_t *proc, void *object, pmix_op_cbfunc_t done,
                                   void *arg)
 {
@@ -128,7 +126,7 @@ static pmix_status_t on_abort(const pmix_proc_t *proc, void *object, int status,
     return PMIX_OPERATION_SUCCEEDED;
 }
 
-/* All members are on this node: what they gave is all there is. */
+/* All ranks are on this node, so [data] is complete. */
 static pmix_status_t on_fence(const pmix_proc_t procs[], size_t nprocs, const pmix_info_t info[],
                               size_t ninfo, char *data, size_t ndata, pmix_modex_cbfunc_t done,
                               void *arg)
@@ -162,7 +160,7 @@ static void on_answer(pmix_status_t status, void *arg)
     pthread_mutex_unlock(&host.lock);
 }
 
-/* [started] is what the call returned; [a] was handed to it. */
+/* Wait for the callback of a call that returned [started] and was given [a]. */
 static pmix_status_t wait_answer(pmix_status_t started, struct answer *a)
 {
     struct timespec end;
@@ -189,9 +187,8 @@ static int complain(const char *what, pmix_status_t status)
 
 /* ---- set-up ---- */
 
-/* Remember the environment for the ranks, then make it the server's own. An
- * outer launcher's variables would make this server, and then the ranks,
- * believe that they belong to its job. */
+/* Copy the environment for the ranks, then adapt it for the server. With an outer launcher's
+ * variables this server, and then the ranks, would believe that they belong to that one's job. */
 static int prepare_environment(void)
 {
     size_t kept = 0, count = 0;
@@ -206,13 +203,13 @@ static int prepare_environment(void)
     for (size_t i = 0; i < kept; i++)
         if (putenv(host.outer[i]))
             return -1;
-    /* libpmix discovers the machine through hwloc, whose plugins would go as
-     * far as to connect to X11 displays. */
+    /* libpmix discovers the machine through hwloc, whose plugins would even connect to X11
+     * displays. */
     return setenv("HWLOC_COMPONENTS", "linux,stop", 1) || setenv("PMIX_MCA_gds", "hash", 1);
 }
 
-/* Have libpmix print to a descriptor of its own, which quieten points elsewhere: 4.2.2 reads the
- * variable once, when it starts. */
+/* Have libpmix print to a descriptor of its own, which quieten() redirects later: 4.2.2 reads the
+ * variable only once, when it starts. */
 static int prepare_talk(void)
 {
     char number[12];
@@ -270,8 +267,7 @@ static char *rank_list(unsigned nranks)
     return list;
 }
 
-/* What a member may ask about the job: the keys of pmix_server.h that a
- * single-node job has. */
+/* The job's data for ranks: the keys of pmix_server.h for a job on one node. */
 static pmix_status_t describe_job(const char *ranks, const char *node_map, const char *proc_map)
 {
     static const char *const counts[] = {PMIX_JOB_SIZE, PMIX_UNIV_SIZE, PMIX_MAX_PROCS,
@@ -365,7 +361,7 @@ char **wf_host_environment(unsigned rank)
     return NULL;
 }
 
-/* ---- what the main thread asks ---- */
+/* ---- for the main thread ---- */
 
 int wf_host_fd(void)
 {
@@ -416,11 +412,10 @@ static void ignore_answer(pmix_status_t status, void *arg)
     PMIX_INFO_FREE(info, 2);
 }
 
-/* libpmix itself ends a fence early (PMIX_ERR_PARTIAL_SUCCESS) when a member's
- * connection breaks, but not when a member dies before it ever connected, nor
- * while a child of the member still holds the socket (both tried): so every
- * end is announced. The announcement is cached for who comes later.
- * (Deregistering the dead client instead makes the fence hang for good.) */
+/* libpmix ends a fence early (PMIX_ERR_PARTIAL_SUCCESS) when a rank's connection breaks, but not
+ * when a rank dies before it connected, nor while a child of the rank still holds the socket (both
+ * tried). So every end is announced; the announcement is cached for ranks that connect later.
+ * (Deregistering the dead client instead makes the fence hang for ever.) */
 void wf_host_tell_ended(unsigned rank, bool failed)
 {
     pmix_proc_t proc;

@@ -81,8 +81,8 @@ static int parse_bind(const char *text, struct wf_run_options *opt)
     return 0;
 }
 
-/* If argv[*at] is [name] with a value, in the next word or after '=' (or, for
- * a one-letter option, right behind), set *value and step over it. */
+/* If argv[*at] is [name] with a value, in the next word or after '=' (or, for a one-letter option,
+ * directly after it), set *value and advance *at. */
 static bool takes_value(char **argv, int *at, const char *name, const char **value)
 {
     size_t len = strlen(name);

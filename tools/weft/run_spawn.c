@@ -73,8 +73,8 @@ static void cloexec_range(unsigned from, unsigned to)
         (void)fcntl((int)fd, F_SETFD, FD_CLOEXEC);
 }
 
-/* What was opened since the start is the host's: its listening socket, other
- * ranks' connections. A rank that kept one open would hide a death. */
+/* Descriptors opened since the start are the server's: its listening socket, other ranks'
+ * connections. A rank that kept one open would hide another's death. */
 static void keep_only_inherited(void)
 {
     unsigned from = STDERR_FILENO + 1;
@@ -143,7 +143,7 @@ static cpu_set_t *core_mask(unsigned core)
     return mask;
 }
 
-/* Were one of 0, 1, 2 closed, a socket of the host would take its place. */
+/* If 0, 1 or 2 were closed, a socket of the server would get that number. */
 static void fill_standard(void)
 {
     int fd;
@@ -154,7 +154,7 @@ static void fill_standard(void)
         close(fd);
 }
 
-/* Each rank costs this process two descriptors; ranks get the limit back. */
+/* Each rank costs this process two descriptors; ranks start with the old limit. */
 static void raise_limit(void)
 {
     struct rlimit most;
@@ -181,8 +181,8 @@ unsigned wf_spawn_cores(void)
 
 /* ---- the child ---- */
 
-/* The kernel kills this process when its parent's thread ends. If the parent
- * ended before that was asked for, nobody will: hence the second look. */
+/* The kernel kills this process when its parent's thread ends; but not if the parent ended before
+ * this request, so check that. */
 static void die_with(pid_t parent)
 {
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent)
@@ -225,7 +225,7 @@ __attribute__((noreturn)) static void child(unsigned rank, char **argv, char **e
     _exit(127);
 }
 
-/* Reads what the child says: nothing once exec has closed its end. */
+/* Read the child's report: there is none if exec has closed its end. */
 static int read_report(int fd)
 {
     int error = 0;

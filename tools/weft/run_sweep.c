@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Ranks are children of the launcher and die with it by the kernel's hand
- * (run_spawn.c). What they started themselves is found here. It descends from
- * the process that looks, however it detached itself, because that one is a
- * subreaper: who loses its parent becomes its child. Besides, whoever carries
- * the job's name in its environment belongs to it: the ranks of a nested
- * launcher that asked a server of its own to start them. */
+/* Finds processes that ranks started. (Ranks themselves are children of the launcher, and the
+ * kernel kills them with it: run_spawn.c.) Such a process descends from the searching process,
+ * however it detached itself, because that one is a subreaper: orphans become its children.
+ * Besides, processes with the job's name in their environment belong to the job: a nested launcher
+ * may have its ranks started by a server of its own. */
 #define _GNU_SOURCE
 #include "run.h"
 
@@ -19,8 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Does the environment of [pid] hold the entry [want]? Only this user's (and
- * root's) files can be read, so nobody else's process is ever hit. */
+/* Has the environment of [pid] the entry [want]? Only this user's processes can be read (all, by
+ * root), so no other user's process is signalled. */
 static bool has_entry(int pid, const char *want)
 {
     char path[64], *line = NULL;
@@ -59,8 +58,7 @@ static int parent_of(int pid)
     return parent;
 }
 
-/* A parent that ends on the way up changes the pid's own: then this is no news
- * of it, and the next sweep looks again. */
+/* If a parent ends during this walk, the answer may be wrong; the next sweep asks again. */
 static bool is_descendant(int pid)
 {
     int self = (int)getpid(), parent = parent_of(pid), up = parent;
@@ -69,8 +67,8 @@ static bool is_descendant(int pid)
     return up == self && parent_of(pid) == parent;
 }
 
-/* The descriptor is taken before the look, so that the signal cannot go to a
- * later process with the same pid. */
+/* Opens the descriptor before it checks, so that the signal cannot reach a later process with the
+ * same pid. */
 static bool signal_member(int pid, const char *want, int signal)
 {
     int fd = (int)syscall(SYS_pidfd_open, pid, 0);
@@ -110,9 +108,9 @@ unsigned wf_sweep_others(const char *job, int signal)
     return sweep(job, signal, false);
 }
 
-/* Reap all that can be. Is there no child left? Whoever descends from this
- * process has an ancestor among its children, dead or alive, until it is one
- * itself: so the kernel's "no child" is the one answer that no race blurs. */
+/* Reap all ended children. True: no child is left. A descendant of this process is its child or has
+ * an ancestor, dead or alive, among its children: so "no child" from the kernel means no
+ * descendants, without a race. */
 static bool is_alone(void)
 {
     pid_t pid;
@@ -121,8 +119,8 @@ static bool is_alone(void)
     return pid < 0 && errno == ECHILD;
 }
 
-/* Members may be starting others, and a look misses who changes its parent
- * meanwhile: look until there is nobody. */
+/* Processes may start others, and a sweep misses one whose parent changes meanwhile: repeat until
+ * there are none. */
 void wf_sweep_all(const char *job)
 {
     const struct timespec pause = {.tv_nsec = 10000000};
@@ -134,8 +132,7 @@ void wf_sweep_all(const char *job)
     }
 }
 
-/* A rank is reaped by who judges it (run_exit.c). One that has ended hides
- * those behind it until then. */
+/* Ranks are reaped by run_exit.c. Until then a rank that has ended hides later children. */
 void wf_sweep_reap(void)
 {
     siginfo_t info = {0};

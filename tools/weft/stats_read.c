@@ -23,8 +23,8 @@
 #endif
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL | F_SEAL_FUTURE_WRITE)
-#define GENERATIONS 4 /* from weft run down to its ranks, and some */
-#define TRIES 1000    /* reads of a segment whose endpoints come and go meanwhile */
+#define GENERATIONS 4 /* from weft run down to its ranks, and a few more */
+#define TRIES 1000    /* reads of a segment whose endpoints are opened and closed meanwhile */
 
 /* ---- about a process ---- */
 
@@ -48,7 +48,7 @@ static bool environment(pid_t pid, const char *name, char *value, size_t room)
     return found;
 }
 
-/* The id that [pid] has for itself: the last one of "NSpid:", proc(5). */
+/* The id of [pid] in its own pid namespace: the last one of "NSpid:", proc(5). */
 static uint64_t inner_pid(pid_t pid)
 {
     char path[64], line[256], *last;
@@ -89,8 +89,8 @@ static void describe(pid_t pid, struct wf_process_stats *out)
     (void)environment(pid, "PMIX_NAMESPACE", out->job, sizeof out->job);
 }
 
-/* The job of [pid], or else of the first of its descendants that has one: weft run
- * keeps a process between itself and the ranks. */
+/* The job of [pid], or of its first descendant that has one: between weft run and its ranks there
+ * is another process. */
 static bool job_below(pid_t pid, char *job, size_t room, int depth)
 {
     char path[64];
@@ -131,7 +131,7 @@ static uint64_t acquire(const uint64_t *word)
     return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
 
-/* Are the names there, one for each counter? Copies them. */
+/* Copy the names; false: there is not one for each counter. */
 static bool take_names(const struct segment *s, struct wf_process_stats *out)
 {
     const char *at = out->names, *end = out->names + WF_STATS_NAMES;
@@ -145,7 +145,7 @@ static bool take_names(const struct segment *s, struct wf_process_stats *out)
     return true;
 }
 
-/* A file that can shrink would kill this process by SIGBUS: seals and size first. */
+/* Check seals and size first: a file that can shrink could kill this process by SIGBUS. */
 static bool segment_map(int fd, struct segment *s)
 {
     struct stat st;
@@ -191,7 +191,7 @@ static unsigned sum_once(const struct segment *s, uint64_t sum[WF_STATS_COUNTERS
     return endpoints;
 }
 
-/* No endpoint was closed while they were summed up, or not often. */
+/* Sum again until no endpoint was closed meanwhile, at most TRIES times. */
 static unsigned sum_steadily(const struct segment *s, uint64_t sum[WF_STATS_COUNTERS_MAX])
 {
     uint64_t before, after;
@@ -206,7 +206,7 @@ static unsigned sum_steadily(const struct segment *s, uint64_t sum[WF_STATS_COUN
     return endpoints;
 }
 
-/* Add what is in the segment [fd]. */
+/* Add the counters of the segment [fd]. */
 static enum wf_stats_found segment_add(int fd, struct wf_process_stats *out)
 {
     struct segment s = {0};

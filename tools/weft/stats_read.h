@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Reads the counters of a running process: src/core/stats_page.h from outside.
- * Only opens, maps read-only and looks; the process notices nothing. What is
- * read is checked before it is believed: it is another process's. */
+/* Reads the counters of a running process (src/core/stats_page.h). It opens, maps read-only and
+ * reads; the process does not notice. All values are checked before use, since they are another
+ * process's. */
 #ifndef WEFT_STATS_READ_H
 #define WEFT_STATS_READ_H
 
@@ -28,12 +28,12 @@ enum wf_stats_found {
     WF_STATS_NONE,    /* no context is open there */
     WF_STATS_GONE,    /* no such process */
     WF_STATS_DENIED,  /* another user's, or not dumpable */
-    WF_STATS_FOREIGN, /* not a segment as this version knows it */
+    WF_STATS_FOREIGN, /* a segment of another version */
 };
 
 enum wf_stats_found wf_stats_of(pid_t pid, struct wf_process_stats *out);
 
-/* The job that [pid] is a rank of, or the launcher of; false: none. */
+/* The job of which [pid] is a rank or the launcher; false: none. */
 bool wf_stats_job_of(pid_t pid, char *job, size_t room);
 /* The rank that its launcher gave [pid]; -1: none. */
 int wf_stats_rank_of(pid_t pid);

@@ -12,8 +12,7 @@ int wf_tool_info(int argc, char **argv);
 int wf_tool_perf(int argc, char **argv);
 int wf_tool_explain(int argc, char **argv);
 
-/* The name in the null-terminated [names] that [word] was probably meant to be,
- * or null if none comes near. */
+/* The name in the null-terminated [names] that [word] is probably a misspelling of, or null. */
 const char *wf_tool_nearest(const char *word, const char *const *names);
 
 #endif

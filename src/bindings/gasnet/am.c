@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Active messages: GASNet's requests and replies over Weft's. ARCHITECTURE.md, "The GASNet
+ * binding", says how they are packed. */
+#include "am.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "trace.h"
+
+/* ---- requests ---- */
+
+/* Polls happen every so many requests, and whenever there is no room. */
+#define REQUESTS_PER_POLL 16
+
+static unsigned poll_count; /* requests of all threads, approximately */
+
+static inline void poll_sometimes(void)
+{
+    unsigned now = __atomic_load_n(&poll_count, __ATOMIC_RELAXED) + 1;
+    __atomic_store_n(&poll_count, now, __ATOMIC_RELAXED);
+    if (WEFT_UNLIKELY(now % REQUESTS_PER_POLL == 0))
+        (void)gasnetw_turn();
+}
+
+/* Room that a request reserves for its reply: none until its handler is known to reply (reply.c).
+ */
+static inline size_t reply_room(gasnet_handler_t handler)
+{
+    return __atomic_load_n(&gasnetw_binding.reply_room[handler], __ATOMIC_RELAXED);
+}
+
+__attribute__((noinline, cold)) static void
+request_refuse(gasnet_node_t dest, gasnet_handler_t handler, int nargs, const char *what)
+{
+    gasnetw_check(dest, what);
+    if ((unsigned)nargs > 16)
+        gasnetw_fatal("%s with %d arguments: 0 to 16 are possible", what, nargs);
+    if (!handler)
+        gasnetw_fatal(
+            "%s for handler 0, which is none: gasnet_attach wrote its index into the table", what);
+    if (gasnetw_thread_.hsl && gasnetw_binding.debug)
+        gasnetw_fatal("%s while a handler-safe lock is held", what);
+}
+
+static inline bool request_is_odd(gasnet_node_t dest, gasnet_handler_t handler, int nargs)
+{
+    return !gasnetw_binding.attached || dest >= gasnetw_job.nodes || !handler ||
+           (unsigned)nargs > 16 || gasnetw_thread_.in_handler || gasnetw_thread_.hsl;
+}
+
+static inline void request_check(gasnet_node_t dest, gasnet_handler_t handler, int nargs,
+                                 const char *what)
+{
+    if (WEFT_UNLIKELY(request_is_odd(dest, handler, nargs)))
+        request_refuse(dest, handler, nargs, what);
+}
+
+static inline uint32_t origin_of(gasnet_handler_t handler)
+{
+    return handler | gasnetw_job.mynode << 8;
+}
+
+/* The first word, then the client's. */
+static inline unsigned pack(uint32_t *words, gasnet_handler_t handler, int nargs, const A *args)
+{
+    words[0] = origin_of(handler);
+    for (int i = 0; i < nargs; i++)
+        words[i + 1] = (uint32_t)args[i];
+    return (unsigned)nargs + 1;
+}
+
+/* Send, and poll while there is no room. */
+static inline int request_plain(gasnet_node_t dest, unsigned kind, gasnet_handler_t handler,
+                                int nargs, const A *args, const void *data, size_t len,
+                                const char *what)
+{
+    struct weft_peer *peer = gasnetw_binding.peers[dest];
+    uint32_t words[17];
+    unsigned n = pack(words, handler, nargs, args);
+    enum weft_status status;
+    poll_sometimes();
+    while ((status = weft_am_request(peer, kind, words, n, data, len, reply_room(handler))) ==
+           WEFT_AGAIN)
+        (void)gasnetw_turn();
+    if (WEFT_UNLIKELY(status != WEFT_OK))
+        gasnetw_lost(dest, status, what);
+    return GASNET_OK;
+}
+
+static int request_head(gasnet_node_t dest, unsigned kind, const struct am_head *head, int nargs,
+                        const A *args, const void *data, size_t len, const char *what)
+{
+    struct weft_peer *peer = gasnetw_binding.peers[dest];
+    struct iovec iov[2] = {{(void *)(uintptr_t)head, AM_HEAD}, {(void *)(uintptr_t)data, len}};
+    enum weft_status status;
+    poll_sometimes();
+    while ((status =
+                weft_am_requestv(peer, kind, (const uint32_t *)(const void *)args, (unsigned)nargs,
+                                 iov, len ? 2 : 1, reply_room(head->origin & 0xff))) == WEFT_AGAIN)
+        (void)gasnetw_turn();
+    if (status != WEFT_OK)
+        gasnetw_lost(dest, status, what);
+    return GASNET_OK;
+}
+
+int gasnetw_AMRequestShort(gasnet_node_t dest, gasnet_handler_t handler, int nargs, const A *args)
+{
+    static const char what[] = "gasnet_AMRequestShort";
+    request_check(dest, handler, nargs, what);
+    gasnetw_trace_request('S', dest, handler, nargs, 0);
+    if (WEFT_UNLIKELY(nargs == 16)) {
+        struct am_head head = {.origin = origin_of(handler)};
+        return request_head(dest, AM_SHORT_HEAD, &head, nargs, args, NULL, 0, what);
+    }
+    return request_plain(dest, AM_SHORT, handler, nargs, args, NULL, 0, what);
+}
+
+/* The same in as few stores as possible: each one between the stores to the ring costs time
+ * (wf_shm_request). Anything unusual, a lack of room included, starts again in the function above.
+ */
+int gasnetw_short(gasnet_node_t dest, unsigned nwords, const A *words)
+{
+    gasnet_handler_t handler = (gasnet_handler_t)words[0];
+    uint64_t both = dest | (uint64_t)nwords << 32; /* keeps one register alive, not two */
+    unsigned now = __atomic_load_n(&poll_count, __ATOMIC_RELAXED) + 1;
+    enum weft_status status = WEFT_AGAIN;
+    if (!WEFT_UNLIKELY(request_is_odd(dest, handler, (int)nwords - 1) || gasnetw_tracing ||
+                       now % REQUESTS_PER_POLL == 0)) {
+        __atomic_store_n(&poll_count, now, __ATOMIC_RELAXED);
+        __asm__("" : "+r"(both));
+        status = weft_am_request(gasnetw_binding.peers[dest], AM_SHORT,
+                                 (const uint32_t *)(const void *)words, nwords, NULL, 0,
+                                 reply_room(handler));
+    }
+    if (!WEFT_UNLIKELY(status != WEFT_OK))
+        return GASNET_OK;
+    return gasnetw_AMRequestShort((gasnet_node_t)both, (gasnet_handler_t)words[0],
+                                  (int)(both >> 32) - 1, words + 1);
+}
+
+int gasnetw_AMRequestMedium(gasnet_node_t dest, gasnet_handler_t handler, const void *source,
+                            size_t nbytes, int nargs, const A *args)
+{
+    static const char what[] = "gasnet_AMRequestMedium";
+    request_check(dest, handler, nargs, what);
+    gasnetw_trace_request('M', dest, handler, nargs, nbytes);
+    if (WEFT_UNLIKELY(nbytes > gasnetw_binding.max_medium))
+        gasnetw_fatal("%s of %zu bytes: gasnet_AMMaxMedium() is %zu", what, nbytes,
+                      gasnetw_binding.max_medium);
+    if (WEFT_UNLIKELY(nargs == 16)) {
+        struct am_head head = {.origin = origin_of(handler), .nbytes = nbytes};
+        return request_head(dest, AM_MEDIUM_HEAD, &head, nargs, args, source, nbytes, what);
+    }
+    return request_plain(dest, AM_MEDIUM, handler, nargs, args, source, nbytes, what);
+}
+
+/* ---- Long requests: the data, then the message ---- */
+
+/* True if the arguments have no room for the origin, or the region cannot tell the data's address.
+ */
+static bool long_needs_head(size_t nbytes, int nargs)
+{
+    return nargs == 16 || !nbytes || gasnetw_binding.segment == SEGMENT_EVERYTHING;
+}
+
+static void long_by_head(gasnet_node_t dest, gasnet_handler_t handler, const void *source,
+                         size_t nbytes, void *dest_addr, int nargs, const A *args, const char *what)
+{
+    struct am_head head = {
+        .origin = origin_of(handler), .addr = (uintptr_t)dest_addr, .nbytes = nbytes};
+    if (nbytes)
+        gasnetw_put_slow(dest, dest_addr, source, nbytes);
+    (void)request_head(dest, AM_LONG_HEAD, &head, nargs, args, NULL, 0, what);
+}
+
+/* The source is lent until [op] is complete. */
+static enum weft_status long_start(gasnet_node_t dest, gasnet_handler_t handler, const void *source,
+                                   size_t nbytes, void *dest_addr, int nargs, const A *args,
+                                   struct weft_op *op, const char *what)
+{
+    uint32_t words[17];
+    uint64_t offset;
+    struct weft_remote *r = gasnetw_segment_at(dest, dest_addr, nbytes, what, &offset);
+    unsigned n = pack(words, handler, nargs, args);
+    enum weft_status status;
+    poll_sometimes();
+    while ((status = weft_am_long(r, offset, source, nbytes, AM_LONG, words, n, reply_room(handler),
+                                  op)) == WEFT_AGAIN ||
+           status == WEFT_ELIMIT)
+        (void)gasnetw_turn();
+    if (status != WEFT_OK && status != WEFT_PENDING)
+        gasnetw_lost(dest, status, what);
+    return status;
+}
+
+int gasnetw_AMRequestLong(gasnet_node_t dest, gasnet_handler_t handler, const void *source,
+                          size_t nbytes, void *dest_addr, int nargs, const A *args)
+{
+    static const char what[] = "gasnet_AMRequestLong";
+    struct weft_op op = {0};
+    request_check(dest, handler, nargs, what);
+    gasnetw_trace_request('L', dest, handler, nargs, nbytes);
+    if (nbytes && !gasnetw_segment_has(dest, (uintptr_t)dest_addr, nbytes))
+        (void)gasnetw_segment_at(dest, dest_addr, nbytes, what,
+                                 &op.len); /* fatal, with the reason */
+    if (long_needs_head(nbytes, nargs)) {
+        long_by_head(dest, handler, source, nbytes, dest_addr, nargs, args, what);
+        return GASNET_OK;
+    }
+    if (long_start(dest, handler, source, nbytes, dest_addr, nargs, args, &op, what) ==
+        WEFT_PENDING)
+        gasnetw_await(&op, dest, what);
+    return GASNET_OK;
+}
+
+/* No caller waits for this operation: the source is lent until the reply's handler starts, after
+ * the data have arrived. */
+static void async_done(struct weft_op *op)
+{
+    enum weft_status status = (enum weft_status)op->status;
+    gasnet_node_t dest = (gasnet_node_t)(uintptr_t)op->user;
+    free(op);
+    if (status != WEFT_OK && !atomic_load(&gasnetw_leaving))
+        gasnetw_lost(dest, status, "gasnet_AMRequestLongAsync");
+}
+
+int gasnetw_AMRequestLongAsync(gasnet_node_t dest, gasnet_handler_t handler, const void *source,
+                               size_t nbytes, void *dest_addr, int nargs, const A *args)
+{
+    static const char what[] = "gasnet_AMRequestLongAsync";
+    struct weft_op *op;
+    uint64_t offset;
+    request_check(dest, handler, nargs, what);
+    gasnetw_trace_request('A', dest, handler, nargs, nbytes);
+    if (nbytes)
+        (void)gasnetw_segment_at(dest, dest_addr, nbytes, what, &offset);
+    if (long_needs_head(nbytes, nargs)) {
+        long_by_head(dest, handler, source, nbytes, dest_addr, nargs, args, what);
+        return GASNET_OK;
+    }
+    op = calloc(1, sizeof *op);
+    if (!op)
+        gasnetw_fatal("%s: out of memory", what);
+    op->done = async_done;
+    op->user = (void *)(uintptr_t)dest;
+    if (long_start(dest, handler, source, nbytes, dest_addr, nargs, args, op, what) != WEFT_PENDING)
+        free(op);
+    return GASNET_OK;
+}
+
+/* ---- replies ---- */
+
+static struct token *reply_check(gasnet_token_t token, gasnet_handler_t handler, int nargs,
+                                 const char *what)
+{
+    struct token *t = token;
+    if (!t || !gasnetw_thread_.in_handler)
+        gasnetw_fatal("%s outside of a handler", what);
+    if (t->is_reply)
+        gasnetw_fatal("%s inside a reply's handler: only requests are replied to", what);
+    if (t->replied)
+        gasnetw_fatal("%s: this request has been replied to", what);
+    if ((unsigned)nargs > 16)
+        gasnetw_fatal("%s with %d arguments: 0 to 16 are possible", what, nargs);
+    if (!handler)
+        gasnetw_fatal("%s for handler 0, which is none", what);
+    if (gasnetw_thread_.hsl && gasnetw_binding.debug)
+        gasnetw_fatal("%s while a handler-safe lock is held", what);
+    t->replied = true;
+    return t;
+}
+
+/* Reply now if the request reserved enough room, else after its handler (reply.c).
+ *   head  begins the payload; null: the origin is the first argument */
+static int reply(struct token *t, unsigned kind, gasnet_handler_t handler, int nargs, const A *args,
+                 const struct am_head *head, const void *data, size_t len, const char *what)
+{
+    const struct weft_am *am = t->am;
+    size_t total = (head ? AM_HEAD : 0) + len;
+    uint32_t words[17];
+    enum weft_status status;
+    gasnetw_trace_reply(kind, t->origin, handler, nargs, len);
+    if (WEFT_UNLIKELY(total >= am->reply_max)) {
+        gasnetw_reply_later(t->origin, kind, origin_of(handler), nargs, args, head, data, len);
+        return GASNET_OK;
+    }
+    if (!head) {
+        unsigned n = pack(words, handler, nargs, args);
+        status = weft_am_reply(am, kind, words, n, data, len);
+    } else {
+        memcpy(gasnetw_am_scratch, head, AM_HEAD);
+        if (len)
+            memcpy(gasnetw_am_scratch + AM_HEAD, data, len);
+        status = weft_am_reply(am, kind, (const uint32_t *)(const void *)args, (unsigned)nargs,
+                               gasnetw_am_scratch, total);
+    }
+    if (WEFT_UNLIKELY(status != WEFT_OK))
+        gasnetw_lost(t->origin >> 8, status, what);
+    return GASNET_OK;
+}
+
+int gasnetw_AMReplyShort(gasnet_token_t token, gasnet_handler_t handler, int nargs, const A *args)
+{
+    static const char what[] = "gasnet_AMReplyShort";
+    struct token *t = reply_check(token, handler, nargs, what);
+    struct am_head head = {.origin = origin_of(handler)};
+    if (WEFT_UNLIKELY(nargs == 16))
+        return reply(t, AM_SHORT_HEAD, handler, nargs, args, &head, NULL, 0, what);
+    return reply(t, AM_SHORT, handler, nargs, args, NULL, NULL, 0, what);
+}
+
+int gasnetw_AMReplyMedium(gasnet_token_t token, gasnet_handler_t handler, const void *source,
+                          size_t nbytes, int nargs, const A *args)
+{
+    static const char what[] = "gasnet_AMReplyMedium";
+    struct token *t = reply_check(token, handler, nargs, what);
+    struct am_head head = {.origin = origin_of(handler), .nbytes = nbytes};
+    if (nbytes > gasnetw_binding.max_medium)
+        gasnetw_fatal("%s of %zu bytes: gasnet_AMMaxMedium() is %zu", what, nbytes,
+                      gasnetw_binding.max_medium);
+    if (nargs == 16)
+        return reply(t, AM_MEDIUM_HEAD, handler, nargs, args, &head, source, nbytes, what);
+    return reply(t, AM_MEDIUM, handler, nargs, args, NULL, source, nbytes, what);
+}
+
+/* The data are copied to the requester's segment if it is mapped, else they go in the message. */
+int gasnetw_AMReplyLong(gasnet_token_t token, gasnet_handler_t handler, const void *source,
+                        size_t nbytes, void *dest_addr, int nargs, const A *args)
+{
+    static const char what[] = "gasnet_AMReplyLong";
+    struct token *t = reply_check(token, handler, nargs, what);
+    gasnet_node_t dest = t->origin >> 8;
+    struct am_head head = {
+        .origin = origin_of(handler), .addr = (uintptr_t)dest_addr, .nbytes = nbytes};
+    struct weft_remote *r;
+    uint64_t offset;
+    if (nbytes > gasnetw_binding.max_medium)
+        gasnetw_fatal("%s of %zu bytes: gasnet_AMMaxLongReply() is %zu", what, nbytes,
+                      gasnetw_binding.max_medium);
+    if (!nbytes)
+        return reply(t, AM_LONG_HEAD, handler, nargs, args, &head, NULL, 0, what);
+    r = gasnetw_segment_at(dest, dest_addr, nbytes, what, &offset);
+    if (r->base && weft_put(r, offset, source, nbytes, NULL) == WEFT_OK)
+        return reply(t, AM_LONG_HEAD, handler, nargs, args, &head, NULL, 0, what);
+    return reply(t, AM_LONG_DATA, handler, nargs, args, &head, source, nbytes, what);
+}
+
+/* ---- variadic forms ---- */
+
+/* Reads at most 16 arguments; the call itself refuses more. */
+#define TAKE_ARGS(a, n)                                                                            \
+    do {                                                                                           \
+        va_list list;                                                                              \
+        va_start(list, n);                                                                         \
+        for (int i = 0; i < n && i < 16; i++)                                                      \
+            (a)[i] = va_arg(list, A);                                                              \
+        va_end(list);                                                                              \
+    } while (0)
+
+int gasnet_AMRequestShort(gasnet_node_t dest, gasnet_handler_t handler, int numargs, ...)
+{
+    A a[16];
+    TAKE_ARGS(a, numargs);
+    return gasnetw_AMRequestShort(dest, handler, numargs, a);
+}
+
+int gasnet_AMRequestMedium(gasnet_node_t dest, gasnet_handler_t handler, void *source_addr,
+                           size_t nbytes, int numargs, ...)
+{
+    A a[16];
+    TAKE_ARGS(a, numargs);
+    return gasnetw_AMRequestMedium(dest, handler, source_addr, nbytes, numargs, a);
+}
+
+int gasnet_AMRequestLong(gasnet_node_t dest, gasnet_handler_t handler, void *source_addr,
+                         size_t nbytes, void *dest_addr, int numargs, ...)
+{
+    A a[16];
+    TAKE_ARGS(a, numargs);
+    return gasnetw_AMRequestLong(dest, handler, source_addr, nbytes, dest_addr, numargs, a);
+}
+
+int gasnet_AMRequestLongAsync(gasnet_node_t dest, gasnet_handler_t handler, void *source_addr,
+                              size_t nbytes, void *dest_addr, int numargs, ...)
+{
+    A a[16];
+    TAKE_ARGS(a, numargs);
+    return gasnetw_AMRequestLongAsync(dest, handler, source_addr, nbytes, dest_addr, numargs, a);
+}
+
+int gasnet_AMReplyShort(gasnet_token_t token, gasnet_handler_t handler, int numargs, ...)
+{
+    A a[16];
+    TAKE_ARGS(a, numargs);
+    return gasnetw_AMReplyShort(token, handler, numargs, a);
+}
+
+int gasnet_AMReplyMedium(gasnet_token_t token, gasnet_handler_t handler, void *source_addr,
+                         size_t nbytes, int numargs, ...)
+{
+    A a[16];
+    TAKE_ARGS(a, numargs);
+    return gasnetw_AMReplyMedium(token, handler, source_addr, nbytes, numargs, a);
+}
+
+int gasnet_AMReplyLong(gasnet_token_t token, gasnet_handler_t handler, void *source_addr,
+                       size_t nbytes, void *dest_addr, int numargs, ...)
+{
+    A a[16];
+    TAKE_ARGS(a, numargs);
+    return gasnetw_AMReplyLong(token, handler, source_addr, nbytes, dest_addr, numargs, a);
+}

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* From Weft's handlers to the client's: a message is unpacked and checked, and its handler called
+ * with the message's number of arguments. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "am.h"
+#include "trace.h"
+
+/* Call a handler with [n] arguments after (token) or (token, buf, nbytes), through a pointer to the
+ * type that the client's function has, as C demands. */
+#define CALL(n, TYPES, VALUES)                                                                     \
+    case n:                                                                                        \
+        ((void (*)(FIRST_T TYPES))fn)(FIRST VALUES);                                               \
+        break;
+#define ALL                                                                                        \
+    CALL(0, , )                                                                                    \
+    CALL(1, T1, V1)                                                                                \
+    CALL(2, T2, V2)                                                                                \
+    CALL(3, T3, V3)                                                                                \
+    CALL(4, T4, V4)                                                                                \
+    CALL(5, T5, V5)                                                                                \
+    CALL(6, T6, V6)                                                                                \
+    CALL(7, T7, V7)                                                                                \
+    CALL(8, T8, V8)                                                                                \
+    CALL(9, T9, V9)                                                                                \
+    CALL(10, T10, V10)                                                                             \
+    CALL(11, T11, V11)                                                                             \
+    CALL(12, T12, V12)                                                                             \
+    CALL(13, T13, V13)                                                                             \
+    CALL(14, T14, V14)                                                                             \
+    CALL(15, T15, V15)                                                                             \
+    CALL(16, T16, V16)
+#define T1 , A
+#define T2 T1, A
+#define T3 T2, A
+#define T4 T3, A
+#define T5 T4, A
+#define T6 T5, A
+#define T7 T6, A
+#define T8 T7, A
+#define T9 T8, A
+#define T10 T9, A
+#define T11 T10, A
+#define T12 T11, A
+#define T13 T12, A
+#define T14 T13, A
+#define T15 T14, A
+#define T16 T15, A
+#define V1 , a[0]
+#define V2 V1, a[1]
+#define V3 V2, a[2]
+#define V4 V3, a[3]
+#define V5 V4, a[4]
+#define V6 V5, a[5]
+#define V7 V6, a[6]
+#define V8 V7, a[7]
+#define V9 V8, a[8]
+#define V10 V9, a[9]
+#define V11 V10, a[10]
+#define V12 V11, a[11]
+#define V13 V12, a[12]
+#define V14 V13, a[13]
+#define V15 V14, a[14]
+#define V16 V15, a[15]
+
+static void run_short(gasnetw_fn_t fn, struct token *t, const A *a, unsigned n)
+{
+#define FIRST_T gasnet_token_t
+#define FIRST t
+    switch (n) {
+        ALL
+    }
+#undef FIRST_T
+#undef FIRST
+}
+
+static void run_data(gasnetw_fn_t fn, struct token *t, void *buf, size_t nbytes, const A *a,
+                     unsigned n)
+{
+#define FIRST_T gasnet_token_t, void *, size_t
+#define FIRST t, buf, nbytes
+    switch (n) {
+        ALL
+    }
+#undef FIRST_T
+#undef FIRST
+}
+
+/* ---- dispatch ---- */
+
+/* A message that no binding sends: the ranks run different libraries, or memory is damaged. */
+static _Noreturn void bad(unsigned kind, unsigned nargs, size_t len)
+{
+    gasnetw_fatal(
+        "received an active message that is none of GASNet's: kind %u, %u arguments, %zu bytes. "
+        "Do all ranks run the same library?",
+        kind, nargs, len);
+}
+
+static gasnetw_fn_t handler_of(uint32_t origin)
+{
+    gasnetw_fn_t fn = gasnetw_binding.handlers[origin & 0xff];
+    if (WEFT_UNLIKELY(!fn))
+        gasnetw_fatal("node %u sent an active message for handler %u, which was not given to "
+                      "gasnet_attach here",
+                      origin >> 8, origin & 0xff);
+    return fn;
+}
+
+/* False: this rank leaves, and no more handlers run. */
+static bool enter(void)
+{
+    if (WEFT_UNLIKELY(atomic_load_explicit(&gasnetw_leaving, memory_order_relaxed)))
+        return false;
+    gasnetw_thread_.in_handler++;
+    return true;
+}
+
+static void leave(uint32_t origin)
+{
+    gasnetw_thread_.in_handler--;
+    if (WEFT_UNLIKELY(gasnetw_thread_.hsl && gasnetw_binding.debug))
+        gasnetw_fatal(
+            "handler %u returned with a handler-safe lock held: gasnet_hsl_unlock is missing",
+            origin & 0xff);
+}
+
+static void deliver(unsigned kind, struct token *t, const A *args, unsigned nargs,
+                    const void *payload, size_t len, size_t nbytes)
+{
+    gasnetw_fn_t fn = handler_of(t->origin);
+    struct am_head head = {0};
+    bool has_head = kind != AM_SHORT && kind != AM_MEDIUM && kind != AM_LONG;
+    if (WEFT_UNLIKELY(nargs > 16 || (has_head && len < AM_HEAD)))
+        bad(kind, nargs, len);
+    gasnetw_trace_handler(kind, t->origin, nargs, len);
+    if (has_head)
+        memcpy(&head, payload, AM_HEAD);
+    switch (kind) {
+    case AM_SHORT:
+    case AM_SHORT_HEAD: run_short(fn, t, args, nargs); return;
+    case AM_MEDIUM:
+    case AM_LONG: run_data(fn, t, (void *)(uintptr_t)payload, nbytes, args, nargs); return;
+    case AM_MEDIUM_HEAD:
+        run_data(fn, t, (char *)(uintptr_t)payload + AM_HEAD, len - AM_HEAD, args, nargs);
+        return;
+    case AM_LONG_DATA:
+        if (head.nbytes != len - AM_HEAD)
+            bad(kind, nargs, len);
+        break;
+    case AM_LONG_HEAD: break;
+    default: bad(kind, nargs, len);
+    }
+    if (!gasnetw_segment_has(gasnetw_job.mynode, head.addr, head.nbytes))
+        bad(kind, nargs, len);
+    if (kind == AM_LONG_DATA && head.nbytes)
+        memcpy((void *)(uintptr_t)head.addr, (const char *)payload + AM_HEAD, head.nbytes);
+    run_data(fn, t, (void *)(uintptr_t)head.addr, head.nbytes, args, nargs);
+}
+
+/* The first argument is the origin, the others are the handler's. */
+static void on_plain(const struct weft_am *am)
+{
+    struct token t = {.am = am, .is_reply = am->is_reply};
+    const A *args = (const A *)(const void *)am->args;
+    size_t nbytes = am->handler == AM_LONG ? am->long_len : am->len;
+    if (WEFT_UNLIKELY(!am->nargs))
+        bad(am->handler, am->nargs, am->len);
+    if (!enter())
+        return;
+    t.origin = (uint32_t)args[0];
+    deliver(am->handler, &t, args + 1, am->nargs - 1u, am->data, am->len, nbytes);
+    leave(t.origin);
+}
+
+/* The payload begins with struct am_head, which has the origin. */
+static void on_head(const struct weft_am *am)
+{
+    struct token t = {.am = am, .is_reply = am->is_reply};
+    if (WEFT_UNLIKELY(am->len < AM_HEAD))
+        bad(am->handler, am->nargs, am->len);
+    if (!enter())
+        return;
+    memcpy(&t.origin, am->data, sizeof t.origin);
+    deliver(am->handler, &t, (const A *)(const void *)am->args, am->nargs, am->data, am->len, 0);
+    leave(t.origin);
+}
+
+void gasnetw_am_deliver(unsigned kind, uint32_t origin, const A *args, unsigned nargs,
+                        const void *payload, size_t len)
+{
+    struct token t = {.origin = origin, .is_reply = true};
+    if (kind == AM_LONG)
+        bad(kind, nargs, len);
+    if (!enter())
+        return;
+    deliver(kind, &t, args, nargs, payload, len, len);
+    leave(t.origin);
+}
+
+unsigned char *gasnetw_am_scratch;
+
+void gasnetw_am_open(void)
+{
+    static const struct {
+        unsigned id;
+        weft_am_fn fn;
+    } kinds[] = {{AM_SHORT, on_plain},      {AM_SHORT_HEAD, on_head},  {AM_MEDIUM, on_plain},
+                 {AM_MEDIUM_HEAD, on_head}, {AM_LONG, on_plain},       {AM_LONG_HEAD, on_head},
+                 {AM_LONG_DATA, on_head},   {AM_LATE, gasnetw_on_late}};
+    enum weft_status s = WEFT_OK;
+    gasnetw_am_scratch = malloc(weft_am_max(gasnetw_binding.ep));
+    if (!gasnetw_am_scratch)
+        s = WEFT_ENOMEM;
+    for (size_t i = 0; !s && i < sizeof kinds / sizeof kinds[0]; i++)
+        s = weft_am_register(gasnetw_binding.ep, kinds[i].id, kinds[i].fn, NULL);
+    if (s)
+        gasnetw_fatal("gasnet_init: active messages: %s", weft_status_text(s));
+    gasnetw_binding.max_medium = (weft_am_max(gasnetw_binding.ep) - AM_OVERHEAD) / 64 * 64;
+}
+
+size_t gasnetw_max_medium(void)
+{
+    return gasnetw_binding.max_medium;
+}
+
+int gasnet_AMPoll(void)
+{
+    if (WEFT_UNLIKELY(gasnetw_thread_.in_handler || !gasnetw_binding.attached))
+        gasnetw_check(gasnetw_job.mynode, "gasnet_AMPoll");
+    (void)gasnetw_turn();
+    return GASNET_OK;
+}
+
+int gasnet_AMGetMsgSource(gasnet_token_t token, gasnet_node_t *srcindex)
+{
+    const struct token *t = token;
+    if (!t || !srcindex)
+        return GASNET_ERR_BAD_ARG;
+    if (!gasnetw_thread_.in_handler)
+        gasnetw_fatal("gasnet_AMGetMsgSource outside of a handler");
+    *srcindex = t->origin >> 8;
+    return GASNET_OK;
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Deferred replies: sent after their handler, as requests of their own, in the order of the
+ * replies.
+ *
+ * GASNet lets any request be answered by any reply, or by none. Reserving room for the longest
+ * reply would cost each request a slot of that size, even in a flood of requests without replies.
+ * So a request reserves nothing until its handler is known to reply. The first reply is kept here
+ * and sent as a message, from which the requester learns whether that handler replies with data;
+ * from then on it reserves room for a header or for the longest reply. What is kept for a node is
+ * bounded by the requests that it sends before it polls, and so learns that. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "binding.h"
+
+/* Wire structure, followed by the reply's payload. */
+struct late_head {
+    uint32_t origin;  /* the reply's */
+    uint32_t kind;    /* AM_SHORT .. */
+    uint32_t request; /* the handler whose request is answered */
+    uint32_t nargs;
+    int32_t args[16];
+};
+_Static_assert(sizeof(struct late_head) == AM_LATE_HEAD, "wire structure");
+_Static_assert(AM_LATE_HEAD + AM_HEAD <= AM_OVERHEAD, "fits beside the longest Medium");
+
+struct late {
+    struct late *next;
+    size_t len;
+    unsigned char bytes[];
+};
+
+/* Replies kept for one node. A node that does not poll does not delay those of others. */
+struct queue {
+    struct queue *next; /* of those with something to send */
+    gasnet_node_t dest;
+    bool listed;
+    struct late *first, **last;
+};
+
+/* Handlers append under the endpoint's lock; the thread that polls removes. [lock] is never held
+ * over a call of Weft. */
+static struct {
+    pthread_mutex_t lock;
+    struct queue **of;  /* [nodes]; each created with the first reply to that node */
+    struct queue *busy; /* those with something to send */
+    bool flushing;
+} late = {PTHREAD_MUTEX_INITIALIZER, NULL, NULL, false};
+
+_Atomic unsigned gasnetw_replies_waiting;
+
+static struct queue *queue_of(gasnet_node_t dest)
+{
+    struct queue *q;
+    if (!late.of)
+        late.of = calloc(gasnetw_job.nodes, sizeof *late.of);
+    if (!late.of || dest >= gasnetw_job.nodes)
+        return NULL;
+    q = late.of[dest];
+    if (!q && (q = calloc(1, sizeof *q))) {
+        q->dest = dest;
+        q->last = &q->first;
+        late.of[dest] = q;
+    }
+    return q;
+}
+
+static bool append(gasnet_node_t dest, struct late *l)
+{
+    struct queue *q;
+    pthread_mutex_lock(&late.lock);
+    q = queue_of(dest);
+    if (q) {
+        *q->last = l;
+        q->last = &l->next;
+        if (!q->listed) {
+            q->listed = true;
+            q->next = late.busy;
+            late.busy = q;
+        }
+        atomic_fetch_add_explicit(&gasnetw_replies_waiting, 1, memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&late.lock);
+    return q != NULL;
+}
+
+static _Noreturn void no_memory(gasnet_node_t dest, size_t len)
+{
+    gasnetw_fatal("out of memory: a reply of %zu bytes to node %u cannot be kept", len, dest);
+}
+
+void gasnetw_reply_later(uint32_t to, unsigned kind, uint32_t origin, int nargs,
+                         const gasnet_handlerarg_t *args, const struct am_head *head,
+                         const void *data, size_t len)
+{
+    struct late_head h = {
+        .origin = origin, .kind = kind, .request = to & 0xff, .nargs = (uint32_t)nargs};
+    size_t skip = head ? AM_HEAD : 0, total = sizeof h + skip + len;
+    struct late *l = malloc(sizeof *l + total);
+    if (!l)
+        gasnetw_fatal("out of memory: a reply of %zu bytes to node %u cannot be kept", len,
+                      to >> 8);
+    if (nargs)
+        memcpy(h.args, args, (size_t)nargs * sizeof *args);
+    memcpy(l->bytes, &h, sizeof h);
+    if (head)
+        memcpy(l->bytes + sizeof h, head, skip);
+    if (len)
+        memcpy(l->bytes + sizeof h + skip, data, len);
+    l->len = total;
+    l->next = NULL;
+    if (!append(to >> 8, l))
+        no_memory(to >> 8, len);
+}
+
+/* One thread sends at a time, which keeps each node's replies in order. */
+static bool flush_begin(void)
+{
+    bool mine;
+    pthread_mutex_lock(&late.lock);
+    mine = !late.flushing && late.busy;
+    if (mine)
+        late.flushing = true;
+    pthread_mutex_unlock(&late.lock);
+    return mine;
+}
+
+/* The first of [q] was sent. Returns the next, or null. */
+static struct late *next_of(struct queue *q)
+{
+    struct late *l, *gone;
+    pthread_mutex_lock(&late.lock);
+    gone = q->first;
+    q->first = l = gone->next;
+    if (!l)
+        q->last = &q->first;
+    atomic_fetch_sub_explicit(&gasnetw_replies_waiting, 1, memory_order_relaxed);
+    pthread_mutex_unlock(&late.lock);
+    free(gone);
+    return l;
+}
+
+static struct late *first_of(struct queue *q)
+{
+    struct late *l;
+    pthread_mutex_lock(&late.lock);
+    l = q->first;
+    pthread_mutex_unlock(&late.lock);
+    return l;
+}
+
+/* Send as many as there is room for. Replies to a lost requester are dropped: peer_down ends the
+ * job. */
+static int send_some(struct queue *q)
+{
+    int sent = 0;
+    for (struct late *l = first_of(q); l; l = next_of(q), sent++)
+        if (weft_am_request(gasnetw_binding.peers[q->dest], AM_LATE, NULL, 0, l->bytes, l->len,
+                            0) == WEFT_AGAIN)
+            break;
+    return sent;
+}
+
+/* Only the flushing thread removes from the lists; handlers may add at the front meanwhile. */
+static struct queue *busy_first(void)
+{
+    struct queue *q;
+    pthread_mutex_lock(&late.lock);
+    q = late.busy;
+    pthread_mutex_unlock(&late.lock);
+    return q;
+}
+
+static void flush_end(void)
+{
+    struct queue **at;
+    pthread_mutex_lock(&late.lock);
+    for (at = &late.busy; *at;) {
+        struct queue *q = *at;
+        if (q->first) {
+            at = &q->next;
+        } else {
+            q->listed = false;
+            *at = q->next;
+        }
+    }
+    late.flushing = false;
+    pthread_mutex_unlock(&late.lock);
+}
+
+int gasnetw_reply_flush(void)
+{
+    int sent = 0;
+    if (!flush_begin())
+        return 0;
+    for (struct queue *q = busy_first(); q; q = q->next)
+        sent += send_some(q);
+    flush_end();
+    return sent;
+}
+
+static void learn(unsigned handler, size_t len)
+{
+    uint16_t *room = &gasnetw_binding.reply_room[handler],
+             least = (uint16_t)(1 + AM_HEAD + (len > AM_HEAD ? gasnetw_binding.max_medium : 0));
+    if (__atomic_load_n(room, __ATOMIC_RELAXED) < least)
+        __atomic_store_n(room, least, __ATOMIC_RELAXED);
+}
+
+void gasnetw_on_late(const struct weft_am *am)
+{
+    struct late_head h;
+    if (am->len < sizeof h)
+        gasnetw_fatal("a deferred reply of %u bytes came: do all ranks run the same library?",
+                      am->len);
+    memcpy(&h, am->data, sizeof h);
+    learn(h.request & 0xff, am->len - sizeof h);
+    gasnetw_am_deliver(h.kind, h.origin, h.args, h.nargs, (const char *)am->data + sizeof h,
+                       am->len - sizeof h);
+}

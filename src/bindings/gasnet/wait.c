@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "domain.h"
+#include "binding.h"
+
+/* Turns without an event before a wait calls weft_ep_wait, which yields and sleeps; some 2 us. */
+#define TURNS 64
+/* The longest such wait: it does not see what arrives without a message, such as a store by another
+ * thread or its handler. */
+#define WAIT_NS 50000
+
+_Thread_local struct gasnet_thread gasnetw_thread_;
+void (*_Atomic gasnetw_progress)(void);
+
+inline int gasnetw_after_poll(void)
+{
+    void (*step)(void) = atomic_load_explicit(&gasnetw_progress, memory_order_relaxed);
+    int events = 0;
+    if (WEFT_UNLIKELY(atomic_load_explicit(&gasnetw_leaving, memory_order_relaxed)))
+        gasnetw_heed_leaving();
+    if (WEFT_UNLIKELY(atomic_load_explicit(&gasnetw_replies_waiting, memory_order_relaxed)))
+        events = gasnetw_reply_flush();
+    if (WEFT_UNLIKELY(step != NULL))
+        step();
+    if (WEFT_UNLIKELY(gasnetw_binding.across))
+        gasnetw_barrier_pass_on();
+    return events;
+}
+
+static int poll_ep(struct weft_ep *ep)
+{
+    int events = weft_ep_poll(ep);
+    if (WEFT_UNLIKELY(events < 0))
+        gasnetw_fatal("polling failed: %s", weft_status_text((enum weft_status)events));
+    return events;
+}
+
+/* A thread of another domain polls that one, and the job's endpoint now and then. */
+__attribute__((noinline)) static int poll_domains(void)
+{
+    bool first;
+    struct weft_ep *ep = gasnetw_domain_ep(&first);
+    int events = ep ? poll_ep(ep) : 0;
+    return first ? events + poll_ep(gasnetw_binding.ep) : events;
+}
+
+int gasnetw_turn(void)
+{
+    int events = WEFT_UNLIKELY(gasnetw_domains > 1) ? poll_domains() : poll_ep(gasnetw_binding.ep);
+    return events + gasnetw_after_poll();
+}
+
+/* Poll the job's endpoint, then wait at this thread's. Returns the number of events. */
+static int doze(void)
+{
+    struct weft_ep *ep = NULL;
+    bool first;
+    int events = 0;
+    if (gasnetw_domains > 1)
+        ep = gasnetw_domain_ep(&first);
+    if (ep)
+        events = poll_ep(gasnetw_binding.ep);
+    if (!events)
+        events = weft_ep_wait(ep ? ep : gasnetw_binding.ep, WAIT_NS);
+    if (events < 0)
+        gasnetw_fatal("polling failed: %s", weft_status_text((enum weft_status)events));
+    return events + gasnetw_after_poll();
+}
+
+void gasnetw_wait_turn(struct gasnetw_wait *w)
+{
+    if (WEFT_UNLIKELY(gasnetw_thread_.in_handler))
+        gasnetw_fatal("a handler waits for other messages: it must not");
+    if (gasnetw_turn()) {
+        w->turns = 0;
+        return;
+    }
+    if (w->turns < (gasnetw_binding.crowded ? 1 : TURNS))
+        w->turns++;
+    else if (!atomic_load_explicit(&gasnetw_replies_waiting, memory_order_relaxed) && doze())
+        w->turns = 0;
+}
