@@ -169,7 +169,7 @@ struct wf_tctx_params {
     struct wf_mem *mem; /* outlives the tctx */
     const struct wf_process_id *self;
     uint64_t fork_gen; /* wf_fork_gen_is(life) is false in a forked child */
-    bool network;  /* a key will be set */
+    bool network;      /* a key will be set */
     const char *
         *why; /* set by a ctx_open that returns EUNREACH: a literal for the log. May be null */
 };
