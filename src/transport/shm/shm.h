@@ -410,7 +410,7 @@ enum weft_status wf_shm_heed(struct wf_tpeer *tpeer); /* by the owner; takes the
 void wf_shm_proc_set_mark(struct shm_ctx *ctx, const struct wf_process_id *id, uint64_t mark,
                           uint32_t tid);
 
-/* slab.c; callers hold ctx->lock unless said otherwise */
+/* proc_slab.c; callers hold ctx->lock unless said otherwise */
 void wf_shm_slab_answer(struct shm_ctx *ctx, struct shm_proc *proc, const struct wf_packet *p,
                         int fd);
 void wf_shm_slabs_free(struct shm_proc *proc);
