@@ -273,6 +273,10 @@ void test_later_closed(void **state)
         pair_quiet(p);
     }
     assert_int_equal(t.answered, 0);
+    if (p->setup->eps == 2) { /* the first reply may have to wait for a ring */
+        UNTIL(p, weft_peer_close(p->peer[1]) == WEFT_OK);
+        p->peer[1] = NULL;
+    }
 }
 
 /* Fails when: a requester's end leaves its requests at the responder for ever, or a reply to it is
