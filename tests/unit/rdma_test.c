@@ -902,7 +902,10 @@ static void they_send(const struct qp_msg *msg)
 static void chan_prepare(struct net_chan *chan)
 {
     static uint64_t counters[512];
+    static uint8_t ring[4096];
     l.ep.net.base.counters = counters;
+    chan->ring = ring;
+    chan->mask = sizeof ring - 1;
     wf_list_init(&l.ep.net.dirty);
     wf_list_init(&l.ep.net.live);
     wf_list_init(&chan->live);
