@@ -40,6 +40,7 @@ struct net_link {
     const struct net_link_ops *ops;
     struct net_chan *chan;
     bool buffered;   /* constant: payload comes through the endpoint's buffer, not to its place */
+    bool has_nic;    /* constant: its driver may give it NIC operations, too */
     bool is_full;    /* set by each sendv: it takes no more for now */
     bool has_unsent; /* it accepted bytes that it still has to send */
     bool is_last;    /* one of the two endpoints closes: what is kept in reserve may be used */

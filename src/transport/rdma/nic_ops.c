@@ -243,17 +243,13 @@ static __attribute__((noinline)) bool put_not_taken(struct qp_link *l)
     return false;
 }
 
-bool wf_rdma_put(struct wf_tpeer *tpeer, const void *src, size_t len, uint64_t remote, uint32_t key)
+/* [l] comes last: the arguments before it are where wf_rdma_put has them. */
+static __attribute__((noinline)) bool put_post(struct wf_tpeer *tpeer, const void *src, size_t len,
+                                               uint64_t remote, uint32_t key, struct qp_link *l)
 {
-    const struct net_link *link = wf_net_peer_link(tpeer);
-    struct qp_link *l = wf_qp_of(link);
-    struct wf_hca_wr *wr;
-    uint32_t number;
+    struct wf_hca_wr *wr = &l->put;
+    uint32_t number = l->posted;
     bool signal;
-    if (!link || link->ops != &wf_qp_ops)
-        return false;
-    wr = &l->put;
-    number = l->posted;
     if (l->puts != QP_UP || len - 1 >= l->inline_max || number - l->done >= l->most ||
         l->rail->under_way >= QP_UNDER_WAY - QP_SPARE)
         return false;
@@ -273,4 +269,10 @@ bool wf_rdma_put(struct wf_tpeer *tpeer, const void *src, size_t len, uint64_t r
     if (l->put.flags & WF_HCA_SIGNALED)
         l->signaled = number;
     return true;
+}
+
+bool wf_rdma_put(struct wf_tpeer *tpeer, const void *src, size_t len, uint64_t remote, uint32_t key)
+{
+    struct net_link *link = wf_net_peer_link(tpeer);
+    return link && link->has_nic && put_post(tpeer, src, len, remote, key, wf_qp_of(link));
 }

@@ -167,7 +167,7 @@ static struct net_path *path_of(struct rdma_ep *ep, struct net_chan *chan)
 static void link_init(struct qp_link *l, struct net_chan *chan)
 {
     struct rdma_rail *r = l->rail;
-    l->base = (struct net_link){.ops = &wf_qp_ops, .chan = chan, .buffered = true};
+    l->base = (struct net_link){.ops = &wf_qp_ops, .chan = chan, .buffered = true, .has_nic = true};
     l->lane = wf_net_chan_view(chan).index;
     l->port = wf_rdma_rail_port(r);
     l->reached = PSN_NONE;
