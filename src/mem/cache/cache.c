@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Caches and users, opened and closed; the calls about a whole cache. */
+/* Opening and closing caches and users, and the calls about a whole cache. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
@@ -11,12 +11,12 @@
 #include "mem/cache/impl.h"
 #include "mem/cache/pages.h"
 
-#define REAP_MS 100   /* between looks for what may go, while there is any */
-#define IDLE_MS 60000 /* and while there is none */
-/* Chunks may be a quarter full. */
+#define REAP_MS 100   /* the reaper's period while limbo has entries or changes are under way */
+#define IDLE_MS 60000 /* and otherwise */
+/* Chunks of the ranges may be only a quarter full. */
 #define ENTRIES_MAX ((uint32_t)WF_RANGES_CHUNKS * WF_RANGES_CHUNK / 4)
 
-/* The caller may hold any lock of the program, an allocator's too: nothing is deregistered here. */
+/* Deregisters nothing: the caller may hold any lock of the program, even an allocator's. */
 void wf_cache_invalidate(struct wf_cache *c, const void *addr, size_t len)
 {
     uintptr_t start = (uintptr_t)addr & ~(c->page - 1), end = (uintptr_t)addr + len;
@@ -31,13 +31,13 @@ void wf_cache_invalidate(struct wf_cache *c, const void *addr, size_t len)
     wf_monitor_wake(c->params.monitor);
 }
 
-static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;   /* before any cache->lock */
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;   /* taken before any cache->lock */
 static struct wf_list all_caches = {&all_caches, &all_caches}; /* under all_lock */
 static struct wf_fork_item all_fork;
-static _Atomic bool has_opened; /* a cache, ever: then all_fork has joined */
+static _Atomic bool has_opened; /* a cache was opened once, and all_fork has joined */
 
-/* The child has none of them. The lock is not taken around a fork: a thread that holds it may wait
- * for an allocator's lock, which fork takes, too. */
+/* A forked child has no caches. Fork does not take all_lock: a thread that holds it may wait for
+ * an allocator's lock, which fork takes too. */
 static void all_child(struct wf_fork_item *item)
 {
     (void)item;
@@ -96,11 +96,11 @@ void wf_cache_count(struct wf_cache *c, struct wf_cache_counts *out)
 
 /* ---- opening and closing ---- */
 
-/* All of the log, if no more is coming. */
+/* Apply the whole log. False: changes are under way. */
 static bool catch_up(struct wf_cache *c)
 {
     bool done = wf_cache_settle_locked(c);
-    if (!done) { /* a thread that was read of has not gone on yet: that needs no waiting for */
+    if (!done) { /* a thread whose change was read has not run on yet: no need to wait for it */
         cache_lock(c);
         done = wf_cache_log_apply(c);
         cache_unlock(c);
@@ -108,7 +108,7 @@ static bool catch_up(struct wf_cache *c)
     return done;
 }
 
-/* Programs that only compute give up what they unmapped, too. */
+/* The thread that deregisters unmapped memory of programs that start no transfers. */
 static void *reaper_main(void *arg)
 {
     struct wf_cache *c = arg;
@@ -139,7 +139,7 @@ static bool reaper_start(struct wf_cache *c)
     return c->has_reaper;
 }
 
-/* Zeroed; most of it is never touched. */
+/* Zeroed. Most of its pages are never touched. */
 static struct wf_cache *cache_alloc(void)
 {
     char *memory = calloc(1, sizeof(struct wf_cache) + 63);
@@ -159,7 +159,8 @@ WF_UNCHECKED enum weft_status wf_cache_open(const struct wf_cache_params *params
         return WEFT_ENOMEM;
     c->params = *params;
     c->params.max_entries = WF_MIN(params->max_entries, ENTRIES_MAX);
-    /* What is shared while all of it is in use must be no more than was asked for. */
+    /* Without a monitor a registration may be shared only for the exact range in use (hit.c), so
+     * it must not be wider. */
     c->params.merge = params->merge && params->monitor->ops->keeps_idle;
     c->fork_gen = wf_fork_gen_begin();
     c->page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -171,7 +172,7 @@ WF_UNCHECKED enum weft_status wf_cache_open(const struct wf_cache_params *params
     wf_list_init(&c->pending);
     wf_list_init(&c->free);
     c->drops_seen =
-        wf_load_acquire(&params->monitor->drops); /* first: none may be counted unread */
+        wf_load_acquire(&params->monitor->drops); /* first, so that log_lost misses no drop */
     c->next_change = wf_load_acquire(&params->monitor->logged);
     c->pages_fd = params->verify ? wf_pages_open() : -1;
     if (params->verify && c->pages_fd < 0)

@@ -80,7 +80,7 @@ struct wf_cache_params {
                   * is the thread that transfers: no probe */
 };
 
-/* A use of a registration; in the caller's memory. */
+/* A use of a registration, in the caller's memory. */
 struct wf_cached {
     void *handle;
     struct wf_cache_entry *entry;
@@ -101,7 +101,7 @@ void wf_cache_close(struct wf_cache *cache);
 enum weft_status wf_cache_params_own(struct wf_cache_params *out);
 
 enum weft_status wf_cache_user_open(struct wf_cache *cache, struct wf_cache_user **out);
-/* The user holds nothing. */
+/* The user holds no entry. */
 void wf_cache_user_close(struct wf_cache_user *user);
 
 bool wf_cache_has_users(struct wf_cache *cache);
@@ -121,8 +121,9 @@ enum weft_status wf_cache_get(struct wf_cache_user *user, const void *addr, size
                               struct wf_cached *out);
 void wf_cache_put(struct wf_cache_user *user, const struct wf_cached *use);
 
-/* Memory at [addr, addr + len) is about to change or has changed: from programs that know. After
- * the return no use of the old registrations begins. Any thread, whatever locks it holds. */
+/* The program reports that the memory at [addr, addr + len) is about to change or has changed.
+ * After the return no use of the old registrations begins. Any thread may call it, whatever
+ * locks it holds. */
 void wf_cache_invalidate(struct wf_cache *cache, const void *addr, size_t len);
 /* The same for all caches of the process. */
 void wf_caches_invalidate(const void *addr, size_t len);
@@ -145,7 +146,7 @@ bool wf_cache_reclaim(struct wf_cache *cache, uint64_t bytes, uint64_t entries, 
 /* How many registrations the cache has ever deregistered. */
 uint64_t wf_cache_deregs(struct wf_cache *cache);
 
-/* Give up idle entries: at least [bytes], if there are so many. Returns how many bytes. */
+/* Evict idle entries: at least [bytes], if there are so many. Returns how many bytes. */
 uint64_t wf_cache_shrink(struct wf_cache *cache, uint64_t bytes);
 
 void wf_cache_count(struct wf_cache *cache, struct wf_cache_counts *out);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Uses of entries, hits, and the calls that take and give back a use. */
+/* Slots, hits, and the calls that begin and end a use. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,7 +60,7 @@ static void lookaside_add(struct wf_cache_user *u, uintptr_t start, struct wf_ca
     u->lookaside_misses++;
 }
 
-/* Outside the lock. A table that is often missed grows, seven times in its life. */
+/* The caller holds no lock. A table that is often missed doubles, at most seven times. */
 static void lookaside_grow(struct wf_cache_user *u)
 {
     uint32_t sets = u->lookaside_mask + 1;
@@ -73,8 +73,8 @@ static inline bool lookaside_has(const struct lookaside *f, uintptr_t start, uin
     return f->start <= start && end <= f->end;
 }
 
-/* Without a monitor only a transfer of the very range of an entry that is in use may share it:
- * while all of it is being transferred, nothing of it changes. */
+/* Without a monitor only a transfer of exactly the entry's range may share an entry that is in
+ * use: the program does not change memory that is being transferred. */
 static bool may_serve(const struct wf_cache *c, const struct wf_cache_entry *e, uintptr_t start,
                       uintptr_t end)
 {
@@ -89,7 +89,7 @@ static inline void hit_note(struct wf_cache_user *u, struct wf_cache_entry *e)
     wf_store_relaxed(&u->hits, wf_load_relaxed(&u->hits) + 1);
 }
 
-/* What the user's own table has for the range, or null. */
+/* Look the range up in the user's own table. Null: not found. */
 static inline struct lookaside *lookaside_find(const struct wf_cache_user *u, uintptr_t start,
                                                uintptr_t end)
 {
@@ -97,8 +97,8 @@ static inline struct lookaside *lookaside_find(const struct wf_cache_user *u, ui
     return lookaside_has(f, start, end) || lookaside_has(++f, start, end) ? f : NULL;
 }
 
-/* Hold it, if it is still in the ranges and nobody has the lock. What the locked instruction would
- * hold up is loaded before it. */
+/* Hold the entry, if it is still in the ranges and no other thread has the user's lock. Loads
+ * that the locked instruction would delay come before it. */
 static inline bool hold_lookaside(struct wf_cache_user *u, const struct lookaside *f,
                                   struct wf_cached *out)
 {
@@ -119,7 +119,7 @@ static inline bool hold_lookaside(struct wf_cache_user *u, const struct lookasid
     return true;
 }
 
-/* Hold what the ranges have. */
+/* Look the range up in the ranges, and hold its entry. */
 static bool hold_cached(struct wf_cache_user *u, uintptr_t start, uintptr_t end,
                         struct wf_cached *out)
 {
@@ -138,13 +138,14 @@ static bool hold_cached(struct wf_cache_user *u, uintptr_t start, uintptr_t end,
     return e;
 }
 
-/* It was held, and then all changes were applied that had begun by then. */
+/* Is the entry still in the ranges? The caller held it first, then applied all changes that had
+ * begun by then. */
 static inline bool is_live(const struct wf_cached *use)
 {
     return wf_load_relaxed(&use->entry->state) == ENTRY_LIVE;
 }
 
-/* ---- the door ---- */
+/* ---- wf_cache_get and wf_cache_put ---- */
 
 static WF_SLOW enum weft_status get_slowly(struct wf_cache_user *u, const void *addr, size_t len,
                                            struct wf_cached *out)
@@ -159,7 +160,7 @@ static WF_SLOW enum weft_status get_slowly(struct wf_cache_user *u, const void *
         return WEFT_EINVAL;
     if (!u->free_count && !uses_add(u))
         return WEFT_ENOMEM;
-    /* It is held first, so that a miss asks the monitor only once, at its end. */
+    /* Hold before the probe, so that a miss probes only once, at its end. */
     if (!cacheable || !hold_cached(u, start, end, out))
         return wf_cache_miss(u, start, end, cacheable, out);
     settled = settle(c);
@@ -169,12 +170,13 @@ static WF_SLOW enum weft_status get_slowly(struct wf_cache_user *u, const void *
         hit_note(u, out->entry);
         return WEFT_OK;
     }
-    /* Gone; or changes are under way for too long, and nothing can be trusted. */
+    /* The entry was retired; or changes are under way for too long, and no entry can be trusted. */
     wf_cache_put(u, out);
     return wf_cache_miss(u, start, end, settled, out);
 }
 
-/* The probe is a call, which takes registers: with the promise there is none to make. */
+/* Not inlined: the probe is a call and needs saved registers, which a hit without a probe need
+ * not pay for. */
 static __attribute__((noinline)) enum weft_status
 get_probed(struct wf_cache_user *u, const void *addr, size_t len, struct wf_cached *out)
 {
@@ -185,15 +187,14 @@ get_probed(struct wf_cache_user *u, const void *addr, size_t len, struct wf_cach
     return get_slowly(u, addr, len, out);
 }
 
-/* Is all of the log applied? */
 static inline bool is_applied(const struct wf_cache *c)
 {
     uint64_t seqcount = wf_load_acquire(&c->params.monitor->seqcount); /* "seqcount" */
     return wf_load_acquire(&c->applied) == seqcount;                   /* "applied" */
 }
 
-/* What is not in the user's table, or not as it should be, goes the other way. A range that
- * wraps around or is empty is in no table: no entry ends at 0. */
+/* Whatever the fast path cannot handle goes to get_slowly. A range that wraps around or is empty
+ * is in no table: no entry ends at 0. */
 enum weft_status wf_cache_get(struct wf_cache_user *u, const void *addr, size_t len,
                               struct wf_cached *out)
 {
@@ -213,7 +214,7 @@ static void slot_clear(struct wf_cache_slot *slot)
     wf_store_release(&slot->entry, NULL); /* "slot" */
 }
 
-/* Nobody finds the entry any more once its last use is over. */
+/* Ends a use without a monitor: the last one retires the entry. */
 static void put_last(struct wf_cache_user *u, struct wf_cache_entry *e, struct wf_cache_slot *slot)
 {
     struct wf_cache *c = u->cache;
@@ -248,7 +249,8 @@ static WF_SLOW void put_slowly(struct wf_cache_user *u, const struct wf_cached *
 
 void wf_cache_put(struct wf_cache_user *u, const struct wf_cached *use)
 {
-    /* Before it is put back: afterwards its memory may be another registration's. */
+    /* Read before the slot is cleared: afterwards the entry may be reused for another
+     * registration. */
     enum entry_state state = wf_load_relaxed(&use->entry->state);
     if (state != ENTRY_LIVE || !u->keeps_idle || !wf_fork_gen_is(u->fork_gen)) {
         put_slowly(u, use, state);

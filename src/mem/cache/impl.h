@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the parts of the registration cache share. cache.h says how they work together.
+/* The internal declarations of the registration cache. Its design is in cache.h.
  *
  *   api.c       the calls of weft/cache.h
- *   cache.c     caches and users, opened and closed
- *   hit.c       hits and uses: all that a transfer from cached memory runs
- *   miss.c      what is not cached, registered (register.c) and entered
- *   change.c    changes that the monitor logged; taint.c: ranges that may not be cached
- *   evict.c     how entries leave and are deregistered
- *   verify.c    hits compared with the pages that are there */
+ *   cache.c     opens and closes caches and users
+ *   hit.c       lookups that hit, and slots: all code of a transfer from cached memory
+ *   miss.c      registers a range (register.c) and inserts it
+ *   change.c    applies changes that the monitor logged; taint.c: ranges that may not be cached
+ *   evict.c     evicts and deregisters entries
+ *   verify.c    compares the pages of each hit with those that were registered */
 #ifndef WF_MEM_CACHE_IMPL_H
 #define WF_MEM_CACHE_IMPL_H
 
@@ -23,16 +23,17 @@
 
 #define LOOKASIDE_SETS_MIN 128 /* sets of a lookaside table */
 #define LOOKASIDE_SETS_MAX 16384
-#define USES 256       /* slots of a user, per chunk */
-#define USE_CHUNKS 256 /* 65,536 uses of one user at a time */
-#define TAINTS 1024    /* ranges; more are joined */
-#define SPINS 200      /* of a few ns each, before a waiter sleeps */
+#define USES 256       /* slots in a chunk */
+#define USE_CHUNKS 256 /* chunks of a user: 65,536 uses at a time */
+#define TAINTS 1024    /* tainted ranges; beyond that, neighbours are joined */
+#define SPINS 200      /* spins of a few ns each, before a waiter sleeps */
 
-/* Taken in this order. */
+/* Lock order: as listed. */
 WF_LOCK_CLASS(wf_cache_lock_class);      /* struct wf_cache.lock */
 WF_LOCK_CLASS(wf_cache_user_lock_class); /* struct wf_cache_user.lock, of one user or of all */
 
-/* Of fields of a cache; of functions, by what the caller holds. */
+/* Annotations: LOCKED for fields of a cache; the others for functions, by the locks that the
+ * caller holds. */
 #define LOCKED WF_UNDER(wf_cache_lock_class)
 #define UNDER_LOCK WF_REQUIRES(wf_cache_lock_class)
 #define UNDER_USER_LOCK WF_REQUIRES(wf_cache_user_lock_class)
@@ -44,31 +45,32 @@ WF_LOCK_CLASS(wf_cache_user_lock_class); /* struct wf_cache_user.lock, of one us
 enum entry_state {
     ENTRY_LIVE,    /* in the ranges */
     ENTRY_RETIRED, /* in limbo */
-    ENTRY_UNCACHED /* of one use */
+    ENTRY_UNCACHED /* registered for one use */
 };
 
 struct wf_cache_entry {
     struct wf_range range; /* first */
     void *handle;
-    uint64_t serial;       /* another one each time that it enters or leaves the ranges */
-    _Atomic uint64_t used; /* the cache's clock when it was last found */
+    uint64_t serial;       /* a new one whenever the entry enters or leaves the ranges */
+    _Atomic uint64_t used; /* the cache's clock at its last hit */
     _Atomic enum entry_state state;
-    bool touched;        /* while pending */
+    bool touched;        /* a change touched it while it was pending */
     bool on_demand;      /* nothing is pinned for it */
     struct wf_list item; /* queue (oldest first), limbo, pending, or free */
-    uint64_t queued;     /* when it was put at the end of the queue */
-    uint64_t mark;       /* the last search that found it in use */
-    uint64_t *pages;     /* that were registered; null unless hits are verified */
+    uint64_t queued;     /* the cache's clock when it was put at the end of the queue */
+    uint64_t mark;       /* the last wf_cache_mark_used that found it in use */
+    uint64_t *pages;     /* the pages that were registered; null unless hits are verified */
 };
 
-/* What a user found: good while the entry has that serial number. Two to a set, the newer first. */
+/* An earlier lookup, valid while the entry has that serial number. A set has two, the newer
+ * first. */
 struct lookaside {
     uintptr_t start, end;
     struct wf_cache_entry *entry;
     uint64_t serial;
 };
 
-/* A use: the entry that it holds. */
+/* A use holds its entry in a slot. */
 struct wf_cache_slot {
     _Atomic(struct wf_cache_entry *) entry;
 };
@@ -77,30 +79,32 @@ struct use_chunk {
     struct wf_cache_slot slot[USES];
 };
 
-/* Mappings that were asked for and watched [times] times while the log ended at [logged]. After two
- * times what was asked for the second time was watched by the first: until something is
- * logged, all of it is private memory and watched. */
+/* The span of mappings that [times] calls of the monitor's watch returned in a row, while the
+ * log ended at [logged]. One call does not prove that it watched what it looked up. Two do: what
+ * the second looked up, the first had watched. From then on the whole span is private memory and
+ * watched, until the next change is logged. */
 struct watched {
     struct wf_span span;
     uint64_t logged;
-    uint64_t invalidate_calls; /* what the program had told by then */
+    uint64_t invalidate_calls; /* the program's invalidations by then */
     unsigned times;
-    bool is_earlier; /* this time nothing was watched: it was before */
+    bool is_earlier; /* this miss did not call watch: an earlier one had */
 };
 
-/* The first line is all that a hit needs of it. */
+/* A hit reads only the first cache line. Fields without another note belong to the owning
+ * thread. */
 struct wf_cache_user {
     _Alignas(64) _Atomic uint32_t lock;
-    uint32_t free_count; /* the owning thread's alone, as all that does not say otherwise */
+    uint32_t free_count;
     struct wf_cache_slot **free_slots;
-    struct lookaside *lookaside; /* two of each set */
+    struct lookaside *lookaside; /* two per set */
     uint32_t lookaside_mask;     /* sets - 1 */
-    bool keeps_idle;             /* as the cache's */
+    bool keeps_idle;             /* copy of the cache's */
     uint64_t fork_gen;
-    _Atomic uint64_t hits; /* read by others */
+    _Atomic uint64_t hits; /* other threads read it */
     struct wf_cache *cache;
-    uint32_t lookaside_misses; /* since the table has that size */
-    struct watched watched;    /* the mappings that the last miss had watched */
+    uint32_t lookaside_misses; /* since the table got its size */
+    struct watched watched;    /* the last span that a miss watched */
     uint32_t used_chunks;      /* written under [lock] */
     struct wf_list item;       /* under cache->lock */
     struct use_chunk *chunk[USE_CHUNKS];
@@ -108,37 +112,37 @@ struct wf_cache_user {
 
 struct taint {
     uintptr_t start, end;
-    uint64_t last; /* the number in the log of the last drop */
+    uint64_t last; /* number of the latest drop in the log */
 };
 
-/* Registrations that the device has got back, or is about to. */
+/* Registrations that the device has taken back, or is about to. */
 struct dereg_counts {
-    uint64_t under_way;          /* entries out of limbo, not deregistered yet */
-    uint64_t uncached_under_way; /* the same, of one use */
-    uint64_t bytes_done;         /* out of limbo and deregistered, ever */
+    uint64_t under_way;          /* entries that left limbo and are not deregistered yet */
+    uint64_t uncached_under_way; /* uncached entries that are not deregistered yet */
+    uint64_t bytes_done;         /* of entries from limbo that were ever deregistered */
 };
 
 struct wf_cache {
     struct wf_list all; /* under all_lock */
-    void *memory;       /* that it is in */
+    void *memory;       /* the allocation that holds this struct */
     struct wf_cache_params params;
     uint64_t fork_gen;
-    uintptr_t page;                    /* bytes */
-    bool keeps_idle;                   /* the monitor lets it keep what nobody uses */
-    _Atomic uint64_t applied;          /* the monitor's seqcount up to which the log is applied */
-    _Atomic uint64_t clock;            /* insertions */
-    _Atomic bool monitor_lost;         /* the monitor is */
-    _Atomic bool overrun;              /* drops were lost, and nobody has said so yet */
-    _Atomic uint64_t no_wait_until_ns; /* nobody waits for changes under way until then, ns */
+    uintptr_t page;            /* bytes */
+    bool keeps_idle;           /* idle entries may stay: the monitor's keeps_idle */
+    _Atomic uint64_t applied;  /* the monitor's seqcount up to which the log is applied */
+    _Atomic uint64_t clock;    /* counts insertions */
+    _Atomic bool monitor_lost; /* the monitor sees no changes any more */
+    _Atomic bool overrun;      /* drops were lost from the log, and the reaper has not warned yet */
+    _Atomic uint64_t no_wait_until_ns; /* until then no thread waits for changes under way */
     _Alignas(64) pthread_mutex_t lock;
-    struct wf_ranges ranges; /* written under [lock] and all users' */
+    struct wf_ranges ranges; /* written under [lock] and all users' locks */
     struct wf_list users LOCKED, queue LOCKED, limbo LOCKED, pending LOCKED, free LOCKED;
-    uint64_t next_change LOCKED; /* changes of the log that were applied */
-    uint64_t drops_seen LOCKED;  /* ever logged, when the log was last applied to its end */
-    /* Changes numbered [probe_end] and more began when those numbered less than [probe_begin] were
-     * in the log. */
+    uint64_t next_change LOCKED; /* number of the first change that is not applied */
+    uint64_t drops_seen LOCKED;  /* the monitor's drops when the log was last applied to its end */
+    /* From the latest clean probe: each change numbered probe_end or higher began after all
+     * changes numbered below probe_begin were in the log. */
     uint64_t probe_begin LOCKED, probe_end LOCKED;
-    uint64_t marks LOCKED; /* searches for uses */
+    uint64_t marks LOCKED; /* calls of wf_cache_mark_used */
     uint64_t serials LOCKED;
     uint64_t bytes LOCKED, entries LOCKED, nlimbo LOCKED;
     struct dereg_counts dereg_counts LOCKED;
@@ -146,8 +150,8 @@ struct wf_cache {
     struct taint taint[TAINTS] LOCKED;
     struct wf_cache_counts counts LOCKED;
     _Atomic uint64_t deregs;   /* deregistrations, ever */
-    _Atomic uint64_t stuck_at; /* how many there were, and 1, when others were waited for in vain */
-    /* By the program: what was watched may not be any more. */
+    _Atomic uint64_t stuck_at; /* deregs + 1 at the last wait that timed out; 0: none */
+    /* the program's invalidations: afterwards a watched span may be unwatched */
     _Atomic uint64_t invalidate_calls;
     pthread_t reaper;
     bool has_reaper;
@@ -191,7 +195,7 @@ static inline WF_RELEASES(wf_cache_user_lock_class) void user_unlock(struct wf_c
     atomic_store_explicit(&u->lock, 0, memory_order_release); /* "user" */
 }
 
-/* All users': no thread looks anything up meanwhile. */
+/* The locks of all users. While they are held, no thread looks anything up. */
 static inline UNDER_LOCK WF_ACQUIRES(wf_cache_user_lock_class) void users_lock(struct wf_cache *c)
 {
     wf_list_each(it, &c->users) user_lock(wf_container_of(it, struct wf_cache_user, item));
@@ -202,42 +206,43 @@ static inline UNDER_LOCK WF_RELEASES(wf_cache_user_lock_class) void users_unlock
     wf_list_each(it, &c->users) user_unlock(wf_container_of(it, struct wf_cache_user, item));
 }
 
-/* Sleep for a moment; no cancellation point, as nothing is that runs under a lock. */
+/* Sleep for 20 us. Not a cancellation point: no code under a lock may be one. */
 void wf_cache_nap(void);
 
 /* ---- change.c, taint.c, evict.c ---- */
 
-/* All of these under cache->lock; they take the users' themselves. */
+/* The caller holds cache->lock; the functions take the users' locks themselves. */
 UNDER_LOCK WF_EXCLUDES(wf_cache_user_lock_class) void wf_cache_invalidate_range(struct wf_cache *c,
                                                                                 uintptr_t start,
                                                                                 uintptr_t end);
-/* Everything that is in the log. False: more is coming. */
+/* Apply the whole log. False: the monitor's reader is adding to it. */
 UNDER_LOCK WF_EXCLUDES(wf_cache_user_lock_class) bool wf_cache_log_apply(struct wf_cache *c);
-/* Changes numbered below [before] were in the log when a probe began that was clean; now
- * everything is applied. */
+/* Record a clean probe: when it began, the changes numbered below [before] were in the log. Now
+ * the whole log is applied. */
 UNDER_LOCK void wf_cache_probe_note(struct wf_cache *c, uint64_t before);
 UNDER_LOCK void wf_cache_taint_add(struct wf_cache *c, uintptr_t start, uintptr_t end,
                                    uint64_t number);
-/* Unmapped by the change of the log with that [number]. */
+/* The change numbered [number] unmapped the range: cut it out of the taints. */
 UNDER_LOCK void wf_cache_taint_cut(struct wf_cache *c, uintptr_t start, uintptr_t end,
                                    uint64_t number);
 UNDER_LOCK bool wf_cache_is_tainted(const struct wf_cache *c, const struct wf_range *r);
 
-/* Under cache->lock and the users'. */
+/* The caller holds cache->lock and the users' locks. */
 UNDER_ALL_LOCKS void wf_cache_retire(struct wf_cache *c, struct wf_cache_entry *e);
 UNDER_ALL_LOCKS uint64_t wf_cache_mark_used(struct wf_cache *c);
-/* Retire idle entries from the oldest on until that many bytes and entries went. */
+/* Retire idle entries, the oldest first, until so many bytes and entries have left the ranges. */
 UNDER_ALL_LOCKS void wf_cache_evict(struct wf_cache *c, uint64_t bytes, uint64_t entries);
 
-/* Under none. Until all changes that began before this call are applied; false: not soon. */
+/* The caller holds no lock. Wait until all changes that began before the call are applied.
+ * False: some are still under way. */
 UNDER_NO_LOCK bool wf_cache_settle_locked(struct wf_cache *c);
 UNDER_NO_LOCK bool wf_cache_settle_slowly(struct wf_cache *c);
 UNDER_NO_LOCK void wf_cache_monitor_lost(struct wf_cache *c);
-/* Deregister what nobody uses; how many. */
+/* Deregister the entries in limbo that no slot holds. Returns how many. */
 UNDER_NO_LOCK uint64_t wf_cache_reap(struct wf_cache *c);
-/* Give up idle entries and deregister them; how many bytes. */
+/* Evict idle entries and deregister them. Returns how many bytes. */
 UNDER_NO_LOCK uint64_t wf_cache_give_up(struct wf_cache *c, uint64_t bytes, uint64_t entries);
-/* Deregister an entry of one use, when that is over. */
+/* Deregister an uncached entry at the end of its use. */
 UNDER_NO_LOCK void wf_cache_uncached_dereg(struct wf_cache *c, struct wf_cache_entry *e);
 
 static inline enum wf_probe probe(const struct wf_cache *c)
@@ -245,14 +250,14 @@ static inline enum wf_probe probe(const struct wf_cache *c)
     return c->params.single ? WF_PROBE_CLEAN : c->params.monitor->ops->probe(c->params.monitor);
 }
 
-/* One look: all changes that began before are applied. */
+/* Are all changes that began before the call applied? Does not wait. */
 static inline UNDER_NO_LOCK bool is_settled(struct wf_cache *c)
 {
     uint64_t seqcount;
     if (probe(c) != WF_PROBE_CLEAN)
         return false;
-    /* The probe is a system call, after which no load is early (x86; arm64: its return is a
-     * synchronization of the context, and this an acquire). */
+    /* The load is after the probe: a system call orders it on x86; on arm64 the return from the
+     * call synchronizes the context, and this load is an acquire. */
     seqcount =
         atomic_load_explicit(&c->params.monitor->seqcount, memory_order_acquire); /* "seqcount" */
     if (atomic_load_explicit(&c->applied, memory_order_acquire) == seqcount)      /* "applied" */
@@ -267,24 +272,26 @@ static inline UNDER_NO_LOCK bool settle(struct wf_cache *c)
 
 /* ---- miss.c, register.c, verify.c ---- */
 
-/* Register [start, end), whole pages, and hold it; kept if it can be and [cacheable]. */
+/* Register the whole pages [start, end) and hold the entry. It enters the cache if [cacheable]
+ * and nothing prevents that. */
 UNDER_NO_LOCK enum weft_status wf_cache_miss(struct wf_cache_user *u, uintptr_t start,
                                              uintptr_t end, bool cacheable, struct wf_cached *out);
-/* Register [e]'s range. [wide]: more than is needed; nothing is given up for it. */
+/* Register [e]'s range. [wide]: the range is more than the caller needs, so nothing is evicted
+ * for it. */
 UNDER_NO_LOCK enum weft_status wf_cache_register(struct wf_cache *c, struct wf_cache_entry *e,
                                                  bool wide);
-/* While they are registered, before anybody finds the entry. */
+/* Note the pages of [e] while they are registered and before a lookup can find the entry. */
 UNDER_NO_LOCK void wf_cache_pages_note(struct wf_cache *c, struct wf_cache_entry *e);
-/* [start, end) of a hit is held: abort if it is stale. */
+/* Abort if the held entry [e] is stale within [start, end). */
 void wf_cache_verify(struct wf_cache *c, const struct wf_cache_entry *e, uintptr_t start,
                      uintptr_t end);
 
 /* ---- uses: hit.c ---- */
 
-/* A front table of so many sets, all empty, in place of the user's. False: no memory. */
+/* Replace the user's lookaside table by an empty one of so many sets. False: no memory. */
 bool wf_cache_lookaside_alloc(struct wf_cache_user *u, uint32_t sets);
 
-/* Under the user's lock; there is a free slot. */
+/* The caller holds the user's lock and has made sure of a free slot. */
 static inline UNDER_USER_LOCK void hold(struct wf_cache_user *u, struct wf_cache_entry *e,
                                         struct wf_cached *out)
 {
