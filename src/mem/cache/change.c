@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Changes of memory as the monitor logs them. */
+/* Applies the changes that the monitor logged, and waits for those under way. */
 #define _GNU_SOURCE
 #include <sys/syscall.h>
 #include <time.h>
@@ -9,10 +9,10 @@
 #include "base/log.h"
 #include "mem/cache/impl.h"
 
-#define CHANGES 32        /* read from the log at a time */
-#define NAP_NS 20000      /* how long a waiter sleeps */
-#define WAIT_NS 1000000u  /* for changes under way */
-#define HASTE_NS 1000000u /* how long nobody waits after one has waited in vain */
+#define CHANGES 32        /* changes read from the log at a time */
+#define NAP_NS 20000      /* a waiter's sleep */
+#define WAIT_NS 1000000u  /* longest wait for changes under way */
+#define HASTE_NS 1000000u /* no thread waits for so long after a wait in vain */
 
 void wf_cache_nap(void)
 {
@@ -27,7 +27,7 @@ WF_SLOW void wf_cache_user_lock_slowly(struct wf_cache_user *u)
             if (++spins < SPINS)
                 wf_relax();
             else
-                wf_cache_nap(); /* not sched_yield: its holder may have a lower priority */
+                wf_cache_nap(); /* not sched_yield: the holder may have a lower priority */
         }
     } while (atomic_exchange_explicit(&u->lock, 1, memory_order_acquire)); /* "user" */
 }
@@ -36,7 +36,7 @@ static UNDER_LOCK void retire_touching(struct wf_cache *c, uintptr_t start, uint
 {
     struct wf_range *r = wf_ranges_touching(&c->ranges, start, end);
     if (!r)
-        return; /* most changes are of memory that is not registered: hits go on */
+        return; /* most changes are of memory that is not registered: do not stop hits */
     users_lock(c);
     do
         wf_cache_retire(c, (struct wf_cache_entry *)r);
@@ -62,7 +62,7 @@ void wf_cache_invalidate_range(struct wf_cache *c, uintptr_t start, uintptr_t en
 
 /* ---- changes ---- */
 
-/* The change of the log of that [number]. */
+/* [number]: the change's number in the log. */
 static UNDER_LOCK void change_apply(struct wf_cache *c, const struct wf_changed *change,
                                     uint64_t number)
 {
@@ -73,8 +73,9 @@ static UNDER_LOCK void change_apply(struct wf_cache *c, const struct wf_changed 
         wf_cache_taint_add(c, change->start, change->end, number);
 }
 
-/* Anything may have changed before number c->next_change; and if something was dropped, nobody
- * knows what: nothing that is mapped now is cached until it is unmapped. */
+/* Changes numbered below c->next_change are lost, so any memory may have changed. If drops are
+ * among them, their ranges are unknown: memory that is mapped now is not cached again before it
+ * is unmapped. */
 static UNDER_LOCK void log_lost(struct wf_cache *c)
 {
     wf_cache_invalidate_range(c, 0, UINTPTR_MAX);
@@ -96,7 +97,7 @@ bool wf_cache_log_apply(struct wf_cache *c)
     if (seqcount == atomic_load_explicit(&c->applied, memory_order_relaxed))
         return true;
     while ((n = wf_monitor_read(m, c->next_change, change, CHANGES)) != 0) {
-        if (n < 0) { /* all that is read from here on is newer than what was lost */
+        if (n < 0) { /* all changes that are read from here on are newer than those lost */
             c->next_change = atomic_load_explicit(&m->logged, memory_order_acquire);
             log_lost(c);
             continue;
@@ -107,7 +108,8 @@ bool wf_cache_log_apply(struct wf_cache *c)
     }
     drops = wf_load_acquire(&m->drops);
     if (atomic_load_explicit(&m->seqcount, memory_order_acquire) != seqcount)
-        return false; /* some of it was of a later seqcount, and not all */
+        return false; /* some changes that were read belong to a later seqcount, whose others may be
+                         unread */
     c->drops_seen = drops;
     atomic_store_explicit(&c->applied, seqcount, memory_order_release); /* "applied" */
     return true;
@@ -147,11 +149,12 @@ WF_SLOW bool wf_cache_settle_locked(struct wf_cache *c)
     return done;
 }
 
-/* A change is counted out by the thread that made it, when that runs again: on a busy machine this
- * may take long, and while several threads drop memory all the time there is always one under
- * way. So nobody waits long, or for what was waited for in vain just now. (Four threads that unmap
- * on two cores, and transfer: 22% hits; with 0.1 ms 7%, with 20 ms 25%. Four that only drop: a hit
- * of 0.5 us takes 4.3 us; with 20 ms 20,000.) */
+/* A change is under way until the thread that made it runs again. On a busy machine this may
+ * take long, and while several threads drop memory all the time, some change is always under
+ * way. So a wait is limited to WAIT_NS, and after one in vain no thread waits for HASTE_NS.
+ * (Measured with four threads on two cores that unmap and transfer: 22% hits; 7% with WAIT_NS of
+ * 0.1 ms, 25% with 20 ms. With four that only drop: a hit of 0.5 us takes 4.3 us; with 20 ms,
+ * 20,000 us.) */
 WF_SLOW bool wf_cache_settle_slowly(struct wf_cache *c)
 {
     uint64_t now = wf_now_ns();

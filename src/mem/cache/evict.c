@@ -7,10 +7,10 @@
 #include "mem/budget.h"
 #include "mem/cache/impl.h"
 
-#define DEREGS_BATCH 16       /* deregistrations between two looks at the log */
-#define RECLAIM_NS 200000000u /* for registrations that others give back */
+#define DEREGS_BATCH 16       /* deregistrations between two reads of the log */
+#define RECLAIM_NS 200000000u /* wait for deregistrations by other threads */
 
-/* ---- what is not found any more ---- */
+/* ---- retiring entries ---- */
 
 void wf_cache_retire(struct wf_cache *c, struct wf_cache_entry *e)
 {
@@ -24,7 +24,7 @@ void wf_cache_retire(struct wf_cache *c, struct wf_cache_entry *e)
     c->nlimbo++;
 }
 
-/* Marks what is in use; returns the mark. */
+/* Marks the entries that slots hold. Returns the mark. */
 uint64_t wf_cache_mark_used(struct wf_cache *c)
 {
     uint64_t mark = ++c->marks;
@@ -46,7 +46,7 @@ void wf_cache_evict(struct wf_cache *c, uint64_t bytes, uint64_t entries)
 {
     uint64_t mark = wf_cache_mark_used(c),
              clock = atomic_load_explicit(&c->clock, memory_order_relaxed);
-    uint64_t left = 2 * c->entries; /* each is passed over once at most */
+    uint64_t left = 2 * c->entries; /* an entry is moved to the end once at most */
     uint64_t bytes_to = c->bytes > bytes ? c->bytes - bytes : 0;
     uint64_t entries_to = c->entries > entries ? c->entries - entries : 0;
     while (left-- && (c->bytes > bytes_to || c->entries > entries_to)) {
@@ -62,9 +62,10 @@ void wf_cache_evict(struct wf_cache *c, uint64_t bytes, uint64_t entries)
     }
 }
 
-/* ---- what is deregistered ---- */
+/* ---- deregistering entries ---- */
 
-/* Under cache->lock and the users'. How many. */
+/* Move the entries in limbo that no slot holds to [out]. Returns how many. Under cache->lock and
+ * the users'. */
 static UNDER_ALL_LOCKS uint64_t limbo_take(struct wf_cache *c, struct wf_list *out)
 {
     uint64_t mark = wf_cache_mark_used(c), n = 0;
@@ -86,13 +87,14 @@ static void entry_dereg(struct wf_cache *c, struct wf_cache_entry *e)
     c->params.reg_ops.dereg(c->params.reg_ops.owner, e->handle);
     if (c->params.budget && !e->on_demand)
         wf_budget_give(c->params.budget, e->range.end - e->range.start);
-    /* Now that all of it can be had again. */
+    /* Counted last, when the room of the device and of the budget is free again. */
     atomic_fetch_add_explicit(&c->deregs, 1, memory_order_release);
     free(e->pages);
     e->pages = NULL;
 }
 
-/* The log is not to run over while a slow device deregisters. */
+/* Applies the log after each batch, so that it does not overflow while a slow device
+ * deregisters. */
 static void entries_dereg(struct wf_cache *c, struct wf_list *list)
 {
     while (!wf_list_empty(list)) {
@@ -170,10 +172,11 @@ uint64_t wf_cache_deregs(struct wf_cache *c)
     return wf_load_acquire(&c->deregs);
 }
 
-/* Another thread may have taken what is gone, at any moment, and is about to give it back. Others
- * that use memory once give and take all the time: as long as anything else leaves, that is
- * waited for. What is not counted as leaving any more was counted as deregistered before. A device
- * that is stuck is waited for once. */
+/* Another thread may take the room that this one made, and is about to free it again: so the
+ * loop waits for deregistrations that are under way. Threads with uncached memory register and
+ * deregister all the time: the loop waits for theirs only until anything was deregistered.
+ * [deregs] is read after [under_way]: an entry that is no longer under way is in [deregs]. The
+ * loop waits only once for a device that is stuck (stuck_at). */
 bool wf_cache_reclaim(struct wf_cache *c, uint64_t bytes, uint64_t entries, uint64_t deregs)
 {
     uint64_t until = wf_now_ns() + RECLAIM_NS, last, from;
@@ -185,7 +188,7 @@ bool wf_cache_reclaim(struct wf_cache *c, uint64_t bytes, uint64_t entries, uint
     for (;; wf_cache_nap()) {
         bool anew;
         d = dereg_counts(c);
-        last = wf_cache_deregs(c); /* after that */
+        last = wf_cache_deregs(c); /* after under_way */
         anew = last != deregs;
         if ((!d.under_way && (anew || !d.uncached_under_way)) ||
             (anew && d.bytes_done - from >= bytes))

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A miss: what is not in the cache, and how it enters. */
+/* A miss: registers a range that is not cached, and inserts the entry if it may be cached. */
 #include <stdlib.h>
 
 #include "mem/cache/impl.h"
 
 enum miss {
-    MISS_EXACT,   /* to be cached */
-    MISS_WIDE,    /* to be cached, more than is needed */
-    MISS_UNCACHED /* not cached */
+    MISS_EXACT,   /* the range itself, to be cached */
+    MISS_WIDE,    /* to be cached, with the entries that the range touches */
+    MISS_UNCACHED /* registered for one use */
 };
 
 /* ---- pending entries ---- */
 
-/* Another entry, and what inserting it may take, got while no lock is held. */
+/* Allocate another entry, and a chunk if inserting it may take one. No lock is held. */
 static bool spares_add(struct wf_cache *c)
 {
     struct wf_cache_entry *e = aligned_alloc(64, wf_align_up(sizeof *e, 64));
@@ -33,7 +33,7 @@ static bool spares_add(struct wf_cache *c)
     return enough;
 }
 
-/* What the entries that touch or adjoin the range span together with it. Under cache->lock. */
+/* Widen [range] to include the entries that overlap or adjoin it. Under cache->lock. */
 static UNDER_LOCK void widen(const struct wf_cache *c, struct wf_range *range)
 {
     uintptr_t from = range->start ? range->start - 1 : 0;
@@ -46,14 +46,14 @@ static UNDER_LOCK void widen(const struct wf_cache *c, struct wf_range *range)
     }
 }
 
-/* A pending entry: what is changed from here on touches it. Null: no memory. */
+/* A new pending entry: every change from here on touches it. Null: no memory. */
 static struct wf_cache_entry *pending_add(struct wf_cache *c, uintptr_t start, uintptr_t end,
                                           enum miss miss)
 {
     struct wf_cache_entry *e = NULL;
     do {
         cache_lock(c);
-        (void)wf_cache_log_apply(c); /* so that what happened before does not touch it */
+        (void)wf_cache_log_apply(c); /* so that earlier changes do not touch it */
         if (!wf_list_empty(&c->free) && !wf_ranges_needs_chunk(&c->ranges)) {
             e = entry_of(c->free.next);
             e->range = (struct wf_range){start, end};
@@ -68,9 +68,9 @@ static struct wf_cache_entry *pending_add(struct wf_cache *c, uintptr_t start, u
     return e;
 }
 
-/* ---- entering: under cache->lock and the users' ---- */
+/* ---- insertion: under cache->lock and the users' ---- */
 
-/* Let [len] bytes more fit, [inside] of what is there being replaced. What is in use stays. */
+/* Evict until [len] more bytes fit, which replace [inside] entries. Entries in use stay. */
 static UNDER_ALL_LOCKS bool make_room(struct wf_cache *c, uint64_t len, uint64_t inside,
                                       uint64_t inside_bytes)
 {
@@ -125,7 +125,7 @@ static UNDER_ALL_LOCKS bool insert(struct wf_cache *c, struct wf_cache_entry *e)
     return true;
 }
 
-/* [e] is in the ranges, if nothing speaks against it, else a once. */
+/* [e] is no longer pending: insert it, or leave it uncached. */
 static UNDER_ALL_LOCKS void pending_end(struct wf_cache *c, struct wf_cache_entry *e,
                                         bool cacheable)
 {
@@ -136,7 +136,8 @@ static UNDER_ALL_LOCKS void pending_end(struct wf_cache *c, struct wf_cache_entr
 
 /* ---- a miss ---- */
 
-/* [start, end) is watched, and private memory; *by: since when, as far as that is known. */
+/* Have the monitor watch [start, end). True: all of it is private memory and watched. *by: the
+ * span that is watched, and since when. */
 static bool watch(struct wf_cache_user *u, uintptr_t start, uintptr_t end, struct watched *by)
 {
     struct wf_monitor *m = u->cache->params.monitor;
@@ -157,7 +158,7 @@ static bool watch(struct wf_cache_user *u, uintptr_t start, uintptr_t end, struc
     return true;
 }
 
-/* Under cache->lock, everything is settled: is the entry good for more than this use? */
+/* Under cache->lock, all changes are applied: may the entry be cached? */
 static UNDER_LOCK bool is_watched(struct wf_cache_user *u, const struct watched *by)
 {
     struct wf_cache *c = u->cache;
@@ -169,10 +170,10 @@ static UNDER_LOCK bool is_watched(struct wf_cache_user *u, const struct watched 
         return true;
     }
     u->watched.times = 0;
-    return !by->is_earlier; /* else what had been watched may have gone */
+    return !by->is_earlier; /* an earlier call's span may have been unmapped since */
 }
 
-/* Register [start, end), watched if it can be, and hold it. */
+/* Register [start, end), watched if the monitor can watch it, and hold the entry. */
 static enum weft_status register_and_hold(struct wf_cache_user *u, uintptr_t start, uintptr_t end,
                                           enum miss miss, struct wf_cached *out)
 {
@@ -185,11 +186,11 @@ static enum weft_status register_and_hold(struct wf_cache_user *u, uintptr_t sta
         return WEFT_ENOMEM;
     cacheable = miss != MISS_UNCACHED && watch(u, e->range.start, e->range.end, &by);
     status = wf_cache_register(c, e, miss == MISS_WIDE);
-    if (status == WEFT_OK && c->pages_fd >= 0 && !e->on_demand) /* its pages may change */
+    if (status == WEFT_OK && c->pages_fd >= 0 && !e->on_demand) /* unpinned pages may change */
         wf_cache_pages_note(c, e);
     cacheable = cacheable && status == WEFT_OK && settle(c);
     cache_lock(c);
-    /* What came since is applied here, or touches the entry when it is in the ranges. */
+    /* A change since then is applied here, or touches the entry when it is in the ranges. */
     cacheable = cacheable && is_watched(u, &by);
     users_lock(c);
     wf_list_remove(&e->item);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Tainted ranges: sorted, apart from each other. */
+/* Tainted ranges: sorted, none overlaps or adjoins another. */
 #include <string.h>
 
 #include "mem/cache/impl.h"
@@ -33,8 +33,9 @@ void wf_cache_taint_add(struct wf_cache *c, uintptr_t start, uintptr_t end, uint
     c->taint[at] = (struct taint){start, end, number};
 }
 
-/* Unmapped: what is mapped there next is other memory. Not if the unmapping may be the older change
- * of the two: munmap queues its change after it has given the addresses free. */
+/* Unmapping ends a taint: the next mapping there has other pages. It does not end the taint if
+ * the drop may be newer than the unmapping. The order of the log does not show this, because
+ * munmap queues its change after it has freed the addresses. */
 void wf_cache_taint_cut(struct wf_cache *c, uintptr_t start, uintptr_t end, uint64_t number)
 {
     for (unsigned i = 0; i < c->ntaints && c->taint[i].start < end; i++) {
