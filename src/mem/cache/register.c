@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Registering the range of an entry, within what there is for it. */
+/* Registering the range of an entry, within the limits of the budget and the device. */
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <linux/capability.h>
@@ -11,8 +11,8 @@
 #include "mem/budget.h"
 #include "mem/cache/impl.h"
 
-#define EVICT_BATCH 16 /* at least, when the registrar has no more */
-#define TRIES 12       /* of registering, with twice as many given up each time */
+#define EVICT_BATCH 16 /* entries to evict when the device can register no more */
+#define TRIES 12       /* attempts; the entries to evict double each time */
 
 /* Does RLIMIT_MEMLOCK bind this process? Not if it has CAP_IPC_LOCK. */
 static bool is_bound(uint64_t *limit)
@@ -26,7 +26,7 @@ static bool is_bound(uint64_t *limit)
     return l.rlim_cur != RLIM_INFINITY && !(cap[0].effective & 1u << CAP_IPC_LOCK);
 }
 
-/* Once: which limit it is, and what to do about it. */
+/* Log once which limit was reached and how to raise it. */
 static void limit_log(bool is_budget)
 {
     static const char until[] = "unused registrations are given up, and transfers are copied when "

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The monitor that needs nobody's help: userfaultfd(2) in write-protect mode with no page ever
- * protected. Its events for unmapping, moving and dropping arrive, page faults do not.
+/* The monitor that needs no help from the program: userfaultfd(2) in write-protect mode with no
+ * page ever protected. Events for unmapping, moving and dropping arrive, page faults do not.
  *
  * What the kernel does (fs/userfaultfd.c, Linux 5.15 to 6.18): munmap counts itself as a change
- * under way, takes the mapping away, lets go of the address space's lock, queues its event, sleeps
- * until that is read, and counts itself out. madvise queues its event first, and drops the pages
- * once it is read. A zero-length UFFDIO_ZEROPAGE says EAGAIN while changes are counted, EINVAL when
- * there are none. Before 5.15 the count was a flag that the first of two cleared.
+ * under way, removes the mapping, releases the address space's lock, queues its event, sleeps until
+ * the event is read, and counts itself out. madvise queues its event first, and drops the pages
+ * once the event is read. A zero-length UFFDIO_ZEROPAGE fails with EAGAIN while changes are
+ * counted, else with EINVAL. Before 5.15 the count was a flag that the first of two changes
+ * cleared.
  *
- * The reader is a thread that lives as long as the process: a mapping that is watched stays so, and
- * who unmaps it would otherwise sleep for ever. It calls nothing that may map, unmap or allocate,
- * and takes no signals. */
+ * The reader is a thread that lives as long as the process: a watched mapping stays watched, and
+ * a thread that unmapped it would otherwise sleep for ever. The reader calls nothing that may
+ * map, unmap or allocate, and takes no signals. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -58,7 +59,7 @@ static void note(struct wf_monitor *m, const struct uffd_msg *msg)
         wf_monitor_log(m, WF_CHANGE_DROPPED, (uintptr_t)msg->arg.remove.start,
                        (uintptr_t)msg->arg.remove.end);
         break;
-    case UFFD_EVENT_REMAP: /* the watch goes along to the new place, which nobody has registered */
+    case UFFD_EVENT_REMAP: /* the watch moves to the new address, where no entry is */
         wf_monitor_log(m, WF_CHANGE_GONE, (uintptr_t)msg->arg.remap.from,
                        (uintptr_t)(msg->arg.remap.from + msg->arg.remap.len));
         break;
@@ -82,7 +83,7 @@ bool wf_uffd_read(struct wf_uffd *u)
     return !atomic_load(&u->lost);
 }
 
-/* ---- what caches ask ---- */
+/* ---- the monitor's operations ---- */
 
 static enum wf_probe uffd_probe(struct wf_monitor *m)
 {
@@ -95,11 +96,11 @@ static enum wf_probe uffd_probe(struct wf_monitor *m)
                                                                     : WF_PROBE_CLEAN;
     if (errno == EAGAIN)
         return WF_PROBE_BUSY;
-    atomic_store(&u->lost, true); /* closed by a program that closes all descriptors */
+    atomic_store(&u->lost, true); /* the program closed all descriptors */
     return WF_PROBE_LOST;
 }
 
-/* Whole mappings, so that they are not split without end. */
+/* Watches whole mappings: to watch parts of them would split them further and further. */
 static enum weft_status uffd_watch(struct wf_monitor *m, uintptr_t start, uintptr_t end,
                                    struct wf_span *span)
 {
@@ -113,7 +114,7 @@ static enum weft_status uffd_watch(struct wf_monitor *m, uintptr_t start, uintpt
             reg.range.start = at.start;
     }
     reg.range.len = at.end - reg.range.start;
-    /* Of one mapping: it is watched as a whole, or there was nothing watched in it. */
+    /* Known only of one mapping, which is either watched as a whole or not at all. */
     *span = at.start <= start ? (struct wf_span){at.start, at.end} : (struct wf_span){0, 0};
     if (!ioctl(u->fd, UFFDIO_REGISTER, &reg))
         return WEFT_OK;
@@ -133,8 +134,8 @@ static bool kernel_counts_changes(void)
            (major > 5 || (major == 5 && minor >= 15));
 }
 
-/* So that a program that closes its first descriptors, or counts on their numbers, is left alone.
- */
+/* Move [fd] to 200 or above, for programs that close the first descriptors or count on their
+ * numbers. */
 static int fd_higher(int fd)
 {
     int high = fcntl(fd, F_DUPFD_CLOEXEC, 200); /* from above 2: wf_fd_high was called */
@@ -158,7 +159,7 @@ static const char *fds_open(struct wf_uffd *u)
                                          UFFD_FEATURE_PAGEFAULT_FLAG_WP};
     if (!kernel_counts_changes())
         return "Linux is older than 5.15";
-    /* No page is protected, so that there are no faults, of the kernel's neither. */
+    /* No page is protected, so that there are no faults, not even the kernel's. */
     u->fd = userfaultfd();
     if (u->fd < 0)
         return errno == ENOSYS ? "this kernel has no userfaultfd"
@@ -198,18 +199,19 @@ void wf_uffd_close(struct wf_uffd *u)
     u->fd = u->maps_fd = -1;
 }
 
-/* ---- the process's own ---- */
+/* ---- the process's own monitor ---- */
 
 static struct {
     struct wf_uffd uffd;
     uint64_t fork_gen; /* 0: not opened in this process */
     const char *why;
-    sem_t reads; /* the thread is there */
+    sem_t reads; /* posted when the reader runs */
 } own;
 static pthread_mutex_t own_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* The descriptors are of the parent's memory. The lock is not taken around a fork: who has it
- * starts a thread, and may wait for an allocator's, which fork takes, too. */
+/* Closes the descriptors, which refer to the parent's memory. Fork does not take own_lock: a
+ * thread that holds it starts a thread, and may wait for an allocator's lock, which fork takes
+ * too. */
 static void own_child(struct wf_fork_item *item)
 {
     (void)item;
@@ -223,11 +225,11 @@ static struct wf_fork_item own_fork;
 static const struct wf_fork_ops own_fork_ops = {
     .level = WF_FORK_MEM, .stays = true, .child = own_child};
 
-/* Raw calls only once it reads: see above. */
+/* Makes only raw system calls once it reads: see the top of this file. */
 static void *reader_main(void *arg)
 {
     struct wf_uffd *u = arg;
-    /* This thread's own: that of the process has no memory any more when its first thread ended. */
+    /* This thread's maps: the process's are empty once its first thread has ended. */
     int fd = wf_maps_open("/proc/thread-self/maps");
     if (fd >= 0) {
         close(u->maps_fd);
@@ -238,12 +240,12 @@ static void *reader_main(void *arg)
         struct pollfd p = {.fd = u->fd, .events = POLLIN};
         (void)poll(&p, 1, -1);
     } while (wf_uffd_read(u));
-    for (;;) /* its stack would be unmapped, perhaps as something watched */
+    for (;;) /* a thread that ends unmaps its stack, which may be watched */
         (void)pause();
     return NULL;
 }
 
-/* Stacks hold thread-local data, too: what is small may be too small. */
+/* [stack] 0: the default. A stack also holds thread-local data, so a small one may be too small. */
 static int thread_start(struct wf_uffd *u, size_t stack)
 {
     pthread_t thread;

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Hits compared with the pages that are there (WEFT_DEBUG=verify). */
+/* Compares the pages of each hit with those that were registered (WEFT_DEBUG=verify). */
 #include <stdlib.h>
 
 #include "base/log.h"
 #include "mem/cache/impl.h"
 #include "mem/cache/pages.h"
 
-#define LOOK 64 /* pages at a time */
+#define LOOK 64 /* pages read at a time */
 
-/* While they are registered, before anybody finds the entry. */
 void wf_cache_pages_note(struct wf_cache *c, struct wf_cache_entry *e)
 {
     size_t count = (e->range.end - e->range.start) / c->page;
@@ -29,7 +28,7 @@ static void stale(const struct wf_cache_entry *e, uintptr_t at, uint64_t was, ui
     abort();
 }
 
-/* [start, end) is held, and the caller is about to transfer it: it does not change. */
+/* The caller holds [start, end) and is about to transfer it, so the program does not change it. */
 void wf_cache_verify(struct wf_cache *c, const struct wf_cache_entry *e, uintptr_t start,
                      uintptr_t end)
 {
