@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The doors of weft/cache.h: what programs say, checked, and what the environment says instead. */
+/* The calls of weft/cache.h. They check the program's parameters; variables of the environment
+ * override them. */
 #include <stddef.h>
 #include <stdlib.h>
 #include <weft/cache.h>
@@ -14,7 +15,7 @@
 #include "mem/cache/cache.h"
 #include "mem/cache/monitor.h"
 
-#define OWN_BYTES 0 /* what may be pinned is the limit */
+#define OWN_BYTES 0 /* no limit but that of pinned memory */
 #define OWN_COUNT 1024
 #define FLAGS (WEFT_CACHE_SINGLE | WEFT_CACHE_MERGE | WEFT_CACHE_VERIFY)
 
@@ -23,7 +24,8 @@ struct weft_cache {
     uint64_t fork_gen;
 };
 
-/* One and the same, so that a hit passes through here by a jump. */
+/* The public and the internal structure have one layout, so that a call is a jump to the
+ * internal function. */
 _Static_assert(sizeof(struct weft_cache_use) == sizeof(struct wf_cached), "alike");
 _Static_assert(offsetof(struct weft_cache_use, entry_) == offsetof(struct wf_cached, entry),
                "alike");
@@ -42,7 +44,7 @@ static enum weft_status params_check(const struct weft_cache_params *p)
                            WF_ARRAY_LEN(p->reserved));
 }
 
-/* Null: it cannot be had. */
+/* Null: the monitor cannot be opened (logged). */
 static struct wf_monitor *monitor_of(enum weft_monitor wanted)
 {
     const char *why = NULL;

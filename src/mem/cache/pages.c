@@ -9,7 +9,7 @@
 
 /* Documentation/admin-guide/mm/pagemap.rst */
 #define PRESENT (UINT64_C(1) << 63)
-#define SHARED (UINT64_C(1) << 61) /* a file's, or shared */
+#define SHARED (UINT64_C(1) << 61) /* the page is a file's, or shared */
 #define FRAME ((UINT64_C(1) << 55) - 1)
 
 int wf_pages_open(void)

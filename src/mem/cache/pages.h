@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which pages of memory are behind which addresses, as far as the kernel tells (pagemap): their
- * frames to who has CAP_SYS_ADMIN, to others whether there is one and of which kind. */
+/* The pages that are mapped at addresses, as the kernel's pagemap has them. A process with
+ * CAP_SYS_ADMIN sees their frames; others see whether there is a page, and whether it is a
+ * file's or shared. */
 #ifndef WF_MEM_CACHE_PAGES_H
 #define WF_MEM_CACHE_PAGES_H
 
@@ -10,8 +11,8 @@
 /* Descriptor for wf_pages_look; -1 (errno). The caller closes it. */
 int wf_pages_open(void);
 
-/* One word per page of [start, start + count pages): equal words, as far as can be told equal
- * pages. 0: no page. Returns 0, or -1 (errno). */
+/* One word per page of [start, start + count pages). Equal pages have equal words, and different
+ * pages different ones if frames are visible. 0: no page. Returns 0, or -1 (errno). */
 int wf_pages_look(int fd, uintptr_t start, size_t count, uint64_t *out);
 
 #endif

@@ -6,7 +6,7 @@
 
 #include "base/util.h"
 
-/* How many of [n] sorted numbers are at most [at]. */
+/* How many of the [n] sorted numbers are at most [at]. */
 static unsigned count_upto(const uintptr_t *sorted, unsigned n, uintptr_t at)
 {
     unsigned low = 0;
@@ -19,7 +19,7 @@ static unsigned count_upto(const uintptr_t *sorted, unsigned n, uintptr_t at)
     return low;
 }
 
-/* The chunk in which [at] has its place; there is one. */
+/* The chunk where a range that starts at [at] belongs. The set has a chunk. */
 static unsigned chunk_of(const struct wf_ranges *r, uintptr_t at)
 {
     unsigned n = count_upto(r->first, r->nchunks, at);
@@ -44,8 +44,8 @@ struct wf_range *wf_ranges_touching(const struct wf_ranges *r, uintptr_t start, 
     struct wf_range *found;
     if (!r->nchunks)
         return NULL;
-    /* Those before the last that begins at or before [start] end before it does: but more than that
-     * one can hold bytes of it. Step back while they do. */
+    /* Step back from the last range that begins at or before [start]: earlier ranges may overlap
+     * [start, end), too. */
     c = chunk_of(r, start);
     i = count_upto(r->chunk[c]->start, r->chunk[c]->n, start);
     while (i || c) {
@@ -97,7 +97,7 @@ static void chunk_drop(struct wf_ranges *r, unsigned at)
     memmove(r->first + at, r->first + at + 1, (r->nchunks - at) * sizeof r->first[0]);
 }
 
-/* The last [n] of [from] to the beginning of [to]. */
+/* Move the last [n] ranges of [from] to the beginning of [to]. */
 static void move_back(struct wf_ranges_chunk *from, struct wf_ranges_chunk *to, unsigned n)
 {
     unsigned at = from->n - n;
@@ -141,7 +141,7 @@ bool wf_ranges_insert(struct wf_ranges *r, struct wf_range *range)
     return true;
 }
 
-/* Chunk [c] and the next one, if both fit one half full. */
+/* Join chunk [c] and the next one, if together they are at most half full. */
 static void join(struct wf_ranges *r, unsigned c)
 {
     if (c + 1 >= r->nchunks || r->chunk[c]->n + r->chunk[c + 1]->n > WF_RANGES_CHUNK / 2)
