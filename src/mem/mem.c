@@ -54,7 +54,7 @@ static WF_MEM_UNDER_LOCK int slot_take(struct wf_mem *mem, uint32_t *slot)
     }
     if (mem->next_slot == WF_MEM_STATE_WORDS)
         return -1;
-    if (!(mem->next_slot & 255)) { /* room for every slot to come back without allocating */
+    if (!(mem->next_slot & 255)) { /* room for all slots, so that freeing one allocates nothing */
         size_t n = mem->next_slot + 256;
         void *more = realloc(mem->free_slots, n * sizeof *mem->free_slots);
         struct wf_region **regions = more ? realloc(mem->regions, n * sizeof *regions) : NULL;
@@ -69,7 +69,7 @@ static WF_MEM_UNDER_LOCK int slot_take(struct wf_mem *mem, uint32_t *slot)
     return 0;
 }
 
-/* Its generation when it is enabled; peers can know it before. */
+/* Sets the generation that the region has once it is enabled. Peers may know it before. */
 static WF_MEM_UNDER_LOCK void region_list(struct wf_mem *mem, struct wf_region *r)
 {
     mem->open_regions++;
@@ -173,7 +173,7 @@ bool wf_mem_is_enabled(struct wf_mem *mem, const struct wf_region *r)
 
 static WF_MEM_UNDER_LOCK void wait_unused(struct wf_mem *mem, const struct wf_region *r)
 {
-    while (r->users) /* threads of this process, at one copy each */
+    while (r->users) /* uses by threads of this process, each for one copy */
         pthread_cond_wait(&mem->unused, &mem->lock);
 }
 
@@ -309,7 +309,7 @@ void wf_mem_unuse_named(struct wf_mem *mem, uint32_t slot, uint64_t gen)
     if (!is_dmabuf)
         unuse(mem, r);
     wf_mem_unlock(mem);
-    if (is_dmabuf) /* it stays: it is in use */
+    if (is_dmabuf) /* the region stays open: it is in use */
         wf_mem_unuse(mem, r);
 }
 
@@ -317,8 +317,8 @@ void wf_mem_region_close(struct wf_mem *mem, struct wf_region *r)
 {
     struct weft_counter *counter;
     wf_mem_lock(mem);
-    /* "generation": from here on every mate's check fails. A full fence, so
-     * that it is seen before anything the owner does with this memory. */
+    /* "generation": from here on the checks of all local processes fail. A full fence, so that
+     * they see it before anything that the owner does with this memory. */
     atomic_store_explicit(&mem->state[r->slot], r->gen + 1, memory_order_seq_cst);
     WF_HOOK("region.closed");
     r->closing = true; /* no new users */
