@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The bytes of a region that is in use (mem.h): in pieces, perhaps not there, perhaps to be made
- * durable. No lock: who closes it waits for its users. */
+/* The bytes of a region in use (mem.h): in pieces, perhaps with missing pages, perhaps to be
+ * made durable. No lock: wf_mem_region_close waits for uses. */
 #define _GNU_SOURCE
 #include <string.h>
 #include <sys/mman.h>
@@ -42,11 +42,11 @@ void *wf_region_at(const struct wf_region *r, uint64_t at, size_t *n)
     return r->base;
 }
 
-/* By the kernel, which finds out what is not there and says so. */
+/* Let the kernel copy: it returns an error where pages are missing. */
 static enum weft_status copy_unbacked(void *to, const void *from, size_t n, bool into)
 {
     const unsigned char *mine = into ? from : to, *there = into ? to : from;
-    for (size_t done = 0; done < n;) { /* the kernel stops short of 2 GiB */
+    for (size_t done = 0; done < n;) { /* one call copies less than 2 GiB */
         size_t k = WF_MIN(n - done, COPY_MAX);
         struct iovec a = {(void *)(uintptr_t)(mine + done), k};
         struct iovec b = {(void *)(uintptr_t)(there + done), k};
@@ -104,8 +104,8 @@ static int populate(const void *at, size_t n)
     return madvise((void *)start, (uintptr_t)at + n - start, MADV_POPULATE_WRITE);
 }
 
-/* Its page made to be there for writing, or not there at all. A kernel that cannot make sure tells
- * what is not there, but not what may not be written. */
+/* Populate the word's page for writing; false if the page is missing or read-only. A kernel
+ * without MADV_POPULATE_WRITE detects missing pages only. */
 static bool is_backed(const void *word, size_t size)
 {
     uint64_t was;

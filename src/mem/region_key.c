@@ -5,7 +5,7 @@
 
 #include "base/rand.h"
 
-#define KEY_CHAINS 4096u /* of each of the two kinds */
+#define KEY_CHAINS 4096u /* of each of two kinds: by sent key, by plain key */
 
 static WF_MEM_UNDER_LOCK struct wf_region **chain_sent(struct wf_mem *mem, uint64_t sent)
 {
@@ -17,7 +17,8 @@ static WF_MEM_UNDER_LOCK struct wf_region **chain_named(struct wf_mem *mem, uint
     return &mem->by_key[KEY_CHAINS + wf_rand(&key) % KEY_CHAINS];
 }
 
-/* By its name, or by what is sent for it: one message must not name two regions. */
+/* Is the plain key in use, or the value that peers send for it? A message must name one region
+ * only. */
 static WF_MEM_UNDER_LOCK bool key_is_taken(struct wf_mem *mem, uint64_t key, uint64_t auth)
 {
     const struct wf_region *r = *chain_named(mem, key), *s = *chain_sent(mem, key ^ auth);
@@ -28,7 +29,7 @@ static WF_MEM_UNDER_LOCK bool key_is_taken(struct wf_mem *mem, uint64_t key, uin
     return r || s;
 }
 
-/* One that nobody guesses by accident; with few bits the next that is free. */
+/* Choose a key that a faulty program does not hit by accident; with few bits the next free one. */
 static WF_MEM_UNDER_LOCK bool key_choose(struct wf_mem *mem, unsigned bits, uint64_t auth,
                                          uint64_t *key)
 {

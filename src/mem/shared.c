@@ -20,8 +20,8 @@
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
-/* The limit on file sizes holds for memfds, too, and who goes beyond it is ended by SIGXFSZ
- * (setrlimit(2)): look first. Sets errno. */
+/* RLIMIT_FSIZE limits memfds, too, and SIGXFSZ would end a process that exceeds it
+ * (setrlimit(2)): so check first. Sets errno. */
 static bool is_too_big(size_t size)
 {
     struct rlimit limit;
@@ -55,8 +55,8 @@ int wf_shared_create(const char *name, size_t size, int read_only, void **base)
         wf_error("cannot map %zu bytes of shared memory: %m", size);
         goto close_fd;
     }
-    /* The owner's writable mapping exists: F_SEAL_FUTURE_WRITE keeps it and
-     * denies others theirs, and hole punching with it. */
+    /* F_SEAL_FUTURE_WRITE keeps the owner's writable mapping, which exists by now, and denies
+     * later ones, and hole punching. */
     if (fcntl(fd, F_ADD_SEALS, SEALS | (read_only ? F_SEAL_FUTURE_WRITE : 0))) {
         wf_error("cannot seal shared memory: %m (Linux 5.1 or later is needed)");
         goto unmap;
@@ -77,7 +77,7 @@ enum weft_status wf_shared_map(int fd, size_t size, int writable, void **base)
     struct stat st;
     int seals = fcntl(fd, F_GET_SEALS);
     void *p;
-    /* A file that can shrink would kill its mapper by SIGBUS. */
+    /* If the file shrank, SIGBUS would kill this process. */
     if (seals < 0 || (seals & (F_SEAL_SHRINK | F_SEAL_SEAL)) != (F_SEAL_SHRINK | F_SEAL_SEAL) ||
         fstat(fd, &st) || !S_ISREG(st.st_mode) || (uint64_t)st.st_size < size || !size)
         return WEFT_EPROTO;

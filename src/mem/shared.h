@@ -6,13 +6,13 @@
 #include <stddef.h>
 #include <weft/weft.h>
 
-/* A memfd of [size] bytes named [name], sealed against shrinking, growing and further seals, mapped
- * shared and writable at *base; with [read_only] other processes can map it only to read. Returns
- * the descriptor or -1 (logged). */
+/* Create a memfd of [size] bytes named [name], sealed against shrinking, growing and further
+ * seals, and map it shared and writable at *base. With [read_only] other processes can map it
+ * only for reading. Returns the descriptor or -1 (logged). */
 int wf_shared_create(const char *name, size_t size, int read_only, void **base);
 
-/* Map another process's memfd, once it is certain that it has the seals which keep it from being
- * truncated while it is mapped, and at least [size] bytes.
+/* Map another process's memfd of at least [size] bytes, after a check that its seals prevent
+ * truncation.
  * Returns OK | EPROTO (not such a memfd) | ENOMEM | ESYSTEM */
 enum weft_status wf_shared_map(int fd, size_t size, int writable, void **base);
 
