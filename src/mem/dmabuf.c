@@ -17,7 +17,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 
-/* The file system that dma-bufs are in, Linux 5.3. */
+/* dma-bufs are in a file system of their own, since Linux 5.3. */
 static bool is_dmabuf(int fd)
 {
     struct statfs s;

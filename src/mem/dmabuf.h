@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Memory that a program names by a descriptor: a dma-buf, mostly a device's. Processors reach it by
- * a mapping, and what they do there lies between begin and end. */
+/* Memory that a program names by a descriptor: a dma-buf, in most cases a device's memory, or a
+ * file. Processors access it through a mapping, between wf_dmabuf_begin and wf_dmabuf_end. */
 #ifndef WF_MEM_DMABUF_H
 #define WF_MEM_DMABUF_H
 
@@ -10,8 +10,8 @@
 #include <weft/weft.h>
 
 struct wf_dmabuf {
-    int fd;           /* an own one; -1: none */
-    bool is_real;     /* else a file, as a memfd is */
+    int fd;           /* a duplicate of the program's; -1: none */
+    bool is_real;     /* a dma-buf; else a file, such as a memfd */
     bool is_writable; /* by processors */
     uint64_t offset;
     unsigned char *base; /* of [len] bytes */
@@ -24,17 +24,17 @@ struct wf_dmabuf {
         .fd = -1                                                                                   \
     }
 
-/* The bytes [offset, offset + len) of [fd], which is duplicated; [len] > 0.
- * Returns OK | EINVAL (no dma-buf or file, or not so long; or only to be read: logged at info)
- * | EMEMTYPE (it cannot be mapped: logged) | ELIMIT (descriptors) | ENOMEM */
+/* Map the bytes [offset, offset + len) of a duplicate of [fd]; [len] > 0.
+ * Returns OK | EINVAL (no dma-buf or file, or too short; or only to be read: logged at info) |
+ * EMEMTYPE (it cannot be mapped: logged) | ELIMIT (descriptors) | ENOMEM */
 enum weft_status wf_dmabuf_open(int fd, uint64_t offset, size_t len, bool write,
                                 struct wf_dmabuf *out);
 void wf_dmabuf_close(struct wf_dmabuf *d);
 
-/* Processors are about to touch it. Blocks while the device that it is of writes it, as far as its
- * driver says so. False: they may not (logged once) */
+/* Begin access by processors. Blocks while the exporting device writes, if its driver reports
+ * that. False: no access (logged once). */
 bool wf_dmabuf_begin(const struct wf_dmabuf *d);
-/* They have. */
+/* End access by processors. */
 void wf_dmabuf_end(const struct wf_dmabuf *d);
 
 #endif

@@ -15,7 +15,7 @@ struct wf_staging {
     struct wf_staging_params params;
     struct wf_cache *cache;
     struct wf_lifo free_descs, free_bounces;
-    _Atomic uint32_t *next; /* of both */
+    _Atomic uint32_t *next; /* links of both pools */
     uint8_t *arena;         /* descriptors, then bounce buffers */
     size_t size;
     void *handle;
@@ -48,7 +48,7 @@ static void *bounce_at(const struct wf_staging *s, uint32_t n)
     return s->arena + s->descs * sizeof(struct wf_desc) + (size_t)n * s->params.bounce_max;
 }
 
-/* OK | ENOMEM | what the registrar says */
+/* Returns OK | ENOMEM | the device's status */
 static enum weft_status arena_try(struct wf_staging *s)
 {
     const struct wf_reg_ops *r = &s->params.cache.reg_ops;
@@ -196,7 +196,7 @@ static enum weft_status bounce(struct wf_staging *s, struct wf_desc *d, size_t l
     return WEFT_OK;
 }
 
-/* Of what is not registered: where it is, or where it is copied. */
+/* Choose where the device finds the bytes: in place, or in a copy. */
 static enum weft_status place(struct wf_staging *s, struct wf_cache_user *user, struct wf_desc *d,
                               void *addr, size_t len, void *given)
 {
@@ -227,7 +227,7 @@ static enum weft_status place_or_not(struct wf_staging *s, struct wf_cache_user 
 {
     enum weft_status status = place(s, user, d, addr, len, given);
     if (status != WEFT_OK)
-        d->way = WF_STAGING_GIVEN; /* nothing to be given back but itself */
+        d->way = WF_STAGING_GIVEN; /* only the descriptor is to be given back */
     return status;
 }
 
