@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a weft_counter is, for those who add to it: lock-free, unless somebody sleeps on it.
+/* A weft_counter, for the code that adds to it. Adding takes no lock, unless a thread sleeps on it.
  *
- * Store/load pair "counter sleepers": wf_counter_add changes a word and then looks for sleepers;
- * who sleeps says so and then looks at the words. Both are sequentially consistent. */
+ * Store/load pair "counter sleepers": wf_counter_add changes a word, then loads [sleepers]; a
+ * thread about to sleep counts itself in [sleepers], then loads the words. All are sequentially
+ * consistent. */
 #ifndef WF_MEM_COUNTER_H
 #define WF_MEM_COUNTER_H
 
@@ -12,9 +13,9 @@
 
 struct weft_counter {
     _Atomic uint64_t value, errors;
-    _Atomic uint64_t changes; /* of either */
+    _Atomic uint64_t changes; /* of value or errors */
     _Atomic unsigned sleepers;
-    _Atomic unsigned refs; /* regions that it is bound to, and the caller's */
+    _Atomic unsigned refs; /* one per region that it is bound to, and the caller's */
     _Atomic int closed;    /* by the caller */
     uint64_t fork_gen;     /* constant */
     pthread_mutex_t lock;  /* for the condition alone */
@@ -22,7 +23,7 @@ struct weft_counter {
 };
 
 void wf_counter_changed(struct weft_counter *c);
-void wf_counter_put(struct weft_counter *c); /* a reference; the last frees it */
+void wf_counter_put(struct weft_counter *c); /* drops a reference; the last one frees it */
 
 static inline void wf_counter_add(struct weft_counter *c, uint64_t n)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A pool of numbered things, of which the one that was given back last is taken first: its lines
- * are at hand. Any thread, no lock. The head carries a count of changes, so that a number which
- * went and came back is not taken for one that stayed.
+/* A pool of numbers. The number given back last is taken first, because its object is likely to be
+ * in the processor's cache. Any thread, no lock. The head counts changes, so that an exchange fails
+ * if the number was taken and given back in between (ABA).
  *
- * Acquire/release pair "lifo": who gives a thing with who takes it. */
+ * Acquire/release pair "lifo": wf_lifo_give and the wf_lifo_take that gets the number. */
 #ifndef WF_MEM_LIFO_H
 #define WF_MEM_LIFO_H
 
@@ -14,7 +14,7 @@
 
 struct wf_lifo {
     _Alignas(64) _Atomic uint64_t head; /* changes << 32 | number */
-    _Atomic uint32_t *next;             /* of each number; the owner's */
+    _Atomic uint32_t *next;             /* link of each number; the owner's array */
 };
 
 /* [next] has room for [count]; all of them are in the pool, 0 first. */
@@ -31,7 +31,7 @@ static inline uint64_t wf_lifo_head(uint64_t was, uint32_t number)
     return ((was >> 32) + 1) << 32 | number;
 }
 
-/* WF_LIFO_NONE: there is none. */
+/* Returns a number, or WF_LIFO_NONE: the pool is empty. */
 static inline uint32_t wf_lifo_take(struct wf_lifo *l)
 {
     uint64_t head = atomic_load_explicit(&l->head, memory_order_acquire); /* "lifo" */
@@ -39,7 +39,7 @@ static inline uint32_t wf_lifo_take(struct wf_lifo *l)
     do {
         if ((uint32_t)head == WF_LIFO_NONE)
             return WF_LIFO_NONE;
-        /* May be another's by now: then the exchange fails. */
+        /* Another thread may have taken the number by now: then the exchange fails. */
         next = atomic_load_explicit(&l->next[(uint32_t)head], memory_order_relaxed);
     } while (!atomic_compare_exchange_weak_explicit(&l->head, &head, wf_lifo_head(head, next),
                                                     memory_order_acquire, memory_order_acquire));

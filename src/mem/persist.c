@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "mem/maps.h"
 
-/* libpmem(7), if it is installed: Weft is of use without it. */
+/* libpmem(7), if it is installed; else msync(2) does its work. */
 static struct {
     int (*is_pmem)(const void *addr, size_t len);
     void (*persist)(const void *addr, size_t len);
@@ -27,7 +27,7 @@ static void pmem_load(void)
         wf_info("no libpmem: regions for persistent memory are made so by msync");
         return;
     }
-    *(void **)&pmem.is_pmem = is_pmem; /* POSIX: dlsym gives functions as objects */
+    *(void **)&pmem.is_pmem = is_pmem; /* POSIX: dlsym returns a function as an object pointer */
     *(void **)&pmem.persist = persist;
 }
 
