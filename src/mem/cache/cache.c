@@ -11,7 +11,7 @@
 #include "mem/cache/impl.h"
 #include "mem/cache/pages.h"
 
-#define REAP_MS 100   /* the reaper's period while limbo has entries or changes are under way */
+#define REAP_MS 100   /* the reaper's period while limbo has entries or the log is not applied */
 #define IDLE_MS 60000 /* and otherwise */
 /* Chunks of the ranges may be only a quarter full. */
 #define ENTRIES_MAX ((uint32_t)WF_RANGES_CHUNKS * WF_RANGES_CHUNK / 4)
@@ -96,7 +96,7 @@ void wf_cache_count(struct wf_cache *c, struct wf_cache_counts *out)
 
 /* ---- opening and closing ---- */
 
-/* Apply the whole log. False: changes are under way. */
+/* Apply the whole log. False: the monitor's reader is adding to it. */
 static bool catch_up(struct wf_cache *c)
 {
     bool done = wf_cache_settle_locked(c);

@@ -108,8 +108,7 @@ bool wf_cache_log_apply(struct wf_cache *c)
     }
     drops = wf_load_acquire(&m->drops);
     if (atomic_load_explicit(&m->seqcount, memory_order_acquire) != seqcount)
-        return false; /* some changes that were read belong to a later seqcount, whose others may be
-                         unread */
+        return false; /* some changes read belong to a later, incomplete seqcount */
     c->drops_seen = drops;
     atomic_store_explicit(&c->applied, seqcount, memory_order_release); /* "applied" */
     return true;
