@@ -5,8 +5,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-/* An array with room for *room items of [size] bytes, of which [count] are in use, where one more
- * fits: [items] itself, or what it became. Null: no memory; [items] is as it was. */
+/* Make room for one more item in [items], an array with room for *room items of [size] bytes, of
+ * which [count] are in use. Returns the array, which may have moved. Null: no memory; [items] is
+ * unchanged. */
 static inline void *wf_array_grow(void *items, uint32_t count, uint32_t *room, size_t size)
 {
     uint32_t more = *room ? 2 * *room : 16;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Everything about the memory model that differs between machines, and nothing
- * else: how to fetch a line for writing, how to tell the core that it waits. */
+/* What differs between machines, and short names of atomic loads and stores. */
 #ifndef WF_BASE_ATOMIC_H
 #define WF_BASE_ATOMIC_H
 
@@ -9,9 +8,9 @@
 
 #define WF_CACHE_LINE 64
 
-/* Fetch the line at [p] in exclusive state, so that stores to several lines
- * overlap their ownership misses. gcc's __builtin_prefetch(p, 1) is only a
- * read prefetch unless -mprfchw is given, so the instruction is written out. */
+/* Fetch the cache line at [p] in exclusive state, so that stores to several lines overlap their
+ * ownership misses. gcc's __builtin_prefetch(p, 1) is only a read prefetch unless -mprfchw is
+ * given, so the instruction is written out. */
 static inline void wf_prefetch_write(const void *p)
 {
 #if defined(__x86_64__)

@@ -41,7 +41,7 @@ void wf_fd_floor_hold(struct wf_fd_floor *floor)
     *floor = (struct wf_fd_floor){0};
     if (are_all_open())
         return;
-    /* A file of its own, so that drop knows it again. */
+    /* A file of its own, by which wf_fd_floor_drop recognizes the descriptors. */
     fd = first = memfd_create("weft-floor", MFD_CLOEXEC);
     if (fd >= 0 && fd < WF_FD_MIN && !fstat(fd, &st)) {
         floor->dev = st.st_dev;

@@ -20,16 +20,16 @@ int wf_fd_high(int fd);
 /* A copy of [fd] above 2, close-on-exec. Returns  the copy, or -1 with errno */
 int wf_fd_dup(int fd);
 
-/* Around calls of libraries that make descriptors of their own (verbs, PMIx): no descriptor
- * below 3 is free in between. */
+/* For calls of libraries that make descriptors of their own (verbs, PMIx): between hold and drop
+ * no descriptor below 3 is free. */
 struct wf_fd_floor {
     dev_t dev;
-    ino_t ino; /* of the file that holds the places */
+    ino_t ino; /* of the file that occupies the descriptors */
     unsigned held;
 };
 
 void wf_fd_floor_hold(struct wf_fd_floor *floor);
-/* Keeps errno. A place that the program has taken meanwhile (dup2) stays the program's. */
+/* Keeps errno. A descriptor that the program has replaced meanwhile (dup2) stays open. */
 void wf_fd_floor_drop(const struct wf_fd_floor *floor);
 
 #endif

@@ -21,7 +21,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct wf_list items = {&items, &items}; /* by level, lowest first */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static _Atomic uintptr_t forking; /* the thread that forks; 0: none does */
-static unsigned repeats;          /* that thread's */
+static unsigned repeats;          /* calls of prepare beyond the first; that thread's */
 
 static struct wf_fork_item *fork_item(struct wf_list *it)
 {
@@ -114,8 +114,8 @@ void wf_fork_leave(struct wf_fork_item *item)
     pthread_mutex_unlock(&lock);
 }
 
-/* The handlers are registered before the lock is taken for the first time: no child finds it held
- * by a thread that it has not. */
+/* The handlers are registered before gen_lock is first taken. Otherwise a child could inherit
+ * the lock held by a thread that the child does not have. */
 uint64_t wf_fork_gen_begin(void)
 {
     uint64_t fork_gen = 0;

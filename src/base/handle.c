@@ -10,7 +10,7 @@
 
 static bool keep;
 
-/* A ring of the last ones. */
+/* The ring of objects that are kept. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static void **kept;
 static size_t first, count, bytes;
