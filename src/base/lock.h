@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which lock protects what, checked by clang's analysis (-Wthread-safety); nothing for gcc.
+/* Annotations: which lock protects which field. clang checks them (-Wthread-safety), gcc ignores
+ * them.
  *
  * clang 14 cannot name a member of the same structure in C, so a field names the class of its lock,
- * a token that all locks of one kind share: a field that is touched under no lock of the class is
- * found, one that is touched under another object's lock is not.
+ * a token that all locks of one kind share. clang finds an access under no lock of the class, but
+ * not one under another object's lock.
  *
  *     WF_LOCK_CLASS(wf_pool_lock);                        declared, never defined
  *     struct pool {
@@ -30,9 +31,9 @@ struct WF_LOCK_ATTRIBUTE(capability("lock")) wf_lock_class {
 };
 #define WF_LOCK_CLASS(name) extern struct wf_lock_class name
 
-/* Of a field, or of a variable in a file. */
+/* For a field, or a variable of a file. */
 #define WF_UNDER(class) WF_LOCK_ATTRIBUTE(guarded_by(class))
-/* Of a function's declaration: the caller holds these, or does not. */
+/* For a function's declaration: the caller holds these locks, or does not. */
 #define WF_REQUIRES(...) WF_LOCK_ATTRIBUTE(requires_capability(__VA_ARGS__))
 #define WF_EXCLUDES(...) WF_LOCK_ATTRIBUTE(locks_excluded(__VA_ARGS__))
 #define WF_ACQUIRES(...)                                                                           \

@@ -20,12 +20,12 @@
 #define NOTE_ROOM 80 /* for the count of lost lines, at the end of a line */
 
 static _Atomic int level_now = WF_LOG_WARN;
-static _Atomic unsigned lost; /* lines that stderr did not take, since the last one that it took */
+static _Atomic unsigned lost; /* lines lost since the last line that was written */
 
-/* The file that was standard error when a context was opened last. Two threads that open contexts
- * at the same time note the same file. */
+/* The file that was standard error when a context was last opened. Two threads that open
+ * contexts at the same time note the same file. */
 static _Atomic bool is_noted;
-static _Atomic bool is_open; /* it was open */
+static _Atomic bool is_open; /* descriptor 2 was open */
 static _Atomic uint64_t file_dev, file_ino;
 
 void wf_log_note(void)
@@ -37,8 +37,8 @@ void wf_log_note(void)
     atomic_store(&is_noted, true);
 }
 
-/* Is descriptor 2 still what was noted? If not, it may be a file of the program's that happened to
- * get the number, and text there would be damage. */
+/* Is descriptor 2 still the noted file? If not, it may be a file of the program's, which a log
+ * line would damage. */
 static bool is_ours(struct stat *st)
 {
     if (!atomic_load(&is_noted))
@@ -60,14 +60,14 @@ int wf_log_on(enum wf_log_level level)
 
 /* ---- writing without waiting for a reader ---- */
 
-/* An open file description of this call's own, so that O_NONBLOCK is nobody else's. -1: it cannot
- * be had (a socket, no /proc, no descriptor left). */
+/* Open stderr's file anew, so that O_NONBLOCK affects no other descriptor. -1: impossible (a
+ * socket, no /proc, no descriptor left). */
 static int stderr_reopen(void)
 {
     return wf_fd_high(open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
 }
 
-/* A terminal, or a pipe before Linux 6.4, which knows no RWF_NOWAIT. */
+/* For a terminal, and for a pipe before Linux 6.4: they do not support RWF_NOWAIT. */
 static ssize_t write_by_copy(const char *line, size_t n)
 {
     struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
@@ -75,7 +75,7 @@ static ssize_t write_by_copy(const char *line, size_t n)
     ssize_t done;
     if (fd < 0) {
         if (poll(&p, 1, 0) == 1 && (p.revents & POLLOUT))
-            return write(STDERR_FILENO, line, n); /* room for a line, unless another took it now */
+            return write(STDERR_FILENO, line, n); /* has room, unless another process filled it */
         errno = EAGAIN;
         return -1;
     }
@@ -86,7 +86,7 @@ static ssize_t write_by_copy(const char *line, size_t n)
     return done;
 }
 
-/* As write(2) to stderr, but EAGAIN where that would wait until somebody reads. */
+/* As write(2) to stderr, but fails with EAGAIN where write would wait for a reader. */
 static ssize_t write_now(const char *line, size_t n)
 {
     struct iovec v = {(void *)(uintptr_t)line, n};
@@ -96,7 +96,7 @@ static ssize_t write_now(const char *line, size_t n)
         errno = EBADF;
         return -1;
     }
-    if (S_ISREG(st.st_mode)) /* waits for no reader */
+    if (S_ISREG(st.st_mode)) /* never waits for a reader */
         return write(STDERR_FILENO, line, n);
     if (S_ISSOCK(st.st_mode))
         return send(STDERR_FILENO, line, n, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -106,9 +106,9 @@ static ssize_t write_now(const char *line, size_t n)
     return done;
 }
 
-/* One write per line, so that lines of several ranks do not mix. A line is lost rather than waited
- * for: its caller may hold a lock, and who reads stderr may be stopped. The next line that gets
- * through says how many were. [line] has room for that behind its [n] bytes. */
+/* One write per line, so that lines of several ranks do not mix. The write does not wait: the
+ * caller may hold a lock, and the reader of stderr may be stopped. The next line that is written
+ * has the number of lost ones; [line] has room for that behind its [n] bytes. */
 static void line_write(char *line, size_t n)
 {
     unsigned before = atomic_exchange(&lost, 0);
@@ -118,7 +118,7 @@ static void line_write(char *line, size_t n)
                               before);
     line[n++] = '\n';
     done = write_now(line, n);
-    if (done < 0 ? errno == EAGAIN : (size_t)done < n) /* a terminal may take the beginning alone */
+    if (done < 0 ? errno == EAGAIN : (size_t)done < n) /* a terminal may take only the beginning */
         atomic_fetch_add(&lost, before + 1);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What all structures of parameters begin with and end in: a version, flags, reserved words. */
+/* The fields that all parameter structures share: a version, flags, reserved words. */
 #ifndef WF_BASE_PARAMS_H
 #define WF_BASE_PARAMS_H
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Static probes (USDT): a nop each and a note in the library that says where,
- * for bpftrace, perf and systemtap; docs/man/weft.1 "PROBES" lists them. On the
- * out-of-line paths only. Without <sys/sdt.h> (package systemtap-sdt-dev) they
- * are nothing. */
+/* Static probes (USDT): each is a nop, and a note in the library with its address, for bpftrace,
+ * perf and systemtap; docs/man/weft.1 "PROBES" lists them. Only on out-of-line paths. Without
+ * <sys/sdt.h> (package systemtap-sdt-dev) they compile to nothing. */
 #ifndef WF_BASE_PROBE_H
 #define WF_BASE_PROBE_H
 

@@ -16,7 +16,7 @@
 
 #include "base/fd.h"
 
-#define PROCESSORS_MAX ((size_t)1 << 20) /* no kernel has as many */
+#define PROCESSORS_MAX ((size_t)1 << 20) /* no kernel supports so many */
 #define PF_EXITING 4u                    /* include/linux/sched.h; proc(5) field 9 */
 
 static ssize_t read_file(const char *path, char *buf, size_t room)
@@ -51,8 +51,8 @@ static int stat_field(const char *path, int n, char out[32])
 #define TIME_INITIAL 0xEFFFFFFAu          /* PROC_TIME_INIT_INO, include/linux/proc_ns.h */
 #define START_ROUNDED (UINT64_C(1) << 63) /* of a start time: it may be 1 tick too late */
 
-/* How far this process's time namespace (time_namespaces(7), Linux 5.6) shifts what it
- * reads of CLOCK_BOOTTIME, and so of start times: 0, or -1 if that cannot be found out. */
+/* The offset that this process's time namespace (time_namespaces(7), Linux 5.6) adds to
+ * CLOCK_BOOTTIME, and so to start times. Returns 0, or -1 if it is unknown. */
 static int boot_offset(int64_t *ns)
 {
     uint64_t mine = wf_namespace_id("time");
@@ -61,8 +61,8 @@ static int boot_offset(int64_t *ns)
     *ns = 0;
     if (!mine || mine == TIME_INITIAL)
         return 0;
-    /* The file is about the namespace of children. A thread that exists cannot enter it,
-     * so they differ only where unshare(2) was called and nothing was forked since. */
+    /* The file describes the namespace of children. An existing thread cannot enter that, so the
+     * two differ only if unshare(2) was called and nothing was forked since. */
     if (mine != wf_namespace_id("time_for_children") ||
         read_file("/proc/self/timens_offsets", buf, sizeof buf) <= 0 ||
         !(line = strstr(buf, "boottime")) ||
@@ -127,7 +127,7 @@ int wf_process_exiting(int pid)
 
 unsigned wf_processors_allowed(void)
 {
-    /* The kernel says EINVAL for a mask shorter than its own: sched_getaffinity(2). */
+    /* The kernel returns EINVAL for a mask shorter than its own: sched_getaffinity(2). */
     for (size_t most = CPU_SETSIZE; most <= PROCESSORS_MAX; most *= 2) {
         size_t size = CPU_ALLOC_SIZE(most);
         cpu_set_t *set = CPU_ALLOC(most);

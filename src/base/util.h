@@ -64,8 +64,8 @@ static inline struct wf_list *wf_list_pop(struct wf_list *head)
     return item;
 }
 
-/* Move all items of [from], in their order, to [to], which need not be initialized. For walking a
- * list to which the walk may add: its items come in the next walk. */
+/* Move all items of [from], in their order, to [to], which need not be initialized. For a walk
+ * that may add to the list: added items come in the next walk. */
 static inline void wf_list_take(struct wf_list *to, struct wf_list *from)
 {
     wf_list_init(to);
