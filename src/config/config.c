@@ -48,7 +48,7 @@ static const struct param params[] = {
 #undef WF_PARAM_STRING
 };
 
-/* WEFT_ names that mean something elsewhere: to the tool, tests or bindings. */
+/* WEFT_ names that the tool, tests or bindings read. */
 static const char *const known_elsewhere[] = {"WEFT_TEST_", "WEFT_HOOK"};
 
 /* Variables of earlier versions, and what to use instead. */
@@ -128,7 +128,7 @@ static void param_complain(const struct param *p, const char *text)
                  p->kind == KIND_BOOL ? "0|1|no|yes|off|on" : p->values, p->doc);
 }
 
-/* Edit distance, for "did you mean". Both at most 63 long; beyond that: far. */
+/* Edit distance, for "did you mean". Both have at most 63 characters; else it is 99. */
 static unsigned distance(const char *a, const char *b)
 {
     unsigned row[64], la = (unsigned)strlen(a), lb = (unsigned)strlen(b);
@@ -202,8 +202,9 @@ static void set_defaults(void)
     wf_debug_defaults(&config);
 }
 
-/* What libfabric calls some of them, for programs that were tuned there. They are not Weft's: what
- * cannot be read as a value is left alone, and the own name goes first. */
+/* libfabric's names of some variables, for programs that were tuned with it. Weft's own name
+ * takes precedence. A value that cannot be parsed is ignored, with a warning, because the
+ * variable is not Weft's. */
 static const struct {
     const char *theirs, *ours;
 } aliases[] = {{"FI_MR_CACHE_MAX_SIZE", "WEFT_MR_CACHE_SIZE"},
@@ -224,9 +225,9 @@ static void alias_read(const char *theirs, const char *ours)
     if (!text || getenv(ours))
         return;
     if (!strcmp(ours, "WEFT_MR_CACHE_SIZE") && !wf_value_number(text, WF_UNIT_BYTES, &v)) {
-        if (v == UINT64_MAX) /* there: no limit */
+        if (v == UINT64_MAX) /* libfabric: no limit */
             text = "0";
-        else if (!v && !getenv("WEFT_MR_CACHE_COUNT")) { /* there: no cache */
+        else if (!v && !getenv("WEFT_MR_CACHE_COUNT")) { /* libfabric: no cache */
             (void)set_by_name("WEFT_MR_CACHE_COUNT", "0");
             return;
         }
@@ -235,7 +236,7 @@ static void alias_read(const char *theirs, const char *ours)
         wf_warn("%s=%s is not taken for %s: no value of its kind", theirs, text, ours);
 }
 
-/* The same for what is an item of WEFT_DEBUG here: that may only add to it. */
+/* The same for an item of WEFT_DEBUG: the variable can only switch it on. */
 static void alias_read_merge(void)
 {
     const char *text = getenv("FI_MR_CACHE_MERGE_REGIONS");
@@ -294,7 +295,7 @@ const char *wf_config_launcher(const char *name)
     return getenv(name);
 }
 
-/* The value in force, in [text] or where it lies. */
+/* The text of the value in force: [text], or a string that outlives the call. */
 static const char *param_text(const struct param *p, const void *field, char text[WF_VALUE_TEXT])
 {
     const struct wf_share *share = field;

@@ -30,16 +30,16 @@ struct wf_config {
 #undef WF_DEBUG_NUMBER
 };
 
-/* Read and check the environment, once; later calls give the same answer.
+/* Read and check the environment, once; later calls return the same. Any thread. An unknown WEFT_
+ * name is logged as a warning, with the nearest name.
  * Returns  OK | EINVAL (a value out of range or of the wrong form, or a variable of renamed.def;
- *          logged with what is allowed). Unknown WEFT_ names are warned about with the
- *          nearest name. Any thread. */
+ *          logged with the values that are allowed) */
 enum weft_status wf_config_init(void);
 
-/* The values in force; the defaults before wf_config_init succeeded. */
+/* The values in force. A variable with an invalid value has its default. */
 const struct wf_config *wf_config(void);
 
-/* The launcher's own variables, the only others that Weft reads. Null if unset. */
+/* A variable of the launcher's: the only others that Weft reads. Null if unset. */
 const char *wf_config_launcher(const char *name);
 
 #endif

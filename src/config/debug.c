@@ -15,7 +15,7 @@ struct item {
     bool is_number;
     enum wf_unit unit;
     size_t offset;
-    uint64_t dflt, min, max; /* of a flag: what it sets is [max] */
+    uint64_t dflt, min, max; /* a flag sets its field to [max] */
     const char *doc;
 };
 
@@ -48,7 +48,7 @@ void wf_debug_defaults(struct wf_config *c)
         *field_of(c, &items[i]) = items[i].dflt;
 }
 
-/* An item of this name, with a value or without; some have a row for each. Null: none. */
+/* The item of this name, with a value or without: some names have a row for each. Null: none. */
 static const struct item *item_find(const char *name, bool is_number)
 {
     for (size_t i = 0; i < WF_ARRAY_LEN(items); i++)

@@ -6,7 +6,7 @@
 
 #include "config/config.h"
 
-/* What WEFT_DEBUG is, with the names of all items. */
+/* The description of WEFT_DEBUG, with the names of all items. */
 extern const char wf_debug_doc[];
 
 /* Set the fields to the defaults. */

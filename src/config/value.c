@@ -13,7 +13,7 @@
 
 static const char suffixes[] = "KMGT";
 
-/* [text] is nothing, or what may follow a number of bytes. */
+/* Is [text] empty, or a unit that may follow a number of bytes? */
 static int is_bytes_end(const char *text, enum wf_unit unit)
 {
     return !*text || (unit == WF_UNIT_BYTES && (!strcasecmp(text, "B") || !strcasecmp(text, "iB")));
@@ -41,7 +41,7 @@ static int parse_integer(const char *text, enum wf_unit unit, uint64_t *out)
     return 0;
 }
 
-/* Digits, with a point or without: whatever the locale. */
+/* Parse digits, with a point or without, the same in all locales. */
 static double parse_decimal(const char *text, const char **end)
 {
     double v = 0, place = 1;
@@ -54,7 +54,7 @@ static double parse_decimal(const char *text, const char **end)
     return v;
 }
 
-/* A time of less than a millisecond, or with parts of one, is none. */
+/* Only whole milliseconds are valid. */
 static int parse_ms(const char *text, uint64_t *out)
 {
     static const struct {

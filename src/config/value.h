@@ -6,15 +6,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What a number counts. The suffixes K, M, G and T stand for 2^10, 2^20, 2^30 and 2^40.
+/* The unit of a number. The suffixes K, M, G and T stand for 2^10, 2^20, 2^30 and 2^40.
  *   WF_UNIT_NONE   "4096", "4K"
  *   WF_UNIT_BYTES  the same, also "64KB", "64KiB", "4032B"
  *   WF_UNIT_MS     "500ms", "2.5s", "10m", "1h"; without a unit: milliseconds */
 enum wf_unit { WF_UNIT_NONE, WF_UNIT_BYTES, WF_UNIT_MS };
 
-enum { WF_VALUE_TEXT = 32 }; /* longest text of a number, with its end */
+enum { WF_VALUE_TEXT = 32 }; /* longest text of a number, with the 0 at its end */
 
-/* Of something: a fraction (above 0), or bytes. */
+/* A part of an amount: a fraction (above 0), or bytes. */
 struct wf_share {
     double fraction;
     uint64_t bytes;

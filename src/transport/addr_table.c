@@ -5,7 +5,7 @@
 
 #define FEWEST 16u
 
-/* Generations count up, tokens are random: either makes a difference in every bit. */
+/* Generations count up, and tokens are random: a difference in either spreads over the hash. */
 static uint32_t hash_of(const struct wf_address *a)
 {
     uint64_t h = (a->process.token[0] ^ a->ep_gen) * UINT64_C(0x9e3779b97f4a7c15);
@@ -34,7 +34,7 @@ static void push(struct wf_addr_table *table, struct wf_addr_entry *entry)
     *b = entry;
 }
 
-/* Longer chains if there is no memory. */
+/* Double the buckets. Without memory the chains get longer instead. */
 static void grow(struct wf_addr_table *table)
 {
     uint32_t n = table->buckets ? 2 * (table->mask + 1) : FEWEST;

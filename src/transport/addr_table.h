@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A table of what is known by an endpoint's address. The items have their entry within. */
+/* A hash table of items by an endpoint's address. Each item contains its entry. */
 #ifndef WF_TRANSPORT_ADDR_TABLE_H
 #define WF_TRANSPORT_ADDR_TABLE_H
 
@@ -21,13 +21,15 @@ struct wf_addr_table {
 /* Null: it is not there. */
 struct wf_addr_entry *wf_addr_table_find(const struct wf_addr_table *table,
                                          const struct wf_address *address);
-/* [entry], with its address set. False: no memory (for the first one; else chains get longer). */
+/* Add [entry], whose address is set. False: no memory for the first buckets. (Later the chains
+ * get longer instead.) */
 bool wf_addr_table_add(struct wf_addr_table *table, struct wf_addr_entry *entry);
 void wf_addr_table_remove(struct wf_addr_table *table, struct wf_addr_entry *entry);
-/* [act] on each, in no order; it may remove that one, but no other and add none. */
+/* Call [act] for each entry, in no order. It may remove that entry, but no other, and may add
+ * none. */
 void wf_addr_table_each(const struct wf_addr_table *table,
                         void (*act)(struct wf_addr_entry *entry, void *arg), void *arg);
-/* The table itself. */
+/* Free the table, not the entries. */
 void wf_addr_table_free(struct wf_addr_table *table);
 
 #endif

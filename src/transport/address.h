@@ -13,7 +13,7 @@
 #define WF_KEY_VERSION 5
 #define WF_KEY_PRIVATE UINT64_MAX
 
-/* A process as others on its node tell it apart. */
+/* The identity of a process among those of its node. */
 struct wf_process_id {
     uint64_t node;     /* boot id, folded */
     uint64_t netns;    /* inode of the network namespace */
@@ -24,24 +24,24 @@ struct wf_process_id {
     uint32_t pid;
 };
 
-/* Which endpoint: compared as bytes. */
+/* The identity of an endpoint; compared as bytes. */
 struct wf_address {
     uint8_t version;
-    uint8_t size; /* here always of this struct; in address bytes, of those */
+    uint8_t size; /* here: of this struct; in address bytes: of all of them */
     uint16_t ep;
     uint32_t ep_gen; /* ids are reused, generations are not */
     struct wf_process_id process;
 };
 _Static_assert(sizeof(struct wf_address) == 64, "wire structure");
 _Static_assert(offsetof(struct wf_address, process) == 8, "wire structure");
-/* Where its process can be called on the network; behind the address in address
- * bytes, unless there is no such place. */
+/* The network contact of an endpoint's process. It follows the address in address bytes, unless
+ * the process has none. */
 #define WF_CONTACT_IPS 2
 struct wf_contact {
     uint16_t port; /* TCP; 0: none */
     uint8_t count; /* of ip */
     uint8_t zero[3];
-    uint16_t rdma;                  /* TCP port of the door to queue pairs; 0: none */
+    uint16_t rdma;                  /* TCP port for RDMA; 0: none */
     uint8_t ip[WF_CONTACT_IPS][16]; /* IPv6, or IPv4 mapped into it; the best one first */
 };
 _Static_assert(sizeof(struct wf_contact) == 40, "wire structure");
@@ -54,25 +54,25 @@ _Static_assert(WF_ADDRESS_BYTES <= WEFT_ADDR_MAX, "public limit");
 struct wf_key {
     uint8_t version;
     uint8_t access; /* WEFT_REMOTE_* */
-    uint16_t size;  /* of the whole */
+    uint16_t size;  /* of this struct */
     uint32_t slot;  /* index of its generation word in the owner's state segment */
     uint64_t gen;
     uint64_t slab;   /* WF_KEY_PRIVATE: the owner's own memory, which is not mapped */
     uint64_t offset; /* in the slab; PRIVATE: its address in the owner's process */
     uint64_t length;
-    uint64_t token;  /* token[0] of the owner: a key of another process is told */
-    uint64_t first;  /* what peers call its first byte; 0 unless PRIVATE */
+    uint64_t token;  /* token[0] of the owner: detects another process's key */
+    uint64_t first;  /* where peers address its first byte; 0 unless PRIVATE */
     uint32_t flags;  /* enum wf_key_flags; 0 unless PRIVATE */
     uint32_t auth;   /* wf_auth_tag of its authorization key */
-    uint64_t nic_at; /* what its owner's NICs call its first byte; 0 where all of nic_key are */
-    uint32_t nic_key[WF_KEY_NICS]; /* by which each of them lets others reach it; 0: it does not */
+    uint64_t nic_at; /* the NICs' address of its first byte; 0 where all of nic_key are */
+    uint32_t nic_key[WF_KEY_NICS]; /* its remote key at each of the owner's NICs; 0: none */
     uint64_t check;                /* wf_key_check of all above */
 };
 
-/* A sum over a key's bytes: a key that was damaged on its way must not name other memory of its
- * owner. (Whoever maps a slab could read all of it, so nobody asks the owner about a range.) Each
- * step is a bijection of the word and of the sum, so a key with one wrong word is always found,
- * others but for 1 in 2^64. */
+/* A checksum over a key's bytes: a key that was damaged in transit must not name other memory of
+ * its owner. (A process that maps a slab can read all of it, so no owner checks the range.) Each
+ * step is a bijection of the word and of the sum: it always detects one wrong word, and several
+ * but for 1 in 2^64. */
 static inline uint64_t wf_key_check(const struct wf_key *k)
 {
     uint64_t words[offsetof(struct wf_key, check) / 8], sum = 0x243f6a8885a308d3u; /* pi's */
@@ -84,7 +84,7 @@ static inline uint64_t wf_key_check(const struct wf_key *k)
     return sum;
 }
 
-/* Do any of its owner's NICs let others reach it? */
+/* Does any NIC of its owner have a remote key for it? */
 static inline int wf_key_has_nic(const struct wf_key *k)
 {
     uint32_t any = 0;
@@ -93,7 +93,7 @@ static inline int wf_key_has_nic(const struct wf_key *k)
     return any != 0;
 }
 
-/* Tells in a raw key which authorization key its region has: its digest is not in it. */
+/* The mark of a region's authorization key in a raw key, which does not contain the digest. */
 static inline uint32_t wf_auth_tag(uint64_t gen, uint64_t digest)
 {
     uint64_t h = (gen ^ digest) * 0xd6e8feb86659fd93u;
@@ -101,13 +101,13 @@ static inline uint32_t wf_auth_tag(uint64_t gen, uint64_t digest)
 }
 
 enum wf_key_flags {
-    WF_KEY_OWNER = 1,    /* its owner does every access */
-    WF_KEY_UNBACKED = 2, /* pages may be missing: by pieces */
-    WF_KEY_ATOMIC = 4,   /* its atomics are done by the one NIC of nic_key, and nobody else */
+    WF_KEY_OWNER = 1,    /* only the owner's process accesses the memory */
+    WF_KEY_UNBACKED = 2, /* pages may be missing: accessed in pieces */
+    WF_KEY_ATOMIC = 4,   /* only the one NIC of nic_key does atomics on it */
     WF_KEY_FLAGS = 7,
 };
 
-/* What flags say with the rest. */
+/* Are the flags valid, and consistent with the other fields? */
 static inline int wf_key_flags_are_valid(const struct wf_key *k)
 {
     if (k->flags & ~(uint32_t)WF_KEY_FLAGS || (k->slab != WF_KEY_PRIVATE && k->flags))
@@ -135,7 +135,7 @@ static inline int wf_contact_is_valid(const struct wf_contact *c)
     return wf_contact_is_some(c) ? c->count >= 1 && c->count <= WF_CONTACT_IPS : !c->count;
 }
 
-/* The one parser of address bytes; without a contact its port is 0.
+/* The only parser of address bytes. Without a contact in them, *contact is all 0.
  * Returns OK | EINVAL | EVERSION */
 static inline enum weft_status wf_address_parse(const void *buf, size_t len, struct wf_address *out,
                                                 struct wf_contact *contact)
@@ -173,7 +173,7 @@ static inline size_t wf_address_pack(const struct wf_address *a, const struct wf
     return n;
 }
 
-/* The one parser of key bytes. Returns OK | EINVAL | EVERSION */
+/* The only parser of key bytes. Returns OK | EINVAL | EVERSION */
 static inline enum weft_status wf_key_parse(const void *buf, size_t len, struct wf_key *out)
 {
     struct wf_key k;
@@ -186,7 +186,7 @@ static inline enum weft_status wf_key_parse(const void *buf, size_t len, struct 
     memcpy(&k, buf, sizeof k);
     if (k.size != sizeof k || k.check != wf_key_check(&k) || !k.length ||
         k.offset + k.length < k.length ||
-        !(k.gen & 1) || /* those of wiped and never used slots are even */
+        !(k.gen & 1) || /* generations of closed and unused slots are even */
         k.first + k.length < k.length || !wf_key_flags_are_valid(&k) ||
         (k.slab != WF_KEY_PRIVATE && k.first) || k.nic_at + k.length < k.length ||
         (k.nic_at && !wf_key_has_nic(&k)))
