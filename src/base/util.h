@@ -10,7 +10,8 @@
 #define WF_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define WF_MAX(a, b) ((a) > (b) ? (a) : (b))
 
-/* Names the lock that guards a field, for readers alone: base/lock.h has what clang checks. */
+/* Names the lock that guards a field, for readers only. clang checks the annotations of
+ * base/lock.h. */
 #define WF_GUARDED_BY(lock)
 
 /* [align] is a power of two. */

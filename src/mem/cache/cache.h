@@ -71,7 +71,7 @@ struct wf_reg_ops {
 struct wf_cache_params {
     struct wf_reg_ops reg_ops;
     struct wf_monitor *monitor;
-    struct wf_budget *budget; /* charged for what is pinned; null: none */
+    struct wf_budget *budget; /* charged for pinned bytes; null: none */
     uint64_t max_bytes;       /* of entries; 0: no limit */
     uint32_t max_entries;     /* 0: nothing is cached */
     bool merge;               /* a miss registers one range with the entries that it touches */
@@ -112,11 +112,11 @@ bool wf_cache_user_is_ours(const struct wf_cache_user *user);
 /* A registration that covers [addr, addr + len), len > 0. It lasts until wf_cache_put by the same
  * user.
  * Blocks   as long as the device does; at most 2 ms for changes under way; when the device can
- *          register no more, for what other threads are deregistering: 200 ms, for a device that is
- *          stuck only once, and 2.2 s in all while other threads take what is given up
+ *          register no more, 200 ms for deregistrations by other threads: only once if the device
+ *          is stuck, and 2.2 s in all if other threads keep taking the room that is made
  * Returns  OK | EINVAL (the range wraps) | ENOMEM | EFORKED | ELIMIT (no idle entry is left to give
- *          up, or other threads took what was given up 12 times: the caller copies through
- *          registered memory) | what the device returned */
+ *          up, or other threads took the room 12 times: the caller copies through registered
+ *          memory) | the device's status */
 enum weft_status wf_cache_get(struct wf_cache_user *user, const void *addr, size_t len,
                               struct wf_cached *out);
 void wf_cache_put(struct wf_cache_user *user, const struct wf_cached *use);

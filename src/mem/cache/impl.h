@@ -80,9 +80,9 @@ struct use_chunk {
 };
 
 /* The span of mappings that [times] calls of the monitor's watch returned in a row, while the
- * log ended at [logged]. One call does not prove that it watched what it looked up. Two do: what
- * the second looked up, the first had watched. From then on the whole span is private memory and
- * watched, until the next change is logged. */
+ * log ended at [logged]. One call does not prove that the span which it looked up is the one
+ * that it watched. Two calls do: the first watched the span which the second looked up. Until
+ * the next change is logged, the whole span is private memory and watched. */
 struct watched {
     struct wf_span span;
     uint64_t logged;
@@ -195,7 +195,7 @@ static inline WF_RELEASES(wf_cache_user_lock_class) void user_unlock(struct wf_c
     atomic_store_explicit(&u->lock, 0, memory_order_release); /* "user" */
 }
 
-/* The locks of all users. While they are held, no thread looks anything up. */
+/* Take the locks of all users. While they are held, no thread looks anything up. */
 static inline UNDER_LOCK WF_ACQUIRES(wf_cache_user_lock_class) void users_lock(struct wf_cache *c)
 {
     wf_list_each(it, &c->users) user_lock(wf_container_of(it, struct wf_cache_user, item));
