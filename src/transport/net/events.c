@@ -79,7 +79,7 @@ static void given_up(struct net_ep *ep, const struct wf_dial_result *v)
     } else if (chan->gen &&
                wf_net_session_has_other(session, chan)) { /* which shows that the process lives */
         wf_net_chan_dial(chan, RETRY_MS);
-    } else if (!chan->gen && chan->index) { /* the others go on without it */
+    } else if (!chan->gen && chan->index) { /* the session goes on without it */
         wf_info("lane %u to endpoint %u of process %u cannot be opened: %s", chan->index,
                 session->known.address.ep, session->known.address.process.pid, v->why);
         chan->lost = true;

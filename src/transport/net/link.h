@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The border between a channel and what carries its bytes.
+/* The border between channels and the drivers of their links.
  *
  *     channel (net/)                          driver (tcp/, rdma/)
  *       struct net_link_ops  ------------>      one link: a socket, a queue pair
@@ -8,8 +8,8 @@
  *
  * A channel has one link or none. The link comes with an authenticated connection of the connection
  * manager, breaks, and is replaced by the next connection's; the channel's frames stay. A driver
- * embeds struct net_link at the start of its own link and knows nothing of a channel, a session or
- * an endpoint but what this file hands out.
+ * embeds struct net_link at the start of its own link and knows no more of a channel, a session or
+ * an endpoint than this file offers.
  *
  * A link is freed by its driver, in close, linger or turn_away. The channel drops its pointer to
  * the link before it calls one of these. A channel outlives the poll in which it ended: epoll

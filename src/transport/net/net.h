@@ -19,8 +19,8 @@
  * Sessions. A session is the association of two endpoints, one of them in this process. The first
  * message to a peer, or the first connection from it, makes the session. It lives until one of the
  * two endpoints closes (BYE) or is found dead. Then the peer's address is remembered, and later
- * connections from it are turned away. Generation and token distinguish an endpoint from
- * an earlier one of the same process id and number.
+ * connections from it are turned away. Generation and token distinguish an endpoint from an earlier
+ * one of the same process id and number.
  *
  * Channels. A session has 1 to WEFT_TCP_LANES channels; a channel's index is its lane. A channel is
  * an ordered, exactly-once stream of frames in each direction. It has at most one link at a time,

@@ -97,7 +97,7 @@ static struct wf_bulk bulk_in(const struct net_chan *chan, struct net_token *tok
                             .token = &token->base};
 }
 
-/* The memory for the next payload bytes; null: there is none, and they are dropped. */
+/* Get the memory for the next payload bytes. Null: there is none, and they are dropped. */
 static void *bulk_hold(struct net_chan *chan, struct net_token *token, struct wf_bulk *bulk,
                        size_t *n)
 {

@@ -68,7 +68,7 @@
  * WRITEs on lanes above 0, after which messages may go by lane 0, and long WRITEs on lane 0, after
  * which other lanes may continue.
  *
- * Atomics are done again only if they stand behind a refused operation. The core is told that all
+ * Atomics are done again only if they stand behind a refused operation. The core learns that all
  * other unfinished ones may have been executed (ELOST). An atomic's old value arrives in 8 bytes of
  * the endpoint that no peer can write.
  *
@@ -128,15 +128,15 @@ struct rdma_net_ep {
     struct rdma_ep *rdma;
 };
 
-/* What an endpoint's links on one port share. */
+/* The queues and buffers that an endpoint's links on one port share. */
 struct rdma_rail {
     struct rdma_ep *ep;
     struct rdma_device *device;
     unsigned port_at, number; /* number: in ep->rails */
     struct wf_hca_td *td;     /* its queues need no locks; null: the NIC has no such domains */
     struct wf_hca_cq *cq;
-    struct wf_hca_srq *srq;       /* null: the NIC has none */
-    uint8_t *memory;              /* credit words; receive buffers, pieces, results */
+    struct wf_hca_srq *srq; /* null: the NIC has none */
+    uint8_t *memory;        /* credit words and source words; receive buffers, pieces, results */
     struct wf_hca_mr *credits_mr; /* which peers write */
     struct wf_hca_mr *mr;         /* of the rest */
     uint32_t receives, pieces, credits;
@@ -145,8 +145,8 @@ struct rdma_rail {
     uint32_t *free_receives, nfree_receives; /* receive buffers that are not posted */
     uint32_t batch;                          /* so many are posted at a time */
     uint32_t *free_results, nfree_results;   /* of QP_RESULTS */
-    struct qp_link **by_credit; /* [credits]: a link's credit word is its number in completions */
-    struct wf_list links;       /* those with a queue pair */
+    struct qp_link **by_credit;              /* [credits]: by the index of a link's credit word */
+    struct wf_list links;                    /* those with a queue pair */
     uint32_t nlinks;
     uint32_t under_way;   /* requests not known to be complete */
     uint32_t doubtful;    /* broken queue pairs that may have kept a receive buffer */
@@ -226,7 +226,7 @@ struct qp_link {
     enum wf_hca_status why;      /* QP_FAILED: the reason */
     uint32_t credit, gen;
     uint32_t psn, their_psn; /* PSNs of the first packets */
-    bool is_connected;       /* the queue pair is */
+    bool is_connected;       /* the queue pair can receive */
     uint64_t their_credit;
     uint32_t their_credit_key, their_name;
     uint8_t their_device;
@@ -245,7 +245,7 @@ struct qp_link {
     /* out; requests are numbered from 0, modulo 2^32 */
     uint32_t reserve;            /* granted SENDs that short SENDs leave unused */
     uint32_t allowed;            /* SENDs granted in all; never decreases */
-    uint32_t posted, done;       /* requests in all; the oldest of them that are complete */
+    uint32_t posted, done;       /* requests in all; those that are complete, the oldest */
     uint32_t psn_done;           /* modulo 2^24: PSN of the first packet of request [done] */
     uint32_t reached;            /* broken: the PSN that the peer reported, or PSN_NONE */
     uint32_t sends;              /* posted requests that take a buffer of the peer's */
@@ -253,7 +253,7 @@ struct qp_link {
     uint32_t last_nic_op;        /* number of the newest NIC operation, plus one */
     uint32_t refused;            /* number of the refused NIC operation, if is_refused */
     uint32_t depth, mask;        /* of [requests]: a power of two; less one */
-    uint32_t most;               /* requests under way, not counting grants */
+    uint32_t most;               /* limit of requests under way, but for grants */
     uint32_t inline_max;         /* bytes, as the NIC and wf_config allow; 0: none */
     uint32_t signal_each;        /* one of so many requests asks for a completion */
     struct qp_request *requests; /* a free one is wf_qp_none */
@@ -340,7 +340,7 @@ void wf_rdma_receives_post(struct rdma_rail *r);
 
 static inline size_t wf_rdma_credits_size(const struct rdma_rail *r)
 {
-    return wf_align_up(8 * (size_t)r->credits, 4096); /* a word to send from beside each */
+    return wf_align_up(8 * (size_t)r->credits, 4096); /* credit words, and source words of grants */
 }
 static inline _Atomic uint32_t *wf_rdma_credit_at(const struct rdma_rail *r, uint32_t i)
 {

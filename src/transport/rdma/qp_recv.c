@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Receiving by a queue pair: what arrived, and its buffers. */
+/* Receiving by a queue pair, and its receive buffers. */
 #include <errno.h>
 #include <string.h>
 #include <sys/uio.h>

@@ -97,7 +97,7 @@ static void credit_write(struct qp_link *l, uint32_t now, enum wf_hca_op op)
         return; /* the next completion grants again */
     if (l->inline_max >= sizeof now) {
         wr.flags = WF_HCA_INLINE;
-    } else { /* the source word; a WRITE under way may send the newer value: harmless */
+    } else { /* the link's source word; a WRITE still under way may send the newer value, too */
         uint32_t *at = (uint32_t *)(void *)wf_rdma_credit_at(l->rail, l->rail->credits + l->credit);
         *at = now;
         wr.sge[0] = (struct wf_hca_sge){at, sizeof now, l->rail->credits_mr->lkey};
