@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A channel's life: links come and go, its frames stay until the peer acknowledges them. */
+/* Channels: links come and go; frames stay until the peer acknowledges them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,11 +9,12 @@
 #include "config/config.h"
 #include "transport/net/net.h"
 
-/* Frames that a channel can hold unacknowledged: no ring is as large as 16 times this. */
+/* More frames than a channel can hold unacknowledged: each has at least 16 bytes, and no ring has
+ * 16 * FRAMES_MAX bytes. */
 #define FRAMES_MAX ((uint32_t)1 << 24)
-#define GEN_STEP 65536u           /* no honest generation is further ahead */
-#define SETTLE_NS 2000000u        /* in a poll */
-#define SETTLE_CLOSING_NS 100000u /* at least, of an endpoint that closes */
+#define GEN_STEP 65536u           /* a correct peer's generation is at most so far ahead */
+#define SETTLE_NS 2000000u        /* for a link's flush in a poll */
+#define SETTLE_CLOSING_NS 100000u /* the least for it while the endpoint closes */
 
 static uint32_t power_of_two(uint64_t n)
 {
@@ -58,16 +59,16 @@ static struct net_link *link_leave(struct net_chan *chan)
     chan->up = chan->avoid = false;
     chan->synced = chan->open = chan->half_closed = false;
     chan->blocked = false;
-    free(chan->stash); /* a frame that was not whole comes again */
+    free(chan->stash); /* the peer sends the whole frame again */
     chan->stash = NULL;
     chan->stash_len = 0;
     chan->bulk.frame.kind = 0;
     return link;
 }
 
-/* Wait, for a short time, until the peer has everything. An endpoint that closes has one time for
- * all links that are never flushed, and each link may take half of what is left of it: many may be
- * of peers that are gone. */
+/* Wait, for a short time, until the link is flushed. While the endpoint closes, all links together
+ * have closing.settle_ns for waits in vain, and each may wait for half of the rest: the peers of
+ * many links may be gone. */
 void wf_net_chan_settle(struct net_chan *chan)
 {
     struct net_closing *c = &chan->session->ep->closing;
@@ -109,7 +110,7 @@ static void link_drop(struct net_chan *chan)
 void wf_net_chan_free(struct net_chan *chan)
 {
     struct net_ep *ep = chan->session->ep;
-    link_drop(chan); /* which may run the program, and that dial */
+    link_drop(chan); /* this may run the program's handlers, which may dial */
     if (chan->dial)
         wf_conn_mgr_cancel(ep->ctx->mgr, chan->dial);
     if (ep->driver->chan_free)
@@ -162,7 +163,7 @@ void wf_net_chan_dial(struct net_chan *chan, uint32_t delay_ms)
     ep->undialled = true;
 }
 
-/* Everything from the tail on is sent again. */
+/* Send everything from the tail on again. */
 static void rewind_out(struct net_chan *chan)
 {
     chan->at = chan->sent = chan->tail;
@@ -197,7 +198,7 @@ void wf_net_chan_break(struct net_chan *chan, const char *why)
 
 /* ---- a new link ---- */
 
-/* Is [conn] later than the connection that there is or was? */
+/* Is [conn] later than the channel's present or last connection? */
 static bool is_later(const struct net_chan *chan, const struct wf_net_conn *conn)
 {
     return conn->gen != chan->gen && conn->gen - chan->gen <= GEN_STEP;
@@ -244,7 +245,7 @@ static struct net_link *link_open(struct net_chan *chan, const struct wf_net_con
     return ep->driver->open(chan, conn);
 }
 
-/* The connection manager ends its own dial when the connection that it was for comes. */
+/* The channel has a connection: cancel its dial, unless [conn] is that dial's result. */
 static void dial_end(struct net_chan *chan, const struct wf_net_conn *conn)
 {
     if (chan->dial && !(conn->dialled && conn->dial == chan->dial))
@@ -298,7 +299,7 @@ void wf_net_chan_relink(struct net_chan *chan, struct net_link *link)
     chan->link = link;
 }
 
-/* ---- what the peer reports of this direction ---- */
+/* ---- the peer's reports on this side's frames ---- */
 
 void wf_net_chan_fed(struct net_chan *chan)
 {
@@ -312,12 +313,12 @@ enum weft_status wf_net_chan_acked(struct net_chan *chan, uint32_t ack)
 {
     uint32_t n = wf_net_past(chan->first, ack);
     if ((int32_t)n <= 0)
-        return WEFT_OK; /* an older report */
+        return WEFT_OK; /* not newer than the last report */
     if (n > wf_net_past(chan->first, chan->reached))
         return WEFT_EPROTO;
     while (n--) {
         bool unwritten = chan->at == chan->tail;
-        if (unwritten && chan->synced) /* only SYNC may report what came by an earlier link */
+        if (unwritten && chan->synced) /* only SYNC may acknowledge frames of earlier links */
             return WEFT_EPROTO;
         wf_net_frame_drop(chan);
         if (unwritten) {
@@ -358,7 +359,7 @@ enum weft_status wf_net_chan_sync(struct net_chan *chan, const struct wf_net_fra
     enum weft_status status;
     if ((sync->yours && sync->yours != session->number) ||
         (session->theirs && sync->session != session->theirs))
-        return WEFT_EPEER; /* one of the two gave the other up and forgot it */
+        return WEFT_EPEER; /* one of the endpoints gave the other up and forgot it */
     if (!sync_is_possible(chan, f, sync))
         return WEFT_EPROTO;
     session->theirs = sync->session;

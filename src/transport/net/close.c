@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The end of an endpoint: its last messages, BYE, and how long it waits for the peers. */
+/* Closing an endpoint: its last messages, BYE, and how long it waits for the peers. */
 #include <poll.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -9,23 +9,22 @@
 #include "config/config.h"
 #include "transport/net/net.h"
 
-#define LOOK_MS 1 /* between looks at what is awaited */
-/* How long an endpoint that closes waits for acknowledgements, once the peers' kernels have
- * everything. A peer that polls acknowledges at once, and for one that does not poll its kernel
- * keeps the messages, also when the connection breaks. The time is for something in between that
- * acknowledges what it has yet to pass on, or then drops it: a proxy, a tunnel. That may have to
- * wait for a core: on two, beside two fuzzers of idle priority and for most of the time two busy
- * loops, 4 of 14 runs of net_test.test_last_words lost something with 20 ms, none of 14 with 200.
- */
+#define LOOK_MS 1 /* between two turns */
+/* How long a closing endpoint waits for the peers' acknowledgements after their kernels have
+ * everything. A peer that polls acknowledges at once. The kernel of a peer that does not poll keeps
+ * the messages even when the connection breaks. The time is for a proxy or tunnel that acknowledges
+ * TCP segments before it forwards them, and may then drop them. It may have to wait for a core: on
+ * two cores, beside two fuzzers of idle priority and for most of the time two busy loops, 4 of 14
+ * runs of net_test.test_last_words lost messages with 20 ms, none of 14 with 200 ms. */
 #define LAST_ACK_NS 200000000u
-#define SETTLE_NS 50000000u /* for all links together to be flushed in */
+#define SETTLE_NS 50000000u /* to flush all links together */
 
 static struct net_session *session_of(struct wf_addr_entry *entry)
 {
     return wf_container_of(entry, struct net_session, known);
 }
 
-/* Lanes that the peer knows or will know of, a bit each. */
+/* The lanes that the peer knows or will know, a bit each. */
 static uint32_t lanes_used(const struct net_session *session)
 {
     uint32_t mask = 0;
@@ -47,8 +46,8 @@ static void bye_append(struct wf_addr_entry *entry, void *arg)
         }
 }
 
-/* What a closing endpoint waits for. From a peer that closes, too, nothing: it takes nothing more.
- */
+/* What a closing endpoint waits for. It waits for nothing from a peer that closes, too: that peer
+ * receives nothing more. */
 enum outstanding { OUT_NOTHING, OUT_ACK, OUT_BYTES };
 
 static enum outstanding chan_outstanding(const struct net_chan *chan)
@@ -75,7 +74,7 @@ static enum outstanding most_outstanding(const struct net_ep *ep)
     return most;
 }
 
-/* One turn: receive, send. Nothing is delivered any more. */
+/* One turn: receive, send. Received messages are not delivered any more. */
 static void turn(struct net_ep *ep)
 {
     struct pollfd p[2] = {{.fd = ep->base.event_fd, .events = POLLIN},
@@ -89,15 +88,15 @@ static void turn(struct net_ep *ep)
     wf_net_flush_all(ep);
 }
 
-/* A link that is not up needs the peer's owner to poll; the kernel of a peer that does not poll
- * takes last messages by a socket. */
+/* A link whose handshake is not done needs a peer that polls. A new link is a socket, by which the
+ * kernel of a peer that does not poll takes the last messages. */
 static void break_if_not_up(struct net_chan *chan)
 {
     if (!chan->up)
         wf_net_chan_break(chan, "the endpoint closes before its link is up");
 }
 
-/* Until everything is acknowledged, or the time is over. */
+/* Send and receive until everything is acknowledged, or the time is over. */
 static void last_messages(struct net_ep *ep)
 {
     uint64_t now = wf_now_ns(), sent = now;
@@ -118,7 +117,7 @@ static void last_messages(struct net_ep *ep)
     }
 }
 
-/* Its turns try to send; epoll need not report room. */
+/* Each turn tries to send, so epoll need not report room. */
 static void link_closing(struct net_chan *chan)
 {
     chan->link->is_last = true;

@@ -204,7 +204,7 @@ void wf_net_ready_each(struct net_ep *ep, void (*act)(struct net_chan *chan))
     }
 }
 
-/* Send what was to wait for the next message: acknowledgements. */
+/* Send the acknowledgements that were to leave with the next message. */
 static void acks_flush(struct net_ep *ep)
 {
     wf_list_each(it, &ep->live)
@@ -216,10 +216,10 @@ static void acks_flush(struct net_ep *ep)
     wf_net_flush_all(ep);
 }
 
-/* Will an event report each channel's room and arrivals? */
+/* Will an event wake the owner for each channel that gets room to send, or bytes to receive? */
 static bool links_watch(struct net_ep *ep)
 {
-    wf_list_each(it, &ep->dirty) /* a flush ends before a link is full */
+    wf_list_each(it, &ep->dirty) /* a flush may end before its link is full */
     {
         if (!wf_container_of(it, struct net_chan, dirty)->blocked)
             return false;
@@ -251,5 +251,5 @@ enum weft_status wf_net_arm(struct wf_tep *tep)
 
 void wf_net_disarm(struct wf_tep *tep)
 {
-    (void)tep; /* what was watched for stays so until the next time */
+    (void)tep; /* epoll keeps watching; the next arm needs fewer calls */
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the connection manager hands over: connections, and dials that were given up. */
+/* Events of the connection manager: new connections, and dials that were given up. */
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "transport/net/net.h"
 
-#define RETRY_MS 500 /* for a channel that cannot be had while another one works */
+#define RETRY_MS 500 /* until a lost channel is dialled again while another one works */
 
 static void conn_turn_away(struct net_ctx *ctx, struct wf_net_conn *conn)
 {
@@ -21,7 +21,7 @@ static void conn_close(struct net_ep *ep, struct wf_net_conn *conn)
     wf_net_conn_free(conn);
 }
 
-/* Handles that were opened before either side sent a message. */
+/* Give the session the handles that were opened before it was made. */
 static void handles_find(struct net_session *session)
 {
     const struct net_ep *ep = session->ep;
@@ -33,8 +33,7 @@ static void handles_find(struct net_session *session)
     }
 }
 
-/* Receive what came by the old link: the peer may be gone by now, and does not send it by the new
- * one. */
+/* Receive what came by the old link: a peer that has exited since will not resend it. */
 static void drain(struct net_chan *chan)
 {
     if (chan->link)
@@ -52,7 +51,7 @@ static void arrived(struct net_ep *ep, struct wf_net_conn *conn)
         chan = wf_net_session_chan(session, conn->lane);
     if (chan)
         drain(chan);
-    if (chan && chan->session) /* that may have been its end */
+    if (chan && chan->session) /* draining may have ended the session */
         wf_net_chan_adopt(chan, conn);
     else if (chan || ep->closing.begun || (session && session->status != WEFT_OK))
         conn_turn_away(ep->ctx, conn);
@@ -78,9 +77,9 @@ static void given_up(struct net_ep *ep, const struct wf_dial_result *v)
     if (session->bye) {
         wf_net_session_end(session, WEFT_ECLOSED);
     } else if (chan->gen &&
-               wf_net_session_has_other(session, chan)) { /* its process is there, as that shows */
+               wf_net_session_has_other(session, chan)) { /* which shows that the process lives */
         wf_net_chan_dial(chan, RETRY_MS);
-    } else if (!chan->gen && chan->index) { /* the others go on without it */
+    } else if (!chan->gen && chan->index) { /* the session goes on without it */
         wf_info("lane %u to endpoint %u of process %u cannot be opened: %s", chan->index,
                 session->known.address.ep, session->known.address.process.pid, v->why);
         chan->lost = true;
@@ -95,7 +94,7 @@ static void given_up(struct net_ep *ep, const struct wf_dial_result *v)
     }
 }
 
-/* *arg is set if there is no memory for some dial still. */
+/* Dial the session's channels that need a link. Sets *arg if there is no memory for some dial. */
 static void session_dial(struct wf_addr_entry *entry, void *arg)
 {
     struct net_session *session = wf_container_of(entry, struct net_session, known);
@@ -157,7 +156,8 @@ void wf_net_inbox_drop(struct net_ep *ep)
 
 /* ---- on the connection manager's thread ---- */
 
-/* The endpoint stays as long as the context's lock is held. Null: it is not open. */
+/* The endpoint, which stays open while the caller holds the context's lock. Null: it is not open.
+ */
 static struct net_ep *ep_of(struct net_ctx *ctx, uint16_t number, uint32_t gen)
 {
     wf_list_each(it, &ctx->eps)
@@ -231,7 +231,7 @@ static bool mgr_connected(void *owner, uint16_t number, uint32_t gen, struct wf_
     if (ep && !gone)
         hand_over(ep, &ep->arrivals, &conn->item);
     pthread_mutex_unlock(&ctx->lock);
-    if (gone) /* the endpoint's owner need not poll for that */
+    if (gone) /* done here: the endpoint's owner need not poll */
         conn_turn_away(ctx, conn);
     return ep;
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The sockets of an endpoint's links: its epoll set, the list that a forked child closes, their
- * end. */
+/* The sockets of links: the endpoint's epoll set, the list that a forked child closes, closing. */
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -57,7 +56,7 @@ bool wf_net_fd_events(struct net_chan *chan, int fd, bool out)
     return !epoll_ctl(chan->session->ep->epoll_fd, EPOLL_CTL_MOD, fd, &ev);
 }
 
-/* A forked child may hold a copy, so that close alone would not end the watching. */
+/* Removes the socket from epoll: close alone would not, if a forked child holds a copy. */
 static void fd_unwatch(struct net_chan *chan, int fd)
 {
     struct net_ep *ep = chan->session->ep;

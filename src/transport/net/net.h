@@ -1,77 +1,79 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The exactly-once channel of the network transports: it behaves as a reliable NIC would, over
- * connections that break. tcp/ and rdma/ are its drivers (link.h).
+/* The exactly-once channels of the network transports: they deliver as a reliable NIC would, over
+ * connections that break. tcp/ and rdma/ are their drivers (link.h).
  *
  *   proto.h     bytes of handshakes and frames, and their parsers
  *   connect/    the connection manager: listening, dialling, authenticating; one thread a context
  *   ep.c        contexts and endpoints; the parts of polling and arming that drivers share
  *   peer.c      handles of remote endpoints
- *   ops.c       the transport's functions: requests, replies, bulk, ordered requests, keys
- *   session.c   two endpoints' association: its handles, its channels, its end
- *   events.c    what the connection manager hands over: connections and results of dials
- *   close.c     the end of an endpoint: last messages, BYE
- *   fds.c       the sockets of links: epoll, fork, their end
+ *   ops.c       functions of a transport's table: requests, replies, bulk, ordered requests, keys
+ *   session.c   the association of two endpoints: its handles, its channels, its end
+ *   events.c    events of the connection manager: connections and results of dials
+ *   close.c     closing an endpoint: last messages, BYE
+ *   fds.c       the sockets of links: epoll, fork, closing
  *   channel.c   an exactly-once stream of frames, which outlives its links
  *   send.c      from the core into a channel's ring, from there to its link
  *   recv.c      from a link to the core
  *   shuffle.c   WEFT_DEBUG=shuffle
  *
- * Sessions. A session is the association of two endpoints, one of them here. The first message to a
- * peer makes it, or the first connection from one. It lives until one of the two endpoints closes
- * (BYE) or is found dead; then its address is remembered as that of a dead endpoint, whose
- * connections are turned away. Generation and token tell endpoints apart, so nothing of an old
- * incarnation is taken for the new one's.
+ * Sessions. A session is the association of two endpoints, one of them in this process. The first
+ * message to a peer, or the first connection from it, makes the session. It lives until one of the
+ * two endpoints closes (BYE) or is found dead. Then the peer's address is remembered, and later
+ * connections from it are turned away. Generation and token distinguish an endpoint from an earlier
+ * one of the same process id and number.
  *
  * Channels. A session has 1 to WEFT_TCP_LANES channels; a channel's index is its lane. A channel is
- * an ordered, exactly-once stream of frames in each direction. It has at most one link at a time;
- * its state is not the link's. Sent frames stay in the channel's ring until the peer acknowledges
- * them: each frame carries the count of frames taken so far. A new link begins with SYNC both ways;
- * then each side drops what the other one has and sends the rest again. So a request runs once,
- * however often its bytes cross the network, and a reply is a frame like any other. A frame never
- * moves to another channel. Only receiving ends a link: after a failed send, what has come is still
- * received.
+ * an ordered, exactly-once stream of frames in each direction. It has at most one link at a time,
+ * and outlives its links. Sent frames stay in the channel's ring until the peer acknowledges them:
+ * each frame carries the number of frames that its sender has received so far. A new link begins
+ * with SYNC both ways; then each side drops the frames that the peer has and sends the rest again.
+ * So a request runs once, however often its bytes cross the network, and a reply is a frame like
+ * any other. A frame never moves to another channel. Only receiving ends a link: after a failed
+ * send, the bytes that have arrived are still received.
  *
  * Which connection. The side with the greater address makes all connections. If the other side has
- * something to send first, it dials to be called back (connect/manager.h): it authenticates itself,
- * and the greater side's connection manager dials, whatever that endpoint's owner does. So no two
- * connections of one lane and generation differ in their maker, and an endpoint that has written
- * everything to a socket may leave: the peer gives a socket up only after it has read it to its
- * end. Each connection has a generation, later than the last one that the dialling side knew. A
- * channel takes a later connection than it has or had and closes any other. Changing connections is
- * always safe, because of SYNC. After a break the greater side dials at once, the other one
- * NET_LATER_MS later, if no connection has come by then.
+ * something to send first, its dial requests a connect-back (connect/manager.h): it authenticates
+ * itself, and then the greater side's connection manager dials, even if that endpoint's owner does
+ * not poll. So all connections of one lane and generation are made by the same side. And an
+ * endpoint that has written everything to a socket may exit, since the peer gives a socket up only
+ * after it has read to its end. Each connection has a generation, later than the last one that the
+ * dialling side knew. A channel adopts a connection later than its present or last one, and closes
+ * any other. Changing connections is always safe, because of SYNC. After a break the greater side
+ * dials at once, the other side NET_LATER_MS later, if no connection has come by then.
  *
  * Room. A channel's ring has a part for requests and a part for replies. A request reserves its
- * reply's room in the responder's ring; the requester counts what it has reserved, so a reply never
- * finds the ring full. The reservation ends with the reply, or with the responder's report that
- * there will be none. That report is a running total, as acknowledgements are: it may be lost or
- * repeated. A peer that overdraws breaks the protocol (EPROTO). ACK frames take no room in the
- * ring: they are made when they are sent.
+ * reply's room in the responder's ring. The requester counts its reservations, so there is always
+ * room for a reply. A reservation ends with the reply, or with the responder's report that there
+ * will be none. That report is a running total, as acknowledgements are, so it may be lost or
+ * repeated. A peer that reserves more than there is breaks the protocol (EPROTO). ACK frames take
+ * no room in the ring: they are made when they are sent.
  *
- * Bulk. The payload of a bulk frame is not copied into the ring. The core is asked where it is each
- * time that some of it is sent or received (bulk_hold), for the duration of that call. When it is
- * nowhere any more (its region closed, its operation ended), a request becomes VOID and a reply one
- * without payload; if part of it was sent already, the link is dropped first.
+ * Bulk. The payload of a bulk frame is not copied into the ring. Each time that some of it is sent
+ * or received, the core is asked for its memory (bulk_hold), and lends it for the duration of that
+ * call. When the memory is gone (its region closed, its operation ended), a request becomes VOID
+ * and a reply one without payload. If part of the payload was sent already, the link is dropped
+ * first.
  *
  * Loss. A broken connection is dialled again by the rules of connect/manager.h. When the dial is
- * given up, the session is dead: its links are closed, its frames dropped, its operations fail.
- * Unless the kernel reports more, keepalive and TCP_USER_TIMEOUT notice a silent cut within half of
- * WEFT_PEER_TIMEOUT. A path that lets connections be made but nothing long through is a loss, too
- * (wf_net_chan_is_stuck).
+ * given up, the session is dead: its links are closed, its frames dropped, its operations fail. A
+ * network that drops everything silently is noticed by keepalive and TCP_USER_TIMEOUT within half
+ * of WEFT_PEER_TIMEOUT. A path on which connections are made but large packets are dropped counts
+ * as a loss, too (wf_net_chan_is_stuck).
  *
- * Order. Control requests that are no bulk take lane 0, so they stay in order. All others take the
- * channel with the least left to send.
+ * Order. Control requests without bulk take lane 0, so they stay in order. All other messages take
+ * the channel with the least left to send.
  *
- * When bytes leave. A message is sent at once, unless more than PROMPT were sent since the last
- * poll: then one that follows the last send within QUIET_NS waits for more, at most until poll,
- * arm, or BATCH bytes. So a stream of small messages shares system calls, and single ones wait for
- * nothing.
+ * When bytes are sent. A message is sent at once, unless more than PROMPT were sent since the last
+ * poll. Then a message that follows the last send within QUIET_NS waits for more, at most until
+ * poll, arm, or BATCH bytes. So a stream of small messages shares system calls, and single messages
+ * do not wait.
  *
- * Threads. All is the endpoint's owner's, except that the connection manager's thread hands over
- * connections by the endpoint's inbox, under its lock, and an eventfd. The inbox of an endpoint
- * that is not polled takes NET_ARRIVALS_MAX connections, or a quarter of RLIMIT_NOFILE where that
- * is less (and those whose handshake is under way then): the descriptors are the program's, too.
- * Later connections are refused as BUSY and come again. */
+ * Threads. Only the endpoint's owner uses its sessions, channels and links. The connection
+ * manager's thread hands over connections by the endpoint's inbox, under its lock, and an eventfd.
+ * The inbox of an endpoint that is not polled takes NET_ARRIVALS_MAX connections, or a quarter of
+ * RLIMIT_NOFILE if that is less, since the program needs descriptors, too. (Connections whose
+ * handshake is under way are taken beyond that.) Later connections are refused as BUSY, and the
+ * peer dials again. */
 #ifndef WF_TRANSPORT_NET_NET_H
 #define WF_TRANSPORT_NET_NET_H
 
@@ -86,11 +88,11 @@
 #include "transport/net/connect/manager.h"
 #include "transport/net/link.h"
 
-/* Replies that a side keeps room for, per channel: part of the protocol. */
+/* Bytes of a channel's ring for replies: part of the protocol. */
 #define NET_REPLY_ROOM 65536u
 #define NET_RX_SIZE 262144u /* an endpoint's receive buffer */
 #define NET_ARRIVALS_MAX 1024u
-#define NET_LATER_MS 100 /* the side with the smaller address dials so much later after a break */
+#define NET_LATER_MS 100 /* delay of the smaller address's dial after a break */
 
 struct net_ctx {
     struct wf_tctx base;
@@ -99,12 +101,12 @@ struct net_ctx {
     struct wf_contact contact; /* constant */
     pthread_mutex_t lock;
     struct wf_list eps WF_GUARDED_BY(lock);
-    int *fds WF_GUARDED_BY(lock); /* sockets that links have: a forked child must not keep them */
+    int *fds WF_GUARDED_BY(lock); /* sockets of links: a forked child must close them */
     uint32_t nfds, fds_room WF_GUARDED_BY(lock);
     unsigned arrivals_max; /* constant: connections that wait for an endpoint's owner to poll */
 };
 
-/* What the processes of a node have in common: kept once for all peers there. */
+/* The address fields that all processes of a node have in common, kept once for all peers there. */
 struct net_node {
     uint64_t node, netns, pidns;
     uint32_t uid;
@@ -118,12 +120,12 @@ struct net_token {
     uint32_t room; /* reply_max of the request */
 };
 
-/* The end of an endpoint: all limits of everything below it. */
+/* An endpoint's closing, with all its time limits. */
 struct net_closing {
     bool begun;
     uint32_t limit_ms;  /* for the peers to take the last messages */
-    uint64_t until_ns;  /* the same, as a time */
-    uint64_t settle_ns; /* left for all links together to be flushed in */
+    uint64_t until_ns;  /* when limit_ms ends */
+    uint64_t settle_ns; /* time left to flush all links together */
 };
 
 struct net_ep {
@@ -136,32 +138,32 @@ struct net_ep {
     int epoll_fd;        /* the sockets; -1: none yet */
     struct wf_list live; /* channels with a link */
     struct wf_list
-        grave; /* ended channels, freed when the poll is over: epoll events may name them */
-    struct wf_list dirty; /* channels with something to send that no event is awaited for */
-    unsigned lanes;       /* channels of a session, if this side begins them */
+        grave; /* ended channels, freed at the end of the poll: epoll events may name them */
+    struct wf_list dirty; /* channels that the next poll flushes */
+    unsigned lanes;       /* channels that this side makes in a session */
     unsigned nlive;
     unsigned idle; /* empty polls in a row */
     uint32_t polls;
     bool look;              /* the next poll looks at all links */
-    bool undialled;         /* there was no memory to dial for some channel: tried at each poll */
+    bool undialled;         /* a dial failed for want of memory: each poll tries again */
     struct net_token token; /* of the message being delivered */
     struct net_closing closing;
     int events;  /* of this poll */
     uint8_t *rx; /* NET_RX_SIZE; null until the first link */
     struct wf_addr_table sessions;
     uint32_t ndead;
-    uint64_t next_session; /* numbers of sessions */
-    struct wf_list dead;   /* sessions, the oldest first */
+    uint64_t next_session; /* the number of the newest session */
+    struct wf_list dead;   /* dead sessions, the oldest first */
     struct net_peer **peers;
     uint32_t npeers, peers_room;
     struct net_node *nodes;
     uint32_t nnodes, nodes_room;
-    struct net_shuffle *shuffle; /* null: messages are delivered as they come */
-    /* From the connection manager's thread. */
+    struct net_shuffle *shuffle; /* null: messages are delivered in order */
+    /* Shared with the connection manager's thread. */
     pthread_mutex_t lock;
-    _Atomic int inbox;                             /* something is in arrivals or results */
+    _Atomic int inbox;                             /* 1: arrivals or results is not empty */
     struct wf_list arrivals WF_GUARDED_BY(lock);   /* struct wf_net_conn */
-    unsigned narrivals WF_GUARDED_BY(lock);        /* since they were taken last */
+    unsigned narrivals WF_GUARDED_BY(lock);        /* length of arrivals */
     struct wf_list results WF_GUARDED_BY(lock);    /* struct wf_dial_result */
     struct wf_addr_table gone WF_GUARDED_BY(lock); /* dead sessions: their connections are turned
                                                     * away by the connection manager's thread */
@@ -178,29 +180,29 @@ struct net_peer {
 };
 
 struct net_session {
-    struct wf_addr_entry known; /* by the other endpoint's address */
-    struct wf_addr_entry gone;  /* the same, once it is dead: ep->gone */
+    struct wf_addr_entry known; /* in ep->sessions, by the peer's address */
+    struct wf_addr_entry gone;  /* in ep->gone, once the session is dead */
     struct wf_list item;        /* ep->dead */
     struct net_ep *ep;
     struct wf_contact contact;
     void *conn;              /* the core's */
     enum weft_status status; /* not OK: how it ended */
-    struct net_peer *handle; /* one of those that are open, or null */
+    struct net_peer *handle; /* one of its open handles, or null */
     bool is_greater;         /* this side's address is the greater one */
-    uint16_t bye;            /* lanes by which the peer sends BYE, a bit each; 0: it did not yet */
-    uint64_t number, theirs; /* of this session at either side; theirs 0: not known yet */
+    uint16_t bye;            /* lanes by which the peer sends BYE, a bit each; 0: it has not yet */
+    uint64_t number, theirs; /* this side's number of the session, the peer's; 0: not known yet */
     uint64_t sent_ns;        /* when something was last sent */
     uint32_t burst, burst_poll; /* messages since poll number burst_poll */
     unsigned nchans;
-    unsigned turn;                            /* of channels for ordered requests */
+    unsigned turn;                            /* takes ordered requests now, modulo nchans */
     struct net_chan *chans[WF_NET_LANES_MAX]; /* [nchans], null: never used */
 };
 
 /* A bulk frame in the ring. */
 struct net_bulk {
-    struct wf_bulk bulk; /* args: below; len 0: it has become VOID */
-    bool lost;           /* its memory is not mapped any more */
-    uint32_t at;         /* of its frame in the ring */
+    struct wf_bulk bulk; /* args: below; len 0: the frame has become VOID */
+    bool lost;           /* the payload's memory is not mapped any more */
+    uint32_t at;         /* its frame's offset in the ring */
     uint32_t args[WEFT_AM_MAX_ARGS];
 };
 
@@ -213,52 +215,53 @@ struct net_chan {
     uint16_t index;        /* the lane */
     bool up;               /* the link may be written to */
     bool synced;           /* the peer's SYNC came by this link */
-    bool open;        /* frames may be written: synced, or this is the first link that frames are
-                       * written to, so the peer has taken none */
-    bool half_closed; /* nothing is sent any more: what the peer sent is still received, then the
+    bool open;        /* frames may be written: synced, or no frame was written to an earlier link,
+                       * so the peer has received none */
+    bool half_closed; /* nothing is sent any more: the peer's bytes are still received, then the
                        * link is dropped */
-    bool faulted; /* memory of one of its requests was unmapped: the session ends with the link */
-    bool starved; /* a message was refused for want of room */
-    bool blocked; /* the link took no more: it reports when there is room */
-    bool was_silent; /* the last link ended because nothing was received for long */
-    bool bye;        /* the peer sends nothing more */
-    bool was_stuck;  /* so did an earlier link, with frame stuck_at not acknowledged */
-    bool lost;       /* it never had a link and cannot have one: the others go on without it */
-    bool avoid;      /* its driver changes its link soon: new messages take other channels */
+    bool faulted;     /* memory lent to one of its requests was unmapped: the session ends with the
+                       * link */
+    bool starved;     /* a message was refused for want of room */
+    bool blocked;     /* the link takes no more now; it will report room */
+    bool was_silent;  /* the last link ended because nothing was received for long */
+    bool bye;         /* the peer sent BYE, and sends nothing more */
+    bool was_stuck;   /* an earlier link ended in silence, with frame stuck_at unacknowledged */
+    bool lost;        /* it never had a link and cannot have one: the session goes on without it */
+    bool avoid;       /* its driver changes its link soon: new messages take other channels */
     uint32_t stuck_at;
-    uint32_t gen;          /* of the connection it has, or had last; 0: never had one */
+    uint32_t gen;          /* of its present or last connection; 0: it never had one */
     uint64_t dial;         /* the number of a dial under way; 0: none */
-    struct net_path *path; /* the driver's own of this channel; null: none */
+    struct net_path *path; /* the driver's state of this channel; null: none */
 
     /* out */
     uint8_t *ring;
     uint32_t mask, request_room;
-    uint32_t tail, at, sent, head; /* oldest frame kept; frame that is next to be written or partly
-                                    * is; next byte of it to be written; end */
-    uint32_t first, next;          /* number of the frame at tail; frames there have been */
-    uint32_t written, reached;     /* frames wholly written to this link; to any */
+    uint32_t tail, at, sent, head; /* oldest frame kept; frame not yet wholly written; its next byte
+                                    * to be written; end */
+    uint32_t first, next;          /* number of the frame at tail; of the next frame */
+    uint32_t written, reached;     /* frames wholly written to this link; to any link */
     uint32_t request_bytes, reply_bytes; /* in the ring */
-    uint32_t reserved;                   /* of the peer's ring, for replies */
-    uint32_t returned;                   /* the peer's last total of places that it did
-                                          * not reply to */
+    uint32_t reserved;                   /* bytes of the peer's ring, for replies */
+    uint32_t returned;                   /* the peer's last total of reply room that it
+                                          * did not use */
     struct net_bulk *bulks;              /* a ring of bulks_room, a power of two */
     uint32_t bulks_room, bulk_first, bulk_at, bulk_end; /* kept; next to be written; end */
-    uint32_t bulk_sent;                                 /* payload of that one */
+    uint32_t bulk_sent;                                 /* bytes written of bulk_at's payload */
     uint8_t control[48];                                /* ACK or SYNC */
     uint32_t control_len, control_sent;
 
     /* in */
-    uint32_t taken, acked;    /* counted frames received; as acknowledged last */
-    uint32_t taken_bytes;     /* since then */
-    uint32_t unreplied;       /* places of requests that were not replied to, in all */
-    uint32_t unreplied_acked; /* as reported last */
+    uint32_t taken, acked;    /* counted frames received; acknowledged */
+    uint32_t taken_bytes;     /* bytes received since the last acknowledgement */
+    uint32_t unreplied;       /* bytes of reply room that was not used, in all */
+    uint32_t unreplied_acked; /* [unreplied] as last reported */
     uint8_t *stash;           /* the beginning of a frame */
     uint32_t stash_len;
     struct {
         struct wf_net_frame frame; /* kind 0: none under way */
         uint32_t args[WEFT_AM_MAX_ARGS];
-        uint32_t got, skip; /* bytes of payload; of padding left */
-        bool lost;          /* some found no place */
+        uint32_t got, skip; /* bytes of payload received; of padding left */
+        bool lost;          /* some payload was dropped: there was no memory for it */
     } bulk;
 };
 
@@ -278,10 +281,11 @@ static inline uint32_t wf_net_past(uint32_t a, uint32_t b)
 
 /* ---- fds.c ---- */
 
-/* Sockets that a forked child must close. note: the caller holds ctx->lock; false: no memory. */
+/* The list of sockets that a forked child must close. note: the caller holds ctx->lock; false: no
+ * memory. */
 bool wf_net_fd_note(struct net_ctx *ctx, int fd);
 void wf_net_fd_forget(struct net_ctx *ctx, int fd);
-/* The descriptor of all sockets, made once. False: errno. */
+/* The epoll descriptor of the endpoint's sockets, made once. False: errno. */
 bool wf_net_epoll_make(struct net_ep *ep);
 
 /* ---- ep.c ---- */
@@ -292,7 +296,8 @@ enum weft_status wf_net_ctx_open(const struct wf_transport *transport,
                                  const struct wf_tctx_params *params, size_t size,
                                  struct net_ctx **out);
 void wf_net_ctx_close(struct wf_tctx *tctx);
-/* Will there be a key? Without one nothing can be authenticated. False: *params->why. */
+/* Has the process a key, or will it get one? Without one nobody can be authenticated. False:
+ * *params->why. */
 bool wf_net_has_key(const struct wf_tctx_params *params);
 enum weft_status wf_net_set_key(struct wf_tctx *tctx, const uint8_t *key);
 const struct wf_contact *wf_net_contact(struct wf_tctx *tctx);
@@ -303,7 +308,7 @@ enum weft_status wf_net_ep_open(struct wf_tctx *tctx, const struct wf_tep_params
 /* Send the last messages, end all sessions. Then wf_net_ep_free. */
 void wf_net_ep_shut(struct net_ep *ep);
 void wf_net_ep_free(struct net_ep *ep);
-/* The inbox, what waits to be sent, dials that are due. */
+/* Process the inbox, and dials that failed for want of memory. */
 void wf_net_poll_due(struct net_ep *ep);
 /* Call [act] for each channel that epoll reports. */
 void wf_net_ready_each(struct net_ep *ep, void (*act)(struct net_chan *chan));
@@ -314,7 +319,7 @@ void wf_net_flush_all(struct net_ep *ep);
 void wf_net_grave_empty(struct net_ep *ep);
 void wf_net_shuffle_deliver(struct net_ep *ep);
 
-/* A poll: begin, unless !nlive have the driver look, end. */
+/* A driver's poll: begin, read links, end. */
 static inline void wf_net_poll_begin(struct net_ep *ep)
 {
     if (__builtin_expect(atomic_load_explicit(&ep->inbox, memory_order_acquire) | ep->undialled, 0))
@@ -334,7 +339,7 @@ static inline void wf_net_poll_end(struct net_ep *ep)
         wf_net_grave_empty(ep);
 }
 
-/* In their place when there is no link: nothing is to be looked at, and the owner may sleep. */
+/* Instead of reading links and poll_end, when there is no link: the owner may sleep. */
 static inline void wf_net_poll_without_links(struct net_ep *ep)
 {
     ep->look = false;
@@ -349,7 +354,7 @@ static inline int wf_net_poll_events(struct net_ep *ep)
     return events;
 }
 
-/* Call [act] for every channel with a link, the one after the last that was first first. */
+/* Call [act] for every channel with a link, round-robin. */
 static inline void wf_net_live_each(struct net_ep *ep, void (*act)(struct net_chan *chan))
 {
     for (unsigned i = ep->nlive; i-- && !wf_list_empty(&ep->live);) {
@@ -371,7 +376,7 @@ void wf_net_peer_close(struct wf_tpeer *tpeer);
 struct wf_tpeer *wf_net_find(struct wf_tep *tep, const struct wf_address *address, uint32_t *at);
 void wf_net_address(const struct wf_tpeer *tpeer, struct wf_address *out);
 bool wf_net_is_same(const struct wf_tpeer *a, const struct wf_tpeer *b);
-/* Is it the one at [address]? */
+/* Is [peer] a handle of the endpoint at [address]? */
 bool wf_net_peer_is(const struct net_peer *peer, const struct wf_address *address);
 void wf_net_peer_address(const struct net_peer *peer, struct wf_address *out,
                          struct wf_contact *contact);
@@ -403,26 +408,25 @@ enum weft_status wf_net_failed(const struct wf_tpeer *tpeer);
 /* ---- session.c ---- */
 
 struct net_session *wf_net_session_find(struct net_ep *ep, const struct wf_address *to);
-/* Does endpoint [from] of this process, whose owner asks, know [to] already? */
+/* Has endpoint [from] of this process, whose owner calls, a session with [to]? */
 bool wf_net_has_session(struct net_ctx *ctx, const struct wf_address *from,
                         const struct wf_address *to);
 /* Null: no memory. */
 struct net_session *wf_net_session_make(struct net_ep *ep, const struct wf_address *to,
                                         const struct wf_contact *contact);
 void wf_net_session_free(struct net_session *session);
-/* The other endpoint is lost or has closed: all of the session ends, and its address is
- * remembered. */
+/* The peer is lost or has closed: end the session, and remember the peer's address. */
 void wf_net_session_end(struct net_session *session, enum weft_status why);
-/* The peer sent BYE on one of [lanes]: it ends all of these so. */
+/* The peer sent BYE on one of [lanes], and will send it on each of them. */
 void wf_net_session_bye(struct net_session *session, uint32_t lanes);
-/* [peer] is a handle of [session] from now on; is none any more. */
+/* Make [peer] a handle of [session]; detach it. */
 void wf_net_session_hold(struct net_session *session, struct net_peer *peer);
 void wf_net_session_let_go(struct net_peer *peer);
-/* The channel that a message takes. Null: no memory. */
+/* Choose a message's channel. Null: no memory. */
 struct net_chan *wf_net_session_pick(struct net_session *session, bool ordered);
 struct net_chan *wf_net_session_pick_bulk(struct net_session *session);
-/* The channel of the message that [order] names, if the peer did not take that yet; else each in
- * turn, or as above if [bulk]. */
+/* The channel of the message that [order] names, if the peer has not acknowledged that; else the
+ * next in turn, or as pick_bulk if [bulk]. */
 struct net_chan *wf_net_session_pick_ordered(struct net_session *session,
                                              const struct wf_order *order, bool bulk);
 /* Is a channel other than [chan] in use? */
@@ -437,44 +441,44 @@ static inline struct wf_tpeer *wf_net_session_peer(const struct net_session *ses
 /* ---- events.c ---- */
 
 extern const struct wf_conn_mgr_events wf_net_mgr_events;
-/* Take what the connection manager's thread left. */
+/* Process the inbox; free it unprocessed. */
 void wf_net_inbox(struct net_ep *ep);
 void wf_net_inbox_drop(struct net_ep *ep);
-/* Dial again where there was no memory to. */
+/* Repeat dials that failed for want of memory. */
 void wf_net_sessions_dial(struct net_ep *ep);
 
 /* ---- close.c ---- */
 
-/* Send BYE everywhere and wait, bounded, until the peers took it, or have it in their kernels. */
+/* Send BYE to all peers. Wait, for a limited time, until they or their kernels have it. */
 void wf_net_close(struct net_ep *ep);
 
 /* ---- channel.c ---- */
 
-/* Channel [index] of [session], made if need be; null: no memory. */
+/* Channel [index] of [session], made if need be. Null: no memory. */
 struct net_chan *wf_net_session_chan(struct net_session *session, unsigned index);
 void wf_net_chan_free(struct net_chan *chan);
 /* Dial, unless that is under way or there is a link. */
 void wf_net_chan_dial(struct net_chan *chan, uint32_t delay_ms);
-/* Use [conn] from now on, or close it; takes [conn] over. */
+/* Make a link of [conn], or close it if it is not later than the channel's. Takes [conn] over. */
 void wf_net_chan_adopt(struct net_chan *chan, struct wf_net_conn *conn);
 /* The peer does not know this session: send BYE. */
 void wf_net_chan_turn_away(struct net_chan *chan);
 /* Wait, for a short time, until the link is flushed. */
 void wf_net_chan_settle(struct net_chan *chan);
-/* All is sent: leave the link's socket to the connection manager. */
+/* Everything was sent: hand the link's socket to the connection manager. */
 void wf_net_chan_linger(struct net_chan *chan);
-/* The link ended in silence: is it the second one to do so after the peer had begun to send on it,
- * and no frame was acknowledged in between? Then small packets pass and large ones do not, and
- * another connection would not help. */
+/* The link ended in silence. Is it the second one after the peer's SYNC, without an acknowledged
+ * frame in between? Then the path passes small packets but drops large ones, and another connection
+ * would not help. */
 bool wf_net_chan_is_stuck(struct net_chan *chan);
-/* SYNC came. OK | EPROTO | EPEER (it is of another session) */
+/* Process SYNC. OK | EPROTO | EPEER (it is of another session) */
 enum weft_status wf_net_chan_sync(struct net_chan *chan, const struct wf_net_frame *f,
                                   const struct wf_net_sync *sync);
-/* The peer took frames up to number [ack]; will not reply to [returned] bytes of places. OK |
- * EPROTO */
+/* The peer has received all frames before number [ack]; leaves [returned] bytes of reply room
+ * unused in all. OK | EPROTO */
 enum weft_status wf_net_chan_acked(struct net_chan *chan, uint32_t ack);
 enum weft_status wf_net_chan_returned(struct net_chan *chan, uint32_t returned);
-/* There is room again: the core tries what was refused (poll counts an event). */
+/* There is room again: the core retries refused messages (poll counts an event). */
 void wf_net_chan_fed(struct net_chan *chan);
 
 /* ---- send.c ---- */
@@ -487,24 +491,24 @@ static inline struct wf_net_frame *wf_net_frame_at(const struct net_chan *chan, 
 }
 /* Is there room in the ring for a frame of [bytes]? */
 bool wf_net_has_room(const struct net_chan *chan, uint32_t bytes, bool is_reply);
-/* Put a frame in the ring; there is room. */
+/* Put a frame in the ring. The caller has checked that there is room. */
 void wf_net_append(struct net_chan *chan, enum wf_net_kind kind, const struct wf_am_out *out,
                    uint32_t room);
-/* The same of a bulk frame. OK | ENOMEM */
+/* The same for a bulk frame. OK | ENOMEM */
 enum weft_status wf_net_append_bulk(struct net_chan *chan, enum wf_net_kind kind,
                                     const struct wf_bulk *bulk, uint32_t room);
 void wf_net_append_bye(struct net_chan *chan, uint32_t lanes);
-/* Send what the link takes. */
+/* Send as much as the link takes. */
 void wf_net_flush(struct net_chan *chan);
-/* After an append: now, or later with more. */
+/* After an append: send now, or later with more messages. */
 void wf_net_flush_soon(struct net_chan *chan);
 void wf_net_dirty(struct net_chan *chan);
-/* The oldest frame is not needed any more. */
+/* Remove the oldest frame from the ring. */
 void wf_net_frame_drop(struct net_chan *chan);
-/* Frames were received that are not acknowledged; so many that the peer needs to know. */
+/* Are received frames unacknowledged? So many that an ACK should be sent now? */
 bool wf_net_ack_is_due(const struct net_chan *chan);
 bool wf_net_ack_is_urgent(const struct net_chan *chan);
-/* Is there anything that the link has not been given, or has not sent? */
+/* Are there bytes that the link has not accepted, or not sent? */
 bool wf_net_has_unsent(const struct net_chan *chan);
 
 /* ---- recv.c ---- */
@@ -514,13 +518,13 @@ static inline bool wf_net_is_silence(int error)
 {
     return error == ETIMEDOUT || error == EHOSTUNREACH;
 }
-/* Hand a message to the core; [args] and [data] are lent. */
+/* Hand a message to the core; [args] and [data] are valid during the call. */
 void wf_net_deliver(struct net_chan *chan, const struct wf_net_frame *f, const uint32_t *args,
                     const void *data, uint64_t long_len);
 
 /* ---- shuffle.c ---- */
 
-/* Keep the message for later? Then it was copied. */
+/* Copy the message to deliver it later? False: deliver it now. */
 bool wf_net_shuffle_keep(struct net_chan *chan, const struct wf_net_frame *f, const uint32_t *args,
                          const void *data);
 /* Deliver all messages of [session] that are kept. */
@@ -539,8 +543,8 @@ static inline struct net_link *wf_net_peer_link(const struct wf_tpeer *tpeer)
     return chan ? chan->link : NULL;
 }
 
-/* A NIC operation, or [n] short puts to [tpeer], of which the core was not informed yet, ended: as
- * wf_tep_events' nic_op_done, put_done and put_lost. */
+/* Report to the core that a NIC operation ended, or the [n] oldest short puts to [tpeer]: as
+ * nic_op_done, put_done and put_lost of wf_tep_events. */
 static inline void wf_net_chan_nic_op_done(const struct net_chan *chan, uint32_t id,
                                            enum weft_status status, uint64_t old)
 {

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* What each kind may have. */
+/* Are the fields valid for the frame's kind? */
 static int shape_ok(const struct wf_net_frame *f)
 {
     switch (f->kind) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What crosses a TCP connection; docs/protocol.md "TCP" describes it.
+/* The bytes on a TCP connection; docs/protocol.md "TCP" describes them.
  *
  * A connection begins with a handshake of three messages of fixed size:
  *
@@ -8,14 +8,14 @@
  *                              <--           struct wf_net_challenge, or wf_net_refusal
  *       struct wf_net_proof    -->           (or it closes)
  *
- * Challenge and proof each hold a MAC under the job's key over a label of their
- * own, the whole hello and the challenge before its MAC: role, version, flags,
- * both nonces and both endpoints are covered. Whoever cannot make it is not
- * listened to any further.
+ * Challenge and proof each hold a MAC under the job's key. It covers a label of the message's own,
+ * the whole hello, and the challenge up to its MAC: so role, version, flags, both nonces and both
+ * endpoints. A side that receives a wrong MAC closes the connection.
  *
- * Then frames both ways, in records of the encryption if that was agreed on.
- * Each frame begins at a multiple of 16 bytes of the stream: header, arguments
- * (4 bytes each), padding to 16, payload, padding to 16. */
+ * Frames follow both ways, in AEAD records if both sides encrypt. Each frame begins at a multiple
+ * of 16 bytes of the stream: header, arguments (4 bytes each), padding to 16, payload, padding
+ * to 16.
+ */
 #ifndef WF_TRANSPORT_NET_PROTO_H
 #define WF_TRANSPORT_NET_PROTO_H
 
@@ -40,7 +40,7 @@
 enum wf_net_role { WF_NET_HELLO = 1, WF_NET_CHALLENGE, WF_NET_PROOF, WF_NET_REFUSAL };
 enum wf_net_flags { WF_NET_ENCRYPT = 1 };
 
-/* All four begin so. */
+/* All four messages begin with this. */
 struct wf_net_greeting {
     uint32_t magic;
     uint16_t version;
@@ -56,8 +56,8 @@ struct wf_net_hello {
     uint16_t lane;
     uint16_t to_ep;
     uint32_t to_gen;
-    uint64_t to_token[2]; /* the endpoint that is wanted, in this very process */
-    uint32_t gen;         /* which connection of the channel this would be, from 1 on */
+    uint64_t to_token[2]; /* of the process of the endpoint that is dialled */
+    uint32_t gen;         /* the connection's generation on its channel, from 1 on */
     uint32_t zero;
     uint8_t nonce[WF_NET_NONCE];
     struct wf_address from;
@@ -85,9 +85,9 @@ enum wf_net_refusal_reason {
     WF_NET_REFUSED_BUSY,  /* too many pending connections at the connection manager: try again */
 };
 
-/* Unauthenticated: a hint for the log and for how soon to try again. */
+/* Not authenticated: only a hint for the log and for the time of the next attempt. */
 struct wf_net_refusal {
-    struct wf_net_greeting greeting; /* version and flags are those of who refuses */
+    struct wf_net_greeting greeting; /* version and flags: the refusing side's */
     uint32_t reason;
     uint32_t zero[3];
 };
@@ -98,23 +98,24 @@ _Static_assert(sizeof(struct wf_net_refusal) == 32, "wire structure");
 enum wf_net_kind {
     WF_NET_REQUEST = 1,
     WF_NET_REPLY,
-    WF_NET_BULK_REQUEST, /* the payload goes to where the receiver's core says */
+    WF_NET_BULK_REQUEST, /* the receiver's core names the memory for the payload */
     WF_NET_BULK_REPLY,
-    WF_NET_VOID, /* a request that is not needed any more */
+    WF_NET_VOID, /* takes the place of a request that is not needed any more */
     WF_NET_BYE,  /* the sender's endpoint closes: nothing follows on this channel. One argument: the
-                  * channels that say so, a bit each. First on a connection, instead of SYNC and
-                  * not counted, without arguments: the sender has given this session up. */
-    WF_NET_ACK,  /* not counted; alone where there is no other frame to carry ack and room */
-    WF_NET_SYNC, /* not counted; the first on each connection, and nowhere else */
+                  * lanes by which it sends BYE, a bit each. As the first frame of a connection,
+                  * instead of SYNC, not counted and without argument: the sender has given this
+                  * session up. */
+    WF_NET_ACK,  /* not counted; carries ack and room when no other frame is to be sent */
+    WF_NET_SYNC, /* not counted; the first frame of each connection, and nowhere else */
     WF_NET_KINDS
 };
 
 struct wf_net_frame {
     uint32_t len;  /* payload bytes */
-    uint32_t ack;  /* counted frames of the other direction taken so far on this channel */
-    uint32_t room; /* REQUEST, BULK_REQUEST: reply_max as weft_am_request. REPLY, BULK_REPLY: that
-                    * of the request. ACK, SYNC: bytes reserved by requests that were not
-                    * replied to, in all so far. */
+    uint32_t ack;  /* counted frames that the sender has received so far on this channel */
+    uint32_t room; /* REQUEST, BULK_REQUEST: reply_max of weft_am_request. REPLY, BULK_REPLY: that
+                    * of the request. ACK, SYNC: running total of the bytes reserved by requests
+                    * that ended without a reply. */
     uint8_t kind;
     uint8_t nargs;
     uint8_t handler;
@@ -124,16 +125,16 @@ _Static_assert(sizeof(struct wf_net_frame) == 16, "wire structure");
 
 /* Payload of SYNC. */
 struct wf_net_sync {
-    uint64_t session; /* the sender's number for this session: another one when it begins anew */
-    uint64_t yours;   /* the receiver's, as the sender knows it; 0: not yet */
-    uint32_t first;   /* counted frames of this direction that the sender no longer has */
-    uint32_t next;    /* counted frames of this direction there have been in all */
+    uint64_t session; /* the sender's number of this session; a new session has a new one */
+    uint64_t yours;   /* the receiver's number, as the sender knows it; 0: it does not yet */
+    uint32_t first;   /* counted frames that the sender has dropped, since they were acknowledged */
+    uint32_t next;    /* counted frames of the sender in all, sent or to be sent */
     uint64_t zero;
 };
 _Static_assert(sizeof(struct wf_net_sync) == 32, "wire structure");
 
 #define WF_NET_ALIGN 16
-#define WF_NET_AM_MAX 32704u /* the most that WEFT_AM_MAX may be */
+#define WF_NET_AM_MAX 32704u /* bytes; the greatest value of WEFT_AM_MAX */
 
 static inline uint32_t wf_net_head_size(unsigned nargs)
 {
@@ -155,7 +156,7 @@ static inline int wf_net_is_counted(unsigned kind)
     return kind < WF_NET_ACK;
 }
 
-/* Room that a request's reply takes in its sender's ring: head and payload. */
+/* The room that a request's reply takes in the responder's ring: header and payload. */
 static inline uint32_t wf_net_reply_size(uint32_t reply_max)
 {
     return wf_net_head_size(WEFT_AM_MAX_ARGS) + wf_net_padded(reply_max ? reply_max - 1 : 0);

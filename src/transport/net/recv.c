@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* From a link to the core. Every read goes to the endpoint's one buffer; while the payload of a
- * bulk frame is due, it goes to the place that the core names, and only what follows it to the
- * buffer. The rest of a read, the beginning of a frame, is kept in the channel's stash until the
- * next read. */
+/* Receiving: from a link to the core. Reads go to the endpoint's receive buffer. While the payload
+ * of a bulk frame is due, it goes to the memory that the core names, and only the bytes behind it
+ * go to the buffer. If a read ends within a frame, the beginning of that frame is kept in the
+ * channel's stash until the next read. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -15,10 +15,10 @@
 #include "mem/lent.h"
 #include "transport/net/net.h"
 
-#define READ_MAX ((size_t)131072)   /* of small frames in one read */
-#define BULK_READ ((size_t)1 << 20) /* of payload in one read */
-#define PEEKS 20                    /* short reads in place at a time */
-/* Of what follows a payload: less than the next payload, which would be copied twice. */
+#define READ_MAX ((size_t)131072)   /* bytes of small frames in one read */
+#define BULK_READ ((size_t)1 << 20) /* bytes of payload in one read */
+#define PEEKS 20                    /* reads in place at a time */
+/* Bytes read behind a payload. Few, since payload among them is copied once more. */
 #define BEHIND_READ ((size_t)4096)
 
 _Static_assert(NET_RX_SIZE >= READ_MAX + 2 * (WF_NET_AM_MAX + 128), "a stash fits in front");
@@ -49,7 +49,7 @@ static bool reservation_end(struct net_chan *chan, uint32_t room)
     return true;
 }
 
-/* Does the request's reply fit? Its sender counts, too. */
+/* Does the request's reply fit into this side's ring? A peer that keeps count sends no other. */
 static bool request_fits(const struct net_chan *chan, const struct wf_net_frame *f)
 {
     return !f->room || wf_net_has_room(chan, wf_net_reply_size(f->room), true);
@@ -97,7 +97,7 @@ static struct wf_bulk bulk_in(const struct net_chan *chan, struct net_token *tok
                             .token = &token->base};
 }
 
-/* Where the next payload bytes go; null: nowhere. */
+/* Get the memory for the next payload bytes. Null: there is none, and they are dropped. */
 static void *bulk_hold(struct net_chan *chan, struct net_token *token, struct wf_bulk *bulk,
                        size_t *n)
 {
@@ -118,7 +118,7 @@ static void bulk_unhold(struct net_chan *chan, const struct wf_bulk *bulk)
     ep->base.events->bulk_unhold(ep->base.owner, bulk);
 }
 
-/* [n] bytes of payload that were in the buffer already. */
+/* Copy [n] bytes of payload from the receive buffer to their memory. */
 static void bulk_copy(struct net_chan *chan, const uint8_t *bytes, size_t n)
 {
     while (n) {
@@ -152,8 +152,8 @@ static enum weft_status bulk_end(struct net_chan *chan)
     return WEFT_OK;
 }
 
-/* As many of [len] bytes as are this payload's and its padding's; ends it with the last.
- * Returns bytes used. */
+/* Take those of [len] bytes that belong to the payload and its padding; with the last one the frame
+ * is delivered. Returns bytes used. */
 static size_t bulk_take(struct net_chan *chan, const uint8_t *bytes, size_t len,
                         enum weft_status *status)
 {
@@ -182,7 +182,7 @@ static void bulk_begin(struct net_chan *chan, const struct wf_net_frame *f, cons
 
 /* ---- frames ---- */
 
-/* *bye_lanes is set by BYE. OK | EPROTO */
+/* Process a frame that is no bulk frame. BYE sets *bye_lanes. OK | EPROTO */
 static enum weft_status frame_take(struct net_chan *chan, const struct wf_net_frame *f,
                                    const uint8_t *bytes, uint32_t *bye_lanes)
 {
@@ -229,7 +229,8 @@ static enum weft_status sync_take(struct net_chan *chan, const struct wf_net_fra
     return wf_net_chan_sync(chan, f, &sync);
 }
 
-/* The frames among [have] bytes; *used of them. OK: what is left is not a whole frame. */
+/* Process the whole frames among [have] bytes; *used: their bytes. OK: the rest is not a whole
+ * frame. */
 static enum weft_status frames_take(struct net_chan *chan, const uint8_t *bytes, size_t have,
                                     size_t *used, uint32_t *bye_lanes)
 {
@@ -286,8 +287,8 @@ static bool stash_keep(struct net_chan *chan, const uint8_t *bytes, size_t n)
 
 /* ---- reading ---- */
 
-/* Nothing of the payload has a place: no more than the payload is read, so that the frames behind
- * it keep their alignment. */
+/* Read to the receive buffer. If payload is due that is to be dropped, read no more than the
+ * payload, so that the frames behind it keep their alignment. */
 static ssize_t read_to_buffer(struct net_chan *chan, uint8_t *at, uint32_t left)
 {
     bool is_lost = left && !chan->link->buffered;
@@ -295,8 +296,8 @@ static ssize_t read_to_buffer(struct net_chan *chan, uint8_t *at, uint32_t left)
     return chan->link->ops->recvv(chan->link, &v, 1);
 }
 
-/* One read: payload that is due to its place, the rest into the buffer at [at]. Returns what
- * readv would; *direct of that is payload. */
+/* One read: payload goes to its memory, the bytes behind it to the buffer at [at]. Returns as
+ * readv(2); *direct of the bytes are payload. */
 static ssize_t read_once(struct net_chan *chan, uint8_t *at, size_t *direct)
 {
     struct net_token token;
@@ -318,7 +319,7 @@ static ssize_t read_once(struct net_chan *chan, uint8_t *at, size_t *direct)
     error = errno;
     bulk_unhold(chan, &bulk);
     errno = error;
-    if (got < 0 && error == EFAULT) { /* not mapped, or not writable: it found no place */
+    if (got < 0 && error == EFAULT) { /* the payload's memory is not mapped, or not writable */
         chan->bulk.lost = true;
         errno = EINTR;
     }
@@ -326,7 +327,7 @@ static ssize_t read_once(struct net_chan *chan, uint8_t *at, size_t *direct)
     return got;
 }
 
-/* Receiving returned no bytes. The channel may be gone afterwards. */
+/* A read returned no bytes. The channel may be gone afterwards. */
 static void read_failed(struct net_chan *chan, ssize_t got)
 {
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
@@ -344,7 +345,7 @@ static void read_failed(struct net_chan *chan, ssize_t got)
         return;
     }
     if (chan->session->ep->closing.begun && chan->first == chan->next)
-        wf_net_chan_linger(chan); /* the peer has everything, and leaves */
+        wf_net_chan_linger(chan); /* the peer has acknowledged everything, and closes */
     else
         wf_net_chan_break(chan, got ? strerror(errno) : "end of stream");
 }
@@ -364,7 +365,7 @@ void wf_net_chan_end(struct net_chan *chan, enum weft_status why)
     wf_net_session_end(session, why);
 }
 
-/* Frames begin at multiples of 16 in the buffer, and so payloads do. */
+/* Where to read to, so that frames begin at multiples of 16 bytes, and so payloads do. */
 static uint8_t *buffer_start(const struct net_chan *chan)
 {
     uint32_t skip = chan->bulk.frame.kind ? chan->bulk.skip : 0;
@@ -379,7 +380,7 @@ static enum weft_status bytes_take(struct net_chan *chan, uint8_t *start, size_t
 {
     size_t used = 0;
     enum weft_status status = WEFT_OK;
-    if (chan->bulk.frame.kind) /* also when less is here than a frame's head */
+    if (chan->bulk.frame.kind) /* even if fewer bytes are here than a frame header has */
         used = bulk_take(chan, start, have, &status);
     if (status == WEFT_OK) {
         size_t more = 0;
@@ -413,12 +414,13 @@ static void read_done(struct net_chan *chan, enum weft_status status, uint32_t b
 static void read_count(struct net_chan *chan, size_t n)
 {
     wf_net_count(chan->session->ep, WF_STAT_TCP_BYTES_RECEIVED, n);
-    chan->session->ep->events++; /* of payload alone, too: a waiting owner stays awake */
+    chan->session->ep->events++; /* also for payload alone: a waiting owner stays awake */
     chan->taken_bytes += (uint32_t)n;
     WF_HOOK("tcp.read");
 }
 
-/* Take messages where they arrived, as long as they are whole. True: that was all. */
+/* Process frames in the link's buffers, as long as those hold whole frames. True: nothing is left
+ * to read. */
 static bool read_in_place(struct net_chan *chan)
 {
     struct net_link *link = chan->link;
@@ -445,7 +447,7 @@ void wf_net_chan_readable(struct net_chan *chan)
 {
     uint8_t *start;
     size_t have, direct;
-    uint32_t bye_lanes = 0; /* not 0: BYE is in what was read now */
+    uint32_t bye_lanes = 0; /* not 0: this read has BYE */
     enum weft_status status;
     ssize_t got;
     if (chan->link->ops->peek && read_in_place(chan))

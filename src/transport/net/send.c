@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* From the core into a channel's ring, and from there to its link. */
+/* Sending: from the core into a channel's ring, and from there to its link. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -15,14 +15,15 @@
  * 1.3 us without waking anybody (measured on a Sapphire Rapids): a sender that sends more often
  * gains by waiting. */
 #define QUIET_NS 4000
-/* So many messages between two polls are each sent at once even then: a few that no call follows do
- * not wait for one. */
+/* The first PROMPT messages after a poll are each sent at once even then, so that a few messages
+ * leave although the program makes no further call. */
 #define PROMPT 8
-/* So many unsent bytes do not wait for a poll: some 500 small messages share a system call then,
- * which takes hardly longer than one message's (16 KiB 1.5 us, 32 KiB 2.2, measured as above). */
+/* Unsent bytes at which a channel does not wait for a poll. Some 500 small messages then share a
+ * system call that takes hardly longer than one message's (16 KiB 1.5 us, 32 KiB 2.2 us, measured
+ * as above). */
 #define BATCH 16384u
-#define WRITES 2 /* per flush: other channels and the other direction want their turn */
-#define BULK_WRITE ((size_t)1 << 20) /* of bulk payload in one system call */
+#define WRITES 2 /* per flush, so that other channels and receiving have their turn */
+#define BULK_WRITE ((size_t)1 << 20) /* bytes of bulk payload in one system call */
 
 static const uint8_t zeros[WF_NET_ALIGN];
 
@@ -75,7 +76,7 @@ void wf_net_frame_drop(struct net_chan *chan)
     chan->first++;
 }
 
-/* Head and arguments. Padding is left as it was: the ring holds nothing but messages to this peer.
+/* Put header and arguments. Padding is not cleared: old bytes of the ring were for the same peer.
  */
 static uint32_t put_head(struct net_chan *chan, enum wf_net_kind kind, const struct wf_am_out *out,
                          uint32_t room)
@@ -87,7 +88,7 @@ static uint32_t put_head(struct net_chan *chan, enum wf_net_kind kind, const str
                              .nargs = (uint8_t)out->nargs,
                              .handler = out->handler};
     uint32_t size = wf_net_ring_size_of(&f);
-    *wf_net_frame_at(chan, chan->head) = f; /* 16 bytes at a multiple of 16: never divided */
+    *wf_net_frame_at(chan, chan->head) = f; /* 16 bytes at a multiple of 16 never wrap */
     if (out->nargs)
         ring_put(chan, chan->head + (uint32_t)sizeof f, out->args, 4u * out->nargs);
     if (is_reply(kind))
@@ -171,7 +172,7 @@ bool wf_net_ack_is_due(const struct net_chan *chan)
     return chan->taken != chan->acked || chan->unreplied != chan->unreplied_acked;
 }
 
-/* Only ACK frames carry returned places. */
+/* Must an ACK frame report returned reply room soon? No other frame reports it. */
 static bool returns_are_urgent(const struct net_chan *chan)
 {
     return wf_net_past(chan->unreplied_acked, chan->unreplied) >= NET_REPLY_ROOM / 4;
@@ -203,14 +204,14 @@ static void ack_sent(struct net_chan *chan)
     chan->taken_bytes = 0;
 }
 
-/* Pieces of one write, in this order. */
+/* One write: control frame, frames of the ring, bulk payload, its padding. */
 struct batch {
     struct iovec v[6]; /* [n] */
     unsigned n;
     size_t control, ring; /* bytes */
     const void *payload;
     size_t payload_len, padding;
-    struct net_bulk *held; /* whose payload it is */
+    struct net_bulk *held; /* the bulk frame whose payload is held; null: none */
 };
 
 static void batch_add(struct batch *b, const void *bytes, size_t len)
@@ -233,8 +234,8 @@ static uint32_t bulk_head_end(const struct net_bulk *bulk)
     return bulk->at + wf_net_head_size(bulk->bulk.nargs);
 }
 
-/* A bulk frame's payload is nowhere any more. A request becomes VOID, a reply one without payload,
- * which the requester takes as a failure. False: a part of the frame is on this link. */
+/* A bulk frame's payload is gone. Turn a request into VOID, and a reply into one without payload,
+ * which the requester takes as a failure. False: this link has taken a part of the frame. */
 static bool bulk_void(struct net_chan *chan, struct net_bulk *bulk)
 {
     struct wf_net_frame *f = wf_net_frame_at(chan, bulk->at);
@@ -248,13 +249,13 @@ static bool bulk_void(struct net_chan *chan, struct net_bulk *bulk)
         f->room = 0;
     }
     f->len = 0;
-    bulk->bulk.len = 0; /* on later links, too */
+    bulk->bulk.len = 0; /* for resending on later links */
     chan->bulk_at++;
     chan->bulk_sent = 0;
     return true;
 }
 
-/* Hold payload of the next bulk frame. False: it is nowhere any more. */
+/* Hold payload of the next bulk frame. False: it is gone. */
 static bool batch_payload(struct batch *b, struct net_chan *chan, struct net_bulk *bulk)
 {
     struct net_ep *ep = chan->session->ep;
@@ -302,7 +303,7 @@ static bool batch_make(struct batch *b, struct net_chan *chan)
     return true;
 }
 
-/* The frame at [chan->at] is wholly on the link. */
+/* The link took the whole frame at [chan->at]. */
 static void frame_written(struct net_chan *chan, uint32_t size)
 {
     chan->at += size;
@@ -311,7 +312,8 @@ static void frame_written(struct net_chan *chan, uint32_t size)
         chan->reached = chan->written;
 }
 
-/* Pass the frames that end before [chan->sent]; a bulk frame whose payload is not sent stays. */
+/* Pass the frames that end at or before [chan->sent], up to a bulk frame whose payload is unsent.
+ */
 static void frames_pass(struct net_chan *chan)
 {
     const struct net_bulk *bulk = bulk_next(chan);
@@ -339,7 +341,7 @@ static void batch_done(struct batch *b, struct net_chan *chan, size_t n)
     n -= part;
     part = WF_MIN(n, b->ring);
     if (part && chan->at == chan->sent)
-        ack_sent(chan); /* its ack says so */
+        ack_sent(chan); /* batch_make set the frame's ack */
     chan->sent += (uint32_t)part;
     n -= part;
     if (bulk && n) {
@@ -352,8 +354,8 @@ static void batch_done(struct batch *b, struct net_chan *chan, size_t n)
     frames_pass(chan);
 }
 
-/* Nothing more can be sent by the link, and the peer is informed of it by the end of the stream;
- * what the peer has sent is received first. */
+/* Nothing more can be sent by the link. The peer sees the end of the stream; this side still
+ * receives what the peer has sent. */
 static void send_end(struct net_chan *chan)
 {
     chan->half_closed = true;
@@ -361,9 +363,9 @@ static void send_end(struct net_chan *chan)
     chan->link->ops->half_close(chan->link);
 }
 
-/* The kernel found nothing mapped at a payload. A reply's payload lies in a region that the peer
- * named: the peer gets an error. A request's was lent by a call of this program, whose operation
- * has no other end. True: go on sending. */
+/* The kernel found a payload's memory unmapped. A reply's payload is in a region that the peer
+ * named: the peer receives an error. A request's payload was lent by a call of this program: its
+ * operation can end only with the session. True: go on sending. */
 static bool payload_gone(struct net_chan *chan, struct net_bulk *bulk)
 {
     if (is_reply(wf_net_frame_at(chan, bulk->at)->kind)) {
@@ -407,7 +409,7 @@ static bool flush_once(struct net_chan *chan)
     error = errno;
     if (b.held)
         ep->base.events->bulk_unhold(ep->base.owner, &b.held->bulk);
-    if (!ok) { /* a payload went away half sent: another connection is needed */
+    if (!ok) { /* a payload is gone that was sent in part: only another connection helps */
         send_end(chan);
         return false;
     }
@@ -437,7 +439,7 @@ void wf_net_flush(struct net_chan *chan)
         return;
     chan->session->sent_ns = wf_now_ns();
     if (wf_net_has_unsent(chan) && (chan->open || chan->control_sent != chan->control_len))
-        wf_net_dirty(chan); /* tried again at the next poll; asleep, the link's event tells */
+        wf_net_dirty(chan); /* for the next poll; a sleeping owner is woken by the link's event */
 }
 
 void wf_net_dirty(struct net_chan *chan)
@@ -446,8 +448,8 @@ void wf_net_dirty(struct net_chan *chan)
         wf_list_append(&chan->session->ep->dirty, &chan->dirty);
 }
 
-/* The usual case: one short frame, whole in the ring, is all that there is to send. False: nothing
- * was done. */
+/* Fast path: the only thing to send is one short frame that does not wrap in the ring. False:
+ * nothing was done. */
 static bool frame_send(struct net_chan *chan)
 {
     struct wf_net_frame *f = wf_net_frame_at(chan, chan->sent);
@@ -489,7 +491,7 @@ void wf_net_flush_soon(struct net_chan *chan)
         wf_net_dirty(chan);
 }
 
-/* One round: a channel that stays dirty is not tried twice. */
+/* One round: a channel that becomes dirty again waits for the next call. */
 void wf_net_flush_all(struct net_ep *ep)
 {
     struct wf_list round;

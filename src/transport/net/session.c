@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Two endpoints' association, from their first message to the end of one of them. */
+/* Sessions: the association of two endpoints, from their first message until one of them ends. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,8 +7,8 @@
 #include "transport/net/net.h"
 
 /* Addresses of dead and closed endpoints that are remembered, so that their late connections are
- * turned away. A forgotten one is turned away all the same if it knows this side's number of the
- * session, which would be another one now (SYNC). */
+ * turned away. An endpoint whose address was forgotten is turned away by SYNC if it knows the
+ * number of the old session, since a new one has another number. */
 #define DEAD_MAX 4096
 #define SMALL_BACKLOG                                                                              \
     32768u /* bytes in a channel's ring; beyond it messages take another channel */
@@ -128,8 +128,8 @@ void wf_net_session_spread(struct net_session *session)
     }
 }
 
-/* Payload takes the channel with the fewest payloads that are not acknowledged; the first one has
- * the other channels dialled. */
+/* Payload takes the channel with the fewest unacknowledged payloads. The first payload makes the
+ * session dial its other channels. */
 struct net_chan *wf_net_session_pick_bulk(struct net_session *session)
 {
     struct net_chan *best = wf_net_session_pick(session, true);
@@ -145,14 +145,16 @@ struct net_chan *wf_net_session_pick_bulk(struct net_session *session)
     return best;
 }
 
-/* The channel of the message that [order] names, if the peer did not take that yet; else null. */
+/* The channel of the message that [order] names, if the peer has not acknowledged that message;
+ * else null. */
 static struct net_chan *chan_before(const struct net_session *session, const struct wf_order *order)
 {
     struct net_chan *chan = order->lane ? session->chans[order->lane - 1] : NULL;
     return chan && (int32_t)wf_net_past(chan->first, order->number) >= 0 ? chan : NULL;
 }
 
-/* Small messages share a write: a channel keeps its turn until it is full, or all is sent. */
+/* Does the channel keep its turn, so that small messages share a write? Until SMALL_BACKLOG is
+ * reached, or everything is sent. */
 static bool is_filling(const struct net_chan *chan)
 {
     return is_usable(chan) && chan->sent != chan->head &&
@@ -214,7 +216,7 @@ static void dead_remember(struct net_session *session)
     pthread_mutex_lock(&ep->lock);
     ok = wf_addr_table_add(&ep->gone, &session->gone);
     pthread_mutex_unlock(&ep->lock);
-    if (!ok) { /* no memory: forgotten at once */
+    if (!ok) { /* no memory to remember it */
         wf_net_session_free(session);
         return;
     }
@@ -223,7 +225,7 @@ static void dead_remember(struct net_session *session)
         wf_net_session_free(wf_container_of(ep->dead.next, struct net_session, item));
 }
 
-/* WEFT_DEBUG=shuffle: what came before the end is delivered before it, and its replies leave. */
+/* WEFT_DEBUG=shuffle: deliver the messages that arrived before the end, and send their replies. */
 static void kept_deliver(struct net_session *session)
 {
     wf_net_shuffle_end(session);
@@ -240,7 +242,7 @@ void wf_net_session_end(struct net_session *session, enum weft_status why)
         return;
     if (ep->shuffle)
         kept_deliver(session);
-    if (why == WEFT_ECLOSED) /* the acknowledgement of its last messages is on the way */
+    if (why == WEFT_ECLOSED) /* acknowledgements of the peer's last messages are under way */
         wf_net_session_linger(session);
     wf_net_session_chans_free(session); /* before the core is informed */
     session->status = why;
@@ -261,7 +263,8 @@ void wf_net_session_end(struct net_session *session, enum weft_status why)
     dead_remember(session);
 }
 
-/* The session ends when BYE came on each of the channels; one without a link is dialled. */
+/* The session ends when BYE has come on each of [lanes]. A channel without a link is dialled, to
+ * receive its BYE. */
 void wf_net_session_bye(struct net_session *session, uint32_t lanes)
 {
     bool all = true;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Messages in random order, as far as the contract leaves it open, to find programs that rely on
- * more. About half of an endpoint's messages are kept until the end of the poll that received them,
- * which delivers them in random order. Control requests stay in order (rule 8 of transport.h), and
- * so does bulk, which only they use. */
+/* WEFT_DEBUG=shuffle: delivers messages in random order, as far as the contract leaves the order
+ * open, to find programs that rely on more. About half of an endpoint's messages are kept until the
+ * end of the poll that received them, which delivers them in random order. Control requests stay in
+ * order (rule 8 of transport.h), and so does bulk, which only they use. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,8 +51,8 @@ bool wf_net_shuffle_is_empty(const struct net_ep *ep)
     return !ep->shuffle || !ep->shuffle->n;
 }
 
-/* What the reply of a kept request takes of the ring: counted as if it were there, so that a peer
- * that overdraws is found out when its request arrives. */
+/* The room of a kept request's reply. It is counted as if the reply were in the ring, so that a
+ * peer that overdraws is detected when its request arrives. */
 static uint32_t reply_room(const struct wf_net_frame *f)
 {
     return f->kind == WF_NET_REQUEST && f->room ? wf_net_reply_size(f->room) : 0;
@@ -78,7 +78,7 @@ bool wf_net_shuffle_keep(struct net_chan *chan, const struct wf_net_frame *f, co
     return true;
 }
 
-/* Deliver message number [i] of those kept. */
+/* Deliver kept message number [i]. */
 static void deliver_at(struct net_shuffle *s, unsigned i)
 {
     struct net_kept *k = s->kept[i];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Completions: what arrived, and what ended. */
+/* Completions: of receives, and of requests. */
 #include <sys/epoll.h>
 
 #include "base/log.h"
@@ -9,21 +9,21 @@
 
 #define POLL_LIST 20u /* completions at a time */
 
-/* The link that a completion of queue pair [qp] is of; null: it is gone. */
+/* The link that a completion of queue pair [qp] belongs to; null: it is gone. */
 static struct qp_link *link_of(const struct rdma_rail *r, uint32_t name, uint32_t qp)
 {
     struct qp_link *l = wf_qp_link_named(r, name);
     return l && l->qp && l->qp->number == qp ? l : NULL;
 }
 
-/* ---- what arrived ---- */
+/* ---- receives ---- */
 
 static void arrived(struct rdma_rail *r, const struct wf_hca_wc *wc)
 {
     bool ok = wc->status == WF_HCA_OK && wc->has_imm;
     struct qp_link *l = ok ? link_of(r, wc->imm, wc->qp) : NULL;
     uint32_t b = (uint32_t)wc->id;
-    if (!l) { /* of one that is gone, or was broken */
+    if (!l) { /* the link is gone, or its queue pair broken */
         r->free_receives[r->nfree_receives++] = b;
         return;
     }
@@ -33,7 +33,7 @@ static void arrived(struct rdma_rail *r, const struct wf_hca_wc *wc)
         return;
     }
     if (!wc->len || wc->len > QP_BUFFER || l->line_tail - l->line_head > l->line_mask) {
-        wf_qp_fail(l, WF_HCA_FAULT); /* it does not keep to what it was granted */
+        wf_qp_fail(l, WF_HCA_FAULT); /* the peer sent more than it was granted */
         r->free_receives[r->nfree_receives++] = b;
         return;
     }
@@ -41,7 +41,7 @@ static void arrived(struct rdma_rail *r, const struct wf_hca_wc *wc)
     wf_qp_link_wake(l);
 }
 
-/* ---- what ended ---- */
+/* ---- requests ---- */
 
 void wf_qp_request_free(struct qp_link *l, struct qp_request *q, bool ok)
 {
@@ -61,7 +61,7 @@ void wf_qp_request_free(struct qp_link *l, struct qp_request *q, bool ok)
     q->result = NO_RESULT;
 }
 
-/* The short puts to one peer that come first, before [upto]. */
+/* Report the oldest requests, as far as they are short puts to one peer and below [upto]. */
 static void puts_done(struct qp_link *l, uint32_t upto)
 {
     struct wf_tpeer *tpeer = wf_qp_request_at(l, l->done)->put;
@@ -87,7 +87,7 @@ static void write_or_read_done(struct qp_link *l, const struct qp_request *q)
         l->has_written = true;
 }
 
-/* All before number [upto] are. */
+/* All requests before number [upto] are complete. */
 static void requests_done(struct qp_link *l, uint32_t upto)
 {
     l->rail->under_way -= upto - l->done;
@@ -116,7 +116,7 @@ static void requests_done(struct qp_link *l, uint32_t upto)
 
 static const char *request_text(const struct qp_request *q)
 {
-    if (q->put) /* the rest is an earlier one's */
+    if (q->put) /* the other fields are of an earlier request */
         return "put";
     if (!q->is_nic_op)
         return "message";
@@ -133,20 +133,20 @@ static void failure_log(const struct qp_link *l, uint32_t number, enum wf_hca_st
             to->process.pid, wf_hca_status_text(why), l->qp->number);
 }
 
-/* Does request [number] report the end of the one before it, which is under way? */
+/* Is request [number] the READ that follows a WRITE still under way? */
 static bool ends_two(const struct qp_link *l, uint32_t number)
 {
     return number != l->done && wf_qp_request_at(l, number)->follow == FOLLOW_BOTH &&
            wf_qp_request_at(l, number - 1)->follow == FOLLOW_NEXT;
 }
 
-/* Number [number] was not done. */
+/* Request [number] failed. */
 static void request_failed(struct qp_link *l, uint32_t number, enum wf_hca_status why)
 {
-    if (l->has_error) /* the first says why, others are flushed */
+    if (l->has_error) /* only the first error has the cause; the others are flushed */
         return;
     l->has_error = true;
-    if (l->state != QP_FAILED) { /* else it was broken here, which is told first */
+    if (l->state != QP_FAILED) { /* else this side had broken it before */
         failure_log(l, number, why);
         requests_done(l, number - ends_two(l, number));
     }
@@ -175,7 +175,7 @@ static void ended(struct rdma_rail *r, const struct wf_hca_wc *wc)
         wf_list_each(it, &r->links)
             wf_net_chan_writable(wf_container_of(it, struct qp_link, item)->base.chan);
     if ((int32_t)(l->last_nic_op - l->done) < 0)
-        l->last_nic_op = l->done; /* never far behind: numbers wrap */
+        l->last_nic_op = l->done; /* keep it near: numbers wrap */
     if (l->base.synced)
         l->path->failures = l->path->retries = 0;
     if ((int32_t)(l->last_nic_op - l->done) > 0 && !wf_qp_is_told(l))
@@ -186,8 +186,8 @@ static void ended(struct rdma_rail *r, const struct wf_hca_wc *wc)
 
 /* ---- polling ---- */
 
-/* Nothing that is under way ends any more. The descriptor of a device that is gone is readable for
- * ever: nobody could sleep on it. */
+/* No request under way completes any more. The event descriptor of a device that is gone stays
+ * readable for ever: an owner that watches it could not sleep. */
 void wf_qp_rail_break(struct rdma_rail *r)
 {
     if (!r->broken)
@@ -219,7 +219,7 @@ int wf_qp_completions_take(struct rdma_rail *r)
     return n;
 }
 
-/* Take completions; how many. Wires in which something is to be read are in [readable]. */
+/* Take completions; returns how many. Links with received bytes are then in [readable]. */
 int wf_qp_rail_poll(struct rdma_rail *r)
 {
     int n = wf_qp_completions_take(r);
@@ -227,7 +227,7 @@ int wf_qp_rail_poll(struct rdma_rail *r)
     return WF_MAX(n, 0);
 }
 
-/* Those that carry anything. */
+/* Poll the rails that have links. */
 int wf_qp_rails_poll(struct rdma_ep *ep)
 {
     int n = 0;
@@ -243,7 +243,7 @@ static void managers_take(struct rdma_ep *ep)
     wf_rdma_each_rail(ep, i, r) wf_rdma_cm_poll(r);
 }
 
-/* Channels may lose their links meanwhile. */
+/* Delivery may replace or close a channel's link. */
 int wf_qp_turn(struct rdma_ep *ep)
 {
     struct wf_list round;
@@ -267,8 +267,8 @@ int wf_qp_turn(struct rdma_ep *ep)
     return n;
 }
 
-/* A queue is taken from its front, as much as there is, up to so much at a time; and a line is
- * read, one of it at least. */
+/* A turn takes up to POLL_LIST completions of each queue, and reads at least one arrival of each
+ * line. */
 unsigned wf_qp_most_turns(const struct rdma_ep *ep)
 {
     const struct rdma_rail *r;

@@ -128,7 +128,7 @@ static enum weft_status queues_make(struct rdma_rail *r)
     bool shared = hca->caps.srq && wf_config()->rdma_srq;
     enum weft_status status;
     if (hca->caps.td && hca->ops->td_open(r->device->pd, &r->td) != WEFT_OK)
-        r->td = NULL; /* there are not many; with locks then */
+        r->td = NULL; /* thread domains are few; without one the queues lock */
     status = hca->ops->cq_open(r->device->hca, r->td,
                                WF_MIN(r->receives + QP_UNDER_WAY, hca->caps.max_cq), true, &r->cq);
     return status == WEFT_OK && shared
@@ -136,7 +136,8 @@ static enum weft_status queues_make(struct rdma_rail *r)
                : status;
 }
 
-/* As many as the receive queue takes, and the completion queue beside what is under way. */
+/* As many receive buffers as fit into the receive queue and, beside QP_UNDER_WAY requests, into the
+ * completion queue. */
 static uint32_t receives_of(const struct wf_hca_caps *caps)
 {
     uint64_t most = WF_MIN(wf_config()->rdma_receives, caps->max_rq);
@@ -180,7 +181,7 @@ static enum weft_status rail_open(struct rdma_ep *ep, unsigned number)
                                         "WEFT_PINNED, or lower WEFT_RDMA_RECEIVES"
                                       : "");
     else if ((status = manager_open(r)) == WEFT_EUNREACH)
-        status = WEFT_OK; /* its handshakes end in PLAIN */
+        status = WEFT_OK; /* without a manager the rail's handshakes end in PLAIN */
     if (status != WEFT_OK) {
         rail_close(r);
         return status;
@@ -190,7 +191,7 @@ static enum weft_status rail_open(struct rdma_ep *ep, unsigned number)
     return WEFT_OK;
 }
 
-/* OK: with some of the rails at least. */
+/* OK: at least one rail is open. */
 static enum weft_status rails_open(struct rdma_ep *ep)
 {
     enum weft_status status = WEFT_EUNREACH, one;
@@ -294,7 +295,7 @@ bool wf_rdma_rang(const struct rdma_ep *ep)
     return read(ep->timer_fd, &n, sizeof n) == sizeof n;
 }
 
-/* Wake in time to look at what is under way: silence is not an event. */
+/* Wake the owner in a second to check requests and deadlines: silence is not an event. */
 static bool timer_set(const struct rdma_ep *ep)
 {
     const struct rdma_rail *r;
@@ -308,7 +309,7 @@ static bool rail_arm(struct rdma_rail *r)
 {
     const struct wf_hca_ops *ops = r->device->hca->ops;
     ops->disarm(r->cq);
-    wf_rdma_cm_poll(r); /* polls without a connection do not */
+    wf_rdma_cm_poll(r); /* ordinary polls skip it while no handshake is under way */
     if (wf_rdma_is_gone(r) && !r->broken)
         wf_qp_rail_break(r);
     return r->broken || ops->arm(r->cq) == WEFT_OK;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* From a new socket to a queue pair, or to the socket alone. */
+/* The handshake on a new socket: it ends with a queue pair that is up, or with the socket alone. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -64,7 +64,8 @@ static void plain_log(const struct qp_link *l, const char *why)
 
 /* ---- without a queue pair ---- */
 
-/* The peer has yet to send its first message; the channel is used already. All is the socket's. */
+/* This side sent PLAIN first: the socket carries the channel at once, although the peer's first
+ * handshake message is still to come. */
 static ssize_t plain_sendv(struct net_link *link, const struct iovec *v, unsigned n, size_t len,
                            const void *lent)
 {
@@ -77,7 +78,7 @@ static ssize_t plain_sendv(struct net_link *link, const struct iovec *v, unsigne
 
 static ssize_t plain_recvv(struct net_link *link, const struct iovec *v, unsigned n)
 {
-    (void)link; /* the handshake receives */
+    (void)link; /* the socket's bytes still belong to the handshake */
     (void)v;
     (void)n;
     errno = EAGAIN;
@@ -119,7 +120,7 @@ static bool plain_watch(struct net_link *link, bool out)
     return sock->ops->watch(sock, out);
 }
 
-/* Forget the link but for the socket's; returns that. */
+/* Free the link; returns the socket's link, which stays. */
 static struct net_link *plain_leave(struct net_link *link)
 {
     struct qp_link *l = wf_qp_of(link);
@@ -197,7 +198,7 @@ struct qp_link *wf_qp_link_of(const struct net_chan *chan)
 
 /* ---- connecting ---- */
 
-/* Its receive buffers, where they are its queue pair's own. */
+/* Post the receive buffers of a queue pair that has its own receive queue. */
 static void window_post(struct qp_link *l)
 {
     struct rdma_rail *r = l->rail;
@@ -205,25 +206,25 @@ static void window_post(struct qp_link *l)
         wf_qp_receive_post(l, r->free_receives[--r->nfree_receives]);
 }
 
-/* Half of its places at most, so that what is long goes on, too. */
+/* At most half of the grant, so that long SENDs go on, too. */
 static uint32_t reserve_of(const struct qp_link *l, uint32_t window)
 {
     return WF_MIN(wf_net_chan_view(l->base.chan).ring_bytes / QP_BUFFER + 2, window / 2);
 }
 
-/* The queue pair is connected. Null, or why it is of no use. */
+/* The queue pair is connected. Null, or why it cannot be used. */
 static const char *joined(struct qp_link *l)
 {
     if (!l->rail->srq && l->rail->nfree_receives < QP_WINDOW + QP_GRANTS)
         return "there are too many peers for its receive buffers";
     l->is_connected = true;
-    l->inline_max = WF_MIN(l->inline_max, l->qp->mtu); /* what is short is one packet */
+    l->inline_max = WF_MIN(l->inline_max, l->qp->mtu); /* an inline SEND is one packet */
     l->send.imm = l->their_name;
     window_post(l);
     return NULL;
 }
 
-/* Connect with the other end, or, by a connection manager, begin to. Null, or why not. */
+/* Connect to the peer's queue pair; with a connection manager, begin to. Null, or why not. */
 static const char *ends_take(struct qp_link *l, const struct qp_msg *ends)
 {
     static const struct wf_hca_patience patience = {
@@ -249,7 +250,7 @@ static const char *ends_take(struct qp_link *l, const struct qp_msg *ends)
     return joined(l);
 }
 
-/* READY, or PLAIN and [why]. */
+/* Send READY, or with [why] PLAIN. */
 static enum qp_shake second_send(struct qp_link *l, const char *why)
 {
     l->state = QP_CONNECTED;
@@ -271,7 +272,7 @@ static enum qp_shake ends_process(struct qp_link *l, const struct qp_msg *ends)
     return SHAKE_MORE;
 }
 
-/* How far is the connection manager? */
+/* Send the second message once the connection manager has connected or failed. */
 static enum qp_shake connecting_look(struct qp_link *l)
 {
     switch (wf_rdma_cm_state(l)) {
@@ -283,8 +284,8 @@ static enum qp_shake connecting_look(struct qp_link *l)
 
 /* ---- receiving ---- */
 
-/* The next bytes of the socket until [need] are here. 1 | 0: more are to come | -1: errno, 0 of
- * it: the end */
+/* Receive from the socket until [need] bytes are here. 1 | 0: more are to come | -1: errno, which
+ * is 0 at the end of the stream */
 static int hello_read(struct qp_link *l, size_t need)
 {
     while (l->hello_have < need) {
@@ -300,7 +301,7 @@ static int hello_read(struct qp_link *l, size_t need)
     return 1;
 }
 
-/* In place of a word: they have given this side up, or talk nonsense. */
+/* No handshake message: it must be BYE, by which the peer gives the session up. */
 static enum qp_shake bye_take(struct qp_link *l)
 {
     struct wf_net_frame f;
@@ -311,7 +312,7 @@ static enum qp_shake bye_take(struct qp_link *l)
     return f.kind == WF_NET_BYE && !f.nargs ? SHAKE_TURNED_AWAY : SHAKE_NONSENSE;
 }
 
-/* Who said ENDS has a second word said to it, whatever it says. */
+/* The peer sent PLAIN. A peer that sent ENDS before is owed a second message in any case. */
 static enum qp_shake plain_process(struct qp_link *l)
 {
     bool owes = l->state == QP_CONNECTING;
@@ -319,7 +320,7 @@ static enum qp_shake plain_process(struct qp_link *l)
                                                                                   : SHAKE_PLAIN;
 }
 
-/* One word of the other side's. As wf_qp_shake. */
+/* Process one message of the peer. Returns as wf_qp_shake. */
 static enum qp_shake msg_take(struct qp_link *l)
 {
     struct qp_msg msg;
@@ -368,15 +369,15 @@ enum qp_shake wf_qp_shake(struct qp_link *l)
     return how;
 }
 
-/* The handshake is over. */
+/* The handshake ended: frames go by the queue pair. */
 static void shaken_up(struct qp_link *l)
 {
     struct net_chan *chan = l->base.chan;
     wf_qp_broken_free(l->path, true);
     wf_rdma_retry_up(l->path, wf_net_chan_view(chan).is_greater);
     wf_qp_count_as(l, &l->rail->ep->nup);
-    /* Short puts only now: the core ends puts in their order, and those of the broken links come
-     * first. */
+    /* Short puts start only now: the core completes puts in order, those of the broken links first.
+     */
     wf_qp_state_set(l, (enum qp_state)l->state);
     wf_net_chan_up(chan);
 }
@@ -410,8 +411,8 @@ static void shake_look(struct qp_link *l)
     }
 }
 
-/* Beside a queue pair a socket reports only its end, or BYE. What came by the queue pair before
- * that is received first. */
+/* Beside a queue pair the socket reports only its end, or BYE. What came by the queue pair before
+ * is received first. */
 static void socket_look(struct qp_link *l)
 {
     struct rdma_ep *ep = l->rail->ep;

@@ -3,18 +3,19 @@
 #include "mem/staging.h"
 #include "transport/rdma/qp_link.h"
 
-#define NIC_OP_PART 262144u /* that a link is dealt at a time, where there are several rails */
+#define NIC_OP_PART 262144u /* bytes for a link at a time, where there are several rails */
 #define LOAD_CANNOT UINT64_MAX
 
 /* ---- one operation ---- */
 
-/* The places are the context's: this endpoint waits for its own only. */
+/* No descriptor is free. They belong to the context: wait only if this endpoint holds some, whose
+ * completion it can await. */
 static enum weft_status no_desc(const struct qp_link *l)
 {
     return l->rail->ep->descs ? WEFT_AGAIN : WEFT_EUNREACH;
 }
 
-/* Where the NIC finds or puts the bytes. */
+/* Find local memory that the NIC can read or write for [m]. */
 static enum weft_status nic_op_place(struct qp_link *l, const struct wf_nic_op *m,
                                      struct qp_request *q, struct wf_hca_wr *wr)
 {
@@ -40,7 +41,7 @@ static enum weft_status nic_op_place(struct qp_link *l, const struct wf_nic_op *
     }
     mrs = q->desc->handle;
     mr = mrs->of[l->rail->device->number];
-    if (!mr) { /* it was gone by then */
+    if (!mr) { /* the device was gone when the memory was registered */
         wf_desc_done(local, ep->user, q->desc, false);
         return WEFT_EUNREACH;
     }
@@ -49,8 +50,8 @@ static enum weft_status nic_op_place(struct qp_link *l, const struct wf_nic_op *
     return WEFT_OK;
 }
 
-/* There is room for a request. The NIC always says what it found, so that has a place though
- * nobody may want it. */
+/* The caller has checked that there is room. The NIC always returns the old value, so the request
+ * needs a result slot even if the caller does not fetch it. */
 static enum weft_status atomic_post(struct qp_link *l, const struct wf_nic_op *m)
 {
     struct rdma_rail *r = l->rail;
@@ -70,24 +71,24 @@ static enum weft_status atomic_post(struct qp_link *l, const struct wf_nic_op *m
                            .sge = {{wf_rdma_result_at(r, at), sizeof(uint64_t), r->mr->lkey}}};
     if (!l->has_atomics)
         return WEFT_ENOSYS;
-    if (!wr.rkey) /* another of the other side's NICs does them */
+    if (!wr.rkey) /* another of the peer's NICs executes the region's atomics */
         return WEFT_EUNREACH;
-    if (!wf_qp_post(l, &wr, &q)) /* it has failed, and was not taken */
+    if (!wf_qp_post(l, &wr, &q)) /* the link failed; the request was not posted */
         return WEFT_AGAIN;
     r->nfree_results--;
     l->last_nic_op = l->posted;
     return WEFT_OK;
 }
 
-/* Does something have to tell that it is in their memory? On the first channel of what others may
- * go on with, so that they need not wait for may_leave. */
+/* Must a READ follow this WRITE to prove that it is visible? Yes on lanes above 0, and for striped
+ * long puts on lane 0. */
 static bool is_followed(const struct qp_link *l, const struct wf_nic_op *m)
 {
     bool dealt = m->len > QP_OP_SHORT && l->rail->ep->ctx->nports > 1 && l->has_reads;
     return m->kind == WF_NIC_OP_PUT && (l->lane || dealt);
 }
 
-/* There is room. If it fails, the queue pair has. */
+/* Post that READ. The caller has checked that there is room. If posting fails, so has the link. */
 static void follow_post(struct qp_link *l)
 {
     struct rdma_rail *r = l->rail;
@@ -129,7 +130,7 @@ enum weft_status wf_qp_nic_op(struct qp_link *l, const struct wf_nic_op *m, size
     if (status != WEFT_OK)
         return status;
     *taken = wr.sge[0].len;
-    if (!wf_qp_post(l, &wr, &q)) { /* it has failed, and was not taken */
+    if (!wf_qp_post(l, &wr, &q)) { /* the link failed; the request was not posted */
         if (q.desc)
             wf_desc_done(r->ep->ctx->local, r->ep->user, q.desc, false);
         return WEFT_AGAIN;
@@ -143,8 +144,8 @@ enum weft_status wf_qp_nic_op(struct qp_link *l, const struct wf_nic_op *m, size
 
 /* ---- which link ---- */
 
-/* What it has told the core of may not be in their memory yet for others than its NIC: a READ finds
- * out. */
+/* WRITEs that the link reported may not yet be visible to another of the peer's NICs: post a READ
+ * that proves it. */
 bool wf_qp_may_leave(struct qp_link *l)
 {
     if (l->state != QP_UP || !l->has_written)
@@ -169,7 +170,7 @@ static uint64_t load_of(const struct net_chan *chan, const struct wf_nic_op *m)
     const struct qp_link *l = chan ? wf_qp_up(chan) : NULL;
     bool can = l && l->state == QP_UP && !wf_net_chan_is_avoided(chan) &&
                m->keys[l->their_device] &&
-               (!l->lane || l->base.synced); /* others: when something came by it */
+               (!l->lane || l->base.synced); /* lanes above 0: only after the peer's SYNC */
     if (!can)
         return LOAD_CANNOT;
     if (wf_nic_op_is_atomic(m))
@@ -185,8 +186,8 @@ static bool is_spread(const struct rdma_ep *ep, const struct wf_nic_op *m)
     return ep->ctx->nports > 1 && !wf_nic_op_is_atomic(m) && m->len > QP_OP_SHORT;
 }
 
-/* The first channel, or of those that can the one with the least under way. Of each it is known
- * what a break leaves undone. Null: no memory. */
+/* The channel for [m]: lane 0, or the one with the least under way of those that can carry [m].
+ * Each recovers its own operations after a break. Null: no memory. */
 static struct net_chan *chan_of(const struct rdma_ep *ep, struct net_session *session,
                                 const struct wf_nic_op *m)
 {
@@ -196,7 +197,7 @@ static struct net_chan *chan_of(const struct rdma_ep *ep, struct net_session *se
     if (!best || (least != LOAD_CANNOT && !spread))
         return best;
     if (spread || (wf_nic_op_is_atomic(m) && ep->ctx->nports > 1))
-        wf_net_session_spread(session); /* for an atomic: to the NIC that does them */
+        wf_net_session_spread(session); /* for an atomic: to reach the NIC that executes it */
     if (least != LOAD_CANNOT && !wf_rdma_may_spread(session))
         return best;
     for (unsigned i = 1; i < wf_net_session_width(session); i++) {
@@ -223,9 +224,9 @@ enum weft_status wf_rdma_nic_op(struct wf_tpeer *tpeer, const struct wf_nic_op *
     if (!chan)
         return WEFT_ENOMEM;
     l = wf_qp_up(chan);
-    if (!l && (!m->waits || wf_net_chan_view(chan).up)) /* messages wait for a connection */
+    if (!l && (!m->waits || wf_net_chan_view(chan).up)) /* else wait for a connection */
         return WEFT_EUNREACH;
-    if (is_spread(ep, m) && m->len > NIC_OP_PART + QP_OP_SHORT) /* no short rest */
+    if (is_spread(ep, m) && m->len > NIC_OP_PART + QP_OP_SHORT) /* no short remainder */
         part.len = NIC_OP_PART;
     status = l ? wf_qp_nic_op(l, &part, taken) : WEFT_AGAIN;
     if (status == WEFT_AGAIN)
@@ -235,7 +236,7 @@ enum weft_status wf_rdma_nic_op(struct wf_tpeer *tpeer, const struct wf_nic_op *
 
 /* ---- short puts ---- */
 
-/* It has failed, and was not taken. */
+/* The NIC did not accept the put: the link fails. */
 static __attribute__((noinline)) bool put_not_taken(struct qp_link *l)
 {
     wf_qp_request_at(l, l->posted)->put = NULL;
@@ -243,7 +244,8 @@ static __attribute__((noinline)) bool put_not_taken(struct qp_link *l)
     return false;
 }
 
-/* [l] comes last: the arguments before it are where wf_rdma_put has them. */
+/* [l] is the last argument, so that the others stay in the registers that wf_rdma_put has them
+ * in. */
 static __attribute__((noinline)) bool put_post(struct wf_tpeer *tpeer, const void *src, size_t len,
                                                uint64_t remote, uint32_t key, struct qp_link *l)
 {

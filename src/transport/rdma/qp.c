@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A link's life. */
+/* A link of a queue pair: opening, failing, closing. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "transport/rdma/cm.h"
 #include "transport/rdma/qp_link.h"
 
-#define SPARE 2u /* places in a send queue that are kept for grants */
+#define SPARE 2u /* requests of a send queue that are kept for grants */
 #define DEPTH_LEAST 4u
 
 const struct qp_request wf_qp_none = {.piece = NO_PIECE, .result = NO_RESULT};
@@ -36,7 +36,7 @@ void wf_qp_fail(struct qp_link *l, enum wf_hca_status why)
     l->why = why;
     counts = !l->is_refused && (!l->base.synced || !l->done);
     l->path->failures += counts;
-    if (counts || why == WF_HCA_UNREACHABLE) /* other errors are the requests' own */
+    if (counts || why == WF_HCA_UNREACHABLE) /* other errors are a request's, not the rail's */
         l->path->rail_wish = RAIL_NEXT;
     wf_qp_link_wake(l); /* receiving reports it */
 }
@@ -52,7 +52,7 @@ void wf_qp_count_as(struct qp_link *l, uint32_t *count)
 
 /* ---- the queue pair ---- */
 
-/* Below QP_RECEIVED: credit words are fewer than 32768. */
+/* Stays below QP_RECEIVED, since there are fewer than 32768 credit words. */
 static uint64_t request_id(const struct qp_link *l, uint32_t number)
 {
     return (uint64_t)((l->gen & QP_GEN_MASK) | l->credit << 16) << 32 | number;
@@ -128,7 +128,7 @@ static uint32_t depth_of(const struct wf_hca *hca)
     return depth;
 }
 
-/* Why there is to be no queue pair; null: there is. */
+/* Why no queue pair may be made; null: one may. */
 static const char *is_plain(const struct qp_link *l)
 {
     const struct rdma_rail *r = l->rail;
@@ -183,7 +183,7 @@ static void link_init(struct qp_link *l, struct net_chan *chan)
     wf_list_init(&l->item);
 }
 
-/* Why there is to be no queue pair; null: it is made. */
+/* Why no queue pair was made; null: it was. */
 static const char *queue_pair_make(struct qp_link *l)
 {
     const char *why = is_plain(l);
@@ -223,7 +223,7 @@ void wf_qp_chan_free(struct net_chan *chan)
 
 /* ---- its end ---- */
 
-/* Forget the queue pair; returns the socket. */
+/* Tear the queue pair down; returns the socket. */
 static int leave(struct qp_link *l)
 {
     int fd = l->fd;
@@ -275,7 +275,7 @@ static void qp_drain(struct net_link *link)
 
 static bool qp_is_stuck(const struct net_link *link)
 {
-    (void)link; /* an MTU on the way that is too small fails the queue pair */
+    (void)link; /* a queue pair fails by itself if the path's MTU is too small */
     return false;
 }
 

@@ -73,7 +73,7 @@ size_t wf_qp_msg_write(const struct qp_msg *word, uint8_t *to)
     };
     memcpy(s.gid, end->gid, sizeof s.gid);
     memcpy(s.cm_address, word->cm_address, sizeof s.cm_address);
-    memcpy(to, &s, s.head.size); /* a shorter one is its beginning */
+    memcpy(to, &s, s.head.size); /* shorter messages are prefixes of ENDS */
     return s.head.size;
 }
 
@@ -103,7 +103,7 @@ static bool is_zero(const uint8_t *bytes, size_t n)
     return !n;
 }
 
-/* All of it, or nothing. */
+/* Port and address of a connection manager are both there or both zero. */
 static bool is_cm(const struct qp_msg_ends *s)
 {
     bool has_address = !is_zero(s->cm_address, sizeof s->cm_address);

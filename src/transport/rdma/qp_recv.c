@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Receiving by a queue pair. */
+/* Receiving by a queue pair, and its receive buffers. */
 #include <errno.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -29,7 +29,7 @@ void wf_qp_receives_soon(struct rdma_rail *r, bool idle)
         wf_rdma_receives_post(r);
 }
 
-/* The first arrival of the line was read. */
+/* The first arrival of the line is read: its buffer is free. */
 static void buffer_done(struct qp_link *l)
 {
     uint32_t b = l->line[l->line_head++ & l->line_mask].buffer;
@@ -38,7 +38,8 @@ static void buffer_done(struct qp_link *l)
     l->taken++;
 }
 
-/* A short SEND is a whole write of the peer's: it is read where it arrived. */
+/* A SEND shorter than QP_BUFFER is the end of one sendv of the peer's: the channel reads it in
+ * place. */
 uint8_t *wf_qp_peek(const struct net_link *link, size_t *n)
 {
     const struct qp_link *l = wf_qp_of(link);
@@ -63,7 +64,7 @@ ssize_t wf_qp_recvv(struct net_link *link, const struct iovec *v, unsigned n)
     uint8_t *to = v[0].iov_base;
     size_t max = v[0].iov_len;
     size_t got = 0;
-    (void)n; /* one */
+    (void)n; /* always 1: the link is buffered */
     while (got < max && l->line_head != l->line_tail) {
         struct qp_arrival *c = &l->line[l->line_head & l->line_mask];
         size_t part = WF_MIN(max - got, c->len - l->offset);

@@ -12,7 +12,7 @@
 
 /* ---- requests ---- */
 
-/* SENDs that the peer has buffers for. */
+/* The number of SENDs for which the peer has granted buffers. */
 static uint32_t room(struct qp_link *l)
 {
     uint32_t credit =
@@ -24,8 +24,8 @@ static uint32_t room(struct qp_link *l)
     return left > 0 ? (uint32_t)left : 0;
 }
 
-/* One in so many, and in time for the queue's last places; what holds memory; a NIC operation that
- * none is to come before. */
+/* Ask for a completion: for each signal_each-th request; when the rail's queue is half full; for a
+ * request that holds memory; and for a NIC operation if no other completion is due. */
 static bool is_signaled(struct qp_link *l, const struct qp_request *q)
 {
     if (q->follow)
@@ -43,7 +43,7 @@ static uint32_t packets_of(const struct qp_link *l, const struct wf_hca_wr *wr)
     return len ? (len - 1) / l->qp->mtu + 1 : 1;
 }
 
-/* A request that was filled but for id and flags is the next; the caller saw that there is room. */
+/* Fill in the id and flags of the next request. The caller has checked that there is room. */
 static void request_name(struct qp_link *l, struct wf_hca_wr *wr, const struct qp_request *q)
 {
     wr->id = l->id_base | l->posted;
@@ -63,7 +63,7 @@ static void request_keep(struct qp_link *l, const struct wf_hca_wr *wr, const st
         l->signaled = l->posted;
 }
 
-/* False: not all were taken, and it has failed. */
+/* False: the NIC did not accept all requests, and the link has failed. */
 static bool doorbell_ring(struct qp_link *l, const struct wf_hca_wr *list, unsigned n)
 {
     if (l->post(l->qp, list, n) == n)
@@ -83,8 +83,8 @@ bool wf_qp_post(struct qp_link *l, struct wf_hca_wr *wr, const struct qp_request
 
 /* ---- credits ---- */
 
-/* Write to their credit word that [now] in all may come. WRITE_IMM takes a receive buffer of
- * theirs, so that who sleeps for want of room wakes. */
+/* Write to the peer's credit word that [now] SENDs in all are granted. WRITE_IMM consumes one of
+ * the peer's receive buffers, and its completion wakes a peer that sleeps for want of room. */
 static void credit_write(struct qp_link *l, uint32_t now, enum wf_hca_op op)
 {
     struct wf_hca_wr wr = {.op = (uint8_t)op,
@@ -94,10 +94,10 @@ static void credit_write(struct qp_link *l, uint32_t now, enum wf_hca_op op)
                            .remote = l->their_credit,
                            .sge = {{&now, sizeof now, 0}}};
     if (l->state != QP_UP || wf_qp_in_flight(l) >= l->depth || l->rail->under_way >= QP_UNDER_WAY)
-        return; /* a completion comes, and asks again */
+        return; /* the next completion grants again */
     if (l->inline_max >= sizeof now) {
         wr.flags = WF_HCA_INLINE;
-    } else { /* beside the credit word; what was told before may be told again as this */
+    } else { /* the link's source word; a WRITE still under way may send the newer value, too */
         uint32_t *at = (uint32_t *)(void *)wf_rdma_credit_at(l->rail, l->rail->credits + l->credit);
         *at = now;
         wr.sge[0] = (struct wf_hca_sge){at, sizeof now, l->rail->credits_mr->lkey};
@@ -106,8 +106,8 @@ static void credit_write(struct qp_link *l, uint32_t now, enum wf_hca_op op)
         l->granted = now;
 }
 
-/* Buffers that a peer may fill before it is granted more: a part of what there is for all, and what
- * it was promised first. */
+/* The SENDs granted to a peer at a time: its share of a quarter of the receive buffers, but at
+ * least the first grant. */
 static uint32_t window_of(const struct rdma_rail *r)
 {
     uint32_t part = r->receives / 4 / WF_MAX(r->nlinks, 1);
@@ -134,7 +134,7 @@ void wf_qp_ask(struct qp_link *l)
 
 /* ---- frames ---- */
 
-/* [len] bytes from [from] on. False: some of what is [lent] is not there; errno */
+/* Copy [len] bytes of [v] from offset [from] on. False: [lent] memory is unmapped; errno */
 static bool gather(uint8_t *to, const struct iovec *v, unsigned n, size_t from, size_t len,
                    const void *lent)
 {
@@ -157,14 +157,15 @@ static bool gather(uint8_t *to, const struct iovec *v, unsigned n, size_t from, 
     return true;
 }
 
-/* A queue pair's part, so that peers that do not poll leave others some. */
+/* May the link take one more piece? Each has a share, so that peers that do not poll cannot hold
+ * all pieces. */
 static bool piece_is_to_be_had(const struct qp_link *l)
 {
     const struct rdma_rail *r = l->rail;
     return r->nfree_pieces && (l->npieces < 4 || l->npieces < r->pieces / (r->nlinks + 1));
 }
 
-/* Is there a place for a SEND of [len] bytes, here and there? */
+/* Is there room for a SEND of [len] bytes, in this side's queues and in the peer's buffers? */
 static bool may_send(struct qp_link *l, uint32_t len)
 {
     bool keeps = len < QP_BUFFER && !l->base.is_last;
@@ -172,8 +173,8 @@ static bool may_send(struct qp_link *l, uint32_t len)
            l->rail->under_way + QP_SPARE < QP_UNDER_WAY;
 }
 
-/* The [len] bytes at [from] as one send, to be posted; short ones, which are the last, are copied
- * to [little]. False: errno; EAGAIN: there is no room now. */
+/* Make a SEND of the [len] bytes at [from]; the caller posts it. Inline bytes, which only the last
+ * SEND has, are copied to [little]. False: errno; EAGAIN: there is no room now. */
 static bool send_make(struct qp_link *l, const struct iovec *v, unsigned n, size_t from,
                       uint32_t len, const void *lent, uint8_t *little, struct wf_hca_wr *wr)
 {
@@ -205,7 +206,8 @@ static bool send_make(struct qp_link *l, const struct iovec *v, unsigned n, size
     return true;
 }
 
-/* What a failing queue pair did not take is lost as what it took. */
+/* Bytes that a failing queue pair refused count as sent: like those that it accepted, the channel
+ * sends them again. */
 ssize_t wf_qp_sendv(struct net_link *link, const struct iovec *v, unsigned n, size_t len,
                     const void *lent)
 {
@@ -247,7 +249,7 @@ bool wf_qp_send_one(struct net_link *link, const void *bytes, uint32_t len)
     return true;
 }
 
-/* The last requests may have asked for no completion: one more does. */
+/* If the last requests are unsignaled, post one more that asks for a completion. */
 bool wf_qp_flushed(struct net_link *link)
 {
     struct qp_link *l = wf_qp_of(link);

@@ -6,11 +6,11 @@
 #include "config/config.h"
 #include "transport/rdma/qp_link.h"
 
-#define RETRY_NS ((uint64_t)10000000000) /* until another link is tried, doubled each time */
+#define RETRY_NS ((uint64_t)10000000000) /* until another link is tried; doubles each time */
 #define RETRIES 5
 #define NEXT_RAIL_NS 500000000u
 
-/* As far as is known. */
+/* May a queue pair on the rail work, as far as this side knows? */
 static bool is_usable(const struct rdma_rail *r)
 {
     return !r->broken && !wf_rdma_is_gone(r) && (r->cm || !wf_config()->rdma_cm) &&
@@ -21,7 +21,7 @@ struct rdma_rail *wf_rdma_rail_of(const struct rdma_ep *ep, const struct net_cha
 {
     const struct net_view view = wf_net_chan_view(chan);
     unsigned turn = view.index + view.gen - 1, n = ep->ctx->nports;
-    struct rdma_rail *some = NULL; /* there is one at least */
+    struct rdma_rail *some = NULL; /* an endpoint has at least one rail */
     if (n > 1)
         wf_rdma_ctx_read_events(ep->ctx);
     for (unsigned i = 0; i < n; i++) {
@@ -46,7 +46,7 @@ uint32_t wf_rdma_gen_step(const struct net_chan *chan)
     return n - past;
 }
 
-/* Each rail is tried, and one twice. */
+/* Enough attempts for each rail, and for one of them twice. */
 unsigned wf_rdma_tries(const struct rdma_ep *ep)
 {
     return WF_MAX(QP_TRIES, ep->ctx->nports + 1);
@@ -69,7 +69,7 @@ void wf_rdma_retry_plain(struct net_path *path)
         wf_now_ns() + (path->next_rail ? NEXT_RAIL_NS : RETRY_NS << WF_MIN(path->retries, RETRIES));
 }
 
-/* The side that dials chooses the rail; the other one acts later, if the dialling side does not. */
+/* The side that dials acts first, since it chooses the rail; the other side waits twice as long. */
 void wf_rdma_retry_up(struct net_path *path, bool is_greater)
 {
     unsigned patience = path->returns + !is_greater;
@@ -79,8 +79,8 @@ void wf_rdma_retry_up(struct net_path *path, bool is_greater)
 
 /* ---- a better rail ---- */
 
-/* What the other side has under way without this one's help is done again when it breaks, but
- * atomics are not. */
+/* May the peer have atomics under way? A break does not repeat these, as it does WRITEs and READs.
+ */
 static bool has_atomics_of_others(const struct rdma_rail *r)
 {
     return atomic_load_explicit(&r->device->atomic_regions, memory_order_relaxed);
@@ -114,8 +114,8 @@ static bool is_changing(const struct rdma_ep *ep, const struct net_session *sess
     return ep->nshaking;
 }
 
-/* Lane 0 goes by the first rail, since short puts
- * go to the peer's first device; others go by the rail with the fewest, if that evens them out. */
+/* For lane 0 the first rail, since short puts go to the peer's first device. For other lanes the
+ * rail with the fewest links, if that has at least two fewer. */
 int wf_rdma_better_rail(const struct qp_link *l)
 {
     const struct rdma_ep *ep = l->rail->ep;
@@ -156,8 +156,8 @@ static bool is_wanted(const struct net_path *path, const struct qp_link *l, uint
     return l ? wf_qp_up(path->chan) && wf_rdma_better_rail(l) >= 0 : true;
 }
 
-/* Nothing may be under way by the link. The peer redoes what it had under way without this side's
- * help, but for atomics. One at a time: while it changes, the session's others go on. */
+/* The link must be idle. The peer's WRITEs and READs that are under way are done again, its atomics
+ * are not. One link at a time: meanwhile the session's other channels go on. */
 void wf_rdma_retry(struct rdma_ep *ep)
 {
     uint64_t now = wf_now_ns();
@@ -171,7 +171,7 @@ void wf_rdma_retry(struct rdma_ep *ep)
         wf_net_chan_avoid(path->chan, wanted && l && view.index); /* lane 0 has to go on */
         if (!wanted || !view.is_settled || !link->ops->is_idle(link))
             continue;
-        wf_list_remove(&path->item); /* others have their turn first */
+        wf_list_remove(&path->item); /* the other paths come first next time */
         wf_list_append(&ep->paths, &path->item);
         retry_count(path, l);
         wf_net_chan_break(path->chan, "RDMA is tried again");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A queue pair that is closed: its buffers, and its unfinished NIC operations. */
+/* Closing a queue pair: its buffers, and its unfinished NIC operations. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -9,8 +9,8 @@
 
 /* ---- buffers ---- */
 
-/* All receive buffers are free, whatever a broken queue pair has kept of them: no other is
- * there. (rdma_rxe keeps one that a message was coming into.) */
+/* Free all receive buffers, including any that a broken queue pair kept. The rail has no links.
+ * (rdma_rxe keeps the buffer into which a message was arriving.) */
 static void receives_renew(struct rdma_rail *r)
 {
     const struct wf_hca_ops *ops = r->device->hca->ops;
@@ -34,18 +34,17 @@ static void receives_renew(struct rdma_rail *r)
     wf_rdma_receives_post(r);
 }
 
-/* So that nothing of it is in the completion queue afterwards, as far as can be told. */
+/* Break the queue pair and take its completions, as far as they come within DRAIN_NS. */
 static void qp_drain(struct qp_link *l)
 {
     struct rdma_rail *r = l->rail;
     const struct net_view view = wf_net_chan_view(l->base.chan);
     bool waits = !r->srq && !view.close_ms;
     uint64_t until = wf_now_ns() + DRAIN_NS;
-    /* Without a shared queue what a broken queue pair gives back may come too late to be taken.
-     */
+    /* Without a shared queue the flushed receives of a broken queue pair may complete too late. */
     r->doubtful += !r->srq || l->state != QP_UP || wf_qp_in_flight(l) || wf_qp_has_bytes(l) ||
                    !view.peer_closes;
-    l->is_connected &= r->device->hca->ops->qp_break(l->qp) == WEFT_OK; /* else it may take more */
+    l->is_connected &= r->device->hca->ops->qp_break(l->qp) == WEFT_OK; /* else it may receive */
     l->closing = true;
     wf_qp_state_set(l, QP_FAILED);
     while (wf_qp_completions_take(r) > 0 || (waits && !r->broken && wf_now_ns() < until))
@@ -54,10 +53,11 @@ static void qp_drain(struct qp_link *l)
         r->free_receives[r->nfree_receives++] = l->line[l->line_head++ & l->line_mask].buffer;
 }
 
-/* ---- what the peer learns ---- */
+/* ---- the report to the peer ---- */
 
-/* How far the other side's requests came, for it to be told; if nothing came, the one before
- * stands. That side posts nothing to a queue pair before it was told of the one before that. */
+/* Keep the PSN that the peer's requests reached, for the next ENDS or PLAIN. If nothing arrived by
+ * this queue pair, the earlier report stands: the peer posts nothing to a queue pair before it has
+ * received the report on the previous one. */
 static void acked_keep(struct qp_link *l)
 {
     const struct net_view view = wf_net_chan_view(l->base.chan);
@@ -69,7 +69,7 @@ static void acked_keep(struct qp_link *l)
     l->path->acked_psn = psn + 1;
 }
 
-/* NIC operations that are not over are told of later. */
+/* Keep the link if it has unfinished NIC operations: they are reported after the peer's report. */
 static void link_end(struct qp_link *l)
 {
     bool moves = false;
@@ -104,7 +104,7 @@ void wf_qp_teardown(struct qp_link *l)
     wf_rdma_receives_post(r);
 }
 
-/* ---- what the peer reports ---- */
+/* ---- the peer's report ---- */
 
 void wf_qp_broken_reached(struct net_path *path, const struct qp_acked *acked)
 {
@@ -124,8 +124,9 @@ static uint32_t packets_at(const struct qp_link *l, uint32_t number)
     return q->put ? 1 : q->packets;
 }
 
-/* Packets that the other side took of the requests that were not over when [l] broke, as far as it
- * has told. More than there were is nonsense, and so is any after one that was refused. */
+/* The packets that the peer accepted, by its report, of the requests unfinished when [l] broke. A
+ * report of more packets than these requests have is invalid, and so is any report after a refused
+ * request: 0. */
 static uint32_t packets_taken(const struct qp_link *l)
 {
     uint32_t taken = (l->reached - l->psn_done) & PSN_MASK, all = 0;
@@ -134,16 +135,16 @@ static uint32_t packets_taken(const struct qp_link *l)
     return l->reached != PSN_NONE && taken <= all && !l->is_refused ? taken : 0;
 }
 
-/* The other NIC does none behind one that it refused. */
+/* The peer's NIC executes no request behind one that it refused. */
 static bool is_behind_refused(const struct qp_link *l, uint32_t number)
 {
     return l->is_refused && (int32_t)(number - l->refused) > 0;
 }
 
-/* How NIC operation [number] is over then, if it was [done] as far as the number told says. What
- * was done and brings something has lost that. An atomic must neither be done twice nor be told of
- * if it was not, and numbers do not say that for certain: a NIC may count what it is about to do,
- * and one that tells too little has done more. */
+/* The status of NIC operation [number]. [done]: by the reported PSN the peer's NIC executed it. A
+ * READ must be done again in any case, since its data is lost. Whether an atomic was executed is
+ * uncertain (ELOST): a NIC may count a packet before it executes it, and a NIC that reports too low
+ * a number has executed more. */
 static enum weft_status broken_status(const struct qp_link *l, uint32_t number, bool done)
 {
     const struct qp_request *q = wf_qp_request_at(l, number);
@@ -154,7 +155,7 @@ static enum weft_status broken_status(const struct qp_link *l, uint32_t number, 
     return done && !q->is_read ? WEFT_OK : WEFT_EUNREACH;
 }
 
-/* Of requests that were not over when [l] broke. */
+/* Report the requests that were unfinished when [l] broke. */
 static void broken_report(struct qp_link *l)
 {
     uint32_t taken = packets_taken(l), end = 0;
@@ -170,7 +171,6 @@ static void broken_report(struct qp_link *l)
     }
 }
 
-/* The queue pairs that [channel] had. [tell]: the core of their NIC operations. */
 void wf_qp_broken_free(struct net_path *path, bool report)
 {
     while (path->broken) {

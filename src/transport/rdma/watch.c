@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What is looked at seldom: NICs' events, connection managers, the silence of links. */
+/* Checks made about once a second: NICs' events, connection managers, links without completions. */
 #include "base/clock.h"
 #include "config/config.h"
 #include "transport/rdma/cm.h"
 #include "transport/rdma/qp_link.h"
 
-#define LOOK_LISTS 256     /* of completions, more than the queue holds */
-#define NIC_TRIES_MS 2000u /* more than a NIC retries before it gives a queue pair up */
+#define LOOK_LISTS 256     /* lists of completions: more than the queue holds */
+#define NIC_TRIES_MS 2000u /* longer than a NIC retries before it fails a queue pair */
 
-/* Without a completion for so long a queue pair has failed. An endpoint that closes has some time
- * left then to send its last messages by TCP; but a NIC that retries is not silent yet. */
+/* A queue pair without a completion for so long has failed. An endpoint that closes waits half of
+ * its time, so that it can still send its last messages by TCP, but longer than a NIC retries. */
 static uint64_t silence_ns(const struct qp_link *l)
 {
     uint64_t ms = wf_config()->peer_timeout_ms;
@@ -19,7 +19,7 @@ static uint64_t silence_ns(const struct qp_link *l)
     return ms * 1000000;
 }
 
-/* What is under way is asked for; then a completion has to come. */
+/* Ask for a completion of the requests under way; fail the link if none came in time. */
 static void link_watch(struct qp_link *l, uint64_t now)
 {
     bool same = l->watched_ns && l->done == l->watched && wf_qp_in_flight(l);
@@ -37,13 +37,13 @@ static void link_watch(struct qp_link *l, uint64_t now)
     if (wf_qp_in_flight(l) && wf_qp_unsignaled(l))
         wf_qp_ask(l);
     l->watched = l->done;
-    /* From when on one was asked for. */
+    /* The silence is measured from the time at which a completion was due. */
     l->watched_ns = wf_qp_in_flight(l) && !wf_qp_unsignaled(l) ? now : 0;
 }
 
 static void rail_look(struct rdma_rail *r)
 {
-    uint64_t now = wf_now_ns(); /* what came after it is not late */
+    uint64_t now = wf_now_ns(); /* before polling: completions of this poll are not late */
     wf_rdma_cm_poll(r);
     for (int i = 0; i < LOOK_LISTS && wf_qp_completions_take(r) > 0; i++)
         ;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* An encrypted connection's socket: bytes are sent and received as AEAD records. A record leaves as
- * it was sealed: its number is its nonce. */
+/* The socket of an encrypted connection: bytes are sent and received as AEAD records. A sealed
+ * record is sent to its end before the next one is sealed, since its number is its nonce. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <sodium.h>
@@ -13,8 +13,8 @@
 
 struct sock_crypt {
     struct wf_aead out, in;
-    uint32_t out_len, out_sent; /* of the record that is leaving */
-    uint32_t in_len;            /* received and not opened: a part of a record, at most */
+    uint32_t out_len, out_sent; /* bytes of the record being sent; of these, sent */
+    uint32_t in_len;            /* bytes of raw, received and not opened */
     uint8_t record[WF_AEAD_RECORD_MAX], plain[WF_AEAD_RECORD];
     uint8_t raw[4 * WF_AEAD_RECORD_MAX];
 };
@@ -46,7 +46,7 @@ struct wf_aead *wf_sock_crypt_out(const struct sock_link *s)
     return s->crypt ? &s->crypt->out : NULL;
 }
 
-/* Send the rest of the record. True: all of it left; false: errno. */
+/* Send the rest of the record. True: the socket has all of it. False: errno. */
 static bool record_send(struct sock_link *s)
 {
     struct sock_crypt *c = s->crypt;
@@ -90,8 +90,8 @@ ssize_t wf_sock_crypt_sendv(struct sock_link *s, const struct iovec *v, unsigned
     return (ssize_t)len;
 }
 
-/* Open the whole records among the raw bytes, as far as there is room. -1: one was tampered with.
- */
+/* Open the whole records among the raw bytes, as far as there is room for them. Returns plain
+ * bytes; -1: a record was tampered with. */
 static ssize_t records_open(struct sock_crypt *c, uint8_t *to, size_t room)
 {
     size_t got = 0, used = 0, n = 0;

@@ -10,7 +10,8 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
-/* Handshake and SYNC of a connection, encrypted or not, are less: 184 + 48 + 48 + 2 * 20 bytes. */
+/* More bytes than a connection's handshake and SYNC have, encrypted or not: 184 + 48 + 48 + 2 * 20.
+ */
 #define SHORT_SENT 512u
 
 static struct sock_link *sock_of(struct net_link *link)
@@ -36,7 +37,7 @@ static ssize_t sock_sendv(struct net_link *link, const struct iovec *v, unsigned
     struct sock_link *s = sock_of(link);
     struct msghdr m = {.msg_iov = (struct iovec *)(uintptr_t)v, .msg_iovlen = n};
     ssize_t sent;
-    (void)lent; /* the kernel reads it */
+    (void)lent; /* the kernel reads lent memory, and returns EFAULT */
     if (s->crypt) {
         sent = wf_sock_crypt_sendv(s, v, n);
         link->is_full = link->has_unsent;
@@ -55,7 +56,7 @@ static void sock_half_close(struct net_link *link)
     (void)shutdown(sock_of(link)->fd, SHUT_WR);
 }
 
-/* tcp(7), SIOCOUTQ. */
+/* SIOCOUTQ (tcp(7)) counts the bytes that the peer's kernel has not acknowledged. */
 static bool sock_flushed(struct net_link *link)
 {
     int unacknowledged = 0;
@@ -93,8 +94,9 @@ static bool is_empty(const struct sock_link *s)
     return recv(s->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
-/* As many bytes as the kernel has now (tcp(7), SIOCINQ), however many reads that takes, and no
- * more: a peer that goes on sending does not keep this side reading, and sends the rest again. */
+/* Receive the bytes that the kernel has now (tcp(7), SIOCINQ), in as many reads as that takes.
+ * Bytes that arrive later are left, so that a peer that goes on sending does not keep this side
+ * here; the peer sends them again. */
 static void sock_drain(struct net_link *link)
 {
     struct sock_link *s = sock_of(link);
