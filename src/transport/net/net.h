@@ -405,6 +405,18 @@ void wf_net_remote_unmap(struct wf_tpeer *tpeer, void *cookie);
 enum weft_status wf_net_status(struct wf_tpeer *tpeer);
 enum weft_status wf_net_failed(const struct wf_tpeer *tpeer);
 
+/* What the tables of all transports over channels have in common. */
+#define WF_NET_OPS                                                                                 \
+    .tpeer_size = sizeof(struct net_peer), .set_key = wf_net_set_key, .contact = wf_net_contact,   \
+    .peer_open = wf_net_peer_open, .peer_close = wf_net_peer_close, .request = wf_net_request,     \
+    .request_ordered = wf_net_request_ordered, .request_after = wf_net_request_after,              \
+    .request_bulk = wf_net_request_bulk, .reply = wf_net_reply, .reply_bulk = wf_net_reply_bulk,   \
+    .source = wf_net_source, .is_away = wf_net_is_away, .arm = wf_net_arm,                         \
+    .disarm = wf_net_disarm, .heed = wf_net_heed, .find = wf_net_find, .address = wf_net_address,  \
+    .is_same = wf_net_is_same, .pull = wf_net_pull, .remote_map = wf_net_remote_map,               \
+    .remote_unmap = wf_net_remote_unmap, .flush = wf_net_status, .status = wf_net_status,          \
+    .failed = wf_net_failed
+
 /* ---- session.c ---- */
 
 struct net_session *wf_net_session_find(struct net_ep *ep, const struct wf_address *to);
