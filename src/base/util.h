@@ -10,10 +10,6 @@
 #define WF_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define WF_MAX(a, b) ((a) > (b) ? (a) : (b))
 
-/* Names the lock that guards a field, for readers only. clang checks the annotations of
- * base/lock.h. */
-#define WF_GUARDED_BY(lock)
-
 /* [align] is a power of two. */
 static inline size_t wf_align_up(size_t n, size_t align)
 {

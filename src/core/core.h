@@ -12,6 +12,7 @@
 #include "base/fork.h"
 #include "base/handle.h"
 #include "base/process.h"
+#include "base/lock.h"
 #include "base/util.h"
 #include "config/stats.h"
 #include "core/flow.h"
@@ -34,6 +35,8 @@
 #endif
 extern const struct wf_transport *const wf_transports[WF_TRANSPORTS];
 
+WF_LOCK_CLASS(wf_ctx_lock_class); /* struct weft_ctx.lock */
+
 struct weft_ctx {
     uint64_t fork_gen; /* constant; wf_fork_gen_is */
     bool of_job;       /* a job opened it and closes it */
@@ -47,16 +50,26 @@ struct weft_ctx {
     _Atomic bool late;         /* other processes compute on these cores: wait.h */
     _Atomic uint64_t late_until_ns, late_hold_ns;
     pthread_mutex_t lock;
-    struct wf_list eps WF_GUARDED_BY(lock);
-    unsigned regions WF_GUARDED_BY(lock);
-    uint32_t next_gen WF_GUARDED_BY(lock);
-    uint16_t next_ep WF_GUARDED_BY(lock);
-    struct wf_stats stats WF_GUARDED_BY(lock);
+    struct wf_list eps WF_UNDER(wf_ctx_lock_class);
+    unsigned regions WF_UNDER(wf_ctx_lock_class);
+    uint32_t next_gen WF_UNDER(wf_ctx_lock_class);
+    uint16_t next_ep WF_UNDER(wf_ctx_lock_class);
+    struct wf_stats stats WF_UNDER(wf_ctx_lock_class);
     struct wf_progress progress;
     struct wf_mr_domain domain; /* constant */
     struct wf_keymap keymap;
     struct wf_mr_async mr_async;
 };
+
+static inline WF_ACQUIRES(wf_ctx_lock_class) void wf_ctx_lock(struct weft_ctx *ctx)
+{
+    pthread_mutex_lock(&ctx->lock);
+}
+
+static inline WF_RELEASES(wf_ctx_lock_class) void wf_ctx_unlock(struct weft_ctx *ctx)
+{
+    pthread_mutex_unlock(&ctx->lock);
+}
 
 #define WF_STATUS_LAST WEFT_ELOST /* the lowest value in status.def */
 

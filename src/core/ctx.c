@@ -239,9 +239,9 @@ enum weft_status wf_refuse_close(const char *call, const char *what)
 bool wf_ctx_has_more(struct weft_ctx *ctx, const struct weft_ep *ep, unsigned regions)
 {
     bool more;
-    pthread_mutex_lock(&ctx->lock);
+    wf_ctx_lock(ctx);
     more = ctx->regions != regions || ctx->eps.next != &ep->item || ctx->eps.prev != &ep->item;
-    pthread_mutex_unlock(&ctx->lock);
+    wf_ctx_unlock(ctx);
     return more;
 }
 
@@ -253,9 +253,9 @@ enum weft_status weft_ctx_close(struct weft_ctx *ctx)
         status = wf_refuse_close("weft_ctx_close", "context");
     if (status != WEFT_OK)
         return status;
-    pthread_mutex_lock(&ctx->lock);
+    wf_ctx_lock(ctx);
     in_use = !wf_list_empty(&ctx->eps) || ctx->regions;
-    pthread_mutex_unlock(&ctx->lock);
+    wf_ctx_unlock(ctx);
     if (in_use || wf_keymap_busy(&ctx->keymap))
         return WEFT_EBUSY;
     wf_mr_async_close(&ctx->mr_async);
@@ -332,9 +332,9 @@ void weft_stat_rows(const struct weft_ctx *ctx, weft_stat_row_fn row, void *arg)
     uint64_t sum[WF_STATS];
     if (!ctx || !wf_fork_gen_is(ctx->fork_gen))
         return;
-    pthread_mutex_lock(&c->lock);
+    wf_ctx_lock(c);
     wf_stats_sum(&c->stats, sum);
-    pthread_mutex_unlock(&c->lock);
+    wf_ctx_unlock(c);
     for (int i = 0; i < WF_STATS; i++)
         row(arg, rows[i].name, sum[i], rows[i].doc);
     inline_rows(row, arg);

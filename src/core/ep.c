@@ -70,7 +70,8 @@ static enum weft_status params_check(const struct weft_ep_params *p)
 }
 
 /* Give [ep] a free id. Ids wrap; the generation distinguishes endpoints that had the same. */
-static enum weft_status ep_name(struct weft_ctx *ctx, struct weft_ep *ep)
+static WF_REQUIRES(wf_ctx_lock_class) enum weft_status
+    ep_name(struct weft_ctx *ctx, struct weft_ep *ep)
 {
     for (unsigned tries = 0; tries < 65535; tries++) {
         uint16_t id = ++ctx->next_ep;
@@ -145,10 +146,10 @@ static enum weft_status teps_open(struct weft_ep *ep)
 static void ep_unlist(struct weft_ep *ep)
 {
     struct weft_ctx *ctx = ep->ctx;
-    pthread_mutex_lock(&ctx->lock);
+    wf_ctx_lock(ctx);
     wf_list_remove(&ep->item);
     wf_stats_give(&ctx->stats, ep->counters);
-    pthread_mutex_unlock(&ctx->lock);
+    wf_ctx_unlock(ctx);
 }
 
 /* Recursive, so that a handler's calls get past it, and are refused (ECONTEXT). */
@@ -200,7 +201,7 @@ enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params 
         free(ep);
         return WEFT_ESYSTEM;
     }
-    pthread_mutex_lock(&ctx->lock);
+    wf_ctx_lock(ctx);
     status = ep_name(ctx, ep);
     if (status == WEFT_OK) {
         ep->counters = wf_stats_take(&ctx->stats, ep->address.ep, ep->address.ep_gen);
@@ -209,7 +210,7 @@ enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params 
     }
     if (status == WEFT_OK)
         wf_list_append(&ctx->eps, &ep->item);
-    pthread_mutex_unlock(&ctx->lock);
+    wf_ctx_unlock(ctx);
     if (status == WEFT_OK && (status = teps_open(ep)) != WEFT_OK)
         ep_unlist(ep);
     wf_ctl_register(ep);

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "base/handle.h"
 #include "base/fork.h"
@@ -173,13 +174,25 @@ enum weft_status weft_counter_wait(struct weft_counter *counter, struct weft_ep 
 
 /* ---- event queues ---- */
 
+WF_LOCK_CLASS(wf_eq_lock_class); /* struct weft_eq.lock */
+
 struct weft_eq {
     uint64_t fork_gen; /* constant */
     int fd;            /* constant; an eventfd that is not 0 while there are events */
     pthread_mutex_t lock;
-    struct wf_list events WF_GUARDED_BY(lock);
-    unsigned users WF_GUARDED_BY(lock); /* contexts */
+    struct wf_list events WF_UNDER(wf_eq_lock_class);
+    unsigned users WF_UNDER(wf_eq_lock_class); /* contexts */
 };
+
+static inline WF_ACQUIRES(wf_eq_lock_class) void eq_lock(struct weft_eq *eq)
+{
+    pthread_mutex_lock(&eq->lock);
+}
+
+static inline WF_RELEASES(wf_eq_lock_class) void eq_unlock(struct weft_eq *eq)
+{
+    pthread_mutex_unlock(&eq->lock);
+}
 
 static enum weft_status eq_check(const struct weft_eq *eq)
 {
@@ -216,9 +229,9 @@ enum weft_status weft_eq_close(struct weft_eq *eq)
     bool busy;
     if (status != WEFT_OK)
         return status;
-    pthread_mutex_lock(&eq->lock);
+    eq_lock(eq);
     busy = eq->users;
-    pthread_mutex_unlock(&eq->lock);
+    eq_unlock(eq);
     if (busy)
         return WEFT_EBUSY;
     wf_list_each_safe(it, nx, &eq->events) free(wf_container_of(it, struct wf_event, item));
@@ -234,27 +247,27 @@ enum weft_status wf_eq_use(struct weft_eq *eq)
     enum weft_status status = eq_check(eq);
     if (status != WEFT_OK)
         return status;
-    pthread_mutex_lock(&eq->lock);
+    eq_lock(eq);
     eq->users++;
-    pthread_mutex_unlock(&eq->lock);
+    eq_unlock(eq);
     return WEFT_OK;
 }
 
 void wf_eq_unuse(struct weft_eq *eq)
 {
-    pthread_mutex_lock(&eq->lock);
+    eq_lock(eq);
     eq->users--;
-    pthread_mutex_unlock(&eq->lock);
+    eq_unlock(eq);
 }
 
 void wf_eq_post(struct weft_eq *eq, struct wf_event *event)
 {
     uint64_t one = 1;
-    pthread_mutex_lock(&eq->lock);
+    eq_lock(eq);
     if (wf_list_empty(&eq->events) && write(eq->fd, &one, sizeof one) < 0)
         wf_error("cannot announce an event: %m");
     wf_list_append(&eq->events, &event->item);
-    pthread_mutex_unlock(&eq->lock);
+    eq_unlock(eq);
 }
 
 static enum weft_status eq_take(struct weft_eq *eq, struct weft_event *out)
@@ -262,13 +275,13 @@ static enum weft_status eq_take(struct weft_eq *eq, struct weft_event *out)
     struct wf_event *e = NULL;
     struct wf_list *it;
     uint64_t n;
-    pthread_mutex_lock(&eq->lock);
+    eq_lock(eq);
     if ((it = wf_list_pop(&eq->events))) {
         e = wf_container_of(it, struct wf_event, item);
         if (wf_list_empty(&eq->events) && read(eq->fd, &n, sizeof n) < 0)
             wf_error("an event queue's descriptor: %m");
     }
-    pthread_mutex_unlock(&eq->lock);
+    eq_unlock(eq);
     if (!e)
         return WEFT_AGAIN;
     *out = e->event;

@@ -12,13 +12,23 @@
 #define INDEX_MASK ((1u << INDEX_BITS) - 1)
 #define MARK (UINT64_C(1) << 63)
 
+static WF_ACQUIRES(wf_keymap_lock_class) void keymap_lock(struct wf_keymap *m)
+{
+    pthread_mutex_lock(&m->lock);
+}
+
+static WF_RELEASES(wf_keymap_lock_class) void keymap_unlock(struct wf_keymap *m)
+{
+    pthread_mutex_unlock(&m->lock);
+}
+
 void wf_keymap_init(struct wf_keymap *m, uint64_t seed)
 {
     *m = (struct wf_keymap){.random = seed};
     pthread_mutex_init(&m->lock, NULL);
 }
 
-void wf_keymap_fini(struct wf_keymap *m)
+WF_UNCHECKED void wf_keymap_fini(struct wf_keymap *m)
 {
     free(m->items);
     pthread_mutex_destroy(&m->lock);
@@ -27,13 +37,13 @@ void wf_keymap_fini(struct wf_keymap *m)
 bool wf_keymap_busy(struct wf_keymap *m)
 {
     bool busy;
-    pthread_mutex_lock(&m->lock);
+    keymap_lock(m);
     busy = m->used;
-    pthread_mutex_unlock(&m->lock);
+    keymap_unlock(m);
     return busy;
 }
 
-static enum weft_status grow(struct wf_keymap *m)
+static WF_REQUIRES(wf_keymap_lock_class) enum weft_status grow(struct wf_keymap *m)
 {
     uint32_t room = m->room ? 2 * m->room : 64;
     struct wf_keymap_item *items;
@@ -53,8 +63,8 @@ static enum weft_status grow(struct wf_keymap *m)
     return WEFT_OK;
 }
 
-/* Under the lock. */
-static struct wf_keymap_item *item_of(struct wf_keymap *m, uint64_t key)
+static WF_REQUIRES(wf_keymap_lock_class) struct wf_keymap_item *item_of(struct wf_keymap *m,
+                                                                        uint64_t key)
 {
     uint32_t i = (uint32_t)key & INDEX_MASK;
     return key & MARK && i < m->room && m->items[i].mapped == key ? &m->items[i] : NULL;
@@ -63,11 +73,11 @@ static struct wf_keymap_item *item_of(struct wf_keymap *m, uint64_t key)
 bool wf_keymap_find(struct wf_keymap *m, uint64_t key, struct wf_keymap_item *out)
 {
     const struct wf_keymap_item *item;
-    pthread_mutex_lock(&m->lock);
+    keymap_lock(m);
     item = item_of(m, key);
     if (item)
         *out = *item;
-    pthread_mutex_unlock(&m->lock);
+    keymap_unlock(m);
     return item != NULL;
 }
 
@@ -75,7 +85,7 @@ static enum weft_status map(struct wf_keymap *m, struct wf_keymap_item *item, ui
 {
     enum weft_status status = WEFT_OK;
     uint32_t i;
-    pthread_mutex_lock(&m->lock);
+    keymap_lock(m);
     if (!m->free)
         status = grow(m);
     if (status == WEFT_OK) {
@@ -88,7 +98,7 @@ static enum weft_status map(struct wf_keymap *m, struct wf_keymap_item *item, ui
         m->used++;
         *key = item->mapped;
     }
-    pthread_mutex_unlock(&m->lock);
+    keymap_unlock(m);
     return status;
 }
 
@@ -127,13 +137,13 @@ enum weft_status weft_key_unmap(struct weft_ctx *ctx, uint64_t key)
     if (status != WEFT_OK)
         return status;
     m = &ctx->keymap;
-    pthread_mutex_lock(&m->lock);
+    keymap_lock(m);
     item = item_of(m, key);
     if (item) {
         *item = (struct wf_keymap_item){.next = m->free};
         m->free = (uint32_t)(item - m->items) + 1;
         m->used--;
     }
-    pthread_mutex_unlock(&m->lock);
+    keymap_unlock(m);
     return item ? WEFT_OK : WEFT_EINVAL;
 }

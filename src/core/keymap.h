@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <weft/weft.h>
 
+#include "base/lock.h"
 #include "base/util.h"
 #include "transport/address.h"
 
@@ -21,11 +22,14 @@ struct wf_keymap_item {
     uint32_t raw_len;
 };
 
+WF_LOCK_CLASS(wf_keymap_lock_class); /* struct wf_keymap.lock */
+
 struct wf_keymap {
     pthread_mutex_t lock;
-    struct wf_keymap_item *items WF_GUARDED_BY(lock); /* [room] */
-    uint32_t room WF_GUARDED_BY(lock), free WF_GUARDED_BY(lock), used WF_GUARDED_BY(lock);
-    uint64_t random WF_GUARDED_BY(lock);
+    struct wf_keymap_item *items WF_UNDER(wf_keymap_lock_class); /* [room] */
+    uint32_t room WF_UNDER(wf_keymap_lock_class), free WF_UNDER(wf_keymap_lock_class),
+        used WF_UNDER(wf_keymap_lock_class);
+    uint64_t random WF_UNDER(wf_keymap_lock_class);
 };
 
 void wf_keymap_init(struct wf_keymap *m, uint64_t seed);

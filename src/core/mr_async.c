@@ -10,6 +10,16 @@
 #include "core/event.h"
 #include "core/region.h"
 
+static WF_ACQUIRES(wf_mr_async_lock_class) void async_lock(struct wf_mr_async *r)
+{
+    pthread_mutex_lock(&r->lock);
+}
+
+static WF_RELEASES(wf_mr_async_lock_class) void async_unlock(struct wf_mr_async *r)
+{
+    pthread_mutex_unlock(&r->lock);
+}
+
 static void complete(struct weft_mr *mr)
 {
     struct wf_event *event = mr->event;
@@ -26,18 +36,18 @@ static void complete(struct weft_mr *mr)
 static void *mr_async_main(void *arg)
 {
     struct wf_mr_async *r = arg;
-    pthread_mutex_lock(&r->lock);
+    async_lock(r);
     while (!r->stop) {
         struct wf_list *it = wf_list_pop(&r->queue);
         if (!it) {
             pthread_cond_wait(&r->work, &r->lock);
             continue;
         }
-        pthread_mutex_unlock(&r->lock);
+        async_unlock(r);
         complete(wf_container_of(it, struct weft_mr, item));
-        pthread_mutex_lock(&r->lock);
+        async_lock(r);
     }
-    pthread_mutex_unlock(&r->lock);
+    async_unlock(r);
     return NULL;
 }
 
@@ -51,11 +61,11 @@ void wf_mr_async_init(struct wf_mr_async *r)
 void wf_mr_async_close(struct wf_mr_async *r)
 {
     bool running;
-    pthread_mutex_lock(&r->lock);
+    async_lock(r);
     running = r->running;
     r->stop = true;
     pthread_cond_signal(&r->work);
-    pthread_mutex_unlock(&r->lock);
+    async_unlock(r);
     if (running)
         pthread_join(r->thread, NULL);
     pthread_cond_destroy(&r->work);
@@ -65,7 +75,7 @@ void wf_mr_async_close(struct wf_mr_async *r)
 enum weft_status wf_mr_async_add(struct wf_mr_async *r, struct weft_mr *mr)
 {
     enum weft_status status = WEFT_OK;
-    pthread_mutex_lock(&r->lock);
+    async_lock(r);
     if (!r->running) {
         int error = wf_thread_start(&r->thread, "weft-registrar", 0, mr_async_main, r);
         if (error) {
@@ -78,6 +88,6 @@ enum weft_status wf_mr_async_add(struct wf_mr_async *r, struct weft_mr *mr)
         wf_list_append(&r->queue, &mr->item);
         pthread_cond_signal(&r->work);
     }
-    pthread_mutex_unlock(&r->lock);
+    async_unlock(r);
     return status;
 }

@@ -7,16 +7,19 @@
 #include <stdbool.h>
 #include <weft/weft.h>
 
+#include "base/lock.h"
 #include "base/util.h"
 
 struct weft_mr;
+
+WF_LOCK_CLASS(wf_mr_async_lock_class); /* struct wf_mr_async.lock */
 
 struct wf_mr_async {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t work;
-    struct wf_list queue WF_GUARDED_BY(lock); /* struct weft_mr, item */
-    bool running WF_GUARDED_BY(lock), stop WF_GUARDED_BY(lock);
+    struct wf_list queue WF_UNDER(wf_mr_async_lock_class); /* struct weft_mr, item */
+    bool running WF_UNDER(wf_mr_async_lock_class), stop WF_UNDER(wf_mr_async_lock_class);
 };
 
 void wf_mr_async_init(struct wf_mr_async *r);

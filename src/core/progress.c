@@ -28,6 +28,16 @@ enum turn {
     TURN_WANTED, /* events keep coming, and another thread waits for the lock */
 };
 
+static WF_ACQUIRES(wf_progress_lock_class) void progress_lock(struct wf_progress *p)
+{
+    pthread_mutex_lock(&p->lock);
+}
+
+static WF_RELEASES(wf_progress_lock_class) void progress_unlock(struct wf_progress *p)
+{
+    pthread_mutex_unlock(&p->lock);
+}
+
 static enum turn poll_and_arm(struct weft_ep *ep)
 {
     for (int i = 0; i < EVENTS; i++) {
@@ -53,25 +63,27 @@ static enum turn ep_turn(struct weft_ep *ep)
 static struct weft_ep *ep_next(struct wf_progress *p)
 {
     struct wf_list *at;
-    pthread_mutex_lock(&p->lock);
+    struct weft_ep *now;
+    progress_lock(p);
     at = p->cursor.next;
     wf_list_remove(&p->cursor);
-    p->now = at == &p->eps ? NULL : wf_container_of(at, struct weft_ep, progress);
-    if (p->now)
+    now = at == &p->eps ? NULL : wf_container_of(at, struct weft_ep, progress);
+    p->now = now;
+    if (now)
         wf_list_prepend(at, &p->cursor);
     pthread_cond_broadcast(&p->changed);
-    pthread_mutex_unlock(&p->lock);
-    return p->now ? wf_container_of(at, struct weft_ep, progress) : NULL;
+    progress_unlock(p);
+    return now;
 }
 
 /* Returns false to stop. */
 static bool round_begin(struct wf_progress *p)
 {
     bool stop;
-    pthread_mutex_lock(&p->lock);
+    progress_lock(p);
     stop = p->stop;
     wf_list_prepend(&p->eps, &p->cursor);
-    pthread_mutex_unlock(&p->lock);
+    progress_unlock(p);
     return !stop;
 }
 
@@ -151,9 +163,9 @@ void wf_progress_close(struct weft_ctx *ctx)
     struct wf_progress *p = &ctx->progress;
     if (!p->on)
         return;
-    pthread_mutex_lock(&p->lock);
+    progress_lock(p);
     p->stop = true;
-    pthread_mutex_unlock(&p->lock);
+    progress_unlock(p);
     kick(p);
     pthread_join(p->thread, NULL);
     close(p->epoll_fd);
@@ -174,9 +186,9 @@ enum weft_status wf_progress_join(struct weft_ep *ep)
         wf_error("the progress thread cannot watch an endpoint: %m");
         return WEFT_ESYSTEM;
     }
-    pthread_mutex_lock(&p->lock);
+    progress_lock(p);
     wf_list_append(&p->eps, &ep->progress);
-    pthread_mutex_unlock(&p->lock);
+    progress_unlock(p);
     kick(p);
     return WEFT_OK;
 }
@@ -187,12 +199,12 @@ void wf_progress_leave(struct weft_ep *ep)
     bool joined;
     if (!p->on)
         return;
-    pthread_mutex_lock(&p->lock);
+    progress_lock(p);
     joined = !wf_list_empty(&ep->progress);
     wf_list_remove(&ep->progress);
     while (p->now == ep)
         pthread_cond_wait(&p->changed, &p->lock);
-    pthread_mutex_unlock(&p->lock);
+    progress_unlock(p);
     if (joined)
         (void)epoll_ctl(p->epoll_fd, EPOLL_CTL_DEL, ep->wait_fd, NULL);
 }

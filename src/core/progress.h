@@ -14,10 +14,13 @@
 #include <pthread.h>
 #include <stdbool.h>
 
+#include "base/lock.h"
 #include "base/util.h"
 
 struct weft_ctx;
 struct weft_ep;
+
+WF_LOCK_CLASS(wf_progress_lock_class); /* struct wf_progress.lock */
 
 struct wf_progress {
     bool on;
@@ -25,10 +28,11 @@ struct wf_progress {
     int epoll_fd, kick_fd;
     pthread_mutex_t lock;
     pthread_cond_t changed; /* signals that [now] has changed */
-    struct wf_list eps WF_GUARDED_BY(lock);
-    struct wf_list cursor WF_GUARDED_BY(lock); /* in [eps]: the rest of this round is behind it */
-    const struct weft_ep *now WF_GUARDED_BY(lock); /* null: none is being polled */
-    bool stop WF_GUARDED_BY(lock);
+    struct wf_list eps WF_UNDER(wf_progress_lock_class);
+    struct wf_list
+        cursor WF_UNDER(wf_progress_lock_class); /* in [eps]: the rest of this round is behind it */
+    const struct weft_ep *now WF_UNDER(wf_progress_lock_class); /* null: none is being polled */
+    bool stop WF_UNDER(wf_progress_lock_class);
 };
 
 /* Start it, if WEFT_PROGRESS says so. OK | ESYSTEM */

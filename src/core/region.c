@@ -56,9 +56,9 @@ static void mr_free(struct weft_mr *mr)
 
 static void count_region(struct weft_ctx *ctx, int n)
 {
-    pthread_mutex_lock(&ctx->lock);
+    wf_ctx_lock(ctx);
     ctx->regions += (unsigned)n;
-    pthread_mutex_unlock(&ctx->lock);
+    wf_ctx_unlock(ctx);
 }
 
 static enum weft_status mr_opened(struct weft_mr *mr, enum weft_status status, struct weft_mr **out)
@@ -502,9 +502,9 @@ enum weft_status weft_mr_key64(const struct weft_mr *mr, uint64_t *key)
 static bool ep_is_open(struct weft_ctx *ctx, uint64_t name)
 {
     bool found = false;
-    pthread_mutex_lock(&ctx->lock);
+    wf_ctx_lock(ctx);
     wf_list_each(it, &ctx->eps) found |= ep_name(wf_container_of(it, struct weft_ep, item)) == name;
-    pthread_mutex_unlock(&ctx->lock);
+    wf_ctx_unlock(ctx);
     return found;
 }
 

@@ -18,14 +18,14 @@ static void here_look(struct wf_remote *r)
         return;
     r->pub.peer->transport->address(wf_peer_tpeer(r->pub.peer), &to);
     r->ep = wf_mem_ep_name(to.ep, to.ep_gen);
-    pthread_mutex_lock(&ctx->lock);
+    wf_ctx_lock(ctx);
     wf_list_each(it, &ctx->eps)
     {
         const struct weft_ep *ep = wf_container_of(it, struct weft_ep, item);
         if (ep->address.ep == to.ep && ep->address.ep_gen == to.ep_gen)
             r->counted = ep->counted;
     }
-    pthread_mutex_unlock(&ctx->lock);
+    wf_ctx_unlock(ctx);
 }
 
 /* Where local buffers are checked no access is inlined: hide the base from the inlined calls. */

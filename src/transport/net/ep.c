@@ -83,7 +83,7 @@ enum weft_status wf_net_ctx_open(const struct wf_transport *transport,
     return WEFT_OK;
 }
 
-void wf_net_ctx_close(struct wf_tctx *tctx)
+WF_UNCHECKED void wf_net_ctx_close(struct wf_tctx *tctx)
 {
     struct net_ctx *ctx = NET_OF(tctx, net_ctx);
     wf_conn_mgr_close(ctx->mgr, tctx->close_ms);
@@ -135,9 +135,9 @@ enum weft_status wf_net_ep_open(struct wf_tctx *tctx, const struct wf_tep_params
         return WEFT_ENOMEM;
     }
     pthread_mutex_init(&ep->lock, NULL);
-    pthread_mutex_lock(&ctx->lock);
+    net_ctx_lock(ctx);
     wf_list_append(&ctx->eps, &ep->item);
-    pthread_mutex_unlock(&ctx->lock);
+    net_ctx_unlock(ctx);
     *out = ep;
     return WEFT_OK;
 }
@@ -158,9 +158,9 @@ void wf_net_ep_shut(struct net_ep *ep)
 {
     struct net_ctx *ctx = ep->ctx;
     wf_net_close(ep);
-    pthread_mutex_lock(&ctx->lock);
+    net_ctx_lock(ctx);
     wf_list_remove(&ep->item);
-    pthread_mutex_unlock(&ctx->lock);
+    net_ctx_unlock(ctx);
     wf_conn_mgr_forget(ctx->mgr, ep->address.ep, ep->address.ep_gen);
     wf_net_shuffle_close(ep);
     wf_addr_table_each(&ep->sessions, session_drop, NULL);

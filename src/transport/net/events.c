@@ -120,11 +120,11 @@ void wf_net_inbox(struct net_ep *ep)
 {
     struct wf_list arrivals, results;
     atomic_store_explicit(&ep->inbox, 0, memory_order_relaxed);
-    pthread_mutex_lock(&ep->lock);
+    net_ep_lock(ep);
     wf_list_take(&arrivals, &ep->arrivals);
     ep->narrivals = 0;
     wf_list_take(&results, &ep->results);
-    pthread_mutex_unlock(&ep->lock);
+    net_ep_unlock(ep);
     while (!wf_list_empty(&arrivals)) {
         struct wf_net_conn *conn = wf_container_of(arrivals.next, struct wf_net_conn, item);
         wf_list_remove(&conn->item);
@@ -140,7 +140,7 @@ void wf_net_inbox(struct net_ep *ep)
     }
 }
 
-void wf_net_inbox_drop(struct net_ep *ep)
+WF_UNCHECKED void wf_net_inbox_drop(struct net_ep *ep)
 {
     while (!wf_list_empty(&ep->arrivals)) {
         struct wf_net_conn *conn = wf_container_of(ep->arrivals.next, struct wf_net_conn, item);
@@ -172,9 +172,9 @@ static struct net_ep *ep_of(struct net_ctx *ctx, uint16_t number, uint32_t gen)
 static void hand_over(struct net_ep *ep, struct wf_list *list, struct wf_list *item)
 {
     uint64_t one = 1;
-    pthread_mutex_lock(&ep->lock);
+    net_ep_lock(ep);
     wf_list_append(list, item);
-    pthread_mutex_unlock(&ep->lock);
+    net_ep_unlock(ep);
     atomic_store_explicit(&ep->inbox, 1, memory_order_release);
     if (write(ep->base.event_fd, &one, sizeof one) < 0)
         wf_debug("an endpoint was woken already: %m");
@@ -184,18 +184,18 @@ bool wf_net_has_session(struct net_ctx *ctx, const struct wf_address *from,
                         const struct wf_address *to)
 {
     struct net_ep *ep;
-    pthread_mutex_lock(&ctx->lock);
+    net_ctx_lock(ctx);
     ep = ep_of(ctx, from->ep, from->ep_gen);
-    pthread_mutex_unlock(&ctx->lock);
+    net_ctx_unlock(ctx);
     return ep && wf_net_session_find(ep, to);
 }
 
 static bool is_full(const struct net_ctx *ctx, struct net_ep *ep)
 {
     bool full;
-    pthread_mutex_lock(&ep->lock);
+    net_ep_lock(ep);
     full = ep->narrivals >= ctx->arrivals_max;
-    pthread_mutex_unlock(&ep->lock);
+    net_ep_unlock(ep);
     return full;
 }
 
@@ -204,11 +204,11 @@ static enum wf_net_host mgr_has(void *owner, uint16_t number, uint32_t gen)
     struct net_ctx *ctx = owner;
     enum wf_net_host has = WF_NET_HOST_NONE;
     struct net_ep *ep;
-    pthread_mutex_lock(&ctx->lock);
+    net_ctx_lock(ctx);
     ep = ep_of(ctx, number, gen);
     if (ep)
         has = is_full(ctx, ep) ? WF_NET_HOST_FULL : WF_NET_HOST_OPEN;
-    pthread_mutex_unlock(&ctx->lock);
+    net_ctx_unlock(ctx);
     return has;
 }
 
@@ -217,20 +217,20 @@ static bool mgr_connected(void *owner, uint16_t number, uint32_t gen, struct wf_
     struct net_ctx *ctx = owner;
     struct net_ep *ep;
     bool gone = false;
-    pthread_mutex_lock(&ctx->lock);
+    net_ctx_lock(ctx);
     ep = ep_of(ctx, number, gen);
     if (ep && !wf_net_fd_note(ctx, conn->fd))
         ep = NULL;
     if (ep) {
         wf_conn_mgr_passed(ctx->mgr);
-        pthread_mutex_lock(&ep->lock);
+        net_ep_lock(ep);
         gone = wf_addr_table_find(&ep->gone, &conn->peer);
         ep->narrivals += !gone;
-        pthread_mutex_unlock(&ep->lock);
+        net_ep_unlock(ep);
     }
     if (ep && !gone)
         hand_over(ep, &ep->arrivals, &conn->item);
-    pthread_mutex_unlock(&ctx->lock);
+    net_ctx_unlock(ctx);
     if (gone) /* done here: the endpoint's owner need not poll */
         conn_turn_away(ctx, conn);
     return ep;
@@ -240,27 +240,27 @@ static void mgr_given_up(void *owner, uint16_t number, uint32_t gen, struct wf_d
 {
     struct net_ctx *ctx = owner;
     struct net_ep *ep;
-    pthread_mutex_lock(&ctx->lock);
+    net_ctx_lock(ctx);
     ep = ep_of(ctx, number, gen);
     if (ep)
         hand_over(ep, &ep->results, &result->item);
-    pthread_mutex_unlock(&ctx->lock);
+    net_ctx_unlock(ctx);
     if (!ep)
         free(result);
 }
 
-static void mgr_fork_begin(void *owner)
+static WF_UNCHECKED void mgr_fork_begin(void *owner)
 {
-    pthread_mutex_lock(&((struct net_ctx *)owner)->lock);
+    net_ctx_lock(owner);
 }
 
-static void mgr_fork_end(void *owner, bool child)
+static WF_UNCHECKED void mgr_fork_end(void *owner, bool child)
 {
     struct net_ctx *ctx = owner;
     for (unsigned i = 0; child && i < ctx->nfds; i++)
         close(ctx->fds[i]);
     ctx->nfds = child ? 0 : ctx->nfds;
-    pthread_mutex_unlock(&ctx->lock);
+    net_ctx_unlock(ctx);
 }
 
 const struct wf_conn_mgr_events wf_net_mgr_events = {mgr_has, mgr_connected, mgr_given_up,

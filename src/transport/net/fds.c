@@ -20,13 +20,13 @@ bool wf_net_fd_note(struct net_ctx *ctx, int fd)
 
 void wf_net_fd_forget(struct net_ctx *ctx, int fd)
 {
-    pthread_mutex_lock(&ctx->lock);
+    net_ctx_lock(ctx);
     for (unsigned i = 0; i < ctx->nfds; i++)
         if (ctx->fds[i] == fd) {
             ctx->fds[i] = ctx->fds[--ctx->nfds];
             break;
         }
-    pthread_mutex_unlock(&ctx->lock);
+    net_ctx_unlock(ctx);
 }
 
 bool wf_net_epoll_make(struct net_ep *ep)

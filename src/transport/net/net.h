@@ -82,6 +82,7 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
+#include "base/lock.h"
 #include "base/util.h"
 #include "config/stats.h"
 #include "transport/addr_table.h"
@@ -94,17 +95,30 @@
 #define NET_ARRIVALS_MAX 1024u
 #define NET_LATER_MS 100 /* delay of the smaller address's dial after a break */
 
+WF_LOCK_CLASS(net_ctx_lock_class); /* struct net_ctx.lock */
+WF_LOCK_CLASS(net_ep_lock_class);  /* struct net_ep.lock */
+
 struct net_ctx {
     struct wf_tctx base;
     const struct net_driver *driver;
     struct wf_conn_mgr *mgr;
     struct wf_contact contact; /* constant */
     pthread_mutex_t lock;
-    struct wf_list eps WF_GUARDED_BY(lock);
-    int *fds WF_GUARDED_BY(lock); /* sockets of links: a forked child must close them */
-    uint32_t nfds, fds_room WF_GUARDED_BY(lock);
+    struct wf_list eps WF_UNDER(net_ctx_lock_class);
+    int *fds WF_UNDER(net_ctx_lock_class); /* sockets of links: a forked child must close them */
+    uint32_t nfds, fds_room WF_UNDER(net_ctx_lock_class);
     unsigned arrivals_max; /* constant: connections that wait for an endpoint's owner to poll */
 };
+
+static inline WF_ACQUIRES(net_ctx_lock_class) void net_ctx_lock(struct net_ctx *ctx)
+{
+    pthread_mutex_lock(&ctx->lock);
+}
+
+static inline WF_RELEASES(net_ctx_lock_class) void net_ctx_unlock(struct net_ctx *ctx)
+{
+    pthread_mutex_unlock(&ctx->lock);
+}
 
 /* The address fields that all processes of a node have in common, kept once for all peers there. */
 struct net_node {
@@ -161,13 +175,24 @@ struct net_ep {
     struct net_shuffle *shuffle; /* null: messages are delivered in order */
     /* Shared with the connection manager's thread. */
     pthread_mutex_t lock;
-    _Atomic int inbox;                             /* 1: arrivals or results is not empty */
-    struct wf_list arrivals WF_GUARDED_BY(lock);   /* struct wf_net_conn */
-    unsigned narrivals WF_GUARDED_BY(lock);        /* length of arrivals */
-    struct wf_list results WF_GUARDED_BY(lock);    /* struct wf_dial_result */
-    struct wf_addr_table gone WF_GUARDED_BY(lock); /* dead sessions: their connections are turned
-                                                    * away by the connection manager's thread */
+    _Atomic int inbox;                                   /* 1: arrivals or results is not empty */
+    struct wf_list arrivals WF_UNDER(net_ep_lock_class); /* struct wf_net_conn */
+    unsigned narrivals WF_UNDER(net_ep_lock_class);      /* length of arrivals */
+    struct wf_list results WF_UNDER(net_ep_lock_class);  /* struct wf_dial_result */
+    struct wf_addr_table
+        gone WF_UNDER(net_ep_lock_class); /* dead sessions: their connections are turned
+                                           * away by the connection manager's thread */
 };
+
+static inline WF_ACQUIRES(net_ep_lock_class) void net_ep_lock(struct net_ep *ep)
+{
+    pthread_mutex_lock(&ep->lock);
+}
+
+static inline WF_RELEASES(net_ep_lock_class) void net_ep_unlock(struct net_ep *ep)
+{
+    pthread_mutex_unlock(&ep->lock);
+}
 
 /* A handle of a remote endpoint. */
 struct net_peer {
@@ -283,7 +308,7 @@ static inline uint32_t wf_net_past(uint32_t a, uint32_t b)
 
 /* The list of sockets that a forked child must close. note: the caller holds ctx->lock; false: no
  * memory. */
-bool wf_net_fd_note(struct net_ctx *ctx, int fd);
+WF_REQUIRES(net_ctx_lock_class) bool wf_net_fd_note(struct net_ctx *ctx, int fd);
 void wf_net_fd_forget(struct net_ctx *ctx, int fd);
 /* The epoll descriptor of the endpoint's sockets, made once. False: errno. */
 bool wf_net_epoll_make(struct net_ep *ep);

@@ -49,9 +49,9 @@ void wf_net_session_free(struct net_session *session)
     if (!wf_list_empty(&session->item)) {
         ep->ndead--;
         wf_list_remove(&session->item);
-        pthread_mutex_lock(&ep->lock);
+        net_ep_lock(ep);
         wf_addr_table_remove(&ep->gone, &session->gone);
-        pthread_mutex_unlock(&ep->lock);
+        net_ep_unlock(ep);
     }
     free(session);
 }
@@ -213,9 +213,9 @@ static void dead_remember(struct net_session *session)
     struct net_ep *ep = session->ep;
     bool ok;
     session->gone.address = session->known.address;
-    pthread_mutex_lock(&ep->lock);
+    net_ep_lock(ep);
     ok = wf_addr_table_add(&ep->gone, &session->gone);
-    pthread_mutex_unlock(&ep->lock);
+    net_ep_unlock(ep);
     if (!ok) { /* no memory to remember it */
         wf_net_session_free(session);
         return;

@@ -48,7 +48,7 @@ static unsigned clients_of(const struct shm_ctx *ctx, int pid)
 
 /* The pid of the process that connected, or -1: refuse it. The kernel attests the credentials as of
  * connect(2): unix(7) SO_PEERCRED. */
-static int client_pid(struct shm_ctx *ctx, int sock)
+static UNDER_LOCK int client_pid(struct shm_ctx *ctx, int sock)
 {
     struct ucred cred;
     socklen_t len = sizeof cred;
@@ -67,7 +67,7 @@ static int client_pid(struct shm_ctx *ctx, int sock)
 }
 
 /* Log it once, not at each tick. */
-static void fd_limit_log(struct shm_ctx *ctx, const char *what)
+static UNDER_LOCK void fd_limit_log(struct shm_ctx *ctx, const char *what)
 {
     if (!ctx->fd_limit_logged)
         wf_error("%s: %m (raise the limit on open files, ulimit -n); will try again", what);
@@ -138,7 +138,7 @@ static void client_interest(struct shm_ctx *ctx, struct shm_client *client)
 }
 
 /* Send client->answer. While it does not fit, nothing more is read from the client. */
-static void answer_send(struct shm_ctx *ctx, struct shm_client *client)
+static UNDER_LOCK void answer_send(struct shm_ctx *ctx, struct shm_client *client)
 {
     int failed = wf_packet_send(client->sock.fd, &client->answer, client->answer_type,
                                 client->answer_fds, client->answer_nfds)
@@ -154,8 +154,9 @@ static void answer_send(struct shm_ctx *ctx, struct shm_client *client)
 }
 
 /* Takes ownership of [fds]. */
-static void answer_begin(struct shm_ctx *ctx, struct shm_client *client, enum wf_packet_type type,
-                         const int *fds, int nfds, const struct wf_packet *p)
+static UNDER_LOCK void answer_begin(struct shm_ctx *ctx, struct shm_client *client,
+                                    enum wf_packet_type type, const int *fds, int nfds,
+                                    const struct wf_packet *p)
 {
     client->answer = *p;
     client->answer_type = type;
@@ -195,7 +196,7 @@ static bool hello_handle(struct shm_ctx *ctx, struct shm_client *client, const s
     return client->pid.fd < 0 || !wf_shm_watch_add(ctx, &client->pid, EPOLLIN);
 }
 
-static void hello_answer(struct shm_ctx *ctx, struct shm_client *client)
+static UNDER_LOCK void hello_answer(struct shm_ctx *ctx, struct shm_client *client)
 {
     struct wf_packet p = {.flags = ctx->membarrier ? WF_PACKET_MEMBARRIER : 0,
                           .u.greeting = wf_shm_greeting(ctx)};
@@ -318,8 +319,8 @@ static void limit_log(struct shm_ctx *ctx, const struct shm_client *client,
                  client->id.pid);
 }
 
-static void ring_handle(struct shm_ctx *ctx, struct shm_client *client, const struct wf_packet *p,
-                        const int fds[3], int nfds)
+static UNDER_LOCK void ring_handle(struct shm_ctx *ctx, struct shm_client *client,
+                                   const struct wf_packet *p, const int fds[3], int nfds)
 {
     struct wf_packet out = {.cookie = p->cookie,
                             .flags = ctx->membarrier ? WF_PACKET_MEMBARRIER : 0};
@@ -343,7 +344,8 @@ static void ring_handle(struct shm_ctx *ctx, struct shm_client *client, const st
                  event_fd >= 0, &out);
 }
 
-static void slab_handle(struct shm_ctx *ctx, struct shm_client *client, const struct wf_packet *p)
+static UNDER_LOCK void slab_handle(struct shm_ctx *ctx, struct shm_client *client,
+                                   const struct wf_packet *p)
 {
     struct wf_packet out = {.u.slab.id = p->u.slab.id};
     size_t size = 0;
@@ -353,8 +355,9 @@ static void slab_handle(struct shm_ctx *ctx, struct shm_client *client, const st
     answer_begin(ctx, client, fd < 0 ? WF_PACKET_SLAB_NO : WF_PACKET_SLAB_OK, &fd, fd >= 0, &out);
 }
 
-static void request_handle(struct shm_ctx *ctx, struct shm_client *client,
-                           const struct wf_packet *p, const int fds[WF_PACKET_FDS], int nfds)
+static UNDER_LOCK void request_handle(struct shm_ctx *ctx, struct shm_client *client,
+                                      const struct wf_packet *p, const int fds[WF_PACKET_FDS],
+                                      int nfds)
 {
     if (!client->hello_received && p->type != WF_PACKET_HELLO)
         goto refuse;
@@ -378,7 +381,8 @@ refuse:
 
 /* Read at most [most] packets, until none is left or an answer does not fit: OK. Else why the
  * connection is over; the caller closes the client. */
-static enum weft_status client_read(struct shm_ctx *ctx, struct shm_client *client, int most)
+static UNDER_LOCK enum weft_status client_read(struct shm_ctx *ctx, struct shm_client *client,
+                                               int most)
 {
     while (most-- && !client->closed && !client->answer_pending) {
         struct wf_packet p;

@@ -31,9 +31,9 @@ bool wf_sleep_barrier(bool membarrier)
 static void rx_drop(struct shm_tep *t, struct shm_rx *rx)
 {
     wf_shm_rx_remove(t, rx);
-    pthread_mutex_lock(&t->ctx->lock);
+    shm_lock(t->ctx);
     wf_list_remove(&rx->client_item);
-    pthread_mutex_unlock(&t->ctx->lock);
+    shm_unlock(t->ctx);
     wf_shm_rx_free(rx);
 }
 
@@ -78,7 +78,7 @@ static bool is_reported_lost(const struct shm_tep *t, const struct wf_address *f
 
 static void accepted_take(struct shm_tep *t)
 {
-    pthread_mutex_lock(&t->ctx->lock);
+    shm_lock(t->ctx);
     t->naccepted = 0;
     while (!wf_list_empty(&t->accepted)) {
         struct shm_rx *rx = wf_container_of(t->accepted.next, struct shm_rx, item);
@@ -95,7 +95,7 @@ static void accepted_take(struct shm_tep *t)
             wf_shm_rx_add(t, rx);
         }
     }
-    pthread_mutex_unlock(&t->ctx->lock);
+    shm_unlock(t->ctx);
 }
 
 /* Messages of a lost peer come before the report of its loss: deliver them, then drop its
@@ -123,13 +123,13 @@ static bool peer_read(struct shm_tep *t, const struct shm_peer *peer)
 {
     struct shm_ctx *ctx = t->ctx;
     bool read;
-    pthread_mutex_lock(&ctx->lock);
+    shm_lock(ctx);
     read = wf_shm_clients_read(ctx, &peer->proc->id) || wf_load_relaxed(&peer->proc->down);
     if (!read) {
         ctx->endpoints_recheck_due = true;
         wf_shm_tick(ctx);
     }
-    pthread_mutex_unlock(&ctx->lock);
+    shm_unlock(ctx);
     return read;
 }
 
@@ -179,9 +179,9 @@ static int peers_down(struct shm_tep *t)
 /* Processes may have answered requests for regions: the core maps again. */
 static int maps_recheck(struct shm_tep *t)
 {
-    pthread_mutex_lock(&t->ctx->lock);
+    shm_lock(t->ctx);
     t->map_pending = false;
-    pthread_mutex_unlock(&t->ctx->lock);
+    shm_unlock(t->ctx);
     t->base.events->mapped(t->base.owner);
     return 1;
 }

@@ -21,7 +21,7 @@ static bool is_self(const struct shm_ctx *ctx, const struct wf_process_id *id)
 }
 
 /* Watch for [proc]'s end by a pidfd. The start time detects a reused pid. */
-static enum weft_status proc_watch(struct shm_ctx *ctx, struct shm_proc *proc)
+static UNDER_LOCK enum weft_status proc_watch(struct shm_ctx *ctx, struct shm_proc *proc)
 {
     uint64_t start;
     proc->pid.fd = wf_pidfd_open((int)proc->id.pid);
@@ -162,7 +162,7 @@ void wf_shm_proc_down(struct shm_ctx *ctx, struct shm_proc *proc, enum weft_stat
     pthread_cond_broadcast(&ctx->changed);
 }
 
-static enum weft_status connect_failed(struct shm_ctx *ctx, struct shm_proc *proc)
+static UNDER_LOCK enum weft_status connect_failed(struct shm_ctx *ctx, struct shm_proc *proc)
 {
     enum weft_status why = WEFT_ESYSTEM;
     if (errno == EAGAIN) /* the backlog of its socket is full */
@@ -231,7 +231,7 @@ enum weft_status wf_shm_proc_connect(struct shm_ctx *ctx, struct shm_proc *proc)
 
 /* Connect, so that [proc] reports here when it closes an endpoint. What fails for now is repeated
  * at each tick. A loss is an event. OK | EUNREACH (connecting will never succeed) */
-static enum weft_status proc_heed(struct shm_ctx *ctx, struct shm_proc *proc)
+static UNDER_LOCK enum weft_status proc_heed(struct shm_ctx *ctx, struct shm_proc *proc)
 {
     enum weft_status status = wf_shm_proc_connect(ctx, proc);
     proc->connect_due = status != WEFT_OK && status != WEFT_EUNREACH && !proc->down;
@@ -254,9 +254,9 @@ __attribute__((noinline)) static enum weft_status heed_slow(struct shm_peer *pee
 {
     struct shm_ctx *ctx = SHM_OF(peer->base.tep, shm_tep)->ctx;
     enum weft_status status;
-    pthread_mutex_lock(&ctx->lock);
+    shm_lock(ctx);
     status = proc_heed(ctx, peer->proc);
-    pthread_mutex_unlock(&ctx->lock);
+    shm_unlock(ctx);
     if (!peer->reported && wf_shm_peer_gone(peer)) /* the endpoint may have been closed before */
         wf_shm_peer_fail(peer, (enum weft_status)wf_shm_peer_gone(peer));
     return status;
@@ -371,9 +371,9 @@ static enum weft_status answer_lost(struct shm_ctx *ctx, struct shm_proc *proc,
     return p->type == WF_PACKET_WELCOME ? WEFT_ELIMIT : WEFT_OK;
 }
 
-static enum weft_status answer_handle(struct shm_ctx *ctx, struct shm_proc *proc,
-                                      const struct wf_packet *p, const int fds[WF_PACKET_FDS],
-                                      int nfds)
+static UNDER_LOCK enum weft_status answer_handle(struct shm_ctx *ctx, struct shm_proc *proc,
+                                                 const struct wf_packet *p,
+                                                 const int fds[WF_PACKET_FDS], int nfds)
 {
     if (nfds == WF_PACKET_LOST)
         return answer_lost(ctx, proc, p);
@@ -405,7 +405,7 @@ static bool closed_in_order(const struct shm_proc *proc)
            (proc->state && __atomic_load_n(&proc->state[WF_MEM_STATE_LEFT], __ATOMIC_ACQUIRE));
 }
 
-static void proc_read(struct shm_ctx *ctx, struct shm_proc *proc, int most)
+static UNDER_LOCK void proc_read(struct shm_ctx *ctx, struct shm_proc *proc, int most)
 {
     while (most-- && proc->sock.fd >= 0) {
         struct wf_packet p;

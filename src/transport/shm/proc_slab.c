@@ -112,8 +112,8 @@ static void slab_map_self(struct shm_ctx *ctx, struct shm_slab *slab)
 
 /* Request [proc]'s state segment (by HELLO) and [slab], which may be null.
  * OK | AGAIN (its socket or backlog is full; no event reports when there is room) | failure */
-static enum weft_status slab_request(struct shm_ctx *ctx, struct shm_proc *proc,
-                                     struct shm_slab *slab)
+static UNDER_LOCK enum weft_status slab_request(struct shm_ctx *ctx, struct shm_proc *proc,
+                                                struct shm_slab *slab)
 {
     enum weft_status status = wf_shm_proc_connect(ctx, proc);
     struct wf_packet p = {0};
@@ -127,7 +127,8 @@ static enum weft_status slab_request(struct shm_ctx *ctx, struct shm_proc *proc,
 }
 
 /* Are the state segment and [slab] mapped? OK | PENDING | AGAIN (as slab_request) | failure */
-static enum weft_status is_mapped(struct shm_ctx *ctx, struct shm_proc *proc, struct shm_slab *slab)
+static UNDER_LOCK enum weft_status is_mapped(struct shm_ctx *ctx, struct shm_proc *proc,
+                                             struct shm_slab *slab)
 {
     enum weft_status status = (enum weft_status)proc->down;
     if (status == WEFT_OK && wf_shm_same(&proc->id, &ctx->self)) {
@@ -183,7 +184,7 @@ enum weft_status wf_shm_remote_map(struct wf_tpeer *tpeer, const struct wf_key *
     enum weft_status status = WEFT_OK;
     if (key->token != proc->id.token[0] || key->slot >= WF_MEM_STATE_WORDS)
         return WEFT_EKEY;
-    pthread_mutex_lock(&ctx->lock);
+    shm_lock(ctx);
     if (!slab && !is_private && !proc->down)
         status = slab_ref(proc, key->slab, key->access & WEFT_REMOTE_WRITE, &slab);
     if (status == WEFT_OK)
@@ -200,7 +201,7 @@ enum weft_status wf_shm_remote_map(struct wf_tpeer *tpeer, const struct wf_key *
         slab = NULL;
     }
     *cookie = slab;
-    pthread_mutex_unlock(&ctx->lock);
+    shm_unlock(ctx);
     return status;
 }
 
@@ -214,7 +215,7 @@ enum weft_status wf_shm_remote_wait(struct wf_tpeer *tpeer, void *cookie, uint64
     struct shm_ctx *ctx = SHM_OF(tpeer->tep, shm_tep)->ctx;
     struct shm_proc *proc = SHM_OF(tpeer, shm_peer)->proc;
     enum weft_status status;
-    pthread_mutex_lock(&ctx->lock);
+    shm_lock(ctx);
     for (;;) {
         uint64_t now = wf_now_ns();
         struct timespec until;
@@ -224,7 +225,7 @@ enum weft_status wf_shm_remote_wait(struct wf_tpeer *tpeer, void *cookie, uint64
         until = timespec_of(status == WEFT_AGAIN ? WF_MIN(now + 1000000, until_ns) : until_ns);
         (void)pthread_cond_timedwait(&ctx->changed, &ctx->lock, &until);
     }
-    pthread_mutex_unlock(&ctx->lock);
+    shm_unlock(ctx);
     return status == WEFT_AGAIN || status == WEFT_PENDING ? WEFT_ETIMEDOUT : WEFT_OK;
 }
 
@@ -233,7 +234,7 @@ void wf_shm_remote_unmap(struct wf_tpeer *tpeer, void *cookie)
     struct shm_ctx *ctx = SHM_OF(tpeer->tep, shm_tep)->ctx;
     if (!cookie)
         return;
-    pthread_mutex_lock(&ctx->lock);
+    shm_lock(ctx);
     slab_unref(cookie);
-    pthread_mutex_unlock(&ctx->lock);
+    shm_unlock(ctx);
 }

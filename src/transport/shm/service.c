@@ -95,7 +95,7 @@ static void kick_read(struct shm_ctx *ctx)
         wf_error("service thread: %m");
 }
 
-static void watch_handle(struct shm_ctx *ctx, const struct epoll_event *ev)
+static UNDER_LOCK void watch_handle(struct shm_ctx *ctx, const struct epoll_event *ev)
 {
     struct shm_watch *w = ev->data.ptr;
     if (w->fd < 0) /* closed by an earlier event of this round */
@@ -146,7 +146,7 @@ void wf_shm_tick(struct shm_ctx *ctx)
         ctx); /* an endpoint's owner calls this, too, while the thread may sleep without a limit */
 }
 
-static void tick(struct shm_ctx *ctx)
+static UNDER_LOCK void tick(struct shm_ctx *ctx)
 {
     if (!ctx->tick_at_ns || wf_now_ns() < ctx->tick_at_ns)
         return;
@@ -171,20 +171,20 @@ static void *service_main(void *arg)
     struct shm_ctx *ctx = arg;
     struct epoll_event events[ROUND];
     bool stop = false, ticking = false;
-    pthread_mutex_lock(&ctx->lock);
+    shm_lock(ctx);
     ctx->tid = (uint32_t)gettid();
     pthread_cond_broadcast(&ctx->changed);
-    pthread_mutex_unlock(&ctx->lock);
+    shm_unlock(ctx);
     while (!stop) {
         int n = epoll_wait(ctx->epoll_fd, events, ROUND, ticking ? RETRY_MS : -1);
-        pthread_mutex_lock(&ctx->lock);
+        shm_lock(ctx);
         for (int i = 0; i < n; i++)
             watch_handle(ctx, &events[i]);
         tick(ctx);
         objects_reap(ctx);
         stop = ctx->stop;
         ticking = ctx->tick_at_ns != 0;
-        pthread_mutex_unlock(&ctx->lock);
+        shm_unlock(ctx);
     }
     return NULL;
 }
@@ -220,10 +220,10 @@ static enum weft_status service_thread_start(struct shm_ctx *ctx)
         wf_error("cannot start the service thread: %m");
         return WEFT_ESYSTEM;
     }
-    pthread_mutex_lock(&ctx->lock);
+    shm_lock(ctx);
     while (!ctx->tid) /* the thread sets it first */
         pthread_cond_wait(&ctx->changed, &ctx->lock);
-    pthread_mutex_unlock(&ctx->lock);
+    shm_unlock(ctx);
     return WEFT_OK;
 }
 
@@ -269,12 +269,12 @@ static void bye_send_all(struct shm_ctx *ctx)
 
 void wf_shm_service_stop(struct shm_ctx *ctx)
 {
-    pthread_mutex_lock(&ctx->lock);
+    shm_lock(ctx);
     ctx->stop = true;
-    pthread_mutex_unlock(&ctx->lock);
+    shm_unlock(ctx);
     wf_shm_kick(ctx);
     pthread_join(ctx->thread, NULL);
-    pthread_mutex_lock(&ctx->lock);
+    shm_lock(ctx);
     /* Accept the connections in the queue, so that they get BYE; refuse later ones. */
     (void)shutdown(ctx->listen.fd, SHUT_RD);
     for (int i = 0; i < SOMAXCONN && wf_shm_client_accept(ctx); i++)
@@ -293,5 +293,5 @@ void wf_shm_service_stop(struct shm_ctx *ctx)
     wf_shm_watch_close(ctx, &ctx->listen);
     wf_shm_watch_close(ctx, &ctx->kick);
     close(ctx->epoll_fd);
-    pthread_mutex_unlock(&ctx->lock);
+    shm_unlock(ctx);
 }

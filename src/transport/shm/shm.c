@@ -21,24 +21,24 @@ static struct shm_ctx *ctx_of_fork(struct wf_fork_item *item)
     return wf_container_of(item, struct shm_ctx, fork_item);
 }
 
-static void fork_prepare(struct wf_fork_item *item)
+static WF_UNCHECKED void fork_prepare(struct wf_fork_item *item)
 {
-    pthread_mutex_lock(&ctx_of_fork(item)->lock);
+    shm_lock(ctx_of_fork(item));
 }
 
-static void fork_parent(struct wf_fork_item *item)
+static WF_UNCHECKED void fork_parent(struct wf_fork_item *item)
 {
-    pthread_mutex_unlock(&ctx_of_fork(item)->lock);
+    shm_unlock(ctx_of_fork(item));
 }
 
 /* No fork generation matches any more. */
-static void fork_child(struct wf_fork_item *item)
+static WF_UNCHECKED void fork_child(struct wf_fork_item *item)
 {
     struct shm_ctx *ctx = ctx_of_fork(item);
     struct shm_proc self = {.state = (uint64_t *)(void *)ctx->mem->state};
     wf_list_each(m, &ctx->procs) wf_shm_proc_wipe(wf_container_of(m, struct shm_proc, item));
     wf_shm_proc_wipe(&self);
-    pthread_mutex_unlock(&ctx->lock);
+    shm_unlock(ctx);
 }
 
 static const struct wf_fork_ops shm_fork_ops = {.level = WF_FORK_TRANSPORT,
@@ -139,7 +139,7 @@ struct shm_tep *wf_shm_tep_find(struct shm_ctx *ctx, uint16_t ep, uint32_t gen)
 
 /* Allocate an endpoint's bell. A late ring for its last user costs no more than a check. The core
  * opens fewer endpoints than there are bells. */
-static uint32_t bell_alloc(struct shm_ctx *ctx)
+static UNDER_LOCK uint32_t bell_alloc(struct shm_ctx *ctx)
 {
     uint32_t w = 0;
     uint64_t bit;
@@ -150,7 +150,7 @@ static uint32_t bell_alloc(struct shm_ctx *ctx)
     return 64 * w + (uint32_t)__builtin_ctzll(bit);
 }
 
-static void bell_free(struct shm_ctx *ctx, uint32_t index)
+static UNDER_LOCK void bell_free(struct shm_ctx *ctx, uint32_t index)
 {
     ctx->bells_used[index / 64] &= ~(UINT64_C(1) << index % 64);
 }
@@ -189,18 +189,18 @@ static enum weft_status shm_ep_open(struct wf_tctx *tctx, const struct wf_tep_pa
         wf_info("WEFT_DEBUG=shuffle: endpoint %u uses seed %llu", params->address.ep,
                 (unsigned long long)t->rand);
     wf_list_init(&t->accepted);
-    pthread_mutex_lock(&ctx->lock);
+    shm_lock(ctx);
     t->bell_index = bell_alloc(ctx);
     t->bell = &ctx->bells[t->bell_index];
     wf_list_append(&ctx->teps, &t->item);
     wf_store_release(endpoint_word(t), t->address.ep_gen);
-    pthread_mutex_unlock(&ctx->lock);
+    shm_unlock(ctx);
     *out = &t->base;
     return WEFT_OK;
 }
 
 /* An endpoint was closed; its word is 0 already. */
-static void left_send_all(struct shm_ctx *ctx)
+static UNDER_LOCK void left_send_all(struct shm_ctx *ctx)
 {
     wf_list_each(l, &ctx->clients)
         wf_shm_client_send_left(ctx, wf_container_of(l, struct shm_client, item));
@@ -210,7 +210,7 @@ static void left_send_all(struct shm_ctx *ctx)
 static void shm_ep_close(struct wf_tep *tep)
 {
     struct shm_tep *t = SHM_OF(tep, shm_tep);
-    pthread_mutex_lock(&t->ctx->lock);
+    shm_lock(t->ctx);
     wf_list_remove(&t->item);              /* no new connections from here on */
     wf_store_release(endpoint_word(t), 0); /* "left" */
     left_send_all(t->ctx);
@@ -228,7 +228,7 @@ static void shm_ep_close(struct wf_tep *tep)
         wf_shm_rx_refuse(t->rx[i], WEFT_ECLOSED);
         wf_shm_rx_free(t->rx[i]);
     }
-    pthread_mutex_unlock(&t->ctx->lock);
+    shm_unlock(t->ctx);
     free(t->bell_rxs);
     free(t->peers);
     free(t->rx);
@@ -272,9 +272,9 @@ static enum weft_status shm_peer_open(struct wf_tep *tep, struct wf_tpeer *tpeer
     peer->base.tep = tep;
     peer->ep = to->ep;
     peer->ep_gen = to->ep_gen;
-    pthread_mutex_lock(&t->ctx->lock);
+    shm_lock(t->ctx);
     peer->proc = wf_shm_proc_ref(t->ctx, &to->process, &status);
-    pthread_mutex_unlock(&t->ctx->lock);
+    shm_unlock(t->ctx);
     if (!peer->proc)
         return status;
     peer->index = t->npeers++;
@@ -296,9 +296,9 @@ static void shm_peer_close(struct wf_tpeer *tpeer)
     t->npeers_reported -= peer->reported;
     t->peers[peer->index] = t->peers[--t->npeers];
     t->peers[peer->index]->index = peer->index;
-    pthread_mutex_lock(&t->ctx->lock);
+    shm_lock(t->ctx);
     wf_shm_proc_unref(t->ctx, peer->proc);
-    pthread_mutex_unlock(&t->ctx->lock);
+    shm_unlock(t->ctx);
 }
 
 /* Why an access to [tpeer]'s memory failed. A loss stores its cause and wipes the words under one
@@ -308,11 +308,11 @@ static enum weft_status shm_status(struct wf_tpeer *tpeer)
     struct shm_peer *peer = SHM_OF(tpeer, shm_peer);
     struct shm_ctx *ctx = SHM_OF(tpeer->tep, shm_tep)->ctx;
     enum weft_status status;
-    pthread_mutex_lock(&ctx->lock);
+    shm_lock(ctx);
     status = (enum weft_status)peer->proc->down;
     if (status == WEFT_OK)
         status = (enum weft_status)wf_shm_peer_lost(peer);
-    pthread_mutex_unlock(&ctx->lock);
+    shm_unlock(ctx);
     return status;
 }
 

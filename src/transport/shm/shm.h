@@ -20,6 +20,7 @@
 #include <stdbool.h>
 
 #include "base/fork.h"
+#include "base/lock.h"
 #include "base/util.h"
 #include "config/stats.h"
 #include "mem/mem.h"
@@ -118,6 +119,11 @@ struct shm_client {
     struct wf_list rxs;
 };
 
+WF_LOCK_CLASS(shm_lock_class); /* struct shm_ctx.lock */
+
+/* The caller holds the context's lock. */
+#define UNDER_LOCK WF_REQUIRES(shm_lock_class)
+
 struct shm_ctx {
     struct wf_tctx base;
     struct wf_fork_item fork_item;
@@ -132,21 +138,32 @@ struct shm_ctx {
     int epoll_fd;
     struct shm_watch listen, kick;
     pthread_t thread;
-    bool stop WF_GUARDED_BY(lock);
-    bool listen_paused WF_GUARDED_BY(lock);  /* out of descriptors: resumed at a tick */
-    uint64_t tick_at_ns WF_GUARDED_BY(lock); /* time of the next tick; 0: none is due */
-    uint32_t next_cookie WF_GUARDED_BY(lock);
-    unsigned refused_connections WF_GUARDED_BY(lock); /* total */
-    bool fd_limit_logged WF_GUARDED_BY(lock); /* no descriptor could be had, and that was logged */
+    bool stop WF_UNDER(shm_lock_class);
+    bool listen_paused WF_UNDER(shm_lock_class);  /* out of descriptors: resumed at a tick */
+    uint64_t tick_at_ns WF_UNDER(shm_lock_class); /* time of the next tick; 0: none is due */
+    uint32_t next_cookie WF_UNDER(shm_lock_class);
+    unsigned refused_connections WF_UNDER(shm_lock_class); /* total */
+    bool fd_limit_logged
+        WF_UNDER(shm_lock_class); /* no descriptor could be had, and that was logged */
     bool endpoints_recheck_due
-        WF_GUARDED_BY(lock); /* a lost peer's messages could not be read yet */
-    struct wf_list procs WF_GUARDED_BY(lock), unused_procs WF_GUARDED_BY(lock);
-    struct wf_list clients WF_GUARDED_BY(lock), teps WF_GUARDED_BY(lock);
+        WF_UNDER(shm_lock_class); /* a lost peer's messages could not be read yet */
+    struct wf_list procs WF_UNDER(shm_lock_class), unused_procs WF_UNDER(shm_lock_class);
+    struct wf_list clients WF_UNDER(shm_lock_class), teps WF_UNDER(shm_lock_class);
     struct wf_shm_bell *bells; /* WF_SHM_BELLS; all local processes can write them */
     int bells_fd;
-    uint64_t bells_used[WF_SHM_BELLS / 64] WF_GUARDED_BY(lock);
+    uint64_t bells_used[WF_SHM_BELLS / 64] WF_UNDER(shm_lock_class);
     _Atomic uint64_t ring_bytes; /* of all endpoints' rings: tx_open.c */
 };
+
+static inline WF_ACQUIRES(shm_lock_class) void shm_lock(struct shm_ctx *ctx)
+{
+    pthread_mutex_lock(&ctx->lock);
+}
+
+static inline WF_RELEASES(shm_lock_class) void shm_unlock(struct shm_ctx *ctx)
+{
+    pthread_mutex_unlock(&ctx->lock);
+}
 
 /* One request in flight that expects a reply. */
 struct shm_due {
@@ -395,16 +412,17 @@ enum weft_status wf_shm_arm(struct wf_tep *tep);
 void wf_shm_disarm(struct wf_tep *tep);
 
 /* proc.c; callers hold ctx->lock unless said otherwise */
-struct shm_proc *wf_shm_proc_ref(struct shm_ctx *ctx, const struct wf_process_id *id,
-                                 enum weft_status *why);
+UNDER_LOCK struct shm_proc *wf_shm_proc_ref(struct shm_ctx *ctx, const struct wf_process_id *id,
+                                            enum weft_status *why);
 void wf_shm_proc_unref(struct shm_ctx *ctx, struct shm_proc *proc);
 void wf_shm_proc_free(struct shm_ctx *ctx, struct shm_proc *proc);
-enum weft_status wf_shm_proc_connect(struct shm_ctx *ctx, struct shm_proc *proc);
-void wf_shm_proc_event(struct shm_ctx *ctx, struct shm_proc *proc, enum shm_watch_kind kind);
+UNDER_LOCK enum weft_status wf_shm_proc_connect(struct shm_ctx *ctx, struct shm_proc *proc);
+UNDER_LOCK void wf_shm_proc_event(struct shm_ctx *ctx, struct shm_proc *proc,
+                                  enum shm_watch_kind kind);
 void wf_shm_proc_down(struct shm_ctx *ctx, struct shm_proc *proc, enum weft_status why);
 void wf_shm_proc_wipe(struct shm_proc *proc); /* in a forked child */
-void wf_shm_procs_connect_due(struct shm_ctx *ctx);
-void wf_shm_endpoints_recheck(struct shm_ctx *ctx);
+UNDER_LOCK void wf_shm_procs_connect_due(struct shm_ctx *ctx);
+UNDER_LOCK void wf_shm_endpoints_recheck(struct shm_ctx *ctx);
 enum weft_status wf_shm_heed(struct wf_tpeer *tpeer); /* by the owner; takes the lock */
 /* Store the mark from the greeting of [id]'s process: pull.c reads its memory by it. */
 void wf_shm_proc_set_mark(struct shm_ctx *ctx, const struct wf_process_id *id, uint64_t mark,
@@ -426,15 +444,17 @@ enum weft_status wf_shm_pull_allow(struct shm_ctx *ctx); /* make ctx->mark; OK |
 void wf_shm_pull_end(struct shm_ctx *ctx);
 
 /* client.c; the service thread, holding ctx->lock */
-bool wf_shm_client_accept(struct shm_ctx *ctx);
-void wf_shm_clients_down(struct shm_ctx *ctx, const struct wf_process_id *id, enum weft_status why);
-bool wf_shm_clients_read(struct shm_ctx *ctx, const struct wf_process_id *id);
-void wf_shm_client_tick(struct shm_ctx *ctx, struct shm_client *client);
-void wf_shm_client_event(struct shm_ctx *ctx, struct shm_client *client, enum shm_watch_kind kind,
-                         uint32_t events);
+UNDER_LOCK bool wf_shm_client_accept(struct shm_ctx *ctx);
+UNDER_LOCK void wf_shm_clients_down(struct shm_ctx *ctx, const struct wf_process_id *id,
+                                    enum weft_status why);
+UNDER_LOCK bool wf_shm_clients_read(struct shm_ctx *ctx, const struct wf_process_id *id);
+UNDER_LOCK void wf_shm_client_tick(struct shm_ctx *ctx, struct shm_client *client);
+UNDER_LOCK void wf_shm_client_event(struct shm_ctx *ctx, struct shm_client *client,
+                                    enum shm_watch_kind kind, uint32_t events);
 void wf_shm_client_down(struct shm_ctx *ctx, struct shm_client *client, enum weft_status why);
 void wf_shm_client_free(struct shm_ctx *ctx, struct shm_client *client);
-void wf_shm_client_send_left(struct shm_ctx *ctx, struct shm_client *client); /* any thread */
+UNDER_LOCK void wf_shm_client_send_left(struct shm_ctx *ctx,
+                                        struct shm_client *client); /* any thread */
 
 /* service.c */
 enum weft_status wf_shm_service_start(struct shm_ctx *ctx);
@@ -443,8 +463,9 @@ int wf_shm_watch_add(struct shm_ctx *ctx, struct shm_watch *w, uint32_t events);
 void wf_shm_watch_close(struct shm_ctx *ctx, struct shm_watch *w);
 void wf_shm_watch_stop(struct shm_ctx *ctx, const struct shm_watch *w);
 /* The process is lost: close its clients, then take its shm_procs down. */
-void wf_shm_process_down(struct shm_ctx *ctx, const struct wf_process_id *id, enum weft_status why);
-void wf_shm_tick(struct shm_ctx *ctx); /* have the service thread retry in 100 ms */
+UNDER_LOCK void wf_shm_process_down(struct shm_ctx *ctx, const struct wf_process_id *id,
+                                    enum weft_status why);
+UNDER_LOCK void wf_shm_tick(struct shm_ctx *ctx); /* have the service thread retry in 100 ms */
 void wf_shm_kick(struct shm_ctx *ctx);
 void wf_shm_bye_send(const struct shm_watch *sock);
 /* Have [tep]'s owner check its inbox; _lost: and its peers. */

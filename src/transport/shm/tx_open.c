@@ -110,8 +110,8 @@ static enum weft_status connect_same_process(struct shm_tep *tep, struct shm_pee
 
 /* Connect to another process: send the segments to its service thread. Messages sent before that
  * maps them stay in them. */
-static enum weft_status connect_other_process(struct shm_tep *tep, struct shm_peer *peer,
-                                              struct shm_tx *tx, const int fds[2])
+static UNDER_LOCK enum weft_status connect_other_process(struct shm_tep *tep, struct shm_peer *peer,
+                                                         struct shm_tx *tx, const int fds[2])
 {
     struct shm_ctx *ctx = tep->ctx;
     struct wf_packet p = {.flags = ctx->membarrier ? WF_PACKET_MEMBARRIER : 0};
@@ -155,7 +155,7 @@ static void tx_replace(struct shm_tx *old)
 }
 
 /* Is there room for a packet to [peer]'s process? Checked before segments are made. */
-static enum weft_status socket_ready(struct shm_ctx *ctx, struct shm_peer *peer)
+static UNDER_LOCK enum weft_status socket_ready(struct shm_ctx *ctx, struct shm_peer *peer)
 {
     enum weft_status status = wf_shm_proc_connect(ctx, peer->proc);
     struct pollfd p = {.fd = peer->proc->sock.fd, .events = POLLOUT};
@@ -209,19 +209,19 @@ static enum weft_status tx_make(struct shm_tep *tep, struct shm_peer *peer,
     enum weft_status status = WEFT_OK;
     struct shm_tx *tx;
     int fds[2] = {-1, -1};
-    pthread_mutex_lock(&tep->ctx->lock);
+    shm_lock(tep->ctx);
     if (!here)
         status = socket_ready(tep->ctx, peer);
-    pthread_mutex_unlock(&tep->ctx->lock);
+    shm_unlock(tep->ctx);
     if (status != WEFT_OK)
         return status;
     if (!(tx = tx_new(tep, peer, g, fds)))
         return WEFT_ENOMEM;
-    pthread_mutex_lock(&tep->ctx->lock);
+    shm_lock(tep->ctx);
     status = here ? connect_same_process(tep, peer, tx) : connect_other_process(tep, peer, tx, fds);
     if (status == WEFT_OK)
         wf_list_append(&peer->proc->txs, &tx->proc_item);
-    pthread_mutex_unlock(&tep->ctx->lock);
+    shm_unlock(tep->ctx);
     close(fds[0]);
     close(fds[1]);
     if (status == WEFT_OK)
@@ -249,9 +249,9 @@ enum weft_status wf_shm_tx_connect(struct shm_tep *tep, struct shm_peer *peer)
         if (plan.old)
             tx_replace(plan.old);
         tx->bytes = plan.bytes;
-        pthread_mutex_lock(&tep->ctx->lock); /* shm_status reads peers, in any thread */
+        shm_lock(tep->ctx); /* shm_status reads peers, in any thread */
         peer->tx = tx;
-        pthread_mutex_unlock(&tep->ctx->lock);
+        shm_unlock(tep->ctx);
         wf_shm_tx_add(tep, tx);
         if (peer == tep->waiter)
             wf_shm_ring_release(tep);
@@ -277,10 +277,10 @@ void wf_shm_tx_close(struct shm_tx *tx)
     /* Before wake_fd is loaded: if RING_OK comes later, the service thread's wake follows this
      * store. */
     wf_store_release(&tx->segs->fwd->closed, 1);
-    pthread_mutex_lock(&tep->ctx->lock);
+    shm_lock(tep->ctx);
     wf_list_remove(&tx->proc_item);
     tx->peer->tx = NULL;
-    pthread_mutex_unlock(&tep->ctx->lock);
+    shm_unlock(tep->ctx);
     if (wf_load_acquire(&tx->wake_fd) >= 0)
         wf_shm_tx_wake(tx);
     tep->hot = NULL;

@@ -49,8 +49,8 @@ static struct pending *pending_of(struct wf_mgr_watch *w)
 
 /* Without REFUSAL once CHALLENGE was sent, see manager.h: the peer sees the end of the stream, and
  * dials again. */
-static void pending_refuse(struct wf_conn_mgr *mgr, struct pending *p,
-                           enum wf_net_refusal_reason reason)
+static UNDER_LOCK void pending_refuse(struct wf_conn_mgr *mgr, struct pending *p,
+                                      enum wf_net_refusal_reason reason)
 {
     struct wf_net_refusal refusal;
     wf_net_refusal_make(mgr->flags, reason, &refusal);
@@ -71,7 +71,7 @@ static void pending_log(struct wf_conn_mgr *mgr, const struct pending *p, enum w
                text, suffix);
 }
 
-static void pending_challenge(struct wf_conn_mgr *mgr, struct pending *p)
+static UNDER_LOCK void pending_challenge(struct wf_conn_mgr *mgr, struct pending *p)
 {
     wf_net_challenge_make(mgr->flags, &p->challenge);
     wf_net_challenge_sign(mgr->key, &p->hello, &p->challenge);
@@ -83,7 +83,7 @@ static void pending_challenge(struct wf_conn_mgr *mgr, struct pending *p)
 
 /* Ask for the endpoint that the hello names. Releases the lock meanwhile: [p] may be dead
  * afterwards. */
-static enum wf_net_host pending_target(struct wf_conn_mgr *mgr, const struct pending *p)
+static UNDER_LOCK enum wf_net_host pending_target(struct wf_conn_mgr *mgr, const struct pending *p)
 {
     const struct wf_net_hello *h = &p->hello;
     enum wf_net_host has;
@@ -96,7 +96,7 @@ static enum wf_net_host pending_target(struct wf_conn_mgr *mgr, const struct pen
 }
 
 /* The hello has arrived. Its target is checked first: a peer that does not know it costs no MAC. */
-static void pending_hello_done(struct wf_conn_mgr *mgr, struct pending *p)
+static UNDER_LOCK void pending_hello_done(struct wf_conn_mgr *mgr, struct pending *p)
 {
     enum wf_net_host target = pending_target(mgr, p);
     if (p->watch.dead)
@@ -121,7 +121,7 @@ static void pending_hello_done(struct wf_conn_mgr *mgr, struct pending *p)
     }
 }
 
-static void pending_hello(struct wf_conn_mgr *mgr, struct pending *p)
+static UNDER_LOCK void pending_hello(struct wf_conn_mgr *mgr, struct pending *p)
 {
     struct wf_net_greeting g;
     int whole = wf_mgr_recv(p->watch.fd, &p->in, &p->have, sizeof p->in.hello);
@@ -145,14 +145,14 @@ static void pending_hello(struct wf_conn_mgr *mgr, struct pending *p)
 }
 
 /* Authenticated connections do not count for the rate limit. */
-static void rate_refund(struct wf_conn_mgr *mgr)
+static UNDER_LOCK void rate_refund(struct wf_conn_mgr *mgr)
 {
     mgr->rate_ns -= WF_MIN(mgr->rate_ns, INTERVAL_NS);
 }
 
 /* The peer is authenticated. False: the peer is to make the connections (wf_conn_mgr_dial), so this
  * is one. True: this was a connect-back; it is closed, and the peer is dialled. */
-static bool pending_connect_back(struct wf_conn_mgr *mgr, struct pending *p)
+static UNDER_LOCK bool pending_connect_back(struct wf_conn_mgr *mgr, struct pending *p)
 {
     struct wf_dial back = {.from = {.version = WF_ADDRESS_VERSION,
                                     .size = sizeof back.from,
@@ -172,7 +172,7 @@ static bool pending_connect_back(struct wf_conn_mgr *mgr, struct pending *p)
     return true;
 }
 
-static void pending_deliver(struct wf_conn_mgr *mgr, struct pending *p)
+static UNDER_LOCK void pending_deliver(struct wf_conn_mgr *mgr, struct pending *p)
 {
     struct wf_net_conn *conn;
     wf_mgr_connect_back_end(mgr, p->hello.to_ep, p->hello.to_gen, &p->hello);
@@ -188,7 +188,7 @@ static void pending_deliver(struct wf_conn_mgr *mgr, struct pending *p)
         wf_mgr_conn_deliver(mgr, p->hello.to_ep, p->hello.to_gen, conn);
 }
 
-static void pending_proof(struct wf_conn_mgr *mgr, struct pending *p)
+static UNDER_LOCK void pending_proof(struct wf_conn_mgr *mgr, struct pending *p)
 {
     struct wf_net_proof proof;
     int whole = wf_mgr_recv(p->watch.fd, &p->in, &p->have, sizeof p->in.proof);
@@ -239,12 +239,12 @@ static struct pending *pending_victim(struct wf_conn_mgr *mgr)
     return oldest;
 }
 
-static bool pending_has_place(struct wf_conn_mgr *mgr)
+static UNDER_LOCK bool pending_has_place(struct wf_conn_mgr *mgr)
 {
     return mgr->npending < WF_NET_PENDING_MAX || pending_victim(mgr);
 }
 
-static void pending_evict(struct wf_conn_mgr *mgr)
+static UNDER_LOCK void pending_evict(struct wf_conn_mgr *mgr)
 {
     struct pending *p = pending_victim(mgr);
     if (!p)
@@ -254,8 +254,8 @@ static void pending_evict(struct wf_conn_mgr *mgr)
     pending_refuse(mgr, p, WF_NET_REFUSED_BUSY);
 }
 
-static void pending_open(struct wf_conn_mgr *mgr, int fd, const uint8_t ip[WF_NET_IP],
-                         uint16_t port)
+static UNDER_LOCK void pending_open(struct wf_conn_mgr *mgr, int fd, const uint8_t ip[WF_NET_IP],
+                                    uint16_t port)
 {
     struct pending *p = calloc(1, sizeof *p);
     if (!p) {
@@ -312,7 +312,7 @@ static void listen_events(struct wf_conn_mgr *mgr, uint32_t events)
 }
 
 /* New connections wait in the kernel's queue meanwhile. */
-static void listen_pause(struct wf_conn_mgr *mgr, uint64_t until_ns)
+static UNDER_LOCK void listen_pause(struct wf_conn_mgr *mgr, uint64_t until_ns)
 {
     if (!mgr->accept_ns)
         listen_events(mgr, 0);
@@ -322,7 +322,7 @@ static void listen_pause(struct wf_conn_mgr *mgr, uint64_t until_ns)
 
 /* Count one more connection. False, and accepting pauses: there is no place, or the rate is too
  * high. */
-static bool listen_may(struct wf_conn_mgr *mgr)
+static UNDER_LOCK bool listen_may(struct wf_conn_mgr *mgr)
 {
     const uint64_t burst = WF_NET_PENDING_MAX * (uint64_t)INTERVAL_NS;
     uint64_t now = wf_now_ns();
@@ -339,7 +339,7 @@ static bool listen_may(struct wf_conn_mgr *mgr)
     return true;
 }
 
-static void listen_failed(struct wf_conn_mgr *mgr)
+static UNDER_LOCK void listen_failed(struct wf_conn_mgr *mgr)
 {
     char suffix[WF_MGR_SUFFIX];
     int err = errno;

@@ -28,7 +28,7 @@ void wf_mgr_dial_free(struct wf_mgr_watch *w)
 
 /* ---- attempts ---- */
 
-static void dial_attempt(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial)
+static UNDER_LOCK void dial_attempt(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial)
 {
     uint64_t now = wf_now_ns(), given_up = dial->unconnected_ns + dial->patience_ns;
     uint64_t until = now + WF_MIN(mgr->peer_ns / 8, CONNECT_MAX_MS * WF_MGR_MS);
@@ -50,7 +50,7 @@ static void dial_attempt(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial)
         wf_mgr_attempt_errno(mgr, dial, errno);
 }
 
-static void dial_connected(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial)
+static UNDER_LOCK void dial_connected(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial)
 {
     int err = wf_socket_connect_error(dial->watch.fd);
     if (err) {
@@ -88,13 +88,13 @@ static bool was_connected(const struct wf_mgr_dial *dial)
     return dial->want.gen > 1;
 }
 
-static void dial_other_program(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial)
+static UNDER_LOCK void dial_other_program(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial)
 {
     wf_mgr_attempt_end(mgr, dial, WF_ATTEMPT_REFUSED,
                        "another program listens at its address: it has ended");
 }
 
-static void dial_other_version(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial)
+static UNDER_LOCK void dial_other_version(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial)
 {
     if (was_connected(dial))
         wf_mgr_attempt_end(mgr, dial, WF_ATTEMPT_REFUSED,
@@ -103,7 +103,7 @@ static void dial_other_version(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial
         wf_mgr_dial_give_up(mgr, dial, WEFT_EVERSION, "it uses another version of Weft's protocol");
 }
 
-static void dial_other_flags(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial)
+static UNDER_LOCK void dial_other_flags(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial)
 {
     if (was_connected(dial)) {
         wf_mgr_attempt_end(mgr, dial, WF_ATTEMPT_REFUSED,
@@ -116,7 +116,7 @@ static void dial_other_flags(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial)
     wf_mgr_dial_give_up(mgr, dial, WEFT_EUNREACH, "one side encrypts, the other does not");
 }
 
-static void dial_refused(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial)
+static UNDER_LOCK void dial_refused(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial)
 {
     struct wf_net_refusal r;
     if (wf_net_refusal_parse(&dial->in, &r) != WEFT_OK) {
@@ -141,7 +141,7 @@ static void dial_refused(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial)
 }
 
 /* Without the key the process that answered cannot be the peer. */
-static void dial_unproven(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial)
+static UNDER_LOCK void dial_unproven(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial)
 {
     dial_log(mgr, dial, WF_MGR_LOG_KEY,
              "the process that answered does not know this job's key (it is another job's process, "
@@ -155,8 +155,8 @@ static bool dial_is_connect_back(const struct wf_mgr_dial *dial)
     return memcmp(&dial->want.from, &dial->want.to, sizeof dial->want.from) < 0;
 }
 
-static void dial_deliver(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial,
-                         const struct wf_net_challenge *challenge)
+static UNDER_LOCK void dial_deliver(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial,
+                                    const struct wf_net_challenge *challenge)
 {
     const struct wf_address *from = &dial->want.from;
     struct wf_net_conn *conn = wf_mgr_conn_new(mgr, &dial->hello, challenge, true);
@@ -172,7 +172,7 @@ static void dial_deliver(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial,
     wf_mgr_conn_deliver(mgr, from->ep, from->ep_gen, conn);
 }
 
-static void dial_challenged(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial)
+static UNDER_LOCK void dial_challenged(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial)
 {
     struct wf_net_challenge challenge;
     struct wf_net_proof proof;
@@ -192,7 +192,7 @@ static void dial_challenged(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial)
         dial_deliver(mgr, dial, &challenge);
 }
 
-static void dial_answer(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial)
+static UNDER_LOCK void dial_answer(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial)
 {
     struct wf_net_greeting g;
     int whole = wf_mgr_recv(dial->watch.fd, &dial->in, &dial->have, sizeof g);
@@ -327,7 +327,7 @@ static struct wf_mgr_dial *dial_new(const struct wf_conn_mgr *mgr, const struct 
 }
 
 /* Returns the dial's number; 0: no memory. */
-static uint64_t dial_start(struct wf_conn_mgr *mgr, const struct wf_dial *want)
+static UNDER_LOCK uint64_t dial_start(struct wf_conn_mgr *mgr, const struct wf_dial *want)
 {
     struct wf_mgr_dial *dial = dial_find(mgr, want);
     if (dial)
@@ -366,16 +366,16 @@ bool wf_mgr_dial_lacks_resources(struct wf_conn_mgr *mgr, uint16_t ep, uint32_t 
 uint64_t wf_conn_mgr_dial(struct wf_conn_mgr *mgr, const struct wf_dial *want)
 {
     uint64_t number;
-    pthread_mutex_lock(&mgr->lock);
+    mgr_lock(mgr);
     number = dial_start(mgr, want);
-    pthread_mutex_unlock(&mgr->lock);
+    mgr_unlock(mgr);
     wf_mgr_wake(mgr);
     return number;
 }
 
 void wf_conn_mgr_cancel(struct wf_conn_mgr *mgr, uint64_t number)
 {
-    pthread_mutex_lock(&mgr->lock);
+    mgr_lock(mgr);
     wf_list_each(it, &mgr->dials)
     {
         struct wf_mgr_dial *dial = wf_container_of(it, struct wf_mgr_dial, watch.item);
@@ -384,6 +384,6 @@ void wf_conn_mgr_cancel(struct wf_conn_mgr *mgr, uint64_t number)
             break;
         }
     }
-    pthread_mutex_unlock(&mgr->lock);
+    mgr_unlock(mgr);
     wf_mgr_wake(mgr); /* its thread frees the dial */
 }

@@ -50,16 +50,16 @@ enum wf_attempt_end {
 /* The attempt has ended so. Give the dial up, with EPEER or EUNREACH, if a clock has run out; else
  * pause until the next attempt.
  *   why    for WF_ATTEMPT_REFUSED: a literal for the log */
-void wf_mgr_attempt_end(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial, enum wf_attempt_end end,
-                        const char *why);
+UNDER_LOCK void wf_mgr_attempt_end(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial,
+                                   enum wf_attempt_end end, const char *why);
 /* The same as WF_ATTEMPT_SHORTAGE, because of errno [err]. Logged once, and again if another
  * resource is lacking. */
-void wf_mgr_attempt_shortage(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial, int err);
+UNDER_LOCK void wf_mgr_attempt_shortage(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial, int err);
 /* The same after socket(2), connect(2) or epoll_ctl(2) failed with errno [err]. */
-void wf_mgr_attempt_errno(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial, int err);
+UNDER_LOCK void wf_mgr_attempt_errno(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial, int err);
 
 /* Delivers the event; releases the lock meanwhile. [why]: a literal for the log. */
-void wf_mgr_dial_give_up(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial, enum weft_status status,
-                         const char *why);
+UNDER_LOCK void wf_mgr_dial_give_up(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial,
+                                    enum weft_status status, const char *why);
 
 #endif

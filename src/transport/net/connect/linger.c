@@ -64,12 +64,12 @@ void wf_conn_mgr_linger(struct wf_conn_mgr *mgr, int fd)
     }
     w->kind = WF_MGR_LINGER;
     w->fd = fd;
-    pthread_mutex_lock(&mgr->lock);
+    mgr_lock(mgr);
     wf_list_append(&mgr->lingers, &w->item);
     wf_mgr_deadline_set(mgr, w, wf_now_ns() + mgr->peer_ns);
     if (wf_mgr_watch_add(mgr, w, EPOLLIN))
         wf_mgr_watch_end(mgr, w);
-    pthread_mutex_unlock(&mgr->lock);
+    mgr_unlock(mgr);
     wf_mgr_wake(mgr);
 }
 

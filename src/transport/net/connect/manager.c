@@ -66,7 +66,7 @@ void wf_mgr_watch_end(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w)
         mgr->npending--;
 }
 
-static void dead_free(struct wf_conn_mgr *mgr)
+static UNDER_LOCK void dead_free(struct wf_conn_mgr *mgr)
 {
     while (mgr->dead) {
         struct wf_mgr_watch *w = mgr->dead;
@@ -78,7 +78,7 @@ static void dead_free(struct wf_conn_mgr *mgr)
     }
 }
 
-static void list_end(struct wf_conn_mgr *mgr, struct wf_list *list)
+static UNDER_LOCK void list_end(struct wf_conn_mgr *mgr, struct wf_list *list)
 {
     wf_list_each(it, list) wf_mgr_watch_end(mgr, wf_container_of(it, struct wf_mgr_watch, item));
 }
@@ -95,12 +95,12 @@ void wf_mgr_event_begin(struct wf_conn_mgr *mgr, uint16_t ep, uint32_t ep_gen)
     mgr->in_event = true;
     mgr->event_ep = ep;
     mgr->event_ep_gen = ep_gen;
-    pthread_mutex_unlock(&mgr->lock);
+    mgr_unlock(mgr);
 }
 
 void wf_mgr_event_end(struct wf_conn_mgr *mgr)
 {
-    pthread_mutex_lock(&mgr->lock);
+    mgr_lock(mgr);
     mgr->in_event = false;
     pthread_cond_broadcast(&mgr->event_ended);
 }
@@ -197,7 +197,7 @@ static void wake_drain(const struct wf_conn_mgr *mgr)
         wf_error("the connection manager cannot read its eventfd: %m");
 }
 
-static void event_handle(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w)
+static UNDER_LOCK void event_handle(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w)
 {
     if (w->dead || w->fd < 0) /* ended by an earlier event of this round */
         return;
@@ -210,7 +210,7 @@ static void event_handle(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w)
     }
 }
 
-static void expire(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w)
+static UNDER_LOCK void expire(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w)
 {
     switch (w->kind) {
     case WF_MGR_PENDING: wf_mgr_pending_expired(mgr, w); break;
@@ -220,7 +220,7 @@ static void expire(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w)
 }
 
 /* Delivering an event releases the lock. Meanwhile lists only grow: dead_free alone removes. */
-static void list_expire(struct wf_conn_mgr *mgr, struct wf_list *list, uint64_t now)
+static UNDER_LOCK void list_expire(struct wf_conn_mgr *mgr, struct wf_list *list, uint64_t now)
 {
     wf_list_each(it, list)
     {
@@ -232,7 +232,7 @@ static void list_expire(struct wf_conn_mgr *mgr, struct wf_list *list, uint64_t 
     }
 }
 
-static void timers(struct wf_conn_mgr *mgr)
+static UNDER_LOCK void timers(struct wf_conn_mgr *mgr)
 {
     uint64_t now = wf_now_ns();
     if (now < mgr->next_ns)
@@ -245,7 +245,7 @@ static void timers(struct wf_conn_mgr *mgr)
 }
 
 /* End everything but lingering sockets, which have deadlines. */
-static void stopping(struct wf_conn_mgr *mgr)
+static UNDER_LOCK void stopping(struct wf_conn_mgr *mgr)
 {
     for (size_t i = 0; i < mgr->listeners.contact.count; i++)
         (void)wf_mgr_watch_release(mgr, &mgr->listen[i]);
@@ -255,7 +255,7 @@ static void stopping(struct wf_conn_mgr *mgr)
     wf_mgr_lingers_closing(mgr);
 }
 
-static int sleep_ms(const struct wf_conn_mgr *mgr)
+static UNDER_LOCK int sleep_ms(const struct wf_conn_mgr *mgr)
 {
     uint64_t now = wf_now_ns(), ms;
     if (mgr->stop)
@@ -270,12 +270,12 @@ static void *mgr_main(void *arg)
 {
     struct wf_conn_mgr *mgr = arg;
     struct epoll_event events[ROUND];
-    pthread_mutex_lock(&mgr->lock);
+    mgr_lock(mgr);
     while (!mgr->stop || !wf_list_empty(&mgr->lingers)) {
         int n, ms = sleep_ms(mgr);
-        pthread_mutex_unlock(&mgr->lock);
+        mgr_unlock(mgr);
         n = epoll_wait(mgr->epoll_fd, events, ROUND, ms);
-        pthread_mutex_lock(&mgr->lock);
+        mgr_lock(mgr);
         for (int i = 0; i < n; i++)
             event_handle(mgr, events[i].data.ptr);
         if (mgr->key_is_new) {
@@ -288,7 +288,7 @@ static void *mgr_main(void *arg)
             stopping(mgr);
         dead_free(mgr);
     }
-    pthread_mutex_unlock(&mgr->lock);
+    mgr_unlock(mgr);
     return NULL;
 }
 
@@ -338,7 +338,7 @@ static void mgr_free(struct wf_conn_mgr *mgr)
     free(mgr);
 }
 
-static struct wf_conn_mgr *mgr_new(const struct wf_conn_mgr_params *params)
+static WF_UNCHECKED struct wf_conn_mgr *mgr_new(const struct wf_conn_mgr_params *params)
 {
     const struct wf_config *config = wf_config();
     struct wf_conn_mgr *mgr = calloc(1, sizeof *mgr);
@@ -370,14 +370,14 @@ enum weft_status wf_conn_mgr_open(const struct wf_conn_mgr_params *params, struc
     if (!mgr)
         return WEFT_ENOMEM;
     wf_mgr_fork_join(mgr);
-    pthread_mutex_lock(&mgr->lock); /* no fork while a descriptor is not recorded */
+    mgr_lock(mgr); /* no fork while a descriptor is not recorded */
     status = wf_socket_listen(&mgr->listeners);
     mgr->contact = mgr->listeners.contact;
     if (status == WEFT_OK)
         status = watches_open(mgr);
     if (status == WEFT_OK)
         status = thread_start(mgr);
-    pthread_mutex_unlock(&mgr->lock);
+    mgr_unlock(mgr);
     if (status != WEFT_OK) {
         wf_mgr_fork_leave(mgr);
         mgr_free(mgr);
@@ -387,12 +387,12 @@ enum weft_status wf_conn_mgr_open(const struct wf_conn_mgr_params *params, struc
     return WEFT_OK;
 }
 
-void wf_conn_mgr_close(struct wf_conn_mgr *mgr, uint32_t within_ms)
+WF_UNCHECKED void wf_conn_mgr_close(struct wf_conn_mgr *mgr, uint32_t within_ms)
 {
-    pthread_mutex_lock(&mgr->lock);
+    mgr_lock(mgr);
     mgr->stop = true;
     mgr->stop_ns = within_ms ? wf_now_ns() + within_ms * WF_MGR_MS : WF_MGR_NEVER;
-    pthread_mutex_unlock(&mgr->lock);
+    mgr_unlock(mgr);
     wf_mgr_wake(mgr);
     pthread_join(mgr->thread, NULL);
     wf_mgr_fork_leave(mgr);
@@ -412,14 +412,14 @@ const struct wf_contact *wf_conn_mgr_contact(const struct wf_conn_mgr *mgr)
 enum weft_status wf_conn_mgr_set_key(struct wf_conn_mgr *mgr, const uint8_t key[WF_NET_KEY])
 {
     enum weft_status status = WEFT_OK;
-    pthread_mutex_lock(&mgr->lock);
+    mgr_lock(mgr);
     if (mgr->has_key) {
         status = sodium_memcmp(mgr->key, key, WF_NET_KEY) ? WEFT_EINVAL : WEFT_OK;
     } else {
         memcpy(mgr->key, key, WF_NET_KEY);
         mgr->has_key = mgr->key_is_new = true;
     }
-    pthread_mutex_unlock(&mgr->lock);
+    mgr_unlock(mgr);
     wf_mgr_wake(mgr);
     return status;
 }
@@ -428,19 +428,19 @@ bool wf_conn_mgr_has_key(const struct wf_conn_mgr *mgr)
 {
     struct wf_conn_mgr *m = (struct wf_conn_mgr *)(uintptr_t)mgr; /* to lock it */
     bool has;
-    pthread_mutex_lock(&m->lock);
+    mgr_lock(m);
     has = m->has_key;
-    pthread_mutex_unlock(&m->lock);
+    mgr_unlock(m);
     return has;
 }
 
 void wf_conn_mgr_forget(struct wf_conn_mgr *mgr, uint16_t ep, uint32_t ep_gen)
 {
-    pthread_mutex_lock(&mgr->lock);
+    mgr_lock(mgr);
     while (mgr->in_event && mgr->event_ep == ep && mgr->event_ep_gen == ep_gen)
         pthread_cond_wait(&mgr->event_ended, &mgr->lock);
     wf_mgr_dials_forget(mgr, ep, ep_gen);
     wf_mgr_pendings_forget(mgr, ep, ep_gen);
-    pthread_mutex_unlock(&mgr->lock);
+    mgr_unlock(mgr);
     wf_mgr_wake(mgr);
 }

@@ -12,6 +12,7 @@
 #include <pthread.h>
 
 #include "base/fork.h"
+#include "base/lock.h"
 #include "transport/net/connect/manager.h"
 #include "transport/net/connect/socket.h"
 
@@ -46,6 +47,11 @@ struct wf_mgr_log_limit {
     unsigned suppressed;
 };
 
+WF_LOCK_CLASS(mgr_lock_class); /* struct wf_conn_mgr.lock */
+
+/* The caller holds the connection manager's lock. */
+#define UNDER_LOCK WF_REQUIRES(mgr_lock_class)
+
 struct wf_conn_mgr {
     struct wf_conn_mgr_params params;
     struct wf_process_id self;
@@ -62,38 +68,50 @@ struct wf_conn_mgr {
 
     pthread_mutex_t lock;
     pthread_cond_t event_ended;
-    struct wf_list pendings, dials, lingers WF_GUARDED_BY(lock);
-    struct wf_mgr_watch *dead WF_GUARDED_BY(lock); /* to be freed, linked by next_dead */
-    unsigned npending WF_GUARDED_BY(lock);         /* without dead ones */
-    uint64_t last_dial WF_GUARDED_BY(lock);        /* number of the latest dial */
-    uint64_t next_ns WF_GUARDED_BY(lock);          /* no deadline is earlier */
-    uint64_t rate_ns WF_GUARDED_BY(lock);          /* rate limit, see accept.c */
-    uint64_t stop_ns WF_GUARDED_BY(lock);          /* closing ends at the latest then */
-    uint64_t accept_ns WF_GUARDED_BY(lock); /* accepting is paused until then; 0: it is not */
-    struct wf_mgr_log_limit log_limit[WF_MGR_TOPICS] WF_GUARDED_BY(lock);
-    uint8_t key[WF_NET_KEY] WF_GUARDED_BY(lock);
-    bool has_key, key_is_new, stop WF_GUARDED_BY(lock);
-    bool in_event WF_GUARDED_BY(lock); /* an event of this endpoint is being delivered: */
-    uint16_t event_ep WF_GUARDED_BY(lock);
-    uint32_t event_ep_gen WF_GUARDED_BY(lock);
+    struct wf_list pendings, dials, lingers WF_UNDER(mgr_lock_class);
+    struct wf_mgr_watch *dead WF_UNDER(mgr_lock_class); /* to be freed, linked by next_dead */
+    unsigned npending WF_UNDER(mgr_lock_class);         /* without dead ones */
+    uint64_t last_dial WF_UNDER(mgr_lock_class);        /* number of the latest dial */
+    uint64_t next_ns WF_UNDER(mgr_lock_class);          /* no deadline is earlier */
+    uint64_t rate_ns WF_UNDER(mgr_lock_class);          /* rate limit, see accept.c */
+    uint64_t stop_ns WF_UNDER(mgr_lock_class);          /* closing ends at the latest then */
+    uint64_t accept_ns WF_UNDER(mgr_lock_class); /* accepting is paused until then; 0: it is not */
+    struct wf_mgr_log_limit log_limit[WF_MGR_TOPICS] WF_UNDER(mgr_lock_class);
+    uint8_t key[WF_NET_KEY] WF_UNDER(mgr_lock_class);
+    bool has_key, key_is_new, stop WF_UNDER(mgr_lock_class);
+    bool in_event WF_UNDER(mgr_lock_class); /* an event of this endpoint is being delivered: */
+    uint16_t event_ep WF_UNDER(mgr_lock_class);
+    uint32_t event_ep_gen WF_UNDER(mgr_lock_class);
 };
+
+static inline WF_ACQUIRES(mgr_lock_class) void mgr_lock(struct wf_conn_mgr *mgr)
+{
+    pthread_mutex_lock(&mgr->lock);
+}
+
+static inline WF_RELEASES(mgr_lock_class) void mgr_unlock(struct wf_conn_mgr *mgr)
+{
+    pthread_mutex_unlock(&mgr->lock);
+}
 
 /* ---- manager.c ---- */
 
 void wf_mgr_wake(struct wf_conn_mgr *mgr);
-void wf_mgr_deadline_set(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w, uint64_t at_ns);
+UNDER_LOCK void wf_mgr_deadline_set(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w,
+                                    uint64_t at_ns);
 /* 0, or -1 with errno. */
 int wf_mgr_watch_add(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w, uint32_t events);
 void wf_mgr_watch_events(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w, uint32_t events);
 /* Stop watching. The socket (-1: none) is the caller's from here on. */
 int wf_mgr_watch_release(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w);
 /* Close the socket, and have the thread free the watch. */
-void wf_mgr_watch_end(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w);
+UNDER_LOCK void wf_mgr_watch_end(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w);
 
 /* Release the lock to deliver an event of this endpoint, and take it again. Meanwhile
  * wf_conn_mgr_forget of that endpoint waits. */
+WF_RELEASES(mgr_lock_class)
 void wf_mgr_event_begin(struct wf_conn_mgr *mgr, uint16_t ep, uint32_t ep_gen);
-void wf_mgr_event_end(struct wf_conn_mgr *mgr);
+WF_ACQUIRES(mgr_lock_class) void wf_mgr_event_end(struct wf_conn_mgr *mgr);
 
 /* May a line of [topic] be logged now? If so, [suffix] is for the line's end: it says how many
  * lines were suppressed since the last one. */
@@ -110,14 +128,14 @@ struct wf_net_conn *wf_mgr_conn_new(struct wf_conn_mgr *mgr, const struct wf_net
                                     const struct wf_net_challenge *challenge, bool dialled);
 /* Hand [conn] over to the endpoint; if the owner does not take it, close and free it. Releases the
  * lock meanwhile. */
-void wf_mgr_conn_deliver(struct wf_conn_mgr *mgr, uint16_t ep, uint32_t ep_gen,
-                         struct wf_net_conn *conn);
+UNDER_LOCK void wf_mgr_conn_deliver(struct wf_conn_mgr *mgr, uint16_t ep, uint32_t ep_gen,
+                                    struct wf_net_conn *conn);
 
 /* ---- linger.c ---- */
 
-void wf_mgr_linger_event(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w);
+UNDER_LOCK void wf_mgr_linger_event(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w);
 /* While the manager closes: end those that are finished, or all if it is late. */
-void wf_mgr_lingers_closing(struct wf_conn_mgr *mgr);
+UNDER_LOCK void wf_mgr_lingers_closing(struct wf_conn_mgr *mgr);
 
 /* ---- mgr_fork.c ---- */
 
@@ -127,29 +145,29 @@ void wf_mgr_fork_leave(struct wf_conn_mgr *mgr);
 
 /* ---- accept.c ---- */
 
-void wf_mgr_listen_event(struct wf_conn_mgr *mgr, const struct wf_mgr_watch *w);
+UNDER_LOCK void wf_mgr_listen_event(struct wf_conn_mgr *mgr, const struct wf_mgr_watch *w);
 /* Accept again if the pause is over; else mgr->next_ns takes its end into account. */
-void wf_mgr_listen_timer(struct wf_conn_mgr *mgr, uint64_t now);
-void wf_mgr_pending_event(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w);
-void wf_mgr_pending_expired(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w);
+UNDER_LOCK void wf_mgr_listen_timer(struct wf_conn_mgr *mgr, uint64_t now);
+UNDER_LOCK void wf_mgr_pending_event(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w);
+UNDER_LOCK void wf_mgr_pending_expired(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w);
 /* The key was set: challenge those that wait for it. */
-void wf_mgr_pendings_resume(struct wf_conn_mgr *mgr);
-void wf_mgr_pendings_forget(struct wf_conn_mgr *mgr, uint16_t ep, uint32_t ep_gen);
+UNDER_LOCK void wf_mgr_pendings_resume(struct wf_conn_mgr *mgr);
+UNDER_LOCK void wf_mgr_pendings_forget(struct wf_conn_mgr *mgr, uint16_t ep, uint32_t ep_gen);
 
 /* ---- dial.c ---- */
 
 void wf_mgr_dial_free(struct wf_mgr_watch *w); /* what it owns, but not the watch */
-void wf_mgr_dial_event(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w);
-void wf_mgr_dial_expired(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w);
+UNDER_LOCK void wf_mgr_dial_event(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w);
+UNDER_LOCK void wf_mgr_dial_expired(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w);
 /* Dial the sender of a connect-back, unless a dial of that channel is in progress. */
-void wf_mgr_dial_back(struct wf_conn_mgr *mgr, const struct wf_dial *want);
+UNDER_LOCK void wf_mgr_dial_back(struct wf_conn_mgr *mgr, const struct wf_dial *want);
 /* The connection of [hello] has come: end the connect-back that asked for it, if any. */
-void wf_mgr_connect_back_end(struct wf_conn_mgr *mgr, uint16_t ep, uint32_t ep_gen,
-                             const struct wf_net_hello *hello);
+UNDER_LOCK void wf_mgr_connect_back_end(struct wf_conn_mgr *mgr, uint16_t ep, uint32_t ep_gen,
+                                        const struct wf_net_hello *hello);
 /* Does this host lack resources to dial the sender of [hello], and is that dial in progress? */
 bool wf_mgr_dial_lacks_resources(struct wf_conn_mgr *mgr, uint16_t ep, uint32_t ep_gen,
                                  const struct wf_net_hello *hello);
-void wf_mgr_dials_resume(struct wf_conn_mgr *mgr); /* the key was set */
-void wf_mgr_dials_forget(struct wf_conn_mgr *mgr, uint16_t ep, uint32_t ep_gen);
+UNDER_LOCK void wf_mgr_dials_resume(struct wf_conn_mgr *mgr); /* the key was set */
+UNDER_LOCK void wf_mgr_dials_forget(struct wf_conn_mgr *mgr, uint16_t ep, uint32_t ep_gen);
 
 #endif

@@ -13,19 +13,19 @@ static struct wf_conn_mgr *mgr_of(struct wf_fork_item *item)
     return wf_container_of(item, struct wf_conn_mgr, fork_item);
 }
 
-static void mgr_fork_prepare(struct wf_fork_item *item)
+static WF_UNCHECKED void mgr_fork_prepare(struct wf_fork_item *item)
 {
     struct wf_conn_mgr *mgr = mgr_of(item);
-    pthread_mutex_lock(&mgr->lock);
+    mgr_lock(mgr);
     if (mgr->params.events->fork_begin)
         mgr->params.events->fork_begin(mgr->params.owner);
 }
 
-static void mgr_fork_end(struct wf_conn_mgr *mgr, bool child)
+static WF_UNCHECKED void mgr_fork_end(struct wf_conn_mgr *mgr, bool child)
 {
     if (mgr->params.events->fork_end)
         mgr->params.events->fork_end(mgr->params.owner, child);
-    pthread_mutex_unlock(&mgr->lock);
+    mgr_unlock(mgr);
 }
 
 static void mgr_fork_parent(struct wf_fork_item *item)
