@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Channels. The links of a channel come and go. Its frames stay until the peer acknowledges
- * them. */
+/* Channels. A channel's links come and go. A channel keeps its frames until the peer acknowledges
+ * the frames. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,11 +13,12 @@
 /* More frames than a channel can hold unacknowledged. A frame takes at least 16 bytes of the ring,
  * and no ring has 16 * FRAMES_MAX bytes. */
 #define FRAMES_MAX ((uint32_t)1 << 24)
-/* A correct peer's next connection has a generation at most this much greater than the last one. */
+/* If the peer follows the protocol, a channel's next connection has a generation at most this much
+ * greater than the last connection's generation. */
 #define GEN_STEP 65536u
 /* How long a poll waits for a link to send everything. */
 #define SETTLE_NS 2000000u
-/* The least time for the same wait of one link while the endpoint closes. */
+/* How long one link at least may wait to send everything while the endpoint closes. */
 #define SETTLE_CLOSING_NS 100000u
 
 static uint32_t power_of_two(uint64_t n)
@@ -71,8 +72,8 @@ static struct net_link *link_leave(struct net_chan *chan)
 }
 
 /* Wait, for a short time, until the link has sent everything. While the endpoint closes, all links
- * share closing.settle_ns for waits that fail. Each wait may use half of what is left of it, since
- * the peers of many links may be gone. */
+ * share one time for waits that fail, closing.settle_ns. Each wait may use half of what is left of
+ * this time, since many peers may be gone, so that many waits fail. */
 void wf_net_chan_settle(struct net_chan *chan)
 {
     struct net_closing *c = &chan->session->ep->closing;
@@ -114,7 +115,7 @@ static void link_drop(struct net_chan *chan)
 void wf_net_chan_free(struct net_chan *chan)
 {
     struct net_ep *ep = chan->session->ep;
-    link_drop(chan); /* this may run the program's handlers, and a handler may dial */
+    link_drop(chan); /* link_drop may run the program's handlers, and a handler may dial */
     if (chan->dial)
         wf_conn_mgr_cancel(ep->ctx->mgr, chan->dial);
     if (ep->driver->chan_free)
@@ -167,7 +168,7 @@ void wf_net_chan_dial(struct net_chan *chan, uint32_t delay_ms)
     ep->undialled = true;
 }
 
-/* Prepare to write all frames from the oldest kept one on to the next link. */
+/* Prepare to write all frames to the next link, from the oldest frame that is kept. */
 static void rewind_out(struct net_chan *chan)
 {
     chan->at = chan->sent = chan->tail;
@@ -272,7 +273,7 @@ void wf_net_chan_adopt(struct net_chan *chan, struct wf_net_conn *conn)
     struct net_link *link;
     if (!is_later(chan, conn)) {
         if (!conn->dialled || conn->dial == chan->dial)
-            chan->dial = 0; /* the connection manager has ended this dial */
+            chan->dial = 0; /* the connection manager ended this dial when [conn] came */
         conn_close(chan, conn);
         return;
     }
@@ -366,7 +367,8 @@ enum weft_status wf_net_chan_sync(struct net_chan *chan, const struct wf_net_fra
     enum weft_status status;
     if ((sync->yours && sync->yours != session->number) ||
         (session->theirs && sync->session != session->theirs))
-        return WEFT_EPEER; /* one of the endpoints gave the other one up and forgot it */
+        /* SYNC is of another session: one of the two endpoints has forgotten this session. */
+        return WEFT_EPEER;
     if (!sync_is_possible(chan, f, sync))
         return WEFT_EPROTO;
     session->theirs = sync->session;

@@ -18,7 +18,7 @@
  * time, two busy loops beside net_test.test_last_words. With 20 ms, 4 of 14 runs lost messages.
  * With 200 ms, none of 14 did. */
 #define LAST_ACK_NS 200000000u
-/* The time to flush all links, which they share. */
+/* The time that all links together have to send everything. */
 #define SETTLE_NS 50000000u
 
 static struct net_session *session_of(struct wf_addr_entry *entry)
@@ -49,8 +49,9 @@ static void bye_append(struct wf_addr_entry *entry, void *arg)
         }
 }
 
-/* What a closing endpoint still waits for. It waits for nothing from a peer that has sent BYE,
- * since such a peer receives nothing more. */
+/* What a closing endpoint still waits for: an acknowledgement (OUT_ACK), or that bytes reach a
+ * peer's kernel (OUT_BYTES). It waits for nothing from a peer that has sent BYE, since such a peer
+ * receives nothing more. */
 enum outstanding { OUT_NOTHING, OUT_ACK, OUT_BYTES };
 
 static enum outstanding chan_outstanding(const struct net_chan *chan)
@@ -92,9 +93,9 @@ static void turn(struct net_ep *ep)
     wf_net_flush_all(ep);
 }
 
-/* While a link is not up, the peer has to poll before the link can send. So break such a link.
- * The new link is a socket: the peer's kernel takes the last messages even if the peer does not
- * poll. */
+/* If a link is not up, its handshake is not done, and the handshake needs a peer that polls. So
+ * break such a link. The new link is a socket: the peer's kernel takes the last messages even if
+ * the peer does not poll. */
 static void break_if_not_up(struct net_chan *chan)
 {
     if (!chan->up)

@@ -204,7 +204,8 @@ void wf_net_ready_each(struct net_ep *ep, void (*act)(struct net_chan *chan))
     }
 }
 
-/* Send the acknowledgements that would otherwise leave with the next message. */
+/* Send the acknowledgements that would otherwise leave with the next message. Called before the
+ * owner sleeps. */
 static void acks_flush(struct net_ep *ep)
 {
     wf_list_each(it, &ep->live)

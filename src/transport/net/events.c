@@ -236,7 +236,7 @@ static bool mgr_connected(void *owner, uint16_t number, uint32_t gen, struct wf_
     if (ep && !gone)
         hand_over(ep, &ep->arrivals, &conn->item);
     pthread_mutex_unlock(&ctx->lock);
-    if (gone) /* here, since the endpoint's owner may not poll */
+    if (gone) /* turned away here, since the endpoint's owner may not poll */
         conn_turn_away(ctx, conn);
     return ep;
 }

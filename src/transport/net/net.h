@@ -276,8 +276,8 @@ struct net_chan {
     /* sending */
     uint8_t *ring;
     uint32_t mask, request_room;
-    /* Offsets in the ring: of the oldest frame that is kept, of the first frame that is not wholly
-     * written to the link, of the next byte to write, and of the end. */
+    /* Offsets in the ring: [tail], the oldest frame that is kept; [at], the first frame that is not
+     * wholly written to the link; [sent], the next byte to write to the link; [head], the end. */
     uint32_t tail, at, sent, head;
     /* The number of the frame at [tail], and the number of the next frame to be appended. */
     uint32_t first, next;
@@ -287,14 +287,14 @@ struct net_chan {
     uint32_t request_bytes, reply_bytes; /* in the ring */
     /* Bytes of the peer's ring that this side's requests have reserved for replies. */
     uint32_t reserved;
-    /* The peer's latest report of reserved reply room that it did not use: a running total in
-     * bytes. */
+    /* The reply room that this side's requests reserved and that the peer did not use, as the peer
+     * last reported: a running total in bytes. */
     uint32_t returned;
     /* The bulk frames among the frames in the ring. This array is a ring, too, of bulks_room
      * elements, a power of two. */
     struct net_bulk *bulks;
-    /* Positions in [bulks]: of the oldest bulk frame that is kept, of the next one to write, and of
-     * the end. */
+    /* Positions in [bulks]: [bulk_first], the oldest bulk frame that is kept; [bulk_at], the next
+     * one to write; [bulk_end], the end. */
     uint32_t bulks_room, bulk_first, bulk_at, bulk_end;
     /* Bytes written of the payload (and its padding) of the bulk frame at bulk_at. */
     uint32_t bulk_sent;
@@ -302,8 +302,8 @@ struct net_chan {
     uint32_t control_len, control_sent;
 
     /* receiving */
-    /* How many frames were received, and how many of these were acknowledged to the peer, not
-     * counting ACK and SYNC. */
+    /* How many frames were received ([taken]), and how many of these were acknowledged to the peer
+     * ([acked]), not counting ACK and SYNC. */
     uint32_t taken, acked;
     uint32_t taken_bytes; /* received since the last acknowledgement */
     /* Reply room that the peer's requests reserved and that no reply used: a running total in
@@ -339,9 +339,9 @@ static inline uint32_t wf_net_past(uint32_t a, uint32_t b)
 
 /* ---- fds.c ---- */
 
-/* The list of sockets that a forked child must close. wf_net_fd_note adds a socket: its caller
- * holds ctx->lock, and it returns false if there is no memory. wf_net_fd_forget removes a socket,
- * and takes the lock itself. */
+/* The list of sockets that a forked child must close. wf_net_fd_note adds a socket, and returns
+ * false if there is no memory; the caller holds ctx->lock. wf_net_fd_forget removes a socket, and
+ * takes this lock itself. */
 bool wf_net_fd_note(struct net_ctx *ctx, int fd);
 void wf_net_fd_forget(struct net_ctx *ctx, int fd);
 /* Make the epoll descriptor for the sockets of the endpoint's links, unless it exists. Returns
@@ -504,9 +504,9 @@ void wf_net_session_let_go(struct net_peer *peer);
 /* Choose the channel for a message. Returns NULL if there is no memory. */
 struct net_chan *wf_net_session_pick(struct net_session *session, bool ordered);
 struct net_chan *wf_net_session_pick_bulk(struct net_session *session);
-/* Choose the channel for a message that must come after the message that [order] names. It is the
- * earlier message's channel, if the peer has not acknowledged that message. Otherwise it is the
- * next channel in turn, or for [bulk] the one that wf_net_session_pick_bulk chooses. */
+/* Choose the channel for a message that must come after the message that [order] names. If the peer
+ * has not acknowledged the earlier message, choose the earlier message's channel. Otherwise choose
+ * the next channel in turn, or for [bulk] as wf_net_session_pick_bulk does. */
 struct net_chan *wf_net_session_pick_ordered(struct net_session *session,
                                              const struct wf_order *order, bool bulk);
 /* Is a channel other than [chan] open? */
@@ -541,7 +541,8 @@ void wf_net_close(struct net_ep *ep);
  * is no memory. */
 struct net_chan *wf_net_session_chan(struct net_session *session, unsigned index);
 void wf_net_chan_free(struct net_chan *chan);
-/* Dial for this channel, unless a dial is in progress or the channel has a link. */
+/* Dial for this channel after [delay_ms]. Does nothing if a dial is in progress, if the channel has
+ * a link, or if the session ends. */
 void wf_net_chan_dial(struct net_chan *chan, uint32_t delay_ms);
 /* Make a link for [conn], if [conn] is later than the channel's present or last connection.
  * Otherwise close [conn]. Takes over [conn]. */
@@ -554,11 +555,12 @@ void wf_net_chan_settle(struct net_chan *chan);
 /* Everything was sent: hand the link's socket to the connection manager, which waits until the peer
  * closes. */
 void wf_net_chan_linger(struct net_chan *chan);
-/* Call this when a link has ended because nothing was received for a long time. Returns true if two
+/* Call this when a link ends because nothing was received for a long time. Returns true if two
  * links ended like this after the peer's SYNC, and no frame was acknowledged in between. Then the
  * path passes small packets but drops large ones, and another connection would not help. */
 bool wf_net_chan_is_stuck(struct net_chan *chan);
-/* Process SYNC. Returns OK | EPROTO | EPEER (SYNC belongs to another session) */
+/* Process SYNC, the peer's first frame on each link. Returns OK | EPROTO | EPEER (SYNC is of
+ * another session) */
 enum weft_status wf_net_chan_sync(struct net_chan *chan, const struct wf_net_frame *f,
                                   const struct wf_net_sync *sync);
 /* wf_net_chan_acked: the peer has received all frames before number [ack]. wf_net_chan_returned:

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Receiving: from a link to the core. Bytes are read into the endpoint's receive buffer. But the
  * payload of a bulk frame is read into the memory that the core chooses, and only the bytes behind
- * it go to the buffer. If a read ends within a frame, the channel keeps the beginning of this frame
- * in its stash until the next read. */
+ * the payload go to the buffer. If a read ends within a frame, the channel keeps the beginning of
+ * this frame in its stash until the next read. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -19,8 +19,8 @@
 #define BULK_READ ((size_t)1 << 20) /* the most bytes of payload in one read */
 /* The most reads from the link's own buffers in one call of wf_net_chan_readable. */
 #define PEEKS 20
-/* How many bytes behind a payload are read together with the payload. They are few, since the next
- * frame's payload among them has to be copied once more. */
+/* How many bytes behind a payload are read together with the payload. The number is small: if these
+ * bytes contain the next frame's payload, it has to be copied once more. */
 #define BEHIND_READ ((size_t)4096)
 
 _Static_assert(NET_RX_SIZE >= READ_MAX + 2 * (WF_NET_AM_MAX + 128), "a stash fits in front");
@@ -293,8 +293,9 @@ static bool stash_keep(struct net_chan *chan, const uint8_t *bytes, size_t n)
 
 /* ---- reading ---- */
 
-/* Read into the receive buffer. If there is payload that is to be dropped, read no further than its
- * end, so that the frames behind the payload begin at multiples of 16 bytes. */
+/* Read into the receive buffer. If the next payload is to be dropped, read no further than the
+ * payload's end. Then the frames behind the payload begin at multiples of 16 bytes of the
+ * buffer. */
 static ssize_t read_to_buffer(struct net_chan *chan, uint8_t *at, uint32_t left)
 {
     bool is_lost = left && !chan->link->buffered;
@@ -373,8 +374,8 @@ void wf_net_chan_end(struct net_chan *chan, enum weft_status why)
     wf_net_session_end(session, why);
 }
 
-/* Returns where in the receive buffer to read to. The place is chosen so that frames and payloads
- * begin at multiples of 16 bytes. */
+/* Returns where in the receive buffer the next read stores its bytes. The place is chosen so that
+ * frames and payloads begin at multiples of 16 bytes of the buffer. */
 static uint8_t *buffer_start(const struct net_chan *chan)
 {
     uint32_t skip = chan->bulk.frame.kind ? chan->bulk.skip : 0;
@@ -389,7 +390,8 @@ static enum weft_status bytes_take(struct net_chan *chan, uint8_t *start, size_t
 {
     size_t used = 0;
     enum weft_status status = WEFT_OK;
-    /* frames_take stops at fewer bytes than a frame header has, so payload is taken here */
+    /* frames_take does nothing with fewer bytes than a frame header has. So payload is taken
+     * here. */
     if (chan->bulk.frame.kind)
         used = bulk_take(chan, start, have, &status);
     if (status == WEFT_OK) {
@@ -399,7 +401,7 @@ static enum weft_status bytes_take(struct net_chan *chan, uint8_t *start, size_t
     }
     if (status != WEFT_OK)
         return status;
-    /* the rest is payload, fewer bytes than a frame header has */
+    /* frames_take has left fewer bytes than a frame header has. These bytes are payload. */
     if (chan->bulk.frame.kind && have != used)
         used += bulk_take(chan, start + used, have - used, &status);
     if (status == WEFT_OK && !stash_keep(chan, start + used, have - used))
@@ -425,7 +427,8 @@ static void read_done(struct net_chan *chan, enum weft_status status, uint32_t b
 static void read_count(struct net_chan *chan, size_t n)
 {
     wf_net_count(chan->session->ep, WF_STAT_TCP_BYTES_RECEIVED, n);
-    /* also for payload without a message, so that a waiting owner stays awake */
+    /* Payload counts as an event even before its message is complete, so that a waiting owner stays
+     * awake. */
     chan->session->ep->events++;
     chan->taken_bytes += (uint32_t)n;
     WF_HOOK("tcp.read");

@@ -89,7 +89,7 @@ static uint32_t put_head(struct net_chan *chan, enum wf_net_kind kind, const str
                              .nargs = (uint8_t)out->nargs,
                              .handler = out->handler};
     uint32_t size = wf_net_ring_size_of(&f);
-    *wf_net_frame_at(chan, chan->head) = f; /* 16 bytes at a multiple of 16 do not wrap */
+    *wf_net_frame_at(chan, chan->head) = f; /* 16 bytes at a multiple of 16 never wrap */
     if (out->nargs)
         ring_put(chan, chan->head + (uint32_t)sizeof f, out->args, 4u * out->nargs);
     if (is_reply(kind))
@@ -173,8 +173,8 @@ bool wf_net_ack_is_due(const struct net_chan *chan)
     return chan->taken != chan->acked || chan->unreplied != chan->unreplied_acked;
 }
 
-/* Must an ACK frame soon report the reply room that was reserved and not used? Only ACK and SYNC
- * frames report it. */
+/* Must an ACK frame soon report reply room that the peer reserved and that no reply used? Only ACK
+ * and SYNC frames report such room. */
 static bool returns_are_urgent(const struct net_chan *chan)
 {
     return wf_net_past(chan->unreplied_acked, chan->unreplied) >= NET_REPLY_ROOM / 4;
@@ -280,7 +280,8 @@ static bool batch_payload(struct batch *b, struct net_chan *chan, struct net_bul
     return true;
 }
 
-/* Gather the bytes of one write. Returns false if the link must be given up. */
+/* Gather the bytes of one write. Returns false if the link must be given up, because a payload that
+ * was sent in part is gone. */
 static bool batch_make(struct batch *b, struct net_chan *chan)
 {
     struct net_bulk *bulk;
@@ -294,7 +295,7 @@ static bool batch_make(struct batch *b, struct net_chan *chan)
     if (chan->at == chan->sent && chan->sent != chan->head)
         wf_net_frame_at(chan, chan->at)->ack = chan->taken;
     while ((bulk = bulk_next(chan))) {
-        if (!bulk->bulk.len) { /* its payload was gone on an earlier link */
+        if (!bulk->bulk.len) { /* the payload was gone already on an earlier link */
             chan->bulk_at++;
             continue;
         }
@@ -309,7 +310,7 @@ static bool batch_make(struct batch *b, struct net_chan *chan)
     return true;
 }
 
-/* The link has taken all bytes of the frame at [chan->at], which takes [size] bytes in the ring. */
+/* The link has taken all bytes of the frame at [chan->at], whose size in the ring is [size]. */
 static void frame_written(struct net_chan *chan, uint32_t size)
 {
     chan->at += size;
@@ -365,7 +366,7 @@ static void batch_done(struct batch *b, struct net_chan *chan, size_t n)
 static void send_end(struct net_chan *chan)
 {
     chan->half_closed = true;
-    chan->blocked = false; /* otherwise epoll would report room forever */
+    chan->blocked = false; /* so that epoll is not asked for room, which it would report forever */
     chan->link->ops->half_close(chan->link);
 }
 
@@ -424,7 +425,7 @@ static bool flush_once(struct net_chan *chan)
     if (n < 0 && error == EFAULT && b.held)
         return payload_gone(chan, b.held);
     if (n < 0 && error != EAGAIN && error != EINTR) {
-        /* receiving does not report this error again */
+        /* A socket reports such an error once, so receiving will not report it. */
         chan->was_silent |= wf_net_is_silence(error);
         send_end(chan);
         return false;
@@ -448,7 +449,7 @@ void wf_net_flush(struct net_chan *chan)
         return;
     chan->session->sent_ns = wf_now_ns();
     if (wf_net_has_unsent(chan) && (chan->open || chan->control_sent != chan->control_len))
-        wf_net_dirty(chan); /* the next poll goes on; if the owner sleeps, the link wakes it */
+        wf_net_dirty(chan); /* the next poll sends the rest; the link wakes an owner that sleeps */
 }
 
 void wf_net_dirty(struct net_chan *chan)
@@ -457,8 +458,8 @@ void wf_net_dirty(struct net_chan *chan)
         wf_list_append(&chan->session->ep->dirty, &chan->dirty);
 }
 
-/* A faster way for one case: there is nothing to send but one short frame, which does not wrap in
- * the ring. Returns false if it did nothing. */
+/* A faster way than wf_net_flush for one case: nothing but one short frame is to be sent, and this
+ * frame does not wrap in the ring. Returns false if nothing was sent. */
 static bool frame_send(struct net_chan *chan)
 {
     struct wf_net_frame *f = wf_net_frame_at(chan, chan->sent);

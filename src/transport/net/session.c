@@ -8,7 +8,7 @@
 #include "transport/net/net.h"
 
 /* How many ended sessions an endpoint remembers, to turn late connections of their peers away. If a
- * session was forgotten, SYNC (the first frame) reveals its peer: the peer's SYNC names the old
+ * session was forgotten, its peer is still recognised: SYNC, the peer's first frame, names the old
  * session's number, and a new session has another number. */
 #define DEAD_MAX 4096
 #define SMALL_BACKLOG                                                                              \
@@ -129,8 +129,8 @@ void wf_net_session_spread(struct net_session *session)
     }
 }
 
-/* Choose the channel that has the fewest payloads unacknowledged. The first payload makes the
- * session dial its other channels. */
+/* Choose the channel with the fewest unacknowledged payloads. When the session has its first
+ * payload, it dials its other channels. */
 struct net_chan *wf_net_session_pick_bulk(struct net_session *session)
 {
     struct net_chan *best = wf_net_session_pick(session, true);
@@ -226,8 +226,8 @@ static void dead_remember(struct net_session *session)
         wf_net_session_free(wf_container_of(ep->dead.next, struct net_session, item));
 }
 
-/* For WEFT_DEBUG=shuffle: deliver the messages that arrived before the end and were kept, and send
- * the replies to them. */
+/* For WEFT_DEBUG=shuffle: deliver the messages that arrived before the session's end and were kept,
+ * and send the replies to them. */
 static void kept_deliver(struct net_session *session)
 {
     wf_net_shuffle_end(session);
@@ -244,7 +244,7 @@ void wf_net_session_end(struct net_session *session, enum weft_status why)
         return;
     if (ep->shuffle)
         kept_deliver(session);
-    /* acknowledgements of the peer's last messages may still be on their way */
+    /* Acknowledgements of the peer's last messages may still have to reach the peer. */
     if (why == WEFT_ECLOSED)
         wf_net_session_linger(session);
     wf_net_session_chans_free(session); /* before the core is informed */

@@ -36,7 +36,7 @@ struct pending {
     struct wf_mgr_watch watch;
     enum pending_state state;
     uint64_t since_ns; /* when it was accepted */
-    bool names_ep;     /* its hello names an endpoint of this process */
+    bool names_ep;     /* the hello names an endpoint of this process */
     uint16_t port;     /* the peer's port, for the log */
     uint8_t ip[WF_NET_IP];
     size_t have; /* bytes of [in] that have arrived */
@@ -118,7 +118,7 @@ static void pending_hello_done(struct wf_conn_mgr *mgr, struct pending *p)
         pending_refuse(mgr, p, WF_NET_REFUSED_FLAGS);
     } else if (target == WF_NET_HOST_FULL ||
                wf_mgr_dial_lacks_resources(mgr, p->hello.to_ep, p->hello.to_gen, &p->hello)) {
-        pending_refuse(mgr, p, WF_NET_REFUSED_BUSY); /* so that the peer takes this side for slow */
+        pending_refuse(mgr, p, WF_NET_REFUSED_BUSY); /* BUSY: this side is slow, not dead */
     } else if (mgr->has_key) {
         p->names_ep = true;
         pending_challenge(mgr, p);
@@ -160,9 +160,9 @@ static void rate_refund(struct wf_conn_mgr *mgr)
 }
 
 /* The peer has authenticated. If this side has the greater address, this side is to make the
- * connections, and the peer only asks for a connection by this one (a connect-back). Then close it,
- * dial the peer, and return true. If the peer has the greater address, the connection is to be
- * used: return false. */
+ * connections: the peer's connection is only a connect-back, a request to be dialled. Then close
+ * the connection, dial the peer, and return true. If the peer has the greater address, return
+ * false: the connection is to be used. */
 static bool pending_connect_back(struct wf_conn_mgr *mgr, struct pending *p)
 {
     struct wf_dial back = {.from = {.version = WF_ADDRESS_VERSION,
@@ -229,11 +229,11 @@ void wf_mgr_pending_event(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w)
     }
 }
 
-/* Choose the pending connection that a new one evicts. It is the oldest one that has not named an
- * endpoint, or the oldest of all if each has named one. Naming an endpoint takes knowing the
- * process's token. So a flood of connections that do not know the token evicts none that has named
- * an endpoint. When many processes start at once, GRACE_MS keeps connections that have named an
- * endpoint from evicting each other. Returns NULL if none may be evicted now. */
+/* Choose the pending connection to evict for a new connection: the oldest one that has not named an
+ * endpoint, or the oldest of all if each has named an endpoint. Naming an endpoint takes knowing
+ * the process's token. So a flood of connections that do not know the token evicts none that has
+ * named an endpoint. When many processes start at once, GRACE_MS keeps connections that have named
+ * an endpoint from evicting each other. Returns NULL if none may be evicted now. */
 static struct pending *pending_victim(struct wf_conn_mgr *mgr)
 {
     struct pending *oldest = NULL;
@@ -376,8 +376,8 @@ void wf_mgr_listen_event(struct wf_conn_mgr *mgr, const struct wf_mgr_watch *w)
         mgr->rate_ns -= INTERVAL_NS;
         if (errno == EAGAIN)
             return;
-        /* accept(2) also returns errors that concern only the new connection. These are ignored;
-         * only the errors of this process listed here pause accepting. */
+        /* accept(2) also returns errors that concern only the new connection. Such an error is
+         * ignored. Accepting pauses only for the errors below, which concern this process. */
         if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS ||
             errno == EINVAL || errno == EBADF)
             listen_failed(mgr);

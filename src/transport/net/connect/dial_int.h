@@ -27,7 +27,8 @@ struct wf_mgr_dial {
     uint64_t refused_ns;
     /* Since when each connection was closed without an answer. */
     uint64_t closed_ns;
-    /* Since when connect-backs were accepted without a connection from the peer. */
+    /* Since when connect-backs (requests to be dialled) succeed, but no connection from the peer
+     * comes. */
     uint64_t connect_back_ns;
     uint64_t shortage_ns; /* since when this host lacks resources */
     int shortage_errno;   /* errno of the latest shortage */
@@ -42,7 +43,7 @@ struct wf_mgr_dial {
     struct wf_dial_result *result;
 };
 
-/* How an attempt ended that did not give a connection. */
+/* The ways in which an attempt can end without a connection to use. */
 enum wf_attempt_end {
     WF_ATTEMPT_UNREACHED, /* no TCP connection */
     /* No TCP connection, because this host has no route. That says nothing about the peer. */
@@ -65,7 +66,7 @@ void wf_mgr_attempt_end(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial, enum 
  * shortage is logged once, and again when [err] changes. */
 void wf_mgr_attempt_shortage(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial, int err);
 /* The current attempt has ended because socket(2), connect(2) or epoll_ctl(2) failed with errno
- * [err], which decides what this means for the dial. */
+ * [err]. [err] decides which of the ways in enum wf_attempt_end this was. */
 void wf_mgr_attempt_errno(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial, int err);
 
 /* End the dial, and deliver the event [given_up]. The lock is released during the event. [why] is a

@@ -7,7 +7,7 @@
 #include "transport/net/connect/manager.h"
 
 /* Parse the first 16 bytes of a message, while the rest may still be under way. The message's role
- * has to be [role] or [other]. If [other] is 0, it has to be [role].
+ * has to be [role] or [other]. If [other] is 0, the role has to be [role].
  * Returns OK | EPROTO | EVERSION (the sender uses another version of the protocol; *out is set, but
  * that version may define role, size and flags differently) */
 enum weft_status wf_net_greeting_parse(const void *bytes, unsigned role, unsigned other,
