@@ -203,7 +203,7 @@ void wf_net_chan_break(struct net_chan *chan, const char *why)
 
 /* ---- a new link ---- */
 
-/* Is [conn] later than the channel's present or last connection? */
+/* Does [conn] have a greater generation than the channel's present or last connection? */
 static bool is_later(const struct net_chan *chan, const struct wf_net_conn *conn)
 {
     return conn->gen != chan->gen && conn->gen - chan->gen <= GEN_STEP;

@@ -50,8 +50,8 @@ static void bye_append(struct wf_addr_entry *entry, void *arg)
 }
 
 /* What a closing endpoint still waits for: an acknowledgement (OUT_ACK), or that bytes reach a
- * peer's kernel (OUT_BYTES). It waits for nothing from a peer that has sent BYE, since such a peer
- * receives nothing more. */
+ * peer's kernel (OUT_BYTES). The endpoint waits for nothing from a peer that has sent BYE, since
+ * such a peer receives nothing more. */
 enum outstanding { OUT_NOTHING, OUT_ACK, OUT_BYTES };
 
 static enum outstanding chan_outstanding(const struct net_chan *chan)

@@ -69,16 +69,16 @@
  * channel with the least left to send (session.c).
  *
  * When bytes are sent. The first PROMPT messages after a poll are sent at once. A later message
- * that follows the last send within QUIET_NS waits for more messages. It waits at most until poll,
- * arm, or BATCH unsent bytes. So a stream of small messages shares system calls, and a single
- * message does not wait.
+ * that follows the last send within QUIET_NS waits for more messages. It waits at most until the
+ * next poll, until the owner is about to sleep (arm), or until BATCH bytes are unsent. So a stream
+ * of small messages shares system calls, and a single message does not wait.
  *
  * Threads. Only the endpoint's owner uses the endpoint's sessions, channels and links. The
  * connection manager's thread puts connections into the endpoint's inbox, under the endpoint's
  * lock, and then writes to the owner's eventfd. While the endpoint is not polled, the inbox takes
- * NET_ARRIVALS_MAX connections. It takes a quarter of RLIMIT_NOFILE if that is less, since the
- * program needs descriptors, too. (It also takes connections whose handshake is under way when the
- * limit is reached.) Later connections are refused as BUSY, and the peer dials again. */
+ * at most NET_ARRIVALS_MAX connections, or a quarter of RLIMIT_NOFILE if that is less. (The program
+ * needs descriptors, too.) Connections whose handshake is under way when the limit is reached are
+ * taken in addition. Later connections are refused as BUSY, and the peer dials again. */
 #ifndef WF_TRANSPORT_NET_NET_H
 #define WF_TRANSPORT_NET_NET_H
 
@@ -178,8 +178,8 @@ struct net_ep {
     struct wf_list arrivals WF_GUARDED_BY(lock); /* of struct wf_net_conn */
     unsigned narrivals WF_GUARDED_BY(lock);      /* length of arrivals */
     struct wf_list results WF_GUARDED_BY(lock);  /* of struct wf_dial_result */
-    /* Ended sessions. If a connection comes from one of their peers, the connection manager's
-     * thread turns the connection away. */
+    /* The sessions that have ended, by the peer's address. If the peer of such a session connects,
+     * the connection manager's thread turns the connection away. */
     struct wf_addr_table gone WF_GUARDED_BY(lock);
 };
 
@@ -188,14 +188,14 @@ struct net_peer {
     struct wf_tpeer base;
     struct net_session *session; /* NULL before the first message */
     uint64_t token[2], start;
-    /* [node] is the index in ep->nodes, [index] the one in ep->peers. */
+    /* [node] is an index in ep->nodes. [index] is this peer's index in ep->peers. */
     uint32_t pid, ep_gen, node, index;
     uint16_t ep, port;
     int16_t status; /* how the session ended */
 };
 
 struct net_session {
-    struct wf_addr_entry known; /* entry in ep->sessions, by the peer's address */
+    struct wf_addr_entry known; /* the entry in ep->sessions */
     /* The entry in ep->gone, once the session has ended. */
     struct wf_addr_entry gone;
     struct wf_list item; /* in ep->dead */
@@ -417,8 +417,8 @@ static inline int wf_net_poll_events(struct net_ep *ep)
     return events;
 }
 
-/* Call [act] for each channel that has a link. Each channel moves to the end of the list before its
- * call, so that the loop works even if [act] ends channels. */
+/* Call [act] for each channel that has a link. A channel moves to the end of the list before [act]
+ * is called for it, so the loop works even if [act] ends channels. */
 static inline void wf_net_live_each(struct net_ep *ep, void (*act)(struct net_chan *chan))
 {
     for (unsigned i = ep->nlive; i-- && !wf_list_empty(&ep->live);) {
@@ -544,8 +544,8 @@ void wf_net_chan_free(struct net_chan *chan);
 /* Dial for this channel after [delay_ms]. Does nothing if a dial is in progress, if the channel has
  * a link, or if the session ends. */
 void wf_net_chan_dial(struct net_chan *chan, uint32_t delay_ms);
-/* Make a link for [conn], if [conn] is later than the channel's present or last connection.
- * Otherwise close [conn]. Takes over [conn]. */
+/* Make a link for [conn], if its generation is greater than that of the channel's present or last
+ * connection. Otherwise close [conn]. Takes over [conn]. */
 void wf_net_chan_adopt(struct net_chan *chan, struct wf_net_conn *conn);
 /* The peer does not know this session: send BYE by the link, and hand the link's socket to the
  * connection manager. */
@@ -567,8 +567,8 @@ enum weft_status wf_net_chan_sync(struct net_chan *chan, const struct wf_net_fra
  * the peer has left [returned] bytes of reserved reply room unused, in all. Return OK | EPROTO */
 enum weft_status wf_net_chan_acked(struct net_chan *chan, uint32_t ack);
 enum weft_status wf_net_chan_returned(struct net_chan *chan, uint32_t returned);
-/* There is room again. If a message was refused, poll counts an event, so that the core tries the
- * message again. */
+/* The channel has room again. If a message was refused, poll counts an event, so that the core
+ * tries the message again. */
 void wf_net_chan_fed(struct net_chan *chan);
 
 /* ---- send.c ---- */
@@ -596,8 +596,9 @@ void wf_net_flush_soon(struct net_chan *chan);
 void wf_net_dirty(struct net_chan *chan);
 /* Remove the oldest frame from the ring. */
 void wf_net_frame_drop(struct net_chan *chan);
-/* wf_net_ack_is_due: has this side received something that it has not acknowledged?
- * wf_net_ack_is_urgent: is it so much that an ACK frame should be sent now? */
+/* wf_net_ack_is_due: has this side received frames that it has not acknowledged, or is there unused
+ * reply room that it has not reported? wf_net_ack_is_urgent: is this enough to send an ACK frame
+ * now? */
 bool wf_net_ack_is_due(const struct net_chan *chan);
 bool wf_net_ack_is_urgent(const struct net_chan *chan);
 /* Does the channel have bytes that the link has not accepted, or that the link has not sent yet? */
@@ -616,8 +617,8 @@ void wf_net_deliver(struct net_chan *chan, const struct wf_net_frame *f, const u
 
 /* ---- shuffle.c ---- */
 
-/* Copy the message, and deliver it later? Returns false if the caller must deliver the message
- * now. */
+/* Decide at random whether to keep a copy of the message, and to deliver the copy later. Returns
+ * false if the caller must deliver the message now. */
 bool wf_net_shuffle_keep(struct net_chan *chan, const struct wf_net_frame *f, const uint32_t *args,
                          const void *data);
 /* Deliver the messages of [session] that were kept to be delivered later. */

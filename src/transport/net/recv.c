@@ -19,8 +19,8 @@
 #define BULK_READ ((size_t)1 << 20) /* the most bytes of payload in one read */
 /* The most reads from the link's own buffers in one call of wf_net_chan_readable. */
 #define PEEKS 20
-/* How many bytes behind a payload are read together with the payload. The number is small: if these
- * bytes contain the next frame's payload, it has to be copied once more. */
+/* How many bytes behind a payload are read together with the payload. The number is small: payload
+ * of the next frame among these bytes has to be copied once more. */
 #define BEHIND_READ ((size_t)4096)
 
 _Static_assert(NET_RX_SIZE >= READ_MAX + 2 * (WF_NET_AM_MAX + 128), "a stash fits in front");

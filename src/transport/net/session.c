@@ -129,8 +129,8 @@ void wf_net_session_spread(struct net_session *session)
     }
 }
 
-/* Choose the channel with the fewest unacknowledged payloads. When the session has its first
- * payload, it dials its other channels. */
+/* Choose the channel with the fewest unacknowledged payloads. When the session sends its first
+ * payload, the session dials its other channels. */
 struct net_chan *wf_net_session_pick_bulk(struct net_session *session)
 {
     struct net_chan *best = wf_net_session_pick(session, true);

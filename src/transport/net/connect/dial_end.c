@@ -9,7 +9,8 @@
 #include "transport/net/connect/dial_int.h"
 
 #define PAUSE_MAX_MS 500 /* the longest pause between two rounds of attempts */
-/* If each attempt was refused for this long, the peer's process has ended. */
+/* If each attempt has been refused for this long, the dial takes the peer's process to have
+ * ended. */
 #define REFUSED_MS 500
 /* A connect-back, a request to be dialled, is repeated after this time. The time allows for a
  * handshake that waits for a busy core. */

@@ -28,11 +28,12 @@
 /* The ranks of addresses if WEFT_TCP_INTERFACES is not set. A lower rank is better. */
 enum rank {
     RANK_ROUTE, /* the default route's source address */
-    /* An IPv4 address of another interface, which is a second path if the first one fails. */
+    /* An IPv4 address of another interface: a second path if the default route's interface
+     * fails. */
     RANK_OTHER,
     RANK_OTHER_6, /* an IPv6 address of another interface */
     RANK_SAME,    /* another address of the default route's interface */
-    /* The next two are chosen only if no better address exists: */
+    /* RANK_BRIDGE and RANK_LOOPBACK are chosen only if no address has a better rank. */
     /* A bridge of virtual machines or containers. Many hosts give their bridges the same
      * address. */
     RANK_BRIDGE,
@@ -43,7 +44,8 @@ enum rank {
 struct candidate {
     struct wf_ifaddr addr;
     unsigned flags; /* IFF_*; 0 once it is chosen */
-    /* An enum rank, or computed from the position in WEFT_TCP_INTERFACES. */
+    /* An enum rank, or if WEFT_TCP_INTERFACES is set, a number computed from the address's position
+     * there. */
     unsigned rank;
 };
 
@@ -104,8 +106,8 @@ static bool route_source(int family, uint8_t ip[WF_NET_IP])
     return found;
 }
 
-/* Is the interface [name] a bridge? Its driver's name tells. (/sys shows the interfaces of the
- * network namespace in which /sys was mounted, which may be another one.) */
+/* Is the interface [name] a bridge? Its driver's name tells. /sys is not used: it shows the network
+ * namespace in which it was mounted, which may not be this process's. */
 static bool is_bridge(const char *name)
 {
     struct ethtool_drvinfo info = {.cmd = ETHTOOL_GDRVINFO};
@@ -205,8 +207,8 @@ static bool item_names(const char *item, const struct candidate *c)
            (prefix_parse(item, prefix, &bits) && prefix_has(prefix, bits, c->addr.ip));
 }
 
-/* Rank the addresses by the position of the first item in [list] that names them. Among addresses
- * that the same item names, IPv4 comes before IPv6. */
+/* Rank each address by the position of the first item in [list] that names the address. Among
+ * addresses that the same item names, IPv4 comes before IPv6. */
 static void rank_all_by_list(struct candidates *cs, const char *list)
 {
     char item[256];

@@ -40,8 +40,8 @@ enum weft_status wf_ifaddr_choose(struct wf_ifaddr_choice *out, char *note, size
  * the number of addresses. If it returns 0, [note] has the reason. */
 int wf_ifaddr_describe(char *note, size_t room);
 
-/* Can this process dial [ip]? It can dial a loopback address only if [same_host]: the process there
- * is on this host. */
+/* Can this process dial [ip]? [same_host] tells whether the process at [ip] is on this host. Only
+ * then can a loopback address be dialled. */
 bool wf_ifaddr_can_dial(const uint8_t ip[WF_NET_IP], bool same_host);
 
 #endif

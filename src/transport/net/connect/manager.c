@@ -248,8 +248,8 @@ static void timers(struct wf_conn_mgr *mgr)
     list_expire(mgr, &mgr->lingers, now);
 }
 
-/* End the listeners, pending connections and dials. Lingering sockets stay until the peer has
- * acknowledged their data or their deadline has passed. */
+/* End the listeners, pending connections and dials. A lingering socket stays until the peer's
+ * kernel has acknowledged its data, or until its deadline has passed. */
 static void stopping(struct wf_conn_mgr *mgr)
 {
     for (size_t i = 0; i < mgr->listeners.contact.count; i++)

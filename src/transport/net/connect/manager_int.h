@@ -52,7 +52,7 @@ struct wf_conn_mgr {
     struct wf_conn_mgr_params params;
     struct wf_process_id self;
     struct wf_contact contact;
-    struct wf_listeners listeners; /* used by the thread only, once it runs */
+    struct wf_listeners listeners; /* used only by the thread, once the thread runs */
     /* The flags of the handshake messages that this side sends; set from WEFT_TCP_ENCRYPT. */
     uint32_t flags;
     uint64_t peer_ns;      /* WEFT_PEER_TIMEOUT */
@@ -93,8 +93,8 @@ void wf_mgr_deadline_set(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w, uint64
 /* Returns 0, or -1 with errno. */
 int wf_mgr_watch_add(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w, uint32_t events);
 void wf_mgr_watch_events(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w, uint32_t events);
-/* Remove the socket from the epoll set, and return it (-1 if none). The caller then owns the
- * socket. */
+/* Remove the watch's socket from the epoll set, and return the socket, or -1 if there is none. The
+ * caller then owns the socket. */
 int wf_mgr_watch_release(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w);
 /* Close the socket, and mark the watch as dead. The manager's thread frees the watch later. */
 void wf_mgr_watch_end(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w);
@@ -110,8 +110,9 @@ void wf_mgr_event_end(struct wf_conn_mgr *mgr);
 #define WF_MGR_SUFFIX 32
 bool wf_mgr_may_log(struct wf_conn_mgr *mgr, enum wf_mgr_topic topic, char suffix[WF_MGR_SUFFIX]);
 
-/* Receive from [fd] until *have, the bytes received so far, equals [want]. Returns 1 if it does, 0
- * if the rest has not arrived yet, or -1 if the connection failed or ended. */
+/* Receive from [fd] until *have, the number of bytes received so far, is [want]. Returns 1 if
+ * [want] bytes have arrived, 0 if the rest has not arrived yet, or -1 if the connection failed or
+ * ended. */
 int wf_mgr_recv(int fd, void *buf, size_t *have, size_t want);
 /* Returns false if the socket did not accept the whole message. The caller then has to give up the
  * connection, since the rest of the message is not sent later. */
@@ -142,7 +143,8 @@ void wf_mgr_fork_leave(struct wf_conn_mgr *mgr);
 /* ---- accept.c ---- */
 
 void wf_mgr_listen_event(struct wf_conn_mgr *mgr, const struct wf_mgr_watch *w);
-/* If the pause is over, accept again. Otherwise lower mgr->next_ns to the end of the pause. */
+/* If accepting was paused and the pause is over, accept again. If the pause goes on, lower
+ * mgr->next_ns to the end of the pause. */
 void wf_mgr_listen_timer(struct wf_conn_mgr *mgr, uint64_t now);
 void wf_mgr_pending_event(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w);
 void wf_mgr_pending_expired(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w);

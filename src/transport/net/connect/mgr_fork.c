@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A forked child inherits copies of all sockets. As long as the child holds these copies, the
- * parent's death ends no connection. So the child closes them. The manager's lock is held during
- * the fork, so each descriptor that the child inherits is recorded, and the child finds it. */
+ * parent's death ends no connection. So the child closes the copies. The manager's lock is held
+ * during the fork, so each descriptor that the child inherits is recorded, and the child can close
+ * it. */
 #define _GNU_SOURCE
 #include <sodium.h>
 #include <unistd.h>

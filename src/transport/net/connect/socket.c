@@ -159,14 +159,15 @@ static void option_set(int fd, int level, int option, unsigned value)
 /* The kernel has to notice a broken path, and then the connection manager has to give up dialling,
  * which takes WEFT_PEER_TIMEOUT / 2. Both together have to take less than WEFT_PEER_TIMEOUT.
  * TCP_USER_TIMEOUT counts from the first retransmission only, and keepalive counts in whole seconds
- * (tcp(7)). So the kernel gets two fifths of WEFT_PEER_TIMEOUT, less than the half. On an idle
- * connection it notices a broken path after two seconds at the earliest. */
+ * (tcp(7)). So the kernel gets two fifths of WEFT_PEER_TIMEOUT, and not half. On an idle connection
+ * the kernel notices a broken path after two seconds at the earliest. */
 void wf_socket_tune(int fd)
 {
     unsigned notice_ms = (unsigned)(wf_config()->peer_timeout_ms / 5 * 2);
     unsigned notice = notice_ms / 1000;
     unsigned idle = WF_MAX(notice / 2, 1u), interval = WF_MAX(notice / 5, 1u);
-    /* Some kernels do not let TCP_USER_TIMEOUT override the number of keepalive probes. */
+    /* On some kernels TCP_USER_TIMEOUT does not override the number of probes. So set this number,
+     * too. */
     unsigned probes = WF_MAX((notice - WF_MIN(notice, idle)) / interval, 1u);
     option_set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
     option_set(fd, IPPROTO_TCP, TCP_KEEPIDLE, idle);

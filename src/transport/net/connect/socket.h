@@ -28,12 +28,13 @@ int wf_socket_accept(int listener, uint8_t ip[WF_NET_IP], uint16_t *port);
 /* Start to connect, without blocking. The kernel chooses the local address and port. Returns a
  * socket, which may still be connecting, or -1 with errno. */
 int wf_socket_connect(const uint8_t ip[WF_NET_IP], uint16_t port);
-/* Call this once [fd] is writable. Returns 0 if its connect(2) succeeded, otherwise the errno. */
+/* Call this once [fd] is writable. Returns 0 if the connect(2) of [fd] succeeded, otherwise its
+ * errno. */
 int wf_socket_connect_error(int fd);
 
-/* Prepare a connected socket for frames. The kernel sends small writes without Nagle's delay. It
- * reports within WEFT_PEER_TIMEOUT / 2 that the peer cannot be reached any more, or somewhat later
- * if WEFT_PEER_TIMEOUT is below 5 s. */
+/* Prepare a connected socket for frames. The kernel sends small writes without Nagle's delay. The
+ * kernel reports within WEFT_PEER_TIMEOUT / 2 that the peer cannot be reached any more. The report
+ * takes longer if WEFT_PEER_TIMEOUT is below 5 s. */
 void wf_socket_tune(int fd);
 
 #endif
