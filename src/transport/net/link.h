@@ -154,7 +154,7 @@ struct net_view {
     /* SYNC, the peer's first frame on the link, has arrived, the channel is not ending, and the
      * peer has acknowledged all frames. */
     bool is_settled;
-    /* This channel could not be opened, and the session goes on without it. */
+    /* This channel could not be opened. The session goes on without this channel. */
     bool is_lost;
 };
 struct net_view wf_net_chan_view(const struct net_chan *chan);

@@ -57,7 +57,8 @@ struct wf_net_hello {
     uint16_t to_ep;
     uint32_t to_gen;
     uint64_t to_token[2]; /* token of the process that is dialled */
-    /* Numbers the connections of a channel: 1 for the first, and greater for each later one. */
+    /* The generation of this connection: 1 for a channel's first connection, and greater for each
+     * later connection. */
     uint32_t gen;
     uint32_t zero;
     uint8_t nonce[WF_NET_NONCE];

@@ -490,7 +490,7 @@ void wf_net_flush_soon(struct net_chan *chan)
         session->burst = 0;
     }
     /* frame_send does not set sent_ns. The last of the first PROMPT messages is sent by
-     * wf_net_flush, which sets it. */
+     * wf_net_flush, which sets sent_ns. */
     if (session->burst < PROMPT - 1 && !chan->blocked && frame_send(chan)) {
         session->burst++;
         return;

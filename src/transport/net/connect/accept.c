@@ -65,8 +65,8 @@ static void pending_refuse(struct wf_conn_mgr *mgr, struct pending *p,
     wf_mgr_watch_end(mgr, &p->watch);
 }
 
-/* Log why a connection is refused. [text] is the reason; the line shows the peer's address before
- * it. */
+/* Log why a connection is refused. The line shows the peer's address, and then the reason,
+ * [text]. */
 static void pending_log(struct wf_conn_mgr *mgr, const struct pending *p, enum wf_mgr_topic topic,
                         const char *text)
 {

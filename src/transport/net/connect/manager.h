@@ -56,10 +56,10 @@
  * pending connection allocates nothing but its struct. An endpoint that is not polled keeps a
  * bounded number of connections (net.h); the manager refuses further ones as BUSY.
  *
- * Fork. A forked child closes its copies of the manager's sockets. If it kept them, the peers would
- * not notice the parent's death. fork_begin runs while the manager's lock is held. So a thread that
- * holds a lock which fork_begin takes must not call the manager. The exceptions are
- * wf_conn_mgr_passed and wf_conn_mgr_contact, which take no lock. */
+ * Fork. A forked child closes its copies of the manager's sockets. If the child kept the copies,
+ * the peers would not notice the parent's death. fork_begin runs while the manager's lock is held.
+ * So a thread that holds a lock which fork_begin takes must not call the manager. The exceptions
+ * are wf_conn_mgr_passed and wf_conn_mgr_contact, which take no lock. */
 #ifndef WF_TRANSPORT_NET_CONNECT_MANAGER_H
 #define WF_TRANSPORT_NET_CONNECT_MANAGER_H
 
@@ -115,8 +115,7 @@ struct wf_dial_result {
 enum wf_net_host {
     WF_NET_HOST_NONE, /* there is no such endpoint */
     WF_NET_HOST_OPEN,
-    /* The endpoint's owner has not polled, and too many connections wait for it. The peer has to
-     * try again. */
+    /* Too many connections wait for the endpoint's owner to poll. The peer has to try again. */
     WF_NET_HOST_FULL,
 };
 
@@ -184,7 +183,7 @@ bool wf_conn_mgr_has_key(const struct wf_conn_mgr *mgr);
  * The side with the greater address (64 bytes, compared as bytes) makes the connections. A dial by
  * the other side is a connect-back, a request to be dialled. A connect-back authenticates itself
  * and is closed. Then the peer's manager dials this process, as if the peer's endpoint had asked
- * for it. The connect-back is repeated until the peer's connection comes, and then it ends.
+ * for a connection. The connect-back is repeated until this connection comes, and then it ends.
  *
  * Attempts try the contact's addresses in turn. The pause between two rounds is 5, 10, 20, ... ms,
  * at most 500 ms. When a dial is given up:

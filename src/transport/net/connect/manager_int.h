@@ -160,8 +160,8 @@ void wf_mgr_dial_expired(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w);
 /* A peer's connect-back asks to be dialled. Dial the peer, unless a dial for that channel is in
  * progress. */
 void wf_mgr_dial_back(struct wf_conn_mgr *mgr, const struct wf_dial *want);
-/* The connection that begins with [hello] has come. If a connect-back of this side asked for it,
- * end that connect-back. */
+/* The connection that begins with [hello] has come. If a connect-back of this side asked for this
+ * connection, end the connect-back. */
 void wf_mgr_connect_back_end(struct wf_conn_mgr *mgr, uint16_t ep, uint32_t ep_gen,
                              const struct wf_net_hello *hello);
 /* Is a dial to the sender of [hello] in progress that waits because this host lacks resources? */
