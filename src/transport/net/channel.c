@@ -18,7 +18,7 @@
 #define GEN_STEP 65536u
 /* How long a poll waits for a link to send everything. */
 #define SETTLE_NS 2000000u
-/* How long one link at least may wait to send everything while the endpoint closes. */
+/* While the endpoint closes, each link may wait at least this long to send everything. */
 #define SETTLE_CLOSING_NS 100000u
 
 static uint32_t power_of_two(uint64_t n)
@@ -250,8 +250,8 @@ static struct net_link *link_open(struct net_chan *chan, const struct wf_net_con
     return ep->driver->open(chan, conn);
 }
 
-/* The channel has got the connection [conn]. Cancel the dial in progress, unless [conn] is its
- * result. */
+/* The channel has got the connection [conn]. Cancel the dial in progress, unless this dial made
+ * [conn]. */
 static void dial_end(struct net_chan *chan, const struct wf_net_conn *conn)
 {
     if (chan->dial && !(conn->dialled && conn->dial == chan->dial))

@@ -26,8 +26,8 @@ static struct net_session *session_of(struct wf_addr_entry *entry)
     return wf_container_of(entry, struct net_session, known);
 }
 
-/* Returns the lanes that the peer knows or will know, a bit each. These lanes had a connection, or
- * have had frames to send. */
+/* Returns a bit mask of the lanes that the peer knows or will know. These lanes had a connection,
+ * or have had frames to send. */
 static uint32_t lanes_used(const struct net_session *session)
 {
     uint32_t mask = 0;
@@ -50,8 +50,8 @@ static void bye_append(struct wf_addr_entry *entry, void *arg)
 }
 
 /* What a closing endpoint still waits for: an acknowledgement (OUT_ACK), or that bytes reach a
- * peer's kernel (OUT_BYTES). The endpoint waits for nothing from a peer that has sent BYE, since
- * such a peer receives nothing more. */
+ * peer's kernel (OUT_BYTES). The endpoint waits for nothing from a peer that has sent BYE, its last
+ * frame, since such a peer receives nothing more. */
 enum outstanding { OUT_NOTHING, OUT_ACK, OUT_BYTES };
 
 static enum outstanding chan_outstanding(const struct net_chan *chan)

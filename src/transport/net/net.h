@@ -136,7 +136,7 @@ struct net_closing {
     /* How long the endpoint waits for the peers to take the last messages. */
     uint32_t limit_ms;
     uint64_t until_ns; /* when limit_ms ends */
-    /* The time left for flushing all links together. */
+    /* The time that is left for all links together to send everything. */
     uint64_t settle_ns;
 };
 
@@ -205,7 +205,8 @@ struct net_session {
     enum weft_status status; /* WEFT_OK, or how the session ended */
     struct net_peer *handle; /* an open handle of the peer, or NULL */
     bool is_greater;         /* this side has the greater address */
-    /* The lanes by which the peer sends BYE, a bit each. 0 before the first BYE. */
+    /* A bit mask of the lanes by which the peer sends BYE, its last frame. 0 before the first
+     * BYE. */
     uint16_t bye;
     /* The numbers that this side and the peer have given to the session. [theirs] is 0 before the
      * peer's first SYNC. */
@@ -495,7 +496,8 @@ void wf_net_session_free(struct net_session *session);
 /* The peer is lost or has closed. End the session with status [why], and remember the peer's
  * address, so that the peer's later connections are turned away. */
 void wf_net_session_end(struct net_session *session, enum weft_status why);
-/* The peer has sent BYE on one of [lanes], a bit each, and will send BYE on each of [lanes]. */
+/* The peer has sent BYE, its last frame on a channel, by one of the lanes in the bit mask [lanes].
+ * The peer will send BYE by each of these lanes. */
 void wf_net_session_bye(struct net_session *session, uint32_t lanes);
 /* wf_net_session_hold makes [peer] a handle of [session]. wf_net_session_let_go detaches the
  * handle. */

@@ -11,8 +11,8 @@
     "its only network address is loopback, which other hosts cannot call: see weft info there, "   \
     "and WEFT_TCP_INTERFACES"
 
-/* Can this host dial one of the addresses of [contact]? Otherwise, does endpoint [from] already
- * have a session with [to]? */
+/* Returns true if this host can dial one of the addresses of [contact], or if endpoint [from]
+ * already has a session with [to]. */
 static bool can_dial(struct wf_tctx *tctx, const struct wf_address *from,
                      const struct wf_address *to, const struct wf_contact *contact)
 {

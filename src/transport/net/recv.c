@@ -187,8 +187,8 @@ static void bulk_begin(struct net_chan *chan, const struct wf_net_frame *f, cons
 
 /* ---- frames ---- */
 
-/* Process a frame that is neither a bulk frame nor SYNC. For BYE, sets *bye_lanes to the lanes by
- * which the peer sends BYE. Returns OK | EPROTO */
+/* Process a frame that is neither a bulk frame nor SYNC. For BYE, sets *bye_lanes to a bit mask of
+ * the lanes by which the peer sends BYE. Returns OK | EPROTO */
 static enum weft_status frame_take(struct net_chan *chan, const struct wf_net_frame *f,
                                    const uint8_t *bytes, uint32_t *bye_lanes)
 {

@@ -154,8 +154,8 @@ static struct net_chan *chan_before(const struct net_session *session, const str
     return chan && (int32_t)wf_net_past(chan->first, order->number) >= 0 ? chan : NULL;
 }
 
-/* Does the channel keep its turn, so that small messages share a write? It does until its ring
- * holds SMALL_BACKLOG bytes, or until everything is sent. */
+/* Does the channel go on taking new messages, so that small messages share a write? It does until
+ * its ring holds SMALL_BACKLOG bytes, or until everything is sent. */
 static bool is_filling(const struct net_chan *chan)
 {
     return is_usable(chan) && chan->sent != chan->head &&

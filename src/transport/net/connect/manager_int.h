@@ -157,8 +157,8 @@ void wf_mgr_pendings_forget(struct wf_conn_mgr *mgr, uint16_t ep, uint32_t ep_ge
 void wf_mgr_dial_free(struct wf_mgr_watch *w); /* frees the dial's result, not [w] */
 void wf_mgr_dial_event(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w);
 void wf_mgr_dial_expired(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w);
-/* A peer's connect-back asks to be dialled. Dial the peer, unless a dial for that channel is in
- * progress. */
+/* A peer's connect-back, a request to be dialled, has come. Dial the peer, unless a dial for that
+ * channel is in progress. */
 void wf_mgr_dial_back(struct wf_conn_mgr *mgr, const struct wf_dial *want);
 /* The connection that begins with [hello] has come. If a connect-back of this side asked for this
  * connection, end the connect-back. */
