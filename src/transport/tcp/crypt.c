@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The socket of an encrypted connection: bytes are sent and received as AEAD records. A sealed
- * record is sent to its end before the next one is sealed, since its number is its nonce. */
+/* The socket of an encrypted connection. Each side sends its bytes as AEAD records (auth.h). The
+ * nonce of a record is its number, which the receiver counts. So records have to arrive in order:
+ * this side sends all bytes of a record before it encrypts the next one. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <sodium.h>
@@ -13,8 +14,10 @@
 
 struct sock_crypt {
     struct wf_aead out, in;
-    uint32_t out_len, out_sent; /* bytes of the record being sent; of these, sent */
-    uint32_t in_len;            /* bytes of raw, received and not opened */
+    /* The record that is being sent: its length, and how many of its bytes the socket has
+     * accepted. */
+    uint32_t out_len, out_sent;
+    uint32_t in_len; /* bytes in [raw]: received, not yet decrypted */
     uint8_t record[WF_AEAD_RECORD_MAX], plain[WF_AEAD_RECORD];
     uint8_t raw[4 * WF_AEAD_RECORD_MAX];
 };
@@ -46,7 +49,8 @@ struct wf_aead *wf_sock_crypt_out(const struct sock_link *s)
     return s->crypt ? &s->crypt->out : NULL;
 }
 
-/* Send the rest of the record. True: the socket has all of it. False: errno. */
+/* Send the rest of the current record, without blocking. Returns true if the socket has accepted
+ * the whole record. Returns false with errno otherwise. */
 static bool record_send(struct sock_link *s)
 {
     struct sock_crypt *c = s->crypt;
@@ -90,8 +94,9 @@ ssize_t wf_sock_crypt_sendv(struct sock_link *s, const struct iovec *v, unsigned
     return (ssize_t)len;
 }
 
-/* Open the whole records among the raw bytes, as far as there is room for them. Returns plain
- * bytes; -1: a record was tampered with. */
+/* Decrypt the whole records among the received bytes, as long as [to] has room for a record of
+ * the greatest size. Returns the number of decrypted bytes, or -1 if a record was altered on
+ * the way. */
 static ssize_t records_open(struct sock_crypt *c, uint8_t *to, size_t room)
 {
     size_t got = 0, used = 0, n = 0;
