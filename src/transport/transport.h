@@ -268,22 +268,23 @@ struct wf_transport {
     /* Does the transport work on this machine? Writes to [note] one line for `weft info`: why it
      * does not work, or with what limits. */
     int (*probe)(char *note, size_t room);
-    /* Call [row] for each device that the transport can use, as weft_device_rows does. NULL if the
-     * transport uses no devices. */
+    /* Call [row] for each device that the transport can use, as weft_device_rows does. The pointer
+     * is NULL if the transport uses no devices. */
     void (*devices)(weft_device_row_fn row, void *arg);
 
     /* If the transport is of no use here, returns EUNREACH and stores the reason in params->why.
      * The context is then opened without the transport. */
     enum weft_status (*ctx_open)(const struct wf_tctx_params *params, struct wf_tctx **out);
     void (*ctx_close)(struct wf_tctx *tctx); /* all its endpoints are closed */
-    /* Set the key for authentication. NULL if the transport authenticates nobody. Called once, by
-     * any thread. Returns OK, or EBUSY if a key is set already. */
+    /* Set the key for authentication. The pointer is NULL if the transport authenticates nobody.
+     * Called once, by any thread. Returns OK, or EBUSY if a key is set already. */
     enum weft_status (*set_key)(struct wf_tctx *tctx, const uint8_t *key);
-    /* How processes of other nodes connect to this process. NULL if they cannot. */
+    /* Returns how processes of other nodes connect to this process, or NULL if they cannot. The
+     * pointer is NULL if the transport has no contact. */
     const struct wf_contact *(*contact)(struct wf_tctx *tctx);
 
-    /* Call [row] for each resource that the transport occupies on a device. NULL if it occupies
-     * none. Any thread may call. */
+    /* Call [row] for each resource that the transport occupies on a device. The pointer is NULL if
+     * it occupies none. Any thread may call. */
     void (*resources)(struct wf_tctx *tctx, weft_resource_row_fn row, void *arg);
 
     enum weft_status (*ep_open)(struct wf_tctx *tctx, const struct wf_tep_params *params,
@@ -320,14 +321,15 @@ struct wf_transport {
 
     /* Like request_ordered and reply, but the payload is in memory that the core names on demand
      * (bulk_hold). At the receiver, deliver gets no payload, since the payload was stored at its
-     * destination: long_len is its length, or 0 if not all of it could be stored. NULL without
-     * WF_CAP_BULK. */
+     * destination: long_len is its length, or 0 if not all of it could be stored. The pointers are
+     * NULL without WF_CAP_BULK. */
     enum weft_status (*request_bulk)(struct wf_tpeer *tpeer, const struct wf_bulk *bulk,
                                      size_t reply_max, struct wf_order *order);
     enum weft_status (*reply_bulk)(struct wf_token *token, const struct wf_bulk *bulk);
     /* Like request, but the message is delivered after the message that *order names. On return
-     * *order names the new message. (request_bulk does the same if [order] is not NULL.) NULL if
-     * the transport has only one connection to a peer; then the core calls request_ordered. */
+     * *order names the new message. (request_bulk does the same if [order] is not NULL.) The
+     * pointer is NULL if the transport has only one connection to a peer; then the core calls
+     * request_ordered. */
     enum weft_status (*request_after)(struct wf_tpeer *tpeer, struct wf_order *order,
                                       unsigned handler, const uint32_t *args, unsigned nargs,
                                       const void *data, size_t len, size_t reply_max);
@@ -347,8 +349,9 @@ struct wf_transport {
     void (*disarm)(struct wf_tep *tep);
 
     /* The caller will wait for something that only [tpeer] can send. After OK, a loss of [tpeer] is
-     * reported by peer_down, even if no message was ever exchanged. NULL if the transport reports
-     * every loss anyway. Returns OK, ENOMEM, or a status that says why the peer has failed. */
+     * reported by peer_down, even if no message was ever exchanged. The pointer is NULL if the
+     * transport reports every loss anyway. Returns OK, ENOMEM, or a status that says why the peer
+     * has failed. */
     enum weft_status (*heed)(struct wf_tpeer *tpeer);
 
     /* Returns the next open tpeer whose address is [address], or NULL if there is no more. *at is
@@ -376,7 +379,7 @@ struct wf_transport {
     enum weft_status (*remote_map)(struct wf_tpeer *tpeer, const struct wf_key *key,
                                    struct weft_remote *remote, void **cookie);
     /* Wait, without polling, until remote_map would return something other than PENDING. Returns
-     * OK, or ETIMEDOUT at [until_ns]. NULL if remote_map never returns PENDING. */
+     * OK, or ETIMEDOUT at [until_ns]. The pointer is NULL if remote_map never returns PENDING. */
     enum weft_status (*remote_wait)(struct wf_tpeer *tpeer, void *cookie, uint64_t until_ns);
     void (*remote_unmap)(struct wf_tpeer *tpeer, void *cookie);
 
@@ -386,8 +389,8 @@ struct wf_transport {
      *   *at   The address of the first byte as those NICs use it. No other memory of this context
      *         ever gets that address.
      *   keys  As nic_key of struct wf_key: a remote key for each NIC, not all 0.
-     * Any thread may call. NULL without WF_CAP_NIC. Returns OK, ELIMIT (logged: the limit on locked
-     * memory is reached), or another failure. */
+     * Any thread may call. The pointer is NULL without WF_CAP_NIC. Returns OK, ELIMIT (logged: the
+     * limit on locked memory is reached), or another failure. */
     enum weft_status (*region_open)(struct wf_tctx *tctx, const struct wf_nic_memory *memory,
                                     unsigned access, uint64_t *at, uint32_t keys[WF_KEY_NICS],
                                     void **handle);
@@ -403,7 +406,8 @@ struct wf_transport {
 
     /* Put a few bytes to [remote], an address as in nic_op, with [key], the region's remote key at
      * its owner's first NIC. The caller may reuse [src] when the call returns. Returns false if
-     * nothing was started; the caller may then try nic_op. NULL without WF_CAP_NIC. */
+     * nothing was started; the caller may then try nic_op. The pointer is NULL without WF_CAP_NIC.
+     */
     bool (*put)(struct wf_tpeer *tpeer, const void *src, size_t len, uint64_t remote, uint32_t key);
 
     /* If the call returns OK, the peer's process sees all earlier puts to [tpeer] that were copies
@@ -413,8 +417,8 @@ struct wf_transport {
     /* Is [tpeer] reachable? Returns OK, or why not. Not for frequent calls. */
     enum weft_status (*status)(struct wf_tpeer *tpeer);
     /* Returns the status with which calls on [tpeer] fail, or OK if no call has failed. peer_down
-     * may not have reported the failure yet. Fast. Only the owner calls it. NULL if the transport
-     * always reports peer_down before a call fails. */
+     * may not have reported the failure yet. Fast. Only the owner calls it. The pointer is NULL if
+     * the transport always reports peer_down before a call fails. */
     enum weft_status (*failed)(const struct wf_tpeer *tpeer);
 };
 
