@@ -103,7 +103,8 @@ bool wf_shm_client_accept(struct shm_ctx *ctx)
 void wf_shm_client_down(struct shm_ctx *ctx, struct shm_client *client, enum weft_status why)
 {
     client->closed = true;
-    /* If the client still lives, BYE tells it that this process closes and has not died. */
+    /* If the client still lives, BYE tells it that this process closes the connection, and has not
+     * died. */
     wf_shm_bye_send(&client->sock);
     wf_shm_watch_close(ctx, &client->sock);
     wf_shm_watch_close(ctx, &client->pid);

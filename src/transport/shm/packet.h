@@ -27,7 +27,8 @@ enum wf_packet_type {
     WF_PACKET_SLAB,    /* from the client: requests a slab */
     WF_PACKET_SLAB_OK, /* from the server; fd: the slab */
     WF_PACKET_SLAB_NO, /* from the server: no such slab, or no descriptor is left */
-    WF_PACKET_BYE,     /* from both: the process that sends it closes its context */
+    /* From both: the process that sends BYE closes this connection, and has not died. */
+    WF_PACKET_BYE,
     /* From the server: one of its endpoints was closed, and the endpoint's word in the state
      * segment is 0. */
     WF_PACKET_LEFT,
