@@ -41,8 +41,8 @@ void wf_fd_floor_hold(struct wf_fd_floor *floor)
     *floor = (struct wf_fd_floor){0};
     if (are_all_open())
         return;
-    /* The descriptors below 3 refer to a memfd of their own. By its device and inode,
-     * wf_fd_floor_drop recognizes the descriptors that are still Weft's. */
+    /* The free descriptors below 3 are made to refer to one memfd. By the memfd's device and inode,
+     * wf_fd_floor_drop recognizes which descriptors are still Weft's. */
     fd = first = memfd_create("weft-floor", MFD_CLOEXEC);
     if (fd >= 0 && fd < WF_FD_MIN && !fstat(fd, &st)) {
         floor->dev = st.st_dev;

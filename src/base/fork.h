@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* fork(2): how Weft recognizes a forked child, and the handlers that run around a fork.
  *
- * A child may not use its parent's Weft objects. Each object stores the fork generation, a
- * number that differs between parent and child, of the process that opened the object. Each
- * public call compares the stored number with that of the calling process.
+ * A child may not use its parent's Weft objects. The fork generation is a number that differs
+ * between parent and child. Each object stores the fork generation of the process that opened the
+ * object. Each public call compares the stored number with that of the calling process.
  *
  * An object has handlers if it owns descriptors or mappings, or has a lock that the child needs.
- * prepare runs before the fork. parent and child run after the fork, each in the process of its
- * name. All three run on the thread that forks.
+ * prepare runs before the fork, in the parent. parent and child run after the fork, each in the
+ * process of its name. All three run on the thread that forks.
  *
  * prepare runs from the highest level down and, within a level, begins with the item that joined
  * last. parent and child run in the opposite order. So prepare takes the locks of a higher layer
- * before those of a lower layer, which is their lock order. Two handlers of one level must not
- * take the same lock.
+ * before those of a lower layer, which is their lock order. Two handlers of one level must not take
+ * the same lock.
  *
  * Lock order: first the lock of fork.c, held from the first prepare to the last parent or child;
  * then the locks that handlers take; last gen_lock of fork.c. */
@@ -50,15 +50,15 @@ struct wf_fork_item;
 
 struct wf_fork_ops {
     enum wf_fork_level level;
-    /* True if a child keeps the item joined, for an item of a module. False if a child removes
-     * the item. */
+    /* True for the item of a module: the item stays joined in a child, so its handlers run when the
+     * child forks. False for the item of an object: the child removes the item. */
     bool stays;
     void (*prepare)(struct wf_fork_item *item); /* null: nothing to do */
     void (*parent)(struct wf_fork_item *item);
     void (*child)(struct wf_fork_item *item);
 };
 
-/* Embedded in the object that has handlers. The object's owner zeroes the item before it joins. */
+/* Embedded in the object that has handlers. All zero before wf_fork_join. */
 struct wf_fork_item {
     struct wf_list item;
     const struct wf_fork_ops *ops;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Handles of closed objects. With WEFT_DEBUG=handles, the memory of a closed object is zeroed
- * but not freed for a while. A call that is given such a handle finds the object marked as
- * closed, and reports the error. */
+/* Handles of closed objects. With WEFT_DEBUG=handles, the memory of a closed object is zeroed but
+ * not freed for a while. If a call is given the handle of a closed object, it finds the object
+ * marked as closed, and reports the error. */
 #ifndef WF_BASE_HANDLE_H
 #define WF_BASE_HANDLE_H
 

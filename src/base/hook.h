@@ -8,8 +8,8 @@
 #define WF_BASE_HOOK_H
 
 #ifdef WF_HOOKS
-/* The function that a test sets, called at each point. If it is NULL, points do nothing. Its
- * return value is ignored. */
+/* The function that a test sets, called at each point. Points do nothing while it is NULL. The
+ * function's return value is ignored. */
 extern __attribute__((visibility("default"))) int (*weft_test_hook)(const char *label);
 int wf_hook(const char *label);
 #define WF_HOOK(label) ((void)wf_hook(label))

@@ -2,9 +2,9 @@
 /* Annotations that say which lock protects which field. clang checks the annotations
  * (-Wthread-safety); gcc ignores them.
  *
- * In C, clang 14 cannot refer from one member of a structure to another. So a field's annotation
- * names a lock class, a token that all locks of one kind share. clang reports an access without
- * any lock of the class. clang does not notice if the lock that is held belongs to another
+ * In C, the annotation of a structure's member cannot name another member (clang 14). So a field's
+ * annotation names a lock class, a token that all locks of one kind share. clang reports an access
+ * without any lock of the class. clang does not notice if the lock that is held belongs to another
  * object.
  *
  *     WF_LOCK_CLASS(wf_pool_lock);                        declared, never defined
@@ -17,8 +17,8 @@
  *     static void pool_grow(struct pool *p) WF_REQUIRES(wf_pool_lock);
  *
  * WF_UNCHECKED turns the checks off in functions that open or close an object, or take several
- * locks of one class. WF_ACQUIRES, WF_RELEASES and WF_TRY_ACQUIRES turn off the checks in the
- * body of their function. */
+ * locks of one class. WF_ACQUIRES, WF_RELEASES and WF_TRY_ACQUIRES turn off the checks in the body
+ * of their function. */
 #ifndef WF_BASE_LOCK_H
 #define WF_BASE_LOCK_H
 

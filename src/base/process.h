@@ -15,9 +15,9 @@ uint64_t wf_process_start(int pid);
 /* Do [start] and [known] mean the same start time? wf_process_start returned both, [known] in
  * another process. */
 int wf_process_is_start(uint64_t start, uint64_t known);
-/* Returns 1 if all threads of [pid] have ended or are ending. The kernel closes the sockets of a
- * dying process before its pidfd reports the end, so this function detects a death earlier. A
- * process whose first thread alone has ended, by pthread_exit(3), still runs. */
+/* Returns 1 if all threads of [pid] have ended or are ending. Returns 0 if only the first thread
+ * has ended, by pthread_exit(3). The kernel closes the sockets of a dying process before its pidfd
+ * reports the end, so this function detects a death earlier than the pidfd. */
 int wf_process_exiting(int pid);
 /* How many processors the calling thread may run on; at least 1. */
 unsigned wf_processors_allowed(void);

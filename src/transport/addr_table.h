@@ -26,8 +26,8 @@ struct wf_addr_entry *wf_addr_table_find(const struct wf_addr_table *table,
  * first buckets. Later additions always succeed: without memory the chains get longer. */
 bool wf_addr_table_add(struct wf_addr_table *table, struct wf_addr_entry *entry);
 void wf_addr_table_remove(struct wf_addr_table *table, struct wf_addr_entry *entry);
-/* Call [act] for each entry, in no particular order. [act] may remove the entry that it is
- * called for. It must not remove another entry or add one. */
+/* Call [act] for each entry, in no particular order. [act] may remove the entry that it is called
+ * for. [act] must not remove another entry or add one. */
 void wf_addr_table_each(const struct wf_addr_table *table,
                         void (*act)(struct wf_addr_entry *entry, void *arg), void *arg);
 /* Free the table, not the entries. */

@@ -19,7 +19,7 @@ struct wf_process_id {
     uint64_t netns;    /* inode of the network namespace */
     uint64_t pidns;    /* inode of the PID namespace */
     uint64_t start;    /* start time: wf_process_start */
-    uint64_t token[2]; /* random per context; names the context's service socket */
+    uint64_t token[2]; /* random per context; the first half names its service socket */
     uint32_t uid;
     uint32_t pid;
 };
@@ -27,7 +27,7 @@ struct wf_process_id {
 /* Identifies an endpoint. Two addresses are compared byte by byte. */
 struct wf_address {
     uint8_t version;
-    /* In this struct, its own size. In address bytes, the length of all address bytes. */
+    /* Here, the size of this struct. In address bytes, the number of all address bytes. */
     uint8_t size;
     uint16_t ep;
     /* A new endpoint may get the number of a closed endpoint, but never its generation. */

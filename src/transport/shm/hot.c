@@ -21,16 +21,17 @@
 #include "transport/shm/shm.h"
 #include "transport/shm/sleep.h"
 
-/* While at most this many connections are hot, none of them becomes cold. */
+/* While at most this many connections are polled (hot), none becomes cold. */
 #define HOT_KEEP 4
 
-/* A connection becomes cold after this many sweeps without a message. A sweep is the work of every
- * 1,024th poll. In that time, polls load the connection's line 4,096 times from the cache. That
- * takes some microseconds, about as long as a barrier and an announcement, which is what being cold
- * costs. */
+/* A connection becomes cold, so that polls skip it, after this many sweeps without a message. A
+ * sweep is the work of every 1,024th poll. In that time, polls load the connection's line 4,096
+ * times from the cache. That takes some microseconds, about as long as a barrier and an
+ * announcement, which is what being cold costs. */
 #define COOL_SWEEPS 4
 
-/* How many cold connections each sweep checks. */
+/* A sweep is the work of every 1,024th poll. It checks this many of the cold connections, which
+ * polls skip. */
 #define PATROL 16
 
 static void rx_swap(struct shm_tep *t, uint32_t i, uint32_t j)
@@ -72,8 +73,8 @@ void wf_shm_rx_remove(struct shm_tep *t, struct shm_rx *rx)
     rx_swap(t, rx->index, --t->nrx);
 }
 
-/* Make a connection cold. The caller has made the sleep word odd and, after a barrier, found no
- * message. So the sender announces any later message. */
+/* Make a connection cold, so that it is not polled. The caller has made the sleep word odd and,
+ * after a barrier, found no message. So the sender announces any later message. */
 static void rx_chill(struct shm_tep *t, struct shm_rx *rx)
 {
     rx->cold = true;
@@ -102,9 +103,9 @@ static void bit_heat(struct shm_tep *t, uint32_t bit)
     }
 }
 
-/* Make the announced connections hot. [rung] is taken before the bits. A sender may ring at the
- * same time: it sets its connection's bit first, then the bit in [rung]. So this poll or the next
- * one finds the connection's bit. */
+/* Make the announced connections hot, so that they are polled. [rung] is taken before the bits. A
+ * sender may ring at the same time: it sets its connection's bit first, then the bit in [rung]. So
+ * this poll or the next one finds the connection's bit. */
 void wf_shm_bell_read(struct shm_tep *t)
 {
     uint64_t words = atomic_exchange_explicit(&t->bell->rung, 0, memory_order_acquire); /* "bell" */
@@ -118,9 +119,9 @@ void wf_shm_bell_read(struct shm_tep *t)
     }
 }
 
-/* Called in each sweep. Every local process can write the doorbell, and a hostile one could clear
- * bits. So a few cold connections are checked for messages even if no bit is set. A cleared bit
- * then only delays a message. */
+/* Called in each sweep, the work of every 1,024th poll. Every local process can write the doorbell,
+ * and a hostile one could clear bits. So a few connections that are not polled are checked for
+ * messages even if no bit is set. A cleared bit then only delays a message. */
 void wf_shm_rxs_patrol(struct shm_tep *t)
 {
     for (uint32_t i = 0; i < PATROL && t->nrx > t->nrx_hot; i++) {
@@ -148,8 +149,8 @@ static bool rx_is_idle(struct shm_rx *rx)
     return rx->idle_sweeps >= COOL_SWEEPS;
 }
 
-/* Called in each sweep. Makes connections cold that were idle for COOL_SWEEPS sweeps. One barrier
- * serves for all of them. */
+/* Called in each sweep, the work of every 1,024th poll. Connections that were idle for COOL_SWEEPS
+ * sweeps become cold, so that they are not polled. One barrier serves for all of them. */
 void wf_shm_rxs_cool(struct shm_tep *t)
 {
     uint32_t from = t->nrx_hot, n;
@@ -175,7 +176,8 @@ void wf_shm_rxs_cool(struct shm_tep *t)
     }
 }
 
-/* Called before the owner sleeps. The sleep words of cold connections are odd already. */
+/* Called before the owner sleeps: make the sleep words of the polled (hot) connections odd. Those
+ * of the other (cold) connections are odd already. */
 void wf_shm_rxs_sleep(struct shm_tep *t)
 {
     for (uint32_t i = 0; i < t->nrx_hot; i++)
@@ -183,7 +185,7 @@ void wf_shm_rxs_sleep(struct shm_tep *t)
 }
 
 /* Called when the owner is awake again. If arming found no message after its barrier, idle
- * connections can become cold without another barrier. */
+ * connections can become cold (not polled) without another barrier. */
 void wf_shm_rxs_wake(struct shm_tep *t)
 {
     bool may = t->armed_empty && t->nrx_hot > HOT_KEEP && bell_rxs_ready(t);
@@ -220,20 +222,21 @@ void wf_shm_tx_remove(struct shm_tep *t, struct shm_tx *tx)
     tx_swap(t, tx->index, --t->ntx);
 }
 
-/* Make the connection hot, because a message is about to be sent. The caller updates the credit. */
+/* Make the connection hot, so that it is polled, because a message is about to be sent. The caller
+ * updates the credit. */
 void wf_shm_tx_heat(struct shm_tx *tx)
 {
     struct shm_tep *t = tx->tep;
     tx->cold = false;
     tx_swap(t, tx->index, t->ntx_hot++);
-    /* Arming set the sleep words of hot connections only. The event makes the owner arm again,
-     * which sets this connection's sleep word. */
+    /* Arming set the sleep words of hot connections only. The event makes the owner arm again, and
+     * that sets this connection's sleep word. */
     if (t->armed)
         wf_shm_notify(t);
 }
 
-/* Called in each sweep. Makes connections cold on which nothing was sent since the last sweep, and
- * no reply or room is awaited. */
+/* Called in each sweep, the work of every 1,024th poll. Connections become cold (not polled) on
+ * which nothing was sent since the last sweep, and no reply or room is awaited. */
 void wf_shm_txs_cool(struct shm_tep *t)
 {
     for (uint32_t i = t->ntx_hot; i-- > 0 && t->ntx_hot > HOT_KEEP;) {
@@ -248,11 +251,12 @@ void wf_shm_txs_cool(struct shm_tep *t)
     }
 }
 
-/* Has the receiver consumed all messages and answered all requests? Then the ring can be closed
- * without loss. Nothing else may keep a ring open: a peer that polls drains its ring whatever its
- * application does, so each of any number of peers gets a ring in time (tests/model, lend.pml). An
- * operation may wait for the peer without a ring, such as an offer of a long message that no
- * receive has matched. If the peer ends, the peer's word in the state segment reports that. */
+/* Has the receiver consumed all messages and answered all requests? Then the ring is drained,
+ * and can be closed without loss. Nothing else may keep a ring open. A peer that polls drains
+ * its ring whatever its application does, so each of any number of peers gets a ring in time
+ * (tests/model, lend.pml). An operation may wait for the peer without a ring, such as an offer
+ * of a long message that no receive has matched. If the peer ends, the peer's word in the state
+ * segment reports that. */
 static bool tx_is_drained(const struct shm_tx *tx)
 {
     return tx->due_head == tx->due_tail &&
@@ -263,8 +267,8 @@ static bool tx_is_drained(const struct shm_tx *tx)
            !wf_load_acquire(&tx->back->closed);
 }
 
-/* Returns the drained ring that was used least recently, to be replaced by a ring for [peer].
- * Returns NULL if no ring is drained. */
+/* Returns the least recently used ring that is drained, which means that no message is under way on
+ * it. A ring for [peer] will replace it. Returns NULL if no ring is drained. */
 struct shm_tx *wf_shm_tx_drained(struct shm_tep *t, const struct shm_peer *peer)
 {
     struct shm_tx *best = NULL;
@@ -310,7 +314,7 @@ bool wf_shm_ring_available(const struct shm_tep *t)
 #define RING_SWEEPS 2
 
 /* A message to [peer] was refused for lack of a ring. Draw at random whether [peer] becomes the
- * waiter, so that each refused peer has the same chance. */
+ * waiter, the peer that gets the next ring. Each refused peer has the same chance. */
 void wf_shm_ring_refused(struct shm_tep *t, struct shm_peer *peer)
 {
     t->wants_ring = true;
@@ -318,8 +322,8 @@ void wf_shm_ring_refused(struct shm_tep *t, struct shm_peer *peer)
         t->waiter = peer;
 }
 
-/* Stop holding a ring. Messages that were refused because of the hold can be sent again, so the
- * next poll reports an event. */
+/* Stop holding a ring free for the waiter. Messages that were refused because of the hold can be
+ * sent again, so the next poll reports an event. */
 void wf_shm_ring_release(struct shm_tep *t)
 {
     t->retry_due |= t->held != NULL;
@@ -335,8 +339,9 @@ static bool head_moves(struct shm_tx *tx)
     return head != swept;
 }
 
-/* Called in each sweep. Releases the ring that was held, and holds another one if messages have
- * waited for RING_SWEEPS sweeps. */
+/* Called in each sweep, the work of every 1,024th poll. Releases the ring that was held, and holds
+ * another one if messages have waited for RING_SWEEPS sweeps. A ring that is held takes no more
+ * messages. */
 void wf_shm_ring_hold(struct shm_tep *t)
 {
     struct shm_peer *waiter = t->waiter;
@@ -355,12 +360,12 @@ void wf_shm_ring_hold(struct shm_tep *t)
         return;
     t->held = next;
     t->waiter = waiter;
-    next->credit_end = next->tail; /* so that a send takes the slow path, which calls is_held */
+    next->credit_end = next->tail; /* sends take the slow path, which calls is_held */
 }
 
-/* Tell the receivers whether to announce room and replies. A cold connection awaits neither, so its
- * sleep word need not be set. But if a message waits for a ring, any ring may become drained, so
- * all receivers must announce. */
+/* Tell the receivers whether they must announce room and replies. Connections that are not polled
+ * (cold) await neither, so their sleep words need not be set. But if a message waits for a ring,
+ * any ring may become drained, so all receivers must announce. */
 void wf_shm_txs_set_asleep(struct shm_tep *t, bool asleep)
 {
     uint32_t n = t->wants_ring || !asleep ? t->ntx : t->ntx_hot;

@@ -207,7 +207,8 @@ static int inbox_handle(struct shm_tep *t)
 
 /* Find connections that their senders closed while their processes live on. A sender closes a
  * connection when it closes its endpoint or its peer, or uses the ring for another peer. Closing
- * also sets the connection's bit in the doorbell. So cold connections need no check here. */
+ * also sets the connection's bit in the doorbell. So connections that are not polled (cold) need no
+ * check here. */
 static void rxs_check_closed(struct shm_tep *t)
 {
     for (uint32_t i = 0; i < t->nrx_hot; i++) {
@@ -394,8 +395,8 @@ static bool pending(struct shm_tep *t)
     txs_check_closed(t);
     if (wf_load_acquire(&t->inbox) || t->retry_due || wf_shm_bell_rung(t))
         return true;
-    /* A ring is held for a waiter that may never try again. The next sweep releases the ring, so
-     * the owner must keep polling. */
+    /* A ring is held for a waiting peer, to which the application may never send again. The next
+     * sweep releases the ring, so the owner must keep polling. */
     if (t->held && !t->wants_ring)
         return true;
     if (t->wants_ring && wf_shm_ring_available(t))

@@ -9,8 +9,8 @@
 #include "transport/shm/shm.h"
 #include "transport/shm/sleep.h"
 
-/* So many lines ahead of head are prefetched for reading, but only while the receiver lags.
- * Otherwise the sender is writing those lines, and needs them in exclusive state. */
+/* How many lines ahead are prefetched for reading, but only while the receiver lags behind the
+ * sender. Otherwise the sender is writing those lines, and needs them in exclusive state. */
 #define READ_AHEAD 24
 
 /* Open the receiving side. On success, the new object owns [wake_fd] and the caller's reference to

@@ -79,8 +79,8 @@ __attribute__((noinline, cold)) static enum weft_status no_room(struct shm_tx *t
     return WEFT_AGAIN;
 }
 
-/* All places for long replies are in use. Replies that arrive free places, and poll reports them as
- * events. So the caller need not wait for room in the ring. */
+/* All places, which are room for long replies, are in use. Replies that arrive free places, and
+ * poll reports them as events. So the caller need not wait for room in the ring. */
 static enum weft_status no_reply_place(struct shm_tx *tx)
 {
     bool wanted = tx->wants_room;
@@ -244,8 +244,8 @@ static inline bool is_one_line(const struct wf_am_out *out)
     return !out->reply_max && out->len + 4u * out->nargs <= WF_SHM_DATA;
 }
 
-/* Is the ring held? A held ring takes no more messages, so that it drains and makes way for another
- * peer's ring (hot.c). */
+/* Is the ring held for another peer (hot.c)? A held ring takes no more messages, so that it can be
+ * closed in favour of that peer's ring. */
 static bool is_held(struct shm_tx *tx)
 {
     bool held = tx->tep->held == tx;

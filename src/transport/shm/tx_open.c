@@ -136,21 +136,22 @@ static enum weft_status connect_other_process(struct shm_tep *tep, struct shm_pe
     return WEFT_ESYSTEM;
 }
 
-/* All rings are in use and none is drained. Poll will report an event when a ring is available. */
+/* All rings are in use, and each has messages under way. Poll will report an event when a ring is
+ * available. */
 static enum weft_status no_ring(struct shm_tep *tep, struct shm_peer *peer)
 {
     wf_shm_ring_refused(tep, peer);
-    /* Arming did not set the sleep words of cold rings, as no message waited for a ring then. The
-     * event makes the owner arm again. */
+    /* Arming did not set the sleep words of rings that are not polled (cold), as no message waited
+     * for a ring then. The event makes the owner arm again. */
     if (tep->armed)
         wf_shm_notify(tep);
     wf_shm_count(tep, WF_STAT_AGAIN);
     return WEFT_AGAIN;
 }
 
-/* Close [old], a drained ring, to make way for a ring to another peer. A message to the peer of
- * [old] may have been refused for lack of room. The next poll then reports an event, so that the
- * message is tried again. */
+/* Close [old], on which no message is under way, to make way for a ring to another peer. A message
+ * to the peer of [old] may have been refused for lack of room. The next poll then reports an event,
+ * so that the message is tried again. */
 static void tx_replace(struct shm_tx *old)
 {
     old->tep->retry_due |= old->wants_room;
@@ -186,8 +187,9 @@ struct ring_plan {
 };
 
 /* Plan a ring for [peer]. It is a new ring if WEFT_SHM_RINGS and WEFT_SHM_MEMORY allow it. The
- * first WF_SHM_RINGS_MIN rings may exceed WEFT_SHM_MEMORY, but are then small. Otherwise the new
- * ring replaces a drained ring and has its sizes. Returns false if no ring is drained. */
+ * first WF_SHM_RINGS_MIN rings may exceed WEFT_SHM_MEMORY, but are then small. Otherwise the ring
+ * replaces one on which no message is under way, and has the same sizes. Returns false if there is
+ * no such ring. */
 static bool ring_plan(struct shm_tep *tep, const struct shm_peer *peer, struct ring_plan *plan)
 {
     uint32_t most = (uint32_t)wf_config()->shm_rings, am_max = tep->base.am_max;
