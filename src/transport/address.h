@@ -64,10 +64,11 @@ struct wf_key {
     uint64_t slab;
     uint64_t offset; /* offset in the slab; if PRIVATE, the address in the owner's process */
     uint64_t length;
-    /* The first half of the owner's token. It reveals a key that belongs to another process. */
+    /* The first half of the owner's token. If a peer's token differs, the peer is not the owner,
+     * and the key is refused. */
     uint64_t token;
-    /* The offset by which peers address the first byte: 0, or its virtual address if the region was
-     * opened with WEFT_MR_VIRT_ADDR. 0 unless the slab is PRIVATE. */
+    /* The offset that a put or get uses for the first byte: 0, or the byte's virtual address if the
+     * region was opened with WEFT_MR_VIRT_ADDR. 0 unless the slab is PRIVATE. */
     uint64_t first;
     uint32_t flags; /* enum wf_key_flags; 0 unless PRIVATE */
     uint32_t auth;  /* wf_auth_tag of the region's authorization key */
@@ -116,7 +117,7 @@ static inline uint32_t wf_auth_tag(uint64_t gen, uint64_t digest)
 enum wf_key_flags {
     WF_KEY_OWNER = 1,    /* only threads of the owner's process access the memory */
     WF_KEY_UNBACKED = 2, /* pages may be missing: accesses are split into pieces */
-    WF_KEY_ATOMIC = 4,   /* all atomics on the region are done by the one NIC of nic_key */
+    WF_KEY_ATOMIC = 4,   /* only the NIC of the single nic_key does atomics on the region */
     WF_KEY_FLAGS = 7,
 };
 

@@ -51,7 +51,7 @@ struct wf_dmabuf;
 
 /* What a transport can do. The core reads the capabilities when a peer is opened. */
 enum wf_transport_caps {
-    WF_CAP_MAPS = 1,  /* remote_map gives a base address, so put and get are copies */
+    WF_CAP_MAPS = 1,  /* remote_map maps a peer's memory; put and get copy bytes */
     WF_CAP_SLEEP = 2, /* arm works */
     WF_CAP_BULK = 4,  /* request_bulk and reply_bulk work */
     WF_CAP_NIC = 8,   /* region_open, region_close and nic_op work */
@@ -62,16 +62,16 @@ enum wf_transport_caps {
 struct wf_nic_memory {
     void *addr;
     size_t len;
-    const struct wf_dmabuf *dmabuf; /* NULL: the memory is not a dma-buf's */
+    const struct wf_dmabuf *dmabuf; /* NULL if no dma-buf is behind the memory */
 };
 
 #define WF_AM_WHAT(handler, nargs) ((unsigned)(handler) | (unsigned)(nargs) << 8)
 #define WF_AM_HANDLER(what) ((what)&0xff)
 #define WF_AM_NARGS(what) ((what) >> 8)
 
-/* An outgoing message, as transports pass it between their own functions; only their fast paths do
- * without it. args and data point to memory of the caller and are valid during the call. The caller
- * has checked nargs <= 16, len <= am_max, reply_max <= am_max + 1. */
+/* An outgoing message, as transports pass it between their own functions. Fast paths do not use
+ * this struct. args and data point to memory of the caller and are valid during the call. The
+ * caller has checked nargs <= 16, len <= am_max, reply_max <= am_max + 1. */
 struct wf_am_out {
     const uint32_t *args;
     const void *data;
@@ -89,8 +89,9 @@ static inline struct wf_am_out wf_am_out(unsigned handler, const uint32_t *args,
 }
 
 /* A control message with a long payload, which the transport moves between the memory of two
- * processes without a copy. The memory can be unmapped while the message is in transit. So before
- * each access to the payload, the transport asks the core for the payload's address (bulk_hold). */
+ * processes without an intermediate copy. The memory can be unmapped while the message is in
+ * transit. So before each access to the payload, the transport asks the core for the payload's
+ * address (bulk_hold). */
 struct wf_bulk {
     const uint32_t *args;
     uint32_t len; /* 1 .. WF_BULK_MAX */
@@ -106,7 +107,7 @@ struct wf_bulk {
 
 /* A request to the NICs. They copy bytes between this process's memory and a region of the peer, or
  * the peer's NIC performs an atomic on a word of the region. No code of the peer's process runs. */
-#define WF_NIC_OP_COPIED 4096u /* longest transfer in bytes that this side copies */
+#define WF_NIC_OP_COPIED 4096u /* bytes; up to this size, local data goes through a buffer */
 
 enum wf_nic_op_kind {
     WF_NIC_OP_PUT,
@@ -118,14 +119,14 @@ enum wf_nic_op_kind {
 struct wf_nic_op {
     void *local; /* not used by an atomic */
     size_t len;  /* not 0; 8 for an atomic */
-    /* The target address, as the peer's NIC numbers addresses. A multiple of 8 for an atomic. */
+    /* The address by which the peer's NIC accesses the target. A multiple of 8 for an atomic. */
     uint64_t remote;
     uint64_t operand, compare; /* of an atomic, as in weft_atomic */
     const uint32_t *keys;      /* the region's nic_key */
     uint32_t id;               /* number that the core chose; nic_op_done gets it back */
     uint8_t kind;              /* enum wf_nic_op_kind */
-    bool fetches;              /* an atomic whose old value is to be returned */
-    bool waits;                /* nic_op returns AGAIN while there is no connection */
+    bool fetches;              /* the caller wants the atomic's old value */
+    bool waits;                /* without a connection, nic_op returns AGAIN, not EUNREACH */
 };
 
 static inline bool wf_nic_op_is_atomic(const struct wf_nic_op *op)
@@ -164,8 +165,8 @@ struct wf_tep_events {
      *   EUNREACH  The connection is lost. Some bytes may have been moved, but an atomic was not
      *             done.
      *   ELOST     The connection is lost. The atomic was done once or not at all.
-     * An atomic is never done in part. Operations to a peer whose loss peer_down reports get no
-     * call. */
+     * An atomic is never done in part. If peer_down reports the loss of the peer, nic_op_done is
+     * not called for the operations to the peer. */
     void (*nic_op_done)(void *owner, uint32_t id, enum weft_status status, uint64_t old);
     /* Reports short puts to [tpeer] that [put] has accepted: the [n] oldest that were not reported
      * before. put_done: they are complete. put_lost: the peer's NIC refused the first of them
@@ -186,7 +187,8 @@ struct wf_tctx_params {
     const char **why;
 };
 
-/* What a ctx_open returns if it can be of no use here. Stores the reason. */
+/* A ctx_open that is of no use here returns the result of this function, EUNREACH. [why], the
+ * reason for the log, is stored through params->why. */
 static inline enum weft_status wf_tctx_useless(const struct wf_tctx_params *params, const char *why)
 {
     if (params->why)
@@ -234,8 +236,8 @@ struct wf_tpeer {
 
 /* Describes the message that is being delivered. A program may keep a copy of struct weft_am beyond
  * the handler, and pass that copy to a reply function. So the token must not be freed with the
- * message: it is part of the transport's endpoint. The core compares the two serials, and refuses a
- * copy whose serial differs. */
+ * message: it is part of the transport's endpoint. The core compares the serials of token and copy,
+ * and refuses the copy if they differ. */
 struct wf_token {
     /* Equal to the serial of the message's weft_am. The transport increments the serial for each
      * message that may be replied to, and whenever another field changes or becomes invalid. */
@@ -284,7 +286,7 @@ struct wf_transport {
     const struct wf_contact *(*contact)(struct wf_tctx *tctx);
 
     /* Call [row] for each resource that the transport occupies on a device. The pointer is NULL if
-     * it occupies none. Any thread may call. */
+     * the transport occupies none. Any thread may call. */
     void (*resources)(struct wf_tctx *tctx, weft_resource_row_fn row, void *arg);
 
     enum weft_status (*ep_open)(struct wf_tctx *tctx, const struct wf_tep_params *params,
@@ -335,7 +337,7 @@ struct wf_transport {
                                       const void *data, size_t len, size_t reply_max);
 
     /* Will an ordered request arrive even if this endpoint is never polled again? *order names the
-     * request. If its lane is 0, it means the last request to [tpeer], and the call stores that
+     * request. If order->lane is 0, the last request to [tpeer] is meant, and the call stores that
      * request's name. The call first sends what can be sent.
      * Returns true if the request has left this process, or if there is no request. On an encrypted
      * connection all later messages must have left, too, or the peer must have acknowledged the

@@ -28,7 +28,7 @@ struct loop_msg {
     uint32_t len, reply_max;
     uint16_t nargs;
     uint8_t handler;
-    bool ordered; /* a request that rule 8 is about */
+    bool ordered; /* sent by request_ordered (rule 8 of transport.h) */
 };
 
 struct loop_slot {
@@ -54,7 +54,7 @@ struct loop_tep {
     struct wf_address address;
     struct loop_slot *slots; /* null until the first message */
     uint8_t *payload;        /* 2 * SLOTS * am_max bytes: for each slot a request and a reply */
-    uint32_t next;           /* the slot with which a send, and a poll, begins to search */
+    uint32_t next;           /* where sends and polls begin to search the slots */
     uint32_t busy;           /* number of slots that are not free */
     bool shuffle, armed;
     uint64_t rand;

@@ -133,8 +133,8 @@ void wf_shm_client_free(struct shm_ctx *ctx, struct shm_client *client)
 }
 
 /* Set the events that epoll reports for the client's socket. Epoll reports room for a packet, but
- * not room for its descriptors; for those the next tick, a retry after 100 ms, tries. Epoll always
- * reports when the other side closes. */
+ * not room for its descriptors. So an answer with descriptors is tried again at the next tick, 100
+ * ms later. Epoll always reports when the other side closes. */
 static void client_interest(struct shm_ctx *ctx, struct shm_client *client)
 {
     struct epoll_event ev = {.data.ptr = &client->sock};
@@ -400,8 +400,8 @@ static enum weft_status client_read(struct shm_ctx *ctx, struct shm_client *clie
         }
         if (got < 0 && errno == EAGAIN)
             return WEFT_OK;
-        /* If the other side closed its socket and left packets unread, recvmsg reports that once.
-         * The packets that it sent come after the report. */
+        /* If the other side closed its socket and left packets unread, recvmsg fails once with
+         * ECONNRESET. Then it returns the packets that the other side sent. */
         if (got < 0 && (errno == ECONNRESET || errno == EINTR))
             continue;
         if (got < 0 && errno == EPROTO) {
@@ -413,9 +413,9 @@ static enum weft_status client_read(struct shm_ctx *ctx, struct shm_client *clie
     return WEFT_OK;
 }
 
-/* Read the packets that process [id] has sent. The packets may be on its clients, on clients that
- * have not sent HELLO, or on connections that are not accepted yet. Returns false if some packets
- * cannot be read now; the service thread retries after 100 ms. */
+/* Read the packets that process [id] has sent. The packets may be on connections of that process,
+ * on connections that have not sent HELLO, or on connections that are not accepted yet. Returns
+ * false if some packets cannot be read now; the service thread retries after 100 ms. */
 bool wf_shm_clients_read(struct shm_ctx *ctx, const struct wf_process_id *id)
 {
     bool all = true;
@@ -444,7 +444,7 @@ void wf_shm_clients_down(struct shm_ctx *ctx, const struct wf_process_id *id, en
     {
         struct shm_client *client = wf_container_of(it, struct shm_client, item);
         if (!client->closed && client->hello_received && wf_shm_same(&client->id, id))
-            answer_drop(client); /* nobody waits for the answer, and it blocks reading */
+            answer_drop(client); /* nobody waits for the answer, which would stop client_read */
     }
     (void)wf_shm_clients_read(ctx, id);
     wf_list_each_safe(it, nx, &ctx->clients)
@@ -469,7 +469,7 @@ void wf_shm_client_event(struct shm_ctx *ctx, struct shm_client *client, enum sh
     if (client->answer_pending && (events & EPOLLOUT))
         answer_send(ctx, client);
     if (gone)
-        answer_drop(client); /* nobody waits for the answer, and it blocks reading */
+        answer_drop(client); /* nobody waits for the answer, which would stop client_read */
     /* Packets that the client sent before it ended are still handled. */
     client->read_status = client_read(ctx, client, gone ? WF_SHM_READ_REST : WF_SHM_READ_SOME);
     if (client->closed)
@@ -479,7 +479,7 @@ void wf_shm_client_event(struct shm_ctx *ctx, struct shm_client *client, enum sh
     if (client->read_status == WEFT_EPEER && client->hello_received)
         wf_shm_process_down(ctx, &client->id, client->read_status);
     else if (client->read_status != WEFT_OK)
-        /* Only the requests of that process are over. This process's requests to it use another
-         * socket. */
+        /* The client can send no more requests. The requests of this process to the client's
+         * process use another socket. */
         wf_shm_client_down(ctx, client, client->read_status);
 }

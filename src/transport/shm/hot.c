@@ -10,7 +10,7 @@
  * When a bit is set, all connections of that bit become hot, even those without a message, and each
  * begins a new epoch of its sleep word. The reason: a poll may have delivered the announced message
  * already, before the connection became cold. The sender announces once per epoch. So without a new
- * epoch it would not announce the next message. (tests/model, BELL_STAYS)
+ * epoch, the sender would not announce its next message. (tests/model, BELL_STAYS)
  *
  * A sending connection is polled only while a reply or room is awaited. A cold sending connection
  * has no credit, so the next send takes the slow path, which makes the connection hot. */
@@ -48,7 +48,7 @@ static void rx_set_asleep(struct shm_rx *rx, bool asleep)
     wf_sleep_set(&rx->back->sleep_epoch, &rx->epoch, asleep);
 }
 
-/* Add a new connection, which is hot. The caller has made room in t->rx. */
+/* Add a new connection to those that are polled (hot). The caller has made room in t->rx. */
 void wf_shm_rx_add(struct shm_tep *t, struct shm_rx *rx)
 {
     rx->index = t->nrx++;
@@ -205,7 +205,7 @@ static void tx_swap(struct shm_tep *t, uint32_t i, uint32_t j)
     t->tx[j]->index = j;
 }
 
-/* Add a new connection, which is hot. The caller has made room in t->tx. */
+/* Add a new connection to those that are polled (hot). The caller has made room in t->tx. */
 void wf_shm_tx_add(struct shm_tep *t, struct shm_tx *tx)
 {
     tx->index = t->ntx++;
@@ -302,14 +302,15 @@ bool wf_shm_ring_available(const struct shm_tep *t)
 
 /* ---- fairness: messages that wait for a ring while all rings are in use ----
  *
- * A ring on which an application sends without a pause is never seen drained. So once messages have
- * waited for RING_SWEEPS sweeps, each sweep holds one ring: it gets no more messages, drains, and
- * is then replaced by a ring for the waiter. The waiter is drawn at random from the peers that were
- * refused, so that none waits for ever. The next sweep holds another ring.
+ * If an application sends on a ring without a pause, no poll finds the ring drained. So once
+ * messages have waited for RING_SWEEPS sweeps, each sweep holds one ring. A held ring gets no more
+ * messages, drains, and is then replaced by a ring for the waiter. The waiter is drawn at random
+ * from the peers that were refused, so that no peer waits for ever. The next sweep holds another
+ * ring.
  *
- * Only a ring whose receiver polls can drain, and a receiver that does not poll keeps any ring that
- * it gets. So only rings whose heads moved are held; and if only one did, it is not held, unless it
- * is the endpoint's only ring. Otherwise peers that do not poll would end up with all rings. */
+ * A ring drains only if its receiver polls. A receiver that does not poll keeps any ring that it
+ * gets. So only rings whose heads moved are held. If the head of one ring alone moved, that ring is
+ * held only if the endpoint has no other. Otherwise peers that do not poll would get all rings. */
 
 #define RING_SWEEPS 2
 
@@ -360,7 +361,7 @@ void wf_shm_ring_hold(struct shm_tep *t)
         return;
     t->held = next;
     t->waiter = waiter;
-    next->credit_end = next->tail; /* sends take the slow path, which calls is_held */
+    next->credit_end = next->tail; /* without credit, the next send calls is_held */
 }
 
 /* Tell the receivers whether they must announce room and replies. Connections that are not polled

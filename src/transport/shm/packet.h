@@ -17,8 +17,10 @@
 #define WF_PACKET_FDS 3
 
 enum wf_packet_type {
-    WF_PACKET_HELLO = 1, /* from the client: its identity */
-    WF_PACKET_WELCOME,   /* from the server; fds: its state segment and bell segment */
+    WF_PACKET_HELLO = 1, /* from the client: identifies the client's process */
+    /* From the server. fds: its state segment, which shows which regions and endpoints are open,
+     * and the segment with its endpoints' doorbells. */
+    WF_PACKET_WELCOME,
     /* From the client: opens a connection. fds: forward segment, back segment, the sender's event
      * descriptor. */
     WF_PACKET_RING,
@@ -29,8 +31,8 @@ enum wf_packet_type {
     WF_PACKET_SLAB_NO, /* from the server: no such slab, or no descriptor is left */
     /* From both: the process that sends BYE closes this connection, and has not died. */
     WF_PACKET_BYE,
-    /* From the server: one of its endpoints was closed, and the endpoint's word in the state
-     * segment is 0. */
+    /* From the server: one of its endpoints was closed. The state segment shows which endpoints are
+     * open. */
     WF_PACKET_LEFT,
     WF_PACKET_TYPES
 };

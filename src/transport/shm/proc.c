@@ -431,8 +431,8 @@ static void proc_read(struct shm_ctx *ctx, struct shm_proc *proc, int most)
         } else {
             if (got < 0 && errno == EAGAIN)
                 return;
-            /* If the other side closed its socket and left packets unread, recvmsg reports that
-             * once. The packets that it sent come after the report. */
+            /* If the other side closed its socket and left packets unread, recvmsg fails once with
+             * ECONNRESET. Then it returns the packets that the other side sent. */
             if (got < 0 && (errno == ECONNRESET || errno == EINTR))
                 continue;
             why = got < 0 && errno == EPROTO ? WEFT_EPROTO

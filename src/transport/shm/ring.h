@@ -88,8 +88,8 @@ static inline void wf_shm_header_read(struct wf_shm_header *h, const struct wf_s
                                       uint64_t ready)
 {
     uint64_t rest;
-    /* All fields are loaded once, at once. So a hostile sender cannot change a field after its
-     * check. */
+    /* All fields are loaded by one load. So a hostile sender cannot change a field between its
+     * check and its use. */
     rest = __atomic_load_n((const uint64_t *)(const void *)&line->handler, __ATOMIC_RELAXED);
     h->len = (uint16_t)(ready >> 32);
     h->reply_max = (uint16_t)(ready >> 48);
@@ -123,7 +123,7 @@ struct wf_shm_reply {
 _Static_assert(sizeof(struct wf_shm_reply) == 2 * WF_CACHE_LINE, "wire structure");
 
 struct wf_shm_fwd {
-    _Atomic uint64_t sleep_epoch; /* odd: the sender sleeps, and each reply must wake it */
+    _Atomic uint64_t sleep_epoch; /* odd while the sender sleeps: a reply must wake the sender */
     _Atomic uint32_t closed;      /* 1: the sender sends no more */
     uint8_t pad[WF_CACHE_LINE - 12];
     struct wf_shm_line lines[];
@@ -143,7 +143,7 @@ _Static_assert(sizeof(struct wf_shm_fwd) == 64 && sizeof(struct wf_shm_back) == 
 
 /* The doorbell of an endpoint. Each receiving connection has a bit in it. When the receiver does
  * not poll a connection, the sender sets the connection's bit. All doorbells of a process are in
- * one segment, which every local process can write. A bit that is set wrongly costs the receiver
+ * one segment, which every local process can write. A bit set without a message costs the receiver
  * one check. */
 #define WF_SHM_BELL_WORDS 7
 #define WF_SHM_BELL_BITS (64 * WF_SHM_BELL_WORDS)

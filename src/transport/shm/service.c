@@ -80,7 +80,8 @@ void wf_shm_notify_lost(struct shm_tep *tep)
 
 void wf_shm_process_down(struct shm_ctx *ctx, const struct wf_process_id *id, enum weft_status why)
 {
-    /* The messages of the process come first: none is delivered after its loss was reported. */
+    /* The messages of the process are read first, because none may be delivered after the loss of
+     * the process was reported. */
     wf_shm_clients_down(ctx, id, why);
     wf_list_each(m, &ctx->procs)
     {
@@ -264,7 +265,7 @@ void wf_shm_bye_send(const struct shm_watch *sock)
 }
 
 /* Tell all processes that this context closes. If a client does not read its socket, the socket may
- * have no room for BYE. So the state segment says it, too. */
+ * have no room for BYE. So a word in the state segment says so, too. */
 static void bye_send_all(struct shm_ctx *ctx)
 {
     wf_store_release(&ctx->mem->state[WF_MEM_STATE_LEFT], 1);
@@ -281,7 +282,8 @@ void wf_shm_service_stop(struct shm_ctx *ctx)
     wf_shm_kick(ctx);
     pthread_join(ctx->thread, NULL);
     pthread_mutex_lock(&ctx->lock);
-    /* Accept the connections that are queued, so that they get BYE. Later ones are refused. */
+    /* Accept the connections that are queued, so that their clients get BYE. Later connections are
+     * refused. */
     (void)shutdown(ctx->listen.fd, SHUT_RD);
     for (int i = 0; i < SOMAXCONN && wf_shm_client_accept(ctx); i++)
         ;

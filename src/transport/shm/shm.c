@@ -137,9 +137,9 @@ struct shm_tep *wf_shm_tep_find(struct shm_ctx *ctx, uint16_t ep, uint32_t gen)
     return NULL;
 }
 
-/* Allocate the doorbell of an endpoint. A process that still knows its last user may set a bit,
- * which costs one check. There is always a free doorbell, because the core opens fewer endpoints
- * than there are doorbells. */
+/* Allocate the doorbell of an endpoint. A process that still sends to the doorbell's previous
+ * endpoint may set a bit, which costs one check. There is always a free doorbell, because the core
+ * opens fewer endpoints than there are doorbells. */
 static uint32_t bell_alloc(struct shm_ctx *ctx)
 {
     uint32_t w = 0;

@@ -183,7 +183,7 @@ static bool ring_bytes_reserve(struct shm_ctx *ctx, uint64_t bytes)
 struct ring_plan {
     struct wf_shm_geometry geometry;
     uint64_t bytes;
-    struct shm_tx *old; /* to be closed for it; or null */
+    struct shm_tx *old; /* the ring to close, or NULL */
 };
 
 /* Plan a ring for [peer]. It is a new ring if WEFT_SHM_RINGS and WEFT_SHM_MEMORY allow it. The
