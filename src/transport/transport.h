@@ -406,10 +406,10 @@ struct wf_transport {
      * ENOSYS (an atomic, and one of the two NICs has none), or why the peer has failed. */
     enum weft_status (*nic_op)(struct wf_tpeer *tpeer, const struct wf_nic_op *op, size_t *taken);
 
-    /* Put a few bytes to [remote], an address as in nic_op, with [key], the region's remote key at
-     * its owner's first NIC. The caller may reuse [src] when the call returns. Returns false if
-     * nothing was started; the caller may then try nic_op. The pointer is NULL without WF_CAP_NIC.
-     */
+    /* Put a few bytes to [remote], an address as in nic_op. [key] is the region's remote key for
+     * the first NIC of the region's owner. The caller may reuse [src] when the call returns.
+     * Returns false if nothing was started; the caller may then try nic_op. The pointer is NULL
+     * without WF_CAP_NIC. */
     bool (*put)(struct wf_tpeer *tpeer, const void *src, size_t len, uint64_t remote, uint32_t key);
 
     /* If the call returns OK, the peer's process sees all earlier puts to [tpeer] that were copies

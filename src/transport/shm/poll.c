@@ -349,8 +349,8 @@ static int poll_shuffled(struct shm_tep *t)
     return events;
 }
 
-/* Returns the number of events for messages that were refused for another reason than lack of room
- * in their ring, and can be tried again. */
+/* Returns the number of events that make the core retry refused messages. Messages that were
+ * refused for lack of room in their ring are handled by wf_shm_tx_poll, not here. */
 __attribute__((noinline)) static int refusals_recheck(struct shm_tep *t)
 {
     int events = t->retry_due;
@@ -380,10 +380,10 @@ int wf_shm_poll(struct wf_tep *tep)
         events += wf_shm_rx_poll(t->rx[i], BURST);
     for (uint32_t i = 0; i < t->ntx_hot; i++)
         events += wf_shm_tx_poll(t->tx[i], BURST);
-    /* While this poll is idle, prefetch the line that the next send will write. The receiver
-     * polls that line, so its core has the line. The prefetch moves the line to this core before
-     * an answer is written. This reduced the one-way time from 235 to 220 ns, measured in
-     * alternation. */
+    /* While this poll is idle, prefetch the line that the next send will write. The receiver polls
+     * that line, so the line is in the cache of the receiver's core. The prefetch moves the line to
+     * this core before the application writes an answer. Measured in alternation, this reduced the
+     * one-way time from 235 to 220 ns. */
     if (!events && t->hot)
         wf_prefetch_write(&t->hot->lines[t->hot->tail & t->hot->mask]);
     return events;

@@ -85,7 +85,8 @@ struct shm_proc *wf_shm_proc_ref(struct shm_ctx *ctx, const struct wf_process_id
     }
     proc->refs = 1;
     wf_list_append(&ctx->procs, &proc->item);
-    wf_list_each(it, &ctx->clients) /* the process may have connected to this process before */
+    /* If the process has connected here before, its HELLO stated the mark. */
+    wf_list_each(it, &ctx->clients)
     {
         const struct shm_client *client = wf_container_of(it, struct shm_client, item);
         if (client->hello_received && wf_shm_same(&client->id, id))
@@ -410,9 +411,9 @@ static enum weft_status answer_handle(struct shm_ctx *ctx, struct shm_proc *proc
     return WEFT_EPROTO;
 }
 
-/* Has [proc]'s process closed the connection in order, rather than died? It then has sent BYE.
- * If its socket had no room for BYE when it closed its context, a word in its state segment says
- * so. */
+/* Has [proc]'s process closed the connection in order, rather than died? A process that closes the
+ * connection sends BYE first. If it closes its context and the socket has no room for BYE, a word
+ * in its state segment says so. */
 static bool closed_in_order(const struct shm_proc *proc)
 {
     return proc->bye_received ||

@@ -272,8 +272,8 @@ int wf_shm_rx_poll(struct shm_rx *rx, int budget)
     rx->idle = !wf_shm_is_ready(ready, rx->head);
     if (!rx->idle)
         return rx_burst(rx, ready, idle ? 1 : budget);
-    /* The sender polls the reply slot that this side writes next, so its core has that line. The
-     * prefetch moves the line to this core before the reply is written. */
+    /* The sender polls the reply slot that this side writes next, so the slot is in the cache of
+     * the sender's core. The prefetch moves the slot to this core before the reply is written. */
     if (rx->last_wants_reply)
         wf_prefetch_write(&rx->back->replies[rx->head & rx->mask]);
     return 0;

@@ -86,19 +86,19 @@ struct shm_proc {
     /* Its pidfd. fd is -1 if the process is this one, or had ended before it could be watched. */
     struct shm_watch pid;
     uint32_t mark_tid; /* thread id for process_vm_readv (pull.c); constant once mark is set */
-    /* Address of a copy of the process's token in its own memory (pull.c). Taken from its HELLO or
-     * WELCOME packet, once, under ctx->lock. 0 until then. */
+    /* Address of a copy of the process's token in its own memory (pull.c). Set once, under
+     * ctx->lock, from a HELLO or WELCOME packet of the process. 0 until then. */
     _Atomic uint64_t mark;
     _Atomic int down;  /* OK, or why the process is lost; written under ctx->lock */
     bool bye_received; /* BYE was received */
     uint32_t flags;    /* of its WELCOME packet */
     bool connect_due;  /* connecting failed for now; the service thread retries every 100 ms */
-    uint64_t *state;   /* its generation words, mapped read-only; NULL until WELCOME has come */
+    uint64_t *state;   /* its generation words, mapped read-only; NULL before WELCOME */
     /* One word for each endpoint number of the process, which says whether that endpoint is open.
      * The words follow the generation words in [state]. The service thread sets the pointer once,
-     * when WELCOME comes. */
+     * when it receives WELCOME. */
     const uint64_t *_Atomic endpoints;
-    struct wf_shm_bell *bells; /* the doorbells of its endpoints; NULL until WELCOME has come */
+    struct wf_shm_bell *bells; /* the doorbells of its endpoints; NULL before WELCOME */
     struct wf_list slabs, txs;
 };
 
@@ -110,19 +110,21 @@ struct shm_client {
     struct shm_watch sock, pid;
     struct wf_process_id id;
     int cred_pid;  /* pid of the process that connected, by SO_PEERCRED */
-    uint64_t mark; /* address of a copy of its token (pull.c), from its HELLO */
+    uint64_t mark; /* from HELLO: address of a copy of the client's token (pull.c) */
     uint32_t mark_tid;
-    bool hello_received; /* HELLO was received: [id] is set */
+    bool hello_received; /* HELLO, the first packet, was received: [id] is set */
     bool bye_received;   /* BYE was received */
     bool closed;         /* freed when the service thread has handled this round of events */
-    bool welcome_due;    /* WELCOME is still to be sent */
+    bool welcome_due;    /* WELCOME, the answer to HELLO, is still to be sent */
     enum weft_status read_status; /* OK, or why the last read found that the connection is over */
     uint32_t flags;
     bool answer_pending; /* [answer] is still to be sent; no packet is read until then */
     /* The service thread retries every 100 ms to send [answer], as no event will report room for
      * it. */
     bool tick_due;
-    bool left_due; /* LEFT is still to be sent; the service thread retries every 100 ms */
+    /* LEFT, the packet that reports a closed endpoint, is still to be sent. The service thread
+     * retries every 100 ms. */
+    bool left_due;
     struct wf_packet answer;
     enum wf_packet_type answer_type;
     int answer_fds[2], answer_nfds;
@@ -160,7 +162,7 @@ struct shm_ctx {
     bool endpoints_recheck_due WF_GUARDED_BY(lock);
     struct wf_list procs WF_GUARDED_BY(lock), unused_procs WF_GUARDED_BY(lock);
     struct wf_list clients WF_GUARDED_BY(lock), teps WF_GUARDED_BY(lock);
-    struct wf_shm_bell *bells; /* WF_SHM_BELLS of them; every local process can write them */
+    struct wf_shm_bell *bells; /* WF_SHM_BELLS doorbells; every local process can write them */
     int bells_fd;
     uint64_t bells_used[WF_SHM_BELLS / 64] WF_GUARDED_BY(lock);
     _Atomic uint64_t ring_bytes; /* bytes of the rings of all endpoints (tx_open.c) */
@@ -198,8 +200,8 @@ struct shm_tx {
     uint64_t epoch_woken; /* the last epoch for which a wake was sent or was not needed */
     /* 0, or why the connection failed. Set once, by the service thread or the owner. */
     _Atomic int down;
-    /* 1 until the receiver can call membarrier(2). Then the service thread stores 0. While it is 1,
-     * each send executes a fence. */
+    /* 1 until it is known that both processes can use membarrier(2). Then the service thread stores
+     * 0. While it is 1, each send executes a fence. */
     _Atomic int fence;
     /* The receiver's event descriptor, or -1 before the service thread has received it. */
     _Atomic int wake_fd;
@@ -233,7 +235,7 @@ struct shm_tx {
     /* Value of head at the last sweep, the work of every 1,024th poll, in which a message waited
      * for a ring. */
     uint32_t sweep_head;
-    uint64_t bytes; /* how much of ctx->ring_bytes is this ring's */
+    uint64_t bytes; /* the part of ctx->ring_bytes that this ring uses */
     /* tep->uses when wf_shm_tx_count last ran. A smaller number means an earlier use. */
     uint64_t last_use;
     struct wf_list proc_item; /* proc->txs; ctx->lock */
@@ -266,7 +268,7 @@ struct shm_rx {
     bool idle;             /* the last poll found no message */
     bool last_wants_reply; /* the last message of the last burst expects a reply */
     const uint8_t *payload;
-    bool fence;     /* the sender cannot call membarrier, so each publish needs a fence; constant */
+    bool fence;     /* one side cannot use membarrier, so each publish needs a fence; constant */
     uint64_t epoch; /* current value of back->sleep_epoch, which this side writes */
     uint64_t epoch_seen; /* fwd->sleep_epoch as last loaded */
     struct shm_segs *segs;
@@ -275,7 +277,7 @@ struct shm_rx {
     uint32_t control_next; /* with WEFT_DEBUG=shuffle: index in tep->control_at */
     uint32_t index;        /* in tep->rx */
     uint32_t sweep_head;   /* head at the last sweep */
-    uint16_t bit;          /* its bit in the endpoint's doorbell; connections may share a bit */
+    uint16_t bit;          /* its bit in the endpoint's doorbell; connections share bits */
     uint8_t idle_sweeps;   /* sweeps (every 1,024 polls) since the last message */
     bool cold;
     struct shm_rx *bell_next; /* if cold: the next cold connection with the same bit */
@@ -313,7 +315,7 @@ struct shm_tep {
     _Atomic int peers_lost;
     uint32_t turn;
     bool armed, shuffle;
-    bool armed_empty; /* when armed, nothing was pending, even after the barrier */
+    bool armed_empty; /* arming found nothing pending, even after the barrier */
     /* The next poll reports an event, so that the core tries a refused message again. */
     bool retry_due;
     struct shm_tx *hot; /* the ring on which this endpoint sent last, or NULL */
@@ -541,7 +543,8 @@ static inline int wf_shm_peer_lost(const struct shm_peer *peer)
 }
 
 /* Like wf_shm_peer_lost, but also returns ECLOSED if the peer's endpoint was closed while its
- * process lives on. The words that say so are known only after WELCOME has come. */
+ * process lives on. That is known only after WELCOME has come, the packet with the words that say
+ * which endpoints are open. */
 static inline int wf_shm_peer_gone(const struct shm_peer *peer)
 {
     int down = wf_shm_peer_lost(peer);

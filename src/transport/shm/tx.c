@@ -118,9 +118,9 @@ __attribute__((noinline, cold)) enum weft_status wf_shm_tx_wake(struct shm_tx *t
 }
 
 /* Called when the receiver's sleep epoch differs from epoch_seen after a publish. Wakes the
- * receiver if it sleeps or does not poll this connection. If the receiver cannot call membarrier,
- * every send comes here and executes a fence: epoch_seen is then WF_SHM_EPOCH_NONE, which differs
- * from every epoch. */
+ * receiver if it sleeps or does not poll this connection. Where membarrier cannot be used, every
+ * send comes here and executes a fence: epoch_seen is then WF_SHM_EPOCH_NONE, which differs from
+ * every epoch. */
 __attribute__((noinline)) static enum weft_status epoch_changed(struct shm_tx *tx)
 {
     bool fence = wf_load_acquire(&tx->fence);
