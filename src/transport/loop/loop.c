@@ -202,7 +202,7 @@ static void msg_fill(struct loop_tep *t, uint32_t slot, bool reply, const struct
         memcpy(payload_of(t, slot, reply), out->data, out->len);
 }
 
-/* The endpoint is armed, so its owner will sleep on event_fd. A message sent since must make
+/* The endpoint is armed, so its owner will sleep on event_fd. A message was sent since, so make
  * event_fd readable. */
 static void loop_wake(struct loop_tep *t)
 {

@@ -315,8 +315,8 @@ static enum weft_status ring_ready(struct shm_ctx *ctx, struct shm_proc *proc,
         if (ctx->membarrier && (p->flags & WF_PACKET_MEMBARRIER))
             wf_store_release(&tx->fence, 0);
     }
-    /* A wake is also needed if the connection was closed meanwhile: messages may have been sent on
-     * it. */
+    /* Wake the receiver even if this side has closed the connection in the meantime, because
+     * messages may have been sent on it before. */
     wf_shm_bell_ring(bell, p->u.ring_ok.bit);
     if (write(fd, &one, sizeof one) < 0 && errno != EAGAIN)
         wf_warn("cannot wake process %u: %m", proc->id.pid);

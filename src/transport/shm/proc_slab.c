@@ -25,8 +25,8 @@ void wf_shm_slabs_free(struct shm_proc *proc)
     wf_list_each_safe(it, nx, &proc->slabs) slab_free(wf_container_of(it, struct shm_slab, item));
 }
 
-/* Wake all who wait for remote_map: threads in remote_wait, and owners that poll. An answer may
- * have come for them. */
+/* An answer to a request for a region may have come. Wake the threads in remote_wait, and the
+ * owners that poll. */
 void wf_shm_maps_changed(struct shm_ctx *ctx)
 {
     pthread_cond_broadcast(&ctx->changed);
@@ -159,7 +159,7 @@ static enum weft_status slab_ref(struct shm_proc *proc, uint64_t id, bool writab
     return WEFT_OK;
 }
 
-/* Set the fields of [remote]. The state segment is mapped, and [slab] is too unless it is NULL. */
+/* Set the fields of [remote]. The state segment is mapped. [slab] is mapped or NULL. */
 static enum weft_status remote_fill(const struct shm_ctx *ctx, const struct shm_proc *proc,
                                     const struct wf_key *key, const struct shm_slab *slab,
                                     struct weft_remote *remote)

@@ -311,7 +311,7 @@ struct shm_tep {
     struct shm_ctx *ctx;
     /* 1 if the owner must check [accepted] and the down flags. Any thread may set it. */
     _Atomic int inbox;
-    /* 1 if the owner must check its peers, too. Set before inbox. */
+    /* 1 if the owner must also check whether peers are lost. Set before [inbox]. */
     _Atomic int peers_lost;
     uint32_t turn;
     bool armed, shuffle;
@@ -336,7 +336,8 @@ struct shm_tep {
 
     struct wf_token reply_token; /* token of the reply that is being delivered; [tep] is constant */
     uint32_t ring_refusals;      /* refusals for lack of a ring since the last sweep */
-    /* A peer to which such a message was refused, drawn at random. NULL if there is none. */
+    /* A peer to which a message was refused for lack of a ring, drawn at random. NULL if there is
+     * none. */
     struct shm_peer *waiter;
     /* A ring that takes no more messages until the next sweep, so that it can be closed in favour
      * of a ring for [waiter]. NULL if there is none. */
