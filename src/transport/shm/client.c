@@ -192,8 +192,9 @@ static bool hello_handle(struct shm_ctx *ctx, struct shm_client *client, const s
     if (client->pid.fd < 0 && errno != ESRCH)
         wf_warn("cannot watch process %u: %m; only its socket will report its death",
                 client->id.pid);
-    /* If the start time differs, the process has ended and another process has its pid. The packets
-     * that the client sent are still handled. The end of its socket will report its death. */
+    /* If the start time is unknown or differs, the process has ended, and another process may have
+     * its pid. The packets that the client sent are still handled. The end of its socket will
+     * report its death. */
     if (client->pid.fd >= 0 &&
         !wf_process_is_start(wf_process_start((int)cred.pid), client->id.start)) {
         close(client->pid.fd);
