@@ -6,7 +6,7 @@
 #include "core/later.h"
 
 /* Handler ids from WEFT_AM_USER_HANDLERS on belong to Weft's own control messages. The application
- * cannot register them. */
+ * cannot register these ids. */
 enum weft_status weft_am_register(struct weft_ep *ep, unsigned handler, weft_am_fn fn, void *arg)
 {
     enum weft_status status = wf_ep_enter(ep);

@@ -64,10 +64,9 @@ static inline enum weft_status wf_ctl_reply_bulk(const struct weft_am *am, enum 
 }
 
 /* The functions bulk_hold and bulk_unhold of struct wf_tep_events. A transport calls wf_bulk_hold
- * each time before it reads or writes a part of the payload. Since the call before, the operation
- * may have ended or the region may have been closed. wf_bulk_hold returns the address of payload
- * byte [at] and lowers *n to the bytes that are contiguous there. It returns NULL if the payload is
- * gone. */
+ * each time before it reads or writes a part of the payload. Between two such calls the operation
+ * may end or the region may be closed. wf_bulk_hold returns the address of payload byte [at] and
+ * lowers *n to the bytes that are contiguous there. It returns NULL if the payload is gone. */
 void *wf_bulk_hold(void *owner, const struct wf_bulk *bulk, uint32_t at, size_t *n);
 void wf_bulk_unhold(void *owner, const struct wf_bulk *bulk);
 

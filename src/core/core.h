@@ -141,7 +141,8 @@ struct weft_peer {
     void *arg;
     /* requests to this peer; null until an operation does not complete at once */
     struct wf_flow *flow;
-    /* this peer as a sender; null until it sends a tagged message or a receive names the peer */
+    /* the peer as a sender; null until the peer sends a tagged message or a receive names the
+     * peer */
     struct wf_sender *sender;
     /* the next of the application's peers that have the same address */
     struct weft_peer *next_handle;
@@ -165,8 +166,8 @@ static inline struct wf_tpeer *wf_peer_tpeer(struct weft_peer *peer)
 }
 
 /* Lock an endpoint that several threads use. [wanted] counts the threads that wait for the lock.
- * The progress thread holds the lock while it polls as long as events come. It releases the lock
- * early when [wanted] is not 0. */
+ * The progress thread polls under the lock as long as events come. It releases the lock early when
+ * [wanted] is not 0. */
 static inline void wf_ep_lock(struct weft_ep *ep)
 {
     if (!pthread_mutex_trylock(&ep->lock))

@@ -103,8 +103,8 @@ static void unbind(struct wf_req *req)
     req->u.late.message_nargs = 0;
 }
 
-/* Send the message of [req] with the payload [data]. If it cannot leave now, queue it with a copy
- * of the payload. */
+/* Send the message of [req] with the payload [data]. If the message cannot leave now, queue it with
+ * a copy of the payload. */
 static enum weft_status leave(struct wf_req *req, const void *data)
 {
     enum weft_status status = WEFT_AGAIN;

@@ -16,8 +16,8 @@ enum weft_status wf_late_push(struct wf_req *req);
 /* Called when the endpoint closes. Ends the late replies that have waited for room for
  * WEFT_PEER_TIMEOUT or longer. */
 void wf_late_give_up(struct weft_ep *ep);
-/* Called when [req], a request of kind LATE, is freed. Frees its payload and its reference to the
- * sender. */
+/* Called when [req], a request of kind LATE, is freed. Frees the reply's payload and the reference
+ * to the sender. */
 void wf_late_clear(struct wf_req *req);
 
 #endif

@@ -6,16 +6,16 @@
  *
  * A class is a pair (mask, source given or any). A table of a class maps a key (the source if it is
  * given, tag & mask) to a queue of the entries with that key, in order. A receive is only in the
- * table of its own class. A message can match receives of any class. So the search for its receive
- * looks into each class that has receives, and takes the oldest of the receives found. The search
- * for a message needs all messages in the table of the receive's class. So the first search in a
- * class puts all messages into the table of the class (it indexes them), and adds messages that
- * arrive later. At most INDEXES classes index messages. In any other class the search for a message
- * is linear.
+ * table of its own class. A message can match receives of any class. So the search for a message's
+ * receive looks into each class that has receives, and takes the oldest of the receives found. The
+ * search for a receive's message needs all messages in the table of the receive's class. So the
+ * first search in a class puts all messages into that table (it indexes them). Messages that arrive
+ * later are added. At most INDEXES classes index messages. In any other class the search for a
+ * message is linear.
  *
  * If there is no memory to put a receive into its table, all receives are taken out of their
- * tables. If there is none to put a message into the table of a class, that class stops indexing
- * messages. The tables are made again when the list has twice as many entries. */
+ * tables. If there is no memory to put a message into the table of a class, that class stops
+ * indexing messages. The tables are made again when the list has twice as many entries. */
 #include "core/match.h"
 
 #include <stdlib.h>
@@ -48,8 +48,8 @@ struct entries {
     size_t count;
     size_t index_at; /* tables are made when there are this many entries */
     /* No entry before [mark] in the list has the source [marked], for which wf_match_recv_any or
-     * wf_match_msg_any searched last. If [mark] is null, nothing is known. Entries are added at the
-     * end of the list, so they do not change this. */
+     * wf_match_msg_any searched last. If [mark] is null, nothing is known. Additions keep this
+     * true, because they are made at the end of the list. */
     struct wf_list *mark;
     const void *marked;
 };

@@ -9,7 +9,7 @@
 
 struct wf_mr_domain {
     uint32_t given; /* enum weft_mr_mode, as it was given */
-    /* [given], with the old bits BASIC, SCALABLE and LOCAL_OLD replaced by what they mean */
+    /* [given], with the old bits BASIC, SCALABLE and LOCAL_OLD replaced by what they stand for */
     uint32_t mode;
     unsigned key_bits;
     uint64_t auth;      /* digest of the authorization key; 0 if there is no key */

@@ -13,8 +13,8 @@
 
 #include "core/core.h"
 
-/* Numbers of arguments: of an OFFER, of the messages that report its end (OFFER ANSWER and DONE),
- * of a FETCH, and of a PIECE. */
+/* Numbers of arguments: of an OFFER, of the messages that report the end of an OFFER (OFFER ANSWER
+ * and DONE), of a FETCH, and of a PIECE. */
 enum { WF_OFFER_ARGS = 6, WF_OFFER_END_ARGS = 3, WF_FETCH_ARGS = 6, WF_PIECE_ARGS = 4 };
 
 /* Wire format: one contiguous part of an offered (long) message in the memory of its sender. */

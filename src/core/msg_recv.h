@@ -99,13 +99,13 @@ static inline void wf_msg_kept_free(struct weft_msg *m)
 }
 
 /* Begin to copy the long message [o] into [mem], which holds [room] bytes. Stores the new request
- * in *out and moves [mem] into it. If no request could be made, *out is NULL and [mem] is
+ * in *out and moves [mem] into the request. If no request could be made, *out is NULL and [mem] is
  * unchanged. Returns OK (all is copied) | PENDING | a failure */
 enum weft_status wf_msg_copy_begin(struct weft_ep *ep, const struct wf_msg_offer *o,
                                    struct wf_iov *mem, uint64_t room, struct weft_op *op,
                                    struct wf_req **out);
 /* End the request of a receive. If [report] is true and the sender is not lost, the request becomes
- * the DONE message to the sender. Otherwise it is freed. */
+ * the DONE message to the sender. Otherwise the request is freed. */
 void wf_msg_copy_close(struct wf_req *copy, bool report, enum weft_status status);
 static inline enum weft_status wf_msg_copy_status(const struct wf_req *copy,
                                                   enum weft_status status)

@@ -28,7 +28,7 @@ struct wf_progress {
     pthread_mutex_t lock;
     pthread_cond_t changed; /* signals that [now] has changed */
     struct wf_list eps WF_GUARDED_BY(lock);
-    /* a marker in [eps]; the current round has still to visit what follows it */
+    /* a marker in [eps]: the current round has still to visit the endpoints after the marker */
     struct wf_list cursor WF_GUARDED_BY(lock);
     const struct weft_ep *now WF_GUARDED_BY(lock); /* null: none is being polled */
     bool stop WF_GUARDED_BY(lock);

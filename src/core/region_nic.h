@@ -16,7 +16,7 @@ struct wf_tctx;
 
 struct wf_region_nic {
     pthread_mutex_t lock;
-    /* the transport with whose NICs the region is registered; null: it is not registered */
+    /* the transport whose NICs the region is registered with; null if it is not registered */
     struct wf_tctx *tctx;
     void *handle;
     uint64_t at;                /* as a key's nic_at */
@@ -44,7 +44,8 @@ enum weft_status wf_region_nic_renew(struct wf_region_nic *n, struct weft_ctx *c
 /* End the registration. When wf_region_nic_close returns, no NIC can access the region. */
 void wf_region_nic_close(struct wf_region_nic *n);
 
-/* Store the region's address for NICs and its NIC keys in [key]; zeros if it is not registered. */
+/* Store in [key] the region's address for NICs and its NIC keys, or zeros if the region is not
+ * registered. */
 void wf_region_nic_key(struct wf_region_nic *n, struct wf_key *key);
 
 #endif

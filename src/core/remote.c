@@ -30,7 +30,7 @@ static void here_look(struct wf_remote *r)
 }
 
 /* With WEFT_MR_LOCAL each access has to check its local buffers, which the inlined calls do not. So
- * hide the base address from them: without it they call the library. */
+ * hide the base address: without an address the inlined calls call the library. */
 static void hide(struct wf_remote *r)
 {
     if (!r->pub.peer->ep->local || !r->pub.base)
@@ -88,7 +88,7 @@ static enum weft_status name_map(struct wf_remote *r, uint64_t key)
     return peer->transport->status(wf_peer_tpeer(peer));
 }
 
-/* Complete [r], which has been resolved, and store it in *out. */
+/* Complete [r], which has been resolved, and store [r] in *out. */
 static void opened(struct wf_remote *r, struct weft_remote **out)
 {
     struct weft_peer *peer = r->pub.peer;

@@ -132,7 +132,7 @@ struct wf_req {
             uint32_t message_args[1 + WEFT_AM_LATER_MAX_ARGS];
             /* the reply's payload; a copy made by Weft, if the message waits for room */
             const void *data;
-            uint64_t queued_ns; /* time at which it began to wait for room */
+            uint64_t queued_ns; /* time at which the message began to wait for room */
         } late;
         struct {
             uint64_t offset, gen;

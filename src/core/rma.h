@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Puts, gets and atomics, except what is inlined in the application. If a region is not mapped
- * here, NICs access it, or its owner accesses it when a message asks for that.
+ * here, NICs access it, or the region's owner accesses it when a message asks for that.
  *
  *   rma.c         the application's calls
  *   rma_signal.c  the application's calls for signals and long active messages

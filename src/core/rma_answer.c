@@ -4,10 +4,11 @@
 
 #include "core/rma_wire.h"
 
-/* Find the request that the answer with [token] names by the low bits [id] of its id. Returns NULL
- * if the request does not exist, belongs to another peer, or waits for no answer. While NICs move a
- * request's bytes, the request waits for none, so a false answer cannot end it. But a SIGNAL waits
- * for the answer to its atomic, which is a message. */
+/* Find the request that an answer names. [id] is the low 32 bits of the request's id, [token] is
+ * the transport's record of the answer. Returns NULL if the request does not exist, belongs to
+ * another peer, or waits for no answer. While NICs move a request's bytes, the request waits for
+ * none, so a false answer cannot end it. But a SIGNAL waits for the answer to its atomic, which is
+ * a message. */
 static struct wf_req *asked(struct weft_ep *ep, const struct wf_token *token, uint32_t id)
 {
     struct wf_req *req = wf_req_by_word(ep, id);
@@ -31,8 +32,8 @@ static void note_status(struct wf_req *req, const struct weft_am *am)
         req->status = (int16_t)wf_status_of(am->args[1]);
 }
 
-/* Repeat by messages a put or get that the NICs have not done for sure. So it may be done twice. If
- * the region was closed, its owner's answer says so. */
+/* Repeat by messages a put or get of which the NICs may not have moved all bytes. Some bytes may be
+ * moved twice. If the region was closed, the owner's answer says so. */
 static bool nic_fall_back(struct wf_req *req)
 {
     if (req->status != WEFT_EKEY && req->status != WEFT_EUNREACH)

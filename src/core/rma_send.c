@@ -160,8 +160,8 @@ static enum weft_status push_get(struct wf_req *req)
     return WEFT_PENDING;
 }
 
-/* Ask the NIC of the region's owner to do an atomic. Returns EUNREACH if it cannot do atomics now,
- * ENOSYS if it never can. */
+/* Ask the NIC of the region's owner to do an atomic. Returns EUNREACH if the NIC cannot do atomics
+ * now, ENOSYS if it never can. */
 static enum weft_status push_atomic_nic(struct wf_req *req)
 {
     const struct wf_key *k = &req->remote->key;

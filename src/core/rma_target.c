@@ -222,9 +222,9 @@ void wf_rma_on_atomic(const struct weft_am *am)
 }
 
 /* Returns the address of a long message's bytes for the application's handler, which needs them
- * contiguous and present. Other bytes, and those of a dma-buf (present only while the region is in
- * use), are copied to *copied. The caller frees the copy after the handler. Stores a failure in
- * *status. */
+ * contiguous and present. If they are not, or if they are in a dma-buf (present only while the
+ * region is in use), they are copied to *copied. The caller frees the copy after the handler.
+ * Stores a failure in *status. */
 static void *long_bytes(const struct target *t, uint64_t len, void **copied,
                         enum weft_status *status)
 {

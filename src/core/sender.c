@@ -214,7 +214,7 @@ static void sender_close(struct wf_addr_entry *entry, void *arg)
 }
 
 /* Called twice when the endpoint closes, before and after the transports close their connections.
- * Only connections refer to senders before the first call. */
+ * At the first call only connections refer to senders. */
 void wf_senders_close(struct weft_ep *ep)
 {
     wf_addr_table_each(&ep->senders.by_address, sender_close, NULL);

@@ -24,7 +24,7 @@ struct wf_sender {
     /* a peer that Weft has opened to answer the sender; null if there is none */
     struct weft_peer *reply_peer;
     struct wf_list reply_item; /* item of senders->reply_list while reply_peer is not null */
-    /* connections, messages, receives, requests and application's peers that refer to it */
+    /* number of connections, messages, receives, requests and peers that refer to the sender */
     unsigned refs;
     enum weft_status down; /* why messages of this sender were lost; OK if none was lost */
     struct wf_contact contact;

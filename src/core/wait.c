@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Waiting. If ranks outnumber processors, a rank that spins takes the processor from the rank for
  * which it waits. So a rank yields at once in this case. (One barrier of 16 ranks on 2 processors:
- * 12 us if they yield at once, 35 us with 200 spins before each yield.) */
+ * 12 us if the ranks yield at once, 35 us with 200 spins before each yield.) */
 #define _GNU_SOURCE
 #include "core/wait.h"
 
