@@ -13,8 +13,8 @@
 
 #include "base/fd.h"
 
-/* The structure of the kernel, from include/uapi/linux/fs.h of Linux 6.11. The headers of Debian 12
- * are older and do not have this structure. */
+/* A structure of the kernel (include/uapi/linux/fs.h of Linux 6.11), which older headers do not
+ * have. */
 struct procmap_query {
     uint64_t size, query_flags, query_addr;
     uint64_t vma_start, vma_end, vma_flags, vma_page_size, vma_offset;

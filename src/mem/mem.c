@@ -71,7 +71,7 @@ static WF_MEM_UNDER_LOCK int slot_take(struct wf_mem *mem, uint32_t *slot)
 }
 
 /* Enter the region in the table, and choose the generation that the region will have once it is
- * enabled. Peers may learn this generation before. */
+ * enabled. Peers may learn this generation earlier. */
 static WF_MEM_UNDER_LOCK void region_list(struct wf_mem *mem, struct wf_region *r)
 {
     mem->open_regions++;

@@ -98,8 +98,8 @@ enum wf_region_flags {
     WF_REGION_ONLY_NIC = 16,
 };
 
-/* Returns the name of an endpoint within its context, which combines its id and its generation. The
- * name is never 0. */
+/* Returns the name of an endpoint within its context: the endpoint's id and generation. It is never
+ * 0. */
 static inline uint64_t wf_mem_ep_name(uint16_t id, uint32_t gen)
 {
     return (uint64_t)gen << 16 | id;
@@ -111,7 +111,8 @@ struct wf_region {
     bool closing WF_MEM_LOCKED, refreshing WF_MEM_LOCKED, enabled WF_MEM_LOCKED;
     /* a refresh failed: peers do not reach the region until a refresh succeeds */
     bool stale WF_MEM_LOCKED;
-    /* The counter of peers' writes, or NULL. It is set once, and the region holds a reference. */
+    /* The counter of peers' writes, or NULL. The field is set once, and the region holds a
+     * reference. */
     _Atomic(struct weft_counter *) counter;
     /* wf_mem_ep_name of the endpoint that the region is bound to; 0: none */
     uint64_t ep WF_MEM_LOCKED;

@@ -29,8 +29,8 @@ static WF_MEM_UNDER_LOCK bool key_is_taken(struct wf_mem *mem, uint64_t key, uin
     return r || s;
 }
 
-/* Choose a free key of at most [bits] bits. The search begins at a random number: if there are many
- * bits, a faulty program is unlikely to hit a key by accident. Returns false if no key is free. */
+/* Choose a free key of at most [bits] bits. The search begins at a random number, so that a faulty
+ * program is unlikely to name a region by accident. Returns false if no key is free. */
 static WF_MEM_UNDER_LOCK bool key_choose(struct wf_mem *mem, unsigned bits, uint64_t auth,
                                          uint64_t *key)
 {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Opens and closes caches and users. Also the calls that affect a whole cache: invalidate, shrink
- * and count. */
+/* Opens and closes caches and users. Also invalidates, shrinks and counts a whole cache. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
@@ -100,8 +99,7 @@ void wf_cache_count(struct wf_cache *c, struct wf_cache_counts *out)
 
 /* ---- opening and closing ---- */
 
-/* Apply all changes in the monitor's log. Returns false if the log may be incomplete, because the
- * monitor's reader is adding to it. */
+/* Apply the monitor's log. Returns false if the monitor's reader is adding to the log. */
 static bool catch_up(struct wf_cache *c)
 {
     bool done = wf_cache_settle_locked(c);
@@ -113,8 +111,8 @@ static bool catch_up(struct wf_cache *c)
     return done;
 }
 
-/* The reaper thread deregisters memory that the program unmapped. Transfers do this, too. But in a
- * program that starts no transfers, the registrations would otherwise stay for ever. */
+/* The reaper thread deregisters memory that the program unmapped. A transfer also does this, but a
+ * program may start no more transfers. */
 static void *reaper_main(void *arg)
 {
     struct wf_cache *c = arg;
@@ -145,8 +143,8 @@ static bool reaper_start(struct wf_cache *c)
     return c->has_reaper;
 }
 
-/* Returns a zeroed cache, aligned to 64 bytes, or NULL if there is no memory. Most pages of the
- * structure are never touched, and so take no memory. */
+/* Returns a zeroed cache, aligned to 64 bytes, or NULL. Most pages of the structure are never
+ * touched, and so take no memory. */
 static struct wf_cache *cache_alloc(void)
 {
     char *memory = calloc(1, sizeof(struct wf_cache) + 63);
@@ -167,8 +165,8 @@ WF_UNCHECKED enum weft_status wf_cache_open(const struct wf_cache_params *params
     c->params = *params;
     c->params.max_entries = WF_MIN(params->max_entries, ENTRIES_MAX);
     /* Without a monitor, only a transfer of exactly the same range may share a registration
-     * (may_serve in hit.c). A merged registration is wider than the range, so no later transfer
-     * could share it. */
+     * (may_serve in hit.c). So no later transfer could share a merged registration, which is
+     * wider. */
     c->params.merge = params->merge && params->monitor->ops->keeps_idle;
     c->fork_gen = wf_fork_gen_begin();
     c->page = (uintptr_t)sysconf(_SC_PAGESIZE);

@@ -73,8 +73,8 @@ struct wf_reg_ops {
     void (*dereg)(void *owner, void *handle);
     /* Register without pinning: the device faults pages in when it accesses them. Nothing is
      * charged to the budget. The cache calls this function if no more memory can be pinned; if
-     * [on_demand_first] is set, it calls this function before [reg]. NULL if the device cannot do
-     * this.
+     * [on_demand_first] is set, the cache calls this function before [reg]. NULL if the device
+     * cannot do this.
      *
      * Returns OK | the reason of the failure */
     enum weft_status (*reg_on_demand)(void *owner, void *addr, size_t len, void **handle);
@@ -142,7 +142,7 @@ void wf_cache_put(struct wf_cache_user *user, const struct wf_cached *use);
 
 /* The program reports that the memory at [addr, addr + len) is about to change or has changed.
  * After this function returns, no use of an old registration of this memory begins. Any thread may
- * call it, whatever locks the thread holds. */
+ * call this function, whatever locks the thread holds. */
 void wf_cache_invalidate(struct wf_cache *cache, const void *addr, size_t len);
 /* Call wf_cache_invalidate for each cache of the process. */
 void wf_caches_invalidate(const void *addr, size_t len);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Applies the changes of memory that the monitor logged, and waits for changes that are under
- * way. */
+/* Applies the changes of memory that the monitor logged, and waits for changes under way. */
 #define _GNU_SOURCE
 #include <sys/syscall.h>
 #include <time.h>
@@ -66,7 +65,6 @@ void wf_cache_invalidate_range(struct wf_cache *c, uintptr_t start, uintptr_t en
 
 /* ---- changes ---- */
 
-/* [number] is the number of the change in the monitor's log. */
 static UNDER_LOCK void change_apply(struct wf_cache *c, const struct wf_changed *change,
                                     uint64_t number)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How entries leave the cache. First they are removed from the ranges, so that no lookup finds
- * them. When no slot points to an entry any more, the entry is deregistered. */
+/* How entries leave the cache. Entries are removed from the ranges, so that no lookup finds them,
+ * and deregistered when no slot points to them. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -27,8 +27,7 @@ void wf_cache_retire(struct wf_cache *c, struct wf_cache_entry *e)
     c->nlimbo++;
 }
 
-/* Give each entry that a slot points to a new mark, which is the same for all of them. Returns this
- * mark. */
+/* Give all entries that slots point to one new mark. Returns this mark. */
 uint64_t wf_cache_mark_used(struct wf_cache *c)
 {
     uint64_t mark = ++c->marks;
@@ -179,9 +178,9 @@ uint64_t wf_cache_deregs(struct wf_cache *c)
     return wf_load_acquire(&c->deregs);
 }
 
-/* The loop waits for entries that other threads are deregistering, because each of them frees room
- * at the device. Threads that transfer uncached memory register and deregister all the time. So for
- * uncached entries the loop waits only until any thread has deregistered anything.
+/* The loop waits for entries that other threads are deregistering, because each deregistration
+ * frees room at the device. Threads that transfer uncached memory register and deregister all the
+ * time. So for uncached entries the loop waits only until any thread has deregistered anything.
  *
  * The loop reads [under_way] before [deregs]: an entry that has left [under_way] is then counted in
  * [deregs]. If nothing is deregistered within 200 ms, the device is stuck, and [stuck_at] tells

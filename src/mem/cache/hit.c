@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Lookups that find a cached entry, the slots that point to entries in use, and the calls that
- * begin and end a use. */
+/* Lookups that find an entry, the slots of entries in use, and the calls that begin and end a
+ * use. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,8 +61,8 @@ static void lookaside_add(struct wf_cache_user *u, uintptr_t start, struct wf_ca
     u->lookaside_misses++;
 }
 
-/* Double the table if lookups missed it more than four times per set. The table doubles at most
- * seven times, from 128 to 16,384 sets. The caller holds no lock. */
+/* A table in which lookups often find nothing is doubled, at most seven times (128 to 16,384
+ * sets). */
 static void lookaside_grow(struct wf_cache_user *u)
 {
     uint32_t sets = u->lookaside_mask + 1;
@@ -75,10 +75,9 @@ static inline bool lookaside_has(const struct lookaside *f, uintptr_t start, uin
     return f->start <= start && end <= f->end;
 }
 
-/* Returns whether the entry may serve a transfer of [start, end). Without a monitor (keeps_idle is
- * false), only a transfer of exactly the entry's range may share the entry. Then all of the range
- * is in transfer while the entry is in use, and the program does not change memory that is in
- * transfer. */
+/* Without a monitor (keeps_idle is false), only a transfer of exactly the entry's range may share
+ * the entry. Then all of the range is in transfer while the entry is in use, and the program does
+ * not change memory in transfer. */
 static bool may_serve(const struct wf_cache *c, const struct wf_cache_entry *e, uintptr_t start,
                       uintptr_t end)
 {
@@ -102,8 +101,8 @@ static inline struct lookaside *lookaside_find(const struct wf_cache_user *u, ui
     return lookaside_has(f, start, end) || lookaside_has(++f, start, end) ? f : NULL;
 }
 
-/* Store the entry in a slot. Returns false if the entry has left the cache, or if another thread
- * has the user's lock. [slot] and [e] are loaded before user_trylock, because the locked
+/* Store the entry of [f] in a slot. Returns false if the entry has left the cache, or if another
+ * thread has the user's lock. [slot] and [e] are loaded before user_trylock, because the locked
  * instruction in user_trylock delays later loads. */
 static inline bool hold_lookaside(struct wf_cache_user *u, const struct lookaside *f,
                                   struct wf_cached *out)
@@ -125,8 +124,8 @@ static inline bool hold_lookaside(struct wf_cache_user *u, const struct lookasid
     return true;
 }
 
-/* Look for an entry that contains [start, end) in the cache's ranges, and store this entry in a
- * slot. Returns whether there was one. */
+/* Store in a slot an entry of the cache that contains [start, end). Returns false if there is
+ * none. */
 static bool hold_cached(struct wf_cache_user *u, uintptr_t start, uintptr_t end,
                         struct wf_cached *out)
 {
@@ -145,8 +144,8 @@ static bool hold_cached(struct wf_cache_user *u, uintptr_t start, uintptr_t end,
     return e;
 }
 
-/* Returns whether the entry is still in the cache. The caller has stored the entry in a slot, and
- * has then applied all changes of memory that had begun before. So a live entry is not stale. */
+/* The caller stored the entry in a slot, and then applied all changes of memory that had begun. So
+ * an entry that is still in the cache is not stale. */
 static inline bool is_live(const struct wf_cached *use)
 {
     return wf_load_relaxed(&use->entry->state) == ENTRY_LIVE;
@@ -178,9 +177,8 @@ static WF_SLOW enum weft_status get_slowly(struct wf_cache_user *u, const void *
         hit_note(u, out->entry);
         return WEFT_OK;
     }
-    /* Either a change removed the entry from the cache, or changes have been under way for so long
-     * (1 ms) that no entry can be trusted. In the second case the new registration serves this use
-     * only. */
+    /* A change has removed the entry, or changes have been under way for so long (1 ms) that no
+     * entry can be trusted. In the second case the new registration serves this use only. */
     wf_cache_put(u, out);
     return wf_cache_miss(u, start, end, settled, out);
 }
@@ -203,9 +201,8 @@ static inline bool is_applied(const struct wf_cache *c)
     return wf_load_acquire(&c->applied) == seqcount;                   /* "applied" */
 }
 
-/* The fast path finds an entry in the user's lookaside table. All other cases go to get_slowly: a
- * forked child, an empty range, a range that wraps around, no free slot, and a range that is not in
- * the table. */
+/* The fast path looks in the user's lookaside table. get_slowly handles all else: a forked child,
+ * an empty range or one that wraps around, no free slot, and a range that is not in the table. */
 enum weft_status wf_cache_get(struct wf_cache_user *u, const void *addr, size_t len,
                               struct wf_cached *out)
 {
@@ -226,7 +223,7 @@ static void slot_clear(struct wf_cache_slot *slot)
 }
 
 /* End a use if there is no monitor. The last use of an entry removes the entry from the cache:
- * nobody would report that the program changed its memory. */
+ * nobody would report a change of its memory. */
 static void put_last(struct wf_cache_user *u, struct wf_cache_entry *e, struct wf_cache_slot *slot)
 {
     struct wf_cache *c = u->cache;

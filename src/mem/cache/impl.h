@@ -22,7 +22,7 @@
 #include "mem/cache/monitor.h"
 #include "mem/cache/ranges.h"
 
-#define LOOKASIDE_SETS_MIN 128 /* minimum number of sets in a lookaside table */
+#define LOOKASIDE_SETS_MIN 128 /* sets of a lookaside table */
 #define LOOKASIDE_SETS_MAX 16384
 #define USES 256       /* slots in a chunk */
 #define USE_CHUNKS 256 /* maximum number of chunks of a user: 65,536 slots in all */
@@ -54,20 +54,18 @@ enum entry_state {
 struct wf_cache_entry {
     struct wf_range range; /* first */
     void *handle;
-    uint64_t serial;       /* the entry gets a new number whenever it enters or leaves the cache */
-    _Atomic uint64_t used; /* the cache's clock (insertions so far) at the last hit of this entry */
+    uint64_t serial;       /* a new number whenever the entry enters or leaves the cache */
+    _Atomic uint64_t used; /* the cache's clock (insertions so far) at the last hit */
     _Atomic enum entry_state state;
-    bool touched;   /* memory of the entry changed while the entry was being registered */
-    bool on_demand; /* the device faults the pages in: none of them is pinned */
+    bool touched;   /* memory of the entry changed during its registration */
+    bool on_demand; /* nothing is pinned: the device faults the pages in */
     /* in the cache's queue (oldest first), limbo (left the cache, still in use), pending (being
      * registered) or free list */
     struct wf_list item;
     /* the cache's clock (insertions so far) when the entry was put at the end of the queue */
     uint64_t queued;
-    /* the number of the last call of wf_cache_mark_used that found the entry in a slot */
-    uint64_t mark;
-    /* one word per page, noted when the entry was registered; NULL if hits are not verified */
-    uint64_t *pages;
+    uint64_t mark;   /* number of the last wf_cache_mark_used that found the entry in a slot */
+    uint64_t *pages; /* one word per registered page (pages.h); NULL if hits are not verified */
 };
 
 /* The result of an earlier lookup. The result is valid as long as [entry] still has the number
@@ -91,14 +89,14 @@ struct use_chunk {
  * logged. The monitor's watch function returned this range [times] times in a row, while the log
  * held [logged] changes.
  *
- * One call does not prove that the range is watched: watch looks the mappings up, and then asks the
- * kernel to watch their addresses, and the mappings may change in between. Two calls prove it: the
- * mappings that the second call looked up are those that the first call watched. Until the next
- * change is logged, the whole range is private memory and watched. */
+ * One call does not prove that the range is watched: watch looks the mappings up before it asks the
+ * kernel to watch them, and the mappings may change in between. Two calls prove it: the second call
+ * looked up what the first call watched. Until the next change is logged, the whole range is
+ * private memory and watched. */
 struct watched {
     struct wf_span span;
     uint64_t logged;
-    /* how often the program had reported changes (wf_cache_invalidate) when watch was called */
+    /* calls of wf_cache_invalidate by the program before watch was called */
     uint64_t invalidate_calls;
     unsigned times;
     bool is_earlier; /* this miss did not call watch: the range is from an earlier miss */
@@ -116,28 +114,26 @@ struct wf_cache_user {
     uint64_t fork_gen;
     _Atomic uint64_t hits; /* other threads read it */
     struct wf_cache *cache;
-    uint32_t lookaside_misses; /* how many lookups the table missed since it was allocated */
-    /* the range of mappings that the last miss asked the monitor to watch */
-    struct watched watched;
-    uint32_t used_chunks; /* written under [lock] */
-    struct wf_list item;  /* under cache->lock */
+    uint32_t lookaside_misses; /* lookups that missed the table since it was allocated */
+    struct watched watched;    /* the range that the last miss had the monitor watch */
+    uint32_t used_chunks;      /* written under [lock] */
+    struct wf_list item;       /* under cache->lock */
     struct use_chunk *chunk[USE_CHUNKS];
 };
 
 struct taint {
     uintptr_t start, end;
-    uint64_t last; /* number, in the monitor's log, of the latest event that dropped pages here */
+    uint64_t last; /* number, in the log, of the latest event that dropped pages here */
 };
 
-/* Counts of registrations that the device has released or is about to release. The counts tell a
- * thread that needs room at the device whether waiting for other threads can help. */
+/* Counts of deregistrations, by which a thread that needs room at the device decides whether to
+ * wait for other threads. */
 struct dereg_counts {
     /* entries that left the cache, and that a thread is deregistering or about to deregister */
     uint64_t under_way;
     /* uncached entries whose use is over and that are not deregistered yet */
     uint64_t uncached_under_way;
-    /* bytes of all cached entries that were deregistered since the cache was opened */
-    uint64_t bytes_done;
+    uint64_t bytes_done; /* bytes of all cached entries that were ever deregistered */
 };
 
 struct wf_cache {
@@ -148,8 +144,7 @@ struct wf_cache {
     uintptr_t page; /* bytes */
     /* entries may stay registered while no transfer uses them (copied from the monitor) */
     bool keeps_idle;
-    /* the value of the monitor's seqcount when its log was last applied to its end */
-    _Atomic uint64_t applied;
+    _Atomic uint64_t applied;  /* the monitor's seqcount when its log was last applied to the end */
     _Atomic uint64_t clock;    /* counts insertions */
     _Atomic bool monitor_lost; /* the monitor has failed and reports no more changes */
     /* The monitor overwrote events that dropped pages (madvise) before the cache read them. The
@@ -234,8 +229,8 @@ static inline UNDER_LOCK WF_RELEASES(wf_cache_user_lock_class) void users_unlock
     wf_list_each(it, &c->users) user_unlock(wf_container_of(it, struct wf_cache_user, item));
 }
 
-/* Sleep for 20 us. The function makes a raw system call, which is not a cancellation point: a
- * thread may hold locks here, and cancelling the thread would leave them locked. */
+/* Sleep for 20 us by a raw system call, which is no cancellation point: a thread that was cancelled
+ * here would leave its locks locked. */
 void wf_cache_nap(void);
 
 /* ---- change.c, taint.c, evict.c ---- */
@@ -254,7 +249,7 @@ UNDER_LOCK void wf_cache_probe_note(struct wf_cache *c, uint64_t before);
 UNDER_LOCK void wf_cache_taint_add(struct wf_cache *c, uintptr_t start, uintptr_t end,
                                    uint64_t number);
 /* The change numbered [number] in the log unmapped [start, end). Remove this range from the tainted
- * ranges, which may not be cached because their pages were dropped. */
+ * ranges, whose pages were dropped. */
 UNDER_LOCK void wf_cache_taint_cut(struct wf_cache *c, uintptr_t start, uintptr_t end,
                                    uint64_t number);
 UNDER_LOCK bool wf_cache_is_tainted(const struct wf_cache *c, const struct wf_range *r);
@@ -265,15 +260,14 @@ UNDER_ALL_LOCKS uint64_t wf_cache_mark_used(struct wf_cache *c);
  * at least [entries] entries have left. wf_cache_reap deregisters the removed entries. */
 UNDER_ALL_LOCKS void wf_cache_evict(struct wf_cache *c, uint64_t bytes, uint64_t entries);
 
-/* Two ways to make sure that all changes of memory that began before the call are applied.
- * wf_cache_settle_locked probes and applies the log once, under cache->lock. wf_cache_settle_slowly
- * repeats this while changes are under way, for about 1 ms at most. The functions return false if
- * some changes are still under way or being logged. */
+/* Make sure that all changes of memory that began before the call are applied.
+ * wf_cache_settle_locked tries once, wf_cache_settle_slowly for about 1 ms. Each returns false if
+ * changes are still under way or being logged. */
 UNDER_NO_LOCK bool wf_cache_settle_locked(struct wf_cache *c);
 UNDER_NO_LOCK bool wf_cache_settle_slowly(struct wf_cache *c);
 UNDER_NO_LOCK void wf_cache_monitor_lost(struct wf_cache *c);
-/* Deregister the entries that were removed from the cache (limbo) and that no slot points to.
- * Returns how many entries it deregistered. */
+/* Deregister the entries that left the cache (limbo) and that no slot points to. Returns how
+ * many. */
 UNDER_NO_LOCK uint64_t wf_cache_reap(struct wf_cache *c);
 /* Remove entries that are not in use, as wf_cache_evict does, and deregister them. Returns how many
  * bytes left the cache. */
@@ -286,8 +280,8 @@ static inline enum wf_probe probe(const struct wf_cache *c)
     return c->params.single ? WF_PROBE_CLEAN : c->params.monitor->ops->probe(c->params.monitor);
 }
 
-/* Returns whether all changes of memory that began before the call are applied. The function may
- * take cache->lock, but does not wait for changes that are under way. */
+/* Returns whether all changes of memory that began before the call are applied. Does not wait for
+ * changes under way. */
 static inline UNDER_NO_LOCK bool is_settled(struct wf_cache *c)
 {
     uint64_t seqcount;
@@ -319,18 +313,18 @@ UNDER_NO_LOCK enum weft_status wf_cache_miss(struct wf_cache_user *u, uintptr_t 
  * the function tries once, and does not deregister other entries to make room. */
 UNDER_NO_LOCK enum weft_status wf_cache_register(struct wf_cache *c, struct wf_cache_entry *e,
                                                  bool wide);
-/* Record in [e] which physical pages are mapped at its range. These pages are registered now, and
- * no lookup can find the entry yet. */
+/* Record which physical pages are mapped at the range of [e]. Called when the pages are registered,
+ * before a lookup can find the entry. */
 UNDER_NO_LOCK void wf_cache_pages_note(struct wf_cache *c, struct wf_cache_entry *e);
-/* Abort the process if other pages are mapped at [start, end), part of the range of [e], than those
- * that were registered. The caller holds [e] in a slot. */
+/* Abort the process if the pages that are mapped at [start, end) are not those that were registered
+ * for [e]. The caller holds [e] in a slot. */
 void wf_cache_verify(struct wf_cache *c, const struct wf_cache_entry *e, uintptr_t start,
                      uintptr_t end);
 
 /* ---- uses: hit.c ---- */
 
-/* Replace the user's lookaside table by an empty table with [sets] sets. Returns false if there is
- * no memory; then the old table stays. */
+/* Replace the user's lookaside table by an empty table with [sets] sets. Returns false, and keeps
+ * the old table, if there is no memory. */
 bool wf_cache_lookaside_alloc(struct wf_cache_user *u, uint32_t sets);
 
 /* Store [e] in a free slot, which keeps the entry registered until the slot is cleared. The caller

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A miss: registers a range that no cached entry contains, and inserts the new entry if it may be
+/* Registers a range that no cached entry contains (a miss), and inserts the entry if it may be
  * cached. */
 #include <stdlib.h>
 
@@ -14,8 +14,8 @@ enum miss {
 
 /* ---- pending entries ---- */
 
-/* Allocate a spare entry, and a spare chunk if an insertion may need one (ranges.h). Returns
- * whether the cache now has both. The caller holds no lock. */
+/* Allocate a spare entry and, if an insertion may need one, a spare chunk (ranges.h). Returns
+ * whether the cache now has both. */
 static bool spares_add(struct wf_cache *c)
 {
     struct wf_cache_entry *e = aligned_alloc(64, wf_align_up(sizeof *e, 64));
@@ -36,7 +36,6 @@ static bool spares_add(struct wf_cache *c)
     return enough;
 }
 
-/* Widen [range] to include the entries that overlap or adjoin it. */
 static UNDER_LOCK void widen(const struct wf_cache *c, struct wf_range *range)
 {
     uintptr_t from = range->start ? range->start - 1 : 0;
@@ -49,9 +48,8 @@ static UNDER_LOCK void widen(const struct wf_cache *c, struct wf_range *range)
     }
 }
 
-/* Take a free entry for [start, end), widened if [miss] is MISS_WIDE, and add it to the pending
- * entries. From then on, a change of memory in the entry's range sets e->touched. Returns NULL if
- * there is no memory. */
+/* Take a free entry for [start, end), and add it to the pending entries. From then on, a change of
+ * memory in the entry's range sets e->touched. Returns NULL if there is no memory. */
 static struct wf_cache_entry *pending_add(struct wf_cache *c, uintptr_t start, uintptr_t end,
                                           enum miss miss)
 {
@@ -75,9 +73,8 @@ static struct wf_cache_entry *pending_add(struct wf_cache *c, uintptr_t start, u
 
 /* ---- insertion: under cache->lock and the users' ---- */
 
-/* Make room for an entry of [len] bytes, which will replace the [inside] entries of [inside_bytes]
- * within its range. Evicts entries that are not in use. Returns whether the new entry now fits
- * within the limits of the cache. */
+/* Make room for an entry of [len] bytes, which will replace [inside] entries within its range.
+ * Evicts entries that are not in use. Returns whether the cache's limits then allow the entry. */
 static UNDER_ALL_LOCKS bool make_room(struct wf_cache *c, uint64_t len, uint64_t inside,
                                       uint64_t inside_bytes)
 {
@@ -132,7 +129,7 @@ static UNDER_ALL_LOCKS bool insert(struct wf_cache *c, struct wf_cache_entry *e)
     return true;
 }
 
-/* The registration of [e] is complete. Insert [e] into the cache if it may be cached. Otherwise [e]
+/* The registration of [e] is complete. Insert [e] into the cache if that is allowed. Otherwise [e]
  * serves this use only. */
 static UNDER_ALL_LOCKS void pending_end(struct wf_cache *c, struct wf_cache_entry *e,
                                         bool cacheable)
@@ -144,9 +141,9 @@ static UNDER_ALL_LOCKS void pending_end(struct wf_cache *c, struct wf_cache_entr
 
 /* ---- a miss ---- */
 
-/* Ask the monitor to watch [start, end), unless an earlier call watched a range that contains
- * [start, end). Returns whether all of [start, end) is private memory and watched. Sets *by to the
- * watched range, and to the number of changes in the log before the call. */
+/* Have the monitor watch [start, end), unless an earlier watched range contains [start, end).
+ * Returns whether all of [start, end) is private memory and watched. *by describes the watched
+ * range. */
 static bool watch(struct wf_cache_user *u, uintptr_t start, uintptr_t end, struct watched *by)
 {
     struct wf_monitor *m = u->cache->params.monitor;
@@ -185,8 +182,8 @@ static UNDER_LOCK bool is_watched(struct wf_cache_user *u, const struct watched 
     return !by->is_earlier;
 }
 
-/* Register [start, end), after the monitor was asked to watch it, and store the new entry in a slot
- * and in *out. [miss] says whether the entry may be widened and cached. */
+/* Have the monitor watch [start, end), register the range, and store the new entry in a slot and in
+ * *out. [miss] says whether the entry may be widened and cached. */
 static enum weft_status register_and_hold(struct wf_cache_user *u, uintptr_t start, uintptr_t end,
                                           enum miss miss, struct wf_cached *out)
 {
@@ -199,13 +196,14 @@ static enum weft_status register_and_hold(struct wf_cache_user *u, uintptr_t sta
         return WEFT_ENOMEM;
     cacheable = miss != MISS_UNCACHED && watch(u, e->range.start, e->range.end, &by);
     status = wf_cache_register(c, e, miss == MISS_WIDE);
-    /* The kernel may replace pages that are not pinned, so they are not recorded for comparison. */
+    /* The kernel may replace pages that are not pinned, so such pages are not recorded for
+     * comparison. */
     if (status == WEFT_OK && c->pages_fd >= 0 && !e->on_demand)
         wf_cache_pages_note(c, e);
     cacheable = cacheable && status == WEFT_OK && settle(c);
     cache_lock(c);
     /* A change that was logged after settle() is applied here by is_watched. A later change finds
-     * the entry in the ranges, and removes it from them. */
+     * the entry in the ranges and removes it. */
     cacheable = cacheable && is_watched(u, &by);
     users_lock(c);
     wf_list_remove(&e->item);

@@ -19,9 +19,8 @@ void wf_monitor_log(struct wf_monitor *m, enum wf_change change, uintptr_t start
 {
     uint64_t n = atomic_load_explicit(&m->logged, memory_order_relaxed);
     struct wf_monitor_slot *s = &m->log[n % WF_MONITOR_LOG];
-    /* Release, the pair "slot": a thread that loads a word of this change then also sees that
-     * [logged] has reached this change's number. So the thread finds out that the older change was
-     * overwritten. */
+    /* Release, the pair "slot": a thread that loads a word of this change also sees that [logged]
+     * has reached the change's number, and so detects that the older change was overwritten. */
     atomic_store_explicit(&s->start, start | (change == WF_CHANGE_DROPPED), memory_order_release);
     atomic_store_explicit(&s->end, end, memory_order_release);
     if (change == WF_CHANGE_DROPPED)

@@ -58,10 +58,10 @@ struct wf_monitor;
 struct wf_monitor_ops {
     const char *name;
     /* Watch the mappings that contain [start, end), from now on until they are unmapped. Sets *span
-     * to the range of these mappings, or to {0, 0} if the monitor does not know it.
+     * to the range of these mappings, or to {0, 0} if the monitor does not know this range.
      *
-     * Returns OK | EMEMTYPE (some of the memory cannot be watched: it belongs to a file or is
-     * shared) | ESYSTEM */
+     * Returns OK | EMEMTYPE (some of the memory cannot be watched, because it belongs to a file or
+     * is shared) | ESYSTEM */
     enum weft_status (*watch)(struct wf_monitor *m, uintptr_t start, uintptr_t end,
                               struct wf_span *span);
     enum wf_probe (*probe)(struct wf_monitor *m);
@@ -94,8 +94,8 @@ void wf_monitor_end(struct wf_monitor *m);
 /* ---- for caches ---- */
 
 /* Copy changes from the log, beginning with number [from], at most [max] of them. Returns how many
- * were copied. Returns -1 if the log has overwritten some of them; then any memory may have
- * changed. */
+ * were copied. Returns -1 if the log has overwritten some of these changes; then any memory may
+ * have changed. */
 int wf_monitor_read(struct wf_monitor *m, uint64_t from, struct wf_changed *out, unsigned max);
 
 /* Sleep for at most [ms] milliseconds, or until wf_monitor_wake is called. Does not sleep if
@@ -108,8 +108,8 @@ void wf_monitor_wake(struct wf_monitor *m);
 /* The monitor for programs that report changes themselves by wf_cache_invalidate. This monitor
  * itself sees no changes. */
 extern struct wf_monitor wf_monitor_import;
-/* The monitor if nobody sees or reports changes. The cache shares a registration between transfers
- * while any of them is under way, and deregisters it afterwards. */
+/* The monitor if nobody sees or reports changes. Transfers that overlap in time share a
+ * registration, and the cache deregisters it after the last of these transfers. */
 extern struct wf_monitor wf_monitor_none;
 
 /* Returns the monitor of this process, a userfaultfd. The first call opens it and starts its reader

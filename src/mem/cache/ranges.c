@@ -142,8 +142,7 @@ bool wf_ranges_insert(struct wf_ranges *r, struct wf_range *range)
     return true;
 }
 
-/* If chunk [c] and the next chunk together are at most half as large as one chunk may be, move the
- * ranges of [c] to the next chunk and remove [c]. */
+/* Move the ranges of chunk [c] to the next chunk, if together they fill at most half of a chunk. */
 static void join(struct wf_ranges *r, unsigned c)
 {
     if (c + 1 >= r->nchunks || r->chunk[c]->n + r->chunk[c + 1]->n > WF_RANGES_CHUNK / 2)

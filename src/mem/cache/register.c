@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Registers the range of an entry with the device, within the limits of the budget and the
- * device. */
+/* Registers an entry's range with the device, within the limits of the budget and the device. */
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <linux/capability.h>

@@ -10,10 +10,10 @@
  * the count is not 0, otherwise with EINVAL: that is the probe. Before Linux 5.15 the count was a
  * flag, which the first of two changes cleared at its end.
  *
- * The reader is a thread that lives as long as the process. A watched mapping stays watched, and a
- * thread that unmaps this mapping sleeps until the reader has read the event. So the reader calls
- * nothing that may map, unmap or allocate memory: the reader would wait for itself. For the same
- * reason it takes no signals, whose handlers might do such things. */
+ * The reader is a thread that lives as long as the process: a watched mapping stays watched, and a
+ * thread that unmaps this mapping sleeps until the reader has read the event. The reader must not
+ * map, unmap or allocate memory, because the reader would then wait for itself. A signal handler
+ * might do so; therefore the reader takes no signals. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -102,8 +102,8 @@ static enum wf_probe uffd_probe(struct wf_monitor *m)
     return WF_PROBE_LOST;
 }
 
-/* Watch whole mappings. To watch a part of a mapping, the kernel would split the mapping. Many
- * small transfers would then split the program's memory into very many mappings. */
+/* Watch whole mappings. To watch a part of a mapping, the kernel would split the mapping, and many
+ * small transfers would leave very many mappings. */
 static enum weft_status uffd_watch(struct wf_monitor *m, uintptr_t start, uintptr_t end,
                                    struct wf_span *span)
 {
@@ -118,7 +118,7 @@ static enum weft_status uffd_watch(struct wf_monitor *m, uintptr_t start, uintpt
     }
     reg.range.len = at.end - reg.range.start;
     /* Set *span only if one mapping contains all of [start, end). A single mapping is watched as a
-     * whole or not at all; of several mappings, only some might be watched. */
+     * whole or not at all; of several, only some might be watched. */
     *span = at.start <= start ? (struct wf_span){at.start, at.end} : (struct wf_span){0, 0};
     if (!ioctl(u->fd, UFFDIO_REGISTER, &reg))
         return WEFT_OK;
@@ -215,9 +215,8 @@ static struct {
 static pthread_mutex_t own_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Close the descriptors, which refer to the parent's memory. The fork handlers do not take
- * own_lock: a thread that holds own_lock starts the reader, and so may wait for an allocator's
- * lock. If the fork held the allocator's lock and waited for own_lock, both threads would wait for
- * ever. */
+ * own_lock: the holder of own_lock starts a thread, and so may wait for an allocator's lock. If the
+ * fork held the allocator's lock and waited for own_lock, both threads would wait for ever. */
 static void own_child(struct wf_fork_item *item)
 {
     (void)item;
@@ -231,8 +230,8 @@ static struct wf_fork_item own_fork;
 static const struct wf_fork_ops own_fork_ops = {
     .level = WF_FORK_MEM, .stays = true, .child = own_child};
 
-/* The reader thread. Once its loop has begun, the thread makes only raw system calls. Other
- * functions might unmap memory, and the thread would then wait until it reads its own event. */
+/* The reader thread. Its loop makes only raw system calls: a function that unmaps memory might wait
+ * for this thread to read the event. */
 static void *reader_main(void *arg)
 {
     struct wf_uffd *u = arg;
@@ -248,15 +247,15 @@ static void *reader_main(void *arg)
         struct pollfd p = {.fd = u->fd, .events = POLLIN};
         (void)poll(&p, 1, -1);
     } while (wf_uffd_read(u));
-    /* The thread must not end: it would unmap its stack, which may be watched, and wait until it
-     * reads its own event. */
+    /* A thread that ends unmaps its stack. If this stack is watched, the reader would wait for
+     * itself. */
     for (;;)
         (void)pause();
     return NULL;
 }
 
-/* [stack] is the size of the stack in bytes; 0 is the default size. A stack also holds thread-local
- * data, so a small stack may be too small for the program's thread-local data. */
+/* [stack] is in bytes; 0 is the default size. A stack also holds thread-local data, so a small
+ * stack may have no room for this data. */
 static int thread_start(struct wf_uffd *u, size_t stack)
 {
     pthread_t thread;
