@@ -98,8 +98,8 @@ enum wf_region_flags {
     WF_REGION_ONLY_NIC = 16,
 };
 
-/* Returns the name of an endpoint within its context: the endpoint's id and generation. It is never
- * 0. */
+/* Returns the name of an endpoint within its context: the endpoint's id and generation. The name is
+ * never 0. */
 static inline uint64_t wf_mem_ep_name(uint16_t id, uint32_t gen)
 {
     return (uint64_t)gen << 16 | id;

@@ -4,8 +4,8 @@
  *
  *   in the descriptor   short: copied into the descriptor of the transfer (struct wf_desc)
  *   bounced             up to the cutover: copied through a buffer that stays registered
- *   registered          longer: not copied; the registration cache (cache/cache.h) registers the
- * bytes in pieces           longer, if no more can be registered: copied, a bounce buffer at a time
+ *   registered          longer: not copied; the registration cache registers the bytes
+ *   in pieces           longer, if no more can be registered: copied, a bounce buffer at a time
  *
  * Descriptors and bounce buffers share one registration. Their two pools are lock-free (lifo.h). If
  * a pool is empty, the caller tries again later: the device's completions refill it. */
@@ -23,7 +23,7 @@
 struct wf_staging;
 
 struct wf_staging_params {
-    /* for the registration cache; [reg_ops] are the device's functions */
+    /* parameters of the registration cache; [reg_ops] are the device's functions */
     struct wf_cache_params cache;
     uint32_t descs; /* number of descriptors; at least WF_STAGING_DESCS_MIN */
     /* most bytes that are copied into a descriptor; at most WF_DESC_DATA */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Opens and closes caches and users. Also invalidates, shrinks and counts a whole cache. */
+/* Opens and closes caches and users. Also the calls that invalidate memory in a cache, shrink a
+ * cache, or read its counts. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
@@ -103,7 +104,7 @@ void wf_cache_count(struct wf_cache *c, struct wf_cache_counts *out)
 static bool catch_up(struct wf_cache *c)
 {
     bool done = wf_cache_settle_locked(c);
-    if (!done) { /* a change is under way: apply the log without it */
+    if (!done) { /* a change is under way: apply the log as it is */
         cache_lock(c);
         done = wf_cache_log_apply(c);
         cache_unlock(c);

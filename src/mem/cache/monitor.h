@@ -108,8 +108,8 @@ void wf_monitor_wake(struct wf_monitor *m);
 /* The monitor for programs that report changes themselves by wf_cache_invalidate. This monitor
  * itself sees no changes. */
 extern struct wf_monitor wf_monitor_import;
-/* The monitor if nobody sees or reports changes. Transfers that overlap in time share a
- * registration, and the cache deregisters it after the last of these transfers. */
+/* The monitor for programs whose changes of memory nobody sees or reports. Transfers that overlap
+ * in time share a registration, and the cache deregisters it after the last of these transfers. */
 extern struct wf_monitor wf_monitor_none;
 
 /* Returns the monitor of this process, a userfaultfd. The first call opens it and starts its reader

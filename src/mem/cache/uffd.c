@@ -118,7 +118,7 @@ static enum weft_status uffd_watch(struct wf_monitor *m, uintptr_t start, uintpt
     }
     reg.range.len = at.end - reg.range.start;
     /* Set *span only if one mapping contains all of [start, end). A single mapping is watched as a
-     * whole or not at all; of several, only some might be watched. */
+     * whole or not at all; of several mappings, only some might be watched. */
     *span = at.start <= start ? (struct wf_span){at.start, at.end} : (struct wf_span){0, 0};
     if (!ioctl(u->fd, UFFDIO_REGISTER, &reg))
         return WEFT_OK;
