@@ -37,7 +37,7 @@ struct wf_config {
  * with the most similar known name.
  *
  * Returns  OK | EINVAL (a value is out of range or has the wrong form, or a variable is one of
- * earlier versions (renamed.def); an error is logged that says what is allowed) */
+ *          earlier versions (renamed.def); an error is logged that says what is allowed) */
 enum weft_status wf_config_init(void);
 
 /* Returns the values in force. A variable with an invalid value has its default. */

@@ -16,7 +16,7 @@ void wf_debug_defaults(struct wf_config *c);
  * skipped.
  *
  * Returns  OK | EINVAL (an item is unknown or its value is invalid: logged, and the other items
- * are set) */
+ *          are set) */
 enum weft_status wf_debug_set(struct wf_config *c, const char *text);
 
 #endif

@@ -131,11 +131,11 @@ bool wf_cache_user_is_ours(const struct wf_cache_user *user);
  *
  * Blocks   as long as the device's functions do; at most 2 ms for changes of memory under way; and,
  *          if the device can register no more, for other threads to deregister: 200 ms per attempt,
- *          2.2 s in all if other threads use up what became free each time. If a wait saw the
- * device deregister nothing within 200 ms, later calls do not wait Returns  OK | EINVAL (the range
- * wraps around) | ENOMEM | EFORKED | the device's status | ELIMIT (no entry is left that could be
- * deregistered, or other threads used up what became free 12 times: the caller copies through
- * registered memory) */
+ *          2.2 s in all if other threads use up what became free each time. After 200 ms in
+ *          which the device deregistered nothing, later calls do not wait
+ * Returns  OK | EINVAL (the range wraps around) | ENOMEM | EFORKED | the device's status |
+ *          ELIMIT (no entry is left that could be deregistered, or 12 times other threads used
+ *          up what became free: the caller copies through registered memory) */
 enum weft_status wf_cache_get(struct wf_cache_user *user, const void *addr, size_t len,
                               struct wf_cached *out);
 void wf_cache_put(struct wf_cache_user *user, const struct wf_cached *use);
