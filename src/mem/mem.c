@@ -54,7 +54,8 @@ static WF_MEM_UNDER_LOCK int slot_take(struct wf_mem *mem, uint32_t *slot)
     }
     if (mem->next_slot == WF_MEM_STATE_WORDS)
         return -1;
-    if (!(mem->next_slot & 255)) { /* room for all slots, so that freeing one allocates nothing */
+    /* make room for 256 more slots, so that freeing a slot allocates nothing */
+    if (!(mem->next_slot & 255)) {
         size_t n = mem->next_slot + 256;
         void *more = realloc(mem->free_slots, n * sizeof *mem->free_slots);
         struct wf_region **regions = more ? realloc(mem->regions, n * sizeof *regions) : NULL;
@@ -69,7 +70,8 @@ static WF_MEM_UNDER_LOCK int slot_take(struct wf_mem *mem, uint32_t *slot)
     return 0;
 }
 
-/* Sets the generation that the region has once it is enabled. Peers may know it before. */
+/* Enter the region in the table, and choose the generation that the region will have once it is
+ * enabled. Peers may learn this generation earlier. */
 static WF_MEM_UNDER_LOCK void region_list(struct wf_mem *mem, struct wf_region *r)
 {
     mem->open_regions++;
@@ -173,7 +175,7 @@ bool wf_mem_is_enabled(struct wf_mem *mem, const struct wf_region *r)
 
 static WF_MEM_UNDER_LOCK void wait_unused(struct wf_mem *mem, const struct wf_region *r)
 {
-    while (r->users) /* uses by threads of this process, each for one copy */
+    while (r->users) /* a user is a thread of this process that copies once, so the wait is short */
         pthread_cond_wait(&mem->unused, &mem->lock);
 }
 
@@ -309,7 +311,7 @@ void wf_mem_unuse_named(struct wf_mem *mem, uint32_t slot, uint64_t gen)
     if (!is_dmabuf)
         unuse(mem, r);
     wf_mem_unlock(mem);
-    if (is_dmabuf) /* the region stays open: it is in use */
+    if (is_dmabuf) /* the caller's use keeps the region open, so [r] is valid without the lock */
         wf_mem_unuse(mem, r);
 }
 
@@ -317,8 +319,9 @@ void wf_mem_region_close(struct wf_mem *mem, struct wf_region *r)
 {
     struct weft_counter *counter;
     wf_mem_lock(mem);
-    /* "generation": from here on the checks of all local processes fail. A full fence, so that
-     * they see it before anything that the owner does with this memory. */
+    /* The pair "generation": from this store on, local processes that compare the generation find a
+     * difference. A full fence: these processes must see the new generation before they see what
+     * the owner does next with this memory. */
     atomic_store_explicit(&mem->state[r->slot], r->gen + 1, memory_order_seq_cst);
     WF_HOOK("region.closed");
     r->closing = true; /* no new users */
