@@ -59,8 +59,8 @@ enum weft_cache_flags {
     /* On a miss, register adjacent registered ranges together with the missing range, as one. */
     WEFT_CACHE_MERGE = 2,
     /* Compare each hit with the mapped pages, and abort the process with a message if they differ.
-     * Slow; it shows whether the cache is the cause of an error. CAP_SYS_ADMIN lets it see the most
-     * pages. It aborts wrongly if the registrar does not pin. */
+     * The comparison shows whether the cache causes an error, but is slow. With CAP_SYS_ADMIN it
+     * detects the most differences. If the registrar does not pin, it aborts without a cause. */
     WEFT_CACHE_VERIFY = 4,
 };
 
@@ -118,12 +118,12 @@ struct weft_cache_use {
  * same user puts it back.
  * Blocks   a hit does not block. A miss waits for the registrar, and at most 2 ms while another
  *          thread unmaps. If the registrar can register no more, a miss also waits until other
- *          threads have deregistered. It waits 200 ms, once, for a device that is stuck, and 2.2 s
- *          in all while other threads take what becomes free
- * Returns  OK | EINVAL (len is 0, or the range wraps) | ENOMEM (also: the user has 65,536 uses) |
- *          EFORKED | ELIMIT (the registrar or WEFT_PINNED allows no more even after all idle
- *          registrations were given up, or other threads took what became free twelve times: copy
- *          through registered memory) | what the registrar returns */
+ *          threads have deregistered. That takes 200 ms at most if the device is stuck, and 2.2 s
+ * at most if other threads take what becomes free Returns  OK | EINVAL (len is 0, or the range
+ * wraps) | ENOMEM (also: the user has 65,536 uses) | EFORKED | ELIMIT (the registrar or WEFT_PINNED
+ * allows no more even after all idle registrations were given up, or other threads took what became
+ * free twelve times: the caller should copy through registered memory) | what the registrar returns
+ */
 WEFT_API WEFT_MUST_USE enum weft_status weft_cache_get(struct weft_cache_user *user,
                                                        const void *addr, size_t len,
                                                        struct weft_cache_use *out);
@@ -151,16 +151,20 @@ struct weft_cache_counts {
 };
 WEFT_API void weft_cache_count(struct weft_cache *cache, struct weft_cache_counts *out);
 
-/* Call [row] for each way in which a device can access [len] bytes of local memory, registered by
- * the program or not. A row has the way's name, the memory that it is for, the reason, how often
- * each byte is copied, and whether [len] unregistered bytes go this way. Strings are static. The
- * transports use the same table. */
+/* Call [row] for each way in which a device can access [len] bytes of local memory.
+ *   way       the name of the way
+ *   when      the memory that uses the way; the program may have registered it or not
+ *   why       the reason
+ *   copies    how often each byte is copied
+ *   is_taken  1 if [len] bytes that are not registered go this way
+ * Strings are static. The transports decide by the same table. */
 typedef void (*weft_local_row_fn)(void *arg, const char *way, const char *when, const char *why,
                                   unsigned copies, int is_taken);
 WEFT_API void weft_local_rows(size_t len, weft_local_row_fn row, void *arg);
 
-/* Returns the name of the monitor that WEFT_MONITOR_AUTO selects here. If nothing is kept, *why
- * says the reason and what to change; otherwise *why is NULL. Static storage. */
+/* Returns the name of the monitor that WEFT_MONITOR_AUTO selects here. If that monitor lets the
+ * cache keep no registrations, *why states the reason and what to change. Otherwise *why is NULL.
+ * Static storage. */
 WEFT_API const char *weft_monitor_name(const char **why);
 
 WEFT_LAYOUT_(sizeof(struct weft_cache_params) == 112);

@@ -66,7 +66,7 @@ struct weft_event {
     uint64_t reserved[4];
 };
 
-/* Returns  OK | EINVAL | ENOMEM | ESYSTEM (no descriptor left) */
+/* Open an event queue. Returns  OK | EINVAL | ENOMEM | ESYSTEM (no descriptor left) */
 WEFT_API WEFT_MUST_USE enum weft_status weft_eq_open(struct weft_eq **out);
 
 /* Close [eq]. Unread events are lost. No thread may wait on [eq].

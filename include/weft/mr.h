@@ -44,13 +44,14 @@ enum weft_mr_mode {
     WEFT_MR_LOCAL = 1 << 2,
     /* Keys are exchanged as bytes: the owner calls weft_mr_raw, and the peer weft_key_map. */
     WEFT_MR_RAW = 1 << 3,
-    /* Peers address a region from the address that its first buffer has in the owner, not from 0.
-     * The other buffers follow without gaps. */
+    /* Peers give the address that a byte has in the owner's first buffer, instead of an offset from
+     * 0. The bytes of the other buffers follow without gaps. */
     WEFT_MR_VIRT_ADDR = 1 << 4,
-    /* All pages of a region must exist when it is registered, and until it is closed or refreshed,
-     * since NICs keep using old pages. Without this bit an access to a missing page ends with
-     * WEFT_EFAULT. (Even so, no page may go while an atomic changes it in place. Before Linux 5.14
-     * no page may be missing where pages are read-only.) */
+    /* All pages of a region must exist when it is registered, and must stay until it is closed or
+     * refreshed, since NICs keep using the registered pages. Without this bit pages may be missing:
+     * an access to a missing page ends with WEFT_EFAULT. (Even then no page may go while an atomic
+     * changes it in place, and before Linux 5.14 no page may be missing where pages are read-only.)
+     */
     WEFT_MR_ALLOCATED = 1 << 5,
     /* Weft chooses the keys. */
     WEFT_MR_PROV_KEY = 1 << 6,
@@ -69,11 +70,13 @@ enum weft_mr_mode {
 
 /* The mode of a context's regions, for weft_ctx_params.mr. Reserved space must be zero. */
 struct weft_mr_domain {
-    uint32_t version;     /* set by WEFT_MR_DOMAIN_INIT */
-    uint32_t mode;        /* enum weft_mr_mode */
-    uint32_t key_size;    /* longest key in bytes, 1..8; 0 means 8 */
-    uint32_t reserved0;   /* 0 */
-    const void *auth_key; /* for regions and endpoints without a key of their own */
+    uint32_t version;   /* set by WEFT_MR_DOMAIN_INIT */
+    uint32_t mode;      /* enum weft_mr_mode */
+    uint32_t key_size;  /* longest key in bytes, 1..8; 0 means 8 */
+    uint32_t reserved0; /* 0 */
+    /* The authorization key of regions and endpoints that have no authorization key of their own.
+     */
+    const void *auth_key;
     size_t auth_key_size; /* 0..WEFT_AUTH_KEY_MAX; 0: none */
     /* NULL: registration is synchronous. Otherwise registration is asynchronous, and its end is
      * reported to this queue. */
@@ -104,8 +107,8 @@ enum weft_mr_flags {
     WEFT_MR_DMABUF = 4,
     /* The context's NIC (RDMA) performs all atomics on the region, for every process. The reason:
      * atomics of NICs and of processors are not atomic with each other, unless a device says that
-     * they are. So the owner may use no atomic instructions on the words of the region. WEFT_ENOSYS
-     * refuses every atomic that the NIC cannot be asked for:
+     * they are. So the owner may use no atomic instructions on the words of the region. An atomic
+     * that the NIC cannot be asked for is refused with WEFT_ENOSYS. Refused are:
      *  - all except WEFT_ATOMIC_ADD and WEFT_ATOMIC_CAS of 64 bits, also signals to the region.
      *    NICs have no other atomics. (Weft does not build others from compare-and-swaps: that would
      *    take as long as other processes interfere, and each step could be lost. A program that
@@ -262,16 +265,16 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_mr_raw(const struct weft_mr *mr, ui
 WEFT_API WEFT_MUST_USE enum weft_status weft_key_map(struct weft_ctx *ctx, uint64_t base_addr,
                                                      const void *raw_key, size_t size,
                                                      uint64_t *key, uint64_t flags);
-/* Unmap [key]. Remotes that were opened with [key] stay open. Returns  OK | EINVAL (not mapped) |
- * EFORKED */
+/* Unmap [key]. Remotes that were opened with [key] stay open.
+ * Returns  OK | EINVAL (not mapped) | EFORKED */
 WEFT_API enum weft_status weft_key_unmap(struct weft_ctx *ctx, uint64_t key);
 
 /* Open a region as weft_remote_open, by a 64-bit key: a key from weft_key_map, or the region's own
- * from weft_mr_key64. No peer is asked.
- * With the region's own key nothing is known about the region here. So length and access of the
- * remote allow every operation, and the owner checks each operation, also gets. With a mapped key
- * of a region of one buffer, a get on this node copies without the owner, and NICs perform accesses
- * across a network.
+ * key from weft_mr_key64. No peer is asked.
+ * The region's own key tells this process nothing about the region. So length and access of the
+ * remote allow every operation, and the owner checks and performs each operation, also gets. A key
+ * from weft_key_map tells where the region is. If the region is one buffer, a get on the same node
+ * copies without the owner, and across a network NICs perform puts and gets.
  * Returns  as weft_remote_open, but not EVERSION | ENOTAVAIL (the context has WEFT_MR_RAW, and the
  *          key is not mapped) */
 WEFT_API WEFT_MUST_USE enum weft_status weft_remote_open_key(struct weft_peer *peer, uint64_t key,

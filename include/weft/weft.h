@@ -88,9 +88,9 @@ struct weft_mr_domain; /* weft/mr.h */
 /* ---- context ---- */
 
 enum weft_ctx_flags {
-    /* Use networks although no key is known yet; weft_ctx_set_key sets the key later. The context
-     * listens for peers on other nodes at once. Without this flag a context uses networks only if
-     * WEFT_KEY_FILE is set. */
+    /* Use networks, although the key by which processes authenticate each other is set later
+     * (weft_ctx_set_key). The context listens for peers on other nodes at once. Without this flag a
+     * context uses networks only if WEFT_KEY_FILE is set. */
     WEFT_CTX_NETWORK = 1,
 };
 
@@ -181,22 +181,23 @@ enum weft_ep_flags {
  * returns. */
 struct weft_am_failure {
     struct weft_ep *ep;
-    struct weft_peer *peer; /* the receiver of the request; maybe as another handle of the same
-                             * endpoint */
-    enum weft_status why;   /* EHANDLER (the peer has no such handler) | ECANCELED (the peer called
-                             * weft_am_drop) | for a long message: why the peer could not use its
-                             * bytes, such as EKEY (their region was closed meanwhile) */
-    uint8_t handler;        /* the handler to which it was sent */
-    uint8_t nargs;          /* number of [args], at most WEFT_AM_FAILED_ARGS */
+    /* The receiver of the request. If the program opened several peers for one endpoint, it may be
+     * another of them. */
+    struct weft_peer *peer;
+    enum weft_status why; /* EHANDLER (the peer has no such handler) | ECANCELED (the peer called
+                           * weft_am_drop) | for a long message: why the peer could not use its
+                           * bytes, such as EKEY (their region was closed meanwhile) */
+    uint8_t handler;      /* the handler to which it was sent */
+    uint8_t nargs;        /* number of [args], at most WEFT_AM_FAILED_ARGS */
     uint16_t reserved0;
     const uint32_t *args;
     void *arg; /* given at weft_ep_open */
 };
 
-/* Called while the endpoint is polled, once for each request with a reply_max that fails at the
- * peer. (A peer that breaks the protocol may cause more calls.) The callback may do what a handler
- * may. Without this callback the first failure is logged. If the peer is lost, only peer_down is
- * called, not this callback. */
+/* Called while the endpoint is polled, once for each request with a reply_max > 0 that gets no
+ * reply for one of the reasons above. (A peer that breaks the protocol may cause more calls.) The
+ * callback may do what a handler may. Without this callback the first failure is logged. If the
+ * peer is lost, only peer_down is called. */
 typedef void (*weft_am_failed_fn)(const struct weft_am_failure *failure);
 
 struct weft_ep_params {
@@ -260,9 +261,9 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_ep_address(struct weft_ep *ep, void
  *    job do so themselves. The same is true of any two threads that poll a locked endpoint;
  *  - register handlers before other processes get the endpoint's address. */
 
-/* Deliver what has arrived: run handlers, complete operations, report lost peers. If a message was
- * refused with AGAIN, it is an event when there is room for a message again. Does a bounded amount
- * of work, and never blocks.
+/* Deliver what has arrived: run handlers, complete operations, report lost peers. The room that a
+ * call refused with AGAIN waits for is an event, too. Does a bounded amount of work, and never
+ * blocks.
  * Returns  the number of events handled, 0 if there were none; or a negative weft_status: EINVAL |
  *          ECONTEXT (inside a handler) | EFORKED */
 WEFT_API int weft_ep_poll(struct weft_ep *ep);
@@ -329,13 +330,13 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_words_wait(struct weft_ep *ep, stru
                                                         unsigned count, unsigned flags,
                                                         struct weft_peer *peer, int64_t timeout_ns);
 
-/* Returns the descriptor of [ep]. After a successful weft_ep_arm it polls readable when [ep] may
- * have events. It belongs to [ep]: never read, write or close it.
+/* Returns a descriptor that polls readable when [ep] may have events, after a successful
+ * weft_ep_arm. The descriptor belongs to [ep]: never read, write or close it.
  * Returns  a descriptor; a negative weft_status: EINVAL | EFORKED */
 WEFT_API int weft_ep_fd(struct weft_ep *ep);
 
-/* Prepare to sleep on weft_ep_fd: an event from now on makes the descriptor readable. The next
- * weft_ep_poll ends that state.
+/* Prepare to sleep on the descriptor of weft_ep_fd: any later event makes it readable, until the
+ * next weft_ep_poll.
  * Returns  OK | AGAIN (events are there: poll instead of sleeping) | EINVAL | ECONTEXT | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_ep_arm(struct weft_ep *ep);
 
@@ -352,10 +353,11 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_peer_open(struct weft_ep *ep, const
                                                        size_t len, struct weft_peer **out);
 
 /* Close [peer] and its connection. Over a network the connection stays until one of the two
- * endpoints closes, so that sent messages still arrive. Before this call the remotes of [peer] must
- * be closed and its operations complete. Acknowledgements of messages from it must have left;
- * otherwise EBUSY: poll and try again. Receives that name [peer] complete with WEFT_ECLOSED, except
- * if another handle of the same endpoint is open.
+ * endpoints closes, so that sent messages still arrive.
+ * The call returns EBUSY while a remote of [peer] is open, an operation is under way, or an
+ * acknowledgement of a message from [peer] has not left: poll and try again.
+ * Receives that name [peer] complete with WEFT_ECLOSED, except if another handle of the same remote
+ * endpoint is open.
  * Returns  OK | EBUSY | EINVAL (also: a job owns [peer]) | ECONTEXT | EFORKED */
 WEFT_API enum weft_status weft_peer_close(struct weft_peer *peer);
 
@@ -487,13 +489,14 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_am_detach(const struct weft_am *am,
  * gets the reply as any other reply, except if it has closed all its peers for this endpoint.
  *   nargs  0..15, one less than with weft_am_reply
  *   len    at most later->reply_max - 1; copied
- * Returns  OK (the reply leaves now, or when there is room: poll. While it waits, weft_ep_close,
- *          and weft_peer_close of the sender, return EBUSY. weft_ep_close gives up replies that
- *          have waited for WEFT_PEER_TIMEOUT, 10 s, for a sender that does not poll)
+ * Returns  OK (the reply leaves now, or when there is room: poll)
  *          | EPEER, ECLOSED or another status of the sender (no reply can reach it any more) |
  *          EINVAL (replied to or dropped already, and as weft_am_reply) | EMSGSIZE | ENOMEM |
- *          ELIMIT | ESYSTEM | EFORKED. After a failure the reply is still due, except after EINVAL
- *          for a reply that is not due. Never AGAIN.
+ *          ELIMIT | ESYSTEM | EFORKED. Never AGAIN.
+ *          After a failure the reply is still due, except if EINVAL says that none is due.
+ * Waits    while the reply waits for room, weft_ep_close, and weft_peer_close of the sender, return
+ *          EBUSY. If the sender does not poll for WEFT_PEER_TIMEOUT (10 s), weft_ep_close gives the
+ *          reply up.
  * Order    none is promised, as for all active messages. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_am_reply_later(const struct weft_am_later *later,
                                                             unsigned handler, const uint32_t *args,
@@ -512,11 +515,11 @@ WEFT_API enum weft_status weft_am_drop(const struct weft_am_later *later);
 WEFT_API WEFT_MUST_USE enum weft_status weft_am_source(const struct weft_am *am, void *buf,
                                                        size_t *len);
 
-/* Returns the sender of the message being handled, as a peer that the program opened. If the
- * program opened several peers for the sender, returns one of them. weft_peer_arg gives the
- * program's own pointer. A process cannot send in the name of another process. For local processes
- * the kernel guarantees that. Across a network the key does, as far as all processes with the key
- * are trusted.
+/* Returns the sender of the message being handled, as a peer that the program opened; if the
+ * program opened several peers for the sender, one of them. weft_peer_arg gives the program's own
+ * pointer. A process cannot send in the name of another process. The kernel guarantees that for
+ * local processes. The key guarantees it across a network, if all processes with the key are
+ * trusted.
  * Returns  NULL if this endpoint has no open peer for the sender, in a forked child, without memory
  *          (logged), and after the handler has returned */
 WEFT_API struct weft_peer *weft_am_peer(const struct weft_am *am);
