@@ -192,7 +192,8 @@ static uint32_t run_of(const struct node_card *cards, const uint32_t *order, uin
 }
 
 /* Set hosts[r] to the lowest rank of r's machine; number_them then replaces that rank by a number.
- * Set the limits to each rank's share. */
+ * Set max_local to this rank's share of its machine's limit, and max_global to the smallest share
+ * of all ranks. */
 static void find_machines(const struct node_card *cards, uint32_t *order)
 {
     gasnetw_binding.max_global = UINTPTR_MAX;
