@@ -92,7 +92,8 @@ static void copy_given(struct weft_job *job, uint64_t number, unsigned from, siz
 
 /* ---- the leader's part ---- */
 
-/* Has the kernel taken this leader's message of round [k]? */
+/* Has the kernel taken all that this rank has sent to another node in round [k] of the collective?
+ */
 static bool is_flushed(struct weft_job *job, unsigned k)
 {
     return wf_ctl_is_away(wf_across_leader(job, send_node(job, k)), &job->across->last[k]);
@@ -109,7 +110,7 @@ static bool all_flushed(struct weft_job *job)
     return true;
 }
 
-/* Send the messages of this round, as many as there is room for.
+/* Send the messages of the current round of the collective, as many as there is room for.
  * Returns OK (all are sent) | AGAIN (no room: call again) | the status of the receiving peer */
 static enum weft_status send_round(struct weft_job *job)
 {
@@ -131,12 +132,12 @@ static enum weft_status send_round(struct weft_job *job)
         a->at += n;
     } while (a->at < total);
     a->sent = true;
-    /* Store in a->last which message was the last of this round. */
+    /* This call stores in a->last which message was the last of the round. */
     (void)is_flushed(job, a->round);
     return WEFT_OK;
 }
 
-/* Did the leader that sent [slot] make the same call as this rank? */
+/* Did the node whose messages are in [slot] make the same collective call as this node? */
 static bool is_same_call(const struct weft_job *job, const struct wf_across_slot *slot)
 {
     const struct wf_across *a = job->across;
@@ -187,7 +188,8 @@ static void begin(struct weft_job *job)
     memset(a->last, 0, a->rounds * sizeof *a->last);
 }
 
-/* Returns the word of the board in which the ranks of this node publish their calls. */
+/* Returns the word in which the ranks of this node publish their calls, so that they can compare
+ * them. */
 static uint64_t *calls(const struct weft_job *job)
 {
     return job->board.arrivals + 1 + (job->barriers & 1);
@@ -209,9 +211,10 @@ static void release(struct weft_job *job)
     __atomic_store_n(job->board.released, a->done, __ATOMIC_RELEASE); /* "arrive" */
 }
 
-/* Advance the collective as far as possible without waiting.
+/* Advance the collective that is under way between the nodes, as far as possible without waiting.
  *   away  if true, end the collective only when the kernel has taken all messages
- * Returns OK (the collective has ended) | AGAIN | EPROTO | the status of another leader's peer */
+ * Returns OK (the collective has ended) | AGAIN | EPROTO | the status of the peer on another node
+ */
 static enum weft_status push(struct weft_job *job, bool away)
 {
     struct wf_across *a = job->across;
@@ -358,8 +361,8 @@ static void reject(struct weft_job *job, const struct weft_am *am)
     job->broken = WEFT_EPROTO;
 }
 
-/* Returns the slot that collects round [round] of collective [number]. Returns NULL if the message
- * breaks the protocol. The first message of a round resets the slot. */
+/* Returns the slot in which the messages of round [round] of collective [number] are collected.
+ * Returns NULL if the message breaks the protocol. The first message of a round resets the slot. */
 static struct wf_across_slot *slot_for(struct wf_across *a, unsigned round, uint64_t number,
                                        uint64_t vote, uint32_t len)
 {

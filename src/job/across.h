@@ -56,7 +56,7 @@
 /* A message's first argument. */
 enum wf_across_kind { WF_ACROSS_STEP = 1, WF_ACROSS_TROUBLE = 2 };
 
-/* What this leader has received in one round of one collective. */
+/* What this node has received from another node in one round of one collective. */
 struct wf_across_slot {
     uint64_t number; /* 0: nothing yet */
     uint64_t vote;
@@ -95,7 +95,7 @@ struct wf_across {
 
 struct weft_job;
 
-/* Returns the peer of the leader of [node]. */
+/* Returns the peer for the leader (the lowest rank) of [node]. */
 struct weft_peer *wf_across_leader(const struct weft_job *job, unsigned node);
 /* Was [am] sent by the endpoint of [peer]? */
 bool wf_across_is_from(const struct weft_am *am, struct weft_peer *peer);
@@ -104,7 +104,7 @@ bool wf_across_is_from(const struct weft_am *am, struct weft_peer *peer);
 enum weft_status wf_across_open(struct weft_job *job);
 void wf_across_close(struct weft_job *job);
 
-/* Announce that this rank has arrived at collective job->barriers. Never blocks. */
+/* Announce that this rank has arrived at collective number job->barriers. Never blocks. */
 void wf_across_arrive(struct weft_job *job);
 /* Poll the endpoint once, and look whether the collective under way has ended. A leader (the lowest
  * rank of its node) also advances the collective as far as possible.

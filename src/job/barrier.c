@@ -109,9 +109,9 @@ enum weft_status wf_job_check(struct weft_job *job)
     return job->across ? wf_across_check(job, s) : s;
 }
 
-/* Wait when the wait is long or messages arrive. weft_word_wait polls the endpoint and may sleep.
- * Between waits, look whether the barrier must end early: at once, and then at intervals that
- * double until one is at least LOOK_MAX_NS. */
+/* Wait for [word] when a short wait was not enough, or when messages arrive. weft_word_wait polls
+ * the endpoint and may sleep. Between waits, look whether the barrier must end early: at once, and
+ * then at intervals that double up to about LOOK_MAX_NS. */
 static enum weft_status wait_long(struct weft_job *job, const uint64_t *word, uint64_t at_least,
                                   uint64_t deadline_ns)
 {
@@ -162,8 +162,8 @@ WEFT_INLINE enum weft_status wait_yielding(struct weft_job *job, const uint64_t 
         sched_yield();
         if (i % YIELDS_PER_POLL)
             continue;
-        /* If the yield runs a process that computes, that process keeps the core for its whole time
-         * slice, which is milliseconds. Then stop yielding. */
+        /* If a yield runs a process that computes, that process keeps the core for its whole time
+         * slice: milliseconds. So stop yielding when that has happened. */
         if (weft_ep_poll(job->ep) || job->broken || wf_now_ns() - start > YIELDS_NS)
             break;
     }
@@ -177,9 +177,10 @@ enum weft_status wf_job_await(struct weft_job *job, const uint64_t *word, uint64
                         : wait_spinning(job, word, at_least, deadline_ns);
 }
 
-/* In each round a rank sends its call, or a mismatch if it has received a different call. A round
- * thereby forwards what earlier rounds brought. After the last round every rank knows whether all
- * calls were equal, so all ranks end with the same status. */
+/* In each round a rank stores its call in the flag of another rank. It stores a mismatch instead if
+ * an earlier round has brought a different call. So each round forwards what earlier rounds
+ * brought. After the last round every rank knows whether all calls were equal, and all ranks end
+ * with the same status. */
 static enum weft_status disseminate(struct weft_job *job, uint64_t deadline_ns)
 {
     const struct wf_board *b = &job->board;
@@ -319,8 +320,7 @@ enum weft_status wf_job_tune(struct weft_job *job, uint64_t deadline_ns)
         s = wf_job_meet(job, WF_CALL_BARRIER, deadline_ns);
     if (!s)
         wf_board_use(b, choose_set(b));
-    /* Meet once more, since other ranks may still read the times. The next gather overwrites them.
-     */
+    /* Meet once more. Other ranks may still read the times, which the next gather overwrites. */
     return s ? s : wf_job_meet(job, WF_CALL_BARRIER, deadline_ns);
 }
 

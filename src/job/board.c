@@ -27,7 +27,8 @@ static size_t flags_for(unsigned n)
     return (size_t)n * rounds_for(n) * LINE;
 }
 
-/* Returns how many sets of flags fit in 64 KiB, but at least 1 and at most SETS_MAX. */
+/* Returns how many sets of flags (the words by which ranks signal each other in a barrier) fit in
+ * 64 KiB, but at least 1 and at most SETS_MAX. */
 static unsigned sets_for(unsigned n)
 {
     size_t one = flags_for(n), fit = one ? FLAGS_MAX / one : 1;

@@ -114,8 +114,9 @@ enum weft_status wf_job_check(struct weft_job *job);
 /* Has [rank] left the job in order, as far as this rank knows? */
 bool wf_job_left(const struct weft_job *job, unsigned rank);
 
-/* In split.c, for jobs on several nodes. Returns the combined vote of the ranks of this node, which
- * have all arrived. Returns 0 if no split-phase barrier is under way. */
+/* For jobs on several nodes; in split.c. Returns the combined vote (what the ranks named in a
+ * split-phase barrier) of this node's ranks, which have all arrived. Returns 0 if no split-phase
+ * barrier is under way. */
 uint64_t wf_split_vote(const struct weft_job *job);
 /* Do the votes [a] and [b] belong to one barrier? Only then may wf_split_combine combine them. */
 bool wf_split_same(uint64_t a, uint64_t b);

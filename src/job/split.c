@@ -3,21 +3,22 @@
  *
  * A rank that has notified may compute for any time before it waits. Meanwhile it must not delay
  * other ranks. So no rank forwards the arrival of another rank, unlike in the rounds of barrier.c.
- * Two ranks notify each other through one line in each direction. Three or more ranks count their
- * notices in one line.
+ * Two ranks notify each other through one cache line in each direction. Three or more ranks count
+ * their notices (arrivals) in one cache line.
  *
  * A vote is a word that combines what several ranks named. Its kinds, in rising order: nothing (all
  * were anonymous), a name, a mismatch. Two votes combine to the higher one, and two different names
- * to a mismatch. A rank that sees all notices also sees the combined vote, so every rank gets the
- * same verdict.
+ * to a mismatch. A rank that sees all notices also sees the combined vote, the verdict. So every
+ * rank gets the same verdict.
  *
  * Even and odd barriers use different words for votes. A rank can be one barrier ahead of a slower
  * rank that has not read its verdict yet. It cannot be two ahead: to pass the next barrier it needs
  * a notice from the slower rank, which gives that notice only after it has read the verdict.
  *
- * On several nodes a rank gives notice by its arrival on the board (wf_across_arrive). It votes in
- * the words that three or more ranks use. The leaders, the lowest ranks of the nodes, exchange the
- * votes of their nodes, and write the verdict to the boards (across.h). */
+ * On several nodes a rank gives notice by its arrival on the board, the memory that its node shares
+ * (wf_across_arrive). It votes in the words that three or more ranks use. The leaders, the lowest
+ * ranks of the nodes, exchange the votes of their nodes, and write the verdict to the boards
+ * (across.h). */
 #include "base/atomic.h"
 #include "core/core.h"
 #include "job/job.h"
@@ -64,7 +65,8 @@ static bool is_pair(const struct wf_board *b)
     return b->n == 2;
 }
 
-/* Returns the counter of notices that [rank] reads. The two words after the counter hold votes. */
+/* Returns the counter of notices, the arrivals at split-phase barriers, that [rank] reads. The two
+ * words after the counter hold votes. */
 static uint64_t *notices(const struct wf_board *b, unsigned rank)
 {
     return is_pair(b) ? wf_board_flag(b, rank, 0) + 2 : b->notices;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Messages between the leaders of nodes, besides those of collectives. They report "trouble", the
- * reason why a collective cannot end (board.h), and that a leader leaves the job. */
+/* Messages between the leaders, the lowest ranks of the nodes, besides the messages of collectives.
+ * They report "trouble", the reason why a collective cannot end (board.h), and that a leader leaves
+ * the job. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -104,7 +105,8 @@ bool wf_across_is_dead(struct weft_job *job)
     return wf_now_ns() - a->far_failed_ns > FAR_FAILED_NS;
 }
 
-/* Has the kernel taken all reports? Then they arrive even if this process ends. */
+/* Has the kernel taken all reports that this rank sent to other nodes? Then they arrive even if
+ * this process ends. */
 static bool reports_flushed(struct weft_job *job)
 {
     const struct wf_across *a = job->across;
