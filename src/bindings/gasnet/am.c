@@ -157,8 +157,9 @@ int gasnetw_AMRequestMedium(gasnet_node_t dest, gasnet_handler_t handler, const 
 
 /* ---- Long requests: the data, then the message ---- */
 
-/* Must a Long request send its origin and address in a header? That is so if 16 arguments leave no
- * room for the origin, or if the region does not tell the receiver where the data are. */
+/* Must a Long request send its origin (the sender's rank and the handler's index) and its address
+ * in a header? That is so if 16 arguments leave no room for the origin, or if the region does not
+ * tell the receiver where the data are. */
 static bool long_needs_head(size_t nbytes, int nargs)
 {
     return nargs == 16 || !nbytes || gasnetw_binding.segment == SEGMENT_EVERYTHING;
@@ -273,7 +274,8 @@ static struct token *reply_check(gasnet_token_t token, gasnet_handler_t handler,
 
 /* Send the reply at once if the request reserved enough room for it. Otherwise queue it until the
  * handler has returned (reply.c).
- *   head  begins the payload; if it is NULL, the first argument holds the origin */
+ *   head  begins the payload. If it is NULL, the first argument holds the origin: the sender's rank
+ *         and the handler's index */
 static int reply(struct token *t, unsigned kind, gasnet_handler_t handler, int nargs, const A *args,
                  const struct am_head *head, const void *data, size_t len, const char *what)
 {

@@ -50,9 +50,9 @@
 #endif
 #include <gasnet.h>
 
-/* The ids of the binding's handlers in Weft. The first argument of a message is its origin (struct
- * am_head). A message with 16 arguments has no room for the origin, so its payload begins with a
- * header that has it. */
+/* The ids of the binding's handlers in Weft. The first argument of a message is its origin, which
+ * is the sender's rank and the index of the GASNet handler. A message with 16 arguments has no room
+ * for the origin, so its payload begins with struct am_head, which has the origin. */
 enum {
     AM_SHORT = 1,
     AM_SHORT_HEAD,  /* payload: struct am_head */
@@ -159,8 +159,8 @@ void gasnetw_op_open(void);
 void gasnetw_am_deliver(unsigned kind, uint32_t origin, const gasnet_handlerarg_t *args,
                         unsigned nargs, const void *payload, size_t len);
 /* Keep a copy of a reply until the handler has returned, since the request reserved too little room
- * for it.
- *   to  origin of the request */
+ * for the reply.
+ *   to  origin of the request: the requester's rank and handler index */
 void gasnetw_reply_later(uint32_t to, unsigned kind, uint32_t origin, int nargs,
                          const gasnet_handlerarg_t *args, const struct am_head *head,
                          const void *data, size_t len);

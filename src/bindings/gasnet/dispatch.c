@@ -160,8 +160,8 @@ static void deliver(unsigned kind, struct token *t, const A *args, unsigned narg
     run_data(fn, t, (void *)(uintptr_t)head.addr, head.nbytes, args, nargs);
 }
 
-/* Handle a message whose first argument is the origin. The other arguments are for the client's
- * handler. */
+/* Handle a message whose first argument is its origin: the sender's rank and the handler's index.
+ * The other arguments are for the client's handler. */
 static void on_plain(const struct weft_am *am)
 {
     struct token t = {.am = am, .is_reply = am->is_reply};
@@ -176,7 +176,8 @@ static void on_plain(const struct weft_am *am)
     leave(t.origin);
 }
 
-/* Handle a message whose payload begins with struct am_head, which has the origin. */
+/* Handle a message whose payload begins with struct am_head, which has the origin: the sender's
+ * rank and the handler's index. */
 static void on_head(const struct weft_am *am)
 {
     struct token t = {.am = am, .is_reply = am->is_reply};
