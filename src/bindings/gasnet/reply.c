@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Deferred replies: sent after their handler, as requests of their own, in the order of the
- * replies.
+/* Deferred replies. They are sent after their handler has returned, as requests of their own, in
+ * the order in which handlers made them.
  *
- * GASNet lets any request be answered by any reply, or by none. Reserving room for the longest
+ * GASNet lets any request be answered by any reply, or by no reply. To reserve room for the longest
  * reply would cost each request a slot of that size, even in a flood of requests without replies.
  * So a request reserves nothing until its handler is known to reply. The first reply is kept here
- * and sent as a message, from which the requester learns whether that handler replies with data;
- * from then on it reserves room for a header or for the longest reply. What is kept for a node is
- * bounded by the requests that it sends before it polls, and so learns that. */
+ * and sent as a message. From that message the requester learns whether the handler replies with
+ * data. From then on the requester reserves room for a header or for the longest reply. The replies
+ * kept for a node are bounded: the node learns this when it polls, so only the requests that it
+ * sends before count. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "binding.h"
 
-/* Wire structure, followed by the reply's payload. */
+/* The head of a deferred reply on the wire. The reply's payload follows. */
 struct late_head {
     uint32_t origin;  /* the reply's */
     uint32_t kind;    /* AM_SHORT .. */
@@ -30,20 +31,21 @@ struct late {
     unsigned char bytes[];
 };
 
-/* Replies kept for one node. A node that does not poll does not delay those of others. */
+/* Replies kept for one node. Each node has its own queue, so that a node that does not poll does
+ * not delay replies to other nodes. */
 struct queue {
-    struct queue *next; /* of those with something to send */
+    struct queue *next; /* next queue that has replies */
     gasnet_node_t dest;
     bool listed;
     struct late *first, **last;
 };
 
-/* Handlers append under the endpoint's lock; the thread that polls removes. [lock] is never held
- * over a call of Weft. */
+/* All deferred replies. Handlers append under the endpoint's lock; the thread that polls removes.
+ * [lock] protects both, and is never held over a call of Weft. */
 static struct {
     pthread_mutex_t lock;
-    struct queue **of;  /* [nodes]; each created with the first reply to that node */
-    struct queue *busy; /* those with something to send */
+    struct queue **of;  /* [nodes]; a queue is created with the first reply to its node */
+    struct queue *busy; /* the queues that have replies */
     bool flushing;
 } late = {PTHREAD_MUTEX_INITIALIZER, NULL, NULL, false};
 
@@ -113,7 +115,8 @@ void gasnetw_reply_later(uint32_t to, unsigned kind, uint32_t origin, int nargs,
         no_memory(to >> 8, len);
 }
 
-/* One thread sends at a time, which keeps each node's replies in order. */
+/* Begin to send, if no other thread sends. One thread at a time sends, which keeps the order of
+ * each node's replies. */
 static bool flush_begin(void)
 {
     bool mine;
@@ -125,7 +128,7 @@ static bool flush_begin(void)
     return mine;
 }
 
-/* The first of [q] was sent. Returns the next, or null. */
+/* Remove and free the first reply of [q], which was sent. Returns the next reply, or NULL. */
 static struct late *next_of(struct queue *q)
 {
     struct late *l, *gone;
@@ -149,8 +152,8 @@ static struct late *first_of(struct queue *q)
     return l;
 }
 
-/* Send as many as there is room for. Replies to a lost requester are dropped: peer_down ends the
- * job. */
+/* Send as many replies of [q] as there is room for. Returns how many. A reply to a lost requester
+ * is dropped, since peer_down ends the job. */
 static int send_some(struct queue *q)
 {
     int sent = 0;
@@ -161,7 +164,8 @@ static int send_some(struct queue *q)
     return sent;
 }
 
-/* Only the flushing thread removes from the lists; handlers may add at the front meanwhile. */
+/* Returns the first queue that has replies. The lock is not needed for the rest of the list: only
+ * the thread that sends removes queues, and handlers add queues at the front. */
 static struct queue *busy_first(void)
 {
     struct queue *q;
