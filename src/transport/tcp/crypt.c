@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include "mem/lent.h"
 #include "transport/tcp/sock_link.h"
 
 struct sock_crypt {
@@ -66,32 +67,38 @@ static bool record_send(struct sock_link *s)
     return !s->base.has_unsent;
 }
 
-static size_t gather(uint8_t *to, const struct iovec *v, unsigned count)
+/* Copy the first bytes of the [count] elements of [v] to [to], at most one record. Returns how many
+ * bytes these are, or -1 with errno EFAULT if some of them are [lent] memory that is unmapped. */
+static ssize_t gather(uint8_t *to, const struct iovec *v, unsigned count, const void *lent)
 {
     size_t at = 0;
     for (unsigned i = 0; i < count && at < WF_AEAD_RECORD; i++) {
         size_t n = WF_MIN(v[i].iov_len, WF_AEAD_RECORD - at);
-        memcpy(to + at, v[i].iov_base, n);
+        if (v[i].iov_base != lent)
+            memcpy(to + at, v[i].iov_base, n);
+        else if (!wf_lent_read(to + at, lent, n))
+            return -1;
         at += n;
     }
-    return at;
+    return (ssize_t)at;
 }
 
-ssize_t wf_sock_crypt_sendv(struct sock_link *s, const struct iovec *v, unsigned n)
+ssize_t wf_sock_crypt_sendv(struct sock_link *s, const struct iovec *v, unsigned n,
+                            const void *lent)
 {
     struct sock_crypt *c = s->crypt;
-    size_t len;
+    ssize_t len;
     if (!record_send(s))
         return -1;
-    len = gather(c->plain, v, n);
-    if (!len)
-        return 0;
-    c->out_len = (uint32_t)wf_aead_seal(&c->out, c->plain, len, c->record);
+    len = gather(c->plain, v, n, lent);
+    if (len <= 0)
+        return len;
+    c->out_len = (uint32_t)wf_aead_seal(&c->out, c->plain, (size_t)len, c->record);
     c->out_sent = 0;
     s->base.has_unsent = true;
     if (!record_send(s) && errno != EAGAIN)
         return -1;
-    return (ssize_t)len;
+    return len;
 }
 
 /* Decrypt the whole records among the received bytes, as long as [to] has room for a record of

@@ -37,14 +37,12 @@ static ssize_t sock_sendv(struct net_link *link, const struct iovec *v, unsigned
     struct sock_link *s = sock_of(link);
     struct msghdr m = {.msg_iov = (struct iovec *)(uintptr_t)v, .msg_iovlen = n};
     ssize_t sent;
-    /* Without encryption the kernel itself reads the lent memory, and returns EFAULT if it is
-     * unmapped. */
-    (void)lent;
     if (s->crypt) {
-        sent = wf_sock_crypt_sendv(s, v, n);
+        sent = wf_sock_crypt_sendv(s, v, n, lent);
         link->is_full = link->has_unsent;
         return sent;
     }
+    /* The kernel itself reads the lent memory, and returns EFAULT if the memory is unmapped. */
     if (n == 1)
         sent = send(s->fd, v[0].iov_base, v[0].iov_len, MSG_NOSIGNAL | MSG_DONTWAIT);
     else

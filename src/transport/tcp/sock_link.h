@@ -20,9 +20,11 @@ struct sock_link {
  * there is no memory. */
 bool wf_sock_crypt_open(struct sock_link *s, const struct wf_net_conn *conn);
 void wf_sock_crypt_close(struct sock_link *s);
-/* Like sendmsg(2), but encrypts and sends at most one record. Sets s->base.has_unsent to whether a
- * part of the record is still to be sent. */
-ssize_t wf_sock_crypt_sendv(struct sock_link *s, const struct iovec *v, unsigned n);
+/* Like sendmsg(2), but encrypts and sends at most one record. [lent] is the address of the element
+ * of [v] that is memory of the program, or NULL. Fails with EFAULT if the program has unmapped this
+ * memory. Sets s->base.has_unsent to whether a part of the record is still to be sent. */
+ssize_t wf_sock_crypt_sendv(struct sock_link *s, const struct iovec *v, unsigned n,
+                            const void *lent);
 /* Like recv(2): stores decrypted bytes. Fails with EBADMSG if a record was altered on the way. */
 ssize_t wf_sock_crypt_recv(struct sock_link *s, uint8_t *to, size_t room);
 /* Returns the state that encrypts this side's next record, or NULL if the connection is not

@@ -93,7 +93,8 @@ static void clock_start(uint64_t *clock, uint64_t now)
 }
 
 /* Start and stop the dial's clocks for an attempt that ended as [end]. If the dial's state is
- * ANSWER, the attempt had a TCP connection. */
+ * ANSWER, the attempt had a TCP connection. A shortage stops or restarts all clocks but its own,
+ * since no attempt was made that could have ended otherwise. */
 static void clocks_update(struct wf_mgr_dial *dial, enum wf_attempt_end end, uint64_t now)
 {
     bool connected = dial->state == WF_DIAL_ANSWER;
@@ -109,11 +110,11 @@ static void clocks_update(struct wf_mgr_dial *dial, enum wf_attempt_end end, uin
         dial->refused_ns = 0;
     if (end == WF_ATTEMPT_CLOSED)
         clock_start(&dial->closed_ns, now);
-    else if (end == WF_ATTEMPT_SLOW || end == WF_ATTEMPT_CONNECT_BACK)
+    else if (end == WF_ATTEMPT_SLOW || end == WF_ATTEMPT_CONNECT_BACK || end == WF_ATTEMPT_SHORTAGE)
         dial->closed_ns = 0;
     if (end == WF_ATTEMPT_CONNECT_BACK)
         clock_start(&dial->connect_back_ns, now);
-    else if (end == WF_ATTEMPT_SLOW)
+    else if (end == WF_ATTEMPT_SLOW || end == WF_ATTEMPT_SHORTAGE)
         dial->connect_back_ns = 0;
 }
 

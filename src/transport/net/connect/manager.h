@@ -202,7 +202,7 @@ bool wf_conn_mgr_has_key(const struct wf_conn_mgr *mgr);
  *   the contact has no address that can be dialled      at once                  EUNREACH
  *
  * A lack of local resources says nothing about the peer. The lack is logged once, and the times of
- * the table's first two rows start afresh after it. While the lack lasts, the manager refuses the
+ * the table's first four rows start afresh after it. While the lack lasts, the manager refuses the
  * peer's connect-backs as BUSY, so that the peer does not take this process for dead. If a peer's
  * kernel accepts a connection but the peer's process does not answer, the process is slow, not
  * dead. The attempt waits for WEFT_PEER_TIMEOUT, and then the dial makes another attempt.
