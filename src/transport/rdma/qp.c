@@ -36,8 +36,8 @@ void wf_qp_fail(struct qp_link *l, enum wf_hca_status why)
     l->why = why;
     counts = !l->is_refused && (!l->base.synced || !l->done);
     l->path->failures += counts;
-    /* The next connection takes another rail. Other errors are the fault of one request, not of the
-     * rail. */
+    /* If the rail is the cause, the next connection takes another rail. Other errors are caused by
+     * one request. */
     if (counts || why == WF_HCA_UNREACHABLE)
         l->path->rail_wish = RAIL_NEXT;
     wf_qp_link_wake(l); /* the next recvv reports the failure */
@@ -155,7 +155,7 @@ static const char *is_plain(const struct qp_link *l)
 
 /* ---- opening ---- */
 
-/* Returns the driver's state of the channel, which is made on the first call. Returns NULL if there
+/* Returns the driver's state of the channel. The first call makes this state. Returns NULL if there
  * is no memory. */
 static struct net_path *path_of(struct rdma_ep *ep, struct net_chan *chan)
 {
@@ -189,7 +189,7 @@ static void link_init(struct qp_link *l, struct net_chan *chan)
     wf_list_init(&l->item);
 }
 
-/* Returns NULL, or the reason why no queue pair was made. */
+/* Makes the link's queue pair. Returns NULL, or the reason why no queue pair was made. */
 static const char *queue_pair_make(struct qp_link *l)
 {
     const char *why = is_plain(l);

@@ -72,7 +72,8 @@ static void local_dereg(void *owner, void *handle)
     free(mrs);
 }
 
-/* Registers memory with all devices that work, or with none of them. */
+/* Registers memory with all devices that work. If one registration fails, closes the others and
+ * fails. */
 static enum weft_status local_open_all(struct rdma_ctx *ctx, void *addr, size_t len,
                                        unsigned access, void **handle)
 {
