@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Each MAC and each derived key is a hash of a label and a message. All labels have the same
- * length. All messages for one label have the same length, too. So a label and message never have
- * the same bytes as another label with another message. */
+ * length. All messages for one label have the same length, too. So two different pairs of label and
+ * message never have the same bytes. */
 #define _GNU_SOURCE
 #include "transport/net/connect/auth.h"
 
