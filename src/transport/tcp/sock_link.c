@@ -37,8 +37,8 @@ static ssize_t sock_sendv(struct net_link *link, const struct iovec *v, unsigned
     struct sock_link *s = sock_of(link);
     struct msghdr m = {.msg_iov = (struct iovec *)(uintptr_t)v, .msg_iovlen = n};
     ssize_t sent;
-    /* Without encryption the kernel itself reads the lent memory, and returns EFAULT if it is
-     * unmapped. */
+    /* Without encryption the kernel itself reads the lent memory, and returns EFAULT if the memory
+     * is unmapped. */
     (void)lent;
     if (s->crypt) {
         sent = wf_sock_crypt_sendv(s, v, n);
@@ -58,7 +58,8 @@ static void sock_half_close(struct net_link *link)
     (void)shutdown(sock_of(link)->fd, SHUT_WR);
 }
 
-/* Has the peer's kernel acknowledged all bytes? SIOCOUTQ (tcp(7)) counts those that it has not. */
+/* Has the peer's kernel acknowledged all bytes? SIOCOUTQ (tcp(7)) counts the bytes that it has not
+ * acknowledged. */
 static bool sock_flushed(struct net_link *link)
 {
     int unacknowledged = 0;
