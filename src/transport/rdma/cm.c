@@ -142,7 +142,7 @@ const char *wf_rdma_cm_connect(struct qp_link *w, const struct qp_msg *ends,
     w->their_ticket = ends->ticket;
     if (is_active(w))
         reason = request_send(w, ends);
-    else if (w->cm == CM_REQUESTED) /* if no request has arrived yet, accept it later */
+    else if (w->cm == CM_REQUESTED) /* else the request's arrival calls request_accept */
         reason = request_accept(w);
     if (!reason)
         deadline_set(w, wf_now_ns() + limit_ms * UINT64_C(1000000));

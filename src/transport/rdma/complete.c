@@ -179,8 +179,8 @@ static void ended(struct rdma_rail *r, const struct wf_hca_wc *wc)
         wf_list_each(it, &r->links)
             wf_net_chan_writable(wf_container_of(it, struct qp_link, item)->base.chan);
     if ((int32_t)(l->last_nic_op - l->done) < 0)
-        /* The comparison fails if last_nic_op falls 2^31 requests behind, since request numbers
-         * wrap. */
+        /* Request numbers wrap, so the comparison above would fail if last_nic_op fell 2^31
+         * requests behind. */
         l->last_nic_op = l->done;
     if (l->base.synced)
         l->path->failures = l->path->retries = 0;

@@ -422,8 +422,8 @@ static void shake_look(struct qp_link *l)
 
 /* Receives from the socket beside a queue pair that is up. The socket can bring only BYE, by which
  * the peer gives the session up, or the end of the stream. Before this function ends the session or
- * the link, it polls, so that the channel receives all bytes that arrived by the queue pair
- * before. */
+ * the link, it polls, so that the channel receives the bytes that have already arrived by the queue
+ * pair. */
 static void socket_look(struct qp_link *l)
 {
     struct rdma_ep *ep = l->rail->ep;

@@ -13,8 +13,8 @@
  * one thread may use a given queue pair, completion queue or shared receive queue. Any thread may
  * use the other objects.
  *
- * The caller keeps the memory that a request names registered until it has polled the completion of
- * that request. */
+ * A request names memory. The caller keeps this memory registered until it has polled the
+ * completion of the request. */
 #ifndef WF_TRANSPORT_RDMA_HCA_H
 #define WF_TRANSPORT_RDMA_HCA_H
 

@@ -115,7 +115,7 @@ static enum weft_status qp_make(struct qp_link *l)
     l->gen = ++r->ep->next_gen;
     l->id_base = request_id(l, 0);
     l->post = r->device->hca->ops->post;
-    /* a NIC may offer more than was asked for */
+    /* a NIC may allow more inline bytes than were asked for */
     l->inline_max = WF_MIN(l->qp->inline_max, p.inline_max);
     l->most = l->depth - WF_MIN(SPARE, l->depth);
     r->by_credit[l->credit] = l;
@@ -124,7 +124,7 @@ static enum weft_status qp_make(struct qp_link *l)
 }
 
 /* Returns the length of the send queue. It must be a power of two, because request numbers wrap at
- * 2^32 and are reduced by a mask. */
+ * 2^32, and a mask reduces them to an index. */
 static uint32_t depth_of(const struct wf_hca *hca)
 {
     uint32_t most = (uint32_t)WF_MIN(wf_config()->rdma_sq_depth, hca->caps.max_sq), depth = 1;

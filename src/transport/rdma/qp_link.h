@@ -49,8 +49,8 @@
  * Receiving. All links of an endpoint on one port share one receive queue. If the NIC has no shared
  * receive queues, each queue pair has its own receive queue, with QP_WINDOW buffers. Bytes that
  * arrived wait in the link's line, a ring of arrivals, until the channel reads them. A receiver may
- * grant more buffers than it has. A SEND that finds no buffer is then repeated by the sender's NIC
- * (RNR).
+ * grant more SENDs than it has buffers. A SEND that finds no buffer is then repeated by the
+ * sender's NIC (RNR).
  *
  * Rails. A context uses several ports, of one NIC or more. For each port an endpoint has a rail,
  * which is a set of queues and buffers. The first connection of lane i takes rail i. Both sides
@@ -114,7 +114,7 @@
 #define QP_LINE 256u
 #define QP_INLINE_MAX 512u
 #define QP_UNDER_WAY 2048u /* limit for the unfinished requests of all links on one rail */
-#define QP_SPARE 64u       /* how many of the QP_UNDER_WAY are kept for grants of credit */
+#define QP_SPARE 64u       /* requests of QP_UNDER_WAY that are kept for grants of credit */
 /* If this many queue pairs of a channel in a row carried nothing, the channel uses its socket. */
 #define QP_TRIES 3u
 #define QP_LINKS 16384u /* limit for the links on one rail */
@@ -267,7 +267,7 @@ struct qp_link {
     bool said_plain;       /* this side sent PLAIN */
     const char *plain_why; /* the reason why no queue pair was made */
     bool has_error;        /* a completion reported an error */
-    /* has_reads: both NICs execute READs. has_atomics: this side's NIC executes atomics, too. */
+    /* has_reads: both NICs execute READs. has_atomics: also, this side's NIC supports atomics. */
     bool has_atomics, has_reads;
     /* WRITEs have completed since the last READ that proved all earlier WRITEs visible */
     bool has_written;
@@ -434,7 +434,7 @@ extern const struct qp_request wf_qp_none;
 extern const struct net_link_ops wf_qp_ops;
 
 struct net_link *wf_qp_open(struct net_chan *chan, const struct wf_net_conn *conn);
-/* Returns the channel's link, or NULL if it is no link of this driver. */
+/* Returns the channel's link if it is a link of this driver (struct qp_link), else NULL. */
 struct qp_link *wf_qp_link_of(const struct net_chan *chan);
 /* Returns the channel's link if its handshake ended with a queue pair, else NULL. The queue pair
  * may have failed since. */
@@ -578,7 +578,8 @@ uint32_t wf_rdma_gen_step(const struct net_chan *chan);
 unsigned wf_rdma_tries(const struct rdma_ep *ep);
 /* Returns the number of a rail that the link should move to, or -1 if there is none. */
 int wf_rdma_better_rail(const struct qp_link *l);
-/* The link's rail did not connect. Makes the channel's next connection try another rail. */
+/* The link could not be connected on its rail. Makes the channel's next connection try another
+ * rail. */
 void wf_rdma_rail_failed(struct qp_link *l);
 /* Both set path->retry_ns, the time of the next attempt to get a better link. wf_rdma_retry_plain
  * is for a channel that uses its socket, wf_rdma_retry_up for a channel that uses a queue pair. */

@@ -62,9 +62,9 @@ static void qp_drain(struct qp_link *l)
 /* ---- the report to the peer ---- */
 
 /* Stores the PSN (packet number) that the queue pair expects next. The next handshake message
- * reports it to the peer. If nothing arrived by this queue pair, the report on the previous queue
- * pair is kept. That report is still right, because the peer posts nothing to a queue pair before
- * it has received the report on the previous one. */
+ * reports this PSN to the peer. If nothing arrived by this queue pair, the report on the previous
+ * queue pair is kept. That report is still right, because the peer posts nothing to a queue pair
+ * before it has received the report on the previous queue pair. */
 static void acked_keep(struct qp_link *l)
 {
     const struct net_view view = wf_net_chan_view(l->base.chan);
