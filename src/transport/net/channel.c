@@ -71,9 +71,9 @@ static struct net_link *link_leave(struct net_chan *chan)
     return link;
 }
 
-/* Wait, for a short time, until the link has sent everything. While the endpoint closes, each wait
- * that fails is deducted from closing.settle_ns, which all links share. A wait takes at most half
- * of what is left, so that later links can still wait after many waits have failed. */
+/* Wait, for a short time, until the link has sent everything. While the endpoint closes, the time
+ * of each failed wait is deducted from closing.settle_ns, which all links share. A wait takes at
+ * most half of what is left, so that later links can still wait after many waits have failed. */
 void wf_net_chan_settle(struct net_chan *chan)
 {
     struct net_closing *c = &chan->session->ep->closing;

@@ -294,7 +294,7 @@ static bool stash_keep(struct net_chan *chan, const uint8_t *bytes, size_t n)
 /* ---- reading ---- */
 
 /* Read into the receive buffer. If the next payload is to be dropped, read no further than the
- * payload's end. Then the frames behind the payload begin at multiples of 16 bytes of the
+ * payload's end, so that the frames behind the payload begin at multiples of 16 bytes of the
  * buffer. */
 static ssize_t read_to_buffer(struct net_chan *chan, uint8_t *at, uint32_t left)
 {

@@ -160,8 +160,9 @@ static UNDER_LOCK void rate_refund(struct wf_conn_mgr *mgr)
 }
 
 /* The peer has authenticated. If this side has the greater address, the peer's connection is only a
- * connect-back, a request that this side dial: close the connection, dial the peer, and return
- * true. If the peer has the greater address, return false: the connection is to be used. */
+ * connect-back, by which the peer asks to be dialled. In that case close the connection, dial the
+ * peer, and return true. If the peer has the greater address, return false: the connection is to be
+ * used. */
 static UNDER_LOCK bool pending_connect_back(struct wf_conn_mgr *mgr, struct pending *p)
 {
     struct wf_dial back = {.from = {.version = WF_ADDRESS_VERSION,

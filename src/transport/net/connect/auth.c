@@ -75,7 +75,7 @@ static enum weft_status key_read_from(int fd, const char *path, uint8_t key[WF_N
 
 enum weft_status wf_net_key_read(const char *path, uint8_t key[WF_NET_KEY])
 {
-    /* O_NONBLOCK, since open of a FIFO would wait for a writer. */
+    /* With O_NONBLOCK, open(2) of a FIFO does not wait for a writer. */
     int fd = wf_fd_high(open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
     enum weft_status status;
     if (fd < 0) {

@@ -106,8 +106,8 @@ static bool route_source(int family, uint8_t ip[WF_NET_IP])
     return found;
 }
 
-/* Is the interface [name] a bridge? Its driver's name tells. /sys is not used: it shows the network
- * namespace in which it was mounted, which may not be this process's. */
+/* Is the interface [name] a bridge? The name of its driver tells this. /sys is not used: it shows
+ * the network namespace in which it was mounted, which may not be this process's. */
 static bool is_bridge(const char *name)
 {
     struct ethtool_drvinfo info = {.cmd = ETHTOOL_GDRVINFO};

@@ -59,8 +59,9 @@
  *
  * Fork. A forked child closes its copies of the manager's sockets. If the child kept the copies,
  * the peers would not notice the parent's death. fork_begin runs while the manager's lock is held.
- * So a thread that holds a lock which fork_begin takes must not call the manager. The exceptions
- * are wf_conn_mgr_passed and wf_conn_mgr_contact, which take no lock. */
+ * So a thread that holds a lock which fork_begin takes must not call the manager, or it could
+ * deadlock with a fork. The exceptions are wf_conn_mgr_passed and wf_conn_mgr_contact, which take
+ * no lock. */
 #ifndef WF_TRANSPORT_NET_CONNECT_MANAGER_H
 #define WF_TRANSPORT_NET_CONNECT_MANAGER_H
 
