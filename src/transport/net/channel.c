@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Channels. A channel's links come and go. A channel keeps its frames until the peer acknowledges
- * the frames. */
+/* Channels. A channel outlives its links: it keeps each frame until the peer acknowledges the
+ * frame. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,8 +10,8 @@
 #include "config/config.h"
 #include "transport/net/net.h"
 
-/* More frames than a channel can hold unacknowledged. A frame takes at least 16 bytes of the ring,
- * and no ring has 16 * FRAMES_MAX bytes. */
+/* A peer whose SYNC states more unacknowledged frames breaks the protocol: a frame takes at least
+ * 16 bytes of the ring, and no ring has 16 * FRAMES_MAX bytes. */
 #define FRAMES_MAX ((uint32_t)1 << 24)
 /* If the peer follows the protocol, a channel's next connection has a generation at most this much
  * greater than the last connection's generation. */
@@ -71,9 +71,9 @@ static struct net_link *link_leave(struct net_chan *chan)
     return link;
 }
 
-/* Wait, for a short time, until the link has sent everything. While the endpoint closes, all links
- * share one time for waits that fail, closing.settle_ns. Each wait may use half of what is left of
- * this time, since many peers may be gone, so that many waits fail. */
+/* Wait, for a short time, until the link has sent everything. While the endpoint closes, the time
+ * of each failed wait is deducted from closing.settle_ns, which all links share. A wait takes at
+ * most half of what is left, so that later links can still wait after many waits have failed. */
 void wf_net_chan_settle(struct net_chan *chan)
 {
     struct net_closing *c = &chan->session->ep->closing;

@@ -14,11 +14,11 @@
  * received everything. A peer that polls acknowledges at once. If a peer does not poll, its kernel
  * keeps the messages, even when the connection breaks. The time is for a proxy or tunnel, which may
  * acknowledge TCP segments before it forwards them, and may then drop them. The proxy may have to
- * wait for a core. A measurement on two cores ran two fuzzers of idle priority and, most of the
- * time, two busy loops beside net_test.test_last_words. With 20 ms, 4 of 14 runs lost messages.
- * With 200 ms, none of 14 did. */
+ * wait for a processor core. A measurement on two cores ran two fuzzers of idle priority and, most
+ * of the time, two busy loops beside net_test.test_last_words. With 20 ms, 4 of 14 runs lost
+ * messages. With 200 ms, none of 14 did. */
 #define LAST_ACK_NS 200000000u
-/* The time that all links together have to send everything. */
+/* How long all links together may take to send everything. */
 #define SETTLE_NS 50000000u
 
 static struct net_session *session_of(struct wf_addr_entry *entry)
@@ -94,8 +94,8 @@ static void turn(struct net_ep *ep)
 }
 
 /* If a link is not up, its handshake is not done, and the handshake needs a peer that polls. So
- * break such a link. The new link is a socket: the peer's kernel takes the last messages even if
- * the peer does not poll. */
+ * break such a link. The new link is a socket. By a socket, the peer's kernel accepts the last
+ * messages even if the peer does not poll. */
 static void break_if_not_up(struct net_chan *chan)
 {
     if (!chan->up)

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "transport/net/net.h"
 
-/* A dial for a channel was given up, but another channel of the session works. Then the channel is
+/* If a dial for a channel is given up while another channel of the session works, the channel is
  * dialled again after this time. */
 #define RETRY_MS 500
 
@@ -35,8 +35,8 @@ static void handles_find(struct net_session *session)
     }
 }
 
-/* Process what has arrived by the old link. The peer may have exited after it made the new
- * connection. Then it cannot send these bytes again. */
+/* Process what has arrived by the old link. If the peer has exited after it made the new
+ * connection, it cannot send these bytes again. */
 static void drain(struct net_chan *chan)
 {
     if (chan->link)
@@ -98,8 +98,8 @@ static void given_up(struct net_ep *ep, const struct wf_dial_result *v)
     }
 }
 
-/* Dial for the session's channels that need a link. Sets *arg, a bool, if there is no memory for
- * one of the dials. */
+/* Dial for the session's channels that need a link. Sets *arg, a bool, to true if there is no
+ * memory for one of the dials. */
 static void session_dial(struct wf_addr_entry *entry, void *arg)
 {
     struct net_session *session = wf_container_of(entry, struct net_session, known);

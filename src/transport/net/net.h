@@ -4,7 +4,7 @@
  * channels (link.h).
  *
  *   proto.h     bytes of handshakes and frames, and their parsers
- *   connect/    the connection manager: listening, dialling, authenticating; one thread a context
+ *   connect/    the connection manager: listening, dialling, authenticating; one thread per context
  *   ep.c        contexts and endpoints; the parts of polling and arming that drivers share
  *   peer.c      handles of remote endpoints
  *   ops.c       functions of a transport's table: requests, replies, bulk, ordered requests, keys
@@ -65,8 +65,11 @@
  * this within half of WEFT_PEER_TIMEOUT. If connections are made but large packets are dropped, the
  * peer counts as lost, too (wf_net_chan_is_stuck).
  *
- * Order. Control requests without bulk take lane 0, so they stay in order. Other messages take the
- * channel with the least left to send (session.c).
+ * Order. Control requests without bulk take lane 0, so they stay in order. Other messages without
+ * bulk take lane 0, too, until its ring holds SMALL_BACKLOG bytes; then they take the channel whose
+ * ring holds the fewest bytes. A bulk frame takes the channel with the fewest unacknowledged bulk
+ * frames. A request that must follow another message takes the channel that
+ * wf_net_session_pick_ordered chooses.
  *
  * When bytes are sent. The first PROMPT messages after a poll are sent at once. A later message
  * that follows the last send within QUIET_NS waits for more messages. It waits at most until the
@@ -147,10 +150,10 @@ struct net_token {
 /* The time limits of an endpoint's closing. */
 struct net_closing {
     bool begun;
-    /* How long the endpoint waits for the peers to take the last messages. */
+    /* How long the endpoint waits until the peers have received the last messages. */
     uint32_t limit_ms;
     uint64_t until_ns; /* when limit_ms ends */
-    /* The time that is left for all links together to send everything. */
+    /* How long all links together may still take to send everything. */
     uint64_t settle_ns;
 };
 
@@ -269,8 +272,8 @@ struct net_chan {
      * frame was written to an earlier link. In the second case the peer cannot have received any
      * frame. */
     bool open;
-    /* This side sends nothing more by the link. It still receives the peer's bytes, and closes the
-     * link at their end. */
+    /* This side sends nothing more by the link. It still receives, and closes the link once it has
+     * received the last byte that the peer sent. */
     bool half_closed;
     /* The program unmapped memory that it had lent to a request of this channel. The session ends
      * together with the link. */
@@ -302,7 +305,8 @@ struct net_chan {
     uint8_t *ring;
     uint32_t mask, request_room;
     /* Offsets in the ring: [tail], the oldest frame that is kept; [at], the first frame that is not
-     * wholly written to the link; [sent], the next byte to write to the link; [head], the end. */
+     * wholly written to the link; [sent], the next byte to write to the link; [head], behind the
+     * newest frame. */
     uint32_t tail, at, sent, head;
     /* The number of the frame at [tail], and the number of the next frame to be appended. */
     uint32_t first, next;
@@ -319,7 +323,7 @@ struct net_chan {
      * elements, a power of two. */
     struct net_bulk *bulks;
     /* Positions in [bulks]: [bulk_first], the oldest bulk frame that is kept; [bulk_at], the next
-     * one to write; [bulk_end], the end. */
+     * bulk frame to write; [bulk_end], behind the newest bulk frame. */
     uint32_t bulks_room, bulk_first, bulk_at, bulk_end;
     /* Bytes written of the payload (and its padding) of the bulk frame at bulk_at. */
     uint32_t bulk_sent;
@@ -356,7 +360,8 @@ static inline void wf_net_count(struct net_ep *ep, enum wf_stat stat, uint64_t n
     __atomic_store_n(c, *c + n, __ATOMIC_RELAXED);
 }
 
-/* Returns how far ring offset [b] is past [a], or frame number [b] past [a], modulo 2^32. */
+/* Returns how far [b] is past [a], modulo 2^32. Both are ring offsets, or both are frame
+ * numbers. */
 static inline uint32_t wf_net_past(uint32_t a, uint32_t b)
 {
     return b - a;
@@ -532,7 +537,7 @@ struct net_chan *wf_net_session_pick(struct net_session *session, bool ordered);
 struct net_chan *wf_net_session_pick_bulk(struct net_session *session);
 /* Choose the channel for a message that must come after the message that [order] names. If the peer
  * has not acknowledged the earlier message, choose the earlier message's channel. Otherwise choose
- * the next channel in turn, or for [bulk] as wf_net_session_pick_bulk does. */
+ * the next channel in turn; if [bulk] is true, choose as wf_net_session_pick_bulk does. */
 struct net_chan *wf_net_session_pick_ordered(struct net_session *session,
                                              const struct wf_order *order, bool bulk);
 /* Is a channel other than [chan] open? */
@@ -582,8 +587,8 @@ void wf_net_chan_settle(struct net_chan *chan);
  * closes. */
 void wf_net_chan_linger(struct net_chan *chan);
 /* Call this when a link ends because nothing was received for a long time. Returns true if two
- * links ended like this after the peer's SYNC, and no frame was acknowledged in between. Then the
- * path passes small packets but drops large ones, and another connection would not help. */
+ * links ended like this after the peer's SYNC, and no frame was acknowledged in between. This shows
+ * that the path passes small packets but drops large ones, so another connection would not help. */
 bool wf_net_chan_is_stuck(struct net_chan *chan);
 /* Process SYNC, the peer's first frame on each link. Returns OK | EPROTO | EPEER (SYNC is of
  * another session) */
@@ -593,8 +598,8 @@ enum weft_status wf_net_chan_sync(struct net_chan *chan, const struct wf_net_fra
  * the peer has left [returned] bytes of reserved reply room unused, in all. Return OK | EPROTO */
 enum weft_status wf_net_chan_acked(struct net_chan *chan, uint32_t ack);
 enum weft_status wf_net_chan_returned(struct net_chan *chan, uint32_t returned);
-/* The channel has room again. If a message was refused, poll counts an event, so that the core
- * tries the message again. */
+/* The channel has room again. If a message was refused for want of room, count an event, so that
+ * the core tries the message again. */
 void wf_net_chan_fed(struct net_chan *chan);
 
 /* ---- send.c ---- */

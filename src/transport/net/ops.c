@@ -214,9 +214,9 @@ enum weft_status wf_net_pull(struct wf_tpeer *tpeer, void *dst, uint64_t src, si
     return WEFT_EUNREACH;
 }
 
-/* Nothing is mapped and no message is sent, since the target checks each access. The caller's own
- * check compares a generation word. This function allocates a word that never changes, so the check
- * always succeeds. */
+/* Nothing is mapped and no message is sent, since the target checks each access. The caller also
+ * compares a generation word before each access. This function allocates a word that never changes,
+ * so this comparison always succeeds. */
 enum weft_status wf_net_remote_map(struct wf_tpeer *tpeer, const struct wf_key *key,
                                    struct weft_remote *remote, void **cookie)
 {

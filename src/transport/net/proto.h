@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The bytes on a TCP connection; docs/protocol.md "TCP" describes them.
+/* The bytes on a TCP connection. docs/protocol.md describes them in the sections "Network
+ * connections: the handshake" and "Network connections: frames".
  *
  * A connection begins with a handshake of three messages of fixed size:
  *

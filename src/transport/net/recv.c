@@ -19,8 +19,8 @@
 #define BULK_READ ((size_t)1 << 20) /* the most bytes of payload in one read */
 /* The most reads from the link's own buffers in one call of wf_net_chan_readable. */
 #define PEEKS 20
-/* How many bytes behind a payload are read together with the payload. The number is small: payload
- * of the next frame among these bytes has to be copied once more. */
+/* How many bytes behind a payload are read together with the payload. The number is small, because
+ * these bytes may include payload of the next frame, which then has to be copied once more. */
 #define BEHIND_READ ((size_t)4096)
 
 _Static_assert(NET_RX_SIZE >= READ_MAX + 2 * (WF_NET_AM_MAX + 128), "a stash fits in front");
@@ -157,8 +157,8 @@ static enum weft_status bulk_end(struct net_chan *chan)
     return WEFT_OK;
 }
 
-/* Take those of the [len] bytes that belong to the current bulk frame's payload and padding. If
- * they complete the frame, deliver the frame. Returns the number of bytes taken. */
+/* Of the [len] bytes, take the bytes that belong to the payload and padding of the current bulk
+ * frame. If the frame is then complete, deliver it. Returns the number of bytes taken. */
 static size_t bulk_take(struct net_chan *chan, const uint8_t *bytes, size_t len,
                         enum weft_status *status)
 {
@@ -294,7 +294,7 @@ static bool stash_keep(struct net_chan *chan, const uint8_t *bytes, size_t n)
 /* ---- reading ---- */
 
 /* Read into the receive buffer. If the next payload is to be dropped, read no further than the
- * payload's end. Then the frames behind the payload begin at multiples of 16 bytes of the
+ * payload's end, so that the frames behind the payload begin at multiples of 16 bytes of the
  * buffer. */
 static ssize_t read_to_buffer(struct net_chan *chan, uint8_t *at, uint32_t left)
 {

@@ -319,8 +319,8 @@ static void frame_written(struct net_chan *chan, uint32_t size)
         chan->reached = chan->written;
 }
 
-/* Move [chan->at] past the frames that are written whole. Stop at a bulk frame whose payload is not
- * written whole. */
+/* Move [chan->at] past the frames that were wholly written to the link. Stop at a bulk frame whose
+ * payload was not wholly written. */
 static void frames_pass(struct net_chan *chan)
 {
     const struct net_bulk *bulk = bulk_next(chan);
@@ -425,7 +425,7 @@ static bool flush_once(struct net_chan *chan)
     if (n < 0 && error == EFAULT && b.held)
         return payload_gone(chan, b.held);
     if (n < 0 && error != EAGAIN && error != EINTR) {
-        /* A socket reports such an error once, so receiving will not report it. */
+        /* A socket reports such an error only once, so the next read will not report it. */
         chan->was_silent |= wf_net_is_silence(error);
         send_end(chan);
         return false;

@@ -7,9 +7,9 @@
 #include "base/log.h"
 #include "transport/net/net.h"
 
-/* How many ended sessions an endpoint remembers, to turn late connections of their peers away. If a
- * session was forgotten, its peer is still recognised: SYNC, the peer's first frame, names the old
- * session's number, and a new session has another number. */
+/* How many ended sessions an endpoint remembers, so that it can turn away late connections of their
+ * peers. If the endpoint has forgotten a session, it still recognises the peer: SYNC, the peer's
+ * first frame, names the old session's number, and a new session has another number. */
 #define DEAD_MAX 4096
 #define SMALL_BACKLOG                                                                              \
     32768u /* bytes in a channel's ring; if there are more, messages take another channel */

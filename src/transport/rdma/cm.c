@@ -14,7 +14,8 @@
 #define CONNECT_MAX_MS 10000u
 /* limit for resolving the peer's address, and again for resolving the route */
 #define RESOLVE_MAX_MS 2000u
-/* After a disconnect: time for the socket to report how the peer ended. */
+/* How long a link waits, after the manager's event "disconnected", for the socket to report the
+ * peer's end. */
 #define GRACE_NS 1000000000u
 
 static const struct wf_hca_cm_ops *ops_of(const struct rdma_rail *r)
@@ -101,7 +102,8 @@ static void psns_take(struct qp_link *w, const struct wf_hca_cm_psns *psns)
     w->their_psn = psns->theirs;
 }
 
-/* Returns NULL, or why the peer's connect request cannot be accepted. */
+/* Accepts the peer's connect request. Returns NULL, or the reason why the request cannot be
+ * accepted. */
 static const char *request_accept(struct qp_link *w)
 {
     struct wf_hca_cm_params p = params_of(w);
@@ -140,7 +142,7 @@ const char *wf_rdma_cm_connect(struct qp_link *w, const struct qp_msg *ends,
     w->their_ticket = ends->ticket;
     if (is_active(w))
         reason = request_send(w, ends);
-    else if (w->cm == CM_REQUESTED) /* else accept when the peer's connect request arrives */
+    else if (w->cm == CM_REQUESTED) /* else the request's arrival calls request_accept */
         reason = request_accept(w);
     if (!reason)
         deadline_set(w, wf_now_ns() + limit_ms * UINT64_C(1000000));

@@ -6,8 +6,8 @@
  * events. ENDS carries the address where the sender's manager listens, and a ticket, which is 64
  * random bits that identify the sender's link. The endpoint with the greater address is the active
  * side: it connects to the peer's manager. The connect request carries the name and the ticket of
- * the passive side's link, and the connect response the name and the ticket of the active side's
- * link (struct cm_data). So the receiver of a request or response knows for which link it is.
+ * the passive side's link. The connect response carries the name and the ticket of the active
+ * side's link (struct cm_data). So the receiver of a request or response finds its own link.
  *
  *   state        event                                  next         action
  *   IDLE         ENDS, active side                      CONNECTING   connect

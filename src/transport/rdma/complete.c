@@ -62,8 +62,8 @@ void wf_qp_request_free(struct qp_link *l, struct qp_request *q, bool ok)
     q->result = NO_RESULT;
 }
 
-/* Reports to the core the oldest requests, as long as they are short puts to the same peer, and
- * their numbers are below [upto]. */
+/* The oldest request is a short put. Reports this put to the core as done, together with the short
+ * puts to the same peer that follow without a gap. Stops before request number [upto]. */
 static void puts_done(struct qp_link *l, uint32_t upto)
 {
     struct wf_tpeer *tpeer = wf_qp_request_at(l, l->done)->put;
@@ -136,8 +136,8 @@ static void failure_log(const struct qp_link *l, uint32_t number, enum wf_hca_st
             to->process.pid, wf_hca_status_text(why), l->qp->number);
 }
 
-/* Returns whether request [number] is a READ that proves a preceding WRITE visible, and whether
- * that WRITE is still under way. */
+/* Returns true if request [number] is a READ that proves the WRITE before it visible, and if this
+ * WRITE is still under way. */
 static bool ends_two(const struct qp_link *l, uint32_t number)
 {
     return number != l->done && wf_qp_request_at(l, number)->follow == FOLLOW_BOTH &&
@@ -179,7 +179,8 @@ static void ended(struct rdma_rail *r, const struct wf_hca_wc *wc)
         wf_list_each(it, &r->links)
             wf_net_chan_writable(wf_container_of(it, struct qp_link, item)->base.chan);
     if ((int32_t)(l->last_nic_op - l->done) < 0)
-        /* request numbers wrap, so last_nic_op must not fall far behind */
+        /* Request numbers wrap, so the comparison above would fail if last_nic_op fell 2^31
+         * requests behind. */
         l->last_nic_op = l->done;
     if (l->base.synced)
         l->path->failures = l->path->retries = 0;

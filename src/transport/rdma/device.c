@@ -114,8 +114,8 @@ static bool is_chosen(const struct rdma_ctx *ctx, const char *name, unsigned por
     return false;
 }
 
-/* Returns whether the port has the speed and the link layer of the first chosen port. All ports
- * must have them if WEFT_RDMA_DEVICE names no port. */
+/* Returns whether the port has the same speed and link layer as the first chosen port. If
+ * WEFT_RDMA_DEVICE names no port, only such ports are chosen. */
 static bool is_like_first(const struct rdma_ctx *ctx, const struct wf_hca_port *p)
 {
     const struct wf_hca_port *first = ctx->nports ? wf_rdma_port_hca(&ctx->ports[0]) : p;
@@ -186,7 +186,8 @@ static bool ports_add(struct rdma_ctx *ctx, const char *name, const struct named
                       char *reason, size_t room)
 {
     struct rdma_device *d = device_open(ctx, name);
-    /* If all ports are taken, the device may not have been opened. Its ports count as existing. */
+    /* If the context already has WF_RDMA_RAILS ports, device_open may return NULL. Then assume that
+     * the considered ports exist. */
     bool exists = !d && ctx->nports == WF_RDMA_RAILS;
     for (unsigned i = 0; d && i < d->hca->nports; i++) {
         const struct wf_hca_port *p = &d->hca->ports[i];

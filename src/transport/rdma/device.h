@@ -29,7 +29,7 @@ struct rdma_device {
     struct rdma_ctx *ctx;
     struct wf_hca *hca;
     struct wf_hca_pd *pd;
-    /* the device's index in ctx->devices; its key has the same index among a region's keys */
+    /* index in ctx->devices, and index of this device's key in a region's array of keys */
     unsigned number;
     _Atomic bool gone; /* the device failed: its queues report no more completions */
     /* number of regions on which peers perform atomics through this device */
@@ -95,7 +95,7 @@ const struct wf_hca_ops *wf_rdma_hca_ops(void);
 struct wf_hca_port_config wf_rdma_port_config(void);
 
 /* Chooses ctx->ports and opens their devices. If no port is usable, sets ctx->nports to 0. [reason]
- * then names the variable that is wrong, or is empty if none is wrong. */
+ * then tells which configuration variable is wrong. [reason] is empty if no variable is wrong. */
 void wf_rdma_ports_choose(struct rdma_ctx *ctx, char *reason, size_t room);
 void wf_rdma_devices_close(struct rdma_ctx *ctx);
 

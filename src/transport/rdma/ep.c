@@ -129,7 +129,7 @@ static enum weft_status queues_make(struct rdma_rail *r)
     bool shared = hca->caps.srq && wf_config()->rdma_srq;
     enum weft_status status;
     if (hca->caps.td && hca->ops->td_open(r->device->pd, &r->td) != WEFT_OK)
-        r->td = NULL; /* Thread domains are few. Without one the queues take locks. */
+        r->td = NULL; /* The NIC is out of thread domains: the queues take locks. */
     status = hca->ops->cq_open(r->device->hca, r->td,
                                WF_MIN(r->receives + QP_UNDER_WAY, hca->caps.max_cq), true, &r->cq);
     return status == WEFT_OK && shared
@@ -296,9 +296,9 @@ bool wf_rdma_rang(const struct rdma_ep *ep)
     return read(ep->timer_fd, &n, sizeof n) == sizeof n;
 }
 
-/* Makes the timer wake the endpoint's thread in one second if requests are under way or a link has
- * a deadline. The thread must check both then, because no event reports silence or a missed
- * deadline. */
+/* If requests are under way or a link has a deadline, makes the timer wake the endpoint's thread in
+ * one second. The thread then checks requests and deadlines, because no event reports a request
+ * that does not complete, or a deadline that has passed. */
 static bool timer_set(const struct rdma_ep *ep)
 {
     const struct rdma_rail *r;
@@ -307,7 +307,8 @@ static bool timer_set(const struct rdma_ep *ep)
     return !timerfd_settime(ep->timer_fd, 0, &t, NULL);
 }
 
-/* Returns false if the endpoint's thread must not sleep. */
+/* Makes the rail's next completion wake the endpoint's thread. Returns false if the thread must not
+ * sleep. */
 static bool rail_arm(struct rdma_rail *r)
 {
     const struct wf_hca_ops *ops = r->device->hca->ops;

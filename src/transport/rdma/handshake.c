@@ -65,9 +65,9 @@ static void plain_log(const struct qp_link *l, const char *why)
 
 /* ---- without a queue pair ---- */
 
-/* This side's first handshake message was PLAIN, since this side has no queue pair. So this side
- * sends frames by the socket at once, although the peer's first handshake message has not
- * arrived. */
+/* Sends frames by the socket. This side's first handshake message was PLAIN, since this side has no
+ * queue pair. So the socket will carry the channel, and frames may be sent before the peer's first
+ * handshake message has arrived. */
 static ssize_t plain_sendv(struct net_link *link, const struct iovec *v, unsigned n, size_t len,
                            const void *lent)
 {
@@ -209,9 +209,9 @@ static void window_post(struct qp_link *l)
         wf_qp_receive_post(l, r->free_receives[--r->nfree_receives]);
 }
 
-/* Returns the reserve: how many of the granted SENDs are left to SENDs of QP_BUFFER bytes. The
- * reserve is at most half of the window, the SENDs granted at a time, so that shorter SENDs can use
- * the other half. */
+/* Returns the reserve: how many of the granted SENDs are kept for SENDs of QP_BUFFER bytes.
+ * [window] is the number of SENDs granted at a time. The reserve is at most half of [window], so
+ * that shorter SENDs can use the other half. */
 static uint32_t reserve_of(const struct qp_link *l, uint32_t window)
 {
     return WF_MIN(wf_net_chan_view(l->base.chan).ring_bytes / QP_BUFFER + 2, window / 2);
@@ -309,8 +309,8 @@ static int hello_read(struct qp_link *l, size_t need)
     return 1;
 }
 
-/* The received bytes are no handshake message. Only a BYE frame is allowed here: the peer gives the
- * session up. */
+/* The received bytes are no handshake message. They may only be BYE, the frame by which the peer
+ * gives the session up. */
 static enum qp_shake bye_take(struct qp_link *l)
 {
     struct wf_net_frame f;
@@ -385,8 +385,8 @@ static void shaken_up(struct qp_link *l)
     wf_qp_broken_free(l->path, true);
     wf_rdma_retry_up(l->path, wf_net_chan_view(chan).is_greater);
     wf_qp_count_as(l, &l->rail->ep->nup);
-    /* wf_qp_state_set allows short puts. That must follow wf_qp_broken_free, which reports the puts
-     * of broken links, because the core completes puts in order. */
+    /* The core completes puts in order. So first wf_qp_broken_free reports the short puts of broken
+     * links, and then wf_qp_state_set allows new short puts. */
     wf_qp_state_set(l, (enum qp_state)l->state);
     wf_net_chan_up(chan);
 }
@@ -421,8 +421,9 @@ static void shake_look(struct qp_link *l)
 }
 
 /* Receives from the socket beside a queue pair that is up. The socket can bring only BYE, by which
- * the peer gives the session up, or the end of the stream. Bytes that arrived by the queue pair
- * before are received first. */
+ * the peer gives the session up, or the end of the stream. Before this function ends the session or
+ * the link, it polls, so that the channel receives the bytes that have already arrived by the queue
+ * pair. */
 static void socket_look(struct qp_link *l)
 {
     struct rdma_ep *ep = l->rail->ep;

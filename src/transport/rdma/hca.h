@@ -13,8 +13,8 @@
  * one thread may use a given queue pair, completion queue or shared receive queue. Any thread may
  * use the other objects.
  *
- * The caller keeps the memory that a request names registered until it has polled the completion of
- * that request. */
+ * A request names memory. The caller keeps this memory registered until it has polled the
+ * completion of the request. */
 #ifndef WF_TRANSPORT_RDMA_HCA_H
 #define WF_TRANSPORT_RDMA_HCA_H
 
@@ -43,7 +43,7 @@ enum wf_hca_kind {
  * object updates the ledger. */
 struct wf_hca_ledger {
     _Atomic uint64_t objects[WF_HCA_KINDS];
-    /* of queues: an estimate; of regions: the registered bytes */
+    /* bytes of the objects of each kind: for queues an estimate, for regions what they register */
     _Atomic uint64_t bytes[WF_HCA_KINDS];
 };
 
@@ -75,14 +75,15 @@ struct wf_hca_port {
 #define WF_HCA_PORTS 4
 #define WF_HCA_MTU_LEAST 256u
 
-/* Settings for all ports of a NIC. They apply when the NIC is opened and after each event. */
+/* Settings for all ports of a NIC. They are applied to a port when the NIC is opened, and again
+ * after each event of the port. */
 struct wf_hca_port_config {
     int gid_index; /* -1: choose the GID of the table that most peers can reach */
     uint16_t mtu;  /* upper bound in bytes; 0 if only the port limits the MTU */
 };
 
 struct wf_hca_caps {
-    /* the most bytes of a SEND or WRITE that the request itself can carry */
+    /* limit for the bytes of an inline SEND or WRITE, which the request itself carries */
     uint32_t inline_max;
     uint32_t max_sq; /* requests in a send queue */
     uint32_t max_rq; /* buffers in a receive queue */
@@ -90,9 +91,9 @@ struct wf_hca_caps {
     /* limit for unfinished READs and atomics of a queue pair, in each direction */
     uint8_t max_reads;
     bool srq, td, atomics;
-    bool global_atomics; /* the NIC's atomics are atomic with those of the processors, too */
+    bool global_atomics; /* the NIC's atomics are atomic with respect to processors, too */
     bool on_demand;      /* on-demand paging: pages may be registered without being pinned */
-    /* the NIC can register dma-bufs, though its driver may refuse a given dma-buf */
+    /* the NIC can register dma-bufs, but its driver may still refuse some dma-bufs */
     bool dmabuf;
     uint32_t vendor, part;
 };
@@ -305,7 +306,7 @@ struct wf_hca_cm {
     uint16_t port;
 };
 
-/* The manager's connection of one queue pair. It may still be in the making. */
+/* The connection that the manager makes for one queue pair. It may not be established yet. */
 struct wf_hca_conn {
     struct wf_hca_cm *cm;
     /* Set by the caller. NULL for a connect request that was not accepted yet. */
@@ -343,7 +344,7 @@ struct wf_hca_cm_params {
     struct wf_hca_qp *qp; /* must be in state "reset" */
     const struct wf_hca_patience *patience;
     uint16_t mtu;  /* limit for the bytes of payload in a packet */
-    uint8_t reads; /* READs and atomics that the peer answers at the same time */
+    uint8_t reads; /* how many READs and atomics the peer answers at the same time */
     uint8_t len;   /* length of the private data */
     uint8_t data[WF_HCA_CM_DATA];
     void *owner;
@@ -386,8 +387,8 @@ struct wf_hca_cm_ops {
 };
 
 /* The operations of a NIC's implementation. They wait for the kernel only, never for a peer. ELIMIT
- * means that a resource, such as locked memory or queue pairs, is used up; errno then tells the log
- * which one. EUNREACH means that there is no such NIC. Other failures are ENOMEM, EINVAL and
+ * means that a resource, such as locked memory or queue pairs, is used up; errno then tells which
+ * resource. EUNREACH means that there is no such NIC. Other failures are ENOMEM, EINVAL and
  * ESYSTEM. */
 struct wf_hca_ops {
     const char *name;

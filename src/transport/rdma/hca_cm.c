@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The connection manager of hca.h, over librdmacm.
  *
- * It connects the queue pairs of hca_verbs.c. librdmacm opens the device a second time, and could
- * create queue pairs only on its own opening of the device. So librdmacm gets only the numbers of
- * the queue pairs (rdma_conn_param). This file changes the states of the queue pairs, with the
- * attributes that rdma_init_qp_attr(3) returns. */
+ * It connects the queue pairs of hca_verbs.c. librdmacm opens the device itself, with its own
+ * ibv_context, and can create queue pairs only in this ibv_context. So librdmacm gets only the
+ * numbers of the queue pairs (rdma_conn_param). This file changes the states of the queue pairs,
+ * with the attributes that rdma_init_qp_attr(3) returns. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -101,8 +101,8 @@ static bool address_of(const uint8_t bytes[16], uint16_t port, const union addre
            (!IN6_IS_ADDR_LINKLOCAL(&in) || IN6_IS_ADDR_LINKLOCAL(&own->v6.sin6_addr));
 }
 
-/* Ranks an address of this host. The address in the port's GID has the highest rank. Of the others,
- * those that more peers can reach rank higher. */
+/* Ranks an address of this host. The address in the port's GID has the highest rank. Among the
+ * other addresses, an address that more peers can reach ranks higher. */
 static int rank_of(const union address *a, const struct wf_hca_port *port)
 {
     uint8_t bytes[16];
@@ -226,7 +226,7 @@ static int attributes(struct rdmacm_conn *c, enum ibv_qp_state state, struct ibv
     attr->qp_state = state;
     if (rdma_init_qp_attr(c->id, attr, &mask))
         return 0;
-    errno = EOPNOTSUPP; /* set for iWARP, whose driver changes the states itself */
+    errno = EOPNOTSUPP; /* iWARP returns no state: its driver changes the states itself */
     return mask & IBV_QP_STATE ? mask & ATTRIBUTES : 0;
 }
 
@@ -258,8 +258,8 @@ static bool to_receive(struct rdmacm_conn *c, struct wf_hca_cm_psns *psns)
     return mask && modify(c, &attr, mask);
 }
 
-/* Sets the caller's timeouts, not those of librdmacm. So a broken connection is noticed as early as
- * without a connection manager. */
+/* Makes the queue pair ready to send. Uses the caller's timeouts instead of those of librdmacm, so
+ * that a broken connection is noticed as early as without a connection manager. */
 static bool to_send(struct rdmacm_conn *c, struct wf_hca_cm_psns *psns)
 {
     struct ibv_qp_attr attr;
@@ -416,7 +416,7 @@ static void request_received(struct rdmacm *cm, struct rdma_cm_id *id, struct wf
     out->conn = &c->base;
 }
 
-/* librdmacm has resolved the peer's address, and has so chosen this side's device and port. */
+/* librdmacm has resolved the peer's address, and has thereby chosen this side's device and port. */
 static void address_resolved(struct rdmacm *cm, struct rdmacm_conn *c, struct wf_hca_cm_event *out)
 {
     if (!is_ours(cm, c->id))
@@ -432,7 +432,8 @@ static void route_resolved(struct rdmacm_conn *c, struct wf_hca_cm_event *out)
         set_disconnected(out, "no connect request can be sent");
 }
 
-/* Leaves out->kind NONE if the caller need not know of the event. */
+/* Handles an event of the connection [c]. Leaves out->kind at NONE if the event is of no interest
+ * to the caller. */
 static void conn_event(struct rdmacm *cm, enum rdma_cm_event_type event, struct rdmacm_conn *c,
                        struct wf_hca_cm_event *out)
 {
@@ -468,7 +469,8 @@ static bool event_read(struct rdmacm *cm, struct wf_hca_cm_event *out)
         private_data_copy(&e->param.conn, out);
     if (e->status)
         wf_debug("%s: %s, status %d", cm->base.hca->name, rdma_event_str(event), e->status);
-    /* Acknowledge first, since rdma_destroy_id waits for the acknowledgement. */
+    /* Acknowledge the event before it is handled: if a handler calls rdma_destroy_id, that call
+     * waits until the event is acknowledged. */
     (void)rdma_ack_cm_event(e);
     if (event == RDMA_CM_EVENT_DEVICE_REMOVAL) {
         out->kind = WF_HCA_CM_DEVICE_REMOVED;

@@ -37,9 +37,8 @@ enum weft_status wf_verbs_refusal(void)
 
 /* ---- NICs ---- */
 
-/* A NIC writes to physical pages. After a fork these pages must remain the parent's. Since Linux
- * 5.12 the kernel copies such pages for the child at the fork. Older kernels need
- * ibv_fork_init(3). */
+/* A NIC writes to physical pages. After a fork the parent must keep these pages. Since Linux 5.12
+ * the kernel copies such pages for the child at the fork. Older kernels need ibv_fork_init(3). */
 static void fork_prepare(void)
 {
     if (ibv_is_fork_initialized() == IBV_FORK_DISABLED && ibv_fork_init())
@@ -155,8 +154,8 @@ static bool can_dmabuf(struct ibv_pd *pd)
     return !mr && errno == EBADF;
 }
 
-/* Finds out by trying what no query reports: the most inline bytes, and whether the device has
- * thread domains and registers dma-bufs. */
+/* Finds out by trying what no query reports: the limit for inline bytes, whether the device has
+ * thread domains, and whether it can register dma-bufs. */
 static void caps_probe(struct verbs_hca *h)
 {
     struct ibv_td_init_attr td_attr = {0};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Definitions for the files that implement hca.h over libibverbs. They use reliable connections,
- * which every provider has.
+/* Definitions for the files that implement hca.h over libibverbs. These files use reliable
+ * connections, which every provider has.
  *
  *   hca_verbs.c        NICs and their ports, protection and thread domains, events, the table
  *   hca_verbs_queue.c  completion queues, receive queues

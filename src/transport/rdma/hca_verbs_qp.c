@@ -156,8 +156,9 @@ enum weft_status wf_verbs_qp_break(struct wf_hca_qp *qp)
     return qp_state(qp, IBV_QPS_ERR);
 }
 
-/* Once a queue pair is in error, some providers report 0 and some report the first packet number.
- * Returns EUNREACH for 0. The caller itself must recognize the first packet number. */
+/* For a queue pair in the error state, some providers do not report the expected packet number, but
+ * 0 or the number of the first packet. This function returns EUNREACH for 0. The caller itself must
+ * recognize the number of the first packet. */
 enum weft_status wf_verbs_qp_expects(struct wf_hca_qp *base, uint32_t *psn)
 {
     struct ibv_qp_attr attr;

@@ -10,8 +10,8 @@
 /* ---- one operation ---- */
 
 /* All transfer descriptors (mem/staging.h) of the context are in use. Returns AGAIN if this
- * endpoint holds some, because its completions will free them. Otherwise returns EUNREACH, because
- * this endpoint cannot await completions of other endpoints. */
+ * endpoint holds some descriptors, because completions of this endpoint will free these. Otherwise
+ * returns EUNREACH, because this endpoint cannot await completions of other endpoints. */
 static enum weft_status no_desc(const struct qp_link *l)
 {
     return l->rail->ep->descs ? WEFT_AGAIN : WEFT_EUNREACH;
@@ -84,8 +84,8 @@ static enum weft_status atomic_post(struct qp_link *l, const struct wf_nic_op *m
 }
 
 /* Returns whether a READ must follow the WRITE for [m], to prove that the written bytes are visible
- * to all of the peer's NICs. WRITEs on lanes above 0 need the READ, and long WRITEs on lane 0 if
- * there are several rails. */
+ * to all of the peer's NICs. Every WRITE on a lane above 0 needs the READ. A long WRITE on lane 0
+ * needs the READ if there are several rails. */
 static bool is_followed(const struct qp_link *l, const struct wf_nic_op *m)
 {
     bool dealt = m->len > QP_OP_SHORT && l->rail->ep->ctx->nports > 1 && l->has_reads;
@@ -174,7 +174,8 @@ static uint64_t load_of(const struct net_chan *chan, const struct wf_nic_op *m)
     const struct qp_link *l = chan ? wf_qp_up(chan) : NULL;
     bool can = l && l->state == QP_UP && !wf_net_chan_is_avoided(chan) &&
                m->keys[l->their_device] &&
-               /* on lanes above 0 only after the peer's SYNC, the first frame on a new link */
+               /* a lane above 0 can be used once the peer's SYNC has arrived, the first frame on a
+                * link */
                (!l->lane || l->base.synced);
     if (!can)
         return LOAD_CANNOT;
@@ -192,8 +193,9 @@ static bool is_spread(const struct rdma_ep *ep, const struct wf_nic_op *m)
 }
 
 /* Chooses the channel that carries [m]. An operation that is not to be spread takes lane 0, if lane
- * 0 can carry it. Otherwise the channel with the fewest bytes of unfinished NIC operations is
- * chosen, of those that can carry [m]. After a break each channel recovers its own operations.
+ * 0 can carry it. Otherwise chooses, among the channels that can carry [m], the channel with the
+ * fewest bytes of unfinished NIC operations. After a break each channel recovers its own
+ * operations.
  * Returns NULL if there is no memory. */
 static struct net_chan *chan_of(const struct rdma_ep *ep, struct net_session *session,
                                 const struct wf_nic_op *m)
@@ -204,7 +206,8 @@ static struct net_chan *chan_of(const struct rdma_ep *ep, struct net_session *se
     if (!best || (least != LOAD_CANNOT && !spread))
         return best;
     if (spread || (wf_nic_op_is_atomic(m) && ep->ctx->nports > 1))
-        /* for an atomic, to get a lane to the NIC that executes the region's atomics */
+        /* An atomic may need a lane above 0, whose queue pair leads to the NIC for the region's
+         * atomics. */
         wf_net_session_spread(session);
     if (least != LOAD_CANNOT && !wf_rdma_may_spread(session))
         return best;

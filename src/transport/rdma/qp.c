@@ -36,8 +36,8 @@ void wf_qp_fail(struct qp_link *l, enum wf_hca_status why)
     l->why = why;
     counts = !l->is_refused && (!l->base.synced || !l->done);
     l->path->failures += counts;
-    /* The next connection takes another rail. Other errors are the fault of one request, not of the
-     * rail. */
+    /* If the rail is the cause, the next connection takes another rail. Other errors are caused by
+     * one request. */
     if (counts || why == WF_HCA_UNREACHABLE)
         l->path->rail_wish = RAIL_NEXT;
     wf_qp_link_wake(l); /* the next recvv reports the failure */
@@ -115,7 +115,7 @@ static enum weft_status qp_make(struct qp_link *l)
     l->gen = ++r->ep->next_gen;
     l->id_base = request_id(l, 0);
     l->post = r->device->hca->ops->post;
-    /* a NIC may offer more than was asked for */
+    /* a NIC may allow more inline bytes than were asked for */
     l->inline_max = WF_MIN(l->qp->inline_max, p.inline_max);
     l->most = l->depth - WF_MIN(SPARE, l->depth);
     r->by_credit[l->credit] = l;
@@ -124,7 +124,7 @@ static enum weft_status qp_make(struct qp_link *l)
 }
 
 /* Returns the length of the send queue. It must be a power of two, because request numbers wrap at
- * 2^32 and are reduced by a mask. */
+ * 2^32, and a mask reduces them to an index. */
 static uint32_t depth_of(const struct wf_hca *hca)
 {
     uint32_t most = (uint32_t)WF_MIN(wf_config()->rdma_sq_depth, hca->caps.max_sq), depth = 1;
@@ -155,7 +155,7 @@ static const char *is_plain(const struct qp_link *l)
 
 /* ---- opening ---- */
 
-/* Returns the driver's state of the channel, which is made on the first call. Returns NULL if there
+/* Returns the driver's state of the channel. The first call makes this state. Returns NULL if there
  * is no memory. */
 static struct net_path *path_of(struct rdma_ep *ep, struct net_chan *chan)
 {
@@ -189,7 +189,7 @@ static void link_init(struct qp_link *l, struct net_chan *chan)
     wf_list_init(&l->item);
 }
 
-/* Returns NULL, or the reason why no queue pair was made. */
+/* Makes the link's queue pair. Returns NULL, or the reason why no queue pair was made. */
 static const char *queue_pair_make(struct qp_link *l)
 {
     const char *why = is_plain(l);

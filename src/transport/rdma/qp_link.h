@@ -40,37 +40,37 @@
  * how many SENDs in all the sender may post. The write is an RDMA WRITE with immediate, whose
  * completion wakes a sleeping sender. A receiver with fewer peers grants each peer more. SENDs
  * shorter than QP_BUFFER leave the last [reserve] granted SENDs unused until one of the endpoints
- * closes. With the reserve, a whole channel's ring fits into the receiver's buffers even if the
- * receiver does not poll, just as it would fit into a socket's buffers. Short SENDs are inline. The
- * bytes of a longer SEND stay in a registered buffer, called a piece, until the SEND completes. A
- * request that holds no memory asks for a completion only if signal_each requests, usually 16, have
- * been posted since the last request that asked.
+ * closes. With the reserve, the whole ring of a channel fits into the receiver's buffers even if
+ * the receiver does not poll, just as it would fit into a socket's buffers. Short SENDs are inline.
+ * The bytes of a longer SEND stay in a registered buffer, called a piece, until the SEND completes.
+ * Of the requests that hold no memory, usually only every 16th (signal_each) asks for a completion;
+ * is_signaled in qp_send.c has the exceptions.
  *
  * Receiving. All links of an endpoint on one port share one receive queue. If the NIC has no shared
  * receive queues, each queue pair has its own receive queue, with QP_WINDOW buffers. Bytes that
  * arrived wait in the link's line, a ring of arrivals, until the channel reads them. A receiver may
- * grant more buffers than it has. A SEND that finds no buffer is then repeated by the sender's NIC
- * (RNR).
+ * grant more SENDs than it has buffers. A SEND that finds no buffer is then repeated by the
+ * sender's NIC (RNR).
  *
  * Rails. A context uses several ports, of one NIC or more. For each port an endpoint has a rail,
  * which is a set of queues and buffers. The first connection of lane i takes rail i. Both sides
  * compute the rail from the lane and the connection's generation. So both sides take the same rail,
  * and each rail may be a separate network. After a break the side that dials chooses the new
- * generation: if the queue pair failed, a generation of the next rail, else of the same rail. Rails
- * that are known not to work are skipped. When two links of a session share a rail although another
- * rail works, one of them moves to the other rail later, while it is idle.
+ * generation. If the queue pair failed, this generation selects the next rail; otherwise it selects
+ * the same rail. Rails that are known not to work are skipped. When two links of a session share a
+ * rail although another rail works, one of them moves to the other rail later, while it is idle.
  *
  * NIC operations (struct wf_nic_op) are WRITEs, READs and atomics on the queue pair that also
  * carries the SENDs. mem/staging.h finds the local memory. NIC operations complete in order. When
  * the queue pair breaks, the sender does not know which unfinished operations the peer's NIC
  * executed. The peer's NIC knows: its queue pair holds the number of the packet that it expects
  * next (PSN). The peer first breaks its queue pair, so that its NIC executes nothing more. Then the
- * peer reads the PSN, and reports it in its next ENDS or PLAIN. With that report the link reports
- * the status of each operation to the core. The core repeats by messages: operations that were not
- * executed; READs, since their bytes did not arrive; and, if the peer reports no PSN, all WRITEs.
- * An operation that the peer's NIC refused has an error completion of its own. Short operations
- * take lane 0, long ones are spread over the lanes (nic_ops.c). Each link reports the operations
- * that were posted to it.
+ * peer reads the PSN, and reports it in its next ENDS or PLAIN. From that report the link derives
+ * the status of each operation, which it reports to the core. The core repeats by messages:
+ * operations that were not executed; READs, since their bytes did not arrive; and, if the peer
+ * reports no PSN, all WRITEs. An operation that the peer's NIC refused has an error completion of
+ * its own. Short operations take lane 0, long ones are spread over the lanes (nic_ops.c). Each link
+ * reports the operations that were posted to it.
  *
  * The completion of a WRITE means that the peer's NIC has the bytes. Messages that follow by the
  * same queue pair become visible after the bytes. Messages by another NIC may become visible before
@@ -80,9 +80,9 @@
  * because messages and other parts of the operation may go by the other lanes.
  *
  * Atomics. The core repeats an atomic only if it was posted after an operation that the peer's NIC
- * refused. Of any other unfinished atomic the core learns that the peer's NIC may have executed it
- * (ELOST). The NIC stores an atomic's old value in 8 bytes of the endpoint's memory that no peer
- * can write.
+ * refused. For any other unfinished atomic the core gets ELOST, because the peer's NIC may have
+ * executed the atomic. The NIC stores an atomic's old value in 8 bytes of the endpoint's memory
+ * that no peer can write.
  *
  * Time limits. The NIC reports a queue pair as failed when the peer's NIC has not acknowledged a
  * packet for about a second. A link also fails when requests are under way and none completes for
@@ -114,8 +114,8 @@
 #define QP_LINE 256u
 #define QP_INLINE_MAX 512u
 #define QP_UNDER_WAY 2048u /* limit for the unfinished requests of all links on one rail */
-#define QP_SPARE 64u       /* the last requests below QP_UNDER_WAY, kept for grants of credit */
-/* After so many successive queue pairs that carried nothing, a channel uses its socket. */
+#define QP_SPARE 64u       /* requests of QP_UNDER_WAY that are kept for grants of credit */
+/* If this many queue pairs of a channel in a row carried nothing, the channel uses its socket. */
 #define QP_TRIES 3u
 #define QP_LINKS 16384u /* limit for the links on one rail */
 #define QP_RESULTS QP_UNDER_WAY
@@ -267,7 +267,7 @@ struct qp_link {
     bool said_plain;       /* this side sent PLAIN */
     const char *plain_why; /* the reason why no queue pair was made */
     bool has_error;        /* a completion reported an error */
-    /* has_reads: both NICs execute READs. has_atomics: this side's NIC executes atomics, too. */
+    /* has_reads: both NICs execute READs. has_atomics: also, this side's NIC supports atomics. */
     bool has_atomics, has_reads;
     /* WRITEs have completed since the last READ that proved all earlier WRITEs visible */
     bool has_written;
@@ -289,20 +289,20 @@ struct qp_link {
     uint64_t deadline_ns; /* 0: none */
     uint32_t their_qp;    /* from the peer's ENDS */
     uint32_t conn_qp;     /* queue pair that the peer's connect request named */
-    /* address of the peer's connection manager: by its ENDS; by its connect request */
+    /* addresses of the peer's connection manager: from ENDS, and from the connect request */
     uint8_t their_address[16], conn_address[16];
     uint16_t mtu; /* this side's MTU, later the smaller MTU of both sides */
     uint8_t cm;   /* enum wf_cm_state */
     uint8_t their_reads;
     /* Sending. The link's requests are numbered from 0, modulo 2^32. */
-    uint32_t reserve; /* so many granted SENDs are left to SENDs of QP_BUFFER bytes */
+    uint32_t reserve; /* how many granted SENDs are kept for SENDs of QP_BUFFER bytes */
     uint32_t allowed; /* total of SENDs that the peer has granted; never decreases */
     /* number of posted requests; number of completed requests, which are always the oldest */
     uint32_t posted, done;
     /* packet number (PSN) of the first packet of request [done], modulo 2^24 */
     uint32_t psn_done;
-    /* After a break: the packet number (PSN) that the peer reported. PSN_NONE if the peer has
-     * reported none. */
+    /* After a break: the packet number (PSN) that the peer's NIC expected next, by the peer's
+     * report. PSN_NONE if there is no report. */
     uint32_t reached;
     uint32_t sends;       /* number of SENDs posted */
     uint32_t signaled;    /* one more than the number of the newest signaled request */
@@ -381,8 +381,8 @@ static inline struct rdma_ep *wf_rdma_ep_of(const struct net_ep *net)
 
 /* Returns OK | ENOMEM | ELIMIT (usually the limit on locked memory) | ESYSTEM */
 enum weft_status wf_rdma_ep_open(struct rdma_ctx *ctx, struct rdma_ep **out);
-/* Always makes a new endpoint. wf_rdma_ep_open instead returns ctx->kept, the endpoint that was
- * opened with the context, unless ctx->kept was returned before. */
+/* Always makes a new endpoint. In contrast, the first call of wf_rdma_ep_open returns ctx->kept,
+ * the endpoint that was opened with the context. */
 enum weft_status wf_rdma_ep_new(struct rdma_ctx *ctx, struct rdma_ep **out);
 void wf_rdma_ep_close(struct rdma_ep *ep);
 /* Returns true if WEFT_RDMA_CM is 0, or if at least one rail has a connection manager. */
@@ -434,7 +434,7 @@ extern const struct qp_request wf_qp_none;
 extern const struct net_link_ops wf_qp_ops;
 
 struct net_link *wf_qp_open(struct net_chan *chan, const struct wf_net_conn *conn);
-/* Returns the channel's link, or NULL if it is no link of this driver. */
+/* Returns the channel's link if it is a link of this driver (struct qp_link), else NULL. */
 struct qp_link *wf_qp_link_of(const struct net_chan *chan);
 /* Returns the channel's link if its handshake ended with a queue pair, else NULL. The queue pair
  * may have failed since. */
@@ -569,17 +569,20 @@ bool wf_rdma_may_spread(struct net_session *session);
 
 /* ---- rail.c ---- */
 
-/* Returns the rail that the channel's generation selects, or the next rail that works. */
+/* Returns the rail that the channel's generation selects. If this rail does not work, returns the
+ * next rail that works. */
 struct rdma_rail *wf_rdma_rail_of(const struct rdma_ep *ep, const struct net_chan *chan);
-/* Implements net_driver.gen_step: by how much the next generation is greater. */
+/* Implements net_driver.gen_step: returns by how much the generation of the channel's next
+ * connection exceeds the last generation. */
 uint32_t wf_rdma_gen_step(const struct net_chan *chan);
 unsigned wf_rdma_tries(const struct rdma_ep *ep);
 /* Returns the number of a rail that the link should move to, or -1 if there is none. */
 int wf_rdma_better_rail(const struct qp_link *l);
-/* The link's rail did not connect. Makes the channel's next connection try another rail. */
+/* The link could not be connected on its rail. Makes the channel's next connection try another
+ * rail. */
 void wf_rdma_rail_failed(struct qp_link *l);
-/* Both set path->retry_ns. wf_rdma_retry_plain is for a channel that uses its socket,
- * wf_rdma_retry_up for a channel that uses a queue pair. */
+/* Both set path->retry_ns, the time of the next attempt to get a better link. wf_rdma_retry_plain
+ * is for a channel that uses its socket, wf_rdma_retry_up for a channel that uses a queue pair. */
 void wf_rdma_retry_plain(struct net_path *path);
 void wf_rdma_retry_up(struct net_path *path, bool is_greater);
 /* Breaks at most one link: an idle link whose channel may get a queue pair, or a better rail, by

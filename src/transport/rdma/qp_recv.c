@@ -39,8 +39,8 @@ static void buffer_done(struct qp_link *l)
 }
 
 /* Returns the first unread SEND in place, without a copy, if it is shorter than QP_BUFFER. Such a
- * SEND is the last one of a sendv of the peer. Returns NULL for a longer SEND, since its last frame
- * may continue in the next SEND. */
+ * SEND carries the last bytes of one call of the peer's wf_qp_sendv. Returns NULL for a SEND of
+ * QP_BUFFER bytes, since its last frame may continue in the next SEND. */
 uint8_t *wf_qp_peek(const struct net_link *link, size_t *n)
 {
     const struct qp_link *l = wf_qp_of(link);

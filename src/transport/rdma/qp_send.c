@@ -101,7 +101,7 @@ static void credit_write(struct qp_link *l, uint32_t now, enum wf_hca_op op)
         wr.flags = WF_HCA_INLINE;
     } else {
         /* Send from the link's source word. If an earlier WRITE from this word is still under way,
-         * that WRITE may send the newer value, too, which does no harm. */
+         * that WRITE may already send the newer total, which does no harm. */
         uint32_t *at = (uint32_t *)(void *)wf_rdma_credit_at(l->rail, l->rail->credits + l->credit);
         *at = now;
         wr.sge[0] = (struct wf_hca_sge){at, sizeof now, l->rail->credits_mr->lkey};
@@ -111,8 +111,8 @@ static void credit_write(struct qp_link *l, uint32_t now, enum wf_hca_op op)
 }
 
 /* Returns the window, the number of SENDs granted to a peer at a time. With a shared receive queue,
- * the window is an equal share of a quarter of the receive buffers, between QP_WINDOW and
- * QP_MSG_WINDOW. */
+ * the links of the rail share a quarter of the receive buffers equally, but each window is between
+ * QP_WINDOW and QP_MSG_WINDOW. */
 static uint32_t window_of(const struct rdma_rail *r)
 {
     uint32_t part = r->receives / 4 / WF_MAX(r->nlinks, 1);

@@ -106,7 +106,7 @@ static bool rail_works(const struct rdma_ep *ep, unsigned i)
     return ep->rails[i] && is_usable(ep->rails[i]);
 }
 
-/* Returns whether the session is changing links: one of its channels has no link, or a handshake of
+/* Returns whether links are being replaced: a channel of the session has no link, or a handshake of
  * the endpoint is under way. */
 static bool is_changing(const struct rdma_ep *ep, const struct net_session *session)
 {

@@ -24,8 +24,9 @@ static void closing_progress(struct net_ep *net, struct rdma_ep *ep)
     net->look = false;
 }
 
-/* Receives from all links. The socket of a link that is up reports only its end. So while all links
- * are up, sockets are read only every LOOK_EVERY polls, or if net->look is set. */
+/* Receives from all links. The socket of a link that is up can deliver only BYE, which ends the
+ * session, or the end of the stream. So while all links are up, sockets are read only every
+ * LOOK_EVERY polls, or if net->look is set. */
 static void rdma_progress(struct net_ep *net)
 {
     struct rdma_ep *ep = ep_of(net)->rdma;

@@ -72,7 +72,8 @@ static void local_dereg(void *owner, void *handle)
     free(mrs);
 }
 
-/* Registers memory with all devices that work, or with none of them. */
+/* Registers memory with all devices that work. If one registration fails, closes the others and
+ * fails. */
 static enum weft_status local_open_all(struct rdma_ctx *ctx, void *addr, size_t len,
                                        unsigned access, void **handle)
 {
@@ -128,8 +129,8 @@ static enum weft_status local_reg_on_demand(void *owner, void *addr, size_t len,
 
 _Static_assert(WF_STAGING_CUTOVER == WF_NIC_OP_COPIED, "the core counts on what is copied");
 
-/* Unit in which regions take addresses: 2 MiB, the most memory that one entry of a device's page
- * table covers. */
+/* Each region takes a multiple of LEAF addresses: 2 MiB is the most memory that one entry of a
+ * device's page table covers. */
 #define LEAF (UINT64_C(2) << 20)
 
 enum weft_status wf_rdma_reg_open(struct rdma_ctx *ctx)

@@ -23,8 +23,9 @@ struct rdma_mrs {
     bool is_atomic; /* true for a region on which peers perform atomics */
 };
 
-/* Opens ctx->local, which registers the program's memory for NIC operations. Sets the address of
- * the first region. Called after the devices were opened. wf_staging_close closes ctx->local.
+/* Opens ctx->local, which registers the program's memory for NIC operations. Sets ctx->next_at,
+ * from which wf_rdma_region_open takes the I/O virtual addresses of regions. Called after the
+ * devices were opened. wf_staging_close closes ctx->local.
  * Returns the statuses of wf_staging_open. */
 enum weft_status wf_rdma_reg_open(struct rdma_ctx *ctx);
 

@@ -9,10 +9,10 @@
 
 /* ---- buffers ---- */
 
-/* Frees all receive buffers of a rail that has no links. When a queue pair broke, the NIC may not
- * have returned all its buffers: rdma_rxe, Linux's NIC in software, keeps the buffer into which a
- * message was arriving. Once the queue pairs and the shared receive queue are closed, the NIC uses
- * none of the buffers. */
+/* Frees all receive buffers of a rail that has no links. When a queue pair breaks, the NIC may keep
+ * some of these buffers: rdma_rxe, Linux's NIC in software, keeps the buffer into which a message
+ * was arriving. Once the queue pairs and the shared receive queue are closed, the NIC uses none of
+ * the buffers. */
 static void receives_renew(struct rdma_rail *r)
 {
     const struct wf_hca_ops *ops = r->device->hca->ops;
@@ -44,11 +44,12 @@ static void qp_drain(struct qp_link *l)
     const struct net_view view = wf_net_chan_view(l->base.chan);
     bool waits = !r->srq && !view.close_ms;
     uint64_t until = wf_now_ns() + DRAIN_NS;
-    /* A doubtful queue pair may leave receive buffers with the NIC. Without a shared receive queue,
-     * the flushed receives of a queue pair may complete too late to be processed. */
+    /* Count each queue pair that may leave receive buffers with the NIC. Without a shared receive
+     * queue, every queue pair counts, since its flushed receives may complete after the loop
+     * below. */
     r->doubtful += !r->srq || l->state != QP_UP || wf_qp_in_flight(l) || wf_qp_has_bytes(l) ||
                    !view.peer_closes;
-    /* If the queue pair cannot be broken, it may still receive. */
+    /* If qp_break fails, the queue pair may still receive, so its PSN must not be reported. */
     l->is_connected &= r->device->hca->ops->qp_break(l->qp) == WEFT_OK;
     l->closing = true;
     wf_qp_state_set(l, QP_FAILED);
@@ -61,9 +62,9 @@ static void qp_drain(struct qp_link *l)
 /* ---- the report to the peer ---- */
 
 /* Stores the PSN (packet number) that the queue pair expects next. The next handshake message
- * reports it to the peer. If nothing arrived by this queue pair, the report on the previous queue
- * pair is kept. That report is still right, because the peer posts nothing to a queue pair before
- * it has received the report on the previous one. */
+ * reports this PSN to the peer. If nothing arrived by this queue pair, the report on the previous
+ * queue pair is kept. That report is still right, because the peer posts nothing to a queue pair
+ * before it has received the report on the previous queue pair. */
 static void acked_keep(struct qp_link *l)
 {
     const struct net_view view = wf_net_chan_view(l->base.chan);
@@ -132,9 +133,9 @@ static uint32_t packets_at(const struct qp_link *l, uint32_t number)
     return q->put ? 1 : q->packets;
 }
 
-/* Returns how many packets of the unfinished requests the peer's NIC has accepted, by the peer's
- * report. Returns 0 if there is no valid report. A report is invalid if it counts more packets than
- * these requests have, or if the peer's NIC refused a request. */
+/* Returns how many packets of the unfinished requests the peer's NIC has accepted, according to the
+ * peer's report. Returns 0 if there is no valid report. A report is invalid if it counts more
+ * packets than these requests have, or if the peer's NIC refused a request. */
 static uint32_t packets_taken(const struct qp_link *l)
 {
     uint32_t taken = (l->reached - l->psn_done) & PSN_MASK, all = 0;
@@ -150,11 +151,11 @@ static bool is_behind_refused(const struct qp_link *l, uint32_t number)
     return l->is_refused && (int32_t)(number - l->refused) > 0;
 }
 
-/* Returns the status to report for NIC operation [number]. [done] is true if, by the packet number
- * (PSN) that the peer reported, the peer's NIC executed the operation. A READ must be repeated in
- * any case, since its data is lost. An atomic that was posted after a refused request was not
- * executed. Any other atomic gets ELOST, because the PSN is no proof: some NICs count a packet
- * before they execute the atomic, and some report too low a PSN. */
+/* Returns the status to report for NIC operation [number]. [done] is true if the packet number
+ * (PSN) that the peer reported shows that the peer's NIC executed the operation. A READ must be
+ * repeated in any case, since its data is lost. An atomic that was posted after a refused request
+ * was not executed. Any other atomic gets ELOST, because the PSN is no proof: some NICs count a
+ * packet before they execute the atomic, and some report too low a PSN. */
 static enum weft_status broken_status(const struct qp_link *l, uint32_t number, bool done)
 {
     const struct qp_request *q = wf_qp_request_at(l, number);

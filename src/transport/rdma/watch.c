@@ -6,15 +6,15 @@
 #include "transport/rdma/cm.h"
 #include "transport/rdma/qp_link.h"
 
-/* Limit for the calls in one check that take completions. They empty a completion queue of default
- * size. */
+/* Limit for the calls of wf_qp_completions_take in one check. So many calls empty a completion
+ * queue of default size. */
 #define LOOK_LISTS 256
 #define NIC_TRIES_MS 2000u /* longer than the NIC retries before it fails a queue pair */
 
 /* Returns how long a queue pair may go without a completion before it counts as failed:
- * WEFT_PEER_TIMEOUT. An endpoint that closes allows only half of the time that it has, since it may
- * then have to send its last messages by TCP. But it allows at least NIC_TRIES_MS, in which the NIC
- * may report the failure itself. */
+ * WEFT_PEER_TIMEOUT. An endpoint that closes waits only for half of its time limit, since it may
+ * need the other half to send its last messages by TCP. But it waits at least NIC_TRIES_MS, because
+ * the NIC itself may report the failure within this time. */
 static uint64_t silence_ns(const struct qp_link *l)
 {
     uint64_t ms = wf_config()->peer_timeout_ms;

@@ -56,7 +56,8 @@ static void sock_half_close(struct net_link *link)
     (void)shutdown(sock_of(link)->fd, SHUT_WR);
 }
 
-/* Has the peer's kernel acknowledged all bytes? SIOCOUTQ (tcp(7)) counts those that it has not. */
+/* Has the peer's kernel acknowledged all bytes? SIOCOUTQ (tcp(7)) counts the bytes that it has not
+ * acknowledged. */
 static bool sock_flushed(struct net_link *link)
 {
     int unacknowledged = 0;

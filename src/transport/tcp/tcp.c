@@ -8,7 +8,8 @@
 #define DIRECT 4
 /* After IDLE_AFTER polls in a row that received nothing, only every IDLE_EVERYth poll reads the
  * links. An empty recv takes 0.2 us (measured on a Sapphire Rapids). An endpoint that polls TCP
- * also polls shared memory, and its messages there must not wait for an empty recv in each poll. */
+ * also polls shared memory. Messages by shared memory must not wait for an empty recv in each
+ * poll. */
 #define IDLE_AFTER 512
 #define IDLE_EVERY 16
 

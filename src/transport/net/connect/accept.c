@@ -20,8 +20,8 @@
 /* How long accepting pauses if WF_NET_PENDING_MAX connections are pending and none may be
  * evicted. */
 #define FULL_MS 5
-/* A connection that has named an endpoint is not evicted at this age or below. The time suffices
- * for the two round trips of its handshake. */
+/* A connection that has named an endpoint is not evicted before this age. Within this time the two
+ * round trips of its handshake can end. */
 #define GRACE_MS 500
 
 /* Rate limit. On average, at most one connection per INTERVAL_NS that fails to authenticate is
@@ -89,7 +89,7 @@ static UNDER_LOCK void pending_challenge(struct wf_conn_mgr *mgr, struct pending
 }
 
 /* Ask the owner about the endpoint that the hello names. The lock is released during the call to
- * the owner, so [p] may be dead afterwards. */
+ * the owner, so another thread may end [p] meanwhile. */
 static UNDER_LOCK enum wf_net_host pending_target(struct wf_conn_mgr *mgr, const struct pending *p)
 {
     const struct wf_net_hello *h = &p->hello;
@@ -102,8 +102,8 @@ static UNDER_LOCK enum wf_net_host pending_target(struct wf_conn_mgr *mgr, const
     return has;
 }
 
-/* The hello has arrived. The endpoint that the hello names is checked first. So a peer that does
- * not know this process's token costs no MAC. */
+/* The hello has arrived. First check the endpoint that the hello names. So this side computes no
+ * MAC for a peer that does not know this process's token. */
 static UNDER_LOCK void pending_hello_done(struct wf_conn_mgr *mgr, struct pending *p)
 {
     enum wf_net_host target = pending_target(mgr, p);
@@ -159,10 +159,10 @@ static UNDER_LOCK void rate_refund(struct wf_conn_mgr *mgr)
     mgr->rate_ns -= WF_MIN(mgr->rate_ns, INTERVAL_NS);
 }
 
-/* The peer has authenticated. If this side has the greater address, this side is to make the
- * connections: the peer's connection is only a connect-back, a request to be dialled. Then close
- * the connection, dial the peer, and return true. If the peer has the greater address, return
- * false: the connection is to be used. */
+/* The peer has authenticated. If this side has the greater address, the peer's connection is only a
+ * connect-back, by which the peer asks to be dialled. In that case close the connection, dial the
+ * peer, and return true. If the peer has the greater address, return false: the connection is to be
+ * used. */
 static UNDER_LOCK bool pending_connect_back(struct wf_conn_mgr *mgr, struct pending *p)
 {
     struct wf_dial back = {.from = {.version = WF_ADDRESS_VERSION,
@@ -229,11 +229,12 @@ void wf_mgr_pending_event(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w)
     }
 }
 
-/* Choose the pending connection to evict for a new connection: the oldest one that has not named an
- * endpoint, or the oldest of all if each has named an endpoint. Naming an endpoint takes knowing
- * the process's token. So a flood of connections that do not know the token evicts none that has
- * named an endpoint. When many processes start at once, GRACE_MS keeps connections that have named
- * an endpoint from evicting each other. Returns NULL if none may be evicted now. */
+/* Choose the pending connection to evict for a new connection: the oldest that has not named an
+ * endpoint, or the oldest of all if each has named an endpoint. Only a peer that knows the
+ * process's token can name an endpoint. So peers without the token, however often they connect,
+ * cannot evict a connection that has named an endpoint. When many processes start at once, GRACE_MS
+ * keeps connections that have named an endpoint from evicting each other. Returns NULL if none may
+ * be evicted now. */
 static struct pending *pending_victim(struct wf_conn_mgr *mgr)
 {
     struct pending *oldest = NULL;

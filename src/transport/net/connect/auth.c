@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Each MAC and each derived key is a hash of a label and a message. All labels have the same
- * length. All messages for one label have the same length, too. So a label and message never have
- * the same bytes as another label with another message. */
+ * length. All messages for one label have the same length, too. So two different pairs of label and
+ * message never have the same bytes. */
 #define _GNU_SOURCE
 #include "transport/net/connect/auth.h"
 
@@ -75,7 +75,7 @@ static enum weft_status key_read_from(int fd, const char *path, uint8_t key[WF_N
 
 enum weft_status wf_net_key_read(const char *path, uint8_t key[WF_NET_KEY])
 {
-    /* O_NONBLOCK, since open of a FIFO would wait for a writer. */
+    /* With O_NONBLOCK, open(2) of a FIFO does not wait for a writer. */
     int fd = wf_fd_high(open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
     enum weft_status status;
     if (fd < 0) {

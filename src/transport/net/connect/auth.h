@@ -13,12 +13,11 @@
 enum weft_status wf_net_auth_init(void);
 
 /* Read the job's key from the file at [path]. The file has to be a regular file of at least
- * WF_NET_KEY bytes. It has to belong to this user, and no other user may have access.
+ * WF_NET_KEY bytes. It has to belong to this user, and its mode must give other users no access.
  * Returns OK | EINVAL (the log says what to change) | ESYSTEM */
 enum weft_status wf_net_key_read(const char *path, uint8_t key[WF_NET_KEY]);
 
-/* Set or check the MAC of a message. Before this call, all fields of the messages but the MACs are
- * set. */
+/* Set or check the MAC of a message. The caller has set all other fields of the messages. */
 void wf_net_challenge_sign(const uint8_t key[WF_NET_KEY], const struct wf_net_hello *hello,
                            struct wf_net_challenge *challenge);
 bool wf_net_challenge_verify(const uint8_t key[WF_NET_KEY], const struct wf_net_hello *hello,

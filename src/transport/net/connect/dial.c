@@ -83,9 +83,9 @@ static void dial_log(struct wf_conn_mgr *mgr, const struct wf_mgr_dial *dial,
                 suffix);
 }
 
-/* Did the channel have a connection before? If it did, its peer has authenticated, and the peer's
- * version and flags stay the same. So an answer with another version or other flags comes from
- * another process, or was forged on the way. */
+/* Did the channel have a connection before? If it did, the peer has authenticated before, and the
+ * peer's version and flags do not change. So an answer with another version or other flags comes
+ * from another process, or was forged on the way. */
 static bool was_connected(const struct wf_mgr_dial *dial)
 {
     return dial->want.gen > 1;

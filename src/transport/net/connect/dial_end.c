@@ -9,8 +9,8 @@
 #include "transport/net/connect/dial_int.h"
 
 #define PAUSE_MAX_MS 500 /* the longest pause between two rounds of attempts */
-/* If each attempt has been refused for this long, the dial takes the peer's process to have
- * ended. */
+/* If every attempt during this time was refused, the manager concludes that the peer's process has
+ * ended, and gives the dial up. */
 #define REFUSED_MS 500
 /* A connect-back, a request to be dialled, is repeated after this time. The time allows for a
  * handshake that waits for a busy core. */

@@ -9,8 +9,8 @@
 enum wf_dial_state { WF_DIAL_PAUSE, WF_DIAL_KEYLESS, WF_DIAL_CONNECT, WF_DIAL_ANSWER };
 
 /* A dial is given up when one of five conditions has lasted for some time (wf_conn_mgr_dial). For
- * each condition a clock, from unconnected_ns to shortage_ns, stores since when the condition has
- * lasted. A clock that is 0 does not run. */
+ * each condition a clock (the fields unconnected_ns to shortage_ns) stores the time since which the
+ * condition has lasted. A clock that is 0 does not run. */
 struct wf_mgr_dial {
     struct wf_mgr_watch watch;
     enum wf_dial_state state;
@@ -50,8 +50,8 @@ enum wf_attempt_end {
     WF_ATTEMPT_NO_ROUTE,
     /* The peer's kernel refused, the answer was GONE, or the answer had no valid proof. */
     WF_ATTEMPT_REFUSED,
-    WF_ATTEMPT_CLOSED,       /* connected, and closed without an answer */
-    WF_ATTEMPT_SLOW,         /* connected, and BUSY or no answer in time */
+    WF_ATTEMPT_CLOSED,       /* connected, but closed without an answer */
+    WF_ATTEMPT_SLOW,         /* connected, but the answer was BUSY or late */
     WF_ATTEMPT_CONNECT_BACK, /* authenticated: the peer has to dial this side */
     /* Not made: this host lacks a local port, a descriptor, memory or permission. */
     WF_ATTEMPT_SHORTAGE

@@ -20,8 +20,8 @@ enum weft_status wf_net_greeting_parse(const void *bytes, unsigned role, unsigne
     memcpy(&g, bytes, sizeof g);
     if (g.magic != WF_NET_MAGIC || !g.version)
         return WEFT_EPROTO;
-    /* REFUSAL has the same form in all versions of the protocol, so it can be parsed. No other
-     * message of another version can be. */
+    /* REFUSAL has the same form in all versions of the protocol, so it can be parsed. Other
+     * messages of another version cannot be parsed. */
     if (g.version != WF_NET_VERSION && g.role != WF_NET_REFUSAL) {
         *out = g;
         return WEFT_EVERSION;

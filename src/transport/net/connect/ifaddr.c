@@ -83,8 +83,8 @@ static enum weft_status candidates_find(struct candidates *cs)
 
 /* Find the source address that the kernel would use for a distant host. This sends nothing:
  * connect(2) of a UDP socket only looks up the route. The distant host is a.root-servers.net,
- * because no local network contains its address. An address of a documentation prefix would not do,
- * since some laboratories use these prefixes. */
+ * because no local network contains its address. An address of a documentation prefix is not used
+ * here, since some laboratories use these prefixes in their networks. */
 static bool route_source(int family, uint8_t ip[WF_NET_IP])
 {
     static const uint8_t distant4[WF_NET_IP] = {[10] = 0xff, 0xff, 198, 41, 0, 4};
@@ -106,8 +106,8 @@ static bool route_source(int family, uint8_t ip[WF_NET_IP])
     return found;
 }
 
-/* Is the interface [name] a bridge? Its driver's name tells. /sys is not used: it shows the network
- * namespace in which it was mounted, which may not be this process's. */
+/* Is the interface [name] a bridge? The name of its driver tells this. /sys is not used: it shows
+ * the network namespace in which it was mounted, which may not be this process's. */
 static bool is_bridge(const char *name)
 {
     struct ethtool_drvinfo info = {.cmd = ETHTOOL_GDRVINFO};

@@ -24,8 +24,7 @@ struct wf_ifaddr_choice {
     const char *why; /* why these were chosen; a literal */
 };
 
-/* Choose the addresses to listen on. They are at most WF_CONTACT_IPS, since a contact holds no
- * more.
+/* Choose at most WF_CONTACT_IPS addresses to listen on, since a contact holds no more.
  *   If WEFT_TCP_INTERFACES is set: the addresses that it names, in its order.
  *   Otherwise, of the interfaces that are up and have a carrier: first the default route's source
  *   address, then addresses of other interfaces. A bridge is chosen only if there is no better
@@ -40,8 +39,8 @@ enum weft_status wf_ifaddr_choose(struct wf_ifaddr_choice *out, char *note, size
  * the number of addresses. If it returns 0, [note] has the reason. */
 int wf_ifaddr_describe(char *note, size_t room);
 
-/* Can this process dial [ip]? [same_host] tells whether the process at [ip] is on this host. Only
- * then can a loopback address be dialled. */
+/* Can this process dial [ip]? [same_host] tells whether the process at [ip] is on this host. A
+ * loopback address can be dialled only if [same_host] is true. */
 bool wf_ifaddr_can_dial(const uint8_t ip[WF_NET_IP], bool same_host);
 
 #endif

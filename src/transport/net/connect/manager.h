@@ -48,18 +48,20 @@
  *             WEFT_PEER_TIMEOUT at most  valid CHALLENGE             PROOF is sent; handed over
  *                                        anything else               closed; PAUSE
  *
- * Bounds. There are at most WF_NET_PENDING_MAX pending connections. If one more comes, the manager
- * evicts the oldest one whose hello has not named an endpoint of this process. (A sender can name
- * an endpoint only if it knows the process's token.) If all have named an endpoint, the manager
- * evicts the oldest, once it is half a second old. At most 16 * WF_NET_PENDING_MAX connections that
- * fail to authenticate are accepted per second; further connections wait in the kernel's queue. A
- * pending connection allocates nothing but its struct. An endpoint that is not polled keeps a
- * bounded number of connections (net.h); the manager refuses further ones as BUSY.
+ * Bounds. There are at most WF_NET_PENDING_MAX pending connections. If another connection comes,
+ * the manager evicts the oldest pending connection whose hello has not named an endpoint of this
+ * process. (A sender can name an endpoint only if it knows the process's token.) If all have named
+ * an endpoint, the manager evicts the oldest pending connection, once it is half a second old. At
+ * most 16 * WF_NET_PENDING_MAX connections that fail to authenticate are accepted per second;
+ * further connections wait in the kernel's queue. A pending connection allocates nothing but its
+ * struct. An endpoint that is not polled keeps a bounded number of connections (net.h); the manager
+ * refuses further ones as BUSY.
  *
  * Fork. A forked child closes its copies of the manager's sockets. If the child kept the copies,
  * the peers would not notice the parent's death. fork_begin runs while the manager's lock is held.
- * So a thread that holds a lock which fork_begin takes must not call the manager. The exceptions
- * are wf_conn_mgr_passed and wf_conn_mgr_contact, which take no lock. */
+ * So a thread that holds a lock which fork_begin takes must not call the manager, or it could
+ * deadlock with a fork. The exceptions are wf_conn_mgr_passed and wf_conn_mgr_contact, which take
+ * no lock. */
 #ifndef WF_TRANSPORT_NET_CONNECT_MANAGER_H
 #define WF_TRANSPORT_NET_CONNECT_MANAGER_H
 

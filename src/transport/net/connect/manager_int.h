@@ -128,9 +128,9 @@ WF_ACQUIRES(mgr_lock_class) void wf_mgr_event_end(struct wf_conn_mgr *mgr);
 #define WF_MGR_SUFFIX 32
 bool wf_mgr_may_log(struct wf_conn_mgr *mgr, enum wf_mgr_topic topic, char suffix[WF_MGR_SUFFIX]);
 
-/* Receive from [fd] until *have, the number of bytes received so far, is [want]. Returns 1 if
- * [want] bytes have arrived, 0 if the rest has not arrived yet, or -1 if the connection failed or
- * ended. */
+/* Receive from [fd] until [want] bytes have arrived. *have counts the bytes received so far.
+ * Returns 1 if [want] bytes have arrived, 0 if the rest has not arrived yet, or -1 if the
+ * connection failed or ended. */
 int wf_mgr_recv(int fd, void *buf, size_t *have, size_t want);
 /* Returns false if the socket did not accept the whole message. The caller then has to give up the
  * connection, since the rest of the message is not sent later. */
@@ -154,7 +154,8 @@ UNDER_LOCK void wf_mgr_lingers_closing(struct wf_conn_mgr *mgr);
 
 /* ---- mgr_fork.c ---- */
 
-/* Begin and end the manager's part in forks of this process. The caller does not hold the lock. */
+/* Register and deregister the manager's functions that run at each fork of this process
+ * (mgr_fork.c). The caller does not hold the lock. */
 void wf_mgr_fork_join(struct wf_conn_mgr *mgr);
 void wf_mgr_fork_leave(struct wf_conn_mgr *mgr);
 
@@ -182,7 +183,7 @@ UNDER_LOCK void wf_mgr_dial_back(struct wf_conn_mgr *mgr, const struct wf_dial *
  * connection, end the connect-back. */
 UNDER_LOCK void wf_mgr_connect_back_end(struct wf_conn_mgr *mgr, uint16_t ep, uint32_t ep_gen,
                                         const struct wf_net_hello *hello);
-/* Is a dial to the sender of [hello] in progress that waits because this host lacks resources? */
+/* Is a dial to the sender of [hello] waiting because this host lacks resources? */
 bool wf_mgr_dial_lacks_resources(struct wf_conn_mgr *mgr, uint16_t ep, uint32_t ep_gen,
                                  const struct wf_net_hello *hello);
 UNDER_LOCK void wf_mgr_dials_resume(struct wf_conn_mgr *mgr); /* the job's key was set */
