@@ -184,7 +184,7 @@ WF_UNCHECKED enum weft_status wf_cache_open(const struct wf_cache_params *params
     c->next_change = wf_load_acquire(&params->monitor->logged);
     c->pages_fd = params->verify ? wf_pages_open() : -1;
     if (params->verify && c->pages_fd < 0)
-        wf_warn("cached registrations are not verified: /proc/self/pagemap: %m");
+        wf_warn("cached registrations are not verified: /proc/thread-self/pagemap: %m");
     if (params->max_entries && c->keeps_idle && !reaper_start(c)) {
         wf_error("cannot start a thread for registrations (ulimit -u)");
         if (c->pages_fd >= 0)
