@@ -46,14 +46,16 @@ WF_UNCHECKED void wf_mem_fini(struct wf_mem *mem)
     mem->state = NULL;
 }
 
-static WF_MEM_UNDER_LOCK int slot_take(struct wf_mem *mem, uint32_t *slot)
+static WF_MEM_UNDER_LOCK enum weft_status slot_take(struct wf_mem *mem, uint32_t *slot)
 {
     if (mem->free_count) {
         *slot = mem->free_slots[--mem->free_count];
-        return 0;
+        return WEFT_OK;
     }
-    if (mem->next_slot == WF_MEM_STATE_WORDS)
-        return -1;
+    if (mem->next_slot == WF_MEM_STATE_WORDS) {
+        wf_error("%d memory regions are open: close some", WF_MEM_STATE_WORDS);
+        return WEFT_ELIMIT;
+    }
     /* make room for 256 more slots, so that freeing a slot allocates nothing */
     if (!(mem->next_slot & 255)) {
         size_t n = mem->next_slot + 256;
@@ -61,13 +63,15 @@ static WF_MEM_UNDER_LOCK int slot_take(struct wf_mem *mem, uint32_t *slot)
         struct wf_region **regions = more ? realloc(mem->regions, n * sizeof *regions) : NULL;
         if (more)
             mem->free_slots = more;
-        if (!regions)
-            return -1;
+        if (!regions) {
+            wf_error("no memory for the table of memory regions (%zu entries)", n);
+            return WEFT_ENOMEM;
+        }
         mem->regions = regions;
     }
     mem->regions[mem->next_slot] = NULL;
     *slot = mem->next_slot++;
-    return 0;
+    return WEFT_OK;
 }
 
 /* Enter the region in the table, and choose the generation that the region will have once it is
@@ -85,14 +89,6 @@ static WF_MEM_UNDER_LOCK void region_enable(struct wf_mem *mem, struct wf_region
     wf_store_release(&mem->state[r->slot], r->gen);
 }
 
-static WF_MEM_UNDER_LOCK enum weft_status region_slot(struct wf_mem *mem, struct wf_region *r)
-{
-    if (!slot_take(mem, &r->slot))
-        return WEFT_OK;
-    wf_error("%d memory regions are open: close some", WF_MEM_STATE_WORDS);
-    return WEFT_ELIMIT;
-}
-
 enum weft_status wf_mem_region_open(struct wf_mem *mem, size_t len, unsigned access,
                                     struct wf_region *out)
 {
@@ -105,7 +101,7 @@ enum weft_status wf_mem_region_open(struct wf_mem *mem, size_t len, unsigned acc
     *r = (struct wf_region){.length = len, .access = access, .iov_count = 1, .auth = mem->auth};
     r->iov = &r->own_iov;
     wf_mem_lock(mem);
-    status = region_slot(mem, r);
+    status = slot_take(mem, &r->slot);
     if (status == WEFT_OK) {
         r->slab = wf_slab_space(mem, len, !(access & WEFT_REMOTE_WRITE), &r->offset);
         if (r->slab) {
@@ -140,7 +136,7 @@ enum weft_status wf_mem_region_add(struct wf_mem *mem, struct wf_region *r, unsi
 {
     enum weft_status status;
     wf_mem_lock(mem);
-    status = region_slot(mem, r);
+    status = slot_take(mem, &r->slot);
     if (status == WEFT_OK && r->flags & WF_REGION_NAMED) {
         status = wf_region_key_add(mem, r, key_bits);
         if (status != WEFT_OK)
