@@ -48,8 +48,8 @@ static const struct param params[] = {
 #undef WF_PARAM_STRING
 };
 
-/* Beginnings of WEFT_ names that Weft's tool, tests or bindings read. No warning is logged for
- * these names. */
+/* Prefixes of variables that Weft's tool, tests or bindings read. No warning is logged for
+ * variables with these prefixes. */
 static const char *const known_elsewhere[] = {"WEFT_TEST_", "WEFT_HOOK"};
 
 /* Variables of earlier versions, and the variables to use instead. */
