@@ -112,8 +112,8 @@ static bool catch_up(struct wf_cache *c)
     return done;
 }
 
-/* The reaper thread deregisters memory that the program unmapped. A transfer also does this, but a
- * program may start no more transfers. */
+/* The reaper thread deregisters memory that the program unmapped. Transfers deregister such memory,
+ * too, but the program may never start another transfer. */
 static void *reaper_main(void *arg)
 {
     struct wf_cache *c = arg;
@@ -179,8 +179,8 @@ WF_UNCHECKED enum weft_status wf_cache_open(const struct wf_cache_params *params
     wf_list_init(&c->pending);
     wf_list_init(&c->free);
     c->drops_seen =
-        wf_load_acquire(&params->monitor->drops); /* loaded before [logged]: a drop (madvise) in
-                                                   * between then counts as lost in log_lost */
+        wf_load_acquire(&params->monitor->drops); /* loaded before [logged]: log_lost counts a
+                                                   * drop between the two loads as lost */
     c->next_change = wf_load_acquire(&params->monitor->logged);
     c->pages_fd = params->verify ? wf_pages_open() : -1;
     if (params->verify && c->pages_fd < 0)
