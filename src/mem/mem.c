@@ -56,7 +56,8 @@ static WF_MEM_UNDER_LOCK enum weft_status slot_take(struct wf_mem *mem, uint32_t
         wf_error("%d memory regions are open: close some", WF_MEM_STATE_WORDS);
         return WEFT_ELIMIT;
     }
-    /* make room for 256 more slots, so that freeing a slot allocates nothing */
+    /* Make room for 256 more slots in both arrays. wf_mem_region_close, which cannot fail, then
+     * needs no memory to store the free slot in free_slots. */
     if (!(mem->next_slot & 255)) {
         size_t n = mem->next_slot + 256;
         void *more = realloc(mem->free_slots, n * sizeof *mem->free_slots);
@@ -316,8 +317,8 @@ void wf_mem_region_close(struct wf_mem *mem, struct wf_region *r)
     struct weft_counter *counter;
     wf_mem_lock(mem);
     /* The pair "generation": from this store on, local processes that compare the generation find a
-     * difference. A full fence: these processes must see the new generation before they see what
-     * the owner does next with this memory. */
+     * difference. The store is a full fence, because these processes must see the new generation
+     * before they see what the owner does next with this memory. */
     atomic_store_explicit(&mem->state[r->slot], r->gen + 1, memory_order_seq_cst);
     WF_HOOK("region.closed");
     r->closing = true; /* no new users */
