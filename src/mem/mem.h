@@ -46,9 +46,9 @@
  * memory. Local processes map the segment read-only. */
 #define WF_MEM_STATE_WORDS 65536
 #define WF_MEM_STATE_ENDPOINTS 65536
-#define WF_MEM_STATE_LEFT                                                                          \
-    WF_MEM_STATE_WORDS /* index of a word that is 1 once the context closes; no endpoint has id 0  \
-                        */
+/* The index of the word that becomes 1 when the context closes. It is the word of the endpoint id
+ * 0, which no endpoint has. */
+#define WF_MEM_STATE_LEFT WF_MEM_STATE_WORDS
 #define WF_MEM_STATE_SIZE ((WF_MEM_STATE_WORDS + WF_MEM_STATE_ENDPOINTS) * sizeof(uint64_t))
 
 WF_LOCK_CLASS(wf_mem_lock_class); /* struct wf_mem.lock */
