@@ -2,9 +2,9 @@
 /* Flows: the requests to one peer handle, in order.
  *
  * Each request that the application started is on its flow's list [issued], in the order of the
- * calls. A flush is a request, too; it ends when it is the first of that list. A request that has
- * something left to send is also on its flow's list [queue]. So what one peer handle sends leaves
- * in the order in which it was started.
+ * calls. A flush is a request, too; it ends when it is the first of that list. A request with
+ * unsent messages is also on its flow's list [queue]. The queue is sent in order, so the requests
+ * of one peer handle are sent in the order in which they were started.
  *
  * A push is a function that sends the messages of a request as long as there is room. It returns OK
  * (the operation is complete), PENDING (all is sent, answers are still to come), AGAIN (no room),
@@ -18,7 +18,7 @@ struct wf_put_ring; /* put_ring.h */
 
 struct wf_flow {
     struct wf_list stalled; /* ep->stalled */
-    struct wf_list queue;   /* requests with something left to send */
+    struct wf_list queue;   /* requests with unsent messages */
     struct wf_list issued;
     /* requests that end when the peer is lost: all but flushes, which end after them */
     struct wf_list on_loss;

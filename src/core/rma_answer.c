@@ -118,8 +118,9 @@ void wf_rma_on_got(const struct weft_am *am)
     answer_count(req);
 }
 
-/* The NIC has reported the end of an atomic. If it was not done (EUNREACH), it is sent again. If it
- * may have been done (ELOST), it fails, because it must not be done twice. */
+/* The NIC has reported the end of an atomic. If the NIC did not do the atomic (EUNREACH), send the
+ * atomic again. If the NIC may have done it (ELOST), the request fails, because the atomic must not
+ * be done twice. */
 static void atomic_done(struct wf_req *req, enum weft_status status, uint64_t old)
 {
     req->unanswered--;

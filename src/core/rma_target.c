@@ -14,7 +14,8 @@ static void answer_status(const struct weft_am *am, enum weft_status status, uin
     wf_ctl_reply(am, WF_CTL_ANSWER, args, WF_ARRAY_LEN(args), NULL, 0);
 }
 
-/* The region that a request names, which stays open until unuse, and the offset in the region. */
+/* The region that a request names, and the offset in the region. The region stays open until
+ * unuse. */
 struct target {
     struct wf_region *region;
     uint64_t at;
@@ -262,7 +263,8 @@ void wf_rma_on_long(const struct weft_am *am)
         user.data = long_bytes(&t, head.len, &copied, &status);
         wf_mem_unuse(&ep->ctx->mem, t.region);
     }
-    /* the region was closed meanwhile, or the sender breaks the protocol */
+    /* a failure: the region was closed meanwhile, there is no memory for the copy of the bytes, or
+     * the sender breaks the protocol */
     if (status != WEFT_OK) {
         wf_warn("a long message was dropped: %s", weft_status_text(status));
         wf_ep_count(ep, WF_STAT_BAD_MESSAGES, status == WEFT_EPROTO);
