@@ -27,9 +27,9 @@ struct wf_dmabuf {
 
 /* Duplicate [fd], and map the bytes [offset, offset + len) of the duplicate. [len] must be above 0.
  *
- * Returns OK | EINVAL ([fd] is no dma-buf or file, is too short, or may only be read; logged at
- * level info) | EMEMTYPE (the memory cannot be mapped; logged) | ELIMIT (no descriptor is left) |
- * ENOMEM */
+ * Returns OK | EINVAL ([fd] is no dma-buf or file, is too short, or does not permit the access;
+ * logged at level info) | EMEMTYPE (the memory cannot be mapped; logged) | ELIMIT (no descriptor is
+ * left) | ENOMEM */
 enum weft_status wf_dmabuf_open(int fd, uint64_t offset, size_t len, bool write,
                                 struct wf_dmabuf *out);
 void wf_dmabuf_close(struct wf_dmabuf *d);

@@ -139,9 +139,9 @@ struct wf_region {
 
 /* A peer's request to access a region. */
 struct wf_want {
-    uint32_t
-        slot; /* WF_MEM_BY_KEY if [gen] is a key. The sender XORs [gen] with the region's auth. */
+    uint32_t slot; /* WF_MEM_BY_KEY if [gen] is a key */
     unsigned access;
+    /* [gen]: the region's generation or key, which the sender has XORed with the region's auth */
     uint64_t gen, offset, len;
     uint64_t ep;  /* wf_mem_ep_name of the endpoint that received the request */
     bool counted; /* the receiving endpoint counts the writes that it receives */

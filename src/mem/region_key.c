@@ -5,8 +5,8 @@
 
 #include "base/rand.h"
 
-#define KEY_CHAINS 4096u /* chains by sent key at the start of by_key; then as many by plain key   \
-                          */
+/* by_key has this many chains by sent key, followed by as many chains by plain key */
+#define KEY_CHAINS 4096u
 
 static WF_MEM_UNDER_LOCK struct wf_region **chain_sent(struct wf_mem *mem, uint64_t sent)
 {

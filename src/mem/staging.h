@@ -5,7 +5,8 @@
  *   in the descriptor   short: copied into the descriptor of the transfer (struct wf_desc)
  *   bounced             up to the cutover: copied through a buffer that stays registered
  *   registered          longer: not copied; the registration cache registers the bytes
- *   in pieces           longer, if no more can be registered: copied, a bounce buffer at a time
+ *   in pieces           longer, but no more memory can be registered: copied through a bounce
+ *                       buffer, one piece after the other
  *
  * Descriptors and bounce buffers share one registration. Their two pools are lock-free (lifo.h). If
  * a pool is empty, the caller tries again later: each completed transfer gives its descriptor and

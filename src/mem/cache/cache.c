@@ -12,8 +12,8 @@
 #include "mem/cache/impl.h"
 #include "mem/cache/pages.h"
 
-#define REAP_MS 100   /* ms between two rounds of the reaper while it has work left */
-#define IDLE_MS 60000 /* ms between two rounds otherwise */
+#define REAP_MS 100   /* ms between two rounds of the reaper if a round could not do all its work */
+#define IDLE_MS 60000 /* ms between two rounds if a round has done all its work */
 /* The most entries of a cache. The set of ranges has WF_RANGES_CHUNKS chunks, which may on average
  * be only a quarter full (ranges.h). */
 #define ENTRIES_MAX ((uint32_t)WF_RANGES_CHUNKS * WF_RANGES_CHUNK / 4)

@@ -94,7 +94,7 @@ struct wf_cache_params {
     /* compare the physical pages at each hit with those registered; abort if they differ */
     bool verify;
     /* The program promises that one thread maps, unmaps, frees and transfers all memory that is
-     * ever transferred. Then no change can be under way during a transfer, and hits need no
+     * ever transferred. Then no change can be under way during a transfer, and a hit needs no
      * probe. */
     bool single;
 };
@@ -112,7 +112,7 @@ struct wf_cache_counts {
 };
 
 enum weft_status wf_cache_open(const struct wf_cache_params *params, struct wf_cache **out);
-/* Deregister all entries and free the cache. All users have been closed. */
+/* Deregister all entries and free the cache. The caller has closed all users. */
 void wf_cache_close(struct wf_cache *cache);
 
 /* Set all parameters of a cache for Weft's own devices, except [reg_ops], as the variables of the
@@ -151,8 +151,8 @@ void wf_caches_invalidate(const void *addr, size_t len);
 
 /* Register memory with the cache's device, but not in the cache. Calls [attempt], which returns
  * ELIMIT if the device can register no more, at most [tries] times. After each ELIMIT,
- * wf_cache_reclaim deregisters cached entries that are not in use: at least [bytes] and [entries]
- * entries. [entries] doubles after each attempt.
+ * wf_cache_reclaim deregisters cached entries that are not in use: at least [bytes] bytes and
+ * [entries] entries. [entries] doubles after each attempt.
  *
  * Returns  what the last attempt returned
  * Blocks   as wf_cache_get does if the device can register no more */

@@ -12,7 +12,7 @@
 #define CHANGES 32        /* how many changes are read from the log at a time */
 #define NAP_NS 20000      /* a waiter's sleep */
 #define WAIT_NS 1000000u  /* ns; the longest wait for changes of memory under way */
-#define HASTE_NS 1000000u /* for so many ns after a wait in vain, no thread waits */
+#define HASTE_NS 1000000u /* ns; for this time after a wait in vain, no thread waits */
 
 void wf_cache_nap(void)
 {
@@ -100,7 +100,7 @@ bool wf_cache_log_apply(struct wf_cache *c)
     if (seqcount == atomic_load_explicit(&c->applied, memory_order_relaxed))
         return true;
     while ((n = wf_monitor_read(m, c->next_change, change, CHANGES)) != 0) {
-        if (n < 0) { /* unread changes were overwritten; changes read from here on are newer */
+        if (n < 0) { /* unread changes were overwritten: go on with the next one to be logged */
             c->next_change = atomic_load_explicit(&m->logged, memory_order_acquire);
             log_lost(c);
             continue;

@@ -59,8 +59,8 @@ struct wf_cache_entry {
     _Atomic enum entry_state state;
     bool touched;   /* memory of the entry changed during its registration */
     bool on_demand; /* nothing is pinned: the device faults the pages in */
-    /* in the cache's queue (oldest first), limbo (left the cache, still in use), pending (being
-     * registered) or free list */
+    /* item of one of the cache's lists: queue (oldest first), limbo (left the cache, but may be in
+     * use), pending (being registered) or free */
     struct wf_list item;
     /* the cache's clock (insertions so far) when the entry was put at the end of the queue */
     uint64_t queued;
@@ -124,7 +124,7 @@ struct wf_cache_user {
 
 struct taint {
     uintptr_t start, end;
-    uint64_t last; /* number, in the log, of the latest event that dropped pages here */
+    uint64_t last; /* number in the log of the latest change that dropped pages here */
 };
 
 /* Counts of deregistrations, by which a thread that needs room at the device decides whether to

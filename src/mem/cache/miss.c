@@ -7,7 +7,7 @@
 
 enum miss {
     MISS_EXACT, /* register the range itself; the entry may be cached */
-    /* register the range and the entries that touch it as one entry, which may be cached */
+    /* register one entry for the range and all entries that touch it; this entry may be cached */
     MISS_WIDE,
     MISS_UNCACHED /* registered for one use */
 };

@@ -31,7 +31,7 @@
 enum wf_change {
     WF_CHANGE_GONE, /* the memory was unmapped, moved, or replaced by another mapping */
     /* The program drops the pages (madvise). The kernel removes the pages at an unknown time
-     * after the event. */
+     * after it has reported this change. */
     WF_CHANGE_DROPPED,
 };
 
