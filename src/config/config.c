@@ -301,8 +301,8 @@ const char *wf_config_launcher(const char *name)
     return getenv(name);
 }
 
-/* Returns a variable's value in force as text. The result is the buffer [text], or a string that
- * lives as long as the process. */
+/* Returns the value [field] of the variable [p] as text. The result is the buffer [text], or a
+ * string that lives as long as the process. */
 static const char *param_text(const struct param *p, const void *field, char text[WF_VALUE_TEXT])
 {
     const struct wf_share *share = field;

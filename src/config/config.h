@@ -40,7 +40,8 @@ struct wf_config {
  *          version is set (renamed.def); an error is logged that says what is allowed) */
 enum weft_status wf_config_init(void);
 
-/* Returns the values in force. A variable with an invalid value has its default. */
+/* Returns the values of all variables. If a value in the environment is invalid, the variable's
+ * default is returned. */
 const struct wf_config *wf_config(void);
 
 /* Returns the value of a variable that the launcher of the job sets, or NULL if it is not set. */
