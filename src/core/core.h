@@ -134,7 +134,7 @@ struct weft_ep {
     uint64_t auth; /* constant: digest of the endpoint's authorization key; 0 if it has no key */
     uint64_t unhandled_logged[WEFT_AM_HANDLERS / 64];
     struct wf_token late_token; /* of a late reply being delivered */
-    unsigned late_due;          /* detached requests that have still to be replied to */
+    unsigned late_due;          /* detached requests that have no reply yet */
     bool failed_logged, late_logged;
     /* bytes of memory of the tagged messages that no receive has matched yet */
     uint64_t kept_bytes;
@@ -165,7 +165,8 @@ struct weft_peer {
     unsigned remotes;
     /* true if Weft itself opened this peer, to answer a sender (struct wf_sender) */
     bool is_reply_peer;
-    /* true if the transport reports the loss of this peer also without traffic (wf_peer_heed) */
+    /* true if the transport reports the loss of this peer even while nothing is sent to it
+     * (wf_peer_heed) */
     bool heeded;
     bool of_job; /* a job opened it and closes it */
     /* constant: what the peer's transport can do in this context (enum wf_transport_caps) */

@@ -43,7 +43,7 @@ bool wf_msg_progress(struct wf_req *copy);
  * is lost. */
 void wf_msg_copy_fail(struct wf_req *copy, enum weft_status why);
 
-/* End with the status [why] all posted receives whose source is [sender]. */
+/* End all posted receives whose source is [sender], with the status [why]. */
 void wf_msg_sender_down(struct wf_sender *sender, enum weft_status why);
 /* Returns true if the endpoint has requests or claimed messages. Posted receives that no message
  * has matched do not count. */

@@ -32,7 +32,7 @@ struct wf_progress {
     pthread_mutex_t lock;
     pthread_cond_t changed; /* signals that [now] has changed */
     struct wf_list eps WF_UNDER(wf_progress_lock_class);
-    /* a marker in [eps]: the current round has still to visit the endpoints after the marker */
+    /* a marker in [eps]: the current round still has to visit the endpoints after the marker */
     struct wf_list cursor WF_UNDER(wf_progress_lock_class);
     const struct weft_ep *now WF_UNDER(wf_progress_lock_class); /* null: none is being polled */
     bool stop WF_UNDER(wf_progress_lock_class);

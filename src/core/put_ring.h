@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The ring of short puts that NICs perform. Most short puts need no request: the NIC operation is
- * posted as a whole, and only its completion is still to come. The ring keeps what the completion
+/* The ring of short puts that NICs perform. Most short puts need no request: one NIC operation does
+ * the whole put, and the core only has to handle the completion. The ring keeps what the completion
  * needs. Puts complete in the order in which they begin. Three counters, which start at 0 when the
  * ring is made, divide the puts:
  *
- *     done ... lost     their connection broke; requests repeat these puts by messages
- *     lost ... begun    under way
+ *     done ... lost     lost puts: their connection broke, and requests repeat them by messages
+ *     lost ... begun    puts under way
  *
  * [room] is the number of puts that may begin now. It is 0 while the ring is full, while there are
  * lost puts, while requests wait for room, and when the peer is lost. Whenever one of these reasons

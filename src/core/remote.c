@@ -29,8 +29,8 @@ static void here_look(struct wf_remote *r)
     wf_ctx_unlock(ctx);
 }
 
-/* With WEFT_MR_LOCAL each access has to check its local buffers, which the inlined calls do not. So
- * hide the base address: without an address the inlined calls call the library. */
+/* With WEFT_MR_LOCAL each access has to check its local buffers, but the inlined calls do not check
+ * them. So hide the base address: without an address the inlined calls call the library. */
 static void hide(struct wf_remote *r)
 {
     if (!r->pub.peer->ep->local || !r->pub.base)

@@ -12,7 +12,7 @@
  *  - An OFFER, which announces a long tagged message, and the receiver's messages about it (OFFER
  *    ANSWER, DONE, FETCH). The receiver may not know that the sender's operation has failed.
  *  - The order of a fragment (weft/frag.h).
- *  - The payload of a bulk message (bulk.h) that the transport has still to send.
+ *  - The payload of a bulk message (bulk.h) that the transport has not sent yet.
  *
  * All other replies, and NIC operations, hold only the low 32 bits of an id, because they cannot
  * outlive the operation:
@@ -161,8 +161,8 @@ struct wf_req {
  *    never end any of them.
  *  - A detached request, one whose reply is sent after its handler has returned. It has its own
  *    limit (WEFT_LATE_REPLIES).
- *  - A put that messages repeat because its NIC operation was lost. If it counted, a table full of
- *    flushes that wait for the put could never become empty.
+ *  - A put that is repeated by messages, because its NIC operation was lost. If it counted, a table
+ *    full of flushes that wait for the put could never become empty.
  *
  * An answer to a peer's message needs no request. */
 struct wf_req_table {

@@ -6,9 +6,9 @@
 
 /* Find the request that an answer names. [id] is the low 32 bits of the request's id, [token] is
  * the transport's record of the answer. Returns NULL if the request does not exist, belongs to
- * another peer, or waits for no answer. While NICs move a request's bytes, the request waits for
- * none, so a false answer cannot end it. But a SIGNAL waits for the answer to its atomic, which is
- * a message. */
+ * another peer, or waits for no answer. A request whose bytes are moved by NICs waits for no
+ * answer, so a false answer cannot end it. An exception is a SIGNAL that has sent its atomic, which
+ * is always a message. */
 static struct wf_req *asked(struct weft_ep *ep, const struct wf_token *token, uint32_t id)
 {
     struct wf_req *req = wf_req_by_word(ep, id);
