@@ -48,8 +48,8 @@ static const struct param params[] = {
 #undef WF_PARAM_STRING
 };
 
-/* Beginnings of WEFT_ names that Weft's tool, tests or bindings read. No warning is logged for
- * these names. */
+/* Prefixes of variables that Weft's tool, tests or bindings read. No warning is logged for
+ * variables with these prefixes. */
 static const char *const known_elsewhere[] = {"WEFT_TEST_", "WEFT_HOOK"};
 
 /* Variables of earlier versions, and the variables to use instead. */
@@ -301,8 +301,8 @@ const char *wf_config_launcher(const char *name)
     return getenv(name);
 }
 
-/* Returns a variable's value in force as text. The result is the buffer [text], or a string that
- * lives as long as the process. */
+/* Returns the value [field] of the variable [p] as text. The result is the buffer [text], or a
+ * string that lives as long as the process. */
 static const char *param_text(const struct param *p, const void *field, char text[WF_VALUE_TEXT])
 {
     const struct wf_share *share = field;

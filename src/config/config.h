@@ -32,15 +32,16 @@ struct wf_config {
 #undef WF_DEBUG_NUMBER
 };
 
-/* Read and check the environment. Only the first call does so; later calls return the same status.
- * Any thread may call this function. An unknown name that begins with WEFT_ is logged as a warning,
- * with the most similar known name.
+/* Read and check the environment. Only the first call reads it; later calls return the status of
+ * the first call. Any thread may call this function. If a variable's name begins with WEFT_ and is
+ * unknown, a warning names the most similar known name.
  *
- * Returns  OK | EINVAL (a value is out of range or has the wrong form, or a variable is one of
- *          earlier versions (renamed.def); an error is logged that says what is allowed) */
+ * Returns  OK | EINVAL (a value is out of range or has the wrong form, or a variable of an earlier
+ *          version is set (renamed.def); an error is logged that says what is allowed) */
 enum weft_status wf_config_init(void);
 
-/* Returns the values in force. A variable with an invalid value has its default. */
+/* Returns the values of all variables. If a value in the environment is invalid, the variable's
+ * default is returned. */
 const struct wf_config *wf_config(void);
 
 /* Returns the value of a variable that the launcher of the job sets, or NULL if it is not set. */

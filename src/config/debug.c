@@ -48,8 +48,8 @@ void wf_debug_defaults(struct wf_config *c)
         *field_of(c, &items[i]) = items[i].dflt;
 }
 
-/* Returns the item with this name, or NULL. Some names have two items: a flag ("name"), and a
- * number ("name=N") if [is_number]. */
+/* Returns the item with this name, or NULL. If [is_number], returns the item that takes a number
+ * ("name=N"), otherwise the flag ("name"). Some names have both items. */
 static const struct item *item_find(const char *name, bool is_number)
 {
     for (size_t i = 0; i < WF_ARRAY_LEN(items); i++)

@@ -10,8 +10,8 @@ void wf_am_deliver(void *owner, struct weft_am *am);
 
 /* Returns the token of [am], in which the transport keeps the state of the message. Returns NULL if
  * the handler has returned, that is, if [am] is a copy that outlived the message. (Messages that
- * came together from one sender and may not be replied to share a serial. So a copy of any of them
- * has a valid token until the last of their handlers returns.) */
+ * came together from one sender and may not be replied to share a serial. So a copy of one of these
+ * messages has a valid token until the last of their handlers returns.) */
 static inline struct wf_token *wf_am_token(const struct weft_am *am)
 {
     struct wf_token *token = am ? am->token : NULL;

@@ -87,8 +87,8 @@ struct weft_ep {
     struct weft_ctx *ctx;
     uint64_t fork_gen; /* a copy of ctx->fork_gen, in this cache line because every call reads it */
     bool locked; /* constant; true if several threads use the endpoint: each call takes [lock] */
-    /* True while a handler or a completion function may run, from which most calls are refused.
-     * Next to [locked], so that the compiler tests both flags at once. */
+    /* True while a handler or a completion function may run. Most calls from inside such a function
+     * are refused. The field is next to [locked], so that the compiler tests both flags at once. */
     bool busy;
     /* constant; true if local buffers of operations must be in registered regions
      * (WEFT_MR_LOCAL) */
@@ -134,9 +134,9 @@ struct weft_ep {
     uint64_t auth; /* constant: digest of the endpoint's authorization key; 0 if it has no key */
     uint64_t unhandled_logged[WEFT_AM_HANDLERS / 64];
     struct wf_token late_token; /* of a late reply being delivered */
-    unsigned late_due;          /* detached requests that have still to be replied to */
+    unsigned late_due;          /* detached requests that have no reply yet */
     bool failed_logged, late_logged;
-    /* bytes of memory that tagged messages hold which no receive has matched yet */
+    /* bytes of memory of the tagged messages that no receive has matched yet */
     uint64_t kept_bytes;
     unsigned kept_warned; /* times that a warning was logged */
 };
@@ -165,7 +165,8 @@ struct weft_peer {
     unsigned remotes;
     /* true if Weft itself opened this peer, to answer a sender (struct wf_sender) */
     bool is_reply_peer;
-    /* true if the transport reports the loss of this peer also without traffic (wf_peer_heed) */
+    /* true if the transport reports the loss of this peer even while nothing is sent to it
+     * (wf_peer_heed) */
     bool heeded;
     bool of_job; /* a job opened it and closes it */
     /* constant: what the peer's transport can do in this context (enum wf_transport_caps) */
@@ -256,7 +257,7 @@ enum weft_status wf_refuse_close(const char *call, const char *what);
  * peers. */
 void wf_ctx_close_within(struct weft_ctx *ctx, uint32_t ms);
 
-/* Have the transport report the loss of [peer] from now on, because the caller waits for that peer.
+/* Make the transport report the loss of [peer] from now on, because the caller waits for that peer.
  * Returns OK, ENOMEM, or the failure of a peer that is already lost. */
 static inline enum weft_status wf_peer_heed(struct weft_peer *peer)
 {
@@ -282,9 +283,9 @@ static inline void wf_ep_count(struct weft_ep *ep, enum wf_stat stat, uint64_t n
     __atomic_store_n(c, *c + n, __ATOMIC_RELAXED);
 }
 
-/* Open a peer for the address [to]. It uses the transport [by] if [by] can reach that address, else
- * the first transport that can. The caller frees the peer with wf_peer_free. Returns OK | EUNREACH
- * (logged) | ENOMEM | a failure of the transport */
+/* Open a peer for the address [to]. The peer uses the transport [by] if [by] can reach that
+ * address, else the first transport that can reach it. The caller frees the peer with wf_peer_free.
+ * Returns OK | EUNREACH (logged) | ENOMEM | a failure of the transport */
 enum weft_status wf_peer_new(struct weft_ep *ep, const struct wf_address *to,
                              const struct wf_contact *contact, const struct wf_transport *by,
                              struct weft_peer **out);

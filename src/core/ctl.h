@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Control messages: active messages whose handlers are Weft's own. Over every transport, they
- * perform the operations that need more than a copy in mapped memory, a plain active message or a
- * NIC operation (docs/protocol.md "Operations by message"). ctl.def lists the control messages. */
+/* Control messages: active messages whose handlers are Weft's own. They perform the operations that
+ * cannot be done by a copy in mapped memory, an active message of the application, or a NIC
+ * operation (docs/protocol.md "Operations by message"). All transports use the same control
+ * messages, which ctl.def lists. */
 #ifndef WF_CORE_CTL_H
 #define WF_CORE_CTL_H
 
@@ -23,9 +24,9 @@ _Static_assert(WF_CTL_LATE == 255 && WF_CTL_END == WEFT_AM_HANDLERS, "wire const
 
 #define WF_CTL_BIT(id) (1u << ((id)-WF_CTL_FIRST))
 
-/* Where the payload of an arriving bulk message goes (a control message whose payload the transport
- * stores itself): nowhere, because the message must not be bulk; into a region; into the memory of
- * a GET; or into the buffers of a receive (COPY). */
+/* Where the transport stores the payload of an arriving bulk message, which is a control message
+ * with a payload that the core does not copy: nowhere (NONE: the message must not be bulk), into a
+ * region, into the memory of a GET, or into the buffers of a receive (COPY). */
 enum wf_ctl_bulk { WF_CTL_BULK_NONE, WF_CTL_BULK_REGION, WF_CTL_BULK_GET, WF_CTL_BULK_COPY };
 
 /* The handlers in ctl.def. */

@@ -2,9 +2,9 @@
 /* Flows: the requests to one peer handle, in order.
  *
  * Each request that the application started is on its flow's list [issued], in the order of the
- * calls. A flush is a request, too; it ends when it is the first of that list. A request that has
- * something left to send is also on its flow's list [queue]. So what one peer handle sends leaves
- * in the order in which it was started.
+ * calls. A flush is a request, too; it ends when it is the first of that list. A request with
+ * unsent messages is also on its flow's list [queue]. The queue is sent in order, so the requests
+ * of one peer handle are sent in the order in which they were started.
  *
  * A push is a function that sends the messages of a request as long as there is room. It returns OK
  * (the operation is complete), PENDING (all is sent, answers are still to come), AGAIN (no room),
@@ -18,9 +18,9 @@ struct wf_put_ring; /* put_ring.h */
 
 struct wf_flow {
     struct wf_list stalled; /* ep->stalled */
-    struct wf_list queue;   /* requests with something left to send */
+    struct wf_list queue;   /* requests with unsent messages */
     struct wf_list issued;
-    /* requests that end when the peer is lost: all but flushes, which end after them */
+    /* requests that end when the peer is lost: all but flushes, which end when these have ended */
     struct wf_list on_loss;
     struct weft_peer *peer;
     /* the ring of short puts by NICs; null until the first such put */
@@ -50,8 +50,8 @@ void wf_flushes_end(struct weft_ep *ep, struct wf_flow *flow);
  * wf_req_start frees the request, leaves its weft_op unchanged, and returns what [push] returned.
  * If there is no weft_op and nothing could be sent, it frees the request and returns AGAIN. */
 enum weft_status wf_req_start(struct wf_req *req, enum weft_status (*push)(struct wf_req *));
-/* Like wf_req_start, for an operation of which a part is done already. It never returns AGAIN:
- * without room, the request waits even if it has no weft_op. */
+/* Like wf_req_start, for an operation that is already partly done. Never returns AGAIN: if there is
+ * no room, the request waits even if it has no weft_op. */
 enum weft_status wf_req_continue(struct wf_req *req, enum weft_status (*push)(struct wf_req *));
 /* Append [req] to its flow's queue, because it has something to send. */
 void wf_req_queue(struct wf_req *req);
@@ -70,7 +70,7 @@ static inline bool wf_is_loss(enum weft_status s)
  * Returns how many requests made progress. */
 int wf_flows_progress(struct weft_ep *ep);
 /* Called before the owner sleeps. Sends what can be sent. Returns false if the owner must not
- * sleep: a request made progress, or work is left that no event will announce. */
+ * sleep, because a request made progress, or because no event will announce when to go on. */
 bool wf_flows_settle(struct weft_ep *ep);
 /* Send what is queued for [peer] now. Must not be called from inside a transport's poll. */
 void wf_flow_push(struct weft_peer *peer);

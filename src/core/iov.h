@@ -34,8 +34,8 @@ void *wf_iov_span(const struct wf_iov *iov, uint64_t at, size_t *len);
 void wf_iov_gather(void *dst, const struct wf_iov *iov, uint64_t at, size_t len);
 void wf_iov_scatter(const struct wf_iov *iov, uint64_t at, const void *src, size_t len);
 
-/* Size in bytes of ep->scratch, a buffer in which a payload is gathered. It is the upper limit of
- * WEFT_AM_MAX, that is, of the payload of any process. */
+/* Size in bytes of ep->scratch, a buffer in which a payload is gathered. No process can set
+ * WEFT_AM_MAX, the longest payload of its active messages, to more than this size. */
 #define WF_SCRATCH 32704
 struct weft_ep;
 /* Allocate ep->scratch, if that was not done before. Returns OK | ENOMEM */

@@ -11,7 +11,7 @@
  *  - waiting: The reply waits for room. message_nargs is not 0, and the request is in the queue of
  *    the peer to which the reply goes.
  *
- * The request ends when the reply has left or the peer is lost. When the endpoint closes, a request
+ * The request ends when the reply was sent or the peer is lost. When the endpoint closes, a request
  * that has waited for WEFT_PEER_TIMEOUT ends, too. */
 #include "core/later.h"
 
@@ -103,14 +103,14 @@ static void unbind(struct wf_req *req)
     req->u.late.message_nargs = 0;
 }
 
-/* Send the message of [req] with the payload [data]. If the message cannot leave now, queue it with
- * a copy of the payload. */
+/* Send the message of [req] with the payload [data]. If the message cannot be sent now, queue it
+ * with a copy of the payload. */
 static enum weft_status leave(struct wf_req *req, const void *data)
 {
     enum weft_status status = WEFT_AGAIN;
     void *copy;
-    /* Send now only outside of poll, because inside of it a transport takes no requests. Messages
-     * that are queued already have to leave first. */
+    /* Send now only outside of poll: inside of poll a transport accepts no requests. If the queue
+     * holds other messages, these have to be sent first. */
     if (!req->ep->busy && wf_list_empty(&req->peer->flow->queue)) {
         req->u.late.data = data;
         status = wf_late_push(req);

@@ -25,7 +25,7 @@ struct wf_match_table {
 
 /* The queue of the entries with one key, in order. Its size is one cache line. */
 struct wf_match_queue {
-    /* next queue in the bucket; the pointer that points to this queue */
+    /* [next] is the next queue in the bucket, [back] points to the pointer to this queue */
     struct wf_match_queue *next, **back;
     const void *source;
     uint64_t tag; /* masked */

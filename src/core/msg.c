@@ -145,8 +145,9 @@ static enum weft_status post(struct weft_ep *ep, struct wf_sender *sender, uint6
     return WEFT_PENDING;
 }
 
-/* Checks for receives, probes and claims. Stores in *sender the sender that [peer] names, or NULL.
- * On OK the endpoint is entered, and the caller has to call wf_ep_leave. */
+/* The first step of a receive, a probe or a claim. Enters the endpoint, and stores in *sender the
+ * sender that has the address of [peer], or NULL if [peer] is NULL. If this returns OK, the caller
+ * has to call wf_ep_leave. */
 static enum weft_status find_begin(struct weft_ep *ep, struct weft_peer *peer,
                                    struct wf_sender **sender)
 {

@@ -3,8 +3,8 @@
  * the sender sends an OFFER, which usually says where the bytes are in the sender's memory. The
  * receiver copies them from there through the kernel. If the system forbids that copy, or the OFFER
  * has no addresses, the receiver asks for pieces by FETCH messages, and the sender answers each
- * FETCH with a PIECE. After the copy the receiver sends DONE. If it could copy at once, its answer
- * to the OFFER says so instead of a DONE.
+ * FETCH with a PIECE. After the copy the receiver sends DONE. If the receiver copies all bytes
+ * before it answers the OFFER, the answer reports the end of the copy, and no DONE follows.
  *
  * msg.c holds the application's calls, msg_send.c the sender's side, msg_recv.c the receiver's
  * side. */
@@ -23,8 +23,8 @@ struct wf_offer_range {
 };
 _Static_assert(sizeof(struct wf_offer_range) == 16, "wire structure");
 
-/* Send what a request has left to send (a push, flow.h): the first function for the kinds SEND and
- * OFFER, the second for COPY and DONE. */
+/* Pushes (flow.h), which send the unsent messages of a request: wf_msg_send_push for the kinds SEND
+ * and OFFER, wf_msg_recv_push for COPY and DONE. */
 enum weft_status wf_msg_send_push(struct wf_req *req);
 enum weft_status wf_msg_recv_push(struct wf_req *req);
 /* Send a message by a request. A message needs a request if it is too long to be sent whole, is in
@@ -43,7 +43,7 @@ bool wf_msg_progress(struct wf_req *copy);
  * is lost. */
 void wf_msg_copy_fail(struct wf_req *copy, enum weft_status why);
 
-/* End with the status [why] all posted receives whose source is [sender]. */
+/* End all posted receives whose source is [sender], with the status [why]. */
 void wf_msg_sender_down(struct wf_sender *sender, enum weft_status why);
 /* Returns true if the endpoint has requests or claimed messages. Posted receives that no message
  * has matched do not count. */

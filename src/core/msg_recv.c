@@ -13,7 +13,7 @@
  * endpoint, and again each time the bytes have doubled. */
 #define KEPT_WARN_BYTES ((uint64_t)256 << 20)
 #define FETCH_WINDOW                                                                               \
-    8 /* FETCHes under way per receive; each reserves room for a long reply, which is scarce */
+    8 /* FETCHes under way per receive; each reserves room for a long reply, and room is scarce */
 
 /* ---- offered messages ---- */
 

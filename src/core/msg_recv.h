@@ -83,8 +83,8 @@ static inline void wf_msg_recv_end(struct wf_recv *r, enum weft_status status)
     wf_op_end(ep, op, status);
 }
 
-/* Returns the bytes of memory that a message which no receive has matched takes in this process.
- * The bytes of a long (offered) message are still in the sender's memory. */
+/* [m] is a message that no receive has matched. Returns how many bytes of this process's memory it
+ * takes. The bytes of a long (offered) message are still in the sender's memory. */
 static inline size_t wf_msg_kept_size(const struct weft_msg *m)
 {
     return sizeof *m + (m->offer ? m->nfrom * sizeof(struct wf_offer_range) : (size_t)m->len);

@@ -87,8 +87,8 @@ static bool is_from(const struct wf_req *req, const struct weft_am *am)
     return req->peer->sender && req->peer->sender == *token->conn;
 }
 
-/* Returns the request of this endpoint's OFFER that [am] names. Returns NULL if the OFFER is over
- * or [am] does not have [nargs] arguments. */
+/* [am] names an OFFER of this endpoint. Returns the request of this OFFER, or NULL if the OFFER is
+ * over or [am] does not have [nargs] arguments. */
 static struct wf_req *offer_named(const struct weft_am *am, unsigned nargs)
 {
     return am->nargs == nargs ? wf_req_find(am->ep, wf_word64(am->args), WF_REQ_OFFER) : NULL;

@@ -43,9 +43,9 @@ enum wf_path wf_path_put(const struct wf_remote *r, size_t len, unsigned pieces)
         return WF_PATH_NIC;
     if (wf_peer_can_bulk(peer))
         return wf_path_messages(r, len);
-    /* By PIECES the owner copies from messages. By PULL a message called TAKE makes the owner copy
-     * from this process. The owner copies once in both cases, so a TAKE saves time only if it
-     * replaces several messages. */
+    /* With PIECES, the owner copies the bytes from messages. With PULL, a message called TAKE makes
+     * the owner copy them from this process. The owner copies once in both cases, so a TAKE saves
+     * time only if it replaces several messages. */
     return len > peer->ep->am_max && pieces <= 1 && wf_path_can_pull(peer) ? WF_PATH_PULL
                                                                            : WF_PATH_PIECES;
 }

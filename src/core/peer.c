@@ -14,8 +14,8 @@ static bool is_reached(const struct weft_ep *ep, int i, const struct wf_address 
            wf_transports[i]->reach(ep->ctx->tctx[i], &ep->address, to, contact, why) == WEFT_OK;
 }
 
-/* Returns the index of the transport [by] if [by] can reach [to], else of the first transport that
- * can. Returns -1 if none can. */
+/* Returns the index of the transport [by] if [by] can reach [to]. Otherwise returns the index of
+ * the first transport that can reach [to], or -1 if there is none. */
 static int transport_for(const struct weft_ep *ep, const struct wf_address *to,
                          const struct wf_contact *contact, const struct wf_transport *by)
 {

@@ -14,9 +14,8 @@
 #include "config/config.h"
 #include "core/core.h"
 
-/* Longest sleep of the progress thread. After a poll by the application an endpoint is disarmed,
- * and messages in shared memory do not wake the thread. So the thread looks again after this
- * time. */
+/* Longest sleep of the progress thread. A poll by the application disarms the endpoint, and then
+ * messages in shared memory do not wake the thread. So the thread polls again after this time. */
 #define LOOK_MS 10
 #define BUSY_NS 50000 /* sleep while another thread holds an endpoint's lock */
 #define EVENTS 16

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The progress thread (WEFT_PROGRESS=thread). One thread per context polls the context's endpoints
- * while the application computes. So peers are served without the application: puts, gets and
- * atomics by message, answers, acknowledgements. All endpoints of such a context have a lock, as
- * with WEFT_EP_LOCKED.
+ * while the application computes. So the context serves the puts, gets and atomics that peers
+ * request by message, and handles answers and acknowledgements, although the application does not
+ * poll. All endpoints of such a context have a lock, as with WEFT_EP_LOCKED.
  *
  * Locks. The thread holds wf_progress.lock only while it chooses the next endpoint, [now]. It does
  * not hold that lock while it polls, so handlers may open and close other endpoints. It takes the
  * lock of an endpoint only if that lock is free. If another thread holds the lock, that thread
  * polls. A thread that closes an endpoint holds the endpoint's lock, and waits while [now] is that
- * endpoint. The progress thread cannot be in the endpoint's handlers then, so the wait takes at
- * most one failed trylock. Lock order: an endpoint's lock, then wf_progress.lock. */
+ * endpoint. This wait is short: the progress thread needs the endpoint's lock to poll the endpoint,
+ * fails to take it, and chooses the next endpoint. Lock order: an endpoint's lock, then
+ * wf_progress.lock. */
 #ifndef WF_CORE_PROGRESS_H
 #define WF_CORE_PROGRESS_H
 
@@ -31,7 +32,7 @@ struct wf_progress {
     pthread_mutex_t lock;
     pthread_cond_t changed; /* signals that [now] has changed */
     struct wf_list eps WF_UNDER(wf_progress_lock_class);
-    /* a marker in [eps]: the current round has still to visit the endpoints after the marker */
+    /* a marker in [eps]: the current round still has to visit the endpoints after the marker */
     struct wf_list cursor WF_UNDER(wf_progress_lock_class);
     const struct weft_ep *now WF_UNDER(wf_progress_lock_class); /* null: none is being polled */
     bool stop WF_UNDER(wf_progress_lock_class);

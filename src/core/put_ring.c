@@ -75,8 +75,8 @@ void wf_put_ring_lost(void *owner, struct wf_tpeer *tpeer, uint32_t n, bool refu
     struct weft_ep *ep = owner;
     struct wf_flow *flow = wf_container_of(tpeer, struct weft_peer, tpeer)->flow;
     struct wf_put_ring *p = flow->put_ring;
-    /* The peer's NIC refused the region's key. The put is repeated by messages, whose answer says
-     * why. */
+    /* If the peer's NIC refused the region's key, the put is repeated by messages, and the owner's
+     * answer says why. */
     if (refused)
         wf_remote_no_nic(p->ring[p->lost % WF_PUT_RING_SIZE].remote);
     p->lost += n;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The ring of short puts that NICs perform. Most short puts need no request: the NIC operation is
- * posted as a whole, and only its completion is still to come. The ring keeps what the completion
+/* The ring of short puts that NICs perform. Most short puts need no request: one NIC operation does
+ * the whole put, and the core only has to handle the completion. The ring keeps what the completion
  * needs. Puts complete in the order in which they begin. Three counters, which start at 0 when the
  * ring is made, divide the puts:
  *
- *     done ... lost     their connection broke; requests repeat these puts by messages
- *     lost ... begun    under way
+ *     done ... lost     lost puts: their connection broke, and requests repeat them by messages
+ *     lost ... begun    puts under way
  *
  * [room] is the number of puts that may begin now. It is 0 while the ring is full, while there are
  * lost puts, while requests wait for room, and when the peer is lost. Whenever one of these reasons
@@ -49,8 +49,8 @@ bool wf_put_ring_make(struct wf_remote *r);
 void wf_put_ring_open(struct wf_put_ring *p);
 
 /* Begin a put. The caller has checked that [len] bytes at [offset] are in the region, and has
- * entered the endpoint. Returns NULL if the put has begun. Otherwise nothing was started, a request
- * may do the put, and the result points to the put's parameters. */
+ * entered the endpoint. Returns NULL if the put has begun. Otherwise returns the put's parameters,
+ * from which the caller can make a request that does the put. */
 static inline const struct wf_put *wf_put_ring_begin(struct wf_put_ring *p, struct wf_remote *r,
                                                      uint64_t offset, const void *src, size_t len,
                                                      struct weft_op *op)
@@ -78,8 +78,8 @@ static inline const struct wf_put *wf_put_ring_begin(struct wf_put_ring *p, stru
 void wf_put_ring_done(void *owner, struct wf_tpeer *tpeer, uint32_t n);
 void wf_put_ring_lost(void *owner, struct wf_tpeer *tpeer, uint32_t n, bool refused);
 
-/* Make a request for each lost put, until one cannot be made. Returns the number of requests
- * made. */
+/* Make a request for each lost put, until no further request can be made. Returns the number of
+ * requests made. */
 int wf_put_ring_redo(struct wf_put_ring *p);
 /* End all puts with [why]. */
 void wf_put_ring_down(struct wf_put_ring *p, enum weft_status why);

@@ -36,9 +36,9 @@ bool wf_region_nic_atomics(const struct weft_ctx *ctx);
 enum weft_status wf_region_nic_open(struct wf_region_nic *n, struct weft_ctx *ctx,
                                     const struct wf_region *r);
 /* Like wf_region_nic_open, but also for a region that peers cannot reach yet. There are two such
- * cases. A region that is being refreshed was closed, and is registered again; keys that were made
- * before do not name the new registration. A WF_REGION_ONLY_NIC region is registered before it is
- * enabled. */
+ * cases. A refresh ends the region's registration, then makes another; keys that were made before
+ * the refresh do not name the new registration. A WF_REGION_ONLY_NIC region is registered before it
+ * is enabled. */
 enum weft_status wf_region_nic_renew(struct wf_region_nic *n, struct weft_ctx *ctx,
                                      const struct wf_region *r);
 /* End the registration. When wf_region_nic_close returns, no NIC can access the region. */

@@ -13,8 +13,8 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-/* Returns true if all pages of [v] are present and permit [access]. The kernel is asked to fault
- * the pages in, for writing if [access] lets somebody write them, else for reading. */
+/* Returns true if all pages of [v] are present and permit [access]. Asks the kernel to fault the
+ * pages in: for writing if [access] permits any kind of write, else for reading. */
 static bool is_backed(const struct iovec *v, unsigned access)
 {
     const unsigned writes = WEFT_REMOTE_WRITE | WEFT_RECV | WEFT_READ;
@@ -26,8 +26,8 @@ static bool is_backed(const struct iovec *v, unsigned access)
         return true;
     if (!madvise((void *)((uintptr_t)resident & ~(page - 1)), 1, advice))
         return false;
-    /* Before Linux 5.14 madvise does not know [advice]. Then mincore finds only unmapped pages
-     * (ENOMEM). */
+    /* The kernel is older than Linux 5.14, and does not know [advice]. mincore finds only unmapped
+     * pages (ENOMEM). */
     while (at < end) {
         size_t n = WF_MIN((size_t)(end - at), sizeof resident * page);
         if (mincore((void *)at, n, resident))

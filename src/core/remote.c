@@ -9,8 +9,8 @@
 #include "config/config.h"
 #include "core/path.h"
 
-/* If [r] is a region of this process, store in [r] which endpoint the peer names, and whether that
- * endpoint counts writes. */
+/* If [r] is a region of this process, store in [r] the name of the endpoint at the peer's address,
+ * and whether that endpoint counts writes. */
 static void here_look(struct wf_remote *r)
 {
     struct weft_ctx *ctx = r->pub.peer->ep->ctx;
@@ -29,8 +29,8 @@ static void here_look(struct wf_remote *r)
     wf_ctx_unlock(ctx);
 }
 
-/* With WEFT_MR_LOCAL each access has to check its local buffers, which the inlined calls do not. So
- * hide the base address: without an address the inlined calls call the library. */
+/* With WEFT_MR_LOCAL each access has to check its local buffers, but the inlined calls do not check
+ * them. So hide the base address: without an address the inlined calls call the library. */
 static void hide(struct wf_remote *r)
 {
     if (!r->pub.peer->ep->local || !r->pub.base)

@@ -20,15 +20,15 @@ struct wf_remote {
     void *cookie;   /* the transport's */
     bool is_mapped; /* by the transport */
     bool closed;    /* by the application */
-    /* for a region of this process: true if the endpoint that the peer names counts writes */
+    /* for a region of this process: true if the endpoint at the peer's address counts writes */
     bool counted;
     /* True if short puts may use the put ring: NICs do the puts, the first key of the region is
      * valid, local buffers are not checked (WEFT_MR_LOCAL), and one thread uses the endpoint. */
     bool by_nic;
     /* the put ring of the peer, once a short put to this region has used it; else null */
     struct wf_put_ring *put_ring;
-    uint64_t nic_base; /* what the NICs call offset 0 */
-    /* for a region of this process: wf_mem_ep_name of the endpoint that the peer names */
+    uint64_t nic_base; /* the address that NICs use for the region's offset 0 */
+    /* for a region of this process: wf_mem_ep_name of the endpoint at the peer's address */
     uint64_t ep;
     /* a copy of [pub] with the base address, if [pub] hides it (WEFT_MR_LOCAL); else zero */
     struct weft_remote mapped;
@@ -51,15 +51,15 @@ static inline void wf_remote_no_nic(struct wf_remote *r)
 {
     memset(r->key.nic_key, 0, sizeof r->key.nic_key);
     r->by_nic = false;
-    /* With a locked endpoint, other threads may read put_ring now. It is null then; storing null
-     * again would be a data race. */
+    /* If the endpoint is locked, put_ring is always null, and other threads may be reading it.
+     * Storing null again would be a data race. */
     if (r->put_ring)
         r->put_ring = NULL;
 }
 
-/* Returns true if a transport may move the region's bytes directly between memory and socket. It
- * may not if pages may be missing: a socket call finds a missing page only after a part of the
- * message has left. */
+/* Returns true if a transport may move the region's bytes directly between memory and socket.
+ * Returns false if pages of the region may be missing: a socket call finds a missing page only
+ * after a part of the message was sent. */
 static inline bool wf_remote_can_bulk(const struct wf_remote *r)
 {
     return !(r->key.flags & WF_KEY_UNBACKED);

@@ -12,7 +12,7 @@
  *  - An OFFER, which announces a long tagged message, and the receiver's messages about it (OFFER
  *    ANSWER, DONE, FETCH). The receiver may not know that the sender's operation has failed.
  *  - The order of a fragment (weft/frag.h).
- *  - The payload of a bulk message (bulk.h) that the transport has still to send.
+ *  - The payload of a bulk message (bulk.h) that the transport has not sent yet.
  *
  * All other replies, and NIC operations, hold only the low 32 bits of an id, because they cannot
  * outlive the operation:
@@ -61,10 +61,10 @@ enum wf_req_kind {
     WF_REQ_LATE, /* a detached request: later.c */
 };
 
-/* How far the counting of a write is. A region's counter counts each write once. If a write has
- * several pieces, the initiator sends a message without bytes after all pieces are written, and the
- * owner counts on that message. WANTED: the region has a counter. DUE: all pieces are written.
- * SENT: the message was sent. */
+/* The state of a write whose region may have a counter. The counter must count each write once. If
+ * a write has several pieces, the initiator sends a message without bytes after all pieces are
+ * written, and the region's owner adds 1 when it handles that message. WANTED: the region has a
+ * counter. DUE: all pieces are written. SENT: the message was sent. */
 enum wf_count { WF_COUNT_NONE, WF_COUNT_WANTED, WF_COUNT_DUE, WF_COUNT_SENT };
 
 /* A posted receive that no message has matched yet. It is not a struct wf_req: a receive has
@@ -142,8 +142,8 @@ struct wf_req {
             uint32_t args[WEFT_AM_MAX_ARGS];
             uint8_t operation, type;
             uint8_t count; /* enum wf_count */
-            /* true for a fragment's put (weft/frag.h): written after the message that [order]
-             * names */
+            /* true for the put of a fragment (weft/frag.h): the receiver writes the bytes after it
+             * has delivered the message that [order] names */
             bool ordered;
             struct wf_order order;
             uint64_t operand, compare, *fetched;
@@ -161,8 +161,8 @@ struct wf_req {
  *    never end any of them.
  *  - A detached request, one whose reply is sent after its handler has returned. It has its own
  *    limit (WEFT_LATE_REPLIES).
- *  - A put that messages repeat because its NIC operation was lost. If it counted, a table full of
- *    flushes that wait for the put could never become empty.
+ *  - A put that is repeated by messages, because its NIC operation was lost. If it counted, a table
+ *    full of flushes that wait for the put could never become empty.
  *
  * An answer to a peer's message needs no request. */
 struct wf_req_table {

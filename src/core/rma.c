@@ -127,9 +127,9 @@ enum weft_status wf_rma_put_ordered(struct wf_remote *r, uint64_t offset, const 
                                     size_t len, struct weft_op *op, struct wf_order *order,
                                     uint64_t *req_id)
 {
-    /* A bulk message, whose payload the transport stores itself, may have to be sent again in
-     * pieces. Then the fragments after this put could overtake it. So bulk messages are used only
-     * if the raw key shows that the region permits them. */
+    /* Some regions do not permit bulk messages, whose payload the transport stores itself. For such
+     * a region the put would be sent a second time, in pieces, and later fragments could overtake
+     * the pieces. So use bulk messages only if the raw key shows that the region permits them. */
     bool bulk = wf_peer_can_bulk(r->pub.peer) && wf_remote_can_bulk(r) && r->is_mapped;
     enum wf_path path = bulk ? WF_PATH_BULK : WF_PATH_PIECES;
     enum weft_status status = r->pub.peer->status;

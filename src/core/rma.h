@@ -13,10 +13,10 @@
 
 #include "core/path.h"
 
-/* Send what a request of a kind from PUT to SIGNAL has left to send (a push, flow.h). */
+/* The push (flow.h) of the kinds PUT to SIGNAL: sends the unsent messages of [req]. */
 enum weft_status wf_rma_push(struct wf_req *req);
-/* Returns true if [req] has still to send bytes, or the message that makes the owner count the
- * write. */
+/* Returns true if some bytes of [req] are unsent, or the message that makes the owner count the
+ * write is due. */
 static inline bool wf_rma_has_bytes(const struct wf_req *req)
 {
     return req->sent < req->len || req->u.rma.count == WF_COUNT_DUE;

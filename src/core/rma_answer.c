@@ -6,9 +6,9 @@
 
 /* Find the request that an answer names. [id] is the low 32 bits of the request's id, [token] is
  * the transport's record of the answer. Returns NULL if the request does not exist, belongs to
- * another peer, or waits for no answer. While NICs move a request's bytes, the request waits for
- * none, so a false answer cannot end it. But a SIGNAL waits for the answer to its atomic, which is
- * a message. */
+ * another peer, or waits for no answer. A request whose bytes are moved by NICs waits for no
+ * answer, so a false answer cannot end it. An exception is a SIGNAL that has sent its atomic, which
+ * is always a message. */
 static struct wf_req *asked(struct weft_ep *ep, const struct wf_token *token, uint32_t id)
 {
     struct wf_req *req = wf_req_by_word(ep, id);
@@ -118,8 +118,9 @@ void wf_rma_on_got(const struct weft_am *am)
     answer_count(req);
 }
 
-/* The NIC has reported the end of an atomic. If it was not done (EUNREACH), it is sent again. If it
- * may have been done (ELOST), it fails, because it must not be done twice. */
+/* The NIC has reported the end of an atomic. If the NIC did not do the atomic (EUNREACH), send the
+ * atomic again. If the NIC may have done it (ELOST), the request fails, because the atomic must not
+ * be done twice. */
 static void atomic_done(struct wf_req *req, enum weft_status status, uint64_t old)
 {
     req->unanswered--;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Pushes (flow.h): functions that send what a put, get, atomic, signal or long message has left to
- * send, by NIC operations or messages. */
+/* Pushes (flow.h): functions that send the unsent part of a put, get, atomic, signal or long
+ * message, by NIC operations or messages. */
 #include "core/rma.h"
 
 #include "core/bulk.h"
@@ -106,8 +106,8 @@ static enum weft_status push_nic(struct wf_req *req)
     return WEFT_PENDING;
 }
 
-/* Send a piece of a put. If the put is a fragment's, u.rma.order names the message that must be
- * delivered before the piece. Afterwards u.rma.order names the piece. */
+/* Send a piece of a put. If the put is ordered (weft/frag.h), u.rma.order names the message that
+ * must be delivered before the piece. When the piece was sent, u.rma.order names the piece. */
 static enum weft_status push_piece(struct wf_req *req, const uint32_t *args, unsigned nargs,
                                    const void *data, size_t n)
 {

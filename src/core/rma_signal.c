@@ -8,7 +8,8 @@
 #include "core/rma_copy.h"
 #include "core/rma_wire.h"
 
-/* Change a signal's word. To set the word is an atomic swap that does not return the old value. */
+/* Add to a signal's word or set the word. The word is set by an atomic swap whose old value is not
+ * fetched. */
 enum weft_status weft_signal_slow_(struct weft_remote *r, uint64_t offset, uint64_t value,
                                    unsigned how, struct weft_op *op)
 {
@@ -64,8 +65,8 @@ static enum weft_status wake_begun(struct wf_remote *r, uint64_t offset, const v
     return wf_req_continue(req, wf_rma_push);
 }
 
-/* A put with signal that has to wake its target, although this process can write the data and the
- * word without a message. */
+/* Do a put with signal that has to wake its target. This process can write the data and the word
+ * itself, but only a message wakes the target. */
 static enum weft_status put_signal_wake(struct weft_remote *r, uint64_t offset, const void *src,
                                         size_t len, struct weft_remote *sig, uint64_t sig_offset,
                                         uint64_t value, unsigned how, struct weft_op *op)

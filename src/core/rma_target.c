@@ -14,7 +14,8 @@ static void answer_status(const struct weft_am *am, enum weft_status status, uin
     wf_ctl_reply(am, WF_CTL_ANSWER, args, WF_ARRAY_LEN(args), NULL, 0);
 }
 
-/* The region that a request names, which stays open until unuse, and the offset in the region. */
+/* The region that a request names, and the offset in the region. The region stays open until
+ * unuse. */
 struct target {
     struct wf_region *region;
     uint64_t at;
@@ -58,9 +59,9 @@ static enum weft_status put_bytes(const struct weft_am *am, const struct target 
         return WEFT_OK; /* the transport stored them */
     if (am->long_len)
         return WEFT_EPROTO;
-    /* The PUT is a bulk message, but the transport could not store its bytes. If bulk messages may
-     * not access the region, or its dma-buf's driver refused, EUNREACH makes the initiator send
-     * pieces. Otherwise the region was closed or refreshed meanwhile: EKEY. */
+    /* The PUT is a bulk message, but the transport could not store its bytes. If the region does
+     * not permit bulk messages, or may be in a dma-buf whose driver refused the access, EUNREACH
+     * makes the initiator send pieces. Otherwise the region was closed or refreshed meanwhile. */
     return t->region->flags & WF_REGION_UNBACKED || t->region->dmabuf ? WEFT_EUNREACH : WEFT_EKEY;
 }
 
@@ -176,7 +177,7 @@ void wf_rma_on_get(const struct weft_am *am)
     if (held && fits)
         base = get_bytes(am, &t, n, &status);
     else if (held && t.region->flags & WF_REGION_UNBACKED)
-        /* a socket call finds a missing page only after a part of the answer has left */
+        /* a socket call finds a missing page only after a part of the answer was sent */
         status = WEFT_EUNREACH;
     out[0] = a[WF_REGION_ARGS];
     out[1] = (uint32_t)status;
@@ -262,7 +263,8 @@ void wf_rma_on_long(const struct weft_am *am)
         user.data = long_bytes(&t, head.len, &copied, &status);
         wf_mem_unuse(&ep->ctx->mem, t.region);
     }
-    /* the region was closed meanwhile, or the sender breaks the protocol */
+    /* a failure: the region was closed meanwhile, there is no memory for the copy of the bytes, or
+     * the sender breaks the protocol */
     if (status != WEFT_OK) {
         wf_warn("a long message was dropped: %s", weft_status_text(status));
         wf_ep_count(ep, WF_STAT_BAD_MESSAGES, status == WEFT_EPROTO);

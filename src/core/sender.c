@@ -116,7 +116,7 @@ struct wf_sender *wf_sender_of_peer(struct weft_peer *peer)
 {
     struct weft_ep *ep = peer->ep;
     struct wf_address a;
-    struct wf_contact contact = {0}; /* not needed, because there is a peer to answer by */
+    struct wf_contact contact = {0}; /* not needed, because [peer] can carry the answers */
     struct wf_sender *s;
     if (peer->sender)
         return peer->sender;

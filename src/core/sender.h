@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Senders: the remote endpoints that have sent an endpoint a tagged message or a detached request
- * (one that is replied to after its handler), or that a receive names. There is one struct
- * wf_sender per address, even if the application has no peer with that address. A sender is freed
- * when nothing refers to it, or when its endpoint closes. */
+ * (whose reply is sent after its handler has returned), or that a receive names. There is one
+ * struct wf_sender per address, even if the application has no peer with that address. A sender is
+ * freed when nothing refers to it, or when its endpoint closes. */
 #ifndef WF_CORE_SENDER_H
 #define WF_CORE_SENDER_H
 

@@ -20,9 +20,9 @@
 #define SHARED_MAX_NS 1000000
 /* longest sleep of a wait that a signal should wake, in case the wake is lost */
 #define WOKEN_MAX_NS 10000000
-/* A yield that lasts longer shows that another process computes on this processor. The limit is
- * less than the shortest time slice of such a process (0.7 ms, sched(7)). It is more than the time
- * that a yield takes if several processes only wait and yield in turn. */
+/* A yield that lasts longer than LATE_NS shows that another process computes on this processor.
+ * LATE_NS is less than the shortest time slice of such a process (0.7 ms, sched(7)). It is more
+ * than the time that a yield takes if several processes only wait and yield in turn. */
 #define LATE_NS 250000
 #define HOLD_MIN_NS 4000000
 #define HOLD_MAX_NS 500000000
@@ -74,9 +74,9 @@ static void spin(struct wf_backoff *b)
     b->seen_ns = now;
 }
 
-/* Called when a yield was late (took longer than LATE_NS) in this context. Sleep at once during the
- * hold. After the hold, yield without spinning, which shows whether yields are still late. When no
- * yield was late for HOLDS times the hold, spin again. */
+/* Called if a yield was late (took longer than LATE_NS) in this context, and began or extended a
+ * hold. Sleep at once during the hold. After the hold, yield without spinning, which shows whether
+ * yields are still late. When no yield was late for HOLDS times the hold, spin again. */
 static void heed_late(struct wf_backoff *b)
 {
     struct weft_ctx *ctx = b->ctx;
@@ -194,8 +194,8 @@ int weft_ep_wait(struct weft_ep *ep, int64_t timeout_ns)
             events = weft_ep_poll(ep);
             if (events || is_over(&b))
                 return events;
-            /* The endpoint could not be armed, although the poll has found no event. A nap avoids a
-             * busy loop of system calls. */
+            /* If the endpoint could not be armed although the poll has found no event, a nap avoids
+             * a busy loop of system calls. */
             if (status == WEFT_AGAIN)
                 nap(&b);
         }
@@ -373,8 +373,8 @@ enum weft_status weft_op_finish(struct weft_ep *ep, enum weft_status status, str
         return weft_op_wait(ep, op, timeout_ns);
     if (status != WEFT_AGAIN)
         return status;
-    /* Another thread may handle the event that makes room. This thread sees no event then, so it
-     * must not sleep for long. */
+    /* On a locked endpoint, another thread may handle the event that makes room, and this thread
+     * would not see the event. So this thread must not sleep for long. */
     if (ep && ep->locked && (timeout_ns < 0 || timeout_ns > SHARED_MAX_NS))
         timeout_ns = SHARED_MAX_NS;
     events = weft_ep_wait(ep, timeout_ns);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A weft_counter, for the code that adds to the counter. Adding takes no lock unless a thread
- * sleeps until the counter changes.
+/* struct weft_counter, and functions for the code that adds to a counter. Adding takes no lock
+ * unless a thread sleeps until the counter changes.
  *
  * Store/load pair "counter sleepers": a thread that changes the counter increments [changes], then
  * loads [sleepers]. A thread that is about to sleep increments [sleepers], then loads the counter's
- * values. All these operations are sequentially consistent, so no thread sleeps although the
- * counter has changed. */
+ * values. All these operations are sequentially consistent. So the changing thread sees the
+ * sleeper, or the sleeper sees the change and does not sleep. */
 #ifndef WF_MEM_COUNTER_H
 #define WF_MEM_COUNTER_H
 
@@ -17,7 +17,7 @@ struct weft_counter {
     _Atomic uint64_t value, errors;
     _Atomic uint64_t changes; /* of value or errors */
     _Atomic unsigned sleepers;
-    _Atomic unsigned refs; /* one per region that the counter is bound to, and one of the caller */
+    _Atomic unsigned refs; /* one for each region that has the counter, and one for the caller */
     _Atomic int closed;    /* by the caller */
     uint64_t fork_gen;     /* constant */
     pthread_mutex_t lock;  /* for the condition alone */

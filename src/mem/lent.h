@@ -7,9 +7,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Copy [n] bytes. The kernel copies, so that a missing page is reported: a copy in user space would
- * end the process. If the system forbids process_vm_readv(2), memcpy copies. [n] must be below 2
- * GiB, the most that the kernel copies in one call.
+/* Copy [n] bytes. The kernel makes the copy, because it reports a missing page as an error. With
+ * memcpy, a missing page would end the process; memcpy is used only if the system forbids
+ * process_vm_readv(2). [n] must be below 2 GiB, the most that the kernel copies in one call.
  *
  * Returns true, or false with errno EFAULT if some of the lent memory is not mapped. */
 bool wf_lent_read(void *to, const void *lent, size_t n);

@@ -17,7 +17,7 @@
 
 struct wf_lifo {
     _Alignas(64) _Atomic uint64_t head; /* changes << 32 | number */
-    /* for each number, the number to take after it; the owner's array */
+    /* next[n] is the number that is taken after n; the owner of the pool allocates the array */
     _Atomic uint32_t *next;
 };
 

@@ -92,7 +92,7 @@ static int find_by_reading(int fd, uintptr_t at, struct wf_mapping *out)
         }
         have = (size_t)(buf + have - line);
         if (have >= sizeof buf - 1)
-            return -1; /* a line is at most a little longer than PATH_MAX (4096) */
+            return -1; /* no line of a maps file is much longer than PATH_MAX (4096) */
         memmove(buf, line, have);
     }
 }

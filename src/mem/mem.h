@@ -21,7 +21,8 @@
  * Acquire/release pair "generation": wf_mem_region_close stores the word (release) before the
  * memory goes away. weft_remote_ok_ and weft_remote_still_ load the word (acquire).
  *
- * Any thread may call these functions. Their one lock is never held across a call that blocks. */
+ * Any thread may call these functions. They share one lock, wf_mem.lock. No thread makes a blocking
+ * call while it holds this lock. */
 #ifndef WF_MEM_MEM_H
 #define WF_MEM_MEM_H
 
@@ -39,14 +40,15 @@
 #include "mem/persist.h"
 #include "mem/shared.h"
 
-/* The state segment is an array of 8-byte words. The first WF_MEM_STATE_WORDS words are the
- * generations of the regions that can be open. Then comes one word for each endpoint id: the
- * generation of the open endpoint with this id, or 0. Pages that are never written take no memory.
- * Local processes map the segment read-only. */
+/* The state segment is an array of 8-byte words. Each of the first WF_MEM_STATE_WORDS words is the
+ * generation of the region whose slot is the word's index. One word for each endpoint id follows:
+ * the generation of the open endpoint with this id, or 0. Pages that are never written take no
+ * memory. Local processes map the segment read-only. */
 #define WF_MEM_STATE_WORDS 65536
 #define WF_MEM_STATE_ENDPOINTS 65536
-#define WF_MEM_STATE_LEFT                                                                          \
-    WF_MEM_STATE_WORDS /* the word of id 0, which no endpoint has: 1 once the context closes */
+/* The index of the word that becomes 1 when the context closes. It is the word of the endpoint id
+ * 0, which no endpoint has. */
+#define WF_MEM_STATE_LEFT WF_MEM_STATE_WORDS
 #define WF_MEM_STATE_SIZE ((WF_MEM_STATE_WORDS + WF_MEM_STATE_ENDPOINTS) * sizeof(uint64_t))
 
 WF_LOCK_CLASS(wf_mem_lock_class); /* struct wf_mem.lock */
@@ -107,7 +109,7 @@ static inline uint64_t wf_mem_ep_name(uint16_t id, uint32_t gen)
 
 struct wf_region {
     struct wf_slab *slab;         /* null: private */
-    unsigned users WF_MEM_LOCKED; /* uses begun by wf_mem_use and not ended by wf_mem_unuse */
+    unsigned users WF_MEM_LOCKED; /* calls of wf_mem_use that wf_mem_unuse has not ended yet */
     bool closing WF_MEM_LOCKED, refreshing WF_MEM_LOCKED, enabled WF_MEM_LOCKED;
     /* a refresh failed: peers do not reach the region until a refresh succeeds */
     bool stale WF_MEM_LOCKED;
@@ -137,9 +139,9 @@ struct wf_region {
 
 /* A peer's request to access a region. */
 struct wf_want {
-    uint32_t
-        slot; /* WF_MEM_BY_KEY if [gen] is a key. The sender XORs [gen] with the region's auth. */
+    uint32_t slot; /* WF_MEM_BY_KEY if [gen] is a key */
     unsigned access;
+    /* [gen]: the region's generation or key, which the sender has XORed with the region's auth */
     uint64_t gen, offset, len;
     uint64_t ep;  /* wf_mem_ep_name of the endpoint that received the request */
     bool counted; /* the receiving endpoint counts the writes that it receives */
@@ -164,7 +166,10 @@ enum weft_status wf_mem_init(struct wf_mem *mem, size_t slab_size, uint64_t auth
 void wf_mem_fini(struct wf_mem *mem);
 
 /* Open a region of [len] bytes in Weft's own memory. The structure *out must not move until the
- * region is closed. */
+ * region is closed.
+ *
+ * Returns OK | EINVAL ([len] is 0) | ELIMIT (too many regions are open, or the region would exceed
+ * RLIMIT_FSIZE; logged) | ENOMEM */
 enum weft_status wf_mem_region_open(struct wf_mem *mem, size_t len, unsigned access,
                                     struct wf_region *out);
 /* Add a region of the caller's memory. Peers do not reach the region before wf_mem_region_enable.
@@ -172,8 +177,8 @@ enum weft_status wf_mem_region_open(struct wf_mem *mem, size_t len, unsigned acc
  * need; all other fields are 0. If a NAMED region has the key WF_MEM_NO_KEY, the region gets a free
  * key of at most [key_bits] bits.
  *
- * Returns OK | ELIMIT (too many regions are open) | ENOMEM | ENOKEY (the key is in use, or no key
- * is free) */
+ * Returns OK | ELIMIT (too many regions are open; logged) | ENOMEM | ENOKEY (the key is in use, or
+ * no key is free) */
 enum weft_status wf_mem_region_add(struct wf_mem *mem, struct wf_region *r, unsigned key_bits);
 /* Let peers reach the region. Returns OK | EINVAL (the region is enabled already, is being
  * refreshed or stale, or needs an endpoint and none is bound to it) */
@@ -215,7 +220,7 @@ void wf_mem_unuse_named(struct wf_mem *mem, uint32_t slot, uint64_t gen);
 bool wf_region_covers(const struct wf_region *r, const struct iovec *v);
 
 /* Returns the counter that is bound to the region. Returns NULL if there is none, or if the counter
- * is closed. The region is in use. */
+ * is closed. The caller is using the region (wf_mem_use). */
 struct weft_counter *wf_region_counter(const struct wf_region *r);
 
 /* ---- bytes of a region in use; [at]: an offset as in wf_want, checked ---- */
@@ -223,8 +228,8 @@ struct weft_counter *wf_region_counter(const struct wf_region *r);
 /* Returns the address of the byte at offset [at]. If fewer than *n contiguous bytes of the region
  * begin there, lowers *n to their number. */
 void *wf_region_at(const struct wf_region *r, uint64_t at, size_t *n);
-/* Copy [n] bytes to or from the region, even if pages of the region may be missing. Returns OK |
- * EFAULT (a page is missing; some bytes may have been copied) */
+/* Copy [n] bytes to or from the region. Pages of the region may be missing. Returns OK | EFAULT (a
+ * page is missing; some bytes may have been copied) */
 enum weft_status wf_region_write(const struct wf_region *r, uint64_t at, const void *src, size_t n);
 enum weft_status wf_region_read(const struct wf_region *r, uint64_t at, void *dst, size_t n);
 /* Returns whether the [n] bytes at the address [at] can be written. If the kernel cannot tell,

@@ -5,7 +5,8 @@
 
 #include "base/rand.h"
 
-#define KEY_CHAINS 4096u /* number of hash chains by sent key; as many by plain key follow */
+/* by_key has this many chains by sent key, followed by as many chains by plain key */
+#define KEY_CHAINS 4096u
 
 static WF_MEM_UNDER_LOCK struct wf_region **chain_sent(struct wf_mem *mem, uint64_t sent)
 {
@@ -17,8 +18,8 @@ static WF_MEM_UNDER_LOCK struct wf_region **chain_named(struct wf_mem *mem, uint
     return &mem->by_key[KEY_CHAINS + wf_rand(&key) % KEY_CHAINS];
 }
 
-/* Returns whether the plain key [key] is in use, or the key as peers send it (XORed with [auth]). A
- * key in a message must name only one region. */
+/* Returns true if a region has the plain key [key], or if a region has the sent key [key] XOR
+ * [auth]. Peers send the sent key, so it must name only one region. */
 static WF_MEM_UNDER_LOCK bool key_is_taken(struct wf_mem *mem, uint64_t key, uint64_t auth)
 {
     const struct wf_region *r = *chain_named(mem, key), *s = *chain_sent(mem, key ^ auth);

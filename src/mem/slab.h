@@ -9,7 +9,7 @@
  * created (logged; errno is set). */
 WF_MEM_UNDER_LOCK struct wf_slab *wf_slab_space(struct wf_mem *mem, size_t len, bool read_only,
                                                 size_t *offset);
-/* Release the slab's space of [r], a region that is being closed. */
+/* Release the space that [r], a region that is being closed, has in its slab. */
 WF_MEM_UNDER_LOCK void wf_slab_release(struct wf_mem *mem, const struct wf_region *r);
 WF_MEM_UNDER_LOCK void wf_slabs_close(struct wf_mem *mem);
 /* Returns whether [len] is at most the memory and swap of this machine. Logs an error if it is

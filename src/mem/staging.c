@@ -84,11 +84,11 @@ static enum weft_status arena_open(struct wf_staging *s)
     if (status == WEFT_ELIMIT)
         wf_error(
             "not even %zu KiB can be registered for transfers: raise the limit of locked memory "
-            "(ulimit -s) or WEFT_PINNED",
+            "(ulimit -l) or WEFT_PINNED",
             s->size / 1024);
     else if (status == WEFT_OK && s->descs < s->params.descs)
         wf_warn("%u descriptors and %u bounce buffers instead of %u and %u: no more can be "
-                "registered; raise the limit of locked memory (ulimit -s) or WEFT_PINNED",
+                "registered; raise the limit of locked memory (ulimit -l) or WEFT_PINNED",
                 s->descs, s->bounces, s->params.descs, s->params.pool_bytes / s->params.bounce_max);
     return status;
 }

@@ -5,10 +5,12 @@
  *   in the descriptor   short: copied into the descriptor of the transfer (struct wf_desc)
  *   bounced             up to the cutover: copied through a buffer that stays registered
  *   registered          longer: not copied; the registration cache registers the bytes
- *   in pieces           longer, if no more can be registered: copied, a bounce buffer at a time
+ *   in pieces           longer, but no more memory can be registered: copied through a bounce
+ *                       buffer, one piece after the other
  *
  * Descriptors and bounce buffers share one registration. Their two pools are lock-free (lifo.h). If
- * a pool is empty, the caller tries again later: the device's completions refill it. */
+ * a pool is empty, the caller tries again later: each completed transfer gives its descriptor and
+ * its bounce buffer back. */
 #ifndef WF_MEM_STAGING_H
 #define WF_MEM_STAGING_H
 
@@ -26,7 +28,7 @@ struct wf_staging_params {
     /* parameters of the registration cache; [reg_ops] are the device's functions */
     struct wf_cache_params cache;
     uint32_t descs; /* number of descriptors; at least WF_STAGING_DESCS_MIN */
-    /* most bytes that are copied into a descriptor; at most WF_DESC_DATA */
+    /* the largest transfer, in bytes, that is copied into its descriptor; at most WF_DESC_DATA */
     uint32_t inline_max;
     uint32_t bounce_max; /* the cutover: bytes of a bounce buffer; a multiple of 64 */
     uint32_t pool_bytes; /* of all bounce buffers */
@@ -76,8 +78,8 @@ struct wf_desc {
  * Returns OK | EINVAL | ENOMEM | ELIMIT (the device cannot register even the minimum: logged) |
  * ESYSTEM */
 enum weft_status wf_staging_open(const struct wf_staging_params *params, struct wf_staging **out);
-/* Deregister and free everything. All descriptors have been given back, and all users are
- * closed. */
+/* Deregister and free everything. The caller has given all descriptors back and has closed all
+ * users. */
 void wf_staging_close(struct wf_staging *s);
 struct wf_cache *wf_staging_cache(struct wf_staging *s);
 
@@ -102,9 +104,10 @@ enum weft_status wf_staging_from(struct wf_staging *s, struct wf_cache_user *use
 enum weft_status wf_staging_to(struct wf_staging *s, struct wf_cache_user *user, struct wf_desc *d,
                                void *addr, size_t len, void *given);
 
-/* The device has finished the transfer of [d]. If [ok], and if the device wrote to a copy, copies
- * the bytes to the program's memory. Gives back [d] and all that [d] holds. The caller is the
- * thread that owns [user]. */
+/* Called when the device has finished the transfer of [d]. If the transfer succeeded ([ok]) and the
+ * device wrote the bytes into the descriptor or a bounce buffer, copies them to the program's
+ * memory. Gives back [d], and its bounce buffer or its registration. The caller is the thread that
+ * owns [user]. */
 void wf_desc_done(struct wf_staging *s, struct wf_cache_user *user, struct wf_desc *d, bool ok);
 
 #endif

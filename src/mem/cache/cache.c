@@ -12,8 +12,8 @@
 #include "mem/cache/impl.h"
 #include "mem/cache/pages.h"
 
-#define REAP_MS 100   /* ms between two rounds of the reaper while it has work left */
-#define IDLE_MS 60000 /* ms between two rounds otherwise */
+#define REAP_MS 100   /* ms between two rounds of the reaper if a round could not do all its work */
+#define IDLE_MS 60000 /* ms between two rounds if a round has done all its work */
 /* The most entries of a cache. The set of ranges has WF_RANGES_CHUNKS chunks, which may on average
  * be only a quarter full (ranges.h). */
 #define ENTRIES_MAX ((uint32_t)WF_RANGES_CHUNKS * WF_RANGES_CHUNK / 4)
@@ -112,8 +112,8 @@ static bool catch_up(struct wf_cache *c)
     return done;
 }
 
-/* The reaper thread deregisters memory that the program unmapped. A transfer also does this, but a
- * program may start no more transfers. */
+/* The reaper thread deregisters memory that the program unmapped. Transfers deregister such memory,
+ * too, but the program may never start another transfer. */
 static void *reaper_main(void *arg)
 {
     struct wf_cache *c = arg;
@@ -179,12 +179,12 @@ WF_UNCHECKED enum weft_status wf_cache_open(const struct wf_cache_params *params
     wf_list_init(&c->pending);
     wf_list_init(&c->free);
     c->drops_seen =
-        wf_load_acquire(&params->monitor->drops); /* loaded before [logged]: a drop (madvise) in
-                                                   * between then counts as lost in log_lost */
+        wf_load_acquire(&params->monitor->drops); /* loaded before [logged]: log_lost counts a
+                                                   * drop between the two loads as lost */
     c->next_change = wf_load_acquire(&params->monitor->logged);
     c->pages_fd = params->verify ? wf_pages_open() : -1;
     if (params->verify && c->pages_fd < 0)
-        wf_warn("cached registrations are not verified: /proc/self/pagemap: %m");
+        wf_warn("cached registrations are not verified: /proc/thread-self/pagemap: %m");
     if (params->max_entries && c->keeps_idle && !reaper_start(c)) {
         wf_error("cannot start a thread for registrations (ulimit -u)");
         if (c->pages_fd >= 0)

@@ -4,21 +4,22 @@
  *
  * The cache calls a device to register ranges (struct wf_reg_ops), and asks a monitor (monitor.h)
  * which memory the program has unmapped. Each handle that the cache returns is a registration of
- * the pages that are mapped at the address at that time. If the cache cannot be sure that a kept
- * registration is of these pages, the cache registers the range for this transfer only: an uncached
- * entry.
+ * the pages that are mapped at the address when the cache returns it. If the cache cannot be sure
+ * that a kept registration is of these pages, the cache registers the range for this transfer only:
+ * an uncached entry.
  *
  *   entry       a registered range of whole pages; no entry contains another entry (ranges.h)
  *   user        a thread's view of the cache: the thread's slots, its lookaside table (earlier
  *               lookups), and a lock, which other threads take too when they change entries
- *   use, slot   a transfer uses an entry; a slot points to the entry until the transfer is over
+ *   use         the time from wf_cache_get to wf_cache_put, in which a transfer needs its entry
+ *   slot        a pointer to an entry, which keeps the entry registered during a use
  *   uncached    an entry for one use, which no lookup finds
  *   limbo       the list of entries that no lookup finds any more; such an entry is deregistered
  *               when no slot points to it
  *   pending     entries that are being registered; if memory of a pending entry changes, the entry
  *               becomes uncached
- *   tainted     ranges whose pages the program dropped (madvise). The monitor cannot tell when the
- *               pages went, so a tainted range is not cached again before it is unmapped
+ *   tainted     a range whose pages the program dropped (madvise). The monitor cannot tell when the
+ *               kernel removed the pages, so the range is not cached again before it is unmapped
  *
  * A hit takes these steps: the monitor's probe (a system call, left out if the program promised to
  * change memory on one thread only); two loads of the monitor's seqcount; the lock of the thread's
@@ -27,20 +28,21 @@
  *
  * Lock order: cache->lock, then the users' locks in the order of the list of users. A thread that
  * holds any of these locks does not register, deregister, allocate or free. A user's lock is held
- * for tens of instructions. A thread that waits for a user's lock spins, then sleeps, so that a
- * holder of a lower priority can run.
+ * for tens of instructions. A thread that waits for a user's lock spins, then sleeps, so that the
+ * thread that holds the lock can run even if it has a lower priority.
  *
- * Why a hit is never stale:
- * (1) The change was complete before the transfer began. Then the thread sees an odd seqcount, or
- *     the change in the log, and applies the log first.
- * (2) The change is under way while the transfer begins. Then the probe is not clean: the thread
- *     waits for a clean probe, and after 1 ms registers the range anew. After a clean probe the
- *     thread checks that the entry is still in the ranges.
- * (3) The change begins later. Then the program changes memory that it is transferring, which is
- *     the program's error.
- * (4) The entry is new. The entry was pending before the device looked its pages up, and enters
- *     the ranges only if afterwards the probe was clean, the seqcount even and the log applied, and
- *     if no change touched the entry.
+ * Why a hit is never stale, whenever the program changes the memory:
+ * (1) If the change was complete before the transfer began, the thread sees an odd seqcount, or
+ *     sees the change in the log. In both cases the thread applies the log first.
+ * (2) If the change is under way when the transfer begins, the probe is not clean. The thread waits
+ *     for a clean probe, and after 1 ms registers the range anew. After a clean probe the thread
+ *     checks that the entry is still in the ranges.
+ * (3) If the change begins later, the program changes memory that it is transferring, which is the
+ *     program's error.
+ * (4) If the change was made while the entry was being registered, the entry does not enter the
+ *     ranges. The entry is pending before the device looks up its pages. After the registration,
+ *     the probe must be clean, the seqcount even and the log applied, and no change in the log may
+ *     have touched the entry.
  *
  * Acquire/release pairs: "user" is a user's lock. "slot" is the store that ends a use, and the load
  * by which another thread searches for entries in use. "applied" is the seqcount up to which the
@@ -73,8 +75,8 @@ struct wf_reg_ops {
     void (*dereg)(void *owner, void *handle);
     /* Register without pinning: the device faults pages in when it accesses them. Nothing is
      * charged to the budget. The cache calls this function if no more memory can be pinned; if
-     * [on_demand_first] is set, the cache calls this function before [reg]. NULL if the device
-     * cannot do this.
+     * [on_demand_first] is set, the cache calls this function before [reg]. The pointer is NULL if
+     * the device always pins.
      *
      * Returns OK | the reason of the failure */
     enum weft_status (*reg_on_demand)(void *owner, void *addr, size_t len, void **handle);
@@ -92,7 +94,7 @@ struct wf_cache_params {
     /* compare the physical pages at each hit with those registered; abort if they differ */
     bool verify;
     /* The program promises that one thread maps, unmaps, frees and transfers all memory that is
-     * ever transferred. Then no change can be under way during a transfer, and hits need no
+     * ever transferred. Then no change can be under way during a transfer, and a hit needs no
      * probe. */
     bool single;
 };
@@ -110,11 +112,11 @@ struct wf_cache_counts {
 };
 
 enum weft_status wf_cache_open(const struct wf_cache_params *params, struct wf_cache **out);
-/* Deregister all entries and free the cache. All users have been closed. */
+/* Deregister all entries and free the cache. The caller has closed all users. */
 void wf_cache_close(struct wf_cache *cache);
 
-/* Set the parameters of a cache for Weft's own devices, except [reg_ops]. Variables of the
- * environment decide, and the monitor is one that this machine allows. */
+/* Set all parameters of a cache for Weft's own devices, except [reg_ops], as the variables of the
+ * environment say. Returns OK | ESYSTEM (the monitor cannot be opened; logged) */
 enum weft_status wf_cache_params_own(struct wf_cache_params *out);
 
 enum weft_status wf_cache_user_open(struct wf_cache *cache, struct wf_cache_user **out);
@@ -149,8 +151,8 @@ void wf_caches_invalidate(const void *addr, size_t len);
 
 /* Register memory with the cache's device, but not in the cache. Calls [attempt], which returns
  * ELIMIT if the device can register no more, at most [tries] times. After each ELIMIT,
- * wf_cache_reclaim deregisters cached entries that are not in use: at least [bytes] and [entries]
- * entries. [entries] doubles after each attempt.
+ * wf_cache_reclaim deregisters cached entries that are not in use: at least [bytes] bytes and
+ * [entries] entries. [entries] doubles after each attempt.
  *
  * Returns  what the last attempt returned
  * Blocks   as wf_cache_get does if the device can register no more */
@@ -164,8 +166,8 @@ enum weft_status wf_cache_attempt(struct wf_cache *cache, uint64_t bytes, uint64
  * others, or until no thread is deregistering any more.
  *
  *   deregs   wf_cache_deregs before the device was asked
- * Returns whether anything was deregistered since then: if not, the device need not be asked
- * again. */
+ * Returns whether anything was deregistered since the caller read [deregs]. If not, the device has
+ * no more room than before, and the caller need not ask the device again. */
 bool wf_cache_reclaim(struct wf_cache *cache, uint64_t bytes, uint64_t entries, uint64_t deregs);
 /* Returns how many registrations the cache has deregistered since it was opened. */
 uint64_t wf_cache_deregs(struct wf_cache *cache);

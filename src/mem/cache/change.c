@@ -12,7 +12,7 @@
 #define CHANGES 32        /* how many changes are read from the log at a time */
 #define NAP_NS 20000      /* a waiter's sleep */
 #define WAIT_NS 1000000u  /* ns; the longest wait for changes of memory under way */
-#define HASTE_NS 1000000u /* for so many ns after a wait in vain, no thread waits */
+#define HASTE_NS 1000000u /* ns; for this time after a wait in vain, no thread waits */
 
 void wf_cache_nap(void)
 {
@@ -37,8 +37,8 @@ static UNDER_LOCK void retire_touching(struct wf_cache *c, uintptr_t start, uint
 {
     struct wf_range *r = wf_ranges_touching(&c->ranges, start, end);
     if (!r)
-        /* Most changes are of memory that is not registered. Then the users' locks, which hits
-         * need, are not taken. */
+        /* Most changes are of memory that is not registered. Return before taking the users' locks,
+         * because every cache hit needs one of them. */
         return;
     users_lock(c);
     do
@@ -76,9 +76,9 @@ static UNDER_LOCK void change_apply(struct wf_cache *c, const struct wf_changed 
 }
 
 /* The monitor overwrote changes numbered below c->next_change before the cache read them. So any
- * memory may have changed. If pages were dropped (madvise) by a lost change, their addresses are
- * unknown. Then no memory that is mapped now is cached again before the program unmaps this
- * memory. */
+ * memory may have changed. If one of the lost changes dropped pages (madvise), the addresses of
+ * these pages are unknown. Therefore all memory is tainted: memory that is mapped now is not cached
+ * before the program unmaps it. */
 static UNDER_LOCK void log_lost(struct wf_cache *c)
 {
     wf_cache_invalidate_range(c, 0, UINTPTR_MAX);
@@ -100,7 +100,7 @@ bool wf_cache_log_apply(struct wf_cache *c)
     if (seqcount == atomic_load_explicit(&c->applied, memory_order_relaxed))
         return true;
     while ((n = wf_monitor_read(m, c->next_change, change, CHANGES)) != 0) {
-        if (n < 0) { /* unread changes were overwritten; changes read from here on are newer */
+        if (n < 0) { /* unread changes were overwritten: go on with the next one to be logged */
             c->next_change = atomic_load_explicit(&m->logged, memory_order_acquire);
             log_lost(c);
             continue;
@@ -111,7 +111,7 @@ bool wf_cache_log_apply(struct wf_cache *c)
     }
     drops = wf_load_acquire(&m->drops);
     if (atomic_load_explicit(&m->seqcount, memory_order_acquire) != seqcount)
-        /* a change that was read may belong to a later seqcount, whose log is incomplete */
+        /* the reader has read more changes from the kernel, and may not have logged all of them */
         return false;
     c->drops_seen = drops;
     atomic_store_explicit(&c->applied, seqcount, memory_order_release); /* "applied" */

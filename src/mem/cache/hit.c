@@ -124,8 +124,8 @@ static inline bool hold_lookaside(struct wf_cache_user *u, const struct lookasid
     return true;
 }
 
-/* Store in a slot an entry of the cache that contains [start, end). Returns false if there is
- * none. */
+/* Find an entry of the cache that contains [start, end), and store it in a slot. Returns false if
+ * there is no such entry. */
 static bool hold_cached(struct wf_cache_user *u, uintptr_t start, uintptr_t end,
                         struct wf_cached *out)
 {
@@ -222,8 +222,8 @@ static void slot_clear(struct wf_cache_slot *slot)
     wf_store_release(&slot->entry, NULL); /* "slot" */
 }
 
-/* End a use if there is no monitor. The last use of an entry removes the entry from the cache:
- * nobody would report a change of its memory. */
+/* End a use in a cache without a monitor. At the end of its last use, the entry leaves the cache,
+ * because nobody would report a change of the entry's memory. */
 static void put_last(struct wf_cache_user *u, struct wf_cache_entry *e, struct wf_cache_slot *slot)
 {
     struct wf_cache *c = u->cache;

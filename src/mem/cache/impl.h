@@ -59,8 +59,8 @@ struct wf_cache_entry {
     _Atomic enum entry_state state;
     bool touched;   /* memory of the entry changed during its registration */
     bool on_demand; /* nothing is pinned: the device faults the pages in */
-    /* in the cache's queue (oldest first), limbo (left the cache, still in use), pending (being
-     * registered) or free list */
+    /* item of one of the cache's lists: queue (oldest first), limbo (left the cache, but may be in
+     * use), pending (being registered) or free */
     struct wf_list item;
     /* the cache's clock (insertions so far) when the entry was put at the end of the queue */
     uint64_t queued;
@@ -90,9 +90,10 @@ struct use_chunk {
  * held [logged] changes.
  *
  * One call does not prove that the range is watched: watch looks the mappings up before it asks the
- * kernel to watch them, and the mappings may change in between. Two calls prove it: the second call
- * looked up what the first call watched. Until the next change is logged, the whole range is
- * private memory and watched. */
+ * kernel to watch them, and the mappings may change in between. Two calls that return the same
+ * range prove it, if no change was logged in between: the second call looked up the mappings that
+ * the first call had watched. Until the next change is logged, the whole range is private memory
+ * and watched. */
 struct watched {
     struct wf_span span;
     uint64_t logged;
@@ -115,7 +116,7 @@ struct wf_cache_user {
     _Atomic uint64_t hits; /* other threads read it */
     struct wf_cache *cache;
     uint32_t lookaside_misses; /* lookups that missed the table since it was allocated */
-    struct watched watched;    /* the range that the last miss had the monitor watch */
+    struct watched watched;    /* the range that the last miss asked the monitor to watch */
     uint32_t used_chunks;      /* written under [lock] */
     struct wf_list item;       /* under cache->lock */
     struct use_chunk *chunk[USE_CHUNKS];
@@ -123,7 +124,7 @@ struct wf_cache_user {
 
 struct taint {
     uintptr_t start, end;
-    uint64_t last; /* number, in the log, of the latest event that dropped pages here */
+    uint64_t last; /* number in the log of the latest change that dropped pages here */
 };
 
 /* Counts of deregistrations, by which a thread that needs room at the device decides whether to
@@ -144,11 +145,11 @@ struct wf_cache {
     uintptr_t page; /* bytes */
     /* entries may stay registered while no transfer uses them (copied from the monitor) */
     bool keeps_idle;
-    _Atomic uint64_t applied;  /* the monitor's seqcount when its log was last applied to the end */
+    _Atomic uint64_t applied;  /* the monitor's seqcount when its whole log was last applied */
     _Atomic uint64_t clock;    /* counts insertions */
     _Atomic bool monitor_lost; /* the monitor has failed and reports no more changes */
-    /* The monitor overwrote events that dropped pages (madvise) before the cache read them. The
-     * reaper thread logs a warning and clears the flag. */
+    /* The monitor overwrote changes in its log that dropped pages (madvise) before the cache had
+     * read these changes. The reaper thread logs a warning and clears the flag. */
     _Atomic bool overrun;
     /* until this time (wf_now_ns) no thread waits for changes of memory that are under way */
     _Atomic uint64_t no_wait_until_ns;
@@ -156,7 +157,7 @@ struct wf_cache {
     struct wf_ranges ranges; /* written by a thread that holds [lock] and the locks of all users */
     struct wf_list users LOCKED, queue LOCKED, limbo LOCKED, pending LOCKED, free LOCKED;
     uint64_t next_change LOCKED; /* number of the first change in the log that is not applied */
-    /* the monitor's count of drops (madvise) when the log was last applied to its end */
+    /* the monitor's count of drops (madvise) when its whole log was last applied */
     uint64_t drops_seen LOCKED;
     /* From the latest probe that found no change under way: all changes numbered below probe_begin
      * were in the log before the probe, and each change numbered probe_end or higher began after
@@ -243,8 +244,8 @@ UNDER_LOCK WF_EXCLUDES(wf_cache_user_lock_class) void wf_cache_invalidate_range(
 /* Apply all changes in the monitor's log to the cache. Returns false if the log may be incomplete,
  * because the monitor's reader is adding to it. */
 UNDER_LOCK WF_EXCLUDES(wf_cache_user_lock_class) bool wf_cache_log_apply(struct wf_cache *c);
-/* Record that a probe found no change under way, and that the log has then been applied to its end.
- * Before that probe, the log held the changes numbered below [before]. */
+/* Record that a probe found no change under way, and that the whole log was applied after the
+ * probe. Before the probe, the log held the changes numbered below [before]. */
 UNDER_LOCK void wf_cache_probe_note(struct wf_cache *c, uint64_t before);
 UNDER_LOCK void wf_cache_taint_add(struct wf_cache *c, uintptr_t start, uintptr_t end,
                                    uint64_t number);
@@ -269,8 +270,8 @@ UNDER_NO_LOCK void wf_cache_monitor_lost(struct wf_cache *c);
 /* Deregister the entries that left the cache (limbo) and that no slot points to. Returns how
  * many. */
 UNDER_NO_LOCK uint64_t wf_cache_reap(struct wf_cache *c);
-/* Remove entries that are not in use, as wf_cache_evict does, and deregister them. Returns how many
- * bytes left the cache. */
+/* Call wf_cache_evict, and deregister the entries that it removed. Returns how many bytes left the
+ * cache. */
 UNDER_NO_LOCK uint64_t wf_cache_give_up(struct wf_cache *c, uint64_t bytes, uint64_t entries);
 /* Deregister an uncached entry, which was registered for one use, at the end of this use. */
 UNDER_NO_LOCK void wf_cache_uncached_dereg(struct wf_cache *c, struct wf_cache_entry *e);
@@ -288,8 +289,9 @@ static inline UNDER_NO_LOCK bool is_settled(struct wf_cache *c)
     if (probe(c) != WF_PROBE_CLEAN)
         return false;
     /* This load must come after the probe. The probe is a system call, which orders the probe and
-     * the load on x86. On arm64 the return from a system call is a context synchronization event.
-     * The acquire keeps later loads behind this load. */
+     * the load on x86. On arm64 the return from a system call is a context synchronization event:
+     * the processor fetches the load anew after this event. The acquire keeps later loads behind
+     * this load. */
     seqcount =
         atomic_load_explicit(&c->params.monitor->seqcount, memory_order_acquire); /* "seqcount" */
     if (atomic_load_explicit(&c->applied, memory_order_acquire) == seqcount)      /* "applied" */

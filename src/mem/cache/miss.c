@@ -7,7 +7,7 @@
 
 enum miss {
     MISS_EXACT, /* register the range itself; the entry may be cached */
-    /* register the range and the entries that touch it as one entry, which may be cached */
+    /* register one entry for the range and all entries that touch it; this entry may be cached */
     MISS_WIDE,
     MISS_UNCACHED /* registered for one use */
 };
@@ -141,7 +141,7 @@ static UNDER_ALL_LOCKS void pending_end(struct wf_cache *c, struct wf_cache_entr
 
 /* ---- a miss ---- */
 
-/* Have the monitor watch [start, end), unless an earlier watched range contains [start, end).
+/* Ask the monitor to watch [start, end), unless an earlier watched range contains [start, end).
  * Returns whether all of [start, end) is private memory and watched. *by describes the watched
  * range. */
 static bool watch(struct wf_cache_user *u, uintptr_t start, uintptr_t end, struct watched *by)
@@ -177,13 +177,13 @@ static UNDER_LOCK bool is_watched(struct wf_cache_user *u, const struct watched 
         return true;
     }
     u->watched.times = 0;
-    /* An earlier miss had the range in *by watched. A change that was logged since may have
-     * unmapped this range. */
+    /* If an earlier miss asked the monitor to watch the range in *by, a change that was logged
+     * since may have unmapped this range. */
     return !by->is_earlier;
 }
 
-/* Have the monitor watch [start, end), register the range, and store the new entry in a slot and in
- * *out. [miss] says whether the entry may be widened and cached. */
+/* Ask the monitor to watch [start, end), register the range, and store the new entry in a slot and
+ * in *out. [miss] says whether the entry may be widened and cached. */
 static enum weft_status register_and_hold(struct wf_cache_user *u, uintptr_t start, uintptr_t end,
                                           enum miss miss, struct wf_cached *out)
 {

@@ -10,8 +10,8 @@
 
 void wf_monitor_begin(struct wf_monitor *m)
 {
-    /* This is a full fence: the seqcount must be odd before the reader reads the change. The read
-     * lets the thread that made the change run on. */
+    /* This is a full fence: the seqcount must be odd before the reader reads the change, because
+     * the thread that made the change continues after the read. */
     atomic_fetch_add_explicit(&m->seqcount, 1, memory_order_seq_cst);
 }
 

@@ -8,13 +8,13 @@
  * thread may hold any lock of the program (it may be inside free). So the reader must never wait
  * for a lock, and the monitor takes no lock, allocates nothing and does not call caches.
  *
- * The seqcount is odd from before the reader reads a change until the change is in the log. A
- * thread that unmaps memory runs on only after the read. So whatever happens after the unmapping
- * sees an odd seqcount, or an even seqcount and the change in the log.
+ * The seqcount becomes odd before the reader reads a change, and becomes even when the change is in
+ * the log. A thread that unmaps memory continues only after the read. So code that runs after the
+ * unmapping sees an odd seqcount, or an even seqcount and the change in the log.
  *
- * The seqcount does not show changes that are under way. munmap frees the addresses before the
- * reader can read the change. Meanwhile another thread may map the addresses and use them. The
- * probe asks the kernel whether any change is under way.
+ * The seqcount does not show a change that the reader has not read yet. munmap frees the addresses
+ * before the reader can read the change, and another thread may map and use these addresses at
+ * once. The probe asks the kernel whether any such change is under way.
  *
  * Acquire/release pairs: "seqcount" is the reader's store of an even value, and the loads of
  * threads that then read the log. "slot" is the stores of a change's words into the log, and the
@@ -31,7 +31,7 @@
 enum wf_change {
     WF_CHANGE_GONE, /* the memory was unmapped, moved, or replaced by another mapping */
     /* The program drops the pages (madvise). The kernel removes the pages at an unknown time
-     * after the event. */
+     * after it has reported this change. */
     WF_CHANGE_DROPPED,
 };
 

@@ -42,8 +42,8 @@ struct wf_range *wf_ranges_containing(const struct wf_ranges *r, uintptr_t start
 /* Returns the first range that overlaps [start, end), or NULL. */
 struct wf_range *wf_ranges_touching(const struct wf_ranges *r, uintptr_t start, uintptr_t end);
 
-/* Returns whether the set lacks the chunk that the next insertion may need. Then the caller
- * allocates a chunk by malloc and gives this chunk to the set, which owns it from then on. */
+/* Returns true if the set lacks the chunk that the next insertion may need. In this case the caller
+ * allocates a chunk by malloc and gives it to the set, which owns the chunk from then on. */
 bool wf_ranges_needs_chunk(const struct wf_ranges *r);
 void wf_ranges_give_chunk(struct wf_ranges *r, struct wf_ranges_chunk *chunk);
 

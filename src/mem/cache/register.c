@@ -12,7 +12,7 @@
 #include "mem/cache/impl.h"
 
 #define EVICT_BATCH 16 /* how many entries are evicted after the device's first refusal */
-/* how often a registration is tried; the entries to evict double each time */
+/* how often a registration is tried; the number of entries to evict doubles after each try */
 #define TRIES 12
 
 /* Returns whether the limit of locked memory (RLIMIT_MEMLOCK) applies to this process. The limit

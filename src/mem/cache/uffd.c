@@ -163,8 +163,9 @@ static const char *fds_open(struct wf_uffd *u)
                                          UFFD_FEATURE_PAGEFAULT_FLAG_WP};
     if (!kernel_counts_changes())
         return "Linux is older than 5.15";
-    /* userfaultfd() sets UFFD_USER_MODE_ONLY, which needs no privilege, but does not handle page
-     * faults that the kernel itself takes. No page is protected, so there are no such faults. */
+    /* userfaultfd() sets UFFD_USER_MODE_ONLY. Therefore the process needs no privilege, but the
+     * descriptor cannot handle page faults in the kernel. No page is protected, so there are no
+     * such faults. */
     u->fd = userfaultfd();
     if (u->fd < 0)
         return errno == ENOSYS ? "this kernel has no userfaultfd"
@@ -214,7 +215,7 @@ static struct {
 } own;
 static pthread_mutex_t own_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Close the descriptors, which refer to the parent's memory. The fork handlers do not take
+/* In a forked child, close the descriptors, which refer to the parent's memory. No handler takes
  * own_lock: the holder of own_lock starts a thread, and so may wait for an allocator's lock. If the
  * fork held the allocator's lock and waited for own_lock, both threads would wait for ever. */
 static void own_child(struct wf_fork_item *item)
@@ -235,8 +236,8 @@ static const struct wf_fork_ops own_fork_ops = {
 static void *reader_main(void *arg)
 {
     struct wf_uffd *u = arg;
-    /* Read the mappings from the maps file of this thread, which never ends. The maps file of
-     * another thread cannot be read after that thread has ended. */
+    /* Use the maps file of this thread, because this thread never ends. The maps file of another
+     * thread cannot be read after that thread has ended. */
     int fd = wf_maps_open("/proc/thread-self/maps");
     if (fd >= 0) {
         close(u->maps_fd);
@@ -247,8 +248,8 @@ static void *reader_main(void *arg)
         struct pollfd p = {.fd = u->fd, .events = POLLIN};
         (void)poll(&p, 1, -1);
     } while (wf_uffd_read(u));
-    /* A thread that ends unmaps its stack. If this stack is watched, the reader would wait for
-     * itself. */
+    /* When a thread ends, it unmaps its stack. If the reader's stack is watched, the reader would
+     * then wait for itself. */
     for (;;)
         (void)pause();
     return NULL;
