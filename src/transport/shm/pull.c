@@ -18,8 +18,8 @@
  * of the call: if the mark is not mapped, the kernel copies nothing.
  *
  * The id that is passed to the kernel is that of the service thread, which lives as long as the
- * context and does not survive an exec. The id of the first thread, which is the pid, would not do:
- * if that thread has ended by pthread_exit(3), its memory cannot be read (ESRCH). */
+ * context and does not survive an exec. The pid, which is the id of the first thread, cannot be
+ * used: if the first thread has ended by pthread_exit(3), process_vm_readv fails with ESRCH. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <sys/mman.h>
@@ -37,7 +37,8 @@
 
 /* Create the mark, and permit other processes to read this one's memory. With the Yama security
  * module at scope 1, Ubuntu's default, only ancestors may read a process's memory, unless the
- * process permits others. All processes of the same user may, because Weft trusts them. */
+ * process permits others. This call permits all processes of the same user, because Weft trusts
+ * them. */
 enum weft_status wf_shm_pull_allow(struct shm_ctx *ctx)
 {
     void *p = mmap(NULL, MARK_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
