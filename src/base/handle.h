@@ -12,8 +12,8 @@
 /* The value that a closed object has as its fork generation. */
 #define WF_FORK_GEN_CLOSED UINT64_MAX
 
-/* At most so many closed objects, and at most so many bytes of them, are kept. At either limit
- * the oldest is freed. */
+/* The most closed objects that are kept, and the most bytes that these objects take together. When
+ * either limit is reached, the oldest object is freed. */
 #define WF_HANDLES_KEPT 65536u
 #define WF_HANDLES_BYTES ((size_t)64 << 20)
 

@@ -10,8 +10,8 @@
 #include "job/job.h"
 
 #define STEP_ARGS 9
-/* The largest number of polls in poll_rest. It exceeds the number of messages that one other node
- * may have sent and this rank not read: one for each round, and one for each report of trouble. */
+/* The largest number of polls in poll_rest. That is more than the messages from one other node that
+ * this rank may not have read yet: one for each round, and one for each report of trouble. */
 #define LAST_POLLS 64
 #define LOOK_MIN_NS 100000
 #define LOOK_MAX_NS 10000000
@@ -188,8 +188,7 @@ static void begin(struct weft_job *job)
     memset(a->last, 0, a->rounds * sizeof *a->last);
 }
 
-/* Returns the word in which the ranks of this node publish their calls, so that they can compare
- * them. */
+/* Returns the word in which the ranks of this node publish their calls, to compare them. */
 static uint64_t *calls(const struct weft_job *job)
 {
     return job->board.arrivals + 1 + (job->barriers & 1);

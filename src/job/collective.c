@@ -97,8 +97,8 @@ static enum weft_status open_remotes(struct weft_job *job, const struct memory_o
                                                    * ask one rank at once */
         if (offers[r].key_len > WEFT_KEY_MAX)
             return WEFT_EPROTO;
-        /* The other rank may be stopped, so try again until it answers. The poll reports it if it
-         * has died. */
+        /* The other rank may be stopped, so try again until it answers. If it has died,
+         * weft_ep_poll finds that and sets job->broken. */
 
         do {
             s = weft_remote_open(job->peers[r], offers[r].key, offers[r].key_len, &remotes[r]);
