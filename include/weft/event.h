@@ -77,8 +77,8 @@ WEFT_API enum weft_status weft_eq_close(struct weft_eq *eq);
  * Returns  OK | AGAIN (there is none) | EINVAL | EFORKED. Never blocks. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_eq_read(struct weft_eq *eq, struct weft_event *event);
 
-/* Take the oldest event from [eq], and wait for an event if there is none. A negative limit means
- * no limit.
+/* Take the oldest event from [eq], and wait for an event if there is none. A negative [timeout_ns]
+ * means no limit.
  * Returns  as weft_eq_read | ETIMEDOUT | ESYSTEM */
 WEFT_API WEFT_MUST_USE enum weft_status weft_eq_wait(struct weft_eq *eq, struct weft_event *event,
                                                      int64_t timeout_ns);

@@ -53,15 +53,16 @@ struct weft_job_params {
 WEFT_API WEFT_MUST_USE enum weft_status weft_job_open(const struct weft_job_params *params,
                                                       struct weft_job **out);
 
-/* Leave the job. The launcher takes an exit with code 0 after this call for a departure, not a
- * failure. The call is not collective: it waits for no other rank's call. If other ranks may still
- * need this rank, call weft_job_barrier first. The call closes the job's peers, endpoint and
- * context. The program must have closed all other objects that it opened on them, and operations
- * must have ended. The call polls, so handlers may run.
+/* Leave the job. If the process exits with code 0 after this call, the launcher treats that as a
+ * departure, not as a failure. The call is not collective: it waits for no other rank's call. If
+ * other ranks may still need this rank, call weft_job_barrier first. The call closes the job's
+ * peers, endpoint and context. The program must have closed all other objects that it opened on
+ * them, and operations must have ended. The call polls, so handlers may run.
  * Blocks   for the launcher, at most 5 s. On several nodes also to inform the other ranks, at most
  *          0.1 s, and as long as weft_ep_close and weft_ctx_close, at most WEFT_PEER_TIMEOUT each.
- *          Between the two steps of a barrier 1 s more. If the lowest rank of a node leaves there
- *          before all ranks of its node have notified, the barrier ends with ECLOSED.
+ *          If this rank leaves between the two steps of a barrier, 1 s more. If the lowest rank of
+ *          a node leaves then, before all ranks of its node have notified, the barrier ends with
+ *          ECLOSED.
  *          After a failure (a collective call failed, or a rank was lost) at most about 3 s in all.
  *          An operation that begins during the call, such as a posted receive that a message
  *          matches, gets 0.1 s. If it has not ended then, endpoint and context stay open until the

@@ -160,7 +160,7 @@ WEFT_API enum weft_status weft_ctx_close(struct weft_ctx *ctx);
  *             says what to change
  *   EVERSION  over a network: the peer has another version of Weft's protocol
  * WEFT_LOG=info logs the details. The callback may not send. The callback may record the loss and
- * read weft_peer_arg. Requests to [peer] that have no reply by then never get one. */
+ * read weft_peer_arg. A request to [peer] that has no reply by then never gets a reply. */
 typedef void (*weft_peer_down_fn)(struct weft_ep *ep, struct weft_peer *peer, enum weft_status why,
                                   void *arg);
 
@@ -181,8 +181,8 @@ enum weft_ep_flags {
  * returns. */
 struct weft_am_failure {
     struct weft_ep *ep;
-    /* The receiver of the request. If the program opened several peers for one endpoint, it may be
-     * another of them. */
+    /* The receiver of the request. If the program opened several peers for the receiving endpoint,
+     * this may be any of them. */
     struct weft_peer *peer;
     enum weft_status why; /* EHANDLER (the peer has no such handler) | ECANCELED (the peer called
                            * weft_am_drop) | for a long message: why the peer could not use its
@@ -195,7 +195,7 @@ struct weft_am_failure {
 };
 
 /* Called while the endpoint is polled, once for each request with a reply_max > 0 that gets no
- * reply for one of the reasons above. (A peer that breaks the protocol may cause more calls.) The
+ * reply for a reason that [why] lists. (A peer that breaks the protocol may cause more calls.) The
  * callback may do what a handler may. Without this callback the first failure is logged. If the
  * peer is lost, only peer_down is called. */
 typedef void (*weft_am_failed_fn)(const struct weft_am_failure *failure);
@@ -261,9 +261,9 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_ep_address(struct weft_ep *ep, void
  *    job do so themselves. The same is true of any two threads that poll a locked endpoint;
  *  - register handlers before other processes get the endpoint's address. */
 
-/* Deliver what has arrived: run handlers, complete operations, report lost peers. The room that a
- * call refused with AGAIN waits for is an event, too. Does a bounded amount of work, and never
- * blocks.
+/* Deliver what has arrived: run handlers, complete operations, report lost peers. If a call
+ * returned AGAIN for lack of room, new room is an event, too. Does a bounded amount of work, and
+ * never blocks.
  * Returns  the number of events handled, 0 if there were none; or a negative weft_status: EINVAL |
  *          ECONTEXT (inside a handler) | EFORKED */
 WEFT_API int weft_ep_poll(struct weft_ep *ep);
@@ -383,8 +383,8 @@ struct weft_am {
     /* The payload, in place, 16-byte aligned. The sender can still change it: copy before checking.
      */
     const void *data;
-    /* Payload bytes. A reply has at most reply_max - 1 of the request. A peer that breaks the
-     * protocol may send longer replies, and more of them. */
+    /* Payload bytes; in a reply at most the request's reply_max - 1. A peer that breaks the
+     * protocol may send longer replies, and more than one reply to a request. */
     uint32_t len;
     uint32_t reply_max;   /* longest reply payload + 1; 0 in a reply or a one-way request */
     const uint32_t *args; /* [nargs] words, a copy that no other process can write */
@@ -543,8 +543,8 @@ enum weft_access {
  * Across a network: if the context uses RDMA and has no authorization key (weft/mr.h), the memory
  * is registered with the NIC, as far as the limit on locked memory and WEFT_PINNED allow. Then all
  * its pages are pinned until the region is closed, and peers put and get without this process.
- * Otherwise this process performs each access when it polls the endpoint that the peer uses. It
- * always performs atomics and signals in that way.
+ * Otherwise this process performs each access when it polls the endpoint that the peer uses. This
+ * process always performs atomics and signals in that way.
  *   access  enum weft_access: the rights that peers get
  * Returns  OK | EINVAL (len 0, unknown access) | ENOMEM (also: [len] is more than memory and swap
  *          of this machine. After OK memory may still be missing when it is written) | ELIMIT |
@@ -562,7 +562,7 @@ enum weft_mem_type {
 /* Grant peers access to [len] bytes of the caller's own memory at [addr]. No other process maps
  * this memory. Peers on this node get from it by one copy through the kernel, without this process.
  * This process performs their puts and atomics when it polls the endpoint that the peer uses.
- * Within a node memory of weft_mem_alloc is faster. Across a network both are alike.
+ * Within a node memory of weft_mem_alloc is faster. Across a network there is no difference.
  *   addr    any mapped memory. It stays the caller's, and must stay mapped until the region is
  *           closed. After its pages were replaced (munmap and mmap, MADV_DONTNEED, truncation of a
  *           file) call weft_mr_refresh (weft/mr.h), since NICs still use the old pages
@@ -687,11 +687,13 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_op_wait(struct weft_ep *ep, struct 
  *
  *   status  what the call on [ep] that got [op] returned. If it is PENDING, this call waits as
  *           weft_op_wait. If it is AGAIN, the operation was not begun: this call waits for an
- * event, which may mean room; then make the call again. Any other status is returned as it is op
- * may be NULL if [status] is not PENDING Returns  OK | the operation's failure | PENDING (begun;
- * the time is over) | AGAIN (not begun: call again; also when the time is over) | [status] | EINVAL
- * | ECONTEXT | EFORKED | ESYSTEM Blocks   at most [timeout_ns]; negative: no limit. Runs handlers.
- */
+ *           event, which may mean room; then make the call again. Any other status is returned as
+ *           it is
+ *   op      may be NULL if [status] is not PENDING
+ * Returns  OK | the operation's failure | PENDING (begun; the time is over) | AGAIN (not begun:
+ *          call again; also when the time is over) | [status] | EINVAL | ECONTEXT | EFORKED |
+ *          ESYSTEM
+ * Blocks   at most [timeout_ns]; negative: no limit. Runs handlers. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_op_finish(struct weft_ep *ep, enum weft_status status,
                                                        struct weft_op *op, int64_t timeout_ns);
 
@@ -995,10 +997,11 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_am_long(struct weft_remote *r, uint
 /* Find out when earlier operations are complete; does not block. When this returns OK or [op]
  * completes, every put, get and atomic to [peer] that was started before is complete, also those
  * without an op. Their effects are then visible to a thread that synchronises with this one by
- * plain loads and stores in both directions (within a node this call is a full fence). op  may be
- * NULL. Then PENDING means: poll (weft_ep_wait) and call again Returns  OK (op->status is OK, too)
- * | PENDING (only if an operation was pending) | the first failure of an operation without op |
- * what weft_peer_status returns | EINVAL | EFORKED | ENOMEM | ELIMIT | ECONTEXT */
+ * plain loads and stores in both directions (within a node this call is a full fence).
+ *   op  may be NULL. Then PENDING means: poll (weft_ep_wait) and call again
+ * Returns  OK (op->status is OK, too) | PENDING (only if an operation was pending) | the first
+ *          failure of an operation without op | what weft_peer_status returns | EINVAL | EFORKED |
+ *          ENOMEM | ELIMIT | ECONTEXT */
 WEFT_API WEFT_MUST_USE enum weft_status weft_flush(struct weft_peer *peer, struct weft_op *op);
 
 /* ---- what this library can do ---- */
@@ -1026,11 +1029,12 @@ struct weft_path {
 };
 
 /* Report how Weft would perform an operation of [len] bytes to [peer]. The report comes from the
- * function that decides when the operation is started.
+ * function that chooses the path when an operation starts.
  *   operation  enum weft_operation
  *   r          the region, for PUT, GET, ATOMIC and AM_LONG; otherwise NULL
- * Returns  OK | EINVAL | EMSGSIZE (len is too long for this operation) | what weft_peer_status
- *          returns | EFORKED */
+ * Returns  OK | EINVAL | EMSGSIZE (AM: [len] is above weft_am_max) | ERANGE ([len] is above
+ *          r->length) | ENOSYS (ATOMIC: the region has WEFT_MR_NIC_ATOMICS, and its NIC cannot
+ *          perform the atomic) | what weft_peer_status returns | ECONTEXT | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_path_of(struct weft_peer *peer, unsigned operation,
                                                      const struct weft_remote *r, size_t len,
                                                      struct weft_path *out);
