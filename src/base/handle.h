@@ -25,8 +25,8 @@ void wf_handles_keep(void);
 bool wf_handle_free(void *object);
 
 /* The status of a call on an object whose fork generation is not that of this process. Returns
- * EINVAL if the object is closed (and logs that), or EFORKED if the object is the parent
- * process's. */
+ * EINVAL if the object is closed (and logs that), or EFORKED if the parent process
+ * opened the object. */
 enum weft_status wf_fork_gen_error(uint64_t fork_gen);
 
 #endif

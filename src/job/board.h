@@ -54,9 +54,10 @@
 #include <stdint.h>
 #include <weft/job.h>
 
-/* Two cache lines. With one, the adjacent-line prefetcher of x86 fetches another rank's flag along
- * with a rank's own flag. (Measured with 2 ranks: a barrier took up to 1.5 times a bare exchange of
- * a line with one line per flag, and up to 1.2 times with two.) */
+/* Bytes for each flag: two cache lines. If a flag had one line, the adjacent-line prefetcher of x86
+ * would fetch another rank's flag together with a rank's own flag. (Measured with 2 ranks, relative
+ * to a bare exchange of a line: a barrier took up to 1.5 times as long with one line for each flag,
+ * and up to 1.2 times as long with two lines.) */
 #define WF_BOARD_LINE 128
 
 struct wf_board {

@@ -7,9 +7,9 @@
 
 /* Each rank writes its bytes to its outbox in shared memory, then all ranks wait for each other,
  * then each rank reads all outboxes. One such barrier is enough, because consecutive collectives
- * use different halves of the outboxes. A rank writes to this half again in the next collective but
- * one. By then it has passed the collective in between, which every rank entered only after it had
- * read this half. */
+ * use different halves of the outboxes. A rank writes to this half again two collectives later.
+ * Before that it passes the collective in between, which every rank enters only after it has read
+ * this half. */
 static enum weft_status gather(struct weft_job *job, enum wf_call_kind kind, const void *mine,
                                size_t len, void *all)
 {

@@ -5,7 +5,7 @@
  * runs on a new thread, while the caller waits with a deadline. If the deadline passes first, the
  * thread goes on and keeps all that it uses: struct wf_launch_mine is then never freed. The
  * launcher counts as stuck for the rest of this process. Signals are blocked on these threads. The
- * threads that libpmix starts inherit that.
+ * threads that libpmix starts inherit the blocked signals.
  *
  * A process has one launcher, because PMIx gives a process one identity. */
 #ifndef WF_JOB_LAUNCH_H

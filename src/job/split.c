@@ -7,9 +7,9 @@
  * their notices (arrivals) in one cache line.
  *
  * A vote is a word that combines what several ranks named. Its kinds, in rising order: nothing (all
- * were anonymous), a name, a mismatch. Two votes combine to the higher one, and two different names
- * to a mismatch. A rank that sees all notices also sees the combined vote, the verdict. So every
- * rank gets the same verdict.
+ * were anonymous), a name, a mismatch. Two votes combine to the vote of the higher kind, and two
+ * different names combine to a mismatch. A rank that sees all notices also sees the combined vote,
+ * the verdict. So every rank gets the same verdict.
  *
  * Even and odd barriers use different words for votes. A rank can be one barrier ahead of a slower
  * rank that has not read its verdict yet. It cannot be two ahead: to pass the next barrier it needs

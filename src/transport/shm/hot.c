@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Which connections a poll visits. An endpoint may have thousands of connections, of which few are
- * active. A poll reads the lines of the active ones only. These are called hot, the others cold.
+ * active. A poll reads the lines of the active connections only, which are called hot. The inactive
+ * connections are called cold.
  *
  * A receiving connection that was idle for a while becomes cold. To the sender, a cold connection
  * looks like a receiver that sleeps: the sleep word is odd, and the check after the barrier found
@@ -177,8 +178,8 @@ void wf_shm_rxs_cool(struct shm_tep *t)
     }
 }
 
-/* Called before the owner sleeps: make the sleep words of the polled (hot) connections odd. Those
- * of the other (cold) connections are odd already. */
+/* Called before the owner sleeps: make the sleep words of the polled (hot) connections odd. The
+ * sleep words of the cold connections are odd already. */
 void wf_shm_rxs_sleep(struct shm_tep *t)
 {
     for (uint32_t i = 0; i < t->nrx_hot; i++)

@@ -192,8 +192,8 @@ static int inbox_handle(struct shm_tep *t)
 {
     int events;
     bool lost;
-    /* The flags are cleared before the checks. So what is flagged during the checks is seen by the
-     * next poll. */
+    /* The flags are cleared before the checks. So the next poll sees a flag that is set during the
+     * checks. */
     atomic_exchange_explicit(&t->inbox, 0, memory_order_acquire);
     lost = atomic_exchange_explicit(&t->peers_lost, 0, memory_order_acquire); /* "down" */
     if (lost)

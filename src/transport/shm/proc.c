@@ -106,8 +106,8 @@ void wf_shm_proc_set_mark(struct shm_ctx *ctx, const struct wf_process_id *id, u
     }
 }
 
-/* Release one reference. At the last one, the process is no longer watched. The service thread
- * frees the object later, because it may hold events that point to the object. */
+/* Release one reference. When the last reference is released, stop watching the process. The
+ * service thread frees the object later, because it may hold events that point to the object. */
 void wf_shm_proc_unref(struct shm_ctx *ctx, struct shm_proc *proc)
 {
     if (--proc->refs)
@@ -146,8 +146,8 @@ void wf_shm_proc_wipe(struct shm_proc *proc)
                  proc->id.pid);
 }
 
-/* [proc]'s process is lost. First all its remotes become invalid, then the owners of its peers are
- * notified. */
+/* [proc]'s process is lost. First make all remotes of that process invalid, then notify the owners
+ * of its peers. */
 void wf_shm_proc_down(struct shm_ctx *ctx, struct shm_proc *proc, enum weft_status why)
 {
     if (proc->down)

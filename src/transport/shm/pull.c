@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Copying from the memory of a local process by process_vm_readv(2).
  *
- * How is it known that the memory is the right one? A process that calls exec(2) keeps its pid, its
- * start time and its pidfd. Its new memory can be read before its sockets end. The kernel first
- * swaps the memory (exec_mmap), then closes descriptors (do_close_on_exec; both in fs/exec.c,
- * begin_new_exec). A closed socket takes effect only when the exec returns to user mode (fput), and
- * by then the new program is mapped. A forked child can keep a socket open, too. So no check of a
- * descriptor before or after the copy proves that the bytes are those of the old program.
+ * How is it proved that the bytes come from the right program? A process that calls exec(2) keeps
+ * its pid, its start time and its pidfd. Its new memory can be read before its sockets end. The
+ * kernel first swaps the memory (exec_mmap), then closes descriptors (do_close_on_exec; both in
+ * fs/exec.c, begin_new_exec). A closed socket takes effect only when the exec returns to user mode
+ * (fput), and by then the new program is mapped. A forked child can keep a socket open, too. So no
+ * check of a descriptor before or after the copy proves that the bytes are those of the old
+ * program.
  *
- * The copy itself proves it. Each context has a mark: a page of its own that begins with the
+ * The copy itself proves that. Each context has a mark: a page of its own that begins with the
  * context's token, 16 random bytes. One system call reads both the mark and the data. The kernel
  * takes one reference to one memory map at the beginning of the call, and reads everything through
  * it (mm/process_vm_access.c, process_vm_rw_core). So if the mark is correct, the data come from

@@ -265,7 +265,7 @@ void wf_shm_bye_send(const struct shm_watch *sock)
 }
 
 /* Tell all processes that this context closes. If a client does not read its socket, the socket may
- * have no room for BYE. So a word in the state segment says so, too. */
+ * have no room for BYE. So a word in the state segment also says that this context closes. */
 static void bye_send_all(struct shm_ctx *ctx)
 {
     wf_store_release(&ctx->mem->state[WF_MEM_STATE_LEFT], 1);

@@ -12,8 +12,8 @@
  * the publisher executes a fence after every message. tests/model/arm.pml checks both variants.
  *
  * The sleep word counts epochs. It is odd while its side sleeps. The publisher remembers the epoch
- * for which it sent a wake. So it wakes the sleeper once per sleep, and need not write to the
- * sleeper's memory. */
+ * for which it sent a wake. So the publisher wakes the sleeper once per sleep, and need not write
+ * to the sleeper's memory. */
 #ifndef WF_SHM_SLEEP_H
 #define WF_SHM_SLEEP_H
 

@@ -222,7 +222,8 @@ static enum weft_status send_large(struct shm_tx *tx, const struct wf_am_out *ou
 /* Returns the line at [tail], and prefetches the line AHEAD lines later. */
 static inline struct wf_shm_line *line_ahead(const struct shm_tx *tx, uint32_t tail)
 {
-    /* Prefetch only within the credit. The receiver may still have to read the lines after it. */
+    /* Prefetch only lines for which there is credit, since the receiver may still have to read the
+     * other lines. */
     if (tx->credit_end - tail > AHEAD)
         wf_prefetch_write(&tx->lines[(tail + AHEAD) & tx->mask]);
     return &tx->lines[tail & tx->mask];
