@@ -109,7 +109,7 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_cache_user_open(struct weft_cache *
 /* Close [user]. Returns  OK | EBUSY (uses were not put back; nothing changed) | EINVAL | EFORKED */
 WEFT_API enum weft_status weft_cache_user_close(struct weft_cache_user *user);
 
-/* A use of a registration. The memory is the caller's. */
+/* A use of a registration. The caller provides the memory of this struct. */
 struct weft_cache_use {
     void *handle; /* from reg; its memory contains the requested range */
     void *entry_;

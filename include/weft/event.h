@@ -88,7 +88,8 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_eq_wait(struct weft_eq *eq, struct 
 WEFT_API WEFT_MUST_USE enum weft_status weft_eq_write(struct weft_eq *eq,
                                                       const struct weft_event *event);
 
-/* Returns a descriptor that polls readable while [eq] has events. The descriptor belongs to [eq].
+/* Returns a descriptor that is readable (poll(2)) while [eq] has events. The descriptor belongs to
+ * [eq].
  * Returns  a descriptor; a negative weft_status: EINVAL | EFORKED */
 WEFT_API int weft_eq_fd(const struct weft_eq *eq);
 

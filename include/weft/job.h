@@ -65,8 +65,8 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_job_open(const struct weft_job_para
  *          ECLOSED.
  *          After a failure (a collective call failed, or a rank was lost) at most about 3 s in all.
  *          An operation that begins during the call, such as a posted receive that a message
- *          matches, gets 0.1 s. If it has not ended then, endpoint and context stay open until the
- *          process ends (logged).
+ *          matches, gets 0.1 s. If it has not ended by then, endpoint and context stay open until
+ *          the process ends (logged).
  * Returns  OK | EBUSY (an object of the caller is still open, or an operation is still under way
  *          after 0.5 s; nothing changed) | EINVAL | ECONTEXT | EFORKED */
 WEFT_API enum weft_status weft_job_close(struct weft_job *job);
@@ -101,13 +101,15 @@ WEFT_API struct weft_peer *weft_job_peer(struct weft_job *job, unsigned rank);
 WEFT_API int weft_job_peer_rank(const struct weft_job *job, const struct weft_peer *peer);
 
 /* Wait until every rank has made this call. Collective. Polls the job's endpoint, so handlers run.
- * Order    what ranks did by inlined puts before the barrier is visible after it. So are other
- *          operations that were complete before the barrier (weft_flush).
- * Returns  OK | EPEER (a rank died; every survivor gets this, also those that never communicated
- *          with it) | ECLOSED (a rank left) | EPROTO (see "different calls"; logged) | ECONTEXT |
- *          EINVAL | EFORKED | the reason why a rank on another node became unreachable: EUNREACH |
- *          EVERSION | ELIMIT | ENOMEM | ESYSTEM. After such a failure no collective call of this
- *          job succeeds any more, and each returns the same status. */
+ * Order    what ranks did by inlined puts before the barrier is visible after it. The effects of
+ *          other operations are visible, too, if they were complete before the barrier
+ *          (weft_flush).
+ * Returns  OK | EPEER (a rank died; every survivor gets this status, also ranks that never
+ *          communicated with the dead rank) | ECLOSED (a rank left) | EPROTO (see "different
+ *          calls"; logged) | ECONTEXT | EINVAL | EFORKED | the reason why a rank on another node
+ *          became unreachable: EUNREACH | EVERSION | ELIMIT | ENOMEM | ESYSTEM. After such a
+ *          failure no collective call of this job succeeds any more, and each returns the same
+ *          status. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_job_barrier(struct weft_job *job);
 
 /* Different calls. All ranks must make the same collective calls in the same order: barriers,
@@ -147,8 +149,8 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_job_barrier_wait(struct weft_job *j
 
 /* Get the name of the last barrier in two steps, after it ended with OK.
  *   name  set on OK
- * Returns  OK | ENOTAVAIL (no rank gave a name, the barrier did not end with OK, or there was none)
- *          | EINVAL | EFORKED */
+ * Returns  OK | ENOTAVAIL (no rank gave a name, the barrier did not end with OK, or there was no
+ *          such barrier) | EINVAL | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_job_barrier_name(const struct weft_job *job,
                                                               uint32_t *name);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Memory regions as fi_mr(3) of libfabric has them, on every transport.
+/* Memory regions as fi_mr(3) of libfabric defines them, on every transport.
  *
  * A region is the program's own memory: one buffer, or several buffers that peers see as one. The
  * mode bits of the context say how its regions are named, addressed and prepared. Without any mode

@@ -139,7 +139,7 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_ctx_set_key(struct weft_ctx *ctx, c
 /* Close [ctx] and stop its threads. Peers in other processes are told that this process left
  * (WEFT_ECLOSED).
  * Blocks   over a network until the kernels of other hosts have the last bytes that its endpoints
- *          sent, at most WEFT_PEER_TIMEOUT (10 s). Otherwise no.
+ *          sent, at most WEFT_PEER_TIMEOUT (10 s). Otherwise the call does not block.
  * Returns  OK | EBUSY (an endpoint or region is still open, or a key is still mapped; nothing
  *          changed) | EINVAL (NULL, or a job owns [ctx]) | EFORKED */
 WEFT_API enum weft_status weft_ctx_close(struct weft_ctx *ctx);
@@ -231,7 +231,7 @@ weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params *params, struct w
  * their receivers. Over a network this call waits until the receivers have taken them.
  * Blocks   over a network until all peers have taken what was sent, at most WEFT_PEER_TIMEOUT (10
  *          s; the log says if something was lost). For peers that do not poll, until 200 ms after
- *          their kernels have received it. Otherwise no.
+ *          their kernels have received what was sent. Otherwise the call does not block.
  * Returns  OK | EINVAL (NULL, or a job owns [ep]) | EBUSY (peers or remotes are open, or operations
  *          are in flight; nothing changed) | ECONTEXT | EFORKED */
 WEFT_API enum weft_status weft_ep_close(struct weft_ep *ep);
@@ -330,13 +330,13 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_words_wait(struct weft_ep *ep, stru
                                                         unsigned count, unsigned flags,
                                                         struct weft_peer *peer, int64_t timeout_ns);
 
-/* Returns a descriptor that polls readable when [ep] may have events, after a successful
- * weft_ep_arm. The descriptor belongs to [ep]: never read, write or close it.
+/* Returns a descriptor. After a successful weft_ep_arm, it becomes readable when [ep] may have
+ * events. The descriptor belongs to [ep]: never read, write or close it.
  * Returns  a descriptor; a negative weft_status: EINVAL | EFORKED */
 WEFT_API int weft_ep_fd(struct weft_ep *ep);
 
-/* Prepare to sleep on the descriptor of weft_ep_fd: any later event makes it readable, until the
- * next weft_ep_poll.
+/* Prepare to sleep on the descriptor of weft_ep_fd: any later event makes the descriptor readable,
+ * until the next weft_ep_poll.
  * Returns  OK | AGAIN (events are there: poll instead of sleeping) | EINVAL | ECONTEXT | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_ep_arm(struct weft_ep *ep);
 
@@ -460,9 +460,9 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_am_reply(const struct weft_am *am, 
                                                       const uint32_t *args, unsigned nargs,
                                                       const void *data, size_t len);
 
-/* A detached request, to which a reply is still due. The memory is the caller's, and may be copied.
- * The program replies to or drops one of the copies. After that the other copies give EINVAL, while
- * the endpoint is open. */
+/* A detached request, to which a reply is still due. The caller provides the memory of this struct,
+ * and may copy it. The program replies to or drops one of the copies. After that the other copies
+ * give EINVAL, while the endpoint is open. */
 struct weft_am_later {
     struct weft_ep *ep; /* that received the request */
     uint64_t id;        /* opaque */
@@ -485,8 +485,9 @@ struct weft_am_later {
 WEFT_API WEFT_MUST_USE enum weft_status weft_am_detach(const struct weft_am *am,
                                                        struct weft_am_later *out);
 
-/* Reply to a detached request. The endpoint's owner calls this, in a handler or outside. The sender
- * gets the reply as any other reply, except if it has closed all its peers for this endpoint.
+/* Reply to a detached request. The endpoint's owner calls this, inside or outside a handler. The
+ * sender gets the reply as any other reply, except if it has closed all its peers for this
+ * endpoint.
  *   nargs  0..15, one less than with weft_am_reply
  *   len    at most later->reply_max - 1; copied
  * Returns  OK (the reply leaves now, or when there is room: poll)
@@ -560,10 +561,10 @@ enum weft_mem_type {
 };
 
 /* Grant peers access to [len] bytes of the caller's own memory at [addr]. No other process maps
- * this memory. Peers on this node get from it by one copy through the kernel, without this process.
- * This process performs their puts and atomics when it polls the endpoint that the peer uses.
- * Within a node memory of weft_mem_alloc is faster. Across a network there is no difference.
- *   addr    any mapped memory. It stays the caller's, and must stay mapped until the region is
+ * this memory. A get by a peer on this node is one copy through the kernel, without this process.
+ * This process performs puts and atomics of these peers when it polls the endpoint that the peer
+ * uses. Within a node memory of weft_mem_alloc is faster. Across a network there is no difference.
+ *   addr    any mapped memory. The caller still owns it, and keeps it mapped until the region is
  *           closed. After its pages were replaced (munmap and mmap, MADV_DONTNEED, truncation of a
  *           file) call weft_mr_refresh (weft/mr.h), since NICs still use the old pages
  *   type    enum weft_mem_type; only host memory is supported
@@ -621,11 +622,11 @@ struct weft_remote {
 WEFT_API WEFT_MUST_USE enum weft_status weft_remote_open(struct weft_peer *peer, const void *key,
                                                          size_t key_len, struct weft_remote **out);
 
-/* One operation in flight. The memory is the caller's, zeroed before its first use. After a call
- * that returned PENDING, Weft uses the memory until status is no longer PENDING, so the memory must
- * stay valid. A call that returns OK sets status to OK and uses the op no more: done is not called.
- * A call that returns anything else (AGAIN or a failure) has begun nothing and leaves the op
- * unchanged, unless its comment says otherwise. */
+/* One operation in flight. The caller provides the memory, and zeroes it before its first use.
+ * After a call that returned PENDING, Weft uses the memory until status is no longer PENDING, so
+ * the memory must stay valid. A call that returns OK sets status to OK and uses the op no more:
+ * done is not called. A call that returns anything else (AGAIN or a failure) has begun nothing and
+ * leaves the op unchanged, unless its comment says otherwise. */
 struct weft_op {
     int32_t status; /* enum weft_status; written by Weft, read after polling */
     uint32_t flags; /* 0 */
@@ -780,10 +781,11 @@ WEFT_INLINE void weft_copy_(void *dst, const void *src, size_t len)
  *           registered.) Otherwise the target performs the put when it polls its endpoint.
  * Replay    If the connection breaks, Weft repeats all of a put that NICs had not completed, except
  *           if the target's NIC reports that the put was done. A NIC that has failed does not
- *           report that, and some drivers never do. A long put whose rest cannot be registered is
- *           repeated, too. A repeated put could overwrite later writes. So nobody, including the
- *           target and its atomics, may write to these bytes before the put is reported complete
- *           (by weft_put_signal or weft_am_long, or by a message sent after completion). */
+ *           report that, and some drivers never report it. A long put whose rest cannot be
+ *           registered is repeated, too. A repeated put could overwrite later writes. So nobody,
+ *           including the target and its atomics, may write to these bytes before the put is
+ *           reported complete (by weft_put_signal or weft_am_long, or by a message sent after
+ *           completion). */
 WEFT_INLINE WEFT_MUST_USE enum weft_status weft_put(struct weft_remote *r, uint64_t offset,
                                                     const void *src, size_t len, struct weft_op *op)
 {
@@ -833,8 +835,8 @@ enum weft_signal {
  *           within a node. If the target sleeps, it costs a system call, too. The call returns
  *           PENDING, as a put across a network does. ELIMIT, ENOMEM and ECONTEXT (in a handler)
  *           change nothing. If both regions are mapped here, data and word are in place when the
- *           call returns PENDING. Then it never returns AGAIN: without an op the message waits for
- *           room.
+ *           call returns PENDING. In that case the call never returns AGAIN: without an op the
+ *           message waits for room.
  * Blocks    as weft_put. Across a network the target updates the word, once, when the data are
  *           complete and the target polls its endpoint. */
 WEFT_INLINE WEFT_MUST_USE enum weft_status weft_put_signal(struct weft_remote *r, uint64_t offset,
