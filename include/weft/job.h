@@ -28,7 +28,7 @@ struct weft_job_params {
     uint32_t version;
     uint32_t flags; /* of the job's endpoint: enum weft_ep_flags */
     /* The peer_down of the job's endpoint; may be NULL. It is not called with WEFT_ECLOSED for a
-     * rank of the job, since a rank that leaves in order is no loss. After such a rank has left,
+     * rank of the job, since a rank that leaves normally is no loss. After such a rank has left,
      * weft_peer_status of its peer and calls that need the rank return ECLOSED. */
     weft_peer_down_fn peer_down;
     void *arg;

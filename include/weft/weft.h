@@ -195,9 +195,9 @@ struct weft_am_failure {
 };
 
 /* Called while the endpoint is polled, once for each request with a reply_max > 0 that gets no
- * reply for a reason that [why] lists. (A peer that breaks the protocol may cause more calls.) The
- * callback may do what a handler may. Without this callback the first failure is logged. If the
- * peer is lost, only peer_down is called. */
+ * reply. weft_am_failure.why lists the reasons. (A peer that breaks the protocol may cause more
+ * calls.) The callback may do what a handler may. Without this callback the first failure is
+ * logged. If the peer is lost, only peer_down is called. */
 typedef void (*weft_am_failed_fn)(const struct weft_am_failure *failure);
 
 struct weft_ep_params {
@@ -950,7 +950,7 @@ WEFT_INLINE uint64_t weft_atomic_do_(void *word, unsigned operation, unsigned ty
  * Returns    as weft_put. A failure after the check may have changed memory that no longer belongs
  *            to the region. With WEFT_MR_NIC_ATOMICS also ENOSYS (the NIC does not perform this
  *            atomic, or the peer is not reached by RDMA) | EUNREACH (weft_peer_status is OK, but
- *            the connection goes by TCP at present: nothing was done, try again)
+ *            the connection uses TCP at present: nothing was done, try again)
  * Once       An atomic is never done twice. If the connection breaks before this process knows that
  *            a NIC's atomic has ended, the atomic ends with ELOST: it was done once or not at all,
  *            and will not be done later. The word may tell which. (A put is repeated instead.)

@@ -293,8 +293,8 @@ static enum weft_status drive_until_done(struct weft_job *job, uint64_t deadline
 void wf_across_arrive(struct weft_job *job)
 {
     (void)wf_job_show_call(job, calls(job));
-    /* Pair "arrive" (board.h). The increment acquires as well as releases. So a rank that sees the
-     * last arrival sees what all ranks did before they arrived. */
+    /* Pair "arrive" (board.h). The increment is both an acquire and a release. So a rank that sees
+     * the last arrival sees what all ranks did before they arrived. */
     __atomic_fetch_add(job->board.arrivals, 1, __ATOMIC_ACQ_REL);
     if (job->across->leads)
         (void)push(job, true); /* wf_across_wait returns a failure */

@@ -178,9 +178,9 @@ enum weft_status wf_job_await(struct weft_job *job, const uint64_t *word, uint64
 }
 
 /* In each round a rank stores its call in the flag of another rank. It stores a mismatch instead if
- * an earlier round has brought a different call. So each round forwards what earlier rounds
- * brought. After the last round every rank knows whether all calls were equal, and all ranks end
- * with the same status. */
+ * it received a different call in an earlier round. So each round forwards what the rank received
+ * in earlier rounds. After the last round every rank knows whether all calls were equal, and all
+ * ranks end with the same status. */
 static enum weft_status disseminate(struct weft_job *job, uint64_t deadline_ns)
 {
     const struct wf_board *b = &job->board;
@@ -213,8 +213,8 @@ static enum weft_status count(struct weft_job *job, uint64_t deadline_ns)
     uint64_t *calls = b->arrivals + 1 + (job->barriers & 1), before;
     enum weft_status s = WEFT_OK;
     (void)wf_job_show_call(job, calls);
-    /* Pair "arrive" (board.h). The increment acquires as well as releases. So a rank that sees the
-     * last arrival sees what all ranks did before they arrived. */
+    /* Pair "arrive" (board.h). The increment is both an acquire and a release. So a rank that sees
+     * the last arrival sees what all ranks did before they arrived. */
     before = __atomic_fetch_add(b->arrivals, 1, __ATOMIC_ACQ_REL);
     if (before + 1 < all)
         s = wait_yielding(job, b->arrivals, all, deadline_ns);

@@ -63,7 +63,7 @@ static void depart(struct weft_job *job)
         wf_across_finish(job);
     if (job->notified && wf_across_is_through(job))
         passed = job->barriers;
-    if (job->notified) /* ranks that wait in a different call then find the mismatch */
+    if (job->notified) /* so that ranks in a different call find the mismatch */
         (void)wf_job_show_call(job, job->board.waits);
     wf_board_depart(&job->board, passed, job->broken == WEFT_EPEER);
     if (job->across)

@@ -20,7 +20,7 @@
  * again. An unused board costs little: a memfd of which one line is touched.
  *
  * The board is at least as long as a slab, so that it gets a slab of its own. Then the host can
- * release the whole slab, and ranks that still map it keep its pages (board.h). Huge pages are
+ * release the whole slab, while the pages stay mapped in other ranks (board.h). Huge pages are
  * turned off, because only a few pages are used, and one huge page would take 2 MiB at the first
  * touch. */
 static enum weft_status make_board(struct weft_job *job, struct wf_card *card)

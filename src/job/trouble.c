@@ -16,7 +16,7 @@
  * report takes time only if the queue to another node is full because that node does not poll. Such
  * a node learns of the departure when the leader's endpoint closes. */
 #define LEAVE_NS 100000000u
-/* A rank may leave the job in order and fail afterwards. Then its node reports that it left, and
+/* A rank may leave the job normally and fail afterwards. Then its node reports that it left, and
  * the launcher reports that it failed. The two reports take different ways, so the report of its
  * node may arrive this much later than the report of the launcher. */
 #define FAR_FAILED_NS 1000000000u

@@ -412,7 +412,7 @@ static UNDER_LOCK enum weft_status answer_handle(struct shm_ctx *ctx, struct shm
     return WEFT_EPROTO;
 }
 
-/* Has [proc]'s process closed the connection in order, rather than died? A process that closes the
+/* Has [proc]'s process itself closed the connection, rather than died? A process that closes the
  * connection sends BYE first. If it closes its context and the socket has no room for BYE, a word
  * in its state segment says so. */
 static bool closed_in_order(const struct shm_proc *proc)

@@ -567,8 +567,8 @@ static inline int wf_shm_peer_lost(const struct shm_peer *peer)
 }
 
 /* Like wf_shm_peer_lost, but also returns ECLOSED if the peer's endpoint was closed while its
- * process lives on. A closed endpoint is detected only after WELCOME, the packet that brings the
- * words which say what endpoints are open. */
+ * process lives on. A closed endpoint is detected only after WELCOME: this packet brings the words
+ * that show which endpoints are open. */
 static inline int wf_shm_peer_gone(const struct shm_peer *peer)
 {
     int down = wf_shm_peer_lost(peer);
