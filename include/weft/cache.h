@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A cache of memory registrations, for runtimes that drive a device of their own which pins memory.
+/* A cache of memory registrations, for runtimes that themselves drive a device which pins memory.
  * Weft's transports use the same cache.
  *
- * A cache never returns a stale registration. A registration that it returns is one of the pages
- * that are at these addresses now, whatever any thread of the program unmapped, moved, dropped or
- * mapped anew. The cache needs no hooks in libc. The program makes the usual promise: from before
- * weft_cache_get until weft_cache_put it does not unmap, move or drop the memory that it transfers.
- * Memory whose changes cannot be seen is registered for each transfer.
+ * A cache never returns a stale registration. A registration that it returns covers the pages that
+ * are mapped at its addresses at that moment, whatever any thread of the program unmapped, moved,
+ * dropped or mapped anew before. The cache needs no hooks in libc. The program makes the usual
+ * promise: from before weft_cache_get until weft_cache_put it does not unmap, move or drop the
+ * memory that it transfers. Memory whose changes cannot be seen is registered for each transfer.
  *
  *   weft_cache        any thread
  *   weft_cache_user   a thread's (or endpoint's) access to a cache; one thread at a time
@@ -41,7 +41,7 @@ struct weft_registrar {
 enum weft_monitor {
     WEFT_MONITOR_AUTO = 0, /* userfaultfd; where that is denied, NONE */
     /* The kernel reports changes (Linux 5.15 or later; no privilege needed). The cache keeps
-     * registrations of private memory without a file. A thread that unmaps memory which was ever
+     * registrations of private anonymous memory. A thread that unmaps memory which was ever
      * registered waits some microseconds, until another thread has read the kernel's report. */
     WEFT_MONITOR_USERFAULTFD,
     /* The program reports changes by weft_mem_invalidate, before it unmaps, moves or drops memory.
@@ -54,13 +54,15 @@ enum weft_monitor {
 
 enum weft_cache_flags {
     /* The program promises: one thread alone maps, unmaps, moves, drops and frees memory that is
-     * ever transferred, and the same thread transfers it. That saves a system call for each hit. */
+     * ever transferred, and the same thread transfers it. That saves a system call for each cache
+     * hit. */
     WEFT_CACHE_SINGLE = 1,
-    /* On a miss, register adjacent registered ranges together with the missing range, as one. */
+    /* On a miss, register the missing range and the registered ranges next to it as one range. */
     WEFT_CACHE_MERGE = 2,
     /* Compare each hit with the mapped pages, and abort the process with a message if they differ.
      * The comparison shows whether the cache causes an error, but is slow. With CAP_SYS_ADMIN it
-     * detects the most differences. If the registrar does not pin, it aborts without a cause. */
+     * detects the most differences. If the registrar does not pin memory, the process aborts
+     * although nothing is wrong. */
     WEFT_CACHE_VERIFY = 4,
 };
 
@@ -86,8 +88,8 @@ struct weft_cache_params {
 
 /* Open a cache. max_count and max_bytes bound idle registrations only: no transfer is refused
  * because of them. The variables WEFT_MR_CACHE_SIZE, _COUNT and _MONITOR, where set, take
- * precedence over [params]. WEFT_DEBUG=verify and =merge add the flags. Pinned memory counts
- * against WEFT_PINNED.
+ * precedence over [params]. WEFT_DEBUG=verify and WEFT_DEBUG=merge add these flags. Pinned memory
+ * counts against WEFT_PINNED.
  * The call starts a thread, unless nothing is kept. With userfaultfd it also starts one thread for
  * the process, which lives until the process ends. Neither thread takes signals.
  *   params  read during the call
@@ -107,7 +109,7 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_cache_user_open(struct weft_cache *
 /* Close [user]. Returns  OK | EBUSY (uses were not put back; nothing changed) | EINVAL | EFORKED */
 WEFT_API enum weft_status weft_cache_user_close(struct weft_cache_user *user);
 
-/* A use of a registration. The memory is the caller's. */
+/* A use of a registration. The caller provides the memory of this struct. */
 struct weft_cache_use {
     void *handle; /* from reg; its memory contains the requested range */
     void *entry_;
@@ -119,11 +121,11 @@ struct weft_cache_use {
  * Blocks   a hit does not block. A miss waits for the registrar, and at most 2 ms while another
  *          thread unmaps. If the registrar can register no more, a miss also waits until other
  *          threads have deregistered. That takes 200 ms at most if the device is stuck, and 2.2 s
- * at most if other threads take what becomes free Returns  OK | EINVAL (len is 0, or the range
- * wraps) | ENOMEM (also: the user has 65,536 uses) | EFORKED | ELIMIT (the registrar or WEFT_PINNED
- * allows no more even after all idle registrations were given up, or other threads took what became
- * free twelve times: the caller should copy through registered memory) | what the registrar returns
- */
+ *          at most if other threads take what becomes free
+ * Returns  OK | EINVAL (len is 0, or the range wraps) | ENOMEM (also: the user has 65,536 uses) |
+ *          EFORKED | ELIMIT (the registrar or WEFT_PINNED allows no more even after all idle
+ *          registrations were given up, or other threads took what became free twelve times: the
+ *          caller should copy through registered memory) | what the registrar returns */
 WEFT_API WEFT_MUST_USE enum weft_status weft_cache_get(struct weft_cache_user *user,
                                                        const void *addr, size_t len,
                                                        struct weft_cache_use *out);
@@ -136,8 +138,8 @@ WEFT_API uint64_t weft_cache_shrink(struct weft_cache *cache, uint64_t bytes);
 /* Report that [addr, addr + len) is about to be unmapped, moved or dropped, or was. After this
  * returns, no new transfer uses an old registration of the range. The report is for all caches of
  * the process, those of Weft's transports too. Any thread may call this, also inside an allocator:
- * the call allocates nothing, and takes only locks that are held for microseconds. len 0: no
- * effect. */
+ * the call allocates nothing, and takes only locks that are held for microseconds. A [len] of 0 has
+ * no effect. */
 WEFT_API void weft_mem_invalidate(const void *addr, size_t len);
 
 struct weft_cache_counts {

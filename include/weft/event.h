@@ -77,8 +77,8 @@ WEFT_API enum weft_status weft_eq_close(struct weft_eq *eq);
  * Returns  OK | AGAIN (there is none) | EINVAL | EFORKED. Never blocks. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_eq_read(struct weft_eq *eq, struct weft_event *event);
 
-/* Take the oldest event from [eq], and wait for an event if there is none. A negative limit means
- * no limit.
+/* Take the oldest event from [eq], and wait for an event if there is none. A negative [timeout_ns]
+ * means no limit.
  * Returns  as weft_eq_read | ETIMEDOUT | ESYSTEM */
 WEFT_API WEFT_MUST_USE enum weft_status weft_eq_wait(struct weft_eq *eq, struct weft_event *event,
                                                      int64_t timeout_ns);
@@ -88,7 +88,8 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_eq_wait(struct weft_eq *eq, struct 
 WEFT_API WEFT_MUST_USE enum weft_status weft_eq_write(struct weft_eq *eq,
                                                       const struct weft_event *event);
 
-/* Returns a descriptor that polls readable while [eq] has events. The descriptor belongs to [eq].
+/* Returns a descriptor that is readable (poll(2)) while [eq] has events. The descriptor belongs to
+ * [eq].
  * Returns  a descriptor; a negative weft_status: EINVAL | EFORKED */
 WEFT_API int weft_eq_fd(const struct weft_eq *eq);
 

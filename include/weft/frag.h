@@ -9,9 +9,9 @@
  *     weft_frag_alloc(peer, 0, weft_frag_order(a), &fin);   a message that follows the put
  *     weft_frag_send(fin, HANDLER, NULL, 0);                its handler finds the data in place
  *
- * No call waits in between. Fragments with an order do not slow fragments without one.
- * A peer's fragments belong to the owner of the peer's endpoint. The program frees them before it
- * closes the peer, and fragments that are puts before it closes their remote. */
+ * No call waits in between. Fragments with an order do not slow fragments without an order.
+ * A peer's fragments belong to the owner of the peer's endpoint. The program frees these fragments
+ * before it closes the peer, and frees a put before it closes the put's remote. */
 #ifndef WEFT_FRAG_H
 #define WEFT_FRAG_H
 

@@ -28,7 +28,7 @@ struct weft_job_params {
     uint32_t version;
     uint32_t flags; /* of the job's endpoint: enum weft_ep_flags */
     /* The peer_down of the job's endpoint; may be NULL. It is not called with WEFT_ECLOSED for a
-     * rank of the job, since a rank that leaves in order is no loss. After such a rank has left,
+     * rank of the job, since a rank that leaves normally is no loss. After such a rank has left,
      * weft_peer_status of its peer and calls that need the rank return ECLOSED. */
     weft_peer_down_fn peer_down;
     void *arg;
@@ -53,19 +53,20 @@ struct weft_job_params {
 WEFT_API WEFT_MUST_USE enum weft_status weft_job_open(const struct weft_job_params *params,
                                                       struct weft_job **out);
 
-/* Leave the job. The launcher takes an exit with code 0 after this call for a departure, not a
- * failure. The call is not collective: it waits for no other rank's call. If other ranks may still
- * need this rank, call weft_job_barrier first. The call closes the job's peers, endpoint and
- * context. The program must have closed all other objects that it opened on them, and operations
- * must have ended. The call polls, so handlers may run.
+/* Leave the job. If the process exits with code 0 after this call, the launcher treats that as a
+ * departure, not as a failure. The call is not collective: it waits for no other rank's call. If
+ * other ranks may still need this rank, call weft_job_barrier first. The call closes the job's
+ * peers, endpoint and context. The program must have closed all other objects that it opened on
+ * them, and operations must have ended. The call polls, so handlers may run.
  * Blocks   for the launcher, at most 5 s. On several nodes also to inform the other ranks, at most
  *          0.1 s, and as long as weft_ep_close and weft_ctx_close, at most WEFT_PEER_TIMEOUT each.
- *          Between the two steps of a barrier 1 s more. If the lowest rank of a node leaves there
- *          before all ranks of its node have notified, the barrier ends with ECLOSED.
+ *          If this rank leaves between the two steps of a barrier, 1 s more. If the lowest rank of
+ *          a node leaves then, before all ranks of its node have notified, the barrier ends with
+ *          ECLOSED.
  *          After a failure (a collective call failed, or a rank was lost) at most about 3 s in all.
  *          An operation that begins during the call, such as a posted receive that a message
- *          matches, gets 0.1 s. If it has not ended then, endpoint and context stay open until the
- *          process ends (logged).
+ *          matches, gets 0.1 s. If it has not ended by then, endpoint and context stay open until
+ *          the process ends (logged).
  * Returns  OK | EBUSY (an object of the caller is still open, or an operation is still under way
  *          after 0.5 s; nothing changed) | EINVAL | ECONTEXT | EFORKED */
 WEFT_API enum weft_status weft_job_close(struct weft_job *job);
@@ -100,13 +101,15 @@ WEFT_API struct weft_peer *weft_job_peer(struct weft_job *job, unsigned rank);
 WEFT_API int weft_job_peer_rank(const struct weft_job *job, const struct weft_peer *peer);
 
 /* Wait until every rank has made this call. Collective. Polls the job's endpoint, so handlers run.
- * Order    what ranks did by inlined puts before the barrier is visible after it. So are other
- *          operations that were complete before the barrier (weft_flush).
- * Returns  OK | EPEER (a rank died; every survivor gets this, also those that never communicated
- *          with it) | ECLOSED (a rank left) | EPROTO (see "different calls"; logged) | ECONTEXT |
- *          EINVAL | EFORKED | the reason why a rank on another node became unreachable: EUNREACH |
- *          EVERSION | ELIMIT | ENOMEM | ESYSTEM. After such a failure no collective call of this
- *          job succeeds any more, and each returns the same status. */
+ * Order    what ranks did by inlined puts before the barrier is visible after it. The effects of
+ *          other operations are visible, too, if they were complete before the barrier
+ *          (weft_flush).
+ * Returns  OK | EPEER (a rank died; every survivor gets this status, also ranks that never
+ *          communicated with the dead rank) | ECLOSED (a rank left) | EPROTO (see "different
+ *          calls"; logged) | ECONTEXT | EINVAL | EFORKED | the reason why a rank on another node
+ *          became unreachable: EUNREACH | EVERSION | ELIMIT | ENOMEM | ESYSTEM. After such a
+ *          failure no collective call of this job succeeds any more, and each returns the same
+ *          status. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_job_barrier(struct weft_job *job);
 
 /* Different calls. All ranks must make the same collective calls in the same order: barriers,
@@ -146,8 +149,8 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_job_barrier_wait(struct weft_job *j
 
 /* Get the name of the last barrier in two steps, after it ended with OK.
  *   name  set on OK
- * Returns  OK | ENOTAVAIL (no rank gave a name, the barrier did not end with OK, or there was none)
- *          | EINVAL | EFORKED */
+ * Returns  OK | ENOTAVAIL (no rank gave a name, the barrier did not end with OK, or there was no
+ *          such barrier) | EINVAL | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_job_barrier_name(const struct weft_job *job,
                                                               uint32_t *name);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Memory regions as fi_mr(3) of libfabric has them, on every transport.
+/* Memory regions as fi_mr(3) of libfabric defines them, on every transport.
  *
  * A region is the program's own memory: one buffer, or several buffers that peers see as one. The
  * mode bits of the context say how its regions are named, addressed and prepared. Without any mode
@@ -14,7 +14,7 @@
  * maps such a region. Memory of weft_mem_alloc, which other processes map, ignores all modes except
  * WEFT_MR_LOCAL and authorization.
  *
- * Across a network NICs (RDMA) put to and get from a region without its owner, if the region was
+ * Across a network, NICs (RDMA) perform puts and gets without the region's owner, if the region was
  * opened by its raw key and meets three conditions. It is one buffer. It has WEFT_MR_ALLOCATED (or
  * WEFT_MR_DMABUF). It has no authorization key and none of WEFT_MR_ENDPOINT, WEFT_MR_EVENT and
  * WEFT_MR_PMEM. Then the owner's NIC checks the accesses. The pages are pinned, or, with
@@ -49,9 +49,9 @@ enum weft_mr_mode {
     WEFT_MR_VIRT_ADDR = 1 << 4,
     /* All pages of a region must exist when it is registered, and must stay until it is closed or
      * refreshed, since NICs keep using the registered pages. Without this bit pages may be missing:
-     * an access to a missing page ends with WEFT_EFAULT. (Even then no page may go while an atomic
-     * changes it in place, and before Linux 5.14 no page may be missing where pages are read-only.)
-     */
+     * an access to a missing page ends with WEFT_EFAULT. (Even without this bit no page may be
+     * unmapped while an atomic changes it in place, and before Linux 5.14 no page may be missing
+     * where pages are read-only.) */
     WEFT_MR_ALLOCATED = 1 << 5,
     /* Weft chooses the keys. */
     WEFT_MR_PROV_KEY = 1 << 6,
@@ -107,15 +107,16 @@ enum weft_mr_flags {
     WEFT_MR_DMABUF = 4,
     /* The context's NIC (RDMA) performs all atomics on the region, for every process. The reason:
      * atomics of NICs and of processors are not atomic with each other, unless a device says that
-     * they are. So the owner may use no atomic instructions on the words of the region. An atomic
-     * that the NIC cannot be asked for is refused with WEFT_ENOSYS. Refused are:
-     *  - all except WEFT_ATOMIC_ADD and WEFT_ATOMIC_CAS of 64 bits, also signals to the region.
-     *    NICs have no other atomics. (Weft does not build others from compare-and-swaps: that would
-     *    take as long as other processes interfere, and each step could be lost. A program that
-     *    needs such an atomic builds it itself, and knows when to give up.)
-     *  - atomics of peers that this handle does not reach by RDMA: the owner itself, and processes
-     *    of its node that use shared memory;
-     *  - atomics through a key of 64 bits.
+     * they are. So the owner may use no atomic instructions on the words of the region. WEFT_ENOSYS
+     * is returned for these atomics:
+     *  - an operation other than WEFT_ATOMIC_ADD and WEFT_ATOMIC_CAS of 64 bits, because NICs have
+     *    no others; also a signal to the region. (Weft does not build other atomics from
+     *    compare-and-swaps. That would take as long as other processes interfere, and each step
+     *    could end with WEFT_ELOST. A program can build them itself, since it knows when to give
+     *    up.)
+     *  - an atomic by a peer that does not reach the region by RDMA: the owner itself, or a process
+     *    of the owner's node that uses shared memory.
+     *  - an atomic through a key of 64 bits.
      * Puts and gets are not affected. They are not atomic with respect to these atomics, but
      * reading an aligned word gives one value.
      * The flag is for one buffer, aligned to 8 bytes, that grants WEFT_REMOTE_READ and
@@ -197,9 +198,9 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_mr_reg(struct weft_ctx *ctx, void *
                                                     struct weft_mr **out, void *context);
 
 /* Count the writes of peers to [mr] in [counter], atomics included. Each operation counts once,
- * when its bytes are in place; a put with a signal counts as two. A region is bound once, for good.
- * After its counter is closed, its writes are not counted. The endpoints through which writes
- * arrive need WEFT_EP_RMA_EVENT: otherwise the writes end with WEFT_EACCESS.
+ * when its bytes are in place; a put with a signal counts as two. A region can be bound only once.
+ * After the counter is closed, writes to the region are not counted. The endpoints through which
+ * writes arrive need WEFT_EP_RMA_EVENT: otherwise the writes end with WEFT_EACCESS.
  *   flags  WEFT_REMOTE_WRITE
  * Returns  OK | EINVAL (the region is bound already, has no WEFT_MR_EVENT, or was created disabled
  *          and has been enabled) | ENOSYS (flags asks to count other accesses) | EBADFLAGS |

@@ -8,9 +8,9 @@
  * Memory: a message that arrives before its receive is kept, without limit. So a receiver that
  * polls but posts no receives needs more memory for each short message. The log warns when the
  * messages of an endpoint take 256 MiB, and each time that the amount has doubled. If senders may
- * run ahead without end, a program can make them wait for an answer now and then. Or it can set
- * WEFT_MSG_EAGER lower: longer messages stay in the memory of their sender, whose operations then
- * wait.
+ * run ahead without end, a program can make them wait for an answer from time to time. Or it can
+ * set WEFT_MSG_EAGER lower: longer messages stay in the memory of their sender, whose operations
+ * then wait.
  *
  * A short message (up to WEFT_MSG_EAGER bytes) is copied on its way, and the sender may reuse its
  * source at once. A longer message stays in place until a receive matches it. Then the receiver
@@ -62,9 +62,9 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_msg_sendv(struct weft_peer *peer, u
  * Returns  PENDING | OK or ETRUNC (complete already: op is filled in, its done is not called) |
  *          EINVAL | ENOMEM | ELIMIT (2^24 operations and receives are under way) | ECONTEXT |
  *          EFORKED
- *          | what weft_peer_status returns for [source], if no message of it is left
- * Receives do not count against the limit of operations of weft_msg_send. A receive can be posted
- * and completes, however many sends, puts and gets of this endpoint are under way.
+ *          | what weft_peer_status returns for [source], if no message from [source] is left
+ * Receives do not count against the limit of operations of weft_msg_send. So receives can be posted
+ * and can complete while any number of sends, puts and gets of this endpoint are under way.
  * When [source] is lost, the receives that name it complete with the reason, but only after all
  * messages that [source] had sent were received. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_msg_recv(struct weft_ep *ep, struct weft_peer *source,

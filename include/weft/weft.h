@@ -139,7 +139,7 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_ctx_set_key(struct weft_ctx *ctx, c
 /* Close [ctx] and stop its threads. Peers in other processes are told that this process left
  * (WEFT_ECLOSED).
  * Blocks   over a network until the kernels of other hosts have the last bytes that its endpoints
- *          sent, at most WEFT_PEER_TIMEOUT (10 s). Otherwise no.
+ *          sent, at most WEFT_PEER_TIMEOUT (10 s). Otherwise the call does not block.
  * Returns  OK | EBUSY (an endpoint or region is still open, or a key is still mapped; nothing
  *          changed) | EINVAL (NULL, or a job owns [ctx]) | EFORKED */
 WEFT_API enum weft_status weft_ctx_close(struct weft_ctx *ctx);
@@ -160,7 +160,7 @@ WEFT_API enum weft_status weft_ctx_close(struct weft_ctx *ctx);
  *             says what to change
  *   EVERSION  over a network: the peer has another version of Weft's protocol
  * WEFT_LOG=info logs the details. The callback may not send. The callback may record the loss and
- * read weft_peer_arg. Requests to [peer] that have no reply by then never get one. */
+ * read weft_peer_arg. A request to [peer] that has no reply by then never gets a reply. */
 typedef void (*weft_peer_down_fn)(struct weft_ep *ep, struct weft_peer *peer, enum weft_status why,
                                   void *arg);
 
@@ -181,8 +181,8 @@ enum weft_ep_flags {
  * returns. */
 struct weft_am_failure {
     struct weft_ep *ep;
-    /* The receiver of the request. If the program opened several peers for one endpoint, it may be
-     * another of them. */
+    /* The receiver of the request. If the program opened several peers for the receiving endpoint,
+     * this may be any of them. */
     struct weft_peer *peer;
     enum weft_status why; /* EHANDLER (the peer has no such handler) | ECANCELED (the peer called
                            * weft_am_drop) | for a long message: why the peer could not use its
@@ -195,9 +195,9 @@ struct weft_am_failure {
 };
 
 /* Called while the endpoint is polled, once for each request with a reply_max > 0 that gets no
- * reply for one of the reasons above. (A peer that breaks the protocol may cause more calls.) The
- * callback may do what a handler may. Without this callback the first failure is logged. If the
- * peer is lost, only peer_down is called. */
+ * reply. weft_am_failure.why lists the reasons. (A peer that breaks the protocol may cause more
+ * calls.) The callback may do what a handler may. Without this callback the first failure is
+ * logged. If the peer is lost, only peer_down is called. */
 typedef void (*weft_am_failed_fn)(const struct weft_am_failure *failure);
 
 struct weft_ep_params {
@@ -231,7 +231,7 @@ weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params *params, struct w
  * their receivers. Over a network this call waits until the receivers have taken them.
  * Blocks   over a network until all peers have taken what was sent, at most WEFT_PEER_TIMEOUT (10
  *          s; the log says if something was lost). For peers that do not poll, until 200 ms after
- *          their kernels have received it. Otherwise no.
+ *          their kernels have received what was sent. Otherwise the call does not block.
  * Returns  OK | EINVAL (NULL, or a job owns [ep]) | EBUSY (peers or remotes are open, or operations
  *          are in flight; nothing changed) | ECONTEXT | EFORKED */
 WEFT_API enum weft_status weft_ep_close(struct weft_ep *ep);
@@ -261,9 +261,9 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_ep_address(struct weft_ep *ep, void
  *    job do so themselves. The same is true of any two threads that poll a locked endpoint;
  *  - register handlers before other processes get the endpoint's address. */
 
-/* Deliver what has arrived: run handlers, complete operations, report lost peers. The room that a
- * call refused with AGAIN waits for is an event, too. Does a bounded amount of work, and never
- * blocks.
+/* Deliver what has arrived: run handlers, complete operations, report lost peers. If a call
+ * returned AGAIN for lack of room, new room is an event, too. Does a bounded amount of work, and
+ * never blocks.
  * Returns  the number of events handled, 0 if there were none; or a negative weft_status: EINVAL |
  *          ECONTEXT (inside a handler) | EFORKED */
 WEFT_API int weft_ep_poll(struct weft_ep *ep);
@@ -330,13 +330,13 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_words_wait(struct weft_ep *ep, stru
                                                         unsigned count, unsigned flags,
                                                         struct weft_peer *peer, int64_t timeout_ns);
 
-/* Returns a descriptor that polls readable when [ep] may have events, after a successful
- * weft_ep_arm. The descriptor belongs to [ep]: never read, write or close it.
+/* Returns a descriptor. After a successful weft_ep_arm, it becomes readable when [ep] may have
+ * events. The descriptor belongs to [ep]: never read, write or close it.
  * Returns  a descriptor; a negative weft_status: EINVAL | EFORKED */
 WEFT_API int weft_ep_fd(struct weft_ep *ep);
 
-/* Prepare to sleep on the descriptor of weft_ep_fd: any later event makes it readable, until the
- * next weft_ep_poll.
+/* Prepare to sleep on the descriptor of weft_ep_fd: any later event makes the descriptor readable,
+ * until the next weft_ep_poll.
  * Returns  OK | AGAIN (events are there: poll instead of sleeping) | EINVAL | ECONTEXT | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_ep_arm(struct weft_ep *ep);
 
@@ -383,8 +383,8 @@ struct weft_am {
     /* The payload, in place, 16-byte aligned. The sender can still change it: copy before checking.
      */
     const void *data;
-    /* Payload bytes. A reply has at most reply_max - 1 of the request. A peer that breaks the
-     * protocol may send longer replies, and more of them. */
+    /* Payload bytes; in a reply at most the request's reply_max - 1. A peer that breaks the
+     * protocol may send longer replies, and more than one reply to a request. */
     uint32_t len;
     uint32_t reply_max;   /* longest reply payload + 1; 0 in a reply or a one-way request */
     const uint32_t *args; /* [nargs] words, a copy that no other process can write */
@@ -460,9 +460,9 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_am_reply(const struct weft_am *am, 
                                                       const uint32_t *args, unsigned nargs,
                                                       const void *data, size_t len);
 
-/* A detached request, to which a reply is still due. The memory is the caller's, and may be copied.
- * The program replies to or drops one of the copies. After that the other copies give EINVAL, while
- * the endpoint is open. */
+/* A detached request, to which a reply is still due. The caller provides the memory of this struct,
+ * and may copy it. The program replies to or drops one of the copies. After that the other copies
+ * give EINVAL, while the endpoint is open. */
 struct weft_am_later {
     struct weft_ep *ep; /* that received the request */
     uint64_t id;        /* opaque */
@@ -485,8 +485,9 @@ struct weft_am_later {
 WEFT_API WEFT_MUST_USE enum weft_status weft_am_detach(const struct weft_am *am,
                                                        struct weft_am_later *out);
 
-/* Reply to a detached request. The endpoint's owner calls this, in a handler or outside. The sender
- * gets the reply as any other reply, except if it has closed all its peers for this endpoint.
+/* Reply to a detached request. The endpoint's owner calls this, inside or outside a handler. The
+ * sender gets the reply as any other reply, except if it has closed all its peers for this
+ * endpoint.
  *   nargs  0..15, one less than with weft_am_reply
  *   len    at most later->reply_max - 1; copied
  * Returns  OK (the reply leaves now, or when there is room: poll)
@@ -543,8 +544,8 @@ enum weft_access {
  * Across a network: if the context uses RDMA and has no authorization key (weft/mr.h), the memory
  * is registered with the NIC, as far as the limit on locked memory and WEFT_PINNED allow. Then all
  * its pages are pinned until the region is closed, and peers put and get without this process.
- * Otherwise this process performs each access when it polls the endpoint that the peer uses. It
- * always performs atomics and signals in that way.
+ * Otherwise this process performs each access when it polls the endpoint that the peer uses. This
+ * process always performs atomics and signals in that way.
  *   access  enum weft_access: the rights that peers get
  * Returns  OK | EINVAL (len 0, unknown access) | ENOMEM (also: [len] is more than memory and swap
  *          of this machine. After OK memory may still be missing when it is written) | ELIMIT |
@@ -560,10 +561,10 @@ enum weft_mem_type {
 };
 
 /* Grant peers access to [len] bytes of the caller's own memory at [addr]. No other process maps
- * this memory. Peers on this node get from it by one copy through the kernel, without this process.
- * This process performs their puts and atomics when it polls the endpoint that the peer uses.
- * Within a node memory of weft_mem_alloc is faster. Across a network both are alike.
- *   addr    any mapped memory. It stays the caller's, and must stay mapped until the region is
+ * this memory. A get by a peer on this node is one copy through the kernel, without this process.
+ * This process performs puts and atomics of these peers when it polls the endpoint that the peer
+ * uses. Within a node memory of weft_mem_alloc is faster. Across a network there is no difference.
+ *   addr    any mapped memory. The caller still owns it, and keeps it mapped until the region is
  *           closed. After its pages were replaced (munmap and mmap, MADV_DONTNEED, truncation of a
  *           file) call weft_mr_refresh (weft/mr.h), since NICs still use the old pages
  *   type    enum weft_mem_type; only host memory is supported
@@ -621,11 +622,11 @@ struct weft_remote {
 WEFT_API WEFT_MUST_USE enum weft_status weft_remote_open(struct weft_peer *peer, const void *key,
                                                          size_t key_len, struct weft_remote **out);
 
-/* One operation in flight. The memory is the caller's, zeroed before its first use. After a call
- * that returned PENDING, Weft uses the memory until status is no longer PENDING, so the memory must
- * stay valid. A call that returns OK sets status to OK and uses the op no more: done is not called.
- * A call that returns anything else (AGAIN or a failure) has begun nothing and leaves the op
- * unchanged, unless its comment says otherwise. */
+/* One operation in flight. The caller provides the memory, and zeroes it before its first use.
+ * After a call that returned PENDING, Weft uses the memory until status is no longer PENDING, so
+ * the memory must stay valid. A call that returns OK sets status to OK and uses the op no more:
+ * done is not called. A call that returns anything else (AGAIN or a failure) has begun nothing and
+ * leaves the op unchanged, unless its comment says otherwise. */
 struct weft_op {
     int32_t status; /* enum weft_status; written by Weft, read after polling */
     uint32_t flags; /* 0 */
@@ -687,11 +688,13 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_op_wait(struct weft_ep *ep, struct 
  *
  *   status  what the call on [ep] that got [op] returned. If it is PENDING, this call waits as
  *           weft_op_wait. If it is AGAIN, the operation was not begun: this call waits for an
- * event, which may mean room; then make the call again. Any other status is returned as it is op
- * may be NULL if [status] is not PENDING Returns  OK | the operation's failure | PENDING (begun;
- * the time is over) | AGAIN (not begun: call again; also when the time is over) | [status] | EINVAL
- * | ECONTEXT | EFORKED | ESYSTEM Blocks   at most [timeout_ns]; negative: no limit. Runs handlers.
- */
+ *           event, which may mean room; then make the call again. Any other status is returned as
+ *           it is
+ *   op      may be NULL if [status] is not PENDING
+ * Returns  OK | the operation's failure | PENDING (begun; the time is over) | AGAIN (not begun:
+ *          call again; also when the time is over) | [status] | EINVAL | ECONTEXT | EFORKED |
+ *          ESYSTEM
+ * Blocks   at most [timeout_ns]; negative: no limit. Runs handlers. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_op_finish(struct weft_ep *ep, enum weft_status status,
                                                        struct weft_op *op, int64_t timeout_ns);
 
@@ -778,10 +781,11 @@ WEFT_INLINE void weft_copy_(void *dst, const void *src, size_t len)
  *           registered.) Otherwise the target performs the put when it polls its endpoint.
  * Replay    If the connection breaks, Weft repeats all of a put that NICs had not completed, except
  *           if the target's NIC reports that the put was done. A NIC that has failed does not
- *           report that, and some drivers never do. A long put whose rest cannot be registered is
- *           repeated, too. A repeated put could overwrite later writes. So nobody, including the
- *           target and its atomics, may write to these bytes before the put is reported complete
- *           (by weft_put_signal or weft_am_long, or by a message sent after completion). */
+ *           report that, and some drivers never report it. A long put whose rest cannot be
+ *           registered is repeated, too. A repeated put could overwrite later writes. So nobody,
+ *           including the target and its atomics, may write to these bytes before the put is
+ *           reported complete (by weft_put_signal or weft_am_long, or by a message sent after
+ *           completion). */
 WEFT_INLINE WEFT_MUST_USE enum weft_status weft_put(struct weft_remote *r, uint64_t offset,
                                                     const void *src, size_t len, struct weft_op *op)
 {
@@ -831,8 +835,8 @@ enum weft_signal {
  *           within a node. If the target sleeps, it costs a system call, too. The call returns
  *           PENDING, as a put across a network does. ELIMIT, ENOMEM and ECONTEXT (in a handler)
  *           change nothing. If both regions are mapped here, data and word are in place when the
- *           call returns PENDING. Then it never returns AGAIN: without an op the message waits for
- *           room.
+ *           call returns PENDING. In that case the call never returns AGAIN: without an op the
+ *           message waits for room.
  * Blocks    as weft_put. Across a network the target updates the word, once, when the data are
  *           complete and the target polls its endpoint. */
 WEFT_INLINE WEFT_MUST_USE enum weft_status weft_put_signal(struct weft_remote *r, uint64_t offset,
@@ -946,7 +950,7 @@ WEFT_INLINE uint64_t weft_atomic_do_(void *word, unsigned operation, unsigned ty
  * Returns    as weft_put. A failure after the check may have changed memory that no longer belongs
  *            to the region. With WEFT_MR_NIC_ATOMICS also ENOSYS (the NIC does not perform this
  *            atomic, or the peer is not reached by RDMA) | EUNREACH (weft_peer_status is OK, but
- *            the connection goes by TCP at present: nothing was done, try again)
+ *            the connection uses TCP at present: nothing was done, try again)
  * Once       An atomic is never done twice. If the connection breaks before this process knows that
  *            a NIC's atomic has ended, the atomic ends with ELOST: it was done once or not at all,
  *            and will not be done later. The word may tell which. (A put is repeated instead.)
@@ -995,10 +999,11 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_am_long(struct weft_remote *r, uint
 /* Find out when earlier operations are complete; does not block. When this returns OK or [op]
  * completes, every put, get and atomic to [peer] that was started before is complete, also those
  * without an op. Their effects are then visible to a thread that synchronises with this one by
- * plain loads and stores in both directions (within a node this call is a full fence). op  may be
- * NULL. Then PENDING means: poll (weft_ep_wait) and call again Returns  OK (op->status is OK, too)
- * | PENDING (only if an operation was pending) | the first failure of an operation without op |
- * what weft_peer_status returns | EINVAL | EFORKED | ENOMEM | ELIMIT | ECONTEXT */
+ * plain loads and stores in both directions (within a node this call is a full fence).
+ *   op  may be NULL. Then PENDING means: poll (weft_ep_wait) and call again
+ * Returns  OK (op->status is OK, too) | PENDING (only if an operation was pending) | the first
+ *          failure of an operation without op | what weft_peer_status returns | EINVAL | EFORKED |
+ *          ENOMEM | ELIMIT | ECONTEXT */
 WEFT_API WEFT_MUST_USE enum weft_status weft_flush(struct weft_peer *peer, struct weft_op *op);
 
 /* ---- what this library can do ---- */
@@ -1026,11 +1031,12 @@ struct weft_path {
 };
 
 /* Report how Weft would perform an operation of [len] bytes to [peer]. The report comes from the
- * function that decides when the operation is started.
+ * function that chooses the path when an operation starts.
  *   operation  enum weft_operation
  *   r          the region, for PUT, GET, ATOMIC and AM_LONG; otherwise NULL
- * Returns  OK | EINVAL | EMSGSIZE (len is too long for this operation) | what weft_peer_status
- *          returns | EFORKED */
+ * Returns  OK | EINVAL | EMSGSIZE (AM: [len] is above weft_am_max) | ERANGE ([len] is above
+ *          r->length) | ENOSYS (ATOMIC: the region has WEFT_MR_NIC_ATOMICS, and its NIC cannot
+ *          perform the atomic) | what weft_peer_status returns | ECONTEXT | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_path_of(struct weft_peer *peer, unsigned operation,
                                                      const struct weft_remote *r, size_t len,
                                                      struct weft_path *out);

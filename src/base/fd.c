@@ -41,8 +41,8 @@ void wf_fd_floor_hold(struct wf_fd_floor *floor)
     *floor = (struct wf_fd_floor){0};
     if (are_all_open())
         return;
-    /* The free descriptors below 3 are made to refer to one memfd. By the memfd's device and inode,
-     * wf_fd_floor_drop recognizes which descriptors are still Weft's. */
+    /* Make the free descriptors below 3 refer to one memfd. wf_fd_floor_drop recognizes by device
+     * and inode which descriptors still refer to the memfd. */
     fd = first = memfd_create("weft-floor", MFD_CLOEXEC);
     if (fd >= 0 && fd < WF_FD_MIN && !fstat(fd, &st)) {
         floor->dev = st.st_dev;

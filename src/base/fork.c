@@ -118,8 +118,8 @@ void wf_fork_leave(struct wf_fork_item *item)
 }
 
 /* pthread_once registers the fork handlers before any thread takes gen_lock. If a fork came
- * before the registration, a child could inherit gen_lock from a thread that does not exist in
- * the child. */
+ * before the registration, the child could inherit gen_lock in the locked state, without the thread
+ * that would unlock it. */
 uint64_t wf_fork_gen_begin(void)
 {
     uint64_t fork_gen = 0;

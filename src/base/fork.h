@@ -6,13 +6,13 @@
  * object. Each public call compares the stored number with that of the calling process.
  *
  * An object has handlers if it owns descriptors or mappings, or has a lock that the child needs.
- * prepare runs before the fork, in the parent. parent and child run after the fork, each in the
- * process of its name. All three run on the thread that forks.
+ * The handler prepare runs before the fork. After the fork, the handler parent runs in the parent,
+ * and the handler child in the child. All three run on the thread that forks.
  *
- * prepare runs from the highest level down and, within a level, begins with the item that joined
- * last. parent and child run in the opposite order. So prepare takes the locks of a higher layer
- * before those of a lower layer, which is their lock order. Two handlers of one level must not take
- * the same lock.
+ * The prepare handlers run from the highest level down and, within a level, from the item that
+ * joined last. The other handlers run in the opposite order. So prepare handlers take the locks of
+ * a higher layer before those of a lower layer, which is their lock order. Two handlers of one
+ * level must not take the same lock.
  *
  * Lock order: first the lock of fork.c, held from the first prepare to the last parent or child;
  * then the locks that handlers take; last gen_lock of fork.c. */

@@ -12,8 +12,8 @@
 /* The value that a closed object has as its fork generation. */
 #define WF_FORK_GEN_CLOSED UINT64_MAX
 
-/* At most so many closed objects, and at most so many bytes of them, are kept. At either limit
- * the oldest is freed. */
+/* The most closed objects that are kept, and the most bytes that these objects take together. When
+ * either limit is reached, the oldest object is freed. */
 #define WF_HANDLES_KEPT 65536u
 #define WF_HANDLES_BYTES ((size_t)64 << 20)
 
@@ -25,8 +25,8 @@ void wf_handles_keep(void);
 bool wf_handle_free(void *object);
 
 /* The status of a call on an object whose fork generation is not that of this process. Returns
- * EINVAL if the object is closed (and logs that), or EFORKED if the object is the parent
- * process's. */
+ * EINVAL if the object is closed (and logs that), or EFORKED if the parent process
+ * opened the object. */
 enum weft_status wf_fork_gen_error(uint64_t fork_gen);
 
 #endif

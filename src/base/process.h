@@ -12,8 +12,8 @@
  * Returns 0 with errno on failure: ESRCH or ENOENT if there is no such process, EXDEV if the
  * offset is unknown, another value if /proc could not be read. */
 uint64_t wf_process_start(int pid);
-/* Do [start] and [known] mean the same start time? wf_process_start returned both, [known] in
- * another process. */
+/* Are [start] and [known] the same start time? wf_process_start returned [start] in this process
+ * and [known] in another process. */
 int wf_process_is_start(uint64_t start, uint64_t known);
 /* Returns 1 if all threads of [pid] have ended or are ending. Returns 0 if only the first thread
  * has ended, by pthread_exit(3). The kernel closes the sockets of a dying process before its pidfd

@@ -10,8 +10,8 @@
 #include "job/job.h"
 
 #define STEP_ARGS 9
-/* The largest number of polls in poll_rest. It exceeds the number of messages that one other node
- * may have sent and this rank not read: one for each round, and one for each report of trouble. */
+/* The largest number of polls in poll_rest. That is more than the messages from one other node that
+ * this rank may not have read yet: one for each round, and one for each report of trouble. */
 #define LAST_POLLS 64
 #define LOOK_MIN_NS 100000
 #define LOOK_MAX_NS 10000000
@@ -188,8 +188,7 @@ static void begin(struct weft_job *job)
     memset(a->last, 0, a->rounds * sizeof *a->last);
 }
 
-/* Returns the word in which the ranks of this node publish their calls, so that they can compare
- * them. */
+/* Returns the word in which the ranks of this node publish their calls, to compare them. */
 static uint64_t *calls(const struct weft_job *job)
 {
     return job->board.arrivals + 1 + (job->barriers & 1);
@@ -294,8 +293,8 @@ static enum weft_status drive_until_done(struct weft_job *job, uint64_t deadline
 void wf_across_arrive(struct weft_job *job)
 {
     (void)wf_job_show_call(job, calls(job));
-    /* Pair "arrive" (board.h). The increment acquires as well as releases. So a rank that sees the
-     * last arrival sees what all ranks did before they arrived. */
+    /* Pair "arrive" (board.h). The increment is both an acquire and a release. So a rank that sees
+     * the last arrival sees what all ranks did before they arrived. */
     __atomic_fetch_add(job->board.arrivals, 1, __ATOMIC_ACQ_REL);
     if (job->across->leads)
         (void)push(job, true); /* wf_across_wait returns a failure */

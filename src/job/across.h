@@ -126,8 +126,9 @@ bool wf_across_is_through(const struct weft_job *job);
 
 /* ---- trouble.c ---- */
 
-/* Report to the nodes with which this node exchanges messages that this rank leaves the job, after
- * it has passed [passed] barriers. Does nothing if this rank does not lead its node. */
+/* Report that this rank leaves the job after it has passed [passed] barriers. The report goes to
+ * the leaders with which this rank exchanges messages. Does nothing if this rank does not lead its
+ * node. */
 void wf_across_leave(struct weft_job *job, uint64_t passed);
 
 /* Handle a TROUBLE message, in which another node reports why a collective cannot end. Returns
@@ -145,9 +146,9 @@ enum weft_status wf_across_check(struct weft_job *job, enum weft_status s);
 bool wf_across_needs(const struct weft_job *job, unsigned rank);
 
 /* Call this while the launcher reports that a rank of another node failed. Returns true once
- * FAR_FAILED_NS (1 s) have passed since the first call. Until then a report may still arrive that
- * the rank had closed the job before it failed: that report takes a slower way than the launcher's.
- */
+ * FAR_FAILED_NS (1 s) have passed since the first call. Until then the node of that rank may still
+ * report that the rank had closed the job before it failed. The node's report takes a slower way
+ * than the launcher's. */
 bool wf_across_is_dead(struct weft_job *job);
 
 #endif

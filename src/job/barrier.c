@@ -2,8 +2,8 @@
 /* The barrier of a job on one node, and how its ranks wait. A barrier on several nodes: across.h.
  *
  * If every rank has a core, the ranks disseminate. In each round a rank makes one 8-byte store into
- * its partner's cache line and spins on a line of its own. Two ranks need one round, in which the
- * two lines cross at the same time. No exchange through memory is shorter.
+ * its partner's cache line and spins on a line of its own. Two ranks need one round, in which both
+ * lines are transferred at the same time. No exchange through memory is shorter.
  *
  * If there are more ranks than cores, the ranks count their arrivals in one counter, and a waiting
  * rank yields its core. Dissemination would cost every rank a turn on a core in every round.
@@ -17,14 +17,14 @@
 #include "core/core.h"
 #include "job/job.h"
 
-/* How often wait_spinning looks before it calls wait_long; about 20 us. */
+/* How often wait_spinning loads the word before it calls wait_long; takes about 20 us. */
 #define SPINS 8192
-/* How often wait_yielding yields before it calls wait_long; about 100 us if others run. */
+/* How often wait_yielding yields before it calls wait_long; about 100 us if other processes run. */
 #define YIELDS 256
 #define YIELDS_PER_POLL 4
 #define YIELDS_NS 500000
 #define SPINS_PER_POLL 512
-/* weft_job_barrier polls once in so many barriers, since a rank that never waits must poll, too. */
+/* weft_job_barrier polls in one of so many barriers, so that a rank that never waits polls, too. */
 #define BARRIERS_PER_POLL 16
 #define LOOK_MIN_NS 100000
 #define LOOK_MAX_NS 10000000
@@ -178,9 +178,9 @@ enum weft_status wf_job_await(struct weft_job *job, const uint64_t *word, uint64
 }
 
 /* In each round a rank stores its call in the flag of another rank. It stores a mismatch instead if
- * an earlier round has brought a different call. So each round forwards what earlier rounds
- * brought. After the last round every rank knows whether all calls were equal, and all ranks end
- * with the same status. */
+ * it received a different call in an earlier round. So each round forwards what the rank received
+ * in earlier rounds. After the last round every rank knows whether all calls were equal, and all
+ * ranks end with the same status. */
 static enum weft_status disseminate(struct weft_job *job, uint64_t deadline_ns)
 {
     const struct wf_board *b = &job->board;
@@ -213,8 +213,8 @@ static enum weft_status count(struct weft_job *job, uint64_t deadline_ns)
     uint64_t *calls = b->arrivals + 1 + (job->barriers & 1), before;
     enum weft_status s = WEFT_OK;
     (void)wf_job_show_call(job, calls);
-    /* Pair "arrive" (board.h). The increment acquires as well as releases. So a rank that sees the
-     * last arrival sees what all ranks did before they arrived. */
+    /* Pair "arrive" (board.h). The increment is both an acquire and a release. So a rank that sees
+     * the last arrival sees what all ranks did before they arrived. */
     before = __atomic_fetch_add(b->arrivals, 1, __ATOMIC_ACQ_REL);
     if (before + 1 < all)
         s = wait_yielding(job, b->arrivals, all, deadline_ns);

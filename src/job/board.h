@@ -9,9 +9,9 @@
  * remote: the region is a slab of its own, and closing the region punches no hole in its pages. So
  * the last ranks can still read the arrivals, and which rank left when.
  *
- * Here a rank has the number of its place among the n ranks of the node. Only the outboxes are
- * numbered by the ranks of the whole job. The lowest rank of a node fills in the outboxes of ranks
- * on other nodes (across.h).
+ * The board numbers the ranks of the node from 0 to n - 1, in the order of their ranks in the job.
+ * Only the outboxes are numbered by the ranks of the whole job. The lowest rank of a node fills in
+ * the outboxes of ranks on other nodes (across.h).
  *
  * Layout in lines of WF_BOARD_LINE bytes, for n ranks and k rounds of dissemination:
  *   line 0  magic number, number of ranks of the job. Every rank that opens the board checks them
@@ -54,9 +54,10 @@
 #include <stdint.h>
 #include <weft/job.h>
 
-/* Two cache lines. With one, the adjacent-line prefetcher of x86 fetches another rank's flag along
- * with a rank's own flag. (Measured with 2 ranks: a barrier took up to 1.5 times a bare exchange of
- * a line with one line per flag, and up to 1.2 times with two.) */
+/* Bytes for each flag: two cache lines. If a flag had one line, the adjacent-line prefetcher of x86
+ * would fetch another rank's flag together with a rank's own flag. (Measured with 2 ranks, relative
+ * to a bare exchange of a line: a barrier took up to 1.5 times as long with one line for each flag,
+ * and up to 1.2 times as long with two lines.) */
 #define WF_BOARD_LINE 128
 
 struct wf_board {
@@ -129,8 +130,8 @@ void wf_board_make(void *base, unsigned total);
 enum weft_status wf_board_open(struct wf_board *b, void *base, unsigned me, unsigned n,
                                unsigned total);
 
-/* From the next barrier on, wait for and set the flags of set [set]. All ranks of the node must
- * change the set between the same two barriers. */
+/* From the next barrier on, use the flags of set number [set]. All ranks of the node must change
+ * the set between the same two barriers. */
 static inline void wf_board_use(struct wf_board *b, unsigned set)
 {
     b->flags = b->all_flags + (size_t)set * b->n * b->rounds * WF_BOARD_LINE;

@@ -7,9 +7,9 @@
 
 /* Each rank writes its bytes to its outbox in shared memory, then all ranks wait for each other,
  * then each rank reads all outboxes. One such barrier is enough, because consecutive collectives
- * use different halves of the outboxes. A rank writes to this half again in the next collective but
- * one. By then it has passed the collective in between, which every rank entered only after it had
- * read this half. */
+ * use different halves of the outboxes. A rank writes to this half again two collectives later.
+ * Before that it passes the collective in between, which every rank enters only after it has read
+ * this half. */
 static enum weft_status gather(struct weft_job *job, enum wf_call_kind kind, const void *mine,
                                size_t len, void *all)
 {
@@ -97,8 +97,8 @@ static enum weft_status open_remotes(struct weft_job *job, const struct memory_o
                                                    * ask one rank at once */
         if (offers[r].key_len > WEFT_KEY_MAX)
             return WEFT_EPROTO;
-        /* The other rank may be stopped, so try again until it answers. The poll reports it if it
-         * has died. */
+        /* The other rank may be stopped, so try again until it answers. If it has died,
+         * weft_ep_poll finds that and sets job->broken. */
 
         do {
             s = weft_remote_open(job->peers[r], offers[r].key, offers[r].key_len, &remotes[r]);

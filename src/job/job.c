@@ -63,7 +63,7 @@ static void depart(struct weft_job *job)
         wf_across_finish(job);
     if (job->notified && wf_across_is_through(job))
         passed = job->barriers;
-    if (job->notified) /* ranks that wait in a different call then find the mismatch */
+    if (job->notified) /* so that ranks in a different call find the mismatch */
         (void)wf_job_show_call(job, job->board.waits);
     wf_board_depart(&job->board, passed, job->broken == WEFT_EPEER);
     if (job->across)
@@ -114,8 +114,8 @@ static void close_endpoint(struct weft_job *job)
 /* Close all open parts of the job, each part before the parts that it depends on. depart() polls,
  * so operations may have begun since weft_job_close looked: a message may have matched a receive,
  * or a handler may have detached a request. An endpoint cannot be closed while an operation is
- * under way. So wait DRAIN_NS for the operations. If one has not ended then, endpoint and context
- * stay open, since a peer or a device may still use the operation's memory. */
+ * under way. So wait DRAIN_NS for the operations. If an operation has not ended by then, endpoint
+ * and context stay open, since a peer or a device may still use the operation's memory. */
 static void close_parts(struct weft_job *job, bool opened)
 {
     uint64_t launcher_ns = opened ? LEAVE_NS : LEAVE_FAILED_NS;

@@ -111,7 +111,7 @@ enum weft_status wf_job_give_up(struct weft_job *job, enum weft_status why);
  * OK, or the status with which the barrier ends. */
 enum weft_status wf_job_check(struct weft_job *job);
 
-/* Has [rank] left the job in order, as far as this rank knows? */
+/* Has [rank] left the job normally, as far as this rank knows? */
 bool wf_job_left(const struct weft_job *job, unsigned rank);
 
 /* For jobs on several nodes; in split.c. Returns the combined vote (what the ranks named in a

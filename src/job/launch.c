@@ -26,8 +26,8 @@
 #define RETRY_NS 1000000
 
 /* The events by which launchers report the end of a rank. The first three report a failure: `weft
- * run` sends the first of them, PRRTE any of the three. The last event reports that a rank ended in
- * order. */
+ * run` sends the first of them, PRRTE any of the three. The last event reports that a rank ended
+ * normally. */
 static pmix_status_t end_events[] = {PMIX_ERR_PROC_TERM_WO_SYNC, PMIX_ERR_PROC_ABORTED_BY_SIG,
                                      PMIX_ERR_EXIT_NONZERO_TERM, PMIX_EVENT_PROC_TERMINATED};
 enum { RANK_HERE, RANK_ENDED, RANK_FAILED };

@@ -4,8 +4,8 @@
  * Calls of libpmix block without a limit if the launcher's server is stopped. Therefore each call
  * runs on a new thread, while the caller waits with a deadline. If the deadline passes first, the
  * thread goes on and keeps all that it uses: struct wf_launch_mine is then never freed. The
- * launcher counts as stuck for the rest of this process. Signals are blocked on these threads, and
- * so on the threads that libpmix starts.
+ * launcher counts as stuck for the rest of this process. Signals are blocked on these threads. The
+ * threads that libpmix starts inherit the blocked signals.
  *
  * A process has one launcher, because PMIx gives a process one identity. */
 #ifndef WF_JOB_LAUNCH_H
@@ -44,8 +44,8 @@ bool wf_launch_failed(const struct wf_launch *launch, unsigned rank);
 /* Returns how many failures the launcher has reported; costs one load. */
 unsigned wf_launch_failures(const struct wf_launch *launch);
 
-/* Disconnect from the launcher, which then takes the exit of this process for no failure. Waits at
- * most [at_most_ns]. */
+/* Disconnect from the launcher. After that, the launcher does not treat the exit of this process as
+ * a failure. Waits at most [at_most_ns]. */
 void wf_launch_close(struct wf_launch *launch, uint64_t at_most_ns);
 
 /* Ask the launcher to end all ranks of the job. Waits at most 2 s for the answer. */

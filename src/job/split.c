@@ -7,9 +7,9 @@
  * their notices (arrivals) in one cache line.
  *
  * A vote is a word that combines what several ranks named. Its kinds, in rising order: nothing (all
- * were anonymous), a name, a mismatch. Two votes combine to the higher one, and two different names
- * to a mismatch. A rank that sees all notices also sees the combined vote, the verdict. So every
- * rank gets the same verdict.
+ * were anonymous), a name, a mismatch. Two votes combine to the vote of the higher kind, and two
+ * different names combine to a mismatch. A rank that sees all notices also sees the combined vote,
+ * the verdict. So every rank gets the same verdict.
  *
  * Even and odd barriers use different words for votes. A rank can be one barrier ahead of a slower
  * rank that has not read its verdict yet. It cannot be two ahead: to pass the next barrier it needs
@@ -24,9 +24,9 @@
 #include "job/job.h"
 
 #define FLAGS (WEFT_BARRIER_ANONYMOUS | WEFT_BARRIER_MISMATCH)
-/* weft_job_barrier_try looks once in so many tries for what ends the barrier early. */
+/* weft_job_barrier_try checks in one of so many calls whether the barrier must end early. */
 #define LOOK_EVERY 8
-/* weft_job_barrier_wait polls once in so many barriers, since a rank that never waits must poll. */
+/* weft_job_barrier_wait polls in one of so many barriers, so that a rank that never waits polls. */
 #define POLL_EVERY 16
 
 /* A vote: the name in bits 0 to 31, then the kind (NAMED, MISMATCH, or 0 for anonymous), then the

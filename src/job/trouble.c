@@ -12,13 +12,13 @@
 #define TROUBLE_ARGS 5
 #define LEAVES 1
 
-/* How long a rank that leads its node and leaves the job tries to report that to other nodes. The
+/* When a leader leaves the job, it tries at most this long to report that to other nodes. The
  * report takes time only if the queue to another node is full because that node does not poll. Such
- * a node finds out when the endpoint of the rank that leaves closes. */
+ * a node learns of the departure when the leader's endpoint closes. */
 #define LEAVE_NS 100000000u
-/* A rank may leave the job in order and fail afterwards. Two reports follow: that the rank left,
- * from its node, and that it failed, from the launcher. They take different ways, so the first may
- * arrive this much later than the second. */
+/* A rank may leave the job normally and fail afterwards. Then its node reports that it left, and
+ * the launcher reports that it failed. The two reports take different ways, so the report of its
+ * node may arrive this much later than the report of the launcher. */
 #define FAR_FAILED_NS 1000000000u
 
 static enum weft_status send_trouble(struct weft_job *job, unsigned node, uint64_t trouble,
@@ -30,8 +30,8 @@ static enum weft_status send_trouble(struct weft_job *job, unsigned node, uint64
 }
 
 /* Send [trouble], the reason why a collective cannot end, to each neighbouring node that is marked
- * in [unreported]. A neighbour without room stays marked. Returns true if no neighbour that still
- * takes part is marked. */
+ * in [unreported]. If there is no room to send to a neighbour, the neighbour stays marked. Returns
+ * true if no neighbour that still takes part is marked. */
 static bool report_trouble(struct weft_job *job, uint64_t trouble, uint32_t flags)
 {
     struct wf_across *a = job->across;

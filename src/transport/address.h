@@ -80,9 +80,9 @@ struct wf_key {
     uint64_t check; /* wf_key_check of the fields above */
 };
 
-/* A checksum over the bytes of a key. It detects a key that was damaged in transit, which could
- * otherwise name other memory of the same owner. No owner checks the range of an access by a local
- * process, because that process maps the whole slab.
+/* A checksum over the bytes of a key. It detects a key that was damaged in transit. Without it, a
+ * damaged key could name other memory of the same owner: a local process maps the whole slab, so
+ * the owner cannot check its accesses.
  * Each step is a bijection of the word and of the sum. So one wrong word is always detected, and
  * several wrong words are missed with a probability of 1 in 2^64. */
 static inline uint64_t wf_key_check(const struct wf_key *k)
@@ -117,7 +117,7 @@ static inline uint32_t wf_auth_tag(uint64_t gen, uint64_t digest)
 enum wf_key_flags {
     WF_KEY_OWNER = 1,    /* only threads of the owner's process access the memory */
     WF_KEY_UNBACKED = 2, /* pages may be missing: accesses are split into pieces */
-    WF_KEY_ATOMIC = 4,   /* only the NIC of the single nic_key does atomics on the region */
+    WF_KEY_ATOMIC = 4,   /* only the NIC of the single nic_key performs atomics on the region */
     WF_KEY_FLAGS = 7,
 };
 

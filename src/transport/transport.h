@@ -134,8 +134,8 @@ static inline bool wf_nic_op_is_atomic(const struct wf_nic_op *op)
     return op->kind >= WF_NIC_OP_ADD;
 }
 
-/* Names a message to a peer: the lane, which is one of the transport's connections to the peer, and
- * the message's number in the lane. A function that takes an order reads which message the new
+/* Names a message to a peer by its lane, which is one of the transport's connections to the peer,
+ * and by its number in that lane. A function that takes an order reads which message the new
  * message must follow, and stores the name of the new message. If lane is 0, the order names no
  * message. */
 struct wf_order {
@@ -168,13 +168,13 @@ struct wf_tep_events {
      * An atomic is never done in part. If peer_down reports the loss of the peer, nic_op_done is
      * not called for the operations to the peer. */
     void (*nic_op_done)(void *owner, uint32_t id, enum weft_status status, uint64_t old);
-    /* Reports short puts to [tpeer] that [put] has accepted: the [n] oldest that were not reported
-     * before. put_done: they are complete. put_lost: the peer's NIC refused the first of them
-     * ([refused]), or the connection is lost, and some bytes may have been written. Neither
-     * function is called after peer_down. */
+    /* Report the [n] oldest of the short puts that [put] accepted for [tpeer] and that were not
+     * reported yet. put_done: all [n] are complete. put_lost: the peer's NIC refused the first of
+     * the [n] ([refused] is true), or the connection is lost, and some bytes may have been written.
+     * Neither function is called after peer_down. */
     void (*put_done)(void *owner, struct wf_tpeer *tpeer, uint32_t n);
     void (*put_lost)(void *owner, struct wf_tpeer *tpeer, uint32_t n, bool refused);
-    /* The core may try remote_map again for the regions for which it returned PENDING. */
+    /* The core may call remote_map again for the regions for which remote_map returned PENDING. */
     void (*mapped)(void *owner);
 };
 
@@ -187,8 +187,8 @@ struct wf_tctx_params {
     const char **why;
 };
 
-/* A ctx_open that is of no use here returns the result of this function, EUNREACH. [why], the
- * reason for the log, is stored through params->why. */
+/* Called by the ctx_open of a transport that is of no use here. Stores [why], the reason for the
+ * log, in *params->why. Returns EUNREACH, which ctx_open returns, too. */
 static inline enum weft_status wf_tctx_useless(const struct wf_tctx_params *params, const char *why)
 {
     if (params->why)
@@ -270,8 +270,8 @@ struct wf_transport {
     /* Does the transport work on this machine? Writes to [note] one line for `weft info`: why it
      * does not work, or with what limits. */
     int (*probe)(char *note, size_t room);
-    /* Call [row] for each device that the transport can use, as weft_device_rows does. The pointer
-     * is NULL if the transport uses no devices. */
+    /* Call [row] for each device that the transport can use, as weft_device_rows does. The function
+     * pointer is NULL if the transport uses no devices. */
     void (*devices)(weft_device_row_fn row, void *arg);
 
     /* If the transport is of no use here, returns EUNREACH and stores the reason in params->why.
@@ -281,8 +281,8 @@ struct wf_transport {
     /* Set the key for authentication. The pointer is NULL if the transport authenticates nobody.
      * Called once, by any thread. Returns OK, or EBUSY if a key is set already. */
     enum weft_status (*set_key)(struct wf_tctx *tctx, const uint8_t *key);
-    /* Returns how processes of other nodes connect to this process, or NULL if they cannot. The
-     * pointer is NULL if the transport has no contact. */
+    /* Returns how processes of other nodes connect to this process, or NULL if they cannot connect.
+     * The function pointer is NULL if the transport has no contacts. */
     const struct wf_contact *(*contact)(struct wf_tctx *tctx);
 
     /* Call [row] for each resource that the transport occupies on a device. The pointer is NULL if
@@ -322,9 +322,9 @@ struct wf_transport {
                    struct wf_contact *contact);
 
     /* Like request_ordered and reply, but the payload is in memory that the core names on demand
-     * (bulk_hold). At the receiver, deliver gets no payload, since the payload was stored at its
-     * destination: long_len is its length, or 0 if not all of it could be stored. The pointers are
-     * NULL without WF_CAP_BULK. */
+     * (bulk_hold). At the receiver, the payload is stored at its destination before deliver is
+     * called. So deliver gets no payload, and long_len is the length, or 0 if not all bytes could
+     * be stored. The pointers are NULL without WF_CAP_BULK. */
     enum weft_status (*request_bulk)(struct wf_tpeer *tpeer, const struct wf_bulk *bulk,
                                      size_t reply_max, struct wf_order *order);
     enum weft_status (*reply_bulk)(struct wf_token *token, const struct wf_bulk *bulk);
@@ -340,9 +340,9 @@ struct wf_transport {
      * request. If order->lane is 0, the last request to [tpeer] is meant, and the call stores that
      * request's name. The call first sends what can be sent.
      * Returns true if the request has left this process, or if there is no request. On an encrypted
-     * connection all later messages must have left, too, or the peer must have acknowledged the
-     * request. If the connection breaks after that, the endpoint must be polled again. is_away is
-     * NULL if a request has left as soon as request_ordered returns OK. */
+     * connection the result is true only if all later messages have left, too, or the peer has
+     * acknowledged the request. If the connection breaks after the call, the endpoint must be
+     * polled again. is_away is NULL if a request has left as soon as request_ordered returns OK. */
     bool (*is_away)(struct wf_tpeer *tpeer, struct wf_order *order);
 
     /* Deliver messages (rule 4). Returns the number of events handled. */
@@ -399,9 +399,9 @@ struct wf_transport {
     /* When the call returns, no NIC can access the memory. */
     void (*region_close)(struct wf_tctx *tctx, void *handle);
     /* Start [op], or only its first part: *taken is the number of bytes that were started.
-     * nic_op_done reports their end once, inside poll. Until then the local memory belongs to the
-     * NIC. The first call opens the connection; until there is a connection, the call returns AGAIN
-     * if op->waits, and EUNREACH if not.
+     * nic_op_done reports the end of that part once, inside poll. Until then the local memory
+     * belongs to the NIC. The first call opens the connection; until there is a connection, the
+     * call returns AGAIN if op->waits, and EUNREACH if not.
      * Returns OK, AGAIN (nothing was started), ENOMEM, EFAULT, EUNREACH (the NICs cannot do it),
      * ENOSYS (an atomic, and one of the two NICs has none), or why the peer has failed. */
     enum weft_status (*nic_op)(struct wf_tpeer *tpeer, const struct wf_nic_op *op, size_t *taken);

@@ -98,8 +98,8 @@ bool wf_shm_client_accept(struct shm_ctx *ctx)
     return true;
 }
 
-/* Close the client. Each of its connections ends after the endpoint's owner has delivered the
- * messages that were sent on it. */
+/* Close the client. Each of the client's connections ends later, when the owner of the receiving
+ * endpoint has delivered the messages that were sent on it. */
 void wf_shm_client_down(struct shm_ctx *ctx, struct shm_client *client, enum weft_status why)
 {
     client->closed = true;
@@ -132,9 +132,10 @@ void wf_shm_client_free(struct shm_ctx *ctx, struct shm_client *client)
     free(client);
 }
 
-/* Set the events that epoll reports for the client's socket. Epoll reports room for a packet, but
- * not room for its descriptors. So an answer with descriptors is tried again at the next tick, 100
- * ms later. Epoll always reports when the other side closes. */
+/* Set the events that epoll reports for the client's socket. Epoll reports when the socket has room
+ * for a packet, but not when the kernel has room for the packet's descriptors. If an answer fails
+ * because of its descriptors (tick_due), it is sent again at the next tick, 100 ms later. Epoll
+ * always reports that the other side closes. */
 static void client_interest(struct shm_ctx *ctx, struct shm_client *client)
 {
     struct epoll_event ev = {.data.ptr = &client->sock};
@@ -224,8 +225,8 @@ static UNDER_LOCK void hello_answer(struct shm_ctx *ctx, struct shm_client *clie
     wf_shm_tick(ctx);
 }
 
-/* The service thread calls this at each tick, 100 ms after something failed for lack of descriptors
- * or room. Repeats what failed. */
+/* Called at each tick, 100 ms after something failed for lack of descriptors or room. Sends again
+ * what could not be sent to [client]. */
 void wf_shm_client_tick(struct shm_ctx *ctx, struct shm_client *client)
 {
     if (client->left_due)
@@ -257,9 +258,9 @@ void wf_shm_client_send_left(struct shm_ctx *ctx, struct shm_client *client)
         wf_shm_tick(ctx);
 }
 
-/* How many connections may wait until an endpoint's owner polls and takes them. Each connection
- * holds a descriptor, and the program needs descriptors, too. Connections of processes that have
- * ended count as well, because their messages are still delivered. */
+/* The most connections that may wait for an endpoint's owner, who takes them when it polls. Each
+ * connection holds a descriptor, and the program needs descriptors, too. Connections of processes
+ * that have ended count as well, because their messages are still delivered. */
 static unsigned accepted_max(void)
 {
     struct rlimit files = {.rlim_cur = RLIM_INFINITY};
@@ -449,7 +450,8 @@ void wf_shm_clients_down(struct shm_ctx *ctx, const struct wf_process_id *id, en
     {
         struct shm_client *client = wf_container_of(it, struct shm_client, item);
         if (!client->closed && client->hello_received && wf_shm_same(&client->id, id))
-            answer_drop(client); /* nobody waits for the answer, which would stop client_read */
+            /* Nobody waits for the answer. While it is pending, client_read reads no packets. */
+            answer_drop(client);
     }
     (void)wf_shm_clients_read(ctx, id);
     wf_list_each_safe(it, nx, &ctx->clients)
@@ -474,7 +476,8 @@ void wf_shm_client_event(struct shm_ctx *ctx, struct shm_client *client, enum sh
     if (client->answer_pending && (events & EPOLLOUT))
         answer_send(ctx, client);
     if (gone)
-        answer_drop(client); /* nobody waits for the answer, which would stop client_read */
+        /* Nobody waits for the answer. While it is pending, client_read reads no packets. */
+        answer_drop(client);
     /* Packets that the client sent before it ended are still handled. */
     client->read_status = client_read(ctx, client, gone ? WF_SHM_READ_REST : WF_SHM_READ_SOME);
     if (client->closed)
@@ -485,6 +488,6 @@ void wf_shm_client_event(struct shm_ctx *ctx, struct shm_client *client, enum sh
         wf_shm_process_down(ctx, &client->id, client->read_status);
     else if (client->read_status != WEFT_OK)
         /* The client can send no more requests. The requests of this process to the client's
-         * process use another socket. */
+         * process use another socket, which stays open. */
         wf_shm_client_down(ctx, client, client->read_status);
 }

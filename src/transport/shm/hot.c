@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Which connections a poll visits. An endpoint may have thousands of connections, of which few are
- * active. A poll reads the lines of the active ones only. These are called hot, the others cold.
+ * active. A poll reads the lines of the active connections only, which are called hot. The inactive
+ * connections are called cold.
  *
  * A receiving connection that was idle for a while becomes cold. To the sender, a cold connection
  * looks like a receiver that sleeps: the sleep word is odd, and the check after the barrier found
@@ -12,8 +13,9 @@
  * already, before the connection became cold. The sender announces once per epoch. So without a new
  * epoch, the sender would not announce its next message. (tests/model, BELL_STAYS)
  *
- * A sending connection is polled only while a reply or room is awaited. A cold sending connection
- * has no credit, so the next send takes the slow path, which makes the connection hot. */
+ * A sending connection is polled only while this endpoint waits for a reply or for room on it. A
+ * cold sending connection has no credit, so the next send takes the slow path, which makes the
+ * connection hot. */
 #include <stdlib.h>
 
 #include "base/rand.h"
@@ -27,7 +29,7 @@
 /* A connection becomes cold, so that polls skip it, after this many sweeps without a message. A
  * sweep is the work of every 1,024th poll. In that time, polls load the connection's line 4,096
  * times from the cache. That takes some microseconds, about as long as a barrier and an
- * announcement, which is what being cold costs. */
+ * announcement take, which is what it costs to make a connection cold and hot again. */
 #define COOL_SWEEPS 4
 
 /* A sweep is the work of every 1,024th poll. It checks this many of the cold connections, which
@@ -103,9 +105,9 @@ static void bit_heat(struct shm_tep *t, uint32_t bit)
     }
 }
 
-/* Make the announced connections hot, so that they are polled. [rung] is taken before the bits. A
- * sender may ring at the same time: it sets its connection's bit first, then the bit in [rung]. So
- * this poll or the next one finds the connection's bit. */
+/* Make the announced connections hot, so that they are polled. [rung] is read and cleared before
+ * the bits are. A sender may ring at the same time: it sets its connection's bit first, then the
+ * bit in [rung]. So this poll or the next one finds the connection's bit. */
 void wf_shm_bell_read(struct shm_tep *t)
 {
     uint64_t words = atomic_exchange_explicit(&t->bell->rung, 0, memory_order_acquire); /* "bell" */
@@ -176,8 +178,8 @@ void wf_shm_rxs_cool(struct shm_tep *t)
     }
 }
 
-/* Called before the owner sleeps: make the sleep words of the polled (hot) connections odd. Those
- * of the other (cold) connections are odd already. */
+/* Called before the owner sleeps: make the sleep words of the polled (hot) connections odd. The
+ * sleep words of the cold connections are odd already. */
 void wf_shm_rxs_sleep(struct shm_tep *t)
 {
     for (uint32_t i = 0; i < t->nrx_hot; i++)
@@ -229,14 +231,15 @@ void wf_shm_tx_heat(struct shm_tx *tx)
     struct shm_tep *t = tx->tep;
     tx->cold = false;
     tx_swap(t, tx->index, t->ntx_hot++);
-    /* Arming set the sleep words of hot connections only. The event makes the owner arm again, and
-     * that sets this connection's sleep word. */
+    /* When the owner armed, it set the sleep words of hot connections only. wf_shm_notify makes the
+     * owner arm again, which also sets the sleep word of this connection. */
     if (t->armed)
         wf_shm_notify(t);
 }
 
-/* Called in each sweep, the work of every 1,024th poll. Connections become cold (not polled) on
- * which nothing was sent since the last sweep, and no reply or room is awaited. */
+/* Called in each sweep, the work of every 1,024th poll. A connection becomes cold (not polled) if
+ * nothing was sent on it since the last sweep, and this endpoint waits for no reply and no room on
+ * it. */
 void wf_shm_txs_cool(struct shm_tep *t)
 {
     for (uint32_t i = t->ntx_hot; i-- > 0 && t->ntx_hot > HOT_KEEP;) {
@@ -251,12 +254,12 @@ void wf_shm_txs_cool(struct shm_tep *t)
     }
 }
 
-/* Has the receiver consumed all messages and answered all requests? Then the ring is drained,
- * and can be closed without loss. Nothing else may keep a ring open. A peer that polls drains
- * its ring whatever its application does, so each of any number of peers gets a ring in time
- * (tests/model, lend.pml). An operation may wait for the peer without a ring, such as an offer
- * of a long message that no receive has matched. If the peer ends, the peer's word in the state
- * segment reports that. */
+/* Has the receiver consumed all messages and answered all requests? Such a ring is drained: it can
+ * be closed without loss. No other condition may keep a ring open. A peer that polls drains its
+ * ring, whatever its application does. So every peer gets a ring after some time, however many
+ * peers there are (tests/model, lend.pml). An operation may wait for its peer without a ring, such
+ * as the offer of a long message that no receive has matched. If that peer ends, its word in the
+ * state segment shows it. */
 static bool tx_is_drained(const struct shm_tx *tx)
 {
     return tx->due_head == tx->due_tail &&
@@ -284,7 +287,7 @@ struct shm_tx *wf_shm_tx_drained(struct shm_tep *t, const struct shm_peer *peer)
     return best;
 }
 
-/* Can a message be sent that was refused for lack of a ring? */
+/* Could a message that was refused for lack of a ring be sent now? */
 bool wf_shm_ring_available(const struct shm_tep *t)
 {
     struct wf_shm_geometry full = wf_shm_geometry_full(t->base.am_max);

@@ -29,7 +29,8 @@ enum wf_packet_type {
     WF_PACKET_SLAB,    /* from the client: requests a slab */
     WF_PACKET_SLAB_OK, /* from the server; fd: the slab */
     WF_PACKET_SLAB_NO, /* from the server: no such slab, or no descriptor is left */
-    /* From both: the process that sends BYE closes this connection, and has not died. */
+    /* From both: announces that the process that sends BYE closes this connection, and has not
+     * died. */
     WF_PACKET_BYE,
     /* From the server: one of its endpoints was closed. The state segment shows which endpoints are
      * open. */
@@ -41,11 +42,12 @@ enum wf_packet_type {
  * the membarrier calls of other processes reach its threads. */
 #define WF_PACKET_MEMBARRIER 1
 
-/* Part of HELLO and WELCOME: who sends the packet, and how pull.c reads that process's memory. */
+/* Part of HELLO and WELCOME: who sends the packet, and what pull.c needs to read that process's
+ * memory. */
 struct wf_packet_greeting {
     struct wf_process_id id; /* WELCOME: unused */
-    /* Address of a copy of id.token in the process that sends the packet. 0 if its memory cannot be
-     * read. */
+    /* Address of a copy of id.token in the process that sends the packet. 0 if the memory of that
+     * process cannot be read. */
     uint64_t mark;
     /* Id of a thread that lives as long as the context. 0 if mark is 0. */
     uint32_t tid;
@@ -88,9 +90,9 @@ struct wf_packet {
 };
 _Static_assert(sizeof(struct wf_packet) == 128, "wire structure");
 
-/* Parse a packet of [len] bytes that came with [nfds] descriptors. Nothing else parses packets.
- * Returns 0 and fills *out. Returns -1 if the packet has another version, a field is out of range,
- * or its type needs another number of descriptors. */
+/* Parse a packet of [len] bytes that came with [nfds] descriptors. This is the only parser of
+ * packets. Returns 0 and fills *out. Returns -1 if the packet has another version, a field is out
+ * of range, or its type needs another number of descriptors. */
 int wf_packet_parse(const void *buf, size_t len, int nfds, struct wf_packet *out);
 
 /* Send [packet] without blocking. Returns 0, or -1 with errno. */
@@ -99,7 +101,8 @@ int wf_packet_send(int sock, struct wf_packet *packet, enum wf_packet_type type,
 
 /* Receive a packet without blocking.
  * Returns 1: *packet is set, and the caller owns the *nfds descriptors in [fds]. *nfds is
- * WF_PACKET_LOST if this process had too few free descriptors; then none is kept.
+ * WF_PACKET_LOST if this process had too few free descriptors; those that it received are then
+ * closed.
  * Returns 0 at the end of the connection.
  * Returns -1 with errno: EAGAIN if there is no packet, EPROTO if the message is not a valid
  * packet. */

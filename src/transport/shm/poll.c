@@ -154,7 +154,7 @@ static int peer_report(struct shm_tep *t, struct shm_peer *peer, enum weft_statu
 }
 
 /* Mark the peers that are known to be lost at this moment, before their connections are checked. If
- * another peer is lost later, its loss flags the inbox again. */
+ * another peer is lost later, its loss sets t->inbox again. */
 static void peers_sample(struct shm_tep *t)
 {
     for (uint32_t i = 0; i < t->npeers; i++) {
@@ -192,8 +192,8 @@ static int inbox_handle(struct shm_tep *t)
 {
     int events;
     bool lost;
-    /* The flags are cleared before the checks. So what is flagged during the checks is seen by the
-     * next poll. */
+    /* The flags are cleared before the checks. So the next poll sees a flag that is set during the
+     * checks. */
     atomic_exchange_explicit(&t->inbox, 0, memory_order_acquire);
     lost = atomic_exchange_explicit(&t->peers_lost, 0, memory_order_acquire); /* "down" */
     if (lost)
@@ -382,8 +382,8 @@ int wf_shm_poll(struct wf_tep *tep)
         events += wf_shm_tx_poll(t->tx[i], BURST);
     /* While this poll is idle, prefetch the line that the next send will write. The receiver polls
      * that line, so the line is in the cache of the receiver's core. The prefetch moves the line to
-     * this core before the application writes an answer. Measured in alternation, this reduced the
-     * one-way time from 235 to 220 ns. */
+     * this core before the application writes an answer. Measured (runs with and without the
+     * prefetch in turn): the one-way time fell from 235 to 220 ns. */
     if (!events && t->hot)
         wf_prefetch_write(&t->hot->lines[t->hot->tail & t->hot->mask]);
     return events;
@@ -430,6 +430,7 @@ void wf_shm_disarm(struct wf_tep *tep)
         wf_shm_txs_set_asleep(t, false);
     }
     t->armed = t->armed_empty = false;
-    /* The wake may come from a connection that was closed, so the next poll sweeps. */
+    /* The owner may have been woken because a peer closed a connection. Sweeps detect that, so the
+     * next poll sweeps. */
     t->turn = SWEEP_MASK;
 }

@@ -85,7 +85,7 @@ struct shm_proc *wf_shm_proc_ref(struct shm_ctx *ctx, const struct wf_process_id
     }
     proc->refs = 1;
     wf_list_append(&ctx->procs, &proc->item);
-    /* If the process has connected here before, its HELLO stated the mark. */
+    /* If that process has already connected to this one, its HELLO stated the mark. */
     wf_list_each(it, &ctx->clients)
     {
         const struct shm_client *client = wf_container_of(it, struct shm_client, item);
@@ -106,8 +106,8 @@ void wf_shm_proc_set_mark(struct shm_ctx *ctx, const struct wf_process_id *id, u
     }
 }
 
-/* Release one reference. At the last one, the process is no longer watched. The service thread
- * frees the object later, because it may hold events that point to the object. */
+/* Release one reference. When the last reference is released, stop watching the process. The
+ * service thread frees the object later, because it may hold events that point to the object. */
 void wf_shm_proc_unref(struct shm_ctx *ctx, struct shm_proc *proc)
 {
     if (--proc->refs)
@@ -137,16 +137,17 @@ void wf_shm_proc_free(struct shm_ctx *ctx, struct shm_proc *proc)
  * invalid from now on. Also called in a forked child. */
 void wf_shm_proc_wipe(struct shm_proc *proc)
 {
-    /* Called as a raw system call: ThreadSanitizer takes mmap(3) for a write that races with the
-     * readers. The kernel replaces the pages atomically, under its lock for page faults. */
+    /* mmap is called as a raw system call, because ThreadSanitizer treats mmap(3) as a write that
+     * races with the readers. The kernel replaces the pages atomically, under its lock for page
+     * faults. */
     if (proc->state && syscall(SYS_mmap, proc->state, WF_MEM_STATE_SIZE, PROT_READ,
                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == -1)
         wf_error("cannot wipe the state of process %u: %m; puts to it may seem to succeed",
                  proc->id.pid);
 }
 
-/* [proc]'s process is lost. First all its remotes become invalid, then the owners of its peers are
- * notified. */
+/* [proc]'s process is lost. First make all remotes of that process invalid, then notify the owners
+ * of its peers. */
 void wf_shm_proc_down(struct shm_ctx *ctx, struct shm_proc *proc, enum weft_status why)
 {
     if (proc->down)
@@ -394,8 +395,8 @@ static UNDER_LOCK enum weft_status answer_handle(struct shm_ctx *ctx, struct shm
         if (welcome_handle(proc, p, fds) != WEFT_OK)
             return WEFT_EPROTO;
         wf_shm_maps_changed(ctx);
-        /* The server announces endpoints that it closes after WELCOME only. Find those that it
-         * closed before. */
+        /* The server reports only the endpoints that it closes after it has sent WELCOME. Find the
+         * endpoints that it closed before. */
         wf_shm_endpoints_recheck(ctx);
         return WEFT_OK;
     case WF_PACKET_LEFT: wf_shm_endpoints_recheck(ctx); return WEFT_OK;
@@ -411,7 +412,7 @@ static UNDER_LOCK enum weft_status answer_handle(struct shm_ctx *ctx, struct shm
     return WEFT_EPROTO;
 }
 
-/* Has [proc]'s process closed the connection in order, rather than died? A process that closes the
+/* Has [proc]'s process itself closed the connection, rather than died? A process that closes the
  * connection sends BYE first. If it closes its context and the socket has no room for BYE, a word
  * in its state segment says so. */
 static bool closed_in_order(const struct shm_proc *proc)

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Copying from the memory of a local process by process_vm_readv(2).
  *
- * How is it known that the memory is the right one? A process that calls exec(2) keeps its pid, its
- * start time and its pidfd. Its new memory can be read before its sockets end. The kernel first
- * swaps the memory (exec_mmap), then closes descriptors (do_close_on_exec; both in fs/exec.c,
- * begin_new_exec). A closed socket takes effect only when the exec returns to user mode (fput), and
- * by then the new program is mapped. A forked child can keep a socket open, too. So no check of a
- * descriptor before or after the copy proves that the bytes are those of the old program.
+ * How is it proved that the bytes come from the right program? A process that calls exec(2) keeps
+ * its pid, its start time and its pidfd. Its new memory can be read before its sockets end. The
+ * kernel first swaps the memory (exec_mmap), then closes descriptors (do_close_on_exec; both in
+ * fs/exec.c, begin_new_exec). A closed socket takes effect only when the exec returns to user mode
+ * (fput), and by then the new program is mapped. A forked child can keep a socket open, too. So no
+ * check of a descriptor before or after the copy proves that the bytes are those of the old
+ * program.
  *
- * The copy itself proves it. Each context has a mark: a page of its own that begins with the
+ * The copy itself proves that. Each context has a mark: a page of its own that begins with the
  * context's token, 16 random bytes. One system call reads both the mark and the data. The kernel
  * takes one reference to one memory map at the beginning of the call, and reads everything through
  * it (mm/process_vm_access.c, process_vm_rw_core). So if the mark is correct, the data come from
@@ -18,8 +19,8 @@
  * of the call: if the mark is not mapped, the kernel copies nothing.
  *
  * The id that is passed to the kernel is that of the service thread, which lives as long as the
- * context and does not survive an exec. The id of the first thread, which is the pid, would not do:
- * if that thread has ended by pthread_exit(3), its memory cannot be read (ESRCH). */
+ * context and does not survive an exec. The pid, which is the id of the first thread, cannot be
+ * used: if the first thread has ended by pthread_exit(3), process_vm_readv fails with ESRCH. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <sys/mman.h>
@@ -37,7 +38,8 @@
 
 /* Create the mark, and permit other processes to read this one's memory. With the Yama security
  * module at scope 1, Ubuntu's default, only ancestors may read a process's memory, unless the
- * process permits others. All processes of the same user may, because Weft trusts them. */
+ * process permits others. This call permits all processes of the same user, because Weft trusts
+ * them. */
 enum weft_status wf_shm_pull_allow(struct shm_ctx *ctx)
 {
     void *p = mmap(NULL, MARK_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

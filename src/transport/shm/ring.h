@@ -22,8 +22,8 @@
  *            loads back.head (acquire) before it reuses the lines and blocks.
  *   "reply"  The receiver writes the reply, then stores reply.line.ready (release). The sender
  *            loads reply.line.ready (acquire), then reads the reply.
- *   "bell"   The sender sets its bit (release), then the bit in [rung]. The receiver takes [rung]
- *            (acquire), then the bits.
+ *   "bell"   The sender sets the connection's bit, then a bit in [rung] (both release). The
+ *            receiver exchanges [rung] with 0, then the words of bits (all acquire).
  *   "sleep"  See sleep.h. */
 #ifndef WF_SHM_RING_H
 #define WF_SHM_RING_H
@@ -133,7 +133,7 @@ struct wf_shm_back {
     _Atomic uint32_t head; /* messages consumed, modulo 2^32 */
     uint8_t pad0[WF_CACHE_LINE - 4];
     _Atomic uint64_t sleep_epoch; /* odd: the receiver sleeps */
-    /* If below 0, a weft_status: the receiver takes no more messages. */
+    /* 0, or a negative weft_status that says why the receiver takes no more messages. */
     _Atomic int32_t closed;
     uint8_t pad1[WF_CACHE_LINE - 12];
     struct wf_shm_reply replies[];
@@ -141,10 +141,10 @@ struct wf_shm_back {
 _Static_assert(sizeof(struct wf_shm_fwd) == 64 && sizeof(struct wf_shm_back) == 128,
                "wire structures");
 
-/* The doorbell of an endpoint. Each receiving connection has a bit in it. When the receiver does
- * not poll a connection, the sender sets the connection's bit. All doorbells of a process are in
- * one segment, which every local process can write. A bit set without a message costs the receiver
- * one check. */
+/* The doorbell of an endpoint. Each receiving connection has a bit in the doorbell. A sender sets
+ * this bit when it sends on a connection that the receiver does not poll. All doorbells of a
+ * process are in one segment, which every local process can write. If a bit is set although no
+ * message was sent, that costs the receiver one check. */
 #define WF_SHM_BELL_WORDS 7
 #define WF_SHM_BELL_BITS (64 * WF_SHM_BELL_WORDS)
 struct wf_shm_bell {

@@ -20,10 +20,10 @@
 /* Milliseconds until the next try after a failure for lack of descriptors or memory. */
 #define RETRY_MS 100
 
-/* The name of a context's service socket. It contains only the first half of the context's token,
- * because every user of the node can read the name in /proc/net/unix. The second half must remain
- * unknown: it proves to the TCP transport that a process was given the context's address
- * (net/connect/accept.c). */
+/* Write the name of a context's service socket to [name]. It contains only the first half of the
+ * context's token, because every user of the node can read the name in /proc/net/unix. The second
+ * half must remain unknown: it proves to the TCP transport that a process was given the context's
+ * address (net/connect/accept.c). */
 void wf_shm_socket_name(const uint64_t token[2], char name[static 64])
 {
     name[0] = 0; /* abstract: unix(7) */
@@ -121,8 +121,8 @@ static UNDER_LOCK void watch_handle(struct shm_ctx *ctx, const struct epoll_even
     }
 }
 
-/* Free clients and procs. Nothing else frees them while the service thread runs, because the events
- * of a round may point to them. So they are freed after the round. */
+/* Free clients and procs. While the service thread runs, only this function frees them, after each
+ * round (one return of epoll_wait), because the events of a round may point to them. */
 static void objects_reap(struct shm_ctx *ctx)
 {
     wf_list_each_safe(l, lnext, &ctx->clients)
@@ -139,8 +139,8 @@ static void objects_reap(struct shm_ctx *ctx)
     }
 }
 
-/* Something failed for lack of descriptors or memory, and no event will report when it can succeed.
- * Schedule a tick, in which the service thread retries, in RETRY_MS. */
+/* Schedule a tick in RETRY_MS. In it the service thread repeats what failed for lack of descriptors
+ * or memory. A tick is needed because no event reports that a retry can succeed. */
 void wf_shm_tick(struct shm_ctx *ctx)
 {
     if (ctx->tick_at_ns)
@@ -265,7 +265,7 @@ void wf_shm_bye_send(const struct shm_watch *sock)
 }
 
 /* Tell all processes that this context closes. If a client does not read its socket, the socket may
- * have no room for BYE. So a word in the state segment says so, too. */
+ * have no room for BYE. So a word in the state segment also says that this context closes. */
 static void bye_send_all(struct shm_ctx *ctx)
 {
     wf_store_release(&ctx->mem->state[WF_MEM_STATE_LEFT], 1);

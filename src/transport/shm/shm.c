@@ -156,7 +156,7 @@ static UNDER_LOCK void bell_free(struct shm_ctx *ctx, uint32_t index)
     ctx->bells_used[index / 64] &= ~(UINT64_C(1) << index % 64);
 }
 
-/* The word in which local processes read whether the endpoint is open. */
+/* Returns the word in which local processes read whether the endpoint is open. */
 static _Atomic uint64_t *endpoint_word(const struct shm_tep *t)
 {
     return &t->ctx->mem->state[WF_MEM_STATE_WORDS + t->address.ep];
@@ -303,9 +303,9 @@ static void shm_peer_close(struct wf_tpeer *tpeer)
     shm_unlock(t->ctx);
 }
 
-/* Returns why an access to [tpeer]'s memory failed. When a process is lost, its cause is stored
- * and its generation words are wiped under one lock. So whoever saw a wiped word finds the cause
- * here. */
+/* Returns why an access to [tpeer]'s memory failed. When a process is lost,
+ * wf_shm_proc_down stores the cause and wipes the generation words. Its callers hold ctx->lock,
+ * which this function takes. So a caller that saw a wiped word gets the cause here. */
 static enum weft_status shm_status(struct wf_tpeer *tpeer)
 {
     struct shm_peer *peer = SHM_OF(tpeer, shm_peer);

@@ -30,10 +30,10 @@
 #include "transport/shm/ring.h"
 #include "transport/transport.h"
 
-/* How many packets are read from one socket while ctx->lock is held. READ_SOME: per event. epoll is
- * level-triggered, so packets that remain cause another event. READ_REST: when the other process
- * has ended, so that all its packets are read. A socket holds fewer than 4096, since a packet takes
- * 768 bytes of a buffer of about 200 KiB. */
+/* The most packets that are read from one socket while ctx->lock is held. READ_SOME is the limit
+ * for each epoll event. epoll is level-triggered, so packets that remain cause another event.
+ * READ_REST is the limit after the other process has ended. It is more than a socket can hold,
+ * since a packet takes 768 bytes of a buffer of about 200 KiB. */
 #define WF_SHM_READ_SOME 256
 #define WF_SHM_READ_REST 4096
 
@@ -61,7 +61,7 @@ struct shm_segs {
     struct wf_shm_back *back;
 };
 
-/* A slab, a memory file of a local process that holds regions. This process has mapped the slab or
+/* A slab: a memory file in which a local process keeps regions. This process has mapped the slab or
  * asked for it. */
 struct shm_slab {
     struct wf_list item; /* proc->slabs */
@@ -77,14 +77,15 @@ struct shm_slab {
 struct shm_tx;
 struct shm_rx;
 
-/* A process of this node to which an endpoint has a peer. It may be this process itself. The object
- * lives as long as peers refer to it, even after the process has ended. */
+/* A process of this node with an endpoint that was opened as a peer here. It may be this process
+ * itself. The object lives as long as peers refer to it, even after the process has ended. */
 struct shm_proc {
     struct wf_list item; /* ctx->procs, or ctx->unused_procs */
     unsigned refs;       /* peers */
     struct wf_process_id id;
     struct shm_watch sock;
-    /* Its pidfd. fd is -1 if the process is this one, or had ended before it could be watched. */
+    /* The pidfd of the process. pid.fd is -1 if the process is this one, or had ended before it
+     * could be watched. */
     struct shm_watch pid;
     uint32_t mark_tid; /* thread id for process_vm_readv (pull.c); constant once mark is set */
     /* Address of a copy of the process's token in its own memory (pull.c). Set once, under
@@ -95,17 +96,17 @@ struct shm_proc {
     uint32_t flags;    /* of its WELCOME packet */
     bool connect_due;  /* connecting failed for now; the service thread retries every 100 ms */
     uint64_t *state;   /* its generation words, mapped read-only; NULL before WELCOME */
-    /* One word for each endpoint number of the process, which says whether that endpoint is open.
-     * The words follow the generation words in [state]. The service thread sets the pointer once,
-     * when it receives WELCOME. */
+    /* Points to one word for each endpoint number of the process: the generation of the open
+     * endpoint, or 0 if none is open. The words follow the generation words in [state]. For another
+     * process, the service thread sets the pointer once, when it receives WELCOME. */
     const uint64_t *_Atomic endpoints;
     struct wf_shm_bell *bells; /* the doorbells of its endpoints; NULL before WELCOME */
     struct wf_list slabs, txs;
 };
 
-/* A process that connected to this process, which serves its requests. ctx->lock protects all
- * fields. The service thread opens, reads and frees the object. An endpoint's owner whose peer is
- * lost may open and read one, too (wf_shm_clients_read). */
+/* A process that connected to this process, so that this process answers its requests. ctx->lock
+ * protects all fields. The service thread opens, reads and frees clients. The owner of an endpoint
+ * may open and read clients, too, when a peer is lost (wf_shm_clients_read). */
 struct shm_client {
     struct wf_list item; /* ctx->clients */
     struct shm_watch sock, pid;
@@ -117,7 +118,7 @@ struct shm_client {
     bool bye_received;   /* BYE was received */
     bool closed;         /* freed when the service thread has handled this round of events */
     bool welcome_due;    /* WELCOME, the answer to HELLO, is still to be sent */
-    enum weft_status read_status; /* OK, or why the last read found that the connection is over */
+    enum weft_status read_status; /* OK, or why the connection is over, as the last read found */
     uint32_t flags;
     bool answer_pending; /* [answer] is still to be sent; no packet is read until then */
     /* The service thread retries every 100 ms to send [answer], as no event will report room for
@@ -145,8 +146,8 @@ struct shm_ctx {
     struct wf_mem *mem;
     struct wf_process_id self;
     uint64_t fork_gen;
-    /* A page that begins with self.token, constant. The kernel wipes the page in forked children.
-     */
+    /* A page that begins with self.token. The pointer is constant. The kernel wipes the page in
+     * forked children. */
     uint64_t *mark;
     uint32_t tid;    /* thread id of the service thread; constant once it runs */
     bool membarrier; /* membarrier(2) is registered and usable; constant */
@@ -154,7 +155,8 @@ struct shm_ctx {
     struct shm_watch listen, kick;
     pthread_t thread;
     bool stop WF_UNDER(shm_lock_class);
-    /* Out of descriptors. No connection is accepted until the next tick, a retry after 100 ms. */
+    /* This process is out of descriptors, so no connection is accepted until the next tick (a retry
+     * after 100 ms). */
     bool listen_paused WF_UNDER(shm_lock_class);
     /* The time of the next tick, when the service thread retries what failed. 0 if nothing failed.
      */
@@ -197,7 +199,7 @@ struct shm_block {
     uint64_t end; /* byte position of its end; the block is free when back.head > pos */
 };
 
-/* An endpoint may have so many rings even if WEFT_SHM_MEMORY is used up. */
+/* Each endpoint may have this many rings even if WEFT_SHM_MEMORY is used up. */
 #define WF_SHM_RINGS_MIN 4
 
 #define WF_SHM_EPOCH_NONE UINT64_MAX
@@ -216,8 +218,8 @@ struct shm_tx {
     uint64_t epoch_woken; /* the last epoch for which a wake was sent or was not needed */
     /* 0, or why the connection failed. Set once, by the service thread or the owner. */
     _Atomic int down;
-    /* 1 until it is known that both processes can use membarrier(2). Then the service thread stores
-     * 0. While it is 1, each send executes a fence. */
+    /* 1 while each send must execute a fence. The service thread stores 0 when RING_OK shows that
+     * both processes can use membarrier(2). */
     _Atomic int fence;
     /* The receiver's event descriptor, or -1 before the service thread has received it. */
     _Atomic int wake_fd;
@@ -248,8 +250,8 @@ struct shm_tx {
     uint32_t cookie;
     uint32_t index;      /* in tep->tx */
     uint32_t sweep_tail; /* tail at the last sweep */
-    /* Value of head at the last sweep, the work of every 1,024th poll, in which a message waited
-     * for a ring. */
+    /* back->head as loaded by the last sweep during which a message waited for a ring. A sweep is
+     * the work of every 1,024th poll. */
     uint32_t sweep_head;
     uint64_t bytes; /* the part of ctx->ring_bytes that this ring uses */
     /* tep->uses when wf_shm_tx_count last ran. A smaller number means an earlier use. */
@@ -269,7 +271,7 @@ struct shm_peer {
     bool reporting, reported;
     int down; /* 0, or weft_status */
 };
-_Static_assert(sizeof(struct shm_peer) <= 40, "ARCHITECTURE.md, Memory");
+_Static_assert(sizeof(struct shm_peer) <= 40, "docs/design/shm.md, Memory");
 
 /* The receiver's side of a connection. */
 struct shm_rx {
@@ -279,7 +281,7 @@ struct shm_rx {
     uint32_t head;
     /* The value last stored to back->head, which the sender loads when it is out of room. */
     uint32_t published;
-    uint32_t publish_at;   /* after so many messages head is stored again; constant */
+    uint32_t publish_at;   /* head is stored after this many messages; constant */
     bool backlog;          /* the last poll stopped at its budget */
     bool idle;             /* the last poll found no message */
     bool last_wants_reply; /* the last message of the last burst expects a reply */
@@ -314,7 +316,8 @@ struct shm_token {
     uint8_t place;
 };
 
-/* What a handler gets for a request. wf_shm_delivery_init sets the constant fields once. */
+/* The argument of a request's handler (am), and what it points to. wf_shm_delivery_init sets the
+ * constant fields once. */
 struct shm_delivery {
     struct weft_am am;
     struct shm_token token;
@@ -352,8 +355,8 @@ struct shm_tep {
 
     struct wf_token reply_token; /* token of the reply that is being delivered; [tep] is constant */
     uint32_t ring_refusals;      /* refusals for lack of a ring since the last sweep */
-    /* A peer to which a message was refused for lack of a ring, drawn at random. NULL if there is
-     * none. */
+    /* The peer for which a ring will be held: drawn at random from the peers to which a message was
+     * refused for lack of a ring. NULL if there is none. */
     struct shm_peer *waiter;
     /* A ring that takes no more messages until the next sweep, so that it can be closed in favour
      * of a ring for [waiter]. NULL if there is none. */
@@ -391,10 +394,10 @@ void wf_shm_segs_unref(struct shm_segs *segs);
 /* The sizes of a new ring. full: as configured. small: for a ring that exceeds WEFT_SHM_MEMORY. */
 struct wf_shm_geometry wf_shm_geometry_full(uint32_t am_max);
 struct wf_shm_geometry wf_shm_geometry_small(uint32_t am_max);
-/* The memory in bytes that a ring of the sizes [g] takes once all its pages were touched, including
- * the sender's tables. */
+/* Returns how many bytes of memory a ring of the sizes [g] takes when all its pages were touched,
+ * with the sender's tables. */
 size_t wf_shm_ring_bytes(const struct wf_shm_geometry *g);
-/* An upper bound in bytes of all rings of a context that has [endpoints] endpoints. */
+/* Returns the most bytes that all rings of a context with [endpoints] endpoints can take. */
 uint64_t wf_shm_memory_bound(unsigned endpoints, uint32_t am_max);
 
 /* tx.c */
@@ -564,16 +567,16 @@ static inline int wf_shm_peer_lost(const struct shm_peer *peer)
 }
 
 /* Like wf_shm_peer_lost, but also returns ECLOSED if the peer's endpoint was closed while its
- * process lives on. That is known only after WELCOME has come, the packet with the words that say
- * which endpoints are open. */
+ * process lives on. A closed endpoint is detected only after WELCOME: this packet brings the words
+ * that show which endpoints are open. */
 static inline int wf_shm_peer_gone(const struct shm_peer *peer)
 {
     int down = wf_shm_peer_lost(peer);
     const uint64_t *words = down ? NULL : wf_load_acquire(&peer->proc->endpoints);
     if (!words || __atomic_load_n(&words[peer->ep], __ATOMIC_ACQUIRE) == peer->ep_gen) /* "left" */
         return down;
-    /* A zero word alone does not tell why. If the process is lost, [down] was stored before the
-     * words were wiped; otherwise only the endpoint was closed. */
+    /* The word is 0 if the endpoint was closed or the process is lost. If the process is lost,
+     * [down] was stored before the words were wiped. */
     return wf_load_acquire(&peer->proc->down) ?: WEFT_ECLOSED;
 }
 

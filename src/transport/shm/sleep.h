@@ -4,15 +4,16 @@
  * Each side of a connection has a sleep word in shared memory. The side that publishes stores a
  * message, then loads the sleep word of the other side. The side that goes to sleep stores its
  * sleep word, then looks for messages once more. A processor may move a load before an earlier
- * store. Without a fence on both sides, both loads could miss, and the message would wake nobody.
+ * store. Without a fence on both sides, both loads could return the old values: the publisher would
+ * not wake the sleeper, and the sleeper would not see the message.
  *
  * Sleeping is rare, so the sleeper provides the fence for both sides: membarrier(2) makes every
  * running thread of the registered processes execute a full fence. Where membarrier is not allowed,
  * the publisher executes a fence after every message. tests/model/arm.pml checks both variants.
  *
  * The sleep word counts epochs. It is odd while its side sleeps. The publisher remembers the epoch
- * for which it sent a wake. So it wakes the sleeper once per sleep, and need not write to the
- * sleeper's memory. */
+ * for which it sent a wake. So the publisher wakes the sleeper once per sleep, and need not write
+ * to the sleeper's memory. */
 #ifndef WF_SHM_SLEEP_H
 #define WF_SHM_SLEEP_H
 
@@ -31,7 +32,7 @@ static inline bool wf_sleep_must_wake(const _Atomic uint64_t *epoch, uint64_t *s
     else
         /* Orders the compiler only. The sleeper's membarrier orders this processor. */
         atomic_signal_fence(memory_order_seq_cst);
-    e = wf_load_acquire(epoch); /* acquire: the descriptor to wake is loaded later */
+    e = wf_load_acquire(epoch); /* acquire: the wake descriptor is loaded after the epoch */
     if (__builtin_expect(e == *seen, 1))
         return false;
     *seen = e;

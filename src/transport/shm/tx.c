@@ -79,8 +79,8 @@ __attribute__((noinline, cold)) static enum weft_status no_room(struct shm_tx *t
     return WEFT_AGAIN;
 }
 
-/* All places, which are room for long replies, are in use. Replies that arrive free places, and
- * poll reports them as events. So the caller need not wait for room in the ring. */
+/* All places, which are room for long replies, are in use. When a reply arrives, its place becomes
+ * free, and poll reports an event. So the caller need not wait for room in the ring. */
 static enum weft_status no_reply_place(struct shm_tx *tx)
 {
     bool wanted = tx->wants_room;
@@ -179,10 +179,10 @@ static uint32_t block_fill(struct shm_tx *tx, uint64_t start, uint32_t need,
     return (uint32_t)(at / WF_SHM_BLOCK);
 }
 
-/* Add a request that expects a reply. One-way messages do not write their reply slots. So the slot
- * may still contain the ready word of 2^32 messages ago, or (at position 2^32 - 1) the initial 0.
- * Such a word looks like the reply to this request, so it is changed before the request is
- * published. */
+/* Add a request that expects a reply. The receiver does not write to the reply slots of one-way
+ * messages. So the slot may still contain the ready word of 2^32 messages ago, or (at position 2^32
+ * - 1) the initial 0. Such a word looks like the reply to this request, so it is changed before the
+ * request is published. */
 static void due_add(struct shm_tx *tx, struct shm_due due)
 {
     _Atomic uint64_t *ready = &tx->back->replies[due.pos & tx->mask].line.ready;
@@ -222,7 +222,8 @@ static enum weft_status send_large(struct shm_tx *tx, const struct wf_am_out *ou
 /* Returns the line at [tail], and prefetches the line AHEAD lines later. */
 static inline struct wf_shm_line *line_ahead(const struct shm_tx *tx, uint32_t tail)
 {
-    /* Prefetch only within the credit. The receiver may still have to read the lines after it. */
+    /* Prefetch only lines for which there is credit, since the receiver may still have to read the
+     * other lines. */
     if (tx->credit_end - tail > AHEAD)
         wf_prefetch_write(&tx->lines[(tail + AHEAD) & tx->mask]);
     return &tx->lines[tail & tx->mask];
@@ -363,8 +364,8 @@ static int reply_bad(struct shm_tx *tx, const struct wf_shm_header *h)
     return -1;
 }
 
-/* Deliver the reply to request [i] of due; the reply is ready. Returns the number of events: 1, or
- * 0 if the handler of the request did not reply. Returns -1 if the peer broke the protocol. The
+/* Deliver the reply to the request tx->due[i]. The reply is ready. Returns the number of events: 1,
+ * or 0 if the handler of the request did not reply. Returns -1 if the peer broke the protocol. The
  * caller must call wf_shm_tx_retire. */
 int wf_shm_tx_deliver(struct shm_tx *tx, uint32_t i)
 {
@@ -396,7 +397,8 @@ int wf_shm_tx_deliver(struct shm_tx *tx, uint32_t i)
     return 1;
 }
 
-/* Free the lines and places of the [count] oldest requests in due. Their replies were delivered. */
+/* Free the lines and places of the [count] oldest requests in tx->due. Their replies were
+ * delivered. */
 void wf_shm_tx_retire(struct shm_tx *tx, uint32_t count)
 {
     for (; count; count--) {

@@ -141,8 +141,8 @@ static UNDER_LOCK enum weft_status connect_other_process(struct shm_tep *tep, st
 static enum weft_status no_ring(struct shm_tep *tep, struct shm_peer *peer)
 {
     wf_shm_ring_refused(tep, peer);
-    /* Arming did not set the sleep words of rings that are not polled (cold), as no message waited
-     * for a ring then. The event makes the owner arm again. */
+    /* When the owner armed, no message waited for a ring, so the sleep words of rings that are not
+     * polled (cold) were not set. wf_shm_notify makes the owner arm again, which sets them. */
     if (tep->armed)
         wf_shm_notify(tep);
     wf_shm_count(tep, WF_STAT_AGAIN);
