@@ -120,12 +120,13 @@ struct weft_cache_use {
  * same user puts it back.
  * Blocks   a hit does not block. A miss waits for the registrar, and at most 2 ms while another
  *          thread unmaps. If the registrar can register no more, a miss also waits until other
- *          threads have deregistered. That takes 200 ms at most if the device is stuck, and 2.2 s
- *          at most if other threads take what becomes free
+ *          threads have deregistered memory. This wait takes at most 200 ms if nothing is
+ *          deregistered, and at most 2.2 s if other threads take the room that becomes free
  * Returns  OK | EINVAL (len is 0, or the range wraps) | ENOMEM (also: the user has 65,536 uses) |
  *          EFORKED | ELIMIT (the registrar or WEFT_PINNED allows no more even after all idle
- *          registrations were given up, or other threads took what became free twelve times: the
- *          caller should copy through registered memory) | what the registrar returns */
+ *          registrations were given up, or twelve attempts to register failed because other threads
+ *          took the room that became free; the caller should copy through registered memory) |
+ *          what the registrar returns */
 WEFT_API WEFT_MUST_USE enum weft_status weft_cache_get(struct weft_cache_user *user,
                                                        const void *addr, size_t len,
                                                        struct weft_cache_use *out);
@@ -135,11 +136,11 @@ WEFT_API void weft_cache_put(struct weft_cache_user *user, const struct weft_cac
  * Returns  the number of bytes freed */
 WEFT_API uint64_t weft_cache_shrink(struct weft_cache *cache, uint64_t bytes);
 
-/* Report that [addr, addr + len) is about to be unmapped, moved or dropped, or was. After this
- * returns, no new transfer uses an old registration of the range. The report is for all caches of
- * the process, those of Weft's transports too. Any thread may call this, also inside an allocator:
- * the call allocates nothing, and takes only locks that are held for microseconds. A [len] of 0 has
- * no effect. */
+/* Report that [addr, addr + len) is about to be, or has been, unmapped, moved or dropped. After
+ * this returns, no new transfer uses an old registration of the range. The report is for all caches
+ * of the process, those of Weft's transports too. Any thread may call this, also inside an
+ * allocator: the call allocates nothing, and takes only locks that are held for microseconds. A
+ * [len] of 0 has no effect. */
 WEFT_API void weft_mem_invalidate(const void *addr, size_t len);
 
 struct weft_cache_counts {

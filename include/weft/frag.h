@@ -70,8 +70,9 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_frag_send(struct weft_frag *frag, u
 WEFT_API WEFT_MUST_USE enum weft_status weft_frag_put(struct weft_frag *frag, struct weft_op *op);
 
 /* Returns the tag of [frag], or NULL before [frag] was sent or put. The tag can be given to
- * weft_frag_alloc and weft_frag_prepare until [frag] is freed, or sent or put again. Fragments that
- * were made with the tag keep their order after that. */
+ * weft_frag_alloc and weft_frag_prepare until [frag] is freed, or sent or put again. A fragment
+ * that was made with the tag stays ordered after the tagged fragment, even when the tag is not
+ * valid any more. */
 WEFT_API const void *weft_frag_order(const struct weft_frag *frag);
 
 /* Free [frag]. Returns  OK | EBUSY (its put is under way) | EINVAL | ECONTEXT | EFORKED */

@@ -60,9 +60,9 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_job_open(const struct weft_job_para
  * them, and operations must have ended. The call polls, so handlers may run.
  * Blocks   for the launcher, at most 5 s. On several nodes also to inform the other ranks, at most
  *          0.1 s, and as long as weft_ep_close and weft_ctx_close, at most WEFT_PEER_TIMEOUT each.
- *          If this rank leaves between the two steps of a barrier, 1 s more. If the lowest rank of
- *          a node leaves then, before all ranks of its node have notified, the barrier ends with
- *          ECLOSED.
+ *          On several nodes, the lowest rank of a node waits at most 1 s more if it leaves between
+ *          the two steps of a barrier. If other ranks have not notified when this time is over, the
+ *          barrier ends with ECLOSED.
  *          After a failure (a collective call failed, or a rank was lost) at most about 3 s in all.
  *          An operation that begins during the call, such as a posted receive that a message
  *          matches, gets 0.1 s. If it has not ended by then, endpoint and context stay open until

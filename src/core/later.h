@@ -11,7 +11,7 @@
  * [handler] and the first arguments. */
 void wf_late_refuse(const struct weft_am *am, unsigned handler, const uint32_t *args,
                     unsigned nargs, enum weft_status why);
-/* The push (flow.h) of requests of kind LATE: sends the late reply. */
+/* The push function (flow.h) of requests of kind LATE. Sends the late reply. */
 enum weft_status wf_late_push(struct wf_req *req);
 /* Called when the endpoint closes. Ends the late replies that have waited for room for
  * WEFT_PEER_TIMEOUT or longer. */

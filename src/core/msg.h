@@ -23,8 +23,8 @@ struct wf_offer_range {
 };
 _Static_assert(sizeof(struct wf_offer_range) == 16, "wire structure");
 
-/* Pushes (flow.h), which send the unsent messages of a request: wf_msg_send_push for the kinds SEND
- * and OFFER, wf_msg_recv_push for COPY and DONE. */
+/* The push functions (flow.h), which send the unsent messages of a request: wf_msg_send_push for
+ * the kinds SEND and OFFER, wf_msg_recv_push for COPY and DONE. */
 enum weft_status wf_msg_send_push(struct wf_req *req);
 enum weft_status wf_msg_recv_push(struct wf_req *req);
 /* Send a message by a request. A message needs a request if it is too long to be sent whole, is in

@@ -82,8 +82,8 @@ static inline struct weft_remote *wf_remote_mapped(const struct wf_remote *r)
 /* Unmap [r] if it is mapped. If the peer's process was asked for the mapping and has not answered,
  * withdraw the question. */
 void wf_remote_unmap(struct wf_remote *r);
-/* The function [mapped] of struct wf_tep_events: a peer's process has answered, so try again to map
- * the regions that are being opened. */
+/* The function [mapped] of struct wf_tep_events. Called when a peer's process has answered. Tries
+ * again to map the regions that are being opened. */
 void wf_remote_answered(void *owner);
 
 #endif

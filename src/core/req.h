@@ -90,7 +90,7 @@ struct wf_req {
     struct weft_ep *ep;
     struct weft_peer *peer;
     struct weft_op *op; /* may be null */
-    /* a counted reference, for the kinds PUT to SIGNAL and OPEN; else null */
+    /* a counted reference, if the kind is OPEN or one from PUT through SIGNAL; otherwise NULL */
     struct wf_remote *remote;
     /* index in the table | number of earlier uses of that index << WF_REQ_INDEX_BITS */
     uint64_t id;
@@ -212,7 +212,7 @@ static inline enum weft_status wf_op_result(struct weft_op *op, enum weft_status
     return status == WEFT_OK ? weft_op_ok_(op) : status;
 }
 
-/* A receive; null: no memory. */
+/* Returns a receive, or NULL if there is no memory. */
 struct wf_recv *wf_recv_new(struct weft_ep *ep);
 static inline void wf_recv_free(struct wf_req_table *t, struct wf_recv *r)
 {

@@ -13,7 +13,8 @@
 
 #include "core/path.h"
 
-/* The push (flow.h) of the kinds PUT to SIGNAL: sends the unsent messages of [req]. */
+/* The push function (flow.h) of requests whose kind is one from PUT through SIGNAL. Sends the
+ * unsent messages of [req]. */
 enum weft_status wf_rma_push(struct wf_req *req);
 /* Returns true if some bytes of [req] are unsent, or the message that makes the owner count the
  * write is due. */

@@ -211,8 +211,8 @@ static enum weft_status push_atomic(struct wf_req *req)
     return req->path == WF_PATH_NIC ? push_atomic_nic(req) : push_atomic_message(req);
 }
 
-/* All pieces of a write are written. Send a message without bytes, which makes the region's owner
- * count the write. */
+/* Called when all pieces of a write are written. Sends a message without bytes, which makes the
+ * region's owner count the write. */
 static enum weft_status push_count(struct wf_req *req)
 {
     uint32_t args[] = {REGION(req, 0), WF_LO(req->id), WF_PIECE_COUNTS};

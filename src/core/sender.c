@@ -6,9 +6,12 @@
 #include "base/log.h"
 #include "core/core.h"
 
-/* How many reply peers (opened by Weft to answer senders) are kept: at least as many as an endpoint
- * may have rings in shared memory. If a reply peer closed before the sender has read its ring, the
- * next answer would open another ring. */
+/* Weft keeps at most this many reply peers, which are peers that Weft itself opens to answer
+ * senders. The number equals the highest limit of an endpoint's rings in shared memory that
+ * WEFT_SHM_RINGS can set. With a lower number, Weft would close reply peers although it could keep
+ * their rings. When a peer is closed, the ring to this peer is closed, too. If the sender had not
+ * read that ring yet, the next answer would open a second ring to the same sender, which then holds
+ * two. */
 #define REPLY_PEERS 4096
 
 static struct wf_sender *sender_at(struct wf_addr_entry *entry)

@@ -116,12 +116,12 @@ enum weft_status wf_across_wait(struct weft_job *job, uint64_t deadline_ns);
 /* Returns the combined vote of all ranks in the last collective. */
 uint64_t wf_across_verdict(const struct weft_job *job);
 
-/* This rank leaves the job between notify and the end of a split-phase barrier. A rank that leads
- * its node then goes on with the barrier for at most FINISH_NS (1 s). */
+/* Called when this rank leaves the job between notify and the end of a split-phase barrier. A rank
+ * that leads its node then goes on with the barrier for at most FINISH_NS (1 s). */
 void wf_across_finish(struct weft_job *job);
-/* This rank has arrived at the barrier under way. Can the barrier end without further calls of this
- * rank? A leader, the lowest rank of its node, forwards the votes of its node. So for a leader the
- * answer is true only when the barrier has ended. */
+/* Called when this rank has arrived at the barrier under way. Can the barrier end without further
+ * calls of this rank? A leader, the lowest rank of its node, forwards the votes of its node. So for
+ * a leader the answer is true only when the barrier has ended. */
 bool wf_across_is_through(const struct weft_job *job);
 
 /* ---- trouble.c ---- */

@@ -87,8 +87,9 @@ enum weft_status wf_job_show_call(struct weft_job *job, uint64_t *place)
     return WEFT_EPROTO;
 }
 
-/* All ranks have arrived, and this rank knows that their calls differ. Write that to the board, the
- * memory that the node's ranks share. Ranks that still wait read it there (wf_job_check). */
+/* Called when all ranks have arrived, and this rank knows that their calls differ. Writes the
+ * mismatch to the board, the memory that the node's ranks share, where waiting ranks read it
+ * (wf_job_check). */
 static enum weft_status mismatched(struct weft_job *job)
 {
     uint64_t old;

@@ -103,8 +103,9 @@ enum weft_status wf_job_show_call(struct weft_job *job, uint64_t *place);
 enum weft_status wf_job_await(struct weft_job *job, const uint64_t *word, uint64_t at_least,
                               uint64_t deadline_ns);
 
-/* The barrier under way failed because of [why]. The other ranks may or may not have seen the
- * arrival of this rank, so no later barrier can work: mark the job as broken. Returns [why]. */
+/* Called when the barrier under way has failed because of [why]. Marks the job as broken. The
+ * reason is that this rank does not know which ranks have seen its arrival, so no later barrier can
+ * work. Returns [why]. */
 enum weft_status wf_job_give_up(struct weft_job *job, enum weft_status why);
 
 /* Look for what ends the barrier under way early: a death, a departure, a different call. Returns
@@ -122,8 +123,9 @@ uint64_t wf_split_vote(const struct weft_job *job);
 bool wf_split_same(uint64_t a, uint64_t b);
 uint64_t wf_split_combine(uint64_t a, uint64_t b);
 
-/* Time the sets of flags on the board, and use the fastest set from now on. Every rank calls this
- * once, before the first gather. */
+/* The board, the memory that the node's ranks share, has several alternative sets of flags for
+ * barriers. Measure how long a barrier takes with each set, and use the fastest set from now on.
+ * Every rank calls this function once, before the first gather. */
 enum weft_status wf_job_tune(struct weft_job *job, uint64_t deadline_ns);
 
 /* With WEFT_PROGRESS=thread the job's handlers may run on the progress thread. Therefore the calls

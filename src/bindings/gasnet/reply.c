@@ -6,9 +6,10 @@
  * reply would cost each request a slot of that size, even in a flood of requests without replies.
  * So a request reserves nothing until its handler is known to reply. The first reply is kept here
  * and sent as a message. From that message the requester learns whether the handler replies with
- * data. From then on the requester reserves room for a header or for the longest reply. The replies
- * kept for a node are bounded: the node learns this when it polls, so only the requests that it
- * sends before count. */
+ * data. From then on each request reserves room for the longest reply if the handler replies with
+ * data, and room for a header otherwise. The number of replies kept for a node is bounded: a node
+ * learns which handlers reply when it polls, so replies are kept only for requests that the node
+ * sent before. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -178,9 +178,10 @@ WF_UNCHECKED enum weft_status wf_cache_open(const struct wf_cache_params *params
     wf_list_init(&c->limbo);
     wf_list_init(&c->pending);
     wf_list_init(&c->free);
-    c->drops_seen =
-        wf_load_acquire(&params->monitor->drops); /* loaded before [logged]: log_lost counts a
-                                                   * drop between the two loads as lost */
+    /* Load the number of drops before [logged]. With the opposite order, [drops_seen] could count a
+     * drop of pages whose change the cache has not read. If the log then overwrote this change,
+     * log_lost would not notice the drop. */
+    c->drops_seen = wf_load_acquire(&params->monitor->drops);
     c->next_change = wf_load_acquire(&params->monitor->logged);
     c->pages_fd = params->verify ? wf_pages_open() : -1;
     if (params->verify && c->pages_fd < 0)

@@ -131,20 +131,22 @@ bool wf_cache_user_is_ours(const struct wf_cache_user *user);
 /* Get a registration that covers [addr, addr + len), where [len] > 0. The registration lasts until
  * the same user calls wf_cache_put.
  *
- * Blocks   as long as the device's functions do; at most 2 ms for changes of memory under way; and,
- *          if the device can register no more, for other threads to deregister: 200 ms per attempt,
- *          2.2 s in all if other threads use up what became free each time. After 200 ms in
- *          which the device deregistered nothing, later calls do not wait
+ * Blocks   as long as the device's functions do. Waits at most 2 ms for changes of memory that are
+ *          under way. If the device can register no more, waits until other threads have
+ *          deregistered memory: at most 200 ms before each new attempt to register, and 2.2 s in
+ *          all. When nothing has been deregistered for 200 ms, later calls do not wait, until the
+ *          device deregisters something
  * Returns  OK | EINVAL (the range wraps around) | ENOMEM | EFORKED | the device's status |
- *          ELIMIT (no entry is left that could be deregistered, or 12 times other threads used
- *          up what became free: the caller copies through registered memory) */
+ *          ELIMIT (no entry is left that could be deregistered, or 12 attempts to register failed
+ *          because other threads took the room that became free; the caller then copies through
+ *          registered memory) */
 enum weft_status wf_cache_get(struct wf_cache_user *user, const void *addr, size_t len,
                               struct wf_cached *out);
 void wf_cache_put(struct wf_cache_user *user, const struct wf_cached *use);
 
-/* The program reports that the memory at [addr, addr + len) is about to change or has changed.
- * After this function returns, no use of an old registration of this memory begins. Any thread may
- * call this function, whatever locks the thread holds. */
+/* Called when the program reports that the memory at [addr, addr + len) is about to change or has
+ * changed. After this function returns, no use of an old registration of this memory begins. Any
+ * thread may call this function, whatever locks the thread holds. */
 void wf_cache_invalidate(struct wf_cache *cache, const void *addr, size_t len);
 /* Call wf_cache_invalidate for each cache of the process. */
 void wf_caches_invalidate(const void *addr, size_t len);

@@ -144,8 +144,8 @@ static bool hold_cached(struct wf_cache_user *u, uintptr_t start, uintptr_t end,
     return e;
 }
 
-/* The caller stored the entry in a slot, and then applied all changes of memory that had begun. So
- * an entry that is still in the cache is not stale. */
+/* Is the entry still in the cache? The caller has stored the entry in a slot, and has then applied
+ * all changes of memory that had begun. So an entry that is still in the cache is not stale. */
 static inline bool is_live(const struct wf_cached *use)
 {
     return wf_load_relaxed(&use->entry->state) == ENTRY_LIVE;

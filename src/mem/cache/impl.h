@@ -249,8 +249,8 @@ UNDER_LOCK WF_EXCLUDES(wf_cache_user_lock_class) bool wf_cache_log_apply(struct 
 UNDER_LOCK void wf_cache_probe_note(struct wf_cache *c, uint64_t before);
 UNDER_LOCK void wf_cache_taint_add(struct wf_cache *c, uintptr_t start, uintptr_t end,
                                    uint64_t number);
-/* The change numbered [number] in the log unmapped [start, end). Remove this range from the tainted
- * ranges, whose pages were dropped. */
+/* Called when the change numbered [number] in the log unmapped [start, end). Removes this range
+ * from the tainted ranges, whose pages were dropped. */
 UNDER_LOCK void wf_cache_taint_cut(struct wf_cache *c, uintptr_t start, uintptr_t end,
                                    uint64_t number);
 UNDER_LOCK bool wf_cache_is_tainted(const struct wf_cache *c, const struct wf_range *r);

@@ -17,7 +17,7 @@ struct wf_uffd {
 /* Returns NULL if the userfaultfd is open. Otherwise returns the reason, a static string, and
  * leaves nothing open. */
 const char *wf_uffd_open(struct wf_uffd *u);
-/* Close the userfaultfd. From then on the kernel reports no changes to it. */
+/* Close the userfaultfd. From then on the kernel reports no changes of memory to this monitor. */
 void wf_uffd_close(struct wf_uffd *u);
 
 /* Read the changes that the kernel has queued, and log them. The kernel then resumes the threads

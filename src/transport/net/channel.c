@@ -250,8 +250,8 @@ static struct net_link *link_open(struct net_chan *chan, const struct wf_net_con
     return ep->driver->open(chan, conn);
 }
 
-/* The channel has got the connection [conn]. Cancel the dial in progress, unless this dial made
- * [conn]. */
+/* Called when the channel has got the connection [conn]. Cancels the dial in progress, unless this
+ * dial made [conn]. */
 static void dial_end(struct net_chan *chan, const struct wf_net_conn *conn)
 {
     if (chan->dial && !(conn->dialled && conn->dial == chan->dial))

@@ -58,13 +58,14 @@ struct net_link {
 };
 
 struct net_link_ops {
-    /* The link belongs to the channel from now on: prepare the link. As soon as bytes may be sent,
-     * the link calls wf_net_chan_up. It may do this during start. */
+    /* Called when the link begins to belong to the channel. Prepares the link. As soon as bytes may
+     * be sent, the link calls wf_net_chan_up, perhaps before start returns. */
     void (*start)(struct net_link *link);
 
     /* Like sendmsg(2) with the [n] elements of [v], [len] bytes in all. If one element is memory
-     * that the program lent, [lent] is its address; otherwise [lent] is NULL. Fails with EFAULT if
-     * the program has unmapped this memory. Sets is_full and has_unsent. */
+     * that the program lent for a transfer, [lent] equals the iov_base of this element. Otherwise
+     * [lent] is NULL. Fails with EFAULT if the program has unmapped this memory. Sets is_full and
+     * has_unsent. */
     ssize_t (*sendv)(struct net_link *link, const struct iovec *v, unsigned n, size_t len,
                      const void *lent);
     /* Send one short frame as a whole. Returns false if nothing was sent. This pointer is NULL if
@@ -102,8 +103,8 @@ struct net_link_ops {
 
     /* Each of the next three functions ends the link, and frees it. */
     void (*close)(struct net_link *link);
-    /* All bytes were sent: the connection manager keeps the socket until the peer closes its
-     * side. */
+    /* Called when all bytes were sent. The connection manager then keeps the socket until the peer
+     * closes its side. */
     void (*linger)(struct net_link *link);
     /* Send BYE, by which this side gives the session up, and then do as linger does. */
     void (*turn_away)(struct net_link *link);
@@ -128,8 +129,8 @@ struct net_driver {
     /* May messages of the session take channels other than lane 0? If this pointer is NULL, they
      * may. */
     bool (*may_spread)(struct net_session *session);
-    /* The channel is being freed: free the driver's state of the channel. This pointer is NULL if
-     * the driver has no such state. */
+    /* Called when the channel is being freed. Frees the driver's state of the channel. This pointer
+     * is NULL if the driver has no such state. */
     void (*chan_free)(struct net_chan *chan);
     /* Returns the field of [contact] that stores the port of this driver's endpoints. */
     uint16_t *(*port)(struct wf_contact *contact);
@@ -161,16 +162,17 @@ struct net_view wf_net_chan_view(const struct net_chan *chan);
 
 /* ---- upcalls: by a link of [chan], on the owner's thread ---- */
 
-/* The link can send from now on: send SYNC, the first frame on each link. */
+/* Called when the link can send for the first time. Sends SYNC, the first frame on each link. */
 void wf_net_chan_up(struct net_chan *chan);
-/* Bytes may have arrived by the link: receive them, and deliver their messages. */
+/* Called when bytes may have arrived by the link. Receives them, and delivers their messages. */
 void wf_net_chan_readable(struct net_chan *chan);
-/* The link has room to send again. */
+/* Called when the link has room to send again. */
 void wf_net_chan_writable(struct net_chan *chan);
-/* Receiving by the link failed with errno [error]. 0 stands for the end of the stream. */
+/* Called when receiving by the link has failed with errno [error]. An [error] of 0 stands for the
+ * end of the stream. */
 void wf_net_chan_failed(struct net_chan *chan, int error);
-/* Close the link, and dial. The link is of no use any more, or another connection is wanted. [why]
- * is for the log. */
+/* Close the link, and dial. Called when the link is of no use any more, or when another connection
+ * is wanted. [why] is for the log. */
 void wf_net_chan_break(struct net_chan *chan, const char *why);
 /* End the session. [why] is EPEER if the peer gave the session up. It is EPROTO if the peer broke
  * the protocol; this is logged. */
@@ -183,8 +185,8 @@ void wf_net_chan_relink(struct net_chan *chan, struct net_link *link);
 /* Returns NULL if the channel has no link. */
 struct net_link *wf_net_chan_link(const struct net_chan *chan);
 
-/* The driver refused a NIC operation for want of room. The next wf_net_chan_writable makes the core
- * try again. */
+/* Called when the driver refuses a NIC operation for want of room. The next wf_net_chan_writable
+ * makes the core try again. */
 void wf_net_chan_starved(struct net_chan *chan);
 /* If [avoid] is true, new messages take other channels of the session, if there are any. */
 void wf_net_chan_avoid(struct net_chan *chan, bool avoid);

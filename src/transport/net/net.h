@@ -97,8 +97,9 @@
 #include "transport/net/connect/manager.h"
 #include "transport/net/link.h"
 
-/* Bytes of a channel's ring for replies. Both sides have to agree on the number, since a requester
- * reserves room in the responder's ring without asking. */
+/* How many bytes of each channel's ring are set aside for replies. Requests cannot use these bytes.
+ * Both sides of a channel have to use the same number, since a requester reserves room in the
+ * responder's ring without asking. */
 #define NET_REPLY_ROOM 65536u
 #define NET_RX_SIZE 262144u /* an endpoint's receive buffer */
 #define NET_ARRIVALS_MAX 1024u
@@ -522,11 +523,11 @@ bool wf_net_has_session(struct net_ctx *ctx, const struct wf_address *from,
 struct net_session *wf_net_session_make(struct net_ep *ep, const struct wf_address *to,
                                         const struct wf_contact *contact);
 void wf_net_session_free(struct net_session *session);
-/* The peer is lost or has closed. End the session with status [why], and remember the peer's
- * address, so that the peer's later connections are turned away. */
+/* Called when the peer is lost or has closed. Ends the session with status [why], and remembers the
+ * peer's address, so that the peer's later connections are turned away. */
 void wf_net_session_end(struct net_session *session, enum weft_status why);
-/* The peer has sent BYE, its last frame on a channel, by one of the lanes in the bit mask [lanes].
- * The peer will send BYE by each of these lanes. */
+/* Called when BYE, the peer's last frame on a channel, has arrived by a lane. The peer sends BYE by
+ * each lane in the bit mask [lanes]. Ends the session when BYE has arrived by all of them. */
 void wf_net_session_bye(struct net_session *session, uint32_t lanes);
 /* wf_net_session_hold makes [peer] a handle of [session]. wf_net_session_let_go detaches the
  * handle. */
@@ -578,13 +579,13 @@ void wf_net_chan_dial(struct net_chan *chan, uint32_t delay_ms);
 /* Make a link for [conn], if its generation is greater than that of the channel's present or last
  * connection. Otherwise close [conn]. Takes over [conn]. */
 void wf_net_chan_adopt(struct net_chan *chan, struct wf_net_conn *conn);
-/* The peer does not know this session: send BYE by the link, and hand the link's socket to the
- * connection manager. */
+/* Called when the peer does not know this session. Sends BYE by the link, and hands the link's
+ * socket to the connection manager. */
 void wf_net_chan_turn_away(struct net_chan *chan);
 /* Wait, for a short time, until the link has sent everything. */
 void wf_net_chan_settle(struct net_chan *chan);
-/* Everything was sent: hand the link's socket to the connection manager, which waits until the peer
- * closes. */
+/* Called when everything was sent. Hands the link's socket to the connection manager, which waits
+ * until the peer closes. */
 void wf_net_chan_linger(struct net_chan *chan);
 /* Call this when a link ends because nothing was received for a long time. Returns true if two
  * links ended like this after the peer's SYNC, and no frame was acknowledged in between. This shows
@@ -594,12 +595,13 @@ bool wf_net_chan_is_stuck(struct net_chan *chan);
  * another session) */
 enum weft_status wf_net_chan_sync(struct net_chan *chan, const struct wf_net_frame *f,
                                   const struct wf_net_sync *sync);
-/* wf_net_chan_acked: the peer has received all frames before number [ack]. wf_net_chan_returned:
- * the peer has left [returned] bytes of reserved reply room unused, in all. Return OK | EPROTO */
+/* wf_net_chan_acked is called when the peer reports that it has received all frames before number
+ * [ack]. wf_net_chan_returned is called when the peer reports how many bytes of reserved reply room
+ * it has left unused in all, [returned]. Both return OK | EPROTO */
 enum weft_status wf_net_chan_acked(struct net_chan *chan, uint32_t ack);
 enum weft_status wf_net_chan_returned(struct net_chan *chan, uint32_t returned);
-/* The channel has room again. If a message was refused for want of room, count an event, so that
- * the core tries the message again. */
+/* Called when the channel has room again. If a message was refused for want of room, counts an
+ * event, so that the core tries the message again. */
 void wf_net_chan_fed(struct net_chan *chan);
 
 /* ---- send.c ---- */

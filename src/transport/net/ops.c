@@ -170,8 +170,8 @@ enum weft_status wf_net_request_bulk(struct wf_tpeer *tpeer, const struct wf_bul
     return WEFT_OK;
 }
 
-/* The ring has room for the reply, since the request has reserved room. The reply is sent at the
- * end of the poll that delivered the request. */
+/* The ring always has room for the reply, since the request has reserved room. The reply is sent at
+ * the end of the poll that delivered the request. */
 enum weft_status wf_net_reply(struct wf_token *token, const struct wf_am_out *out)
 {
     struct net_token *tk = NET_OF(token, net_token);

@@ -332,7 +332,7 @@ static void frames_pass(struct net_chan *chan)
     }
 }
 
-/* The link has taken the first [n] bytes of [b]. */
+/* Called when the link has taken the first [n] bytes of [b]. Counts these bytes as sent. */
 static void batch_done(struct batch *b, struct net_chan *chan, size_t n)
 {
     size_t part = WF_MIN(n, b->control);
@@ -361,8 +361,8 @@ static void batch_done(struct batch *b, struct net_chan *chan, size_t n)
     frames_pass(chan);
 }
 
-/* Nothing more can be sent by the link, so half-close it. The peer then sees the end of the stream.
- * This side still receives what the peer has sent. */
+/* Called when nothing more can be sent by the link. Half-closes the link. The peer then sees the
+ * end of the stream. This side still receives what the peer has sent. */
 static void send_end(struct net_chan *chan)
 {
     chan->half_closed = true;
@@ -370,10 +370,10 @@ static void send_end(struct net_chan *chan)
     chan->link->ops->half_close(chan->link);
 }
 
-/* The kernel found the memory of a payload unmapped. The payload of a reply is in a region that the
- * peer named, so the peer receives an error. The payload of a request was lent by a call of this
- * program, and the operation of this call can end only with the session. Returns true if sending
- * can go on. */
+/* Called when the kernel found the memory of a payload unmapped. The payload of a reply is in a
+ * region that the peer named, so the peer receives an error. The payload of a request was lent by a
+ * call of this program, and the operation of this call can end only with the session. Returns true
+ * if sending can go on. */
 static bool payload_gone(struct net_chan *chan, struct net_bulk *bulk)
 {
     if (is_reply(wf_net_frame_at(chan, bulk->at)->kind)) {

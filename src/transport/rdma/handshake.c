@@ -309,8 +309,8 @@ static int hello_read(struct qp_link *l, size_t need)
     return 1;
 }
 
-/* The received bytes are no handshake message. They may only be BYE, the frame by which the peer
- * gives the session up. */
+/* Called when the received bytes are no handshake message. These bytes must then be BYE, the frame
+ * by which the peer gives the session up. */
 static enum qp_shake bye_take(struct qp_link *l)
 {
     struct wf_net_frame f;

@@ -416,7 +416,8 @@ static void request_received(struct rdmacm *cm, struct rdma_cm_id *id, struct wf
     out->conn = &c->base;
 }
 
-/* librdmacm has resolved the peer's address, and has thereby chosen this side's device and port. */
+/* Called when librdmacm has resolved the peer's address, and has thereby chosen this side's device
+ * and port. */
 static void address_resolved(struct rdmacm *cm, struct rdmacm_conn *c, struct wf_hca_cm_event *out)
 {
     if (!is_ours(cm, c->id))

@@ -9,9 +9,9 @@
 
 /* ---- one operation ---- */
 
-/* All transfer descriptors (mem/staging.h) of the context are in use. Returns AGAIN if this
- * endpoint holds some descriptors, because completions of this endpoint will free these. Otherwise
- * returns EUNREACH, because this endpoint cannot await completions of other endpoints. */
+/* Called when all transfer descriptors (mem/staging.h) of the context are in use. Returns AGAIN if
+ * this endpoint holds some descriptors, because completions of this endpoint will free these.
+ * Otherwise returns EUNREACH, because this endpoint cannot await completions of other endpoints. */
 static enum weft_status no_desc(const struct qp_link *l)
 {
     return l->rail->ep->descs ? WEFT_AGAIN : WEFT_EUNREACH;

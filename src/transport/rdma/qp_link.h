@@ -578,8 +578,8 @@ uint32_t wf_rdma_gen_step(const struct net_chan *chan);
 unsigned wf_rdma_tries(const struct rdma_ep *ep);
 /* Returns the number of a rail that the link should move to, or -1 if there is none. */
 int wf_rdma_better_rail(const struct qp_link *l);
-/* The link could not be connected on its rail. Makes the channel's next connection try another
- * rail. */
+/* Called when the link could not be connected on its rail. Makes the channel's next connection try
+ * another rail. */
 void wf_rdma_rail_failed(struct qp_link *l);
 /* Both set path->retry_ns, the time of the next attempt to get a better link. wf_rdma_retry_plain
  * is for a channel that uses its socket, wf_rdma_retry_up for a channel that uses a queue pair. */

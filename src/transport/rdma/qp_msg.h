@@ -40,7 +40,8 @@ struct qp_msg {
      * ticket are 0. */
     uint16_t cm_port;
     uint8_t cm_address[16]; /* an IPv6 address, or an IPv4 address mapped to IPv6 */
-    /* random number that a connect request for the sender's link repeats (cm.h) */
+    /* random number of the sender's link; a connect request to this link must carry the same number
+     * (cm.h) */
     uint64_t ticket;
 };
 

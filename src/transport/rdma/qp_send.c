@@ -139,8 +139,9 @@ void wf_qp_ask(struct qp_link *l)
 
 /* ---- frames ---- */
 
-/* Copies [len] bytes of [v], starting at offset [from]. The element of [v] at [lent] is the
- * program's memory. Returns false with errno if the program has unmapped that memory. */
+/* Copies [len] bytes of [v], starting at offset [from]. The element of [v] whose iov_base equals
+ * [lent], if there is one, is memory that the program lent for a transfer. Returns false with errno
+ * if the program has unmapped this memory. */
 static bool gather(uint8_t *to, const struct iovec *v, unsigned n, size_t from, size_t len,
                    const void *lent)
 {

@@ -244,9 +244,9 @@ void wf_shm_client_tick(struct shm_ctx *ctx, struct shm_client *client)
         wf_shm_client_event(ctx, client, SHM_WATCH_CLIENT_SOCK, 0);
 }
 
-/* An endpoint of this process was closed. Send LEFT, so that the client checks the words that say
- * which endpoints are open. A client that has not received WELCOME yet checks them when WELCOME
- * comes. */
+/* Called when an endpoint of this process was closed. Sends LEFT, so that the client checks the
+ * words that say which endpoints are open. A client that has not received WELCOME yet checks these
+ * words when WELCOME comes. */
 void wf_shm_client_send_left(struct shm_ctx *ctx, struct shm_client *client)
 {
     struct wf_packet p = {0};

@@ -312,13 +312,14 @@ bool wf_shm_ring_available(const struct shm_tep *t)
  * ring.
  *
  * A ring drains only if its receiver polls. A receiver that does not poll keeps any ring that it
- * gets. So only rings whose heads moved are held. If the head of one ring alone moved, that ring is
- * held only if the endpoint has no other. Otherwise peers that do not poll would get all rings. */
+ * gets. So only rings whose heads moved are held. If the head of a single ring moved, this ring is
+ * held only if the endpoint has no other ring. Otherwise the last ring whose receiver polls could
+ * go to a peer that does not poll, and then peers that do not poll would have all rings. */
 
 #define RING_SWEEPS 2
 
-/* A message to [peer] was refused for lack of a ring. Draw at random whether [peer] becomes the
- * waiter, the peer that gets the next ring. Each refused peer has the same chance. */
+/* Called when a message to [peer] was refused for lack of a ring. Draws at random whether [peer]
+ * becomes the waiter, the peer that gets the next ring. Each refused peer has the same chance. */
 void wf_shm_ring_refused(struct shm_tep *t, struct shm_peer *peer)
 {
     t->wants_ring = true;

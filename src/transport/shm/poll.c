@@ -178,7 +178,8 @@ static int peers_down(struct shm_tep *t)
     return events;
 }
 
-/* Answers to requests for regions may have come. Have the core try remote_map again. */
+/* Called when answers to requests for regions may have come. Makes the core call remote_map
+ * again. */
 static int maps_recheck(struct shm_tep *t)
 {
     shm_lock(t->ctx);

@@ -146,8 +146,8 @@ void wf_shm_proc_wipe(struct shm_proc *proc)
                  proc->id.pid);
 }
 
-/* [proc]'s process is lost. First make all remotes of that process invalid, then notify the owners
- * of its peers. */
+/* Called when [proc]'s process is lost. First makes all remotes of that process invalid, then
+ * notifies the owners of its peers. */
 void wf_shm_proc_down(struct shm_ctx *ctx, struct shm_proc *proc, enum weft_status why)
 {
     if (proc->down)
@@ -362,7 +362,7 @@ static enum weft_status welcome_handle(struct shm_proc *proc, const struct wf_pa
     return WEFT_OK;
 }
 
-/* Another process may have closed an endpoint. Have all owners check their peers. */
+/* Called when another process may have closed an endpoint. Makes all owners check their peers. */
 void wf_shm_endpoints_recheck(struct shm_ctx *ctx)
 {
     ctx->endpoints_recheck_due = false;

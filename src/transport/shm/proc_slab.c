@@ -25,8 +25,8 @@ void wf_shm_slabs_free(struct shm_proc *proc)
     wf_list_each_safe(it, nx, &proc->slabs) slab_free(wf_container_of(it, struct shm_slab, item));
 }
 
-/* An answer to a request for a region may have come. Wake the threads in remote_wait, and the
- * owners that poll. */
+/* Called when an answer to a request for a region may have come. Wakes the threads in remote_wait,
+ * and the owners that poll. */
 void wf_shm_maps_changed(struct shm_ctx *ctx)
 {
     pthread_cond_broadcast(&ctx->changed);

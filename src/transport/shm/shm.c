@@ -200,8 +200,8 @@ static enum weft_status shm_ep_open(struct wf_tctx *tctx, const struct wf_tep_pa
     return WEFT_OK;
 }
 
-/* An endpoint was closed, and its word is 0 already. Have all processes and endpoints check the
- * words of their peers. */
+/* Called when an endpoint was closed, and its word is 0 already. Makes all processes and endpoints
+ * check the words of their peers. */
 static UNDER_LOCK void left_send_all(struct shm_ctx *ctx)
 {
     wf_list_each(l, &ctx->clients)

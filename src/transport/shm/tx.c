@@ -79,8 +79,9 @@ __attribute__((noinline, cold)) static enum weft_status no_room(struct shm_tx *t
     return WEFT_AGAIN;
 }
 
-/* All places, which are room for long replies, are in use. When a reply arrives, its place becomes
- * free, and poll reports an event. So the caller need not wait for room in the ring. */
+/* Called when all places, which are room for long replies, are in use. When a reply arrives, its
+ * place becomes free, and poll reports an event. So the caller need not wait for room in the
+ * ring. */
 static enum weft_status no_reply_place(struct shm_tx *tx)
 {
     bool wanted = tx->wants_room;

@@ -136,8 +136,8 @@ static UNDER_LOCK enum weft_status connect_other_process(struct shm_tep *tep, st
     return WEFT_ESYSTEM;
 }
 
-/* All rings are in use, and each has messages under way. Poll will report an event when a ring is
- * available. */
+/* Called when all rings are in use, and each has messages under way. Returns AGAIN. Poll will
+ * report an event when a ring is available. */
 static enum weft_status no_ring(struct shm_tep *tep, struct shm_peer *peer)
 {
     wf_shm_ring_refused(tep, peer);

@@ -68,7 +68,8 @@ static bool record_send(struct sock_link *s)
 }
 
 /* Copy the first bytes of the [count] elements of [v] to [to], at most one record. Returns how many
- * bytes these are, or -1 with errno EFAULT if some of them are [lent] memory that is unmapped. */
+ * bytes these are, or -1 with errno EFAULT if the program has unmapped the lent memory. The element
+ * whose iov_base equals [lent] is lent memory; if [lent] is NULL, no element is. */
 static ssize_t gather(uint8_t *to, const struct iovec *v, unsigned count, const void *lent)
 {
     size_t at = 0;

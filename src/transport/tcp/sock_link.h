@@ -20,9 +20,10 @@ struct sock_link {
  * there is no memory. */
 bool wf_sock_crypt_open(struct sock_link *s, const struct wf_net_conn *conn);
 void wf_sock_crypt_close(struct sock_link *s);
-/* Like sendmsg(2), but encrypts and sends at most one record. [lent] is the address of the element
- * of [v] that is memory of the program, or NULL. Fails with EFAULT if the program has unmapped this
- * memory. Sets s->base.has_unsent to whether a part of the record is still to be sent. */
+/* Like sendmsg(2), but encrypts and sends at most one record. If one element of [v] is memory that
+ * the program lent for a transfer, [lent] equals the iov_base of this element. Otherwise [lent] is
+ * NULL. Fails with EFAULT if the program has unmapped this memory. Sets s->base.has_unsent to
+ * whether a part of the record is still to be sent. */
 ssize_t wf_sock_crypt_sendv(struct sock_link *s, const struct iovec *v, unsigned n,
                             const void *lent);
 /* Like recv(2): stores decrypted bytes. Fails with EBADMSG if a record was altered on the way. */

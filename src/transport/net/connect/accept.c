@@ -102,8 +102,8 @@ static UNDER_LOCK enum wf_net_host pending_target(struct wf_conn_mgr *mgr, const
     return has;
 }
 
-/* The hello has arrived. First check the endpoint that the hello names. So this side computes no
- * MAC for a peer that does not know this process's token. */
+/* Called when the hello has arrived. First checks the endpoint that the hello names. So this side
+ * computes no MAC for a peer that does not know this process's token. */
 static UNDER_LOCK void pending_hello_done(struct wf_conn_mgr *mgr, struct pending *p)
 {
     enum wf_net_host target = pending_target(mgr, p);
@@ -159,10 +159,10 @@ static UNDER_LOCK void rate_refund(struct wf_conn_mgr *mgr)
     mgr->rate_ns -= WF_MIN(mgr->rate_ns, INTERVAL_NS);
 }
 
-/* The peer has authenticated. If this side has the greater address, the peer's connection is only a
- * connect-back, by which the peer asks to be dialled. In that case close the connection, dial the
- * peer, and return true. If the peer has the greater address, return false: the connection is to be
- * used. */
+/* Called when the peer has authenticated. If this side has the greater address, the peer's
+ * connection is only a connect-back, by which the peer asks to be dialled. In that case closes the
+ * connection, dials the peer, and returns true. If the peer has the greater address, returns false:
+ * the connection is to be used. */
 static UNDER_LOCK bool pending_connect_back(struct wf_conn_mgr *mgr, struct pending *p)
 {
     struct wf_dial back = {.from = {.version = WF_ADDRESS_VERSION,

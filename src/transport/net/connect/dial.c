@@ -143,7 +143,8 @@ static UNDER_LOCK void dial_refused(struct wf_conn_mgr *mgr, struct wf_mgr_dial 
     }
 }
 
-/* The process that answered has not proved that it has the job's key. So it cannot be the peer. */
+/* Called when the process that answered has not proved that it has the job's key. So this process
+ * cannot be the peer. */
 static UNDER_LOCK void dial_unproven(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial)
 {
     dial_log(mgr, dial, WF_MGR_LOG_KEY,

@@ -57,16 +57,16 @@ enum wf_attempt_end {
     WF_ATTEMPT_SHORTAGE
 };
 
-/* The current attempt has ended as [end] says. If a clock has run for long enough, give the dial up
- * with EPEER or EUNREACH. Otherwise pause until the next attempt.
+/* Called when the current attempt has ended as [end] says. If a clock has run for long enough,
+ * gives the dial up with EPEER or EUNREACH. Otherwise pauses until the next attempt.
  *   why    the reason for WF_ATTEMPT_REFUSED: a literal for the log */
 UNDER_LOCK void wf_mgr_attempt_end(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial,
                                    enum wf_attempt_end end, const char *why);
-/* The current attempt has ended as WF_ATTEMPT_SHORTAGE; errno [err] tells what this host lacks. The
- * shortage is logged once, and again when [err] changes. */
+/* Called when the current attempt has ended as WF_ATTEMPT_SHORTAGE; errno [err] tells what this
+ * host lacks. Logs the shortage once, and again when [err] changes. */
 UNDER_LOCK void wf_mgr_attempt_shortage(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial, int err);
-/* The current attempt has ended because socket(2), connect(2) or epoll_ctl(2) failed with errno
- * [err]. [err] decides which of the ways in enum wf_attempt_end this was. */
+/* Called when the current attempt has ended because socket(2), connect(2) or epoll_ctl(2) failed
+ * with errno [err]. [err] selects the value of enum wf_attempt_end with which the attempt ends. */
 UNDER_LOCK void wf_mgr_attempt_errno(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial, int err);
 
 /* End the dial, and deliver the event [given_up]. The lock is released during the event. [why] is a

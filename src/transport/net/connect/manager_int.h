@@ -167,7 +167,8 @@ UNDER_LOCK void wf_mgr_listen_event(struct wf_conn_mgr *mgr, const struct wf_mgr
 UNDER_LOCK void wf_mgr_listen_timer(struct wf_conn_mgr *mgr, uint64_t now);
 UNDER_LOCK void wf_mgr_pending_event(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w);
 UNDER_LOCK void wf_mgr_pending_expired(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w);
-/* The job's key was set: send CHALLENGE to the pending connections that wait for the key. */
+/* Called when the job's key was set. Sends CHALLENGE to the pending connections that wait for the
+ * key. */
 UNDER_LOCK void wf_mgr_pendings_resume(struct wf_conn_mgr *mgr);
 UNDER_LOCK void wf_mgr_pendings_forget(struct wf_conn_mgr *mgr, uint16_t ep, uint32_t ep_gen);
 
@@ -176,11 +177,11 @@ UNDER_LOCK void wf_mgr_pendings_forget(struct wf_conn_mgr *mgr, uint16_t ep, uin
 void wf_mgr_dial_free(struct wf_mgr_watch *w); /* frees the dial's result, not [w] */
 UNDER_LOCK void wf_mgr_dial_event(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w);
 UNDER_LOCK void wf_mgr_dial_expired(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w);
-/* A peer's connect-back, a request to be dialled, has come. Dial the peer, unless a dial for that
- * channel is in progress. */
+/* Called when a peer's connect-back, a request to be dialled, has come. Dials the peer, unless a
+ * dial for that channel is in progress. */
 UNDER_LOCK void wf_mgr_dial_back(struct wf_conn_mgr *mgr, const struct wf_dial *want);
-/* The connection that begins with [hello] has come. If a connect-back of this side asked for this
- * connection, end the connect-back. */
+/* Called when the connection that begins with [hello] has come. If a connect-back of this side
+ * asked for this connection, ends the connect-back. */
 UNDER_LOCK void wf_mgr_connect_back_end(struct wf_conn_mgr *mgr, uint16_t ep, uint32_t ep_gen,
                                         const struct wf_net_hello *hello);
 /* Is a dial to the sender of [hello] waiting because this host lacks resources? */
