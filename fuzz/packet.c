@@ -40,8 +40,8 @@ static void check_ring(const struct wf_packet *p)
     struct wf_contact none;
     size_t fwd = wf_shm_fwd_size(g), back = wf_shm_back_size(g);
     FUZZ_CHECK(wf_address_parse(&p->u.ring.from, sizeof p->u.ring.from, &a, &none) == WEFT_OK);
-    FUZZ_CHECK(fwd > (size_t)g->slots * 64 + g->payload && fwd < (size_t)1 << 30);
-    FUZZ_CHECK(back > (size_t)g->slots * 128 + (size_t)g->places * g->am_max);
+    FUZZ_CHECK(fwd > (size_t)g->slots * 64 && fwd < (size_t)1 << 30);
+    FUZZ_CHECK(back > (size_t)g->slots * 128 + g->payload + (size_t)g->places * g->am_max);
     FUZZ_CHECK(back < (size_t)1 << 30 && g->places <= 64 && g->am_max <= UINT16_MAX);
 }
 

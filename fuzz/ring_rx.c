@@ -75,8 +75,8 @@ static void lines_fill(struct wf_shm_fwd *fwd, struct fuzz_input *in)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct fuzz_input in = {data, data + size};
-    size_t fwd_size = sizeof(struct wf_shm_fwd) + SLOTS * sizeof(struct wf_shm_line) + 4096;
-    size_t back_size = sizeof(struct wf_shm_back) + SLOTS * sizeof(struct wf_shm_reply) + 4 * 512;
+    size_t fwd_size = sizeof(struct wf_shm_fwd) + SLOTS * sizeof(struct wf_shm_line);
+    size_t back_size = wf_shm_places_at(&geometry) + 4 * 512;
     struct shm_segs segs = {.refs = 2, .geometry = geometry}; /* never unmapped */
     struct wf_address from = {.version = WF_ADDRESS_VERSION};
     struct shm_rx *rx;

@@ -47,7 +47,7 @@ static void set_up(void)
                weft_am_request(peer, 1, NULL, 0, NULL, 0, 0) == WEFT_OK);
     shm_peer = SHM_OF(wf_peer_tpeer(peer), shm_peer);
     tx = shm_peer->tx;
-    back_size = sizeof(struct wf_shm_back) + SLOTS * sizeof(struct wf_shm_reply) + PLACES * 512;
+    back_size = wf_shm_places_at(&tx->segs->geometry) + PLACES * 512;
     wf_log_set_level((enum wf_log_level) - 1);
 }
 
@@ -57,7 +57,8 @@ static void reset(void)
     struct wf_shm_back *back = aligned_alloc(64, (back_size + 63) & ~(size_t)63);
     memset(back, 0, back_size);
     tx->back = tx->segs->back = back;
-    tx->places = (uint8_t *)(back->replies + SLOTS);
+    tx->payload = (uint8_t *)back + wf_shm_payload_at(&tx->segs->geometry);
+    tx->places = (uint8_t *)back + wf_shm_places_at(&tx->segs->geometry);
     tx->tail = tx->head_seen = tx->due_head = tx->due_tail = 0;
     tx->block_head = tx->block_tail = 0;
     tx->pay_head = tx->pay_tail = 0;

@@ -374,6 +374,7 @@ WEFT_API void *weft_peer_arg(const struct weft_peer *peer);
 /* ---- active messages ---- */
 
 #define WEFT_AM_MAX_ARGS 16
+#define WEFT_AM_READ_ONLY 48      /* bytes; see data in struct weft_am */
 #define WEFT_AM_HANDLERS 256      /* ids 0..255 */
 #define WEFT_AM_USER_HANDLERS 240 /* the application uses ids 0..239, Weft the rest */
 
@@ -381,7 +382,8 @@ WEFT_API void *weft_peer_arg(const struct weft_peer *peer);
 struct weft_am {
     struct weft_ep *ep;
     /* The payload, in place, 16-byte aligned. The sender can still change it: copy before checking.
-     */
+     * The handler may write to a payload of more than WEFT_AM_READ_ONLY bytes. A shorter payload
+     * may be mapped read-only. */
     const void *data;
     /* Payload bytes; in a reply at most the request's reply_max - 1. A peer that breaks the
      * protocol may send longer replies, and more than one reply to a request. */

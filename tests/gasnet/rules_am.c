@@ -6,7 +6,21 @@
  * they reply, and again after, and that they run one at a time. */
 #include "check.h"
 
-enum { SHORT = 200, MEDIUM, LONG, R_SHORT, R_MEDIUM, R_LONG, SEQUENCE, TOKEN, PEEK, R_PEEK, UNDER };
+enum {
+    SHORT = 200,
+    MEDIUM,
+    LONG,
+    R_SHORT,
+    R_MEDIUM,
+    R_LONG,
+    SEQUENCE,
+    TOKEN,
+    PEEK,
+    R_PEEK,
+    UNDER,
+    INCREMENT,
+    R_INCREMENT
+};
 enum reply { NO_REPLY, SHORT_REPLY, MEDIUM_REPLY, LONG_REPLY };
 enum {
     AREA = 6 * MIB,
@@ -117,8 +131,9 @@ static void on_medium(gasnet_token_t token, void *buf, size_t nbytes, gasnet_han
     if (nbytes)
         EQ((uintptr_t)buf % _Alignof(max_align_t), 0);
     FILLED(buf, nbytes, seed);
+    fill(buf, nbytes, seed + 1); /* the payload is the handler's storage */
     answer(token, number, kind, size);
-    FILLED(buf, nbytes, seed); /* alive until the handler returns */
+    FILLED(buf, nbytes, seed + 1); /* alive until the handler returns */
     in_request = 0;
 }
 
@@ -158,6 +173,8 @@ static void on_reply_medium(gasnet_token_t token, void *buf, size_t nbytes,
     if (nbytes)
         EQ((uintptr_t)buf % _Alignof(max_align_t), 0);
     FILLED(buf, nbytes, seed3(source(token) + REPLIES, (uint64_t)number, nbytes));
+    fill(buf, nbytes, (uint64_t)number); /* the payload is the handler's storage */
+    FILLED(buf, nbytes, (uint64_t)number);
     if (async_size)
         memset(async_sources + (size_t)number * async_size, 0xee, async_size);
     reply_ends();
@@ -233,6 +250,49 @@ static void medium_sizes(void)
                         sizes[COUNT_OF(sizes) - 1 - i] > max_medium
                             ? max_medium
                             : sizes[COUNT_OF(sizes) - 1 - i]);
+    GASNET_BLOCKUNTIL(atomic_load(&replies_came) == sent);
+}
+
+/* A fetching increment: the handler adds to its payload and replies with it. */
+static void on_increment(gasnet_token_t token, void *buf, size_t nbytes, gasnet_handlerarg_t number)
+{
+    unsigned char *bytes = buf;
+    request_begins();
+    for (size_t i = 0; i < nbytes; i++)
+        bytes[i]++;
+    replying = 1;
+    EQ(gasnet_AMReplyMedium1(token, R_INCREMENT, buf, nbytes, number), GASNET_OK);
+    replying = 0;
+    in_request = 0;
+}
+
+static void on_reply_increment(gasnet_token_t token, void *buf, size_t nbytes,
+                               gasnet_handlerarg_t number)
+{
+    const unsigned char *bytes = buf;
+    (void)token;
+    reply_begins();
+    for (size_t i = 0; i < nbytes; i++)
+        EQ(bytes[i], (unsigned char)(number + 1));
+    reply_ends();
+}
+
+static void increment_in_place(void)
+{
+    const size_t sizes[] = {1, 8, 32, 47, 48, 49, 64, 512, max_medium};
+    gasnet_node_t to[TARGETS];
+    unsigned n = targets(to), sent = 0;
+    set_replies(false, 1, 0);
+    for (unsigned round = 0; round < 3; round++)
+        for (unsigned i = 0; i < COUNT_OF(sizes); i++)
+            for (unsigned t = 0; t < n; t++, sent++) {
+                memset(big, (int)(round + i), sizes[i]);
+                EQ(gasnet_AMRequestMedium1(to[t], INCREMENT, big, sizes[i],
+                                           (gasnet_handlerarg_t)(round + i)),
+                   GASNET_OK);
+                for (size_t at = 0; at < sizes[i]; at++)
+                    EQ((unsigned char)big[at], (unsigned char)(round + i));
+            }
     GASNET_BLOCKUNTIL(atomic_load(&replies_came) == sent);
 }
 
@@ -740,6 +800,7 @@ static const struct check_test tests[] = {
     {17, "flood_get", flood_get, 1},
     {17, "flood_one", flood_one, 1},
     {18, "medium_sizes", medium_sizes, 1},
+    {18, "increment_in_place", increment_in_place, 1},
     {19, "long_sizes", long_sizes, 1},
     {19, "long_sources", long_sources, 1},
     {19, "long_zero", long_zero, 1},
@@ -770,6 +831,8 @@ int main(int argc, char **argv)
         {PEEK, (gasnetw_fn_t)on_peek},
         {R_PEEK, (gasnetw_fn_t)on_reply_peek},
         {UNDER, (gasnetw_fn_t)on_under},
+        {INCREMENT, (gasnetw_fn_t)on_increment},
+        {R_INCREMENT, (gasnetw_fn_t)on_reply_increment},
     };
     check_init(&argc, &argv);
     max_medium = gasnet_AMMaxMedium();

@@ -150,8 +150,11 @@ static void test_geometry(void **state)
                     if (!wf_shm_geometry_ok(&g))
                         continue;
                     accepted++;
-                    assert_true(fwd >= 64 + (size_t)g.slots * 64 + g.payload);
-                    assert_true(back >= 128 + (size_t)g.slots * 128 + (size_t)places * g.am_max);
+                    assert_true(fwd >= 64 + (size_t)g.slots * 64);
+                    assert_true(back >= 128 + (size_t)g.slots * 128 + g.payload +
+                                            (size_t)places * g.am_max);
+                    assert_int_equal(wf_shm_payload_at(&g) % 64, 0);
+                    assert_int_equal(wf_shm_places_at(&g) % 64, 0);
                     assert_true(!(fwd & 4095) && !(back & 4095) && fwd < 1u << 30);
                 }
     assert_int_equal(accepted, 2 * 3 * 7); /* the smallest payload area holds only 512 */

@@ -127,6 +127,20 @@ static void leave(uint32_t origin)
             origin & 0xff);
 }
 
+/* Run the handler of a Medium on storage that it may write to: the payload where it lies, or a copy
+ * of a payload that may lie in read-only memory. */
+static void run_medium(gasnetw_fn_t fn, struct token *t, const void *payload, size_t nbytes,
+                       const A *args, unsigned nargs)
+{
+    _Alignas(16) unsigned char small[WEFT_AM_READ_ONLY];
+    if (nbytes > sizeof small) {
+        run_data(fn, t, (void *)(uintptr_t)payload, nbytes, args, nargs);
+        return;
+    }
+    memcpy(small, payload, nbytes);
+    run_data(fn, t, small, nbytes, args, nargs);
+}
+
 static void deliver(unsigned kind, struct token *t, const A *args, unsigned nargs,
                     const void *payload, size_t len, size_t nbytes)
 {
@@ -141,10 +155,10 @@ static void deliver(unsigned kind, struct token *t, const A *args, unsigned narg
     switch (kind) {
     case AM_SHORT:
     case AM_SHORT_HEAD: run_short(fn, t, args, nargs); return;
-    case AM_MEDIUM:
+    case AM_MEDIUM: run_medium(fn, t, payload, nbytes, args, nargs); return;
     case AM_LONG: run_data(fn, t, (void *)(uintptr_t)payload, nbytes, args, nargs); return;
     case AM_MEDIUM_HEAD:
-        run_data(fn, t, (char *)(uintptr_t)payload + AM_HEAD, len - AM_HEAD, args, nargs);
+        run_medium(fn, t, (const char *)payload + AM_HEAD, len - AM_HEAD, args, nargs);
         return;
     case AM_LONG_DATA:
         if (head.nbytes != len - AM_HEAD)

@@ -6,9 +6,11 @@
  * receiver's process:
  *
  *   forward  Written by the sender. The receiver's mapping is read-only, which the seals enforce.
- *            Contains struct wf_shm_fwd, lines[slots], the payload area.
- *   back     Written by the receiver. Contains struct wf_shm_back, replies[slots], the places,
- *            which are room for long replies.
+ *            Contains struct wf_shm_fwd and lines[slots].
+ *   back     Both sides can write this segment. The receiver writes struct wf_shm_back,
+ *            replies[slots], and the places, which are room for long replies. Between the replies
+ *            and the places is the payload area: the sender writes payloads of requests there and
+ *            never reads them, so the receiver's handlers may change them.
  *
  * Each request has one line of 64 bytes. Its 48 data bytes hold payload and arguments if both fit.
  * Otherwise both are in a block of the payload area. The sender writes the line's ready word last.
@@ -182,15 +184,25 @@ static inline int wf_shm_geometry_ok(const struct wf_shm_geometry *g)
 
 static inline size_t wf_shm_fwd_size(const struct wf_shm_geometry *g)
 {
-    return (sizeof(struct wf_shm_fwd) + g->slots * sizeof(struct wf_shm_line) + g->payload + 4095) &
+    return (sizeof(struct wf_shm_fwd) + g->slots * sizeof(struct wf_shm_line) + 4095) &
            ~(size_t)4095;
+}
+
+/* Offset of the payload area in the back segment. */
+static inline size_t wf_shm_payload_at(const struct wf_shm_geometry *g)
+{
+    return sizeof(struct wf_shm_back) + g->slots * sizeof(struct wf_shm_reply);
+}
+
+/* Offset of the places in the back segment. */
+static inline size_t wf_shm_places_at(const struct wf_shm_geometry *g)
+{
+    return wf_shm_payload_at(g) + g->payload;
 }
 
 static inline size_t wf_shm_back_size(const struct wf_shm_geometry *g)
 {
-    return (sizeof(struct wf_shm_back) + g->slots * sizeof(struct wf_shm_reply) +
-            (size_t)g->places * g->am_max + 4095) &
-           ~(size_t)4095;
+    return (wf_shm_places_at(g) + (size_t)g->places * g->am_max + 4095) & ~(size_t)4095;
 }
 
 /* Copy [n] bytes, at most 64, to [dst], which is aligned to 16 bytes. [dst] has room for [n]

@@ -26,7 +26,8 @@ struct shm_rx *wf_shm_rx_open(struct shm_tep *tep, struct shm_segs *segs,
     rx->back = segs->back;
     rx->mask = segs->geometry.slots - 1;
     rx->publish_at = segs->geometry.slots / 16;
-    rx->payload = (const uint8_t *)(rx->lines + segs->geometry.slots);
+    rx->payload = (uint8_t *)segs->back + wf_shm_payload_at(&segs->geometry);
+    rx->places = (uint8_t *)segs->back + wf_shm_places_at(&segs->geometry);
     rx->fence = fence;
     rx->segs = segs;
     rx->tep = tep;
@@ -95,9 +96,7 @@ enum weft_status wf_shm_reply(struct wf_token *token, const struct wf_am_out *ou
     wf_shm_header_write(&r->line, out->handler, out->nargs, 0, flags, 0);
     WF_HOOK("reply.header");
     if (in_place)
-        memcpy((uint8_t *)(rx->back->replies + rx->mask + 1) +
-                   (size_t)t->place * rx->segs->geometry.am_max,
-               out->data, out->len);
+        memcpy(rx->places + (size_t)t->place * rx->segs->geometry.am_max, out->data, out->len);
     else
         wf_shm_copy_small(r->line.data, out->data, out->len);
     if (out->nargs)

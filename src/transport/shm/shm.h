@@ -285,7 +285,7 @@ struct shm_rx {
     bool backlog;          /* the last poll stopped at its budget */
     bool idle;             /* the last poll found no message */
     bool last_wants_reply; /* the last message of the last burst expects a reply */
-    const uint8_t *payload;
+    uint8_t *payload, *places;
     bool fence;     /* one side cannot use membarrier, so each publish needs a fence; constant */
     uint64_t epoch; /* current value of back->sleep_epoch, which this side writes */
     uint64_t epoch_seen; /* fwd->sleep_epoch as last loaded */

@@ -52,9 +52,9 @@ static struct shm_tx *tx_new(struct shm_tep *tep, struct shm_peer *peer,
     tx->mask = g->slots - 1;
     tx->credit_end = g->slots;
     tx->lines = tx->segs->fwd->lines;
-    tx->payload = (uint8_t *)(tx->lines + g->slots);
     tx->back = tx->segs->back;
-    tx->places = (uint8_t *)(tx->back->replies + g->slots);
+    tx->payload = (uint8_t *)tx->back + wf_shm_payload_at(g);
+    tx->places = (uint8_t *)tx->back + wf_shm_places_at(g);
     tx->places_free = g->places == 64 ? ~UINT64_C(0) : (UINT64_C(1) << g->places) - 1;
     if (tep->armed) /* while armed, the owner must be woken for the first reply, too */
         wf_sleep_set(&tx->segs->fwd->sleep_epoch, &tx->epoch, true);

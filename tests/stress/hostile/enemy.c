@@ -153,8 +153,8 @@ void enemy_ring_make(struct enemy_ring *r)
     CHECK(r->fds[2] >= 0);
     r->fwd = fwd;
     r->back = back;
-    r->payload = (uint8_t *)(r->fwd->lines + g.slots);
-    r->places = (uint8_t *)(r->back->replies + g.slots);
+    r->payload = (uint8_t *)r->back + wf_shm_payload_at(&g);
+    r->places = (uint8_t *)r->back + wf_shm_places_at(&g);
 }
 
 enum weft_status enemy_ring_offer(struct enemy_ring *r, int sock, const struct wf_address *victim,
