@@ -296,6 +296,33 @@ static void increment_in_place(void)
     GASNET_BLOCKUNTIL(atomic_load(&replies_came) == sent);
 }
 
+/* A message to itself has run, and its reply, when the call that sends it returns: this thread may
+ * block elsewhere next, and no other thread has to call anything that runs handlers. */
+static void self_at_once(void)
+{
+    const size_t sizes[] = {0, 8, 48, 49, 512, 513, max_medium};
+    unsigned sent = 0;
+    set_replies(false, 1, 0);
+    EQ(gasnet_AMRequestShort3(me, SHORT, 1, SHORT_REPLY, 0), GASNET_OK);
+    EQ(atomic_load(&replies_came), ++sent);
+    for (unsigned i = 0; i < COUNT_OF(sizes); i++) {
+        send_medium(me, i, sizes[i], MEDIUM_REPLY, sizes[COUNT_OF(sizes) - 1 - i]);
+        EQ(atomic_load(&replies_came), ++sent);
+        send_medium(me, i, sizes[i], LONG_REPLY, sizes[i]);
+        EQ(atomic_load(&replies_came), ++sent);
+        fill(big, sizes[i], seed3(me, i, sizes[i]));
+        EQ(gasnet_AMRequestLong3(me, LONG, big, sizes[i], area[me].addr + GUARD + MIB,
+                                 (gasnet_handlerarg_t)i, SHORT_REPLY, 0),
+           GASNET_OK);
+        EQ(atomic_load(&replies_came), ++sent);
+        EQ(gasnet_AMRequestLongAsync3(me, LONG, big, sizes[i], area[me].addr + GUARD + MIB,
+                                      (gasnet_handlerarg_t)i, MEDIUM_REPLY, sizes[i]),
+           GASNET_OK);
+        EQ(atomic_load(&replies_came), ++sent);
+    }
+    EQ(atomic_load(&requests_came), sent);
+}
+
 static const size_t long_lengths[] = {1,    3,    7,     8,     64,    511,    512, 4032,
                                       4096, 4097, 65535, 65536, 65537, 262147, MIB, MIB + 3};
 
@@ -790,6 +817,7 @@ static void locks(void)
 
 static const struct check_test tests[] = {
     {12, "long_loopback", long_loopback, 1},
+    {12, "self_at_once", self_at_once, 1},
     {13, "medium_sizes", medium_sizes, 1},
     {15, "source_reusable", source_reusable, 1},
     {15, "async_source", async_source, 1},

@@ -88,6 +88,24 @@ static inline int request_plain(gasnet_node_t dest, unsigned kind, gasnet_handle
     return GASNET_OK;
 }
 
+/* A message to this node itself runs in the call that sends it: the thread may block elsewhere
+ * next, and the other threads need not call anything that runs handlers. */
+static int request_self(unsigned kind, gasnet_handler_t handler, int nargs, const A *args,
+                        const void *data, size_t nbytes)
+{
+    poll_sometimes();
+    gasnetw_am_self(kind, handler, false, args, (unsigned)nargs, (void *)(uintptr_t)data, nbytes);
+    return GASNET_OK;
+}
+
+static int long_self(gasnet_handler_t handler, const void *source, size_t nbytes, void *dest_addr,
+                     int nargs, const A *args)
+{
+    if (nbytes)
+        memmove(dest_addr, source, nbytes);
+    return request_self(AM_LONG, handler, nargs, args, dest_addr, nbytes);
+}
+
 static int request_head(gasnet_node_t dest, unsigned kind, const struct am_head *head, int nargs,
                         const A *args, const void *data, size_t len, const char *what)
 {
@@ -109,6 +127,8 @@ int gasnetw_AMRequestShort(gasnet_node_t dest, gasnet_handler_t handler, int nar
     static const char what[] = "gasnet_AMRequestShort";
     request_check(dest, handler, nargs, what);
     gasnetw_trace_request('S', dest, handler, nargs, 0);
+    if (WEFT_UNLIKELY(dest == gasnetw_job.mynode))
+        return request_self(AM_SHORT, handler, nargs, args, NULL, 0);
     if (WEFT_UNLIKELY(nargs == 16)) {
         struct am_head head = {.origin = origin_of(handler)};
         return request_head(dest, AM_SHORT_HEAD, &head, nargs, args, NULL, 0, what);
@@ -126,7 +146,7 @@ int gasnetw_short(gasnet_node_t dest, unsigned nwords, const A *words)
     unsigned now = __atomic_load_n(&poll_count, __ATOMIC_RELAXED) + 1;
     enum weft_status status = WEFT_AGAIN;
     if (!WEFT_UNLIKELY(request_is_odd(dest, handler, (int)nwords - 1) || gasnetw_tracing ||
-                       now % REQUESTS_PER_POLL == 0)) {
+                       now % REQUESTS_PER_POLL == 0 || dest == gasnetw_job.mynode)) {
         __atomic_store_n(&poll_count, now, __ATOMIC_RELAXED);
         __asm__("" : "+r"(both));
         status = weft_am_request(gasnetw_binding.peers[dest], AM_SHORT,
@@ -148,6 +168,8 @@ int gasnetw_AMRequestMedium(gasnet_node_t dest, gasnet_handler_t handler, const 
     if (WEFT_UNLIKELY(nbytes > gasnetw_binding.max_medium))
         gasnetw_fatal("%s of %zu bytes: gasnet_AMMaxMedium() is %zu", what, nbytes,
                       gasnetw_binding.max_medium);
+    if (WEFT_UNLIKELY(dest == gasnetw_job.mynode))
+        return request_self(AM_MEDIUM, handler, nargs, args, source, nbytes);
     if (WEFT_UNLIKELY(nargs == 16)) {
         struct am_head head = {.origin = origin_of(handler), .nbytes = nbytes};
         return request_head(dest, AM_MEDIUM_HEAD, &head, nargs, args, source, nbytes, what);
@@ -205,6 +227,8 @@ int gasnetw_AMRequestLong(gasnet_node_t dest, gasnet_handler_t handler, const vo
     if (nbytes && !gasnetw_segment_has(dest, (uintptr_t)dest_addr, nbytes))
         (void)gasnetw_segment_at(dest, dest_addr, nbytes, what,
                                  &op.len); /* fatal, with the reason */
+    if (WEFT_UNLIKELY(dest == gasnetw_job.mynode))
+        return long_self(handler, source, nbytes, dest_addr, nargs, args);
     if (long_needs_head(nbytes, nargs)) {
         long_by_head(dest, handler, source, nbytes, dest_addr, nargs, args, what);
         return GASNET_OK;
@@ -236,6 +260,8 @@ int gasnetw_AMRequestLongAsync(gasnet_node_t dest, gasnet_handler_t handler, con
     gasnetw_trace_request('A', dest, handler, nargs, nbytes);
     if (nbytes)
         (void)gasnetw_segment_at(dest, dest_addr, nbytes, what, &offset);
+    if (WEFT_UNLIKELY(dest == gasnetw_job.mynode))
+        return long_self(handler, source, nbytes, dest_addr, nargs, args);
     if (long_needs_head(nbytes, nargs)) {
         long_by_head(dest, handler, source, nbytes, dest_addr, nargs, args, what);
         return GASNET_OK;
@@ -270,6 +296,14 @@ static struct token *reply_check(gasnet_token_t token, gasnet_handler_t handler,
         gasnetw_fatal("%s while a handler-safe lock is held", what);
     t->replied = true;
     return t;
+}
+
+/* GASNet allows a reply's handler to run inside the call that replies. */
+static int reply_self(unsigned kind, gasnet_handler_t handler, int nargs, const A *args,
+                      const void *data, size_t nbytes)
+{
+    gasnetw_am_self(kind, handler, true, args, (unsigned)nargs, (void *)(uintptr_t)data, nbytes);
+    return GASNET_OK;
 }
 
 /* Send the reply at once if the request reserved enough room for it. Otherwise queue it until the
@@ -308,6 +342,8 @@ int gasnetw_AMReplyShort(gasnet_token_t token, gasnet_handler_t handler, int nar
     static const char what[] = "gasnet_AMReplyShort";
     struct token *t = reply_check(token, handler, nargs, what);
     struct am_head head = {.origin = origin_of(handler)};
+    if (WEFT_UNLIKELY(!t->am))
+        return reply_self(AM_SHORT, handler, nargs, args, NULL, 0);
     if (WEFT_UNLIKELY(nargs == 16))
         return reply(t, AM_SHORT_HEAD, handler, nargs, args, &head, NULL, 0, what);
     return reply(t, AM_SHORT, handler, nargs, args, NULL, NULL, 0, what);
@@ -322,6 +358,8 @@ int gasnetw_AMReplyMedium(gasnet_token_t token, gasnet_handler_t handler, const 
     if (nbytes > gasnetw_binding.max_medium)
         gasnetw_fatal("%s of %zu bytes: gasnet_AMMaxMedium() is %zu", what, nbytes,
                       gasnetw_binding.max_medium);
+    if (WEFT_UNLIKELY(!t->am))
+        return reply_self(AM_MEDIUM, handler, nargs, args, source, nbytes);
     if (nargs == 16)
         return reply(t, AM_MEDIUM_HEAD, handler, nargs, args, &head, source, nbytes, what);
     return reply(t, AM_MEDIUM, handler, nargs, args, NULL, source, nbytes, what);
@@ -337,14 +375,20 @@ int gasnetw_AMReplyLong(gasnet_token_t token, gasnet_handler_t handler, const vo
     gasnet_node_t dest = t->origin >> 8;
     struct am_head head = {
         .origin = origin_of(handler), .addr = (uintptr_t)dest_addr, .nbytes = nbytes};
-    struct weft_remote *r;
+    struct weft_remote *r = NULL;
     uint64_t offset;
     if (nbytes > gasnetw_binding.max_medium)
         gasnetw_fatal("%s of %zu bytes: gasnet_AMMaxLongReply() is %zu", what, nbytes,
                       gasnetw_binding.max_medium);
+    if (nbytes)
+        r = gasnetw_segment_at(dest, dest_addr, nbytes, what, &offset);
+    if (WEFT_UNLIKELY(!t->am)) {
+        if (nbytes)
+            memmove(dest_addr, source, nbytes);
+        return reply_self(AM_LONG, handler, nargs, args, dest_addr, nbytes);
+    }
     if (!nbytes)
         return reply(t, AM_LONG_HEAD, handler, nargs, args, &head, NULL, 0, what);
-    r = gasnetw_segment_at(dest, dest_addr, nbytes, what, &offset);
     if (r->base && weft_put(r, offset, source, nbytes, NULL) == WEFT_OK)
         return reply(t, AM_LONG_HEAD, handler, nargs, args, &head, NULL, 0, what);
     return reply(t, AM_LONG_DATA, handler, nargs, args, &head, source, nbytes, what);

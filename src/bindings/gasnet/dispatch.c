@@ -89,6 +89,8 @@ static void run_data(gasnetw_fn_t fn, struct token *t, void *buf, size_t nbytes,
 
 /* ---- dispatch ---- */
 
+#define SELF_COPY 512 /* bytes of a message to itself that are copied on the stack */
+
 /* Report a message that no binding sends: the ranks run different libraries, or memory is damaged.
  */
 static _Noreturn void bad(unsigned kind, unsigned nargs, size_t len)
@@ -213,6 +215,27 @@ void gasnetw_am_deliver(unsigned kind, uint32_t origin, const A *args, unsigned 
     if (!enter())
         return;
     deliver(kind, &t, args, nargs, payload, len, len);
+    leave(t.origin);
+}
+
+void gasnetw_am_self(unsigned kind, gasnet_handler_t handler, bool is_reply, const A *args,
+                     unsigned nargs, void *data, size_t nbytes)
+{
+    struct token t = {.origin = handler | gasnetw_job.mynode << 8, .is_reply = is_reply};
+    _Alignas(16) unsigned char some[SELF_COPY];
+    void *copy = some;
+    if (!enter())
+        return;
+    if (kind == AM_MEDIUM) {
+        if (nbytes > sizeof some && !(copy = malloc(nbytes)))
+            gasnetw_fatal("out of memory: a message of %zu bytes to this node itself", nbytes);
+        if (nbytes)
+            memcpy(copy, data, nbytes);
+        data = copy;
+    }
+    deliver(kind, &t, args, nargs, data, nbytes, nbytes);
+    if (copy != some)
+        free(copy);
     leave(t.origin);
 }
 
