@@ -14,6 +14,7 @@
 
 #define SLOTS 16
 static const struct wf_shm_geometry geometry = {SLOTS, 4096, 512, 4};
+static const uint8_t *payload_area; /* of this input */
 
 static struct weft_ep *ep;
 static struct shm_tep *tep;
@@ -26,6 +27,11 @@ static void on_message(const struct weft_am *am)
     FUZZ_CHECK(am->nargs <= 16 && am->len <= geometry.am_max && !((uintptr_t)am->data & 15));
     FUZZ_CHECK(am->reply_max <= geometry.am_max + 1 && !am->is_reply);
     fuzz_touch(am->data, am->len);
+    if (am->len > WEFT_AM_READ_ONLY) { /* in the payload area, and the handler's to write */
+        uintptr_t at = (uintptr_t)am->data - (uintptr_t)payload_area;
+        FUZZ_CHECK(at < geometry.payload && at + am->len <= geometry.payload);
+        memset((void *)(uintptr_t)am->data, 0x55, am->len);
+    }
     fuzz_touch(am->args, 4u * am->nargs);
     if (am->can_reply && am->len % 3)
         FUZZ_CHECK(weft_am_reply(am, am->handler % WEFT_AM_USER_HANDLERS, args, am->nargs, reply,
@@ -87,6 +93,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     segs.back = aligned_alloc(64, back_size);
     memset(segs.fwd, 0, fwd_size);
     memset(segs.back, 0, back_size);
+    payload_area = (const uint8_t *)segs.back + wf_shm_payload_at(&geometry);
     lines_fill(segs.fwd, &in);
     rx = wf_shm_rx_open(tep, &segs, &from, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), false);
     FUZZ_CHECK(rx);

@@ -382,8 +382,8 @@ WEFT_API void *weft_peer_arg(const struct weft_peer *peer);
 struct weft_am {
     struct weft_ep *ep;
     /* The payload, in place, 16-byte aligned. The sender can still change it: copy before checking.
-     * The handler may write to a payload of more than WEFT_AM_READ_ONLY bytes. A shorter payload
-     * may be mapped read-only. */
+     * A payload of up to WEFT_AM_READ_ONLY bytes may be mapped read-only. The handler may write to
+     * a longer one. */
     const void *data;
     /* Payload bytes; in a reply at most the request's reply_max - 1. A peer that breaks the
      * protocol may send longer replies, and more than one reply to a request. */

@@ -36,6 +36,8 @@ static void check_message(const struct weft_am *am, uint64_t id, const struct on
     EXPECT(am->len == m->len);
     EXPECT(((uintptr_t)am->data & 15) == 0);
     EXPECT(test_same(am->data, am->len, id));
+    if (am->len > WEFT_AM_READ_ONLY) /* is the handler's to write */
+        memset((void *)(uintptr_t)am->data, 0x77, am->len);
 }
 
 /* Copies of exactly the size, so that a sanitizer sees a read past the end. */
@@ -83,7 +85,8 @@ static void sizes_answer(const struct weft_am *am)
 }
 
 /* Fails when: a size class is copied wrongly, arguments and payload overlap in
- * the line, a payload is misaligned, a reply of the longest size does not fit. */
+ * the line, a payload is misaligned, a reply of the longest size does not fit, a handler cannot
+ * write to a long payload. */
 void test_am_sizes(void **state)
 {
     static const size_t sizes[] = {0,  1,  3,  4,  7,  8,   15,  16,  31,   32,

@@ -3,7 +3,7 @@
  *
  * A message's contents follow from its sender, its number and its size. Its arguments are the
  * number, what it wants as a reply, and how many bytes of that. Handlers check what came before
- * they reply, and again after, and that they run one at a time. */
+ * they reply, and again after, and that they run one at a time in a thread. */
 #include "check.h"
 
 enum {
@@ -660,7 +660,8 @@ static void flood_one(void)
     GASNET_BLOCKUNTIL(atomic_load(&replies_came) == want);
 }
 
-/* Longs and Mediums mixed, replies of all kinds: handlers check that they run one at a time. */
+/* Longs and Mediums mixed, replies of all kinds: handlers check that a thread runs one at a time.
+ */
 static void one_at_a_time(void)
 {
     enum { LEN = 9000, LONGS = 16 };

@@ -8,6 +8,7 @@
  *              still leave
  *   LEN=<0..2> longest payload, in cells
  *   MSGS=<n>   messages sent
+ *   CHANGE=1   the request's handler changes its payload after it has read it
  *   BUG=<n>    plant one bug, the list below
  *   WITNESS=1  claim that it never ends with all delivered and replied to (must
  *              be refuted) */
@@ -22,6 +23,9 @@
 #endif
 #ifndef MSGS
 #define MSGS 5
+#endif
+#ifndef CHANGE
+#define CHANGE 0
 #endif
 #ifndef BUG
 #define BUG 0
@@ -47,6 +51,7 @@
 #define AREA_SMALL 15     /* a payload area of the longest payload only */
 #define CLEAR_LATE 16     /* the old reply's seq is cleared after the request is published */
 #define TAIL_UNREAD 17    /* a sender's death ends the receiver's polling */
+#define HEAD_RELAXED 18   /* WEAK=1 CHANGE=1: the head is no release store */
 
 #define N 2    /* slots */
 #define WRAP 8 /* counters are modulo this; the real ones modulo 2^32 */
@@ -58,7 +63,8 @@
 #define K 2    /* head is published at least every K messages */
 
 /* Words of shared memory. The sender writes those before HEAD, the receiver HEAD
- * and the rest; the sender also clears an RSEQ, while that line is its own. */
+ * and the rest. The receiver's handlers also write PAY, and the sender clears an
+ * RSEQ, each while that word is its own. */
 #define SEQ(i) (i)
 #define HDR(i) (2 + (i))
 #define PAY(i) (4 + (i))
@@ -250,6 +256,7 @@ end_poll:
             j < H_LEN(h) ->
             MAY_GO(r_gone);
             assert(mem[PAY(H_OFF(h) + j)] == MARK(head));
+            if :: CHANGE -> st(R, PAY(H_OFF(h) + j), 0) :: else fi;
             j++ }
         :: atomic { j == H_LEN(h) -> j = 0; break }
         od;
@@ -287,7 +294,7 @@ end_poll:
             head = (head + 1) % WRAP; unpub++
         }
         if
-        :: true -> st(R, HEAD + REL, head); unpub = 0
+        :: true -> st(R, HEAD + (BUG == HEAD_RELAXED -> 0 : REL), head); unpub = 0
         :: unpub < K
         fi
     :: atomic { unpub > 0 && !READY && BUG != HEAD_LAZY -> st(R, HEAD + REL, head); unpub = 0 }

@@ -25,6 +25,7 @@ rows_quick() {
 holds ring WEAK=1 MSGS=4
 holds ring WEAK=1 DIE=1 LEN=1 MSGS=4
 holds ring WEAK=1 DIE=1 LEN=0 MSGS=10
+holds ring WEAK=1 CHANGE=1 LEN=1 MSGS=4
 found ring WITNESS=1 WEAK=1 DIE=1
 found ring BUG=SEQ_FIRST
 found ring BUG=HEAD_EARLY
@@ -43,6 +44,7 @@ found ring BUG=NO_HIDDEN
 found ring BUG=OVERRUN
 found ring BUG=AREA_SMALL
 found ring BUG=TAIL_UNREAD DIE=1 LEN=0
+found ring BUG=HEAD_RELAXED WEAK=1 CHANGE=1 LEN=1
 holds arm NM1=1
 holds arm MB=0 NM1=1
 holds arm LATE=1 NM1=0

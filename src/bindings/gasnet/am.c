@@ -88,12 +88,21 @@ static inline int request_plain(gasnet_node_t dest, unsigned kind, gasnet_handle
     return GASNET_OK;
 }
 
+/* A message to this node runs in the call that sends it, unless the thread holds a handler-safe
+ * lock, for which the handler might wait. GASNet forbids requests under such a lock. */
+static inline bool runs_here(gasnet_node_t dest)
+{
+    return dest == gasnetw_job.mynode && !gasnetw_thread_.hsl;
+}
+
 /* A message to this node itself runs in the call that sends it: the thread may block elsewhere
  * next, and the other threads need not call anything that runs handlers. */
 static int request_self(unsigned kind, gasnet_handler_t handler, int nargs, const A *args,
                         const void *data, size_t nbytes)
 {
     poll_sometimes();
+    if (WEFT_UNLIKELY(atomic_load_explicit(&gasnetw_leaving, memory_order_relaxed)))
+        gasnetw_heed_leaving();
     gasnetw_am_self(kind, handler, false, args, (unsigned)nargs, (void *)(uintptr_t)data, nbytes);
     return GASNET_OK;
 }
@@ -127,7 +136,7 @@ int gasnetw_AMRequestShort(gasnet_node_t dest, gasnet_handler_t handler, int nar
     static const char what[] = "gasnet_AMRequestShort";
     request_check(dest, handler, nargs, what);
     gasnetw_trace_request('S', dest, handler, nargs, 0);
-    if (WEFT_UNLIKELY(dest == gasnetw_job.mynode))
+    if (WEFT_UNLIKELY(runs_here(dest)))
         return request_self(AM_SHORT, handler, nargs, args, NULL, 0);
     if (WEFT_UNLIKELY(nargs == 16)) {
         struct am_head head = {.origin = origin_of(handler)};
@@ -146,7 +155,7 @@ int gasnetw_short(gasnet_node_t dest, unsigned nwords, const A *words)
     unsigned now = __atomic_load_n(&poll_count, __ATOMIC_RELAXED) + 1;
     enum weft_status status = WEFT_AGAIN;
     if (!WEFT_UNLIKELY(request_is_odd(dest, handler, (int)nwords - 1) || gasnetw_tracing ||
-                       now % REQUESTS_PER_POLL == 0 || dest == gasnetw_job.mynode)) {
+                       now % REQUESTS_PER_POLL == 0 || dest == (uint32_t)words[0] >> 8)) {
         __atomic_store_n(&poll_count, now, __ATOMIC_RELAXED);
         __asm__("" : "+r"(both));
         status = weft_am_request(gasnetw_binding.peers[dest], AM_SHORT,
@@ -168,7 +177,7 @@ int gasnetw_AMRequestMedium(gasnet_node_t dest, gasnet_handler_t handler, const 
     if (WEFT_UNLIKELY(nbytes > gasnetw_binding.max_medium))
         gasnetw_fatal("%s of %zu bytes: gasnet_AMMaxMedium() is %zu", what, nbytes,
                       gasnetw_binding.max_medium);
-    if (WEFT_UNLIKELY(dest == gasnetw_job.mynode))
+    if (WEFT_UNLIKELY(runs_here(dest)))
         return request_self(AM_MEDIUM, handler, nargs, args, source, nbytes);
     if (WEFT_UNLIKELY(nargs == 16)) {
         struct am_head head = {.origin = origin_of(handler), .nbytes = nbytes};
@@ -227,7 +236,7 @@ int gasnetw_AMRequestLong(gasnet_node_t dest, gasnet_handler_t handler, const vo
     if (nbytes && !gasnetw_segment_has(dest, (uintptr_t)dest_addr, nbytes))
         (void)gasnetw_segment_at(dest, dest_addr, nbytes, what,
                                  &op.len); /* fatal, with the reason */
-    if (WEFT_UNLIKELY(dest == gasnetw_job.mynode))
+    if (WEFT_UNLIKELY(runs_here(dest)))
         return long_self(handler, source, nbytes, dest_addr, nargs, args);
     if (long_needs_head(nbytes, nargs)) {
         long_by_head(dest, handler, source, nbytes, dest_addr, nargs, args, what);
@@ -260,7 +269,7 @@ int gasnetw_AMRequestLongAsync(gasnet_node_t dest, gasnet_handler_t handler, con
     gasnetw_trace_request('A', dest, handler, nargs, nbytes);
     if (nbytes)
         (void)gasnetw_segment_at(dest, dest_addr, nbytes, what, &offset);
-    if (WEFT_UNLIKELY(dest == gasnetw_job.mynode))
+    if (WEFT_UNLIKELY(runs_here(dest)))
         return long_self(handler, source, nbytes, dest_addr, nargs, args);
     if (long_needs_head(nbytes, nargs)) {
         long_by_head(dest, handler, source, nbytes, dest_addr, nargs, args, what);
@@ -302,6 +311,7 @@ static struct token *reply_check(gasnet_token_t token, gasnet_handler_t handler,
 static int reply_self(unsigned kind, gasnet_handler_t handler, int nargs, const A *args,
                       const void *data, size_t nbytes)
 {
+    gasnetw_trace_reply(kind, gasnetw_job.mynode << 8, handler, nargs, nbytes);
     gasnetw_am_self(kind, handler, true, args, (unsigned)nargs, (void *)(uintptr_t)data, nbytes);
     return GASNET_OK;
 }

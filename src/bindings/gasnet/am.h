@@ -14,8 +14,9 @@ struct token {
 
 typedef gasnet_handlerarg_t A;
 
-/* A buffer of am_max bytes for a reply's header and data. One buffer is enough, since handlers run
- * one at a time. */
+/* A buffer of am_max bytes for a reply's header and data. One buffer is enough: replies to other
+ * nodes are made under the lock of the first endpoint, and replies to the own node use no buffer.
+ */
 extern unsigned char *gasnetw_am_scratch;
 
 /* Run the handler of a message from this node to itself, in the calling thread. A Medium's handler

@@ -28,10 +28,10 @@
  * flow: two processes could each wait for a deferred reply of the other process.
  *
  * Locks, in the order in which they are taken: the schedules' mutex (schedule.c), never taken in a
- * handler; the endpoint's mutex (Weft's; in the modes PAR and PARSYNC), under which handlers run;
- * the client's handler-safe locks; then one of the mutexes of the queue of replies, of vis_am.c's
- * table and of op.c's list. No other lock is taken under one of the last three, and none of them is
- * held over a call. */
+ * handler; the endpoint's mutex (Weft's; in the modes PAR and PARSYNC), under which handlers of
+ * other nodes' messages run; the client's handler-safe locks; then one of the mutexes of the queue
+ * of replies, of vis_am.c's table and of op.c's list. No other lock is taken under one of the last
+ * three, and none of them is held over a call. */
 #ifndef GASNETW_BINDING_H
 #define GASNETW_BINDING_H
 

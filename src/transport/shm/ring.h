@@ -8,9 +8,10 @@
  *   forward  Written by the sender. The receiver's mapping is read-only, which the seals enforce.
  *            Contains struct wf_shm_fwd and lines[slots].
  *   back     Both sides can write this segment. The receiver writes struct wf_shm_back,
- *            replies[slots], and the places, which are room for long replies. Between the replies
- *            and the places is the payload area: the sender writes payloads of requests there and
- *            never reads them, so the receiver's handlers may change them.
+ *            replies[slots], and the places, which are room for long replies. The sender clears a
+ *            reply's ready word before it uses the request line again. Between the replies and the
+ *            places is the payload area: the sender writes payloads of requests there and never
+ *            reads them, so the receiver's handlers may change them.
  *
  * Each request has one line of 64 bytes. Its 48 data bytes hold payload and arguments if both fit.
  * Otherwise both are in a block of the payload area. The sender writes the line's ready word last.
@@ -32,6 +33,8 @@
 
 #include <stddef.h>
 #include <stdint.h>
+
+#include <weft/weft.h>
 
 #include "base/atomic.h"
 
@@ -74,6 +77,7 @@ struct wf_shm_line {
 _Static_assert(sizeof(struct wf_shm_line) == WF_CACHE_LINE, "one message, one line");
 _Static_assert(offsetof(struct wf_shm_line, handler) == 8, "wire structure");
 _Static_assert(offsetof(struct wf_shm_line, data) == 16, "payload is 16-byte aligned");
+_Static_assert(WF_SHM_DATA <= WEFT_AM_READ_ONLY, "handlers may write to longer payloads");
 
 static inline uint64_t wf_shm_ready(uint32_t pos, uint32_t len, uint32_t reply_max)
 {
