@@ -102,13 +102,6 @@ struct gasnet_binding {
 };
 extern struct gasnet_binding gasnetw_binding;
 
-/* Of this thread. */
-struct gasnet_thread {
-    unsigned in_handler;
-    unsigned hsl; /* handler-safe locks held */
-};
-extern _Thread_local struct gasnet_thread gasnetw_thread_;
-
 /* ---- waiting (wait.c) ---- */
 
 /* Take one turn of a wait: poll, send deferred replies, and leave if the job ends. Returns the
@@ -118,6 +111,10 @@ int gasnetw_turn(void);
 /* Take a turn as gasnetw_turn after a call that has polled itself. Returns the number of replies
  * sent. */
 int gasnetw_after_poll(void);
+/* Take one turn for a call that need not wait itself, so that other nodes are answered. Takes none
+ * in a handler, while the thread holds a handler-safe lock, in a no-interrupt section, or before
+ * gasnet_attach. */
+void gasnetw_ask(void);
 /* If this is not NULL, gasnetw_turn calls it. It advances non-blocking collectives. */
 extern void (*_Atomic gasnetw_progress)(void);
 

@@ -106,9 +106,11 @@ static enum weft_status start(const struct move *m, struct weft_op *op)
         status = m->is_put ? weft_put(r, offset, m->here, m->nbytes, op)
                            : weft_get(r, offset, m->here, m->nbytes, op);
         if (status != WEFT_AGAIN && status != WEFT_ELIMIT)
-            return status;
+            break;
         (void)gasnetw_turn();
     }
+    gasnetw_copied(m->nbytes);
+    return status;
 }
 
 static void piece_done(struct weft_op *wop)
@@ -151,8 +153,10 @@ void gasnetw_op_put(struct gasnetw_op *op, gasnet_node_t node, void *dest, const
 {
     struct move m = {true, node, piece_name(true), dest, (void *)(uintptr_t)src, nbytes};
     struct piece *p;
-    if (!nbytes)
+    if (!nbytes) {
+        gasnetw_copied(0);
         return;
+    }
     if (keep && nbytes > KEEP_MAX) {
         gasnetw_put_slow(node, dest, src, nbytes);
         return;
@@ -169,6 +173,8 @@ void gasnetw_op_get(struct gasnetw_op *op, void *dest, gasnet_node_t node, const
     const struct move m = {false, node, piece_name(false), src, dest, nbytes};
     if (nbytes)
         piece_start(piece_new(op, node, false, 0), &m);
+    else
+        gasnetw_copied(0);
 }
 
 /* ---- blocking ---- */
@@ -191,6 +197,7 @@ static void move_and_wait(const struct move *m)
     enum weft_status status;
     if (!m->nbytes) {
         gasnetw_check(m->node, m->what);
+        gasnetw_copied(0);
         return;
     }
     status = start(m, &op);
@@ -250,6 +257,7 @@ static void op_memset(struct gasnetw_op *op, gasnet_node_t node, void *dest, int
     struct weft_remote *r;
     uint64_t offset;
     uintptr_t p = (uintptr_t)dest, o = (uintptr_t)op;
+    gasnetw_copied(nbytes);
     if (!nbytes)
         return;
     gasnetw_check(node, what);

@@ -83,9 +83,11 @@ static bool copied(const struct gasnetw_vis *t, char *dst, char *src, size_t len
     const struct gasnetw_segment *s = &gasnetw_job.segments[t->node];
     if (!s->mapped)
         return false;
-    if (t->put)
-        return weft_put(s->remote, (uintptr_t)dst - s->addr, src, len, NULL) == WEFT_OK;
-    return weft_get(s->remote, (uintptr_t)src - s->addr, dst, len, NULL) == WEFT_OK;
+    if (t->put ? weft_put(s->remote, (uintptr_t)dst - s->addr, src, len, NULL) != WEFT_OK
+               : weft_get(s->remote, (uintptr_t)src - s->addr, dst, len, NULL) != WEFT_OK)
+        return false;
+    gasnetw_copied(len);
+    return true;
 }
 
 static void move(struct gasnetw_vis *t, char *dst, char *src, size_t len)
@@ -122,6 +124,7 @@ static void run(struct gasnetw_vis *t, struct side *dst, struct side *src)
     if (len)
         move(t, to, from, len);
     gasnetw_vis_end(t);
+    gasnetw_spend(1);
 }
 
 /* Check the addresses of a transfer, and start the transfer as pieces of [op]. */

@@ -9,7 +9,7 @@
  * arrives without a message, such as a store by another thread or by its handler. */
 #define WAIT_NS 50000
 
-_Thread_local struct gasnet_thread gasnetw_thread_;
+__thread struct gasnetw_thread gasnetw_thread_ = {.budget = GASNETW_BUDGET};
 void (*_Atomic gasnetw_progress)(void);
 
 inline int gasnetw_after_poll(void)
@@ -48,6 +48,19 @@ int gasnetw_turn(void)
 {
     int events = WEFT_UNLIKELY(gasnetw_domains > 1) ? poll_domains() : poll_ep(gasnetw_binding.ep);
     return events + gasnetw_after_poll();
+}
+
+void gasnetw_ask(void)
+{
+    const struct gasnetw_thread *t = &gasnetw_thread_;
+    if (!t->in_handler && !t->hsl && !t->held && gasnetw_binding.attached)
+        (void)gasnetw_turn();
+}
+
+__attribute__((noinline, cold)) void gasnetw_budget_spent(void)
+{
+    gasnetw_thread_.budget = GASNETW_BUDGET;
+    gasnetw_ask();
 }
 
 /* Poll the job's endpoint, then wait at the endpoint of this thread's domain. Returns the number of
