@@ -11,7 +11,8 @@ import os
 import re
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "job"))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "job"))
 import harness  # pylint: disable=wrong-import-position
 
 RANKS = {"shm": [1, 2, 3, 16], "tcp": [1, 2, 4], "rdma": [2, 3]}
@@ -82,6 +83,18 @@ def coverage_test():
     assert not missing, f"no test of rules {sorted(missing)}"
 
 
+def named_test():
+    """The tables of rules_polls.c say of each call of the headers whether it polls."""
+    calls = set()
+    for header in ("gasnet.h", "gasnet_coll.h", "gasnet_vis.h"):
+        with open(os.path.join(HERE, "../../include/weft-gasnet", header), encoding="utf-8") as text:
+            calls |= set(re.findall(r"\b(gasnet_\w+)\s*\(", text.read()))
+    assert "gasnet_put" in calls and "gasnet_coll_scan" in calls, "the headers look different"
+    with open(os.path.join(HERE, "rules_polls.c"), encoding="utf-8") as text:
+        named = set(re.findall(r"\b(?:POLLS|NOT)\((\w+),", text.read()))
+    assert not calls - named, f"not in rules_polls.c: {sorted(calls - named)}"
+
+
 def main():
     args = arguments()
     tests = [program_test(args.weft, program, way, ranks)
@@ -91,6 +104,7 @@ def main():
     if not args.ranks or 1 in args.ranks:
         if args.on not in ("tcp", "rdma"):
             tests += [alone_test(args.weft, args.programs[0], nodes) for nodes in (None, 3)]
+            tests += [named_test]
         tests += [] if args.some else [coverage_test]
     harness.main(tests)
 

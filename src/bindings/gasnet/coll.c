@@ -226,6 +226,7 @@ struct gasnetw_vote gasnetw_coll_take_vote(gasnet_coll_handle_t handle)
 
 static void wait_for(gasnet_coll_handle_t handle)
 {
+    gasnetw_ask();
     if (!handle)
         return;
     gasnetw_coll_wait_done(handle);
@@ -244,7 +245,7 @@ static bool take(gasnet_coll_handle_t *handle)
 static void turn_once(const char *what)
 {
     gasnetw_check(gasnetw_job.mynode, what);
-    gasnetw_turn();
+    gasnetw_ask();
     gasnetw_sched_progress();
 }
 
@@ -285,6 +286,7 @@ int gasnet_coll_try_sync_some(gasnet_coll_handle_t *phandle, size_t numhandles)
 void gasnet_coll_wait_sync_all(gasnet_coll_handle_t *phandle, size_t numhandles)
 {
     gasnetw_check(gasnetw_job.mynode, "gasnet_coll_wait_sync_all");
+    gasnetw_ask();
     for (size_t i = 0; i < numhandles; i++) {
         wait_for(phandle[i]);
         phandle[i] = GASNET_COLL_INVALID_HANDLE;

@@ -143,6 +143,7 @@ int gasnet_coll_barrier_wait(gasnet_team_handle_t team, int id, int flags)
     if (is_global(team, flags))
         return gasnet_barrier_wait(id, flags & ~GASNET_BARRIERFLAG_IMAGES);
     struct gasnetw_barrier *b = notified(team, flags, what);
+    gasnetw_ask();
     gasnetw_coll_wait_done(b->handle);
     return conclude(b, id, flags);
 }
@@ -154,7 +155,7 @@ int gasnet_coll_barrier_try(gasnet_team_handle_t team, int id, int flags)
     if (is_global(team, flags))
         return gasnet_barrier_try(id, flags & ~GASNET_BARRIERFLAG_IMAGES);
     struct gasnetw_barrier *b = notified(team, flags, what);
-    gasnetw_turn();
+    gasnetw_ask();
     gasnetw_sched_progress();
     return gasnetw_coll_done(b->handle) ? conclude(b, id, flags) : GASNET_ERR_NOT_READY;
 }

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Operations under way, as a program sees them: explicit handles, each thread's sets of implicit
- * operations, access regions, gets by value. */
+ * operations, access regions, gets by value.
+ *
+ * A program may spin on a try or a wait until another node has changed something in its memory. So
+ * each try and each wait polls, even if it has nothing to wait for. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,10 +26,16 @@ gasnet_handle_t gasnetw_get_nb(void *dest, gasnet_node_t node, const void *src, 
     return gasnetw_op_finish(op);
 }
 
-void gasnetw_wait_op(gasnet_handle_t handle)
+static void wait_for(gasnet_handle_t handle)
 {
     gasnetw_op_drain(handle, 0);
     gasnetw_op_free(handle);
+}
+
+void gasnetw_wait_op(gasnet_handle_t handle)
+{
+    gasnetw_ask();
+    wait_for(handle);
 }
 
 static bool take_if_done(gasnet_handle_t *handle)
@@ -42,15 +51,16 @@ static bool take_if_done(gasnet_handle_t *handle)
 
 int gasnetw_try_op(gasnet_handle_t handle)
 {
-    if (gasnetw_op_pending(handle))
-        (void)gasnetw_turn();
+    gasnetw_ask();
     return take_if_done(&handle) ? GASNET_OK : GASNET_ERR_NOT_READY;
 }
 
 void gasnet_wait_syncnb_all(gasnet_handle_t *handles, size_t numhandles)
 {
+    gasnetw_ask();
     for (size_t i = 0; i < numhandles; i++) {
-        gasnet_wait_syncnb(handles[i]);
+        if (handles[i] != GASNET_INVALID_HANDLE)
+            wait_for(handles[i]);
         handles[i] = GASNET_INVALID_HANDLE;
     }
 }
@@ -58,12 +68,10 @@ void gasnet_wait_syncnb_all(gasnet_handle_t *handles, size_t numhandles)
 int gasnet_try_syncnb_all(gasnet_handle_t *handles, size_t numhandles)
 {
     bool all = true;
+    gasnetw_ask();
     for (size_t i = 0; i < numhandles; i++)
         all &= take_if_done(&handles[i]);
-    if (all)
-        return GASNET_OK;
-    (void)gasnetw_turn();
-    return GASNET_ERR_NOT_READY;
+    return all ? GASNET_OK : GASNET_ERR_NOT_READY;
 }
 
 /* Is any of the handles complete, or is none of them valid? */
@@ -82,16 +90,15 @@ static bool some_done(gasnet_handle_t *handles, size_t numhandles)
 void gasnet_wait_syncnb_some(gasnet_handle_t *handles, size_t numhandles)
 {
     struct gasnetw_wait w = {0};
+    gasnetw_ask();
     while (!some_done(handles, numhandles))
         gasnetw_wait_turn(&w);
 }
 
 int gasnet_try_syncnb_some(gasnet_handle_t *handles, size_t numhandles)
 {
-    if (some_done(handles, numhandles))
-        return GASNET_OK;
-    (void)gasnetw_turn();
-    return GASNET_ERR_NOT_READY;
+    gasnetw_ask();
+    return some_done(handles, numhandles) ? GASNET_OK : GASNET_ERR_NOT_READY;
 }
 
 /* ---- implicit operations ---- */
@@ -201,6 +208,7 @@ static struct nbi *nbi_to_sync(void)
 void gasnetw_wait_nbi(int which)
 {
     struct nbi *n = nbi_to_sync();
+    gasnetw_ask();
     if (which & 1)
         gasnetw_op_drain(&n->gets, 1);
     if (which & 2)
@@ -210,12 +218,10 @@ void gasnetw_wait_nbi(int which)
 int gasnetw_try_nbi(int which)
 {
     struct nbi *n = nbi_to_sync();
+    gasnetw_ask();
     bool done = (!(which & 1) || gasnetw_op_pending(&n->gets) == 1) &&
                 (!(which & 2) || gasnetw_op_pending(&n->puts) == 1);
-    if (done)
-        return GASNET_OK;
-    (void)gasnetw_turn();
-    return GASNET_ERR_NOT_READY;
+    return done ? GASNET_OK : GASNET_ERR_NOT_READY;
 }
 
 void gasnet_begin_nbi_accessregion(void)

@@ -57,6 +57,7 @@ void gasnet_hsl_lock(gasnet_hsl_t *hsl)
 int gasnet_hsl_trylock(gasnet_hsl_t *hsl)
 {
     check(hsl, "gasnet_hsl_trylock");
+    gasnetw_ask(); /* before the lock is taken, since a handler may take it */
     if (!try_take(hsl))
         return GASNET_ERR_NOT_READY;
     gasnetw_thread_.hsl++;
