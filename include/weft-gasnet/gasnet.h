@@ -10,10 +10,7 @@
 #define GASNETW_GASNET_H
 #define _INCLUDED_GASNET_H
 
-#include <inttypes.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include <gasnet_basic.h>
 #include <weft/weft.h>
 
 #if defined(GASNET_SEQ) + defined(GASNET_PAR) + defined(GASNET_PARSYNC) != 1

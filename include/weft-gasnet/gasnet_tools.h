@@ -14,11 +14,7 @@
 #define GASNETW_TOOLS_H
 #define _INCLUDED_GASNET_TOOLS_H
 
-#include <inttypes.h>
-#include <pthread.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include <gasnet_basic.h>
 
 #if defined(GASNETT_THREAD_SAFE) && defined(GASNETT_THREAD_SINGLE)
 #error "define one of GASNETT_THREAD_SAFE and GASNETT_THREAD_SINGLE at most"
