@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* GASNet's variables. Those with a meaning here set Weft's, or are read where they are used; the
  * other known ones are accepted, and GASNET_VERBOSEENV reports that they have no effect. */
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -102,6 +103,8 @@ uint64_t gasnetw_env_size(const char *name, uint64_t whole)
 /* ---- setting Weft's variables ---- */
 
 #define MEDIUM 4032u
+#define MEDIUM_MIN 512u
+#define AM_MAX_MOST 32704u /* of WEFT_AM_MAX: weft(3) */
 
 static void set_if_free(const char *name, const char *text)
 {
@@ -147,12 +150,29 @@ static void set_pinned(void)
         set_number("WEFT_PINNED", bytes);
 }
 
-/* GASNet promises Mediums of at least 512 bytes. */
+/* Bytes as Weft reads them: digits, then K, M, G or T, then B or iB. 0: [text] is none, or too long
+ * for a message by far. */
+static uint64_t bytes_of(const char *text)
+{
+    char *end;
+    uint64_t value = strtoull(text, &end, 0), unit = (uint64_t)unit_of(*end);
+    if (unit)
+        end++;
+    if (!isdigit((unsigned char)*text) || value > UINT32_MAX)
+        return 0;
+    return *end && strcasecmp(end, "B") && strcasecmp(end, "iB") ? 0 : value * (unit ? unit : 1);
+}
+
+/* GASNet promises Mediums of at least 512 bytes. Weft would refuse to start with an AM_MAX beyond
+ * its own limits. */
 static void set_medium(void)
 {
     const char *text = getenv("WEFT_AM_MAX");
-    if (text && strtoul(text, NULL, 10) < 512 + AM_OVERHEAD) {
-        complain("WEFT_AM_MAX", text, "at least 640 (a Medium of 512 bytes)");
+    uint64_t bytes = text ? bytes_of(text) : 0;
+    if (text && (bytes < MEDIUM_MIN + AM_OVERHEAD || bytes > AM_MAX_MOST)) {
+        if (*text)
+            complain("WEFT_AM_MAX", text,
+                     "640 to 32704 bytes, such as 4160 or 8K (640: a Medium of 512 bytes)");
         (void)unsetenv("WEFT_AM_MAX");
     }
     set_number("WEFT_AM_MAX", MEDIUM + AM_OVERHEAD);
