@@ -22,4 +22,10 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+/* Some programs take the address of internal functions of GASNet's headers, or cast them to void,
+ * so that no compiler warns that they are unused: this one, and one in gasnet_tools.h. */
+static __attribute__((__unused__)) void _gasneti_threadkey_init(void)
+{
+}
+
 #endif

@@ -810,6 +810,12 @@ GASNETW_TOOLS_API int gasnetw_trace_local(int newval);
 GASNETW_TOOLS_API void gasnetw_srcline_set(const char *file, unsigned line);
 GASNETW_TOOLS_API void gasnetw_srcline_get(const char **file, unsigned *line);
 GASNETW_TOOLS_API void gasnetw_srcline_freeze(int freeze);
+/* Does nothing: see gasnet_basic.h. */
+static __attribute__((__unused__))
+GASNETW_TOOLS_PRINTF(1, 2) void _gasnett_trace_printf_noop(const char *format, ...)
+{
+    (void)format;
+}
 
 /* ---- self-test ---- */
 
