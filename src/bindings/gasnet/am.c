@@ -324,7 +324,8 @@ int gasnetw_AMReplyMedium(gasnet_token_t token, gasnet_handler_t handler, const 
     return reply(t, AM_MEDIUM, handler, nargs, args, NULL, source, nbytes, what);
 }
 
-/* The data are copied to the requester's segment if it is mapped, else they go in the message. */
+/* The data are copied to the requester's segment if it is mapped. Else they go in the message, or,
+ * if they are longer than a Medium, by a put before it (reply.c). */
 int gasnetw_AMReplyLong(gasnet_token_t token, gasnet_handler_t handler, const void *source,
                         size_t nbytes, void *dest_addr, int nargs, const A *args)
 {
@@ -335,9 +336,9 @@ int gasnetw_AMReplyLong(gasnet_token_t token, gasnet_handler_t handler, const vo
         .origin = origin_of(handler), .addr = (uintptr_t)dest_addr, .nbytes = nbytes};
     struct weft_remote *r;
     uint64_t offset;
-    if (nbytes > gasnetw_binding.max_medium)
+    if (nbytes > gasnet_AMMaxLongReply())
         gasnetw_fatal("%s of %zu bytes: gasnet_AMMaxLongReply() is %zu", what, nbytes,
-                      gasnetw_binding.max_medium);
+                      gasnet_AMMaxLongReply());
     if (!nbytes)
         return reply(t, AM_LONG_HEAD, handler, nargs, args, &head, NULL, 0, what);
     r = gasnetw_segment_at(dest, dest_addr, nbytes, what, &offset);

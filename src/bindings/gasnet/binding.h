@@ -151,7 +151,7 @@ void gasnetw_op_open(void);
 void gasnetw_am_deliver(unsigned kind, uint32_t origin, const gasnet_handlerarg_t *args,
                         unsigned nargs, const void *payload, size_t len);
 /* Keep a copy of a reply for which its request reserved too little room; it is sent after the
- * handler. [to]: the request's origin. */
+ * handler. [to]: the request's origin. [len]: also above max_medium if it is an AM_LONG_DATA. */
 void gasnetw_reply_later(uint32_t to, unsigned kind, uint32_t origin, int nargs,
                          const gasnet_handlerarg_t *args, const struct am_head *head,
                          const void *data, size_t len);

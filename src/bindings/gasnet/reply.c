@@ -7,7 +7,11 @@
  * So a request reserves nothing until its handler is known to reply. The first reply is kept here
  * and sent as a message, from which the requester learns whether that handler replies with data;
  * from then on it reserves room for a header or for the longest reply. What is kept for a node is
- * bounded by the requests that it sends before it polls, and so learns that. */
+ * bounded by the requests that it sends before it polls, and so learns that.
+ *
+ * The data of a Long reply that are longer than a message go to the segment by a put, whose source
+ * is the copy kept here, since the client has its own back. The message leaves after the put is
+ * complete. Such replies are always kept. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,9 +29,12 @@ _Static_assert(sizeof(struct late_head) == AM_LATE_HEAD, "wire structure");
 _Static_assert(AM_LATE_HEAD + AM_HEAD <= AM_OVERHEAD, "fits beside the longest Medium");
 
 struct late {
+    struct weft_op op; /* first, so that its done finds the rest */
     struct late *next;
-    size_t len;
-    unsigned char bytes[];
+    gasnet_node_t dest;
+    size_t len;            /* of the message */
+    size_t put;            /* data behind it, to be put first; 0: none, or they have arrived */
+    unsigned char bytes[]; /* the message, then these data */
 };
 
 /* Replies kept for one node. A node that does not poll does not delay those of others. */
@@ -65,11 +72,12 @@ static struct queue *queue_of(gasnet_node_t dest)
     return q;
 }
 
-static bool append(gasnet_node_t dest, struct late *l)
+static bool append(struct late *l)
 {
     struct queue *q;
+    l->next = NULL;
     pthread_mutex_lock(&late.lock);
-    q = queue_of(dest);
+    q = queue_of(l->dest);
     if (q) {
         *q->last = l;
         q->last = &l->next;
@@ -93,13 +101,16 @@ void gasnetw_reply_later(uint32_t to, unsigned kind, uint32_t origin, int nargs,
                          const gasnet_handlerarg_t *args, const struct am_head *head,
                          const void *data, size_t len)
 {
-    struct late_head h = {
-        .origin = origin, .kind = kind, .request = to & 0xff, .nargs = (uint32_t)nargs};
-    size_t skip = head ? AM_HEAD : 0, total = sizeof h + skip + len;
-    struct late *l = malloc(sizeof *l + total);
+    bool put = len > gasnetw_binding.max_medium; /* an AM_LONG_DATA */
+    struct late_head h = {.origin = origin,
+                          .kind = put ? AM_LONG_HEAD : kind,
+                          .request = to & 0xff,
+                          .nargs = (uint32_t)nargs};
+    size_t skip = head ? AM_HEAD : 0;
+    struct late *l = malloc(sizeof *l + sizeof h + skip + len);
     if (!l)
-        gasnetw_fatal("out of memory: a reply of %zu bytes to node %u cannot be kept", len,
-                      to >> 8);
+        no_memory(to >> 8, len);
+    memset(l, 0, sizeof *l);
     if (nargs)
         memcpy(h.args, args, (size_t)nargs * sizeof *args);
     memcpy(l->bytes, &h, sizeof h);
@@ -107,9 +118,10 @@ void gasnetw_reply_later(uint32_t to, unsigned kind, uint32_t origin, int nargs,
         memcpy(l->bytes + sizeof h, head, skip);
     if (len)
         memcpy(l->bytes + sizeof h + skip, data, len);
-    l->len = total;
-    l->next = NULL;
-    if (!append(to >> 8, l))
+    l->dest = to >> 8;
+    l->put = put ? len : 0;
+    l->len = sizeof h + skip + len - l->put;
+    if (!append(l))
         no_memory(to >> 8, len);
 }
 
@@ -125,39 +137,95 @@ static bool flush_begin(void)
     return mine;
 }
 
-/* The first of [q] was sent. Returns the next, or null. */
-static struct late *next_of(struct queue *q)
-{
-    struct late *l, *gone;
-    pthread_mutex_lock(&late.lock);
-    gone = q->first;
-    q->first = l = gone->next;
-    if (!l)
-        q->last = &q->first;
-    atomic_fetch_sub_explicit(&gasnetw_replies_waiting, 1, memory_order_relaxed);
-    pthread_mutex_unlock(&late.lock);
-    free(gone);
-    return l;
-}
-
-static struct late *first_of(struct queue *q)
+/* Remove and return the first of [q], or null. */
+static struct late *take(struct queue *q)
 {
     struct late *l;
     pthread_mutex_lock(&late.lock);
     l = q->first;
+    if (l) {
+        q->first = l->next;
+        if (!q->first)
+            q->last = &q->first;
+        atomic_fetch_sub_explicit(&gasnetw_replies_waiting, 1, memory_order_relaxed);
+    }
     pthread_mutex_unlock(&late.lock);
     return l;
 }
 
-/* Send as many as there is room for. Replies to a lost requester are dropped: peer_down ends the
- * job. */
+static void give_back(struct queue *q, struct late *l)
+{
+    pthread_mutex_lock(&late.lock);
+    l->next = q->first;
+    if (!l->next)
+        q->last = &l->next;
+    q->first = l;
+    atomic_fetch_add_explicit(&gasnetw_replies_waiting, 1, memory_order_relaxed);
+    pthread_mutex_unlock(&late.lock);
+}
+
+/* Replies to a lost requester are dropped: peer_down ends the job. */
+static void put_failed(struct late *l)
+{
+    struct weft_peer *peer = gasnetw_binding.peers[l->dest];
+    if (!atomic_load(&gasnetw_leaving) && weft_peer_status(peer) == WEFT_OK)
+        gasnetw_lost(l->dest, (enum weft_status)l->op.status, "gasnet_AMReplyLong");
+    free(l);
+}
+
+/* The data have arrived: their message is to be sent. Called while polling, as a handler. */
+static void put_done(struct weft_op *op)
+{
+    struct late *l = (struct late *)op;
+    if (op->status != WEFT_OK) {
+        put_failed(l);
+        return;
+    }
+    l->put = 0;
+    if (!append(l))
+        no_memory(l->dest, l->len);
+}
+
+/* Start to put the data of [l]. OK: put_done has or will have [l]. */
+static enum weft_status put_start(struct late *l)
+{
+    const struct am_head *head = (const void *)(l->bytes + AM_LATE_HEAD);
+    uint64_t offset;
+    struct weft_remote *r = gasnetw_segment_at(l->dest, (void *)(uintptr_t)head->addr, l->put,
+                                               "gasnet_AMReplyLong", &offset);
+    enum weft_status status;
+    l->op.done = put_done;
+    status = weft_put(r, offset, l->bytes + l->len, l->put, &l->op);
+    if (status == WEFT_PENDING)
+        return WEFT_OK;
+    if (status == WEFT_AGAIN || status == WEFT_ELIMIT)
+        return WEFT_AGAIN;
+    l->op.status = status;
+    put_done(&l->op);
+    return WEFT_OK;
+}
+
+/* OK or AGAIN; OK: [l] is no more the caller's. Messages to a lost requester are dropped, too. */
+static enum weft_status send_one(struct late *l)
+{
+    if (l->put)
+        return put_start(l);
+    if (weft_am_request(gasnetw_binding.peers[l->dest], AM_LATE, NULL, 0, l->bytes, l->len, 0) ==
+        WEFT_AGAIN)
+        return WEFT_AGAIN;
+    free(l);
+    return WEFT_OK;
+}
+
+/* Send as many as there is room for. */
 static int send_some(struct queue *q)
 {
     int sent = 0;
-    for (struct late *l = first_of(q); l; l = next_of(q), sent++)
-        if (weft_am_request(gasnetw_binding.peers[q->dest], AM_LATE, NULL, 0, l->bytes, l->len,
-                            0) == WEFT_AGAIN)
+    for (struct late *l; (l = take(q)); sent++)
+        if (send_one(l) == WEFT_AGAIN) {
+            give_back(q, l);
             break;
+        }
     return sent;
 }
 
