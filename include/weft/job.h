@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A job: ranks over peers. Optional: a program can use addresses of peers without ranks. Ranks come
- * from the launcher through PMIx (weft run, mpirun, prterun, srun --mpi=pmix). Without a launcher a
- * program is a job of one rank.
+/* A job: numbered processes, the ranks, each with a peer for every other rank. Jobs are optional: a
+ * program can also use addresses of peers without ranks. Ranks come from the launcher through PMIx
+ * (weft run, mpirun, prterun, srun --mpi=pmix). Without a launcher a program is a job of one rank.
  *
- * Ranks may be on several nodes: those of one node use shared memory, others the network, with no
- * option given. They authenticate each other by a secret that the launcher (weft run) or rank 0
- * draws. From rank 0 it travels through the launcher, and is as private as the launcher's own
- * channel.
+ * The ranks may be on several nodes. Ranks of one node use shared memory with each other, and the
+ * network with all other ranks; no option is needed. Ranks on different nodes authenticate each
+ * other by a secret that the launcher (weft run) or rank 0 draws. If rank 0 draws it, the secret
+ * travels through the launcher, and is as private as the launcher's own channel.
  *
- * The job has one endpoint of its own, weft_job_ep. The thread that opened the job owns it and
- * makes the job's collective calls. In a job opened with WEFT_EP_LOCKED any thread may use it, and
- * collective calls are made by one thread at a time. With WEFT_PROGRESS=thread its handlers run on
- * another thread, too ("progress" in weft.h): register them before a barrier, as without it. */
+ * The job has one endpoint of its own, weft_job_ep. The thread that opened the job owns the
+ * endpoint and makes the job's collective calls. In a job opened with WEFT_EP_LOCKED any thread may
+ * use the endpoint, and one thread at a time makes collective calls. With WEFT_PROGRESS=thread the
+ * handlers of the endpoint also run on another thread ("progress" in weft.h). Register handlers
+ * before a barrier, so that all ranks have registered theirs before any rank sends. */
 #ifndef WEFT_JOB_H
 #define WEFT_JOB_H
 
@@ -26,13 +27,12 @@ struct weft_job;
 struct weft_job_params {
     uint32_t version;
     uint32_t flags; /* of the job's endpoint: enum weft_ep_flags */
-    /* For the job's endpoint; may be null. Not called with WEFT_ECLOSED for a rank of the job: a
-     * rank that leaves in order is no loss. Its weft_peer_status, and calls that need it, return
-     * ECLOSED.
-     */
+    /* The peer_down of the job's endpoint; may be NULL. It is not called with WEFT_ECLOSED for a
+     * rank of the job, since a rank that leaves normally is no loss. After such a rank has left,
+     * weft_peer_status of its peer and calls that need the rank return ECLOSED. */
     weft_peer_down_fn peer_down;
     void *arg;
-    const struct weft_mr_domain *mr; /* mode of the job's context (weft/mr.h); null: no mode bits */
+    const struct weft_mr_domain *mr; /* mode of the job's context (weft/mr.h); NULL: no mode bits */
     uint64_t reserved[11];
 };
 #define WEFT_JOB_PARAMS_INIT                                                                       \
@@ -43,73 +43,81 @@ struct weft_job_params {
         }                                                                                          \
     }
 
-/* Join the job that this process was started in. Collective: every rank calls it.
- *   params  null for defaults
- * Returns  OK | EINVAL | EVERSION | ENOJOB (under a launcher, but this library was built without
- *          libpmix) | EPEER (a member died meanwhile) | ETIMEDOUT (WEFT_JOB_TIMEOUT) | ESYSTEM
- *          | ENOMEM | EUNREACH (no transport reaches some rank; logged) | EPROTO (what a rank gave
- *          to the launcher is damaged; logged) | EFORKED | EBUSY (already open, or an earlier call
- *          of this process gave up while the launcher's library still waits) */
+/* Join the job in which this process was started. Collective: every rank calls this.
+ *   params  NULL for defaults
+ * Returns  OK | EINVAL | EVERSION | ENOJOB (a launcher started the process, but this library was
+ *          built without libpmix) | EPEER (a rank died meanwhile) | ETIMEDOUT (WEFT_JOB_TIMEOUT) |
+ *          ESYSTEM | ENOMEM | EUNREACH (no transport reaches some rank; logged) | EPROTO (what a
+ *          rank gave to the launcher is damaged; logged) | EFORKED | EBUSY (a job is already open;
+ *          or an earlier call of this process gave up, and the launcher's library still waits) */
 WEFT_API WEFT_MUST_USE enum weft_status weft_job_open(const struct weft_job_params *params,
                                                       struct weft_job **out);
 
-/* Leave the job. An exit with code 0 after this is a departure, not a failure. Not collective:
- * waits for no other rank's call; call weft_job_barrier before it if others may still need this
- * rank. Closes the job's peers, endpoint and context; other objects opened on them must have been
- * closed, and operations have ended. Polls, so handlers may run.
- * Blocks   for the launcher, at most 5 s. On several nodes also to inform the others, at most 0.1
- *          s, and as long as weft_ep_close and weft_ctx_close, at most WEFT_PEER_TIMEOUT each.
- *          Between the two steps of a barrier 1 s more; if the lowest rank of a node leaves there
- *          before its local ranks have notified, the barrier ends with ECLOSED. After a failure (a
- *          collective call failed, or a member was lost) at most about 3 s in all. An operation
- *          that begins meanwhile, such as a posted receive that a message matches, gets 0.1 s; if
- *          it has not ended then, endpoint and context stay open until the process ends (logged).
- * Returns  OK | EBUSY (an object of the caller is still open, or an operation still under way after
- *          0.5 s; nothing changed) | EINVAL | ECONTEXT | EFORKED */
+/* Leave the job. If the process exits with code 0 after this call, the launcher treats that as a
+ * departure, not as a failure. The call is not collective: it waits for no other rank's call. If
+ * other ranks may still need this rank, call weft_job_barrier first. The call closes the job's
+ * peers, endpoint and context. The program must have closed all other objects that it opened on
+ * them, and operations must have ended. The call polls, so handlers may run.
+ * Blocks   for the launcher, at most 5 s. On several nodes also to inform the other ranks, at most
+ *          0.1 s, and as long as weft_ep_close and weft_ctx_close, at most WEFT_PEER_TIMEOUT each.
+ *          On several nodes, the lowest rank of a node waits at most 1 s more if it leaves between
+ *          the two steps of a barrier. If other ranks have not notified when this time is over, the
+ *          barrier ends with ECLOSED.
+ *          After a failure (a collective call failed, or a rank was lost) at most about 3 s in all.
+ *          An operation that begins during the call, such as a posted receive that a message
+ *          matches, gets 0.1 s. If it has not ended by then, endpoint and context stay open until
+ *          the process ends (logged).
+ * Returns  OK | EBUSY (an object of the caller is still open, or an operation is still under way
+ *          after 0.5 s; nothing changed) | EINVAL | ECONTEXT | EFORKED */
 WEFT_API enum weft_status weft_job_close(struct weft_job *job);
 
-/* Leave the job because the process ends: as weft_job_close towards the launcher and the other
- * ranks, but nothing is closed here. So it does not matter what is open or under way, nor what
- * other threads do: their calls on the job's endpoint do not return any more. Messages that their
- * receivers have not taken may be lost. No call of this library may follow.
+/* Leave the job because the process ends. The launcher and the other ranks see the same as after
+ * weft_job_close, but nothing is closed here. So it does not matter which objects are open, which
+ * operations are under way, or what other threads do. Calls of other threads on the job's endpoint
+ * do not return any more. Messages that their receivers have not taken may be lost. The process may
+ * make no further call of this library.
  * Blocks   for the launcher, at most 5 s.
  * Returns  OK | EINVAL | ECONTEXT | EFORKED */
 WEFT_API enum weft_status weft_job_leave(struct weft_job *job);
 
 WEFT_API unsigned weft_job_rank(const struct weft_job *job);
 WEFT_API unsigned weft_job_size(const struct weft_job *job);
-/* The number of ranks that share memory on this node, this one included, and this rank's index
+/* The number of ranks on this node that share memory, including this rank; and this rank's index
  * among them. */
 WEFT_API unsigned weft_job_local_size(const struct weft_job *job);
 WEFT_API unsigned weft_job_local_rank(const struct weft_job *job);
 
-/* The job owns and closes these two: weft_ctx_close and weft_ep_close refuse them with EINVAL
- * (logged). */
+/* The job's context and endpoint. The job owns and closes both: weft_ctx_close and weft_ep_close
+ * refuse them with EINVAL (logged). */
 WEFT_API struct weft_ctx *weft_job_ctx(const struct weft_job *job);
 WEFT_API struct weft_ep *weft_job_ep(const struct weft_job *job);
 
-/* Rank [rank]'s endpoint as a peer of weft_job_ep; also for the own rank. Null if there is no such
- * rank. The job owns it: weft_peer_close refuses it with EINVAL (logged). */
+/* Returns the endpoint of rank [rank] as a peer of weft_job_ep; this rank has a peer, too. Returns
+ * NULL if there is no such rank. The job owns the peer: weft_peer_close refuses it with EINVAL
+ * (logged). */
 WEFT_API struct weft_peer *weft_job_peer(struct weft_job *job, unsigned rank);
 
-/* The rank of [peer], a peer of weft_job_ep; -1 if it is none of the job's. */
+/* Returns the rank of [peer], a peer of weft_job_ep; -1 if [peer] is not a peer of the job. */
 WEFT_API int weft_job_peer_rank(const struct weft_job *job, const struct weft_peer *peer);
 
-/* Wait until every rank has called it. Collective; polls the job's endpoint, so handlers run.
- * Orders: inlined puts before it, and others that were complete (weft_flush), are visible after it.
- * Returns  OK | EPEER (a member died: at every survivor, also at those that never talked to it)
- *          | ECLOSED (a member left) | EPROTO (see "different calls"; logged) | ECONTEXT | EINVAL
- *          | EFORKED | why another node's rank became unreachable: EUNREACH | EVERSION | ELIMIT
- *          | ENOMEM | ESYSTEM. After a failure no collective call of this job succeeds any more:
- *          they return the same. */
+/* Wait until every rank has made this call. Collective. Polls the job's endpoint, so handlers run.
+ * Order    what ranks did by inlined puts before the barrier is visible after it. The effects of
+ *          other operations are visible, too, if they were complete before the barrier
+ *          (weft_flush).
+ * Returns  OK | EPEER (a rank died; every survivor gets this status, also ranks that never
+ *          communicated with the dead rank) | ECLOSED (a rank left) | EPROTO (see "different
+ *          calls"; logged) | ECONTEXT | EINVAL | EFORKED | the reason why a rank on another node
+ *          became unreachable: EUNREACH | EVERSION | ELIMIT | ENOMEM | ESYSTEM. After such a
+ *          failure no collective call of this job succeeds any more, and each returns the same
+ *          status. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_job_barrier(struct weft_job *job);
 
-/* Different calls. All ranks make the same collective calls in the same order: barriers, barriers
- * in two steps, allgathers of the same length, weft_job_mem_alloc. (An allgather of 0 bytes is a
- * barrier.) If they differ, the call in which they differ ends with EPROTO at every rank and sets
- * no output, and so does every later collective call of this job; the log names the calls.
- * Messages, put and get go on, and weft_job_close works. A rank that has notified gets EPROTO in
- * try or wait. */
+/* Different calls. All ranks must make the same collective calls in the same order: barriers,
+ * barriers in two steps, allgathers of the same length, weft_job_mem_alloc. (An allgather of 0
+ * bytes is a barrier.) If two ranks differ in a call, that call ends with EPROTO at every rank and
+ * sets no output. All later collective calls of this job end with EPROTO, too. A rank that has
+ * notified gets EPROTO from try or wait. The log names the calls that differ. Messages, put and get
+ * still work, and so does weft_job_close. */
 
 enum weft_barrier_flags {
     WEFT_BARRIER_ANONYMOUS = 1, /* matches any name */
@@ -117,20 +125,21 @@ enum weft_barrier_flags {
 };
 
 /* A barrier in two steps, with a name on which all ranks must agree. Between the steps a rank may
- * do anything but another collective call.
- *   name   compared with the others' unless ANONYMOUS; try and wait take the name and flags of the
- *          own notify
+ * do anything except another collective call.
+ *   name   compared with the names of other ranks, unless flags has ANONYMOUS. try and wait must
+ *          get the name and flags that the rank gave to notify
  *   flags  enum weft_barrier_flags
- * notify announces this rank to the others; it never blocks. try and wait end the barrier: OK, or
- * EMISMATCH if two ranks gave different names or one gave MISMATCH; the barrier has ended then,
- * too, at every rank alike.
- * On several nodes the lowest rank of each node forwards the votes of its local ranks, in its own
- * calls of this header: a rank that waits also waits for these ranks to call try or wait. It waits
- * for no other rank that has notified, nor for one that has left the barrier.
- * Returns  notify: OK | EBUSY (notified already) | EINVAL | ...
- *          try: as wait, or AGAIN (not all are here; polls once. Every eighth try looks for what
- *               ends the barrier early)
- *          wait: OK | EMISMATCH | EINVAL (not notified; unknown flags) | as weft_job_barrier */
+ * notify, the first step, announces this rank to the other ranks. It never blocks. try or wait, the
+ * second step, ends the barrier. The result is the same at every rank: OK, or EMISMATCH if two
+ * ranks gave different names or one rank gave MISMATCH. The barrier has ended in both cases.
+ * On several nodes the lowest rank of each node forwards the votes of its node, in its own calls of
+ * this header. So a rank that waits also waits for these lowest ranks to call try or wait. It waits
+ * for no other rank that has notified, nor for a rank for which the barrier has ended.
+ * Returns  notify: OK | EBUSY (this rank has notified already) | EINVAL | ...
+ *          try: as wait, or AGAIN (not all ranks have notified). Polls once. Every eighth try also
+ *          looks for what ends the barrier early
+ *          wait: OK | EMISMATCH | EINVAL (not notified; unknown flags; other name or flags than in
+ *          notify) | as weft_job_barrier */
 WEFT_API WEFT_MUST_USE enum weft_status weft_job_barrier_notify(struct weft_job *job, uint32_t name,
                                                                 unsigned flags);
 WEFT_API WEFT_MUST_USE enum weft_status weft_job_barrier_try(struct weft_job *job, uint32_t name,
@@ -138,36 +147,34 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_job_barrier_try(struct weft_job *jo
 WEFT_API WEFT_MUST_USE enum weft_status weft_job_barrier_wait(struct weft_job *job, uint32_t name,
                                                               unsigned flags);
 
-/* The name of the last barrier in two steps, after it ended with OK.
+/* Get the name of the last barrier in two steps, after it ended with OK.
  *   name  set on OK
- * Returns  OK | ENOTAVAIL (no rank named one; it ended otherwise; there was none) | EINVAL |
- * EFORKED
- */
+ * Returns  OK | ENOTAVAIL (no rank gave a name, the barrier did not end with OK, or there was no
+ *          such barrier) | EINVAL | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_job_barrier_name(const struct weft_job *job,
                                                               uint32_t *name);
 
 #define WEFT_JOB_ALLGATHER_MAX 4096
 
 /* Gather [len] bytes from every rank at every rank, in rank order. Collective.
- *   mine  [len] bytes, len <= WEFT_JOB_ALLGATHER_MAX, the same len everywhere
+ *   mine  [len] bytes, len <= WEFT_JOB_ALLGATHER_MAX; every rank gives the same len
  *   all   len * size bytes; set on success only
  * Returns  as weft_job_barrier, or EMSGSIZE */
 WEFT_API WEFT_MUST_USE enum weft_status weft_job_allgather(struct weft_job *job, const void *mine,
                                                            size_t len, void *all);
 
-/* Allocate a region of [len] bytes on every rank, and open those of all ranks. Collective; len may
- * differ.
- *   mr       this rank's own; close with weft_mr_close after the remotes
- *   remotes  [size] entries, by rank, the own rank's included; close each with weft_remote_close
- * Returns  as weft_job_allgather, weft_mem_alloc, weft_remote_open. On failure nothing stays open
- *          here. */
+/* Allocate a region of [len] bytes on every rank, and open the regions of all ranks. Collective.
+ * len may differ between ranks.
+ *   mr       this rank's own region; close it with weft_mr_close after the remotes
+ *   remotes  [size] entries in rank order, this rank's included; close each with weft_remote_close
+ * Returns  as weft_job_allgather, weft_mem_alloc, weft_remote_open. After a failure nothing stays
+ *          open on this rank. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_job_mem_alloc(struct weft_job *job, size_t len,
                                                            unsigned access, struct weft_mr **mr,
                                                            struct weft_remote **remotes);
 
-/* End the whole job with exit code [code]; does not return. Without a launcher it ends this
- * process.
- */
+/* End the whole job with exit code [code]. Does not return. Without a launcher it ends only this
+ * process. */
 WEFT_API __attribute__((noreturn)) void weft_job_abort(struct weft_job *job, int code,
                                                        const char *why);
 

@@ -2,32 +2,34 @@
 /* Weft: active messages and one-sided put and get between processes.
  *
  * Objects, and which threads may use them:
- *   weft_ctx     one library instance; any thread
- *   weft_ep      an endpoint: what one thread sends and receives by; its owner only
- *   weft_peer    a remote endpoint as one local endpoint sees it; that endpoint's owner
- *   weft_mr      a memory region that others may access; any thread
- *   weft_remote  a peer's region, resolved once; its endpoint's owner
- *   weft_op      one operation in flight; memory is the caller's
+ *   weft_ctx     a library instance; any thread
+ *   weft_ep      an endpoint: the object by which one thread sends and receives; its owner only
+ *   weft_peer    a remote endpoint as one local endpoint sees it; the local endpoint's owner
+ *   weft_mr      a memory region that other processes may access; any thread
+ *   weft_remote  a peer's region, ready for access; the owner of the peer's local endpoint
+ *   weft_op      an operation in flight; the caller provides the memory
  *
- * An endpoint takes no lock. Any thread may own it, but one at a time, and threads hand it over by
- * the usual means (a mutex, a join).
+ * An endpoint takes no lock. Any thread may own it, but only one thread at a time. Threads hand an
+ * endpoint over by the usual means (a mutex, a join).
  *
- * Handlers and callbacks (weft_am_fn, weft_peer_down_fn, an op's done) run inside the calls that
- * poll an endpoint, on the thread that polls. With WEFT_PROGRESS=thread they also run on a thread
- * of the context ("progress" below).
+ * Handlers and callbacks (weft_am_fn, weft_peer_down_fn, the done of an op) run inside the calls
+ * that poll an endpoint, on the thread that polls. With WEFT_PROGRESS=thread they also run on a
+ * thread of the context ("progress" below).
  *
- * No thread may be cancelled (pthread_cancel) inside a call of Weft: it would leave locks held and
- * messages half received. Disable cancellation around the calls (pthread_setcancelstate). To end a
- * thread that waits in weft_ep_wait, cause an event on its endpoint, such as a message to itself.
+ * No thread may be cancelled (pthread_cancel) inside a call of Weft: the call would leave locks
+ * held and messages half received. Disable cancellation around the calls (pthread_setcancelstate).
+ * To end a thread that waits in weft_ep_wait, cause an event on its endpoint, such as a message to
+ * itself.
  *
- * Every call returns enum weft_status unless it says otherwise: 0 is success, above 0 a state,
- * below 0 a failure that changed nothing. Outputs are set on success only. Handles are opaque and
- * not null if the call succeeded. A closed handle may not be used: with WEFT_DEBUG=handles such a
- * call returns WEFT_EINVAL and is logged, if the handle is among the last 65,536 that were closed;
- * otherwise the behaviour is undefined.
+ * Every call returns enum weft_status unless its comment says otherwise. 0 is success, a value
+ * above 0 is a state, a value below 0 is a failure that changed nothing. Outputs are set on success
+ * only. Handles are opaque, and are not NULL if the call succeeded. A program may not use a handle
+ * after it has closed the handle. With WEFT_DEBUG=handles such a call returns WEFT_EINVAL and is
+ * logged, if the handle is among the last 65,536 closed handles. Otherwise the behaviour is
+ * undefined.
  *
- * A forked child owns nothing of its parent's context: every call on it there returns
- * WEFT_EFORKED.
+ * A forked child owns nothing of its parent's context. In the child every call on that context or
+ * its objects returns WEFT_EFORKED.
  *
  * The headers are C11 and C++11, for gcc and clang. */
 #ifndef WEFT_WEFT_H
@@ -69,11 +71,12 @@ enum weft_status {
     WEFT_STATUS_MAX_ = 0x7fff /* not a status: fixes the enum's size */
 };
 
-/* A short English sentence for [status]; static storage, never null. */
+/* Returns a short English sentence for [status]; static storage, never NULL. */
 WEFT_API const char *weft_status_text(enum weft_status status);
-/* The name, e.g. "WEFT_EPEER"; static storage, never null. */
+/* Returns the name of [status], such as "WEFT_EPEER"; static storage, never NULL. */
 WEFT_API const char *weft_status_name(enum weft_status status);
-/* "0.1.0" of the library that is running, not of the header. */
+/* Returns the version of the library that is running, such as "0.1.0". It may differ from the
+ * version of this header. */
 WEFT_API const char *weft_version(void);
 
 struct weft_ctx;
@@ -85,18 +88,20 @@ struct weft_mr_domain; /* weft/mr.h */
 /* ---- context ---- */
 
 enum weft_ctx_flags {
-    /* Listen for peers on other nodes before the key is known: weft_ctx_set_key gives it later.
-     * Without this flag and without WEFT_KEY_FILE there is no network. */
+    /* Use networks, although the key by which processes authenticate each other is set later
+     * (weft_ctx_set_key). The context listens for peers on other nodes at once. Without this flag a
+     * context uses networks only if WEFT_KEY_FILE is set. */
     WEFT_CTX_NETWORK = 1,
 };
 
-/* Reserved space must be zero. [version] is set by WEFT_CTX_PARAMS_INIT; 0 gives EINVAL (the
- * program omitted the initialiser), a version later than the library's EVERSION. The same holds
- * for all parameter structures. */
+/* Reserved space must be zero. WEFT_CTX_PARAMS_INIT sets [version]. A version of 0 gives EINVAL:
+ * the program omitted the initialiser. A version later than the library's gives EVERSION. All
+ * parameter structures follow these rules. */
 struct weft_ctx_params {
     uint32_t version;
     uint32_t flags;                  /* enum weft_ctx_flags */
-    const struct weft_mr_domain *mr; /* mode of its regions (weft/mr.h); null: no mode bits */
+    const struct weft_mr_domain *mr; /* mode of the context's regions (weft/mr.h); NULL: no mode
+                                      * bits */
     uint64_t reserved[13];
 };
 #define WEFT_CTX_PARAMS_INIT                                                                       \
@@ -107,85 +112,92 @@ struct weft_ctx_params {
         }                                                                                          \
     }
 
-/* Open a library instance: reads the WEFT_ variables, opens the transports, and starts threads: a
- * service thread (it sleeps unless peers connect, ask for memory, or die, and never touches the
- * data path), one each for RDMA and TCP if these are used, and with WEFT_PROGRESS=thread one that
- * polls.
- *   params  null for defaults; read during the call
- *   out     set on success; close with weft_ctx_close
+/* Open a library instance. The call reads the WEFT_ variables, opens the transports and starts
+ * threads. The service thread always starts. It sleeps unless a peer connects, asks for memory or
+ * dies, and it never handles messages or data. RDMA and TCP have one thread each if they are used.
+ * With WEFT_PROGRESS=thread there is one more, which polls endpoints.
+ *   params  NULL for defaults; read during the call
+ *   out     set on success; close it with weft_ctx_close
  * Returns  OK | EINVAL (bad params, variable or key file) | EVERSION | ESYSTEM | ENOMEM
- *          | EFORKED (an event queue of the parent's)
+ *          | EFORKED (params name an event queue that the parent process opened)
  * Blocks   no. Several contexts per process are allowed. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_ctx_open(const struct weft_ctx_params *params,
                                                       struct weft_ctx **out);
 
 #define WEFT_KEY_SIZE 32
 
-/* Set the secret of [ctx], by which processes on different nodes authenticate each other: random
- * bytes, the same in all processes that may talk, and known to nobody else. Until then connections
- * wait, and WEFT_PEER_TIMEOUT does not run. Set once; a job sets it. Any thread.
+/* Set the secret of [ctx], with which processes on different nodes authenticate each other. The
+ * secret is random bytes, equal in all processes that may communicate and known to nobody else.
+ * Connections over a network wait until the secret is set, and the time limit WEFT_PEER_TIMEOUT
+ * does not run meanwhile. The secret can be set once; a job sets the secret of its own context. Any
+ * thread.
  *   key  WEFT_KEY_SIZE bytes; copied
- * Returns  OK (also if there is no network transport) | EBUSY (already set) | EINVAL | EFORKED */
+ * Returns  OK (also if the context uses no network) | EBUSY (already set) | EINVAL | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_ctx_set_key(struct weft_ctx *ctx, const void *key,
                                                          size_t len);
 
-/* Close [ctx] and stop its threads. Peers in other processes are told that this one left
+/* Close [ctx] and stop its threads. Peers in other processes are told that this process left
  * (WEFT_ECLOSED).
- * Blocks   over a network until the kernels of other hosts have the last bytes of its endpoints,
- *          at most WEFT_PEER_TIMEOUT (10 s); otherwise no.
- * Returns  OK | EBUSY (an endpoint or region is still open, or a key mapped; nothing changed)
- *          | EINVAL (null, or a job owns it) | EFORKED */
+ * Blocks   over a network until the kernels of other hosts have the last bytes that its endpoints
+ *          sent, at most WEFT_PEER_TIMEOUT (10 s). Otherwise the call does not block.
+ * Returns  OK | EBUSY (an endpoint or region is still open, or a key is still mapped; nothing
+ *          changed) | EINVAL (NULL, or a job owns [ctx]) | EFORKED */
 WEFT_API enum weft_status weft_ctx_close(struct weft_ctx *ctx);
 
 /* ---- endpoint ---- */
 
-/* Called while the endpoint is polled, at most once per peer, when [peer] can no longer be
- * reached. [why]:
- *   EPEER     it died; over a network also: it was cut off for WEFT_PEER_TIMEOUT, or it has
- *             another key
- *   ECLOSED   it closed its endpoint or context
- *   EPROTO    it broke the protocol, and the connection was dropped
- *   ELIMIT, ENOMEM  one of the two processes lacks descriptors or memory for the connection, or too
- *             many connections wait for an endpoint that does not poll; the log names the limit
- *   EUNREACH  over a network: only one side encrypts; or for 12 times WEFT_PEER_TIMEOUT this side
- *             had no local port, descriptor, memory or permission to connect; the log says what to
- *             change
- *   EVERSION  over a network: it has another version of Weft's protocol
- * WEFT_LOG=info logs the details. May not send; may record it and read weft_peer_arg. Requests that
- * were not answered by then never will be. */
+/* Called while the endpoint is polled, at most once per peer, when [peer] can no longer be reached.
+ * [why] is the reason:
+ *   EPEER     the peer died. Over a network also: the peer could not be reached for
+ *             WEFT_PEER_TIMEOUT, or has another key
+ *   ECLOSED   the peer closed its endpoint or context
+ *   EPROTO    the peer broke the protocol, so this process dropped the connection
+ *   ELIMIT, ENOMEM  one of the two processes lacks descriptors or memory for the connection. Or too
+ *                   many connections wait for an endpoint that does not poll. The log names the
+ *                   limit
+ *   EUNREACH  over a network: only one of the two sides encrypts. Or for 12 times WEFT_PEER_TIMEOUT
+ *             this side had no local port, descriptor, memory or permission to connect. The log
+ *             says what to change
+ *   EVERSION  over a network: the peer has another version of Weft's protocol
+ * WEFT_LOG=info logs the details. The callback may not send. The callback may record the loss and
+ * read weft_peer_arg. A request to [peer] that has no reply by then never gets a reply. */
 typedef void (*weft_peer_down_fn)(struct weft_ep *ep, struct weft_peer *peer, enum weft_status why,
                                   void *arg);
 
 enum weft_ep_flags {
-    /* Several threads may use the endpoint at a time: a mutex admits one (weft_ep_wait releases it
-     * while it waits). Inlined put, get and atomics take no mutex. Without this flag an endpoint is
-     * one thread's and takes no lock, unless WEFT_PROGRESS=thread sets the flag for all. */
+    /* Several threads may use the endpoint at a time. A mutex admits one thread at a time into the
+     * calls; weft_ep_wait releases the mutex while it waits. Inlined put, get and atomics take no
+     * mutex. Without this flag an endpoint belongs to one thread and takes no lock.
+     * WEFT_PROGRESS=thread sets the flag for all endpoints. */
     WEFT_EP_LOCKED = 1,
-    /* Writes that arrive by it may be counted (weft_mr_bind_counter). */
+    /* Counters (weft_mr_bind_counter) may count the writes that peers make through this endpoint.
+     */
     WEFT_EP_RMA_EVENT = 2,
 };
 
 #define WEFT_AM_FAILED_ARGS 8 /* of a failed request, reported */
 
-/* A request of this endpoint that gets no reply. Valid until the callback returns. */
+/* The report of a request that this endpoint sent and that gets no reply. Valid until the callback
+ * returns. */
 struct weft_am_failure {
     struct weft_ep *ep;
-    struct weft_peer *peer; /* to which it was sent, or another handle of the same endpoint */
-    enum weft_status why;   /* EHANDLER (the peer has no such handler) | ECANCELED (the peer
-                             * dropped a detached request: weft_am_drop) | of a long message
-                             * why its bytes could not be used, such as EKEY: their region was
-                             * closed meanwhile */
-    uint8_t handler;        /* to which it was sent */
-    uint8_t nargs;          /* the request's, at most WEFT_AM_FAILED_ARGS */
+    /* The receiver of the request. If the program opened several peers for the receiving endpoint,
+     * this may be any of them. */
+    struct weft_peer *peer;
+    enum weft_status why; /* EHANDLER (the peer has no such handler) | ECANCELED (the peer called
+                           * weft_am_drop) | for a long message: why the peer could not use its
+                           * bytes, such as EKEY (their region was closed meanwhile) */
+    uint8_t handler;      /* the handler to which it was sent */
+    uint8_t nargs;        /* number of [args], at most WEFT_AM_FAILED_ARGS */
     uint16_t reserved0;
     const uint32_t *args;
     void *arg; /* given at weft_ep_open */
 };
 
-/* Called while the endpoint is polled, once for each request with a reply_max to which the peer
- * sends such an answer; a peer that breaks the protocol may cause more calls. May do what a handler
- * may. Without this callback the first failure is logged. Requests to a lost peer are reported by
- * peer_down alone. */
+/* Called while the endpoint is polled, once for each request with a reply_max > 0 that gets no
+ * reply. weft_am_failure.why lists the reasons. (A peer that breaks the protocol may cause more
+ * calls.) The callback may do what a handler may. Without this callback the first failure is
+ * logged. If the peer is lost, only peer_down is called. */
 typedef void (*weft_am_failed_fn)(const struct weft_am_failure *failure);
 
 struct weft_ep_params {
@@ -196,7 +208,7 @@ struct weft_ep_params {
     const void
         *auth_key; /* authorization key for regions (weft/mr.h); [auth_key_size] bytes, copied */
     size_t auth_key_size;        /* 0: the context's */
-    weft_am_failed_fn am_failed; /* may be null; gets [arg] too */
+    weft_am_failed_fn am_failed; /* may be NULL; gets [arg] too */
     uint64_t reserved[9];
 };
 #define WEFT_EP_PARAMS_INIT                                                                        \
@@ -207,66 +219,70 @@ struct weft_ep_params {
         }                                                                                          \
     }
 
-/* Open an endpoint. The calling thread owns it until it hands it over.
- * Returns  OK | EINVAL | EVERSION | ENOMEM | ESYSTEM | ELIMIT (65,535 endpoints; or RDMA may lock
- *          no more memory) | EFORKED */
+/* Open an endpoint. The calling thread owns the endpoint until it hands it over.
+ * Returns  OK | EINVAL | EVERSION | ENOMEM | ESYSTEM | ELIMIT (65,535 endpoints are open; or RDMA
+ *          may lock no more memory) | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status
 weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params *params, struct weft_ep **out);
 
-/* Close [ep] and its connections. Its weft_peer and weft_remote handles must have been closed.
- * Receives that no message has matched are cancelled, and nothing more is delivered. Not from a
- * handler. Messages already sent arrive: through shared memory they stay readable by their
- * receivers; over a network this call waits until the receivers have taken them.
- * Blocks   over a network until all peers have taken what was sent, at most WEFT_PEER_TIMEOUT
- *          (10 s; the log says if something was lost); for peers that do not poll, until 200 ms
- *          after their kernels have it. Otherwise no.
- * Returns  OK | EINVAL (null, or a job owns it) | EBUSY (open peers or remotes, or operations in
- *          flight; nothing changed) | ECONTEXT | EFORKED */
+/* Close [ep] and its connections. The caller has closed the weft_peer and weft_remote handles of
+ * [ep]. Receives that no message has matched are cancelled, and nothing more is delivered. Not from
+ * a handler. Messages that [ep] has sent still arrive. Through shared memory they stay readable for
+ * their receivers. Over a network this call waits until the receivers have taken them.
+ * Blocks   over a network until all peers have taken what was sent, at most WEFT_PEER_TIMEOUT (10
+ *          s; the log says if something was lost). For peers that do not poll, until 200 ms after
+ *          their kernels have received what was sent. Otherwise the call does not block.
+ * Returns  OK | EINVAL (NULL, or a job owns [ep]) | EBUSY (peers or remotes are open, or operations
+ *          are in flight; nothing changed) | ECONTEXT | EFORKED */
 WEFT_API enum weft_status weft_ep_close(struct weft_ep *ep);
 
 #define WEFT_ADDR_MAX 128
 
-/* Copy [ep]'s address, which other processes may get by any means.
+/* Copy the address of [ep]. The program passes the address to other processes by any means.
  *   buf  at least *len bytes
- *   len  in: room; out: bytes used (at most WEFT_ADDR_MAX), also set when the room was too small
+ *   len  in: room in bytes; out: bytes used (at most WEFT_ADDR_MAX), also set when the room was too
+ *        small
  * Returns  OK | EMSGSIZE (too small) | EINVAL | EFORKED. Any thread. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_ep_address(struct weft_ep *ep, void *buf, size_t *len);
 
 /* ---- progress ----
  *
- * An endpoint makes progress while it is polled: by the calls below, by weft_op_wait, and by the
- * collective calls of a job. With WEFT_PROGRESS=thread a thread of the context also polls its
- * endpoints, from weft_ep_open on, whenever no call of the program is inside. Then
- *  - every endpoint is a WEFT_EP_LOCKED one;
- *  - handlers, peer_down and done also run on that thread (it takes no signals), with the
- *    endpoint's mutex held, so one at a time for each endpoint. What they share with the rest of
- *    the program needs atomics or a lock of the program, which no thread may hold while it calls on
- *    that endpoint (deadlock);
- *  - weft_ep_poll, weft_ep_wait and weft_ep_fd do not report an event that the thread handled: wait
- *    with a limit, then look at the condition. weft_op_wait, weft_word_wait and a job's calls do so
- *    themselves. The same holds for any two threads that poll a locked endpoint;
+ * An endpoint makes progress while a thread polls it: in the calls below, in weft_op_wait, and in
+ * the collective calls of a job. With WEFT_PROGRESS=thread a thread of the context also polls the
+ * context's endpoints, from weft_ep_open on, whenever the program is in no call on the endpoint.
+ * Then
+ *  - every endpoint has the flag WEFT_EP_LOCKED;
+ *  - handlers, peer_down and done also run on that thread, which takes no signals. The thread holds
+ *    the endpoint's mutex, so one callback runs at a time for each endpoint. Data that callbacks
+ *    share with the rest of the program need atomics or a lock of the program. No thread may hold
+ *    such a lock while it calls Weft on that endpoint (deadlock);
+ *  - weft_ep_poll, weft_ep_wait and weft_ep_fd do not report an event that the thread handled. So
+ *    wait with a limit, then look at the condition. weft_op_wait, weft_word_wait and the calls of a
+ *    job do so themselves. The same is true of any two threads that poll a locked endpoint;
  *  - register handlers before other processes get the endpoint's address. */
 
-/* Deliver what has arrived: run handlers, complete operations, report lost peers. Room for a
- * message that was refused with AGAIN is an event, too. Bounded work; never blocks.
- * Returns  the number of events handled, 0 if none; a negative weft_status:
- *          EINVAL | ECONTEXT (inside a handler) | EFORKED */
+/* Deliver what has arrived: run handlers, complete operations, report lost peers. If a call
+ * returned AGAIN for lack of room, new room is an event, too. Does a bounded amount of work, and
+ * never blocks.
+ * Returns  the number of events handled, 0 if there were none; or a negative weft_status: EINVAL |
+ *          ECONTEXT (inside a handler) | EFORKED */
 WEFT_API int weft_ep_poll(struct weft_ep *ep);
 
-/* Poll until an event was handled or [timeout_ns] has passed. A negative limit is none, and then
- * the call also returns when a peer is lost. An event that another thread handled does not end it
- * ("progress"). Adapts: spins while cores are idle, yields when ranks outnumber cores, then sleeps.
+/* Poll until an event was handled or [timeout_ns] has passed. A negative [timeout_ns] means no
+ * limit; then the call also returns when a peer is lost. An event that another thread handled does
+ * not end the wait ("progress"). The call spins while cores are idle, yields when ranks outnumber
+ * cores, and then sleeps.
  * Returns  as weft_ep_poll; 0 means that the time is over. */
 WEFT_API int weft_ep_wait(struct weft_ep *ep, int64_t timeout_ns);
 
-/* Poll [ep] until the 64-bit word at [word] (8-byte aligned, in memory that a peer puts to) is
- * >= [at_least], unsigned. [peer] may be null; otherwise its loss, as weft_peer_status reports it,
- * ends the wait.
- * A put does not wake a sleeping thread. After a bounded spin this call sleeps for at most 50 us at
- * a time (weft_words_wait need not), times at most the number of ranks per core where ranks
- * outnumber cores.
+/* Poll [ep] until the 64-bit word at [word] is >= [at_least], unsigned. The word is 8-byte aligned,
+ * in memory that a peer puts to. If [peer] is not NULL, the wait also ends when [peer] is
+ * lost, as weft_peer_status reports it.
+ * A put does not wake a sleeping thread. So after a bounded spin this call sleeps for at most 50 us
+ * at a time. If ranks outnumber cores, that limit is multiplied by the number of ranks per core.
+ * (weft_words_wait can sleep until a signal wakes it.)
  * Returns  OK | ETIMEDOUT | what weft_peer_status returns for [peer] | EINVAL | ECONTEXT | EFORKED
- * Order    acquire: what was put before the signal is visible on OK. */
+ * Order    acquire: after OK the caller sees what the peer put before it changed the word. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_word_wait(struct weft_ep *ep, const uint64_t *word,
                                                        uint64_t at_least, struct weft_peer *peer,
                                                        int64_t timeout_ns);
@@ -277,75 +293,81 @@ enum weft_word_test {
     WEFT_WORD_NE = 2,
 };
 
-/* A condition on a 64-bit word: [test] compares its bits in [mask] with [value]. */
+/* A condition on a 64-bit word. [test] compares the word with [value], in the bits of [mask] only.
+ */
 struct weft_word {
-    const uint64_t *word; /* 8-byte aligned, in memory a peer puts to */
+    const uint64_t *word; /* 8-byte aligned, in memory that a peer puts to */
     uint64_t value;
     uint64_t mask;  /* 0: all bits */
     uint32_t test;  /* enum weft_word_test */
-    uint32_t holds; /* set by the calls below: 1 if the condition holds, else 0 */
+    uint32_t holds; /* output: 1 if the condition holds, else 0 */
 };
 
-/* Test [count] words once; any thread. To sleep on weft_ep_fd: weft_ep_arm, test, and sleep only if
- * the condition does not hold; signals must be made with WEFT_SIGNAL_WAKE.
- * Returns  how many hold | EINVAL (a word's address, an unknown test; nothing is set)
- * Order    acquire: what was put before the signal of each word that holds is visible. */
+/* Test [count] words once; any thread. A program that sleeps on weft_ep_fd calls weft_ep_arm, then
+ * this function, and sleeps only if the condition does not hold. Peers must then signal with
+ * WEFT_SIGNAL_WAKE.
+ * Returns  the number of words whose condition holds | EINVAL (a word's address is bad, or a test
+ *          unknown; no [holds] is set)
+ * Order    acquire: for each word that holds, the caller sees what the peer put before it
+ *          signalled. */
 WEFT_API int weft_words_test(struct weft_word *words, unsigned count);
 
 enum weft_words_flags {
-    /* Wait until all hold at the same time; otherwise until one does. */
+    /* Wait until all conditions hold at the same time. Otherwise wait until one holds. */
     WEFT_WORDS_ALL = 1,
     /* All signals to these words are made with WEFT_SIGNAL_WAKE, so the call may sleep on the
-     * endpoint's descriptor. A signal made without it is seen up to 10 ms late. */
+     * endpoint's descriptor. The call sees a signal without WEFT_SIGNAL_WAKE up to 10 ms late. */
     WEFT_WORDS_WOKEN = 2,
 };
 
-/* As weft_word_wait, for several words at once.
- *   words  [count] of them, at least one; [holds] is also set on ETIMEDOUT and on a peer's loss
+/* Wait as weft_word_wait, for several words at once.
+ *   words  [count] words, at least one. Their [holds] is also set on ETIMEDOUT and when a peer is
+ *          lost
  *   flags  enum weft_words_flags
- * Returns  as weft_word_wait; EINVAL also for unknown flags, a count of 0, and what
- *          weft_words_test refuses */
+ * Returns  as weft_word_wait. EINVAL also for unknown flags, a count of 0, and what weft_words_test
+ *          refuses */
 WEFT_API WEFT_MUST_USE enum weft_status weft_words_wait(struct weft_ep *ep, struct weft_word *words,
                                                         unsigned count, unsigned flags,
                                                         struct weft_peer *peer, int64_t timeout_ns);
 
-/* A descriptor that polls readable when [ep] may have events after a
- * successful weft_ep_arm. Belongs to [ep]: never read, write or close it.
+/* Returns a descriptor. After a successful weft_ep_arm, it becomes readable when [ep] may have
+ * events. The descriptor belongs to [ep]: never read, write or close it.
  * Returns  a descriptor; a negative weft_status: EINVAL | EFORKED */
 WEFT_API int weft_ep_fd(struct weft_ep *ep);
 
-/* Prepare to sleep on weft_ep_fd. The next weft_ep_poll disarms.
- * Returns  OK (armed: an event from now on makes the descriptor readable)
- *          | AGAIN (events are there: poll instead) | EINVAL | ECONTEXT | EFORKED */
+/* Prepare to sleep on the descriptor of weft_ep_fd: any later event makes the descriptor readable,
+ * until the next weft_ep_poll.
+ * Returns  OK | AGAIN (events are there: poll instead of sleeping) | EINVAL | ECONTEXT | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_ep_arm(struct weft_ep *ep);
 
 /* ---- peer ---- */
 
-/* Make a peer from address bytes. Nothing is sent; the first use connects. Shared memory reaches
- * the endpoints of this node, user, network and PID namespace. TCP or RDMA reach all others, if
- * both processes have a key (WEFT_KEY_FILE, weft_ctx_set_key); the first use shows whether the keys
- * are equal.
+/* Make a peer from address bytes. Nothing is sent; the first use of the peer connects. Shared
+ * memory reaches the endpoints of the same node, user, network namespace and PID namespace. TCP or
+ * RDMA reach all other endpoints if both processes have a key (WEFT_KEY_FILE, weft_ctx_set_key).
+ * The first use shows whether the keys are equal.
  *   addr  [len] bytes from weft_ep_address; copied
  * Returns  OK | EINVAL (not an address) | EVERSION | EUNREACH (no transport reaches it; the log
- *          gives the reason of each, and what to change) | ENOMEM | ECONTEXT | EFORKED */
+ *          gives each transport's reason, and what to change) | ENOMEM | ECONTEXT | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_peer_open(struct weft_ep *ep, const void *addr,
                                                        size_t len, struct weft_peer **out);
 
-/* Close [peer] and drop its connection; over a network the connection stays until one of the two
- * endpoints is closed, for what was sent. Its remotes must have been closed and its operations have
- * completed, and the acknowledgement of messages received from it must have left (EBUSY: poll).
- * Receives that name it complete with WEFT_ECLOSED, unless another handle of the same endpoint is
- * open.
- * Returns  OK | EBUSY | EINVAL (also: a job owns it) | ECONTEXT | EFORKED */
+/* Close [peer] and its connection. Over a network the connection stays until one of the two
+ * endpoints closes, so that sent messages still arrive.
+ * The call returns EBUSY while a remote of [peer] is open, an operation is under way, or an
+ * acknowledgement of a message from [peer] has not left: poll and try again.
+ * Receives that name [peer] complete with WEFT_ECLOSED, except if another handle of the same remote
+ * endpoint is open.
+ * Returns  OK | EBUSY | EINVAL (also: a job owns [peer]) | ECONTEXT | EFORKED */
 WEFT_API enum weft_status weft_peer_close(struct weft_peer *peer);
 
-/* OK while the peer is not known to be lost; otherwise the cause that peer_down reports. The cause
- * is returned from peer_down on, or from the first call on that returned it. Of a peer across a
- * network nothing is known before the first message or access in either direction.
- * EINVAL for null. EFORKED in a forked child. */
+/* Returns OK while [peer] is not known to be lost, otherwise the reason that peer_down gives. The
+ * reason is returned once peer_down was called, or once another call has returned it. Nothing is
+ * known of a peer across a network before the first message or access in either direction. Returns
+ * EINVAL for NULL, and EFORKED in a forked child. */
 WEFT_API enum weft_status weft_peer_status(const struct weft_peer *peer);
 
-/* A pointer of the caller, null at first. */
+/* A pointer for the program's own use; NULL at first. */
 WEFT_API void weft_peer_set_arg(struct weft_peer *peer, void *arg);
 WEFT_API void *weft_peer_arg(const struct weft_peer *peer);
 
@@ -353,61 +375,69 @@ WEFT_API void *weft_peer_arg(const struct weft_peer *peer);
 
 #define WEFT_AM_MAX_ARGS 16
 #define WEFT_AM_HANDLERS 256      /* ids 0..255 */
-#define WEFT_AM_USER_HANDLERS 240 /* ids 0..239 are the application's, others Weft's */
+#define WEFT_AM_USER_HANDLERS 240 /* the application uses ids 0..239, Weft the rest */
 
 /* The argument of a handler. Valid until the handler returns. */
 struct weft_am {
     struct weft_ep *ep;
-    const void *data;     /* payload, in place, 16-byte aligned; its sender can
-                           * still change it: copy before checking */
-    uint32_t len;         /* payload bytes; of a reply at most reply_max - 1 of its request,
-                           * unless the peer breaks the protocol: length and number of replies
-                           * are what the peer sends */
-    uint32_t reply_max;   /* longest reply payload; 0 in a reply or one-way request */
-    const uint32_t *args; /* [nargs] words, a copy: no other process writes them */
+    /* The payload, in place, 16-byte aligned. The sender can still change it: copy before checking.
+     */
+    const void *data;
+    /* Payload bytes; in a reply at most the request's reply_max - 1. A peer that breaks the
+     * protocol may send longer replies, and more than one reply to a request. */
+    uint32_t len;
+    uint32_t reply_max;   /* longest reply payload + 1; 0 in a reply or a one-way request */
+    const uint32_t *args; /* [nargs] words, a copy that no other process can write */
     uint16_t nargs;
     uint8_t handler; /* the id it was sent to */
     uint8_t is_reply;
     uint8_t can_reply; /* 1: this request may be replied to, once */
     uint8_t reserved0[3];
-    void *arg;         /* given at weft_am_register */
-    void *token;       /* opaque, like serial; for the calls that take a weft_am */
-    uint64_t long_len; /* weft_am_long: bytes at data; len is the same, or UINT32_MAX if more */
+    void *arg;   /* given at weft_am_register */
+    void *token; /* opaque, like serial; the calls that take a weft_am use them */
+    /* With weft_am_long: the number of bytes at data. Then len has the same number, or UINT32_MAX
+     * if the number is larger. */
+    uint64_t long_len;
     uint64_t serial;
 };
 
-/* Runs inside the call that polls the endpoint, on the thread that polls; with WEFT_PROGRESS=thread
- * that may be a thread of the context ("progress"). May call weft_am_reply (once, if can_reply) or
- * weft_am_detach, weft_am_reply_later, weft_am_drop, weft_am_peer, weft_am_source, and put, get and
- * atomics on mapped memory. Every other call on an endpoint returns WEFT_ECONTEXT. */
+/* A handler. It runs inside the call that polls the endpoint, on the thread that polls. With
+ * WEFT_PROGRESS=thread that may be a thread of the context ("progress"). A handler may call
+ * weft_am_reply (once, if can_reply), or instead weft_am_detach. It may also call
+ * weft_am_reply_later, weft_am_drop, weft_am_peer and weft_am_source, and put, get and atomics on
+ * mapped memory. Every other call on an endpoint returns WEFT_ECONTEXT. */
 typedef void (*weft_am_fn)(const struct weft_am *am);
 
-/* Register [fn] for messages that arrive at [ep] with id [handler]; null removes it. A message
- * without a handler is dropped, counted, and logged once; if it is a request with a reply_max, its
- * sender's am_failed is called with EHANDLER.
+/* Register [fn] for messages that arrive at [ep] with id [handler]; NULL removes the handler. A
+ * message without a handler is dropped, counted, and logged once. If that message is a request with
+ * a reply_max, the am_failed callback of its sender is called with EHANDLER.
  * Returns  OK | EINVAL (id above 239) | ECONTEXT | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_am_register(struct weft_ep *ep, unsigned handler,
                                                          weft_am_fn fn, void *arg);
 
-/* Longest payload of a request or reply; at least 512, 4032 by default (WEFT_AM_MAX). */
+/* Returns the longest payload of a request or reply in bytes: at least 512, and 4032 by default
+ * (WEFT_AM_MAX). */
 WEFT_API size_t weft_am_max(const struct weft_ep *ep);
 
 /* Send an active message to [peer].
  *   handler    id registered at the receiving endpoint, 0..239
- *   args       [nargs] words, 0..16; may be null when nargs is 0; copied
+ *   args       [nargs] words, 0..16; may be NULL when nargs is 0; copied
  *   data       [len] bytes, 0..weft_am_max; copied before the call returns
- *   reply_max  0: one-way, nothing is reserved. Otherwise room is reserved so that a reply of up to
- *              reply_max - 1 payload bytes (and 16 args) never waits: 1 = a reply without payload.
+ *   reply_max  0: a one-way request. Otherwise room is reserved for a reply of up to reply_max - 1
+ *              payload bytes and 16 args, so that the reply never waits. 1: a reply without
+ *              payload.
  * Returns  OK (sent, source reusable) | AGAIN (no room, nothing was begun: weft_ep_wait, then call
- *          again) | EINVAL (also: id above 239) | EMSGSIZE | EPEER | ECLOSED | EPROTO | ELIMIT
- *          | ECONTEXT | EFORKED
- *          | EUNREACH | EVERSION | ENOMEM | ESYSTEM (connecting failed; the log says how)
- * Order    none promised, also between two messages to one peer.
- * Blocks   never; the first message to a peer connects (a few system calls). Over a network another
- *          thread connects; if it fails, what was sent until then is lost: peer_down.
- * Leaves   at once through shared memory. To another host: once connected, which takes polls. Of
- *          more than eight messages between two polls the last ones may wait for the next call of
- *          weft_ep_poll, weft_ep_wait or weft_ep_arm. */
+ *          again) | EINVAL (also: id above 239) | EMSGSIZE | EPEER | ECLOSED | EPROTO | ELIMIT |
+ *          ECONTEXT | EFORKED | EUNREACH | EVERSION | ENOMEM | ESYSTEM (connecting failed; the log
+ *          gives the reason)
+ * Order    none is promised, not even between two messages to one peer.
+ * Blocks   never. The first message to a peer connects, which takes a few system calls. Over a
+ *          network another thread connects. If it fails, all messages sent until then are lost, and
+ *          peer_down is called.
+ * Leaves   the message leaves at once through shared memory. To another host it leaves once the
+ *          connection is made, which takes polls. If more than eight messages are sent between two
+ *          polls, the last of them may wait for the next call of weft_ep_poll, weft_ep_wait or
+ *          weft_ep_arm. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_am_request(struct weft_peer *peer, unsigned handler,
                                                         const uint32_t *args, unsigned nargs,
                                                         const void *data, size_t len,
@@ -415,102 +445,111 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_am_request(struct weft_peer *peer, 
 
 #define WEFT_IOV_MAX 64 /* pieces of one operation */
 
-/* As weft_am_request, with the payload gathered from [count] pieces. */
+/* Send as weft_am_request, with the payload gathered from [count] pieces. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_am_requestv(struct weft_peer *peer, unsigned handler,
                                                          const uint32_t *args, unsigned nargs,
                                                          const struct iovec *iov, unsigned count,
                                                          size_t reply_max);
 
-/* Reply to the request being handled; from its handler only, at most once.
+/* Reply to the request being handled; only from its handler, at most once.
  *   len  at most am->reply_max - 1
- * Returns  OK | EINVAL (one-way; replied already; a reply; detached; or its handler has returned,
- *          also for a copy of *am) | EMSGSIZE | EPEER | EFORKED. Never AGAIN. */
+ * Returns  OK | EINVAL (the request is one-way, was replied to or was detached; [am] is a reply; or
+ *          the handler has returned, also for a copy of *am) | EMSGSIZE | EPEER | EFORKED. Never
+ *          AGAIN. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_am_reply(const struct weft_am *am, unsigned handler,
                                                       const uint32_t *args, unsigned nargs,
                                                       const void *data, size_t len);
 
-/* A detached request: its reply is still due. The caller's memory, which may be copied. One copy
- * replies or drops; after that the others give EINVAL, while the endpoint is open. */
+/* A detached request, to which a reply is still due. The caller provides the memory of this struct,
+ * and may copy it. The program replies to or drops one of the copies. After that the other copies
+ * give EINVAL, while the endpoint is open. */
 struct weft_am_later {
     struct weft_ep *ep; /* that received the request */
     uint64_t id;        /* opaque */
-    uint32_t reply_max; /* longest reply + 1: the request's, but at most weft_am_max + 1 */
+    /* Longest reply + 1: reply_max of the request, but at most weft_am_max + 1. */
+    uint32_t reply_max;
     uint32_t reserved;
 };
 
 #define WEFT_AM_LATER_MAX_ARGS 15
 
-/* Detach the request being handled: its reply comes after its handler has returned. From its
- * handler only, instead of weft_am_reply. The sender may send as many other requests as before; a
- * program that bounds the detached requests of one sender counts by weft_am_peer or by the sender's
- * address.
- *   out  for one call of weft_am_reply_later or weft_am_drop, which must come before weft_ep_close
- *        (EBUSY), also if the sender is gone by then
- * Returns  OK | EINVAL (as weft_am_reply) | ELIMIT (WEFT_LATE_REPLIES of this endpoint are due or
- *          wait for room: reply at once) | ENOMEM | EFORKED. After a failure weft_am_reply may be
- *          called. */
+/* Detach the request being handled, so that the reply can follow after the handler has returned.
+ * Call this only from the handler, instead of weft_am_reply. The sender may send as many other
+ * requests as before. To bound the detached requests of one sender, the program counts them, by
+ * weft_am_peer or by the sender's address.
+ *   out  for one call of weft_am_reply_later or weft_am_drop. That call must come before
+ *        weft_ep_close (otherwise EBUSY), even if the sender is gone by then
+ * Returns  OK | EINVAL (as weft_am_reply) | ELIMIT (WEFT_LATE_REPLIES replies of this endpoint are
+ *          due or wait for room: reply at once) | ENOMEM | EFORKED. After a failure weft_am_reply
+ *          may be called. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_am_detach(const struct weft_am *am,
                                                        struct weft_am_later *out);
 
-/* Reply to a detached request. By the endpoint's owner, in a handler or outside of one. The sender
- * gets it as any other reply, unless it has closed all its peers for this endpoint.
- *   nargs  0..15, one less than weft_am_reply
+/* Reply to a detached request. The endpoint's owner calls this, inside or outside a handler. The
+ * sender gets the reply as any other reply, except if it has closed all its peers for this
+ * endpoint.
+ *   nargs  0..15, one less than with weft_am_reply
  *   len    at most later->reply_max - 1; copied
- * Returns  OK (it leaves now, or when there is room: poll. While it waits, weft_ep_close, and
- *          weft_peer_close of the sender, return EBUSY. weft_ep_close gives up replies that have
- *          waited for WEFT_PEER_TIMEOUT, 10 s, for a sender that does not poll)
- *          | EPEER, ECLOSED or another state of the sender (no reply reaches it any more)
- *          | EINVAL (replied or dropped already, and as weft_am_reply) | EMSGSIZE | ENOMEM | ELIMIT
- *          | ESYSTEM | EFORKED: the reply is still due, unless EINVAL says that it is not.
- *          Never AGAIN.
- * Order    none promised, as for all active messages. */
+ * Returns  OK (the reply leaves now, or when there is room: poll)
+ *          | EPEER, ECLOSED or another status of the sender (no reply can reach it any more) |
+ *          EINVAL (replied to or dropped already, and as weft_am_reply) | EMSGSIZE | ENOMEM |
+ *          ELIMIT | ESYSTEM | EFORKED. Never AGAIN.
+ *          After a failure the reply is still due, except if EINVAL says that none is due.
+ * Waits    while the reply waits for room, weft_ep_close, and weft_peer_close of the sender, return
+ *          EBUSY. If the sender does not poll for WEFT_PEER_TIMEOUT (10 s), weft_ep_close gives the
+ *          reply up.
+ * Order    none is promised, as for all active messages. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_am_reply_later(const struct weft_am_later *later,
                                                             unsigned handler, const uint32_t *args,
                                                             unsigned nargs, const void *data,
                                                             size_t len);
 
-/* Drop a detached request: its sender's am_failed is called with ECANCELED.
+/* Give up a detached request: the am_failed callback of its sender is called with ECANCELED.
  * Returns  as weft_am_reply_later */
 WEFT_API enum weft_status weft_am_drop(const struct weft_am_later *later);
 
-/* Copy the address of the endpoint that sent the message being handled; as weft_ep_address. If the
- * message came through shared memory, or is a reply, the address lacks what other hosts need to
- * connect.
- * Returns  OK | EMSGSIZE | EINVAL (also: the handler has returned) | ECLOSED (a reply whose peer
- *          was closed) | EFORKED */
+/* Copy the address of the endpoint that sent the message being handled; buf and len as in
+ * weft_ep_address. If the message came through shared memory, or is a reply, the address lacks what
+ * other hosts need to connect.
+ * Returns  OK | EMSGSIZE | EINVAL (also: the handler has returned) | ECLOSED (the message is a
+ *          reply, and its peer was closed) | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_am_source(const struct weft_am *am, void *buf,
                                                        size_t *len);
 
-/* The sender of the message being handled, as a peer that the program opened; if it opened several
- * for the sender, one of them. weft_peer_arg gives the program's own pointer. A process cannot send
- * in the name of another one: the kernel vouches for local processes, the key for those across a
- * network, as far as all holders of the key are trusted.
- * Returns  null if this endpoint has no peer open for the sender, in a forked child, without memory
+/* Returns the sender of the message being handled, as a peer that the program opened; if the
+ * program opened several peers for the sender, one of them. weft_peer_arg gives the program's own
+ * pointer. A process cannot send in the name of another process. The kernel guarantees that for
+ * local processes. The key guarantees it across a network, if all processes with the key are
+ * trusted.
+ * Returns  NULL if this endpoint has no open peer for the sender, in a forked child, without memory
  *          (logged), and after the handler has returned */
 WEFT_API struct weft_peer *weft_am_peer(const struct weft_am *am);
 
 /* ---- memory ---- */
 
 enum weft_access {
-    WEFT_REMOTE_READ = 1,  /* peers get, and fetch by atomics */
-    WEFT_REMOTE_WRITE = 2, /* peers put, and change by atomics */
-    /* For the owner's own operations, if its context has WEFT_MR_LOCAL (weft/mr.h): */
+    WEFT_REMOTE_READ = 1,  /* peers may get, and fetch by atomics */
+    WEFT_REMOTE_WRITE = 2, /* peers may put, and change by atomics */
+    /* The following are for the owner's own operations, if its context has WEFT_MR_LOCAL
+     * (weft/mr.h). */
+
     WEFT_SEND = 4,   /* send a message from there */
     WEFT_RECV = 8,   /* receive one there */
-    WEFT_READ = 16,  /* be the target of a get or of a fetched value */
+    WEFT_READ = 16,  /* target of a get or of a fetched value */
     WEFT_WRITE = 32, /* put from there */
 };
 
-/* Allocate [len] bytes, zeroed, page aligned when len >= a page and 64-byte aligned otherwise, that
- * peers on this node can map.
- * Across a network: if the context uses a NIC (RDMA) and has no authorization key (weft/mr.h), the
- * memory is registered with the NIC, as far as the limit on locked memory and WEFT_PINNED allow.
- * Then all its pages are pinned until it is closed, and peers put and get without this process.
- * Otherwise, and for atomics and signals, this process performs each access when it polls the
- * endpoint that the peer uses.
- *   access  enum weft_access: what is granted
- * Returns  OK | EINVAL (len 0, unknown access) | ENOMEM (also: more than memory and swap of this
- *          machine. Less may still be missing when it is written) | ELIMIT | ESYSTEM | EFORKED */
+/* Allocate [len] zeroed bytes that peers on this node can map. They are page aligned if len is a
+ * page or more, otherwise 64-byte aligned.
+ * Across a network: if the context uses RDMA and has no authorization key (weft/mr.h), the memory
+ * is registered with the NIC, as far as the limit on locked memory and WEFT_PINNED allow. Then all
+ * its pages are pinned until the region is closed, and peers put and get without this process.
+ * Otherwise this process performs each access when it polls the endpoint that the peer uses. This
+ * process always performs atomics and signals in that way.
+ *   access  enum weft_access: the rights that peers get
+ * Returns  OK | EINVAL (len 0, unknown access) | ENOMEM (also: [len] is more than memory and swap
+ *          of this machine. After OK memory may still be missing when it is written) | ELIMIT |
+ *          ESYSTEM | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_mem_alloc(struct weft_ctx *ctx, size_t len,
                                                        unsigned access, struct weft_mr **out);
 
@@ -521,13 +560,13 @@ enum weft_mem_type {
     WEFT_MEM_DMABUF = 3, /* named by a descriptor: weft_mr_regattr with WEFT_MR_DMABUF */
 };
 
-/* Grant peers access to [len] bytes of the caller's own memory at [addr]. No other process maps it:
- * peers on this node get from it by one copy through the kernel, without this process; this process
- * performs puts and atomics when it polls the endpoint that the peer uses. Across a network it is
- * as memory of weft_mem_alloc, which is faster within a node.
- *   addr    any mapped memory; stays the caller's, must stay mapped until close. After its pages
- *           were replaced (munmap and mmap, MADV_DONTNEED, truncation of a file) call
- *           weft_mr_refresh (weft/mr.h): NICs still use the old ones
+/* Grant peers access to [len] bytes of the caller's own memory at [addr]. No other process maps
+ * this memory. A get by a peer on this node is one copy through the kernel, without this process.
+ * This process performs puts and atomics of these peers when it polls the endpoint that the peer
+ * uses. Within a node memory of weft_mem_alloc is faster. Across a network there is no difference.
+ *   addr    any mapped memory. The caller still owns it, and keeps it mapped until the region is
+ *           closed. After its pages were replaced (munmap and mmap, MADV_DONTNEED, truncation of a
+ *           file) call weft_mr_refresh (weft/mr.h), since NICs still use the old pages
  *   type    enum weft_mem_type; only host memory is supported
  *   access  enum weft_access
  * Returns  OK | EINVAL | EMEMTYPE | ENOMEM | ELIMIT | EFORKED */
@@ -540,26 +579,29 @@ WEFT_API size_t weft_mr_length(const struct weft_mr *mr);
 
 #define WEFT_KEY_MAX 128
 
-/* Copy the key with which peers open [mr]; as weft_ep_address (WEFT_KEY_MAX).
- * Returns  also ENOTAVAIL (the region is still being registered: weft/mr.h) */
+/* Copy the key with which peers open [mr]; buf and len as in weft_ep_address, at most WEFT_KEY_MAX
+ * bytes.
+ * Returns  as weft_ep_address | ENOTAVAIL (the region is still being registered: weft/mr.h) */
 WEFT_API WEFT_MUST_USE enum weft_status weft_mr_key(const struct weft_mr *mr, void *buf,
                                                     size_t *len);
 
-/* Close [mr] and free its memory. From then on every put or get of a peer on it fails with
- * WEFT_EKEY; one that is under way ends in memory that nobody uses any more, and fails too.
- * Blocks   never for another process. For another thread of this one that copies a piece (up to
- *          1 MiB) to or from it, which is how memory of weft_mr_register is put to, and how any is
- *          accessed across a network without NICs; and until no NIC accesses it any more.
+/* Close [mr] and free its memory. From then on every put or get of a peer to the region fails with
+ * WEFT_EKEY. A put or get that is under way then accesses memory that nobody uses any more, and
+ * fails too.
+ * Blocks   never for another process. It waits for another thread of this process that copies a
+ *          piece (up to 1 MiB) to or from the region. Such a thread performs puts to memory of
+ *          weft_mr_register, and all accesses across a network without NICs. It also waits until no
+ *          NIC accesses the region any more.
  * Returns  OK | EINVAL | EFORKED
  *          | EBUSY (bound to an open counter or endpoint, being registered, or being refreshed;
  *          nothing changed) */
 WEFT_API enum weft_status weft_mr_close(struct weft_mr *mr);
 
-/* A peer's region, resolved once. The fields are for the inlined calls below; a program reads only
- * those whose comment says so. */
+/* A peer's region, ready for access. The inlined calls below use the fields. A program reads only
+ * the fields whose comment allows it. */
 struct weft_remote {
-    unsigned char *base; /* may be read: where the region is mapped here; null: it is not */
-    uint64_t length;     /* may be read: bytes; one more than the highest offset */
+    unsigned char *base; /* may be read: address of the region in this process; NULL: not mapped */
+    uint64_t length;     /* may be read: length in bytes */
     const uint64_t *gen_word;
     uint64_t gen;
     uint32_t access; /* may be read: WEFT_REMOTE_* granted */
@@ -568,67 +610,73 @@ struct weft_remote {
     uint64_t reserved[6];
 };
 
-/* Resolve [key] of [peer]'s process: asks its service thread and maps the region. Waits for that
- * thread at most WEFT_CONNECT_TIMEOUT (10 s): a stopped process is slow, not dead.
- * Across a network the call asks nothing and does not wait: the key of a closed region gives OK,
- * and the first operation ends with WEFT_EKEY. A put or get of 0 bytes asks nothing, and is OK.
- * Returns  OK | EKEY (closed or unknown) | EINVAL (also: bytes that are not, or no longer, those of
- *          a key, which has a checksum) | EPEER | ECLOSED | ETIMEDOUT (nothing changed) | EPROTO
- *          | EUNREACH | ENOMEM | ESYSTEM | ELIMIT | ECONTEXT | EVERSION | EFORKED */
+/* Open the region that [key] of [peer]'s process names. Within a node the call asks the service
+ * thread of that process and maps the region. It waits for the answer at most WEFT_CONNECT_TIMEOUT
+ * (10 s): a stopped process is slow, not dead.
+ * Across a network the call asks nothing and does not wait. So the key of a closed region gives OK,
+ * and the first operation ends with WEFT_EKEY. A put or get of 0 bytes asks nothing, and returns
+ * OK.
+ * Returns  OK | EKEY (closed or unknown) | EINVAL (also: the bytes are not a key; a key has a
+ *          checksum) | EPEER | ECLOSED | ETIMEDOUT (nothing changed) | EPROTO | EUNREACH | ENOMEM |
+ *          ESYSTEM | ELIMIT | ECONTEXT | EVERSION | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_remote_open(struct weft_peer *peer, const void *key,
                                                          size_t key_len, struct weft_remote **out);
 
-/* One operation in flight. Memory is the caller's, zeroed before its first use. It is lent to Weft
- * from a call that returned PENDING until status is no longer PENDING. A call that returns OK sets
- * status to OK and is finished with it: done is not called. A call that returns anything else
- * leaves it alone, unless a comment says otherwise: AGAIN and failures begin nothing. */
+/* One operation in flight. The caller provides the memory, and zeroes it before its first use.
+ * After a call that returned PENDING, Weft uses the memory until status is no longer PENDING, so
+ * the memory must stay valid. A call that returns OK sets status to OK and uses the op no more:
+ * done is not called. A call that returns anything else (AGAIN or a failure) has begun nothing and
+ * leaves the op unchanged, unless its comment says otherwise. */
 struct weft_op {
     int32_t status; /* enum weft_status; written by Weft, read after polling */
     uint32_t flags; /* 0 */
     void *user;     /* the caller's, never touched */
-    /* May be null. Called once for each call that returned PENDING, when the operation has
-     * completed and [op] is the caller's again: while polling ("progress" says on which thread), or
-     * from the call that ends it. The rules of a handler apply. */
+    /* May be NULL. Called once for each call that returned PENDING, when the operation has
+     * completed and the caller may use [op] again. It runs while a thread polls ("progress" says
+     * which thread), or inside the call that ends the operation. It may do what a handler may do.
+     */
     void (*done)(struct weft_op *op);
-    uint64_t len;             /* received messages: see weft/msg.h */
+    uint64_t len;             /* of a received message: see weft/msg.h */
     uint64_t tag;             /* alike */
     struct weft_peer *source; /* alike */
     void *entry_;             /* Weft's, while PENDING */
-    /* If the context has WEFT_MR_LOCAL (weft/mr.h), else ignored; read by the call: */
+    /* The next two fields are used only if the context has WEFT_MR_LOCAL (weft/mr.h). The call that
+     * gets the op reads them. */
     struct weft_mr *local;         /* the region of the local buffers */
-    struct weft_mr *const *locals; /* or one for each of the pieces; null: [local] for all */
+    struct weft_mr *const *locals; /* one region for each piece; NULL: [local] for all pieces */
     uint64_t reserved[3];
 };
 
-/* Resolve [key] as weft_remote_open, without waiting: for event loops, and for owners that may be
- * stopped.
- *   out  set when this returns OK, or when [op] completes with OK; lent until then
- *   op   lent while PENDING
- * Returns  OK (*out is set; op->status is OK, too) | PENDING | EINVAL (also: op is null)
- *          | otherwise as weft_remote_open, but never ETIMEDOUT
- * Later    op->status: OK | EKEY | EPEER | ECLOSED (the owner's process died or left) | ECANCELED
- *          | ENOMEM | ELIMIT | EPROTO. There is no time limit: a stopped owner answers when it
+/* Open the region of [key] as weft_remote_open, but without waiting: for event loops, and for
+ * owners that may be stopped.
+ *   out  set when this returns OK, or when [op] completes with OK; must stay valid until then
+ *   op   must stay valid while its status is PENDING
+ * Returns  OK (*out is set; op->status is OK, too) | PENDING | EINVAL (also: op is NULL) |
+ *          otherwise as weft_remote_open, but never ETIMEDOUT
+ * Later    op->status: OK | EKEY | EPEER | ECLOSED (the owner's process died or left) | ECANCELED |
+ *          ENOMEM | ELIMIT | EPROTO. There is no time limit: a stopped owner answers when it
  *          continues. Until then weft_peer_close returns EBUSY.
- * Blocks   never. The answer is an event of the endpoint. Across a network OK at once. */
+ * Blocks   never. The answer is an event of the endpoint. Across a network the call returns OK at
+ *          once. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_remote_open_start(struct weft_peer *peer,
                                                                const void *key, size_t key_len,
                                                                struct weft_remote **out,
                                                                struct weft_op *op);
-/* Cancel the weft_remote_open_start of [op]: it completes with ECANCELED, its done is called from
- * here, and its out is not set.
- * Returns  OK (also if it has completed: see op->status) | EINVAL (not such an operation of [ep])
- *          | ECONTEXT | EFORKED */
+/* Cancel the weft_remote_open_start of [op]. [op] completes with ECANCELED, this call runs its
+ * done, and its out is not set.
+ * Returns  OK (also if it had completed before: see op->status) | EINVAL ([op] is not such an
+ *          operation of [ep]) | ECONTEXT | EFORKED */
 WEFT_API enum weft_status weft_remote_open_cancel(struct weft_ep *ep, struct weft_op *op);
 
-/* Close [remote]: none of its inlined calls may be under way. Its memory is freed, so closing it
- * twice is undefined.
- * Returns  OK | EINVAL (null) | ECONTEXT | EFORKED */
+/* Close [remote]. No inlined call on [remote] may be under way in any thread. The call frees its
+ * memory, so to close it twice is undefined.
+ * Returns  OK | EINVAL (NULL) | ECONTEXT | EFORKED */
 WEFT_API enum weft_status weft_remote_close(struct weft_remote *remote);
 
 /* Poll [ep] until [op] has completed or [timeout_ns] has passed (negative: no limit). An op that
- * was never started is complete.
- * Returns  the operation's status (its done has returned) | PENDING (the time is over) | EINVAL
- *          | ECONTEXT | EFORKED */
+ * was never started counts as complete.
+ * Returns  the operation's status (its done has returned) | PENDING (the time is over) | EINVAL |
+ *          ECONTEXT | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_op_wait(struct weft_ep *ep, struct weft_op *op,
                                                      int64_t timeout_ns);
 
@@ -638,17 +686,19 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_op_wait(struct weft_ep *ep, struct 
  *         s = weft_op_finish(ep, weft_put(r, 0, data, len, &op), &op, -1);
  *     while (s == WEFT_AGAIN);
  *
- *   status  what the call on [ep] that got [op] returned. PENDING: waits as weft_op_wait. AGAIN:
- *           waits for an event as weft_ep_wait, which may be room; the operation was not begun, so
- *           make the call again. Anything else is returned as it is
- *   op      may be null unless [status] is PENDING
+ *   status  what the call on [ep] that got [op] returned. If it is PENDING, this call waits as
+ *           weft_op_wait. If it is AGAIN, the operation was not begun: this call waits for an
+ *           event, which may mean room; then make the call again. Any other status is returned as
+ *           it is
+ *   op      may be NULL if [status] is not PENDING
  * Returns  OK | the operation's failure | PENDING (begun; the time is over) | AGAIN (not begun:
  *          call again; also when the time is over) | [status] | EINVAL | ECONTEXT | EFORKED |
- * ESYSTEM Blocks   at most [timeout_ns]; negative: no limit. Runs handlers. */
+ *          ESYSTEM
+ * Blocks   at most [timeout_ns]; negative: no limit. Runs handlers. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_op_finish(struct weft_ep *ep, enum weft_status status,
                                                        struct weft_op *op, int64_t timeout_ns);
 
-/* The out-of-line part of the inlined calls; not for programs. */
+/* The out-of-line parts of the inlined calls below; not for programs. */
 WEFT_API enum weft_status weft_put_slow_(struct weft_remote *r, uint64_t offset, const void *src,
                                          size_t len, struct weft_op *op);
 WEFT_API enum weft_status weft_get_slow_(struct weft_remote *r, uint64_t offset, void *dst,
@@ -662,8 +712,9 @@ WEFT_API enum weft_status weft_put_signal_slow_(struct weft_remote *r, uint64_t 
 WEFT_API enum weft_status weft_remote_why_(const struct weft_remote *r, uint64_t offset,
                                            uint64_t len, unsigned access);
 
-/* Weft does not see inlined accesses: a program compiled with WEFT_COUNT_INLINE counts its own,
- * into the rows INLINE_* of weft_stat_rows (for all contexts together). */
+/* Inlined accesses do not enter the library. A program compiled with WEFT_COUNT_INLINE counts its
+ * own inlined accesses here. weft_stat_rows reports the counts as rows INLINE_*, for all contexts
+ * together. */
 WEFT_API extern uint64_t weft_inline_counts_[3]; /* put, get, atomic */
 #ifdef WEFT_COUNT_INLINE
 #define WEFT_COUNT_(i) ((void)__atomic_fetch_add(&weft_inline_counts_[i], 1, __ATOMIC_RELAXED))
@@ -671,7 +722,8 @@ WEFT_API extern uint64_t weft_inline_counts_[3]; /* put, get, atomic */
 #define WEFT_COUNT_(i) ((void)0)
 #endif
 
-/* Is [r] mapped, alive, and [offset, offset + len) inside it, with [access]? */
+/* Is [r] mapped, is its region open, is [offset, offset + len) inside the region, and does the
+ * region grant [access]? */
 WEFT_INLINE int weft_remote_ok_(const struct weft_remote *r, uint64_t offset, uint64_t len,
                                 unsigned access)
 {
@@ -687,7 +739,8 @@ WEFT_INLINE int weft_remote_still_(const struct weft_remote *r)
     return __atomic_load_n(r->gen_word, __ATOMIC_RELAXED) == r->gen;
 }
 
-/* Complete within the call. Compiles to nothing where [op] is a null constant. */
+/* Mark [op] as complete, for an operation that ends within its call. Compiles to nothing where [op]
+ * is a NULL constant. */
 WEFT_INLINE enum weft_status weft_op_ok_(struct weft_op *op)
 {
     if (op)
@@ -695,7 +748,8 @@ WEFT_INLINE enum weft_status weft_op_ok_(struct weft_op *op)
     return WEFT_OK;
 }
 
-/* One store or load for the sizes that have one: an aligned word never tears. */
+/* Copy [len] bytes. For 4 and 8 bytes the compiler emits one store or load, so an aligned word
+ * never tears. */
 WEFT_INLINE void weft_copy_(void *dst, const void *src, size_t len)
 {
     switch (len) {
@@ -710,27 +764,28 @@ WEFT_INLINE void weft_copy_(void *dst, const void *src, size_t len)
 /* Copy [len] bytes from local memory into a peer's region.
  *   r       open remote whose endpoint the calling thread owns
  *   offset  bytes from the region's start; offset + len <= r->length
- *   src     [len] bytes, any memory; lent until completion
- *   op      the caller's, lent while PENDING; null: only a flush reports it
- * Returns   OK (visible at the target to everything ordered after; op->status is OK, too)
- *           | PENDING (begun; op completes) | AGAIN (no room; nothing was begun: weft_ep_wait, then
- *           call again) | EINVAL (also: r is null) | ERANGE | EACCESS | EKEY | EFORKED
- *           | what weft_peer_status returns for r->peer
- *           If the region is not mapped here, also ENOMEM | ELIMIT (1,048,575 operations are
- *           under way) | ECONTEXT (in a handler).
+ *   src     [len] bytes, any memory; must stay valid and unchanged until completion
+ *   op      must stay valid while PENDING. If it is NULL, only a flush reports completion
+ * Returns   OK (visible at the target to everything ordered after the put; op->status is OK, too) |
+ *           PENDING (begun; op completes) | AGAIN (no room; nothing was begun: weft_ep_wait, then
+ *           call again) | EINVAL (also: r is NULL) | ERANGE | EACCESS | EKEY | EFORKED | what
+ *           weft_peer_status returns for r->peer
+ *           If the region is not mapped here, also ENOMEM | ELIMIT (1,048,575 operations are under
+ *           way) | ECONTEXT (in a handler).
  *           A failure other than ERANGE, EACCESS and EINVAL may have written part of the bytes to
  *           memory that no longer belongs to the region.
- * Order     none among puts; weft_put_signal and weft_flush order.
- * Blocks    never. Within a node: two checks and a copy, inlined. Across a network PENDING: done by
- *           the NICs, without the target, if the region is registered with one (a long source is
- *           first registered here, by system calls, and stays registered); otherwise by the target
- *           when it polls its endpoint.
- * Replay    If the connection breaks, an incomplete put by NICs is done again, all of it, unless
- *           the target's NIC reports that it was done; a NIC that has failed reports nothing, nor
- *           do some drivers. The same for a long put whose rest cannot be registered. So nobody,
- *           the target and its atomics included, may write to these bytes before the put is
+ * Order     none among puts; weft_put_signal and weft_flush give order.
+ * Blocks    never. Within a node a put is two checks and a copy, inlined. Across a network it
+ *           returns PENDING. If the region is registered with NICs, they perform the put without
+ *           the target. (This call first registers a long source, by system calls, and keeps it
+ *           registered.) Otherwise the target performs the put when it polls its endpoint.
+ * Replay    If the connection breaks, Weft repeats all of a put that NICs had not completed, except
+ *           if the target's NIC reports that the put was done. A NIC that has failed does not
+ *           report that, and some drivers never report it. A long put whose rest cannot be
+ *           registered is repeated, too. A repeated put could overwrite later writes. So nobody,
+ *           including the target and its atomics, may write to these bytes before the put is
  *           reported complete (by weft_put_signal or weft_am_long, or by a message sent after
- *           completion): the replay could overwrite it. */
+ *           completion). */
 WEFT_INLINE WEFT_MUST_USE enum weft_status weft_put(struct weft_remote *r, uint64_t offset,
                                                     const void *src, size_t len, struct weft_op *op)
 {
@@ -743,8 +798,9 @@ WEFT_INLINE WEFT_MUST_USE enum weft_status weft_put(struct weft_remote *r, uint6
     return weft_op_ok_(op);
 }
 
-/* Copy [len] bytes from a peer's region into local memory; as weft_put, with WEFT_REMOTE_READ. A
- * replay does no harm. After a failure dst is undefined. */
+/* Copy [len] bytes from a peer's region into local memory. As weft_put, but the region must grant
+ * WEFT_REMOTE_READ. A repeated get (weft_put, "Replay") does no harm. After a failure the contents
+ * of dst are undefined. */
 WEFT_INLINE WEFT_MUST_USE enum weft_status weft_get(struct weft_remote *r, uint64_t offset,
                                                     void *dst, size_t len, struct weft_op *op)
 {
@@ -759,28 +815,30 @@ WEFT_INLINE WEFT_MUST_USE enum weft_status weft_get(struct weft_remote *r, uint6
 
 enum weft_signal {
     WEFT_SIGNAL_SET = 0, /* store the value */
-    WEFT_SIGNAL_ADD = 1, /* add it; atomic among all signals to the word */
-    /* Either of them, and wake the target: the signal is an event at the peer's endpoint, so it
-     * ends weft_ep_wait there and makes weft_ep_fd readable, on every transport. Without it a word
-     * that is mapped here changes without notice to its owner. */
+    WEFT_SIGNAL_ADD = 1, /* add the value; atomic among all signals to the word */
+    /* Combined with SET or ADD: also wake the target. The signal is then an event at the peer's
+     * endpoint: it ends weft_ep_wait there and makes weft_ep_fd readable, on every transport.
+     * Without WAKE the owner of a word that is mapped here gets no notice of the change. */
     WEFT_SIGNAL_WAKE = 2,
 };
 
-/* Put, then update an 8-byte word of the same peer. Whoever sees the new value of the word
- * (weft_word_wait, or an acquire load) sees the data.
+/* Put, then update an 8-byte word in a region of the same peer. A thread that sees the new value of
+ * the word (weft_word_wait, or an acquire load) also sees the data.
  *   len         0: only the signal
- *   sig         remote that holds the word, may be r; WEFT_REMOTE_WRITE
+ *   sig         remote that holds the word, may be r; grants WEFT_REMOTE_WRITE
  *   sig_offset  multiple of 8
  *   how         enum weft_signal
- * Returns   as weft_put; if either check before the copy fails, nothing is written. Across a
- *           network the data are put before a closed region of the word is noticed.
- * Wakes     with WEFT_SIGNAL_WAKE: costs a message and its answer, an event at the target, also
- *           within a node, and a system call if the target sleeps. It is PENDING as a put across a
- *           network is; ELIMIT, ENOMEM and ECONTEXT (in a handler) change nothing. If both regions
- *           are mapped here, data and word are in place when it returns PENDING, and it never
- *           returns AGAIN: without an op the message waits for room.
+ * Returns   as weft_put. If the check of either region before the copy fails, nothing is written.
+ *           Across a network the data are put before this process learns that the region of the
+ *           word is closed.
+ * Wakes     WEFT_SIGNAL_WAKE costs a message and its answer, and an event at the target, also
+ *           within a node. If the target sleeps, it costs a system call, too. The call returns
+ *           PENDING, as a put across a network does. ELIMIT, ENOMEM and ECONTEXT (in a handler)
+ *           change nothing. If both regions are mapped here, data and word are in place when the
+ *           call returns PENDING. In that case the call never returns AGAIN: without an op the
+ *           message waits for room.
  * Blocks    as weft_put. Across a network the target updates the word, once, when the data are
- *           complete and it polls its endpoint. */
+ *           complete and the target polls its endpoint. */
 WEFT_INLINE WEFT_MUST_USE enum weft_status weft_put_signal(struct weft_remote *r, uint64_t offset,
                                                            const void *src, size_t len,
                                                            struct weft_remote *sig,
@@ -808,8 +866,8 @@ WEFT_INLINE WEFT_MUST_USE enum weft_status weft_put_signal(struct weft_remote *r
     return weft_op_ok_(op);
 }
 
-/* Put or get [count] pieces of local memory, one after the other, to or from
- * the peer's region from [offset] on; as weft_put and weft_get. */
+/* Put or get [count] pieces of local memory, one after the other, to or from the peer's region from
+ * [offset] on; otherwise as weft_put and weft_get. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_putv(struct weft_remote *r, uint64_t offset,
                                                   const struct iovec *iov, unsigned count,
                                                   struct weft_op *op);
@@ -835,7 +893,8 @@ WEFT_API enum weft_status weft_atomic_slow_(struct weft_remote *r, uint64_t offs
                                             uint64_t compare, uint64_t *fetched,
                                             struct weft_op *op);
 
-/* [old] is the word's old value. No cast to the type it already has. */
+/* Sets [old] to the word's old value. [value] and [expected] have type T already. To cast them
+ * again would make g++ warn (-Wuseless-cast). */
 #define WEFT_ATOMIC_BODY_(T, value, expected)                                                      \
     T *w = WEFT_CAST_(T *, word), v = (value), old = 0;                                            \
     switch (operation) {                                                                           \
@@ -858,7 +917,8 @@ WEFT_API enum weft_status weft_atomic_slow_(struct weft_remote *r, uint64_t offs
     WEFT_ATOMIC_BODY_(T, WEFT_CAST_(T, operand), WEFT_CAST_(T, compare))                           \
     return WEFT_CAST_(uint64_t, old)
 
-/* Returns the word's old value. [word] is aligned; [operation] and [type] are valid. */
+/* Returns the word's old value. The caller has checked that [word] is aligned and that [operation]
+ * and [type] are valid. */
 WEFT_INLINE uint64_t weft_atomic_do_(void *word, unsigned operation, unsigned type,
                                      uint64_t operand, uint64_t compare)
 {
@@ -874,27 +934,28 @@ WEFT_INLINE uint64_t weft_atomic_do_(void *word, unsigned operation, unsigned ty
     }
 }
 
-/* Change a word of a peer's region atomically with respect to all other atomics on it, of any
- * process. Processors of the owner's node perform all atomics on a region (one domain), so the
- * owner may use its own atomic instructions too. If the owner chose WEFT_MR_NIC_ATOMICS
- * (weft/mr.h), its NIC performs them, and the owner may not.
+/* Change a word of a peer's region. The change is atomic with respect to all other atomics on the
+ * word, of any process. By default only processors of the owner's node perform atomics on a region,
+ * so the owner may also use its own atomic instructions. If the owner chose WEFT_MR_NIC_ATOMICS
+ * (weft/mr.h), its NIC performs all atomics, and the owner may not use atomic instructions.
  *   offset     multiple of the word's size
  *   operation  enum weft_atomic
- *   type       enum weft_atomic_type: how wide, and how MIN and MAX compare
- *   operand    its low 32 bits for the 32-bit types
- *   compare    for CAS, else ignored
- *   fetched    null, or where the word's old value goes (of a 32-bit word:
- *              sign- or zero-extended by its type); lent until completion
+ *   type       enum weft_atomic_type: the word's size, and how MIN and MAX compare
+ *   operand    the 32-bit types use its low 32 bits
+ *   compare    for CAS, otherwise ignored
+ *   fetched    NULL, or where the word's old value goes. The old value of a 32-bit word is sign- or
+ *              zero-extended as its type requires. Must stay valid until completion
  *   op         as in weft_put
  * Needs      WEFT_REMOTE_WRITE, and WEFT_REMOTE_READ if [fetched] is given.
  * Returns    as weft_put. A failure after the check may have changed memory that no longer belongs
- *            to the region. With WEFT_MR_NIC_ATOMICS also ENOSYS (the NIC does not perform it, or
- *            the peer is not reached by RDMA) | EUNREACH (weft_peer_status is OK, but the
- *            connection goes by TCP at present: nothing was done, try again)
- * Once       It is never done twice. If the connection breaks before the end of one by a NIC is
- *            known here, it ends with ELOST: it was done or it was not, and it will not be done any
- *            more; the word may tell. (A put is replayed instead.) Atomics by processors never end
- *            like this; if the peer died it is not known either. */
+ *            to the region. With WEFT_MR_NIC_ATOMICS also ENOSYS (the NIC does not perform this
+ *            atomic, or the peer is not reached by RDMA) | EUNREACH (weft_peer_status is OK, but
+ *            the connection uses TCP at present: nothing was done, try again)
+ * Once       An atomic is never done twice. If the connection breaks before this process knows that
+ *            a NIC's atomic has ended, the atomic ends with ELOST: it was done once or not at all,
+ *            and will not be done later. The word may tell which. (A put is repeated instead.)
+ *            Atomics by processors never end with ELOST. If the peer died, it is also unknown
+ *            whether the atomic was done. */
 WEFT_INLINE WEFT_MUST_USE enum weft_status weft_atomic(struct weft_remote *r, uint64_t offset,
                                                        unsigned operation, unsigned type,
                                                        uint64_t operand, uint64_t compare,
@@ -918,29 +979,31 @@ WEFT_INLINE WEFT_MUST_USE enum weft_status weft_atomic(struct weft_remote *r, ui
 }
 
 /* Put [len] bytes to a peer's region, then run a handler at the endpoint of r->peer. The handler's
- * data are those bytes in place; of a region of several buffers, or whose pages may be missing, a
- * copy. len has no limit of its own.
+ * data are those bytes in place. For a region of several buffers, or of pages that may be missing,
+ * they are a copy. Weft sets no limit for len.
  *   handler, args, nargs, reply_max  as weft_am_request
  *   offset, src, len                 as weft_put
- *   op                               as weft_put: completes when src may be reused
+ *   op                               as weft_put; completes when src may be reused
  * Returns  as weft_put | ELIMIT | EMSGSIZE (reply_max) as weft_am_request
- *          With op null also AGAIN: no message was sent and nothing is under way, but part may have
- *          been written: call again with the same arguments.
- *          OK, or an op's OK, does not mean that the handler ran. If the owner closed the region
- *          meanwhile (across a network with len 0 also: before), it drops the message and logs it.
- * Order    the handler runs after the bytes are there; nothing else. */
+ *          With op NULL also AGAIN: no message was sent and nothing is under way, but part of the
+ *          bytes may have been written. Call again with the same arguments.
+ *          OK, also as the status of op, does not mean that the handler ran. If the owner closed
+ *          the region meanwhile, it drops the message and logs that. Across a network with len 0
+ *          the owner may also have closed the region before this call.
+ * Order    the handler runs after the bytes are in place; no other order is promised. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_am_long(struct weft_remote *r, uint64_t offset,
                                                      const void *src, size_t len, unsigned handler,
                                                      const uint32_t *args, unsigned nargs,
                                                      size_t reply_max, struct weft_op *op);
 
-/* When this returns OK or [op] completes, every put, get and atomic to [peer] that was started
- * before is complete, those without an op included. They are then also visible to a thread that
- * synchronises by plain loads and stores both ways (a full fence within a node).
- *   op  may be null: then PENDING means to poll (weft_ep_wait) and call again
- * Returns  OK (op->status is OK, too) | PENDING (only if something was) | the first failure of an
- *          operation without op | what weft_peer_status returns | EINVAL | EFORKED | ENOMEM |
- *          ELIMIT | ECONTEXT */
+/* Find out when earlier operations are complete; does not block. When this returns OK or [op]
+ * completes, every put, get and atomic to [peer] that was started before is complete, also those
+ * without an op. Their effects are then visible to a thread that synchronises with this one by
+ * plain loads and stores in both directions (within a node this call is a full fence).
+ *   op  may be NULL. Then PENDING means: poll (weft_ep_wait) and call again
+ * Returns  OK (op->status is OK, too) | PENDING (only if an operation was pending) | the first
+ *          failure of an operation without op | what weft_peer_status returns | EINVAL | EFORKED |
+ *          ENOMEM | ELIMIT | ECONTEXT */
 WEFT_API WEFT_MUST_USE enum weft_status weft_flush(struct weft_peer *peer, struct weft_op *op);
 
 /* ---- what this library can do ---- */
@@ -954,56 +1017,62 @@ enum weft_operation {
     WEFT_OP_AM_LONG,
 };
 
-/* The way an operation takes. Strings are static. */
+/* How Weft performs an operation. Strings are static. */
 struct weft_path {
     const char *transport; /* "shm", "rdma", "tcp", "loop" */
     const char *protocol;  /* "inline", "eager", "pull", "pieces", "bulk", "rdma write", ... */
     const char *why;       /* a sentence */
-    uint32_t copies;       /* of each payload byte, from the source to where it is used;
-                            * "bulk" has no copies but those of sockets */
-    uint32_t inlined;      /* 1: done in the caller's code, and counted only
-                            * with WEFT_COUNT_INLINE */
+    /* How often each payload byte is copied, from the source to where it is used. With "bulk" these
+     * are the copies that the sockets make. */
+    uint32_t copies;
+    /* 1: performed by inlined code in the program, and counted only with WEFT_COUNT_INLINE. */
+    uint32_t inlined;
     uint64_t reserved[4];
 };
 
-/* The way that an operation of [len] bytes to [peer] takes, by the same function that chooses it.
+/* Report how Weft would perform an operation of [len] bytes to [peer]. The report comes from the
+ * function that chooses the path when an operation starts.
  *   operation  enum weft_operation
- *   r          the region, for PUT, GET, ATOMIC and AM_LONG; else null
- * Returns  OK | EINVAL | EMSGSIZE (too long for it) | what weft_peer_status returns | EFORKED */
+ *   r          the region, for PUT, GET, ATOMIC and AM_LONG; otherwise NULL
+ * Returns  OK | EINVAL | EMSGSIZE (AM: [len] is above weft_am_max) | ERANGE ([len] is above
+ *          r->length) | ENOSYS (ATOMIC: the region has WEFT_MR_NIC_ATOMICS, and its NIC cannot
+ *          perform the atomic) | what weft_peer_status returns | ECONTEXT | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_path_of(struct weft_peer *peer, unsigned operation,
                                                      const struct weft_remote *r, size_t len,
                                                      struct weft_path *out);
 
-/* Set how many ranks share this node's cores; a job does so itself. If ranks outnumber cores, waits
- * yield early. */
+/* Set how many ranks share this node's cores. A job sets the number for its own context. If ranks
+ * outnumber cores, waiting threads yield early. */
 WEFT_API void weft_ctx_set_local_ranks(struct weft_ctx *ctx, unsigned ranks);
 
-/* Call [row] for every variable: name, value in force, default, and what it does. Strings are valid
- * during the call. */
+/* Call [row] for every configuration variable, with its name, its value in force, its default, and
+ * what it does. The strings are valid during the call of [row]. */
 typedef void (*weft_config_row_fn)(void *arg, const char *name, const char *value, const char *dflt,
                                    const char *doc);
 WEFT_API void weft_config_rows(weft_config_row_fn row, void *arg);
 
-/* Call [row] for every counter of [ctx] (sums over open and closed endpoints). Any thread; each
- * value is that of its endpoint's last poll. */
+/* Call [row] for every statistics counter of [ctx], with its sum over open and closed endpoints.
+ * Any thread. The values are those that each endpoint stored at its last poll. */
 typedef void (*weft_stat_row_fn)(void *arg, const char *name, uint64_t value, const char *doc);
 WEFT_API void weft_stat_rows(const struct weft_ctx *ctx, weft_stat_row_fn row, void *arg);
 
-/* Call [row] for every transport that is built in: its name, whether it can be used here, and why
- * not or what limits it. */
+/* Call [row] for every transport that is built in, with its name, whether it can be used here, and
+ * why not or what limits it. */
 typedef void (*weft_transport_row_fn)(void *arg, const char *name, int usable, const char *note);
 WEFT_API void weft_transport_rows(weft_transport_row_fn row, void *arg);
 
-/* Call [row] for every port of every RDMA device here: its name, such as "mlx5_0:1"; why a context
- * would not use it, in a word or two, or null; and a description. The variables apply. No row
- * without such a device. Strings are valid during the call. */
+/* Call [row] for every port of every RDMA device of this machine. name is such as "mlx5_0:1".
+ * why_not is NULL, or says in a word or two why a context would not use the port, given the WEFT_
+ * variables. note describes the port. There is no row without such a device. The strings are valid
+ * during the call of [row]. */
 typedef void (*weft_device_row_fn)(void *arg, const char *name, const char *why_not,
                                    const char *note);
 WEFT_API void weft_device_rows(weft_device_row_fn row, void *arg);
 
-/* What an RDMA device holds for a context: [row] is called once for each kind of object, with their
- * number and bytes: for queues the sizes that the device reports, at 64 bytes an entry; for memory
- * regions what is registered. No row without such a device. Any thread. */
+/* Report what an RDMA device holds for [ctx]. Calls [row] once for each kind of object, with the
+ * number of objects and their bytes. For queues the bytes are the sizes that the device reports, at
+ * 64 bytes an entry. For memory regions they are the registered bytes. There is no row without such
+ * a device. Any thread. */
 typedef void (*weft_resource_row_fn)(void *arg, const char *name, uint64_t count, uint64_t bytes);
 WEFT_API void weft_resource_rows(const struct weft_ctx *ctx, weft_resource_row_fn row, void *arg);
 

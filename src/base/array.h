@@ -5,9 +5,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-/* Make room for one more item in [items], an array with room for *room items of [size] bytes, of
- * which [count] are in use. Returns the array, which may have moved. Null: no memory; [items] is
- * unchanged. */
+/* Make room for one more item in the array [items]. *room is how many items of [size] bytes the
+ * array can hold; [count] of them are in use. Returns the array, which may have moved. Returns
+ * NULL if no memory is available; [items] and *room are then unchanged. */
 static inline void *wf_array_grow(void *items, uint32_t count, uint32_t *room, size_t size)
 {
     uint32_t more = *room ? 2 * *room : 16;

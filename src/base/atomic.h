@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What differs between machines, and short names of atomic loads and stores. */
+/* Processor-specific instructions, and short names of atomic loads and stores. */
 #ifndef WF_BASE_ATOMIC_H
 #define WF_BASE_ATOMIC_H
 
@@ -8,9 +8,9 @@
 
 #define WF_CACHE_LINE 64
 
-/* Fetch the cache line at [p] in exclusive state, so that stores to several lines overlap their
- * ownership misses. gcc's __builtin_prefetch(p, 1) is only a read prefetch unless -mprfchw is
- * given, so the instruction is written out. */
+/* Fetch the cache line at [p] in exclusive state, so that a later store to the line does not
+ * wait for ownership. Several such fetches overlap. The instruction is written out because gcc
+ * turns __builtin_prefetch(p, 1) into a prefetch for reading, except with -mprfchw. */
 static inline void wf_prefetch_write(const void *p)
 {
 #if defined(__x86_64__)

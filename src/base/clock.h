@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <time.h>
 
-/* Nanoseconds of CLOCK_MONOTONIC (vDSO, no system call). */
+/* Returns CLOCK_MONOTONIC in nanoseconds. The vDSO reads the clock without a system call. */
 static inline uint64_t wf_now_ns(void)
 {
     struct timespec t;

@@ -41,7 +41,8 @@ void wf_fd_floor_hold(struct wf_fd_floor *floor)
     *floor = (struct wf_fd_floor){0};
     if (are_all_open())
         return;
-    /* A file of its own, by which wf_fd_floor_drop recognizes the descriptors. */
+    /* Make the free descriptors below 3 refer to one memfd. wf_fd_floor_drop recognizes by device
+     * and inode which descriptors still refer to the memfd. */
     fd = first = memfd_create("weft-floor", MFD_CLOEXEC);
     if (fd >= 0 && fd < WF_FD_MIN && !fstat(fd, &st)) {
         floor->dev = st.st_dev;

@@ -13,7 +13,7 @@ const uint64_t *wf_fork_gen_word = &no_gen;
 
 static pthread_mutex_t gen_lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t *gen_page; /* private, wiped in children */
-static uint64_t gen_count; /* inherited, so that a child never repeats a value */
+static uint64_t gen_count; /* a child inherits the count, so no value is repeated */
 
 /* ---- handlers ---- */
 
@@ -21,15 +21,18 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct wf_list items = {&items, &items}; /* by level, lowest first */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static _Atomic uintptr_t forking; /* the thread that forks; 0: none does */
-static unsigned repeats;          /* calls of prepare beyond the first; that thread's */
+/* How often prepare has run in the current fork beyond the first time. Only the forking thread
+ * reads and writes the count. */
+static unsigned repeats;
 
 static struct wf_fork_item *fork_item(struct wf_list *it)
 {
     return wf_container_of(it, struct wf_fork_item, item);
 }
 
-/* The handlers may be registered twice: pthread_once begins again in a child that was forked while
- * another thread was registering them. */
+/* Has prepare already run in this fork? The handlers can be registered twice: if a process forks
+ * while another thread is registering the handlers, pthread_once registers them again in the
+ * child. */
 static bool is_repeated(void)
 {
     return atomic_load(&forking) == (uintptr_t)pthread_self();
@@ -114,8 +117,9 @@ void wf_fork_leave(struct wf_fork_item *item)
     pthread_mutex_unlock(&lock);
 }
 
-/* The handlers are registered before gen_lock is first taken. Otherwise a child could inherit
- * the lock held by a thread that the child does not have. */
+/* pthread_once registers the fork handlers before any thread takes gen_lock. If a fork came
+ * before the registration, the child could inherit gen_lock in the locked state, without the thread
+ * that would unlock it. */
 uint64_t wf_fork_gen_begin(void)
 {
     uint64_t fork_gen = 0;

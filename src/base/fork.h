@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* fork(2): how Weft recognizes a forked child, and the handlers that run around a fork.
  *
- * A child may use no object of its parent's. Each object of Weft's keeps the fork generation of the
- * process that opened it, and each public call compares it.
+ * A child may not use its parent's Weft objects. The fork generation is a number that differs
+ * between parent and child. Each object stores the fork generation of the process that opened the
+ * object. Each public call compares the stored number with that of the calling process.
  *
- * Objects that own descriptors or mappings, and locks that a child needs, have handlers: prepare
- * runs before the fork, parent and child after it, in that process, all on the thread that forks.
- * prepare runs from the highest level down, within a level the last item first; parent and child
- * run in the opposite order. So prepare takes locks in their order: a higher layer's before a lower
- * one's. Handlers of one level take no common lock.
+ * An object has handlers if it owns descriptors or mappings, or has a lock that the child needs.
+ * The handler prepare runs before the fork. After the fork, the handler parent runs in the parent,
+ * and the handler child in the child. All three run on the thread that forks.
  *
- * Lock order: fork.c's own, which is held from the first prepare to the last parent or child;
- * the locks that handlers take; the lock of the fork generation. */
+ * The prepare handlers run from the highest level down and, within a level, from the item that
+ * joined last. The other handlers run in the opposite order. So prepare handlers take the locks of
+ * a higher layer before those of a lower layer, which is their lock order. Two handlers of one
+ * level must not take the same lock.
+ *
+ * Lock order: first the lock of fork.c, held from the first prepare to the last parent or child;
+ * then the locks that handlers take; last gen_lock of fork.c. */
 #ifndef WF_BASE_FORK_H
 #define WF_BASE_FORK_H
 
@@ -22,13 +26,15 @@
 
 /* ---- the fork generation ---- */
 
-/* The fork generation. Nonzero once the process has called wf_fork_gen_begin. 0 in a forked
- * child, by a handler and by MADV_WIPEONFORK (Linux 4.14), which also covers clone(2), where no
- * handler runs. A new value once the child calls wf_fork_gen_begin itself. One load, no system
+/* The current fork generation. Its value is 0 until the process calls wf_fork_gen_begin. In a
+ * forked child the value is 0 again until the child calls wf_fork_gen_begin, which sets a new
+ * value. Both a fork handler and MADV_WIPEONFORK (Linux 4.14) clear the word; the latter also
+ * works for clone(2), which runs no handlers. Reading the word takes one load and no system
  * call. */
 extern const uint64_t *wf_fork_gen_word;
 
-/* Make the word valid in this process. Returns its value; 0: no memory. Any thread. */
+/* Set the word in this process, if it is 0. Returns the fork generation, or 0 if no memory is
+ * available. Any thread may call. */
 uint64_t wf_fork_gen_begin(void);
 
 static inline int wf_fork_gen_is(uint64_t fork_gen)
@@ -44,24 +50,27 @@ struct wf_fork_item;
 
 struct wf_fork_ops {
     enum wf_fork_level level;
-    bool stays; /* a module's item, which stays joined in a child; else a child removes it */
+    /* True for the item of a module: the item stays joined in a child, so its handlers run when the
+     * child forks. False for the item of an object: the child removes the item. */
+    bool stays;
     void (*prepare)(struct wf_fork_item *item); /* null: nothing to do */
     void (*parent)(struct wf_fork_item *item);
     void (*child)(struct wf_fork_item *item);
 };
 
-/* Within the object; zeroed before it joins. */
+/* Embedded in the object that has handlers. All zero before wf_fork_join. */
 struct wf_fork_item {
     struct wf_list item;
     const struct wf_fork_ops *ops;
 };
 
-/* Run the handlers of [ops] around each fork from now on; an item that has joined stays as it
- * is. The caller holds no lock that handlers take. Not from a constructor: an allocator must
- * register its handlers first, so that they run inside Weft's. Weft allocates memory under its
- * locks. */
+/* Run the handlers of [ops] around each fork from now on. If [item] has joined already, nothing
+ * changes. The caller must hold no lock that handlers take.
+ * A constructor must not call this function. An allocator registers its own fork handlers, and
+ * these must be registered first: handlers registered first run closest to the fork. Weft
+ * allocates memory under its locks, so Weft's locks must be taken before the allocator's. */
 void wf_fork_join(struct wf_fork_item *item, const struct wf_fork_ops *ops);
-/* Stop running the item's handlers. Waits for a fork that is under way. */
+/* Stop running the handlers of [item]. If a fork is in progress, wait until it has ended. */
 void wf_fork_leave(struct wf_fork_item *item);
 
 #endif

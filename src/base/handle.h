@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Handles of closed objects. With WEFT_DEBUG=handles their memory is wiped and kept for a while,
- * so that Weft detects calls with such a handle. */
+/* Handles of closed objects. With WEFT_DEBUG=handles, the memory of a closed object is zeroed but
+ * not freed for a while. If a call is given the handle of a closed object, it finds the object
+ * marked as closed, and reports the error. */
 #ifndef WF_BASE_HANDLE_H
 #define WF_BASE_HANDLE_H
 
@@ -8,22 +9,24 @@
 #include <stdint.h>
 #include <weft/weft.h>
 
-/* The fork generation of a closed object. */
+/* The value that a closed object has as its fork generation. */
 #define WF_FORK_GEN_CLOSED UINT64_MAX
 
-/* Limits of the objects kept; beyond either the oldest is freed. */
+/* The most closed objects that are kept, and the most bytes that these objects take together. When
+ * either limit is reached, the oldest object is freed. */
 #define WF_HANDLES_KEPT 65536u
 #define WF_HANDLES_BYTES ((size_t)64 << 20)
 
-/* Keep closed objects from now on. Called once, before the first is freed. */
+/* Keep closed objects from now on. Called once, before the first object is freed. */
 void wf_handles_keep(void);
 
-/* Free the memory of a closed object. True: it is kept, all zero, and the caller writes the
- * fields that later calls check. Any thread. */
+/* Free a closed object, or keep its memory. Returns true if the memory is kept: the memory is
+ * then all zero, and the caller writes the fields that later calls check. Any thread may call. */
 bool wf_handle_free(void *object);
 
-/* The status for an object whose fork generation is not this process's: EINVAL (closed; logged)
- * | EFORKED */
+/* The status of a call on an object whose fork generation is not that of this process. Returns
+ * EINVAL if the object is closed (and logs that), or EFORKED if the parent process
+ * opened the object. */
 enum weft_status wf_fork_gen_error(uint64_t fork_gen);
 
 #endif

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Annotations: which lock protects which field. clang checks them (-Wthread-safety), gcc ignores
- * them.
+/* Annotations that say which lock protects which field. clang checks the annotations
+ * (-Wthread-safety); gcc ignores them.
  *
- * clang 14 cannot name a member of the same structure in C, so a field names the class of its lock,
- * a token that all locks of one kind share. clang finds an access under no lock of the class, but
- * not one under another object's lock.
+ * In C, the annotation of a structure's member cannot name another member (clang 14). So a field's
+ * annotation names a lock class, a token that all locks of one kind share. clang reports an access
+ * without any lock of the class. clang does not notice if the lock that is held belongs to another
+ * object.
  *
  *     WF_LOCK_CLASS(wf_pool_lock);                        declared, never defined
  *     struct pool {
@@ -15,8 +16,9 @@
  *     static inline void pool_unlock(struct pool *p) WF_RELEASES(wf_pool_lock);
  *     static void pool_grow(struct pool *p) WF_REQUIRES(wf_pool_lock);
  *
- * Functions that open and close an object, and those that take several locks of a class, are
- * WF_UNCHECKED, as are the bodies of WF_ACQUIRES and WF_RELEASES. */
+ * WF_UNCHECKED turns the checks off in functions that open or close an object, or take several
+ * locks of one class. WF_ACQUIRES, WF_RELEASES and WF_TRY_ACQUIRES turn off the checks in the body
+ * of their function. */
 #ifndef WF_BASE_LOCK_H
 #define WF_BASE_LOCK_H
 
@@ -33,7 +35,8 @@ struct WF_LOCK_ATTRIBUTE(capability("lock")) wf_lock_class {
 
 /* For a field, or a variable of a file. */
 #define WF_UNDER(class) WF_LOCK_ATTRIBUTE(guarded_by(class))
-/* For a function's declaration: the caller holds these locks, or does not. */
+/* For the declaration of a function. REQUIRES: the caller holds these locks. EXCLUDES: the
+ * caller does not hold these locks. */
 #define WF_REQUIRES(...) WF_LOCK_ATTRIBUTE(requires_capability(__VA_ARGS__))
 #define WF_EXCLUDES(...) WF_LOCK_ATTRIBUTE(locks_excluded(__VA_ARGS__))
 #define WF_ACQUIRES(...)                                                                           \

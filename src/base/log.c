@@ -17,13 +17,13 @@
 
 #include "base/fd.h"
 
-#define NOTE_ROOM 80 /* for the count of lost lines, at the end of a line */
+#define NOTE_ROOM 80 /* bytes at the end of a line for the number of lost lines */
 
 static _Atomic int level_now = WF_LOG_WARN;
-static _Atomic unsigned lost; /* lines lost since the last line that was written */
+static _Atomic unsigned lost; /* lines lost since a line was last written */
 
-/* The file that was standard error when a context was last opened. Two threads that open
- * contexts at the same time note the same file. */
+/* The file that was standard error when a context was last opened. If two threads open contexts
+ * at the same time, both note the same file. */
 static _Atomic bool is_noted;
 static _Atomic bool is_open; /* descriptor 2 was open */
 static _Atomic uint64_t file_dev, file_ino;
@@ -37,8 +37,8 @@ void wf_log_note(void)
     atomic_store(&is_noted, true);
 }
 
-/* Is descriptor 2 still the noted file? If not, it may be a file of the program's, which a log
- * line would damage. */
+/* Is descriptor 2 still the noted file? If not, descriptor 2 may be a data file of the program,
+ * which a log line would damage. */
 static bool is_ours(struct stat *st)
 {
     if (!atomic_load(&is_noted))
@@ -60,14 +60,16 @@ int wf_log_on(enum wf_log_level level)
 
 /* ---- writing without waiting for a reader ---- */
 
-/* Open stderr's file anew, so that O_NONBLOCK affects no other descriptor. -1: impossible (a
- * socket, no /proc, no descriptor left). */
+/* Open the file of standard error a second time, so that O_NONBLOCK affects only the new
+ * descriptor. Returns -1 if the file is a socket, /proc is not mounted, or no descriptor is
+ * left. */
 static int stderr_reopen(void)
 {
     return wf_fd_high(open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
 }
 
-/* For a terminal, and for a pipe before Linux 6.4: they do not support RWF_NOWAIT. */
+/* Write the line through a second, nonblocking descriptor. Needed for a terminal, and for a pipe
+ * before Linux 6.4, because these do not support RWF_NOWAIT. */
 static ssize_t write_by_copy(const char *line, size_t n)
 {
     struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
@@ -75,7 +77,9 @@ static ssize_t write_by_copy(const char *line, size_t n)
     ssize_t done;
     if (fd < 0) {
         if (poll(&p, 1, 0) == 1 && (p.revents & POLLOUT))
-            return write(STDERR_FILENO, line, n); /* has room, unless another process filled it */
+            /* poll has just reported room, so this write blocks only if another process filled
+             * the file since. */
+            return write(STDERR_FILENO, line, n);
         errno = EAGAIN;
         return -1;
     }
@@ -86,7 +90,8 @@ static ssize_t write_by_copy(const char *line, size_t n)
     return done;
 }
 
-/* As write(2) to stderr, but fails with EAGAIN where write would wait for a reader. */
+/* Write to standard error like write(2), but fail with EAGAIN where write(2) would wait for a
+ * reader. */
 static ssize_t write_now(const char *line, size_t n)
 {
     struct iovec v = {(void *)(uintptr_t)line, n};
@@ -106,9 +111,10 @@ static ssize_t write_now(const char *line, size_t n)
     return done;
 }
 
-/* One write per line, so that lines of several ranks do not mix. The write does not wait: the
- * caller may hold a lock, and the reader of stderr may be stopped. The next line that is written
- * has the number of lost ones; [line] has room for that behind its [n] bytes. */
+/* Write the line by one call, so that lines of several ranks do not mix. The call does not wait:
+ * the caller may hold a lock, and the process that reads standard error may be stopped. If
+ * earlier lines were lost, their number is appended; [line] has room for the number behind its
+ * [n] bytes. */
 static void line_write(char *line, size_t n)
 {
     unsigned before = atomic_exchange(&lost, 0);

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One line on stderr per event, written by the code that detects it. A failure's line has the cause
- * and what to change. Level: WEFT_LOG (error, warn, info, debug); default warn.
+/* The log: one line on standard error per event, written by the code that detects the event. The
+ * line of a failure contains the cause and what the user can change. WEFT_LOG sets the level
+ * (error, warn, info or debug); the default is warn.
  *
- * Nothing is written if descriptor 2 is closed, or is another file than when a context was last
- * opened: it may hold the program's data.
+ * Nothing is written if descriptor 2 is closed, or if it is not the same file as when a context
+ * was last opened: the file may contain the program's data.
  *
- * Writing never waits: if stderr is a full pipe, socket or terminal, lines are lost, and the
- * next line that is written has their number. */
+ * A log call never waits. If standard error is a full pipe, socket or terminal, the line is
+ * lost, and the next line that is written contains the number of lost lines. */
 #ifndef WF_BASE_LOG_H
 #define WF_BASE_LOG_H
 
 enum wf_log_level { WF_LOG_ERROR, WF_LOG_WARN, WF_LOG_INFO, WF_LOG_DEBUG };
 
 void wf_log_set_level(enum wf_log_level level);
-/* Note the file that is descriptor 2 now as standard error. weft_ctx_open calls this. */
+/* Note the file that descriptor 2 refers to: log lines are written only while descriptor 2 is
+ * that file. weft_ctx_open calls this function. */
 void wf_log_note(void);
 int wf_log_on(enum wf_log_level level);
 void wf_log(enum wf_log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The fields that all parameter structures share: a version, flags, reserved words. */
+/* Checks the fields that all parameter structures have: a version, flags, reserved words. */
 #ifndef WF_BASE_PARAMS_H
 #define WF_BASE_PARAMS_H
 
@@ -7,10 +7,12 @@
 #include <stdint.h>
 #include <weft/weft.h>
 
-/* Was [type] ("WEFT_CTX_PARAMS") initialised by its _INIT, for this library or an earlier one?
- *   flags, known     no other flags than the known ones
- *   reserved, count  all zero
- * Returns OK | EVERSION (logged) | EINVAL (a version of 0 is logged: the program left out _INIT) */
+/* Did the program initialise the parameters by their _INIT macro, and was it built for this
+ * version of Weft or an earlier one? [type] is the name of the structure ("WEFT_CTX_PARAMS").
+ *   flags, known     [flags] may contain only bits of [known]
+ *   reserved, count  [count] words, which must be 0
+ * Returns OK, EVERSION (logged) or EINVAL. A version of 0 means that the program left out _INIT;
+ * that is EINVAL, and logged. */
 enum weft_status wf_params_check(const char *type, uint32_t version, uint32_t flags, uint32_t known,
                                  const uint64_t *reserved, size_t count);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Static probes (USDT): each is a nop, and a note in the library with its address, for bpftrace,
- * perf and systemtap; docs/man/weft.1 "PROBES" lists them. Only on out-of-line paths. Without
- * <sys/sdt.h> (package systemtap-sdt-dev) they compile to nothing. */
+/* Static probes (USDT) for bpftrace, perf and systemtap. In the program code a probe is one nop
+ * instruction; an ELF note in the library contains its address. docs/man/weft.1 "PROBES" lists
+ * the probes. They are placed only on out-of-line paths. Without <sys/sdt.h> (package
+ * systemtap-sdt-dev) probes compile to nothing. */
 #ifndef WF_BASE_PROBE_H
 #define WF_BASE_PROBE_H
 

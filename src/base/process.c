@@ -32,15 +32,15 @@ static ssize_t read_file(const char *path, char *buf, size_t room)
     return n;
 }
 
-/* Field [n] >= 3 of the stat file [path] (proc(5)) in *out; 0 with errno, ESRCH or
- * ENOENT if there is no such process or thread. */
+/* Copy field [n] (3 or more) of the stat file [path] (proc(5)) to [out]. Returns 0 with errno if
+ * the file cannot be read: ESRCH or ENOENT if there is no such process or thread. */
 static int stat_field(const char *path, int n, char out[32])
 {
     char buf[1024], *p;
     errno = ESRCH;
     if (read_file(path, buf, sizeof buf) <= 0 || !(p = strrchr(buf, ')')))
         return 0;
-    /* proc(5): after the command in parentheses comes field 3. */
+    /* The last ')' ends field 2, the command name: proc(5). Field 3 follows. */
     for (int field = 2; field < n; field++)
         if (!(p = strchr(p + 1, ' ')))
             return 0;
@@ -48,11 +48,12 @@ static int stat_field(const char *path, int n, char out[32])
     return 1;
 }
 
-#define TIME_INITIAL 0xEFFFFFFAu          /* PROC_TIME_INIT_INO, include/linux/proc_ns.h */
-#define START_ROUNDED (UINT64_C(1) << 63) /* of a start time: it may be 1 tick too late */
+#define TIME_INITIAL 0xEFFFFFFAu /* PROC_TIME_INIT_INO of include/linux/proc_ns.h */
+/* Set in a start time that may be 1 tick too late. */
+#define START_ROUNDED (UINT64_C(1) << 63)
 
-/* The offset that this process's time namespace (time_namespaces(7), Linux 5.6) adds to
- * CLOCK_BOOTTIME, and so to start times. Returns 0, or -1 if it is unknown. */
+/* Store the offset that this process's time namespace (time_namespaces(7), Linux 5.6) adds to
+ * CLOCK_BOOTTIME, and so to the start times in /proc. Returns 0, or -1 if the offset is unknown. */
 static int boot_offset(int64_t *ns)
 {
     uint64_t mine = wf_namespace_id("time");
@@ -61,8 +62,9 @@ static int boot_offset(int64_t *ns)
     *ns = 0;
     if (!mine || mine == TIME_INITIAL)
         return 0;
-    /* The file describes the namespace of children. An existing thread cannot enter that, so the
-     * two differ only if unshare(2) was called and nothing was forked since. */
+    /* timens_offsets describes the time namespace of future children. The time namespace of this
+     * process differs from that of its children only if the process has called unshare(2). The
+     * offset is then unknown, since no file describes the namespace of the process itself. */
     if (mine != wf_namespace_id("time_for_children") ||
         read_file("/proc/self/timens_offsets", buf, sizeof buf) <= 0 ||
         !(line = strstr(buf, "boottime")) ||
@@ -127,7 +129,7 @@ int wf_process_exiting(int pid)
 
 unsigned wf_processors_allowed(void)
 {
-    /* The kernel returns EINVAL for a mask shorter than its own: sched_getaffinity(2). */
+    /* sched_getaffinity(2) fails with EINVAL if the mask is shorter than the kernel's own mask. */
     for (size_t most = CPU_SETSIZE; most <= PROCESSORS_MAX; most *= 2) {
         size_t size = CPU_ALLOC_SIZE(most);
         cpu_set_t *set = CPU_ALLOC(most);

@@ -1,31 +1,35 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Facts about processes, as the kernel reports them. */
+/* Facts about processes, read from the kernel. */
 #ifndef WF_BASE_PROCESS_H
 #define WF_BASE_PROCESS_H
 
 #include <stdint.h>
 
-/* When [pid] started, in clock ticks since boot as the initial time namespace counts them, so
- * that processes of all time namespaces read the same value: /proc/PID/stat has it in field 22,
- * shifted by the offset of the reader's time namespace. Bit 63: that offset is no whole number of
- * ticks, so the value may be 1 tick too late. 0 with errno: ESRCH or ENOENT if there is no such
- * process; EXDEV if this process's offset is unknown; else the read failed. */
+/* When process [pid] started, in clock ticks since boot. Field 22 of /proc/PID/stat contains the
+ * start time, shifted by the offset of the reader's time namespace. This function subtracts the
+ * offset, so that processes of all time namespaces compute the same value. If the offset is not
+ * a whole number of ticks, the value may be 1 tick too late, and bit 63 is set.
+ * Returns 0 with errno on failure: ESRCH or ENOENT if there is no such process, EXDEV if the
+ * offset is unknown, another value if /proc could not be read. */
 uint64_t wf_process_start(int pid);
-/* Is [start], of wf_process_start, the same start as [known], which another process read? */
+/* Are [start] and [known] the same start time? wf_process_start returned [start] in this process
+ * and [known] in another process. */
 int wf_process_is_start(uint64_t start, uint64_t known);
-/* 1 if all threads of [pid] have ended or are ending: its sockets close before its pidfd
- * reports its end. A first thread that ended by pthread_exit(3) alone does not count. */
+/* Returns 1 if all threads of [pid] have ended or are ending. Returns 0 if only the first thread
+ * has ended, by pthread_exit(3). The kernel closes the sockets of a dying process before its pidfd
+ * reports the end, so this function detects a death earlier than the pidfd. */
 int wf_process_exiting(int pid);
-/* Processors that the calling thread may run on; at least 1. */
+/* How many processors the calling thread may run on; at least 1. */
 unsigned wf_processors_allowed(void);
-/* Inode of /proc/thread-self/ns/NAME; 0 if unknown. (/proc/self is the first thread, which
- * may have ended: then it has neither namespaces nor descriptors nor memory.) */
+/* The inode of /proc/thread-self/ns/NAME, or 0 if unknown. The path is not below /proc/self
+ * because that is the first thread. If the first thread has ended, its directory shows no
+ * namespaces and no descriptors. */
 uint64_t wf_namespace_id(const char *name);
-/* The node's boot id folded to 64 bits; 0 if unknown. */
+/* The boot id of this node, hashed to 64 bits, or 0 if unknown. */
 uint64_t wf_boot_id(void);
-/* Close-on-exec descriptor of [pid]; -1 with errno. */
+/* Returns a close-on-exec pidfd of [pid], or -1 with errno. */
 int wf_pidfd_open(int pid);
-/* 1 if the process behind [pidfd] has ended. */
+/* Returns 1 if the process of [pidfd] has ended. */
 int wf_pidfd_ended(int pidfd);
 
 #endif

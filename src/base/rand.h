@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* splitmix64: a small generator for shuffling, not for secrets. */
+/* splitmix64, a fast random number generator. Not for secrets. */
 static inline uint64_t wf_rand(uint64_t *state)
 {
     uint64_t z = *state += 0x9e3779b97f4a7c15u;

@@ -5,9 +5,9 @@
 #include <pthread.h>
 #include <stddef.h>
 
-/* Start a thread of Weft's own, named [name] (at most 15 bytes), with [stack] bytes of stack (0:
- * the default). It blocks all signals: they are for the application's threads. Returns 0 or an
- * errno value. */
+/* Start an internal thread of Weft, named [name] (at most 15 bytes). [stack] is its stack size
+ * in bytes; 0 is the default size. The thread blocks all signals, so that the kernel delivers
+ * signals to the application's threads. Returns 0 or an errno value. */
 int wf_thread_start(pthread_t *thread, const char *name, size_t stack, void *(*body)(void *),
                     void *arg);
 

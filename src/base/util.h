@@ -16,7 +16,7 @@ static inline size_t wf_align_up(size_t n, size_t align)
     return (n + align - 1) & ~(align - 1);
 }
 
-/* Doubly linked list with a head of its own type. */
+/* A doubly linked list. The head and the items have the same type. */
 struct wf_list {
     struct wf_list *next, *prev;
 };
@@ -51,7 +51,7 @@ static inline void wf_list_remove(struct wf_list *item)
     wf_list_init(item);
 }
 
-/* The first item, removed; null: the list is empty. */
+/* Remove and return the first item. Returns NULL if the list is empty. */
 static inline struct wf_list *wf_list_pop(struct wf_list *head)
 {
     struct wf_list *item = head->next;
@@ -61,8 +61,9 @@ static inline struct wf_list *wf_list_pop(struct wf_list *head)
     return item;
 }
 
-/* Move all items of [from], in their order, to [to], which need not be initialized. For a walk
- * that may add to the list: added items come in the next walk. */
+/* Move all items of [from] to [to] in their order. [to] need not be initialized. Used before a
+ * walk that may append to [from]: the walk visits the moved items only, and the next walk visits
+ * the appended items. */
 static inline void wf_list_take(struct wf_list *to, struct wf_list *from)
 {
     wf_list_init(to);

@@ -48,10 +48,11 @@ static const struct param params[] = {
 #undef WF_PARAM_STRING
 };
 
-/* WEFT_ names that the tool, tests or bindings read. */
+/* Prefixes of variables that Weft's tool, tests or bindings read. No warning is logged for
+ * variables with these prefixes. */
 static const char *const known_elsewhere[] = {"WEFT_TEST_", "WEFT_HOOK"};
 
-/* Variables of earlier versions, and what to use instead. */
+/* Variables of earlier versions, and the variables to use instead. */
 static const struct {
     const char *name, *instead;
 } renamed[] = {
@@ -64,7 +65,8 @@ static struct wf_config config;
 static enum weft_status config_status;
 static pthread_once_t config_once = PTHREAD_ONCE_INIT;
 
-/* The word that may stand for a number: "asked", "auto". */
+/* Returns the word ("asked" or "auto") that may stand for a number of [p]; this word is also the
+ * default. Returns NULL if the value of [p] is always a number. */
 static const char *param_word(const struct param *p)
 {
     return p->kind == KIND_NUMBER && (p->dflt[0] < '0' || p->dflt[0] > '9') ? p->dflt : NULL;
@@ -81,7 +83,8 @@ static int set_number(const struct param *p, uint64_t *field, const char *text)
     return 0;
 }
 
-/* A copy, which lives as long as the process: the environment may change. */
+/* Store a copy of [text] that lives as long as the process, because the program may change the
+ * environment. */
 static int set_string(const struct param *p, const char **field, const char *text)
 {
     char *copy = strlen(text) <= p->max ? strdup(text) : NULL;
@@ -128,7 +131,8 @@ static void param_complain(const struct param *p, const char *text)
                  p->kind == KIND_BOOL ? "0|1|no|yes|off|on" : p->values, p->doc);
 }
 
-/* Edit distance, for "did you mean". Both have at most 63 characters; else it is 99. */
+/* Returns the edit distance of two names, for "did you mean". Returns 99 if a name has more than 63
+ * characters. */
 static unsigned distance(const char *a, const char *b)
 {
     unsigned row[64], la = (unsigned)strlen(a), lb = (unsigned)strlen(b);
@@ -180,7 +184,8 @@ static int is_renamed(const char *entry)
     return 0;
 }
 
-/* Values that depend on each other or on powers of two. */
+/* Raise values to the multiples or powers of two that the code needs. Raise shm_payload to its
+ * minimum, which depends on am_max. */
 static void round_values(struct wf_config *c)
 {
     c->am_max = wf_align_up(c->am_max, 64);
@@ -202,9 +207,9 @@ static void set_defaults(void)
     wf_debug_defaults(&config);
 }
 
-/* libfabric's names of some variables, for programs that were tuned with it. Weft's own name
- * takes precedence. A value that cannot be parsed is ignored, with a warning, because the
- * variable is not Weft's. */
+/* Variables of libfabric that set the same values as variables of Weft, for programs that were
+ * tuned with libfabric. If Weft's own variable is set, libfabric's variable is ignored. A value
+ * that cannot be parsed is ignored with a warning, because the variable is not Weft's. */
 static const struct {
     const char *theirs, *ours;
 } aliases[] = {{"FI_MR_CACHE_MAX_SIZE", "WEFT_MR_CACHE_SIZE"},
@@ -236,7 +241,8 @@ static void alias_read(const char *theirs, const char *ours)
         wf_warn("%s=%s is not taken for %s: no value of its kind", theirs, text, ours);
 }
 
-/* The same for an item of WEFT_DEBUG: the variable can only switch it on. */
+/* Read libfabric's FI_MR_CACHE_MERGE_REGIONS, which stands for the item "merge" of WEFT_DEBUG. The
+ * variable can only switch merging on, and so cannot undo WEFT_DEBUG=merge. */
 static void alias_read_merge(void)
 {
     const char *text = getenv("FI_MR_CACHE_MERGE_REGIONS");
@@ -295,7 +301,8 @@ const char *wf_config_launcher(const char *name)
     return getenv(name);
 }
 
-/* The text of the value in force: [text], or a string that outlives the call. */
+/* Returns the value [field] of the variable [p] as text. The result is the buffer [text], or a
+ * string that lives as long as the process. */
 static const char *param_text(const struct param *p, const void *field, char text[WF_VALUE_TEXT])
 {
     const struct wf_share *share = field;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The values of params.def and debug.def, read from the environment once per process. */
+/* The values of all variables (params.def) and of the items of WEFT_DEBUG (debug.def). The
+ * environment is read once per process. */
 #ifndef WF_CONFIG_CONFIG_H
 #define WF_CONFIG_CONFIG_H
 
@@ -8,7 +9,8 @@
 
 #include "config/value.h"
 
-#define WF_ASKED UINT64_MAX /* a number's word: "asked", "auto" */
+/* the value of a number for which the word "asked" or "auto" is given */
+#define WF_ASKED UINT64_MAX
 #define WF_AUTO WF_ASKED
 
 struct wf_config {
@@ -30,16 +32,19 @@ struct wf_config {
 #undef WF_DEBUG_NUMBER
 };
 
-/* Read and check the environment, once; later calls return the same. Any thread. An unknown WEFT_
- * name is logged as a warning, with the nearest name.
- * Returns  OK | EINVAL (a value out of range or of the wrong form, or a variable of renamed.def;
- *          logged with the values that are allowed) */
+/* Read and check the environment. Only the first call reads it; later calls return the status of
+ * the first call. Any thread may call this function. If a variable's name begins with WEFT_ and is
+ * unknown, a warning names the most similar known name.
+ *
+ * Returns  OK | EINVAL (a value is out of range or has the wrong form, or a variable of an earlier
+ *          version is set (renamed.def); an error is logged that says what is allowed) */
 enum weft_status wf_config_init(void);
 
-/* The values in force. A variable with an invalid value has its default. */
+/* Returns the values of all variables. If a value in the environment is invalid, the variable's
+ * default is returned. */
 const struct wf_config *wf_config(void);
 
-/* A variable of the launcher's: the only others that Weft reads. Null if unset. */
+/* Returns the value of a variable that the launcher of the job sets, or NULL if it is not set. */
 const char *wf_config_launcher(const char *name);
 
 #endif

@@ -48,7 +48,8 @@ void wf_debug_defaults(struct wf_config *c)
         *field_of(c, &items[i]) = items[i].dflt;
 }
 
-/* The item of this name, with a value or without: some names have a row for each. Null: none. */
+/* Returns the item with this name, or NULL. If [is_number], returns the item that takes a number
+ * ("name=N"), otherwise the flag ("name"). Some names have both items. */
 static const struct item *item_find(const char *name, bool is_number)
 {
     for (size_t i = 0; i < WF_ARRAY_LEN(items); i++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* WEFT_DEBUG: the items of debug.def, and their fields in struct wf_config. Only config.c calls
- * these. */
+/* The variable WEFT_DEBUG. Its value is a list of items, and each item sets a field of struct
+ * wf_config (debug.def). Only config.c calls these functions. */
 #ifndef WF_CONFIG_DEBUG_H
 #define WF_CONFIG_DEBUG_H
 
@@ -9,11 +9,14 @@
 /* The description of WEFT_DEBUG, with the names of all items. */
 extern const char wf_debug_doc[];
 
-/* Set the fields to the defaults. */
+/* Set the field of each item to its default. */
 void wf_debug_defaults(struct wf_config *c);
 
-/* Set the fields of the items in [text], which are comma-separated; empty ones are skipped.
- * Returns  OK | EINVAL (an item is unknown or has no such value; logged, and the others are set) */
+/* Set the fields of the items in [text]. The items are separated by commas; empty items are
+ * skipped.
+ *
+ * Returns  OK | EINVAL (an item is unknown or its value is invalid: logged, and the other items
+ *          are set) */
 enum weft_status wf_debug_set(struct wf_config *c, const char *text);
 
 #endif

@@ -13,7 +13,8 @@
 
 static const char suffixes[] = "KMGT";
 
-/* Is [text] empty, or a unit that may follow a number of bytes? */
+/* Returns whether [text] may follow a number: [text] is empty, or it is "B" or "iB" and the number
+ * counts bytes. */
 static int is_bytes_end(const char *text, enum wf_unit unit)
 {
     return !*text || (unit == WF_UNIT_BYTES && (!strcasecmp(text, "B") || !strcasecmp(text, "iB")));
@@ -41,7 +42,8 @@ static int parse_integer(const char *text, enum wf_unit unit, uint64_t *out)
     return 0;
 }
 
-/* Parse digits, with a point or without, the same in all locales. */
+/* Parse digits, with or without a decimal point. The point is the same in all locales, unlike that
+ * of strtod. */
 static double parse_decimal(const char *text, const char **end)
 {
     double v = 0, place = 1;
@@ -54,7 +56,7 @@ static double parse_decimal(const char *text, const char **end)
     return v;
 }
 
-/* Only whole milliseconds are valid. */
+/* Parse a time. Returns -1 if [text] is not a whole number of milliseconds. */
 static int parse_ms(const char *text, uint64_t *out)
 {
     static const struct {

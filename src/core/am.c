@@ -5,7 +5,8 @@
 #include "core/ctl.h"
 #include "core/later.h"
 
-/* Ids from WEFT_AM_USER_HANDLERS on are those of control messages. */
+/* Handler ids from WEFT_AM_USER_HANDLERS on belong to Weft's own control messages. The application
+ * cannot register these ids. */
 enum weft_status weft_am_register(struct weft_ep *ep, unsigned handler, weft_am_fn fn, void *arg)
 {
     enum weft_status status = wf_ep_enter(ep);
@@ -35,7 +36,8 @@ static void unhandled(struct weft_ep *ep, const struct weft_am *am)
     wf_late_refuse(am, am->handler, am->args, am->nargs, WEFT_EHANDLER);
 }
 
-/* May control message [am] be what it is, a request or a reply, bulk or not (ctl.def)? */
+/* Returns true if ctl.def allows this form of control message: request or reply, bulk or not. (The
+ * transport itself stores the payload of a bulk message.) */
 static inline bool ctl_may_be(const struct weft_am *am)
 {
 #define WF_CTL_BIT_IF(name, is) | ((is) ? WF_CTL_BIT(WF_CTL_##name) : 0u)
@@ -57,7 +59,7 @@ static inline bool ctl_may_be(const struct weft_am *am)
         ;
     const unsigned i = am->handler - WF_CTL_FIRST;
     return ((replies >> i & 1) == am->is_reply || both >> i & 1) &&
-           (am->data || bulks >> i & 1); /* a bulk message has no data to deliver */
+           (am->data || bulks >> i & 1); /* data is null if the transport stored the payload */
 }
 
 void wf_am_deliver(void *owner, struct weft_am *am)
@@ -119,8 +121,8 @@ request_long(struct weft_peer *peer, unsigned handler, const uint32_t *args, uns
     return wf_ep_left(peer->ep, status);
 }
 
-/* The fast path saves no registers (why: wf_shm_request). Anything out of the ordinary is left to
- * request_long, which finds out what it is. */
+/* The fast path. All its calls are tail calls, so the compiler need not save registers. Every
+ * unusual case goes to request_long. */
 enum weft_status weft_am_request(struct weft_peer *peer, unsigned handler, const uint32_t *args,
                                  unsigned nargs, const void *data, size_t len, size_t reply_max)
 {

@@ -27,7 +27,7 @@ static void *req_hold(const struct wf_req *req, uint64_t first, uint64_t len, ui
                       size_t *n)
 {
     if (!req || len > req->len ||
-        first > req->len - len) /* the memory is lent until all answers are in */
+        first > req->len - len) /* the operation's memory is valid while its request exists */
         return NULL;
     return wf_iov_span(&req->mem, first + at, n);
 }

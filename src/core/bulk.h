@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Bulk messages: control messages whose payload the transport moves without a copy (transport.h,
- * struct wf_bulk). What their payload is. */
+/* Bulk messages: control messages (Weft's own active messages) whose payload the transport moves
+ * directly between the memories of sender and receiver (transport.h, struct wf_bulk). The functions
+ * here name that payload. */
 #ifndef WF_CORE_BULK_H
 #define WF_CORE_BULK_H
 
 #include "core/ctl.h"
 
-/* Bytes of one bulk message. The longer a write, the less time the system takes
- * (loopback, sender: 119 ns per KiB in writes of 256 KiB, 98 in those of 1 MiB). */
+/* Bytes of one bulk message: as many as possible, because a longer write(2) to a socket takes less
+ * kernel time per byte. Measured at the sender over loopback: 119 ns per KiB with writes of 256
+ * KiB, 98 ns per KiB with writes of 1 MiB. */
 #define WF_BULK_PIECE WF_BULK_MAX
 
-/* wf_bulk.ref[0] of an outgoing message; the rest names the request or the region. */
+/* Values of wf_bulk.ref[0] of an outgoing message: the payload is in the memory of a request, or in
+ * a region. The other elements of [ref] name the request or the region. */
 enum wf_bulk_ref { WF_BULK_REQ = 1, WF_BULK_REGION };
 
 static inline bool wf_peer_can_bulk(const struct weft_peer *peer)
@@ -18,7 +21,8 @@ static inline bool wf_peer_can_bulk(const struct weft_peer *peer)
     return peer->caps & WF_CAP_BULK;
 }
 
-/* Payload: [len] bytes from [at] on of the memory of the request [id]. */
+/* Name the payload of [b]: [len] bytes of the local memory of the request [id], from byte [at]
+ * on. */
 static inline void wf_bulk_of_req(struct wf_bulk *b, uint64_t id, uint64_t at, uint32_t len)
 {
     b->len = len;
@@ -29,7 +33,8 @@ static inline void wf_bulk_of_req(struct wf_bulk *b, uint64_t id, uint64_t at, u
     b->ref[4] = WF_HI(at);
 }
 
-/* Payload: [len] bytes of a region of this process; [region]: as in a request about it. */
+/* Name the payload of [b]: [len] bytes of a region of this process. [region] holds slot, generation
+ * and offset, as in a peer's request about a region. */
 static inline void wf_bulk_of_region(struct wf_bulk *b, const uint32_t region[WF_REGION_ARGS],
                                      uint32_t len)
 {
@@ -38,7 +43,8 @@ static inline void wf_bulk_of_region(struct wf_bulk *b, const uint32_t region[WF
     memcpy(b->ref + 1, region, WF_REGION_ARGS * sizeof *region);
 }
 
-/* Reply to [am] with the payload that [b] names; sets its handler and arguments. */
+/* Reply to [am] with a bulk message whose payload [b] names. Stores the reply's handler and
+ * arguments in [b]. */
 static inline enum weft_status wf_ctl_reply_bulk(const struct weft_am *am, enum wf_ctl handler,
                                                  const uint32_t *args, unsigned nargs,
                                                  struct wf_bulk *b)
@@ -57,8 +63,10 @@ static inline enum weft_status wf_ctl_reply_bulk(const struct weft_am *am, enum 
     return status;
 }
 
-/* struct wf_tep_events: where the payload is, asked each time a transport is about to touch some of
- * it, for the operation may have ended, and the region may have been closed. */
+/* The functions bulk_hold and bulk_unhold of struct wf_tep_events. A transport calls wf_bulk_hold
+ * each time before it reads or writes a part of the payload. Between two such calls the operation
+ * may end or the region may be closed. wf_bulk_hold returns the address of payload byte [at] and
+ * lowers *n to the bytes that are contiguous there. It returns NULL if the payload is gone. */
 void *wf_bulk_hold(void *owner, const struct wf_bulk *bulk, uint32_t at, size_t *n);
 void wf_bulk_unhold(void *owner, const struct wf_bulk *bulk);
 

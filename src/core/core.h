@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Contexts, endpoints and peers: ctx.c, ep.c, peer.c. Transports are reached through transport.h
- * alone. */
+/* Contexts, endpoints and peers, which ctx.c, ep.c and peer.c implement. The core calls a transport
+ * only through transport.h. */
 #ifndef WF_CORE_CORE_H
 #define WF_CORE_CORE_H
 
@@ -25,7 +25,8 @@
 #include "mem/mem.h"
 #include "transport/transport.h"
 
-/* The transports, in the order in which they are asked whether they reach a peer. */
+/* WF_TRANSPORTS is the number of transports in this build. wf_transports lists them in the order of
+ * preference: a new peer uses the first transport that can reach the remote endpoint. */
 #if defined(WF_HAVE_VERBS)
 #define WF_TRANSPORTS 4
 #elif defined(WF_HAVE_TCP)
@@ -45,9 +46,11 @@ struct weft_ctx {
     struct wf_tctx *tctx[WF_TRANSPORTS]; /* null: not in use */
     const char *absent[WF_TRANSPORTS];   /* why it is not in use: literals */
     _Atomic unsigned local_ranks;
-    struct wf_contact contact; /* constant: how other nodes connect to this process, if they can */
-    unsigned cores;            /* in this process's affinity mask when the context opened */
-    _Atomic bool late;         /* other processes compute on these cores: wait.h */
+    /* constant: this process's network addresses; all zero without a network transport */
+    struct wf_contact contact;
+    unsigned cores; /* processors in this process's affinity mask when the context was opened */
+    /* true if other processes compute on the same processors: waits sleep early (wait.h) */
+    _Atomic bool late;
     _Atomic uint64_t late_until_ns, late_hold_ns;
     pthread_mutex_t lock;
     struct wf_list eps WF_UNDER(wf_ctx_lock_class);
@@ -79,32 +82,46 @@ struct handler {
 };
 
 struct weft_ep {
-    /* Two cache lines: one that every call reads, and one that every poll does. */
+    /* The first 64 bytes hold what every call reads. The next 64 bytes hold what every poll
+     * reads. */
     struct weft_ctx *ctx;
-    uint64_t fork_gen; /* a copy of ctx's, here since every call reads it */
-    bool locked;       /* constant: several threads use it, each under [lock] */
-    bool busy;    /* inside poll, where handlers may not call; beside [locked]: one test of both */
-    bool local;   /* constant: local buffers must be in regions (WEFT_MR_LOCAL) */
+    uint64_t fork_gen; /* a copy of ctx->fork_gen, in this cache line because every call reads it */
+    bool locked; /* constant; true if several threads use the endpoint: each call takes [lock] */
+    /* True while a handler or a completion function may run. Most calls from inside such a function
+     * are refused. The field is next to [locked], so that the compiler tests both flags at once. */
+    bool busy;
+    /* constant; true if local buffers of operations must be in registered regions
+     * (WEFT_MR_LOCAL) */
+    bool local;
     bool counted; /* constant: WEFT_EP_RMA_EVENT */
-    bool of_job;  /* a job opened it and its context, and closes them */
+    /* true if a job opened the endpoint and its context; then weft_job_close closes both */
+    bool of_job;
     bool armed;
-    bool retry; /* a push failed for a reason whose end no event announces */
+    /* True if a request must be sent again later and no event will announce when. Then the owner
+     * must not sleep on its descriptor. */
+    bool retry;
     uint32_t am_max;
-    uint32_t eager_max;                /* constant: longest tagged message that is sent whole */
+    /* constant: bytes of the longest tagged message that one active message carries */
+    uint32_t eager_max;
     struct wf_tep *tep[WF_TRANSPORTS]; /* null: not in use */
-    struct wf_match *match;            /* null until the first tagged message or receive */
-    uint64_t *counters;                /* [WF_STATS], in ctx->stats */
-    struct wf_list stalled;            /* flows with requests that wait for room */
-    struct wf_list copying;            /* receives that copy an offered message */
-    struct wf_list opening;            /* requests to open a region */
+    /* matches tagged messages with receives; null until the first message or receive */
+    struct wf_match *match;
+    uint64_t *counters;     /* [WF_STATS], in ctx->stats */
+    struct wf_list stalled; /* flows (struct wf_flow) whose requests wait for room in a transport */
+    struct wf_list copying; /* requests that copy a long tagged message from its sender's memory */
+    struct wf_list opening; /* requests to open a region */
     struct wf_senders senders;
     struct wf_req_table reqs;
-    unsigned posted, claimed; /* posted receives; claimed messages that were not taken */
-    uint8_t *scratch;         /* WF_SCRATCH bytes, to gather a payload in; null until needed */
+    /* number of posted receives; number of messages claimed but not yet taken */
+    unsigned posted, claimed;
+    /* a buffer of WF_SCRATCH bytes in which a payload is gathered; null until first used */
+    uint8_t *scratch;
     struct handler handlers[WEFT_AM_HANDLERS];
 
     int event_fd;
-    int wait_fd; /* event_fd, or an epoll descriptor for it and the transports' descriptors */
+    /* The owner sleeps on this descriptor: event_fd, or an epoll descriptor that contains event_fd
+     * and the descriptors of the network transports. */
+    int wait_fd;
     unsigned peers, remotes; /* that are open */
     weft_peer_down_fn peer_down;
     weft_am_failed_fn am_failed;
@@ -114,34 +131,46 @@ struct weft_ep {
     struct wf_list progress; /* ctx->progress.eps */
     pthread_mutex_t lock;    /* recursive; LOCKED endpoints' */
     _Atomic unsigned wanted; /* threads that wait for [lock] */
-    uint64_t auth;           /* constant: digest of its authorization key; 0: none */
+    uint64_t auth; /* constant: digest of the endpoint's authorization key; 0 if it has no key */
     uint64_t unhandled_logged[WEFT_AM_HANDLERS / 64];
     struct wf_token late_token; /* of a late reply being delivered */
-    unsigned late_due;          /* detached requests whose reply is due */
+    unsigned late_due;          /* detached requests that have no reply yet */
     bool failed_logged, late_logged;
-    uint64_t kept_bytes;  /* memory of tagged messages that no receive has matched */
+    /* bytes of memory of the tagged messages that no receive has matched yet */
+    uint64_t kept_bytes;
     unsigned kept_warned; /* times that a warning was logged */
 };
 
-/* The objects that a closed handle leads to (base/handle.h). */
+/* Stand-ins for closed objects. With WEFT_DEBUG=handles, a closed handle points to one of these as
+ * its context, endpoint or peer. So a later call with the handle is recognized and refused
+ * (base/handle.h). */
 extern struct weft_ctx wf_closed_ctx;
 extern struct weft_ep wf_closed_ep;
 extern struct weft_peer wf_closed_peer;
 
 struct weft_peer {
     struct weft_ep *ep;
-    const struct wf_transport *transport; /* chosen when the peer was opened */
+    const struct wf_transport *transport; /* constant: chosen when the peer was opened */
     void *arg;
-    struct wf_flow *flow;          /* null until its first operation that is not complete at once */
-    struct wf_sender *sender;      /* null until it sends a tagged message or a receive names it */
-    struct weft_peer *next_handle; /* of the application's handles with the same address */
-    enum weft_status status;       /* what peer_down reported */
-    enum weft_status refused; /* why an access to its memory failed, perhaps before peer_down */
+    /* requests to this peer; null until an operation does not complete at once */
+    struct wf_flow *flow;
+    /* the peer as a sender; null until the peer sends a tagged message or a receive names the
+     * peer */
+    struct wf_sender *sender;
+    /* the next of the application's peers that have the same address */
+    struct weft_peer *next_handle;
+    enum weft_status status; /* what peer_down reported */
+    /* why an access to the peer's memory was refused, possibly before peer_down is called */
+    enum weft_status refused;
     unsigned remotes;
-    bool is_reply_peer; /* opened by Weft to answer a sender (struct wf_sender) */
-    bool heeded;        /* its transport reports its loss (wf_peer_heed) */
-    bool of_job;        /* a job opened it and closes it */
-    uint8_t caps;       /* constant: enum wf_transport_caps of its transport in this context */
+    /* true if Weft itself opened this peer, to answer a sender (struct wf_sender) */
+    bool is_reply_peer;
+    /* true if the transport reports the loss of this peer even while nothing is sent to it
+     * (wf_peer_heed) */
+    bool heeded;
+    bool of_job; /* a job opened it and closes it */
+    /* constant: what the peer's transport can do in this context (enum wf_transport_caps) */
+    uint8_t caps;
     _Alignas(16) unsigned char tpeer[]; /* the transport's part */
 };
 
@@ -150,8 +179,9 @@ static inline struct wf_tpeer *wf_peer_tpeer(struct weft_peer *peer)
     return (struct wf_tpeer *)(void *)peer->tpeer;
 }
 
-/* Lock a LOCKED endpoint. The progress thread polls again and again while events come; it stops for
- * threads that wait here. */
+/* Lock an endpoint that several threads use. [wanted] counts the threads that wait for the lock.
+ * The progress thread polls under the lock as long as events come. It releases the lock early when
+ * [wanted] is not 0. */
 static inline void wf_ep_lock(struct weft_ep *ep)
 {
     if (!pthread_mutex_trylock(&ep->lock))
@@ -166,8 +196,9 @@ static inline bool wf_ep_is_wanted(const struct weft_ep *ep)
     return atomic_load_explicit(&ep->wanted, memory_order_relaxed);
 }
 
-/* Public calls begin with this. It refuses a null endpoint, a forked child, and a call from inside
- * a handler. On OK a LOCKED endpoint is locked until wf_ep_leave. */
+/* Most public calls on an endpoint begin with wf_ep_enter. It refuses a null endpoint, a forked
+ * child, and a call from inside a handler. If it returns OK and the endpoint has a lock, the caller
+ * holds that lock until it calls wf_ep_leave. */
 enum weft_status wf_ep_enter_slow(struct weft_ep *ep);
 static inline enum weft_status wf_ep_enter(struct weft_ep *ep)
 {
@@ -186,7 +217,7 @@ static inline void wf_ep_leave(struct weft_ep *ep)
         pthread_mutex_unlock(&ep->lock);
 }
 
-/* The checks alone. */
+/* Do the checks of wf_ep_enter, without keeping the lock. */
 static inline enum weft_status wf_ep_check(struct weft_ep *ep)
 {
     enum weft_status status = wf_ep_enter(ep);
@@ -209,22 +240,25 @@ static inline enum weft_status wf_ctx_check(const struct weft_ctx *ctx)
     return wf_fork_gen_is(ctx->fork_gen) ? WEFT_OK : wf_fork_gen_error(ctx->fork_gen);
 }
 
-/* Does WEFT_TRANSPORTS name [t], or is it always used? */
+/* Returns true if the variable WEFT_TRANSPORTS names [t]. Always true for the transport loop, by
+ * which an endpoint reaches itself. */
 bool wf_ctx_wants(const struct wf_transport *t);
 /* Is [t] in use in [ctx]? */
 bool wf_ctx_uses(const struct weft_ctx *ctx, const struct wf_transport *t);
-/* Has [ctx] endpoints besides [ep], or another number of regions than [regions]? */
+/* Returns true if [ctx] has an endpoint other than [ep], or if its number of regions is not
+ * [regions]. */
 bool wf_ctx_has_more(struct weft_ctx *ctx, const struct weft_ep *ep, unsigned regions);
 
-/* Refuse the application's [call], which would close a [what] of its job: logged. Returns EINVAL.
- */
+/* Called when the application tries to close an object that belongs to a job. Logs [call], the
+ * function that the application called, and [what], the kind of object. Returns EINVAL. */
 enum weft_status wf_refuse_close(const char *call, const char *what);
 
-/* Limit how long closing [ctx] and its endpoints waits for peers that are far or slow. */
+/* Set how many milliseconds the close of [ctx] and of its endpoints may wait for remote or slow
+ * peers. */
 void wf_ctx_close_within(struct weft_ctx *ctx, uint32_t ms);
 
-/* The caller waits for [peer]: have its loss reported from now on. OK | ENOMEM | the peer's state
- */
+/* Make the transport report the loss of [peer] from now on, because the caller waits for that peer.
+ * Returns OK, ENOMEM, or the failure of a peer that is already lost. */
 static inline enum weft_status wf_peer_heed(struct weft_peer *peer)
 {
     enum weft_status status = WEFT_OK;
@@ -234,7 +268,8 @@ static inline enum weft_status wf_peer_heed(struct weft_peer *peer)
     return status;
 }
 
-/* Has a transport descriptors that endpoints must sleep on? Constant. */
+/* Returns true if a network transport is in use. Then an endpoint sleeps on that transport's
+ * descriptors, too. The result is constant for a context. */
 static inline bool wf_ctx_has_network(const struct weft_ctx *ctx)
 {
     return wf_contact_is_some(&ctx->contact);
@@ -248,14 +283,16 @@ static inline void wf_ep_count(struct weft_ep *ep, enum wf_stat stat, uint64_t n
     __atomic_store_n(c, *c + n, __ATOMIC_RELAXED);
 }
 
-/* A peer that Weft itself opens, by the transport [by] if that reaches [to] or else by the first
- * that does; wf_peer_free closes it. */
+/* Open a peer for the address [to]. The peer uses the transport [by] if [by] can reach that
+ * address, else the first transport that can reach it. The caller frees the peer with wf_peer_free.
+ * Returns OK | EUNREACH (logged) | ENOMEM | a failure of the transport */
 enum weft_status wf_peer_new(struct weft_ep *ep, const struct wf_address *to,
                              const struct wf_contact *contact, const struct wf_transport *by,
                              struct weft_peer **out);
 void wf_peer_free(struct weft_peer *peer);
 
-/* Copy [n] bytes of [from] to a caller's buffer: *len is its size, and then [n]. */
+/* Copy [n] bytes from [from] to [buf], the buffer of a public call. On entry *len is the size of
+ * [buf]. On return *len is [n], even if [buf] is too small. */
 static inline enum weft_status wf_copy_out(void *buf, size_t *len, const void *from, size_t n)
 {
     size_t room;

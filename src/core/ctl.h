@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Control messages: active messages to Weft's own handlers, on any transport. They do what is more
- * than a copy in mapped memory or an active message (docs/protocol.md "Operations by message").
- * ctl.def lists them. */
+/* Control messages: active messages whose handlers are Weft's own. They perform the operations that
+ * cannot be done by a copy in mapped memory, an active message of the application, or a NIC
+ * operation (docs/protocol.md "Operations by message"). All transports use the same control
+ * messages, which ctl.def lists. */
 #ifndef WF_CORE_CTL_H
 #define WF_CORE_CTL_H
 
@@ -11,7 +12,8 @@
 /* Ids of control messages: ctl.def. */
 enum wf_ctl {
     WF_CTL_FIRST = WEFT_AM_USER_HANDLERS,
-    WF_CTL_BEFORE_FIRST = WF_CTL_FIRST - 1, /* so that the table's first is WF_CTL_FIRST */
+    /* gives the first row of ctl.def the value WF_CTL_FIRST */
+    WF_CTL_BEFORE_FIRST = WF_CTL_FIRST - 1,
 #define WF_CTL(name, kind, bulk, function) WF_CTL_##name,
 #include "core/ctl.def"
 #undef WF_CTL
@@ -22,7 +24,9 @@ _Static_assert(WF_CTL_LATE == 255 && WF_CTL_END == WEFT_AM_HANDLERS, "wire const
 
 #define WF_CTL_BIT(id) (1u << ((id)-WF_CTL_FIRST))
 
-/* Where the payload of a control message goes that comes as a bulk message. */
+/* Where the transport stores the payload of an arriving bulk message, which is a control message
+ * with a payload that the core does not copy: nowhere (NONE: the message must not be bulk), into a
+ * region, into the memory of a GET, or into the buffers of a receive (COPY). */
 enum wf_ctl_bulk { WF_CTL_BULK_NONE, WF_CTL_BULK_REGION, WF_CTL_BULK_GET, WF_CTL_BULK_COPY };
 
 /* The handlers in ctl.def. */
@@ -42,13 +46,13 @@ void wf_rma_on_long(const struct weft_am *am);
 void wf_frag_on_frag(const struct weft_am *am);
 void wf_late_on_late(const struct weft_am *am);
 
-/* Enter them in [ep]'s table of handlers. */
+/* Store the handlers of all control messages in the handler table of [ep]. */
 void wf_ctl_register(struct weft_ep *ep);
-/* Where a bulk message to [handler] has its payload, as ctl.def says; NONE also if it is a reply
- * and should be a request, or the other way round. */
+/* Returns where the payload of an arriving bulk message to [handler] goes, as ctl.def says. Returns
+ * NONE also if the message is a reply but ctl.def says that it must be a request, or vice versa. */
 enum wf_ctl_bulk wf_ctl_bulk_of(unsigned handler, bool is_reply);
 
-/* A 64-bit value is two arguments, the low half first. */
+/* A message carries a 64-bit value as two 32-bit arguments, the low half first. */
 #define WF_LO(x) ((uint32_t)(x))
 #define WF_HI(x) ((uint32_t)((uint64_t)(x) >> 32))
 
@@ -57,7 +61,8 @@ static inline uint64_t wf_word64(const uint32_t *args)
     return args[0] | (uint64_t)args[1] << 32;
 }
 
-/* A status that came in a message: OK or a failure that this library knows, else EPROTO. */
+/* Convert a status that came in a message. Returns EPROTO if [word] is neither OK nor a failure
+ * that this library knows. */
 static inline enum weft_status wf_status_of(uint32_t word)
 {
     int32_t s = (int32_t)word;
@@ -66,7 +71,8 @@ static inline enum weft_status wf_status_of(uint32_t word)
 
 /* ---- sending ---- */
 
-/* Delivered in the order of all such requests to [peer] (transport.h: rule 8). */
+/* Send a control message to [peer]. The peer receives the messages of this function in the order of
+ * the calls (transport.h: rule 8). */
 static inline enum weft_status wf_ctl_request(struct weft_peer *peer, enum wf_ctl handler,
                                               const uint32_t *args, unsigned nargs,
                                               const void *data, size_t len, size_t reply_max)
@@ -93,7 +99,8 @@ static inline bool wf_ctl_is_away(struct weft_peer *peer, struct wf_order *order
     return !peer->transport->is_away || peer->transport->is_away(wf_peer_tpeer(peer), order);
 }
 
-/* Reply to [am], if its sender left room for it. */
+/* Reply to [am]. Does nothing if the sender of [am] expects no reply, or has reserved room for less
+ * than [len] bytes. */
 static inline void wf_ctl_reply(const struct weft_am *am, enum wf_ctl handler, const uint32_t *args,
                                 unsigned nargs, const void *data, size_t len)
 {
@@ -107,7 +114,8 @@ static inline void wf_ctl_reply(const struct weft_am *am, enum wf_ctl handler, c
 
 /* ---- receiving ---- */
 
-/* Does [token]'s reply answer a request to [peer]? */
+/* [token] is the transport's record of a reply. Returns true if the reply answers a request to
+ * [peer], or to another peer handle with the same address. */
 static inline bool wf_ctl_is_reply_to(const struct wf_token *token, struct weft_peer *peer)
 {
     const struct wf_tpeer *tpeer = wf_peer_tpeer(peer);
@@ -115,13 +123,14 @@ static inline bool wf_ctl_is_reply_to(const struct wf_token *token, struct weft_
                                      peer->transport->is_same(token->tpeer, tpeer));
 }
 
-/* Bytes that [am] brought, in place or as a bulk message. */
+/* Returns the length of the payload of [am]. The payload is in the message, or, for a bulk message,
+ * the transport has stored it already. */
 static inline uint64_t wf_ctl_len(const struct weft_am *am)
 {
     return am->data ? am->len : am->long_len;
 }
 
-/* Drop [am], which is not what its handler takes. */
+/* Log and count [am], which breaks the protocol. The caller then ignores the message. */
 static inline void wf_ctl_bad(const struct weft_am *am)
 {
     wf_error("a message that breaks the protocol was dropped: a %s to handler %u with %u arguments "
@@ -130,10 +139,12 @@ static inline void wf_ctl_bad(const struct weft_am *am)
     wf_ep_count(am->ep, WF_STAT_BAD_MESSAGES, 1);
 }
 
-/* Arguments of a request about a region that say where: slot, generation (2), offset (2). */
+/* Number of arguments with which each request about a region begins: the region's slot in its
+ * owner's table (1), its generation (2), and the byte offset (2). */
 #define WF_REGION_ARGS 5
 
-/* The use of a region of [ep] that such a request wants. */
+/* Store in *want the access that a peer's request asks for. [region] holds the first arguments of
+ * the request. [ep] is the endpoint that received the request. */
 static inline void wf_ctl_want(const struct weft_ep *ep, const uint32_t region[WF_REGION_ARGS],
                                uint64_t len, unsigned access, struct wf_want *want)
 {

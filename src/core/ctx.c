@@ -73,7 +73,8 @@ void wf_ctx_close_within(struct weft_ctx *ctx, uint32_t ms)
             ctx->tctx[i]->close_ms = ms;
 }
 
-/* Parse the name at *at in a comma-separated list, and move *at behind it. Returns its length. */
+/* Parse the next name of a comma-separated list, and move *at behind the name and its comma.
+ * Returns the length of *name. */
 static size_t name_next(const char **at, const char **name)
 {
     size_t n = strcspn(*at, ",");
@@ -87,7 +88,6 @@ static bool name_is(const char *name, size_t n, const char *of)
     return strlen(of) == n && !memcmp(name, of, n);
 }
 
-/* Is it named in WEFT_TRANSPORTS? An endpoint always reaches itself. */
 bool wf_ctx_wants(const struct wf_transport *t)
 {
     const char *at = wf_config()->transports, *name;
@@ -124,7 +124,8 @@ static enum weft_status transports_check(void)
     return WEFT_OK;
 }
 
-/* All transports listen on the same interfaces, so their addresses are the same. */
+/* Add a transport's address [more] to the context's address [to]. All transports listen on the same
+ * network interfaces, so only the ports differ. */
 static void contact_add(struct wf_contact *to, const struct wf_contact *more)
 {
     uint16_t port = more->port ? more->port : to->port, rdma = more->rdma ? more->rdma : to->rdma;

@@ -69,7 +69,8 @@ static enum weft_status params_check(const struct weft_ep_params *p)
     return WEFT_OK;
 }
 
-/* Give [ep] a free id. Ids wrap; the generation distinguishes endpoints that had the same. */
+/* Give [ep] an id that no open endpoint of the context has. Ids wrap around, so several endpoints
+ * have the same id one after the other. The generation tells them apart. */
 static WF_REQUIRES(wf_ctx_lock_class) enum weft_status
     ep_name(struct weft_ctx *ctx, struct weft_ep *ep)
 {
@@ -98,8 +99,8 @@ static void teps_close(struct weft_ep *ep)
             wf_transports[i]->ep_close(ep->tep[i]);
 }
 
-/* The descriptor that the owner sleeps on: the eventfd itself, if no transport has descriptors of
- * its own. -1: errno */
+/* Returns the descriptor on which the owner sleeps: the eventfd, or, with a network transport, an
+ * epoll descriptor that contains the eventfd. Returns -1 and sets errno on failure. */
 static int wait_fd_open(const struct weft_ep *ep)
 {
     struct epoll_event ev = {.events = EPOLLIN};
@@ -152,7 +153,8 @@ static void ep_unlist(struct weft_ep *ep)
     wf_ctx_unlock(ctx);
 }
 
-/* Recursive, so that a handler's calls get past it, and are refused (ECONTEXT). */
+/* Make the lock recursive. A handler runs while its thread holds the lock. A call from the handler
+ * takes the lock again instead of deadlocking, and is refused with ECONTEXT. */
 static void lock_make(struct weft_ep *ep)
 {
     pthread_mutexattr_t attr;
@@ -242,7 +244,7 @@ enum weft_status weft_ep_close(struct weft_ep *ep)
     wf_msg_close(ep);
     wf_senders_close(ep);
     teps_close(ep);
-    wf_senders_close(ep); /* senders whose connections were open */
+    wf_senders_close(ep); /* frees the senders to which only connections referred */
     wf_addr_table_free(&ep->senders.by_address);
     wf_reqs_fini(ep);
     ep_unlist(ep);
@@ -303,9 +305,10 @@ int weft_ep_fd(struct weft_ep *ep)
     return wf_fork_gen_is(ep->fork_gen) ? ep->wait_fd : wf_fork_gen_error(ep->fork_gen);
 }
 
-/* Drain old wakes, announce the sleep, then look again (transport/shm/sleep.h). A waker writes once
- * per sleep, and a drain after the announcement could consume just that write (tests/model). For
- * the same reason an endpoint that is armed already begins a new sleep. */
+/* Drain the eventfd, then announce the sleep to the peers, then look for events once more
+ * (transport/shm/sleep.h). A peer writes to the eventfd only once per sleep. A drain after the
+ * announcement could consume that write, and the owner would not wake (tests/model). For the same
+ * reason an endpoint that is already armed is disarmed first, so that a new sleep begins. */
 enum weft_status weft_ep_arm(struct weft_ep *ep)
 {
     enum weft_status status = wf_ep_enter(ep);
@@ -317,7 +320,7 @@ enum weft_status weft_ep_arm(struct weft_ep *ep)
     if (read(ep->event_fd, &n, sizeof n) < 0 && errno != EAGAIN)
         return wf_ep_left(ep, WEFT_ESYSTEM);
     ep->armed = true;
-    if (!wf_flows_settle(ep)) /* there is something to do before sleeping */
+    if (!wf_flows_settle(ep)) /* the owner has to poll again, so it must not sleep */
         status = WEFT_AGAIN;
     for (int i = 0; i < WF_TRANSPORTS && status == WEFT_OK; i++)
         if (ep->tep[i])

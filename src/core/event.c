@@ -53,7 +53,7 @@ enum weft_status weft_counter_close(struct weft_counter *counter)
     if (status != WEFT_OK)
         return status;
     if (atomic_exchange(&counter->closed,
-                        1)) /* closed before, and kept since a region counts by it */
+                        1)) /* the counter was closed before, but a region still refers to it */
         return wf_fork_gen_error(WF_FORK_GEN_CLOSED);
     wf_counter_put(counter);
     return WEFT_OK;
@@ -107,7 +107,7 @@ enum weft_status weft_counter_set_errors(struct weft_counter *counter, uint64_t 
     return status == WEFT_OK ? counter_store(counter, &counter->errors, value) : status;
 }
 
-/* The status that ends the wait; PENDING: it goes on. */
+/* Returns the status with which a wait for the counter ends, or PENDING if the wait goes on. */
 static enum weft_status counter_state(const struct weft_counter *c, uint64_t at_least,
                                       uint64_t errors)
 {
@@ -178,7 +178,7 @@ WF_LOCK_CLASS(wf_eq_lock_class); /* struct weft_eq.lock */
 
 struct weft_eq {
     uint64_t fork_gen; /* constant */
-    int fd;            /* constant; an eventfd that is not 0 while there are events */
+    int fd;            /* constant; an eventfd, which is readable while [events] is not empty */
     pthread_mutex_t lock;
     struct wf_list events WF_UNDER(wf_eq_lock_class);
     unsigned users WF_UNDER(wf_eq_lock_class); /* contexts */

@@ -11,10 +11,12 @@ struct wf_event {
     struct weft_event event;
 };
 
-/* Count one more user of [eq], which cannot be closed while it has any. */
+/* Count one more user of [eq]. The application cannot close an event queue that has users. Returns
+ * OK, or why [eq] is not valid. */
 enum weft_status wf_eq_use(struct weft_eq *eq);
 void wf_eq_unuse(struct weft_eq *eq);
-/* Post [event], which was malloc'd and is the queue's from now on. */
+/* Append [event] to the queue. The caller has allocated [event] with malloc, and the queue frees
+ * it. */
 void wf_eq_post(struct weft_eq *eq, struct wf_event *event);
 
 #endif

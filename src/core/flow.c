@@ -70,8 +70,9 @@ void wf_flow_down(struct weft_peer *peer, enum weft_status why)
         wf_put_ring_down(flow->put_ring, why);
         wf_flushes_end(peer->ep, flow);
     }
-    /* Each end removes its request (a lost sender is sent no DONE), and the op's done cannot start
-     * another to this peer. */
+    /* Each turn removes one request from the list, and nothing adds one. (A receive does not become
+     * a DONE message, because its sender is lost. The function [done] of a weft_op cannot start a
+     * request to a lost peer.) */
     while (!wf_list_empty(&flow->on_loss)) {
         struct wf_req *req = wf_container_of(flow->on_loss.next, struct wf_req, on_loss);
         if (req->kind == WF_REQ_COPY)
@@ -100,16 +101,17 @@ static enum weft_status req_start(struct wf_req *req, enum weft_status (*first)(
     struct wf_flow *flow = req->peer->flow;
     enum weft_status status = WEFT_AGAIN;
     WF_PROBE3(op_start, req->op, req->kind, req->len);
-    if (wf_list_empty(&flow->queue)) /* else the requests before it are first */
+    if (wf_list_empty(&flow->queue)) /* if not, the queued requests go first */
         status = first(req);
-    /* It is complete, or its first message was refused, so that nothing was started. */
+    /* The operation is complete, or its first message was refused and nothing was started. */
     if (status == WEFT_OK || (status < 0 && !req->unanswered) ||
         (status == WEFT_AGAIN && may_refuse && !req->op && !req->unanswered)) {
         wf_req_free(req);
         return status;
     }
     if (status < 0)
-        req->status = (int16_t)status; /* it ends with the last answer, or with its peer */
+        /* the last answer or the loss of the peer ends the request */
+        req->status = (int16_t)status;
     if (status == WEFT_AGAIN) {
         wf_ep_count(req->ep, WF_STAT_OPS_QUEUED, 1);
         wf_req_queue(req);
@@ -150,7 +152,8 @@ static enum weft_status push(struct wf_req *req)
     }
 }
 
-/* Push from a flow's queue what there is room for. Returns events. */
+/* Send what is queued in [flow] as long as there is room. Returns how many requests made
+ * progress. */
 static int flow_push(struct wf_flow *flow)
 {
     int events = 0;
@@ -173,7 +176,8 @@ static int flow_push(struct wf_flow *flow)
         if (status == WEFT_PENDING) /* all is sent, answers are due */
             continue;
         if (status < 0 && req->unanswered)
-            req->status = (int16_t)status; /* it ends with the last answer, or with its peer */
+            /* the last answer or the loss of the peer ends the request */
+            req->status = (int16_t)status;
         else if (req->kind == WF_REQ_COPY)
             wf_msg_copy_fail(req, status);
         else
@@ -201,7 +205,8 @@ int wf_flows_progress(struct weft_ep *ep)
         events++;
         (void)wf_msg_progress(wf_container_of(at, struct wf_req, queued));
     }
-    /* One round, for the end of a request may start another. */
+    /* Push each stalled flow once. There is only one round, because the end of a request may start
+     * another request, and rounds could go on without end. */
     wf_list_take(&flows, &ep->stalled);
     while ((it = wf_list_pop(&flows))) {
         wf_list_append(&ep->stalled, it);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Flows: the requests to one peer handle, in order.
  *
- * A request that the application started is on its flow's [issued] list, in the order of the calls.
- * A flush is a request, too, and ends when it is the first of that list. While a request has
- * something left to send it is also in its flow's [queue]: what one peer handle sends leaves in the
- * order in which it was started.
+ * Each request that the application started is on its flow's list [issued], in the order of the
+ * calls. A flush is a request, too; it ends when it is the first of that list. A request with
+ * unsent messages is also on its flow's list [queue]. The queue is sent in order, so the requests
+ * of one peer handle are sent in the order in which they were started.
  *
- * A push sends what there is room for. It returns OK (the operation is complete), PENDING (all is
- * sent, answers are due), AGAIN (no room), or a failure. */
+ * A push is a function that sends the messages of a request as long as there is room. It returns OK
+ * (the operation is complete), PENDING (all is sent, answers are still to come), AGAIN (no room),
+ * or a failure. */
 #ifndef WF_CORE_FLOW_H
 #define WF_CORE_FLOW_H
 
@@ -17,51 +18,61 @@ struct wf_put_ring; /* put_ring.h */
 
 struct wf_flow {
     struct wf_list stalled; /* ep->stalled */
-    struct wf_list queue;   /* requests with something left to send */
+    struct wf_list queue;   /* requests with unsent messages */
     struct wf_list issued;
-    struct wf_list on_loss; /* requests to end when the peer is lost: all but flushes, which end
-                             * when these have */
+    /* requests that end when the peer is lost: all but flushes, which end when these have ended */
+    struct wf_list on_loss;
     struct weft_peer *peer;
-    struct wf_put_ring *put_ring; /* null until the first short put by NICs */
+    /* the ring of short puts by NICs; null until the first such put */
+    struct wf_put_ring *put_ring;
     unsigned nreqs;
-    uint64_t retry_ns; /* no push before, since one lacked descriptors or memory; 0: at any time */
-    enum weft_status failure; /* first failure of an operation without op, for the next flush */
-    bool no_pull;             /* a pull was refused, here or in the peer's process */
+    /* no push before this time, because the last push lacked descriptors or memory; 0: any time */
+    uint64_t retry_ns;
+    /* first failure of an operation without weft_op; the next flush reports it */
+    enum weft_status failure;
+    /* true if the kernel refused to copy between the two processes: messages carry the bytes */
+    bool no_pull;
 };
 
-/* The peer's flow, made if there is none; null: no memory. */
+/* Returns the flow of [peer], after making it if there is none. Returns NULL if there is no
+ * memory. */
 struct wf_flow *wf_flow_of(struct weft_peer *peer);
 bool wf_flow_busy(const struct weft_peer *peer);
 void wf_flow_close(struct weft_peer *peer);
-/* End all operations of [peer] with [why]. */
+/* End all operations of [peer] with the status [why]. */
 void wf_flow_down(struct weft_peer *peer, enum weft_status why);
-/* End the flushes that are the first. */
+/* End the flushes at the head of flow->issued, up to the first flush that still waits for short
+ * puts. */
 void wf_flushes_end(struct weft_ep *ep, struct wf_flow *flow);
 
-/* Push what there is room for, the rest later. Returns PENDING, or what [push] returned if the
- * operation is over: then the request is freed, and op was not touched. Without op and with nothing
- * sent: AGAIN, and the request is freed. */
+/* Start the operation of [req]: [push] sends as much as there is room for, and later polls send the
+ * rest. Returns PENDING while the operation is under way. If [push] ends the operation at once,
+ * wf_req_start frees the request, leaves its weft_op unchanged, and returns what [push] returned.
+ * If there is no weft_op and nothing could be sent, it frees the request and returns AGAIN. */
 enum weft_status wf_req_start(struct wf_req *req, enum weft_status (*push)(struct wf_req *));
-/* The same for an operation whose first part is done: never AGAIN, for its messages wait for room
- * also without an op. */
+/* Like wf_req_start, for an operation that is already partly done. Never returns AGAIN: if there is
+ * no room, the request waits even if it has no weft_op. */
 enum weft_status wf_req_continue(struct wf_req *req, enum weft_status (*push)(struct wf_req *));
-/* It has something to send again. */
+/* Append [req] to its flow's queue, because it has something to send. */
 void wf_req_queue(struct wf_req *req);
-/* Push [req] again after a while: no event announces that it would work. Returns AGAIN. */
+/* Delay the next push of the flow of [req] for a while, because no event will announce that a push
+ * can succeed. Returns AGAIN. */
 enum weft_status wf_req_retry(struct wf_req *req);
 
-/* Does a push's failure mean that the peer is lost? Else the push may be tried again. */
+/* Returns true if the failure [s] of a push means that the peer is lost. After any other failure
+ * the push may be tried again. */
 static inline bool wf_is_loss(enum weft_status s)
 {
     return s == WEFT_EPEER || s == WEFT_ECLOSED || s == WEFT_EPROTO || s == WEFT_EUNREACH;
 }
 
-/* Once per poll: receives that copy, then queues. Returns events. */
+/* Called by each poll. Continues receives that copy a long message, then sends what is queued.
+ * Returns how many requests made progress. */
 int wf_flows_progress(struct weft_ep *ep);
-/* Before sleep: push what can be pushed. False: something is left that no event will announce, or
- * something happened. */
+/* Called before the owner sleeps. Sends what can be sent. Returns false if the owner must not
+ * sleep, because a request made progress, or because no event will announce when to go on. */
 bool wf_flows_settle(struct weft_ep *ep);
-/* Push the queue of [peer] at once; outside of poll. */
+/* Send what is queued for [peer] now. Must not be called from inside a transport's poll. */
 void wf_flow_push(struct weft_peer *peer);
 
 #endif

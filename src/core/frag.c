@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Fragments. A transport that has several ways to a peer keeps their order (struct wf_order). Where
- * it has one, control messages are in order anyway (transport.h: rule 8). A fragment's message is a
- * control message, FRAG, whose first argument is the application's handler. */
+/* Fragments (weft/frag.h): messages and puts that are delivered in the order that the program asks
+ * for. A transport with several connections to a peer delivers a message after the message that a
+ * struct wf_order names. A transport with one connection delivers all control messages in order
+ * anyway (transport.h: rule 8). A fragment's message is sent as the control message FRAG, whose
+ * first argument is the id of the application's handler. */
 #include <stdlib.h>
 #include <weft/frag.h>
 
@@ -10,18 +12,19 @@
 #include "core/mr_local.h"
 #include "core/rma.h"
 
-/* Where a fragment is in the order; weft_frag_order returns a pointer to it. */
+/* The position of a fragment in the order. weft_frag_order returns a pointer to it. */
 struct tag {
     struct weft_peer *peer; /* null: the fragment was not sent yet */
     struct wf_order order;
-    uint64_t req_id; /* of a put that was not complete when its call returned, if by_req */
+    /* if [by_req]: id of the request of a put that was not complete when its call returned */
+    uint64_t req_id;
     bool by_req;
     bool done; /* a put that was copied at once */
 };
 
 struct weft_frag {
     struct tag tag;
-    struct tag after; /* of the fragment that it follows; peer null: none */
+    struct tag after; /* the tag of the fragment before this one; [peer] is null if there is none */
     struct weft_peer *peer;
     struct wf_remote *remote; /* a put; null: a message */
     uint64_t offset;
@@ -98,7 +101,8 @@ const void *weft_frag_order(const struct weft_frag *frag)
     return frag && frag->tag.peer ? &frag->tag : NULL;
 }
 
-/* The put of [tag]; null: it is complete, or was none. */
+/* Returns the request of the put that [tag] names. Returns NULL if that put is complete, or if
+ * [tag] names a message. */
 static const struct wf_req *put_of(const struct tag *tag)
 {
     const struct wf_req *req =
@@ -111,7 +115,8 @@ static bool is_complete(const struct tag *tag)
     return !tag->peer || tag->done || (tag->by_req && !put_of(tag));
 }
 
-/* Is all of the fragment that [f] follows sent? *order: for [f] to follow. */
+/* Returns true if the fragment before [f] has been sent completely. Stores in *order the message
+ * after which [f] has to be delivered. */
 static bool may_go(const struct weft_frag *f, struct wf_order *order)
 {
     const struct wf_req *req = put_of(&f->after);
@@ -155,14 +160,14 @@ enum weft_status weft_frag_send(struct weft_frag *frag, unsigned handler, const 
     return wf_ep_left(frag->peer->ep, status);
 }
 
-/* Copy to mapped memory now: all that [f] follows is complete. */
 static enum weft_status put_mapped(struct weft_frag *f)
 {
     return weft_put(&f->remote->pub, f->offset, f->src, f->len, NULL);
 }
 
-/* Mapped memory shows a store at once, perhaps before messages that were sent earlier are handled.
- * So a put is a copy only if the fragment that it follows is complete; else messages do it. */
+/* A copy into mapped memory is visible at once, perhaps before the peer has handled messages that
+ * were sent earlier. So a put is a copy only if the fragment before it is complete. Otherwise
+ * messages do the put, in order. */
 static enum weft_status put_start(struct weft_frag *f, struct weft_op *op)
 {
     struct wf_order order;
@@ -213,7 +218,7 @@ enum weft_status weft_frag_free(struct weft_frag *frag)
     return wf_ep_left(ep, WEFT_OK);
 }
 
-/* Arguments: the application's handler, then the handler's own. */
+/* Handle a FRAG: run the application's handler args[0] with the other arguments. */
 void wf_frag_on_frag(const struct weft_am *am)
 {
     struct weft_am user = *am;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Local memory of an operation: one buffer or several (struct iovec), addressed as one range of
- * bytes. */
+/* The local memory of an operation: one or several buffers (struct iovec). A byte offset counts
+ * through all buffers as if they were contiguous. */
 #ifndef WF_CORE_IOV_H
 #define WF_CORE_IOV_H
 
@@ -14,7 +14,8 @@ struct wf_iov {
     struct iovec one;
 };
 
-/* Check an array that a caller passed; its bytes in *len. OK | EINVAL */
+/* Check an array of buffers that the application passed, and store the sum of their lengths in
+ * *len. Returns OK | EINVAL */
 enum weft_status wf_iov_check(const struct iovec *iov, unsigned count, size_t *len);
 /* Copy the array. OK | ENOMEM */
 enum weft_status wf_iov_set(struct wf_iov *to, const struct iovec *iov, unsigned count);
@@ -27,15 +28,17 @@ static inline void wf_iov_one(struct wf_iov *to, const void *buf, size_t len)
 void wf_iov_clear(struct wf_iov *iov);
 /* [from] is empty afterwards. */
 void wf_iov_move(struct wf_iov *to, struct wf_iov *from);
-/* The address of byte [at]; *len is lowered to the bytes that are contiguous there. */
+/* Returns the address of byte [at]. Lowers *len to the number of bytes that are contiguous from
+ * there on. */
 void *wf_iov_span(const struct wf_iov *iov, uint64_t at, size_t *len);
 void wf_iov_gather(void *dst, const struct wf_iov *iov, uint64_t at, size_t len);
 void wf_iov_scatter(const struct wf_iov *iov, uint64_t at, const void *src, size_t len);
 
-/* ep->scratch, to gather a payload in: the longest that any process may send (WEFT_AM_MAX). */
+/* Size in bytes of ep->scratch, a buffer in which a payload is gathered. No process can set
+ * WEFT_AM_MAX, the longest payload of its active messages, to more than this size. */
 #define WF_SCRATCH 32704
 struct weft_ep;
-/* Allocate ep->scratch if it is not there. OK | ENOMEM */
+/* Allocate ep->scratch, if that was not done before. Returns OK | ENOMEM */
 enum weft_status wf_scratch_need(struct weft_ep *ep);
 
 #endif

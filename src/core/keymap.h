@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Raw keys that were mapped to keys of 64 bits (weft_key_map). A mapped key holds its index in the
- * table, 39 random bits above it, and a one as the highest bit. Any thread. */
+/* The table of weft_key_map. It gives a 64-bit name to a raw key (bytes that describe a region).
+ * The name holds the key's index in this table, 39 random bits above the index, and a one as the
+ * highest bit. Any thread may call these functions. */
 #ifndef WF_CORE_KEYMAP_H
 #define WF_CORE_KEYMAP_H
 
@@ -15,8 +16,8 @@
 
 struct wf_keymap_item {
     uint64_t mapped; /* 0: free */
-    bool is_raw;     /* [raw]; else [plain], a key of 64 bits */
-    uint32_t next;   /* in the list of free items: index + 1 */
+    bool is_raw;     /* true: the key is in [raw]; false: it is the 64-bit key [plain] */
+    uint32_t next;   /* next in the list of free items: its index + 1; 0: none */
     uint64_t plain;
     uint8_t raw[WEFT_KEY_MAX];
     uint32_t raw_len;
@@ -36,7 +37,8 @@ void wf_keymap_init(struct wf_keymap *m, uint64_t seed);
 void wf_keymap_fini(struct wf_keymap *m);
 /* Is any key mapped? */
 bool wf_keymap_busy(struct wf_keymap *m);
-/* *out: the key that [key] was mapped from. False: [key] is not a mapped key. */
+/* Store in *out the key that the 64-bit name [key] stands for. Returns false if [key] does not come
+ * from weft_key_map. */
 bool wf_keymap_find(struct wf_keymap *m, uint64_t key, struct wf_keymap_item *out);
 
 #endif

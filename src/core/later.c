@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Replies after the handler (weft_am_detach): docs/protocol.md "Late replies".
+/* Late replies: replies after the handler has returned (weft_am_detach; docs/protocol.md "Late
+ * replies").
  *
- * When its handler returns, a detached request gives its place at the transport back as a request
- * without reply does. The reply is a control message, LATE. The requester keeps nothing: it
- * delivers the reply with the peer that it has open for the replier. Here a struct wf_req of kind
- * LATE stands for the detached request:
+ * When the handler of a detached request returns, the transport frees the room that it had reserved
+ * for the reply. The reply is sent later, as a control message called LATE. The requester keeps no
+ * state: it delivers the reply with the peer handle that it has open for the replier. At the
+ * replier, a struct wf_req of kind LATE stands for the detached request. It has two states:
  *
- *   due       message_nargs is 0; it has no peer
- *   waiting   message_nargs is not 0; it is in the queue of the peer that sends the message
+ *  - due: There is no reply yet. message_nargs is 0, and the request has no peer.
+ *  - waiting: The reply waits for room. message_nargs is not 0, and the request is in the queue of
+ *    the peer to which the reply goes.
  *
- * It ends when its message has left, when that peer is lost, or, if it has waited for long, when
- * its endpoint closes. */
+ * The request ends when the reply was sent or the peer is lost. When the endpoint closes, a request
+ * that has waited for WEFT_PEER_TIMEOUT ends, too. */
 #include "core/later.h"
 
 #include "base/clock.h"
@@ -21,13 +23,15 @@
 
 #include <stdlib.h>
 
-/* The first argument of a LATE is kind << 8 | handler. */
+/* The first argument of a LATE message is kind << 8 | handler. The kinds, and what the message
+ * holds: */
 enum late_kind {
-    LATE_REPLY,   /* the reply's handler; then its arguments, and its payload */
-    LATE_REFUSED, /* the request's handler; then the status, and the request's first arguments */
+    LATE_REPLY, /* the handler for the reply, then the reply's arguments and payload */
+    /* no reply will come: the request's handler, then a status and the request's first arguments */
+    LATE_REFUSED,
 };
 
-#define REFUSED_ARGS 2 /* of LATE_REFUSED, before the request's */
+#define REFUSED_ARGS 2 /* LATE_REFUSED's own arguments, which precede the request's arguments */
 _Static_assert(REFUSED_ARGS + WEFT_AM_FAILED_ARGS <= 1 + WEFT_AM_LATER_MAX_ARGS, "fits a request");
 _Static_assert(1 + WEFT_AM_LATER_MAX_ARGS == WEFT_AM_MAX_ARGS, "all that a message takes");
 
@@ -68,7 +72,7 @@ enum weft_status weft_am_detach(const struct weft_am *am, struct weft_am_later *
     wf_sender_ref(sender);
     req->u.late.sender = sender;
     req->u.late.reply_max =
-        WF_MIN(token->reply_room, ep->am_max); /* the reply is a message of this endpoint */
+        WF_MIN(token->reply_room, ep->am_max); /* the reply is sent as a message of this endpoint */
     req->u.late.request_handler = am->handler;
     req->u.late.request_nargs = (uint8_t)WF_MIN(am->nargs, WEFT_AM_FAILED_ARGS);
     memcpy(req->u.late.request_args, am->args, 4u * req->u.late.request_nargs);
@@ -89,7 +93,8 @@ enum weft_status wf_late_push(struct wf_req *req)
     return wf_req_retry(req);
 }
 
-/* The reply could not be kept: the request is due again. */
+/* Called if there is no memory to keep a reply that has to wait. Undoes wf_req_bind, so that the
+ * program can try to reply again. */
 static void unbind(struct wf_req *req)
 {
     wf_list_remove(&req->on_loss);
@@ -98,12 +103,14 @@ static void unbind(struct wf_req *req)
     req->u.late.message_nargs = 0;
 }
 
-/* Send the message of [req], whose payload is [data], or queue it. */
+/* Send the message of [req] with the payload [data]. If the message cannot be sent now, queue it
+ * with a copy of the payload. */
 static enum weft_status leave(struct wf_req *req, const void *data)
 {
     enum weft_status status = WEFT_AGAIN;
     void *copy;
-    /* Transports take no requests inside of poll, and what is queued already goes first. */
+    /* Send now only outside of poll: inside of poll a transport accepts no requests. If the queue
+     * holds other messages, these have to be sent first. */
     if (!req->ep->busy && wf_list_empty(&req->peer->flow->queue)) {
         req->u.late.data = data;
         status = wf_late_push(req);
@@ -145,7 +152,8 @@ void wf_late_give_up(struct weft_ep *ep)
             ep->address.ep, lost);
 }
 
-/* Send the requester of [req] a message: [head], one or two words, then [args]. */
+/* Send a LATE message to the requester of [req]. Its arguments are [head], which is one or two
+ * words, then [args]. */
 static enum weft_status answer(struct wf_req *req, const uint32_t *head, unsigned nhead,
                                const uint32_t *args, unsigned nargs, const void *data, size_t len)
 {
@@ -165,7 +173,8 @@ static enum weft_status answer(struct wf_req *req, const uint32_t *head, unsigne
     return leave(req, data);
 }
 
-/* The request of [later]; inside of a handler, too. On OK wf_ep_leave has to follow. */
+/* Find the request of [later], and lock the endpoint. Works inside of a handler, too. On OK the
+ * caller has to call wf_ep_leave. */
 static enum weft_status enter(const struct weft_am_later *later, struct wf_req **req)
 {
     struct weft_ep *ep = later ? later->ep : NULL;
@@ -260,7 +269,7 @@ static void reply(struct weft_ep *ep, struct weft_peer *peer, const struct weft_
     token->serial++;
 }
 
-/* The application's first handle of [sender] that is not lost. */
+/* Returns the application's first peer for [sender] that is not lost, or NULL. */
 static struct weft_peer *peer_of(const struct wf_sender *sender)
 {
     for (struct weft_peer *p = sender ? sender->peer : NULL; p; p = p->next_handle)

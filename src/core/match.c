@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Two lists hold all receives in the order of posting, and all messages in the order of arrival. A
- * search looks at the oldest entry first, and a short list is searched linearly. The first search
- * of more than FEW entries whose oldest does not match makes tables, which live until the list is
- * empty:
+/* One list holds all receives in the order of posting, another all messages in the order of
+ * arrival. A search looks at the oldest entry first. If that entry does not match, a list of at
+ * most FEW entries is searched linearly. For a longer list the search makes hash tables, which are
+ * used until the list is empty.
  *
- * A class is a pair (mask, source given or any). Its table maps a key (source if given, tag & mask)
- * to a queue of the entries that have it, in order. A receive is in the table of its class alone; a
- * message looks into each class that has receives, and takes the oldest of the queues' first
- * entries. A receive may look for a message in any class. So the first search in a class puts all
- * messages into its table (indexes them), and later ones as they arrive. At most INDEXES classes
- * index messages; a search in another class is linear.
+ * A class is a pair (mask, source given or any). A table of a class maps a key (the source if it is
+ * given, tag & mask) to a queue of the entries with that key, in order. A receive is only in the
+ * table of its own class. A message can match receives of any class. So the search for a message's
+ * receive looks into each class that has receives, and takes the oldest of the receives found. The
+ * search for a receive's message needs all messages in the table of the receive's class. So the
+ * first search in a class puts all messages into that table (it indexes them). Messages that arrive
+ * later are added. At most INDEXES classes index messages. In any other class the search for a
+ * message is linear.
  *
- * If there is no memory to put an entry into a table, the tables of its kind that lack it are given
- * up, and made again when there are twice as many entries. */
+ * If there is no memory to put a receive into its table, all receives are taken out of their
+ * tables. If there is no memory to put a message into the table of a class, that class stops
+ * indexing messages. The tables are made again when the list has twice as many entries. */
 #include "core/match.h"
 
 #include <stdlib.h>
@@ -21,11 +24,13 @@
 
 #include "core/match_table.h"
 
-#define FEW 8           /* entries with which a list costs as much as a table (measured) */
-#define INDEXES 16      /* each takes a block or two of 64 bytes for every kept message */
+#define FEW 8 /* up to this length a list is searched as fast as a table (measured) */
+/* limit of the classes that index messages; each needs 64 or 128 bytes per message */
+#define INDEXES 16
 #define IDLE_CLASSES 32 /* kept for their next use */
 
-/* Used where there are tables; inlined, they would have searches without tables save registers. */
+/* Marks functions that work on tables. If they were inlined, searches that need no table would have
+ * to save more registers. */
 #define OFF_PATH __attribute__((noinline))
 
 struct wf_match_class {
@@ -41,16 +46,17 @@ struct wf_match_class {
 struct entries {
     struct wf_list all;
     size_t count;
-    size_t index_at; /* number of entries at which tables are made */
-    /* No entry before [mark] in the list is of [marked], the source last searched for
-     * by _any; null: nothing is known. Additions do not change that. */
+    size_t index_at; /* tables are made when there are this many entries */
+    /* No entry before [mark] in the list has the source [marked], for which wf_match_recv_any or
+     * wf_match_msg_any searched last. If [mark] is null, nothing is known. Additions keep this
+     * true, because they are made at the end of the list. */
     struct wf_list *mark;
     const void *marked;
 };
 
 struct wf_match {
     struct entries recvs, msgs;
-    bool recvs_indexed; /* all of them are in tables; else none is */
+    bool recvs_indexed; /* true: all receives are in tables; false: none is */
     unsigned nindexes;
     uint64_t orders;
     struct wf_list busy;
@@ -96,7 +102,8 @@ static void class_free(struct wf_match *m, struct wf_match_class *c)
     free(c);
 }
 
-/* Null: there is none and not [make], or no memory. */
+/* Returns the class, a pair of tables, for [mask] and [any]. If there is none, makes it if [make]
+ * is true, else returns NULL. Returns NULL also if there is no memory. */
 static struct wf_match_class *class_of(struct wf_match *m, uint64_t mask, bool any, bool make)
 {
     struct wf_list *it = m->classes.next;
@@ -143,7 +150,7 @@ static inline void entries_remove(struct entries *e, struct wf_list *item)
     e->count--;
 }
 
-/* Set e->mark to where to begin looking for an entry of [source]. */
+/* Set e->mark to the entry at which to begin a search for an entry of [source]. */
 static void entries_mark(struct entries *e, const void *source)
 {
     if (!e->mark || e->marked != source)
@@ -250,7 +257,8 @@ static struct wf_match_recv *recv_search(struct wf_match *m, const void *source,
     return NULL;
 }
 
-/* The oldest receive of a class that matches, if it is older than [best]; else [best]. */
+/* Returns the oldest receive in the table of [c] that matches [source] and [tag], if it is older
+ * than [best]. Returns [best] otherwise. */
 static inline struct wf_match_recv *class_recv(struct wf_match *m, const struct wf_match_class *c,
                                                const void *source, uint64_t tag,
                                                struct wf_match_recv *best)
@@ -271,8 +279,8 @@ struct wf_match_recv *wf_match_recv_find(struct wf_match *m, const void *source,
     struct wf_match_recv *best = NULL;
     if (!m->recvs.count)
         return NULL;
-    /* If the oldest of all matches, it is the one. So messages that arrive in the order of their
-     * receives never need a table. */
+    /* The receive posted first wins, so the oldest receive is the result if it matches. As long as
+     * messages arrive in the order of their receives, no table is needed. */
     if (recv_matches(recv_at(m->recvs.all.next), source, tag)) {
         m->pool.steps++;
         return recv_at(m->recvs.all.next);
@@ -318,7 +326,8 @@ OFF_PATH static bool link_add(struct wf_match *m, struct wf_match_class *c,
     return true;
 }
 
-/* [at]: the pointer to the link in its message's list. */
+/* Remove *at, a message's entry in one table, from its queue and from the list of the message's
+ * entries, into which [at] points. Free the entry. */
 OFF_PATH static void link_remove(struct wf_match *m, struct wf_match_link **at)
 {
     struct wf_match_link *link = *at;
@@ -339,7 +348,7 @@ static void link_remove_of(struct wf_match *m, const struct wf_match_class *c,
     }
 }
 
-/* Indexed class [i] is one no longer. */
+/* Stop entering messages into the table of the class m->indexes[i]. The table is empty. */
 OFF_PATH static void index_forget(struct wf_match *m, unsigned i)
 {
     struct wf_match_class *c = m->indexes[i];
@@ -348,7 +357,8 @@ OFF_PATH static void index_forget(struct wf_match *m, unsigned i)
     class_rest(m, c);
 }
 
-/* No memory to put some message into indexed class [i]: empty it. */
+/* Called if there is no memory to enter a message into the table of the class m->indexes[i].
+ * Empties that table, and stops entering messages into it. */
 OFF_PATH static void index_give_up(struct wf_match *m, unsigned i)
 {
     wf_list_each(it, &m->msgs.all)
@@ -374,7 +384,8 @@ static bool index_make(struct wf_match *m, struct wf_match_class *c)
     return true;
 }
 
-/* The class, if it indexes messages or can begin to; else null. */
+/* Returns the class for [mask] and [any] if its table holds all messages, or can be filled with
+ * them now. Returns NULL otherwise. */
 static struct wf_match_class *index_of(struct wf_match *m, uint64_t mask, bool any)
 {
     bool may = m->nindexes < INDEXES && m->msgs.count >= m->msgs.index_at;
@@ -425,7 +436,8 @@ static struct wf_match_msg *msg_search(struct wf_match *m, const void *source, u
     return NULL;
 }
 
-/* The first message that matches, if the oldest does not. */
+/* Returns the first message that matches, or NULL. The caller has already tested the oldest
+ * message. */
 OFF_PATH static struct wf_match_msg *msg_find_later(struct wf_match *m, const void *source,
                                                     uint64_t tag, uint64_t mask)
 {
@@ -462,7 +474,8 @@ struct wf_match_msg *wf_match_msg_any(struct wf_match *m, const void *source)
 
 /* ---- the matcher ---- */
 
-/* Not a secret, only unknown to those who choose tags. Never waits. */
+/* Returns a random seed for the hash. The seed has to be unknown to the peers that choose tags; it
+ * protects no secret. Never waits for the kernel to collect randomness. */
 static uint64_t seed_new(const struct wf_match *m)
 {
     struct timespec t;

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The matcher: which receive gets a message. Posted receives and kept messages of one endpoint, in
- * order, by source, tag and mask. It knows nothing of endpoints, peers or payloads: both kinds of
- * entries are embedded in their owners' objects, and a source is any pointer but null. One thread.
+/* The matcher decides which receive gets a tagged message. It holds the posted receives of an
+ * endpoint and the messages that no receive has matched, each in order. It compares source, tag and
+ * mask. It knows nothing of endpoints, peers or payloads: the caller embeds struct wf_match_recv
+ * and struct wf_match_msg in its own objects, and a source is any pointer but NULL. One thread at a
+ * time uses a matcher.
  *
- * The cost of an operation does not depend on the number of entries; it grows with the number of
- * different (mask, source given or any) pairs in use. How: match.c. */
+ * The time of an operation does not depend on the number of receives and messages. It grows with
+ * the number of different pairs (mask, source given or any) that are in use. match.c explains
+ * why. */
 #ifndef WF_CORE_MATCH_H
 #define WF_CORE_MATCH_H
 
@@ -14,13 +17,14 @@
 
 struct wf_match;
 
-/* The matcher's: an entry in the queue of its key. */
+/* An entry's place in the queue of the entries with the same key. Only the matcher uses it. */
 struct wf_match_node {
     struct wf_list item;
     struct wf_match_queue *queue; /* null: in none */
 };
 
-/* A posted receive. [source] null: any. The rest is the matcher's. */
+/* A posted receive. The caller sets [source] (NULL: any source), [tag] and [mask]; the matcher sets
+ * the rest. */
 struct wf_match_recv {
     const void *source;
     uint64_t tag, mask;
@@ -29,7 +33,8 @@ struct wf_match_recv {
     struct wf_match_node node;
 };
 
-/* A message that no receive has matched. The rest is the matcher's. */
+/* A message that no receive has matched. The caller sets [source] and [tag]; the matcher sets the
+ * rest. */
 struct wf_match_msg {
     const void *source; /* never null */
     uint64_t tag;
@@ -39,29 +44,31 @@ struct wf_match_msg {
 
 /* Null: out of memory. */
 struct wf_match *wf_match_new(void);
-/* Entries that are still in it are their owners' to free. */
+/* Free the matcher. The caller frees the entries that are still in it. */
 void wf_match_free(struct wf_match *m);
 
-/* None of these fails: without memory, searches become linear. Only an entry of the matcher may be
- * removed. */
+/* Add and remove entries. None of these calls fails: without memory for tables, later searches take
+ * linear time. Only an entry that is in the matcher may be removed. */
 void wf_match_recv_add(struct wf_match *m, struct wf_match_recv *r);
 void wf_match_recv_remove(struct wf_match *m, struct wf_match_recv *r);
 void wf_match_msg_add(struct wf_match *m, struct wf_match_msg *msg);
 void wf_match_msg_remove(struct wf_match *m, struct wf_match_msg *msg);
 
-/* The receive posted first that matches a message; null if none. Removes nothing. */
+/* Returns the receive posted first that matches a message from [source] with [tag], or NULL. Does
+ * not remove the receive. */
 struct wf_match_recv *wf_match_recv_find(struct wf_match *m, const void *source, uint64_t tag);
-/* The message added first that matches a receive; null if none. Removes nothing. */
+/* Returns the message added first that matches a receive with [source] (NULL: any), [tag] and
+ * [mask], or NULL. Does not remove the message. */
 struct wf_match_msg *wf_match_msg_find(struct wf_match *m, const void *source, uint64_t tag,
                                        uint64_t mask);
 
-/* The first entry of [source] (null: of any); null if none. For peers that are lost and endpoints
- * that close: removing all entries of one source, one by one, takes time linear in the number of
- * all entries. */
+/* Returns the first receive or message of [source] (NULL: of any source), or NULL if there is none.
+ * Used when a peer is lost or an endpoint closes. Removing all entries of one source one by one
+ * takes time linear in the number of all entries. */
 struct wf_match_recv *wf_match_recv_any(struct wf_match *m, const void *source);
 struct wf_match_msg *wf_match_msg_any(struct wf_match *m, const void *source);
 
-/* Entries and keys that all operations have looked at so far: a measure of their time. */
+/* Returns how many entries and keys all calls have looked at so far, as a measure of their time. */
 uint64_t wf_match_steps(const struct wf_match *m);
 
 #endif

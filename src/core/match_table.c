@@ -5,7 +5,7 @@
 #include <string.h>
 
 #define CHUNK_BLOCKS 63  /* a chunk and its head are 4 KiB */
-#define KEEP_BUCKETS 256 /* a larger array is freed when its table is empty */
+#define KEEP_BUCKETS 256 /* an array of more buckets is freed when its table becomes empty */
 
 struct wf_match_chunk {
     struct wf_match_chunk *next;
@@ -59,7 +59,7 @@ static void chunks_free(struct wf_match_chunk *c)
     }
 }
 
-/* No block is used: keep one chunk of them. */
+/* Called when no block is in use. Frees all chunks of blocks but one. */
 static void blocks_trim(struct wf_match_pool *p)
 {
     chunks_free(p->chunks->next);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Hash tables of the matcher: a key (source, masked tag) leads to a queue of the nodes that have
- * it, in order. Queues and links are blocks of one cache line. A table that cannot grow gets longer
- * chains. Blocks and tables are allocated only as their numbers grow. */
+/* Hash tables of the matcher (match.h). A table maps a key (source, masked tag) to a queue of the
+ * entries with that key, in order. A queue is a block of one cache line, and so is the link that
+ * puts a message into a queue. If a table cannot grow for lack of memory, its chains get longer.
+ * Memory is allocated only when the number of blocks or buckets in use grows. */
 #ifndef WF_CORE_MATCH_TABLE_H
 #define WF_CORE_MATCH_TABLE_H
 
@@ -22,9 +23,10 @@ struct wf_match_table {
     struct wf_match_queue *first[WF_MATCH_FIRST_BUCKETS];
 };
 
-/* The nodes of one key, in order. One cache line. */
+/* The queue of the entries with one key, in order. Its size is one cache line. */
 struct wf_match_queue {
-    struct wf_match_queue *next, **back; /* in the bucket; the pointer to this */
+    /* [next] is the next queue in the bucket, [back] points to the pointer to this queue */
+    struct wf_match_queue *next, **back;
     const void *source;
     uint64_t tag; /* masked */
     uint64_t hash;
@@ -34,7 +36,7 @@ struct wf_match_queue {
 
 static_assert(sizeof(struct wf_match_queue) <= WF_CACHE_LINE, "a queue is one line");
 
-/* A message's node in one class. */
+/* A message's entry in the table of one class, a pair (mask, source given or any). */
 struct wf_match_link {
     struct wf_match_node node;
     struct wf_match_msg *msg;
@@ -47,7 +49,7 @@ union wf_match_block {
     union wf_match_block *next; /* free */
 };
 
-/* The blocks of a matcher, and the state that its tables share. */
+/* The blocks of one matcher, and the state that all its tables share. */
 struct wf_match_pool {
     union wf_match_block *free;
     size_t used; /* blocks */
@@ -56,7 +58,8 @@ struct wf_match_pool {
     uint64_t seed, factor; /* of hashes; factor is odd */
 };
 
-/* [size] rounded up to cache lines, aligned and zeroed; null: no memory. */
+/* Allocate [size] bytes, rounded up to whole cache lines, aligned to a cache line, and zeroed.
+ * Returns NULL if there is no memory. */
 void *wf_match_lines(size_t size);
 
 /* Null: no memory. */
@@ -64,7 +67,7 @@ union wf_match_block *wf_match_block_new(struct wf_match_pool *p);
 void wf_match_block_free(struct wf_match_pool *p, union wf_match_block *b);
 void wf_match_pool_fini(struct wf_match_pool *p);
 
-/* With the seed nobody can choose tags that share a bucket. */
+/* Hash a key. The random seed prevents a peer from choosing tags that all fall into one bucket. */
 static inline uint64_t wf_match_hash(const struct wf_match_pool *p, const void *source,
                                      uint64_t tag)
 {
@@ -88,10 +91,11 @@ static inline struct wf_match_queue *wf_match_table_find(struct wf_match_pool *p
     return q;
 }
 
-/* Append [node] to the queue of its key. False: no memory, nothing changed. */
+/* Append [node] to the queue of the key ([source], [tag]). Returns false if there is no memory;
+ * then nothing has changed. */
 bool wf_match_table_put(struct wf_match_pool *p, struct wf_match_table *t, const void *source,
                         uint64_t tag, struct wf_match_node *node);
-/* The queue is empty. */
+/* Free a queue that is empty. */
 void wf_match_queue_free(struct wf_match_pool *p, struct wf_match_queue *q);
 
 /* Take [node] out of its queue. */

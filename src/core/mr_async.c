@@ -30,7 +30,8 @@ static void complete(struct weft_mr *mr)
     mr->event = NULL;
     event->event.status = status;
     atomic_store_explicit(&mr->state, status, memory_order_release); /* "mr state" */
-    wf_eq_post(eq, event); /* from here on the program may close the region */
+    /* after this call the program may close the region, so [mr] is not used any more */
+    wf_eq_post(eq, event);
 }
 
 static void *mr_async_main(void *arg)

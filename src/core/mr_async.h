@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Asynchronous registration: a thread that completes it, one for each context that has some. */
+/* Asynchronous registration of memory. A context that uses it has one thread, which completes the
+ * registrations one after the other. */
 #ifndef WF_CORE_MR_ASYNC_H
 #define WF_CORE_MR_ASYNC_H
 
@@ -23,9 +24,10 @@ struct wf_mr_async {
 };
 
 void wf_mr_async_init(struct wf_mr_async *r);
-/* Its queue is empty. */
+/* Stop the thread, if it runs. The queue must be empty. */
 void wf_mr_async_close(struct wf_mr_async *r);
-/* Have the thread complete [mr] and post its event. OK | ESYSTEM (no thread) */
+/* Give [mr] to the thread, which completes the registration and posts the event. The first call
+ * starts the thread. Returns OK | ESYSTEM (the thread cannot be started) */
 enum weft_status wf_mr_async_add(struct wf_mr_async *r, struct weft_mr *mr);
 
 #endif

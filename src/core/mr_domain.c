@@ -13,7 +13,7 @@ uint64_t wf_auth_digest(const void *key, size_t size)
 {
     const uint8_t *b = key;
     uint64_t h =
-        0xcbf29ce484222325u ^ size; /* FNV-1a, then mixed so that each bit depends on all */
+        0xcbf29ce484222325u ^ size; /* FNV-1a; the mix below makes each bit depend on all bits */
     if (!size)
         return 0;
     for (size_t i = 0; i < size; i++) {
@@ -25,7 +25,8 @@ uint64_t wf_auth_digest(const void *key, size_t size)
     return h ? h : 1;
 }
 
-/* BASIC stands alone or with LOCAL, old or new; SCALABLE alone or with the old one. */
+/* Check the combination of mode bits. WEFT_MR_BASIC may be combined only with WEFT_MR_LOCAL and
+ * WEFT_MR_LOCAL_OLD. WEFT_MR_SCALABLE may be combined only with WEFT_MR_LOCAL_OLD. */
 static enum weft_status mode_check(uint32_t mode)
 {
     uint32_t others = mode & ~(uint32_t)WEFT_MR_LOCAL_OLD;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a context says of all its regions (weft_ctx_params.mr). */
+/* The settings that apply to all regions of a context (weft_ctx_params.mr). */
 #ifndef WF_CORE_MR_DOMAIN_H
 #define WF_CORE_MR_DOMAIN_H
 
@@ -9,16 +9,19 @@
 
 struct wf_mr_domain {
     uint32_t given; /* enum weft_mr_mode, as it was given */
-    uint32_t mode;  /* what that means: without BASIC, SCALABLE and LOCAL_OLD */
+    /* [given], with the old bits BASIC, SCALABLE and LOCAL_OLD replaced by what they stand for */
+    uint32_t mode;
     unsigned key_bits;
-    uint64_t auth;      /* digest of the authorization key; 0: none */
+    uint64_t auth;      /* digest of the authorization key; 0 if there is no key */
     struct weft_eq *eq; /* null: registration is synchronous */
 };
 
-/* Check a context's parameters; *d: what they mean. */
+/* Check the settings that the application passed to weft_ctx_open, and store in *d what they mean.
+ * [from] may be NULL. */
 enum weft_status wf_mr_domain_check(const struct weft_mr_domain *from, struct wf_mr_domain *d);
 
-/* A digest by which two authorization keys differ; not a cryptographic one. 0: no key. */
+/* Returns a 64-bit digest of an authorization key, or 0 if [size] is 0. Weft compares digests
+ * instead of keys. The digest is not cryptographic. */
 uint64_t wf_auth_digest(const void *key, size_t size);
 
 #endif

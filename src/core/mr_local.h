@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Local buffers of operations, where those must be in regions that the operation names
- * (WEFT_MR_LOCAL). */
+/* Checks for contexts with WEFT_MR_LOCAL, in which each local buffer of an operation must be in a
+ * region that the operation names. */
 #ifndef WF_CORE_MR_LOCAL_H
 #define WF_CORE_MR_LOCAL_H
 
 #include "core/core.h"
 
-/* May the [count] local buffers of [op] be used for [access] (enum weft_access)? Only if ep->local.
- * OK | EINVAL (in no region) | EKEY (not registered yet, or disabled) | ERANGE | EACCESS */
+/* Check that the operation [op] may use its [count] local buffers [iov] for [access] (enum
+ * weft_access). Called only if ep->local is true. Returns OK | EINVAL (a buffer has no region) |
+ * EKEY (the region is not registered yet, or disabled) | ERANGE | EACCESS */
 enum weft_status wf_local_check(struct weft_ep *ep, const struct weft_op *op,
                                 const struct iovec *iov, unsigned count, unsigned access);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Tagged messages: what the application calls, and how receives end. */
+/* Tagged messages: the application's calls, and how receives end. */
 #include "core/msg.h"
 
 #include "base/log.h"
@@ -61,8 +61,10 @@ enum weft_status weft_msg_send(struct weft_peer *peer, uint64_t tag, const void 
 
 /* ---- receiving ---- */
 
-/* Receive [m], which is still in the matching if [matching]. ENOMEM or ELIMIT: there is no memory
- * to receive it, and nothing changed. Else [m] ends, and op is filled in if the receive is over. */
+/* Receive the message [m] into the buffers [iov]. [matching] is true if [m] is still in the
+ * matcher. If there is no memory for the receive, returns ENOMEM or ELIMIT, and nothing has
+ * changed. With any other result [m] is freed. With PENDING, a later poll fills in [op]; otherwise
+ * [op] is filled in already. */
 static enum weft_status take(struct weft_ep *ep, struct weft_msg *m, bool matching,
                              const struct iovec *iov, unsigned count, size_t room,
                              struct weft_op *op)
@@ -106,7 +108,9 @@ static enum weft_status take(struct weft_ep *ep, struct weft_msg *m, bool matchi
         }
         op->status = status;
     }
-    if (req) /* push now: the sender waits, and this endpoint may not poll soon */
+    /* Send the messages of the request now, because the sender waits for them, and this endpoint
+     * may not poll soon. */
+    if (req)
         wf_flow_push(peer);
     wf_msg_kept_free(m);
     return status;
@@ -141,7 +145,9 @@ static enum weft_status post(struct weft_ep *ep, struct wf_sender *sender, uint6
     return WEFT_PENDING;
 }
 
-/* The checks that receives and probes have in common. Entered on OK. */
+/* The first step of a receive, a probe or a claim. Enters the endpoint, and stores in *sender the
+ * sender that has the address of [peer], or NULL if [peer] is NULL. If this returns OK, the caller
+ * has to call wf_ep_leave. */
 static enum weft_status find_begin(struct weft_ep *ep, struct weft_peer *peer,
                                    struct wf_sender **sender)
 {
@@ -295,7 +301,8 @@ static void posted_end(struct weft_ep *ep, const struct wf_sender *sender, enum 
 
 void wf_msg_sender_down(struct wf_sender *sender, enum weft_status why)
 {
-    wf_sender_ref(sender); /* the receives may hold the last references */
+    /* keeps [sender] alive: the receives may hold the last references to it */
+    wf_sender_ref(sender);
     posted_end(sender->ep, sender, why);
     wf_sender_unref(sender);
 }

@@ -1,44 +1,52 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Tagged messages. A short one is a MSG, which carries its bytes. A long one is an OFFER, which
- * says where its bytes are in the sender's memory. Its receiver copies them from there. If the
- * system forbids that, or the OFFER does not say where they are, the receiver asks for them by
- * FETCHes, which PIECEs answer. Then it sends DONE, or has answered the OFFER so, if it could copy
- * at once.
+/* Tagged messages. A short message is sent as a MSG, which carries its bytes. For a long message
+ * the sender sends an OFFER, which usually says where the bytes are in the sender's memory. The
+ * receiver copies them from there through the kernel. If the system forbids that copy, or the OFFER
+ * has no addresses, the receiver asks for pieces by FETCH messages, and the sender answers each
+ * FETCH with a PIECE. After the copy the receiver sends DONE. If the receiver copies all bytes
+ * before it answers the OFFER, the answer reports the end of the copy, and no DONE follows.
  *
- * msg.c: what the application calls; msg_send.c: the sender's side; msg_recv.c: the receiver's. */
+ * msg.c holds the application's calls, msg_send.c the sender's side, msg_recv.c the receiver's
+ * side. */
 #ifndef WF_CORE_MSG_H
 #define WF_CORE_MSG_H
 
 #include "core/core.h"
 
-/* Arguments of an OFFER, of what reports its end (OFFER ANSWER, DONE), and of a FETCH. */
+/* Numbers of arguments: of an OFFER, of the messages that report the end of an OFFER (OFFER ANSWER
+ * and DONE), of a FETCH, and of a PIECE. */
 enum { WF_OFFER_ARGS = 6, WF_OFFER_END_ARGS = 3, WF_FETCH_ARGS = 6, WF_PIECE_ARGS = 4 };
 
-/* Wire: a range of an offered message in its sender's memory. */
+/* Wire format: one contiguous part of an offered (long) message in the memory of its sender. */
 struct wf_offer_range {
     uint64_t addr, len;
 };
 _Static_assert(sizeof(struct wf_offer_range) == 16, "wire structure");
 
-/* The pushes (flow.h) of SEND and OFFER, and of COPY and DONE. */
+/* The push functions (flow.h), which send the unsent messages of a request: wf_msg_send_push for
+ * the kinds SEND and OFFER, wf_msg_recv_push for COPY and DONE. */
 enum weft_status wf_msg_send_push(struct wf_req *req);
 enum weft_status wf_msg_recv_push(struct wf_req *req);
-/* Send by a request: a message that is too long to be sent whole, is in several buffers, or has to
- * wait. As weft_msg_sendv. */
+/* Send a message by a request. A message needs a request if it is too long to be sent whole, is in
+ * several buffers, or has to wait for room. Returns what weft_msg_sendv returns. */
 enum weft_status wf_msg_send_later(struct weft_peer *peer, uint64_t tag, const struct iovec *iov,
                                    unsigned count, size_t len, struct weft_op *op);
 
-/* The receive to which the PIECE with these arguments belongs, a reply to [token]; or null. */
+/* Find the receive that asked for a PIECE, a part of a long message. [args] are the arguments of
+ * the PIECE, [token] is the transport's record of it. Returns NULL if no receive waits for the
+ * PIECE. */
 struct wf_req *wf_msg_piece_of(struct weft_ep *ep, const struct wf_token *token,
                                const uint32_t *args, unsigned nargs);
-/* A copy under way: copy more. False: it ended. */
+/* Copy more bytes of a long message from its sender. Returns false if the receive has ended. */
 bool wf_msg_progress(struct wf_req *copy);
-/* A copy cannot go on: end the receive, and report it to its sender unless that is lost. */
+/* End a receive whose copy cannot go on, with the status [why]. Tells the sender, unless the sender
+ * is lost. */
 void wf_msg_copy_fail(struct wf_req *copy, enum weft_status why);
 
-/* End the posted receives that name [sender]. */
+/* End all posted receives whose source is [sender], with the status [why]. */
 void wf_msg_sender_down(struct wf_sender *sender, enum weft_status why);
-/* Has the endpoint anything under way but receives that no message has matched? */
+/* Returns true if the endpoint has requests or claimed messages. Posted receives that no message
+ * has matched do not count. */
 bool wf_msg_busy(const struct weft_ep *ep);
 void wf_msg_close(struct weft_ep *ep);
 

@@ -9,10 +9,11 @@
 #include "core/ctl.h"
 #include "core/path.h"
 
-/* Bytes of kept messages at which a warning is logged; the next at twice as many. */
+/* A warning is logged when the messages that no receive has matched take this many bytes at an
+ * endpoint, and again each time the bytes have doubled. */
 #define KEPT_WARN_BYTES ((uint64_t)256 << 20)
 #define FETCH_WINDOW                                                                               \
-    8 /* pieces under way per receive; a transport has few places for long replies */
+    8 /* FETCHes under way per receive; each reserves room for a long reply, and room is scarce */
 
 /* ---- offered messages ---- */
 
@@ -22,19 +23,20 @@ static enum weft_status push_done(struct wf_req *req)
                                         (uint32_t)req->u.done.status};
     enum weft_status status =
         wf_ctl_request(req->peer, WF_CTL_DONE, args, WF_OFFER_END_ARGS, NULL, 0, 0);
-    if (status == WEFT_OK || wf_is_loss(status)) /* a lost sender does not wait */
+    /* if the sender is lost, nobody waits for the DONE */
+    if (status == WEFT_OK || wf_is_loss(status))
         return WEFT_OK;
     return status == WEFT_AGAIN ? WEFT_AGAIN : wf_req_retry(req);
 }
 
-/* Length of the piece of an offered message that begins at [at]. */
+/* Returns the length of the piece that begins at byte [at] of a long message. */
 static uint32_t piece_len(const struct wf_req *req, uint64_t at)
 {
     return (uint32_t)WF_MIN(req->len - at,
                             req->path == WF_PATH_BULK ? WF_BULK_PIECE : req->ep->am_max);
 }
 
-/* Request pieces of an offered message. */
+/* Ask the sender of a long message for the next pieces, by FETCH messages. */
 static enum weft_status push_fetches(struct wf_req *req)
 {
     while (req->sent < req->len && req->unanswered < FETCH_WINDOW && !req->status) {
@@ -61,8 +63,9 @@ enum weft_status wf_msg_recv_push(struct wf_req *req)
     return req->kind == WF_REQ_DONE ? push_done(req) : push_fetches(req);
 }
 
-/* One step of copying an offered message: OK (all is here) | PENDING (call again, or pieces are
- * due) | a failure */
+/* Copy at most WF_PULL_MAX bytes of a long message through the kernel, or ask its sender for
+ * pieces. Returns OK if all bytes are here, PENDING if the caller has to call again or pieces are
+ * still to come, or a failure. */
 static enum weft_status copy_step(struct wf_req *req)
 {
     uint64_t budget = WF_PULL_MAX;
@@ -271,7 +274,8 @@ void wf_msg_on_msg(const struct weft_am *am)
     wf_msg_recv_end(r, status);
 }
 
-/* Copy out the ranges of an offer, then check it. */
+/* Parse an OFFER. Its ranges are first copied to [from] and then checked, so that a malicious
+ * sender cannot change them after the check. Returns false if the OFFER breaks the protocol. */
 static bool offer_parse(const struct weft_am *am, struct wf_msg_offer *o,
                         struct wf_offer_range from[WEFT_IOV_MAX])
 {

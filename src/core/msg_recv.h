@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Receiving tagged messages: what the calls (msg.c) and the handlers (msg_recv.c) have in common.
- */
+/* Receiving tagged messages: functions that both the application's calls (msg.c) and the handlers
+ * of arriving messages (msg_recv.c) use. */
 #ifndef WF_CORE_MSG_RECV_H
 #define WF_CORE_MSG_RECV_H
 
@@ -9,15 +9,16 @@
 #include "base/probe.h"
 #include "core/msg.h"
 
-/* A message that no receive has matched; also what weft_msg_claim returns. */
+/* A message that no receive has matched. weft_msg_claim hands such a message to the application. */
 struct weft_msg {
     struct wf_match_msg match;
     struct wf_sender *sender;
     uint64_t len;
-    uint64_t id; /* of an offer: the sender's request */
+    uint64_t id; /* for an offer: the id of the sender's request */
     uint16_t nfrom;
     bool offer;
-    _Alignas(16) uint8_t data[]; /* the bytes, or struct wf_offer_range[nfrom] */
+    /* the message's bytes; for an offer, struct wf_offer_range[nfrom] */
+    _Alignas(16) uint8_t data[];
 };
 
 /* An OFFER, checked. */
@@ -28,7 +29,8 @@ struct wf_msg_offer {
     const struct wf_offer_range *from;
 };
 
-/* The endpoint's matcher, made if there is none; null: no memory. */
+/* Returns the endpoint's matcher, after making it if there is none. Returns NULL if there is no
+ * memory. */
 static inline struct wf_match *wf_msg_match(struct weft_ep *ep)
 {
     if (!ep->match)
@@ -44,7 +46,8 @@ static inline void wf_msg_op_fill(struct weft_op *op, const struct wf_sender *se
     op->source = sender->peer;
 }
 
-/* Copy a whole message to a receive's buffer. OK | ETRUNC */
+/* Copy a message that arrived whole to the buffers of a receive. Returns OK, or ETRUNC if the
+ * buffers hold fewer than [len] bytes. */
 static inline enum weft_status wf_msg_whole_take(struct weft_ep *ep, const struct wf_iov *mem,
                                                  uint64_t room, const void *data, uint64_t len)
 {
@@ -60,7 +63,7 @@ static inline enum weft_status wf_msg_whole_take(struct weft_ep *ep, const struc
     return len > room ? WEFT_ETRUNC : WEFT_OK;
 }
 
-/* Take a posted receive from the matching. */
+/* Remove a posted receive from the matcher. */
 static inline void wf_msg_unpost(struct wf_recv *r)
 {
     struct weft_ep *ep = r->ep;
@@ -70,7 +73,7 @@ static inline void wf_msg_unpost(struct wf_recv *r)
         wf_sender_unref((struct wf_sender *)(uintptr_t)r->match.source);
 }
 
-/* A receive is over that no request continued. */
+/* End a posted receive that never became a request: free it, then complete its weft_op. */
 static inline void wf_msg_recv_end(struct wf_recv *r, enum weft_status status)
 {
     struct weft_ep *ep = r->ep;
@@ -80,13 +83,14 @@ static inline void wf_msg_recv_end(struct wf_recv *r, enum weft_status status)
     wf_op_end(ep, op, status);
 }
 
-/* Memory that it takes here. An offered message's bytes are in its sender's memory. */
+/* [m] is a message that no receive has matched. Returns how many bytes of this process's memory it
+ * takes. The bytes of a long (offered) message are still in the sender's memory. */
 static inline size_t wf_msg_kept_size(const struct weft_msg *m)
 {
     return sizeof *m + (m->offer ? m->nfrom * sizeof(struct wf_offer_range) : (size_t)m->len);
 }
 
-/* Free a kept message that has left the matching. */
+/* Free a message that no receive had matched. The caller has removed it from the matcher. */
 static inline void wf_msg_kept_free(struct weft_msg *m)
 {
     m->sender->ep->kept_bytes -= wf_msg_kept_size(m);
@@ -94,12 +98,14 @@ static inline void wf_msg_kept_free(struct weft_msg *m)
     free(m);
 }
 
-/* Begin to copy [o] to [mem] of [room] bytes, which becomes the request's, *out, unless that is
- * null. OK (all is copied) | PENDING | a failure */
+/* Begin to copy the long message [o] into [mem], which holds [room] bytes. Stores the new request
+ * in *out and moves [mem] into the request. If no request could be made, *out is NULL and [mem] is
+ * unchanged. Returns OK (all is copied) | PENDING | a failure */
 enum weft_status wf_msg_copy_begin(struct weft_ep *ep, const struct wf_msg_offer *o,
                                    struct wf_iov *mem, uint64_t room, struct weft_op *op,
                                    struct wf_req **out);
-/* The receive is over: the request becomes the DONE to the sender if [report], else it is freed. */
+/* End the request of a receive. If [report] is true and the sender is not lost, the request becomes
+ * the DONE message to the sender. Otherwise the request is freed. */
 void wf_msg_copy_close(struct wf_req *copy, bool report, enum weft_status status);
 static inline enum weft_status wf_msg_copy_status(const struct wf_req *copy,
                                                   enum weft_status status)

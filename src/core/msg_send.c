@@ -29,7 +29,9 @@ static enum weft_status push_offer(struct wf_req *req)
                                     WF_HI(req->len),        WF_LO(req->id),         WF_HI(req->id)};
     struct wf_offer_range ranges[WEFT_IOV_MAX];
     enum weft_status status;
-    bool fits = req->mem.n * sizeof *ranges <= req->ep->am_max; /* else it has to be fetched */
+    /* If the list of buffers does not fit into the message, the receiver asks for the bytes by
+     * FETCH. */
+    bool fits = req->mem.n * sizeof *ranges <= req->ep->am_max;
     for (unsigned i = 0; fits && i < req->mem.n; i++)
         ranges[i] = (struct wf_offer_range){(uint64_t)(uintptr_t)req->mem.v[i].iov_base,
                                             req->mem.v[i].iov_len};
@@ -76,7 +78,7 @@ enum weft_status wf_msg_send_later(struct weft_peer *peer, uint64_t tag, const s
 
 /* ---- answers to an offer ---- */
 
-/* Did the peer of [req] send [am]? */
+/* Returns true if the peer of [req] has sent [am]. */
 static bool is_from(const struct wf_req *req, const struct weft_am *am)
 {
     const struct wf_token *token = am->token;
@@ -85,8 +87,8 @@ static bool is_from(const struct wf_req *req, const struct weft_am *am)
     return req->peer->sender && req->peer->sender == *token->conn;
 }
 
-/* The offer of this side that [am] is about, which may be over: null. [nargs]: the arguments that
- * such a message has. */
+/* [am] names an OFFER of this endpoint. Returns the request of this OFFER, or NULL if the OFFER is
+ * over or [am] does not have [nargs] arguments. */
 static struct wf_req *offer_named(const struct weft_am *am, unsigned nargs)
 {
     return am->nargs == nargs ? wf_req_find(am->ep, wf_word64(am->args), WF_REQ_OFFER) : NULL;
@@ -112,7 +114,8 @@ void wf_msg_on_done(const struct weft_am *am)
         wf_req_end(req, wf_status_of(am->args[2]));
 }
 
-/* A piece may be longer than this side's messages: WEFT_AM_MAX is the receiver's. */
+/* Answer a FETCH with a PIECE that carries [n] bytes. The receiver has chosen [n] by its own
+ * WEFT_AM_MAX, so a PIECE may be longer than this endpoint's am_max. */
 static void fetch_answer(const struct weft_am *am, const struct wf_req *req, uint64_t at, size_t n,
                          uint32_t out[4])
 {
@@ -146,7 +149,7 @@ static void fetch_bulk(const struct weft_am *am, const struct wf_req *req, uint6
     wf_ctl_reply(am, WF_CTL_PIECE, out, 4, NULL, 0);
 }
 
-/* The receiver requests a piece of an offered message. */
+/* Handle a FETCH: the receiver of an offered message asks for a piece of it. */
 void wf_msg_on_fetch(const struct weft_am *am)
 {
     const uint32_t *a = am->args;

@@ -43,7 +43,9 @@ enum wf_path wf_path_put(const struct wf_remote *r, size_t len, unsigned pieces)
         return WF_PATH_NIC;
     if (wf_peer_can_bulk(peer))
         return wf_path_messages(r, len);
-    /* The owner copies a piece as it copies from here: a TAKE pays for more than one message. */
+    /* With PIECES, the owner copies the bytes from messages. With PULL, a message called TAKE makes
+     * the owner copy them from this process. The owner copies once in both cases, so a TAKE saves
+     * time only if it replaces several messages. */
     return len > peer->ep->am_max && pieces <= 1 && wf_path_can_pull(peer) ? WF_PATH_PULL
                                                                            : WF_PATH_PIECES;
 }
@@ -63,7 +65,7 @@ enum wf_path wf_path_get(const struct wf_remote *r, size_t len)
     return wf_path_can_pull(r->pub.peer) ? WF_PATH_PULL : WF_PATH_PIECES;
 }
 
-/* Does the peer's NIC do the atomic? */
+/* Returns true if the peer's NIC can do the atomic. */
 static bool nic_does(const struct wf_remote *r, unsigned operation, size_t size)
 {
     return wf_remote_has_nic(r) && size == 8 && r->nic_base % 8 == 0 &&

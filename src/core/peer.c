@@ -5,7 +5,7 @@
 #include "base/probe.h"
 #include "core/msg.h"
 
-/* Does transport [i] reach [to]? If not, *why. */
+/* Returns true if transport [i] can reach [to]. Otherwise stores the reason in *why. */
 static bool is_reached(const struct weft_ep *ep, int i, const struct wf_address *to,
                        const struct wf_contact *contact, const char **why)
 {
@@ -14,7 +14,8 @@ static bool is_reached(const struct weft_ep *ep, int i, const struct wf_address 
            wf_transports[i]->reach(ep->ctx->tctx[i], &ep->address, to, contact, why) == WEFT_OK;
 }
 
-/* The transport [by] if it reaches [to], else the first that does; -1: none. */
+/* Returns the index of the transport [by] if [by] can reach [to]. Otherwise returns the index of
+ * the first transport that can reach [to], or -1 if there is none. */
 static int transport_for(const struct weft_ep *ep, const struct wf_address *to,
                          const struct wf_contact *contact, const struct wf_transport *by)
 {
@@ -29,7 +30,8 @@ static int transport_for(const struct weft_ep *ep, const struct wf_address *to,
     return first;
 }
 
-/* Log why no transport reaches [to]. Not for loop, by which an endpoint reaches itself alone. */
+/* Log for each transport why it cannot reach [to]. Leaves out loop, by which an endpoint can reach
+ * only itself. */
 static void unreached_log(const struct weft_ep *ep, const struct wf_address *to,
                           const struct wf_contact *contact)
 {

@@ -14,16 +14,17 @@
 #include "config/config.h"
 #include "core/core.h"
 
-/* The application's own polls disarm an endpoint, and shared memory does not wake the thread then:
- * so it looks again after this. */
+/* Longest sleep of the progress thread. A poll by the application disarms the endpoint, and then
+ * messages in shared memory do not wake the thread. So the thread polls again after this time. */
 #define LOOK_MS 10
-#define BUSY_NS 50000 /* sleep while the application is inside an endpoint */
+#define BUSY_NS 50000 /* sleep while another thread holds an endpoint's lock */
 #define EVENTS 16
 
-/* What a turn left to do for an endpoint; of several the highest counts. */
+/* The result of one turn of the progress thread at an endpoint. The result of a round over all
+ * endpoints is the highest value of its turns. */
 enum turn {
     TURN_IDLE,   /* nothing: it is armed */
-    TURN_BUSY,   /* another thread is inside, which polls it */
+    TURN_BUSY,   /* another thread holds the lock, and polls */
     TURN_MORE,   /* events keep coming */
     TURN_WANTED, /* events keep coming, and another thread waits for the lock */
 };
@@ -59,7 +60,7 @@ static enum turn ep_turn(struct weft_ep *ep)
     return turn;
 }
 
-/* The next endpoint of this round; null: the round is over. */
+/* Returns the next endpoint of this round, or NULL if the round is over. */
 static struct weft_ep *ep_next(struct wf_progress *p)
 {
     struct wf_list *at;
@@ -109,7 +110,8 @@ static void *progress_main(void *arg)
         uint64_t n;
         if (most == TURN_BUSY || most == TURN_WANTED)
             nanosleep(&pause, NULL);
-        if (most >= TURN_MORE) /* no wake would come for events that are there already */
+        /* do not sleep: events that have come already would not wake the thread */
+        if (most >= TURN_MORE)
             continue;
         if (epoll_wait(p->epoll_fd, ev, EVENTS, LOOK_MS) < 0 && errno != EINTR)
             wf_error("the progress thread cannot wait: %m");

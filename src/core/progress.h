@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* WEFT_PROGRESS=thread: one thread per context polls its endpoints while the application computes,
- * so that peers are served: puts, gets and atomics by message, answers, acknowledgements. All
- * endpoints are LOCKED ones then.
+/* The progress thread (WEFT_PROGRESS=thread). One thread per context polls the context's endpoints
+ * while the application computes. So the context serves the puts, gets and atomics that peers
+ * request by message, and handles answers and acknowledgements, although the application does not
+ * poll. All endpoints of such a context have a lock, as with WEFT_EP_LOCKED.
  *
- * Locks. The thread holds [lock] only while it chooses the next endpoint ([now]), never while it
- * polls one, so that handlers may open and close other endpoints. It takes an endpoint's own lock
- * only if that is free; else the thread that holds it polls. An endpoint leaves with its own lock
- * held, and waits until it is not [now]: since the progress thread cannot be in its handlers, that
- * takes at most one failed trylock. Lock order: an endpoint's lock, then [lock]. */
+ * Locks. The thread holds wf_progress.lock only while it chooses the next endpoint, [now]. It does
+ * not hold that lock while it polls, so handlers may open and close other endpoints. It takes the
+ * lock of an endpoint only if that lock is free. If another thread holds the lock, that thread
+ * polls. A thread that closes an endpoint holds the endpoint's lock, and waits while [now] is that
+ * endpoint. This wait is short: the progress thread needs the endpoint's lock to poll the endpoint,
+ * fails to take it, and chooses the next endpoint. Lock order: an endpoint's lock, then
+ * wf_progress.lock. */
 #ifndef WF_CORE_PROGRESS_H
 #define WF_CORE_PROGRESS_H
 
@@ -29,13 +32,13 @@ struct wf_progress {
     pthread_mutex_t lock;
     pthread_cond_t changed; /* signals that [now] has changed */
     struct wf_list eps WF_UNDER(wf_progress_lock_class);
-    struct wf_list
-        cursor WF_UNDER(wf_progress_lock_class); /* in [eps]: the rest of this round is behind it */
+    /* a marker in [eps]: the current round still has to visit the endpoints after the marker */
+    struct wf_list cursor WF_UNDER(wf_progress_lock_class);
     const struct weft_ep *now WF_UNDER(wf_progress_lock_class); /* null: none is being polled */
     bool stop WF_UNDER(wf_progress_lock_class);
 };
 
-/* Start it, if WEFT_PROGRESS says so. OK | ESYSTEM */
+/* Start the thread, if WEFT_PROGRESS is "thread". Returns OK | ESYSTEM */
 enum weft_status wf_progress_open(struct weft_ctx *ctx);
 void wf_progress_close(struct weft_ctx *ctx);
 /* OK | ESYSTEM */

@@ -40,7 +40,8 @@ static inline struct wf_put *first(struct wf_put_ring *p)
     return &p->ring[p->done % WF_PUT_RING_SIZE];
 }
 
-/* The first put is over. It has left the ring when its op's done is called. */
+/* End the first put of the ring. The put leaves the ring before the function [done] of its weft_op
+ * is called. */
 static inline void put_end(struct weft_ep *ep, struct wf_put_ring *p, enum weft_status status)
 {
     struct wf_put *put = first(p);
@@ -74,7 +75,9 @@ void wf_put_ring_lost(void *owner, struct wf_tpeer *tpeer, uint32_t n, bool refu
     struct weft_ep *ep = owner;
     struct wf_flow *flow = wf_container_of(tpeer, struct weft_peer, tpeer)->flow;
     struct wf_put_ring *p = flow->put_ring;
-    if (refused) /* its owner reports what is wrong with it */
+    /* If the peer's NIC refused the region's key, the put is repeated by messages, and the owner's
+     * answer says why. */
+    if (refused)
         wf_remote_no_nic(p->ring[p->lost % WF_PUT_RING_SIZE].remote);
     p->lost += n;
     p->room = 0;

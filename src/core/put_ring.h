@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Short puts by the NICs, which mostly need no request: a put is posted at once as a whole, and
- * only its completion follows. So the ring keeps what that end needs, in the order in which the
- * puts begin, which is also the order in which they end. Counted since the ring was made:
+/* The ring of short puts that NICs perform. Most short puts need no request: one NIC operation does
+ * the whole put, and the core only has to handle the completion. The ring keeps what the completion
+ * needs. Puts complete in the order in which they begin. Three counters, which start at 0 when the
+ * ring is made, divide the puts:
  *
- *     done ... lost     begun on a connection that broke; a request for messages replaces each
- *     lost ... begun    under way
+ *     done ... lost     lost puts: their connection broke, and requests repeat them by messages
+ *     lost ... begun    puts under way
  *
- * [room] is the number of puts that may begin now. It is 0 while none may: the ring is full, there
- * are lost puts, requests wait for room, or the peer is lost. When one of these reasons ends,
- * wf_put_ring_open looks at all of them. A flush notes [begun] and waits until so many are done. A
- * lost put is done when it has a request, which precedes all flushes. One owner, the endpoint's. */
+ * [room] is the number of puts that may begin now. It is 0 while the ring is full, while there are
+ * lost puts, while requests wait for room, and when the peer is lost. Whenever one of these reasons
+ * ends, wf_put_ring_open computes [room]. A flush stores [begun] and waits until [done] has reached
+ * that value. A lost put counts as done as soon as it has a request, because that request precedes
+ * all flushes. Only the endpoint's owner touches the ring. */
 #ifndef WF_CORE_PUT_RING_H
 #define WF_CORE_PUT_RING_H
 
@@ -40,14 +42,15 @@ static inline bool wf_put_ring_is_done(const struct wf_put_ring *p, uint64_t upt
     return !p || p->done >= upto;
 }
 
-/* Let puts to [r] begin in its peer's ring, made if there is none. False: no memory */
+/* Let puts to [r] use the put ring of its peer, after making that ring if there is none. Returns
+ * false if there is no memory. */
 bool wf_put_ring_make(struct wf_remote *r);
 /* Set [room]. */
 void wf_put_ring_open(struct wf_put_ring *p);
 
 /* Begin a put. The caller has checked that [len] bytes at [offset] are in the region, and has
- * entered the endpoint. Null, or the put's parameters: nothing was started, and a request may do
- * it. */
+ * entered the endpoint. Returns NULL if the put has begun. Otherwise returns the put's parameters,
+ * from which the caller can make a request that does the put. */
 static inline const struct wf_put *wf_put_ring_begin(struct wf_put_ring *p, struct wf_remote *r,
                                                      uint64_t offset, const void *src, size_t len,
                                                      struct weft_op *op)
@@ -75,7 +78,8 @@ static inline const struct wf_put *wf_put_ring_begin(struct wf_put_ring *p, stru
 void wf_put_ring_done(void *owner, struct wf_tpeer *tpeer, uint32_t n);
 void wf_put_ring_lost(void *owner, struct wf_tpeer *tpeer, uint32_t n, bool refused);
 
-/* Make requests for the lost puts, as many as can be made; returns their number. */
+/* Make a request for each lost put, until no further request can be made. Returns the number of
+ * requests made. */
 int wf_put_ring_redo(struct wf_put_ring *p);
 /* End all puts with [why]. */
 void wf_put_ring_down(struct wf_put_ring *p, enum weft_status why);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Regions: made, bound, enabled, refreshed, closed, and their keys. */
+/* Regions: making, binding, enabling, refreshing and closing them, and their keys. */
 #include "core/region.h"
 
 #include <stdlib.h>
@@ -15,7 +15,8 @@
 
 /* ---- made ---- */
 
-/* Without a NIC, messages reach a region, but not for the atomics that only NICs do. */
+/* [status] is the result of registering a region with a NIC. A failure matters only if the NIC
+ * alone does the atomics on the region. Otherwise peers can reach the region by messages. */
 static enum weft_status nic_matters(const struct weft_mr *mr, enum weft_status status)
 {
     return mr->region.flags & WF_REGION_ONLY_NIC ? status : WEFT_OK;
@@ -24,7 +25,8 @@ static enum weft_status nic_matters(const struct weft_mr *mr, enum weft_status s
 static enum weft_status region_enable(struct weft_mr *mr)
 {
     enum weft_status status = WEFT_OK;
-    if (mr->region.flags & WF_REGION_ONLY_NIC) /* only the NIC reaches it: register first */
+    /* Only the NIC does atomics on this region: register it before peers can reach it. */
+    if (mr->region.flags & WF_REGION_ONLY_NIC)
         status = wf_region_nic_renew(&mr->nic, mr->ctx, &mr->region);
     if (status == WEFT_OK)
         status = wf_mem_region_enable(&mr->ctx->mem, &mr->region);
@@ -138,7 +140,8 @@ static enum weft_status iov_check(const struct weft_mr_attr *a)
             return WEFT_EINVAL;
         total += v->iov_len;
     }
-    /* addresses that begin at the first range must not wrap */
+    /* Peers address all ranges as one range that begins at the first address. The end of that range
+     * must not wrap around. */
     return total > UINTPTR_MAX - (uintptr_t)a->iov->iov_base ? WEFT_EINVAL : WEFT_OK;
 }
 
@@ -181,7 +184,8 @@ static enum weft_status attr_check(const struct weft_ctx *ctx, const struct weft
     return WEFT_OK;
 }
 
-/* If only NICs are to do the atomics on the region: can they do all of them? */
+/* With WEFT_MR_NIC_ATOMICS only the context's NIC does atomics on the region. Check that the other
+ * attributes allow this (else EINVAL) and that a NIC does atomics (else ENOSYS). */
 static enum weft_status nic_atomics_check(const struct weft_ctx *ctx, const struct weft_mr_attr *a,
                                           uint64_t flags)
 {
@@ -228,7 +232,7 @@ static void region_describe(struct weft_mr *mr, const struct weft_mr_attr *a)
         d->mode & WEFT_MR_ENDPOINT || (d->mode & WEFT_MR_RMA_EVENT && mr->flags & WEFT_MR_EVENT);
 }
 
-/* A region that is in the table and that peers may not reach yet. */
+/* Make a region, and enter it in the table of regions. Peers cannot reach it yet. */
 static enum weft_status mr_make(struct weft_ctx *ctx, const struct weft_mr_attr *a, uint64_t flags,
                                 struct weft_mr **out)
 {
@@ -289,7 +293,7 @@ enum weft_status weft_mr_regattr(struct weft_ctx *ctx, const struct weft_mr_attr
     atomic_store(&mr->state, WEFT_PENDING);
     count_region(ctx, 1);
     before = *out;
-    *out = mr; /* before the program can read the event */
+    *out = mr; /* stored before the program can read the event of [mr] */
     status = wf_mr_async_add(&ctx->mr_async, mr);
     if (status != WEFT_OK) {
         *out = before;
@@ -338,7 +342,8 @@ enum weft_status wf_mr_complete(struct weft_mr *mr)
 
 /* ---- used ---- */
 
-/* OK | EFORKED | EINVAL | EBUSY (being registered) | why that failed */
+/* Check that the application may use [mr]. Returns OK | EFORKED | EINVAL | EBUSY (it is being
+ * registered) | the failure of its registration */
 static enum weft_status mr_check(const struct weft_mr *mr)
 {
     enum weft_status status = mr ? wf_ctx_check(mr->ctx) : WEFT_EINVAL;
@@ -454,7 +459,7 @@ enum weft_status weft_mr_key(const struct weft_mr *mr, void *buf, size_t *len)
                           .first = r->first,
                           .auth = wf_auth_tag(r->gen, r->auth)};
     wf_region_nic_key((struct wf_region_nic *)&mr->nic,
-                      &key); /* to lock it, which does not change the region */
+                      &key); /* not const: the function locks [nic], the region does not change */
     if (r->iov_count > 1 || r->flags & WF_REGION_OF_EP || r->dmabuf)
         key.flags |= WF_KEY_OWNER;
     if (r->flags & WF_REGION_UNBACKED)

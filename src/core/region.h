@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A region as the program sees it, and what its context says of all of them. */
+/* A region as the program sees it (struct weft_mr): memory that peers may access. */
 #ifndef WF_CORE_REGION_H
 #define WF_CORE_REGION_H
 
@@ -11,19 +11,22 @@
 struct weft_mr {
     struct weft_ctx *ctx;
     struct wf_region region;
-    /* PENDING while it is being registered, then OK or why that failed. Acquire/release pair "mr
-     * state": the thread of mr_async.c stores it after its last change of the rest. */
+    /* PENDING while the region is being registered, then OK or the failure of the registration. The
+     * thread of mr_async.c stores [state] (release) after it has changed the other fields for the
+     * last time. Readers load [state] (acquire). This is the pair "mr state" of ARCHITECTURE.md. */
     _Atomic int state;
-    bool disabled;          /* until the program calls weft_mr_enable */
-    uint64_t flags;         /* enum weft_mr_flags */
-    struct wf_event *event; /* reports its registration; null: it was synchronous */
-    struct wf_list item;    /* mr_async->queue */
+    bool disabled;  /* true if the region is made disabled: peers reach it after weft_mr_enable */
+    uint64_t flags; /* enum weft_mr_flags */
+    /* reports the end of an asynchronous registration; null if synchronous, or posted already */
+    struct wf_event *event;
+    struct wf_list item; /* mr_async->queue */
     struct wf_region_nic nic;
     struct wf_dmabuf dmabuf; /* WEFT_MR_DMABUF */
     struct iovec pieces[];
 };
 
-/* The second part of registering, which may take time: check the pages, then let peers in. */
+/* The second part of a registration, which may take long: check the region's pages, then let peers
+ * reach the region. */
 enum weft_status wf_mr_complete(struct weft_mr *mr);
 
 #endif

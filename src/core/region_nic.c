@@ -16,7 +16,7 @@ void wf_region_nic_fini(struct wf_region_nic *n)
     pthread_mutex_destroy(&n->lock);
 }
 
-/* Only regions whose owner need not act on an access. */
+/* Returns true if NICs may access [r], that is, if the owner need not act on an access. */
 static bool is_for_nics(const struct wf_region *r)
 {
     return r->iov_count <= 1 && !r->auth &&
@@ -70,7 +70,9 @@ enum weft_status wf_region_nic_open(struct wf_region_nic *n, struct weft_ctx *ct
 {
     enum weft_status status = WEFT_OK;
     pthread_mutex_lock(&n->lock);
-    if (wf_mem_is_enabled(&ctx->mem, r)) /* else the call that refreshes it registers it */
+    /* A region that is not enabled is registered later, by the call that enables or refreshes
+     * it. */
+    if (wf_mem_is_enabled(&ctx->mem, r))
         status = register_locked(n, ctx, r);
     pthread_mutex_unlock(&n->lock);
     return status;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A region's registration with NICs, by which peers read and write it without its owner. A region
- * that cannot be registered is reached by messages. Any thread, under the lock. */
+/* A region's registration with the NICs (RDMA) of its context. Peers read and write a registered
+ * region without its owner. They reach any other region by messages. Any thread may call these
+ * functions; each takes [lock]. */
 #ifndef WF_CORE_REGION_NIC_H
 #define WF_CORE_REGION_NIC_H
 
@@ -15,32 +16,36 @@ struct wf_tctx;
 
 struct wf_region_nic {
     pthread_mutex_t lock;
-    struct wf_tctx *tctx; /* whose NICs it is registered with; null: none */
+    /* the transport whose NICs the region is registered with; null if it is not registered */
+    struct wf_tctx *tctx;
     void *handle;
     uint64_t at;                /* as a key's nic_at */
     uint32_t keys[WF_KEY_NICS]; /* as a key's nic_key */
 };
 
 void wf_region_nic_init(struct wf_region_nic *n);
-/* [n] is closed. */
+/* [n] is not registered. */
 void wf_region_nic_fini(struct wf_region_nic *n);
 
 /* Does a NIC of [ctx] do atomics? */
 bool wf_region_nic_atomics(const struct weft_ctx *ctx);
 
-/* Register [r], of [ctx], if peers may reach it now and its owner need not act on accesses.
- * OK | why it is not registered, which matters to a WF_REGION_ONLY_NIC */
+/* Register [r], a region of [ctx], if peers may reach it now and its owner need not act on
+ * accesses. Returns OK, or the reason of a failure. Only a region with WF_REGION_ONLY_NIC needs the
+ * registration. Peers can reach all other regions by messages. */
 enum weft_status wf_region_nic_open(struct wf_region_nic *n, struct weft_ctx *ctx,
                                     const struct wf_region *r);
-/* The same whether or not peers may reach it now: for a region that is being refreshed, which was
- * closed (keys made before do not name it), and for one that is enabled only if it is registered.
- */
+/* Like wf_region_nic_open, but also for a region that peers cannot reach yet. There are two such
+ * cases. A refresh ends the region's registration, then makes another; keys that were made before
+ * the refresh do not name the new registration. A WF_REGION_ONLY_NIC region is registered before it
+ * is enabled. */
 enum weft_status wf_region_nic_renew(struct wf_region_nic *n, struct weft_ctx *ctx,
                                      const struct wf_region *r);
-/* No NIC reaches the region when this returns. */
+/* End the registration. When wf_region_nic_close returns, no NIC can access the region. */
 void wf_region_nic_close(struct wf_region_nic *n);
 
-/* Fill in what [key] says of the registration. */
+/* Store in [key] the region's address for NICs and its NIC keys, or zeros if the region is not
+ * registered. */
 void wf_region_nic_key(struct wf_region_nic *n, struct wf_key *key);
 
 #endif

@@ -13,8 +13,8 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-/* Are all pages of [v] present, as [access] needs them? Asked in the way in which the owner's own
- * code will touch them. */
+/* Returns true if all pages of [v] are present and permit [access]. Asks the kernel to fault the
+ * pages in: for writing if [access] permits any kind of write, else for reading. */
 static bool is_backed(const struct iovec *v, unsigned access)
 {
     const unsigned writes = WEFT_REMOTE_WRITE | WEFT_RECV | WEFT_READ;
@@ -26,7 +26,9 @@ static bool is_backed(const struct iovec *v, unsigned access)
         return true;
     if (!madvise((void *)((uintptr_t)resident & ~(page - 1)), 1, advice))
         return false;
-    while (at < end) { /* before Linux 5.14 only unmapped pages are found (ENOMEM) */
+    /* The kernel is older than Linux 5.14, and does not know [advice]. mincore finds only unmapped
+     * pages (ENOMEM). */
+    while (at < end) {
         size_t n = WF_MIN((size_t)(end - at), sizeof resident * page);
         if (mincore((void *)at, n, resident))
             return false;

@@ -9,7 +9,8 @@
 #include "config/config.h"
 #include "core/path.h"
 
-/* If it is a region of this process: which endpoint reaches it, and does that count writes? */
+/* If [r] is a region of this process, store in [r] the name of the endpoint at the peer's address,
+ * and whether that endpoint counts writes. */
 static void here_look(struct wf_remote *r)
 {
     struct weft_ctx *ctx = r->pub.peer->ep->ctx;
@@ -28,7 +29,8 @@ static void here_look(struct wf_remote *r)
     wf_ctx_unlock(ctx);
 }
 
-/* Where local buffers are checked no access is inlined: hide the base from the inlined calls. */
+/* With WEFT_MR_LOCAL each access has to check its local buffers, but the inlined calls do not check
+ * them. So hide the base address: without an address the inlined calls call the library. */
 static void hide(struct wf_remote *r)
 {
     if (!r->pub.peer->ep->local || !r->pub.base)
@@ -47,7 +49,8 @@ static enum weft_status raw_map(struct wf_remote *r)
     status = peer->transport->remote_map(wf_peer_tpeer(peer), &r->key, &r->pub, &r->cookie);
     if (status == WEFT_PENDING)
         return status;
-    if (status == WEFT_EKEY) /* or the peer is lost, and this is the first to notice */
+    /* EKEY: the region was closed, or the peer is lost and this process has not noticed yet. */
+    if (status == WEFT_EKEY)
         return peer->transport->status(wf_peer_tpeer(peer)) ?: WEFT_EKEY;
     r->pub.length += r->key.first;
     r->is_mapped = status == WEFT_OK;
@@ -63,7 +66,8 @@ void wf_remote_unmap(struct wf_remote *r)
     r->cookie = NULL;
 }
 
-/* Only the name is known: the owner checks everything. */
+/* Make [r] a remote of which only the 64-bit key is known. The region's owner checks each
+ * access. */
 static enum weft_status name_map(struct wf_remote *r, uint64_t key)
 {
     struct weft_peer *peer = r->pub.peer;
@@ -78,11 +82,13 @@ static enum weft_status name_map(struct wf_remote *r, uint64_t key)
     r->pub.length = UINT64_MAX;
     r->pub.access = WEFT_REMOTE_READ | WEFT_REMOTE_WRITE;
     r->pub.gen = r->key.gen;
-    r->pub.gen_word = &r->key.gen; /* closing does not show here */
+    /* The word that is compared with [gen] never changes: this process does not notice that the
+     * region was closed. */
+    r->pub.gen_word = &r->key.gen;
     return peer->transport->status(wf_peer_tpeer(peer));
 }
 
-/* [r] is resolved: hand it to the caller. */
+/* Complete [r], which has been resolved, and store [r] in *out. */
 static void opened(struct wf_remote *r, struct weft_remote **out)
 {
     struct weft_peer *peer = r->pub.peer;
@@ -96,7 +102,8 @@ static void opened(struct wf_remote *r, struct weft_remote **out)
     *out = &r->pub;
 }
 
-/* raw_map that waits for the peer's process, without polling. Never PENDING. */
+/* Like raw_map, but waits for the answer of the peer's process, without polling. Never returns
+ * PENDING. */
 static enum weft_status raw_map_wait(struct wf_remote *r)
 {
     struct weft_peer *peer = r->pub.peer;
@@ -110,7 +117,8 @@ static enum weft_status raw_map_wait(struct wf_remote *r)
     return status;
 }
 
-/* Resolving [r] ended with [status]: hand it to the caller, or free it. */
+/* End the resolving of [r], whose result is [status]. On OK stores [r] in *out, else frees [r].
+ * Returns [status]. */
 static enum weft_status conclude(struct wf_remote *r, enum weft_status status,
                                  struct weft_remote **out)
 {
@@ -134,7 +142,8 @@ static struct wf_remote *remote_new(struct weft_peer *peer)
     return r;
 }
 
-/* A remote that is not resolved yet. OK | EINVAL | ENOMEM | ... */
+/* Make a remote for the raw key [key], without resolving it. Returns OK | EINVAL | EVERSION |
+ * ENOMEM */
 static enum weft_status raw_new(struct weft_peer *peer, const void *key, size_t key_len,
                                 struct wf_remote **out)
 {
@@ -165,8 +174,8 @@ enum weft_status weft_remote_open(struct weft_peer *peer, const void *key, size_
 
 /* ---- without waiting ---- */
 
-/* The peer's process was asked for [r]: make a request that waits for the answer. PENDING, or a
- * failure, after which [r] is freed. */
+/* The peer's process was asked for the region of [r] and has not answered. Make a request that
+ * waits for the answer. Returns PENDING, or a failure, after which [r] is freed. */
 static enum weft_status open_later(struct wf_remote *r, struct weft_remote **out,
                                    struct weft_op *op)
 {
@@ -270,7 +279,7 @@ enum weft_status weft_remote_close(struct weft_remote *remote)
     enum weft_status status = wf_ep_enter(peer ? peer->ep : NULL);
     if (status != WEFT_OK)
         return status;
-    if (r->closed) /* kept, for operations still use it */
+    if (r->closed) /* closed before, but operations still use the memory */
         return wf_ep_left(peer->ep, wf_fork_gen_error(WF_FORK_GEN_CLOSED));
     r->closed = true;
     wf_remote_unmap(r);
@@ -280,8 +289,9 @@ enum weft_status weft_remote_close(struct weft_remote *remote)
     return wf_ep_left(peer->ep, WEFT_OK);
 }
 
-/* Why an access to [r] failed or may not be made. EKEY: the region was closed. The transport knows
- * whether the peer is lost instead, which wipes its generation words, too. */
+/* Returns why an access to [r] failed or is not allowed. If the generation word has changed, either
+ * the region was closed (EKEY), or the peer is lost, which changes the word, too. The transport
+ * knows which. */
 enum weft_status weft_remote_why_(const struct weft_remote *r, uint64_t offset, uint64_t len,
                                   unsigned access)
 {
@@ -294,7 +304,7 @@ enum weft_status weft_remote_why_(const struct weft_remote *r, uint64_t offset, 
     if ((r->access & access) != access)
         return WEFT_EACCESS;
     if (__atomic_load_n(r->gen_word, __ATOMIC_ACQUIRE) == r->gen)
-        return WEFT_OK; /* cannot be: generations only increase */
+        return WEFT_OK; /* cannot happen: generations only increase */
     r->peer->refused = r->peer->transport->status(wf_peer_tpeer(r->peer));
     return r->peer->refused ? r->peer->refused : WEFT_EKEY;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Peers' regions as the core keeps them. */
+/* Remotes: what the core keeps about the regions of peers. */
 #ifndef WF_CORE_REMOTE_H
 #define WF_CORE_REMOTE_H
 
@@ -8,23 +8,30 @@
 
 #include "core/core.h"
 
-/* A remote; the public part first, which the inlined calls see alone. */
+/* A remote: a region of a peer, as this process accesses it. The public part [pub] is first; the
+ * inlined calls of the public header know no other part. */
 struct wf_remote {
     struct weft_remote pub;
     struct wf_key key;
-    uint64_t sent;                /* key.gen mixed with this side's authorization, as the owner
-                                   * checks it */
-    uint32_t refs;                /* requests, and the application */
-    void *cookie;                 /* the transport's */
-    bool is_mapped;               /* by the transport */
-    bool closed;                  /* by the application */
-    bool counted;                 /* a region of this process: the flag of its endpoint */
-    bool by_nic;                  /* puts are WF_PATH_NIC and may go by the first of its keys, local
-                                   * memory is not checked, and one thread uses the endpoint */
-    struct wf_put_ring *put_ring; /* of its peer, if short puts have begun in it; else null */
-    uint64_t nic_base;            /* what the NICs call offset 0 */
-    uint64_t ep;                  /* a region of this process: wf_mem_ep_name of its endpoint */
-    struct weft_remote mapped;    /* pub with its base, where that is hidden (WEFT_MR_LOCAL) */
+    /* key.gen XOR this endpoint's authorization digest. Requests carry the result, and the owner
+     * checks it. */
+    uint64_t sent;
+    uint32_t refs;  /* requests, and the application */
+    void *cookie;   /* the transport's */
+    bool is_mapped; /* by the transport */
+    bool closed;    /* by the application */
+    /* for a region of this process: true if the endpoint at the peer's address counts writes */
+    bool counted;
+    /* True if short puts may use the put ring: NICs do the puts, the first key of the region is
+     * valid, local buffers are not checked (WEFT_MR_LOCAL), and one thread uses the endpoint. */
+    bool by_nic;
+    /* the put ring of the peer, once a short put to this region has used it; else null */
+    struct wf_put_ring *put_ring;
+    uint64_t nic_base; /* the address that NICs use for the region's offset 0 */
+    /* for a region of this process: wf_mem_ep_name of the endpoint at the peer's address */
+    uint64_t ep;
+    /* a copy of [pub] with the base address, if [pub] hides it (WEFT_MR_LOCAL); else zero */
+    struct weft_remote mapped;
 };
 
 static inline struct wf_remote *wf_remote_of(const struct weft_remote *r)
@@ -39,17 +46,20 @@ static inline void wf_remote_unref(struct wf_remote *r)
         r->pub.peer = &wf_closed_peer;
 }
 
-/* The NICs do not reach it any more. */
+/* Stop using the NICs for [r]. */
 static inline void wf_remote_no_nic(struct wf_remote *r)
 {
     memset(r->key.nic_key, 0, sizeof r->key.nic_key);
     r->by_nic = false;
-    if (r->put_ring) /* if null: other threads may read it, of a locked endpoint */
+    /* If the endpoint is locked, put_ring is always null, and other threads may be reading it.
+     * Storing null again would be a data race. */
+    if (r->put_ring)
         r->put_ring = NULL;
 }
 
-/* May a transport move its bytes from memory to memory? Not if pages may be missing: a socket finds
- * that out too late. */
+/* Returns true if a transport may move the region's bytes directly between memory and socket.
+ * Returns false if pages of the region may be missing: a socket call finds a missing page only
+ * after a part of the message was sent. */
 static inline bool wf_remote_can_bulk(const struct wf_remote *r)
 {
     return !(r->key.flags & WF_KEY_UNBACKED);
@@ -61,16 +71,19 @@ static inline bool wf_remote_has_nic(const struct wf_remote *r)
     return wf_key_has_nic(&r->key) && r->pub.peer->caps & WF_CAP_NIC;
 }
 
-/* The mapped region to copy to and from: pub, or what it hides. Null: it is not mapped. */
+/* Returns the public structure that has the base address of the mapping: [pub], or [mapped] if
+ * [pub] hides that address. Returns NULL if the region is not mapped. */
 static inline struct weft_remote *wf_remote_mapped(const struct wf_remote *r)
 {
     struct wf_remote *w = (struct wf_remote *)(uintptr_t)r;
     return r->mapped.base ? &w->mapped : r->pub.base ? &w->pub : NULL;
 }
 
-/* Unmap [r] if it is mapped, or stop asking for it. */
+/* Unmap [r] if it is mapped. If the peer's process was asked for the mapping and has not answered,
+ * withdraw the question. */
 void wf_remote_unmap(struct wf_remote *r);
-/* struct wf_tep_events: regions that were asked for may be mapped now. */
+/* The function [mapped] of struct wf_tep_events. Called when a peer's process has answered. Tries
+ * again to map the regions that are being opened. */
 void wf_remote_answered(void *owner);
 
 #endif

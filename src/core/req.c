@@ -11,7 +11,7 @@
 
 #define INDEX_MASK ((1u << WF_REQ_INDEX_BITS) - 1)
 #define NEXT_USE (UINT64_C(1) << WF_REQ_INDEX_BITS) /* of the same index, in an id */
-#define CHUNK 64                                    /* requests, or receives, allocated at a time */
+#define CHUNK 64                                    /* requests or receives in one allocation */
 
 void wf_reqs_init(struct weft_ep *ep)
 {
@@ -118,11 +118,11 @@ void wf_req_free(struct wf_req *req)
         req->peer->flow->nreqs--;
     req->peer = NULL;
     req->kind = WF_REQ_FREE;
-    req->id += NEXT_USE; /* what outlives this operation does not find the next one */
+    req->id += NEXT_USE; /* an old id does not find the next operation at this index */
     t->used--;
     t->bounded -= req->bounded;
     if (req->id >= NEXT_USE)                     /* else the index has no more ids */
-        wf_list_prepend(&t->free, &req->queued); /* first, for its lines are in the cache */
+        wf_list_prepend(&t->free, &req->queued); /* first, because it is still in the cache */
 }
 
 void wf_op_end(struct weft_ep *ep, struct weft_op *op, enum weft_status status)
@@ -131,7 +131,7 @@ void wf_op_end(struct weft_ep *ep, struct weft_op *op, enum weft_status status)
     void (*done)(struct weft_op *) = op->done;
     op->entry_ = NULL;
     __atomic_store_n(&op->status, (int32_t)status,
-                     __ATOMIC_RELEASE); /* any thread may wait in weft_op_wait */
+                     __ATOMIC_RELEASE); /* release: a waiter sees the results with the status */
     if (!done)
         return;
     ep->busy = true;

@@ -1,27 +1,33 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Requests: the operations in flight of an endpoint. An operation that is not complete when its
- * call returns has a request. Its messages leave when there is room (flow.h), its answers name the
- * request by its id, and its end fills in the caller's weft_op.
+/* Requests: the operations of an endpoint that are in flight. An operation that is not complete
+ * when its call returns has a request. The request's messages leave when the transport has room
+ * (flow.h). The peer's answers carry the request's id. When the operation ends, the core stores its
+ * status in the caller's weft_op.
  *
- * Ids. A request's id is its index in the table and the number of operations that used this index
- * before it: 24 and 40 bits, which never come again at this endpoint, since an index is retired
- * with its last id. All 64 bits are kept by whatever can outlive an operation, which then finds no
- * request: an OFFER and what its receiver sends for it (OFFER ANSWER, DONE, FETCH), for the
- * receiver need not know that the sender's operation failed; a fragment's order; the payload that a
- * transport has still to send.
+ * Ids. An id consists of the request's index in the table (24 bits) and the number of earlier
+ * operations that used the index (40 bits). An id never comes again at an endpoint: when all ids of
+ * an index have been used, the index is not used again. References that can outlive an operation
+ * hold all 64 bits, and a lookup after the end of the operation finds no request. These references
+ * are:
+ *  - An OFFER, which announces a long tagged message, and the receiver's messages about it (OFFER
+ *    ANSWER, DONE, FETCH). The receiver may not know that the sender's operation has failed.
+ *  - The order of a fragment (weft/frag.h).
+ *  - The payload of a bulk message (bulk.h) that the transport has not sent yet.
  *
- * Replies and NIC operations carry the low 32 bits, for they cannot outlive the operation:
- *  - Each reply belongs to one message, and each NIC operation is reported once (transport.h: rule
- *    4, nic_op_done). Both are counted in [unanswered], and a request ends only when that is 0,
- *    whatever failed before: wf_req_start and flow_push keep a request that fails while some are
- *    outstanding; answer_count and wf_msg_on_piece wait for the last.
- *  - Only the loss of its peer handle ends a request earlier (wf_flow_down). After that the
- *    transport delivers no reply to that handle's messages and reports none of its NIC operations
- *    (rule 5, nic_op_done); a handle opened later has connections of its own.
- * A lying peer may answer one request by the id of another, but only by that of a request to
- * itself (wf_ctl_is_reply_to).
+ * All other replies, and NIC operations, hold only the low 32 bits of an id, because they cannot
+ * outlive the operation:
+ *  - Each reply answers one message, and each NIC operation is reported once (transport.h: rule 4,
+ *    nic_op_done). [unanswered] counts both, and a request ends only when [unanswered] is 0. If a
+ *    request fails earlier, wf_req_start and flow_push keep the request, and the last answer ends
+ *    it (answer_count, wf_msg_on_piece).
+ *  - Only the loss of the peer handle ends a request earlier (wf_flow_down). After the loss the
+ *    transport delivers no reply to the messages of that handle and reports none of its NIC
+ *    operations (rule 5, nic_op_done). A handle that is opened later has its own connections.
  *
- * One owner, the endpoint's. */
+ * A malicious peer can answer one request with the id of another request. It can do this only with
+ * requests to that same peer, because wf_ctl_is_reply_to checks the peer.
+ *
+ * Only the endpoint's owner touches requests. */
 #ifndef WF_CORE_REQ_H
 #define WF_CORE_REQ_H
 
@@ -42,25 +48,27 @@ struct wf_remote;
 enum wf_req_kind {
     WF_REQ_FREE,
     WF_REQ_SEND,  /* a whole tagged message that waits for room */
-    WF_REQ_OFFER, /* a tagged message that its receiver copies */
-    WF_REQ_DONE,  /* reports to the sender of an offer that it was copied */
-    WF_REQ_COPY,  /* a receive that copies an offered message */
+    WF_REQ_OFFER, /* a long tagged message, which its receiver copies */
+    WF_REQ_DONE,  /* tells the sender of a long tagged message that the receiver has copied it */
+    WF_REQ_COPY,  /* a receive that copies a long message from its sender */
     WF_REQ_PUT,
     WF_REQ_GET,
     WF_REQ_ATOMIC,
     WF_REQ_LONG,
-    WF_REQ_SIGNAL, /* a put, then an atomic on the signal's word, whose region args name */
+    WF_REQ_SIGNAL, /* a put, then an atomic on a signal word, whose region u.rma.args names */
     WF_REQ_FLUSH,
     WF_REQ_OPEN, /* of a region: remote.c */
     WF_REQ_LATE, /* a detached request: later.c */
 };
 
-/* A write in several pieces to a region with a counter counts once, when all pieces are written:
- * then a message without bytes has its owner count. */
+/* The state of a write whose region may have a counter. The counter must count each write once. If
+ * a write has several pieces, the initiator sends a message without bytes after all pieces are
+ * written, and the region's owner adds 1 when it handles that message. WANTED: the region has a
+ * counter. DUE: all pieces are written. SENT: the message was sent. */
 enum wf_count { WF_COUNT_NONE, WF_COUNT_WANTED, WF_COUNT_DUE, WF_COUNT_SENT };
 
-/* A posted receive that no message has matched. Not a request, since it has nothing to send, and
- * most receives never need one. */
+/* A posted receive that no message has matched yet. It is not a struct wf_req: a receive has
+ * nothing to send before a long message matches it. */
 struct wf_recv {
     struct wf_match_recv match; /* its source is a struct wf_sender */
     struct weft_op *op;
@@ -70,18 +78,22 @@ struct wf_recv {
     struct wf_recv *next; /* in the list of free ones */
 };
 
-/* weft_op.entry_ of a posted receive: its address + 1. */
+/* weft_op.entry_ of a posted receive is the address of its struct wf_recv plus WF_RECV_MARK. */
 #define WF_RECV_MARK 1u
 
 struct wf_req {
-    struct wf_list issued;  /* flow->issued; alone if the application did not start it */
-    struct wf_list queued;  /* flow->queue; COPY: ep->copying; OPEN: ep->opening; else alone */
-    struct wf_list on_loss; /* flow->on_loss; a FLUSH: alone */
+    /* item of flow->issued; in no list if the application did not start the request */
+    struct wf_list issued;
+    /* item of flow->queue, ep->copying (COPY), ep->opening (OPEN), the free list, or no list */
+    struct wf_list queued;
+    struct wf_list on_loss; /* item of flow->on_loss; a FLUSH is in no list */
     struct weft_ep *ep;
     struct weft_peer *peer;
-    struct weft_op *op;       /* may be null */
-    struct wf_remote *remote; /* of PUT to SIGNAL and OPEN: a reference */
-    uint64_t id;              /* index | earlier uses of the index << WF_REQ_INDEX_BITS */
+    struct weft_op *op; /* may be null */
+    /* a counted reference, if the kind is OPEN or one from PUT through SIGNAL; otherwise NULL */
+    struct wf_remote *remote;
+    /* index in the table | number of earlier uses of that index << WF_REQ_INDEX_BITS */
+    uint64_t id;
     uint8_t kind;
     uint8_t path;   /* enum wf_path: how its bytes go */
     bool word_sent; /* SIGNAL: its atomic was sent */
@@ -90,7 +102,7 @@ struct wf_req {
     uint32_t unanswered;
     struct wf_iov mem;     /* the caller's memory */
     uint64_t len;          /* bytes of the operation */
-    uint64_t sent, copied; /* of these: requested; done */
+    uint64_t sent, copied; /* bytes sent or asked for so far; bytes received so far (COPY) */
     union {
         struct {
             uint64_t tag;
@@ -98,7 +110,7 @@ struct wf_req {
         struct {
             uint64_t tag, full; /* full: length that was sent */
             struct wf_sender *sender;
-            struct wf_iov from; /* addresses in the sender's process */
+            struct wf_iov from; /* buffers at addresses of the sender's process */
             uint64_t id;        /* of the sender's request */
         } copy;
         struct {
@@ -112,14 +124,15 @@ struct wf_req {
             struct weft_remote **out;
         } open;
         struct {
-            struct wf_sender *sender; /* of the detached request; a reference */
+            struct wf_sender *sender; /* who sent the detached request; a counted reference */
             uint32_t reply_max;       /* bytes */
             uint8_t request_handler, request_nargs;
             uint8_t message_nargs; /* 0: no reply yet */
             uint32_t request_args[WEFT_AM_FAILED_ARGS];
             uint32_t message_args[1 + WEFT_AM_LATER_MAX_ARGS];
-            const void *data;   /* the reply's payload; allocated once the message waits for room */
-            uint64_t queued_ns; /* since then it waits */
+            /* the reply's payload; a copy made by Weft, if the message waits for room */
+            const void *data;
+            uint64_t queued_ns; /* time at which the message began to wait for room */
         } late;
         struct {
             uint64_t offset, gen;
@@ -129,7 +142,9 @@ struct wf_req {
             uint32_t args[WEFT_AM_MAX_ARGS];
             uint8_t operation, type;
             uint8_t count; /* enum wf_count */
-            bool ordered;  /* a fragment's put, which follows [order] */
+            /* true for the put of a fragment (weft/frag.h): the receiver writes the bytes after it
+             * has delivered the message that [order] names */
+            bool ordered;
             struct wf_order order;
             uint64_t operand, compare, *fetched;
         } rma;
@@ -138,20 +153,26 @@ struct wf_req {
 
 #define WF_REQ_INDEX_BITS 24
 
-/* wf_config()->ops bounds the operations that the application starts: sends, puts, gets, atomics,
- * signals, long messages and flushes. Three others have a request whenever there is memory:
- *  - a receive that a long message has matched (COPY, then DONE), which ends the sender's
- * operation: two sides whose tables are full of sends to each other could otherwise never end any;
- *  - a detached request, which has a limit of its own (WEFT_LATE_REPLIES);
- *  - a put by NICs that messages do again, for all requests may be flushes that wait for it.
- * Answers need no request. */
+/* wf_config()->ops limits how many requests the application's operations have at a time: sends,
+ * puts, gets, atomics, signals, long messages, flushes, and openings of regions. Three kinds of
+ * requests do not count, and are made as long as there is memory:
+ *  - A receive that a long message has matched (COPY, then DONE). Its DONE ends the sender's
+ *    operation. If it counted, two endpoints whose tables are full of sends to each other could
+ *    never end any of them.
+ *  - A detached request, one whose reply is sent after its handler has returned. It has its own
+ *    limit (WEFT_LATE_REPLIES).
+ *  - A put that is repeated by messages, because its NIC operation was lost. If it counted, a table
+ *    full of flushes that wait for the put could never become empty.
+ *
+ * An answer to a peer's message needs no request. */
 struct wf_req_table {
     struct wf_req **by_index;
     uint32_t room;    /* of by_index */
-    uint32_t created; /* requests there are, used or free */
+    uint32_t created; /* requests allocated so far, used or free */
     uint32_t used;
-    uint32_t bounded; /* of the used ones: wf_config()->ops at most */
-    bool redo;        /* new requests do again what had begun: they are not bounded */
+    uint32_t bounded; /* used requests that count; at most wf_config()->ops */
+    /* set while a request is made that repeats a lost put; such a request does not count */
+    bool redo;
     struct wf_list free;
     struct wf_recv *recvs; /* free receives */
     struct wf_list chunks; /* of receives */
@@ -160,41 +181,44 @@ struct wf_req_table {
 void wf_reqs_init(struct weft_ep *ep);
 void wf_reqs_fini(struct weft_ep *ep);
 
-/* A new request to [peer]; null: too many are in flight (ELIMIT) or no memory, see *why.
- * [issued]: the application started it, so that a flush waits for it. */
+/* Make a request to [peer], which may be NULL (see wf_req_bind). If [issued], the application
+ * started the operation, and a flush waits for it. Returns NULL and sets *why to ELIMIT if too many
+ * operations are in flight, or to ENOMEM. */
 struct wf_req *wf_req_new(struct weft_ep *ep, struct weft_peer *peer, enum wf_req_kind kind,
                           struct weft_op *op, bool issued, enum weft_status *why);
-/* Make a request that has no peer one to [peer]. OK | ENOMEM */
+/* Make [peer] the peer of a request that has no peer yet. Returns OK | ENOMEM */
 enum weft_status wf_req_bind(struct wf_req *req, struct weft_peer *peer);
 /* Free a request that was never started, or that is over. */
 void wf_req_free(struct wf_req *req);
-/* It is over: free it, then run the op's done. */
+/* End the operation of [req]: free the request, then complete its weft_op with [status]. */
 void wf_req_end(struct wf_req *req, enum weft_status status);
 
-/* The request [id], whatever its kind; null: its operation is over. */
+/* Returns the request with the id [id], of any kind, or NULL if that operation is over. */
 struct wf_req *wf_req_get(struct weft_ep *ep, uint64_t id);
-/* The request [id] of kind [kind], or null. */
+/* Returns the request with the id [id] if its kind is [kind], else NULL. */
 struct wf_req *wf_req_find(struct weft_ep *ep, uint64_t id, enum wf_req_kind kind);
-/* The request whose id has the low bits [word], which a reply or a NIC operation brought; or null.
- */
+/* Returns the request whose id has the low 32 bits [word], or NULL. [word] came with a reply or
+ * with the end of a NIC operation. */
 struct wf_req *wf_req_by_word(struct weft_ep *ep, uint32_t word);
 
-/* Complete [op]: the last step of an operation. */
+/* Complete [op], the last step of an operation: store [status] in it and call its function
+ * [done]. */
 void wf_op_end(struct weft_ep *ep, struct weft_op *op, enum weft_status status);
 
-/* What a public call that was given [op] returns: after OK, op->status is OK, too. */
+/* Returns what a public call that was given [op] returns. If [status] is OK, stores OK in [op],
+ * too. */
 static inline enum weft_status wf_op_result(struct weft_op *op, enum weft_status status)
 {
     return status == WEFT_OK ? weft_op_ok_(op) : status;
 }
 
-/* A receive; null: no memory. */
+/* Returns a receive, or NULL if there is no memory. */
 struct wf_recv *wf_recv_new(struct weft_ep *ep);
 static inline void wf_recv_free(struct wf_req_table *t, struct wf_recv *r)
 {
     if (r->mem.v != &r->mem.one)
         wf_iov_clear(&r->mem);
-    r->op = NULL; /* weft_msg_cancel compares it */
+    r->op = NULL; /* weft_msg_cancel must not find the old weft_op here */
     r->next = t->recvs;
     t->recvs = r;
 }

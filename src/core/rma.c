@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Puts, gets, atomics and flushes, as the application calls them. */
+/* Puts, gets, atomics and flushes: the application's calls. */
 #include "core/rma.h"
 
 #include <stdlib.h>
@@ -61,8 +61,8 @@ struct wf_req *wf_rma_req_new(struct wf_remote *r, enum wf_req_kind kind, uint64
     return req;
 }
 
-/* Begin a put in the ring of short ones. PENDING | ENOMEM | OK: nothing began, a request is needed
- */
+/* Begin a put in the ring of short puts. Returns PENDING if the put has begun, ENOMEM, or OK if
+ * nothing has begun and the put needs a request. */
 static enum weft_status put_short(struct wf_remote *r, uint64_t offset, const struct iovec *iov,
                                   struct weft_op *op)
 {
@@ -127,7 +127,9 @@ enum weft_status wf_rma_put_ordered(struct wf_remote *r, uint64_t offset, const 
                                     size_t len, struct weft_op *op, struct wf_order *order,
                                     uint64_t *req_id)
 {
-    /* Not bulk where a put might have to begin again, for its successors could overtake it then. */
+    /* Some regions do not permit bulk messages, whose payload the transport stores itself. For such
+     * a region the put would be sent a second time, in pieces, and later fragments could overtake
+     * the pieces. So use bulk messages only if the raw key shows that the region permits them. */
     bool bulk = wf_peer_can_bulk(r->pub.peer) && wf_remote_can_bulk(r) && r->is_mapped;
     enum wf_path path = bulk ? WF_PATH_BULK : WF_PATH_PIECES;
     enum weft_status status = r->pub.peer->status;
@@ -150,7 +152,9 @@ enum weft_status wf_rma_put_ordered(struct wf_remote *r, uint64_t offset, const 
     return status;
 }
 
-/* One copy by the kernel, between two checks of the generation. EUNREACH: not allowed */
+/* Get by one copy through the kernel. The region's generation is checked before and after the copy,
+ * so that bytes of a closed region are not returned. Returns EUNREACH if the kernel does not allow
+ * the copy. */
 static enum weft_status get_pull(struct wf_remote *r, uint64_t offset, const struct wf_iov *mem,
                                  size_t len)
 {
@@ -208,7 +212,8 @@ static enum weft_status get_begun(struct wf_remote *r, uint64_t offset, const st
     return status;
 }
 
-/* Put ([to]) or get in another way than the inlined copy, or find out what is wrong. */
+/* Do a put ([to] is true) or a get that the inlined code did not do, or return why it is
+ * refused. */
 static enum weft_status not_inlined(struct weft_remote *r, uint64_t offset, const struct iovec *iov,
                                     unsigned count, size_t len, struct weft_op *op, bool to)
 {
@@ -238,8 +243,8 @@ static __attribute__((noinline)) enum weft_status put_after_all(const struct wf_
     return put_slower(&put->remote->pub, put->offset, put->src, put->len, put->op);
 }
 
-/* The short way into the put ring; any other put, and what is wrong with one, is left to
- * put_slower. */
+/* The fast path into the put ring. put_slower does all other puts, and returns the failure if a
+ * check fails. */
 enum weft_status weft_put_slow_(struct weft_remote *remote, uint64_t offset, const void *src,
                                 size_t len, struct weft_op *op)
 {
@@ -289,7 +294,8 @@ enum weft_status weft_getv(struct weft_remote *r, uint64_t offset, const struct 
     return wf_op_result(op, status);
 }
 
-/* Why no path does an atomic: the NIC has refused the region before, or does no such atomics. */
+/* Returns why no path does an atomic. EKEY: the NIC has refused the region's key before. ENOSYS:
+ * NICs have no such atomic. */
 static enum weft_status no_atomic(const struct wf_remote *r)
 {
     return wf_key_has_nic(&r->key) ? WEFT_ENOSYS : WEFT_EKEY;

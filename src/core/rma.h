@@ -1,52 +1,58 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Puts, gets and atomics: everything about them that is not inlined in the application. Where a
- * region is not mapped, NICs reach it, or its owner acts on messages.
+/* Puts, gets and atomics, except what is inlined in the application. If a region is not mapped
+ * here, NICs access it, or the region's owner accesses it when a message asks for that.
  *
- *   rma.c         what the application calls
- *   rma_signal.c  signals and long messages, as it calls them
- *   rma_copy.c    regions that are copied to and from here, mapped or of this process
- *   rma_send.c    pushes: NIC operations and messages
+ *   rma.c         the application's calls
+ *   rma_signal.c  the application's calls for signals and long active messages
+ *   rma_copy.c    copies to and from mapped regions and regions of this process
+ *   rma_send.c    sending: NIC operations and messages
  *   rma_target.c  the region's owner: handlers of requests
- *   rma_answer.c  the initiator again: answers, ends of NIC operations */
+ *   rma_answer.c  the initiator: handlers of answers, ends of NIC operations */
 #ifndef WF_CORE_RMA_H
 #define WF_CORE_RMA_H
 
 #include "core/path.h"
 
-/* The push (flow.h) of PUT to SIGNAL. */
+/* The push function (flow.h) of requests whose kind is one from PUT through SIGNAL. Sends the
+ * unsent messages of [req]. */
 enum weft_status wf_rma_push(struct wf_req *req);
-/* Has it bytes left to send, or the message that has them counted? */
+/* Returns true if some bytes of [req] are unsent, or the message that makes the owner count the
+ * write is due. */
 static inline bool wf_rma_has_bytes(const struct wf_req *req)
 {
     return req->sent < req->len || req->u.rma.count == WF_COUNT_DUE;
 }
 
-/* May an operation begin that needs a message? Checks what the inlined calls check, and that no
- * handler is running. Entered on OK. */
+/* Check that an operation by messages may begin: range, rights and generation, as the inlined calls
+ * check them; the state of the peer; and that no handler is running. If it returns OK, the endpoint
+ * is entered, and the caller has to call wf_ep_leave. */
 enum weft_status wf_rma_begin_message(const struct weft_remote *r, uint64_t offset, uint64_t len,
                                       unsigned access);
-/* The same for an operation that is inlined where the region is mapped: there its check has failed,
- * and this finds out why. */
+/* Like wf_rma_begin_message, for an operation that the inlined code has not done. If the region is
+ * mapped, a check in the inlined code has failed; then wf_rma_begin returns the reason. */
 enum weft_status wf_rma_begin(const struct weft_remote *r, uint64_t offset, uint64_t len,
                               unsigned access);
-/* Why an access to [r] was refused; never OK. */
+/* Returns why an access to [r] was refused. Never returns OK. */
 enum weft_status wf_rma_refused(const struct weft_remote *r, uint64_t offset, uint64_t len,
                                 unsigned access);
-/* A request of the application's on [r]; null: *why. */
+/* Make a request for an operation of the application on [r]. Returns NULL and sets *why if that
+ * fails. */
 struct wf_req *wf_rma_req_new(struct wf_remote *r, enum wf_req_kind kind, uint64_t offset,
                               uint64_t len, struct weft_op *op, enum weft_status *why);
 
-/* A put whose connection was lost: have messages do it, before what was started later. OK | ENOMEM
- * | ELIMIT */
+/* Repeat by messages a short put whose connection was lost. The put's request becomes the first of
+ * flow->issued, so that flushes wait for it. Returns OK | ENOMEM | ELIMIT */
 enum weft_status wf_rma_put_again(struct wf_remote *r, uint64_t offset, const void *src, size_t len,
                                   struct weft_op *op);
-/* Put by messages whatever the path, after *order. Then *order is that of the last piece, or, if
- * PENDING, the order is that of the request *req_id. As weft_put. */
+/* Put by messages, whatever the path of the region, after the message that *order names. *req_id
+ * becomes the id of the put's request, which holds the order of the last piece sent. Returns what
+ * weft_put returns. */
 enum weft_status wf_rma_put_ordered(struct wf_remote *r, uint64_t offset, const void *src,
                                     size_t len, struct weft_op *op, struct wf_order *order,
                                     uint64_t *req_id);
 
-/* The GET to which the GOT with these arguments belongs, a reply to [token]; or null. */
+/* Find the request that asked for a GOT, the answer to a GET. [args] are the arguments of the GOT,
+ * [token] is the transport's record of it. Returns NULL if no request waits for the GOT. */
 struct wf_req *wf_rma_got_by(struct weft_ep *ep, const struct wf_token *token, const uint32_t *args,
                              unsigned nargs);
 /* struct wf_tep_events */

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Puts, gets and atomics: answers and ends of NIC operations, at the initiator. */
+/* Puts, gets and atomics at the initiator: handlers of answers, and the ends of NIC operations. */
 #include "core/rma.h"
 
 #include "core/rma_wire.h"
 
-/* The request [id] to the peer of [token], if it waits for an answer. A request whose bytes NICs
- * move does not, so that no answer ends it while they write; but a SIGNAL waits for the answer to
- * its atomic. */
+/* Find the request that an answer names. [id] is the low 32 bits of the request's id, [token] is
+ * the transport's record of the answer. Returns NULL if the request does not exist, belongs to
+ * another peer, or waits for no answer. A request whose bytes are moved by NICs waits for no
+ * answer, so a false answer cannot end it. An exception is a SIGNAL that has sent its atomic, which
+ * is always a message. */
 static struct wf_req *asked(struct weft_ep *ep, const struct wf_token *token, uint32_t id)
 {
     struct wf_req *req = wf_req_by_word(ep, id);
@@ -30,8 +32,8 @@ static void note_status(struct wf_req *req, const struct weft_am *am)
         req->status = (int16_t)wf_status_of(am->args[1]);
 }
 
-/* Have messages do what the NICs did not do, or may not have done: a put or get may be done twice.
- * If the region was closed, its owner reports that. */
+/* Repeat by messages a put or get of which the NICs may not have moved all bytes. Some bytes may be
+ * moved twice. If the region was closed, the owner's answer says so. */
 static bool nic_fall_back(struct wf_req *req)
 {
     if (req->status != WEFT_EKEY && req->status != WEFT_EUNREACH)
@@ -43,7 +45,9 @@ static bool nic_fall_back(struct wf_req *req)
     return true;
 }
 
-/* The owner may not copy from here, or sockets cannot use its memory: send all of it in pieces. */
+/* Repeat a failed request in another way. If the owner may not copy from this process (PULL), or
+ * sockets cannot use the region's memory (BULK), all bytes are sent in pieces. Returns false if the
+ * failure is final. */
 static bool fall_back(struct wf_req *req)
 {
     if (req->path == WF_PATH_NIC && !req->word_sent)
@@ -104,7 +108,7 @@ void wf_rma_on_got(const struct weft_am *am)
     note_status(req, am);
     at = wf_word64(am->args + 2);
     if (!req->status && wf_ctl_len(am) != n)
-        req->status = WEFT_EKEY; /* the region was closed before all bytes were sent */
+        req->status = WEFT_EKEY; /* the owner closed the region before it had sent all bytes */
     if (!req->status && (n > req->len || at > req->len - n))
         req->status = WEFT_EPROTO;
     if (!req->status && am->data) {
@@ -114,7 +118,9 @@ void wf_rma_on_got(const struct weft_am *am)
     answer_count(req);
 }
 
-/* An atomic that was not done is pushed again; one that may have been done is not. */
+/* The NIC has reported the end of an atomic. If the NIC did not do the atomic (EUNREACH), send the
+ * atomic again. If the NIC may have done it (ELOST), the request fails, because the atomic must not
+ * be done twice. */
 static void atomic_done(struct wf_req *req, enum weft_status status, uint64_t old)
 {
     req->unanswered--;
@@ -136,7 +142,9 @@ void wf_rma_nic_op_done(void *owner, uint32_t id, enum weft_status status, uint6
     if (!req || req->kind < WF_REQ_PUT || req->kind > WF_REQ_SIGNAL || !req->unanswered)
         return;
     if (status == WEFT_EKEY)
-        wf_remote_no_nic(req->remote); /* its owner reports what is wrong with it */
+        /* The peer's NIC refused the region's key. Messages are used instead, and the owner's
+         * answer says why. */
+        wf_remote_no_nic(req->remote);
     if (req->kind == WF_REQ_ATOMIC) {
         atomic_done(req, status, old);
         return;

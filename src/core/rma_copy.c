@@ -34,7 +34,8 @@ static enum weft_status here_use(const struct wf_remote *r, uint64_t offset, siz
     return wf_mem_use(&r->pub.peer->ep->ctx->mem, &want, region);
 }
 
-/* Copy [n] bytes of [mem] from [at] on, a span at a time. */
+/* Copy [n] bytes between [mem], from its byte [at] on, and the region, from [offset] on. If [to] is
+ * true, the region is the destination. */
 static enum weft_status here_piece(const struct wf_region *region, uint64_t offset,
                                    const struct wf_iov *mem, uint64_t at, size_t n, bool to)
 {
@@ -52,14 +53,15 @@ static enum weft_status here_piece(const struct wf_region *region, uint64_t offs
     return WEFT_OK;
 }
 
-/* Hold the region open and copy. [to]: from [mem] into it. */
+/* Copy between [mem] and a region of this process, which stays open during each piece. If [to] is
+ * true, the region is the destination. */
 static enum weft_status here_copy(const struct wf_remote *r, uint64_t offset,
                                   const struct wf_iov *mem, size_t len, bool to)
 {
     struct wf_mem *m = &r->pub.peer->ep->ctx->mem;
     for (uint64_t at = 0; at < len;) {
         size_t n =
-            WF_MIN(len - (size_t)at, WF_PULL_MAX); /* closing the region waits for one such piece */
+            WF_MIN(len - (size_t)at, WF_PULL_MAX); /* closing the region has to wait for a piece */
         struct wf_region *region;
         uint64_t answer;
         enum weft_status status =
@@ -103,7 +105,8 @@ static enum weft_status here_atomic(const struct wf_remote *r, uint64_t offset, 
 
 /* ---- mapped regions ---- */
 
-/* What the inlined calls do, on memory that may be hidden from them (WEFT_MR_LOCAL). */
+/* Copy to or from a mapped region, as the inlined calls do. With WEFT_MR_LOCAL the base address is
+ * hidden from the inlined calls, so they come here. */
 static enum weft_status mapped_copy(const struct wf_remote *r, uint64_t offset,
                                     const struct wf_iov *mem, size_t len, bool to)
 {

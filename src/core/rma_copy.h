@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Puts, gets and atomics that are copies here: on regions that are mapped, and on regions of this
- * process. */
+/* Puts, gets and atomics that this process performs itself: on regions that it has mapped, and on
+ * its own regions. */
 #ifndef WF_CORE_RMA_COPY_H
 #define WF_CORE_RMA_COPY_H
 
@@ -12,16 +12,17 @@ static inline bool wf_path_is_copy(enum wf_path path)
     return path == WF_PATH_INLINE || path == WF_PATH_HERE;
 }
 
-/* Put ([to]) or get [len] bytes of [mem] by such a path. */
+/* Copy [len] bytes between [mem] and the region [r] by [path], which is INLINE (a mapped region) or
+ * HERE (a region of this process). [to] is true for a put, false for a get. */
 enum weft_status wf_rma_copy(const struct wf_remote *r, enum wf_path path, uint64_t offset,
                              const struct wf_iov *mem, size_t len, bool to);
 enum weft_status wf_rma_copy_atomic(const struct wf_remote *r, enum wf_path path, uint64_t offset,
                                     unsigned operation, unsigned type, uint64_t operand,
                                     uint64_t compare, uint64_t *fetched);
 
-/* [n] bytes at [at] of [region] were written: make them durable where that is promised, and count
- * the write if it [counts]. *answer: WF_ANSWER_COUNT if it does not, and the region has a counter.
- */
+/* Called after [n] bytes at offset [at] of [region] were written. Makes the bytes durable if the
+ * region promises durability. If [counts], adds 1 to the region's counter. Otherwise sets *answer
+ * to WF_ANSWER_COUNT if the region has a counter. */
 enum weft_status wf_rma_written(struct wf_region *region, uint64_t at, uint32_t n, bool counts,
                                 uint64_t *answer);
 

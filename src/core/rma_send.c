@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The pushes of puts, gets, atomics, signals and long messages: NIC operations and messages. */
+/* Pushes (flow.h): functions that send the unsent part of a put, get, atomic, signal or long
+ * message, by NIC operations or messages. */
 #include "core/rma.h"
 
 #include "core/bulk.h"
@@ -10,12 +11,14 @@
 static enum weft_status push_bytes(struct wf_req *req);
 static enum weft_status push_get(struct wf_req *req);
 
-/* The region's arguments, with which every request about it begins. */
+/* The arguments with which each request about a region begins: slot, generation, and the offset of
+ * byte [at] of the operation. */
 #define REGION(req, at)                                                                            \
     (req)->u.rma.slot, WF_LO((req)->u.rma.gen), WF_HI((req)->u.rma.gen),                           \
         WF_LO((req)->u.rma.offset + (at)), WF_HI((req)->u.rma.offset + (at))
 
-/* The argument that says how long a piece of [n] bytes is. */
+/* Returns the length argument of a piece of [n] bytes. WF_PIECE_COUNTS is set if the piece is the
+ * whole write. */
 static uint32_t piece_word(const struct wf_req *req, size_t n)
 {
     return (uint32_t)n | (n == req->len ? WF_PIECE_COUNTS : 0);
@@ -38,7 +41,8 @@ static enum weft_status push_take(struct wf_req *req)
     return WEFT_PENDING;
 }
 
-/* The first piece is shorter, so that the others begin on a page of the region. */
+/* Returns the length of the next bulk message, whose payload the transport moves itself. The first
+ * bulk message is shorter, so that all others begin at a page boundary of the region. */
 static uint32_t bulk_piece(const struct wf_req *req)
 {
     uint64_t at = req->u.rma.offset + req->sent;
@@ -64,7 +68,8 @@ static enum weft_status push_put_bulk(struct wf_req *req)
     return WEFT_PENDING;
 }
 
-/* The NICs cannot do it. Messages do, once the NIC operations under way are over. */
+/* Called if the NICs cannot do a put or get. Messages do it instead, after the NIC operations that
+ * are under way have ended. */
 static enum weft_status nic_not(struct wf_req *req)
 {
     if (req->unanswered) {
@@ -101,7 +106,8 @@ static enum weft_status push_nic(struct wf_req *req)
     return WEFT_PENDING;
 }
 
-/* Send a piece of a put. A fragment's follows its order and the piece before it. */
+/* Send a piece of a put. If the put is ordered (weft/frag.h), u.rma.order names the message that
+ * must be delivered before the piece. When the piece was sent, u.rma.order names the piece. */
 static enum weft_status push_piece(struct wf_req *req, const uint32_t *args, unsigned nargs,
                                    const void *data, size_t n)
 {
@@ -154,7 +160,8 @@ static enum weft_status push_get(struct wf_req *req)
     return WEFT_PENDING;
 }
 
-/* Have the owner's NIC do it. EUNREACH: it cannot now; ENOSYS: it never can */
+/* Ask the NIC of the region's owner to do an atomic. Returns EUNREACH if the NIC cannot do atomics
+ * now, ENOSYS if it never can. */
 static enum weft_status push_atomic_nic(struct wf_req *req)
 {
     const struct wf_key *k = &req->remote->key;
@@ -204,7 +211,8 @@ static enum weft_status push_atomic(struct wf_req *req)
     return req->path == WF_PATH_NIC ? push_atomic_nic(req) : push_atomic_message(req);
 }
 
-/* All pieces are written: have their owner count the write. */
+/* Called when all pieces of a write are written. Sends a message without bytes, which makes the
+ * region's owner count the write. */
 static enum weft_status push_count(struct wf_req *req)
 {
     uint32_t args[] = {REGION(req, 0), WF_LO(req->id), WF_PIECE_COUNTS};
@@ -229,7 +237,8 @@ static enum weft_status push_bytes(struct wf_req *req)
     }
 }
 
-/* The bytes first; when all of them are there, the atomic on the signal's word. */
+/* Send the bytes of a put with signal. When all of them are written, send the atomic on the
+ * signal's word. */
 static enum weft_status push_signal(struct wf_req *req)
 {
     uint32_t args[WF_REGION_ARGS + 6];
@@ -255,7 +264,8 @@ static enum weft_status push_signal(struct wf_req *req)
     return WEFT_PENDING;
 }
 
-/* The bytes first; when all of them are there, the message. */
+/* Send the bytes of a long message. When all of them are written, send the message that runs the
+ * handler. */
 static enum weft_status push_long(struct wf_req *req)
 {
     struct wf_long_head head = {req->u.rma.gen,  req->u.rma.offset,  req->len,

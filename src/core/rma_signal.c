@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Signals, puts with a signal, and long active messages. */
+/* Signals, puts with a signal, and long active messages: the application's calls. */
 #include <stdlib.h>
 
 #include "core/flow.h"
@@ -8,7 +8,8 @@
 #include "core/rma_copy.h"
 #include "core/rma_wire.h"
 
-/* A set is a swap that fetches nothing. */
+/* Add to a signal's word or set the word. The word is set by an atomic swap whose old value is not
+ * fetched. */
 enum weft_status weft_signal_slow_(struct weft_remote *r, uint64_t offset, uint64_t value,
                                    unsigned how, struct weft_op *op)
 {
@@ -34,8 +35,9 @@ static enum weft_status signal_begun(struct wf_remote *r, uint64_t offset, const
     return wf_req_start(req, wf_rma_push);
 }
 
-/* Copy the data. Change the word here, too, if it is mapped, and send a message that adds 0 to it,
- * which wakes the target; else that message changes it. Entered. */
+/* Do a put with signal by a copy of the data and one message, which wakes the target. If the
+ * signal's word is mapped here, change the word here; then the message only adds 0 to it. Otherwise
+ * the message changes the word. The caller has entered the endpoint. */
 static enum weft_status wake_begun(struct wf_remote *r, uint64_t offset, const void *src,
                                    size_t len, struct wf_remote *sig, uint64_t sig_offset,
                                    uint64_t value, unsigned how, struct weft_op *op)
@@ -63,7 +65,8 @@ static enum weft_status wake_begun(struct wf_remote *r, uint64_t offset, const v
     return wf_req_continue(req, wf_rma_push);
 }
 
-/* The signal is to wake its target, and the word could be changed without a message. */
+/* Do a put with signal that has to wake its target. This process can write the data and the word
+ * itself, but only a message wakes the target. */
 static enum weft_status put_signal_wake(struct weft_remote *r, uint64_t offset, const void *src,
                                         size_t len, struct weft_remote *sig, uint64_t sig_offset,
                                         uint64_t value, unsigned how, struct weft_op *op)
@@ -84,8 +87,9 @@ static enum weft_status put_signal_wake(struct weft_remote *r, uint64_t offset, 
     return wf_ep_left(ep, status);
 }
 
-/* Called if the target is to be woken, one of the two regions is not mapped here, or a check
- * failed. What can be copied is copied at once; a signal is never ahead of its data. */
+/* The inlined code calls this function if the target has to be woken, if one of the two regions is
+ * not mapped here, or if a check failed. Data that can be copied are copied at once. The target
+ * never sees the signal before its data. */
 enum weft_status weft_put_signal_slow_(struct weft_remote *r, uint64_t offset, const void *src,
                                        size_t len, struct weft_remote *sig, uint64_t sig_offset,
                                        uint64_t value, unsigned how, struct weft_op *op)
@@ -93,7 +97,7 @@ enum weft_status weft_put_signal_slow_(struct weft_remote *r, uint64_t offset, c
     bool wake = how & WEFT_SIGNAL_WAKE;
     enum weft_status status;
     enum wf_path path;
-    how &= ~(unsigned)WEFT_SIGNAL_WAKE; /* a message wakes its target in any case */
+    how &= ~(unsigned)WEFT_SIGNAL_WAKE; /* Clear the flag: a message always wakes its target. */
     if (wake && sig->peer &&
         wf_path_is_copy(wf_path_atomic(wf_remote_of(sig), WEFT_ATOMIC_SWAP, 8)) &&
         wf_path_is_copy(wf_path_put(wf_remote_of(r), len, 1)))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Puts, gets and atomics by messages: the region's owner. */
+/* Puts, gets and atomics by messages: the handlers of the region's owner. */
 #include <stdlib.h>
 
 #include "core/am.h"
@@ -14,7 +14,8 @@ static void answer_status(const struct weft_am *am, enum weft_status status, uin
     wf_ctl_reply(am, WF_CTL_ANSWER, args, WF_ARRAY_LEN(args), NULL, 0);
 }
 
-/* The region that a request is about, in use, and the offset in it. */
+/* The region that a request names, and the offset in the region. The region stays open until
+ * unuse. */
 struct target {
     struct wf_region *region;
     uint64_t at;
@@ -42,7 +43,8 @@ static bool nargs_are(const struct weft_am *am, unsigned n)
     return false;
 }
 
-/* Store the bytes of a PUT, unless the transport did. */
+/* Store the [n] bytes of a PUT in the region. If the PUT is a bulk message, the transport has
+ * stored them already. */
 static enum weft_status put_bytes(const struct weft_am *am, const struct target *t, uint32_t n)
 {
     enum weft_status status = WEFT_OK;
@@ -57,8 +59,9 @@ static enum weft_status put_bytes(const struct weft_am *am, const struct target 
         return WEFT_OK; /* the transport stored them */
     if (am->long_len)
         return WEFT_EPROTO;
-    /* The transport had nowhere to store them: bulk messages may not, or the region was closed or
-     * refreshed meanwhile, or its driver refused. Sending in pieces finds out which. */
+    /* The PUT is a bulk message, but the transport could not store its bytes. If the region does
+     * not permit bulk messages, or may be in a dma-buf whose driver refused the access, EUNREACH
+     * makes the initiator send pieces. Otherwise the region was closed or refreshed meanwhile. */
     return t->region->flags & WF_REGION_UNBACKED || t->region->dmabuf ? WEFT_EUNREACH : WEFT_EKEY;
 }
 
@@ -83,7 +86,8 @@ void wf_rma_on_put(const struct weft_am *am)
     answer_status(am, status, answer);
 }
 
-/* Copy from the sender's memory, as much at a time as is contiguous here. */
+/* Copy [n] bytes from address [from] of the sender's process into the region, as many at a time as
+ * are contiguous in the region. */
 static enum weft_status take_bytes(const struct weft_am *am, struct weft_peer *peer,
                                    const struct target *t, uint64_t from, uint32_t n)
 {
@@ -94,7 +98,7 @@ static enum weft_status take_bytes(const struct weft_am *am, struct weft_peer *p
         if (wf_region_is_there(t->region, to, k))
             status = peer->transport->pull(wf_peer_tpeer(peer), to, from + done, k);
         if (status == WEFT_EPROTO && t->region->flags & WF_REGION_UNBACKED)
-            return WEFT_EFAULT; /* pages are missing at one end or the other */
+            return WEFT_EFAULT; /* pages are missing in the region or in the sender's memory */
         if (status != WEFT_OK)
             return status;
         done += (uint32_t)k;
@@ -141,7 +145,8 @@ static void get_bulk(const struct weft_am *am, uint32_t *out, uint32_t n)
     wf_ctl_reply(am, WF_CTL_GOT, out, WF_GOT_ARGS, NULL, 0);
 }
 
-/* Where the answer finds the [n] bytes: in place, or copied to the scratch. */
+/* Returns the address of the [n] bytes for the answer to a GET. They are in the region, or copied
+ * to ep->scratch if they are not contiguous or may be missing. Stores a failure in *status. */
 static const void *get_bytes(const struct weft_am *am, const struct target *t, uint32_t n,
                              enum weft_status *status)
 {
@@ -172,7 +177,8 @@ void wf_rma_on_get(const struct weft_am *am)
     if (held && fits)
         base = get_bytes(am, &t, n, &status);
     else if (held && t.region->flags & WF_REGION_UNBACKED)
-        status = WEFT_EUNREACH; /* a socket would find out too late that a page is missing */
+        /* a socket call finds a missing page only after a part of the answer was sent */
+        status = WEFT_EUNREACH;
     out[0] = a[WF_REGION_ARGS];
     out[1] = (uint32_t)status;
     out[2] = a[WF_REGION_ARGS + 2];
@@ -216,9 +222,10 @@ void wf_rma_on_atomic(const struct weft_am *am)
     answer_status(am, status, old);
 }
 
-/* The bytes of a long message for its handler, which wants them contiguous and present. Bytes that
- * are not, and those of a dma-buf, which are present only while it is in use, are copied to *copied
- * for as long as the handler runs. Null: they could not be, *status. */
+/* Returns the address of a long message's bytes for the application's handler, which needs them
+ * contiguous and present. If they are not, or if they are in a dma-buf (present only while the
+ * region is in use), they are copied to *copied. The caller frees the copy after the handler.
+ * Stores a failure in *status. */
 static void *long_bytes(const struct target *t, uint64_t len, void **copied,
                         enum weft_status *status)
 {
@@ -231,7 +238,8 @@ static void *long_bytes(const struct target *t, uint64_t len, void **copied,
     return *copied;
 }
 
-/* The bytes are there: run the application's handler on them. */
+/* Handle a LONG: the bytes of a long message have been written. Run the application's handler on
+ * them. */
 void wf_rma_on_long(const struct weft_am *am)
 {
     struct weft_ep *ep = am->ep;
@@ -255,7 +263,9 @@ void wf_rma_on_long(const struct weft_am *am)
         user.data = long_bytes(&t, head.len, &copied, &status);
         wf_mem_unuse(&ep->ctx->mem, t.region);
     }
-    if (status != WEFT_OK) { /* the region was closed meanwhile, or the sender lies */
+    /* a failure: the region was closed meanwhile, there is no memory for the copy of the bytes, or
+     * the sender breaks the protocol */
+    if (status != WEFT_OK) {
         wf_warn("a long message was dropped: %s", weft_status_text(status));
         wf_ep_count(ep, WF_STAT_BAD_MESSAGES, status == WEFT_EPROTO);
         wf_late_refuse(am, am->len == sizeof head ? head.handler : 0, am->args, am->nargs, status);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Puts, gets and atomics by messages: their words on the wire (docs/protocol.md "Operations by
- * message"). */
+/* Puts, gets and atomics by messages: the format of arguments and payloads on the wire
+ * (docs/protocol.md "Operations by message"). */
 #ifndef WF_CORE_RMA_WIRE_H
 #define WF_CORE_RMA_WIRE_H
 
@@ -8,14 +8,16 @@
 
 enum { WF_GOT_ARGS = 5, WF_ANSWER_ARGS = 4 };
 
-/* In the length of a piece of a write: it is all of the write, and counts. */
+/* A flag in the length argument of a piece of a write: the owner counts the write when it handles
+ * this piece. The piece is the whole write, or a piece without bytes after all other pieces. */
 #define WF_PIECE_COUNTS (UINT32_C(1) << 31)
 _Static_assert(WF_BULK_MAX < WF_PIECE_COUNTS && WF_PULL_MAX < WF_PIECE_COUNTS, "lengths of pieces");
-/* In the answer to a piece that is not all of a write: the region has a counter, so send a piece of
- * no bytes with WF_PIECE_COUNTS when all pieces are written. */
+/* A flag in the answer to a piece that was not counted: the region has a counter. When all pieces
+ * are written, the initiator sends a piece of no bytes with WF_PIECE_COUNTS. */
 #define WF_ANSWER_COUNT 1u
 
-/* Payload of a LONG: the region and range of the long message's bytes, and its handler. */
+/* Payload of a LONG, the control message of a long active message: the region and range of its
+ * bytes, and the handler to run. */
 struct wf_long_head {
     uint64_t gen, offset, len;
     uint32_t slot;

@@ -6,8 +6,12 @@
 #include "base/log.h"
 #include "core/core.h"
 
-/* Reply peers that are kept. At least as many as there may be rings: if a reply peer closes before
- * its receiver has read the ring, the next answer opens another ring. */
+/* Weft keeps at most this many reply peers, which are peers that Weft itself opens to answer
+ * senders. The number equals the highest limit of an endpoint's rings in shared memory that
+ * WEFT_SHM_RINGS can set. With a lower number, Weft would close reply peers although it could keep
+ * their rings. When a peer is closed, the ring to this peer is closed, too. If the sender had not
+ * read that ring yet, the next answer would open a second ring to the same sender, which then holds
+ * two. */
 #define REPLY_PEERS 4096
 
 static struct wf_sender *sender_at(struct wf_addr_entry *entry)
@@ -72,7 +76,7 @@ bool wf_sender_is_open(const struct wf_sender *s)
     return false;
 }
 
-/* Attach all handles of its address that the application has open. */
+/* Attach to [s] all peers with its address that the application has open. */
 static void peers_attach(struct wf_sender *s)
 {
     for (int i = 0; i < WF_TRANSPORTS; i++) {
@@ -99,7 +103,8 @@ struct wf_sender *wf_sender_of(struct weft_ep *ep, const struct wf_token *token)
     if (!s && (s = add(ep, &from, &contact)))
         peers_attach(s);
     if (s) {
-        if (wf_contact_is_some(&contact)) /* a sender made for a receive has none */
+        /* a sender that was made for a receive has no contact yet */
+        if (wf_contact_is_some(&contact))
             s->contact = contact;
         s->transport = token->tep->transport;
         *token->conn = s;
@@ -114,7 +119,7 @@ struct wf_sender *wf_sender_of_peer(struct weft_peer *peer)
 {
     struct weft_ep *ep = peer->ep;
     struct wf_address a;
-    struct wf_contact contact = {0}; /* not needed: there is a peer already */
+    struct wf_contact contact = {0}; /* not needed, because [peer] can carry the answers */
     struct wf_sender *s;
     if (peer->sender)
         return peer->sender;
@@ -159,7 +164,8 @@ struct weft_peer *wf_sender_peer(struct wf_sender *s, enum weft_status *why)
         if (*why != WEFT_OK)
             return NULL;
         s->reply_peer->is_reply_peer = true;
-        s->reply_peer->sender = s; /* not counted in refs: the sender owns its reply peer */
+        /* not counted in s->refs, because the sender owns its reply peer */
+        s->reply_peer->sender = s;
         t->sweep |= ++t->nreply_peers > REPLY_PEERS;
         wf_list_append(&t->reply_list, &s->reply_item);
     }
@@ -180,8 +186,9 @@ static void reply_peer_close(struct wf_sender *s)
         drop(s);
 }
 
-/* Close the reply peers that are lost, those whose sender nothing refers to, and the least recently
- * used of too many. */
+/* Close three kinds of reply peers (peers that Weft opened to answer senders): lost peers, peers
+ * whose sender nothing refers to, and the least recently used peers if there are more than
+ * REPLY_PEERS. */
 void wf_senders_sweep(struct weft_ep *ep)
 {
     struct wf_senders *t = &ep->senders;
@@ -193,7 +200,7 @@ void wf_senders_sweep(struct weft_ep *ep)
         if (s->reply_peer->status == WEFT_OK && s->refs && t->nreply_peers <= REPLY_PEERS)
             continue;
         if (busy)
-            t->sweep = true; /* close it once its messages are sent */
+            t->sweep = true; /* close it in a later sweep, when its messages are sent */
         else
             reply_peer_close(s);
     }
@@ -209,7 +216,8 @@ static void sender_close(struct wf_addr_entry *entry, void *arg)
         drop(s);
 }
 
-/* Only connections refer to senders now, and the transports close those next. */
+/* Called twice when the endpoint closes, before and after the transports close their connections.
+ * At the first call only connections refer to senders. */
 void wf_senders_close(struct weft_ep *ep)
 {
     wf_addr_table_each(&ep->senders.by_address, sender_close, NULL);

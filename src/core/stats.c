@@ -9,8 +9,8 @@
 #include "base/util.h"
 #include "mem/mem.h"
 
-/* Two cache lines: x86 prefetches lines in pairs, and neighbouring slots belong to different
- * threads. */
+/* Alignment of slots in bytes: two cache lines. x86 processors prefetch lines in pairs, and
+ * different threads write neighbouring slots. */
 #define SLOT_ALIGN 128u
 #define SLOT_SIZE                                                                                  \
     ((sizeof(struct wf_stats_slot) + WF_STATS * sizeof(uint64_t) + SLOT_ALIGN - 1) / SLOT_ALIGN *  \
@@ -28,7 +28,7 @@ static struct wf_stats_slot *slot_at(const struct wf_stats *stats, size_t i)
     return (struct wf_stats_slot *)(void *)(stats->slots + i * SLOT_SIZE);
 }
 
-/* Readers are other processes: each word is written in one piece. */
+/* Other processes read these words at any time, so each word is stored atomically. */
 static void set(uint64_t *word, uint64_t v)
 {
     __atomic_store_n(word, v, __ATOMIC_RELAXED);
@@ -64,7 +64,8 @@ enum weft_status wf_stats_open(struct wf_stats *stats)
     strncpy(stats->head->version, WEFT_VERSION_STRING, sizeof stats->head->version - 1);
     memcpy(stats->head->names, names, sizeof names);
     set(&stats->head->used, 1);
-    /* "stats page": a reader that sees the magic number sees the head (tools/weft/stats.c). */
+    /* Release of the pair "stats page": a reader (tools/weft/stats_read.c) that sees the magic
+     * number sees the whole head. */
     publish(&stats->head->magic, WF_STATS_MAGIC);
     return WEFT_OK;
 }
@@ -89,7 +90,8 @@ uint64_t *wf_stats_take(struct wf_stats *stats, uint16_t id, uint32_t generation
         return NULL;
     slot = slot_at(stats, i);
     memset(slot->counters, 0, WF_STATS * sizeof(uint64_t));
-    /* "stats slot": a reader that sees the endpoint sees the counters of that endpoint. */
+    /* Release of the pair "stats slot": a reader that sees the endpoint's name in the slot sees the
+     * counters of this endpoint, not those of an earlier endpoint. */
     publish(&slot->endpoint, 1u + id + ((uint64_t)generation << 32));
     stats->first++;
     if (stats->first > get(&stats->head->used))
@@ -97,8 +99,8 @@ uint64_t *wf_stats_take(struct wf_stats *stats, uint16_t id, uint32_t generation
     return slot->counters;
 }
 
-/* A reader that finds [changes] odd, or changed while it read, reads again. So counters that move
- * to slot 0 are neither lost nor counted twice. */
+/* [changes] is a sequence counter. A reader that finds it odd, or changed after reading, reads
+ * again. So counters that move to slot 0 are neither missed nor counted twice. */
 void wf_stats_give(struct wf_stats *stats, uint64_t *counters)
 {
     struct wf_stats_slot *past = slot_at(stats, 0);

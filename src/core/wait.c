@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Waiting. Where ranks outnumber cores, a rank that spins takes the core from the rank that it
- * waits for: so it yields at once (16 ranks on 2 cores, one barrier: 12 us yielding at once, 35 us
- * with 200 spins before each yield). */
+/* Waiting. If ranks outnumber processors, a rank that spins takes the processor from the rank for
+ * which it waits. So a rank yields at once in this case. (One barrier of 16 ranks on 2 processors:
+ * 12 us if the ranks yield at once, 35 us with 200 spins before each yield.) */
 #define _GNU_SOURCE
 #include "core/wait.h"
 
@@ -18,9 +18,11 @@
 #define NAP_NS 50000
 #define NAP_MAX_NS 5000000
 #define SHARED_MAX_NS 1000000
-#define WOKEN_MAX_NS 10000000 /* a signal that failed to wake is noticed after this */
-/* Less than the shortest time slice of a process that computes (0.7 ms, sched(7)), and more than a
- * turn of each of several processes that only wait. */
+/* longest sleep of a wait that a signal should wake, in case the wake is lost */
+#define WOKEN_MAX_NS 10000000
+/* A yield that lasts longer than LATE_NS shows that another process computes on this processor.
+ * LATE_NS is less than the shortest time slice of such a process (0.7 ms, sched(7)). It is more
+ * than the time that a yield takes if several processes only wait and yield in turn. */
 #define LATE_NS 250000
 #define HOLD_MIN_NS 4000000
 #define HOLD_MAX_NS 500000000
@@ -72,8 +74,9 @@ static void spin(struct wf_backoff *b)
     b->seen_ns = now;
 }
 
-/* A yield was late in this context: sleep at once during the hold. After it, only yield, which
- * shows whether yields are late still. When none was for HOLDS holds, spin again. */
+/* Called if a yield was late (took longer than LATE_NS) in this context, and began or extended a
+ * hold. Sleep at once during the hold. After the hold, yield without spinning, which shows whether
+ * yields are still late. When no yield was late for HOLDS times the hold, spin again. */
 static void heed_late(struct wf_backoff *b)
 {
     struct weft_ctx *ctx = b->ctx;
@@ -121,7 +124,8 @@ static bool is_over(const struct wf_backoff *b)
     return b->until_ns != UINT64_MAX && wf_now_ns() >= b->until_ns;
 }
 
-/* A yield may last a time slice of a process that computes: read the clock after each. */
+/* Reads the clock after SPINS_PER_CLOCK spins, and after each yield, because a yield may last a
+ * time slice of another process. */
 bool wf_backoff_is_over(struct wf_backoff *b)
 {
     return (b->turns % SPINS_PER_CLOCK == SPINS_PER_CLOCK - 1 || b->turns >= b->spins) &&
@@ -152,8 +156,9 @@ static void nap(struct wf_backoff *b)
     nanosleep(&t, NULL);
 }
 
-/* Sleep for at most [at_most_ns]. On a locked endpoint for at most SHARED_MAX_NS, since another
- * thread may handle the event that this one waits for, and disarm the endpoint. */
+/* Arm the endpoint, and sleep on its descriptor for at most [at_most_ns]. On a locked endpoint,
+ * sleep for at most SHARED_MAX_NS: another thread may handle the event for which this thread waits,
+ * and disarm the endpoint. */
 static enum weft_status sleep_on_fd(struct weft_ep *ep, const struct wf_backoff *b,
                                     uint64_t at_most_ns)
 {
@@ -189,7 +194,9 @@ int weft_ep_wait(struct weft_ep *ep, int64_t timeout_ns)
             events = weft_ep_poll(ep);
             if (events || is_over(&b))
                 return events;
-            if (status == WEFT_AGAIN) /* arming failed: avoid a busy loop of system calls */
+            /* If the endpoint could not be armed although the poll has found no event, a nap avoids
+             * a busy loop of system calls. */
+            if (status == WEFT_AGAIN)
                 nap(&b);
         }
     }
@@ -232,7 +239,7 @@ int weft_words_test(struct weft_word *words, unsigned count)
 }
 
 #define LOOKS_PER_POLL 32 /* looks at the words between two polls */
-#define YIELDS_PER_POLL 4 /* each may last a time slice */
+#define YIELDS_PER_POLL 4 /* few, because each yield may last a time slice */
 
 struct words_wait {
     struct weft_ep *ep;
@@ -246,7 +253,7 @@ static inline bool words_hold(const struct words_wait *w)
     return words_look(w->at, w->count) >= w->wanted;
 }
 
-/* Sleep, or nap where nothing wakes. */
+/* Sleep on the endpoint's descriptor if the signals wake it. Otherwise nap for a short time. */
 static void words_sleep(const struct words_wait *w, struct wf_backoff *b)
 {
     enum weft_status status = w->woken ? sleep_on_fd(w->ep, b, WOKEN_MAX_NS) : WEFT_ESYSTEM;
@@ -254,7 +261,8 @@ static void words_sleep(const struct words_wait *w, struct wf_backoff *b)
         nap(b);
 }
 
-/* Look at the words until it is time to poll, too. True: they hold. */
+/* Look at the words until it is time to poll. Returns true if enough of them have the values that
+ * the caller waits for. */
 static bool words_come(const struct words_wait *w, struct wf_backoff *b)
 {
     for (int i = 0; i < LOOKS_PER_POLL; i++) {
@@ -329,7 +337,9 @@ enum weft_status weft_op_wait(struct weft_ep *ep, struct weft_op *op, int64_t ti
         int events;
         status = (enum weft_status)__atomic_load_n(&op->status, __ATOMIC_ACQUIRE);
         if (status != WEFT_PENDING) {
-            if (ep->locked) { /* the thread that completed it may still be in done */
+            /* Another thread may have completed [op] and still be in the function [done]. Wait
+             * until that thread releases the lock. */
+            if (ep->locked) {
                 wf_ep_lock(ep);
                 wf_ep_leave(ep);
             }
@@ -363,7 +373,8 @@ enum weft_status weft_op_finish(struct weft_ep *ep, enum weft_status status, str
         return weft_op_wait(ep, op, timeout_ns);
     if (status != WEFT_AGAIN)
         return status;
-    /* The room may come by an event that another thread handles, which is none here. */
+    /* On a locked endpoint, another thread may handle the event that makes room, and this thread
+     * would not see the event. So this thread must not sleep for long. */
     if (ep && ep->locked && (timeout_ns < 0 || timeout_ns > SHARED_MAX_NS))
         timeout_ns = SHARED_MAX_NS;
     events = weft_ep_wait(ep, timeout_ns);

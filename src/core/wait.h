@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How every wait of the library backs off: it spins while cores are idle, yields, then sleeps.
+/* How every wait of the library backs off. It spins while processors are idle, then yields, then
+ * sleeps.
  *
  *     struct wf_backoff b;
  *     wf_backoff_init(&b, ep, timeout_ns);
@@ -14,19 +15,21 @@
  *             sleep;
  *     }
  *
- * Other processes that compute on the same cores are noticed by the time they take: a yield, or
- * some spins, that lasted longer than LATE_NS. Then the waits of this context neither spin nor
- * yield for a hold of HOLD_MIN_NS to HOLD_MAX_NS. The kernel gives a core to a sleeping process as
- * soon as it is woken, but not to one that has used up its time slice. After the hold they yield,
- * which shows whether yields are late still; if so, the next hold is twice as long. When no yield
- * was late for HOLDS holds, they spin again.
+ * Other processes may compute on the same processors. A wait notices these processes when a yield,
+ * or SPINS_PER_CLOCK spins, take longer than LATE_NS (the yield is late). For a time of HOLD_MIN_NS
+ * to HOLD_MAX_NS, called a hold, the waits of this context then neither spin nor yield, but sleep
+ * at once. The reason: the kernel gives a processor to a sleeping process as soon as that process
+ * is woken, but not to a process that has used up its time slice. After the hold the waits yield,
+ * but do not spin. If a yield is late again, the next hold is twice as long. If no yield is late
+ * for HOLDS times the length of a hold, the waits spin again.
  *
- * Where nothing wakes, a sleep is a nap of NAP_NS. If ranks outnumber cores by far, such naps would
- * take all of the cores' time (a nap costs some 5 us). So each nap of a wait is twice as long as
- * the one before, up to NAP_NS for each rank per core, and NAP_MAX_NS at most. (Put and
- * acknowledgement, one server and one client beside two busy loops on two cores: 4.1 ms before, 21
- * us so; bench/crowd.c.)
- */
+ * Where nothing wakes a waiting thread, it sleeps in naps of NAP_NS. If ranks outnumber processors
+ * by far, such naps would take all of the processors' time, because a nap costs about 5 us. So each
+ * nap of a wait is twice as long as the nap before. The longest nap is NAP_NS times the number of
+ * ranks per processor, and at most NAP_MAX_NS.
+ *
+ * Measured with bench/crowd.c, put and acknowledgement between one server and one client beside two
+ * busy loops on two processors: 21 us. Waits that do not notice other processes took 4.1 ms. */
 #ifndef WF_CORE_WAIT_H
 #define WF_CORE_WAIT_H
 
@@ -38,22 +41,23 @@ struct wf_backoff {
     struct weft_ctx *ctx;
     uint64_t turns, spins, yields;
     uint64_t until_ns; /* UINT64_MAX: no limit */
-    uint64_t seen_ns;  /* the clock, while it spins; 0: not read yet */
+    uint64_t seen_ns;  /* last reading of the clock while spinning; 0: not read yet */
     uint64_t nap_ns, nap_max_ns;
     unsigned handled; /* of wf_backoff_again */
 };
 
-/* Negative [timeout_ns]: no limit. */
+/* Begin a wait on [ep]. A negative [timeout_ns] means no limit. */
 void wf_backoff_init(struct wf_backoff *b, const struct weft_ep *ep, int64_t timeout_ns);
 
-/* Spin or yield once. False: it is time to sleep. */
+/* Spin or yield once. Returns false if it is time to sleep instead. */
 bool wf_backoff_turn(struct wf_backoff *b);
 
-/* Is the time over? Reads the clock as rarely as possible. */
+/* Returns true if the timeout is over. Reads the clock only at some of the calls, because a reading
+ * takes time. */
 bool wf_backoff_is_over(struct wf_backoff *b);
 
-/* A poll handled something, so more may follow: spin again. True, every HANDLED_PER_CLOCK calls:
- * read the clock now. */
+/* Called after a poll that handled events. More events may follow soon, so the wait spins again.
+ * Returns true every HANDLED_PER_CLOCK calls: then the caller has to read the clock. */
 bool wf_backoff_again(struct wf_backoff *b);
 
 #endif

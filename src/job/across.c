@@ -10,7 +10,9 @@
 #include "job/job.h"
 
 #define STEP_ARGS 9
-#define LAST_POLLS 64 /* more than one neighbour's messages: rounds and troubles, once each */
+/* The largest number of polls in poll_rest. That is more than the messages from one other node that
+ * this rank may not have read yet: one for each round, and one for each report of trouble. */
+#define LAST_POLLS 64
 #define LOOK_MIN_NS 100000
 #define LOOK_MAX_NS 10000000
 #define FINISH_NS 1000000000u
@@ -22,7 +24,8 @@ static unsigned node_after(const struct weft_job *job, uint64_t steps)
     return (unsigned)((job->nodes.me + steps) % job->nodes.count);
 }
 
-/* The nodes to which this one sends, and from which it receives, in round [k]. */
+/* Return the node to which this node sends (send_node), or from which it receives (recv_node), in
+ * round [k] of a collective. */
 static unsigned send_node(const struct weft_job *job, unsigned k)
 {
     return node_after(job, job->nodes.count - ((uint64_t)1 << k));
@@ -38,7 +41,8 @@ struct weft_peer *wf_across_leader(const struct weft_job *job, unsigned node)
     return job->peers[wf_nodes_leader(&job->nodes, node)];
 }
 
-/* How many ranks' bytes node [from] sends in round [k]. */
+/* In round [k] node [from] sends the bytes of several nodes. Returns how many ranks these nodes
+ * have. */
 static unsigned round_ranks(const struct weft_job *job, unsigned from, unsigned k)
 {
     const struct wf_nodes *n = &job->nodes;
@@ -61,8 +65,10 @@ bool wf_across_is_from(const struct weft_am *am, struct weft_peer *peer)
 
 /* ---- bytes of ranks ---- */
 
-/* Copy [n] bytes of the outboxes of collective [number], [len] bytes for each rank, beginning with
- * byte [at] of node [from]'s: to [out], or, if [in] is not null, from there into the outboxes. */
+/* Copy [n] bytes of the ranks' outboxes of collective [number]. An outbox, in the memory that the
+ * ranks of a node share, holds the [len] bytes that one rank contributes. Position [at] counts
+ * these bytes from the first rank of node [from] on, rank after rank. If [in] is NULL, copy from
+ * the outboxes to [out]. Otherwise copy from [in] into the outboxes. */
 static void copy_given(struct weft_job *job, uint64_t number, unsigned from, size_t len,
                        uint64_t at, unsigned char *out, const unsigned char *in, size_t n)
 {
@@ -86,14 +92,16 @@ static void copy_given(struct weft_job *job, uint64_t number, unsigned from, siz
 
 /* ---- the leader's part ---- */
 
-/* Has the kernel this leader's message of round [k]? */
+/* Has the kernel taken all that this rank has sent to another node in round [k] of the collective?
+ */
 static bool is_flushed(struct weft_job *job, unsigned k)
 {
     return wf_ctl_is_away(wf_across_leader(job, send_node(job, k)), &job->across->last[k]);
 }
 
-/* Asked of all rounds before a collective ends: this rank may not call Weft again for a long time,
- * and the other nodes must not wait for that. */
+/* Has the kernel taken this rank's messages of all rounds? A rank that leads its node checks that
+ * before it ends a collective. It may not call Weft again for a long time, and other nodes need the
+ * messages meanwhile. */
 static bool all_flushed(struct weft_job *job)
 {
     for (unsigned k = 0; k < job->across->rounds; k++)
@@ -102,7 +110,8 @@ static bool all_flushed(struct weft_job *job)
     return true;
 }
 
-/* Send this round, or as much of it as there is room for. OK | AGAIN | the receiver's state */
+/* Send the messages of the current round of the collective, as many as there is room for.
+ * Returns OK (all are sent) | AGAIN (no room: call again) | the status of the receiving peer */
 static enum weft_status send_round(struct weft_job *job)
 {
     struct wf_across *a = job->across;
@@ -123,11 +132,12 @@ static enum weft_status send_round(struct weft_job *job)
         a->at += n;
     } while (a->at < total);
     a->sent = true;
-    (void)is_flushed(job, a->round); /* remembers the last message */
+    /* This call stores in a->last which message was the last of the round. */
+    (void)is_flushed(job, a->round);
     return WEFT_OK;
 }
 
-/* Is the leader that sent [slot] in the same call? */
+/* Did the node whose messages are in [slot] make the same collective call as this node? */
 static bool is_same_call(const struct weft_job *job, const struct wf_across_slot *slot)
 {
     const struct wf_across *a = job->across;
@@ -147,12 +157,14 @@ static void log_mismatch(const struct weft_job *job, const struct wf_across_slot
              theirs);
 }
 
-/* Combine what this round received with this node's vote. OK | EPROTO */
+/* Compare the call that was received in this round with this rank's call, and in a split-phase
+ * barrier combine the two votes. Then begin the next round. Returns OK | EPROTO (the calls differ)
+ */
 static enum weft_status take_round(struct weft_job *job, const struct wf_across_slot *slot)
 {
     struct wf_across *a = job->across;
     if (!is_same_call(job, slot)) {
-        if (job->broken != WEFT_EPROTO) /* not logged yet */
+        if (job->broken != WEFT_EPROTO)
             log_mismatch(job, slot);
         job->broken = WEFT_EPROTO;
         return WEFT_EPROTO;
@@ -176,13 +188,15 @@ static void begin(struct weft_job *job)
     memset(a->last, 0, a->rounds * sizeof *a->last);
 }
 
-/* Where the ranks of this node publish their calls. */
+/* Returns the word in which the ranks of this node publish their calls, to compare them. */
 static uint64_t *calls(const struct weft_job *job)
 {
     return job->board.arrivals + 1 + (job->barriers & 1);
 }
 
-/* One of two, in turn, as votes are: split.c. */
+/* Returns the word of the board (the memory that the ranks of a node share) for the verdict, the
+ * combined vote of all ranks. Even and odd collectives use different words: a rank of this node may
+ * read the verdict of one collective while the next one ends. */
 static uint64_t *verdict_place(const struct weft_job *job)
 {
     return job->board.released + 1 + (job->barriers & 1);
@@ -196,9 +210,10 @@ static void release(struct weft_job *job)
     __atomic_store_n(job->board.released, a->done, __ATOMIC_RELEASE); /* "arrive" */
 }
 
-/* Advance the collective as far as it goes without waiting.
- *   away  end it only when the kernel has all messages
- * OK (it has ended) | AGAIN | EPROTO | a leader's state */
+/* Advance the collective that is under way between the nodes, as far as possible without waiting.
+ *   away  if true, end the collective only when the kernel has taken all messages
+ * Returns OK (the collective has ended) | AGAIN | EPROTO | the status of the peer on another node
+ */
 static enum weft_status push(struct weft_job *job, bool away)
 {
     struct wf_across *a = job->across;
@@ -208,7 +223,7 @@ static enum weft_status push(struct weft_job *job, bool away)
     if (__atomic_load_n(job->board.arrivals, __ATOMIC_ACQUIRE) < all) /* "arrive" */
         return WEFT_AGAIN;
     if (__atomic_load_n(calls(job), __ATOMIC_RELAXED) != job->call)
-        return WEFT_EPROTO; /* logged by the rank whose call differs */
+        return WEFT_EPROTO; /* the rank whose call differs logs it */
     if (a->begun < job->barriers)
         begin(job);
     while (a->round < a->rounds) {
@@ -227,8 +242,9 @@ static enum weft_status push(struct weft_job *job, bool away)
     return WEFT_OK;
 }
 
-/* A leader to which nothing can be sent has closed its endpoint or died. It may have reported
- * before that it leaves, and why: read that. OK: it has not */
+/* The leader of another node has closed its endpoint or died. It may have reported before that it
+ * leaves, and why. Poll for that report. Returns OK if no report ends the barrier early, otherwise
+ * the status with which the barrier ends. */
 static enum weft_status poll_rest(struct weft_job *job)
 {
     for (unsigned i = 0; i < LAST_POLLS && weft_ep_poll(job->ep) > 0; i++)
@@ -236,7 +252,8 @@ static enum weft_status poll_rest(struct weft_job *job)
     return wf_job_check(job);
 }
 
-/* Push. A failure breaks the job, and is sent to all nodes. */
+/* Advance the collective. If it fails, mark the job as broken and report the failure to the other
+ * nodes. */
 static enum weft_status drive(struct weft_job *job)
 {
     enum weft_status s = push(job, true), why = WEFT_OK;
@@ -260,9 +277,11 @@ static enum weft_status drive_until_done(struct weft_job *job, uint64_t deadline
         s = wf_job_check(job);
         if (!s && deadline_ns && wf_now_ns() > deadline_ns)
             s = WEFT_ETIMEDOUT;
-        if (s) /* it may have happened after all had arrived */
+        if (s) /* the failure may have come after all ranks had arrived */
             return push(job, false) == WEFT_OK ? WEFT_OK : s;
-        (void)wf_job_held(job, WEFT_OK); /* the other ranks may wait for calls of other threads */
+        /* Unlock while waiting: other ranks may wait for a call that another thread of this process
+         * makes. */
+        (void)wf_job_held(job, WEFT_OK);
         events = weft_ep_wait(job->ep, look_ns);
         wf_job_hold(job);
         look_ns = events ? LOOK_MIN_NS : look_ns < LOOK_MAX_NS ? 2 * look_ns : look_ns;
@@ -274,10 +293,11 @@ static enum weft_status drive_until_done(struct weft_job *job, uint64_t deadline
 void wf_across_arrive(struct weft_job *job)
 {
     (void)wf_job_show_call(job, calls(job));
-    /* "arrive": acquire too, so that each arrival publishes those before it. */
+    /* Pair "arrive" (board.h). The increment is both an acquire and a release. So a rank that sees
+     * the last arrival sees what all ranks did before they arrived. */
     __atomic_fetch_add(job->board.arrivals, 1, __ATOMIC_ACQ_REL);
     if (job->across->leads)
-        (void)push(job, true); /* a failure is returned by the wait */
+        (void)push(job, true); /* wf_across_wait returns a failure */
 }
 
 static bool is_released(const struct weft_job *job)
@@ -328,7 +348,8 @@ bool wf_across_is_through(const struct weft_job *job)
 
 /* ---- receiving ---- */
 
-/* [am] breaks the protocol. Logged once. */
+/* [am] breaks the protocol, so end all collectives of the job with EPROTO. Only the first such
+ * message is logged. */
 static void reject(struct weft_job *job, const struct weft_am *am)
 {
     if (job->broken == WEFT_EPROTO) {
@@ -339,7 +360,8 @@ static void reject(struct weft_job *job, const struct weft_am *am)
     job->broken = WEFT_EPROTO;
 }
 
-/* The slot for a message, reset by the first of its round. Null: none fits. */
+/* Returns the slot in which the messages of round [round] of collective [number] are collected.
+ * Returns NULL if the message breaks the protocol. The first message of a round resets the slot. */
 static struct wf_across_slot *slot_for(struct wf_across *a, unsigned round, uint64_t number,
                                        uint64_t vote, uint32_t len)
 {
@@ -391,7 +413,7 @@ static void on_message(const struct weft_am *am)
 
 /* ---- open, close ---- */
 
-/* The nodes that this one sends to or receives from, each once. */
+/* Collect the nodes that this node sends to or receives from in any round, each node once. */
 static void find_neighbours(const struct weft_job *job, struct wf_across *a)
 {
     for (unsigned i = 0; i < 2 * a->rounds; i++) {

@@ -1,41 +1,48 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Collectives of a job on several nodes.
  *
- * The ranks of a node meet on their board. Then the node's lowest rank, its leader, meets the other
- * leaders by messages to the handler WF_CTL_JOB, and releases the ranks of its node. To leaders all
- * collectives are alike: they exchange one vote (or the call, to compare it) and [len] bytes for
- * each rank, 0 in a barrier. L nodes need ceil(log2 L) rounds. In round k node i sends to node
- * i - 2^k and receives from node i + 2^k: the votes so far combined, and the bytes of all ranks of
- * min(2^k, L - 2^k) nodes from itself on. So a barrier costs one message for each round and leader.
- * (Combining votes is idempotent, since some are combined twice: split.c.)
+ * The ranks of one node meet on their board, a region that they share (board.h). The lowest rank of
+ * each node is the node's leader. When all ranks of its node have arrived, the leader exchanges
+ * messages with other leaders, through the handler WF_CTL_JOB. Then it releases the ranks of its
+ * node. Leaders treat all collectives alike. They exchange two things: a word, and [len] bytes of
+ * each rank (0 in a barrier). The word is the vote of a split-phase barrier (split.c), or the kind
+ * and length of another call, to be compared. L nodes need ceil(log2 L) rounds. In round k node i
+ * sends to node i - 2^k and receives from node i + 2^k, modulo L. Node i sends the combination of
+ * the votes that it has, and the bytes of all ranks of min(2^k, L - 2^k) nodes, itself the first of
+ * them. A barrier therefore costs each leader one message per round. (Some votes are combined
+ * twice. That changes nothing, since the combination is idempotent: split.c.)
  *
- * Early messages. Collectives are numbered by job->barriers. A leader that has ended number c
- * knows that every rank has begun c; so nobody sends a message of c + 2 to a node that has not
- * ended c. Each round has two slots, for even and odd numbers; a message that fits neither breaks
- * the protocol and the job. The bytes of ranks are written to their outboxes on the board as they
- * arrive. Those of c + 1 and c are in different halves, and what c + 1 overwrites is of c - 1,
- * which every rank of the node has read before it began c.
+ * Early messages. Collectives are numbered by job->barriers. A leader that has ended collective c
+ * knows that every rank has begun c. Hence no leader sends a message of c + 2 to a node that has
+ * not ended c. Each round has two slots, for even and for odd numbers. A message that fits neither
+ * slot breaks the protocol, and with it the job. The bytes of a rank are written to the rank's
+ * outbox on the board as they arrive. Collectives c and c + 1 use different halves of the outboxes.
+ * The bytes of c + 1 overwrite those of c - 1, which every rank of the node has read before it
+ * began c.
  *
- * Progress. A leader sends and receives in its own calls: barrier, gather, notify, try, wait. So a
- * split-phase barrier of several nodes advances only while leaders are in these calls, or in the
- * last notify of a node if the messages of the other nodes are there. Ranks can wait for a leader
- * that computes, never for another rank that has notified. A leader that closes the job between the
- * two steps drives the barrier for at most FINISH_NS. A leader ends a collective only when the
- * kernel has its messages, since it may not call Weft again for a long time.
+ * Progress. A leader sends and receives only in its own calls: barrier, gather, notify, try, wait.
+ * A split-phase barrier on several nodes therefore advances only while leaders are in these calls.
+ * The leader's notify advances the barrier only if the leader is the last rank of its node to
+ * notify. A rank may have to wait for a leader that computes, but never for any other rank that has
+ * notified. A leader that closes the job between notify and wait goes on with the barrier for at
+ * most FINISH_NS (1 s). A leader ends a collective only when the kernel has taken the leader's
+ * messages, since it may not call Weft again for a long time.
  *
- * Trouble (board.h) is what a rank knows of a collective that cannot end. The rank writes it to its
- * node's board. The leader sends it, once for each change, to the leaders with which it exchanges
- * rounds, and they to theirs. A leader that leaves sends trouble about itself before its endpoint
- * closes: ranks that have passed as many collectives as it did lose nothing by that.
+ * Trouble (board.h) is a word that states why a collective cannot end. A rank that finds a reason
+ * writes the word to the board of its node. The leader sends the word, once for each change, to the
+ * leaders with which it exchanges rounds. They forward it in the same way. A leader that leaves the
+ * job sends such a word about itself before its endpoint closes. The word names the first
+ * collective without this leader; earlier collectives end normally.
  *
- * Messages. 64-bit values are two arguments, the low half first.
- *   STEP     arguments: 1, round, number (2), vote (2; of a collective without votes its kind and
+ * Messages. A 64-bit value takes two arguments, the low half first.
+ *   STEP     arguments: 1, round, number (2), vote (2; for a collective without votes its kind and
  *            length, wf_call_of), len, offset (2);
- *            payload: bytes from that offset on of the ranks' contributions, node by node, rank by
- *            rank. A round's payload arrives in order, in pieces of at most am_max; a round without
- *            payload is one message.
- *   TROUBLE  arguments: 2, flags (1: the sender leaves), its rank, trouble (2)
- * A STEP must come from the leader of that round's sending node, TROUBLE from a leader. */
+ *            payload: the bytes of the sent ranks from [offset] on, node by node, rank by rank. The
+ *            payload of a round arrives in order, in pieces of at most am_max bytes. A round
+ *            without payload is one message.
+ *   TROUBLE  arguments: 2, flags (1: the sender leaves), rank of the sender, trouble (2)
+ * A node accepts STEP only from the leader of the node that sends in that round, and TROUBLE only
+ * from a leader. */
 #ifndef WF_JOB_ACROSS_H
 #define WF_JOB_ACROSS_H
 
@@ -49,11 +56,11 @@
 /* A message's first argument. */
 enum wf_across_kind { WF_ACROSS_STEP = 1, WF_ACROSS_TROUBLE = 2 };
 
-/* What was received of one round of one collective. */
+/* What this node has received from another node in one round of one collective. */
 struct wf_across_slot {
     uint64_t number; /* 0: nothing yet */
     uint64_t vote;
-    uint64_t got; /* payload received */
+    uint64_t got; /* bytes of payload received */
     uint32_t len; /* bytes of each rank */
     bool complete;
 };
@@ -62,69 +69,86 @@ struct wf_across {
     bool leads;
     unsigned rounds;
     uint32_t len;  /* bytes of each rank in the next collective */
-    uint64_t done; /* the last collective that ended */
-    /* For leaders: the collective under way, if begun > done. */
+    uint64_t done; /* number of the last collective that ended */
+    /* The remaining fields are for leaders. A collective is under way if begun > done. */
     uint64_t begun;
     unsigned round;
     bool sent;
     uint64_t at; /* bytes sent in this round */
     uint64_t vote;
-    struct wf_order *last;             /* [rounds]: the last message sent in each */
+    struct wf_order *last;             /* [rounds]: the last message sent in each round */
     struct wf_across_slot (*slots)[2]; /* [rounds] */
     unsigned char *scratch;            /* am_max bytes */
-    uint64_t reported;                 /* trouble sent to all neighbours except */
-    uint32_t *neighbours; /* [neighbour_count]: nodes that this one sends to or receives from */
-    bool *unreported;     /* [neighbour_count]: those to which it is still to be sent */
+    /* The trouble word (why a collective cannot end, board.h) that was last sent to neighbours.
+     * [unreported] marks the neighbours that must still be sent this word. */
+
+    uint64_t reported;
+    /* [neighbour_count]: the nodes that this node sends to or receives from in any round. */
+    uint32_t *neighbours;
+    bool *unreported; /* [neighbour_count]: must [reported] still be sent? */
     unsigned neighbour_count;
-    bool *left;             /* [nodes]: the leader reported that it leaves */
-    uint64_t far_failed_ns; /* when the launcher reported a failure on another node; or 0 */
+    bool *left; /* [nodes]: has the node's leader reported that it leaves? */
+    /* When this rank first saw the launcher's report of a failure on another node; 0 if it saw
+     * none. */
+    uint64_t far_failed_ns;
 };
 
 struct weft_job;
 
-/* The leader of [node] as a peer. */
+/* Returns the peer for the leader (the lowest rank) of [node]. */
 struct weft_peer *wf_across_leader(const struct weft_job *job, unsigned node);
-/* Did [peer]'s endpoint send [am]? */
+/* Was [am] sent by the endpoint of [peer]? */
 bool wf_across_is_from(const struct weft_am *am, struct weft_peer *peer);
 
-/* Once the nodes are known, before the endpoint is polled. OK | ENOMEM */
+/* Call this once job->nodes is filled in, before the endpoint is polled. Returns OK | ENOMEM */
 enum weft_status wf_across_open(struct weft_job *job);
 void wf_across_close(struct weft_job *job);
 
-/* Arrive at collective number job->barriers. Never blocks. */
+/* Announce that this rank has arrived at collective number job->barriers. Never blocks. */
 void wf_across_arrive(struct weft_job *job);
-/* Has it ended? A leader advances it as far as it goes; all poll.
- * OK | AGAIN | what ends it early */
+/* Poll the endpoint once, and look whether the collective under way has ended. A leader (the lowest
+ * rank of its node) also advances the collective as far as possible.
+ * Returns OK (it has ended) | AGAIN | the status with which it ends early */
 enum weft_status wf_across_try(struct weft_job *job);
-/* Wait for its end; ETIMEDOUT after [deadline_ns] unless that is 0. */
+/* Wait until the collective has ended. Returns ETIMEDOUT once the clock passes [deadline_ns]; a
+ * deadline of 0 means no limit. */
 enum weft_status wf_across_wait(struct weft_job *job, uint64_t deadline_ns);
-/* The combined vote of the last collective. */
+/* Returns the combined vote of all ranks in the last collective. */
 uint64_t wf_across_verdict(const struct weft_job *job);
 
-/* This rank leaves between the two steps of a barrier: drive the barrier for a bounded time. */
+/* Called when this rank leaves the job between notify and the end of a split-phase barrier. A rank
+ * that leads its node then goes on with the barrier for at most FINISH_NS (1 s). */
 void wf_across_finish(struct weft_job *job);
-/* Has this rank, which has arrived, done its part of the barrier under way? A leader has only when
- * the barrier has ended, because it forwards the votes of its node. */
+/* Called when this rank has arrived at the barrier under way. Can the barrier end without further
+ * calls of this rank? A leader, the lowest rank of its node, forwards the votes of its node. So for
+ * a leader the answer is true only when the barrier has ended. */
 bool wf_across_is_through(const struct weft_job *job);
 
 /* ---- trouble.c ---- */
 
-/* Report to neighbours that this rank leaves, having passed so many barriers. */
+/* Report that this rank leaves the job after it has passed [passed] barriers. The report goes to
+ * the leaders with which this rank exchanges messages. Does nothing if this rank does not lead its
+ * node. */
 void wf_across_leave(struct weft_job *job, uint64_t passed);
 
-/* Handle a TROUBLE message. False: it breaks the protocol. */
+/* Handle a TROUBLE message, in which another node reports why a collective cannot end. Returns
+ * false if the message breaks the protocol. */
 bool wf_across_on_trouble(struct weft_job *job, const struct weft_am *am);
 
-/* Given [s], what this rank knows of the barrier under way (wf_job_check): what all nodes know. */
+/* Combine what this rank and other nodes know about the barrier under way. [s] is what this rank
+ * found: OK, or a failure, which is then reported to other nodes. Returns OK if the barrier goes
+ * on, otherwise the status with which it ends early on this rank. */
 enum weft_status wf_across_check(struct weft_job *job, enum weft_status s);
 
-/* [rank] of another node has closed its endpoint or died: does this rank exchange rounds with it,
- * without a report that it left? False in a job on one node. */
+/* Does this rank exchange messages of collectives with [rank], which is on another node and has not
+ * reported that it leaves? If so, the end of that rank's endpoint breaks the job. Returns false in
+ * a job on one node. */
 bool wf_across_needs(const struct weft_job *job, unsigned rank);
 
-/* The launcher reported the failure of a rank on another node. A rank that closed the job first may
- * fail afterwards, and its node's report can arrive after the launcher's. True: the time for that
- * has passed. */
+/* Call this while the launcher reports that a rank of another node failed. Returns true once
+ * FAR_FAILED_NS (1 s) have passed since the first call. Until then the node of that rank may still
+ * report that the rank had closed the job before it failed. The node's report takes a slower way
+ * than the launcher's. */
 bool wf_across_is_dead(struct weft_job *job);
 
 #endif

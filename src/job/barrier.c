@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Barrier, and how the ranks of one node wait for each other. Several nodes: across.h.
+/* The barrier of a job on one node, and how its ranks wait. A barrier on several nodes: across.h.
  *
- * With a core for every rank: dissemination. Each round is one 8-byte store into the partner's
- * line, and each rank spins on a line of its own. With two ranks that is one line each way at
- * once: the physical limit.
- * With more ranks than cores: one counter, and a waiting rank yields at once. Each round of
- * dissemination would cost every rank a turn on a core (measured on 2 cores with 16 ranks:
- * performance.md's 12 us for a counter that only yields, 35 us spinning before). All ranks read
- * the counter itself, so the last arrival releases all of them. */
+ * If every rank has a core, the ranks disseminate. In each round a rank makes one 8-byte store into
+ * its partner's cache line and spins on a line of its own. Two ranks need one round, in which both
+ * lines are transferred at the same time. No exchange through memory is shorter.
+ *
+ * If there are more ranks than cores, the ranks count their arrivals in one counter, and a waiting
+ * rank yields its core. Dissemination would cost every rank a turn on a core in every round.
+ * (Measured with 16 ranks on 2 cores: 12 us if waiting ranks yield at once, 35 us if they spin
+ * first.) All ranks read the counter itself, so the last arrival releases all of them. */
 #include <sched.h>
 
 #include "base/atomic.h"
@@ -16,14 +17,14 @@
 #include "core/core.h"
 #include "job/job.h"
 
-/* Spins before a long wait begins: some 20 us. */
+/* How often wait_spinning loads the word before it calls wait_long; takes about 20 us. */
 #define SPINS 8192
-/* Yields before a long wait begins: some 100 us when others run. */
+/* How often wait_yielding yields before it calls wait_long; about 100 us if other processes run. */
 #define YIELDS 256
 #define YIELDS_PER_POLL 4
 #define YIELDS_NS 500000
 #define SPINS_PER_POLL 512
-/* A rank that never waits has to poll, too. */
+/* weft_job_barrier polls in one of so many barriers, so that a rank that never waits polls, too. */
 #define BARRIERS_PER_POLL 16
 #define LOOK_MIN_NS 100000
 #define LOOK_MAX_NS 10000000
@@ -33,9 +34,9 @@ static inline bool is_there(const uint64_t *word, uint64_t at_least)
     return __atomic_load_n(word, __ATOMIC_ACQUIRE) >= at_least; /* "arrive" */
 }
 
-/* A rank whose failure the launcher reports has died, unless it had left before. Of ranks on other
- * nodes this rank judges only the leaders that it exchanges rounds with; of the others their own
- * node knows. */
+/* Break the job if the launcher reports the failure of a rank that had not left the job. Of the
+ * ranks on other nodes, this rank considers only those with which it exchanges messages of
+ * collectives. For any other rank, the ranks of its own node do this check. */
 static void check_launcher(struct weft_job *job)
 {
     unsigned now = wf_launch_failures(&job->launch);
@@ -56,13 +57,14 @@ static void check_launcher(struct weft_job *job)
         return;
     job->failures_seen = now;
     if (job->across)
-        job->across->far_failed_ns = 0; /* the next failure has its own grace */
+        job->across->far_failed_ns = 0; /* the next failure gets a full delay */
 }
 
 /* ---- do all make the same call? ---- */
 
-/* A rank of this node is in [other], and this one in another call of the same number. A rank that
- * only receives the mismatch does not log it. */
+/* Log that another rank of this node made the call [other], and this rank a different call of the
+ * same number. If [other] has WF_CALL_MISMATCH instead of a call, log nothing: the rank that wrote
+ * WF_CALL_MISMATCH has logged the difference. */
 static void log_mismatch(const struct weft_job *job, uint64_t other)
 {
     char mine[WF_CALL_NAME], theirs[WF_CALL_NAME];
@@ -85,8 +87,9 @@ enum weft_status wf_job_show_call(struct weft_job *job, uint64_t *place)
     return WEFT_EPROTO;
 }
 
-/* All ranks have arrived, and this one knows that their calls differ. Leave that on the board for
- * ranks that still wait. */
+/* Called when all ranks have arrived, and this rank knows that their calls differ. Writes the
+ * mismatch to the board, the memory that the node's ranks share, where waiting ranks read it
+ * (wf_job_check). */
 static enum weft_status mismatched(struct weft_job *job)
 {
     uint64_t old;
@@ -94,8 +97,9 @@ static enum weft_status mismatched(struct weft_job *job)
     return WEFT_EPROTO;
 }
 
-/* Ranks in different kinds of calls wait at different words, for ever. So a long wait compares the
- * calls. */
+/* Look for what ends the barrier under way early. Ranks in different kinds of calls wait for
+ * different words in shared memory, and would wait forever. Therefore a rank that waits long
+ * compares its call with the calls of other waiting ranks. */
 enum weft_status wf_job_check(struct weft_job *job)
 {
     enum weft_status s;
@@ -106,19 +110,22 @@ enum weft_status wf_job_check(struct weft_job *job)
     return job->across ? wf_across_check(job, s) : s;
 }
 
-/* The wait is long, or messages arrive: wait at the endpoint, which sleeps, and check for what ends
- * the barrier early, at once and then ever more rarely. */
+/* Wait for [word] when a short wait was not enough, or when messages arrive. weft_word_wait polls
+ * the endpoint and may sleep. Between waits, look whether the barrier must end early: at once, and
+ * then at intervals that double up to about LOOK_MAX_NS. */
 static enum weft_status wait_long(struct weft_job *job, const uint64_t *word, uint64_t at_least,
                                   uint64_t deadline_ns)
 {
     int64_t look_ns = LOOK_MIN_NS;
     for (;;) {
         enum weft_status s = wf_job_check(job);
-        if (s) /* it may have happened after all had arrived */
+        if (s) /* the failure may have come after all ranks had arrived */
             return is_there(word, at_least) ? WEFT_OK : s;
         if (deadline_ns && wf_now_ns() > deadline_ns)
             return WEFT_ETIMEDOUT;
-        (void)wf_job_held(job, WEFT_OK); /* the other ranks may wait for calls of other threads */
+        /* Unlock while waiting: other ranks may wait for a call that another thread of this process
+         * makes. */
+        (void)wf_job_held(job, WEFT_OK);
         s = weft_word_wait(job->ep, word, at_least, NULL, look_ns);
         wf_job_hold(job);
         if (s != WEFT_ETIMEDOUT)
@@ -128,11 +135,12 @@ static enum weft_status wait_long(struct weft_job *job, const uint64_t *word, ui
     }
 }
 
-/* The next two are inlined: a call costs each rank's turn on a core 40 ns (measured: 16 ranks on 2
- * cores, 18.1 against 17.5 us).
+/* wait_spinning and wait_yielding are inlined: a call would lengthen each rank's turn on a core by
+ * 40 ns (measured with 16 ranks on 2 cores: 18.1 us per barrier with calls, 17.5 us without).
  *
- * They poll too rarely to slow down a barrier. When a poll handled something, more may follow, and
- * wait_long polls all the time; it also finds failures. */
+ * Both functions poll so rarely that polls do not slow a barrier down. If a poll handled an event,
+ * more events may follow. Then wait_long takes over, which polls all the time and also finds
+ * failures. */
 WEFT_INLINE enum weft_status wait_spinning(struct weft_job *job, const uint64_t *word,
                                            uint64_t at_least, uint64_t deadline_ns)
 {
@@ -155,7 +163,8 @@ WEFT_INLINE enum weft_status wait_yielding(struct weft_job *job, const uint64_t 
         sched_yield();
         if (i % YIELDS_PER_POLL)
             continue;
-        /* A yield to a process that computes costs a whole slice of it: milliseconds. */
+        /* If a yield runs a process that computes, that process keeps the core for its whole time
+         * slice: milliseconds. So stop yielding when that has happened. */
         if (weft_ep_poll(job->ep) || job->broken || wf_now_ns() - start > YIELDS_NS)
             break;
     }
@@ -169,8 +178,10 @@ enum weft_status wf_job_await(struct weft_job *job, const uint64_t *word, uint64
                         : wait_spinning(job, word, at_least, deadline_ns);
 }
 
-/* Each round forwards what the rounds before it brought, so after the last one every rank has every
- * other's call, or a mismatch: all end alike. */
+/* In each round a rank stores its call in the flag of another rank. It stores a mismatch instead if
+ * it received a different call in an earlier round. So each round forwards what the rank received
+ * in earlier rounds. After the last round every rank knows whether all calls were equal, and all
+ * ranks end with the same status. */
 static enum weft_status disseminate(struct weft_job *job, uint64_t deadline_ns)
 {
     const struct wf_board *b = &job->board;
@@ -197,11 +208,14 @@ static enum weft_status count(struct weft_job *job, uint64_t deadline_ns)
 {
     const struct wf_board *b = &job->board;
     uint64_t all =
-        (job->barriers - job->split.count) * b->n; /* split-phase barriers have their own counter */
+        /* The counter b->arrivals does not count split-phase barriers, which use b->notices. */
+
+        (job->barriers - job->split.count) * b->n;
     uint64_t *calls = b->arrivals + 1 + (job->barriers & 1), before;
     enum weft_status s = WEFT_OK;
     (void)wf_job_show_call(job, calls);
-    /* "arrive": acquire too, so that each arrival publishes those before it. */
+    /* Pair "arrive" (board.h). The increment is both an acquire and a release. So a rank that sees
+     * the last arrival sees what all ranks did before they arrived. */
     before = __atomic_fetch_add(b->arrivals, 1, __ATOMIC_ACQ_REL);
     if (before + 1 < all)
         s = wait_yielding(job, b->arrivals, all, deadline_ns);
@@ -246,15 +260,16 @@ enum weft_status wf_job_meet(struct weft_job *job, uint32_t call, uint64_t deadl
 
 /* ---- which lines ---- */
 
-/* How long two cores take to exchange a line, 130 to 220 ns, depends on its address: the slice of
- * the last-level cache that holds it is nearer or farther. (Measured on two cores of a Sapphire
- * Rapids: an exchange through pairs of lines of one page takes either 150 or 220 ns.) So the ranks
- * time each set of flags when the job opens, some 10 us each, and use the fastest. */
-#define TUNE_TIMES (16 * sizeof(uint32_t)) /* at least as many as there are sets */
+/* Two cores take 130 to 220 ns to exchange a cache line. The time depends on the line's address:
+ * the address selects the slice of the last-level cache that holds the line, and slices are at
+ * different distances. (Measured on two cores of a Sapphire Rapids: through pairs of lines of one
+ * page an exchange takes either 150 or 220 ns.) Therefore the ranks time each set of flags when the
+ * job opens, about 10 us per set, and then use the fastest set. */
+#define TUNE_TIMES (16 * sizeof(uint32_t)) /* bytes; one time per set */
 #define TUNE_BATCHES 6
 #define TUNE_BATCH 8
 
-/* The fastest batch, in nanoseconds. */
+/* Set *best to the time of the fastest batch of TUNE_BATCH barriers, in nanoseconds. */
 static enum weft_status try_set(struct weft_job *job, uint64_t deadline_ns, uint32_t *best)
 {
     enum weft_status s = WEFT_OK;
@@ -270,7 +285,8 @@ static enum weft_status try_set(struct weft_job *job, uint64_t deadline_ns, uint
     return s;
 }
 
-/* The set whose slowest rank is fastest. All ranks read the same times, so all choose the same. */
+/* Returns the set of flags with which the slowest rank took the least time. All ranks compare the
+ * same times, so all of them choose the same set. */
 static unsigned choose_set(const struct wf_board *b)
 {
     uint32_t least = UINT32_MAX;
@@ -305,7 +321,7 @@ enum weft_status wf_job_tune(struct weft_job *job, uint64_t deadline_ns)
         s = wf_job_meet(job, WF_CALL_BARRIER, deadline_ns);
     if (!s)
         wf_board_use(b, choose_set(b));
-    /* The first gather must not overwrite times that another rank still reads. */
+    /* Meet once more. Other ranks may still read the times, which the next gather overwrites. */
     return s ? s : wf_job_meet(job, WF_CALL_BARRIER, deadline_ns);
 }
 

@@ -27,7 +27,8 @@ static size_t flags_for(unsigned n)
     return (size_t)n * rounds_for(n) * LINE;
 }
 
-/* As many as fit in 64 KiB. */
+/* Returns how many sets of flags (the words by which ranks signal each other in a barrier) fit in
+ * 64 KiB, but at least 1 and at most SETS_MAX. */
 static unsigned sets_for(unsigned n)
 {
     size_t one = flags_for(n), fit = one ? FLAGS_MAX / one : 1;
@@ -57,7 +58,8 @@ size_t wf_board_size(unsigned n, unsigned total)
     return layout(n, total).end;
 }
 
-/* Fewer ranks can have larger sets of flags than more ranks, but none above FLAGS_MAX. */
+/* Returns enough bytes for the board of a node with any n <= [total] ranks. Fewer ranks may use
+ * more sets of flags than [total] ranks do, but these sets need at most FLAGS_MAX bytes. */
 size_t wf_board_room(unsigned total)
 {
     return wf_board_size(total, total) + round_up(FLAGS_MAX, PAGE);
@@ -72,7 +74,7 @@ void wf_board_make(void *base, unsigned total)
 {
     struct wf_board b = {.base = base};
     word(&b, 0)[1] = total;
-    word(&b, 0)[0] = MAGIC; /* others read it after the launcher's fence */
+    word(&b, 0)[0] = MAGIC; /* other ranks read it after the launcher's fence */
 }
 
 enum weft_status wf_board_open(struct wf_board *b, void *base, unsigned me, unsigned n,
@@ -106,7 +108,8 @@ void wf_board_depart(struct wf_board *b, uint64_t passed, bool death)
 {
     struct offsets o = layout(b->n, b->total);
     uint64_t left = (passed + 1) | (death ? DEATH : 0);
-    /* "depart": a rank that sees the count sees the word. */
+    /* Pair "depart": a rank that sees the increased number of departures also sees which rank left.
+     */
     __atomic_store_n(word(b, o.left) + b->me, left, __ATOMIC_RELEASE);
     __atomic_fetch_add(word(b, o.departures), 1, __ATOMIC_RELEASE);
 }

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A rank's business card (the term is MPICH's): what it publishes through the launcher when the job
- * opens, so that the others can reach it. Little-endian:
+/* A rank's business card (the term is MPICH's): the bytes that a rank publishes through the
+ * launcher when the job opens, so that other ranks can reach it. Little-endian, lengths in bytes:
  *
  *   0  u32  magic "WFJC"
  *   4  u16  version, 2
- *   6  u16  bytes of endpoint address, 1..WEFT_ADDR_MAX
- *   8  u16  bytes of key of the board that this rank would host
- *  10  u16  bytes of cpu mask, 0..WF_CARD_MASK_MAX
+ *   6  u16  length of the endpoint's address, 1..WEFT_ADDR_MAX
+ *   8  u16  length of the key of the shared memory that this rank offers to its node (board.h)
+ *  10  u16  length of the CPU mask, 0..WF_CARD_MASK_MAX
  *  12  u16  enum wf_card_flags
- *  14  u16  bytes of the job's secret: 0, or WF_SECRET (only rank 0)
- *  16       address; key; mask, where bit i % 8 of byte i / 8 is set if the rank may run on cpu i;
+ *  14  u16  length of the job's secret: WF_SECRET, or 0 if the card has none. Only rank 0 has one
+ *  16       address; key; mask, where bit i % 8 of byte i / 8 is set if the rank may run on CPU i;
  *           secret
  *
- * The reader decides what it makes of a mask of another length, or of an address that this build
- * cannot read. Bytes after the secret are an error.
+ * The parser accepts a mask of any allowed length, and does not parse the address. Bytes after the
+ * secret are an error.
  *
- * By the secret, ranks on different nodes prove to each other that they belong to this job. Rank 0
- * draws it and publishes it here unless the launcher gave one (launch.h). It is as private as the
- * launcher's own channel. */
+ * With the secret, ranks on different nodes prove to each other that they belong to this job. If
+ * the launcher gave no secret (launch.h), rank 0 draws one and publishes it in its card. The secret
+ * is as private as the launcher's own channel. */
 #ifndef WF_JOB_CARD_H
 #define WF_JOB_CARD_H
 
@@ -33,8 +33,9 @@
 #define WF_CARD_MAX (WF_CARD_HEAD + WEFT_ADDR_MAX + WEFT_KEY_MAX + WF_CARD_MASK_MAX + WF_SECRET)
 
 enum wf_card_flags {
-    WF_CARD_SHARES = 1, /* this rank uses shared memory with the others of its node */
-    WF_CARD_MAPS = 2,   /* and maps their memory, as they may map its own */
+    WF_CARD_SHARES = 1, /* this rank uses shared memory with the other ranks of its node */
+    /* This rank maps memory of other ranks of its node, and lets them map its memory. */
+    WF_CARD_MAPS = 2,
 };
 
 struct wf_card {
@@ -49,16 +50,16 @@ struct wf_card {
     unsigned char secret[WF_SECRET];
 };
 
-/* Fill in the calling thread's affinity mask. */
+/* Fill in the mask of [card] from the calling thread's CPU affinity. */
 void wf_card_set_mask(struct wf_card *card);
 
-/* Write [card] to [bytes] (WF_CARD_MAX of room). Returns the bytes used. */
+/* Write [card] to [bytes], which has room for WF_CARD_MAX. Returns the number of bytes written. */
 size_t wf_card_pack(const struct wf_card *card, unsigned char *bytes);
 
-/* Returns OK | EVERSION | EPROTO; *card is set on OK only. */
+/* Parse [len] bytes. Sets *card only on OK. Returns OK | EVERSION | EPROTO (not a valid card) */
 enum weft_status wf_card_parse(const void *bytes, size_t len, struct wf_card *card);
 
-/* How many bits are set. */
+/* Returns how many bits are set in [mask]. */
 unsigned wf_card_mask_count(const unsigned char *mask, size_t len);
 
 #endif

@@ -5,9 +5,11 @@
 #include "core/core.h"
 #include "job/job.h"
 
-/* Each rank writes its outbox, all meet once, each reads all outboxes. Barriers use the two halves
- * of the outboxes in turn, so one barrier is enough: a rank that writes to this half again has
- * passed the barrier in between, and every rank enters that one after it has read this half. */
+/* Each rank writes its bytes to its outbox in shared memory, then all ranks wait for each other,
+ * then each rank reads all outboxes. One such barrier is enough, because consecutive collectives
+ * use different halves of the outboxes. A rank writes to this half again two collectives later.
+ * Before that it passes the collective in between, which every rank enters only after it has read
+ * this half. */
 static enum weft_status gather(struct weft_job *job, enum wf_call_kind kind, const void *mine,
                                size_t len, void *all)
 {
@@ -49,7 +51,7 @@ enum weft_status weft_job_allgather(struct weft_job *job, const void *mine, size
 /* ---- memory on every rank ---- */
 
 struct memory_offer {
-    int32_t status; /* of the allocation */
+    int32_t status; /* status of the allocation */
     uint32_t key_len;
     unsigned char key[WEFT_KEY_MAX];
 };
@@ -65,7 +67,8 @@ static void make_offer(struct weft_job *job, size_t len, unsigned access, struct
     offer->key_len = (uint32_t)room;
 }
 
-/* The lowest failed rank's status: the same at every rank. */
+/* Returns the status of the lowest rank that failed, or OK. All ranks have gathered the same
+ * statuses, so all of them return the same result. */
 static enum weft_status first_failure(const int32_t *statuses, size_t stride, unsigned n)
 {
     for (unsigned r = 0; r < n; r++) {
@@ -90,10 +93,14 @@ static enum weft_status open_remotes(struct weft_job *job, const struct memory_o
 {
     enum weft_status s = WEFT_OK;
     for (unsigned i = 0; !s && i < job->size; i++) {
-        unsigned r = (job->rank + i) % job->size; /* not all ranks ask the same one at once */
+        unsigned r = (job->rank + i) % job->size; /* begin at the own rank, so that not all ranks
+                                                   * ask one rank at once */
         if (offers[r].key_len > WEFT_KEY_MAX)
             return WEFT_EPROTO;
-        do { /* a rank that does not answer may be stopped; polls report deaths */
+        /* The other rank may be stopped, so try again until it answers. If it has died,
+         * weft_ep_poll finds that and sets job->broken. */
+
+        do {
             s = weft_remote_open(job->peers[r], offers[r].key, offers[r].key_len, &remotes[r]);
             (void)weft_ep_poll(job->ep);
         } while (s == WEFT_ETIMEDOUT && !job->broken);
@@ -122,7 +129,8 @@ enum weft_status weft_job_mem_alloc(struct weft_job *job, size_t len, unsigned a
     if (s)
         goto close_own;
     opened = open_remotes(job, offers, remotes);
-    /* All or none: no rank uses memory that another could not open. */
+    /* Gather whether each rank could open all regions. If a rank could not, the call fails on all
+     * ranks, so that no rank uses memory that another rank could not open. */
     s = allgather(job, WF_CALL_MEMORY, &opened, sizeof opened, all_opened);
     if (!s)
         s = first_failure(all_opened, sizeof *all_opened, job->size);

@@ -14,23 +14,27 @@
 #include "core/core.h"
 #include "core/msg.h"
 
-/* Time limits. After a failure the launcher gets the job's exit code within
- * min(120, 3 + 0.125 * nodes) s, whatever state the other ranks are in: GASNet promises that. No
- * step of a failed rank depends on the number of nodes, and all together take less than 3 s:
- * weft_job_abort 2 s (launch.c, ABORT_NS); weft_job_close 0.1 s to report to other nodes
- * (trouble.c, LEAVE_NS) and the times below. LEAVE is the time to leave the launcher; libpmix
- * itself waits 2 s. */
+/* Time limits. GASNet promises that after a failure the launcher gets the job's exit code within
+ * min(120, 3 + 0.125 * nodes) seconds, in whatever state the other ranks are. So no step that a
+ * rank takes after a failure depends on the number of nodes, and all steps together take about 3 s
+ * at most. weft_job_abort waits 2 s (launch.c, ABORT_NS). weft_job_close waits 0.1 s to report to
+ * other nodes (trouble.c, LEAVE_NS), and then the times below. The LEAVE limits below bound the
+ * disconnection from the launcher, for which libpmix itself waits 2 s. */
 #define LEAVE_NS 5000000000u
-#define SETTLE_NS 500000000u /* weft_job_close, for operations under way */
-#define DRAIN_NS 100000000u  /* for operations that began while the job was left */
+#define SETTLE_NS 500000000u /* weft_job_close: longest wait for operations */
+#define DRAIN_NS 100000000u  /* for operations that begin later */
 #define SETTLE_LOOK_NS 1000000
 #define LEAVE_BROKEN_NS 2000000000u
 #define LEAVE_FAILED_NS 300000000u
-#define CLOSE_BROKEN_MS 300 /* endpoint and context, each: for unreachable peers */
+/* Milliseconds that the endpoint and the context may each wait for unreachable peers while they
+ * close. */
 
-/* One job per process, since PMIx gives a process one identity. */
+#define CLOSE_BROKEN_MS 300
+
+/* A process can have one job open at a time, since PMIx gives a process one identity. */
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
-static pid_t open_pid; /* under open_lock: the process in which a job is open; 0 none */
+/* The id of the process in which a job is open; 0 if none is. Protected by open_lock. */
+static pid_t open_pid;
 
 /* ---- objects that only the job may close ---- */
 
@@ -47,8 +51,10 @@ static void set_owned(struct weft_job *job, bool owned)
 
 /* ---- leaving and closing ---- */
 
-/* Report that this rank leaves. A rank that has notified has passed that barrier, for the others. A
- * leader has only when the barrier has ended, because it forwards the votes of its node. */
+/* Report to the other ranks that this rank leaves the job. If this rank has notified a split-phase
+ * barrier that has not ended, the report counts that barrier as passed: the other ranks need no
+ * more from this rank. A leader (the lowest rank of its node, if there are several nodes) forwards
+ * the votes of its node. So a leader counts the barrier only if it has ended. */
 static void depart(struct weft_job *job)
 {
     uint64_t passed = job->passed;
@@ -57,7 +63,7 @@ static void depart(struct weft_job *job)
         wf_across_finish(job);
     if (job->notified && wf_across_is_through(job))
         passed = job->barriers;
-    if (job->notified) /* ranks that wait in another call find the mismatch */
+    if (job->notified) /* so that ranks in a different call find the mismatch */
         (void)wf_job_show_call(job, job->board.waits);
     wf_board_depart(&job->board, passed, job->broken == WEFT_EPEER);
     if (job->across)
@@ -65,8 +71,8 @@ static void depart(struct weft_job *job)
     (void)wf_job_held(job, WEFT_OK);
 }
 
-/* Is an operation under way at the job's endpoint? Short puts of a flow count, which are no
- * requests. */
+/* Is an operation under way at the job's endpoint? wf_flow_busy also finds short puts, for which no
+ * request exists. */
 static bool is_busy(const struct weft_job *job)
 {
     bool busy = wf_msg_busy(job->ep);
@@ -75,9 +81,10 @@ static bool is_busy(const struct weft_job *job)
     return busy;
 }
 
-/* Wait until operations have ended for which the application cannot wait, such as the
- * acknowledgement to a sender that its message was copied. False: one is still under way, or a
- * message was claimed and not received. */
+/* Wait at most [at_most_ns] until no operation is under way at the job's endpoint. The application
+ * cannot wait for some operations itself, such as the acknowledgement that tells a sender that its
+ * message was copied. Returns false if an operation is still under way. Returns false at once if a
+ * claimed message was not received, since only the application can receive it. */
 static bool settle(struct weft_job *job, uint64_t at_most_ns)
 {
     uint64_t until = wf_now_ns() + at_most_ns;
@@ -104,10 +111,11 @@ static void close_endpoint(struct weft_job *job)
         (void)weft_ctx_close(job->ctx);
 }
 
-/* Close all parts that are open, each before those it depends on. Leaving polls: a receive may have
- * been matched or a handler have detached a request since weft_job_close looked, and an endpoint
- * with an operation under way cannot be closed. Such an operation gets DRAIN_NS; then the endpoint
- * stays, since a peer or a device may still use its memory. */
+/* Close all open parts of the job, each part before the parts that it depends on. depart() polls,
+ * so operations may have begun since weft_job_close looked: a message may have matched a receive,
+ * or a handler may have detached a request. An endpoint cannot be closed while an operation is
+ * under way. So wait DRAIN_NS for the operations. If an operation has not ended by then, endpoint
+ * and context stay open, since a peer or a device may still use the operation's memory. */
 static void close_parts(struct weft_job *job, bool opened)
 {
     uint64_t launcher_ns = opened ? LEAVE_NS : LEAVE_FAILED_NS;
@@ -120,7 +128,10 @@ static void close_parts(struct weft_job *job, bool opened)
         if (opened)
             launcher_ns = LEAVE_BROKEN_NS;
     }
-    if (job->ep) /* from here on only this thread polls it, and not once its handlers are gone */
+    /* The progress thread must not poll the endpoint from here on, since its handlers are removed.
+     */
+
+    if (job->ep)
         wf_progress_leave(job->ep);
     drained = !job->ep || settle(job, DRAIN_NS);
     wf_across_close(job);
@@ -194,7 +205,8 @@ enum weft_status weft_job_open(const struct weft_job_params *params, struct weft
         job->arg = params->arg;
     }
     s = wf_job_open_parts(job, params);
-    /* A rank that leaves before the job is open has given up, because of a death. */
+    /* ECLOSED and EKEY mean that another rank left before the job was open everywhere. A rank does
+     * that only if it gave up because a rank died. So report EPEER, a death. */
     if (s == WEFT_ECLOSED || s == WEFT_EKEY)
         s = WEFT_EPEER;
     if (s) {
@@ -210,7 +222,7 @@ enum weft_status weft_job_open(const struct weft_job_params *params, struct weft
 
 /* ---- close, abort ---- */
 
-/* Is anything open on the job's context besides what the job itself opened? */
+/* Is anything open on the job's context that the job itself did not open? */
 static bool is_in_use(const struct weft_job *job)
 {
     return job->ep->peers != job->size || job->ep->remotes != (job->board_remote != NULL) ||
@@ -232,7 +244,7 @@ enum weft_status weft_job_close(struct weft_job *job)
 void weft_job_abort(struct weft_job *job, int code, const char *why)
 {
     why = why ? why : "";
-    /* A forked child is not the rank: it ends itself alone. */
+    /* A forked child is not a rank of the job. It ends only itself. */
     if (job && open_pid == getpid() && job->launch.mine)
         wf_launch_abort(&job->launch, code, why);
     else
@@ -240,7 +252,8 @@ void weft_job_abort(struct weft_job *job, int code, const char *why)
     _exit(code);
 }
 
-/* The endpoint stays locked: calls of other threads would use what libpmix has released. */
+/* The endpoint stays locked after the return if it has a lock. Calls of other threads then block,
+ * instead of using what libpmix has released. */
 enum weft_status weft_job_leave(struct weft_job *job)
 {
     enum weft_status s = job ? wf_ep_check(job->ep) : WEFT_EINVAL;

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The job's own parts.
+/* Declarations that the files of the job share.
  *
- *   card.c        what a rank publishes about itself
+ *   card.c        what a rank publishes about itself, so that other ranks can reach it
  *   launch.c      the launcher: PMIx with bounded waits
  *   nodes.c       which ranks are on a node together
- *   board.c       shared memory of the node's ranks
+ *   board.c       the memory that the ranks of a node share
  *   barrier.c     barrier
  *   split.c       the split-phase barrier, with names
- *   across.c      collectives of several nodes: messages between their leaders
+ *   across.c      collectives on several nodes: messages between the nodes' leaders
  *   trouble.c     on several nodes: collectives that cannot end, ranks that leave
  *   collective.c  allgather, and memory on every rank
- *   peers.c       the job's peers, and the ranks that are lost
- *   open.c        open: what the ranks exchange and what each makes of it
+ *   peers.c       the job's peers, and the loss of ranks
+ *   open.c        opening: what the ranks exchange, and what each rank opens
  *   job.c         the calls of open, close, leave and abort
  *
- * Everything here belongs to the thread that opened the job, except what the
- * launcher's thread writes to struct wf_launch. */
+ * All data belong to the thread that opened the job. There are two exceptions. Handlers may run on
+ * a progress thread, with the endpoint's lock held (wf_job_hold). Threads of the launcher's library
+ * write to struct wf_launch_mine (launch.c). */
 #ifndef WF_JOB_JOB_H
 #define WF_JOB_JOB_H
 
@@ -29,95 +30,108 @@
 #include "job/launch.h"
 #include "job/nodes.h"
 
-/* This rank's last split-phase barrier. */
+/* The last split-phase barrier of this rank. */
 struct wf_split {
-    uint64_t count;  /* barriers notified since the job opened */
+    uint64_t count;  /* split-phase barriers notified since the job opened */
     uint64_t mine;   /* its vote */
-    uint64_t agreed; /* the verdict of the last barrier that ended; 0: it failed */
+    uint64_t agreed; /* combined vote of the last barrier that ended; 0: it failed */
     uint32_t name;
     unsigned flags;
 };
 
 /* How the ranks meet. */
 enum wf_meet {
-    WF_MEET_DISSEMINATE, /* on one node, a core for each */
-    WF_MEET_COUNT,       /* on one node, more ranks than cores */
+    WF_MEET_DISSEMINATE, /* all ranks on one node, a core for each */
+    WF_MEET_COUNT,       /* all ranks on one node, more ranks than cores */
     WF_MEET_ACROSS,      /* on several nodes */
 };
 
 struct weft_job {
     unsigned rank, size, local_rank, local_size;
-    bool crowded; /* more ranks than cores: yield, do not spin */
+    bool crowded; /* more ranks than cores: waiting ranks yield, not spin */
     uint8_t meet; /* enum wf_meet */
     struct weft_ctx *ctx;
     struct weft_ep *ep;
     struct weft_peer **peers; /* [size], by rank */
-    uint32_t *by_address;     /* [size]: ranks, sorted by the addresses of their peers */
+    uint32_t *by_address;     /* [size]: ranks, sorted by the pointer peers[rank] */
 
     struct wf_board board;
     struct weft_mr *board_mr;         /* at its host */
     struct weft_remote *board_remote; /* at the others */
     uint64_t barriers;                /* begun, including split-phase ones */
-    uint64_t call;                    /* the call of the last one (board.h) */
+    uint64_t call;                    /* the last collective as a call word (board.h) */
     uint64_t passed;
-    unsigned tries;           /* of weft_job_barrier_try, since the notify */
-    struct wf_across *across; /* null: all ranks are on one node */
+    unsigned tries;           /* calls of weft_job_barrier_try since notify */
+    struct wf_across *across; /* NULL if all ranks are on one node */
     struct wf_split split;
 
-    bool notified;               /* between the two steps of a split-phase barrier */
-    enum weft_status broken;     /* why no collective can succeed any more; or OK */
-    bool lost;                   /* an endpoint ended without a close: do not wait for it */
-    unsigned failures_seen;      /* the last value of wf_launch_failures */
+    bool notified;           /* from notify to the end of a split-phase barrier */
+    enum weft_status broken; /* why collectives fail; OK while they can succeed */
+    /* The endpoint of a rank ended without a close, so the rank died or cannot be reached. The
+     * close of the job then waits only for short times. */
+    bool lost;
+    unsigned failures_seen;      /* value of wf_launch_failures at the last check */
     weft_peer_down_fn peer_down; /* the caller's */
     void *arg;
     struct wf_nodes nodes;
     struct wf_launch launch;
 };
 
-/* Make all parts of a zeroed job. On failure some are there: job.c closes them. */
+/* Open all parts of [job], which is zeroed. After a failure some parts are open, and the caller
+ * closes them. */
 enum weft_status wf_job_open_parts(struct weft_job *job, const struct weft_job_params *params);
 
-/* Open a peer for each of [cards], and sort them. */
+/* Open a peer for each of [cards], which the ranks published, and fill in job->by_address. */
 enum weft_status wf_job_open_peers(struct weft_job *job, const struct wf_card *cards);
-/* The endpoint's peer_down; [arg]: the job. */
+/* The peer_down callback of the job's endpoint. [arg] is the job. */
 void wf_job_peer_down(struct weft_ep *ep, struct weft_peer *peer, enum weft_status why, void *arg);
 
-/* As weft_job_barrier, without polling first; ETIMEDOUT after [deadline_ns] unless that is 0.
- *   call  wf_call_of this rank's collective */
+/* Make a collective call: wait until all ranks have made it. Works as weft_job_barrier, but does
+ * not poll before it waits.
+ *   call         kind and length of this rank's collective, from wf_call_of
+ *   deadline_ns  a time of wf_now_ns after which the call returns ETIMEDOUT; 0: no limit
+ * Returns as weft_job_barrier | ETIMEDOUT */
 enum weft_status wf_job_meet(struct weft_job *job, uint32_t call, uint64_t deadline_ns);
 
-/* Publish this rank's call in [place], a word of the board where all ranks of the node do.
- * Returns OK | EPROTO (another rank's call differs; logged) */
+/* Publish this rank's call in [place], a word in which all ranks of the node publish their calls.
+ * Returns OK | EPROTO (the call of another rank differs; logged) */
 enum weft_status wf_job_show_call(struct weft_job *job, uint64_t *place);
 
-/* Wait until the board's counter [word] is [at_least], or something ends the barrier early.
- * ETIMEDOUT as above. */
+/* Wait until the counter [word] in shared memory is at least [at_least].
+ * Returns OK | ETIMEDOUT (after [deadline_ns], if that is not 0) | the status with which the
+ * barrier ends early */
 enum weft_status wf_job_await(struct weft_job *job, const uint64_t *word, uint64_t at_least,
                               uint64_t deadline_ns);
 
-/* The barrier under way did not end, because of [why]. Whether this rank arrived is not known to
- * all, so it cannot meet again. Returns [why]. */
+/* Called when the barrier under way has failed because of [why]. Marks the job as broken. The
+ * reason is that this rank does not know which ranks have seen its arrival, so no later barrier can
+ * work. Returns [why]. */
 enum weft_status wf_job_give_up(struct weft_job *job, enum weft_status why);
 
-/* OK, or the status with which the barrier under way ends early. */
+/* Look for what ends the barrier under way early: a death, a departure, a different call. Returns
+ * OK, or the status with which the barrier ends. */
 enum weft_status wf_job_check(struct weft_job *job);
 
-/* Has [rank] left the job properly, as far as is known here? */
+/* Has [rank] left the job normally, as far as this rank knows? */
 bool wf_job_left(const struct weft_job *job, unsigned rank);
 
-/* split.c, for several nodes. The combined vote of this node's ranks, which have all arrived; 0 if
- * the barrier has no votes. */
+/* For jobs on several nodes; in split.c. Returns the combined vote (what the ranks named in a
+ * split-phase barrier) of this node's ranks, which have all arrived. Returns 0 if no split-phase
+ * barrier is under way. */
 uint64_t wf_split_vote(const struct weft_job *job);
-/* Are two votes of the same barrier? Only then may they be combined. */
+/* Do the votes [a] and [b] belong to one barrier? Only then may wf_split_combine combine them. */
 bool wf_split_same(uint64_t a, uint64_t b);
 uint64_t wf_split_combine(uint64_t a, uint64_t b);
 
-/* Collective, once, before the first gather: use the fastest lines for the barrier's flags. */
+/* The board, the memory that the node's ranks share, has several alternative sets of flags for
+ * barriers. Measure how long a barrier takes with each set, and use the fastest set from now on.
+ * Every rank calls this function once, before the first gather. */
 enum weft_status wf_job_tune(struct weft_job *job, uint64_t deadline_ns);
 
-/* With a progress thread (WEFT_PROGRESS) the job's handlers may run on that thread. So the calls
- * take the endpoint's lock for what they share with handlers, and release it to wait, since polls
- * take it again. */
+/* With WEFT_PROGRESS=thread the job's handlers may run on the progress thread. Therefore the calls
+ * of the job hold the endpoint's lock while they use what handlers use. They release the lock
+ * before a long wait: other threads could not call Weft while the waiting thread sleeps with the
+ * lock. */
 static inline void wf_job_hold(struct weft_job *job)
 {
     if (WEFT_UNLIKELY(job->ep->locked))

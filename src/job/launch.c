@@ -25,8 +25,9 @@
 
 #define RETRY_NS 1000000
 
-/* The events with which launchers report that a rank failed (`weft run` sends the first, PRRTE
- * any), and the last one: that a rank ended in order. */
+/* The events by which launchers report the end of a rank. The first three report a failure: `weft
+ * run` sends the first of them, PRRTE any of the three. The last event reports that a rank ended
+ * normally. */
 static pmix_status_t end_events[] = {PMIX_ERR_PROC_TERM_WO_SYNC, PMIX_ERR_PROC_ABORTED_BY_SIG,
                                      PMIX_ERR_EXIT_NONZERO_TERM, PMIX_EVENT_PROC_TERMINATED};
 enum { RANK_HERE, RANK_ENDED, RANK_FAILED };
@@ -37,11 +38,11 @@ struct wf_launch_mine {
     uint32_t rank, size;
     bool one_node, has_secret;
     unsigned char secret[WF_SECRET];
-    enum weft_status status;         /* of the call that runs or ran last */
+    enum weft_status status;         /* of the last call, which may still run */
     bool running;                    /* under lock */
     uint64_t deadline_ns;            /* of that call */
-    _Atomic unsigned failures, ends; /* of ranks; failures are ends, too */
-    _Atomic unsigned char *fate;     /* [size], RANK_*, once the size is known */
+    _Atomic unsigned failures, ends; /* number of ranks; a failed rank is in both */
+    _Atomic unsigned char *fate;     /* [size] of RANK_*; NULL until the size is known */
     struct wf_card *cards;           /* [size] */
     unsigned char card[WF_CARD_MAX];
     size_t card_len;
@@ -132,8 +133,9 @@ static void set_running(struct wf_launch_mine *m, bool running)
     pthread_mutex_unlock(&lock);
 }
 
-/* Run [fn] on a thread of its own; wait until the deadline or, with [ends_too], until a rank ends.
- */
+/* Run [fn] on a new thread, and wait until [fn] returns or the deadline has passed. If [ends_too]
+ * is true, stop waiting also when a rank ends.
+ * Returns what [fn] returned | ETIMEDOUT | EPEER (a rank ended) | ENOMEM | ESYSTEM */
 static enum weft_status call_bounded(struct wf_launch_mine *m,
                                      enum weft_status (*fn)(struct wf_launch_mine *m),
                                      uint64_t deadline_ns, bool ends_too)
@@ -179,8 +181,8 @@ static void note_end(struct wf_launch_mine *m, const pmix_proc_t *proc, bool fai
     pthread_mutex_unlock(&lock);
 }
 
-/* [source] is not used: events that libpmix 4.2.2 replays to a process that registers late have
- * that process as their source (tried). */
+/* [source] is not used. libpmix 4.2.2 replays past events to a process that registers late, and
+ * names that process as their source (seen in a trial). */
 static void on_event(size_t ref, pmix_status_t status, const pmix_proc_t *source,
                      pmix_info_t info[], size_t ninfo, pmix_info_t results[], size_t nresults,
                      pmix_event_notification_cbfunc_fn_t done, void *arg)
@@ -197,7 +199,8 @@ static void on_event(size_t ref, pmix_status_t status, const pmix_proc_t *source
 
 /* ---- joining ---- */
 
-/* A value that came with the job's data: this sends no request to the launcher's servers. */
+/* Get a value that came with the job's data. PMIX_OPTIONAL makes libpmix send no request to the
+ * launcher's servers. */
 static pmix_status_t get_optional(const pmix_proc_t *proc, const char *key, pmix_value_t **value)
 {
     pmix_info_t info;
@@ -237,7 +240,8 @@ static bool is_one_node(const struct wf_launch_mine *m, const pmix_proc_t *job)
     return yes;
 }
 
-/* Only `weft run` gives one: the key is Weft's own. */
+/* Get the job's secret, if the launcher gave one. Only `weft run` does: SECRET_KEY is a key of
+ * Weft, not of PMIx. */
 static enum weft_status get_secret(struct wf_launch_mine *m, const pmix_proc_t *job)
 {
     pmix_value_t *value = NULL;
@@ -284,7 +288,7 @@ static enum weft_status client_open(struct wf_launch_mine *m)
     if (!m->fate || !m->cards)
         goto finalize;
     atomic_store(&current, m);
-    /* Without a callback it blocks, and returns the handler's number or an error. */
+    /* Without a callback the call blocks, and returns the number of the handler or an error. */
     s = PMIx_Register_event_handler(end_events, WF_ARRAY_LEN(end_events), NULL, 0, on_event, NULL,
                                     NULL);
     if (s < 0)
@@ -305,7 +309,7 @@ static void free_mine(struct wf_launch *launch)
 {
     struct wf_launch_mine *m = launch->mine;
     launch->mine = NULL;
-    if (!m || is_stuck()) /* a thread that did not return uses it */
+    if (!m || is_stuck()) /* a thread that has not returned still uses m */
         return;
     free((void *)m->fate);
     free(m->cards);
@@ -365,9 +369,10 @@ static pmix_status_t fence(void)
     return s;
 }
 
-/* A fence ends with PARTIAL_SUCCESS when a rank's connection breaks. That rank may just be leaving
- * an earlier job of the same processes, and be about to join again. So all ranks in the fence try
- * again until all are in one, or the launcher reports that a rank has ended. */
+/* Wait in a PMIx fence for all ranks. A fence ends with PARTIAL_SUCCESS when the connection of a
+ * rank breaks. That rank may be leaving an earlier job of the same processes, and join again soon.
+ * So the ranks repeat the fence until one ends with all ranks in it, the launcher reports that a
+ * rank has ended, or the deadline passes. */
 static enum weft_status wait_for_all(struct wf_launch_mine *m)
 {
     const struct timespec pause = {.tv_nsec = RETRY_NS};

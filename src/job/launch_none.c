@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* launch.h in a library built without libpmix: every job has one rank. */
+/* The functions of launch.h in a library that is built without libpmix. A process without a
+ * launcher is a job of one rank. Under a PMIx launcher no job can be opened. */
 #include "job/launch.h"
 
 #include "base/log.h"

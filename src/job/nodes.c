@@ -10,7 +10,7 @@ bool wf_same_node(const struct wf_process_id *a, const struct wf_process_id *b)
     return a->node == b->node && a->netns == b->netns && a->pidns == b->pidns && a->uid == b->uid;
 }
 
-/* Weak: a test puts several nodes on one machine by its own. */
+/* Weak, so that a test can replace the function and treat one machine as several nodes. */
 __attribute__((weak)) bool wf_members_are_local(const struct wf_member *a,
                                                 const struct wf_member *b)
 {
@@ -34,7 +34,8 @@ enum weft_status wf_members_read(struct wf_member *members, const struct wf_card
     return WEFT_OK;
 }
 
-/* A rank that uses shared memory would try it with one of its node that does not. */
+/* Refuse two ranks on one node if one of them uses shared memory and the other does not. The first
+ * rank would try to reach the second through shared memory, and fail. */
 static enum weft_status check_pair(const struct wf_member *a, const struct wf_member *b)
 {
     const struct wf_member *with = a->flags & WF_CARD_SHARES ? a : b;
@@ -46,8 +47,8 @@ static enum weft_status check_pair(const struct wf_member *a, const struct wf_me
     return WEFT_EINVAL;
 }
 
-/* The node of [members[r]] among those of lower ranks. From the last one: ranks of a node are
- * mostly consecutive. */
+/* Find the node of [members[r]] among the nodes of lower ranks. *out is n->count if there is none.
+ * The search begins at the last node, since the ranks of a node are mostly consecutive. */
 static enum weft_status find_node(const struct wf_nodes *n, const struct wf_member *members,
                                   unsigned r, const uint32_t *leaders, uint32_t *out)
 {
@@ -65,7 +66,7 @@ static enum weft_status find_node(const struct wf_nodes *n, const struct wf_memb
     return WEFT_OK;
 }
 
-/* Until sort(), n->first holds each node's leader. */
+/* Assign a node to each rank. Until sort() runs, n->first holds the lowest rank of each node. */
 static enum weft_status assign(struct wf_nodes *n, const struct wf_member *members)
 {
     for (unsigned r = 0; r < n->size; r++) {
@@ -78,7 +79,7 @@ static enum weft_status assign(struct wf_nodes *n, const struct wf_member *membe
     return WEFT_OK;
 }
 
-/* A counting sort by node. */
+/* Order the ranks by node, by a counting sort. */
 static void sort(struct wf_nodes *n)
 {
     for (unsigned i = 0; i <= n->count; i++)

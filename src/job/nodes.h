@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which ranks of a job are on a node together: those that share a board. Every rank computes that
- * from the same cards, with the same result. Nodes are numbered in the order of their lowest ranks;
- * the lowest rank of a node is its leader. */
+/* Which ranks of a job are on one node: those that share a board (board.h). Every rank computes
+ * that from the cards that all ranks published, so all ranks get the same result. Nodes are
+ * numbered in the order of their lowest ranks. The lowest rank of a node is the leader of the node.
+ */
 #ifndef WF_JOB_NODES_H
 #define WF_JOB_NODES_H
 
@@ -12,7 +13,7 @@
 #include "job/card.h"
 #include "transport/address.h"
 
-/* What decides on which node a rank is. */
+/* The facts about a rank that decide on which node it is. */
 struct wf_member {
     unsigned rank;
     unsigned flags; /* enum wf_card_flags */
@@ -24,24 +25,26 @@ struct wf_nodes {
     unsigned count;  /* nodes */
     unsigned me;     /* this rank's node */
     uint32_t *of;    /* [size] the node of a rank */
-    uint32_t *place; /* [size] its place among the ranks of that node */
-    uint32_t *order; /* [size] ranks, node by node, ascending in each */
-    uint32_t *first; /* [count + 1] where each node begins in order */
+    uint32_t *place; /* [size] index of a rank among the ranks of its node */
+    uint32_t *order; /* [size] ranks, node by node, ascending in each node */
+    uint32_t *first; /* [count + 1] where each node begins in [order] */
 };
 
-/* Do two different ranks share a board? An equivalence. */
+/* May two different ranks share a board, the shared memory of a node? If a and b may, and b and c
+ * may, then a and c may, too. */
 bool wf_members_are_local(const struct wf_member *a, const struct wf_member *b);
 
-/* Could the two use shared memory with each other? */
+/* Are the two processes on one node, with the same user, network namespace and PID namespace? */
 bool wf_same_node(const struct wf_process_id *a, const struct wf_process_id *b);
 
-/* [members]: one for each of [size] cards. OK | EPROTO (an address that does not parse; logged) */
+/* Fill in [members] from [cards], one for each of [size] ranks.
+ * Returns OK | EPROTO (an address does not parse; logged) | EVERSION */
 enum weft_status wf_members_read(struct wf_member *members, const struct wf_card *cards,
                                  unsigned size);
 
-/* Group [size] members as rank [rank] sees them.
- * Returns OK | ENOMEM | EINVAL (ranks on one node that differ in whether they use shared
- * memory; logged) */
+/* Group [size] members by node, for rank [rank]. The caller frees *nodes with wf_nodes_free.
+ * Returns OK | ENOMEM | EINVAL (of the ranks on one node some use shared memory and some do not;
+ * logged) */
 enum weft_status wf_nodes_make(struct wf_nodes *nodes, const struct wf_member *members,
                                unsigned size, unsigned rank);
 void wf_nodes_free(struct wf_nodes *nodes);

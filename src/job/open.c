@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Opening a job: a rank makes its parts, exchanges cards with the others, and connects. */
+/* Opening a job. A rank opens its endpoint, exchanges cards (addresses and other facts) with all
+ * ranks through the launcher, opens a peer for each rank, and opens the memory that its node
+ * shares. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -13,12 +15,14 @@
 
 /* ---- the board ---- */
 
-/* Every rank makes one, since only the cards show which rank leads its node: a memfd of which the
- * first line is touched. All but leaders close it again.
+/* Make a board: memory that the ranks of a node share. Every rank makes one, since only the
+ * exchanged cards show which rank is the lowest of its node. All other ranks close their board
+ * again. An unused board costs little: a memfd of which one line is touched.
  *
- * It has at least a slab's size, and so is a slab of its own: the host drops it whole, and ranks
- * that still map it keep its pages (board.h). Few pages are used; a huge one would cost 2 MiB at
- * once. */
+ * The board is at least as long as a slab, so that it gets a slab of its own. Then the host can
+ * release the whole slab, while the pages stay mapped in other ranks (board.h). Huge pages are
+ * turned off, because only a few pages are used, and one huge page would take 2 MiB at the first
+ * touch. */
 static enum weft_status make_board(struct weft_job *job, struct wf_card *card)
 {
     size_t len = wf_board_room(job->size), slab = (size_t)wf_config()->slab,
@@ -69,9 +73,10 @@ static enum weft_status open_board(struct weft_job *job, const struct wf_card *c
 
 /* ---- cores ---- */
 
-/* The cores of the job on this machine are the union of the affinity masks of its ranks there (one
- * kernel, whether they share memory or not). Where the launcher binds each rank to a core, a rank
- * sees only that one; so the context is given the number of ranks that share this rank's cores. */
+/* Count the cores of the job on this machine: the union of the affinity masks of all ranks on it.
+ * Ranks that do not share memory count, too. If the launcher binds each rank to one core, the
+ * context of a rank sees only that core. So tell the context how many ranks share this rank's
+ * cores. */
 static void count_cores(struct weft_job *job, const struct wf_card *cards,
                         const struct wf_member *members)
 {
@@ -108,7 +113,8 @@ static enum weft_status find_nodes(struct weft_job *job, const struct wf_member 
 
 /* ---- joining the launcher ---- */
 
-/* By default Slurm starts tasks without PMIx, so that they cannot find each other. */
+/* Warn if Slurm started several tasks without PMIx, as it does by default. Such tasks cannot find
+ * each other. */
 static void look_for_srun(void)
 {
     const char *tasks = wf_config_launcher("SLURM_STEP_NUM_TASKS");
@@ -134,8 +140,9 @@ static enum weft_status join(struct weft_job *job, uint64_t deadline_ns)
     return WEFT_OK;
 }
 
-/* A job on one node that uses shared memory opens no network: nothing listens, and polls skip it.
- * (Where one node of the launcher is several for Weft, such as containers, the user sets
+/* Does this job need a network transport? Not if all ranks are on one node and use shared memory.
+ * Then nothing listens, and polls look at no network. (The launcher may count as one node what are
+ * several nodes for Weft, such as containers on one host. In that case the user sets
  * WEFT_TRANSPORTS without shm.) */
 static bool needs_network(const struct weft_job *job)
 {
@@ -179,7 +186,7 @@ static enum weft_status draw_secret(struct weft_job *job, struct wf_card *card)
     return WEFT_OK;
 }
 
-/* A key from WEFT_KEY_FILE has precedence. */
+/* Set the key of the context to the job's secret. A key from WEFT_KEY_FILE has precedence. */
 static enum weft_status set_secret(struct weft_job *job, const struct wf_card *cards)
 {
     const unsigned char *secret = job->launch.has_secret ? job->launch.secret : cards[0].secret;
@@ -244,7 +251,7 @@ static enum weft_status meet_all(struct weft_job *job, const struct wf_card *min
     free(members);
     if (s)
         return s;
-    /* No rank leaves before all have opened the board. */
+    /* Meet once, so that no rank can leave the job before all ranks have opened the board. */
     wf_job_hold(job);
     s = wf_job_meet(job, WF_CALL_BARRIER, deadline_ns);
     if (!s)
@@ -264,7 +271,8 @@ enum weft_status wf_job_open_parts(struct weft_job *job, const struct weft_job_p
         s = WEFT_ENOMEM;
     if (!s)
         s = open_endpoint(job, params, mine);
-    if (job->ep) /* no progress thread polls it before its handlers are there */
+    /* Lock the endpoint, so that no progress thread polls it before its handlers are registered. */
+    if (job->ep)
         wf_job_hold(job);
     if (!s)
         s = make_board(job, mine);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The job's peers, by rank and by object, and the ranks that are lost. */
+/* The job's peers, found by rank or by pointer, and what follows when a rank is lost. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 
@@ -17,8 +17,9 @@ bool wf_job_left(const struct weft_job *job, unsigned rank)
     return job->across && job->across->left[n->of[rank]] && wf_nodes_leader(n, n->of[rank]) == rank;
 }
 
-/* Does the end of [rank]'s endpoint break the job? Not if it had left. Of ranks on other nodes this
- * one judges only the leaders that it exchanges rounds with; of the others their own node knows. */
+/* The endpoint of [rank] has ended. Does that break the job? Not if [rank] had left the job. Of the
+ * ranks on other nodes, this rank considers only those with which it exchanges messages of
+ * collectives. For any other rank, the ranks of its own node decide. */
 static bool is_loss(const struct weft_job *job, unsigned rank)
 {
     if (job->across && !wf_nodes_is_mine(&job->nodes, rank))

@@ -1,31 +1,37 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The split-phase barrier, whose ranks must agree on a name.
+/* The split-phase barrier, in which all ranks must agree on a name.
  *
- * A rank that has notified may compute for any time before it waits, and must not delay others
- * meanwhile. So no rank forwards another's arrival, as the rounds of barrier.c do. Two ranks notify
- * each other, one line each way; more ranks count in one line.
+ * A rank that has notified may compute for any time before it waits. Meanwhile it must not delay
+ * other ranks. So no rank forwards the arrival of another rank, unlike in the rounds of barrier.c.
+ * Two ranks notify each other through one cache line in each direction. Three or more ranks count
+ * their notices (arrivals) in one cache line.
  *
- * A vote combines what ranks have voted so far: nothing (all anonymous) < a name < a mismatch. Two
- * votes combine to the higher one; two different names to a mismatch. A rank that sees all notices
- * sees the combined vote, so every rank gets the same verdict.
+ * A vote is a word that combines what several ranks named. Its kinds, in rising order: nothing (all
+ * were anonymous), a name, a mismatch. Two votes combine to the vote of the higher kind, and two
+ * different names combine to a mismatch. A rank that sees all notices also sees the combined vote,
+ * the verdict. So every rank gets the same verdict.
  *
- * There are two words for votes, used in turn. A rank can be one barrier ahead of another that has
- * not read its verdict yet, but not two: to pass the next barrier it needs the other's notice,
- * which the other gives after it has read.
+ * Even and odd barriers use different words for votes. A rank can be one barrier ahead of a slower
+ * rank that has not read its verdict yet. It cannot be two ahead: to pass the next barrier it needs
+ * a notice from the slower rank, which gives that notice only after it has read the verdict.
  *
- * On several nodes a rank's notice is its arrival on the board, and its vote goes to the words that
- * three ranks and more use. Leaders exchange the votes of their nodes and write the verdict to the
- * board (across.h). */
+ * On several nodes a rank gives notice by its arrival on the board, the memory that its node shares
+ * (wf_across_arrive). It votes in the words that three or more ranks use. The leaders, the lowest
+ * ranks of the nodes, exchange the votes of their nodes, and write the verdict to the boards
+ * (across.h). */
 #include "base/atomic.h"
 #include "core/core.h"
 #include "job/job.h"
 
 #define FLAGS (WEFT_BARRIER_ANONYMOUS | WEFT_BARRIER_MISMATCH)
-#define LOOK_EVERY 8  /* tries: check for what ends the barrier early */
-#define POLL_EVERY 16 /* barriers: a rank that never waits has to poll, too */
+/* weft_job_barrier_try checks in one of so many calls whether the barrier must end early. */
+#define LOOK_EVERY 8
+/* weft_job_barrier_wait polls in one of so many barriers, so that a rank that never waits polls. */
+#define POLL_EVERY 16
 
-/* A vote: the name in bits 0..31, one of these kinds, and the low bits of the barrier's number.
- * They are enough: a word holds the number of this barrier or of the one before the last. */
+/* A vote: the name in bits 0 to 31, then the kind (NAMED, MISMATCH, or 0 for anonymous), then the
+ * low 30 bits of the barrier's number. 30 bits are enough, since a word can only hold the number of
+ * this barrier or of the barrier two before. */
 #define NAMED ((uint64_t)1 << 32)
 #define MISMATCH ((uint64_t)2 << 32)
 #define KIND (NAMED | MISMATCH)
@@ -44,7 +50,7 @@ bool wf_split_same(uint64_t a, uint64_t b)
     return a >> NUMBER_SHIFT == b >> NUMBER_SHIFT;
 }
 
-/* Idempotent, commutative and associative. */
+/* Combine the votes [a] and [b]; idempotent, commutative and associative. */
 uint64_t wf_split_combine(uint64_t a, uint64_t b)
 {
     if (a == b)
@@ -59,7 +65,8 @@ static bool is_pair(const struct wf_board *b)
     return b->n == 2;
 }
 
-/* The counter of notices that [rank] reads; the votes follow it. */
+/* Returns the counter of notices, the arrivals at split-phase barriers, that [rank] reads. The two
+ * words after the counter hold votes. */
 static uint64_t *notices(const struct wf_board *b, unsigned rank)
 {
     return is_pair(b) ? wf_board_flag(b, rank, 0) + 2 : b->notices;
@@ -98,7 +105,7 @@ static void post_notice(struct weft_job *job)
         __atomic_store_n(counter, split->count, __ATOMIC_RELEASE); /* "arrive" */
     } else if (b->n > 2) {
         vote_together(place, split->mine, split->count);
-        __atomic_fetch_add(counter, 1, __ATOMIC_ACQ_REL); /* "arrive": publishes those before it */
+        __atomic_fetch_add(counter, 1, __ATOMIC_ACQ_REL); /* "arrive": publishes earlier votes */
     }
 }
 
@@ -164,7 +171,7 @@ static uint64_t verdict(const struct weft_job *job)
         mine, __atomic_load_n(vote_place(notices(b, b->me), job->split.count), __ATOMIC_RELAXED));
 }
 
-/* All ranks have notified. */
+/* End the barrier: all ranks have notified. */
 static enum weft_status conclude(struct weft_job *job)
 {
     uint64_t vote = verdict(job);
@@ -199,7 +206,7 @@ static enum weft_status try_once(struct weft_job *job)
     if (job->tries++ % LOOK_EVERY)
         return WEFT_AGAIN;
     s = wf_job_check(job);
-    if (all_notified(job)) /* what ends it early may have happened after that */
+    if (all_notified(job)) /* the failure may have come after all notices */
         return conclude(job);
     return s ? end_early(job, s) : WEFT_AGAIN;
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Trouble and leaving, on several nodes: what leaders send each other besides the collectives. */
+/* Messages between the leaders, the lowest ranks of the nodes, besides the messages of collectives.
+ * They report "trouble", the reason why a collective cannot end (board.h), and that a leader leaves
+ * the job. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -10,11 +12,13 @@
 #define TROUBLE_ARGS 5
 #define LEAVES 1
 
-/* How long a leader that leaves tries to report it. It takes time only where a neighbour does not
- * poll and its queue is full; that one learns it when the endpoint closes. */
+/* When a leader leaves the job, it tries at most this long to report that to other nodes. The
+ * report takes time only if the queue to another node is full because that node does not poll. Such
+ * a node learns of the departure when the leader's endpoint closes. */
 #define LEAVE_NS 100000000u
-/* How much later than the launcher's report of a failure the report that the rank had left may
- * arrive: it takes another way through processes and networks. */
+/* A rank may leave the job normally and fail afterwards. Then its node reports that it left, and
+ * the launcher reports that it failed. The two reports take different ways, so the report of its
+ * node may arrive this much later than the report of the launcher. */
 #define FAR_FAILED_NS 1000000000u
 
 static enum weft_status send_trouble(struct weft_job *job, unsigned node, uint64_t trouble,
@@ -25,7 +29,9 @@ static enum weft_status send_trouble(struct weft_job *job, unsigned node, uint64
     return wf_ctl_request(wf_across_leader(job, node), WF_CTL_JOB, args, TROUBLE_ARGS, NULL, 0, 0);
 }
 
-/* True: all neighbours that have not left have it. */
+/* Send [trouble], the reason why a collective cannot end, to each neighbouring node that is marked
+ * in [unreported]. If there is no room to send to a neighbour, the neighbour stays marked. Returns
+ * true if no neighbour that still takes part is marked. */
 static bool report_trouble(struct weft_job *job, uint64_t trouble, uint32_t flags)
 {
     struct wf_across *a = job->across;
@@ -49,7 +55,9 @@ static void spread_trouble(struct weft_job *job, uint64_t trouble)
     (void)report_trouble(job, trouble, 0);
 }
 
-/* [s] as trouble. A rank that left is missing from the barrier under way on, or from the next. */
+/* Returns the trouble word (why a collective cannot end) for status [s]. If [s] is ECLOSED, a rank
+ * has left. Then the word names the first collective that this rank has not passed, the earliest
+ * one in which the rank that left may be missing. */
 static uint64_t trouble_of(const struct weft_job *job, enum weft_status s)
 {
     if (!s)
@@ -70,7 +78,7 @@ enum weft_status wf_across_check(struct weft_job *job, enum weft_status s)
     if ((s && s == job->broken) || !all)
         return s;
     has_begun = (all & WF_TROUBLE_NUMBER) <= job->barriers;
-    if (all & WF_TROUBLE_MISMATCH && has_begun) /* a rank that left may have left because of it */
+    if (all & WF_TROUBLE_MISMATCH && has_begun) /* a rank may have left because of the mismatch */
         return WEFT_EPROTO;
     if (s || all & WF_TROUBLE_DEATH)
         return s ? s : WEFT_EPEER;
@@ -97,7 +105,8 @@ bool wf_across_is_dead(struct weft_job *job)
     return wf_now_ns() - a->far_failed_ns > FAR_FAILED_NS;
 }
 
-/* The kernel has all reports: the process may end. */
+/* Has the kernel taken all reports that this rank sent to other nodes? Then they arrive even if
+ * this process ends. */
 static bool reports_flushed(struct weft_job *job)
 {
     const struct wf_across *a = job->across;
@@ -139,6 +148,6 @@ bool wf_across_on_trouble(struct weft_job *job, const struct weft_am *am)
         return false;
     if (flags & LEAVES)
         job->across->left[job->nodes.of[rank]] = true;
-    (void)wf_board_trouble(&job->board, trouble); /* the next wf_across_check sends it on */
+    (void)wf_board_trouble(&job->board, trouble); /* the next wf_across_check forwards [trouble] */
     return true;
 }

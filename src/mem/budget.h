@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How much memory this process may pin for devices. The processes of a job on a node divide the
- * node's limit (WEFT_PINNED) evenly. Any thread. */
+/* How much memory this process may pin for devices. The processes of a job on one node divide the
+ * limit of the node (WEFT_PINNED) evenly. Any thread may call these functions. */
 #ifndef WF_MEM_BUDGET_H
 #define WF_MEM_BUDGET_H
 
@@ -14,17 +14,20 @@ struct wf_budget {
     _Atomic uint64_t limit, used; /* bytes */
 };
 
-/* This process's budget, made by the first call. wf_config_init was called before. */
+/* Returns the budget of this process. wf_config_init must have been called before. */
 struct wf_budget *wf_budget_own(void);
 
-/* One of [processes] parts of [share] of [memory] bytes; at least a page. */
+/* Returns the limit of one process, in bytes: [share] of [memory] bytes, divided by [processes],
+ * and at least 4096. */
 uint64_t wf_budget_part(const struct wf_share *share, uint64_t memory, unsigned processes);
 
-/* Divide the node's limit among the [processes] of the job on this node. Memory that is pinned
- * beyond the new limit stays pinned. */
+/* Set the limit of this process to the limit of the node divided by [processes], the number of
+ * processes of the job on this node. Memory that is already pinned beyond the new limit stays
+ * pinned. */
 void wf_budget_divide(unsigned processes);
 
-/* Charge [bytes]. False: that would exceed the limit. */
+/* Charge [bytes] to the budget. Returns false, and charges nothing, if that would exceed the
+ * limit. */
 bool wf_budget_take(struct wf_budget *b, uint64_t bytes);
 void wf_budget_give(struct wf_budget *b, uint64_t bytes);
 

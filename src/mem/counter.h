@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A weft_counter, for the code that adds to it. Adding takes no lock, unless a thread sleeps on it.
+/* struct weft_counter, and functions for the code that adds to a counter. Adding takes no lock
+ * unless a thread sleeps until the counter changes.
  *
- * Store/load pair "counter sleepers": wf_counter_add changes a word, then loads [sleepers]; a
- * thread about to sleep counts itself in [sleepers], then loads the words. All are sequentially
- * consistent. */
+ * Store/load pair "counter sleepers": a thread that changes the counter increments [changes], then
+ * loads [sleepers]. A thread that is about to sleep increments [sleepers], then loads the counter's
+ * values. All these operations are sequentially consistent. So the changing thread sees the
+ * sleeper, or the sleeper sees the change and does not sleep. */
 #ifndef WF_MEM_COUNTER_H
 #define WF_MEM_COUNTER_H
 
@@ -15,7 +17,7 @@ struct weft_counter {
     _Atomic uint64_t value, errors;
     _Atomic uint64_t changes; /* of value or errors */
     _Atomic unsigned sleepers;
-    _Atomic unsigned refs; /* one per region that it is bound to, and the caller's */
+    _Atomic unsigned refs; /* one for each region that has the counter, and one for the caller */
     _Atomic int closed;    /* by the caller */
     uint64_t fork_gen;     /* constant */
     pthread_mutex_t lock;  /* for the condition alone */
@@ -23,7 +25,8 @@ struct weft_counter {
 };
 
 void wf_counter_changed(struct weft_counter *c);
-void wf_counter_put(struct weft_counter *c); /* drops a reference; the last one frees it */
+/* Drop a reference. The counter is freed with its last reference. */
+void wf_counter_put(struct weft_counter *c);
 
 static inline void wf_counter_add(struct weft_counter *c, uint64_t n)
 {

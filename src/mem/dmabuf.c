@@ -17,7 +17,8 @@
 #include "base/fd.h"
 #include "base/log.h"
 
-/* dma-bufs are in a file system of their own, since Linux 5.3. */
+/* Returns whether [fd] is a dma-buf. Since Linux 5.3, dma-bufs are in a file system of their
+ * own. */
 static bool is_dmabuf(int fd)
 {
     struct statfs s;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Memory that a program names by a descriptor: a dma-buf, in most cases a device's memory, or a
- * file. Processors access it through a mapping, between wf_dmabuf_begin and wf_dmabuf_end. */
+/* Memory that a program passes to Weft as a file descriptor. The descriptor is that of a file, or
+ * of a dma-buf, which is a device's memory in most cases. Processors access the memory through a
+ * mapping, after wf_dmabuf_begin and before wf_dmabuf_end. */
 #ifndef WF_MEM_DMABUF_H
 #define WF_MEM_DMABUF_H
 
@@ -10,8 +11,8 @@
 #include <weft/weft.h>
 
 struct wf_dmabuf {
-    int fd;           /* a duplicate of the program's; -1: none */
-    bool is_real;     /* a dma-buf; else a file, such as a memfd */
+    int fd;           /* a duplicate of the program's descriptor; -1: none */
+    bool is_real;     /* true: a dma-buf; false: a file, such as a memfd */
     bool is_writable; /* by processors */
     uint64_t offset;
     unsigned char *base; /* of [len] bytes */
@@ -24,15 +25,18 @@ struct wf_dmabuf {
         .fd = -1                                                                                   \
     }
 
-/* Map the bytes [offset, offset + len) of a duplicate of [fd]; [len] > 0.
- * Returns OK | EINVAL (no dma-buf or file, or too short; or only to be read: logged at info) |
- * EMEMTYPE (it cannot be mapped: logged) | ELIMIT (descriptors) | ENOMEM */
+/* Duplicate [fd], and map the bytes [offset, offset + len) of the duplicate. [len] must be above 0.
+ *
+ * Returns OK | EINVAL ([fd] is no dma-buf or file, is too short, or does not permit the access;
+ * logged at level info) | EMEMTYPE (the memory cannot be mapped; logged) | ELIMIT (no descriptor is
+ * left) | ENOMEM */
 enum weft_status wf_dmabuf_open(int fd, uint64_t offset, size_t len, bool write,
                                 struct wf_dmabuf *out);
 void wf_dmabuf_close(struct wf_dmabuf *d);
 
-/* Begin access by processors. Blocks while the exporting device writes, if its driver reports
- * that. False: no access (logged once). */
+/* Begin access by processors. Blocks while the device that owns the memory is writing to it, if
+ * the device's driver tells the kernel about these writes. Returns false if processors may not
+ * access the memory; the first such failure of the process is logged. */
 bool wf_dmabuf_begin(const struct wf_dmabuf *d);
 /* End access by processors. */
 void wf_dmabuf_end(const struct wf_dmabuf *d);

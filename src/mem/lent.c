@@ -8,7 +8,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* [got]: what the kernel returned for [n] bytes. */
+/* Returns whether the kernel copied all [n] bytes; [got] is what the kernel returned. If the system
+ * forbids the kernel's copy, copies by memcpy. */
 static bool ends(ssize_t got, void *to, const void *from, size_t n)
 {
     if (got < 0 && errno != EFAULT) { /* not allowed here */
@@ -19,7 +20,7 @@ static bool ends(ssize_t got, void *to, const void *from, size_t n)
     return got == (ssize_t)n;
 }
 
-/* The thread that asks is named, as the first one may have ended. */
+/* gettid() names the calling thread. getpid() would name the first thread, which may have ended. */
 bool wf_lent_read(void *to, const void *lent, size_t n)
 {
     struct iovec here = {to, n}, there = {(void *)(uintptr_t)lent, n};

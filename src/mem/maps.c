@@ -13,7 +13,8 @@
 
 #include "base/fd.h"
 
-/* include/uapi/linux/fs.h of Linux 6.11; Debian 12's headers are older. */
+/* A structure of the kernel (include/uapi/linux/fs.h of Linux 6.11), which older headers do not
+ * have. */
 struct procmap_query {
     uint64_t size, query_flags, query_addr;
     uint64_t vma_start, vma_end, vma_flags, vma_page_size, vma_offset;
@@ -34,7 +35,7 @@ int wf_maps_open(const char *path)
     return wf_fd_high(open(path, O_RDONLY | O_CLOEXEC));
 }
 
-/* 1: the kernel does not know the call. */
+/* Returns 0, or -1 if no mapping contains [at], or 1 if the kernel does not know PROCMAP_QUERY. */
 static int find_by_query(int fd, uintptr_t at, struct wf_mapping *out)
 {
     struct procmap_query q = {.size = sizeof q, .query_addr = at};
@@ -48,7 +49,8 @@ static int find_by_query(int fd, uintptr_t at, struct wf_mapping *out)
     return 0;
 }
 
-/* start-end perms offset dev inode path: proc(5). 1: [at] is not in it. */
+/* Parse a line of a maps file (proc(5)): start-end perms offset dev inode path. Returns 0 if [at]
+ * is in this line's mapping, 1 if not, or -1 if the line has another form. */
 static int line_parse(const char *line, uintptr_t at, struct wf_mapping *out)
 {
     uintptr_t start, end;
@@ -90,7 +92,7 @@ static int find_by_reading(int fd, uintptr_t at, struct wf_mapping *out)
         }
         have = (size_t)(buf + have - line);
         if (have >= sizeof buf - 1)
-            return -1; /* no line is that long: PATH_MAX and a little */
+            return -1; /* no line of a maps file is much longer than PATH_MAX (4096) */
         memmove(buf, line, have);
     }
 }

@@ -46,30 +46,37 @@ WF_UNCHECKED void wf_mem_fini(struct wf_mem *mem)
     mem->state = NULL;
 }
 
-static WF_MEM_UNDER_LOCK int slot_take(struct wf_mem *mem, uint32_t *slot)
+static WF_MEM_UNDER_LOCK enum weft_status slot_take(struct wf_mem *mem, uint32_t *slot)
 {
     if (mem->free_count) {
         *slot = mem->free_slots[--mem->free_count];
-        return 0;
+        return WEFT_OK;
     }
-    if (mem->next_slot == WF_MEM_STATE_WORDS)
-        return -1;
-    if (!(mem->next_slot & 255)) { /* room for all slots, so that freeing one allocates nothing */
+    if (mem->next_slot == WF_MEM_STATE_WORDS) {
+        wf_error("%d memory regions are open: close some", WF_MEM_STATE_WORDS);
+        return WEFT_ELIMIT;
+    }
+    /* Make room for 256 more slots in both arrays. wf_mem_region_close, which cannot fail, then
+     * needs no memory to store the free slot in free_slots. */
+    if (!(mem->next_slot & 255)) {
         size_t n = mem->next_slot + 256;
         void *more = realloc(mem->free_slots, n * sizeof *mem->free_slots);
         struct wf_region **regions = more ? realloc(mem->regions, n * sizeof *regions) : NULL;
         if (more)
             mem->free_slots = more;
-        if (!regions)
-            return -1;
+        if (!regions) {
+            wf_error("no memory for the table of memory regions (%zu entries)", n);
+            return WEFT_ENOMEM;
+        }
         mem->regions = regions;
     }
     mem->regions[mem->next_slot] = NULL;
     *slot = mem->next_slot++;
-    return 0;
+    return WEFT_OK;
 }
 
-/* Sets the generation that the region has once it is enabled. Peers may know it before. */
+/* Enter the region in the table, and choose the generation that the region will have once it is
+ * enabled. Peers may learn this generation earlier. */
 static WF_MEM_UNDER_LOCK void region_list(struct wf_mem *mem, struct wf_region *r)
 {
     mem->open_regions++;
@@ -81,14 +88,6 @@ static WF_MEM_UNDER_LOCK void region_enable(struct wf_mem *mem, struct wf_region
 {
     r->enabled = true;
     wf_store_release(&mem->state[r->slot], r->gen);
-}
-
-static WF_MEM_UNDER_LOCK enum weft_status region_slot(struct wf_mem *mem, struct wf_region *r)
-{
-    if (!slot_take(mem, &r->slot))
-        return WEFT_OK;
-    wf_error("%d memory regions are open: close some", WF_MEM_STATE_WORDS);
-    return WEFT_ELIMIT;
 }
 
 enum weft_status wf_mem_region_open(struct wf_mem *mem, size_t len, unsigned access,
@@ -103,7 +102,7 @@ enum weft_status wf_mem_region_open(struct wf_mem *mem, size_t len, unsigned acc
     *r = (struct wf_region){.length = len, .access = access, .iov_count = 1, .auth = mem->auth};
     r->iov = &r->own_iov;
     wf_mem_lock(mem);
-    status = region_slot(mem, r);
+    status = slot_take(mem, &r->slot);
     if (status == WEFT_OK) {
         r->slab = wf_slab_space(mem, len, !(access & WEFT_REMOTE_WRITE), &r->offset);
         if (r->slab) {
@@ -138,7 +137,7 @@ enum weft_status wf_mem_region_add(struct wf_mem *mem, struct wf_region *r, unsi
 {
     enum weft_status status;
     wf_mem_lock(mem);
-    status = region_slot(mem, r);
+    status = slot_take(mem, &r->slot);
     if (status == WEFT_OK && r->flags & WF_REGION_NAMED) {
         status = wf_region_key_add(mem, r, key_bits);
         if (status != WEFT_OK)
@@ -173,7 +172,7 @@ bool wf_mem_is_enabled(struct wf_mem *mem, const struct wf_region *r)
 
 static WF_MEM_UNDER_LOCK void wait_unused(struct wf_mem *mem, const struct wf_region *r)
 {
-    while (r->users) /* uses by threads of this process, each for one copy */
+    while (r->users) /* a user is a thread of this process that copies once, so the wait is short */
         pthread_cond_wait(&mem->unused, &mem->lock);
 }
 
@@ -309,7 +308,7 @@ void wf_mem_unuse_named(struct wf_mem *mem, uint32_t slot, uint64_t gen)
     if (!is_dmabuf)
         unuse(mem, r);
     wf_mem_unlock(mem);
-    if (is_dmabuf) /* the region stays open: it is in use */
+    if (is_dmabuf) /* the caller's use keeps the region open, so [r] is valid without the lock */
         wf_mem_unuse(mem, r);
 }
 
@@ -317,8 +316,9 @@ void wf_mem_region_close(struct wf_mem *mem, struct wf_region *r)
 {
     struct weft_counter *counter;
     wf_mem_lock(mem);
-    /* "generation": from here on the checks of all local processes fail. A full fence, so that
-     * they see it before anything that the owner does with this memory. */
+    /* The pair "generation": from this store on, local processes that compare the generation find a
+     * difference. The store is a full fence, because these processes must see the new generation
+     * before they see what the owner does next with this memory. */
     atomic_store_explicit(&mem->state[r->slot], r->gen + 1, memory_order_seq_cst);
     WF_HOOK("region.closed");
     r->closing = true; /* no new users */

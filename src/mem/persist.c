@@ -11,7 +11,8 @@
 #include "base/log.h"
 #include "mem/maps.h"
 
-/* libpmem(7), if it is installed; else msync(2) does its work. */
+/* Functions of libpmem(7). The pointers are NULL if libpmem is not installed; then msync(2) is
+ * used. */
 static struct {
     int (*is_pmem)(const void *addr, size_t len);
     void (*persist)(const void *addr, size_t len);

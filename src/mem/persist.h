@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Makes writes durable in memory that survives a loss of power. */
+/* Makes writes to memory durable, so that the bytes survive a loss of power. */
 #ifndef WF_MEM_PERSIST_H
 #define WF_MEM_PERSIST_H
 
@@ -9,14 +9,15 @@
 enum wf_persist {
     WF_PERSIST_NONE, /* no durability is promised */
     WF_PERSIST_SYNC, /* a file's pages: msync(2) */
-    WF_PERSIST_PMEM, /* persistent memory, mapped without a page cache: flushed from the
-                      * processor's caches, by libpmem */
+    /* persistent memory, mapped without a page cache: libpmem flushes the processor's caches */
+    WF_PERSIST_PMEM,
 };
 
-/* How to make [addr, addr + len) durable. NONE: not all of it is a shared mapping of a file. */
+/* Returns how the bytes [addr, addr + len) can be made durable. Returns WF_PERSIST_NONE if some of
+ * them are not in a shared mapping of a file. */
 enum wf_persist wf_persist_of(const void *addr, size_t len);
 
-/* Returns when the bytes are durable. OK | ESYSTEM (logged) */
+/* Make the [len] bytes at [addr] durable before returning. Returns OK | ESYSTEM (logged) */
 enum weft_status wf_persist(enum wf_persist how, const void *addr, size_t len);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The bytes of a region in use (mem.h): in pieces, perhaps with missing pages, perhaps to be
- * made durable. No lock: wf_mem_region_close waits for uses. */
+/* Access to the bytes of a region in use (mem.h). The region may have several pieces, pages may be
+ * missing, and written bytes may have to be made durable. No lock is needed, because
+ * wf_mem_region_close waits for the end of the use. */
 #define _GNU_SOURCE
 #include <string.h>
 #include <sys/mman.h>
@@ -42,11 +43,12 @@ void *wf_region_at(const struct wf_region *r, uint64_t at, size_t *n)
     return r->base;
 }
 
-/* Let the kernel copy: it returns an error where pages are missing. */
+/* Let the kernel copy, because pages may be missing: the kernel returns an error for a missing
+ * page, but memcpy would end the process. */
 static enum weft_status copy_unbacked(void *to, const void *from, size_t n, bool into)
 {
     const unsigned char *mine = into ? from : to, *there = into ? to : from;
-    for (size_t done = 0; done < n;) { /* one call copies less than 2 GiB */
+    for (size_t done = 0; done < n;) { /* the kernel copies less than 2 GiB in one call */
         size_t k = WF_MIN(n - done, COPY_MAX);
         struct iovec a = {(void *)(uintptr_t)(mine + done), k};
         struct iovec b = {(void *)(uintptr_t)(there + done), k};
@@ -104,8 +106,9 @@ static int populate(const void *at, size_t n)
     return madvise((void *)start, (uintptr_t)at + n - start, MADV_POPULATE_WRITE);
 }
 
-/* Populate the word's page for writing; false if the page is missing or read-only. A kernel
- * without MADV_POPULATE_WRITE detects missing pages only. */
+/* Make the page of the word present and writable. Returns false if the page is missing or
+ * read-only. A kernel without MADV_POPULATE_WRITE (before Linux 5.14) detects only missing
+ * pages. */
 static bool is_backed(const void *word, size_t size)
 {
     uint64_t was;

@@ -5,7 +5,8 @@
 
 #include "base/rand.h"
 
-#define KEY_CHAINS 4096u /* of each of two kinds: by sent key, by plain key */
+/* by_key has this many chains by sent key, followed by as many chains by plain key */
+#define KEY_CHAINS 4096u
 
 static WF_MEM_UNDER_LOCK struct wf_region **chain_sent(struct wf_mem *mem, uint64_t sent)
 {
@@ -17,8 +18,8 @@ static WF_MEM_UNDER_LOCK struct wf_region **chain_named(struct wf_mem *mem, uint
     return &mem->by_key[KEY_CHAINS + wf_rand(&key) % KEY_CHAINS];
 }
 
-/* Is the plain key in use, or the value that peers send for it? A message must name one region
- * only. */
+/* Returns true if a region has the plain key [key], or if a region has the sent key [key] XOR
+ * [auth]. Peers send the sent key, so it must name only one region. */
 static WF_MEM_UNDER_LOCK bool key_is_taken(struct wf_mem *mem, uint64_t key, uint64_t auth)
 {
     const struct wf_region *r = *chain_named(mem, key), *s = *chain_sent(mem, key ^ auth);
@@ -29,7 +30,8 @@ static WF_MEM_UNDER_LOCK bool key_is_taken(struct wf_mem *mem, uint64_t key, uin
     return r || s;
 }
 
-/* Choose a key that a faulty program does not hit by accident; with few bits the next free one. */
+/* Choose a free key of at most [bits] bits. The search begins at a random number, so that a faulty
+ * program is unlikely to name a region by accident. Returns false if no key is free. */
 static WF_MEM_UNDER_LOCK bool key_choose(struct wf_mem *mem, unsigned bits, uint64_t auth,
                                          uint64_t *key)
 {

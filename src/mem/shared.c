@@ -20,8 +20,9 @@
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
-/* RLIMIT_FSIZE limits memfds, too, and SIGXFSZ would end a process that exceeds it
- * (setrlimit(2)): so check first. Sets errno. */
+/* Returns true and sets errno if [size] exceeds RLIMIT_FSIZE. This limit applies to memfds, too,
+ * and the kernel sends SIGXFSZ to a process that exceeds the limit (setrlimit(2)). So this check
+ * comes before the size is set. */
 static bool is_too_big(size_t size)
 {
     struct rlimit limit;
@@ -55,8 +56,8 @@ int wf_shared_create(const char *name, size_t size, int read_only, void **base)
         wf_error("cannot map %zu bytes of shared memory: %m", size);
         goto close_fd;
     }
-    /* F_SEAL_FUTURE_WRITE keeps the owner's writable mapping, which exists by now, and denies
-     * later ones, and hole punching. */
+    /* F_SEAL_FUTURE_WRITE denies new writable mappings, and hole punching. The owner's writable
+     * mapping was made before, and stays writable. */
     if (fcntl(fd, F_ADD_SEALS, SEALS | (read_only ? F_SEAL_FUTURE_WRITE : 0))) {
         wf_error("cannot seal shared memory: %m (Linux 5.1 or later is needed)");
         goto unmap;
@@ -77,7 +78,8 @@ enum weft_status wf_shared_map(int fd, size_t size, int writable, void **base)
     struct stat st;
     int seals = fcntl(fd, F_GET_SEALS);
     void *p;
-    /* If the file shrank, SIGBUS would kill this process. */
+    /* The seals must prevent shrinking: an access beyond the end of a file that shrank would raise
+     * SIGBUS and end this process. */
     if (seals < 0 || (seals & (F_SEAL_SHRINK | F_SEAL_SEAL)) != (F_SEAL_SHRINK | F_SEAL_SEAL) ||
         fstat(fd, &st) || !S_ISREG(st.st_mode) || (uint64_t)st.st_size < size || !size)
         return WEFT_EPROTO;

@@ -49,7 +49,8 @@ static WF_MEM_UNDER_LOCK struct wf_slab *slab_open(struct wf_mem *mem, size_t si
     return slab;
 }
 
-/* A large region gets a slab of its own, a small one the next piece of the current slab. */
+/* A large region gets a slab of its own. A small region gets the next piece of the current slab,
+ * which small regions share. */
 struct wf_slab *wf_slab_space(struct wf_mem *mem, size_t len, bool read_only, size_t *offset)
 {
     size_t page = 4096, align = len >= page ? page : WF_CACHE_LINE, size = wf_align_up(len, align);
@@ -74,9 +75,9 @@ struct wf_slab *wf_slab_space(struct wf_mem *mem, size_t len, bool read_only, si
     return slab;
 }
 
-/* A memfd gets memory only when it is written, and a kernel that overcommits maps any size. But
- * more than all memory and swap can never be written. (Sizes that the kernel refuses, by
- * RLIMIT_AS or overcommit_memory=2, fail in mmap.) */
+/* A memfd takes memory only when it is written, and a kernel that overcommits maps any size. But a
+ * memfd that is larger than memory and swap together can never be filled. (Sizes that the kernel
+ * refuses, because of RLIMIT_AS or overcommit_memory=2, fail in mmap.) */
 bool wf_slab_can_exist(size_t len)
 {
     struct sysinfo si;
@@ -95,7 +96,7 @@ void wf_slab_release(struct wf_mem *mem, const struct wf_region *r)
     struct wf_slab *slab = r->slab;
     if (--slab->regions == 0 && slab != mem->current[slab->read_only])
         slab_close(mem, slab);
-    else if (r->length >= 4096) /* page aligned: free its pages; its space is not reused */
+    else if (r->length >= 4096) /* page-aligned: free the pages; the space is not reused */
         (void)fallocate(slab->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)r->offset,
                         (off_t)wf_align_up(r->length, 4096));
 }

@@ -48,7 +48,8 @@ static void *bounce_at(const struct wf_staging *s, uint32_t n)
     return s->arena + s->descs * sizeof(struct wf_desc) + (size_t)n * s->params.bounce_max;
 }
 
-/* Returns OK | ENOMEM | the device's status */
+/* Allocate and register memory for s->descs descriptors and s->bounces buffers. Returns OK | ENOMEM
+ * | the device's status */
 static enum weft_status arena_try(struct wf_staging *s)
 {
     const struct wf_reg_ops *r = &s->params.cache.reg_ops;
@@ -83,11 +84,11 @@ static enum weft_status arena_open(struct wf_staging *s)
     if (status == WEFT_ELIMIT)
         wf_error(
             "not even %zu KiB can be registered for transfers: raise the limit of locked memory "
-            "(ulimit -s) or WEFT_PINNED",
+            "(ulimit -l) or WEFT_PINNED",
             s->size / 1024);
     else if (status == WEFT_OK && s->descs < s->params.descs)
         wf_warn("%u descriptors and %u bounce buffers instead of %u and %u: no more can be "
-                "registered; raise the limit of locked memory (ulimit -s) or WEFT_PINNED",
+                "registered; raise the limit of locked memory (ulimit -l) or WEFT_PINNED",
                 s->descs, s->bounces, s->params.descs, s->params.pool_bytes / s->params.bounce_max);
     return status;
 }
@@ -196,7 +197,7 @@ static enum weft_status bounce(struct wf_staging *s, struct wf_desc *d, size_t l
     return WEFT_OK;
 }
 
-/* Choose where the device finds the bytes: in place, or in a copy. */
+/* Choose where the device accesses the bytes: in the program's memory, or in a copy. */
 static enum weft_status place(struct wf_staging *s, struct wf_cache_user *user, struct wf_desc *d,
                               void *addr, size_t len, void *given)
 {
@@ -227,7 +228,7 @@ static enum weft_status place_or_not(struct wf_staging *s, struct wf_cache_user 
 {
     enum weft_status status = place(s, user, d, addr, len, given);
     if (status != WEFT_OK)
-        d->way = WF_STAGING_GIVEN; /* only the descriptor is to be given back */
+        d->way = WF_STAGING_GIVEN; /* so that wf_desc_done gives back only the descriptor */
     return status;
 }
 

@@ -5,7 +5,9 @@
 
 #define FEWEST 16u
 
-/* Generations count up, and tokens are random: a difference in either spreads over the hash. */
+/* Two addresses of one process differ in the generation, which counts up, and addresses of two
+ * processes in the token, which is random. The multiplication spreads either difference over the
+ * hash. */
 static uint32_t hash_of(const struct wf_address *a)
 {
     uint64_t h = (a->process.token[0] ^ a->ep_gen) * UINT64_C(0x9e3779b97f4a7c15);
@@ -34,7 +36,8 @@ static void push(struct wf_addr_table *table, struct wf_addr_entry *entry)
     *b = entry;
 }
 
-/* Double the buckets. Without memory the chains get longer instead. */
+/* Double the number of buckets. If no memory is available, the table keeps its buckets, and the
+ * chains get longer. */
 static void grow(struct wf_addr_table *table)
 {
     uint32_t n = table->buckets ? 2 * (table->mask + 1) : FEWEST;

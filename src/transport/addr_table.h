@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A hash table of items by an endpoint's address. Each item contains its entry. */
+/* A hash table whose keys are endpoint addresses. An object in the table embeds a struct
+ * wf_addr_entry. */
 #ifndef WF_TRANSPORT_ADDR_TABLE_H
 #define WF_TRANSPORT_ADDR_TABLE_H
 
@@ -18,15 +19,15 @@ struct wf_addr_table {
     uint32_t mask, count;
 };
 
-/* Null: it is not there. */
+/* Returns NULL if no entry has the address. */
 struct wf_addr_entry *wf_addr_table_find(const struct wf_addr_table *table,
                                          const struct wf_address *address);
-/* Add [entry], whose address is set. False: no memory for the first buckets. (Later the chains
- * get longer instead.) */
+/* Add [entry], whose address the caller has set. Returns false if there is no memory for the
+ * first buckets. Later additions always succeed: without memory the chains get longer. */
 bool wf_addr_table_add(struct wf_addr_table *table, struct wf_addr_entry *entry);
 void wf_addr_table_remove(struct wf_addr_table *table, struct wf_addr_entry *entry);
-/* Call [act] for each entry, in no order. It may remove that entry, but no other, and may add
- * none. */
+/* Call [act] for each entry, in no particular order. [act] may remove the entry that it is called
+ * for. [act] must not remove another entry or add one. */
 void wf_addr_table_each(const struct wf_addr_table *table,
                         void (*act)(struct wf_addr_entry *entry, void *arg), void *arg);
 /* Free the table, not the entries. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The bytes that name an endpoint and a region to other processes.
- * docs/protocol.md "Addresses" and "Keys" describe them. */
+/* Address bytes, which name an endpoint to other processes, and key bytes, which name a region.
+ * docs/protocol.md "Addresses" and "Keys" describe their format. */
 #ifndef WF_TRANSPORT_ADDRESS_H
 #define WF_TRANSPORT_ADDRESS_H
 
@@ -13,36 +13,38 @@
 #define WF_KEY_VERSION 5
 #define WF_KEY_PRIVATE UINT64_MAX
 
-/* The identity of a process among those of its node. */
+/* Identifies a process, and the context in it, on its node. */
 struct wf_process_id {
-    uint64_t node;     /* boot id, folded */
+    uint64_t node;     /* boot id, hashed to 64 bits */
     uint64_t netns;    /* inode of the network namespace */
     uint64_t pidns;    /* inode of the PID namespace */
-    uint64_t start;    /* /proc/PID/stat field 22, clock ticks since boot */
-    uint64_t token[2]; /* random per context; names its socket */
+    uint64_t start;    /* start time: wf_process_start */
+    uint64_t token[2]; /* random per context; the first half names its service socket */
     uint32_t uid;
     uint32_t pid;
 };
 
-/* The identity of an endpoint; compared as bytes. */
+/* Identifies an endpoint. Two addresses are compared byte by byte. */
 struct wf_address {
     uint8_t version;
-    uint8_t size; /* here: of this struct; in address bytes: of all of them */
+    /* Here, the size of this struct. In address bytes, the number of all address bytes. */
+    uint8_t size;
     uint16_t ep;
-    uint32_t ep_gen; /* ids are reused, generations are not */
+    /* A new endpoint may get the number of a closed endpoint, but never its generation. */
+    uint32_t ep_gen;
     struct wf_process_id process;
 };
 _Static_assert(sizeof(struct wf_address) == 64, "wire structure");
 _Static_assert(offsetof(struct wf_address, process) == 8, "wire structure");
-/* The network contact of an endpoint's process. It follows the address in address bytes, unless
- * the process has none. */
+/* How other nodes connect to the process of an endpoint. In address bytes the contact follows the
+ * address. A process that other nodes cannot reach has no contact. */
 #define WF_CONTACT_IPS 2
 struct wf_contact {
     uint16_t port; /* TCP; 0: none */
-    uint8_t count; /* of ip */
+    uint8_t count; /* number of addresses in ip */
     uint8_t zero[3];
     uint16_t rdma;                  /* TCP port for RDMA; 0: none */
-    uint8_t ip[WF_CONTACT_IPS][16]; /* IPv6, or IPv4 mapped into it; the best one first */
+    uint8_t ip[WF_CONTACT_IPS][16]; /* IPv6 or IPv4-mapped addresses, the best first */
 };
 _Static_assert(sizeof(struct wf_contact) == 40, "wire structure");
 
@@ -55,24 +57,34 @@ struct wf_key {
     uint8_t version;
     uint8_t access; /* WEFT_REMOTE_* */
     uint16_t size;  /* of this struct */
-    uint32_t slot;  /* index of its generation word in the owner's state segment */
+    uint32_t slot;  /* index of the region's generation word in the owner's state segment */
     uint64_t gen;
-    uint64_t slab;   /* WF_KEY_PRIVATE: the owner's own memory, which is not mapped */
-    uint64_t offset; /* in the slab; PRIVATE: its address in the owner's process */
+    /* The slab that holds the region. WF_KEY_PRIVATE if the region is the owner's private memory,
+     * which other processes cannot map. */
+    uint64_t slab;
+    uint64_t offset; /* offset in the slab; if PRIVATE, the address in the owner's process */
     uint64_t length;
-    uint64_t token;  /* token[0] of the owner: detects another process's key */
-    uint64_t first;  /* where peers address its first byte; 0 unless PRIVATE */
-    uint32_t flags;  /* enum wf_key_flags; 0 unless PRIVATE */
-    uint32_t auth;   /* wf_auth_tag of its authorization key */
-    uint64_t nic_at; /* the NICs' address of its first byte; 0 where all of nic_key are */
-    uint32_t nic_key[WF_KEY_NICS]; /* its remote key at each of the owner's NICs; 0: none */
-    uint64_t check;                /* wf_key_check of all above */
+    /* The first half of the owner's token. If a peer's token differs, the peer is not the owner,
+     * and the key is refused. */
+    uint64_t token;
+    /* The offset that a put or get uses for the first byte: 0, or the byte's virtual address if the
+     * region was opened with WEFT_MR_VIRT_ADDR. 0 unless the slab is PRIVATE. */
+    uint64_t first;
+    uint32_t flags; /* enum wf_key_flags; 0 unless PRIVATE */
+    uint32_t auth;  /* wf_auth_tag of the region's authorization key */
+    /* The address by which the owner's NICs access the first byte. 0 if all of nic_key are 0. */
+    uint64_t nic_at;
+    /* The region's remote key (rkey) at each NIC of the owner. 0 if that NIC has no remote key for
+     * the region. */
+    uint32_t nic_key[WF_KEY_NICS];
+    uint64_t check; /* wf_key_check of the fields above */
 };
 
-/* A checksum over a key's bytes: a key that was damaged in transit must not name other memory of
- * its owner. (A process that maps a slab can read all of it, so no owner checks the range.) Each
- * step is a bijection of the word and of the sum: it always detects one wrong word, and several
- * but for 1 in 2^64. */
+/* A checksum over the bytes of a key. It detects a key that was damaged in transit. Without it, a
+ * damaged key could name other memory of the same owner: a local process maps the whole slab, so
+ * the owner cannot check its accesses.
+ * Each step is a bijection of the word and of the sum. So one wrong word is always detected, and
+ * several wrong words are missed with a probability of 1 in 2^64. */
 static inline uint64_t wf_key_check(const struct wf_key *k)
 {
     uint64_t words[offsetof(struct wf_key, check) / 8], sum = 0x243f6a8885a308d3u; /* pi's */
@@ -84,7 +96,7 @@ static inline uint64_t wf_key_check(const struct wf_key *k)
     return sum;
 }
 
-/* Does any NIC of its owner have a remote key for it? */
+/* Does any NIC of the region's owner have a remote key for the region? */
 static inline int wf_key_has_nic(const struct wf_key *k)
 {
     uint32_t any = 0;
@@ -93,7 +105,9 @@ static inline int wf_key_has_nic(const struct wf_key *k)
     return any != 0;
 }
 
-/* The mark of a region's authorization key in a raw key, which does not contain the digest. */
+/* Returns the 32 bits by which a raw key identifies the region's authorization key: a hash of the
+ * region's generation and of the authorization key's digest. The digest itself is not in the raw
+ * key. Returns 0 if [digest] is 0, which means that there is no authorization key. */
 static inline uint32_t wf_auth_tag(uint64_t gen, uint64_t digest)
 {
     uint64_t h = (gen ^ digest) * 0xd6e8feb86659fd93u;
@@ -101,13 +115,13 @@ static inline uint32_t wf_auth_tag(uint64_t gen, uint64_t digest)
 }
 
 enum wf_key_flags {
-    WF_KEY_OWNER = 1,    /* only the owner's process accesses the memory */
-    WF_KEY_UNBACKED = 2, /* pages may be missing: accessed in pieces */
-    WF_KEY_ATOMIC = 4,   /* only the one NIC of nic_key does atomics on it */
+    WF_KEY_OWNER = 1,    /* only threads of the owner's process access the memory */
+    WF_KEY_UNBACKED = 2, /* pages may be missing: accesses are split into pieces */
+    WF_KEY_ATOMIC = 4,   /* only the NIC of the single nic_key performs atomics on the region */
     WF_KEY_FLAGS = 7,
 };
 
-/* Are the flags valid, and consistent with the other fields? */
+/* Are all flags known, and do they fit the key's slab and nic_key? */
 static inline int wf_key_flags_are_valid(const struct wf_key *k)
 {
     if (k->flags & ~(uint32_t)WF_KEY_FLAGS || (k->slab != WF_KEY_PRIVATE && k->flags))
@@ -135,8 +149,8 @@ static inline int wf_contact_is_valid(const struct wf_contact *c)
     return wf_contact_is_some(c) ? c->count >= 1 && c->count <= WF_CONTACT_IPS : !c->count;
 }
 
-/* The only parser of address bytes. Without a contact in them, *contact is all 0.
- * Returns OK | EINVAL | EVERSION */
+/* The only parser of address bytes. If the bytes contain no contact, *contact becomes all 0.
+ * Returns OK, EINVAL or EVERSION. */
 static inline enum weft_status wf_address_parse(const void *buf, size_t len, struct wf_address *out,
                                                 struct wf_contact *contact)
 {
@@ -162,7 +176,7 @@ static inline enum weft_status wf_address_parse(const void *buf, size_t len, str
     return WEFT_OK;
 }
 
-/* Write address bytes; returns how many, at most WF_ADDRESS_BYTES. */
+/* Write the address bytes to [bytes], which has room for WF_ADDRESS_BYTES. Returns their length. */
 static inline size_t wf_address_pack(const struct wf_address *a, const struct wf_contact *contact,
                                      uint8_t *bytes)
 {
@@ -173,7 +187,7 @@ static inline size_t wf_address_pack(const struct wf_address *a, const struct wf
     return n;
 }
 
-/* The only parser of key bytes. Returns OK | EINVAL | EVERSION */
+/* The only parser of key bytes. Returns OK, EINVAL or EVERSION. */
 static inline enum weft_status wf_key_parse(const void *buf, size_t len, struct wf_key *out)
 {
     struct wf_key k;
@@ -186,7 +200,7 @@ static inline enum weft_status wf_key_parse(const void *buf, size_t len, struct 
     memcpy(&k, buf, sizeof k);
     if (k.size != sizeof k || k.check != wf_key_check(&k) || !k.length ||
         k.offset + k.length < k.length ||
-        !(k.gen & 1) || /* generations of closed and unused slots are even */
+        !(k.gen & 1) || /* slots that are closed or unused have even generations */
         k.first + k.length < k.length || !wf_key_flags_are_valid(&k) ||
         (k.slab != WF_KEY_PRIVATE && k.first) || k.nic_at + k.length < k.length ||
         (k.nic_at && !wf_key_has_nic(&k)))

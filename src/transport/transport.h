@@ -1,34 +1,36 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The contract between the core and a transport.
+/* The contract between the core (src/core) and a transport.
  *
- * A transport moves active messages between endpoints and maps or moves remote
- * memory. It knows addresses, never ranks, and calls the core only through
- * struct wf_tep_events. tests/contract runs one suite over every transport.
+ * A transport moves active messages between endpoints. It also maps a peer's memory, or moves bytes
+ * to and from that memory. It knows addresses, never ranks. It calls the core only through struct
+ * wf_tep_events. tests/contract runs one suite over every transport.
  *
- *   wf_tctx   the transport's part of a context; any thread
- *   wf_tep    the transport's part of an endpoint; the endpoint's owner
- *   wf_tpeer  the transport's part of a peer, embedded by the core in its peer
- *             object; the endpoint's owner
+ *   wf_tctx   The transport's part of a context. Any thread may use it.
+ *   wf_tep    The transport's part of an endpoint. Only the endpoint's owner uses it.
+ *   wf_tpeer  The transport's part of a peer. The core embeds it in its peer object. Only the
+ *             endpoint's owner uses it.
  *
- * Each transport embeds the base structs at the start of its own.
+ * The structs of a transport begin with these base structs.
  *
- * Rules that every transport keeps:
- *  1. request never blocks. OK: the message will be delivered, and its payload is the
- *     caller's again. AGAIN: nothing was started. A failure is the peer's state.
- *  2. reply never fails for lack of room: the request reserved it.
- *  3. The transport does not change a payload that it hands to [events->deliver] until
- *     deliver returns, even if deliver sends a reply.
- *  4. poll delivers each message exactly once, does bounded work per call, and is never
- *     called from inside deliver. After a long idle time it may look for messages at every
- *     16th call only.
- *  5. After [events->peer_down] for a peer no message of it is delivered; messages that it
- *     had sent are delivered before. After EPEER its memory is not touched again (closing
- *     one endpoint does not affect its process's regions).
- *  6. arm returns OK only if each later event makes the endpoint's event descriptor
- *     readable. If an event came before, it returns AGAIN.
- *  7. A transport's own threads never touch the data path.
- *  8. Messages that request_ordered sends to one tpeer are delivered in the order in which
- *     they were sent, with WEFT_DEBUG=shuffle, too. */
+ * Every transport obeys these rules:
+ *  1. request never blocks. If it returns OK, the message will be delivered, and the caller may
+ *     reuse the payload's memory. If it returns AGAIN, nothing was started. Any other status is a
+ *     failure: the message is not sent.
+ *  2. reply never fails for lack of room, because the request has reserved the room.
+ *  3. Until [events->deliver] returns, the transport does not change the payload that it passed to
+ *     deliver, even if deliver sends a reply.
+ *  4. poll delivers each message exactly once, and does a bounded amount of work per call. deliver
+ *     never calls poll. After a long idle time, only every 16th call of poll has to look for
+ *     messages.
+ *  5. Messages that a peer sent before its loss are delivered before [events->peer_down] reports
+ *     the loss. No message of the peer is delivered after that report. After a report of EPEER the
+ *     transport does not touch the peer's memory. If only the peer's endpoint was closed, the
+ *     regions of its process remain usable.
+ *  6. If arm returns OK, every later event makes the endpoint's event descriptor readable. If there
+ *     is an event already, arm returns AGAIN.
+ *  7. A transport's own threads never send or deliver messages.
+ *  8. Messages that request_ordered sends to one tpeer are delivered in the order in which they
+ *     were sent. This is true even with WEFT_DEBUG=shuffle, which shuffles all other messages. */
 #ifndef WF_TRANSPORT_TRANSPORT_H
 #define WF_TRANSPORT_TRANSPORT_H
 
@@ -47,33 +49,34 @@ struct wf_token;
 struct wf_mem;
 struct wf_dmabuf;
 
-/* Capabilities are data; the core looks at them when a peer is opened. */
+/* What a transport can do. The core reads the capabilities when a peer is opened. */
 enum wf_transport_caps {
-    WF_CAP_MAPS = 1,  /* remote_map gives a base address: put and get are copies */
+    WF_CAP_MAPS = 1,  /* remote_map maps a peer's memory; put and get copy bytes */
     WF_CAP_SLEEP = 2, /* arm works */
     WF_CAP_BULK = 4,  /* request_bulk and reply_bulk work */
     WF_CAP_NIC = 8,   /* region_open, region_close and nic_op work */
-    WF_CAP_PULL = 16, /* pull works, and a peer's pull from here */
+    WF_CAP_PULL = 16, /* pull works, and peers can pull from this process */
 };
 
-/* Memory that a NIC is to reach: a mapping, or the dma-buf behind it. */
+/* Memory to register with a NIC: a mapping, and the dma-buf behind the mapping, if any. */
 struct wf_nic_memory {
     void *addr;
     size_t len;
-    const struct wf_dmabuf *dmabuf; /* null: none */
+    const struct wf_dmabuf *dmabuf; /* NULL if no dma-buf is behind the memory */
 };
 
 #define WF_AM_WHAT(handler, nargs) ((unsigned)(handler) | (unsigned)(nargs) << 8)
 #define WF_AM_HANDLER(what) ((what)&0xff)
 #define WF_AM_NARGS(what) ((what) >> 8)
 
-/* An outgoing message, for transports' own use beyond their fast path. Everything is lent for
- * the call and was checked: nargs <= 16, len <= am_max, reply_max <= am_max + 1. */
+/* An outgoing message, as transports pass it between their own functions. Fast paths do not use
+ * this struct. args and data point to memory of the caller and are valid during the call. The
+ * caller has checked nargs <= 16, len <= am_max, reply_max <= am_max + 1. */
 struct wf_am_out {
     const uint32_t *args;
     const void *data;
     uint32_t len;
-    uint32_t reply_max; /* as weft_am_request: 0 one-way, else longest reply + 1 */
+    uint32_t reply_max; /* 0: one-way message; else longest reply in bytes, plus 1 */
     uint16_t nargs;
     uint8_t handler;
 };
@@ -85,42 +88,45 @@ static inline struct wf_am_out wf_am_out(unsigned handler, const uint32_t *args,
         args, data, (uint32_t)len, (uint32_t)reply_max, (uint16_t)nargs, (uint8_t)handler};
 }
 
-/* A control message whose payload the transport moves between the memory of the two processes,
- * without a copy of its own. Each time it is about to touch payload it asks the core where
- * that is now (bulk_hold): the memory may be gone. */
+/* A control message with a long payload, which the transport moves between the memory of two
+ * processes without an intermediate copy. The memory can be unmapped while the message is in
+ * transit. So before each access to the payload, the transport asks the core for the payload's
+ * address (bulk_hold). */
 struct wf_bulk {
     const uint32_t *args;
     uint32_t len; /* 1 .. WF_BULK_MAX */
     uint16_t nargs;
     uint8_t handler; /* of a control message */
     uint8_t is_reply;
-    uint32_t ref[8];        /* outgoing: names the payload to the core; not sent */
-    struct wf_token *token; /* incoming: as in deliver; null: outgoing */
+    uint32_t ref[8]; /* outgoing: how the core finds the payload; not sent */
+    /* Incoming: the token that deliver gets. NULL if the message is outgoing. */
+    struct wf_token *token;
 };
 
 #define WF_BULK_MAX ((uint32_t)1 << 20)
 
-/* An RMA request for the NICs: they move bytes between this process's memory and a region of the
- * peer's, or the peer's NIC changes a word there, without a call in the peer's process. */
-#define WF_NIC_OP_COPIED 4096u /* up to so many bytes go through a copy on this side */
+/* A request to the NICs. They copy bytes between this process's memory and a region of the peer, or
+ * the peer's NIC performs an atomic on a word of the region. No code of the peer's process runs. */
+#define WF_NIC_OP_COPIED 4096u /* bytes; up to this size, local data goes through a buffer */
 
 enum wf_nic_op_kind {
     WF_NIC_OP_PUT,
     WF_NIC_OP_GET,
-    WF_NIC_OP_ADD, /* the two atomics that NICs have, of 8 bytes; not in parts */
+    WF_NIC_OP_ADD, /* ADD and CAS are the only atomics: 8 bytes, never split */
     WF_NIC_OP_CAS,
 };
 
 struct wf_nic_op {
-    void *local;               /* not used by an atomic */
-    size_t len;                /* not 0; 8 for an atomic */
-    uint64_t remote;           /* address as the peer's NIC knows it; for an atomic, 8-aligned */
-    uint64_t operand, compare; /* of an atomic, as weft_atomic's */
+    void *local; /* not used by an atomic */
+    size_t len;  /* not 0; 8 for an atomic */
+    /* The address by which the peer's NIC accesses the target. A multiple of 8 for an atomic. */
+    uint64_t remote;
+    uint64_t operand, compare; /* of an atomic, as in weft_atomic */
     const uint32_t *keys;      /* the region's nic_key */
-    uint32_t id;               /* the core's, given back by events->nic_op_done */
+    uint32_t id;               /* number that the core chose; nic_op_done gets it back */
     uint8_t kind;              /* enum wf_nic_op_kind */
-    bool fetches;              /* an atomic whose old value is wanted */
-    bool waits;                /* until there is a connection, nic_op returns AGAIN */
+    bool fetches;              /* the caller wants the atomic's old value */
+    bool waits;                /* without a connection, nic_op returns AGAIN, not EUNREACH */
 };
 
 static inline bool wf_nic_op_is_atomic(const struct wf_nic_op *op)
@@ -128,53 +134,61 @@ static inline bool wf_nic_op_is_atomic(const struct wf_nic_op *op)
     return op->kind >= WF_NIC_OP_ADD;
 }
 
-/* A message in the order of one of a transport's ways to a peer: first the one that a message is to
- * follow, then that message. lane 0: none. */
+/* Names a message to a peer by its lane, which is one of the transport's connections to the peer,
+ * and by its number in that lane. A function that takes an order reads which message the new
+ * message must follow, and stores the name of the new message. If lane is 0, the order names no
+ * message. */
 struct wf_order {
     uint32_t lane; /* one more than its index */
     uint32_t number;
 };
 
-/* What the core implements. All run on the endpoint's owner, inside poll. */
+/* Functions that the core implements. The endpoint's owner runs them inside poll. */
 struct wf_tep_events {
-    /* A message has arrived. The core fills in [am]'s ep and arg; [am] and its payload are lent for
-     * the call. */
+    /* A message has arrived. The core sets the ep and arg of [am]. [am] and its payload are valid
+     * during the call only. */
     void (*deliver)(void *owner, struct weft_am *am);
-    /* [tpeer] cannot be reached any more; at most once per peer. */
+    /* [tpeer] has become unreachable. Called at most once per peer. */
     void (*peer_down)(void *owner, struct wf_tpeer *tpeer, enum weft_status why);
-    /* A connection is gone for which the core had set *conn (struct wf_token): all its messages
-     * were delivered. */
+    /* The connection to which the core attached [conn] (struct wf_token) has ended. All its
+     * messages were delivered before. */
     void (*conn_down)(void *owner, void *conn);
-    /* The address of payload bytes [at, at + *n) of [bulk]; may lower *n, not to 0. Null: they are
-     * gone. Else bulk_unhold follows before any other call. Also outside of poll. */
+    /* Returns the address of the payload bytes of [bulk] from offset [at] on, or NULL if the memory
+     * is gone. *n is the number of bytes that the transport wants; the core may reduce it, but not
+     * to 0. After a non-NULL result, the transport calls bulk_unhold before any other function of
+     * the core. Both may also be called outside of poll. */
     void *(*bulk_hold)(void *owner, const struct wf_bulk *bulk, uint32_t at, size_t *n);
     void (*bulk_unhold)(void *owner, const struct wf_bulk *bulk);
-    /* The NIC operation [id] is over, and its memory is the core's again. OK | EKEY (the peer's NIC
-     * refused key or range: no byte was moved) | EUNREACH (its connection is lost: some bytes may
-     * have been moved). Not called for operations to a peer that peer_down reports.
-     * An atomic is done at most once and never in part: OK ([old]: the value before, if it fetches)
-     * | EKEY (not done) | EUNREACH (connection lost; not done) | ELOST (connection lost; it may
-     * have been done). */
+    /* The NIC operation [id] has ended, and the core may reuse its local memory.
+     *   OK        Done. [old] is the value before an atomic that fetches.
+     *   EKEY      The peer's NIC refused the key or the range. Nothing was moved or changed.
+     *   EUNREACH  The connection is lost. Some bytes may have been moved, but an atomic was not
+     *             done.
+     *   ELOST     The connection is lost. The atomic was done once or not at all.
+     * An atomic is never done in part. If peer_down reports the loss of the peer, nic_op_done is
+     * not called for the operations to the peer. */
     void (*nic_op_done)(void *owner, uint32_t id, enum weft_status status, uint64_t old);
-    /* Of the puts to [tpeer] that [put] took and neither call has reported, the first [n] are done;
-     * or their connection is lost, as in nic_op_done ([refused]: the first of them is EKEY). Not
-     * called after peer_down. */
+    /* Report the [n] oldest of the short puts that [put] accepted for [tpeer] and that were not
+     * reported yet. put_done: all [n] are complete. put_lost: the peer's NIC refused the first of
+     * the [n] ([refused] is true), or the connection is lost, and some bytes may have been written.
+     * Neither function is called after peer_down. */
     void (*put_done)(void *owner, struct wf_tpeer *tpeer, uint32_t n);
     void (*put_lost)(void *owner, struct wf_tpeer *tpeer, uint32_t n, bool refused);
-    /* Regions for which remote_map returned PENDING may be mapped now. */
+    /* The core may call remote_map again for the regions for which remote_map returned PENDING. */
     void (*mapped)(void *owner);
 };
 
 struct wf_tctx_params {
     struct wf_mem *mem; /* outlives the tctx */
     const struct wf_process_id *self;
-    uint64_t fork_gen; /* wf_fork_gen_is(life) is false in a forked child */
-    bool network;      /* a key will be set */
-    const char *
-        *why; /* set by a ctx_open that returns EUNREACH: a literal for the log. May be null */
+    uint64_t fork_gen; /* wf_fork_gen_is(fork_gen) is false in a forked child */
+    bool network;      /* a key for authentication will be set by set_key */
+    /* NULL, or where ctx_open stores a string literal for the log if it returns EUNREACH. */
+    const char **why;
 };
 
-/* EUNREACH from ctx_open. */
+/* Called by the ctx_open of a transport that is of no use here. Stores [why], the reason for the
+ * log, in *params->why. Returns EUNREACH, which ctx_open returns, too. */
 static inline enum weft_status wf_tctx_useless(const struct wf_tctx_params *params, const char *why)
 {
     if (params->why)
@@ -186,19 +200,25 @@ struct wf_tep_params {
     const struct wf_tep_events *events;
     void *owner; /* handed to events */
     struct wf_address address;
-    int event_fd; /* eventfd(2), nonblocking: readable wakes the owner; outlives the tep */
-    int epoll_fd; /* the owner sleeps on it, and does not read data.ptr; a transport may add
-                   * descriptors. -1: the owner sleeps on event_fd */
+    /* An eventfd(2), nonblocking. When it is readable, the owner wakes. The core closes it after
+     * ep_close. */
+    int event_fd;
+    /* The epoll descriptor on which the owner sleeps, or -1 if the owner sleeps on event_fd. A
+     * transport may add descriptors of its own. The owner ignores data.ptr of the events. */
+    int epoll_fd;
     uint32_t am_max;
-    uint64_t *counters; /* wf_stat indices, written by the owner only */
+    uint64_t *counters; /* indexed by enum wf_stat; only the owner writes them */
 };
 
 struct wf_tctx {
     const struct wf_transport *transport;
-    unsigned caps_off; /* of transport->caps, those that the configuration turns off; constant */
-    bool nic_atomics;  /* its NIC does atomics on regions for others; constant */
-    uint32_t close_ms; /* set by the core: how long ep_close and ctx_close may wait for peers that
-                        * are far or slow; 0: WEFT_PEER_TIMEOUT */
+    /* Those of transport->caps that the configuration turns off. Constant. */
+    unsigned caps_off;
+    /* The NIC can perform atomics on this process's regions for other processes. Constant. */
+    bool nic_atomics;
+    /* Set by the core: for how many milliseconds ep_close and ctx_close may wait for slow or
+     * distant peers. If 0, WEFT_PEER_TIMEOUT applies. */
+    uint32_t close_ms;
 };
 
 struct wf_tep {
@@ -214,173 +234,198 @@ struct wf_tpeer {
     struct wf_tep *tep;
 };
 
-/* The message being delivered. It is in the transport's part of the endpoint, so that the core may
- * read it when a program's copy of struct weft_am outlives its handler: the serial is another then.
- */
+/* Describes the message that is being delivered. A program may keep a copy of struct weft_am beyond
+ * the handler, and pass that copy to a reply function. So the token must not be freed with the
+ * message: it is part of the transport's endpoint. The core compares the serials of token and copy,
+ * and refuses the copy if they differ. */
 struct wf_token {
-    uint64_t serial; /* as the message's; the transport increments it for each message that may be
-                      * replied to, and when another field changes or becomes invalid */
+    /* Equal to the serial of the message's weft_am. The transport increments the serial for each
+     * message that may be replied to, and whenever another field changes or becomes invalid. */
+    uint64_t serial;
     struct wf_tep *tep;
-    void **conn;            /* of a request: the core's pointer for the connection that it came on,
-                             * null at first */
-    struct wf_tpeer *tpeer; /* of a reply: the peer that the request went to */
-    uint32_t reply_room;    /* longest reply payload */
-    uint8_t can_reply;      /* enum wf_reply_state; if it is not NONE when deliver returns, the
-                             * transport releases the reply's place */
+    /* For a request: the pointer that the core attaches to the connection on which the request
+     * came. *conn is NULL at first. */
+    void **conn;
+    struct wf_tpeer *tpeer; /* for a reply: the peer to which its request was sent */
+    uint32_t reply_room;    /* longest reply payload in bytes */
+    /* enum wf_reply_state. If the state is not WF_REPLY_NONE when deliver returns, the transport
+     * releases the room that was reserved for the reply. */
+    uint8_t can_reply;
 };
 
 enum wf_reply_state {
-    WF_REPLY_NONE,     /* none is due: one-way, a reply, or the core has replied */
-    WF_REPLY_DUE,      /* set by the transport */
-    WF_REPLY_DETACHED, /* the core will reply by a control message */
+    /* No reply may be sent: the message is one-way or is itself a reply, or the core has replied.
+     */
+    WF_REPLY_NONE,
+    /* The transport sets this state for a request that expects a reply. */
+    WF_REPLY_DUE,
+    WF_REPLY_DETACHED, /* the core will send the reply as a control message */
 };
 
 struct wf_transport {
     const char *name;
     unsigned caps;
-    size_t tpeer_size; /* bytes the core sets aside in a peer */
+    size_t tpeer_size; /* bytes of the transport's struct, which the core embeds in a peer */
 
-    /* Is it usable here? Writes why not, or what limits it: one line for `weft info`. */
+    /* Does the transport work on this machine? Writes to [note] one line for `weft info`: why it
+     * does not work, or with what limits. */
     int (*probe)(char *note, size_t room);
-    /* A row for each device, as weft_device_rows. Null: it uses none. */
+    /* Call [row] for each device that the transport can use, as weft_device_rows does. The function
+     * pointer is NULL if the transport uses no devices. */
     void (*devices)(weft_device_row_fn row, void *arg);
 
-    /* EUNREACH: it is of no use here (params->why), and the context does without it. */
+    /* If the transport is of no use here, returns EUNREACH and stores the reason in params->why.
+     * The context is then opened without the transport. */
     enum weft_status (*ctx_open)(const struct wf_tctx_params *params, struct wf_tctx **out);
-    void (*ctx_close)(struct wf_tctx *tctx); /* all teps are closed */
-    /* Null: it needs no key. Once; any thread. OK | EBUSY (it has a key) */
+    void (*ctx_close)(struct wf_tctx *tctx); /* all its endpoints are closed */
+    /* Set the key for authentication. The pointer is NULL if the transport authenticates nobody.
+     * Called once, by any thread. Returns OK, or EBUSY if a key is set already. */
     enum weft_status (*set_key)(struct wf_tctx *tctx, const uint8_t *key);
-    /* How other nodes connect to this process; null: they cannot. */
+    /* Returns how processes of other nodes connect to this process, or NULL if they cannot connect.
+     * The function pointer is NULL if the transport has no contacts. */
     const struct wf_contact *(*contact)(struct wf_tctx *tctx);
 
-    /* A row for each resource that it holds on a device. Null: it holds none. Any thread. */
+    /* Call [row] for each resource that the transport occupies on a device. The pointer is NULL if
+     * the transport occupies none. Any thread may call. */
     void (*resources)(struct wf_tctx *tctx, weft_resource_row_fn row, void *arg);
 
     enum weft_status (*ep_open)(struct wf_tctx *tctx, const struct wf_tep_params *params,
                                 struct wf_tep **out);
-    void (*ep_close)(struct wf_tep *tep); /* all tpeers are closed */
+    void (*ep_close)(struct wf_tep *tep); /* all its peers are closed */
 
-    /* OK if this transport can take messages to [addr], else EUNREACH with the
-     * reason, a literal, in *why. */
+    /* Returns OK if the transport can send messages to endpoint [to]. Otherwise returns EUNREACH
+     * and stores the reason, a string literal, in *why. */
     enum weft_status (*reach)(struct wf_tctx *tctx, const struct wf_address *from,
                               const struct wf_address *to, const struct wf_contact *contact,
                               const char **why);
 
-    /* [tpeer] is tpeer_size zeroed bytes. Sends nothing. */
+    /* Open a peer in [tpeer], which is tpeer_size bytes, all zero. Sends nothing. */
     enum weft_status (*peer_open)(struct wf_tep *tep, struct wf_tpeer *tpeer,
                                   const struct wf_address *to, const struct wf_contact *contact);
     void (*peer_close)(struct wf_tpeer *tpeer); /* all its remotes are unmapped */
 
-    /* Rule 1. Connects on first use. The parameters of weft_am_request, checked; [what] is
-     * WF_AM_WHAT(handler, nargs), so that all of them are in registers (wf_shm_request). */
+    /* Send an active message (rule 1). The first message to a peer opens the connection. The
+     * parameters are those of weft_am_request, and were checked; [what] is WF_AM_WHAT(handler,
+     * nargs), which combines two parameters so that all six are passed in registers. */
     enum weft_status (*request)(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
                                 const void *data, size_t len, size_t reply_max);
-    /* As request, and rule 8. The same function where all requests keep their order: so an active
-     * message is not tested for it. */
+    /* Like request, but the messages keep their order (rule 8). If a transport keeps the order of
+     * all requests, the two pointers are equal. */
     enum weft_status (*request_ordered)(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
                                         const void *data, size_t len, size_t reply_max);
-    /* Rule 2. Inside deliver only, once per token. OK | a state of the peer */
+    /* Send a reply (rule 2). Called only inside deliver, once per token. Returns OK, or a status
+     * that says why the peer has failed. */
     enum weft_status (*reply)(struct wf_token *token, const struct wf_am_out *out);
-    /* The sender of the message being delivered. *contact is zeroed before, and stays so if there
-     * is none. */
+    /* Store the address of the sender of the message that is being delivered. *contact is all zero
+     * before the call, and remains so if the sender has no contact. */
     void (*source)(const struct wf_token *token, struct wf_address *out,
                    struct wf_contact *contact);
 
-    /* As request_ordered and reply, with a payload that the core holds (bulk_hold). At the
-     * receiver, deliver gets no data and len 0; long_len is the payload's length if all of it was
-     * stored, else 0. Null without WF_CAP_BULK. */
+    /* Like request_ordered and reply, but the payload is in memory that the core names on demand
+     * (bulk_hold). At the receiver, the payload is stored at its destination before deliver is
+     * called. So deliver gets no payload, and long_len is the length, or 0 if not all bytes could
+     * be stored. The pointers are NULL without WF_CAP_BULK. */
     enum weft_status (*request_bulk)(struct wf_tpeer *tpeer, const struct wf_bulk *bulk,
                                      size_t reply_max, struct wf_order *order);
     enum weft_status (*reply_bulk)(struct wf_token *token, const struct wf_bulk *bulk);
-    /* As request, delivered after the message that *order names, if it names one; then *order names
-     * this message. (request_bulk does the same if [order] is not null.) Null: the transport has
-     * one way to a peer, and request_ordered does. */
+    /* Like request, but the message is delivered after the message that *order names. On return
+     * *order names the new message. (request_bulk does the same if [order] is not NULL.) The
+     * pointer is NULL if the transport has only one connection to a peer; then the core calls
+     * request_ordered. */
     enum weft_status (*request_after)(struct wf_tpeer *tpeer, struct wf_order *order,
                                       unsigned handler, const uint32_t *args, unsigned nargs,
                                       const void *data, size_t len, size_t reply_max);
 
-    /* Has an ordered request left this process, so that it arrives even if this endpoint is not
-     * polled again? Sends what can be sent. True: it has, or never will. (If its connection breaks
-     * later, it needs a poll again. If the connection is encrypted, the messages after it must have
-     * left, too, or it must have been acknowledged.) *order names the request; lane 0: the last one
-     * to [tpeer], which *order names afterwards, if there was one. Null: true as soon as
-     * request_ordered has returned OK. */
+    /* Will an ordered request arrive even if this endpoint is never polled again? *order names the
+     * request. If order->lane is 0, the last request to [tpeer] is meant, and the call stores that
+     * request's name. The call first sends what can be sent.
+     * Returns true if the request has left this process, or if there is no request. On an encrypted
+     * connection the result is true only if all later messages have left, too, or the peer has
+     * acknowledged the request. If the connection breaks after the call, the endpoint must be
+     * polled again. is_away is NULL if a request has left as soon as request_ordered returns OK. */
     bool (*is_away)(struct wf_tpeer *tpeer, struct wf_order *order);
 
-    /* Rule 4. Returns the number of events handled. */
+    /* Deliver messages (rule 4). Returns the number of events handled. */
     int (*poll)(struct wf_tep *tep);
     enum weft_status (*arm)(struct wf_tep *tep); /* rule 6: OK | AGAIN */
     void (*disarm)(struct wf_tep *tep);
 
-    /* The caller waits for something that only [tpeer] can begin: from OK on its loss is reported
-     * (peer_down), even if no message was exchanged yet. Null: it always is. OK | ENOMEM | a state
-     * of the peer */
+    /* The caller will wait for something that only [tpeer] can send. After OK, a loss of [tpeer] is
+     * reported by peer_down, even if no message was ever exchanged. The pointer is NULL if the
+     * transport reports every loss anyway. Returns OK, ENOMEM, or a status that says why the peer
+     * has failed. */
     enum weft_status (*heed)(struct wf_tpeer *tpeer);
 
-    /* The next open tpeer of [address]; *at is the iterator, 0 at first. Null: no more. Linear; not
-     * a hot path. */
+    /* Returns the next open tpeer whose address is [address], or NULL if there is no more. *at is
+     * the position of the search, 0 at first. Takes linear time, so it is not for frequent calls.
+     */
     struct wf_tpeer *(*find)(struct wf_tep *tep, const struct wf_address *address, uint32_t *at);
-    /* [tpeer]'s address, as given to peer_open. */
+    /* Store the address that peer_open was given for [tpeer]. */
     void (*address)(const struct wf_tpeer *tpeer, struct wf_address *out);
 
-    /* Have the two tpeers the same address? [a] may be null. Null: only a tpeer and itself. */
+    /* Do the two tpeers have the same address? [a] may be NULL. If the pointer is_same is NULL, a
+     * tpeer is the same only as itself. */
     bool (*is_same)(const struct wf_tpeer *a, const struct wf_tpeer *b);
 
-    /* Copy [len] bytes from address [src] of [tpeer]'s process, which has lent them for this
-     * call, to [dst]; complete when it returns. len <= WF_PULL_MAX.
-     * OK | EUNREACH (not allowed here: use messages) | EPEER, ECLOSED (its process is
-     * gone) | EPROTO (there is no such memory) */
+    /* Copy [len] bytes, at most WF_PULL_MAX, from address [src] in [tpeer]'s process to [dst]. That
+     * process keeps the memory valid during the call. The copy is complete when the call returns.
+     * Returns OK, EUNREACH (the kernel does not allow it: use messages), EPEER or ECLOSED (the
+     * process is gone), or EPROTO (there is no such memory). */
     enum weft_status (*pull)(struct wf_tpeer *tpeer, void *dst, uint64_t src, size_t len);
 
-    /* Resolve [key]: sets length, gen_word, gen and access of [remote], and base,
-     * unless the region is not to be mapped (WF_KEY_PRIVATE). Never waits.
-     *   *cookie  null at first; for remote_unmap. A failure leaves it null
-     * PENDING: the peer's process was asked. Call again with the same arguments after
-     * [events->mapped], or give up by remote_unmap. */
+    /* Resolve [key]: set length, gen_word, gen and access of [remote]. Also set its base, except
+     * for memory that is not mapped, such as that of WF_KEY_PRIVATE. Never waits.
+     *   *cookie  NULL at first. The transport stores what remote_unmap needs. NULL after a failure.
+     * PENDING means that the peer's process was asked. The caller then waits for [events->mapped]
+     * and calls again with the same arguments, or gives up by remote_unmap. */
     enum weft_status (*remote_map)(struct wf_tpeer *tpeer, const struct wf_key *key,
                                    struct weft_remote *remote, void **cookie);
-    /* Wait until remote_map would not return PENDING, without polling. OK | ETIMEDOUT at
-     * [until_ns]. Null where it never returns PENDING. */
+    /* Wait, without polling, until remote_map would return something other than PENDING. Returns
+     * OK, or ETIMEDOUT at [until_ns]. The pointer is NULL if remote_map never returns PENDING. */
     enum weft_status (*remote_wait)(struct wf_tpeer *tpeer, void *cookie, uint64_t until_ns);
     void (*remote_unmap)(struct wf_tpeer *tpeer, void *cookie);
 
-    /* Let the NICs of other processes read or write (enum weft_access) [memory] of this process,
-     * and change it by atomics (WF_ACCESS_ATOMIC, if nic_atomics), until region_close. [memory]
-     * stays mapped until then. Any thread. Null without WF_CAP_NIC. *at: the address of its first
-     * byte for those NICs, which no other memory of this context had or will have; [keys]: as a
-     * key's nic_key, one for each NIC, not all 0. OK | ELIMIT (logged: the limit on locked memory
-     * is reached) | another reason why not */
+    /* Register [memory] with the NIC, so that the NICs of other processes can access it until
+     * region_close. [access] says which accesses: enum weft_access, and WF_ACCESS_ATOMIC if
+     * nic_atomics is set. [memory] must stay mapped until region_close.
+     *   *at   The address of the first byte as those NICs use it. No other memory of this context
+     *         ever gets that address.
+     *   keys  As nic_key of struct wf_key: a remote key for each NIC, not all 0.
+     * Any thread may call. The pointer is NULL without WF_CAP_NIC. Returns OK, ELIMIT (logged: the
+     * limit on locked memory is reached), or another failure. */
     enum weft_status (*region_open)(struct wf_tctx *tctx, const struct wf_nic_memory *memory,
                                     unsigned access, uint64_t *at, uint32_t keys[WF_KEY_NICS],
                                     void **handle);
-    /* No NIC reaches the memory when this returns. */
+    /* When the call returns, no NIC can access the memory. */
     void (*region_close)(struct wf_tctx *tctx, void *handle);
-    /* Start [op] for its first bytes, *taken of them; events->nic_op_done reports their end once,
-     * in poll, and until then they are the NIC's. Connects on first use: EUNREACH until there is a
-     * connection, unless [op] waits.
-     * OK | AGAIN (nothing was taken) | ENOMEM | EFAULT | EUNREACH (the NICs cannot do it) | ENOSYS
-     * (an atomic, and one of the NICs does none) | a state of the peer */
+    /* Start [op], or only its first part: *taken is the number of bytes that were started.
+     * nic_op_done reports the end of that part once, inside poll. Until then the local memory
+     * belongs to the NIC. The first call opens the connection; until there is a connection, the
+     * call returns AGAIN if op->waits, and EUNREACH if not.
+     * Returns OK, AGAIN (nothing was started), ENOMEM, EFAULT, EUNREACH (the NICs cannot do it),
+     * ENOSYS (an atomic, and one of the two NICs has none), or why the peer has failed. */
     enum weft_status (*nic_op)(struct wf_tpeer *tpeer, const struct wf_nic_op *op, size_t *taken);
 
-    /* Put a few bytes to [remote], an address as nic_op's, by the first of the region's keys; [src]
-     * is the caller's again when it returns. False: nothing was started, and nic_op may do it. Null
+    /* Put a few bytes to [remote], an address as in nic_op. [key] is the region's remote key for
+     * the first NIC of the region's owner. The caller may reuse [src] when the call returns.
+     * Returns false if nothing was started; the caller may then try nic_op. The pointer is NULL
      * without WF_CAP_NIC. */
     bool (*put)(struct wf_tpeer *tpeer, const void *src, size_t len, uint64_t remote, uint32_t key);
 
-    /* When it returns OK, all earlier puts to [tpeer] that were copies are visible in its process.
-     */
+    /* If the call returns OK, the peer's process sees all earlier puts to [tpeer] that were copies
+     * to mapped memory. */
     enum weft_status (*flush)(struct wf_tpeer *tpeer);
 
-    /* Can [tpeer] be reached? OK or why not; not a hot path. */
+    /* Is [tpeer] reachable? Returns OK, or why not. Not for frequent calls. */
     enum weft_status (*status)(struct wf_tpeer *tpeer);
-    /* The failure that calls on [tpeer] return, from the first that did; peer_down may be still to
-     * come. OK: none has failed. The owner calls it; it is cheap. Null: peer_down comes before a
-     * call fails. */
+    /* Returns the status with which calls on [tpeer] fail, or OK if no call has failed. peer_down
+     * may not have reported the failure yet. Fast. Only the owner calls it. The pointer is NULL if
+     * the transport always reports peer_down before a call fails. */
     enum weft_status (*failed)(const struct wf_tpeer *tpeer);
 };
 
 #define WF_PULL_MAX ((size_t)1 << 20)
-#define WF_ACCESS_ATOMIC 0x100u /* of region_open, beside enum weft_access */
+#define WF_ACCESS_ATOMIC 0x100u /* region_open: NICs may perform atomics */
 
 extern const struct wf_transport wf_loop_transport;
 extern const struct wf_transport wf_shm_transport;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* WEFT_CACHE_VERIFY: changes of memory that the kernel tells nobody of (ARCHITECTURE.md) stop the
- * process, with a message; and nothing stops where nothing is wrong. By the public interface. */
+/* WEFT_CACHE_VERIFY: changes of memory that the kernel tells nobody of (docs/design/cache.md) stop
+ * the process, with a message; and nothing stops where nothing is wrong. By the public interface.
+ */
 #define _GNU_SOURCE
 #include <grp.h>
 #include <signal.h>

@@ -21,13 +21,20 @@ static size_t resident(char *addr, size_t pages)
     return found;
 }
 
-/* Who initialises it, or has its pages made at once, uses up the machine's memory. */
+/* A NIC that registers the segment pins its pages. */
+static bool is_pinned(void)
+{
+    const char *transports = getenv("WEFT_TRANSPORTS");
+    return transports && strstr(transports, "rdma");
+}
+
+/* Initialising the segment, or making its pages at once, would use up the machine's memory. */
 static void not_touched(void)
 {
     size_t pages = seg[me].size / PAGE;
     CHECK(seg[me].size && seg[me].size <= gasnet_getMaxGlobalSegmentSize());
     EQ((uintptr_t)seg[me].addr % PAGE, 0);
-    CHECK(resident(seg[me].addr, pages) <= pages / 64 + 16);
+    CHECK(is_pinned() || resident(seg[me].addr, pages) <= pages / 64 + 16);
 }
 
 /* Its first and last bytes, and one in the middle, by others before itself. */

@@ -1196,13 +1196,12 @@ static void test_both_dial(void **state)
     side_close(&b);
 }
 
-/* Accept a connect-back on [fd], with the key. The dialling side then closes. */
-static void accept_connect_back(int fd)
+/* Answer a connect-back on the connection [got], with the key. The dialling side then closes. */
+static void answer_connect_back(int got)
 {
     struct wf_net_hello h;
     struct wf_net_challenge c;
     struct wf_net_proof p;
-    int got = accept_one(fd);
     get(got, &h, sizeof h);
     wf_net_challenge_make(flags(), &c);
     wf_net_challenge_sign(right_key, &h, &c);
@@ -1210,6 +1209,11 @@ static void accept_connect_back(int fd)
     get(got, &p, sizeof p);
     assert_true(wf_net_proof_verify(right_key, &h, &c, &p));
     is_closed(got);
+}
+
+static void accept_connect_back(int fd)
+{
+    answer_connect_back(accept_one(fd));
 }
 
 /* Fails when: a connect-back to which no connection comes is not repeated, or is repeated without a
@@ -1969,6 +1973,62 @@ static void test_shortage(void **state)
     side_close(&b);
 }
 
+/* The dial of [s] lacks descriptors for longer than its other conditions may last, and is not given
+ * up. The first attempt waits on [got] for the answer [end]. Returns when the shortage ended. */
+static uint64_t outlast(struct side *s, int got, void (*end)(int got))
+{
+    struct rlimit old, low;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    low = old;
+    low.rlim_cur = 3;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0); /* so no second attempt is made */
+    end(got);
+    assert_false(reaches(s, &s->ngiven_up, 1, PEER_MS + 200));
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+    return test_now_ns();
+}
+
+/* End each attempt as [end] does, before a shortage and after it, until the dial is given up.
+ * Measure the time from the end of the shortage. */
+static void given_up_after_shortage(bool is_connect_back, void (*end)(int got), const char *why,
+                                    unsigned ms)
+{
+    struct side a, b;
+    struct wf_dial dial;
+    uint64_t n, begin;
+    int fd;
+    side_open(&a, right_key);
+    side_open(&b, right_key);
+    dial = is_connect_back ? connect_back_to(&a, &b, 1) : dial_to(&a, &b, 1);
+    fd = listener(&dial.to_contact, 16);
+    n = wf_conn_mgr_dial(a.mgr, &dial);
+    begin = outlast(&a, accept_one(fd), end);
+    while (!reaches(&a, &a.ngiven_up, 1, 0)) {
+        struct pollfd p = {fd, POLLIN, 0};
+        if (poll(&p, 1, 20) == 1)
+            end(accept_one(fd));
+    }
+    is_given_up(&a, n, WEFT_EPEER, why, begin, ms, ms + 600);
+    close(fd);
+    side_close(&a);
+    side_close(&b);
+}
+
+static void close_early(int got)
+{
+    close(got);
+}
+
+/* Fails when: the time counts during which this host lacked resources, so that the next attempt
+ * gives up a dial whose connections were closed without an answer, or to whose connect-backs no
+ * connection came. */
+static void test_shortage_restarts(void **state)
+{
+    (void)state;
+    given_up_after_shortage(false, close_early, "without an answer", PEER_MS / 2);
+    given_up_after_shortage(true, answer_connect_back, "cannot connect to this host", PEER_MS);
+}
+
 /* Fails when: a manager without descriptors spins, or does not accept again. */
 static void test_no_descriptors(void **state)
 {
@@ -2116,6 +2176,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_close),
         cmocka_unit_test(test_full),
         cmocka_unit_test(test_shortage),
+        cmocka_unit_test(test_shortage_restarts),
         cmocka_unit_test(test_no_descriptors),
         cmocka_unit_test(test_interfaces),
         cmocka_unit_test(test_can_dial),

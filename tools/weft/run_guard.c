@@ -1,18 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* `weft run` is three processes, so that nothing of the job remains if one of them is killed:
  *
- *   front     the process that was started: receives signals, forwards them, waits for the exit
- * code guard     the front's child, in a session of its own, so that signals to the front's group,
- * by a terminal or by kill(2), do not reach it launcher  the guard's child, in the front's group
- * and session: run.c; the ranks are its children
+ *   front     The process that was started. It receives signals, forwards them to the launcher, and
+ *             waits for the exit code.
+ *   guard     A child of the front, in a session of its own. So a signal that a terminal or kill(2)
+ *             sends to the front's process group does not reach the guard.
+ *   launcher  A child of the guard, in the front's process group and session. The launcher runs
+ *             run.c, and the ranks are its children.
  *
- * All three are subreapers. A rank's descendant that lost its parents, however it detached itself,
- * becomes a child of the launcher; if that is gone, of the guard; then of the front. So the next
- * one finds and ends it (run_sweep.c). front gone      launcher and guard see the end of the pipe:
- * the launcher ends, and its ranks with it; the guard ends the rest launcher gone   its ranks end
- * with it (run_spawn.c), the guard ends the rest guard gone      the launcher ends with it, its
- * ranks with the launcher, the front ends the rest Signals reach the job only through the front's
- * pipe: one that the terminal sends to the whole group would else count twice. */
+ * All three processes are subreapers. If the parents of a rank's descendant have ended, the
+ * descendant becomes a child of the launcher, however it detached itself. If the launcher has
+ * ended, it becomes a child of the guard; if the guard has ended, too, of the front. That process
+ * finds and ends the descendant (run_sweep.c). If one of the three processes ends:
+ *
+ *   front     Launcher and guard see the end of the pipe. The launcher ends, and its ranks with it.
+ *             The guard ends the other processes of the job.
+ *   launcher  The ranks end with the launcher (run_spawn.c). The guard ends the other processes.
+ *   guard     The launcher ends with the guard, and the ranks with the launcher. The front ends the
+ *             other processes.
+ *
+ * Signals reach the job only through the front's pipe. Otherwise a signal that the terminal sends
+ * to the whole process group would count twice. */
 #define _GNU_SOURCE
 #include "run.h"
 

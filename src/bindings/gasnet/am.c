@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Active messages: GASNet's requests and replies over Weft's. ARCHITECTURE.md, "The GASNet
- * binding", says how they are packed. */
+/* GASNet's active messages, sent as Weft's active messages. ARCHITECTURE.md, "The GASNet binding",
+ * describes how a GASNet message is packed into a Weft message. */
 #include "am.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 /* ---- requests ---- */
 
-/* Polls happen every so many requests, and whenever there is no room. */
+/* A thread polls after so many requests, and whenever a request finds no room. */
 #define REQUESTS_PER_POLL 16
 
 static unsigned poll_count; /* requests of all threads, approximately */
@@ -23,8 +23,8 @@ static inline void poll_sometimes(void)
         (void)gasnetw_turn();
 }
 
-/* Room that a request reserves for its reply: none until its handler is known to reply (reply.c).
- */
+/* Returns the room that a request to [handler] reserves for its reply. It is 0 until the binding
+ * has learnt that the handler replies (reply.c). */
 static inline size_t reply_room(gasnet_handler_t handler)
 {
     return __atomic_load_n(&gasnetw_binding.reply_room[handler], __ATOMIC_RELAXED);
@@ -116,9 +116,9 @@ int gasnetw_AMRequestShort(gasnet_node_t dest, gasnet_handler_t handler, int nar
     return request_plain(dest, AM_SHORT, handler, nargs, args, NULL, 0, what);
 }
 
-/* The same in as few stores as possible: each one between the stores to the ring costs time
- * (wf_shm_request). Anything unusual, a lack of room included, starts again in the function above.
- */
+/* Send a Short request with as few stores as possible: a store between the stores to the
+ * shared-memory ring costs time (wf_shm_request). In every unusual case, also without room, call
+ * gasnetw_AMRequestShort, which begins again. */
 int gasnetw_short(gasnet_node_t dest, unsigned nwords, const A *words)
 {
     gasnet_handler_t handler = (gasnet_handler_t)words[0];
@@ -157,8 +157,9 @@ int gasnetw_AMRequestMedium(gasnet_node_t dest, gasnet_handler_t handler, const 
 
 /* ---- Long requests: the data, then the message ---- */
 
-/* True if the arguments have no room for the origin, or the region cannot tell the data's address.
- */
+/* Must a Long request send its origin (the sender's rank and the handler's index) and its address
+ * in a header? That is so if 16 arguments leave no room for the origin, or if the region does not
+ * tell the receiver where the data are. */
 static bool long_needs_head(size_t nbytes, int nargs)
 {
     return nargs == 16 || !nbytes || gasnetw_binding.segment == SEGMENT_EVERYTHING;
@@ -174,7 +175,7 @@ static void long_by_head(gasnet_node_t dest, gasnet_handler_t handler, const voi
     (void)request_head(dest, AM_LONG_HEAD, &head, nargs, args, NULL, 0, what);
 }
 
-/* The source is lent until [op] is complete. */
+/* Start a Long request. The source must stay valid and unchanged until [op] is complete. */
 static enum weft_status long_start(gasnet_node_t dest, gasnet_handler_t handler, const void *source,
                                    size_t nbytes, void *dest_addr, int nargs, const A *args,
                                    struct weft_op *op, const char *what)
@@ -214,8 +215,8 @@ int gasnetw_AMRequestLong(gasnet_node_t dest, gasnet_handler_t handler, const vo
     return GASNET_OK;
 }
 
-/* No caller waits for this operation: the source is lent until the reply's handler starts, after
- * the data have arrived. */
+/* End an AMRequestLongAsync, for which no caller waits. The caller keeps the source unchanged until
+ * the reply's handler starts. The data have arrived by then. */
 static void async_done(struct weft_op *op)
 {
     enum weft_status status = (enum weft_status)op->status;
@@ -271,8 +272,10 @@ static struct token *reply_check(gasnet_token_t token, gasnet_handler_t handler,
     return t;
 }
 
-/* Reply now if the request reserved enough room, else after its handler (reply.c).
- *   head  begins the payload; null: the origin is the first argument */
+/* Send the reply at once if the request reserved enough room for it. Otherwise queue it until the
+ * handler has returned (reply.c).
+ *   head  begins the payload. If it is NULL, the first argument holds the origin: the sender's rank
+ *         and the handler's index */
 static int reply(struct token *t, unsigned kind, gasnet_handler_t handler, int nargs, const A *args,
                  const struct am_head *head, const void *data, size_t len, const char *what)
 {
@@ -324,8 +327,8 @@ int gasnetw_AMReplyMedium(gasnet_token_t token, gasnet_handler_t handler, const 
     return reply(t, AM_MEDIUM, handler, nargs, args, NULL, source, nbytes, what);
 }
 
-/* The data are copied to the requester's segment if it is mapped. Else they go in the message, or,
- * if they are longer than a Medium, by a put before it (reply.c). */
+/* If the requester's segment is mapped here, copy the data to it. Otherwise send the data in the
+ * message, or, if they are longer than a Medium, by a put before the message (reply.c). */
 int gasnetw_AMReplyLong(gasnet_token_t token, gasnet_handler_t handler, const void *source,
                         size_t nbytes, void *dest_addr, int nargs, const A *args)
 {
@@ -349,7 +352,7 @@ int gasnetw_AMReplyLong(gasnet_token_t token, gasnet_handler_t handler, const vo
 
 /* ---- variadic forms ---- */
 
-/* Reads at most 16 arguments; the call itself refuses more. */
+/* Read at most 16 arguments; the call that gets them refuses a larger [n]. */
 #define TAKE_ARGS(a, n)                                                                            \
     do {                                                                                           \
         va_list list;                                                                              \

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Shared by the two sides of active messages: am.c sends, dispatch.c receives. */
+/* Declarations for active messages, shared by am.c, which sends, and dispatch.c, which receives. */
 #ifndef GASNETW_AM_PRIVATE_H
 #define GASNETW_AM_PRIVATE_H
 
 #include "binding.h"
 
-/* A gasnet_token_t points to this while its handler runs. */
+/* The object behind a gasnet_token_t, while the message's handler runs. */
 struct token {
     const struct weft_am *am; /* null: a deferred reply */
     uint32_t origin;          /* of the message: see struct am_head */
@@ -14,7 +14,8 @@ struct token {
 
 typedef gasnet_handlerarg_t A;
 
-/* [am_max] for a reply's header and data. One is enough: handlers run one at a time. */
+/* A buffer of am_max bytes for a reply's header and data. One buffer is enough, since handlers run
+ * one at a time. */
 extern unsigned char *gasnetw_am_scratch;
 
 #endif

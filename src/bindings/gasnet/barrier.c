@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The split-phase barrier, on top of the job's (weft/job.h).
+/* GASNet's split-phase barrier, made of the job's barrier in two steps (weft/job.h).
  *
- * Since GASNet 1.20 the flags of notify and wait may differ: a wait succeeds if one of the two gave
- * no name, or both gave the same. (The specification, 1.8, demands MISMATCH there; GASNet's own
- * conduits have not done that since.) */
+ * Since GASNet 1.20 the flags of notify and wait may differ. A wait succeeds if notify or wait gave
+ * no name, or if both gave the same name. (The specification, 1.8, demands MISMATCH if the flags
+ * differ. GASNet's own conduits have not returned it since 1.20.) */
 #include <sched.h>
 #include <time.h>
 
@@ -13,15 +13,16 @@
 #define NAP_NS 50000
 #define FLAGS (GASNET_BARRIERFLAG_UNNAMED | GASNET_BARRIERFLAG_MISMATCH | GASNET_BARRIERFLAG_IMAGES)
 
-/* One thread may notify and another one wait, one after the other. */
+/* The barrier under way. One thread may notify and another thread wait, but not at the same time.
+ */
 static struct {
     _Atomic bool notified;
     uint32_t name;
     unsigned flags;
-    bool named; /* the last barrier that ended had a name: agreed */
+    bool named; /* the last barrier that ended had the name [agreed] */
     uint32_t agreed;
     _Atomic bool trying;  /* a thread is in weft_job_barrier_try */
-    _Atomic bool awaited; /* a thread waits, and tries all the time */
+    _Atomic bool awaited; /* a thread in gasnet_barrier_wait tries repeatedly */
     _Atomic int status;   /* WEFT_AGAIN until it has ended */
 } barrier;
 
@@ -57,7 +58,7 @@ static void notify(int id, int flags)
     atomic_store_explicit(&barrier.notified, true, memory_order_release);
 }
 
-/* The barrier has ended with [s]. Returns the caller's result. */
+/* End the barrier, whose status is [s]. Returns the result of the caller's wait or try. */
 static int conclude(enum weft_status s, int id, int flags)
 {
     barrier.named = weft_job_barrier_name(gasnetw_binding.job, &barrier.agreed) == WEFT_OK;
@@ -72,7 +73,8 @@ static int conclude(enum weft_status s, int id, int flags)
     return GASNET_OK;
 }
 
-/* One thread at a time, as the job's collective calls demand. */
+/* Try once to end the barrier. Only one thread at a time calls weft_job_barrier_try, as the job's
+ * collective calls demand. Another thread returns the last status. */
 static enum weft_status try_once(void)
 {
     int status = atomic_load_explicit(&barrier.status, memory_order_acquire);
@@ -88,8 +90,9 @@ static enum weft_status try_once(void)
     return (enum weft_status)status;
 }
 
-/* In a job on several machines the lowest rank of each forwards the votes of its machine, in its
- * own tries (job.h). So a rank that has notified tries while it waits for something else. */
+/* Try to end a notified barrier while this thread waits for something else. In a job on several
+ * machines the lowest rank of each machine forwards the votes of its machine only in its own tries
+ * (weft/job.h). Without these tries other ranks would wait for this rank. */
 void gasnetw_barrier_pass_on(void)
 {
     if (atomic_load_explicit(&barrier.notified, memory_order_acquire) &&
@@ -97,8 +100,9 @@ void gasnetw_barrier_pass_on(void)
         (void)try_once();
 }
 
-/* Arrivals are not always messages. So a wait tries again and again: spinning for a while, then
- * yielding, at last between naps. */
+/* A wait cannot sleep until a message comes, since ranks of one machine arrive without messages. So
+ * it tries repeatedly: it spins for SPIN_NS, then yields YIELDS times, then sleeps for short times
+ * between tries. */
 #define SPIN_NS 20000
 #define TRIES_PER_CLOCK 16
 #define YIELDS 500
@@ -110,7 +114,7 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* Is it time to yield, after [tries] in vain? */
+/* Have [tries] tries without success lasted so long that the thread should yield? */
 static bool spun_enough(unsigned tries, uint64_t *until_ns)
 {
     if (gasnetw_binding.crowded)
@@ -131,7 +135,7 @@ static int wait(int id, int flags)
     for (unsigned tries = 0; (s = try_once()) == WEFT_AGAIN; tries++) {
         if (gasnetw_after_poll() || (!yields && !spun_enough(tries, &until_ns)))
             continue;
-        /* A try polls, too, but does not report events. */
+        /* The try above polled, too, but it does not report whether there were events. */
         if (gasnetw_turn() > 0 ||
             (yields >= YIELDS && weft_ep_wait(gasnetw_binding.ep, NAP_NS) > 0))
             yields = 0;

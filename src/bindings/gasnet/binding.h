@@ -6,29 +6,32 @@
  *   leave.c    the end of the job: gasnet_exit, misuse, a node that died
  *   am.c       active messages: requests and replies
  *   dispatch.c received messages, and the client's handlers
- *   reply.c    deferred replies: sent after the handler has returned
+ *   reply.c    deferred replies, which are sent after the handler has returned
  *   wait.c     one turn of a wait
- *   op.c       put, get, memset           handle.c    explicit and implicit handles
+ *   op.c       put, get, memset
+ *   handle.c   explicit and implicit handles
  *   barrier.c  the split-phase barrier
  *   domain.c   endpoints of several threads
  *   hsl.c      handler-safe locks
  *   env.c      GASNet's variables
- *   coll*.c    collectives and teams       schedule.c  their steps
+ *   coll*.c    collectives and teams
+ *   schedule.c the steps of collectives
  *   trace.c    GASNET_TRACEFILE, GASNET_STATSFILE
  *   vis.c      vector, indexed and strided put and get
- *   tools*.c   gasnet_tools.h; needs none of the others
+ *   tools*.c   gasnet_tools.h; needs none of the other files
  *
- * It uses Weft's public headers alone (scripts/check, check_layers).
+ * The binding uses Weft's public headers alone (scripts/check, check_layers).
  *
- * Waiting. A reply for which its request reserved too little room is sent after the handler, by the
- * thread that polls (reply.c). So every wait here is a loop of gasnetw_turn or gasnetw_wait_turn,
- * and none waits inside Weft while messages flow: two processes could wait for each other's
- * deferred replies.
+ * Waiting. If a request reserved too little room for a reply, the thread that polls sends the reply
+ * after the handler has returned (reply.c). Therefore every wait here is a loop of gasnetw_turn or
+ * gasnetw_wait_turn, which send these deferred replies. No wait happens inside Weft while messages
+ * flow: two processes could each wait for a deferred reply of the other process.
  *
- * Locks, outermost first: the schedules' mutex (schedule.c), never taken in a handler; the
- * endpoint's mutex (Weft's; PAR and PARSYNC), under which handlers run; the client's HSLs; then,
- * each of them taken last and not held over a call: the queue of replies, vis_am.c's table, op.c's
- * list. */
+ * Locks, in the order in which they are taken: the schedules' mutex (schedule.c), never taken in a
+ * handler; the endpoint's mutex (Weft's; in the modes PAR and PARSYNC), under which handlers run;
+ * the client's handler-safe locks; then one of the mutexes of the queue of replies, of vis_am.c's
+ * table and of op.c's list. No other lock is taken under one of the last three, and none of them is
+ * held over a call. */
 #ifndef GASNETW_BINDING_H
 #define GASNETW_BINDING_H
 
@@ -40,30 +43,32 @@
 #include <weft/mr.h>
 #include <weft/weft.h>
 
-/* The library is built for no threading mode: the client's is passed to gasnet_init. */
+/* The library works for all threading modes: the client passes its mode to gasnet_init. PAR is
+ * defined here because gasnet.h demands a mode. */
 #if !defined(GASNET_SEQ) && !defined(GASNET_PAR) && !defined(GASNET_PARSYNC)
 #define GASNET_PAR 1
 #endif
 #include <gasnet.h>
 
-/* Weft's handler ids. A message's first argument is its origin; with 16 arguments there is no room
- * for it, and it is in a header in the payload. */
+/* The ids of the binding's handlers in Weft. The first argument of a message is its origin, which
+ * is the sender's rank and the index of the GASNet handler. A message with 16 arguments has no room
+ * for the origin, so its payload begins with struct am_head, which has the origin. */
 enum {
     AM_SHORT = 1,
     AM_SHORT_HEAD,  /* payload: struct am_head */
     AM_MEDIUM,      /* payload: the data */
     AM_MEDIUM_HEAD, /* payload: struct am_head, then the data */
     AM_LONG,        /* of weft_am_long */
-    AM_LONG_HEAD,   /* payload: struct am_head; the data were put before */
-    AM_LONG_DATA,   /* a reply; payload: struct am_head, then the data, to be copied */
-    AM_LATE,        /* a deferred reply; payload: struct late_head, then the reply's payload */
+    AM_LONG_HEAD,   /* payload: struct am_head; the data were put before the message */
+    AM_LONG_DATA,   /* a reply; payload: struct am_head, then the data to copy */
+    AM_LATE,        /* a deferred reply; payload: struct late_head, then its payload */
     AM_LEAVE,       /* leave.c */
 };
 
 struct am_head {
     uint32_t origin; /* GASNet handler index | sender's rank << 8 */
     uint32_t zero;
-    uint64_t addr; /* Long: where the data are or go, and how many bytes */
+    uint64_t addr; /* of a Long: address of the data at the receiver; nbytes: their length */
     uint64_t nbytes;
     uint64_t zero2;
 };
@@ -71,9 +76,10 @@ _Static_assert(sizeof(struct am_head) == 32, "wire structure; keeps data aligned
 
 #define AM_HEAD sizeof(struct am_head)
 #define AM_LATE_HEAD 80u
-/* Room of a message besides a Medium's data: for the heads above; a multiple of 64. */
+/* Bytes of a message's payload besides the data of a Medium: room for the headers above. A multiple
+ * of 64. */
 #define AM_OVERHEAD 128u
-/* The first index of the client's handlers; those below are the binding's. */
+/* The first index of the client's handlers. The binding has the lower indices. */
 #define CLIENT_HANDLERS 128
 #define MEMSET_HANDLERS 60 /* two, of op.c; vis_am.c has 64 to 67 */
 
@@ -90,8 +96,8 @@ struct gasnet_binding {
     pid_t pid;
     size_t max_medium;
     gasnetw_fn_t handlers[256];
-    uint16_t reply_room[256]; /* room that requests to a handler reserve: reply.c */
-    struct weft_mr *mr;       /* this node's segment; null: none */
+    uint16_t reply_room[256]; /* room for a reply, by the request's handler: reply.c */
+    struct weft_mr *mr;       /* this node's segment; NULL if it has none */
     uintptr_t max_local, max_global;
 };
 extern struct gasnet_binding gasnetw_binding;
@@ -105,36 +111,38 @@ extern _Thread_local struct gasnet_thread gasnetw_thread_;
 
 /* ---- waiting (wait.c) ---- */
 
-/* One turn of a wait: poll, send deferred replies, leave if the job ends. Returns events. Not in a
- * handler. gasnetw_wait_turn (gasnet.h) also yields or sleeps when nothing arrives. */
+/* Take one turn of a wait: poll, send deferred replies, and leave if the job ends. Returns the
+ * number of events. Not in a handler. gasnetw_wait_turn (gasnet.h) also yields or sleeps when
+ * nothing arrives. */
 int gasnetw_turn(void);
-/* The same after a call that polls by itself. Returns replies sent. */
+/* Take a turn as gasnetw_turn after a call that has polled itself. Returns the number of replies
+ * sent. */
 int gasnetw_after_poll(void);
-/* Called by gasnetw_turn if not null: advances non-blocking collectives. */
+/* If this is not NULL, gasnetw_turn calls it. It advances non-blocking collectives. */
 extern void (*_Atomic gasnetw_progress)(void);
 
 /* ---- the end (leave.c) ---- */
 
-/* Misuse, or an error without a remedy: reports it with the rank, and ends the job with code 1. */
+/* Report misuse, or an error without a remedy, with the rank; then end the job with code 1. */
 _Noreturn void gasnetw_fatal(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* An operation on [node] failed: the job cannot go on without it. */
+/* An operation on [node] failed, and the job cannot go on without that node: end the job. */
 _Noreturn void gasnetw_lost(gasnet_node_t node, enum weft_status why, const char *what);
 extern _Atomic int gasnetw_leaving; /* enum in leave.c; 0: nobody leaves */
-/* Each turn calls it while that is not 0. */
+/* While gasnetw_leaving is not 0, every turn of a wait calls this. */
 void gasnetw_heed_leaving(void);
 void gasnetw_leave_open(void);
 weft_peer_down_fn gasnetw_peer_down(void);
 
-/* Fatal if gasnet_attach has not been called, there is no [node], or this is a handler. */
+/* Ends the job if gasnet_attach was not called, there is no [node], or the caller is a handler. */
 void gasnetw_check(gasnet_node_t node, const char *what);
 
-/* Wait until [op], which is PENDING, has completed with OK; anything else is fatal (op.c). */
+/* Wait until [op], which is PENDING, has completed. A status other than OK ends the job (op.c). */
 void gasnetw_await(struct weft_op *op, gasnet_node_t node, const char *what);
 
 /* ---- segments (segment.c) ---- */
 
-/* The region of [node], and in it the offset of [nbytes] at [addr]; fatal if they are not in its
- * segment. */
+/* Returns the region of [node]. Sets the offset in the region of the [nbytes] bytes at [addr]. Ends
+ * the job if they are not in the segment of [node]. */
 struct weft_remote *gasnetw_segment_at(gasnet_node_t node, const void *addr, size_t nbytes,
                                        const char *what, uint64_t *offset);
 bool gasnetw_segment_has(gasnet_node_t node, uint64_t addr, uint64_t nbytes);
@@ -150,13 +158,16 @@ void gasnetw_op_open(void);
 /* Run the handler of a deferred reply. */
 void gasnetw_am_deliver(unsigned kind, uint32_t origin, const gasnet_handlerarg_t *args,
                         unsigned nargs, const void *payload, size_t len);
-/* Keep a copy of a reply for which its request reserved too little room; it is sent after the
- * handler. [to]: the request's origin. [len]: also above max_medium if it is an AM_LONG_DATA. */
+/* Keep a copy of a reply until the handler has returned, since the request reserved too little room
+ * for the reply.
+ *   to   origin of the request: the requester's rank and handler index
+ *   len  may exceed max_medium if [kind] is AM_LONG_DATA */
 void gasnetw_reply_later(uint32_t to, unsigned kind, uint32_t origin, int nargs,
                          const gasnet_handlerarg_t *args, const struct am_head *head,
                          const void *data, size_t len);
 void gasnetw_on_late(const struct weft_am *am);
-/* Send the replies for which there is room. Not in a handler. Returns how many. */
+/* Send the deferred replies for which there is room. Not in a handler. Returns how many were sent.
+ */
 int gasnetw_reply_flush(void);
 extern _Atomic unsigned gasnetw_replies_waiting;
 
@@ -171,7 +182,8 @@ void gasnetw_barrier_pass_on(void);
 
 void gasnetw_env_before(void); /* sets Weft's variables from GASNet's */
 void gasnetw_env_report(void);
-/* A size: "64M", "0.8" or "5/8" of [whole]. 0: not set, or no size (warns). */
+/* Returns a variable's value as a size: "64M" in bytes, or "0.8" and "5/8" as a fraction of
+ * [whole]. Returns 0 if the variable is not set, or is no size (then warns). */
 uint64_t gasnetw_env_size(const char *name, uint64_t whole);
 bool gasnetw_env_yes(const char *name, bool dflt);
 double gasnetw_env_number(const char *name, double dflt);

@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The calls.
+/* The calls of collectives.
  *
- * The images of a node meet: the first to make a call creates the node's part (struct
- * gasnetw_call), each one adds its addresses and gets a handle of its own, the last one plans and
- * starts it. No image waits for that, so calls that block and those that do not share it. Images
- * count their calls: calls with the same number belong together. */
+ * An image is a thread that takes part in collectives; a node may have several. For each collective
+ * a node has one struct gasnetw_call. The first image of the node that makes the call creates the
+ * structure. Each image adds its addresses and gets a handle of its own. The last image plans the
+ * collective and starts it. No image waits in the call itself, so blocking and non-blocking calls
+ * use the same structure. Each image counts its calls: calls with the same number belong together.
+ */
 #include "coll.h"
 
 #include <stdlib.h>
 
 struct gasnetw_coll {
     struct gasnetw_call *call; /* holds one of its refs */
-    struct gasnetw_coll *also; /* of earlier calls with GASNET_COLL_AGGREGATE */
+    struct gasnetw_coll *also; /* handles of earlier calls with GASNET_COLL_AGGREGATE */
 };
 
-/* The calls with GASNET_COLL_AGGREGATE since the last call without it. */
+/* The handles of calls with GASNET_COLL_AGGREGATE since the last call without that flag. */
 static _Thread_local struct gasnetw_coll *aggregate;
 
 /* ---- flags ---- */
@@ -66,7 +68,8 @@ static struct gasnetw_call *call_new(const struct gasnetw_args *a, struct gasnet
     return c;
 }
 
-/* This image's next call: one that other images have made already, or a new one. */
+/* Returns the structure of this image's next call: the one that other images of the node have
+ * created, or else a new one. */
 static struct gasnetw_call *meet(const struct gasnetw_args *a, struct gasnetw_view *v,
                                  unsigned self)
 {
@@ -89,7 +92,8 @@ static struct gasnetw_call *meet(const struct gasnetw_args *a, struct gasnetw_vi
     return c;
 }
 
-/* Lists have all members (SINGLE) or this node's; every image passes the same. */
+/* Take the addresses of this node's members from the lists in [a]. With GASNET_COLL_SINGLE the
+ * lists have all members, otherwise only this node's. Every image passes the same lists. */
 static void bring_lists(struct gasnetw_call *c, const struct gasnetw_args *a)
 {
     const struct gasnetw_view *v = c->v;
@@ -189,7 +193,7 @@ gasnet_coll_handle_t gasnetw_coll_enter(const struct gasnetw_args *a)
 bool gasnetw_coll_done(gasnet_coll_handle_t handle)
 {
     for (; handle; handle = handle->also)
-        /* Acquire: pairs with finish(), schedule.c. */
+        /* Acquire; pairs with the release in finish() of schedule.c. */
         if (!atomic_load_explicit(&handle->call->sched.done, memory_order_acquire))
             return false;
     return true;
@@ -310,8 +314,8 @@ void gasnetw_coll_run(const struct gasnetw_args *a)
     wait_for(gasnetw_coll_start(a));
 }
 
-/* Define both forms of a call. ARGS: its parameters, (type name, ...); the rest: the members of
- * struct gasnetw_args that they set. */
+/* Define the blocking and the non-blocking form of a call. ARGS are the parameters, (type name,
+ * ...). The other arguments initialise members of struct gasnetw_args. */
 #define CALL(name, KIND, ARGS, ...)                                                                \
     gasnet_coll_handle_t gasnet_coll_##name##_nb ARGS                                              \
     {                                                                                              \

@@ -4,7 +4,8 @@
 
 /* ---- gather_all ---- */
 
-/* Dissemination: a node's blocks double each round. They lie by distance from this node. */
+/* Gather by dissemination: the number of blocks that a node has doubles in each round. The blocks
+ * lie in the order of their nodes' distance from this node. */
 static void gather_all_dissem(struct gasnetw_call *c, char *to)
 {
     const struct gasnetw_view *v = c->v;
@@ -29,7 +30,8 @@ static void gather_all_dissem(struct gasnetw_call *c, char *to)
     gasnetw_sched_copy(&c->sched, to, have + (all - before), before);
 }
 
-/* Ring: each block passes all nodes once, and is received where it belongs. */
+/* Gather by a ring: each block goes from node to node, once round. A node receives each block at
+ * its final place. */
 static void gather_all_ring(struct gasnetw_call *c, char *to)
 {
     const struct gasnetw_view *v = c->v;
@@ -68,11 +70,11 @@ void gasnetw_plan_gather_all(struct gasnetw_call *c)
 /* ---- exchange ----
  * Node a's block for node b: for each member of a, in order, its data for each member of b. */
 
-enum { PARTNERS = 4 }; /* in one round: keeps both directions busy, and bounds memory */
+enum { PARTNERS = 4 }; /* exchanges of a round: both directions stay busy, memory is bounded */
 
 struct exchange {
-    char *out, *in; /* packed; null: data go directly from src to dst */
-    char *slots;    /* dissemination: [nodes] of [slot] bytes */
+    char *out, *in; /* packed blocks; NULL: data go directly from src to dst */
+    char *slots;    /* for dissemination: [nodes] slots of [slot] bytes */
     size_t slot;
 };
 
@@ -97,7 +99,8 @@ static void unpack(const struct gasnetw_call *c, unsigned from, const char *in)
             memcpy((char *)c->dst[j] + member_at(v, s) * c->nbytes, in, c->nbytes);
 }
 
-/* The offset of [node]'s packed block: earlier nodes' members times the own members. */
+/* Returns the offset of the packed block for [node]. Each of this node's members has data for each
+ * member of the earlier nodes. */
 static size_t block_at(const struct gasnetw_call *c, unsigned node)
 {
     return (size_t)c->v->first[node] * gasnetw_view_own(c->v) * c->nbytes;
@@ -144,7 +147,7 @@ static void step_own(struct gasnetw_sched *s, size_t unused)
                     (const char *)c->src[i] + member_at(v, base + j) * c->nbytes, c->nbytes);
 }
 
-/* Each node with each other node, PARTNERS at a time. */
+/* Exchange blocks directly between each two nodes, PARTNERS at a time. */
 static void exchange_pairs(struct gasnetw_call *c, struct exchange *x)
 {
     const struct gasnetw_view *v = c->v;
@@ -164,9 +167,10 @@ static void exchange_pairs(struct gasnetw_call *c, struct exchange *x)
     }
 }
 
-/* Dissemination (Bruck): slot j holds the block for the node j further on. In the round of a bit,
- * all slots whose number has it are sent that many nodes further. At the end slot j holds the block
- * of the node j before. */
+/* Exchange by dissemination (Bruck). At first, slot j holds the block for the node j places after
+ * this node. There is a round for each bit of a slot number. In it a node sends all slots whose
+ * number has that bit to the node that many places further. At the end, slot j holds the block from
+ * the node j places before this node. */
 static void step_fill(struct gasnetw_sched *s, size_t unused)
 {
     const struct gasnetw_call *c = (const struct gasnetw_call *)s;

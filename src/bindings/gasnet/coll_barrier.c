@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Barriers of teams: all votes are combined by dissemination. Nothing < a name < a mismatch: the
- * higher vote wins, and two different names make a mismatch. */
+/* Barriers of teams. Dissemination combines the votes of all members. A vote is nothing, a name or
+ * a mismatch, in rising order. The higher vote wins, and two different names combine to a mismatch.
+ */
 #include "coll.h"
 
 enum { VOTE_NOTHING, VOTE_NAME, VOTE_MISMATCH };
@@ -15,7 +16,7 @@ void gasnetw_vote_add(struct gasnetw_vote *to, struct gasnetw_vote vote)
 
 /* ---- steps ---- */
 
-/* votes[2 * round] is sent in a round, votes[2 * round + 1] received. */
+/* In a round, send votes[2 * round] and receive votes[2 * round + 1]. */
 static void step_vote(struct gasnetw_sched *s, size_t round)
 {
     struct gasnetw_vote *votes = s->plan;
@@ -61,8 +62,8 @@ void gasnetw_plan_sync(struct gasnetw_call *c)
 
 /* ---- the calls ---- */
 
-/* The barrier of all nodes is gasnet_barrier_notify's, unless several images of a node take part.
- */
+/* Does a barrier of [team] use gasnet_barrier_notify? A barrier of all nodes does, except if
+ * several images of a node take part. */
 static bool is_global(gasnet_team_handle_t team, int flags)
 {
     return team == gasnetw_team_all &&
@@ -117,7 +118,8 @@ void gasnet_coll_barrier_notify(gasnet_team_handle_t team, int id, int flags)
         .vote = vote_of(id, flags)});
 }
 
-/* The result, as of gasnet_barrier_wait. [b] may be notified again. */
+/* End the barrier [b], which may then be notified again. Returns the result as gasnet_barrier_wait
+ * does. */
 static int conclude(struct gasnetw_barrier *b, int id, int flags)
 {
     struct gasnetw_vote vote = gasnetw_coll_take_vote(b->handle);

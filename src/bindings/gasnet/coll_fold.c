@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Reduce and scan. Operands are folded in the order of the members, whatever the tree: functions
- * need only be associative, and floating-point results are equal at every root. */
+/* Reduce and scan. Every algorithm combines ("folds") operands in the order of the members. So
+ * functions need only be associative, and floating-point results are equal at every root. */
 #include "coll.h"
 
-/* A running fold; results alternate between two buffers. */
+/* The combination of the operands so far. Results alternate between two buffers. */
 struct total {
     struct gasnetw_call *c;
     const char *so_far; /* null: nothing */
@@ -39,7 +39,8 @@ static void append_own(struct total *t, size_t offset)
 
 /* ---- reduce ---- */
 
-/* A binomial tree over the nodes in order; the first has the result. */
+/* Reduce through a binomial tree over the nodes in their order. The first node has the result,
+ * which is returned. */
 static const void *reduce_tree(struct gasnetw_call *c)
 {
     const struct gasnetw_view *v = c->v;
@@ -65,7 +66,8 @@ static size_t piece_len(const struct gasnetw_call *c, size_t at, size_t piece)
     return piece < c->nbytes - at ? piece : c->nbytes - at;
 }
 
-/* In pieces through a binary tree: a node folds and forwards one while it receives the next. */
+/* Reduce in pieces through a binary tree: a node folds and forwards one piece while it receives the
+ * next. */
 static const void *reduce_pipe(struct gasnetw_call *c)
 {
     const struct gasnetw_view *v = c->v;
@@ -97,7 +99,8 @@ static const void *reduce_pipe(struct gasnetw_call *c)
     return result;
 }
 
-/* For members in another order than by node: the root gathers all data, and folds them in order. */
+/* Reduce where the members are not in the order of their nodes: the root gathers all data, and
+ * folds them in the members' order. */
 static void reduce_gathered(struct gasnetw_call *c, unsigned root)
 {
     const struct gasnetw_view *v = c->v;
@@ -136,7 +139,8 @@ void gasnetw_plan_reduce(struct gasnetw_call *c)
 
 /* ---- scan ---- */
 
-/* The own members' results; [before]: the fold of all earlier members, null if there are none. */
+/* Compute the results of this node's members. [before] is the fold of all earlier members'
+ * operands, or NULL if there are no earlier members. */
 static void scan_own(struct gasnetw_call *c, const void *before)
 {
     const bool inclusive = c->flags & GASNET_COLL_INCLUSIVE_SCAN;
@@ -160,7 +164,8 @@ static const void *fold_new(struct gasnetw_call *c, const void *left, const void
     return to;
 }
 
-/* By doubling: in round b a node receives the fold of the 1 << b nodes before those it has. */
+/* Scan by doubling. In round b a node receives the fold of the 1 << b nodes before the nodes whose
+ * fold it has. */
 static void scan_doubling(struct gasnetw_call *c)
 {
     const struct gasnetw_view *v = c->v;
@@ -182,8 +187,8 @@ static void scan_doubling(struct gasnetw_call *c)
     scan_own(c, before);
 }
 
-/* For members in another order than by node: every node gathers all data, and folds for each of its
- * members. */
+/* Scan where the members are not in the order of their nodes: every node gathers all data, and
+ * folds them for each of its members. */
 static void scan_gathered(struct gasnetw_call *c)
 {
     const struct gasnetw_view *v = c->v;
@@ -214,8 +219,8 @@ void gasnetw_plan_scan(struct gasnetw_call *c)
 
 /* ---- the calls ---- */
 
-/* Arguments common to reduce and scan. [src_offset] counts elements. A block size has no effect:
- * each image gives elem_count elements. */
+/* Returns the arguments that reduce and scan have in common. [src_offset] counts elements. The
+ * block size of GASNet's call has no effect: each image gives elem_count elements. */
 static struct gasnetw_args args_of(const char *what, enum gasnetw_coll_kind kind,
                                    gasnet_team_handle_t team, size_t src_offset, size_t elem_size,
                                    size_t elem_count, gasnet_coll_fn_handle_t func, int func_arg,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Broadcast, scatter and gather.
  *
- * Trees are built over distances: nodes are counted from the root on, cyclically. */
+ * Trees are built over distances: the distance of a node is its number counted from the root on,
+ * cyclically. */
 #include "coll.h"
 
 /* ---- parts ---- */
@@ -21,7 +22,8 @@ static unsigned distance_of(const struct gasnetw_view *v, unsigned root)
     return (v->me + v->nodes - root) % v->nodes;
 }
 
-/* How many members the nodes nearer than [distance] have. */
+/* Returns how many members there are on the nodes at a distance from [root] less than [distance].
+ */
 static size_t nearer(const struct gasnetw_view *v, unsigned root, unsigned distance)
 {
     unsigned end = root + distance;
@@ -66,7 +68,8 @@ void gasnetw_plan_by_member(struct gasnetw_call *c, void *to, const void *from, 
                            (const char *)from + i * unit, unit);
 }
 
-/* Copy blocks by node to blocks by distance from [root]; and back. */
+/* Copy blocks from the order by node to the order by distance from [root]; turn_back copies back.
+ */
 static void turn(struct gasnetw_call *c, unsigned root, void *to, const void *from)
 {
     size_t before = c->v->first[root] * c->nbytes, all = c->v->members * c->nbytes;
@@ -104,7 +107,7 @@ struct gasnetw_place gasnetw_tree_place(unsigned me, unsigned n)
     }
 }
 
-/* At most about a thousand pieces: more would only add steps. */
+/* Make at most about a thousand pieces, since more pieces would only add steps. */
 size_t gasnetw_pipe_piece(size_t nbytes, size_t unit)
 {
     size_t piece = gasnetw_coll_limits.pipe_segment;
@@ -131,7 +134,8 @@ static void broadcast_tree(struct gasnetw_call *c, unsigned root, void *buf)
             gasnetw_sched_send(&c->sched, far(v, root, me + bit), buf, c->nbytes);
 }
 
-/* In pieces through a binary tree: a node forwards one while it receives the next. */
+/* Broadcast in pieces through a binary tree: a node forwards one piece while it receives the next.
+ */
 static void broadcast_pipe(struct gasnetw_call *c, unsigned root, char *buf)
 {
     const struct gasnetw_view *v = c->v;
@@ -165,7 +169,8 @@ void gasnetw_plan_broadcast(struct gasnetw_call *c)
 
 /* ---- scatter ---- */
 
-/* Where this node receives a block: its only member's memory, or a buffer for [members]. */
+/* Returns where this node receives a block: the memory of its only member, or a buffer for the data
+ * of [members]. */
 static void *landing(struct gasnetw_call *c, size_t members)
 {
     return members == 1 ? c->dst[0] : gasnetw_sched_scratch(&c->sched, members * c->nbytes);
@@ -190,7 +195,7 @@ static void scatter_direct(struct gasnetw_call *c, unsigned root, const char *al
     gasnetw_plan_deliver(c, block);
 }
 
-/* The data of nodes [me, end) pass through [me] in a binomial tree. Returns end. */
+/* In a binomial tree the data of nodes [me, end) pass through node [me]. Returns end. */
 static unsigned subtree_end(unsigned me, unsigned nodes)
 {
     unsigned low = me & -me;
@@ -239,7 +244,8 @@ void gasnetw_plan_scatter(struct gasnetw_call *c)
 
 /* ---- gather ---- */
 
-/* This node's block to be sent: its only member's memory, or a copy. */
+/* Returns the block that this node sends: the memory of its only member, or a copy of all members'
+ * data. */
 static const void *own_block(struct gasnetw_call *c)
 {
     if (gasnetw_view_own(c->v) == 1)

@@ -6,14 +6,14 @@
 
 static struct gasnetw_team all_team;
 gasnet_team_handle_t gasnetw_team_all;
-static struct gasnetw_team *teams; /* from gasnet_coll_team_split; sched lock */
-static uint32_t team_count;        /* of team ids made on this node; sched lock */
+static struct gasnetw_team *teams; /* from gasnet_coll_team_split; under the schedules' mutex */
+static uint32_t team_count;        /* team ids made on this node; under that mutex */
 
 static enum { NOT_OPEN, OPEN, INITIALISED } state;
 static unsigned *first_image; /* [nodes + 1] */
 static gasnet_coll_fn_entry_t *functions;
 static size_t function_count;
-static unsigned inits;                    /* images that called gasnet_coll_init; sched lock */
+static unsigned inits;                    /* images in gasnet_coll_init; under that mutex */
 static _Thread_local unsigned self = ~0u; /* this thread's image */
 
 /* ---- views ---- */
@@ -56,7 +56,8 @@ unsigned gasnetw_view_node_of(const struct gasnetw_view *v, unsigned slot)
     return low;
 }
 
-/* Number the nodes by their first member. rank[m]: the number of member m's node. */
+/* Number the nodes in the order of their first members. Sets rank[m] to the number of member m's
+ * node. */
 static void view_nodes(struct gasnetw_view *v, unsigned n, const gasnet_node_t *node_of,
                        unsigned *rank)
 {
@@ -82,7 +83,7 @@ static void view_nodes(struct gasnetw_view *v, unsigned n, const gasnet_node_t *
     free(rank_of);
 }
 
-/* Set slot and place, unless members are in the order of their nodes. */
+/* Set slot and place. If the members are in the order of their nodes, leave both NULL. */
 static void view_places(struct gasnetw_view *v, const unsigned *rank)
 {
     unsigned *next = gasnetw_alloc(v->nodes * sizeof *next);
@@ -104,7 +105,8 @@ static void view_places(struct gasnetw_view *v, const unsigned *rank)
     free(next);
 }
 
-/* Of [n] members with their nodes, this one among them; [image]: their images, or null. */
+/* Fill in [v] for [n] members, whose nodes are [node_of]; this node is one of these nodes. [image]
+ * has the members' image numbers, or is NULL. */
 static void view_init(struct gasnetw_view *v, unsigned n, const gasnet_node_t *node_of,
                       const unsigned *image, unsigned stream)
 {
@@ -158,7 +160,7 @@ static void team_fini(struct gasnetw_team *t)
 
 /* ---- begin and end ---- */
 
-/* The team of all images; images[i]: how many node i has. */
+/* Create the team of all images. images[i] is the number of images of node i. */
 static void all_init(const gasnet_image_t *images)
 {
     unsigned n = 0, *image;
@@ -255,7 +257,8 @@ struct gasnetw_fold gasnetw_coll_function(gasnet_coll_fn_handle_t func, const ch
 
 /* ---- teams ---- */
 
-/* What each image of the parent contributes. [id]: of the new team if this image is its first. */
+/* What each image of the parent team contributes to a split. [id] is used as the id of the new team
+ * whose first member this image is. */
 struct claim {
     uint64_t id;
     uint32_t color, relrank, member, zero;
@@ -271,7 +274,8 @@ static int by_relrank(const void *a, const void *b)
     return x->member < y->member ? -1 : x->member > y->member;
 }
 
-/* The team [id], which another image of this node may have created already; lock held. */
+/* Returns the team [id]. Another image of this node may have created the team already. The caller
+ * holds the schedules' mutex. */
 static struct gasnetw_team *team_ref(uint64_t id, unsigned n, const unsigned *image)
 {
     struct gasnetw_team *t = teams;
@@ -293,7 +297,7 @@ static struct gasnetw_team *team_ref(uint64_t id, unsigned n, const unsigned *im
     return t;
 }
 
-/* The team of the images with [color]. Sorts [all]. */
+/* Returns the team of the images with [color]. Sorts [all]. */
 static struct gasnetw_team *team_choose(struct claim *all, unsigned n, uint32_t color,
                                         const struct gasnetw_view *parent)
 {

@@ -13,9 +13,10 @@ static const char *const kind_names[COLL_KINDS] = {"broadcast", "scatter", "gath
 
 struct gasnetw_coll_limits gasnetw_coll_limits;
 
-/* Up to a limit latency decides: few rounds, in which data pass through other nodes. Above it
- * bandwidth decides: data go directly or in a pipeline. The defaults are about where a copy takes
- * as long as a message: estimates, not measured. */
+/* The limits between algorithms. For data up to a limit, latency decides: the algorithm has few
+ * rounds, in which data pass through other nodes. For longer data, bandwidth decides: data go
+ * directly or in a pipeline. A default is about the length at which a copy takes as long as a
+ * message. The defaults are estimates, not measured. */
 static const struct limit {
     const char *name;
     uint64_t *value, dflt;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* From Weft's handlers to the client's: a message is unpacked and checked, and its handler called
- * with the message's number of arguments. */
+/* Deliver received messages. A handler of Weft's unpacks and checks a message, and calls the
+ * client's handler with the arguments of the message. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "am.h"
 #include "trace.h"
 
-/* Call a handler with [n] arguments after (token) or (token, buf, nbytes), through a pointer to the
- * type that the client's function has, as C demands. */
+/* Call a handler with [n] arguments after (token) or (token, buf, nbytes). The call goes through a
+ * pointer to the type that the client's function has, as C demands. */
 #define CALL(n, TYPES, VALUES)                                                                     \
     case n:                                                                                        \
         ((void (*)(FIRST_T TYPES))fn)(FIRST VALUES);                                               \
@@ -89,7 +89,8 @@ static void run_data(gasnetw_fn_t fn, struct token *t, void *buf, size_t nbytes,
 
 /* ---- dispatch ---- */
 
-/* A message that no binding sends: the ranks run different libraries, or memory is damaged. */
+/* Report a message that no binding sends: the ranks run different libraries, or memory is damaged.
+ */
 static _Noreturn void bad(unsigned kind, unsigned nargs, size_t len)
 {
     gasnetw_fatal(
@@ -108,7 +109,7 @@ static gasnetw_fn_t handler_of(uint32_t origin)
     return fn;
 }
 
-/* False: this rank leaves, and no more handlers run. */
+/* Begin a handler. Returns false if this rank leaves the job: then no more handlers run. */
 static bool enter(void)
 {
     if (WEFT_UNLIKELY(atomic_load_explicit(&gasnetw_leaving, memory_order_relaxed)))
@@ -159,7 +160,8 @@ static void deliver(unsigned kind, struct token *t, const A *args, unsigned narg
     run_data(fn, t, (void *)(uintptr_t)head.addr, head.nbytes, args, nargs);
 }
 
-/* The first argument is the origin, the others are the handler's. */
+/* Handle a message whose first argument is its origin: the sender's rank and the handler's index.
+ * The other arguments are for the client's handler. */
 static void on_plain(const struct weft_am *am)
 {
     struct token t = {.am = am, .is_reply = am->is_reply};
@@ -174,7 +176,8 @@ static void on_plain(const struct weft_am *am)
     leave(t.origin);
 }
 
-/* The payload begins with struct am_head, which has the origin. */
+/* Handle a message whose payload begins with struct am_head, which has the origin: the sender's
+ * rank and the handler's index. */
 static void on_head(const struct weft_am *am)
 {
     struct token t = {.am = am, .is_reply = am->is_reply};

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Communication domains (PAR): GASNET_DOMAIN_COUNT endpoints, each with a lock of its own, so that
- * threads which put and get do not wait for each other. Threads are assigned to them in blocks of
- * GASNET_GNI_PTHREADS_PER_DOMAIN, each at its first operation. Active messages use domain 0 only,
- * the job's endpoint; threads of other domains poll it 1 time in GASNET_AM_DOMAIN_POLL_MASK + 1.
- * Mapped segments need no endpoint. */
+/* Communication domains, in the threading mode PAR. There are GASNET_DOMAIN_COUNT endpoints, each
+ * with a lock of its own, so that threads which put and get do not wait for each other. A thread
+ * gets its domain at its first operation. GASNET_GNI_PTHREADS_PER_DOMAIN consecutive threads get
+ * the same domain. Only domain 0, the job's endpoint, carries active messages. Threads of other
+ * domains poll the job's endpoint in one of GASNET_AM_DOMAIN_POLL_MASK + 1 polls. Accesses to
+ * mapped segments need no endpoint. */
 #include "domain.h"
 
 #include <stdio.h>
@@ -17,11 +18,11 @@ struct domain {
     struct weft_remote **remotes; /* [nodes]; null: no segment */
 };
 
-static struct domain domains[DOMAINS_MAX]; /* [0], the job's endpoint, is not kept here */
+static struct domain domains[DOMAINS_MAX]; /* [0] is unused: that is the job's endpoint */
 unsigned gasnetw_domains = 1;
 static unsigned threads_per_domain = 1, poll_mask = 255;
 static _Atomic unsigned threads;
-static _Thread_local unsigned mine; /* 1 + this thread's domain; 0: it has none yet */
+static _Thread_local unsigned mine; /* 1 + this thread's domain; 0: none assigned */
 
 static unsigned number(const char *name, unsigned dflt, unsigned least, unsigned most)
 {

@@ -9,21 +9,24 @@ struct ep_address {
     unsigned char bytes[WEFT_ADDR_MAX];
 };
 
-/* Opens the segment of [node] through [peer]; *out stays null if it has none. */
+/* Opens the segment of [node] through [peer]. *out stays NULL if the node has no segment. */
 typedef enum weft_status (*gasnetw_open_fn)(struct weft_peer *peer, gasnet_node_t node,
                                             const void *cards, struct weft_remote **out);
 
 /* Reads the variables. */
 void gasnetw_domains_configure(void);
-/* How many, including the job's endpoint. */
+/* The number of domains, including domain 0, the job's endpoint. */
 extern unsigned gasnetw_domains; /* constant after gasnet_init */
-/* Open all but the job's. [addresses]: of every node's job endpoint. */
+/* Open the endpoints of all domains except domain 0. [addresses] has the address of every node's
+ * job endpoint. */
 enum weft_status gasnetw_domains_open(const struct ep_address *addresses, gasnetw_open_fn open,
                                       const void *cards);
 
-/* This thread's remote of [node]'s segment; [remote]: that of domain 0. */
+/* Returns the remote by which this thread's domain accesses the segment of [node]. [remote] is the
+ * remote of domain 0. */
 struct weft_remote *gasnetw_domain_remote(struct weft_remote *remote, gasnet_node_t node);
-/* This thread's endpoint, null if it is the job's. *is_first: the job's is to be polled now. */
+/* Returns the endpoint of this thread's domain, or NULL for domain 0. Sets *is_first if the thread
+ * should also poll the job's endpoint this time. */
 struct weft_ep *gasnetw_domain_ep(bool *is_first);
 
 #endif

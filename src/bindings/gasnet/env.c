@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* GASNet's variables. Those with a meaning here set Weft's, or are read where they are used; the
- * other known ones are accepted, and GASNET_VERBOSEENV reports that they have no effect. */
+/* GASNet's variables. A variable with a meaning here sets a variable of Weft, or is read where it
+ * is used. The other known variables are accepted without effect, and GASNET_VERBOSEENV reports
+ * that. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
@@ -15,10 +16,11 @@ extern char **environ;
 
 char *gasnet_getenv(const char *name)
 {
-    return name ? getenv(name) : NULL; /* launchers pass their environment to all nodes */
+    return name ? getenv(name) : NULL; /* launchers give all nodes their environment */
 }
 
-/* Only rank 0 reports. Before gasnet_init knows the rank, the launcher's variable has it. */
+/* Should this process report? Only rank 0 does. Before gasnet_init the binding does not know the
+ * rank, so take it from the launcher's variable. */
 static bool speaks(void)
 {
     const char *rank = getenv("PMIX_RANK");
@@ -74,8 +76,8 @@ static double unit_of(char letter)
     }
 }
 
-/* "0.8" and "5/8" are fractions of [whole]; "16G" is bytes. A bare number above 1 is bytes, too;
- * GASNet takes some of these as megabytes and documents which. */
+/* Reads "0.8" and "5/8" as fractions of [whole], and "16G" as bytes. A bare number above 1 is
+ * bytes, too, although GASNet takes some of its variables as megabytes and documents which. */
 uint64_t gasnetw_env_size(const char *name, uint64_t whole)
 {
     const char *text = getenv(name);
@@ -119,8 +121,9 @@ static void set_number(const char *name, uint64_t value)
     set_if_free(name, text);
 }
 
-/* What may be in flight through shared memory to one node, as a count of the longest Mediums or as
- * bytes. Weft wants room for four, and GASNet for 2 to 64: other values are adjusted. */
+/* Set how many bytes may be in flight through shared memory to one node. GASNet's variable counts
+ * the longest Mediums, or bytes. Weft needs room for four Mediums, and GASNet allows 2 to 64: other
+ * values are adjusted. */
 static void set_payload(void)
 {
     uint64_t space = gasnetw_env_size("GASNET_NETWORKDEPTH_SPACE", 0), size = 4096, want,
@@ -150,8 +153,8 @@ static void set_pinned(void)
         set_number("WEFT_PINNED", bytes);
 }
 
-/* Bytes as Weft reads them: digits, then K, M, G or T, then B or iB. 0: [text] is none, or too long
- * for a message by far. */
+/* Returns the number of bytes that [text] says to Weft: digits, then K, M, G or T, then B or iB.
+ * Returns 0 if [text] is no such number, or far too long for a message. */
 static uint64_t bytes_of(const char *text)
 {
     char *end;
@@ -163,8 +166,8 @@ static uint64_t bytes_of(const char *text)
     return *end && strcasecmp(end, "B") && strcasecmp(end, "iB") ? 0 : value * (unit ? unit : 1);
 }
 
-/* GASNet promises Mediums of at least 512 bytes. Weft would refuse to start with an AM_MAX beyond
- * its own limits. */
+/* Set the longest Medium. GASNet promises at least 512 bytes. Weft would refuse to start with a
+ * WEFT_AM_MAX beyond its own limits. */
 static void set_medium(void)
 {
     const char *text = getenv("WEFT_AM_MAX");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Operations under way as a program sees them: explicit handles, each thread's implicit sets,
- * access regions, gets by value. */
+/* Operations under way, as a program sees them: explicit handles, each thread's sets of implicit
+ * operations, access regions, gets by value. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,7 +66,7 @@ int gasnet_try_syncnb_all(gasnet_handle_t *handles, size_t numhandles)
     return GASNET_ERR_NOT_READY;
 }
 
-/* Does any of the list complete, or is none of them valid? */
+/* Is any of the handles complete, or is none of them valid? */
 static bool some_done(gasnet_handle_t *handles, size_t numhandles)
 {
     size_t valid = 0, done = 0;
@@ -96,8 +96,9 @@ int gasnet_try_syncnb_some(gasnet_handle_t *handles, size_t numhandles)
 
 /* ---- implicit operations ---- */
 
-/* A thread's two sets, each with one count for the thread itself. They outlive the thread until
- * nothing is under way; then another thread uses them. */
+/* The two sets of a thread's implicit operations. Each set holds one count for the thread itself.
+ * The sets outlive the thread until none of their operations is under way. Then another thread may
+ * use them. */
 struct nbi {
     struct gasnetw_op gets, puts;
     struct gasnetw_op *region; /* open access region */
@@ -116,7 +117,7 @@ static _Thread_local struct nbi *nbi_of_thread;
 static void nbi_leave(void *arg)
 {
     struct nbi *n = arg;
-    nbi_of_thread = NULL; /* another destructor may start operations, too */
+    nbi_of_thread = NULL; /* another destructor may start operations */
     pthread_mutex_lock(&left.lock);
     n->next = left.first;
     left.first = n;
@@ -129,7 +130,8 @@ static void nbi_once(void)
         gasnetw_op_no_memory();
 }
 
-/* Sets whose thread has ended, with nothing under way; or null. */
+/* Returns the sets of a thread that has ended, if none of their operations is under way. Returns
+ * NULL if there are no such sets. */
 static struct nbi *nbi_reuse(void)
 {
     struct nbi *n, **at;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Handler-safe locks: a futex each, in every threading mode, since handlers may run on any thread
- * that polls. Not recursive. The locks that a thread holds are counted, to refuse calls that may
- * not be made while it holds one. */
+/* Handler-safe locks. Each lock is a futex, in every threading mode, since handlers may run on any
+ * thread that polls. The locks are not recursive. Each thread counts the locks that it holds, so
+ * that calls which are not allowed with such a lock can be refused. */
 #define _GNU_SOURCE
 #include <linux/futex.h>
 #include <sys/syscall.h>

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The end of the job: gasnet_exit, misuse, a node that died.
  *
- * gasnet_exit is not collective, but usually all ranks call it. Those that have called it agree on
- * the largest code by dissemination: in round k each sends the largest code that it knows to the
- * rank 2^k after it, and waits for the message of the rank 2^k before. A rank that has received all
- * rounds knows that all ranks leave, and exits. Ranks that have not called gasnet_exit yet are not
- * disturbed: they may be about to print results.
+ * gasnet_exit is not collective, but usually all ranks call it. The ranks that have called it agree
+ * on the largest exit code by dissemination. In round k a rank sends the largest code that it knows
+ * to the rank 2^k after it, and waits for the message of the rank 2^k before it. A rank that has
+ * received all rounds knows that all ranks leave, and exits. Ranks that have not called gasnet_exit
+ * yet are not disturbed, since they may be about to print results.
  *
- * If the rounds have not ended after T = min(120, 3 + nodes / 8) seconds (GASNET_EXITTIMEOUT_MIN,
- * _FACTOR, _MAX), or after a quarter of a second where the code is not 0, a leaving rank sends a
- * NOTICE to the ranks 1, 2, 4 ... after it. In its next turn a rank that received one runs its
- * SIGQUIT handler, if it has one, leaves, and sends NOTICEs itself: they reach all ranks in
- * log2(nodes) steps. If the rounds have not ended after T more, because a rank computes or is dead,
- * the launcher ends the job. A thread ensures this even if the endpoint stays locked: a handler in
+ * The rounds may not end within T = min(120, 3 + nodes / 8) seconds (GASNET_EXITTIMEOUT_MIN,
+ * _FACTOR, _MAX). If the code is not 0, a leaving rank waits only a quarter of a second. Then it
+ * sends a NOTICE to the ranks 1, 2, 4 ... after it. A rank that has received a NOTICE acts in its
+ * next turn: it runs its SIGQUIT handler, if it has one, leaves, and sends NOTICEs itself. So
+ * NOTICEs reach all ranks in log2(nodes) steps.
+ *
+ * If the rounds have not ended after T more, because a rank computes or is dead, the launcher ends
+ * the job. A thread, the watch, ensures this even if the endpoint stays locked: a handler in
  * another thread may wait for a lock that the leaving thread holds. */
 #include <errno.h>
 #include <signal.h>
@@ -34,7 +36,7 @@ enum { STAYING, TOLD, LEAVING };
 _Atomic int gasnetw_leaving;
 static _Atomic bool noticed;       /* a NOTICE was received */
 static _Atomic int noticed_code;   /* the largest code received */
-static _Atomic unsigned confirmed; /* messages of this rank that were replied to */
+static _Atomic unsigned confirmed; /* messages of this rank that got a reply */
 static unsigned sent;
 static _Atomic bool forwarded;  /* NOTICEs were sent */
 static _Atomic uint32_t rounds; /* received: bit k */
@@ -60,10 +62,11 @@ static _Noreturn void abandon(int code, const char *why)
 }
 
 static double deadline_s;      /* of the current step */
-static _Atomic int64_t end_ms; /* when the watch ends the process; INT64_MAX: never */
+static _Atomic int64_t end_ms; /* when the watch thread ends the process; INT64_MAX: never */
 static _Atomic int watch_code;
 
-/* Takes no lock and writes nothing: the leaving thread may be stuck in either. */
+/* The watch thread. It takes no lock and writes no output, since the leaving thread may be stuck in
+ * a lock or in a write. */
 static void *watch(void *arg)
 {
     struct timespec look = {0, 50000000};
@@ -73,7 +76,8 @@ static void *watch(void *arg)
     abandon(atomic_load(&watch_code), "this node could not end in time");
 }
 
-/* End the process at [end_s] with [code], whatever its other threads do. */
+/* Start the watch thread, which ends the process with [code] at the time [end_s], whatever other
+ * threads do. */
 static void watch_over(double end_s, int code)
 {
     static _Atomic bool watched;
@@ -92,8 +96,8 @@ static void watch_over(double end_s, int code)
 
 /* ---- fatal errors ---- */
 
-/* Have the launcher end the job. First flush stdio, for at most a second: another thread may hold a
- * stream, and a pipe may be full. */
+/* Make the launcher end the job. Before that, flush stdio for at most a second, since another
+ * thread may hold a stream and a pipe may be full. */
 #define FLUSH_S 1.0
 static _Noreturn void give_up(int code, const char *why)
 {
@@ -102,7 +106,8 @@ static _Noreturn void give_up(int code, const char *why)
     abandon(code, why);
 }
 
-/* Other threads may not disturb the one that leaves. */
+/* If another thread leaves the job, stop this thread, so that it does not disturb the thread that
+ * leaves. */
 static void stop_if_leaving(void)
 {
     if (atomic_load(&gasnetw_leaving) == LEAVING && !pthread_equal(leaver, pthread_self()))
@@ -155,8 +160,9 @@ static void keep_largest(_Atomic int *at, int code)
         ;
 }
 
-/* A request's arguments: a round's number or NOTICE, and the largest code known. The reply confirms
- * it; a rank waits for confirmations before it exits. */
+/* Handle a message of a leaving rank. Its arguments are a round's number or NOTICE, and the largest
+ * code that the sender knows. The reply confirms the message: a rank waits for these confirmations
+ * before it exits. */
 static void on_leave(const struct weft_am *am)
 {
     int stay = STAYING;
@@ -177,7 +183,7 @@ static void on_leave(const struct weft_am *am)
     (void)atomic_compare_exchange_strong(&gasnetw_leaving, &stay, TOLD);
 }
 
-/* Called in a poll: nothing may be sent here. */
+/* Store that a peer was lost. This runs inside a poll, so it may send nothing. */
 static void on_peer_down(struct weft_ep *ep, struct weft_peer *peer, enum weft_status why,
                          void *arg)
 {
@@ -188,7 +194,7 @@ static void on_peer_down(struct weft_ep *ep, struct weft_peer *peer, enum weft_s
     if (rank < 0 || rank == (int)gasnetw_job.mynode)
         return;
     if (atomic_load(&gasnetw_leaving) ==
-        STAYING) { /* written by the first thread only, then published */
+        STAYING) { /* only the first thread writes lost_why, then publishes it */
         atomic_store(&lost_why, why);
         (void)atomic_compare_exchange_strong(&lost_node, &nobody, rank);
     }
@@ -208,7 +214,8 @@ static bool has_handler(int signo)
             (now.sa_handler != SIG_DFL && now.sa_handler != SIG_IGN));
 }
 
-/* Give the launcher time to report a death first: it knows the signal or code. */
+/* Give the launcher time to report a death before this rank does, since the launcher knows the
+ * signal or code. */
 #define LAUNCHER_S 0.3
 static void await_launcher(void)
 {
@@ -217,7 +224,7 @@ static void await_launcher(void)
 }
 
 /* Run the program's SIGQUIT handler, which may clean up and call gasnet_exit itself. One thread
- * runs it, and that one leaves. */
+ * runs the handler, and the same thread leaves the job. */
 static void raise_once(void)
 {
     static _Atomic bool raised;
@@ -276,7 +283,8 @@ static bool look(void)
     return now_s() < deadline_s;
 }
 
-/* A lost rank gets no message: the rounds never end, and the time runs out. */
+/* Send a round or a NOTICE to [rank]. Returns false if the time is over. A lost rank gets no
+ * message; then the rounds do not end, and the time runs out. */
 static bool send_leave(gasnet_node_t rank, unsigned what)
 {
     uint32_t args[2] = {what, (uint32_t)largest_code()};
@@ -289,7 +297,8 @@ static bool send_leave(gasnet_node_t rank, unsigned what)
     return true;
 }
 
-/* Go through the rounds until the deadline. True: all are done, and all ranks' codes are equal. */
+/* Go through the rounds until the deadline. Returns true if all rounds are done; then all ranks
+ * have the same code. */
 static bool agree(void)
 {
     static unsigned k;
@@ -315,7 +324,7 @@ static void tell_others(void)
             return;
 }
 
-/* How long to wait for other ranks to leave by themselves, if the code is not 0. */
+/* How long to wait for other ranks to leave by themselves, in seconds, if the code is not 0. */
 #define GRACE_S 0.25
 
 static bool leave_together(double patience)
@@ -329,8 +338,8 @@ static bool leave_together(double patience)
     return agree();
 }
 
-/* Wait until this rank's messages are confirmed. Not for long: receivers that have all rounds may
- * have exited without a reply. */
+/* Wait for the confirmations of this rank's messages, but only briefly: a receiver that has all
+ * rounds may have exited without a reply. */
 #define CONFIRM_S 0.2
 static void await_confirmation(void)
 {
@@ -339,7 +348,7 @@ static void await_confirmation(void)
         ;
 }
 
-/* One thread leaves; the others end with the process. */
+/* Let one thread leave the job. Other threads stop here, and end with the process. */
 static void enter_leaving(int code)
 {
     static _Atomic bool taken;
@@ -355,7 +364,8 @@ static void enter_leaving(int code)
     atomic_store(&gasnetw_leaving, LEAVING);
 }
 
-/* Closes nothing, since other threads may use it and operations be under way. Returns the code. */
+/* Leave the job. Closes no object, since other threads may use it and operations may be under way.
+ * Returns the exit code. */
 static int leave_job(int code)
 {
     double patience = patience_s();
@@ -364,7 +374,7 @@ static int leave_job(int code)
         watch_over(now_s() + 2 * patience + 1, code & 0xff);
     enter_leaving(code);
     snprintf(why, sizeof why, "gasnet_exit(%d) by node %u", code_now, gasnetw_job.mynode);
-    if (gasnetw_binding.job && gasnetw_thread_.in_handler) /* a handler cannot send these */
+    if (gasnetw_binding.job && gasnetw_thread_.in_handler) /* a handler cannot send the rounds */
         give_up(code_now, why);
     fflush(NULL);
     gasnetw_tools_finish();
@@ -387,7 +397,8 @@ void gasnet_exit(int exitcode)
     _exit(leave_job(exitcode));
 }
 
-/* A return from main, or exit(): the rest of exit() runs if [status] is the job's code. */
+/* Called at a return from main, or by exit(). If [status] is the job's code, the rest of exit()
+ * runs. */
 static void on_process_exit(int status, void *arg)
 {
     int code;

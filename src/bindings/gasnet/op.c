@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Put, get and memset out of line: for segments that are not mapped here. gasnet.h inlines the
- * accesses to mapped ones. */
+/* Put, get and memset for segments that are not mapped here. gasnet.h inlines accesses to mapped
+ * segments. */
 #include "op.h"
 
 #include <stdlib.h>
@@ -9,8 +9,8 @@
 #include "domain.h"
 #include "trace.h"
 
-/* A source that the caller may change on return is copied up to this length; beyond, the call
- * waits. */
+/* If the caller may change the source on return, a source up to this length (in bytes) is copied.
+ * For a longer source the call waits. */
 #define KEEP_MAX 65536u
 
 /* ---- counters ---- */
@@ -79,7 +79,7 @@ static const char *piece_name(bool is_put)
     return is_put ? "gasnet_put_nb or gasnet_put_nbi" : "gasnet_get_nb or gasnet_get_nbi";
 }
 
-/* A transfer of [nbytes] between [here] and [node]'s address [there]. */
+/* A transfer of [nbytes] between [here] and the address [there] on [node]. */
 struct move {
     bool is_put;
     gasnet_node_t node;
@@ -89,7 +89,7 @@ struct move {
     size_t nbytes;
 };
 
-/* Start [m] in this thread's domain; waits while there is no room. Returns as weft_put does. */
+/* Start [m] in this thread's domain. Waits while there is no room. Returns as weft_put does. */
 static enum weft_status start(const struct move *m, struct weft_op *op)
 {
     struct weft_remote *r;
@@ -136,7 +136,7 @@ static struct piece *piece_new(struct gasnetw_op *owner, gasnet_node_t node, boo
     return p;
 }
 
-/* Start [m] as piece [p]. If weft_put completes or fails at once, end [p], too. */
+/* Start [m] as piece [p]. If weft_put or weft_get completes or fails at once, also end [p]. */
 static void piece_start(struct piece *p, const struct move *m)
 {
     enum weft_status status = start(m, &p->op);
@@ -179,7 +179,7 @@ void gasnetw_await(struct weft_op *op, gasnet_node_t node, const char *what)
     int32_t status;
     while ((status = __atomic_load_n(&op->status, __ATOMIC_ACQUIRE)) == WEFT_PENDING)
         gasnetw_wait_turn(&w);
-    if (gasnetw_binding.mode != MODE_SEQ) /* the thread that completed it may still use it */
+    if (gasnetw_binding.mode != MODE_SEQ) /* another thread completed [op] and may still use it */
         (void)gasnetw_turn();
     if (status != WEFT_OK)
         gasnetw_lost(node, (enum weft_status)status, what);

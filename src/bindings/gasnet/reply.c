@@ -1,23 +1,27 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Deferred replies: sent after their handler, as requests of their own, in the order of the
- * replies.
+/* Deferred replies. They are sent after their handler has returned, as requests of their own, in
+ * the order in which handlers made them.
  *
- * GASNet lets any request be answered by any reply, or by none. Reserving room for the longest
+ * GASNet lets any request be answered by any reply, or by no reply. To reserve room for the longest
  * reply would cost each request a slot of that size, even in a flood of requests without replies.
  * So a request reserves nothing until its handler is known to reply. The first reply is kept here
- * and sent as a message, from which the requester learns whether that handler replies with data;
- * from then on it reserves room for a header or for the longest reply. What is kept for a node is
- * bounded by the requests that it sends before it polls, and so learns that.
+ * and sent as a message. From that message the requester learns whether the handler replies with
+ * data. From then on each request reserves room for the longest reply if the handler replies with
+ * data, and room for a header otherwise. The number of replies kept for a node is bounded: a node
+ * learns which handlers reply when it polls, so replies are kept only for requests that the node
+ * sent before.
  *
- * The data of a Long reply that are longer than a message go to the segment by a put, whose source
- * is the copy kept here, since the client has its own back. The message leaves after the put is
- * complete. Such replies are always kept. */
+ * If the data of a Long reply are longer than a message, a put writes them to the requester's
+ * segment. The source of the put is the copy that is kept here, since the client may change its own
+ * data after the reply. The message leaves when the put is complete, and later replies may leave
+ * before it. Such a reply is always kept, so a node keeps as many of them as other nodes request.
+ */
 #include <stdlib.h>
 #include <string.h>
 
 #include "binding.h"
 
-/* Wire structure, followed by the reply's payload. */
+/* The head of a deferred reply on the wire. The reply's payload follows. */
 struct late_head {
     uint32_t origin;  /* the reply's */
     uint32_t kind;    /* AM_SHORT .. */
@@ -37,20 +41,21 @@ struct late {
     unsigned char bytes[]; /* the message, then these data */
 };
 
-/* Replies kept for one node. A node that does not poll does not delay those of others. */
+/* Replies kept for one node. Each node has its own queue, so that a node that does not poll does
+ * not delay replies to other nodes. */
 struct queue {
-    struct queue *next; /* of those with something to send */
+    struct queue *next; /* next queue that has replies */
     gasnet_node_t dest;
     bool listed;
     struct late *first, **last;
 };
 
-/* Handlers append under the endpoint's lock; the thread that polls removes. [lock] is never held
- * over a call of Weft. */
+/* All deferred replies. Handlers append under the endpoint's lock; the thread that polls removes.
+ * [lock] protects both, and is never held over a call of Weft. */
 static struct {
     pthread_mutex_t lock;
-    struct queue **of;  /* [nodes]; each created with the first reply to that node */
-    struct queue *busy; /* those with something to send */
+    struct queue **of;  /* [nodes]; a queue is created with the first reply to its node */
+    struct queue *busy; /* the queues that have replies */
     bool flushing;
 } late = {PTHREAD_MUTEX_INITIALIZER, NULL, NULL, false};
 
@@ -125,7 +130,8 @@ void gasnetw_reply_later(uint32_t to, unsigned kind, uint32_t origin, int nargs,
         no_memory(to >> 8, len);
 }
 
-/* One thread sends at a time, which keeps each node's replies in order. */
+/* Begin to send, if no other thread sends. One thread at a time sends, which keeps the order of
+ * each node's replies. */
 static bool flush_begin(void)
 {
     bool mine;
@@ -137,7 +143,7 @@ static bool flush_begin(void)
     return mine;
 }
 
-/* Remove and return the first of [q], or null. */
+/* Remove the first reply of [q]. Returns the reply, or NULL. */
 static struct late *take(struct queue *q)
 {
     struct late *l;
@@ -153,6 +159,7 @@ static struct late *take(struct queue *q)
     return l;
 }
 
+/* Make [l], which could not be sent, the first reply of [q] again. */
 static void give_back(struct queue *q, struct late *l)
 {
     pthread_mutex_lock(&late.lock);
@@ -164,7 +171,7 @@ static void give_back(struct queue *q, struct late *l)
     pthread_mutex_unlock(&late.lock);
 }
 
-/* Replies to a lost requester are dropped: peer_down ends the job. */
+/* The put of [l] failed. A reply to a lost requester is dropped, since peer_down ends the job. */
 static void put_failed(struct late *l)
 {
     struct weft_peer *peer = gasnetw_binding.peers[l->dest];
@@ -173,7 +180,8 @@ static void put_failed(struct late *l)
     free(l);
 }
 
-/* The data have arrived: their message is to be sent. Called while polling, as a handler. */
+/* The put has ended. If the data have arrived, queue their message. Polls call this function, under
+ * the rules of a handler. */
 static void put_done(struct weft_op *op)
 {
     struct late *l = (struct late *)op;
@@ -186,7 +194,8 @@ static void put_done(struct weft_op *op)
         no_memory(l->dest, l->len);
 }
 
-/* Start to put the data of [l]. OK: put_done has or will have [l]. */
+/* Start to put the data of [l]. Returns AGAIN if there is no room, else OK: then put_done owns [l],
+ * and may have freed it. */
 static enum weft_status put_start(struct late *l)
 {
     const struct am_head *head = (const void *)(l->bytes + AM_LATE_HEAD);
@@ -205,7 +214,8 @@ static enum weft_status put_start(struct late *l)
     return WEFT_OK;
 }
 
-/* OK or AGAIN; OK: [l] is no more the caller's. Messages to a lost requester are dropped, too. */
+/* Send [l], or start its put. Returns AGAIN if there is no room, else OK: then the caller no longer
+ * owns [l]. A reply to a lost requester is dropped. */
 static enum weft_status send_one(struct late *l)
 {
     if (l->put)
@@ -217,7 +227,7 @@ static enum weft_status send_one(struct late *l)
     return WEFT_OK;
 }
 
-/* Send as many as there is room for. */
+/* Send as many replies of [q] as there is room for. Returns how many. */
 static int send_some(struct queue *q)
 {
     int sent = 0;
@@ -229,7 +239,8 @@ static int send_some(struct queue *q)
     return sent;
 }
 
-/* Only the flushing thread removes from the lists; handlers may add at the front meanwhile. */
+/* Returns the first queue that has replies. The lock is not needed for the rest of the list: only
+ * the thread that sends removes queues, and handlers add queues at the front. */
 static struct queue *busy_first(void)
 {
     struct queue *q;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <weft/msg.h>
 
-/* Memory that lives as long as a schedule. */
+/* A block of memory that lives as long as its schedule. */
 struct gasnetw_scratch {
     struct gasnetw_scratch *next;
     _Alignas(64) unsigned char bytes[];
@@ -142,7 +142,8 @@ void gasnetw_sched_round(struct gasnetw_sched *s)
 
 /* ---- running; lock held ---- */
 
-/* Element by element: so it does not matter how a function understands its counts. */
+/* Fold one element per call. So it does not matter how the client's function understands its
+ * counts. */
 static void fold(const struct gasnetw_fold *f, const struct gasnetw_step *t)
 {
     for (size_t i = 0; i < t->len; i++) {
@@ -152,7 +153,8 @@ static void fold(const struct gasnetw_fold *f, const struct gasnetw_step *t)
     }
 }
 
-/* Did the message start? AGAIN and ELIMIT end when others complete. */
+/* Did the message of step [t] start? [st] is what Weft returned. AGAIN and ELIMIT end when other
+ * messages complete, so the step tries again. */
 static bool posted(struct gasnetw_step *t, enum weft_status st)
 {
     if (st == WEFT_AGAIN || st == WEFT_ELIMIT)
@@ -182,7 +184,8 @@ static bool start_step(struct gasnetw_sched *s, struct gasnetw_step *t)
     return true;
 }
 
-/* Is it complete? Acquire: after Weft's writes to the buffer, by whichever thread polled. */
+/* Is the message of [t] complete? Acquire: the caller then sees what Weft wrote to the buffer,
+ * whichever thread polled. */
 static bool step_done(const struct gasnetw_step *t)
 {
     if (!t->running)
@@ -199,7 +202,7 @@ static bool step_done(const struct gasnetw_step *t)
     return true;
 }
 
-/* Advance [s] as far as it goes. True: it is complete. */
+/* Advance [s] as far as possible. Returns true if [s] is complete. */
 static bool advance(struct gasnetw_sched *s)
 {
     for (;;) {
@@ -217,7 +220,8 @@ static bool advance(struct gasnetw_sched *s)
 
 static void finish(struct gasnetw_sched *s)
 {
-    /* Release: a thread that sees it done sees what was received (gasnetw_sched_wait, coll.c). */
+    /* Release: a thread that sees s->done also sees the received data (gasnetw_sched_wait, coll.c).
+     */
     atomic_store_explicit(&s->done, true, memory_order_release);
 }
 
@@ -231,7 +235,7 @@ void gasnetw_sched_start(struct gasnetw_sched *s)
     *newest = s;
     newest = &s->next;
     atomic_fetch_add_explicit(&active, 1, memory_order_relaxed);
-    /* Set only while a schedule is active: every turn of a wait calls it. */
+    /* Set this only while a schedule is active, since every turn of a wait calls it. */
     gasnetw_progress = gasnetw_sched_progress;
 }
 
@@ -255,9 +259,10 @@ void gasnetw_sched_progress(void)
     pthread_mutex_unlock(&lock);
 }
 
-/* As gasnetw_wait_turn, but it may sleep while schedules are active: they wait for messages, which
- * end the sleep, and this call advances them. Where the node has several images it yields instead:
- * another thread's steps end no sleep, and that thread may need the core. */
+/* Take a turn as gasnetw_wait_turn, but sleep even while schedules are active. Schedules wait for
+ * messages, which end the sleep, and this call advances the schedules. If the node has several
+ * images, yield before sleeping: steps of another image's thread end no sleep, and that thread may
+ * need the core. */
 enum { TURNS = 64, YIELDS = 2000, NAP_NS = 50000 };
 bool gasnetw_sched_threads;
 

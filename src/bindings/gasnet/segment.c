@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* gasnet_attach: the handler table, and the segments.
  *
- * FAST and LARGE: memory from Weft that other processes of the machine map. EVERYTHING: one region
- * of all addresses, addressed virtually and without backing (weft/mr.h): an access to an unmapped
- * address fails in the kernel. */
+ * FAST and LARGE: the segment is memory from Weft that other processes of the machine map.
+ * EVERYTHING: the segment is one region of all addresses, addressed virtually and without backing
+ * (weft/mr.h). An access to an unmapped address fails in the kernel. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,11 +17,12 @@
 #include "trace.h"
 
 #define LOWEST ((uintptr_t)4096)
-#define HIGHEST ((uintptr_t)1 << 47) /* of user space on x86-64 with four levels of tables */
+#define HIGHEST ((uintptr_t)1 << 47) /* end of user space on x86-64 with four table levels */
 #define EVERYTHING_KEY 1
 
 /* The kernel may release memory late after an unmap (GASNet's bug 3480). So a failed allocation is
- * tried again so many times, after 50 ms more each time; 1.4 s in all. */
+ * tried again up to RETRIES times. The pause before each try is 50 ms longer than the pause before;
+ * the sum is 1.4 s. */
 #define RETRIES 7
 #define RETRY_MS 50
 
@@ -36,8 +37,8 @@ uint64_t gasnetw_memory_of_node(void)
     return sysinfo(&info) ? UINT64_C(1) << 30 : (uint64_t)info.totalram * info.mem_unit;
 }
 
-/* The limit for all processes of this machine together (GASNET_PHYSMEM_MAX) and for each of them
- * (GASNET_MAX_SEGSIZE). A segment takes address space only, until it is touched. */
+/* Get the limit of segments for all processes of this machine together (GASNET_PHYSMEM_MAX), and
+ * for each process (GASNET_MAX_SEGSIZE). A segment uses only address space until it is touched. */
 void gasnetw_segment_limits(uint64_t *together, uint64_t *each)
 {
     uint64_t all = gasnetw_memory_of_node();
@@ -60,7 +61,8 @@ uintptr_t gasnetw_segment_share(uint64_t together, uint64_t each, unsigned proce
     return share / page * page;
 }
 
-/* An address of [node] plus this offset is its address here; 0: not mapped. */
+/* Returns the offset that turns an address of [node] into an address here; 0 if the segment of
+ * [node] is not mapped. */
 uintptr_t gasnetw_segment_offset(gasnet_node_t node)
 {
     const struct gasnetw_segment *s = segments ? &segments[node] : NULL;
@@ -90,7 +92,7 @@ struct weft_remote *gasnetw_segment_at(gasnet_node_t node, const void *addr, siz
 
 /* ---- making them ---- */
 
-/* What a node publishes about its segment. */
+/* What a node publishes about its segment to all nodes. */
 struct segment_card {
     uint64_t addr, size;
     uint32_t failed; /* -enum weft_status */
@@ -104,8 +106,8 @@ static void nap(unsigned ms)
     (void)nanosleep(&t, NULL);
 }
 
-/* Try until every node has its memory, or the tries are used up. All nodes decide together whether
- * to try again: the memory that is not released yet may be another process's. */
+/* Allocate until every node has its memory, or the tries are used up. All nodes decide together
+ * whether to try again, since another process may still hold the memory that is missing. */
 static enum weft_status alloc_together(size_t size)
 {
     const unsigned access = WEFT_REMOTE_READ | WEFT_REMOTE_WRITE;
@@ -172,7 +174,8 @@ static enum weft_status open_remote(struct weft_peer *peer, gasnet_node_t node, 
     return s;
 }
 
-/* The other domains open peers by each node's address. */
+/* Open the segments in all domains except domain 0. Their endpoints open peers by each node's
+ * address. */
 static enum weft_status open_domains(const struct segment_card *cards)
 {
     struct ep_address mine = {0}, *all;
@@ -224,7 +227,7 @@ static void close_segments(void)
     gasnetw_binding.mr = NULL;
 }
 
-/* Undo an attach that failed: the client may try again with less. */
+/* Undo an attach that failed, since the client may try again with a smaller segment. */
 static void give_back(void)
 {
     close_segments();
@@ -275,8 +278,8 @@ static void set_handler(unsigned index, gasnetw_fn_t fn)
     gasnetw_binding.handlers[index] = fn;
 }
 
-/* Entries with an index first; then the others get the free ones from 128 on, in the table's order.
- */
+/* Enter the handlers. Handlers with a given index come first. Then the other handlers get the free
+ * indices from 128 on, in the table's order. */
 static void set_handlers(gasnet_handlerentry_t *table, int n)
 {
     unsigned next = CLIENT_HANDLERS;
@@ -314,7 +317,7 @@ int gasnet_attach(gasnet_handlerentry_t *table, int numentries, uintptr_t segsiz
                   uintptr_t minheapoffset)
 {
     enum weft_status s;
-    (void)minheapoffset; /* the segment is nowhere near the heap's end */
+    (void)minheapoffset; /* the segment is not near the end of the heap */
     if (!gasnetw_binding.job)
         gasnetw_fatal("gasnet_attach before gasnet_init");
     if (gasnetw_binding.attached)

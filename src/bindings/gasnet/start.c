@@ -14,7 +14,7 @@
 #include "trace.h"
 
 struct gasnet_binding gasnetw_binding;
-/* Before gasnet_attach no node has a segment. */
+/* The segments of all nodes before gasnet_attach: none. */
 static const struct gasnetw_segment no_segment;
 struct gasnetw_job gasnetw_job = {.segments = &no_segment};
 
@@ -25,8 +25,8 @@ static bool has_launcher(void)
     return gasnetw_tools_var("PMIX_NAMESPACE") && gasnetw_tools_var("PMIX_RANK");
 }
 
-/* The path of the weft command that was installed with this library,
- * PREFIX/lib/.../libweft-gasnet.so: the first bin/weft upwards from there. */
+/* Get the path of the weft command that was installed with this library. The library is
+ * PREFIX/lib/.../libweft-gasnet.so; the first bin/weft upwards from there is the command. */
 static bool beside_library(char *path, size_t size)
 {
     Dl_info info;
@@ -86,8 +86,8 @@ static void start_if_asked(int *argc, char ***argv)
 
 /* ---- init ---- */
 
-/* Cores in this process's affinity mask, whose length only the kernel knows: sched_getaffinity(2).
- */
+/* Returns the number of cores in this process's affinity mask. Only the kernel knows the length of
+ * the mask (sched_getaffinity(2)). */
 static long cores_allowed(void)
 {
     for (size_t most = CPU_SETSIZE; most <= (size_t)1 << 20; most *= 2) {
@@ -102,8 +102,8 @@ static long cores_allowed(void)
     return 1;
 }
 
-/* Do ranks outnumber cores? A rank bound to one core was bound by a launcher, so all cores count.
- */
+/* Do ranks outnumber cores? A rank that may use one core only was bound to it by a launcher, so
+ * then all cores of the machine count. */
 static bool is_crowded(void)
 {
     long cores = cores_allowed();
@@ -137,11 +137,11 @@ static void open_job(void)
         gasnetw_binding.peers[r] = weft_job_peer(gasnetw_binding.job, r);
 }
 
-/* What a node publishes about its machine. */
+/* What a node publishes about its machine to all nodes. */
 struct node_card {
     uint64_t machine;        /* equal for all nodes on one kernel */
-    uint64_t together, each; /* limits of segments: of all processes of the machine, and of one */
-    uint32_t first;          /* lowest rank that shares memory with this one */
+    uint64_t together, each; /* limits of segments: all processes of the machine; one process */
+    uint32_t first;          /* lowest rank that shares memory with this rank */
     uint32_t zero;
 };
 
@@ -156,7 +156,7 @@ static bool is_mate(gasnet_node_t r)
             strcmp(path.transport, "shm") == 0);
 }
 
-/* FNV-1a of the kernel's boot id, or of the host's name if there is none. */
+/* Returns the FNV-1a hash of the kernel's boot id, or of the host's name if there is no boot id. */
 static uint64_t machine_of_node(void)
 {
     char text[512] = "";
@@ -191,8 +191,9 @@ static uint32_t run_of(const struct node_card *cards, const uint32_t *order, uin
     return n;
 }
 
-/* Set hosts[r] to the lowest rank of r's machine (number_them follows), and the limits to shares.
- */
+/* Set hosts[r] to the lowest rank of r's machine; number_them then replaces that rank by a number.
+ * Set max_local to this rank's share of its machine's limit, and max_global to the smallest share
+ * of all ranks. */
 static void find_machines(const struct node_card *cards, uint32_t *order)
 {
     gasnetw_binding.max_global = UINTPTR_MAX;
@@ -213,7 +214,7 @@ static void find_machines(const struct node_card *cards, uint32_t *order)
     }
 }
 
-/* Replace each lowest rank by a number, in the order of first appearance. */
+/* Replace each lowest rank in [of] by a number, in the order of first appearance. */
 static void number_them(uint32_t *of)
 {
     uint32_t next = 0;
@@ -221,8 +222,8 @@ static void number_them(uint32_t *of)
         of[r] = of[r] < r ? of[of[r]] : next++;
 }
 
-/* Agree on the smallest limit and on which nodes share memory. No node sends before all are here.
- */
+/* Agree with all nodes on the smallest limit and on which nodes share memory. No node sends
+ * messages before all nodes are here. */
 static void agree(void)
 {
     struct node_card mine = {.machine = machine_of_node()};

@@ -30,7 +30,8 @@ void gasnetw_tools_started(void)
 
 bool gasnetw_tools_lock_at_end(pthread_mutex_t *lock)
 {
-    /* Not pthread_mutex_timedlock(3): the time of day may be set meanwhile. */
+    /* pthread_mutex_timedlock(3) would measure the second by the time of day, which may be set
+     * meanwhile. */
     const struct timespec nap = {.tv_nsec = 1000000};
     for (int tries = 0; tries < 1000; tries++) {
         if (!pthread_mutex_trylock(lock))
@@ -48,7 +49,6 @@ void gasnetw_tools_finish(void)
 
 /* ---- fatal errors ---- */
 
-/* One write: the processes of a job share their stderr. */
 FILE *gasnetw_file_copy(int fd, const char *mode)
 {
     int copy = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
@@ -68,6 +68,8 @@ FILE *gasnetw_file_open(const char *path, const char *mode)
     return f;
 }
 
+/* Write the text by one write(2) if possible, so that it stays together: the processes of a job
+ * share their stderr. */
 static void say(const char *text, size_t len)
 {
     while (len > 0) {
@@ -83,7 +85,8 @@ static void say(const char *text, size_t len)
 
 static _Noreturn void die(const char *file, int line, const char *func, const char *msg, va_list ap)
 {
-    static _Thread_local bool dying; /* also of a backtrace or trace that fails */
+    /* This thread is dying. It may come here again, since the backtrace or trace may fail, too. */
+    static _Thread_local bool dying;
     char text[4096], rank[32] = "";
     size_t n, room = sizeof text - 1;
     if (gasnetw_tools_rank() >= 0)
@@ -209,7 +212,8 @@ static bool is_word(const char *name, const char *word, size_t len)
     return name && strlen(name) == len && !strncasecmp(name, word, len);
 }
 
-/* Try the methods in [list], "A,B", until one works. */
+/* Print a backtrace by the methods in [list], such as "A,B", until one works. Returns 0 if one did.
+ */
 static int by_list(const char *list, int fd)
 {
     while (*list) {
@@ -239,7 +243,7 @@ void gasnett_backtrace_init(const char *exename)
         list += len;
     }
     (void)backtrace(&frame,
-                    1); /* the first call loads a library: do that before the heap may be damaged */
+                    1); /* the first call loads a library: make it before the heap may be damaged */
 }
 
 int gasnett_print_backtrace(int fd)

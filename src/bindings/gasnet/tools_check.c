@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The self-test of the tools, gasnett_run_diagnostics: each section runs in all threads at once,
- * and then one thread checks the results. */
+/* The self-test of the tools, gasnett_run_diagnostics. Each section runs in all threads at once.
+ * Then one thread checks the results of the section. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -14,11 +14,11 @@
 
 enum { TURNS = 100, SAID = 20 };
 
-/* Memory for atomics: static, or in the segment. */
+/* Memory for atomic operations, static or in the segment. */
 struct check_words {
     gasnett_atomic32_t sum32, down, locked, payload_ready;
     gasnett_atomic64_t sum64, swapped_in, swapped_out, cas;
-    uint32_t guarded, payload; /* plain words, guarded by locked and payload_ready */
+    uint32_t guarded, payload; /* plain words; [locked] and [payload_ready] guard them */
 };
 
 struct run {
@@ -68,7 +68,7 @@ static void atomics_part(struct run *run, unsigned id)
         do
             was = gasnett_atomic64_read(&w->cas, 0);
         while (!gasnett_atomic64_compare_and_swap(&w->cas, was, was + 3, 0));
-        /* Each value swapped in comes out once, or is the last. */
+        /* Each value that is swapped in is swapped out once, or is the last value. */
         (void)gasnett_atomic64_add(&w->swapped_in, mine, 0);
         mine = gasnett_atomic64_swap(&w->swapped_out, mine, 0);
         (void)gasnett_atomic64_subtract(&w->swapped_in, mine, 0);

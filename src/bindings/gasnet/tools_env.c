@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Variables, and reporting those that were read (GASNET_VERBOSEENV). */
+/* Variables, and the report of the variables that were read (GASNET_VERBOSEENV). */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -53,7 +53,8 @@ bool gasnetw_tools_var_yes(const char *name, bool dflt)
 
 /* ---- reporting ---- */
 
-/* A report that was written, or waits until the rank is known. Never freed: there are few names. */
+/* The report of one variable, which was written or waits until the rank is known. Reports are never
+ * freed, since there are few names. */
 struct env_report {
     struct env_report *next;
     char *key, *line; /* line: null when it was written */

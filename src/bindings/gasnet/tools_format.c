@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Numbers to text and back, counting and summing bytes, lists of transfers as text. */
+/* Conversion of numbers to text and back, counts and sums of bytes, lists of transfers as text. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -37,7 +37,7 @@ char *gasnett_format_number(int64_t val, char *buf, size_t bufsz, int is_mem_siz
     return buf;
 }
 
-/* Read a unit, "K", "KB", "KiB" or "B", and advance *p. 0: there is none. */
+/* Read a unit ("K", "KB", "KiB" or "B") and advance *p. Returns 0 if there is no unit. */
 static uint64_t take_unit(const char **p)
 {
     static const char letters[] = "bkmgt";
@@ -70,7 +70,7 @@ static const char *whole(const char *text, char **end, bool negative, uint64_t u
     uint64_t n;
     errno = 0;
     n = strtoull(text, end, base);
-    /* A bit pattern in hexadecimal may use the sign's bit. */
+    /* Hexadecimal numbers are bit patterns, which may use the bit of the sign. */
     if (errno || __builtin_mul_overflow(n, unit, &n) ||
         (base == 10 && n > (uint64_t)INT64_MAX + negative))
         return too_big;
@@ -136,8 +136,8 @@ int64_t gasnett_parse_int(const char *str, uint64_t mem_size_multiplier)
 
 /* ---- bytes ---- */
 
-/* Each step is a bijection of the 64-bit state, so a change of one word always changes the sum. The
- * factor is 2^64 divided by the golden ratio, made odd. */
+/* Add [word] to a checksum. Each step is a bijection of the 64-bit state, so the change of one word
+ * always changes the sum. The factor is 2^64 divided by the golden ratio, made odd. */
 static uint64_t mix(uint64_t sum, uint64_t word)
 {
     sum = (sum ^ word) * UINT64_C(0x9e3779b97f4a7c15);
@@ -193,9 +193,9 @@ size_t gasnett_count0s_copy(void *dst, const void *src, size_t numbytes)
 
 /* ---- lists ---- */
 
-/* Longest text of one number or address, with separators. */
+/* The longest text of one number or address, with separators. */
 #define ITEM 64u
-/* Longest text of a line besides its items. */
+/* The longest text of a line besides its numbers and addresses. */
 #define LINE 256u
 
 struct text {
@@ -284,7 +284,7 @@ static void put_sizes(struct text *t, const char *name, const size_t *sizes, siz
     put(t, "]");
 }
 
-/* Bytes from the first of a strided region to its last. */
+/* Returns the number of bytes from the first byte of a strided region to the last. */
 static size_t extent(const size_t *strides, const size_t *count, size_t levels)
 {
     size_t bytes = count[0];

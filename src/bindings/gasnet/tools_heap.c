@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The checking heap: malloc(3)'s blocks between two guards, in a list.
+/* The checking heap. A block comes from malloc(3), has a guard word before and after the caller's
+ * bytes, and is in a list.
  *
  *   head (its last word is the first guard) | the caller's bytes | the second guard */
 #ifndef _GNU_SOURCE
@@ -32,7 +33,7 @@ static gasnett_heapstats_t stats;
 
 static void fail(struct head *h, const char *where, const char *what)
 {
-    pthread_mutex_unlock(&lock); /* the message may write to the trace, which allocates */
+    pthread_mutex_unlock(&lock); /* unlock: the message may go to the trace, which allocates */
     gasnett_fatalerror_nopos("heap: %s: %zu bytes at %p, allocated at %s; found at %s", what,
                              h->size, (void *)(h + 1), h->where, where);
 }
@@ -116,7 +117,8 @@ void gasnetw_debug_free(void *ptr, const char *where)
     stats.live_objects--;
     stats.overhead_bytes -= OVERHEAD;
     pthread_mutex_unlock(&lock);
-    __asm__ __volatile__("" ::"r"(h) : "memory"); /* keeps the store of FREED, which looks dead */
+    /* Keeps the compiler from removing the store of FREED, which nothing reads. */
+    __asm__ __volatile__("" ::"r"(h) : "memory");
     free(h);
 }
 

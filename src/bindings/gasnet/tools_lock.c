@@ -14,7 +14,8 @@ static uintptr_t self(void)
     return (uintptr_t)pthread_self();
 }
 
-/* Only this thread writes its id there, so a match proves that it holds the lock. */
+/* Does this thread hold the lock? Only this thread writes its own id to *owner, so equal ids prove
+ * that it does. */
 static bool mine(const uintptr_t *owner)
 {
     return __atomic_load_n(owner, __ATOMIC_RELAXED) == self();
@@ -187,7 +188,8 @@ void gasnett_rwlock_unlock(gasnett_rwlock_t *rw)
     check("gasnett_rwlock_unlock", pthread_rwlock_unlock(&rw->lock_));
 }
 
-/* Is it locked for reading? It is if a writer cannot lock it, and no writer has. */
+/* Is [rw] locked for reading? It is if this thread cannot lock it for writing, and no other thread
+ * has. */
 static bool is_read(gasnett_rwlock_t *rw)
 {
     if (__atomic_load_n(&rw->writer_, __ATOMIC_RELAXED) != 0)

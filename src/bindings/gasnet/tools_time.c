@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Ticks: the TSC where it is reliable, else CLOCK_MONOTONIC in ns. The first tick chooses the
- * clock; the first conversion measures a tick's length. */
+/* Ticks: from the TSC where the TSC is reliable, otherwise from CLOCK_MONOTONIC, in ns. The first
+ * read of a tick chooses the clock. The first conversion measures the length of a tick. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -15,7 +15,7 @@
 #include <cpuid.h>
 #endif
 
-#define CALIBRATE_NS 10000000u /* with 50 ns of error at each end: 10 ppm */
+#define CALIBRATE_NS 10000000u /* 50 ns of error at each end are 10 ppm */
 #define SHIFT 40               /* of nanoseconds per tick */
 
 int gasnetw_tick_source;
@@ -51,8 +51,8 @@ struct moment {
 
 static struct moment start; /* constant after decide */
 
-/* True if the processor reports a constant rate, and the kernel lists tsc: it removes it when it
- * finds that the processors' counters differ. */
+/* Is the TSC reliable? It is if the processor reports a constant rate, and the kernel lists tsc as
+ * a clock source. The kernel removes tsc when it finds that the processors' counters differ. */
 static bool tsc_is_good(void)
 {
     unsigned a, b, c, d;
@@ -72,7 +72,8 @@ static bool tsc_is_good(void)
     return strstr(list, "tsc") != NULL;
 }
 
-/* Read both clocks together: of a few tries, that in which they were closest. */
+/* Read both clocks at the same moment. Of 16 tries, return the try in which the reads were closest
+ * together. */
 static struct moment moment_now(void)
 {
     struct moment best = {0};

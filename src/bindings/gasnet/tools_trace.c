@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Trace and statistics: two outputs of lines, each with its file, mask and ranks.
+/* Trace and statistics: two outputs of lines. Each output has its own file, mask and list of ranks.
  *
- * An output is opened for its first line. If the file's name contains the rank ('%'), lines are
- * kept in memory until gasnetw_tools_started, or the end of the process. */
+ * An output is opened when its first line is written. If the file's name contains the rank ('%'),
+ * lines are kept in memory until gasnetw_tools_started, or until the end of the process. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -18,8 +18,9 @@
 
 enum { TRACE, STATS };
 
-/* Categories, in the order of gasnett_trace_getmask. Only H, I, N and U have lines here (U is in no
- * mask: it is always written); the others are kept for a client's mask. */
+/* The letters of the categories, in the order of gasnett_trace_getmask. The tools write lines only
+ * of H, I, N and U. (U is in no mask, since its lines are always written.) The other letters are
+ * kept for a client's mask. */
 static const char categories[] = "GPRSWXBLAMICDNH";
 
 struct output {
@@ -126,7 +127,8 @@ static int is_on(struct output *o)
     return o->on;
 }
 
-/* The name with each '%' replaced by the rank, or by the process id if there is none. */
+/* Returns the file name [pattern] with each '%' replaced by the rank, or by the process id if there
+ * is no rank. */
 static char *file_name(const char *pattern)
 {
     char *name = NULL;
@@ -156,7 +158,8 @@ static FILE *open_file(const struct output *o, const char *pattern)
     if (!strcmp(pattern, "stdout"))
         return stdout;
     name = file_name(pattern);
-    f = gasnetw_file_open(name, "ae"); /* ranks may share it, also with GASNET_STATSFILE */
+    f = gasnetw_file_open(name, "ae"); /* append: ranks may share the file, also with
+                                        * GASNET_STATSFILE */
     if (!f) {
         fprintf(stderr, "*** GASNET_%sFILE: %s: %s; it goes to stderr\n", o->name, name,
                 strerror(errno));
@@ -168,7 +171,8 @@ static FILE *open_file(const struct output *o, const char *pattern)
     return f;
 }
 
-/* Holds lock. Where a line is written; null: nowhere, this rank is not listed. */
+/* Returns the file to which a line goes, or NULL if this rank is not listed. The caller holds
+ * [lock]. */
 static FILE *sink(struct output *o, bool at_end)
 {
     const char *pattern = var(o, "FILE");

@@ -51,7 +51,8 @@ static void config_row(void *arg, const char *name, const char *value, const cha
         fprintf(arg, "weft %s=%s (default %s)\n", name, value, dflt);
 }
 
-/* Each '%' of the name becomes the rank; without one, all ranks append to the same file. */
+/* Open the file. Each '%' of the name becomes the rank. Without '%', all ranks append to the same
+ * file. */
 static FILE *open_for_rank(const char *name)
 {
     char path[4096];

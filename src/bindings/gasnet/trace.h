@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* GASNET_TRACEFILE: a line for each event. GASNET_STATSFILE: the counters when the job ends.
- * Without either, an event costs one load. With one, put and get are not inlined, so that they
- * count. */
+/* GASNET_TRACEFILE gets a line for each event. GASNET_STATSFILE gets the counters when the job
+ * ends. If neither variable is set, an event costs one load. If one is set, put and get are not
+ * inlined, so that they are counted. */
 #ifndef GASNETW_TRACE_H
 #define GASNETW_TRACE_H
 
@@ -22,7 +22,7 @@ enum {
 
 void gasnetw_trace_open(void);
 void gasnetw_trace_close(void);
-/* Count [event]; write the line if there is a trace file and GASNET_TRACEMASK has [letter]. */
+/* Count [event]. If there is a trace file and GASNET_TRACEMASK has [letter], also write a line. */
 void gasnetw_trace(unsigned event, uint64_t bytes, char letter, const char *fmt, ...)
     __attribute__((format(printf, 4, 5), cold));
 

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Vector, indexed and strided put and get.
  *
- * Both sides' lists are walked together: a piece is cut where either side ends, and joined to the
- * next where both are contiguous. In mapped segments a piece is copied. Elsewhere large pieces are
- * puts and gets of their own, and small ones are packed into active messages (vis_am.c). */
+ * A transfer goes through the lists of both sides at the same time. A piece ends where an entry of
+ * either side ends. Pieces that are contiguous on both sides are joined. In mapped segments a piece
+ * is copied. Otherwise a large piece is a put or get of its own, and small pieces are packed into
+ * active messages (vis_am.c). */
 #include "vis.h"
 
-/* From how many bytes on a piece is an operation of its own: that costs less than copying it twice.
- */
+/* A piece of at least so many bytes is an operation of its own, since that costs less than the two
+ * copies of a packed piece. */
 enum { ALONE = 2048 };
 
 /* ---- one side of a transfer ---- */
@@ -21,13 +22,14 @@ struct side {
         void *const *index;
         char *base;
     };
-    const size_t *strides, *counts; /* STRIDED: of the levels that are not contiguous */
+    const size_t *strides, *counts; /* STRIDED: for the levels that are not contiguous */
     size_t levels;
     char *addr; /* the rest of the current piece */
     size_t left;
 };
 
-/* Offset of strided piece [n], whose digits are its indices, the innermost level's first. */
+/* Returns the offset of strided piece [n]. The piece's index in each level is a digit of [n], the
+ * innermost level's first. */
 static size_t strided_at(const struct side *s, size_t n)
 {
     size_t offset = 0;
@@ -38,7 +40,7 @@ static size_t strided_at(const struct side *s, size_t n)
     return offset;
 }
 
-/* Go to the next piece that is not empty. False: there is none. */
+/* Go to the next piece that is not empty. Returns false if there is none. */
 static bool side_next(struct side *s)
 {
     while (!s->left) {
@@ -75,7 +77,7 @@ static size_t side_total(const struct side *s, const char *what)
 
 /* ---- a transfer ---- */
 
-/* True: the segment is mapped, and the piece was copied. */
+/* Copy a piece if the segment is mapped. Returns whether it was copied. */
 static bool copied(const struct gasnetw_vis *t, char *dst, char *src, size_t len)
 {
     const struct gasnetw_segment *s = &gasnetw_job.segments[t->node];
@@ -122,7 +124,7 @@ static void run(struct gasnetw_vis *t, struct side *dst, struct side *src)
     gasnetw_vis_end(t);
 }
 
-/* Check a transfer, and start it as pieces of [op]. */
+/* Check the addresses of a transfer, and start the transfer as pieces of [op]. */
 static void start(const char *what, bool put, gasnet_node_t node, struct gasnetw_op *op,
                   struct side *dst, struct side *src)
 {
@@ -167,7 +169,8 @@ static struct side indexed(size_t count, void *const *list, size_t len)
     return (struct side){.kind = INDEXED, .count = count, .len = len, .index = list};
 }
 
-/* Strided pieces have the same length on both sides: [skip] levels are contiguous on both. */
+/* Returns one side of a strided transfer. The innermost [skip] levels are contiguous on both sides,
+ * so pieces have the same length on both sides. */
 static struct side strided(void *addr, const size_t *strides, const size_t *count, size_t levels,
                            size_t skip, const char *what)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Small pieces packed into active messages (vis_am.c). */
+/* Small pieces of a transfer, packed into active messages (vis_am.c). */
 #ifndef GASNETW_VIS_H
 #define GASNETW_VIS_H
 
@@ -10,7 +10,7 @@ struct gasnetw_piece {
 };
 _Static_assert(sizeof(struct gasnetw_piece) == 16, "wire structure");
 
-/* A transfer, and the message that is being filled. */
+/* A transfer, and the message that is being filled with its pieces. */
 struct gasnetw_vis {
     bool put;
     gasnet_node_t node;           /* the other side */
@@ -22,10 +22,10 @@ struct gasnetw_vis {
     size_t count;
 };
 
-/* Begin one. Its other members are the caller's. */
+/* Begin the message of [t]. The caller has set the other members of [t]. */
 void gasnetw_vis_begin(struct gasnetw_vis *t);
-/* Add a piece, whose addresses have been checked. May send the message. A put's source may be
- * changed on return. */
+/* Add a piece whose addresses have been checked. May send the message. The caller may change the
+ * source of a put on return. */
 void gasnetw_vis_pack(struct gasnetw_vis *t, char *dst, char *src, size_t len);
 /* Send the rest. */
 void gasnetw_vis_end(struct gasnetw_vis *t);

@@ -2,18 +2,20 @@
 /* Messages of small pieces:
  *
  *   put       Medium: for each piece a struct gasnetw_piece, then its bytes   answered by done
- *   get       Medium: a struct gasnetw_piece for each                         answered by data
+ *   get       Medium: a struct gasnetw_piece for each piece                   answered by data
  *   done      Short
  *   data      Medium: the pieces' bytes, one after the other
  *
- * Arguments: index and generation of the requester's struct sent. */
+ * The arguments of each message are the index and generation of the struct sent that the requester
+ * keeps. */
 #include "vis.h"
 
 #include <stdlib.h>
 
 enum { VIS_PUT = 64, VIS_GET, VIS_DONE, VIS_DATA };
 
-/* Longest message: a longer one would reserve more for each answer than packing gains. */
+/* The longest message in bytes. Longer messages would reserve more room for each answer than
+ * packing saves. */
 enum { LONGEST = 8192 };
 
 static size_t longest(void)
@@ -33,7 +35,8 @@ struct sent {
     uint32_t next_unused;
 };
 
-/* Guards the table. Also taken in handlers; never held over a call. */
+/* Guards the table of messages under way. Handlers take this lock, too. It is never held over a
+ * call. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct sent *table;
 static uint32_t table_len, unused = UINT32_MAX;
@@ -53,7 +56,8 @@ static void table_grow(void)
     table_len = len;
 }
 
-/* Record a message, counted by its op. Sets [args] to its index and generation. */
+/* Record a message that waits for its answer, and count it in its op. Sets [args] to the record's
+ * index and generation. */
 static void sent_add(const struct sent *what, gasnet_handlerarg_t args[2])
 {
     gasnetw_op_add(what->op);
@@ -69,7 +73,8 @@ static void sent_add(const struct sent *what, gasnet_handlerarg_t args[2])
     args[1] = (gasnet_handlerarg_t)generation;
 }
 
-/* Remove the message that an answer names; fatal unless it was sent to the answer's sender. */
+/* Remove and return the record of the message that an answer names. Ends the job if the message was
+ * not sent to the node that answers. */
 static struct sent sent_take(gasnet_token_t token, gasnet_handlerarg_t number,
                              gasnet_handlerarg_t generation)
 {
@@ -93,7 +98,8 @@ static struct sent sent_take(gasnet_token_t token, gasnet_handlerarg_t number,
 
 /* ---- handlers ---- */
 
-/* Read a piece's description from a message; fatal unless it is complete and in this segment. */
+/* Read the description of a piece from a message. Ends the job if the description is incomplete, or
+ * the piece is not in this segment. */
 static struct gasnetw_piece piece_at(gasnet_token_t token, const char *buf, size_t nbytes,
                                      size_t at)
 {
@@ -204,7 +210,8 @@ static void describe(struct gasnetw_vis *t, const void *addr, size_t len)
     t->used += sizeof p;
 }
 
-/* Bytes of a piece for which the message still has room, besides its description. */
+/* Returns how many bytes of a piece still have room in the message, after the piece's description.
+ */
 static size_t room(const struct gasnetw_vis *t)
 {
     size_t left = t->longest - t->used, data = t->put ? left : t->longest - t->wanted;

@@ -2,10 +2,11 @@
 #include "domain.h"
 #include "binding.h"
 
-/* Turns without an event before a wait calls weft_ep_wait, which yields and sleeps; some 2 us. */
+/* After so many turns without an event, about 2 us, a wait calls weft_ep_wait, which yields and
+ * sleeps. */
 #define TURNS 64
-/* The longest such wait: it does not see what arrives without a message, such as a store by another
- * thread or its handler. */
+/* The longest call of weft_ep_wait, in nanoseconds. During the call the thread does not notice what
+ * arrives without a message, such as a store by another thread or by its handler. */
 #define WAIT_NS 50000
 
 _Thread_local struct gasnet_thread gasnetw_thread_;
@@ -34,7 +35,7 @@ static int poll_ep(struct weft_ep *ep)
     return events;
 }
 
-/* A thread of another domain polls that one, and the job's endpoint now and then. */
+/* Poll the endpoint of this thread's domain, and in some calls also the job's endpoint. */
 __attribute__((noinline)) static int poll_domains(void)
 {
     bool first;
@@ -49,7 +50,8 @@ int gasnetw_turn(void)
     return events + gasnetw_after_poll();
 }
 
-/* Poll the job's endpoint, then wait at this thread's. Returns the number of events. */
+/* Poll the job's endpoint, then wait at the endpoint of this thread's domain. Returns the number of
+ * events. */
 static int doze(void)
 {
     struct weft_ep *ep = NULL;

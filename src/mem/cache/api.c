@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The calls of weft/cache.h. They check the program's parameters; variables of the environment
- * override them. */
+/* The calls of weft/cache.h. The calls check the program's parameters. A variable of the
+ * environment takes precedence over the program's parameter. */
 #include <stddef.h>
 #include <stdlib.h>
 #include <weft/cache.h>
@@ -15,7 +15,7 @@
 #include "mem/cache/cache.h"
 #include "mem/cache/monitor.h"
 
-#define OWN_BYTES 0 /* no limit but that of pinned memory */
+#define OWN_BYTES 0 /* no limit on bytes; WEFT_PINNED limits pinned memory */
 #define OWN_COUNT 1024
 #define FLAGS (WEFT_CACHE_SINGLE | WEFT_CACHE_MERGE | WEFT_CACHE_VERIFY)
 
@@ -24,8 +24,8 @@ struct weft_cache {
     uint64_t fork_gen;
 };
 
-/* The public and the internal structure have one layout, so that a call is a jump to the
- * internal function. */
+/* The public struct weft_cache_use and the internal struct wf_cached have the same layout. So a
+ * public call only jumps to the internal function. */
 _Static_assert(sizeof(struct weft_cache_use) == sizeof(struct wf_cached), "alike");
 _Static_assert(offsetof(struct weft_cache_use, entry_) == offsetof(struct wf_cached, entry),
                "alike");
@@ -44,7 +44,7 @@ static enum weft_status params_check(const struct weft_cache_params *p)
                            WF_ARRAY_LEN(p->reserved));
 }
 
-/* Null: the monitor cannot be opened (logged). */
+/* Returns NULL if the wanted monitor cannot be opened; the reason is logged. */
 static struct wf_monitor *monitor_of(enum weft_monitor wanted)
 {
     const char *why = NULL;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Opening and closing caches and users, and the calls about a whole cache. */
+/* Opens and closes caches and users. Also the calls that invalidate memory in a cache, shrink a
+ * cache, or read its counts. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
@@ -11,12 +12,14 @@
 #include "mem/cache/impl.h"
 #include "mem/cache/pages.h"
 
-#define REAP_MS 100   /* the reaper's period while limbo has entries or the log is not applied */
-#define IDLE_MS 60000 /* and otherwise */
-/* Chunks of the ranges may be only a quarter full. */
+#define REAP_MS 100   /* ms between two rounds of the reaper if a round could not do all its work */
+#define IDLE_MS 60000 /* ms between two rounds if a round has done all its work */
+/* The most entries of a cache. The set of ranges has WF_RANGES_CHUNKS chunks, which may on average
+ * be only a quarter full (ranges.h). */
 #define ENTRIES_MAX ((uint32_t)WF_RANGES_CHUNKS * WF_RANGES_CHUNK / 4)
 
-/* Deregisters nothing: the caller may hold any lock of the program, even an allocator's. */
+/* The caller may hold any lock of the program, even an allocator's lock. So this function does not
+ * call the device's dereg, which might wait for such a lock. */
 void wf_cache_invalidate(struct wf_cache *c, const void *addr, size_t len)
 {
     uintptr_t start = (uintptr_t)addr & ~(c->page - 1), end = (uintptr_t)addr + len;
@@ -34,10 +37,11 @@ void wf_cache_invalidate(struct wf_cache *c, const void *addr, size_t len)
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;   /* taken before any cache->lock */
 static struct wf_list all_caches = {&all_caches, &all_caches}; /* under all_lock */
 static struct wf_fork_item all_fork;
-static _Atomic bool has_opened; /* a cache was opened once, and all_fork has joined */
+static _Atomic bool has_opened; /* a cache has been opened, and all_fork_ops run around each fork */
 
-/* A forked child has no caches. Fork does not take all_lock: a thread that holds it may wait for
- * an allocator's lock, which fork takes too. */
+/* A forked child has no caches. The fork handlers do not take all_lock: a thread inside an
+ * allocator may hold the allocator's lock and wait for all_lock in wf_caches_invalidate. If the
+ * fork held all_lock and waited for the allocator's lock, both threads would wait for ever. */
 static void all_child(struct wf_fork_item *item)
 {
     (void)item;
@@ -96,11 +100,11 @@ void wf_cache_count(struct wf_cache *c, struct wf_cache_counts *out)
 
 /* ---- opening and closing ---- */
 
-/* Apply the whole log. False: the monitor's reader is adding to it. */
+/* Apply the monitor's log. Returns false if the monitor's reader is adding to the log. */
 static bool catch_up(struct wf_cache *c)
 {
     bool done = wf_cache_settle_locked(c);
-    if (!done) { /* a thread whose change was read has not run on yet: no need to wait for it */
+    if (!done) { /* a change is under way: apply the log as it is */
         cache_lock(c);
         done = wf_cache_log_apply(c);
         cache_unlock(c);
@@ -108,7 +112,8 @@ static bool catch_up(struct wf_cache *c)
     return done;
 }
 
-/* The thread that deregisters unmapped memory of programs that start no transfers. */
+/* The reaper thread deregisters memory that the program unmapped. Transfers deregister such memory,
+ * too, but the program may never start another transfer. */
 static void *reaper_main(void *arg)
 {
     struct wf_cache *c = arg;
@@ -139,7 +144,8 @@ static bool reaper_start(struct wf_cache *c)
     return c->has_reaper;
 }
 
-/* Zeroed. Most of its pages are never touched. */
+/* Returns a zeroed cache, aligned to 64 bytes, or NULL. Most pages of the structure are never
+ * touched, and so take no memory. */
 static struct wf_cache *cache_alloc(void)
 {
     char *memory = calloc(1, sizeof(struct wf_cache) + 63);
@@ -159,8 +165,9 @@ WF_UNCHECKED enum weft_status wf_cache_open(const struct wf_cache_params *params
         return WEFT_ENOMEM;
     c->params = *params;
     c->params.max_entries = WF_MIN(params->max_entries, ENTRIES_MAX);
-    /* Without a monitor a registration may be shared only for the exact range in use (hit.c), so
-     * it must not be wider. */
+    /* Without a monitor, only a transfer of exactly the same range may share a registration
+     * (may_serve in hit.c). So no later transfer could share a merged registration, which is
+     * wider. */
     c->params.merge = params->merge && params->monitor->ops->keeps_idle;
     c->fork_gen = wf_fork_gen_begin();
     c->page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -171,12 +178,14 @@ WF_UNCHECKED enum weft_status wf_cache_open(const struct wf_cache_params *params
     wf_list_init(&c->limbo);
     wf_list_init(&c->pending);
     wf_list_init(&c->free);
-    c->drops_seen =
-        wf_load_acquire(&params->monitor->drops); /* first, so that log_lost misses no drop */
+    /* Load the number of drops before [logged]. With the opposite order, [drops_seen] could count a
+     * drop of pages whose change the cache has not read. If the log then overwrote this change,
+     * log_lost would not notice the drop. */
+    c->drops_seen = wf_load_acquire(&params->monitor->drops);
     c->next_change = wf_load_acquire(&params->monitor->logged);
     c->pages_fd = params->verify ? wf_pages_open() : -1;
     if (params->verify && c->pages_fd < 0)
-        wf_warn("cached registrations are not verified: /proc/self/pagemap: %m");
+        wf_warn("cached registrations are not verified: /proc/thread-self/pagemap: %m");
     if (params->max_entries && c->keeps_idle && !reaper_start(c)) {
         wf_error("cannot start a thread for registrations (ulimit -u)");
         if (c->pages_fd >= 0)

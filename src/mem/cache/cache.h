@@ -1,43 +1,52 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The registration cache: keeps registrations of memory for the next transfer of the same bytes.
+/* The registration cache keeps registrations of memory, so that a later transfer of the same bytes
+ * need not register them again.
  *
- * The cache calls a device to register ranges (struct wf_reg_ops) and asks a monitor (monitor.h)
- * which memory the program has unmapped. A handle that it returns is always a registration of the
- * pages that are at the address now. Where the cache cannot be sure of that, it registers the range
- * anew for the one transfer: an uncached entry.
+ * The cache calls a device to register ranges (struct wf_reg_ops), and asks a monitor (monitor.h)
+ * which memory the program has unmapped. Each handle that the cache returns is a registration of
+ * the pages that are mapped at the address when the cache returns it. If the cache cannot be sure
+ * that a kept registration is of these pages, the cache registers the range for this transfer only:
+ * an uncached entry.
  *
- *   entry       a registered range of whole pages; no entry contains another (ranges.h)
- *   user        a thread's view of the cache: its slots, its lookaside table, and a lock that
- *               threads which change entries take, too
- *   use, slot   a transfer uses an entry; the slot holds it until the transfer is over
- *   uncached    an entry of one use, which no lookup finds
- *   limbo       entries that no lookup finds any more; deregistered when no slot holds them
- *   pending     entries that are being registered; a change that touches one makes it uncached
- *   tainted     ranges whose pages the program dropped (madvise): the monitor cannot tell when the
- *               pages went, so the range is not cached again before it is unmapped
+ *   entry       a registered range of whole pages; no entry contains another entry (ranges.h)
+ *   user        a thread's view of the cache: the thread's slots, its lookaside table (earlier
+ *               lookups), and a lock, which other threads take too when they change entries
+ *   use         the time from wf_cache_get to wf_cache_put, in which a transfer needs its entry
+ *   slot        a pointer to an entry, which keeps the entry registered during a use
+ *   uncached    an entry for one use, which no lookup finds
+ *   limbo       the list of entries that no lookup finds any more; such an entry is deregistered
+ *               when no slot points to it
+ *   pending     entries that are being registered; if memory of a pending entry changes, the entry
+ *               becomes uncached
+ *   tainted     a range whose pages the program dropped (madvise). The monitor cannot tell when the
+ *               kernel removed the pages, so the range is not cached again before it is unmapped
  *
- * A hit runs: the monitor's probe, unless the program promised to change memory on one thread only;
- * two loads of the monitor's seqcount; the user's own lock; its lookaside table, or the ranges; one
- * store to a slot. It takes no shared lock, allocates nothing, and makes no system call but the
- * probe. The end of a use is one store.
+ * A hit takes these steps: the monitor's probe (a system call, left out if the program promised to
+ * change memory on one thread only); two loads of the monitor's seqcount; the lock of the thread's
+ * own user; the lookaside table or the ranges; one store to a slot. A hit takes no shared lock and
+ * allocates nothing. The end of a use is one store.
  *
- * Lock order: cache->lock, then the users' locks in the order of the list of users. No thread that
- * holds one registers, deregisters, allocates or frees. A user's lock is held for tens of
- * instructions; a thread that waits for one spins, then sleeps, so that a holder of a lower
- * priority can run.
+ * Lock order: cache->lock, then the users' locks in the order of the list of users. A thread that
+ * holds any of these locks does not register, deregister, allocate or free. A user's lock is held
+ * for tens of instructions. A thread that waits for a user's lock spins, then sleeps, so that the
+ * thread that holds the lock can run even if it has a lower priority.
  *
- * Why a hit is never stale:
- * (1) The change was complete before the transfer began. Then the thread sees an odd seqcount, or
- *     the change in the log, and applies the log first.
- * (2) The change is under way while the transfer begins. Then the probe is not clean: the thread
- *     waits until it is, and after 1 ms registers the range anew. It holds the entry before the
- *     probe, and the entry must still be in the ranges afterwards.
- * (3) The change begins later. Then the program changes memory that it is transferring: its error.
- * (4) A new entry is pending before its pages are looked up. It enters the ranges only if the probe
- *     was clean afterwards, the seqcount even and its log applied, and no change touched the entry.
+ * Why a hit is never stale, whenever the program changes the memory:
+ * (1) If the change was complete before the transfer began, the thread sees an odd seqcount, or
+ *     sees the change in the log. In both cases the thread applies the log first.
+ * (2) If the change is under way when the transfer begins, the probe is not clean. The thread waits
+ *     for a clean probe, and after 1 ms registers the range anew. After a clean probe the thread
+ *     checks that the entry is still in the ranges.
+ * (3) If the change begins later, the program changes memory that it is transferring, which is the
+ *     program's error.
+ * (4) If the change was made while the entry was being registered, the entry does not enter the
+ *     ranges. The entry is pending before the device looks up its pages. After the registration,
+ *     the probe must be clean, the seqcount even and the log applied, and no change in the log may
+ *     have touched the entry.
  *
- * Acquire/release pairs: "user", a user's lock; "slot", the store that ends a use, and the search
- * for entries in use; "applied", the seqcount up to which the log was applied. */
+ * Acquire/release pairs: "user" is a user's lock. "slot" is the store that ends a use, and the load
+ * by which another thread searches for entries in use. "applied" is the seqcount up to which the
+ * log was applied. */
 #ifndef WF_MEM_CACHE_CACHE_H
 #define WF_MEM_CACHE_CACHE_H
 
@@ -53,17 +62,23 @@ struct wf_cache_slot;
 struct wf_budget;
 struct wf_monitor;
 
-/* A device's functions. Several threads call them at a time, under no lock of the cache. */
+/* A device's functions. Several threads may call them at a time. The cache holds no lock during a
+ * call. */
 struct wf_reg_ops {
     void *owner;
-    /* Pin and register [len] bytes at [addr], whole pages, for reading and writing.
-     * Returns OK | ELIMIT (the device can register no more: the cache gives up idle entries and
-     * asks again) | another status, which wf_cache_get returns */
+    /* Pin the [len] bytes at [addr], which are whole pages, and register them for reading and
+     * writing.
+     *
+     * Returns OK | ELIMIT (the device can register no more: the cache deregisters entries that are
+     * not in use, and calls again) | another status, which wf_cache_get returns */
     enum weft_status (*reg)(void *owner, void *addr, size_t len, void **handle);
     void (*dereg)(void *owner, void *handle);
-    /* Register without pinning, at no cost to the budget: the device faults pages in when it needs
-     * them. Called when no more can be pinned, or first if [on_demand_first]. Null: the device
-     * cannot. Returns OK | why not */
+    /* Register without pinning: the device faults pages in when it accesses them. Nothing is
+     * charged to the budget. The cache calls this function if no more memory can be pinned; if
+     * [on_demand_first] is set, the cache calls this function before [reg]. The pointer is NULL if
+     * the device always pins.
+     *
+     * Returns OK | the reason of the failure */
     enum weft_status (*reg_on_demand)(void *owner, void *addr, size_t len, void **handle);
     bool on_demand_first;
 };
@@ -71,16 +86,20 @@ struct wf_reg_ops {
 struct wf_cache_params {
     struct wf_reg_ops reg_ops;
     struct wf_monitor *monitor;
-    struct wf_budget *budget; /* charged for pinned bytes; null: none */
-    uint64_t max_bytes;       /* of entries; 0: no limit */
+    struct wf_budget *budget; /* the cache charges pinned bytes to it; NULL: it charges nothing */
+    uint64_t max_bytes;       /* limit of all entries together; 0: no limit */
     uint32_t max_entries;     /* 0: nothing is cached */
-    bool merge;               /* a miss registers one range with the entries that it touches */
-    bool verify;              /* compare the pages of each hit (pages.h); abort if it is stale */
-    bool single; /* one thread alone maps, unmaps and frees the memory that is transferred, and it
-                  * is the thread that transfers: no probe */
+    /* a miss registers the range and the entries that overlap or adjoin this range, as one range */
+    bool merge;
+    /* compare the physical pages at each hit with those registered; abort if they differ */
+    bool verify;
+    /* The program promises that one thread maps, unmaps, frees and transfers all memory that is
+     * ever transferred. Then no change can be under way during a transfer, and a hit needs no
+     * probe. */
+    bool single;
 };
 
-/* A use of a registration, in the caller's memory. */
+/* A use of a registration. The caller of wf_cache_get owns this structure. */
 struct wf_cached {
     void *handle;
     struct wf_cache_entry *entry;
@@ -92,61 +111,71 @@ struct wf_cache_counts {
     uint64_t bytes, entries, limbo;
 };
 
-/* Returns OK | ENOMEM | ESYSTEM */
 enum weft_status wf_cache_open(const struct wf_cache_params *params, struct wf_cache **out);
-/* Deregisters everything. All users are closed. */
+/* Deregister all entries and free the cache. The caller has closed all users. */
 void wf_cache_close(struct wf_cache *cache);
 
-/* Parameters for Weft's own devices, from the environment and the machine: all but [reg_ops]. */
+/* Set all parameters of a cache for Weft's own devices, except [reg_ops], as the variables of the
+ * environment say. Returns OK | ESYSTEM (the monitor cannot be opened; logged) */
 enum weft_status wf_cache_params_own(struct wf_cache_params *out);
 
 enum weft_status wf_cache_user_open(struct wf_cache *cache, struct wf_cache_user **out);
-/* The user holds no entry. */
+/* The user must hold no entry: each wf_cache_get was followed by wf_cache_put. */
 void wf_cache_user_close(struct wf_cache_user *user);
 
 bool wf_cache_has_users(struct wf_cache *cache);
 bool wf_cache_user_holds(const struct wf_cache_user *user);
-/* False in a forked child. */
+/* Returns false in a forked child, which may not use its parent's users. */
 bool wf_cache_user_is_ours(const struct wf_cache_user *user);
 
-/* A registration that covers [addr, addr + len), len > 0. It lasts until wf_cache_put by the same
- * user.
- * Blocks   as long as the device does; at most 2 ms for changes under way; when the device can
- *          register no more, 200 ms for deregistrations by other threads: only once if the device
- *          is stuck, and 2.2 s in all if other threads keep taking the room that is made
- * Returns  OK | EINVAL (the range wraps) | ENOMEM | EFORKED | ELIMIT (no idle entry is left to give
- *          up, or other threads took the room 12 times: the caller copies through registered
- *          memory) | the device's status */
+/* Get a registration that covers [addr, addr + len), where [len] > 0. The registration lasts until
+ * the same user calls wf_cache_put.
+ *
+ * Blocks   as long as the device's functions do. Waits at most 2 ms for changes of memory that are
+ *          under way. If the device can register no more, waits until other threads have
+ *          deregistered memory: at most 200 ms before each new attempt to register, and 2.2 s in
+ *          all. When nothing has been deregistered for 200 ms, later calls do not wait, until the
+ *          device deregisters something
+ * Returns  OK | EINVAL (the range wraps around) | ENOMEM | EFORKED | the device's status |
+ *          ELIMIT (no entry is left that could be deregistered, or 12 attempts to register failed
+ *          because other threads took the room that became free; the caller then copies through
+ *          registered memory) */
 enum weft_status wf_cache_get(struct wf_cache_user *user, const void *addr, size_t len,
                               struct wf_cached *out);
 void wf_cache_put(struct wf_cache_user *user, const struct wf_cached *use);
 
-/* The program reports that the memory at [addr, addr + len) is about to change or has changed.
- * After the return no use of the old registrations begins. Any thread may call it, whatever
- * locks it holds. */
+/* Called when the program reports that the memory at [addr, addr + len) is about to change or has
+ * changed. After this function returns, no use of an old registration of this memory begins. Any
+ * thread may call this function, whatever locks the thread holds. */
 void wf_cache_invalidate(struct wf_cache *cache, const void *addr, size_t len);
-/* The same for all caches of the process. */
+/* Call wf_cache_invalidate for each cache of the process. */
 void wf_caches_invalidate(const void *addr, size_t len);
 
-/* Register with the cache's device beside the cache: call [attempt], which returns ELIMIT when the
- * device can register no more, up to [tries] times in all. After each ELIMIT idle entries are given
- * up, as wf_cache_reclaim does; twice as many [entries] each time.
+/* Register memory with the cache's device, but not in the cache. Calls [attempt], which returns
+ * ELIMIT if the device can register no more, at most [tries] times. After each ELIMIT,
+ * wf_cache_reclaim deregisters cached entries that are not in use: at least [bytes] bytes and
+ * [entries] entries. [entries] doubles after each attempt.
+ *
  * Returns  what the last attempt returned
- * Blocks   as wf_cache_get does when the device can register no more */
+ * Blocks   as wf_cache_get does if the device can register no more */
 enum weft_status wf_cache_attempt(struct wf_cache *cache, uint64_t bytes, uint64_t entries,
                                   unsigned tries, enum weft_status (*attempt)(void *arg),
                                   void *arg);
 
-/* After the device refused a registration of [bytes] with ELIMIT: give up idle entries, [bytes] of
- * them and so many [entries]; or wait until other threads have deregistered so many bytes, or all
- * that they are about to deregister, at most 200 ms.
+/* Make room after the device refused a registration of [bytes] with ELIMIT. Deregisters cached
+ * entries that are not in use, at least [bytes] and at least [entries] of them if there are so
+ * many. Then waits, at most 200 ms, until [bytes] have been deregistered, by this thread or by
+ * others, or until no thread is deregistering any more.
+ *
  *   deregs   wf_cache_deregs before the device was asked
- * Returns whether it is worth asking the device again. */
+ * Returns whether anything was deregistered since the caller read [deregs]. If not, the device has
+ * no more room than before, and the caller need not ask the device again. */
 bool wf_cache_reclaim(struct wf_cache *cache, uint64_t bytes, uint64_t entries, uint64_t deregs);
-/* How many registrations the cache has ever deregistered. */
+/* Returns how many registrations the cache has deregistered since it was opened. */
 uint64_t wf_cache_deregs(struct wf_cache *cache);
 
-/* Evict idle entries: at least [bytes], if there are so many. Returns how many bytes. */
+/* Deregister cached entries that are not in use, until [bytes] are freed or no such entry is left.
+ * Returns how many bytes left the cache. */
 uint64_t wf_cache_shrink(struct wf_cache *cache, uint64_t bytes);
 
 void wf_cache_count(struct wf_cache *cache, struct wf_cache_counts *out);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Applies the changes that the monitor logged, and waits for those under way. */
+/* Applies the changes of memory that the monitor logged, and waits for changes under way. */
 #define _GNU_SOURCE
 #include <sys/syscall.h>
 #include <time.h>
@@ -9,10 +9,10 @@
 #include "base/log.h"
 #include "mem/cache/impl.h"
 
-#define CHANGES 32        /* changes read from the log at a time */
+#define CHANGES 32        /* how many changes are read from the log at a time */
 #define NAP_NS 20000      /* a waiter's sleep */
-#define WAIT_NS 1000000u  /* longest wait for changes under way */
-#define HASTE_NS 1000000u /* no thread waits for so long after a wait in vain */
+#define WAIT_NS 1000000u  /* ns; the longest wait for changes of memory under way */
+#define HASTE_NS 1000000u /* ns; for this time after a wait in vain, no thread waits */
 
 void wf_cache_nap(void)
 {
@@ -27,7 +27,8 @@ WF_SLOW void wf_cache_user_lock_slowly(struct wf_cache_user *u)
             if (++spins < SPINS)
                 wf_relax();
             else
-                wf_cache_nap(); /* not sched_yield: the holder may have a lower priority */
+                /* not sched_yield: the thread that holds the lock may have a lower priority */
+                wf_cache_nap();
         }
     } while (atomic_exchange_explicit(&u->lock, 1, memory_order_acquire)); /* "user" */
 }
@@ -36,7 +37,9 @@ static UNDER_LOCK void retire_touching(struct wf_cache *c, uintptr_t start, uint
 {
     struct wf_range *r = wf_ranges_touching(&c->ranges, start, end);
     if (!r)
-        return; /* most changes are of memory that is not registered: do not stop hits */
+        /* Most changes are of memory that is not registered. Return before taking the users' locks,
+         * because every cache hit needs one of them. */
+        return;
     users_lock(c);
     do
         wf_cache_retire(c, (struct wf_cache_entry *)r);
@@ -62,7 +65,6 @@ void wf_cache_invalidate_range(struct wf_cache *c, uintptr_t start, uintptr_t en
 
 /* ---- changes ---- */
 
-/* [number]: the change's number in the log. */
 static UNDER_LOCK void change_apply(struct wf_cache *c, const struct wf_changed *change,
                                     uint64_t number)
 {
@@ -73,9 +75,10 @@ static UNDER_LOCK void change_apply(struct wf_cache *c, const struct wf_changed 
         wf_cache_taint_add(c, change->start, change->end, number);
 }
 
-/* Changes numbered below c->next_change are lost, so any memory may have changed. If drops are
- * among them, their ranges are unknown: memory that is mapped now is not cached again before it
- * is unmapped. */
+/* The monitor overwrote changes numbered below c->next_change before the cache read them. So any
+ * memory may have changed. If one of the lost changes dropped pages (madvise), the addresses of
+ * these pages are unknown. Therefore all memory is tainted: memory that is mapped now is not cached
+ * before the program unmaps it. */
 static UNDER_LOCK void log_lost(struct wf_cache *c)
 {
     wf_cache_invalidate_range(c, 0, UINTPTR_MAX);
@@ -97,7 +100,7 @@ bool wf_cache_log_apply(struct wf_cache *c)
     if (seqcount == atomic_load_explicit(&c->applied, memory_order_relaxed))
         return true;
     while ((n = wf_monitor_read(m, c->next_change, change, CHANGES)) != 0) {
-        if (n < 0) { /* all changes that are read from here on are newer than those lost */
+        if (n < 0) { /* unread changes were overwritten: go on with the next one to be logged */
             c->next_change = atomic_load_explicit(&m->logged, memory_order_acquire);
             log_lost(c);
             continue;
@@ -108,7 +111,8 @@ bool wf_cache_log_apply(struct wf_cache *c)
     }
     drops = wf_load_acquire(&m->drops);
     if (atomic_load_explicit(&m->seqcount, memory_order_acquire) != seqcount)
-        return false; /* some changes read belong to a later, incomplete seqcount */
+        /* the reader has read more changes from the kernel, and may not have logged all of them */
+        return false;
     c->drops_seen = drops;
     atomic_store_explicit(&c->applied, seqcount, memory_order_release); /* "applied" */
     return true;
@@ -148,12 +152,14 @@ WF_SLOW bool wf_cache_settle_locked(struct wf_cache *c)
     return done;
 }
 
-/* A change is under way until the thread that made it runs again. On a busy machine this may
- * take long, and while several threads drop memory all the time, some change is always under
- * way. So a wait is limited to WAIT_NS, and after one in vain no thread waits for HASTE_NS.
- * (Measured with four threads on two cores that unmap and transfer: 22% hits; 7% with WAIT_NS of
- * 0.1 ms, 25% with 20 ms. With four that only drop: a hit of 0.5 us takes 4.3 us; with 20 ms,
- * 20,000 us.) */
+/* A change of memory is under way until the thread that made the change runs again. On a busy
+ * machine this may take long. While several threads drop memory (madvise) all the time, some change
+ * is always under way. So a wait ends after WAIT_NS. After a wait in vain, no thread waits for
+ * HASTE_NS.
+ *
+ * Measured on two cores: four threads that unmap and transfer have 22% hits with these values, 7%
+ * with a WAIT_NS of 0.1 ms, and 25% with 20 ms. While four threads only drop memory, a hit takes
+ * 4.3 us instead of 0.5 us; with a WAIT_NS of 20 ms it takes 20,000 us. */
 WF_SLOW bool wf_cache_settle_slowly(struct wf_cache *c)
 {
     uint64_t now = wf_now_ns();

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How entries leave: retired, evicted, deregistered. */
+/* How entries leave the cache. Entries are removed from the ranges, so that no lookup finds them,
+ * and deregistered when no slot points to them. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -7,8 +8,9 @@
 #include "mem/budget.h"
 #include "mem/cache/impl.h"
 
-#define DEREGS_BATCH 16       /* deregistrations between two reads of the log */
-#define RECLAIM_NS 200000000u /* wait for deregistrations by other threads */
+/* how many entries are deregistered before the monitor's log is read again */
+#define DEREGS_BATCH 16
+#define RECLAIM_NS 200000000u /* ns; the longest wait for deregistrations by other threads */
 
 /* ---- retiring entries ---- */
 
@@ -17,14 +19,15 @@ void wf_cache_retire(struct wf_cache *c, struct wf_cache_entry *e)
     wf_ranges_remove(&c->ranges, &e->range);
     wf_list_remove(&e->item);
     wf_list_append(&c->limbo, &e->item);
-    e->serial = ++c->serials; /* no lookaside table finds it */
+    /* lookaside tables hold the old number, so lookups in them do not find the entry */
+    e->serial = ++c->serials;
     atomic_store_explicit(&e->state, ENTRY_RETIRED, memory_order_relaxed);
     c->bytes -= e->range.end - e->range.start;
     c->entries--;
     c->nlimbo++;
 }
 
-/* Marks the entries that slots hold. Returns the mark. */
+/* Give all entries that slots point to one new mark. Returns this mark. */
 uint64_t wf_cache_mark_used(struct wf_cache *c)
 {
     uint64_t mark = ++c->marks;
@@ -46,7 +49,8 @@ void wf_cache_evict(struct wf_cache *c, uint64_t bytes, uint64_t entries)
 {
     uint64_t mark = wf_cache_mark_used(c),
              clock = atomic_load_explicit(&c->clock, memory_order_relaxed);
-    uint64_t left = 2 * c->entries; /* an entry is moved to the end once at most */
+    /* each entry is moved to the end of the queue at most once, and then removed */
+    uint64_t left = 2 * c->entries;
     uint64_t bytes_to = c->bytes > bytes ? c->bytes - bytes : 0;
     uint64_t entries_to = c->entries > entries ? c->entries - entries : 0;
     while (left-- && (c->bytes > bytes_to || c->entries > entries_to)) {
@@ -64,8 +68,8 @@ void wf_cache_evict(struct wf_cache *c, uint64_t bytes, uint64_t entries)
 
 /* ---- deregistering entries ---- */
 
-/* Move the entries in limbo that no slot holds to [out]. Returns how many. Under cache->lock and
- * the users'. */
+/* Move the entries that left the ranges (limbo), and that no slot points to, into the list [out].
+ * Returns how many. */
 static UNDER_ALL_LOCKS uint64_t limbo_take(struct wf_cache *c, struct wf_list *out)
 {
     uint64_t mark = wf_cache_mark_used(c), n = 0;
@@ -87,13 +91,15 @@ static void entry_dereg(struct wf_cache *c, struct wf_cache_entry *e)
     c->params.reg_ops.dereg(c->params.reg_ops.owner, e->handle);
     if (c->params.budget && !e->on_demand)
         wf_budget_give(c->params.budget, e->range.end - e->range.start);
-    /* Counted last, when the room of the device and of the budget is free again. */
+    /* Increment this count last: a thread that sees the new count finds room at the device and in
+     * the budget. */
     atomic_fetch_add_explicit(&c->deregs, 1, memory_order_release);
     free(e->pages);
     e->pages = NULL;
 }
 
-/* Applies the log after each batch, so that it does not overflow while a slow device
+/* Deregister the entries in [list], and put them into the cache's list of free entries. Read the
+ * monitor's log after each batch: otherwise the log could overflow while a slow device
  * deregisters. */
 static void entries_dereg(struct wf_cache *c, struct wf_list *list)
 {
@@ -172,11 +178,13 @@ uint64_t wf_cache_deregs(struct wf_cache *c)
     return wf_load_acquire(&c->deregs);
 }
 
-/* Another thread may take the room that this one made, and is about to free it again: so the
- * loop waits for deregistrations that are under way. Threads with uncached memory register and
- * deregister all the time: the loop waits for theirs only until anything was deregistered.
- * [deregs] is read after [under_way]: an entry that is no longer under way is in [deregs]. The
- * loop waits only once for a device that is stuck (stuck_at). */
+/* The loop waits for entries that other threads are deregistering, because each deregistration
+ * frees room at the device. Threads that transfer uncached memory register and deregister all the
+ * time. So for uncached entries the loop waits only until any thread has deregistered anything.
+ *
+ * The loop reads [under_way] before [deregs]: an entry that has left [under_way] is then counted in
+ * [deregs]. If nothing is deregistered within 200 ms, the device is stuck, and [stuck_at] tells
+ * later calls not to wait. */
 bool wf_cache_reclaim(struct wf_cache *c, uint64_t bytes, uint64_t entries, uint64_t deregs)
 {
     uint64_t until = wf_now_ns() + RECLAIM_NS, last, from;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Slots, hits, and the calls that begin and end a use. */
+/* Lookups that find an entry, the slots of entries in use, and the calls that begin and end a
+ * use. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,7 +61,8 @@ static void lookaside_add(struct wf_cache_user *u, uintptr_t start, struct wf_ca
     u->lookaside_misses++;
 }
 
-/* The caller holds no lock. A table that is often missed doubles, at most seven times. */
+/* A table in which lookups often find nothing is doubled, at most seven times (128 to 16,384
+ * sets). */
 static void lookaside_grow(struct wf_cache_user *u)
 {
     uint32_t sets = u->lookaside_mask + 1;
@@ -73,8 +75,9 @@ static inline bool lookaside_has(const struct lookaside *f, uintptr_t start, uin
     return f->start <= start && end <= f->end;
 }
 
-/* Without a monitor only a transfer of exactly the entry's range may share an entry that is in
- * use: the program does not change memory that is being transferred. */
+/* Without a monitor (keeps_idle is false), only a transfer of exactly the entry's range may share
+ * the entry. Then all of the range is in transfer while the entry is in use, and the program does
+ * not change memory in transfer. */
 static bool may_serve(const struct wf_cache *c, const struct wf_cache_entry *e, uintptr_t start,
                       uintptr_t end)
 {
@@ -89,7 +92,8 @@ static inline void hit_note(struct wf_cache_user *u, struct wf_cache_entry *e)
     wf_store_relaxed(&u->hits, wf_load_relaxed(&u->hits) + 1);
 }
 
-/* Look the range up in the user's own table. Null: not found. */
+/* Returns an earlier result for [start, end) from the user's own table, or NULL. The entry of this
+ * result may have left the cache since. */
 static inline struct lookaside *lookaside_find(const struct wf_cache_user *u, uintptr_t start,
                                                uintptr_t end)
 {
@@ -97,8 +101,9 @@ static inline struct lookaside *lookaside_find(const struct wf_cache_user *u, ui
     return lookaside_has(f, start, end) || lookaside_has(++f, start, end) ? f : NULL;
 }
 
-/* Hold the entry, if it is still in the ranges and no other thread has the user's lock. Loads
- * that the locked instruction would delay come before it. */
+/* Store the entry of [f] in a slot. Returns false if the entry has left the cache, or if another
+ * thread has the user's lock. [slot] and [e] are loaded before user_trylock, because the locked
+ * instruction in user_trylock delays later loads. */
 static inline bool hold_lookaside(struct wf_cache_user *u, const struct lookaside *f,
                                   struct wf_cached *out)
 {
@@ -119,7 +124,8 @@ static inline bool hold_lookaside(struct wf_cache_user *u, const struct lookasid
     return true;
 }
 
-/* Look the range up in the ranges, and hold its entry. */
+/* Find an entry of the cache that contains [start, end), and store it in a slot. Returns false if
+ * there is no such entry. */
 static bool hold_cached(struct wf_cache_user *u, uintptr_t start, uintptr_t end,
                         struct wf_cached *out)
 {
@@ -138,8 +144,8 @@ static bool hold_cached(struct wf_cache_user *u, uintptr_t start, uintptr_t end,
     return e;
 }
 
-/* Is the entry still in the ranges? The caller held it first, then applied all changes that had
- * begun by then. */
+/* Is the entry still in the cache? The caller has stored the entry in a slot, and has then applied
+ * all changes of memory that had begun. So an entry that is still in the cache is not stale. */
 static inline bool is_live(const struct wf_cached *use)
 {
     return wf_load_relaxed(&use->entry->state) == ENTRY_LIVE;
@@ -160,7 +166,8 @@ static WF_SLOW enum weft_status get_slowly(struct wf_cache_user *u, const void *
         return WEFT_EINVAL;
     if (!u->free_count && !uses_add(u))
         return WEFT_ENOMEM;
-    /* Hold before the probe, so that a miss probes only once, at its end. */
+    /* Look up the entry before the probe, not after it. Then a miss makes only one probe, at its
+     * end. */
     if (!cacheable || !hold_cached(u, start, end, out))
         return wf_cache_miss(u, start, end, cacheable, out);
     settled = settle(c);
@@ -170,13 +177,14 @@ static WF_SLOW enum weft_status get_slowly(struct wf_cache_user *u, const void *
         hit_note(u, out->entry);
         return WEFT_OK;
     }
-    /* The entry was retired; or changes are under way for too long, and no entry can be trusted. */
+    /* A change has removed the entry, or changes have been under way for so long (1 ms) that no
+     * entry can be trusted. In the second case the new registration serves this use only. */
     wf_cache_put(u, out);
     return wf_cache_miss(u, start, end, settled, out);
 }
 
-/* Not inlined: the probe is a call and needs saved registers, which a hit without a probe need
- * not pay for. */
+/* Not inlined: this function calls the probe, and must save registers for that. A hit that needs no
+ * probe (in wf_cache_get) then does not pay for saving them. */
 static __attribute__((noinline)) enum weft_status
 get_probed(struct wf_cache_user *u, const void *addr, size_t len, struct wf_cached *out)
 {
@@ -193,8 +201,8 @@ static inline bool is_applied(const struct wf_cache *c)
     return wf_load_acquire(&c->applied) == seqcount;                   /* "applied" */
 }
 
-/* Whatever the fast path cannot handle goes to get_slowly. A range that wraps around or is empty
- * is in no table: no entry ends at 0. */
+/* The fast path looks in the user's lookaside table. get_slowly handles all else: a forked child,
+ * an empty range or one that wraps around, no free slot, and a range that is not in the table. */
 enum weft_status wf_cache_get(struct wf_cache_user *u, const void *addr, size_t len,
                               struct wf_cached *out)
 {
@@ -214,7 +222,8 @@ static void slot_clear(struct wf_cache_slot *slot)
     wf_store_release(&slot->entry, NULL); /* "slot" */
 }
 
-/* Ends a use without a monitor: the last one retires the entry. */
+/* End a use in a cache without a monitor. At the end of its last use, the entry leaves the cache,
+ * because nobody would report a change of the entry's memory. */
 static void put_last(struct wf_cache_user *u, struct wf_cache_entry *e, struct wf_cache_slot *slot)
 {
     struct wf_cache *c = u->cache;
@@ -249,8 +258,8 @@ static WF_SLOW void put_slowly(struct wf_cache_user *u, const struct wf_cached *
 
 void wf_cache_put(struct wf_cache_user *u, const struct wf_cached *use)
 {
-    /* Read before the slot is cleared: afterwards the entry may be reused for another
-     * registration. */
+    /* Read the state before the slot is cleared. After the slot is cleared, another thread may
+     * deregister the entry and use the structure for another registration. */
     enum entry_state state = wf_load_relaxed(&use->entry->state);
     if (state != ENTRY_LIVE || !u->keeps_idle || !wf_fork_gen_is(u->fork_gen)) {
         put_slowly(u, use, state);

@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A miss: registers a range that is not cached, and inserts the entry if it may be cached. */
+/* Registers a range that no cached entry contains (a miss), and inserts the entry if it may be
+ * cached. */
 #include <stdlib.h>
 
 #include "mem/cache/impl.h"
 
 enum miss {
-    MISS_EXACT,   /* the range itself, to be cached */
-    MISS_WIDE,    /* to be cached, with the entries that the range touches */
+    MISS_EXACT, /* register the range itself; the entry may be cached */
+    /* register one entry for the range and all entries that touch it; this entry may be cached */
+    MISS_WIDE,
     MISS_UNCACHED /* registered for one use */
 };
 
 /* ---- pending entries ---- */
 
-/* Allocate another entry, and a chunk if inserting it may take one. No lock is held. */
+/* Allocate a spare entry and, if an insertion may need one, a spare chunk (ranges.h). Returns
+ * whether the cache now has both. */
 static bool spares_add(struct wf_cache *c)
 {
     struct wf_cache_entry *e = aligned_alloc(64, wf_align_up(sizeof *e, 64));
@@ -33,7 +36,6 @@ static bool spares_add(struct wf_cache *c)
     return enough;
 }
 
-/* Widen [range] to include the entries that overlap or adjoin it. Under cache->lock. */
 static UNDER_LOCK void widen(const struct wf_cache *c, struct wf_range *range)
 {
     uintptr_t from = range->start ? range->start - 1 : 0;
@@ -46,14 +48,15 @@ static UNDER_LOCK void widen(const struct wf_cache *c, struct wf_range *range)
     }
 }
 
-/* A new pending entry: every change from here on touches it. Null: no memory. */
+/* Take a free entry for [start, end), and add it to the pending entries. From then on, a change of
+ * memory in the entry's range sets e->touched. Returns NULL if there is no memory. */
 static struct wf_cache_entry *pending_add(struct wf_cache *c, uintptr_t start, uintptr_t end,
                                           enum miss miss)
 {
     struct wf_cache_entry *e = NULL;
     do {
         cache_lock(c);
-        (void)wf_cache_log_apply(c); /* so that earlier changes do not touch it */
+        (void)wf_cache_log_apply(c); /* earlier changes must not set [touched] */
         if (!wf_list_empty(&c->free) && !wf_ranges_needs_chunk(&c->ranges)) {
             e = entry_of(c->free.next);
             e->range = (struct wf_range){start, end};
@@ -70,7 +73,8 @@ static struct wf_cache_entry *pending_add(struct wf_cache *c, uintptr_t start, u
 
 /* ---- insertion: under cache->lock and the users' ---- */
 
-/* Evict until [len] more bytes fit, which replace [inside] entries. Entries in use stay. */
+/* Make room for an entry of [len] bytes, which will replace [inside] entries within its range.
+ * Evicts entries that are not in use. Returns whether the cache's limits then allow the entry. */
 static UNDER_ALL_LOCKS bool make_room(struct wf_cache *c, uint64_t len, uint64_t inside,
                                       uint64_t inside_bytes)
 {
@@ -86,7 +90,7 @@ static UNDER_ALL_LOCKS bool make_room(struct wf_cache *c, uint64_t len, uint64_t
            (!c->params.max_bytes || c->bytes + len <= c->params.max_bytes + inside_bytes);
 }
 
-/* The first entry from [from] on that the range contains, or null. */
+/* Returns the first entry within [range] that ends after [from], or NULL. */
 static struct wf_cache_entry *contained(const struct wf_cache *c, const struct wf_range *range,
                                         uintptr_t from)
 {
@@ -102,7 +106,7 @@ static UNDER_ALL_LOCKS bool insert(struct wf_cache *c, struct wf_cache_entry *e)
     uint64_t n = 0, bytes = 0;
     struct wf_cache_entry *in;
     if (wf_ranges_containing(&c->ranges, e->range.start, e->range.end))
-        return false; /* another thread was faster */
+        return false; /* another thread has inserted an entry with this range */
     for (uintptr_t from = e->range.start; (in = contained(c, &e->range, from));
          from = in->range.end) {
         n++;
@@ -125,7 +129,8 @@ static UNDER_ALL_LOCKS bool insert(struct wf_cache *c, struct wf_cache_entry *e)
     return true;
 }
 
-/* [e] is no longer pending: insert it, or leave it uncached. */
+/* The registration of [e] is complete. Insert [e] into the cache if that is allowed. Otherwise [e]
+ * serves this use only. */
 static UNDER_ALL_LOCKS void pending_end(struct wf_cache *c, struct wf_cache_entry *e,
                                         bool cacheable)
 {
@@ -136,8 +141,9 @@ static UNDER_ALL_LOCKS void pending_end(struct wf_cache *c, struct wf_cache_entr
 
 /* ---- a miss ---- */
 
-/* Have the monitor watch [start, end). True: all of it is private memory and watched. *by: the
- * span that is watched, and since when. */
+/* Ask the monitor to watch [start, end), unless an earlier watched range contains [start, end).
+ * Returns whether all of [start, end) is private memory and watched. *by describes the watched
+ * range. */
 static bool watch(struct wf_cache_user *u, uintptr_t start, uintptr_t end, struct watched *by)
 {
     struct wf_monitor *m = u->cache->params.monitor;
@@ -158,7 +164,8 @@ static bool watch(struct wf_cache_user *u, uintptr_t start, uintptr_t end, struc
     return true;
 }
 
-/* Under cache->lock, all changes are applied: may the entry be cached? */
+/* Returns whether a new entry may be cached. *by is what watch() returned before the entry was
+ * registered. This function applies the changes that were logged since. */
 static UNDER_LOCK bool is_watched(struct wf_cache_user *u, const struct watched *by)
 {
     struct wf_cache *c = u->cache;
@@ -170,10 +177,13 @@ static UNDER_LOCK bool is_watched(struct wf_cache_user *u, const struct watched 
         return true;
     }
     u->watched.times = 0;
-    return !by->is_earlier; /* an earlier call's span may have been unmapped since */
+    /* If an earlier miss asked the monitor to watch the range in *by, a change that was logged
+     * since may have unmapped this range. */
+    return !by->is_earlier;
 }
 
-/* Register [start, end), watched if the monitor can watch it, and hold the entry. */
+/* Ask the monitor to watch [start, end), register the range, and store the new entry in a slot and
+ * in *out. [miss] says whether the entry may be widened and cached. */
 static enum weft_status register_and_hold(struct wf_cache_user *u, uintptr_t start, uintptr_t end,
                                           enum miss miss, struct wf_cached *out)
 {
@@ -186,11 +196,14 @@ static enum weft_status register_and_hold(struct wf_cache_user *u, uintptr_t sta
         return WEFT_ENOMEM;
     cacheable = miss != MISS_UNCACHED && watch(u, e->range.start, e->range.end, &by);
     status = wf_cache_register(c, e, miss == MISS_WIDE);
-    if (status == WEFT_OK && c->pages_fd >= 0 && !e->on_demand) /* unpinned pages may change */
+    /* The kernel may replace pages that are not pinned, so such pages are not recorded for
+     * comparison. */
+    if (status == WEFT_OK && c->pages_fd >= 0 && !e->on_demand)
         wf_cache_pages_note(c, e);
     cacheable = cacheable && status == WEFT_OK && settle(c);
     cache_lock(c);
-    /* A change since then is applied here, or touches the entry when it is in the ranges. */
+    /* A change that was logged after settle() is applied here by is_watched. A later change finds
+     * the entry in the ranges and removes it. */
     cacheable = cacheable && is_watched(u, &by);
     users_lock(c);
     wf_list_remove(&e->item);

@@ -10,7 +10,8 @@
 
 void wf_monitor_begin(struct wf_monitor *m)
 {
-    /* Before the read that lets the other thread go on: a full fence. */
+    /* This is a full fence: the seqcount must be odd before the reader reads the change, because
+     * the thread that made the change continues after the read. */
     atomic_fetch_add_explicit(&m->seqcount, 1, memory_order_seq_cst);
 }
 
@@ -18,7 +19,8 @@ void wf_monitor_log(struct wf_monitor *m, enum wf_change change, uintptr_t start
 {
     uint64_t n = atomic_load_explicit(&m->logged, memory_order_relaxed);
     struct wf_monitor_slot *s = &m->log[n % WF_MONITOR_LOG];
-    /* Release "slot": who sees a word of this one sees that [logged] has come round to it. */
+    /* Release, the pair "slot": a thread that loads a word of this change also sees that [logged]
+     * has reached the change's number, and so detects that the older change was overwritten. */
     atomic_store_explicit(&s->start, start | (change == WF_CHANGE_DROPPED), memory_order_release);
     atomic_store_explicit(&s->end, end, memory_order_release);
     if (change == WF_CHANGE_DROPPED)
@@ -49,7 +51,8 @@ int wf_monitor_read(struct wf_monitor *m, uint64_t from, struct wf_changed *out,
         out[i].start = start & ~(uintptr_t)1;
         out[i].change = start & 1 ? WF_CHANGE_DROPPED : WF_CHANGE_GONE;
     }
-    /* A slot is written again after [logged] has passed it by the log's length. */
+    /* The slot of change [from] is written again when [logged] is [from] + WF_MONITOR_LOG. From
+     * then on the copies may be wrong. */
     n = atomic_load_explicit(&m->logged, memory_order_acquire) - from;
     return n < WF_MONITOR_LOG ? (int)count : -1;
 }

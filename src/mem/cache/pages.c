@@ -7,7 +7,7 @@
 
 #include "base/fd.h"
 
-/* Documentation/admin-guide/mm/pagemap.rst */
+/* Bits of a word in pagemap: Documentation/admin-guide/mm/pagemap.rst of the kernel. */
 #define PRESENT (UINT64_C(1) << 63)
 #define SHARED (UINT64_C(1) << 61) /* the page is a file's, or shared */
 #define FRAME ((UINT64_C(1) << 55) - 1)

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The pages that are mapped at addresses, as the kernel's pagemap has them. A process with
- * CAP_SYS_ADMIN sees their frames; others see whether there is a page, and whether it is a
- * file's or shared. */
+/* Which physical pages are mapped at an address, by the kernel's pagemap file. A process with
+ * CAP_SYS_ADMIN sees the numbers of the page frames. Other processes see only whether there is a
+ * page, and whether the page is shared or belongs to a file. */
 #ifndef WF_MEM_CACHE_PAGES_H
 #define WF_MEM_CACHE_PAGES_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Descriptor for wf_pages_look; -1 (errno). The caller closes it. */
+/* Returns a descriptor for wf_pages_look, which the caller closes, or -1 with errno set. */
 int wf_pages_open(void);
 
-/* One word per page of [start, start + count pages). Equal pages have equal words, and different
- * pages different ones if frames are visible. 0: no page. Returns 0, or -1 (errno). */
+/* Store one word in [out] for each of the [count] pages from [start] on. The word is 0 if there is
+ * no page. Equal pages have equal words. Different pages have different words only if this process
+ * sees the page frames. Returns 0 on success, or -1. */
 int wf_pages_look(int fd, uintptr_t start, size_t count, uint64_t *out);
 
 #endif

@@ -6,7 +6,7 @@
 
 #include "base/util.h"
 
-/* How many of the [n] sorted numbers are at most [at]. */
+/* Returns how many of the [n] sorted numbers are at most [at]. */
 static unsigned count_upto(const uintptr_t *sorted, unsigned n, uintptr_t at)
 {
     unsigned low = 0;
@@ -19,7 +19,8 @@ static unsigned count_upto(const uintptr_t *sorted, unsigned n, uintptr_t at)
     return low;
 }
 
-/* The chunk where a range that starts at [at] belongs. The set has a chunk. */
+/* Returns the index of the chunk to which a range that starts at [at] belongs. The set must have at
+ * least one chunk. */
 static unsigned chunk_of(const struct wf_ranges *r, uintptr_t at)
 {
     unsigned n = count_upto(r->first, r->nchunks, at);
@@ -44,8 +45,8 @@ struct wf_range *wf_ranges_touching(const struct wf_ranges *r, uintptr_t start, 
     struct wf_range *found;
     if (!r->nchunks)
         return NULL;
-    /* Step back from the last range that begins at or before [start]: earlier ranges may overlap
-     * [start, end), too. */
+    /* Several ranges may overlap [start, end), and the first is wanted. So begin at the last range
+     * that starts at or before [start], and step back over all ranges that end after [start]. */
     c = chunk_of(r, start);
     i = count_upto(r->chunk[c]->start, r->chunk[c]->n, start);
     while (i || c) {
@@ -141,7 +142,7 @@ bool wf_ranges_insert(struct wf_ranges *r, struct wf_range *range)
     return true;
 }
 
-/* Join chunk [c] and the next one, if together they are at most half full. */
+/* Move the ranges of chunk [c] to the next chunk, if together they fill at most half of a chunk. */
 static void join(struct wf_ranges *r, unsigned c)
 {
     if (c + 1 >= r->nchunks || r->chunk[c]->n + r->chunk[c + 1]->n > WF_RANGES_CHUNK / 2)

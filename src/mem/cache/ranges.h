@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A sorted set of address ranges, none of which contains another. Sorted by their starts, they are
- * sorted by their ends, too: only the last range that starts at or before a given one can contain
- * it.
+/* A sorted set of address ranges. No range of the set contains another range. Therefore ranges that
+ * are sorted by their starts are also sorted by their ends. To find a range that contains [start,
+ * end), only one candidate must be looked at: the last range that starts at or before [start].
  *
- * Two levels of sorted arrays: at most WF_RANGES_CHUNKS chunks of WF_RANGES_CHUNK ranges; two
- * neighbouring chunks together are at least half full. No lock. Only wf_ranges_fini frees
- * memory, and no call allocates any. */
+ * The set has two levels of sorted arrays: at most WF_RANGES_CHUNKS chunks with at most
+ * WF_RANGES_CHUNK ranges each. Two neighbouring chunks together have more than WF_RANGES_CHUNK / 2
+ * ranges. The functions take no lock and allocate no memory. Only wf_ranges_fini frees memory. */
 #ifndef WF_MEM_CACHE_RANGES_H
 #define WF_MEM_CACHE_RANGES_H
 
@@ -15,7 +15,8 @@
 #define WF_RANGES_CHUNK 64
 #define WF_RANGES_CHUNKS 8192
 
-/* Bytes [start, end). The first member of each item in the set. */
+/* The bytes [start, end). Each item of the set has this structure as its first member, so a pointer
+ * to the range is also a pointer to the item. */
 struct wf_range {
     uintptr_t start, end;
 };
@@ -35,22 +36,23 @@ struct wf_ranges {
     struct wf_ranges_chunk *chunk[WF_RANGES_CHUNKS];
 };
 
-/* The range that contains [start, end), or null. */
+/* Returns the range that contains all of [start, end), or NULL. */
 struct wf_range *wf_ranges_containing(const struct wf_ranges *r, uintptr_t start, uintptr_t end);
 
-/* The first range that overlaps [start, end), or null. */
+/* Returns the first range that overlaps [start, end), or NULL. */
 struct wf_range *wf_ranges_touching(const struct wf_ranges *r, uintptr_t start, uintptr_t end);
 
-/* May an insertion need a chunk that the set does not have? Then give it one from malloc, which
- * the set owns from then on. */
+/* Returns true if the set lacks the chunk that the next insertion may need. In this case the caller
+ * allocates a chunk by malloc and gives it to the set, which owns the chunk from then on. */
 bool wf_ranges_needs_chunk(const struct wf_ranges *r);
 void wf_ranges_give_chunk(struct wf_ranges *r, struct wf_ranges_chunk *chunk);
 
-/* [range] contains no other range, and no other contains it. False: full. */
+/* Insert [range]. The caller makes sure that [range] contains no range of the set and that no range
+ * of the set contains [range]. Returns false if the set has no chunk for the range. */
 bool wf_ranges_insert(struct wf_ranges *r, struct wf_range *range);
 void wf_ranges_remove(struct wf_ranges *r, const struct wf_range *range);
 
-/* Frees the chunks, not the ranges. */
+/* Free the chunks. The ranges belong to the caller. */
 void wf_ranges_fini(struct wf_ranges *r);
 
 #endif

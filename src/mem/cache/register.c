@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Registering the range of an entry, within the limits of the budget and the device. */
+/* Registers an entry's range with the device, within the limits of the budget and the device. */
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <linux/capability.h>
@@ -11,10 +11,12 @@
 #include "mem/budget.h"
 #include "mem/cache/impl.h"
 
-#define EVICT_BATCH 16 /* entries to evict when the device can register no more */
-#define TRIES 12       /* attempts; the entries to evict double each time */
+#define EVICT_BATCH 16 /* how many entries are evicted after the device's first refusal */
+/* how often a registration is tried; the number of entries to evict doubles after each try */
+#define TRIES 12
 
-/* Does RLIMIT_MEMLOCK bind this process? Not if it has CAP_IPC_LOCK. */
+/* Returns whether the limit of locked memory (RLIMIT_MEMLOCK) applies to this process. The limit
+ * does not apply if the process has CAP_IPC_LOCK. Sets *limit, in bytes. */
 static bool is_bound(uint64_t *limit)
 {
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
@@ -26,7 +28,8 @@ static bool is_bound(uint64_t *limit)
     return l.rlim_cur != RLIM_INFINITY && !(cap[0].effective & 1u << CAP_IPC_LOCK);
 }
 
-/* Log once which limit was reached and how to raise it. */
+/* Log which limit was reached and how to raise it: once for the budget, and once for the device's
+ * limit. */
 static void limit_log(bool is_budget)
 {
     static const char until[] = "unused registrations are given up, and transfers are copied when "

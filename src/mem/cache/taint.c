@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Tainted ranges: sorted, none overlaps or adjoins another. */
+/* The tainted ranges: their pages were dropped (madvise) at an unknown time, so these ranges are
+ * not cached. The array is sorted. No range overlaps or adjoins another range. */
 #include <string.h>
 
 #include "mem/cache/impl.h"
@@ -33,9 +34,11 @@ void wf_cache_taint_add(struct wf_cache *c, uintptr_t start, uintptr_t end, uint
     c->taint[at] = (struct taint){start, end, number};
 }
 
-/* Unmapping ends a taint: the next mapping there has other pages. It does not end the taint if
- * the drop may be newer than the unmapping. The order of the log does not show this, because
- * munmap queues its change after it has freed the addresses. */
+/* An unmapped range is not tainted any more, because memory that is mapped there later has other
+ * pages. But the range stays tainted if its pages may have been dropped after the unmapping. The
+ * order of the log does not tell this: munmap queues its event after it has freed the addresses. So
+ * the range is cut only if the drop was in the log before a clean probe (probe_begin) and the
+ * unmapping began after that probe (probe_end). */
 void wf_cache_taint_cut(struct wf_cache *c, uintptr_t start, uintptr_t end, uint64_t number)
 {
     for (unsigned i = 0; i < c->ntaints && c->taint[i].start < end; i++) {

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The monitor that needs no help from the program: userfaultfd(2) in write-protect mode with no
- * page ever protected. Events for unmapping, moving and dropping arrive, page faults do not.
+/* The monitor that needs no help from the program: a userfaultfd(2) in write-protect mode, with no
+ * page ever protected. So the kernel reports memory that is unmapped, moved or dropped, but no page
+ * faults.
  *
- * What the kernel does (fs/userfaultfd.c, Linux 5.15 to 6.18): munmap counts itself as a change
- * under way, removes the mapping, releases the address space's lock, queues its event, sleeps until
- * the event is read, and counts itself out. madvise queues its event first, and drops the pages
- * once the event is read. A zero-length UFFDIO_ZEROPAGE fails with EAGAIN while changes are
- * counted, else with EINVAL. Before 5.15 the count was a flag that the first of two changes
- * cleared.
+ * What the kernel does (fs/userfaultfd.c, Linux 5.15 to 6.18): munmap increments a count of changes
+ * under way, removes the mapping, and releases the address space's lock. Then munmap queues its
+ * event, sleeps until the event is read, and decrements the count. madvise queues its event first,
+ * and drops the pages after the event was read. UFFDIO_ZEROPAGE of length 0 fails with EAGAIN while
+ * the count is not 0, otherwise with EINVAL: that is the probe. Before Linux 5.15 the count was a
+ * flag, which the first of two changes cleared at its end.
  *
- * The reader is a thread that lives as long as the process: a watched mapping stays watched, and
- * a thread that unmapped it would otherwise sleep for ever. The reader calls nothing that may
- * map, unmap or allocate, and takes no signals. */
+ * The reader is a thread that lives as long as the process: a watched mapping stays watched, and a
+ * thread that unmaps this mapping sleeps until the reader has read the event. The reader must not
+ * map, unmap or allocate memory, because the reader would then wait for itself. A signal handler
+ * might do so; therefore the reader takes no signals. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -59,7 +61,7 @@ static void note(struct wf_monitor *m, const struct uffd_msg *msg)
         wf_monitor_log(m, WF_CHANGE_DROPPED, (uintptr_t)msg->arg.remove.start,
                        (uintptr_t)msg->arg.remove.end);
         break;
-    case UFFD_EVENT_REMAP: /* the watch moves to the new address, where no entry is */
+    case UFFD_EVENT_REMAP: /* the kernel watches the new address; the cache has no entry there */
         wf_monitor_log(m, WF_CHANGE_GONE, (uintptr_t)msg->arg.remap.from,
                        (uintptr_t)(msg->arg.remap.from + msg->arg.remap.len));
         break;
@@ -96,11 +98,12 @@ static enum wf_probe uffd_probe(struct wf_monitor *m)
                                                                     : WF_PROBE_CLEAN;
     if (errno == EAGAIN)
         return WF_PROBE_BUSY;
-    atomic_store(&u->lost, true); /* the program closed all descriptors */
+    atomic_store(&u->lost, true); /* Another errno: the program has closed the descriptor. */
     return WF_PROBE_LOST;
 }
 
-/* Watches whole mappings: to watch parts of them would split them further and further. */
+/* Watch whole mappings. To watch a part of a mapping, the kernel would split the mapping, and many
+ * small transfers would leave very many mappings. */
 static enum weft_status uffd_watch(struct wf_monitor *m, uintptr_t start, uintptr_t end,
                                    struct wf_span *span)
 {
@@ -114,7 +117,8 @@ static enum weft_status uffd_watch(struct wf_monitor *m, uintptr_t start, uintpt
             reg.range.start = at.start;
     }
     reg.range.len = at.end - reg.range.start;
-    /* Known only of one mapping, which is either watched as a whole or not at all. */
+    /* Set *span only if one mapping contains all of [start, end). A single mapping is watched as a
+     * whole or not at all; of several mappings, only some might be watched. */
     *span = at.start <= start ? (struct wf_span){at.start, at.end} : (struct wf_span){0, 0};
     if (!ioctl(u->fd, UFFDIO_REGISTER, &reg))
         return WEFT_OK;
@@ -134,11 +138,11 @@ static bool kernel_counts_changes(void)
            (major > 5 || (major == 5 && minor >= 15));
 }
 
-/* Move [fd] to 200 or above, for programs that close the first descriptors or count on their
- * numbers. */
+/* Move the descriptor [fd] to a number of at least 200. Some programs close all low descriptors, or
+ * expect certain low numbers to be free. */
 static int fd_higher(int fd)
 {
-    int high = fcntl(fd, F_DUPFD_CLOEXEC, 200); /* from above 2: wf_fd_high was called */
+    int high = fcntl(fd, F_DUPFD_CLOEXEC, 200); /* [fd] is above 2: wf_fd_high returned it */
     if (high < 0)
         return fd;
     close(fd);
@@ -159,7 +163,9 @@ static const char *fds_open(struct wf_uffd *u)
                                          UFFD_FEATURE_PAGEFAULT_FLAG_WP};
     if (!kernel_counts_changes())
         return "Linux is older than 5.15";
-    /* No page is protected, so that there are no faults, not even the kernel's. */
+    /* userfaultfd() sets UFFD_USER_MODE_ONLY. Therefore the process needs no privilege, but the
+     * descriptor cannot handle page faults in the kernel. No page is protected, so there are no
+     * such faults. */
     u->fd = userfaultfd();
     if (u->fd < 0)
         return errno == ENOSYS ? "this kernel has no userfaultfd"
@@ -209,9 +215,9 @@ static struct {
 } own;
 static pthread_mutex_t own_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Closes the descriptors, which refer to the parent's memory. Fork does not take own_lock: a
- * thread that holds it starts a thread, and may wait for an allocator's lock, which fork takes
- * too. */
+/* In a forked child, close the descriptors, which refer to the parent's memory. No handler takes
+ * own_lock: the holder of own_lock starts a thread, and so may wait for an allocator's lock. If the
+ * fork held the allocator's lock and waited for own_lock, both threads would wait for ever. */
 static void own_child(struct wf_fork_item *item)
 {
     (void)item;
@@ -225,11 +231,13 @@ static struct wf_fork_item own_fork;
 static const struct wf_fork_ops own_fork_ops = {
     .level = WF_FORK_MEM, .stays = true, .child = own_child};
 
-/* Makes only raw system calls once it reads: see the top of this file. */
+/* The reader thread. Its loop makes only raw system calls: a function that unmaps memory might wait
+ * for this thread to read the event. */
 static void *reader_main(void *arg)
 {
     struct wf_uffd *u = arg;
-    /* This thread's maps: the process's are empty once its first thread has ended. */
+    /* Use the maps file of this thread, because this thread never ends. The maps file of another
+     * thread cannot be read after that thread has ended. */
     int fd = wf_maps_open("/proc/thread-self/maps");
     if (fd >= 0) {
         close(u->maps_fd);
@@ -240,12 +248,15 @@ static void *reader_main(void *arg)
         struct pollfd p = {.fd = u->fd, .events = POLLIN};
         (void)poll(&p, 1, -1);
     } while (wf_uffd_read(u));
-    for (;;) /* a thread that ends unmaps its stack, which may be watched */
+    /* When a thread ends, it unmaps its stack. If the reader's stack is watched, the reader would
+     * then wait for itself. */
+    for (;;)
         (void)pause();
     return NULL;
 }
 
-/* [stack] 0: the default. A stack also holds thread-local data, so a small one may be too small. */
+/* [stack] is in bytes; 0 is the default size. A stack also holds thread-local data, so a small
+ * stack may have no room for this data. */
 static int thread_start(struct wf_uffd *u, size_t stack)
 {
     pthread_t thread;
@@ -290,7 +301,7 @@ struct wf_monitor *wf_monitor_userfaultfd(const char **why)
     wf_fork_join(&own_fork, &own_fork_ops);
     pthread_mutex_lock(&own_lock);
     if (own.fork_gen != fork_gen) {
-        if (own.fork_gen && !own.why) /* a child that clone(2) made: no handler ran */
+        if (own.fork_gen && !own.why) /* this is a child of clone(2), which runs no fork handlers */
             wf_uffd_close(&own.uffd);
         own.why = wf_uffd_open(&own.uffd);
         if (!own.why)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One userfaultfd as a monitor (monitor.h), without a thread that reads it: its user calls
- * wf_uffd_read. The process's own monitor is wf_monitor_userfaultfd. */
+/* A monitor (monitor.h) that is one userfaultfd, and that starts no thread: the caller of
+ * wf_uffd_open must call wf_uffd_read. The monitor of a whole process, which has a reader thread,
+ * is wf_monitor_userfaultfd. */
 #ifndef WF_MEM_CACHE_UFFD_H
 #define WF_MEM_CACHE_UFFD_H
 
@@ -9,16 +10,18 @@
 struct wf_uffd {
     struct wf_monitor base;
     int fd, maps_fd;
-    _Atomic bool lost; /* sees no changes any more */
+    _Atomic bool lost; /* the monitor has failed and reports no more changes */
     _Alignas(64) struct wf_monitor_slot log[WF_MONITOR_LOG];
 };
 
-/* Returns null, or why it cannot be opened (static storage; nothing is open then). */
+/* Returns NULL if the userfaultfd is open. Otherwise returns the reason, a static string, and
+ * leaves nothing open. */
 const char *wf_uffd_open(struct wf_uffd *u);
-/* Memory that it watched is watched no more. */
+/* Close the userfaultfd. From then on the kernel reports no changes of memory to this monitor. */
 void wf_uffd_close(struct wf_uffd *u);
 
-/* Read the pending changes and log them; the threads that made them run on. False: lost. */
+/* Read the changes that the kernel has queued, and log them. The kernel then resumes the threads
+ * that made these changes. Returns false if the monitor has failed and reports no more changes. */
 bool wf_uffd_read(struct wf_uffd *u);
 
 #endif

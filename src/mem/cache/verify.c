@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Compares the pages of each hit with those that were registered (WEFT_DEBUG=verify). */
+/* Compares the physical pages at each hit with the pages that were registered
+ * (WEFT_DEBUG=verify). */
 #include <stdlib.h>
 
 #include "base/log.h"
@@ -28,7 +29,8 @@ static void stale(const struct wf_cache_entry *e, uintptr_t at, uint64_t was, ui
     abort();
 }
 
-/* The caller holds [start, end) and is about to transfer it, so the program does not change it. */
+/* The caller holds a slot for [e] and is about to transfer [start, end). The program does not
+ * change memory in transfer, so a difference means that the cache missed an earlier change. */
 void wf_cache_verify(struct wf_cache *c, const struct wf_cache_entry *e, uintptr_t start,
                      uintptr_t end)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* An endpoint's messages to itself. A slot holds a request and its reply. The memory is private,
- * and allocated with the first message. One thread owns everything here, so nothing is atomic. */
+/* The transport for messages that an endpoint sends to itself. A slot holds one request and
+ * later its reply. The slots are private memory, allocated when the first message is sent. Only
+ * the endpoint's owner accesses them, so nothing here is atomic. */
 #define _GNU_SOURCE
 #include <stdbool.h>
 #include <stdio.h>
@@ -27,12 +28,12 @@ struct loop_msg {
     uint32_t len, reply_max;
     uint16_t nargs;
     uint8_t handler;
-    bool ordered; /* a request that rule 8 is about */
+    bool ordered; /* sent by request_ordered (rule 8 of transport.h) */
 };
 
 struct loop_slot {
     enum slot_state state;
-    struct wf_tpeer *tpeer; /* the request's; null: it was closed since */
+    struct wf_tpeer *tpeer; /* the peer that sent the request; NULL if closed since */
     struct loop_msg msg[2]; /* request, reply */
 };
 
@@ -52,9 +53,9 @@ struct loop_tep {
     struct loop_ctx *ctx;
     struct wf_address address;
     struct loop_slot *slots; /* null until the first message */
-    uint8_t *payload;        /* 2 * SLOTS * am_max bytes: request and reply of each slot */
-    uint32_t next;           /* slot to try first, to send and to deliver */
-    uint32_t busy;           /* slots not free */
+    uint8_t *payload;        /* 2 * SLOTS * am_max bytes: for each slot a request and a reply */
+    uint32_t next;           /* where sends and polls begin to search the slots */
+    uint32_t busy;           /* number of slots that are not free */
     bool shuffle, armed;
     uint64_t rand;
     void *conn;              /* wf_token.conn points here */
@@ -67,7 +68,8 @@ struct loop_peer {
     struct wf_list item; /* tep->peers */
 };
 
-/* A region of this process, mapped a second time, as another local process would map it. */
+/* A second mapping of a region's slab. put and get use it, as they use a mapping of another
+ * process's slab. */
 struct loop_map {
     void *base;
     size_t size;
@@ -200,7 +202,8 @@ static void msg_fill(struct loop_tep *t, uint32_t slot, bool reply, const struct
         memcpy(payload_of(t, slot, reply), out->data, out->len);
 }
 
-/* The owner itself has sent a message while it is armed. */
+/* The endpoint is armed, so its owner will sleep on event_fd. A message was sent since, so make
+ * event_fd readable. */
 static void loop_wake(struct loop_tep *t)
 {
     uint64_t one = 1;
@@ -305,7 +308,8 @@ static bool is_ordered(const struct loop_tep *t, uint32_t slot)
     return s->state == SLOT_REQUEST && s->msg[0].ordered;
 }
 
-/* Random order, except of ordered requests among themselves (rule 8). */
+/* Put the slots into random order. Requests sent by request_ordered keep their order among each
+ * other (rule 8 of transport.h). */
 static void shuffle(struct loop_tep *t, uint8_t *order, uint32_t n)
 {
     uint8_t ordered[SLOTS];
@@ -324,7 +328,8 @@ static void shuffle(struct loop_tep *t, uint8_t *order, uint32_t n)
             order[i] = ordered[next++];
 }
 
-/* Deliver each message that is pending when the call begins, once. */
+/* Deliver each message that is pending when the call begins. A message sent by a handler waits
+ * for the next call. */
 static int loop_poll(struct wf_tep *tep)
 {
     struct loop_tep *t = LOOP_OF(tep, loop_tep);

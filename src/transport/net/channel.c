@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Channels: links come and go; frames stay until the peer acknowledges them. */
+/* Channels. A channel outlives its links: it keeps each frame until the peer acknowledges the
+ * frame. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,12 +10,16 @@
 #include "config/config.h"
 #include "transport/net/net.h"
 
-/* More frames than a channel can hold unacknowledged: each has at least 16 bytes, and no ring has
- * 16 * FRAMES_MAX bytes. */
+/* A peer whose SYNC states more unacknowledged frames breaks the protocol: a frame takes at least
+ * 16 bytes of the ring, and no ring has 16 * FRAMES_MAX bytes. */
 #define FRAMES_MAX ((uint32_t)1 << 24)
-#define GEN_STEP 65536u           /* a correct peer's generation is at most so far ahead */
-#define SETTLE_NS 2000000u        /* for a link's flush in a poll */
-#define SETTLE_CLOSING_NS 100000u /* the least for it while the endpoint closes */
+/* If the peer follows the protocol, a channel's next connection has a generation at most this much
+ * greater than the last connection's generation. */
+#define GEN_STEP 65536u
+/* How long a poll waits for a link to send everything. */
+#define SETTLE_NS 2000000u
+/* While the endpoint closes, each link may wait at least this long to send everything. */
+#define SETTLE_CLOSING_NS 100000u
 
 static uint32_t power_of_two(uint64_t n)
 {
@@ -38,7 +43,7 @@ struct net_chan *wf_net_session_chan(struct net_session *session, unsigned index
     chan->session = session;
     chan->index = (uint16_t)index;
     chan->mask = size - 1;
-    chan->request_room = size - NET_REPLY_ROOM - 64; /* BYE always fits */
+    chan->request_room = size - NET_REPLY_ROOM - 64; /* the other 64 bytes are for BYE */
     wf_list_init(&chan->live);
     wf_list_init(&chan->dirty);
     session->chans[index] = chan;
@@ -48,7 +53,7 @@ struct net_chan *wf_net_session_chan(struct net_session *session, unsigned index
 
 /* ---- a link's end ---- */
 
-/* Stop using the link; returns it. */
+/* Detach the channel's link, and return it. */
 static struct net_link *link_leave(struct net_chan *chan)
 {
     struct net_link *link = chan->link;
@@ -66,9 +71,9 @@ static struct net_link *link_leave(struct net_chan *chan)
     return link;
 }
 
-/* Wait, for a short time, until the link is flushed. While the endpoint closes, all links together
- * have closing.settle_ns for waits in vain, and each may wait for half of the rest: the peers of
- * many links may be gone. */
+/* Wait, for a short time, until the link has sent everything. While the endpoint closes, the time
+ * of each failed wait is deducted from closing.settle_ns, which all links share. A wait takes at
+ * most half of what is left, so that later links can still wait after many waits have failed. */
 void wf_net_chan_settle(struct net_chan *chan)
 {
     struct net_closing *c = &chan->session->ep->closing;
@@ -110,7 +115,7 @@ static void link_drop(struct net_chan *chan)
 void wf_net_chan_free(struct net_chan *chan)
 {
     struct net_ep *ep = chan->session->ep;
-    link_drop(chan); /* this may run the program's handlers, which may dial */
+    link_drop(chan); /* link_drop may run the program's handlers, and a handler may dial */
     if (chan->dial)
         wf_conn_mgr_cancel(ep->ctx->mgr, chan->dial);
     if (ep->driver->chan_free)
@@ -163,7 +168,7 @@ void wf_net_chan_dial(struct net_chan *chan, uint32_t delay_ms)
     ep->undialled = true;
 }
 
-/* Send everything from the tail on again. */
+/* Prepare to write all frames to the next link, from the oldest frame that is kept. */
 static void rewind_out(struct net_chan *chan)
 {
     chan->at = chan->sent = chan->tail;
@@ -198,7 +203,7 @@ void wf_net_chan_break(struct net_chan *chan, const char *why)
 
 /* ---- a new link ---- */
 
-/* Is [conn] later than the channel's present or last connection? */
+/* Does [conn] have a greater generation than the channel's present or last connection? */
 static bool is_later(const struct net_chan *chan, const struct wf_net_conn *conn)
 {
     return conn->gen != chan->gen && conn->gen - chan->gen <= GEN_STEP;
@@ -236,7 +241,7 @@ static bool rx_make(struct net_ep *ep)
     return ep->rx;
 }
 
-/* Null: errno. */
+/* Returns NULL with errno on failure. */
 static struct net_link *link_open(struct net_chan *chan, const struct wf_net_conn *conn)
 {
     struct net_ep *ep = chan->session->ep;
@@ -245,7 +250,8 @@ static struct net_link *link_open(struct net_chan *chan, const struct wf_net_con
     return ep->driver->open(chan, conn);
 }
 
-/* The channel has a connection: cancel its dial, unless [conn] is that dial's result. */
+/* Called when the channel has got the connection [conn]. Cancels the dial in progress, unless this
+ * dial made [conn]. */
 static void dial_end(struct net_chan *chan, const struct wf_net_conn *conn)
 {
     if (chan->dial && !(conn->dialled && conn->dial == chan->dial))
@@ -267,7 +273,7 @@ void wf_net_chan_adopt(struct net_chan *chan, struct wf_net_conn *conn)
     struct net_link *link;
     if (!is_later(chan, conn)) {
         if (!conn->dialled || conn->dial == chan->dial)
-            chan->dial = 0; /* the connection manager has ended that dial */
+            chan->dial = 0; /* the connection manager ended this dial when [conn] came */
         conn_close(chan, conn);
         return;
     }
@@ -313,12 +319,14 @@ enum weft_status wf_net_chan_acked(struct net_chan *chan, uint32_t ack)
 {
     uint32_t n = wf_net_past(chan->first, ack);
     if ((int32_t)n <= 0)
-        return WEFT_OK; /* not newer than the last report */
+        return WEFT_OK; /* no newer than the last report */
     if (n > wf_net_past(chan->first, chan->reached))
         return WEFT_EPROTO;
     while (n--) {
         bool unwritten = chan->at == chan->tail;
-        if (unwritten && chan->synced) /* only SYNC may acknowledge frames of earlier links */
+        /* The link has not taken this frame, so the peer received it by an earlier link. Only SYNC,
+         * the first frame on each link, may acknowledge such a frame. */
+        if (unwritten && chan->synced)
             return WEFT_EPROTO;
         wf_net_frame_drop(chan);
         if (unwritten) {
@@ -359,7 +367,8 @@ enum weft_status wf_net_chan_sync(struct net_chan *chan, const struct wf_net_fra
     enum weft_status status;
     if ((sync->yours && sync->yours != session->number) ||
         (session->theirs && sync->session != session->theirs))
-        return WEFT_EPEER; /* one of the endpoints gave the other up and forgot it */
+        /* SYNC is of another session: one of the two endpoints has forgotten this session. */
+        return WEFT_EPEER;
     if (!sync_is_possible(chan, f, sync))
         return WEFT_EPROTO;
     session->theirs = sync->session;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Closing an endpoint: its last messages, BYE, and how long it waits for the peers. */
+/* Closing an endpoint: its last messages, BYE, and how long the endpoint waits for its peers. */
 #include <poll.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -9,22 +9,25 @@
 #include "config/config.h"
 #include "transport/net/net.h"
 
-#define LOOK_MS 1 /* between two turns */
-/* How long a closing endpoint waits for the peers' acknowledgements after their kernels have
- * everything. A peer that polls acknowledges at once. The kernel of a peer that does not poll keeps
- * the messages even when the connection breaks. The time is for a proxy or tunnel that acknowledges
- * TCP segments before it forwards them, and may then drop them. It may have to wait for a core: on
- * two cores, beside two fuzzers of idle priority and for most of the time two busy loops, 4 of 14
- * runs of net_test.test_last_words lost messages with 20 ms, none of 14 with 200 ms. */
+#define LOOK_MS 1 /* one turn waits this long for events */
+/* How long a closing endpoint waits for the peers' acknowledgements after the peers' kernels have
+ * received everything. A peer that polls acknowledges at once. If a peer does not poll, its kernel
+ * keeps the messages, even when the connection breaks. The time is for a proxy or tunnel, which may
+ * acknowledge TCP segments before it forwards them, and may then drop them. The proxy may have to
+ * wait for a processor core. A measurement on two cores ran two fuzzers of idle priority and, most
+ * of the time, two busy loops beside net_test.test_last_words. With 20 ms, 4 of 14 runs lost
+ * messages. With 200 ms, none of 14 did. */
 #define LAST_ACK_NS 200000000u
-#define SETTLE_NS 50000000u /* to flush all links together */
+/* How long all links together may take to send everything. */
+#define SETTLE_NS 50000000u
 
 static struct net_session *session_of(struct wf_addr_entry *entry)
 {
     return wf_container_of(entry, struct net_session, known);
 }
 
-/* The lanes that the peer knows or will know, a bit each. */
+/* Returns a bit mask of the lanes that the peer knows or will know. These lanes had a connection,
+ * or have had frames to send. */
 static uint32_t lanes_used(const struct net_session *session)
 {
     uint32_t mask = 0;
@@ -46,8 +49,9 @@ static void bye_append(struct wf_addr_entry *entry, void *arg)
         }
 }
 
-/* What a closing endpoint waits for. It waits for nothing from a peer that closes, too: that peer
- * receives nothing more. */
+/* What a closing endpoint still waits for: an acknowledgement (OUT_ACK), or that bytes reach a
+ * peer's kernel (OUT_BYTES). The endpoint waits for nothing from a peer that has sent BYE, its last
+ * frame, since such a peer receives nothing more. */
 enum outstanding { OUT_NOTHING, OUT_ACK, OUT_BYTES };
 
 static enum outstanding chan_outstanding(const struct net_chan *chan)
@@ -74,7 +78,8 @@ static enum outstanding most_outstanding(const struct net_ep *ep)
     return most;
 }
 
-/* One turn: receive, send. Received messages are not delivered any more. */
+/* One turn of closing: receive, then send. Received messages are not delivered, since the endpoint
+ * has no handlers any more. */
 static void turn(struct net_ep *ep)
 {
     struct pollfd p[2] = {{.fd = ep->base.event_fd, .events = POLLIN},
@@ -88,15 +93,16 @@ static void turn(struct net_ep *ep)
     wf_net_flush_all(ep);
 }
 
-/* A link whose handshake is not done needs a peer that polls. A new link is a socket, by which the
- * kernel of a peer that does not poll takes the last messages. */
+/* If a link is not up, its handshake is not done, and the handshake needs a peer that polls. So
+ * break such a link. The new link is a socket. By a socket, the peer's kernel accepts the last
+ * messages even if the peer does not poll. */
 static void break_if_not_up(struct net_chan *chan)
 {
     if (!chan->up)
         wf_net_chan_break(chan, "the endpoint closes before its link is up");
 }
 
-/* Send and receive until everything is acknowledged, or the time is over. */
+/* Send and receive until the peers have acknowledged everything, or the time is over. */
 static void last_messages(struct net_ep *ep)
 {
     uint64_t now = wf_now_ns(), sent = now;
@@ -117,7 +123,8 @@ static void last_messages(struct net_ep *ep)
     }
 }
 
-/* Each turn tries to send, so epoll need not report room. */
+/* Prepare a link for the endpoint's closing. Epoll need not report room to send, since each turn
+ * tries to send. */
 static void link_closing(struct net_chan *chan)
 {
     chan->link->is_last = true;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Contexts and endpoints, and the parts of polling and arming that drivers share. */
+/* Contexts and endpoints, and the parts of polling and arming that the drivers share. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -198,13 +198,14 @@ void wf_net_ready_each(struct net_ep *ep, void (*act)(struct net_chan *chan))
     struct epoll_event ev[EVENTS];
     int n = epoll_wait(ep->epoll_fd, ev, EVENTS, 0);
     for (int i = 0; i < n; i++) {
-        struct net_chan *chan = ev[i].data.ptr; /* null: the driver's own descriptor */
-        if (chan && chan->link)                 /* not closed by an earlier event of this round */
+        struct net_chan *chan = ev[i].data.ptr; /* NULL for the driver's own descriptor */
+        if (chan && chan->link)                 /* an earlier event may have ended the link */
             act(chan);
     }
 }
 
-/* Send the acknowledgements that were to leave with the next message. */
+/* Send the acknowledgements that would otherwise leave with the next message. Called before the
+ * owner sleeps. */
 static void acks_flush(struct net_ep *ep)
 {
     wf_list_each(it, &ep->live)
@@ -216,10 +217,11 @@ static void acks_flush(struct net_ep *ep)
     wf_net_flush_all(ep);
 }
 
-/* Will an event wake the owner for each channel that gets room to send, or bytes to receive? */
+/* Make epoll report bytes to receive, and room to send where a channel waits for room. Returns
+ * false if the owner must not sleep: a channel can send now, or the kernel has no memory. */
 static bool links_watch(struct net_ep *ep)
 {
-    wf_list_each(it, &ep->dirty) /* a flush may end before its link is full */
+    wf_list_each(it, &ep->dirty) /* a flush may stop before its link is full */
     {
         if (!wf_container_of(it, struct net_chan, dirty)->blocked)
             return false;
@@ -251,5 +253,5 @@ enum weft_status wf_net_arm(struct wf_tep *tep)
 
 void wf_net_disarm(struct wf_tep *tep)
 {
-    (void)tep; /* epoll keeps watching; the next arm needs fewer calls */
+    (void)tep; /* epoll keeps watching, so the next arm needs fewer calls */
 }

@@ -6,7 +6,9 @@
 #include "base/log.h"
 #include "transport/net/net.h"
 
-#define RETRY_MS 500 /* until a lost channel is dialled again while another one works */
+/* If a dial for a channel is given up while another channel of the session works, the channel is
+ * dialled again after this time. */
+#define RETRY_MS 500
 
 static void conn_turn_away(struct net_ctx *ctx, struct wf_net_conn *conn)
 {
@@ -21,7 +23,7 @@ static void conn_close(struct net_ep *ep, struct wf_net_conn *conn)
     wf_net_conn_free(conn);
 }
 
-/* Give the session the handles that were opened before it was made. */
+/* Attach the handles of the peer that were opened before the session was made. */
 static void handles_find(struct net_session *session)
 {
     const struct net_ep *ep = session->ep;
@@ -33,7 +35,8 @@ static void handles_find(struct net_session *session)
     }
 }
 
-/* Receive what came by the old link: a peer that has exited since will not resend it. */
+/* Process what has arrived by the old link. If the peer has exited after it made the new
+ * connection, it cannot send these bytes again. */
 static void drain(struct net_chan *chan)
 {
     if (chan->link)
@@ -77,9 +80,10 @@ static void given_up(struct net_ep *ep, const struct wf_dial_result *v)
     if (session->bye) {
         wf_net_session_end(session, WEFT_ECLOSED);
     } else if (chan->gen &&
-               wf_net_session_has_other(session, chan)) { /* which shows that the process lives */
+               /* the other channel shows that the process lives */
+               wf_net_session_has_other(session, chan)) {
         wf_net_chan_dial(chan, RETRY_MS);
-    } else if (!chan->gen && chan->index) { /* the session goes on without it */
+    } else if (!chan->gen && chan->index) { /* the session goes on without this channel */
         wf_info("lane %u to endpoint %u of process %u cannot be opened: %s", chan->index,
                 session->known.address.ep, session->known.address.process.pid, v->why);
         chan->lost = true;
@@ -94,7 +98,8 @@ static void given_up(struct net_ep *ep, const struct wf_dial_result *v)
     }
 }
 
-/* Dial the session's channels that need a link. Sets *arg if there is no memory for some dial. */
+/* Dial for the session's channels that need a link. Sets *arg, a bool, to true if there is no
+ * memory for one of the dials. */
 static void session_dial(struct wf_addr_entry *entry, void *arg)
 {
     struct net_session *session = wf_container_of(entry, struct net_session, known);
@@ -156,8 +161,8 @@ WF_UNCHECKED void wf_net_inbox_drop(struct net_ep *ep)
 
 /* ---- on the connection manager's thread ---- */
 
-/* The endpoint, which stays open while the caller holds the context's lock. Null: it is not open.
- */
+/* Returns endpoint [number] of generation [gen], or NULL if it is not open. The endpoint stays open
+ * while the caller holds the context's lock. */
 static struct net_ep *ep_of(struct net_ctx *ctx, uint16_t number, uint32_t gen)
 {
     wf_list_each(it, &ctx->eps)
@@ -231,7 +236,7 @@ static bool mgr_connected(void *owner, uint16_t number, uint32_t gen, struct wf_
     if (ep && !gone)
         hand_over(ep, &ep->arrivals, &conn->item);
     net_ctx_unlock(ctx);
-    if (gone) /* done here: the endpoint's owner need not poll */
+    if (gone) /* turned away here, since the endpoint's owner may not poll */
         conn_turn_away(ctx, conn);
     return ep;
 }

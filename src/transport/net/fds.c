@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The sockets of links: the endpoint's epoll set, the list that a forked child closes, closing. */
+/* Keeps the sockets of links in the endpoint's epoll set, and in the list of the sockets that a
+ * forked child closes. */
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -56,7 +57,8 @@ bool wf_net_fd_events(struct net_chan *chan, int fd, bool out)
     return !epoll_ctl(chan->session->ep->epoll_fd, EPOLL_CTL_MOD, fd, &ev);
 }
 
-/* Removes the socket from epoll: close alone would not, if a forked child holds a copy. */
+/* Remove the socket from the list for forked children and from the epoll set. While a forked child
+ * holds a copy of the socket, close(2) alone does not remove the socket from an epoll set. */
 static void fd_unwatch(struct net_chan *chan, int fd)
 {
     struct net_ep *ep = chan->session->ep;

@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The border between channels and the drivers of their links.
+/* The interface between a channel and the driver of its link.
  *
  *     channel (net/)                          driver (tcp/, rdma/)
  *       struct net_link_ops  ------------>      one link: a socket, a queue pair
  *       struct net_driver    ------------>      all links of an endpoint
  *                            <------------    wf_net_chan_* and wf_net_session_* below
  *
- * A channel has one link or none. The link comes with an authenticated connection of the connection
- * manager, breaks, and is replaced by the next connection's; the channel's frames stay. A driver
- * embeds struct net_link at the start of its own link and knows no more of a channel, a session or
- * an endpoint than this file offers.
+ * A channel has one link or none. The connection manager hands over an authenticated connection,
+ * and the driver makes the link for that connection. When the link breaks, the link of the next
+ * connection replaces it. The channel keeps its unacknowledged frames meanwhile. A driver embeds
+ * struct net_link at the start of its own link struct. A driver knows of channels, sessions and
+ * endpoints only what this file offers.
  *
- * A link is freed by its driver, in close, linger or turn_away. The channel drops its pointer to
- * the link before it calls one of these. A channel outlives the poll in which it ended: epoll
- * events and callers further up the stack may still name it. An upcall that can deliver (readable,
- * failed, end) may free the driver's link: after one, a driver compares wf_net_chan_link with its
- * link before it touches that. */
+ * The driver frees a link in its functions close, linger and turn_away. The channel clears its
+ * pointer to the link before it calls one of these functions. A channel stays allocated until the
+ * end of the poll in which it ended, since epoll events and callers further up the stack may still
+ * point to it. An upcall is a call from the driver to the channel. An upcall that can deliver
+ * messages (readable, failed, end) may free the link. So after such an upcall the driver compares
+ * wf_net_chan_link with its link before it touches the link. */
 #ifndef WF_TRANSPORT_NET_LINK_H
 #define WF_TRANSPORT_NET_LINK_H
 
@@ -40,78 +42,97 @@ struct wf_net_conn;
 struct net_link {
     const struct net_link_ops *ops;
     struct net_chan *chan;
-    bool buffered;   /* constant: payload is copied from a buffer, not received in place */
-    bool has_nic;    /* constant: its driver may give it NIC operations, too */
-    bool is_full;    /* set by each sendv: the link takes no more for now */
-    bool has_unsent; /* the link accepted bytes that it still has to send */
-    bool is_last;    /* one of the two endpoints closes: the link may use what it has in reserve */
-    bool synced;     /* the peer's SYNC came by this link */
+    /* Constant. Payload is received into a buffer and then copied, not received in place. */
+    bool buffered;
+    /* Constant. The driver may use this link for NIC operations, too. */
+    bool has_nic;
+    /* Set by each sendv: the link accepts no more bytes for now. */
+    bool is_full;
+    /* The link has accepted bytes that it has not sent yet. */
+    bool has_unsent;
+    /* One of the two endpoints is closing. A queue pair's link may then use the credits that it has
+     * kept in reserve. */
+    bool is_last;
+    /* SYNC, the peer's first frame on each link, has arrived by this link. */
+    bool synced;
 };
 
 struct net_link_ops {
-    /* The link is the channel's from now on: prepare it. When bytes may be sent, the link calls
-     * wf_net_chan_up, perhaps at once. */
+    /* Called when the link begins to belong to the channel. Prepares the link. As soon as bytes may
+     * be sent, the link calls wf_net_chan_up, perhaps before start returns. */
     void (*start)(struct net_link *link);
 
-    /* As sendmsg(2), of [len] bytes in all. [lent]: the base of the element of [v] that the program
-     * lent, or null; EFAULT if the program has unmapped it. Sets is_full and has_unsent. */
+    /* Like sendmsg(2) with the [n] elements of [v], [len] bytes in all. If one element is memory
+     * that the program lent for a transfer, [lent] equals the iov_base of this element. Otherwise
+     * [lent] is NULL. Fails with EFAULT if the program has unmapped this memory. Sets is_full and
+     * has_unsent. */
     ssize_t (*sendv)(struct net_link *link, const struct iovec *v, unsigned n, size_t len,
                      const void *lent);
-    /* Send one short frame whole. False: the frame was not sent; use sendv. Null: use sendv. */
+    /* Send one short frame as a whole. Returns false if nothing was sent. This pointer is NULL if
+     * the driver has no such function. In both cases the channel uses sendv. */
     bool (*send_one)(struct net_link *link, const void *bytes, uint32_t len);
 
-    /* As readv(2). A buffered link is given one element of [v]. */
+    /* Like readv(2). If the link is buffered, [v] has one element. */
     ssize_t (*recvv)(struct net_link *link, const struct iovec *v, unsigned n);
-    /* Instead of recvv: the next *n bytes where they arrived, at a multiple of WF_NET_ALIGN. They
-     * are valid until consume or close. Null: use recvv. A link without buffers of its own has none
-     * of these three functions. */
+    /* Reading in place, instead of recvv. peek returns the next *n bytes that have arrived, in the
+     * link's own buffer, at a multiple of WF_NET_ALIGN. The bytes are valid until consume or close.
+     * consume releases them. has_bytes tells whether more bytes have arrived. All three pointers
+     * are NULL if the link has no buffers of its own. */
     uint8_t *(*peek)(const struct net_link *link, size_t *n);
     void (*consume)(struct net_link *link);
     bool (*has_bytes)(const struct net_link *link);
-    /* Receive what the peer sent before this call, and no more than that. */
+    /* Process the bytes that have arrived by this link before the call. Bytes that arrive later may
+     * stay unread. */
     void (*drain)(struct net_link *link);
 
-    /* End this side's direction; the peer's bytes are still received. */
+    /* End the sending direction of the link. The link still receives what the peer sends. */
     void (*half_close)(struct net_link *link);
-    /* Has the peer's kernel or NIC everything that was sent? Called only while the endpoint
-     * closes. */
+    /* Has the peer's kernel or NIC received everything that was sent? Called only while the
+     * endpoint closes. */
     bool (*flushed)(struct net_link *link);
-    /* Poll until flushed, for at most [within_ns]. False: it is not. Null: the link needs no
-     * waiting. */
+    /* Poll the link until it is flushed, for at most [within_ns]. Returns false if the link is not
+     * flushed. This pointer is NULL if the driver's links need no such wait. */
     bool (*settle)(struct net_link *link, uint64_t within_ns);
-    /* Did the peer's kernel acknowledge no more than the handshake and SYNC? */
+    /* Has the peer's kernel acknowledged no more than the handshake and SYNC, the first frame? */
     bool (*is_stuck)(const struct net_link *link);
-    /* Is nothing under way by the link, and nothing to be received? Called only by drivers. */
+    /* Is nothing being sent by the link, and is nothing to be received? Only drivers call this. */
     bool (*is_idle)(const struct net_link *link);
-    /* Wake the sleeping owner when there is something to receive, and with [out] also when there is
-     * room to send. False: the kernel has no memory. */
+    /* Wake the sleeping owner when there is something to receive. If [out] is true, wake the owner
+     * also when there is room to send. Returns false if the kernel has no memory. */
     bool (*watch)(struct net_link *link, bool out);
 
-    /* One of these three ends the link, and frees it. */
+    /* Each of the next three functions ends the link, and frees it. */
     void (*close)(struct net_link *link);
-    void (*linger)(struct net_link *link);    /* all was sent: the connection manager waits for the
-                                               * peer to close its side */
-    void (*turn_away)(struct net_link *link); /* send BYE, then linger */
+    /* Called when all bytes were sent. The connection manager then keeps the socket until the peer
+     * closes its side. */
+    void (*linger)(struct net_link *link);
+    /* Send BYE, by which this side gives the session up, and then do as linger does. */
+    void (*turn_away)(struct net_link *link);
 };
 
-/* A driver: it makes and polls the links of an endpoint. */
+/* A driver makes the links of an endpoint, and polls them. */
 struct net_driver {
-    /* Make the link of an authenticated connection. It takes over conn->fd, which is watched
-     * already (wf_net_fd_watch). Null: errno, and conn->fd stays the caller's. */
+    /* Make the link of an authenticated connection. The link takes over conn->fd, which is in the
+     * endpoint's epoll set already (wf_net_fd_watch). Returns NULL with errno on failure; conn->fd
+     * then still belongs to the caller. */
     struct net_link *(*open)(struct net_chan *chan, const struct wf_net_conn *conn);
-    /* Receive what came for any link. With ep->look all links must be read; without, the driver
-     * may skip some. */
+    /* Process the bytes that have arrived by any link of the endpoint. If ep->look is true, the
+     * driver reads all links. Otherwise the driver may skip some links. */
     void (*progress)(struct net_ep *ep);
-    /* Before the owner sleeps: make the driver's own event sources wake it. False: do not sleep.
-     * Null: it has none. */
+    /* Called before the owner sleeps. Makes the driver's own event sources wake the owner. Returns
+     * false if the owner must not sleep. This pointer is NULL if the driver has no event sources of
+     * its own. */
     bool (*arm)(struct net_ep *ep);
-    /* By how much the generation of a channel's next connection is greater. Null: by one. */
+    /* Returns by how much the generation of a channel's next connection exceeds that of the last
+     * connection. This pointer is NULL if the difference is always one. */
     uint32_t (*gen_step)(const struct net_chan *chan);
-    /* May messages take channels other than lane 0? Null: yes. */
+    /* May messages of the session take channels other than lane 0? If this pointer is NULL, they
+     * may. */
     bool (*may_spread)(struct net_session *session);
-    /* The channel is freed: free its path. Null: the driver has no paths. */
+    /* Called when the channel is being freed. Frees the driver's state of the channel. This pointer
+     * is NULL if the driver has no such state. */
     void (*chan_free)(struct net_chan *chan);
-    /* The field of a contact that has the port of this driver's endpoints. */
+    /* Returns the field of [contact] that stores the port of this driver's endpoints. */
     uint16_t *(*port)(struct wf_contact *contact);
 };
 
@@ -119,73 +140,93 @@ struct net_driver {
 
 struct net_view {
     const struct wf_address *peer;
-    uint32_t gen;        /* generation of the channel's connection */
-    uint32_t ring_bytes; /* the most bytes that the channel holds unacknowledged */
-    uint32_t close_ms;   /* not 0: this endpoint closes, within so long */
-    uint16_t index;      /* the lane */
-    bool is_greater;     /* this side's address is the greater one: it dials */
-    bool up;             /* wf_net_chan_up was called for the link */
-    bool peer_closes;    /* the peer sent BYE on this channel */
-    bool is_settled;     /* SYNC has come, BYE has not, and all frames are acknowledged */
-    bool is_lost;        /* the session goes on without this channel */
+    uint32_t gen; /* generation of the channel's connection */
+    /* The most bytes of unacknowledged frames that the channel can hold. */
+    uint32_t ring_bytes;
+    /* If this endpoint is closing, how long closing may take. Otherwise 0. */
+    uint32_t close_ms;
+    uint16_t index; /* the lane */
+    /* This side's address is greater than the peer's, so this side makes the connections. */
+    bool is_greater;
+    /* The present link has called wf_net_chan_up. */
+    bool up;
+    /* The peer has sent BYE on this channel, since the peer's endpoint closes. */
+    bool peer_closes;
+    /* SYNC, the peer's first frame on the link, has arrived, the channel is not ending, and the
+     * peer has acknowledged all frames. */
+    bool is_settled;
+    /* This channel could not be opened. The session goes on without this channel. */
+    bool is_lost;
 };
 struct net_view wf_net_chan_view(const struct net_chan *chan);
 
 /* ---- upcalls: by a link of [chan], on the owner's thread ---- */
 
-/* Bytes may be sent. */
+/* Called when the link can send for the first time. Sends SYNC, the first frame on each link. */
 void wf_net_chan_up(struct net_chan *chan);
-/* Something may be received: receive and deliver. */
+/* Called when bytes may have arrived by the link. Receives them, and delivers their messages. */
 void wf_net_chan_readable(struct net_chan *chan);
-/* There is room to send again. */
+/* Called when the link has room to send again. */
 void wf_net_chan_writable(struct net_chan *chan);
-/* Receiving failed with [error]; 0: the end of the stream. */
+/* Called when receiving by the link has failed with errno [error]. An [error] of 0 stands for the
+ * end of the stream. */
 void wf_net_chan_failed(struct net_chan *chan, int error);
-/* The link is of no use any more, or another connection is wanted: close it, and dial. */
+/* Close the link, and dial. Called when the link is of no use any more, or when another connection
+ * is wanted. [why] is for the log. */
 void wf_net_chan_break(struct net_chan *chan, const char *why);
-/* End the session: EPEER (the peer gave it up) | EPROTO (logged). */
+/* End the session. [why] is EPEER if the peer gave the session up. It is EPROTO if the peer broke
+ * the protocol; this is logged. */
 void wf_net_chan_end(struct net_chan *chan, enum weft_status why);
-/* Replace the channel's link by [link]; the caller frees the old one. */
+/* Make [link] the channel's link. The caller frees the channel's previous link. */
 void wf_net_chan_relink(struct net_chan *chan, struct net_link *link);
 
 /* ---- other functions for drivers ---- */
 
-struct net_link *wf_net_chan_link(const struct net_chan *chan); /* null: none */
+/* Returns NULL if the channel has no link. */
+struct net_link *wf_net_chan_link(const struct net_chan *chan);
 
-/* A NIC operation was refused for want of room: wf_net_chan_writable makes the core try again. */
+/* Called when the driver refuses a NIC operation for want of room. The next wf_net_chan_writable
+ * makes the core try again. */
 void wf_net_chan_starved(struct net_chan *chan);
-/* Have new messages take other channels, if there are any. */
+/* If [avoid] is true, new messages take other channels of the session, if there are any. */
 void wf_net_chan_avoid(struct net_chan *chan, bool avoid);
 bool wf_net_chan_is_avoided(const struct net_chan *chan);
-/* The pointer to the driver's state of the channel. */
+/* Returns where the channel stores the pointer to the driver's state of this channel. */
 struct net_path **wf_net_chan_path(const struct net_chan *chan);
 struct net_ep *wf_net_chan_ep(const struct net_chan *chan);
 
-/* Add a socket to the endpoint's epoll set, with [chan] as its data; change whether epoll reports
- * room to send, too. False: errno. */
+/* wf_net_fd_watch adds a socket to the endpoint's epoll set, with [chan] as the socket's data.
+ * wf_net_fd_events changes whether epoll also reports room to send. Both return false with errno on
+ * failure. */
 bool wf_net_fd_watch(struct net_chan *chan, int fd);
 bool wf_net_fd_events(struct net_chan *chan, int fd, bool out);
-/* Hand a socket on which everything was sent to the connection manager. turn_away: it sends BYE
- * first, as a record of [aead] unless that is null. */
+/* Hand a socket to the connection manager. All bytes were written to this socket.
+ * wf_net_fd_turn_away also sends BYE, by which this side gives the session up. [aead] encrypts BYE;
+ * it is NULL if the connection is not encrypted. */
 void wf_net_fd_linger(struct net_chan *chan, int fd);
 void wf_net_fd_turn_away(struct net_chan *chan, int fd, struct wf_aead *aead);
-/* Remove a socket from the epoll set and close it. */
+/* Remove a socket from the endpoint's epoll set, and close the socket. */
 void wf_net_fd_close(struct net_chan *chan, int fd);
 
-/* The session of a peer's handle, made if need be. Null: *why. */
+/* Returns the session with the peer of a handle. Makes the session if there is none. Returns NULL
+ * with the reason in *why if the peer is down or there is no memory. */
 struct net_session *wf_net_peer_session(struct wf_tpeer *tpeer, enum weft_status *why);
-/* Lane 0's channel, made and dialled if need be (null: no memory); channel [index], or null. */
+/* wf_net_session_first returns the channel of lane 0. It makes and dials the channel if there is
+ * none, and returns NULL if there is no memory. wf_net_session_at returns the channel of lane
+ * [index], or NULL if there is none. */
 struct net_chan *wf_net_session_first(struct net_session *session);
 struct net_chan *wf_net_session_at(const struct net_session *session, unsigned index);
-unsigned wf_net_session_width(const struct net_session *session); /* indices are below it */
+/* all lanes are below this number */
+unsigned wf_net_session_width(const struct net_session *session);
 struct net_session *wf_net_chan_session(const struct net_chan *chan);
-/* Make and dial all channels that the session may have. */
+/* Make all channels that the session may have, and dial them. */
 void wf_net_session_spread(struct net_session *session);
 
 /* ---- socket links (tcp/sock_link.c), to which any driver may fall back ---- */
 
-/* A link that takes over the socket [fd], which is watched already. [conn]: has the keys of an
- * encrypted connection; null: in the clear. Null: no memory. */
+/* Make a link that takes over the socket [fd], which is in the endpoint's epoll set already. If the
+ * connection is encrypted, [conn] has its keys. Otherwise [conn] is NULL. Returns NULL if there is
+ * no memory. */
 struct net_link *wf_sock_link_open(struct net_chan *chan, int fd, const struct wf_net_conn *conn);
 
 #endif

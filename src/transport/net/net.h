@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The exactly-once channels of the network transports: they deliver as a reliable NIC would, over
- * connections that break. tcp/ and rdma/ are their drivers (link.h).
+/* The channels of the network transports. A channel delivers each message exactly once, as a
+ * reliable NIC would, over connections that may break. tcp/ and rdma/ are the drivers that carry
+ * channels (link.h).
  *
  *   proto.h     bytes of handshakes and frames, and their parsers
- *   connect/    the connection manager: listening, dialling, authenticating; one thread a context
+ *   connect/    the connection manager: listening, dialling, authenticating; one thread per context
  *   ep.c        contexts and endpoints; the parts of polling and arming that drivers share
  *   peer.c      handles of remote endpoints
  *   ops.c       functions of a transport's table: requests, replies, bulk, ordered requests, keys
@@ -17,63 +18,70 @@
  *   shuffle.c   WEFT_DEBUG=shuffle
  *
  * Sessions. A session is the association of two endpoints, one of them in this process. The first
- * message to a peer, or the first connection from it, makes the session. It lives until one of the
- * two endpoints closes (BYE) or is found dead. Then the peer's address is remembered, and later
- * connections from it are turned away. Generation and token distinguish an endpoint from an earlier
- * one of the same process id and number.
+ * message to a peer, or the first connection from a peer, makes the session. The session lives
+ * until one of the two endpoints closes or is found dead. An endpoint that closes sends BYE, its
+ * last frame. After the session, this endpoint remembers the peer's address and turns later
+ * connections from the peer away. Generation and token distinguish an endpoint from an earlier
+ * endpoint with the same process id and number.
  *
- * Channels. A session has 1 to WEFT_TCP_LANES channels; a channel's index is its lane. A channel is
+ * Channels. A session has 1 to WEFT_TCP_LANES channels. A channel's index is its lane. A channel is
  * an ordered, exactly-once stream of frames in each direction. It has at most one link at a time,
- * and outlives its links. Sent frames stay in the channel's ring until the peer acknowledges them:
- * each frame carries the number of frames that its sender has received so far. A new link begins
- * with SYNC both ways; then each side drops the frames that the peer has and sends the rest again.
- * So a request runs once, however often its bytes cross the network, and a reply is a frame like
- * any other. A frame never moves to another channel. Only receiving ends a link: after a failed
- * send, the bytes that have arrived are still received.
+ * and outlives its links. Sent frames stay in the channel's ring until the peer acknowledges them.
+ * Each frame acknowledges: it carries the number of frames that its sender has received so far. On
+ * a new link each side first sends SYNC, which tells what that side has received. Then each side
+ * drops the frames that the peer has received, and sends the rest again. So a request runs once,
+ * even if its bytes cross the network several times. A reply is a frame like any other. A frame
+ * never moves to another channel. A failed send does not end a link: this side first receives the
+ * bytes that have arrived, and the link ends when receiving fails or reaches the end of the stream.
  *
  * Which connection. The side with the greater address makes all connections. If the other side has
- * something to send first, its dial requests a connect-back (connect/manager.h): it authenticates
- * itself, and then the greater side's connection manager dials, even if that endpoint's owner does
- * not poll. So all connections of one lane and generation are made by the same side. And an
- * endpoint that has written everything to a socket may exit, since the peer gives a socket up only
- * after it has read to its end. Each connection has a generation, later than the last one that the
- * dialling side knew. A channel adopts a connection later than its present or last one, and closes
- * any other. Changing connections is always safe, because of SYNC. After a break the greater side
- * dials at once, the other side NET_LATER_MS later, if no connection has come by then.
+ * something to send first, it dials to request a connect-back (connect/manager.h). After the other
+ * side has authenticated itself, the greater side's connection manager dials, even if the greater
+ * side's endpoint is not polled. So the same side makes all connections of one lane and generation.
+ * An endpoint that has written everything to a socket may exit, since the peer reads each socket to
+ * its end before the peer gives the socket up. Each connection of a channel has a generation. It is
+ * greater than the last generation that the dialling side knew. A channel adopts a connection with
+ * a greater generation than its present or last connection, and closes any other connection.
+ * Changing connections is always safe, since SYNC tells which frames to send again. After a break
+ * the greater side dials at once. The other side dials NET_LATER_MS later, if no connection has
+ * come by then.
  *
- * Room. A channel's ring has a part for requests and a part for replies. A request reserves its
- * reply's room in the responder's ring. The requester counts its reservations, so there is always
- * room for a reply. A reservation ends with the reply, or with the responder's report that there
- * will be none. That report is a running total, as acknowledgements are, so it may be lost or
- * repeated. A peer that reserves more than there is breaks the protocol (EPROTO). ACK frames take
- * no room in the ring: they are made when they are sent.
+ * Room. A channel's ring has a part for requests and a part for replies. A request reserves room
+ * for its reply in the responder's ring. The requester counts the room that it has reserved, so
+ * there is always room for a reply. A reservation ends with the reply, or with the responder's
+ * report that no reply will come. Each report is a running total, so it may be lost or repeated. A
+ * peer that reserves more room than there is breaks the protocol (EPROTO). ACK frames take no room
+ * in the ring: they are made when they are sent.
  *
- * Bulk. The payload of a bulk frame is not copied into the ring. Each time that some of it is sent
- * or received, the core is asked for its memory (bulk_hold), and lends it for the duration of that
- * call. When the memory is gone (its region closed, its operation ended), a request becomes VOID
- * and a reply one without payload. If part of the payload was sent already, the link is dropped
- * first.
+ * Bulk. The payload of a bulk frame is not copied into the ring. Each time a part of the payload is
+ * sent or received, the channel asks the core for the payload's memory (bulk_hold). The core lends
+ * the memory for the duration of the system call. The memory may be gone, because its region was
+ * closed or its operation ended. Then a bulk request becomes a VOID frame, and a bulk reply becomes
+ * a reply without payload. If a part of the payload was sent already, the link is closed first.
  *
- * Loss. A broken connection is dialled again by the rules of connect/manager.h. When the dial is
- * given up, the session is dead: its links are closed, its frames dropped, its operations fail. A
- * network that drops everything silently is noticed by keepalive and TCP_USER_TIMEOUT within half
- * of WEFT_PEER_TIMEOUT. A path on which connections are made but large packets are dropped counts
- * as a loss, too (wf_net_chan_is_stuck).
+ * Loss. A broken connection is dialled again (connect/manager.h). When the connection manager gives
+ * the dial up, the session is dead: its links are closed, its frames are dropped, and its
+ * operations fail. If a network silently drops everything, keepalive and TCP_USER_TIMEOUT notice
+ * this within half of WEFT_PEER_TIMEOUT. If connections are made but large packets are dropped, the
+ * peer counts as lost, too (wf_net_chan_is_stuck).
  *
- * Order. Control requests without bulk take lane 0, so they stay in order. All other messages take
- * the channel with the least left to send.
+ * Order. Control requests without bulk take lane 0, so they stay in order. Other messages without
+ * bulk take lane 0, too, until its ring holds SMALL_BACKLOG bytes; then they take the channel whose
+ * ring holds the fewest bytes. A bulk frame takes the channel with the fewest unacknowledged bulk
+ * frames. A request that must follow another message takes the channel that
+ * wf_net_session_pick_ordered chooses.
  *
- * When bytes are sent. A message is sent at once, unless more than PROMPT were sent since the last
- * poll. Then a message that follows the last send within QUIET_NS waits for more, at most until
- * poll, arm, or BATCH bytes. So a stream of small messages shares system calls, and single messages
- * do not wait.
+ * When bytes are sent. The first PROMPT messages after a poll are sent at once. A later message
+ * that follows the last send within QUIET_NS waits for more messages. It waits at most until the
+ * next poll, until the owner is about to sleep (arm), or until BATCH bytes are unsent. So a stream
+ * of small messages shares system calls, and a single message does not wait.
  *
- * Threads. Only the endpoint's owner uses its sessions, channels and links. The connection
- * manager's thread hands over connections by the endpoint's inbox, under its lock, and an eventfd.
- * The inbox of an endpoint that is not polled takes NET_ARRIVALS_MAX connections, or a quarter of
- * RLIMIT_NOFILE if that is less, since the program needs descriptors, too. (Connections whose
- * handshake is under way are taken beyond that.) Later connections are refused as BUSY, and the
- * peer dials again. */
+ * Threads. Only the endpoint's owner uses the endpoint's sessions, channels and links. The
+ * connection manager's thread puts connections into the endpoint's inbox, under the endpoint's
+ * lock, and then writes to the owner's eventfd. While the endpoint is not polled, the inbox takes
+ * at most NET_ARRIVALS_MAX connections, or a quarter of RLIMIT_NOFILE if that is less. (The program
+ * needs descriptors, too.) Connections whose handshake is under way when the limit is reached are
+ * taken in addition. Later connections are refused as BUSY, and the peer dials again. */
 #ifndef WF_TRANSPORT_NET_NET_H
 #define WF_TRANSPORT_NET_NET_H
 
@@ -89,11 +97,14 @@
 #include "transport/net/connect/manager.h"
 #include "transport/net/link.h"
 
-/* Bytes of a channel's ring for replies: part of the protocol. */
+/* How many bytes of each channel's ring are set aside for replies. Requests cannot use these bytes.
+ * Both sides of a channel have to use the same number, since a requester reserves room in the
+ * responder's ring without asking. */
 #define NET_REPLY_ROOM 65536u
 #define NET_RX_SIZE 262144u /* an endpoint's receive buffer */
 #define NET_ARRIVALS_MAX 1024u
-#define NET_LATER_MS 100 /* delay of the smaller address's dial after a break */
+/* After a break, the side with the smaller address dials this much later than the other side. */
+#define NET_LATER_MS 100
 
 WF_LOCK_CLASS(net_ctx_lock_class); /* struct net_ctx.lock */
 WF_LOCK_CLASS(net_ep_lock_class);  /* struct net_ep.lock */
@@ -105,9 +116,11 @@ struct net_ctx {
     struct wf_contact contact; /* constant */
     pthread_mutex_t lock;
     struct wf_list eps WF_UNDER(net_ctx_lock_class);
-    int *fds WF_UNDER(net_ctx_lock_class); /* sockets of links: a forked child must close them */
+    /* The sockets of links, which a forked child must close. */
+    int *fds WF_UNDER(net_ctx_lock_class);
     uint32_t nfds, fds_room WF_UNDER(net_ctx_lock_class);
-    unsigned arrivals_max; /* constant: connections that wait for an endpoint's owner to poll */
+    /* Constant. The most connections that wait in an endpoint's inbox for the owner to poll. */
+    unsigned arrivals_max;
 };
 
 static inline WF_ACQUIRES(net_ctx_lock_class) void net_ctx_lock(struct net_ctx *ctx)
@@ -120,7 +133,8 @@ static inline WF_RELEASES(net_ctx_lock_class) void net_ctx_unlock(struct net_ctx
     pthread_mutex_unlock(&ctx->lock);
 }
 
-/* The address fields that all processes of a node have in common, kept once for all peers there. */
+/* The address fields that all processes of a node have in common. They are stored once for all
+ * peers of the node. */
 struct net_node {
     uint64_t node, netns, pidns;
     uint32_t uid;
@@ -134,12 +148,14 @@ struct net_token {
     uint32_t room; /* reply_max of the request */
 };
 
-/* An endpoint's closing, with all its time limits. */
+/* The time limits of an endpoint's closing. */
 struct net_closing {
     bool begun;
-    uint32_t limit_ms;  /* for the peers to take the last messages */
-    uint64_t until_ns;  /* when limit_ms ends */
-    uint64_t settle_ns; /* time left to flush all links together */
+    /* How long the endpoint waits until the peers have received the last messages. */
+    uint32_t limit_ms;
+    uint64_t until_ns; /* when limit_ms ends */
+    /* How long all links together may still take to send everything. */
+    uint64_t settle_ns;
 };
 
 struct net_ep {
@@ -147,41 +163,42 @@ struct net_ep {
     struct net_ctx *ctx;
     const struct net_driver *driver;
     struct wf_address address;
-    struct wf_list item; /* ctx->eps */
+    struct wf_list item; /* in ctx->eps */
     int outer_fd;        /* the owner's epoll descriptor */
-    int epoll_fd;        /* the sockets; -1: none yet */
+    int epoll_fd;        /* has the links' sockets; -1 before the first link */
     struct wf_list live; /* channels with a link */
     struct wf_list
-        grave; /* ended channels, freed at the end of the poll: epoll events may name them */
-    struct wf_list dirty; /* channels that the next poll flushes */
-    unsigned lanes;       /* channels that this side makes in a session */
+        grave; /* ended channels, freed at the poll's end: epoll events may still point to them */
+    struct wf_list dirty; /* the next poll flushes these channels */
+    unsigned lanes;       /* how many channels this side makes in a session */
     unsigned nlive;
-    unsigned idle; /* empty polls in a row */
+    unsigned idle; /* polls in a row that handled nothing */
     uint32_t polls;
-    bool look;              /* the next poll looks at all links */
-    bool undialled;         /* a dial failed for want of memory: each poll tries again */
-    struct net_token token; /* of the message being delivered */
+    bool look; /* the next poll must read all links */
+    /* A dial failed for want of memory. Each poll tries again. */
+    bool undialled;
+    struct net_token token; /* of the message that is being delivered */
     struct net_closing closing;
-    int events;  /* of this poll */
-    uint8_t *rx; /* NET_RX_SIZE; null until the first link */
+    int events;  /* handled in this poll */
+    uint8_t *rx; /* NET_RX_SIZE bytes; NULL before the first link */
     struct wf_addr_table sessions;
     uint32_t ndead;
     uint64_t next_session; /* the number of the newest session */
-    struct wf_list dead;   /* dead sessions, the oldest first */
+    struct wf_list dead;   /* ended sessions, the oldest first */
     struct net_peer **peers;
     uint32_t npeers, peers_room;
     struct net_node *nodes;
     uint32_t nnodes, nodes_room;
-    struct net_shuffle *shuffle; /* null: messages are delivered in order */
-    /* Shared with the connection manager's thread. */
+    struct net_shuffle *shuffle; /* NULL without WEFT_DEBUG=shuffle */
+    /* The connection manager's thread uses the following members, too. */
     pthread_mutex_t lock;
-    _Atomic int inbox;                                   /* 1: arrivals or results is not empty */
-    struct wf_list arrivals WF_UNDER(net_ep_lock_class); /* struct wf_net_conn */
+    _Atomic int inbox;                                   /* 1 if arrivals or results has items */
+    struct wf_list arrivals WF_UNDER(net_ep_lock_class); /* of struct wf_net_conn */
     unsigned narrivals WF_UNDER(net_ep_lock_class);      /* length of arrivals */
-    struct wf_list results WF_UNDER(net_ep_lock_class);  /* struct wf_dial_result */
-    struct wf_addr_table
-        gone WF_UNDER(net_ep_lock_class); /* dead sessions: their connections are turned
-                                           * away by the connection manager's thread */
+    struct wf_list results WF_UNDER(net_ep_lock_class);  /* of struct wf_dial_result */
+    /* The sessions that have ended, by the peer's address. If the peer of such a session connects,
+     * the connection manager's thread turns the connection away. */
+    struct wf_addr_table gone WF_UNDER(net_ep_lock_class);
 };
 
 static inline WF_ACQUIRES(net_ep_lock_class) void net_ep_lock(struct net_ep *ep)
@@ -197,96 +214,142 @@ static inline WF_RELEASES(net_ep_lock_class) void net_ep_unlock(struct net_ep *e
 /* A handle of a remote endpoint. */
 struct net_peer {
     struct wf_tpeer base;
-    struct net_session *session; /* null until the first message either way */
+    struct net_session *session; /* NULL before the first message */
     uint64_t token[2], start;
-    uint32_t pid, ep_gen, node, index; /* node in ep->nodes, index in ep->peers */
+    /* [node] is an index in ep->nodes. [index] is this peer's index in ep->peers. */
+    uint32_t pid, ep_gen, node, index;
     uint16_t ep, port;
-    int16_t status; /* of the session that ended */
+    int16_t status; /* how the session ended */
 };
 
 struct net_session {
-    struct wf_addr_entry known; /* in ep->sessions, by the peer's address */
-    struct wf_addr_entry gone;  /* in ep->gone, once the session is dead */
-    struct wf_list item;        /* ep->dead */
+    struct wf_addr_entry known; /* the entry in ep->sessions */
+    /* The entry in ep->gone, once the session has ended. */
+    struct wf_addr_entry gone;
+    struct wf_list item; /* in ep->dead */
     struct net_ep *ep;
     struct wf_contact contact;
-    void *conn;              /* the core's */
-    enum weft_status status; /* not OK: how it ended */
-    struct net_peer *handle; /* one of its open handles, or null */
-    bool is_greater;         /* this side's address is the greater one */
-    uint16_t bye;            /* lanes by which the peer sends BYE, a bit each; 0: it has not yet */
-    uint64_t number, theirs; /* this side's number of the session, the peer's; 0: not known yet */
-    uint64_t sent_ns;        /* when something was last sent */
-    uint32_t burst, burst_poll; /* messages since poll number burst_poll */
+    void *conn;              /* for the core */
+    enum weft_status status; /* WEFT_OK, or how the session ended */
+    struct net_peer *handle; /* an open handle of the peer, or NULL */
+    bool is_greater;         /* this side has the greater address */
+    /* A bit mask of the lanes by which the peer sends BYE, its last frame. 0 before the first
+     * BYE. */
+    uint16_t bye;
+    /* The numbers that this side and the peer have given to the session. [theirs] is 0 before the
+     * peer's first SYNC. */
+    uint64_t number, theirs;
+    uint64_t sent_ns; /* when something was last sent */
+    /* How many messages were sent since poll number burst_poll. */
+    uint32_t burst, burst_poll;
     unsigned nchans;
-    unsigned turn;                            /* takes ordered requests now, modulo nchans */
-    struct net_chan *chans[WF_NET_LANES_MAX]; /* [nchans], null: never used */
+    /* [turn] modulo [nchans] is the index of the channel that takes ordered requests now. */
+    unsigned turn;
+    /* The first [nchans] elements are valid. An element is NULL if its channel was never used. */
+    struct net_chan *chans[WF_NET_LANES_MAX];
 };
 
 /* A bulk frame in the ring. */
 struct net_bulk {
-    struct wf_bulk bulk; /* args: below; len 0: the frame has become VOID */
-    bool lost;           /* the payload's memory is not mapped any more */
-    uint32_t at;         /* its frame's offset in the ring */
+    /* bulk.args points to [args] below. bulk.len is 0 once the payload is gone. */
+    struct wf_bulk bulk;
+    /* The payload's memory is not mapped any more. */
+    bool lost;
+    uint32_t at; /* the frame's offset in the ring */
     uint32_t args[WEFT_AM_MAX_ARGS];
 };
 
-/* Ring offsets count bytes and wrap at 2^32; the ring's size is a power of two. Frame
- * numbers count and wrap, too. */
+/* Ring offsets count bytes. Frame numbers count frames. Both wrap at 2^32. The ring's size is a
+ * power of two. */
 struct net_chan {
     struct net_session *session;
     struct wf_list live, dirty;
-    struct net_link *link; /* null: none */
+    struct net_link *link; /* or NULL */
     uint16_t index;        /* the lane */
-    bool up;               /* the link may be written to */
-    bool synced;           /* the peer's SYNC came by this link */
-    bool open;        /* frames may be written: synced, or no frame was written to an earlier link,
-                       * so the peer has received none */
-    bool half_closed; /* nothing is sent any more: the peer's bytes are still received, then the
-                       * link is dropped */
-    bool faulted;     /* memory lent to one of its requests was unmapped: the session ends with the
-                       * link */
-    bool starved;     /* a message was refused for want of room */
-    bool blocked;     /* the link takes no more now; it will report room */
-    bool was_silent;  /* the last link ended because nothing was received for long */
-    bool bye;         /* the peer sent BYE, and sends nothing more */
-    bool was_stuck;   /* an earlier link ended in silence, with frame stuck_at unacknowledged */
-    bool lost;        /* it never had a link and cannot have one: the session goes on without it */
-    bool avoid;       /* its driver changes its link soon: new messages take other channels */
+    bool up;               /* the link can send */
+    /* SYNC, the peer's first frame on each link, has arrived by this link. */
+    bool synced;
+    /* Frames may be written to the link. This is true if SYNC has arrived by this link, or if no
+     * frame was written to an earlier link. In the second case the peer cannot have received any
+     * frame. */
+    bool open;
+    /* This side sends nothing more by the link. It still receives, and closes the link once it has
+     * received the last byte that the peer sent. */
+    bool half_closed;
+    /* The program unmapped memory that it had lent to a request of this channel. The session ends
+     * together with the link. */
+    bool faulted;
+    /* A message of the core was refused for want of room. */
+    bool starved;
+    /* The link accepts no more bytes now. It reports when there is room again. */
+    bool blocked;
+    /* The last link ended because nothing was received for a long time (ETIMEDOUT,
+     * EHOSTUNREACH). */
+    bool was_silent;
+    /* The peer has sent BYE, and sends nothing more on this channel. */
+    bool bye;
+    /* An earlier link ended because nothing was received for a long time. Frame number [stuck_at]
+     * was not acknowledged then. */
+    bool was_stuck;
+    /* The channel never had a link, and cannot get one. The session goes on without this
+     * channel. */
+    bool lost;
+    /* The driver will change the link soon. New messages take other channels. */
+    bool avoid;
     uint32_t stuck_at;
-    uint32_t gen;          /* of its present or last connection; 0: it never had one */
-    uint64_t dial;         /* the number of a dial under way; 0: none */
-    struct net_path *path; /* the driver's state of this channel; null: none */
+    /* The generation of the present or last connection; 0 if there was none. */
+    uint32_t gen;
+    uint64_t dial;         /* number of the dial in progress, or 0 */
+    struct net_path *path; /* the driver's state of this channel, or NULL */
 
-    /* out */
+    /* sending */
     uint8_t *ring;
     uint32_t mask, request_room;
-    uint32_t tail, at, sent, head; /* oldest frame kept; frame not yet wholly written; its next byte
-                                    * to be written; end */
-    uint32_t first, next;          /* number of the frame at tail; of the next frame */
-    uint32_t written, reached;     /* frames wholly written to this link; to any link */
+    /* Offsets in the ring: [tail], the oldest frame that is kept; [at], the first frame that is not
+     * wholly written to the link; [sent], the next byte to write to the link; [head], behind the
+     * newest frame. */
+    uint32_t tail, at, sent, head;
+    /* The number of the frame at [tail], and the number of the next frame to be appended. */
+    uint32_t first, next;
+    /* Frame numbers. All frames before [written] are wholly written to this link, or acknowledged.
+     * All frames before [reached] were wholly written to some link. */
+    uint32_t written, reached;
     uint32_t request_bytes, reply_bytes; /* in the ring */
-    uint32_t reserved;                   /* bytes of the peer's ring, for replies */
-    uint32_t returned;                   /* the peer's last total of reply room that it
-                                          * did not use */
-    struct net_bulk *bulks;              /* a ring of bulks_room, a power of two */
-    uint32_t bulks_room, bulk_first, bulk_at, bulk_end; /* kept; next to be written; end */
-    uint32_t bulk_sent;                                 /* bytes written of bulk_at's payload */
-    uint8_t control[48];                                /* ACK or SYNC */
+    /* Bytes of the peer's ring that this side's requests have reserved for replies. */
+    uint32_t reserved;
+    /* The reply room that this side's requests reserved and that the peer did not use, as the peer
+     * last reported: a running total in bytes. */
+    uint32_t returned;
+    /* The bulk frames among the frames in the ring. This array is a ring, too, of bulks_room
+     * elements, a power of two. */
+    struct net_bulk *bulks;
+    /* Positions in [bulks]: [bulk_first], the oldest bulk frame that is kept; [bulk_at], the next
+     * bulk frame to write; [bulk_end], behind the newest bulk frame. */
+    uint32_t bulks_room, bulk_first, bulk_at, bulk_end;
+    /* Bytes written of the payload (and its padding) of the bulk frame at bulk_at. */
+    uint32_t bulk_sent;
+    uint8_t control[48]; /* an ACK or SYNC frame */
     uint32_t control_len, control_sent;
 
-    /* in */
-    uint32_t taken, acked;    /* counted frames received; acknowledged */
-    uint32_t taken_bytes;     /* bytes received since the last acknowledgement */
-    uint32_t unreplied;       /* bytes of reply room that was not used, in all */
-    uint32_t unreplied_acked; /* [unreplied] as last reported */
-    uint8_t *stash;           /* the beginning of a frame */
+    /* receiving */
+    /* How many frames were received ([taken]), and how many of these were acknowledged to the peer
+     * ([acked]), not counting ACK and SYNC. */
+    uint32_t taken, acked;
+    uint32_t taken_bytes; /* received since the last acknowledgement */
+    /* Reply room that the peer's requests reserved and that no reply used: a running total in
+     * bytes. */
+    uint32_t unreplied;
+    uint32_t unreplied_acked; /* [unreplied] in the last report */
+    /* The beginning of a frame whose rest has not arrived. */
+    uint8_t *stash;
     uint32_t stash_len;
     struct {
-        struct wf_net_frame frame; /* kind 0: none under way */
+        struct wf_net_frame frame; /* kind is 0 if none is being received */
         uint32_t args[WEFT_AM_MAX_ARGS];
-        uint32_t got, skip; /* bytes of payload received; of padding left */
-        bool lost;          /* some payload was dropped: there was no memory for it */
+        /* Bytes of payload received, and bytes of padding still to come. */
+        uint32_t got, skip;
+        /* Some of the payload was dropped, because there was no memory for it. */
+        bool lost;
     } bulk;
 };
 
@@ -298,7 +361,8 @@ static inline void wf_net_count(struct net_ep *ep, enum wf_stat stat, uint64_t n
     __atomic_store_n(c, *c + n, __ATOMIC_RELAXED);
 }
 
-/* Ring offsets and frame numbers: how far [b] is past [a]. */
+/* Returns how far [b] is past [a], modulo 2^32. Both are ring offsets, or both are frame
+ * numbers. */
 static inline uint32_t wf_net_past(uint32_t a, uint32_t b)
 {
     return b - a;
@@ -306,36 +370,40 @@ static inline uint32_t wf_net_past(uint32_t a, uint32_t b)
 
 /* ---- fds.c ---- */
 
-/* The list of sockets that a forked child must close. note: the caller holds ctx->lock; false: no
- * memory. */
+/* The list of sockets that a forked child must close. wf_net_fd_note adds a socket, and returns
+ * false if there is no memory; the caller holds ctx->lock. wf_net_fd_forget removes a socket, and
+ * takes this lock itself. */
 WF_REQUIRES(net_ctx_lock_class) bool wf_net_fd_note(struct net_ctx *ctx, int fd);
 void wf_net_fd_forget(struct net_ctx *ctx, int fd);
-/* The epoll descriptor of the endpoint's sockets, made once. False: errno. */
+/* Make the epoll descriptor for the sockets of the endpoint's links, unless it exists. Returns
+ * false with errno on failure. */
 bool wf_net_epoll_make(struct net_ep *ep);
 
 /* ---- ep.c ---- */
 
-/* A context of [size] bytes that begin with struct net_ctx. As wf_transport.ctx_open. */
+/* Open a context. The struct has [size] bytes, and begins with struct net_ctx. The contract is that
+ * of wf_transport.ctx_open. */
 enum weft_status wf_net_ctx_open(const struct wf_transport *transport,
                                  const struct net_driver *driver,
                                  const struct wf_tctx_params *params, size_t size,
                                  struct net_ctx **out);
 void wf_net_ctx_close(struct wf_tctx *tctx);
-/* Has the process a key, or will it get one? Without one nobody can be authenticated. False:
- * *params->why. */
+/* Does the process have a key, or will it get one? Without a key no peer can be authenticated. If
+ * the result is false, *params->why is set to the reason. */
 bool wf_net_has_key(const struct wf_tctx_params *params);
 enum weft_status wf_net_set_key(struct wf_tctx *tctx, const uint8_t *key);
 const struct wf_contact *wf_net_contact(struct wf_tctx *tctx);
 
-/* An endpoint of [size] bytes that begin with struct net_ep. As wf_transport.ep_open. */
+/* Open an endpoint. The struct has [size] bytes, and begins with struct net_ep. The contract is
+ * that of wf_transport.ep_open. */
 enum weft_status wf_net_ep_open(struct wf_tctx *tctx, const struct wf_tep_params *params,
                                 size_t size, struct net_ep **out);
-/* Send the last messages, end all sessions. Then wf_net_ep_free. */
+/* Send the last messages, and end all sessions. The caller then calls wf_net_ep_free. */
 void wf_net_ep_shut(struct net_ep *ep);
 void wf_net_ep_free(struct net_ep *ep);
-/* Process the inbox, and dials that failed for want of memory. */
+/* Process the inbox, and repeat dials that failed for want of memory. */
 void wf_net_poll_due(struct net_ep *ep);
-/* Call [act] for each channel that epoll reports. */
+/* Call [act] for each channel whose socket epoll reports as ready. */
 void wf_net_ready_each(struct net_ep *ep, void (*act)(struct net_chan *chan));
 enum weft_status wf_net_arm(struct wf_tep *tep);
 void wf_net_disarm(struct wf_tep *tep);
@@ -344,7 +412,7 @@ void wf_net_flush_all(struct net_ep *ep);
 void wf_net_grave_empty(struct net_ep *ep);
 void wf_net_shuffle_deliver(struct net_ep *ep);
 
-/* A driver's poll: begin, read links, end. */
+/* A driver's poll calls wf_net_poll_begin, then reads its links, and then calls wf_net_poll_end. */
 static inline void wf_net_poll_begin(struct net_ep *ep)
 {
     if (__builtin_expect(atomic_load_explicit(&ep->inbox, memory_order_acquire) | ep->undialled, 0))
@@ -364,7 +432,8 @@ static inline void wf_net_poll_end(struct net_ep *ep)
         wf_net_grave_empty(ep);
 }
 
-/* Instead of reading links and poll_end, when there is no link: the owner may sleep. */
+/* Called in place of wf_net_poll_end when the endpoint has no link. Nothing is left to read, so the
+ * owner may sleep. */
 static inline void wf_net_poll_without_links(struct net_ep *ep)
 {
     ep->look = false;
@@ -379,7 +448,8 @@ static inline int wf_net_poll_events(struct net_ep *ep)
     return events;
 }
 
-/* Call [act] for every channel with a link, round-robin. */
+/* Call [act] for each channel that has a link. A channel moves to the end of the list before [act]
+ * is called for it, so the loop works even if [act] ends channels. */
 static inline void wf_net_live_each(struct net_ep *ep, void (*act)(struct net_chan *chan))
 {
     for (unsigned i = ep->nlive; i-- && !wf_list_empty(&ep->live);) {
@@ -430,7 +500,7 @@ void wf_net_remote_unmap(struct wf_tpeer *tpeer, void *cookie);
 enum weft_status wf_net_status(struct wf_tpeer *tpeer);
 enum weft_status wf_net_failed(const struct wf_tpeer *tpeer);
 
-/* What the tables of all transports over channels have in common. */
+/* The entries that the function tables of all transports over channels have in common. */
 #define WF_NET_OPS                                                                                 \
     .tpeer_size = sizeof(struct net_peer), .set_key = wf_net_set_key, .contact = wf_net_contact,   \
     .peer_open = wf_net_peer_open, .peer_close = wf_net_peer_close, .request = wf_net_request,     \
@@ -445,31 +515,37 @@ enum weft_status wf_net_failed(const struct wf_tpeer *tpeer);
 /* ---- session.c ---- */
 
 struct net_session *wf_net_session_find(struct net_ep *ep, const struct wf_address *to);
-/* Has endpoint [from] of this process, whose owner calls, a session with [to]? */
+/* Does endpoint [from] of this process have a session with [to]? Only the owner of [from] may call
+ * this. */
 bool wf_net_has_session(struct net_ctx *ctx, const struct wf_address *from,
                         const struct wf_address *to);
-/* Null: no memory. */
+/* Returns NULL if there is no memory. */
 struct net_session *wf_net_session_make(struct net_ep *ep, const struct wf_address *to,
                                         const struct wf_contact *contact);
 void wf_net_session_free(struct net_session *session);
-/* The peer is lost or has closed: end the session, and remember the peer's address. */
+/* Called when the peer is lost or has closed. Ends the session with status [why], and remembers the
+ * peer's address, so that the peer's later connections are turned away. */
 void wf_net_session_end(struct net_session *session, enum weft_status why);
-/* The peer sent BYE on one of [lanes], and will send it on each of them. */
+/* Called when BYE, the peer's last frame on a channel, has arrived by a lane. The peer sends BYE by
+ * each lane in the bit mask [lanes]. Ends the session when BYE has arrived by all of them. */
 void wf_net_session_bye(struct net_session *session, uint32_t lanes);
-/* Make [peer] a handle of [session]; detach it. */
+/* wf_net_session_hold makes [peer] a handle of [session]. wf_net_session_let_go detaches the
+ * handle. */
 void wf_net_session_hold(struct net_session *session, struct net_peer *peer);
 void wf_net_session_let_go(struct net_peer *peer);
-/* Choose a message's channel. Null: no memory. */
+/* Choose the channel for a message. Returns NULL if there is no memory. */
 struct net_chan *wf_net_session_pick(struct net_session *session, bool ordered);
 struct net_chan *wf_net_session_pick_bulk(struct net_session *session);
-/* The channel of the message that [order] names, if the peer has not acknowledged that; else the
- * next in turn, or as pick_bulk if [bulk]. */
+/* Choose the channel for a message that must come after the message that [order] names. If the peer
+ * has not acknowledged the earlier message, choose the earlier message's channel. Otherwise choose
+ * the next channel in turn; if [bulk] is true, choose as wf_net_session_pick_bulk does. */
 struct net_chan *wf_net_session_pick_ordered(struct net_session *session,
                                              const struct wf_order *order, bool bulk);
-/* Is a channel other than [chan] in use? */
+/* Is a channel other than [chan] open? */
 bool wf_net_session_has_other(const struct net_session *session, const struct net_chan *chan);
-void wf_net_session_linger(struct net_session *session);     /* all channels that sent everything */
-void wf_net_session_chans_free(struct net_session *session); /* all channels */
+/* Call wf_net_chan_linger for each channel that has sent everything. */
+void wf_net_session_linger(struct net_session *session);
+void wf_net_session_chans_free(struct net_session *session); /* of all lanes */
 static inline struct wf_tpeer *wf_net_session_peer(const struct net_session *session)
 {
     return session->handle ? &session->handle->base : NULL;
@@ -478,7 +554,8 @@ static inline struct wf_tpeer *wf_net_session_peer(const struct net_session *ses
 /* ---- events.c ---- */
 
 extern const struct wf_conn_mgr_events wf_net_mgr_events;
-/* Process the inbox; free it unprocessed. */
+/* wf_net_inbox processes the inbox: new connections, and dials that were given up.
+ * wf_net_inbox_drop empties the inbox, and turns the connections away. */
 void wf_net_inbox(struct net_ep *ep);
 void wf_net_inbox_drop(struct net_ep *ep);
 /* Repeat dials that failed for want of memory. */
@@ -486,93 +563,106 @@ void wf_net_sessions_dial(struct net_ep *ep);
 
 /* ---- close.c ---- */
 
-/* Send BYE to all peers. Wait, for a limited time, until they or their kernels have it. */
+/* Send BYE to all peers. Then wait, for a limited time, until the peers or their kernels have
+ * received everything. */
 void wf_net_close(struct net_ep *ep);
 
 /* ---- channel.c ---- */
 
-/* Channel [index] of [session], made if need be. Null: no memory. */
+/* Returns channel [index] of [session]. Makes the channel if there is none. Returns NULL if there
+ * is no memory. */
 struct net_chan *wf_net_session_chan(struct net_session *session, unsigned index);
 void wf_net_chan_free(struct net_chan *chan);
-/* Dial, unless that is under way or there is a link. */
+/* Dial for this channel after [delay_ms]. Does nothing if a dial is in progress, if the channel has
+ * a link, or if the session ends. */
 void wf_net_chan_dial(struct net_chan *chan, uint32_t delay_ms);
-/* Make a link of [conn], or close it if it is not later than the channel's. Takes [conn] over. */
+/* Make a link for [conn], if its generation is greater than that of the channel's present or last
+ * connection. Otherwise close [conn]. Takes over [conn]. */
 void wf_net_chan_adopt(struct net_chan *chan, struct wf_net_conn *conn);
-/* The peer does not know this session: send BYE. */
+/* Called when the peer does not know this session. Sends BYE by the link, and hands the link's
+ * socket to the connection manager. */
 void wf_net_chan_turn_away(struct net_chan *chan);
-/* Wait, for a short time, until the link is flushed. */
+/* Wait, for a short time, until the link has sent everything. */
 void wf_net_chan_settle(struct net_chan *chan);
-/* Everything was sent: hand the link's socket to the connection manager. */
+/* Called when everything was sent. Hands the link's socket to the connection manager, which waits
+ * until the peer closes. */
 void wf_net_chan_linger(struct net_chan *chan);
-/* The link ended in silence. Is it the second one after the peer's SYNC, without an acknowledged
- * frame in between? Then the path passes small packets but drops large ones, and another connection
- * would not help. */
+/* Call this when a link ends because nothing was received for a long time. Returns true if two
+ * links ended like this after the peer's SYNC, and no frame was acknowledged in between. This shows
+ * that the path passes small packets but drops large ones, so another connection would not help. */
 bool wf_net_chan_is_stuck(struct net_chan *chan);
-/* Process SYNC. OK | EPROTO | EPEER (it is of another session) */
+/* Process SYNC, the peer's first frame on each link. Returns OK | EPROTO | EPEER (SYNC is of
+ * another session) */
 enum weft_status wf_net_chan_sync(struct net_chan *chan, const struct wf_net_frame *f,
                                   const struct wf_net_sync *sync);
-/* The peer has received all frames before number [ack]; leaves [returned] bytes of reply room
- * unused in all. OK | EPROTO */
+/* wf_net_chan_acked is called when the peer reports that it has received all frames before number
+ * [ack]. wf_net_chan_returned is called when the peer reports how many bytes of reserved reply room
+ * it has left unused in all, [returned]. Both return OK | EPROTO */
 enum weft_status wf_net_chan_acked(struct net_chan *chan, uint32_t ack);
 enum weft_status wf_net_chan_returned(struct net_chan *chan, uint32_t returned);
-/* There is room again: the core retries refused messages (poll counts an event). */
+/* Called when the channel has room again. If a message was refused for want of room, counts an
+ * event, so that the core tries the message again. */
 void wf_net_chan_fed(struct net_chan *chan);
 
 /* ---- send.c ---- */
 
-/* Bytes of a frame in the ring. */
+/* Returns how many bytes the frame takes in the ring. */
 uint32_t wf_net_ring_size_of(const struct wf_net_frame *f);
 static inline struct wf_net_frame *wf_net_frame_at(const struct net_chan *chan, uint32_t at)
 {
     return (struct wf_net_frame *)(void *)(chan->ring + (at & chan->mask));
 }
-/* Is there room in the ring for a frame of [bytes]? */
+/* Is there room in the ring for a frame of [bytes] bytes? */
 bool wf_net_has_room(const struct net_chan *chan, uint32_t bytes, bool is_reply);
-/* Put a frame in the ring. The caller has checked that there is room. */
+/* Append a frame to the ring. The caller has checked that there is room. */
 void wf_net_append(struct net_chan *chan, enum wf_net_kind kind, const struct wf_am_out *out,
                    uint32_t room);
-/* The same for a bulk frame. OK | ENOMEM */
+/* Like wf_net_append, for a bulk frame. Returns OK | ENOMEM */
 enum weft_status wf_net_append_bulk(struct net_chan *chan, enum wf_net_kind kind,
                                     const struct wf_bulk *bulk, uint32_t room);
 void wf_net_append_bye(struct net_chan *chan, uint32_t lanes);
-/* Send as much as the link takes. */
+/* Send as much as the link accepts. */
 void wf_net_flush(struct net_chan *chan);
-/* After an append: send now, or later with more messages. */
+/* Called after an append. Send the frame now, or leave it to be sent together with later
+ * messages. */
 void wf_net_flush_soon(struct net_chan *chan);
 void wf_net_dirty(struct net_chan *chan);
 /* Remove the oldest frame from the ring. */
 void wf_net_frame_drop(struct net_chan *chan);
-/* Are received frames unacknowledged? So many that an ACK should be sent now? */
+/* wf_net_ack_is_due: has this side received frames that it has not acknowledged, or is there unused
+ * reply room that it has not reported? wf_net_ack_is_urgent: is this enough to send an ACK frame
+ * now? */
 bool wf_net_ack_is_due(const struct net_chan *chan);
 bool wf_net_ack_is_urgent(const struct net_chan *chan);
-/* Are there bytes that the link has not accepted, or not sent? */
+/* Does the channel have bytes that the link has not accepted, or that the link has not sent yet? */
 bool wf_net_has_unsent(const struct net_chan *chan);
 
 /* ---- recv.c ---- */
 
-/* Does this error of a socket mean that nothing was received for long? */
+/* Does errno [error] of a socket mean that nothing was received for a long time? */
 static inline bool wf_net_is_silence(int error)
 {
     return error == ETIMEDOUT || error == EHOSTUNREACH;
 }
-/* Hand a message to the core; [args] and [data] are valid during the call. */
+/* Hand a message to the core. [args] and [data] are valid only during the call. */
 void wf_net_deliver(struct net_chan *chan, const struct wf_net_frame *f, const uint32_t *args,
                     const void *data, uint64_t long_len);
 
 /* ---- shuffle.c ---- */
 
-/* Copy the message to deliver it later? False: deliver it now. */
+/* Decide at random whether to keep a copy of the message, and to deliver the copy later. Returns
+ * false if the caller must deliver the message now. */
 bool wf_net_shuffle_keep(struct net_chan *chan, const struct wf_net_frame *f, const uint32_t *args,
                          const void *data);
-/* Deliver all messages of [session] that are kept. */
+/* Deliver the messages of [session] that were kept to be delivered later. */
 void wf_net_shuffle_end(struct net_session *session);
 bool wf_net_shuffle_is_empty(const struct net_ep *ep);
-bool wf_net_shuffle_open(struct net_ep *ep); /* false: no memory */
+bool wf_net_shuffle_open(struct net_ep *ep); /* false if there is no memory */
 void wf_net_shuffle_close(struct net_ep *ep);
 
 /* ---- for drivers: what link.h offers on hot paths ---- */
 
-/* The link of lane 0, or null. */
+/* Returns the link of lane 0, or NULL. */
 static inline struct net_link *wf_net_peer_link(const struct wf_tpeer *tpeer)
 {
     const struct net_session *session = ((const struct net_peer *)(const void *)tpeer)->session;
@@ -580,8 +670,8 @@ static inline struct net_link *wf_net_peer_link(const struct wf_tpeer *tpeer)
     return chan ? chan->link : NULL;
 }
 
-/* Report to the core that a NIC operation ended, or the [n] oldest short puts to [tpeer]: as
- * nic_op_done, put_done and put_lost of wf_tep_events. */
+/* Report to the core: a NIC operation has ended (nic_op_done of wf_tep_events), the [n] oldest
+ * short puts to [tpeer] are done (put_done), or the oldest short put is lost (put_lost). */
 static inline void wf_net_chan_nic_op_done(const struct net_chan *chan, uint32_t id,
                                            enum weft_status status, uint64_t old)
 {

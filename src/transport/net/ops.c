@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Functions of a transport's table: messages, memory, state. */
+/* The functions that all network transports enter into struct wf_transport. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "transport/net/net.h"
 
-/* A peer's session, made for the first message. Null: *why. */
+/* Returns the session with the peer. Makes the session for the first message. Returns NULL with the
+ * reason in *why if the peer is down or there is no memory. */
 static struct net_session *session_of(struct net_peer *peer, enum weft_status *why)
 {
     struct net_ep *ep = NET_OF(peer->base.tep, net_ep);
@@ -36,7 +37,8 @@ struct net_session *wf_net_peer_session(struct wf_tpeer *tpeer, enum weft_status
     return session_of(NET_OF(tpeer, net_peer), why);
 }
 
-/* Check that [chan] has room for a request of [bytes], and reserve room for its reply. */
+/* Check that [chan] has room for a request of [bytes] bytes, and reserve room for the reply in the
+ * peer's ring. Returns OK | AGAIN (there is no room now) */
 static enum weft_status reserve(struct net_chan *chan, uint32_t bytes, size_t reply_max)
 {
     uint32_t reply = reply_max ? wf_net_reply_size((uint32_t)reply_max) : 0;
@@ -113,7 +115,7 @@ bool wf_net_is_away(struct wf_tpeer *tpeer, struct wf_order *order)
     return chan_is_past(chan, order->number);
 }
 
-/* Dial the peer: only a connection reports its death. */
+/* Dial the peer if it is not connected. Only a connection reports the peer's death. */
 enum weft_status wf_net_heed(struct wf_tpeer *tpeer)
 {
     enum weft_status status = WEFT_OK;
@@ -168,8 +170,8 @@ enum weft_status wf_net_request_bulk(struct wf_tpeer *tpeer, const struct wf_bul
     return WEFT_OK;
 }
 
-/* The ring has room for the reply, since its request reserved it. The reply is sent at the end of
- * the poll that delivered the request. */
+/* The ring always has room for the reply, since the request has reserved room. The reply is sent at
+ * the end of the poll that delivered the request. */
 enum weft_status wf_net_reply(struct wf_token *token, const struct wf_am_out *out)
 {
     struct net_token *tk = NET_OF(token, net_token);
@@ -212,8 +214,9 @@ enum weft_status wf_net_pull(struct wf_tpeer *tpeer, void *dst, uint64_t src, si
     return WEFT_EUNREACH;
 }
 
-/* Nothing is mapped, and no message is sent: the target checks each access. The caller gets a
- * generation word of its own that never changes. */
+/* Nothing is mapped and no message is sent, since the target checks each access. The caller also
+ * compares a generation word before each access. This function allocates a word that never changes,
+ * so this comparison always succeeds. */
 enum weft_status wf_net_remote_map(struct wf_tpeer *tpeer, const struct wf_key *key,
                                    struct weft_remote *remote, void **cookie)
 {

@@ -11,7 +11,8 @@
     "its only network address is loopback, which other hosts cannot call: see weft info there, "   \
     "and WEFT_TCP_INTERFACES"
 
-/* Can this host dial one of the addresses of [contact]? Or has [to] a session with [from]? */
+/* Returns true if this host can dial one of the addresses of [contact], or if endpoint [from]
+ * already has a session with [to]. */
 static bool can_dial(struct wf_tctx *tctx, const struct wf_address *from,
                      const struct wf_address *to, const struct wf_contact *contact)
 {
@@ -37,7 +38,8 @@ static bool node_is(const struct net_node *n, const struct wf_process_id *p,
            n->count == c->count && !memcmp(n->ip, c->ip, sizeof n->ip);
 }
 
-/* Find a node or add it. The newest is compared first: a job's addresses are sorted by node. */
+/* Find the process's node in ep->nodes, or add it. The newest node is compared first: a job's
+ * addresses are sorted by node, so the next address often has the same node as the previous one. */
 static bool node_find(struct net_ep *ep, const struct wf_process_id *p, const struct wf_contact *c,
                       uint32_t *out)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The bytes on a TCP connection; docs/protocol.md "TCP" describes them.
+/* The bytes on a TCP connection. docs/protocol.md describes them in the sections "Network
+ * connections: the handshake" and "Network connections: frames".
  *
  * A connection begins with a handshake of three messages of fixed size:
  *
@@ -8,14 +9,14 @@
  *                              <--           struct wf_net_challenge, or wf_net_refusal
  *       struct wf_net_proof    -->           (or it closes)
  *
- * Challenge and proof each hold a MAC under the job's key. It covers a label of the message's own,
- * the whole hello, and the challenge up to its MAC: so role, version, flags, both nonces and both
- * endpoints. A side that receives a wrong MAC closes the connection.
+ * Challenge and proof each hold a MAC under the job's key. Each MAC covers a label that only this
+ * kind of message has, then the whole hello, and then the challenge up to its MAC field. So a MAC
+ * covers version, flags, both nonces and both endpoints. A side that receives a wrong MAC closes
+ * the connection.
  *
- * Frames follow both ways, in AEAD records if both sides encrypt. Each frame begins at a multiple
- * of 16 bytes of the stream: header, arguments (4 bytes each), padding to 16, payload, padding
- * to 16.
- */
+ * Frames follow in both directions. If both sides encrypt, AEAD records carry the frames. Each
+ * frame begins at a multiple of 16 bytes of the stream. A frame consists of header, arguments (4
+ * bytes each), padding to 16 bytes, payload, and padding to 16 bytes. */
 #ifndef WF_TRANSPORT_NET_PROTO_H
 #define WF_TRANSPORT_NET_PROTO_H
 
@@ -40,7 +41,7 @@
 enum wf_net_role { WF_NET_HELLO = 1, WF_NET_CHALLENGE, WF_NET_PROOF, WF_NET_REFUSAL };
 enum wf_net_flags { WF_NET_ENCRYPT = 1 };
 
-/* All four messages begin with this. */
+/* All four messages of the handshake begin with this struct. */
 struct wf_net_greeting {
     uint32_t magic;
     uint16_t version;
@@ -56,12 +57,14 @@ struct wf_net_hello {
     uint16_t lane;
     uint16_t to_ep;
     uint32_t to_gen;
-    uint64_t to_token[2]; /* of the process of the endpoint that is dialled */
-    uint32_t gen;         /* the connection's generation on its channel, from 1 on */
+    uint64_t to_token[2]; /* token of the process that is dialled */
+    /* The generation of this connection: 1 for a channel's first connection, and greater for each
+     * later connection. */
+    uint32_t gen;
     uint32_t zero;
     uint8_t nonce[WF_NET_NONCE];
     struct wf_address from;
-    struct wf_contact contact; /* of from */
+    struct wf_contact contact; /* of [from] */
 };
 _Static_assert(sizeof(struct wf_net_hello) == 184, "wire structure");
 
@@ -79,15 +82,17 @@ struct wf_net_proof {
 _Static_assert(sizeof(struct wf_net_proof) == 48, "wire structure");
 
 enum wf_net_refusal_reason {
-    WF_NET_REFUSED_GONE = 1, /* there is no such endpoint in this process */
+    WF_NET_REFUSED_GONE = 1, /* this process has no such endpoint */
     WF_NET_REFUSED_VERSION,
     WF_NET_REFUSED_FLAGS, /* one side encrypts, the other does not */
-    WF_NET_REFUSED_BUSY,  /* too many pending connections at the connection manager: try again */
+    /* This process cannot take the connection now. The peer is to try again. */
+    WF_NET_REFUSED_BUSY,
 };
 
-/* Not authenticated: only a hint for the log and for the time of the next attempt. */
+/* The accepting side sends this instead of a challenge. A refusal is not authenticated.
+ * wf_conn_mgr_dial tells how the dialling side reacts to each reason. */
 struct wf_net_refusal {
-    struct wf_net_greeting greeting; /* version and flags: the refusing side's */
+    struct wf_net_greeting greeting; /* with the refusing side's version and flags */
     uint32_t reason;
     uint32_t zero[3];
 };
@@ -98,24 +103,33 @@ _Static_assert(sizeof(struct wf_net_refusal) == 32, "wire structure");
 enum wf_net_kind {
     WF_NET_REQUEST = 1,
     WF_NET_REPLY,
-    WF_NET_BULK_REQUEST, /* the receiver's core names the memory for the payload */
+    /* The receiver's core chooses the memory for the payload of a bulk frame. */
+    WF_NET_BULK_REQUEST,
     WF_NET_BULK_REPLY,
-    WF_NET_VOID, /* takes the place of a request that is not needed any more */
-    WF_NET_BYE,  /* the sender's endpoint closes: nothing follows on this channel. One argument: the
-                  * lanes by which it sends BYE, a bit each. As the first frame of a connection,
-                  * instead of SYNC, not counted and without argument: the sender has given this
-                  * session up. */
-    WF_NET_ACK,  /* not counted; carries ack and room when no other frame is to be sent */
-    WF_NET_SYNC, /* not counted; the first frame of each connection, and nowhere else */
+    /* Takes the place of a bulk request whose payload is gone. */
+    WF_NET_VOID,
+    /* The sender's endpoint closes, and nothing follows on this channel. The one argument has a bit
+     * for each lane by which the sender sends BYE. If BYE is the first frame of a connection, in
+     * the place of SYNC, the field ack does not count BYE, and BYE has no argument. BYE then means
+     * that the sender has given the session up. */
+    WF_NET_BYE,
+    /* The field ack does not count ACK. An ACK frame carries the fields ack and room when no other
+     * frame is to be sent. */
+    WF_NET_ACK,
+    /* The field ack does not count SYNC. SYNC is the first frame of each connection, and is never
+     * sent later. */
+    WF_NET_SYNC,
     WF_NET_KINDS
 };
 
 struct wf_net_frame {
-    uint32_t len;  /* payload bytes */
-    uint32_t ack;  /* counted frames that the sender has received so far on this channel */
-    uint32_t room; /* REQUEST, BULK_REQUEST: reply_max of weft_am_request. REPLY, BULK_REPLY: that
-                    * of the request. ACK, SYNC: running total of the bytes reserved by requests
-                    * that ended without a reply. */
+    uint32_t len; /* payload bytes */
+    /* How many frames the sender has received so far on this channel, not counting ACK and SYNC. */
+    uint32_t ack;
+    /* REQUEST, BULK_REQUEST: reply_max of weft_am_request. REPLY, BULK_REPLY: reply_max of the
+     * request that is replied to. ACK, SYNC: the bytes that requests reserved for replies in the
+     * sender's ring and that no reply used, as a running total. */
+    uint32_t room;
     uint8_t kind;
     uint8_t nargs;
     uint8_t handler;
@@ -123,18 +137,26 @@ struct wf_net_frame {
 };
 _Static_assert(sizeof(struct wf_net_frame) == 16, "wire structure");
 
-/* Payload of SYNC. */
+/* The payload of SYNC. */
 struct wf_net_sync {
-    uint64_t session; /* the sender's number of this session; a new session has a new one */
-    uint64_t yours;   /* the receiver's number, as the sender knows it; 0: it does not yet */
-    uint32_t first;   /* counted frames that the sender has dropped, since they were acknowledged */
-    uint32_t next;    /* counted frames of the sender in all, sent or to be sent */
+    /* The number that the sender gave to this session. No two sessions of an endpoint have the same
+     * number. */
+    uint64_t session;
+    /* The number that the receiver gave to this session; 0 if the sender does not know it yet. */
+    uint64_t yours;
+    /* How many frames the sender has dropped from its ring, because the receiver had acknowledged
+     * them. ACK and SYNC are not counted. */
+    uint32_t first;
+    /* How many frames the sender has made so far, sent or still to be sent. ACK and SYNC are not
+     * counted. */
+    uint32_t next;
     uint64_t zero;
 };
 _Static_assert(sizeof(struct wf_net_sync) == 32, "wire structure");
 
 #define WF_NET_ALIGN 16
-#define WF_NET_AM_MAX 32704u /* bytes; the greatest value of WEFT_AM_MAX */
+/* The greatest value, in bytes, of WEFT_AM_MAX. */
+#define WF_NET_AM_MAX 32704u
 
 static inline uint32_t wf_net_head_size(unsigned nargs)
 {
@@ -156,13 +178,15 @@ static inline int wf_net_is_counted(unsigned kind)
     return kind < WF_NET_ACK;
 }
 
-/* The room that a request's reply takes in the responder's ring: header and payload. */
+/* Returns the most bytes that a reply takes in the responder's ring: header, arguments and payload.
+ * A payload has at most [reply_max] - 1 bytes. */
 static inline uint32_t wf_net_reply_size(uint32_t reply_max)
 {
     return wf_net_head_size(WEFT_AM_MAX_ARGS) + wf_net_padded(reply_max ? reply_max - 1 : 0);
 }
 
-/* The one parser of frame headers: copies [bytes] out. OK | EPROTO */
+/* Copy a frame header from [bytes], and check it. No other function parses frame headers. Returns
+ * OK | EPROTO */
 enum weft_status wf_net_frame_parse(const void *bytes, struct wf_net_frame *out);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Receiving: from a link to the core. Reads go to the endpoint's receive buffer. While the payload
- * of a bulk frame is due, it goes to the memory that the core names, and only the bytes behind it
- * go to the buffer. If a read ends within a frame, the beginning of that frame is kept in the
- * channel's stash until the next read. */
+/* Receiving: from a link to the core. Bytes are read into the endpoint's receive buffer. But the
+ * payload of a bulk frame is read into the memory that the core chooses, and only the bytes behind
+ * the payload go to the buffer. If a read ends within a frame, the channel keeps the beginning of
+ * this frame in its stash until the next read. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -15,10 +15,12 @@
 #include "mem/lent.h"
 #include "transport/net/net.h"
 
-#define READ_MAX ((size_t)131072)   /* bytes of small frames in one read */
-#define BULK_READ ((size_t)1 << 20) /* bytes of payload in one read */
-#define PEEKS 20                    /* reads in place at a time */
-/* Bytes read behind a payload. Few, since payload among them is copied once more. */
+#define READ_MAX ((size_t)131072)   /* the most bytes of small frames in one read */
+#define BULK_READ ((size_t)1 << 20) /* the most bytes of payload in one read */
+/* The most reads from the link's own buffers in one call of wf_net_chan_readable. */
+#define PEEKS 20
+/* How many bytes behind a payload are read together with the payload. The number is small, because
+ * these bytes may include payload of the next frame, which then has to be copied once more. */
 #define BEHIND_READ ((size_t)4096)
 
 _Static_assert(NET_RX_SIZE >= READ_MAX + 2 * (WF_NET_AM_MAX + 128), "a stash fits in front");
@@ -39,7 +41,8 @@ static void token_fill(struct net_token *token, struct net_chan *chan, const str
     }
 }
 
-/* A reply ends its reservation. False: there was none. */
+/* A reply has arrived: end the reservation of its room. Returns false if there was no reservation,
+ * which breaks the protocol. */
 static bool reservation_end(struct net_chan *chan, uint32_t room)
 {
     if (wf_net_reply_size(room) > chan->reserved)
@@ -49,7 +52,8 @@ static bool reservation_end(struct net_chan *chan, uint32_t room)
     return true;
 }
 
-/* Does the request's reply fit into this side's ring? A peer that keeps count sends no other. */
+/* Does the reply to request [f] fit into this side's ring? If it does not, the peer has reserved
+ * more room than there is. */
 static bool request_fits(const struct net_chan *chan, const struct wf_net_frame *f)
 {
     return !f->room || wf_net_has_room(chan, wf_net_reply_size(f->room), true);
@@ -74,7 +78,7 @@ void wf_net_deliver(struct net_chan *chan, const struct wf_net_frame *f, const u
     token_fill(&ep->token, chan, f, is_reply);
     ep->token.base.serial = serial;
     am.can_reply = ep->token.base.can_reply;
-    if (!ep->closing.begun) { /* else the endpoint has no handlers any more */
+    if (!ep->closing.begun) { /* a closing endpoint has no handlers */
         wf_net_count(ep, is_reply ? WF_STAT_REPLIES_RECEIVED : WF_STAT_REQUESTS_RECEIVED, 1);
         ep->base.events->deliver(ep->base.owner, &am);
     }
@@ -97,7 +101,8 @@ static struct wf_bulk bulk_in(const struct net_chan *chan, struct net_token *tok
                             .token = &token->base};
 }
 
-/* Get the memory for the next payload bytes. Null: there is none, and they are dropped. */
+/* Ask the core for the memory of the next payload bytes, at most *n. Returns NULL if there is no
+ * memory. The payload is then dropped. */
 static void *bulk_hold(struct net_chan *chan, struct net_token *token, struct wf_bulk *bulk,
                        size_t *n)
 {
@@ -118,7 +123,7 @@ static void bulk_unhold(struct net_chan *chan, const struct wf_bulk *bulk)
     ep->base.events->bulk_unhold(ep->base.owner, bulk);
 }
 
-/* Copy [n] bytes of payload from the receive buffer to their memory. */
+/* Copy [n] bytes of payload from the receive buffer to the memory that the core chooses. */
 static void bulk_copy(struct net_chan *chan, const uint8_t *bytes, size_t n)
 {
     while (n) {
@@ -152,8 +157,8 @@ static enum weft_status bulk_end(struct net_chan *chan)
     return WEFT_OK;
 }
 
-/* Take those of [len] bytes that belong to the payload and its padding; with the last one the frame
- * is delivered. Returns bytes used. */
+/* Of the [len] bytes, take the bytes that belong to the payload and padding of the current bulk
+ * frame. If the frame is then complete, deliver it. Returns the number of bytes taken. */
 static size_t bulk_take(struct net_chan *chan, const uint8_t *bytes, size_t len,
                         enum weft_status *status)
 {
@@ -182,7 +187,8 @@ static void bulk_begin(struct net_chan *chan, const struct wf_net_frame *f, cons
 
 /* ---- frames ---- */
 
-/* Process a frame that is no bulk frame. BYE sets *bye_lanes. OK | EPROTO */
+/* Process a frame that is neither a bulk frame nor SYNC. For BYE, sets *bye_lanes to a bit mask of
+ * the lanes by which the peer sends BYE. Returns OK | EPROTO */
 static enum weft_status frame_take(struct net_chan *chan, const struct wf_net_frame *f,
                                    const uint8_t *bytes, uint32_t *bye_lanes)
 {
@@ -229,8 +235,8 @@ static enum weft_status sync_take(struct net_chan *chan, const struct wf_net_fra
     return wf_net_chan_sync(chan, f, &sync);
 }
 
-/* Process the whole frames among [have] bytes; *used: their bytes. OK: the rest is not a whole
- * frame. */
+/* Process the whole frames among the [have] bytes, and set *used to the length of these frames. If
+ * this returns OK, the remaining bytes are less than a whole frame. */
 static enum weft_status frames_take(struct net_chan *chan, const uint8_t *bytes, size_t have,
                                     size_t *used, uint32_t *bye_lanes)
 {
@@ -287,8 +293,9 @@ static bool stash_keep(struct net_chan *chan, const uint8_t *bytes, size_t n)
 
 /* ---- reading ---- */
 
-/* Read to the receive buffer. If payload is due that is to be dropped, read no more than the
- * payload, so that the frames behind it keep their alignment. */
+/* Read into the receive buffer. If the next payload is to be dropped, read no further than the
+ * payload's end, so that the frames behind the payload begin at multiples of 16 bytes of the
+ * buffer. */
 static ssize_t read_to_buffer(struct net_chan *chan, uint8_t *at, uint32_t left)
 {
     bool is_lost = left && !chan->link->buffered;
@@ -296,8 +303,9 @@ static ssize_t read_to_buffer(struct net_chan *chan, uint8_t *at, uint32_t left)
     return chan->link->ops->recvv(chan->link, &v, 1);
 }
 
-/* One read: payload goes to its memory, the bytes behind it to the buffer at [at]. Returns as
- * readv(2); *direct of the bytes are payload. */
+/* Do one read. Payload goes to the memory that the core chooses. The bytes behind the payload
+ * go to the buffer at [at]. Returns like readv(2), and sets *direct to how many of the bytes
+ * are payload. */
 static ssize_t read_once(struct net_chan *chan, uint8_t *at, size_t *direct)
 {
     struct net_token token;
@@ -327,7 +335,8 @@ static ssize_t read_once(struct net_chan *chan, uint8_t *at, size_t *direct)
     return got;
 }
 
-/* A read returned no bytes. The channel may be gone afterwards. */
+/* A read returned no bytes: [got] is 0 at the end of the stream, or -1 with errno. The channel may
+ * be gone when this returns. */
 static void read_failed(struct net_chan *chan, ssize_t got)
 {
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
@@ -345,7 +354,7 @@ static void read_failed(struct net_chan *chan, ssize_t got)
         return;
     }
     if (chan->session->ep->closing.begun && chan->first == chan->next)
-        wf_net_chan_linger(chan); /* the peer has acknowledged everything, and closes */
+        wf_net_chan_linger(chan); /* the peer has acknowledged everything, and closes the link */
     else
         wf_net_chan_break(chan, got ? strerror(errno) : "end of stream");
 }
@@ -365,7 +374,8 @@ void wf_net_chan_end(struct net_chan *chan, enum weft_status why)
     wf_net_session_end(session, why);
 }
 
-/* Where to read to, so that frames begin at multiples of 16 bytes, and so payloads do. */
+/* Returns where in the receive buffer the next read stores its bytes. The place is chosen so that
+ * frames and payloads begin at multiples of 16 bytes of the buffer. */
 static uint8_t *buffer_start(const struct net_chan *chan)
 {
     uint32_t skip = chan->bulk.frame.kind ? chan->bulk.skip : 0;
@@ -380,7 +390,9 @@ static enum weft_status bytes_take(struct net_chan *chan, uint8_t *start, size_t
 {
     size_t used = 0;
     enum weft_status status = WEFT_OK;
-    if (chan->bulk.frame.kind) /* even if fewer bytes are here than a frame header has */
+    /* frames_take does nothing with fewer bytes than a frame header has. So payload is taken
+     * here. */
+    if (chan->bulk.frame.kind)
         used = bulk_take(chan, start, have, &status);
     if (status == WEFT_OK) {
         size_t more = 0;
@@ -389,7 +401,8 @@ static enum weft_status bytes_take(struct net_chan *chan, uint8_t *start, size_t
     }
     if (status != WEFT_OK)
         return status;
-    if (chan->bulk.frame.kind && have != used) /* fewer than 16 bytes of payload */
+    /* frames_take has left fewer bytes than a frame header has. These bytes are payload. */
+    if (chan->bulk.frame.kind && have != used)
         used += bulk_take(chan, start + used, have - used, &status);
     if (status == WEFT_OK && !stash_keep(chan, start + used, have - used))
         wf_net_chan_break(chan, "no memory for part of a message");
@@ -414,13 +427,15 @@ static void read_done(struct net_chan *chan, enum weft_status status, uint32_t b
 static void read_count(struct net_chan *chan, size_t n)
 {
     wf_net_count(chan->session->ep, WF_STAT_TCP_BYTES_RECEIVED, n);
-    chan->session->ep->events++; /* also for payload alone: a waiting owner stays awake */
+    /* Payload counts as an event even before its message is complete, so that a waiting owner stays
+     * awake. */
+    chan->session->ep->events++;
     chan->taken_bytes += (uint32_t)n;
     WF_HOOK("tcp.read");
 }
 
-/* Process frames in the link's buffers, as long as those hold whole frames. True: nothing is left
- * to read. */
+/* Process frames in the link's own buffers, as long as these hold whole frames. Returns true if
+ * nothing is left to read. */
 static bool read_in_place(struct net_chan *chan)
 {
     struct net_link *link = chan->link;
@@ -447,7 +462,7 @@ void wf_net_chan_readable(struct net_chan *chan)
 {
     uint8_t *start;
     size_t have, direct;
-    uint32_t bye_lanes = 0; /* not 0: this read has BYE */
+    uint32_t bye_lanes = 0; /* not 0 if this read has BYE */
     enum weft_status status;
     ssize_t got;
     if (chan->link->ops->peek && read_in_place(chan))

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Sessions: the association of two endpoints, from their first message until one of them ends. */
+/* Sessions: the association of two endpoints, from their first message until one of the two
+ * ends. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "transport/net/net.h"
 
-/* Addresses of dead and closed endpoints that are remembered, so that their late connections are
- * turned away. An endpoint whose address was forgotten is turned away by SYNC if it knows the
- * number of the old session, since a new one has another number. */
+/* How many ended sessions an endpoint remembers, so that it can turn away late connections of their
+ * peers. If the endpoint has forgotten a session, it still recognises the peer: SYNC, the peer's
+ * first frame, names the old session's number, and a new session has another number. */
 #define DEAD_MAX 4096
 #define SMALL_BACKLOG                                                                              \
-    32768u /* bytes in a channel's ring; beyond it messages take another channel */
+    32768u /* bytes in a channel's ring; if there are more, messages take another channel */
 
 static struct net_session *session_at(struct wf_addr_entry *entry)
 {
@@ -128,8 +129,8 @@ void wf_net_session_spread(struct net_session *session)
     }
 }
 
-/* Payload takes the channel with the fewest unacknowledged payloads. The first payload makes the
- * session dial its other channels. */
+/* Choose the channel with the fewest unacknowledged payloads. When the session sends its first
+ * payload, the session dials its other channels. */
 struct net_chan *wf_net_session_pick_bulk(struct net_session *session)
 {
     struct net_chan *best = wf_net_session_pick(session, true);
@@ -145,16 +146,16 @@ struct net_chan *wf_net_session_pick_bulk(struct net_session *session)
     return best;
 }
 
-/* The channel of the message that [order] names, if the peer has not acknowledged that message;
- * else null. */
+/* Returns the channel of the message that [order] names, if the peer has not acknowledged that
+ * message. Otherwise returns NULL. */
 static struct net_chan *chan_before(const struct net_session *session, const struct wf_order *order)
 {
     struct net_chan *chan = order->lane ? session->chans[order->lane - 1] : NULL;
     return chan && (int32_t)wf_net_past(chan->first, order->number) >= 0 ? chan : NULL;
 }
 
-/* Does the channel keep its turn, so that small messages share a write? Until SMALL_BACKLOG is
- * reached, or everything is sent. */
+/* Does the channel go on taking new messages, so that small messages share a write? It does until
+ * its ring holds SMALL_BACKLOG bytes, or until everything is sent. */
 static bool is_filling(const struct net_chan *chan)
 {
     return is_usable(chan) && chan->sent != chan->head &&
@@ -216,7 +217,7 @@ static void dead_remember(struct net_session *session)
     net_ep_lock(ep);
     ok = wf_addr_table_add(&ep->gone, &session->gone);
     net_ep_unlock(ep);
-    if (!ok) { /* no memory to remember it */
+    if (!ok) { /* no memory to remember the peer's address */
         wf_net_session_free(session);
         return;
     }
@@ -225,7 +226,8 @@ static void dead_remember(struct net_session *session)
         wf_net_session_free(wf_container_of(ep->dead.next, struct net_session, item));
 }
 
-/* WEFT_DEBUG=shuffle: deliver the messages that arrived before the end, and send their replies. */
+/* For WEFT_DEBUG=shuffle: deliver the messages that arrived before the session's end and were kept,
+ * and send the replies to them. */
 static void kept_deliver(struct net_session *session)
 {
     wf_net_shuffle_end(session);
@@ -242,7 +244,8 @@ void wf_net_session_end(struct net_session *session, enum weft_status why)
         return;
     if (ep->shuffle)
         kept_deliver(session);
-    if (why == WEFT_ECLOSED) /* acknowledgements of the peer's last messages are under way */
+    /* Acknowledgements of the peer's last messages may still have to reach the peer. */
+    if (why == WEFT_ECLOSED)
         wf_net_session_linger(session);
     wf_net_session_chans_free(session); /* before the core is informed */
     session->status = why;
@@ -263,8 +266,8 @@ void wf_net_session_end(struct net_session *session, enum weft_status why)
     dead_remember(session);
 }
 
-/* The session ends when BYE has come on each of [lanes]. A channel without a link is dialled, to
- * receive its BYE. */
+/* End the session if BYE has arrived on each of [lanes]. Otherwise dial for each of these channels
+ * that has no link, so that its BYE can arrive. */
 void wf_net_session_bye(struct net_session *session, uint32_t lanes)
 {
     bool all = true;

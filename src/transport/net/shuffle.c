@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* WEFT_DEBUG=shuffle: delivers messages in random order, as far as the contract leaves the order
- * open, to find programs that rely on more. About half of an endpoint's messages are kept until the
- * end of the poll that received them, which delivers them in random order. Control requests stay in
- * order (rule 8 of transport.h), and so does bulk, which only they use. */
+/* WEFT_DEBUG=shuffle delivers messages in random order, as far as the contract leaves the order
+ * open. This finds programs that rely on an order. About half of an endpoint's messages are kept
+ * until the end of the poll that received them. They are then delivered in random order. Control
+ * requests, which are Weft's own active messages, stay in order (rule 8 of transport.h). Bulk
+ * frames stay in order, too, since only control messages have bulk payload. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,8 +52,9 @@ bool wf_net_shuffle_is_empty(const struct net_ep *ep)
     return !ep->shuffle || !ep->shuffle->n;
 }
 
-/* The room of a kept request's reply. It is counted as if the reply were in the ring, so that a
- * peer that overdraws is detected when its request arrives. */
+/* Returns how much of the ring the reply to a kept request takes. This room is counted as if the
+ * reply were in the ring already. So if a peer reserves more room than there is, its request is
+ * rejected on arrival. */
 static uint32_t reply_room(const struct wf_net_frame *f)
 {
     return f->kind == WF_NET_REQUEST && f->room ? wf_net_reply_size(f->room) : 0;

@@ -8,17 +8,23 @@
 #include "base/log.h"
 #include "config/config.h"
 
-#define EVENTS_MAX 256        /* handled in one call */
-#define CONNECT_MAX_MS 10000u /* from ENDS to READY: no frames go meanwhile */
-#define RESOLVE_MAX_MS 2000u  /* to resolve the peer's address, and as long for the route */
-#define GRACE_NS 1000000000u  /* for the socket to report how the peer ended */
+#define EVENTS_MAX 256 /* limit for the events that one call handles */
+/* Limit for the time from the first handshake message (ENDS) to the second (READY). Meanwhile the
+ * channel sends no frames. */
+#define CONNECT_MAX_MS 10000u
+/* limit for resolving the peer's address, and again for resolving the route */
+#define RESOLVE_MAX_MS 2000u
+/* How long a link waits, after the manager's event "disconnected", for the socket to report the
+ * peer's end. */
+#define GRACE_NS 1000000000u
 
 static const struct wf_hca_cm_ops *ops_of(const struct rdma_rail *r)
 {
     return r->device->hca->ops->cm;
 }
 
-/* The active side connects. It is the endpoint that dials the sockets, too. */
+/* Returns whether this side is the active side, which sends the connect request. The active side is
+ * the endpoint that also dials the sockets. */
 static bool is_active(const struct qp_link *w)
 {
     return wf_net_chan_view(w->base.chan).is_greater;
@@ -45,8 +51,9 @@ void wf_rdma_cm_close(struct rdma_rail *r)
 
 /* ---- of a link ---- */
 
-/* [at_ns] 0: none. While a rail's link has a deadline, the endpoint's timer wakes a sleeping thread
- * every second. */
+/* Sets the link's deadline; [at_ns] 0 removes the deadline. While a link of the rail has a
+ * deadline, the timer wakes the endpoint's sleeping thread every second, so that the thread checks
+ * the deadline. */
 static void deadline_set(struct qp_link *w, uint64_t at_ns)
 {
     w->rail->deadlines += (at_ns != 0) - (w->deadline_ns != 0);
@@ -95,7 +102,8 @@ static void psns_take(struct qp_link *w, const struct wf_hca_cm_psns *psns)
     w->their_psn = psns->theirs;
 }
 
-/* Null, or the reason why not. */
+/* Accepts the peer's connect request. Returns NULL, or the reason why the request cannot be
+ * accepted. */
 static const char *request_accept(struct qp_link *w)
 {
     struct wf_hca_cm_params p = params_of(w);
@@ -134,7 +142,7 @@ const char *wf_rdma_cm_connect(struct qp_link *w, const struct qp_msg *ends,
     w->their_ticket = ends->ticket;
     if (is_active(w))
         reason = request_send(w, ends);
-    else if (w->cm == CM_REQUESTED) /* else when its connect request comes */
+    else if (w->cm == CM_REQUESTED) /* else the request's arrival calls request_accept */
         reason = request_accept(w);
     if (!reason)
         deadline_set(w, wf_now_ns() + limit_ms * UINT64_C(1000000));
@@ -177,7 +185,7 @@ void wf_rdma_cm_disconnect(struct qp_link *w)
 
 /* ---- events ---- */
 
-/* The link that the connect request is for; null: none waits for it. */
+/* Returns the link that the connect request is for, or NULL if no link waits for this request. */
 static struct qp_link *link_requested(const struct rdma_rail *r, const struct wf_hca_cm_event *e)
 {
     struct cm_data data;

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Queue pairs that a connection manager connects (WEFT_RDMA_CM), between ENDS and READY.
+/* Connecting queue pairs by a connection manager (WEFT_RDMA_CM=1). This happens between ENDS and
+ * READY, the first and the second message of the handshake.
  *
- * Each rail of an endpoint has a connection manager; the endpoint's thread polls it for events.
- * ENDS carries the address where it listens, and a ticket: 64 random bits of this queue pair link.
- * The endpoint with the greater address is the active side: it connects to the peer's manager. The
- * connect request carries the name and the ticket of the passive side's link, and the response
- * those of the active side's (struct cm_data). So each side knows for which link a message is.
+ * Each rail of an endpoint has a connection manager. The endpoint's thread polls the manager for
+ * events. ENDS carries the address where the sender's manager listens, and a ticket, which is 64
+ * random bits that identify the sender's link. The endpoint with the greater address is the active
+ * side: it connects to the peer's manager. The connect request carries the name and the ticket of
+ * the passive side's link. The connect response carries the name and the ticket of the active
+ * side's link (struct cm_data). So the receiver of a request or response finds its own link.
  *
  *   state        event                                  next         action
  *   IDLE         ENDS, active side                      CONNECTING   connect
@@ -18,20 +20,20 @@
  *   ACCEPTED     READY                                  ESTABLISHED  notify; send READY
  *   any (1)      failed action or check, disconnected,  FAILED       send PLAIN
  *                CONNECT_MAX_MS after ENDS
- *   any (2)      disconnected                           same         link fails after GRACE_NS
- *   any          device removed                         same         the device is gone
+ *   any (2)      disconnected                           unchanged    link fails after GRACE_NS
+ *   any          device removed                         unchanged    mark the device as gone
  *
  *   (1) while the link is QP_CONNECTING: from the peer's ENDS to this side's READY or PLAIN
- *   (2) else
+ *   (2) while the link is in any other state
  *
- * READY can arrive before "established": it proves the same. A connect request is rejected, and
- * changes nothing, unless its ticket is that of an IDLE link of the passive side. So a ticket
- * serves once. Request and response must come from the queue pair that ENDS named, or the link
- * fails.
+ * READY may arrive before the event "established". READY is also a proof that the connection is
+ * established. A connect request is rejected, and changes nothing, unless it carries the ticket of
+ * an IDLE link of the passive side. So each ticket is accepted only once. If a request or response
+ * comes from another queue pair than the one that ENDS named, the link fails.
  *
- * After READY the socket reports a peer's end more exactly than the manager does, and bytes that
- * arrived before it are still to be read. So the manager's "disconnected" counts only if the socket
- * has reported nothing for GRACE_NS. */
+ * After READY the socket reports the end of a peer more exactly than the manager does. Bytes that
+ * arrived before that end are still to be read. So the manager's event "disconnected" makes a link
+ * fail only if the socket has reported nothing for GRACE_NS. */
 #ifndef WF_TRANSPORT_RDMA_CM_H
 #define WF_TRANSPORT_RDMA_CM_H
 
@@ -39,26 +41,33 @@
 
 enum wf_cm_state { CM_IDLE, CM_CONNECTING, CM_REQUESTED, CM_ACCEPTED, CM_ESTABLISHED, CM_FAILED };
 
-/* Opens the rail's manager if WEFT_RDMA_CM is 1. Returns as wf_hca_cm_ops.open. */
+/* If WEFT_RDMA_CM is 1, opens the connection manager of the rail, which listens on the port.
+ * Returns the statuses of wf_hca_cm_ops.open. */
 enum weft_status wf_rdma_cm_open(struct rdma_rail *r, const struct wf_hca_port *port);
 void wf_rdma_cm_close(struct rdma_rail *r);
-/* Handles the manager's events. Links that can go on are put into the endpoint's [readable]. */
+/* Handles the manager's events. Puts links whose handshake can go on into the list ep->readable. */
 void wf_rdma_cm_poll(struct rdma_rail *r);
 
-/* Draws the link's ticket. False: there are no random numbers. */
+/* Draws the link's ticket, a random number by which the connect request and the response name the
+ * link. Returns false if the kernel gives no random numbers. */
 bool wf_rdma_cm_init(struct qp_link *w);
-/* Sets the manager's address and the ticket in ENDS to be sent. */
+/* Writes the manager's address and the link's ticket into [ends], the handshake message ENDS that
+ * is to be sent. */
 void wf_rdma_cm_fill_ends(struct qp_link *w, struct qp_msg *ends);
-/* ENDS was received. Null, or the reason for which there will be no connection. */
+/* Begins to connect, after the peer's handshake message [ends] was received. Returns NULL, or the
+ * reason why the queue pair cannot be connected. */
 const char *wf_rdma_cm_connect(struct qp_link *w, const struct qp_msg *ends,
                                const struct wf_hca_patience *patience);
-/* READY was received before this side sent its own. False: it breaks the protocol. */
+/* Handles the peer's handshake message READY, if it arrives before this side has sent READY.
+ * Returns false if the peer broke the protocol. */
 bool wf_rdma_cm_peer_ready(struct qp_link *w);
-/* ESTABLISHED: this side has to send READY; FAILED: PLAIN, for the reason w->cm_why. */
+/* Returns the state of the link's connection. In state ESTABLISHED this side has to send READY. In
+ * state FAILED this side has to send PLAIN, and w->cm_why is the reason. */
 enum wf_cm_state wf_rdma_cm_state(struct qp_link *w);
-/* Checks the link's deadline, every second or so. True: it was disconnected, and fails now. */
+/* Checks the link's deadline; called about once a second. Returns true if the link has to fail,
+ * because the manager reported it as disconnected and GRACE_NS have passed since. */
 bool wf_rdma_cm_watch(struct qp_link *w, uint64_t now);
-/* In any state, more than once if need be. */
+/* Ends the link's connection, if there is one. May be called in any state, and repeatedly. */
 void wf_rdma_cm_disconnect(struct qp_link *w);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Completions: of receives, and of requests. */
+/* Processing completions: of receives, and of posted requests. */
 #include <sys/epoll.h>
 
 #include "base/log.h"
@@ -7,9 +7,10 @@
 #include "transport/rdma/cm.h"
 #include "transport/rdma/qp_link.h"
 
-#define POLL_LIST 20u /* completions at a time */
+#define POLL_LIST 20u /* limit for the completions taken in one call */
 
-/* The link that a completion of queue pair [qp] belongs to; null: it is gone. */
+/* Returns the link called [name]. Returns NULL if the link does not have queue pair number [qp],
+ * because that queue pair was closed. */
 static struct qp_link *link_of(const struct rdma_rail *r, uint32_t name, uint32_t qp)
 {
     struct qp_link *l = wf_qp_link_named(r, name);
@@ -23,17 +24,17 @@ static void arrived(struct rdma_rail *r, const struct wf_hca_wc *wc)
     bool ok = wc->status == WF_HCA_OK && wc->has_imm;
     struct qp_link *l = ok ? link_of(r, wc->imm, wc->qp) : NULL;
     uint32_t b = (uint32_t)wc->id;
-    if (!l) { /* the link is gone, or its queue pair broken */
+    if (!l) { /* the link was closed, or its queue pair failed */
         r->free_receives[r->nfree_receives++] = b;
         return;
     }
-    if (wc->is_write) { /* credits */
+    if (wc->is_write) { /* the peer has granted more SENDs */
         wf_net_chan_writable(l->base.chan);
         wf_qp_buffer_back(l, b);
         return;
     }
     if (!wc->len || wc->len > QP_BUFFER || l->line_tail - l->line_head > l->line_mask) {
-        wf_qp_fail(l, WF_HCA_FAULT); /* the peer sent more than it was granted */
+        wf_qp_fail(l, WF_HCA_FAULT); /* the message is empty, too long, or was not granted */
         r->free_receives[r->nfree_receives++] = b;
         return;
     }
@@ -61,7 +62,8 @@ void wf_qp_request_free(struct qp_link *l, struct qp_request *q, bool ok)
     q->result = NO_RESULT;
 }
 
-/* Report the oldest requests, as far as they are short puts to one peer and below [upto]. */
+/* The oldest request is a short put. Reports this put to the core as done, together with the short
+ * puts to the same peer that follow without a gap. Stops before request number [upto]. */
 static void puts_done(struct qp_link *l, uint32_t upto)
 {
     struct wf_tpeer *tpeer = wf_qp_request_at(l, l->done)->put;
@@ -87,7 +89,7 @@ static void write_or_read_done(struct qp_link *l, const struct qp_request *q)
         l->has_written = true;
 }
 
-/* All requests before number [upto] are complete. */
+/* Completes all requests with numbers below [upto], and reports NIC operations to the core. */
 static void requests_done(struct qp_link *l, uint32_t upto)
 {
     l->rail->under_way -= upto - l->done;
@@ -106,7 +108,7 @@ static void requests_done(struct qp_link *l, uint32_t upto)
             old = *wf_rdma_result_at(l->rail, q->result);
         wf_qp_request_free(l, q, true);
         q->is_nic_op = false;
-        q->follow = FOLLOW_NONE; /* short puts leave it as it is */
+        q->follow = FOLLOW_NONE; /* a short put that reuses this entry does not reset [follow] */
         if (is_nic_op)
             l->moving -= q->packets;
         if (is_nic_op)
@@ -116,7 +118,8 @@ static void requests_done(struct qp_link *l, uint32_t upto)
 
 static const char *request_text(const struct qp_request *q)
 {
-    if (q->put) /* the other fields are of an earlier request */
+    /* for a short put, the other fields are left over from an earlier request */
+    if (q->put)
         return "put";
     if (!q->is_nic_op)
         return "message";
@@ -133,20 +136,21 @@ static void failure_log(const struct qp_link *l, uint32_t number, enum wf_hca_st
             to->process.pid, wf_hca_status_text(why), l->qp->number);
 }
 
-/* Is request [number] the READ that follows a WRITE still under way? */
+/* Returns true if request [number] is a READ that proves the WRITE before it visible, and if this
+ * WRITE is still under way. */
 static bool ends_two(const struct qp_link *l, uint32_t number)
 {
     return number != l->done && wf_qp_request_at(l, number)->follow == FOLLOW_BOTH &&
            wf_qp_request_at(l, number - 1)->follow == FOLLOW_NEXT;
 }
 
-/* Request [number] failed. */
 static void request_failed(struct qp_link *l, uint32_t number, enum wf_hca_status why)
 {
-    if (l->has_error) /* only the first error has the cause; the others are flushed */
+    /* Only the first error tells the cause. Later requests report only that they were flushed. */
+    if (l->has_error)
         return;
     l->has_error = true;
-    if (l->state != QP_FAILED) { /* else this side had broken it before */
+    if (l->state != QP_FAILED) { /* this side did not break the queue pair itself */
         failure_log(l, number, why);
         requests_done(l, number - ends_two(l, number));
     }
@@ -175,7 +179,9 @@ static void ended(struct rdma_rail *r, const struct wf_hca_wc *wc)
         wf_list_each(it, &r->links)
             wf_net_chan_writable(wf_container_of(it, struct qp_link, item)->base.chan);
     if ((int32_t)(l->last_nic_op - l->done) < 0)
-        l->last_nic_op = l->done; /* keep it near: numbers wrap */
+        /* Request numbers wrap, so the comparison above would fail if last_nic_op fell 2^31
+         * requests behind. */
+        l->last_nic_op = l->done;
     if (l->base.synced)
         l->path->failures = l->path->retries = 0;
     if ((int32_t)(l->last_nic_op - l->done) > 0 && !wf_qp_is_told(l))
@@ -186,8 +192,9 @@ static void ended(struct rdma_rail *r, const struct wf_hca_wc *wc)
 
 /* ---- polling ---- */
 
-/* No request under way completes any more. The event descriptor of a device that is gone stays
- * readable for ever: an owner that watches it could not sleep. */
+/* Fails the links of a rail whose queues failed. Removes the event descriptor of the completion
+ * queue from epoll. Otherwise the endpoint's thread could not sleep, because the descriptor of a
+ * failed device stays readable. */
 void wf_qp_rail_break(struct rdma_rail *r)
 {
     if (!r->broken)
@@ -219,7 +226,7 @@ int wf_qp_completions_take(struct rdma_rail *r)
     return n;
 }
 
-/* Take completions; returns how many. Links with received bytes are then in [readable]. */
+/* Processes completions; returns how many. Links with received bytes are then in ep->readable. */
 int wf_qp_rail_poll(struct rdma_rail *r)
 {
     int n = wf_qp_completions_take(r);
@@ -227,7 +234,6 @@ int wf_qp_rail_poll(struct rdma_rail *r)
     return WF_MAX(n, 0);
 }
 
-/* Poll the rails that have links. */
 int wf_qp_rails_poll(struct rdma_ep *ep)
 {
     int n = 0;
@@ -243,7 +249,9 @@ static void managers_take(struct rdma_ep *ep)
     wf_rdma_each_rail(ep, i, r) wf_rdma_cm_poll(r);
 }
 
-/* Delivery may replace or close a channel's link. */
+/* Polls all rails, then makes the channels of readable links receive. Receiving delivers messages,
+ * whose handlers may replace or close a channel's link. So the link is used again only if it is
+ * still the channel's link. */
 int wf_qp_turn(struct rdma_ep *ep)
 {
     struct wf_list round;
@@ -267,8 +275,8 @@ int wf_qp_turn(struct rdma_ep *ep)
     return n;
 }
 
-/* A turn takes up to POLL_LIST completions of each queue, and reads at least one arrival of each
- * line. */
+/* One call of wf_qp_turn takes up to POLL_LIST completions of each completion queue, and reads at
+ * least one received SEND of each link. A link holds at most QP_LINE received SENDs. */
 unsigned wf_qp_most_turns(const struct rdma_ep *ep)
 {
     const struct rdma_rail *r;

@@ -21,18 +21,20 @@ struct wf_hca_port_config wf_rdma_port_config(void)
     const struct wf_config *c = wf_config();
     return (struct wf_hca_port_config){
         .gid_index = c->rdma_gid_index == WF_AUTO ? -1 : (int)c->rdma_gid_index,
-        .mtu = (uint16_t)(c->rdma_mtu ? 128u << c->rdma_mtu : 0)}; /* auto, 256, 512, ... */
+        /* rdma_mtu is 0 for auto, 1 for 256 bytes, 2 for 512 bytes, ... */
+        .mtu = (uint16_t)(c->rdma_mtu ? 128u << c->rdma_mtu : 0)};
 }
 
 /* ---- WEFT_RDMA_DEVICE ---- */
 
-/* One entry of the list: "name" or "name:port". */
+/* One entry of WEFT_RDMA_DEVICE: "name" or "name:port". */
 struct named_port {
     const char *at;
     size_t len;
 };
 
-/* Reads the next entry at [*at]. False: there are no more. */
+/* Reads the next entry at [*at], and moves [*at] behind it. Returns false if there is no entry
+ * left. */
 static bool entry_next(const char **at, struct named_port *out)
 {
     *at += strspn(*at, ",");
@@ -54,7 +56,8 @@ static bool entry_names_port(const struct named_port *e, const char *name, unsig
            (len == e->len || (unsigned)strtoul(e->at + len + 1, NULL, 10) == port);
 }
 
-/* True for every port if the variable is empty. */
+/* Returns whether WEFT_RDMA_DEVICE names the port. Returns true for every port if the variable is
+ * empty. */
 static bool is_named(const char *name, unsigned port)
 {
     const char *at = wf_config()->rdma_device;
@@ -87,7 +90,8 @@ const char *wf_rdma_port_unusable(const struct wf_hca *hca, const struct wf_hca_
     return p->has_gid || (p->lid && !p->needs_gid) ? NULL : "no GID";
 }
 
-/* WEFT_RDMA_GID_INDEX names a GID that the port does not have: [reason] lists those it has. */
+/* Writes to [reason] which GIDs the port has. Called if WEFT_RDMA_GID_INDEX names a GID that the
+ * port does not have. */
 static void gids_explain(struct wf_hca *hca, const struct wf_hca_port *p, char *reason, size_t room)
 {
     struct wf_hca_gid gids[WF_HCA_GIDS];
@@ -110,7 +114,8 @@ static bool is_chosen(const struct rdma_ctx *ctx, const char *name, unsigned por
     return false;
 }
 
-/* If WEFT_RDMA_DEVICE names no port, all have the speed and the link of the first. */
+/* Returns whether the port has the same speed and link layer as the first chosen port. If
+ * WEFT_RDMA_DEVICE names no port, only such ports are chosen. */
 static bool is_like_first(const struct rdma_ctx *ctx, const struct wf_hca_port *p)
 {
     const struct wf_hca_port *first = ctx->nports ? wf_rdma_port_hca(&ctx->ports[0]) : p;
@@ -132,8 +137,8 @@ const char *wf_rdma_port_unused(const struct rdma_ctx *ctx, const char *name,
     return ctx->nports < ports_max() ? NULL : "enough others (WEFT_RDMA_RAILS)";
 }
 
-/* Returns the device [name] of ctx->devices, and opens it if it is not there yet. Null: it cannot
- * be opened, or there are as many as may be. */
+/* Returns the device [name] of ctx->devices, which it opens if necessary. Returns NULL if the
+ * device cannot be opened, or if the context already has WF_RDMA_RAILS devices. */
 static struct rdma_device *device_open(struct rdma_ctx *ctx, const char *name)
 {
     const struct wf_hca_port_config config = wf_rdma_port_config();
@@ -149,7 +154,8 @@ static struct rdma_device *device_open(struct rdma_ctx *ctx, const char *name)
     return d;
 }
 
-/* Closes the device that was opened last if none of its ports was chosen. */
+/* Closes the device [d] if none of its ports was chosen, and if [d] is the device that was opened
+ * last. */
 static void device_drop(struct rdma_ctx *ctx, const struct rdma_device *d)
 {
     for (unsigned i = 0; i < ctx->nports; i++)
@@ -172,14 +178,17 @@ void wf_rdma_devices_close(struct rdma_ctx *ctx)
     ctx->ndevices = ctx->nports = 0;
 }
 
-/* Adds the usable ports of device [name] to ctx->ports: only those that [entry] names, unless it is
- * null. Returns whether the device has any of these ports, usable or not. If one is rejected for
- * its GIDs and [reason] is empty, [reason] lists them. */
+/* Adds usable ports of device [name] to ctx->ports. If [entry] is not NULL, considers only the
+ * ports that [entry] names. Returns whether the device has any of the considered ports, usable or
+ * not. If a port does not have the GID that WEFT_RDMA_GID_INDEX names, and [reason] is empty, lists
+ * the port's GIDs in [reason]. */
 static bool ports_add(struct rdma_ctx *ctx, const char *name, const struct named_port *entry,
                       char *reason, size_t room)
 {
     struct rdma_device *d = device_open(ctx, name);
-    bool exists = !d && ctx->nports == WF_RDMA_RAILS; /* further devices are not even opened */
+    /* If the context already has WF_RDMA_RAILS ports, device_open may return NULL. Then assume that
+     * the considered ports exist. */
+    bool exists = !d && ctx->nports == WF_RDMA_RAILS;
     for (unsigned i = 0; d && i < d->hca->nports; i++) {
         const struct wf_hca_port *p = &d->hca->ports[i];
         const char *unusable = wf_rdma_port_unusable(d->hca, p);
@@ -196,7 +205,7 @@ static bool ports_add(struct rdma_ctx *ctx, const char *name, const struct named
     return exists;
 }
 
-/* False: there is no such port. */
+/* Adds the ports that [e] names. Returns false if there is no such port. */
 static bool entry_add(struct rdma_ctx *ctx, const struct wf_hca_found *found, unsigned nfound,
                       const struct named_port *e, char *reason, size_t room)
 {
@@ -206,7 +215,8 @@ static bool entry_add(struct rdma_ctx *ctx, const struct wf_hca_found *found, un
     return false;
 }
 
-/* In the order in which they are named; none at all if one of them does not exist. */
+/* Chooses the ports in the order in which WEFT_RDMA_DEVICE names them. Chooses no port at all if
+ * one of the named ports does not exist. */
 void wf_rdma_ports_choose(struct rdma_ctx *ctx, char *reason, size_t room)
 {
     const char *wanted = wf_config()->rdma_device, *at = wanted;
@@ -237,8 +247,9 @@ static void ctx_free(struct rdma_ctx *ctx)
     free(ctx);
 }
 
-/* Opens ctx->local and ctx->kept. False: the devices have too little for one endpoint, and other
- * transports carry its messages. */
+/* Opens ctx->local, which registers memory, and ctx->kept, the first endpoint. Returns false if the
+ * devices have too few resources for one endpoint. Then the context is not opened, and other
+ * transports carry the messages. */
 static bool first_ep_open(struct rdma_ctx *ctx)
 {
     enum weft_status status = wf_rdma_reg_open(ctx);
@@ -254,7 +265,7 @@ static bool first_ep_open(struct rdma_ctx *ctx)
     return status == WEFT_OK;
 }
 
-/* With WEFT_RDMA_CM=1 a device without a connection manager is not used. */
+/* Returns whether the device may be used. With WEFT_RDMA_CM=1 it needs a connection manager. */
 static bool has_cm(const struct wf_hca *hca)
 {
     if (!wf_config()->rdma_cm || hca->ops->cm)
@@ -274,7 +285,7 @@ static void ports_remove(struct rdma_ctx *ctx, const struct rdma_device *d)
     ctx->nports = n;
 }
 
-/* False: no port is left. */
+/* Opens a protection domain on each device. Returns false if no port is left. */
 static bool domains_open(struct rdma_ctx *ctx)
 {
     for (unsigned i = 0; i < ctx->ndevices; i++) {

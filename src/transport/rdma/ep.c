@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* An endpoint's queues and buffers on each port. */
+/* The rails of an endpoint: its queues and buffers on each port. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -65,7 +65,8 @@ static enum weft_status memory_make(struct rdma_rail *r)
     if (memory == MAP_FAILED)
         return WEFT_ENOMEM;
     r->memory = memory;
-    /* A forked child that writes must not take these pages from the NIC. */
+    /* The NIC accesses these pages. If a forked child shared them, the parent's next write would
+     * move the parent to copies, which the NIC does not access. */
     if (madvise(memory, memory_size(r), MADV_DONTFORK))
         return WEFT_ESYSTEM;
     status = wf_rdma_register(r->device, memory, wf_rdma_credits_size(r),
@@ -128,7 +129,7 @@ static enum weft_status queues_make(struct rdma_rail *r)
     bool shared = hca->caps.srq && wf_config()->rdma_srq;
     enum weft_status status;
     if (hca->caps.td && hca->ops->td_open(r->device->pd, &r->td) != WEFT_OK)
-        r->td = NULL; /* thread domains are few; without one the queues lock */
+        r->td = NULL; /* The NIC is out of thread domains: the queues take locks. */
     status = hca->ops->cq_open(r->device->hca, r->td,
                                WF_MIN(r->receives + QP_UNDER_WAY, hca->caps.max_cq), true, &r->cq);
     return status == WEFT_OK && shared
@@ -136,8 +137,8 @@ static enum weft_status queues_make(struct rdma_rail *r)
                : status;
 }
 
-/* As many receive buffers as fit into the receive queue and, beside QP_UNDER_WAY requests, into the
- * completion queue. */
+/* Returns how many receive buffers a rail has. They must fit into the receive queue. Their
+ * completions and those of QP_UNDER_WAY requests must fit into the completion queue. */
 static uint32_t receives_of(const struct wf_hca_caps *caps)
 {
     uint64_t most = WF_MIN(wf_config()->rdma_receives, caps->max_rq);
@@ -181,7 +182,7 @@ static enum weft_status rail_open(struct rdma_ep *ep, unsigned number)
                                         "WEFT_PINNED, or lower WEFT_RDMA_RECEIVES"
                                       : "");
     else if ((status = manager_open(r)) == WEFT_EUNREACH)
-        status = WEFT_OK; /* without a manager the rail's handshakes end in PLAIN */
+        status = WEFT_OK; /* without a manager, the rail's links use their sockets */
     if (status != WEFT_OK) {
         rail_close(r);
         return status;
@@ -191,7 +192,7 @@ static enum weft_status rail_open(struct rdma_ep *ep, unsigned number)
     return WEFT_OK;
 }
 
-/* OK: at least one rail is open. */
+/* Opens a rail on each port. Returns OK if at least one rail is open. */
 static enum weft_status rails_open(struct rdma_ep *ep)
 {
     enum weft_status status = WEFT_EUNREACH, one;
@@ -295,7 +296,9 @@ bool wf_rdma_rang(const struct rdma_ep *ep)
     return read(ep->timer_fd, &n, sizeof n) == sizeof n;
 }
 
-/* Wake the owner in a second to check requests and deadlines: silence is not an event. */
+/* If requests are under way or a link has a deadline, makes the timer wake the endpoint's thread in
+ * one second. The thread then checks requests and deadlines, because no event reports a request
+ * that does not complete, or a deadline that has passed. */
 static bool timer_set(const struct rdma_ep *ep)
 {
     const struct rdma_rail *r;
@@ -304,12 +307,13 @@ static bool timer_set(const struct rdma_ep *ep)
     return !timerfd_settime(ep->timer_fd, 0, &t, NULL);
 }
 
-/* False: the owner must not sleep. */
+/* Makes the rail's next completion wake the endpoint's thread. Returns false if the thread must not
+ * sleep. */
 static bool rail_arm(struct rdma_rail *r)
 {
     const struct wf_hca_ops *ops = r->device->hca->ops;
     ops->disarm(r->cq);
-    wf_rdma_cm_poll(r); /* ordinary polls skip it while no handshake is under way */
+    wf_rdma_cm_poll(r); /* ordinary polls call this only while a handshake is under way */
     if (wf_rdma_is_gone(r) && !r->broken)
         wf_qp_rail_break(r);
     return r->broken || ops->arm(r->cq) == WEFT_OK;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The handshake on a new socket: it ends with a queue pair that is up, or with the socket alone. */
+/* The handshake on a new socket. It ends with a queue pair that is up, or with a link of the socket
+ * alone. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -64,8 +65,9 @@ static void plain_log(const struct qp_link *l, const char *why)
 
 /* ---- without a queue pair ---- */
 
-/* This side sent PLAIN first: the socket carries the channel at once, although the peer's first
- * handshake message is still to come. */
+/* Sends frames by the socket. This side's first handshake message was PLAIN, since this side has no
+ * queue pair. So the socket will carry the channel, and frames may be sent before the peer's first
+ * handshake message has arrived. */
 static ssize_t plain_sendv(struct net_link *link, const struct iovec *v, unsigned n, size_t len,
                            const void *lent)
 {
@@ -78,7 +80,7 @@ static ssize_t plain_sendv(struct net_link *link, const struct iovec *v, unsigne
 
 static ssize_t plain_recvv(struct net_link *link, const struct iovec *v, unsigned n)
 {
-    (void)link; /* the socket's bytes still belong to the handshake */
+    (void)link; /* the bytes on the socket still belong to the handshake */
     (void)v;
     (void)n;
     errno = EAGAIN;
@@ -120,7 +122,7 @@ static bool plain_watch(struct net_link *link, bool out)
     return sock->ops->watch(sock, out);
 }
 
-/* Free the link; returns the socket's link, which stays. */
+/* Frees [link]. Returns the socket's own link, which stays open. */
 static struct net_link *plain_leave(struct net_link *link)
 {
     struct qp_link *l = wf_qp_of(link);
@@ -162,7 +164,8 @@ static const struct net_link_ops plain_ops = {
     .turn_away = plain_turn_away,
 };
 
-/* The socket carries the channel from now on. False: no memory. */
+/* Makes the socket's own link, so that the socket carries the channel from now on. Returns false if
+ * there is no memory. */
 static bool sock_open(struct qp_link *l)
 {
     l->sock = wf_sock_link_open(l->base.chan, l->fd, NULL);
@@ -198,7 +201,7 @@ struct qp_link *wf_qp_link_of(const struct net_chan *chan)
 
 /* ---- connecting ---- */
 
-/* Post the receive buffers of a queue pair that has its own receive queue. */
+/* Posts receive buffers to the queue pair, if it has its own receive queue. */
 static void window_post(struct qp_link *l)
 {
     struct rdma_rail *r = l->rail;
@@ -206,13 +209,15 @@ static void window_post(struct qp_link *l)
         wf_qp_receive_post(l, r->free_receives[--r->nfree_receives]);
 }
 
-/* At most half of the grant, so that long SENDs go on, too. */
+/* Returns the reserve: how many of the granted SENDs are kept for SENDs of QP_BUFFER bytes.
+ * [window] is the number of SENDs granted at a time. The reserve is at most half of [window], so
+ * that shorter SENDs can use the other half. */
 static uint32_t reserve_of(const struct qp_link *l, uint32_t window)
 {
     return WF_MIN(wf_net_chan_view(l->base.chan).ring_bytes / QP_BUFFER + 2, window / 2);
 }
 
-/* The queue pair is connected. Null, or why it cannot be used. */
+/* Prepares a connected queue pair. Returns NULL, or why the queue pair cannot be used. */
 static const char *joined(struct qp_link *l)
 {
     if (!l->rail->srq && l->rail->nfree_receives < QP_WINDOW + QP_GRANTS)
@@ -224,7 +229,8 @@ static const char *joined(struct qp_link *l)
     return NULL;
 }
 
-/* Connect to the peer's queue pair; with a connection manager, begin to. Null, or why not. */
+/* Connects to the queue pair that the peer's handshake message [ends] describes. With a connection
+ * manager, only begins to connect. Returns NULL, or the reason why this side cannot connect. */
 static const char *ends_take(struct qp_link *l, const struct qp_msg *ends)
 {
     static const struct wf_hca_patience patience = {
@@ -250,7 +256,8 @@ static const char *ends_take(struct qp_link *l, const struct qp_msg *ends)
     return joined(l);
 }
 
-/* Send READY, or with [why] PLAIN. */
+/* Sends this side's second handshake message: READY, or PLAIN if [why] says why the queue pair
+ * cannot be used. */
 static enum qp_shake second_send(struct qp_link *l, const char *why)
 {
     l->state = QP_CONNECTED;
@@ -272,7 +279,8 @@ static enum qp_shake ends_process(struct qp_link *l, const struct qp_msg *ends)
     return SHAKE_MORE;
 }
 
-/* Send the second message once the connection manager has connected or failed. */
+/* Sends this side's second handshake message once the connection manager has connected the queue
+ * pair or has failed. */
 static enum qp_shake connecting_look(struct qp_link *l)
 {
     switch (wf_rdma_cm_state(l)) {
@@ -284,8 +292,8 @@ static enum qp_shake connecting_look(struct qp_link *l)
 
 /* ---- receiving ---- */
 
-/* Receive from the socket until [need] bytes are here. 1 | 0: more are to come | -1: errno, which
- * is 0 at the end of the stream */
+/* Receives from the socket until [need] bytes have arrived. Returns 1 if they have, 0 if bytes are
+ * missing, and -1 with errno after a failure. At the end of the stream errno is 0. */
 static int hello_read(struct qp_link *l, size_t need)
 {
     while (l->hello_have < need) {
@@ -301,7 +309,8 @@ static int hello_read(struct qp_link *l, size_t need)
     return 1;
 }
 
-/* No handshake message: it must be BYE, by which the peer gives the session up. */
+/* Called when the received bytes are no handshake message. These bytes must then be BYE, the frame
+ * by which the peer gives the session up. */
 static enum qp_shake bye_take(struct qp_link *l)
 {
     struct wf_net_frame f;
@@ -312,7 +321,8 @@ static enum qp_shake bye_take(struct qp_link *l)
     return f.kind == WF_NET_BYE && !f.nargs ? SHAKE_TURNED_AWAY : SHAKE_NONSENSE;
 }
 
-/* The peer sent PLAIN. A peer that sent ENDS before is owed a second message in any case. */
+/* Handles the peer's PLAIN, after which the socket carries the channel. In state QP_CONNECTING the
+ * peer still expects this side's second handshake message, so this side sends PLAIN. */
 static enum qp_shake plain_process(struct qp_link *l)
 {
     bool owes = l->state == QP_CONNECTING;
@@ -320,7 +330,7 @@ static enum qp_shake plain_process(struct qp_link *l)
                                                                                   : SHAKE_PLAIN;
 }
 
-/* Process one message of the peer. Returns as wf_qp_shake. */
+/* Processes one message of the peer. Returns the handshake's next step, as wf_qp_shake does. */
 static enum qp_shake msg_take(struct qp_link *l)
 {
     struct qp_msg msg;
@@ -369,15 +379,14 @@ enum qp_shake wf_qp_shake(struct qp_link *l)
     return how;
 }
 
-/* The handshake ended: frames go by the queue pair. */
 static void shaken_up(struct qp_link *l)
 {
     struct net_chan *chan = l->base.chan;
     wf_qp_broken_free(l->path, true);
     wf_rdma_retry_up(l->path, wf_net_chan_view(chan).is_greater);
     wf_qp_count_as(l, &l->rail->ep->nup);
-    /* Short puts start only now: the core completes puts in order, those of the broken links first.
-     */
+    /* The core completes puts in order. So first wf_qp_broken_free reports the short puts of broken
+     * links, and then wf_qp_state_set allows new short puts. */
     wf_qp_state_set(l, (enum qp_state)l->state);
     wf_net_chan_up(chan);
 }
@@ -411,8 +420,10 @@ static void shake_look(struct qp_link *l)
     }
 }
 
-/* Beside a queue pair the socket reports only its end, or BYE. What came by the queue pair before
- * is received first. */
+/* Receives from the socket beside a queue pair that is up. The socket can bring only BYE, by which
+ * the peer gives the session up, or the end of the stream. Before this function ends the session or
+ * the link, it polls, so that the channel receives the bytes that have already arrived by the queue
+ * pair. */
 static void socket_look(struct qp_link *l)
 {
     struct rdma_ep *ep = l->rail->ep;

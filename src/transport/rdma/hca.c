@@ -35,8 +35,9 @@ static bool is_mapped_v4(const struct wf_hca_gid *gid)
     return !memcmp(gid->raw, prefix, sizeof prefix);
 }
 
-/* The greater, the more peers can be reached: RoCE v2 before v1, which is not routed; then IPv4
- * before global IPv6 before link-local. */
+/* Returns the rank of a GID, which is greater if more peers can reach the GID. RoCE v1 ranks
+ * lowest, since it cannot be routed. Within a type, the order from the greatest rank is IPv4,
+ * global IPv6, link-local IPv6. */
 static int gid_rank(const struct wf_hca_gid *gid)
 {
     int rank = gid->type == WF_HCA_GID_ROCE_V1 ? 0 : 8;
@@ -45,7 +46,8 @@ static int gid_rank(const struct wf_hca_gid *gid)
     return rank + (is_link_local(gid) ? 1 : 2);
 }
 
-/* Returns an index in [gids]; -1: none. [wanted] is a GID's index in the port's table, or -1. */
+/* Returns the position in [gids] of the GID to use, or -1 if there is none. [wanted] is the
+ * required index in the port's GID table, or -1 if the GID with the highest rank is to be used. */
 static int gid_choose(const struct wf_hca_gid *gids, int n, int wanted)
 {
     int best = -1;
@@ -64,7 +66,8 @@ void wf_hca_port_set(const struct wf_hca *hca, struct wf_hca_port *port,
         port->has_gid = chosen >= 0;
     if (chosen >= 0)
         port->gid = gids[chosen];
-    if (mtu < WF_HCA_MTU_LEAST) /* a port without a network interface reports none: keep it */
+    /* A port without a network interface reports no MTU. Keep the port's old MTU. */
+    if (mtu < WF_HCA_MTU_LEAST)
         mtu = (uint16_t)WF_MAX(port->mtu, WF_HCA_MTU_LEAST);
     port->mtu = hca->config.mtu ? WF_MIN(mtu, hca->config.mtu) : mtu;
 }

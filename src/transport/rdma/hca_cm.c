@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hca.h's connection manager, over librdmacm.
+/* The connection manager of hca.h, over librdmacm.
  *
- * The queue pairs are those of hca_verbs.c. librdmacm opens the device a second time, and could
- * create queue pairs only there. So it gets just their numbers (rdma_conn_param), and this file
- * changes their states, with the attributes that rdma_init_qp_attr(3) returns. */
+ * It connects the queue pairs of hca_verbs.c. librdmacm opens the device itself, with its own
+ * ibv_context, and can create queue pairs only in this ibv_context. So librdmacm gets only the
+ * numbers of the queue pairs (rdma_conn_param). This file changes the states of the queue pairs,
+ * with the attributes that rdma_init_qp_attr(3) returns. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -19,9 +20,10 @@
 #include "base/util.h"
 #include "transport/rdma/hca_verbs.h"
 
-#define BACKLOG 0     /* the kernel's own limit: net.rdma_ucm.max_backlog */
-#define CANDIDATES 64 /* addresses of this host that are tried */
-/* The attributes that libibverbs knows. Some kernels return more bits, and refuse them then. */
+#define BACKLOG 0     /* 0 selects the kernel's own limit, net.rdma_ucm.max_backlog */
+#define CANDIDATES 64 /* limit for the addresses of this host that are tried */
+/* The attributes that libibverbs knows. Some kernels return further bits from rdma_init_qp_attr(3),
+ * but refuse these bits in ibv_modify_qp(3). */
 #define ATTRIBUTES ((int)((unsigned)IBV_QP_DEST_QPN << 1) - 1)
 
 union address {
@@ -34,8 +36,10 @@ struct rdmacm {
     struct wf_hca_cm base;
     struct rdma_event_channel *channel;
     struct rdma_cm_id *listener;
-    union address own; /* where it listens; with port 0, to connect from there */
-    uint8_t port;      /* the NIC's */
+    /* The address where the manager listens, but with port 0. New connections start from this
+     * address. */
+    union address own;
+    uint8_t port; /* number of the NIC's port */
 };
 
 struct rdmacm_conn {
@@ -43,8 +47,10 @@ struct rdmacm_conn {
     struct rdma_cm_id *id;
     struct wf_hca_cm_params params;
     uint32_t limit_ms;
-    bool is_request;         /* the peer's connect request, not accepted yet */
-    uint8_t answers, issues; /* reads at the same time: that this side answers, that it issues */
+    /* true for a peer's connect request that was not accepted yet */
+    bool is_request;
+    /* READs and atomics at the same time: how many this side answers, how many it issues */
+    uint8_t answers, issues;
 };
 
 static struct rdmacm *cm_of(struct wf_hca_cm *cm)
@@ -59,7 +65,8 @@ static struct rdmacm_conn *conn_of(struct wf_hca_conn *conn)
 
 /* ---- addresses ---- */
 
-/* As in a GID: IPv6, or IPv4 mapped to it. */
+/* Writes the address as 16 bytes, as in a GID: an IPv6 address, or an IPv4 address mapped to
+ * IPv6. */
 static void bytes_of(const union address *a, uint8_t out[16])
 {
     static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
@@ -71,8 +78,9 @@ static void bytes_of(const union address *a, uint8_t out[16])
     memcpy(out + sizeof mapped, &a->v4.sin_addr, 4);
 }
 
-/* The peer's address [bytes] as a socket address, for connecting from [own]. False: the two are not
- * of one family, or only the peer's is link-local. */
+/* Converts the peer's address [bytes] to a socket address to which a connection from [own] can be
+ * made. Returns false if the two addresses are of different families, or if the peer's address is
+ * link-local and [own] is not. */
 static bool address_of(const uint8_t bytes[16], uint16_t port, const union address *own,
                        union address *out)
 {
@@ -93,7 +101,8 @@ static bool address_of(const uint8_t bytes[16], uint16_t port, const union addre
            (!IN6_IS_ADDR_LINKLOCAL(&in) || IN6_IS_ADDR_LINKLOCAL(&own->v6.sin6_addr));
 }
 
-/* The address in the port's GID is best; then those that most peers can reach. */
+/* Ranks an address of this host. The address in the port's GID has the highest rank. Among the
+ * other addresses, an address that more peers can reach ranks higher. */
 static int rank_of(const union address *a, const struct wf_hca_port *port)
 {
     uint8_t bytes[16];
@@ -117,7 +126,8 @@ static bool is_usable(const struct ifaddrs *i, union address *out)
            !(i->ifa_flags & IFF_LOOPBACK);
 }
 
-/* Addresses of this host's interfaces that are up, at most [room], the best first. */
+/* Lists at most [room] addresses of this host's interfaces that are up, the highest ranks first.
+ * Returns how many it listed. */
 static unsigned addresses_list(const struct wf_hca_port *port, union address *out, unsigned room)
 {
     struct ifaddrs *all;
@@ -134,7 +144,7 @@ static unsigned addresses_list(const struct wf_hca_port *port, union address *ou
 
 /* ---- listening ---- */
 
-/* Is [id] bound to the NIC and the port of the manager? */
+/* Returns whether librdmacm has bound [id] to the NIC and the port of this manager. */
 static bool is_ours(const struct rdmacm *cm, const struct rdma_cm_id *id)
 {
     return id->verbs && id->port_num == cm->port &&
@@ -189,7 +199,9 @@ static enum weft_status rdmacm_open(struct wf_hca *hca, const struct wf_hca_port
     }
     cm->base.event_fd = cm->channel->fd;
     for (unsigned i = 0; i < n && !cm->listener; i++)
-        (void)listen_at(cm, &list[i]); /* the first call makes librdmacm open devices */
+        /* The first call makes librdmacm open devices, which must not get the descriptors 0 to 2.
+         * [floor] occupies these descriptors. */
+        (void)listen_at(cm, &list[i]);
     wf_fd_floor_drop(&floor);
     if (!cm->listener) {
         wf_warn(
@@ -205,7 +217,8 @@ static enum weft_status rdmacm_open(struct wf_hca *hca, const struct wf_hca_port
 
 /* ---- queue pairs ---- */
 
-/* Gets the attributes for bringing the queue pair to [state]. Returns their mask; 0: errno */
+/* Gets the attributes with which the queue pair enters [state]. Returns the mask of the attributes,
+ * or 0 with errno. */
 static int attributes(struct rdmacm_conn *c, enum ibv_qp_state state, struct ibv_qp_attr *attr)
 {
     int mask;
@@ -213,7 +226,7 @@ static int attributes(struct rdmacm_conn *c, enum ibv_qp_state state, struct ibv
     attr->qp_state = state;
     if (rdma_init_qp_attr(c->id, attr, &mask))
         return 0;
-    errno = EOPNOTSUPP; /* iWARP: its driver changes the states */
+    errno = EOPNOTSUPP; /* iWARP returns no state: its driver changes the states itself */
     return mask & IBV_QP_STATE ? mask & ATTRIBUTES : 0;
 }
 
@@ -237,14 +250,16 @@ static bool to_receive(struct rdmacm_conn *c, struct wf_hca_cm_psns *psns)
     int mask = attributes(c, IBV_QPS_RTR, &attr);
     attr.min_rnr_timer = c->params.patience->rnr_timer;
     attr.max_dest_rd_atomic = WF_MIN(attr.max_dest_rd_atomic, c->answers);
-    /* On Ethernet the manager knows the MTU of the active side's interface only. */
+    /* On Ethernet, librdmacm knows only the MTU of the active side's interface. params.mtu is the
+     * smaller MTU of both sides. */
     attr.path_mtu = WF_MIN(attr.path_mtu, verbs_mtu_code(c->params.mtu));
     c->params.qp->mtu = verbs_mtu_bytes(attr.path_mtu);
     psns->theirs = attr.rq_psn;
     return mask && modify(c, &attr, mask);
 }
 
-/* Timeouts are the caller's, not the manager's: a break is noticed as early as without one. */
+/* Makes the queue pair ready to send. Uses the caller's timeouts instead of those of librdmacm, so
+ * that a broken connection is noticed as early as without a connection manager. */
 static bool to_send(struct rdmacm_conn *c, struct wf_hca_cm_psns *psns)
 {
     struct ibv_qp_attr attr;
@@ -301,7 +316,9 @@ static void rdmacm_disconnect(struct wf_hca_conn *base)
     if (c->is_request)
         (void)rdma_reject(c->id, NULL, 0);
     else
-        (void)rdma_disconnect(c->id); /* fails in most states, which is no matter */
+        /* rdma_disconnect fails in most states. The failure does not matter, since the connection
+         * is freed below. */
+        (void)rdma_disconnect(c->id);
     c->id->context = NULL;
     if (rdma_destroy_id(c->id))
         wf_warn("%s: a connection of the connection manager cannot be freed: %m",
@@ -399,7 +416,8 @@ static void request_received(struct rdmacm *cm, struct rdma_cm_id *id, struct wf
     out->conn = &c->base;
 }
 
-/* The peer's address is resolved, and with it this side's device and port. */
+/* Called when librdmacm has resolved the peer's address, and has thereby chosen this side's device
+ * and port. */
 static void address_resolved(struct rdmacm *cm, struct rdmacm_conn *c, struct wf_hca_cm_event *out)
 {
     if (!is_ours(cm, c->id))
@@ -415,7 +433,8 @@ static void route_resolved(struct rdmacm_conn *c, struct wf_hca_cm_event *out)
         set_disconnected(out, "no connect request can be sent");
 }
 
-/* Of one connection. Leaves kind NONE if the owner need not know. */
+/* Handles an event of the connection [c]. Leaves out->kind at NONE if the event is of no interest
+ * to the caller. */
 static void conn_event(struct rdmacm *cm, enum rdma_cm_event_type event, struct rdmacm_conn *c,
                        struct wf_hca_cm_event *out)
 {
@@ -438,7 +457,6 @@ static void conn_event(struct rdmacm *cm, enum rdma_cm_event_type event, struct 
     }
 }
 
-/* False: there is no event. */
 static bool event_read(struct rdmacm *cm, struct wf_hca_cm_event *out)
 {
     struct rdma_cm_event *e;
@@ -452,12 +470,14 @@ static bool event_read(struct rdmacm *cm, struct wf_hca_cm_event *out)
         private_data_copy(&e->param.conn, out);
     if (e->status)
         wf_debug("%s: %s, status %d", cm->base.hca->name, rdma_event_str(event), e->status);
-    (void)rdma_ack_cm_event(e); /* first: rdma_destroy_id waits for it */
+    /* Acknowledge the event before it is handled: if a handler calls rdma_destroy_id, that call
+     * waits until the event is acknowledged. */
+    (void)rdma_ack_cm_event(e);
     if (event == RDMA_CM_EVENT_DEVICE_REMOVAL) {
         out->kind = WF_HCA_CM_DEVICE_REMOVED;
     } else if (event == RDMA_CM_EVENT_CONNECT_REQUEST) {
         request_received(cm, id, out);
-    } else if (id->context) { /* not the listener's */
+    } else if (id->context) { /* an event of a connection, not of the listener */
         out->conn = &((struct rdmacm_conn *)id->context)->base;
         conn_event(cm, event, id->context, out);
     }

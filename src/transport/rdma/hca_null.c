@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Simulated NICs that move no bytes: a request completes when it is posted, and nothing is ever
- * received. They count what Weft itself does, in instructions and memory, and test what it chooses.
+/* Simulated NICs that move no bytes. A request completes when it is posted, and nothing is ever
+ * received. With these NICs tests count the instructions and the memory that Weft itself uses, and
+ * check what Weft chooses.
  *
- *   null0   InfiniBand, addressed by its LID only
- *   null1   RoCE, four GIDs; its second port is down; registers on demand, and dma-bufs */
+ *   null0   InfiniBand, has a LID but no GID
+ *   null1   RoCE; has four GIDs, and a second port that is down; registers memory on demand and
+ *           dma-bufs */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +13,7 @@
 #include "base/util.h"
 #include "transport/rdma/hca.h"
 
-#define WQE_BYTES 64 /* as on common NICs */
+#define WQE_BYTES 64 /* bytes of a queue's entry, as on common NICs */
 #define CQE_BYTES 64
 
 struct null_cq {
@@ -28,7 +30,7 @@ struct null_srq {
 struct null_qp {
     struct wf_hca_qp base;
     struct null_cq *cq;
-    uint32_t unsignaled; /* requests since the last completion */
+    uint32_t unsignaled; /* requests posted since the last completion */
     uint32_t receives;
     uint32_t rq_depth;
     bool connected, broken;
@@ -55,7 +57,7 @@ static unsigned null_list(struct wf_hca_found *out, unsigned room)
     return n;
 }
 
-/* fe80::1 and 192.0.2.1, as RoCE v1 and v2 each. */
+/* The GIDs of an Ethernet port: fe80::1 and 192.0.2.1, each as RoCE v1 and as RoCE v2. */
 static int null_gids(struct wf_hca *hca, unsigned number, struct wf_hca_gid *out, unsigned room)
 {
     static const uint8_t addresses[2][16] = {{0xfe, 0x80, [15] = 1},
@@ -291,7 +293,7 @@ static enum weft_status null_mr_open(struct wf_hca_pd *pd, void *addr, size_t le
     return mr_make(pd, (struct wf_hca_mr){.addr = addr, .len = len, .unpinned = on_demand}, out);
 }
 
-/* Takes any descriptor for a dma-buf. */
+/* Accepts any descriptor as a dma-buf. */
 static enum weft_status null_mr_open_dmabuf(struct wf_hca_pd *pd, int fd, uint64_t offset,
                                             size_t len, uint64_t at, unsigned access,
                                             struct wf_hca_mr **out)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hca_verbs.h: NICs and their ports, protection and thread domains, events, the table. */
+/* hca.h over libibverbs: NICs and their ports, protection and thread domains, events, and the table
+ * of operations. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -15,7 +16,7 @@ enum weft_status wf_verbs_status(int err)
 {
     switch (err) {
     case 0: return WEFT_OK;
-    case ENOMEM: /* mostly the limit on locked memory, else the NIC's own resources */
+    case ENOMEM: /* usually the limit on locked memory, else the NIC's own resources */
     case EAGAIN:
     case ENOSPC:
     case EMFILE: return WEFT_ELIMIT;
@@ -36,8 +37,8 @@ enum weft_status wf_verbs_refusal(void)
 
 /* ---- NICs ---- */
 
-/* After a fork, pages that the NIC writes must stay the parent's. Kernels since 5.12 copy them for
- * the child at the fork; on older ones ibv_fork_init(3) is needed. */
+/* A NIC writes to physical pages. After a fork the parent must keep these pages. Since Linux 5.12
+ * the kernel copies such pages for the child at the fork. Older kernels need ibv_fork_init(3). */
 static void fork_prepare(void)
 {
     if (ibv_is_fork_initialized() == IBV_FORK_DISABLED && ibv_fork_init())
@@ -85,7 +86,8 @@ static int verbs_gids(struct wf_hca *hca, unsigned number, struct wf_hca_gid *ou
     return n < 0 ? -1 : (int)found;
 }
 
-/* Lanes times the speed of a lane, as ibv_query_port(3) codes them. 0: the code is not known. */
+/* Returns the port's speed in Mbit/s: the number of lanes times the speed of one lane.
+ * ibv_query_port(3) reports both as codes. Returns 0 if the code of the speed is unknown. */
 static uint32_t port_mbps(const struct ibv_port_attr *attr)
 {
     static const struct {
@@ -141,8 +143,9 @@ static void caps_query(struct verbs_hca *h, const struct ibv_device_attr_ex *att
     h->base.nports = (unsigned)WF_MIN(a->phys_port_cnt, WF_HCA_PORTS);
 }
 
-/* Tries to register an invalid descriptor. A driver that registers dma-bufs looks it up and fails
- * with EBADF; without that support the call fails earlier (EOPNOTSUPP, EPROTONOSUPPORT, ENOSYS). */
+/* Returns whether the driver can register dma-bufs. To find out, it tries to register an invalid
+ * descriptor. A driver with that ability looks up the descriptor, and fails with EBADF. Any other
+ * driver fails earlier, with EOPNOTSUPP, EPROTONOSUPPORT or ENOSYS. */
 static bool can_dmabuf(struct ibv_pd *pd)
 {
     struct ibv_mr *mr = ibv_reg_dmabuf_mr(pd, 0, 4096, 0, -1, IBV_ACCESS_LOCAL_WRITE);
@@ -151,7 +154,8 @@ static bool can_dmabuf(struct ibv_pd *pd)
     return !mr && errno == EBADF;
 }
 
-/* No query reports inline bytes, thread domains and dma-bufs: they are found by trying. */
+/* Finds out by trying what no query reports: the limit for inline bytes, whether the device has
+ * thread domains, and whether it can register dma-bufs. */
 static void caps_probe(struct verbs_hca *h)
 {
     struct ibv_td_init_attr td_attr = {0};

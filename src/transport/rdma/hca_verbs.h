@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hca.h over libibverbs, from inside: reliable connections, as every provider has them.
+/* Definitions for the files that implement hca.h over libibverbs. These files use reliable
+ * connections, which every provider has.
  *
  *   hca_verbs.c        NICs and their ports, protection and thread domains, events, the table
  *   hca_verbs_queue.c  completion queues, receive queues
- *   hca_verbs_qp.c     queue pairs, posting
+ *   hca_verbs_qp.c     queue pairs, posting requests
  *   hca_verbs_mr.c     memory regions
  *   hca_cm.c           the connection manager, over librdmacm */
 #ifndef WF_TRANSPORT_RDMA_HCA_VERBS_H
@@ -24,12 +25,13 @@ struct verbs_pd {
 struct verbs_td {
     struct wf_hca_td base;
     struct ibv_td *td;
-    struct ibv_pd *domain; /* the parent domain: a protection domain, within [td] */
+    /* the parent domain: a protection domain whose objects belong to [td] */
+    struct ibv_pd *domain;
 };
 struct verbs_cq {
     struct wf_hca_cq base;
     struct ibv_cq *cq;
-    struct ibv_comp_channel *channel; /* null: it has no events */
+    struct ibv_comp_channel *channel; /* NULL if the queue has no events */
     uint64_t bytes;
 };
 struct verbs_srq {
@@ -40,8 +42,9 @@ struct verbs_srq {
 struct verbs_qp {
     struct wf_hca_qp base;
     struct ibv_qp *qp;
-    struct ibv_qp_ex *ex; /* the same for ibv_wr_post(3); null: the provider has only
-                           * ibv_post_send(3) */
+    /* The queue pair [qp] as ibv_wr_post(3) needs it. NULL if the provider offers only
+     * ibv_post_send(3). */
+    struct ibv_qp_ex *ex;
     uint64_t bytes;
 };
 struct verbs_mr {
@@ -51,16 +54,18 @@ struct verbs_mr {
 
 #define VERBS(ptr, kind) ((struct verbs_##kind *)(void *)(ptr))
 
-/* Bytes of a queue's entry on common NICs, for the ledger: providers do not report them. */
+/* Estimated bytes of a queue's entry, for the ledger of NIC objects. Providers do not report the
+ * size, which is 64 bytes on common NICs. */
 #define CQE_BYTES 64
 #define WQE_BYTES 64
-#define POST_BATCH 32 /* requests that go to libibverbs in one list */
+#define POST_BATCH 32 /* limit for the requests in one call of libibverbs */
 
 /* ---- hca_verbs.c ---- */
 
-/* Of an errno value that libibverbs or the kernel gave. */
+/* Converts an errno value of libibverbs or of the kernel to a status. */
 enum weft_status wf_verbs_status(int err);
-/* Of errno after a failure; never OK, since providers may refuse without setting it. */
+/* Converts errno to a status after a call failed. Never returns OK, because a provider may fail
+ * without setting errno. */
 enum weft_status wf_verbs_refusal(void);
 
 /* ---- the operations of hca.h ---- */
@@ -98,8 +103,8 @@ void wf_verbs_mr_close(struct wf_hca_mr *mr);
 
 /* ---- for several of these files ---- */
 
-/* The domain for objects that belong to [pd]: within [td], whose thread alone uses them, if not
- * null. */
+/* Returns the protection domain for objects of [pd]. If [td] is not NULL, returns the parent domain
+ * of [td], so that the objects have no locks. */
 static inline struct ibv_pd *verbs_domain(const struct wf_hca_pd *pd, const struct wf_hca_td *td)
 {
     return td ? VERBS(td, td)->domain : VERBS(pd, pd)->pd;
@@ -110,7 +115,7 @@ static inline uint16_t verbs_mtu_bytes(enum ibv_mtu mtu)
     return (uint16_t)(128u << mtu); /* IBV_MTU_256 is 1 */
 }
 
-/* The least that holds [bytes]. */
+/* Returns the code of the smallest MTU that is at least [bytes]. */
 static inline enum ibv_mtu verbs_mtu_code(uint16_t bytes)
 {
     enum ibv_mtu mtu = IBV_MTU_256;
@@ -119,7 +124,8 @@ static inline enum ibv_mtu verbs_mtu_code(uint16_t bytes)
     return mtu;
 }
 
-/* What peers may do through a queue pair; a region's own access limits it further. */
+/* Returns what peers may do through a queue pair. The access of a memory region limits peers
+ * further. */
 static inline unsigned verbs_qp_access(const struct wf_hca *hca)
 {
     return IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |

@@ -14,8 +14,8 @@ static int access_flags(unsigned access)
            (access & WF_HCA_ON_DEMAND ? IBV_ACCESS_ON_DEMAND : 0);
 }
 
-/* Wraps [made], a registration of libibverbs; null: it failed with errno. [base]: what the caller
- * knows of it. */
+/* Makes a memory region of [made], a registration by libibverbs. [base] holds the fields that the
+ * caller knows. If [made] is NULL, the registration failed, and the status comes from errno. */
 static enum weft_status mr_wrap(struct wf_hca_pd *pd, struct ibv_mr *made, struct wf_hca_mr base,
                                 struct wf_hca_mr **out)
 {

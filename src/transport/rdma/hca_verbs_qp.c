@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hca_verbs.h: queue pairs, their states, and posting to their send queues. */
+/* hca.h over libibverbs: queue pairs, their states, and posting to their send queues. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,8 +19,9 @@ void wf_verbs_qp_close(struct wf_hca_qp *base)
     free(qp);
 }
 
-/* Creates a queue pair for ibv_wr_post(3), *ex, if the provider has that, else for
- * ibv_post_send(3). Sets attr->cap to the sizes that it got. Null: errno */
+/* Creates a queue pair. If the provider supports ibv_wr_post(3), sets *out_ex for that interface,
+ * else sets *out_ex to NULL. Sets attr->cap to the sizes that the provider chose. Returns NULL with
+ * errno after a failure. */
 static struct ibv_qp *qp_create(const struct wf_hca *hca, struct ibv_pd *pd,
                                 struct ibv_qp_init_attr *attr, struct ibv_qp_ex **out_ex)
 {
@@ -40,7 +41,8 @@ static struct ibv_qp *qp_create(const struct wf_hca *hca, struct ibv_pd *pd,
         ex.send_ops_flags |=
             IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
     qp = ibv_create_qp_ex(pd->context, &ex);
-    *out_ex = NULL; /* ibv_qp_to_qp_ex is for queue pairs of ibv_create_qp_ex only */
+    /* ibv_qp_to_qp_ex must not be called for queue pairs of ibv_create_qp. */
+    *out_ex = NULL;
     if (!qp)
         return ibv_create_qp(pd, attr);
     attr->cap = ex.cap;
@@ -99,8 +101,8 @@ static int qp_to_receive(struct verbs_qp *qp, const struct wf_hca_port *port,
                                .max_dest_rd_atomic = qp->base.hca->caps.max_reads,
                                .min_rnr_timer = patience->rnr_timer,
                                .ah_attr = {.dlid = to->lid, .port_num = port->number}};
-    /* The global route header: on Ethernet always; on InfiniBand to another subnet, or if the port
-     * requires it. */
+    /* Packets need a global route header on Ethernet. On InfiniBand they need it to reach another
+     * subnet, or if the port requires it. */
     if (port->link == WF_HCA_ETHERNET || port->needs_gid ||
         memcmp(port->gid.raw, to->gid, 8) != 0) {
         attr.ah_attr.is_global = 1;
@@ -154,7 +156,9 @@ enum weft_status wf_verbs_qp_break(struct wf_hca_qp *qp)
     return qp_state(qp, IBV_QPS_ERR);
 }
 
-/* Of a queue pair in error some providers report 0, some its first number. */
+/* For a queue pair in the error state, some providers do not report the expected packet number, but
+ * 0 or the number of the first packet. This function returns EUNREACH for 0. The caller itself must
+ * recognize the number of the first packet. */
 enum weft_status wf_verbs_qp_expects(struct wf_hca_qp *base, uint32_t *psn)
 {
     struct ibv_qp_attr attr;
@@ -216,7 +220,7 @@ static void send_make(const struct wf_hca_wr *from, struct ibv_send_wr *wr, stru
     }
 }
 
-/* By ibv_post_send(3). Returns how many were posted. */
+/* Returns how many requests were posted. */
 static unsigned post_send(struct ibv_qp *qp, const struct wf_hca_wr *list, unsigned n)
 {
     unsigned done = 0;
@@ -236,7 +240,7 @@ static unsigned post_send(struct ibv_qp *qp, const struct wf_hca_wr *list, unsig
 static void begin_in_place(struct ibv_qp_ex *qp, const struct wf_hca_wr *wr)
 {
     qp->wr_id = wr->id;
-    qp->wr_flags = send_flags(wr->flags); /* IBV_SEND_INLINE, too: rdma_rxe needs it */
+    qp->wr_flags = send_flags(wr->flags); /* includes IBV_SEND_INLINE, which rdma_rxe needs */
     switch (wr->op) {
     case WF_HCA_SEND: ibv_wr_send(qp); break;
     case WF_HCA_SEND_IMM: ibv_wr_send_imm(qp, htobe32(wr->imm)); break;
@@ -248,7 +252,8 @@ static void begin_in_place(struct ibv_qp_ex *qp, const struct wf_hca_wr *wr)
     }
 }
 
-/* The bytes to send, or where a read or atomic puts its result. */
+/* Sets the request's memory: the bytes to send, or where the result of a READ or an atomic is
+ * stored. */
 static void bytes_in_place(struct ibv_qp_ex *qp, const struct wf_hca_wr *wr)
 {
     const struct wf_hca_sge *s = wr->sge;
@@ -272,7 +277,7 @@ static void bytes_in_place(struct ibv_qp_ex *qp, const struct wf_hca_wr *wr)
         ibv_wr_set_sge_list(qp, wr->nsge, sge);
 }
 
-/* By ibv_wr_post(3): all requests are posted, or none. */
+/* ibv_wr_post(3) posts all requests, or none of them. */
 static unsigned post_in_place(struct ibv_qp_ex *qp, const struct wf_hca_wr *list, unsigned n)
 {
     ibv_wr_start(qp);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hca_verbs.h: completion queues and receive queues. */
+/* hca.h over libibverbs: completion queues and receive queues. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -25,7 +25,8 @@ void wf_verbs_cq_close(struct wf_hca_cq *base)
     free(cq);
 }
 
-/* In a thread domain the queue has no lock, if the provider offers such queues. Null: errno */
+/* Creates a completion queue. If [td] is not NULL and the provider allows it, the queue has no
+ * lock. Returns NULL with errno after a failure. */
 static struct ibv_cq *cq_create(struct wf_hca *hca, const struct wf_hca_td *td, uint32_t depth,
                                 struct ibv_comp_channel *channel)
 {
@@ -91,7 +92,8 @@ static enum wf_hca_status wc_status(enum ibv_wc_status status)
     case IBV_WC_RESP_TIMEOUT_ERR: return WF_HCA_UNREACHABLE;
     case IBV_WC_RNR_RETRY_EXC_ERR: return WF_HCA_NOT_READY;
     case IBV_WC_REM_ACCESS_ERR: return WF_HCA_REMOTE_ACCESS;
-    /* Of requests that fail with IBV_WC_REM_OP_ERR a part may be executed: the default. */
+    /* IBV_WC_REM_OP_ERR is left to the default, WF_HCA_FAULT: part of such a request may have been
+     * executed. */
     case IBV_WC_REM_INV_REQ_ERR: return WF_HCA_REMOTE_FAULT;
     case IBV_WC_LOC_LEN_ERR:
     case IBV_WC_LOC_QP_OP_ERR:
@@ -184,7 +186,8 @@ static void recv_make(const struct wf_hca_recv *from, struct ibv_recv_wr *wr, st
         .wr_id = from->id, .next = last ? NULL : wr + 1, .sg_list = sge, .num_sge = 1};
 }
 
-/* Posts to [queue] by [post], one of the two below. Returns how many were posted. */
+/* Posts the list to [queue] by [post], which is srq_post_one or qp_post_one. Returns how many
+ * buffers were posted. */
 static unsigned recv_post(void *queue, const struct wf_hca_recv *list, unsigned n,
                           int (*post)(void *queue, struct ibv_recv_wr *wr,
                                       struct ibv_recv_wr **bad))

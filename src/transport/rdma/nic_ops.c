@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Puts, gets and atomics by the NICs. */
+/* Puts, gets and atomics that the NICs execute. */
 #include "mem/staging.h"
 #include "transport/rdma/qp_link.h"
 
-#define NIC_OP_PART 262144u /* bytes for a link at a time, where there are several rails */
+/* bytes; where a context has several rails, long operations are posted in parts of this size */
+#define NIC_OP_PART 262144u
 #define LOAD_CANNOT UINT64_MAX
 
 /* ---- one operation ---- */
 
-/* No descriptor is free. They belong to the context: wait only if this endpoint holds some, whose
- * completion it can await. */
+/* Called when all transfer descriptors (mem/staging.h) of the context are in use. Returns AGAIN if
+ * this endpoint holds some descriptors, because completions of this endpoint will free these.
+ * Otherwise returns EUNREACH, because this endpoint cannot await completions of other endpoints. */
 static enum weft_status no_desc(const struct qp_link *l)
 {
     return l->rail->ep->descs ? WEFT_AGAIN : WEFT_EUNREACH;
 }
 
-/* Find local memory that the NIC can read or write for [m]. */
+/* Sets wr->sge to memory of this side that the NIC can read or write for [m]. The bytes of a short
+ * put are inline in the request. Other memory is registered, or copied to registered memory. */
 static enum weft_status nic_op_place(struct qp_link *l, const struct wf_nic_op *m,
                                      struct qp_request *q, struct wf_hca_wr *wr)
 {
@@ -41,7 +44,7 @@ static enum weft_status nic_op_place(struct qp_link *l, const struct wf_nic_op *
     }
     mrs = q->desc->handle;
     mr = mrs->of[l->rail->device->number];
-    if (!mr) { /* the device was gone when the memory was registered */
+    if (!mr) { /* the device had failed when the memory was registered */
         wf_desc_done(local, ep->user, q->desc, false);
         return WEFT_EUNREACH;
     }
@@ -50,8 +53,8 @@ static enum weft_status nic_op_place(struct qp_link *l, const struct wf_nic_op *
     return WEFT_OK;
 }
 
-/* The caller has checked that there is room. The NIC always returns the old value, so the request
- * needs a result slot even if the caller does not fetch it. */
+/* Posts an atomic. The caller has checked that the queues have room. The request always needs a
+ * result slot, because the NIC always returns the old value. */
 static enum weft_status atomic_post(struct qp_link *l, const struct wf_nic_op *m)
 {
     struct rdma_rail *r = l->rail;
@@ -71,24 +74,26 @@ static enum weft_status atomic_post(struct qp_link *l, const struct wf_nic_op *m
                            .sge = {{wf_rdma_result_at(r, at), sizeof(uint64_t), r->mr->lkey}}};
     if (!l->has_atomics)
         return WEFT_ENOSYS;
-    if (!wr.rkey) /* another of the peer's NICs executes the region's atomics */
+    if (!wr.rkey) /* The region's atomics are executed by another NIC of the peer. */
         return WEFT_EUNREACH;
-    if (!wf_qp_post(l, &wr, &q)) /* the link failed; the request was not posted */
+    if (!wf_qp_post(l, &wr, &q)) /* the link has failed, and the request was not posted */
         return WEFT_AGAIN;
     r->nfree_results--;
     l->last_nic_op = l->posted;
     return WEFT_OK;
 }
 
-/* Must a READ follow this WRITE to prove that it is visible? Yes on lanes above 0, and for striped
- * long puts on lane 0. */
+/* Returns whether a READ must follow the WRITE for [m], to prove that the written bytes are visible
+ * to all of the peer's NICs. Every WRITE on a lane above 0 needs the READ. A long WRITE on lane 0
+ * needs the READ if there are several rails. */
 static bool is_followed(const struct qp_link *l, const struct wf_nic_op *m)
 {
     bool dealt = m->len > QP_OP_SHORT && l->rail->ep->ctx->nports > 1 && l->has_reads;
     return m->kind == WF_NIC_OP_PUT && (l->lane || dealt);
 }
 
-/* Post that READ. The caller has checked that there is room. If posting fails, so has the link. */
+/* Posts the READ that follows a WRITE. The caller has checked that the queues have room. If the NIC
+ * does not take the READ, the link fails. */
 static void follow_post(struct qp_link *l)
 {
     struct rdma_rail *r = l->rail;
@@ -130,7 +135,8 @@ enum weft_status wf_qp_nic_op(struct qp_link *l, const struct wf_nic_op *m, size
     if (status != WEFT_OK)
         return status;
     *taken = wr.sge[0].len;
-    if (!wf_qp_post(l, &wr, &q)) { /* the link failed; the request was not posted */
+    if (!wf_qp_post(l, &wr, &q)) {
+        /* the link has failed, and the request was not posted */
         if (q.desc)
             wf_desc_done(r->ep->ctx->local, r->ep->user, q.desc, false);
         return WEFT_AGAIN;
@@ -144,8 +150,6 @@ enum weft_status wf_qp_nic_op(struct qp_link *l, const struct wf_nic_op *m, size
 
 /* ---- which link ---- */
 
-/* WRITEs that the link reported may not yet be visible to another of the peer's NICs: post a READ
- * that proves it. */
 bool wf_qp_may_leave(struct qp_link *l)
 {
     if (l->state != QP_UP || !l->has_written)
@@ -170,7 +174,9 @@ static uint64_t load_of(const struct net_chan *chan, const struct wf_nic_op *m)
     const struct qp_link *l = chan ? wf_qp_up(chan) : NULL;
     bool can = l && l->state == QP_UP && !wf_net_chan_is_avoided(chan) &&
                m->keys[l->their_device] &&
-               (!l->lane || l->base.synced); /* lanes above 0: only after the peer's SYNC */
+               /* a lane above 0 can be used once the peer's SYNC has arrived, the first frame on a
+                * link */
+               (!l->lane || l->base.synced);
     if (!can)
         return LOAD_CANNOT;
     if (wf_nic_op_is_atomic(m))
@@ -180,14 +186,17 @@ static uint64_t load_of(const struct net_chan *chan, const struct wf_nic_op *m)
     return can ? l->moving * l->qp->mtu : LOAD_CANNOT;
 }
 
-/* Is [m] to be spread over several rails? */
+/* Returns whether parts of [m] are to be posted on several rails. */
 static bool is_spread(const struct rdma_ep *ep, const struct wf_nic_op *m)
 {
     return ep->ctx->nports > 1 && !wf_nic_op_is_atomic(m) && m->len > QP_OP_SHORT;
 }
 
-/* The channel for [m]: lane 0, or the one with the least under way of those that can carry [m].
- * Each recovers its own operations after a break. Null: no memory. */
+/* Chooses the channel that carries [m]. An operation that is not to be spread takes lane 0, if lane
+ * 0 can carry it. Otherwise chooses, among the channels that can carry [m], the channel with the
+ * fewest bytes of unfinished NIC operations. After a break each channel recovers its own
+ * operations.
+ * Returns NULL if there is no memory. */
 static struct net_chan *chan_of(const struct rdma_ep *ep, struct net_session *session,
                                 const struct wf_nic_op *m)
 {
@@ -197,7 +206,9 @@ static struct net_chan *chan_of(const struct rdma_ep *ep, struct net_session *se
     if (!best || (least != LOAD_CANNOT && !spread))
         return best;
     if (spread || (wf_nic_op_is_atomic(m) && ep->ctx->nports > 1))
-        wf_net_session_spread(session); /* for an atomic: to reach the NIC that executes it */
+        /* An atomic may need a lane above 0, whose queue pair leads to the NIC for the region's
+         * atomics. */
+        wf_net_session_spread(session);
     if (least != LOAD_CANNOT && !wf_rdma_may_spread(session))
         return best;
     for (unsigned i = 1; i < wf_net_session_width(session); i++) {
@@ -224,9 +235,11 @@ enum weft_status wf_rdma_nic_op(struct wf_tpeer *tpeer, const struct wf_nic_op *
     if (!chan)
         return WEFT_ENOMEM;
     l = wf_qp_up(chan);
-    if (!l && (!m->waits || wf_net_chan_view(chan).up)) /* else wait for a connection */
+    /* Without a queue pair, [m] can wait only while the channel has no connection at all. */
+    if (!l && (!m->waits || wf_net_chan_view(chan).up))
         return WEFT_EUNREACH;
-    if (is_spread(ep, m) && m->len > NIC_OP_PART + QP_OP_SHORT) /* no short remainder */
+    /* a short remainder is not split off */
+    if (is_spread(ep, m) && m->len > NIC_OP_PART + QP_OP_SHORT)
         part.len = NIC_OP_PART;
     status = l ? wf_qp_nic_op(l, &part, taken) : WEFT_AGAIN;
     if (status == WEFT_AGAIN)
@@ -236,7 +249,6 @@ enum weft_status wf_rdma_nic_op(struct wf_tpeer *tpeer, const struct wf_nic_op *
 
 /* ---- short puts ---- */
 
-/* The NIC did not accept the put: the link fails. */
 static __attribute__((noinline)) bool put_not_taken(struct qp_link *l)
 {
     wf_qp_request_at(l, l->posted)->put = NULL;
@@ -244,8 +256,8 @@ static __attribute__((noinline)) bool put_not_taken(struct qp_link *l)
     return false;
 }
 
-/* [l] is the last argument, so that the others stay in the registers that wf_rdma_put has them
- * in. */
+/* Posts a short put. [l] is the last argument, so that the other arguments stay in the registers in
+ * which wf_rdma_put received them. */
 static __attribute__((noinline)) bool put_post(struct wf_tpeer *tpeer, const void *src, size_t len,
                                                uint64_t remote, uint32_t key, struct qp_link *l)
 {

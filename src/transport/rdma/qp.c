@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A link of a queue pair: opening, failing, closing. */
+/* Opening, failing and closing a link that has a queue pair. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "transport/rdma/cm.h"
 #include "transport/rdma/qp_link.h"
 
-#define SPARE 2u /* requests of a send queue that are kept for grants */
+#define SPARE 2u /* requests of each send queue that are kept for grants of credit */
 #define DEPTH_LEAST 4u
 
 const struct qp_request wf_qp_none = {.piece = NO_PIECE, .result = NO_RESULT};
@@ -36,9 +36,11 @@ void wf_qp_fail(struct qp_link *l, enum wf_hca_status why)
     l->why = why;
     counts = !l->is_refused && (!l->base.synced || !l->done);
     l->path->failures += counts;
-    if (counts || why == WF_HCA_UNREACHABLE) /* other errors are a request's, not the rail's */
+    /* If the rail is the cause, the next connection takes another rail. Other errors are caused by
+     * one request. */
+    if (counts || why == WF_HCA_UNREACHABLE)
         l->path->rail_wish = RAIL_NEXT;
-    wf_qp_link_wake(l); /* receiving reports it */
+    wf_qp_link_wake(l); /* the next recvv reports the failure */
 }
 
 void wf_qp_count_as(struct qp_link *l, uint32_t *count)
@@ -52,7 +54,8 @@ void wf_qp_count_as(struct qp_link *l, uint32_t *count)
 
 /* ---- the queue pair ---- */
 
-/* Stays below QP_RECEIVED, since there are fewer than 32768 credit words. */
+/* Returns the id of a request. Bit 63, QP_RECEIVED, stays clear, since the index of a credit word
+ * is below 32768. */
 static uint64_t request_id(const struct qp_link *l, uint32_t number)
 {
     return (uint64_t)((l->gen & QP_GEN_MASK) | l->credit << 16) << 32 | number;
@@ -112,14 +115,16 @@ static enum weft_status qp_make(struct qp_link *l)
     l->gen = ++r->ep->next_gen;
     l->id_base = request_id(l, 0);
     l->post = r->device->hca->ops->post;
-    l->inline_max = WF_MIN(l->qp->inline_max, p.inline_max); /* NICs give more than is asked for */
+    /* a NIC may allow more inline bytes than were asked for */
+    l->inline_max = WF_MIN(l->qp->inline_max, p.inline_max);
     l->most = l->depth - WF_MIN(SPARE, l->depth);
     r->by_credit[l->credit] = l;
     atomic_store_explicit(wf_rdma_credit_at(r, l->credit), 0, memory_order_relaxed);
     return WEFT_OK;
 }
 
-/* A power of two: requests are numbered modulo 2^32. */
+/* Returns the length of the send queue. It must be a power of two, because request numbers wrap at
+ * 2^32, and a mask reduces them to an index. */
 static uint32_t depth_of(const struct wf_hca *hca)
 {
     uint32_t most = (uint32_t)WF_MIN(wf_config()->rdma_sq_depth, hca->caps.max_sq), depth = 1;
@@ -128,7 +133,7 @@ static uint32_t depth_of(const struct wf_hca *hca)
     return depth;
 }
 
-/* Why no queue pair may be made; null: one may. */
+/* Returns the reason why the link must use its socket, or NULL if it may make a queue pair. */
 static const char *is_plain(const struct qp_link *l)
 {
     const struct rdma_rail *r = l->rail;
@@ -150,7 +155,8 @@ static const char *is_plain(const struct qp_link *l)
 
 /* ---- opening ---- */
 
-/* Null: no memory. */
+/* Returns the driver's state of the channel. The first call makes this state. Returns NULL if there
+ * is no memory. */
 static struct net_path *path_of(struct rdma_ep *ep, struct net_chan *chan)
 {
     struct net_path **path = wf_net_chan_path(chan);
@@ -183,7 +189,7 @@ static void link_init(struct qp_link *l, struct net_chan *chan)
     wf_list_init(&l->item);
 }
 
-/* Why no queue pair was made; null: it was. */
+/* Makes the link's queue pair. Returns NULL, or the reason why no queue pair was made. */
 static const char *queue_pair_make(struct qp_link *l)
 {
     const char *why = is_plain(l);
@@ -223,7 +229,7 @@ void wf_qp_chan_free(struct net_chan *chan)
 
 /* ---- its end ---- */
 
-/* Tear the queue pair down; returns the socket. */
+/* Closes the queue pair. Returns the socket, which stays open. */
 static int leave(struct qp_link *l)
 {
     int fd = l->fd;
@@ -275,7 +281,7 @@ static void qp_drain(struct net_link *link)
 
 static bool qp_is_stuck(const struct net_link *link)
 {
-    (void)link; /* a queue pair fails by itself if the path's MTU is too small */
+    (void)link; /* a queue pair fails by itself if the MTU of the path is too small */
     return false;
 }
 
@@ -289,7 +295,7 @@ static bool qp_is_idle(const struct net_link *link)
 
 static bool qp_watch(struct net_link *link, bool out)
 {
-    (void)link; /* completions report room */
+    (void)link; /* completions report that there is room */
     (void)out;
     return true;
 }

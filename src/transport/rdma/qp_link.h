@@ -1,84 +1,98 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The RDMA driver's links: a queue pair carries a channel's bytes instead of its socket.
+/* The RDMA driver's links. In such a link a queue pair carries the channel's bytes, and the socket
+ * only the handshake.
  *
  *   ep.c        an endpoint's queues and buffers on each port
- *   qp.c        a link's life: opening, failing, closing
- *   handshake.c from a new socket to a queue pair, or to the socket alone
- *   qp_send.c   sending, and the credits granted to the peer
+ *   qp.c        opening, failing and closing a link
+ *   handshake.c how a new socket becomes a link with a queue pair, or a link of the socket alone
+ *   qp_send.c   sending, and granting credits to the peer
  *   qp_recv.c   receiving
- *   complete.c  completions
- *   watch.c     checks made about once a second: NICs' events, silence
- *   teardown.c  closing a queue pair: its buffers, its unfinished NIC operations
- *   nic_ops.c   puts, gets and atomics by NICs
- *   rail.c      which port a link takes, and when another is tried
- *   cm.c        queue pairs connected by librdmacm
- *   rdma.c      the transport's table, polling, arming
+ *   complete.c  processing completions
+ *   watch.c     checks made about once a second: events of NICs, links that are silent
+ *   teardown.c  closing a queue pair: freeing its buffers, reporting its unfinished NIC operations
+ *   nic_ops.c   puts, gets and atomics that NICs execute
+ *   rail.c      choosing a link's port, and when to try another port
+ *   cm.c        connecting queue pairs by librdmacm
+ *   rdma.c      the transport's table of functions, polling, arming
  *
- * The channel (net/net.h) has frames, acknowledgements, SYNC, and resends after a break. So there
- * is one exactly-once mechanism, and a queue pair in error is a link that broke. The connection
- * manager's socket stays open beside the queue pair: it carries the handshake, and its end reports
- * the death of the peer's process, which an idle queue pair does not.
+ * Channels (net/net.h) deliver each frame exactly once: they acknowledge frames, and resend them
+ * after a link broke. The driver adds no second mechanism: it treats a queue pair in error as a
+ * broken link. The socket that the connection manager authenticated stays open beside the queue
+ * pair. The socket carries the handshake. Later the end of the socket's stream reports that the
+ * peer's process has died. An idle queue pair would not report that death.
  *
- * Handshake, over the socket (handshake.c; docs/protocol.md has the states). The first message of
- * each side is
- *   ENDS    this side's queue pair and credit word; or
- *   PLAIN   this side has no queue pair, and uses the socket at once
- * A side that sent ENDS and has processed the peer's ENDS then sends
- *   READY   its queue pair can receive; or
- *   PLAIN   it cannot
- * After READY both ways frames go by the queue pairs, and the socket is silent. After PLAIN either
- * way the socket carries the channel (tcp/sock_link.c). A side sends PLAIN when it cannot make a
- * queue pair or connect it to the peer's; when the last queue pairs carried nothing (QP_TRIES); and
- * when its endpoint closes, since the kernel of a peer that does not poll takes the last messages
- * by a socket. A side that gives the session up sends BYE over the socket, at any time.
+ * Handshake. Both sides exchange these messages by the socket (handshake.c; docs/protocol.md has
+ * the states). Each side's first message is
+ *   ENDS    which describes this side's queue pair and credit word; or
+ *   PLAIN   which says that this side has no queue pair, and sends frames by the socket at once.
+ * A side that sent ENDS and has processed the peer's ENDS sends a second message:
+ *   READY   which says that this side's queue pair can receive; or
+ *   PLAIN   which says that this side could not connect its queue pair.
+ * If both sides sent READY, frames go by the queue pairs, and the socket is silent. If either side
+ * sent PLAIN, the socket carries the channel (tcp/sock_link.c). A side sends PLAIN when it cannot
+ * make or connect a queue pair, when the last QP_TRIES queue pairs carried nothing, and when its
+ * endpoint closes. The endpoint that closes prefers a socket, since the peer's kernel accepts the
+ * last messages even if the peer does not poll. At any time a side can give up the session by a BYE
+ * frame on the socket.
  *
- * Sending. Bytes travel in SENDs of up to QP_BUFFER, each of which takes one of the peer's receive
- * buffers. The peer grants SENDs: it writes the number that it allows in all to this side's credit
- * word, 4 bytes (by an RDMA WRITE with immediate, which wakes a sleeping owner). The fewer peers it
- * has, the more it grants. SENDs shorter than QP_BUFFER leave the last [reserve] granted SENDs
- * unused until the endpoint closes. So a channel's whole ring fits into the peer's buffers though
- * the peer does not poll, as it would fit into a socket's. Short SENDs are inline. Others stay in a
- * registered piece until they complete. Of requests that hold no memory each 16th asks for a
- * completion.
+ * Sending. The sender posts bytes as SENDs of up to QP_BUFFER bytes. Each SEND uses one receive
+ * buffer of the peer. The receiver grants SENDs: it writes to the sender's credit word, of 4 bytes,
+ * how many SENDs in all the sender may post. The write is an RDMA WRITE with immediate, whose
+ * completion wakes a sleeping sender. A receiver with fewer peers grants each peer more. SENDs
+ * shorter than QP_BUFFER leave the last [reserve] granted SENDs unused until one of the endpoints
+ * closes. With the reserve, the whole ring of a channel fits into the receiver's buffers even if
+ * the receiver does not poll, just as it would fit into a socket's buffers. Short SENDs are inline.
+ * The bytes of a longer SEND stay in a registered buffer, called a piece, until the SEND completes.
+ * Of the requests that hold no memory, usually only every 16th (signal_each) asks for a completion;
+ * is_signaled in qp_send.c has the exceptions.
  *
- * Receiving. An endpoint's buffers are in one shared receive queue or, where the NIC has none, a
- * window of them in each queue pair's own queue. What arrived waits in the link's line until the
- * channel reads it. More buffers may be granted than exist: then the peers' NICs retry (RNR).
+ * Receiving. All links of an endpoint on one port share one receive queue. If the NIC has no shared
+ * receive queues, each queue pair has its own receive queue, with QP_WINDOW buffers. Bytes that
+ * arrived wait in the link's line, a ring of arrivals, until the channel reads them. A receiver may
+ * grant more SENDs than it has buffers. A SEND that finds no buffer is then repeated by the
+ * sender's NIC (RNR).
  *
- * Rails. A context uses several ports, of one NIC or more; an endpoint has a rail, its queues, on
- * each. Lane i's first connection takes rail i. Both sides derive the rail from the connection's
- * generation, so each rail may be a network of its own. The side that dials after a break chooses
- * the generation: that of the next rail if the queue pair failed, else that of the same rail. Rails
- * that are known not to work are skipped. When links of a session share a rail although another one
- * works, they are spread again later, each when it is idle.
+ * Rails. A context uses several ports, of one NIC or more. For each port an endpoint has a rail,
+ * which is a set of queues and buffers. The first connection of lane i takes rail i. Both sides
+ * compute the rail from the lane and the connection's generation. So both sides take the same rail,
+ * and each rail may be a separate network. After a break the side that dials chooses the new
+ * generation. If the queue pair failed, this generation selects the next rail; otherwise it selects
+ * the same rail. Rails that are known not to work are skipped. When two links of a session share a
+ * rail although another rail works, one of them moves to the other rail later, while it is idle.
  *
- * NIC operations (struct wf_nic_op) are WRITEs, READs and atomics of the same queue pair; local
- * memory is found by mem/staging.h. They complete in order. When the queue pair breaks, this side
- * does not know which of the unfinished ones were executed. The peer's NIC does: its queue pair has
- * the number of the packet that it expects next (PSN). The peer breaks its queue pair, so that
- * nothing more is executed, reads the PSN, and sends it in its next ENDS or PLAIN. Then the link
- * reports the operations to the core. The core does again by messages: operations that were not
- * executed; READs, since their bytes did not arrive; and WRITEs if the peer's NIC reports no PSN.
- * An operation that the peer's NIC refused has its own error completion. Short operations take lane
- * 0, long ones are spread over the lanes (nic_ops.c); each link reports its own.
+ * NIC operations (struct wf_nic_op) are WRITEs, READs and atomics on the queue pair that also
+ * carries the SENDs. mem/staging.h finds the local memory. NIC operations complete in order. When
+ * the queue pair breaks, the sender does not know which unfinished operations the peer's NIC
+ * executed. The peer's NIC knows: its queue pair holds the number of the packet that it expects
+ * next (PSN). The peer first breaks its queue pair, so that its NIC executes nothing more. Then the
+ * peer reads the PSN, and reports it in its next ENDS or PLAIN. From that report the link derives
+ * the status of each operation, which it reports to the core. The core repeats by messages:
+ * operations that were not executed; READs, since their bytes did not arrive; and, if the peer
+ * reports no PSN, all WRITEs. An operation that the peer's NIC refused has an error completion of
+ * its own. Short operations take lane 0, long ones are spread over the lanes (nic_ops.c). Each link
+ * reports the operations that were posted to it.
  *
- * A WRITE's completion means that the peer's NIC has the bytes. What arrives by the same queue pair
- * becomes visible after them; what arrives by another NIC may be visible before. So two kinds of
- * WRITE are followed by a READ of the peer's credit word, and are reported when the READ completes:
- * WRITEs on lanes above 0, after which messages may go by lane 0, and long WRITEs on lane 0, after
- * which other lanes may continue.
+ * The completion of a WRITE means that the peer's NIC has the bytes. Messages that follow by the
+ * same queue pair become visible after the bytes. Messages by another NIC may become visible before
+ * the bytes. So two kinds of WRITE are followed by a READ of the peer's credit word, and are
+ * reported only when the READ completes. The first kind is a WRITE on a lane above 0, because
+ * messages about the WRITE may go by lane 0. The second kind is a long WRITE on lane 0 of several,
+ * because messages and other parts of the operation may go by the other lanes.
  *
- * Atomics are done again only if they stand behind a refused operation. The core learns that all
- * other unfinished ones may have been executed (ELOST). An atomic's old value arrives in 8 bytes of
- * the endpoint that no peer can write.
+ * Atomics. The core repeats an atomic only if it was posted after an operation that the peer's NIC
+ * refused. For any other unfinished atomic the core gets ELOST, because the peer's NIC may have
+ * executed the atomic. The NIC stores an atomic's old value in 8 bytes of the endpoint's memory
+ * that no peer can write.
  *
- * Time limits. A queue pair fails when the peer's NIC does not acknowledge for about a second. A
- * link fails, too, when requests are under way and none completes for WEFT_PEER_TIMEOUT.
+ * Time limits. The NIC reports a queue pair as failed when the peer's NIC has not acknowledged a
+ * packet for about a second. A link also fails when requests are under way and none completes for
+ * WEFT_PEER_TIMEOUT.
  *
- * Completions. A completion names its link by the index of the link's credit word and by its
- * generation, which together no other link of the endpoint has; the queue pair's number must agree.
- * The completion queue cannot overflow: at most QP_UNDER_WAY requests are under way, including
- * unsignaled ones, which all complete when a queue pair fails. */
+ * Completions. A completion names its link by the index of the link's credit word and by the link's
+ * generation. No other link of the endpoint has the same pair. The number of the queue pair is
+ * compared, too. The completion queue cannot overflow, because at most QP_UNDER_WAY requests of a
+ * rail are under way. That number includes unsignaled requests, since each of them completes when
+ * its queue pair fails. */
 #ifndef WF_TRANSPORT_RDMA_QP_LINK_H
 #define WF_TRANSPORT_RDMA_QP_LINK_H
 
@@ -89,20 +103,28 @@
 #include "transport/rdma/reg.h"
 
 #define QP_BUFFER 8192u
-#define QP_RESERVE 17u             /* of a ring of 128 KiB */
-#define QP_WINDOW (2 * QP_RESERVE) /* SENDs that a peer is granted first */
-#define QP_GRANTS 4u               /* extra receives of a queue pair's own queue, for grants */
-#define QP_LINE 256u               /* a power of two, more than windows and grants need */
+/* receive buffers for a channel's whole ring: 128 KiB / QP_BUFFER + 1 */
+#define QP_RESERVE 17u
+#define QP_WINDOW (2 * QP_RESERVE) /* SENDs granted to a new peer at first */
+/* If each queue pair has its own receive queue: receive buffers for the peer's credit writes, in
+ * addition to QP_WINDOW buffers for SENDs. */
+#define QP_GRANTS 4u
+/* Length of a link's ring of SENDs that arrived and were not read. A power of two, greater than the
+ * most SENDs that are granted at a time. */
+#define QP_LINE 256u
 #define QP_INLINE_MAX 512u
-#define QP_UNDER_WAY 2048u /* most requests under way of all links of a rail */
-#define QP_SPARE 64u       /* of these, kept for grants */
-#define QP_TRIES 3u        /* queue pairs in a row that carried nothing, then PLAIN */
-#define QP_LINKS 16384u    /* most links of a rail */
+#define QP_UNDER_WAY 2048u /* limit for the unfinished requests of all links on one rail */
+#define QP_SPARE 64u       /* requests of QP_UNDER_WAY that are kept for grants of credit */
+/* If this many queue pairs of a channel in a row carried nothing, the channel uses its socket. */
+#define QP_TRIES 3u
+#define QP_LINKS 16384u /* limit for the links on one rail */
 #define QP_RESULTS QP_UNDER_WAY
-#define QP_POST_LIST 32u                /* most requests posted at a time */
-#define QP_RECEIVED ((uint64_t)1 << 63) /* in the id of a receive; the other bits: its buffer */
-#define QP_OP_MAX ((size_t)1 << 20)     /* bytes of one WRITE or READ */
-#define QP_OP_SHORT 65536u /* bytes of a NIC operation that is not worth a second rail */
+#define QP_POST_LIST 32u /* most requests posted at a time */
+/* Set in the id of each receive request. The other bits of the id are the index of the receive
+ * buffer. */
+#define QP_RECEIVED ((uint64_t)1 << 63)
+#define QP_OP_MAX ((size_t)1 << 20) /* bytes of one WRITE or READ */
+#define QP_OP_SHORT 65536u          /* bytes; a longer put or get is spread over several rails */
 #define NO_PIECE UINT32_MAX
 #define NO_RESULT UINT16_MAX
 #define PSN_MASK 0xffffffu
@@ -111,15 +133,20 @@ _Static_assert(QP_RESULTS < NO_RESULT, "their numbers");
 /* The RDMA part of an endpoint. */
 struct rdma_ep {
     struct rdma_ctx *ctx;
-    struct wf_list readable;                /* links whose line is not empty, or that failed */
-    struct wf_list paths;                   /* struct net_path */
-    struct rdma_rail *rails[WF_RDMA_RAILS]; /* by index in ctx->ports; null: could not be opened */
-    int timer_fd;               /* wakes a sleeping owner while requests are under way */
-    int epoll_fd;               /* on which the owner sleeps; -1: none yet */
-    struct wf_cache_user *user; /* of ctx->local */
-    uint32_t descs;             /* descriptors of ctx->local that this endpoint holds */
-    uint32_t next_gen;          /* for links of all rails, so that no two have the same name */
-    uint32_t nshaking, nup;     /* links whose handshake is under way; links that are up */
+    struct wf_list readable; /* links with received bytes to be read, and links that failed */
+    struct wf_list paths;    /* struct net_path */
+    /* rails[i] uses ctx->ports[i]; NULL if the rail could not be opened */
+    struct rdma_rail *rails[WF_RDMA_RAILS];
+    int timer_fd; /* wakes the endpoint's sleeping thread while requests are under way */
+    /* epoll descriptor on which the endpoint's thread sleeps; -1 until it exists */
+    int epoll_fd;
+    struct wf_cache_user *user; /* the endpoint's handle for the registration cache of ctx->local */
+    uint32_t descs; /* how many transfer descriptors (mem/staging.h) the endpoint holds */
+    /* Generation of the newest link, counted over all rails. It is part of a link's name, so that
+     * no two links have the same name. */
+    uint32_t next_gen;
+    /* how many links are in their handshake; how many have a queue pair that is up */
+    uint32_t nshaking, nup;
 };
 
 /* The transport's endpoint. */
@@ -128,56 +155,68 @@ struct rdma_net_ep {
     struct rdma_ep *rdma;
 };
 
-/* The queues and buffers that an endpoint's links on one port share. */
+/* Queues and buffers that an endpoint's links on one port share. */
 struct rdma_rail {
     struct rdma_ep *ep;
     struct rdma_device *device;
-    unsigned port_at, number; /* number: in ep->rails */
-    struct wf_hca_td *td;     /* its queues need no locks; null: the NIC has no such domains */
+    unsigned port_at, number; /* port_at: index in the NIC's ports; number: index in ep->rails */
+    /* Thread domain, within which the rail's queues need no locks. NULL if the NIC offers none. */
+    struct wf_hca_td *td;
     struct wf_hca_cq *cq;
-    struct wf_hca_srq *srq; /* null: the NIC has none */
-    uint8_t *memory;        /* credit words and source words; receive buffers, pieces, results */
-    struct wf_hca_mr *credits_mr; /* which peers write */
-    struct wf_hca_mr *mr;         /* of the rest */
+    struct wf_hca_srq *srq; /* NULL if the NIC has no shared receive queues */
+    /* One mapping that holds, in this order: credit words, source words for writing the peers'
+     * credit words, receive buffers, send buffers (pieces), and slots for the results of atomics
+     * and READs. */
+    uint8_t *memory;
+    struct wf_hca_mr *credits_mr; /* registration of the credit words, which peers write */
+    struct wf_hca_mr *mr;         /* registration of the rest of [memory] */
     uint32_t receives, pieces, credits;
     uint32_t *free_pieces, nfree_pieces;
     uint32_t *free_credits, nfree_credits;
-    uint32_t *free_receives, nfree_receives; /* receive buffers that are not posted */
-    uint32_t batch;                          /* so many are posted at a time */
-    uint32_t *free_results, nfree_results;   /* of QP_RESULTS */
-    struct qp_link **by_credit;              /* [credits]: by the index of a link's credit word */
-    struct wf_list links;                    /* those with a queue pair */
+    uint32_t *free_receives, nfree_receives; /* indices of receive buffers that are not posted */
+    uint32_t batch;                          /* number of receive buffers posted at a time */
+    uint32_t *free_results, nfree_results;   /* indices of free result slots */
+    struct qp_link **by_credit; /* the rail's links by the index of their credit word */
+    struct wf_list links;       /* the rail's links that have a queue pair */
     uint32_t nlinks;
-    uint32_t under_way;   /* requests not known to be complete */
-    uint32_t doubtful;    /* broken queue pairs that may have kept a receive buffer */
-    struct wf_hca_cm *cm; /* null: queue pairs are connected without a connection manager */
-    uint32_t deadlines;   /* links with a deadline */
-    bool broken;          /* its queues failed */
+    uint32_t under_way; /* posted requests that are not known to be complete */
+    /* number of closed queue pairs that may not have returned all their receive buffers */
+    uint32_t doubtful;
+    struct wf_hca_cm *cm; /* NULL if queue pairs are connected without a connection manager */
+    uint32_t deadlines;   /* number of links that have a deadline, set by cm.c */
+    bool broken;          /* the rail's queues failed */
 };
 
-/* The rail that a channel's next connection should take. The dialling side chooses the generation
- * accordingly. */
-enum qp_rail_wish { RAIL_SAME, RAIL_NEXT, RAIL_TO /* + its number */ };
+/* Which rail a channel's next connection should take. The side that dials chooses the connection's
+ * generation accordingly, since both sides compute the rail from the generation. */
+enum qp_rail_wish { RAIL_SAME, RAIL_NEXT, RAIL_TO /* RAIL_TO + i: rail number i */ };
 
-/* The driver's state of a channel that outlives its links. */
+/* What the driver remembers of a channel when a link ends and the next one begins. */
 struct net_path {
     struct wf_list item; /* ep->paths */
     struct net_chan *chan;
-    struct qp_link *broken; /* earlier links with NIC operations on which the peer has to report */
-    /* The report to the peer, about its last queue pair by which anything came: the name of the
-     * peer's link, and the PSN that this side expected next, plus one; 0: no report. */
+    /* Broken links with unfinished NIC operations. The peer's next handshake message reports how
+     * many of these operations the peer's NIC executed. */
+    struct qp_link *broken;
+    /* This side's report to the peer, for the next handshake message. It concerns the last queue
+     * pair by which anything arrived. acked_name is the name of the peer's link. acked_psn is one
+     * more than the packet number (PSN) that this side's NIC expected next. acked_psn is 0 if there
+     * is nothing to report. */
     uint32_t acked_name, acked_psn;
-    uint64_t retry_ns; /* when to try a queue pair again (over the socket) or a better rail */
-    uint8_t failures;  /* queue pairs in a row that carried nothing */
-    uint8_t retries;   /* times that the channel left its socket to try a queue pair */
-    uint8_t returns;   /* times that the channel left a queue pair to try a better rail */
+    /* Time from which a better connection is tried: a queue pair if the channel uses its socket, or
+     * a better rail if the channel uses a queue pair. */
+    uint64_t retry_ns;
+    uint8_t failures;  /* successive queue pairs that carried nothing */
+    uint8_t retries;   /* how often the channel left its socket to try a queue pair */
+    uint8_t returns;   /* how often the channel left a queue pair to try a better rail */
     uint8_t rail_wish; /* enum qp_rail_wish */
-    bool next_rail;    /* the socket carries the channel, but other rails were not tried yet */
+    /* the channel uses its socket although some rails were not tried */
+    bool next_rail;
 };
 
 enum qp_state {
     QP_ASKING,     /* ENDS or PLAIN was sent */
-    QP_CONNECTING, /* by librdmacm */
+    QP_CONNECTING, /* librdmacm is connecting the queue pair */
     QP_CONNECTED,  /* READY or PLAIN was sent */
     QP_UP,
     QP_FAILED
@@ -187,19 +226,25 @@ struct qp_arrival {
     uint32_t buffer, len;
 };
 
-/* A WRITE (FOLLOW_NEXT) and the READ behind it, whose completion reports both (FOLLOW_BOTH). */
+/* Some WRITEs are followed by a READ, which proves that the written bytes are visible. FOLLOW_NEXT
+ * marks the WRITE, FOLLOW_BOTH the READ. The completion of the READ reports the WRITE, too. */
 enum qp_follow { FOLLOW_NONE, FOLLOW_NEXT, FOLLOW_BOTH };
 
 struct qp_request {
-    uint32_t piece;       /* holds a SEND's bytes; NO_PIECE: none */
-    uint32_t op;          /* NIC operation: the core's id */
-    struct wf_desc *desc; /* NIC operation: its local memory; null: inline */
-    struct wf_tpeer *put; /* short put: its peer, and the other fields are stale; null: no put */
+    uint32_t piece;       /* index of the send buffer (piece) with a SEND's bytes, or NO_PIECE */
+    uint32_t op;          /* the core's id of a NIC operation */
+    struct wf_desc *desc; /* local memory of a NIC operation; NULL if the bytes are inline */
+    /* The peer that a short put goes to. The other fields of a short put are left over from an
+     * earlier request. NULL if the request is no short put. */
+    struct wf_tpeer *put;
     bool is_nic_op, is_atomic;
-    uint8_t follow;   /* enum qp_follow */
-    bool is_read;     /* NIC operation: its response carries data */
-    uint16_t result;  /* slot for an atomic's old value or a FOLLOW_BOTH's bytes, or NO_RESULT */
-    uint16_t packets; /* not for short puts, which are one packet */
+    uint8_t follow; /* enum qp_follow */
+    bool is_read;   /* true for a NIC operation whose response carries data */
+    /* Index of the slot for an atomic's old value, or for the bytes of a READ that follows a WRITE.
+     * NO_RESULT if the request has no slot. */
+    uint16_t result;
+    /* number of the request's packets; not set for short puts, each of which is one packet */
+    uint16_t packets;
 };
 _Static_assert(sizeof(void *) != 8 || sizeof(struct qp_request) == 32, "a shift finds it");
 
@@ -207,70 +252,88 @@ struct qp_link {
     struct net_link base;
     struct rdma_rail *rail;
     struct net_path *path;
-    struct net_link *sock; /* PLAIN was sent first: the socket's link, which owns the socket */
-    int fd;                /* the socket */
-    uint32_t *count;       /* ep->nshaking or ep->nup */
-    struct wf_hca_qp *qp;  /* null: none was made */
+    /* The socket's own link, which owns the socket. Set only if this side's first handshake message
+     * was PLAIN, so that the socket carries the channel. */
+    struct net_link *sock;
+    int fd;               /* the socket */
+    uint32_t *count;      /* the counter that includes this link: ep->nshaking or ep->nup */
+    struct wf_hca_qp *qp; /* NULL if no queue pair was made */
     struct wf_list item, readable;
     uint16_t lane;
-    uint8_t state;   /* enum qp_state */
-    uint8_t puts;    /* likewise for short puts: QP_UP only if the peer's end is its first device */
-    bool said_plain; /* this side sent PLAIN */
-    const char *plain_why;       /* why there is no queue pair */
-    bool has_error;              /* a completion reported an error */
-    bool has_atomics, has_reads; /* both NICs execute them */
-    bool has_written;            /* WRITEs completed after the last READ that proves visibility */
-    bool is_reading;             /* such a READ is under way */
-    bool is_refused;             /* the peer's NIC refused request [refused] */
-    bool closing;                /* each request asks for a completion */
-    enum wf_hca_status why;      /* QP_FAILED: the reason */
+    uint8_t state; /* enum qp_state */
+    /* The state that short puts check. It is QP_UP only if the peer's queue pair belongs to the
+     * peer's first NIC, because short puts carry the key for that NIC. */
+    uint8_t puts;
+    bool said_plain;       /* this side sent PLAIN */
+    const char *plain_why; /* the reason why no queue pair was made */
+    bool has_error;        /* a completion reported an error */
+    /* has_reads: both NICs execute READs. has_atomics: also, this side's NIC supports atomics. */
+    bool has_atomics, has_reads;
+    /* WRITEs have completed since the last READ that proved all earlier WRITEs visible */
+    bool has_written;
+    bool is_reading;        /* a READ that proves WRITEs visible is under way */
+    bool is_refused;        /* the peer's NIC refused the request numbered [refused] */
+    bool closing;           /* the link closes: each request asks for a completion */
+    enum wf_hca_status why; /* in state QP_FAILED: the reason */
     uint32_t credit, gen;
-    uint32_t psn, their_psn; /* PSNs of the first packets */
+    uint32_t psn, their_psn; /* first PSN that this side sends; first PSN that the peer sends */
     bool is_connected;       /* the queue pair can receive */
     uint64_t their_credit;
     uint32_t their_credit_key, their_name;
     uint8_t their_device;
     /* librdmacm (cm.h) */
-    struct wf_hca_conn *conn; /* null: none */
+    struct wf_hca_conn *conn; /* NULL if there is no connection */
     const struct wf_hca_patience *patience;
-    const char *cm_why; /* CM_FAILED: the reason */
+    const char *cm_why; /* in state CM_FAILED: the reason */
     uint64_t ticket, their_ticket;
-    uint64_t deadline_ns;                        /* 0: none */
-    uint32_t their_qp;                           /* from the peer's ENDS */
-    uint32_t conn_qp;                            /* from the peer's connect request */
-    uint8_t their_address[16], conn_address[16]; /* likewise */
-    uint16_t mtu;                                /* this side's, then the lesser of both */
-    uint8_t cm;                                  /* enum wf_cm_state */
+    uint64_t deadline_ns; /* 0: none */
+    uint32_t their_qp;    /* from the peer's ENDS */
+    uint32_t conn_qp;     /* queue pair that the peer's connect request named */
+    /* addresses of the peer's connection manager: from ENDS, and from the connect request */
+    uint8_t their_address[16], conn_address[16];
+    uint16_t mtu; /* this side's MTU, later the smaller MTU of both sides */
+    uint8_t cm;   /* enum wf_cm_state */
     uint8_t their_reads;
-    /* out; requests are numbered from 0, modulo 2^32 */
-    uint32_t reserve;            /* granted SENDs that short SENDs leave unused */
-    uint32_t allowed;            /* SENDs granted in all; never decreases */
-    uint32_t posted, done;       /* requests in all; those that are complete, the oldest */
-    uint32_t psn_done;           /* modulo 2^24: PSN of the first packet of request [done] */
-    uint32_t reached;            /* broken: the PSN that the peer reported, or PSN_NONE */
-    uint32_t sends;              /* posted requests that take a buffer of the peer's */
-    uint32_t signaled;           /* number of the newest signaled request, plus one */
-    uint32_t last_nic_op;        /* number of the newest NIC operation, plus one */
-    uint32_t refused;            /* number of the refused NIC operation, if is_refused */
-    uint32_t depth, mask;        /* of [requests]: a power of two; less one */
-    uint32_t most;               /* limit of requests under way, but for grants */
-    uint32_t inline_max;         /* bytes, as the NIC and wf_config allow; 0: none */
-    uint32_t signal_each;        /* one of so many requests asks for a completion */
-    struct qp_request *requests; /* a free one is wf_qp_none */
-    uint64_t id_base;            /* upper half of a request's id; the lower is its number */
+    /* Sending. The link's requests are numbered from 0, modulo 2^32. */
+    uint32_t reserve; /* how many granted SENDs are kept for SENDs of QP_BUFFER bytes */
+    uint32_t allowed; /* total of SENDs that the peer has granted; never decreases */
+    /* number of posted requests; number of completed requests, which are always the oldest */
+    uint32_t posted, done;
+    /* packet number (PSN) of the first packet of request [done], modulo 2^24 */
+    uint32_t psn_done;
+    /* After a break: the packet number (PSN) that the peer's NIC expected next, by the peer's
+     * report. PSN_NONE if there is no report. */
+    uint32_t reached;
+    uint32_t sends;       /* number of SENDs posted */
+    uint32_t signaled;    /* one more than the number of the newest signaled request */
+    uint32_t last_nic_op; /* one more than the number of the newest NIC operation */
+    uint32_t refused;     /* number of the NIC operation that was refused, if is_refused */
+    uint32_t depth, mask; /* entries of [requests], a power of two; [depth] - 1 */
+    /* limit for the link's unfinished requests; only grants of credit may exceed the limit */
+    uint32_t most;
+    /* limit for the bytes of an inline SEND or WRITE; 0 if requests cannot be inline */
+    uint32_t inline_max;
+    uint32_t signal_each;        /* every signal_each-th request asks for a completion */
+    struct qp_request *requests; /* unused entries equal wf_qp_none */
+    /* upper half of each request's id; the lower half is the request's number */
+    uint64_t id_base;
     unsigned (*post)(struct wf_hca_qp *qp, const struct wf_hca_wr *list, unsigned n);
-    struct wf_hca_wr put;        /* template of short puts, with the last one's own fields */
-    struct wf_hca_wr send;       /* likewise of short SENDs */
-    struct qp_link *broken_next; /* in path->broken */
+    /* The work request of all short puts. Its common fields are set once, the others by each
+     * put. */
+    struct wf_hca_wr put;
+    /* the work request for wf_qp_send_one; its common fields are set once */
+    struct wf_hca_wr send;
+    struct qp_link *broken_next; /* next link in the list path->broken */
     uint32_t npieces;            /* pieces that the link holds */
     uint64_t moving;             /* packets of NIC operations under way */
-    uint32_t watched;            /* [done] at the last check (watch.c) */
-    uint64_t watched_ns;         /* since when a completion is due; 0: none is */
-    /* in */
-    uint32_t taken, granted; /* SENDs of the peer read in all; granted to it in all */
-    struct qp_arrival *line; /* a ring of QP_LINE */
+    uint32_t watched;            /* value of [done] at the last check (watch.c) */
+    uint64_t watched_ns; /* time since which a completion is awaited; 0 if none is awaited */
+    /* Receiving. */
+    /* total of the peer's SENDs that were read; total of SENDs granted to the peer */
+    uint32_t taken, granted;
+    struct qp_arrival *line; /* ring of QP_LINE SENDs that arrived and were not read */
     uint32_t line_head, line_tail, line_mask;
-    uint32_t offset; /* bytes read of the line's first arrival */
+    uint32_t offset; /* how many bytes of the first SEND in [line] were read */
     /* handshake */
     struct wf_hca_port port; /* sent in this side's ENDS */
     uint32_t hello_have;
@@ -282,14 +345,14 @@ static inline struct qp_link *wf_qp_of(const struct net_link *link)
     return (struct qp_link *)(uintptr_t)link;
 }
 
-/* The name of a link in immediates. */
+/* The link's name. The immediate of each SEND to the link carries this name. */
 #define QP_GEN_MASK 0xffffu
 static inline uint32_t wf_qp_link_name(const struct qp_link *l)
 {
     return l->credit | (l->gen & QP_GEN_MASK) << 16;
 }
 
-/* The link of that name. Null: it is gone. */
+/* Returns the link with this name, or NULL if that link is closed. */
 static inline struct qp_link *wf_qp_link_named(const struct rdma_rail *r, uint32_t name)
 {
     uint32_t credit = name & 0xffff;
@@ -297,7 +360,7 @@ static inline struct qp_link *wf_qp_link_named(const struct rdma_rail *r, uint32
     return l && wf_qp_link_name(l) == name ? l : NULL;
 }
 
-/* Have the next wf_qp_turn process the link. */
+/* Makes the next poll (wf_qp_turn) process the link. */
 static inline void wf_qp_link_wake(struct qp_link *l)
 {
     if (wf_list_empty(&l->readable))
@@ -309,38 +372,44 @@ static inline struct rdma_ep *wf_rdma_ep_of(const struct net_ep *net)
     return ((const struct rdma_net_ep *)(const void *)net)->rdma;
 }
 
-/* The rails that an endpoint has: [i] counts, [r] is each in turn. */
+/* Visits the rails that the endpoint has opened: [i] is the rail's index, [r] the rail. */
 #define wf_rdma_each_rail(ep, i, r)                                                                \
     for (unsigned i = 0; i < WF_RDMA_RAILS; i++)                                                   \
         if ((r = (ep)->rails[i]) != NULL)
 
 /* ---- ep.c ---- */
 
-/* Returns OK | ENOMEM | ELIMIT (the limit on locked memory, mostly) | ESYSTEM */
+/* Returns OK | ENOMEM | ELIMIT (usually the limit on locked memory) | ESYSTEM */
 enum weft_status wf_rdma_ep_open(struct rdma_ctx *ctx, struct rdma_ep **out);
-/* The same, but never the endpoint that the context has kept. */
+/* Always makes a new endpoint. In contrast, the first call of wf_rdma_ep_open returns ctx->kept,
+ * the endpoint that was opened with the context. */
 enum weft_status wf_rdma_ep_new(struct rdma_ctx *ctx, struct rdma_ep **out);
 void wf_rdma_ep_close(struct rdma_ep *ep);
-/* Has the endpoint a connection manager, if WEFT_RDMA_CM is 1? */
+/* Returns true if WEFT_RDMA_CM is 0, or if at least one rail has a connection manager. */
 bool wf_rdma_ep_connects(const struct rdma_ep *ep);
-/* Is at least one rail not broken? */
+/* Returns true if the queues of at least one rail work. */
 bool wf_rdma_works(const struct rdma_ep *ep);
-/* From now on completions, the timer and connection managers, while armed, wake the thread that
- * sleeps on [epoll_fd]. The caller closes that after [ep]. False: errno. */
+/* Adds the descriptors of completion queues, the timer and connection managers to [epoll_fd]. From
+ * then on these wake the thread that sleeps on [epoll_fd]; a completion queue does so only after
+ * wf_rdma_arm. The caller closes [epoll_fd] after [ep]. Returns false with errno if a descriptor
+ * cannot be added. */
 bool wf_rdma_sleep_on(struct rdma_ep *ep, int epoll_fd);
-/* False: the owner must not sleep. */
+/* Makes new completions wake the endpoint's thread when it sleeps. Returns false if the thread must
+ * not sleep, because there is something to process. */
 bool wf_rdma_arm(struct rdma_ep *ep);
 void wf_rdma_disarm(struct rdma_ep *ep);
-bool wf_rdma_rang(const struct rdma_ep *ep); /* has its timer expired since the last call? */
+/* Returns whether the timer has expired since the last call. */
+bool wf_rdma_rang(const struct rdma_ep *ep);
 
-/* The current state of the rail's port; events change it. */
+/* Returns a copy of the current state of the rail's port. Events of the NIC change the state. */
 struct wf_hca_port wf_rdma_rail_port(const struct rdma_rail *r);
-/* Post the free receive buffers to the shared receive queue, if there is one. */
+/* Posts all free receive buffers to the shared receive queue. Does nothing without such a queue. */
 void wf_rdma_receives_post(struct rdma_rail *r);
 
 static inline size_t wf_rdma_credits_size(const struct rdma_rail *r)
 {
-    return wf_align_up(8 * (size_t)r->credits, 4096); /* credit words, and source words of grants */
+    /* each link has a credit word and a source word, of 4 bytes each */
+    return wf_align_up(8 * (size_t)r->credits, 4096);
 }
 static inline _Atomic uint32_t *wf_rdma_credit_at(const struct rdma_rail *r, uint32_t i)
 {
@@ -365,15 +434,18 @@ extern const struct qp_request wf_qp_none;
 extern const struct net_link_ops wf_qp_ops;
 
 struct net_link *wf_qp_open(struct net_chan *chan, const struct wf_net_conn *conn);
-/* The channel's link if it is one of this driver, in any state; else null. */
+/* Returns the channel's link if it is a link of this driver (struct qp_link), else NULL. */
 struct qp_link *wf_qp_link_of(const struct net_chan *chan);
-/* The same, if it is up. */
+/* Returns the channel's link if its handshake ended with a queue pair, else NULL. The queue pair
+ * may have failed since. */
 struct qp_link *wf_qp_up(const struct net_chan *chan);
 void wf_qp_state_set(struct qp_link *l, enum qp_state state);
-/* The queue pair is of no use any more; recvv reports it to the channel. */
+/* Marks the link as failed for the reason [why]. The link's recvv then returns an error to the
+ * channel. */
 void wf_qp_fail(struct qp_link *l, enum wf_hca_status why);
 void wf_qp_count_as(struct qp_link *l, uint32_t *count);
-/* Close the queue pair alone; close it and free the link. */
+/* wf_qp_end closes the queue pair and keeps the link. wf_qp_free closes the queue pair and frees
+ * the link. */
 void wf_qp_end(struct qp_link *l);
 void wf_qp_free(struct qp_link *l);
 void wf_qp_chan_free(struct net_chan *chan);
@@ -393,19 +465,20 @@ static inline bool wf_qp_has_bytes(const struct qp_link *l)
 
 /* ---- handshake.c ---- */
 
-/* Send ENDS or PLAIN. */
+/* Sends this side's first handshake message: ENDS or PLAIN. */
 void wf_qp_start(struct net_link *link);
-/* Receive from the socket: handshake messages or, beside a queue pair that is up, its end. */
+/* Receives from the channel's socket. While no queue pair is up, handshake messages arrive. Later
+ * only BYE or the end of the stream may arrive; BYE is the frame that ends a session. */
 void wf_qp_look(struct net_chan *chan);
 
 /* One step of the handshake. */
 enum qp_shake {
-    SHAKE_MORE,        /* messages of the peer are missing */
+    SHAKE_MORE,        /* the handshake waits for the peer */
     SHAKE_UP,          /* frames go by the queue pair */
     SHAKE_PLAIN,       /* frames go by the socket */
     SHAKE_TURNED_AWAY, /* the peer has given the session up */
     SHAKE_NONSENSE,    /* the peer broke the protocol */
-    SHAKE_BROKE        /* errno; 0: the end of the stream */
+    SHAKE_BROKE        /* the socket failed with errno; errno is 0 at the end of the stream */
 };
 enum qp_shake wf_qp_shake(struct qp_link *l);
 
@@ -415,23 +488,22 @@ ssize_t wf_qp_sendv(struct net_link *link, const struct iovec *v, unsigned n, si
                     const void *lent);
 bool wf_qp_send_one(struct net_link *link, const void *bytes, uint32_t len);
 bool wf_qp_flushed(struct net_link *link);
-/* Post one request; its id and flags are filled in here. False: it was not posted, and the link
- * failed. */
+/* Fills in the id and flags of the request [wr] and posts it. Returns false if the NIC did not take
+ * the request; the link has then failed. */
 bool wf_qp_post(struct qp_link *l, struct wf_hca_wr *wr, const struct qp_request *q);
-/* Is a completion due? */
+/* Returns whether a signaled request is under way. */
 static inline bool wf_qp_is_told(const struct qp_link *l)
 {
     return (int32_t)(l->signaled - l->done) > 0;
 }
-/* Requests posted after the newest signaled one. */
 static inline uint32_t wf_qp_unsignaled(const struct qp_link *l)
 {
     return l->posted - l->signaled;
 }
-/* Ask for a completion of all requests so far: post a signaled one, which repeats the last grant.
- */
+/* Makes the NIC report the completion of all requests posted so far. For that it posts a signaled
+ * WRITE, which writes the last granted total to the peer's credit word again. */
 void wf_qp_ask(struct qp_link *l);
-/* Grant the peer more SENDs when it has used half of its window. */
+/* Grants the peer more SENDs if the peer has used at least half of its last grant. */
 void wf_qp_grant(struct qp_link *l);
 
 /* ---- qp_recv.c ---- */
@@ -439,39 +511,46 @@ void wf_qp_grant(struct qp_link *l);
 ssize_t wf_qp_recvv(struct net_link *link, const struct iovec *v, unsigned n);
 uint8_t *wf_qp_peek(const struct net_link *link, size_t *n);
 void wf_qp_consume(struct net_link *link);
-/* A receive buffer is free again; post it if the queue pair has its own receive queue. */
+/* Receive buffer [b] was read. Posts it again if the queue pair has its own receive queue and
+ * works; else adds it to the free receive buffers. */
 void wf_qp_buffer_back(struct qp_link *l, uint32_t b);
 void wf_qp_receive_post(struct qp_link *l, uint32_t b);
-/* Post free buffers to the shared queue, if there are enough of them, or if [idle]. */
+/* Posts the free receive buffers to the shared receive queue if a whole batch is free, or if [idle]
+ * is true. */
 void wf_qp_receives_soon(struct rdma_rail *r, bool idle);
 
 /* ---- complete.c ---- */
 
-/* Take some completions; returns how many. Below 0: the rail is broken. */
+/* Processes some completions. Returns how many, or -1 if the rail's completion queue is broken. */
 int wf_qp_completions_take(struct rdma_rail *r);
 int wf_qp_rail_poll(struct rdma_rail *r);
 int wf_qp_rails_poll(struct rdma_ep *ep);
-/* The rail's queues failed: fail its links. */
+/* Marks the rail as broken, since its queues failed, and fails all its links. */
 void wf_qp_rail_break(struct rdma_rail *r);
-/* Release the piece, descriptor and result slot that a request holds. */
+/* Frees what the request holds: the send buffer (piece), the transfer descriptor, the result slot.
+ * [ok] says whether the request succeeded. */
 void wf_qp_request_free(struct qp_link *l, struct qp_request *q, bool ok);
-/* Take completions, and have the channels of readable links receive. */
+/* Processes completions. Then makes the channels of readable links receive. */
 int wf_qp_turn(struct rdma_ep *ep);
-/* So many turns receive everything that arrived before them. */
+/* Returns how many calls of wf_qp_turn are enough to process everything that arrived before the
+ * first call. */
 unsigned wf_qp_most_turns(const struct rdma_ep *ep);
 
 /* ---- watch.c ---- */
 
-/* Read NICs' events, poll connection managers, fail links that were silent for too long. */
+/* Reads the NICs' events, polls the connection managers, and fails links that were silent for too
+ * long. */
 void wf_rdma_look(struct rdma_ep *ep);
 
 /* ---- teardown.c ---- */
 
-/* Close the queue pair, and free the link unless NIC operations wait for the peer's report. */
+/* Closes the queue pair and frees the link. A link with unfinished NIC operations is not freed: it
+ * waits in path->broken for the peer's report on these operations. */
 void wf_qp_teardown(struct qp_link *l);
-/* Keep the peer's report on an earlier queue pair. */
+/* Stores the peer's report [acked] in the broken link that the report names. */
 void wf_qp_broken_reached(struct net_path *path, const struct qp_acked *acked);
-/* Free the links that broke. [report]: first report their NIC operations to the core. */
+/* Frees all links in path->broken. With [report], first reports their unfinished NIC operations to
+ * the core. */
 void wf_qp_broken_free(struct net_path *path, bool report);
 
 /* ---- nic_ops.c ---- */
@@ -479,29 +558,35 @@ void wf_qp_broken_free(struct net_path *path, bool report);
 enum weft_status wf_rdma_nic_op(struct wf_tpeer *tpeer, const struct wf_nic_op *m, size_t *taken);
 bool wf_rdma_put(struct wf_tpeer *tpeer, const void *src, size_t len, uint64_t remote,
                  uint32_t key);
-/* Post an operation, or its first part, on one link. OK | AGAIN | EUNREACH | ENOSYS */
+/* Posts the first *taken bytes of the operation [m] on one link. Returns OK | AGAIN | EUNREACH |
+ * ENOSYS */
 enum weft_status wf_qp_nic_op(struct qp_link *l, const struct wf_nic_op *m, size_t *taken);
-/* May messages on other lanes rely on the WRITEs that the link has reported? If not yet, posts a
- * READ that proves it. */
+/* Returns whether all WRITEs that the link reported as complete are known to be visible at the
+ * peer, so that messages on other lanes may follow. If not, posts a READ that will prove it. */
 bool wf_qp_may_leave(struct qp_link *l);
-/* As net_driver.may_spread. */
+/* Implements net_driver.may_spread: returns whether messages may take lanes above 0. */
 bool wf_rdma_may_spread(struct net_session *session);
 
 /* ---- rail.c ---- */
 
-/* The rail of the channel's generation, or the next one that works. */
+/* Returns the rail that the channel's generation selects. If this rail does not work, returns the
+ * next rail that works. */
 struct rdma_rail *wf_rdma_rail_of(const struct rdma_ep *ep, const struct net_chan *chan);
-/* As net_driver.gen_step. */
+/* Implements net_driver.gen_step: returns by how much the generation of the channel's next
+ * connection exceeds the last generation. */
 uint32_t wf_rdma_gen_step(const struct net_chan *chan);
 unsigned wf_rdma_tries(const struct rdma_ep *ep);
-/* The number of a better rail for the link, or -1. */
+/* Returns the number of a rail that the link should move to, or -1 if there is none. */
 int wf_rdma_better_rail(const struct qp_link *l);
-/* The link's rail did not connect: have the next one tried. */
+/* Called when the link could not be connected on its rail. Makes the channel's next connection try
+ * another rail. */
 void wf_rdma_rail_failed(struct qp_link *l);
-/* Set path->retry_ns, for a channel over its socket; for one over a queue pair. */
+/* Both set path->retry_ns, the time of the next attempt to get a better link. wf_rdma_retry_plain
+ * is for a channel that uses its socket, wf_rdma_retry_up for a channel that uses a queue pair. */
 void wf_rdma_retry_plain(struct net_path *path);
 void wf_rdma_retry_up(struct net_path *path, bool is_greater);
-/* Break one idle link whose successor may have a queue pair, or a better rail. */
+/* Breaks at most one link: an idle link whose channel may get a queue pair, or a better rail, by
+ * its next connection. */
 void wf_rdma_retry(struct rdma_ep *ep);
 static inline bool wf_rdma_is_gone(const struct rdma_rail *r)
 {

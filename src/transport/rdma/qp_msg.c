@@ -73,7 +73,7 @@ size_t wf_qp_msg_write(const struct qp_msg *word, uint8_t *to)
     };
     memcpy(s.gid, end->gid, sizeof s.gid);
     memcpy(s.cm_address, word->cm_address, sizeof s.cm_address);
-    memcpy(to, &s, s.head.size); /* shorter messages are prefixes of ENDS */
+    memcpy(to, &s, s.head.size); /* each shorter message is a prefix of ENDS */
     return s.head.size;
 }
 
@@ -103,7 +103,8 @@ static bool is_zero(const uint8_t *bytes, size_t n)
     return !n;
 }
 
-/* Port and address of a connection manager are both there or both zero. */
+/* Returns whether the fields of the connection manager are valid: port and address are both set, or
+ * port, address and ticket are all zero. */
 static bool is_cm(const struct qp_msg_ends *s)
 {
     bool has_address = !is_zero(s->cm_address, sizeof s->cm_address);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Receiving by a queue pair, and its receive buffers. */
+/* Receiving by a queue pair, and returning the receive buffers. */
 #include <errno.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -29,7 +29,7 @@ void wf_qp_receives_soon(struct rdma_rail *r, bool idle)
         wf_rdma_receives_post(r);
 }
 
-/* The first arrival of the line is read: its buffer is free. */
+/* Frees the buffer of the first received SEND in [line], which the channel has read. */
 static void buffer_done(struct qp_link *l)
 {
     uint32_t b = l->line[l->line_head++ & l->line_mask].buffer;
@@ -38,8 +38,9 @@ static void buffer_done(struct qp_link *l)
     l->taken++;
 }
 
-/* A SEND shorter than QP_BUFFER is the end of one sendv of the peer's: the channel reads it in
- * place. */
+/* Returns the first unread SEND in place, without a copy, if it is shorter than QP_BUFFER. Such a
+ * SEND carries the last bytes of one call of the peer's wf_qp_sendv. Returns NULL for a SEND of
+ * QP_BUFFER bytes, since its last frame may continue in the next SEND. */
 uint8_t *wf_qp_peek(const struct net_link *link, size_t *n)
 {
     const struct qp_link *l = wf_qp_of(link);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Sending by a queue pair, and the credits granted to the peer. */
+/* Sending by a queue pair, and granting credits to the peer. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 /* ---- requests ---- */
 
-/* The number of SENDs for which the peer has granted buffers. */
+/* Returns how many more SENDs the peer's grants allow. */
 static uint32_t room(struct qp_link *l)
 {
     uint32_t credit =
@@ -24,8 +24,10 @@ static uint32_t room(struct qp_link *l)
     return left > 0 ? (uint32_t)left : 0;
 }
 
-/* Ask for a completion: for each signal_each-th request; when the rail's queue is half full; for a
- * request that holds memory; and for a NIC operation if no other completion is due. */
+/* Returns whether the next request must ask for a completion. A WRITE that a READ follows does not
+ * ask; the READ always asks. Any other request asks if one of these holds: signal_each - 1 requests
+ * before it did not ask; it holds memory; the link closes; half of the rail's limit of requests is
+ * used; it is a NIC operation and no other completion is due. */
 static bool is_signaled(struct qp_link *l, const struct qp_request *q)
 {
     if (q->follow)
@@ -43,7 +45,6 @@ static uint32_t packets_of(const struct qp_link *l, const struct wf_hca_wr *wr)
     return len ? (len - 1) / l->qp->mtu + 1 : 1;
 }
 
-/* Fill in the id and flags of the next request. The caller has checked that there is room. */
 static void request_name(struct qp_link *l, struct wf_hca_wr *wr, const struct qp_request *q)
 {
     wr->id = l->id_base | l->posted;
@@ -63,7 +64,7 @@ static void request_keep(struct qp_link *l, const struct wf_hca_wr *wr, const st
         l->signaled = l->posted;
 }
 
-/* False: the NIC did not accept all requests, and the link has failed. */
+/* Returns false if the NIC did not accept all requests; the link has then failed. */
 static bool doorbell_ring(struct qp_link *l, const struct wf_hca_wr *list, unsigned n)
 {
     if (l->post(l->qp, list, n) == n)
@@ -83,8 +84,9 @@ bool wf_qp_post(struct qp_link *l, struct wf_hca_wr *wr, const struct qp_request
 
 /* ---- credits ---- */
 
-/* Write to the peer's credit word that [now] SENDs in all are granted. WRITE_IMM consumes one of
- * the peer's receive buffers, and its completion wakes a peer that sleeps for want of room. */
+/* Writes [now], the total of granted SENDs, to the peer's credit word, by a WRITE or a WRITE_IMM. A
+ * WRITE_IMM uses one of the peer's receive buffers, and its completion wakes a peer that sleeps
+ * because it had no credit. */
 static void credit_write(struct qp_link *l, uint32_t now, enum wf_hca_op op)
 {
     struct wf_hca_wr wr = {.op = (uint8_t)op,
@@ -94,10 +96,12 @@ static void credit_write(struct qp_link *l, uint32_t now, enum wf_hca_op op)
                            .remote = l->their_credit,
                            .sge = {{&now, sizeof now, 0}}};
     if (l->state != QP_UP || wf_qp_in_flight(l) >= l->depth || l->rail->under_way >= QP_UNDER_WAY)
-        return; /* the next completion grants again */
+        return; /* the next completion calls wf_qp_grant again */
     if (l->inline_max >= sizeof now) {
         wr.flags = WF_HCA_INLINE;
-    } else { /* the link's source word; a WRITE still under way may send the newer value, too */
+    } else {
+        /* Send from the link's source word. If an earlier WRITE from this word is still under way,
+         * that WRITE may already send the newer total, which does no harm. */
         uint32_t *at = (uint32_t *)(void *)wf_rdma_credit_at(l->rail, l->rail->credits + l->credit);
         *at = now;
         wr.sge[0] = (struct wf_hca_sge){at, sizeof now, l->rail->credits_mr->lkey};
@@ -106,8 +110,9 @@ static void credit_write(struct qp_link *l, uint32_t now, enum wf_hca_op op)
         l->granted = now;
 }
 
-/* The SENDs granted to a peer at a time: its share of a quarter of the receive buffers, but at
- * least the first grant. */
+/* Returns the window, the number of SENDs granted to a peer at a time. With a shared receive queue,
+ * the links of the rail share a quarter of the receive buffers equally, but each window is between
+ * QP_WINDOW and QP_MSG_WINDOW. */
 static uint32_t window_of(const struct rdma_rail *r)
 {
     uint32_t part = r->receives / 4 / WF_MAX(r->nlinks, 1);
@@ -134,7 +139,9 @@ void wf_qp_ask(struct qp_link *l)
 
 /* ---- frames ---- */
 
-/* Copy [len] bytes of [v] from offset [from] on. False: [lent] memory is unmapped; errno */
+/* Copies [len] bytes of [v], starting at offset [from]. The element of [v] whose iov_base equals
+ * [lent], if there is one, is memory that the program lent for a transfer. Returns false with errno
+ * if the program has unmapped this memory. */
 static bool gather(uint8_t *to, const struct iovec *v, unsigned n, size_t from, size_t len,
                    const void *lent)
 {
@@ -157,15 +164,16 @@ static bool gather(uint8_t *to, const struct iovec *v, unsigned n, size_t from, 
     return true;
 }
 
-/* May the link take one more piece? Each has a share, so that peers that do not poll cannot hold
- * all pieces. */
+/* Returns whether the link may use one more piece, a registered send buffer. Each link has a share,
+ * so that links to peers that do not poll cannot use up the pieces. */
 static bool piece_is_to_be_had(const struct qp_link *l)
 {
     const struct rdma_rail *r = l->rail;
     return r->nfree_pieces && (l->npieces < 4 || l->npieces < r->pieces / (r->nlinks + 1));
 }
 
-/* Is there room for a SEND of [len] bytes, in this side's queues and in the peer's buffers? */
+/* Returns whether a SEND of [len] bytes has room in this side's queues and in the peer's receive
+ * buffers. */
 static bool may_send(struct qp_link *l, uint32_t len)
 {
     bool keeps = len < QP_BUFFER && !l->base.is_last;
@@ -173,8 +181,9 @@ static bool may_send(struct qp_link *l, uint32_t len)
            l->rail->under_way + QP_SPARE < QP_UNDER_WAY;
 }
 
-/* Make a SEND of the [len] bytes at [from]; the caller posts it. Inline bytes, which only the last
- * SEND has, are copied to [little]. False: errno; EAGAIN: there is no room now. */
+/* Fills in *wr as a SEND of [len] bytes of [v] at offset [from]; the caller posts it. Inline bytes
+ * are copied to [little], which only the last SEND of a list uses. Returns false with errno, which
+ * is EAGAIN if there is no room. */
 static bool send_make(struct qp_link *l, const struct iovec *v, unsigned n, size_t from,
                       uint32_t len, const void *lent, uint8_t *little, struct wf_hca_wr *wr)
 {
@@ -206,8 +215,9 @@ static bool send_make(struct qp_link *l, const struct iovec *v, unsigned n, size
     return true;
 }
 
-/* Bytes that a failing queue pair refused count as sent: like those that it accepted, the channel
- * sends them again. */
+/* Sends as much of [v] as there is room for. If the queue pair fails meanwhile, bytes that the NIC
+ * did not accept count as sent, too. The channel sends all unacknowledged bytes again by its next
+ * link. */
 ssize_t wf_qp_sendv(struct net_link *link, const struct iovec *v, unsigned n, size_t len,
                     const void *lent)
 {
@@ -249,7 +259,8 @@ bool wf_qp_send_one(struct net_link *link, const void *bytes, uint32_t len)
     return true;
 }
 
-/* If the last requests are unsignaled, post one more that asks for a completion. */
+/* Returns whether all requests have completed. If the newest requests are unsignaled, first posts a
+ * request that asks for a completion. */
 bool wf_qp_flushed(struct net_link *link)
 {
     struct qp_link *l = wf_qp_of(link);

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which port a link takes, and when RDMA or a better port is tried again. */
+/* Chooses the port that a link takes, and the time when RDMA or a better port is tried again. */
 #include <string.h>
 
 #include "base/clock.h"
 #include "config/config.h"
 #include "transport/rdma/qp_link.h"
 
-#define RETRY_NS ((uint64_t)10000000000) /* until another link is tried; doubles each time */
+/* 10 s, the time until another link is tried; doubled after each attempt, at most RETRIES times */
+#define RETRY_NS ((uint64_t)10000000000)
 #define RETRIES 5
 #define NEXT_RAIL_NS 500000000u
 
-/* May a queue pair on the rail work, as far as this side knows? */
+/* Returns whether a queue pair on the rail may work, as far as this side knows. */
 static bool is_usable(const struct rdma_rail *r)
 {
     return !r->broken && !wf_rdma_is_gone(r) && (r->cm || !wf_config()->rdma_cm) &&
@@ -21,7 +22,8 @@ struct rdma_rail *wf_rdma_rail_of(const struct rdma_ep *ep, const struct net_cha
 {
     const struct net_view view = wf_net_chan_view(chan);
     unsigned turn = view.index + view.gen - 1, n = ep->ctx->nports;
-    struct rdma_rail *some = NULL; /* an endpoint has at least one rail */
+    /* NULL until a rail is found; an endpoint has at least one rail */
+    struct rdma_rail *some = NULL;
     if (n > 1)
         wf_rdma_ctx_read_events(ep->ctx);
     for (unsigned i = 0; i < n; i++) {
@@ -46,7 +48,8 @@ uint32_t wf_rdma_gen_step(const struct net_chan *chan)
     return n - past;
 }
 
-/* Enough attempts for each rail, and for one of them twice. */
+/* Returns how many queue pairs may fail before the socket is used: one for each rail, and one more,
+ * but at least QP_TRIES. */
 unsigned wf_rdma_tries(const struct rdma_ep *ep)
 {
     return WF_MAX(QP_TRIES, ep->ctx->nports + 1);
@@ -69,7 +72,8 @@ void wf_rdma_retry_plain(struct net_path *path)
         wf_now_ns() + (path->next_rail ? NEXT_RAIL_NS : RETRY_NS << WF_MIN(path->retries, RETRIES));
 }
 
-/* The side that dials acts first, since it chooses the rail; the other side waits twice as long. */
+/* Sets the time for trying a better rail. The side that dials acts first, since that side chooses
+ * the rail. The other side waits twice as long. */
 void wf_rdma_retry_up(struct net_path *path, bool is_greater)
 {
     unsigned patience = path->returns + !is_greater;
@@ -79,14 +83,13 @@ void wf_rdma_retry_up(struct net_path *path, bool is_greater)
 
 /* ---- a better rail ---- */
 
-/* May the peer have atomics under way? A break does not repeat these, as it does WRITEs and READs.
- */
+/* Returns whether peers may perform atomics by the rail's device. After a break WRITEs and READs
+ * are repeated, but atomics are not. So a link with atomics must not be broken on purpose. */
 static bool has_atomics_of_others(const struct rdma_rail *r)
 {
     return atomic_load_explicit(&r->device->atomic_regions, memory_order_relaxed);
 }
 
-/* Links of a session, on each rail. */
 static void links_count(const struct net_session *session, unsigned count[WF_RDMA_RAILS])
 {
     memset(count, 0, WF_RDMA_RAILS * sizeof *count);
@@ -103,7 +106,8 @@ static bool rail_works(const struct rdma_ep *ep, unsigned i)
     return ep->rails[i] && is_usable(ep->rails[i]);
 }
 
-/* Is any of a session's channels between two links? */
+/* Returns whether links are being replaced: a channel of the session has no link, or a handshake of
+ * the endpoint is under way. */
 static bool is_changing(const struct rdma_ep *ep, const struct net_session *session)
 {
     for (unsigned i = 0; i < wf_net_session_width(session); i++) {
@@ -114,8 +118,9 @@ static bool is_changing(const struct rdma_ep *ep, const struct net_session *sess
     return ep->nshaking;
 }
 
-/* For lane 0 the first rail, since short puts go to the peer's first device. For other lanes the
- * rail with the fewest links, if that has at least two fewer. */
+/* Lane 0 should use the first rail, since short puts go only to the peer's first device. Any other
+ * lane should use the rail with the fewest links of the session, if that rail has at least two
+ * links fewer than the lane's present rail. */
 int wf_rdma_better_rail(const struct qp_link *l)
 {
     const struct rdma_ep *ep = l->rail->ep;
@@ -148,7 +153,7 @@ static void retry_count(struct net_path *path, const struct qp_link *l)
     path->next_rail = false;
 }
 
-/* Is another link wanted for [path] now? */
+/* Returns whether the channel of [path] should try another link now. */
 static bool is_wanted(const struct net_path *path, const struct qp_link *l, uint64_t now)
 {
     if (now < path->retry_ns || !wf_net_chan_link(path->chan))
@@ -156,8 +161,10 @@ static bool is_wanted(const struct net_path *path, const struct qp_link *l, uint
     return l ? wf_qp_up(path->chan) && wf_rdma_better_rail(l) >= 0 : true;
 }
 
-/* The link must be idle. The peer's WRITEs and READs that are under way are done again, its atomics
- * are not. One link at a time: meanwhile the session's other channels go on. */
+/* Breaks one idle link whose channel should try another link. Since the link is idle, no frame or
+ * NIC operation of this side is interrupted. Unfinished WRITEs and READs of the peer are repeated
+ * after the break. Only one link is broken at a time, so that the session's other channels go
+ * on. */
 void wf_rdma_retry(struct rdma_ep *ep)
 {
     uint64_t now = wf_now_ns();
@@ -168,10 +175,10 @@ void wf_rdma_retry(struct rdma_ep *ep)
         bool wanted = is_wanted(path, l, now);
         const struct net_link *link = wf_net_chan_link(path->chan);
         const struct net_view view = wf_net_chan_view(path->chan);
-        wf_net_chan_avoid(path->chan, wanted && l && view.index); /* lane 0 has to go on */
+        wf_net_chan_avoid(path->chan, wanted && l && view.index); /* lane 0 must stay in use */
         if (!wanted || !view.is_settled || !link->ops->is_idle(link))
             continue;
-        wf_list_remove(&path->item); /* the other paths come first next time */
+        wf_list_remove(&path->item); /* next time the other paths come first */
         wf_list_append(&ep->paths, &path->item);
         retry_count(path, l);
         wf_net_chan_break(path->chan, "RDMA is tried again");

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The RDMA transport: channels (net/) over queue pairs (qp_link.h), or over sockets where no queue
- * pair can be had. */
+/* The RDMA transport. Its channels (net/) use queue pairs (qp_link.h), or sockets where no queue
+ * pair is available. */
 #include "transport/net/net.h"
 #include "transport/rdma/qp_link.h"
 #include "transport/rdma/report.h"
 
-#define LOOK_EVERY 512 /* polls between looks at what happens seldom */
+#define LOOK_EVERY 512 /* number of polls between two checks for rare events */
 
 static struct rdma_net_ep *ep_of(struct net_ep *net)
 {
@@ -16,14 +16,17 @@ static struct rdma_net_ep *ep_of(struct net_ep *net)
 
 static void closing_progress(struct net_ep *net, struct rdma_ep *ep)
 {
-    wf_rdma_disarm(ep); /* the descriptors that woke the owner do so no more */
+    /* The descriptors that woke the endpoint's thread must not wake it again. */
+    wf_rdma_disarm(ep);
     wf_rdma_look(ep);
     (void)wf_qp_turn(ep);
     wf_net_live_each(net, wf_qp_look);
     net->look = false;
 }
 
-/* Sockets of links that are up report only their end. */
+/* Receives from all links. The socket of a link that is up can deliver only BYE, which ends the
+ * session, or the end of the stream. So while all links are up, sockets are read only every
+ * LOOK_EVERY polls, or if net->look is set. */
 static void rdma_progress(struct net_ep *net)
 {
     struct rdma_ep *ep = ep_of(net)->rdma;

@@ -24,7 +24,8 @@ static bool prefers_on_demand(const struct rdma_device *d)
     return can_on_demand(d) && wf_config()->rdma_on_demand == ON_DEMAND_ALWAYS;
 }
 
-/* Each registration pins its pages anew, so each takes [len] of the budget. */
+/* Registers memory with one device, and takes [len] bytes from the budget for pinned memory. Each
+ * registration of the same pages takes [len] again, since it pins the pages once more. */
 static enum weft_status register_once(struct rdma_device *d, void *addr, size_t len, uint64_t at,
                                       unsigned access, struct wf_hca_mr **out)
 {
@@ -47,7 +48,8 @@ void wf_rdma_deregister(struct wf_hca_mr *mr)
 
 /* ---- the program's memory: the cache's functions ---- */
 
-/* The cache takes of the budget for the first device's registration, and gives it back. */
+/* Closes one registration of the program's memory. The cache itself returns the bytes of the first
+ * device's registration to the budget. The bytes of other registrations are returned here. */
 static void local_close(struct wf_hca_mr *mr, bool is_first)
 {
     if (is_first)
@@ -70,13 +72,14 @@ static void local_dereg(void *owner, void *handle)
     free(mrs);
 }
 
-/* Registers with all devices that work, or with none. */
+/* Registers memory with all devices that work. If one registration fails, closes the others and
+ * fails. */
 static enum weft_status local_open_all(struct rdma_ctx *ctx, void *addr, size_t len,
                                        unsigned access, void **handle)
 {
     struct rdma_mrs *mrs = calloc(1, sizeof *mrs);
     enum weft_status status = WEFT_EUNREACH;
-    bool takes_budget = false; /* from the second device on, if pages are pinned */
+    bool takes_budget = false; /* true for the second and later devices, if the pages are pinned */
     if (!mrs)
         return WEFT_ENOMEM;
     for (unsigned i = 0; i < ctx->ndevices; i++) {
@@ -111,8 +114,9 @@ static bool all_can_on_demand(const struct rdma_ctx *ctx)
     return true;
 }
 
-/* An on-demand registration succeeds whatever the pages are. Were one missing or read-only, the NIC
- * would break the queue pair at its first access: so the mapping is checked here. */
+/* Registers memory on demand. Such a registration succeeds even if a page is missing or read-only,
+ * but then the NIC breaks the queue pair when it accesses the page. So this function first checks
+ * the mapping. */
 static enum weft_status local_reg_on_demand(void *owner, void *addr, size_t len, void **handle)
 {
     uintptr_t at = (uintptr_t)addr;
@@ -125,8 +129,8 @@ static enum weft_status local_reg_on_demand(void *owner, void *addr, size_t len,
 
 _Static_assert(WF_STAGING_CUTOVER == WF_NIC_OP_COPIED, "the core counts on what is copied");
 
-/* What the address of a region is aligned to: 2 MiB, the most that one entry of a device's page
- * table covers. */
+/* Each region takes a multiple of LEAF addresses: 2 MiB is the most memory that one entry of a
+ * device's page table covers. */
 #define LEAF (UINT64_C(2) << 20)
 
 enum weft_status wf_rdma_reg_open(struct rdma_ctx *ctx)
@@ -148,7 +152,8 @@ enum weft_status wf_rdma_reg_open(struct rdma_ctx *ctx)
 
 /* ---- Weft's own buffers, and regions ---- */
 
-/* Attempts to register. Before each further one the cache gives up twice as many entries. */
+/* Limit for the attempts to register. After each failed attempt the cache gives up twice as many
+ * unused registrations as before. */
 #define TRIES 5
 
 struct mr_attempt {
@@ -179,12 +184,14 @@ enum weft_status wf_rdma_register(struct rdma_device *device, void *addr, size_t
     return register_at(device, addr, len, (uintptr_t)addr, access, out);
 }
 
-/* Pinned if the budget allows it, since the first access is faster then; else on demand. */
+/* Registers a region. It is pinned if the budget allows, because the first access to a pinned page
+ * is faster; else it is registered on demand. With WEFT_RDMA_ON_DEMAND=always, on demand is tried
+ * first. */
 static enum weft_status register_region(struct rdma_device *d, void *addr, size_t len, uint64_t at,
                                         unsigned access, struct wf_hca_mr **out)
 {
     const struct wf_hca_ops *ops = d->hca->ops;
-    /* Few devices do atomics on pages that they fetch on demand. */
+    /* Few devices can perform atomics on pages that they fetch on demand. */
     bool on_demand = can_on_demand(d) && !(access & WF_HCA_REMOTE_ATOMIC);
     bool first = on_demand && prefers_on_demand(d);
     enum weft_status status = WEFT_ELIMIT;
@@ -203,9 +210,9 @@ static unsigned region_access(unsigned access)
            (access & WF_ACCESS_ATOMIC ? WF_HCA_REMOTE_ATOMIC : 0u);
 }
 
-/* Takes [len] bytes of the regions' address space, never used before or after by another region of
- * the context. A NIC soon gives the key of a closed region to a new one: a peer that still holds
- * the old key must not reach the new region with the old addresses. */
+/* Takes [len] bytes of the regions' address space. No other region of the context ever gets the
+ * same addresses. The NIC may give the key of a closed region to a new region. A peer that still
+ * uses the old key also uses the old addresses, so it cannot reach the new region. */
 static uint64_t addresses_take(struct rdma_ctx *ctx, uint64_t addr, size_t len)
 {
     uint64_t in_leaf = addr % LEAF;
@@ -213,7 +220,8 @@ static uint64_t addresses_take(struct rdma_ctx *ctx, uint64_t addr, size_t len)
                                                memory_order_relaxed);
 }
 
-/* [way]: how peers reach the region instead. */
+/* Warns once that a limit prevented a registration. [way] says how peers reach the memory
+ * instead. */
 static void limit_warn(const struct rdma_device *d, size_t len, const char *way)
 {
     static atomic_bool warned;
@@ -254,15 +262,16 @@ static void mrs_close(struct rdma_mrs *mrs)
     }
 }
 
-/* Atomics of two NICs on one word are not atomic with each other: so a region with atomics is
- * registered with one device only. */
+/* Returns whether a region is registered with [d]. A region with atomics is registered with one
+ * device only, because the atomics of two NICs on one word are not atomic with each other. */
 static bool is_for(const struct rdma_device *d, unsigned access, bool is_first)
 {
     return wf_rdma_device_works(d) &&
            (!(access & WF_HCA_REMOTE_ATOMIC) || (is_first && wf_rdma_device_atomics(d)));
 }
 
-/* A remote key 0 means "none" in a region's keys: a registration that has it is of no use. */
+/* Registers a region with one device. A registration with the remote key 0 is closed again, and
+ * ELIMIT returned, because 0 in a region's array of keys means that there is no key. */
 static enum weft_status register_with(struct rdma_device *d, const struct wf_nic_memory *m,
                                       bool is_dmabuf, uint64_t at, unsigned access,
                                       struct wf_hca_mr **out)
@@ -275,8 +284,9 @@ static enum weft_status register_with(struct rdma_device *d, const struct wf_nic
     return WEFT_ELIMIT;
 }
 
-/* Registers at the same address with each device that the region is for. The status is that of the
- * first of them, *first; if another one refuses, peers use the first. */
+/* Registers the region, at the same address, with each device for which is_for returns true.
+ * Returns the status of *first, the first such device. If a later device refuses, peers use
+ * *first. */
 static enum weft_status register_all(struct rdma_ctx *ctx, const struct wf_nic_memory *m,
                                      bool is_dmabuf, uint64_t at, unsigned access,
                                      struct rdma_mrs *mrs, const struct rdma_device **first)
@@ -300,8 +310,9 @@ static enum weft_status register_all(struct rdma_ctx *ctx, const struct wf_nic_m
     return status;
 }
 
-/* As a dma-buf if the memory has one, else, or if that fails, as mapped memory. A real dma-buf
- * (mem/dmabuf.h) cannot be registered as mapped memory. */
+/* Registers a region as a dma-buf if its memory has one. If the memory has none, or if the dma-buf
+ * cannot be registered, registers mapped memory. The memory of a real dma-buf (mem/dmabuf.h) cannot
+ * be registered as mapped memory. */
 static enum weft_status region_register(struct rdma_ctx *ctx, const struct wf_nic_memory *m,
                                         unsigned access, uint64_t *at, struct rdma_mrs *mrs)
 {
@@ -320,7 +331,8 @@ static enum weft_status region_register(struct rdma_ctx *ctx, const struct wf_ni
     return status;
 }
 
-/* Adds [n] to the device's count of regions with atomics. */
+/* Adds [n] to the count of regions with atomics of each device with which the region is registered.
+ * Does nothing for a region without atomics. */
 static void atomics_count(struct rdma_ctx *ctx, const struct rdma_mrs *mrs, uint32_t n)
 {
     for (unsigned i = 0; mrs->is_atomic && i < ctx->ndevices; i++)

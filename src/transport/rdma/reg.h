@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Memory registered with the NICs of a context: the program's own, through the registration cache
- * (mem/staging.h), regions, and Weft's buffers. All but on-demand registrations and dma-bufs pin
- * their pages, within the process's budget (mem/budget.h). */
+/* Memory registered with the NICs of a context. There are three kinds: the program's memory,
+ * through the registration cache (mem/staging.h); regions; and Weft's own buffers. A registration
+ * pins its pages, within the process's budget (mem/budget.h). On-demand registrations and dma-bufs
+ * pin none. */
 #ifndef WF_TRANSPORT_RDMA_REG_H
 #define WF_TRANSPORT_RDMA_REG_H
 
@@ -14,25 +15,29 @@
 
 struct wf_nic_memory;
 
-/* The program's memory, or a region: its registration with each device. */
+/* The registrations of one piece of memory with all devices. The memory is a region, or memory of
+ * the program that the cache has registered. */
 struct rdma_mrs {
-    struct wf_hca_mr *of[WF_RDMA_RAILS]; /* by device number; null: not registered with it */
-    bool is_atomic;                      /* a region on which peers do atomics */
+    /* of[i] is the registration with device number i, or NULL if there is none */
+    struct wf_hca_mr *of[WF_RDMA_RAILS];
+    bool is_atomic; /* true for a region on which peers perform atomics */
 };
 
-/* Opens ctx->local and the regions' address space, once the devices are open; wf_staging_close
- * undoes it. Returns as wf_staging_open. */
+/* Opens ctx->local, which registers the program's memory for NIC operations. Sets ctx->next_at,
+ * from which wf_rdma_region_open takes the I/O virtual addresses of regions. Called after the
+ * devices were opened. wf_staging_close closes ctx->local.
+ * Returns the statuses of wf_staging_open. */
 enum weft_status wf_rdma_reg_open(struct rdma_ctx *ctx);
 
-/* As a transport's region_open and region_close. */
+/* Implement region_open and region_close of the transport's table (transport.h). */
 enum weft_status wf_rdma_region_open(struct rdma_ctx *ctx, const struct wf_nic_memory *memory,
                                      unsigned access, uint64_t *at, uint32_t keys[WF_KEY_NICS],
                                      void **handle);
 void wf_rdma_region_close(struct rdma_ctx *ctx, void *handle);
 
-/* Registers Weft's own buffers with one device (access: enum wf_hca_access). If the budget is used
- * up, the cache gives up registrations of the program's memory that are not in use.
- * Returns OK | ELIMIT | ENOMEM | EFAULT | ESYSTEM */
+/* Registers Weft's own buffers with one device. [access] is a set of enum wf_hca_access. If the
+ * budget for pinned memory is used up, the cache first gives up unused registrations of the
+ * program's memory. Returns OK | ELIMIT | ENOMEM | EFAULT | ESYSTEM */
 enum weft_status wf_rdma_register(struct rdma_device *device, void *addr, size_t len,
                                   unsigned access, struct wf_hca_mr **out);
 void wf_rdma_deregister(struct wf_hca_mr *mr);

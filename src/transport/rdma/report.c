@@ -17,7 +17,6 @@ static void port_text(const struct wf_hca_port *p, char *text, size_t room)
              (double)p->mbps / 1000);
 }
 
-/* Appends the ports after the first. */
 static void others_append(const struct rdma_ctx *ctx, char *note, size_t room)
 {
     size_t at = strlen(note);
@@ -27,7 +26,8 @@ static void others_append(const struct rdma_ctx *ctx, char *note, size_t room)
                                wf_rdma_port_hca(&ctx->ports[i])->number);
 }
 
-/* Returns whether RDMA can be used; else [note] is the reason. */
+/* Returns 1 if RDMA can be used, and describes the ports in [note]. Otherwise returns 0, and [note]
+ * is the reason. */
 static int ports_describe(const struct rdma_ctx *ctx, const char *reason, char *note, size_t room)
 {
     const struct wf_hca *hca = ctx->devices[0].hca;
@@ -60,7 +60,8 @@ int wf_rdma_describe(char *note, size_t room)
     return usable;
 }
 
-/* One row for each port of the device: described, and why it would not be used. */
+/* Calls [row] for each port of the device, with the port's description and the reason why the port
+ * would not be used, if there is one. */
 static void ports_report(const struct rdma_ctx *ctx, const struct wf_hca *hca,
                          weft_device_row_fn row, void *arg)
 {

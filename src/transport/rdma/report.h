@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What weft info prints of RDMA. */
+/* What the program "weft info" prints about RDMA. */
 #ifndef WF_TRANSPORT_RDMA_REPORT_H
 #define WF_TRANSPORT_RDMA_REPORT_H
 
@@ -8,12 +8,14 @@
 
 struct rdma_ctx;
 
-/* As a transport's describe and devices. They choose ports as wf_rdma_ctx_open does, and open
- * nothing for longer than the call. */
+/* wf_rdma_describe implements the function probe of the transport's table, wf_rdma_devices the
+ * function devices. Both choose ports as wf_rdma_ctx_open does, and close all devices before they
+ * return. */
 int wf_rdma_describe(char *note, size_t room);
 void wf_rdma_devices(weft_device_row_fn row, void *arg);
 
-/* One row for each kind of NIC object of the context: how many there are, and their bytes. */
+/* Calls [row] for each kind of NIC object, with the number of the context's objects and their
+ * bytes. */
 void wf_rdma_resources(struct rdma_ctx *ctx, weft_resource_row_fn row, void *arg);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Closing a queue pair: its buffers, and its unfinished NIC operations. */
+/* Closing a queue pair: freeing its buffers, and reporting its unfinished NIC operations. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -9,8 +9,10 @@
 
 /* ---- buffers ---- */
 
-/* Free all receive buffers, including any that a broken queue pair kept. The rail has no links.
- * (rdma_rxe keeps the buffer into which a message was arriving.) */
+/* Frees all receive buffers of a rail that has no links. When a queue pair breaks, the NIC may keep
+ * some of these buffers: rdma_rxe, Linux's NIC in software, keeps the buffer into which a message
+ * was arriving. Once the queue pairs and the shared receive queue are closed, the NIC uses none of
+ * the buffers. */
 static void receives_renew(struct rdma_rail *r)
 {
     const struct wf_hca_ops *ops = r->device->hca->ops;
@@ -34,17 +36,21 @@ static void receives_renew(struct rdma_rail *r)
     wf_rdma_receives_post(r);
 }
 
-/* Break the queue pair and take its completions, as far as they come within DRAIN_NS. */
+/* Breaks the queue pair, and processes its completions. Without a shared receive queue, waits
+ * DRAIN_NS for further completions, unless the endpoint closes. */
 static void qp_drain(struct qp_link *l)
 {
     struct rdma_rail *r = l->rail;
     const struct net_view view = wf_net_chan_view(l->base.chan);
     bool waits = !r->srq && !view.close_ms;
     uint64_t until = wf_now_ns() + DRAIN_NS;
-    /* Without a shared queue the flushed receives of a broken queue pair may complete too late. */
+    /* Count each queue pair that may leave receive buffers with the NIC. Without a shared receive
+     * queue, every queue pair counts, since its flushed receives may complete after the loop
+     * below. */
     r->doubtful += !r->srq || l->state != QP_UP || wf_qp_in_flight(l) || wf_qp_has_bytes(l) ||
                    !view.peer_closes;
-    l->is_connected &= r->device->hca->ops->qp_break(l->qp) == WEFT_OK; /* else it may receive */
+    /* If qp_break fails, the queue pair may still receive, so its PSN must not be reported. */
+    l->is_connected &= r->device->hca->ops->qp_break(l->qp) == WEFT_OK;
     l->closing = true;
     wf_qp_state_set(l, QP_FAILED);
     while (wf_qp_completions_take(r) > 0 || (waits && !r->broken && wf_now_ns() < until))
@@ -55,9 +61,10 @@ static void qp_drain(struct qp_link *l)
 
 /* ---- the report to the peer ---- */
 
-/* Keep the PSN that the peer's requests reached, for the next ENDS or PLAIN. If nothing arrived by
- * this queue pair, the earlier report stands: the peer posts nothing to a queue pair before it has
- * received the report on the previous one. */
+/* Stores the PSN (packet number) that the queue pair expects next. The next handshake message
+ * reports this PSN to the peer. If nothing arrived by this queue pair, the report on the previous
+ * queue pair is kept. That report is still right, because the peer posts nothing to a queue pair
+ * before it has received the report on the previous queue pair. */
 static void acked_keep(struct qp_link *l)
 {
     const struct net_view view = wf_net_chan_view(l->base.chan);
@@ -69,12 +76,14 @@ static void acked_keep(struct qp_link *l)
     l->path->acked_psn = psn + 1;
 }
 
-/* Keep the link if it has unfinished NIC operations: they are reported after the peer's report. */
+/* Keeps a link with unfinished NIC operations in path->broken, because the operations are reported
+ * to the core only after the peer's report has come. */
 static void link_end(struct qp_link *l)
 {
     bool moves = false;
     l->rail->under_way -= wf_qp_in_flight(l);
-    for (uint32_t i = l->done; i != l->posted; i++) { /* no NIC reads them any more */
+    for (uint32_t i = l->done; i != l->posted; i++) {
+        /* the queue pair is closed, so no NIC reads the memory of its requests */
         struct qp_request *q = wf_qp_request_at(l, i);
         wf_qp_request_free(l, q, false);
         moves |= q->is_nic_op || q->put;
@@ -124,9 +133,9 @@ static uint32_t packets_at(const struct qp_link *l, uint32_t number)
     return q->put ? 1 : q->packets;
 }
 
-/* The packets that the peer accepted, by its report, of the requests unfinished when [l] broke. A
- * report of more packets than these requests have is invalid, and so is any report after a refused
- * request: 0. */
+/* Returns how many packets of the unfinished requests the peer's NIC has accepted, according to the
+ * peer's report. Returns 0 if there is no valid report. A report is invalid if it counts more
+ * packets than these requests have, or if the peer's NIC refused a request. */
 static uint32_t packets_taken(const struct qp_link *l)
 {
     uint32_t taken = (l->reached - l->psn_done) & PSN_MASK, all = 0;
@@ -135,16 +144,18 @@ static uint32_t packets_taken(const struct qp_link *l)
     return l->reached != PSN_NONE && taken <= all && !l->is_refused ? taken : 0;
 }
 
-/* The peer's NIC executes no request behind one that it refused. */
+/* Returns whether request [number] was posted after a refused request. The peer's NIC does not
+ * execute such a request. */
 static bool is_behind_refused(const struct qp_link *l, uint32_t number)
 {
     return l->is_refused && (int32_t)(number - l->refused) > 0;
 }
 
-/* The status of NIC operation [number]. [done]: by the reported PSN the peer's NIC executed it. A
- * READ must be done again in any case, since its data is lost. Whether an atomic was executed is
- * uncertain (ELOST): a NIC may count a packet before it executes it, and a NIC that reports too low
- * a number has executed more. */
+/* Returns the status to report for NIC operation [number]. [done] is true if the packet number
+ * (PSN) that the peer reported shows that the peer's NIC executed the operation. A READ must be
+ * repeated in any case, since its data is lost. An atomic that was posted after a refused request
+ * was not executed. Any other atomic gets ELOST, because the PSN is no proof: some NICs count a
+ * packet before they execute the atomic, and some report too low a PSN. */
 static enum weft_status broken_status(const struct qp_link *l, uint32_t number, bool done)
 {
     const struct qp_request *q = wf_qp_request_at(l, number);
@@ -155,7 +166,6 @@ static enum weft_status broken_status(const struct qp_link *l, uint32_t number, 
     return done && !q->is_read ? WEFT_OK : WEFT_EUNREACH;
 }
 
-/* Report the requests that were unfinished when [l] broke. */
 static void broken_report(struct qp_link *l)
 {
     uint32_t taken = packets_taken(l), end = 0;

@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Checks made about once a second: NICs' events, connection managers, links without completions. */
+/* Checks made about once a second: events of NICs, connection managers, links without
+ * completions. */
 #include "base/clock.h"
 #include "config/config.h"
 #include "transport/rdma/cm.h"
 #include "transport/rdma/qp_link.h"
 
-#define LOOK_LISTS 256     /* lists of completions: more than the queue holds */
-#define NIC_TRIES_MS 2000u /* longer than a NIC retries before it fails a queue pair */
+/* Limit for the calls of wf_qp_completions_take in one check. So many calls empty a completion
+ * queue of default size. */
+#define LOOK_LISTS 256
+#define NIC_TRIES_MS 2000u /* longer than the NIC retries before it fails a queue pair */
 
-/* A queue pair without a completion for so long has failed. An endpoint that closes waits half of
- * its time, so that it can still send its last messages by TCP, but longer than a NIC retries. */
+/* Returns how long a queue pair may go without a completion before it counts as failed:
+ * WEFT_PEER_TIMEOUT. An endpoint that closes waits only for half of its time limit, since it may
+ * need the other half to send its last messages by TCP. But it waits at least NIC_TRIES_MS, because
+ * the NIC itself may report the failure within this time. */
 static uint64_t silence_ns(const struct qp_link *l)
 {
     uint64_t ms = wf_config()->peer_timeout_ms;
@@ -19,7 +24,8 @@ static uint64_t silence_ns(const struct qp_link *l)
     return ms * 1000000;
 }
 
-/* Ask for a completion of the requests under way; fail the link if none came in time. */
+/* Fails the link if a completion is overdue. Otherwise makes sure that the requests under way
+ * report a completion. */
 static void link_watch(struct qp_link *l, uint64_t now)
 {
     bool same = l->watched_ns && l->done == l->watched && wf_qp_in_flight(l);
@@ -37,13 +43,14 @@ static void link_watch(struct qp_link *l, uint64_t now)
     if (wf_qp_in_flight(l) && wf_qp_unsignaled(l))
         wf_qp_ask(l);
     l->watched = l->done;
-    /* The silence is measured from the time at which a completion was due. */
+    /* The silence counts from the time when a completion became due. */
     l->watched_ns = wf_qp_in_flight(l) && !wf_qp_unsignaled(l) ? now : 0;
 }
 
 static void rail_look(struct rdma_rail *r)
 {
-    uint64_t now = wf_now_ns(); /* before polling: completions of this poll are not late */
+    /* taken before polling, so that the time spent polling does not count as silence */
+    uint64_t now = wf_now_ns();
     wf_rdma_cm_poll(r);
     for (int i = 0; i < LOOK_LISTS && wf_qp_completions_take(r) > 0; i++)
         ;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Processes that connected to this one, which serves them. Under ctx->lock. The service thread runs
- * this code; an endpoint's owner also calls wf_shm_clients_read and wf_shm_client_send_left. */
+/* The server side: the processes that connected to this process (clients). The caller of each
+ * function holds ctx->lock. The service thread runs this code. An endpoint's owner may call
+ * wf_shm_clients_read and wf_shm_client_send_left, too. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -14,11 +15,12 @@
 #include "base/process.h"
 #include "transport/shm/shm.h"
 
-/* Ring connections that one client may have: 64 endpoints with WEFT_SHM_RINGS' default each. Each
- * costs a descriptor and two mappings here. */
+/* How many ring connections one client may have: enough for 64 endpoints with the default of
+ * WEFT_SHM_RINGS, 64. Each connection takes one descriptor and two mappings in this process. */
 #define RINGS_MAX 4096u
 
-/* Clients that one process may be: one for each pair of its contexts and this process's. */
+/* How many connections one process may have to this context. Each context of that process opens
+ * one. */
 #define CLIENTS_MAX 1024u
 #define REFUSALS_LOGGED 10u
 
@@ -46,8 +48,8 @@ static unsigned clients_of(const struct shm_ctx *ctx, int pid)
     return n;
 }
 
-/* The pid of the process that connected, or -1: refuse it. The kernel attests the credentials as of
- * connect(2): unix(7) SO_PEERCRED. */
+/* Returns the pid of the process that connected, or -1 if the connection must be refused. The
+ * kernel attests who called connect(2): SO_PEERCRED in unix(7). */
 static UNDER_LOCK int client_pid(struct shm_ctx *ctx, int sock)
 {
     struct ucred cred;
@@ -56,7 +58,7 @@ static UNDER_LOCK int client_pid(struct shm_ctx *ctx, int sock)
         return -1;
     if (cred.uid == ctx->self.uid && clients_of(ctx, cred.pid) < CLIENTS_MAX)
         return cred.pid;
-    if (ctx->refused_connections++ >= REFUSALS_LOGGED) /* so that refusals cannot flood the log */
+    if (ctx->refused_connections++ >= REFUSALS_LOGGED) /* only the first refusals are logged */
         return -1;
     if (cred.uid == ctx->self.uid)
         wf_warn("process %d has %u connections: no more", (int)cred.pid, CLIENTS_MAX);
@@ -66,7 +68,7 @@ static UNDER_LOCK int client_pid(struct shm_ctx *ctx, int sock)
     return -1;
 }
 
-/* Log it once, not at each tick. */
+/* Log the error once. Later retries that fail do not log it again. */
 static UNDER_LOCK void fd_limit_log(struct shm_ctx *ctx, const char *what)
 {
     if (!ctx->fd_limit_logged)
@@ -74,7 +76,7 @@ static UNDER_LOCK void fd_limit_log(struct shm_ctx *ctx, const char *what)
     ctx->fd_limit_logged = true;
 }
 
-/* Accept a connection. False: none was waiting, or none can be accepted now. */
+/* Accept one connection. Returns false if none was waiting, or if none can be accepted now. */
 bool wf_shm_client_accept(struct shm_ctx *ctx)
 {
     int sock = wf_fd_high(accept4(ctx->listen.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)), pid;
@@ -90,17 +92,20 @@ bool wf_shm_client_accept(struct shm_ctx *ctx)
     ctx->fd_limit_logged = false;
     pid = client_pid(ctx, sock);
     if (pid < 0)
-        close(sock); /* before any byte is read from it */
+        close(sock); /* no byte was read from it */
     else
         client_open(ctx, sock, pid);
     return true;
 }
 
-/* Close the client. Its connections end once their owners have drained them. */
+/* Close the client. Each of the client's connections ends later, when the owner of the receiving
+ * endpoint has delivered the messages that were sent on it. */
 void wf_shm_client_down(struct shm_ctx *ctx, struct shm_client *client, enum weft_status why)
 {
     client->closed = true;
-    wf_shm_bye_send(&client->sock); /* if it lives: this process has not died */
+    /* If the client still lives, BYE tells it that this process closes the connection, and has not
+     * died. */
+    wf_shm_bye_send(&client->sock);
     wf_shm_watch_close(ctx, &client->sock);
     wf_shm_watch_close(ctx, &client->pid);
     wf_list_each_safe(it, nx, &client->rxs)
@@ -127,8 +132,10 @@ void wf_shm_client_free(struct shm_ctx *ctx, struct shm_client *client)
     free(client);
 }
 
-/* Set the events to wait for. Epoll reports room in the socket, but not room for descriptors, for
- * which the next tick tries. It reports the other side's end in any case. */
+/* Set the events that epoll reports for the client's socket. Epoll reports when the socket has room
+ * for a packet, but not when the kernel has room for the packet's descriptors. If an answer fails
+ * because of its descriptors (tick_due), it is sent again at the next tick, 100 ms later. Epoll
+ * always reports that the other side closes. */
 static void client_interest(struct shm_ctx *ctx, struct shm_client *client)
 {
     struct epoll_event ev = {.data.ptr = &client->sock};
@@ -137,7 +144,8 @@ static void client_interest(struct shm_ctx *ctx, struct shm_client *client)
         wf_error("epoll_ctl: %m");
 }
 
-/* Send client->answer. While it does not fit, nothing more is read from the client. */
+/* Send client->answer. If the socket has no room, the answer stays pending, and no more packets are
+ * read from the client. */
 static UNDER_LOCK void answer_send(struct shm_ctx *ctx, struct shm_client *client)
 {
     int failed = wf_packet_send(client->sock.fd, &client->answer, client->answer_type,
@@ -166,8 +174,8 @@ static UNDER_LOCK void answer_begin(struct shm_ctx *ctx, struct shm_client *clie
     answer_send(ctx, client);
 }
 
-/* Handle HELLO. The pid in it must be the one that the kernel attests. The pidfd reports the
- * process's death even while a child of it holds the socket open. */
+/* Handle HELLO. The packet must state the pid that the kernel attests. The pidfd reports the death
+ * of the process even if a child of it keeps the socket open. */
 static bool hello_handle(struct shm_ctx *ctx, struct shm_client *client, const struct wf_packet *p)
 {
     struct ucred cred;
@@ -186,8 +194,9 @@ static bool hello_handle(struct shm_ctx *ctx, struct shm_client *client, const s
     if (client->pid.fd < 0 && errno != ESRCH)
         wf_warn("cannot watch process %u: %m; only its socket will report its death",
                 client->id.pid);
-    /* The process has ended, or its pid was reused: packets that it sent count, and the end of the
-     * socket reports its death. */
+    /* If the start time is unknown or differs, the process has ended, and another process may have
+     * its pid. The packets that the client sent are still handled. The end of its socket will
+     * report its death. */
     if (client->pid.fd >= 0 &&
         !wf_process_is_start(wf_process_start((int)cred.pid), client->id.start)) {
         close(client->pid.fd);
@@ -216,7 +225,8 @@ static UNDER_LOCK void hello_answer(struct shm_ctx *ctx, struct shm_client *clie
     wf_shm_tick(ctx);
 }
 
-/* At a tick: repeat what failed for want of descriptors or room. */
+/* Called at each tick, 100 ms after something failed for lack of descriptors or room. Sends again
+ * what could not be sent to [client]. */
 void wf_shm_client_tick(struct shm_ctx *ctx, struct shm_client *client)
 {
     if (client->left_due)
@@ -234,22 +244,23 @@ void wf_shm_client_tick(struct shm_ctx *ctx, struct shm_client *client)
         wf_shm_client_event(ctx, client, SHM_WATCH_CLIENT_SOCK, 0);
 }
 
-/* Have the client check the endpoints' words, since an endpoint was closed. A client that has not
- * received WELCOME checks them when it does. */
+/* Called when an endpoint of this process was closed. Sends LEFT, so that the client checks the
+ * words that say which endpoints are open. A client that has not received WELCOME yet checks these
+ * words when WELCOME comes. */
 void wf_shm_client_send_left(struct shm_ctx *ctx, struct shm_client *client)
 {
     struct wf_packet p = {0};
     bool sent = !client->hello_received || client->closed ||
                 !wf_packet_send(client->sock.fd, &p, WF_PACKET_LEFT, NULL, 0);
-    /* If the client is lost, another event reports that. */
+    /* If the client is lost, another event reports the loss. */
     client->left_due = !sent && errno != EPIPE && errno != ECONNRESET;
     if (client->left_due)
         wf_shm_tick(ctx);
 }
 
-/* Connections that may wait for an endpoint's owner to poll. Each holds a descriptor, of which the
- * program needs some itself. Connections of processes that have ended count, too: their messages
- * are still delivered. */
+/* The most connections that may wait for an endpoint's owner, who takes them when it polls. Each
+ * connection holds a descriptor, and the program needs descriptors, too. Connections of processes
+ * that have ended count as well, because their messages are still delivered. */
 static unsigned accepted_max(void)
 {
     struct rlimit files = {.rlim_cur = RLIM_INFINITY};
@@ -379,8 +390,9 @@ refuse:
     wf_shm_client_down(ctx, client, WEFT_EPROTO);
 }
 
-/* Read at most [most] packets, until none is left or an answer does not fit: OK. Else why the
- * connection is over; the caller closes the client. */
+/* Read packets until none is left, [most] were read, or an answer cannot be sent. Returns OK in
+ * these cases. Otherwise returns why the connection is over, and the caller must close the
+ * client. */
 static UNDER_LOCK enum weft_status client_read(struct shm_ctx *ctx, struct shm_client *client,
                                                int most)
 {
@@ -394,7 +406,8 @@ static UNDER_LOCK enum weft_status client_read(struct shm_ctx *ctx, struct shm_c
         }
         if (got < 0 && errno == EAGAIN)
             return WEFT_OK;
-        /* Reported once, ahead of the packets, if the other side closed with unread ones. */
+        /* If the other side closed its socket and left packets unread, recvmsg fails once with
+         * ECONNRESET. Then it returns the packets that the other side sent. */
         if (got < 0 && (errno == ECONNRESET || errno == EINTR))
             continue;
         if (got < 0 && errno == EPROTO) {
@@ -406,9 +419,9 @@ static UNDER_LOCK enum weft_status client_read(struct shm_ctx *ctx, struct shm_c
     return WEFT_OK;
 }
 
-/* Read the packets that [id]'s process has sent: on its clients, on clients that have not sent
- * HELLO, and on connections that were not accepted yet. False: some cannot be read now; a tick
- * tries. */
+/* Read the packets that process [id] has sent. The packets may be on connections of that process,
+ * on connections that have not sent HELLO, or on connections that are not accepted yet. Returns
+ * false if some packets cannot be read now; the service thread retries after 100 ms. */
 bool wf_shm_clients_read(struct shm_ctx *ctx, const struct wf_process_id *id)
 {
     bool all = true;
@@ -419,9 +432,9 @@ bool wf_shm_clients_read(struct shm_ctx *ctx, const struct wf_process_id *id)
         struct shm_client *client = wf_container_of(it, struct shm_client, item);
         if (!client->closed && (!client->hello_received || wf_shm_same(&client->id, id)))
             client->read_status = client_read(ctx, client, WF_SHM_READ_REST);
-        if (!client->closed &&
-            client->read_status ==
-                WEFT_EPROTO) /* an end of file is read again, a bad packet is not */
+        /* After a bad packet the client is closed at once. After an end of file the client stays,
+         * because a later read finds the end again. */
+        if (!client->closed && client->read_status == WEFT_EPROTO)
             wf_shm_client_down(ctx, client, WEFT_EPROTO);
         if (!client->closed && client->answer_pending &&
             (!client->hello_received || wf_shm_same(&client->id, id)))
@@ -430,14 +443,15 @@ bool wf_shm_clients_read(struct shm_ctx *ctx, const struct wf_process_id *id)
     return all && !ctx->listen_paused;
 }
 
-/* Read what [id]'s process has sent, then close its clients. */
+/* Process [id] is lost. Read the packets that it has sent, then close its clients. */
 void wf_shm_clients_down(struct shm_ctx *ctx, const struct wf_process_id *id, enum weft_status why)
 {
     wf_list_each(it, &ctx->clients)
     {
         struct shm_client *client = wf_container_of(it, struct shm_client, item);
         if (!client->closed && client->hello_received && wf_shm_same(&client->id, id))
-            answer_drop(client); /* nobody waits for it, and it blocks reading */
+            /* Nobody waits for the answer. While it is pending, client_read reads no packets. */
+            answer_drop(client);
     }
     (void)wf_shm_clients_read(ctx, id);
     wf_list_each_safe(it, nx, &ctx->clients)
@@ -462,8 +476,9 @@ void wf_shm_client_event(struct shm_ctx *ctx, struct shm_client *client, enum sh
     if (client->answer_pending && (events & EPOLLOUT))
         answer_send(ctx, client);
     if (gone)
-        answer_drop(client); /* nobody waits for it, and it blocks reading */
-    /* Packets that it sent before it ended count. */
+        /* Nobody waits for the answer. While it is pending, client_read reads no packets. */
+        answer_drop(client);
+    /* Packets that the client sent before it ended are still handled. */
     client->read_status = client_read(ctx, client, gone ? WF_SHM_READ_REST : WF_SHM_READ_SOME);
     if (client->closed)
         return;
@@ -472,6 +487,7 @@ void wf_shm_client_event(struct shm_ctx *ctx, struct shm_client *client, enum sh
     if (client->read_status == WEFT_EPEER && client->hello_received)
         wf_shm_process_down(ctx, &client->id, client->read_status);
     else if (client->read_status != WEFT_OK)
-        wf_shm_client_down(ctx, client, client->read_status); /* only this direction is over: the
-                                                                 other has a socket of its own */
+        /* The client can send no more requests. The requests of this process to the client's
+         * process use another socket, which stays open. */
+        wf_shm_client_down(ctx, client, client->read_status);
 }

@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which connections a poll visits. An endpoint may have thousands, of which few are active; a poll
- * reads the lines of those only.
+/* Which connections a poll visits. An endpoint may have thousands of connections, of which few are
+ * active. A poll reads the lines of the active connections only, which are called hot. The inactive
+ * connections are called cold.
  *
- * A receiving connection that was idle for a while goes cold. To its sender a cold connection is
- * the same as a receiver that sleeps: the sleep word is odd, and the check after the barrier found
- * nothing. So a sender that publishes from then on announces it, once: it rings the endpoint's bell
- * and writes its event descriptor.
- * A rung bit makes all connections of that bit hot, even those without a message. The ring may be
- * for a message that was delivered by polling before the connection went cold; its sender then
- * announces nothing more in this epoch. A hot connection begins a new epoch. (tests/model,
- * BELL_STAYS.)
+ * A receiving connection that was idle for a while becomes cold. To the sender, a cold connection
+ * looks like a receiver that sleeps: the sleep word is odd, and the check after the barrier found
+ * no message. So when the sender publishes a message, it announces the message once. It sets the
+ * connection's bit in the endpoint's doorbell and writes to the endpoint's event descriptor.
  *
- * A sending connection is polled only while a reply or room is awaited. A cold one has no credit,
- * so that the next send takes the slow path, which makes it hot. */
+ * When a bit is set, all connections of that bit become hot, even those without a message, and each
+ * begins a new epoch of its sleep word. The reason: a poll may have delivered the announced message
+ * already, before the connection became cold. The sender announces once per epoch. So without a new
+ * epoch, the sender would not announce its next message. (tests/model, BELL_STAYS)
+ *
+ * A sending connection is polled only while this endpoint waits for a reply or for room on it. A
+ * cold sending connection has no credit, so the next send takes the slow path, which makes the
+ * connection hot. */
 #include <stdlib.h>
 
 #include "base/rand.h"
@@ -20,14 +23,17 @@
 #include "transport/shm/shm.h"
 #include "transport/shm/sleep.h"
 
-/* Up to so many connections stay hot in any case. */
+/* While at most this many connections are polled (hot), none becomes cold. */
 #define HOT_KEEP 4
 
-/* Sweeps without a message before a connection goes cold. 4,096 loads of a cached line take about
- * as long as going cold costs: a barrier and an announcement, some microseconds. */
+/* A connection becomes cold, so that polls skip it, after this many sweeps without a message. A
+ * sweep is the work of every 1,024th poll. In that time, polls load the connection's line 4,096
+ * times from the cache. That takes some microseconds, about as long as a barrier and an
+ * announcement take, which is what it costs to make a connection cold and hot again. */
 #define COOL_SWEEPS 4
 
-/* Cold connections checked per sweep, which is every 1,024 polls. */
+/* A sweep is the work of every 1,024th poll. It checks this many of the cold connections, which
+ * polls skip. */
 #define PATROL 16
 
 static void rx_swap(struct shm_tep *t, uint32_t i, uint32_t j)
@@ -44,7 +50,7 @@ static void rx_set_asleep(struct shm_rx *rx, bool asleep)
     wf_sleep_set(&rx->back->sleep_epoch, &rx->epoch, asleep);
 }
 
-/* A new connection is hot. The caller made room in t->rx. */
+/* Add a new connection to those that are polled (hot). The caller has made room in t->rx. */
 void wf_shm_rx_add(struct shm_tep *t, struct shm_rx *rx)
 {
     rx->index = t->nrx++;
@@ -69,8 +75,8 @@ void wf_shm_rx_remove(struct shm_tep *t, struct shm_rx *rx)
     rx_swap(t, rx->index, --t->nrx);
 }
 
-/* Its sleep word is odd, and the check after the barrier found nothing: its sender announces any
- * later message. */
+/* Make a connection cold, so that it is not polled. The caller has made the sleep word odd and,
+ * after a barrier, found no message. So the sender announces any later message. */
 static void rx_chill(struct shm_tep *t, struct shm_rx *rx)
 {
     rx->cold = true;
@@ -99,8 +105,9 @@ static void bit_heat(struct shm_tep *t, uint32_t bit)
     }
 }
 
-/* Make announced connections hot. The word of words is taken first: a sender that rings meanwhile
- * sets its bit, then the word's, and is seen in this poll or the next. */
+/* Make the announced connections hot, so that they are polled. [rung] is read and cleared before
+ * the bits are. A sender may ring at the same time: it sets its connection's bit first, then the
+ * bit in [rung]. So this poll or the next one finds the connection's bit. */
 void wf_shm_bell_read(struct shm_tep *t)
 {
     uint64_t words = atomic_exchange_explicit(&t->bell->rung, 0, memory_order_acquire); /* "bell" */
@@ -114,8 +121,9 @@ void wf_shm_bell_read(struct shm_tep *t)
     }
 }
 
-/* At each sweep: check a few cold connections, so that a local process that clears bits of the bell
- * only delays the announcements of others. */
+/* Called in each sweep, the work of every 1,024th poll. Every local process can write the doorbell,
+ * and a hostile one could clear bits. So a few connections that are not polled are checked for
+ * messages even if no bit is set. A cleared bit then only delays a message. */
 void wf_shm_rxs_patrol(struct shm_tep *t)
 {
     for (uint32_t i = 0; i < PATROL && t->nrx > t->nrx_hot; i++) {
@@ -143,7 +151,8 @@ static bool rx_is_idle(struct shm_rx *rx)
     return rx->idle_sweeps >= COOL_SWEEPS;
 }
 
-/* At each sweep: connections idle for COOL_SWEEPS go cold, all with one barrier. */
+/* Called in each sweep, the work of every 1,024th poll. Connections that were idle for COOL_SWEEPS
+ * sweeps become cold, so that they are not polled. One barrier serves for all of them. */
 void wf_shm_rxs_cool(struct shm_tep *t)
 {
     uint32_t from = t->nrx_hot, n;
@@ -169,14 +178,16 @@ void wf_shm_rxs_cool(struct shm_tep *t)
     }
 }
 
-/* Before the owner sleeps. Cold connections' sleep words are odd already. */
+/* Called before the owner sleeps: make the sleep words of the polled (hot) connections odd. The
+ * sleep words of the cold connections are odd already. */
 void wf_shm_rxs_sleep(struct shm_tep *t)
 {
     for (uint32_t i = 0; i < t->nrx_hot; i++)
         rx_set_asleep(t->rx[i], true);
 }
 
-/* The owner is awake. If arming found nothing, idle connections can go cold without a barrier. */
+/* Called when the owner is awake again. If arming found no message after its barrier, idle
+ * connections can become cold (not polled) without another barrier. */
 void wf_shm_rxs_wake(struct shm_tep *t)
 {
     bool may = t->armed_empty && t->nrx_hot > HOT_KEEP && bell_rxs_ready(t);
@@ -196,7 +207,7 @@ static void tx_swap(struct shm_tep *t, uint32_t i, uint32_t j)
     t->tx[j]->index = j;
 }
 
-/* A new connection is hot. There is room in t->tx. */
+/* Add a new connection to those that are polled (hot). The caller has made room in t->tx. */
 void wf_shm_tx_add(struct shm_tep *t, struct shm_tx *tx)
 {
     tx->index = t->ntx++;
@@ -213,17 +224,22 @@ void wf_shm_tx_remove(struct shm_tep *t, struct shm_tx *tx)
     tx_swap(t, tx->index, --t->ntx);
 }
 
-/* A message is about to be sent; the caller updates the credit. */
+/* Make the connection hot, so that it is polled, because a message is about to be sent. The caller
+ * updates the credit. */
 void wf_shm_tx_heat(struct shm_tx *tx)
 {
     struct shm_tep *t = tx->tep;
     tx->cold = false;
     tx_swap(t, tx->index, t->ntx_hot++);
-    if (t->armed) /* its sleep word was not set with the others': arm again */
+    /* When the owner armed, it set the sleep words of hot connections only. wf_shm_notify makes the
+     * owner arm again, which also sets the sleep word of this connection. */
+    if (t->armed)
         wf_shm_notify(t);
 }
 
-/* At each sweep: connections go cold that await nothing and on which nothing was sent. */
+/* Called in each sweep, the work of every 1,024th poll. A connection becomes cold (not polled) if
+ * nothing was sent on it since the last sweep, and this endpoint waits for no reply and no room on
+ * it. */
 void wf_shm_txs_cool(struct shm_tep *t)
 {
     for (uint32_t i = t->ntx_hot; i-- > 0 && t->ntx_hot > HOT_KEEP;) {
@@ -238,20 +254,24 @@ void wf_shm_txs_cool(struct shm_tep *t)
     }
 }
 
-/* All messages were consumed and answered, so the ring can be closed without loss. No other state
- * may keep a ring: a peer that polls drains its ring regardless of its application, so that each of
- * any number of peers gets one in time (tests/model, lend.pml). An operation that waits for the
- * peer, such as an offer that no receive has matched, finds the peer's end by its word in the state
- * segment. */
+/* Has the receiver consumed all messages and answered all requests? Such a ring is drained: it can
+ * be closed without loss. No other condition may keep a ring open. A peer that polls drains its
+ * ring, whatever its application does. So every peer gets a ring after some time, however many
+ * peers there are (tests/model, lend.pml). An operation may wait for its peer without a ring, such
+ * as the offer of a long message that no receive has matched. If that peer ends, its word in the
+ * state segment shows it. */
 static bool tx_is_drained(const struct shm_tx *tx)
 {
     return tx->due_head == tx->due_tail &&
            wf_load_acquire(&tx->back->head) == tx->tail && /* "head" */
            !wf_load_relaxed(&tx->down) &&
-           !wf_load_acquire(&tx->back->closed); /* the receiver closed: that is reported first */
+           /* A ring that the receiver has closed is not drained. Poll must report the closing
+            * first. */
+           !wf_load_acquire(&tx->back->closed);
 }
 
-/* The least recently used drained ring, to be replaced by one for [peer]; null: none is drained. */
+/* Returns the least recently used ring that is drained, which means that no message is under way on
+ * it. A ring for [peer] will replace it. Returns NULL if no ring is drained. */
 struct shm_tx *wf_shm_tx_drained(struct shm_tep *t, const struct shm_peer *peer)
 {
     struct shm_tx *best = NULL;
@@ -267,7 +287,7 @@ struct shm_tx *wf_shm_tx_drained(struct shm_tep *t, const struct shm_peer *peer)
     return best;
 }
 
-/* Can a message be sent now that was refused for want of a ring? */
+/* Could a message that was refused for lack of a ring be sent now? */
 bool wf_shm_ring_available(const struct shm_tep *t)
 {
     struct wf_shm_geometry full = wf_shm_geometry_full(t->base.am_max);
@@ -285,18 +305,21 @@ bool wf_shm_ring_available(const struct shm_tep *t)
 
 /* ---- fairness: messages that wait for a ring while all rings are in use ----
  *
- * A ring on which an application sends without a pause is never seen drained. So once messages have
- * waited for RING_SWEEPS sweeps, each sweep holds one ring: it gets no more messages, drains, and
- * is then replaced by a ring for the waiter. The waiter is drawn at random from the peers that were
- * refused, so that none waits for ever. The next sweep holds another ring.
+ * If an application sends on a ring without a pause, no poll finds the ring drained. So once
+ * messages have waited for RING_SWEEPS sweeps, each sweep holds one ring. A held ring gets no more
+ * messages, drains, and is then replaced by a ring for the waiter. The waiter is drawn at random
+ * from the peers that were refused, so that no peer waits for ever. The next sweep holds another
+ * ring.
  *
- * Only a ring whose receiver polls can drain, and a receiver that does not poll keeps any ring that
- * it gets. So only rings whose heads moved are held; and if only one did, it is not held, unless it
- * is the endpoint's only ring. Otherwise peers that do not poll would end up with all rings. */
+ * A ring drains only if its receiver polls. A receiver that does not poll keeps any ring that it
+ * gets. So only rings whose heads moved are held. If the head of a single ring moved, this ring is
+ * held only if the endpoint has no other ring. Otherwise the last ring whose receiver polls could
+ * go to a peer that does not poll, and then peers that do not poll would have all rings. */
 
 #define RING_SWEEPS 2
 
-/* A message to [peer] was refused for want of a ring: it may become the waiter. */
+/* Called when a message to [peer] was refused for lack of a ring. Draws at random whether [peer]
+ * becomes the waiter, the peer that gets the next ring. Each refused peer has the same chance. */
 void wf_shm_ring_refused(struct shm_tep *t, struct shm_peer *peer)
 {
     t->wants_ring = true;
@@ -304,7 +327,8 @@ void wf_shm_ring_refused(struct shm_tep *t, struct shm_peer *peer)
         t->waiter = peer;
 }
 
-/* End the hold. Messages refused meanwhile can be tried again, so poll reports an event. */
+/* Stop holding a ring free for the waiter. Messages that were refused because of the hold can be
+ * sent again, so the next poll reports an event. */
 void wf_shm_ring_release(struct shm_tep *t)
 {
     t->retry_due |= t->held != NULL;
@@ -320,7 +344,9 @@ static bool head_moves(struct shm_tx *tx)
     return head != swept;
 }
 
-/* At each sweep: end the last hold, and hold another ring if messages have waited for long. */
+/* Called in each sweep, the work of every 1,024th poll. Releases the ring that was held, and holds
+ * another one if messages have waited for RING_SWEEPS sweeps. A ring that is held takes no more
+ * messages. */
 void wf_shm_ring_hold(struct shm_tep *t)
 {
     struct shm_peer *waiter = t->waiter;
@@ -339,11 +365,12 @@ void wf_shm_ring_hold(struct shm_tep *t)
         return;
     t->held = next;
     t->waiter = waiter;
-    next->credit_end = next->tail; /* so that a send takes the slow path (is_held) */
+    next->credit_end = next->tail; /* without credit, the next send calls is_held */
 }
 
-/* Have receivers announce room and replies, or not. Cold connections await neither; but if a ring
- * is wanted, any of them may drain, so all must. */
+/* Tell the receivers whether they must announce room and replies. Connections that are not polled
+ * (cold) await neither, so their sleep words need not be set. But if a message waits for a ring,
+ * any ring may become drained, so all receivers must announce. */
 void wf_shm_txs_set_asleep(struct shm_tep *t, bool asleep)
 {
     uint32_t n = t->wants_ring || !asleep ? t->ntx : t->ntx_hot;

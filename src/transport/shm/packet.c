@@ -81,8 +81,9 @@ int wf_packet_send(int sock, struct wf_packet *packet, enum wf_packet_type type,
     return sendmsg(sock, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -1 : 0;
 }
 
-/* Take all descriptors that were received, even excess ones, so that none leaks. One that cannot be
- * moved above 2 for want of descriptors is -1, and *lost is set. */
+/* Take all received descriptors, and close those beyond WF_PACKET_FDS, so that none stays open. A
+ * descriptor below 3 must move up (wf_fd_high). If no descriptor is left to move to, its entry
+ * becomes -1, and *lost is set. Returns how many were received. */
 static int take_fds(struct msghdr *msg, int fds[WF_PACKET_FDS], bool *lost)
 {
     int n = 0;
@@ -123,8 +124,9 @@ int wf_packet_recv(int sock, struct wf_packet *packet, int fds[WF_PACKET_FDS], i
         return -1;
     got = take_fds(&msg, fds, &lost);
     if (!n && !got)
-        return 0; /* end of file; no packet is empty */
-    /* recvmsg(2): this process is out of descriptors, or more were sent than any packet has. */
+        return 0; /* end of the connection: no packet is empty */
+    /* The kernel sets MSG_CTRUNC if it could not pass all descriptors (recvmsg(2)). Either this
+     * process has none left, or the message has more descriptors than any packet. */
     lost |= (msg.msg_flags & MSG_CTRUNC) && got < WF_PACKET_FDS;
     *nfds = lost ? WF_PACKET_LOST : got;
     if (!(msg.msg_flags & MSG_TRUNC) && !wf_packet_parse(&raw, (size_t)n, *nfds, packet)) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Packets between the service threads of two processes: one SOCK_SEQPACKET
- * message each, of one size, with descriptors by SCM_RIGHTS. The client is the process that
- * connected; only the client sends requests. docs/protocol.md "Service packets". */
+/* The packets that the service threads of two processes exchange. Each packet is one SOCK_SEQPACKET
+ * message of fixed size, with descriptors by SCM_RIGHTS. The process that connected is the client,
+ * and the other process is the server. Only the client sends requests. docs/protocol.md "Service
+ * packets" describes each packet. */
 #ifndef WF_SHM_PACKET_H
 #define WF_SHM_PACKET_H
 
@@ -16,28 +17,40 @@
 #define WF_PACKET_FDS 3
 
 enum wf_packet_type {
-    WF_PACKET_HELLO = 1, /* client: its identity */
-    WF_PACKET_WELCOME,   /* server; fds: state segment, bell segment */
-    WF_PACKET_RING,      /* client; fds: forward, back, the sender's event descriptor */
-    WF_PACKET_RING_OK,   /* server; fd: the receiver's event descriptor */
-    WF_PACKET_RING_NO,   /* server: no such endpoint, or no room */
-    WF_PACKET_SLAB,      /* client: requests a slab */
-    WF_PACKET_SLAB_OK,   /* server; fd: the slab */
-    WF_PACKET_SLAB_NO,   /* server: no such slab, or out of descriptors */
-    WF_PACKET_BYE,       /* either: the sender closes its context */
-    WF_PACKET_LEFT,      /* server: an endpoint was closed; its word in the state segment is 0 */
+    WF_PACKET_HELLO = 1, /* from the client: identifies the client's process */
+    /* From the server. fds: its state segment, which shows which regions and endpoints are open,
+     * and the segment with its endpoints' doorbells. */
+    WF_PACKET_WELCOME,
+    /* From the client: opens a connection. fds: forward segment, back segment, the sender's event
+     * descriptor. */
+    WF_PACKET_RING,
+    WF_PACKET_RING_OK, /* from the server; fd: the receiver's event descriptor */
+    WF_PACKET_RING_NO, /* from the server: no such endpoint, or no room */
+    WF_PACKET_SLAB,    /* from the client: requests a slab */
+    WF_PACKET_SLAB_OK, /* from the server; fd: the slab */
+    WF_PACKET_SLAB_NO, /* from the server: no such slab, or no descriptor is left */
+    /* From both: announces that the process that sends BYE closes this connection, and has not
+     * died. */
+    WF_PACKET_BYE,
+    /* From the server: one of its endpoints was closed. The state segment shows which endpoints are
+     * open. */
+    WF_PACKET_LEFT,
     WF_PACKET_TYPES
 };
 
-#define WF_PACKET_MEMBARRIER                                                                       \
-    1 /* flags: the sender is registered for, and can issue, membarrier                            \
-       */
+/* In [flags]: the process that sends the packet can call membarrier(2), and has registered, so that
+ * the membarrier calls of other processes reach its threads. */
+#define WF_PACKET_MEMBARRIER 1
 
-/* HELLO and WELCOME: the sender's identity, and how to read its memory (pull.c). */
+/* Part of HELLO and WELCOME: who sends the packet, and what pull.c needs to read that process's
+ * memory. */
 struct wf_packet_greeting {
     struct wf_process_id id; /* WELCOME: unused */
-    uint64_t mark;           /* address of a copy of id.token; 0: its memory cannot be read */
-    uint32_t tid;            /* a thread that lives as long as the context; 0 if mark is 0 */
+    /* Address of a copy of id.token in the process that sends the packet. 0 if the memory of that
+     * process cannot be read. */
+    uint64_t mark;
+    /* Id of a thread that lives as long as the context. 0 if mark is 0. */
+    uint32_t tid;
     uint32_t zero;
 };
 _Static_assert(sizeof(struct wf_packet_greeting) == 72, "wire structure");
@@ -48,7 +61,8 @@ struct wf_packet {
     uint8_t type;
     uint16_t size; /* of the whole */
     uint32_t flags;
-    uint32_t cookie; /* RING*: the client's number for the connection */
+    /* In RING, RING_OK and RING_NO: the number by which the client recognizes the connection. */
+    uint32_t cookie;
     union {
         struct wf_process_id hello;
         struct wf_packet_greeting greeting;
@@ -60,8 +74,8 @@ struct wf_packet {
             struct wf_shm_geometry geometry;
         } ring;
         struct {
-            uint32_t bell; /* below WF_SHM_BELLS: the receiver's */
-            uint32_t bit;  /* below WF_SHM_BELL_BITS: the connection's */
+            uint32_t bell; /* the receiver's doorbell, below WF_SHM_BELLS */
+            uint32_t bit;  /* the connection's bit in the doorbell, below WF_SHM_BELL_BITS */
         } ring_ok;
         struct {
             int32_t status;
@@ -76,18 +90,22 @@ struct wf_packet {
 };
 _Static_assert(sizeof(struct wf_packet) == 128, "wire structure");
 
-/* Parse [len] bytes with [nfds] descriptors into *out; the only parser of packets. Returns 0, or -1
- * if they are no packet of this version, a field is out of range, or the number of descriptors is
- * not that of the type. */
+/* Parse a packet of [len] bytes that came with [nfds] descriptors. This is the only parser of
+ * packets. Returns 0 and fills *out. Returns -1 if the packet has another version, a field is out
+ * of range, or its type needs another number of descriptors. */
 int wf_packet_parse(const void *buf, size_t len, int nfds, struct wf_packet *out);
 
-/* Send without blocking. Returns 0 | -1 with errno. */
+/* Send [packet] without blocking. Returns 0, or -1 with errno. */
 int wf_packet_send(int sock, struct wf_packet *packet, enum wf_packet_type type, const int *fds,
                    int nfds);
 
-/* Receive without blocking. Returns 1 (packet and fds, which the caller now
- * owns; *nfds is WF_PACKET_LOST if this process had no room for them and none
- * was kept), 0 (end of file), -1 with errno (EAGAIN: none; EPROTO: not a packet). */
+/* Receive a packet without blocking.
+ * Returns 1: *packet is set, and the caller owns the *nfds descriptors in [fds]. *nfds is
+ * WF_PACKET_LOST if this process had too few free descriptors; those that it received are then
+ * closed.
+ * Returns 0 at the end of the connection.
+ * Returns -1 with errno: EAGAIN if there is no packet, EPROTO if the message is not a valid
+ * packet. */
 #define WF_PACKET_LOST (-1)
 int wf_packet_recv(int sock, struct wf_packet *packet, int fds[WF_PACKET_FDS], int *nfds);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Local processes to which this one has peers: it is their client. */
+/* The client side: the local processes to which this process has peers. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -20,7 +20,8 @@ static bool is_self(const struct shm_ctx *ctx, const struct wf_process_id *id)
     return wf_shm_same(id, &ctx->self);
 }
 
-/* Watch for [proc]'s end by a pidfd. The start time detects a reused pid. */
+/* Watch for the end of [proc]'s process by a pidfd. If the start time differs, another process has
+ * reused the pid. */
 static UNDER_LOCK enum weft_status proc_watch(struct shm_ctx *ctx, struct shm_proc *proc)
 {
     uint64_t start;
@@ -32,11 +33,12 @@ static UNDER_LOCK enum weft_status proc_watch(struct shm_ctx *ctx, struct shm_pr
         return WEFT_ESYSTEM;
     }
     if (!wf_process_is_start(start, proc->id.start)) {
-        if (proc->pid.fd >= 0) /* of another process, which has its pid now */
+        if (proc->pid.fd >= 0) /* the pidfd of another process, which has reused the pid */
             close(proc->pid.fd);
         proc->pid.fd = -1;
         proc->down = WEFT_EPEER;
-        wf_shm_clients_down(ctx, &proc->id, WEFT_EPEER); /* delivered before the loss is reported */
+        /* The messages that the process sent are delivered before its loss is reported. */
+        wf_shm_clients_down(ctx, &proc->id, WEFT_EPEER);
         return WEFT_OK;
     }
     return wf_shm_watch_add(ctx, &proc->pid, EPOLLIN) ? WEFT_ESYSTEM : WEFT_OK;
@@ -83,7 +85,8 @@ struct shm_proc *wf_shm_proc_ref(struct shm_ctx *ctx, const struct wf_process_id
     }
     proc->refs = 1;
     wf_list_append(&ctx->procs, &proc->item);
-    wf_list_each(it, &ctx->clients) /* it may have connected to this process before */
+    /* If that process has already connected to this one, its HELLO stated the mark. */
+    wf_list_each(it, &ctx->clients)
     {
         const struct shm_client *client = wf_container_of(it, struct shm_client, item);
         if (client->hello_received && wf_shm_same(&client->id, id))
@@ -103,7 +106,8 @@ void wf_shm_proc_set_mark(struct shm_ctx *ctx, const struct wf_process_id *id, u
     }
 }
 
-/* Unwatched at once. The service thread frees it: it may hold events that point to it. */
+/* Release one reference. When the last reference is released, stop watching the process. The
+ * service thread frees the object later, because it may hold events that point to the object. */
 void wf_shm_proc_unref(struct shm_ctx *ctx, struct shm_proc *proc)
 {
     if (--proc->refs)
@@ -129,26 +133,29 @@ void wf_shm_proc_free(struct shm_ctx *ctx, struct shm_proc *proc)
     free(proc);
 }
 
-/* Replace its generation words by zeroes: no remote of it matches from now on. Also in a forked
- * child. */
+/* Replace the generation words of the process by zeroes, so that all remotes of the process are
+ * invalid from now on. Also called in a forked child. */
 void wf_shm_proc_wipe(struct shm_proc *proc)
 {
-    /* Not through libc: ThreadSanitizer takes mmap(3) for a write that races with readers. The
-     * kernel replaces the pages atomically, under their fault lock. */
+    /* mmap is called as a raw system call, because ThreadSanitizer treats mmap(3) as a write that
+     * races with the readers. The kernel replaces the pages atomically, under its lock for page
+     * faults. */
     if (proc->state && syscall(SYS_mmap, proc->state, WF_MEM_STATE_SIZE, PROT_READ,
                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == -1)
         wf_error("cannot wipe the state of process %u: %m; puts to it may seem to succeed",
                  proc->id.pid);
 }
 
-/* [proc] is lost: first all its remotes fail, then its peers are notified. */
+/* Called when [proc]'s process is lost. First makes all remotes of that process invalid, then
+ * notifies the owners of its peers. */
 void wf_shm_proc_down(struct shm_ctx *ctx, struct shm_proc *proc, enum weft_status why)
 {
     if (proc->down)
         return;
     proc->down = why;
     wf_shm_proc_wipe(proc);
-    wf_shm_bye_send(&proc->sock); /* if it lives: this process has not died */
+    /* If that process still lives, BYE tells it that this process has not died. */
+    wf_shm_bye_send(&proc->sock);
     wf_shm_watch_close(ctx, &proc->sock);
     wf_shm_watch_stop(ctx, &proc->pid);
     wf_list_each(it, &proc->slabs)
@@ -165,9 +172,10 @@ void wf_shm_proc_down(struct shm_ctx *ctx, struct shm_proc *proc, enum weft_stat
 static UNDER_LOCK enum weft_status connect_failed(struct shm_ctx *ctx, struct shm_proc *proc)
 {
     enum weft_status why = WEFT_ESYSTEM;
-    if (errno == EAGAIN) /* the backlog of its socket is full */
+    if (errno == EAGAIN) /* the backlog of that process's socket is full */
         return WEFT_AGAIN;
-    if (errno == ECONNREFUSED) /* nobody listens: its context is closed, or it is dead */
+    /* Nobody listens at the address: the process has closed its context or has died. */
+    if (errno == ECONNREFUSED)
         why = wf_pidfd_ended(proc->pid.fd) || wf_process_exiting((int)proc->id.pid) ? WEFT_EPEER
                                                                                     : WEFT_ECLOSED;
     else
@@ -189,8 +197,8 @@ static enum weft_status peer_check(const struct shm_ctx *ctx, struct shm_proc *p
     return WEFT_EUNREACH;
 }
 
-/* Connect to [proc]'s service thread unless connected. Never blocks: the kernel queues the
- * connection, and what is sent on it, until it is accepted. */
+/* Connect to [proc]'s service thread, if not connected yet. Never blocks: the kernel queues the
+ * connection, and the packets sent on it, until the service thread accepts it. */
 enum weft_status wf_shm_proc_connect(struct shm_ctx *ctx, struct shm_proc *proc)
 {
     struct sockaddr_un sa = {.sun_family = AF_UNIX};
@@ -229,8 +237,9 @@ enum weft_status wf_shm_proc_connect(struct shm_ctx *ctx, struct shm_proc *proc)
     return status;
 }
 
-/* Connect, so that [proc] reports here when it closes an endpoint. What fails for now is repeated
- * at each tick. A loss is an event. OK | EUNREACH (connecting will never succeed) */
+/* Connect, so that [proc]'s process can report when it closes an endpoint. If connecting fails for
+ * now, the service thread retries every 100 ms. If the process is lost, an event reports the loss,
+ * and the return value does not. Returns OK, or EUNREACH if connecting can never succeed. */
 static UNDER_LOCK enum weft_status proc_heed(struct shm_ctx *ctx, struct shm_proc *proc)
 {
     enum weft_status status = wf_shm_proc_connect(ctx, proc);
@@ -257,12 +266,14 @@ __attribute__((noinline)) static enum weft_status heed_slow(struct shm_peer *pee
     shm_lock(ctx);
     status = proc_heed(ctx, peer->proc);
     shm_unlock(ctx);
-    if (!peer->reported && wf_shm_peer_gone(peer)) /* the endpoint may have been closed before */
+    /* The endpoint may have been closed before this process connected. */
+    if (!peer->reported && wf_shm_peer_gone(peer))
         wf_shm_peer_fail(peer, (enum weft_status)wf_shm_peer_gone(peer));
     return status;
 }
 
-/* Poll reports a loss, after the peer's messages; this function never does. */
+/* Implements heed of transport.h. The return value never reports that the peer is lost. Poll
+ * reports the loss, after the peer's messages. */
 enum weft_status wf_shm_heed(struct wf_tpeer *tpeer)
 {
     struct shm_peer *peer = SHM_OF(tpeer, shm_peer);
@@ -284,8 +295,9 @@ static struct shm_tx *tx_of_cookie(struct shm_proc *proc, uint32_t cookie)
     return NULL;
 }
 
-/* RING_OK: the receiver can be woken from now on. The order matters: store the descriptor, stop the
- * fences, then wake once for messages that the sender could not announce. */
+/* Handle RING_OK, which brings the receiver's event descriptor. The order matters. First store the
+ * descriptor, then stop the fences. Then wake the receiver once, because it could not be woken for
+ * the messages sent before. */
 static enum weft_status ring_ready(struct shm_ctx *ctx, struct shm_proc *proc,
                                    const struct wf_packet *p, int fd)
 {
@@ -304,7 +316,8 @@ static enum weft_status ring_ready(struct shm_ctx *ctx, struct shm_proc *proc,
         if (ctx->membarrier && (p->flags & WF_PACKET_MEMBARRIER))
             wf_store_release(&tx->fence, 0);
     }
-    /* Also for a connection that was closed meanwhile: messages may have been sent on it. */
+    /* Wake the receiver even if this side has closed the connection in the meantime, because
+     * messages may have been sent on it before. */
     wf_shm_bell_ring(bell, p->u.ring_ok.bit);
     if (write(fd, &one, sizeof one) < 0 && errno != EAGAIN)
         wf_warn("cannot wake process %u: %m", proc->id.pid);
@@ -349,14 +362,14 @@ static enum weft_status welcome_handle(struct shm_proc *proc, const struct wf_pa
     return WEFT_OK;
 }
 
-/* An endpoint of another process may be closed: have all owners check their peers. */
+/* Called when another process may have closed an endpoint. Makes all owners check their peers. */
 void wf_shm_endpoints_recheck(struct shm_ctx *ctx)
 {
     ctx->endpoints_recheck_due = false;
     wf_list_each(it, &ctx->teps) wf_shm_notify_lost(wf_container_of(it, struct shm_tep, item));
 }
 
-/* This process had no room for the descriptors of an answer. */
+/* Handle an answer whose descriptors were lost, because this process had too few free ones. */
 static enum weft_status answer_lost(struct shm_ctx *ctx, struct shm_proc *proc,
                                     const struct wf_packet *p)
 {
@@ -364,7 +377,7 @@ static enum weft_status answer_lost(struct shm_ctx *ctx, struct shm_proc *proc,
     wf_error("an answer of process %u was lost: out of descriptors (raise the limit on open files, "
              "ulimit -n)",
              proc->id.pid);
-    if (tx) /* its receiver could never be woken */
+    if (tx) /* the receiver of [tx] could never be woken */
         wf_shm_tx_fail(tx, WEFT_ELIMIT);
     if (p->type == WF_PACKET_SLAB_OK)
         wf_shm_slab_answer(ctx, proc, p, -1);
@@ -382,7 +395,9 @@ static UNDER_LOCK enum weft_status answer_handle(struct shm_ctx *ctx, struct shm
         if (welcome_handle(proc, p, fds) != WEFT_OK)
             return WEFT_EPROTO;
         wf_shm_maps_changed(ctx);
-        wf_shm_endpoints_recheck(ctx); /* endpoints closed before WELCOME are not announced */
+        /* The server reports only the endpoints that it closes after it has sent WELCOME. Find the
+         * endpoints that it closed before. */
+        wf_shm_endpoints_recheck(ctx);
         return WEFT_OK;
     case WF_PACKET_LEFT: wf_shm_endpoints_recheck(ctx); return WEFT_OK;
     case WF_PACKET_RING_OK: return ring_ready(ctx, proc, p, fds[0]);
@@ -397,8 +412,9 @@ static UNDER_LOCK enum weft_status answer_handle(struct shm_ctx *ctx, struct shm
     return WEFT_EPROTO;
 }
 
-/* Did [proc] close its context? It sends BYE; where its socket has no room for that, the word in
- * its state segment reports it. */
+/* Has [proc]'s process itself closed the connection, rather than died? A process that closes the
+ * connection sends BYE first. If it closes its context and the socket has no room for BYE, a word
+ * in its state segment says so. */
 static bool closed_in_order(const struct shm_proc *proc)
 {
     return proc->bye_received ||
@@ -417,7 +433,8 @@ static UNDER_LOCK void proc_read(struct shm_ctx *ctx, struct shm_proc *proc, int
         } else {
             if (got < 0 && errno == EAGAIN)
                 return;
-            /* Reported once, ahead of the packets, if the other side closed with unread ones. */
+            /* If the other side closed its socket and left packets unread, recvmsg fails once with
+             * ECONNRESET. Then it returns the packets that the other side sent. */
             if (got < 0 && (errno == ECONNRESET || errno == EINTR))
                 continue;
             why = got < 0 && errno == EPROTO ? WEFT_EPROTO
@@ -433,7 +450,7 @@ static UNDER_LOCK void proc_read(struct shm_ctx *ctx, struct shm_proc *proc, int
 
 void wf_shm_proc_event(struct shm_ctx *ctx, struct shm_proc *proc, enum shm_watch_kind kind)
 {
-    /* Packets that it sent before it ended count. */
+    /* Packets that the process sent before it ended are still handled. */
     proc_read(ctx, proc, kind == SHM_WATCH_PROC_PID ? WF_SHM_READ_REST : WF_SHM_READ_SOME);
     if (kind == SHM_WATCH_PROC_PID && !proc->down)
         wf_shm_process_down(ctx, &proc->id, closed_in_order(proc) ? WEFT_ECLOSED : WEFT_EPEER);

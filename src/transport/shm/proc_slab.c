@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Memory regions of local processes, mapped here: the slabs that hold them. */
+/* Maps slabs, the memory files that hold regions, of local processes. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -19,14 +19,14 @@ static void slab_free(struct shm_slab *slab)
     free(slab);
 }
 
-/* [proc] is being freed, so no remote of it is left. */
+/* Unmap all slabs of [proc], which is being freed. No remote uses them any more. */
 void wf_shm_slabs_free(struct shm_proc *proc)
 {
     wf_list_each_safe(it, nx, &proc->slabs) slab_free(wf_container_of(it, struct shm_slab, item));
 }
 
-/* Something that remote_map waits for may have arrived: notify callers that wait, and owners that
- * poll. */
+/* Called when an answer to a request for a region may have come. Wakes the threads in remote_wait,
+ * and the owners that poll. */
 void wf_shm_maps_changed(struct shm_ctx *ctx)
 {
     pthread_cond_broadcast(&ctx->changed);
@@ -47,9 +47,10 @@ void wf_shm_slab_answer(struct shm_ctx *ctx, struct shm_proc *proc, const struct
         void *base;
         if (slab->id != p->u.slab.id || slab->status != WEFT_PENDING)
             continue;
-        slab->status = p->type == WF_PACKET_SLAB_OK
-                           ? WEFT_ELIMIT /* this process is out of descriptors */
-                       : p->u.slab.status == WEFT_ELIMIT ? WEFT_ELIMIT /* or that one */
+        /* ELIMIT: this process (SLAB_OK without descriptor) or the other one is out of descriptors.
+         */
+        slab->status = p->type == WF_PACKET_SLAB_OK      ? WEFT_ELIMIT
+                       : p->u.slab.status == WEFT_ELIMIT ? WEFT_ELIMIT
                                                          : WEFT_EKEY;
         if (fd >= 0)
             slab->status = wf_shared_map(fd, (size_t)p->u.slab.size, slab->writable, &base);
@@ -94,8 +95,9 @@ static struct shm_slab *slab_new(struct shm_proc *proc, uint64_t id, bool writab
     return slab;
 }
 
-/* Map a slab of this context a second time. When its region is closed, the pages under a late copy
- * then stay with the mapping, as they do for other processes. */
+/* Map a slab of this context a second time, for puts and gets. Closing a region unmaps its first
+ * mapping. A put or get that is still copying then accesses the pages of the second mapping, as it
+ * would in another process. */
 static void slab_map_self(struct shm_ctx *ctx, struct shm_slab *slab)
 {
     size_t size = 0;
@@ -110,8 +112,9 @@ static void slab_map_self(struct shm_ctx *ctx, struct shm_slab *slab)
         close(fd);
 }
 
-/* Request [proc]'s state segment (by HELLO) and [slab], which may be null.
- * OK | AGAIN (its socket or backlog is full; no event reports when there is room) | failure */
+/* Ask [proc]'s process for its state segment, by connecting, and for [slab] unless [slab] is NULL.
+ * Returns OK, AGAIN, or a failure. AGAIN means that the socket or its backlog is full. No event
+ * reports when there is room again. */
 static UNDER_LOCK enum weft_status slab_request(struct shm_ctx *ctx, struct shm_proc *proc,
                                                 struct shm_slab *slab)
 {
@@ -126,7 +129,8 @@ static UNDER_LOCK enum weft_status slab_request(struct shm_ctx *ctx, struct shm_
     return WEFT_OK;
 }
 
-/* Are the state segment and [slab] mapped? OK | PENDING | AGAIN (as slab_request) | failure */
+/* Are the state segment and [slab] mapped? Maps or requests what is missing. Returns OK, PENDING,
+ * AGAIN (a request could not be sent: try again), or a failure. */
 static UNDER_LOCK enum weft_status is_mapped(struct shm_ctx *ctx, struct shm_proc *proc,
                                              struct shm_slab *slab)
 {
@@ -147,7 +151,8 @@ static enum weft_status slab_ref(struct shm_proc *proc, uint64_t id, bool writab
 {
     struct shm_slab *slab = slab_find(proc, id);
     if (slab && slab->writable != writable)
-        return WEFT_EKEY; /* no such region: all regions of a slab have the same rights */
+        /* There is no such region: all regions of a slab have the same access rights. */
+        return WEFT_EKEY;
     if (!slab && !(slab = slab_new(proc, id, writable)))
         return WEFT_ENOMEM;
     slab->users++;
@@ -155,7 +160,7 @@ static enum weft_status slab_ref(struct shm_proc *proc, uint64_t id, bool writab
     return WEFT_OK;
 }
 
-/* The state segment and [slab], if not null, are mapped. */
+/* Set the fields of [remote]. The state segment is mapped. [slab] is mapped or NULL. */
 static enum weft_status remote_fill(const struct shm_ctx *ctx, const struct shm_proc *proc,
                                     const struct wf_key *key, const struct shm_slab *slab,
                                     struct weft_remote *remote)

@@ -1,24 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Copying from a local process's memory through the kernel: process_vm_readv(2).
+/* Copying from the memory of a local process by process_vm_readv(2).
  *
- * Is it the right memory? A process that calls exec(2) keeps its pid, its start time and its pidfd.
- * Its new memory can be read before its sockets end: the kernel swaps the memory (exec_mmap) and
- * closes descriptors afterwards (do_close_on_exec, both in fs/exec.c begin_new_exec), and a closed
- * socket takes effect only when the exec returns to user mode (fput), when the new program is
- * mapped. A forked child can keep a socket open, too. So no check of a descriptor before or after
- * the copy proves that the copied bytes are the old program's.
+ * How is it proved that the bytes come from the right program? A process that calls exec(2) keeps
+ * its pid, its start time and its pidfd. Its new memory can be read before its sockets end. The
+ * kernel first swaps the memory (exec_mmap), then closes descriptors (do_close_on_exec; both in
+ * fs/exec.c, begin_new_exec). A closed socket takes effect only when the exec returns to user mode
+ * (fput), and by then the new program is mapped. A forked child can keep a socket open, too. So no
+ * check of a descriptor before or after the copy proves that the bytes are those of the old
+ * program.
  *
- * The copy itself proves it. Each context keeps a mark: its token, 16 random bytes, in a page
- * of its own. One system call reads the mark and the data. It takes one reference to one memory
- * map when it begins and reads everything through that (mm/process_vm_access.c,
- * process_vm_rw_core), so a correct mark means that the data come from the memory map in which the
- * context was opened, and that it is open: closing it unmaps the page. A new program, or another
- * process under a reused id, would need the 16 bytes at that address by accident; a forked child
- * finds the page wiped. The mark is the first range: if it is not mapped, nothing is copied.
+ * The copy itself proves that. Each context has a mark: a page of its own that begins with the
+ * context's token, 16 random bytes. One system call reads both the mark and the data. The kernel
+ * takes one reference to one memory map at the beginning of the call, and reads everything through
+ * it (mm/process_vm_access.c, process_vm_rw_core). So if the mark is correct, the data come from
+ * the memory map in which the context was opened. The context is then still open, because closing
+ * it unmaps the page. A new program, or another process with a reused id, would need the same 16
+ * bytes at that address by chance. In a forked child the page is wiped. The mark is the first range
+ * of the call: if the mark is not mapped, the kernel copies nothing.
  *
- * The id passed to the kernel is the service thread's, which lives as long as the context and does
- * not survive an exec. The first thread, whose id is the pid, may have ended by pthread_exit(3) and
- * then has no memory (ESRCH). */
+ * The id that is passed to the kernel is that of the service thread, which lives as long as the
+ * context and does not survive an exec. The pid, which is the id of the first thread, cannot be
+ * used: if the first thread has ended by pthread_exit(3), process_vm_readv fails with ESRCH. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <sys/mman.h>
@@ -34,8 +36,10 @@
 
 #define MARK_PAGE 4096u
 
-/* The Yama security module's scope 1, Ubuntu's default, lets only ancestors read a process's memory
- * unless that process permits others. Weft trusts all processes of its uid. */
+/* Create the mark, and permit other processes to read this one's memory. With the Yama security
+ * module at scope 1, Ubuntu's default, only ancestors may read a process's memory, unless the
+ * process permits others. This call permits all processes of the same user, because Weft trusts
+ * them. */
 enum weft_status wf_shm_pull_allow(struct shm_ctx *ctx)
 {
     void *p = mmap(NULL, MARK_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -58,8 +62,8 @@ void wf_shm_pull_end(struct shm_ctx *ctx)
     ctx->mark = NULL;
 }
 
-/* The process has ended, runs another program, or closed its context. EPEER if it is not known
- * which. */
+/* Returns why the process cannot be read: it has ended, runs another program, or has closed its
+ * context. Returns EPEER if the reason is not known yet. */
 static enum weft_status down_status(const struct shm_proc *proc)
 {
     return (enum weft_status)wf_load_acquire(&proc->down) ?: WEFT_EPEER;
@@ -72,7 +76,7 @@ static enum weft_status pull_failed(const struct shm_proc *proc, int error)
     if (error == EPERM || error == ENOSYS || error == ENOMEM)
         return WEFT_EUNREACH;
     if (error == EFAULT && wf_process_exiting((int)proc->id.pid))
-        return WEFT_EPEER; /* killed for want of memory: its pages go first */
+        return WEFT_EPEER; /* killed for lack of memory: the kernel frees its pages first */
     wf_error("process %u named memory for a copy that cannot be read: %s", proc->id.pid,
              strerror(error));
     return WEFT_EPROTO;
@@ -93,7 +97,7 @@ enum weft_status wf_shm_pull(struct wf_tpeer *tpeer, void *dst, uint64_t src, si
     }
     if (!wf_config()->shm_pull)
         return WEFT_EUNREACH;
-    if (!mark) /* it has not sent a greeting, or its connection is over */
+    if (!mark) /* neither HELLO nor WELCOME has come from the process */
         return down_status(proc);
     WF_HOOK("pull.begin");
     got = process_vm_readv((int)proc->mark_tid, here, 2, there, 2, 0);

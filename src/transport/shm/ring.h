@@ -1,26 +1,30 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The shared memory of a connection: wire structures, described in docs/protocol.md "Shared-memory
- * rings".
+/* The shared memory of a connection. docs/protocol.md "Shared-memory rings" describes the layout.
  *
- * A connection carries requests of one endpoint to another, and their replies.
- * The sender creates both segments and sends them to the receiver's process:
+ * A connection carries the requests from one endpoint, the sender, to another endpoint, the
+ * receiver. It also carries the replies. The sender creates two segments and sends them to the
+ * receiver's process:
  *
- *   forward   the sender writes, the receiver maps it read-only (sealed):
- *             struct wf_shm_fwd, lines[slots], payload area
- *   back      the receiver writes: struct wf_shm_back, replies[slots], places
+ *   forward  Written by the sender. The receiver's mapping is read-only, which the seals enforce.
+ *            Contains struct wf_shm_fwd, lines[slots], the payload area.
+ *   back     Written by the receiver. Contains struct wf_shm_back, replies[slots], the places,
+ *            which are room for long replies.
  *
- * A request is one line. Its 48 data bytes hold payload and arguments if these fit; else both lie
- * in a block of the payload area. Its ready word is written last. The reply to the request in slot
- * i is written to reply slot i; a payload above 48 bytes goes to the place that the request named.
+ * Each request has one line of 64 bytes. Its 48 data bytes hold payload and arguments if both fit.
+ * Otherwise both are in a block of the payload area. The sender writes the line's ready word last.
+ * The reply to the request in line i is written to reply slot i. A reply payload of more than 48
+ * bytes is written to the place that the request reserved.
  *
  * Acquire/release pairs:
- *   "line"   sender stores line.ready (release) after the message; receiver loads it (acquire)
- *   "head"   receiver stores back.head (release) after its handlers have returned;
- *            sender loads it (acquire) before it uses the slots and blocks again
- *   "reply"  receiver stores reply.line.ready (release); sender loads it (acquire)
- *   "bell"   sender sets its bit (release), then the word's; receiver takes the words
- *            (acquire), then the bits
- *   "sleep"  see sleep.h */
+ *   "line"   The sender writes the message, then stores line.ready (release). The receiver loads
+ *            line.ready (acquire), then reads the message.
+ *   "head"   The receiver stores back.head (release) after its handlers have returned. The sender
+ *            loads back.head (acquire) before it reuses the lines and blocks.
+ *   "reply"  The receiver writes the reply, then stores reply.line.ready (release). The sender
+ *            loads reply.line.ready (acquire), then reads the reply.
+ *   "bell"   The sender sets the connection's bit, then a bit in [rung] (both release). The
+ *            receiver exchanges [rung] with 0, then the words of bits (all acquire).
+ *   "sleep"  See sleep.h. */
 #ifndef WF_SHM_RING_H
 #define WF_SHM_RING_H
 
@@ -31,17 +35,18 @@
 
 #define WF_SHM_DATA 48
 #define WF_SHM_NO_PLACE 0xff
-#define WF_SHM_BLOCK 64 /* granule of the payload area */
+#define WF_SHM_BLOCK 64 /* blocks of the payload area begin at multiples of this */
 #define WF_SHM_ARGS_BLOCK 64
 
 enum wf_shm_line_flags {
-    WF_SHM_BESIDE = 1,    /* request: block at [where] holds arguments, then payload */
+    WF_SHM_BESIDE = 1,    /* request: the block at [where] holds arguments, then payload */
     WF_SHM_NO_REPLY = 2,  /* reply: the handler did not reply */
     WF_SHM_ARGS_NEXT = 4, /* reply: arguments are in args[] */
-    WF_SHM_IN_PLACE = 8,  /* reply: payload is in the request's place */
+    WF_SHM_IN_PLACE = 8,  /* reply: the payload is in the place that the request reserved */
 };
 
-/* A line's header, copied before any of it is checked. */
+/* A copy of a line's header. The receiver checks the copy, since the sender could change the line
+ * after the check. */
 struct wf_shm_header {
     uint16_t len;
     uint16_t reply_max; /* longest reply + 1; 0: one-way */
@@ -49,12 +54,12 @@ struct wf_shm_header {
     uint8_t nargs;
     uint8_t place; /* for a long reply, or WF_SHM_NO_PLACE */
     uint8_t flags;
-    uint32_t where; /* block's offset in the payload area / WF_SHM_BLOCK */
+    uint32_t where; /* offset of the block in the payload area, in units of WF_SHM_BLOCK */
 };
 
-/* [ready] holds, from its low bits up, the position + 1 of the message in the
- * connection modulo 2^32, its payload length (16 bits) and reply_max (16): one store publishes the
- * message and its length. */
+/* [ready] contains, from the low bits up: the message's position in the connection plus 1, modulo
+ * 2^32; the payload length (16 bits); reply_max (16 bits). So one store publishes the message
+ * together with its length. */
 struct wf_shm_line {
     _Atomic uint64_t ready;
     uint8_t handler;
@@ -73,7 +78,7 @@ static inline uint64_t wf_shm_ready(uint32_t pos, uint32_t len, uint32_t reply_m
     return (uint64_t)(pos + 1) | (uint64_t)len << 32 | (uint64_t)reply_max << 48;
 }
 
-/* Is the message at [pos] published, according to the loaded [ready] word? */
+/* Does [ready], a loaded ready word, say that the message at [pos] is published? */
 static inline int wf_shm_is_ready(uint64_t ready, uint32_t pos)
 {
     return (uint32_t)ready == pos + 1;
@@ -83,7 +88,8 @@ static inline void wf_shm_header_read(struct wf_shm_header *h, const struct wf_s
                                       uint64_t ready)
 {
     uint64_t rest;
-    /* One load: a hostile sender may change it meanwhile. */
+    /* All fields are loaded by one load. So a hostile sender cannot change a field between its
+     * check and its use. */
     rest = __atomic_load_n((const uint64_t *)(const void *)&line->handler, __ATOMIC_RELAXED);
     h->len = (uint16_t)(ready >> 32);
     h->reply_max = (uint16_t)(ready >> 48);
@@ -102,7 +108,8 @@ static inline void wf_shm_header_write(struct wf_shm_line *line, uint8_t handler
     __builtin_memcpy(&line->handler, &rest, sizeof rest);
 }
 
-/* The same for a message of one line without a reply; [what]: WF_AM_WHAT of transport.h. */
+/* Like wf_shm_header_write, for a message of one line without a reply. [what] is
+ * WF_AM_WHAT(handler, nargs) of transport.h. */
 static inline void wf_shm_header_short(struct wf_shm_line *line, uint32_t what)
 {
     uint64_t rest = what | (uint64_t)WF_SHM_NO_PLACE << 16;
@@ -116,7 +123,7 @@ struct wf_shm_reply {
 _Static_assert(sizeof(struct wf_shm_reply) == 2 * WF_CACHE_LINE, "wire structure");
 
 struct wf_shm_fwd {
-    _Atomic uint64_t sleep_epoch; /* odd: the sender sleeps, replies must be announced */
+    _Atomic uint64_t sleep_epoch; /* odd while the sender sleeps: a reply must wake the sender */
     _Atomic uint32_t closed;      /* 1: the sender sends no more */
     uint8_t pad[WF_CACHE_LINE - 12];
     struct wf_shm_line lines[];
@@ -126,25 +133,28 @@ struct wf_shm_back {
     _Atomic uint32_t head; /* messages consumed, modulo 2^32 */
     uint8_t pad0[WF_CACHE_LINE - 4];
     _Atomic uint64_t sleep_epoch; /* odd: the receiver sleeps */
-    _Atomic int32_t closed;       /* below 0: a weft_status; the receiver receives no more */
+    /* 0, or a negative weft_status that says why the receiver takes no more messages. */
+    _Atomic int32_t closed;
     uint8_t pad1[WF_CACHE_LINE - 12];
     struct wf_shm_reply replies[];
 };
 _Static_assert(sizeof(struct wf_shm_fwd) == 64 && sizeof(struct wf_shm_back) == 128,
                "wire structures");
 
-/* An endpoint's doorbell: a sender sets the bit of its connection when that is not polled. It is in
- * the receiver's bell segment, which every local process can write; any bit costs the receiver no
- * more than a check. */
+/* The doorbell of an endpoint. Each receiving connection has a bit in the doorbell. A sender sets
+ * this bit when it sends on a connection that the receiver does not poll. All doorbells of a
+ * process are in one segment, which every local process can write. If a bit is set although no
+ * message was sent, that costs the receiver one check. */
 #define WF_SHM_BELL_WORDS 7
 #define WF_SHM_BELL_BITS (64 * WF_SHM_BELL_WORDS)
 struct wf_shm_bell {
-    _Atomic uint64_t rung; /* bit w: bits[w] has bits to check */
+    _Atomic uint64_t rung; /* bit w is set if bits[w] has bits to check */
     _Atomic uint64_t bits[WF_SHM_BELL_WORDS];
 };
 _Static_assert(sizeof(struct wf_shm_bell) == WF_CACHE_LINE, "wire structure");
 
-/* One for each endpoint that a context can have; sparse. */
+/* One doorbell for each endpoint that a context can have. The kernel allocates only the pages that
+ * are touched. */
 #define WF_SHM_BELLS 65536u
 #define WF_SHM_BELLS_SIZE (WF_SHM_BELLS * sizeof(struct wf_shm_bell))
 
@@ -154,7 +164,7 @@ static inline void wf_shm_bell_ring(struct wf_shm_bell *bell, uint32_t bit)
     atomic_fetch_or_explicit(&bell->rung, UINT64_C(1) << bit / 64, memory_order_release);
 }
 
-/* Sizes of a connection, sent in its RING packet and checked by wf_shm_geometry_ok. */
+/* The sizes of a connection. The RING packet contains them, and wf_shm_geometry_ok checks them. */
 struct wf_shm_geometry {
     uint32_t slots;   /* power of two, 16..65536 */
     uint32_t payload; /* power of two, 4096..2^24 */
@@ -183,9 +193,9 @@ static inline size_t wf_shm_back_size(const struct wf_shm_geometry *g)
            ~(size_t)4095;
 }
 
-/* Copy [n] <= 64 bytes to 16-byte aligned [dst] with room for n rounded up to
- * 16; [src] is read only within its n bytes. Moves of fixed size: a call to
- * memcpy(3) with a variable length costs more than writing the whole line. */
+/* Copy [n] bytes, at most 64, to [dst], which is aligned to 16 bytes. [dst] has room for [n]
+ * rounded up to 16. Exactly [n] bytes of [src] are read. The copies have fixed sizes, because a
+ * call of memcpy(3) with a variable length takes longer than writing the whole line. */
 static inline void wf_shm_copy_small(void *dst, const void *src, size_t n)
 {
     uint8_t *d = dst;
@@ -210,9 +220,10 @@ static inline void wf_shm_copy_small(void *dst, const void *src, size_t n)
     }
 }
 
-/* Copy [n] arguments word by word, as they were most likely just written. A wider load cannot be
- * forwarded from several stores in flight: it would wait for all of them, including the last
- * message's line. */
+/* Copy [n] arguments, one 4-byte word at a time. The caller has probably just written them. If a
+ * load spans several stores that are still in the store buffer, the processor cannot forward their
+ * data. The load would then wait for all earlier stores, including those to the previous message's
+ * line. */
 static inline void wf_shm_copy_args(void *dst, const uint32_t *args, unsigned n)
 {
     uint8_t *d = dst;

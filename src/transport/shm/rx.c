@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The receiving side of a connection: it delivers requests and sends replies. */
+/* The receiving side of a connection: delivers requests and sends the replies. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -9,11 +9,12 @@
 #include "transport/shm/shm.h"
 #include "transport/shm/sleep.h"
 
-/* Lines that are prefetched for reading while the receiver lags. If it does not lag, the sender is
- * writing the lines ahead and needs them exclusively. */
+/* How many lines ahead are prefetched for reading, but only while the receiver lags behind the
+ * sender. Otherwise the sender is writing those lines, and needs them in exclusive state. */
 #define READ_AHEAD 24
 
-/* Takes wake_fd and a reference of segs on success. Under ctx->lock. */
+/* Open the receiving side. On success, the new object owns [wake_fd] and the caller's reference to
+ * [segs]. The caller holds ctx->lock. */
 struct shm_rx *wf_shm_rx_open(struct shm_tep *tep, struct shm_segs *segs,
                               const struct wf_address *from, int wake_fd, bool fence)
 {
@@ -37,11 +38,12 @@ struct shm_rx *wf_shm_rx_open(struct shm_tep *tep, struct shm_segs *segs,
     return rx;
 }
 
-/* The caller has removed it from its lists. */
+/* Free the receiving side. The caller has removed it from all lists. */
 void wf_shm_rx_free(struct shm_rx *rx)
 {
-    rx->tep->request.token.base.serial++; /* invalidates copies of its messages' tokens */
-    if (rx->conn)                         /* set by the owner alone, which then is the caller */
+    /* The new serial invalidates copies of the tokens of this connection's messages. */
+    rx->tep->request.token.base.serial++;
+    if (rx->conn) /* only the owner sets conn, so the caller is the owner here */
         rx->tep->base.events->conn_down(rx->tep->base.owner, rx->conn);
     close(rx->wake_fd);
     wf_shm_segs_unref(rx->segs);
@@ -57,7 +59,7 @@ static void wake_sender(struct shm_rx *rx)
     wf_shm_count(rx->tep, WF_STAT_WAKES_SENT);
 }
 
-/* Receive no more from this sender, and notify it. */
+/* Stop receiving on this connection: store [why] for the sender, and wake the sender. */
 void wf_shm_rx_refuse(struct shm_rx *rx, enum weft_status why)
 {
     wf_store_release(&rx->back->closed, (int32_t)why);
@@ -73,7 +75,7 @@ static void reply_publish(struct shm_rx *rx, struct wf_shm_reply *r, uint32_t po
         wake_sender(rx);
 }
 
-/* The handler did not reply: publish that in the reply slot. */
+/* The handler did not reply. Publish in the reply slot that no reply will come. */
 static void reply_none(struct shm_token *t)
 {
     struct wf_shm_reply *r = &t->rx->back->replies[t->pos & t->rx->mask];
@@ -128,7 +130,7 @@ bool wf_shm_rx_is_control(const struct shm_rx *rx, uint32_t pos)
            WEFT_AM_USER_HANDLERS;
 }
 
-/* Check the header and find its payload. Null: the header is invalid. */
+/* Check a request's header, and find its payload. Returns NULL if the header is invalid. */
 static inline const uint8_t *request_payload(const struct shm_rx *rx,
                                              const struct wf_shm_line *line,
                                              const struct wf_shm_header *h)
@@ -158,7 +160,7 @@ __attribute__((noinline, cold)) static int request_bad(struct shm_rx *rx,
     return -1;
 }
 
-/* Once per endpoint. */
+/* Called once per endpoint. */
 void wf_shm_delivery_init(struct shm_tep *t)
 {
     struct shm_delivery *d = &t->request;
@@ -167,7 +169,8 @@ void wf_shm_delivery_init(struct shm_tep *t)
     d->am.token = &d->token;
 }
 
-/* Begin to deliver messages of [rx]. Invalidates copies of earlier messages' tokens. */
+/* Prepare to deliver messages of [rx]. The new serial invalidates copies of the tokens of earlier
+ * messages. */
 static inline struct shm_delivery *delivery_of(struct shm_rx *rx)
 {
     struct shm_delivery *d = &rx->tep->request;
@@ -177,8 +180,8 @@ static inline struct shm_delivery *delivery_of(struct shm_rx *rx)
     return d;
 }
 
-/* Deliver the message at [pos], whose ready word is [ready]. Returns 1, or -1 if it breaks the
- * protocol (the connection is dropped). Does not store head. */
+/* Deliver the message at [pos], whose ready word was loaded as [ready]. Returns 1, or -1 if the
+ * message breaks the protocol; the connection is then refused. The caller must store head. */
 static inline int request_deliver(struct shm_rx *rx, struct shm_delivery *d, uint32_t pos,
                                   uint64_t ready)
 {
@@ -229,7 +232,7 @@ void wf_shm_rx_publish(struct shm_rx *rx, uint32_t head)
     rx->head = rx->published = head;
     WF_HOOK("head.store");
     wf_store_release(&rx->back->head, head); /* "head" */
-    /* The sender may sleep until there is room. */
+    /* The sender may be asleep until there is room. */
     if (wf_sleep_must_wake(&rx->segs->fwd->sleep_epoch, &rx->epoch_seen, rx->fence))
         wake_sender(rx);
 }
@@ -258,8 +261,9 @@ __attribute__((noinline)) static int rx_burst(struct shm_rx *rx, uint64_t ready,
     return events;
 }
 
-/* [budget] > 0. After an empty poll only one message is delivered: loading the next line misses the
- * cache, and until that load is complete no store that the application makes in response, such as
+/* Deliver at most [budget] messages; [budget] is above 0. After a poll that found nothing, only one
+ * message is delivered. The reason: to find a second message, its line must be loaded, which misses
+ * the cache. Until that load is complete, no store that the application makes in response, such as
  * an answer, leaves the core. */
 int wf_shm_rx_poll(struct shm_rx *rx, int budget)
 {
@@ -268,12 +272,14 @@ int wf_shm_rx_poll(struct shm_rx *rx, int budget)
     rx->idle = !wf_shm_is_ready(ready, rx->head);
     if (!rx->idle)
         return rx_burst(rx, ready, idle ? 1 : budget);
-    if (rx->last_wants_reply) /* as wf_shm_poll prefetches the next line to send */
+    /* The sender polls the reply slot that this side writes next, so the slot is in the cache of
+     * the sender's core. The prefetch moves the slot to this core before the reply is written. */
+    if (rx->last_wants_reply)
         wf_prefetch_write(&rx->back->replies[rx->head & rx->mask]);
     return 0;
 }
 
-/* The sender sends no more: deliver all that it published. */
+/* Deliver all messages that the sender has published. The sender sends no more. */
 int wf_shm_rx_drain(struct shm_rx *rx)
 {
     uint64_t ready = ready_word(rx, rx->head);

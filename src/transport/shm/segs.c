@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The mapped segments of a connection. */
+/* Creates and maps the two segments of a connection. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,8 +16,8 @@ struct wf_shm_geometry wf_shm_geometry_full(uint32_t am_max)
                                     (uint32_t)c->shm_places};
 }
 
-/* The least that makes progress: 64 messages in flight, two of them of the longest kind, two long
- * replies. 34 KiB; the default is 564. */
+/* The smallest ring that makes progress: 64 messages in flight, two of them of the greatest length,
+ * and two long replies. Such a ring takes 34 KiB; a ring of the default sizes takes 564 KiB. */
 struct wf_shm_geometry wf_shm_geometry_small(uint32_t am_max)
 {
     struct wf_shm_geometry g = wf_shm_geometry_full(am_max);
@@ -64,7 +64,8 @@ static void segs_free(struct shm_segs *s)
     free(s);
 }
 
-/* The sender's side: create both memfds; the caller closes fds. Null: failed, and logged. */
+/* The sender's side: create both segments as memfds. The caller closes [fds]. On failure, logs the
+ * error and returns NULL. */
 struct shm_segs *wf_shm_segs_create(const struct wf_shm_geometry *g, int fds[2])
 {
     struct shm_segs *s = segs_new(g);
@@ -84,7 +85,8 @@ struct shm_segs *wf_shm_segs_create(const struct wf_shm_geometry *g, int fds[2])
     return NULL;
 }
 
-/* The receiver's side: map what RING brought. */
+/* The receiver's side: map the two segments that came with a RING packet. On failure, stores the
+ * reason in *why and returns NULL. */
 struct shm_segs *wf_shm_segs_map(const struct wf_shm_geometry *g, const int fds[2],
                                  enum weft_status *why)
 {

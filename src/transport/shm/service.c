@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The service thread: one per context, asleep in epoll_wait. It answers other processes and detects
- * their deaths while the application computes. */
+/* The service thread, one per context. It answers other processes and detects their deaths, even
+ * while the application computes and does not call Weft. It sleeps in epoll_wait. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -17,11 +17,13 @@
 #include "transport/shm/shm.h"
 
 #define ROUND 32
-#define RETRY_MS 100 /* after a failure for want of descriptors or memory */
+/* Milliseconds until the next try after a failure for lack of descriptors or memory. */
+#define RETRY_MS 100
 
-/* The name has the first half of the token only: every user of the node can read it in
- * /proc/net/unix. The second half proves to TCP that a process was given the address
- * (net/connect/accept.c). */
+/* Write the name of a context's service socket to [name]. It contains only the first half of the
+ * context's token, because every user of the node can read the name in /proc/net/unix. The second
+ * half must remain unknown: it proves to the TCP transport that a process was given the context's
+ * address (net/connect/accept.c). */
 void wf_shm_socket_name(const uint64_t token[2], char name[static 64])
 {
     name[0] = 0; /* abstract: unix(7) */
@@ -38,8 +40,8 @@ void wf_shm_watch_close(struct shm_ctx *ctx, struct shm_watch *w)
 {
     if (w->fd < 0)
         return;
-    /* If a forked child holds a copy, close alone would neither stop the events nor end the
-     * connection for the other side. */
+    /* A forked child may hold a copy of the socket. Then close alone would neither stop the events
+     * nor end the connection for the other side, so shut the socket down first. */
     if (w->kind == SHM_WATCH_LISTEN || w->kind == SHM_WATCH_PROC_SOCK ||
         w->kind == SHM_WATCH_CLIENT_SOCK)
         (void)shutdown(w->fd, SHUT_RDWR);
@@ -48,7 +50,7 @@ void wf_shm_watch_close(struct shm_ctx *ctx, struct shm_watch *w)
     w->fd = -1;
 }
 
-/* Stop the events, keep the descriptor. */
+/* Stop the events of [w], but keep its descriptor open. */
 void wf_shm_watch_stop(struct shm_ctx *ctx, const struct shm_watch *w)
 {
     if (w->fd >= 0)
@@ -78,7 +80,8 @@ void wf_shm_notify_lost(struct shm_tep *tep)
 
 void wf_shm_process_down(struct shm_ctx *ctx, const struct wf_process_id *id, enum weft_status why)
 {
-    /* Its messages first: none is delivered after its loss was reported. */
+    /* The messages of the process are read first, because none may be delivered after the loss of
+     * the process was reported. */
     wf_shm_clients_down(ctx, id, why);
     wf_list_each(m, &ctx->procs)
     {
@@ -98,7 +101,7 @@ static void kick_read(struct shm_ctx *ctx)
 static UNDER_LOCK void watch_handle(struct shm_ctx *ctx, const struct epoll_event *ev)
 {
     struct shm_watch *w = ev->data.ptr;
-    if (w->fd < 0) /* closed by an earlier event of this round */
+    if (w->fd < 0) /* an earlier event of this round closed the descriptor */
         return;
     switch (w->kind) {
     case SHM_WATCH_LISTEN: (void)wf_shm_client_accept(ctx); break;
@@ -118,7 +121,8 @@ static UNDER_LOCK void watch_handle(struct shm_ctx *ctx, const struct epoll_even
     }
 }
 
-/* Objects are freed here alone, after the round whose events may point to them. */
+/* Free clients and procs. While the service thread runs, only this function frees them, after each
+ * round (one return of epoll_wait), because the events of a round may point to them. */
 static void objects_reap(struct shm_ctx *ctx)
 {
     wf_list_each_safe(l, lnext, &ctx->clients)
@@ -135,15 +139,16 @@ static void objects_reap(struct shm_ctx *ctx)
     }
 }
 
-/* Something failed for want of descriptors or memory, and no event will report when it can succeed:
- * retry in RETRY_MS. */
+/* Schedule a tick in RETRY_MS. In it the service thread repeats what failed for lack of descriptors
+ * or memory. A tick is needed because no event reports that a retry can succeed. */
 void wf_shm_tick(struct shm_ctx *ctx)
 {
     if (ctx->tick_at_ns)
         return;
     ctx->tick_at_ns = wf_now_ns() + RETRY_MS * 1000000u;
-    wf_shm_kick(
-        ctx); /* an endpoint's owner calls this, too, while the thread may sleep without a limit */
+    /* If an endpoint's owner calls this function, the service thread may be asleep without a
+     * timeout. */
+    wf_shm_kick(ctx);
 }
 
 static UNDER_LOCK void tick(struct shm_ctx *ctx)
@@ -213,7 +218,7 @@ static enum weft_status listen_open(struct shm_ctx *ctx)
 
 static enum weft_status service_thread_start(struct shm_ctx *ctx)
 {
-    size_t stack = 128 * 1024; /* the deepest call chain needs a few KiB, logging 1 KiB */
+    size_t stack = 128 * 1024; /* bytes; the deepest call chain uses a few KiB, logging 1 KiB */
     int err = wf_thread_start(&ctx->thread, "weft-service", stack, service_main, ctx);
     if (err) {
         errno = err;
@@ -221,7 +226,7 @@ static enum weft_status service_thread_start(struct shm_ctx *ctx)
         return WEFT_ESYSTEM;
     }
     shm_lock(ctx);
-    while (!ctx->tid) /* the thread sets it first */
+    while (!ctx->tid) /* the new thread sets tid first */
         pthread_cond_wait(&ctx->changed, &ctx->lock);
     shm_unlock(ctx);
     return WEFT_OK;
@@ -250,7 +255,8 @@ enum weft_status wf_shm_service_start(struct shm_ctx *ctx)
     return status;
 }
 
-/* Before this process closes a socket: BYE distinguishes closing a context from dying. */
+/* Called before this process closes a socket. BYE tells the other process that this process closes
+ * the connection, and has not died. */
 void wf_shm_bye_send(const struct shm_watch *sock)
 {
     struct wf_packet bye = {0};
@@ -258,7 +264,8 @@ void wf_shm_bye_send(const struct shm_watch *sock)
         (void)wf_packet_send(sock->fd, &bye, WF_PACKET_BYE, NULL, 0);
 }
 
-/* In the state segment, too: the socket of a client that does not read it may have no room. */
+/* Tell all processes that this context closes. If a client does not read its socket, the socket may
+ * have no room for BYE. So a word in the state segment also says that this context closes. */
 static void bye_send_all(struct shm_ctx *ctx)
 {
     wf_store_release(&ctx->mem->state[WF_MEM_STATE_LEFT], 1);
@@ -275,7 +282,8 @@ void wf_shm_service_stop(struct shm_ctx *ctx)
     wf_shm_kick(ctx);
     pthread_join(ctx->thread, NULL);
     shm_lock(ctx);
-    /* Accept the connections in the queue, so that they get BYE; refuse later ones. */
+    /* Accept the connections that are queued, so that their clients get BYE. Later connections are
+     * refused. */
     (void)shutdown(ctx->listen.fd, SHUT_RD);
     for (int i = 0; i < SOMAXCONN && wf_shm_client_accept(ctx); i++)
         ;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Contexts, endpoints and peers: opening and closing; the transport's table. */
+/* Opens and closes contexts, endpoints and peers. Defines the transport's table of functions. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +31,7 @@ static WF_UNCHECKED void fork_parent(struct wf_fork_item *item)
     shm_unlock(ctx_of_fork(item));
 }
 
-/* No fork generation matches any more. */
+/* In a forked child: zero the generation words, so that no remote is valid. */
 static WF_UNCHECKED void fork_child(struct wf_fork_item *item)
 {
     struct shm_ctx *ctx = ctx_of_fork(item);
@@ -137,8 +137,9 @@ struct shm_tep *wf_shm_tep_find(struct shm_ctx *ctx, uint16_t ep, uint32_t gen)
     return NULL;
 }
 
-/* Allocate an endpoint's bell. A late ring for its last user costs no more than a check. The core
- * opens fewer endpoints than there are bells. */
+/* Allocate the doorbell of an endpoint. A process that still sends to the doorbell's previous
+ * endpoint may set a bit, which costs one check. There is always a free doorbell, because the core
+ * opens fewer endpoints than there are doorbells. */
 static UNDER_LOCK uint32_t bell_alloc(struct shm_ctx *ctx)
 {
     uint32_t w = 0;
@@ -155,7 +156,7 @@ static UNDER_LOCK void bell_free(struct shm_ctx *ctx, uint32_t index)
     ctx->bells_used[index / 64] &= ~(UINT64_C(1) << index % 64);
 }
 
-/* Local processes read here whether the endpoint is open. */
+/* Returns the word in which local processes read whether the endpoint is open. */
 static _Atomic uint64_t *endpoint_word(const struct shm_tep *t)
 {
     return &t->ctx->mem->state[WF_MEM_STATE_WORDS + t->address.ep];
@@ -199,7 +200,8 @@ static enum weft_status shm_ep_open(struct wf_tctx *tctx, const struct wf_tep_pa
     return WEFT_OK;
 }
 
-/* An endpoint was closed; its word is 0 already. */
+/* Called when an endpoint was closed, and its word is 0 already. Makes all processes and endpoints
+ * check the words of their peers. */
 static UNDER_LOCK void left_send_all(struct shm_ctx *ctx)
 {
     wf_list_each(l, &ctx->clients)
@@ -301,8 +303,9 @@ static void shm_peer_close(struct wf_tpeer *tpeer)
     shm_unlock(t->ctx);
 }
 
-/* Why an access to [tpeer]'s memory failed. A loss stores its cause and wipes the words under one
- * lock. */
+/* Returns why an access to [tpeer]'s memory failed. When a process is lost,
+ * wf_shm_proc_down stores the cause and wipes the generation words. Its callers hold ctx->lock,
+ * which this function takes. So a caller that saw a wiped word gets the cause here. */
 static enum weft_status shm_status(struct wf_tpeer *tpeer)
 {
     struct shm_peer *peer = SHM_OF(tpeer, shm_peer);

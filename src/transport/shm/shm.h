@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The shared-memory transport's objects. A sender owns its rings, the receiver maps them
- * read-only. ring.h describes the shared memory, packet.h how it is passed on.
+/* The objects of the shared-memory transport. The sender of a connection creates the ring, and the
+ * receiver maps it read-only. ring.h describes the ring. packet.h describes the packets with which
+ * the sender's process passes the ring to the receiver's process.
  *
  * Which thread may access which field
- *   The endpoint's owner alone: fields of shm_tep, shm_peer, shm_tx, shm_rx that are not
- *   marked otherwise.
- *   ctx->lock: procs, clients, their sockets and lists, an endpoint's inbox. It is held
- *   briefly and never across a blocking call: sockets are nonblocking, and waiting for an
- *   answer uses a condition variable. The service thread handles every event under it.
- *   Atomics: the service thread notifies an owner through them without a lock; each names
- *   its writer.
+ *   Owner      The thread that owns the endpoint. It alone accesses the fields of shm_tep,
+ *              shm_peer, shm_tx and shm_rx, except where a comment says otherwise.
+ *   ctx->lock  Protects procs, clients, their sockets and lists, and the inbox of an endpoint. It
+ *              is held briefly. The holder makes no blocking call: sockets are nonblocking, and a
+ *              thread waits for an answer on a condition variable. The service thread holds the
+ *              lock while it handles an event.
+ *   Atomics    The service thread notifies an owner through atomic fields, without a lock. The
+ *              comment of each field names the writer.
  *
- * Lock order: that of base/fork.c, then ctx->lock, then mem->lock. */
+ * Lock order: the lock of base/fork.c, then ctx->lock, then mem->lock. */
 #ifndef WF_SHM_SHM_H
 #define WF_SHM_SHM_H
 
@@ -28,13 +30,14 @@
 #include "transport/shm/ring.h"
 #include "transport/transport.h"
 
-/* Most packets read from one socket under ctx->lock: per event (epoll is level-triggered, so the
- * next wait reports the rest), and of a process that has ended. The latter's socket holds fewer:
- * a packet takes 768 bytes of a buffer of some 200 KiB. */
+/* The most packets that are read from one socket while ctx->lock is held. READ_SOME is the limit
+ * for each epoll event. epoll is level-triggered, so packets that remain cause another event.
+ * READ_REST is the limit after the other process has ended. It is more than a socket can hold,
+ * since a packet takes 768 bytes of a buffer of about 200 KiB. */
 #define WF_SHM_READ_SOME 256
 #define WF_SHM_READ_REST 4096
 
-/* The kind of object that an epoll event belongs to. */
+/* What kind of object an epoll event belongs to. */
 enum shm_watch_kind {
     SHM_WATCH_LISTEN,
     SHM_WATCH_KICK,
@@ -46,73 +49,84 @@ enum shm_watch_kind {
 
 struct shm_watch {
     enum shm_watch_kind kind;
-    int fd; /* -1: none */
+    int fd; /* -1 if no descriptor is open */
 };
 
-/* The two mapped segments of a connection. Two endpoints of one process share one object and
- * one mapping; two processes have one each. */
+/* The two mapped segments of a connection. Each process has an object of its own. If both endpoints
+ * are in one process, they share one object. */
 struct shm_segs {
     _Atomic unsigned refs;
     struct wf_shm_geometry geometry;
-    struct wf_shm_fwd *fwd; /* read-only at the receiver of another process */
+    struct wf_shm_fwd *fwd; /* read-only at the receiver, unless both endpoints share it */
     struct wf_shm_back *back;
 };
 
-/* A slab of a local process, mapped here. */
+/* A slab: a memory file in which a local process keeps regions. This process has mapped the slab or
+ * asked for it. */
 struct shm_slab {
     struct wf_list item; /* proc->slabs */
     uint64_t id;
-    unsigned char *base; /* null until the answer came */
+    unsigned char *base; /* NULL until the slab is mapped */
     size_t size;
     bool writable;           /* mapped writable */
     enum weft_status status; /* PENDING until answered */
     bool requested;          /* SLAB was sent */
-    unsigned users;          /* remotes and waiters */
+    unsigned users;          /* number of remotes that use it, and of calls that wait for it */
 };
 
 struct shm_tx;
 struct shm_rx;
 
-/* A process of this node to which an endpoint has a peer (this process itself included). The object
- * lives as long as peers refer to it, even after the process has ended. */
+/* A process of this node with an endpoint that was opened as a peer here. It may be this process
+ * itself. The object lives as long as peers refer to it, even after the process has ended. */
 struct shm_proc {
     struct wf_list item; /* ctx->procs, or ctx->unused_procs */
     unsigned refs;       /* peers */
     struct wf_process_id id;
     struct shm_watch sock;
-    struct shm_watch pid;  /* fd -1: this process, or one that had ended before it was watched */
-    uint32_t mark_tid;     /* the thread id for pull.c; constant once mark is set */
-    _Atomic uint64_t mark; /* from its greeting; set once, under ctx->lock; 0: not yet */
-    _Atomic int down;      /* OK, or why it is lost; written under ctx->lock */
-    bool bye_received;     /* BYE was received */
-    uint32_t flags;        /* of its WELCOME packet */
-    bool connect_due;      /* a connect failed that an endpoint needs: repeated at each tick */
-    uint64_t *state;       /* its generation words, read-only; null until WELCOME */
-    /* Its endpoints' words, behind [state]; the service thread sets them once, at WELCOME. */
+    /* The pidfd of the process. pid.fd is -1 if the process is this one, or had ended before it
+     * could be watched. */
+    struct shm_watch pid;
+    uint32_t mark_tid; /* thread id for process_vm_readv (pull.c); constant once mark is set */
+    /* Address of a copy of the process's token in its own memory (pull.c). Set once, under
+     * ctx->lock, from a HELLO or WELCOME packet of the process. 0 until then. */
+    _Atomic uint64_t mark;
+    _Atomic int down;  /* OK, or why the process is lost; written under ctx->lock */
+    bool bye_received; /* BYE was received */
+    uint32_t flags;    /* of its WELCOME packet */
+    bool connect_due;  /* connecting failed for now; the service thread retries every 100 ms */
+    uint64_t *state;   /* its generation words, mapped read-only; NULL before WELCOME */
+    /* Points to one word for each endpoint number of the process: the generation of the open
+     * endpoint, or 0 if none is open. The words follow the generation words in [state]. For another
+     * process, the service thread sets the pointer once, when it receives WELCOME. */
     const uint64_t *_Atomic endpoints;
-    struct wf_shm_bell *bells; /* its endpoints'; null until WELCOME */
+    struct wf_shm_bell *bells; /* the doorbells of its endpoints; NULL before WELCOME */
     struct wf_list slabs, txs;
 };
 
-/* A process that connected to this one, which is its server. Under ctx->lock; the service thread
- * opens, reads and frees it; an owner whose peer is lost opens and reads, too
- * (wf_shm_clients_read). */
+/* A process that connected to this process, so that this process answers its requests. ctx->lock
+ * protects all fields. The service thread opens, reads and frees clients. The owner of an endpoint
+ * may open and read clients, too, when a peer is lost (wf_shm_clients_read). */
 struct shm_client {
     struct wf_list item; /* ctx->clients */
     struct shm_watch sock, pid;
     struct wf_process_id id;
-    int cred_pid;  /* the process that connected, by SO_PEERCRED */
-    uint64_t mark; /* from its greeting, like mark_tid */
+    int cred_pid;  /* pid of the process that connected, by SO_PEERCRED */
+    uint64_t mark; /* from HELLO: address of a copy of the client's token (pull.c) */
     uint32_t mark_tid;
-    bool hello_received;          /* HELLO was received: [id] is set */
-    bool bye_received;            /* BYE was received */
-    bool closed;                  /* freed at the end of this round of events */
-    bool welcome_due;             /* WELCOME is still to be sent */
-    enum weft_status read_status; /* why the last read found the connection over; OK: it is not */
+    bool hello_received; /* HELLO, the first packet, was received: [id] is set */
+    bool bye_received;   /* BYE was received */
+    bool closed;         /* freed when the service thread has handled this round of events */
+    bool welcome_due;    /* WELCOME, the answer to HELLO, is still to be sent */
+    enum weft_status read_status; /* OK, or why the connection is over, as the last read found */
     uint32_t flags;
-    bool answer_pending; /* [answer] is still to be sent; nothing is read until then */
-    bool tick_due;       /* no event will report that [answer] can be sent: tried at each tick */
-    bool left_due;       /* LEFT is still to be sent: tried at each tick */
+    bool answer_pending; /* [answer] is still to be sent; no packet is read until then */
+    /* The service thread retries every 100 ms to send [answer], as no event will report room for
+     * it. */
+    bool tick_due;
+    /* LEFT, the packet that reports a closed endpoint, is still to be sent. The service thread
+     * retries every 100 ms. */
+    bool left_due;
     struct wf_packet answer;
     enum wf_packet_type answer_type;
     int answer_fds[2], answer_nfds;
@@ -128,31 +142,38 @@ struct shm_ctx {
     struct wf_tctx base;
     struct wf_fork_item fork_item;
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* CLOCK_MONOTONIC; a local process has answered or is down */
+    pthread_cond_t changed; /* signals that a local process answered or is down; CLOCK_MONOTONIC */
     struct wf_mem *mem;
     struct wf_process_id self;
     uint64_t fork_gen;
-    uint64_t *mark;  /* constant: a page that begins with self.token, wiped in forked children */
-    uint32_t tid;    /* the service thread's; constant once it runs */
-    bool membarrier; /* constant: registered and usable */
+    /* A page that begins with self.token. The pointer is constant. The kernel wipes the page in
+     * forked children. */
+    uint64_t *mark;
+    uint32_t tid;    /* thread id of the service thread; constant once it runs */
+    bool membarrier; /* membarrier(2) is registered and usable; constant */
     int epoll_fd;
     struct shm_watch listen, kick;
     pthread_t thread;
     bool stop WF_UNDER(shm_lock_class);
-    bool listen_paused WF_UNDER(shm_lock_class);  /* out of descriptors: resumed at a tick */
-    uint64_t tick_at_ns WF_UNDER(shm_lock_class); /* time of the next tick; 0: none is due */
+    /* This process is out of descriptors, so no connection is accepted until the next tick (a retry
+     * after 100 ms). */
+    bool listen_paused WF_UNDER(shm_lock_class);
+    /* The time of the next tick, when the service thread retries what failed. 0 if nothing failed.
+     */
+    uint64_t tick_at_ns WF_UNDER(shm_lock_class);
     uint32_t next_cookie WF_UNDER(shm_lock_class);
     unsigned refused_connections WF_UNDER(shm_lock_class); /* total */
-    bool fd_limit_logged
-        WF_UNDER(shm_lock_class); /* no descriptor could be had, and that was logged */
-    bool endpoints_recheck_due
-        WF_UNDER(shm_lock_class); /* a lost peer's messages could not be read yet */
+    /* The error of running out of descriptors was logged, and no descriptor was obtained since. */
+    bool fd_limit_logged WF_UNDER(shm_lock_class);
+    /* The messages of a lost peer could not be read yet. The service thread notifies all owners
+     * again within 100 ms. */
+    bool endpoints_recheck_due WF_UNDER(shm_lock_class);
     struct wf_list procs WF_UNDER(shm_lock_class), unused_procs WF_UNDER(shm_lock_class);
     struct wf_list clients WF_UNDER(shm_lock_class), teps WF_UNDER(shm_lock_class);
-    struct wf_shm_bell *bells; /* WF_SHM_BELLS; all local processes can write them */
+    struct wf_shm_bell *bells; /* WF_SHM_BELLS doorbells; every local process can write them */
     int bells_fd;
     uint64_t bells_used[WF_SHM_BELLS / 64] WF_UNDER(shm_lock_class);
-    _Atomic uint64_t ring_bytes; /* of all endpoints' rings: tx_open.c */
+    _Atomic uint64_t ring_bytes; /* bytes of the rings of all endpoints (tx_open.c) */
 };
 
 static inline WF_ACQUIRES(shm_lock_class) void shm_lock(struct shm_ctx *ctx)
@@ -165,72 +186,84 @@ static inline WF_RELEASES(shm_lock_class) void shm_unlock(struct shm_ctx *ctx)
     pthread_mutex_unlock(&ctx->lock);
 }
 
-/* One request in flight that expects a reply. */
+/* A request in flight whose sender expects a reply. */
 struct shm_due {
     uint32_t pos;
     uint16_t reply_max;
     uint8_t place; /* or WF_SHM_NO_PLACE */
 };
 
-/* One block of the payload area in flight. */
+/* A block of the payload area that holds the payload of a message in flight. */
 struct shm_block {
     uint32_t pos;
-    uint64_t end; /* its end in bytes; free when back.head has passed pos */
+    uint64_t end; /* byte position of its end; the block is free when back.head > pos */
 };
 
-/* Rings that an endpoint may have regardless of WEFT_SHM_MEMORY. */
+/* Each endpoint may have this many rings even if WEFT_SHM_MEMORY is used up. */
 #define WF_SHM_RINGS_MIN 4
 
 #define WF_SHM_EPOCH_NONE UINT64_MAX
 
 /* The sender's side of a connection. */
 struct shm_tx {
-    /* Read at every message. */
+    /* Fields that each send reads. */
     struct wf_shm_line *lines;
     struct wf_shm_back *back;
     uint32_t mask;
-    uint32_t tail;         /* position of the next message */
-    uint32_t credit_end;   /* the tail at which head must be loaded again */
-    uint64_t epoch_seen;   /* last loaded back->sleep_epoch; WF_SHM_EPOCH_NONE while this side must
-                              fence */
-    uint64_t epoch_woken;  /* the last epoch that was woken or needed no wake */
-    _Atomic int down;      /* by the service thread: 0, or weft_status */
-    _Atomic int fence;     /* by the service thread: 1 until the receiver can membarrier */
-    _Atomic int wake_fd;   /* by the service thread, once; -1 before */
-    uint32_t tail_counted; /* tail when REQUESTS_SENT was last updated */
-    bool wants_room;       /* a message was refused; set until head moves */
-    bool cold; /* not polled; credit_end equals tail, so that a send takes the slow path */
+    uint32_t tail;       /* position of the next message */
+    uint32_t credit_end; /* when tail is equal to this, a send must load head again */
+    /* back->sleep_epoch as last loaded. While this side must fence after each send, the value is
+     * WF_SHM_EPOCH_NONE. */
+    uint64_t epoch_seen;
+    uint64_t epoch_woken; /* the last epoch for which a wake was sent or was not needed */
+    /* 0, or why the connection failed. Set once, by the service thread or the owner. */
+    _Atomic int down;
+    /* 1 while each send must execute a fence. The service thread stores 0 when RING_OK shows that
+     * both processes can use membarrier(2). */
+    _Atomic int fence;
+    /* The receiver's event descriptor, or -1 before the service thread has received it. */
+    _Atomic int wake_fd;
+    uint32_t tail_counted; /* tail at the last update of the counter REQUESTS_SENT */
+    bool wants_room; /* a message was refused for lack of room, and head has not moved since */
+    /* The connection is not polled. credit_end equals tail, so that the next send takes the slow
+     * path, which ends this state. */
+    bool cold;
 
-    uint64_t places_free; /* bit mask */
+    /* One bit for each place, the room for a long reply. A free place has a 1. */
+    uint64_t places_free;
 
-    struct shm_due *due; /* ring of mask + 1, oldest first */
+    /* Requests that expect a reply, oldest first. A ring buffer of mask + 1 entries. */
+    struct shm_due *due;
     uint32_t due_head, due_tail;
     struct shm_block *blocks; /* ring of mask + 1 */
     uint32_t block_head, block_tail;
-    uint64_t pay_head, pay_tail; /* byte positions, monotonic */
+    uint64_t pay_head, pay_tail; /* byte positions, which only grow */
     uint32_t head_seen;
-    uint64_t epoch; /* of fwd->sleep_epoch, which this side writes */
+    uint64_t epoch; /* current value of fwd->sleep_epoch, which this side writes */
     uint8_t *payload;
     uint8_t *places;
     struct shm_segs *segs;
     struct shm_tep *tep;
     struct shm_peer *peer;
-    struct wf_shm_bell *bell; /* the receiver's; set before wake_fd */
+    struct wf_shm_bell *bell; /* the receiver's doorbell; set before wake_fd */
     uint32_t bell_bit;
     uint32_t cookie;
-    uint32_t index;           /* in tep->tx */
-    uint32_t sweep_tail;      /* tail at the last sweep */
-    uint32_t sweep_head;      /* head at the last sweep in which a message waited for a ring */
-    uint64_t bytes;           /* its part of ctx->ring_bytes */
-    uint64_t last_use;        /* tep->uses when wf_shm_tx_count last ran: order of use */
+    uint32_t index;      /* in tep->tx */
+    uint32_t sweep_tail; /* tail at the last sweep */
+    /* back->head as loaded by the last sweep during which a message waited for a ring. A sweep is
+     * the work of every 1,024th poll. */
+    uint32_t sweep_head;
+    uint64_t bytes; /* the part of ctx->ring_bytes that this ring uses */
+    /* tep->uses when wf_shm_tx_count last ran. A smaller number means an earlier use. */
+    uint64_t last_use;
     struct wf_list proc_item; /* proc->txs; ctx->lock */
 };
 
-/* Small: a program may open a hundred thousand peers and talk to few. State that the endpoints of
- * a process share is in their shm_proc. */
+/* Kept small, since a program may open a hundred thousand peers and talk to few of them. State that
+ * all endpoints of the peer's process share is in shm_proc. */
 struct shm_peer {
     struct wf_tpeer base;
-    struct shm_tx *tx; /* null before the first message, and after another peer took its ring */
+    struct shm_tx *tx; /* NULL before the first message, and when another peer has taken the ring */
     struct shm_proc *proc;
     uint32_t index; /* in tep->peers */
     uint32_t ep_gen;
@@ -238,7 +271,7 @@ struct shm_peer {
     bool reporting, reported;
     int down; /* 0, or weft_status */
 };
-_Static_assert(sizeof(struct shm_peer) <= 40, "ARCHITECTURE.md, Memory");
+_Static_assert(sizeof(struct shm_peer) <= 40, "docs/design/shm.md, Memory");
 
 /* The receiver's side of a connection. */
 struct shm_rx {
@@ -246,33 +279,36 @@ struct shm_rx {
     struct wf_shm_back *back;
     uint32_t mask;
     uint32_t head;
-    uint32_t published;  /* last stored to back->head; the sender loads it when it is out of room */
-    uint32_t publish_at; /* constant: messages to consume before head is stored again */
-    bool backlog;        /* the last poll stopped at its budget */
-    bool idle;           /* the last poll found nothing */
-    bool last_wants_reply; /* of the last burst's last message */
+    /* The value last stored to back->head, which the sender loads when it is out of room. */
+    uint32_t published;
+    uint32_t publish_at;   /* head is stored after this many messages; constant */
+    bool backlog;          /* the last poll stopped at its budget */
+    bool idle;             /* the last poll found no message */
+    bool last_wants_reply; /* the last message of the last burst expects a reply */
     const uint8_t *payload;
-    bool fence;          /* constant: the sender cannot membarrier */
-    uint64_t epoch;      /* of back->sleep_epoch, which this side writes */
-    uint64_t epoch_seen; /* last loaded fwd->sleep_epoch */
+    bool fence;     /* one side cannot use membarrier, so each publish needs a fence; constant */
+    uint64_t epoch; /* current value of back->sleep_epoch, which this side writes */
+    uint64_t epoch_seen; /* fwd->sleep_epoch as last loaded */
     struct shm_segs *segs;
     struct shm_tep *tep;
-    void *conn;            /* owned by the core */
-    uint32_t control_next; /* shuffling: index in tep->control_at */
+    void *conn;            /* what the core attached to this connection */
+    uint32_t control_next; /* with WEFT_DEBUG=shuffle: index in tep->control_at */
     uint32_t index;        /* in tep->rx */
     uint32_t sweep_head;   /* head at the last sweep */
-    uint16_t bit;          /* in the endpoint's bell; several connections may share one */
-    uint8_t idle_sweeps;   /* sweeps since the last message */
+    uint16_t bit;          /* its bit in the endpoint's doorbell; connections share bits */
+    uint8_t idle_sweeps;   /* sweeps (every 1,024 polls) since the last message */
     bool cold;
-    struct shm_rx *bell_next; /* cold: the next connection of the same bit */
+    struct shm_rx *bell_next; /* if cold: the next cold connection with the same bit */
     int wake_fd;              /* the sender's event descriptor */
-    _Atomic int down;         /* by the service thread: 0, or weft_status */
+    /* 0, or why the connection is over. Set by the service thread or the owner. */
+    _Atomic int down;
     struct wf_address from;
-    struct wf_list item;        /* tep->accepted until the owner takes it; ctx->lock */
-    struct wf_list client_item; /* client->rxs; ctx->lock */
+    struct wf_list item; /* in tep->accepted until the owner takes it; protected by ctx->lock */
+    struct wf_list client_item; /* in client->rxs; protected by ctx->lock */
 };
 
-/* The request being handled; its reply goes to the reply slot of the same position. */
+/* The request whose handler runs. Its reply goes to the reply slot at [pos], the request's
+ * position. */
 struct shm_token {
     struct wf_token base;
     struct shm_rx *rx;
@@ -280,7 +316,8 @@ struct shm_token {
     uint8_t place;
 };
 
-/* The request being delivered; constant parts are set once (wf_shm_delivery_init). */
+/* The argument of a request's handler (am), and what it points to. wf_shm_delivery_init sets the
+ * constant fields once. */
 struct shm_delivery {
     struct weft_am am;
     struct shm_token token;
@@ -288,66 +325,79 @@ struct shm_delivery {
 };
 
 struct shm_tep {
-    /* Two cache lines of what every poll reads. */
+    /* The fields up to [request] are the two cache lines that each poll reads. */
     struct wf_tep base;
     struct shm_ctx *ctx;
-    _Atomic int inbox;      /* by the service thread: check [accepted] and the down flags */
-    _Atomic int peers_lost; /* by the service thread, before inbox: check the peers, too */
+    /* 1 if the owner must check [accepted] and the down flags. Any thread may set it. */
+    _Atomic int inbox;
+    /* 1 if the owner must also check whether peers are lost. Set before [inbox]. */
+    _Atomic int peers_lost;
     uint32_t turn;
     bool armed, shuffle;
-    bool armed_empty; /* arming found nothing pending, also after the barrier */
-    bool retry_due;   /* the next poll reports an event, so that a refused message is tried again */
-    struct shm_tx *hot; /* last one sent on, or null */
-    struct shm_rx **rx; /* the first nrx_hot are polled: hot.c */
-    struct shm_tx **tx; /* room for WEFT_SHM_RINGS; the first ntx_hot are polled */
+    bool armed_empty; /* arming found nothing pending, even after the barrier */
+    /* The next poll reports an event, so that the core tries a refused message again. */
+    bool retry_due;
+    struct shm_tx *hot; /* the ring on which this endpoint sent last, or NULL */
+    struct shm_rx **rx; /* the first nrx_hot are polled (hot.c) */
+    struct shm_tx **tx; /* WEFT_SHM_RINGS pointers; the first ntx_hot are polled */
     struct wf_shm_bell *bell;
     uint32_t nrx, nrx_hot;
     uint32_t ntx, ntx_hot;
-    bool wants_ring;     /* a message was refused for want of a ring, and none is available yet */
-    bool map_pending;    /* a region was requested; written by the owner under ctx->lock */
-    uint8_t ring_sweeps; /* sweeps, at most 2, during which messages waited for a ring */
+    bool wants_ring;  /* a message was refused for lack of a ring, and no ring is available yet */
+    bool map_pending; /* a region was requested; the owner writes it under ctx->lock */
+    /* Number of sweeps, at most 2, during which messages waited for a ring. A sweep is the work of
+     * every 1,024th poll. */
+    uint8_t ring_sweeps;
     uint32_t patrol;
     uint64_t uses;
 
     struct shm_delivery request;
 
-    struct wf_token reply_token; /* of the reply being delivered; [tep] is constant */
-    uint32_t ring_refusals;      /* messages refused for want of a ring since the last sweep */
-    struct shm_peer *waiter;     /* the peer of one of them, drawn at random; or null */
-    struct shm_tx *held;         /* kept free for the waiter until the next sweep; or null */
+    struct wf_token reply_token; /* token of the reply that is being delivered; [tep] is constant */
+    uint32_t ring_refusals;      /* refusals for lack of a ring since the last sweep */
+    /* The peer for which a ring will be held: drawn at random from the peers to which a message was
+     * refused for lack of a ring. NULL if there is none. */
+    struct shm_peer *waiter;
+    /* A ring that takes no more messages until the next sweep, so that it can be closed in favour
+     * of a ring for [waiter]. NULL if there is none. */
+    struct shm_tx *held;
     uint32_t bell_index, rx_room;
     uint32_t npeers, peers_room, npeers_reported;
-    struct shm_peer **peers;  /* in no order */
-    struct shm_rx **bell_rxs; /* lists of cold connections by bit; null until the first */
-    uint32_t next_bit;        /* ctx->lock */
+    struct shm_peer **peers; /* in no particular order */
+    /* Lists of the connections that are not polled (cold), one list for each bit of the
+     * doorbell. NULL until a connection is cold. */
+    struct shm_rx **bell_rxs;
+    uint32_t next_bit; /* bit of the next connection; protected by ctx->lock */
     struct shm_shuffle_item *items;
-    uint32_t *control_at; /* room for as many positions of control messages */
+    uint32_t *control_at; /* items_room entries: positions of control messages */
     size_t items_room;
     uint64_t rand;
     struct wf_address address;
-    struct wf_list item;     /* ctx->teps */
-    struct wf_list accepted; /* shm_rx that the owner has not taken yet; ctx->lock */
-    unsigned naccepted;      /* of them, from other processes; ctx->lock */
+    struct wf_list item; /* in ctx->teps */
+    /* New connections (shm_rx) that the owner has not taken yet. Protected by ctx->lock. */
+    struct wf_list accepted;
+    unsigned naccepted; /* how many in [accepted] are from other processes; ctx->lock */
 };
 _Static_assert(offsetof(struct shm_tep, request) == 2 * WF_CACHE_LINE, "lines of its own");
 
 #define SHM_OF(ptr, type) ((struct type *)(void *)(ptr))
 
 /* segs.c */
-/* Is [fd], received from another process, an eventfd? Writing to a pipe instead could raise SIGPIPE
- * or block. */
+/* Is [fd], which another process sent, an eventfd? If it were a pipe, a write to it could raise
+ * SIGPIPE or block. */
 bool wf_shm_is_eventfd(int fd);
 struct shm_segs *wf_shm_segs_create(const struct wf_shm_geometry *g, int fds[2]);
 struct shm_segs *wf_shm_segs_map(const struct wf_shm_geometry *g, const int fds[2],
                                  enum weft_status *why);
 void wf_shm_segs_ref(struct shm_segs *segs);
 void wf_shm_segs_unref(struct shm_segs *segs);
-/* The size of a ring: as configured, or of one beyond WEFT_SHM_MEMORY. */
+/* The sizes of a new ring. full: as configured. small: for a ring that exceeds WEFT_SHM_MEMORY. */
 struct wf_shm_geometry wf_shm_geometry_full(uint32_t am_max);
 struct wf_shm_geometry wf_shm_geometry_small(uint32_t am_max);
-/* Bytes of a ring of [g], fully touched, with its sender's tables. */
+/* Returns how many bytes of memory a ring of the sizes [g] takes when all its pages were touched,
+ * with the sender's tables. */
 size_t wf_shm_ring_bytes(const struct wf_shm_geometry *g);
-/* Upper bound in bytes of all rings of a context with so many endpoints. */
+/* Returns the most bytes that all rings of a context with [endpoints] endpoints can take. */
 uint64_t wf_shm_memory_bound(unsigned endpoints, uint32_t am_max);
 
 /* tx.c */
@@ -359,15 +409,17 @@ int wf_shm_tx_deliver(struct shm_tx *tx, uint32_t due_index);
 bool wf_shm_tx_room(const struct shm_tx *tx);
 bool wf_shm_tx_reply_ready(const struct shm_tx *tx, uint32_t due_index);
 void wf_shm_tx_retire(struct shm_tx *tx, uint32_t count);
-/* Announce published messages: ring the receiver's bell, write its event descriptor. */
+/* Announce messages to a receiver that sleeps or does not poll this connection: set the
+ * connection's bit in the receiver's doorbell, and write to its event descriptor. */
 enum weft_status wf_shm_tx_wake(struct shm_tx *tx);
 
 /* tx_open.c */
 enum weft_status wf_shm_tx_connect(struct shm_tep *tep, struct shm_peer *peer);
 void wf_shm_tx_close(struct shm_tx *tx);
-/* Fail the connection. Any thread; the owner reports it later. */
+/* Mark the connection as failed. The owner reports the failure at its next poll. Any thread may
+ * call. */
 void wf_shm_tx_fail(struct shm_tx *tx, enum weft_status why);
-/* Fail the peer and its connection. The owner. */
+/* Mark the peer and its connection as failed. Only the owner calls it. */
 void wf_shm_peer_fail(struct shm_peer *peer, enum weft_status why);
 
 /* rx.c */
@@ -377,9 +429,10 @@ void wf_shm_rx_free(struct shm_rx *rx);
 int wf_shm_rx_poll(struct shm_rx *rx, int budget);
 int wf_shm_rx_drain(struct shm_rx *rx);
 bool wf_shm_rx_ready(const struct shm_rx *rx, uint32_t pos);
-bool wf_shm_rx_is_control(const struct shm_rx *rx,
-                          uint32_t pos);                /* the message at [pos] is ready */
-int wf_shm_rx_deliver(struct shm_rx *rx, uint32_t pos); /* likewise */
+/* The message at [pos] must be ready. */
+bool wf_shm_rx_is_control(const struct shm_rx *rx, uint32_t pos);
+/* The message at [pos] must be ready. */
+int wf_shm_rx_deliver(struct shm_rx *rx, uint32_t pos);
 void wf_shm_rx_publish(struct shm_rx *rx, uint32_t head);
 void wf_shm_rx_refuse(struct shm_rx *rx, enum weft_status why);
 void wf_shm_delivery_init(struct shm_tep *t);
@@ -411,7 +464,7 @@ int wf_shm_poll(struct wf_tep *tep);
 enum weft_status wf_shm_arm(struct wf_tep *tep);
 void wf_shm_disarm(struct wf_tep *tep);
 
-/* proc.c; callers hold ctx->lock unless said otherwise */
+/* proc.c; the caller holds ctx->lock, except where noted */
 UNDER_LOCK struct shm_proc *wf_shm_proc_ref(struct shm_ctx *ctx, const struct wf_process_id *id,
                                             enum weft_status *why);
 void wf_shm_proc_unref(struct shm_ctx *ctx, struct shm_proc *proc);
@@ -424,11 +477,12 @@ void wf_shm_proc_wipe(struct shm_proc *proc); /* in a forked child */
 UNDER_LOCK void wf_shm_procs_connect_due(struct shm_ctx *ctx);
 UNDER_LOCK void wf_shm_endpoints_recheck(struct shm_ctx *ctx);
 enum weft_status wf_shm_heed(struct wf_tpeer *tpeer); /* by the owner; takes the lock */
-/* Store the mark from the greeting of [id]'s process: pull.c reads its memory by it. */
+/* Store [mark] and [tid] from the greeting of process [id]. At address [mark] that process keeps a
+ * copy of its token, by which pull.c proves whose memory it reads. */
 void wf_shm_proc_set_mark(struct shm_ctx *ctx, const struct wf_process_id *id, uint64_t mark,
                           uint32_t tid);
 
-/* proc_slab.c; callers hold ctx->lock unless said otherwise */
+/* proc_slab.c; the caller holds ctx->lock, except where noted */
 void wf_shm_slab_answer(struct shm_ctx *ctx, struct shm_proc *proc, const struct wf_packet *p,
                         int fd);
 void wf_shm_slabs_free(struct shm_proc *proc);
@@ -443,7 +497,7 @@ enum weft_status wf_shm_pull(struct wf_tpeer *tpeer, void *dst, uint64_t src, si
 enum weft_status wf_shm_pull_allow(struct shm_ctx *ctx); /* make ctx->mark; OK | ENOMEM */
 void wf_shm_pull_end(struct shm_ctx *ctx);
 
-/* client.c; the service thread, holding ctx->lock */
+/* client.c; the caller holds ctx->lock */
 UNDER_LOCK bool wf_shm_client_accept(struct shm_ctx *ctx);
 UNDER_LOCK void wf_shm_clients_down(struct shm_ctx *ctx, const struct wf_process_id *id,
                                     enum weft_status why);
@@ -462,13 +516,15 @@ void wf_shm_service_stop(struct shm_ctx *ctx);
 int wf_shm_watch_add(struct shm_ctx *ctx, struct shm_watch *w, uint32_t events);
 void wf_shm_watch_close(struct shm_ctx *ctx, struct shm_watch *w);
 void wf_shm_watch_stop(struct shm_ctx *ctx, const struct shm_watch *w);
-/* The process is lost: close its clients, then take its shm_procs down. */
+/* Process [id] is lost: close its connections to this process (clients), then mark the shm_procs of
+ * that process as down. */
 UNDER_LOCK void wf_shm_process_down(struct shm_ctx *ctx, const struct wf_process_id *id,
                                     enum weft_status why);
-UNDER_LOCK void wf_shm_tick(struct shm_ctx *ctx); /* have the service thread retry in 100 ms */
+UNDER_LOCK void wf_shm_tick(struct shm_ctx *ctx); /* the service thread will retry in 100 ms */
 void wf_shm_kick(struct shm_ctx *ctx);
 void wf_shm_bye_send(const struct shm_watch *sock);
-/* Have [tep]'s owner check its inbox; _lost: and its peers. */
+/* Wake the owner of [tep]. The owner then checks the inbox and, after notify_lost, also its peers.
+ */
 void wf_shm_notify(struct shm_tep *tep);
 void wf_shm_notify_lost(struct shm_tep *tep);
 void wf_shm_socket_name(const uint64_t token[2], char name[static 64]);
@@ -476,8 +532,8 @@ void wf_shm_socket_name(const uint64_t token[2], char name[static 64]);
 /* shm.c */
 struct shm_tep *wf_shm_tep_find(struct shm_ctx *ctx, uint16_t ep, uint32_t gen);
 
-/* The kernel attests the pid, the process itself its token: only both together identify a
- * process. */
+/* Do [a] and [b] identify the same process? The pid alone is not enough, since pids are reused. The
+ * token alone is not enough, since the process itself states it; the kernel attests the pid. */
 static inline bool wf_shm_same(const struct wf_process_id *a, const struct wf_process_id *b)
 {
     return a->pid == b->pid && a->token[0] == b->token[0] && a->token[1] == b->token[1];
@@ -500,7 +556,8 @@ static inline bool wf_shm_peer_is(const struct shm_peer *peer, const struct wf_a
            wf_shm_same(&peer->proc->id, &a->process);
 }
 
-/* Why [peer] is lost, as far as known; 0: it is not. By the owner. */
+/* Returns why [peer] is lost as far as this side knows, or 0 if the peer is not lost. Only the
+ * owner calls it. */
 static inline int wf_shm_peer_lost(const struct shm_peer *peer)
 {
     int down = peer->down;
@@ -509,15 +566,17 @@ static inline int wf_shm_peer_lost(const struct shm_peer *peer)
     return down ? down : atomic_load_explicit(&peer->proc->down, memory_order_acquire);
 }
 
-/* The same, or ECLOSED if its endpoint was closed while its process lives on. The latter is known
- * only after WELCOME. */
+/* Like wf_shm_peer_lost, but also returns ECLOSED if the peer's endpoint was closed while its
+ * process lives on. A closed endpoint is detected only after WELCOME: this packet brings the words
+ * that show which endpoints are open. */
 static inline int wf_shm_peer_gone(const struct shm_peer *peer)
 {
     int down = wf_shm_peer_lost(peer);
     const uint64_t *words = down ? NULL : wf_load_acquire(&peer->proc->endpoints);
     if (!words || __atomic_load_n(&words[peer->ep], __ATOMIC_ACQUIRE) == peer->ep_gen) /* "left" */
         return down;
-    /* The words of a lost process are wiped after its cause was stored. */
+    /* The word is 0 if the endpoint was closed or the process is lost. If the process is lost,
+     * [down] was stored before the words were wiped. */
     return wf_load_acquire(&peer->proc->down) ?: WEFT_ECLOSED;
 }
 

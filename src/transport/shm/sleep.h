@@ -1,11 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Arm, then recheck. A publisher stores a message and then loads the other side's sleep word; the
- * processor may reorder the two. The sleeper pays for that: its membarrier(2) makes every running
- * thread of the registered processes pass a full fence. Where membarrier is denied, the publisher
- * fences at every message instead. tests/model/arm.pml checks both.
+/* How a side sleeps without missing a message.
  *
- * The sleep word is an epoch, odd while its writer sleeps. A publisher remembers the epoch that it
- * has woken, so that it wakes once per sleep and does not write to the sleeper's memory. */
+ * Each side of a connection has a sleep word in shared memory. The side that publishes stores a
+ * message, then loads the sleep word of the other side. The side that goes to sleep stores its
+ * sleep word, then looks for messages once more. A processor may move a load before an earlier
+ * store. Without a fence on both sides, both loads could return the old values: the publisher would
+ * not wake the sleeper, and the sleeper would not see the message.
+ *
+ * Sleeping is rare, so the sleeper provides the fence for both sides: membarrier(2) makes every
+ * running thread of the registered processes execute a full fence. Where membarrier is not allowed,
+ * the publisher executes a fence after every message. tests/model/arm.pml checks both variants.
+ *
+ * The sleep word counts epochs. It is odd while its side sleeps. The publisher remembers the epoch
+ * for which it sent a wake. So the publisher wakes the sleeper once per sleep, and need not write
+ * to the sleeper's memory. */
 #ifndef WF_SHM_SLEEP_H
 #define WF_SHM_SLEEP_H
 
@@ -14,31 +22,35 @@
 #include "base/atomic.h"
 #include "base/hook.h"
 
-/* After a publish: must this side wake the other one? */
+/* Called after a message was published. Must this side wake the other side? [epoch] is the other
+ * side's sleep word. *seen is the last epoch that this side looked at. */
 static inline bool wf_sleep_must_wake(const _Atomic uint64_t *epoch, uint64_t *seen, bool fence)
 {
     uint64_t e;
     if (fence)
         atomic_thread_fence(memory_order_seq_cst);
     else
-        atomic_signal_fence(memory_order_seq_cst); /* the compiler; membarrier does the rest */
-    e = wf_load_acquire(epoch);                    /* before the waker loads the descriptor */
+        /* Orders the compiler only. The sleeper's membarrier orders this processor. */
+        atomic_signal_fence(memory_order_seq_cst);
+    e = wf_load_acquire(epoch); /* acquire: the wake descriptor is loaded after the epoch */
     if (__builtin_expect(e == *seen, 1))
         return false;
     *seen = e;
     return e & 1;
 }
 
-/* Publish whether this side sleeps. Before it checks once more for messages, it calls
- * wf_sleep_barrier. */
+/* Publish whether this side sleeps. Before a side sleeps, it must call wf_sleep_barrier and then
+ * look for messages once more. */
 static inline void wf_sleep_set(_Atomic uint64_t *epoch, uint64_t *mine, bool asleep)
 {
     if ((*mine & 1) != (uint64_t)asleep)
         wf_store_relaxed(epoch, ++*mine);
 }
 
-bool wf_sleep_register(void); /* this process can use membarrier from now on */
-/* False: the kernel refused; a sleeper could miss a wake. */
+/* Register this process for membarrier(2). Returns false if membarrier cannot be used. */
+bool wf_sleep_register(void);
+/* Returns false if the kernel refused the membarrier call. This side must then not sleep, since it
+ * could miss a wake. */
 bool wf_sleep_barrier(bool membarrier);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The sending side of a connection: it sends requests and delivers replies. */
+/* The sending side of a connection: sends requests and delivers the replies. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <unistd.h>
@@ -8,11 +8,12 @@
 #include "transport/shm/shm.h"
 #include "transport/shm/sleep.h"
 
-/* Lines that are prefetched for writing: bench/results. */
+/* How many lines ahead of tail are prefetched for writing. Measured: bench/results. */
 #define AHEAD 24
-#define FEW_ARGS ((WF_SHM_DATA - 8) / 4u) /* that fit beside 8 bytes of payload */
+#define FEW_ARGS ((WF_SHM_DATA - 8) / 4u) /* arguments that fit beside 8 bytes of payload */
 
-/* Update REQUESTS_SENT from the tail: at every poll and refusal, not at every message. */
+/* Add the messages sent since the last call to the counter REQUESTS_SENT. Polls and refusals call
+ * this, so that a send need not store to the counter. */
 void wf_shm_tx_count(struct shm_tx *tx)
 {
     uint64_t *c = &tx->tep->base.counters[WF_STAT_REQUESTS_SENT];
@@ -34,7 +35,8 @@ static void blocks_reclaim(struct shm_tx *tx)
     }
 }
 
-/* Load the receiver's head and extend the credit. False: the head is invalid, the peer failed. */
+/* Load the receiver's head and extend the credit: the tail up to which messages may be sent.
+ * Returns false if the head is invalid; the peer is then marked as failed. */
 __attribute__((noinline)) static bool head_refresh(struct shm_tx *tx)
 {
     uint32_t head = wf_load_acquire(&tx->back->head); /* "head" */
@@ -49,7 +51,8 @@ __attribute__((noinline)) static bool head_refresh(struct shm_tx *tx)
     }
     tx->head_seen = head;
     blocks_reclaim(tx);
-    /* A consumed slot is not free before its reply was delivered. */
+    /* A consumed line is reused only after its reply was delivered, because the reply slot has the
+     * same position. */
     if (tx->due_head != tx->due_tail) {
         uint32_t oldest = tx->due[tx->due_head & tx->mask].pos;
         if ((int32_t)(oldest - base) < 0)
@@ -76,8 +79,9 @@ __attribute__((noinline, cold)) static enum weft_status no_room(struct shm_tx *t
     return WEFT_AGAIN;
 }
 
-/* All places for long replies are in use. The replies that free them are events by themselves, so
- * room is not awaited. */
+/* Called when all places, which are room for long replies, are in use. When a reply arrives, its
+ * place becomes free, and poll reports an event. So the caller need not wait for room in the
+ * ring. */
 static enum weft_status no_reply_place(struct shm_tx *tx)
 {
     bool wanted = tx->wants_room;
@@ -86,7 +90,7 @@ static enum weft_status no_reply_place(struct shm_tx *tx)
     return status;
 }
 
-/* Find [need] contiguous bytes in the payload area. Claims nothing. */
+/* Find [need] contiguous bytes in the payload area, but do not claim them. */
 static bool block_find(struct shm_tx *tx, uint32_t need, uint64_t *start)
 {
     uint64_t size = tx->segs->geometry.payload;
@@ -103,19 +107,21 @@ __attribute__((noinline, cold)) enum weft_status wf_shm_tx_wake(struct shm_tx *t
     int fd = wf_load_acquire(&tx->wake_fd);
     uint64_t one = 1;
     WF_HOOK("send.wake");
-    /* Below 0: RING_OK was not received yet. The service thread then wakes the receiver itself. */
+    /* If fd is below 0, this process has not received RING_OK, the answer with the descriptor. When
+     * RING_OK comes, the service thread wakes the receiver. */
     if (fd >= 0)
         wf_shm_bell_ring(tx->bell, tx->bell_bit);
     WF_HOOK("send.rung");
     if (fd >= 0 && write(fd, &one, sizeof one) < 0 && errno != EAGAIN)
         wf_warn("cannot wake peer process %u: %m", tx->peer->proc->id.pid);
     wf_shm_count(tx->tep, WF_STAT_WAKES_SENT);
-    return WEFT_OK; /* the message is sent, even if the wake failed */
+    return WEFT_OK; /* even if the wake failed, the message is sent */
 }
 
-/* The receiver's sleep epoch differs from epoch_seen after a publish: wake the receiver if it
- * sleeps or the connection is cold. Where the receiver cannot membarrier, every send comes here and
- * fences: epoch_seen is then WF_SHM_EPOCH_NONE, which no epoch equals. */
+/* Called when the receiver's sleep epoch differs from epoch_seen after a publish. Wakes the
+ * receiver if it sleeps or does not poll this connection. Where membarrier cannot be used, every
+ * send comes here and executes a fence: epoch_seen is then WF_SHM_EPOCH_NONE, which differs from
+ * every epoch. */
 __attribute__((noinline)) static enum weft_status epoch_changed(struct shm_tx *tx)
 {
     bool fence = wf_load_acquire(&tx->fence);
@@ -124,8 +130,8 @@ __attribute__((noinline)) static enum weft_status epoch_changed(struct shm_tx *t
     return wake ? wf_shm_tx_wake(tx) : WEFT_OK;
 }
 
-/* Publish the message at [tail], which is complete but for its ready word. The last step of a
- * send. */
+/* The last step of a send: publish the message at [tail]. All of it is written except the ready
+ * word. */
 static inline enum weft_status line_publish(struct shm_tx *tx, struct wf_shm_line *line,
                                             uint32_t tail, uint32_t len, uint32_t reply_max)
 {
@@ -133,8 +139,9 @@ static inline enum weft_status line_publish(struct shm_tx *tx, struct wf_shm_lin
     wf_store_release(&line->ready, wf_shm_ready(tail, len, reply_max)); /* "line" */
     tx->tail = tail + 1;
     WF_HOOK("send.published");
-    atomic_signal_fence(
-        memory_order_seq_cst); /* sleep.h: the receiver's membarrier does the rest */
+    /* Orders the compiler only. The membarrier call of a receiver that goes to sleep orders this
+     * processor (sleep.h). */
+    atomic_signal_fence(memory_order_seq_cst);
     if (__builtin_expect(wf_load_acquire(&tx->back->sleep_epoch) != tx->epoch_seen, 0))
         return epoch_changed(tx);
     return WEFT_OK;
@@ -154,7 +161,8 @@ static uint8_t place_take(struct shm_tx *tx)
     return place;
 }
 
-/* Copy arguments and payload into the block at [start]. Returns line.where. */
+/* Copy arguments and payload into the block at [start]. Returns the value for the line's [where].
+ */
 static uint32_t block_fill(struct shm_tx *tx, uint64_t start, uint32_t need,
                            const struct wf_am_out *out)
 {
@@ -172,9 +180,10 @@ static uint32_t block_fill(struct shm_tx *tx, uint64_t start, uint32_t need,
     return (uint32_t)(at / WF_SHM_BLOCK);
 }
 
-/* One-way messages do not write reply slots. So after 2^32 messages (or at position 2^32 - 1, if
- * the slot was never written) the slot's old ready word could equal that of this reply. It is
- * changed before the request is published. */
+/* Add a request that expects a reply. The receiver does not write to the reply slots of one-way
+ * messages. So the slot may still contain the ready word of 2^32 messages ago, or (at position 2^32
+ * - 1) the initial 0. Such a word looks like the reply to this request, so it is changed before the
+ * request is published. */
 static void due_add(struct shm_tx *tx, struct shm_due due)
 {
     _Atomic uint64_t *ready = &tx->back->replies[due.pos & tx->mask].line.ready;
@@ -183,8 +192,8 @@ static void due_add(struct shm_tx *tx, struct shm_due due)
     tx->due[tx->due_tail++ & tx->mask] = due;
 }
 
-/* Send a message that exceeds one line or expects a reply. Finds all the room before it claims
- * any. */
+/* Send a message that does not fit in one line, or expects a reply. First all the room is found,
+ * then it is claimed, so that a refused message claims nothing. */
 static enum weft_status send_large(struct shm_tx *tx, const struct wf_am_out *out)
 {
     struct wf_shm_line *line = &tx->lines[tx->tail & tx->mask];
@@ -198,7 +207,7 @@ static enum weft_status send_large(struct shm_tx *tx, const struct wf_am_out *ou
         return no_reply_place(tx);
     if (beside && !block_find(tx, need, &start))
         return no_room(tx);
-    /* No fallible step from here on. */
+    /* From here on, no step can fail. */
     if (placed)
         place = place_take(tx);
     if (out->reply_max)
@@ -211,15 +220,17 @@ static enum weft_status send_large(struct shm_tx *tx, const struct wf_am_out *ou
     return line_publish(tx, line, tx->tail, out->len, out->reply_max);
 }
 
-/* The line at [tail]. Prefetches the one that is AHEAD of it. */
+/* Returns the line at [tail], and prefetches the line AHEAD lines later. */
 static inline struct wf_shm_line *line_ahead(const struct shm_tx *tx, uint32_t tail)
 {
-    if (tx->credit_end - tail > AHEAD) /* not a line that the receiver has still to read */
+    /* Prefetch only lines for which there is credit, since the receiver may still have to read the
+     * other lines. */
+    if (tx->credit_end - tail > AHEAD)
         wf_prefetch_write(&tx->lines[(tail + AHEAD) & tx->mask]);
     return &tx->lines[tail & tx->mask];
 }
 
-/* Send a message of one line without a reply. */
+/* Send a message that fits in one line and expects no reply. */
 static inline enum weft_status send_line(struct shm_tx *tx, uint32_t tail,
                                          const struct wf_am_out *out)
 {
@@ -235,7 +246,8 @@ static inline bool is_one_line(const struct wf_am_out *out)
     return !out->reply_max && out->len + 4u * out->nargs <= WF_SHM_DATA;
 }
 
-/* Is the ring kept free for another peer that waits for one (hot.c)? */
+/* Is the ring held for another peer (hot.c)? A held ring takes no more messages, so that it can be
+ * closed in favour of that peer's ring. */
 static bool is_held(struct shm_tx *tx)
 {
     bool held = tx->tep->held == tx;
@@ -271,7 +283,8 @@ __attribute__((noinline)) static enum weft_status request_slow(struct wf_tpeer *
     return tx_send(peer->tx, &out);
 }
 
-/* Any message of one line without a reply, if there is room; else request_slow. */
+/* Send any message that fits in one line and expects no reply, if there is credit. All other
+ * messages go to request_slow. */
 __attribute__((noinline)) static enum weft_status request_line(struct wf_tpeer *tpeer,
                                                                unsigned what, const uint32_t *args,
                                                                const void *data, size_t len,
@@ -286,12 +299,13 @@ __attribute__((noinline)) static enum weft_status request_line(struct wf_tpeer *
     return send_line(tx, tx->tail, &out);
 }
 
-/* The fast path: one line, no reply, no payload or 8 bytes of it. All calls are in tail position
- * and no register has to be saved. Any store between those to the ring costs: the store buffer is
- * in order, and the stores that it holds bound the number of lines in transit to this core
- * (bench/results/store-buffer.md).
- * It does not check whether the peer is down. Until the owner polls, messages to a dead peer are
- * lost as if the peer had died a moment later. */
+/* The fast path: a message of one line, without a reply, with 0 or 8 bytes of payload. All calls
+ * are in tail position, so no register has to be saved. Between its stores to the line, the
+ * function stores nothing else. The reason: stores leave the store buffer in order, and their
+ * number limits how many lines can be in transit to this core (bench/results/store-buffer.md).
+ *
+ * The fast path does not check whether the peer is down. Until the owner polls, messages to a dead
+ * peer are lost, as if the peer had died a moment later. */
 enum weft_status wf_shm_request(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
                                 const void *data, size_t len, size_t reply_max)
 {
@@ -324,8 +338,8 @@ bool wf_shm_tx_reply_ready(const struct shm_tx *tx, uint32_t i)
     return i != tx->due_tail && wf_shm_is_ready(reply_ready_word(tx, due), due->pos);
 }
 
-/* The payload of a reply, whose header was copied and is checked here. Null: the header is
- * invalid. */
+/* Returns the payload of a reply. [h] is a copy of its header, and is checked here. Returns NULL if
+ * the header is invalid. */
 static const void *reply_payload(const struct shm_tx *tx, const struct shm_due *due,
                                  const struct wf_shm_reply *r, const struct wf_shm_header *h)
 {
@@ -351,8 +365,9 @@ static int reply_bad(struct shm_tx *tx, const struct wf_shm_header *h)
     return -1;
 }
 
-/* Deliver reply [i] of due, which is ready. Returns the events: 1; 0 if the handler did not reply;
- * -1 if the peer broke the protocol. Retires nothing. */
+/* Deliver the reply to the request tx->due[i]. The reply is ready. Returns the number of events: 1,
+ * or 0 if the handler of the request did not reply. Returns -1 if the peer broke the protocol. The
+ * caller must call wf_shm_tx_retire. */
 int wf_shm_tx_deliver(struct shm_tx *tx, uint32_t i)
 {
     const struct shm_due *due = &tx->due[i & tx->mask];
@@ -383,7 +398,8 @@ int wf_shm_tx_deliver(struct shm_tx *tx, uint32_t i)
     return 1;
 }
 
-/* Free the slots and places of the oldest [count] replies, which were delivered. */
+/* Free the lines and places of the [count] oldest requests in tx->due. Their replies were
+ * delivered. */
 void wf_shm_tx_retire(struct shm_tx *tx, uint32_t count)
 {
     for (; count; count--) {
@@ -393,7 +409,7 @@ void wf_shm_tx_retire(struct shm_tx *tx, uint32_t count)
     }
 }
 
-/* Is there new room for a message that was refused? */
+/* Was a message refused for lack of room, and has head moved since? */
 bool wf_shm_tx_room(const struct shm_tx *tx)
 {
     return tx->wants_room && wf_load_acquire(&tx->back->head) != tx->head_seen;

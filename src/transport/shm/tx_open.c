@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A sending connection's life: opened for a peer's first message, failed, closed. */
+/* Opens a sending connection for the first message to a peer, marks it as failed, and closes it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -56,7 +56,7 @@ static struct shm_tx *tx_new(struct shm_tep *tep, struct shm_peer *peer,
     tx->back = tx->segs->back;
     tx->places = (uint8_t *)(tx->back->replies + g->slots);
     tx->places_free = g->places == 64 ? ~UINT64_C(0) : (UINT64_C(1) << g->places) - 1;
-    if (tep->armed) /* the reply to this first message must wake this side, too */
+    if (tep->armed) /* while armed, the owner must be woken for the first reply, too */
         wf_sleep_set(&tx->segs->fwd->sleep_epoch, &tx->epoch, true);
     atomic_init(&tx->wake_fd, -1);
     atomic_init(&tx->fence, 1);
@@ -75,7 +75,8 @@ static void tx_free(struct shm_tx *tx)
     free(tx);
 }
 
-/* Connect to an endpoint of this context: no sockets, one mapping for both. */
+/* Connect to an endpoint of this context. No socket is needed, and both endpoints share one
+ * mapping. */
 static enum weft_status connect_same_process(struct shm_tep *tep, struct shm_peer *peer,
                                              struct shm_tx *tx)
 {
@@ -108,8 +109,8 @@ static enum weft_status connect_same_process(struct shm_tep *tep, struct shm_pee
     return WEFT_OK;
 }
 
-/* Connect to another process: send the segments to its service thread. Messages sent before that
- * maps them stay in them. */
+/* Connect to another process: send the segments to its service thread. Messages may be sent at
+ * once. They stay in the segments until the other process maps them. */
 static UNDER_LOCK enum weft_status connect_other_process(struct shm_tep *tep, struct shm_peer *peer,
                                                          struct shm_tx *tx, const int fds[2])
 {
@@ -135,33 +136,39 @@ static UNDER_LOCK enum weft_status connect_other_process(struct shm_tep *tep, st
     return WEFT_ESYSTEM;
 }
 
-/* All rings are in use and none is drained. Poll reports an event when one is. */
+/* Called when all rings are in use, and each has messages under way. Returns AGAIN. Poll will
+ * report an event when a ring is available. */
 static enum weft_status no_ring(struct shm_tep *tep, struct shm_peer *peer)
 {
     wf_shm_ring_refused(tep, peer);
-    if (tep->armed) /* cold rings have not set their sleep word: arm again */
+    /* When the owner armed, no message waited for a ring, so the sleep words of rings that are not
+     * polled (cold) were not set. wf_shm_notify makes the owner arm again, which sets them. */
+    if (tep->armed)
         wf_shm_notify(tep);
     wf_shm_count(tep, WF_STAT_AGAIN);
     return WEFT_AGAIN;
 }
 
-/* Close [old], which is drained, in favour of another peer. If a message to its own peer was
- * refused for want of room, the next poll reports an event for it. */
+/* Close [old], on which no message is under way, to make way for a ring to another peer. A message
+ * to the peer of [old] may have been refused for lack of room. The next poll then reports an event,
+ * so that the message is tried again. */
 static void tx_replace(struct shm_tx *old)
 {
     old->tep->retry_due |= old->wants_room;
-    old->bytes = 0; /* the new ring's now */
+    old->bytes = 0; /* the new ring takes over the bytes */
     wf_shm_tx_close(old);
 }
 
-/* Is there room for a packet to [peer]'s process? Checked before segments are made. */
+/* Is there room in the socket for a packet to [peer]'s process? Checked before the segments are
+ * created, so that a refusal costs little. */
 static UNDER_LOCK enum weft_status socket_ready(struct shm_ctx *ctx, struct shm_peer *peer)
 {
     enum weft_status status = wf_shm_proc_connect(ctx, peer->proc);
     struct pollfd p = {.fd = peer->proc->sock.fd, .events = POLLOUT};
     if (status != WEFT_OK)
         return status;
-    return poll(&p, 1, 0) == 1 ? WEFT_OK : WEFT_AGAIN; /* sending finds the end of the process */
+    /* If the process has ended, the socket is writable, and sending reports the end. */
+    return poll(&p, 1, 0) == 1 ? WEFT_OK : WEFT_AGAIN;
 }
 
 static bool ring_bytes_reserve(struct shm_ctx *ctx, uint64_t bytes)
@@ -172,15 +179,17 @@ static bool ring_bytes_reserve(struct shm_ctx *ctx, uint64_t bytes)
     return false;
 }
 
-/* A ring for one more peer. */
+/* The sizes of a new ring, and the ring to be closed for it. */
 struct ring_plan {
     struct wf_shm_geometry geometry;
     uint64_t bytes;
-    struct shm_tx *old; /* to be closed for it; or null */
+    struct shm_tx *old; /* the ring to close, or NULL */
 };
 
-/* Plan a new ring within WEFT_SHM_RINGS and WEFT_SHM_MEMORY; the first WF_SHM_RINGS_MIN may exceed
- * the latter. Else plan to replace a drained ring by one of its size. False: none is drained. */
+/* Plan a ring for [peer]. It is a new ring if WEFT_SHM_RINGS and WEFT_SHM_MEMORY allow it. The
+ * first WF_SHM_RINGS_MIN rings may exceed WEFT_SHM_MEMORY, but are then small. Otherwise the ring
+ * replaces one on which no message is under way, and has the same sizes. Returns false if there is
+ * no such ring. */
 static bool ring_plan(struct shm_tep *tep, const struct shm_peer *peer, struct ring_plan *plan)
 {
     uint32_t most = (uint32_t)wf_config()->shm_rings, am_max = tep->base.am_max;
@@ -268,14 +277,14 @@ enum weft_status wf_shm_tx_connect(struct shm_tep *tep, struct shm_peer *peer)
     return status;
 }
 
-/* By the owner: in peer_close, after the peer was lost, or for another peer that needs a ring, when
- * this one is drained. */
+/* Close the connection. Only the owner calls this: when it closes the peer, when the peer was lost,
+ * or when the ring is drained and another peer needs one. */
 void wf_shm_tx_close(struct shm_tx *tx)
 {
     struct shm_tep *tep = tx->tep;
     wf_shm_tx_count(tx);
-    /* Before wake_fd is loaded: if RING_OK comes later, the service thread's wake follows this
-     * store. */
+    /* Store [closed] before wake_fd is loaded. If wake_fd is still -1, the service thread wakes the
+     * receiver when RING_OK comes, after this store. So the receiver finds [closed] in any case. */
     wf_store_release(&tx->segs->fwd->closed, 1);
     shm_lock(tep->ctx);
     wf_list_remove(&tx->proc_item);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The socket of an encrypted connection: bytes are sent and received as AEAD records. A sealed
- * record is sent to its end before the next one is sealed, since its number is its nonce. */
+/* The socket of an encrypted connection. Each side sends its bytes as AEAD records (auth.h). The
+ * nonce of a record is its number, which the receiver counts. So records have to arrive in order:
+ * this side sends all bytes of a record before it encrypts the next one. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <sodium.h>
@@ -9,12 +10,15 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include "mem/lent.h"
 #include "transport/tcp/sock_link.h"
 
 struct sock_crypt {
     struct wf_aead out, in;
-    uint32_t out_len, out_sent; /* bytes of the record being sent; of these, sent */
-    uint32_t in_len;            /* bytes of raw, received and not opened */
+    /* The record that is being sent: its length, and how many of its bytes the socket has
+     * accepted. */
+    uint32_t out_len, out_sent;
+    uint32_t in_len; /* bytes in [raw]: received, not yet decrypted */
     uint8_t record[WF_AEAD_RECORD_MAX], plain[WF_AEAD_RECORD];
     uint8_t raw[4 * WF_AEAD_RECORD_MAX];
 };
@@ -46,7 +50,8 @@ struct wf_aead *wf_sock_crypt_out(const struct sock_link *s)
     return s->crypt ? &s->crypt->out : NULL;
 }
 
-/* Send the rest of the record. True: the socket has all of it. False: errno. */
+/* Send the rest of the current record, without blocking. Returns true if the socket has accepted
+ * the whole record. Returns false with errno otherwise. */
 static bool record_send(struct sock_link *s)
 {
     struct sock_crypt *c = s->crypt;
@@ -62,36 +67,44 @@ static bool record_send(struct sock_link *s)
     return !s->base.has_unsent;
 }
 
-static size_t gather(uint8_t *to, const struct iovec *v, unsigned count)
+/* Copy the first bytes of the [count] elements of [v] to [to], at most one record. Returns how many
+ * bytes these are, or -1 with errno EFAULT if the program has unmapped the lent memory. The element
+ * whose iov_base equals [lent] is lent memory; if [lent] is NULL, no element is. */
+static ssize_t gather(uint8_t *to, const struct iovec *v, unsigned count, const void *lent)
 {
     size_t at = 0;
     for (unsigned i = 0; i < count && at < WF_AEAD_RECORD; i++) {
         size_t n = WF_MIN(v[i].iov_len, WF_AEAD_RECORD - at);
-        memcpy(to + at, v[i].iov_base, n);
+        if (v[i].iov_base != lent)
+            memcpy(to + at, v[i].iov_base, n);
+        else if (!wf_lent_read(to + at, lent, n))
+            return -1;
         at += n;
     }
-    return at;
+    return (ssize_t)at;
 }
 
-ssize_t wf_sock_crypt_sendv(struct sock_link *s, const struct iovec *v, unsigned n)
+ssize_t wf_sock_crypt_sendv(struct sock_link *s, const struct iovec *v, unsigned n,
+                            const void *lent)
 {
     struct sock_crypt *c = s->crypt;
-    size_t len;
+    ssize_t len;
     if (!record_send(s))
         return -1;
-    len = gather(c->plain, v, n);
-    if (!len)
-        return 0;
-    c->out_len = (uint32_t)wf_aead_seal(&c->out, c->plain, len, c->record);
+    len = gather(c->plain, v, n, lent);
+    if (len <= 0)
+        return len;
+    c->out_len = (uint32_t)wf_aead_seal(&c->out, c->plain, (size_t)len, c->record);
     c->out_sent = 0;
     s->base.has_unsent = true;
     if (!record_send(s) && errno != EAGAIN)
         return -1;
-    return (ssize_t)len;
+    return len;
 }
 
-/* Open the whole records among the raw bytes, as far as there is room for them. Returns plain
- * bytes; -1: a record was tampered with. */
+/* Decrypt the whole records among the received bytes, as long as [to] has room for a record of
+ * the greatest size. Returns the number of decrypted bytes, or -1 if a record was altered on
+ * the way. */
 static ssize_t records_open(struct sock_crypt *c, uint8_t *to, size_t room)
 {
     size_t got = 0, used = 0, n = 0;

@@ -10,8 +10,8 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
-/* More bytes than a connection's handshake and SYNC have, encrypted or not: 184 + 48 + 48 + 2 * 20.
- */
+/* More bytes than a connection's handshake and SYNC, the first frame, have. HELLO, PROOF and SYNC
+ * are 184 + 48 + 48 bytes. On an encrypted connection, two AEAD records add 20 bytes each. */
 #define SHORT_SENT 512u
 
 static struct sock_link *sock_of(struct net_link *link)
@@ -37,12 +37,12 @@ static ssize_t sock_sendv(struct net_link *link, const struct iovec *v, unsigned
     struct sock_link *s = sock_of(link);
     struct msghdr m = {.msg_iov = (struct iovec *)(uintptr_t)v, .msg_iovlen = n};
     ssize_t sent;
-    (void)lent; /* the kernel reads lent memory, and returns EFAULT */
     if (s->crypt) {
-        sent = wf_sock_crypt_sendv(s, v, n);
+        sent = wf_sock_crypt_sendv(s, v, n, lent);
         link->is_full = link->has_unsent;
         return sent;
     }
+    /* The kernel itself reads the lent memory, and returns EFAULT if the memory is unmapped. */
     if (n == 1)
         sent = send(s->fd, v[0].iov_base, v[0].iov_len, MSG_NOSIGNAL | MSG_DONTWAIT);
     else
@@ -56,7 +56,8 @@ static void sock_half_close(struct net_link *link)
     (void)shutdown(sock_of(link)->fd, SHUT_WR);
 }
 
-/* SIOCOUTQ (tcp(7)) counts the bytes that the peer's kernel has not acknowledged. */
+/* Has the peer's kernel acknowledged all bytes? SIOCOUTQ (tcp(7)) counts the bytes that it has not
+ * acknowledged. */
 static bool sock_flushed(struct net_link *link)
 {
     int unacknowledged = 0;
@@ -94,9 +95,10 @@ static bool is_empty(const struct sock_link *s)
     return recv(s->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
-/* Receive the bytes that the kernel has now (tcp(7), SIOCINQ), in as many reads as that takes.
- * Bytes that arrive later are left, so that a peer that goes on sending does not keep this side
- * here; the peer sends them again. */
+/* Process the bytes that the kernel has received so far, in several reads if necessary. SIOCINQ
+ * (tcp(7)) counts these bytes. Bytes that arrive later may stay unread, since a peer that goes on
+ * sending would otherwise keep this loop running. The peer sends unread frames again on its next
+ * connection. */
 static void sock_drain(struct net_link *link)
 {
     struct sock_link *s = sock_of(link);

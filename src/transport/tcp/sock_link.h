@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Links of sockets, in the clear or with AEAD records. */
+/* Links over sockets. A link sends its bytes in the clear or in AEAD records. */
 #ifndef WF_TRANSPORT_TCP_SOCK_LINK_H
 #define WF_TRANSPORT_TCP_SOCK_LINK_H
 
@@ -11,20 +11,25 @@ struct sock_crypt;
 struct sock_link {
     struct net_link base;
     int fd;
-    bool watches_out;         /* epoll reports room to send, too */
+    bool watches_out;         /* epoll also reports room to send */
     uint32_t received;        /* bytes received from the socket, modulo 2^32 */
-    struct sock_crypt *crypt; /* null: in the clear */
+    struct sock_crypt *crypt; /* NULL if not encrypted */
 };
 
-/* Make s->crypt for an encrypted connection, with the keys of [conn]. False: no memory. */
+/* Allocate s->crypt for an encrypted connection, and copy the keys from [conn]. Returns false if
+ * there is no memory. */
 bool wf_sock_crypt_open(struct sock_link *s, const struct wf_net_conn *conn);
 void wf_sock_crypt_close(struct sock_link *s);
-/* As sendmsg(2), for at most one record. Sets has_unsent if a part of the record is still to be
- * sent. */
-ssize_t wf_sock_crypt_sendv(struct sock_link *s, const struct iovec *v, unsigned n);
-/* As recv(2). EBADMSG: a record was tampered with. */
+/* Like sendmsg(2), but encrypts and sends at most one record. If one element of [v] is memory that
+ * the program lent for a transfer, [lent] equals the iov_base of this element. Otherwise [lent] is
+ * NULL. Fails with EFAULT if the program has unmapped this memory. Sets s->base.has_unsent to
+ * whether a part of the record is still to be sent. */
+ssize_t wf_sock_crypt_sendv(struct sock_link *s, const struct iovec *v, unsigned n,
+                            const void *lent);
+/* Like recv(2): stores decrypted bytes. Fails with EBADMSG if a record was altered on the way. */
 ssize_t wf_sock_crypt_recv(struct sock_link *s, uint8_t *to, size_t room);
-/* The state that seals this side's next record; null: in the clear. */
+/* Returns the state that encrypts this side's next record, or NULL if the connection is not
+ * encrypted. */
 struct wf_aead *wf_sock_crypt_out(const struct sock_link *s);
 
 #endif

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The TCP transport: channels (net/) over sockets. */
+/* The TCP transport: it runs the channels of net/ over sockets. */
 #include "transport/net/connect/ifaddr.h"
 #include "transport/net/net.h"
 
-/* Up to so many links, each is read at every poll; with more, epoll reports which to read. */
+/* With at most this many links, each poll reads every link. With more links, epoll reports which
+ * links to read. */
 #define DIRECT 4
-/* After IDLE_AFTER polls that received nothing, only each IDLE_EVERYth poll reads the links. An
- * empty recv takes 0.2 us (measured on a Sapphire Rapids), for which messages by shared memory must
- * not wait. */
+/* After IDLE_AFTER polls in a row that received nothing, only every IDLE_EVERYth poll reads the
+ * links. An empty recv takes 0.2 us (measured on a Sapphire Rapids). An endpoint that polls TCP
+ * also polls shared memory. Messages by shared memory must not wait for an empty recv in each
+ * poll. */
 #define IDLE_AFTER 512
 #define IDLE_EVERY 16
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Pending connections: accepted, not yet authenticated (states: manager.h). One costs its struct
- * and its socket; MACs are computed only for those whose hello names an endpoint of this process.
- */
+/* Pending connections: accepted, not yet authenticated (states: manager.h). Each costs one struct
+ * and one socket. This side computes MACs for a connection only if the connection's hello names an
+ * endpoint of this process. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -14,14 +14,20 @@
 #include "transport/net/connect/manager_int.h"
 #include "transport/net/connect/hello.h"
 
-#define BATCH 16        /* connections accepted per event */
-#define SHORTAGE_MS 100 /* pause of accepting after running out of descriptors or memory */
-#define FULL_MS 5       /* pause while all places are taken, and none may be evicted */
-#define GRACE_MS 500    /* one that named an endpoint is not evicted earlier: two round trips */
+#define BATCH 16 /* connections accepted per event */
+/* How long accepting pauses after this process has run out of descriptors or memory. */
+#define SHORTAGE_MS 100
+/* How long accepting pauses if WF_NET_PENDING_MAX connections are pending and none may be
+ * evicted. */
+#define FULL_MS 5
+/* A connection that has named an endpoint is not evicted before this age. Within this time the two
+ * round trips of its handshake can end. */
+#define GRACE_MS 500
 
-/* Rate limit: the mean interval between connections that fail to authenticate is at least this.
- * Each accepted connection moves mgr->rate_ns on by one interval; authenticating moves it back.
- * Accepting pauses while rate_ns is more than WF_NET_PENDING_MAX intervals ahead of the clock. */
+/* Rate limit. On average, at most one connection per INTERVAL_NS that fails to authenticate is
+ * accepted. Each accepted connection moves mgr->rate_ns forward by INTERVAL_NS. If the connection
+ * authenticates, rate_ns moves back. Accepting pauses while rate_ns is more than WF_NET_PENDING_MAX
+ * intervals ahead of the clock. */
 #define INTERVAL_NS (WF_MGR_SECOND / (WF_NET_PENDING_MAX * 16))
 
 enum pending_state { AWAIT_HELLO, AWAIT_KEY, AWAIT_PROOF };
@@ -29,9 +35,9 @@ enum pending_state { AWAIT_HELLO, AWAIT_KEY, AWAIT_PROOF };
 struct pending {
     struct wf_mgr_watch watch;
     enum pending_state state;
-    uint64_t since_ns; /* accepted then */
-    bool names_ep;     /* its hello names an endpoint of this process */
-    uint16_t port;     /* of the peer, for the log */
+    uint64_t since_ns; /* when it was accepted */
+    bool names_ep;     /* the hello names an endpoint of this process */
+    uint16_t port;     /* the peer's port, for the log */
     uint8_t ip[WF_NET_IP];
     size_t have; /* bytes of [in] that have arrived */
     union {
@@ -47,8 +53,8 @@ static struct pending *pending_of(struct wf_mgr_watch *w)
     return wf_container_of(w, struct pending, watch);
 }
 
-/* Without REFUSAL once CHALLENGE was sent, see manager.h: the peer sees the end of the stream, and
- * dials again. */
+/* Refuse a pending connection. After CHALLENGE no REFUSAL is sent, since the peer may already
+ * expect frames. The peer then sees the end of the stream, and dials again. */
 static UNDER_LOCK void pending_refuse(struct wf_conn_mgr *mgr, struct pending *p,
                                       enum wf_net_refusal_reason reason)
 {
@@ -59,7 +65,8 @@ static UNDER_LOCK void pending_refuse(struct wf_conn_mgr *mgr, struct pending *p
     wf_mgr_watch_end(mgr, &p->watch);
 }
 
-/* Log why the connection is refused: [text] follows the peer's address. */
+/* Log why a connection is refused. The line shows the peer's address, and then the reason,
+ * [text]. */
 static void pending_log(struct wf_conn_mgr *mgr, const struct pending *p, enum wf_mgr_topic topic,
                         const char *text)
 {
@@ -81,8 +88,8 @@ static UNDER_LOCK void pending_challenge(struct wf_conn_mgr *mgr, struct pending
         wf_mgr_watch_end(mgr, &p->watch);
 }
 
-/* Ask for the endpoint that the hello names. Releases the lock meanwhile: [p] may be dead
- * afterwards. */
+/* Ask the owner about the endpoint that the hello names. The lock is released during the call to
+ * the owner, so another thread may end [p] meanwhile. */
 static UNDER_LOCK enum wf_net_host pending_target(struct wf_conn_mgr *mgr, const struct pending *p)
 {
     const struct wf_net_hello *h = &p->hello;
@@ -95,7 +102,8 @@ static UNDER_LOCK enum wf_net_host pending_target(struct wf_conn_mgr *mgr, const
     return has;
 }
 
-/* The hello has arrived. Its target is checked first: a peer that does not know it costs no MAC. */
+/* Called when the hello has arrived. First checks the endpoint that the hello names. So this side
+ * computes no MAC for a peer that does not know this process's token. */
 static UNDER_LOCK void pending_hello_done(struct wf_conn_mgr *mgr, struct pending *p)
 {
     enum wf_net_host target = pending_target(mgr, p);
@@ -110,14 +118,15 @@ static UNDER_LOCK void pending_hello_done(struct wf_conn_mgr *mgr, struct pendin
         pending_refuse(mgr, p, WF_NET_REFUSED_FLAGS);
     } else if (target == WF_NET_HOST_FULL ||
                wf_mgr_dial_lacks_resources(mgr, p->hello.to_ep, p->hello.to_gen, &p->hello)) {
-        pending_refuse(mgr, p, WF_NET_REFUSED_BUSY); /* the peer then takes this side for slow */
+        pending_refuse(mgr, p, WF_NET_REFUSED_BUSY); /* BUSY: this side is slow, not dead */
     } else if (mgr->has_key) {
         p->names_ep = true;
         pending_challenge(mgr, p);
     } else {
         p->names_ep = true;
         p->state = AWAIT_KEY;
-        wf_mgr_watch_events(mgr, &p->watch, EPOLLRDHUP); /* the peer has nothing to send now */
+        /* The peer sends nothing before it has received CHALLENGE. Only watch for its closing. */
+        wf_mgr_watch_events(mgr, &p->watch, EPOLLRDHUP);
     }
 }
 
@@ -144,14 +153,16 @@ static UNDER_LOCK void pending_hello(struct wf_conn_mgr *mgr, struct pending *p)
     }
 }
 
-/* Authenticated connections do not count for the rate limit. */
+/* A connection that has authenticated does not count for the rate limit. */
 static UNDER_LOCK void rate_refund(struct wf_conn_mgr *mgr)
 {
     mgr->rate_ns -= WF_MIN(mgr->rate_ns, INTERVAL_NS);
 }
 
-/* The peer is authenticated. False: the peer is to make the connections (wf_conn_mgr_dial), so this
- * is one. True: this was a connect-back; it is closed, and the peer is dialled. */
+/* Called when the peer has authenticated. If this side has the greater address, the peer's
+ * connection is only a connect-back, by which the peer asks to be dialled. In that case closes the
+ * connection, dials the peer, and returns true. If the peer has the greater address, returns false:
+ * the connection is to be used. */
 static UNDER_LOCK bool pending_connect_back(struct wf_conn_mgr *mgr, struct pending *p)
 {
     struct wf_dial back = {.from = {.version = WF_ADDRESS_VERSION,
@@ -218,10 +229,12 @@ void wf_mgr_pending_event(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w)
     }
 }
 
-/* The one to evict for a new one: the oldest that did not name an endpoint, since naming one takes
- * knowing the process's token; else the oldest. So a flood of connections without the token evicts
- * none with it; and GRACE_MS keeps those with it from evicting each other when many processes start
- * at once. NULL: none may be evicted now. */
+/* Choose the pending connection to evict for a new connection: the oldest that has not named an
+ * endpoint, or the oldest of all if each has named an endpoint. Only a peer that knows the
+ * process's token can name an endpoint. So peers without the token, however often they connect,
+ * cannot evict a connection that has named an endpoint. When many processes start at once, GRACE_MS
+ * keeps connections that have named an endpoint from evicting each other. Returns NULL if none may
+ * be evicted now. */
 static struct pending *pending_victim(struct wf_conn_mgr *mgr)
 {
     struct pending *oldest = NULL;
@@ -311,7 +324,7 @@ static void listen_events(struct wf_conn_mgr *mgr, uint32_t events)
         wf_mgr_watch_events(mgr, &mgr->listen[i], events);
 }
 
-/* New connections wait in the kernel's queue meanwhile. */
+/* Stop accepting until [until_ns]. New connections wait in the kernel's queue meanwhile. */
 static UNDER_LOCK void listen_pause(struct wf_conn_mgr *mgr, uint64_t until_ns)
 {
     if (!mgr->accept_ns)
@@ -320,8 +333,8 @@ static UNDER_LOCK void listen_pause(struct wf_conn_mgr *mgr, uint64_t until_ns)
     mgr->next_ns = WF_MIN(mgr->next_ns, until_ns);
 }
 
-/* Count one more connection. False, and accepting pauses: there is no place, or the rate is too
- * high. */
+/* May one more connection be accepted? If it may, count it for the rate limit. Otherwise pause
+ * accepting and return false: too many connections are pending, or the rate is too high. */
 static UNDER_LOCK bool listen_may(struct wf_conn_mgr *mgr)
 {
     const uint64_t burst = WF_NET_PENDING_MAX * (uint64_t)INTERVAL_NS;
@@ -364,7 +377,8 @@ void wf_mgr_listen_event(struct wf_conn_mgr *mgr, const struct wf_mgr_watch *w)
         mgr->rate_ns -= INTERVAL_NS;
         if (errno == EAGAIN)
             return;
-        /* Other errors are those of the new connection: accept(2) reports them here. */
+        /* accept(2) also returns errors that concern only the new connection. Such an error is
+         * ignored. Accepting pauses only for the errors below, which concern this process. */
         if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS ||
             errno == EINVAL || errno == EBADF)
             listen_failed(mgr);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* All labels have the same length, and all messages of a label, so that label and message together
- * cannot be read as another label with another message. */
+/* Each MAC and each derived key is a hash of a label and a message. All labels have the same
+ * length. All messages for one label have the same length, too. So two different pairs of label and
+ * message never have the same bytes. */
 #define _GNU_SOURCE
 #include "transport/net/connect/auth.h"
 
@@ -29,7 +30,7 @@ _Static_assert(WF_AEAD_TAG == crypto_aead_xchacha20poly1305_ietf_ABYTES, "tag of
 
 enum weft_status wf_net_auth_init(void)
 {
-    if (sodium_init() >= 0) /* 1: it was initialised before */
+    if (sodium_init() >= 0) /* sodium_init returns 1 if it ran before */
         return WEFT_OK;
     wf_error("libsodium cannot be initialised: does this host have a source of random numbers "
              "(getrandom)?");
@@ -74,7 +75,7 @@ static enum weft_status key_read_from(int fd, const char *path, uint8_t key[WF_N
 
 enum weft_status wf_net_key_read(const char *path, uint8_t key[WF_NET_KEY])
 {
-    /* Nonblocking, since open of a FIFO would wait for a writer. */
+    /* With O_NONBLOCK, open(2) of a FIFO does not wait for a writer. */
     int fd = wf_fd_high(open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
     enum weft_status status;
     if (fd < 0) {
@@ -86,7 +87,8 @@ enum weft_status wf_net_key_read(const char *path, uint8_t key[WF_NET_KEY])
     return status;
 }
 
-/* Keyed BLAKE2b of the label, the hello, and the challenge up to its MAC. */
+/* Compute the keyed BLAKE2b of the label, the hello, and the part of the challenge before its
+ * MAC. */
 static void transcript_mac(const uint8_t key[WF_NET_KEY], const uint8_t label[LABEL],
                            const struct wf_net_hello *hello,
                            const struct wf_net_challenge *challenge, uint8_t mac[WF_NET_MAC])
@@ -146,7 +148,8 @@ void wf_net_stream_keys(const uint8_t key[WF_NET_KEY], const struct wf_net_hello
     transcript_mac(key, label_by_accepter, hello, challenge, by_accepter);
 }
 
-/* A key is for one direction of one connection, so that no number repeats under it. */
+/* The nonce is the record's number. No number repeats under one key, since each direction of each
+ * connection has a key of its own. */
 static void record_nonce(uint64_t number,
                          uint8_t nonce[crypto_aead_xchacha20poly1305_ietf_NPUBBYTES])
 {

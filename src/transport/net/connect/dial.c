@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Dials: attempts, and the dialling side of the handshake (states: manager.h). */
+/* Dials: attempts to connect, and the dialling side of the handshake (states: manager.h). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -13,8 +13,10 @@
 #include "transport/net/connect/hello.h"
 #include "transport/net/connect/ifaddr.h"
 
-#define PAUSE_MIN_MS 5      /* between the first two rounds of attempts */
-#define CONNECT_MAX_MS 2000 /* to connect; a lost SYN is sent again after 1 s: RFC 6298 */
+#define PAUSE_MIN_MS 5 /* pause between the first two rounds of attempts */
+/* How long an attempt may take to connect. The kernel sends a lost SYN again after 1 s (RFC
+ * 6298). */
+#define CONNECT_MAX_MS 2000
 
 static struct wf_mgr_dial *dial_of(struct wf_mgr_watch *w)
 {
@@ -81,8 +83,9 @@ static void dial_log(struct wf_conn_mgr *mgr, const struct wf_mgr_dial *dial,
                 suffix);
 }
 
-/* The channel had a connection before: its peer is authenticated, and changes neither version nor
- * flags. An answer that shows others comes from another process, or was forged on the way. */
+/* Did the channel have a connection before? If it did, the peer has authenticated before, and the
+ * peer's version and flags do not change. So an answer with another version or other flags comes
+ * from another process, or was forged on the way. */
 static bool was_connected(const struct wf_mgr_dial *dial)
 {
     return dial->want.gen > 1;
@@ -140,7 +143,8 @@ static UNDER_LOCK void dial_refused(struct wf_conn_mgr *mgr, struct wf_mgr_dial 
     }
 }
 
-/* Without the key the process that answered cannot be the peer. */
+/* Called when the process that answered has not proved that it has the job's key. So this process
+ * cannot be the peer. */
 static UNDER_LOCK void dial_unproven(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial)
 {
     dial_log(mgr, dial, WF_MGR_LOG_KEY,
@@ -271,7 +275,8 @@ void wf_mgr_dials_forget(struct wf_conn_mgr *mgr, uint16_t ep, uint32_t ep_gen)
 
 /* ---- beginning and ending ---- */
 
-/* A loopback address is this host's only in the same network namespace of the same boot. */
+/* Choose the contact's addresses that this process can dial. A loopback address can be dialled if
+ * both processes are in the same network namespace of the same boot of one host. */
 static void dial_addresses(const struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial)
 {
     const struct wf_process_id *to = &dial->want.to.process;
@@ -282,7 +287,7 @@ static void dial_addresses(const struct wf_conn_mgr *mgr, struct wf_mgr_dial *di
             memcpy(dial->ip[dial->ips++], contact->ip[i], WF_NET_IP);
 }
 
-/* The dial of this channel that is in progress. */
+/* Find the dial in progress for the channel of [want]. Returns NULL if there is none. */
 static struct wf_mgr_dial *dial_find(struct wf_conn_mgr *mgr, const struct wf_dial *want)
 {
     wf_list_each(it, &mgr->dials)
@@ -297,7 +302,7 @@ static struct wf_mgr_dial *dial_find(struct wf_conn_mgr *mgr, const struct wf_di
     return NULL;
 }
 
-/* The dial in progress from this endpoint to the sender of [hello], by the same lane. */
+/* Find the dial in progress from endpoint [ep] to the sender of [hello], for the same lane. */
 static struct wf_mgr_dial *dial_to_sender(struct wf_conn_mgr *mgr, uint16_t ep, uint32_t ep_gen,
                                           const struct wf_net_hello *hello)
 {
@@ -326,7 +331,7 @@ static struct wf_mgr_dial *dial_new(const struct wf_conn_mgr *mgr, const struct 
     return dial;
 }
 
-/* Returns the dial's number; 0: no memory. */
+/* Returns the number of the dial for this channel, or 0 if there is no memory. */
 static UNDER_LOCK uint64_t dial_start(struct wf_conn_mgr *mgr, const struct wf_dial *want)
 {
     struct wf_mgr_dial *dial = dial_find(mgr, want);
@@ -385,5 +390,5 @@ void wf_conn_mgr_cancel(struct wf_conn_mgr *mgr, uint64_t number)
         }
     }
     mgr_unlock(mgr);
-    wf_mgr_wake(mgr); /* its thread frees the dial */
+    wf_mgr_wake(mgr); /* the manager's thread frees the dial */
 }

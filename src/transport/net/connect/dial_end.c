@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How attempts end: the clocks that decide when a dial is given up (table: wf_conn_mgr_dial), and
- * the time of the next attempt. */
+/* How attempts end. Clocks decide when a dial is given up (table: wf_conn_mgr_dial). This file also
+ * chooses when the next attempt is made. */
 #define _GNU_SOURCE
 #include <errno.h>
 
@@ -8,17 +8,22 @@
 #include "base/log.h"
 #include "transport/net/connect/dial_int.h"
 
-#define PAUSE_MAX_MS 500    /* between rounds of attempts */
-#define REFUSED_MS 500      /* refused for so long: the peer has ended */
-#define CONNECT_BACK_MS 300 /* repeats a connect-back; some handshakes wait for a busy core */
-/* A dial waits so many times WEFT_PEER_TIMEOUT for local resources. By default that is 120 s: local
- * ports become free when their TIME_WAIT ends, 60 s after the last use (tcp(7)). */
+#define PAUSE_MAX_MS 500 /* the longest pause between two rounds of attempts */
+/* If every attempt during this time was refused, the manager concludes that the peer's process has
+ * ended, and gives the dial up. */
+#define REFUSED_MS 500
+/* A connect-back, a request to be dialled, is repeated after this time. The time allows for a
+ * handshake that waits for a busy core. */
+#define CONNECT_BACK_MS 300
+/* How long a dial waits for resources of this host, as a multiple of WEFT_PEER_TIMEOUT. By default
+ * that is 120 s. A local port becomes free when its TIME_WAIT ends, 60 s after its last use
+ * (tcp(7)). */
 #define SHORTAGE_TIMES 12
 
 /* ---- errors of this host ---- */
 
-/* Does this error of socket(2), connect(2) or epoll_ctl(2) come from this host alone? Then it shows
- * nothing about the peer. */
+/* Is errno [err] of socket(2), connect(2) or epoll_ctl(2) caused by this host alone? Such an error
+ * says nothing about the peer. */
 static bool is_local_shortage(int err)
 {
     switch (err) {
@@ -28,13 +33,13 @@ static bool is_local_shortage(int err)
     case ENOBUFS:
     case ENOMEM:
     case ENOSPC: /* epoll_ctl(2): fs.epoll.max_user_watches */
-    case EACCES: /* a local firewall, a route that prohibits, a security module */
+    case EACCES: /* forbidden by a firewall, a route or a security module */
     case EPERM: return true;
     default: return false;
     }
 }
 
-/* What the user can change; for the end of a log line. */
+/* Returns what the user can do about errno [err], as the end of a log line. */
 static const char *shortage_remedy(int err)
 {
     switch (err) {
@@ -87,7 +92,9 @@ static void clock_start(uint64_t *clock, uint64_t now)
         *clock = now;
 }
 
-/* Start and stop the clocks. In state ANSWER there was a TCP connection. */
+/* Start and stop the dial's clocks for an attempt that ended as [end]. If the dial's state is
+ * ANSWER, the attempt had a TCP connection. A shortage stops or restarts all clocks but its own,
+ * since no attempt was made that could have ended otherwise. */
 static void clocks_update(struct wf_mgr_dial *dial, enum wf_attempt_end end, uint64_t now)
 {
     bool connected = dial->state == WF_DIAL_ANSWER;
@@ -103,11 +110,11 @@ static void clocks_update(struct wf_mgr_dial *dial, enum wf_attempt_end end, uin
         dial->refused_ns = 0;
     if (end == WF_ATTEMPT_CLOSED)
         clock_start(&dial->closed_ns, now);
-    else if (end == WF_ATTEMPT_SLOW || end == WF_ATTEMPT_CONNECT_BACK)
+    else if (end == WF_ATTEMPT_SLOW || end == WF_ATTEMPT_CONNECT_BACK || end == WF_ATTEMPT_SHORTAGE)
         dial->closed_ns = 0;
     if (end == WF_ATTEMPT_CONNECT_BACK)
         clock_start(&dial->connect_back_ns, now);
-    else if (end == WF_ATTEMPT_SLOW)
+    else if (end == WF_ATTEMPT_SLOW || end == WF_ATTEMPT_SHORTAGE)
         dial->connect_back_ns = 0;
 }
 
@@ -116,8 +123,10 @@ static bool is_unconnected(enum wf_attempt_end end)
     return end == WF_ATTEMPT_UNREACHED || end == WF_ATTEMPT_NO_ROUTE;
 }
 
-/* When the next attempt is made: at once, if an address was not tried in this round. One attempt is
- * made close to the end of the time that REFUSED and unconnected dials have. */
+/* Returns when to make the next attempt. That is now if an address has not been tried in this
+ * round; otherwise a pause comes first. While attempts are refused or get no connection, the pause
+ * is shortened near the end of the dial's time, so that a last attempt is made before the dial is
+ * given up. */
 static uint64_t next_attempt_ns(const struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial,
                                 enum wf_attempt_end end, uint64_t now)
 {

@@ -20,7 +20,8 @@ enum weft_status wf_net_greeting_parse(const void *bytes, unsigned role, unsigne
     memcpy(&g, bytes, sizeof g);
     if (g.magic != WF_NET_MAGIC || !g.version)
         return WEFT_EPROTO;
-    /* REFUSAL has the same form in all versions, and holds its sender's version. */
+    /* REFUSAL has the same form in all versions of the protocol, so it can be parsed. Other
+     * messages of another version cannot be parsed. */
     if (g.version != WF_NET_VERSION && g.role != WF_NET_REFUSAL) {
         *out = g;
         return WEFT_EVERSION;
@@ -91,7 +92,7 @@ enum weft_status wf_net_refusal_parse(const void *bytes, struct wf_net_refusal *
         !all_zero(r.zero, sizeof r.zero))
         return WEFT_EPROTO;
     if ((r.greeting.version == WF_NET_VERSION) == (r.reason == WF_NET_REFUSED_VERSION))
-        return WEFT_EPROTO; /* VERSION is the reason exactly if the versions differ */
+        return WEFT_EPROTO; /* the reason has to be VERSION exactly if the versions differ */
     *out = r;
     return WEFT_OK;
 }

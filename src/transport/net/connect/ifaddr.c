@@ -17,29 +17,36 @@
 #include "base/util.h"
 #include "config/config.h"
 
-#define CANDIDATES 64 /* at most so many addresses of this host are considered */
-/* The interface has a carrier: IFF_LOWER_UP of linux/if.h, which cannot be included beside
- * net/if.h. IFF_RUNNING reports the same up to a second later. */
+#define CANDIDATES 64 /* the most addresses of this host that are considered */
+/* The flag of an interface that has a carrier: IFF_LOWER_UP of linux/if.h, a header that cannot
+ * be included together with net/if.h. IFF_RUNNING shows a change of the carrier up to a second
+ * later. */
 #define LOWER_UP 0x10000u
 
 /* ---- ranks by route ---- */
 
-/* Without WEFT_TCP_INTERFACES; lower is better. */
+/* The ranks of addresses if WEFT_TCP_INTERFACES is not set. A lower rank is better. */
 enum rank {
-    RANK_ROUTE,   /* the default route's source address */
-    RANK_OTHER,   /* of another interface: a second path if the first one fails */
-    RANK_OTHER_6, /* the same, IPv6 */
+    RANK_ROUTE, /* the default route's source address */
+    /* An IPv4 address of another interface: a second path if the default route's interface
+     * fails. */
+    RANK_OTHER,
+    RANK_OTHER_6, /* an IPv6 address of another interface */
     RANK_SAME,    /* another address of the default route's interface */
-    /* Only if there is nothing better: */
-    RANK_BRIDGE,  /* of virtual machines or containers: many hosts have the same address */
-    RANK_LOOPBACK /* unreachable from other hosts; for a machine without a network */
+    /* RANK_BRIDGE and RANK_LOOPBACK are chosen only if no address has a better rank. */
+    /* A bridge of virtual machines or containers. Many hosts give their bridges the same
+     * address. */
+    RANK_BRIDGE,
+    RANK_LOOPBACK /* not reachable from other hosts */
 };
 #define RANK_NONE UINT_MAX
 
 struct candidate {
     struct wf_ifaddr addr;
-    unsigned flags; /* IFF_*; 0: chosen already */
-    unsigned rank;  /* enum rank, or from the position in WEFT_TCP_INTERFACES */
+    unsigned flags; /* IFF_*; 0 once it is chosen */
+    /* An enum rank, or if WEFT_TCP_INTERFACES is set, a number computed from the address's position
+     * there. */
+    unsigned rank;
 };
 
 struct candidates {
@@ -74,9 +81,10 @@ static enum weft_status candidates_find(struct candidates *cs)
     return WEFT_OK;
 }
 
-/* The source address that the kernel would use for a distant host. Nothing is sent: connect(2) of a
- * UDP socket only looks up the route. The distant host is a.root-servers.net, which no local
- * network contains. Addresses of the documentation prefixes would not do: laboratories use them. */
+/* Find the source address that the kernel would use for a distant host. This sends nothing:
+ * connect(2) of a UDP socket only looks up the route. The distant host is a.root-servers.net,
+ * because no local network contains its address. An address of a documentation prefix is not used
+ * here, since some laboratories use these prefixes in their networks. */
 static bool route_source(int family, uint8_t ip[WF_NET_IP])
 {
     static const uint8_t distant4[WF_NET_IP] = {[10] = 0xff, 0xff, 198, 41, 0, 4};
@@ -98,7 +106,8 @@ static bool route_source(int family, uint8_t ip[WF_NET_IP])
     return found;
 }
 
-/* By the name of its driver. /sys would show the network namespace that it was mounted in. */
+/* Is the interface [name] a bridge? The name of its driver tells this. /sys is not used: it shows
+ * the network namespace in which it was mounted, which may not be this process's. */
 static bool is_bridge(const char *name)
 {
     struct ethtool_drvinfo info = {.cmd = ETHTOOL_GDRVINFO};
@@ -155,7 +164,7 @@ static void rank_all_by_route(struct candidates *cs)
 
 /* ---- ranks by WEFT_TCP_INTERFACES ---- */
 
-/* [item]: "10.0.0.0/8", "fd00::/8" or a single address. */
+/* Parse [item], which is a prefix such as "10.0.0.0/8" or "fd00::/8", or a single address. */
 static bool prefix_parse(const char *item, uint8_t ip[WF_NET_IP], unsigned *bits)
 {
     char text[INET6_ADDRSTRLEN + 4], *slash, *end;
@@ -198,7 +207,8 @@ static bool item_names(const char *item, const struct candidate *c)
            (prefix_parse(item, prefix, &bits) && prefix_has(prefix, bits, c->addr.ip));
 }
 
-/* The rank is the position of the first item that names the address; IPv4 before IPv6. */
+/* Rank each address by the position of the first item in [list] that names the address. Among
+ * addresses that the same item names, IPv4 comes before IPv6. */
 static void rank_all_by_list(struct candidates *cs, const char *list)
 {
     char item[256];
@@ -214,7 +224,7 @@ static void rank_all_by_list(struct candidates *cs, const char *list)
 
 /* ---- choosing ---- */
 
-/* Returns the rank of the first one. */
+/* Choose the candidates with the best ranks. Returns the best rank. */
 static unsigned choice_take(struct wf_ifaddr_choice *out, struct candidates *cs)
 {
     unsigned first = RANK_NONE;
@@ -234,7 +244,8 @@ static unsigned choice_take(struct wf_ifaddr_choice *out, struct candidates *cs)
     return first;
 }
 
-/* Append to "eth0 10.0.0.1, eth0 fd00::1", as far as there is room. */
+/* Append [addr] to a list such as "eth0 10.0.0.1, eth0 fd00::1". If there is no room, the text is
+ * cut off. */
 static void addr_append(char *text, size_t room, const struct wf_ifaddr *addr)
 {
     char ip[INET6_ADDRSTRLEN];
@@ -301,9 +312,11 @@ bool wf_ifaddr_can_dial(const uint8_t ip[WF_NET_IP], bool same_host)
 {
     if (wf_ipaddr_is_loopback(ip))
         return same_host;
-    /* RFC 6890: not "this network", multicast, reserved, broadcast; */
+    /* IPv4: refuse addresses of "this network" (0/8), and multicast, reserved and broadcast
+     * addresses (RFC 6890). */
     if (wf_ipaddr_is_v4(ip))
         return ip[12] != 0 && ip[12] < 224;
-    /* nor unspecified and others that begin with 0, multicast, link-local. */
+    /* IPv6: refuse addresses whose first byte is 0 (among them the unspecified address), and
+     * multicast and link-local addresses. */
     return ip[0] != 0 && ip[0] != 0xff && !wf_ipaddr_is_link_local(ip);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which of this host's interfaces and addresses a process listens on, and which addresses of others
- * it can dial. */
+/* Chooses the interfaces and addresses of this host on which a process listens. Also tells which
+ * addresses of other processes can be dialled. */
 #ifndef WF_TRANSPORT_NET_CONNECT_IFADDR_H
 #define WF_TRANSPORT_NET_CONNECT_IFADDR_H
 
@@ -21,23 +21,26 @@ struct wf_ifaddr {
 struct wf_ifaddr_choice {
     struct wf_ifaddr at[WF_CONTACT_IPS]; /* the best one first */
     size_t count;
-    const char *why; /* a literal */
+    const char *why; /* why these were chosen; a literal */
 };
 
-/* Choose the addresses to listen on. At most WF_CONTACT_IPS, since a contact holds no more:
- *   WEFT_TCP_INTERFACES is set: the addresses that it names, in its order;
- *   else of the interfaces that are up and have a carrier: the default route's source address, then
- *   addresses of other interfaces; bridges, then loopback, only if there is nothing else.
- * Link-local IPv6 addresses are never chosen: they mean nothing without an interface's index.
- * Returns OK | EUNREACH (no usable interface) | EINVAL (WEFT_TCP_INTERFACES names none) | ESYSTEM;
- *         on failure [note] has the reason */
+/* Choose at most WF_CONTACT_IPS addresses to listen on, since a contact holds no more.
+ *   If WEFT_TCP_INTERFACES is set: the addresses that it names, in its order.
+ *   Otherwise, of the interfaces that are up and have a carrier: first the default route's source
+ *   address, then addresses of other interfaces. A bridge is chosen only if there is no better
+ *   address, and loopback only if there is no other address at all.
+ * Link-local IPv6 addresses are never chosen, since such an address is useful only together with
+ * the index of an interface.
+ * Returns OK | EUNREACH (no usable interface) | EINVAL (WEFT_TCP_INTERFACES names no address of
+ * this host) | ESYSTEM; on failure [note] has the reason */
 enum weft_status wf_ifaddr_choose(struct wf_ifaddr_choice *out, char *note, size_t room);
 
-/* Describe in [note], for a user, what wf_ifaddr_choose would choose, and why. Returns the number
- * of addresses; 0: [note] has the reason. */
+/* Describe in [note], for a user, which addresses wf_ifaddr_choose would choose, and why. Returns
+ * the number of addresses. If it returns 0, [note] has the reason. */
 int wf_ifaddr_describe(char *note, size_t room);
 
-/* Can this process dial [ip] at all? Loopback only if it is this host's. */
+/* Can this process dial [ip]? [same_host] tells whether the process at [ip] is on this host. A
+ * loopback address can be dialled only if [same_host] is true. */
 bool wf_ifaddr_can_dial(const uint8_t ip[WF_NET_IP], bool same_host);
 
 #endif

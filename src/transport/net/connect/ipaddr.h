@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Internet addresses as 16 bytes: IPv6, or IPv4 mapped into it (RFC 4291), as in struct
- * wf_contact. */
+/* Internet addresses as 16 bytes, as in struct wf_contact. The 16 bytes are an IPv6 address, or an
+ * IPv4 address mapped into IPv6 (RFC 4291). */
 #ifndef WF_TRANSPORT_NET_CONNECT_IPADDR_H
 #define WF_TRANSPORT_NET_CONNECT_IPADDR_H
 
@@ -22,18 +22,19 @@ bool wf_ipaddr_is_v4(const uint8_t ip[WF_NET_IP]);
 bool wf_ipaddr_is_loopback(const uint8_t ip[WF_NET_IP]);
 bool wf_ipaddr_is_link_local(const uint8_t ip[WF_NET_IP]); /* of IPv6 */
 
-/* IPv4 [bytes] as 16 bytes. */
+/* Convert the 4 bytes of an IPv4 address to 16 bytes. */
 void wf_ipaddr_from_v4(const void *bytes, uint8_t ip[WF_NET_IP]);
 
-/* False: [sa] is NULL, or not an internet address. */
+/* Convert [sa] to 16 bytes and a port. Returns false if [sa] is NULL or not an internet address. */
 bool wf_ipaddr_from_sockaddr(const struct sockaddr *sa, uint8_t ip[WF_NET_IP], uint16_t *port);
-/* Returns the length of *out. */
+/* Convert [ip] and [port] to a socket address in *out. Returns the length of this socket
+ * address. */
 socklen_t wf_ipaddr_to_sockaddr(const uint8_t ip[WF_NET_IP], uint16_t port, union wf_sockaddr *out);
 
-/* "10.0.0.1" or "fd00::1". Returns [text]. */
+/* Write the address as "10.0.0.1" or "fd00::1". Returns [text]. */
 const char *wf_ipaddr_print(const uint8_t ip[WF_NET_IP], char text[INET6_ADDRSTRLEN]);
 
-/* "10.0.0.1:4711" or "[fd00::1]:4711". Returns [text]. */
+/* Write address and port as "10.0.0.1:4711" or "[fd00::1]:4711". Returns [text]. */
 #define WF_NET_NAME 64
 const char *wf_ipaddr_print_port(const uint8_t ip[WF_NET_IP], uint16_t port,
                                  char text[WF_NET_NAME]);

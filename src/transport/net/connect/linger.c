@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Sockets on which this side sends nothing more. Closing one that has unread bytes would send RST,
- * and the peer's kernel would then discard what the peer has not read yet. So the manager reads and
- * discards until the peer closes, too. */
+/* Sockets on which this side sends nothing more. If a socket has unread bytes, close(2) sends RST,
+ * and the peer's kernel then discards what the peer has not read yet. So the manager reads and
+ * discards incoming bytes until the peer closes its side, too. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/sockios.h>
@@ -40,8 +40,9 @@ void wf_mgr_linger_event(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w)
     }
 }
 
-/* A socket is finished when the peer's kernel has acknowledged all data and the FIN: tcp(7),
- * SIOCOUTQ. */
+/* While the manager closes, end the sockets that need not linger any more. SIOCOUTQ (tcp(7)) is 0
+ * when the peer's kernel has acknowledged all data and the FIN. All sockets end when the time for
+ * closing is over. */
 void wf_mgr_lingers_closing(struct wf_conn_mgr *mgr)
 {
     bool late = wf_now_ns() >= mgr->stop_ns;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The thread. A round waits in epoll_wait, handles the events, then what has expired, and frees the
- * watches that ended. */
+/* The manager's thread. It works in rounds. A round waits in epoll_wait, handles the events,
+ * handles the deadlines that have passed, and frees the dead watches. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <limits.h>
@@ -21,8 +21,10 @@
 #include "transport/net/connect/auth.h"
 #include "transport/net/connect/manager_int.h"
 
-#define ROUND 64     /* events */
-#define CLOSING_MS 5 /* a round while closing: lingering data may have been acknowledged */
+#define ROUND 64 /* epoll events per round */
+/* The length of a round while the manager closes. Each round checks whether the peers have
+ * acknowledged the data of lingering sockets. */
+#define CLOSING_MS 5
 
 /* ---- watches ---- */
 
@@ -74,7 +76,7 @@ static UNDER_LOCK void dead_free(struct wf_conn_mgr *mgr)
         wf_list_remove(&w->item);
         if (w->kind == WF_MGR_DIAL)
             wf_mgr_dial_free(w);
-        free(w); /* it is its object's first member */
+        free(w); /* the watch is the first member of its object */
     }
 }
 
@@ -136,7 +138,8 @@ int wf_mgr_recv(int fd, void *buf, size_t *have, size_t want)
     return 1;
 }
 
-/* Each message of the handshake fits an empty send buffer, so a short send is a failure. */
+/* Each message of the handshake fits into an empty send buffer. So a short send means that the
+ * connection has failed. */
 bool wf_mgr_send(int fd, const void *message, size_t len)
 {
     return send(fd, message, len, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)len;
@@ -199,7 +202,7 @@ static void wake_drain(const struct wf_conn_mgr *mgr)
 
 static UNDER_LOCK void event_handle(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w)
 {
-    if (w->dead || w->fd < 0) /* ended by an earlier event of this round */
+    if (w->dead || w->fd < 0) /* an earlier event of this round ended [w] */
         return;
     switch (w->kind) {
     case WF_MGR_WAKE: wake_drain(mgr); break;
@@ -219,7 +222,8 @@ static UNDER_LOCK void expire(struct wf_conn_mgr *mgr, struct wf_mgr_watch *w)
     }
 }
 
-/* Delivering an event releases the lock. Meanwhile lists only grow: dead_free alone removes. */
+/* expire may deliver an event, which releases the lock. The iteration stays valid, since other
+ * threads only add to the list: dead_free alone removes items, and only this thread calls it. */
 static UNDER_LOCK void list_expire(struct wf_conn_mgr *mgr, struct wf_list *list, uint64_t now)
 {
     wf_list_each(it, list)
@@ -244,7 +248,8 @@ static UNDER_LOCK void timers(struct wf_conn_mgr *mgr)
     list_expire(mgr, &mgr->lingers, now);
 }
 
-/* End everything but lingering sockets, which have deadlines. */
+/* End the listeners, pending connections and dials. A lingering socket stays until the peer's
+ * kernel has acknowledged its data, or until its deadline has passed. */
 static UNDER_LOCK void stopping(struct wf_conn_mgr *mgr)
 {
     for (size_t i = 0; i < mgr->listeners.contact.count; i++)
@@ -315,7 +320,8 @@ fail:
 
 static enum weft_status thread_start(struct wf_conn_mgr *mgr)
 {
-    size_t stack = 128 * 1024; /* a round, a log line, the owner's events: a few KiB each */
+    /* A round, a log line and the owner's events each need a few KiB of stack. */
+    size_t stack = 128 * 1024;
     int err = wf_thread_start(&mgr->thread, "weft-connect", stack, mgr_main, mgr);
     if (err) {
         errno = err;
@@ -370,7 +376,9 @@ enum weft_status wf_conn_mgr_open(const struct wf_conn_mgr_params *params, struc
     if (!mgr)
         return WEFT_ENOMEM;
     wf_mgr_fork_join(mgr);
-    mgr_lock(mgr); /* no fork while a descriptor is not recorded */
+    /* While the lock is held, no fork can happen. So a forked child finds each new descriptor
+     * recorded. */
+    mgr_lock(mgr);
     status = wf_socket_listen(&mgr->listeners);
     mgr->contact = mgr->listeners.contact;
     if (status == WEFT_OK)

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The connection manager accepts connections for the endpoints of this process, and dials those of
- * others. One thread per context, asleep in epoll_wait, listens, dials, and runs the handshake in
- * both roles. It hands over connected sockets whose other end has proved that it has the job's key,
- * and which endpoint it acts for. Of frames it sends one only, BYE (wf_conn_mgr_turn_away).
+/* The connection manager accepts connections for the endpoints of this process, and dials the
+ * endpoints of other processes. Each context has one manager, with one thread. The thread sleeps in
+ * epoll_wait; it listens, dials, and runs both sides of the handshake. The manager hands a
+ * connected socket over once the other side has proved that it has the job's key, and which
+ * endpoint it acts for. The only frame that the manager sends is BYE: it tells the peer that this
+ * side gives the connection up (wf_conn_mgr_turn_away).
  *
  *   manager.c    the thread, events, opening and closing
  *   mgr_fork.c   what a fork does to the manager
@@ -16,9 +18,11 @@
  *   socket.c     listening, accepting, connecting; socket options
  *   ipaddr.c     internet addresses as 16 bytes
  *
- * A pending connection was accepted and is not yet authenticated. Each has WEFT_CONNECT_TIMEOUT to
- * prove itself; then it is refused as BUSY. After CHALLENGE a refusal is the end of the stream
- * alone: the peer may have authenticated this side by then, and would read REFUSAL as a frame.
+ * A pending connection is one that was accepted and is not yet authenticated. Each pending
+ * connection has WEFT_CONNECT_TIMEOUT to authenticate; after that the manager refuses the
+ * connection as BUSY. Once the manager has sent CHALLENGE, the manager refuses by closing the
+ * socket, without REFUSAL. By then the peer may have authenticated this side, and would parse
+ * REFUSAL as a frame.
  *
  *   state         waits for   event                                  next
  *   AWAIT_HELLO   HELLO       no such endpoint, other flags, full    REFUSAL is sent; closed
@@ -31,30 +35,33 @@
  *                             valid                                  handed over
  *                             invalid                                closed
  *
- * A dial makes attempts until one succeeds or the dial is given up (wf_conn_mgr_dial).
+ * A dial is a series of attempts to connect to one endpoint. A dial ends when an attempt succeeds,
+ * or when the manager gives it up (wf_conn_mgr_dial).
  *
  *   state     waits for                  event                       next
  *   PAUSE     the next attempt's time    the key is not set          KEYLESS
  *                                        the key is set              connect(2); CONNECT
- *   KEYLESS   the key                    the key is set              PAUSE, until now
+ *   KEYLESS   the key                    the key is set              PAUSE, which ends at once
  *   CONNECT   the TCP connection,        connected                   HELLO is sent; ANSWER
  *             2 s at most                failed                      PAUSE
  *   ANSWER    CHALLENGE or REFUSAL,      valid, and a connect-back   PROOF is sent; closed; PAUSE
  *             WEFT_PEER_TIMEOUT at most  valid CHALLENGE             PROOF is sent; handed over
  *                                        anything else               closed; PAUSE
  *
- * Bounds. There are at most WF_NET_PENDING_MAX pending connections. One more evicts the oldest of
- * those whose hello did not name an endpoint of this process; naming one takes knowing the
- * process's token. If all have named one, the oldest is evicted, after half a second at the
- * earliest. At most 16 * WF_NET_PENDING_MAX connections per second are accepted that fail to
- * authenticate; further ones wait in the kernel's queue. A pending connection allocates its struct
- * only. An endpoint that is not polled keeps a bounded number of connections (net.h); further ones
- * are refused as BUSY.
+ * Bounds. There are at most WF_NET_PENDING_MAX pending connections. If another connection comes,
+ * the manager evicts the oldest pending connection whose hello has not named an endpoint of this
+ * process. (A sender can name an endpoint only if it knows the process's token.) If all have named
+ * an endpoint, the manager evicts the oldest pending connection, once it is half a second old. At
+ * most 16 * WF_NET_PENDING_MAX connections that fail to authenticate are accepted per second;
+ * further connections wait in the kernel's queue. A pending connection allocates nothing but its
+ * struct. An endpoint that is not polled keeps a bounded number of connections (net.h); the manager
+ * refuses further ones as BUSY.
  *
- * Fork. A child's copies of the manager's sockets are closed in the child: they would keep peers
- * from noticing that the parent died. fork_begin runs with the manager's lock held. So a thread
- * that holds a lock which fork_begin takes must not call the manager; wf_conn_mgr_passed and
- * wf_conn_mgr_contact take no lock. */
+ * Fork. A forked child closes its copies of the manager's sockets. If the child kept the copies,
+ * the peers would not notice the parent's death. fork_begin runs while the manager's lock is held.
+ * So a thread that holds a lock which fork_begin takes must not call the manager, or it could
+ * deadlock with a fork. The exceptions are wf_conn_mgr_passed and wf_conn_mgr_contact, which take
+ * no lock. */
 #ifndef WF_TRANSPORT_NET_CONNECT_MANAGER_H
 #define WF_TRANSPORT_NET_CONNECT_MANAGER_H
 
@@ -69,19 +76,21 @@
 struct wf_conn_mgr;
 struct wf_aead;
 
-/* An authenticated connection. Its owner closes the fd and frees it (wf_net_conn_free). */
+/* An authenticated connection. The owner closes [fd], and frees the struct by wf_net_conn_free. */
 struct wf_net_conn {
     struct wf_list item;
-    int fd;       /* nonblocking, close-on-exec, TCP_NODELAY, keepalive and
-                   * TCP_USER_TIMEOUT at two fifths of WEFT_PEER_TIMEOUT */
-    bool dialled; /* by this side */
+    /* Nonblocking and close-on-exec. wf_socket_tune has set TCP_NODELAY, keepalive, and a
+     * TCP_USER_TIMEOUT of two fifths of WEFT_PEER_TIMEOUT. */
+    int fd;
+    bool dialled; /* this side dialled */
     bool encrypted;
     uint16_t lane;
-    uint32_t gen;                                    /* as in the hello */
-    uint64_t dial;                                   /* the dial's number; 0: accepted */
-    struct wf_address peer;                          /* the other end */
-    struct wf_contact contact;                       /* where to dial it */
-    uint8_t key_out[WF_NET_KEY], key_in[WF_NET_KEY]; /* if encrypted: of this connection alone */
+    uint32_t gen;              /* as in the hello */
+    uint64_t dial;             /* the number of the dial; 0 if accepted */
+    struct wf_address peer;    /* the other end */
+    struct wf_contact contact; /* where to dial the other end */
+    /* Valid if [encrypted] is set. No other connection has these keys. */
+    uint8_t key_out[WF_NET_KEY], key_in[WF_NET_KEY];
 };
 
 /* A channel to connect. */
@@ -90,13 +99,15 @@ struct wf_dial {
     struct wf_contact from_contact, to_contact;
     uint16_t lane;
     uint32_t gen;
-    uint32_t delay_ms;    /* before the first attempt */
-    uint32_t patience_ms; /* see wf_conn_mgr_dial; 0: half of WEFT_PEER_TIMEOUT */
+    uint32_t delay_ms; /* before the first attempt */
+    /* For how long all attempts may fail to get a TCP connection (wf_conn_mgr_dial). 0 stands for
+     * half of WEFT_PEER_TIMEOUT. */
+    uint32_t patience_ms;
 };
 
 /* How a dial that was given up ended. */
 struct wf_dial_result {
-    struct wf_list item; /* for its owner */
+    struct wf_list item; /* for use by the owner */
     uint64_t dial;
     struct wf_address to;
     enum weft_status status;
@@ -106,21 +117,26 @@ struct wf_dial_result {
 enum wf_net_host {
     WF_NET_HOST_NONE, /* there is no such endpoint */
     WF_NET_HOST_OPEN,
-    WF_NET_HOST_FULL, /* it has connections that it did not take yet; the peer has to try again */
+    /* Too many connections wait for the endpoint's owner to poll. The peer has to try again. */
+    WF_NET_HOST_FULL,
 };
 
-/* The manager's thread calls these without its lock, but for the last two. */
+/* What the manager asks of its owner, and reports to it. The manager's thread makes the first three
+ * calls without holding the manager's lock. */
 struct wf_conn_mgr_events {
-    /* Is [ep] of [ep_gen] open, and does it take one more connection? */
+    /* Is endpoint [ep] of generation [ep_gen] open, and does it accept one more connection? */
     enum wf_net_host (*has)(void *owner, uint16_t ep, uint32_t ep_gen);
-    /* [conn] is for that endpoint. True: the owner has taken [conn] over. False: there is no such
-     * endpoint, and the manager closes and frees [conn]. */
+    /* [conn] is a new connection of endpoint [ep] of generation [ep_gen]. Returns true if the owner
+     * has taken over [conn]. Returns false if there is no such endpoint; then the manager closes
+     * and frees [conn]. */
     bool (*connected)(void *owner, uint16_t ep, uint32_t ep_gen, struct wf_net_conn *conn);
-    /* A dial of that endpoint was given up. The owner takes [result] over, and frees it. */
+    /* A dial by endpoint [ep] of generation [ep_gen] was given up. The owner takes over [result],
+     * and frees it. */
     void (*given_up)(void *owner, uint16_t ep, uint32_t ep_gen, struct wf_dial_result *result);
-    /* Around a fork of this process, on the forking thread, under the manager's lock: keep the list
-     * of sockets unchanged. [child]: close them all, with close(2) only, since shutdown and
-     * epoll_ctl would affect the parent. */
+    /* The forking thread calls fork_begin before a fork of this process and fork_end after it, with
+     * the manager's lock held. Between the two calls the owner's list of sockets must not change.
+     * If [child] is true, fork_end runs in the child and closes all sockets of the list. It uses
+     * close(2) only, since shutdown and epoll_ctl would affect the parent. */
     void (*fork_begin)(void *owner);
     void (*fork_end)(void *owner, bool child);
 };
@@ -131,42 +147,48 @@ struct wf_conn_mgr_params {
     const struct wf_process_id *self;
 };
 
-/* Listen on the interfaces that WEFT_TCP_INTERFACES names, else on those by which other hosts can
- * reach this one, and start the thread.
- * Returns OK | EUNREACH (no usable interface; logged) | EINVAL (WEFT_TCP_INTERFACES names
- * none that exists; logged) | ESYSTEM | ENOMEM */
+/* Listen, and start the thread. The manager listens on the interfaces that WEFT_TCP_INTERFACES
+ * names. If that variable is not set, it listens on interfaces by which other hosts can reach this
+ * host.
+ * Returns OK | EUNREACH (no usable interface; logged) | EINVAL (WEFT_TCP_INTERFACES names no
+ * interface that exists; logged) | ESYSTEM | ENOMEM */
 enum weft_status wf_conn_mgr_open(const struct wf_conn_mgr_params *params,
                                   struct wf_conn_mgr **out);
 
-/* Stop the thread. Dials end without an event. Lingering sockets are closed once the peer's kernel
- * has acknowledged their data, at the latest after WEFT_PEER_TIMEOUT, or after [within_ms] if that
- * is not 0. */
+/* Stop the thread. Dials in progress end without an event. The thread closes a lingering socket
+ * (wf_conn_mgr_linger) as soon as the peer's kernel has acknowledged the socket's data. If the
+ * peer's kernel does not acknowledge, the thread closes the socket when WEFT_PEER_TIMEOUT has
+ * passed since wf_conn_mgr_linger, or [within_ms] since this call, whichever comes first. A value
+ * of 0 for [within_ms] sets no limit. */
 void wf_conn_mgr_close(struct wf_conn_mgr *mgr, uint32_t within_ms);
 
-/* For [connected] to call, with the lock held that fork_begin takes: the socket is in the list that
- * fork_end closes. Until this call the manager closes the socket in a forked child. */
+/* The owner's [connected] calls this when the new socket is in the list that fork_end closes. The
+ * caller holds the lock that fork_begin takes. Before this call the manager closes the socket in a
+ * forked child; afterwards fork_end does. */
 void wf_conn_mgr_passed(struct wf_conn_mgr *mgr);
 
-/* Wipes the keys, too. The fd stays open. */
+/* Wipe the keys in [conn], and free it. The descriptor stays open. */
 void wf_net_conn_free(struct wf_net_conn *conn);
 
-/* Where other processes dial this one. Constant. */
+/* Returns where other processes dial this process. Constant. */
 const struct wf_contact *wf_conn_mgr_contact(const struct wf_conn_mgr *mgr);
 
-/* Set the job's key, once. Any thread. OK | EINVAL (another key was set before) */
+/* Set the job's key, once. Any thread may call this. Returns OK | EINVAL (another key was set
+ * before) */
 enum weft_status wf_conn_mgr_set_key(struct wf_conn_mgr *mgr, const uint8_t key[WF_NET_KEY]);
 bool wf_conn_mgr_has_key(const struct wf_conn_mgr *mgr);
 
-/* Dial a channel, or find the dial of the same channel that is in progress. It ends with the event
- * [connected] (a connection with this number) or [given_up]. Any thread.
+/* Start to dial for a channel, or find the dial for the same channel that is in progress. The dial
+ * ends with the event [connected], whose connection has this dial's number, or with [given_up]. Any
+ * thread may call this.
  *
  * The side with the greater address (64 bytes, compared as bytes) makes the connections. A dial by
- * the other side is a connect-back: it authenticates, is closed, and has the peer's manager dial
- * this process as if the peer's endpoint had asked for it. The connect-back ends when that
- * connection comes; until then it is repeated.
+ * the other side is a connect-back, a request to be dialled. A connect-back authenticates itself
+ * and is closed. Then the peer's manager dials this process, as if the peer's endpoint had asked
+ * for a connection. The connect-back is repeated until this connection comes, and then it ends.
  *
- * Attempts try the contact's addresses in turn; the pause between two rounds is 5, 10, 20, ... at
- * most 500 ms. When a dial is given up:
+ * Attempts try the contact's addresses in turn. The pause between two rounds is 5, 10, 20, ... ms,
+ * at most 500 ms. When a dial is given up:
  *
  *   condition                                           for how long             status
  *   no attempt got a TCP connection                     patience_ms              EPEER
@@ -177,43 +199,46 @@ bool wf_conn_mgr_has_key(const struct wf_conn_mgr *mgr);
  *   connect-backs were accepted, no connection came     WEFT_PEER_TIMEOUT        EPEER
  *   this host lacks local ports, descriptors, memory    12 * WEFT_PEER_TIMEOUT   EUNREACH
  *     or permission to connect
- *   VERSION or FLAGS refused the channel's first        at once                  EVERSION, EUNREACH
- *     connection (later ones: as GONE)
+ *   the peer refused the channel's first connection     at once                  EVERSION, EUNREACH
+ *     with VERSION or FLAGS (a later one: as GONE)
  *   the contact has no address that can be dialled      at once                  EUNREACH
  *
- * Lack of local resources shows nothing about the peer: it is logged once, and the other clocks do
- * not run. Meanwhile the manager refuses the peer's connect-backs as BUSY, so that the peer does
- * not take this process for dead. A host whose kernel accepts while its process does not answer is
- * slow, not dead: the attempt waits for WEFT_PEER_TIMEOUT, and is repeated.
+ * A lack of local resources says nothing about the peer. The lack is logged once, and the times of
+ * the table's first four rows start afresh after it. While the lack lasts, the manager refuses the
+ * peer's connect-backs as BUSY, so that the peer does not take this process for dead. If a peer's
+ * kernel accepts a connection but the peer's process does not answer, the process is slow, not
+ * dead. The attempt waits for WEFT_PEER_TIMEOUT, and then the dial makes another attempt.
  *
- * Returns the dial's number, never 0; 0: no memory. */
+ * Returns the dial's number (1 or more), or 0 if there is no memory. */
 uint64_t wf_conn_mgr_dial(struct wf_conn_mgr *mgr, const struct wf_dial *want);
 
-/* End a dial. Its event still comes if it is being delivered. Any thread. */
+/* End a dial. If an event of this dial is being delivered now, the event still comes. Any thread
+ * may call this. */
 void wf_conn_mgr_cancel(struct wf_conn_mgr *mgr, uint64_t number);
 
-/* End all dials and pending connections of an endpoint that closes. When this returns, no event for
- * that endpoint is being delivered or will come: [has] must say NONE before the call. Any thread
- * but the manager's. */
+/* End all dials and pending connections of an endpoint that closes. Before this call, [has] must
+ * already return NONE for the endpoint. When this function returns, no event for the endpoint is
+ * being delivered, and none will come. Any thread except the manager's may call this. */
 void wf_conn_mgr_forget(struct wf_conn_mgr *mgr, uint16_t ep, uint32_t ep_gen);
 
-/* Take over a socket to which everything was written. The manager half-closes it, reads and
- * discards until the peer closes, at most for WEFT_PEER_TIMEOUT, and closes it. Any thread. */
+/* Take over a socket to which all bytes were written. The manager shuts down the sending direction,
+ * and discards what it receives until the peer closes, for at most WEFT_PEER_TIMEOUT. Then it
+ * closes the socket. Any thread may call this. */
 void wf_conn_mgr_linger(struct wf_conn_mgr *mgr, int fd);
 
-/* Take over the socket of an authenticated connection that this side gives up: send the peer BYE,
- * and linger. Never blocks; BYE is lost if the send buffer is full.
- *   fd      its stream ends with a whole frame, and a whole record
- *   aead    of the outgoing direction, lent for this call; NULL: the connection is not encrypted
- * Any thread. */
+/* Take over the socket of an authenticated connection that this side gives up. The manager sends
+ * BYE to the peer, and then acts like wf_conn_mgr_linger. Never blocks: BYE is lost if the send
+ * buffer is full. Any thread may call this.
+ *   fd      the bytes sent so far end with a whole frame, and with a whole AEAD record if encrypted
+ *   aead    encrypts this side's next record, lent for this call; NULL if not encrypted */
 void wf_conn_mgr_turn_away(struct wf_conn_mgr *mgr, int fd, struct wf_aead *aead);
 
-/* The same for a connection that was handed over and by which nothing was sent yet. Takes [conn]
- * over, and frees it. */
+/* Like wf_conn_mgr_turn_away, for a connection that the manager handed over and on which nothing
+ * was sent yet. Takes over [conn], and frees it. */
 void wf_conn_mgr_turn_away_conn(struct wf_conn_mgr *mgr, struct wf_net_conn *conn);
 
-/* Shut a socket down and close it; -1: does nothing. A forked child may hold a copy of the socket,
- * so that close(2) alone would neither end the connection nor remove it from an epoll set. */
+/* Shut a socket down, and close it. Does nothing if [fd] is -1. If a forked child holds a copy of
+ * the socket, close(2) alone would not end the connection; shutdown(2) does. */
 void wf_conn_close_fd(int fd);
 
 #endif

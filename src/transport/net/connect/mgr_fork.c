@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A forked child inherits copies of all sockets. While the child holds them, the parent's death
- * ends no connection. So the child closes them; and the manager's lock is held across the fork, so
- * that every descriptor that exists then is recorded. */
+/* A forked child inherits copies of all sockets. As long as the child holds these copies, the
+ * parent's death ends no connection. So the child closes the copies. The manager's lock is held
+ * during the fork, so each descriptor that the child inherits is recorded, and the child can close
+ * it. */
 #define _GNU_SOURCE
 #include <sodium.h>
 #include <unistd.h>
@@ -33,7 +34,7 @@ static void mgr_fork_parent(struct wf_fork_item *item)
     mgr_fork_end(mgr_of(item), false);
 }
 
-/* With close(2) only: shutdown and epoll_ctl would affect the parent. */
+/* Close the child's copies with close(2) only: shutdown and epoll_ctl would affect the parent. */
 static void fds_close(struct wf_list *watches)
 {
     wf_list_each(it, watches)

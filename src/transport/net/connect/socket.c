@@ -14,7 +14,9 @@
 #include "transport/net/connect/ifaddr.h"
 #include "transport/net/connect/manager.h"
 
-#define BACKLOG 4096 /* default of net.core.somaxconn, the upper limit, since Linux 5.4 */
+/* The default of net.core.somaxconn since Linux 5.4. The kernel lowers a greater backlog to
+ * somaxconn. */
+#define BACKLOG 4096
 #define PORT_TRIES 16
 
 /* ---- listening ---- */
@@ -67,9 +69,10 @@ void wf_socket_unlisten(struct wf_listeners *l)
     *l = (struct wf_listeners){0};
 }
 
-/* Listen on all addresses, at one port, which the kernel chooses for the first of them. An address
- * that cannot be bound is left out; an IPv6 address may still be tentative. False with errno;
- * EADDRINUSE: another process has the port at one of the addresses. */
+/* Listen on all addresses of [c], at one port, which the kernel chooses when the first address is
+ * bound. An address that cannot be bound is left out (an IPv6 address may still be tentative).
+ * Returns false with errno if no address is left, or on EADDRINUSE (another process has the port at
+ * one of the addresses), EMFILE or ENFILE. */
 static bool listen_once(const struct wf_ifaddr_choice *c, struct wf_listeners *l)
 {
     *l = (struct wf_listeners){0};
@@ -153,16 +156,18 @@ static void option_set(int fd, int level, int option, unsigned value)
         wf_debug("setsockopt(%d, %d): %m", level, option);
 }
 
-/* Noticing a broken path, and giving up the dial that follows (WEFT_PEER_TIMEOUT / 2), together
- * have to take less than WEFT_PEER_TIMEOUT. The kernel counts from the first retransmission, or by
- * keepalive probes, in whole seconds (tcp(7)); so it is given two fifths of WEFT_PEER_TIMEOUT. On
- * an idle connection it notices after two seconds at the earliest. */
+/* The kernel has to notice a broken path, and then the connection manager has to give up dialling,
+ * which takes WEFT_PEER_TIMEOUT / 2. Both together have to take less than WEFT_PEER_TIMEOUT.
+ * TCP_USER_TIMEOUT counts from the first retransmission only, and keepalive counts in whole seconds
+ * (tcp(7)). So the kernel gets two fifths of WEFT_PEER_TIMEOUT, and not half. On an idle connection
+ * the kernel notices a broken path after two seconds at the earliest. */
 void wf_socket_tune(int fd)
 {
     unsigned notice_ms = (unsigned)(wf_config()->peer_timeout_ms / 5 * 2);
     unsigned notice = notice_ms / 1000;
     unsigned idle = WF_MAX(notice / 2, 1u), interval = WF_MAX(notice / 5, 1u);
-    /* For kernels on which TCP_USER_TIMEOUT does not override the number of probes. */
+    /* On some kernels TCP_USER_TIMEOUT does not override the number of probes. So set this number,
+     * too. */
     unsigned probes = WF_MAX((notice - WF_MIN(notice, idle)) / interval, 1u);
     option_set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
     option_set(fd, IPPROTO_TCP, TCP_KEEPIDLE, idle);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* TCP sockets of the connection manager: nonblocking, close-on-exec. */
+/* TCP sockets of the connection manager. All are nonblocking and close-on-exec. */
 #ifndef WF_TRANSPORT_NET_CONNECT_SOCKET_H
 #define WF_TRANSPORT_NET_CONNECT_SOCKET_H
 
@@ -8,29 +8,33 @@
 #include "transport/address.h"
 #include "transport/net/connect/ipaddr.h"
 
-/* Where this process listens: one socket for each address of the contact, bound to that address
- * alone; all have the same port. */
+/* The sockets on which this process listens. There is one for each address of the contact, bound to
+ * that address alone. All have the same port. */
 struct wf_listeners {
     struct wf_contact contact;
     int fd[WF_CONTACT_IPS]; /* contact.count of them */
 };
 
-/* Listen on the addresses that wf_ifaddr_choose chooses.
- * Returns OK | EUNREACH | EINVAL | ESYSTEM, as there; failures are logged */
+/* Listen on the addresses that wf_ifaddr_choose chooses. Failures are logged.
+ * Returns OK | EUNREACH (no usable interface) | EINVAL (WEFT_TCP_INTERFACES names no address of
+ * this host) | ESYSTEM */
 enum weft_status wf_socket_listen(struct wf_listeners *out);
 void wf_socket_unlisten(struct wf_listeners *listeners);
 
-/* Accept a connection, and its peer's address. Returns the socket, or -1 with errno. */
+/* Accept a connection, and store the peer's address in [ip] and [port]. Returns the socket, or -1
+ * with errno. */
 int wf_socket_accept(int listener, uint8_t ip[WF_NET_IP], uint16_t *port);
 
-/* Start to connect. Never blocks, binds nothing. Returns a socket, connected or not yet, or -1 with
- * errno. */
+/* Start to connect, without blocking. The kernel chooses the local address and port. Returns a
+ * socket, which may still be connecting, or -1 with errno. */
 int wf_socket_connect(const uint8_t ip[WF_NET_IP], uint16_t port);
-/* Once [fd] is writable: how its connect ended. 0, or the errno. */
+/* Call this once [fd] is writable. Returns 0 if the connect(2) of [fd] succeeded, otherwise its
+ * errno. */
 int wf_socket_connect_error(int fd);
 
-/* Prepare a connection for frames: no Nagle delay; and notice within WEFT_PEER_TIMEOUT / 2 that the
- * peer cannot be reached any more (below 5 s the kernel takes longer). */
+/* Prepare a connected socket for frames. The kernel sends small writes without Nagle's delay. The
+ * kernel reports within WEFT_PEER_TIMEOUT / 2 that the peer cannot be reached any more. The report
+ * takes longer if WEFT_PEER_TIMEOUT is below 5 s. */
 void wf_socket_tune(int fd);
 
 #endif
