@@ -10,10 +10,7 @@
 #define GASNETW_GASNET_H
 #define _INCLUDED_GASNET_H
 
-#include <inttypes.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include <gasnet_basic.h>
 #include <weft/weft.h>
 
 #if defined(GASNET_SEQ) + defined(GASNET_PAR) + defined(GASNET_PARSYNC) != 1
@@ -182,8 +179,9 @@ GASNETW_INLINE gasnet_node_t gasnet_nodes(void)
 GASNETW_API size_t gasnetw_max_medium(void);
 #define gasnet_AMMaxArgs() ((size_t)16)
 #define gasnet_AMMaxMedium() gasnetw_max_medium()
-#define gasnet_AMMaxLongRequest() ((size_t)1 << 40) /* no limit of its own */
-#define gasnet_AMMaxLongReply() gasnetw_max_medium()
+/* Clients keep these in an int, and add to them: an int holds a page more. */
+#define gasnet_AMMaxLongRequest() ((size_t)0x7fffe000)
+#define gasnet_AMMaxLongReply() ((size_t)1 << 20)
 
 GASNETW_API int gasnetw_AMRequestShort(gasnet_node_t dest, gasnet_handler_t handler, int nargs,
                                        const gasnet_handlerarg_t *args);

@@ -14,11 +14,7 @@
 #define GASNETW_TOOLS_H
 #define _INCLUDED_GASNET_TOOLS_H
 
-#include <inttypes.h>
-#include <pthread.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include <gasnet_basic.h>
 
 #if defined(GASNETT_THREAD_SAFE) && defined(GASNETT_THREAD_SINGLE)
 #error "define one of GASNETT_THREAD_SAFE and GASNETT_THREAD_SINGLE at most"
@@ -814,6 +810,12 @@ GASNETW_TOOLS_API int gasnetw_trace_local(int newval);
 GASNETW_TOOLS_API void gasnetw_srcline_set(const char *file, unsigned line);
 GASNETW_TOOLS_API void gasnetw_srcline_get(const char **file, unsigned *line);
 GASNETW_TOOLS_API void gasnetw_srcline_freeze(int freeze);
+/* Does nothing: see gasnet_basic.h. */
+static __attribute__((__unused__))
+GASNETW_TOOLS_PRINTF(1, 2) void _gasnett_trace_printf_noop(const char *format, ...)
+{
+    (void)format;
+}
 
 /* ---- self-test ---- */
 

@@ -95,7 +95,7 @@ static void answer(gasnet_token_t token, gasnet_handlerarg_t number, gasnet_hand
     static _Thread_local char *buf;
     gasnet_node_t from = source(token);
     if (!buf)
-        buf = malloc(max_medium + 1);
+        buf = malloc(MIB);
     CHECK(buf);
     fill(buf, (size_t)size, seed3(me + REPLIES, (uint64_t)number, (uint64_t)size));
     replying = 1;
@@ -475,8 +475,7 @@ static void async_flood(void)
 
 static void reply_kinds(void)
 {
-    const size_t longest = gasnet_AMMaxLongReply() < MIB ? gasnet_AMMaxLongReply() : MIB;
-    const size_t sizes[] = {0, 1, 7, 512, 4032, longest - 1, longest};
+    const size_t sizes[] = {0, 1, 7, 512, max_medium - 1, max_medium, max_medium + 1, MIB};
     gasnet_node_t to[TARGETS];
     unsigned n = targets(to), want = 0;
     for (unsigned t = 0; t < n; t++) {
@@ -488,7 +487,7 @@ static void reply_kinds(void)
         GASNET_BLOCKUNTIL(atomic_load(&replies_came) == want);
         for (unsigned i = 0; i < COUNT_OF(sizes); i++)
             for (unsigned kind = MEDIUM_REPLY; kind <= LONG_REPLY; kind++) {
-                if (sizes[i] > max_medium)
+                if (sizes[i] > max_medium && kind == MEDIUM_REPLY)
                     continue;
                 guard(area[me].addr + GUARD, sizes[i]);
                 EQ(gasnet_AMRequestShort3(to[t], SHORT, (gasnet_handlerarg_t)i,

@@ -313,7 +313,11 @@ static void limits(void)
     CHECK(gasnet_AMMaxArgs() >= 16);
     CHECK(gasnet_AMMaxMedium() >= 512);
     CHECK(gasnet_AMMaxLongRequest() >= 512);
-    CHECK(gasnet_AMMaxLongReply() >= 512);
+    CHECK(gasnet_AMMaxLongReply() >= MIB); /* as much as GASNet's conduits for Cray's networks */
+    /* Kept in an int, and with a header's or a page's length added. */
+    int as_int = (int)gasnet_AMMaxLongRequest();
+    EQ(as_int, gasnet_AMMaxLongRequest());
+    CHECK(as_int > INT_MAX / 2 && as_int < INT_MAX - PAGE);
     size_t mine[] = {gasnet_AMMaxMedium(), gasnet_AMMaxLongRequest(), gasnet_AMMaxLongReply()};
     char(*all)[GATHER_MAX] = gather(mine, sizeof mine);
     for (gasnet_node_t r = 0; r < ranks; r++) /* what one may send another can take */

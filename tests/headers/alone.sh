@@ -34,12 +34,43 @@ try() { # COMPILER STANDARD LANGUAGE HEADER WARNINGS...
     fi
 }
 
+# What a GASNet program may use that includes nothing else, and internal names that some use.
+leaning='
+static const void *unused1 __attribute__((unused)) = (void *)_gasneti_threadkey_init;
+#ifdef _INCLUDED_GASNET_TOOLS_H
+static const void *unused2 __attribute__((unused)) = (void *)_gasnett_trace_printf_noop;
+#endif
+struct one { char a, b; };
+static const uint64_t unsigned64 = UINT64_MAX;
+static void lean(size_t size, ssize_t ssize, int32_t word, ...)
+{
+    va_list list;
+    char text[PATH_MAX], *copy = (char *)malloc(sizeof text);
+    pid_t pid = getpid();
+    errno = 0;
+    memcpy(text, "a", MIN(sizeof text, 2));
+    va_start(list, word);
+    vsnprintf(text, sizeof text, "%s", list);
+    va_end(list);
+    printf("%s %zu %zd %" PRIu64 " %d %d\n", text, size, ssize, unsigned64, (int)pid, errno);
+    fprintf(stderr, "%d %d %zu\n", MAX(INT_MAX, word), isdigit(text[0]), offsetof(struct one, b));
+    free(copy);
+    sched_yield();
+    exit(copy ? EXIT_SUCCESS : EXIT_FAILURE);
+}
+int main(void)
+{
+    (void)&_gasneti_threadkey_init;
+    lean(sizeof(int), -1, 1, "");
+    return 0;
+}'
+
 # The GASNet binding's, as its programs' flags have them: none of these was written with -Wundef in mind.
-try_gasnet() { # COMPILER STANDARD LANGUAGE
+try_gasnet() { # COMPILER STANDARD LANGUAGE HEADER...
     local mode header
     for mode in SEQ PAR PARSYNC; do
-        for header in gasnet.h gasnet_tools.h; do
-            if ! printf '#include <%s>\n#include <%s>\nint main(void) { return 0; }\n' "$header" "$header" |
+        for header in "${@:4}"; do
+            if ! { printf '#include <%s>\n#include <%s>\n' "$header" "$header" && echo "$leaning"; } |
                 "$1" "-std=$2" -x "$3" -Wall -Wextra -Wshadow -Werror "-DGASNET_$mode" -I"$include" \
                     -I"$include/weft-gasnet" -fsyntax-only -; then
                 echo "weft-gasnet/$header does not compile alone as $2 with $1"
@@ -55,8 +86,10 @@ for compiler in gcc g++ clang clang++; do
         continue
     fi
     case $compiler in
-        *++) try_gasnet "$compiler" c++11 c++ ;;
-        *) try_gasnet "$compiler" gnu99 c; try_gasnet "$compiler" gnu17 c ;;
+        *++) try_gasnet "$compiler" c++11 c++ gasnet.h gasnet_tools.h ;;
+        *) try_gasnet "$compiler" c99 c gasnet.h # the tools need POSIX's locks
+            try_gasnet "$compiler" gnu99 c gasnet.h gasnet_tools.h
+            try_gasnet "$compiler" gnu17 c gasnet.h gasnet_tools.h ;;
     esac
     for header in "$include"/weft/*.h; do
         case $compiler in

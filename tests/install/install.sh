@@ -84,6 +84,10 @@ c++ -Wall -Wextra -Werror $(pkg-config --cflags weft-gasnet-par) "$work/one.cc" 
     $(pkg-config --libs weft-gasnet-par)
 bare "$work/one" || die "a GASNet program in C++ failed"
 
+code=0
+bash "$source/tests/install/gasnet_make.sh" "$source" "$prefix" || code=$?
+[ "$code" -eq 0 ] || [ "$code" -eq 77 ] || die "GASNet programs' makefiles failed"
+
 if ! command -v cmake >/dev/null; then
     echo "not installed: cmake (find_package was not tried)"
     exit 0

@@ -376,7 +376,7 @@ int gasnetw_AMReplyMedium(gasnet_token_t token, gasnet_handler_t handler, const 
 }
 
 /* If the requester's segment is mapped here, copy the data to it. Otherwise send the data in the
- * message. */
+ * message, or, if they are longer than a Medium, by a put before the message (reply.c). */
 int gasnetw_AMReplyLong(gasnet_token_t token, gasnet_handler_t handler, const void *source,
                         size_t nbytes, void *dest_addr, int nargs, const A *args)
 {
@@ -387,9 +387,9 @@ int gasnetw_AMReplyLong(gasnet_token_t token, gasnet_handler_t handler, const vo
         .origin = origin_of(handler), .addr = (uintptr_t)dest_addr, .nbytes = nbytes};
     struct weft_remote *r = NULL;
     uint64_t offset;
-    if (nbytes > gasnetw_binding.max_medium)
+    if (nbytes > gasnet_AMMaxLongReply())
         gasnetw_fatal("%s of %zu bytes: gasnet_AMMaxLongReply() is %zu", what, nbytes,
-                      gasnetw_binding.max_medium);
+                      gasnet_AMMaxLongReply());
     if (nbytes)
         r = gasnetw_segment_at(dest, dest_addr, nbytes, what, &offset);
     if (WEFT_UNLIKELY(!t->am)) {

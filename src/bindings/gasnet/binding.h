@@ -157,7 +157,8 @@ void gasnetw_am_deliver(unsigned kind, uint32_t origin, const gasnet_handlerarg_
                         unsigned nargs, const void *payload, size_t len);
 /* Keep a copy of a reply until the handler has returned, since the request reserved too little room
  * for the reply.
- *   to  origin of the request: the requester's rank and handler index */
+ *   to   origin of the request: the requester's rank and handler index
+ *   len  may exceed max_medium if [kind] is AM_LONG_DATA */
 void gasnetw_reply_later(uint32_t to, unsigned kind, uint32_t origin, int nargs,
                          const gasnet_handlerarg_t *args, const struct am_head *head,
                          const void *data, size_t len);

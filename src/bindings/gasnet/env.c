@@ -2,6 +2,7 @@
 /* GASNet's variables. A variable with a meaning here sets a variable of Weft, or is read where it
  * is used. The other known variables are accepted without effect, and GASNET_VERBOSEENV reports
  * that. */
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -104,6 +105,8 @@ uint64_t gasnetw_env_size(const char *name, uint64_t whole)
 /* ---- setting Weft's variables ---- */
 
 #define MEDIUM 4032u
+#define MEDIUM_MIN 512u
+#define AM_MAX_MOST 32704u /* of WEFT_AM_MAX: weft(3) */
 
 static void set_if_free(const char *name, const char *text)
 {
@@ -150,12 +153,29 @@ static void set_pinned(void)
         set_number("WEFT_PINNED", bytes);
 }
 
-/* Set the longest Medium. GASNet promises at least 512 bytes. */
+/* Returns the number of bytes that [text] says to Weft: digits, then K, M, G or T, then B or iB.
+ * Returns 0 if [text] is no such number, or far too long for a message. */
+static uint64_t bytes_of(const char *text)
+{
+    char *end;
+    uint64_t value = strtoull(text, &end, 0), unit = (uint64_t)unit_of(*end);
+    if (unit)
+        end++;
+    if (!isdigit((unsigned char)*text) || value > UINT32_MAX)
+        return 0;
+    return *end && strcasecmp(end, "B") && strcasecmp(end, "iB") ? 0 : value * (unit ? unit : 1);
+}
+
+/* Set the longest Medium. GASNet promises at least 512 bytes. Weft would refuse to start with a
+ * WEFT_AM_MAX beyond its own limits. */
 static void set_medium(void)
 {
     const char *text = getenv("WEFT_AM_MAX");
-    if (text && strtoul(text, NULL, 10) < 512 + AM_OVERHEAD) {
-        complain("WEFT_AM_MAX", text, "at least 640 (a Medium of 512 bytes)");
+    uint64_t bytes = text ? bytes_of(text) : 0;
+    if (text && (bytes < MEDIUM_MIN + AM_OVERHEAD || bytes > AM_MAX_MOST)) {
+        if (*text)
+            complain("WEFT_AM_MAX", text,
+                     "640 to 32704 bytes, such as 4160 or 8K (640: a Medium of 512 bytes)");
         (void)unsetenv("WEFT_AM_MAX");
     }
     set_number("WEFT_AM_MAX", MEDIUM + AM_OVERHEAD);

@@ -9,7 +9,13 @@
  * data. From then on each request reserves room for the longest reply if the handler replies with
  * data, and room for a header otherwise. The number of replies kept for a node is bounded: a node
  * learns which handlers reply when it polls, so replies are kept only for requests that the node
- * sent before. */
+ * sent before.
+ *
+ * If the data of a Long reply are longer than a message, a put writes them to the requester's
+ * segment. The source of the put is the copy that is kept here, since the client may change its own
+ * data after the reply. The message leaves when the put is complete, and later replies may leave
+ * before it. Such a reply is always kept, so a node keeps as many of them as other nodes request.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,9 +33,12 @@ _Static_assert(sizeof(struct late_head) == AM_LATE_HEAD, "wire structure");
 _Static_assert(AM_LATE_HEAD + AM_HEAD <= AM_OVERHEAD, "fits beside the longest Medium");
 
 struct late {
+    struct weft_op op; /* first, so that its done finds the rest */
     struct late *next;
-    size_t len;
-    unsigned char bytes[];
+    gasnet_node_t dest;
+    size_t len;            /* of the message */
+    size_t put;            /* data behind it, to be put first; 0: none, or they have arrived */
+    unsigned char bytes[]; /* the message, then these data */
 };
 
 /* Replies kept for one node. Each node has its own queue, so that a node that does not poll does
@@ -68,11 +77,12 @@ static struct queue *queue_of(gasnet_node_t dest)
     return q;
 }
 
-static bool append(gasnet_node_t dest, struct late *l)
+static bool append(struct late *l)
 {
     struct queue *q;
+    l->next = NULL;
     pthread_mutex_lock(&late.lock);
-    q = queue_of(dest);
+    q = queue_of(l->dest);
     if (q) {
         *q->last = l;
         q->last = &l->next;
@@ -96,13 +106,16 @@ void gasnetw_reply_later(uint32_t to, unsigned kind, uint32_t origin, int nargs,
                          const gasnet_handlerarg_t *args, const struct am_head *head,
                          const void *data, size_t len)
 {
-    struct late_head h = {
-        .origin = origin, .kind = kind, .request = to & 0xff, .nargs = (uint32_t)nargs};
-    size_t skip = head ? AM_HEAD : 0, total = sizeof h + skip + len;
-    struct late *l = malloc(sizeof *l + total);
+    bool put = len > gasnetw_binding.max_medium; /* an AM_LONG_DATA */
+    struct late_head h = {.origin = origin,
+                          .kind = put ? AM_LONG_HEAD : kind,
+                          .request = to & 0xff,
+                          .nargs = (uint32_t)nargs};
+    size_t skip = head ? AM_HEAD : 0;
+    struct late *l = malloc(sizeof *l + sizeof h + skip + len);
     if (!l)
-        gasnetw_fatal("out of memory: a reply of %zu bytes to node %u cannot be kept", len,
-                      to >> 8);
+        no_memory(to >> 8, len);
+    memset(l, 0, sizeof *l);
     if (nargs)
         memcpy(h.args, args, (size_t)nargs * sizeof *args);
     memcpy(l->bytes, &h, sizeof h);
@@ -110,9 +123,10 @@ void gasnetw_reply_later(uint32_t to, unsigned kind, uint32_t origin, int nargs,
         memcpy(l->bytes + sizeof h, head, skip);
     if (len)
         memcpy(l->bytes + sizeof h + skip, data, len);
-    l->len = total;
-    l->next = NULL;
-    if (!append(to >> 8, l))
+    l->dest = to >> 8;
+    l->put = put ? len : 0;
+    l->len = sizeof h + skip + len - l->put;
+    if (!append(l))
         no_memory(to >> 8, len);
 }
 
@@ -129,39 +143,99 @@ static bool flush_begin(void)
     return mine;
 }
 
-/* Remove and free the first reply of [q], which was sent. Returns the next reply, or NULL. */
-static struct late *next_of(struct queue *q)
-{
-    struct late *l, *gone;
-    pthread_mutex_lock(&late.lock);
-    gone = q->first;
-    q->first = l = gone->next;
-    if (!l)
-        q->last = &q->first;
-    atomic_fetch_sub_explicit(&gasnetw_replies_waiting, 1, memory_order_relaxed);
-    pthread_mutex_unlock(&late.lock);
-    free(gone);
-    return l;
-}
-
-static struct late *first_of(struct queue *q)
+/* Remove the first reply of [q]. Returns the reply, or NULL. */
+static struct late *take(struct queue *q)
 {
     struct late *l;
     pthread_mutex_lock(&late.lock);
     l = q->first;
+    if (l) {
+        q->first = l->next;
+        if (!q->first)
+            q->last = &q->first;
+        atomic_fetch_sub_explicit(&gasnetw_replies_waiting, 1, memory_order_relaxed);
+    }
     pthread_mutex_unlock(&late.lock);
     return l;
 }
 
-/* Send as many replies of [q] as there is room for. Returns how many. A reply to a lost requester
- * is dropped, since peer_down ends the job. */
+/* Make [l], which could not be sent, the first reply of [q] again. */
+static void give_back(struct queue *q, struct late *l)
+{
+    pthread_mutex_lock(&late.lock);
+    l->next = q->first;
+    if (!l->next)
+        q->last = &l->next;
+    q->first = l;
+    atomic_fetch_add_explicit(&gasnetw_replies_waiting, 1, memory_order_relaxed);
+    pthread_mutex_unlock(&late.lock);
+}
+
+/* The put of [l] failed. A reply to a lost requester is dropped, since peer_down ends the job. */
+static void put_failed(struct late *l)
+{
+    struct weft_peer *peer = gasnetw_binding.peers[l->dest];
+    if (!atomic_load(&gasnetw_leaving) && weft_peer_status(peer) == WEFT_OK)
+        gasnetw_lost(l->dest, (enum weft_status)l->op.status, "gasnet_AMReplyLong");
+    free(l);
+}
+
+/* The put has ended. If the data have arrived, queue their message. Polls call this function, under
+ * the rules of a handler. */
+static void put_done(struct weft_op *op)
+{
+    struct late *l = (struct late *)op;
+    if (op->status != WEFT_OK) {
+        put_failed(l);
+        return;
+    }
+    l->put = 0;
+    if (!append(l))
+        no_memory(l->dest, l->len);
+}
+
+/* Start to put the data of [l]. Returns AGAIN if there is no room, else OK: then put_done owns [l],
+ * and may have freed it. */
+static enum weft_status put_start(struct late *l)
+{
+    const struct am_head *head = (const void *)(l->bytes + AM_LATE_HEAD);
+    uint64_t offset;
+    struct weft_remote *r = gasnetw_segment_at(l->dest, (void *)(uintptr_t)head->addr, l->put,
+                                               "gasnet_AMReplyLong", &offset);
+    enum weft_status status;
+    l->op.done = put_done;
+    status = weft_put(r, offset, l->bytes + l->len, l->put, &l->op);
+    if (status == WEFT_PENDING)
+        return WEFT_OK;
+    if (status == WEFT_AGAIN || status == WEFT_ELIMIT)
+        return WEFT_AGAIN;
+    l->op.status = status;
+    put_done(&l->op);
+    return WEFT_OK;
+}
+
+/* Send [l], or start its put. Returns AGAIN if there is no room, else OK: then the caller no longer
+ * owns [l]. A reply to a lost requester is dropped. */
+static enum weft_status send_one(struct late *l)
+{
+    if (l->put)
+        return put_start(l);
+    if (weft_am_request(gasnetw_binding.peers[l->dest], AM_LATE, NULL, 0, l->bytes, l->len, 0) ==
+        WEFT_AGAIN)
+        return WEFT_AGAIN;
+    free(l);
+    return WEFT_OK;
+}
+
+/* Send as many replies of [q] as there is room for. Returns how many. */
 static int send_some(struct queue *q)
 {
     int sent = 0;
-    for (struct late *l = first_of(q); l; l = next_of(q), sent++)
-        if (weft_am_request(gasnetw_binding.peers[q->dest], AM_LATE, NULL, 0, l->bytes, l->len,
-                            0) == WEFT_AGAIN)
+    for (struct late *l; (l = take(q)); sent++)
+        if (send_one(l) == WEFT_AGAIN) {
+            give_back(q, l);
             break;
+        }
     return sent;
 }
 
