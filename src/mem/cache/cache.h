@@ -153,26 +153,14 @@ void wf_caches_invalidate(const void *addr, size_t len);
 
 /* Register memory with the cache's device, but not in the cache. Calls [attempt], which returns
  * ELIMIT if the device can register no more, at most [tries] times. After each ELIMIT,
- * wf_cache_reclaim deregisters cached entries that are not in use: at least [bytes] bytes and
- * [entries] entries. [entries] doubles after each attempt.
+ * the cache deregisters entries that are not in use: at least [bytes] bytes and [entries] entries.
+ * [entries] doubles after each attempt.
  *
  * Returns  what the last attempt returned
  * Blocks   as wf_cache_get does if the device can register no more */
 enum weft_status wf_cache_attempt(struct wf_cache *cache, uint64_t bytes, uint64_t entries,
                                   unsigned tries, enum weft_status (*attempt)(void *arg),
                                   void *arg);
-
-/* Make room after the device refused a registration of [bytes] with ELIMIT. Deregisters cached
- * entries that are not in use, at least [bytes] and at least [entries] of them if there are so
- * many. Then waits, at most 200 ms, until [bytes] have been deregistered, by this thread or by
- * others, or until no thread is deregistering any more.
- *
- *   deregs   wf_cache_deregs before the device was asked
- * Returns whether anything was deregistered since the caller read [deregs]. If not, the device has
- * no more room than before, and the caller need not ask the device again. */
-bool wf_cache_reclaim(struct wf_cache *cache, uint64_t bytes, uint64_t entries, uint64_t deregs);
-/* Returns how many registrations the cache has deregistered since it was opened. */
-uint64_t wf_cache_deregs(struct wf_cache *cache);
 
 /* Deregister cached entries that are not in use, until [bytes] are freed or no such entry is left.
  * Returns how many bytes left the cache. */

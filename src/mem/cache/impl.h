@@ -273,6 +273,18 @@ UNDER_NO_LOCK uint64_t wf_cache_reap(struct wf_cache *c);
 /* Call wf_cache_evict, and deregister the entries that it removed. Returns how many bytes left the
  * cache. */
 UNDER_NO_LOCK uint64_t wf_cache_give_up(struct wf_cache *c, uint64_t bytes, uint64_t entries);
+/* Make room after the device refused a registration of [bytes] with ELIMIT. Deregisters cached
+ * entries that are not in use, at least [bytes] and at least [entries] of them if there are so
+ * many. Then waits, at most 200 ms, until [bytes] have been deregistered, by this thread or by
+ * others, or until no thread is deregistering any more.
+ *
+ *   deregs   wf_cache_deregs before the device was asked
+ * Returns whether anything was deregistered since the caller read [deregs]. If not, the device has
+ * no more room than before, and the caller need not ask the device again. */
+UNDER_NO_LOCK bool wf_cache_reclaim(struct wf_cache *c, uint64_t bytes, uint64_t entries,
+                                    uint64_t deregs);
+/* Returns how many registrations the cache has deregistered since it was opened. */
+uint64_t wf_cache_deregs(struct wf_cache *c);
 /* Deregister an uncached entry, which was registered for one use, at the end of this use. */
 UNDER_NO_LOCK void wf_cache_uncached_dereg(struct wf_cache *c, struct wf_cache_entry *e);
 
