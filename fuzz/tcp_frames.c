@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "core/ctl.h"
-#include "transport/net/net.h"
+#include "transport/net/channel.h"
 
 #define REGION 8192
 #define GUARD 0x5a

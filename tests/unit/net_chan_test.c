@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "config/config.h"
-#include "transport/net/net.h"
+#include "transport/net/channel.h"
 #include "transport/tcp/sock_link.h"
 
 #define THEIRS 9 /* the other side's number of the session */

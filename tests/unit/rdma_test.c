@@ -19,6 +19,7 @@
 #include "mem/dmabuf.h"
 #include "mem/staging.h"
 #include "mem/maps.h"
+#include "transport/net/channel.h"
 #include "transport/rdma/qp_link.h"
 #include "transport/transport.h"
 

@@ -8,7 +8,7 @@
 #include "base/hook.h"
 #include "base/log.h"
 #include "config/config.h"
-#include "transport/net/net.h"
+#include "transport/net/channel.h"
 
 /* A peer whose SYNC states more unacknowledged frames breaks the protocol: a frame takes at least
  * 16 bytes of the ring, and no ring has 16 * FRAMES_MAX bytes. */

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "config/config.h"
-#include "transport/net/net.h"
+#include "transport/net/channel.h"
 
 #define LOOK_MS 1 /* one turn waits this long for events */
 /* How long a closing endpoint waits for the peers' acknowledgements after the peers' kernels have

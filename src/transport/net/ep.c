@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "config/config.h"
 #include "transport/net/connect/auth.h"
-#include "transport/net/net.h"
+#include "transport/net/channel.h"
 
 #define EVENTS 64
 #define NO_KEY                                                                                     \

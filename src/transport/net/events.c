@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "transport/net/net.h"
+#include "transport/net/channel.h"
 
 /* If a dial for a channel is given up while another channel of the session works, the channel is
  * dialled again after this time. */

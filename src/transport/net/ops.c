@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "transport/net/net.h"
+#include "transport/net/channel.h"
 
 /* Returns the session with the peer. Makes the session for the first message. Returns NULL with the
  * reason in *why if the peer is down or there is no memory. */

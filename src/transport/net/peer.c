@@ -5,7 +5,7 @@
 
 #include "base/array.h"
 #include "transport/net/connect/ifaddr.h"
-#include "transport/net/net.h"
+#include "transport/net/channel.h"
 
 #define LOOPBACK_ONLY                                                                              \
     "its only network address is loopback, which other hosts cannot call: see weft info there, "   \

@@ -13,7 +13,7 @@
 #include "base/hook.h"
 #include "base/log.h"
 #include "mem/lent.h"
-#include "transport/net/net.h"
+#include "transport/net/channel.h"
 
 #define READ_MAX ((size_t)131072)   /* the most bytes of small frames in one read */
 #define BULK_READ ((size_t)1 << 20) /* the most bytes of payload in one read */

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/hook.h"
 #include "base/log.h"
-#include "transport/net/net.h"
+#include "transport/net/channel.h"
 
 /* A message after a pause this long is sent at once. A write of 64 bytes to a loopback socket takes
  * 1.3 us, even if it wakes nobody (measured on a Sapphire Rapids). So if messages follow each other

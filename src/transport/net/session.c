@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "transport/net/net.h"
+#include "transport/net/channel.h"
 
 /* How many ended sessions an endpoint remembers, so that it can turn away late connections of their
  * peers. If the endpoint has forgotten a session, it still recognises the peer: SYNC, the peer's

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/rand.h"
 #include "config/config.h"
-#include "transport/net/net.h"
+#include "transport/net/channel.h"
 
 #define KEPT_MAX 256
 

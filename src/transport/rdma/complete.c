@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "mem/staging.h"
+#include "transport/net/channel.h"
 #include "transport/rdma/cm.h"
 #include "transport/rdma/qp_link.h"
 

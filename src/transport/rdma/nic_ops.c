@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Puts, gets and atomics that the NICs execute. */
 #include "mem/staging.h"
+#include "transport/net/channel.h"
 #include "transport/rdma/qp_link.h"
 
 /* bytes; where a context has several rails, long operations are posted in parts of this size */

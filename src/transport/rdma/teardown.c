@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "transport/net/channel.h"
 #include "transport/rdma/qp_link.h"
 
 #define DRAIN_NS 2000000u
