@@ -52,11 +52,18 @@ static void set_up(void)
 size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
 {
     static const struct wf_shm_header headers[] = {
-        {8, 0, 1, 0, WF_SHM_NO_PLACE, 0, 0},         {48, 1, 1, 0, WF_SHM_NO_PLACE, 0, 0},
-        {0, 49, 1, 12, WF_SHM_NO_PLACE, 0, 0},       {512, 513, 2, 0, 3, WF_SHM_BESIDE, 56},
-        {500, 513, 2, 16, 0, WF_SHM_BESIDE, 0},      {0, 0, 2, 16, 255, WF_SHM_BESIDE, 63},
-        {100, 0, 250, 3, 255, WF_SHM_BESIDE, 61},    {32, 100, 3, 4, 1, 0, 0},
-        {512, 0, 3, 0, 255, WF_SHM_BESIDE, 1u << 26}};
+        {8, 0, 1, 0, WF_SHM_NO_PLACE, 0, 0},
+        {48, 1, 1, 0, WF_SHM_NO_PLACE, 0, 0},
+        {0, 49, 1, 12, WF_SHM_NO_PLACE, 0, 0},
+        {512, 513, 2, 0, 3, WF_SHM_BESIDE, 56},
+        {500, 513, 2, 16, 0, WF_SHM_BESIDE, 0},
+        {0, 0, 2, 16, 255, WF_SHM_BESIDE, 63},
+        {100, 0, 250, 3, 255, WF_SHM_BESIDE, 61},
+        {32, 100, 3, 4, 1, 0, 0},
+        {512, 0, 3, 0, 255, WF_SHM_BESIDE, 1u << 26},
+        /* beyond the end of the payload area: by the payload, by arguments and payload */
+        {512, 0, 2, 0, 255, WF_SHM_BESIDE, 60},
+        {480, 0, 2, 16, 255, WF_SHM_BESIDE, 56}};
     if (i >= sizeof headers / sizeof headers[0] || room < 12 * SLOTS)
         return 0;
     for (unsigned k = 0; k < SLOTS; k++)
