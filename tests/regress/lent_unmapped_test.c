@@ -139,6 +139,7 @@ static int put_unmapped(void)
     unmap(from, PUT_LEN);
     bad |= is("the put of unmapped memory", op_end(status, &op), WEFT_EPEER);
     bad |= is("the peer that is given up", a.why, WEFT_EPEER);
+    OK(weft_remote_close(r));
     return bad | (a.downs != 1);
 }
 
@@ -158,6 +159,7 @@ static int get_unmapped(void)
         is("the get of unmapped memory", op_end(weft_get(r, 0, to, GET_LEN, &op), &op), WEFT_EKEY);
     memset(to, 0, sizeof to);
     bad |= is("a get after it", op_end(weft_get(r, 0, to, GET_HOLE, &after), &after), WEFT_OK);
+    OK(weft_remote_close(r));
     return bad | (to[0] != 7 || to[GET_HOLE - 1] != 7 || a.downs || b.downs);
 }
 
