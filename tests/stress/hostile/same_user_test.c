@@ -4,9 +4,10 @@
  * still do so, and must not hold more memory or descriptors than before.
  *
  * Fails when: a header field is used before it is checked (tried: no check of len); a segment can
- * shrink under its reader (tried: no check of its seals); a receiver can write to the forward segment; an error
- * path does not close a descriptor; a thread blocks on a descriptor that the enemy sent, or is
- * killed by a write to it; a list grows with every packet; the identity in a HELLO is trusted. */
+ * shrink under its reader (tried: no check of its seals); a receiver can write to the forward
+ * segment; an error path does not close a descriptor; a thread blocks on a descriptor that the
+ * enemy sent, or is killed by a write to it; a list grows with every packet; the identity in a
+ * HELLO is trusted. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
