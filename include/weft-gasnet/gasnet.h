@@ -157,7 +157,8 @@ GASNETW_API char *gasnet_getenv(const char *name);
 struct gasnetw_segment {
     struct weft_remote *remote; /* null: no segment */
     uintptr_t addr, size;
-    int mapped; /* in this process: a put or get is a copy */
+    /* Where a put or get is a copy: [remote]. Elsewhere: a remote without a base. Never null. */
+    const struct weft_remote *inlined;
 };
 struct gasnetw_job {
     gasnet_node_t mynode, nodes;
@@ -242,10 +243,8 @@ GASNETW_API extern __thread struct gasnetw_thread gasnetw_thread_
 /* A thread that only puts and gets in mapped segments must answer other nodes, too. So each such
  * call takes 1 from its thread's budget, and 1 more for each 4 KiB that it copies. A thread whose
  * budget is spent polls. Between two polls are 512 short calls or 2 MiB, which take less than a
- * millisecond. By callgrind this adds 3.4 instructions to the 41 of a put of 8 bytes: 3 count, and
- * 0.4 are a 512th of a poll's 190. A put takes 2.29 instead of 1.83 ns, a get 2.28 instead of 1.87
- * (medians of gasnet_perf, 11 interleaved pairs), since each call waits for the last one's store.
- */
+ * millisecond. Of the 35 instructions of gasnet_perf's loop around a put of 8 bytes the budget
+ * takes 3, and polling 0.4: a 512th of a poll's 190 (callgrind). */
 #define GASNETW_BUDGET 512
 /* A wait that has nothing to wait for takes so much from the budget: 1 in 64 such waits polls. */
 #define GASNETW_WAIT_COST (GASNETW_BUDGET / 64)
@@ -325,6 +324,53 @@ typedef struct gasnetw_valget *gasnet_valget_handle_t;
 #define GASNETW_INLINED 0
 #endif
 
+/* If the segment of [node] is mapped here, and has these bytes, put or get them. Returns whether it
+ * did. As weft_put and weft_get, without the checks that every segment passes: it grants both. */
+GASNETW_INLINE int gasnetw_put_inlined(gasnet_node_t node, void *dest, const void *src,
+                                       size_t nbytes)
+{
+#if GASNETW_INLINED
+    const struct gasnetw_segment *s = &gasnetw_job.segments[node];
+    const struct weft_remote *r = s->inlined;
+    uint64_t offset = (uintptr_t)dest - s->addr;
+    if (!r)
+        __builtin_unreachable();
+    if (WEFT_UNLIKELY(!weft_remote_ok_(r, offset, nbytes, 0)))
+        return 0;
+    weft_copy_(r->base + offset, src, nbytes);
+    WEFT_COUNT_(0);
+    if (WEFT_UNLIKELY(!weft_remote_still_(r)))
+        return 0;
+    gasnetw_copied(nbytes);
+    return 1;
+#else
+    (void)node, (void)dest, (void)src, (void)nbytes;
+    return 0;
+#endif
+}
+GASNETW_INLINE int gasnetw_get_inlined(void *dest, gasnet_node_t node, const void *src,
+                                       size_t nbytes)
+{
+#if GASNETW_INLINED
+    const struct gasnetw_segment *s = &gasnetw_job.segments[node];
+    const struct weft_remote *r = s->inlined;
+    uint64_t offset = (uintptr_t)src - s->addr;
+    if (!r)
+        __builtin_unreachable();
+    if (WEFT_UNLIKELY(!weft_remote_ok_(r, offset, nbytes, 0)))
+        return 0;
+    weft_copy_(dest, r->base + offset, nbytes);
+    WEFT_COUNT_(1);
+    if (WEFT_UNLIKELY(!weft_remote_still_(r)))
+        return 0;
+    gasnetw_copied(nbytes);
+    return 1;
+#else
+    (void)node, (void)dest, (void)src, (void)nbytes;
+    return 0;
+#endif
+}
+
 /* The slow paths of the inlined calls. */
 GASNETW_API void gasnetw_put_slow(gasnet_node_t node, void *dest, const void *src, size_t nbytes);
 GASNETW_API void gasnetw_get_slow(void *dest, gasnet_node_t node, const void *src, size_t nbytes);
@@ -332,24 +378,12 @@ GASNETW_API void gasnetw_get_slow(void *dest, gasnet_node_t node, const void *sr
 /* Blocking: inlined to a check and a copy where the segment is mapped here. */
 GASNETW_INLINE void gasnet_put_bulk(gasnet_node_t node, void *dest, void *src, size_t nbytes)
 {
-#if GASNETW_INLINED
-    const struct gasnetw_segment *s = &gasnetw_job.segments[node];
-    if (!WEFT_UNLIKELY(!s->mapped || weft_put(s->remote, (uintptr_t)dest - s->addr, src, nbytes,
-                                              NULL) != WEFT_OK))
-        gasnetw_copied(nbytes);
-    else
-#endif
+    if (!gasnetw_put_inlined(node, dest, src, nbytes))
         gasnetw_put_slow(node, dest, src, nbytes);
 }
 GASNETW_INLINE void gasnet_get_bulk(void *dest, gasnet_node_t node, void *src, size_t nbytes)
 {
-#if GASNETW_INLINED
-    const struct gasnetw_segment *s = &gasnetw_job.segments[node];
-    if (!WEFT_UNLIKELY(!s->mapped || weft_get(s->remote, (uintptr_t)src - s->addr, dest, nbytes,
-                                              NULL) != WEFT_OK))
-        gasnetw_copied(nbytes);
-    else
-#endif
+    if (!gasnetw_get_inlined(dest, node, src, nbytes))
         gasnetw_get_slow(dest, node, src, nbytes);
 }
 
@@ -372,54 +406,40 @@ GASNETW_API void gasnetw_get_nbi(void *dest, gasnet_node_t node, const void *src
 GASNETW_API void gasnet_memset_nbi(gasnet_node_t node, void *dest, int val, size_t nbytes);
 
 /* In mapped segments these are complete on return, as the blocking ones. */
-#if GASNETW_INLINED
-#define GASNETW_TRY_PUT(node, dest, src, nbytes)                                                   \
-    (gasnetw_job.segments[node].mapped &&                                                          \
-     weft_put(gasnetw_job.segments[node].remote,                                                   \
-              (uintptr_t)(dest)-gasnetw_job.segments[node].addr, (src), (nbytes),                  \
-              NULL) == WEFT_OK &&                                                                  \
-     (gasnetw_copied(nbytes), 1))
-#define GASNETW_TRY_GET(dest, node, src, nbytes)                                                   \
-    (gasnetw_job.segments[node].mapped &&                                                          \
-     weft_get(gasnetw_job.segments[node].remote, (uintptr_t)(src)-gasnetw_job.segments[node].addr, \
-              (dest), (nbytes), NULL) == WEFT_OK &&                                                \
-     (gasnetw_copied(nbytes), 1))
-#else
-#define GASNETW_TRY_PUT(node, dest, src, nbytes) 0
-#define GASNETW_TRY_GET(dest, node, src, nbytes) 0
-#endif
 GASNETW_INLINE gasnet_handle_t gasnet_put_nb(gasnet_node_t node, void *dest, void *src,
                                              size_t nbytes)
 {
-    return GASNETW_TRY_PUT(node, dest, src, nbytes) ? GASNET_INVALID_HANDLE
-                                                    : gasnetw_put_nb(node, dest, src, nbytes, 1);
+    return gasnetw_put_inlined(node, dest, src, nbytes)
+               ? GASNET_INVALID_HANDLE
+               : gasnetw_put_nb(node, dest, src, nbytes, 1);
 }
 GASNETW_INLINE gasnet_handle_t gasnet_put_nb_bulk(gasnet_node_t node, void *dest, void *src,
                                                   size_t nbytes)
 {
-    return GASNETW_TRY_PUT(node, dest, src, nbytes) ? GASNET_INVALID_HANDLE
-                                                    : gasnetw_put_nb(node, dest, src, nbytes, 0);
+    return gasnetw_put_inlined(node, dest, src, nbytes)
+               ? GASNET_INVALID_HANDLE
+               : gasnetw_put_nb(node, dest, src, nbytes, 0);
 }
 GASNETW_INLINE gasnet_handle_t gasnet_get_nb_bulk(void *dest, gasnet_node_t node, void *src,
                                                   size_t nbytes)
 {
-    return GASNETW_TRY_GET(dest, node, src, nbytes) ? GASNET_INVALID_HANDLE
-                                                    : gasnetw_get_nb(dest, node, src, nbytes);
+    return gasnetw_get_inlined(dest, node, src, nbytes) ? GASNET_INVALID_HANDLE
+                                                        : gasnetw_get_nb(dest, node, src, nbytes);
 }
 #define gasnet_get_nb(dest, node, src, nbytes) gasnet_get_nb_bulk((dest), (node), (src), (nbytes))
 GASNETW_INLINE void gasnet_put_nbi(gasnet_node_t node, void *dest, void *src, size_t nbytes)
 {
-    if (!GASNETW_TRY_PUT(node, dest, src, nbytes))
+    if (!gasnetw_put_inlined(node, dest, src, nbytes))
         gasnetw_put_nbi(node, dest, src, nbytes, 1);
 }
 GASNETW_INLINE void gasnet_put_nbi_bulk(gasnet_node_t node, void *dest, void *src, size_t nbytes)
 {
-    if (!GASNETW_TRY_PUT(node, dest, src, nbytes))
+    if (!gasnetw_put_inlined(node, dest, src, nbytes))
         gasnetw_put_nbi(node, dest, src, nbytes, 0);
 }
 GASNETW_INLINE void gasnet_get_nbi_bulk(void *dest, gasnet_node_t node, void *src, size_t nbytes)
 {
-    if (!GASNETW_TRY_GET(dest, node, src, nbytes))
+    if (!gasnetw_get_inlined(dest, node, src, nbytes))
         gasnetw_get_nbi(dest, node, src, nbytes);
 }
 #define gasnet_get_nbi(dest, node, src, nbytes) gasnet_get_nbi_bulk((dest), (node), (src), (nbytes))

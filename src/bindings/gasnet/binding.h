@@ -140,6 +140,8 @@ void gasnetw_await(struct weft_op *op, gasnet_node_t node, const char *what);
 
 /* Returns the region of [node]. Sets the offset in the region of the [nbytes] bytes at [addr]. Ends
  * the job if they are not in the segment of [node]. */
+/* For gasnetw_segment.inlined of a segment that is not mapped here. */
+extern const struct weft_remote gasnetw_unmapped;
 struct weft_remote *gasnetw_segment_at(gasnet_node_t node, const void *addr, size_t nbytes,
                                        const char *what, uint64_t *offset);
 bool gasnetw_segment_has(gasnet_node_t node, uint64_t addr, uint64_t nbytes);

@@ -26,6 +26,7 @@
 #define RETRIES 7
 #define RETRY_MS 50
 
+const struct weft_remote gasnetw_unmapped;
 static struct gasnetw_segment *segments;
 static size_t page;
 
@@ -211,8 +212,8 @@ static enum weft_status open_others(const struct segment_card *cards)
             fprintf(stderr, "gasnet_attach: node %u: the segment of node %u cannot be opened: %s\n",
                     gasnetw_job.mynode, r, weft_status_text(s));
         else if (segments[r].remote) /* traced operations are counted out of line */
-            segments[r].mapped =
-                segments[r].remote->base && !gasnetw_tracing && !gasnetw_binding.debug;
+            segments[r].inlined =
+                gasnetw_tracing || gasnetw_binding.debug ? &gasnetw_unmapped : segments[r].remote;
     }
     return s;
 }
@@ -243,6 +244,8 @@ static enum weft_status make_segments(size_t size)
     enum weft_status s;
     segments = calloc((size_t)gasnetw_job.nodes + 1,
                       sizeof *segments); /* one more, not mapped: for a node out of range */
+    for (gasnet_node_t r = 0; segments && r <= gasnetw_job.nodes; r++)
+        segments[r].inlined = &gasnetw_unmapped;
     if (!cards || !segments)
         mine.failed = (uint32_t)-WEFT_ENOMEM;
     else

@@ -15,7 +15,7 @@
 
 struct gasnet_binding gasnetw_binding;
 /* The segments of all nodes before gasnet_attach: none. */
-static const struct gasnetw_segment no_segment;
+static const struct gasnetw_segment no_segment = {.inlined = &gasnetw_unmapped};
 struct gasnetw_job gasnetw_job = {.segments = &no_segment};
 
 /* ---- starting N processes, as GASNet's smp conduit does: GASNET_PSHM_NODES=N ./prog ---- */

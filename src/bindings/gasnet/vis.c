@@ -80,14 +80,8 @@ static size_t side_total(const struct side *s, const char *what)
 /* Copy a piece if the segment is mapped. Returns whether it was copied. */
 static bool copied(const struct gasnetw_vis *t, char *dst, char *src, size_t len)
 {
-    const struct gasnetw_segment *s = &gasnetw_job.segments[t->node];
-    if (!s->mapped)
-        return false;
-    if (t->put ? weft_put(s->remote, (uintptr_t)dst - s->addr, src, len, NULL) != WEFT_OK
-               : weft_get(s->remote, (uintptr_t)src - s->addr, dst, len, NULL) != WEFT_OK)
-        return false;
-    gasnetw_copied(len);
-    return true;
+    return t->put ? gasnetw_put_inlined(t->node, dst, src, len)
+                  : gasnetw_get_inlined(dst, t->node, src, len);
 }
 
 static void move(struct gasnetw_vis *t, char *dst, char *src, size_t len)
