@@ -272,8 +272,10 @@ GASNETW_API void gasnetw_wait_turn(struct gasnetw_wait *w);
     do {                                                                                           \
         struct gasnetw_wait gasnetw_w_ = {0};                                                      \
         int gasnetw_met_ = 1; /* the condition was true at once */                                 \
-        for (; !(cond); gasnetw_met_ = 0)                                                          \
+        while (!(cond)) {                                                                          \
             gasnetw_wait_turn(&gasnetw_w_);                                                        \
+            gasnetw_met_ = 0;                                                                      \
+        }                                                                                          \
         __atomic_thread_fence(__ATOMIC_ACQUIRE);                                                   \
         if (gasnetw_met_)                                                                          \
             gasnetw_spend(GASNETW_WAIT_COST);                                                      \
