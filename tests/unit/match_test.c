@@ -450,7 +450,8 @@ static void test_flood_is_forgotten(void **state)
     steps = wf_match_steps(m);
     for (uint64_t i = 0; i < OTHERS; i++)
         assert_ptr_equal(wf_match_recv_find(m, &a, i), &r[i]);
-    assert_true(wf_match_steps(m) - steps < 6 * OTHERS);
+    /* A search of all 60 tables takes 60 steps, one without them about 4, depending on the seed. */
+    assert_true(wf_match_steps(m) - steps < 20 * OTHERS);
     free(r);
     free(msg);
 }
