@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/path.h"
 
+#include "config/config.h"
+
 #include "core/bulk.h"
 
 bool wf_path_can_pull(const struct weft_peer *peer)
@@ -184,8 +186,9 @@ static const struct row *row_of(const struct weft_peer *peer, unsigned operation
 
 static bool is_copied_beside(const struct row *row, size_t len)
 {
-    bool by_nic = row == &put_rows[WF_PATH_NIC] || row == &get_rows[WF_PATH_NIC];
-    return by_nic && len <= WF_NIC_OP_COPIED;
+    const struct wf_config *c = wf_config();
+    return (row == &put_rows[WF_PATH_NIC] && len <= c->rdma_put_copy) ||
+           (row == &get_rows[WF_PATH_NIC] && len <= c->rdma_get_copy);
 }
 
 enum weft_status weft_path_of(struct weft_peer *peer, unsigned operation,

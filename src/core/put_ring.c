@@ -62,6 +62,7 @@ void wf_put_ring_done(void *owner, struct wf_tpeer *tpeer, uint32_t n)
     struct wf_flow *flow = wf_container_of(tpeer, struct weft_peer, tpeer)->flow;
     struct wf_put_ring *p = flow->put_ring;
     wf_ep_count(owner, WF_STAT_PUT_NIC, n);
+    wf_ep_count(owner, WF_STAT_NIC_INLINE, n);
     p->lost += n;
     for (; n; n--)
         put_end(owner, p, WEFT_OK);

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/util.h"
+#include "config/config.h"
 #include "mem/budget.h"
 
 struct wf_staging {
@@ -27,7 +28,7 @@ const struct wf_staging_row wf_staging_rows[WF_STAGING_WAYS] = {
                           "the device reads and writes it where it is", 0},
     [WF_STAGING_IN_DESC] = {"in the descriptor", "up to 128 bytes",
                             "a copy of so little costs less than anything else", 1},
-    [WF_STAGING_BOUNCED] = {"bounced", "up to the cutover (4096 bytes)",
+    [WF_STAGING_BOUNCED] = {"bounced", "up to WEFT_RDMA_*_COPY",
                             "copied through a buffer that is registered for good", 1},
     [WF_STAGING_CACHED] = {"registered", "longer",
                            "the device reads and writes it where it is; the registration is kept",
@@ -45,7 +46,7 @@ static struct wf_desc *desc_at(const struct wf_staging *s, uint32_t n)
 
 static void *bounce_at(const struct wf_staging *s, uint32_t n)
 {
-    return s->arena + s->descs * sizeof(struct wf_desc) + (size_t)n * s->params.bounce_max;
+    return s->arena + s->descs * sizeof(struct wf_desc) + (size_t)n * s->params.bounce_bytes;
 }
 
 /* Allocate and register memory for s->descs descriptors and s->bounces buffers. Returns OK | ENOMEM
@@ -56,7 +57,7 @@ static enum weft_status arena_try(struct wf_staging *s)
     struct wf_budget *budget = s->params.cache.budget;
     enum weft_status status = WEFT_ELIMIT;
     s->size = wf_align_up(
-        s->descs * sizeof(struct wf_desc) + (size_t)s->bounces * s->params.bounce_max, 4096);
+        s->descs * sizeof(struct wf_desc) + (size_t)s->bounces * s->params.bounce_bytes, 4096);
     s->arena = mmap(NULL, s->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (s->arena == MAP_FAILED)
         return WEFT_ENOMEM;
@@ -74,7 +75,7 @@ static enum weft_status arena_open(struct wf_staging *s)
 {
     enum weft_status status;
     s->descs = s->params.descs;
-    s->bounces = s->params.pool_bytes / s->params.bounce_max;
+    s->bounces = s->params.pool_bytes / s->params.bounce_bytes;
     while ((status = arena_try(s)) == WEFT_ELIMIT) {
         if (s->descs == WF_STAGING_DESCS_MIN && s->bounces == 1)
             break;
@@ -89,7 +90,8 @@ static enum weft_status arena_open(struct wf_staging *s)
     else if (status == WEFT_OK && s->descs < s->params.descs)
         wf_warn("%u descriptors and %u bounce buffers instead of %u and %u: no more can be "
                 "registered; raise the limit of locked memory (ulimit -l) or WEFT_PINNED",
-                s->descs, s->bounces, s->params.descs, s->params.pool_bytes / s->params.bounce_max);
+                s->descs, s->bounces, s->params.descs,
+                s->params.pool_bytes / s->params.bounce_bytes);
     return status;
 }
 
@@ -103,8 +105,21 @@ static void arena_close(struct wf_staging *s)
 
 static bool are_sane(const struct wf_staging_params *p)
 {
-    return p->descs >= WF_STAGING_DESCS_MIN && p->inline_max <= WF_DESC_DATA && p->bounce_max &&
-           p->bounce_max % 64 == 0 && p->pool_bytes >= p->bounce_max;
+    return p->descs >= WF_STAGING_DESCS_MIN && p->inline_max <= WF_DESC_DATA && p->bounce_bytes &&
+           p->bounce_bytes % 64 == 0 && p->from_max <= p->bounce_bytes &&
+           p->to_max <= p->bounce_bytes && p->pool_bytes >= p->bounce_bytes;
+}
+
+void wf_staging_params_own(struct wf_staging_params *p)
+{
+    const struct wf_config *c = wf_config();
+    uint64_t bytes = WF_MAX(WF_MAX(c->rdma_put_copy, c->rdma_get_copy), c->am_max + 64);
+    p->inline_max = WF_DESC_DATA;
+    p->from_max = (uint32_t)c->rdma_put_copy;
+    p->to_max = (uint32_t)c->rdma_get_copy;
+    p->bounce_bytes = (uint32_t)wf_align_up(bytes, 64);
+    p->pool_bytes = (uint32_t)c->rdma_copy_pool;
+    p->descs = (uint32_t)c->rdma_descriptors;
 }
 
 enum weft_status wf_staging_open(const struct wf_staging_params *params, struct wf_staging **out)
@@ -160,25 +175,28 @@ struct wf_desc *wf_desc_take(struct wf_staging *s)
 
 /* ---- ways ---- */
 
-static enum wf_staging_way way_of(const struct wf_staging_params *p, size_t len, bool is_given)
+static enum wf_staging_way way_of(const struct wf_staging_params *p, size_t len, bool is_from,
+                                  bool is_given)
 {
     if (is_given)
         return WF_STAGING_GIVEN;
     if (len <= p->inline_max)
         return WF_STAGING_IN_DESC;
-    return len <= p->bounce_max ? WF_STAGING_BOUNCED : WF_STAGING_CACHED;
+    return len <= (is_from ? p->from_max : p->to_max) ? WF_STAGING_BOUNCED : WF_STAGING_CACHED;
 }
 
-enum wf_staging_way wf_staging_way(const struct wf_staging *s, size_t len, bool is_given)
+enum wf_staging_way wf_staging_way(const struct wf_staging *s, size_t len, bool is_from,
+                                   bool is_given)
 {
-    return way_of(&s->params, len, is_given);
+    return way_of(&s->params, len, is_from, is_given);
 }
 
 void weft_local_rows(size_t len, weft_local_row_fn row, void *arg)
 {
-    const struct wf_staging_params usual = {.inline_max = WF_DESC_DATA,
-                                            .bounce_max = WF_STAGING_CUTOVER};
-    enum wf_staging_way taken = way_of(&usual, len, false);
+    struct wf_staging_params own = {0};
+    enum wf_staging_way taken;
+    wf_staging_params_own(&own);
+    taken = way_of(&own, len, true, false);
     for (unsigned i = 0; i < WF_STAGING_WAYS; i++) {
         const struct wf_staging_row *r = &wf_staging_rows[i];
         row(arg, r->name, r->when, r->why, r->copies, i == taken);
@@ -193,19 +211,19 @@ static enum weft_status bounce(struct wf_staging *s, struct wf_desc *d, size_t l
     d->bounce = n;
     d->addr = bounce_at(s, n);
     d->handle = s->handle;
-    d->len = WF_MIN(len, (size_t)s->params.bounce_max);
+    d->len = WF_MIN(len, (size_t)s->params.bounce_bytes);
     return WEFT_OK;
 }
 
 /* Choose where the device accesses the bytes: in the program's memory, or in a copy. */
 static enum weft_status place(struct wf_staging *s, struct wf_cache_user *user, struct wf_desc *d,
-                              void *addr, size_t len, void *given)
+                              void *addr, size_t len, bool is_from, void *given)
 {
     enum weft_status status;
     d->user = addr;
     d->addr = addr;
     d->len = len;
-    d->way = (uint8_t)wf_staging_way(s, len, given);
+    d->way = (uint8_t)wf_staging_way(s, len, is_from, given);
     switch (d->way) {
     case WF_STAGING_GIVEN: d->handle = given; return WEFT_OK;
     case WF_STAGING_IN_DESC:
@@ -224,25 +242,21 @@ static enum weft_status place(struct wf_staging *s, struct wf_cache_user *user, 
 }
 
 static enum weft_status place_or_not(struct wf_staging *s, struct wf_cache_user *user,
-                                     struct wf_desc *d, void *addr, size_t len, void *given)
+                                     struct wf_desc *d, void *addr, size_t len, bool is_from,
+                                     void *given)
 {
-    enum weft_status status = place(s, user, d, addr, len, given);
+    enum weft_status status = place(s, user, d, addr, len, is_from, given);
     if (status != WEFT_OK)
         d->way = WF_STAGING_GIVEN; /* so that wf_desc_done gives back only the descriptor */
     return status;
 }
 
-static bool is_copied(const struct wf_desc *d)
-{
-    return d->way != WF_STAGING_GIVEN && d->way != WF_STAGING_CACHED;
-}
-
 enum weft_status wf_staging_from(struct wf_staging *s, struct wf_cache_user *user,
                                  struct wf_desc *d, const void *addr, size_t len, void *given)
 {
-    enum weft_status status = place_or_not(s, user, d, (void *)(uintptr_t)addr, len, given);
+    enum weft_status status = place_or_not(s, user, d, (void *)(uintptr_t)addr, len, true, given);
     d->copy_out = false;
-    if (status == WEFT_OK && is_copied(d))
+    if (status == WEFT_OK && wf_staging_is_copied(d))
         memcpy(d->addr, addr, d->len);
     return status;
 }
@@ -250,8 +264,8 @@ enum weft_status wf_staging_from(struct wf_staging *s, struct wf_cache_user *use
 enum weft_status wf_staging_to(struct wf_staging *s, struct wf_cache_user *user, struct wf_desc *d,
                                void *addr, size_t len, void *given)
 {
-    enum weft_status status = place_or_not(s, user, d, addr, len, given);
-    d->copy_out = status == WEFT_OK && is_copied(d);
+    enum weft_status status = place_or_not(s, user, d, addr, len, false, given);
+    d->copy_out = status == WEFT_OK && wf_staging_is_copied(d);
     return status;
 }
 

@@ -30,14 +30,13 @@ struct wf_staging_params {
     uint32_t descs; /* number of descriptors; at least WF_STAGING_DESCS_MIN */
     /* the largest transfer, in bytes, that is copied into its descriptor; at most WF_DESC_DATA */
     uint32_t inline_max;
-    uint32_t bounce_max; /* the cutover: bytes of a bounce buffer; a multiple of 64 */
-    uint32_t pool_bytes; /* of all bounce buffers */
+    /* the cutovers: the largest transfers from memory and to memory that are copied */
+    uint32_t from_max, to_max;
+    uint32_t bounce_bytes; /* of one bounce buffer: a multiple of 64, no less than the cutovers */
+    uint32_t pool_bytes;   /* of all bounce buffers */
 };
 
-#define WF_STAGING_DESCS 512
 #define WF_STAGING_DESCS_MIN 32
-#define WF_STAGING_POOL 262144
-#define WF_STAGING_CUTOVER 4096
 #define WF_DESC_DATA 128
 
 enum wf_staging_way {
@@ -72,6 +71,12 @@ struct wf_desc {
     _Alignas(64) uint8_t data[WF_DESC_DATA];
 };
 
+/* Does the device access a copy of the bytes? */
+static inline bool wf_staging_is_copied(const struct wf_desc *d)
+{
+    return d->way != WF_STAGING_GIVEN && d->way != WF_STAGING_CACHED;
+}
+
 /* Allocate and register the pools of descriptors and bounce buffers. If the device cannot register
  * so much memory, the pools are halved and tried again, down to a minimum.
  *
@@ -83,9 +88,14 @@ enum weft_status wf_staging_open(const struct wf_staging_params *params, struct 
 void wf_staging_close(struct wf_staging *s);
 struct wf_cache *wf_staging_cache(struct wf_staging *s);
 
-/* Returns the way that wf_staging_from and wf_staging_to choose for [len] bytes, if more memory can
- * be registered. [is_given]: the program has registered the bytes. */
-enum wf_staging_way wf_staging_way(const struct wf_staging *s, size_t len, bool is_given);
+/* Set the parameters of the pools and the cutovers as WEFT_RDMA_* demand. Leaves [cache] as it is.
+ */
+void wf_staging_params_own(struct wf_staging_params *p);
+
+/* Returns the way that wf_staging_from ([is_from]) or wf_staging_to chooses for [len] bytes, if
+ * more memory can be registered. [is_given]: the program has registered the bytes. */
+enum wf_staging_way wf_staging_way(const struct wf_staging *s, size_t len, bool is_from,
+                                   bool is_given);
 
 /* Take a free descriptor. Returns NULL if there is none. */
 struct wf_desc *wf_desc_take(struct wf_staging *s);

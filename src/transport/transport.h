@@ -107,7 +107,6 @@ struct wf_bulk {
 
 /* A request to the NICs. They copy bytes between this process's memory and a region of the peer, or
  * the peer's NIC performs an atomic on a word of the region. No code of the peer's process runs. */
-#define WF_NIC_OP_COPIED 4096u /* bytes; up to this size, local data goes through a buffer */
 
 enum wf_nic_op_kind {
     WF_NIC_OP_PUT,

@@ -33,6 +33,13 @@ static struct {
     struct wf_cache_user *user;
 } t;
 
+/* The cutovers of the two directions differ, and a buffer is longer than both. */
+#define DESCS 512
+#define POOL 262144
+#define FROM_MOST 4096
+#define TO_MOST 2048
+#define BOUNCE 8192
+
 static struct wf_staging_params params(void)
 {
     const char *why;
@@ -40,10 +47,12 @@ static struct wf_staging_params params(void)
     return (struct wf_staging_params){.cache = {.reg_ops = device_reg_ops(t.device),
                                                 .monitor = m ? m : &wf_monitor_none,
                                                 .max_entries = 1024},
-                                      .descs = WF_STAGING_DESCS,
+                                      .descs = DESCS,
                                       .inline_max = WF_DESC_DATA,
-                                      .bounce_max = 4096,
-                                      .pool_bytes = WF_STAGING_POOL};
+                                      .from_max = FROM_MOST,
+                                      .to_max = TO_MOST,
+                                      .bounce_bytes = BOUNCE,
+                                      .pool_bytes = POOL};
 }
 
 static bool begin_with(struct wf_budget *budget)
@@ -112,9 +121,11 @@ static void test_ways(void **state)
 {
     static const struct {
         size_t len;
-        unsigned way;
-    } rows[] = {{1, WAY(IN_DESC)},    {128, WAY(IN_DESC)}, {129, WAY(BOUNCED)},
-                {4096, WAY(BOUNCED)}, {4097, WAY(CACHED)}, {MOST, WAY(CACHED)}};
+        unsigned from, to;
+    } rows[] = {{1, WAY(IN_DESC), WAY(IN_DESC)},           {128, WAY(IN_DESC), WAY(IN_DESC)},
+                {129, WAY(BOUNCED), WAY(BOUNCED)},         {TO_MOST, WAY(BOUNCED), WAY(BOUNCED)},
+                {TO_MOST + 1, WAY(BOUNCED), WAY(CACHED)},  {FROM_MOST, WAY(BOUNCED), WAY(CACHED)},
+                {FROM_MOST + 1, WAY(CACHED), WAY(CACHED)}, {MOST, WAY(CACHED), WAY(CACHED)}};
     unsigned char *p = mmap(NULL, MOST, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     struct device_counts c;
     struct wf_reg_ops r;
@@ -126,9 +137,10 @@ static void test_ways(void **state)
     device_count(t.device, &c);
     assert_int_equal(c.now, 1); /* descriptors and bounce buffers together */
     for (size_t i = 0; i < WF_ARRAY_LEN(rows); i++) {
-        assert_int_equal(1u << wf_staging_way(t.local, rows[i].len, false), rows[i].way);
-        assert_int_equal(transfer(p, rows[i].len, true, NULL, i), rows[i].way);
-        assert_int_equal(transfer(p, rows[i].len, false, NULL, ~i), rows[i].way);
+        assert_int_equal(1u << wf_staging_way(t.local, rows[i].len, true, false), rows[i].from);
+        assert_int_equal(1u << wf_staging_way(t.local, rows[i].len, false, false), rows[i].to);
+        assert_int_equal(transfer(p, rows[i].len, true, NULL, i), rows[i].from);
+        assert_int_equal(transfer(p, rows[i].len, false, NULL, ~i), rows[i].to);
     }
     r = device_reg_ops(t.device);
     OK(r.reg(r.owner, p, MOST, &given));
@@ -141,7 +153,7 @@ static void test_ways(void **state)
 
 static void test_pools(void **state)
 {
-    static struct wf_desc *desc[WF_STAGING_DESCS + 1];
+    static struct wf_desc *desc[DESCS + 1];
     struct wf_staging_params p;
     struct wf_staging *other;
     unsigned n = 0, bounced = 0;
@@ -151,11 +163,11 @@ static void test_pools(void **state)
         skip();
     while ((desc[n] = wf_desc_take(t.local)))
         n++;
-    assert_int_equal(n, WF_STAGING_DESCS);
+    assert_int_equal(n, DESCS);
     for (unsigned i = 0; i < n; i++) {
         enum weft_status status =
             wf_staging_from(t.local, t.user, desc[i], bytes, sizeof bytes, NULL);
-        assert_int_equal(status, bounced < WF_STAGING_POOL / 4096 ? WEFT_OK : WEFT_AGAIN);
+        assert_int_equal(status, bounced < POOL / BOUNCE ? WEFT_OK : WEFT_AGAIN);
         bounced += status == WEFT_OK;
     }
     for (unsigned i = 0; i < n; i++)

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The longest Medium by WEFT_AM_MAX: what the manual page promises of its texts.
+"""The longest Medium by WEFT_AM_MAX: what the manual page promises of its texts. The variables of
+Weft that variables of GASNet set, as the job's statistics show them.
 
 usage: env_test.py WEFT PROGRAM    (any that ends well)"""
 
 import os
 import re
 import sys
+import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "job"))
 import harness  # pylint: disable=wrong-import-position
@@ -42,4 +44,41 @@ def not_set_test():
         assert medium(text) == (DEFAULT, []), f"{text}: {medium(text)}"
 
 
-harness.main([taken_test, refused_test, not_set_test])
+def configured(env):
+    """What is not the default in Weft's configuration, and the warnings."""
+    with tempfile.TemporaryDirectory() as place:
+        job = harness.Job([WEFT, "run", "-n", "2", "--", PROGRAM], env={**env, "GASNET_STATSFILE": f"{place}/s-%"})
+        code, out, err = job.finish(DEADLINE)
+        assert code == 0, f"code {code}\n{out}{err}"
+        with open(f"{place}/s-1", encoding="ascii") as f:
+            return dict(re.findall(r"^weft (WEFT_\w+)=(\S+) \(default", f.read(), re.M)), err
+
+
+def mapped_test():
+    for name, text, weft, want in (
+            ("GASNET_GNI_PUT_BOUNCE_REGISTER_CUTOVER", "8192", "WEFT_RDMA_PUT_COPY", "8K"),
+            ("GASNET_GNI_GET_BOUNCE_REGISTER_CUTOVER", "16K", "WEFT_RDMA_GET_COPY", "16K"),
+            ("GASNET_GNI_BOUNCE_SIZE", "1M", "WEFT_RDMA_COPY_POOL", "1M"),
+            ("GASNET_GNI_NUM_PD", "64", "WEFT_RDMA_DESCRIPTORS", "64"),
+            ("GASNET_GNI_MEMREG", "3072", "WEFT_MR_CACHE_COUNT", "3072"),
+            ("GASNET_USE_UDREG", "0", "WEFT_MR_CACHE_COUNT", "0"),
+            ("GASNET_SUPERNODE_MAXSIZE", "1", "WEFT_TRANSPORTS", "loop,rdma,tcp")):
+        have, err = configured({name: text})
+        assert have.get(weft) == want and "WARNING" not in err, f"{name}={text}: {have}\n{err}"
+
+
+def adjusted_test():
+    for name, text, weft, want in (
+            ("GASNET_GNI_PUT_BOUNCE_REGISTER_CUTOVER", "64K", "WEFT_RDMA_PUT_COPY", "32K"),
+            ("GASNET_GNI_BOUNCE_SIZE", "4096", "WEFT_RDMA_COPY_POOL", "64K"),
+            ("GASNET_GNI_NUM_PD", "8", "WEFT_RDMA_DESCRIPTORS", "32")):
+        have, err = configured({name: text})
+        assert have.get(weft) == want and f"WARNING: {name}={text} is adjusted" in err, f"{name}: {have}\n{err}"
+
+
+def weft_first_test():
+    have, _ = configured({"GASNET_GNI_NUM_PD": "64", "WEFT_RDMA_DESCRIPTORS": "100"})
+    assert have["WEFT_RDMA_DESCRIPTORS"] == "100", have
+
+
+harness.main([taken_test, refused_test, not_set_test, mapped_test, adjusted_test, weft_first_test])

@@ -388,6 +388,7 @@ static struct {
     struct net_session session;
     struct net_chan chans[2];
     int others[2];
+    uint64_t counters[WF_STATS];
 } l;
 
 static struct qp_link *lane_open(unsigned index, uint32_t gen)
@@ -422,6 +423,7 @@ static struct rdma_ctx *lanes_begin(void)
     pthread_mutex_init(&l.ctx.lock, NULL);
     l.ep.net.ctx = &l.ctx;
     l.ep.net.epoll_fd = -1;
+    l.ep.net.base.counters = l.counters;
     OK(wf_rdma_ep_open(ctx, &l.ep.rdma));
     l.session.ep = &l.ep.net;
     l.session.nchans = 2;
@@ -580,6 +582,63 @@ static void test_told(void **state)
     assert_int_equal(w->posted, 3);
     lane_close(0);
     lanes_end(ctx);
+}
+
+/* Fails when: the cutover of puts is that of gets, or is not the variable's; a way is not counted;
+ * or, when no more memory can be registered, the NIC does nothing instead of a piece. */
+static void test_ways_of_a_nic_op(void **state)
+{
+    static const struct {
+        size_t len;
+        enum wf_nic_op_kind kind;
+        enum wf_stat way;
+        size_t taken;
+    } rows[] = {
+        {64, WF_NIC_OP_PUT, WF_STAT_NIC_INLINE, 64},
+        {65, WF_NIC_OP_PUT, WF_STAT_NIC_COPIED, 65}, /* in the descriptor */
+        {64, WF_NIC_OP_GET, WF_STAT_NIC_COPIED, 64},
+        {3000, WF_NIC_OP_PUT, WF_STAT_NIC_COPIED, 3000},
+        {3001, WF_NIC_OP_PUT, WF_STAT_NIC_DIRECT, 3001},
+        {2000, WF_NIC_OP_GET, WF_STAT_NIC_COPIED, 2000},
+        {2001, WF_NIC_OP_GET, WF_STAT_NIC_DIRECT, 2001},
+        {11 * MIB, WF_NIC_OP_PUT, WF_STAT_NIC_COPIED, 4096}, /* cannot be registered twice */
+        {11 * MIB, WF_NIC_OP_GET, WF_STAT_NIC_COPIED, 4096},
+    };
+    static const struct wf_hca_patience patience;
+    static const struct wf_tep_events events = {.nic_op_done = move_ended};
+    static const uint32_t keys[WF_KEY_NICS] = {1, 1};
+    struct wf_config *c = (struct wf_config *)(uintptr_t)wf_config();
+    const uint64_t put_copy = c->rdma_put_copy, get_copy = c->rdma_get_copy;
+    const struct wf_hca_end end = {.qp = 1, .mtu = 1024};
+    void *memory = map(11 * MIB, PROT_READ | PROT_WRITE);
+    struct rdma_ctx *ctx;
+    struct qp_link *w;
+    (void)state;
+    c->rdma_put_copy = 3000;
+    c->rdma_get_copy = 2000;
+    ctx = lanes_begin();
+    w = up(lane_open(0, 1));
+    l.ep.net.base.events = &events;
+    OK(w->rail->device->hca->ops->qp_connect(w->qp, &w->rail->device->hca->ports[0], 0, &end,
+                                             &patience));
+    w->inline_max = 64;
+    w->has_reads = true;
+    for (size_t i = 0; i < WF_ARRAY_LEN(rows); i++) {
+        const struct wf_nic_op m = {
+            .local = memory, .len = rows[i].len, .keys = keys, .kind = (uint8_t)rows[i].kind};
+        uint64_t before = l.counters[rows[i].way];
+        size_t taken = 0;
+        OK(wf_qp_nic_op(w, &m, &taken));
+        assert_int_equal(taken, rows[i].taken);
+        assert_int_equal(l.counters[rows[i].way], before + 1);
+        settle(w);
+    }
+    lane_close(0);
+    lanes_end(ctx);
+    munmap(memory, 11 * MIB);
+    c->rdma_put_copy = put_copy;
+    c->rdma_get_copy = get_copy;
+    assert_int_equal(used(), 0);
 }
 
 static void spin_ms(uint64_t ms)
@@ -1076,6 +1135,7 @@ int main(void)
         cmocka_unit_test(test_plain_first),
         cmocka_unit_test(test_atomics_of_rails),
         cmocka_unit_test(test_local_of_rails),
+        cmocka_unit_test(test_ways_of_a_nic_op),
         cmocka_unit_test(test_what_can_be_written),
         cmocka_unit_test(test_ways_of_a_dmabuf),
     };

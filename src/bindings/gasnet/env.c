@@ -153,6 +153,55 @@ static void set_pinned(void)
         set_number("WEFT_PINNED", bytes);
 }
 
+/* Give Weft the values of the conduit's variables for transfers by the NICs. A value out of the
+ * conduit's range is adjusted, and reported. */
+static void set_rdma(void)
+{
+    static const struct {
+        const char *name, *weft;
+        uint64_t least, most;
+    } rows[] = {
+        {"GASNET_GNI_PUT_BOUNCE_REGISTER_CUTOVER", "WEFT_RDMA_PUT_COPY", 4096, 32768},
+        {"GASNET_GNI_GET_BOUNCE_REGISTER_CUTOVER", "WEFT_RDMA_GET_COPY", 4096, 32768},
+        {"GASNET_GNI_BOUNCE_SIZE", "WEFT_RDMA_COPY_POOL", 65536, 1073741824},
+        {"GASNET_GNI_NUM_PD", "WEFT_RDMA_DESCRIPTORS", 32, 65536},
+        {"GASNET_GNI_MEMREG", "WEFT_MR_CACHE_COUNT", 16, UINT32_MAX},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        uint64_t value = gasnetw_env_size(rows[i].name, 0), fit = value;
+        if (!value)
+            continue;
+        fit = fit < rows[i].least ? rows[i].least : fit > rows[i].most ? rows[i].most : fit;
+        if (fit != value && speaks())
+            fprintf(stderr,
+                    "WARNING: %s=%s is adjusted to %" PRIu64 ": %" PRIu64 " to %" PRIu64
+                    " are possible\n",
+                    rows[i].name, getenv(rows[i].name), fit, rows[i].least, rows[i].most);
+        set_number(rows[i].weft, fit);
+    }
+    if (!gasnetw_env_yes("GASNET_USE_UDREG", true))
+        set_if_free("WEFT_MR_CACHE_COUNT", "0");
+}
+
+/* Node-mates are reached as other nodes are: by all transports but shared memory. */
+static void part_mates(void)
+{
+    char text[256], *end = text, *word, *rest = NULL;
+    const char *have = getenv("WEFT_TRANSPORTS");
+    snprintf(text, sizeof text, "%s", have && *have ? have : "loop,shm,rdma,tcp");
+    have = strdup(text);
+    if (!have)
+        return;
+    for (word = strtok_r((char *)(uintptr_t)have, ",", &rest); word;
+         word = strtok_r(NULL, ",", &rest))
+        if (strcmp(word, "shm") != 0)
+            end += snprintf(end, sizeof text - (size_t)(end - text), "%s%s", end == text ? "" : ",",
+                            word);
+    free((void *)(uintptr_t)have);
+    if (end != text)
+        (void)setenv("WEFT_TRANSPORTS", text, 1);
+}
+
 /* Returns the number of bytes that [text] says to Weft: digits, then K, M, G or T, then B or iB.
  * Returns 0 if [text] is no such number, or far too long for a message. */
 static uint64_t bytes_of(const char *text)
@@ -186,8 +235,9 @@ void gasnetw_env_before(void)
     set_medium();
     set_payload();
     set_pinned();
+    set_rdma();
     if (gasnetw_env_number("GASNET_SUPERNODE_MAXSIZE", 0) == 1)
-        set_if_free("WEFT_TRANSPORTS", "loop,tcp");
+        part_mates();
 }
 
 /* ---- reporting ---- */
@@ -241,7 +291,12 @@ static const struct {
     {"GASNET_BACKTRACE_*", NULL},
     {"GASNET_TRACE*", NULL},
     {"GASNET_STATS*", NULL},
-    {"GASNET_USE_UDREG", NULL},
+    {"GASNET_USE_UDREG", "0: no registration is kept (WEFT_MR_CACHE_COUNT=0)"},
+    {"GASNET_GNI_MEMREG", "registrations that are kept (WEFT_MR_CACHE_COUNT)"},
+    {"GASNET_GNI_PUT_BOUNCE_REGISTER_CUTOVER", "longest put that is copied (WEFT_RDMA_PUT_COPY)"},
+    {"GASNET_GNI_GET_BOUNCE_REGISTER_CUTOVER", "longest get that is copied (WEFT_RDMA_GET_COPY)"},
+    {"GASNET_GNI_BOUNCE_SIZE", "memory for such copies (WEFT_RDMA_COPY_POOL)"},
+    {"GASNET_GNI_NUM_PD", "puts and gets under way (WEFT_RDMA_DESCRIPTORS)"},
     {"GASNET_PHYSMEM_NOPROBE", NULL},
     {"GASNET_DOMAIN_COUNT", "endpoints that the threads of a PAR program share (PAR only)"},
     {"GASNET_GNI_PTHREADS_PER_DOMAIN", "threads assigned to one before the next"},

@@ -39,7 +39,7 @@ static enum weft_status nic_op_place(struct qp_link *l, const struct wf_nic_op *
         return no_desc(l);
     status = is_get ? wf_staging_to(local, ep->user, q->desc, m->local, m->len, NULL)
                     : wf_staging_from(local, ep->user, q->desc, m->local, m->len, NULL);
-    if (status != WEFT_OK || q->desc->way == WF_STAGING_PIECES) {
+    if (status != WEFT_OK) {
         wf_desc_done(local, ep->user, q->desc, false);
         return status == WEFT_AGAIN ? no_desc(l) : WEFT_EUNREACH;
     }
@@ -109,6 +109,14 @@ static void follow_post(struct qp_link *l)
         r->nfree_results--;
 }
 
+/* Returns the counter for the way in which the bytes of a put or get reach the NIC. */
+static enum wf_stat stat_of(const struct qp_request *q)
+{
+    if (!q->desc)
+        return WF_STAT_NIC_INLINE;
+    return wf_staging_is_copied(q->desc) ? WF_STAT_NIC_COPIED : WF_STAT_NIC_DIRECT;
+}
+
 enum weft_status wf_qp_nic_op(struct qp_link *l, const struct wf_nic_op *m, size_t *taken)
 {
     struct rdma_rail *r = l->rail;
@@ -143,6 +151,7 @@ enum weft_status wf_qp_nic_op(struct qp_link *l, const struct wf_nic_op *m, size
         return WEFT_AGAIN;
     }
     r->ep->descs += q.desc != NULL;
+    wf_net_count(l->base.chan->session->ep, stat_of(&q), 1);
     if (q.follow)
         follow_post(l);
     l->last_nic_op = l->posted;

@@ -127,19 +127,15 @@ static enum weft_status local_reg_on_demand(void *owner, void *addr, size_t len,
     return local_open_all(owner, addr, len, WF_HCA_LOCAL_WRITE | WF_HCA_ON_DEMAND, handle);
 }
 
-_Static_assert(WF_STAGING_CUTOVER == WF_NIC_OP_COPIED, "the core counts on what is copied");
-
 /* Each region takes a multiple of LEAF addresses: 2 MiB is the most memory that one entry of a
  * device's page table covers. */
 #define LEAF (UINT64_C(2) << 20)
 
 enum weft_status wf_rdma_reg_open(struct rdma_ctx *ctx)
 {
-    struct wf_staging_params p = {.descs = WF_STAGING_DESCS,
-                                  .inline_max = WF_DESC_DATA,
-                                  .bounce_max = WF_STAGING_CUTOVER,
-                                  .pool_bytes = WF_STAGING_POOL};
+    struct wf_staging_params p = {0};
     enum weft_status status = wf_cache_params_own(&p.cache);
+    wf_staging_params_own(&p);
     p.cache.reg_ops = (struct wf_reg_ops){.owner = ctx,
                                           .reg = local_reg,
                                           .dereg = local_dereg,
