@@ -367,6 +367,15 @@ WEFT_API enum weft_status weft_peer_close(struct weft_peer *peer);
  * EINVAL for NULL, and EFORKED in a forked child. */
 WEFT_API enum weft_status weft_peer_status(const struct weft_peer *peer);
 
+/* Find out whether the messages that were sent to [peer] have left this process, so that they
+ * arrive although this process may not poll again. The call first gives the kernel or the NIC what
+ * it takes. Within a node messages leave at once (weft_am_request, "Leaves"). If a connection
+ * breaks later, messages that the peer has not acknowledged need polls again.
+ * Returns  OK | AGAIN (poll, then call again: the connection is being made, or there is no room) |
+ *          what weft_peer_status returns | EINVAL | ECONTEXT | EFORKED
+ * Blocks   never. Runs no handlers. */
+WEFT_API WEFT_MUST_USE enum weft_status weft_peer_sent(struct weft_peer *peer);
+
 /* A pointer for the program's own use; NULL at first. */
 WEFT_API void weft_peer_set_arg(struct weft_peer *peer, void *arg);
 WEFT_API void *weft_peer_arg(const struct weft_peer *peer);
@@ -439,7 +448,7 @@ WEFT_API size_t weft_am_max(const struct weft_ep *ep);
  * Leaves   the message leaves at once through shared memory. To another host it leaves once the
  *          connection is made, which takes polls. If more than eight messages are sent between two
  *          polls, the last of them may wait for the next call of weft_ep_poll, weft_ep_wait or
- *          weft_ep_arm. */
+ *          weft_ep_arm. A program that will not poll for long asks weft_peer_sent first. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_am_request(struct weft_peer *peer, unsigned handler,
                                                         const uint32_t *args, unsigned nargs,
                                                         const void *data, size_t len,

@@ -135,6 +135,19 @@ enum weft_status weft_peer_status(const struct weft_peer *peer)
     return p->transport->failed ? p->transport->failed(wf_peer_tpeer(p)) : WEFT_OK;
 }
 
+enum weft_status weft_peer_sent(struct weft_peer *peer)
+{
+    struct weft_ep *ep = peer ? peer->ep : NULL;
+    enum weft_status status = wf_ep_enter(ep);
+    if (status != WEFT_OK)
+        return status;
+    status = weft_peer_status(peer);
+    if (status == WEFT_OK && peer->transport->is_sent &&
+        !peer->transport->is_sent(wf_peer_tpeer(peer)))
+        status = WEFT_AGAIN;
+    return wf_ep_left(ep, status);
+}
+
 void weft_peer_set_arg(struct weft_peer *peer, void *arg)
 {
     if (peer)

@@ -107,7 +107,6 @@ struct wf_bulk {
 
 /* A request to the NICs. They copy bytes between this process's memory and a region of the peer, or
  * the peer's NIC performs an atomic on a word of the region. No code of the peer's process runs. */
-
 enum wf_nic_op_kind {
     WF_NIC_OP_PUT,
     WF_NIC_OP_GET,
@@ -343,6 +342,9 @@ struct wf_transport {
      * acknowledged the request. If the connection breaks after the call, the endpoint must be
      * polled again. is_away is NULL if a request has left as soon as request_ordered returns OK. */
     bool (*is_away)(struct wf_tpeer *tpeer, struct wf_order *order);
+    /* Has everything that was sent to [tpeer] left this process? The call first sends what can be
+     * sent. NULL if it leaves at once. */
+    bool (*is_sent)(struct wf_tpeer *tpeer);
 
     /* Deliver messages (rule 4). Returns the number of events handled. */
     int (*poll)(struct wf_tep *tep);

@@ -490,6 +490,7 @@ enum weft_status wf_net_request_bulk(struct wf_tpeer *tpeer, const struct wf_bul
 enum weft_status wf_net_reply(struct wf_token *token, const struct wf_am_out *out);
 enum weft_status wf_net_reply_bulk(struct wf_token *token, const struct wf_bulk *bulk);
 bool wf_net_is_away(struct wf_tpeer *tpeer, struct wf_order *order);
+bool wf_net_is_sent(struct wf_tpeer *tpeer);
 enum weft_status wf_net_heed(struct wf_tpeer *tpeer);
 void wf_net_source(const struct wf_token *token, struct wf_address *out,
                    struct wf_contact *contact);
@@ -506,10 +507,10 @@ enum weft_status wf_net_failed(const struct wf_tpeer *tpeer);
     .peer_open = wf_net_peer_open, .peer_close = wf_net_peer_close, .request = wf_net_request,     \
     .request_ordered = wf_net_request_ordered, .request_after = wf_net_request_after,              \
     .request_bulk = wf_net_request_bulk, .reply = wf_net_reply, .reply_bulk = wf_net_reply_bulk,   \
-    .source = wf_net_source, .is_away = wf_net_is_away, .arm = wf_net_arm,                         \
-    .disarm = wf_net_disarm, .heed = wf_net_heed, .find = wf_net_find, .address = wf_net_address,  \
-    .is_same = wf_net_is_same, .pull = wf_net_pull, .remote_map = wf_net_remote_map,               \
-    .remote_unmap = wf_net_remote_unmap, .flush = wf_net_status, .status = wf_net_status,          \
-    .failed = wf_net_failed
+    .source = wf_net_source, .is_away = wf_net_is_away, .is_sent = wf_net_is_sent,                 \
+    .arm = wf_net_arm, .disarm = wf_net_disarm, .heed = wf_net_heed, .find = wf_net_find,          \
+    .address = wf_net_address, .is_same = wf_net_is_same, .pull = wf_net_pull,                     \
+    .remote_map = wf_net_remote_map, .remote_unmap = wf_net_remote_unmap, .flush = wf_net_status,  \
+    .status = wf_net_status, .failed = wf_net_failed
 
 #endif

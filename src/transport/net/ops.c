@@ -115,6 +115,21 @@ bool wf_net_is_away(struct wf_tpeer *tpeer, struct wf_order *order)
     return chan_is_past(chan, order->number);
 }
 
+bool wf_net_is_sent(struct wf_tpeer *tpeer)
+{
+    const struct net_session *session = NET_OF(tpeer, net_peer)->session;
+    bool is_sent = true;
+    for (unsigned i = 0; session && i < session->nchans; i++) {
+        struct net_chan *chan = session->chans[i];
+        if (!chan || !wf_net_has_unsent(chan))
+            continue;
+        if (chan->open && !chan->blocked)
+            wf_net_flush(chan);
+        is_sent &= !wf_net_has_unsent(chan);
+    }
+    return is_sent;
+}
+
 /* Dial the peer if it is not connected. Only a connection reports the peer's death. */
 enum weft_status wf_net_heed(struct wf_tpeer *tpeer)
 {
