@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* GASNet's active messages, sent as Weft's active messages. ARCHITECTURE.md, "The GASNet binding",
- * describes how a GASNet message is packed into a Weft message. */
+/* GASNet's active messages, sent as Weft's active messages. binding.h lists how a GASNet message is
+ * packed into a Weft message. */
 #include "am.h"
 
 #include <stdlib.h>
@@ -70,14 +70,33 @@ static inline unsigned pack(uint32_t *words, gasnet_handler_t handler, int nargs
     return (unsigned)nargs + 1;
 }
 
-/* Send, and poll while there is no room. */
-static inline int request_plain(gasnet_node_t dest, unsigned kind, gasnet_handler_t handler,
-                                int nargs, const A *args, const void *data, size_t len,
-                                const char *what)
+/* The most arguments of a message that names the place of its data, besides these and the origin.
+ */
+#define AT_ARGS_MOST (15 - AM_AT_ARGS)
+
+/* Write the place of a Long's data. */
+static inline void put_place(uint32_t *words, const void *addr, size_t nbytes)
+{
+    words[0] = (uint32_t)(uintptr_t)addr;
+    words[1] = (uint32_t)((uintptr_t)addr >> 32);
+    words[2] = (uint32_t)nbytes;
+}
+
+/* Across a network, poll until the message has left: the caller may compute for long, or wait
+ * elsewhere for what the message causes. */
+static inline void let_leave(struct weft_peer *peer)
+{
+    if (WEFT_UNLIKELY(gasnetw_binding.across))
+        while (weft_peer_sent(peer) == WEFT_AGAIN)
+            (void)gasnetw_turn();
+}
+
+/* Send [n] words, the first of which is the origin, and poll while there is no room. */
+static inline __attribute__((always_inline)) int
+request_words(gasnet_node_t dest, unsigned kind, gasnet_handler_t handler, const uint32_t *words,
+              unsigned n, const void *data, size_t len, const char *what)
 {
     struct weft_peer *peer = gasnetw_binding.peers[dest];
-    uint32_t words[17];
-    unsigned n = pack(words, handler, nargs, args);
     enum weft_status status;
     poll_sometimes();
     while ((status = weft_am_request(peer, kind, words, n, data, len, reply_room(handler))) ==
@@ -85,7 +104,18 @@ static inline int request_plain(gasnet_node_t dest, unsigned kind, gasnet_handle
         (void)gasnetw_turn();
     if (WEFT_UNLIKELY(status != WEFT_OK))
         gasnetw_lost(dest, status, what);
+    let_leave(peer);
     return GASNET_OK;
+}
+
+static inline __attribute__((always_inline)) int request_plain(gasnet_node_t dest, unsigned kind,
+                                                               gasnet_handler_t handler, int nargs,
+                                                               const A *args, const void *data,
+                                                               size_t len, const char *what)
+{
+    uint32_t words[17];
+    unsigned n = pack(words, handler, nargs, args);
+    return request_words(dest, kind, handler, words, n, data, len, what);
 }
 
 /* A message to this node runs in the call that sends it, unless the thread holds a handler-safe
@@ -108,10 +138,13 @@ static int request_self(unsigned kind, gasnet_handler_t handler, int nargs, cons
 }
 
 static int long_self(gasnet_handler_t handler, const void *source, size_t nbytes, void *dest_addr,
-                     int nargs, const A *args)
+                     int nargs, const A *args, const char *what)
 {
-    if (nbytes)
+    uint64_t offset;
+    if (nbytes) {
+        (void)gasnetw_segment_at(gasnetw_job.mynode, dest_addr, nbytes, what, &offset);
         memmove(dest_addr, source, nbytes);
+    }
     return request_self(AM_LONG, handler, nargs, args, dest_addr, nbytes);
 }
 
@@ -128,6 +161,7 @@ static int request_head(gasnet_node_t dest, unsigned kind, const struct am_head 
         (void)gasnetw_turn();
     if (status != WEFT_OK)
         gasnetw_lost(dest, status, what);
+    let_leave(peer);
     return GASNET_OK;
 }
 
@@ -155,7 +189,8 @@ int gasnetw_short(gasnet_node_t dest, unsigned nwords, const A *words)
     unsigned now = __atomic_load_n(&poll_count, __ATOMIC_RELAXED) + 1;
     enum weft_status status = WEFT_AGAIN;
     if (!WEFT_UNLIKELY(request_is_odd(dest, handler, (int)nwords - 1) || gasnetw_tracing ||
-                       now % REQUESTS_PER_POLL == 0 || dest == (uint32_t)words[0] >> 8)) {
+                       gasnetw_binding.across || now % REQUESTS_PER_POLL == 0 ||
+                       dest == (uint32_t)words[0] >> 8)) {
         __atomic_store_n(&poll_count, now, __ATOMIC_RELAXED);
         __asm__("" : "+r"(both));
         status = weft_am_request(gasnetw_binding.peers[dest], AM_SHORT,
@@ -186,24 +221,62 @@ int gasnetw_AMRequestMedium(gasnet_node_t dest, gasnet_handler_t handler, const 
     return request_plain(dest, AM_MEDIUM, handler, nargs, args, source, nbytes, what);
 }
 
-/* ---- Long requests: the data, then the message ---- */
+/* ---- Long requests ---- */
 
-/* Must a Long request send its origin (the sender's rank and the handler's index) and its address
- * in a header? That is so if 16 arguments leave no room for the origin, or if the region does not
- * tell the receiver where the data are. */
-static bool long_needs_head(size_t nbytes, int nargs)
+/* A Long takes the first of these ways that is possible (GASNet's "packed", then "put first"):
+ *
+ *   the segment is mapped here   copy the data, then send a message that names their place
+ *   the data fit a Medium        one message, with the data
+ *   otherwise                    put the data; the put's completion sends the message
+ * (weft_am_long)
+ *
+ * weft_am_long can name neither a place in a segment of EVERYTHING nor a 16th argument. There the
+ * call waits for its put, and then sends a message that names the place. With EVERYTHING no data
+ * travel in a message: the kernel checks the address of a put, but not that of a copy. */
+
+/* Send the message of a Long. [len]: 0 if its data are in place, or [nbytes] */
+static inline __attribute__((always_inline)) void
+long_at(gasnet_node_t dest, gasnet_handler_t handler, const void *source, size_t len, size_t nbytes,
+        void *dest_addr, int nargs, const A *args, const char *what)
 {
-    return nargs == 16 || !nbytes || gasnetw_binding.segment == SEGMENT_EVERYTHING;
+    if (nargs <= AT_ARGS_MOST) {
+        uint32_t words[1 + AM_AT_ARGS + AT_ARGS_MOST];
+        words[0] = origin_of(handler);
+        put_place(words + 1, dest_addr, nbytes);
+        for (int i = 0; i < nargs; i++)
+            words[1 + AM_AT_ARGS + i] = (uint32_t)args[i];
+        (void)request_words(dest, AM_LONG_AT, handler, words, 1 + AM_AT_ARGS + (unsigned)nargs,
+                            source, len, what);
+    } else {
+        struct am_head head = {
+            .origin = origin_of(handler), .addr = (uintptr_t)dest_addr, .nbytes = nbytes};
+        (void)request_head(dest, len ? AM_LONG_DATA : AM_LONG_HEAD, &head, nargs, args, source, len,
+                           what);
+    }
 }
 
-static void long_by_head(gasnet_node_t dest, gasnet_handler_t handler, const void *source,
-                         size_t nbytes, void *dest_addr, int nargs, const A *args, const char *what)
+/* Send a Long that needs no source any more when the call returns. Returns false if there is no
+ * such way, and nothing was sent. */
+static inline __attribute__((always_inline)) bool
+long_at_once(gasnet_node_t dest, gasnet_handler_t handler, const void *source, size_t nbytes,
+             void *dest_addr, int nargs, const A *args, const char *what)
 {
-    struct am_head head = {
-        .origin = origin_of(handler), .addr = (uintptr_t)dest_addr, .nbytes = nbytes};
-    if (nbytes)
-        gasnetw_put_slow(dest, dest_addr, source, nbytes);
-    (void)request_head(dest, AM_LONG_HEAD, &head, nargs, args, NULL, 0, what);
+    const bool packs = gasnetw_binding.segment != SEGMENT_EVERYTHING;
+    size_t len = 0;
+    if (nbytes) {
+        uint64_t offset;
+        struct weft_remote *r = gasnetw_segment_at(dest, dest_addr, nbytes, what, &offset);
+        if (r->base && weft_put(r, offset, source, nbytes, NULL) == WEFT_OK)
+            len = 0;
+        else if (packs && nbytes <= gasnetw_binding.max_medium)
+            len = nbytes;
+        else if (packs && nargs < 16)
+            return false;
+        else
+            gasnetw_put_slow(dest, dest_addr, source, nbytes);
+    }
+    long_at(dest, handler, source, len, nbytes, dest_addr, nargs, args, what);
+    return true;
 }
 
 /* Start a Long request. The source must stay valid and unchanged until [op] is complete. */
@@ -233,15 +306,10 @@ int gasnetw_AMRequestLong(gasnet_node_t dest, gasnet_handler_t handler, const vo
     struct weft_op op = {0};
     request_check(dest, handler, nargs, what);
     gasnetw_trace_request('L', dest, handler, nargs, nbytes);
-    if (nbytes && !gasnetw_segment_has(dest, (uintptr_t)dest_addr, nbytes))
-        (void)gasnetw_segment_at(dest, dest_addr, nbytes, what,
-                                 &op.len); /* fatal, with the reason */
     if (WEFT_UNLIKELY(runs_here(dest)))
-        return long_self(handler, source, nbytes, dest_addr, nargs, args);
-    if (long_needs_head(nbytes, nargs)) {
-        long_by_head(dest, handler, source, nbytes, dest_addr, nargs, args, what);
+        return long_self(handler, source, nbytes, dest_addr, nargs, args, what);
+    if (long_at_once(dest, handler, source, nbytes, dest_addr, nargs, args, what))
         return GASNET_OK;
-    }
     if (long_start(dest, handler, source, nbytes, dest_addr, nargs, args, &op, what) ==
         WEFT_PENDING)
         gasnetw_await(&op, dest, what);
@@ -264,17 +332,12 @@ int gasnetw_AMRequestLongAsync(gasnet_node_t dest, gasnet_handler_t handler, con
 {
     static const char what[] = "gasnet_AMRequestLongAsync";
     struct weft_op *op;
-    uint64_t offset;
     request_check(dest, handler, nargs, what);
     gasnetw_trace_request('A', dest, handler, nargs, nbytes);
-    if (nbytes)
-        (void)gasnetw_segment_at(dest, dest_addr, nbytes, what, &offset);
     if (WEFT_UNLIKELY(runs_here(dest)))
-        return long_self(handler, source, nbytes, dest_addr, nargs, args);
-    if (long_needs_head(nbytes, nargs)) {
-        long_by_head(dest, handler, source, nbytes, dest_addr, nargs, args, what);
+        return long_self(handler, source, nbytes, dest_addr, nargs, args, what);
+    if (long_at_once(dest, handler, source, nbytes, dest_addr, nargs, args, what))
         return GASNET_OK;
-    }
     op = calloc(1, sizeof *op);
     if (!op)
         gasnetw_fatal("%s: out of memory", what);
@@ -287,8 +350,9 @@ int gasnetw_AMRequestLongAsync(gasnet_node_t dest, gasnet_handler_t handler, con
 
 /* ---- replies ---- */
 
-static struct token *reply_check(gasnet_token_t token, gasnet_handler_t handler, int nargs,
-                                 const char *what)
+/* Check and trace a reply of [kind] with [nbytes] bytes of data. */
+static struct token *reply_check(gasnet_token_t token, unsigned kind, gasnet_handler_t handler,
+                                 int nargs, size_t nbytes, const char *what)
 {
     struct token *t = token;
     if (!t || !gasnetw_thread_.in_handler)
@@ -304,6 +368,7 @@ static struct token *reply_check(gasnet_token_t token, gasnet_handler_t handler,
     if (gasnetw_thread_.hsl && gasnetw_binding.debug)
         gasnetw_fatal("%s while a handler-safe lock is held", what);
     t->replied = true;
+    gasnetw_trace_reply(kind, t->origin, handler, nargs, nbytes);
     return t;
 }
 
@@ -311,7 +376,6 @@ static struct token *reply_check(gasnet_token_t token, gasnet_handler_t handler,
 static int reply_self(unsigned kind, gasnet_handler_t handler, int nargs, const A *args,
                       const void *data, size_t nbytes)
 {
-    gasnetw_trace_reply(kind, gasnetw_job.mynode << 8, handler, nargs, nbytes);
     gasnetw_am_self(kind, handler, true, args, (unsigned)nargs, (void *)(uintptr_t)data, nbytes);
     return GASNET_OK;
 }
@@ -327,7 +391,6 @@ static int reply(struct token *t, unsigned kind, gasnet_handler_t handler, int n
     size_t total = (head ? AM_HEAD : 0) + len;
     uint32_t words[17];
     enum weft_status status;
-    gasnetw_trace_reply(kind, t->origin, handler, nargs, len);
     if (WEFT_UNLIKELY(total >= am->reply_max)) {
         gasnetw_reply_later(t->origin, kind, origin_of(handler), nargs, args, head, data, len);
         return GASNET_OK;
@@ -350,7 +413,7 @@ static int reply(struct token *t, unsigned kind, gasnet_handler_t handler, int n
 int gasnetw_AMReplyShort(gasnet_token_t token, gasnet_handler_t handler, int nargs, const A *args)
 {
     static const char what[] = "gasnet_AMReplyShort";
-    struct token *t = reply_check(token, handler, nargs, what);
+    struct token *t = reply_check(token, AM_SHORT, handler, nargs, 0, what);
     struct am_head head = {.origin = origin_of(handler)};
     if (WEFT_UNLIKELY(!t->am))
         return reply_self(AM_SHORT, handler, nargs, args, NULL, 0);
@@ -363,7 +426,7 @@ int gasnetw_AMReplyMedium(gasnet_token_t token, gasnet_handler_t handler, const 
                           size_t nbytes, int nargs, const A *args)
 {
     static const char what[] = "gasnet_AMReplyMedium";
-    struct token *t = reply_check(token, handler, nargs, what);
+    struct token *t = reply_check(token, AM_MEDIUM, handler, nargs, nbytes, what);
     struct am_head head = {.origin = origin_of(handler), .nbytes = nbytes};
     if (nbytes > gasnetw_binding.max_medium)
         gasnetw_fatal("%s of %zu bytes: gasnet_AMMaxMedium() is %zu", what, nbytes,
@@ -381,7 +444,7 @@ int gasnetw_AMReplyLong(gasnet_token_t token, gasnet_handler_t handler, const vo
                         size_t nbytes, void *dest_addr, int nargs, const A *args)
 {
     static const char what[] = "gasnet_AMReplyLong";
-    struct token *t = reply_check(token, handler, nargs, what);
+    struct token *t = reply_check(token, AM_LONG, handler, nargs, nbytes, what);
     gasnet_node_t dest = t->origin >> 8;
     struct am_head head = {
         .origin = origin_of(handler), .addr = (uintptr_t)dest_addr, .nbytes = nbytes};
@@ -397,10 +460,16 @@ int gasnetw_AMReplyLong(gasnet_token_t token, gasnet_handler_t handler, const vo
             memmove(dest_addr, source, nbytes);
         return reply_self(AM_LONG, handler, nargs, args, dest_addr, nbytes);
     }
-    if (!nbytes)
-        return reply(t, AM_LONG_HEAD, handler, nargs, args, &head, NULL, 0, what);
-    if (r->base && weft_put(r, offset, source, nbytes, NULL) == WEFT_OK)
-        return reply(t, AM_LONG_HEAD, handler, nargs, args, &head, NULL, 0, what);
+    if (!nbytes || (r->base && weft_put(r, offset, source, nbytes, NULL) == WEFT_OK)) {
+        uint32_t all[AM_AT_ARGS + AT_ARGS_MOST];
+        if (nargs > AT_ARGS_MOST)
+            return reply(t, AM_LONG_HEAD, handler, nargs, args, &head, NULL, 0, what);
+        put_place(all, dest_addr, nbytes);
+        for (int i = 0; i < nargs; i++)
+            all[AM_AT_ARGS + i] = (uint32_t)args[i];
+        return reply(t, AM_LONG_AT, handler, AM_AT_ARGS + nargs, (const A *)all, NULL, NULL, 0,
+                     what);
+    }
     return reply(t, AM_LONG_DATA, handler, nargs, args, &head, source, nbytes, what);
 }
 

@@ -55,12 +55,13 @@
  * for the origin, so its payload begins with struct am_head, which has the origin. */
 enum {
     AM_SHORT = 1,
-    AM_SHORT_HEAD,  /* payload: struct am_head */
     AM_MEDIUM,      /* payload: the data */
-    AM_MEDIUM_HEAD, /* payload: struct am_head, then the data */
     AM_LONG,        /* of weft_am_long */
+    AM_LONG_AT,     /* arguments: AM_AT_ARGS for the place; payload: the data, or they are there */
+    AM_SHORT_HEAD,  /* payload: struct am_head */
+    AM_MEDIUM_HEAD, /* payload: struct am_head, then the data */
     AM_LONG_HEAD,   /* payload: struct am_head; the data were put before the message */
-    AM_LONG_DATA,   /* a reply; payload: struct am_head, then the data to copy */
+    AM_LONG_DATA,   /* payload: struct am_head, then the data to copy */
     AM_LATE,        /* a deferred reply; payload: struct late_head, then its payload */
     AM_LEAVE,       /* leave.c */
 };
@@ -75,6 +76,7 @@ struct am_head {
 _Static_assert(sizeof(struct am_head) == 32, "wire structure; keeps data aligned");
 
 #define AM_HEAD sizeof(struct am_head)
+#define AM_AT_ARGS 3 /* of an AM_LONG_AT: address (low half first), length */
 #define AM_LATE_HEAD 80u
 /* Bytes of a message's payload besides the data of a Medium: room for the headers above. A multiple
  * of 64. */

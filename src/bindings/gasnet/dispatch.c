@@ -143,15 +143,31 @@ static void run_medium(gasnetw_fn_t fn, struct token *t, const void *payload, si
     run_data(fn, t, small, nbytes, args, nargs);
 }
 
+/* Run the handler of a Long whose data are in this node's segment, or are copied there from the
+ * [len] bytes at [data]. */
+static __attribute__((noinline)) void run_long(gasnetw_fn_t fn, struct token *t, uint64_t addr,
+                                               uint64_t nbytes, const void *data, size_t len,
+                                               const A *args, unsigned nargs, unsigned kind)
+{
+    if (WEFT_UNLIKELY(!gasnetw_segment_has(gasnetw_job.mynode, addr, nbytes) ||
+                      (len && len != nbytes)))
+        bad(kind, nargs, len);
+    if (len == 8) /* one store: an aligned word never tears */
+        memcpy((void *)(uintptr_t)addr, data, 8);
+    else if (len)
+        memcpy((void *)(uintptr_t)addr, data, len);
+    run_data(fn, t, (void *)(uintptr_t)addr, nbytes, args, nargs);
+}
+
 static void deliver(unsigned kind, struct token *t, const A *args, unsigned nargs,
                     const void *payload, size_t len, size_t nbytes)
 {
     gasnetw_fn_t fn = handler_of(t->origin);
     struct am_head head = {0};
-    bool has_head = kind != AM_SHORT && kind != AM_MEDIUM && kind != AM_LONG;
+    bool has_head = kind >= AM_SHORT_HEAD;
     if (WEFT_UNLIKELY(nargs > 16 || (has_head && len < AM_HEAD)))
         bad(kind, nargs, len);
-    gasnetw_trace_handler(kind, t->origin, nargs, len);
+    gasnetw_trace_handler(kind, t->origin, nargs - (kind == AM_LONG_AT ? AM_AT_ARGS : 0), len);
     if (has_head)
         memcpy(&head, payload, AM_HEAD);
     switch (kind) {
@@ -159,21 +175,23 @@ static void deliver(unsigned kind, struct token *t, const A *args, unsigned narg
     case AM_SHORT_HEAD: run_short(fn, t, args, nargs); return;
     case AM_MEDIUM: run_medium(fn, t, payload, nbytes, args, nargs); return;
     case AM_LONG: run_data(fn, t, (void *)(uintptr_t)payload, nbytes, args, nargs); return;
+    case AM_LONG_AT:
+        if (WEFT_UNLIKELY(nargs < AM_AT_ARGS))
+            bad(kind, nargs, len);
+        run_long(fn, t, (uint32_t)args[0] | (uint64_t)(uint32_t)args[1] << 32, (uint32_t)args[2],
+                 payload, len, args + AM_AT_ARGS, nargs - AM_AT_ARGS, kind);
+        return;
     case AM_MEDIUM_HEAD:
         run_medium(fn, t, (const char *)payload + AM_HEAD, len - AM_HEAD, args, nargs);
         return;
     case AM_LONG_DATA:
-        if (head.nbytes != len - AM_HEAD)
-            bad(kind, nargs, len);
-        break;
     case AM_LONG_HEAD: break;
     default: bad(kind, nargs, len);
     }
-    if (!gasnetw_segment_has(gasnetw_job.mynode, head.addr, head.nbytes))
+    if ((len == AM_HEAD) != (kind == AM_LONG_HEAD || !head.nbytes))
         bad(kind, nargs, len);
-    if (kind == AM_LONG_DATA && head.nbytes)
-        memcpy((void *)(uintptr_t)head.addr, (const char *)payload + AM_HEAD, head.nbytes);
-    run_data(fn, t, (void *)(uintptr_t)head.addr, head.nbytes, args, nargs);
+    run_long(fn, t, head.addr, head.nbytes, (const char *)payload + AM_HEAD, len - AM_HEAD, args,
+             nargs, kind);
 }
 
 /* Handle a message whose first argument is its origin: the sender's rank and the handler's index.
@@ -246,9 +264,9 @@ void gasnetw_am_open(void)
     static const struct {
         unsigned id;
         weft_am_fn fn;
-    } kinds[] = {{AM_SHORT, on_plain},      {AM_SHORT_HEAD, on_head},  {AM_MEDIUM, on_plain},
-                 {AM_MEDIUM_HEAD, on_head}, {AM_LONG, on_plain},       {AM_LONG_HEAD, on_head},
-                 {AM_LONG_DATA, on_head},   {AM_LATE, gasnetw_on_late}};
+    } kinds[] = {{AM_SHORT, on_plain},      {AM_SHORT_HEAD, on_head}, {AM_MEDIUM, on_plain},
+                 {AM_MEDIUM_HEAD, on_head}, {AM_LONG, on_plain},      {AM_LONG_HEAD, on_head},
+                 {AM_LONG_DATA, on_head},   {AM_LONG_AT, on_plain},   {AM_LATE, gasnetw_on_late}};
     enum weft_status s = WEFT_OK;
     gasnetw_am_scratch = malloc(weft_am_max(gasnetw_binding.ep));
     if (!gasnetw_am_scratch)

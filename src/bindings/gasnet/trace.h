@@ -44,9 +44,9 @@ static inline void gasnetw_trace_reply(unsigned kind, uint32_t to, unsigned hand
 {
     if (WEFT_UNLIKELY(gasnetw_tracing))
         gasnetw_trace(EVENT_REPLY, nbytes, 'A', "reply %s: node=%u handler=%u args=%d nbytes=%zu",
-                      kind == AM_SHORT || kind == AM_SHORT_HEAD     ? "Short"
-                      : kind == AM_MEDIUM || kind == AM_MEDIUM_HEAD ? "Medium"
-                                                                    : "Long",
+                      kind == AM_SHORT    ? "Short"
+                      : kind == AM_MEDIUM ? "Medium"
+                                          : "Long",
                       to >> 8, handler, nargs, nbytes);
 }
 

@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""How Longs travel, by Weft's counters: copied to a segment that is mapped, packed into the message
+if they fit a Medium, otherwise put before the message. And that a request has left when the call
+returns: it arrives although its sender calls nothing afterwards.
+
+usage: ways_test.py --on shm|tcp|rdma WEFT WAYS"""
+
+import argparse
+import os
+import re
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "job"))
+import harness  # pylint: disable=wrong-import-position
+
+RUNS = {"shm": {"mapped": {}, "nomap": {"WEFT_DEBUG": "nomap"}}, "tcp": {"tcp": {"WEFT_TRANSPORTS": "loop,tcp"}},
+        "rdma": {"rdma": {"WEFT_TRANSPORTS": "loop,rdma"}}}
+DEADLINE = float(os.environ.get("WEFT_TEST_DEADLINE", "60"))
+COUNT = 20
+MEDIUM = 4032
+SIZES = (0, 8, MEDIUM, MEDIUM + 1, 65536)
+
+
+def counters(weft, program, env, *arguments):
+    """What both nodes counted, by the node: counters that are not there are 0."""
+    with tempfile.TemporaryDirectory() as place:
+        job = harness.Job([weft, "run", "-n", "2", "--", program, *map(str, arguments)],
+                          env={**env, "GASNET_STATSFILE": f"{place}/s-%"})
+        code, out, err = job.finish(DEADLINE)
+        assert code == 0 and out.split() == ["ok"], f"code {code}\n{out}{err}"
+        counted = []
+        for node in range(2):
+            with open(f"{place}/s-{node}", encoding="ascii") as f:
+                counted.append({k: int(v) for k, v in re.findall(r"^weft (\w+) (\d+)", f.read(), re.M)})
+        return counted
+
+
+def travelled(counted):
+    """Longs of weft_am_long; puts that were not copied here."""
+    return (counted.get("LONG_SENT", 0), sum(v for k, v in counted.items() if k.startswith("PUT_")))
+
+
+def one_test(args, run, how):
+    def test():
+        env = RUNS[args.on][run]
+        before = [travelled(c) for c in counters(args.weft, args.ways, env, how, 0, 0, 0)]
+        node = 1 if how == "reply" else 0  # sends the Longs
+        for nbytes in SIZES:
+            for nargs in (0, 12, 13, 16):
+                now = travelled(counters(args.weft, args.ways, env, how, COUNT, nbytes, nargs)[node])
+                now = tuple(a - b for a, b in zip(now, before[node]))
+                want = (0, 0)
+                if run != "mapped" and nbytes > MEDIUM:
+                    want = (0, COUNT) if how == "reply" or nargs == 16 else (COUNT, now[1])
+                assert now == want, f"{nbytes} bytes, {nargs} arguments: {now}, not {want}"
+
+    test.__name__ = f"{how} {run}"
+    return test
+
+
+def leave_test(args, run):
+    def test():
+        for count in (1, 8, 9, 12, 15, 17, 100):
+            with tempfile.TemporaryDirectory() as place:
+                job = harness.Job([args.weft, "run", "-n", "2", "--", args.ways, "leave", str(count), f"{place}/all", "0"],
+                                  env=RUNS[args.on][run])
+                code, out, err = job.finish(DEADLINE)
+                assert code == 0 and out.split() == ["ok"], f"{count} requests: code {code}\n{out}{err}"
+
+    test.__name__ = f"leave {run}"
+    return test
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--on", choices=RUNS, required=True)
+    parser.add_argument("weft", type=os.path.abspath)
+    parser.add_argument("ways", type=os.path.abspath)
+    args = parser.parse_args()
+    harness.main([one_test(args, run, how) for run in RUNS[args.on] for how in ("long", "async", "reply")] +
+                 [leave_test(args, run) for run in RUNS[args.on]])
+
+
+if __name__ == "__main__":
+    main()
