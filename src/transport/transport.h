@@ -342,8 +342,8 @@ struct wf_transport {
      * acknowledged the request. If the connection breaks after the call, the endpoint must be
      * polled again. is_away is NULL if a request has left as soon as request_ordered returns OK. */
     bool (*is_away)(struct wf_tpeer *tpeer, struct wf_order *order);
-    /* Has everything that was sent to [tpeer] left this process? The call first sends what can be
-     * sent. NULL if it leaves at once. */
+    /* Has everything that was sent to [tpeer] left this process? The call first sends as much as
+     * there is room for. NULL if it leaves at once. */
     bool (*is_sent)(struct wf_tpeer *tpeer);
 
     /* Deliver messages (rule 4). Returns the number of events handled. */

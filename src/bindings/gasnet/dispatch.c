@@ -152,10 +152,8 @@ static __attribute__((noinline)) void run_long(gasnetw_fn_t fn, struct token *t,
     if (WEFT_UNLIKELY(!gasnetw_segment_has(gasnetw_job.mynode, addr, nbytes) ||
                       (len && len != nbytes)))
         bad(kind, nargs, len);
-    if (len == 8) /* one store: an aligned word never tears */
-        memcpy((void *)(uintptr_t)addr, data, 8);
-    else if (len)
-        memcpy((void *)(uintptr_t)addr, data, len);
+    if (len)
+        weft_copy_((void *)(uintptr_t)addr, data, len);
     run_data(fn, t, (void *)(uintptr_t)addr, nbytes, args, nargs);
 }
 
