@@ -20,10 +20,11 @@
 #define AM_MAX 512
 #define STEP_ARGS 9
 #define TROUBLE_ARGS 5
+#define VOTE_ARGS 7
 #define NO_LIMIT UINT32_MAX
 #define NAME 7 /* of every rank's split-phase barriers */
 
-enum { STEP = 1, TROUBLE = 2 }; /* as across.h describes them */
+enum { STEP = 1, TROUBLE = 2, VOTE = 3 }; /* as across.h describes them */
 
 enum what {
     BEGIN,   /* this rank enters the next collective */
@@ -92,12 +93,10 @@ static uint32_t call_of(uint64_t number)
     return wf_call_of(len_of(number) ? WF_CALL_GATHER : WF_CALL_BARRIER, len_of(number));
 }
 
-/* As split.c makes them: the barrier's number among its kind, a name. Else the call. */
+/* As split.c makes it: the barrier's number among its kind, a name. */
 FUZZ_UNTRACED static uint64_t vote_of(uint64_t number)
 {
     uint64_t count = 0;
-    if (plan_of(number) != SPLIT)
-        return call_of(number);
     for (uint64_t n = 1; n <= number; n++)
         count += plan_of(n) == SPLIT;
     return count << 34 | (uint64_t)1 << 32 | NAME;
@@ -165,6 +164,20 @@ FUZZ_UNTRACED static void check_step(const struct wf_tpeer *to, const uint32_t *
         FUZZ_CHECK(data[i] == told_byte(me, number, len, at + i));
 }
 
+/* A node tells its vote to the first ranks of the next one, right if nobody lied. */
+static void check_vote(const struct wf_tpeer *to, const uint32_t *args)
+{
+    const struct wf_nodes *n = &s.job.nodes;
+    unsigned node, is_one = 0;
+    FUZZ_CHECK(args[1] < s.job.across->rounds && args[2] == s.job.rank);
+    FUZZ_CHECK(wf_word64(args + 3) == s.job.barriers && plan_of(s.job.barriers) == SPLIT);
+    FUZZ_CHECK(s.lied || wf_word64(args + 5) == vote_of(s.job.barriers));
+    node = node_after(n->count - (1u << args[1]));
+    for (unsigned i = 0; i < wf_nodes_ranks(n, node) && i < WF_ACROSS_COPIES; i++)
+        is_one += to == &fake(n->order[n->first[node] + i])->base;
+    FUZZ_CHECK(is_one == 1);
+}
+
 static enum weft_status fake_request(struct wf_tpeer *to, unsigned what, const uint32_t *args,
                                      const void *data, size_t len, size_t reply_max)
 {
@@ -176,6 +189,9 @@ static enum weft_status fake_request(struct wf_tpeer *to, unsigned what, const u
     if (args[0] == STEP) {
         FUZZ_CHECK(nargs == STEP_ARGS);
         check_step(to, args, data, len);
+    } else if (args[0] == VOTE) {
+        FUZZ_CHECK(nargs == VOTE_ARGS && !len);
+        check_vote(to, args);
     } else {
         FUZZ_CHECK(args[0] == TROUBLE && nargs == TROUBLE_ARGS && args[1] <= 1 && !len);
         FUZZ_CHECK(args[2] == s.job.rank && wf_word64(args + 3));
@@ -184,6 +200,12 @@ static enum weft_status fake_request(struct wf_tpeer *to, unsigned what, const u
         return s.full;
     s.room -= s.room != NO_LIMIT;
     return WEFT_OK;
+}
+
+static bool fake_is_away(struct wf_tpeer *to, struct wf_order *order)
+{
+    (void)to, (void)order;
+    return s.room; /* what was sent leaves when there is room for more */
 }
 
 static void fake_source(const struct wf_token *token, struct wf_address *out,
@@ -200,6 +222,7 @@ static void fake_address(const struct wf_tpeer *tpeer, struct wf_address *out)
 
 static const struct wf_transport fake_transport = {.name = "fake",
                                                    .request_ordered = fake_request,
+                                                   .is_away = fake_is_away,
                                                    .source = fake_source,
                                                    .address = fake_address};
 static struct wf_tep fake_tep = {.transport = &fake_transport};
@@ -331,7 +354,10 @@ static void end_well(enum weft_status status)
 {
     struct weft_job *job = &s.job;
     FUZZ_CHECK(status == WEFT_OK || (plan_of(job->barriers) == SPLIT && s.lied));
-    FUZZ_CHECK(job->across->leads && s.mates == job->local_size - 1);
+    FUZZ_CHECK(job->across->leads || plan_of(job->barriers) == SPLIT);
+    FUZZ_CHECK(s.mates == job->local_size - 1);
+    for (unsigned k = 0; k < job->across->rounds && plan_of(job->barriers) == SPLIT; k++)
+        FUZZ_CHECK(*wf_board_copies(&job->board, k) & 1); /* other nodes have the vote */
     check_gathered();
     job->passed = job->barriers;
     s.inside = false;
@@ -358,8 +384,12 @@ static void try(void)
         return;
     if (plan_of(job->barriers) == SPLIT)
         status = weft_job_barrier_try(job, NAME, 0);
+    else if (!job->across->leads || s.mates < job->local_size - 1)
+        status = wf_job_check(job) ? wf_job_check(job) : WEFT_AGAIN;
     else
-        status = wf_across_try(job);
+        status = wf_across_wait(job, 1); /* a time that is past: it looks once */
+    if (status == WEFT_ETIMEDOUT)
+        return;
     if (status == WEFT_OK || status == WEFT_EMISMATCH)
         end_well(status);
     else if (status != WEFT_AGAIN)
@@ -396,6 +426,10 @@ FUZZ_UNTRACED static void payload_fill(uint8_t *data, size_t n, const uint32_t *
 static bool may_say(unsigned sender, const uint32_t *args, unsigned nargs)
 {
     const struct wf_nodes *n = &s.job.nodes;
+    if (nargs == VOTE_ARGS && args[0] == VOTE)
+        return args[2] == sender && sender < n->size && n->place[sender] < WF_ACROSS_COPIES &&
+               args[1] < s.job.across->rounds &&
+               n->of[sender] == node_after((uint64_t)1 << args[1]);
     if (!s.job.across->leads || !nargs)
         return false;
     if (args[0] == TROUBLE)
@@ -415,6 +449,10 @@ FUZZ_UNTRACED static uint64_t digest(void)
         sum = sum * 0x100000001b3u + bytes[i];
     for (unsigned i = 0; i < s.job.nodes.count; i++)
         sum = sum * 0x100000001b3u + a->left[i];
+    for (unsigned i = 0; i < 2 * a->rounds; i++) {
+        sum = sum * 0x100000001b3u + wf_board_votes(&s.job.board, i / 2)[i & 1];
+        sum = sum * 0x100000001b3u + a->voted[i / 2][i & 1];
+    }
     return sum;
 }
 
@@ -441,63 +479,89 @@ static void deliver(unsigned sender, const uint32_t *args, unsigned nargs, size_
     free(data);
 }
 
-/* What is due from who tells in this round, so far as it is due: nobody is ahead of this rank by
- * more than one collective. False: nothing is. */
-static bool due_make(uint8_t how, uint32_t args[STEP_ARGS], unsigned *sender, size_t *n)
+struct due {
+    uint32_t args[STEP_ARGS];
+    unsigned nargs, sender;
+    size_t n;
+};
+
+/* The vote of the node that tells in round [k], from one of its first ranks. */
+static bool due_vote(uint8_t how, unsigned k, uint64_t number, struct due *due)
+{
+    const struct wf_nodes *n = &s.job.nodes;
+    unsigned from = node_after((uint64_t)1 << k), there = wf_nodes_ranks(n, from);
+    uint64_t vote = vote_of(number);
+    due->sender = n->order[n->first[from] + (how >> 4) % WF_MIN(there, WF_ACROSS_COPIES)];
+    *due =
+        (struct due){{VOTE, k, due->sender, WF_LO(number), WF_HI(number), WF_LO(vote), WF_HI(vote)},
+                     VOTE_ARGS,
+                     due->sender,
+                     0};
+    return true;
+}
+
+static bool due_step(unsigned k, uint64_t number, struct due *due)
 {
     const struct wf_across *a = s.job.across;
-    uint64_t number = WF_MIN(a->done + 1 + (how >> 7), a->begun + 1), at, total;
-    unsigned k = how % a->rounds, from = node_after((uint64_t)1 << k);
+    unsigned from = node_after((uint64_t)1 << k);
     const struct wf_across_slot *slot = &a->slots[k][number & 1];
     uint32_t len = len_of(number);
-    at = slot->number == number ? slot->got : 0;
+    uint64_t at = slot->number == number ? slot->got : 0, total = ranks_told(from, k) * len;
     if (!a->leads || (slot->number == number && slot->complete))
         return false;
-    total = ranks_told(from, k) * len;
-    *sender = wf_nodes_leader(&s.job.nodes, from);
-    *n = WF_MIN(total - at, (uint64_t)AM_MAX);
-    args[0] = STEP;
-    args[1] = k;
-    args[2] = WF_LO(number);
-    args[3] = WF_HI(number);
-    args[4] = WF_LO(vote_of(number));
-    args[5] = WF_HI(vote_of(number));
-    args[6] = len;
-    args[7] = WF_LO(at);
-    args[8] = WF_HI(at);
+    *due = (struct due){
+        {STEP, k, WF_LO(number), WF_HI(number), call_of(number), 0, len, WF_LO(at), WF_HI(at)},
+        STEP_ARGS,
+        wf_nodes_leader(&s.job.nodes, from),
+        WF_MIN(total - at, (uint64_t)AM_MAX)};
     return at < total || !total;
+}
+
+/* What is due from who tells in this round, so far as it is due: nobody is ahead of this rank by
+ * more than one collective. False: nothing is. */
+static bool due_make(uint8_t how, struct due *due)
+{
+    const struct wf_across *a = s.job.across;
+    unsigned k = how % a->rounds;
+    uint64_t number;
+    if (!a->leads) /* it is told votes alone, and [done] is how far its votes have brought it */
+        number = s.job.passed + 1 + (how >> 7);
+    else
+        number = WF_MIN(a->done + 1 + (how >> 7), a->begun + 1);
+    if ((how & 8) && number > 1 && plan_of(number - 1) == SPLIT)
+        number--; /* a copy that comes late */
+    if (plan_of(number) != SPLIT)
+        return due_step(k, number, due);
+    return number <= s.job.barriers + 1 && due_vote(how, k, number, due);
 }
 
 static void tell_truth(struct fuzz_input *in)
 {
-    uint32_t args[STEP_ARGS];
-    unsigned sender;
+    struct due due;
     uint8_t how;
-    size_t n;
     fuzz_take(in, &how, 1);
-    if (due_make(how, args, &sender, &n))
-        deliver(sender, args, STEP_ARGS, n);
+    if (due_make(how, &due))
+        deliver(due.sender, due.args, due.nargs, due.n);
 }
 
 static void tell_changed(struct fuzz_input *in)
 {
-    uint32_t args[STEP_ARGS], by;
-    unsigned sender;
+    struct due due;
+    uint32_t by;
     uint8_t how[2];
-    size_t n;
     fuzz_take(in, how, 2);
     by = fuzz_u32(in);
-    if (!due_make(how[0], args, &sender, &n))
+    if (!due_make(how[0], &due))
         return;
     s.lied = true;
-    how[1] %= STEP_ARGS + 2;
-    if (how[1] < STEP_ARGS)
-        args[how[1]] += by;
-    else if (how[1] == STEP_ARGS)
-        sender = by % RANKS;
+    how[1] %= due.nargs + 2;
+    if (how[1] < due.nargs)
+        due.args[how[1]] += by;
+    else if (how[1] == due.nargs)
+        due.sender = by % RANKS;
     else
-        n = by % (AM_MAX + 1);
-    deliver(sender, args, STEP_ARGS, n);
+        due.n = by % (AM_MAX + 1);
+    deliver(due.sender, due.args, due.nargs, due.n);
 }
 
 static void tell_raw(struct fuzz_input *in)

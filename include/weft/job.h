@@ -132,9 +132,10 @@ enum weft_barrier_flags {
  * notify, the first step, announces this rank to the other ranks. It never blocks. try or wait, the
  * second step, ends the barrier. The result is the same at every rank: OK, or EMISMATCH if two
  * ranks gave different names or one rank gave MISMATCH. The barrier has ended in both cases.
- * On several nodes the lowest rank of each node forwards the votes of its node, in its own calls of
- * this header. So a rank that waits also waits for these lowest ranks to call try or wait. It waits
- * for no other rank that has notified, nor for a rank for which the barrier has ended.
+ * On several nodes the two lowest ranks of each node pass the barrier on to other nodes, in their
+ * own calls of this header; one of the two that makes such calls is enough. A rank that waits may
+ * have to wait until one of them does. It waits for no other rank that has notified, nor for a rank
+ * for which the barrier has ended.
  * Returns  notify: OK | EBUSY (this rank has notified already) | EINVAL | ...
  *          try: as wait, or AGAIN (not all ranks have notified). Polls once. Every eighth try also
  *          looks for what ends the barrier early

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "config/config.h"
 #include "core/core.h"
 #include "core/ctl.h"
 #include "job/job.h"
@@ -15,7 +16,6 @@
 #define LAST_POLLS 64
 #define LOOK_MIN_NS 100000
 #define LOOK_MAX_NS 10000000
-#define FINISH_NS 1000000000u
 
 /* ---- nodes and rounds ---- */
 
@@ -24,14 +24,12 @@ static unsigned node_after(const struct weft_job *job, uint64_t steps)
     return (unsigned)((job->nodes.me + steps) % job->nodes.count);
 }
 
-/* Return the node to which this node sends (send_node), or from which it receives (recv_node), in
- * round [k] of a collective. */
-static unsigned send_node(const struct weft_job *job, unsigned k)
+unsigned wf_across_send_node(const struct weft_job *job, unsigned k)
 {
     return node_after(job, job->nodes.count - ((uint64_t)1 << k));
 }
 
-static unsigned recv_node(const struct weft_job *job, unsigned k)
+unsigned wf_across_recv_node(const struct weft_job *job, unsigned k)
 {
     return node_after(job, (uint64_t)1 << k);
 }
@@ -96,7 +94,8 @@ static void copy_given(struct weft_job *job, uint64_t number, unsigned from, siz
  */
 static bool is_flushed(struct weft_job *job, unsigned k)
 {
-    return wf_ctl_is_away(wf_across_leader(job, send_node(job, k)), &job->across->last[k]);
+    return wf_ctl_is_away(wf_across_leader(job, wf_across_send_node(job, k)),
+                          &job->across->last[k]);
 }
 
 /* Has the kernel taken this rank's messages of all rounds? A rank that leads its node checks that
@@ -115,11 +114,11 @@ static bool all_flushed(struct weft_job *job)
 static enum weft_status send_round(struct weft_job *job)
 {
     struct wf_across *a = job->across;
-    struct weft_peer *to = wf_across_leader(job, send_node(job, a->round));
+    struct weft_peer *to = wf_across_leader(job, wf_across_send_node(job, a->round));
     uint64_t total = (uint64_t)round_ranks(job, job->nodes.me, a->round) * a->len;
     do {
         const uint32_t args[STEP_ARGS] = {WF_ACROSS_STEP,  a->round,       WF_LO(a->begun),
-                                          WF_HI(a->begun), WF_LO(a->vote), WF_HI(a->vote),
+                                          WF_HI(a->begun), WF_LO(a->call), WF_HI(a->call),
                                           a->len,          WF_LO(a->at),   WF_HI(a->at)};
         uint64_t left = total - a->at;
         size_t n = left < job->ep->am_max ? (size_t)left : job->ep->am_max;
@@ -137,40 +136,46 @@ static enum weft_status send_round(struct weft_job *job)
     return WEFT_OK;
 }
 
-/* Did the node whose messages are in [slot] make the same collective call as this node? */
-static bool is_same_call(const struct weft_job *job, const struct wf_across_slot *slot)
-{
-    const struct wf_across *a = job->across;
-    return slot->len == a->len &&
-           (job->notified ? wf_split_same(slot->vote, a->vote) : slot->vote == a->vote);
-}
-
-static void log_mismatch(const struct weft_job *job, const struct wf_across_slot *slot)
+/* Log that rank [rank] makes a call which differs from this rank's. */
+static void log_mismatch(const struct weft_job *job, unsigned rank, uint64_t call)
 {
     char mine[WF_CALL_NAME], theirs[WF_CALL_NAME];
-    bool votes = !wf_split_same(slot->vote, 0);
+    if (job->broken == WEFT_EPROTO)
+        return;
     wf_call_name(job->call, mine);
-    wf_call_name(votes ? wf_call_of(WF_CALL_SPLIT, 0) : slot->vote, theirs);
+    wf_call_name(call, theirs);
     wf_error("rank %u is in %s, and rank %u in %s: all ranks must make the same calls in the same "
              "order",
-             job->rank, mine, wf_nodes_leader(&job->nodes, recv_node(job, job->across->round)),
-             theirs);
+             job->rank, mine, rank, theirs);
 }
 
-/* Compare the call that was received in this round with this rank's call, and in a split-phase
- * barrier combine the two votes. Then begin the next round. Returns OK | EPROTO (the calls differ)
- */
+bool wf_across_other_call(const struct weft_job *job)
+{
+    const struct wf_across *a = job->across;
+    unsigned half = job->barriers & 1;
+    for (unsigned k = 0; a->leads && k < a->rounds; k++) {
+        const struct wf_across_slot *slot = &a->slots[k][half];
+        bool votes = a->voted[k][half] == job->barriers, steps = slot->number == job->barriers;
+        if (job->notified ? !steps : !votes)
+            continue;
+        log_mismatch(job, wf_nodes_leader(&job->nodes, wf_across_recv_node(job, k)),
+                     votes ? wf_call_of(WF_CALL_SPLIT, 0) : slot->call);
+        return true;
+    }
+    return false;
+}
+
+/* Compare the call that was received in this round with this rank's call. Then begin the next
+ * round. Returns OK | EPROTO (the calls differ) */
 static enum weft_status take_round(struct weft_job *job, const struct wf_across_slot *slot)
 {
     struct wf_across *a = job->across;
-    if (!is_same_call(job, slot)) {
-        if (job->broken != WEFT_EPROTO)
-            log_mismatch(job, slot);
+    if (slot->len != a->len || slot->call != a->call) {
+        log_mismatch(job, wf_nodes_leader(&job->nodes, wf_across_recv_node(job, a->round)),
+                     slot->call);
         job->broken = WEFT_EPROTO;
         return WEFT_EPROTO;
     }
-    if (job->notified)
-        a->vote = wf_split_combine(a->vote, slot->vote);
     a->round++;
     a->sent = false;
     a->at = 0;
@@ -181,32 +186,22 @@ static void begin(struct weft_job *job)
 {
     struct wf_across *a = job->across;
     a->begun = job->barriers;
-    a->vote = job->notified ? wf_split_vote(job) : job->call & WF_CALL_MISMATCH;
+    a->call = job->call & WF_CALL_MISMATCH;
     a->round = 0;
     a->sent = false;
     a->at = 0;
     memset(a->last, 0, a->rounds * sizeof *a->last);
 }
 
-/* Returns the word in which the ranks of this node publish their calls, to compare them. */
-static uint64_t *calls(const struct weft_job *job)
+uint64_t *wf_across_calls(const struct weft_job *job)
 {
     return job->board.arrivals + 1 + (job->barriers & 1);
-}
-
-/* Returns the word of the board (the memory that the ranks of a node share) for the verdict, the
- * combined vote of all ranks. Even and odd collectives use different words: a rank of this node may
- * read the verdict of one collective while the next one ends. */
-static uint64_t *verdict_place(const struct weft_job *job)
-{
-    return job->board.released + 1 + (job->barriers & 1);
 }
 
 static void release(struct weft_job *job)
 {
     struct wf_across *a = job->across;
     a->done = a->begun;
-    __atomic_store_n(verdict_place(job), a->vote, __ATOMIC_RELAXED);
     __atomic_store_n(job->board.released, a->done, __ATOMIC_RELEASE); /* "arrive" */
 }
 
@@ -222,7 +217,7 @@ static enum weft_status push(struct weft_job *job, bool away)
         return WEFT_OK;
     if (__atomic_load_n(job->board.arrivals, __ATOMIC_ACQUIRE) < all) /* "arrive" */
         return WEFT_AGAIN;
-    if (__atomic_load_n(calls(job), __ATOMIC_RELAXED) != job->call)
+    if (__atomic_load_n(wf_across_calls(job), __ATOMIC_RELAXED) != job->call)
         return WEFT_EPROTO; /* the rank whose call differs logs it */
     if (a->begun < job->barriers)
         begin(job);
@@ -230,7 +225,7 @@ static enum weft_status push(struct weft_job *job, bool away)
         const struct wf_across_slot *slot = &a->slots[a->round][a->begun & 1];
         enum weft_status s = a->sent ? WEFT_OK : send_round(job);
         if (!s && !(slot->complete && slot->number == a->begun))
-            s = WEFT_AGAIN;
+            s = wf_across_other_call(job) ? WEFT_EPROTO : WEFT_AGAIN;
         if (!s)
             s = take_round(job, slot);
         if (s)
@@ -242,28 +237,29 @@ static enum weft_status push(struct weft_job *job, bool away)
     return WEFT_OK;
 }
 
-/* The leader of another node has closed its endpoint or died. It may have reported before that it
- * leaves, and why. Poll for that report. Returns OK if no report ends the barrier early, otherwise
- * the status with which the barrier ends. */
-static enum weft_status poll_rest(struct weft_job *job)
+enum weft_status wf_across_poll_rest(struct weft_job *job)
 {
     for (unsigned i = 0; i < LAST_POLLS && weft_ep_poll(job->ep) > 0; i++)
         ;
     return wf_job_check(job);
 }
 
+enum weft_status wf_across_fail(struct weft_job *job, enum weft_status s)
+{
+    enum weft_status why = WEFT_OK;
+    if (s == WEFT_ECLOSED || s == WEFT_EPEER)
+        why = wf_across_poll_rest(job);
+    if (!job->broken)
+        job->broken = why ? why : s;
+    return wf_across_check(job, job->broken);
+}
+
 /* Advance the collective. If it fails, mark the job as broken and report the failure to the other
  * nodes. */
 static enum weft_status drive(struct weft_job *job)
 {
-    enum weft_status s = push(job, true), why = WEFT_OK;
-    if (s >= 0)
-        return s;
-    if (s == WEFT_ECLOSED || s == WEFT_EPEER)
-        why = poll_rest(job);
-    if (!job->broken)
-        job->broken = why ? why : s;
-    return wf_across_check(job, job->broken);
+    enum weft_status s = push(job, true);
+    return s < 0 ? wf_across_fail(job, s) : s;
 }
 
 static enum weft_status drive_until_done(struct weft_job *job, uint64_t deadline_ns)
@@ -292,31 +288,10 @@ static enum weft_status drive_until_done(struct weft_job *job, uint64_t deadline
 
 void wf_across_arrive(struct weft_job *job)
 {
-    (void)wf_job_show_call(job, calls(job));
+    (void)wf_job_show_call(job, wf_across_calls(job));
     /* Pair "arrive" (board.h). The increment is both an acquire and a release. So a rank that sees
      * the last arrival sees what all ranks did before they arrived. */
     __atomic_fetch_add(job->board.arrivals, 1, __ATOMIC_ACQ_REL);
-    if (job->across->leads)
-        (void)push(job, true); /* wf_across_wait returns a failure */
-}
-
-static bool is_released(const struct weft_job *job)
-{
-    return __atomic_load_n(job->board.released, __ATOMIC_ACQUIRE) >= job->barriers; /* "arrive" */
-}
-
-enum weft_status wf_across_try(struct weft_job *job)
-{
-    enum weft_status s;
-    if (is_released(job))
-        return WEFT_OK;
-    (void)weft_ep_poll(job->ep);
-    s = job->across->leads ? drive(job) : WEFT_AGAIN;
-    if (s == WEFT_AGAIN && (s = wf_job_check(job)) && job->across->leads)
-        (void)push(job, false);
-    if (is_released(job))
-        return WEFT_OK;
-    return s ? s : WEFT_AGAIN;
 }
 
 enum weft_status wf_across_wait(struct weft_job *job, uint64_t deadline_ns)
@@ -327,23 +302,6 @@ enum weft_status wf_across_wait(struct weft_job *job, uint64_t deadline_ns)
         return wf_job_await(job, b->released, job->barriers, deadline_ns);
     s = wf_job_await(job, b->arrivals, job->barriers * b->n, deadline_ns);
     return s ? s : drive_until_done(job, deadline_ns);
-}
-
-uint64_t wf_across_verdict(const struct weft_job *job)
-{
-    return __atomic_load_n(verdict_place(job), __ATOMIC_RELAXED);
-}
-
-void wf_across_finish(struct weft_job *job)
-{
-    if (job->across->leads && !job->broken)
-        (void)drive_until_done(job, wf_now_ns() + FINISH_NS);
-}
-
-bool wf_across_is_through(const struct weft_job *job)
-{
-    const struct wf_across *a = job->across;
-    return !a || !a->leads || a->done == job->barriers;
 }
 
 /* ---- receiving ---- */
@@ -363,52 +321,62 @@ static void reject(struct weft_job *job, const struct weft_am *am)
 /* Returns the slot in which the messages of round [round] of collective [number] are collected.
  * Returns NULL if the message breaks the protocol. The first message of a round resets the slot. */
 static struct wf_across_slot *slot_for(struct wf_across *a, unsigned round, uint64_t number,
-                                       uint64_t vote, uint32_t len)
+                                       uint64_t call, uint32_t len)
 {
     struct wf_across_slot *slot;
     if (number <= a->done || number > a->begun + 1 || len > WEFT_JOB_ALLGATHER_MAX)
         return NULL;
     slot = &a->slots[round][number & 1];
     if (slot->number != number)
-        *slot = (struct wf_across_slot){.number = number, .vote = vote, .len = len};
-    return slot->complete || slot->vote != vote || slot->len != len ? NULL : slot;
+        *slot = (struct wf_across_slot){.number = number, .call = call, .len = len};
+    return slot->complete || slot->call != call || slot->len != len ? NULL : slot;
 }
 
-static void on_step(struct weft_job *job, const struct weft_am *am)
+/* Returns false if the message breaks the protocol. */
+static bool on_step(struct weft_job *job, const struct weft_am *am)
 {
     unsigned round = am->args[1];
     uint64_t number = wf_word64(am->args + 2), at = wf_word64(am->args + 7), total;
     struct wf_across_slot *slot = NULL;
     unsigned from;
     if (round < job->across->rounds &&
-        wf_across_is_from(am, wf_across_leader(job, recv_node(job, round))))
+        wf_across_is_from(am, wf_across_leader(job, wf_across_recv_node(job, round))))
         slot = slot_for(job->across, round, number, wf_word64(am->args + 4), am->args[6]);
-    if (!slot) {
-        reject(job, am);
-        return;
-    }
-    from = recv_node(job, round);
+    if (!slot)
+        return false;
+    from = wf_across_recv_node(job, round);
     total = (uint64_t)round_ranks(job, from, round) * slot->len;
-    if (at != slot->got || am->len > total - at || (total && !am->len)) {
-        reject(job, am);
-        return;
-    }
+    if (at != slot->got || am->len > total - at || (total && !am->len))
+        return false;
     if (am->len)
         copy_given(job, number, from, slot->len, at, NULL, am->data, am->len);
     slot->got += am->len;
     slot->complete = slot->got == total;
+    return true;
 }
 
 static void on_message(const struct weft_am *am)
 {
     struct weft_job *job = am->arg;
     uint32_t kind = am->nargs ? am->args[0] : 0;
-    if (!job->across->leads)
+    bool leads = job->across->leads, ok = false;
+    if (kind == WF_ACROSS_VOTE)
+        ok = wf_across_on_vote(job, am);
+    else if (kind == WF_ACROSS_GREETING)
+        ok = am->nargs == 1 && !am->len;
+    else if (leads && kind == WF_ACROSS_STEP && am->nargs == STEP_ARGS)
+        ok = on_step(job, am);
+    else if (leads && kind == WF_ACROSS_TROUBLE)
+        ok = wf_across_on_trouble(job, am);
+    if (!ok)
         reject(job, am);
-    else if (kind == WF_ACROSS_STEP && am->nargs == STEP_ARGS)
-        on_step(job, am);
-    else if (kind != WF_ACROSS_TROUBLE || !wf_across_on_trouble(job, am))
-        reject(job, am);
+}
+
+/* A copy of a vote may arrive after this rank has left the job. */
+static void on_late_message(const struct weft_am *am)
+{
+    if (!am->nargs || am->args[0] != WF_ACROSS_VOTE)
+        wf_ctl_bad(am);
 }
 
 /* ---- open, close ---- */
@@ -417,7 +385,8 @@ static void on_message(const struct weft_am *am)
 static void find_neighbours(const struct weft_job *job, struct wf_across *a)
 {
     for (unsigned i = 0; i < 2 * a->rounds; i++) {
-        unsigned node = i & 1 ? send_node(job, i / 2) : recv_node(job, i / 2), seen = 0;
+        unsigned node = i & 1 ? wf_across_send_node(job, i / 2) : wf_across_recv_node(job, i / 2),
+                 seen = 0;
         while (seen < a->neighbour_count && a->neighbours[seen] != node)
             seen++;
         if (seen == a->neighbour_count)
@@ -431,16 +400,20 @@ enum weft_status wf_across_open(struct weft_job *job)
     if (!a)
         return WEFT_ENOMEM;
     job->across = a;
+    a->leaders_only = wf_config()->barrier;
     a->leads = wf_nodes_leader(&job->nodes, job->nodes.me) == job->rank;
-    while (1u << a->rounds < job->nodes.count)
+    while (a->rounds < WF_ACROSS_ROUNDS_MAX - 1 && 1u << a->rounds < job->nodes.count)
         a->rounds++;
     a->slots = calloc(a->rounds, sizeof *a->slots);
     a->last = calloc(a->rounds, sizeof *a->last);
+    a->voted = calloc(a->rounds, sizeof *a->voted);
+    a->copies = calloc(a->rounds, sizeof *a->copies);
     a->scratch = malloc(job->ep->am_max);
     a->neighbours = calloc(2 * (size_t)a->rounds, sizeof *a->neighbours);
     a->unreported = calloc(2 * (size_t)a->rounds, sizeof *a->unreported);
     a->left = calloc(job->nodes.count, sizeof *a->left);
-    if (!a->slots || !a->last || !a->scratch || !a->neighbours || !a->unreported || !a->left)
+    if (!a->slots || !a->last || !a->voted || !a->copies || !a->scratch || !a->neighbours ||
+        !a->unreported || !a->left)
         return WEFT_ENOMEM;
     find_neighbours(job, a);
     job->ep->handlers[WF_CTL_JOB] = (struct handler){on_message, job};
@@ -452,9 +425,11 @@ void wf_across_close(struct weft_job *job)
     struct wf_across *a = job->across;
     if (!a)
         return;
-    job->ep->handlers[WF_CTL_JOB] = (struct handler){0};
+    job->ep->handlers[WF_CTL_JOB] = (struct handler){on_late_message, NULL};
     free(a->slots);
     free(a->last);
+    free(a->voted);
+    free(a->copies);
     free(a->scratch);
     free(a->neighbours);
     free(a->unreported);

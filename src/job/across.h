@@ -4,13 +4,21 @@
  * The ranks of one node meet on their board, a region that they share (board.h). The lowest rank of
  * each node is the node's leader. When all ranks of its node have arrived, the leader exchanges
  * messages with other leaders, through the handler WF_CTL_JOB. Then it releases the ranks of its
- * node. Leaders treat all collectives alike. They exchange two things: a word, and [len] bytes of
- * each rank (0 in a barrier). The word is the vote of a split-phase barrier (split.c), or the kind
- * and length of another call, to be compared. L nodes need ceil(log2 L) rounds. In round k node i
- * sends to node i - 2^k and receives from node i + 2^k, modulo L. Node i sends the combination of
- * the votes that it has, and the bytes of all ranks of min(2^k, L - 2^k) nodes, itself the first of
- * them. A barrier therefore costs each leader one message per round. (Some votes are combined
- * twice. That changes nothing, since the combination is idempotent: split.c.)
+ * node. Leaders treat all collectives but the split-phase barrier alike. They exchange two things:
+ * the kind and length of the call, to be compared, and [len] bytes of each rank (0 in a barrier). L
+ * nodes need ceil(log2 L) rounds. In round k node i sends to node i - 2^k and receives from node
+ * i + 2^k, modulo L. Node i sends the bytes of all ranks of min(2^k, L - 2^k) nodes, itself the
+ * first of them. A barrier therefore costs each leader one message per round.
+ *
+ * Votes. A split-phase barrier (split.c) has the same rounds. In round k a node sends the
+ * combination of the votes that it has, one word, in a message VOTE. (Some votes are combined
+ * twice. That changes nothing, since the combination is idempotent.) A rank that has notified may
+ * compute for any time, and a leader is no exception. So each node with two ranks has a helper, its
+ * second rank. All that the node knows of the barrier is on its board, so that leader and helper
+ * can go on with it in turns. The helper sends only when the barrier has not ended after some time.
+ * The other node's leader is sent a vote at once, and its helper a copy after that time, or when
+ * this node's ranks are released. A copy that is not needed is ignored. So a barrier ends while
+ * ranks compute if, on each node, the leader or the helper keeps calling try or wait.
  *
  * Early messages. Collectives are numbered by job->barriers. A leader that has ended collective c
  * knows that every rank has begun c. Hence no leader sends a message of c + 2 to a node that has
@@ -20,13 +28,11 @@
  * The bytes of c + 1 overwrite those of c - 1, which every rank of the node has read before it
  * began c.
  *
- * Progress. A leader sends and receives only in its own calls: barrier, gather, notify, try, wait.
- * A split-phase barrier on several nodes therefore advances only while leaders are in these calls.
- * The leader's notify advances the barrier only if the leader is the last rank of its node to
- * notify. A rank may have to wait for a leader that computes, but never for any other rank that has
- * notified. A leader that closes the job between notify and wait goes on with the barrier for at
- * most FINISH_NS (1 s). A leader ends a collective only when the kernel has taken the leader's
- * messages, since it may not call Weft again for a long time.
+ * Progress. A rank sends and receives only in its own calls: barrier, gather, notify, try, wait. A
+ * notify sends if all other ranks of the node have notified. A leader that closes the job between
+ * notify and wait goes on with the barrier for at most 1 s. A leader ends a collective only when
+ * the kernel has taken the leader's messages, since it may not call Weft again for a long time;
+ * other ranks wait for that if they have sent to a leader.
  *
  * Trouble (board.h) is a word that states why a collective cannot end. A rank that finds a reason
  * writes the word to the board of its node. The leader sends the word, once for each change, to the
@@ -35,14 +41,17 @@
  * collective without this leader; earlier collectives end normally.
  *
  * Messages. A 64-bit value takes two arguments, the low half first.
- *   STEP     arguments: 1, round, number (2), vote (2; for a collective without votes its kind and
- *            length, wf_call_of), len, offset (2);
+ *   STEP     arguments: 1, round, number (2), call (2; its kind and length, wf_call_of), len,
+ *            offset (2);
  *            payload: the bytes of the sent ranks from [offset] on, node by node, rank by rank. The
  *            payload of a round arrives in order, in pieces of at most am_max bytes. A round
  *            without payload is one message.
  *   TROUBLE  arguments: 2, flags (1: the sender leaves), rank of the sender, trouble (2)
- * A node accepts STEP only from the leader of the node that sends in that round, and TROUBLE only
- * from a leader. */
+ *   GREETING arguments: 4; opens a connection, nothing else
+ *   VOTE     arguments: 3, round, rank of the sender, number (2), vote (2; split.c)
+ * A leader accepts STEP only from the leader of the node that sends in that round, and TROUBLE only
+ * from a leader. Any rank accepts VOTE from the leader and the helper of the node that sends in
+ * that round. */
 #ifndef WF_JOB_ACROSS_H
 #define WF_JOB_ACROSS_H
 
@@ -54,28 +63,50 @@
 #include "transport/transport.h"
 
 /* A message's first argument. */
-enum wf_across_kind { WF_ACROSS_STEP = 1, WF_ACROSS_TROUBLE = 2 };
+enum wf_across_kind {
+    WF_ACROSS_STEP = 1,
+    WF_ACROSS_TROUBLE = 2,
+    WF_ACROSS_VOTE = 3,
+    WF_ACROSS_GREETING = 4
+};
+
+/* So many ranks of a node, the lowest ones, exchange votes. */
+#define WF_ACROSS_COPIES 2
+#define WF_ACROSS_ROUNDS_MAX 32
 
 /* What this node has received from another node in one round of one collective. */
 struct wf_across_slot {
     uint64_t number; /* 0: nothing yet */
-    uint64_t vote;
+    uint64_t call;
     uint64_t got; /* bytes of payload received */
     uint32_t len; /* bytes of each rank */
     bool complete;
 };
 
+/* The last copy of a vote that this rank sent to one rank in one round. */
+struct wf_across_copy {
+    uint64_t number; /* of the split-phase barrier; 0: none yet */
+    struct wf_order last;
+};
+
 struct wf_across {
     bool leads;
+    bool leaders_only; /* no rank but the leaders exchanges votes */
     unsigned rounds;
     uint32_t len;  /* bytes of each rank in the next collective */
     uint64_t done; /* number of the last collective that ended */
+    /* When this rank saw that all ranks of its node had notified the split-phase barrier under way;
+     * 0: not yet. */
+    uint64_t all_here_ns;
+    struct wf_across_copy (*copies)[WF_ACROSS_COPIES]; /* [rounds] */
+    uint64_t (
+        *voted)[2]; /* [rounds]: the numbers of collectives for which votes came to this rank */
     /* The remaining fields are for leaders. A collective is under way if begun > done. */
     uint64_t begun;
     unsigned round;
     bool sent;
     uint64_t at; /* bytes sent in this round */
-    uint64_t vote;
+    uint64_t call;
     struct wf_order *last;             /* [rounds]: the last message sent in each round */
     struct wf_across_slot (*slots)[2]; /* [rounds] */
     unsigned char *scratch;            /* am_max bytes */
@@ -106,23 +137,61 @@ void wf_across_close(struct weft_job *job);
 
 /* Announce that this rank has arrived at collective number job->barriers. Never blocks. */
 void wf_across_arrive(struct weft_job *job);
-/* Poll the endpoint once, and look whether the collective under way has ended. A leader (the lowest
- * rank of its node) also advances the collective as far as possible.
- * Returns OK (it has ended) | AGAIN | the status with which it ends early */
-enum weft_status wf_across_try(struct weft_job *job);
 /* Wait until the collective has ended. Returns ETIMEDOUT once the clock passes [deadline_ns]; a
  * deadline of 0 means no limit. */
 enum weft_status wf_across_wait(struct weft_job *job, uint64_t deadline_ns);
-/* Returns the combined vote of all ranks in the last collective. */
+/* ---- across.c, for across_split.c ---- */
+
+/* Return the node to which this node sends (send_node), or from which it receives (recv_node), in
+ * round [k] of a collective. */
+unsigned wf_across_send_node(const struct weft_job *job, unsigned k);
+unsigned wf_across_recv_node(const struct weft_job *job, unsigned k);
+
+/* Returns the word in which the ranks of this node publish their calls, to compare them. */
+uint64_t *wf_across_calls(const struct weft_job *job);
+
+/* Has another node sent a message of this collective's number that belongs to another kind of
+ * collective, votes or steps? Then that is logged. Only leaders can find it. */
+bool wf_across_other_call(const struct weft_job *job);
+
+/* The leader of another node has closed its endpoint or died. It may have reported before that it
+ * leaves, and why. Poll for that report. Returns OK if no report ends the barrier early, otherwise
+ * the status with which the barrier ends. */
+enum weft_status wf_across_poll_rest(struct weft_job *job);
+
+/* The collective failed with [s]: mark the job as broken and report that to the other nodes.
+ * Returns the status with which the collective ends. */
+enum weft_status wf_across_fail(struct weft_job *job, enum weft_status s);
+
+/* ---- across_split.c ---- */
+
+/* Announce that this rank has notified the split-phase barrier number job->barriers, and advance
+ * the barrier as far as possible. Never blocks. */
+void wf_across_split_begin(struct weft_job *job);
+/* Advance the split-phase barrier as far as possible, polling the endpoint once.
+ * Returns OK (it has ended) | AGAIN | the status with which it ends early */
+enum weft_status wf_across_split_try(struct weft_job *job);
+/* Wait until the split-phase barrier has ended. Returns as wf_across_split_try, and ETIMEDOUT once
+ * the clock passes [deadline_ns]; a deadline of 0 means no limit. */
+enum weft_status wf_across_split_wait(struct weft_job *job, uint64_t deadline_ns);
+/* Returns the combined vote of all ranks in the last split-phase barrier. */
 uint64_t wf_across_verdict(const struct weft_job *job);
 
 /* Called when this rank leaves the job between notify and the end of a split-phase barrier. A rank
- * that leads its node then goes on with the barrier for at most FINISH_NS (1 s). */
-void wf_across_finish(struct weft_job *job);
+ * that leads its node then goes on with the barrier for at most 1 s. */
+void wf_across_split_finish(struct weft_job *job);
 /* Called when this rank has arrived at the barrier under way. Can the barrier end without further
- * calls of this rank? A leader, the lowest rank of its node, forwards the votes of its node. So for
- * a leader the answer is true only when the barrier has ended. */
+ * calls of this rank? For a leader, the lowest rank of its node, the answer is true only when the
+ * barrier has ended: there may be no other rank that sends for the node. */
 bool wf_across_is_through(const struct weft_job *job);
+
+/* Handle a VOTE message. Returns false if the message breaks the protocol. */
+bool wf_across_on_vote(struct weft_job *job, const struct weft_am *am);
+
+/* Connect the leader and the helper of this node with those that they may send votes to, while all
+ * ranks open the job: later a rank may have left it. Polls until that is done, or until
+ * [deadline_ns]; then connections are made when they are needed. */
+void wf_across_greet(struct weft_job *job, uint64_t deadline_ns);
 
 /* ---- trouble.c ---- */
 

@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#define MAGIC 0x0400445241424657u /* "WFBARD", version 4 */
+#define MAGIC 0x0500445241424657u /* "WFBARD", version 5 */
 #define LINE WF_BOARD_LINE
 #define PAGE 4096u
 #define SETS_MAX 16
@@ -11,7 +11,7 @@
 #define DEATH ((uint64_t)1 << 63)
 
 struct offsets {
-    size_t arrivals, departures, notices, released, left, flags, outboxes, end;
+    size_t arrivals, departures, notices, released, steps, left, flags, outboxes, end;
 };
 
 static unsigned rounds_for(unsigned n)
@@ -46,7 +46,8 @@ static struct offsets layout(unsigned n, unsigned total)
                         .departures = 2 * LINE,
                         .notices = 3 * LINE,
                         .released = 4 * LINE,
-                        .left = 5 * LINE};
+                        .steps = 5 * LINE};
+    o.left = o.steps + (size_t)rounds_for(total) * LINE;
     o.flags = o.left + round_up((size_t)n * sizeof(uint64_t), LINE);
     o.outboxes = round_up(o.flags + sets_for(n) * flags_for(n), PAGE);
     o.end = o.outboxes + (size_t)total * 2 * WEFT_JOB_ALLGATHER_MAX;
@@ -89,6 +90,7 @@ enum weft_status wf_board_open(struct wf_board *b, void *base, unsigned me, unsi
     b->arrivals = word(b, o.arrivals);
     b->notices = word(b, o.notices);
     b->released = word(b, o.released);
+    b->steps = b->base + o.steps;
     b->trouble = word(b, o.departures) + 1;
     b->waits = word(b, o.departures) + 2;
     b->all_flags = b->base + o.flags;

@@ -21,7 +21,10 @@
  *   line 3  for split-phase barriers of three or more ranks: notices, which grow by n in each
  *           barrier; then two votes (split.c)
  *   line 4  for jobs on several nodes: the number of the last barrier that has ended on all nodes;
- *           then two verdicts, the combined votes of all ranks (across.c)
+ *           then two verdicts, the combined votes of all ranks (across_split.c)
+ *   then    steps[r], one line each, for jobs on several nodes, r = ceil(log2 of the job's ranks):
+ *           two votes that another node sent in that round of a split-phase barrier; in the second
+ *           half of the line, which copies of this node's own vote were sent (across_split.c)
  *   then    left[n], 8 bytes each, rounded up to a line: 0 while the rank takes part. Then 1 + the
  *           number of barriers that the rank had passed when it left. The top bit is set if the
  *           rank left because another rank had died
@@ -44,7 +47,7 @@
  *   "arrive"  barrier.c: a rank stores a signal or adds to the arrivals (release), and other ranks
  *             wait for that (acquire). A rank that has passed a barrier sees what other ranks did
  *             before it. In a split-phase barrier it also sees the votes; on several nodes also
- *             what the leader received
+ *             what any rank of the node received
  *   "depart"  wf_board_depart (release) with wf_board_left and wf_board_missing (acquire) */
 #ifndef WF_JOB_BOARD_H
 #define WF_JOB_BOARD_H
@@ -71,6 +74,7 @@ struct wf_board {
     unsigned char *flags; /* flag[rank][round] of the set in use */
     unsigned char *outboxes;
     uint64_t *released; /* followed by two verdicts */
+    unsigned char *steps;
     uint64_t *trouble;
     uint64_t *waits; /* the call in which a rank waits long */
 };
@@ -142,6 +146,19 @@ static inline void wf_board_use(struct wf_board *b, unsigned set)
 static inline uint64_t *wf_board_flag(const struct wf_board *b, unsigned rank, unsigned k)
 {
     return (uint64_t *)(void *)(b->flags + ((size_t)rank * b->rounds + k) * WF_BOARD_LINE);
+}
+
+/* Returns the two votes that this node received in round [k] of split-phase barriers, the first for
+ * barriers with even numbers. */
+static inline uint64_t *wf_board_votes(const struct wf_board *b, unsigned k)
+{
+    return (uint64_t *)(void *)(b->steps + (size_t)k * WF_BOARD_LINE);
+}
+
+/* Returns the word that records which copies of this node's vote were sent in round [k]. */
+static inline uint64_t *wf_board_copies(const struct wf_board *b, unsigned k)
+{
+    return wf_board_votes(b, k) + WF_BOARD_LINE / 2 / sizeof(uint64_t);
 }
 
 /* Returns the outbox, the place for the [len] bytes that rank [rank] of the job contributes to a

@@ -60,7 +60,7 @@ static void depart(struct weft_job *job)
     uint64_t passed = job->passed;
     wf_job_hold(job);
     if (job->across && job->notified)
-        wf_across_finish(job);
+        wf_across_split_finish(job);
     if (job->notified && wf_across_is_through(job))
         passed = job->barriers;
     if (job->notified) /* so that ranks in a different call find the mismatch */

@@ -8,6 +8,7 @@
  *   barrier.c     barrier
  *   split.c       the split-phase barrier, with names
  *   across.c      collectives on several nodes: messages between the nodes' leaders
+ *   across_split.c  the split-phase barrier on several nodes: messages between any ranks
  *   trouble.c     on several nodes: collectives that cannot end, ranks that leave
  *   collective.c  allgather, and memory on every rank
  *   peers.c       the job's peers, and the loss of ranks
@@ -121,6 +122,12 @@ bool wf_job_left(const struct weft_job *job, unsigned rank);
 uint64_t wf_split_vote(const struct weft_job *job);
 /* Do the votes [a] and [b] belong to one barrier? Only then may wf_split_combine combine them. */
 bool wf_split_same(uint64_t a, uint64_t b);
+/* By how many barriers is vote [a] ahead of vote [b]? */
+int wf_split_ahead(uint64_t a, uint64_t b);
+/* Can [vote] be a vote? */
+bool wf_split_is_vote(uint64_t vote);
+/* Returns 1 if the number of the vote's barrier is odd, otherwise 0. */
+unsigned wf_split_half(uint64_t vote);
 uint64_t wf_split_combine(uint64_t a, uint64_t b);
 
 /* The board, the memory that the node's ranks share, has several alternative sets of flags for

@@ -251,8 +251,10 @@ static enum weft_status meet_all(struct weft_job *job, const struct wf_card *min
     free(members);
     if (s)
         return s;
-    /* Meet once, so that no rank can leave the job before all ranks have opened the board. */
     wf_job_hold(job);
+    if (job->across)
+        wf_across_greet(job, deadline_ns);
+    /* Meet once, so that no rank can leave the job before all ranks have opened the board. */
     s = wf_job_meet(job, WF_CALL_BARRIER, deadline_ns);
     if (!s)
         s = wf_job_tune(job, deadline_ns);

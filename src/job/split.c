@@ -16,9 +16,8 @@
  * a notice from the slower rank, which gives that notice only after it has read the verdict.
  *
  * On several nodes a rank gives notice by its arrival on the board, the memory that its node shares
- * (wf_across_arrive). It votes in the words that three or more ranks use. The leaders, the lowest
- * ranks of the nodes, exchange the votes of their nodes, and write the verdict to the boards
- * (across.h). */
+ * (wf_across_arrive). It votes in the words that three or more ranks use. The nodes exchange their
+ * votes, and write the verdict to their boards (across_split.c). */
 #include "base/atomic.h"
 #include "core/core.h"
 #include "job/job.h"
@@ -36,6 +35,7 @@
 #define MISMATCH ((uint64_t)2 << 32)
 #define KIND (NAMED | MISMATCH)
 #define NUMBER_SHIFT 34
+#define NUMBER_BITS_OFF 2 /* of 32 */
 #define NUMBER(count) ((count) << NUMBER_SHIFT)
 
 static uint64_t make_vote(uint64_t count, uint32_t name, unsigned flags)
@@ -48,6 +48,22 @@ static uint64_t make_vote(uint64_t count, uint32_t name, unsigned flags)
 bool wf_split_same(uint64_t a, uint64_t b)
 {
     return a >> NUMBER_SHIFT == b >> NUMBER_SHIFT;
+}
+
+int wf_split_ahead(uint64_t a, uint64_t b)
+{
+    uint64_t difference = (a >> NUMBER_SHIFT) - (b >> NUMBER_SHIFT);
+    return (int32_t)((uint32_t)difference << NUMBER_BITS_OFF) >> NUMBER_BITS_OFF;
+}
+
+bool wf_split_is_vote(uint64_t vote)
+{
+    return (vote & KIND) != KIND && ((vote & NAMED) || !(uint32_t)vote);
+}
+
+unsigned wf_split_half(uint64_t vote)
+{
+    return vote >> NUMBER_SHIFT & 1;
 }
 
 /* Combine the votes [a] and [b]; idempotent, commutative and associative. */
@@ -99,7 +115,7 @@ static void post_notice(struct weft_job *job)
     uint64_t *place = vote_place(counter, split->count);
     if (job->across) {
         vote_together(vote_place(b->notices, split->count), split->mine, split->count);
-        wf_across_arrive(job);
+        wf_across_split_begin(job);
     } else if (is_pair(b)) {
         __atomic_store_n(place, split->mine, __ATOMIC_RELAXED);
         __atomic_store_n(counter, split->count, __ATOMIC_RELEASE); /* "arrive" */
@@ -189,7 +205,7 @@ static enum weft_status end_early(struct weft_job *job, enum weft_status why)
 
 static enum weft_status try_across(struct weft_job *job)
 {
-    enum weft_status s = wf_across_try(job);
+    enum weft_status s = wf_across_split_try(job);
     if (s == WEFT_AGAIN)
         return s;
     return s ? end_early(job, s) : conclude(job);
@@ -229,7 +245,7 @@ enum weft_status weft_job_barrier_wait(struct weft_job *job, uint32_t name, unsi
         (void)weft_ep_poll(job->ep);
     wf_job_hold(job);
     if (job->across)
-        s = wf_across_wait(job, 0);
+        s = wf_across_split_wait(job, 0);
     else if (!all_notified(job))
         s = wf_job_await(job, notices(&job->board, job->board.me), all_notices(job), 0);
     return wf_job_held(job, s ? end_early(job, s) : conclude(job));

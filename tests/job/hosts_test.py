@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Jobs over several hosts, started by mpirun: ranks, ways, collectives, codes.
 
-usage: hosts_test.py HELLO MEMBER [TEST...]"""
+usage: hosts_test.py HELLO MEMBER COMPUTE [TEST...]"""
 
 import os
 import re
@@ -15,7 +15,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "net"))
 import netlib  # pylint: disable=wrong-import-position
 
-HELLO, MEMBER = map(os.path.abspath, sys.argv[1:3])
+HELLO, MEMBER, COMPUTE = map(os.path.abspath, sys.argv[1:4])
 DEADLINE = float(os.environ.get("WEFT_TEST_DEADLINE", "40"))
 PLACES = ([2, 2], [1, 1], [1, 3], [2, 0, 2], [1, 1, 1, 1], [1, 2, 1, 1])
 HOSTS = 4
@@ -83,6 +83,22 @@ def test_everything():
                                 "say=done", "close"])
             assert out.count("done") == n, out
             assert len(set(re.findall(r"mismatches (\d+)", out))) == 1, out
+
+
+def test_compute():
+    """A rank that computes between the steps of a barrier does not delay the ranks of other hosts,
+    unless only the lowest rank of a host may send."""
+    ms = 500
+    with netlib.Net(HOSTS) as net:
+        for ranks, computing, env, waits in (([2, 2], 0x1, {}, False), ([2, 2], 0x5, {}, False),
+                                             ([3, 3], 0x9, {}, False), ([4, 4], 0xdd, {}, False),
+                                             ([2, 2, 2], 0x15, {}, False),
+                                             ([2, 2], 0x1, {"WEFT_BARRIER": "leaders"}, True)):
+            out, _, _ = expect(net, ranks, [COMPUTE, hex(computing), str(ms), "3"],
+                               env={"JOB_TEST_NODES": str(ranks[0]), **env})
+            took = {int(line.split()[0]): float(line.split()[1]) for line in out.splitlines()}
+            assert sorted(took) == [r for r in range(sum(ranks)) if not computing >> r & 1], out
+            assert (max(took.values()) > ms * 500) == waits, f"{ranks}, {computing:#x}: {took}"
 
 
 def test_ipv6():
@@ -170,6 +186,6 @@ def test_departure():
 
 if __name__ == "__main__":
     netlib.enter()
-    only = sys.argv[3:]
+    only = sys.argv[4:]
     netlib.main([f for name, f in list(globals().items())
                  if name.startswith("test_") and (not only or name in only)])

@@ -91,8 +91,8 @@ static enum weft_status try_once(void)
 }
 
 /* Try to end a notified barrier while this thread waits for something else. In a job on several
- * machines the lowest rank of each machine forwards the votes of its machine only in its own tries
- * (weft/job.h). Without these tries other ranks would wait for this rank. */
+ * machines the two lowest ranks of each machine forward the votes of their machine only in their
+ * own tries (weft/job.h). Without these tries other ranks might wait for this rank. */
 void gasnetw_barrier_pass_on(void)
 {
     if (atomic_load_explicit(&barrier.notified, memory_order_acquire) &&

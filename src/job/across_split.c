@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The split-phase barrier of a job on several nodes (across.h, "Votes"). */
+#include "base/atomic.h"
+#include "base/clock.h"
+#include "core/core.h"
+#include "core/ctl.h"
+#include "job/job.h"
+
+#define VOTE_ARGS 7
+#define PAUSE_MIN_NS 20000
+#define PAUSE_MAX_NS 500000
+#define FINISH_NS 1000000000u
+
+/* How long all ranks of a node have waited before the node's helper acts: it sends the node's vote
+ * itself, and the other node's helper is sent a copy. A barrier over loopback takes 20 to 40 us, so
+ * the helpers seldom act if the leaders do. */
+#define HELP_NS 20000
+
+/* ---- copies: which were sent ---- */
+
+/* The word wf_board_copies: the low bits of the barrier's number above a bit for each copy. */
+static uint64_t copies_of(const struct weft_job *job, uint64_t copies)
+{
+    return job->split.count << WF_ACROSS_COPIES | copies;
+}
+
+/* Has the transport of any rank of this node sent [copy] in round [k] of this barrier? */
+static bool is_sent(const struct weft_job *job, unsigned k, unsigned copy)
+{
+    uint64_t word = __atomic_load_n(wf_board_copies(&job->board, k), __ATOMIC_ACQUIRE);
+    return (word ^ copies_of(job, 0)) >> WF_ACROSS_COPIES == 0 && word >> copy & 1;
+}
+
+/* Record that [copy] was sent. No rank of this node is in a later barrier, and none writes for an
+ * earlier one: the ranks have all arrived at this one, and this rank has not passed it. */
+static void record_sent(const struct weft_job *job, unsigned k, unsigned copy)
+{
+    uint64_t *word = wf_board_copies(&job->board, k), old = __atomic_load_n(word, __ATOMIC_RELAXED);
+    uint64_t new;
+    do
+        new = ((old ^ copies_of(job, 0)) >> WF_ACROSS_COPIES ? copies_of(job, 0) : old) |
+              (uint64_t)1 << copy;
+    while (!__atomic_compare_exchange_n(word, &old, new, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
+}
+
+/* ---- sending ---- */
+
+/* Returns how many ranks of the node that receives in round [k] are sent a vote. */
+static unsigned copies_in(const struct weft_job *job, unsigned k)
+{
+    unsigned there = wf_nodes_ranks(&job->nodes, wf_across_send_node(job, k));
+    return job->across->leaders_only ? 1 : WF_MIN(there, WF_ACROSS_COPIES);
+}
+
+static struct weft_peer *receiver(const struct weft_job *job, unsigned k, unsigned copy)
+{
+    const struct wf_nodes *n = &job->nodes;
+    return job->peers[n->order[n->first[wf_across_send_node(job, k)] + copy]];
+}
+
+/* Send [vote] to the rank with index [copy] of the node that receives in round [k], unless a rank
+ * of this node has done so. A copy counts as sent only when the transport has sent it, since this
+ * rank may not call Weft again for a long time. Until then other ranks send it, too. Returns OK
+ * (sent, or its receiver has left the job) | AGAIN | the status of the receiver */
+static enum weft_status send_copy(struct weft_job *job, unsigned k, unsigned copy, uint64_t vote)
+{
+    const uint32_t args[VOTE_ARGS] = {
+        WF_ACROSS_VOTE,       k,           job->rank,  WF_LO(job->barriers),
+        WF_HI(job->barriers), WF_LO(vote), WF_HI(vote)};
+    struct wf_across_copy *c = &job->across->copies[k][copy];
+    struct weft_peer *to = receiver(job, k, copy);
+    if (is_sent(job, k, copy))
+        return WEFT_OK;
+    if (c->number != job->split.count) {
+        enum weft_status s = wf_ctl_request(to, WF_CTL_JOB, args, VOTE_ARGS, NULL, 0, 0);
+        if (s && !(s < 0 && job->across->left[wf_across_send_node(job, k)]))
+            return s;
+        *c = (struct wf_across_copy){.number = job->split.count};
+    }
+    if (!wf_ctl_is_away(to, &c->last))
+        return WEFT_AGAIN;
+    record_sent(job, k, copy);
+    return WEFT_OK;
+}
+
+/* May this rank send for its node? */
+static bool may_send(const struct weft_job *job, bool help)
+{
+    return job->across->leads || (help && !job->across->leaders_only && job->local_rank == 1);
+}
+
+/* ---- the barrier ---- */
+
+static bool is_released(const struct weft_job *job)
+{
+    return __atomic_load_n(job->board.released, __ATOMIC_ACQUIRE) >= job->barriers; /* "arrive" */
+}
+
+/* Returns the word of the board for the verdict, the combined vote of all ranks. Even and odd
+ * collectives use different words: a rank of this node may read the verdict of one collective while
+ * the next one ends. */
+static uint64_t *verdict_place(const struct weft_job *job)
+{
+    return job->board.released + 1 + (job->barriers & 1);
+}
+
+uint64_t wf_across_verdict(const struct weft_job *job)
+{
+    return __atomic_load_n(verdict_place(job), __ATOMIC_RELAXED);
+}
+
+/* Both the leader and the helper may do it: they store the same values. The node needs no more now,
+ * and nothing sends for it from here on. But the other node's leader may compute, so its helper is
+ * sent the vote as well, if there is room. */
+static void release(struct weft_job *job, const uint64_t *votes, uint64_t verdict)
+{
+    __atomic_store_n(verdict_place(job), verdict, __ATOMIC_RELAXED);
+    __atomic_store_n(job->board.released, job->barriers, __ATOMIC_RELEASE); /* "arrive" */
+    for (unsigned k = 0; k < job->across->rounds; k++)
+        for (unsigned copy = 1; copy < copies_in(job, k); copy++)
+            (void)send_copy(job, k, copy, votes[k]);
+}
+
+/* Have all ranks of this node notified? Sets *help when that was so for HELP_NS. */
+static bool all_here(struct weft_job *job, bool *help)
+{
+    struct wf_across *a = job->across;
+    uint64_t now;
+    if (__atomic_load_n(job->board.arrivals, __ATOMIC_ACQUIRE) < job->barriers * job->board.n)
+        return false; /* "arrive" */
+    now = wf_now_ns();
+    if (!a->all_here_ns)
+        a->all_here_ns = now;
+    *help = now - a->all_here_ns >= HELP_NS;
+    return true;
+}
+
+/* Send [vote] in round [k]: to the leader, and to the helper if [help]. Returns OK (the leader's
+ * copy was sent) | AGAIN | the status of the leader */
+static enum weft_status send_round(struct weft_job *job, unsigned k, uint64_t vote, bool help)
+{
+    enum weft_status s = send_copy(job, k, 0, vote);
+    for (unsigned copy = 1; help && copy < copies_in(job, k); copy++)
+        (void)send_copy(job, k, copy, vote);
+    return s;
+}
+
+/* Advance the barrier as far as possible without waiting. Everything is on the board, so the leader
+ * and the helper can do it in turns.
+ * Returns OK (it has ended on this node) | AGAIN | EPROTO | the status of the leader of another
+ * node */
+static enum weft_status push(struct weft_job *job)
+{
+    struct wf_across *a = job->across;
+    uint64_t votes[WF_ACROSS_ROUNDS_MAX], vote;
+    enum weft_status sent = WEFT_OK;
+    bool help;
+    if (is_released(job))
+        return WEFT_OK;
+    if (!all_here(job, &help))
+        return WEFT_AGAIN;
+    if (__atomic_load_n(wf_across_calls(job), __ATOMIC_RELAXED) != job->call)
+        return WEFT_EPROTO; /* the rank whose call differs logs it */
+    if (!may_send(job, help))
+        return WEFT_AGAIN;
+    vote = wf_split_vote(job);
+    for (unsigned k = 0; k < a->rounds; k++) {
+        enum weft_status s = send_round(job, k, vote, help);
+        uint64_t got;
+        if (s < 0 && a->leads)
+            return s;
+        sent = s ? WEFT_AGAIN : sent;
+        got = __atomic_load_n(wf_board_votes(&job->board, k) + (job->split.count & 1),
+                              __ATOMIC_ACQUIRE); /* "arrive" */
+        if (!wf_split_same(got, vote))
+            return wf_across_other_call(job) ? WEFT_EPROTO : WEFT_AGAIN;
+        votes[k] = vote;
+        vote = wf_split_combine(vote, got);
+    }
+    if (!sent)
+        release(job, votes, vote);
+    return sent;
+}
+
+/* This rank has passed the barrier, so its node needs nothing more of it. */
+static enum weft_status pass(struct weft_job *job)
+{
+    job->across->done = job->barriers;
+    return WEFT_OK;
+}
+
+void wf_across_split_begin(struct weft_job *job)
+{
+    struct wf_across *a = job->across;
+    a->begun = job->barriers;
+    a->all_here_ns = 0;
+    wf_across_arrive(job);
+    (void)push(job); /* wf_across_split_try returns a failure */
+}
+
+enum weft_status wf_across_split_try(struct weft_job *job)
+{
+    enum weft_status s = push(job);
+    if (!s)
+        return pass(job);
+    (void)weft_ep_poll(job->ep);
+    s = push(job);
+    /* The leader of another node has closed its endpoint or died. If it had passed this barrier
+     * before, its report is among the messages that this rank has not read. */
+    if ((s == WEFT_ECLOSED || s == WEFT_EPEER) && !wf_across_poll_rest(job))
+        s = push(job);
+    if (s)
+        s = s < 0 ? wf_across_fail(job, s) : wf_job_check(job);
+    if (is_released(job)) /* a failure may have come after all ranks had arrived */
+        return pass(job);
+    return s ? s : WEFT_AGAIN;
+}
+
+/* Wait at most [at_most_ns] for what lets the barrier go on: the last rank of this node, then
+ * another node's message, or for ranks that do not send the release. Returns whether it came. */
+static bool wait_once(struct weft_job *job, int64_t at_most_ns)
+{
+    const struct wf_board *b = &job->board;
+    uint64_t all = job->barriers * b->n;
+    if (__atomic_load_n(b->arrivals, __ATOMIC_RELAXED) < all)
+        return !weft_word_wait(job->ep, b->arrivals, all, NULL, at_most_ns);
+    if (!may_send(job, true))
+        return !weft_word_wait(job->ep, b->released, job->barriers, NULL, at_most_ns);
+    return weft_ep_wait(job->ep, at_most_ns) > 0;
+}
+
+enum weft_status wf_across_split_wait(struct weft_job *job, uint64_t deadline_ns)
+{
+    int64_t pause_ns = PAUSE_MIN_NS;
+    for (;;) {
+        enum weft_status s = wf_across_split_try(job);
+        bool came;
+        if (s != WEFT_AGAIN)
+            return s;
+        if (deadline_ns && wf_now_ns() > deadline_ns)
+            return WEFT_ETIMEDOUT;
+        /* Unlock while waiting: other ranks may wait for a call that another thread of this process
+         * makes. */
+        (void)wf_job_held(job, WEFT_OK);
+        came = wait_once(job, pause_ns);
+        wf_job_hold(job);
+        pause_ns = came ? PAUSE_MIN_NS : WF_MIN(2 * pause_ns, PAUSE_MAX_NS);
+    }
+}
+
+void wf_across_split_finish(struct weft_job *job)
+{
+    if (job->across->leads && !job->broken)
+        (void)wf_across_split_wait(job, wf_now_ns() + FINISH_NS);
+}
+
+bool wf_across_is_through(const struct weft_job *job)
+{
+    return !job->across || !job->across->leads || is_released(job);
+}
+
+/* ---- receiving ---- */
+
+/* Store [vote] unless the word has it already, or a vote of a later barrier. Copies of one vote
+ * come to several ranks of the node at any time, even after the barrier. Returns false if another
+ * vote of the same barrier is there. */
+static bool store_vote(uint64_t *word, uint64_t vote)
+{
+    uint64_t old = __atomic_load_n(word, __ATOMIC_RELAXED);
+    do {
+        if (wf_split_same(old, vote))
+            return old == vote;
+        if (wf_split_ahead(vote, old) < 0)
+            return true;
+    } while (!__atomic_compare_exchange_n(word, &old, vote, true, __ATOMIC_RELEASE, /* "arrive" */
+                                          __ATOMIC_RELAXED));
+    return true;
+}
+
+bool wf_across_on_vote(struct weft_job *job, const struct weft_am *am)
+{
+    struct wf_across *a = job->across;
+    const struct wf_nodes *n = &job->nodes;
+    uint32_t round, rank;
+    uint64_t number, vote, half;
+    if (am->nargs != VOTE_ARGS || am->len)
+        return false;
+    round = am->args[1];
+    rank = am->args[2];
+    number = wf_word64(am->args + 3);
+    vote = wf_word64(am->args + 5);
+    if (round >= a->rounds || rank >= n->size || n->place[rank] >= WF_ACROSS_COPIES ||
+        n->of[rank] != wf_across_recv_node(job, round) || !wf_across_is_from(am, job->peers[rank]))
+        return false;
+    /* All ranks have begun the collective before the one that the sender is in (across.h). */
+    if (number > job->barriers + 1 || wf_split_ahead(vote, job->split.mine) > 1 ||
+        !wf_split_is_vote(vote))
+        return false;
+    half = number & 1;
+    if (number > a->voted[round][half])
+        a->voted[round][half] = number;
+    half = wf_split_half(vote);
+    return wf_split_ahead(vote, job->split.mine) < -1 ||
+           store_vote(wf_board_votes(&job->board, round) + half, vote);
+}
+
+/* ---- connections ---- */
+
+void wf_across_greet(struct weft_job *job, uint64_t deadline_ns)
+{
+    const uint32_t kind = WF_ACROSS_GREETING;
+    bool all = job->across->leaders_only || job->local_rank > 1;
+    for (unsigned k = 0; !all && k < job->across->rounds; k++)
+        for (unsigned copy = 0; copy < copies_in(job, k); copy++)
+            (void)wf_ctl_request(receiver(job, k, copy), WF_CTL_JOB, &kind, 1, NULL, 0, 0);
+    while (!all && wf_now_ns() < deadline_ns && !wf_job_check(job)) {
+        all = true;
+        for (unsigned k = 0; k < job->across->rounds; k++)
+            for (unsigned copy = 0; copy < copies_in(job, k); copy++) {
+                struct wf_order last = {0, 0};
+                all &= wf_ctl_is_away(receiver(job, k, copy), &last);
+            }
+        (void)wf_job_held(job, WEFT_OK);
+        (void)weft_ep_wait(job->ep, PAUSE_MIN_NS);
+        wf_job_hold(job);
+    }
+}
