@@ -48,7 +48,10 @@ struct run {
     uint64_t hold_until_ns; /* judging waits for an exiting rank; 0: it does not */
     int signal_fd;          /* wf_guard_divide */
     int child_fd;           /* readable when a child ended: a rank, or a process that one left */
-    int code;               /* of the first failure, if failed */
+    int aborter;            /* the rank that aborted the job, not judged yet; -1: none */
+    int abort_code;
+    char abort_why[256];
+    int code; /* of the first failure, if failed */
     bool failed;
     bool ending;
     bool killed;
@@ -191,12 +194,12 @@ static int next_to_judge(const struct run *run)
 
 /* Ranks often fail because another one did, and must not be taken for the cause. An exiting process
  * closes its sockets, which other ranks notice, before it counts as ended. So judging waits while
- * any rank is exiting. */
-static bool must_wait(struct run *run)
+ * any rank other than [except] is exiting. */
+static bool must_wait(struct run *run, int except)
 {
     bool dying = false;
     for (unsigned r = 0; r < run->opt.nranks && !dying; r++)
-        dying = run->ranks[r].pid && wf_exit_dying(run->ranks[r].pid);
+        dying = (int)r != except && run->ranks[r].pid && wf_exit_dying(run->ranks[r].pid);
     if (!dying || run->ending) {
         run->hold_until_ns = 0;
         return false;
@@ -206,11 +209,12 @@ static bool must_wait(struct run *run)
     return now_ns() < run->hold_until_ns;
 }
 
-static bool any_failed(const struct run *run)
+/* Has a reaped rank failed that is not judged yet, other than [except]? */
+static bool any_failed(const struct run *run, int except)
 {
     for (unsigned r = 0; r < run->opt.nranks; r++) {
         const struct rank *k = &run->ranks[r];
-        if (k->order && (k->status || wf_host_rank_state(r) == WF_HOST_OPEN))
+        if ((int)r != except && k->order && (k->status || wf_host_rank_state(r) == WF_HOST_OPEN))
             return true;
     }
     return false;
@@ -219,7 +223,7 @@ static bool any_failed(const struct run *run)
 static void judge(struct run *run)
 {
     int r = next_to_judge(run);
-    if (r < 0 || (any_failed(run) && must_wait(run)))
+    if (r < 0 || (any_failed(run, -1) && must_wait(run, -1)))
         return;
     for (; r >= 0; r = next_to_judge(run)) {
         struct rank *k = &run->ranks[r];
@@ -244,16 +248,20 @@ static void judge_quiet(struct run *run)
         }
 }
 
+/* A rank may abort the job because another rank failed. Then the other rank's end decides. */
 static void judge_abort(struct run *run)
 {
-    char why[256];
-    int code, r = wf_host_aborted(&code, why, sizeof why);
-    if (r < 0 || run->ending)
+    int r = run->aborter;
+    if (r < 0)
+        r = wf_host_aborted(&run->abort_code, run->abort_why, sizeof run->abort_why);
+    run->aborter = run->ending ? -1 : r;
+    if (run->aborter < 0 || any_failed(run, r) || must_wait(run, r))
         return;
+    run->aborter = -1;
     fprintf(stderr, "weft run: rank %d (pid %d) aborted the job with code %d%s%s\n", r,
-            (int)run->ranks[r].was, code, why[0] ? ": " : "", why);
+            (int)run->ranks[r].was, run->abort_code, run->abort_why[0] ? ": " : "", run->abort_why);
     if (!run->failed)
-        run->code = code & 0xff;
+        run->code = run->abort_code & 0xff;
     run->failed = true;
     end_job(run);
 }
@@ -426,7 +434,7 @@ static int open_child_fd(void)
 
 int wf_tool_run(int argc, char **argv)
 {
-    struct run run = {0};
+    struct run run = {.aborter = -1};
     int code;
     if (wf_run_parse(argc, argv, &run.opt, &code))
         return code;
