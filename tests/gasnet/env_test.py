@@ -62,6 +62,8 @@ def mapped_test():
             ("GASNET_GNI_NUM_PD", "64", "WEFT_RDMA_DESCRIPTORS", "64"),
             ("GASNET_GNI_MEMREG", "3072", "WEFT_MR_CACHE_COUNT", "3072"),
             ("GASNET_USE_UDREG", "0", "WEFT_MR_CACHE_COUNT", "0"),
+            ("GASNET_BARRIER", "amdissem", "WEFT_BARRIER", "leaders"),
+            ("GASNET_BARRIER", "RDMADISSEM", "WEFT_BARRIER", None),
             ("GASNET_SUPERNODE_MAXSIZE", "1", "WEFT_TRANSPORTS", "loop,rdma,tcp")):
         have, err = configured({name: text})
         assert have.get(weft) == want and "WARNING" not in err, f"{name}={text}: {have}\n{err}"
@@ -76,9 +78,15 @@ def adjusted_test():
         assert have.get(weft) == want and f"WARNING: {name}={text} is adjusted" in err, f"{name}: {have}\n{err}"
 
 
+def unknown_barrier_test():
+    have, err = configured({"GASNET_BARRIER": "FASTEST"})
+    assert "WARNING: GASNET_BARRIER=FASTEST is not RDMADISSEM" in err and "WEFT_BARRIER" not in have, err
+
+
 def weft_first_test():
     have, _ = configured({"GASNET_GNI_NUM_PD": "64", "WEFT_RDMA_DESCRIPTORS": "100"})
     assert have["WEFT_RDMA_DESCRIPTORS"] == "100", have
 
 
-harness.main([taken_test, refused_test, not_set_test, mapped_test, adjusted_test, weft_first_test])
+harness.main([taken_test, refused_test, not_set_test, mapped_test, adjusted_test, unknown_barrier_test,
+              weft_first_test])

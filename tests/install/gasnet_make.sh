@@ -82,6 +82,28 @@ done
 grep -q -- '-pthread' <(bare make -n -W table.c GASNET_PREFIX="$prefix" MODE=par) || die "par has no -pthread"
 ! grep -q -- '-pthread' <(bare make -n -W table.c GASNET_PREFIX="$prefix" MODE=seq) || die "seq has -pthread"
 
+# Another launcher, which prints what it was given.
+cat >launcher <<'TEXT'
+#!/bin/sh
+printf '<%s>' "$@"
+TEXT
+chmod +x launcher
+launched() { # COMMAND WANTED ARGUMENTS...: what COMMAND starts
+    local command=$1 wanted=$2
+    shift 2
+    bare PMIRUN_CMD="$command" "$run" "$@" >out 2>err || { cat out err; die "PMIRUN_CMD=$command failed"; }
+    printf '%s' "$wanted" | cmp - out || { cat out; die "PMIRUN_CMD=$command started something else"; }
+}
+launched "$work/launcher -K0 %V -n %N %C" '<-K0><-n><3><prog><a  b><*>' -n 3 prog 'a  b' '*'
+launched "$work/launcher -K0 %V -n %N %C" '<-K0><-v><-n><3><prog>' -n 3 -v prog
+launched "$work/launcher --n=%N:%M -N %M %P -- %A" '<--n=4:2><-N><2><prog><--><x><$>' -n 4 -N 2 prog x '$'
+launched "$work/launcher 100%% %D * %P" "<100%><$work><*><prog>" -n 1 prog x
+for wrong in "$work/launcher -n %N" "$work/launcher %Q %C" "$work/launcher -N %M %C" "$work/launcher --prog=%C"; do
+    code=0
+    bare PMIRUN_CMD="$wrong" "$run" -n 2 prog >out 2>&1 || code=$?
+    [ "$code" -eq 2 ] || { cat out; die "PMIRUN_CMD=$wrong: code $code"; }
+done
+
 # The other options of the command, and what it refuses.
 bare "$run" -n1 -v -spawner=pmi "$work/table-seq" 10 >out 2>&1 || die "gasnetrun_weft -v failed"
 grep -q "^gasnetrun_weft: $prefix/bin/weft run -n 1 -- $work/table-seq 10\$" out ||

@@ -14,6 +14,7 @@
  *   domain.c   endpoints of several threads
  *   hsl.c      handler-safe locks
  *   env.c      GASNet's variables
+ *   signals.c  signals: faults are reported with the node's number
  *   coll*.c    collectives and teams
  *   schedule.c the steps of collectives
  *   trace.c    GASNET_TRACEFILE, GASNET_STATSFILE
@@ -183,9 +184,15 @@ void gasnetw_barrier_pass_on(void);
 
 void gasnetw_env_before(void); /* sets Weft's variables from GASNet's */
 void gasnetw_env_report(void);
+
+/* Catch signals as GASNET_NO_CATCH_SIGNAL and other variables say. Called once, when the rank is
+ * known. */
+void gasnetw_signals_open(void);
 /* Returns a variable's value as a size: "64M" in bytes, or "0.8" and "5/8" as a fraction of
  * [whole]. Returns 0 if the variable is not set, or is no size (then warns). */
 uint64_t gasnetw_env_size(const char *name, uint64_t whole);
+/* Warn that the value [text] of the variable [name] is ignored, since it is not [want]. */
+void gasnetw_env_complain(const char *name, const char *text, const char *want);
 bool gasnetw_env_yes(const char *name, bool dflt);
 double gasnetw_env_number(const char *name, double dflt);
 

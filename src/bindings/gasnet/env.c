@@ -27,7 +27,7 @@ static bool speaks(void)
     return !rank || !strcmp(rank, "0");
 }
 
-static void complain(const char *name, const char *text, const char *want)
+void gasnetw_env_complain(const char *name, const char *text, const char *want)
 {
     if (speaks())
         fprintf(stderr, "WARNING: %s=%s is not %s: it is ignored\n", name, text, want);
@@ -42,7 +42,7 @@ bool gasnetw_env_yes(const char *name, bool dflt)
         return true;
     if (strchr("0nNfF", *text) || !strcasecmp(text, "off"))
         return false;
-    complain(name, text, "yes or no");
+    gasnetw_env_complain(name, text, "yes or no");
     return dflt;
 }
 
@@ -55,7 +55,7 @@ double gasnetw_env_number(const char *name, double dflt)
         return dflt;
     value = strtod(text, &end);
     if (*end || !(value >= 0)) {
-        complain(name, text, "a number");
+        gasnetw_env_complain(name, text, "a number");
         return dflt;
     }
     return value;
@@ -96,7 +96,7 @@ uint64_t gasnetw_env_size(const char *name, uint64_t whole)
         end++;
     if (*end || !(value > 0) || value > 1e18 || (whole && value > 1 && value < 65536) ||
         (below != 1 && value > 1)) {
-        complain(name, text, "a fraction such as 0.8 or 5/8, or a size such as 512M");
+        gasnetw_env_complain(name, text, "a fraction such as 0.8 or 5/8, or a size such as 512M");
         return 0;
     }
     return (uint64_t)(value <= 1 ? value * (double)whole : value);
@@ -183,6 +183,25 @@ static void set_rdma(void)
         set_if_free("WEFT_MR_CACHE_COUNT", "0");
 }
 
+/* GASNet names algorithms. Those by active messages have the conduit's one leader of each node. */
+static void set_barrier(void)
+{
+    static const char *const leaders[] = {"AMDISSEM", "AMCENTRAL"};
+    static const char *const ranks[] = {"RDMADISSEM", "GNIDISSEM", "DISSEM", "DEFAULT"};
+    const char *text = getenv("GASNET_BARRIER");
+    if (!text || !*text)
+        return;
+    for (size_t i = 0; i < sizeof leaders / sizeof leaders[0]; i++)
+        if (!strcasecmp(text, leaders[i])) {
+            set_if_free("WEFT_BARRIER", "leaders");
+            return;
+        }
+    for (size_t i = 0; i < sizeof ranks / sizeof ranks[0]; i++)
+        if (!strcasecmp(text, ranks[i]))
+            return;
+    gasnetw_env_complain("GASNET_BARRIER", text, "RDMADISSEM, DISSEM, AMDISSEM or AMCENTRAL");
+}
+
 /* Node-mates are reached as other nodes are: by all transports but shared memory. */
 static void part_mates(void)
 {
@@ -223,8 +242,9 @@ static void set_medium(void)
     uint64_t bytes = text ? bytes_of(text) : 0;
     if (text && (bytes < MEDIUM_MIN + AM_OVERHEAD || bytes > AM_MAX_MOST)) {
         if (*text)
-            complain("WEFT_AM_MAX", text,
-                     "640 to 32704 bytes, such as 4160 or 8K (640: a Medium of 512 bytes)");
+            gasnetw_env_complain(
+                "WEFT_AM_MAX", text,
+                "640 to 32704 bytes, such as 4160 or 8K (640: a Medium of 512 bytes)");
         (void)unsetenv("WEFT_AM_MAX");
     }
     set_number("WEFT_AM_MAX", MEDIUM + AM_OVERHEAD);
@@ -236,6 +256,7 @@ void gasnetw_env_before(void)
     set_payload();
     set_pinned();
     set_rdma();
+    set_barrier();
     if (gasnetw_env_number("GASNET_SUPERNODE_MAXSIZE", 0) == 1)
         part_mates();
 }
@@ -282,11 +303,14 @@ static const struct {
     {"GASNET_COLL_REDUCE_TREE_LIMIT", "bytes up to which reductions go through a tree"},
     {"GASNET_COLL_GATHER_ALL_DISSEM_LIMIT_PER_THREAD", "bytes up to which gather_all disseminates"},
     {"GASNET_COLL_EXCHANGE_DISSEM_LIMIT_PER_THREAD", "bytes up to which exchange disseminates"},
-    {"GASNET_BARRIER", NULL},
+    {"GASNET_BARRIER", "AM...: the lowest node of a machine alone notifies other machines "
+                       "(WEFT_BARRIER)"},
     {"GASNET_MAX_THREADS", NULL},
     {"GASNET_NODEMAP_EXACT", NULL},
     {"GASNET_TMPDIR", NULL},
-    {"GASNET_NO_CATCH_SIGNAL", NULL},
+    {"GASNET_NO_CATCH_SIGNAL", "signals of faults that are not reported"},
+    {"GASNET_FREEZE_SIGNAL", "signal at which a node waits for a debugger"},
+    {"GASNET_BACKTRACE_SIGNAL", "signal at which a node prints the stack"},
     {"GASNET_FREEZE*", NULL},
     {"GASNET_BACKTRACE_*", NULL},
     {"GASNET_TRACE*", NULL},
@@ -304,7 +328,7 @@ static const struct {
     {"GASNET_GNI_*", NULL},
     {"GASNET_*", NULL},
     {"PMI_GNI_*", NULL},
-    {"PMIRUN_CMD", NULL},
+    {"PMIRUN_CMD", "the launcher of gasnetrun_weft"},
 };
 
 static bool fits(const char *pattern, const char *name, size_t len)

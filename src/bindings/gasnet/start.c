@@ -264,6 +264,7 @@ int gasnetw_init(int *argc, char ***argv, int mode, int segment)
     gasnetw_binding.across = weft_job_local_size(gasnetw_binding.job) != gasnetw_job.nodes;
     gasnetw_tools_rank_ = (int)gasnetw_job.mynode;
     gasnetw_tools_started();
+    gasnetw_signals_open();
     if (gasnetw_env_yes("GASNET_FREEZE", false))
         gasnett_freezeForDebuggerNow(&gasnetw_tools_frozen, "gasnetw_tools_frozen");
     gasnetw_domains_configure();
