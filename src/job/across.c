@@ -372,10 +372,11 @@ static void on_message(const struct weft_am *am)
         reject(job, am);
 }
 
-/* A copy of a vote may arrive after this rank has left the job. */
+/* A copy of a vote may arrive after this rank has left the job, and a greeting if it could not open
+ * the job. */
 static void on_late_message(const struct weft_am *am)
 {
-    if (!am->nargs || am->args[0] != WF_ACROSS_VOTE)
+    if (!am->nargs || (am->args[0] != WF_ACROSS_VOTE && am->args[0] != WF_ACROSS_GREETING))
         wf_ctl_bad(am);
 }
 

@@ -216,15 +216,15 @@ enum weft_status wf_across_split_try(struct weft_job *job)
     return s ? s : WEFT_AGAIN;
 }
 
-/* Wait at most [at_most_ns] for what lets the barrier go on: the last rank of this node, then
- * another node's message, or for ranks that do not send the release. Returns whether it came. */
+/* Wait at most [at_most_ns] for what lets this rank go on: the last rank of this node, then a
+ * message if this rank leads, otherwise the release. Returns whether it came. */
 static bool wait_once(struct weft_job *job, int64_t at_most_ns)
 {
     const struct wf_board *b = &job->board;
     uint64_t all = job->barriers * b->n;
     if (__atomic_load_n(b->arrivals, __ATOMIC_RELAXED) < all)
         return !weft_word_wait(job->ep, b->arrivals, all, NULL, at_most_ns);
-    if (!may_send(job, true))
+    if (!job->across->leads)
         return !weft_word_wait(job->ep, b->released, job->barriers, NULL, at_most_ns);
     return weft_ep_wait(job->ep, at_most_ns) > 0;
 }
