@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """How Longs travel, by Weft's counters: copied to a segment that is mapped, packed into the message
-if they fit a Medium, otherwise put before the message. And that a request has left when the call
-returns: it arrives although its sender calls nothing afterwards.
+if they fit a Medium, otherwise put before the message. That a request has left when the call
+returns: it arrives although its sender calls nothing afterwards. And that no handler runs in
+gasnet_attach.
 
-usage: ways_test.py --on shm|tcp|rdma WEFT WAYS"""
+usage: ways_test.py --on shm|tcp|rdma WEFT WAYS EARLY"""
 
 import argparse
 import os
@@ -73,14 +74,28 @@ def leave_test(args, run):
     return test
 
 
+def early_test(args, run):
+    """Many ranks for the cores: those that are not running are in gasnet_attach when others send."""
+    def test():
+        for nodes in (2, 3, 8, 16) if args.on == "shm" else (2, 4):
+            for _ in range(5):
+                job = harness.Job([args.weft, "run", "-n", str(nodes), "--", args.early], env=RUNS[args.on][run])
+                code, out, err = job.finish(DEADLINE)
+                assert code == 0, f"{nodes} nodes: code {code}\n{out}{err}"
+
+    test.__name__ = f"early {run}"
+    return test
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--on", choices=RUNS, required=True)
     parser.add_argument("weft", type=os.path.abspath)
     parser.add_argument("ways", type=os.path.abspath)
+    parser.add_argument("early", type=os.path.abspath)
     args = parser.parse_args()
     harness.main([one_test(args, run, how) for run in RUNS[args.on] for how in ("long", "async", "reply")] +
-                 [leave_test(args, run) for run in RUNS[args.on]])
+                 [test(args, run) for test in (leave_test, early_test) for run in RUNS[args.on]])
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
  *   leave.c    the end of the job: gasnet_exit, misuse, a node that died
  *   am.c       active messages: requests and replies
  *   dispatch.c received messages, and the client's handlers
+ *   early.c    messages that arrive in gasnet_attach
  *   reply.c    deferred replies, which are sent after the handler has returned
  *   wait.c     one turn of a wait
  *   op.c       put, get, memset
@@ -156,6 +157,16 @@ uintptr_t gasnetw_segment_offset(gasnet_node_t node);
 /* ---- messages (am.c, reply.c) ---- */
 
 void gasnetw_am_open(void);
+/* gasnet_attach has met all nodes: from now on handlers run when their messages arrive. */
+void gasnetw_am_attached(void);
+/* Run the handler of a received message. */
+void gasnetw_am_run(const struct weft_am *am);
+
+/* Keep [am], which arrived in gasnet_attach. */
+void gasnetw_early_keep(const struct weft_am *am);
+/* Run the handlers of kept messages, if there are any. Any thread, outside of handlers. */
+void gasnetw_early_run(void);
+extern _Atomic bool gasnetw_early; /* messages are kept */
 void gasnetw_op_open(void);
 /* Run the handler of a deferred reply. */
 void gasnetw_am_deliver(unsigned kind, uint32_t origin, const gasnet_handlerarg_t *args,

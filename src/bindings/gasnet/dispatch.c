@@ -257,23 +257,43 @@ void gasnetw_am_self(unsigned kind, gasnet_handler_t handler, bool is_reply, con
 
 unsigned char *gasnetw_am_scratch;
 
+static const struct {
+    unsigned id;
+    weft_am_fn fn;
+} kinds[] = {{AM_SHORT, on_plain},      {AM_SHORT_HEAD, on_head}, {AM_MEDIUM, on_plain},
+             {AM_MEDIUM_HEAD, on_head}, {AM_LONG, on_plain},      {AM_LONG_HEAD, on_head},
+             {AM_LONG_DATA, on_head},   {AM_LONG_AT, on_plain}};
+#define KINDS (sizeof kinds / sizeof kinds[0])
+
+void gasnetw_am_run(const struct weft_am *am)
+{
+    for (size_t i = 0; i < KINDS; i++)
+        if (kinds[i].id == am->handler)
+            kinds[i].fn(am);
+}
+
 void gasnetw_am_open(void)
 {
-    static const struct {
-        unsigned id;
-        weft_am_fn fn;
-    } kinds[] = {{AM_SHORT, on_plain},      {AM_SHORT_HEAD, on_head}, {AM_MEDIUM, on_plain},
-                 {AM_MEDIUM_HEAD, on_head}, {AM_LONG, on_plain},      {AM_LONG_HEAD, on_head},
-                 {AM_LONG_DATA, on_head},   {AM_LONG_AT, on_plain},   {AM_LATE, gasnetw_on_late}};
     enum weft_status s = WEFT_OK;
     gasnetw_am_scratch = malloc(weft_am_max(gasnetw_binding.ep));
     if (!gasnetw_am_scratch)
         s = WEFT_ENOMEM;
-    for (size_t i = 0; !s && i < sizeof kinds / sizeof kinds[0]; i++)
-        s = weft_am_register(gasnetw_binding.ep, kinds[i].id, kinds[i].fn, NULL);
+    for (size_t i = 0; !s && i < KINDS; i++)
+        s = weft_am_register(gasnetw_binding.ep, kinds[i].id, gasnetw_early_keep, NULL);
+    if (!s)
+        s = weft_am_register(gasnetw_binding.ep, AM_LATE, gasnetw_on_late, NULL);
     if (s)
         gasnetw_fatal("gasnet_init: active messages: %s", weft_status_text(s));
     gasnetw_binding.max_medium = (weft_am_max(gasnetw_binding.ep) - AM_OVERHEAD) / 64 * 64;
+}
+
+void gasnetw_am_attached(void)
+{
+    enum weft_status s = WEFT_OK;
+    for (size_t i = 0; !s && i < KINDS; i++)
+        s = weft_am_register(gasnetw_binding.ep, kinds[i].id, kinds[i].fn, NULL);
+    if (s)
+        gasnetw_fatal("gasnet_attach: active messages: %s", weft_status_text(s));
 }
 
 size_t gasnetw_max_medium(void)

@@ -339,6 +339,7 @@ int gasnet_attach(gasnet_handlerentry_t *table, int numentries, uintptr_t segsiz
     s = weft_job_barrier(gasnetw_binding.job); /* all nodes have their handlers */
     if (s)
         gasnetw_fatal("gasnet_attach: %s", weft_status_text(s));
+    gasnetw_am_attached();
     return GASNET_OK;
 }
 

@@ -18,6 +18,8 @@ inline int gasnetw_after_poll(void)
     int events = 0;
     if (WEFT_UNLIKELY(atomic_load_explicit(&gasnetw_leaving, memory_order_relaxed)))
         gasnetw_heed_leaving();
+    if (WEFT_UNLIKELY(atomic_load_explicit(&gasnetw_early, memory_order_relaxed)))
+        gasnetw_early_run();
     if (WEFT_UNLIKELY(atomic_load_explicit(&gasnetw_replies_waiting, memory_order_relaxed)))
         events = gasnetw_reply_flush();
     if (WEFT_UNLIKELY(step != NULL))
