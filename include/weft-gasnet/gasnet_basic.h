@@ -28,4 +28,12 @@ static __attribute__((__unused__)) void _gasneti_threadkey_init(void)
 {
 }
 
+/* Programs use this name without gasnet_tools.h, since GASNet's gasnet.h brings it. */
+#define gasneti_gethostname gasnett_gethostname
+#ifdef __cplusplus
+extern "C"
+#endif
+    __attribute__((__visibility__("default"))) const char *
+    gasnett_gethostname(void);
+
 #endif

@@ -52,6 +52,7 @@ static void lean(size_t size, ssize_t ssize, int32_t word, ...)
     va_start(list, word);
     vsnprintf(text, sizeof text, "%s", list);
     va_end(list);
+    printf("%s", gasneti_gethostname());
     printf("%s %zu %zd %" PRIu64 " %d %d\n", text, size, ssize, unsigned64, (int)pid, errno);
     fprintf(stderr, "%d %d %zu\n", MAX(INT_MAX, word), isdigit(text[0]), offsetof(struct one, b));
     free(copy);
