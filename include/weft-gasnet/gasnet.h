@@ -11,6 +11,7 @@
 #define _INCLUDED_GASNET_H
 
 #include <gasnet_basic.h>
+#include <gasnet_config.h>
 #include <weft/weft.h>
 
 #if defined(GASNET_SEQ) + defined(GASNET_PAR) + defined(GASNET_PARSYNC) != 1
@@ -36,9 +37,6 @@ extern "C" {
 #define GASNET_SPEC_VERSION_MAJOR 1
 #define GASNET_SPEC_VERSION_MINOR 8
 #define GASNET_VERSION 1
-#define GASNET_RELEASE_VERSION_MAJOR 1
-#define GASNET_RELEASE_VERSION_MINOR 32
-#define GASNET_RELEASE_VERSION_PATCH 0
 #define GASNET_CORE_NAME WEFT
 #define GASNET_CORE_VERSION 0.1
 #define GASNET_EXTENDED_NAME WEFT

@@ -82,6 +82,18 @@ done
 grep -q -- '-pthread' <(bare make -n -W table.c GASNET_PREFIX="$prefix" MODE=par) || die "par has no -pthread"
 ! grep -q -- '-pthread' <(bare make -n -W table.c GASNET_PREFIX="$prefix" MODE=seq) || die "seq has -pthread"
 
+# The folder that looks like an installation of GASNet: it is enough alone.
+root=$(dirname "$(find "$prefix" -name libweft-gasnet.so)")/gasnet-weft
+for file in include/gasnet_config.h include/weft-conduit/weft-par.mak include/weft-conduit/gasnet_core.h; do
+    [ -f "$root/$file" ] || die "$root/$file is missing"
+done
+grep -q 'define GASNET_RELEASE_VERSION_MINOR 32' "$root/include/gasnet_config.h" || die "gasnet_config.h has no release"
+for mode in seq par; do
+    cc -Wall -Wextra -Werror "-DGASNET_${mode^^}" -I"$root/include" -I"$root/include/weft-conduit" "$work/table.c" \
+        -o "$work/rooted" -pthread -L"$root/lib" "-lgasnet-weft-$mode" "-Wl,-rpath,$root/.."
+    bare "$root/bin/gasnetrun_weft" -n 2 "$work/rooted" 1000 >out || die "gasnet_table of $root ($mode) failed"
+done
+
 # Another launcher, which prints what it was given.
 cat >launcher <<'TEXT'
 #!/bin/sh

@@ -79,7 +79,7 @@ static int signal_named(const char *text, size_t len)
 /* Clear in [caught] the signals that GASNET_NO_CATCH_SIGNAL lists. */
 static void exclude(bool caught[SIGNALS])
 {
-    const char *list = getenv("GASNET_NO_CATCH_SIGNAL");
+    const char *list = gasnet_getenv("GASNET_NO_CATCH_SIGNAL");
     if (!list)
         return;
     if (!strcmp(list, "*") || !strcasecmp(list, "all")) {
@@ -99,7 +99,7 @@ static void exclude(bool caught[SIGNALS])
 
 static void catch_named(const char *variable, void (*handler)(int))
 {
-    const char *text = getenv(variable);
+    const char *text = gasnet_getenv(variable);
     int sig = text && *text ? signal_named(text, strlen(text)) : 0;
     if (sig)
         catch (sig, handler, SA_RESTART);
@@ -130,6 +130,6 @@ void gasnetw_signals_open(void)
         if (caught[sig])
             catch (sig, on_fault, (int)SA_RESETHAND);
     /* A handler cannot load the library that backtraces need. */
-    if (gasnetw_env_yes("GASNET_BACKTRACE", false) || getenv("GASNET_BACKTRACE_SIGNAL"))
+    if (gasnetw_env_yes("GASNET_BACKTRACE", false) || gasnet_getenv("GASNET_BACKTRACE_SIGNAL"))
         gasnett_backtrace_init(NULL);
 }
