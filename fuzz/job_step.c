@@ -164,7 +164,8 @@ FUZZ_UNTRACED static void check_step(const struct wf_tpeer *to, const uint32_t *
         FUZZ_CHECK(data[i] == told_byte(me, number, len, at + i));
 }
 
-/* A node tells its vote to the first ranks of the next one, right if nobody lied. */
+/* A node sends its vote to the leader or the helper of the next node. The vote is right unless this
+ * rank received a lie. */
 static void check_vote(const struct wf_tpeer *to, const uint32_t *args)
 {
     const struct wf_nodes *n = &s.job.nodes;
@@ -205,7 +206,7 @@ static enum weft_status fake_request(struct wf_tpeer *to, unsigned what, const u
 static bool fake_is_away(struct wf_tpeer *to, struct wf_order *order)
 {
     (void)to, (void)order;
-    return s.room; /* what was sent leaves when there is room for more */
+    return s.room; /* a message leaves once there is room for another one */
 }
 
 static void fake_source(const struct wf_token *token, struct wf_address *out,
@@ -517,14 +518,14 @@ static bool due_step(unsigned k, uint64_t number, struct due *due)
     return at < total || !total;
 }
 
-/* What is due from who tells in this round, so far as it is due: nobody is ahead of this rank by
- * more than one collective. False: nothing is. */
+/* Make the next message that an honest node sends to this rank in a round. No node is ahead of this
+ * rank by more than one collective. Returns false if no message is due. */
 static bool due_make(uint8_t how, struct due *due)
 {
     const struct wf_across *a = s.job.across;
     unsigned k = how % a->rounds;
     uint64_t number;
-    if (!a->leads) /* it is told votes alone, and [done] is how far its votes have brought it */
+    if (!a->leads) /* it receives only votes, and [begun] and [done] are for leaders */
         number = s.job.passed + 1 + (how >> 7);
     else
         number = WF_MIN(a->done + 1 + (how >> 7), a->begun + 1);

@@ -30,9 +30,9 @@
  *
  * Progress. A rank sends and receives only in its own calls: barrier, gather, notify, try, wait. A
  * notify sends if all other ranks of the node have notified. A leader that closes the job between
- * notify and wait goes on with the barrier for at most 1 s. A leader ends a collective only when
- * the kernel has taken the leader's messages, since it may not call Weft again for a long time;
- * other ranks wait for that if they have sent to a leader.
+ * notify and wait goes on with the barrier for at most 1 s. A collective ends on a node only when
+ * the kernel has taken its messages to other leaders, since the rank that sent them may not call
+ * Weft again for a long time.
  *
  * Trouble (board.h) is a word that states why a collective cannot end. A rank that finds a reason
  * writes the word to the board of its node. The leader sends the word, once for each change, to the
@@ -95,12 +95,12 @@ struct wf_across {
     unsigned rounds;
     uint32_t len;  /* bytes of each rank in the next collective */
     uint64_t done; /* number of the last collective that ended */
-    /* When this rank saw that all ranks of its node had notified the split-phase barrier under way;
-     * 0: not yet. */
+    /* When this rank saw that all ranks of its node had notified the split-phase barrier under way,
+     * and 0 before. */
     uint64_t all_here_ns;
     struct wf_across_copy (*copies)[WF_ACROSS_COPIES]; /* [rounds] */
-    uint64_t (
-        *voted)[2]; /* [rounds]: the numbers of collectives for which votes came to this rank */
+    /* [rounds]: the numbers of the last collectives for which this rank received votes. */
+    uint64_t (*voted)[2];
     /* The remaining fields are for leaders. A collective is under way if begun > done. */
     uint64_t begun;
     unsigned round;
@@ -140,6 +140,7 @@ void wf_across_arrive(struct weft_job *job);
 /* Wait until the collective has ended. Returns ETIMEDOUT once the clock passes [deadline_ns]; a
  * deadline of 0 means no limit. */
 enum weft_status wf_across_wait(struct weft_job *job, uint64_t deadline_ns);
+
 /* ---- across.c, for across_split.c ---- */
 
 /* Return the node to which this node sends (send_node), or from which it receives (recv_node), in

@@ -8,7 +8,7 @@
  *   barrier.c     barrier
  *   split.c       the split-phase barrier, with names
  *   across.c      collectives on several nodes: messages between the nodes' leaders
- *   across_split.c  the split-phase barrier on several nodes: messages between any ranks
+ *   across_split.c  the split-phase barrier on several nodes: messages between leaders and helpers
  *   trouble.c     on several nodes: collectives that cannot end, ranks that leave
  *   collective.c  allgather, and memory on every rank
  *   peers.c       the job's peers, and the loss of ranks

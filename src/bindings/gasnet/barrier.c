@@ -60,10 +60,9 @@ static void notify(int id, int flags)
 
 #define DRAIN_POLLS 1024
 
-/* Run the handlers of the messages that other nodes of this machine sent before the barrier: they
- * are in this node's rings. GASNet does not promise that, but its rings are short, and programs
- * whose phases end with a poll and a barrier rely on it. Bounded, since a node may send without
- * end. */
+/* Run the handlers of the messages that other nodes of this machine sent before the barrier: these
+ * messages are in this node's rings. GASNet does not promise that, but programs whose phases end
+ * with a poll and a barrier rely on it. Bounded, since a node may send without end. */
 static void drain(void)
 {
     if (!gasnetw_thread_.hsl && !gasnetw_thread_.held)

@@ -26,7 +26,7 @@ void gasnetw_early_keep(const struct weft_am *am)
 {
     bool in_place = am->handler == AM_LONG; /* the data are where they belong */
     struct early *e = malloc(sizeof *e + (in_place ? 0 : am->len));
-    if (!e || am->nargs > WEFT_AM_MAX_ARGS)
+    if (!e)
         gasnetw_fatal("out of memory: a message of %u bytes that arrived in gasnet_attach",
                       am->len);
     *e = (struct early){.am = *am};
