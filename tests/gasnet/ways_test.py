@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """How Longs travel, by Weft's counters: copied to a segment that is mapped, packed into the message
 if they fit a Medium, otherwise put before the message. That a request has left when the call
-returns: it arrives although its sender calls nothing afterwards. That no handler runs in
-gasnet_attach. And, on one machine, that a barrier ends after the handlers of messages sent before it.
+returns: it arrives although its sender calls nothing afterwards. And that no handler runs in
+gasnet_attach.
 
-usage: ways_test.py --on shm|tcp|rdma WEFT WAYS EARLY DRAINED"""
+usage: ways_test.py --on shm|tcp|rdma WEFT WAYS EARLY"""
 
 import argparse
 import os
@@ -87,29 +87,15 @@ def early_test(args, run):
     return test
 
 
-def drained_test(args, run):
-    def test():
-        for nodes, times, count in ((2, 500, 1), (2, 500, 20), (2, 200, 40), (4, 100, 40), (16, 10, 40)):
-            job = harness.Job([args.weft, "run", "-n", str(nodes), "--", args.drained, str(times), str(count)],
-                              env=RUNS[args.on][run])
-            code, out, err = job.finish(DEADLINE)
-            assert code == 0, f"{nodes} nodes, {count} messages: code {code}\n{out}{err}"
-
-    test.__name__ = f"drained {run}"
-    return test
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--on", choices=RUNS, required=True)
     parser.add_argument("weft", type=os.path.abspath)
     parser.add_argument("ways", type=os.path.abspath)
     parser.add_argument("early", type=os.path.abspath)
-    parser.add_argument("drained", type=os.path.abspath)
     args = parser.parse_args()
-    more = [leave_test, early_test] + ([drained_test] if args.on == "shm" else [])
     harness.main([one_test(args, run, how) for run in RUNS[args.on] for how in ("long", "async", "reply")] +
-                 [test(args, run) for test in more for run in RUNS[args.on]])
+                 [test(args, run) for test in (leave_test, early_test) for run in RUNS[args.on]])
 
 
 if __name__ == "__main__":

@@ -58,18 +58,6 @@ static void notify(int id, int flags)
     atomic_store_explicit(&barrier.notified, true, memory_order_release);
 }
 
-#define DRAIN_POLLS 1024
-
-/* Run the handlers of the messages that other nodes of this machine sent before the barrier: these
- * messages are in this node's rings. GASNet does not promise that, but programs whose phases end
- * with a poll and a barrier rely on it. Bounded, since a node may send without end. */
-static void drain(void)
-{
-    if (!gasnetw_thread_.hsl && !gasnetw_thread_.held)
-        for (unsigned i = 0; i < DRAIN_POLLS && gasnetw_turn() > 0; i++)
-            ;
-}
-
 /* End the barrier, whose status is [s]. Returns the result of the caller's wait or try. */
 static int conclude(enum weft_status s, int id, int flags)
 {
@@ -78,7 +66,6 @@ static int conclude(enum weft_status s, int id, int flags)
         gasnetw_fatal("gasnet_barrier_wait: %s", weft_status_text(s));
     atomic_store_explicit(&barrier.notified, false, memory_order_release);
     gasnetw_trace_barrier("end", id, flags);
-    drain();
     if (s || (flags & GASNET_BARRIERFLAG_MISMATCH) ||
         (!(flags & GASNET_BARRIERFLAG_ANONYMOUS) && barrier.named &&
          barrier.agreed != (uint32_t)id))
@@ -156,6 +143,8 @@ static int wait(int id, int flags)
             sched_yield();
     }
     atomic_store_explicit(&barrier.awaited, false, memory_order_relaxed);
+    if (!tries) /* this rank came last, and has not polled: it does 1 time in 16 */
+        gasnetw_spend(GASNETW_BUDGET / 16);
     return conclude(s, id, flags);
 }
 
