@@ -27,7 +27,7 @@ struct weft_cache_user;
 /* The device's functions. Several threads may call both functions at a time. The cache holds no
  * lock during the calls. */
 struct weft_registrar {
-    void *owner; /* argument of both */
+    void *owner; /* first argument of both functions */
     /* Pin and register [len] bytes at [addr], whole pages, for reading and writing. Before Linux
      * 6.2 pages must be pinned for writing: otherwise a write by the program replaces a pinned page
      * by a copy, and the device keeps the old page.
@@ -88,10 +88,10 @@ struct weft_cache_params {
 
 /* Open a cache. max_count and max_bytes bound idle registrations only: no transfer is refused
  * because of them. The variables WEFT_MR_CACHE_SIZE, _COUNT and _MONITOR, where set, take
- * precedence over [params]. WEFT_DEBUG=verify and WEFT_DEBUG=merge add these flags. Pinned memory
- * counts against WEFT_PINNED.
+ * precedence over [params]. WEFT_DEBUG=verify adds WEFT_CACHE_VERIFY, and WEFT_DEBUG=merge adds
+ * WEFT_CACHE_MERGE. Pinned memory counts against WEFT_PINNED.
  * The call starts a thread, unless nothing is kept. With userfaultfd it also starts one thread for
- * the process, which lives until the process ends. Neither thread takes signals.
+ * the process, which lives until the process ends. Both threads block all signals.
  *   params  read during the call
  * Returns  OK | EINVAL (params or a variable) | EVERSION | ENOMEM
  *          | ESYSTEM (a thread could not start, or the requested monitor is not available; the log

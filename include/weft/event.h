@@ -20,8 +20,9 @@ struct weft_counter;
 /* Open a counter whose value and number of errors are 0. Returns  OK | EINVAL | ENOMEM */
 WEFT_API WEFT_MUST_USE enum weft_status weft_counter_open(struct weft_counter **out);
 
-/* Close [counter]. A region that is bound to [counter] is not counted any more, and allows the same
- * writes as before the binding. No thread may wait on [counter]. Returns  OK | EINVAL | EFORKED */
+/* Close [counter]. Writes to a region that is bound to [counter] are not counted any more, and do
+ * not need WEFT_EP_RMA_EVENT any more. No thread may wait on [counter].
+ * Returns  OK | EINVAL | EFORKED */
 WEFT_API enum weft_status weft_counter_close(struct weft_counter *counter);
 
 /* Return the counter's value (weft_counter_read) or its number of errors; 0 for NULL. Never block.
@@ -61,8 +62,8 @@ struct weft_event {
     uint32_t type;      /* enum weft_event_type */
     int32_t status;     /* enum weft_status: OK, or the reason of the failure */
     void *context;      /* given with the request that this event reports */
-    struct weft_mr *mr; /* MR: the region */
-    uint64_t data;      /* of weft_eq_write */
+    struct weft_mr *mr; /* of WEFT_EVENT_MR: the region */
+    uint64_t data;      /* given to weft_eq_write */
     uint64_t reserved[4];
 };
 
@@ -83,7 +84,7 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_eq_read(struct weft_eq *eq, struct 
 WEFT_API WEFT_MUST_USE enum weft_status weft_eq_wait(struct weft_eq *eq, struct weft_event *event,
                                                      int64_t timeout_ns);
 
-/* Append an event of the program; copied. Its reserved fields must be 0.
+/* Append a copy of [event], an event of the program. Its reserved fields must be 0.
  * Returns  OK | EINVAL (also: a type below WEFT_EVENT_USER) | ENOMEM | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_eq_write(struct weft_eq *eq,
                                                       const struct weft_event *event);

@@ -47,9 +47,10 @@ struct weft_job_params {
  *   params  NULL for defaults
  * Returns  OK | EINVAL | EVERSION | ENOJOB (a launcher started the process, but this library was
  *          built without libpmix) | EPEER (a rank died meanwhile) | ETIMEDOUT (WEFT_JOB_TIMEOUT) |
- *          ESYSTEM | ENOMEM | EUNREACH (no transport reaches some rank; logged) | EPROTO (what a
- *          rank gave to the launcher is damaged; logged) | EFORKED | EBUSY (a job is already open;
- *          or an earlier call of this process gave up, and the launcher's library still waits) */
+ *          ESYSTEM | ENOMEM | EUNREACH (no transport reaches some rank; logged) | EPROTO (data that
+ *          a rank published through the launcher are damaged; logged) | EFORKED | EBUSY (a job is
+ *          already open; or an earlier call of this process gave up, and the launcher's library
+ *          still waits) */
 WEFT_API WEFT_MUST_USE enum weft_status weft_job_open(const struct weft_job_params *params,
                                                       struct weft_job **out);
 
@@ -58,11 +59,11 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_job_open(const struct weft_job_para
  * other ranks may still need this rank, call weft_job_barrier first. The call closes the job's
  * peers, endpoint and context. The program must have closed all other objects that it opened on
  * them, and operations must have ended. The call polls, so handlers may run.
- * Blocks   for the launcher, at most 5 s. On several nodes also to inform the other ranks, at most
- *          0.1 s, and as long as weft_ep_close and weft_ctx_close, at most WEFT_PEER_TIMEOUT each.
- *          On several nodes, the lowest rank of a node waits at most 1 s more if it leaves between
- *          the two steps of a barrier. If other ranks have not notified when this time is over, the
- *          barrier ends with ECLOSED.
+ * Blocks   for the launcher, at most 5 s. On several nodes the call also takes at most 0.1 s to
+ *          inform the other ranks, and blocks as weft_ep_close and weft_ctx_close do, at most
+ *          WEFT_PEER_TIMEOUT each. On several nodes, the lowest rank of a node waits at most 1 s
+ *          more if it leaves between the two steps of a barrier. If other ranks have not notified
+ *          when this time is over, the barrier ends with ECLOSED.
  *          After a failure (a collective call failed, or a rank was lost) at most about 3 s in all.
  *          An operation that begins during the call, such as a posted receive that a message
  *          matches, gets 0.1 s. If it has not ended by then, endpoint and context stay open until
@@ -82,8 +83,8 @@ WEFT_API enum weft_status weft_job_leave(struct weft_job *job);
 
 WEFT_API unsigned weft_job_rank(const struct weft_job *job);
 WEFT_API unsigned weft_job_size(const struct weft_job *job);
-/* The number of ranks on this node that share memory, including this rank; and this rank's index
- * among them. */
+/* weft_job_local_size returns the number of ranks on this node that share memory, including this
+ * rank. weft_job_local_rank returns this rank's index among them. */
 WEFT_API unsigned weft_job_local_size(const struct weft_job *job);
 WEFT_API unsigned weft_job_local_rank(const struct weft_job *job);
 
@@ -101,8 +102,8 @@ WEFT_API struct weft_peer *weft_job_peer(struct weft_job *job, unsigned rank);
 WEFT_API int weft_job_peer_rank(const struct weft_job *job, const struct weft_peer *peer);
 
 /* Wait until every rank has made this call. Collective. Polls the job's endpoint, so handlers run.
- * Order    what ranks did by inlined puts before the barrier is visible after it. The effects of
- *          other operations are visible, too, if they were complete before the barrier
+ * Order    the effects of inlined puts before the barrier are visible after the barrier. The
+ *          effects of other operations are visible, too, if they were complete before the barrier
  *          (weft_flush).
  * Returns  OK | EPEER (a rank died; every survivor gets this status, also ranks that never
  *          communicated with the dead rank) | ECLOSED (a rank left) | EPROTO (see "different
@@ -132,10 +133,11 @@ enum weft_barrier_flags {
  * notify, the first step, announces this rank to the other ranks. It never blocks. try or wait, the
  * second step, ends the barrier. The result is the same at every rank: OK, or EMISMATCH if two
  * ranks gave different names or one rank gave MISMATCH. The barrier has ended in both cases.
- * On several nodes the two lowest ranks of each node pass the barrier on to other nodes, in their
- * own calls of this header; one of the two that makes such calls is enough. A rank that waits may
- * have to wait until one of them does. It waits for no other rank that has notified, nor for a rank
- * for which the barrier has ended.
+ * On several nodes the two lowest ranks of each node forward the notifications of the node's ranks
+ * to other nodes. They do so in their own calls of notify, try and wait. One of the two is enough,
+ * except with WEFT_BARRIER=leaders, where only the lowest rank forwards. So a rank in wait may have
+ * to wait until such a call is made. It does not wait for calls of other ranks that have notified,
+ * or of ranks for which the barrier has ended.
  * Returns  notify: OK | EBUSY (this rank has notified already) | EINVAL | ...
  *          try: as wait, or AGAIN (not all ranks have notified). Polls once. Every eighth try also
  *          looks for what ends the barrier early

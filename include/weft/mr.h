@@ -33,10 +33,10 @@ extern "C" {
 
 /* The values are those of libfabric's FI_MR_*. */
 enum weft_mr_mode {
-    /* For older programs. Means VIRT_ADDR, ALLOCATED and PROV_KEY. May be combined only with LOCAL
-     * or LOCAL_OLD. */
+    /* For older programs: the same as VIRT_ADDR, ALLOCATED and PROV_KEY. May be combined only with
+     * LOCAL or LOCAL_OLD. */
     WEFT_MR_BASIC = 1 << 0,
-    /* For older programs. Means no mode bit. May be combined only with LOCAL_OLD. */
+    /* For older programs: the same as no mode bit. May be combined only with LOCAL_OLD. */
     WEFT_MR_SCALABLE = 1 << 1,
     /* Every local buffer of a put, get, atomic, message or long active message must be in a region
      * that grants the access and that the operation names (weft_op.local). With this bit no call is
@@ -62,7 +62,7 @@ enum weft_mr_mode {
     /* Every region is created disabled, bound to an endpoint, then enabled. Peers reach the region
      * by that endpoint only. */
     WEFT_MR_ENDPOINT = 1 << 9,
-    /* For older programs. Means LOCAL; ignored if LOCAL is set, too. */
+    /* For older programs: the same as LOCAL. Ignored if LOCAL is set, too. */
     WEFT_MR_LOCAL_OLD = 1 << 30,
 };
 
@@ -106,9 +106,9 @@ enum weft_mr_flags {
     /* The memory is weft_mr_attr.dmabuf, not buffers. */
     WEFT_MR_DMABUF = 4,
     /* The context's NIC (RDMA) performs all atomics on the region, for every process. The reason:
-     * atomics of NICs and of processors are not atomic with each other, unless a device says that
-     * they are. So the owner may use no atomic instructions on the words of the region. WEFT_ENOSYS
-     * is returned for these atomics:
+     * atomics of a NIC are atomic with those of processors only if the device promises that. So the
+     * owner may use no atomic instructions on the words of the region. WEFT_ENOSYS is returned for
+     * these atomics:
      *  - an operation other than WEFT_ATOMIC_ADD and WEFT_ATOMIC_CAS of 64 bits, because NICs have
      *    no others; also a signal to the region. (Weft does not build other atomics from
      *    compare-and-swaps. That would take as long as other processes interfere, and each step
@@ -119,10 +119,11 @@ enum weft_mr_flags {
      *  - an atomic through a key of 64 bits.
      * Puts and gets are not affected. They are not atomic with respect to these atomics, but
      * reading an aligned word gives one value.
-     * The flag is for one buffer, aligned to 8 bytes, that grants WEFT_REMOTE_READ and
-     * WEFT_REMOTE_WRITE, with WEFT_MR_ALLOCATED, without an authorization key, WEFT_MR_ENDPOINT or
-     * another flag: otherwise EINVAL. Registration returns ENOSYS if the context uses no RDMA
-     * device with atomics, and ELIMIT if the device cannot register the region. */
+     * The region must be one buffer, aligned to 8 bytes, that grants WEFT_REMOTE_READ and
+     * WEFT_REMOTE_WRITE. The context's mode must have WEFT_MR_ALLOCATED and not WEFT_MR_ENDPOINT.
+     * Neither region nor context may have an authorization key, and no other flag may be given.
+     * Otherwise registration returns EINVAL. Registration returns ENOSYS if the context uses no
+     * RDMA device with atomics, and ELIMIT if the device cannot register the region. */
     WEFT_MR_NIC_ATOMICS = 8,
 };
 
@@ -150,7 +151,7 @@ struct weft_mr_attr {
     uint64_t offset;        /* 0 */
     uint64_t requested_key; /* ignored with WEFT_MR_PROV_KEY */
     void *context;          /* for the event that reports the registration */
-    size_t auth_key_size;   /* 0: the context's */
+    size_t auth_key_size;   /* 0: the region has the authorization key of the context */
     /* The authorization key. Only peers whose endpoint has the same authorization key reach the
      * region. It separates peers that can communicate with each other; weft_ctx_set_key decides
      * which processes may connect at all. */
@@ -186,8 +187,8 @@ struct weft_mr_attr {
 WEFT_API WEFT_MUST_USE enum weft_status weft_mr_regattr(struct weft_ctx *ctx,
                                                         const struct weft_mr_attr *attr,
                                                         uint64_t flags, struct weft_mr **out);
-/* Register as weft_mr_regattr, without an authorization key for this region: weft_mr_regv several
- * buffers, weft_mr_reg one buffer. WEFT_MR_DMABUF gives EBADFLAGS. */
+/* Register as weft_mr_regattr, without an authorization key for this region. weft_mr_regv registers
+ * several buffers, weft_mr_reg one buffer. WEFT_MR_DMABUF gives EBADFLAGS. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_mr_regv(struct weft_ctx *ctx, const struct iovec *iov,
                                                      size_t count, uint64_t access, uint64_t offset,
                                                      uint64_t requested_key, uint64_t flags,
@@ -221,9 +222,9 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_mr_bind_ep(struct weft_mr *mr, stru
  *          EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_mr_enable(struct weft_mr *mr);
 
-/* Tell Weft that pages of [mr] have changed, so that it uses the new pages. The changes are in the
- * [count] ranges of [iov] (count 0: in all of the region). Only these ranges are examined. During
- * the call every access of peers fails with WEFT_EKEY; after it the same key works again.
+/* Make Weft use the new pages of [mr] after pages have changed. The changes are in the [count]
+ * ranges of [iov] (count 0: in all of the region). Only these ranges are examined. During the call
+ * every access of peers fails with WEFT_EKEY; after it the same key works again.
  * The whole region is registered with NICs anew. Peers with a raw key from before the refresh then
  * reach the region by messages, and peers with a newer raw key by NICs. (Atomics of
  * WEFT_MR_NIC_ATOMICS need a newer key; with an older one they end with WEFT_EKEY.)
@@ -259,7 +260,7 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_mr_key64(const struct weft_mr *mr, 
 WEFT_API WEFT_MUST_USE enum weft_status weft_mr_raw(const struct weft_mr *mr, uint64_t *base_addr,
                                                     void *raw_key, size_t *size, uint64_t flags);
 
-/* Map a peer's raw key to a 64-bit key for weft_remote_open_key. No peer is asked. [raw_key] may
+/* Map a peer's raw key to a 64-bit key for weft_remote_open_key. Nothing is sent. [raw_key] may
  * also be the 8 bytes of a 64-bit key; base_addr is then ignored.
  *   key  unmap it before [ctx] is closed
  * Returns  OK | EINVAL (not a key) | EVERSION | EBADFLAGS | ELIMIT | ENOMEM | EFORKED */
@@ -271,11 +272,11 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_key_map(struct weft_ctx *ctx, uint6
 WEFT_API enum weft_status weft_key_unmap(struct weft_ctx *ctx, uint64_t key);
 
 /* Open a region as weft_remote_open, by a 64-bit key: a key from weft_key_map, or the region's own
- * key from weft_mr_key64. No peer is asked.
- * The region's own key tells this process nothing about the region. So length and access of the
- * remote allow every operation, and the owner checks and performs each operation, also gets. A key
- * from weft_key_map tells where the region is. If the region is one buffer, a get on the same node
- * copies without the owner, and across a network NICs perform puts and gets.
+ * key from weft_mr_key64. Nothing is sent.
+ * The region's own key does not describe the region. So length and access of the remote allow every
+ * operation, and the owner checks and performs each operation, also gets. A key from weft_key_map
+ * contains the location of the region. If the region is one buffer, a get on the same node copies
+ * without the owner, and across a network NICs perform puts and gets.
  * Returns  as weft_remote_open, but not EVERSION | ENOTAVAIL (the context has WEFT_MR_RAW, and the
  *          key is not mapped) */
 WEFT_API WEFT_MUST_USE enum weft_status weft_remote_open_key(struct weft_peer *peer, uint64_t key,

@@ -13,10 +13,10 @@
  * then wait.
  *
  * A short message (up to WEFT_MSG_EAGER bytes) is copied on its way, and the sender may reuse its
- * source at once. A longer message stays in place until a receive matches it. Then the receiver
- * copies it once, straight from the sender's buffer, if the system allows that; otherwise in
- * pieces. Across a network the sockets move it from one buffer to the other. The sender polls until
- * its op completes.
+ * source at once. A longer message stays in place until a receive matches it. Within a node the
+ * receiver then copies the message once, straight from the sender's buffer. If the system does not
+ * allow that, the message travels in pieces. Across a network the sockets move it from the sender's
+ * buffer to the receiver's buffer. The sender polls until its op completes.
  *
  * Every call of this header is for the endpoint's owner, and returns WEFT_ECONTEXT inside a
  * handler. */
@@ -34,12 +34,12 @@ extern "C" {
 /* Send [len] bytes to [peer] as one message.
  *   tag  any 64 bits
  *   buf  [len] bytes, any memory and any length; must stay valid and unchanged while PENDING
- *   op   the caller's; may be NULL for messages of up to WEFT_MSG_EAGER bytes
+ *   op   provided by the caller; may be NULL for messages of up to WEFT_MSG_EAGER bytes
  * Returns  OK (sent, source reusable; op->status is OK, too) | PENDING (op completes when the
  *          source may be reused) | AGAIN (only if op is NULL: no room, nothing was begun:
- *          weft_ep_wait, then call again) | EINVAL (also: op is NULL and the message too long for
- *          that) | ENOMEM | what weft_peer_status returns | EUNREACH | ELIMIT (1,048,575 operations
- *          are under way) | ESYSTEM | ECONTEXT | EFORKED
+ *          weft_ep_wait, then call again) | EINVAL (also: op is NULL and [len] is above
+ *          WEFT_MSG_EAGER) | ENOMEM | what weft_peer_status returns | EUNREACH | ELIMIT (1,048,575
+ *          operations are under way) | ESYSTEM | ECONTEXT | EFORKED
  * Order    messages match in the order of the sends through this peer handle.
  * Blocks   never. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_msg_send(struct weft_peer *peer, uint64_t tag,
@@ -101,8 +101,8 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_msg_claim(struct weft_ep *ep, struc
                                                        struct weft_msg_info *info,
                                                        struct weft_msg **msg);
 
-/* Receive the claimed message [msg]; as weft_msg_recv. [msg] may not be used again, except if this
- * returns EINVAL, ENOMEM, ELIMIT, ECONTEXT or EFORKED. */
+/* Receive the claimed message [msg], as weft_msg_recv does. [msg] may not be used again, except if
+ * this returns EINVAL, ENOMEM, ELIMIT, ECONTEXT or EFORKED. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_msg_take(struct weft_ep *ep, struct weft_msg *msg,
                                                       void *buf, size_t len, struct weft_op *op);
 

@@ -136,10 +136,10 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_ctx_open(const struct weft_ctx_para
 WEFT_API WEFT_MUST_USE enum weft_status weft_ctx_set_key(struct weft_ctx *ctx, const void *key,
                                                          size_t len);
 
-/* Close [ctx] and stop its threads. Peers in other processes are told that this process left
- * (WEFT_ECLOSED).
- * Blocks   over a network until the kernels of other hosts have the last bytes that its endpoints
- *          sent, at most WEFT_PEER_TIMEOUT (10 s). Otherwise the call does not block.
+/* Close [ctx] and stop its threads. In other processes the peers for its endpoints get the status
+ * WEFT_ECLOSED.
+ * Blocks   over a network until the kernels of other hosts have the last bytes that endpoints of
+ *          [ctx] sent, at most WEFT_PEER_TIMEOUT (10 s). Otherwise the call does not block.
  * Returns  OK | EBUSY (an endpoint or region is still open, or a key is still mapped; nothing
  *          changed) | EINVAL (NULL, or a job owns [ctx]) | EFORKED */
 WEFT_API enum weft_status weft_ctx_close(struct weft_ctx *ctx);
@@ -159,8 +159,8 @@ WEFT_API enum weft_status weft_ctx_close(struct weft_ctx *ctx);
  *             this side had no local port, descriptor, memory or permission to connect. The log
  *             says what to change
  *   EVERSION  over a network: the peer has another version of Weft's protocol
- * WEFT_LOG=info logs the details. The callback may not send. The callback may record the loss and
- * read weft_peer_arg. A request to [peer] that has no reply by then never gets a reply. */
+ * WEFT_LOG=info logs the details. The callback may not send. It may record the loss and call
+ * weft_peer_arg. A request to [peer] that has no reply by then never gets a reply. */
 typedef void (*weft_peer_down_fn)(struct weft_ep *ep, struct weft_peer *peer, enum weft_status why,
                                   void *arg);
 
@@ -175,7 +175,7 @@ enum weft_ep_flags {
     WEFT_EP_RMA_EVENT = 2,
 };
 
-#define WEFT_AM_FAILED_ARGS 8 /* of a failed request, reported */
+#define WEFT_AM_FAILED_ARGS 8 /* the most arguments of a failed request that are reported */
 
 /* The report of a request that this endpoint sent and that gets no reply. Valid until the callback
  * returns. */
@@ -187,7 +187,7 @@ struct weft_am_failure {
     enum weft_status why; /* EHANDLER (the peer has no such handler) | ECANCELED (the peer called
                            * weft_am_drop) | for a long message: why the peer could not use its
                            * bytes, such as EKEY (their region was closed meanwhile) */
-    uint8_t handler;      /* the handler to which it was sent */
+    uint8_t handler;      /* the handler to which the request was sent */
     uint8_t nargs;        /* number of [args], at most WEFT_AM_FAILED_ARGS */
     uint16_t reserved0;
     const uint32_t *args;
@@ -203,11 +203,11 @@ typedef void (*weft_am_failed_fn)(const struct weft_am_failure *failure);
 struct weft_ep_params {
     uint32_t version;
     uint32_t flags;              /* enum weft_ep_flags */
-    weft_peer_down_fn peer_down; /* may be null */
+    weft_peer_down_fn peer_down; /* may be NULL */
     void *arg;                   /* handed to peer_down */
     const void
         *auth_key; /* authorization key for regions (weft/mr.h); [auth_key_size] bytes, copied */
-    size_t auth_key_size;        /* 0: the context's */
+    size_t auth_key_size;        /* 0: use the authorization key of the context */
     weft_am_failed_fn am_failed; /* may be NULL; gets [arg] too */
     uint64_t reserved[9];
 };
@@ -219,16 +219,17 @@ struct weft_ep_params {
         }                                                                                          \
     }
 
-/* Open an endpoint. The calling thread owns the endpoint until it hands it over.
+/* Open an endpoint. The calling thread owns the endpoint until it hands the endpoint over.
  * Returns  OK | EINVAL | EVERSION | ENOMEM | ESYSTEM | ELIMIT (65,535 endpoints are open; or RDMA
  *          may lock no more memory) | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status
 weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params *params, struct weft_ep **out);
 
 /* Close [ep] and its connections. The caller has closed the weft_peer and weft_remote handles of
- * [ep]. Receives that no message has matched are cancelled, and nothing more is delivered. Not from
- * a handler. Messages that [ep] has sent still arrive. Through shared memory they stay readable for
- * their receivers. Over a network this call waits until the receivers have taken them.
+ * [ep]. Receives that no message has matched are cancelled, and nothing more is delivered. A
+ * handler may not call this. Messages that [ep] has sent still arrive. Through shared memory they
+ * stay readable for their receivers. Over a network this call waits until the receivers have taken
+ * them.
  * Blocks   over a network until all peers have taken what was sent, at most WEFT_PEER_TIMEOUT (10
  *          s; the log says if something was lost). For peers that do not poll, until 200 ms after
  *          their kernels have received what was sent. Otherwise the call does not block.
@@ -258,7 +259,8 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_ep_address(struct weft_ep *ep, void
  *    such a lock while it calls Weft on that endpoint (deadlock);
  *  - weft_ep_poll, weft_ep_wait and weft_ep_fd do not report an event that the thread handled. So
  *    wait with a limit, then look at the condition. weft_op_wait, weft_word_wait and the calls of a
- *    job do so themselves. The same is true of any two threads that poll a locked endpoint;
+ *    job do so themselves. If two threads of the program poll a locked endpoint, each of them also
+ *    misses the events that the other thread handled;
  *  - register handlers before other processes get the endpoint's address. */
 
 /* Deliver what has arrived: run handlers, complete operations, report lost peers. If a call
@@ -368,9 +370,10 @@ WEFT_API enum weft_status weft_peer_close(struct weft_peer *peer);
 WEFT_API enum weft_status weft_peer_status(const struct weft_peer *peer);
 
 /* Find out whether the messages that were sent to [peer] have left this process, so that they
- * arrive although this process may not poll again. The call first gives the kernel or the NIC what
- * it takes. Within a node messages leave at once (weft_am_request, "Leaves"). If a connection
- * breaks later, messages that the peer has not acknowledged need polls again.
+ * arrive although this process may not poll again. The call first passes as many messages to the
+ * kernel or the NIC as they accept. Within a node messages leave at once (weft_am_request,
+ * "Leaves"). If a connection breaks later, messages that the peer has not acknowledged need polls
+ * again.
  * Returns  OK | AGAIN (poll, then call again: the connection is being made, or there is no room) |
  *          what weft_peer_status returns | EINVAL | ECONTEXT | EFORKED
  * Blocks   never. Runs no handlers. */
@@ -400,7 +403,7 @@ struct weft_am {
     uint32_t reply_max;   /* longest reply payload + 1; 0 in a reply or a one-way request */
     const uint32_t *args; /* [nargs] words, a copy that no other process can write */
     uint16_t nargs;
-    uint8_t handler; /* the id it was sent to */
+    uint8_t handler; /* the id to which the message was sent */
     uint8_t is_reply;
     uint8_t can_reply; /* 1: this request may be replied to, once */
     uint8_t reserved0[3];
@@ -448,7 +451,7 @@ WEFT_API size_t weft_am_max(const struct weft_ep *ep);
  * Leaves   the message leaves at once through shared memory. To another host it leaves once the
  *          connection is made, which takes polls. If more than eight messages are sent between two
  *          polls, the last of them may wait for the next call of weft_ep_poll, weft_ep_wait or
- *          weft_ep_arm. A program that will not poll for long asks weft_peer_sent first. */
+ *          weft_ep_arm. A program that will not poll for a long time calls weft_peer_sent first. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_am_request(struct weft_peer *peer, unsigned handler,
                                                         const uint32_t *args, unsigned nargs,
                                                         const void *data, size_t len,
@@ -475,7 +478,7 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_am_reply(const struct weft_am *am, 
  * and may copy it. The program replies to or drops one of the copies. After that the other copies
  * give EINVAL, while the endpoint is open. */
 struct weft_am_later {
-    struct weft_ep *ep; /* that received the request */
+    struct weft_ep *ep; /* the endpoint that received the request */
     uint64_t id;        /* opaque */
     /* Longest reply + 1: reply_max of the request, but at most weft_am_max + 1. */
     uint32_t reply_max;
@@ -505,7 +508,8 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_am_detach(const struct weft_am *am,
  *          | EPEER, ECLOSED or another status of the sender (no reply can reach it any more) |
  *          EINVAL (replied to or dropped already, and as weft_am_reply) | EMSGSIZE | ENOMEM |
  *          ELIMIT | ESYSTEM | EFORKED. Never AGAIN.
- *          After a failure the reply is still due, except if EINVAL says that none is due.
+ *          After a failure the reply is still due, except after EINVAL for a request that was
+ *          replied to or dropped already.
  * Waits    while the reply waits for room, weft_ep_close, and weft_peer_close of the sender, return
  *          EBUSY. If the sender does not poll for WEFT_PEER_TIMEOUT (10 s), weft_ep_close gives the
  *          reply up.
@@ -543,11 +547,10 @@ enum weft_access {
     WEFT_REMOTE_WRITE = 2, /* peers may put, and change by atomics */
     /* The following are for the owner's own operations, if its context has WEFT_MR_LOCAL
      * (weft/mr.h). */
-
-    WEFT_SEND = 4,   /* send a message from there */
-    WEFT_RECV = 8,   /* receive one there */
-    WEFT_READ = 16,  /* target of a get or of a fetched value */
-    WEFT_WRITE = 32, /* put from there */
+    WEFT_SEND = 4,   /* send a message from the region */
+    WEFT_RECV = 8,   /* receive a message into the region */
+    WEFT_READ = 16,  /* store the result of a get or of an atomic in the region */
+    WEFT_WRITE = 32, /* put from the region */
 };
 
 /* Allocate [len] zeroed bytes that peers on this node can map. They are page aligned if len is a
@@ -621,12 +624,12 @@ struct weft_remote {
     uint64_t reserved[6];
 };
 
-/* Open the region that [key] of [peer]'s process names. Within a node the call asks the service
- * thread of that process and maps the region. It waits for the answer at most WEFT_CONNECT_TIMEOUT
- * (10 s): a stopped process is slow, not dead.
- * Across a network the call asks nothing and does not wait. So the key of a closed region gives OK,
- * and the first operation ends with WEFT_EKEY. A put or get of 0 bytes asks nothing, and returns
- * OK.
+/* Open the region that [key] of [peer]'s process names. Within a node the call requests the memory
+ * from the service thread of that process and maps it. The call waits for the answer at most
+ * WEFT_CONNECT_TIMEOUT (10 s): a stopped process is slow, not dead.
+ * Across a network the call sends nothing and does not wait. So the key of a closed region gives
+ * OK, and the first operation ends with WEFT_EKEY. A put or get of 0 bytes sends nothing, and
+ * returns OK.
  * Returns  OK | EKEY (closed or unknown) | EINVAL (also: the bytes are not a key; a key has a
  *          checksum) | EPEER | ECLOSED | ETIMEDOUT (nothing changed) | EPROTO | EUNREACH | ENOMEM |
  *          ESYSTEM | ELIMIT | ECONTEXT | EVERSION | EFORKED */
@@ -635,22 +638,22 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_remote_open(struct weft_peer *peer,
 
 /* One operation in flight. The caller provides the memory, and zeroes it before its first use.
  * After a call that returned PENDING, Weft uses the memory until status is no longer PENDING, so
- * the memory must stay valid. A call that returns OK sets status to OK and uses the op no more:
- * done is not called. A call that returns anything else (AGAIN or a failure) has begun nothing and
- * leaves the op unchanged, unless its comment says otherwise. */
+ * the memory must stay valid. A call that returns OK sets status to OK, does not call done, and
+ * does not use the op any more. A call that returns anything else (AGAIN or a failure) has begun
+ * nothing and leaves the op unchanged, unless its comment says otherwise. */
 struct weft_op {
     int32_t status; /* enum weft_status; written by Weft, read after polling */
     uint32_t flags; /* 0 */
-    void *user;     /* the caller's, never touched */
+    void *user;     /* for the caller; Weft never uses it */
     /* May be NULL. Called once for each call that returned PENDING, when the operation has
      * completed and the caller may use [op] again. It runs while a thread polls ("progress" says
      * which thread), or inside the call that ends the operation. It may do what a handler may do.
      */
     void (*done)(struct weft_op *op);
-    uint64_t len;             /* of a received message: see weft/msg.h */
-    uint64_t tag;             /* alike */
-    struct weft_peer *source; /* alike */
-    void *entry_;             /* Weft's, while PENDING */
+    uint64_t len;             /* length of a received message (weft/msg.h) */
+    uint64_t tag;             /* tag of a received message */
+    struct weft_peer *source; /* sender of a received message */
+    void *entry_;             /* used by Weft while PENDING */
     /* The next two fields are used only if the context has WEFT_MR_LOCAL (weft/mr.h). The call that
      * gets the op reads them. */
     struct weft_mr *local;         /* the region of the local buffers */
@@ -673,14 +676,14 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_remote_open_start(struct weft_peer 
                                                                const void *key, size_t key_len,
                                                                struct weft_remote **out,
                                                                struct weft_op *op);
-/* Cancel the weft_remote_open_start of [op]. [op] completes with ECANCELED, this call runs its
- * done, and its out is not set.
+/* Cancel the weft_remote_open_start of [op]. [op] completes with ECANCELED, and this call runs its
+ * done. The out of weft_remote_open_start is not set.
  * Returns  OK (also if it had completed before: see op->status) | EINVAL ([op] is not such an
  *          operation of [ep]) | ECONTEXT | EFORKED */
 WEFT_API enum weft_status weft_remote_open_cancel(struct weft_ep *ep, struct weft_op *op);
 
-/* Close [remote]. No inlined call on [remote] may be under way in any thread. The call frees its
- * memory, so to close it twice is undefined.
+/* Close [remote]. No inlined call on [remote] may be under way in any thread. The call frees the
+ * memory of [remote], so closing [remote] twice is undefined.
  * Returns  OK | EINVAL (NULL) | ECONTEXT | EFORKED */
 WEFT_API enum weft_status weft_remote_close(struct weft_remote *remote);
 
@@ -1068,22 +1071,22 @@ typedef void (*weft_stat_row_fn)(void *arg, const char *name, uint64_t value, co
 WEFT_API void weft_stat_rows(const struct weft_ctx *ctx, weft_stat_row_fn row, void *arg);
 
 /* Call [row] for every transport that is built in, with its name, whether it can be used here, and
- * why not or what limits it. */
+ * why it cannot be used or what limits it. */
 typedef void (*weft_transport_row_fn)(void *arg, const char *name, int usable, const char *note);
 WEFT_API void weft_transport_rows(weft_transport_row_fn row, void *arg);
 
 /* Call [row] for every port of every RDMA device of this machine. name is such as "mlx5_0:1".
  * why_not is NULL, or says in a word or two why a context would not use the port, given the WEFT_
- * variables. note describes the port. There is no row without such a device. The strings are valid
- * during the call of [row]. */
+ * variables. note describes the port. If there is no such device, [row] is not called. The strings
+ * are valid during the call of [row]. */
 typedef void (*weft_device_row_fn)(void *arg, const char *name, const char *why_not,
                                    const char *note);
 WEFT_API void weft_device_rows(weft_device_row_fn row, void *arg);
 
 /* Report what an RDMA device holds for [ctx]. Calls [row] once for each kind of object, with the
  * number of objects and their bytes. For queues the bytes are the sizes that the device reports, at
- * 64 bytes an entry. For memory regions they are the registered bytes. There is no row without such
- * a device. Any thread. */
+ * 64 bytes an entry. For memory regions they are the registered bytes. If there is no such device,
+ * [row] is not called. Any thread. */
 typedef void (*weft_resource_row_fn)(void *arg, const char *name, uint64_t count, uint64_t bytes);
 WEFT_API void weft_resource_rows(const struct weft_ctx *ctx, weft_resource_row_fn row, void *arg);
 

@@ -33,8 +33,8 @@
  * call. */
 extern const uint64_t *wf_fork_gen_word;
 
-/* Set the word in this process, if it is 0. Returns the fork generation, or 0 if no memory is
- * available. Any thread may call. */
+/* If the word is 0 in this process, set it to a new value. Returns the fork generation, or 0 if no
+ * memory is available. Any thread may call. */
 uint64_t wf_fork_gen_begin(void);
 
 static inline int wf_fork_gen_is(uint64_t fork_gen)

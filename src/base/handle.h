@@ -24,9 +24,9 @@ void wf_handles_keep(void);
  * then all zero, and the caller writes the fields that later calls check. Any thread may call. */
 bool wf_handle_free(void *object);
 
-/* The status of a call on an object whose fork generation is not that of this process. Returns
- * EINVAL if the object is closed (and logs that), or EFORKED if the parent process
- * opened the object. */
+/* Called when [fork_gen], the fork generation of an object, is not that of this process. Returns
+ * the status for the call that used the object: EINVAL if the object is closed (logged), or EFORKED
+ * if a parent process opened the object. */
 enum weft_status wf_fork_gen_error(uint64_t fork_gen);
 
 #endif

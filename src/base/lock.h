@@ -33,7 +33,7 @@ struct WF_LOCK_ATTRIBUTE(capability("lock")) wf_lock_class {
 };
 #define WF_LOCK_CLASS(name) extern struct wf_lock_class name
 
-/* For a field, or a variable of a file. */
+/* Marks a field, or a variable of a file, that may be accessed only under a lock of [class]. */
 #define WF_UNDER(class) WF_LOCK_ATTRIBUTE(guarded_by(class))
 /* For the declaration of a function. REQUIRES: the caller holds these locks. EXCLUDES: the
  * caller does not hold these locks. */

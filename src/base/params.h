@@ -7,8 +7,9 @@
 #include <stdint.h>
 #include <weft/weft.h>
 
-/* Did the program initialise the parameters by their _INIT macro, and was it built for this
- * version of Weft or an earlier one? [type] is the name of the structure ("WEFT_CTX_PARAMS").
+/* Check that the program initialised the parameters by their _INIT macro, and that the program was
+ * built for this version of Weft or an earlier one. [type] is the name of the structure
+ * ("WEFT_CTX_PARAMS").
  *   flags, known     [flags] may contain only bits of [known]
  *   reserved, count  [count] words, which must be 0
  * Returns OK, EVERSION (logged) or EINVAL. A version of 0 means that the program left out _INIT;

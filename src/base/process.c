@@ -64,7 +64,7 @@ static int boot_offset(int64_t *ns)
         return 0;
     /* timens_offsets describes the time namespace of future children. The time namespace of this
      * process differs from that of its children only if the process has called unshare(2). The
-     * offset is then unknown, since no file describes the namespace of the process itself. */
+     * offset is then unknown, because no file describes the namespace of the process itself. */
     if (mine != wf_namespace_id("time_for_children") ||
         read_file("/proc/self/timens_offsets", buf, sizeof buf) <= 0 ||
         !(line = strstr(buf, "boottime")) ||

@@ -5,12 +5,12 @@
 
 #include <stdint.h>
 
-/* When process [pid] started, in clock ticks since boot. Field 22 of /proc/PID/stat contains the
- * start time, shifted by the offset of the reader's time namespace. This function subtracts the
- * offset, so that processes of all time namespaces compute the same value. If the offset is not
- * a whole number of ticks, the value may be 1 tick too late, and bit 63 is set.
- * Returns 0 with errno on failure: ESRCH or ENOENT if there is no such process, EXDEV if the
- * offset is unknown, another value if /proc could not be read. */
+/* Returns the time at which process [pid] started, in clock ticks since boot. Field 22 of
+ * /proc/PID/stat contains the start time, shifted by the offset of the reader's time namespace.
+ * This function subtracts the offset, so that processes of all time namespaces compute the same
+ * value. If the offset is not a whole number of ticks, the value may be 1 tick too late, and bit 63
+ * is set. Returns 0 with errno on failure: ESRCH or ENOENT if there is no such process, EXDEV if
+ * the offset is unknown, another value if /proc could not be read. */
 uint64_t wf_process_start(int pid);
 /* Are [start] and [known] the same start time? wf_process_start returned [start] in this process
  * and [known] in another process. */
@@ -19,13 +19,13 @@ int wf_process_is_start(uint64_t start, uint64_t known);
  * has ended, by pthread_exit(3). The kernel closes the sockets of a dying process before its pidfd
  * reports the end, so this function detects a death earlier than the pidfd. */
 int wf_process_exiting(int pid);
-/* How many processors the calling thread may run on; at least 1. */
+/* Returns the number of processors on which the calling thread may run, at least 1. */
 unsigned wf_processors_allowed(void);
-/* The inode of /proc/thread-self/ns/NAME, or 0 if unknown. The path is not below /proc/self
- * because that is the first thread. If the first thread has ended, its directory shows no
- * namespaces and no descriptors. */
+/* Returns the inode of /proc/thread-self/ns/NAME, or 0 if it is unknown. /proc/self would describe
+ * the first thread; if that thread has ended, its directory shows no namespaces and no
+ * descriptors. */
 uint64_t wf_namespace_id(const char *name);
-/* The boot id of this node, hashed to 64 bits, or 0 if unknown. */
+/* Returns a 64-bit hash of the boot id of this node, or 0 if the boot id is unknown. */
 uint64_t wf_boot_id(void);
 /* Returns a close-on-exec pidfd of [pid], or -1 with errno. */
 int wf_pidfd_open(int pid);

@@ -23,7 +23,7 @@ struct param {
     enum wf_unit unit;
     size_t offset;
     const char *dflt;   /* as typed */
-    uint64_t min, max;  /* KIND_STRING: characters */
+    uint64_t min, max;  /* limits of a number; KIND_STRING: limits of its length */
     const char *values; /* KIND_ENUM: "a|b|c" */
     const char *doc;
 };

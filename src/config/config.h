@@ -9,7 +9,7 @@
 
 #include "config/value.h"
 
-/* the value of a number for which the word "asked" or "auto" is given */
+/* The value of a number variable that is set to the word "asked" or "auto". */
 #define WF_ASKED UINT64_MAX
 #define WF_AUTO WF_ASKED
 

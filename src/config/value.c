@@ -42,8 +42,8 @@ static int parse_integer(const char *text, enum wf_unit unit, uint64_t *out)
     return 0;
 }
 
-/* Parse digits, with or without a decimal point. The point is the same in all locales, unlike that
- * of strtod. */
+/* Parse digits, with or without a decimal point. The point is "." in all locales, but strtod uses
+ * the point of the current locale. */
 static double parse_decimal(const char *text, const char **end)
 {
     double v = 0, place = 1;

@@ -39,12 +39,12 @@ extern const struct wf_transport *const wf_transports[WF_TRANSPORTS];
 WF_LOCK_CLASS(wf_ctx_lock_class); /* struct weft_ctx.lock */
 
 struct weft_ctx {
-    uint64_t fork_gen; /* constant; wf_fork_gen_is */
+    uint64_t fork_gen; /* constant; identifies the process that opened the context (base/fork.h) */
     bool of_job;       /* a job opened it and closes it */
     struct wf_process_id self;
     struct wf_mem mem;
     struct wf_tctx *tctx[WF_TRANSPORTS]; /* null: not in use */
-    const char *absent[WF_TRANSPORTS];   /* why it is not in use: literals */
+    const char *absent[WF_TRANSPORTS];   /* why the transport is not in use: string literals */
     _Atomic unsigned local_ranks;
     /* constant: this process's network addresses; all zero without a network transport */
     struct wf_contact contact;
@@ -93,7 +93,7 @@ struct weft_ep {
     /* constant; true if local buffers of operations must be in registered regions
      * (WEFT_MR_LOCAL) */
     bool local;
-    bool counted; /* constant: WEFT_EP_RMA_EVENT */
+    bool counted; /* constant: true if opened with WEFT_EP_RMA_EVENT */
     /* true if a job opened the endpoint and its context; then weft_job_close closes both */
     bool of_job;
     bool armed;
@@ -122,23 +122,23 @@ struct weft_ep {
     /* The owner sleeps on this descriptor: event_fd, or an epoll descriptor that contains event_fd
      * and the descriptors of the network transports. */
     int wait_fd;
-    unsigned peers, remotes; /* that are open */
+    unsigned peers, remotes; /* numbers of open peers and of open regions of peers */
     weft_peer_down_fn peer_down;
     weft_am_failed_fn am_failed;
     void *arg;
     struct wf_address address;
     struct wf_list item;     /* ctx->eps */
     struct wf_list progress; /* ctx->progress.eps */
-    pthread_mutex_t lock;    /* recursive; LOCKED endpoints' */
+    pthread_mutex_t lock;    /* recursive; used only if [locked] is true */
     _Atomic unsigned wanted; /* threads that wait for [lock] */
     uint64_t auth; /* constant: digest of the endpoint's authorization key; 0 if it has no key */
     uint64_t unhandled_logged[WEFT_AM_HANDLERS / 64];
-    struct wf_token late_token; /* of a late reply being delivered */
-    unsigned late_due;          /* detached requests that have no reply yet */
+    struct wf_token late_token; /* the token of a late reply while its handler runs */
+    unsigned late_due;          /* detached requests whose reply was not sent yet */
     bool failed_logged, late_logged;
     /* bytes of memory of the tagged messages that no receive has matched yet */
     uint64_t kept_bytes;
-    unsigned kept_warned; /* times that a warning was logged */
+    unsigned kept_warned; /* number of warnings logged about kept_bytes */
 };
 
 /* Stand-ins for closed objects. With WEFT_DEBUG=handles, a closed handle points to one of these as
@@ -226,7 +226,7 @@ static inline enum weft_status wf_ep_check(struct weft_ep *ep)
     return status;
 }
 
-/* Leave, and return [status]. */
+/* Leave the endpoint, and return [status]. */
 static inline enum weft_status wf_ep_left(struct weft_ep *ep, enum weft_status status)
 {
     wf_ep_leave(ep);

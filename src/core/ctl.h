@@ -24,9 +24,13 @@ _Static_assert(WF_CTL_LATE == 255 && WF_CTL_END == WEFT_AM_HANDLERS, "wire const
 
 #define WF_CTL_BIT(id) (1u << ((id)-WF_CTL_FIRST))
 
-/* Where the transport stores the payload of an arriving bulk message, which is a control message
- * with a payload that the core does not copy: nowhere (NONE: the message must not be bulk), into a
- * region, into the memory of a GET, or into the buffers of a receive (COPY). */
+/* A bulk message is a control message with a payload that the core does not copy. These are the
+ * places where the transport stores the payload of an arriving bulk message:
+ *
+ *   NONE    nowhere: the message must not be a bulk message
+ *   REGION  in a region of this process
+ *   GET     in the memory of a get
+ *   COPY    in the buffers of a receive */
 enum wf_ctl_bulk { WF_CTL_BULK_NONE, WF_CTL_BULK_REGION, WF_CTL_BULK_GET, WF_CTL_BULK_COPY };
 
 /* The handlers in ctl.def. */
@@ -81,7 +85,8 @@ static inline enum weft_status wf_ctl_request(struct weft_peer *peer, enum wf_ct
                                             data, len, reply_max);
 }
 
-/* A request that needs no order. */
+/* Send a control message without payload. It may overtake other messages to [peer], and other
+ * messages may overtake it. */
 static inline enum weft_status wf_ctl_request_any(struct weft_peer *peer, enum wf_ctl handler,
                                                   const uint32_t *args, unsigned nargs,
                                                   size_t reply_max)
@@ -93,7 +98,9 @@ static inline enum weft_status wf_ctl_request_any(struct weft_peer *peer, enum w
                                           reply_max);
 }
 
-/* struct wf_transport, is_away. */
+/* Returns true if an ordered request will arrive even if this endpoint is never polled again.
+ * *order names the request; if order->lane is 0, the last request to [peer] is meant. (struct
+ * wf_transport, is_away) */
 static inline bool wf_ctl_is_away(struct weft_peer *peer, struct wf_order *order)
 {
     return !peer->transport->is_away || peer->transport->is_away(wf_peer_tpeer(peer), order);

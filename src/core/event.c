@@ -116,7 +116,8 @@ static enum weft_status counter_state(const struct weft_counter *c, uint64_t at_
     return atomic_load(&c->errors) != errors ? WEFT_EAVAIL : WEFT_PENDING;
 }
 
-/* CLOCK_MONOTONIC; UINT64_MAX: never. */
+/* Returns the time at which a timeout ends, as CLOCK_MONOTONIC in ns, or UINT64_MAX if it never
+ * ends. */
 static uint64_t deadline_of(int64_t timeout_ns)
 {
     uint64_t now = wf_now_ns(), ns = (uint64_t)timeout_ns;
@@ -181,7 +182,7 @@ struct weft_eq {
     int fd;            /* constant; an eventfd, which is readable while [events] is not empty */
     pthread_mutex_t lock;
     struct wf_list events WF_UNDER(wf_eq_lock_class);
-    unsigned users WF_UNDER(wf_eq_lock_class); /* contexts */
+    unsigned users WF_UNDER(wf_eq_lock_class); /* number of contexts that use the queue */
 };
 
 static inline WF_ACQUIRES(wf_eq_lock_class) void eq_lock(struct weft_eq *eq)

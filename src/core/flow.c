@@ -65,7 +65,7 @@ void wf_flow_down(struct weft_peer *peer, enum weft_status why)
     if (!flow)
         return;
     if (wf_flow_busy(peer) && flow->failure == WEFT_OK)
-        flow->failure = why; /* for its flushes */
+        flow->failure = why; /* the flow's next flush reports it */
     if (flow->put_ring) {
         wf_put_ring_down(flow->put_ring, why);
         wf_flushes_end(peer->ep, flow);
@@ -90,7 +90,7 @@ void wf_req_queue(struct wf_req *req)
     if (wf_list_empty(&req->queued))
         wf_list_append(&flow->queue, &req->queued);
     if (flow->put_ring)
-        flow->put_ring->room = 0; /* later puts must not overtake it */
+        flow->put_ring->room = 0; /* later short puts must not overtake [req] */
     if (wf_list_empty(&flow->stalled))
         wf_list_append(&req->ep->stalled, &flow->stalled);
 }

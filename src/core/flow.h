@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Flows: the requests to one peer handle, in order.
  *
- * Each request that the application started is on its flow's list [issued], in the order of the
- * calls. A flush is a request, too; it ends when it is the first of that list. A request with
+ * A flush waits for all earlier puts, gets, atomics, signals and long messages to its peer handle.
+ * The requests of these operations are on the flow's list [issued], in the order of the calls. A
+ * flush is a request on that list, too, and ends when it is the first of the list. A request with
  * unsent messages is also on its flow's list [queue]. The queue is sent in order, so the requests
  * of one peer handle are sent in the order in which they were started.
  *
@@ -17,7 +18,7 @@
 struct wf_put_ring; /* put_ring.h */
 
 struct wf_flow {
-    struct wf_list stalled; /* ep->stalled */
+    struct wf_list stalled; /* item of ep->stalled */
     struct wf_list queue;   /* requests with unsent messages */
     struct wf_list issued;
     /* requests that end when the peer is lost: all but flushes, which end when these have ended */

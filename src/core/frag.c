@@ -19,14 +19,14 @@ struct tag {
     /* if [by_req]: id of the request of a put that was not complete when its call returned */
     uint64_t req_id;
     bool by_req;
-    bool done; /* a put that was copied at once */
+    bool done; /* true for a put that was copied at once */
 };
 
 struct weft_frag {
     struct tag tag;
     struct tag after; /* the tag of the fragment before this one; [peer] is null if there is none */
     struct weft_peer *peer;
-    struct wf_remote *remote; /* a put; null: a message */
+    struct wf_remote *remote; /* the region of a put; null if the fragment is a message */
     uint64_t offset;
     const void *src;
     size_t len;

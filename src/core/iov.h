@@ -9,7 +9,7 @@
 #include <weft/weft.h>
 
 struct wf_iov {
-    const struct iovec *v; /* [n]; &one, or allocated */
+    const struct iovec *v; /* [n] buffers: &one, or an allocated array */
     unsigned n;
     struct iovec one;
 };
@@ -17,7 +17,7 @@ struct wf_iov {
 /* Check an array of buffers that the application passed, and store the sum of their lengths in
  * *len. Returns OK | EINVAL */
 enum weft_status wf_iov_check(const struct iovec *iov, unsigned count, size_t *len);
-/* Copy the array. OK | ENOMEM */
+/* Copy the array [iov] of [count] buffers, without their bytes. Returns OK | ENOMEM */
 enum weft_status wf_iov_set(struct wf_iov *to, const struct iovec *iov, unsigned count);
 static inline void wf_iov_one(struct wf_iov *to, const void *buf, size_t len)
 {
@@ -26,7 +26,7 @@ static inline void wf_iov_one(struct wf_iov *to, const void *buf, size_t len)
     to->n = 1;
 }
 void wf_iov_clear(struct wf_iov *iov);
-/* [from] is empty afterwards. */
+/* Move the array of buffers. [from] is empty afterwards. */
 void wf_iov_move(struct wf_iov *to, struct wf_iov *from);
 /* Returns the address of byte [at]. Lowers *len to the number of bytes that are contiguous from
  * there on. */

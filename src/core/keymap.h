@@ -15,7 +15,7 @@
 #include "transport/address.h"
 
 struct wf_keymap_item {
-    uint64_t mapped; /* 0: free */
+    uint64_t mapped; /* the item's 64-bit name; 0: the item is free */
     bool is_raw;     /* true: the key is in [raw]; false: it is the 64-bit key [plain] */
     uint32_t next;   /* next in the list of free items: its index + 1; 0: none */
     uint64_t plain;

@@ -27,7 +27,7 @@
 #define FEW 8 /* up to this length a list is searched as fast as a table (measured) */
 /* limit of the classes that index messages; each needs 64 or 128 bytes per message */
 #define INDEXES 16
-#define IDLE_CLASSES 32 /* kept for their next use */
+#define IDLE_CLASSES 32 /* empty classes are freed only if there are more classes than this */
 
 /* Marks functions that work on tables. If they were inlined, searches that need no table would have
  * to save more registers. */
@@ -35,14 +35,14 @@
 
 struct wf_match_class {
     struct wf_list item; /* m->classes */
-    struct wf_list busy; /* m->busy, while it has receives */
+    struct wf_list busy; /* item of m->busy while the class has receives */
     uint64_t mask;
-    bool any;     /* source */
+    bool any;     /* true: for receives that accept any source */
     bool indexed; /* all messages are in msgs */
     struct wf_match_table recvs, msgs;
 };
 
-/* Receives or messages. */
+/* All receives, or all messages, of a matcher. */
 struct entries {
     struct wf_list all;
     size_t count;
@@ -88,7 +88,7 @@ static struct wf_match_class *class_new(struct wf_match *m, uint64_t mask, bool 
     wf_list_init(&c->busy);
     wf_match_table_init(&c->recvs);
     wf_match_table_init(&c->msgs);
-    wf_list_append(m->classes.next, &c->item); /* as the first */
+    wf_list_append(m->classes.next, &c->item); /* becomes the first of the list */
     m->nclasses++;
     return c;
 }

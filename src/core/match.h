@@ -20,7 +20,7 @@ struct wf_match;
 /* An entry's place in the queue of the entries with the same key. Only the matcher uses it. */
 struct wf_match_node {
     struct wf_list item;
-    struct wf_match_queue *queue; /* null: in none */
+    struct wf_match_queue *queue; /* null if the entry is in no queue */
 };
 
 /* A posted receive. The caller sets [source] (NULL: any source), [tag] and [mask]; the matcher sets
@@ -39,10 +39,10 @@ struct wf_match_msg {
     const void *source; /* never null */
     uint64_t tag;
     struct wf_list all;          /* in the order of arrival */
-    struct wf_match_link *links; /* one per index it is in */
+    struct wf_match_link *links; /* entries of this message, one in each table that holds it */
 };
 
-/* Null: out of memory. */
+/* Returns NULL if there is no memory. */
 struct wf_match *wf_match_new(void);
 /* Free the matcher. The caller frees the entries that are still in it. */
 void wf_match_free(struct wf_match *m);

@@ -18,7 +18,7 @@
 struct wf_match_table {
     struct wf_match_queue **buckets;
     size_t mask;   /* number of buckets - 1 */
-    size_t queues; /* none of them is empty */
+    size_t queues; /* number of queues, none of which is empty */
     size_t grow_at;
     struct wf_match_queue *first[WF_MATCH_FIRST_BUCKETS];
 };
@@ -36,23 +36,24 @@ struct wf_match_queue {
 
 static_assert(sizeof(struct wf_match_queue) <= WF_CACHE_LINE, "a queue is one line");
 
-/* A message's entry in the table of one class, a pair (mask, source given or any). */
+/* A message's entry in the table of one class. A class stands for the receives that have the same
+ * mask and that either all name a source or all accept any source. */
 struct wf_match_link {
     struct wf_match_node node;
     struct wf_match_msg *msg;
-    struct wf_match_link *next; /* of the same message */
+    struct wf_match_link *next; /* next entry of the same message */
 };
 
 union wf_match_block {
     struct wf_match_queue queue;
     struct wf_match_link link;
-    union wf_match_block *next; /* free */
+    union wf_match_block *next; /* next free block */
 };
 
 /* The blocks of one matcher, and the state that all its tables share. */
 struct wf_match_pool {
     union wf_match_block *free;
-    size_t used; /* blocks */
+    size_t used; /* number of blocks in use */
     struct wf_match_chunk *chunks;
     uint64_t steps;        /* wf_match_steps */
     uint64_t seed, factor; /* of hashes; factor is odd */
@@ -62,7 +63,7 @@ struct wf_match_pool {
  * Returns NULL if there is no memory. */
 void *wf_match_lines(size_t size);
 
-/* Null: no memory. */
+/* Returns NULL if there is no memory. */
 union wf_match_block *wf_match_block_new(struct wf_match_pool *p);
 void wf_match_block_free(struct wf_match_pool *p, union wf_match_block *b);
 void wf_match_pool_fini(struct wf_match_pool *p);

@@ -8,7 +8,7 @@
 #include <weft/mr.h>
 
 struct wf_mr_domain {
-    uint32_t given; /* enum weft_mr_mode, as it was given */
+    uint32_t given; /* mode bits (enum weft_mr_mode) as the application passed them */
     /* [given], with the old bits BASIC, SCALABLE and LOCAL_OLD replaced by what they stand for */
     uint32_t mode;
     unsigned key_bits;

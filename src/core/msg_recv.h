@@ -21,7 +21,7 @@ struct weft_msg {
     _Alignas(16) uint8_t data[];
 };
 
-/* An OFFER, checked. */
+/* The contents of an OFFER, which announces a long tagged message. They have been checked. */
 struct wf_msg_offer {
     struct wf_sender *sender;
     uint64_t tag, len, id;

@@ -161,7 +161,7 @@ static const struct row *mapped_or(enum wf_path path, const struct row *rows)
     return path == WF_PATH_INLINE ? &inlined : path == WF_PATH_HERE ? &here : &rows[path];
 }
 
-/* Null: no path does it. */
+/* Returns the row that describes an atomic, or NULL if no path can do the atomic. */
 static const struct row *atomic_row(const struct wf_remote *r, size_t len)
 {
     enum wf_path path = wf_path_atomic(r, WEFT_ATOMIC_ADD, len == 4 ? 4 : 8);

@@ -10,16 +10,16 @@
 enum wf_path {
     WF_PATH_INLINE, /* the region is mapped here: the application's inlined code copies */
     WF_PATH_HERE,   /* a region of this process: the library copies */
-    WF_PATH_WHOLE,  /* the message carries the bytes */
+    WF_PATH_WHOLE,  /* one message carries all bytes */
     WF_PATH_PULL,   /* the process that gets the bytes copies them once (process_vm_readv) */
-    WF_PATH_PIECES, /* in messages */
-    WF_PATH_BULK,   /* in messages whose payload the transport moves from memory to memory */
-    WF_PATH_NIC,    /* by the NICs, without the region's owner */
+    WF_PATH_PIECES, /* several messages carry the bytes */
+    WF_PATH_BULK,   /* bulk messages: the transport moves the payload from memory to memory */
+    WF_PATH_NIC,    /* the NICs move the bytes, without the region's owner */
     WF_PATH_NONE,   /* the atomic is not possible: neither the NIC nor the owner may do it */
 };
 
-/* Returns true if the kernel may copy bytes between this process and the process of [peer], as far
- * as earlier copies have shown. */
+/* Returns true if the kernel can copy bytes between this process and the process of [peer], and has
+ * not refused an earlier copy. */
 bool wf_path_can_pull(const struct weft_peer *peer);
 enum wf_path wf_path_msg(const struct weft_peer *peer, size_t len);
 /* The path of a long tagged message that [peer] has offered to this endpoint. */

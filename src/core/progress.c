@@ -23,7 +23,7 @@
 /* The result of one turn of the progress thread at an endpoint. The result of a round over all
  * endpoints is the highest value of its turns. */
 enum turn {
-    TURN_IDLE,   /* nothing: it is armed */
+    TURN_IDLE,   /* no events; the endpoint is armed */
     TURN_BUSY,   /* another thread holds the lock, and polls */
     TURN_MORE,   /* events keep coming */
     TURN_WANTED, /* events keep coming, and another thread waits for the lock */
@@ -77,7 +77,7 @@ static struct weft_ep *ep_next(struct wf_progress *p)
     return now;
 }
 
-/* Returns false to stop. */
+/* Begin a round over all endpoints. Returns false if the thread has to end. */
 static bool round_begin(struct wf_progress *p)
 {
     bool stop;
@@ -88,7 +88,7 @@ static bool round_begin(struct wf_progress *p)
     return !stop;
 }
 
-/* One round over all endpoints. */
+/* Poll each endpoint once. Returns the highest result of a turn. */
 static enum turn round_do(struct wf_progress *p)
 {
     enum turn most = TURN_IDLE;

@@ -41,7 +41,7 @@ struct wf_progress {
 /* Start the thread, if WEFT_PROGRESS is "thread". Returns OK | ESYSTEM */
 enum weft_status wf_progress_open(struct weft_ctx *ctx);
 void wf_progress_close(struct weft_ctx *ctx);
-/* OK | ESYSTEM */
+/* Let the progress thread, if there is one, poll [ep] from now on. Returns OK | ESYSTEM */
 enum weft_status wf_progress_join(struct weft_ep *ep);
 void wf_progress_leave(struct weft_ep *ep);
 

@@ -77,7 +77,7 @@ void wf_put_ring_lost(void *owner, struct wf_tpeer *tpeer, uint32_t n, bool refu
     struct wf_flow *flow = wf_container_of(tpeer, struct weft_peer, tpeer)->flow;
     struct wf_put_ring *p = flow->put_ring;
     /* If the peer's NIC refused the region's key, the put is repeated by messages, and the owner's
-     * answer says why. */
+     * answer contains the reason. */
     if (refused)
         wf_remote_no_nic(p->ring[p->lost % WF_PUT_RING_SIZE].remote);
     p->lost += n;

@@ -30,7 +30,7 @@ struct wf_put {
 struct wf_put_ring {
     uint32_t room;
     uint64_t begun, lost, done;
-    const struct weft_ep *ep; /* constant, like these: */
+    const struct weft_ep *ep; /* constant, like the next three fields */
     struct wf_tpeer *tpeer;
     bool (*put)(struct wf_tpeer *tpeer, const void *src, size_t len, uint64_t remote, uint32_t key);
     struct wf_flow *flow;
@@ -45,7 +45,7 @@ static inline bool wf_put_ring_is_done(const struct wf_put_ring *p, uint64_t upt
 /* Let puts to [r] use the put ring of its peer, after making that ring if there is none. Returns
  * false if there is no memory. */
 bool wf_put_ring_make(struct wf_remote *r);
-/* Set [room]. */
+/* Compute [room], the number of puts that may begin now. */
 void wf_put_ring_open(struct wf_put_ring *p);
 
 /* Begin a put. The caller has checked that [len] bytes at [offset] are in the region, and has
@@ -66,7 +66,7 @@ static inline const struct wf_put *wf_put_ring_begin(struct wf_put_ring *p, stru
     p->begun++;
     p->room--;
     put->remote->refs++;
-    op = put->op; /* saves a register */
+    op = put->op; /* read again, which saves a register */
     if (op) {
         op->entry_ = NULL;
         op->status = WEFT_PENDING;
@@ -74,7 +74,7 @@ static inline const struct wf_put *wf_put_ring_begin(struct wf_put_ring *p, stru
     return NULL;
 }
 
-/* struct wf_tep_events */
+/* The functions [put_done] and [put_lost] of struct wf_tep_events. */
 void wf_put_ring_done(void *owner, struct wf_tpeer *tpeer, uint32_t n);
 void wf_put_ring_lost(void *owner, struct wf_tpeer *tpeer, uint32_t n, bool refused);
 

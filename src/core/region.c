@@ -15,8 +15,9 @@
 
 /* ---- made ---- */
 
-/* [status] is the result of registering a region with a NIC. A failure matters only if the NIC
- * alone does the atomics on the region. Otherwise peers can reach the region by messages. */
+/* [status] is the result of registering [mr] with a NIC. Returns a failure only if the NIC alone
+ * does the atomics on the region. Otherwise returns OK, because peers can reach the region by
+ * messages. */
 static enum weft_status nic_matters(const struct weft_mr *mr, enum weft_status status)
 {
     return mr->region.flags & WF_REGION_ONLY_NIC ? status : WEFT_OK;

@@ -15,7 +15,8 @@ struct weft_mr {
      * thread of mr_async.c stores [state] (release) after it has changed the other fields for the
      * last time. Readers load [state] (acquire). This is the pair "mr state" of ARCHITECTURE.md. */
     _Atomic int state;
-    bool disabled;  /* true if the region is made disabled: peers reach it after weft_mr_enable */
+    /* true if the region starts disabled: peers can reach it only after weft_mr_enable */
+    bool disabled;
     uint64_t flags; /* enum weft_mr_flags */
     /* reports the end of an asynchronous registration; null if synchronous, or posted already */
     struct wf_event *event;

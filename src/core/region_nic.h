@@ -19,20 +19,20 @@ struct wf_region_nic {
     /* the transport whose NICs the region is registered with; null if it is not registered */
     struct wf_tctx *tctx;
     void *handle;
-    uint64_t at;                /* as a key's nic_at */
-    uint32_t keys[WF_KEY_NICS]; /* as a key's nic_key */
+    uint64_t at;                /* the value of nic_at in a struct wf_key */
+    uint32_t keys[WF_KEY_NICS]; /* the values of nic_key in a struct wf_key */
 };
 
 void wf_region_nic_init(struct wf_region_nic *n);
-/* [n] is not registered. */
+/* The region must not be registered any more. */
 void wf_region_nic_fini(struct wf_region_nic *n);
 
 /* Does a NIC of [ctx] do atomics? */
 bool wf_region_nic_atomics(const struct weft_ctx *ctx);
 
-/* Register [r], a region of [ctx], if peers may reach it now and its owner need not act on
- * accesses. Returns OK, or the reason of a failure. Only a region with WF_REGION_ONLY_NIC needs the
- * registration. Peers can reach all other regions by messages. */
+/* Register [r], a region of [ctx], if it is enabled, and if its owner need not act when peers
+ * access it. Returns OK, or the reason of a failure. Only a region with WF_REGION_ONLY_NIC needs
+ * the registration. Peers can reach all other regions by messages. */
 enum weft_status wf_region_nic_open(struct wf_region_nic *n, struct weft_ctx *ctx,
                                     const struct wf_region *r);
 /* Like wf_region_nic_open, but also for a region that peers cannot reach yet. There are two such

@@ -51,7 +51,8 @@ enum weft_status wf_region_can_copy_unbacked(void)
 enum weft_status wf_region_pages_check(const struct weft_mr *mr, const struct iovec *iov,
                                        unsigned count, enum wf_persist *persist)
 {
-    for (unsigned i = 0; i < count && !mr->region.dmabuf; i++) { /* a dma-buf cannot be asked */
+    /* the pages of a dma-buf cannot be checked */
+    for (unsigned i = 0; i < count && !mr->region.dmabuf; i++) {
         if (!(mr->region.flags & WF_REGION_UNBACKED) && !is_backed(&iov[i], mr->region.access)) {
             wf_info("%p, %zu bytes: not there for this access, which WEFT_MR_ALLOCATED promises",
                     iov[i].iov_base, iov[i].iov_len);

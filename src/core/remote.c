@@ -88,7 +88,8 @@ static enum weft_status name_map(struct wf_remote *r, uint64_t key)
     return peer->transport->status(wf_peer_tpeer(peer));
 }
 
-/* Complete [r], which has been resolved, and store [r] in *out. */
+/* Fill in the remaining fields of [r], which raw_map or name_map has resolved. Store [r] in
+ * *out. */
 static void opened(struct wf_remote *r, struct weft_remote **out)
 {
     struct weft_peer *peer = r->pub.peer;
@@ -117,8 +118,8 @@ static enum weft_status raw_map_wait(struct wf_remote *r)
     return status;
 }
 
-/* End the resolving of [r], whose result is [status]. On OK stores [r] in *out, else frees [r].
- * Returns [status]. */
+/* Called when raw_map or name_map has resolved [r], or has failed, with the result [status]. On OK
+ * stores [r] in *out, else frees [r]. Returns [status]. */
 static enum weft_status conclude(struct wf_remote *r, enum weft_status status,
                                  struct weft_remote **out)
 {
@@ -142,7 +143,7 @@ static struct wf_remote *remote_new(struct weft_peer *peer)
     return r;
 }
 
-/* Make a remote for the raw key [key], without resolving it. Returns OK | EINVAL | EVERSION |
+/* Make a remote for the raw key [key], without mapping the region. Returns OK | EINVAL | EVERSION |
  * ENOMEM */
 static enum weft_status raw_new(struct weft_peer *peer, const void *key, size_t key_len,
                                 struct wf_remote **out)
@@ -174,8 +175,8 @@ enum weft_status weft_remote_open(struct weft_peer *peer, const void *key, size_
 
 /* ---- without waiting ---- */
 
-/* The peer's process was asked for the region of [r] and has not answered. Make a request that
- * waits for the answer. Returns PENDING, or a failure, after which [r] is freed. */
+/* The peer's process was asked for the mapping of [r], and has not answered yet. Make a request
+ * that waits for the answer. Returns PENDING, or a failure, after which [r] is freed. */
 static enum weft_status open_later(struct wf_remote *r, struct weft_remote **out,
                                    struct weft_op *op)
 {
@@ -279,7 +280,7 @@ enum weft_status weft_remote_close(struct weft_remote *remote)
     enum weft_status status = wf_ep_enter(peer ? peer->ep : NULL);
     if (status != WEFT_OK)
         return status;
-    if (r->closed) /* closed before, but operations still use the memory */
+    if (r->closed) /* closed before; [r] still exists because operations refer to it */
         return wf_ep_left(peer->ep, wf_fork_gen_error(WF_FORK_GEN_CLOSED));
     r->closed = true;
     wf_remote_unmap(r);

@@ -16,10 +16,10 @@ struct wf_remote {
     /* key.gen XOR this endpoint's authorization digest. Requests carry the result, and the owner
      * checks it. */
     uint64_t sent;
-    uint32_t refs;  /* requests, and the application */
-    void *cookie;   /* the transport's */
-    bool is_mapped; /* by the transport */
-    bool closed;    /* by the application */
+    uint32_t refs;  /* number of references, held by requests, short puts and the application */
+    void *cookie;   /* data of the transport, from remote_map */
+    bool is_mapped; /* true after remote_map has returned OK */
+    bool closed;    /* true after weft_remote_close */
     /* for a region of this process: true if the endpoint at the peer's address counts writes */
     bool counted;
     /* True if short puts may use the put ring: NICs do the puts, the first key of the region is
@@ -39,7 +39,7 @@ static inline struct wf_remote *wf_remote_of(const struct weft_remote *r)
     return (struct wf_remote *)(uintptr_t)r;
 }
 
-/* The last reference frees it. */
+/* Drop a reference to [r]. Dropping the last reference frees [r]. */
 static inline void wf_remote_unref(struct wf_remote *r)
 {
     if (!--r->refs && wf_handle_free(r))
@@ -65,7 +65,7 @@ static inline bool wf_remote_can_bulk(const struct wf_remote *r)
     return !(r->key.flags & WF_KEY_UNBACKED);
 }
 
-/* Do the NICs reach it? */
+/* Returns true if NICs can access the region. */
 static inline bool wf_remote_has_nic(const struct wf_remote *r)
 {
     return wf_key_has_nic(&r->key) && r->pub.peer->caps & WF_CAP_NIC;
@@ -79,11 +79,11 @@ static inline struct weft_remote *wf_remote_mapped(const struct wf_remote *r)
     return r->mapped.base ? &w->mapped : r->pub.base ? &w->pub : NULL;
 }
 
-/* Unmap [r] if it is mapped. If the peer's process was asked for the mapping and has not answered,
- * withdraw the question. */
+/* Unmap [r] if it is mapped. If this process has asked the peer's process for the mapping and still
+ * waits for the answer, it stops waiting. */
 void wf_remote_unmap(struct wf_remote *r);
-/* The function [mapped] of struct wf_tep_events. Called when a peer's process has answered. Tries
- * again to map the regions that are being opened. */
+/* The function [mapped] of struct wf_tep_events. Called when a peer's process has answered a
+ * request for a mapping. Tries again to map the regions that are being opened. */
 void wf_remote_answered(void *owner);
 
 #endif

@@ -49,22 +49,27 @@ enum wf_req_kind {
     WF_REQ_FREE,
     WF_REQ_SEND,  /* a whole tagged message that waits for room */
     WF_REQ_OFFER, /* a long tagged message, which its receiver copies */
-    WF_REQ_DONE,  /* tells the sender of a long tagged message that the receiver has copied it */
-    WF_REQ_COPY,  /* a receive that copies a long message from its sender */
+    /* reports to the sender of a long tagged message that the receiver has copied it */
+    WF_REQ_DONE,
+    WF_REQ_COPY, /* a receive that copies a long message from its sender */
     WF_REQ_PUT,
     WF_REQ_GET,
     WF_REQ_ATOMIC,
     WF_REQ_LONG,
     WF_REQ_SIGNAL, /* a put, then an atomic on a signal word, whose region u.rma.args names */
     WF_REQ_FLUSH,
-    WF_REQ_OPEN, /* of a region: remote.c */
-    WF_REQ_LATE, /* a detached request: later.c */
+    WF_REQ_OPEN, /* opens a region of a peer (remote.c) */
+    WF_REQ_LATE, /* a peer's request whose reply is sent after its handler has returned (later.c) */
 };
 
-/* The state of a write whose region may have a counter. The counter must count each write once. If
- * a write has several pieces, the initiator sends a message without bytes after all pieces are
- * written, and the region's owner adds 1 when it handles that message. WANTED: the region has a
- * counter. DUE: all pieces are written. SENT: the message was sent. */
+/* The counting of a write. A region may have a counter, which must count each write once. If a
+ * write has several pieces, the initiator sends a message without bytes after all pieces are
+ * written. The region's owner adds 1 when it handles that message.
+ *
+ *   NONE    the initiator does not know of a counter
+ *   WANTED  the region has a counter, and some pieces are not written yet
+ *   DUE     all pieces are written, and the message has to be sent
+ *   SENT    the message was sent */
 enum wf_count { WF_COUNT_NONE, WF_COUNT_WANTED, WF_COUNT_DUE, WF_COUNT_SENT };
 
 /* A posted receive that no message has matched yet. It is not a struct wf_req: a receive has
@@ -75,14 +80,14 @@ struct wf_recv {
     struct weft_ep *ep;
     uint64_t room; /* bytes of mem */
     struct wf_iov mem;
-    struct wf_recv *next; /* in the list of free ones */
+    struct wf_recv *next; /* next in the list of free receives */
 };
 
 /* weft_op.entry_ of a posted receive is the address of its struct wf_recv plus WF_RECV_MARK. */
 #define WF_RECV_MARK 1u
 
 struct wf_req {
-    /* item of flow->issued; in no list if the application did not start the request */
+    /* item of flow->issued if a flush has to wait for the request; otherwise in no list */
     struct wf_list issued;
     /* item of flow->queue, ep->copying (COPY), ep->opening (OPEN), the free list, or no list */
     struct wf_list queued;
@@ -118,7 +123,7 @@ struct wf_req {
             int32_t status;
         } done;
         struct {
-            uint64_t puts_begun; /* as wf_put_ring.begun */
+            uint64_t puts_begun; /* the value of wf_put_ring.begun when the flush began */
         } flush;
         struct {
             struct weft_remote **out;
@@ -171,7 +176,7 @@ struct wf_req_table {
     uint32_t created; /* requests allocated so far, used or free */
     uint32_t used;
     uint32_t bounded; /* used requests that count; at most wf_config()->ops */
-    /* set while a request is made that repeats a lost put; such a request does not count */
+    /* true while wf_rma_put_again makes a request; such a request does not count */
     bool redo;
     struct wf_list free;
     struct wf_recv *recvs; /* free receives */
@@ -181,9 +186,9 @@ struct wf_req_table {
 void wf_reqs_init(struct weft_ep *ep);
 void wf_reqs_fini(struct weft_ep *ep);
 
-/* Make a request to [peer], which may be NULL (see wf_req_bind). If [issued], the application
- * started the operation, and a flush waits for it. Returns NULL and sets *why to ELIMIT if too many
- * operations are in flight, or to ENOMEM. */
+/* Make a request to [peer], which may be NULL (see wf_req_bind). [issued] is true for a flush, and
+ * for each operation for which a flush has to wait. Returns NULL and sets *why to ELIMIT if too
+ * many operations are in flight, or to ENOMEM. */
 struct wf_req *wf_req_new(struct weft_ep *ep, struct weft_peer *peer, enum wf_req_kind kind,
                           struct weft_op *op, bool issued, enum weft_status *why);
 /* Make [peer] the peer of a request that has no peer yet. Returns OK | ENOMEM */

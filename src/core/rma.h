@@ -23,9 +23,9 @@ static inline bool wf_rma_has_bytes(const struct wf_req *req)
     return req->sent < req->len || req->u.rma.count == WF_COUNT_DUE;
 }
 
-/* Check that an operation by messages may begin: range, rights and generation, as the inlined calls
- * check them; the state of the peer; and that no handler is running. If it returns OK, the endpoint
- * is entered, and the caller has to call wf_ep_leave. */
+/* Check that an operation by messages may begin: its range, its access and the region's generation
+ * are valid, the peer is not lost, and no handler is running. If the result is OK, the endpoint is
+ * entered, and the caller has to call wf_ep_leave. */
 enum weft_status wf_rma_begin_message(const struct weft_remote *r, uint64_t offset, uint64_t len,
                                       unsigned access);
 /* Like wf_rma_begin_message, for an operation that the inlined code has not done. If the region is
@@ -44,9 +44,9 @@ struct wf_req *wf_rma_req_new(struct wf_remote *r, enum wf_req_kind kind, uint64
  * flow->issued, so that flushes wait for it. Returns OK | ENOMEM | ELIMIT */
 enum weft_status wf_rma_put_again(struct wf_remote *r, uint64_t offset, const void *src, size_t len,
                                   struct weft_op *op);
-/* Put by messages, whatever the path of the region, after the message that *order names. *req_id
- * becomes the id of the put's request, which holds the order of the last piece sent. Returns what
- * weft_put returns. */
+/* Put by messages, even if the region is mapped or NICs can reach it. The peer handles these
+ * messages after the message that *order names. Stores in *req_id the id of the put's request. In
+ * that request, u.rma.order names the last piece that was sent. Returns what weft_put returns. */
 enum weft_status wf_rma_put_ordered(struct wf_remote *r, uint64_t offset, const void *src,
                                     size_t len, struct weft_op *op, struct wf_order *order,
                                     uint64_t *req_id);
@@ -55,7 +55,7 @@ enum weft_status wf_rma_put_ordered(struct wf_remote *r, uint64_t offset, const 
  * [token] is the transport's record of it. Returns NULL if no request waits for the GOT. */
 struct wf_req *wf_rma_got_by(struct weft_ep *ep, const struct wf_token *token, const uint32_t *args,
                              unsigned nargs);
-/* struct wf_tep_events */
+/* The function [nic_op_done] of struct wf_tep_events. */
 void wf_rma_nic_op_done(void *owner, uint32_t id, enum weft_status status, uint64_t old);
 
 #endif

@@ -32,8 +32,9 @@ static void note_status(struct wf_req *req, const struct weft_am *am)
         req->status = (int16_t)wf_status_of(am->args[1]);
 }
 
-/* Repeat by messages a put or get of which the NICs may not have moved all bytes. Some bytes may be
- * moved twice. If the region was closed, the owner's answer says so. */
+/* If NIC operations of [req] have failed (EKEY or EUNREACH), repeat [req] by messages. Some bytes
+ * may be moved twice. If the region was closed, the owner's answer reports that. Returns false if
+ * [req] is not repeated. */
 static bool nic_fall_back(struct wf_req *req)
 {
     if (req->status != WEFT_EKEY && req->status != WEFT_EUNREACH)
@@ -143,7 +144,7 @@ void wf_rma_nic_op_done(void *owner, uint32_t id, enum weft_status status, uint6
         return;
     if (status == WEFT_EKEY)
         /* The peer's NIC refused the region's key. Messages are used instead, and the owner's
-         * answer says why. */
+         * answer contains the reason. */
         wf_remote_no_nic(req->remote);
     if (req->kind == WF_REQ_ATOMIC) {
         atomic_done(req, status, old);

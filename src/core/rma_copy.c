@@ -60,8 +60,8 @@ static enum weft_status here_copy(const struct wf_remote *r, uint64_t offset,
 {
     struct wf_mem *m = &r->pub.peer->ep->ctx->mem;
     for (uint64_t at = 0; at < len;) {
-        size_t n =
-            WF_MIN(len - (size_t)at, WF_PULL_MAX); /* closing the region has to wait for a piece */
+        /* pieces are short, because a close of the region waits until a piece is copied */
+        size_t n = WF_MIN(len - (size_t)at, WF_PULL_MAX);
         struct wf_region *region;
         uint64_t answer;
         enum weft_status status =
@@ -106,7 +106,7 @@ static enum weft_status here_atomic(const struct wf_remote *r, uint64_t offset, 
 /* ---- mapped regions ---- */
 
 /* Copy to or from a mapped region, as the inlined calls do. With WEFT_MR_LOCAL the base address is
- * hidden from the inlined calls, so they come here. */
+ * hidden from the inlined calls, so these calls call the library. */
 static enum weft_status mapped_copy(const struct wf_remote *r, uint64_t offset,
                                     const struct wf_iov *mem, size_t len, bool to)
 {

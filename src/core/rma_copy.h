@@ -6,7 +6,7 @@
 
 #include "core/path.h"
 
-/* Does the path copy here? */
+/* Returns true if this process itself copies the bytes. */
 static inline bool wf_path_is_copy(enum wf_path path)
 {
     return path == WF_PATH_INLINE || path == WF_PATH_HERE;

@@ -6,7 +6,7 @@
 #include "core/bulk.h"
 #include "core/rma_wire.h"
 
-#define TAKES 4 /* TAKEs under way per put */
+#define TAKES 4 /* limit of the unanswered TAKE messages of one put */
 
 static enum weft_status push_bytes(struct wf_req *req);
 static enum weft_status push_get(struct wf_req *req);
@@ -80,7 +80,7 @@ static enum weft_status nic_not(struct wf_req *req)
     return req->kind == WF_REQ_GET ? push_get(req) : push_bytes(req);
 }
 
-/* A put or get by the NICs. */
+/* Start NIC operations for the unsent bytes of a put or get. */
 static enum weft_status push_nic(struct wf_req *req)
 {
     const struct wf_key *k = &req->remote->key;
@@ -160,8 +160,8 @@ static enum weft_status push_get(struct wf_req *req)
     return WEFT_PENDING;
 }
 
-/* Ask the NIC of the region's owner to do an atomic. Returns EUNREACH if the NIC cannot do atomics
- * now, ENOSYS if it never can. */
+/* Ask the NIC of the region's owner to do an atomic. Returns EUNREACH if the NICs cannot do the
+ * atomic, ENOSYS if one of the NICs has no atomics. */
 static enum weft_status push_atomic_nic(struct wf_req *req)
 {
     const struct wf_key *k = &req->remote->key;

@@ -14,8 +14,8 @@ static void answer_status(const struct weft_am *am, enum weft_status status, uin
     wf_ctl_reply(am, WF_CTL_ANSWER, args, WF_ARRAY_LEN(args), NULL, 0);
 }
 
-/* The region that a request names, and the offset in the region. The region stays open until
- * unuse. */
+/* The region that a request names, and the offset in the region. The region stays open until unuse
+ * is called. */
 struct target {
     struct wf_region *region;
     uint64_t at;
@@ -222,10 +222,10 @@ void wf_rma_on_atomic(const struct weft_am *am)
     answer_status(am, status, old);
 }
 
-/* Returns the address of a long message's bytes for the application's handler, which needs them
- * contiguous and present. If they are not, or if they are in a dma-buf (present only while the
- * region is in use), they are copied to *copied. The caller frees the copy after the handler.
- * Stores a failure in *status. */
+/* Returns the address of a long message's bytes for the application's handler. The handler needs
+ * the bytes contiguous and present; if they are not, they are copied to *copied. Bytes in a dma-buf
+ * are always copied, because they may be accessed only until wf_mem_unuse. The caller frees the
+ * copy after the handler. Stores a failure in *status. */
 static void *long_bytes(const struct target *t, uint64_t len, void **copied,
                         enum weft_status *status)
 {

@@ -8,12 +8,13 @@
 
 enum { WF_GOT_ARGS = 5, WF_ANSWER_ARGS = 4 };
 
-/* A flag in the length argument of a piece of a write: the owner counts the write when it handles
- * this piece. The piece is the whole write, or a piece without bytes after all other pieces. */
+/* A flag in the length argument of a piece of a write. It makes the region's owner count the write.
+ * The flag is set if the piece is the whole write. In a write of several pieces, it is set in a
+ * last piece without bytes. */
 #define WF_PIECE_COUNTS (UINT32_C(1) << 31)
 _Static_assert(WF_BULK_MAX < WF_PIECE_COUNTS && WF_PULL_MAX < WF_PIECE_COUNTS, "lengths of pieces");
-/* A flag in the answer to a piece that was not counted: the region has a counter. When all pieces
- * are written, the initiator sends a piece of no bytes with WF_PIECE_COUNTS. */
+/* A flag in the answer to a piece without WF_PIECE_COUNTS. It shows that the region has a counter.
+ * Then the initiator sends a last piece without bytes but with WF_PIECE_COUNTS. */
 #define WF_ANSWER_COUNT 1u
 
 /* Payload of a LONG, the control message of a long active message: the region and range of its

@@ -6,12 +6,11 @@
 #include "base/log.h"
 #include "core/core.h"
 
-/* Weft keeps at most this many reply peers, which are peers that Weft itself opens to answer
- * senders. The number equals the highest limit of an endpoint's rings in shared memory that
- * WEFT_SHM_RINGS can set. With a lower number, Weft would close reply peers although it could keep
- * their rings. When a peer is closed, the ring to this peer is closed, too. If the sender had not
- * read that ring yet, the next answer would open a second ring to the same sender, which then holds
- * two. */
+/* An endpoint keeps at most this many reply peers, which are peers that Weft itself opens to answer
+ * senders. Each may have a ring in shared memory, which is closed with the peer. The number is the
+ * highest value of WEFT_SHM_RINGS, the limit of an endpoint's rings. A lower number would close
+ * reply peers whose rings can stay open. If the sender has not read the closed ring yet, the next
+ * answer opens a second ring, and the sender holds both. */
 #define REPLY_PEERS 4096
 
 static struct wf_sender *sender_at(struct wf_addr_entry *entry)

@@ -17,7 +17,7 @@ struct weft_peer;
 struct wf_token;
 
 struct wf_sender {
-    struct wf_addr_entry known; /* by its address */
+    struct wf_addr_entry known; /* entry in wf_senders.by_address */
     struct weft_ep *ep;
     /* list of the application's peers with this address, linked by next_handle; may be null */
     struct weft_peer *peer;

@@ -26,14 +26,14 @@
 struct wf_stats_head {
     uint64_t magic;
     uint32_t layout;
-    uint32_t counters;  /* in each slot */
+    uint32_t counters;  /* number of counters in each slot */
     uint32_t slot_size; /* bytes */
     uint32_t slots;
     char version[24]; /* of the library, ended by a zero byte */
     uint64_t pid; /* the process that made the segment; a forked child has its descriptor, too */
     uint64_t reserved[7];
     uint64_t changes; /* odd while the counters of a closed endpoint are added to slot 0 */
-    uint64_t used;    /* slots from here on were never used */
+    uint64_t used;    /* slots with this index or a higher one were never used */
     char names[WF_STATS_NAMES];
 };
 _Static_assert(sizeof(struct wf_stats_head) == WF_STATS_HEAD, "read by other processes");

@@ -18,7 +18,7 @@
 #define NAP_NS 50000
 #define NAP_MAX_NS 5000000
 #define SHARED_MAX_NS 1000000
-/* longest sleep of a wait that a signal should wake, in case the wake is lost */
+/* longest sleep of a thread that a signal wakes; bounds the delay if the wake-up is lost */
 #define WOKEN_MAX_NS 10000000
 /* A yield that lasts longer than LATE_NS shows that another process computes on this processor.
  * LATE_NS is less than the shortest time slice of such a process (0.7 ms, sched(7)). It is more
@@ -43,7 +43,7 @@ static void late_note(struct weft_ctx *ctx, uint64_t now)
     atomic_store_explicit(&ctx->late, true, memory_order_relaxed);
 }
 
-/* Neither spin nor yield: sleep. */
+/* Make the wait sleep at its next turn: no more spins and yields. */
 static void sleep_now(struct wf_backoff *b)
 {
     b->spins = b->yields = b->turns = 0;
@@ -74,9 +74,10 @@ static void spin(struct wf_backoff *b)
     b->seen_ns = now;
 }
 
-/* Called if a yield was late (took longer than LATE_NS) in this context, and began or extended a
- * hold. Sleep at once during the hold. After the hold, yield without spinning, which shows whether
- * yields are still late. When no yield was late for HOLDS times the hold, spin again. */
+/* A late yield (longer than LATE_NS) in this context has begun a hold, which is a time of [hold]
+ * ns. During the hold, waits sleep at once. After the hold, waits yield without spinning, which
+ * shows whether yields are still late. If no yield is late for HOLDS times the hold, waits spin
+ * again. */
 static void heed_late(struct wf_backoff *b)
 {
     struct weft_ctx *ctx = b->ctx;
@@ -253,7 +254,8 @@ static inline bool words_hold(const struct words_wait *w)
     return words_look(w->at, w->count) >= w->wanted;
 }
 
-/* Sleep on the endpoint's descriptor if the signals wake it. Otherwise nap for a short time. */
+/* If signals wake the endpoint (WEFT_WORDS_WOKEN), sleep on its descriptor. Otherwise, or if the
+ * endpoint cannot be armed, nap for a short time. */
 static void words_sleep(const struct words_wait *w, struct wf_backoff *b)
 {
     enum weft_status status = w->woken ? sleep_on_fd(w->ep, b, WOKEN_MAX_NS) : WEFT_ESYSTEM;

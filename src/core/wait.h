@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How every wait of the library backs off. It spins while processors are idle, then yields, then
+/* How each wait of the library backs off. A wait first spins, then yields the processor, then
  * sleeps.
  *
  *     struct wf_backoff b;
@@ -43,7 +43,7 @@ struct wf_backoff {
     uint64_t until_ns; /* UINT64_MAX: no limit */
     uint64_t seen_ns;  /* last reading of the clock while spinning; 0: not read yet */
     uint64_t nap_ns, nap_max_ns;
-    unsigned handled; /* of wf_backoff_again */
+    unsigned handled; /* number of calls of wf_backoff_again */
 };
 
 /* Begin a wait on [ep]. A negative [timeout_ns] means no limit. */
@@ -57,7 +57,7 @@ bool wf_backoff_turn(struct wf_backoff *b);
 bool wf_backoff_is_over(struct wf_backoff *b);
 
 /* Called after a poll that handled events. More events may follow soon, so the wait spins again.
- * Returns true every HANDLED_PER_CLOCK calls: then the caller has to read the clock. */
+ * Returns true once in HANDLED_PER_CLOCK calls. The caller then has to read the clock. */
 bool wf_backoff_again(struct wf_backoff *b);
 
 #endif

@@ -11,8 +11,8 @@
 #include "job/job.h"
 
 #define STEP_ARGS 9
-/* The largest number of polls in poll_rest. That is more than the messages from one other node that
- * this rank may not have read yet: one for each round, and one for each report of trouble. */
+/* The largest number of polls in wf_across_poll_rest. Another node can have sent fewer messages
+ * that this rank has not read yet: one for each round, and one for each report of trouble. */
 #define LAST_POLLS 64
 #define LOOK_MIN_NS 100000
 #define LOOK_MAX_NS 10000000
@@ -98,8 +98,8 @@ static bool is_flushed(struct weft_job *job, unsigned k)
                           &job->across->last[k]);
 }
 
-/* Has the kernel taken this rank's messages of all rounds? A rank that leads its node checks that
- * before it ends a collective. It may not call Weft again for a long time, and other nodes need the
+/* Has the kernel taken this rank's messages of all rounds? A leader checks this before it ends a
+ * collective: the next call of Weft by the leader may come much later, and other nodes need the
  * messages meanwhile. */
 static bool all_flushed(struct weft_job *job)
 {
@@ -136,7 +136,7 @@ static enum weft_status send_round(struct weft_job *job)
     return WEFT_OK;
 }
 
-/* Log that rank [rank] makes a call which differs from this rank's. */
+/* Log that rank [rank] makes the call [call] while this rank makes a different call. */
 static void log_mismatch(const struct weft_job *job, unsigned rank, uint64_t call)
 {
     char mine[WF_CALL_NAME], theirs[WF_CALL_NAME];
@@ -218,7 +218,7 @@ static enum weft_status push(struct weft_job *job, bool away)
     if (__atomic_load_n(job->board.arrivals, __ATOMIC_ACQUIRE) < all) /* "arrive" */
         return WEFT_AGAIN;
     if (__atomic_load_n(wf_across_calls(job), __ATOMIC_RELAXED) != job->call)
-        return WEFT_EPROTO; /* the rank whose call differs logs it */
+        return WEFT_EPROTO; /* the rank whose call differs logs the mismatch */
     if (a->begun < job->barriers)
         begin(job);
     while (a->round < a->rounds) {
@@ -372,8 +372,8 @@ static void on_message(const struct weft_am *am)
         reject(job, am);
 }
 
-/* A copy of a vote may arrive after this rank has left the job, and a greeting if it could not open
- * the job. */
+/* Ignore a copy of a vote: it may arrive after this rank has left the job. Ignore also a greeting:
+ * it may arrive after this rank failed to open the job. */
 static void on_late_message(const struct weft_am *am)
 {
     if (!am->nargs || (am->args[0] != WF_ACROSS_VOTE && am->args[0] != WF_ACROSS_GREETING))

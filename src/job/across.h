@@ -4,8 +4,8 @@
  * The ranks of one node meet on their board, a region that they share (board.h). The lowest rank of
  * each node is the node's leader. When all ranks of its node have arrived, the leader exchanges
  * messages with other leaders, through the handler WF_CTL_JOB. Then it releases the ranks of its
- * node. Leaders treat all collectives but the split-phase barrier alike. They exchange two things:
- * the kind and length of the call, to be compared, and [len] bytes of each rank (0 in a barrier). L
+ * node. All collectives except the split-phase barrier work alike. The leaders exchange the kind
+ * and length of their calls, to compare them, and [len] bytes of each rank (0 in a barrier). L
  * nodes need ceil(log2 L) rounds. In round k node i sends to node i - 2^k and receives from node
  * i + 2^k, modulo L. Node i sends the bytes of all ranks of min(2^k, L - 2^k) nodes, itself the
  * first of them. A barrier therefore costs each leader one message per round.
@@ -14,19 +14,20 @@
  * combination of the votes that it has, one word, in a message VOTE. (Some votes are combined
  * twice. That changes nothing, since the combination is idempotent.) A rank that has notified may
  * compute for any time, and a leader is no exception. So each node with two ranks has a helper, its
- * second rank. All that the node knows of the barrier is on its board, so that leader and helper
- * can go on with it in turns. The helper sends only when the barrier has not ended after some time.
- * The other node's leader is sent a vote at once, and its helper a copy after that time, or when
- * this node's ranks are released. A copy that is not needed is ignored. So a barrier ends while
+ * second rank. The state of the barrier is on the node's board, so leader and helper can advance
+ * the barrier in turns. The helper sends only if the barrier has not ended some time after all
+ * ranks of its node arrived (HELP_NS, across_split.c). A vote goes to the leader of the receiving
+ * node at once. A copy goes to the helper of that node after the same time, or when the ranks of
+ * the sending node are released. A copy that is not needed is ignored. So a barrier ends while
  * ranks compute if, on each node, the leader or the helper keeps calling try or wait.
  *
  * Early messages. Collectives are numbered by job->barriers. A leader that has ended collective c
  * knows that every rank has begun c. Hence no leader sends a message of c + 2 to a node that has
  * not ended c. Each round has two slots, for even and for odd numbers. A message that fits neither
- * slot breaks the protocol, and with it the job. The bytes of a rank are written to the rank's
- * outbox on the board as they arrive. Collectives c and c + 1 use different halves of the outboxes.
- * The bytes of c + 1 overwrite those of c - 1, which every rank of the node has read before it
- * began c.
+ * slot breaks the protocol, and from then on all collectives of the job fail. The bytes of a rank
+ * are written to the rank's outbox on the board as they arrive. Collectives c and c + 1 use
+ * different halves of the outboxes. The bytes of c + 1 overwrite those of c - 1, which every rank
+ * of the node has read before it began c.
  *
  * Progress. A rank sends and receives only in its own calls: barrier, gather, notify, try, wait. A
  * notify sends if all other ranks of the node have notified. A leader that closes the job between
@@ -40,7 +41,8 @@
  * job sends such a word about itself before its endpoint closes. The word names the first
  * collective without this leader; earlier collectives end normally.
  *
- * Messages. A 64-bit value takes two arguments, the low half first.
+ * Messages. The first argument is an enum wf_across_kind. A 64-bit value takes two arguments,
+ * marked (2), the low half first.
  *   STEP     arguments: 1, round, number (2), call (2; its kind and length, wf_call_of), len,
  *            offset (2);
  *            payload: the bytes of the sent ranks from [offset] on, node by node, rank by rank. The
@@ -70,7 +72,7 @@ enum wf_across_kind {
     WF_ACROSS_GREETING = 4
 };
 
-/* So many ranks of a node, the lowest ones, exchange votes. */
+/* How many ranks of a node exchange votes: the leader and the helper. */
 #define WF_ACROSS_COPIES 2
 #define WF_ACROSS_ROUNDS_MAX 32
 
@@ -99,7 +101,8 @@ struct wf_across {
      * and 0 before. */
     uint64_t all_here_ns;
     struct wf_across_copy (*copies)[WF_ACROSS_COPIES]; /* [rounds] */
-    /* [rounds]: the numbers of the last collectives for which this rank received votes. */
+    /* [rounds]: the numbers of the last even and of the last odd collective for which this rank
+     * received a vote. */
     uint64_t (*voted)[2];
     /* The remaining fields are for leaders. A collective is under way if begun > done. */
     uint64_t begun;
@@ -112,7 +115,6 @@ struct wf_across {
     unsigned char *scratch;            /* am_max bytes */
     /* The trouble word (why a collective cannot end, board.h) that was last sent to neighbours.
      * [unreported] marks the neighbours that must still be sent this word. */
-
     uint64_t reported;
     /* [neighbour_count]: the nodes that this node sends to or receives from in any round. */
     uint32_t *neighbours;
@@ -151,16 +153,17 @@ unsigned wf_across_recv_node(const struct weft_job *job, unsigned k);
 /* Returns the word in which the ranks of this node publish their calls, to compare them. */
 uint64_t *wf_across_calls(const struct weft_job *job);
 
-/* Has another node sent a message of this collective's number that belongs to another kind of
- * collective, votes or steps? Then that is logged. Only leaders can find it. */
+/* Has another node sent a STEP for this collective's number while this rank is in a split-phase
+ * barrier, or a VOTE while it is in any other collective? If so, the mismatch is logged. Returns
+ * false if this rank does not lead its node. */
 bool wf_across_other_call(const struct weft_job *job);
 
-/* The leader of another node has closed its endpoint or died. It may have reported before that it
- * leaves, and why. Poll for that report. Returns OK if no report ends the barrier early, otherwise
- * the status with which the barrier ends. */
+/* Call this when the leader of another node has closed its endpoint or died. Before that, the
+ * leader may have sent a report that it leaves, and why. Polls for that report. Returns OK if no
+ * report ends the barrier early, otherwise the status with which the barrier ends. */
 enum weft_status wf_across_poll_rest(struct weft_job *job);
 
-/* The collective failed with [s]: mark the job as broken and report that to the other nodes.
+/* The collective failed with [s]: mark the job as broken and report the failure to the other nodes.
  * Returns the status with which the collective ends. */
 enum weft_status wf_across_fail(struct weft_job *job, enum weft_status s);
 
@@ -189,9 +192,10 @@ bool wf_across_is_through(const struct weft_job *job);
 /* Handle a VOTE message. Returns false if the message breaks the protocol. */
 bool wf_across_on_vote(struct weft_job *job, const struct weft_am *am);
 
-/* Connect the leader and the helper of this node with those that they may send votes to, while all
- * ranks open the job: later a rank may have left it. Polls until that is done, or until
- * [deadline_ns]; then connections are made when they are needed. */
+/* Connect this rank to all ranks to which it may send votes. Called while all ranks open the job,
+ * since later a receiver may have left the job. Polls until the connections are made or
+ * [deadline_ns] has passed. A connection that is still missing is made when a vote is sent. Does
+ * nothing if this rank sends no votes. */
 void wf_across_greet(struct weft_job *job, uint64_t deadline_ns);
 
 /* ---- trouble.c ---- */

@@ -11,14 +11,15 @@
 #define PAUSE_MAX_NS 500000
 #define FINISH_NS 1000000000u
 
-/* How long all ranks of a node have waited before the node's helper acts: it sends the node's vote
- * itself, and the other node's helper is sent a copy. A barrier over loopback takes 20 to 40 us, so
- * the helpers seldom act if the leaders do. */
+/* How long after the arrival of all ranks of a node its helper (the second rank) begins to act.
+ * From then on the helper also sends the node's vote, and the helper of the receiving node is sent
+ * a copy. A barrier over loopback takes 20 to 40 us, so helpers seldom act if leaders do. */
 #define HELP_NS 20000
 
 /* ---- copies: which were sent ---- */
 
-/* The word wf_board_copies: the low bits of the barrier's number above a bit for each copy. */
+/* Returns the value of the word wf_board_copies for this barrier. Bit i of [copies] is set if copy
+ * i was sent. The bits above hold the barrier's number. */
 static uint64_t copies_of(const struct weft_job *job, uint64_t copies)
 {
     return job->split.count << WF_ACROSS_COPIES | copies;
@@ -31,8 +32,9 @@ static bool is_sent(const struct weft_job *job, unsigned k, unsigned copy)
     return (word ^ copies_of(job, 0)) >> WF_ACROSS_COPIES == 0 && word >> copy & 1;
 }
 
-/* Record that [copy] was sent. No rank of this node is in a later barrier, and none writes for an
- * earlier one: the ranks have all arrived at this one, and this rank has not passed it. */
+/* Record that [copy] was sent. No rank of this node writes the word for another barrier meanwhile.
+ * All ranks have arrived at this barrier, so none still sends for an earlier barrier. This rank has
+ * not arrived at the next barrier, so none sends for that barrier yet. */
 static void record_sent(const struct weft_job *job, unsigned k, unsigned copy)
 {
     uint64_t *word = wf_board_copies(&job->board, k), old = __atomic_load_n(word, __ATOMIC_RELAXED);
@@ -59,9 +61,10 @@ static struct weft_peer *receiver(const struct weft_job *job, unsigned k, unsign
 }
 
 /* Send [vote] to the rank with index [copy] of the node that receives in round [k], unless a rank
- * of this node has done so. A copy counts as sent only when the transport has sent it, since this
- * rank may not call Weft again for a long time. Until then other ranks send it, too. Returns OK
- * (sent, or its receiver has left the job) | AGAIN | the status of the receiver */
+ * of this node has sent it already. A copy counts as sent only when the transport has sent it,
+ * since this rank's next call of Weft may come much later. Until then the other rank that sends for
+ * this node sends the copy, too. Returns OK (sent, or its receiver has left the job) | AGAIN | the
+ * status of the receiver */
 static enum weft_status send_copy(struct weft_job *job, unsigned k, unsigned copy, uint64_t vote)
 {
     const uint32_t args[VOTE_ARGS] = {
@@ -109,9 +112,10 @@ uint64_t wf_across_verdict(const struct weft_job *job)
     return __atomic_load_n(verdict_place(job), __ATOMIC_RELAXED);
 }
 
-/* Both the leader and the helper may do it: they store the same values. The node needs no more now,
- * and nothing sends for it from here on. But the other node's leader may compute, so its helper is
- * sent the vote as well, if there is room. */
+/* End the barrier on this node: store the verdict and release the node's ranks. Both the leader and
+ * the helper may do this, since they store the same values. After this call no rank sends votes for
+ * this node. The leaders of receiving nodes may be computing, so this call also sends the votes to
+ * the helpers of these nodes, if there is room. */
 static void release(struct weft_job *job, const uint64_t *votes, uint64_t verdict)
 {
     __atomic_store_n(verdict_place(job), verdict, __ATOMIC_RELAXED);
@@ -121,7 +125,8 @@ static void release(struct weft_job *job, const uint64_t *votes, uint64_t verdic
             (void)send_copy(job, k, copy, votes[k]);
 }
 
-/* Have all ranks of this node notified? Sets *help when that was so for HELP_NS. */
+/* Have all ranks of this node notified? If so, *help is set to true if this rank first saw that at
+ * least HELP_NS ago, otherwise to false. */
 static bool all_here(struct weft_job *job, bool *help)
 {
     struct wf_across *a = job->across;
@@ -135,8 +140,8 @@ static bool all_here(struct weft_job *job, bool *help)
     return true;
 }
 
-/* Send [vote] in round [k]: to the leader, and to the helper if [help]. Returns OK (the leader's
- * copy was sent) | AGAIN | the status of the leader */
+/* Send [vote] in round [k] to the leader of the receiving node, and to its helper if [help] is
+ * true. Returns OK (the leader's copy was sent) | AGAIN | the status of the leader */
 static enum weft_status send_round(struct weft_job *job, unsigned k, uint64_t vote, bool help)
 {
     enum weft_status s = send_copy(job, k, 0, vote);
@@ -145,10 +150,10 @@ static enum weft_status send_round(struct weft_job *job, unsigned k, uint64_t vo
     return s;
 }
 
-/* Advance the barrier as far as possible without waiting. Everything is on the board, so the leader
- * and the helper can do it in turns.
- * Returns OK (it has ended on this node) | AGAIN | EPROTO | the status of the leader of another
- * node */
+/* Advance the barrier as far as possible without waiting. The state of the barrier is on the board,
+ * so the leader and the helper can advance it in turns.
+ * Returns OK (the barrier has ended on this node) | AGAIN | EPROTO | the status of the leader of
+ * another node */
 static enum weft_status push(struct weft_job *job)
 {
     struct wf_across *a = job->across;
@@ -160,7 +165,7 @@ static enum weft_status push(struct weft_job *job)
     if (!all_here(job, &help))
         return WEFT_AGAIN;
     if (__atomic_load_n(wf_across_calls(job), __ATOMIC_RELAXED) != job->call)
-        return WEFT_EPROTO; /* the rank whose call differs logs it */
+        return WEFT_EPROTO; /* the rank whose call differs logs the mismatch */
     if (!may_send(job, help))
         return WEFT_AGAIN;
     vote = wf_split_vote(job);
@@ -182,7 +187,7 @@ static enum weft_status push(struct weft_job *job)
     return sent;
 }
 
-/* This rank has passed the barrier, so its node needs nothing more of it. */
+/* Record that this rank has passed the barrier. */
 static enum weft_status pass(struct weft_job *job)
 {
     job->across->done = job->barriers;
@@ -205,8 +210,9 @@ enum weft_status wf_across_split_try(struct weft_job *job)
         return pass(job);
     (void)weft_ep_poll(job->ep);
     s = push(job);
-    /* The leader of another node has closed its endpoint or died. If it had passed this barrier
-     * before, its report is among the messages that this rank has not read. */
+    /* The leader of another node has closed its endpoint or died. If that leader had passed this
+     * barrier before, its report that it leaves is among the messages that this rank has not read.
+     * After that report push() does not fail because of the leader. */
     if ((s == WEFT_ECLOSED || s == WEFT_EPEER) && !wf_across_poll_rest(job))
         s = push(job);
     if (s)
@@ -216,8 +222,9 @@ enum weft_status wf_across_split_try(struct weft_job *job)
     return s ? s : WEFT_AGAIN;
 }
 
-/* Wait at most [at_most_ns] for what lets this rank go on: the last rank of this node, then a
- * message if this rank leads, otherwise the release. Returns whether it came. */
+/* Wait at most [at_most_ns] for the event that this rank needs next. Until all ranks of this node
+ * have arrived, that is the last arrival. Then it is any event of the endpoint for the leader, and
+ * the release for other ranks. Returns true if the event came. */
 static bool wait_once(struct weft_job *job, int64_t at_most_ns)
 {
     const struct wf_board *b = &job->board;
@@ -261,9 +268,9 @@ bool wf_across_is_through(const struct weft_job *job)
 
 /* ---- receiving ---- */
 
-/* Store [vote] unless the word has it already, or a vote of a later barrier. Copies of one vote
- * come to several ranks of the node at any time, even after the barrier. Returns false if another
- * vote of the same barrier is there. */
+/* Store [vote] in [word]. Does nothing if [word] already holds [vote] or a vote of a later barrier:
+ * copies of one vote come to several ranks of the node at any time, even after the barrier. Returns
+ * false if [word] holds a different vote of the same barrier. */
 static bool store_vote(uint64_t *word, uint64_t vote)
 {
     uint64_t old = __atomic_load_n(word, __ATOMIC_RELAXED);
@@ -292,7 +299,7 @@ bool wf_across_on_vote(struct weft_job *job, const struct weft_am *am)
     if (round >= a->rounds || rank >= n->size || n->place[rank] >= WF_ACROSS_COPIES ||
         n->of[rank] != wf_across_recv_node(job, round) || !wf_across_is_from(am, job->peers[rank]))
         return false;
-    /* All ranks have begun the collective before the one that the sender is in (across.h). */
+    /* A sender in collective [number] shows that all ranks have begun [number] - 1 (across.h). */
     if (number > job->barriers + 1 || wf_split_ahead(vote, job->split.mine) > 1 ||
         !wf_split_is_vote(vote))
         return false;

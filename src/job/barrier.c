@@ -24,7 +24,7 @@
 #define YIELDS_PER_POLL 4
 #define YIELDS_NS 500000
 #define SPINS_PER_POLL 512
-/* weft_job_barrier polls in one of so many barriers, so that a rank that never waits polls, too. */
+/* weft_job_barrier polls once in this many barriers, so a rank that never waits polls, too. */
 #define BARRIERS_PER_POLL 16
 #define LOOK_MIN_NS 100000
 #define LOOK_MAX_NS 10000000
@@ -36,7 +36,7 @@ static inline bool is_there(const uint64_t *word, uint64_t at_least)
 
 /* Break the job if the launcher reports the failure of a rank that had not left the job. Of the
  * ranks on other nodes, this rank considers only those with which it exchanges messages of
- * collectives. For any other rank, the ranks of its own node do this check. */
+ * collectives. The failure of any other rank is found by the ranks on that rank's node. */
 static void check_launcher(struct weft_job *job)
 {
     unsigned now = wf_launch_failures(&job->launch);

@@ -6,8 +6,8 @@
  * it, and then loads and stores in the mapped memory. Ranks do not put or get, because put and get
  * fail once the host has closed the region. The first rank that leaves a barrier may close the job
  * while other ranks are still in that barrier. A rank's mapping stays until the rank closes its
- * remote: the region is a slab of its own, and closing the region punches no hole in its pages. So
- * the last ranks can still read the arrivals, and which rank left when.
+ * remote: the region has a slab (a memfd) of its own, and closing the region punches no hole in its
+ * pages. So the last ranks can still read the arrivals, and which rank left when.
  *
  * The board numbers the ranks of the node from 0 to n - 1, in the order of their ranks in the job.
  * Only the outboxes are numbered by the ranks of the whole job. The lowest rank of a node fills in
@@ -35,9 +35,9 @@
  *   then    outboxes[2], each with WEFT_JOB_ALLGATHER_MAX bytes for each rank of the job
  *
  * A call is a word with the number, kind and length of a collective. Ranks compare these words to
- * find out that they made different calls. Where there are two words, collectives with even numbers
- * use the first word and collectives with odd numbers the second. A rank can be one collective
- * ahead of a rank that has not read its word yet, but not two.
+ * find out whether they made different calls. Where there are two words, collectives with even
+ * numbers use the first word and collectives with odd numbers the second. A rank can be one
+ * collective ahead of a rank that has not read its word yet, but not two.
  *
  * Counters only grow, so nothing is reset, and a rank may be one barrier ahead. A process of the
  * node that writes garbage to the board can end or stall collectives. It can do no more, since no
@@ -46,8 +46,8 @@
  * Acquire and release pairs
  *   "arrive"  barrier.c: a rank stores a signal or adds to the arrivals (release), and other ranks
  *             wait for that (acquire). A rank that has passed a barrier sees what other ranks did
- *             before it. In a split-phase barrier it also sees the votes; on several nodes also
- *             what any rank of the node received
+ *             before it. In a split-phase barrier it also sees the votes. On several nodes it also
+ *             sees what any rank of its node received
  *   "depart"  wf_board_depart (release) with wf_board_left and wf_board_missing (acquire) */
 #ifndef WF_JOB_BOARD_H
 #define WF_JOB_BOARD_H
@@ -64,7 +64,7 @@
 #define WF_BOARD_LINE 128
 
 struct wf_board {
-    unsigned char *base; /* null: not open */
+    unsigned char *base; /* NULL: not open */
     unsigned me, n, rounds;
     uint64_t *arrivals; /* followed by two calls */
     uint64_t *notices;  /* followed by two votes */

@@ -8,7 +8,7 @@
  *   8  u16  length of the key of the shared memory that this rank offers to its node (board.h)
  *  10  u16  length of the CPU mask, 0..WF_CARD_MASK_MAX
  *  12  u16  enum wf_card_flags
- *  14  u16  length of the job's secret: WF_SECRET, or 0 if the card has none. Only rank 0 has one
+ *  14  u16  length of the job's secret: WF_SECRET, or 0. Only the card of rank 0 can have a secret
  *  16       address; key; mask, where bit i % 8 of byte i / 8 is set if the rank may run on CPU i;
  *           secret
  *

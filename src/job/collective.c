@@ -93,8 +93,8 @@ static enum weft_status open_remotes(struct weft_job *job, const struct memory_o
 {
     enum weft_status s = WEFT_OK;
     for (unsigned i = 0; !s && i < job->size; i++) {
-        unsigned r = (job->rank + i) % job->size; /* begin at the own rank, so that not all ranks
-                                                   * ask one rank at once */
+        unsigned r = (job->rank + i) % job->size; /* begin at this rank: otherwise all ranks
+                                                   * send requests to one rank at once */
         if (offers[r].key_len > WEFT_KEY_MAX)
             return WEFT_EPROTO;
         /* The other rank may be stopped, so try again until it answers. If it has died,

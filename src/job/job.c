@@ -22,13 +22,12 @@
  * disconnection from the launcher, for which libpmix itself waits 2 s. */
 #define LEAVE_NS 5000000000u
 #define SETTLE_NS 500000000u /* weft_job_close: longest wait for operations */
-#define DRAIN_NS 100000000u  /* for operations that begin later */
+#define DRAIN_NS 100000000u  /* longest wait for operations that begin during the close */
 #define SETTLE_LOOK_NS 1000000
 #define LEAVE_BROKEN_NS 2000000000u
 #define LEAVE_FAILED_NS 300000000u
 /* Milliseconds that the endpoint and the context may each wait for unreachable peers while they
  * close. */
-
 #define CLOSE_BROKEN_MS 300
 
 /* A process can have one job open at a time, since PMIx gives a process one identity. */
@@ -128,9 +127,8 @@ static void close_parts(struct weft_job *job, bool opened)
         if (opened)
             launcher_ns = LEAVE_BROKEN_NS;
     }
-    /* The progress thread must not poll the endpoint from here on, since its handlers are removed.
-     */
-
+    /* The progress thread must not poll the endpoint from here on, since the job's handlers are
+     * removed below. */
     if (job->ep)
         wf_progress_leave(job->ep);
     drained = !job->ep || settle(job, DRAIN_NS);
@@ -205,8 +203,8 @@ enum weft_status weft_job_open(const struct weft_job_params *params, struct weft
         job->arg = params->arg;
     }
     s = wf_job_open_parts(job, params);
-    /* ECLOSED and EKEY mean that another rank left before the job was open everywhere. A rank does
-     * that only if it gave up because a rank died. So report EPEER, a death. */
+    /* ECLOSED and EKEY mean that another rank left before the job was open everywhere. A rank
+     * leaves that early only if it gave up because a rank had died. So report EPEER, a death. */
     if (s == WEFT_ECLOSED || s == WEFT_EKEY)
         s = WEFT_EPEER;
     if (s) {

@@ -34,8 +34,8 @@
 /* The last split-phase barrier of this rank. */
 struct wf_split {
     uint64_t count;  /* split-phase barriers notified since the job opened */
-    uint64_t mine;   /* its vote */
-    uint64_t agreed; /* combined vote of the last barrier that ended; 0: it failed */
+    uint64_t mine;   /* this rank's vote in that barrier */
+    uint64_t agreed; /* combined vote of that barrier; 0: it has not ended, or it failed */
     uint32_t name;
     unsigned flags;
 };
@@ -57,9 +57,9 @@ struct weft_job {
     uint32_t *by_address;     /* [size]: ranks, sorted by the pointer peers[rank] */
 
     struct wf_board board;
-    struct weft_mr *board_mr;         /* at its host */
-    struct weft_remote *board_remote; /* at the others */
-    uint64_t barriers;                /* begun, including split-phase ones */
+    struct weft_mr *board_mr;         /* the board's region, on the rank that hosts it */
+    struct weft_remote *board_remote; /* the opened board, on the other ranks */
+    uint64_t barriers;                /* collectives begun, of every kind */
     uint64_t call;                    /* the last collective as a call word (board.h) */
     uint64_t passed;
     unsigned tries;           /* calls of weft_job_barrier_try since notify */
@@ -72,7 +72,7 @@ struct weft_job {
      * close of the job then waits only for short times. */
     bool lost;
     unsigned failures_seen;      /* value of wf_launch_failures at the last check */
-    weft_peer_down_fn peer_down; /* the caller's */
+    weft_peer_down_fn peer_down; /* given to weft_job_open */
     void *arg;
     struct wf_nodes nodes;
     struct wf_launch launch;

@@ -41,7 +41,7 @@ struct wf_launch_mine {
     enum weft_status status;         /* of the last call, which may still run */
     bool running;                    /* under lock */
     uint64_t deadline_ns;            /* of that call */
-    _Atomic unsigned failures, ends; /* number of ranks; a failed rank is in both */
+    _Atomic unsigned failures, ends; /* ranks that failed; ranks that ended or failed */
     _Atomic unsigned char *fate;     /* [size] of RANK_*; NULL until the size is known */
     struct wf_card *cards;           /* [size] */
     unsigned char card[WF_CARD_MAX];
@@ -371,8 +371,8 @@ static pmix_status_t fence(void)
 
 /* Wait in a PMIx fence for all ranks. A fence ends with PARTIAL_SUCCESS when the connection of a
  * rank breaks. That rank may be leaving an earlier job of the same processes, and join again soon.
- * So the ranks repeat the fence until one ends with all ranks in it, the launcher reports that a
- * rank has ended, or the deadline passes. */
+ * So the ranks repeat the fence until a fence ends with all ranks in it, the launcher reports that
+ * a rank has ended, or the deadline passes. */
 static enum weft_status wait_for_all(struct wf_launch_mine *m)
 {
     const struct timespec pause = {.tv_nsec = RETRY_NS};

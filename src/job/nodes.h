@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which ranks of a job are on one node: those that share a board (board.h). Every rank computes
- * that from the cards that all ranks published, so all ranks get the same result. Nodes are
- * numbered in the order of their lowest ranks. The lowest rank of a node is the leader of the node.
- */
+/* The ranks of a job, grouped by node. The ranks of one node share a board (board.h). Every rank
+ * computes the groups from the cards that all ranks published, so all ranks get the same result.
+ * Nodes are numbered in the order of their lowest ranks. The lowest rank of a node is the leader of
+ * the node. */
 #ifndef WF_JOB_NODES_H
 #define WF_JOB_NODES_H
 
@@ -30,8 +30,7 @@ struct wf_nodes {
     uint32_t *first; /* [count + 1] where each node begins in [order] */
 };
 
-/* May two different ranks share a board, the shared memory of a node? If a and b may, and b and c
- * may, then a and c may, too. */
+/* May two different ranks share a board (the shared memory of a node)? Transitive. */
 bool wf_members_are_local(const struct wf_member *a, const struct wf_member *b);
 
 /* Are the two processes on one node, with the same user, network namespace and PID namespace? */

@@ -19,10 +19,10 @@
  * exchanged cards show which rank is the lowest of its node. All other ranks close their board
  * again. An unused board costs little: a memfd of which one line is touched.
  *
- * The board is at least as long as a slab, so that it gets a slab of its own. Then the host can
- * release the whole slab, while the pages stay mapped in other ranks (board.h). Huge pages are
- * turned off, because only a few pages are used, and one huge page would take 2 MiB at the first
- * touch. */
+ * The board is at least as long as a slab (a memfd that smaller regions share), so that it gets a
+ * slab of its own. Then the host can release the whole slab, while the pages stay mapped in other
+ * ranks (board.h). Huge pages are turned off, because only a few pages are used, and one huge page
+ * would take 2 MiB at the first touch. */
 static enum weft_status make_board(struct weft_job *job, struct wf_card *card)
 {
     size_t len = wf_board_room(job->size), slab = (size_t)wf_config()->slab,
@@ -141,9 +141,9 @@ static enum weft_status join(struct weft_job *job, uint64_t deadline_ns)
 }
 
 /* Does this job need a network transport? Not if all ranks are on one node and use shared memory.
- * Then nothing listens, and polls look at no network. (The launcher may count as one node what are
- * several nodes for Weft, such as containers on one host. In that case the user sets
- * WEFT_TRANSPORTS without shm.) */
+ * Then nothing listens, and polls look at no network. (Containers on one host may be one node for
+ * the launcher, but several nodes for Weft. In that case the user sets WEFT_TRANSPORTS without
+ * shm.) */
 static bool needs_network(const struct weft_job *job)
 {
     return job->launch.mine && !(job->launch.one_node && wf_ctx_wants(&wf_shm_transport));

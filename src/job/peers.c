@@ -19,7 +19,7 @@ bool wf_job_left(const struct weft_job *job, unsigned rank)
 
 /* The endpoint of [rank] has ended. Does that break the job? Not if [rank] had left the job. Of the
  * ranks on other nodes, this rank considers only those with which it exchanges messages of
- * collectives. For any other rank, the ranks of its own node decide. */
+ * collectives. The loss of any other rank is found by the ranks on that rank's node. */
 static bool is_loss(const struct weft_job *job, unsigned rank)
 {
     if (job->across && !wf_nodes_is_mine(&job->nodes, rank))

@@ -12,8 +12,9 @@
  * the verdict. So every rank gets the same verdict.
  *
  * Even and odd barriers use different words for votes. A rank can be one barrier ahead of a slower
- * rank that has not read its verdict yet. It cannot be two ahead: to pass the next barrier it needs
- * a notice from the slower rank, which gives that notice only after it has read the verdict.
+ * rank that has not read its verdict yet. The faster rank cannot be two ahead: to pass the next
+ * barrier it needs a notice from the slower rank, and the slower rank gives that notice only after
+ * it has read the verdict.
  *
  * On several nodes a rank gives notice by its arrival on the board, the memory that its node shares
  * (wf_across_arrive). It votes in the words that three or more ranks use. The nodes exchange their
@@ -23,9 +24,9 @@
 #include "job/job.h"
 
 #define FLAGS (WEFT_BARRIER_ANONYMOUS | WEFT_BARRIER_MISMATCH)
-/* weft_job_barrier_try checks in one of so many calls whether the barrier must end early. */
+/* weft_job_barrier_try checks once in this many calls whether the barrier must end early. */
 #define LOOK_EVERY 8
-/* weft_job_barrier_wait polls in one of so many barriers, so that a rank that never waits polls. */
+/* weft_job_barrier_wait polls once in this many barriers, so a rank that never waits polls. */
 #define POLL_EVERY 16
 
 /* A vote: the name in bits 0 to 31, then the kind (NAMED, MISMATCH, or 0 for anonymous), then the
@@ -35,7 +36,7 @@
 #define MISMATCH ((uint64_t)2 << 32)
 #define KIND (NAMED | MISMATCH)
 #define NUMBER_SHIFT 34
-#define NUMBER_BITS_OFF 2 /* of 32 */
+#define NUMBER_BITS_OFF 2 /* 32 minus the 30 bits of a number */
 #define NUMBER(count) ((count) << NUMBER_SHIFT)
 
 static uint64_t make_vote(uint64_t count, uint32_t name, unsigned flags)

@@ -18,9 +18,9 @@ struct weft_counter {
     _Atomic uint64_t changes; /* of value or errors */
     _Atomic unsigned sleepers;
     _Atomic unsigned refs; /* one for each region that has the counter, and one for the caller */
-    _Atomic int closed;    /* by the caller */
+    _Atomic int closed;    /* 1 if the caller has closed the counter */
     uint64_t fork_gen;     /* constant */
-    pthread_mutex_t lock;  /* for the condition alone */
+    pthread_mutex_t lock;  /* for waiting on [changed]; protects no field */
     pthread_cond_t changed;
 };
 

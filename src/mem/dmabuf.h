@@ -35,7 +35,7 @@ enum weft_status wf_dmabuf_open(int fd, uint64_t offset, size_t len, bool write,
 void wf_dmabuf_close(struct wf_dmabuf *d);
 
 /* Begin access by processors. Blocks while the device that owns the memory is writing to it, if
- * the device's driver tells the kernel about these writes. Returns false if processors may not
+ * the device's driver reports these writes to the kernel. Returns false if processors may not
  * access the memory; the first such failure of the process is logged. */
 bool wf_dmabuf_begin(const struct wf_dmabuf *d);
 /* End access by processors. */

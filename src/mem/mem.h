@@ -56,14 +56,14 @@ WF_LOCK_CLASS(wf_mem_lock_class); /* struct wf_mem.lock */
 #define WF_MEM_UNDER_LOCK WF_REQUIRES(wf_mem_lock_class)
 
 struct wf_slab {
-    struct wf_list item; /* mem->slabs */
+    struct wf_list item; /* in mem->slabs */
     uint64_t id;
     int fd;
     unsigned char *base;
     size_t size;
     bool read_only;   /* sealed: local processes can map the slab only for reading */
     size_t used;      /* bytes handed out to regions; closed regions give none back */
-    unsigned regions; /* open regions in it */
+    unsigned regions; /* number of open regions in the slab */
 };
 
 struct wf_mem {
@@ -109,7 +109,7 @@ static inline uint64_t wf_mem_ep_name(uint16_t id, uint32_t gen)
 
 struct wf_region {
     struct wf_slab *slab;         /* null: private */
-    unsigned users WF_MEM_LOCKED; /* calls of wf_mem_use that wf_mem_unuse has not ended yet */
+    unsigned users WF_MEM_LOCKED; /* number of uses (wf_mem_use) that have not ended */
     bool closing WF_MEM_LOCKED, refreshing WF_MEM_LOCKED, enabled WF_MEM_LOCKED;
     /* a refresh failed: peers do not reach the region until a refresh succeeds */
     bool stale WF_MEM_LOCKED;
@@ -158,7 +158,7 @@ static inline WF_RELEASES(wf_mem_lock_class) void wf_mem_unlock(struct wf_mem *m
 }
 
 #define WF_MEM_BY_KEY UINT32_MAX
-#define WF_MEM_NO_KEY UINT64_MAX /* never a region's */
+#define WF_MEM_NO_KEY UINT64_MAX /* no region has this key */
 
 /* Returns OK | ESYSTEM | ENOMEM */
 enum weft_status wf_mem_init(struct wf_mem *mem, size_t slab_size, uint64_t auth);

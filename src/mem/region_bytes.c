@@ -39,7 +39,7 @@ void *wf_region_at(const struct wf_region *r, uint64_t at, size_t *n)
         }
         at -= v->iov_len;
     }
-    *n = 0; /* the very end */
+    *n = 0; /* [at] is the end of the region */
     return r->base;
 }
 

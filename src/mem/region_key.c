@@ -5,7 +5,8 @@
 
 #include "base/rand.h"
 
-/* by_key has this many chains by sent key, followed by as many chains by plain key */
+/* The table by_key has this many hash chains for sent keys, then as many for plain keys. A sent key
+ * is a region's plain key XORed with the region's auth. */
 #define KEY_CHAINS 4096u
 
 static WF_MEM_UNDER_LOCK struct wf_region **chain_sent(struct wf_mem *mem, uint64_t sent)
@@ -19,7 +20,7 @@ static WF_MEM_UNDER_LOCK struct wf_region **chain_named(struct wf_mem *mem, uint
 }
 
 /* Returns true if a region has the plain key [key], or if a region has the sent key [key] XOR
- * [auth]. Peers send the sent key, so it must name only one region. */
+ * [auth]. Two regions must not have the same sent key, because peers name a region by it. */
 static WF_MEM_UNDER_LOCK bool key_is_taken(struct wf_mem *mem, uint64_t key, uint64_t auth)
 {
     const struct wf_region *r = *chain_named(mem, key), *s = *chain_sent(mem, key ^ auth);

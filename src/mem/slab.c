@@ -96,7 +96,7 @@ void wf_slab_release(struct wf_mem *mem, const struct wf_region *r)
     struct wf_slab *slab = r->slab;
     if (--slab->regions == 0 && slab != mem->current[slab->read_only])
         slab_close(mem, slab);
-    else if (r->length >= 4096) /* page-aligned: free the pages; the space is not reused */
+    else if (r->length >= 4096) /* whole pages: free them; their space is not reused */
         (void)fallocate(slab->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)r->offset,
                         (off_t)wf_align_up(r->length, 4096));
 }

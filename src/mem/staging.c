@@ -49,8 +49,9 @@ static void *bounce_at(const struct wf_staging *s, uint32_t n)
     return s->arena + s->descs * sizeof(struct wf_desc) + (size_t)n * s->params.bounce_bytes;
 }
 
-/* Allocate and register memory for s->descs descriptors and s->bounces buffers. Returns OK | ENOMEM
- * | the device's status */
+/* Allocate and register memory for s->descs descriptors and s->bounces bounce buffers.
+ *
+ * Returns OK | ENOMEM | ELIMIT (the budget is used up) | the device's status */
 static enum weft_status arena_try(struct wf_staging *s)
 {
     const struct wf_reg_ops *r = &s->params.cache.reg_ops;

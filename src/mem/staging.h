@@ -88,12 +88,13 @@ enum weft_status wf_staging_open(const struct wf_staging_params *params, struct 
 void wf_staging_close(struct wf_staging *s);
 struct wf_cache *wf_staging_cache(struct wf_staging *s);
 
-/* Set the parameters of the pools and the cutovers as WEFT_RDMA_* demand. Leaves [cache] as it is.
- */
+/* Set the parameters of the pools and the cutovers from the variables WEFT_RDMA_*. Does not change
+ * [cache]. */
 void wf_staging_params_own(struct wf_staging_params *p);
 
-/* Returns the way that wf_staging_from ([is_from]) or wf_staging_to chooses for [len] bytes, if
- * more memory can be registered. [is_given]: the program has registered the bytes. */
+/* Returns the way that is chosen for [len] bytes if more memory can be registered: by
+ * wf_staging_from if [is_from], otherwise by wf_staging_to. [is_given] means that the program has
+ * registered the bytes. */
 enum wf_staging_way wf_staging_way(const struct wf_staging *s, size_t len, bool is_from,
                                    bool is_given);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Opens and closes caches and users. Also the calls that invalidate memory in a cache, shrink a
- * cache, or read its counts. */
+/* Opens and closes caches and users. Invalidates memory in caches, shrinks a cache, and reads the
+ * counts of a cache. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>

@@ -2,10 +2,10 @@
 /* The registration cache keeps registrations of memory, so that a later transfer of the same bytes
  * need not register them again.
  *
- * The cache calls a device to register ranges (struct wf_reg_ops), and asks a monitor (monitor.h)
- * which memory the program has unmapped. Each handle that the cache returns is a registration of
- * the pages that are mapped at the address when the cache returns it. If the cache cannot be sure
- * that a kept registration is of these pages, the cache registers the range for this transfer only:
+ * The cache calls a device to register ranges (struct wf_reg_ops). A monitor (monitor.h) reports to
+ * the cache which memory the program has unmapped. When the cache returns a handle, the handle is a
+ * registration of the pages that are mapped at the address at that time. If the cache cannot be
+ * sure that a kept registration covers these pages, it registers the range for one transfer only:
  * an uncached entry.
  *
  *   entry       a registered range of whole pages; no entry contains another entry (ranges.h)
@@ -91,7 +91,7 @@ struct wf_cache_params {
     uint32_t max_entries;     /* 0: nothing is cached */
     /* a miss registers the range and the entries that overlap or adjoin this range, as one range */
     bool merge;
-    /* compare the physical pages at each hit with those registered; abort if they differ */
+    /* at each hit, compare the pages now mapped with the registered ones; abort if they differ */
     bool verify;
     /* The program promises that one thread maps, unmaps, frees and transfers all memory that is
      * ever transferred. Then no change can be under way during a transfer, and a hit needs no
@@ -115,8 +115,8 @@ enum weft_status wf_cache_open(const struct wf_cache_params *params, struct wf_c
 /* Deregister all entries and free the cache. The caller has closed all users. */
 void wf_cache_close(struct wf_cache *cache);
 
-/* Set all parameters of a cache for Weft's own devices, except [reg_ops], as the variables of the
- * environment say. Returns OK | ESYSTEM (the monitor cannot be opened; logged) */
+/* Set the parameters of a cache for Weft's own devices from the environment variables. The caller
+ * then sets [reg_ops], which are 0. Returns OK | ESYSTEM (the monitor cannot be opened; logged) */
 enum weft_status wf_cache_params_own(struct wf_cache_params *out);
 
 enum weft_status wf_cache_user_open(struct wf_cache *cache, struct wf_cache_user **out);

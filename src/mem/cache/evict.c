@@ -49,7 +49,9 @@ void wf_cache_evict(struct wf_cache *c, uint64_t bytes, uint64_t entries)
 {
     uint64_t mark = wf_cache_mark_used(c),
              clock = atomic_load_explicit(&c->clock, memory_order_relaxed);
-    /* each entry is moved to the end of the queue at most once, and then removed */
+    /* Look at each entry at most twice. At the first look, an entry that is in use or was used
+     * recently is moved to the end of the queue. At the second look, it is removed if it is not in
+     * use. */
     uint64_t left = 2 * c->entries;
     uint64_t bytes_to = c->bytes > bytes ? c->bytes - bytes : 0;
     uint64_t entries_to = c->entries > entries ? c->entries - entries : 0;
@@ -182,9 +184,9 @@ uint64_t wf_cache_deregs(struct wf_cache *c)
  * frees room at the device. Threads that transfer uncached memory register and deregister all the
  * time. So for uncached entries the loop waits only until any thread has deregistered anything.
  *
- * The loop reads [under_way] before [deregs]: an entry that has left [under_way] is then counted in
- * [deregs]. If nothing is deregistered within 200 ms, the device is stuck, and [stuck_at] tells
- * later calls not to wait. */
+ * The loop reads [under_way] before it calls wf_cache_deregs. So an entry that has left [under_way]
+ * is counted in the result of this call. If nothing is deregistered within 200 ms, the device is
+ * stuck. Then [stuck_at] is set, and later calls do not wait. */
 bool wf_cache_reclaim(struct wf_cache *c, uint64_t bytes, uint64_t entries, uint64_t deregs)
 {
     uint64_t until = wf_now_ns() + RECLAIM_NS, last, from;

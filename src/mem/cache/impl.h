@@ -52,7 +52,7 @@ enum entry_state {
 };
 
 struct wf_cache_entry {
-    struct wf_range range; /* first */
+    struct wf_range range; /* must be the first field (ranges.h) */
     void *handle;
     uint64_t serial;       /* a new number whenever the entry enters or leaves the cache */
     _Atomic uint64_t used; /* the cache's clock (insertions so far) at the last hit */
@@ -109,9 +109,9 @@ struct wf_cache_user {
     _Alignas(64) _Atomic uint32_t lock;
     uint32_t free_count;
     struct wf_cache_slot **free_slots;
-    struct lookaside *lookaside; /* two per set */
+    struct lookaside *lookaside; /* two results for each set */
     uint32_t lookaside_mask;     /* sets - 1 */
-    bool keeps_idle;             /* copy of the cache's */
+    bool keeps_idle;             /* copy of cache->keeps_idle */
     uint64_t fork_gen;
     _Atomic uint64_t hits; /* other threads read it */
     struct wf_cache *cache;
@@ -138,11 +138,11 @@ struct dereg_counts {
 };
 
 struct wf_cache {
-    struct wf_list all; /* under all_lock */
+    struct wf_list all; /* in all_caches; protected by all_lock (cache.c) */
     void *memory;       /* the allocation that contains this structure, for free() */
     struct wf_cache_params params;
     uint64_t fork_gen;
-    uintptr_t page; /* bytes */
+    uintptr_t page; /* the size of a page, in bytes */
     /* entries may stay registered while no transfer uses them (copied from the monitor) */
     bool keeps_idle;
     _Atomic uint64_t applied;  /* the monitor's seqcount when its whole log was last applied */
@@ -250,7 +250,8 @@ UNDER_LOCK void wf_cache_probe_note(struct wf_cache *c, uint64_t before);
 UNDER_LOCK void wf_cache_taint_add(struct wf_cache *c, uintptr_t start, uintptr_t end,
                                    uint64_t number);
 /* Called when the change numbered [number] in the log unmapped [start, end). Removes this range
- * from the tainted ranges, whose pages were dropped. */
+ * from the tainted ranges. The range stays tainted if its pages may have been dropped after the
+ * unmapping. */
 UNDER_LOCK void wf_cache_taint_cut(struct wf_cache *c, uintptr_t start, uintptr_t end,
                                    uint64_t number);
 UNDER_LOCK bool wf_cache_is_tainted(const struct wf_cache *c, const struct wf_range *r);
@@ -274,13 +275,13 @@ UNDER_NO_LOCK uint64_t wf_cache_reap(struct wf_cache *c);
  * cache. */
 UNDER_NO_LOCK uint64_t wf_cache_give_up(struct wf_cache *c, uint64_t bytes, uint64_t entries);
 /* Make room after the device refused a registration of [bytes] with ELIMIT. Deregisters cached
- * entries that are not in use, at least [bytes] and at least [entries] of them if there are so
- * many. Then waits, at most 200 ms, until [bytes] have been deregistered, by this thread or by
- * others, or until no thread is deregistering any more.
+ * entries that are not in use, until at least [bytes] and at least [entries] entries are
+ * deregistered or no such entry is left. Then waits, at most 200 ms, until [bytes] have been
+ * deregistered, by this thread or by others, or until no thread is deregistering any more.
  *
- *   deregs   wf_cache_deregs before the device was asked
- * Returns whether anything was deregistered since the caller read [deregs]. If not, the device has
- * no more room than before, and the caller need not ask the device again. */
+ *   deregs   what wf_cache_deregs returned before the caller tried to register
+ * Returns whether anything was deregistered since then. If nothing was, the device has no more room
+ * than before, and the caller need not try again. */
 UNDER_NO_LOCK bool wf_cache_reclaim(struct wf_cache *c, uint64_t bytes, uint64_t entries,
                                     uint64_t deregs);
 /* Returns how many registrations the cache has deregistered since it was opened. */

@@ -71,7 +71,7 @@ static struct wf_cache_entry *pending_add(struct wf_cache *c, uintptr_t start, u
     return e;
 }
 
-/* ---- insertion: under cache->lock and the users' ---- */
+/* ---- insertion: the caller holds cache->lock and the locks of all users ---- */
 
 /* Make room for an entry of [len] bytes, which will replace [inside] entries within its range.
  * Evicts entries that are not in use. Returns whether the cache's limits then allow the entry. */
@@ -182,8 +182,8 @@ static UNDER_LOCK bool is_watched(struct wf_cache_user *u, const struct watched 
     return !by->is_earlier;
 }
 
-/* Ask the monitor to watch [start, end), register the range, and store the new entry in a slot and
- * in *out. [miss] says whether the entry may be widened and cached. */
+/* Make the monitor watch [start, end), register the range, and store the new entry in a slot and in
+ * *out. [miss] states whether the entry may be wider than the range and may be cached. */
 static enum weft_status register_and_hold(struct wf_cache_user *u, uintptr_t start, uintptr_t end,
                                           enum miss miss, struct wf_cached *out)
 {

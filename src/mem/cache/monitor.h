@@ -68,10 +68,10 @@ struct wf_monitor_ops {
     bool keeps_idle; /* a cache may keep registrations that no transfer uses */
 };
 
-#define WF_MONITOR_LOG 8192 /* changes */
+#define WF_MONITOR_LOG 8192 /* how many changes the log holds */
 
 struct wf_monitor_slot {
-    _Atomic uintptr_t start; /* bit 0: dropped */
+    _Atomic uintptr_t start; /* bit 0 is 1 for WF_CHANGE_DROPPED */
     _Atomic uintptr_t end;
 };
 
@@ -80,7 +80,7 @@ struct wf_monitor {
     /* constant; WF_MONITOR_LOG slots; NULL if the monitor has no reader */
     struct wf_monitor_slot *log;
     _Alignas(64) _Atomic uint64_t seqcount;
-    _Atomic uint64_t logged;  /* changes, ever */
+    _Atomic uint64_t logged;  /* how many changes were ever logged */
     _Atomic uint64_t drops;   /* how many of the logged changes are WF_CHANGE_DROPPED */
     _Atomic uint32_t wakeups; /* futex(2) word: counts wake-ups */
 };

@@ -36,9 +36,9 @@ void wf_cache_taint_add(struct wf_cache *c, uintptr_t start, uintptr_t end, uint
 
 /* An unmapped range is not tainted any more, because memory that is mapped there later has other
  * pages. But the range stays tainted if its pages may have been dropped after the unmapping. The
- * order of the log does not tell this: munmap queues its event after it has freed the addresses. So
- * the range is cut only if the drop was in the log before a clean probe (probe_begin) and the
- * unmapping began after that probe (probe_end). */
+ * order of the log does not show which of the two was first: munmap queues its event after it has
+ * freed the addresses. So the range is cut only if the drop was in the log before a clean probe
+ * (probe_begin) and the unmapping began after that probe (probe_end). */
 void wf_cache_taint_cut(struct wf_cache *c, uintptr_t start, uintptr_t end, uint64_t number)
 {
     for (unsigned i = 0; i < c->ntaints && c->taint[i].start < end; i++) {

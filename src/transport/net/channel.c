@@ -10,8 +10,8 @@
 #include "config/config.h"
 #include "transport/net/channel.h"
 
-/* A peer whose SYNC states more unacknowledged frames breaks the protocol: a frame takes at least
- * 16 bytes of the ring, and no ring has 16 * FRAMES_MAX bytes. */
+/* A peer whose SYNC states more than FRAMES_MAX unacknowledged frames breaks the protocol: a frame
+ * takes at least 16 bytes of the ring, and no ring has 16 * FRAMES_MAX bytes. */
 #define FRAMES_MAX ((uint32_t)1 << 24)
 /* If the peer follows the protocol, a channel's next connection has a generation at most this much
  * greater than the last connection's generation. */
@@ -73,7 +73,8 @@ static struct net_link *link_leave(struct net_chan *chan)
 
 /* Wait, for a short time, until the link has sent everything. While the endpoint closes, the time
  * of each failed wait is deducted from closing.settle_ns, which all links share. A wait takes at
- * most half of what is left, so that later links can still wait after many waits have failed. */
+ * most half of the remaining time, or SETTLE_CLOSING_NS if that is longer. So later links can still
+ * wait after many waits have failed. */
 void wf_net_chan_settle(struct net_chan *chan)
 {
     struct net_closing *c = &chan->session->ep->closing;

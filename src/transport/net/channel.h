@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the files of the exactly-once channel, and its drivers, call of sessions and channels. net.h
- * has the types and the design. */
+/* Functions of sessions and channels that several files of net/ call. At the end there are a few
+ * inline functions for drivers. net.h has the types and describes the design. */
 #ifndef WF_TRANSPORT_NET_CHANNEL_H
 #define WF_TRANSPORT_NET_CHANNEL_H
 
@@ -27,7 +27,8 @@ void wf_net_session_bye(struct net_session *session, uint32_t lanes);
  * handle. */
 void wf_net_session_hold(struct net_session *session, struct net_peer *peer);
 void wf_net_session_let_go(struct net_peer *peer);
-/* Choose the channel for a message. Returns NULL if there is no memory. */
+/* Choose the channel for a message. If [ordered] is true, choose lane 0. Returns NULL if there is
+ * no memory. */
 struct net_chan *wf_net_session_pick(struct net_session *session, bool ordered);
 struct net_chan *wf_net_session_pick_bulk(struct net_session *session);
 /* Choose the channel for a message that must come after the message that [order] names. If the peer
@@ -70,11 +71,11 @@ void wf_net_chan_free(struct net_chan *chan);
 /* Dial for this channel after [delay_ms]. Does nothing if a dial is in progress, if the channel has
  * a link, or if the session ends. */
 void wf_net_chan_dial(struct net_chan *chan, uint32_t delay_ms);
-/* Make a link for [conn], if its generation is greater than that of the channel's present or last
- * connection. Otherwise close [conn]. Takes over [conn]. */
+/* If [conn] has a greater generation than the channel's present or last connection, make a link for
+ * [conn]. Otherwise close [conn]. Takes over [conn]. */
 void wf_net_chan_adopt(struct net_chan *chan, struct wf_net_conn *conn);
-/* Called when the peer does not know this session. Sends BYE by the link, and hands the link's
- * socket to the connection manager. */
+/* Called when the peer has given this session up, or does not know this session. Sends BYE by the
+ * link, and hands the link's socket to the connection manager. */
 void wf_net_chan_turn_away(struct net_chan *chan);
 /* Wait, for a short time, until the link has sent everything. */
 void wf_net_chan_settle(struct net_chan *chan);
@@ -124,8 +125,8 @@ void wf_net_dirty(struct net_chan *chan);
 /* Remove the oldest frame from the ring. */
 void wf_net_frame_drop(struct net_chan *chan);
 /* wf_net_ack_is_due: has this side received frames that it has not acknowledged, or is there unused
- * reply room that it has not reported? wf_net_ack_is_urgent: is this enough to send an ACK frame
- * now? */
+ * reply room that it has not reported? wf_net_ack_is_urgent: are there so many such frames, or is
+ * there so much such room, that an ACK frame has to be sent now? */
 bool wf_net_ack_is_due(const struct net_chan *chan);
 bool wf_net_ack_is_urgent(const struct net_chan *chan);
 /* Does the channel have bytes that the link has not accepted, or that the link has not sent yet? */
@@ -138,7 +139,8 @@ static inline bool wf_net_is_silence(int error)
 {
     return error == ETIMEDOUT || error == EHOSTUNREACH;
 }
-/* Hand a message to the core. [args] and [data] are valid only during the call. */
+/* Hand a message to the core. [args] and [data] are valid only during the call. [data] is NULL for
+ * a bulk frame, and [long_len] is the length of its payload, or 0 if the payload is incomplete. */
 void wf_net_deliver(struct net_chan *chan, const struct wf_net_frame *f, const uint32_t *args,
                     const void *data, uint64_t long_len);
 
@@ -154,7 +156,7 @@ bool wf_net_shuffle_is_empty(const struct net_ep *ep);
 bool wf_net_shuffle_open(struct net_ep *ep); /* false if there is no memory */
 void wf_net_shuffle_close(struct net_ep *ep);
 
-/* ---- for drivers: what link.h offers on hot paths ---- */
+/* ---- inline functions for drivers, for hot paths ---- */
 
 /* Returns the link of lane 0, or NULL. */
 static inline struct net_link *wf_net_peer_link(const struct wf_tpeer *tpeer)
@@ -164,8 +166,9 @@ static inline struct net_link *wf_net_peer_link(const struct wf_tpeer *tpeer)
     return chan ? chan->link : NULL;
 }
 
-/* Report to the core: a NIC operation has ended (nic_op_done of wf_tep_events), the [n] oldest
- * short puts to [tpeer] are done (put_done), or the oldest short put is lost (put_lost). */
+/* The next three functions report to the core (struct wf_tep_events). nic_op_done: a NIC operation
+ * has ended. puts_done: the [n] oldest short puts to [tpeer] are done. puts_lost: the oldest short
+ * put to [tpeer] is lost. */
 static inline void wf_net_chan_nic_op_done(const struct net_chan *chan, uint32_t id,
                                            enum weft_status status, uint64_t old)
 {

@@ -9,14 +9,14 @@
 #include "config/config.h"
 #include "transport/net/channel.h"
 
-#define LOOK_MS 1 /* one turn waits this long for events */
+#define LOOK_MS 1 /* each call of turn() waits this long for events */
 /* How long a closing endpoint waits for the peers' acknowledgements after the peers' kernels have
  * received everything. A peer that polls acknowledges at once. If a peer does not poll, its kernel
- * keeps the messages, even when the connection breaks. The time is for a proxy or tunnel, which may
- * acknowledge TCP segments before it forwards them, and may then drop them. The proxy may have to
- * wait for a processor core. A measurement on two cores ran two fuzzers of idle priority and, most
- * of the time, two busy loops beside net_test.test_last_words. With 20 ms, 4 of 14 runs lost
- * messages. With 200 ms, none of 14 did. */
+ * keeps the messages, even when the connection breaks. But a proxy or tunnel may acknowledge TCP
+ * segments before it forwards them, and may then drop them. The wait gives the proxy time to
+ * forward them, even if the proxy has to wait for a processor core. A measurement on two cores ran
+ * two fuzzers of idle priority and, most of the time, two busy loops beside
+ * net_test.test_last_words. With 20 ms, 4 of 14 runs lost messages. With 200 ms, none of 14 did. */
 #define LAST_ACK_NS 200000000u
 /* How long all links together may take to send everything. */
 #define SETTLE_NS 50000000u
@@ -93,8 +93,8 @@ static void turn(struct net_ep *ep)
     wf_net_flush_all(ep);
 }
 
-/* If a link is not up, its handshake is not done, and the handshake needs a peer that polls. So
- * break such a link. The new link is a socket. By a socket, the peer's kernel accepts the last
+/* A link that is not up has not finished its handshake, which needs a peer that polls. So break
+ * such a link. The next link is a plain socket. On a socket, the peer's kernel accepts the last
  * messages even if the peer does not poll. */
 static void break_if_not_up(struct net_chan *chan)
 {

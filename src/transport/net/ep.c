@@ -217,8 +217,9 @@ static void acks_flush(struct net_ep *ep)
     wf_net_flush_all(ep);
 }
 
-/* Make epoll report bytes to receive, and room to send where a channel waits for room. Returns
- * false if the owner must not sleep: a channel can send now, or the kernel has no memory. */
+/* Make epoll report bytes that arrive by any link. For links whose channel waits for room to send,
+ * make epoll report room, too. Returns false if the owner must not sleep: a channel can send now,
+ * or the kernel has no memory. */
 static bool links_watch(struct net_ep *ep)
 {
     wf_list_each(it, &ep->dirty) /* a flush may stop before its link is full */

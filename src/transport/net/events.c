@@ -35,8 +35,8 @@ static void handles_find(struct net_session *session)
     }
 }
 
-/* Process what has arrived by the old link. If the peer has exited after it made the new
- * connection, it cannot send these bytes again. */
+/* Process what has arrived by the old link. If the peer made the new connection and then exited,
+ * the peer cannot send these bytes again. */
 static void drain(struct net_chan *chan)
 {
     if (chan->link)
@@ -80,7 +80,7 @@ static void given_up(struct net_ep *ep, const struct wf_dial_result *v)
     if (session->bye) {
         wf_net_session_end(session, WEFT_ECLOSED);
     } else if (chan->gen &&
-               /* the other channel shows that the process lives */
+               /* the other channel shows that the peer's process lives */
                wf_net_session_has_other(session, chan)) {
         wf_net_chan_dial(chan, RETRY_MS);
     } else if (!chan->gen && chan->index) { /* the session goes on without this channel */
@@ -236,7 +236,7 @@ static bool mgr_connected(void *owner, uint16_t number, uint32_t gen, struct wf_
     if (ep && !gone)
         hand_over(ep, &ep->arrivals, &conn->item);
     net_ctx_unlock(ctx);
-    if (gone) /* turned away here, since the endpoint's owner may not poll */
+    if (gone) /* turned away here, in case the endpoint's owner does not poll */
         conn_turn_away(ctx, conn);
     return ep;
 }

@@ -9,10 +9,10 @@
  * A channel has one link or none. The connection manager hands over an authenticated connection,
  * and the driver makes the link for that connection. When the link breaks, the link of the next
  * connection replaces it. The channel keeps its unacknowledged frames meanwhile. A driver embeds
- * struct net_link at the start of its own link struct. A driver knows of channels, sessions and
- * endpoints only what this file offers.
+ * struct net_link at the start of its own link struct. Besides this file, a driver may use struct
+ * net_ep and the functions of net.h, and the inline functions at the end of channel.h.
  *
- * The driver frees a link in its functions close, linger and turn_away. The channel clears its
+ * Each of the link's functions close, linger and turn_away frees the link. The channel clears its
  * pointer to the link before it calls one of these functions. A channel stays allocated until the
  * end of the poll in which it ended, since epoll events and callers further up the stack may still
  * point to it. An upcall is a call from the driver to the channel. An upcall that can deliver
@@ -74,10 +74,10 @@ struct net_link_ops {
 
     /* Like readv(2). If the link is buffered, [v] has one element. */
     ssize_t (*recvv)(struct net_link *link, const struct iovec *v, unsigned n);
-    /* Reading in place, instead of recvv. peek returns the next *n bytes that have arrived, in the
-     * link's own buffer, at a multiple of WF_NET_ALIGN. The bytes are valid until consume or close.
-     * consume releases them. has_bytes tells whether more bytes have arrived. All three pointers
-     * are NULL if the link has no buffers of its own. */
+    /* peek, consume and has_bytes serve to read without copying. peek returns the next *n bytes
+     * that have arrived, in the link's own buffer, at a multiple of WF_NET_ALIGN. The bytes are
+     * valid until consume or close. consume releases the bytes. has_bytes returns whether more
+     * bytes have arrived. All three pointers are NULL if the link has no buffers of its own. */
     uint8_t *(*peek)(const struct net_link *link, size_t *n);
     void (*consume)(struct net_link *link);
     bool (*has_bytes)(const struct net_link *link);
@@ -95,7 +95,8 @@ struct net_link_ops {
     bool (*settle)(struct net_link *link, uint64_t within_ns);
     /* Has the peer's kernel acknowledged no more than the handshake and SYNC, the first frame? */
     bool (*is_stuck)(const struct net_link *link);
-    /* Is nothing being sent by the link, and is nothing to be received? Only drivers call this. */
+    /* Is there nothing to receive, and, on a queue pair's link, is nothing being sent? Only drivers
+     * call this. */
     bool (*is_idle)(const struct net_link *link);
     /* Wake the sleeping owner when there is something to receive. If [out] is true, wake the owner
      * also when there is room to send. Returns false if the kernel has no memory. */
@@ -117,14 +118,15 @@ struct net_driver {
      * then still belongs to the caller. */
     struct net_link *(*open)(struct net_chan *chan, const struct wf_net_conn *conn);
     /* Process the bytes that have arrived by any link of the endpoint. If ep->look is true, the
-     * driver reads all links. Otherwise the driver may skip some links. */
+     * driver looks at all links, by reading them or by epoll. Otherwise the driver may skip some
+     * links. */
     void (*progress)(struct net_ep *ep);
     /* Called before the owner sleeps. Makes the driver's own event sources wake the owner. Returns
      * false if the owner must not sleep. This pointer is NULL if the driver has no event sources of
      * its own. */
     bool (*arm)(struct net_ep *ep);
-    /* Returns by how much the generation of a channel's next connection exceeds that of the last
-     * connection. This pointer is NULL if the difference is always one. */
+    /* Returns by how much the generation of the next connection of [chan] exceeds the generation of
+     * its last connection. This pointer is NULL if the difference is always one. */
     uint32_t (*gen_step)(const struct net_chan *chan);
     /* May messages of the session take channels other than lane 0? If this pointer is NULL, they
      * may. */
@@ -174,8 +176,8 @@ void wf_net_chan_failed(struct net_chan *chan, int error);
 /* Close the link, and dial. Called when the link is of no use any more, or when another connection
  * is wanted. [why] is for the log. */
 void wf_net_chan_break(struct net_chan *chan, const char *why);
-/* End the session. [why] is EPEER if the peer gave the session up. It is EPROTO if the peer broke
- * the protocol; this is logged. */
+/* End the session. [why] is EPEER if the peer gave the session up. [why] is EPROTO if the peer
+ * broke the protocol; the function then logs an error. */
 void wf_net_chan_end(struct net_chan *chan, enum weft_status why);
 /* Make [link] the channel's link. The caller frees the channel's previous link. */
 void wf_net_chan_relink(struct net_chan *chan, struct net_link *link);
@@ -216,7 +218,7 @@ struct net_session *wf_net_peer_session(struct wf_tpeer *tpeer, enum weft_status
  * [index], or NULL if there is none. */
 struct net_chan *wf_net_session_first(struct net_session *session);
 struct net_chan *wf_net_session_at(const struct net_session *session, unsigned index);
-/* all lanes are below this number */
+/* Returns a number that is greater than each lane of the session. */
 unsigned wf_net_session_width(const struct net_session *session);
 struct net_session *wf_net_chan_session(const struct net_chan *chan);
 /* Make all channels that the session may have, and dial them. */

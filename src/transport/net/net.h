@@ -28,23 +28,24 @@
  * an ordered, exactly-once stream of frames in each direction. It has at most one link at a time,
  * and outlives its links. Sent frames stay in the channel's ring until the peer acknowledges them.
  * Each frame acknowledges: it carries the number of frames that its sender has received so far. On
- * a new link each side first sends SYNC, which tells what that side has received. Then each side
- * drops the frames that the peer has received, and sends the rest again. So a request runs once,
- * even if its bytes cross the network several times. A reply is a frame like any other. A frame
- * never moves to another channel. A failed send does not end a link: this side first receives the
- * bytes that have arrived, and the link ends when receiving fails or reaches the end of the stream.
+ * a new link each side first sends SYNC, which states how many frames that side has received. Then
+ * each side drops the frames that the peer has received, and sends the rest again. So a request
+ * runs once, even if its bytes cross the network several times. A reply is a frame like any other.
+ * A frame never moves to another channel. A failed send does not end a link: this side first
+ * receives the bytes that have arrived, and the link ends when receiving fails or reaches the end
+ * of the stream.
  *
  * Which connection. The side with the greater address makes all connections. If the other side has
- * something to send first, it dials to request a connect-back (connect/manager.h). After the other
- * side has authenticated itself, the greater side's connection manager dials, even if the greater
- * side's endpoint is not polled. So the same side makes all connections of one lane and generation.
- * An endpoint that has written everything to a socket may exit, since the peer reads each socket to
- * its end before the peer gives the socket up. Each connection of a channel has a generation. It is
- * greater than the last generation that the dialling side knew. A channel adopts a connection with
- * a greater generation than its present or last connection, and closes any other connection.
- * Changing connections is always safe, since SYNC tells which frames to send again. After a break
- * the greater side dials at once. The other side dials NET_LATER_MS later, if no connection has
- * come by then.
+ * something to send and there is no connection, the other side dials to request a connect-back
+ * (connect/manager.h). After the other side has authenticated itself, the greater side's connection
+ * manager dials, even if the greater side's endpoint is not polled. So the same side makes all
+ * connections of one lane and generation. An endpoint that has written everything to a socket may
+ * exit, since the peer reads each socket to its end before the peer gives the socket up. Each
+ * connection of a channel has a generation, which is greater than the last generation that the
+ * dialling side knew. A channel adopts a connection with a greater generation than its present or
+ * last connection, and closes any other connection. Changing connections is always safe, since SYNC
+ * shows which frames to send again. After a break the greater side dials at once. The other side
+ * dials NET_LATER_MS later, if no connection has come by then.
  *
  * Room. A channel's ring has a part for requests and a part for replies. A request reserves room
  * for its reply in the responder's ring. The requester counts the room that it has reserved, so
@@ -229,7 +230,7 @@ struct net_session {
     struct wf_list item; /* in ep->dead */
     struct net_ep *ep;
     struct wf_contact contact;
-    void *conn;              /* for the core */
+    void *conn;              /* the core's state of this session, or NULL */
     enum weft_status status; /* WEFT_OK, or how the session ended */
     struct net_peer *handle; /* an open handle of the peer, or NULL */
     bool is_greater;         /* this side has the greater address */
@@ -320,7 +321,7 @@ struct net_chan {
     /* The reply room that this side's requests reserved and that the peer did not use, as the peer
      * last reported: a running total in bytes. */
     uint32_t returned;
-    /* The bulk frames among the frames in the ring. This array is a ring, too, of bulks_room
+    /* The bulk frames that are in [ring]. This array is used as a ring, too. It has bulks_room
      * elements, a power of two. */
     struct net_bulk *bulks;
     /* Positions in [bulks]: [bulk_first], the oldest bulk frame that is kept; [bulk_at], the next
@@ -339,12 +340,12 @@ struct net_chan {
     /* Reply room that the peer's requests reserved and that no reply used: a running total in
      * bytes. */
     uint32_t unreplied;
-    uint32_t unreplied_acked; /* [unreplied] in the last report */
+    uint32_t unreplied_acked; /* the value of [unreplied] in this side's last report */
     /* The beginning of a frame whose rest has not arrived. */
     uint8_t *stash;
     uint32_t stash_len;
     struct {
-        struct wf_net_frame frame; /* kind is 0 if none is being received */
+        struct wf_net_frame frame; /* kind is 0 if no bulk frame is being received */
         uint32_t args[WEFT_AM_MAX_ARGS];
         /* Bytes of payload received, and bytes of padding still to come. */
         uint32_t got, skip;

@@ -7,7 +7,7 @@
  *     connecting side                      accepting side
  *       struct wf_net_hello    -->
  *                              <--           struct wf_net_challenge, or wf_net_refusal
- *       struct wf_net_proof    -->           (or it closes)
+ *       struct wf_net_proof    -->           (or it closes the connection)
  *
  * Challenge and proof each hold a MAC under the job's key. Each MAC covers a label that only this
  * kind of message has, then the whole hello, and then the challenge up to its MAC field. So a MAC
@@ -89,8 +89,8 @@ enum wf_net_refusal_reason {
     WF_NET_REFUSED_BUSY,
 };
 
-/* The accepting side sends this instead of a challenge. A refusal is not authenticated.
- * wf_conn_mgr_dial tells how the dialling side reacts to each reason. */
+/* The accepting side sends this instead of a challenge. A refusal is not authenticated. The comment
+ * on wf_conn_mgr_dial describes how the dialling side reacts to each reason. */
 struct wf_net_refusal {
     struct wf_net_greeting greeting; /* with the refusing side's version and flags */
     uint32_t reason;
@@ -109,15 +109,15 @@ enum wf_net_kind {
     /* Takes the place of a bulk request whose payload is gone. */
     WF_NET_VOID,
     /* The sender's endpoint closes, and nothing follows on this channel. The one argument has a bit
-     * for each lane by which the sender sends BYE. If BYE is the first frame of a connection, in
-     * the place of SYNC, the field ack does not count BYE, and BYE has no argument. BYE then means
-     * that the sender has given the session up. */
+     * for each lane by which the sender sends BYE. If BYE takes the place of SYNC as the first
+     * frame of a connection, BYE means that the sender has given the session up. Such a BYE has no
+     * argument, and the field ack does not count it. */
     WF_NET_BYE,
-    /* The field ack does not count ACK. An ACK frame carries the fields ack and room when no other
-     * frame is to be sent. */
+    /* Carries the fields ack and room. Sent when no other frame is to be sent, or when much unused
+     * reply room is to be reported. The field ack does not count ACK frames. */
     WF_NET_ACK,
-    /* The field ack does not count SYNC. SYNC is the first frame of each connection, and is never
-     * sent later. */
+    /* The first frame of each connection; never sent later. The field ack does not count SYNC
+     * frames. */
     WF_NET_SYNC,
     WF_NET_KINDS
 };
@@ -126,9 +126,11 @@ struct wf_net_frame {
     uint32_t len; /* payload bytes */
     /* How many frames the sender has received so far on this channel, not counting ACK and SYNC. */
     uint32_t ack;
-    /* REQUEST, BULK_REQUEST: reply_max of weft_am_request. REPLY, BULK_REPLY: reply_max of the
-     * request that is replied to. ACK, SYNC: the bytes that requests reserved for replies in the
-     * sender's ring and that no reply used, as a running total. */
+    /*   REQUEST, BULK_REQUEST  reply_max of weft_am_request
+     *   REPLY, BULK_REPLY      reply_max of the request that is replied to
+     *   ACK, SYNC              how many bytes of the sender's ring were reserved for replies that
+     *                          then were not made: a running total
+     *   VOID, BYE              0 */
     uint32_t room;
     uint8_t kind;
     uint8_t nargs;

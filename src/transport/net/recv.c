@@ -335,8 +335,8 @@ static ssize_t read_once(struct net_chan *chan, uint8_t *at, size_t *direct)
     return got;
 }
 
-/* A read returned no bytes: [got] is 0 at the end of the stream, or -1 with errno. The channel may
- * be gone when this returns. */
+/* Called when a read returned no bytes: [got] is 0 at the end of the stream, or -1 with errno. May
+ * end the session, and with it the channel. */
 static void read_failed(struct net_chan *chan, ssize_t got)
 {
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
@@ -434,8 +434,8 @@ static void read_count(struct net_chan *chan, size_t n)
     WF_HOOK("tcp.read");
 }
 
-/* Process frames in the link's own buffers, as long as these hold whole frames. Returns true if
- * nothing is left to read. */
+/* Process frames in the link's own buffers, as long as these buffers hold whole frames. Returns
+ * true if nothing is left to read. */
 static bool read_in_place(struct net_chan *chan)
 {
     struct net_link *link = chan->link;

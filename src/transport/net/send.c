@@ -13,7 +13,7 @@
 
 /* A message after a pause this long is sent at once. A write of 64 bytes to a loopback socket takes
  * 1.3 us, even if it wakes nobody (measured on a Sapphire Rapids). So if messages follow each other
- * more closely, the sender saves time by sending several with one write. */
+ * after shorter pauses, the sender saves time by sending several messages with one write. */
 #define QUIET_NS 4000
 /* The first PROMPT messages after a poll are each sent at once, even if they follow each other
  * closely. So a few messages leave even if the program makes no further call. */
@@ -22,7 +22,8 @@
  * messages share one write. This write takes hardly longer than a write of one message: 16 KiB take
  * 1.5 us, and 32 KiB take 2.2 us (measured on the same machine as QUIET_NS). */
 #define BATCH 16384u
-/* The most writes per flush, so that other channels and receiving have their turn. */
+/* The most writes in one flush of a channel. The limit leaves time for other channels and for
+ * receiving. */
 #define WRITES 2
 #define BULK_WRITE ((size_t)1 << 20) /* the most payload bytes in one write */
 
@@ -209,7 +210,7 @@ static void ack_sent(struct net_chan *chan)
 /* What one write consists of: a control frame (ACK or SYNC), frames of the ring, payload of a bulk
  * frame, and the payload's padding. */
 struct batch {
-    struct iovec v[6]; /* [n] */
+    struct iovec v[6]; /* the first [n] are set */
     unsigned n;
     size_t control, ring; /* bytes */
     const void *payload;
@@ -238,9 +239,9 @@ static uint32_t bulk_head_end(const struct net_bulk *bulk)
     return bulk->at + wf_net_head_size(bulk->bulk.nargs);
 }
 
-/* The payload of a bulk frame is gone. Turn a request into VOID. Turn a reply into a reply without
- * payload, which the requester takes as a failure. Returns false if a part of the frame was written
- * to this link already, so that the frame cannot be changed. */
+/* Called when the payload of a bulk frame is gone. Turns a request into VOID. Turns a reply into a
+ * reply without payload, which the requester takes as a failure. Returns false if the frame cannot
+ * be changed, since a part of it was written to this link already. */
 static bool bulk_void(struct net_chan *chan, struct net_bulk *bulk)
 {
     struct wf_net_frame *f = wf_net_frame_at(chan, bulk->at);
@@ -310,7 +311,8 @@ static bool batch_make(struct batch *b, struct net_chan *chan)
     return true;
 }
 
-/* The link has taken all bytes of the frame at [chan->at], whose size in the ring is [size]. */
+/* Called when the link has taken all bytes of the frame at [chan->at]. The frame has [size] bytes
+ * in the ring. */
 static void frame_written(struct net_chan *chan, uint32_t size)
 {
     chan->at += size;
@@ -366,14 +368,14 @@ static void batch_done(struct batch *b, struct net_chan *chan, size_t n)
 static void send_end(struct net_chan *chan)
 {
     chan->half_closed = true;
-    chan->blocked = false; /* so that epoll is not asked for room, which it would report forever */
+    chan->blocked = false; /* otherwise epoll would be asked for room, and report it forever */
     chan->link->ops->half_close(chan->link);
 }
 
-/* Called when the kernel found the memory of a payload unmapped. The payload of a reply is in a
- * region that the peer named, so the peer receives an error. The payload of a request was lent by a
- * call of this program, and the operation of this call can end only with the session. Returns true
- * if sending can go on. */
+/* Called when the kernel found the memory of a payload unmapped. For a reply, the peer named the
+ * region with this memory: the peer receives an error, and sending goes on. For a request, a call
+ * of this program lent the memory: that call's operation can end only together with the session, so
+ * sending ends. Returns true if sending goes on. */
 static bool payload_gone(struct net_chan *chan, struct net_bulk *bulk)
 {
     if (is_reply(wf_net_frame_at(chan, bulk->at)->kind)) {

@@ -7,9 +7,10 @@
 #include "base/log.h"
 #include "transport/net/channel.h"
 
-/* How many ended sessions an endpoint remembers, so that it can turn away late connections of their
- * peers. If the endpoint has forgotten a session, it still recognises the peer: SYNC, the peer's
- * first frame, names the old session's number, and a new session has another number. */
+/* How many ended sessions an endpoint remembers, to turn away late connections of the sessions'
+ * peers. If the endpoint has forgotten a session and its peer connects, the endpoint makes a new
+ * session with another number. SYNC, the peer's first frame, still has the old number, so the
+ * endpoint notices the difference. */
 #define DEAD_MAX 4096
 #define SMALL_BACKLOG                                                                              \
     32768u /* bytes in a channel's ring; if there are more, messages take another channel */
@@ -226,8 +227,8 @@ static void dead_remember(struct net_session *session)
         wf_net_session_free(wf_container_of(ep->dead.next, struct net_session, item));
 }
 
-/* For WEFT_DEBUG=shuffle: deliver the messages that arrived before the session's end and were kept,
- * and send the replies to them. */
+/* For WEFT_DEBUG=shuffle: deliver the kept messages, which arrived before the session's end, and
+ * send the replies to these messages. */
 static void kept_deliver(struct net_session *session)
 {
     wf_net_shuffle_end(session);
@@ -266,8 +267,8 @@ void wf_net_session_end(struct net_session *session, enum weft_status why)
     dead_remember(session);
 }
 
-/* End the session if BYE has arrived on each of [lanes]. Otherwise dial for each of these channels
- * that has no link, so that its BYE can arrive. */
+/* End the session if BYE has arrived on each of [lanes]. Otherwise dial for each of these lanes
+ * that has no link and whose BYE is missing, so that BYE can arrive. */
 void wf_net_session_bye(struct net_session *session, uint32_t lanes)
 {
     bool all = true;

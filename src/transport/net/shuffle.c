@@ -25,7 +25,7 @@ struct net_kept {
 struct net_shuffle {
     uint64_t rand;
     unsigned n;
-    struct net_kept *kept[KEPT_MAX]; /* [n] */
+    struct net_kept *kept[KEPT_MAX]; /* the first [n] are set */
 };
 
 bool wf_net_shuffle_open(struct net_ep *ep)

@@ -12,7 +12,7 @@
 /* Limit for the time from the first handshake message (ENDS) to the second (READY). Meanwhile the
  * channel sends no frames. */
 #define CONNECT_MAX_MS 10000u
-/* limit for resolving the peer's address, and again for resolving the route */
+/* limit for each of two steps: resolving the peer's address, and resolving the route */
 #define RESOLVE_MAX_MS 2000u
 /* How long a link waits, after the manager's event "disconnected", for the socket to report the
  * peer's end. */
@@ -35,7 +35,7 @@ static bool is_connecting(const struct qp_link *w)
     return w->state == QP_CONNECTING;
 }
 
-/* ---- of a rail ---- */
+/* ---- a rail's connection manager ---- */
 
 enum weft_status wf_rdma_cm_open(struct rdma_rail *r, const struct wf_hca_port *port)
 {
@@ -49,9 +49,9 @@ void wf_rdma_cm_close(struct rdma_rail *r)
     r->cm = NULL;
 }
 
-/* ---- of a link ---- */
+/* ---- a link's connection ---- */
 
-/* Sets the link's deadline; [at_ns] 0 removes the deadline. While a link of the rail has a
+/* Sets the link's deadline, or removes the deadline if [at_ns] is 0. While a link of the rail has a
  * deadline, the timer wakes the endpoint's sleeping thread every second, so that the thread checks
  * the deadline. */
 static void deadline_set(struct qp_link *w, uint64_t at_ns)
@@ -142,7 +142,7 @@ const char *wf_rdma_cm_connect(struct qp_link *w, const struct qp_msg *ends,
     w->their_ticket = ends->ticket;
     if (is_active(w))
         reason = request_send(w, ends);
-    else if (w->cm == CM_REQUESTED) /* else the request's arrival calls request_accept */
+    else if (w->cm == CM_REQUESTED) /* later requests are accepted in connect_request */
         reason = request_accept(w);
     if (!reason)
         deadline_set(w, wf_now_ns() + limit_ms * UINT64_C(1000000));

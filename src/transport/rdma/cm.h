@@ -27,13 +27,15 @@
  *   (2) while the link is in any other state
  *
  * READY may arrive before the event "established". READY is also a proof that the connection is
- * established. A connect request is rejected, and changes nothing, unless it carries the ticket of
- * an IDLE link of the passive side. So each ticket is accepted only once. If a request or response
- * comes from another queue pair than the one that ENDS named, the link fails.
+ * established. The passive side rejects every connect request that does not carry the ticket of one
+ * of its IDLE links. A rejected request changes no state. So each ticket is accepted only once. If
+ * a request or response comes from another queue pair than the queue pair that the peer's ENDS
+ * named, the link fails.
  *
- * After READY the socket reports the end of a peer more exactly than the manager does. Bytes that
- * arrived before that end are still to be read. So the manager's event "disconnected" makes a link
- * fail only if the socket has reported nothing for GRACE_NS. */
+ * After READY, the socket and the manager both report the end of the peer. The link prefers the
+ * socket's report, because it then still reads the bytes that arrived by the queue pair. So the
+ * manager's event "disconnected" makes a link fail only if the socket has reported nothing for
+ * GRACE_NS. */
 #ifndef WF_TRANSPORT_RDMA_CM_H
 #define WF_TRANSPORT_RDMA_CM_H
 

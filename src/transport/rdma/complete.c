@@ -137,8 +137,8 @@ static void failure_log(const struct qp_link *l, uint32_t number, enum wf_hca_st
             to->process.pid, wf_hca_status_text(why), l->qp->number);
 }
 
-/* Returns true if request [number] is a READ that proves the WRITE before it visible, and if this
- * WRITE is still under way. */
+/* Returns true if request [number] is the READ that follows a WRITE and proves the written bytes
+ * visible, and if the WRITE has not completed yet. */
 static bool ends_two(const struct qp_link *l, uint32_t number)
 {
     return number != l->done && wf_qp_request_at(l, number)->follow == FOLLOW_BOTH &&

@@ -75,7 +75,7 @@ static void no_port_explain(const char *name, size_t len, char *reason, size_t r
              name);
 }
 
-/* ---- which ports ---- */
+/* ---- choosing ports ---- */
 
 static const char no_such_gid[] = "no such GID";
 
@@ -137,8 +137,8 @@ const char *wf_rdma_port_unused(const struct rdma_ctx *ctx, const char *name,
     return ctx->nports < ports_max() ? NULL : "enough others (WEFT_RDMA_RAILS)";
 }
 
-/* Returns the device [name] of ctx->devices, which it opens if necessary. Returns NULL if the
- * device cannot be opened, or if the context already has WF_RDMA_RAILS devices. */
+/* Returns the device [name] of ctx->devices. Opens the device first if necessary. Returns NULL if
+ * the device cannot be opened, or if the context already has WF_RDMA_RAILS devices. */
 static struct rdma_device *device_open(struct rdma_ctx *ctx, const char *name)
 {
     const struct wf_hca_port_config config = wf_rdma_port_config();
@@ -265,7 +265,8 @@ static bool first_ep_open(struct rdma_ctx *ctx)
     return status == WEFT_OK;
 }
 
-/* Returns whether the device may be used. With WEFT_RDMA_CM=1 it needs a connection manager. */
+/* Returns whether the device may be used. With WEFT_RDMA_CM=1 the device needs a connection
+ * manager. */
 static bool has_cm(const struct wf_hca *hca)
 {
     if (!wf_config()->rdma_cm || hca->ops->cm)

@@ -49,16 +49,16 @@ struct rdma_ctx {
     pthread_mutex_t lock; /* guards [kept] and each hca->ports, which events of the NIC change */
     struct wf_staging *local; /* registers the program's memory for NIC operations */
     /* The first endpoint. It is opened with the context, before regions can use up the locked
-     * memory that it needs. NULL once wf_rdma_ep_open has returned it. */
+     * memory that the endpoint needs. NULL once wf_rdma_ep_open has returned it. */
     struct rdma_ep *kept;
     _Atomic uint64_t next_at; /* I/O virtual address for the next region (reg.c) */
 };
 
-/* Chooses ports and opens their devices. If WEFT_RDMA_DEVICE names ports, takes their active ones.
- * Otherwise takes the first active port, and further active ports with the same speed and link
- * layer, at most WEFT_RDMA_RAILS in all. Each port uses the GID that WEFT_RDMA_GID_INDEX selects.
- * Returns OK | EUNREACH (no port is usable; the reason is logged, unless there is no active port at
- * all) | ENOMEM */
+/* Chooses ports and opens their devices. If WEFT_RDMA_DEVICE names ports, takes the active ports
+ * among them. Otherwise takes the first active port, and further active ports with the same speed
+ * and link layer, at most WEFT_RDMA_RAILS in all. Each port uses the GID that WEFT_RDMA_GID_INDEX
+ * selects. Returns OK | EUNREACH (RDMA cannot be used) | ENOMEM. The reason for EUNREACH is logged,
+ * except on a host that has no usable port although its configuration variables are right. */
 enum weft_status wf_rdma_ctx_open(struct rdma_ctx **out);
 void wf_rdma_ctx_close(struct rdma_ctx *ctx);
 
@@ -95,7 +95,8 @@ const struct wf_hca_ops *wf_rdma_hca_ops(void);
 struct wf_hca_port_config wf_rdma_port_config(void);
 
 /* Chooses ctx->ports and opens their devices. If no port is usable, sets ctx->nports to 0. [reason]
- * then tells which configuration variable is wrong. [reason] is empty if no variable is wrong. */
+ * then names the configuration variable that is wrong. [reason] is empty if no variable is
+ * wrong. */
 void wf_rdma_ports_choose(struct rdma_ctx *ctx, char *reason, size_t room);
 void wf_rdma_devices_close(struct rdma_ctx *ctx);
 

@@ -256,8 +256,8 @@ static const char *ends_take(struct qp_link *l, const struct qp_msg *ends)
     return joined(l);
 }
 
-/* Sends this side's second handshake message: READY, or PLAIN if [why] says why the queue pair
- * cannot be used. */
+/* Sends this side's second handshake message: READY if [why] is NULL, else PLAIN. [why] is the
+ * reason why the queue pair cannot be used. */
 static enum qp_shake second_send(struct qp_link *l, const char *why)
 {
     l->state = QP_CONNECTED;
@@ -292,8 +292,9 @@ static enum qp_shake connecting_look(struct qp_link *l)
 
 /* ---- receiving ---- */
 
-/* Receives from the socket until [need] bytes have arrived. Returns 1 if they have, 0 if bytes are
- * missing, and -1 with errno after a failure. At the end of the stream errno is 0. */
+/* Receives from the socket until [need] bytes have arrived. Returns 1 if they have arrived, and 0
+ * if bytes are still missing. Returns -1 with errno after a failure, and -1 with errno 0 at the end
+ * of the stream. */
 static int hello_read(struct qp_link *l, size_t need)
 {
     while (l->hello_have < need) {

@@ -5,13 +5,13 @@
  *
  * Implementations: hca_verbs.c uses libibverbs. hca_null.c moves no bytes and completes every
  * request at once; tests use it to count what Weft does. This header does not depend on libibverbs,
- * so that a simulated NIC with its own clock can implement it. For such a NIC callers take the time
- * from now_ns only, and wait for completions only by polling.
+ * so that simulated NICs can implement it. now_ns is for a simulated NIC with its own clock; no
+ * file of this directory calls now_ns.
  *
  * The struct of each object (wf_hca_cq, ...) is the first member of the implementation's own
- * struct. The NIC's operations open and close the object, and count it in the NIC's ledger. Only
- * one thread may use a given queue pair, completion queue or shared receive queue. Any thread may
- * use the other objects.
+ * struct. The NIC's operations open and close the object, and count the object in the NIC's ledger
+ * (struct wf_hca_ledger). Only one thread may use a given queue pair, completion queue or shared
+ * receive queue. Any thread may use the other objects.
  *
  * A request names memory. The caller keeps this memory registered until it has polled the
  * completion of the request. */
@@ -39,11 +39,12 @@ enum wf_hca_kind {
     WF_HCA_KINDS
 };
 
-/* How many NIC objects of each kind exist, and their bytes. Any thread that opens or closes an
- * object updates the ledger. */
+/* Counts a NIC's objects of each kind, and their bytes. Any thread that opens or closes an object
+ * updates the ledger. */
 struct wf_hca_ledger {
     _Atomic uint64_t objects[WF_HCA_KINDS];
-    /* bytes of the objects of each kind: for queues an estimate, for regions what they register */
+    /* bytes of the objects of each kind: for queues an estimate, for memory regions the bytes that
+     * they register */
     _Atomic uint64_t bytes[WF_HCA_KINDS];
 };
 
@@ -378,18 +379,18 @@ struct wf_hca_cm_ops {
     /* Called after the event CONNECT_RESPONSE. Makes the queue pair ready to receive and to send,
      * and so establishes the connection. */
     enum weft_status (*establish)(struct wf_hca_conn *conn, struct wf_hca_cm_psns *out);
-    /* Tells the manager that the connection is established. The caller learned this from the peer
-     * before the event ESTABLISHED came. */
+    /* Reports to the manager that the connection is established. Called when a message of the peer
+     * proves this before the event ESTABLISHED has come. */
     void (*notify_established)(struct wf_hca_conn *conn);
-    /* Ends the connection in any state, tells the peer, and frees [conn]. No later event names
+    /* Ends the connection in any state, notifies the peer, and frees [conn]. No later event names
      * [conn]. The caller itself closes the queue pair, before or after this call. */
     void (*disconnect)(struct wf_hca_conn *conn);
 };
 
 /* The operations of a NIC's implementation. They wait for the kernel only, never for a peer. ELIMIT
- * means that a resource, such as locked memory or queue pairs, is used up; errno then tells which
- * resource. EUNREACH means that there is no such NIC. Other failures are ENOMEM, EINVAL and
- * ESYSTEM. */
+ * means that a resource, such as locked memory or queue pairs, is used up. EUNREACH means that
+ * there is no such NIC, that the NIC cannot do what is requested, or that a connection cannot be
+ * made. Other failures are ENOMEM, EINVAL, EFAULT and ESYSTEM. */
 struct wf_hca_ops {
     const char *name;
 
@@ -438,9 +439,10 @@ struct wf_hca_ops {
     enum weft_status (*qp_reset)(struct wf_hca_qp *qp);
     void (*qp_close)(struct wf_hca_qp *qp);
 
-    /* Registers memory. [at] is the I/O virtual address of the first byte; requests of both sides
-     * use such addresses. [at] and [addr] must have the same offset within a page. If they also
-     * have the same offset within 2 MiB, the NIC needs fewer page table entries. */
+    /* Registers memory. [at] is the I/O virtual address of the first byte. The requests of both
+     * sides name memory by I/O virtual addresses. [at] and [addr] must have the same offset within
+     * a page. If they also have the same offset within 2 MiB, the NIC needs fewer page table
+     * entries. */
     enum weft_status (*mr_open)(struct wf_hca_pd *pd, void *addr, size_t len, uint64_t at,
                                 unsigned access, struct wf_hca_mr **out);
     /* Registers the bytes [offset, offset + len) of a dma-buf. [at] and [offset] must have the same
@@ -457,8 +459,9 @@ struct wf_hca_ops {
     unsigned (*post_srq)(struct wf_hca_srq *srq, const struct wf_hca_recv *list, unsigned n);
     /* Takes at most [room] completions. Returns how many it took, or -1 if the queue is broken. */
     int (*poll)(struct wf_hca_cq *cq, struct wf_hca_wc *out, unsigned room);
-    /* Makes the next completion turn event_fd readable. A completion that arrived before this call
-     * may leave event_fd unreadable, so the caller polls after this call. */
+    /* Makes event_fd become readable when the next completion arrives. After a completion that
+     * arrived before this call, event_fd may stay unreadable, so the caller polls after this
+     * call. */
     enum weft_status (*arm)(struct wf_hca_cq *cq);
     /* Takes the events of event_fd, which is then no longer readable. */
     void (*disarm)(struct wf_hca_cq *cq);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The connection manager of hca.h, over librdmacm.
  *
- * It connects the queue pairs of hca_verbs.c. librdmacm opens the device itself, with its own
- * ibv_context, and can create queue pairs only in this ibv_context. So librdmacm gets only the
- * numbers of the queue pairs (rdma_conn_param). This file changes the states of the queue pairs,
- * with the attributes that rdma_init_qp_attr(3) returns. */
+ * The manager connects the queue pairs of hca_verbs_qp.c. librdmacm opens the device itself, with
+ * its own ibv_context, and can create queue pairs only in this ibv_context. So librdmacm gets only
+ * the numbers of the queue pairs (rdma_conn_param). This file changes the states of the queue
+ * pairs, with the attributes that rdma_init_qp_attr(3) returns. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -49,7 +49,7 @@ struct rdmacm_conn {
     uint32_t limit_ms;
     /* true for a peer's connect request that was not accepted yet */
     bool is_request;
-    /* READs and atomics at the same time: how many this side answers, how many it issues */
+    /* how many READs and atomics this side answers, and how many it issues, at a time */
     uint8_t answers, issues;
 };
 
@@ -226,7 +226,8 @@ static int attributes(struct rdmacm_conn *c, enum ibv_qp_state state, struct ibv
     attr->qp_state = state;
     if (rdma_init_qp_attr(c->id, attr, &mask))
         return 0;
-    errno = EOPNOTSUPP; /* iWARP returns no state: its driver changes the states itself */
+    /* iWARP drivers change the states themselves, so rdma_init_qp_attr sets no IBV_QP_STATE. */
+    errno = EOPNOTSUPP;
     return mask & IBV_QP_STATE ? mask & ATTRIBUTES : 0;
 }
 

@@ -19,7 +19,7 @@
 struct null_cq {
     struct wf_hca_cq base;
     uint32_t head, tail;
-    struct wf_hca_wc *ring; /* [depth], a power of two */
+    struct wf_hca_wc *ring; /* base.depth entries, a power of two */
 };
 
 struct null_srq {

@@ -4,15 +4,16 @@
 #include "transport/net/channel.h"
 #include "transport/rdma/qp_link.h"
 
-/* bytes; where a context has several rails, long operations are posted in parts of this size */
+/* bytes of one part of a long put or get, which is posted in parts if there are several rails */
 #define NIC_OP_PART 262144u
 #define LOAD_CANNOT UINT64_MAX
 
 /* ---- one operation ---- */
 
-/* Called when all transfer descriptors (mem/staging.h) of the context are in use. Returns AGAIN if
- * this endpoint holds some descriptors, because completions of this endpoint will free these.
- * Otherwise returns EUNREACH, because this endpoint cannot await completions of other endpoints. */
+/* Called when the context has no free transfer descriptor or bounce buffer (mem/staging.h). Returns
+ * AGAIN if this endpoint holds descriptors, because its completions will free them and their
+ * buffers. Otherwise returns EUNREACH, because this endpoint cannot await completions of other
+ * endpoints. */
 static enum weft_status no_desc(const struct qp_link *l)
 {
     return l->rail->ep->descs ? WEFT_AGAIN : WEFT_EUNREACH;
@@ -86,7 +87,7 @@ static enum weft_status atomic_post(struct qp_link *l, const struct wf_nic_op *m
 
 /* Returns whether a READ must follow the WRITE for [m], to prove that the written bytes are visible
  * to all of the peer's NICs. Every WRITE on a lane above 0 needs the READ. A long WRITE on lane 0
- * needs the READ if there are several rails. */
+ * needs the READ if there are several rails, and gets it if both NICs execute READs. */
 static bool is_followed(const struct qp_link *l, const struct wf_nic_op *m)
 {
     bool dealt = m->len > QP_OP_SHORT && l->rail->ep->ctx->nports > 1 && l->has_reads;
@@ -158,7 +159,7 @@ enum weft_status wf_qp_nic_op(struct qp_link *l, const struct wf_nic_op *m, size
     return WEFT_OK;
 }
 
-/* ---- which link ---- */
+/* ---- choosing a link ---- */
 
 bool wf_qp_may_leave(struct qp_link *l)
 {

@@ -227,7 +227,7 @@ void wf_qp_chan_free(struct net_chan *chan)
     *path = NULL;
 }
 
-/* ---- its end ---- */
+/* ---- closing ---- */
 
 /* Closes the queue pair. Returns the socket, which stays open. */
 static int leave(struct qp_link *l)
@@ -295,7 +295,7 @@ static bool qp_is_idle(const struct net_link *link)
 
 static bool qp_watch(struct net_link *link, bool out)
 {
-    (void)link; /* completions report that there is room */
+    (void)link; /* completions, not the socket, report room to send */
     (void)out;
     return true;
 }

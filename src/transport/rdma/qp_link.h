@@ -30,21 +30,21 @@
  *   PLAIN   which says that this side could not connect its queue pair.
  * If both sides sent READY, frames go by the queue pairs, and the socket is silent. If either side
  * sent PLAIN, the socket carries the channel (tcp/sock_link.c). A side sends PLAIN when it cannot
- * make or connect a queue pair, when the last QP_TRIES queue pairs carried nothing, and when its
- * endpoint closes. The endpoint that closes prefers a socket, since the peer's kernel accepts the
- * last messages even if the peer does not poll. At any time a side can give up the session by a BYE
- * frame on the socket.
+ * make or connect a queue pair, when the last wf_rdma_tries() queue pairs carried nothing, and when
+ * its endpoint closes. The endpoint that closes prefers a socket, since the peer's kernel accepts
+ * the last messages even if the peer does not poll. At any time a side can give up the session by a
+ * BYE frame on the socket.
  *
  * Sending. The sender posts bytes as SENDs of up to QP_BUFFER bytes. Each SEND uses one receive
- * buffer of the peer. The receiver grants SENDs: it writes to the sender's credit word, of 4 bytes,
- * how many SENDs in all the sender may post. The write is an RDMA WRITE with immediate, whose
- * completion wakes a sleeping sender. A receiver with fewer peers grants each peer more. SENDs
- * shorter than QP_BUFFER leave the last [reserve] granted SENDs unused until one of the endpoints
- * closes. With the reserve, the whole ring of a channel fits into the receiver's buffers even if
- * the receiver does not poll, just as it would fit into a socket's buffers. Short SENDs are inline.
- * The bytes of a longer SEND stay in a registered buffer, called a piece, until the SEND completes.
- * Of the requests that hold no memory, usually only every 16th (signal_each) asks for a completion;
- * is_signaled in qp_send.c has the exceptions.
+ * buffer of the peer. The receiver grants SENDs: it writes to the sender's credit word (4 bytes)
+ * the total number of SENDs that the sender may post. The write is an RDMA WRITE with immediate,
+ * whose completion wakes a sleeping sender. A receiver with fewer peers grants each peer more.
+ * SENDs shorter than QP_BUFFER leave the last [reserve] granted SENDs unused until one of the
+ * endpoints closes. With the reserve, the whole ring of a channel fits into the receiver's buffers
+ * even if the receiver does not poll, just as it would fit into a socket's buffers. Short SENDs are
+ * inline. The bytes of a longer SEND stay in a registered buffer, called a piece, until the SEND
+ * completes. Of the requests that hold no memory, usually only every 16th (signal_each) asks for a
+ * completion; is_signaled in qp_send.c has the exceptions.
  *
  * Receiving. All links of an endpoint on one port share one receive queue. If the NIC has no shared
  * receive queues, each queue pair has its own receive queue, with QP_WINDOW buffers. Bytes that
@@ -73,11 +73,12 @@
  * reports the operations that were posted to it.
  *
  * The completion of a WRITE means that the peer's NIC has the bytes. Messages that follow by the
- * same queue pair become visible after the bytes. Messages by another NIC may become visible before
- * the bytes. So two kinds of WRITE are followed by a READ of the peer's credit word, and are
- * reported only when the READ completes. The first kind is a WRITE on a lane above 0, because
- * messages about the WRITE may go by lane 0. The second kind is a long WRITE on lane 0 of several,
- * because messages and other parts of the operation may go by the other lanes.
+ * same queue pair become visible after the bytes. Messages that go by another NIC may become
+ * visible before the bytes. So two kinds of WRITE are followed by a READ of the peer's credit word,
+ * and are reported only when the READ completes. The first kind is a WRITE on a lane above 0,
+ * because messages about the WRITE may go by lane 0. The second kind is a long WRITE on lane 0 in a
+ * context with several rails, because messages and other parts of the operation may go by the other
+ * lanes.
  *
  * Atomics. The core repeats an atomic only if it was posted after an operation that the peer's NIC
  * refused. For any other unfinished atomic the core gets ELOST, because the peer's NIC may have
@@ -106,8 +107,8 @@
 /* receive buffers for a channel's whole ring: 128 KiB / QP_BUFFER + 1 */
 #define QP_RESERVE 17u
 #define QP_WINDOW (2 * QP_RESERVE) /* SENDs granted to a new peer at first */
-/* If each queue pair has its own receive queue: receive buffers for the peer's credit writes, in
- * addition to QP_WINDOW buffers for SENDs. */
+/* Receive buffers for the peer's credit writes, in addition to the QP_WINDOW buffers for SENDs.
+ * Used only if each queue pair has its own receive queue. */
 #define QP_GRANTS 4u
 /* Length of a link's ring of SENDs that arrived and were not read. A power of two, greater than the
  * most SENDs that are granted at a time. */
@@ -115,7 +116,8 @@
 #define QP_INLINE_MAX 512u
 #define QP_UNDER_WAY 2048u /* limit for the unfinished requests of all links on one rail */
 #define QP_SPARE 64u       /* requests of QP_UNDER_WAY that are kept for grants of credit */
-/* If this many queue pairs of a channel in a row carried nothing, the channel uses its socket. */
+/* If this many successive queue pairs of a channel carried nothing, the channel uses its socket.
+ * With more than two ports, the limit is the number of ports plus 1 (wf_rdma_tries). */
 #define QP_TRIES 3u
 #define QP_LINKS 16384u /* limit for the links on one rail */
 #define QP_RESULTS QP_UNDER_WAY
@@ -137,7 +139,8 @@ struct rdma_ep {
     struct wf_list paths;    /* struct net_path */
     /* rails[i] uses ctx->ports[i]; NULL if the rail could not be opened */
     struct rdma_rail *rails[WF_RDMA_RAILS];
-    int timer_fd; /* wakes the endpoint's sleeping thread while requests are under way */
+    /* wakes the endpoint's sleeping thread while requests are under way or links have deadlines */
+    int timer_fd;
     /* epoll descriptor on which the endpoint's thread sleeps; -1 until it exists */
     int epoll_fd;
     struct wf_cache_user *user; /* the endpoint's handle for the registration cache of ctx->local */
@@ -191,7 +194,7 @@ struct rdma_rail {
  * generation accordingly, since both sides compute the rail from the generation. */
 enum qp_rail_wish { RAIL_SAME, RAIL_NEXT, RAIL_TO /* RAIL_TO + i: rail number i */ };
 
-/* What the driver remembers of a channel when a link ends and the next one begins. */
+/* The driver's state of a channel. This state outlives the channel's links. */
 struct net_path {
     struct wf_list item; /* ep->paths */
     struct net_chan *chan;
@@ -297,7 +300,7 @@ struct qp_link {
     /* Sending. The link's requests are numbered from 0, modulo 2^32. */
     uint32_t reserve; /* how many granted SENDs are kept for SENDs of QP_BUFFER bytes */
     uint32_t allowed; /* total of SENDs that the peer has granted; never decreases */
-    /* number of posted requests; number of completed requests, which are always the oldest */
+    /* number of posted requests; number of completed requests (requests complete in order) */
     uint32_t posted, done;
     /* packet number (PSN) of the first packet of request [done], modulo 2^24 */
     uint32_t psn_done;
@@ -381,18 +384,18 @@ static inline struct rdma_ep *wf_rdma_ep_of(const struct net_ep *net)
 
 /* Returns OK | ENOMEM | ELIMIT (usually the limit on locked memory) | ESYSTEM */
 enum weft_status wf_rdma_ep_open(struct rdma_ctx *ctx, struct rdma_ep **out);
-/* Always makes a new endpoint. In contrast, the first call of wf_rdma_ep_open returns ctx->kept,
- * the endpoint that was opened with the context. */
+/* Makes a new endpoint and opens its rails. In contrast, the first call of wf_rdma_ep_open makes no
+ * endpoint: it returns ctx->kept, the endpoint that was opened with the context. */
 enum weft_status wf_rdma_ep_new(struct rdma_ctx *ctx, struct rdma_ep **out);
 void wf_rdma_ep_close(struct rdma_ep *ep);
 /* Returns true if WEFT_RDMA_CM is 0, or if at least one rail has a connection manager. */
 bool wf_rdma_ep_connects(const struct rdma_ep *ep);
 /* Returns true if the queues of at least one rail work. */
 bool wf_rdma_works(const struct rdma_ep *ep);
-/* Adds the descriptors of completion queues, the timer and connection managers to [epoll_fd]. From
- * then on these wake the thread that sleeps on [epoll_fd]; a completion queue does so only after
- * wf_rdma_arm. The caller closes [epoll_fd] after [ep]. Returns false with errno if a descriptor
- * cannot be added. */
+/* Adds the descriptors of the endpoint's completion queues, timer and connection managers to
+ * [epoll_fd], on which the endpoint's thread sleeps. From then on the timer and the managers wake
+ * the thread. A completion queue wakes the thread only after wf_rdma_arm. The caller closes
+ * [epoll_fd] after [ep]. Returns false with errno if a descriptor cannot be added. */
 bool wf_rdma_sleep_on(struct rdma_ep *ep, int epoll_fd);
 /* Makes new completions wake the endpoint's thread when it sleeps. Returns false if the thread must
  * not sleep, because there is something to process. */
@@ -500,8 +503,8 @@ static inline uint32_t wf_qp_unsignaled(const struct qp_link *l)
 {
     return l->posted - l->signaled;
 }
-/* Makes the NIC report the completion of all requests posted so far. For that it posts a signaled
- * WRITE, which writes the last granted total to the peer's credit word again. */
+/* Posts a signaled WRITE, whose completion shows that all requests posted so far have completed.
+ * The WRITE changes nothing: it writes the last granted total to the peer's credit word again. */
 void wf_qp_ask(struct qp_link *l);
 /* Grants the peer more SENDs if the peer has used at least half of its last grant. */
 void wf_qp_grant(struct qp_link *l);
@@ -511,8 +514,9 @@ void wf_qp_grant(struct qp_link *l);
 ssize_t wf_qp_recvv(struct net_link *link, const struct iovec *v, unsigned n);
 uint8_t *wf_qp_peek(const struct net_link *link, size_t *n);
 void wf_qp_consume(struct net_link *link);
-/* Receive buffer [b] was read. Posts it again if the queue pair has its own receive queue and
- * works; else adds it to the free receive buffers. */
+/* Takes back receive buffer [b], whose bytes are no longer needed. If the link's queue pair works
+ * and has its own receive queue, posts the buffer to this queue again. Otherwise adds the buffer to
+ * the rail's free receive buffers. */
 void wf_qp_buffer_back(struct qp_link *l, uint32_t b);
 void wf_qp_receive_post(struct qp_link *l, uint32_t b);
 /* Posts the free receive buffers to the shared receive queue if a whole batch is free, or if [idle]
@@ -558,8 +562,8 @@ void wf_qp_broken_free(struct net_path *path, bool report);
 enum weft_status wf_rdma_nic_op(struct wf_tpeer *tpeer, const struct wf_nic_op *m, size_t *taken);
 bool wf_rdma_put(struct wf_tpeer *tpeer, const void *src, size_t len, uint64_t remote,
                  uint32_t key);
-/* Posts the first *taken bytes of the operation [m] on one link. Returns OK | AGAIN | EUNREACH |
- * ENOSYS */
+/* Posts the operation [m], or its first part, on one link. Sets *taken to the number of bytes
+ * posted. Returns OK | AGAIN | EUNREACH | ENOSYS */
 enum weft_status wf_qp_nic_op(struct qp_link *l, const struct wf_nic_op *m, size_t *taken);
 /* Returns whether all WRITEs that the link reported as complete are known to be visible at the
  * peer, so that messages on other lanes may follow. If not, posts a READ that will prove it. */
@@ -570,7 +574,7 @@ bool wf_rdma_may_spread(struct net_session *session);
 /* ---- rail.c ---- */
 
 /* Returns the rail that the channel's generation selects. If this rail does not work, returns the
- * next rail that works. */
+ * next rail that works. If no rail works, returns any rail. */
 struct rdma_rail *wf_rdma_rail_of(const struct rdma_ep *ep, const struct net_chan *chan);
 /* Implements net_driver.gen_step: returns by how much the generation of the channel's next
  * connection exceeds the last generation. */
@@ -581,8 +585,9 @@ int wf_rdma_better_rail(const struct qp_link *l);
 /* Called when the link could not be connected on its rail. Makes the channel's next connection try
  * another rail. */
 void wf_rdma_rail_failed(struct qp_link *l);
-/* Both set path->retry_ns, the time of the next attempt to get a better link. wf_rdma_retry_plain
- * is for a channel that uses its socket, wf_rdma_retry_up for a channel that uses a queue pair. */
+/* wf_rdma_retry_plain and wf_rdma_retry_up set path->retry_ns, the time of the next attempt to get
+ * a better link. The first is for a channel that uses its socket, the second for a channel that
+ * uses a queue pair. [is_greater] is true if this side dials the channel's connections. */
 void wf_rdma_retry_plain(struct net_path *path);
 void wf_rdma_retry_up(struct net_path *path, bool is_greater);
 /* Breaks at most one link: an idle link whose channel may get a queue pair, or a better rail, by

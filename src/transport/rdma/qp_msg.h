@@ -13,8 +13,8 @@ enum qp_msg_kind { QP_MSG_ENDS = 1, QP_MSG_READY = 2, QP_MSG_PLAIN = 3 };
 
 #define PSN_NONE UINT32_MAX
 
-/* A report on a closed queue pair. It tells the receiver how many of the receiver's requests the
- * sender's NIC executed. */
+/* The part of a handshake message that reports on a closed queue pair: how many requests of the
+ * message's receiver the NIC of the message's sender executed. */
 struct qp_acked {
     uint32_t name; /* wf_qp_link_name of the receiver's link that used the queue pair */
     /* The number of the packet that the sender's NIC expected next. PSN_NONE if there is no

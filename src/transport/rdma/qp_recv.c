@@ -38,9 +38,10 @@ static void buffer_done(struct qp_link *l)
     l->taken++;
 }
 
-/* Returns the first unread SEND in place, without a copy, if it is shorter than QP_BUFFER. Such a
- * SEND carries the last bytes of one call of the peer's wf_qp_sendv. Returns NULL for a SEND of
- * QP_BUFFER bytes, since its last frame may continue in the next SEND. */
+/* Returns the bytes of the oldest received SEND in place, without a copy, if no byte of the SEND
+ * was read and the SEND is shorter than QP_BUFFER. Such a SEND carries the last bytes of one call
+ * of the peer's wf_qp_sendv. Otherwise returns NULL, because the last frame of a SEND of QP_BUFFER
+ * bytes may continue in the next SEND. */
 uint8_t *wf_qp_peek(const struct net_link *link, size_t *n)
 {
     const struct qp_link *l = wf_qp_of(link);

@@ -24,10 +24,13 @@ static uint32_t room(struct qp_link *l)
     return left > 0 ? (uint32_t)left : 0;
 }
 
-/* Returns whether the next request must ask for a completion. A WRITE that a READ follows does not
- * ask; the READ always asks. Any other request asks if one of these holds: signal_each - 1 requests
- * before it did not ask; it holds memory; the link closes; half of the rail's limit of requests is
- * used; it is a NIC operation and no other completion is due. */
+/* Returns whether the request [q], which is posted next, must ask for a completion. A WRITE that a
+ * READ follows does not ask; the READ always asks. Any other request asks in each of these cases:
+ * - the last signal_each - 1 requests did not ask;
+ * - the request holds memory;
+ * - the link closes;
+ * - half of the rail's limit of requests is used;
+ * - the request is a NIC operation, and no other completion is due. */
 static bool is_signaled(struct qp_link *l, const struct qp_request *q)
 {
     if (q->follow)
@@ -85,8 +88,8 @@ bool wf_qp_post(struct qp_link *l, struct wf_hca_wr *wr, const struct qp_request
 /* ---- credits ---- */
 
 /* Writes [now], the total of granted SENDs, to the peer's credit word, by a WRITE or a WRITE_IMM. A
- * WRITE_IMM uses one of the peer's receive buffers, and its completion wakes a peer that sleeps
- * because it had no credit. */
+ * WRITE_IMM uses one of the peer's receive buffers. The completion of the WRITE_IMM wakes a peer
+ * that sleeps for lack of credit. */
 static void credit_write(struct qp_link *l, uint32_t now, enum wf_hca_op op)
 {
     struct wf_hca_wr wr = {.op = (uint8_t)op,
@@ -181,9 +184,9 @@ static bool may_send(struct qp_link *l, uint32_t len)
            l->rail->under_way + QP_SPARE < QP_UNDER_WAY;
 }
 
-/* Fills in *wr as a SEND of [len] bytes of [v] at offset [from]; the caller posts it. Inline bytes
- * are copied to [little], which only the last SEND of a list uses. Returns false with errno, which
- * is EAGAIN if there is no room. */
+/* Fills in *wr as a SEND of [len] bytes of [v] at offset [from]; the caller posts it. [little] is a
+ * buffer for the bytes of an inline SEND. Only the last SEND of a list is short enough to be
+ * inline. Returns false with errno, which is EAGAIN if there is no room. */
 static bool send_make(struct qp_link *l, const struct iovec *v, unsigned n, size_t from,
                       uint32_t len, const void *lent, uint8_t *little, struct wf_hca_wr *wr)
 {

@@ -64,7 +64,7 @@ void wf_rdma_rail_failed(struct qp_link *l)
     path->next_rail = path->failures < wf_rdma_tries(l->rail->ep);
 }
 
-/* ---- when ---- */
+/* ---- the time of the next attempt ---- */
 
 void wf_rdma_retry_plain(struct net_path *path)
 {
@@ -72,8 +72,8 @@ void wf_rdma_retry_plain(struct net_path *path)
         wf_now_ns() + (path->next_rail ? NEXT_RAIL_NS : RETRY_NS << WF_MIN(path->retries, RETRIES));
 }
 
-/* Sets the time for trying a better rail. The side that dials acts first, since that side chooses
- * the rail. The other side waits twice as long. */
+/* Sets the time for trying a better rail. The side that dials ([is_greater]) acts first, since that
+ * side chooses the rail. The other side usually waits twice as long. */
 void wf_rdma_retry_up(struct net_path *path, bool is_greater)
 {
     unsigned patience = path->returns + !is_greater;
@@ -138,7 +138,7 @@ int wf_rdma_better_rail(const struct qp_link *l)
     return count[least] + 2 <= count[l->rail->number] ? (int)least : -1;
 }
 
-/* ---- again ---- */
+/* ---- trying another link ---- */
 
 static void retry_count(struct net_path *path, const struct qp_link *l)
 {

@@ -216,8 +216,8 @@ static uint64_t addresses_take(struct rdma_ctx *ctx, uint64_t addr, size_t len)
                                                memory_order_relaxed);
 }
 
-/* Warns once that a limit prevented a registration. [way] says how peers reach the memory
- * instead. */
+/* Warns once that a limit prevented a registration. [way] names the way by which peers reach the
+ * memory instead. */
 static void limit_warn(const struct rdma_device *d, size_t len, const char *way)
 {
     static atomic_bool warned;
@@ -306,9 +306,9 @@ static enum weft_status register_all(struct rdma_ctx *ctx, const struct wf_nic_m
     return status;
 }
 
-/* Registers a region as a dma-buf if its memory has one. If the memory has none, or if the dma-buf
- * cannot be registered, registers mapped memory. The memory of a real dma-buf (mem/dmabuf.h) cannot
- * be registered as mapped memory. */
+/* Registers a region. If its memory has a dma-buf, first tries to register the dma-buf. If there is
+ * no dma-buf, or if this attempt fails, registers the memory as mapped memory. Memory of a real
+ * dma-buf (mem/dmabuf.h) cannot be registered as mapped memory. */
 static enum weft_status region_register(struct rdma_ctx *ctx, const struct wf_nic_memory *m,
                                         unsigned access, uint64_t *at, struct rdma_mrs *mrs)
 {
@@ -327,8 +327,8 @@ static enum weft_status region_register(struct rdma_ctx *ctx, const struct wf_ni
     return status;
 }
 
-/* Adds [n] to the count of regions with atomics of each device with which the region is registered.
- * Does nothing for a region without atomics. */
+/* If the region allows atomics, adds [n] to the field atomic_regions of each device with which the
+ * region is registered. */
 static void atomics_count(struct rdma_ctx *ctx, const struct rdma_mrs *mrs, uint32_t n)
 {
     for (unsigned i = 0; mrs->is_atomic && i < ctx->ndevices; i++)

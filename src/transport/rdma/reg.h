@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Memory registered with the NICs of a context. There are three kinds: the program's memory,
- * through the registration cache (mem/staging.h); regions; and Weft's own buffers. A registration
+/* Memory registered with the NICs of a context. There are three kinds: the program's memory, which
+ * the registration cache (mem/staging.h) registers; regions; and Weft's own buffers. A registration
  * pins its pages, within the process's budget (mem/budget.h). On-demand registrations and dma-bufs
- * pin none. */
+ * pin no pages. */
 #ifndef WF_TRANSPORT_RDMA_REG_H
 #define WF_TRANSPORT_RDMA_REG_H
 

@@ -77,8 +77,8 @@ static void acked_keep(struct qp_link *l)
     l->path->acked_psn = psn + 1;
 }
 
-/* Keeps a link with unfinished NIC operations in path->broken, because the operations are reported
- * to the core only after the peer's report has come. */
+/* Frees a link whose NIC operations are all finished. Puts any other link into path->broken, where
+ * the link waits for the peer's report on its unfinished operations. */
 static void link_end(struct qp_link *l)
 {
     bool moves = false;

@@ -6,8 +6,8 @@
 #include "transport/rdma/cm.h"
 #include "transport/rdma/qp_link.h"
 
-/* Limit for the calls of wf_qp_completions_take in one check. So many calls empty a completion
- * queue of default size. */
+/* Limit for the calls of wf_qp_completions_take in one check. This number of calls empties a
+ * completion queue of default size. */
 #define LOOK_LISTS 256
 #define NIC_TRIES_MS 2000u /* longer than the NIC retries before it fails a queue pair */
 

@@ -49,7 +49,7 @@ static unsigned clients_of(const struct shm_ctx *ctx, int pid)
 }
 
 /* Returns the pid of the process that connected, or -1 if the connection must be refused. The
- * kernel attests who called connect(2): SO_PEERCRED in unix(7). */
+ * kernel recorded this pid when the process called connect(2): SO_PEERCRED in unix(7). */
 static UNDER_LOCK int client_pid(struct shm_ctx *ctx, int sock)
 {
     struct ucred cred;
@@ -103,8 +103,8 @@ bool wf_shm_client_accept(struct shm_ctx *ctx)
 void wf_shm_client_down(struct shm_ctx *ctx, struct shm_client *client, enum weft_status why)
 {
     client->closed = true;
-    /* If the client still lives, BYE tells it that this process closes the connection, and has not
-     * died. */
+    /* If the client still lives, BYE informs the client that this process closes the connection
+     * and has not died. */
     wf_shm_bye_send(&client->sock);
     wf_shm_watch_close(ctx, &client->sock);
     wf_shm_watch_close(ctx, &client->pid);
@@ -174,8 +174,8 @@ static UNDER_LOCK void answer_begin(struct shm_ctx *ctx, struct shm_client *clie
     answer_send(ctx, client);
 }
 
-/* Handle HELLO. The packet must state the pid that the kernel attests. The pidfd reports the death
- * of the process even if a child of it keeps the socket open. */
+/* Handle HELLO. The pid in the packet must be the pid that the kernel reports. The pidfd opened
+ * here reports the death of the process even if a child of the process keeps the socket open. */
 static bool hello_handle(struct shm_ctx *ctx, struct shm_client *client, const struct wf_packet *p)
 {
     struct ucred cred;
@@ -244,8 +244,8 @@ void wf_shm_client_tick(struct shm_ctx *ctx, struct shm_client *client)
         wf_shm_client_event(ctx, client, SHM_WATCH_CLIENT_SOCK, 0);
 }
 
-/* Called when an endpoint of this process was closed. Sends LEFT, so that the client checks the
- * words that say which endpoints are open. A client that has not received WELCOME yet checks these
+/* Called when an endpoint of this process was closed. Sends LEFT. The client then checks the words
+ * that show which endpoints are open. A client that has not received WELCOME yet checks these
  * words when WELCOME comes. */
 void wf_shm_client_send_left(struct shm_ctx *ctx, struct shm_client *client)
 {
@@ -258,9 +258,10 @@ void wf_shm_client_send_left(struct shm_ctx *ctx, struct shm_client *client)
         wf_shm_tick(ctx);
 }
 
-/* The most connections that may wait for an endpoint's owner, who takes them when it polls. Each
- * connection holds a descriptor, and the program needs descriptors, too. Connections of processes
- * that have ended count as well, because their messages are still delivered. */
+/* Returns the most connections that may wait in an endpoint's list [accepted]. The endpoint's owner
+ * takes them from the list when it polls. The number is limited because each connection holds a
+ * descriptor, and the program needs descriptors, too. Connections of processes that have ended
+ * count as well, because their messages are still delivered. */
 static unsigned accepted_max(void)
 {
     struct rlimit files = {.rlim_cur = RLIM_INFINITY};

@@ -13,9 +13,9 @@
  * already, before the connection became cold. The sender announces once per epoch. So without a new
  * epoch, the sender would not announce its next message. (tests/model, BELL_STAYS)
  *
- * A sending connection is polled only while this endpoint waits for a reply or for room on it. A
- * cold sending connection has no credit, so the next send takes the slow path, which makes the
- * connection hot. */
+ * A sending connection must be polled only while this endpoint waits for a reply or for room on
+ * that connection. A cold sending connection has no credit, so the next send takes the slow path,
+ * which makes the connection hot. */
 #include <stdlib.h>
 
 #include "base/rand.h"
@@ -28,8 +28,8 @@
 
 /* A connection becomes cold, so that polls skip it, after this many sweeps without a message. A
  * sweep is the work of every 1,024th poll. In that time, polls load the connection's line 4,096
- * times from the cache. That takes some microseconds, about as long as a barrier and an
- * announcement take, which is what it costs to make a connection cold and hot again. */
+ * times from the cache, which takes some microseconds. To make a connection cold and hot again
+ * takes about as long, because it needs a barrier and an announcement. */
 #define COOL_SWEEPS 4
 
 /* A sweep is the work of every 1,024th poll. It checks this many of the cold connections, which
@@ -105,9 +105,9 @@ static void bit_heat(struct shm_tep *t, uint32_t bit)
     }
 }
 
-/* Make the announced connections hot, so that they are polled. [rung] is read and cleared before
- * the bits are. A sender may ring at the same time: it sets its connection's bit first, then the
- * bit in [rung]. So this poll or the next one finds the connection's bit. */
+/* Make the announced connections hot, so that they are polled. This function clears [rung] first,
+ * then the words of bits. A sender that rings at the same time sets its connection's bit first,
+ * then the bit in [rung]. So this poll or the next one finds the connection's bit. */
 void wf_shm_bell_read(struct shm_tep *t)
 {
     uint64_t words = atomic_exchange_explicit(&t->bell->rung, 0, memory_order_acquire); /* "bell" */
@@ -327,7 +327,7 @@ void wf_shm_ring_refused(struct shm_tep *t, struct shm_peer *peer)
         t->waiter = peer;
 }
 
-/* Stop holding a ring free for the waiter. Messages that were refused because of the hold can be
+/* Stop holding a ring for the waiter. Messages that were refused because of the hold can be
  * sent again, so the next poll reports an event. */
 void wf_shm_ring_release(struct shm_tep *t)
 {
@@ -368,9 +368,10 @@ void wf_shm_ring_hold(struct shm_tep *t)
     next->credit_end = next->tail; /* without credit, the next send calls is_held */
 }
 
-/* Tell the receivers whether they must announce room and replies. Connections that are not polled
- * (cold) await neither, so their sleep words need not be set. But if a message waits for a ring,
- * any ring may become drained, so all receivers must announce. */
+/* Set the sleep words from which the receivers see whether they must wake this endpoint when they
+ * make room or reply. On connections that are not polled (cold), this endpoint awaits neither, so
+ * their sleep words need not be set. But if a message waits for a ring, any ring may become
+ * drained, so the sleep words of all connections are set. */
 void wf_shm_txs_set_asleep(struct shm_tep *t, bool asleep)
 {
     uint32_t n = t->wants_ring || !asleep ? t->ntx : t->ntx_hot;

@@ -81,9 +81,9 @@ int wf_packet_send(int sock, struct wf_packet *packet, enum wf_packet_type type,
     return sendmsg(sock, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -1 : 0;
 }
 
-/* Take all received descriptors, and close those beyond WF_PACKET_FDS, so that none stays open. A
- * descriptor below 3 must move up (wf_fd_high). If no descriptor is left to move to, its entry
- * becomes -1, and *lost is set. Returns how many were received. */
+/* Store the first WF_PACKET_FDS received descriptors in [fds], and close the others. wf_fd_high
+ * moves a descriptor below 3 to a higher number. If it cannot, because no number is free, the entry
+ * becomes -1, and *lost is set. Returns how many descriptors were received. */
 static int take_fds(struct msghdr *msg, int fds[WF_PACKET_FDS], bool *lost)
 {
     int n = 0;

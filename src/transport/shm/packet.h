@@ -25,12 +25,12 @@ enum wf_packet_type {
      * descriptor. */
     WF_PACKET_RING,
     WF_PACKET_RING_OK, /* from the server; fd: the receiver's event descriptor */
-    WF_PACKET_RING_NO, /* from the server: no such endpoint, or no room */
+    WF_PACKET_RING_NO, /* from the server: refuses the ring; ring_no.status is the reason */
     WF_PACKET_SLAB,    /* from the client: requests a slab */
     WF_PACKET_SLAB_OK, /* from the server; fd: the slab */
     WF_PACKET_SLAB_NO, /* from the server: no such slab, or no descriptor is left */
-    /* From both: announces that the process that sends BYE closes this connection, and has not
-     * died. */
+    /* From the client or the server: the process that sends BYE closes this connection, and has
+     * not died. */
     WF_PACKET_BYE,
     /* From the server: one of its endpoints was closed. The state segment shows which endpoints are
      * open. */
@@ -59,7 +59,7 @@ struct wf_packet {
     uint32_t magic;
     uint8_t version;
     uint8_t type;
-    uint16_t size; /* of the whole */
+    uint16_t size; /* of the whole packet */
     uint32_t flags;
     /* In RING, RING_OK and RING_NO: the number by which the client recognizes the connection. */
     uint32_t cookie;
@@ -101,7 +101,7 @@ int wf_packet_send(int sock, struct wf_packet *packet, enum wf_packet_type type,
 
 /* Receive a packet without blocking.
  * Returns 1: *packet is set, and the caller owns the *nfds descriptors in [fds]. *nfds is
- * WF_PACKET_LOST if this process had too few free descriptors; those that it received are then
+ * WF_PACKET_LOST if this process had too few free descriptors; those that it got are then
  * closed.
  * Returns 0 at the end of the connection.
  * Returns -1 with errno: EAGAIN if there is no packet, EPROTO if the message is not a valid

@@ -11,8 +11,10 @@
 #include "transport/shm/shm.h"
 #include "transport/shm/sleep.h"
 
-#define BURST 32        /* most messages per connection and poll */
-#define SWEEP_MASK 1023 /* polls between sweeps, less one */
+#define BURST 32 /* most messages per connection and poll */
+/* A poll sweeps if the low bits of t->turn are 0: every 1,024th poll. A sweep does the work that
+ * is not needed in every poll. */
+#define SWEEP_MASK 1023
 
 bool wf_sleep_register(void)
 {
@@ -28,7 +30,7 @@ bool wf_sleep_barrier(bool membarrier)
 }
 
 /* Close a receiving connection. The callers walk t->rx from its end, so the connection that moves
- * into the place of [rx] was already visited. */
+ * to the index of [rx] was already visited. */
 static void rx_drop(struct shm_tep *t, struct shm_rx *rx)
 {
     wf_shm_rx_remove(t, rx);
@@ -118,9 +120,9 @@ static int peer_drain(struct shm_tep *t, const struct shm_peer *peer, enum weft_
     return events;
 }
 
-/* Read the packets that [peer]'s process still sent. Returns false if some cannot be read yet, and
- * the process lives, so that a retry can succeed. Reasons are a lack of descriptors, or an answer
- * for which the socket has no room. */
+/* Read the packets that [peer]'s process has sent. Returns false if the process lives and some
+ * packets cannot be read yet: descriptors are lacking, or the socket has no room for an answer that
+ * must be sent first. The service thread then makes the owner try again. */
 static bool peer_read(struct shm_tep *t, const struct shm_peer *peer)
 {
     struct shm_ctx *ctx = t->ctx;
@@ -248,10 +250,10 @@ static void bell_read(struct shm_tep *t)
 }
 
 struct shm_shuffle_item {
-    struct shm_rx *rx; /* a request, or */
-    struct shm_tx *tx;
-    uint32_t at;
-    bool is_control; /* a control message */
+    struct shm_rx *rx; /* if the item is a request; otherwise NULL */
+    struct shm_tx *tx; /* if the item is a reply; otherwise NULL */
+    uint32_t at;       /* position of the request in the ring, or index of the reply in tx->due */
+    bool is_control;
 };
 
 static bool shuffle_add(struct shm_tep *t, size_t *n, struct shm_rx *rx, struct shm_tx *tx,
@@ -288,8 +290,9 @@ static size_t shuffle_collect(struct shm_tep *t)
 }
 
 /* Control messages of one connection keep their order even when shuffled (rule 8 of transport.h).
- * The shuffle mixes all messages. Then the connection's control messages are put, in order, into
- * the places that the shuffle gave to them. This function collects their positions. */
+ * Before the shuffle, this function stores the ring positions of each connection's control messages
+ * in order. After the shuffle, control_order assigns these positions anew: the first control
+ * message of a connection in the shuffled list gets the first position, and so on. */
 static void control_collect(struct shm_tep *t, size_t n)
 {
     const struct shm_rx *last = NULL;

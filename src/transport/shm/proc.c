@@ -154,7 +154,7 @@ void wf_shm_proc_down(struct shm_ctx *ctx, struct shm_proc *proc, enum weft_stat
         return;
     proc->down = why;
     wf_shm_proc_wipe(proc);
-    /* If that process still lives, BYE tells it that this process has not died. */
+    /* If that process still lives, BYE informs it that this process has not died. */
     wf_shm_bye_send(&proc->sock);
     wf_shm_watch_close(ctx, &proc->sock);
     wf_shm_watch_stop(ctx, &proc->pid);
@@ -238,8 +238,8 @@ enum weft_status wf_shm_proc_connect(struct shm_ctx *ctx, struct shm_proc *proc)
 }
 
 /* Connect, so that [proc]'s process can report when it closes an endpoint. If connecting fails for
- * now, the service thread retries every 100 ms. If the process is lost, an event reports the loss,
- * and the return value does not. Returns OK, or EUNREACH if connecting can never succeed. */
+ * now, the service thread retries every 100 ms. Returns OK, or EUNREACH if connecting can never
+ * succeed. Also returns OK if the process is lost: an event reports the loss. */
 static UNDER_LOCK enum weft_status proc_heed(struct shm_ctx *ctx, struct shm_proc *proc)
 {
     enum weft_status status = wf_shm_proc_connect(ctx, proc);
@@ -296,8 +296,8 @@ static struct shm_tx *tx_of_cookie(struct shm_proc *proc, uint32_t cookie)
 }
 
 /* Handle RING_OK, which brings the receiver's event descriptor. The order matters. First store the
- * descriptor, then stop the fences. Then wake the receiver once, because it could not be woken for
- * the messages sent before. */
+ * descriptor, then stop the fences. Then wake the receiver once, because messages may have been
+ * sent while this side had no descriptor to wake the receiver. */
 static enum weft_status ring_ready(struct shm_ctx *ctx, struct shm_proc *proc,
                                    const struct wf_packet *p, int fd)
 {

@@ -47,8 +47,8 @@ void wf_shm_slab_answer(struct shm_ctx *ctx, struct shm_proc *proc, const struct
         void *base;
         if (slab->id != p->u.slab.id || slab->status != WEFT_PENDING)
             continue;
-        /* ELIMIT: this process (SLAB_OK without descriptor) or the other one is out of descriptors.
-         */
+        /* ELIMIT: no descriptor is left. If SLAB_OK came without its descriptor, this process has
+         * none left. If SLAB_NO contains ELIMIT, the other process has none left. */
         slab->status = p->type == WF_PACKET_SLAB_OK      ? WEFT_ELIMIT
                        : p->u.slab.status == WEFT_ELIMIT ? WEFT_ELIMIT
                                                          : WEFT_EKEY;
@@ -95,9 +95,9 @@ static struct shm_slab *slab_new(struct shm_proc *proc, uint64_t id, bool writab
     return slab;
 }
 
-/* Map a slab of this context a second time, for puts and gets. Closing a region unmaps its first
- * mapping. A put or get that is still copying then accesses the pages of the second mapping, as it
- * would in another process. */
+/* Map a slab of this context a second time, for puts and gets of this process. When the slab's
+ * last region is closed, the first mapping may go. A put or get that is still copying uses the
+ * second mapping, which stays, as a mapping in another process would. */
 static void slab_map_self(struct shm_ctx *ctx, struct shm_slab *slab)
 {
     size_t size = 0;
@@ -112,9 +112,9 @@ static void slab_map_self(struct shm_ctx *ctx, struct shm_slab *slab)
         close(fd);
 }
 
-/* Ask [proc]'s process for its state segment, by connecting, and for [slab] unless [slab] is NULL.
- * Returns OK, AGAIN, or a failure. AGAIN means that the socket or its backlog is full. No event
- * reports when there is room again. */
+/* Connect to [proc]'s process if not connected yet: the answer, WELCOME, brings the state segment.
+ * If [slab] is not NULL, also request the slab. Returns OK, AGAIN, or a failure. AGAIN means that
+ * the socket or its backlog is full. No event reports when there is room again. */
 static UNDER_LOCK enum weft_status slab_request(struct shm_ctx *ctx, struct shm_proc *proc,
                                                 struct shm_slab *slab)
 {
@@ -129,8 +129,8 @@ static UNDER_LOCK enum weft_status slab_request(struct shm_ctx *ctx, struct shm_
     return WEFT_OK;
 }
 
-/* Are the state segment and [slab] mapped? Maps or requests what is missing. Returns OK, PENDING,
- * AGAIN (a request could not be sent: try again), or a failure. */
+/* Are the state segment and [slab] mapped? Maps or requests what is missing. Returns OK, PENDING
+ * (an answer is still to come), AGAIN (a request could not be sent: try again), or a failure. */
 static UNDER_LOCK enum weft_status is_mapped(struct shm_ctx *ctx, struct shm_proc *proc,
                                              struct shm_slab *slab)
 {
@@ -151,7 +151,7 @@ static enum weft_status slab_ref(struct shm_proc *proc, uint64_t id, bool writab
 {
     struct shm_slab *slab = slab_find(proc, id);
     if (slab && slab->writable != writable)
-        /* There is no such region: all regions of a slab have the same access rights. */
+        /* The key names no region: peers can write either all regions of a slab or none. */
         return WEFT_EKEY;
     if (!slab && !(slab = slab_new(proc, id, writable)))
         return WEFT_ENOMEM;

@@ -2,14 +2,13 @@
 /* Copying from the memory of a local process by process_vm_readv(2).
  *
  * How is it proved that the bytes come from the right program? A process that calls exec(2) keeps
- * its pid, its start time and its pidfd. Its new memory can be read before its sockets end. The
- * kernel first swaps the memory (exec_mmap), then closes descriptors (do_close_on_exec; both in
- * fs/exec.c, begin_new_exec). A closed socket takes effect only when the exec returns to user mode
- * (fput), and by then the new program is mapped. A forked child can keep a socket open, too. So no
- * check of a descriptor before or after the copy proves that the bytes are those of the old
- * program.
+ * its pid, its start time and its pidfd. The kernel first replaces the memory (exec_mmap), then
+ * closes descriptors (do_close_on_exec; both in fs/exec.c, begin_new_exec). Other processes see the
+ * end of a socket only when exec returns to user mode (fput). Before that, they can already read
+ * the memory of the new program. A forked child can keep a socket open, too. So no check of a
+ * descriptor before or after the copy proves that the bytes are those of the old program.
  *
- * The copy itself proves that. Each context has a mark: a page of its own that begins with the
+ * The copy itself is the proof. Each context has a mark: a page of its own that begins with the
  * context's token, 16 random bytes. One system call reads both the mark and the data. The kernel
  * takes one reference to one memory map at the beginning of the call, and reads everything through
  * it (mm/process_vm_access.c, process_vm_rw_core). So if the mark is correct, the data come from
@@ -36,10 +35,10 @@
 
 #define MARK_PAGE 4096u
 
-/* Create the mark, and permit other processes to read this one's memory. With the Yama security
- * module at scope 1, Ubuntu's default, only ancestors may read a process's memory, unless the
- * process permits others. This call permits all processes of the same user, because Weft trusts
- * them. */
+/* Create the mark, and permit other processes to read the memory of this process. With the Yama
+ * security module at scope 1, Ubuntu's default, only ancestors may read a process's memory. With
+ * prctl a process permits others to read it, too: here all processes of the same user, because Weft
+ * trusts them. */
 enum weft_status wf_shm_pull_allow(struct shm_ctx *ctx)
 {
     void *p = mmap(NULL, MARK_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -8,10 +8,11 @@
  *   forward  Written by the sender. The receiver's mapping is read-only, which the seals enforce.
  *            Contains struct wf_shm_fwd and lines[slots].
  *   back     Both sides can write this segment. The receiver writes struct wf_shm_back,
- *            replies[slots], and the places, which are room for long replies. The sender clears a
- *            reply's ready word before it uses the request line again. Between the replies and the
- *            places is the payload area: the sender writes payloads of requests there and never
- *            reads them, so the receiver's handlers may change them.
+ *            replies[slots], and the places, which are room for long replies. A reply slot may
+ *            hold an old ready word that looks like the next reply's. The sender overwrites such
+ *            a word before it sends the request. Between the replies and the places is the
+ *            payload area: the sender writes payloads of requests there and never reads them, so
+ *            the receiver's handlers may change them.
  *
  * Each request has one line of 64 bytes. Its 48 data bytes hold payload and arguments if both fit.
  * Otherwise both are in a block of the payload area. The sender writes the line's ready word last.
@@ -54,7 +55,7 @@ enum wf_shm_line_flags {
  * after the check. */
 struct wf_shm_header {
     uint16_t len;
-    uint16_t reply_max; /* longest reply + 1; 0: one-way */
+    uint16_t reply_max; /* length of the longest reply, plus 1; 0: no reply is expected */
     uint8_t handler;
     uint8_t nargs;
     uint8_t place; /* for a long reply, or WF_SHM_NO_PLACE */

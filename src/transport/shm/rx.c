@@ -9,8 +9,9 @@
 #include "transport/shm/shm.h"
 #include "transport/shm/sleep.h"
 
-/* How many lines ahead are prefetched for reading, but only while the receiver lags behind the
- * sender. Otherwise the sender is writing those lines, and needs them in exclusive state. */
+/* How many lines ahead of the current line are prefetched for reading. Lines are prefetched only
+ * while the receiver lags behind the sender. Otherwise the sender is still writing those lines, and
+ * needs them in its own core's cache. */
 #define READ_AHEAD 24
 
 /* Open the receiving side. On success, the new object owns [wake_fd] and the caller's reference to

@@ -121,8 +121,9 @@ static UNDER_LOCK void watch_handle(struct shm_ctx *ctx, const struct epoll_even
     }
 }
 
-/* Free clients and procs. While the service thread runs, only this function frees them, after each
- * round (one return of epoll_wait), because the events of a round may point to them. */
+/* Free the clients that are closed and the shm_procs that no peer refers to. The service thread
+ * calls this function after each round, which is one return of epoll_wait. While the service thread
+ * runs, no other function frees them, because events of the current round may point to them. */
 static void objects_reap(struct shm_ctx *ctx)
 {
     wf_list_each_safe(l, lnext, &ctx->clients)
@@ -139,8 +140,8 @@ static void objects_reap(struct shm_ctx *ctx)
     }
 }
 
-/* Schedule a tick in RETRY_MS. In it the service thread repeats what failed for lack of descriptors
- * or memory. A tick is needed because no event reports that a retry can succeed. */
+/* Schedule a tick, RETRY_MS from now. At the tick, the service thread repeats what failed for lack
+ * of descriptors or memory. No event reports that a retry can succeed, so a timer is needed. */
 void wf_shm_tick(struct shm_ctx *ctx)
 {
     if (ctx->tick_at_ns)
@@ -255,8 +256,8 @@ enum weft_status wf_shm_service_start(struct shm_ctx *ctx)
     return status;
 }
 
-/* Called before this process closes a socket. BYE tells the other process that this process closes
- * the connection, and has not died. */
+/* Called before this process closes a socket. BYE informs the other process that this process
+ * closes the connection and has not died. */
 void wf_shm_bye_send(const struct shm_watch *sock)
 {
     struct wf_packet bye = {0};
@@ -264,8 +265,9 @@ void wf_shm_bye_send(const struct shm_watch *sock)
         (void)wf_packet_send(sock->fd, &bye, WF_PACKET_BYE, NULL, 0);
 }
 
-/* Tell all processes that this context closes. If a client does not read its socket, the socket may
- * have no room for BYE. So a word in the state segment also says that this context closes. */
+/* Inform all connected processes that this context closes. BYE is not enough: if a client does not
+ * read its socket, the socket may have no room for BYE. So a word in the state segment is set,
+ * too. */
 static void bye_send_all(struct shm_ctx *ctx)
 {
     wf_store_release(&ctx->mem->state[WF_MEM_STATE_LEFT], 1);

@@ -200,8 +200,8 @@ static enum weft_status shm_ep_open(struct wf_tctx *tctx, const struct wf_tep_pa
     return WEFT_OK;
 }
 
-/* Called when an endpoint was closed, and its word is 0 already. Makes all processes and endpoints
- * check the words of their peers. */
+/* Called after an endpoint was closed and its word was set to 0. Makes all clients, and all other
+ * endpoints of this context, check the words of their peers. */
 static UNDER_LOCK void left_send_all(struct shm_ctx *ctx)
 {
     wf_list_each(l, &ctx->clients)
@@ -303,9 +303,9 @@ static void shm_peer_close(struct wf_tpeer *tpeer)
     shm_unlock(t->ctx);
 }
 
-/* Returns why an access to [tpeer]'s memory failed. When a process is lost,
- * wf_shm_proc_down stores the cause and wipes the generation words. Its callers hold ctx->lock,
- * which this function takes. So a caller that saw a wiped word gets the cause here. */
+/* Returns why an access to [tpeer]'s memory failed. When a process is lost, wf_shm_proc_down stores
+ * the cause and wipes the generation words, both under ctx->lock. This function takes the lock. So
+ * a thread that has seen a wiped word gets the cause from this function. */
 static enum weft_status shm_status(struct wf_tpeer *tpeer)
 {
     struct shm_peer *peer = SHM_OF(tpeer, shm_peer);

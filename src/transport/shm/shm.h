@@ -6,10 +6,10 @@
  * Which thread may access which field
  *   Owner      The thread that owns the endpoint. It alone accesses the fields of shm_tep,
  *              shm_peer, shm_tx and shm_rx, except where a comment says otherwise.
- *   ctx->lock  Protects procs, clients, their sockets and lists, and the inbox of an endpoint. It
- *              is held briefly. The holder makes no blocking call: sockets are nonblocking, and a
- *              thread waits for an answer on a condition variable. The service thread holds the
- *              lock while it handles an event.
+ *   ctx->lock  Protects each shm_proc and shm_client with its sockets and lists, and the list
+ *              [accepted] of an endpoint. The lock is held briefly. The holder makes no blocking
+ *              call: sockets are nonblocking, and a thread waits for an answer on a condition
+ *              variable. The service thread holds the lock while it handles an event.
  *   Atomics    The service thread notifies an owner through atomic fields, without a lock. The
  *              comment of each field names the writer.
  *
@@ -61,23 +61,23 @@ struct shm_segs {
     struct wf_shm_back *back;
 };
 
-/* A slab: a memory file in which a local process keeps regions. This process has mapped the slab or
- * asked for it. */
+/* A slab: a memory file in which a local process keeps regions. This process has mapped the slab,
+ * or waits for its descriptor. */
 struct shm_slab {
     struct wf_list item; /* proc->slabs */
     uint64_t id;
     unsigned char *base; /* NULL until the slab is mapped */
     size_t size;
     bool writable;           /* mapped writable */
-    enum weft_status status; /* PENDING until answered */
-    bool requested;          /* SLAB was sent */
-    unsigned users;          /* number of remotes that use it, and of calls that wait for it */
+    enum weft_status status; /* PENDING until the answer has come */
+    bool requested;          /* the request, the packet SLAB, was sent */
+    unsigned users;          /* number of remotes that use the slab or wait for it */
 };
 
 struct shm_tx;
 struct shm_rx;
 
-/* A process of this node with an endpoint that was opened as a peer here. It may be this process
+/* A local process that has an endpoint which this process opened as a peer. It may be this process
  * itself. The object lives as long as peers refer to it, even after the process has ended. */
 struct shm_proc {
     struct wf_list item; /* ctx->procs, or ctx->unused_procs */
@@ -121,8 +121,8 @@ struct shm_client {
     enum weft_status read_status; /* OK, or why the connection is over, as the last read found */
     uint32_t flags;
     bool answer_pending; /* [answer] is still to be sent; no packet is read until then */
-    /* The service thread retries every 100 ms to send [answer], as no event will report room for
-     * it. */
+    /* [answer] could not be sent, and no event will report when it can be. The service thread
+     * retries every 100 ms. */
     bool tick_due;
     /* LEFT, the packet that reports a closed endpoint, is still to be sent. The service thread
      * retries every 100 ms. */
@@ -190,13 +190,13 @@ static inline WF_RELEASES(shm_lock_class) void shm_unlock(struct shm_ctx *ctx)
 struct shm_due {
     uint32_t pos;
     uint16_t reply_max;
-    uint8_t place; /* or WF_SHM_NO_PLACE */
+    uint8_t place; /* the room for a long reply, or WF_SHM_NO_PLACE */
 };
 
 /* A block of the payload area that holds the payload of a message in flight. */
 struct shm_block {
     uint32_t pos;
-    uint64_t end; /* byte position of its end; the block is free when back.head > pos */
+    uint64_t end; /* byte position of the block's end; the block is free when back.head > pos */
 };
 
 /* Each endpoint may have this many rings even if WEFT_SHM_MEMORY is used up. */
@@ -215,7 +215,9 @@ struct shm_tx {
     /* back->sleep_epoch as last loaded. While this side must fence after each send, the value is
      * WF_SHM_EPOCH_NONE. */
     uint64_t epoch_seen;
-    uint64_t epoch_woken; /* the last epoch for which a wake was sent or was not needed */
+    /* The value of back->sleep_epoch for which this side last checked whether the receiver must be
+     * woken. The receiver is woken at most once for each value. */
+    uint64_t epoch_woken;
     /* 0, or why the connection failed. Set once, by the service thread or the owner. */
     _Atomic int down;
     /* 1 while each send must execute a fence. The service thread stores 0 when RING_OK shows that
@@ -229,13 +231,13 @@ struct shm_tx {
      * path, which ends this state. */
     bool cold;
 
-    /* One bit for each place, the room for a long reply. A free place has a 1. */
+    /* One bit for each place (room for one long reply): 1 if the place is free. */
     uint64_t places_free;
 
     /* Requests that expect a reply, oldest first. A ring buffer of mask + 1 entries. */
     struct shm_due *due;
     uint32_t due_head, due_tail;
-    struct shm_block *blocks; /* ring of mask + 1 */
+    struct shm_block *blocks; /* a ring buffer of mask + 1 entries */
     uint32_t block_head, block_tail;
     uint64_t pay_head, pay_tail; /* byte positions, which only grow */
     uint32_t head_seen;
@@ -295,7 +297,7 @@ struct shm_rx {
     uint32_t control_next; /* with WEFT_DEBUG=shuffle: index in tep->control_at */
     uint32_t index;        /* in tep->rx */
     uint32_t sweep_head;   /* head at the last sweep */
-    uint16_t bit;          /* its bit in the endpoint's doorbell; connections share bits */
+    uint16_t bit;          /* in the endpoint's doorbell; several connections may share a bit */
     uint8_t idle_sweeps;   /* sweeps (every 1,024 polls) since the last message */
     bool cold;
     struct shm_rx *bell_next; /* if cold: the next cold connection with the same bit */
@@ -343,8 +345,10 @@ struct shm_tep {
     struct wf_shm_bell *bell;
     uint32_t nrx, nrx_hot;
     uint32_t ntx, ntx_hot;
-    bool wants_ring;  /* a message was refused for lack of a ring, and no ring is available yet */
-    bool map_pending; /* a region was requested; the owner writes it under ctx->lock */
+    bool wants_ring; /* a message was refused for lack of a ring, and no ring is available yet */
+    /* The owner waits for a slab or a state segment. Only the owner writes this field, under
+     * ctx->lock. */
+    bool map_pending;
     /* Number of sweeps, at most 2, during which messages waited for a ring. A sweep is the work of
      * every 1,024th poll. */
     uint8_t ring_sweeps;
@@ -391,11 +395,12 @@ struct shm_segs *wf_shm_segs_map(const struct wf_shm_geometry *g, const int fds[
                                  enum weft_status *why);
 void wf_shm_segs_ref(struct shm_segs *segs);
 void wf_shm_segs_unref(struct shm_segs *segs);
-/* The sizes of a new ring. full: as configured. small: for a ring that exceeds WEFT_SHM_MEMORY. */
+/* Return the sizes of a new ring: the configured sizes (full), or the sizes of a ring that exceeds
+ * WEFT_SHM_MEMORY (small). */
 struct wf_shm_geometry wf_shm_geometry_full(uint32_t am_max);
 struct wf_shm_geometry wf_shm_geometry_small(uint32_t am_max);
-/* Returns how many bytes of memory a ring of the sizes [g] takes when all its pages were touched,
- * with the sender's tables. */
+/* Returns how many bytes of memory a ring of the sizes [g] takes when all its pages were touched.
+ * The sender's tables are included. */
 size_t wf_shm_ring_bytes(const struct wf_shm_geometry *g);
 /* Returns the most bytes that all rings of a context with [endpoints] endpoints can take. */
 uint64_t wf_shm_memory_bound(unsigned endpoints, uint32_t am_max);
@@ -575,8 +580,8 @@ static inline int wf_shm_peer_gone(const struct shm_peer *peer)
     const uint64_t *words = down ? NULL : wf_load_acquire(&peer->proc->endpoints);
     if (!words || __atomic_load_n(&words[peer->ep], __ATOMIC_ACQUIRE) == peer->ep_gen) /* "left" */
         return down;
-    /* The word is 0 if the endpoint was closed or the process is lost. If the process is lost,
-     * [down] was stored before the words were wiped. */
+    /* The word differs if the endpoint was closed or the process is lost. If the process is lost,
+     * proc->down was stored before the words were wiped. */
     return wf_load_acquire(&peer->proc->down) ?: WEFT_ECLOSED;
 }
 

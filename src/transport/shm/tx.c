@@ -12,8 +12,8 @@
 #define AHEAD 24
 #define FEW_ARGS ((WF_SHM_DATA - 8) / 4u) /* arguments that fit beside 8 bytes of payload */
 
-/* Add the messages sent since the last call to the counter REQUESTS_SENT. Polls and refusals call
- * this, so that a send need not store to the counter. */
+/* Add the messages that were sent since the last call to the counter REQUESTS_SENT. Called in polls
+ * and after refusals, so that a send itself need not store to the counter. */
 void wf_shm_tx_count(struct shm_tx *tx)
 {
     uint64_t *c = &tx->tep->base.counters[WF_STAT_REQUESTS_SENT];
@@ -192,8 +192,8 @@ static void due_add(struct shm_tx *tx, struct shm_due due)
     tx->due[tx->due_tail++ & tx->mask] = due;
 }
 
-/* Send a message that does not fit in one line, or expects a reply. First all the room is found,
- * then it is claimed, so that a refused message claims nothing. */
+/* Send a message that does not fit in one line, or expects a reply. Nothing is claimed before all
+ * the room that the message needs was found. So a refused message claims nothing. */
 static enum weft_status send_large(struct shm_tx *tx, const struct wf_am_out *out)
 {
     struct wf_shm_line *line = &tx->lines[tx->tail & tx->mask];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Opens a sending connection for the first message to a peer, marks it as failed, and closes it. */
+/* Opens a sending connection for the first message to a peer. Closes connections, and marks
+ * connections and peers as failed. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -186,10 +187,10 @@ struct ring_plan {
     struct shm_tx *old; /* the ring to close, or NULL */
 };
 
-/* Plan a ring for [peer]. It is a new ring if WEFT_SHM_RINGS and WEFT_SHM_MEMORY allow it. The
- * first WF_SHM_RINGS_MIN rings may exceed WEFT_SHM_MEMORY, but are then small. Otherwise the ring
- * replaces one on which no message is under way, and has the same sizes. Returns false if there is
- * no such ring. */
+/* Plan a ring for [peer]. If WEFT_SHM_RINGS and WEFT_SHM_MEMORY allow one more ring, none is closed
+ * for it. The first WF_SHM_RINGS_MIN rings may exceed WEFT_SHM_MEMORY, but are then small.
+ * Otherwise the new ring replaces an old ring on which no message is under way, and has the old
+ * ring's sizes. Returns false if there is no such old ring. */
 static bool ring_plan(struct shm_tep *tep, const struct shm_peer *peer, struct ring_plan *plan)
 {
     uint32_t most = (uint32_t)wf_config()->shm_rings, am_max = tep->base.am_max;
@@ -258,7 +259,7 @@ enum weft_status wf_shm_tx_connect(struct shm_tep *tep, struct shm_peer *peer)
         if (plan.old)
             tx_replace(plan.old);
         tx->bytes = plan.bytes;
-        shm_lock(tep->ctx); /* shm_status reads peers, in any thread */
+        shm_lock(tep->ctx); /* shm_status reads peer->tx in any thread, under the lock */
         peer->tx = tx;
         shm_unlock(tep->ctx);
         wf_shm_tx_add(tep, tx);

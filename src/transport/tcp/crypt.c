@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The socket of an encrypted connection. Each side sends its bytes as AEAD records (auth.h). The
- * nonce of a record is its number, which the receiver counts. So records have to arrive in order:
- * this side sends all bytes of a record before it encrypts the next one. */
+ * nonce of a record is its number. The number is not sent: both sides count the records. So records
+ * have to arrive in order: this side sends all bytes of a record before it encrypts the next
+ * one. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <sodium.h>

@@ -56,8 +56,8 @@ static void sock_half_close(struct net_link *link)
     (void)shutdown(sock_of(link)->fd, SHUT_WR);
 }
 
-/* Has the peer's kernel acknowledged all bytes? SIOCOUTQ (tcp(7)) counts the bytes that it has not
- * acknowledged. */
+/* Has the peer's kernel acknowledged all bytes? SIOCOUTQ (tcp(7)) counts the unacknowledged
+ * bytes. */
 static bool sock_flushed(struct net_link *link)
 {
     int unacknowledged = 0;

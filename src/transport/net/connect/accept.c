@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Pending connections: accepted, not yet authenticated (states: manager.h). Each costs one struct
- * and one socket. This side computes MACs for a connection only if the connection's hello names an
- * endpoint of this process. */
+/* Pending connections: accepted, not yet authenticated (states: manager.h). Each pending connection
+ * costs one struct and one socket. This side computes MACs for a connection only if the
+ * connection's hello names an endpoint of this process. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -24,8 +24,8 @@
  * round trips of its handshake can end. */
 #define GRACE_MS 500
 
-/* Rate limit. On average, at most one connection per INTERVAL_NS that fails to authenticate is
- * accepted. Each accepted connection moves mgr->rate_ns forward by INTERVAL_NS. If the connection
+/* Rate limit. Of the connections that fail to authenticate, at most one per INTERVAL_NS is accepted
+ * on average. Each accepted connection moves mgr->rate_ns forward by INTERVAL_NS. If the connection
  * authenticates, rate_ns moves back. Accepting pauses while rate_ns is more than WF_NET_PENDING_MAX
  * intervals ahead of the clock. */
 #define INTERVAL_NS (WF_MGR_SECOND / (WF_NET_PENDING_MAX * 16))
@@ -125,7 +125,8 @@ static UNDER_LOCK void pending_hello_done(struct wf_conn_mgr *mgr, struct pendin
     } else {
         p->names_ep = true;
         p->state = AWAIT_KEY;
-        /* The peer sends nothing before it has received CHALLENGE. Only watch for its closing. */
+        /* The peer sends nothing before it has received CHALLENGE. So only watch for the end of the
+         * connection. */
         wf_mgr_watch_events(mgr, &p->watch, EPOLLRDHUP);
     }
 }

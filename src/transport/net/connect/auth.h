@@ -9,7 +9,7 @@
 
 #include "transport/net/proto.h"
 
-/* Initialise libsodium. OK | ESYSTEM */
+/* Initialise libsodium. Returns OK | ESYSTEM */
 enum weft_status wf_net_auth_init(void);
 
 /* Read the job's key from the file at [path]. The file has to be a regular file of at least
@@ -51,9 +51,10 @@ struct wf_aead {
  * WF_AEAD_RECORD_MAX bytes. Returns the record's length. */
 size_t wf_aead_seal(struct wf_aead *s, const void *bytes, size_t len, uint8_t *out);
 /* Decrypt the record at [in] into [out], which has room for WF_AEAD_RECORD bytes. [have] bytes have
- * arrived at [in].
- * Returns the record's length, and the number of decrypted bytes in *len | 0 (the whole record has
- * not arrived yet) | -1 (it is not the record that the peer sent with this number) */
+ * arrived at [in]. Returns:
+ *   the record's length   *len is set to the number of decrypted bytes
+ *   0                     the whole record has not arrived yet
+ *   -1                    the peer did not send these bytes as its record number s->number */
 long wf_aead_open(struct wf_aead *s, const uint8_t *in, size_t have, void *out, size_t *len);
 
 #endif

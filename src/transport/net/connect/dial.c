@@ -331,7 +331,8 @@ static struct wf_mgr_dial *dial_new(const struct wf_conn_mgr *mgr, const struct 
     return dial;
 }
 
-/* Returns the number of the dial for this channel, or 0 if there is no memory. */
+/* Start a dial for this channel, unless one is in progress. Returns the dial's number, or 0 if
+ * there is no memory. */
 static UNDER_LOCK uint64_t dial_start(struct wf_conn_mgr *mgr, const struct wf_dial *want)
 {
     struct wf_mgr_dial *dial = dial_find(mgr, want);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How attempts end. Clocks decide when a dial is given up (table: wf_conn_mgr_dial). This file also
- * chooses when the next attempt is made. */
+/* Handles the end of each attempt. Clocks decide when the dial is given up (table:
+ * wf_conn_mgr_dial). If the dial goes on, this file chooses when the next attempt is made. */
 #define _GNU_SOURCE
 #include <errno.h>
 
@@ -93,8 +93,8 @@ static void clock_start(uint64_t *clock, uint64_t now)
 }
 
 /* Start and stop the dial's clocks for an attempt that ended as [end]. If the dial's state is
- * ANSWER, the attempt had a TCP connection. A shortage stops or restarts all clocks but its own,
- * since no attempt was made that could have ended otherwise. */
+ * ANSWER, the attempt had a TCP connection. A shortage stops the clocks of the other conditions,
+ * and restarts unconnected_ns: no attempt was made, so the peer is not to blame. */
 static void clocks_update(struct wf_mgr_dial *dial, enum wf_attempt_end end, uint64_t now)
 {
     bool connected = dial->state == WF_DIAL_ANSWER;

@@ -44,8 +44,8 @@ enum rank {
 struct candidate {
     struct wf_ifaddr addr;
     unsigned flags; /* IFF_*; 0 once it is chosen */
-    /* An enum rank, or if WEFT_TCP_INTERFACES is set, a number computed from the address's position
-     * there. */
+    /* An enum rank. If WEFT_TCP_INTERFACES is set, a number computed from the position of the item
+     * that names the address. */
     unsigned rank;
 };
 
@@ -106,8 +106,9 @@ static bool route_source(int family, uint8_t ip[WF_NET_IP])
     return found;
 }
 
-/* Is the interface [name] a bridge? The name of its driver tells this. /sys is not used: it shows
- * the network namespace in which it was mounted, which may not be this process's. */
+/* Is the interface [name] a bridge? The name of the interface's driver shows this. /sys is not
+ * used: it shows the network namespace in which it was mounted, and this process may be in another
+ * one. */
 static bool is_bridge(const char *name)
 {
     struct ethtool_drvinfo info = {.cmd = ETHTOOL_GDRVINFO};

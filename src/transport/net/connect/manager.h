@@ -2,16 +2,16 @@
 /* The connection manager accepts connections for the endpoints of this process, and dials the
  * endpoints of other processes. Each context has one manager, with one thread. The thread sleeps in
  * epoll_wait; it listens, dials, and runs both sides of the handshake. The manager hands a
- * connected socket over once the other side has proved that it has the job's key, and which
- * endpoint it acts for. The only frame that the manager sends is BYE: it tells the peer that this
- * side gives the connection up (wf_conn_mgr_turn_away).
+ * connected socket over to an endpoint once the other side has proved that it has the job's key and
+ * acts for the endpoint that it names. The only frame that the manager sends is BYE, which reports
+ * to the peer that this side gives the connection up (wf_conn_mgr_turn_away).
  *
  *   manager.c    the thread, events, opening and closing
  *   mgr_fork.c   what a fork does to the manager
  *   linger.c     sockets that are about to be closed
  *   accept.c     pending connections: accepting, limits, the accepting side of the handshake
  *   dial.c       dials: attempts, the dialling side of the handshake
- *   dial_end.c   how attempts end; when the next one comes, and when the dial is given up
+ *   dial_end.c   how attempts end; when the next attempt is made, and when the dial is given up
  *   hello.c      makes and parses the handshake's messages
  *   auth.c       the job's key, MACs, the keys of a connection, AEAD records
  *   ifaddr.c     which interfaces and addresses this process listens on
@@ -59,7 +59,7 @@
  *
  * Fork. A forked child closes its copies of the manager's sockets. If the child kept the copies,
  * the peers would not notice the parent's death. fork_begin runs while the manager's lock is held.
- * So a thread that holds a lock which fork_begin takes must not call the manager, or it could
+ * So a thread that holds a lock which fork_begin takes must not call the manager: the thread could
  * deadlock with a fork. The exceptions are wf_conn_mgr_passed and wf_conn_mgr_contact, which take
  * no lock. */
 #ifndef WF_TRANSPORT_NET_CONNECT_MANAGER_H
@@ -121,8 +121,8 @@ enum wf_net_host {
     WF_NET_HOST_FULL,
 };
 
-/* What the manager asks of its owner, and reports to it. The manager's thread makes the first three
- * calls without holding the manager's lock. */
+/* Functions of the manager's owner that the manager calls. The manager's thread calls the first
+ * three without holding the manager's lock. */
 struct wf_conn_mgr_events {
     /* Is endpoint [ep] of generation [ep_gen] open, and does it accept one more connection? */
     enum wf_net_host (*has)(void *owner, uint16_t ep, uint32_t ep_gen);
@@ -230,7 +230,8 @@ void wf_conn_mgr_linger(struct wf_conn_mgr *mgr, int fd);
  * BYE to the peer, and then acts like wf_conn_mgr_linger. Never blocks: BYE is lost if the send
  * buffer is full. Any thread may call this.
  *   fd      the bytes sent so far end with a whole frame, and with a whole AEAD record if encrypted
- *   aead    encrypts this side's next record, lent for this call; NULL if not encrypted */
+ *   aead    the state that encrypts this side's next record, used only during this call; NULL if
+ *           the connection is not encrypted */
 void wf_conn_mgr_turn_away(struct wf_conn_mgr *mgr, int fd, struct wf_aead *aead);
 
 /* Like wf_conn_mgr_turn_away, for a connection that the manager handed over and on which nothing

@@ -5,8 +5,9 @@
  * it works. It releases the lock to sleep, and to deliver an event. Other threads may add watches,
  * and may mark watches as dead. Only the manager's thread frees dead watches. It does so at the end
  * of a round, because the round's epoll events may still point to dead watches. So while the lock
- * is released for an event, lists only grow. Callers of the functions below hold the lock; only
- * wf_mgr_wake, wf_mgr_recv and wf_mgr_send do not need it. */
+ * is released for an event, lists only grow. Callers of the functions below hold the lock, except
+ * where a comment states otherwise. The functions wf_mgr_wake, wf_mgr_recv and wf_mgr_send do not
+ * need the lock. */
 #ifndef WF_TRANSPORT_NET_CONNECT_MANAGER_INT_H
 #define WF_TRANSPORT_NET_CONNECT_MANAGER_INT_H
 
@@ -124,7 +125,7 @@ void wf_mgr_event_begin(struct wf_conn_mgr *mgr, uint16_t ep, uint32_t ep_gen);
 WF_ACQUIRES(mgr_lock_class) void wf_mgr_event_end(struct wf_conn_mgr *mgr);
 
 /* May a line of [topic] be logged now? If it may, [suffix] is set to what the caller appends to the
- * line: how many lines of this topic were suppressed since the previous one. */
+ * line: how many lines of this topic were suppressed since the last logged line. */
 #define WF_MGR_SUFFIX 32
 bool wf_mgr_may_log(struct wf_conn_mgr *mgr, enum wf_mgr_topic topic, char suffix[WF_MGR_SUFFIX]);
 
@@ -141,7 +142,7 @@ bool wf_mgr_send(int fd, const void *message, size_t len);
 struct wf_net_conn *wf_mgr_conn_new(struct wf_conn_mgr *mgr, const struct wf_net_hello *hello,
                                     const struct wf_net_challenge *challenge, bool dialled);
 /* Hand [conn] over to endpoint [ep] of generation [ep_gen]. If the manager's owner does not take
- * [conn], close and free it. The lock is released during the call to the owner. */
+ * [conn], close and free [conn]. The lock is released during the call to the owner. */
 UNDER_LOCK void wf_mgr_conn_deliver(struct wf_conn_mgr *mgr, uint16_t ep, uint32_t ep_gen,
                                     struct wf_net_conn *conn);
 
