@@ -108,9 +108,9 @@ WEFT_API int weft_job_peer_rank(const struct weft_job *job, const struct weft_pe
  * Returns  OK | EPEER (a rank died; every survivor gets this status, also ranks that never
  *          communicated with the dead rank) | ECLOSED (a rank left) | EPROTO (see "different
  *          calls"; logged) | ECONTEXT | EINVAL | EFORKED | the reason why a rank on another node
- *          became unreachable: EUNREACH | EVERSION | ELIMIT | ENOMEM | ESYSTEM. After such a
- *          failure no collective call of this job succeeds any more, and each returns the same
- *          status. */
+ *          became unreachable: EUNREACH | EVERSION | ELIMIT | ENOMEM | ESYSTEM.
+ *          After a failure other than ECONTEXT, EINVAL and EFORKED, all later collective calls of
+ *          this job fail with the same status. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_job_barrier(struct weft_job *job);
 
 /* Different calls. All ranks must make the same collective calls in the same order: barriers,

@@ -187,8 +187,9 @@ struct weft_mr_attr {
 WEFT_API WEFT_MUST_USE enum weft_status weft_mr_regattr(struct weft_ctx *ctx,
                                                         const struct weft_mr_attr *attr,
                                                         uint64_t flags, struct weft_mr **out);
-/* Register as weft_mr_regattr, without an authorization key for this region. weft_mr_regv registers
- * several buffers, weft_mr_reg one buffer. WEFT_MR_DMABUF gives EBADFLAGS. */
+/* weft_mr_regv registers several buffers as one region, and weft_mr_reg registers one buffer. Both
+ * work as weft_mr_regattr, and give the region the authorization key of the context. With the flag
+ * WEFT_MR_DMABUF they return EBADFLAGS. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_mr_regv(struct weft_ctx *ctx, const struct iovec *iov,
                                                      size_t count, uint64_t access, uint64_t offset,
                                                      uint64_t requested_key, uint64_t flags,

@@ -363,10 +363,10 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_peer_open(struct weft_ep *ep, const
  * Returns  OK | EBUSY | EINVAL (also: a job owns [peer]) | ECONTEXT | EFORKED */
 WEFT_API enum weft_status weft_peer_close(struct weft_peer *peer);
 
-/* Returns OK while [peer] is not known to be lost, otherwise the reason that peer_down gives. The
- * reason is returned once peer_down was called, or once another call has returned it. Nothing is
- * known of a peer across a network before the first message or access in either direction. Returns
- * EINVAL for NULL, and EFORKED in a forked child. */
+/* Returns OK, or the reason why [peer] is lost. This call returns the reason as soon as peer_down
+ * was called with it, or another call has returned it. Before the first message or access in either
+ * direction, Weft does not notice the loss of a peer across a network. Returns EINVAL for NULL, and
+ * EFORKED in a forked child. */
 WEFT_API enum weft_status weft_peer_status(const struct weft_peer *peer);
 
 /* Find out whether the messages that were sent to [peer] have left this process, so that they
@@ -390,12 +390,12 @@ WEFT_API void *weft_peer_arg(const struct weft_peer *peer);
 #define WEFT_AM_HANDLERS 256      /* ids 0..255 */
 #define WEFT_AM_USER_HANDLERS 240 /* the application uses ids 0..239, Weft the rest */
 
-/* The argument of a handler. Valid until the handler returns. */
+/* A message, as its handler gets it. Valid until the handler returns. */
 struct weft_am {
     struct weft_ep *ep;
     /* The payload, in place, 16-byte aligned. The sender can still change it: copy before checking.
-     * A payload of up to WEFT_AM_READ_ONLY bytes may be mapped read-only. The handler may write to
-     * a longer one. */
+     * The handler may write to a payload that is longer than WEFT_AM_READ_ONLY bytes. Any
+     * other payload may be mapped read-only. */
     const void *data;
     /* Payload bytes; in a reply at most the request's reply_max - 1. A peer that breaks the
      * protocol may send longer replies, and more than one reply to a request. */
@@ -510,9 +510,9 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_am_detach(const struct weft_am *am,
  *          ELIMIT | ESYSTEM | EFORKED. Never AGAIN.
  *          After a failure the reply is still due, except after EINVAL for a request that was
  *          replied to or dropped already.
- * Waits    while the reply waits for room, weft_ep_close, and weft_peer_close of the sender, return
- *          EBUSY. If the sender does not poll for WEFT_PEER_TIMEOUT (10 s), weft_ep_close gives the
- *          reply up.
+ * Waits    the reply may wait for room after this call. Meanwhile weft_ep_close returns EBUSY, and
+ *          so does weft_peer_close for a peer that is the sender. If the sender does not poll for
+ *          WEFT_PEER_TIMEOUT (10 s), weft_ep_close gives the reply up.
  * Order    none is promised, as for all active messages. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_am_reply_later(const struct weft_am_later *later,
                                                             unsigned handler, const uint32_t *args,

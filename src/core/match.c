@@ -4,14 +4,14 @@
  * most FEW entries is searched linearly. For a longer list the search makes hash tables, which are
  * used until the list is empty.
  *
- * A class is a pair (mask, source given or any). A table of a class maps a key (the source if it is
- * given, tag & mask) to a queue of the entries with that key, in order. A receive is only in the
- * table of its own class. A message can match receives of any class. So the search for a message's
- * receive looks into each class that has receives, and takes the oldest of the receives found. The
- * search for a receive's message needs all messages in the table of the receive's class. So the
- * first search in a class puts all messages into that table (it indexes them). Messages that arrive
- * later are added. At most INDEXES classes index messages. In any other class the search for a
- * message is linear.
+ * A class is a mask together with one bit: do its receives give a source, or accept any source? A
+ * table of a class maps a key (the source if it is given, tag & mask) to a queue of the entries
+ * with that key, in order. A receive is only in the table of its own class. A message can match
+ * receives of any class. So the search for a message's receive looks into each class that has
+ * receives, and takes the oldest of the receives found. The search for a receive's message needs
+ * all messages in the table of the receive's class. So the first search in a class puts all
+ * messages into that table (it indexes them). Messages that arrive later are added. At most INDEXES
+ * classes index messages. In any other class the search for a message is linear.
  *
  * If there is no memory to put a receive into its table, all receives are taken out of their
  * tables. If there is no memory to put a message into the table of a class, that class stops

@@ -5,9 +5,9 @@
  * and struct wf_match_msg in its own objects, and a source is any pointer but NULL. One thread at a
  * time uses a matcher.
  *
- * The time of an operation does not depend on the number of receives and messages. It grows with
- * the number of different pairs (mask, source given or any) that are in use. match.c explains
- * why. */
+ * Two receives are in the same class if they have the same mask, and both accept any source or both
+ * accept only a given source. The time of an operation grows with the number of classes in use, and
+ * does not depend on the number of receives and messages. match.c explains why. */
 #ifndef WF_CORE_MATCH_H
 #define WF_CORE_MATCH_H
 

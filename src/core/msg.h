@@ -39,8 +39,8 @@ struct wf_req *wf_msg_piece_of(struct weft_ep *ep, const struct wf_token *token,
                                const uint32_t *args, unsigned nargs);
 /* Copy more bytes of a long message from its sender. Returns false if the receive has ended. */
 bool wf_msg_progress(struct wf_req *copy);
-/* End a receive whose copy cannot go on, with the status [why]. Reports the failure to the sender,
- * unless the sender is lost. */
+/* End [copy], the receive of a long message whose bytes cannot be copied further, with the status
+ * [why]. If the sender is not lost, reports the failure to the sender. */
 void wf_msg_copy_fail(struct wf_req *copy, enum weft_status why);
 
 /* End all posted receives whose source is [sender], with the status [why]. */

@@ -9,8 +9,8 @@
 #include "config/config.h"
 #include "core/path.h"
 
-/* If [r] is a region of this process, store in [r] the name of the endpoint at the peer's address,
- * and whether that endpoint counts writes. */
+/* If [r] is a region of this process, store in [r] the name of the endpoint to which pub.peer
+ * leads, and whether that endpoint counts writes. */
 static void here_look(struct wf_remote *r)
 {
     struct weft_ctx *ctx = r->pub.peer->ep->ctx;

@@ -20,7 +20,8 @@ struct wf_remote {
     void *cookie;   /* data of the transport, from remote_map */
     bool is_mapped; /* true after remote_map has returned OK */
     bool closed;    /* true after weft_remote_close */
-    /* for a region of this process: true if the endpoint at the peer's address counts writes */
+    /* Only for a region of this process, where pub.peer leads to an endpoint of this process: true
+     * if that endpoint counts writes. */
     bool counted;
     /* True if short puts may use the put ring: NICs do the puts, the first key of the region is
      * valid, local buffers are not checked (WEFT_MR_LOCAL), and one thread uses the endpoint. */
@@ -28,7 +29,8 @@ struct wf_remote {
     /* the put ring of the peer, once a short put to this region has used it; else null */
     struct wf_put_ring *put_ring;
     uint64_t nic_base; /* the address that NICs use for the region's offset 0 */
-    /* for a region of this process: wf_mem_ep_name of the endpoint at the peer's address */
+    /* Only for a region of this process: the wf_mem_ep_name of the endpoint to which pub.peer
+     * leads. */
     uint64_t ep;
     /* a copy of [pub] with the base address, if [pub] hides it (WEFT_MR_LOCAL); else zero */
     struct weft_remote mapped;

@@ -40,8 +40,9 @@ enum weft_status wf_rma_refused(const struct weft_remote *r, uint64_t offset, ui
 struct wf_req *wf_rma_req_new(struct wf_remote *r, enum wf_req_kind kind, uint64_t offset,
                               uint64_t len, struct weft_op *op, enum weft_status *why);
 
-/* Repeat by messages a short put whose connection was lost. The put's request becomes the first of
- * flow->issued, so that flushes wait for it. Returns OK | ENOMEM | ELIMIT */
+/* Send a short put again, now as messages, because the connection that carried it was lost. Makes a
+ * request for the put, and inserts it as the first of flow->issued, so that flushes wait for the
+ * put. Returns OK | ENOMEM | ELIMIT */
 enum weft_status wf_rma_put_again(struct wf_remote *r, uint64_t offset, const void *src, size_t len,
                                   struct weft_op *op);
 /* Put by messages, even if the region is mapped or NICs can reach it. The peer handles these

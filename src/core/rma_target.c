@@ -59,9 +59,13 @@ static enum weft_status put_bytes(const struct weft_am *am, const struct target 
         return WEFT_OK; /* the transport stored them */
     if (am->long_len)
         return WEFT_EPROTO;
-    /* The PUT is a bulk message, but the transport could not store its bytes. If the region does
-     * not permit bulk messages, or may be in a dma-buf whose driver refused the access, EUNREACH
-     * makes the initiator send pieces. Otherwise the region was closed or refreshed meanwhile. */
+    /* The PUT is a bulk message, but the transport could not store its bytes. The reason depends on
+     * the region:
+     *   UNBACKED   the region does not permit bulk messages
+     *   dma-buf    the driver may have refused the access
+     *   any other  the region was closed or refreshed while the bytes were on their way
+     * In the first two cases EUNREACH makes the initiator send the put in pieces. In the third case
+     * EKEY ends the put. */
     return t->region->flags & WF_REGION_UNBACKED || t->region->dmabuf ? WEFT_EUNREACH : WEFT_EKEY;
 }
 

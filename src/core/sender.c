@@ -102,7 +102,8 @@ struct wf_sender *wf_sender_of(struct weft_ep *ep, const struct wf_token *token)
     if (!s && (s = add(ep, &from, &contact)))
         peers_attach(s);
     if (s) {
-        /* a sender that was made for a receive has no contact yet */
+        /* If [s] was made by wf_sender_of_peer, for a receive that names a peer, [s] has no contact
+         * (the address to dial) yet. */
         if (wf_contact_is_some(&contact))
             s->contact = contact;
         s->transport = token->tep->transport;

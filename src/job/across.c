@@ -207,8 +207,8 @@ static void release(struct weft_job *job)
 
 /* Advance the collective that is under way between the nodes, as far as possible without waiting.
  *   away  if true, end the collective only when the kernel has taken all messages
- * Returns OK (the collective has ended) | AGAIN | EPROTO | the status of the peer on another node
- */
+ * Returns OK (the collective has ended) | AGAIN | EPROTO | the status of the peer to which a
+ * message could not be sent: the leader of another node */
 static enum weft_status push(struct weft_job *job, bool away)
 {
     struct wf_across *a = job->across;

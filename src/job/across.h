@@ -184,9 +184,10 @@ uint64_t wf_across_verdict(const struct weft_job *job);
 /* Called when this rank leaves the job between notify and the end of a split-phase barrier. A rank
  * that leads its node then goes on with the barrier for at most 1 s. */
 void wf_across_split_finish(struct weft_job *job);
-/* Called when this rank has arrived at the barrier under way. Can the barrier end without further
- * calls of this rank? For a leader, the lowest rank of its node, the answer is true only when the
- * barrier has ended: there may be no other rank that sends for the node. */
+/* Called when this rank has arrived at the barrier under way. Returns true if the barrier can end
+ * without further calls of this rank. For a leader (the lowest rank of its node) this function
+ * returns true only after the barrier has ended, because perhaps no other rank sends the votes of
+ * the node. */
 bool wf_across_is_through(const struct weft_job *job);
 
 /* Handle a VOTE message. Returns false if the message breaks the protocol. */

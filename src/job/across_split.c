@@ -25,16 +25,18 @@ static uint64_t copies_of(const struct weft_job *job, uint64_t copies)
     return job->split.count << WF_ACROSS_COPIES | copies;
 }
 
-/* Has the transport of any rank of this node sent [copy] in round [k] of this barrier? */
+/* The vote of this node in round [k] goes to several ranks of another node, one copy to each. Has
+ * the transport of any rank of this node sent copy number [copy] in this barrier? */
 static bool is_sent(const struct weft_job *job, unsigned k, unsigned copy)
 {
     uint64_t word = __atomic_load_n(wf_board_copies(&job->board, k), __ATOMIC_ACQUIRE);
     return (word ^ copies_of(job, 0)) >> WF_ACROSS_COPIES == 0 && word >> copy & 1;
 }
 
-/* Record that [copy] was sent. No rank of this node writes the word for another barrier meanwhile.
- * All ranks have arrived at this barrier, so none still sends for an earlier barrier. This rank has
- * not arrived at the next barrier, so none sends for that barrier yet. */
+/* Record that copy number [copy] was sent in round [k]. No rank of this node writes the word for
+ * another barrier meanwhile. All ranks have arrived at this barrier, so no rank still sends for an
+ * earlier barrier. This rank has not arrived at the next barrier, so no rank sends for the next
+ * barrier yet. */
 static void record_sent(const struct weft_job *job, unsigned k, unsigned copy)
 {
     uint64_t *word = wf_board_copies(&job->board, k), old = __atomic_load_n(word, __ATOMIC_RELAXED);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Messages between the leaders, the lowest ranks of the nodes, besides the messages of collectives.
- * They report "trouble", the reason why a collective cannot end (board.h), and that a leader leaves
- * the job. */
+/* The TROUBLE messages, which leaders send each other. A leader is the lowest rank of its node. The
+ * message reports "trouble", the reason why a collective cannot end (board.h). With the flag LEAVES
+ * the message also reports that the leader leaves the job. */
 #include <string.h>
 
 #include "base/clock.h"

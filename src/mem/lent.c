@@ -8,8 +8,9 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* Returns whether the kernel copied all [n] bytes; [got] is what the kernel returned. If the system
- * forbids the kernel's copy, copies by memcpy. */
+/* Finish a copy of [n] bytes that the kernel was asked to make; [got] is the result of the system
+ * call. If the system forbids this call, copies the bytes by memcpy. Returns true if all bytes were
+ * copied, by the kernel or by memcpy; otherwise false, with errno EFAULT. */
 static bool ends(ssize_t got, void *to, const void *from, size_t n)
 {
     if (got < 0 && errno != EFAULT) { /* not allowed here */

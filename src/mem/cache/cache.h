@@ -131,15 +131,16 @@ bool wf_cache_user_is_ours(const struct wf_cache_user *user);
 /* Get a registration that covers [addr, addr + len), where [len] > 0. The registration lasts until
  * the same user calls wf_cache_put.
  *
- * Blocks   as long as the device's functions do. Waits at most 2 ms for changes of memory that are
- *          under way. If the device can register no more, waits until other threads have
- *          deregistered memory: at most 200 ms before each new attempt to register, and 2.2 s in
- *          all. When nothing has been deregistered for 200 ms, later calls do not wait, until the
- *          device deregisters something
+ * Blocks   as long as the device's functions do. While memory is being changed, this function waits
+ *          for at most 2 ms. If the device can register no more, this function makes up to 12
+ *          attempts to register. Before each new attempt it waits for other threads to deregister
+ *          memory, at most 200 ms each time, which is 2.2 s in all. If no thread deregisters
+ *          anything for 200 ms, later calls do not wait for other threads any more, until a thread
+ *          deregisters something
  * Returns  OK | EINVAL (the range wraps around) | ENOMEM | EFORKED | the device's status |
- *          ELIMIT (no entry is left that could be deregistered, or 12 attempts to register failed
- *          because other threads took the room that became free; the caller then copies through
- *          registered memory) */
+ *          ELIMIT (no entry is left that could be deregistered, or all 12 attempts failed because
+ *          other threads took the room that became free; the caller then copies through registered
+ *          memory) */
 enum weft_status wf_cache_get(struct wf_cache_user *user, const void *addr, size_t len,
                               struct wf_cached *out);
 void wf_cache_put(struct wf_cache_user *user, const struct wf_cached *use);

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Connecting queue pairs by a connection manager (WEFT_RDMA_CM=1). This happens between ENDS and
- * READY, the first and the second message of the handshake.
+ * READY, the first and the second message of the handshake. A side that cannot connect its
+ * queue pair sends PLAIN instead of READY. Then the socket carries the frames (qp_link.h).
  *
  * Each rail of an endpoint has a connection manager. The endpoint's thread polls the manager for
- * events. ENDS carries the address where the sender's manager listens, and a ticket, which is 64
- * random bits that identify the sender's link. The endpoint with the greater address is the active
- * side: it connects to the peer's manager. The connect request carries the name and the ticket of
- * the passive side's link. The connect response carries the name and the ticket of the active
- * side's link (struct cm_data). So the receiver of a request or response finds its own link.
+ * events. ENDS carries the address where the sender's manager listens, and the name and the ticket
+ * of the sender's link. The name is the link's number, and the ticket is 64 random bits. The
+ * endpoint with the greater address is the active side: it connects to the peer's manager. The
+ * connect request carries the name and the ticket of the passive side's link. The connect response
+ * carries the name and the ticket of the active side's link (struct cm_data). So the receiver of a
+ * request or response finds its own link.
  *
  *   state        event                                  next         action
  *   IDLE         ENDS, active side                      CONNECTING   connect
@@ -33,9 +35,9 @@
  * named, the link fails.
  *
  * After READY, the socket and the manager both report the end of the peer. The link prefers the
- * socket's report, because it then still reads the bytes that arrived by the queue pair. So the
- * manager's event "disconnected" makes a link fail only if the socket has reported nothing for
- * GRACE_NS. */
+ * socket's report: after this report the link still reads the bytes that arrived by the queue
+ * pair. So the manager's event "disconnected" makes a link fail only if the socket has reported
+ * nothing for GRACE_NS. */
 #ifndef WF_TRANSPORT_RDMA_CM_H
 #define WF_TRANSPORT_RDMA_CM_H
 

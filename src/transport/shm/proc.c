@@ -20,8 +20,8 @@ static bool is_self(const struct shm_ctx *ctx, const struct wf_process_id *id)
     return wf_shm_same(id, &ctx->self);
 }
 
-/* Watch for the end of [proc]'s process by a pidfd. If the start time differs, another process has
- * reused the pid. */
+/* Watch for the end of [proc]'s process by a pidfd. If the process that has the pid now did not
+ * start at the time proc->id.start, it is another process: [proc]'s process has ended. */
 static UNDER_LOCK enum weft_status proc_watch(struct shm_ctx *ctx, struct shm_proc *proc)
 {
     uint64_t start;
@@ -154,7 +154,8 @@ void wf_shm_proc_down(struct shm_ctx *ctx, struct shm_proc *proc, enum weft_stat
         return;
     proc->down = why;
     wf_shm_proc_wipe(proc);
-    /* If that process still lives, BYE informs it that this process has not died. */
+    /* Perhaps [proc]'s process still lives. Then BYE keeps that process from taking the end of this
+     * connection for the death of this process. */
     wf_shm_bye_send(&proc->sock);
     wf_shm_watch_close(ctx, &proc->sock);
     wf_shm_watch_stop(ctx, &proc->pid);

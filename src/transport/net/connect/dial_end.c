@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Handles the end of each attempt. Clocks decide when the dial is given up (table:
- * wf_conn_mgr_dial). If the dial goes on, this file chooses when the next attempt is made. */
+/* Handles the end of each attempt to connect. A dial has a clock for each kind of failure: the time
+ * since when attempts have failed in this way. If a clock passes its limit (table:
+ * wf_conn_mgr_dial), the dial is given up. Otherwise this file chooses when the next attempt is
+ * made. */
 #define _GNU_SOURCE
 #include <errno.h>
 

@@ -229,7 +229,8 @@ void wf_conn_mgr_linger(struct wf_conn_mgr *mgr, int fd);
 /* Take over the socket of an authenticated connection that this side gives up. The manager sends
  * BYE to the peer, and then acts like wf_conn_mgr_linger. Never blocks: BYE is lost if the send
  * buffer is full. Any thread may call this.
- *   fd      the bytes sent so far end with a whole frame, and with a whole AEAD record if encrypted
+ *   fd      the socket; the last frame on it was sent whole, and so was the last AEAD record of an
+ *           encrypted connection
  *   aead    the state that encrypts this side's next record, used only during this call; NULL if
  *           the connection is not encrypted */
 void wf_conn_mgr_turn_away(struct wf_conn_mgr *mgr, int fd, struct wf_aead *aead);
