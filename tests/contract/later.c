@@ -69,7 +69,7 @@ static void release(const struct weft_am *am)
 {
     struct later *t = ((struct pair *)am->arg)->test;
     for (unsigned i = 0; i < t->nkept; i++)
-        EXPECT(answer(t, i) == WEFT_OK);
+        EXPECT(answer(t, i) == WEFT_OK && answer(t, i) == WEFT_EINVAL); /* the first is queued */
     t->in_handler++;
 }
 
@@ -94,7 +94,7 @@ static void later_begin(struct later *t, struct pair *p)
 
 /* Fails when: a size or number of arguments is copied wrongly, a reply is lost or comes twice, its
  * place is not given back meanwhile (more requests than any ring has places), or replying in a
- * handler differs. */
+ * handler differs: there the first reply is still queued, and a second one is taken. */
 void test_later_reply(void **state)
 {
     static const size_t sizes[] = {0, 1, 8, 48, 64, 100, 500, 512};
