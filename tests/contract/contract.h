@@ -211,6 +211,7 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(finish_calls)                                                                                \
     X(finish_again)                                                                                \
     X(op_flush)                                                                                    \
+    X(op_flush_all)                                                                                \
     X(op_many)                                                                                     \
     X(op_paths)                                                                                    \
     X(op_broken)                                                                                   \

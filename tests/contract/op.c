@@ -331,6 +331,55 @@ void test_op_flush(void **state)
     free(local);
 }
 
+struct puts {
+    struct weft_op op[3];
+    const struct region *g;
+    size_t len[3]; /* the second and the third follow the one before */
+    int flushed;
+};
+
+/* Weft calls this when the flush ends, before the poll goes on: it sees also a put that ends later
+ * in the same poll. */
+static void on_flushed(struct weft_op *flush)
+{
+    struct puts *t = flush->user;
+    size_t at = 0;
+    EXPECT(flush->status == WEFT_OK);
+    for (unsigned i = 0; i < 3; at += t->len[i++]) {
+        EXPECT(t->op[i].status == WEFT_OK);
+        EXPECT(test_same(t->g->base + at, t->len[i], i));
+    }
+    t->flushed++;
+}
+
+/* Fails when: a flush ends with the first that ends of several puts ahead of it: a short, a long,
+ * and a short one. */
+void test_op_flush_all(void **state)
+{
+    enum { LONG = 100000 };
+    struct pair *p = *state;
+    unsigned char *local = malloc(LONG + 16);
+    for (int own = 0; own < 2; own++) {
+        struct region g = region_open(p, 1, LONG + 16, RW, own);
+        struct puts t = {.g = &g, .len = {8, LONG, 8}};
+        struct weft_op flush = {.user = &t, .done = on_flushed};
+        enum weft_status s;
+        size_t at = 0;
+        for (unsigned i = 0; i < 3; at += t.len[i++]) {
+            test_fill(local + at, t.len[i], i);
+            s = weft_put(g.r, at, local + at, t.len[i], &t.op[i]);
+            assert_true(s == WEFT_OK || s == WEFT_PENDING);
+        }
+        s = weft_flush(p->peer[0], &flush);
+        if (s == WEFT_OK)
+            on_flushed(&flush);
+        GIVES(WEFT_OK, op_end(p, &flush, s));
+        assert_int_equal(t.flushed, 1);
+        region_close(&g);
+    }
+    free(local);
+}
+
 /* Fails when: 65,535 operations in flight get stuck or are refused. */
 void test_op_many(void **state)
 {
