@@ -21,7 +21,7 @@
 
 struct bench {
     struct wf_tctx *tctx;
-    struct net_ep *t;
+    struct net_ep *t; /* NULL if the test has closed it */
     struct net_session *session;
     struct wf_address other;
     uint64_t counters[WF_STATS];
@@ -114,7 +114,8 @@ static int bench_open(void **state)
 static int bench_close(void **state)
 {
     struct bench *b = *state;
-    wf_tcp_transport.ep_close(&b->t->base);
+    if (b->t)
+        wf_tcp_transport.ep_close(&b->t->base);
     wf_tcp_transport.ctx_close(b->tctx);
     close(b->event_fd);
     close(b->epoll_fd);
@@ -302,6 +303,45 @@ static void test_bye_of_others(void **state)
         bench_open(state);
         b = *state;
     }
+}
+
+/* Read [n] bytes, which are there already. */
+static void hear(int fd, void *bytes, size_t n)
+{
+    assert_int_equal(recv(fd, bytes, n, MSG_DONTWAIT), n);
+}
+
+/* Fails when: an endpoint that closes does not say by each lane that all of them end: the peer then
+ * ends the session with the first BYE, ahead of last messages on the other lanes. */
+static void test_bye_names_all(void **state)
+{
+    struct bench *b = *state;
+    int fd[3] = {connect_lane(b, 0, 1), connect_lane(b, 1, 1), connect_lane(b, 3, 1)};
+    struct wf_net_frame ack = {.ack = 1, .kind = WF_NET_ACK};
+    uint32_t lanes[WF_ARRAY_LEN(fd)];
+    for (size_t i = 0; i < WF_ARRAY_LEN(fd); i++)
+        say_sync(b, fd[i], 0);
+    poll_once(b);
+    for (size_t i = 0; i < WF_ARRAY_LEN(fd); i++)
+        say(fd[i], &ack, sizeof ack); /* of BYE: closing does not wait */
+    wf_tcp_transport.ep_close(&b->t->base);
+    b->t = NULL;
+    for (size_t i = 0; i < WF_ARRAY_LEN(fd); i++) {
+        struct {
+            struct wf_net_frame frame;
+            struct wf_net_sync sync;
+        } first;
+        struct wf_net_frame f;
+        hear(fd[i], &first, sizeof first);
+        assert_int_equal(first.frame.kind, WF_NET_SYNC);
+        hear(fd[i], &f, sizeof f);
+        assert_int_equal(f.kind, WF_NET_BYE);
+        assert_int_equal(f.nargs, 1);
+        hear(fd[i], &lanes[i], sizeof lanes[i]);
+        expect_end(fd[i]);
+    }
+    for (size_t i = 0; i < WF_ARRAY_LEN(fd); i++)
+        assert_int_equal(lanes[i], 1u << 0 | 1u << 1 | 1u << 3);
 }
 
 /* Fails when: a newer connection takes the place of one that still has something to say: whoever
@@ -564,6 +604,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_behind_bye, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_bye_is_final, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_bye_of_others, bench_open, bench_close),
+        cmocka_unit_test_setup_teardown(test_bye_names_all, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_newer_connection, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_newer_than_much, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_full, bench_open, bench_close),
