@@ -130,13 +130,20 @@ static void say(int fd, const void *bytes, size_t n)
     assert_int_equal(send(fd, bytes, n, MSG_NOSIGNAL), n);
 }
 
+struct sync {
+    struct wf_net_frame frame;
+    struct wf_net_sync sync;
+};
+
+static struct sync sync_of(const struct bench *b, uint32_t next)
+{
+    return (struct sync){{.len = sizeof(struct wf_net_sync), .kind = WF_NET_SYNC},
+                         {.session = THEIRS, .yours = b->session->number, .next = next}};
+}
+
 static void say_sync(const struct bench *b, int fd, uint32_t next)
 {
-    struct {
-        struct wf_net_frame frame;
-        struct wf_net_sync sync;
-    } s = {{.len = sizeof s.sync, .kind = WF_NET_SYNC},
-           {.session = THEIRS, .yours = b->session->number, .next = next}};
+    struct sync s = sync_of(b, next);
     say(fd, &s, sizeof s);
 }
 
@@ -162,8 +169,12 @@ static struct bye bye(uint32_t lanes)
     return (struct bye){{.kind = WF_NET_BYE, .nargs = 1}, {lanes}};
 }
 
-/* The connection manager hands over connection [gen] of a channel, whose end here is [fd]. */
-static void hand_over(struct bench *b, unsigned lane, uint32_t gen, int fd)
+static void sockets(int fd[2])
+{
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fd), 0);
+}
+
+static struct wf_net_conn *conn_make(const struct bench *b, unsigned lane, uint32_t gen, int fd)
 {
     struct wf_net_conn *conn = calloc(1, sizeof *conn);
     assert_non_null(conn);
@@ -171,16 +182,42 @@ static void hand_over(struct bench *b, unsigned lane, uint32_t gen, int fd)
     conn->lane = (uint16_t)lane;
     conn->gen = gen;
     conn->peer = b->other;
+    return conn;
+}
+
+static void conn_pass(struct bench *b, struct wf_net_conn *conn)
+{
     assert_true(
         wf_net_mgr_events.connected(b->t->ctx, b->t->address.ep, b->t->address.ep_gen, conn));
+}
+
+/* The connection manager hands over connection [gen] of a channel, whose end here is [fd]. */
+static void hand_over(struct bench *b, unsigned lane, uint32_t gen, int fd)
+{
+    conn_pass(b, conn_make(b, lane, gen, fd));
 }
 
 /* The same; returns its other end. */
 static int connect_lane(struct bench *b, unsigned lane, uint32_t gen)
 {
     int fd[2];
-    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fd), 0);
+    sockets(fd);
     hand_over(b, lane, gen, fd[0]);
+    return fd[1];
+}
+
+/* The same of lane 0, encrypted; what [out] seals can be said there. */
+static int connect_sealed(struct bench *b, uint32_t gen, struct wf_aead *out)
+{
+    struct wf_net_conn *conn;
+    int fd[2];
+    sockets(fd);
+    conn = conn_make(b, 0, gen, fd[0]);
+    conn->encrypted = true;
+    memset(conn->key_in, (int)gen, sizeof conn->key_in);
+    *out = (struct wf_aead){.number = 0};
+    memcpy(out->key, conn->key_in, sizeof out->key);
+    conn_pass(b, conn);
     return fd[1];
 }
 
@@ -327,10 +364,7 @@ static void test_bye_names_all(void **state)
     wf_tcp_transport.ep_close(&b->t->base);
     b->t = NULL;
     for (size_t i = 0; i < WF_ARRAY_LEN(fd); i++) {
-        struct {
-            struct wf_net_frame frame;
-            struct wf_net_sync sync;
-        } first;
+        struct sync first;
         struct wf_net_frame f;
         hear(fd[i], &first, sizeof first);
         assert_int_equal(first.frame.kind, WF_NET_SYNC);
@@ -598,6 +632,43 @@ static void test_room_returns(void **state)
     close(fd);
 }
 
+/* Seal one record, whose byte [altered] changes on its way; SIZE_MAX: none. */
+static void say_sealed(int fd, struct wf_aead *out, const void *bytes, size_t n, size_t altered)
+{
+    uint8_t record[WF_AEAD_RECORD_MAX];
+    size_t len = wf_aead_seal(out, bytes, n, record);
+    if (altered < len)
+        record[altered] ^= 1;
+    say(fd, record, len);
+}
+
+/* Fails when: a link waits for more bytes after a record that was altered on its way, or the
+ * channel cannot go on by another link. */
+static void test_altered(void **state)
+{
+    enum { LEN = 4 + sizeof(struct request) + WF_AEAD_TAG };
+    static const size_t altered[] = {4, LEN / 2, LEN - 1}; /* a length may just say: more comes */
+    struct bench *b = *state;
+    struct request r = request("sealed");
+    for (uint32_t i = 0; i < WF_ARRAY_LEN(altered); i++) {
+        uint32_t gen = b->session->nchans ? b->session->chans[0]->gen + 1 : 1;
+        struct sync sync = sync_of(b, i);
+        struct wf_aead out;
+        int fd = connect_sealed(b, gen, &out);
+        say_sealed(fd, &out, &sync, sizeof sync, SIZE_MAX);
+        say_sealed(fd, &out, &r, sizeof r, SIZE_MAX);
+        poll_once(b);
+        assert_int_equal(b->delivered, i + 1);
+        assert_non_null(b->session->chans[0]->link);
+        say_sealed(fd, &out, &r, sizeof r, altered[i]);
+        poll_once(b);
+        assert_null(b->session->chans[0]->link);
+        assert_int_equal(b->delivered, i + 1);
+        expect_end(fd);
+    }
+    assert_int_equal(b->session->status, WEFT_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -614,6 +685,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_away, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_look_ends, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_room_returns, bench_open, bench_close),
+        cmocka_unit_test_setup_teardown(test_altered, bench_open, bench_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
