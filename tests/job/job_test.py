@@ -311,9 +311,10 @@ def test_close_unflushed():
     """A short put that nobody waits for, and that its target does not acknowledge yet, keeps the job open."""
     if LAUNCHER != "tcp":
         return
-    (read, write), order = os.pipe(), ["open", "unflushed", "1:wait={}", "0:close-unflushed", "0:ready={}"]
-    job = start(2, *(w.format(read if "wait" in w else write) for w in order), "flushed", "close", "say=done",
-                pass_fds=[read, write])
+    (closed, close), (quiet, still) = os.pipe(), os.pipe()
+    job = start(2, "open", "share", f"1:ready={still}", f"1:wait={closed}", f"0:wait={quiet}", "unflushed",
+                "0:close-unflushed", f"0:ready={close}", "flushed", "close", "say=done",
+                pass_fds=[closed, close, quiet, still])
     out = expect(job, 0)
     assert out.count("done") == 2, out
 
@@ -321,50 +322,10 @@ def test_close_unflushed():
 def leave_matched(*words):
     """Rank 1 leaves between the steps of a barrier, with a receive posted. Leaving polls: the message is
     matched, and rank 0 is needed for its bytes."""
-    (sent, offered), (closed, left) = os.pipe(), os.pipe()
-    return closed, start(2, "open", "1:post-receive", "1:notify=5", "0:post-send", "0:notify=5",
-                         f"0:ready={offered}", f"1:wait={sent}", "1:close", f"1:ready={left}", *words,
-                         pass_fds=[sent, offered, left])
-
-
-def test_close_matched():
-    """An operation that begins while a rank leaves ends before its endpoint closes."""
-    if LAUNCHER != "tcp":
-        return
-    _, job = leave_matched("1:received", "0:wait-all=5", "0:sent", "0:close", "say=done")
-    out = expect(job, 0)
-    assert out.count("done") == 2 and "stay open" not in Job.last[2], out + Job.last[2]
-
-
-def test_close_matched_in_vain():
-    """One that does not end keeps endpoint and context, and the log says so."""
-    if LAUNCHER != "tcp":
-        return
-    closed, job = leave_matched("hang")
-    read_within(closed, 1)
-    job.process.terminate()
-    _, out, err = job.finish()
-    assert "WRONG" not in out and err.count("endpoint and context stay open") == 1, out + err
-
-
-def test_close_unflushed():
-    """A short put that nobody waits for, and that its target does not acknowledge yet, keeps the job open."""
-    if LAUNCHER != "tcp":
-        return
-    (read, write), order = os.pipe(), ["open", "unflushed", "1:wait={}", "0:close-unflushed", "0:ready={}"]
-    job = start(2, *(w.format(read if "wait" in w else write) for w in order), "flushed", "close", "say=done",
-                pass_fds=[read, write])
-    out = expect(job, 0)
-    assert out.count("done") == 2, out
-
-
-def leave_matched(*words):
-    """Rank 1 leaves between the steps of a barrier, with a receive posted. Leaving polls: the message is
-    matched, and rank 0 is needed for its bytes."""
-    (sent, offered), (closed, left) = os.pipe(), os.pipe()
-    return closed, start(2, "open", "1:post-receive", "1:notify=5", "0:post-send", "0:notify=5",
-                         f"0:ready={offered}", f"1:wait={sent}", "1:close", f"1:ready={left}", *words,
-                         pass_fds=[sent, offered, left])
+    (sent, offered), (closed, left), (posted, post) = os.pipe(), os.pipe(), os.pipe()
+    return closed, start(2, "open", "1:post-receive", "1:notify=5", f"1:ready={post}", f"0:wait={posted}",
+                         "0:post-send", "0:notify=5", f"0:ready={offered}", f"1:wait={sent}", "1:close",
+                         f"1:ready={left}", *words, pass_fds=[sent, offered, left, posted, post])
 
 
 def test_close_matched():

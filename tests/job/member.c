@@ -10,24 +10,20 @@
  *   close-in-flight           close while a message is under way: EBUSY, then works
  *   post-receive post-send    of one long message, rank 0 to rank 1
  *   sent received             it was
+ *   share                     memory of two ranks, for the next three
  *   unflushed                 rank 0 puts to rank 1, which need not poll, and asks for no
  * completion close-unflushed           close while that put is under way: EBUSY flushed it has
  * arrived beside                    20 barriers that one rank enters only when another, which waits
- *                             in it, has sent it a message from a second thread
- *   close-owned               closing what the job owns is refused, and changes nothing
- *   gather                    allgathers of many sizes, contents checked
- *   gather-of=N               an allgather of N bytes; prints its status
- *   meet-memory               weft_job_mem_alloc; prints its status
- *   alive                     after a collective failed: all others do, a message to the next
- *                             rank arrives, and the job closes
- *   memory                    weft_job_mem_alloc, every rank puts to every other
- *   storm=N                   N barriers with a check that nobody is ahead
- *   notify=N wait-all=N try=N  the steps of a barrier named N; try until it is
- *                             not AGAIN; the last two print what is not OK
- *   names=SEED                2000 barriers of both kinds with random names (500 of more than
- *                             4 ranks), verdicts checked
- *   split-misuse              the steps in the wrong order, with wrong arguments
- *   split-until-broken        split-phase barriers until one fails
+ * in it, has sent it a message from a second thread close-owned               closing what the job
+ * owns is refused, and changes nothing gather                    allgathers of many sizes, contents
+ * checked gather-of=N               an allgather of N bytes; prints its status meet-memory
+ * weft_job_mem_alloc; prints its status alive                     after a collective failed: all
+ * others do, a message to the next rank arrives, and the job closes memory weft_job_mem_alloc,
+ * every rank puts to every other storm=N                   N barriers with a check that nobody is
+ * ahead notify=N wait-all=N try=N  the steps of a barrier named N; try until it is not AGAIN; the
+ * last two print what is not OK names=SEED                2000 barriers of both kinds with random
+ * names (500 of more than 4 ranks), verdicts checked split-misuse              the steps in the
+ * wrong order, with wrong arguments split-until-broken        split-phase barriers until one fails
  *   until-broken              barriers until one fails; prints its status
  *   say=TEXT                  prints RANK/SIZE TEXT
  *   where                     prints "at RANK of SIZE, LOCAL_RANK of LOCAL_SIZE", then the
@@ -242,15 +238,23 @@ static void do_received(void)
 
 static struct weft_mr *put_mr;
 
+static struct weft_remote *put_remotes[2];
+
+static void do_share(void)
+{
+    check(weft_job_mem_alloc(job, 64, WEFT_REMOTE_WRITE, &put_mr, put_remotes) == WEFT_OK,
+          "mem_alloc");
+}
+
 static void do_unflushed(void)
 {
-    struct weft_remote *remotes[2];
     static const uint64_t word = 42;
-    check(weft_job_mem_alloc(job, 64, WEFT_REMOTE_WRITE, &put_mr, remotes) == WEFT_OK, "mem_alloc");
-    if (!weft_job_rank(job))
-        check(weft_put(remotes[1], 0, &word, sizeof word, NULL) == WEFT_PENDING, "put");
+    if (!weft_job_rank(job)) {
+        enum weft_status s = weft_put(put_remotes[1], 0, &word, sizeof word, NULL);
+        check(s == WEFT_PENDING, "put");
+    }
     for (unsigned r = 0; r < 2; r++)
-        check(weft_remote_close(remotes[r]) == WEFT_OK, "remote close");
+        check(weft_remote_close(put_remotes[r]) == WEFT_OK, "remote close");
     if (!weft_job_rank(job)) {
         check(weft_mr_close(put_mr) == WEFT_OK, "mr close");
         put_mr = NULL;
@@ -772,6 +776,7 @@ static void do_word(const char *word)
         {"post-send", do_post_send},
         {"sent", do_sent},
         {"received", do_received},
+        {"share", do_share},
         {"unflushed", do_unflushed},
         {"close-unflushed", do_close_unflushed},
         {"flushed", do_flushed},

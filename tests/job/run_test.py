@@ -269,7 +269,7 @@ def test_too_few_descriptors():
     assert job.gone_within(1)
 
 
-def test_descriptors():
+def test_limit_on_descriptors():
     """The launcher takes what it may have; ranks have what it was started with."""
     def limit():
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, 4096))
