@@ -24,10 +24,18 @@ static uint32_t piece_word(const struct wf_req *req, size_t n)
     return (uint32_t)n | (n == req->len ? WF_PIECE_COUNTS : 0);
 }
 
+/* Returns the length of the next piece of at most [most] bytes. If there are several, the first is
+ * shorter, so that all others begin at a page boundary of the region. */
+static size_t page_piece(const struct wf_req *req, size_t most)
+{
+    uint64_t at = req->u.rma.offset + req->sent, left = req->len - req->sent;
+    return (size_t)(left <= most ? left : most - at % 4096);
+}
+
 static enum weft_status push_take(struct wf_req *req)
 {
     while (req->sent < req->len && req->unanswered < TAKES && !req->status) {
-        size_t n = (size_t)WF_MIN(req->len - req->sent, WF_PULL_MAX);
+        size_t n = page_piece(req, WF_PULL_MAX);
         uint64_t from = (uint64_t)(uintptr_t)req->mem.one.iov_base + req->sent;
         uint32_t args[] = {REGION(req, req->sent), WF_LO(req->id), WF_LO(from), WF_HI(from),
                            piece_word(req, n)};
@@ -41,12 +49,10 @@ static enum weft_status push_take(struct wf_req *req)
     return WEFT_PENDING;
 }
 
-/* Returns the length of the next bulk message, whose payload the transport moves itself. The first
- * bulk message is shorter, so that all others begin at a page boundary of the region. */
+/* Returns the length of the next bulk message, whose payload the transport moves itself. */
 static uint32_t bulk_piece(const struct wf_req *req)
 {
-    uint64_t at = req->u.rma.offset + req->sent;
-    return (uint32_t)WF_MIN(req->len - req->sent, WF_BULK_PIECE - at % 4096);
+    return (uint32_t)page_piece(req, WF_BULK_PIECE);
 }
 
 static enum weft_status push_put_bulk(struct wf_req *req)

@@ -325,6 +325,43 @@ static void test_regions_of_rails(void **state)
     assert_int_equal(used(), 0);
 }
 
+/* Fails when: WEFT_RDMA_ORDER does not decide the order of the NICs' accesses to regions and to
+ * cached memory, or decides it for Weft's own buffers. */
+static void test_order(void **state)
+{
+    struct wf_config *c = (struct wf_config *)(uintptr_t)wf_config();
+    const struct wf_config before = *c;
+    (void)state;
+    for (int relaxed = 0; relaxed < 2; relaxed++) { /* in the order of params.def */
+        void *memory = map(FITS, PROT_READ | PROT_WRITE), *handle;
+        const struct wf_nic_memory m = {memory, FITS, NULL};
+        const unsigned want = relaxed ? WF_HCA_RELAXED : 0;
+        const struct rdma_mrs *mrs;
+        struct wf_cache_user *user;
+        struct wf_cached use;
+        struct rdma_ctx *ctx;
+        uint32_t keys[WF_KEY_NICS];
+        uint64_t at;
+        c->rdma_order = relaxed;
+        ctx = both_open(c);
+        OK(wf_rdma_region_open(ctx, &m, RW, &at, keys, &handle));
+        mrs = handle;
+        assert_int_equal(mrs->of[0]->access & WF_HCA_RELAXED, want);
+        assert_int_equal(mrs->of[1]->access & WF_HCA_RELAXED, want);
+        wf_rdma_region_close(ctx, handle);
+        OK(wf_cache_user_open(wf_staging_cache(ctx->local), &user));
+        OK(wf_cache_get(user, memory, FITS, &use));
+        mrs = use.handle;
+        assert_int_equal(mrs->of[0]->access & WF_HCA_RELAXED, want);
+        wf_cache_put(user, &use);
+        wf_cache_user_close(user);
+        assert_int_equal(ctx->kept->rails[0]->mr->access & WF_HCA_RELAXED, 0);
+        munmap(memory, FITS);
+        wf_rdma_ctx_close(ctx);
+    }
+    *c = before;
+}
+
 /* Fails when: two devices could do atomics on one region, or a device that is gone could. */
 static void test_atomics_of_rails(void **state)
 {
@@ -585,7 +622,8 @@ static void test_told(void **state)
 }
 
 /* Fails when: the cutover of puts is that of gets, or is not the variable's; a way is not counted;
- * or, when no more memory can be registered, the NIC does nothing instead of a piece. */
+ * the first of several requests does not end at a page boundary; or, when no more memory can be
+ * registered, the NIC does nothing instead of a piece. */
 static void test_ways_of_a_nic_op(void **state)
 {
     static const struct {
@@ -593,6 +631,7 @@ static void test_ways_of_a_nic_op(void **state)
         enum wf_nic_op_kind kind;
         enum wf_stat way;
         size_t taken;
+        uint64_t remote;
     } rows[] = {
         {64, WF_NIC_OP_PUT, WF_STAT_NIC_INLINE, 64},
         {65, WF_NIC_OP_PUT, WF_STAT_NIC_COPIED, 65}, /* in the descriptor */
@@ -601,6 +640,11 @@ static void test_ways_of_a_nic_op(void **state)
         {3001, WF_NIC_OP_PUT, WF_STAT_NIC_DIRECT, 3001},
         {2000, WF_NIC_OP_GET, WF_STAT_NIC_COPIED, 2000},
         {2001, WF_NIC_OP_GET, WF_STAT_NIC_DIRECT, 2001},
+        /* all requests but the first begin at a page boundary of the peer's memory */
+        {3 * MIB, WF_NIC_OP_PUT, WF_STAT_NIC_DIRECT, MIB - 100, 100},
+        {3 * MIB - 5, WF_NIC_OP_GET, WF_STAT_NIC_DIRECT, MIB - 4095, 4096 + 4095},
+        {2 * MIB, WF_NIC_OP_PUT, WF_STAT_NIC_DIRECT, MIB, 8192},
+        {MIB, WF_NIC_OP_PUT, WF_STAT_NIC_DIRECT, MIB, 100},
         {11 * MIB, WF_NIC_OP_PUT, WF_STAT_NIC_COPIED, 4096}, /* cannot be registered twice */
         {11 * MIB, WF_NIC_OP_GET, WF_STAT_NIC_COPIED, 4096},
     };
@@ -624,8 +668,11 @@ static void test_ways_of_a_nic_op(void **state)
     w->inline_max = 64;
     w->has_reads = true;
     for (size_t i = 0; i < WF_ARRAY_LEN(rows); i++) {
-        const struct wf_nic_op m = {
-            .local = memory, .len = rows[i].len, .keys = keys, .kind = (uint8_t)rows[i].kind};
+        const struct wf_nic_op m = {.local = memory,
+                                    .len = rows[i].len,
+                                    .keys = keys,
+                                    .kind = (uint8_t)rows[i].kind,
+                                    .remote = rows[i].remote};
         uint64_t before = l.counters[rows[i].way];
         size_t taken = 0;
         OK(wf_qp_nic_op(w, &m, &taken));
@@ -1119,6 +1166,7 @@ int main(void)
         cmocka_unit_test(test_region_where_cached_was),
         cmocka_unit_test(test_rails_by_name),
         cmocka_unit_test(test_regions_of_rails),
+        cmocka_unit_test(test_order),
         cmocka_unit_test(test_rail_of_a_connection),
         cmocka_unit_test(test_names_over_rails),
         cmocka_unit_test(test_better_rail),

@@ -140,7 +140,8 @@ struct wf_hca_mr {
     uint32_t lkey, rkey;
     void *addr;
     size_t len;
-    bool unpinned; /* the region pins no host memory: it is on demand, or a dma-buf */
+    unsigned access; /* enum wf_hca_access */
+    bool unpinned;   /* the region pins no host memory: it is on demand, or a dma-buf */
 };
 
 /* ---- requests and completions ---- */
@@ -263,7 +264,10 @@ enum wf_hca_access {
     WF_HCA_REMOTE_READ = 4,
     WF_HCA_REMOTE_ATOMIC = 8,
     /* The NIC fetches pages when it accesses them. Requires caps.on_demand. */
-    WF_HCA_ON_DEMAND = 16
+    WF_HCA_ON_DEMAND = 16,
+    /* The NIC's accesses may overtake each other on their way to memory, where the NIC can do so.
+     * No access overtakes a completion. */
+    WF_HCA_RELAXED = 32,
 };
 
 enum wf_hca_event_kind {

@@ -290,7 +290,9 @@ static enum weft_status null_mr_open(struct wf_hca_pd *pd, void *addr, size_t le
     (void)at;
     if (on_demand && !pd->hca->caps.on_demand)
         return WEFT_EUNREACH;
-    return mr_make(pd, (struct wf_hca_mr){.addr = addr, .len = len, .unpinned = on_demand}, out);
+    return mr_make(
+        pd, (struct wf_hca_mr){.addr = addr, .len = len, .access = access, .unpinned = on_demand},
+        out);
 }
 
 /* Accepts any descriptor as a dma-buf. */
@@ -298,12 +300,11 @@ static enum weft_status null_mr_open_dmabuf(struct wf_hca_pd *pd, int fd, uint64
                                             size_t len, uint64_t at, unsigned access,
                                             struct wf_hca_mr **out)
 {
-    (void)access;
     if (!pd->hca->caps.dmabuf)
         return WEFT_EUNREACH;
     if (fd < 0 || (offset ^ at) & 4095)
         return WEFT_EINVAL;
-    return mr_make(pd, (struct wf_hca_mr){.len = len, .unpinned = true}, out);
+    return mr_make(pd, (struct wf_hca_mr){.len = len, .access = access, .unpinned = true}, out);
 }
 
 static void null_mr_close(struct wf_hca_mr *mr)

@@ -11,7 +11,8 @@ static int access_flags(unsigned access)
            (access & WF_HCA_REMOTE_WRITE ? IBV_ACCESS_REMOTE_WRITE : 0) |
            (access & WF_HCA_REMOTE_READ ? IBV_ACCESS_REMOTE_READ : 0) |
            (access & WF_HCA_REMOTE_ATOMIC ? IBV_ACCESS_REMOTE_ATOMIC : 0) |
-           (access & WF_HCA_ON_DEMAND ? IBV_ACCESS_ON_DEMAND : 0);
+           (access & WF_HCA_ON_DEMAND ? IBV_ACCESS_ON_DEMAND : 0) |
+           (access & WF_HCA_RELAXED ? IBV_ACCESS_RELAXED_ORDERING : 0);
 }
 
 /* Makes a memory region of [made], a registration by libibverbs. [base] holds the fields that the
@@ -40,7 +41,8 @@ static enum weft_status mr_wrap(struct wf_hca_pd *pd, struct ibv_mr *made, struc
 enum weft_status wf_verbs_mr_open(struct wf_hca_pd *pd, void *addr, size_t len, uint64_t at,
                                   unsigned access, struct wf_hca_mr **out)
 {
-    const struct wf_hca_mr base = {.addr = addr, .len = len, .unpinned = access & WF_HCA_ON_DEMAND};
+    const struct wf_hca_mr base = {
+        .addr = addr, .len = len, .access = access, .unpinned = access & WF_HCA_ON_DEMAND};
     return mr_wrap(pd, ibv_reg_mr_iova(VERBS(pd, pd)->pd, addr, len, at, access_flags(access)),
                    base, out);
 }
@@ -48,7 +50,7 @@ enum weft_status wf_verbs_mr_open(struct wf_hca_pd *pd, void *addr, size_t len, 
 enum weft_status wf_verbs_mr_open_dmabuf(struct wf_hca_pd *pd, int fd, uint64_t offset, size_t len,
                                          uint64_t at, unsigned access, struct wf_hca_mr **out)
 {
-    const struct wf_hca_mr base = {.len = len, .unpinned = true};
+    const struct wf_hca_mr base = {.len = len, .access = access, .unpinned = true};
     if (!pd->hca->caps.dmabuf)
         return WEFT_EUNREACH;
     return mr_wrap(pd,

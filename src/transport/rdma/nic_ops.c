@@ -19,6 +19,14 @@ static enum weft_status no_desc(const struct qp_link *l)
     return l->rail->ep->descs ? WEFT_AGAIN : WEFT_EUNREACH;
 }
 
+/* Returns how many of the next [len] bytes of an operation, at [remote] of the peer, one request
+ * moves. The first of several requests moves less than [most] bytes, so that all others begin at a
+ * page boundary. */
+static size_t part_len(size_t len, uint64_t remote, size_t most)
+{
+    return len <= most ? len : most - remote % 4096;
+}
+
 /* Sets wr->sge to memory of this side that the NIC can read or write for [m]. The bytes of a short
  * put are inline in the request. Other memory is registered, or copied to registered memory. */
 static enum weft_status nic_op_place(struct qp_link *l, const struct wf_nic_op *m,
@@ -50,8 +58,8 @@ static enum weft_status nic_op_place(struct qp_link *l, const struct wf_nic_op *
         wf_desc_done(local, ep->user, q->desc, false);
         return WEFT_EUNREACH;
     }
-    wr->sge[0] =
-        (struct wf_hca_sge){q->desc->addr, (uint32_t)WF_MIN(q->desc->len, QP_OP_MAX), mr->lkey};
+    wr->sge[0] = (struct wf_hca_sge){
+        q->desc->addr, (uint32_t)part_len(q->desc->len, m->remote, QP_OP_MAX), mr->lkey};
     return WEFT_OK;
 }
 
@@ -251,7 +259,7 @@ enum weft_status wf_rdma_nic_op(struct wf_tpeer *tpeer, const struct wf_nic_op *
         return WEFT_EUNREACH;
     /* a short remainder is not split off */
     if (is_spread(ep, m) && m->len > NIC_OP_PART + QP_OP_SHORT)
-        part.len = NIC_OP_PART;
+        part.len = part_len(m->len, m->remote, NIC_OP_PART);
     status = l ? wf_qp_nic_op(l, &part, taken) : WEFT_AGAIN;
     if (status == WEFT_AGAIN)
         wf_net_chan_starved(chan);

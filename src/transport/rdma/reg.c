@@ -12,7 +12,15 @@
 #include "mem/maps.h"
 #include "transport/transport.h"
 
-enum { ON_DEMAND_AUTO, ON_DEMAND_ALWAYS, ON_DEMAND_NEVER }; /* in the order of params.def */
+/* in the order of params.def */
+enum { ON_DEMAND_AUTO, ON_DEMAND_ALWAYS, ON_DEMAND_NEVER };
+enum { ORDER_STRICT, ORDER_RELAXED };
+
+/* For the program's memory. Weft's own words and buffers stay strict. */
+static unsigned order_access(void)
+{
+    return wf_config()->rdma_order == ORDER_RELAXED ? WF_HCA_RELAXED : 0u;
+}
 
 static bool can_on_demand(const struct rdma_device *d)
 {
@@ -103,7 +111,7 @@ static enum weft_status local_open_all(struct rdma_ctx *ctx, void *addr, size_t 
 
 static enum weft_status local_reg(void *owner, void *addr, size_t len, void **handle)
 {
-    return local_open_all(owner, addr, len, WF_HCA_LOCAL_WRITE, handle);
+    return local_open_all(owner, addr, len, WF_HCA_LOCAL_WRITE | order_access(), handle);
 }
 
 static bool all_can_on_demand(const struct rdma_ctx *ctx)
@@ -124,7 +132,8 @@ static enum weft_status local_reg_on_demand(void *owner, void *addr, size_t len,
         return WEFT_EUNREACH;
     if (!wf_maps_can_write(at, at + len))
         return WEFT_EFAULT;
-    return local_open_all(owner, addr, len, WF_HCA_LOCAL_WRITE | WF_HCA_ON_DEMAND, handle);
+    return local_open_all(owner, addr, len, WF_HCA_LOCAL_WRITE | WF_HCA_ON_DEMAND | order_access(),
+                          handle);
 }
 
 /* Each region takes a multiple of LEAF addresses: 2 MiB is the most memory that one entry of a
@@ -201,7 +210,8 @@ static enum weft_status register_region(struct rdma_device *d, void *addr, size_
 
 static unsigned region_access(unsigned access)
 {
-    return (access & WEFT_REMOTE_WRITE ? WF_HCA_LOCAL_WRITE | WF_HCA_REMOTE_WRITE : 0u) |
+    return order_access() |
+           (access & WEFT_REMOTE_WRITE ? WF_HCA_LOCAL_WRITE | WF_HCA_REMOTE_WRITE : 0u) |
            (access & WEFT_REMOTE_READ ? WF_HCA_REMOTE_READ : 0u) |
            (access & WF_ACCESS_ATOMIC ? WF_HCA_REMOTE_ATOMIC : 0u);
 }
